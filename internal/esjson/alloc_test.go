@@ -1,0 +1,62 @@
+//go:build !race
+
+package esjson
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+)
+
+// Under the race detector a sync.Pool drops some of what it is given, so there
+// allocations say nothing.
+
+func TestAppendDoesNotAllocate(t *testing.T) {
+	for _, tt := range []struct{ name, src string }{
+		{"typical body", typicalBody},
+		{"nasty body", nastyBody},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			src := []byte(tt.src)
+			dst := make([]byte, 0, 2*len(src))
+			if n := testing.AllocsPerRun(200, func() { dst, _ = Append(dst[:0], src) }); n != 0 {
+				t.Errorf("Append allocates %v times", n)
+			}
+		})
+	}
+}
+
+func TestMembersDoesNotAllocate(t *testing.T) {
+	src := []byte(typicalBody)
+	n := 0
+	allocs := testing.AllocsPerRun(200, func() {
+		if err := Members(src, func(key, value []byte) error { n += len(key) + len(value); return nil }); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if allocs != 0 {
+		t.Errorf("Members allocates %v times", allocs)
+	}
+}
+
+func TestAppendValueDoesNotAllocate(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		value any
+	}{
+		{"ten properties", tenProperties()},
+		{"many properties", manyEntries(40)},
+		{"map of strings", map[string]string{"a": "b", "c": "d"}},
+		{"map of ints", map[string]int{"1": 1, "b": 2}},
+		{"nested", map[string]any{"m": map[string]any{"a": 1}, "l": []any{1, "b", []string{"c"}}, "f": []float64{1.5}, "s": []map[string]any{{"b": true}}}},
+		{"time and raw", map[string]any{"t": time.Now(), "r": json.RawMessage(`{"a":1}`), "n": json.Number("1.50"), "d": time.Second}},
+		{"named map", anyMap{"a": 1, "b": namedString("c"), "d": namedInt(5)}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dst := make([]byte, 0, 1<<16)
+			if n := testing.AllocsPerRun(200, func() { dst, _ = AppendValue(dst[:0], tt.value) }); n != 0 {
+				t.Errorf("AppendValue allocates %v times", n)
+			}
+		})
+	}
+}

@@ -1,0 +1,295 @@
+package esjson
+
+import (
+	"bytes"
+	"sync"
+	"unicode/utf8"
+)
+
+// Append appends the JSON text src, white space around it allowed, as ECMAScript
+// would write it back after reading it. On error, a *SyntaxError, it returns
+// dst as it was; the bytes between its length and its capacity may have
+// changed. The two may not overlap.
+//
+// Whatever is in src, the time taken is in proportion to its length, but for
+// sorting the array indices that are out of order. In the steady state Append
+// allocates nothing but what dst needs to grow, except to parse numbers of over
+// 32 bytes.
+func Append(dst, src []byte) ([]byte, error) {
+	if n := len(src); n > 1 && src[0] == '"' && plain(src, 1) == n-1 && src[n-1] == '"' {
+		return append(dst, src...), nil // as most strings are
+	}
+	out, err := appendAt(dst, src, 0)
+	if err != nil {
+		return dst, err
+	}
+	return out, nil
+}
+
+// appendAt is Append for a text that is to stand inside depth arrays and
+// objects.
+func appendAt(dst, src []byte, depth int) ([]byte, *SyntaxError) {
+	c := copiers.Get().(*copier)
+	defer c.release()
+	c.src, c.dst, c.base = src, dst, len(dst)
+	i := skipSpace(src, 0)
+	c.run = i
+	i, err := c.value(i, depth)
+	if err != nil {
+		return dst, err
+	}
+	c.flush(i)
+	if i = skipSpace(src, i); i < len(src) {
+		return dst, &SyntaxError{i, problemTrailing}
+	}
+	if len(c.moves) > 0 {
+		c.reorder()
+	}
+	return c.dst, nil
+}
+
+// A copier copies a JSON text from src to dst. What is right as it stands is
+// not copied at once but in runs, as long as may be: src[run:] up to the
+// position reached belongs behind dst. An offset of the output counts that in,
+// so it stays the same when the run is copied.
+type copier struct {
+	src  []byte
+	dst  []byte
+	run  int
+	base int // where in dst the output starts
+
+	// members are those of all objects that are open, outer before inner.
+	members []member
+	// moves are the objects met whose members do not stay as they are. The
+	// output has all their members in the order of the source until the end.
+	moves []move
+	// parts are the members that the moves keep.
+	parts []part
+
+	table   []uint32 // see sameKeys
+	scratch []byte   // see reorder
+}
+
+var copiers = sync.Pool{New: func() any { return new(copier) }}
+
+// maxKept bounds what of each kind a copier holds on to between calls, in
+// elements of its slices: plenty for a call of 32 KB, but no more.
+const maxKept = 1 << 15
+
+func (c *copier) release() {
+	c.src, c.dst = nil, nil
+	c.members, c.moves, c.parts = c.members[:0], c.moves[:0], c.parts[:0]
+	if cap(c.members) > maxKept || cap(c.moves) > maxKept || cap(c.parts) > maxKept ||
+		cap(c.table) > maxKept || cap(c.scratch) > 8*maxKept {
+		return
+	}
+	copiers.Put(c)
+}
+
+// flush copies the run, which ends at src[end].
+func (c *copier) flush(end int) {
+	c.dst = append(c.dst, c.src[c.run:end]...)
+	c.run = end
+}
+
+// offset is the offset in the output of src[i], the position reached.
+func (c *copier) offset(i int) int { return len(c.dst) + i - c.run }
+
+// space leaves white space at src[i] out of the output and returns its end.
+func (c *copier) space(i int) int {
+	if i < len(c.src) && c.src[i] > ' ' {
+		return i
+	}
+	return c.skipSpace(i)
+}
+
+// skipSpace is space for what may be white space, apart so that space itself is
+// inlined.
+//
+//go:noinline
+func (c *copier) skipSpace(i int) int {
+	end := skipSpace(c.src, i)
+	if end > i {
+		c.flush(i)
+		c.run = end
+	}
+	return end
+}
+
+// value copies the value that should start at src[i], inside depth arrays and
+// objects, and returns its end.
+func (c *copier) value(i, depth int) (int, *SyntaxError) {
+	if i >= len(c.src) {
+		return i, unexpected(c.src, i)
+	}
+	switch b := c.src[i]; b {
+	case '"':
+		return c.string(i)
+	case '{':
+		return c.object(i, depth)
+	case '[':
+		return c.array(i, depth)
+	case 't':
+		return skipLiteral(c.src, i, "true")
+	case 'f':
+		return skipLiteral(c.src, i, "false")
+	case 'n':
+		return skipLiteral(c.src, i, "null")
+	default:
+		if b != '-' && !isDigit(b) {
+			return i, unexpected(c.src, i)
+		}
+		end, canonical, err := skipNumber(c.src, i)
+		if err == nil && !canonical {
+			c.flush(i)
+			c.dst = appendNumber(c.dst, c.src[i:end])
+			c.run = end
+		}
+		return end, err
+	}
+}
+
+func (c *copier) array(i, depth int) (int, *SyntaxError) {
+	if depth >= MaxDepth {
+		return i, &SyntaxError{i, problemDepth}
+	}
+	i = c.space(i + 1)
+	if i < len(c.src) && c.src[i] == ']' {
+		return i + 1, nil
+	}
+	for {
+		var err *SyntaxError
+		if i, err = c.value(i, depth+1); err != nil {
+			return i, err
+		}
+		i = c.space(i)
+		switch {
+		case i < len(c.src) && c.src[i] == ',':
+			i = c.space(i + 1)
+		case i < len(c.src) && c.src[i] == ']':
+			return i + 1, nil
+		default:
+			return i, unexpected(c.src, i)
+		}
+	}
+}
+
+func (c *copier) object(i, depth int) (int, *SyntaxError) {
+	if depth >= MaxDepth {
+		return i, &SyntaxError{i, problemDepth}
+	}
+	start := c.offset(i)
+	first := len(c.members)
+	ordered := true   // the array indices come first and ascend
+	last := int64(-1) // the array index of the latest key, or notIndex
+	i = c.space(i + 1)
+	if i < len(c.src) && c.src[i] == '}' {
+		return i + 1, nil
+	}
+	for {
+		at := len(c.members)
+		end, index, err := c.key(i)
+		if err != nil {
+			return i, err
+		}
+		if index < last {
+			ordered = false
+		}
+		last = max(last, index)
+
+		i = c.space(end)
+		if i >= len(c.src) || c.src[i] != ':' {
+			return i, unexpected(c.src, i)
+		}
+		i = c.space(i + 1)
+		if i, err = c.value(i, depth+1); err != nil {
+			return i, err
+		}
+		c.members[at].end = c.offset(i)
+
+		i = c.space(i)
+		if i < len(c.src) && c.src[i] == ',' {
+			i = c.space(i + 1)
+			continue
+		}
+		if i < len(c.src) && c.src[i] == '}' {
+			i++
+			break
+		}
+		return i, unexpected(c.src, i)
+	}
+	if !ordered || c.sameKeys(first) {
+		c.move(start, first, c.offset(i))
+	}
+	c.members = c.members[:first]
+	return i, nil
+}
+
+// key copies the key that should start at src[i], adds its member, and returns
+// its end and what arrayIndex says of it.
+func (c *copier) key(i int) (end int, index int64, err *SyntaxError) {
+	start := c.offset(i)
+	if end, err = c.string(i); err != nil {
+		return i, 0, err
+	}
+	text := c.src[i+1 : end-1]
+	if c.run > i {
+		// It changed. Copying all of it keeps it in one piece.
+		c.flush(end)
+		text = c.dst[start+1 : len(c.dst)-1]
+	}
+	c.members = append(c.members, member{start: start, keyEnd: start + len(text) + 2, print: fingerprint(text)})
+	return end, arrayIndex(text), nil
+}
+
+// string copies the string that should start at src[i].
+func (c *copier) string(i int) (int, *SyntaxError) {
+	src := c.src
+	if i >= len(src) || src[i] != '"' {
+		return i, unexpected(src, i)
+	}
+	for i = plain(src, i+1); i < len(src); i = plain(src, i) {
+		switch b := src[i]; {
+		case b == '"':
+			return i + 1, nil
+		case b >= utf8.RuneSelf:
+			i = wellFormed(src, i)
+			if i < len(src) && src[i] >= utf8.RuneSelf {
+				c.flush(i)
+				c.dst = append(c.dst, replacement...)
+				i += subpart(src[i:])
+				c.run = i
+			}
+		case b == '\\':
+			r, size := unescape(src[i:])
+			switch {
+			case size == 0:
+				return i, &SyntaxError{i, problemEscape}
+			case size > 2 || r == '/':
+				c.flush(i)
+				c.dst = appendUnit(c.dst, r)
+				c.run = i + size
+			}
+			i += size
+		default:
+			return i, &SyntaxError{i, problemControl}
+		}
+	}
+	return i, unexpected(src, i)
+}
+
+// output gives a stretch of the output that is in one piece.
+func (c *copier) output(start, end int) []byte {
+	if end <= len(c.dst) {
+		return c.dst[start:end]
+	}
+	at := c.run - len(c.dst)
+	return c.src[at+start : at+end]
+}
+
+// sameKey reports whether a and b have one key. Written in the one form, keys
+// are the same if their bytes are.
+func (c *copier) sameKey(a, b *member) bool {
+	return a.print == b.print && a.keyEnd-a.start == b.keyEnd-b.start &&
+		bytes.Equal(c.output(a.start, a.keyEnd), c.output(b.start, b.keyEnd))
+}

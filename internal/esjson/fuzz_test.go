@@ -1,0 +1,274 @@
+package esjson
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+// surrogate finds what may be a lone surrogate, which encoding/json cannot keep.
+var surrogate = regexp.MustCompile(`(?i)\\ud[89a-f]`)
+
+func FuzzAppend(f *testing.F) {
+	seeds := 0
+	for _, group := range inputs {
+		for _, text := range group.texts {
+			f.Add([]byte(text))
+			seeds++
+		}
+	}
+	if seeds < 200 {
+		f.Fatalf("only %d seeds", seeds)
+	}
+	f.Add([]byte(typicalBody))
+	f.Add([]byte(nastyBody))
+	f.Fuzz(func(t *testing.T, src []byte) {
+		before := bytes.Clone(src)
+		out, err := Append([]byte("kept"), src)
+		if !bytes.Equal(src, before) {
+			t.Fatalf("Append(%+q) writes to its source", before)
+		}
+		if !bytes.HasPrefix(out, []byte("kept")) {
+			t.Fatalf("Append(kept, %+q) = %+q", src, out)
+		}
+		agreeOnMembers(t, src, out[4:], err)
+		if valid := json.Valid(src); valid != (err == nil) && !errors.Is(err, ErrDepth) {
+			t.Fatalf("Append(%+q): %v, json.Valid says %v", src, err, valid)
+		}
+		if err != nil {
+			if string(out) != "kept" {
+				t.Fatalf("Append(kept, %+q) = %+q, %v", src, out, err)
+			}
+			var syntax *SyntaxError
+			if !errors.As(err, &syntax) || syntax.Offset < 0 || syntax.Offset > len(src) {
+				t.Fatalf("Append(%+q): %#v", src, err)
+			}
+			return
+		}
+		out = out[4:]
+		if !utf8.Valid(out) {
+			t.Fatalf("Append(%+q) = %+q, which is not UTF-8", src, out)
+		}
+		again, err := Append(nil, out)
+		if err != nil || !bytes.Equal(out, again) {
+			t.Fatalf("Append(%+q) = %+q, and of that %+q, %v", src, out, again, err)
+		}
+		if utf8.Valid(src) && !surrogate.Match(src) {
+			if got, want := decoded(t, out), decoded(t, src); !reflect.DeepEqual(got, want) {
+				t.Fatalf("Append(%+q) = %+q, which is not the same value:\n%v\n%v", src, out, got, want)
+			}
+		}
+	})
+}
+
+// agreeOnMembers checks that Members and Elements find in src what Append did,
+// which gave out or err.
+func agreeOnMembers(t *testing.T, src, out []byte, err error) {
+	t.Helper()
+	var syntax, checked *SyntaxError
+	errors.As(err, &syntax)
+	errors.As(Check(src), &checked)
+	if !reflect.DeepEqual(syntax, checked) {
+		t.Fatalf("%+q: Append says %v, Check %v", src, err, checked)
+	}
+	var rebuilt []byte
+	var found, loose error
+	switch trimmed := bytes.TrimLeft(src, " \t\r\n"); {
+	case bytes.HasPrefix(trimmed, []byte("{")):
+		found = Members(src, func(key, value []byte) error {
+			rebuilt = append(AppendString(append(rebuilt, ','), string(key)), ':')
+			rebuilt = append(rebuilt, value...)
+			return nil
+		})
+		loose = MembersAnyDepth(src, func(_, _ []byte) error { return nil })
+		rebuilt = fmt.Appendf(nil, "{%s}", bytes.TrimPrefix(rebuilt, []byte(",")))
+	case bytes.HasPrefix(trimmed, []byte("[")):
+		found = Elements(src, func(value []byte) error {
+			rebuilt = append(append(rebuilt, ','), value...)
+			return nil
+		})
+		loose = ElementsAnyDepth(src, func([]byte) error { return nil })
+		rebuilt = fmt.Appendf(nil, "[%s]", bytes.TrimPrefix(rebuilt, []byte(",")))
+	default:
+		if Members(src, nil) == nil || Elements(src, nil) == nil {
+			t.Fatalf("%+q has members or elements", src)
+		}
+		return
+	}
+	var foundSyntax *SyntaxError
+	errors.As(found, &foundSyntax)
+	if !reflect.DeepEqual(syntax, foundSyntax) {
+		t.Fatalf("%+q: Append says %v, Members or Elements %v", src, err, found)
+	}
+	if !errors.Is(err, ErrDepth) && !reflect.DeepEqual(found, loose) {
+		t.Fatalf("%+q: Members or Elements says %v, at any depth %v", src, found, loose)
+	}
+	if err != nil || bytes.HasPrefix(rebuilt, []byte("{")) && surrogate.Match(src) {
+		return
+	}
+	if got, err := Append(nil, rebuilt); err != nil || !bytes.Equal(got, out) {
+		t.Fatalf("Append(%+q) = %+q\nput together from its parts: %+q, %v", src, out, got, err)
+	}
+}
+
+// decoded is the value of a text, its numbers as JavaScript has them.
+func decoded(t *testing.T, text []byte) any {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	return rounded(v)
+}
+
+func rounded(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		f, err := v.Float64()
+		if err != nil {
+			return nil
+		}
+		return f + 0 // -0 is 0
+	case map[string]any:
+		for k, e := range v {
+			v[k] = rounded(e)
+		}
+	case []any:
+		for i, e := range v {
+			v[i] = rounded(e)
+		}
+	}
+	return v
+}
+
+// FuzzValue builds Go values, good and bad ones, by what the bytes say.
+func FuzzValue(f *testing.F) {
+	for i := range 256 {
+		f.Add([]byte{byte(i), 3, 'a', 'b', 'c', byte(i + 1), 2, '1', '2', byte(i + 2), 1, 'x'})
+	}
+	f.Add([]byte(strings.Repeat("\x15\x01a", 300)))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		b := &builder{data}
+		v := b.value(0)
+		out, err := AppendValue([]byte("kept"), v)
+		if err != nil {
+			var value *ValueError
+			if !errors.As(err, &value) || value.Problem == "" || string(out) != "kept" {
+				t.Fatalf("AppendValue = %+q, %#v", out, err)
+			}
+			return
+		}
+		if !bytes.HasPrefix(out, []byte("kept")) {
+			t.Fatalf("AppendValue = %+q", out)
+		}
+		out = out[4:]
+		fixed, err := Append(nil, out)
+		if err != nil || !bytes.Equal(fixed, out) {
+			t.Fatalf("AppendValue = %+q, and brought into form that is %+q, %v", out, fixed, err)
+		}
+		if again, err := AppendValue(nil, v); err != nil || !bytes.Equal(again, out) {
+			t.Fatalf("AppendValue = %+q, and then %+q, %v", out, again, err)
+		}
+	})
+}
+
+// A builder makes a value of the bytes it eats.
+type builder struct{ rest []byte }
+
+func (b *builder) byte() byte {
+	if len(b.rest) == 0 {
+		return 0
+	}
+	c := b.rest[0]
+	b.rest = b.rest[1:]
+	return c
+}
+
+func (b *builder) text() string {
+	n := min(int(b.byte()), len(b.rest))
+	s := string(b.rest[:n])
+	b.rest = b.rest[n:]
+	return s
+}
+
+func (b *builder) bits() (u uint64) {
+	for range 8 {
+		u = u<<8 | uint64(b.byte())
+	}
+	return u
+}
+
+func (b *builder) value(depth int) any {
+	if depth > MaxDepth+5 {
+		return nil
+	}
+	switch kind := b.byte(); kind % 32 {
+	case 1:
+		return b.text()
+	case 2:
+		return kind > 128
+	case 3:
+		return int64(b.bits())
+	case 4:
+		return b.bits()
+	case 5:
+		return math.Float64frombits(b.bits())
+	case 6:
+		return math.Float32frombits(uint32(b.bits()))
+	case 7:
+		return json.Number(b.text())
+	case 8:
+		return json.RawMessage(b.text())
+	case 9:
+		return time.Unix(int64(b.bits())>>(kind/8), 0)
+	case 10:
+		return []byte(b.text())
+	case 11:
+		return raw(b.text())
+	case 12:
+		return upper(b.text())
+	case 13:
+		return map[string]string{b.text(): b.text(), b.text(): b.text()}
+	case 14:
+		return []string{b.text(), b.text()}
+	case 15:
+		return map[string]float64{b.text(): math.Float64frombits(b.bits())}
+	case 16:
+		return point{int(b.byte()), 0}
+	case 17:
+		return &aStruct{A: b.text(), B: map[string]any{b.text(): b.text()}}
+	case 18:
+		return []any{make(chan int), func() {}, panicking{}, failing{}, invalid{}, 1i}[b.byte()%6]
+	case 19:
+		return ptr(b.value(depth + 1))
+	case 20:
+		return []map[string]any{{b.text(): b.value(depth + 2)}}
+	case 21, 22, 23:
+		m := map[string]any{}
+		for range 1 + kind/64 {
+			m[b.text()] = b.value(depth + 1)
+		}
+		return m
+	case 24, 25:
+		var s []any
+		for range 1 + kind/64 {
+			s = append(s, b.value(depth+1))
+		}
+		return s
+	case 26:
+		return map[int]any{int(b.byte()): b.value(depth + 1), int(int64(b.bits())): nil}
+	case 27:
+		return anyMap{b.text(): namedString(b.text())}
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+package esjson
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+// An entry is a map's, its value only where that comes at no cost.
+type entry struct {
+	key   string
+	value any
+}
+
+// rankOf gives array indices the ranks of their numbers, and all other keys
+// higher ones that ascend with their first eight bytes. The lowest 31 bits of a
+// rank do not matter to array indices.
+func rankOf(key string) uint64 {
+	const notIndexRank = 1 << 63
+	b := bytesOf(key)
+	if len(b) > 0 && isDigit(b[0]) {
+		if index := arrayIndex(b); index != notIndex {
+			return uint64(index) << 31
+		}
+	}
+	var head uint64
+	switch n := len(b); {
+	case n >= 8:
+		head = binary.BigEndian.Uint64(b)
+	case n >= 4:
+		head = uint64(binary.BigEndian.Uint32(b))<<32 | uint64(binary.BigEndian.Uint32(b[n-4:]))<<(64-8*n)
+	default:
+		for i, c := range b {
+			head |= uint64(c) << (56 - 8*i)
+		}
+	}
+	return notIndexRank | head>>1
+}
+
+// add takes one more entry of the innermost map.
+func (e *encoder) add(key string, value any) {
+	e.ranks = append(e.ranks, rankOf(key))
+	e.entries = append(e.entries, entry{key, value})
+}
+
+// sort puts the ranks of the innermost map, ranks[first:], in the order in which
+// its entries are written. It returns a mask for what becomes of the lowest
+// bits of a rank: the index of its entry in entries[first:].
+func (e *encoder) sort(first int) (mask uint64) {
+	ranks := e.ranks[first:]
+	width := bits.Len(uint(len(ranks)))
+	mask = 1<<width - 1
+	for i := range ranks {
+		ranks[i] = ranks[i]&^mask | uint64(i)
+	}
+	if len(ranks) > 16 {
+		slices.Sort(ranks)
+	} else {
+		// Maps come in an order that changes, so that branches on what comes
+		// first would be foreseen badly: each insertion compares all the way.
+		for i, r := range ranks {
+			for j, other := range ranks[:i] {
+				ranks[j] = min(r, other)
+				r = max(r, other)
+			}
+			ranks[i] = r
+		}
+	}
+	for i := 1; i < len(ranks); i++ {
+		if ranks[i]>>width != ranks[i-1]>>width {
+			continue
+		}
+		// The bits are the same, and so the keys themselves have to tell.
+		start := i - 1
+		for i++; i < len(ranks) && ranks[i]>>width == ranks[start]>>width; i++ {
+		}
+		entries := e.entries[first:]
+		slices.SortFunc(ranks[start:i], func(a, b uint64) int {
+			return strings.Compare(entries[a&mask].key, entries[b&mask].key)
+		})
+	}
+	return mask
+}
+
+// object appends m.
+func (e *encoder) object(dst []byte, m map[string]any, depth int) ([]byte, *ValueError) {
+	if m == nil {
+		return append(dst, "null"...), nil
+	}
+	first := len(e.entries)
+	entries, ranks := e.entries, e.ranks // in registers
+	for k, v := range m {
+		ranks = append(ranks, rankOf(k))
+		entries = append(entries, entry{k, v})
+	}
+	e.entries, e.ranks = entries, ranks
+	return e.sorted(dst, first, depth)
+}
+
+// sorted appends the object of entries[first:] and takes them off.
+func (e *encoder) sorted(dst []byte, first, depth int) ([]byte, *ValueError) {
+	if depth >= MaxDepth {
+		return dst, tooDeep()
+	}
+	mask := e.sort(first)
+	open := byte('{')
+	for i := first; i < len(e.ranks); i++ {
+		entry := &e.entries[first+int(e.ranks[i]&mask)]
+		dst = e.appendKey(dst, open, entry.key)
+		open = ','
+		var err *ValueError
+		if dst, err = e.value(dst, entry.value, depth+1); err != nil {
+			return dst, err.within(entry.key)
+		}
+	}
+	return e.end(dst, first), nil
+}
+
+// appendMap appends m with its values as value appends them.
+func appendMap[V any](e *encoder, dst []byte, m map[string]V, depth int, value func([]byte, V) ([]byte, *ValueError)) ([]byte, *ValueError) {
+	if m == nil {
+		return append(dst, "null"...), nil
+	}
+	if depth >= MaxDepth {
+		return dst, tooDeep()
+	}
+	first := len(e.entries)
+	for k := range m {
+		e.add(k, nil)
+	}
+	mask := e.sort(first)
+	open := byte('{')
+	for i := first; i < len(e.ranks); i++ {
+		key := e.entries[first+int(e.ranks[i]&mask)].key
+		dst = e.appendKey(dst, open, key)
+		open = ','
+		var err *ValueError
+		if dst, err = value(dst, m[key]); err != nil {
+			return dst, err.within(key)
+		}
+	}
+	return e.end(dst, first), nil
+}
+
+// appendKey appends what opens a member, a brace or a comma, its key and the
+// colon.
+func (e *encoder) appendKey(dst []byte, open byte, key string) []byte {
+	if n := len(dst); cap(dst)-n >= len(key)+4 {
+		out := dst[n : n+len(key)+4]
+		if copyPlain(out[2:], bytesOf(key)) {
+			out[0], out[1], out[len(out)-2], out[len(out)-1] = open, '"', '"', ':'
+			return dst[:n+len(out)]
+		}
+	}
+	dst, mended := appendOddString(append(dst, open), key)
+	e.mended = e.mended || mended
+	return append(dst, ':')
+}
+
+// end closes the object of entries[first:] and takes them off again.
+func (e *encoder) end(dst []byte, first int) []byte {
+	if first == len(e.entries) {
+		dst = append(dst, '{')
+	}
+	clear(e.entries[first:])
+	e.entries, e.ranks = e.entries[:first], e.ranks[:first]
+	return append(dst, '}')
+}

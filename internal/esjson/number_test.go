@@ -1,0 +1,139 @@
+package esjson
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+	"testing"
+)
+
+func TestAppendFloat(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		f    float64
+		want string
+	}{
+		{"zero", 0, "0"},
+		{"minus zero", math.Copysign(0, -1), "0"},
+		{"integer", -42, "-42"},
+		{"last exact integer", 1<<53 - 1, "9007199254740991"},
+		{"integer past 2^53", 1 << 60, "1152921504606847000"},
+		{"just below 1e21", 999999999999999900000, "999999999999999900000"},
+		{"1e21", 1e21, "1e+21"},
+		{"fraction", 39.95, "39.95"},
+		{"1e-6", 1e-6, "0.000001"},
+		{"just below 1e-6", math.Nextafter(1e-6, 0), "9.999999999999997e-7"},
+		{"1e-7", -1e-7, "-1e-7"},
+		{"1e-10", 1e-10, "1e-10"},
+		{"largest", math.MaxFloat64, "1.7976931348623157e+308"},
+		{"smallest", math.SmallestNonzeroFloat64, "5e-324"},
+		{"not a number", math.NaN(), "null"},
+		{"infinite", math.Inf(1), "null"},
+		{"infinite below", math.Inf(-1), "null"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := string(AppendFloat(nil, tt.f)); got != tt.want {
+				t.Errorf("AppendFloat(%v) = %s, want %s", tt.f, got, tt.want)
+			}
+		})
+	}
+}
+
+// TestCanonicalNumbersAreSo checks the claim under which numbers are copied as
+// they stand.
+func TestCanonicalNumbersAreSo(t *testing.T) {
+	g := newGenerator(t)
+	canonical := 0
+	for range 200_000 {
+		n := g.number(nil)
+		end, ok, err := skipNumber(n, 0)
+		if err != nil || end != len(n) {
+			t.Fatalf("skipNumber(%s) = %d, %v", n, end, err)
+		}
+		want := appendNumber(nil, n)
+		if ok && !bytes.Equal(n, want) {
+			t.Errorf("skipNumber says that %s is canonical, but that is %s", n, want)
+		}
+		if ok {
+			canonical++
+		}
+	}
+	if canonical < 20_000 {
+		t.Errorf("only %d of the generated numbers were canonical", canonical)
+	}
+	// What people write has to take the quick way.
+	for _, n := range []string{"0", "7", "-7", "1234567890", "999999999999999", "0.5", "-0.5", "39.95", "0.000001", "123456789.012345", "1716986889010"} {
+		if _, ok, _ := skipNumber([]byte(n), 0); !ok {
+			t.Errorf("skipNumber does not see that %s is canonical", n)
+		}
+	}
+}
+
+func TestIntegersRoundAsDoubles(t *testing.T) {
+	g := newGenerator(t)
+	for range 20_000 {
+		i := g.Int64() >> g.IntN(63) * int64(1-2*g.IntN(2))
+		want := string(appendNumber(nil, strconv.AppendInt(nil, i, 10)))
+		if got := string(appendInt(nil, i)); got != want {
+			t.Errorf("appendInt(%d) = %s, want %s", i, got, want)
+		}
+		u := g.Uint64() >> g.IntN(64)
+		want = string(appendNumber(nil, strconv.AppendUint(nil, u, 10)))
+		if got := string(appendUint(nil, u)); got != want {
+			t.Errorf("appendUint(%d) = %s, want %s", u, got, want)
+		}
+	}
+}
+
+func TestAppendFloat32(t *testing.T) {
+	below := math.Nextafter32(1e-6, 0)
+	for _, tt := range []struct {
+		name string
+		f    float32
+		want string
+	}{
+		{"fraction", 0.1, "0.1"},
+		{"1e-6", 1e-6, "0.000001"},
+		{"minus 1e-6", -1e-6, "-0.000001"},
+		{"just below 1e-6", below, "9.999999e-7"},
+		{"just below 1e21", math.Nextafter32(1e21, 0), "999999950000000000000"},
+		{"1e21", 1e21, "1e+21"},
+		{"largest", math.MaxFloat32, "3.4028235e+38"},
+		{"smallest", math.SmallestNonzeroFloat32, "1e-45"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, err := AppendValue(nil, tt.f)
+			if err != nil || string(got) != tt.want {
+				t.Errorf("AppendValue(float32(%v)) = %s, %v, want %s", tt.f, got, err, tt.want)
+			}
+			if again, err := Append(nil, got); err != nil || string(again) != string(got) {
+				t.Errorf("Append(%s) = %s, %v, want it unchanged", got, again, err)
+			}
+		})
+	}
+}
+
+// Numbers of few decimals have a quick way, and those beside them come close.
+func TestAppendFloatOfFewDecimals(t *testing.T) {
+	g := newGenerator(t)
+	quick := 0
+	for range 100_000 {
+		scale := math.Pow10(g.IntN(9))
+		f := float64(g.Int64()>>(13+g.IntN(50))) / scale
+		for _, f := range []float64{f, -f, math.Nextafter(f, 0), math.Nextafter(f, 2*f)} {
+			if f == math.Trunc(f) {
+				continue
+			}
+			want := string(appendFloat(nil, f, 64))
+			if got := string(AppendFloat(nil, f)); got != want {
+				t.Fatalf("AppendFloat(%g) = %s, want %s", f, got, want)
+			}
+			if abs := math.Abs(f); 1e-6 <= abs && abs < 1e9 && len(want) < 10 {
+				quick++
+			}
+		}
+	}
+	if quick < 10_000 {
+		t.Errorf("only %d of the numbers had few decimals", quick)
+	}
+}

@@ -1,0 +1,246 @@
+package esjson
+
+import "unicode/utf8"
+
+const (
+	problemEnd      = "unexpected end"
+	problemTrailing = "more after the value"
+)
+
+func unexpected(src []byte, i int) *SyntaxError {
+	if i >= len(src) {
+		return &SyntaxError{len(src), problemEnd}
+	}
+	return &SyntaxError{i, "unexpected character"}
+}
+
+// skipSpace returns the end of the white space that may start at src[i].
+func skipSpace(src []byte, i int) int {
+	if i < len(src) && src[i] > ' ' {
+		return i
+	}
+	return skipSpaces(src, i)
+}
+
+// skipSpaces is skipSpace for what may be white space, apart so that skipSpace
+// itself is inlined.
+//
+//go:noinline
+func skipSpaces(src []byte, i int) int {
+	for i < len(src) && (src[i] == ' ' || src[i] == '\n' || src[i] == '\r' || src[i] == '\t') {
+		i++
+	}
+	return i
+}
+
+// skipString returns the end of the string that should start at src[i].
+func skipString(src []byte, i int) (int, *SyntaxError) {
+	if i >= len(src) || src[i] != '"' {
+		return i, unexpected(src, i)
+	}
+	for i = plain(src, i+1); i < len(src); i = plain(src, i) {
+		switch c := src[i]; {
+		case c == '"':
+			return i + 1, nil
+		case c >= utf8.RuneSelf:
+			for i < len(src) && src[i] >= utf8.RuneSelf {
+				i++ // whatever it is, it becomes some character
+			}
+		case c == '\\':
+			_, size := unescape(src[i:])
+			if size == 0 {
+				return i, &SyntaxError{i, problemEscape}
+			}
+			i += size
+		default:
+			return i, &SyntaxError{i, problemControl}
+		}
+	}
+	return i, unexpected(src, i)
+}
+
+const (
+	problemEscape  = "invalid escape sequence"
+	problemControl = "control character in a string"
+)
+
+// skipLiteral returns the end of word, which should start at src[i].
+func skipLiteral(src []byte, i int, word string) (int, *SyntaxError) {
+	for j := range len(word) {
+		if i+j >= len(src) || src[i+j] != word[j] {
+			return i, unexpected(src, i+j)
+		}
+	}
+	return i + len(word), nil
+}
+
+// skip returns the end of the value that should start at src[i], in which
+// arrays and objects may be nested limit deep. A level takes a bit, and not a
+// frame of the stack, so there may be as many as src has bytes.
+func skip(src []byte, i, limit int) (int, *SyntaxError) {
+	level := 0
+	var objects uint64 // the bits of up to 64 levels, set for an object, the innermost lowest
+	var outer []uint64 // those of the levels around them
+	for {
+		var err *SyntaxError
+		if i >= len(src) {
+			return i, unexpected(src, i)
+		}
+		switch c := src[i]; c {
+		case '"':
+			i, err = skipString(src, i)
+		case '{', '[':
+			if level >= limit {
+				return i, &SyntaxError{i, problemDepth}
+			}
+			i = skipSpace(src, i+1)
+			if i < len(src) && src[i] == closing(c == '{') {
+				i++
+				break
+			}
+			if level++; level&63 == 0 {
+				outer = append(outer, objects)
+			}
+			objects <<= 1
+			if c == '{' {
+				objects |= 1
+				if i, err = skipKey(src, i); err != nil {
+					return i, err
+				}
+			}
+			continue
+		case 't':
+			i, err = skipLiteral(src, i, "true")
+		case 'f':
+			i, err = skipLiteral(src, i, "false")
+		case 'n':
+			i, err = skipLiteral(src, i, "null")
+		default:
+			if c != '-' && !isDigit(c) {
+				return i, unexpected(src, i)
+			}
+			i, _, err = skipNumber(src, i)
+		}
+		if err != nil {
+			return i, err
+		}
+
+		// Behind a value: close what ends here, up to a comma.
+		for level > 0 {
+			i = skipSpace(src, i)
+			if i >= len(src) {
+				return i, unexpected(src, i)
+			}
+			object := objects&1 == 1
+			if src[i] == ',' {
+				i = skipSpace(src, i+1)
+				if object {
+					if i, err = skipKey(src, i); err != nil {
+						return i, err
+					}
+				}
+				break
+			}
+			if src[i] != closing(object) {
+				return i, unexpected(src, i)
+			}
+			i++
+			objects >>= 1
+			if level&63 == 0 {
+				objects = outer[len(outer)-1]
+				outer = outer[:len(outer)-1]
+			}
+			level--
+		}
+		if level == 0 {
+			return i, nil
+		}
+	}
+}
+
+// closing is the bracket that ends an object or an array.
+func closing(object bool) byte {
+	if object {
+		return '}'
+	}
+	return ']'
+}
+
+// skipKey returns the start of the value whose key should start at src[i].
+func skipKey(src []byte, i int) (int, *SyntaxError) {
+	i, err := skipString(src, i)
+	if err != nil {
+		return i, err
+	}
+	i = skipSpace(src, i)
+	if i >= len(src) || src[i] != ':' {
+		return i, unexpected(src, i)
+	}
+	return skipSpace(src, i+1), nil
+}
+
+// skipMembers returns the end of the object that starts at src[i] and calls
+// each with the bounds of every key, quotes included, and value, in which limit
+// arrays and objects may be nested. If that says to stop, skipMembers does,
+// with no error.
+func skipMembers(src []byte, i, limit int, each func(key, keyEnd, value, valueEnd int) bool) (int, *SyntaxError) {
+	i = skipSpace(src, i+1)
+	if i < len(src) && src[i] == '}' {
+		return i + 1, nil
+	}
+	for {
+		key := i
+		keyEnd, err := skipString(src, i)
+		if err != nil {
+			return i, err
+		}
+		i = skipSpace(src, keyEnd)
+		if i >= len(src) || src[i] != ':' {
+			return i, unexpected(src, i)
+		}
+		value := skipSpace(src, i+1)
+		valueEnd, err := skip(src, value, limit)
+		if err != nil {
+			return i, err
+		}
+		if !each(key, keyEnd, value, valueEnd) {
+			return valueEnd, nil
+		}
+		i = skipSpace(src, valueEnd)
+		switch {
+		case i < len(src) && src[i] == ',':
+			i = skipSpace(src, i+1)
+		case i < len(src) && src[i] == '}':
+			return i + 1, nil
+		default:
+			return i, unexpected(src, i)
+		}
+	}
+}
+
+// skipElements is skipMembers for an array.
+func skipElements(src []byte, i, limit int, each func(value, valueEnd int) bool) (int, *SyntaxError) {
+	i = skipSpace(src, i+1)
+	if i < len(src) && src[i] == ']' {
+		return i + 1, nil
+	}
+	for {
+		value := i
+		valueEnd, err := skip(src, value, limit)
+		if err != nil {
+			return i, err
+		}
+		if !each(value, valueEnd) {
+			return valueEnd, nil
+		}
+		i = skipSpace(src, valueEnd)
+		switch {
+		case i < len(src) && src[i] == ',':
+			i = skipSpace(src, i+1)
+		case i < len(src) && src[i] == ']':
+			return i + 1, nil
+		default:
+			return i, unexpected(src, i)
+		}
+	}
+}

@@ -1,0 +1,316 @@
+package esjson
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"unicode/utf8"
+)
+
+const (
+	lowBits  = 0x0101010101010101
+	highBits = 0x8080808080808080
+)
+
+// special marks, of eight bytes in little-endian order, those that do not stand
+// for themselves in a string without a further look: control characters, the
+// quote, the backslash, and whatever is not ASCII. The lowest mark is exact;
+// those above it may be false, because the subtractions borrow.
+func special(w uint64) uint64 {
+	const (
+		space     = lowBits * ' '
+		quote     = lowBits * '"'
+		backslash = lowBits * '\\'
+	)
+	return (w | (w - space) | ((w ^ quote) - lowBits) | ((w ^ backslash) - lowBits)) & highBits
+}
+
+// plain returns the index at or after i of the first byte of b that special
+// marks, or len(b).
+func plain(b []byte, i int) int {
+	for ; len(b)-i >= 8; i += 8 {
+		if m := special(binary.LittleEndian.Uint64(b[i:])); m != 0 {
+			return i + bits.TrailingZeros64(m)>>3
+		}
+	}
+	for i < len(b) && ' ' <= b[i] && b[i] < utf8.RuneSelf && b[i] != '"' && b[i] != '\\' {
+		i++
+	}
+	return i
+}
+
+// copyPlain copies b to the start of dst, which is no shorter. It stops and
+// reports false where special marks a byte.
+func copyPlain(dst, b []byte) bool {
+	n := len(b)
+	dst = dst[:n]
+	switch {
+	case n >= 8:
+		// The last eight bytes may have been copied in part.
+		last := binary.LittleEndian.Uint64(b[n-8:])
+		if special(last) != 0 {
+			return false
+		}
+		binary.LittleEndian.PutUint64(dst[n-8:], last)
+		for len(b) > 8 && len(dst) > 8 {
+			w := binary.LittleEndian.Uint64(b)
+			if special(w) != 0 {
+				return false
+			}
+			binary.LittleEndian.PutUint64(dst, w)
+			b, dst = b[8:], dst[8:]
+		}
+		return true
+	case n >= 4:
+		head, tail := binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[n-4:])
+		binary.LittleEndian.PutUint32(dst, head)
+		binary.LittleEndian.PutUint32(dst[n-4:], tail)
+		return special(uint64(head)|uint64(tail)<<32) == 0
+	}
+	for i, c := range b {
+		if c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
+			return false
+		}
+		dst[i] = c
+	}
+	return true
+}
+
+// wellFormed returns the index at or after i of the first byte of b that is ASCII
+// or starts no well-formed UTF-8 sequence, or len(b).
+func wellFormed(b []byte, i int) int {
+	for i < len(b) && b[i] >= utf8.RuneSelf {
+		switch c := b[i]; {
+		case len(b)-i >= 2 && 0xc2 <= c && c <= 0xdf && isTail(b[i+1]):
+			i += 2
+		case len(b)-i >= 3 && 0xe1 <= c && c <= 0xef && c != 0xed && isTail(b[i+1]) && isTail(b[i+2]):
+			i += 3
+		default:
+			r, size := utf8.DecodeRune(b[i:])
+			if r == utf8.RuneError {
+				return i // U+FFFD itself went the quick way
+			}
+			i += size
+		}
+	}
+	return i
+}
+
+func isTail(c byte) bool { return c&0xc0 == 0x80 }
+
+// subpart returns the length of the maximal subpart of the ill-formed sequence
+// at the start of b (Unicode 15, section 3.9, table 3-8), for which one U+FFFD is
+// to stand. So the Encoding Standard (WHATWG, "UTF-8 decoder") has it.
+func subpart(b []byte) int {
+	low, high, want := byte(0x80), byte(0xbf), 0
+	switch lead := b[0]; {
+	case lead < 0xc2 || lead > 0xf4:
+		return 1
+	case lead < 0xe0:
+		want = 2
+	case lead < 0xf0:
+		want = 3
+		if lead == 0xe0 {
+			low = 0xa0
+		} else if lead == 0xed {
+			high = 0x9f // no surrogates
+		}
+	default:
+		want = 4
+		if lead == 0xf0 {
+			low = 0x90
+		} else if lead == 0xf4 {
+			high = 0x8f
+		}
+	}
+	size := 1
+	for size < want && size < len(b) && low <= b[size] && b[size] <= high {
+		low, high = 0x80, 0xbf
+		size++
+	}
+	return size
+}
+
+const replacement = "\uFFFD"
+
+// AppendString appends s as a JSON string with its quotes.
+// Invalid UTF-8 in it becomes U+FFFD.
+func AppendString(dst []byte, s string) []byte {
+	dst, _ = appendString(dst, s)
+	return dst
+}
+
+// appendString is AppendString and reports whether there was invalid UTF-8.
+func appendString(dst []byte, s string) (out []byte, mended bool) {
+	if n := len(dst); cap(dst)-n >= len(s)+2 {
+		out := dst[n : n+len(s)+2]
+		if copyPlain(out[1:], bytesOf(s)) {
+			out[0], out[len(out)-1] = '"', '"'
+			return dst[:n+len(out)], false
+		}
+	}
+	return appendOddString(dst, s)
+}
+
+// appendOddString is appendString for a string that may have anything in it.
+func appendOddString(dst []byte, s string) (out []byte, mended bool) {
+	dst = append(dst, '"')
+	b := bytesOf(s)
+	run := 0
+	for i := plain(b, 0); i < len(b); i = plain(b, i) {
+		if b[i] >= utf8.RuneSelf {
+			i = wellFormed(b, i)
+			if i < len(b) && b[i] >= utf8.RuneSelf {
+				dst = append(dst, b[run:i]...)
+				dst = append(dst, replacement...)
+				i += subpart(b[i:])
+				run = i
+				mended = true
+			}
+			continue
+		}
+		dst = append(dst, b[run:i]...)
+		dst = appendEscaped(dst, b[i])
+		i++
+		run = i
+	}
+	dst = append(dst, b[run:]...)
+	return append(dst, '"'), mended
+}
+
+const lowerHex = "0123456789abcdef"
+
+// appendEscaped appends the escape sequence of a quote, a backslash or a control
+// character.
+func appendEscaped(dst []byte, c byte) []byte {
+	switch c {
+	case '"', '\\':
+		return append(dst, '\\', c)
+	case '\b':
+		return append(dst, '\\', 'b')
+	case '\f':
+		return append(dst, '\\', 'f')
+	case '\n':
+		return append(dst, '\\', 'n')
+	case '\r':
+		return append(dst, '\\', 'r')
+	case '\t':
+		return append(dst, '\\', 't')
+	}
+	return append(dst, '\\', 'u', '0', '0', lowerHex[c>>4], lowerHex[c&15])
+}
+
+// appendUnit appends what \u with the code unit u stands for: a character, the
+// escape sequence it needs, or a lone surrogate.
+func appendUnit(dst []byte, u rune) []byte {
+	switch {
+	case u < ' ' || u == '"' || u == '\\':
+		return appendEscaped(dst, byte(u))
+	case isSurrogate(u):
+		return append(dst, '\\', 'u', 'd', lowerHex[u>>8&15], lowerHex[u>>4&15], lowerHex[u&15])
+	}
+	return utf8.AppendRune(dst, u)
+}
+
+func isSurrogate(u rune) bool     { return 0xd800 <= u && u <= 0xdfff }
+func isHighSurrogate(u rune) bool { return 0xd800 <= u && u <= 0xdbff }
+func isLowSurrogate(u rune) bool  { return 0xdc00 <= u && u <= 0xdfff }
+
+// joinSurrogates gives the character of a pair.
+func joinSurrogates(high, low rune) rune {
+	return (high-0xd800)<<10 + (low - 0xdc00) + 0x10000
+}
+
+// unit reads the four hex digits at the start of b.
+func unit(b []byte) (u rune, ok bool) {
+	if len(b) < 4 {
+		return 0, false
+	}
+	for _, c := range b[:4] {
+		switch {
+		case '0' <= c && c <= '9':
+			c -= '0'
+		case 'a' <= c && c <= 'f':
+			c -= 'a' - 10
+		case 'A' <= c && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, false
+		}
+		u = u<<4 | rune(c)
+	}
+	return u, true
+}
+
+// unescape reads the escape sequence at the start of b, a valid string's rest,
+// and a surrogate's other half after it. It returns the code point, which may
+// be a lone surrogate, and the length of what it read; 0 if b starts with no
+// escape sequence.
+func unescape(b []byte) (r rune, size int) {
+	if len(b) < 2 {
+		return 0, 0
+	}
+	switch b[1] {
+	case '"', '\\', '/':
+		return rune(b[1]), 2
+	case 'b':
+		return '\b', 2
+	case 'f':
+		return '\f', 2
+	case 'n':
+		return '\n', 2
+	case 'r':
+		return '\r', 2
+	case 't':
+		return '\t', 2
+	case 'u':
+	default:
+		return 0, 0
+	}
+	r, ok := unit(b[2:])
+	if !ok {
+		return 0, 0
+	}
+	if isHighSurrogate(r) && len(b) >= 12 && b[6] == '\\' && b[7] == 'u' {
+		if low, ok := unit(b[8:]); ok && isLowSurrogate(low) {
+			return joinSurrogates(r, low), 12
+		}
+	}
+	return r, 6
+}
+
+// AppendText appends the text that the JSON string literal, quotes included,
+// stands for, in UTF-8. A lone surrogate becomes U+FFFD. On error, a
+// *SyntaxError, it returns dst as it was.
+func AppendText(dst, literal []byte) ([]byte, error) {
+	end, err := skipString(literal, 0)
+	if err != nil {
+		return dst, err
+	}
+	if end != len(literal) {
+		return dst, &SyntaxError{end, problemTrailing}
+	}
+	return appendText(dst, literal[1:end-1]), nil
+}
+
+// appendText appends the text of a valid string without its quotes.
+func appendText(dst, s []byte) []byte {
+	run := 0
+	for i := plain(s, 0); i < len(s); i = plain(s, i) {
+		if s[i] >= utf8.RuneSelf {
+			i = wellFormed(s, i)
+			if i < len(s) && s[i] >= utf8.RuneSelf {
+				dst = append(dst, s[run:i]...)
+				dst = append(dst, replacement...)
+				i += subpart(s[i:])
+				run = i
+			}
+			continue
+		}
+		dst = append(dst, s[run:i]...)
+		r, size := unescape(s[i:])
+		dst = utf8.AppendRune(dst, r) // a surrogate becomes U+FFFD
+		i += size
+		run = i
+	}
+	return append(dst, s[run:]...)
+}

@@ -1,0 +1,283 @@
+package esjson
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/base64"
+	"encoding/json"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/hookferry/analytics/internal/isotime"
+)
+
+// AppendValue appends the JSON of the Go value v. It writes what encoding/json
+// does, in the form of this package, but for a few differences:
+//
+//   - the keys of a map that are array indices come first and ascend, the others
+//     follow in the order of their bytes;
+//   - a time.Time is in UTC with milliseconds, as isotime.Append gives it;
+//   - an integer beyond 2^53 is rounded to a double;
+//   - a Marshaler that panics gives an error.
+//
+// Structs, and whatever else has no quick way of its own here, are encoded by
+// encoding/json and then brought into form; a time in a struct is therefore as
+// that writes it.
+//
+// On error, a *ValueError, AppendValue returns dst as it was. It keeps nothing
+// of v. Maps and slices of basic values take no allocation beyond growing dst.
+func AppendValue(dst []byte, v any) ([]byte, error) {
+	e := encoders.Get().(*encoder)
+	defer e.release()
+	out, err := e.value(dst, v, 0)
+	if err != nil {
+		return dst, err
+	}
+	if e.mended {
+		// Two keys may have become one.
+		return Append(dst, bytes.Clone(out[len(dst):]))
+	}
+	return out, nil
+}
+
+// An encoder holds what maps need while they are written.
+type encoder struct {
+	// entries and ranks are those of all maps that are open, outer before inner.
+	entries []entry
+	ranks   []uint64 // see rankOf and sort
+	// mended says that a key was not valid UTF-8.
+	mended bool
+}
+
+var encoders = sync.Pool{New: func() any { return new(encoder) }}
+
+func (e *encoder) release() {
+	clear(e.entries) // after an error there may be some left
+	e.entries, e.ranks, e.mended = e.entries[:0], e.ranks[:0], false
+	if cap(e.entries) <= maxKept {
+		encoders.Put(e)
+	}
+}
+
+// value appends v inside depth arrays and objects. It has the types that most
+// values are of.
+func (e *encoder) value(dst []byte, v any, depth int) ([]byte, *ValueError) {
+	switch v := v.(type) {
+	case nil:
+		return append(dst, "null"...), nil
+	case string:
+		return AppendString(dst, v), nil
+	case bool:
+		return appendBool(dst, v), nil
+	case int:
+		return appendInt(dst, int64(v)), nil
+	case int64:
+		return appendInt(dst, v), nil
+	case float64:
+		return appendNumeric(dst, v, 64)
+	case map[string]any:
+		return e.object(dst, v, depth)
+	}
+	return e.otherValue(dst, v, depth)
+}
+
+// otherValue is value for the other types.
+func (e *encoder) otherValue(dst []byte, v any, depth int) ([]byte, *ValueError) {
+	switch v := v.(type) {
+	case int8:
+		return appendInt(dst, int64(v)), nil
+	case int16:
+		return appendInt(dst, int64(v)), nil
+	case int32:
+		return appendInt(dst, int64(v)), nil
+	case uint:
+		return appendUint(dst, uint64(v)), nil
+	case uint8:
+		return appendUint(dst, uint64(v)), nil
+	case uint16:
+		return appendUint(dst, uint64(v)), nil
+	case uint32:
+		return appendUint(dst, uint64(v)), nil
+	case uint64:
+		return appendUint(dst, v), nil
+	case uintptr:
+		return appendUint(dst, uint64(v)), nil
+	case float32:
+		return appendNumeric(dst, float64(v), 32)
+	case json.Number:
+		return appendJSONNumber(dst, v)
+	case json.RawMessage:
+		if v == nil {
+			return append(dst, "null"...), nil
+		}
+		return appendRaw(dst, v, depth)
+	case time.Time:
+		return appendTime(dst, v)
+	case time.Duration:
+		return appendInt(dst, int64(v)), nil
+	case []byte:
+		if v == nil {
+			return append(dst, "null"...), nil
+		}
+		return appendBase64(dst, v), nil
+
+	case map[string]string:
+		return appendMap(e, dst, v, depth, func(dst []byte, s string) ([]byte, *ValueError) { return AppendString(dst, s), nil })
+	case map[string]bool:
+		return appendMap(e, dst, v, depth, func(dst []byte, b bool) ([]byte, *ValueError) { return appendBool(dst, b), nil })
+	case map[string]int:
+		return appendMap(e, dst, v, depth, func(dst []byte, n int) ([]byte, *ValueError) { return appendInt(dst, int64(n)), nil })
+	case map[string]int64:
+		return appendMap(e, dst, v, depth, func(dst []byte, n int64) ([]byte, *ValueError) { return appendInt(dst, n), nil })
+	case map[string]float64:
+		return appendMap(e, dst, v, depth, func(dst []byte, f float64) ([]byte, *ValueError) { return appendNumeric(dst, f, 64) })
+	case map[string][]string:
+		return appendMap(e, dst, v, depth, func(dst []byte, s []string) ([]byte, *ValueError) { return appendStrings(dst, s, depth+1) })
+
+	case []any:
+		return appendSlice(dst, v, depth, func(dst []byte, v any) ([]byte, *ValueError) { return e.value(dst, v, depth+1) })
+	case []map[string]any:
+		return appendSlice(dst, v, depth, func(dst []byte, m map[string]any) ([]byte, *ValueError) { return e.object(dst, m, depth+1) })
+	case []string:
+		return appendStrings(dst, v, depth)
+	case []bool:
+		return appendSlice(dst, v, depth, func(dst []byte, b bool) ([]byte, *ValueError) { return appendBool(dst, b), nil })
+	case []int:
+		return appendSlice(dst, v, depth, func(dst []byte, n int) ([]byte, *ValueError) { return appendInt(dst, int64(n)), nil })
+	case []int64:
+		return appendSlice(dst, v, depth, func(dst []byte, n int64) ([]byte, *ValueError) { return appendInt(dst, n), nil })
+	case []float64:
+		return appendSlice(dst, v, depth, func(dst []byte, f float64) ([]byte, *ValueError) { return appendNumeric(dst, f, 64) })
+
+	case *string:
+		if v != nil {
+			return AppendString(dst, *v), nil
+		}
+		return append(dst, "null"...), nil
+	case *bool:
+		if v != nil {
+			return appendBool(dst, *v), nil
+		}
+		return append(dst, "null"...), nil
+	case *int:
+		if v != nil {
+			return appendInt(dst, int64(*v)), nil
+		}
+		return append(dst, "null"...), nil
+	case *int64:
+		if v != nil {
+			return appendInt(dst, *v), nil
+		}
+		return append(dst, "null"...), nil
+	case *float64:
+		if v != nil {
+			return appendNumeric(dst, *v, 64)
+		}
+		return append(dst, "null"...), nil
+	case *time.Time:
+		if v != nil {
+			return appendTime(dst, *v)
+		}
+		return append(dst, "null"...), nil
+
+	case json.Marshaler:
+		return appendMarshaler(dst, v, depth)
+	case encoding.TextMarshaler:
+		return appendTextMarshaler(dst, v)
+	}
+	return e.reflected(dst, v, depth)
+}
+
+func appendBool(dst []byte, b bool) []byte {
+	if b {
+		return append(dst, "true"...)
+	}
+	return append(dst, "false"...)
+}
+
+// maxExact is up to where, either side of zero, a double has every integer.
+const maxExact = 1 << 53
+
+// appendNumeric appends f, a value of the size bits, or refuses it.
+func appendNumeric(dst []byte, f float64, bits int) ([]byte, *ValueError) {
+	switch {
+	case math.IsNaN(f):
+		return dst, &ValueError{Problem: "not a number"}
+	case math.IsInf(f, 0):
+		return dst, &ValueError{Problem: "infinite"}
+	case bits == 64:
+		return AppendFloat(dst, f), nil
+	}
+	return appendFloat(dst, f, bits), nil
+}
+
+func appendJSONNumber(dst []byte, n json.Number) ([]byte, *ValueError) {
+	if n == "" {
+		return append(dst, '0'), nil // as encoding/json has it
+	}
+	b := bytesOf(string(n))
+	if b[0] != '-' && !isDigit(b[0]) {
+		return dst, &ValueError{Problem: "json.Number that is no number"}
+	}
+	end, canonical, err := skipNumber(b, 0)
+	switch {
+	case err != nil || end < len(b):
+		return dst, &ValueError{Problem: "json.Number that is no number"}
+	case canonical:
+		return append(dst, n...), nil
+	}
+	return appendNumber(dst, b), nil
+}
+
+func appendTime(dst []byte, t time.Time) ([]byte, *ValueError) {
+	const year0, year10000 = -62167219200, 253402300800 // where they begin, in seconds since 1970
+	if second := t.Unix(); second < year0 || second >= year10000 {
+		return dst, &ValueError{Problem: "time of a year outside 0 to 9999"}
+	}
+	dst = append(dst, '"')
+	dst = isotime.Append(dst, t)
+	return append(dst, '"'), nil
+}
+
+func appendBase64(dst, b []byte) []byte {
+	dst = append(dst, '"')
+	dst = base64.StdEncoding.AppendEncode(dst, b)
+	return append(dst, '"')
+}
+
+// appendRaw appends the JSON text raw.
+func appendRaw(dst, raw []byte, depth int) ([]byte, *ValueError) {
+	out, err := appendAt(dst, raw, depth)
+	if err != nil {
+		return dst, &ValueError{Problem: err.Error(), Err: err}
+	}
+	return out, nil
+}
+
+func appendStrings(dst []byte, s []string, depth int) ([]byte, *ValueError) {
+	return appendSlice(dst, s, depth, func(dst []byte, s string) ([]byte, *ValueError) { return AppendString(dst, s), nil })
+}
+
+// appendSlice appends s with its elements as element appends them.
+func appendSlice[V any](dst []byte, s []V, depth int, element func([]byte, V) ([]byte, *ValueError)) ([]byte, *ValueError) {
+	if s == nil {
+		return append(dst, "null"...), nil
+	}
+	if depth >= MaxDepth {
+		return dst, tooDeep()
+	}
+	dst = append(dst, '[')
+	for i, v := range s {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		var err *ValueError
+		if dst, err = element(dst, v); err != nil {
+			return dst, err.at(i)
+		}
+	}
+	return append(dst, ']'), nil
+}
+
+func tooDeep() *ValueError { return &ValueError{Problem: problemDepth, Err: ErrDepth} }

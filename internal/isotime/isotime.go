@@ -1,0 +1,287 @@
+// Package isotime reads and writes the timestamps of the tracking API.
+//
+// Written, a timestamp is what ECMAScript's Date.prototype.toISOString gives:
+// UTC, milliseconds, Z. Read, it is RFC 3339 with the liberties that clients of
+// the API take, or a number of seconds or milliseconds since 1970.
+package isotime
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+)
+
+// The problems Parse and ParseJSON find. None of them repeats the value.
+var (
+	errForm     = errors.New("not an RFC 3339 time, such as 2006-01-02T15:04:05Z")
+	errZone     = errors.New("no time zone: want Z or an offset, such as +01:00")
+	errFraction = errors.New("a fraction of a second has 1 to 9 digits")
+	errMonth    = errors.New("month out of range")
+	errDay      = errors.New("day out of range")
+	errClock    = errors.New("time of day out of range")
+	errOffset   = errors.New("time zone offset out of range")
+	errYear     = errors.New("year out of range: want 0001 to 9999 in UTC")
+	errKind     = errors.New("not a JSON string or integer")
+	errInteger  = errors.New("a number has to be an integer: seconds or milliseconds since 1970")
+)
+
+// The first second of year 1 and the first after year 9999, since 1970.
+const (
+	minUnix = -62135596800
+	maxUnix = 253402300800
+)
+
+// Append appends t in UTC as 2006-01-02T15:04:05.000Z, cut to the millisecond.
+// It does not allocate beyond growing dst. A year outside 0 to 9999 takes the
+// expanded form of ECMAScript, a sign and its last six digits, which Parse
+// refuses.
+func Append(dst []byte, t time.Time) []byte {
+	t = t.UTC()
+	year, month, day := t.Date()
+	hour, minute, second := t.Clock()
+	milli := uint(t.Nanosecond()) / uint(time.Millisecond)
+	if uint(year) > 9999 {
+		sign := byte('+')
+		if year < 0 {
+			sign, year = '-', -year
+		}
+		dst = append(dst, sign, tens(uint(year)/10000%100), ones(uint(year)/10000%100))
+		year %= 10000
+	}
+	century, year2 := uint(year)/100, uint(year)%100
+	return append(dst,
+		tens(century), ones(century), tens(year2), ones(year2), '-',
+		tens(uint(month)), ones(uint(month)), '-',
+		tens(uint(day)), ones(uint(day)), 'T',
+		tens(uint(hour)), ones(uint(hour)), ':',
+		tens(uint(minute)), ones(uint(minute)), ':',
+		tens(uint(second)), ones(uint(second)), '.',
+		'0'+byte(milli/100), tens(milli%100), ones(milli%100), 'Z')
+}
+
+// tens and ones give the digits of a number under 100.
+func tens(n uint) byte { return '0' + uint8(n)/10 }
+func ones(n uint) byte { return '0' + uint8(n)%10 }
+
+// Parse reads an RFC 3339 time of the years 0001 to 9999: T and Z in upper
+// case, 0 to 9 digits of a fraction, a zone of Z, +hh:mm or +hhmm (or with a
+// minus). Month and day may have one digit, as in 2015-2-02, because the
+// public examples of the API have them. The result is in UTC. An error names
+// the problem but not the value.
+//
+// A date alone, a time without a zone and a leap second are refused.
+func Parse(s string) (time.Time, error) {
+	p := parser{rest: s}
+	year, ok := p.number(4, 4)
+	if !ok || !p.byte('-') {
+		return time.Time{}, errForm
+	}
+	month, ok := p.number(1, 2)
+	if !ok || !p.byte('-') {
+		return time.Time{}, errForm
+	}
+	day, ok := p.number(1, 2)
+	if !ok || !p.byte('T') {
+		return time.Time{}, errForm
+	}
+	hour, ok := p.number(2, 2)
+	if !ok || !p.byte(':') {
+		return time.Time{}, errForm
+	}
+	minute, ok := p.number(2, 2)
+	if !ok || !p.byte(':') {
+		return time.Time{}, errForm
+	}
+	second, ok := p.number(2, 2)
+	if !ok {
+		return time.Time{}, errForm
+	}
+	nano := 0
+	if p.byte('.') {
+		if nano, ok = p.fraction(); !ok {
+			return time.Time{}, errFraction
+		}
+	}
+	offset, err := p.zone()
+	switch {
+	case err != nil:
+		return time.Time{}, err
+	case p.rest != "":
+		return time.Time{}, errForm
+	case year < 1:
+		return time.Time{}, errYear
+	case month < 1 || month > 12:
+		return time.Time{}, errMonth
+	case day < 1 || day > daysIn(year, month):
+		return time.Time{}, errDay
+	case hour > 23 || minute > 59 || second > 59:
+		return time.Time{}, errClock
+	}
+	t := time.Date(year, time.Month(month), day, hour, minute, second, nano, time.UTC)
+	return inRange(t.Add(-offset))
+}
+
+// inRange refuses a time whose UTC year has no four-digit form.
+func inRange(t time.Time) (time.Time, error) {
+	if sec := t.Unix(); sec < minUnix || sec >= maxUnix {
+		return time.Time{}, errYear
+	}
+	return t, nil
+}
+
+func daysIn(year, month int) int {
+	switch month {
+	case 2:
+		if year%4 == 0 && (year%100 != 0 || year%400 == 0) {
+			return 29
+		}
+		return 28
+	case 4, 6, 9, 11:
+		return 30
+	}
+	return 31
+}
+
+// A parser eats a timestamp from the front.
+type parser struct{ rest string }
+
+func (p *parser) byte(c byte) bool {
+	if p.rest == "" || p.rest[0] != c {
+		return false
+	}
+	p.rest = p.rest[1:]
+	return true
+}
+
+// number eats at least least and at most most decimal digits.
+func (p *parser) number(least, most int) (n int, ok bool) {
+	i := 0
+	for ; i < most && i < len(p.rest) && isDigit(p.rest[i]); i++ {
+		n = n*10 + int(p.rest[i]-'0')
+	}
+	p.rest = p.rest[i:]
+	return n, i >= least
+}
+
+// fraction eats 1 to 9 digits and gives them as nanoseconds.
+func (p *parser) fraction() (nano int, ok bool) {
+	i := 0
+	for ; i < 9 && i < len(p.rest) && isDigit(p.rest[i]); i++ {
+		nano = nano*10 + int(p.rest[i]-'0')
+	}
+	if i == 0 || i < len(p.rest) && isDigit(p.rest[i]) {
+		return 0, false
+	}
+	p.rest = p.rest[i:]
+	for ; i < 9; i++ {
+		nano *= 10
+	}
+	return nano, true
+}
+
+func (p *parser) zone() (time.Duration, error) {
+	if p.byte('Z') {
+		return 0, nil
+	}
+	sign := time.Duration(1)
+	if p.byte('-') {
+		sign = -1
+	} else if !p.byte('+') {
+		if p.rest == "" {
+			return 0, errZone
+		}
+		return 0, errForm
+	}
+	hour, ok := p.number(2, 2)
+	if !ok {
+		return 0, errForm
+	}
+	p.byte(':')
+	minute, ok := p.number(2, 2)
+	if !ok {
+		return 0, errForm
+	}
+	if hour > 23 || minute > 59 {
+		return 0, errOffset
+	}
+	return sign * (time.Duration(hour)*time.Hour + time.Duration(minute)*time.Minute), nil
+}
+
+func isDigit(c byte) bool { return c-'0' <= 9 }
+
+const (
+	// maxText bounds a timestamp in a JSON string: every character escaped,
+	// with some to spare.
+	maxText = 256
+	// maxSeconds is the integer from which on, either side of zero, milliseconds
+	// are meant: as seconds it is the year 5138, as milliseconds March 1973.
+	maxSeconds = 100_000_000_000
+)
+
+// ParseJSON reads a timestamp from one JSON value without white space around
+// it: a string as Parse reads it, or an integer since 1970, in seconds when its
+// absolute value is less than 100,000,000,000 and else in milliseconds. The
+// range is that of Parse. Digits in a string are not a number and are refused.
+func ParseJSON(raw []byte) (time.Time, error) {
+	if len(raw) == 0 {
+		return time.Time{}, errKind
+	}
+	if raw[0] == '"' {
+		return parseString(raw)
+	}
+	negative := raw[0] == '-'
+	digits := raw
+	if negative {
+		digits = raw[1:]
+	}
+	if len(digits) == 0 || !isDigit(digits[0]) {
+		return time.Time{}, errKind
+	}
+	if digits[0] == '0' && len(digits) > 1 {
+		return time.Time{}, errInteger
+	}
+	var n int64
+	for i, c := range digits {
+		if !isDigit(c) {
+			return time.Time{}, errInteger
+		}
+		if i == 15 { // more than any year of four digits needs
+			return time.Time{}, errYear
+		}
+		n = n*10 + int64(c-'0')
+	}
+	milli := n >= maxSeconds
+	if negative {
+		n = -n
+	}
+	if milli {
+		return inRange(time.UnixMilli(n).UTC())
+	}
+	return inRange(time.Unix(n, 0).UTC())
+}
+
+func parseString(raw []byte) (time.Time, error) {
+	if len(raw) > maxText {
+		return time.Time{}, errForm
+	}
+	if n := len(raw) - 2; n >= 0 && raw[n+1] == '"' && plain(raw[1:n+1]) {
+		return Parse(string(raw[1 : n+1]))
+	}
+	// Some encoders write the plus of an offset as \u002B.
+	var s string
+	if json.Unmarshal(raw, &s) != nil {
+		return time.Time{}, errKind
+	}
+	return Parse(s)
+}
+
+// plain reports whether b is a JSON string's inside that stands for itself, as
+// far as any timestamp goes.
+func plain(b []byte) bool {
+	for _, c := range b {
+		if c == '"' || c == '\\' || c < ' ' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,239 @@
+// Package memnet is TCP in memory, for servers and clients under test in one
+// process.
+//
+// Reads, writes and waits on it are durably blocking in the sense of
+// testing/synctest, so that within a bubble they let time pass.
+package memnet
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// window bounds the bytes on their way in one direction of a connection. A
+// write that finds no room waits.
+const window = 64 << 10
+
+// A Conn is one end of a connection. Unlike net.Pipe it buffers, up to 64 KB in
+// each direction, so that either side may write first, and it ends in the ways
+// TCP does on Linux:
+//
+//   - CloseWrite: the peer reads to io.EOF and may still write.
+//   - Close: the same, and the peer's first write after it is lost, later
+//     ones are EPIPE. With unread data it is a reset.
+//   - Reset: the peer reads what had arrived, then ECONNRESET.
+//
+// It waits on a sync.Cond, which a synctest bubble counts as durably blocked.
+// All methods may be called concurrently.
+type Conn struct {
+	link          *link
+	in, out       *stream
+	local, remote net.Addr
+
+	// Guarded by link.mu.
+	closed      bool
+	read, write deadline
+}
+
+// A link is what both ends of a connection share.
+type link struct {
+	mu    sync.Mutex
+	reset bool
+}
+
+// A stream is one direction of a link, guarded by its mutex.
+type stream struct {
+	changed sync.Cond
+	buf     bytes.Buffer
+	ended   bool // the writer writes no more
+	deaf    bool // the reader has closed its end
+	refused bool // something was written to a deaf reader
+}
+
+// Pipe returns both ends of a new connection.
+func Pipe(client, server net.Addr) (*Conn, *Conn) {
+	l := new(link)
+	up, down := new(stream), new(stream)
+	up.changed.L, down.changed.L = &l.mu, &l.mu
+	return &Conn{link: l, in: down, out: up, local: client, remote: server},
+		&Conn{link: l, in: up, out: down, local: server, remote: client}
+}
+
+// LocalAddr implements [net.Conn].
+func (c *Conn) LocalAddr() net.Addr { return c.local }
+
+// RemoteAddr implements [net.Conn].
+func (c *Conn) RemoteAddr() net.Addr { return c.remote }
+
+// Read implements [net.Conn].
+func (c *Conn) Read(p []byte) (int, error) {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	for {
+		switch {
+		case c.closed:
+			return 0, c.fail("read", net.ErrClosed)
+		case c.read.passed:
+			return 0, c.fail("read", os.ErrDeadlineExceeded)
+		case len(p) == 0:
+			return 0, nil
+		case c.in.buf.Len() > 0:
+			n, _ := c.in.buf.Read(p)
+			c.in.changed.Broadcast()
+			return n, nil
+		case c.link.reset:
+			return 0, c.fail("read", os.NewSyscallError("read", syscall.ECONNRESET))
+		case c.in.ended:
+			return 0, io.EOF
+		}
+		c.in.changed.Wait()
+	}
+}
+
+// Write implements [net.Conn].
+func (c *Conn) Write(p []byte) (int, error) {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	written := 0
+	for {
+		switch {
+		case c.closed:
+			return written, c.fail("write", net.ErrClosed)
+		case c.write.passed:
+			return written, c.fail("write", os.ErrDeadlineExceeded)
+		case written == len(p):
+			return written, nil
+		case c.link.reset:
+			return written, c.fail("write", os.NewSyscallError("write", syscall.ECONNRESET))
+		case c.out.ended, c.out.refused:
+			return written, c.fail("write", os.NewSyscallError("write", syscall.EPIPE))
+		case c.out.deaf:
+			c.out.refused = true
+			return len(p), nil
+		}
+		if room := window - c.out.buf.Len(); room > 0 {
+			n, _ := c.out.buf.Write(p[written:min(len(p), written+room)])
+			written += n
+			c.out.changed.Broadcast()
+			continue
+		}
+		c.out.changed.Wait()
+	}
+}
+
+// Close ends both directions. A second Close is net.ErrClosed.
+func (c *Conn) Close() error {
+	return c.close(false)
+}
+
+// Reset ends the connection by a TCP reset.
+func (c *Conn) Reset() {
+	_ = c.close(true)
+}
+
+func (c *Conn) close(reset bool) error {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	if c.closed {
+		return c.fail("close", net.ErrClosed)
+	}
+	c.closed = true
+	c.read.stop()
+	c.write.stop()
+	if reset || c.in.buf.Len() > 0 {
+		c.link.reset = true
+		c.in.buf.Reset()
+	}
+	c.in.deaf = true
+	c.out.ended = true
+	c.in.changed.Broadcast()
+	c.out.changed.Broadcast()
+	return nil
+}
+
+// CloseWrite ends the direction away from this end.
+func (c *Conn) CloseWrite() error {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	if c.closed {
+		return c.fail("close", net.ErrClosed)
+	}
+	c.out.ended = true
+	c.out.changed.Broadcast()
+	return nil
+}
+
+// SetDeadline implements [net.Conn].
+func (c *Conn) SetDeadline(t time.Time) error {
+	if err := c.SetReadDeadline(t); err != nil {
+		return err
+	}
+	return c.SetWriteDeadline(t)
+}
+
+// SetReadDeadline implements [net.Conn].
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	return c.setDeadline(&c.read, &c.in.changed, t)
+}
+
+// SetWriteDeadline implements [net.Conn].
+func (c *Conn) SetWriteDeadline(t time.Time) error {
+	return c.setDeadline(&c.write, &c.out.changed, t)
+}
+
+func (c *Conn) setDeadline(d *deadline, wake *sync.Cond, t time.Time) error {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	if c.closed {
+		return c.fail("set", net.ErrClosed)
+	}
+	d.set(t, wake)
+	return nil
+}
+
+func (c *Conn) fail(op string, err error) error {
+	return &net.OpError{Op: op, Net: "tcp", Source: c.local, Addr: c.remote, Err: err}
+}
+
+// A deadline is when the reads or the writes of a connection start to fail.
+type deadline struct {
+	timer  *time.Timer // nil without a deadline to come
+	passed bool
+}
+
+// set moves the deadline, with wake's lock held.
+func (d *deadline) set(t time.Time, wake *sync.Cond) {
+	d.stop()
+	d.passed = false
+	if t.IsZero() {
+		return
+	}
+	wait := time.Until(t)
+	if wait <= 0 {
+		d.passed = true
+		wake.Broadcast()
+		return
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(wait, func() {
+		wake.L.Lock()
+		defer wake.L.Unlock()
+		if d.timer == timer {
+			d.passed = true
+			wake.Broadcast()
+		}
+	})
+	d.timer = timer
+}
+
+func (d *deadline) stop() {
+	if d.timer != nil {
+		d.timer.Stop()
+		d.timer = nil
+	}
+}

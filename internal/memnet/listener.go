@@ -1,0 +1,65 @@
+package memnet
+
+import (
+	"context"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+)
+
+// A Listener is a [net.Listener] without a queue: a connection is made when it
+// is accepted.
+type Listener struct {
+	addr  net.Addr
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+// Listen returns a listener whose address is addr, which nobody else has to
+// know or is kept from using.
+func Listen(addr net.Addr) *Listener {
+	return &Listener{addr: addr, conns: make(chan net.Conn), done: make(chan struct{})}
+}
+
+// Dial connects a client whose address is client. It returns [ErrRefused]
+// after Close, and ctx.Err() when ctx ends before the connection is accepted.
+func (l *Listener) Dial(ctx context.Context, client net.Addr) (*Conn, error) {
+	c, server := Pipe(client, l.addr)
+	select {
+	case l.conns <- server:
+		return c, nil
+	case <-l.done:
+		return nil, ErrRefused
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Accept implements [net.Listener].
+func (l *Listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends Accept and Dial, not the connections made. It may be called again.
+func (l *Listener) Close() error {
+	l.once.Do(func() { close(l.done) })
+	return nil
+}
+
+// Addr implements [net.Listener].
+func (l *Listener) Addr() net.Addr { return l.addr }
+
+// ErrRefused is the system's error for a connection that nobody accepts.
+var ErrRefused error = os.NewSyscallError("connect", syscall.ECONNREFUSED)
+
+// DialError returns err as [net.Dialer] returns its errors.
+func DialError(err error) error {
+	return &net.OpError{Op: "dial", Net: "tcp", Err: err}
+}

@@ -1,0 +1,45 @@
+// Package retryafter reads the Retry-After header (RFC 9110, section 10.2.3).
+package retryafter
+
+import (
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Max is the longest wait that Parse returns; longer ones are cut to it.
+const Max = 365 * 24 * time.Hour
+
+// Parse returns how long after now the value of a Retry-After header asks to
+// wait: a number of seconds, or any of the three forms of an HTTP date. It
+// returns false for what is neither. A date in the past is a wait of 0.
+func Parse(value string, now time.Time) (time.Duration, bool) {
+	value = strings.Trim(value, " \t")
+	if value == "" {
+		return 0, false
+	}
+	if '0' <= value[0] && value[0] <= '9' {
+		return seconds(value)
+	}
+	at, err := http.ParseTime(value)
+	if err != nil {
+		return 0, false
+	}
+	return min(max(at.Sub(now), 0), Max), true
+}
+
+// seconds reads a decimal number of any length; strconv would refuse those
+// that an absurd server sends.
+func seconds(value string) (time.Duration, bool) {
+	var n time.Duration
+	for i := range len(value) {
+		c := value[i]
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		if n < Max/time.Second {
+			n = n*10 + time.Duration(c-'0')
+		}
+	}
+	return min(n, Max/time.Second) * time.Second, true
+}

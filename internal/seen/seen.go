@@ -1,0 +1,78 @@
+// Package seen remembers which deliveries were put, for a bounded time and in
+// a bounded memory, so that a repeated put is recognised.
+package seen
+
+import (
+	"crypto/sha256"
+	"time"
+)
+
+// A Key stands for one delivery: the first 128 bits of a SHA-256 of its
+// destination and its id. Two deliveries among a billion share one with a
+// probability of about 2^-69.
+type Key [16]byte
+
+// KeyOf returns the key of the delivery id of destination. It does not
+// allocate for a destination and an id of up to 255 bytes each.
+func KeyOf(destination, id string) Key {
+	var buf [2*255 + 2]byte
+	b := append(buf[:0], byte(len(destination)))
+	b = append(b, destination...)
+	b = append(b, 0)
+	b = append(b, id...)
+	sum := sha256.Sum256(b)
+	return Key(sum[:16])
+}
+
+// A Window remembers keys in two generations. When the newer one holds half of
+// the limit, or is as old as the age, the next Add forgets the older one and
+// begins another. So a key is remembered until at least half of the limit have
+// come after it or, if that takes longer, for at least the age.
+//
+// A Window is not safe for concurrent use.
+type Window struct {
+	half  int
+	age   time.Duration
+	newer map[Key]struct{}
+	older map[Key]struct{}
+	began time.Time
+	turns uint64
+}
+
+// New returns an empty window of at most limit keys, at least 2.
+func New(limit int, age time.Duration) *Window {
+	return &Window{half: max(limit/2, 1), age: age, newer: make(map[Key]struct{})}
+}
+
+// Add remembers k from now on and reports whether it was new.
+func (w *Window) Add(k Key, now time.Time) bool {
+	if _, ok := w.newer[k]; ok {
+		return false
+	}
+	if len(w.newer) >= w.half || len(w.newer) > 0 && now.Sub(w.began) >= w.age {
+		w.older = w.newer
+		w.newer = make(map[Key]struct{})
+		w.turns++
+	}
+	if _, ok := w.older[k]; ok {
+		return false
+	}
+	if len(w.newer) == 0 {
+		w.began = now
+	}
+	w.newer[k] = struct{}{}
+	return true
+}
+
+// Remove forgets k.
+func (w *Window) Remove(k Key) {
+	delete(w.newer, k)
+	delete(w.older, k)
+}
+
+// Len returns how many keys are remembered.
+func (w *Window) Len() int { return len(w.newer) + len(w.older) }
+
+// Turns counts the generations that were begun after the first. The keys added
+// while it had its present value, and the value before, are remembered.
+func (w *Window) Turns() uint64 { return w.turns }

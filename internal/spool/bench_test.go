@@ -1,0 +1,207 @@
+package spool_test
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/internal/spool"
+)
+
+// full is what the segments of a client are like.
+var full = spool.Config{Head: `{"batch":[`, MaxData: 511 << 10, MaxMessages: 2500}
+
+// A heap collects messages as a segment does, in memory that dies with the
+// process, and knows no checksums.
+type heap struct {
+	data []byte
+	ends []int32
+}
+
+func (h *heap) append(message []byte) {
+	if len(h.data)+1+len(message) > full.MaxData || len(h.ends) == full.MaxMessages {
+		h.data, h.ends = h.data[:len(full.Head)], h.ends[:0]
+	}
+	if len(h.ends) > 0 {
+		h.data = append(h.data, ',')
+	}
+	h.data = append(h.data, message...)
+	h.ends = append(h.ends, int32(len(h.data)))
+}
+
+func newHeap() *heap {
+	return &heap{data: append(make([]byte, 0, full.MaxData), full.Head...), ends: make([]int32, 0, full.MaxMessages)}
+}
+
+// An appender appends to one segment after the other.
+type appender struct {
+	tb  testing.TB
+	dir *spool.Dir
+	s   *spool.Segment
+}
+
+func (a *appender) append(message []byte, sum uint32) {
+	if a.s == nil || !a.s.Fits(len(message)) {
+		a.turn()
+	}
+	if err := a.s.Append(message, sum); err != nil {
+		a.tb.Fatal(err)
+	}
+}
+
+func (a *appender) turn() {
+	if a.s != nil {
+		if err := a.s.Remove(); err != nil {
+			a.tb.Fatal(err)
+		}
+	}
+	var err error
+	if a.s, err = a.dir.New(spool.ID{}, time.Unix(0, 0)); err != nil {
+		a.tb.Fatal(err)
+	}
+}
+
+// BenchmarkAppend measures an append, with all it takes to begin a segment and
+// to remove it when it is full. Beside it, in the same run and in turn, it
+// measures the same on the heap without checksums, and prints the ratio; sum is
+// ahead where the checksum is made before, as by a client, which holds no lock
+// then.
+func BenchmarkAppend(b *testing.B) {
+	for _, plain := range []bool{false, true} {
+		for _, size := range []int{200, 450, 2000} {
+			for _, sum := range []string{"ahead", "within"} {
+				name := fmt.Sprintf("mapped=%t/size=%d/sum=%s", !plain && spool.CanMap, size, sum)
+				b.Run(name, func(b *testing.B) { benchmarkAppend(b, plain, size, sum == "ahead") })
+			}
+		}
+	}
+}
+
+func benchmarkAppend(b *testing.B, plain bool, size int, ahead bool) {
+	c := full
+	if plain {
+		spool.Plain(&c)
+	}
+	dir, _, err := spool.Open(b.TempDir(), c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer dir.Close()
+	message := bytes.Repeat([]byte{'m'}, size)
+	sum := spool.Checksum(message)
+	a := &appender{tb: b, dir: dir}
+	appendOne := func() { a.append(message, sum) }
+	if !ahead {
+		appendOne = func() { a.append(message, spool.Checksum(message)) }
+	}
+	appendOne()
+	b.SetBytes(int64(size))
+	b.ReportAllocs()
+	for b.Loop() {
+		appendOne()
+	}
+	b.StopTimer()
+
+	h := newHeap()
+	onHeap, inSpool := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
+	const n = 5000
+	for range 8 {
+		start := time.Now()
+		for range n {
+			h.append(message)
+		}
+		middle := time.Now()
+		for range n {
+			appendOne()
+		}
+		onHeap, inSpool = min(onHeap, middle.Sub(start)), min(inSpool, time.Since(middle))
+	}
+	b.ReportMetric(float64(inSpool)/float64(onHeap), "x_heap")
+	b.ReportMetric(float64(inSpool-onHeap)/n, "ns_more/op")
+}
+
+// BenchmarkOpen measures Open with 1,000 full segments in the folder, half a
+// gigabyte, and then to read one of them.
+func BenchmarkOpen(b *testing.B) {
+	const segments = 1000
+	path := b.TempDir()
+	dir, _, err := spool.Open(path, full)
+	if err != nil {
+		b.Fatal(err)
+	}
+	message := bytes.Repeat([]byte{'m'}, 450)
+	sum := spool.Checksum(message)
+	for range segments {
+		s, err := dir.New(spool.ID{}, time.Unix(0, 0))
+		if err != nil {
+			b.Fatal(err)
+		}
+		for s.Fits(len(message)) {
+			if err := s.Append(message, sum); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if err := s.Unload(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := dir.Close(); err != nil {
+		b.Fatal(err)
+	}
+	var load time.Duration
+	b.ReportAllocs()
+	for b.Loop() {
+		dir, backlog, err := spool.Open(path, full)
+		if err != nil || len(backlog) != segments {
+			b.Fatalf("Open = %d segments, %v, want %d", len(backlog), err, segments)
+		}
+		start := time.Now()
+		if lost, err := backlog[0].Load(); lost != 0 || err != nil {
+			b.Fatal(lost, err)
+		}
+		load += time.Since(start)
+		if err := dir.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(load)/float64(b.N), "ns_load/op")
+	os.RemoveAll(path) // here, where it is not measured
+}
+
+// BenchmarkCommit measures an append and its commit with SyncEach, from so many
+// goroutines at once, on the disk of the folder for temporary files.
+func BenchmarkCommit(b *testing.B) {
+	for _, goroutines := range []int{1, 8, 64} {
+		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
+			c := full
+			c.SyncEach = true
+			dir, _, err := spool.Open(b.TempDir(), c)
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer dir.Close()
+			message := bytes.Repeat([]byte{'m'}, 450)
+			sum := spool.Checksum(message)
+			a := &appender{tb: b, dir: dir}
+			var mu sync.Mutex
+			b.SetParallelism((goroutines + runtime.GOMAXPROCS(0) - 1) / runtime.GOMAXPROCS(0))
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					mu.Lock()
+					a.append(message, sum)
+					s, n := a.s, a.s.Len()
+					mu.Unlock()
+					if err := s.Commit(n); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,17 @@
+package spool
+
+import "os"
+
+// fill writes zeros to a file, which is how every file system understands that
+// space is wanted for it.
+func fill(f *os.File, size int64) error {
+	var zeros [32 << 10]byte
+	for at := int64(0); at < size; {
+		n, err := f.WriteAt(zeros[:min(size-at, int64(len(zeros)))], at)
+		if err != nil {
+			return err
+		}
+		at += int64(n)
+	}
+	return nil
+}

@@ -1,0 +1,184 @@
+package spool
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+
+	"github.com/hookferry/analytics/internal/uuid"
+)
+
+// A segment file, all numbers little-endian:
+//
+//	offset           bytes         what
+//	0                8             magic; zero in a file that holds nothing
+//	8                4             version, 1
+//	12               4             M, the messages there is room for
+//	16               4             D, the bytes there are for data
+//	20               4             length of the head in the data
+//	24               8             sequence: segments are ordered by it
+//	32               8             opened, in nanoseconds since 1970
+//	40               36            id
+//	76               4             CRC-32C of bytes 8 to 76
+//	80               48            zero
+//	128              8 M           index
+//	128 + 8 M        D             data: the head, and the messages with commas between
+//
+// An entry of the index is where the message ends, counted from the beginning
+// of the data (4 bytes), and its checksum (4 bytes); a message begins after
+// the comma behind the one before. An entry is written in one store after the
+// message it is about, so a message without one was not completed. The
+// checksum is the CRC-32C of the message XOR that of the header. Therefore
+// an entry of an earlier use of the file, which a loss of power can bring back,
+// does not pass for one of this use: the sequence and the id differ.
+//
+// A file may be shorter than its layout: what is missing of the data was not
+// used.
+const (
+	magic      = 0x6765736c6f6f7073 // "spoolseg"
+	version    = 1
+	headerSize = 128
+	entrySize  = 8
+	separator  = ','
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Checksum returns the checksum of a message, for Append. It takes most of the
+// time that a message costs here, and can be had before any lock.
+func Checksum(message []byte) uint32 { return crc32.Checksum(message, castagnoli) }
+
+// An ID names a segment for its user: the text of a UUID, or whatever else.
+type ID [uuid.Size]byte
+
+// A layout is the room in a segment.
+type layout struct {
+	messages int
+	data     int // bytes
+}
+
+func (l layout) dataAt() int { return headerSize + l.messages*entrySize }
+
+// size is that of the file.
+func (l layout) size() int { return l.dataAt() + l.data }
+
+// A header is the beginning of a segment.
+type header struct {
+	layout
+	head     int // bytes of data before the first message
+	sequence uint64
+	opened   int64 // nanoseconds since 1970
+	id       ID
+	sum      uint32
+}
+
+// put writes h without the magic, and sets its sum.
+func (h *header) put(b []byte) {
+	le := binary.LittleEndian
+	le.PutUint32(b[8:], version)
+	le.PutUint32(b[12:], uint32(h.messages))
+	le.PutUint32(b[16:], uint32(h.data))
+	le.PutUint32(b[20:], uint32(h.head))
+	le.PutUint64(b[24:], h.sequence)
+	le.PutUint64(b[32:], uint64(h.opened))
+	copy(b[40:76], h.id[:])
+	h.sum = crc32.Checksum(b[8:76], castagnoli)
+	le.PutUint32(b[76:], h.sum)
+}
+
+// errVacant is returned for a file that holds nothing: it was being made, was
+// a spare, or its messages have been sent.
+var errVacant = errors.New("no segment")
+
+// parseHeader reads the first headerSize bytes of a file, or what there is of
+// them. It returns errVacant, or an error that says what is wrong.
+func parseHeader(b []byte) (header, error) {
+	var h header
+	le := binary.LittleEndian
+	if len(b) < headerSize {
+		if slices.ContainsFunc(b, func(c byte) bool { return c != 0 }) {
+			return h, fmt.Errorf("it ends within its header, after %d of %d bytes", len(b), headerSize)
+		}
+		return h, errVacant
+	}
+	switch m := le.Uint64(b); {
+	case m == 0:
+		return h, errVacant
+	case m != magic:
+		return h, errors.New("it is not of this package")
+	}
+	if v := le.Uint32(b[8:]); v != version {
+		return h, fmt.Errorf("its format has version %d, the newest known is %d", v, version)
+	}
+	h.sum = le.Uint32(b[76:])
+	if crc32.Checksum(b[8:76], castagnoli) != h.sum {
+		return h, errors.New("its header does not match its checksum")
+	}
+	room, data, head := le.Uint32(b[12:]), le.Uint32(b[16:]), le.Uint32(b[20:])
+	if room > maxMessages || data > maxData || head > data {
+		return h, fmt.Errorf("it claims room for %d messages and %d bytes after %d", room, data, head)
+	}
+	h.layout = layout{messages: int(room), data: int(data)}
+	h.head = int(head)
+	h.sequence = le.Uint64(b[24:])
+	h.opened = int64(le.Uint64(b[32:]))
+	copy(h.id[:], b[40:76])
+	return h, nil
+}
+
+// makeEntry makes an entry of the index; entry.end and entry.sum take it apart.
+func makeEntry(end int, sum uint32) entry { return entry(uint32(end)) | entry(sum)<<32 }
+
+type entry uint64
+
+func (e entry) end() uint32 { return uint32(e) }
+func (e entry) sum() uint32 { return uint32(e >> 32) }
+
+// native returns e as a number that is little-endian in memory.
+func (e entry) native() uint64 {
+	var b [entrySize]byte
+	binary.LittleEndian.PutUint64(b[:], uint64(e))
+	return binary.NativeEndian.Uint64(b[:])
+}
+
+// count returns how many entries there are in an index.
+func count(index []byte) int {
+	n := 0
+	for ; len(index) >= entrySize; index = index[entrySize:] {
+		if binary.LittleEndian.Uint64(index) != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// salvage returns the messages in a file that match their checksums, joined as
+// in a segment after the given head, and where they end. One that is damaged
+// costs at most itself and its successor: where a message begins is told by the
+// entry before. The file has all of its index.
+func (h *header) salvage(file []byte, head string) (data []byte, ends []int32) {
+	index, stored := file[headerSize:h.dataAt()], file[h.dataAt():]
+	data = append(make([]byte, 0, len(head)+len(stored)), head...)
+	start := h.head
+	for ; len(index) > 0; index = index[entrySize:] {
+		e := entry(binary.LittleEndian.Uint64(index))
+		if e == 0 {
+			continue
+		}
+		end := len(stored) + 1 // nowhere
+		if e.end() <= uint32(len(stored)) {
+			end = int(e.end())
+		}
+		if start < end && end <= len(stored) && Checksum(stored[start:end])^h.sum == e.sum() {
+			if len(ends) > 0 {
+				data = append(data, separator)
+			}
+			data = append(data, stored[start:end]...)
+			ends = append(ends, int32(len(data)))
+		}
+		start = end + 1
+	}
+	return data, ends
+}

@@ -1,0 +1,129 @@
+//go:build unix
+
+package spool_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/hookferry/analytics/internal/spool"
+)
+
+// fullMount names the environment variable that makes the child mount a small
+// file system of its own.
+const fullMount = "SPOOL_TEST_MOUNT"
+
+// fullChild fills the disk, and then the segment that it has.
+func fullChild() error {
+	path := os.Getenv(childFolder)
+	for _, plain := range []bool{false, true} {
+		fill, free := limitFiles, unlimitFiles
+		if os.Getenv(fullMount) != "" {
+			if err := mountSmall(path); err != nil {
+				return err
+			}
+			filler := filepath.Join(path, "filler")
+			fill = func() error { return fillDisk(filler) }
+			free = func() error { return os.Remove(filler) }
+		}
+		c := full
+		if plain {
+			spool.Plain(&c)
+		}
+		if err := fullDisk(filepath.Join(path, fmt.Sprint(plain)), c, fill, free); err != nil {
+			return fmt.Errorf("written through: %t: %w", plain, err)
+		}
+	}
+	return nil
+}
+
+func fullDisk(path string, c spool.Config, fill, free func() error) error {
+	dir, _, err := spool.Open(path, c)
+	if err != nil {
+		return err
+	}
+	s, err := dir.New(idA, start)
+	if err != nil {
+		return err
+	}
+	if err := fill(); err != nil {
+		return err
+	}
+	for range 3 {
+		_, err := dir.New(idA, start)
+		if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EFBIG) {
+			return fmt.Errorf("New on a full disk = %w, want ENOSPC or EFBIG", err)
+		}
+		if list, err := os.ReadDir(path); err != nil || len(list) != 2 { // the lock and s
+			return fmt.Errorf("%d files after New on a full disk, %w", len(list), err)
+		}
+	}
+	message := bytes.Repeat([]byte{'m'}, 450)
+	n := 0
+	for ; s.Fits(len(message)); n++ {
+		err := s.Append(message, spool.Checksum(message))
+		if spool.IsPlain(c) && errors.Is(err, syscall.EFBIG) && n > 0 {
+			break // the bound on files is one on writes to them, too
+		}
+		if err != nil {
+			return fmt.Errorf("Append on a full disk: %w", err)
+		}
+	}
+	if err := s.Unload(); err != nil {
+		return err
+	}
+	if err := free(); err != nil {
+		return err
+	}
+	other, err := dir.New(idA, start)
+	if err != nil {
+		return fmt.Errorf("New with room again: %w", err)
+	}
+	if err := other.Remove(); err != nil {
+		return err
+	}
+	if err := dir.Close(); err != nil {
+		return err
+	}
+	dir, backlog, err := spool.Open(path, c)
+	if err != nil || len(backlog) != 1 {
+		return fmt.Errorf("Open = %d segments, %w, want 1", len(backlog), err)
+	}
+	if lost, err := backlog[0].Load(); lost != 0 || err != nil || backlog[0].Len() != n {
+		return fmt.Errorf("Load = %d, %w, has %d messages of %d", lost, err, backlog[0].Len(), n)
+	}
+	if err := backlog[0].Remove(); err != nil {
+		return err
+	}
+	return dir.Close()
+}
+
+func limitFiles() error {
+	signal.Ignore(syscall.SIGXFSZ) // what would exceed it fails all the same
+	return setFileLimit(100 << 10)
+}
+
+func unlimitFiles() error { return setFileLimit(1 << 40) }
+
+func setFileLimit(size uint64) error {
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &l); err != nil {
+		return err
+	}
+	setLimit(&l, size)
+	return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l)
+}
+
+// TestFileLimit has a process reach the bound on its files' size, which is to
+// a program what a full disk is.
+func TestFileLimit(t *testing.T) {
+	if out, err := child("full", t.TempDir()).Output(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

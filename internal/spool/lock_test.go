@@ -1,0 +1,77 @@
+package spool_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/hookferry/analytics/internal/spool"
+)
+
+const childFolder = "SPOOL_TEST_FOLDER"
+
+// child returns a command that runs one of the children on a folder.
+func child(kind, path string, env ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childOf+"="+kind, childFolder+"="+path)
+	cmd.Env = append(cmd.Env, env...)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// lockChild opens a folder and keeps it until it is killed.
+func lockChild() error {
+	if _, _, err := spool.Open(os.Getenv(childFolder), small()); err != nil {
+		return err
+	}
+	fmt.Println("open")
+	_, err := io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+func TestFolderIsForOne(t *testing.T) {
+	path := t.TempDir()
+	refused := func(who string) {
+		t.Helper()
+		_, _, err := spool.Open(path, small())
+		if !errors.Is(err, spool.ErrLocked) || !strings.Contains(err.Error(), path) {
+			t.Errorf("Open beside %s = %v, want ErrLocked and the folder's name", who, err)
+		}
+	}
+	d, _ := open(t, path, small())
+	newSegment(t, d, "1")
+	refused("one of this process")
+	if out, err := child("lock", path).Output(); err == nil || !strings.Contains(string(out), spool.ErrLocked.Error()) {
+		t.Errorf("Open in another process = %q, %v, want ErrLocked", out, err)
+	}
+	closeDir(t, d)
+
+	cmd := child("lock", path)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatalf("the other process: %q, %v", line, err)
+	}
+	refused("another process")
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	_, backlog := open(t, path, small())
+	equal(t, "segments after the other process was killed", len(backlog), 1)
+}

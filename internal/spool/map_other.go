@@ -1,0 +1,17 @@
+//go:build !(linux || darwin || freebsd || dragonfly)
+
+package spool
+
+import (
+	"errors"
+	"os"
+)
+
+// canMap is false where everything is written through.
+const canMap = false
+
+func mapFile(*os.File, int) ([]byte, error) { return nil, errors.ErrUnsupported }
+
+func unmap([]byte) error { return errors.ErrUnsupported }
+
+func syncMapping(*os.File, []byte) error { return errors.ErrUnsupported }

@@ -1,0 +1,150 @@
+package spool
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	filePrefix  = "segment-"
+	asideSuffix = ".aside"
+)
+
+func fileName(number uint64) string { return fmt.Sprintf("%s%08d", filePrefix, number) }
+
+// fileNumber takes apart what fileName makes.
+func fileNumber(name string) (uint64, bool) {
+	digits, ok := strings.CutPrefix(name, filePrefix)
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(digits, 10, 63)
+	return n, err == nil && fileName(n) == name
+}
+
+// A DamageError tells of a file that was set aside, or of one whose messages
+// cannot be loaded.
+type DamageError struct {
+	File string // path; of a file that was set aside, its new one
+	Err  error  // what is wrong with it
+}
+
+func (e *DamageError) Error() string { return fmt.Sprintf("spool: file %s: %v", e.File, e.Err) }
+
+func (e *DamageError) Unwrap() error { return e.Err }
+
+// recover returns the segments in the folder, oldest first, and removes files
+// that hold nothing.
+func (d *Dir) recover() ([]*Segment, error) {
+	list, err := os.ReadDir(d.path)
+	if err != nil {
+		return nil, err
+	}
+	var segments []*Segment
+	for _, item := range list {
+		number, ok := fileNumber(item.Name())
+		if !ok {
+			continue
+		}
+		if number < 1<<62 { // or new ones might run out
+			d.number = max(d.number, number)
+		}
+		path := filepath.Join(d.path, item.Name())
+		s, err := d.inspect(path, item.Type())
+		if errors.Is(err, errVacant) {
+			err = os.Remove(path)
+		}
+		if damage := (*DamageError)(nil); errors.As(err, &damage) {
+			d.setAside(path, damage.Err)
+		} else if err != nil {
+			d.conf.Report(fmt.Errorf("spool: left as it is: %w", err))
+		} else if s != nil {
+			segments = append(segments, s)
+			d.used += s.size
+			d.sequence = max(d.sequence, s.h.sequence)
+		}
+	}
+	slices.SortFunc(segments, func(a, b *Segment) int {
+		return cmp.Or(cmp.Compare(a.h.sequence, b.h.sequence), cmp.Compare(a.name, b.name))
+	})
+	return segments, nil
+}
+
+// inspect reads the header and the index of a file. It returns errVacant, a
+// *DamageError, or that of the file system.
+func (d *Dir) inspect(path string, kind fs.FileMode) (*Segment, error) {
+	if !kind.IsRegular() {
+		return nil, &DamageError{path, errors.New("it is not a regular file")}
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	b, err := readStart(f, d.conf.layout().dataAt())
+	if err != nil {
+		return nil, err
+	}
+	h, err := parseHeader(b)
+	if errors.Is(err, errVacant) {
+		return nil, err
+	}
+	if err == nil && h.dataAt() > len(b) {
+		if b, err = readStart(f, h.dataAt()); err != nil {
+			return nil, err
+		}
+		if len(b) < h.dataAt() {
+			err = fmt.Errorf("it ends within its index, after %d of %d bytes", len(b), h.dataAt())
+		}
+	}
+	if err != nil {
+		return nil, &DamageError{path, err}
+	}
+	n := count(b[headerSize:h.dataAt()])
+	if n == 0 {
+		return nil, errVacant
+	}
+	return &Segment{dir: d, name: path, h: h, n: n, size: info.Size()}, nil
+}
+
+// readStart returns the first n bytes of a file, or as many as there are.
+func readStart(f *os.File, n int) ([]byte, error) {
+	b := make([]byte, n)
+	n, err := f.ReadAt(b, 0)
+	if err == io.EOF {
+		err = nil
+	}
+	return b[:n], err
+}
+
+// setAside renames a file so that it is not taken for a segment again, and
+// reports it.
+func (d *Dir) setAside(path string, why error) {
+	aside := path + asideSuffix
+	for i := 2; ; i++ {
+		if _, err := os.Lstat(aside); errors.Is(err, fs.ErrNotExist) {
+			break
+		} else if err != nil {
+			d.conf.Report(&DamageError{path, fmt.Errorf("%w; it could not be set aside: %w", why, err)})
+			return
+		}
+		aside = path + asideSuffix + strconv.Itoa(i)
+	}
+	if err := os.Rename(path, aside); err != nil {
+		d.conf.Report(&DamageError{path, fmt.Errorf("%w; it could not be set aside: %w", why, err)})
+		return
+	}
+	d.conf.Report(&DamageError{aside, why})
+}

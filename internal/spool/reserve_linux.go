@@ -1,0 +1,19 @@
+package spool
+
+import (
+	"os"
+	"syscall"
+)
+
+// reserve gives an empty file its size and its space on the disk.
+func reserve(f *os.File, size int64) error {
+	for {
+		switch err := syscall.Fallocate(int(f.Fd()), 0, 0, size); err {
+		case syscall.EINTR:
+		case syscall.EOPNOTSUPP, syscall.ENOSYS:
+			return fill(f, size)
+		default:
+			return os.NewSyscallError("fallocate", err)
+		}
+	}
+}

@@ -1,0 +1,19 @@
+//go:build darwin || freebsd || dragonfly
+
+package spool
+
+import (
+	"os"
+	"syscall"
+	"unsafe"
+)
+
+// syncMapping returns when the file is on the disk as it is in memory. Sync
+// makes macOS empty the cache of the drive, too.
+func syncMapping(f *os.File, memory []byte) error {
+	start := unsafe.Pointer(unsafe.SliceData(memory))
+	if _, _, errno := syscall.Syscall(syscall.SYS_MSYNC, uintptr(start), uintptr(len(memory)), syscall.MS_SYNC); errno != 0 {
+		return os.NewSyscallError("msync", errno)
+	}
+	return f.Sync()
+}
