@@ -1,0 +1,71 @@
+// Package integrations says which destinations a call may go to.
+//
+// A call may carry an object of destination switches, its "integrations":
+//
+//	{"All": false, "Webhooks": true}
+//
+// [Enabled] reads it as a Go map and [EnabledJSON] as JSON. The rules are
+// those of the public tracking specification:
+//
+//   - Without a switch, every destination is enabled.
+//   - A switch that has a destination's name decides about that destination.
+//   - A switch named All decides about every destination that has none of its
+//     own.
+//   - false disables. Every other value enables: true, and also the object of
+//     options, the string, the number or the null that some clients send.
+//
+// Names are case sensitive.
+package integrations
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/hookferry/analytics/internal/esjson"
+)
+
+const (
+	// All is the name of the switch for the destinations that have none.
+	All = "All"
+	// Webhooks is the name of the destination that forwards calls to
+	// endpoints.
+	Webhooks = "Webhooks"
+)
+
+// Enabled reports whether switches let a call go to the destination called
+// name. Only the bool false disables. A nil map enables every destination.
+func Enabled(switches map[string]any, name string) bool {
+	v, ok := switches[name]
+	if !ok {
+		v = switches[All]
+	}
+	return v != false
+}
+
+// EnabledJSON is [Enabled] for switches that are a JSON object; nothing, and
+// null, stand for an object without members. Of members with the same name
+// the last one counts. The error is of JSON that is malformed or that is
+// another kind of value.
+func EnabledJSON(switches []byte, name string) (bool, error) {
+	switches = bytes.Trim(switches, " \t\r\n")
+	if len(switches) == 0 || string(switches) == "null" {
+		return true, nil
+	}
+	var own, off, allOff bool
+	err := esjson.Members(switches, func(key, value []byte) error {
+		switch string(key) {
+		case name:
+			own, off = true, string(value) == "false"
+		case All:
+			allOff = string(value) == "false"
+		}
+		return nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("integrations: %w", err)
+	}
+	if own {
+		return !off, nil
+	}
+	return !allOff, nil
+}

@@ -1,0 +1,201 @@
+package signature_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/hookferry/analytics/signature"
+)
+
+// unsized hides what kind of reader it holds, so that a request of it has no
+// Content-Length.
+type unsized struct{ io.Reader }
+
+func TestHandler(t *testing.T) {
+	const body = `{"type":"track","userId":"u1"}`
+	good := mustSign(t, body, "secret")
+	secrets := []signature.Secret{"secret"}
+	for _, tt := range []struct {
+		name    string
+		method  string
+		body    io.Reader
+		header  []string
+		secrets []signature.Secret
+		max     int64
+		status  int
+		answer  string
+	}{
+		{"good", "POST", strings.NewReader(body), []string{good}, secrets, 0, 200, "ok"},
+		{"good without a length", "POST", unsized{strings.NewReader(body)}, []string{good}, secrets, 0, 200, "ok"},
+		{"good in single bytes", "POST", unsized{iotest.OneByteReader(strings.NewReader(body))}, []string{good}, secrets, 0, 200, "ok"},
+		{"good with the old secret", "POST", strings.NewReader(body), []string{good}, []signature.Secret{"new", "secret"}, 0, 200, "ok"},
+		{"good at the limit", "POST", strings.NewReader(body), []string{good}, secrets, int64(len(body)), 200, "ok"},
+		{"missing", "POST", strings.NewReader(body), nil, secrets, 0, 401, "the signature is missing\n"},
+		{"empty", "POST", strings.NewReader(body), []string{""}, secrets, 0, 401, "the signature is missing\n"},
+		{"malformed", "POST", strings.NewReader(body), []string{"sha1=" + good}, secrets, 0, 401, "the signature is malformed\n"},
+		{"upper case", "POST", strings.NewReader(body), []string{strings.ToUpper(good)}, secrets, 0, 401, "the signature is malformed\n"},
+		{"two headers", "POST", strings.NewReader(body), []string{good, good}, secrets, 0, 401, "the signature is malformed\n"},
+		{"wrong", "POST", strings.NewReader(body + " "), []string{good}, secrets, 0, 401, "the signature does not match\n"},
+		{"no secret", "POST", strings.NewReader(body), []string{good}, nil, 0, 500, "no secret is configured\n"},
+		{"empty secret", "POST", strings.NewReader(body), []string{emptySecretSignature(body)}, []signature.Secret{""}, 0, 500, "no secret is configured\n"},
+		{"over the limit", "POST", strings.NewReader(body), []string{good}, secrets, int64(len(body)) - 1, 413, "the body is too large\n"},
+		{"over the limit without a length", "POST", unsized{strings.NewReader(body)}, []string{good}, secrets, int64(len(body)) - 1, 413, "the body is too large\n"},
+		{"over the default limit", "POST", strings.NewReader(strings.Repeat("x", signature.DefaultMaxBody+1)), []string{good}, secrets, 0, 413, "the body is too large\n"},
+		{"cut off", "POST", unsized{io.MultiReader(strings.NewReader(body), iotest.ErrReader(io.ErrUnexpectedEOF))}, []string{good}, secrets, 0, 400, "the body could not be read\n"},
+		{"GET", "GET", http.NoBody, []string{good}, secrets, 0, 405, "the method is not POST\n"},
+		{"PUT", "PUT", strings.NewReader(body), []string{good}, secrets, 0, 405, "the method is not POST\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var passed *http.Request
+			h := &signature.Handler{
+				Secrets: tt.secrets,
+				MaxBody: tt.max,
+				Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					passed = r
+					got, err := io.ReadAll(r.Body)
+					if err != nil || string(got) != body {
+						t.Errorf("Next reads %q, %v, want %q", got, err, body)
+					}
+					if r.ContentLength != int64(len(body)) {
+						t.Errorf("ContentLength = %d, want %d", r.ContentLength, len(body))
+					}
+					fmt.Fprint(w, "ok")
+				}),
+			}
+			r := httptest.NewRequest(tt.method, "/hook", tt.body)
+			r.Header[signature.Header] = tt.header
+			before := r.Body
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if w.Code != tt.status || w.Body.String() != tt.answer {
+				t.Errorf("answered %d %q, want %d %q", w.Code, w.Body, tt.status, tt.answer)
+			}
+			if (passed != nil) != (tt.status == 200) {
+				t.Errorf("passed on: %v", passed != nil)
+			}
+			if r.Body != before || passed == r {
+				t.Error("the handler changed the request it was given")
+			}
+			if strings.Contains(w.Body.String(), good) {
+				t.Errorf("the answer gives the signature away: %s", w.Body)
+			}
+			if allow := w.Header().Get("Allow"); (allow == "POST") != (tt.status == 405) {
+				t.Errorf("Allow: %q", allow)
+			}
+		})
+	}
+}
+
+// TestHandlerReadsNoBodyInVain: of a request that is refused whatever its body
+// is, nothing is read.
+func TestHandlerReadsNoBodyInVain(t *testing.T) {
+	good := mustSign(t, "{}", "secret")
+	secrets := []signature.Secret{"secret"}
+	for _, tt := range []struct {
+		name    string
+		method  string
+		header  []string
+		secrets []signature.Secret
+		status  int
+	}{
+		{"another method", "PUT", []string{good}, secrets, 405},
+		{"no secret", "POST", []string{good}, nil, 500},
+		{"one empty secret", "POST", []string{good}, []signature.Secret{"secret", ""}, 500},
+		{"no secret and no header", "POST", nil, nil, 500},
+		{"no header", "POST", nil, secrets, 401},
+		{"empty header", "POST", []string{""}, secrets, 401},
+		{"malformed header", "POST", []string{strings.ToUpper(good)}, secrets, 401},
+		{"several headers", "POST", []string{good, good}, secrets, 401},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := &signature.Handler{Secrets: tt.secrets, Next: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				t.Error("passed on")
+			})}
+			r := httptest.NewRequest(tt.method, "/hook", iotest.ErrReader(errors.New("the body was read")))
+			r.Header[signature.Header] = tt.header
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if w.Code != tt.status {
+				t.Errorf("answered %d %q, want %d", w.Code, w.Body, tt.status)
+			}
+		})
+	}
+}
+
+// TestHandlerBrokenConnection: a client that says how much it sends and breaks
+// off is not passed on.
+func TestHandlerBrokenConnection(t *testing.T) {
+	srv := httptest.NewServer(&signature.Handler{
+		Secrets: []signature.Secret{"secret"},
+		Next: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			t.Error("passed on")
+		}),
+	})
+	defer srv.Close()
+	conn, err := net.Dial("tcp", srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nX-Signature: %s\r\nContent-Length: 100\r\n\r\n{}", mustSign(t, "{}", "secret"))
+	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("status %d, want 400", resp.StatusCode)
+	}
+}
+
+func FuzzHandler(f *testing.F) {
+	f.Add([]byte(`{}`), "b617318655057264e28bc0b6fb378c8ef146be00", true)
+	f.Add([]byte(``), "", false)
+	f.Fuzz(func(t *testing.T, body []byte, header string, sized bool) {
+		passed := false
+		h := &signature.Handler{
+			Secrets: []signature.Secret{"secret"},
+			MaxBody: 1 << 10,
+			Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				passed = true
+				got, err := io.ReadAll(r.Body)
+				if err != nil || !bytes.Equal(got, body) {
+					t.Fatalf("Next reads %q, %v, want %q", got, err, body)
+				}
+			}),
+		}
+		var rd io.Reader = bytes.NewReader(body)
+		if !sized {
+			rd = unsized{rd}
+		}
+		r := httptest.NewRequest("POST", "/", rd)
+		r.Header[signature.Header] = []string{header}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		want := 401
+		switch err := signature.Verify(body, header, "secret"); {
+		case errors.Is(err, signature.ErrMissing) || errors.Is(err, signature.ErrMalformed):
+		case len(body) > 1<<10:
+			want = 413
+		case err == nil:
+			want = 200
+		case !errors.Is(err, signature.ErrMismatch):
+			t.Fatalf("Verify: %v", err)
+		}
+		if w.Code != want || passed != (want == 200) {
+			t.Fatalf("status %d, passed on %v, want %d", w.Code, passed, want)
+		}
+	})
+}

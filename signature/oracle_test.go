@@ -1,0 +1,93 @@
+package signature_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hookferry/analytics/signature"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden file from Node")
+
+const golden = "testdata/golden.txt"
+
+// bodies are in the form that JSON.stringify gives them, as all webhook bodies
+// are.
+var bodies = []string{
+	`{"version":1,"type":"track","userId":"u1","event":"Signed Up","properties":{},"timestamp":"2026-01-02T03:04:05.678Z"}`,
+	`{"type":"delete","userId":"u1","timestamp":"2026-01-02T03:04:05.678Z"}`,
+	`{"1":"first","b":2,"a":1,"__proto__":{"x":null}}`,
+	`{"html":"<a href='?x=1&y=2'>","separators":"` + "\u2028\u2029\u007f" + `","controls":"\u0000\u001f\b\f\n\r\t"}`,
+	`{"emoji":"` + "\U0001F98A" + `","lone":"\ud83e","name":"Zoë Łukasz 東京"}`,
+	`{"n":[0,1.5,1e+21,1e-7,123456789012345680000,5e-324,1.7976931348623157e+308]}`,
+	`{}`,
+	`null`,
+	`"` + strings.Repeat("long ", 10000) + `"`,
+}
+
+var secrets = []signature.Secret{
+	"s",
+	"a usual secret",
+	"clé 秘密 \U0001F511",
+	" \t leading and trailing \n",
+	signature.Secret(strings.Repeat("64 bytes", 8)),
+	signature.Secret(strings.Repeat("64 bytes", 8) + "+"),
+	signature.Secret(strings.Repeat("longer than a block of the hash ", 20)),
+}
+
+// TestSignAgainstNode compares with what a receiver computes in Node. Where
+// there is no Node it compares with what Node computed before; in CI there is.
+func TestSignAgainstNode(t *testing.T) {
+	var input bytes.Buffer
+	var got []string
+	enc := json.NewEncoder(&input)
+	for _, secret := range secrets {
+		for _, body := range bodies {
+			s, err := signature.Sign([]byte(body), secret)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, s)
+			if err := enc.Encode(map[string]string{"secret": secret.Reveal(), "body": body}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+
+	node, err := exec.LookPath("node")
+	if err != nil {
+		if os.Getenv("CI") == "true" || *update {
+			t.Fatalf("no Node: %v", err)
+		}
+		t.Log("no Node here: comparing with the golden file alone")
+	} else {
+		cmd := exec.Command(node, "testdata/oracle.js")
+		cmd.Stdin = &input
+		cmd.Stderr = os.Stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(strings.Fields(string(out)), got); diff != "" {
+			t.Errorf("Node and Sign differ (-node +sign):\n%s", diff)
+		}
+		if *update {
+			if err := os.WriteFile(golden, out, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Fields(string(want)), got); diff != "" {
+		t.Errorf("%s and Sign differ (-golden +sign):\n%s", golden, diff)
+	}
+}

@@ -1,0 +1,153 @@
+// Package signature signs webhook bodies and checks their signatures.
+//
+// Who receives webhooks puts a [Handler] before the code that reads them:
+//
+//	http.Handle("/hook", &signature.Handler{
+//		Secrets: []signature.Secret{secret},
+//		Next:    http.HandlerFunc(receive),
+//	})
+//
+// or calls [Verify] with a body and the value of its [Header].
+//
+// The signature is the HMAC-SHA1 of the body, keyed with the shared secret, in
+// lower-case hex. The sender's documentation computes it over
+// JSON.stringify(body) of the parsed body. Hookferry writes bodies that
+// ECMAScript parses and stringifies to the very same bytes, so both ways of
+// checking, over the bytes and over the parsed body, agree. This package
+// checks the bytes.
+package signature
+
+import (
+	"crypto/hmac"
+	"crypto/sha1"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"hash"
+	"sync"
+)
+
+// Header is the name of the request header that carries the signature.
+const Header = "X-Signature"
+
+// size is the length of a signature: two hex digits for each byte of a SHA-1.
+const size = 2 * sha1.Size
+
+// The errors of this package.
+var (
+	// ErrNoSecret: there is no secret to sign or to verify with, or one of
+	// them is empty. What is checked with an empty secret anyone can sign.
+	ErrNoSecret = errors.New("signature: no secret")
+	// ErrMissing: the request carries no signature.
+	ErrMissing = errors.New("signature: missing")
+	// ErrMalformed: what it carries is not 40 lower-case hex digits.
+	ErrMalformed = errors.New("signature: malformed")
+	// ErrMismatch: it is the signature of another body, or made with another
+	// secret.
+	ErrMismatch = errors.New("signature: mismatch")
+)
+
+// Sign returns the signature of body: 40 lower-case hex digits. The only error
+// is [ErrNoSecret].
+func Sign(body []byte, secret Secret) (string, error) {
+	if secret == "" {
+		return "", ErrNoSecret
+	}
+	var buf [size]byte
+	return string(appendSignature(buf[:0], hmac.New(sha1.New, []byte(secret)), body)), nil
+}
+
+// Verify returns nil if header is the signature of body made with any of
+// secrets. There are several while a secret is being replaced: the new one and
+// the old one.
+//
+// The error is [ErrNoSecret] if there is no secret or one is empty, whatever
+// the others are; [ErrMissing] if header is empty; [ErrMalformed] if it is
+// anything but 40 lower-case hex digits; else [ErrMismatch]. How long Verify
+// takes does not tell how much of a signature is right.
+func Verify(body []byte, header string, secrets ...Secret) error {
+	if err := check(header, secrets); err != nil {
+		return err
+	}
+	var buf [size]byte
+	match := 0
+	for _, s := range secrets {
+		want := appendSignature(buf[:0], hmac.New(sha1.New, []byte(s)), body)
+		match |= subtle.ConstantTimeCompare(want, []byte(header))
+	}
+	if match == 0 {
+		return ErrMismatch
+	}
+	return nil
+}
+
+// check returns the error of Verify that does not depend on the body.
+func check(header string, secrets []Secret) error {
+	if len(secrets) == 0 {
+		return ErrNoSecret
+	}
+	for _, s := range secrets {
+		if s == "" {
+			return ErrNoSecret
+		}
+	}
+	if header == "" {
+		return ErrMissing
+	}
+	if !wellFormed(header) {
+		return ErrMalformed
+	}
+	return nil
+}
+
+func wellFormed(header string) bool {
+	if len(header) != size {
+		return false
+	}
+	for i := range len(header) {
+		c := header[i]
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+// A Signer signs many bodies with one secret: it prepares the key once. Its
+// methods may be called concurrently.
+type Signer struct {
+	states sync.Pool // of *state
+}
+
+// A state is an HMAC that is keyed, and room for its sum, which would
+// otherwise be allocated for each signature.
+type state struct {
+	mac hash.Hash
+	sum [sha1.Size]byte
+}
+
+// NewSigner returns a Signer for secret. The only error is [ErrNoSecret].
+func NewSigner(secret Secret) (*Signer, error) {
+	if secret == "" {
+		return nil, ErrNoSecret
+	}
+	key := []byte(secret)
+	s := &Signer{}
+	s.states.New = func() any { return &state{mac: hmac.New(sha1.New, key)} }
+	return s, nil
+}
+
+// Append appends the signature of body, 40 lower-case hex digits, to dst.
+func (s *Signer) Append(dst, body []byte) []byte {
+	st := s.states.Get().(*state)
+	defer s.states.Put(st)
+	st.mac.Reset()
+	st.mac.Write(body)
+	return hex.AppendEncode(dst, st.mac.Sum(st.sum[:0]))
+}
+
+func appendSignature(dst []byte, mac hash.Hash, body []byte) []byte {
+	var sum [sha1.Size]byte
+	mac.Write(body)
+	return hex.AppendEncode(dst, mac.Sum(sum[:0]))
+}
