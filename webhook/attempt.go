@@ -1,0 +1,234 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// An alarm ends the attempts of one worker, one after another, when their time
+// is over. One context serves all attempts that end in time, because making
+// one for each costs more than all else around a request.
+type alarm struct {
+	parent  context.Context
+	timeout time.Duration
+
+	ctx    context.Context // nil: none
+	cancel context.CancelCauseFunc
+	timer  *time.Timer
+}
+
+// set begins an attempt.
+func (a *alarm) set() context.Context {
+	if a.ctx == nil {
+		ctx, cancel := context.WithCancelCause(a.parent)
+		a.ctx, a.cancel = ctx, cancel
+		a.timer = time.AfterFunc(a.timeout, func() { cancel(errAttemptTimeout) })
+	} else {
+		a.timer.Reset(a.timeout)
+	}
+	return a.ctx
+}
+
+// off ends it.
+func (a *alarm) off() {
+	if !a.timer.Stop() || a.ctx.Err() != nil {
+		a.close()
+	}
+}
+
+// close frees what the alarm holds.
+func (a *alarm) close() {
+	if a.ctx != nil {
+		a.timer.Stop()
+		a.cancel(nil)
+		a.ctx = nil
+	}
+}
+
+// attempt makes the next attempt of d: to all its open endpoints at once. It
+// returns what becomes of the delivery, and false if the forwarder was stopped
+// before any endpoint took it.
+func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
+	now := time.Now()
+	if !d.Expires.IsZero() && now.After(d.Expires) {
+		return bury(d, ReasonExpired, now), true
+	}
+	w.open = w.open[:0]
+	var opens time.Time // the earliest end of a closed endpoint's wait
+	for _, e := range t.endpoints {
+		at, closed := closedUntil(d, e, now)
+		if !closed {
+			w.open = append(w.open, e)
+		} else if !at.IsZero() && (opens.IsZero() || at.Before(opens)) {
+			opens = at
+		}
+	}
+	if len(w.open) == 0 {
+		// Only after a change of settings: until then a delivery is due when
+		// one of its endpoints is open.
+		if opens.IsZero() {
+			return bury(d, lastReason(d), now), true
+		}
+		return postpone(d, opens), true
+	}
+	if d.Expires.IsZero() {
+		d.Expires = now.Add(w.f.config.Window).UTC()
+	}
+	if len(w.open) == 1 {
+		w.results[0] = w.sender.send(w.alarm.set(), d.Body, d.Tries+1, w.open[0])
+		w.alarm.off()
+	} else {
+		w.sendToAll(l, d, t)
+	}
+	s := decide(d, w.open, w.results[:len(w.open)], opens, time.Now(), w.f.config.Timeout)
+	return s, s.Verdict == Done || context.Cause(w.f.attempts) == nil
+}
+
+// errTaken is the cause of a request cut off because another endpoint has
+// taken the delivery.
+var errTaken = errors.New("webhook: another endpoint has taken the delivery")
+
+// sendToAll makes an attempt with several endpoints. It waits until one of
+// them has taken the delivery, or all have failed. Requests that are on their
+// way when one has taken it may end in their own time, or one slow endpoint
+// would slow the delivery to the others; as many deliveries of the lane may
+// have such requests as are attempted at once. Beyond that they are cut off.
+func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
+	f := w.f
+	ctx, cut := context.WithCancelCause(f.attempts)
+	timer := time.AfterFunc(f.config.Timeout, func() { cut(errAttemptTimeout) })
+	type ending struct {
+		i int
+		result
+	}
+	ends := make(chan ending, len(w.open))
+	body, try := d.Body, d.Tries+1
+	for i, e := range w.open {
+		f.workers.Go(func() {
+			s := f.senders.Get().(*sender)
+			ends <- ending{i, s.send(ctx, body, try, e)}
+			f.senders.Put(s)
+		})
+	}
+	for left := len(w.open) - 1; left >= 0; left-- {
+		end := <-ends
+		w.results[end.i] = end.result
+		if end.outcome != delivered {
+			continue
+		}
+		switch {
+		case left == 0:
+		case int(l.stragglers.Add(1)) <= t.limit:
+			f.workers.Go(func() {
+				for range left {
+					<-ends
+				}
+				timer.Stop()
+				cut(nil)
+				l.stragglers.Add(-1)
+			})
+			return
+		default:
+			l.stragglers.Add(-1)
+		}
+		break
+	}
+	timer.Stop()
+	cut(errTaken)
+}
+
+// closedUntil reports whether e is closed to d, and until when; zero is for
+// ever.
+func closedUntil(d *Delivery, e *endpoint, now time.Time) (time.Time, bool) {
+	for _, c := range d.Closed {
+		if c.Endpoint == e.hash && (c.Until.IsZero() || now.Before(c.Until)) {
+			return c.Until, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// decide turns the results of an attempt, one for each of the endpoints that
+// were open, into what becomes of the delivery. Any success makes it done.
+// Otherwise it is tried again, as the schedule says, while an endpoint may
+// still take it and the window lasts. An endpoint that asked for patience is
+// left alone for as long, or to the last attempt of the window, without
+// delaying the others. opens is when the first of those that had asked before
+// may be asked again.
+func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now time.Time, timeout time.Duration) Settlement {
+	for i := range results {
+		if results[i].outcome == delivered {
+			return Settlement{Verdict: Done, Delivery: *d}
+		}
+	}
+	next := *d
+	next.Tries++
+	next.Attempts = slices.Clip(d.Attempts)
+	next.Closed = nil
+	for _, c := range d.Closed {
+		if c.Until.IsZero() || now.Before(c.Until) {
+			next.Closed = append(next.Closed, c)
+		}
+	}
+	again := !opens.IsZero()
+	floor := max(opens.Sub(now), 0)
+	longest := max(d.Expires.Add(-timeout).Sub(now), 0)
+	for i := range results {
+		r := &results[i]
+		next.Attempts = keep(next.Attempts, r.attempt)
+		if r.outcome == permanent {
+			next.Closed = append(next.Closed, Closed{Endpoint: endpoints[i].hash})
+			continue
+		}
+		wait := min(r.retryAfter, longest)
+		if wait > 0 {
+			next.Closed = append(next.Closed, Closed{Endpoint: endpoints[i].hash, Until: now.Add(wait).UTC()})
+		}
+		if !again || wait < floor {
+			floor = wait
+		}
+		again = true
+	}
+	if len(next.Closed) > MaxEndpoints {
+		// Some are of settings that were changed meanwhile, the oldest first.
+		next.Closed = next.Closed[len(next.Closed)-MaxEndpoints:]
+	}
+	if !again {
+		return bury(&next, results[0].attempt.Reason, now)
+	}
+	due, ok := nextAttempt(now, d.Expires, next.Tries, floor, timeout)
+	if !ok {
+		return bury(&next, ReasonExpired, now)
+	}
+	return postpone(&next, due)
+}
+
+func postpone(d *Delivery, due time.Time) Settlement {
+	s := Settlement{Verdict: Retry, Delivery: *d}
+	s.Delivery.Due = due.UTC()
+	return s
+}
+
+func bury(d *Delivery, why Reason, now time.Time) Settlement {
+	return Settlement{Verdict: Bury, Delivery: *d, Reason: why, At: now.UTC()}
+}
+
+// lastReason is why the latest request failed.
+func lastReason(d *Delivery) Reason {
+	if n := len(d.Attempts); n > 0 {
+		return d.Attempts[n-1].Reason
+	}
+	return ReasonRefused
+}
+
+// keep adds an attempt; of more than MaxAttempts the first two and the latest
+// stay.
+func keep(as []Attempt, a Attempt) []Attempt {
+	as = append(as, a)
+	if len(as) > MaxAttempts {
+		as = slices.Delete(as, 2, 3)
+	}
+	return as
+}

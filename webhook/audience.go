@@ -1,0 +1,218 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/hookferry/analytics"
+)
+
+// syncChunk is how many members are looked at in one commit.
+const syncChunk = 512
+
+// ErrSyncing says that a sync of the same audience is in progress.
+var ErrSyncing = errors.New("webhook: a sync of this audience is in progress")
+
+// An Audience is a set of users that a destination is told of: by an identify
+// for each user who joins or leaves, with a trait that is true or false. Who
+// is in it is kept in the queue, so a restart sends nobody again.
+type Audience struct {
+	f           *Forwarder
+	roster      Roster
+	destination string
+	trait       string
+}
+
+// A SyncResult counts the members of a sync.
+type SyncResult struct {
+	// Joined counts the users who were sent with true.
+	Joined int
+	// Left counts those who were sent with false.
+	Left int
+}
+
+// Audience returns the audience with a name at a destination. Names with the
+// same TraitName are the same audience. The audience is created by its first
+// Sync. It returns ErrUnsupported if the queue is no Roster.
+func (f *Forwarder) Audience(destination, name string) (*Audience, error) {
+	roster, ok := f.config.Queue.(Roster)
+	if !ok {
+		return nil, ErrUnsupported
+	}
+	if err := f.known(destination); err != nil {
+		return nil, err
+	}
+	trait := TraitName(name)
+	if trait == "" {
+		return nil, fmt.Errorf("webhook: audience name %q has no letter or digit", name)
+	}
+	if len(trait) > maxID {
+		return nil, fmt.Errorf("webhook: audience name of %d bytes, the limit is %d", len(trait), maxID)
+	}
+	return &Audience{f: f, roster: roster, destination: destination, trait: trait}, nil
+}
+
+// Trait is the name of the trait that tells of the membership.
+func (a *Audience) Trait() string { return a.trait }
+
+// key names the audience in the roster.
+func (a *Audience) key() string { return a.destination + "\x00" + a.trait }
+
+// Sync makes members the members of the audience, and accepts an identify for
+// every user who was not one before, and then for every one who is one no
+// more. It returns once they are durable, like Forward. Members may come in
+// any order and more than once; they are not kept in memory. A member is a
+// user id of 1 to 255 bytes.
+//
+// An error that members yields ends the sync, and nobody is told to have left.
+// After an error, or a crash, what was accepted stays so: Sync again goes on.
+// At most one Sync of an audience runs at a time, the others return ErrSyncing;
+// forwarders that share a queue have to see to that themselves.
+func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (SyncResult, error) {
+	var res SyncResult
+	if a.f.open.Err() != nil {
+		return res, ErrClosed
+	}
+	if _, busy := a.f.syncing.LoadOrStore(a.key(), true); busy {
+		return res, ErrSyncing
+	}
+	defer a.f.syncing.Delete(a.key())
+
+	generation, err := a.roster.Begin(ctx, a.key())
+	if err != nil {
+		return res, err
+	}
+	chunk := make([]string, 0, syncChunk)
+	flush := func() error {
+		n, err := a.roster.Join(ctx, a.key(), generation, chunk, a.announce(true))
+		res.Joined += n
+		chunk = chunk[:0]
+		a.sent(n)
+		return err
+	}
+	for user, err := range members {
+		if err != nil {
+			return res, err
+		}
+		if user == "" || len(user) > maxID {
+			return res, fmt.Errorf("webhook: audience %s: a user id of %d bytes, 1 to %d are allowed", a.trait, len(user), maxID)
+		}
+		if chunk = append(chunk, user); len(chunk) == syncChunk {
+			if err := flush(); err != nil {
+				return res, err
+			}
+		}
+	}
+	if len(chunk) > 0 {
+		if err := flush(); err != nil {
+			return res, err
+		}
+	}
+	for last := ""; ; {
+		var left int
+		last, left, err = a.roster.Leave(ctx, a.key(), generation, last, syncChunk, a.announce(false))
+		res.Left += left
+		a.sent(left)
+		if err != nil || last == "" {
+			return res, err
+		}
+	}
+}
+
+// sent counts the identifies that the roster has put, and has them delivered.
+func (a *Audience) sent(n int) {
+	if n > 0 {
+		a.f.count.accepted.Add(int64(n))
+		a.f.wake()
+	}
+}
+
+// announce returns what makes the identify of a user.
+func (a *Audience) announce(member bool) func(user string) ([]Delivery, error) {
+	now := time.Now().UTC()
+	return func(user string) ([]Delivery, error) {
+		e, err := EventOf(&analytics.Identify{
+			UserId: user,
+			Traits: map[string]any{a.trait: member},
+		}, Envelope{ReceivedAt: now})
+		if err != nil {
+			return nil, err
+		}
+		return []Delivery{e.delivery(a.destination, now)}, nil
+	}
+}
+
+// Members yields the members, in the order of their bytes. An error ends it.
+func (a *Audience) Members(ctx context.Context) iter.Seq2[string, error] {
+	return a.roster.Members(ctx, a.key(), "")
+}
+
+// Diff returns who would join and who would leave if members were synced, in
+// no order. It holds them in memory, and sends nothing.
+func (a *Audience) Diff(ctx context.Context, members iter.Seq2[string, error]) (joining, leaving []string, err error) {
+	want := make(map[string]bool) // false: not known to be a member yet
+	for user, err := range members {
+		if err != nil {
+			return nil, nil, err
+		}
+		want[user] = false
+	}
+	for user, err := range a.Members(ctx) {
+		if err != nil {
+			return nil, nil, err
+		}
+		if _, ok := want[user]; ok {
+			want[user] = true
+		} else {
+			leaving = append(leaving, user)
+		}
+	}
+	for user, member := range want {
+		if !member {
+			joining = append(joining, user)
+		}
+	}
+	return joining, leaving, nil
+}
+
+// Users makes members of user ids that are at hand, such as slices.Values of
+// a slice, whose listing cannot fail.
+func Users(ids iter.Seq[string]) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for id := range ids {
+			if !yield(id, nil) {
+				return
+			}
+		}
+	}
+}
+
+// TraitName returns the name of an audience in snake case: the letters and
+// digits of any script, in lower case, with one "_" for each run of anything
+// else and each change from lower to upper case between them.
+// "VIP Users 2024" gives "vip_users_2024".
+func TraitName(name string) string {
+	var b strings.Builder
+	gap, lower := false, false
+	for _, r := range name {
+		// A mark belongs to the letter before it, as vowel signs do.
+		if !unicode.IsLetter(r) && !unicode.IsDigit(r) && (b.Len() == 0 || gap || !unicode.IsMark(r)) {
+			gap, lower = true, false
+			continue
+		}
+		if (gap || lower && unicode.IsUpper(r)) && b.Len() > 0 {
+			b.WriteByte('_')
+		}
+		gap = false
+		if !unicode.IsMark(r) {
+			lower = unicode.IsLower(r)
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}

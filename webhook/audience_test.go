@@ -1,0 +1,274 @@
+package webhook_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+func TestTraitName(t *testing.T) {
+	for name, want := range map[string]string{
+		"VIP Users 2024":      "vip_users_2024",
+		"vipUsers":            "vip_users",
+		"VIPUsers":            "vipusers",
+		"  spaced  out  ":     "spaced_out",
+		"already_snake":       "already_snake",
+		"kebab-case.and/dots": "kebab_case_and_dots",
+		"users2024Plan":       "users2024plan",
+		"Größe Über":          "größe_über",
+		"größeÜber":           "größe_über",
+		"Ünïted":              "ünïted",
+		"高級 ユーザー 2024":        "高級_ユーザー_2024",
+		"हिन्दी उपयोगकर्ता": "हिन्दी_उपयोगकर्ता",
+		"٣ أيام":           "٣_أيام",
+		"__x__":            "x",
+		"a__b":             "a_b",
+		"🎉 party":          "party",
+		"\u0301accent":     "accent",
+		"!!!":              "",
+		"":                 "",
+		"a🎉b":              "a_b",
+		"ΑΣΚΗΣΗ":           "ασκηση",
+		"cafe\u0301Bar":    "cafe\u0301_bar",
+		"x" + "\xff" + "y": "x_y",
+	} {
+		if got := webhook.TraitName(name); got != want {
+			t.Errorf("TraitName(%q) = %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestAudienceTellsOfChanges(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		recv := r.network.Receiver(hook, "shh")
+		r.start(webhook.Config{Destinations: crm(hook)})
+		a, err := r.Audience("crm", "VIP Users 2024")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Trait() != "vip_users_2024" {
+			t.Errorf("Trait() = %q", a.Trait())
+		}
+		seen := 0
+		sync := func(joined, left int, members ...string) []string {
+			t.Helper()
+			res, err := a.Sync(t.Context(), webhook.Users(slices.Values(members)))
+			if want := (webhook.SyncResult{Joined: joined, Left: left}); res != want || err != nil {
+				t.Errorf("Sync(%v) = %+v, %v; want %+v", members, res, err, want)
+			}
+			synctest.Wait()
+			var got []string
+			for _, q := range recv.Requests()[seen:] {
+				if q.JSON["type"] != "identify" || q.Signature != nil {
+					t.Errorf("body is %s, signature %v", q.Body, q.Signature)
+				}
+				traits := q.JSON["traits"].(map[string]any)
+				if len(traits) != 1 {
+					t.Errorf("traits are %v", traits)
+				}
+				got = append(got, fmt.Sprint(q.JSON["userId"], " ", traits["vip_users_2024"]))
+			}
+			seen += len(got)
+			slices.Sort(got)
+			return got
+		}
+		for _, tt := range []struct {
+			name         string
+			members      []string
+			joined, left int
+			want         []string
+		}{
+			{"created", []string{"u3", "u1", "u2"}, 3, 0, []string{"u1 true", "u2 true", "u3 true"}},
+			{"unchanged", []string{"u1", "u2", "u3", "u1"}, 0, 0, nil},
+			{"changed", []string{"u4", "u2"}, 1, 2, []string{"u1 false", "u3 false", "u4 true"}},
+			{"back again", []string{"u1", "u2", "u4"}, 1, 0, []string{"u1 true"}},
+			{"emptied", nil, 0, 3, []string{"u1 false", "u2 false", "u4 false"}},
+			{"emptied again", nil, 0, 0, nil},
+		} {
+			if d := cmp.Diff(tt.want, sync(tt.joined, tt.left, tt.members...)); d != "" {
+				t.Errorf("%s (-want +got):\n%s", tt.name, d)
+			}
+		}
+
+		// A restart sends nobody again.
+		sync(2, 0, "u1", "u2")
+		r.stop()
+		r.start(webhook.Config{Destinations: crm(hook)})
+		if a, err = r.Audience("crm", "vip users 2024"); err != nil {
+			t.Fatal(err)
+		}
+		if got := sync(0, 0, "u2", "u1"); got != nil {
+			t.Errorf("after a restart %v are sent", got)
+		}
+		joining, leaving, err := a.Diff(t.Context(), webhook.Users(slices.Values([]string{"u2", "u9"})))
+		if !slices.Equal(joining, []string{"u9"}) || !slices.Equal(leaving, []string{"u1"}) || err != nil {
+			t.Errorf("Diff = %v, %v, %v", joining, leaving, err)
+		}
+		if got := collect(t, a.Members(t.Context())); !slices.Equal(got, []string{"u1", "u2"}) {
+			t.Errorf("Members = %v", got)
+		}
+	})
+}
+
+func TestAudienceLargerThanACommit(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.network.Receiver(hook, "shh")
+		r.start(webhook.Config{Destinations: crm(hook)})
+		a, err := r.Audience("crm", "all")
+		if err != nil {
+			t.Fatal(err)
+		}
+		members := func(from, to int) iter.Seq2[string, error] {
+			return func(yield func(string, error) bool) {
+				for i := from; i < to && yield(fmt.Sprint("user-", i), nil); i++ {
+				}
+			}
+		}
+		if res, err := a.Sync(t.Context(), members(0, 3000)); res != (webhook.SyncResult{Joined: 3000}) || err != nil {
+			t.Errorf("Sync = %+v, %v", res, err)
+		}
+		if res, err := a.Sync(t.Context(), members(1000, 4000)); res != (webhook.SyncResult{Joined: 1000, Left: 1000}) || err != nil {
+			t.Errorf("Sync = %+v, %v", res, err)
+		}
+		synctest.Wait()
+		if s := r.Stats(); s.Delivered != 5000 || s.Accepted != 5000 {
+			t.Errorf("Stats() = %+v", s)
+		}
+	})
+}
+
+// A sync that broke off goes on with the next: nobody is told twice, nobody is
+// missed.
+func TestAudienceSyncGoesOnAfterAnError(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		recv := r.network.Receiver(hook, "shh")
+		r.start(webhook.Config{Destinations: crm(hook)})
+		a, err := r.Audience("crm", "all")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.Sync(t.Context(), webhook.Users(slices.Values([]string{"gone", "kept"}))); err != nil {
+			t.Fatal(err)
+		}
+		listing := func(until int, failure error) iter.Seq2[string, error] {
+			return func(yield func(string, error) bool) {
+				for i := range until {
+					if !yield(fmt.Sprint("new-", i), nil) {
+						return
+					}
+				}
+				yield("kept", failure)
+			}
+		}
+		broken := errors.New("the cursor is lost")
+		if _, err = a.Sync(t.Context(), listing(1200, broken)); !errors.Is(err, broken) {
+			t.Fatalf("Sync of a listing that fails = %v", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err = a.Sync(ctx, listing(2000, nil)); !errors.Is(err, context.Canceled) {
+			t.Fatalf("Sync with a cancelled context = %v", err)
+		}
+		if _, err := a.Sync(t.Context(), listing(2000, nil)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		times := make(map[string]int)
+		for _, q := range recv.Requests() {
+			times[fmt.Sprint(q.JSON["userId"], q.JSON["traits"])]++
+		}
+		for what, n := range times {
+			if n != 1 {
+				t.Errorf("%s was sent %d times", what, n)
+			}
+		}
+		if len(times) != 2000+2+1 {
+			t.Errorf("%d changes were sent, want 2003", len(times))
+		}
+	})
+}
+
+func TestAudienceRefuses(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.start(webhook.Config{Destinations: crm(hook)})
+		if _, err := r.Audience("erp", "all"); !errors.Is(err, webhook.ErrUnknownDestination) {
+			t.Errorf("Audience of an unknown destination: %v", err)
+		}
+		for _, name := range []string{"", "!!!", strings.Repeat("x", 256)} {
+			if _, err := r.Audience("crm", name); err == nil {
+				t.Errorf("Audience %q is no error", name)
+			}
+		}
+		a, err := r.Audience("crm", "all")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, user := range []string{"", strings.Repeat("x", 256)} {
+			if _, err := a.Sync(t.Context(), webhook.Users(slices.Values([]string{user}))); err == nil {
+				t.Errorf("a user id of %d bytes is no error", len(user))
+			}
+		}
+		_, err = a.Sync(t.Context(), func(yield func(string, error) bool) {
+			if _, err := a.Sync(t.Context(), webhook.Users(slices.Values([]string{"u"}))); !errors.Is(err, webhook.ErrSyncing) {
+				t.Errorf("a second Sync = %v", err)
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestDelete(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		recv := r.network.Receiver(hook, "shh")
+		r.start(webhook.Config{Destinations: crm(hook)})
+		if err := r.Delete(t.Context(), "u<1>", "crm"); err != nil {
+			t.Fatal(err)
+		}
+		reqs, _ := recv.Wait(t.Context(), 1)
+		if got, want := string(reqs[0].Body), `{"type":"delete","userId":"u<1>","timestamp":"2000-01-01T00:00:00.000Z"}`; got != want {
+			t.Errorf("body is %s, want %s", got, want)
+		}
+		if err := r.Delete(t.Context(), "", "crm"); err == nil {
+			t.Error("Delete of nobody is no error")
+		}
+		if err := r.Delete(t.Context(), "u", "erp"); !errors.Is(err, webhook.ErrUnknownDestination) {
+			t.Errorf("Delete at an unknown destination = %v", err)
+		}
+	})
+}
+
+func TestWebhooksSwitchedOffIsNotForwarded(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		recv := r.network.Receiver(hook, "shh")
+		r.start(webhook.Config{Destinations: crm(hook)})
+		for _, j := range []string{
+			`{"type":"track","event":"e","userId":"u","messageId":"1","integrations":{"All":false}}`,
+			`{"type":"track","event":"e","userId":"u","messageId":"2","integrations":{"Webhooks":false}}`,
+			`{"type":"track","event":"e","userId":"u","messageId":"3","integrations":{"All":false,"Webhooks":true}}`,
+			`{"type":"track","event":"e","userId":"u","messageId":"4","integrations":{"All":false,"webhooks":true}}`,
+			`{"type":"track","event":"e","userId":"u","messageId":"3"}`,
+		} {
+			if err := r.Forward(t.Context(), "crm", webhook.JSON(j)); err != nil {
+				t.Errorf("Forward(%s) = %v", j, err)
+			}
+		}
+		synctest.Wait()
+		if s := r.Stats(); s.Off != 3 || s.Accepted != 1 || s.Duplicates != 1 || s.Delivered != 1 {
+			t.Errorf("Stats() = %+v", s)
+		}
+		if reqs := recv.Requests(); len(reqs) != 1 || reqs[0].JSON["messageId"] != "3" {
+			t.Errorf("%d requests", len(reqs))
+		}
+	})
+}

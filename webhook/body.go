@@ -1,0 +1,369 @@
+package webhook
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/integrations"
+	"github.com/hookferry/analytics/internal/esjson"
+	"github.com/hookferry/analytics/internal/isotime"
+	"github.com/hookferry/analytics/internal/uuid"
+)
+
+// make makes the event of the call. Each value is brought into the form that
+// bodies have as it is written; what stands between them is in that form.
+func (c *fields) make(batch *Batch) (Event, error) {
+	env := &batch.env
+	off, err := c.off(batch)
+	if err != nil {
+		return Event{}, err
+	}
+	received := env.ReceivedAt
+	if received.IsZero() {
+		received = time.Now()
+	}
+	timestamp, original, sent, err := c.times(received, env.SentAt)
+	if err != nil {
+		return Event{}, err
+	}
+	id, err := c.id()
+	if err != nil {
+		return Event{}, err
+	}
+	if id == "" {
+		var text [36]byte
+		id = string(uuid.Append(text[:0]))
+	}
+	e := Event{ID: id, Type: c.kind, Received: received, Off: off}
+	if off {
+		return e, nil
+	}
+
+	buf := buffers.Get().(*[]byte)
+	defer recycle(buf)
+	w := writer{b: (*buf)[:0]}
+	w.text(`{"version":1,"type":"`)
+	w.text(c.kind)
+	w.text(`"`)
+	if c.kind != "alias" {
+		w.identifier(`,"userId":`, c.userID)
+	}
+	switch c.kind {
+	case "page":
+		w.object(`,"properties":`, c.properties)
+		w.ifKnown(`,"name":`, c.name)
+		w.ifKnown(`,"category":`, c.category)
+	case "screen":
+		w.ifKnown(`,"name":`, c.name)
+		w.context(c.context, batch)
+		w.ifKnown(`,"category":`, c.category)
+		w.ifKnown(`,"properties":`, c.properties)
+	case "identify":
+		w.object(`,"traits":`, c.traits)
+	case "track":
+		w.ifKnown(`,"event":`, c.event)
+		w.object(`,"properties":`, c.properties)
+	case "group":
+		w.identifier(`,"groupId":`, c.groupID)
+		w.object(`,"traits":`, c.traits)
+	case "alias":
+		w.identifier(`,"Previous ID":`, c.previousID)
+		w.identifier(`,"User ID":`, c.userID)
+	}
+	w.time(`,"timestamp":"`, timestamp)
+	if c.messageID != nil {
+		w.identifier(`,"messageId":`, c.messageID)
+	} else {
+		w.text(`,"messageId":"`)
+		w.text(id)
+		w.text(`"`)
+	}
+	if c.anonymousID != nil {
+		w.identifier(`,"anonymousId":`, c.anonymousID)
+	}
+	if c.kind != "screen" {
+		w.context(c.context, batch)
+	}
+	if !original.IsZero() {
+		w.time(`,"originalTimestamp":"`, original)
+	}
+	w.time(`,"receivedAt":"`, received)
+	if !sent.IsZero() {
+		w.time(`,"sentAt":"`, sent)
+	}
+	w.text(`}`)
+	*buf = w.b
+	if w.err != nil {
+		return Event{}, w.err
+	}
+	// What the text had of white space, escapes and duplicates is not kept.
+	e.Body = bytes.Clone(w.b)
+	return e, nil
+}
+
+// A writer appends the members of a body to b. Their names come with the comma
+// before them and the colon behind.
+type writer struct {
+	b   []byte
+	err error // the first
+}
+
+func (w *writer) text(s string) { w.b = append(w.b, s...) }
+
+// value appends a value in the form of bodies.
+func (w *writer) value(value []byte) {
+	var err error
+	if w.b, err = esjson.Append(w.b, value); err != nil {
+		w.fail(malformed(err))
+	}
+}
+
+func (w *writer) fail(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+}
+
+func (w *writer) ifKnown(name string, value []byte) {
+	if value != nil {
+		w.text(name)
+		w.value(value)
+	}
+}
+
+func (w *writer) object(name string, value []byte) {
+	w.text(name)
+	if value == nil {
+		w.text(`{}`)
+		return
+	}
+	w.value(value)
+}
+
+// identifier appends an id as a string, or null.
+func (w *writer) identifier(name string, value []byte) {
+	w.text(name)
+	switch {
+	case value == nil:
+		w.text(`null`)
+	case value[0] == '"':
+		w.value(value)
+	default:
+		w.b = appendIdentifier(w.b, value)
+	}
+}
+
+// time appends a time; name ends with its opening quote.
+func (w *writer) time(name string, t time.Time) {
+	w.b = appendTimeMember(w.b, name, t)
+}
+
+// context appends the context: the address where it belongs, then the batch's
+// members, then the call's own.
+func (w *writer) context(own []byte, batch *Batch) {
+	env := &batch.env
+	ip := env.IP
+	if ip != "" && !env.Browser && !direct(own, env.Context) {
+		ip = ""
+	}
+	switch {
+	case ip == "" && !given(env.Context):
+		w.object(`,"context":`, own)
+		return
+	case ip == "" && batch.shared && (own == nil || string(own) == "{}"):
+		w.text(`,"context":`)
+		w.b = append(w.b, env.Context...)
+		return
+	}
+	buf := buffers.Get().(*[]byte)
+	defer recycle(buf)
+	// In an array the context is as deep as it will be in the body.
+	b, err := appendMerged(append((*buf)[:0], '['), "context", ip, env.Context, own, batch.shared)
+	*buf = append(b, ']')
+	if err != nil {
+		w.fail(err)
+		return
+	}
+	w.text(`,"context"`)
+	colon := len(w.b)
+	if w.value(*buf); w.err == nil {
+		w.b[colon] = ':'
+		w.b = w.b[:len(w.b)-1]
+	}
+}
+
+// sharedContext returns a copy of a batch's context in the form that it has in a
+// body, nil if there is none.
+func sharedContext(object []byte) ([]byte, error) {
+	if !given(object) {
+		return nil, nil
+	}
+	if err := checkObject("context", object); err != nil {
+		return nil, err
+	}
+	// In an array it is as deep as it will be in a body.
+	buf := buffers.Get().(*[]byte)
+	defer recycle(buf)
+	*buf = append(append(append((*buf)[:0], '['), object...), ']')
+	form, err := esjson.Append(nil, *buf)
+	if err != nil {
+		return nil, ofBatch("context", err)
+	}
+	form = bytes.Clone(form[1 : len(form)-1])
+	if len(form) > analytics.MaxCallSize {
+		return nil, &CallError{Field: "context", Code: CodeTooLarge, Problem: fmt.Sprintf("of the batch has %d bytes, more than the limit of %d", len(form), analytics.MaxCallSize)}
+	}
+	return form, nil
+}
+
+// sharedSwitches returns those of a batch's integrations that count, nil if
+// there are none.
+func sharedSwitches(object []byte) ([]byte, error) {
+	if !given(object) {
+		return nil, nil
+	}
+	if err := checkObject("integrations", object); err != nil {
+		return nil, err
+	}
+	var all, own string
+	err := esjson.Members(object, func(key, value []byte) error {
+		on := `true` // whatever it is
+		if string(value) == `false` {
+			on = `false`
+		}
+		switch string(key) {
+		case integrations.All:
+			all = `"` + integrations.All + `":` + on
+		case integrations.Webhooks:
+			own = `"` + integrations.Webhooks + `":` + on
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, ofBatch("integrations", err)
+	case all != "" && own != "":
+		all += ","
+	}
+	return []byte("{" + all + own + "}"), nil
+}
+
+// checkObject checks that what a batch has in a field is one object.
+func checkObject(field string, object []byte) error {
+	if err := esjson.Members(object, func(_, _ []byte) error { return nil }); err == nil {
+		return nil
+	}
+	if err := esjson.Check(object); err != nil {
+		return ofBatch(field, err)
+	}
+	return &CallError{Field: field, Code: CodeWrongType, Problem: "of the batch has to be an object"}
+}
+
+// ofBatch says that a field of a batch is malformed.
+func ofBatch(field string, err error) error {
+	return &CallError{Field: field, Code: CodeMalformed, Problem: "of the batch: " + err.Error()}
+}
+
+// direct reports whether a context, merged of two, says "direct":true.
+func direct(own, batch []byte) bool {
+	for _, object := range [][]byte{own, batch} {
+		// Hardly any context has that name in it, be it written with escapes.
+		if !bytes.Contains(object, []byte("direct")) && bytes.IndexByte(object, '\\') < 0 || !given(object) {
+			continue
+		}
+		var there, is bool
+		err := esjson.Members(object, func(key, value []byte) error {
+			if string(key) == "direct" {
+				there, is = true, string(value) == "true"
+			}
+			return nil
+		})
+		if err == nil && there {
+			return is
+		}
+	}
+	return false
+}
+
+// appendMerged appends one object with the members of two, own's after
+// batch's, and an ip before them. Esjson takes the last of those with one name.
+// The batch's object is called field in errors; own is part of a call that was
+// read, and batch was checked if shared.
+func appendMerged(b []byte, field, ip string, batch, own []byte, shared bool) ([]byte, error) {
+	b = append(b, '{')
+	start := len(b)
+	if ip != "" {
+		b = append(b, `"ip":`...)
+		b = esjson.AppendString(b, ip)
+	}
+	if given(batch) {
+		// What is not one object must not be merged as text.
+		if !shared {
+			if err := checkObject(field, batch); err != nil {
+				return b, err
+			}
+		}
+		b = appendMembers(b, start, bytes.Trim(batch, space))
+	}
+	if len(own) > 0 {
+		b = appendMembers(b, start, own)
+	}
+	return append(b, '}'), nil
+}
+
+// appendMembers appends the inside of object, and a comma before it if
+// something stands there since start.
+func appendMembers(b []byte, start int, object []byte) []byte {
+	inside := bytes.Trim(object[1:len(object)-1], space)
+	if len(inside) == 0 {
+		return b
+	}
+	if len(b) > start {
+		b = append(b, ',')
+	}
+	return append(b, inside...)
+}
+
+// given reports whether there is an object, or something in its place that has
+// to be refused, and not just nothing.
+func given(object []byte) bool {
+	object = bytes.Trim(object, space)
+	return len(object) > 0 && string(object) != "null"
+}
+
+// appendIdentifier appends an id that is a number as a string.
+func appendIdentifier(b, number []byte) []byte {
+	b = append(b, '"')
+	b = appendNumber(b, number)
+	return append(b, '"')
+}
+
+// appendTimeMember appends t; open is what comes before, up to the quote.
+func appendTimeMember(b []byte, open string, t time.Time) []byte {
+	b = append(b, open...)
+	b = isotime.Append(b, t)
+	return append(b, '"')
+}
+
+// newDeletion returns the event that tells of a request to delete a user, made
+// at a time. The error is a *CallError.
+func newDeletion(userID string, at time.Time) (Event, error) {
+	if userID == "" {
+		return Event{}, &CallError{Field: "userId", Code: CodeMissing, Problem: "is required"}
+	}
+	if len(userID) > maxUserID {
+		return Event{}, &CallError{Field: "userId", Code: CodeTooLarge, Problem: "has more than 8192 bytes"}
+	}
+	var id [36]byte
+	b := make([]byte, 0, len(`{"type":"delete","userId":"","timestamp":"2006-01-02T15:04:05.000Z"}`)+len(userID))
+	b = append(b, `{"type":"delete","userId":`...)
+	b = esjson.AppendString(b, userID)
+	b = appendTimeMember(b, `,"timestamp":"`, at)
+	return Event{ID: string(uuid.Append(id[:0])), Type: "delete", Body: append(b, '}'), Received: at}, nil
+}
+
+// maxUserID bounds the user id of a deletion, in bytes: with each of them
+// escaped, as far as that goes, it is still below the size of a call.
+const maxUserID = 8 << 10

@@ -1,0 +1,110 @@
+package boltqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+// Check reads all of the file and returns what is wrong with it, an ErrDamaged
+// that wraps each finding, or nil. Nothing else is stored meanwhile.
+func (q *Queue) Check(ctx context.Context) error {
+	if err := q.enter(ctx); err != nil {
+		return err
+	}
+	defer q.calls.Done()
+	var found []error
+	r := &request{alone: true, work: func(e *edit, _ *request) error {
+		f, err := os.Open(q.path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		if err := walk(f, true); err != nil {
+			found = append(found, err)
+			return errAlone
+		}
+		for err := range e.tx.Check() {
+			found = append(found, err)
+		}
+		if len(found) == 0 {
+			found = q.checkRows(e.tx)
+		}
+		return errAlone
+	}}
+	if err := q.do(ctx, r); err != nil {
+		return err
+	}
+	if len(found) > 0 {
+		return fmt.Errorf("%w: %s: %w", ErrDamaged, q.path, errors.Join(found...))
+	}
+	return nil
+}
+
+// checkRows reads every row, and compares how many there are with what the
+// store believes.
+func (q *Queue) checkRows(tx *bolt.Tx) (found []error) {
+	var waiting, dead uint64
+	say := func(bucket, key []byte, err error) {
+		found = append(found, fmt.Errorf("%s %x: %w", bucket, key, err))
+	}
+	left := tx.Bucket(bucketLeft)
+	tx.Bucket(bucketBlocks).ForEach(func(k, v []byte) error {
+		mask := ^uint64(0)
+		if m := left.Get(k); m != nil {
+			mask = generation(m)
+		}
+		err := entries(v, func(i int, _ uint64, row []byte) error {
+			if mask&(1<<i) == 0 {
+				return nil
+			}
+			waiting++
+			return unseal(row, new(webhook.Delivery))
+		})
+		if err != nil {
+			say(bucketBlocks, k, err)
+		}
+		return nil
+	})
+	left.ForEach(func(k, _ []byte) error {
+		if tx.Bucket(bucketBlocks).Get(k) == nil {
+			say(bucketLeft, k, errors.New("there is no such block"))
+		}
+		return nil
+	})
+	numbers := map[string]string{}
+	tx.Bucket(bucketLanes).ForEach(func(k, v []byte) error {
+		numbers[string(v)] = string(k)
+		return nil
+	})
+	tx.Bucket(bucketWaiting).ForEach(func(k, v []byte) error {
+		waiting++
+		var d webhook.Delivery
+		if err := unseal(v, &d); err != nil {
+			say(bucketWaiting, k, err)
+		} else if numbers[string(k[:4])] != d.Destination {
+			say(bucketWaiting, k, errors.New("it is in another's lane"))
+		}
+		return nil
+	})
+	tx.Bucket(bucketDead).ForEach(func(k, v []byte) error {
+		dead++
+		if err := unseal(v, new(webhook.DeadLetter)); err != nil {
+			say(bucketDead, k, err)
+		}
+		return nil
+	})
+	tx.Bucket(bucketDamaged).ForEach(func(k, _ []byte) error {
+		say(bucketDamaged, k, errRow)
+		return nil
+	})
+	if waiting != q.count.waiting || dead != q.count.dead {
+		found = append(found, fmt.Errorf("%d deliveries and %d dead letters, not %d and %d", waiting, dead, q.count.waiting, q.count.dead))
+	}
+	return found
+}

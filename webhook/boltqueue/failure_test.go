@@ -1,0 +1,262 @@
+package boltqueue
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+var errDisk = errors.New("the disk fails")
+
+// A commit may fail before anything of it is to be seen in the file, or after
+// all of it is: the sync of the last page fails. Either way the outcome that
+// the callers are told is the one in the file.
+func TestCommitFails(t *testing.T) {
+	before := func(tx *bolt.Tx) error {
+		tx.Rollback()
+		return errDisk
+	}
+	after := func(tx *bolt.Tx) error {
+		tx.Commit()
+		return errDisk
+	}
+	panics := func(tx *bolt.Tx) error { panic("page 7: invalid page type") }
+	for _, tt := range []struct {
+		name   string
+		commit func(*bolt.Tx) error
+		stored bool
+	}{
+		{"nothing is written", before, false},
+		{"all is written", after, true},
+		{"bbolt panics", panics, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ctx := t.Context()
+			path := filepath.Join(t.TempDir(), "queue.db")
+			q, err := Open(path, &Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer q.Close()
+			delivery := func(id string) webhook.Delivery {
+				return webhook.Delivery{Destination: "a", ID: id, Due: time.Now().Add(-time.Second)}
+			}
+			expect := func(what string, err error) {
+				t.Helper()
+				if tt.stored && err != nil || !tt.stored && err == nil {
+					t.Errorf("%s: %v, want an error: %t", what, err, !tt.stored)
+				}
+			}
+			var ds []webhook.Delivery
+			for i := range 6 {
+				ds = append(ds, delivery(fmt.Sprint(i)))
+			}
+			if _, err := q.Put(ctx, ds...); err != nil {
+				t.Fatal(err)
+			}
+			leased, _, err := q.Lease(ctx, webhook.LeaseRequest{Max: 6, Until: time.Now().Add(time.Hour)}, nil)
+			if err != nil || len(leased) != 6 {
+				t.Fatal(len(leased), err)
+			}
+			ss := []webhook.Settlement{
+				{Verdict: webhook.Done, Delivery: leased[0]},
+				{Verdict: webhook.Retry, Delivery: leased[1]},
+				{Verdict: webhook.Bury, Delivery: leased[2], At: time.Now()},
+			}
+
+			fail := func(do func()) {
+				q.commit1 = tt.commit
+				do()
+				q.commit1 = (*bolt.Tx).Commit
+			}
+			fail(func() {
+				n, err := q.Put(ctx, delivery("new"), delivery("newer"))
+				expect("Put", err)
+				if tt.stored && n != 2 || !tt.stored && n != 0 {
+					t.Errorf("Put = %d", n)
+				}
+			})
+			fail(func() { expect("Settle", q.Settle(ctx, ss...)) })
+			fail(func() {
+				_, err := q.Join(ctx, "vip", 1, []string{"u"}, func(string) ([]webhook.Delivery, error) {
+					return []webhook.Delivery{delivery("joined")}, nil
+				})
+				expect("Join", err)
+			})
+
+			// Afterwards all is as if it had never happened, or had succeeded.
+			want := webhook.Counts{Waiting: 6, Leased: 6}
+			if tt.stored {
+				want = webhook.Counts{Waiting: 6 - 2 + 2 + 1, Leased: 3, Dead: 1}
+			}
+			counted := func() {
+				t.Helper()
+				if got, err := q.Count(ctx); err != nil || got != want {
+					t.Errorf("Count = %+v, %v, want %+v", got, err, want)
+				}
+				if err := q.Check(ctx); err != nil {
+					t.Error(err)
+				}
+			}
+			counted()
+			if !tt.stored {
+				if n, err := q.Put(ctx, delivery("new"), delivery("newer")); n != 2 || err != nil {
+					t.Errorf("Put again = %d, %v, want 2", n, err)
+				}
+				if err := q.Settle(ctx, ss...); err != nil {
+					t.Errorf("Settle again: %v", err)
+				}
+				want = webhook.Counts{Waiting: 6 - 2 + 2, Leased: 3, Dead: 1}
+				counted()
+			} else if n, err := q.Put(ctx, delivery("new")); n != 0 || err != nil {
+				t.Errorf("Put again = %d, %v, want 0", n, err)
+			}
+			if err := q.Close(); err != nil {
+				t.Fatal(err)
+			}
+			q, err = Open(path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer q.Close()
+			want.Leased = 0
+			counted()
+		})
+	}
+}
+
+// Another process may take the file while it is being opened again.
+func TestCommitFailsAndFileIsTaken(t *testing.T) {
+	ctx := t.Context()
+	path := filepath.Join(t.TempDir(), "queue.db")
+	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
+	q, err := Open(path, &Config{LockTimeout: time.Millisecond, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	put := func(q *Queue, id string) error {
+		_, err := q.Put(ctx, webhook.Delivery{Destination: "a", ID: id, Due: time.Now()})
+		return err
+	}
+	if err := put(q, "1"); err != nil {
+		t.Fatal(err)
+	}
+	var other *Queue
+	q.commit1 = func(tx *bolt.Tx) error {
+		db := tx.DB()
+		tx.Rollback()
+		db.Close()
+		if other, err = Open(path, &Config{Logger: quiet}); err != nil {
+			t.Error(err)
+		}
+		return errDisk
+	}
+	if err := put(q, "2"); !errors.Is(err, errDisk) {
+		t.Errorf("Put: %v, want %v", err, errDisk)
+	}
+	q.commit1 = (*bolt.Tx).Commit
+	if err := put(q, "3"); !errors.Is(err, ErrLocked) {
+		t.Errorf("Put while another has the file: %v, want ErrLocked", err)
+	}
+	if err := put(other, "4"); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := put(q, "5"); err == nil {
+		t.Error("Put after another had the file is no error")
+	}
+	q, err = Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	ds, _, err := q.Lease(ctx, webhook.LeaseRequest{Max: 10, Until: time.Now().Add(time.Hour)}, nil)
+	if err != nil || len(ds) != 2 || ds[0].ID != "1" || ds[1].ID != "4" {
+		t.Errorf("Lease = %v, %v, want 1 and 4", ds, err)
+	}
+}
+
+func TestOpenUnknownVersion(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "queue.db")
+	q, err := Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Close()
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Update(func(tx *bolt.Tx) error {
+		return tx.Bucket(bucketMeta).Put(rowVersion, []byte{formatVersion + 1})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	db.Close()
+	if _, err := Open(path, nil); !errors.Is(err, ErrVersion) {
+		t.Errorf("Open: %v, want ErrVersion", err)
+	}
+	// A bbolt database of another program is left alone.
+	path = filepath.Join(t.TempDir(), "other.db")
+	if db, err = bolt.Open(path, 0o600, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Update(func(tx *bolt.Tx) error {
+		_, err := tx.CreateBucket([]byte("theirs"))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	db.Close()
+	if _, err := Open(path, nil); !errors.Is(err, ErrDamaged) {
+		t.Errorf("Open of another program's database: %v, want ErrDamaged", err)
+	}
+}
+
+// A row that cannot be read is in nobody's way, and is told of.
+func TestDamagedRowIsSetAside(t *testing.T) {
+	ctx := t.Context()
+	q, err := Open(filepath.Join(t.TempDir(), "queue.db"), &Config{CacheBytes: 1, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	due := time.Now().Add(-time.Second)
+	for i := range 6 {
+		if _, err := q.Put(ctx, webhook.Delivery{Destination: "a", ID: fmt.Sprint(i), Body: make([]byte, 100), Due: due}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	spoiled := ""
+	if err := q.do(ctx, &request{work: func(e *edit, _ *request) error {
+		b := e.bucket(bucketWaiting)
+		k, v := b.Cursor().Last()
+		spoiled = fmt.Sprintf("%x", k)
+		v = append([]byte(nil), v...)
+		v[len(v)-1] ^= 1
+		return b.Put(k, v)
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	ds, _, err := q.Lease(ctx, webhook.LeaseRequest{Max: 10, Until: time.Now().Add(time.Hour)}, nil)
+	if err != nil || len(ds) != 5 {
+		t.Errorf("Lease = %d, %v, want the 5 that can be read", len(ds), err)
+	}
+	if err := q.Check(ctx); !errors.Is(err, ErrDamaged) {
+		t.Errorf("Check: %v, want ErrDamaged for %s", err, spoiled)
+	}
+	if got, err := q.Count(ctx); err != nil || got.Waiting != 5 {
+		t.Errorf("Count = %+v, %v, want 5 waiting", got, err)
+	}
+}

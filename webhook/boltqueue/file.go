@@ -1,0 +1,230 @@
+package boltqueue
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"syscall"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+)
+
+// openFile opens the database in the file path.
+func openFile(path string, timeout time.Duration) (*bolt.DB, error) {
+	made := false
+	switch info, err := os.Stat(path); {
+	case errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0:
+		made = true
+	case err != nil:
+		return nil, fmt.Errorf("boltqueue: %w", err)
+	default:
+		if err := inspect(path, timeout); err != nil {
+			return nil, err
+		}
+	}
+	var db *bolt.DB
+	err := protect(path, func() (err error) {
+		db, err = bolt.Open(path, 0o600, &bolt.Options{
+			Timeout:        timeout,
+			FreelistType:   bolt.FreelistMapType,
+			NoFreelistSync: true,
+		})
+		return err
+	})
+	if err != nil {
+		return nil, openError(path, err)
+	}
+	if made {
+		syncFolder(filepath.Dir(path))
+	}
+	return db, nil
+}
+
+// inspect looks at a file before it is opened for writing: bbolt takes it for
+// granted that a file is whole, and goes down with the process where it is not.
+func inspect(path string, timeout time.Duration) (err error) {
+	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: timeout, ReadOnly: true})
+	if err != nil {
+		return openError(path, err)
+	}
+	// The file cannot change while it is open.
+	defer db.Close()
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("boltqueue: %w", err)
+	}
+	defer f.Close()
+	if err := walk(f, false); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
+	}
+	return nil
+}
+
+// openError says what an error of bolt.Open means.
+func openError(path string, err error) error {
+	var (
+		pathErr *fs.PathError
+		errno   syscall.Errno
+	)
+	switch {
+	case errors.Is(err, berrors.ErrTimeout):
+		return fmt.Errorf("%w: %s", ErrLocked, path)
+	case errors.Is(err, ErrDamaged):
+		return err
+	case errors.As(err, &pathErr), errors.As(err, &errno):
+		return fmt.Errorf("boltqueue: opening %s: %w", path, err)
+	}
+	return fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
+}
+
+// syncFolder makes a new file's name durable, on systems where folders can be
+// synced.
+func syncFolder(dir string) {
+	if f, err := os.Open(dir); err == nil {
+		f.Sync()
+		f.Close()
+	}
+}
+
+// protect calls fn, which reads or writes the database. bbolt panics on what it
+// does not expect in a file, and reading a page that the disk does not yield is
+// a fault; both become errors.
+func protect(path string, fn func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: %s: %v", ErrDamaged, path, r)
+		}
+	}()
+	return fn()
+}
+
+// lastTx returns the number of the transaction that the file shows.
+func lastTx(db *bolt.DB) (id int, ok bool) {
+	err := protect(db.Path(), func() error {
+		return db.View(func(tx *bolt.Tx) error {
+			id = tx.ID()
+			return nil
+		})
+	})
+	return id, err == nil
+}
+
+// start reads an opened file, which it makes a store if it is new.
+func (q *Queue) start(db *bolt.DB) error {
+	return protect(q.path, func() error {
+		if err := db.Update(q.initialise); err != nil {
+			return q.startError(err)
+		}
+		if err := db.View(q.load); err != nil {
+			return q.startError(err)
+		}
+		q.file = db
+		return nil
+	})
+}
+
+func (q *Queue) startError(err error) error {
+	if errors.Is(err, ErrVersion) {
+		return err
+	}
+	if errors.Is(err, errRow) {
+		return fmt.Errorf("%w: %s: %w", ErrDamaged, q.path, err)
+	}
+	return fmt.Errorf("boltqueue: opening %s: %w", q.path, err)
+}
+
+// initialise makes the buckets of a new store, checks the version of an old
+// one, and leaves the queue's mark.
+func (q *Queue) initialise(tx *bolt.Tx) error {
+	meta := tx.Bucket(bucketMeta)
+	if meta == nil {
+		if k, _ := tx.Cursor().First(); k != nil {
+			return fmt.Errorf("%w: it is another program's database", errRow)
+		}
+		for _, name := range allBuckets {
+			if _, err := tx.CreateBucket(name); err != nil {
+				return err
+			}
+		}
+		meta = tx.Bucket(bucketMeta)
+		if err := meta.Put(rowVersion, []byte{formatVersion}); err != nil {
+			return err
+		}
+		if err := meta.Put(rowState, counts{}.row()); err != nil {
+			return err
+		}
+	}
+	if v := meta.Get(rowVersion); len(v) != 1 || v[0] != formatVersion {
+		return fmt.Errorf("%w: %s has version %d, this program knows %d", ErrVersion, q.path, v, formatVersion)
+	}
+	for _, name := range allBuckets {
+		if tx.Bucket(name) == nil {
+			return fmt.Errorf("%w: no bucket %q", errRow, name)
+		}
+	}
+	return meta.Put(rowSession, q.session)
+}
+
+// recover returns the database, which it opens again if it had to be closed.
+func (q *Queue) recover() (*bolt.DB, error) {
+	q.mu.Lock()
+	db, failure := q.file, q.failure
+	q.mu.Unlock()
+	if db != nil {
+		return db, nil
+	}
+	db, err := openFile(q.path, q.config.LockTimeout)
+	if err != nil {
+		return nil, fmt.Errorf("%w (after %w)", err, failure)
+	}
+	e := q.doubt
+	id, ok := lastTx(db)
+	err = protect(q.path, func() error {
+		// Another process may have had the file in between. And if this
+		// commit succeeds, what it follows is durable too.
+		return db.Update(func(tx *bolt.Tx) error {
+			meta := tx.Bucket(bucketMeta)
+			if meta == nil || !bytes.Equal(meta.Get(rowSession), q.session) || !ok || id != e.id && id != e.id-1 {
+				return errors.New("another process has used it")
+			}
+			return meta.Put(rowSession, q.session)
+		})
+	})
+	if err != nil {
+		db.Close()
+		return nil, fmt.Errorf("boltqueue: opening %s again: %w (after %w)", q.path, err, failure)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if id == e.id {
+		e.apply(id + 1)
+	} else {
+		e.undo()
+		q.applied = id + 1
+	}
+	q.doubt, q.file, q.failure = nil, db, nil
+	q.landed.Broadcast()
+	q.config.Logger.Info("boltqueue: data file is open again", "file", q.path)
+	return db, nil
+}
+
+// rest leaves the file such that the next Open is quick.
+func (q *Queue) rest() {
+	if q.file == nil {
+		return
+	}
+	q.file.NoFreelistSync = false
+	err := protect(q.path, func() error {
+		return q.file.Update(func(*bolt.Tx) error { return nil })
+	})
+	if err != nil {
+		q.config.Logger.Warn("boltqueue: the list of free pages was not written", "file", q.path, "error", err)
+	}
+}

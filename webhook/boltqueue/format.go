@@ -1,0 +1,174 @@
+package boltqueue
+
+import (
+	"encoding"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+
+	"github.com/hookferry/analytics/internal/seen"
+	"github.com/hookferry/analytics/webhook/internal/lanes"
+)
+
+// The file is a bbolt database. Numbers in keys are big-endian, so that rows
+// are in their order; times are microseconds since 1970 with the sign inverted.
+//
+//	meta       "version": formatVersion
+//	           "state": see counts
+//	           "session": 16 random bytes of who opened the file
+//	blocks     block -> entries: a delivery's number, the length of its row,
+//	           the row. What one commit put, some 8 KB a block.
+//	left       block -> which of its deliveries are left, as bits; no row: all
+//	lanes      destination -> lane
+//	waiting    lane, due, number -> row: retries, and what did not fit in memory
+//	dead       died, number -> row
+//	seen       number -> time, keys: what one commit put
+//	audiences  name -> "generation", and "members": user -> generation
+//	damaged    key of a row of waiting -> row: could not be read
+//
+// A row is a CRC-32C and a record of package webhook.
+const formatVersion = 1
+
+var (
+	bucketMeta      = []byte("meta")
+	bucketBlocks    = []byte("blocks")
+	bucketLeft      = []byte("left")
+	bucketLanes     = []byte("lanes")
+	bucketWaiting   = []byte("waiting")
+	bucketDead      = []byte("dead")
+	bucketSeen      = []byte("seen")
+	bucketAudiences = []byte("audiences")
+	bucketDamaged   = []byte("damaged")
+
+	allBuckets = [][]byte{bucketMeta, bucketBlocks, bucketLeft, bucketLanes, bucketWaiting, bucketDead, bucketSeen, bucketAudiences, bucketDamaged}
+
+	rowVersion    = []byte("version")
+	rowState      = []byte("state")
+	rowSession    = []byte("session")
+	rowGeneration = []byte("generation")
+	bucketMembers = []byte("members")
+)
+
+const (
+	// maxBlock makes two blocks fill four pages of 4 KB: bbolt keeps at least
+	// two rows a page, and writes a page whole.
+	maxBlock = (4*4096 - 16 - 2*(16+8)) / 2
+	// maxEntries is how many deliveries a block may hold: the bits of a mask.
+	maxEntries = 64
+)
+
+var (
+	errRow     = errors.New("boltqueue: damaged row")
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+)
+
+// seal returns the row of a record with a body of n bytes.
+func seal(d encoding.BinaryAppender, n int) ([]byte, error) {
+	b, err := d.AppendBinary(make([]byte, 4, n+256))
+	if err != nil {
+		return nil, err
+	}
+	binary.LittleEndian.PutUint32(b, crc32.Checksum(b[4:], castagnoli))
+	return b, nil
+}
+
+// unseal reads a row into d, which keeps nothing of it.
+func unseal(row []byte, d encoding.BinaryUnmarshaler) error {
+	if len(row) < 4 || crc32.Checksum(row[4:], castagnoli) != binary.LittleEndian.Uint32(row) {
+		return errRow
+	}
+	return d.UnmarshalBinary(row[4:])
+}
+
+// counts is what a file holds.
+type counts struct {
+	waiting uint64
+	dead    uint64
+	number  uint64 // the latest given to a delivery, a dead letter or a row of seen
+	lane    uint32 // the latest given to a lane
+}
+
+func (c counts) row() []byte {
+	b := make([]byte, 0, 28)
+	b = binary.BigEndian.AppendUint64(b, c.waiting)
+	b = binary.BigEndian.AppendUint64(b, c.dead)
+	b = binary.BigEndian.AppendUint64(b, c.number)
+	return binary.BigEndian.AppendUint32(b, c.lane)
+}
+
+func (c *counts) read(b []byte) error {
+	if len(b) != 28 {
+		return fmt.Errorf("%w: state of %d bytes", errRow, len(b))
+	}
+	c.waiting = binary.BigEndian.Uint64(b)
+	c.dead = binary.BigEndian.Uint64(b[8:])
+	c.number = binary.BigEndian.Uint64(b[16:])
+	c.lane = binary.BigEndian.Uint32(b[24:])
+	return nil
+}
+
+func numberKey(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+
+func timeBits(micros int64) uint64 { return uint64(micros) ^ 1<<63 }
+func bitsTime(bits uint64) int64   { return int64(bits ^ 1<<63) }
+
+// orderKey is the key of a dead letter, and after a lane's number that of a row
+// of waiting.
+func orderKey(b []byte, o lanes.Order) []byte {
+	b = binary.BigEndian.AppendUint64(b, timeBits(o.At))
+	return binary.BigEndian.AppendUint64(b, o.Seq)
+}
+
+func readOrder(b []byte) lanes.Order {
+	return lanes.Order{At: bitsTime(binary.BigEndian.Uint64(b)), Seq: binary.BigEndian.Uint64(b[8:])}
+}
+
+func waitingKey(b []byte, lane uint32, o lanes.Order) []byte {
+	return orderKey(binary.BigEndian.AppendUint32(b, lane), o)
+}
+
+const (
+	deadKeyLen    = 16
+	waitingKeyLen = 20
+)
+
+// firstOrder stands before everything.
+var firstOrder = lanes.Order{At: math.MinInt64}
+
+func appendEntry(b []byte, number uint64, row []byte) []byte {
+	b = binary.AppendUvarint(b, number)
+	b = binary.AppendUvarint(b, uint64(len(row)))
+	return append(b, row...)
+}
+
+// entries calls each with the entries of a block.
+func entries(b []byte, each func(i int, number uint64, row []byte) error) error {
+	for i := 0; len(b) > 0; i++ {
+		number, n := binary.Uvarint(b)
+		if n <= 0 || i == maxEntries {
+			return errRow
+		}
+		size, m := binary.Uvarint(b[n:])
+		if m <= 0 || size > uint64(len(b)-n-m) {
+			return errRow
+		}
+		b = b[n+m:]
+		if err := each(i, number, b[:size]); err != nil {
+			return err
+		}
+		b = b[size:]
+	}
+	return nil
+}
+
+// seenRow is the row of the keys of one commit.
+func seenRow(micros int64, keys []seen.Key) []byte {
+	b := make([]byte, 0, 8+len(keys)*len(seen.Key{}))
+	b = binary.BigEndian.AppendUint64(b, uint64(micros))
+	for i := range keys {
+		b = append(b, keys[i][:]...)
+	}
+	return b
+}

@@ -1,0 +1,149 @@
+//go:build unix
+
+package boltqueue_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/boltqueue"
+)
+
+// limitDir names the environment variable that makes the test binary a process
+// whose files may not grow over a size for a while.
+const limitDir = "BOLTQUEUE_LIMIT_DIR"
+
+// TestDiskFull has a process reach the bound on its files' size, which is to a
+// program what a full disk is, and get over it.
+func TestDiskFull(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), limitDir+"="+dir)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Logf("%s", bytes.TrimSpace(out))
+}
+
+func limitChild(dir string) {
+	if err := diskFull(dir); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
+
+func diskFull(dir string) error {
+	signal.Ignore(syscall.SIGXFSZ) // the write fails all the same
+	ctx := context.Background()
+	path := filepath.Join(dir, "queue.db")
+	config := &boltqueue.Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	q, err := boltqueue.Open(path, config)
+	if err != nil {
+		return err
+	}
+	limit := func(max uint64) error {
+		var l syscall.Rlimit
+		if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &l); err != nil {
+			return err
+		}
+		setLimit(&l, max)
+		return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l)
+	}
+	stored := map[string]bool{}
+	n := 0
+	put := func() error {
+		ds := make([]webhook.Delivery, 20)
+		for i := range ds {
+			n++
+			ds[i] = webhook.Delivery{Destination: fmt.Sprint("d", i%3), ID: fmt.Sprint(n), Body: make([]byte, 2000), Due: time.Now()}
+		}
+		k, err := q.Put(ctx, ds...)
+		if err != nil {
+			return err
+		}
+		if k != len(ds) {
+			return fmt.Errorf("Put = %d of %d", k, len(ds))
+		}
+		for _, d := range ds {
+			stored[d.ID] = true
+		}
+		return nil
+	}
+	const size = 3 << 20
+	if err := limit(size); err != nil {
+		return err
+	}
+	for err = nil; err == nil && n < 10000; {
+		err = put()
+	}
+	if !errors.Is(err, syscall.EFBIG) && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, boltqueue.ErrDamaged) && err == nil {
+		return fmt.Errorf("%d puts of 2,000 bytes into %d bytes all succeed", n, size)
+	}
+	if errors.Is(err, boltqueue.ErrDamaged) {
+		return fmt.Errorf("a full disk is reported as damage: %w", err)
+	}
+	first := err
+	for range 20 {
+		if put() == nil {
+			break // a little may still fit
+		}
+	}
+	// What is stored is handed out, and may be settled as soon as there is room.
+	ds, _, err := q.Lease(ctx, webhook.LeaseRequest{Max: 10, Until: time.Now().Add(time.Hour)}, nil)
+	if err != nil || len(ds) != 10 {
+		return fmt.Errorf("Lease on a full disk = %d, %w", len(ds), err)
+	}
+	if err := limit(1 << 40); err != nil {
+		return err
+	}
+	if err := put(); err != nil {
+		return fmt.Errorf("Put with room again: %w", err)
+	}
+	for _, d := range ds {
+		if err := q.Settle(ctx, webhook.Settlement{Verdict: webhook.Done, Delivery: d}); err != nil {
+			return fmt.Errorf("Settle with room again: %w", err)
+		}
+		delete(stored, d.ID)
+	}
+	if err := q.Check(ctx); err != nil {
+		return err
+	}
+	if err := q.Close(); err != nil {
+		return err
+	}
+	if q, err = boltqueue.Open(path, config); err != nil {
+		return err
+	}
+	defer q.Close()
+	if err := q.Check(ctx); err != nil {
+		return err
+	}
+	all, _, err := q.Lease(ctx, webhook.LeaseRequest{Max: 1 << 20, Until: time.Now().Add(time.Hour)}, nil)
+	if err != nil {
+		return err
+	}
+	for _, d := range all {
+		if !stored[d.ID] {
+			return fmt.Errorf("%s is there, though Put failed or it was settled", d.ID)
+		}
+		delete(stored, d.ID)
+	}
+	if len(stored) > 0 {
+		return fmt.Errorf("%d deliveries are lost", len(stored))
+	}
+	fmt.Printf("%d deliveries kept; the first failure: %v\n", len(all), first)
+	return nil
+}

@@ -1,0 +1,158 @@
+package boltqueue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hookferry/analytics/internal/seen"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/internal/lanes"
+)
+
+// A request is what one call wants to have stored, all of it or nothing.
+type request struct {
+	puts []put
+	ends []end
+	// work is done first, in the transaction. It may add puts. An error that is
+	// not the transaction's own it leaves in err, having written nothing.
+	work func(e *edit, r *request) error
+	// alone asks for a transaction of its own, which is rolled back.
+	alone bool
+
+	state  atomic.Int32
+	done   chan struct{}
+	err    error
+	stored int
+}
+
+const (
+	queued int32 = iota
+	taken
+	withdrawn
+)
+
+// A put is a delivery about to be stored.
+type put struct {
+	key   seen.Key
+	known bool // is stored though it was put before
+	row   []byte
+	item  *lanes.Item
+	dest  string
+}
+
+// An end is a settlement about to be stored.
+type end struct {
+	lease   uint64
+	verdict webhook.Verdict
+	at      int64 // when it is due, has died, or the lease ends
+	row     []byte
+}
+
+// itemBytes is about what an item costs beside its row.
+const itemBytes = 512
+
+// sizeOf returns what the item of a row counts for.
+func sizeOf(row []byte) int64 { return int64(len(row)) + itemBytes }
+
+// prepare checks and copies ds.
+func (r *request) prepare(ds []webhook.Delivery) error {
+	for i := range ds {
+		p, err := newPut(&ds[i])
+		if err != nil {
+			return err
+		}
+		r.puts = append(r.puts, p)
+	}
+	return nil
+}
+
+func newPut(d *webhook.Delivery) (put, error) {
+	if n := len(d.Destination); n < 1 || n > 255 {
+		return put{}, fmt.Errorf("boltqueue: destination of %d bytes, not 1 to 255", n)
+	}
+	if n := len(d.ID); n < 1 || n > 255 {
+		return put{}, fmt.Errorf("boltqueue: delivery id of %d bytes, not 1 to 255", n)
+	}
+	row, err := seal(d, len(d.Body))
+	if err != nil {
+		return put{}, fmt.Errorf("boltqueue: %w", err)
+	}
+	// The record ends with the body, which is kept once.
+	it := &lanes.Item{Delivery: lanes.CloneHead(d), Order: lanes.Order{At: d.Due.UnixMicro()}}
+	it.Body = slices.Clip(row[len(row)-len(d.Body):])
+	return put{key: seen.KeyOf(d.Destination, d.ID), row: row, item: it, dest: d.Destination}, nil
+}
+
+// An inbox holds the requests that wait for the next commit.
+type inbox struct {
+	wake chan struct{} // has a value after something came
+
+	mu       sync.Mutex
+	requests []*request
+}
+
+// do has r stored.
+func (q *Queue) do(ctx context.Context, r *request) error {
+	r.done = make(chan struct{})
+	q.inbox.send(r)
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+	}
+	if r.state.CompareAndSwap(queued, withdrawn) {
+		return ctx.Err()
+	}
+	<-r.done // a commit holds it and is under way
+	return r.err
+}
+
+func (b *inbox) send(r *request) {
+	b.mu.Lock()
+	b.requests = append(b.requests, r)
+	b.mu.Unlock()
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (b *inbox) len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.requests)
+}
+
+// The most a commit holds; a request that is larger has one for itself.
+const (
+	maxGroupRows  = 8192
+	maxGroupBytes = 8 << 20
+)
+
+// take appends to group the requests for the next commit.
+func (b *inbox) take(group []*request) []*request {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n, rows, bytes := 0, 0, 0
+	for _, r := range b.requests {
+		for _, p := range r.puts {
+			bytes += len(p.row)
+		}
+		for _, e := range r.ends {
+			bytes += len(e.row)
+		}
+		rows += len(r.puts) + len(r.ends)
+		if len(group) > 0 && (rows > maxGroupRows || bytes > maxGroupBytes || r.alone || group[0].alone) {
+			break
+		}
+		n++
+		if r.state.CompareAndSwap(queued, taken) {
+			group = append(group, r)
+		}
+	}
+	b.requests = slices.Delete(b.requests, 0, n)
+	return group
+}

@@ -1,0 +1,307 @@
+// Package boltqueue keeps deliveries in one file of the local disk: a
+// webhook.Queue that needs no server, and loses nothing it has accepted when
+// the process or the machine goes down.
+//
+//	q, err := boltqueue.Open("hookferry.db", nil)
+//	f, err := webhook.New(webhook.Config{Queue: q, ...})
+//
+// All that concurrent callers store is gathered and written in one transaction
+// with one fsync. The file belongs to one process at a time; a second Open of
+// it is ErrLocked.
+//
+// A delivery that waits costs the file its body and about 250 to 400 bytes, and
+// no memory once it is not among the next to be handed out. The file does not
+// shrink: what was used once is used again.
+//
+// While the disk is full or fails, what would have to be stored is an error, and
+// what is stored is handed out; nothing that was accepted is lost, and the store
+// works again by itself when the cause is gone.
+package boltqueue
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"github.com/hookferry/analytics/internal/seen"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/internal/lanes"
+)
+
+// The defaults of Config.
+const (
+	DefaultCacheBytes  = 16 << 20
+	DefaultDedupWindow = 24 * time.Hour
+	DefaultDedupMax    = 1_000_000
+	DefaultLockTimeout = time.Second
+)
+
+var (
+	// ErrLocked is returned by Open if another process, or another Queue of
+	// this one, has the file open.
+	ErrLocked = errors.New("boltqueue: data file is in use by another process")
+	// ErrDamaged is returned by Open and Check if the file is not, or not
+	// whole, what this package wrote. The file is left as it is.
+	ErrDamaged = errors.New("boltqueue: data file is damaged")
+	// ErrVersion is returned by Open if the file was written by a later version
+	// of this package.
+	ErrVersion = errors.New("boltqueue: data file has an unknown version")
+)
+
+// Config configures a Queue. The zero value is ready for use.
+type Config struct {
+	// MaxBytes bounds the part of the file that is in use; pages that are free
+	// to be used again do not count. At the bound Put, Join and Leave return
+	// webhook.ErrQueueFull, while what is stored may still be settled. Zero
+	// means no bound but the disk's.
+	MaxBytes int64
+	// CacheBytes bounds the memory of deliveries that wait and have not been
+	// handed out, each counted with 512 bytes beside its record. What does not
+	// fit is read from the file when its turn comes, so this bounds no
+	// backlog. Zero means DefaultCacheBytes, 16 MB of 1,048,576 bytes.
+	CacheBytes int64
+	// DedupWindow is how long a delivery that was put is recognised when it
+	// is put again, also after a restart. Zero means DefaultDedupWindow, 24
+	// hours.
+	DedupWindow time.Duration
+	// DedupMax bounds how many puts are remembered for that, at 16 bytes of
+	// the file and about 32 of memory each; half as many are in any case
+	// remembered for DedupWindow. Zero means DefaultDedupMax, 1,000,000.
+	DedupMax int
+	// LockTimeout is how long Open waits for another process to let go of the
+	// file. Zero means DefaultLockTimeout, 1 second.
+	LockTimeout time.Duration
+	// Logger is told when the file fails and when it recovers, and of records
+	// that cannot be read. Nil means slog.Default.
+	Logger *slog.Logger
+}
+
+func (c *Config) withDefaults() Config {
+	var d Config
+	if c != nil {
+		d = *c
+	}
+	if d.CacheBytes <= 0 {
+		d.CacheBytes = DefaultCacheBytes
+	}
+	if d.DedupWindow <= 0 {
+		d.DedupWindow = DefaultDedupWindow
+	}
+	if d.DedupMax <= 0 {
+		d.DedupMax = DefaultDedupMax
+	}
+	if d.LockTimeout <= 0 {
+		d.LockTimeout = DefaultLockTimeout
+	}
+	if d.Logger == nil {
+		d.Logger = slog.Default()
+	}
+	return d
+}
+
+// A Queue is a webhook.Queue, and webhook.DeadLetters, webhook.Counter and
+// webhook.Roster too.
+type Queue struct {
+	config  Config
+	path    string
+	session []byte // is in the file, so that it is known again
+
+	inbox   inbox
+	leasing chan struct{} // holds a value while a Lease is going on
+	stop    chan struct{} // closed to end the committer, which closes stopped
+	stopped chan struct{}
+	commit1 func(*bolt.Tx) error // (*bolt.Tx).Commit, but in tests
+
+	calls sync.WaitGroup // calls in progress
+
+	mu      sync.Mutex
+	closed  bool
+	file    *bolt.DB // nil while it cannot be used
+	failure error    // why not
+	applied int      // the transaction whose outcome memory shows
+	landed  sync.Cond
+	table   *lanes.Table
+	count   counts
+	cached  int64 // bytes of the items in table that count against CacheBytes
+	retired []*lanes.Lane
+
+	// Of the committer alone.
+	seen  *seen.Window
+	turn  uint64 // seen.Turns when rows.newer began
+	rows  struct{ newer, older uint64 }
+	doubt *edit // a commit whose outcome is not known yet
+	used  int64 // bytes of the file in use
+}
+
+var (
+	_ webhook.Queue       = (*Queue)(nil)
+	_ webhook.DeadLetters = (*Queue)(nil)
+	_ webhook.Counter     = (*Queue)(nil)
+	_ webhook.Roster      = (*Queue)(nil)
+)
+
+// Open opens the store in the file path, which is made, readable by its owner
+// alone, if it is not there. A nil Config is the zero Config.
+func Open(path string, c *Config) (*Queue, error) {
+	q := &Queue{
+		config:  c.withDefaults(),
+		path:    path,
+		session: make([]byte, 16),
+		leasing: make(chan struct{}, 1),
+		stop:    make(chan struct{}),
+		stopped: make(chan struct{}),
+		commit1: (*bolt.Tx).Commit,
+	}
+	rand.Read(q.session)
+	q.inbox.wake = make(chan struct{}, 1)
+	q.landed.L = &q.mu
+	q.table = lanes.New(q.retire)
+	q.seen = seen.New(q.config.DedupMax, q.config.DedupWindow)
+	db, err := openFile(path, q.config.LockTimeout)
+	if err != nil {
+		return nil, err
+	}
+	if err := q.start(db); err != nil {
+		db.Close()
+		return nil, err
+	}
+	go q.committer() // Close waits for it
+	return q, nil
+}
+
+// enter begins a call; the caller ends it by q.calls.Done.
+func (q *Queue) enter(ctx context.Context) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return webhook.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	q.calls.Add(1)
+	return nil
+}
+
+// Put implements webhook.Queue.
+func (q *Queue) Put(ctx context.Context, ds ...webhook.Delivery) (int, error) {
+	if err := q.enter(ctx); err != nil {
+		return 0, err
+	}
+	defer q.calls.Done()
+	if len(ds) == 0 {
+		return 0, nil
+	}
+	r := &request{puts: make([]put, 0, len(ds))}
+	if err := r.prepare(ds); err != nil {
+		return 0, err
+	}
+	if err := q.do(ctx, r); err != nil {
+		return 0, err
+	}
+	return r.stored, nil
+}
+
+// Settle implements webhook.Queue.
+func (q *Queue) Settle(ctx context.Context, ss ...webhook.Settlement) error {
+	if err := q.enter(ctx); err != nil {
+		return err
+	}
+	defer q.calls.Done()
+	r := &request{ends: make([]end, len(ss))}
+	var encode []int
+	for i := range ss {
+		s := &ss[i]
+		r.ends[i] = end{lease: s.Delivery.Lease, verdict: s.Verdict, at: s.Delivery.Due.UnixMicro()}
+		switch s.Verdict {
+		case webhook.Done, webhook.Renew:
+		case webhook.Retry, webhook.Bury:
+			encode = append(encode, i)
+		default:
+			return fmt.Errorf("boltqueue: settlement with verdict %d", s.Verdict)
+		}
+	}
+	if len(encode) > 0 {
+		if err := q.encode(r, ss, encode); err != nil {
+			return err
+		}
+	}
+	if len(ss) == 0 {
+		return nil
+	}
+	return q.do(ctx, r)
+}
+
+// encode writes the records of what is retried and buried: what is stored, with
+// the fields that the settlements change.
+func (q *Queue) encode(r *request, ss []webhook.Settlement, which []int) error {
+	stored := make([]webhook.DeadLetter, len(which))
+	q.mu.Lock()
+	for j, i := range which {
+		if it := q.table.Leased(ss[i].Delivery.Lease); it != nil {
+			stored[j].Delivery = it.Delivery
+		}
+	}
+	q.mu.Unlock()
+	for j, i := range which {
+		s, d := &ss[i], &stored[j]
+		if d.ID == "" {
+			r.ends[i].lease = 0 // gone
+			continue
+		}
+		d.Due, d.Expires, d.Tries = s.Delivery.Due, s.Delivery.Expires, s.Delivery.Tries
+		d.Closed, d.Attempts = s.Delivery.Closed, s.Delivery.Attempts
+		var err error
+		if s.Verdict == webhook.Bury {
+			d.Reason, d.Died = s.Reason, s.At
+			r.ends[i].at = s.At.UnixMicro()
+			r.ends[i].row, err = seal(d, len(d.Body))
+		} else {
+			r.ends[i].row, err = seal(&d.Delivery, len(d.Body))
+		}
+		if err != nil {
+			return fmt.Errorf("boltqueue: %w", err)
+		}
+	}
+	return nil
+}
+
+// Count implements webhook.Counter.
+func (q *Queue) Count(ctx context.Context) (webhook.Counts, error) {
+	if err := q.enter(ctx); err != nil {
+		return webhook.Counts{}, err
+	}
+	defer q.calls.Done()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	_, leased := q.table.Len(time.Now().UnixMicro())
+	return webhook.Counts{Waiting: int(q.count.waiting), Leased: leased, Dead: int(q.count.dead)}, nil
+}
+
+// Close implements webhook.Queue.
+func (q *Queue) Close() error {
+	q.mu.Lock()
+	first := !q.closed
+	q.closed = true
+	q.mu.Unlock()
+	if !first {
+		<-q.stopped
+		return nil
+	}
+	q.calls.Wait()
+	close(q.stop)
+	<-q.stopped
+	if q.file == nil {
+		return nil // what failed was told to those who called
+	}
+	if err := q.file.Close(); err != nil {
+		return fmt.Errorf("boltqueue: closing %s: %w", q.path, err)
+	}
+	return nil
+}

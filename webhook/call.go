@@ -1,0 +1,475 @@
+package webhook
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/integrations"
+	"github.com/hookferry/analytics/internal/esjson"
+	"github.com/hookferry/analytics/internal/isotime"
+	"github.com/hookferry/analytics/internal/uuid"
+)
+
+// A Code says what is wrong with a call. The list is closed, so that it can
+// label counters.
+type Code string
+
+// The codes.
+const (
+	// CodeMalformed: not JSON, or nested too deeply.
+	CodeMalformed Code = "malformed_json"
+	// CodeTooLarge: larger than analytics.MaxCallSize.
+	CodeTooLarge Code = "too_large"
+	// CodeType: the type of call is missing or unknown.
+	CodeType Code = "unknown_type"
+	// CodeMissing: a field that the type requires is missing or empty.
+	CodeMissing Code = "missing_field"
+	// CodeWrongType: a field, or the call, is JSON of the wrong type.
+	CodeWrongType Code = "wrong_type"
+	// CodeTimestamp: a timestamp is none of the accepted forms.
+	CodeTimestamp Code = "invalid_timestamp"
+	// CodeMessageID: the messageId has more than analytics.MaxMessageID
+	// characters.
+	CodeMessageID Code = "invalid_message_id"
+)
+
+// A CallError says why a call is refused. Its text holds no value of the call.
+type CallError struct {
+	// Field is the name of the field, such as "userId"; "" for the call as a
+	// whole.
+	Field string
+	// Code says what is wrong.
+	Code Code
+	// Problem says it to people, such as "is required".
+	Problem string
+}
+
+func (e *CallError) Error() string { return "webhook: call: " + e.Message() }
+
+// Message returns the text of the error without saying which package it is
+// from.
+func (e *CallError) Message() string {
+	if e.Field == "" {
+		return e.Problem
+	}
+	return e.Field + " " + e.Problem
+}
+
+// JSON is the JSON of one call, as clients of the HTTP tracking API send it,
+// as a message: what Forward takes in place of the message of a type.
+type JSON []byte
+
+var _ analytics.Message = JSON(nil)
+
+// Validate implements [analytics.Message]. The error is a *CallError.
+func (j JSON) Validate() error {
+	var c fields
+	return c.check(j)
+}
+
+// AppendJSON implements [analytics.Message]: it appends the call with all its
+// members, the messageId and the timestamp that it lacks among them.
+func (j JSON) AppendJSON(dst []byte) ([]byte, error) {
+	var c fields
+	if err := c.check(j); err != nil {
+		return dst, err
+	}
+	buf := buffers.Get().(*[]byte)
+	defer recycle(buf)
+	// Where there are two members with one name, esjson takes the last.
+	b := append((*buf)[:0], bytes.TrimRight(j, space)...)
+	b = b[:len(b)-1]
+	for _, f := range [...]struct {
+		name  string
+		value []byte
+	}{
+		{`,"userId":`, c.userID}, {`,"anonymousId":`, c.anonymousID}, {`,"previousId":`, c.previousID},
+		{`,"groupId":`, c.groupID}, {`,"messageId":`, c.messageID},
+	} {
+		// An integer that a double may not hold stays what it is as a string.
+		if len(f.value) > 15 && f.value[0] != '"' {
+			b = append(b, f.name...)
+			b = appendIdentifier(b, f.value)
+		}
+	}
+	if c.messageID == nil {
+		b = append(b, `,"messageId":"`...)
+		b = append(uuid.Append(b), '"')
+	}
+	if c.timestamp == nil && c.originalTimestamp == nil {
+		b = append(b, `,"timestamp":"`...)
+		b = append(isotime.Append(b, time.Now()), '"')
+	}
+	*buf = append(b, '}')
+	n := len(dst)
+	dst, err := esjson.Append(dst, *buf)
+	if err != nil {
+		return dst, malformed(err)
+	}
+	if size := len(dst) - n; size > analytics.MaxCallSize {
+		return dst[:n], tooLarge(size)
+	}
+	return dst, nil
+}
+
+// space is JSON's white space.
+const space = " \t\r\n"
+
+// fields are the members of a call that count, as JSON, and nil if missing or
+// null. They refer to the call.
+type fields struct {
+	kind string
+
+	userID, anonymousID, previousID, groupID, messageID []byte
+
+	event, name, category       []byte
+	traits, properties, context []byte
+	integrations                []byte
+
+	timestamp, originalTimestamp, sentAt []byte
+}
+
+// kinds are the types of call. Looking one up gives a string that does not
+// refer to the call.
+var kinds = map[string]string{
+	"identify": "identify", "track": "track", "page": "page", "screen": "screen", "group": "group", "alias": "alias",
+}
+
+// read finds the members of call and checks that they are there and of the
+// right type; the values of timestamps are not looked at.
+func (c *fields) read(call []byte, env *Envelope) error {
+	if len(call) > analytics.MaxCallSize {
+		return tooLarge(len(call))
+	}
+	var typ []byte
+	err := esjson.Members(call, func(key, value []byte) error {
+		var field *[]byte
+		switch string(key) {
+		case "type":
+			field = &typ
+		case "userId":
+			field = &c.userID
+		case "anonymousId":
+			field = &c.anonymousID
+		case "previousId":
+			field = &c.previousID
+		case "groupId":
+			field = &c.groupID
+		case "messageId":
+			field = &c.messageID
+		case "event":
+			field = &c.event
+		case "name":
+			field = &c.name
+		case "category":
+			field = &c.category
+		case "traits":
+			field = &c.traits
+		case "properties":
+			field = &c.properties
+		case "context":
+			field = &c.context
+		case "integrations":
+			field = &c.integrations
+		case "timestamp":
+			field = &c.timestamp
+		case "originalTimestamp":
+			field = &c.originalTimestamp
+		case "sentAt":
+			field = &c.sentAt
+		default:
+			return nil
+		}
+		if *field = value; value[0] == 'n' {
+			*field = nil
+		}
+		return nil
+	})
+	if err != nil {
+		if err := esjson.Check(call); err != nil {
+			return malformed(err)
+		}
+		return &CallError{Code: CodeWrongType, Problem: "a call is a JSON object"}
+	}
+	if err := c.readKind(typ, env.Type); err != nil {
+		return err
+	}
+	c.forget()
+	for _, f := range [...]struct {
+		name  string
+		value []byte
+	}{
+		{"userId", c.userID}, {"anonymousId", c.anonymousID}, {"previousId", c.previousID},
+		{"groupId", c.groupID}, {"messageId", c.messageID},
+	} {
+		if err := checkIdentifier(f.name, f.value); err != nil {
+			return err
+		}
+	}
+	for _, f := range [...]struct {
+		name  string
+		value []byte
+	}{{"event", c.event}, {"name", c.name}, {"category", c.category}} {
+		if len(f.value) > 0 && f.value[0] != '"' {
+			return &CallError{Field: f.name, Code: CodeWrongType, Problem: "has to be a string"}
+		}
+	}
+	for _, f := range [...]struct {
+		name  string
+		value []byte
+	}{{"traits", c.traits}, {"properties", c.properties}, {"context", c.context}, {"integrations", c.integrations}} {
+		if len(f.value) > 0 && f.value[0] != '{' {
+			return &CallError{Field: f.name, Code: CodeWrongType, Problem: "has to be an object"}
+		}
+	}
+	for _, id := range []*[]byte{&c.userID, &c.anonymousID, &c.previousID, &c.groupID, &c.messageID, &c.event} {
+		if string(*id) == `""` {
+			*id = nil
+		}
+	}
+	return c.required()
+}
+
+// forget drops the fields that a call of the type has no use for, whatever they
+// are.
+func (c *fields) forget() {
+	if c.kind != "track" {
+		c.event = nil
+	}
+	if c.kind != "page" && c.kind != "screen" {
+		c.name, c.category = nil, nil
+	}
+	if c.kind != "track" && c.kind != "page" && c.kind != "screen" {
+		c.properties = nil
+	}
+	if c.kind != "identify" && c.kind != "group" {
+		c.traits = nil
+	}
+	if c.kind != "group" {
+		c.groupID = nil
+	}
+	if c.kind != "alias" {
+		c.previousID = nil
+	}
+}
+
+// check reads a call that comes alone, timestamps and messageId included.
+func (c *fields) check(call []byte) error {
+	if err := c.read(call, &Envelope{}); err != nil {
+		return err
+	}
+	if _, _, _, err := c.times(time.Time{}, time.Time{}); err != nil {
+		return err
+	}
+	_, err := c.id()
+	return err
+}
+
+// readKind finds the type of call: what is known of it, or else typ, its own.
+func (c *fields) readKind(typ []byte, known string) error {
+	var text [16]byte
+	b := append(text[:0], known...)
+	if known == "" {
+		switch {
+		case typ == nil:
+			return &CallError{Field: "type", Code: CodeType, Problem: "is required"}
+		case typ[0] != '"':
+			return &CallError{Field: "type", Code: CodeWrongType, Problem: "has to be a string"}
+		}
+		var err error
+		if b, err = esjson.AppendText(b, typ); err != nil {
+			return malformed(err)
+		}
+	}
+	if c.kind = kinds[string(b)]; c.kind == "" {
+		return &CallError{Field: "type", Code: CodeType, Problem: "has to be identify, track, page, screen, group or alias"}
+	}
+	return nil
+}
+
+// checkIdentifier accepts a string, and a number in place of one.
+func checkIdentifier(name string, value []byte) error {
+	if len(value) == 0 || value[0] == '"' {
+		return nil
+	}
+	if c := value[0]; c != '-' && (c < '0' || c > '9') {
+		return &CallError{Field: name, Code: CodeWrongType, Problem: "has to be a string"}
+	}
+	if b := appendNumber(nil, value); b[0] == 'n' {
+		return &CallError{Field: name, Code: CodeWrongType, Problem: "is a number out of range"}
+	}
+	return nil
+}
+
+// appendNumber appends the text of an id that is a number, "null" if that is out
+// of range. An integer stands for its digits, however many: through a double
+// the ids of two users, or of two calls, could become one. Another number is
+// written as ECMAScript does.
+func appendNumber(dst, number []byte) []byte {
+	switch {
+	case string(number) == "-0":
+		return append(dst, '0')
+	case bytes.ContainsAny(number, ".eE"):
+		dst, _ = esjson.Append(dst, number) // it was read with the call
+		return dst
+	}
+	return append(dst, number...)
+}
+
+// required checks what the types require.
+func (c *fields) required() error {
+	missing := func(field, problem string) error {
+		return &CallError{Field: field, Code: CodeMissing, Problem: problem}
+	}
+	switch {
+	case c.kind == "track" && c.event == nil:
+		return missing("event", "is required")
+	case c.kind == "group" && c.groupID == nil:
+		return missing("groupId", "is required")
+	case c.kind == "alias":
+		if c.userID == nil {
+			return missing("userId", "is required")
+		}
+		if c.previousID == nil {
+			return missing("previousId", "is required")
+		}
+	case c.userID == nil && c.anonymousID == nil:
+		return missing("userId", "or anonymousId is required")
+	}
+	return nil
+}
+
+// id returns the ID of the event, "" if the call has no messageId, which it
+// checks. It is the text of the messageId, or a digest where that is too long or
+// does not tell it from others: two lone surrogates are two messageIds for a
+// receiver, but have no text of their own.
+func (c *fields) id() (string, error) {
+	if c.messageID == nil {
+		return "", nil
+	}
+	if c.messageID[0] != '"' {
+		b := appendNumber(nil, c.messageID)
+		return string(b), checkMessageID(b)
+	}
+	var text [256]byte
+	b, err := esjson.AppendText(text[:0], c.messageID)
+	if err != nil {
+		return "", malformed(err)
+	}
+	if err := checkMessageID(b); err != nil {
+		return "", err
+	}
+	replaced := bytes.Contains(b, []byte("\uFFFD"))
+	if len(b) <= maxID && !replaced {
+		return string(b), nil
+	}
+	literal, err := esjson.Append(nil, c.messageID)
+	if err != nil {
+		return "", malformed(err)
+	}
+	// An escaped backslash may look like a surrogate; then there is a digest, too.
+	if len(b) <= maxID && !bytes.Contains(literal, []byte(`\ud`)) {
+		return string(b), nil
+	}
+	sum := sha256.Sum256(literal)
+	return "sha256:" + hex.EncodeToString(sum[:]), nil
+}
+
+// checkMessageID checks the length of the text of a messageId.
+func checkMessageID(text []byte) error {
+	if len(text) > analytics.MaxMessageID && utf8.RuneCount(text) > analytics.MaxMessageID {
+		return &CallError{Field: "messageId", Code: CodeMessageID, Problem: fmt.Sprintf("has more than %d characters", analytics.MaxMessageID)}
+	}
+	return nil
+}
+
+// off reports whether the switches of the call and its batch say that it is
+// not forwarded.
+func (c *fields) off(batch *Batch) (bool, error) {
+	env := &batch.env
+	switches := c.integrations
+	if given(env.Integrations) {
+		buf := buffers.Get().(*[]byte)
+		defer recycle(buf)
+		b, err := appendMerged((*buf)[:0], "integrations", "", env.Integrations, c.integrations, batch.shared)
+		*buf = b
+		if err != nil {
+			return false, err
+		}
+		switches = b
+	}
+	on, err := integrations.EnabledJSON(switches, integrations.Webhooks)
+	if err != nil {
+		return false, malformed(err)
+	}
+	return !on, nil
+}
+
+// times returns the timestamp of the body and the two it is made from, which
+// are zero if not known. All are in whole milliseconds, as they are written, so
+// that what a reader computes from them is what is there.
+func (c *fields) times(received, batchSent time.Time) (timestamp, original, sent time.Time, err error) {
+	field, value := "timestamp", c.timestamp
+	if value == nil {
+		field, value = "originalTimestamp", c.originalTimestamp
+	}
+	if original, err = parseTime(field, value); err != nil {
+		return
+	}
+	if sent, err = parseTime("sentAt", c.sentAt); err != nil {
+		return
+	}
+	if sent.IsZero() {
+		sent = batchSent
+	}
+	original, sent, received = original.Truncate(time.Millisecond), sent.Truncate(time.Millisecond), received.Truncate(time.Millisecond)
+	switch {
+	case original.IsZero():
+		timestamp = received
+	case sent.IsZero():
+		timestamp = original
+	default:
+		timestamp = corrected(original, sent, received)
+	}
+	return
+}
+
+func parseTime(field string, value []byte) (time.Time, error) {
+	if value == nil {
+		return time.Time{}, nil
+	}
+	t, err := isotime.ParseJSON(value)
+	if err != nil {
+		return time.Time{}, &CallError{Field: field, Code: CodeTimestamp, Problem: "is invalid: " + err.Error()}
+	}
+	return t, nil
+}
+
+// corrected moves original by what the sender's clock was behind ours, unless
+// that clock was no clock.
+func corrected(original, sent, received time.Time) time.Time {
+	behind := received.Sub(sent) // at most 292 years
+	t := original.Add(behind)
+	if !sent.Add(behind).Equal(received) || t.Year() < 1 || t.Year() > 9999 {
+		return original
+	}
+	return t
+}
+
+func malformed(err error) error {
+	var syntax *esjson.SyntaxError
+	if errors.As(err, &syntax) {
+		err = syntax
+	}
+	return &CallError{Code: CodeMalformed, Problem: err.Error()}
+}
+
+func tooLarge(size int) error {
+	return &CallError{Code: CodeTooLarge, Problem: fmt.Sprintf("the call has %d bytes, more than the limit of %d", size, analytics.MaxCallSize)}
+}

@@ -1,0 +1,327 @@
+package webhook
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hookferry/analytics/signature"
+)
+
+// The defaults and limits of Config and Destination. Timeout, window, endpoint
+// and header limits are those of the public webhook documentation.
+const (
+	// DefaultTimeout is the time an endpoint has for a complete answer.
+	DefaultTimeout = 5 * time.Second
+	// DefaultWindow is how long a delivery is attempted, counted from the
+	// start of its first attempt.
+	DefaultWindow = 4 * time.Hour
+	// DefaultServiceName is the product in the User-Agent of every request.
+	DefaultServiceName = "Hookferry"
+	// DefaultMaxConcurrent is how many deliveries of one destination are
+	// attempted at once.
+	DefaultMaxConcurrent = 64
+	// DefaultMaxInFlight is how many deliveries of all destinations are
+	// attempted at once.
+	DefaultMaxInFlight = 1024
+	// DefaultPoll is how often the store is asked for deliveries that other
+	// processes put there.
+	DefaultPoll = time.Second
+
+	// MaxEndpoints is how many endpoints a destination may have.
+	MaxEndpoints = 5
+	// MaxHeaders is how many static headers an endpoint may have.
+	MaxHeaders = 5
+
+	maxURL         = 8 << 10 // bytes of an endpoint's URL
+	maxHeaderValue = 8 << 10 // bytes of a static header's value
+	maxID          = 255     // bytes of a destination's id and of a delivery's
+)
+
+// Config configures a Forwarder. New copies it and refuses what is wrong with
+// a *ConfigError.
+type Config struct {
+	// Queue keeps the deliveries. The caller opened it and closes it, after
+	// Run has returned. Required.
+	Queue Queue
+
+	// Destinations are the destinations, each with an id of its own. IP
+	// addresses and "localhost" in their URLs are the operator's own words
+	// and pass the address guard; what a name resolves to does not unless
+	// AllowAddresses lists it.
+	Destinations []Destination
+
+	// Lookup finds a destination by its id, in place of Destinations. It is
+	// called concurrently, before every attempt, so that a change takes
+	// effect at once; returning the same pointer for an unchanged destination
+	// keeps that cheap. The forwarder does not change what it returns, and
+	// the caller must not either, once returned.
+	//
+	// While it fails, or returns ErrUnknownDestination or a destination that
+	// is disabled or not valid, the destination's deliveries are kept, however
+	// long that lasts, and looked up again: after a failure within seconds,
+	// else every half minute. None of their window is used up if they have
+	// not been attempted before. Lookup has Timeout, and must end with its
+	// context. A panic in it counts as a failure.
+	Lookup func(ctx context.Context, id string) (*Destination, error)
+
+	// ServiceName is the product in "User-Agent: <ServiceName>/1.0". Empty
+	// means DefaultServiceName.
+	ServiceName string
+
+	// Timeout is the time one attempt has, from its start to the end of the
+	// answer's body. Zero means DefaultTimeout.
+	Timeout time.Duration
+
+	// Window is how long after the start of its first attempt a delivery is
+	// attempted; the last attempt starts Timeout before its end. The end of
+	// the window is stored with the outcome of the first attempt: a crash
+	// before that begins it anew. Zero means DefaultWindow.
+	Window time.Duration
+
+	// MaxConcurrent bounds the deliveries of one destination that are
+	// attempted at once, where the destination does not say. While attempts
+	// time out there are fewer, down to one. Zero means DefaultMaxConcurrent,
+	// but at most a quarter of MaxInFlight.
+	MaxConcurrent int
+
+	// MaxInFlight bounds the deliveries that are attempted at once; as many
+	// again may be held ready in memory. Zero means DefaultMaxInFlight.
+	MaxInFlight int
+
+	// Poll is how often the store is asked whether another process has put
+	// something. Zero means DefaultPoll.
+	Poll time.Duration
+
+	// AllowAddresses are the addresses that the guard lets pass although they
+	// are private, loopback, link-local or otherwise not public.
+	AllowAddresses []netip.Prefix
+
+	// DialContext opens connections in place of a net.Dialer. Then the
+	// addresses are the caller's business: the guard does not see them.
+	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
+
+	// TLSClientConfig is the TLS configuration of all connections; it is
+	// cloned. TLS 1.2 is the least. InsecureSkipVerify is refused. Nil means
+	// the system's roots.
+	TLSClientConfig *tls.Config
+
+	// Logger receives warnings and what happens to deliveries, with the keys
+	// "destination", "id", "reason" and "tries". Nil means no logs.
+	Logger *slog.Logger
+}
+
+// A Destination is a customer's set of endpoints. A delivery is done when one
+// of them takes it.
+type Destination struct {
+	// ID names the destination, in 1 to 255 bytes. Deliveries are stored
+	// with it.
+	ID string
+	// Endpoints are where its deliveries go: 1 to MaxEndpoints, each with a
+	// URL of its own. The first attempt goes to all of them at once.
+	Endpoints []Endpoint
+	// Secret signs every request (package signature). Empty means that
+	// requests are not signed.
+	Secret signature.Secret
+	// Disabled keeps the deliveries until the destination is enabled.
+	Disabled bool
+	// MaxConcurrent bounds the deliveries attempted at once. Zero means
+	// Config.MaxConcurrent.
+	MaxConcurrent int
+}
+
+// An Endpoint is a URL that takes webhooks.
+type Endpoint struct {
+	// URL is absolute, with the scheme http or https. User and password in
+	// it are sent as basic authentication.
+	URL string
+	// Headers are added to each request: at most MaxHeaders. They may not
+	// replace those that carry the message: Host, Content-Length,
+	// Content-Type, Transfer-Encoding, Connection, User-Agent and
+	// X-Signature.
+	Headers map[string]string
+}
+
+// ErrUnknownDestination says that there is no destination with an id. A
+// Lookup returns it, wrapped or not.
+var ErrUnknownDestination = errors.New("webhook: unknown destination")
+
+// A ConfigError names a setting that New or Validate refuses.
+type ConfigError struct {
+	// Field is the path of the setting, such as "Endpoints[1].URL".
+	Field string
+	// Problem says what is wrong with it and what is allowed. It holds no
+	// secret, and nothing of a URL but its scheme and host.
+	Problem string
+}
+
+func (e *ConfigError) Error() string { return "webhook: " + e.Field + ": " + e.Problem }
+
+func refuse(field, format string, args ...any) error {
+	return &ConfigError{Field: field, Problem: fmt.Sprintf(format, args...)}
+}
+
+// under puts the field of a ConfigError below another.
+func under(field string, err error) error {
+	var ce *ConfigError
+	if errors.As(err, &ce) {
+		return &ConfigError{Field: field + "." + ce.Field, Problem: ce.Problem}
+	}
+	return err
+}
+
+// withDefaults returns a copy of c with the zeros filled, or what is wrong
+// with it. The destinations are checked when they are compiled.
+func (c Config) withDefaults() (Config, error) {
+	if c.Queue == nil {
+		return c, refuse("Queue", "is required")
+	}
+	switch {
+	case c.Lookup != nil && len(c.Destinations) > 0:
+		return c, refuse("Destinations", "may not be set together with Lookup")
+	case c.Lookup == nil && len(c.Destinations) == 0:
+		return c, refuse("Destinations", "at least one, or Lookup, is required")
+	}
+	if c.ServiceName == "" {
+		c.ServiceName = DefaultServiceName
+	}
+	if !isToken(c.ServiceName) {
+		return c, refuse("ServiceName", "%q is not a product name: letters, digits and !#$%%&'*+-.^_`|~ are allowed", c.ServiceName)
+	}
+	for _, d := range []struct {
+		field string
+		value *time.Duration
+		def   time.Duration
+	}{
+		{"Timeout", &c.Timeout, DefaultTimeout},
+		{"Window", &c.Window, DefaultWindow},
+		{"Poll", &c.Poll, DefaultPoll},
+	} {
+		if *d.value < 0 {
+			return c, refuse(d.field, "%v is negative", *d.value)
+		}
+		if *d.value == 0 {
+			*d.value = d.def
+		}
+	}
+	for _, n := range []struct {
+		field string
+		value *int
+		def   int
+	}{
+		{"MaxInFlight", &c.MaxInFlight, DefaultMaxInFlight},
+		{"MaxConcurrent", &c.MaxConcurrent, 0},
+	} {
+		if *n.value < 0 {
+			return c, refuse(n.field, "%d is negative", *n.value)
+		}
+		if *n.value == 0 {
+			*n.value = n.def
+		}
+	}
+	if c.MaxConcurrent == 0 {
+		c.MaxConcurrent = min(DefaultMaxConcurrent, max(c.MaxInFlight/4, 1))
+	}
+	c.AllowAddresses = slices.Clone(c.AllowAddresses)
+	for i, p := range c.AllowAddresses {
+		switch {
+		case !p.IsValid():
+			return c, refuse(fmt.Sprintf("AllowAddresses[%d]", i), "is not a valid prefix")
+		case p.Addr().Is4In6():
+			// The guard sees IPv4 addresses as such.
+			if p.Bits() < 96 {
+				return c, refuse(fmt.Sprintf("AllowAddresses[%d]", i), "mixes IPv4 and IPv6")
+			}
+			c.AllowAddresses[i] = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
+	}
+	if t := c.TLSClientConfig; t != nil && t.InsecureSkipVerify {
+		return c, refuse("TLSClientConfig", "InsecureSkipVerify may not be set: certificates are always verified")
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c, nil
+}
+
+// Validate checks the destination as New does.
+func (d *Destination) Validate() error {
+	_, err := compile(d, DefaultServiceName, DefaultMaxConcurrent)
+	return err
+}
+
+// forbiddenHeaders are those that carry the message, in canonical form.
+var forbiddenHeaders = map[string]bool{
+	"Host": true, "Content-Length": true, "Content-Type": true, "Transfer-Encoding": true,
+	"Connection": true, "User-Agent": true, signature.Header: true,
+}
+
+func checkURL(field, s string) (*url.URL, error) {
+	if s == "" {
+		return nil, refuse(field, "is required")
+	}
+	if len(s) > maxURL {
+		return nil, refuse(field, "is %d bytes long, the limit is %d", len(s), maxURL)
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return nil, refuse(field, "is no URL") // what is wrong may be in a password
+	}
+	if u.Scheme != "http" && u.Scheme != "https" {
+		return nil, refuse(field, "has the scheme %q; http and https are allowed", u.Scheme)
+	}
+	if u.Hostname() == "" {
+		return nil, refuse(field, "has no host")
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+			return nil, refuse(field, "has the port %s; 1 to 65535 are allowed", port)
+		}
+	}
+	if strings.Contains(u.RawQuery, " ") {
+		return nil, refuse(field, "has a space in its query")
+	}
+	return u, nil
+}
+
+func checkHeader(field, name, value string) error {
+	if !isToken(name) {
+		return refuse(field, "is not a header name")
+	}
+	if len(value) > maxHeaderValue {
+		return refuse(field, "has a value of %d bytes, the limit is %d", len(value), maxHeaderValue)
+	}
+	if strings.Trim(value, " \t") != value {
+		return refuse(field, "has a value with white space around it")
+	}
+	for i := range len(value) {
+		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return refuse(field, "has a value with a control character")
+		}
+	}
+	return nil
+}
+
+// isToken reports whether s is a token (RFC 9110, section 5.6.2) of up to 256
+// bytes.
+func isToken(s string) bool {
+	if s == "" || len(s) > 256 {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,183 @@
+package webhook
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+type nullQueue struct{ Queue }
+
+func TestConfigNamesTheFieldItRefuses(t *testing.T) {
+	good := func() Config {
+		return Config{
+			Queue: nullQueue{},
+			Destinations: []Destination{{
+				ID:        "crm",
+				Endpoints: []Endpoint{{URL: "https://crm.example/hook", Headers: map[string]string{"X-Api-Key": "k"}}},
+				Secret:    "shh",
+			}},
+		}
+	}
+	endpoint := func(change func(*Endpoint)) func(*Config) {
+		return func(c *Config) { change(&c.Destinations[0].Endpoints[0]) }
+	}
+	header := func(name, value string) func(*Config) {
+		return endpoint(func(e *Endpoint) { e.Headers = map[string]string{name: value} })
+	}
+	url := func(s string) func(*Config) { return endpoint(func(e *Endpoint) { e.URL = s }) }
+	const (
+		urlField = "Destinations[0].Endpoints[0].URL"
+		headers  = "Destinations[0].Endpoints[0].Headers"
+	)
+	if _, err := New(good()); err != nil {
+		t.Fatalf("New of a good Config: %v", err)
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*Config)
+		field  string
+	}{
+		{"no queue", func(c *Config) { c.Queue = nil }, "Queue"},
+		{"no destination", func(c *Config) { c.Destinations = nil }, "Destinations"},
+		{"destinations and lookup", func(c *Config) {
+			c.Lookup = func(context.Context, string) (*Destination, error) { return nil, nil }
+		}, "Destinations"},
+		{"service name with a space", func(c *Config) { c.ServiceName = "My Service" }, "ServiceName"},
+		{"service name with a line end", func(c *Config) { c.ServiceName = "a\r\nX: y" }, "ServiceName"},
+		{"negative timeout", func(c *Config) { c.Timeout = -1 }, "Timeout"},
+		{"negative window", func(c *Config) { c.Window = -1 }, "Window"},
+		{"negative poll", func(c *Config) { c.Poll = -1 }, "Poll"},
+		{"negative concurrency", func(c *Config) { c.MaxConcurrent = -1 }, "MaxConcurrent"},
+		{"negative in flight", func(c *Config) { c.MaxInFlight = -1 }, "MaxInFlight"},
+		{"zero prefix", func(c *Config) { c.AllowAddresses = make([]netip.Prefix, 1) }, "AllowAddresses[0]"},
+		{"no verification", func(c *Config) { c.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} }, "TLSClientConfig"},
+		{"no id", func(c *Config) { c.Destinations[0].ID = "" }, "Destinations[0].ID"},
+		{"long id", func(c *Config) { c.Destinations[0].ID = strings.Repeat("x", 256) }, "Destinations[0].ID"},
+		{"id twice", func(c *Config) { c.Destinations = append(c.Destinations, c.Destinations[0]) }, "Destinations[1].ID"},
+		{"no endpoints", func(c *Config) { c.Destinations[0].Endpoints = nil }, "Destinations[0].Endpoints"},
+		{"six endpoints", func(c *Config) { c.Destinations[0].Endpoints = make([]Endpoint, 6) }, "Destinations[0].Endpoints"},
+		{"negative concurrency of one", func(c *Config) { c.Destinations[0].MaxConcurrent = -1 }, "Destinations[0].MaxConcurrent"},
+		{"endpoint twice", func(c *Config) {
+			d := &c.Destinations[0]
+			d.Endpoints = append(d.Endpoints, d.Endpoints[0])
+		}, "Destinations[0].Endpoints[1].URL"},
+		{"no URL", url(""), urlField},
+		{"relative URL", url("/hook"), urlField},
+		{"URL without a host", url("https:///hook"), urlField},
+		{"scheme", url("ftp://h/"), urlField},
+		{"scheme missing", url("crm.example/hook"), urlField},
+		{"bad escape", url("https://h/%zz?key=hunter2"), urlField},
+		{"control character", url("https://h/\n?key=hunter2"), urlField},
+		{"bad port", url("https://u:hunter2@h:http/"), urlField},
+		{"port out of range", url("https://h:99999/"), urlField},
+		{"password with a slash", url("https://u:hunter2/pass@h/"), urlField},
+		{"space in the query", url("https://h/?key=hunter2 x"), urlField},
+		{"long URL", url("https://h/" + strings.Repeat("x", 8<<10)), urlField},
+		{"six headers", endpoint(func(e *Endpoint) {
+			e.Headers = map[string]string{"A": "", "B": "", "C": "", "D": "", "E": "", "F": ""}
+		}), headers},
+		{"header name empty", header("", "v"), headers + `[""]`},
+		{"header name with a space", header("a b", "v"), headers + `["a b"]`},
+		{"header name with a colon", header("a:", "v"), headers + `["a:"]`},
+		{"header name with a line end", header("a\r\nb", "v"), headers + `["a\r\nb"]`},
+		{"header value with a line end", header("A", "hunter2\r\nB: c"), headers + `["A"]`},
+		{"header value with a NUL", header("A", "hunter2\x00"), headers + `["A"]`},
+		{"header value with space around it", header("A", " hunter2"), headers + `["A"]`},
+		{"header value long", header("A", strings.Repeat("hunter2", 8<<10)), headers + `["A"]`},
+		{"header twice", endpoint(func(e *Endpoint) { e.Headers = map[string]string{"X-A": "1", "x-a": "2"} }), ""},
+		{"Host", header("host", "x"), headers + `["host"]`},
+		{"Content-Length", header("content-length", "1"), headers + `["content-length"]`},
+		{"Content-Type", header("CONTENT-TYPE", "x"), headers + `["CONTENT-TYPE"]`},
+		{"Transfer-Encoding", header("Transfer-Encoding", "chunked"), headers + `["Transfer-Encoding"]`},
+		{"Connection", header("Connection", "close"), headers + `["Connection"]`},
+		{"User-Agent", header("User-agent", "x"), headers + `["User-agent"]`},
+		{"X-Signature", header("x-signature", "x"), headers + `["x-signature"]`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := good()
+			tt.change(&c)
+			_, err := New(c)
+			var ce *ConfigError
+			if !errors.As(err, &ce) {
+				t.Fatalf("New() = %v, want a *ConfigError", err)
+			}
+			if tt.field != "" && ce.Field != tt.field {
+				t.Errorf("New() refuses %s (%v), want %s", ce.Field, err, tt.field)
+			}
+			if strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "shh") {
+				t.Errorf("the error tells a secret: %v", err)
+			}
+		})
+	}
+}
+
+func TestConfigKeepsWhatIsSet(t *testing.T) {
+	set := Config{
+		Queue:           nullQueue{},
+		Destinations:    []Destination{{ID: "x"}},
+		ServiceName:     "Acme",
+		Timeout:         time.Second,
+		Window:          time.Minute,
+		MaxConcurrent:   3,
+		MaxInFlight:     7,
+		Poll:            time.Hour,
+		AllowAddresses:  []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+		TLSClientConfig: &tls.Config{ServerName: "x"},
+		Logger:          slog.New(slog.DiscardHandler),
+	}
+	got, err := set.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, b := reflect.ValueOf(set), reflect.ValueOf(got)
+	for i := range a.NumField() {
+		name := a.Type().Field(i).Name
+		if name != "Lookup" && name != "DialContext" && a.Field(i).IsZero() {
+			t.Errorf("the test does not set %s", name)
+		}
+		if a.Field(i).Kind() != reflect.Func && !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
+			t.Errorf("%s changed from %v to %v", name, a.Field(i), b.Field(i))
+		}
+	}
+	zero, err := Config{Queue: nullQueue{}, Destinations: set.Destinations}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if zero.ServiceName != "Hookferry" || zero.Timeout != 5*time.Second || zero.Window != 4*time.Hour ||
+		zero.MaxConcurrent != 64 || zero.MaxInFlight != 1024 || zero.Poll != time.Second || zero.Logger == nil {
+		t.Errorf("defaults are %+v", zero)
+	}
+}
+
+func TestEndpointNameHidesWhatMayBeSecret(t *testing.T) {
+	target, err := compile(&Destination{ID: "x", Secret: "shh", Endpoints: []Endpoint{{
+		URL:     "https://user:hunter2@crm.example:8443/hook/a%2Fb?key=hunter2#hunter2",
+		Headers: map[string]string{"x-key": "v"},
+	}}}, "Acme", 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := target.endpoints[0]
+	if want := "https://crm.example:8443/hook/a%2Fb"; e.name != want {
+		t.Errorf("name = %q, want %q", e.name, want)
+	}
+	if got := e.header.Get("Authorization"); got != "Basic dXNlcjpodW50ZXIy" {
+		t.Errorf("Authorization = %q", got)
+	}
+	if got := e.header.Get("User-Agent"); got != "Acme/1.0" {
+		t.Errorf("User-Agent = %q", got)
+	}
+	if got := e.header["X-Key"]; len(got) != 1 || got[0] != "v" {
+		t.Errorf("X-Key = %q", got)
+	}
+	if e.url.Fragment != "" {
+		t.Error("the fragment is sent")
+	}
+}

@@ -1,0 +1,211 @@
+package webhook
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// newTestDispatcher returns a dispatcher whose workers are the test's own.
+func newTestDispatcher(maxActive, limit int) (d *dispatcher, wakes *int) {
+	wakes = new(int)
+	return newDispatcher(maxActive, func(string) int { return limit }, func() {}, func() { *wakes++ }), wakes
+}
+
+func deliveries(destination string, n int) []Delivery {
+	ds := make([]Delivery, n)
+	for i := range ds {
+		ds[i] = Delivery{Destination: destination, ID: fmt.Sprint(destination, i)}
+	}
+	return ds
+}
+
+// lease does what Forwarder.lease does with a store that has have[lane]
+// deliveries due.
+func (d *dispatcher) lease(have map[string]int, now time.Time) int {
+	n := d.capacity()
+	var ds []Delivery
+	for name := range have {
+		k := min(have[name], d.room(name, now), n-len(ds))
+		ds = append(ds, deliveries(name, k)...)
+		have[name] -= k
+	}
+	if n > 0 {
+		d.add(ds, n, now)
+	}
+	return len(ds)
+}
+
+func TestDispatchTakesTurns(t *testing.T) {
+	d, _ := newTestDispatcher(100, 4)
+	d.lease(map[string]int{"a": 100}, time.Time{})
+	d.lease(map[string]int{"b": 2}, time.Time{})
+	d.lease(map[string]int{"c": 3}, time.Time{})
+	var got []string
+	for range 4 + 2 + 3 {
+		_, v := d.next(nil, noAttempt)
+		got = append(got, v.ID)
+	}
+	want := []string{"a0", "b0", "c0", "a1", "b1", "c1", "a2", "c2", "a3"}
+	if !slices.Equal(got, want) {
+		t.Errorf("order is %v, want %v", got, want)
+	}
+	if d.run.len() != 0 {
+		t.Error("a lane at its limit is in the run queue")
+	}
+}
+
+func TestDispatchLeavesAParkedLaneAlone(t *testing.T) {
+	// In a bubble, because parking sets timers that would outlast the test.
+	synctest.Test(t, func(t *testing.T) {
+		d, _ := newTestDispatcher(100, 4)
+		d.lease(map[string]int{"a": 8, "b": 1}, time.Time{})
+		now := time.Now()
+		for i, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+			want *= time.Second
+			vs, wait := d.park(d.lane("a"), now, true)
+			if wait != want || i == 0 && len(vs) != 8 {
+				t.Errorf("parking %d: for %v, with %d ready", i, wait, len(vs))
+			}
+			if r := d.room("a", now.Add(wait-1)); r != 0 {
+				t.Errorf("a parked lane has room for %d", r)
+			}
+			now = now.Add(wait)
+			if r := d.room("a", now); r != 1 {
+				t.Errorf("after it the lane has room for %d", r)
+			}
+		}
+		if _, wait := d.park(d.lane("a"), now, false); wait != parkFor {
+			t.Errorf("parking for %v", wait)
+		}
+		d.use(d.lane("a"), &compiled{target: &target{limit: 6}})
+		if r := d.room("a", now); r != 12 {
+			t.Errorf("a lane in use again has room for %d", r)
+		}
+		if l, v := d.next(nil, noAttempt); l.id != "b" || v.ID != "b0" {
+			t.Errorf("next is %s of lane %s", v.ID, l.id)
+		}
+		if d.ready != 0 || d.run.len() != 0 {
+			t.Errorf("%d ready, %d lanes to run", d.ready, d.run.len())
+		}
+	})
+}
+
+// Whatever happens in whatever order, limits hold, nothing is lost, and as long
+// as the store has something that there is room for, a lease is asked for.
+func TestDispatchNeverStalls(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	for range 300 {
+		maxActive, limit := 1+rnd.IntN(8), 1+rnd.IntN(8)
+		d, wakes := newTestDispatcher(maxActive, limit)
+		have := make(map[string]int)
+		total := 0
+		for i := range 1 + rnd.IntN(5) {
+			have[fmt.Sprint("lane", i)] = rnd.IntN(40)
+		}
+		for _, n := range have {
+			total += n
+		}
+		var active []*lane
+		got := 0
+		*wakes = 1
+		for steps := 0; got < total || len(active) > 0; steps++ {
+			if steps > 100_000 {
+				t.Fatalf("stalled at %d of %d with %d active, %d ready, %v in the store", got, total, len(active), d.ready, have)
+			}
+			switch k := rnd.IntN(3); {
+			case k == 0 && *wakes > 0:
+				*wakes = 0
+				d.lease(have, time.Time{})
+			case k == 1 && len(active) < maxActive && d.run.len() > 0:
+				l, v := d.next(nil, noAttempt)
+				if v.Delivery == nil {
+					t.Fatal("next returned nothing")
+				}
+				active = append(active, l)
+				got++
+				if l.active > limit || d.active > maxActive {
+					t.Fatalf("%d of %d active in the lane, %d of %d in all", l.active, limit, d.active, maxActive)
+				}
+			case k == 2 && len(active) > 0:
+				i := rnd.IntN(len(active))
+				d.mu.Lock()
+				d.release(active[i], pace(rnd.IntN(3)))
+				d.mu.Unlock()
+				active = slices.Delete(active, i, i+1)
+			}
+		}
+	}
+}
+
+func TestDispatchKeepsFewIdleWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d *dispatcher
+		d = newDispatcher(500, func(string) int { return 500 }, func() {
+			go func() { // ended by close
+				for l, _ := d.next(nil, noAttempt); l != nil; l, _ = d.next(l, answered) {
+					time.Sleep(time.Second)
+				}
+			}()
+		}, func() {})
+		d.lease(map[string]int{"a": 500}, time.Time{})
+		synctest.Wait()
+		if workers, _, active := d.counts(); workers != 500 || active != 500 {
+			t.Errorf("%d workers, %d active", workers, active)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if workers, idle, _ := d.counts(); workers != maxIdle || idle != maxIdle {
+			t.Errorf("%d workers, %d idle after it", workers, idle)
+		}
+		d.close()
+		synctest.Wait()
+		if workers, _, _ := d.counts(); workers != 0 {
+			t.Errorf("%d workers after close", workers)
+		}
+	})
+}
+
+func (d *dispatcher) counts() (workers, idle, active int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.workers, d.idle, d.active
+}
+
+func TestFifo(t *testing.T) {
+	var q fifo[int]
+	next, want := 0, 0
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for range 10_000 {
+		if rnd.IntN(2) == 0 || q.len() == 0 {
+			q.push(next)
+			next++
+		} else if got := q.pop(); got != want {
+			t.Fatalf("pop() = %d, want %d", got, want)
+		} else {
+			want++
+		}
+		if q.len() != next-want {
+			t.Fatalf("len() = %d, want %d", q.len(), next-want)
+		}
+	}
+}
+
+// A delivery that succeeds costs the dispatcher and the settler no memory.
+func TestDispatchAllocations(t *testing.T) {
+	d, _ := newTestDispatcher(64, 64)
+	ds := deliveries("a", 64)
+	d.add(ds, 128, time.Time{})
+	l, _ := d.next(nil, noAttempt)
+	if n := testing.AllocsPerRun(1000, func() {
+		d.add(ds[:1], 128, time.Time{})
+		l, _ = d.next(l, answered)
+	}); n != 0 {
+		t.Errorf("%v allocations for each delivery", n)
+	}
+}

@@ -1,0 +1,56 @@
+// Package webhook delivers events to customers' URLs: each as a signed POST
+// with a JSON body, retried for up to four hours, and never lost once it was
+// accepted.
+//
+//	queue, err := boltqueue.Open("events.db", nil)
+//	...
+//	forwarder, err := webhook.New(webhook.Config{
+//		Queue: queue,
+//		Destinations: []webhook.Destination{{
+//			ID:        "acme",
+//			Endpoints: []webhook.Endpoint{{URL: "https://acme.example/hook"}},
+//			Secret:    "shared with acme",
+//		}},
+//	})
+//	...
+//	go forwarder.Run(ctx)
+//	...
+//	err = forwarder.Forward(ctx, "acme", &analytics.Track{UserId: "u1", Event: "Signed Up"})
+//
+// Forward returns nil once the event is durable in the [Queue]; package
+// boltqueue keeps it in a file, package memqueue in memory. From then on it
+// ends as delivered or as a dead letter.
+//
+// # Delivery
+//
+// An attempt posts the body to every endpoint of the destination at once, and
+// each has five seconds for a whole answer. The first 2xx from any of them
+// makes the event delivered, and the others are not asked again; requests that
+// are on their way to them end in their own time, or are cut off where many are
+// left over. Timeouts,
+// failed connections and names that do not resolve are retried, and so are
+// answers of 5xx, 408, 425 and 429, with waits that grow from a second to ten
+// minutes and are jittered; a Retry-After is a floor under them for the
+// endpoint that sent it. Every other answer, a certificate that does not verify
+// and an address that is not public close the endpoint to the event. When all
+// are closed, or four hours after the first attempt, the event becomes a dead
+// letter, which [Forwarder.Dead] lists and [Forwarder.Replay] sends again.
+//
+// # Guarantees
+//
+// An accepted event is delivered at least once, or kept as a dead letter. It
+// can be delivered more than once: when an answer is lost, when the process
+// ends between an answer and its being stored, and when one endpoint of several
+// takes the event but answers too late. Receivers deduplicate by messageId. The
+// order of events is not kept.
+//
+// Each destination has a lane of its own. One that hangs, fails, or has a
+// million events waiting takes no slot, memory or time of another, up to
+// [Config.MaxInFlight] in all.
+//
+// Certificates are always verified, redirects are not followed, proxies of the
+// environment are not used, and connections go to public addresses only, unless
+// the operator wrote the address or allows it; see [Config.Destinations] and
+// [Config.AllowAddresses]. Logs, errors and stored attempts hold no secret, and
+// no user, password or query of a URL.
+package webhook

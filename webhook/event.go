@@ -1,0 +1,162 @@
+package webhook
+
+import (
+	"sync"
+	"time"
+
+	"github.com/hookferry/analytics"
+)
+
+// An Event is a call made ready to be forwarded: the body that is sent to
+// every endpoint of every destination it goes to. Nobody changes it once it is
+// made, so it may be shared.
+type Event struct {
+	// ID is the call's messageId, by which a destination gets it once. Of one
+	// that is longer than 255 bytes, or that has lone surrogates, it is a
+	// digest.
+	ID string
+	// Type is "identify", "track", "page", "screen", "group", "alias" or
+	// "delete".
+	Type string
+	// Body is the webhook's body, a fixed point of ECMAScript's
+	// JSON.stringify(JSON.parse(Body)). It is nil if the event is Off.
+	Body []byte
+	// Received is when the call came in: its "receivedAt".
+	Received time.Time
+	// Off says that the call's integrations switch Webhooks off, so the event
+	// is not forwarded.
+	Off bool
+}
+
+// An Envelope holds what is known about a call beside the call itself. The
+// zero Envelope is that of a call which says everything about itself and comes
+// in now. NewEvent keeps nothing of it.
+type Envelope struct {
+	// Type is the type of call where something else than the call tells it,
+	// such as the path of a request. Then the call's own type does not count.
+	Type string
+	// ReceivedAt is when the call came in. Zero means now.
+	ReceivedAt time.Time
+	// SentAt is when the request was sent, by the sender's clock; zero if that
+	// is not known. A sentAt of the call's own goes before.
+	SentAt time.Time
+	// Context and Integrations are JSON objects, empty or null, that apply to
+	// all calls of a batch. They are merged into the call's own: of members
+	// with the same name the call's is taken. NewBatch reads them once for all.
+	Context, Integrations []byte
+	// IP is the address of whoever sent the request. It becomes context.ip of
+	// a call that brings none and that comes from a Browser or says
+	// "direct":true in its context.
+	IP string
+	// Browser says that the user's own browser sent the request.
+	Browser bool
+}
+
+// NewEvent makes the JSON of one call, as clients of the HTTP tracking API
+// send it, ready to be forwarded. It keeps nothing of call.
+//
+// The error is a *CallError: the JSON is malformed, the call is larger than
+// analytics.MaxCallSize, a field that its type requires is missing, or a field
+// is of the wrong type. Names of fields are matched exactly; of fields with the
+// same name the last one counts, and null counts as missing. An id that is a
+// number becomes a string: an integer that of its digits, however many, another
+// number that of its form in ECMAScript. A messageId that is missing is made up,
+// as a random UUID. Fields that are unknown, or belong to another type of call,
+// are left out.
+//
+// The members of the body are, in this order:
+//
+//	page      version type userId  properties [name] [category]                timestamp ...
+//	screen    version type userId  [name] context [category] [properties]      timestamp ...
+//	identify  version type userId  traits                                      timestamp ...
+//	track     version type userId  event properties                            timestamp ...
+//	group     version type userId  groupId traits                              timestamp ...
+//	alias     version type         "Previous ID" "User ID"                     timestamp ...
+//
+//	... messageId [anonymousId] context [originalTimestamp] receivedAt [sentAt]
+//
+// Those in brackets are there if the call has them; a screen's context is not
+// there twice. A userId that is not known is null, other objects that are not
+// known are {}. Times are in UTC, in milliseconds.
+//
+// The originalTimestamp is the call's timestamp, or else its
+// originalTimestamp, which some clients send in its place; of a call that
+// brings both the timestamp counts. The timestamp of the body is
+// receivedAt - (sentAt - originalTimestamp), which takes the error of the
+// sender's clock out; without a sentAt it is originalTimestamp, and without
+// that receivedAt. The zero time of Go, 0001-01-01T00:00:00Z, is no time.
+func NewEvent(call []byte, env Envelope) (Event, error) {
+	b := Batch{env: env}
+	return b.NewEvent(call)
+}
+
+// A Batch makes the events of calls that have an Envelope in common, as those
+// of one request do. What the Envelope holds for all of them is read once: with
+// NewEvent alone each call reads it again. A Batch may be used concurrently.
+type Batch struct {
+	env Envelope
+	// shared says that NewBatch made the Context and the Integrations of env:
+	// the one is in the form of bodies, the other has no more than the switches
+	// that count.
+	shared bool
+}
+
+// NewBatch returns a Batch for env, of which it keeps nothing but copies.
+//
+// The error is a *CallError for the field context or integrations: it is no
+// JSON object, or the context has more than analytics.MaxCallSize bytes in the
+// form that it has in a body.
+func NewBatch(env Envelope) (*Batch, error) {
+	b := &Batch{env: env, shared: true}
+	var err error
+	if b.env.Context, err = sharedContext(env.Context); err != nil {
+		return nil, err
+	}
+	if b.env.Integrations, err = sharedSwitches(env.Integrations); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// ContextSize returns the size in bytes of the context that the calls have in
+// common: about what each of them adds to the memory, and to the time, that its
+// call would take alone.
+func (b *Batch) ContextSize() int { return len(b.env.Context) }
+
+// NewEvent is the function NewEvent for a call of the batch.
+func (b *Batch) NewEvent(call []byte) (Event, error) {
+	var c fields
+	if err := c.read(call, &b.env); err != nil {
+		return Event{}, err
+	}
+	return c.make(b)
+}
+
+// EventOf is NewEvent for a message. Of a message other than JSON the error may
+// also be one of its own, such as an *analytics.FieldError.
+func EventOf(m analytics.Message, env Envelope) (Event, error) {
+	switch m := m.(type) {
+	case nil:
+		return Event{}, &CallError{Code: CodeMalformed, Problem: "no message"}
+	case JSON:
+		return NewEvent(m, env)
+	}
+	buf := buffers.Get().(*[]byte)
+	defer recycle(buf)
+	var err error
+	if *buf, err = m.AppendJSON((*buf)[:0]); err != nil {
+		return Event{}, err
+	}
+	return NewEvent(*buf, env)
+}
+
+// buffers holds scratch space for calls and bodies on their way, of type
+// *[]byte.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// recycle gives scratch space back. What a rare huge call needed is not kept.
+func recycle(buf *[]byte) {
+	if cap(*buf) <= 64<<10 {
+		buffers.Put(buf)
+	}
+}

@@ -1,0 +1,162 @@
+package webhook_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/webhooktest"
+)
+
+func Example() {
+	// A network in memory stands for the customer's server.
+	network := webhooktest.NewNetwork()
+	defer network.Close()
+	acme := network.Receiver("https://acme.example/hook", "shared with acme")
+
+	forwarder, err := webhook.New(webhook.Config{
+		Queue: memqueue.New(memqueue.Config{}),
+		Destinations: []webhook.Destination{{
+			ID:        "acme",
+			Endpoints: []webhook.Endpoint{{URL: "https://acme.example/hook"}},
+			Secret:    "shared with acme",
+		}},
+		DialContext:     network.DialContext,
+		TLSClientConfig: network.TLSClientConfig(),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	run := make(chan error)
+	go func() { run <- forwarder.Run(ctx) }()
+
+	err = forwarder.Forward(ctx, "acme", &analytics.Track{UserId: "u1", Event: "Signed Up"})
+	if err != nil {
+		fmt.Println(err)
+	}
+	requests, _ := acme.Wait(ctx, 1)
+	fmt.Println(requests[0].JSON["event"], "by", requests[0].JSON["userId"], "- signature:", requests[0].Signature)
+
+	forwarder.Shutdown(ctx)
+	fmt.Println("stopped:", <-run)
+	// Output:
+	// Signed Up by u1 - signature: <nil>
+	// stopped: <nil>
+}
+
+// started returns a forwarder that runs on queue, with one destination, "acme",
+// which answers as the steps say.
+func started(queue webhook.Queue, steps ...webhooktest.Step) (f *webhook.Forwarder, acme *webhooktest.Receiver, stop func()) {
+	network := webhooktest.NewNetwork()
+	acme = network.Receiver("http://acme.example/hook", "secret", steps...)
+	f, err := webhook.New(webhook.Config{
+		Queue: queue,
+		Destinations: []webhook.Destination{{
+			ID:        "acme",
+			Endpoints: []webhook.Endpoint{{URL: "http://acme.example/hook"}},
+			Secret:    "secret",
+		}},
+		DialContext: network.DialContext,
+	})
+	if err != nil {
+		panic(err)
+	}
+	run := make(chan error)
+	go func() { run <- f.Run(context.Background()) }()
+	return f, acme, func() {
+		f.Shutdown(context.Background())
+		<-run
+		network.Close()
+	}
+}
+
+func ExampleForwarder_Forward_json() {
+	forwarder, acme, stop := started(memqueue.New(memqueue.Config{}))
+	defer stop()
+
+	ctx := context.Background()
+	call := webhook.JSON(`{"type":"track","event":"Paid","userId":"u1","properties":{"total":12.50}}`)
+	if err := forwarder.Forward(ctx, "acme", call); err != nil {
+		fmt.Println(err)
+	}
+	requests, _ := acme.Wait(ctx, 1)
+	fmt.Println(requests[0].JSON["properties"])
+
+	fmt.Println(forwarder.Forward(ctx, "acme", webhook.JSON(`{"type":"track","userId":"u1"}`)))
+	// Output:
+	// map[total:12.5]
+	// webhook: call: event is required
+}
+
+func ExampleForwarder_ReplayAll() {
+	ctx := context.Background()
+	queue := memqueue.New(memqueue.Config{})
+	forwarder, acme, stop := started(queue, webhooktest.Answer(410))
+	forwarder.Forward(ctx, "acme", &analytics.Track{UserId: "u1", Event: "Paid", MessageId: "m1"})
+	acme.Wait(ctx, 1)
+	stop()
+
+	// The customer has put the endpoint back.
+	forwarder, acme, stop = started(queue)
+	defer stop()
+	for d, err := range forwarder.Dead(ctx, webhook.DeadFilter{Destination: "acme"}) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		fmt.Println(d.ID, d.Reason, d.Attempts[0].Status)
+	}
+	n, err := forwarder.ReplayAll(ctx, webhook.DeadFilter{Destination: "acme"})
+	fmt.Println("replayed", n, err)
+	requests, _ := acme.Wait(ctx, 1)
+	fmt.Println("received", requests[0].JSON["messageId"])
+	// Output:
+	// m1 refused 410
+	// replayed 1 <nil>
+	// received m1
+}
+
+func ExampleAudience_Sync() {
+	forwarder, acme, stop := started(memqueue.New(memqueue.Config{}))
+	defer stop()
+
+	ctx := context.Background()
+	vips, err := forwarder.Audience("acme", "VIP Users")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, members := range [][]string{{"u1", "u2"}, {"u2", "u3"}} {
+		res, err := vips.Sync(ctx, webhook.Users(slices.Values(members)))
+		fmt.Println(res.Joined, "joined,", res.Left, "left,", err)
+	}
+	requests, _ := acme.Wait(ctx, 4)
+	var told []string
+	for _, r := range requests {
+		told = append(told, fmt.Sprint(r.JSON["userId"], r.JSON["traits"]))
+	}
+	slices.Sort(told)
+	fmt.Println(told)
+	// Output:
+	// 2 joined, 0 left, <nil>
+	// 1 joined, 1 left, <nil>
+	// [u1map[vip_users:false] u1map[vip_users:true] u2map[vip_users:true] u3map[vip_users:true]]
+}
+
+func ExampleForwarder_Delete() {
+	forwarder, acme, stop := started(memqueue.New(memqueue.Config{}))
+	defer stop()
+
+	ctx := context.Background()
+	if err := forwarder.Delete(ctx, "u1", "acme"); err != nil {
+		fmt.Println(err)
+	}
+	requests, _ := acme.Wait(ctx, 1)
+	fmt.Println(requests[0].JSON["type"], requests[0].JSON["userId"])
+	// Output: delete u1
+}

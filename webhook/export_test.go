@@ -1,0 +1,58 @@
+package webhook
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+)
+
+// NullReceiver is the receiver of the benchmarks, run in a process of its own:
+// it takes HTTP/1.1 requests and answers 200, with as little work as can be.
+// It prints its address, and ends when its standard input does.
+func NullReceiver() {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(ln.Addr())
+	go func() { // ends with the process
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go nullConn(c) // ends with the connection
+		}
+	}()
+	io.Copy(io.Discard, os.Stdin)
+}
+
+func nullConn(c net.Conn) {
+	defer c.Close()
+	r := bufio.NewReaderSize(c, 8<<10)
+	length := 0
+	for {
+		line, err := r.ReadSlice('\n')
+		if err != nil {
+			return
+		}
+		line = bytes.TrimRight(line, "\r\n")
+		if v, ok := bytes.CutPrefix(line, []byte("Content-Length: ")); ok {
+			length, _ = strconv.Atoi(string(v))
+		}
+		if len(line) > 0 {
+			continue
+		}
+		if _, err := r.Discard(length); err != nil {
+			return
+		}
+		if _, err := c.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")); err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,339 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hookferry/analytics"
+)
+
+// leaseTimeouts is the length of a lease, in times of Config.Timeout: a
+// delivery waits ready behind at most as many as are attempted, and has to be
+// settled after.
+const leaseTimeouts = 12
+
+// A Forwarder accepts events, keeps them in a Queue, and delivers them to
+// their destinations' endpoints while Run runs. Its methods may be called
+// concurrently.
+type Forwarder struct {
+	config    Config
+	static    map[string]*compiled // not changed after New
+	transport http.RoundTripper
+	idle      interface{ CloseIdleConnections() }
+	dispatch  *dispatcher
+	settler   *settler
+	senders   sync.Pool      // of *sender
+	workers   sync.WaitGroup // and requests that outlast their attempt
+	news      chan struct{}  // capacity 1: there may be something to lease
+	count     counters
+
+	attempts      context.Context // parent of every request
+	abortAttempts context.CancelCauseFunc
+
+	syncing sync.Map           // keys of the audiences being synced
+	open    context.Context    // done after Shutdown: nothing more is accepted
+	close   context.CancelFunc // ends open
+	running atomic.Bool
+	ended   chan struct{} // closed at the end of Run
+}
+
+// New returns a Forwarder. It delivers nothing until Run is called.
+func New(c Config) (*Forwarder, error) {
+	c, err := c.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	f := &Forwarder{
+		config: c,
+		static: make(map[string]*compiled, len(c.Destinations)),
+		news:   make(chan struct{}, 1),
+		ended:  make(chan struct{}),
+	}
+	g := &guard{allow: c.AllowAddresses, literals: make(map[string]bool)}
+	for i := range c.Destinations {
+		field := fmt.Sprintf("Destinations[%d]", i)
+		t, err := compile(&c.Destinations[i], c.ServiceName, c.MaxConcurrent)
+		if err != nil {
+			return nil, under(field, err)
+		}
+		id := c.Destinations[i].ID
+		if f.static[id] != nil {
+			return nil, refuse(field+".ID", "%q is given twice", id)
+		}
+		f.static[id] = &compiled{target: t}
+		for _, e := range t.endpoints {
+			if host, ok := literalHost(e.url); ok {
+				g.literals[host] = true
+			}
+		}
+	}
+	f.open, f.close = context.WithCancel(context.Background())
+	f.attempts, f.abortAttempts = context.WithCancelCause(context.Background())
+	transport := newTransport(&f.config, g, f.attempts)
+	f.transport, f.idle = transport, transport
+	f.senders.New = func() any { return newSender(transport) }
+	f.dispatch = newDispatcher(c.MaxInFlight, f.limit, func() { f.workers.Go(newWorker(f).run) }, f.wake)
+	f.settler = newSettler(c.Queue, c.Logger, f.stored)
+	return f, nil
+}
+
+// limit is how many deliveries of a destination are attempted at once before
+// it was looked up.
+func (f *Forwarder) limit(destination string) int {
+	if c := f.static[destination]; c != nil {
+		return c.target.limit
+	}
+	return 1
+}
+
+// Forward accepts calls for a destination and returns nil once they are
+// durable in the queue: from then on each is delivered, or becomes a dead
+// letter. All of them are accepted, or none and an error. A call is a message
+// of the root package, or a JSON. Calls that switch the destination Webhooks
+// off in their integrations are left out and counted, and so are those with a
+// messageId that the queue has seen for the destination.
+//
+// It returns a *CallError, or an error of the root package, for a call that is
+// not valid; ErrUnknownDestination, though not for what a Lookup does not know:
+// deliveries wait for a destination to become known; ErrQueueFull; ErrClosed
+// after Shutdown; or what failed in the store. Calls that the queue refused may
+// be made again.
+//
+// Forward works before, after and without Run.
+func (f *Forwarder) Forward(ctx context.Context, destination string, calls ...analytics.Message) error {
+	events := make([]Event, len(calls))
+	now := time.Now()
+	for i, call := range calls {
+		var err error
+		if events[i], err = EventOf(call, Envelope{ReceivedAt: now}); err != nil {
+			if len(calls) > 1 {
+				return fmt.Errorf("call %d: %w", i, err)
+			}
+			return err
+		}
+	}
+	return f.ForwardEvents(ctx, []string{destination}, events...)
+}
+
+// ForwardEvents is Forward for events that were made of calls before, and for
+// several destinations: they are stored in one commit.
+func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, events ...Event) error {
+	if f.open.Err() != nil {
+		return ErrClosed
+	}
+	if len(destinations) == 0 {
+		return fmt.Errorf("%w: none is given", ErrUnknownDestination)
+	}
+	for _, id := range destinations {
+		if err := f.known(id); err != nil {
+			return err
+		}
+	}
+	now := time.Now().UTC()
+	ds := make([]Delivery, 0, len(destinations)*len(events))
+	off := 0
+	for i := range events {
+		e := &events[i]
+		if e.Off {
+			off++
+			continue
+		}
+		for _, id := range destinations {
+			ds = append(ds, e.delivery(id, now))
+		}
+	}
+	if err := f.put(ctx, ds); err != nil {
+		return err
+	}
+	f.count.off.Add(int64(off))
+	return nil
+}
+
+// delivery returns the event's delivery to a destination.
+func (e *Event) delivery(destination string, now time.Time) Delivery {
+	return Delivery{
+		Destination: destination,
+		ID:          e.ID,
+		Type:        e.Type,
+		Body:        e.Body,
+		Accepted:    e.Received,
+		Due:         now,
+	}
+}
+
+// known checks the id of a destination. What a Lookup knows is asked when a
+// delivery's turn comes.
+func (f *Forwarder) known(id string) error {
+	if id == "" || len(id) > maxID {
+		return fmt.Errorf("%w: an id of %d bytes, 1 to %d are allowed", ErrUnknownDestination, len(id), maxID)
+	}
+	if f.config.Lookup == nil && f.static[id] == nil {
+		return fmt.Errorf("%w %q", ErrUnknownDestination, id)
+	}
+	return nil
+}
+
+func (f *Forwarder) put(ctx context.Context, ds []Delivery) error {
+	if len(ds) == 0 {
+		return nil
+	}
+	n, err := f.config.Queue.Put(ctx, ds...)
+	if err != nil {
+		return err
+	}
+	f.count.accepted.Add(int64(n))
+	f.count.duplicates.Add(int64(len(ds) - n))
+	if n > 0 {
+		f.wake()
+	}
+	return nil
+}
+
+// wake makes Run look for something to lease.
+func (f *Forwarder) wake() {
+	select {
+	case f.news <- struct{}{}:
+	default:
+	}
+}
+
+// stored counts what was settled. It wakes Run where a retry sets a time to
+// wake up, and where Run waits for the store to catch up.
+func (f *Forwarder) stored(t tally, retry, late bool) {
+	f.count.add(&t)
+	if retry || late {
+		f.wake()
+	}
+}
+
+// Run delivers until ctx is done or Shutdown is called, and returns nil after
+// a clean stop: nothing more is leased, the attempts in flight end, each
+// within Config.Timeout, what was leased and not attempted goes back to the
+// queue, and all of it is stored. Run returns an error if the queue was closed
+// under it, or failed until the end. It is called once.
+func (f *Forwarder) Run(ctx context.Context) error {
+	if !f.running.CompareAndSwap(false, true) {
+		return errors.New("webhook: Run was called before")
+	}
+	defer close(f.ended)
+	if f.open.Err() != nil {
+		return nil // shut down before
+	}
+	defer f.idle.CloseIdleConnections()
+	defer f.abortAttempts(nil)
+
+	// Settling goes on until all else has ended, and somewhat longer than
+	// ctx if the store fails.
+	settling, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	drained := make(chan struct{})
+	settled := make(chan error, 1)
+	go func() { settled <- f.settler.run(settling, drained) }() // ends below
+
+	leasing, stopLeasing := context.WithCancel(ctx)
+	defer stopLeasing()
+	defer context.AfterFunc(f.open, stopLeasing)()
+	err := f.lease(leasing)
+
+	f.dispatch.close()
+	f.workers.Wait()
+	for _, v := range f.dispatch.drain() {
+		f.settler.giveBack(v.Delivery)
+	}
+	last := time.AfterFunc(f.config.Timeout, giveUp)
+	defer last.Stop()
+	close(drained)
+	if serr := <-settled; serr != nil && err == nil {
+		err = fmt.Errorf("webhook: storing the last outcomes: %w", serr)
+	}
+	return err
+}
+
+// lease keeps the dispatcher supplied until ctx is done. While the store fails
+// it tries again.
+func (f *Forwarder) lease(ctx context.Context) error {
+	const chunk = 256
+	var (
+		buf     []Delivery
+		trouble outage
+		timer   = time.NewTimer(f.config.Poll)
+	)
+	defer timer.Stop()
+	for {
+		pause := f.config.Poll
+		if f.settler.behind(8 * f.config.MaxInFlight) {
+			// What is attempted now might not be settled before its lease
+			// expires, and be attempted again. A commit wakes the loop.
+		} else if n := f.dispatch.capacity(); n > 0 {
+			if cap(buf)-len(buf) < chunk/8 {
+				buf = make([]Delivery, 0, chunk)
+			}
+			now := time.Now()
+			until := now.Add(leaseTimeouts * f.config.Timeout)
+			ds, next, err := f.config.Queue.Lease(ctx, LeaseRequest{
+				Max:   n,
+				Until: until,
+				Room:  func(destination string) int { return f.dispatch.room(destination, now) },
+			}, buf[len(buf):])
+			if len(ds) > 0 {
+				f.dispatch.add(ds, n, until)
+				// What is left of the array serves the next lease.
+				buf = ds[len(ds):len(ds):cap(ds)]
+			}
+			switch {
+			case ctx.Err() != nil:
+				return nil
+			case errors.Is(err, ErrClosed):
+				return fmt.Errorf("webhook: leasing: %w", err)
+			case err != nil:
+				if trouble.failed() {
+					f.config.Logger.Error("webhook: the store fails, nothing is delivered", "error", err)
+				}
+				trouble.wait(ctx)
+				continue
+			}
+			if trouble.over() {
+				f.config.Logger.Info("webhook: the store works again")
+			}
+			if !next.IsZero() {
+				pause = min(pause, max(next.Sub(now), time.Millisecond))
+			}
+		}
+		timer.Reset(pause)
+		select {
+		case <-f.news:
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// Shutdown ends the forwarder: Forward accepts nothing more, and Run stops as
+// when its context is done. It returns when Run has, or with the context's
+// error when ctx is done before; then the attempts in flight are cut off, and
+// may be repeated after the next start. It may be called again, and without
+// Run.
+func (f *Forwarder) Shutdown(ctx context.Context) error {
+	f.close()
+	if !f.running.Load() {
+		return nil
+	}
+	select {
+	case <-f.ended:
+		return nil
+	default:
+	}
+	select {
+	case <-f.ended:
+		return nil
+	case <-ctx.Done():
+		f.abortAttempts(errStopped)
+		return ctx.Err()
+	}
+}

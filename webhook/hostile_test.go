@@ -1,0 +1,497 @@
+package webhook_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/webhooktest"
+)
+
+// A wire is a network whose far ends are the test's own: raw connections.
+type wire struct {
+	serve func(c net.Conn) // nil: takes everything and says nothing
+	open  atomic.Int32     // near ends that are not closed
+	far   sync.WaitGroup
+}
+
+type wireConn struct {
+	net.Conn
+	close func() error
+}
+
+func (c *wireConn) Close() error { return c.close() }
+
+func (w *wire) dial(context.Context, string, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	w.open.Add(1)
+	w.far.Go(func() {
+		defer far.Close()
+		if w.serve != nil {
+			w.serve(far)
+		}
+		io.Copy(io.Discard, far)
+	})
+	return &wireConn{near, sync.OnceValue(func() error {
+		w.open.Add(-1)
+		return near.Close()
+	})}, nil
+}
+
+// startOn runs a forwarder on w, in a bubble. stop checks that everything ends.
+func startOn(t *testing.T, w *wire, url string) (f *webhook.Forwarder, stop func()) {
+	f, err := webhook.New(webhook.Config{Queue: memqueue.New(memqueue.Config{}), Destinations: crm(url), DialContext: w.dial})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := make(chan error, 1)
+	go func() { run <- f.Run(context.Background()) }()
+	return f, func() {
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := f.Shutdown(ctx); err != nil {
+			t.Errorf("Shutdown = %v", err)
+		}
+		if err := <-run; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+		if d := time.Since(begin); d > 10*time.Second {
+			t.Errorf("stopping took %v", d)
+		}
+		w.far.Wait()
+		if n := w.open.Load(); n != 0 {
+			t.Errorf("%d connections are left open", n)
+		}
+	}
+}
+
+// Of an answer of 101 the body is the connection, which no timeout of the
+// request ends.
+func TestASwitchOfProtocolsHoldsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{serve: func(c net.Conn) {
+			c.Read(make([]byte, 4096))
+			io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+		}}
+		f, stop := startOn(t, w, hook)
+		if err := f.Forward(t.Context(), "crm", call("m1")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if s := f.Stats(); s.Retried < 3 {
+			t.Errorf("Stats() = %+v after a minute", s)
+		}
+		stop()
+	})
+}
+
+func TestASilentPeerCollectsNoConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{}
+		f, stop := startOn(t, w, "https://crm.example/")
+		for i := range 50 {
+			if err := f.Forward(t.Context(), "crm", call(fmt.Sprint("m", i))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 10 {
+			time.Sleep(time.Minute)
+			if n := w.open.Load(); n > 64 {
+				t.Errorf("%d connections are open", n)
+			}
+		}
+		stop()
+	})
+}
+
+// An HTTP/2 connection that has died in silence is found out, and a new one
+// made.
+func TestADeadHTTP2ConnectionIsReplaced(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		const hook = "https://crm.example/"
+		recv := r.network.Receiver(hook, "shh")
+		recv.SetTLS(webhooktest.TLS{HTTP2: true})
+		var dead atomic.Bool
+		dials := 0
+		f, err := webhook.New(webhook.Config{
+			Queue: r.queue, Destinations: crm(hook), TLSClientConfig: r.network.TLSClientConfig(),
+			DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				c, err := r.network.DialContext(ctx, network, addr)
+				if dials++; dials > 1 || err != nil {
+					return c, err
+				}
+				return &lossyConn{Conn: c, dead: &dead}, nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := make(chan error, 1)
+		go func() { run <- f.Run(context.Background()) }()
+		f.Forward(t.Context(), "crm", call("first"))
+		if reqs, err := recv.Wait(t.Context(), 1); err != nil || reqs[0].Proto != "HTTP/2.0" {
+			t.Fatalf("%v, %v", reqs, err)
+		}
+		dead.Store(true)
+		for i := range 20 {
+			f.Forward(t.Context(), "crm", call(fmt.Sprint("m", i)))
+		}
+		time.Sleep(2 * time.Minute)
+		if s := f.Stats(); s.Delivered != 21 {
+			t.Errorf("Stats() = %+v after two minutes, with %d connections made", s, dials)
+		}
+		f.Shutdown(context.Background())
+		<-run
+	})
+}
+
+// A lossyConn loses what is written to it once it is dead.
+type lossyConn struct {
+	net.Conn
+	dead *atomic.Bool
+}
+
+func (c *lossyConn) Write(p []byte) (int, error) {
+	if c.dead.Load() {
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+// Two destinations that become busy at once get a worker each.
+func TestEveryLaneGetsAWorker(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.network.Receiver("http://hang.example/", "", webhooktest.Answer(200), webhooktest.Hang())
+		fine := r.network.Receiver("http://fine.example/", "")
+		r.start(webhook.Config{Destinations: []webhook.Destination{
+			{ID: "hang", Endpoints: []webhook.Endpoint{{URL: "http://hang.example/"}}},
+			{ID: "fine", Endpoints: []webhook.Endpoint{{URL: "http://fine.example/"}}},
+		}})
+		r.Forward(t.Context(), "hang", call("1")) // leaves one idle worker
+		synctest.Wait()
+		begin := time.Now()
+		e, err := webhook.EventOf(call("2"), webhook.Envelope{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.ForwardEvents(t.Context(), []string{"hang", "fine"}, e)
+		fine.Wait(t.Context(), 1)
+		if d := time.Since(begin); d > 0 {
+			t.Errorf("delayed by %v", d)
+		}
+	})
+}
+
+// One endpoint that hangs does not slow the delivery to another.
+func TestOneHangingEndpointOfTwo(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		const good, bad = "http://good.example/", "http://bad.example/"
+		r.network.Receiver(good, "")
+		r.network.Receiver(bad, "", webhooktest.Hang())
+		r.start(webhook.Config{Destinations: crm(good, bad)})
+		begin := time.Now()
+		for i := range 1000 {
+			r.track(fmt.Sprint("m", i))
+		}
+		synctest.Wait()
+		if s := r.Stats(); s.Delivered != 1000 || time.Since(begin) > 0 {
+			t.Errorf("Stats() = %+v after %v", s, time.Since(begin))
+		}
+	})
+}
+
+// An endpoint that is slower than another gets the delivery all the same.
+func TestASlowEndpointOfTwoIsNotCutOff(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		const quick, slow = "http://quick.example/", "http://slow.example/"
+		r.network.Receiver(quick, "shh")
+		var ended atomic.Int32
+		recv := r.network.Receiver(slow, "shh", webhooktest.Do(func(q *webhooktest.Request) webhooktest.Step {
+			ended.Add(1)
+			return webhooktest.Answer(200).After(3 * time.Second)
+		}))
+		r.start(webhook.Config{Destinations: crm(quick, slow)})
+		for i := range 10 {
+			r.track(fmt.Sprint("m", i))
+		}
+		time.Sleep(4 * time.Second)
+		synctest.Wait()
+		if accepted, _ := recv.Conns(); ended.Load() != 10 || len(recv.Requests()) != 10 || accepted != 10 {
+			t.Errorf("%d requests on %d connections", len(recv.Requests()), accepted)
+		}
+		if _, open := recv.Conns(); open != 10 {
+			t.Errorf("%d of 10 connections are kept: the others were cut off", open)
+		}
+	})
+}
+
+// Destinations that hang soon hold a slot each, and leave the rest to others.
+func TestHangingDestinationsLoseTheirSlots(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		var ds []webhook.Destination
+		for i := range 16 {
+			u := fmt.Sprintf("http://h%d.example/", i)
+			r.network.Receiver(u, "", webhooktest.Hang())
+			ds = append(ds, webhook.Destination{ID: fmt.Sprint("h", i), MaxConcurrent: 4, Endpoints: []webhook.Endpoint{{URL: u}}})
+		}
+		fine := r.network.Receiver("http://fine.example/", "")
+		ds = append(ds, webhook.Destination{ID: "fine", Endpoints: []webhook.Endpoint{{URL: "http://fine.example/"}}})
+		r.start(webhook.Config{MaxInFlight: 64, Destinations: ds})
+		for i := range 400 {
+			for k := range 16 {
+				r.Forward(t.Context(), fmt.Sprint("h", k), call(fmt.Sprint(i)))
+			}
+		}
+		time.Sleep(21 * time.Second)
+		for i := range 60 {
+			begin := time.Now()
+			r.Forward(t.Context(), "fine", call(fmt.Sprint("f", i)))
+			fine.Wait(t.Context(), i+1)
+			if d := time.Since(begin); d > 0 {
+				t.Errorf("event %d is delayed by %v", i, d)
+			}
+			time.Sleep(300 * time.Millisecond)
+		}
+	})
+}
+
+func TestADestinationThatRecoversGetsItsSlotsBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		recv := r.network.Receiver(hook, "", webhooktest.Hang())
+		r.start(webhook.Config{Destinations: crm(hook)})
+		for i := range 3000 {
+			r.track(fmt.Sprint("m", i))
+		}
+		time.Sleep(2 * time.Minute)
+		before := len(recv.Requests())
+		time.Sleep(time.Minute)
+		if n := len(recv.Requests()) - before; n > 20 {
+			t.Errorf("%d requests a minute to a destination that hangs", n)
+		}
+		recv.SetScript(webhooktest.Answer(200).After(100 * time.Millisecond))
+		time.Sleep(6 * time.Second) // the last that hangs, and the way up
+		before = int(r.Stats().Delivered)
+		time.Sleep(time.Second)
+		if n := int(r.Stats().Delivered) - before; n < 500 && r.counts().Waiting > 0 {
+			t.Errorf("%d deliveries a second after it has recovered, 640 are possible", n)
+		}
+	})
+}
+
+func TestRunAfterShutdownDoesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		recv := r.network.Receiver(hook, "")
+		f, err := webhook.New(webhook.Config{Queue: r.queue, Destinations: crm(hook), DialContext: r.network.DialContext})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Forward(t.Context(), "crm", call("m1"))
+		if err := f.Shutdown(t.Context()); err != nil {
+			t.Errorf("Shutdown = %v", err)
+		}
+		r.queue.Close()
+		if err := f.Run(t.Context()); err != nil || len(recv.Requests()) != 0 {
+			t.Errorf("Run after Shutdown = %v, with %d requests", err, len(recv.Requests()))
+		}
+	})
+}
+
+// settleAway fails to settle while away is set, as on a full disk.
+type settleAway struct {
+	webhook.Queue
+	away atomic.Bool
+}
+
+func (q *settleAway) Settle(ctx context.Context, ss ...webhook.Settlement) error {
+	if q.away.Load() {
+		return errAway
+	}
+	return q.Queue.Settle(ctx, ss...)
+}
+
+func TestNothingIsRepeatedWhileSettlingFails(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		q := &settleAway{Queue: r.queue}
+		r.queue = q
+		recv := r.network.Receiver(hook, "", webhooktest.Answer(200).After(time.Second))
+		r.start(webhook.Config{Destinations: crm(hook)})
+		for i := range 10 {
+			r.track(fmt.Sprint("m", i))
+		}
+		synctest.Wait()
+		q.away.Store(true) // with ten attempts in flight
+		time.Sleep(time.Hour)
+		if n := len(recv.Requests()); n != 10 {
+			t.Errorf("%d requests for 10 events that were all taken", n)
+		}
+		q.away.Store(false)
+		time.Sleep(time.Minute)
+		if s := r.Stats(); s.Delivered != 10 {
+			t.Errorf("Stats() = %+v", s)
+		}
+	})
+}
+
+func TestMaxConcurrentHoldsFromTheStart(t *testing.T) {
+	for _, lookup := range []bool{true, false} {
+		inBubble(t, func(t *testing.T, r *rig) {
+			recv := r.network.Receiver(hook, "", webhooktest.Answer(200).After(time.Second))
+			d := webhook.Destination{ID: "crm", MaxConcurrent: 2, Endpoints: []webhook.Endpoint{{URL: hook}}}
+			c := webhook.Config{Destinations: []webhook.Destination{d}}
+			if lookup {
+				c = webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {
+					time.Sleep(10 * time.Millisecond) // a database
+					return &d, nil
+				}}
+			}
+			f, err := webhook.New(webhook.Config{Queue: r.queue, Destinations: crm(hook)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 100 { // a backlog of before the start
+				f.Forward(t.Context(), "crm", call(fmt.Sprint("m", i)))
+			}
+			r.start(c)
+			time.Sleep(500 * time.Millisecond)
+			if n := len(recv.Requests()); n == 0 || n > 2 {
+				t.Errorf("lookup %v: %d requests at once", lookup, n)
+			}
+			time.Sleep(10 * time.Second)
+			if n := len(recv.Requests()); n < 16 {
+				t.Errorf("lookup %v: %d requests in ten seconds", lookup, n)
+			}
+		})
+	}
+}
+
+func TestAFailedLookupCostsSeconds(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		recv := r.network.Receiver(hook, "")
+		var n atomic.Int32
+		d := crm(hook)[0]
+		r.start(webhook.Config{Poll: time.Hour, Lookup: func(context.Context, string) (*webhook.Destination, error) {
+			switch i := n.Add(1); {
+			case i%100 == 0:
+				return nil, errors.New("the database is away")
+			case i%150 == 0:
+				panic("hunter")
+			}
+			return &d, nil
+		}})
+		begin := time.Now()
+		for i := range 1000 {
+			r.track(fmt.Sprint("m", i))
+		}
+		recv.Wait(t.Context(), 1000)
+		if d := time.Since(begin); d > 30*time.Second {
+			t.Errorf("1,000 deliveries took %v with 2 %% of look-ups failing", d)
+		}
+	})
+}
+
+// Deliveries of a destination that is not known wait at little cost.
+func TestAnUnknownDestinationIsProbed(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		seen := watch(r)
+		r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {
+			return nil, webhook.ErrUnknownDestination
+		}})
+		for i := range 500 {
+			r.track(fmt.Sprint("m", i))
+		}
+		time.Sleep(24 * time.Hour)
+		seen.mu.Lock()
+		n := len(seen.settled)
+		seen.mu.Unlock()
+		if n > 24*60*2+200 {
+			t.Errorf("%d settlements in a day", n)
+		}
+		if s := r.Stats(); s.Retried != 0 || len(s.Dead) != 0 {
+			t.Errorf("Stats() = %+v", s)
+		}
+	})
+}
+
+// However long an endpoint asks to be left alone, the window counts, and its
+// end brings a last attempt.
+func TestRetryAfterEndsWithTheWindow(t *testing.T) {
+	const a, b = "http://a.example/", "http://b.example/"
+	inBubble(t, func(t *testing.T, r *rig) {
+		patient := r.network.Receiver(a, "", webhooktest.Answer(429).With("Retry-After", "8640000"), webhooktest.Answer(200))
+		r.network.Receiver(b, "", webhooktest.Answer(503))
+		r.start(webhook.Config{Destinations: crm(a, b)})
+		r.track("m1")
+		time.Sleep(5 * time.Hour)
+		if n, s := len(patient.Requests()), r.Stats(); n != 2 || s.Delivered != 1 {
+			t.Errorf("asked %d times, Stats() = %+v", n, s)
+		}
+	})
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.network.Receiver(a, "", webhooktest.Answer(429).With("Retry-After", "8640000"))
+		r.network.Receiver(b, "", webhooktest.Answer(503))
+		var d atomic.Pointer[webhook.Destination]
+		d.Store(&crm(a, b)[0])
+		r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) { return d.Load(), nil }})
+		r.track("m1")
+		synctest.Wait()
+		d.Store(&crm(a)[0])
+		time.Sleep(5 * time.Hour)
+		if dead := r.dead(); len(dead) != 1 || dead[0].Reason != webhook.ReasonExpired {
+			t.Errorf("dead letters %+v", dead)
+		}
+	})
+}
+
+func TestTheLogDoesNotFlood(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		var log lines
+		var n atomic.Int32
+		r.network.Receiver(hook, "shh", webhooktest.Do(func(*webhooktest.Request) webhooktest.Step {
+			return webhooktest.Answer([]int{200, 503, 404}[n.Add(1)%3])
+		}))
+		r.start(webhook.Config{Destinations: crm(hook), Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		for i := range 2000 {
+			r.track(fmt.Sprint("m", i))
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if n := strings.Count(log.String(), "\n"); n < 2 || n > 33 {
+			t.Errorf("%d lines in ten seconds:\n%s", n, log.String())
+		}
+		if !strings.Contains(log.String(), "unlogged=") {
+			t.Errorf("no line says what it stands for:\n%s", log.String())
+		}
+	})
+}
+
+// What an endpoint sends back of what it was sent in confidence is not kept.
+func TestEchoedSecretsAreNotKept(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.network.Receiver(hook, "shh", webhooktest.Do(func(q *webhooktest.Request) webhooktest.Step {
+			return webhooktest.Answer(400).WithBody(fmt.Sprint("debug: ", q.URL, q.Header))
+		}))
+		d := crm("http://user:hunter2@crm.example/hook?key=hunter2")
+		d[0].Endpoints[0].Headers = map[string]string{"X-Token": "hunter2"}
+		r.start(webhook.Config{Destinations: d})
+		d[0].Endpoints[0].Headers["X-Token"] = "changed by the caller"
+		r.track("m1")
+		synctest.Wait()
+		answer := r.dead()[0].Attempts[0].Answer
+		if !strings.Contains(answer, "[redacted]") || len(answer) > 256 ||
+			strings.Contains(answer, "hunter2") || strings.Contains(answer, "dXNlcjpodW50ZXIy") || strings.Contains(answer, "changed") {
+			t.Errorf("kept of the answer: %q", answer)
+		}
+	})
+}

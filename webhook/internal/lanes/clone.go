@@ -1,0 +1,75 @@
+package lanes
+
+import (
+	"strings"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+// Clone returns a copy of d that shares no memory with it, and has no
+// Destination. Its slices have no spare capacity, so that who is handed the
+// copy may append to them.
+func Clone(d *webhook.Delivery) webhook.Delivery {
+	c := CloneHead(d)
+	c.Body = make([]byte, len(d.Body))
+	copy(c.Body, d.Body)
+	return c
+}
+
+// CloneHead is Clone without the Body.
+func CloneHead(d *webhook.Delivery) webhook.Delivery {
+	c := *d
+	c.Destination, c.Lease = "", 0
+	c.ID = strings.Clone(d.ID)
+	c.Type = typeName(d.Type)
+	c.Body = nil
+	c.Closed = cloneClosed(d.Closed)
+	c.Attempts = cloneAttempts(d.Attempts)
+	return c
+}
+
+// Update sets in d what a Retry or a Bury changes to what it is in s, without
+// sharing memory with it.
+func Update(d, s *webhook.Delivery) {
+	d.Due, d.Expires, d.Tries = s.Due, s.Expires, s.Tries
+	d.Closed = cloneClosed(s.Closed)
+	d.Attempts = cloneAttempts(s.Attempts)
+}
+
+// typeName returns a copy of s; for the types of the tracking API always the
+// same.
+func typeName(s string) string {
+	switch s {
+	case "track":
+		return "track"
+	case "identify":
+		return "identify"
+	case "page":
+		return "page"
+	case "screen":
+		return "screen"
+	case "group":
+		return "group"
+	case "alias":
+		return "alias"
+	}
+	return strings.Clone(s)
+}
+
+func cloneClosed(s []webhook.Closed) []webhook.Closed {
+	if len(s) == 0 {
+		return nil
+	}
+	c := make([]webhook.Closed, len(s))
+	copy(c, s)
+	return c
+}
+
+func cloneAttempts(s []webhook.Attempt) []webhook.Attempt {
+	if len(s) == 0 {
+		return nil
+	}
+	c := make([]webhook.Attempt, len(s))
+	copy(c, s)
+	return c
+}

@@ -1,0 +1,300 @@
+package memqueue
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+// An audience is the members and when each was last seen.
+type audience struct {
+	generation uint64
+	seen       map[string]uint64 // the generation in which each member was seen last
+	order      []string          // sorted; holds all members, and some that have left
+	unsorted   bool              // order lacks members
+}
+
+// sorted returns the members in order, and some that have left. It is not
+// written to later.
+func (a *audience) sorted() []string {
+	if a.unsorted || len(a.order) > 2*len(a.seen)+1024 {
+		a.order = slices.Sorted(maps.Keys(a.seen))
+		a.unsorted = false
+	}
+	return a.order
+}
+
+// after returns the rest of order after the member.
+func after(order []string, member string) []string {
+	i, found := slices.BinarySearch(order, member)
+	if found {
+		i++
+	}
+	return order[i:]
+}
+
+func (q *Queue) audience(name string) *audience {
+	a := q.roster[name]
+	if a == nil {
+		a = &audience{seen: make(map[string]uint64)}
+		q.roster[strings.Clone(name)] = a
+	}
+	return a
+}
+
+// Begin implements webhook.Roster.
+func (q *Queue) Begin(ctx context.Context, audience string) (uint64, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return 0, webhook.ErrClosed
+	}
+	a := q.audience(audience)
+	a.generation++
+	return a.generation, nil
+}
+
+// Join implements webhook.Roster.
+func (q *Queue) Join(ctx context.Context, audience string, generation uint64, users []string, announce func(string) ([]webhook.Delivery, error)) (int, error) {
+	for _, user := range users {
+		if len(user) < 1 || len(user) > 255 {
+			return 0, fmt.Errorf("memqueue: member of %d bytes, not 1 to 255", len(user))
+		}
+	}
+	notices := make(map[string][]put)
+	for {
+		// Who is new is found first, and announced without the lock; it is
+		// found again if somebody left in the meantime.
+		joining, err := q.newcomers(ctx, audience, users, notices)
+		if err != nil {
+			return 0, err
+		}
+		for _, user := range joining {
+			if notices[user], err = announced(user, announce); err != nil {
+				return 0, err
+			}
+		}
+		joined, complete, err := q.join(ctx, audience, generation, users, notices)
+		if err != nil || complete {
+			return joined, err
+		}
+	}
+}
+
+// announced returns the deliveries that announce a user, ready to be stored.
+func announced(user string, announce func(string) ([]webhook.Delivery, error)) ([]put, error) {
+	ds, err := announce(user)
+	if err != nil {
+		return nil, err
+	}
+	return prepare(make([]put, 0, len(ds)), ds)
+}
+
+// join makes members of users, unless notices lacks that of one.
+func (q *Queue) join(ctx context.Context, audience string, generation uint64, users []string, notices map[string][]put) (joined int, complete bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return 0, false, err
+	}
+	now := time.Now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return 0, false, webhook.ErrClosed
+	}
+	a := q.audience(audience)
+	var puts []put
+	var extra int64
+	told := make(map[string]bool)
+	for _, user := range users {
+		if _, member := a.seen[user]; member || told[user] {
+			continue
+		}
+		told[user] = true
+		ps, ok := notices[user]
+		if !ok {
+			return 0, false, nil
+		}
+		puts = append(puts, ps...)
+		extra += int64(len(user)) + overhead
+	}
+	fresh, err := q.admit(puts, extra, now)
+	if err != nil {
+		return 0, false, err
+	}
+	q.store(fresh, now)
+	for _, user := range users {
+		was, member := a.seen[user]
+		if member {
+			a.seen[user] = max(was, generation)
+			continue
+		}
+		user = strings.Clone(user)
+		a.seen[user] = generation
+		a.unsorted = true
+		joined++
+	}
+	q.bytes += extra
+	return joined, true, nil
+}
+
+// newcomers returns those of users that are not in the audience and have no
+// notice yet.
+func (q *Queue) newcomers(ctx context.Context, audience string, users []string, notices map[string][]put) ([]string, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return nil, webhook.ErrClosed
+	}
+	a := q.roster[audience]
+	var joining []string
+	for _, user := range users {
+		if a != nil {
+			if _, member := a.seen[user]; member {
+				continue
+			}
+		}
+		if _, ok := notices[user]; !ok {
+			notices[user] = nil // each is announced once
+			joining = append(joining, user)
+		}
+	}
+	return joining, nil
+}
+
+// Leave implements webhook.Roster.
+func (q *Queue) Leave(ctx context.Context, audience string, generation uint64, from string, limit int, announce func(string) ([]webhook.Delivery, error)) (string, int, error) {
+	last, leaving, err := q.leavers(ctx, audience, generation, from, limit)
+	if err != nil {
+		return "", 0, err
+	}
+	notices := make([][]put, len(leaving))
+	for i, user := range leaving {
+		if notices[i], err = announced(user, announce); err != nil {
+			return "", 0, err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return "", 0, err
+	}
+	now := time.Now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return "", 0, webhook.ErrClosed
+	}
+	a := q.roster[audience]
+	var puts []put
+	left := leaving[:0]
+	for i, user := range leaving {
+		// Unless it was seen again in the meantime.
+		if was, member := a.seen[user]; member && was < generation {
+			puts = append(puts, notices[i]...)
+			left = append(left, user)
+		}
+	}
+	fresh, err := q.admit(puts, 0, now)
+	if err != nil {
+		return "", 0, err
+	}
+	q.store(fresh, now)
+	for _, user := range left {
+		delete(a.seen, user)
+		q.bytes -= int64(len(user)) + overhead
+	}
+	return last, len(left), nil
+}
+
+// leavers goes through up to limit members after from. It returns the last of
+// them, "" if there are no more, and those last seen before generation.
+func (q *Queue) leavers(ctx context.Context, audience string, generation uint64, from string, limit int) (last string, leaving []string, err error) {
+	if err := ctx.Err(); err != nil {
+		return "", nil, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return "", nil, webhook.ErrClosed
+	}
+	a := q.roster[audience]
+	if a == nil {
+		return "", nil, nil
+	}
+	n := 0
+	for _, user := range after(a.sorted(), from) {
+		was, member := a.seen[user]
+		if !member {
+			continue
+		}
+		if n == max(limit, 1) {
+			return last, leaving, nil
+		}
+		n++
+		last = user
+		if was < generation {
+			leaving = append(leaving, user)
+		}
+	}
+	return "", leaving, nil
+}
+
+// Members implements webhook.Roster.
+func (q *Queue) Members(ctx context.Context, audience, from string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		from := from
+		for {
+			chunk, more, err := q.membersAfter(ctx, audience, from)
+			for _, user := range chunk {
+				if !yield(user, nil) {
+					return
+				}
+			}
+			if err != nil {
+				yield("", err)
+				return
+			}
+			if more == "" {
+				return
+			}
+			from = more
+		}
+	}
+}
+
+// membersAfter returns the next members after the one named from, and the last
+// it has looked at, "" if there are no more.
+func (q *Queue) membersAfter(ctx context.Context, audience, from string) (chunk []string, more string, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, "", err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return nil, "", webhook.ErrClosed
+	}
+	a := q.roster[audience]
+	if a == nil {
+		return nil, "", nil
+	}
+	for i, user := range after(a.sorted(), from) {
+		if i == 1024 {
+			return chunk, more, nil
+		}
+		more = user
+		if _, member := a.seen[user]; member {
+			chunk = append(chunk, user)
+		}
+	}
+	return chunk, "", nil
+}

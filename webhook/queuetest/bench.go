@@ -1,0 +1,145 @@
+package queuetest
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+// Bench measures a store: what a put costs, what handing out and settling costs,
+// and the life of a delivery, for batches of several sizes over several
+// destinations, with bodies of 450 bytes. The store has to have room for some
+// millions of deliveries.
+func Bench(b *testing.B, open Open) {
+	for _, endpoints := range []int{1, 10, 1000} {
+		for _, batch := range []int{1, 64, 512} {
+			name := func(op string) string { return fmt.Sprintf("op=%s/batch=%d/endpoints=%d", op, batch, endpoints) }
+			b.Run(name("put"), func(b *testing.B) {
+				r := newRig(b, open, endpoints, batch)
+				waiting := 0
+				for b.Loop() {
+					r.put()
+					if waiting += batch; waiting >= 50_000 {
+						// A put is measured, not a backlog.
+						b.StopTimer()
+						for ; waiting > 0; waiting -= batch {
+							r.settle()
+						}
+						b.StartTimer()
+					}
+				}
+				r.report(b.N)
+			})
+			b.Run(name("settle"), func(b *testing.B) {
+				r := newRig(b, open, endpoints, batch)
+				for b.Loop() {
+					b.StopTimer()
+					r.put()
+					b.StartTimer()
+					r.settle()
+				}
+				r.report(b.N)
+			})
+			b.Run(name("life"), func(b *testing.B) {
+				r := newRig(b, open, endpoints, batch)
+				for b.Loop() {
+					r.put()
+					r.settle()
+				}
+				r.report(b.N)
+			})
+		}
+	}
+	for _, putters := range []int{16, 64} {
+		b.Run(fmt.Sprintf("op=put/batch=1/putters=%d", putters), func(b *testing.B) {
+			r := newRig(b, open, 10, 1)
+			b.SetParallelism(max(1, putters/runtime.GOMAXPROCS(0)))
+			b.RunParallel(func(pb *testing.PB) {
+				own := *r
+				own.ds = make([]webhook.Delivery, 1)
+				for pb.Next() {
+					own.put()
+				}
+			})
+			r.report(b.N)
+		})
+	}
+}
+
+// A rig is a store that is measured.
+type rig struct {
+	b     *testing.B
+	q     webhook.Queue
+	batch int
+	names []string
+	id    *atomic.Int64
+	body  []byte
+	ds    []webhook.Delivery
+	out   []webhook.Delivery
+	ss    []webhook.Settlement
+}
+
+func newRig(b *testing.B, open Open, endpoints, batch int) *rig {
+	q := open(b, b.TempDir())
+	b.Cleanup(func() {
+		if err := q.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	r := &rig{b: b, q: q, batch: batch, body: make([]byte, 450), id: new(atomic.Int64), ds: make([]webhook.Delivery, batch)}
+	for i := range endpoints {
+		r.names = append(r.names, fmt.Sprintf("destination-%d", i))
+	}
+	for i := range r.body {
+		r.body[i] = 'a' + byte(i%26)
+	}
+	b.ReportAllocs()
+	return r
+}
+
+func (r *rig) put() {
+	at := time.Now()
+	for i := range r.ds {
+		id := int(r.id.Add(1))
+		r.ds[i] = webhook.Delivery{
+			Destination: r.names[id%len(r.names)],
+			ID:          fmt.Sprintf("3f2c1d1e-6a54-4d0f-8a0e-%012d", id),
+			Type:        "track",
+			Body:        r.body,
+			Accepted:    at,
+			Due:         at,
+		}
+	}
+	if n, err := r.q.Put(context.Background(), r.ds...); n != len(r.ds) || err != nil {
+		r.b.Errorf("Put = %d, %v", n, err)
+	}
+}
+
+// settle hands out a batch, and settles it.
+func (r *rig) settle() {
+	for left := r.batch; left > 0; {
+		var err error
+		r.out, _, err = r.q.Lease(context.Background(), webhook.LeaseRequest{Max: left, Until: time.Now().Add(time.Minute)}, r.out[:0])
+		if err != nil || len(r.out) == 0 {
+			r.b.Fatalf("Lease(%d) = %d, %v", left, len(r.out), err)
+		}
+		r.ss = r.ss[:0]
+		for i := range r.out {
+			r.ss = append(r.ss, webhook.Settlement{Verdict: webhook.Done, Delivery: r.out[i]})
+		}
+		if err := r.q.Settle(context.Background(), r.ss...); err != nil {
+			r.b.Fatal(err)
+		}
+		left -= len(r.out)
+	}
+}
+
+func (r *rig) report(n int) {
+	r.b.StopTimer()
+	r.b.ReportMetric(float64(n*r.batch)/r.b.Elapsed().Seconds(), "deliveries/s")
+}

@@ -1,0 +1,320 @@
+// Package queuetest is what a store for webhook.Forwarder has to pass: one case
+// for each sentence of the contract of webhook.Queue, webhook.DeadLetters,
+// webhook.Counter and webhook.Roster, and at the end random operations compared
+// with a model.
+//
+//	func TestQueue(t *testing.T) {
+//		queuetest.Run(t, open, queuetest.Traits{Durable: true})
+//	}
+//
+// The optional interfaces are tested where the store implements them.
+package queuetest
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+// Open opens the store that is kept in dir, which is a new and empty folder of
+// the test's own, or one that was opened and closed before. A store on a server
+// uses the name as that of its schema or stream. Open fails the test if it
+// cannot.
+type Open func(t testing.TB, dir string) webhook.Queue
+
+// Traits says what a store is.
+type Traits struct {
+	// Durable: what was stored is there when the same folder is opened again.
+	Durable bool
+	// Bubble: the store does all its work in goroutines of this process that
+	// wait in no other way than by channels, condition variables and the time
+	// package, so that the cases may run in synctest bubbles, where hours pass
+	// at once. A store on a server is not like that; its cases take as long as
+	// their leases.
+	Bubble bool
+	// Lease is the length of lease the cases use where time really passes:
+	// long enough for the store to be used within it. Zero means 2 seconds. In
+	// a bubble it is always a minute.
+	Lease time.Duration
+	// OpenFull opens a store whose bound is so low that it is reached within
+	// 64 MB of bodies. Nil leaves the cases of ErrQueueFull out: the store has
+	// no bound of its own.
+	OpenFull Open
+	// Check is called with every store before it is closed, to look for
+	// damage. May be nil.
+	Check func(t testing.TB, q webhook.Queue)
+}
+
+var seed = flag.Uint64("queuetest.seed", 0, "the `seed` of queuetest's random operations; 0 makes one up")
+
+// Run runs all cases, each as a subtest with a store of its own.
+func Run(t *testing.T, open Open, traits Traits) {
+	if traits.Bubble {
+		traits.Lease = time.Minute
+	} else if traits.Lease <= 0 {
+		traits.Lease = 2 * time.Second
+	}
+	probe := open(t, t.TempDir())
+	has := func(part string) (ok bool) {
+		switch part {
+		case "":
+			ok = true
+		case "DeadLetters":
+			_, ok = probe.(webhook.DeadLetters)
+		case "Counter":
+			_, ok = probe.(webhook.Counter)
+		case "Roster":
+			_, ok = probe.(webhook.Roster)
+		case "Durable":
+			ok = traits.Durable
+		case "OpenFull":
+			ok = traits.OpenFull != nil
+		}
+		return ok
+	}
+	var run []testCase
+	for _, c := range allCases() {
+		all := true
+		for _, part := range c.needs {
+			all = all && has(part)
+		}
+		if all {
+			run = append(run, c)
+		}
+	}
+	if err := probe.Close(); err != nil {
+		t.Fatalf("Close of an empty store: %v", err)
+	}
+	for _, c := range run {
+		t.Run(c.name, func(t *testing.T) {
+			body := func(t *testing.T) {
+				k := &kit{T: t, ctx: t.Context(), open: open, traits: traits, dir: t.TempDir()}
+				defer func() {
+					k.close()
+					if t.Failed() {
+						t.Logf("the contract: %s", c.sentence)
+					}
+				}()
+				k.reopen()
+				c.run(k)
+			}
+			if traits.Bubble {
+				synctest.Test(t, body)
+			} else {
+				body(t)
+			}
+		})
+	}
+}
+
+// A testCase is one sentence of the contract, and how it is checked.
+type testCase struct {
+	name     string
+	sentence string
+	needs    []string // interfaces and traits
+	run      func(k *kit)
+}
+
+func allCases() []testCase {
+	var all []testCase
+	for _, part := range [][]testCase{putCases, leaseCases, settleCases, closeCases, deadCases, rosterCases, randomCases} {
+		all = append(all, part...)
+	}
+	return all
+}
+
+// A kit is a store under test and what the cases do with it.
+type kit struct {
+	*testing.T
+	ctx    context.Context
+	open   Open
+	traits Traits
+	dir    string
+	q      webhook.Queue
+	told   atomic.Int64 // announcements made
+}
+
+// reopen closes the store, if it is open, and opens it again.
+func (k *kit) reopen() {
+	k.Helper()
+	k.close()
+	k.q = k.open(k, k.dir)
+}
+
+func (k *kit) close() {
+	k.Helper()
+	if k.q == nil {
+		return
+	}
+	if k.traits.Check != nil {
+		k.traits.Check(k, k.q)
+	}
+	if err := k.q.Close(); err != nil {
+		k.Errorf("Close: %v", err)
+	}
+	k.q = nil
+}
+
+// pass lets d pass.
+func (k *kit) pass(d time.Duration) { time.Sleep(d) }
+
+// now returns the time, as exactly as stores keep it.
+func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
+
+// delivery returns a delivery that was due a moment ago.
+func delivery(destination, id string) webhook.Delivery {
+	at := now().Add(-time.Second)
+	return webhook.Delivery{
+		Destination: destination,
+		ID:          id,
+		Type:        "track",
+		Body:        []byte(`{"messageId":"` + id + `"}`),
+		Accepted:    at,
+		Due:         at,
+	}
+}
+
+// deliveries returns n deliveries of one destination, each due a microsecond
+// after the one before.
+func deliveries(destination string, n int) []webhook.Delivery {
+	ds := make([]webhook.Delivery, n)
+	for i := range ds {
+		ds[i] = delivery(destination, fmt.Sprintf("%s-%06d", destination, i))
+		ds[i].Due = ds[i].Due.Add(time.Duration(i-n) * time.Microsecond)
+	}
+	return ds
+}
+
+// full returns a delivery with something in every field.
+func full(destination, id string) webhook.Delivery {
+	d := delivery(destination, id)
+	d.Body = []byte("{\"binary\":\"\x00\xff\xfe\"}")
+	d.Expires = d.Due.Add(4 * time.Hour)
+	d.Tries = 3
+	d.Closed = []webhook.Closed{{Endpoint: 0xfedcba9876543210}, {Endpoint: 1, Until: d.Due.Add(time.Hour)}}
+	d.Attempts = []webhook.Attempt{
+		{At: d.Due.Add(-time.Minute), Took: 5 * time.Second, Try: 2, Endpoint: "https://example.com/a", Reason: webhook.ReasonTimeout, Error: "no answer in time"},
+		{At: d.Due, Took: 1234 * time.Microsecond, Try: 3, Endpoint: "https://example.com/b", Status: 503, Reason: webhook.ReasonServerError, Answer: "out of <order>"},
+	}
+	return d
+}
+
+func (k *kit) put(ds ...webhook.Delivery) {
+	k.Helper()
+	n, err := k.q.Put(k.ctx, ds...)
+	if err != nil || n != len(ds) {
+		k.Fatalf("Put of %d new deliveries = %d, %v", len(ds), n, err)
+	}
+}
+
+// lease leases up to max deliveries for the usual time.
+func (k *kit) lease(max int) []webhook.Delivery {
+	k.Helper()
+	ds, _ := k.leaseNext(webhook.LeaseRequest{Max: max, Until: time.Now().Add(k.traits.Lease)})
+	return ds
+}
+
+func (k *kit) leaseNext(req webhook.LeaseRequest) ([]webhook.Delivery, time.Time) {
+	k.Helper()
+	if req.Until.IsZero() {
+		req.Until = time.Now().Add(k.traits.Lease)
+	}
+	ds, next, err := k.q.Lease(k.ctx, req, nil)
+	if err != nil {
+		k.Fatalf("Lease(%d): %v", req.Max, err)
+	}
+	if len(ds) > req.Max {
+		k.Fatalf("Lease(%d) handed out %d", req.Max, len(ds))
+	}
+	return ds, next
+}
+
+// leaseOne leases the one delivery that is due.
+func (k *kit) leaseOne() webhook.Delivery {
+	k.Helper()
+	ds := k.lease(10)
+	if len(ds) != 1 {
+		k.Fatalf("Lease handed out %d deliveries, want 1: %v", len(ds), ids(ds))
+	}
+	return ds[0]
+}
+
+// leaseNone checks that nothing is due.
+func (k *kit) leaseNone(why string) {
+	k.Helper()
+	if ds := k.lease(10); len(ds) != 0 {
+		k.Fatalf("Lease handed out %v, want nothing: %s", ids(ds), why)
+	}
+}
+
+func (k *kit) settle(verdict webhook.Verdict, ds ...webhook.Delivery) {
+	k.Helper()
+	if err := k.q.Settle(k.ctx, settlements(verdict, ds...)...); err != nil {
+		k.Fatalf("Settle: %v", err)
+	}
+}
+
+func settlements(verdict webhook.Verdict, ds ...webhook.Delivery) []webhook.Settlement {
+	ss := make([]webhook.Settlement, len(ds))
+	for i, d := range ds {
+		ss[i] = webhook.Settlement{Verdict: verdict, Delivery: d}
+		if verdict == webhook.Bury {
+			ss[i].Reason, ss[i].At = webhook.ReasonExpired, now()
+		}
+	}
+	return ss
+}
+
+func ids(ds []webhook.Delivery) []string {
+	out := make([]string, len(ds))
+	for i, d := range ds {
+		out[i] = d.Destination + "/" + d.ID
+	}
+	return out
+}
+
+var likeStored = cmp.Options{
+	cmpopts.EquateEmpty(),
+	cmpopts.IgnoreFields(webhook.Delivery{}, "Lease"),
+}
+
+// alike reports whether x and y are the same but for their leases. It is a
+// quick way to find that there is no difference.
+func alike(x, y webhook.Delivery) bool {
+	a, err1 := x.AppendBinary(nil)
+	b, err2 := y.AppendBinary(nil)
+	return err1 == nil && err2 == nil && bytes.Equal(a, b)
+}
+
+// same checks that the deliveries are those wanted, in this order.
+func (k *kit) same(what string, got []webhook.Delivery, want ...webhook.Delivery) {
+	k.Helper()
+	if slices.EqualFunc(want, got, alike) {
+		return
+	}
+	if diff := cmp.Diff(want, got, likeStored); diff != "" {
+		k.Fatalf("%s: (-want +got)\n%s", what, diff)
+	}
+}
+
+// random returns a source whose seed is logged.
+func (k *kit) random() *rand.Rand {
+	s := *seed
+	if s == 0 {
+		s = rand.Uint64()
+	}
+	k.Logf("-queuetest.seed=%d", s)
+	return rand.New(rand.NewPCG(s, 0))
+}

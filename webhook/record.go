@@ -1,0 +1,255 @@
+package webhook
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// MaxAttempts bounds the attempts that are kept with a delivery: the first
+// two and the latest fourteen.
+const MaxAttempts = 16
+
+// An Attempt is one request that was made to one endpoint.
+type Attempt struct {
+	// At is when it started.
+	At time.Time
+	// Took is how long it took.
+	Took time.Duration
+	// Try is the number of the delivery's attempt that it was part of,
+	// counted from 1.
+	Try int
+	// Endpoint is the URL without user, query and fragment.
+	Endpoint string
+	// Status is the HTTP status, 0 if there was none.
+	Status int
+	// Reason is why it failed, "" if it succeeded.
+	Reason Reason
+	// Error says more about it, at most 256 bytes.
+	Error string
+	// Answer is the beginning of the response body, at most 256 bytes.
+	Answer string
+}
+
+// recordVersion is the first byte of every record. Older versions stay
+// readable.
+const recordVersion = 1
+
+// errRecord is the error of a record that cannot be read.
+var errRecord = errors.New("webhook: malformed delivery record")
+
+// AppendBinary appends the record of the delivery in the form that stores
+// keep: a version, then all fields but Lease. Times are kept to the
+// microsecond.
+func (d *Delivery) AppendBinary(b []byte) ([]byte, error) {
+	if len(d.Attempts) > MaxAttempts || len(d.Closed) > MaxEndpoints {
+		return b, fmt.Errorf("webhook: delivery with %d attempts and %d closed endpoints", len(d.Attempts), len(d.Closed))
+	}
+	b = append(b, recordVersion)
+	b = appendText(b, d.Destination)
+	b = appendText(b, d.ID)
+	b = appendText(b, d.Type)
+	b = appendTime(b, d.Accepted)
+	b = appendTime(b, d.Due)
+	b = appendTime(b, d.Expires)
+	b = binary.AppendUvarint(b, uint64(d.Tries))
+	b = binary.AppendUvarint(b, uint64(len(d.Closed)))
+	for _, c := range d.Closed {
+		b = binary.LittleEndian.AppendUint64(b, c.Endpoint)
+		b = appendTime(b, c.Until)
+	}
+	b = binary.AppendUvarint(b, uint64(len(d.Attempts)))
+	for i := range d.Attempts {
+		a := &d.Attempts[i]
+		b = appendTime(b, a.At)
+		b = binary.AppendUvarint(b, uint64(max(a.Took, 0)/time.Microsecond))
+		b = binary.AppendUvarint(b, uint64(a.Try))
+		b = appendText(b, a.Endpoint)
+		b = binary.AppendUvarint(b, uint64(a.Status))
+		b = appendText(b, string(a.Reason))
+		b = appendText(b, a.Error)
+		b = appendText(b, a.Answer)
+	}
+	b = binary.AppendUvarint(b, uint64(len(d.Body)))
+	return append(b, d.Body...), nil
+}
+
+// UnmarshalBinary reads what AppendBinary wrote. The delivery keeps nothing of
+// b.
+func (d *Delivery) UnmarshalBinary(b []byte) error {
+	r := recordReader{b: b}
+	if v := r.byte(); v != recordVersion {
+		return fmt.Errorf("%w: version %d", errRecord, v)
+	}
+	*d = Delivery{
+		Destination: r.text(),
+		ID:          r.text(),
+		Type:        r.text(),
+		Accepted:    r.time(),
+		Due:         r.time(),
+		Expires:     r.time(),
+		Tries:       r.int(),
+	}
+	if n := r.count(MaxEndpoints); n > 0 {
+		d.Closed = make([]Closed, n)
+		for i := range d.Closed {
+			d.Closed[i] = Closed{Endpoint: r.uint64(), Until: r.time()}
+		}
+	}
+	if n := r.count(MaxAttempts); n > 0 {
+		d.Attempts = make([]Attempt, n)
+		for i := range d.Attempts {
+			d.Attempts[i] = Attempt{
+				At:       r.time(),
+				Took:     r.duration(),
+				Try:      r.int(),
+				Endpoint: r.text(),
+				Status:   r.int(),
+				Reason:   Reason(r.text()),
+				Error:    r.text(),
+				Answer:   r.text(),
+			}
+		}
+	}
+	d.Body = bytes.Clone(r.bytes())
+	if r.failed || len(r.b) != 0 {
+		return errRecord
+	}
+	return nil
+}
+
+// AppendBinary appends the record of the dead letter: its Reason and Died,
+// then the Delivery's. The Key is the store's.
+func (d *DeadLetter) AppendBinary(b []byte) ([]byte, error) {
+	b = append(b, recordVersion)
+	b = appendText(b, string(d.Reason))
+	b = appendTime(b, d.Died)
+	return d.Delivery.AppendBinary(b)
+}
+
+// UnmarshalBinary reads what AppendBinary wrote. It leaves Key alone.
+func (d *DeadLetter) UnmarshalBinary(b []byte) error {
+	r := recordReader{b: b}
+	if v := r.byte(); v != recordVersion {
+		return fmt.Errorf("%w: version %d", errRecord, v)
+	}
+	d.Reason = Reason(r.text())
+	d.Died = r.time()
+	if r.failed {
+		return errRecord
+	}
+	return d.Delivery.UnmarshalBinary(r.b)
+}
+
+func appendText(b []byte, s string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
+}
+
+// appendTime writes a time as microseconds since 1970, the zero time as 0.
+func appendTime(b []byte, t time.Time) []byte {
+	if t.IsZero() {
+		return binary.AppendVarint(b, 0)
+	}
+	return binary.AppendVarint(b, t.UnixMicro())
+}
+
+// A recordReader takes a record apart. After the first thing that does not
+// fit, failed is set and everything reads as zero.
+type recordReader struct {
+	b      []byte
+	failed bool
+}
+
+func (r *recordReader) fail() {
+	r.b, r.failed = nil, true
+}
+
+func (r *recordReader) byte() byte {
+	if len(r.b) == 0 {
+		r.fail()
+		return 0
+	}
+	c := r.b[0]
+	r.b = r.b[1:]
+	return c
+}
+
+func (r *recordReader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 {
+		r.fail()
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+// int reads a count; 1<<53 is far past any that was written.
+func (r *recordReader) int() int {
+	v := r.uvarint()
+	if v > 1<<53 || v > math.MaxInt {
+		r.fail()
+		return 0
+	}
+	return int(v)
+}
+
+// duration reads microseconds.
+func (r *recordReader) duration() time.Duration {
+	v := r.uvarint()
+	if v > math.MaxInt64/uint64(time.Microsecond) {
+		r.fail()
+		return 0
+	}
+	return time.Duration(v) * time.Microsecond
+}
+
+func (r *recordReader) count(limit int) int {
+	n := r.int()
+	if n > limit {
+		r.fail()
+		return 0
+	}
+	return n
+}
+
+func (r *recordReader) uint64() uint64 {
+	if len(r.b) < 8 {
+		r.fail()
+		return 0
+	}
+	v := binary.LittleEndian.Uint64(r.b)
+	r.b = r.b[8:]
+	return v
+}
+
+func (r *recordReader) text() string { return string(r.bytes()) }
+
+// bytes returns the next text, which is a part of the record.
+func (r *recordReader) bytes() []byte {
+	n := r.uvarint()
+	if n > uint64(len(r.b)) {
+		r.fail()
+		return nil
+	}
+	b := r.b[:n:n]
+	r.b = r.b[n:]
+	return b
+}
+
+func (r *recordReader) time() time.Time {
+	v, n := binary.Varint(r.b)
+	if n <= 0 {
+		r.fail()
+		return time.Time{}
+	}
+	r.b = r.b[n:]
+	if v == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(v).UTC()
+}

@@ -1,0 +1,230 @@
+package webhook
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+func recordDelivery() Delivery {
+	at := time.Date(2030, 1, 2, 3, 4, 5, 678901000, time.UTC)
+	return Delivery{
+		Destination: "crm",
+		ID:          "3f2c1d1e-6a54-4d0f-8a0e-0a8f2b0c9d11",
+		Type:        "track",
+		Body:        []byte("{\"a\":\"\x00\xff\"}"),
+		Accepted:    at,
+		Due:         at.Add(time.Minute),
+		Expires:     at.Add(4 * time.Hour),
+		Tries:       7,
+		Closed:      []Closed{{Endpoint: math.MaxUint64}, {Endpoint: 1, Until: at}},
+		Attempts: []Attempt{
+			{At: at, Took: 5 * time.Second, Try: 1, Endpoint: "https://example.com/a", Reason: ReasonTimeout, Error: "no answer"},
+			{At: at, Took: 17 * time.Microsecond, Try: 7, Endpoint: "https://example.com/b", Status: 503, Reason: ReasonServerError, Answer: strings.Repeat("x", 256)},
+		},
+	}
+}
+
+func TestDeliveryRecord(t *testing.T) {
+	full := recordDelivery()
+	most := recordDelivery()
+	most.Destination, most.ID = strings.Repeat("d", 255), strings.Repeat("i", 255)
+	most.Closed = make([]Closed, MaxEndpoints)
+	most.Attempts = make([]Attempt, MaxAttempts)
+	most.Body = bytes.Repeat([]byte("b"), 64<<10)
+	old := Delivery{Destination: "a", ID: "1", Due: time.Date(1900, 1, 1, 0, 0, 0, 0, time.UTC), Expires: time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC)}
+	for _, tt := range []struct {
+		name string
+		d    Delivery
+	}{
+		{"all fields", full},
+		{"as much as there may be", most},
+		{"nothing", Delivery{}},
+		{"far times", old},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			prefix := []byte("before")
+			tt.d.Lease = 99
+			b, err := tt.d.AppendBinary(bytes.Clone(prefix))
+			if err != nil || !bytes.HasPrefix(b, prefix) {
+				t.Fatalf("AppendBinary = %q, %v", b, err)
+			}
+			b = b[len(prefix):]
+			got := full // what was there is overwritten
+			if err := got.UnmarshalBinary(b); err != nil {
+				t.Fatalf("UnmarshalBinary: %v", err)
+			}
+			want := tt.d
+			want.Lease = 0
+			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Fatalf("UnmarshalBinary (-want +got)\n%s", diff)
+			}
+			again, err := got.AppendBinary(nil)
+			if err != nil || !bytes.Equal(again, b) {
+				t.Errorf("AppendBinary of what was read = %x, %v, want %x", again, err, b)
+			}
+			clear(b)
+			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("the delivery refers to the record it was read from (-want +got)\n%s", diff)
+			}
+
+			dead := DeadLetter{Delivery: want, Reason: ReasonExpired, Died: full.Due}
+			if b, err = dead.AppendBinary(nil); err != nil {
+				t.Fatalf("AppendBinary: %v", err)
+			}
+			back := DeadLetter{Key: "key"}
+			if err := back.UnmarshalBinary(b); err != nil {
+				t.Fatalf("UnmarshalBinary: %v", err)
+			}
+			dead.Key = "key"
+			if diff := cmp.Diff(dead, back, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("the dead letter (-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestDeliveryRecordKeepsMicroseconds(t *testing.T) {
+	d := recordDelivery()
+	d.Due = d.Due.Add(999 * time.Nanosecond).In(time.FixedZone("east", 3600))
+	b, err := d.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Delivery
+	if err := got.UnmarshalBinary(b); err != nil {
+		t.Fatal(err)
+	}
+	if want := recordDelivery().Due; got.Due != want {
+		t.Errorf("Due = %v, want %v", got.Due, want)
+	}
+}
+
+func TestDeliveryRecordRefuses(t *testing.T) {
+	for _, d := range []Delivery{
+		{Attempts: make([]Attempt, MaxAttempts+1)},
+		{Closed: make([]Closed, MaxEndpoints+1)},
+	} {
+		prefix := []byte("before")
+		b, err := d.AppendBinary(prefix)
+		if err == nil || string(b) != "before" {
+			t.Errorf("AppendBinary with %d attempts and %d closed endpoints = %q, %v, want an error", len(d.Attempts), len(d.Closed), b, err)
+		}
+		if _, err := (&DeadLetter{Delivery: d}).AppendBinary(prefix); err == nil {
+			t.Errorf("AppendBinary of a dead letter with %d attempts and %d closed endpoints is no error", len(d.Attempts), len(d.Closed))
+		}
+	}
+}
+
+// A record that is cut short, has something behind it, or is of another
+// version is an error.
+func TestDeliveryRecordMalformed(t *testing.T) {
+	d := recordDelivery()
+	whole, err := d.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := DeadLetter{Delivery: d, Reason: ReasonExpired, Died: d.Due}
+	wholeDead, err := dead.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := func(b []byte, what string) {
+		t.Helper()
+		if err := new(Delivery).UnmarshalBinary(b); !errors.Is(err, errRecord) {
+			t.Errorf("%s: %v, want %v", what, err, errRecord)
+		}
+	}
+	for n := range whole {
+		bad(whole[:n], "cut short")
+	}
+	for n := range wholeDead {
+		if err := new(DeadLetter).UnmarshalBinary(wholeDead[:n]); !errors.Is(err, errRecord) {
+			t.Errorf("a dead letter cut short to %d bytes: %v, want %v", n, err, errRecord)
+		}
+	}
+	bad(append(bytes.Clone(whole), 0), "with a byte more")
+	bad(append([]byte{recordVersion + 1}, whole[1:]...), "of a later version")
+	bad(append([]byte{0}, whole[1:]...), "of version 0")
+	bad([]byte{recordVersion, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}, "with a text of 2^64-1 bytes")
+}
+
+func FuzzDeliveryRecord(f *testing.F) {
+	for _, d := range []Delivery{{}, recordDelivery()} {
+		b, err := d.AppendBinary(nil)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+		b, err = (&DeadLetter{Delivery: d, Reason: ReasonDNS, Died: d.Due}).AppendBinary(nil)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		// What can be read is written so that it reads the same.
+		var d, again Delivery
+		if d.UnmarshalBinary(b) == nil {
+			if len(d.Body) > len(b) || len(d.Attempts) > MaxAttempts || len(d.Closed) > MaxEndpoints {
+				t.Fatalf("%d bytes give %d of body, %d attempts, %d closed", len(b), len(d.Body), len(d.Attempts), len(d.Closed))
+			}
+			c, err := d.AppendBinary(nil)
+			if err != nil {
+				t.Fatalf("AppendBinary of what was read: %v", err)
+			}
+			if err := again.UnmarshalBinary(c); err != nil {
+				t.Fatalf("UnmarshalBinary of what was written: %v", err)
+			}
+			if diff := cmp.Diff(d, again); diff != "" {
+				t.Fatalf("(-first +second)\n%s", diff)
+			}
+		}
+		var dead, deadAgain DeadLetter
+		if dead.UnmarshalBinary(b) == nil {
+			c, err := dead.AppendBinary(nil)
+			if err != nil {
+				t.Fatalf("AppendBinary of what was read: %v", err)
+			}
+			if err := deadAgain.UnmarshalBinary(c); err != nil {
+				t.Fatalf("UnmarshalBinary of what was written: %v", err)
+			}
+			if diff := cmp.Diff(dead, deadAgain); diff != "" {
+				t.Fatalf("(-first +second)\n%s", diff)
+			}
+		}
+	})
+}
+
+func BenchmarkDeliveryRecord(b *testing.B) {
+	d := recordDelivery()
+	d.Attempts, d.Closed = nil, nil
+	d.Body = bytes.Repeat([]byte("b"), 450)
+	record, err := d.AppendBinary(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("op=append", func(b *testing.B) {
+		b.ReportAllocs()
+		b.SetBytes(int64(len(record)))
+		buf := make([]byte, 0, 1024)
+		for b.Loop() {
+			buf, _ = d.AppendBinary(buf[:0])
+		}
+	})
+	b.Run("op=read", func(b *testing.B) {
+		b.ReportAllocs()
+		b.SetBytes(int64(len(record)))
+		for b.Loop() {
+			if err := d.UnmarshalBinary(record); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

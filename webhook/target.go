@@ -1,0 +1,133 @@
+package webhook
+
+import (
+	"encoding/base64"
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/hookferry/analytics/signature"
+)
+
+// A target is a Destination made ready for attempts. It does not change.
+type target struct {
+	disabled  bool
+	limit     int
+	endpoints []*endpoint
+}
+
+type endpoint struct {
+	url    *url.URL
+	hash   uint64            // names the URL in Delivery.Closed
+	name   string            // the URL without what may be secret, for logs and Attempt
+	header http.Header       // all but the signature
+	signer *signature.Signer // nil: not signed
+	posts  sync.Pool         // of *post
+
+	// secrets are texts of the request that are not to be kept should the
+	// endpoint send them back.
+	secrets []string
+}
+
+// compile checks d and makes it ready.
+func compile(d *Destination, serviceName string, maxConcurrent int) (*target, error) {
+	if d.ID == "" || len(d.ID) > maxID {
+		return nil, refuse("ID", "has %d bytes; 1 to %d are allowed", len(d.ID), maxID)
+	}
+	if n := len(d.Endpoints); n == 0 || n > MaxEndpoints {
+		return nil, refuse("Endpoints", "%d given; 1 to %d are allowed", n, MaxEndpoints)
+	}
+	if d.MaxConcurrent < 0 {
+		return nil, refuse("MaxConcurrent", "%d is negative", d.MaxConcurrent)
+	}
+	t := &target{disabled: d.Disabled, limit: d.MaxConcurrent}
+	if t.limit == 0 {
+		t.limit = maxConcurrent
+	}
+	var signer *signature.Signer
+	if d.Secret != "" {
+		var err error
+		if signer, err = signature.NewSigner(d.Secret); err != nil {
+			return nil, refuse("Secret", "%v", err)
+		}
+	}
+	for i := range d.Endpoints {
+		field := fmt.Sprintf("Endpoints[%d]", i)
+		e, err := compileEndpoint(&d.Endpoints[i], serviceName)
+		if err != nil {
+			return nil, under(field, err)
+		}
+		for _, other := range t.endpoints {
+			if other.hash == e.hash {
+				return nil, refuse(field+".URL", "is given twice")
+			}
+		}
+		e.signer = signer
+		t.endpoints = append(t.endpoints, e)
+	}
+	return t, nil
+}
+
+func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, error) {
+	u, err := checkURL("URL", e.URL)
+	if err != nil {
+		return nil, err
+	}
+	if len(e.Headers) > MaxHeaders {
+		return nil, refuse("Headers", "%d given; at most %d are allowed", len(e.Headers), MaxHeaders)
+	}
+	h := http.Header{
+		"User-Agent":   {serviceName + "/1.0"},
+		"Content-Type": {"application/json"},
+		// An empty value is not sent. It tells http.Transport that a request
+		// may be repeated when a kept connection turns out to be closed:
+		// receivers deduplicate by messageId.
+		"Idempotency-Key": nil,
+	}
+	secrets := []string{u.RawQuery}
+	if u.User != nil {
+		password, _ := u.User.Password()
+		basic := base64.StdEncoding.EncodeToString([]byte(u.User.Username() + ":" + password))
+		h["Authorization"] = []string{"Basic " + basic}
+		secrets = append(secrets, basic, password)
+	}
+	seen := make(map[string]bool, len(e.Headers))
+	for name, value := range e.Headers {
+		field := fmt.Sprintf("Headers[%q]", name)
+		if err := checkHeader(field, name, value); err != nil {
+			return nil, err
+		}
+		canonical := http.CanonicalHeaderKey(name)
+		if forbiddenHeaders[canonical] {
+			return nil, refuse(field, "may not be replaced")
+		}
+		if seen[canonical] {
+			return nil, refuse(field, "is given twice")
+		}
+		seen[canonical] = true
+		h[canonical] = []string{value}
+		secrets = append(secrets, value)
+	}
+	secrets = slices.DeleteFunc(secrets, func(s string) bool { return len(s) < 4 })
+	f := fnv.New64a()
+	f.Write([]byte(e.URL))
+	u.Fragment, u.RawFragment = "", ""
+	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
+	return &endpoint{url: u, hash: f.Sum64(), name: shown.String(), header: h, secrets: secrets}, nil
+}
+
+// literalHost returns the host of a URL if it is an address the operator
+// wrote out: an IP address or "localhost".
+func literalHost(u *url.URL) (string, bool) {
+	host := strings.ToLower(u.Hostname())
+	if host == "localhost" {
+		return host, true
+	}
+	_, err := netip.ParseAddr(host)
+	return host, err == nil
+}

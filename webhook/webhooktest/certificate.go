@@ -1,0 +1,126 @@
+package webhooktest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
+	"net"
+	"time"
+)
+
+// A Certificate is what a receiver of an https URL shows.
+type Certificate uint8
+
+// The certificates.
+const (
+	// Trusted is for the receiver's host, and signed by the network's
+	// authority; see [Network.TLSClientConfig].
+	Trusted Certificate = iota
+	// SelfSigned is for the host, and signed by itself.
+	SelfSigned
+	// Expired is Trusted, but ended in 1999, before the time at which a
+	// synctest bubble starts.
+	Expired
+	// WrongHost is Trusted, but for another host.
+	WrongHost
+)
+
+// TLS says how a receiver of an https URL presents itself. The zero value is a
+// Trusted certificate, any version from TLS 1.2, and HTTP/1.1.
+type TLS struct {
+	Certificate Certificate
+	// MaxVersion is the latest version that is spoken, such as
+	// tls.VersionTLS11; with it, all from TLS 1.0 are. Zero means no limit.
+	MaxVersion uint16
+	// HTTP2 also speaks HTTP/2, with clients that do.
+	HTTP2 bool
+}
+
+// An authority signs certificates.
+type authority struct {
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+}
+
+func newAuthority() *authority {
+	a := &authority{key: newKey()}
+	template := newTemplate("webhooktest authority")
+	template.IsCA = true
+	template.BasicConstraintsValid = true
+	template.KeyUsage = x509.KeyUsageCertSign
+	a.cert = sign(template, template, &a.key.PublicKey, a.key)
+	return a
+}
+
+// pool returns the authority's certificate, to be trusted.
+func (a *authority) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}
+
+// issue returns a certificate for hosts, which are names or IP addresses.
+func (a *authority) issue(c Certificate, hosts ...string) *tls.Certificate {
+	if c == WrongHost {
+		hosts = []string{"elsewhere.invalid"}
+	}
+	template := newTemplate(hosts[0])
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, host)
+		}
+	}
+	if c == Expired {
+		template.NotAfter = time.Date(1999, time.June, 1, 0, 0, 0, 0, time.UTC)
+	}
+	key := newKey()
+	parent, signer := a.cert, a.key
+	if c == SelfSigned {
+		parent, signer = template, key
+	}
+	leaf := sign(template, parent, &key.PublicKey, signer)
+	return &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
+}
+
+// newTemplate returns the part that all certificates share. It is valid now
+// and at the time at which a synctest bubble starts.
+func newTemplate(name string) *x509.Certificate {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		panic(err)
+	}
+	return &x509.Certificate{
+		SerialNumber: serial,
+		Subject:      pkix.Name{CommonName: name},
+		NotBefore:    time.Date(1990, time.January, 1, 0, 0, 0, 0, time.UTC),
+		NotAfter:     time.Date(2190, time.January, 1, 0, 0, 0, 0, time.UTC),
+	}
+}
+
+func newKey() *ecdsa.PrivateKey {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	return key
+}
+
+func sign(template, parent *x509.Certificate, public *ecdsa.PublicKey, signer *ecdsa.PrivateKey) *x509.Certificate {
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, signer)
+	if err != nil {
+		panic(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		panic(err)
+	}
+	return cert
+}

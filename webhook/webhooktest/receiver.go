@@ -1,0 +1,353 @@
+package webhooktest
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"slices"
+	"sync"
+
+	"github.com/hookferry/analytics/internal/memnet"
+	"github.com/hookferry/analytics/signature"
+)
+
+// A Receiver records the requests it gets and answers them by its script. It
+// may be used concurrently.
+type Receiver struct {
+	// URL is where it can be reached: the URL it was made for or, on
+	// loopback, that with the host and port at which it listens.
+	URL string
+
+	network  *Network
+	host     string
+	secret   signature.Secret
+	listener net.Listener
+	server   http.Server
+	running  sync.WaitGroup // the server, its connections and its handlers
+
+	mu          sync.Mutex
+	closed      bool
+	script      []Step // never empty
+	taken       int    // how often script[0] was taken
+	requests    []*Request
+	grown       chan struct{} // closed when requests grows
+	accepted    int
+	open        map[net.Conn]bool
+	idle        []net.Conn // connections that no server serves
+	tls         TLS
+	certificate *tls.Certificate
+}
+
+func newReceiver(n *Network, u *url.URL, addr net.Addr, secret signature.Secret, script []Step) *Receiver {
+	r := &Receiver{
+		URL:     u.String(),
+		network: n,
+		host:    u.Hostname(),
+		secret:  secret,
+		grown:   make(chan struct{}),
+		open:    make(map[net.Conn]bool),
+	}
+	r.SetScript(script...)
+	if n.loopback {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			panic(fmt.Sprintf("webhooktest: %v", err))
+		}
+		r.listener = &loopbackListener{Listener: l, receiver: r}
+		local := *u
+		local.Host = l.Addr().String()
+		r.URL = local.String()
+	} else {
+		r.listener = memnet.Listen(addr)
+	}
+	l := r.listener
+	if u.Scheme == "https" {
+		r.SetTLS(TLS{})
+		l = tls.NewListener(l, &tls.Config{GetConfigForClient: r.tlsConfig})
+	}
+	r.server = http.Server{
+		Handler:     http.HandlerFunc(r.serve),
+		BaseContext: func(net.Listener) context.Context { return n.ctx },
+		ConnContext: r.accept,
+		ConnState:   r.connState,
+		ErrorLog:    log.New(io.Discard, "", 0),
+	}
+	r.running.Go(func() { _ = r.server.Serve(l) })
+	return r
+}
+
+// close ends the receiver, whose network's context has ended.
+func (r *Receiver) close() {
+	r.mu.Lock()
+	r.closed = true
+	idle := r.idle
+	r.idle = nil
+	r.mu.Unlock()
+	_ = r.server.Close()
+	for _, c := range idle {
+		_ = c.Close()
+	}
+	r.running.Wait()
+}
+
+// begin counts a goroutine in, until r.running.Done. It returns false once the
+// receiver closes.
+func (r *Receiver) begin() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.running.Add(1)
+	}
+	return !r.closed
+}
+
+// SetScript replaces what is left of the script.
+func (r *Receiver) SetScript(script ...Step) {
+	if len(script) == 0 {
+		script = []Step{{}}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.script = slices.Clone(script)
+	r.taken = 0
+}
+
+// SetTLS changes how the receiver of an https URL presents itself on the
+// connections made from now on.
+func (r *Receiver) SetTLS(t TLS) {
+	hosts := []string{r.host}
+	if r.network.loopback {
+		hosts = append(hosts, "127.0.0.1")
+	}
+	certificate := r.network.authority.issue(t.Certificate, hosts...)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tls = t
+	r.certificate = certificate
+}
+
+func (r *Receiver) tlsConfig(*tls.ClientHelloInfo) (*tls.Config, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	config := &tls.Config{
+		Certificates: []tls.Certificate{*r.certificate},
+		ClientAuth:   tls.RequestClientCert,
+		MaxVersion:   r.tls.MaxVersion,
+		NextProtos:   []string{"http/1.1"},
+	}
+	if r.tls.MaxVersion != 0 {
+		config.MinVersion = tls.VersionTLS10
+	}
+	if r.tls.HTTP2 {
+		config.NextProtos = []string{"h2", "http/1.1"}
+	}
+	return config, nil
+}
+
+// Requests returns the requests received so far, in the order in which their
+// bodies ended.
+func (r *Receiver) Requests() []*Request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.requests)
+}
+
+// Wait waits until n requests have been received and returns all there are by
+// then. They need not have been answered yet. When ctx ends before, Wait
+// returns the requests that there are, and an error that wraps ctx.Err().
+func (r *Receiver) Wait(ctx context.Context, n int) ([]*Request, error) {
+	for {
+		r.mu.Lock()
+		requests, grown := slices.Clone(r.requests), r.grown
+		r.mu.Unlock()
+		if len(requests) >= n {
+			return requests, nil
+		}
+		select {
+		case <-grown:
+		case <-ctx.Done():
+			return requests, fmt.Errorf("webhooktest: %d of %d requests received: %w", len(requests), n, ctx.Err())
+		}
+	}
+}
+
+// Conns returns how many connections were accepted, and how many of them are
+// open.
+func (r *Receiver) Conns() (accepted, open int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.accepted, len(r.open)
+}
+
+// Disconnect resets all connections. The receiver stays, and takes new ones
+// if its script does.
+func (r *Receiver) Disconnect() {
+	r.mu.Lock()
+	conns := r.idle
+	r.idle = nil
+	for c := range r.open {
+		conns = append(conns, c)
+	}
+	r.mu.Unlock()
+	for _, c := range conns {
+		memnet.Reset(c)
+	}
+}
+
+// dial connects a client.
+func (r *Receiver) dial(ctx context.Context) (net.Conn, error) {
+	// On loopback it is the listener that takes what befalls an accepted
+	// connection, as it cannot tell whose it is.
+	step, faulty := r.take(func(f fault) bool { return f != faultNone && (f.refuses() || !r.network.loopback) })
+	if faulty && step.fault.refuses() {
+		if err := step.pause(ctx); err != nil {
+			return nil, memnet.DialError(err)
+		}
+		switch step.fault {
+		case faultNoSuchHost:
+			return nil, memnet.DialError(errNoSuchHost(r.host))
+		case faultUnreachable:
+			<-ctx.Done()
+			return nil, memnet.DialError(ctx.Err())
+		default:
+			return nil, memnet.DialError(memnet.ErrRefused)
+		}
+	}
+	if r.network.loopback {
+		return new(net.Dialer).DialContext(ctx, "tcp", r.listener.Addr().String())
+	}
+	if faulty {
+		client, server := memnet.Pipe(r.network.clientAddr(), r.listener.Addr())
+		if !r.afflict(step, server) {
+			return nil, memnet.DialError(memnet.ErrRefused)
+		}
+		return client, nil
+	}
+	client, err := r.listener.(*memnet.Listener).Dial(ctx, r.network.clientAddr())
+	if err != nil {
+		return nil, memnet.DialError(err)
+	}
+	return client, nil
+}
+
+// take returns the next step and moves the script on, if want accepts what the
+// step does to connections.
+func (r *Receiver) take(want func(fault) bool) (Step, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !want(r.script[0].fault) {
+		return Step{}, false
+	}
+	return r.next(), true
+}
+
+// next returns the next step and moves the script on, with r.mu held.
+func (r *Receiver) next() Step {
+	step := r.script[0]
+	r.taken++
+	if r.taken >= step.times && len(r.script) > 1 {
+		r.script = r.script[1:]
+		r.taken = 0
+	}
+	return step
+}
+
+// afflict accepts a connection that no server is to see, and resets it unless
+// step is to stall it. It returns false once the receiver closes.
+func (r *Receiver) afflict(step Step, c net.Conn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		_ = c.Close()
+		return false
+	}
+	r.accepted++
+	r.idle = append(r.idle, c)
+	if step.fault != faultStalled {
+		r.running.Go(func() {
+			if step.pause(r.network.ctx) == nil {
+				memnet.Reset(c)
+			}
+		})
+	}
+	return true
+}
+
+// A connKey is the key of the *serverConn in the context of a request.
+type connKey struct{}
+
+type serverConn struct {
+	net.Conn
+	number int
+}
+
+// accept is the server's ConnContext.
+func (r *Receiver) accept(ctx context.Context, c net.Conn) context.Context {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.accepted++
+	if !r.closed {
+		r.running.Add(1)
+		r.open[c] = true
+	}
+	return context.WithValue(ctx, connKey{}, &serverConn{c, r.accepted})
+}
+
+// connState is the server's ConnState.
+func (r *Receiver) connState(c net.Conn, state http.ConnState) {
+	if state != http.StateClosed && state != http.StateHijacked {
+		return
+	}
+	r.mu.Lock()
+	known := r.open[c]
+	delete(r.open, c)
+	r.mu.Unlock()
+	if known {
+		r.running.Done()
+	}
+}
+
+// serve is the server's handler.
+func (r *Receiver) serve(w http.ResponseWriter, req *http.Request) {
+	if !r.begin() {
+		panic(http.ErrAbortHandler)
+	}
+	defer r.running.Done()
+	defer func() {
+		// ErrorLog is not listened to, for the failed handshakes that it
+		// would report.
+		v := recover()
+		if v != nil && v != http.ErrAbortHandler {
+			log.Printf("webhooktest: panic in a step: %v\n%s", v, debug.Stack())
+		}
+		if v != nil {
+			abort()
+		}
+	}()
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	conn := req.Context().Value(connKey{}).(*serverConn)
+	request := newRequest(req, body, r.secret)
+	request.Conn = conn.number
+
+	r.mu.Lock()
+	r.requests = append(r.requests, request)
+	request.Number = len(r.requests)
+	close(r.grown)
+	r.grown = make(chan struct{})
+	step := r.next()
+	r.mu.Unlock()
+
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	x := &exchange{w: w, req: req, request: request, conn: conn}
+	x.do(step)
+}

@@ -1,0 +1,173 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// parkFor is how long the deliveries of a destination that cannot be used are
+// left alone before it is looked up again.
+const parkFor = 30 * time.Second
+
+// A worker attempts one delivery after another.
+type worker struct {
+	f       *Forwarder
+	alarm   alarm
+	sender  *sender
+	results [MaxEndpoints]result // of the endpoints in open
+	open    []*endpoint
+}
+
+func newWorker(f *Forwarder) *worker {
+	return &worker{
+		f:      f,
+		alarm:  alarm{parent: f.attempts, timeout: f.config.Timeout},
+		sender: newSender(f.transport),
+	}
+}
+
+func (w *worker) run() {
+	defer w.alarm.close()
+	l, d := w.f.dispatch.next(nil, noAttempt)
+	for l != nil {
+		l, d = w.f.dispatch.next(l, w.deliver(l, d))
+	}
+}
+
+// deliver attempts one delivery and reports what becomes of it.
+func (w *worker) deliver(l *lane, d leased) pace {
+	f := w.f
+	t, err := f.resolve(l)
+	if err != nil {
+		f.park(l, d, err)
+		return noAttempt
+	}
+	if time.Until(d.until) < 2*f.config.Timeout {
+		f.settler.giveBack(d.Delivery) // too late to be settled within the lease
+		return noAttempt
+	}
+	s, ok := w.attempt(l, d.Delivery, t)
+	if !ok {
+		f.settler.giveBack(d.Delivery)
+		return noAttempt
+	}
+	f.settler.add(s)
+	f.log(l, &s)
+	// What was leased with it may be in flight for long, and keeps it in
+	// memory.
+	*d.Delivery = Delivery{}
+	if s.Verdict != Done && lastReason(&s.Delivery) == ReasonTimeout {
+		return timedOut
+	}
+	return answered
+}
+
+// errDisabled says that a destination is switched off.
+var errDisabled = errors.New("webhook: destination is disabled")
+
+// errLookup is wrapped around the error of a Lookup that does not know.
+var errLookup = errors.New("webhook: look-up failed")
+
+// resolve returns the lane's destination as it is now, ready for attempts.
+func (f *Forwarder) resolve(l *lane) (*target, error) {
+	c := l.target.Load()
+	switch {
+	case f.config.Lookup != nil:
+		source, err := f.lookup(l.id)
+		if err != nil {
+			return nil, err
+		}
+		if c != nil && c.source == source {
+			break
+		}
+		if source.ID != l.id {
+			return nil, fmt.Errorf("webhook: Lookup of %q returned the destination %q", l.id, source.ID)
+		}
+		t, err := compile(source, f.config.ServiceName, f.config.MaxConcurrent)
+		if err != nil {
+			return nil, err
+		}
+		c = &compiled{source, t}
+	case c == nil:
+		if c = f.static[l.id]; c == nil {
+			return nil, ErrUnknownDestination
+		}
+	}
+	if c.target.disabled {
+		return nil, errDisabled
+	}
+	if c != l.target.Load() {
+		f.dispatch.use(l, c)
+	}
+	return c.target, nil
+}
+
+// lookup calls Config.Lookup. A panic in it is not the end of the program that
+// the forwarder is part of.
+func (f *Forwarder) lookup(id string) (d *Destination, err error) {
+	ctx, cancel := context.WithTimeout(f.attempts, f.config.Timeout)
+	defer cancel()
+	defer func() {
+		if v := recover(); v != nil {
+			d, err = nil, fmt.Errorf("%w: panic: %v", errLookup, v)
+		}
+	}()
+	d, err = f.config.Lookup(ctx, id)
+	switch {
+	case errors.Is(err, ErrUnknownDestination):
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", errLookup, err)
+	case d == nil:
+		return nil, ErrUnknownDestination
+	}
+	return d, nil
+}
+
+// park leaves the lane alone for a while and gives d, and what else the lane
+// has ready, back to the store.
+func (f *Forwarder) park(l *lane, d leased, why error) {
+	now := time.Now()
+	ready, wait := f.dispatch.park(l, now, errors.Is(why, errLookup))
+	for _, v := range append(ready, d) {
+		f.settler.giveBack(v.Delivery)
+	}
+	if context.Cause(f.attempts) != nil {
+		return // not the destination's fault
+	}
+	if log, held := l.failures.failed(now); log {
+		f.config.Logger.Warn("webhook: destination cannot be used, its deliveries wait",
+			"destination", l.id, "error", why, "wait", wait, "unlogged", held)
+	}
+}
+
+// log logs what became of a delivery, unless all is well.
+func (f *Forwarder) log(l *lane, s *Settlement) {
+	if s.Verdict == Done {
+		if l.failures.recovered(time.Now) {
+			f.config.Logger.Info("webhook: destination takes deliveries again", "destination", l.id)
+		}
+		return
+	}
+	d := &s.Delivery
+	now := time.Now()
+	state, text, reason := &l.failures, "webhook: attempt failed", lastReason(d)
+	if s.Verdict == Bury {
+		state, text, reason = &l.deaths, "webhook: delivery given up", s.Reason
+	}
+	log, held := state.failed(now)
+	if !log {
+		return
+	}
+	args := []any{"destination", l.id, "id", d.ID, "reason", string(reason), "tries", d.Tries}
+	if n := len(d.Attempts); n > 0 {
+		a := &d.Attempts[n-1]
+		args = append(args, "endpoint", a.Endpoint, "status", a.Status, "error", a.Error)
+	}
+	if s.Verdict == Retry {
+		args = append(args, "due", d.Due)
+	}
+	f.config.Logger.Warn(text, append(args, "unlogged", held)...)
+}
