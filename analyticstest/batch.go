@@ -1,0 +1,154 @@
+package analyticstest
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hookferry/analytics/internal/isotime"
+)
+
+// maxBody is the most bytes that a batch request may have, inflated: 500 KB.
+// Collectors refuse what has more, and so does a Server.
+const maxBody = 500 << 10
+
+// A Batch is a batch request as it was received: one attempt.
+type Batch struct {
+	Number   int         // counts the server's batch requests from 1
+	Time     time.Time   // when it had been read
+	Path     string      // of the URL, such as "/v1/batch"
+	Header   http.Header // of the request
+	WriteKey string      // from the Authorization header, else from the body
+
+	// RetryCount is what X-Retry-Count says: 0 for a first attempt, which
+	// does not have the header.
+	RetryCount int
+
+	// Gzip says that the body was compressed; Body is not.
+	Gzip bool
+	Body []byte
+
+	MessageId string         // the batch's own
+	SentAt    time.Time      // zero if there is none, or none that a collector would accept
+	Context   map[string]any // of the batch: what Client puts there is the library
+	Calls     []Call         // in the order of the batch
+
+	// Status is what the batch was answered, 0 if it was not, or not yet.
+	// With a 2xx its calls are among those of Server.Calls.
+	Status int
+
+	// Err is nil, or says why there are no Calls: the request broke off, or
+	// is none that a collector would take. The latter is answered 400.
+	Err error
+}
+
+// newBatch returns what is known of a request without its body.
+func newBatch(r *http.Request) *Batch {
+	b := &Batch{
+		Path:   r.URL.Path,
+		Header: r.Header.Clone(),
+		Gzip:   strings.EqualFold(r.Header.Get("Content-Encoding"), "gzip"),
+	}
+	b.WriteKey, _, _ = r.BasicAuth()
+	if n, err := strconv.Atoi(r.Header.Get("X-Retry-Count")); err == nil && n > 0 {
+		b.RetryCount = n
+	}
+	return b
+}
+
+// readBatch reads a request to its end. What cannot be read is in Err.
+func readBatch(r *http.Request) *Batch {
+	b := newBatch(r)
+	var body io.Reader = r.Body
+	if b.Gzip {
+		z, err := gzip.NewReader(r.Body)
+		if err != nil {
+			b.fail("not gzip", err)
+			return b
+		}
+		body = z
+	}
+	var err error
+	b.Body, err = io.ReadAll(io.LimitReader(body, maxBody+1))
+	b.Time = time.Now()
+	switch {
+	case err != nil:
+		b.fail("the body broke off", err)
+	case len(b.Body) > maxBody:
+		b.fail("", fmt.Errorf("the body has more than %d bytes", maxBody))
+	default:
+		b.decode()
+	}
+	return b
+}
+
+// readHalf reads a request to the middle of its body.
+func readHalf(r *http.Request) *Batch {
+	b := newBatch(r)
+	b.Body, _ = io.ReadAll(io.LimitReader(r.Body, max(1, r.ContentLength/2)))
+	b.Time = time.Now()
+	b.fail("", errors.New("the script ended the request in the middle of its body"))
+	return b
+}
+
+func (b *Batch) fail(what string, err error) {
+	if what != "" {
+		err = fmt.Errorf("%s: %w", what, err)
+	}
+	b.Err = fmt.Errorf("analyticstest: %w", err)
+	b.Calls = nil
+	if b.Time.IsZero() {
+		b.Time = time.Now()
+	}
+}
+
+// decode fills in what the body says.
+func (b *Batch) decode() {
+	var body struct {
+		Batch     []json.RawMessage `json:"batch"`
+		Context   map[string]any    `json:"context"`
+		MessageID string            `json:"messageId"`
+		SentAt    json.RawMessage   `json:"sentAt"`
+		WriteKey  string            `json:"writeKey"`
+	}
+	if err := json.Unmarshal(b.Body, &body); err != nil {
+		b.fail("the body is not a batch", err)
+		return
+	}
+	if body.Batch == nil {
+		b.fail("", errors.New("the body has no batch"))
+		return
+	}
+	b.Context, b.MessageId = body.Context, body.MessageID
+	b.SentAt = parseTime(body.SentAt)
+	if b.WriteKey == "" {
+		b.WriteKey = body.WriteKey
+	}
+	for i, raw := range body.Batch {
+		c, err := newCall(raw)
+		if err != nil {
+			b.fail(fmt.Sprintf("call %d", i), err)
+			return
+		}
+		c.WriteKey = b.WriteKey
+		b.Calls = append(b.Calls, c)
+	}
+}
+
+// parseTime returns the zero time for what is no time.
+func parseTime(raw json.RawMessage) time.Time {
+	if len(raw) == 0 {
+		return time.Time{}
+	}
+	t, err := isotime.ParseJSON(raw)
+	if err != nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}

@@ -1,0 +1,74 @@
+package analyticstest
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+)
+
+// A Call is one call as it arrived. Fields that a call does not have are
+// zero. Maps hold what encoding/json makes of JSON: numbers are float64,
+// lists []any, objects map[string]any, and times are text.
+type Call struct {
+	Type         string // "identify", "track", "page", "screen", "group" or "alias"
+	MessageId    string
+	Timestamp    time.Time // UTC, in milliseconds; zero if there is none that a collector would accept
+	UserId       string
+	AnonymousId  string
+	PreviousId   string         // of an alias
+	GroupId      string         // of a group
+	Event        string         // of a track
+	Name         string         // of a page or a screen
+	Category     string         // of a page
+	Properties   map[string]any // of a track, a screen or a page: a Page's Traits
+	Traits       map[string]any // of an identify or a group
+	Context      map[string]any // the call's own; see Batch.Context
+	Integrations map[string]any
+
+	WriteKey string // of the batch
+	JSON     []byte // the call as it came
+}
+
+// newCall reads a call. A field of another type than it should have is an
+// error; unknown ones are passed over.
+func newCall(raw json.RawMessage) (Call, error) {
+	var c struct {
+		Type         string          `json:"type"`
+		MessageID    string          `json:"messageId"`
+		Timestamp    json.RawMessage `json:"timestamp"`
+		UserID       string          `json:"userId"`
+		AnonymousID  string          `json:"anonymousId"`
+		PreviousID   string          `json:"previousId"`
+		GroupID      string          `json:"groupId"`
+		Event        string          `json:"event"`
+		Name         string          `json:"name"`
+		Category     string          `json:"category"`
+		Properties   map[string]any  `json:"properties"`
+		Traits       map[string]any  `json:"traits"`
+		Context      map[string]any  `json:"context"`
+		Integrations map[string]any  `json:"integrations"`
+	}
+	if err := json.Unmarshal(raw, &c); err != nil {
+		return Call{}, err
+	}
+	if c.Type == "" {
+		return Call{}, errors.New("the call has no type")
+	}
+	return Call{
+		Type:         c.Type,
+		MessageId:    c.MessageID,
+		Timestamp:    parseTime(c.Timestamp),
+		UserId:       c.UserID,
+		AnonymousId:  c.AnonymousID,
+		PreviousId:   c.PreviousID,
+		GroupId:      c.GroupID,
+		Event:        c.Event,
+		Name:         c.Name,
+		Category:     c.Category,
+		Properties:   c.Properties,
+		Traits:       c.Traits,
+		Context:      c.Context,
+		Integrations: c.Integrations,
+		JSON:         raw,
+	}, nil
+}

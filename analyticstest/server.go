@@ -1,0 +1,369 @@
+// Package analyticstest provides a collector for the tests of programs that
+// use package analytics. It runs in the process, on a network in memory:
+//
+//	func TestSignUp(t *testing.T) {
+//		srv := analyticstest.New(t)
+//		client := analytics.New("write-key")
+//		client.Transport = srv.Transport()
+//
+//		signUp(client, "ann@example.com") // what is tested
+//
+//		if err := client.Close(); err != nil {
+//			t.Fatal(err)
+//		}
+//		calls := srv.Calls()
+//		if len(calls) != 1 || calls[0].Event != "Signed Up" {
+//			t.Errorf("calls = %+v, want one Signed Up", calls)
+//		}
+//	}
+//
+// A Client sends in the background, so a test ends it with Close, calls Flush,
+// or waits with [Server.Wait], before it looks.
+//
+// # Failures
+//
+// A script of [Step] values makes the server answer in other ways than 200, or not at
+// all:
+//
+//	srv := analyticstest.New(t,
+//		analyticstest.Answer(503).With("Retry-After", "20").Times(2),
+//		analyticstest.Hang(),
+//		analyticstest.Answer(200))
+//
+// # Time
+//
+// Reads, writes and waits on the network in memory are durably blocking, so
+// that a server made within a testing/synctest bubble lets the time of the
+// bubble pass: a retry after a minute takes no time.
+//
+// # Real sockets
+//
+// A [Server] is an [http.Handler] too. For a program under test that runs as
+// a process of its own, or has its transport out of reach,
+//
+//	web := httptest.NewServer(srv)
+//	defer web.Close()
+//
+// listens at web.URL, where all steps work that do not begin before there is a
+// connection.
+//
+// # Analytics off
+//
+// A program that is to send nothing, in development or in tests that look at
+// other things, gives its client the transport [Discard]. The code that
+// tracks stays as it is, and calls that are invalid still return their errors.
+package analyticstest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"sync"
+
+	"github.com/hookferry/analytics/internal/memnet"
+)
+
+// A Server is a collector that keeps what it gets, answers by its script, and
+// forwards nothing. All methods may be called concurrently.
+type Server struct {
+	listener  *memnet.Listener
+	transport *http.Transport
+	server    http.Server
+	ctx       context.Context // ends with Close
+	cancel    context.CancelFunc
+	running   sync.WaitGroup // the server, its connections and its handlers
+
+	mu      sync.Mutex // not held across I/O or a wait
+	closed  bool
+	script  []Step // never empty
+	taken   int    // how often script[0] was taken
+	batches []*Batch
+	calls   []Call
+	seen    map[string]bool // the messageIds of calls
+	grown   chan struct{}   // closed when batches or calls grows
+	ports   int             // of clients, handed out so far
+	open    map[net.Conn]bool
+}
+
+// New returns a server that is closed when the test ends. t is a *testing.T or
+// the like; within a synctest bubble it is that of the bubble.
+//
+// Each batch request, or connection, takes the next step of the script; the last
+// one is repeated for ever. Without a script, every batch is taken.
+func New(t interface{ Cleanup(func()) }, script ...Step) *Server {
+	s := NewServer(script...)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// NewServer is New for where there is no test: the caller closes the server.
+func NewServer(script ...Step) *Server {
+	s := &Server{
+		listener: memnet.Listen(&net.TCPAddr{IP: net.IPv4(203, 0, 113, 1), Port: 8080}),
+		seen:     make(map[string]bool),
+		grown:    make(chan struct{}),
+		open:     make(map[net.Conn]bool),
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.SetScript(script...)
+	s.transport = &http.Transport{
+		DialContext:         s.dial,
+		DialTLSContext:      s.dial, // what this returns counts as past its handshake
+		MaxIdleConnsPerHost: 64,
+	}
+	s.server = http.Server{
+		Handler:     s,
+		ConnContext: s.accept,
+		ConnState:   s.connState,
+		ErrorLog:    log.New(io.Discard, "", 0), // handlers that abort on purpose
+	}
+	s.running.Go(func() { _ = s.server.Serve(s.listener) })
+	return s
+}
+
+// Transport returns the transport of a client of the server. It reaches the
+// server whatever the host, and by https as by http, so the Endpoint of a
+// client may stay as it is. There is one, which clients may share.
+func (s *Server) Transport() *http.Transport { return s.transport }
+
+// Close ends all connections and waits for the server's goroutines. What was
+// received stays readable; dials are refused, and a Server that is a handler
+// elsewhere hangs up. It may be called again.
+func (s *Server) Close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.cancel()
+	_ = s.server.Close()
+	s.transport.CloseIdleConnections()
+	s.running.Wait()
+}
+
+// SetScript replaces what is left of the script.
+func (s *Server) SetScript(script ...Step) {
+	if len(script) == 0 {
+		script = []Step{Answer(http.StatusOK)}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.script = slices.Clone(script)
+	s.taken = 0
+}
+
+// Calls returns the calls that were taken, in the order in which they were:
+// those of batches that were answered 2xx, without the ones that [Reject] left
+// out, each messageId once. What the calls hold is shared with other results
+// and must not be changed.
+func (s *Server) Calls() []Call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.calls)
+}
+
+// Batches returns the batch requests received so far, whether they were taken or not,
+// in the order in which they were read. A request that is repeated is there
+// each time. What they hold is shared with other results and must not be
+// changed.
+func (s *Server) Batches() []Batch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]Batch, len(s.batches))
+	for i, b := range s.batches {
+		list[i] = *b
+	}
+	return list
+}
+
+// Wait waits until n calls have been taken, and returns what Calls does by
+// then. When ctx ends before, the error wraps ctx.Err().
+func (s *Server) Wait(ctx context.Context, n int) ([]Call, error) {
+	err := s.wait(ctx, n, "calls taken", func() int { return len(s.calls) })
+	return s.Calls(), err
+}
+
+// WaitBatches waits until n batch requests have been received, and returns
+// what Batches does by then. They need not have been answered yet. When ctx
+// ends before, the error wraps ctx.Err().
+func (s *Server) WaitBatches(ctx context.Context, n int) ([]Batch, error) {
+	err := s.wait(ctx, n, "batches received", func() int { return len(s.batches) })
+	return s.Batches(), err
+}
+
+// wait waits until count, which is called with s.mu held, has reached n.
+func (s *Server) wait(ctx context.Context, n int, what string, count func() int) error {
+	for {
+		s.mu.Lock()
+		have, grown := count(), s.grown
+		s.mu.Unlock()
+		if have >= n {
+			return nil
+		}
+		select {
+		case <-grown:
+		case <-ctx.Done():
+			return fmt.Errorf("analyticstest: %d of %d %s: %w", have, n, what, ctx.Err())
+		}
+	}
+}
+
+// ServeHTTP takes a batch request. It is what the server's own network leads
+// to, and may be mounted elsewhere.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !s.begin() {
+		abort()
+	}
+	defer s.running.Done()
+	defer func() {
+		// The server's ErrorLog is not listened to.
+		v := recover()
+		if v != nil && v != http.ErrAbortHandler {
+			log.Printf("analyticstest: panic in a step: %v\n%s", v, debug.Stack())
+		}
+		if v != nil {
+			abort()
+		}
+	}()
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		http.Error(w, "batches are posted", http.StatusMethodNotAllowed)
+		return
+	}
+	x := &exchange{server: s, w: w, r: r}
+	step, early := s.take(func(step Step) bool { return step.kind == kindResetReading })
+	if early {
+		x.batch = readHalf(r)
+		s.record(x.batch)
+		x.do(step)
+		return
+	}
+	x.batch = readBatch(r)
+	s.record(x.batch)
+	if x.batch.Err != nil {
+		x.refuse()
+		return
+	}
+	step, _ = s.take(func(Step) bool { return true })
+	x.do(step)
+}
+
+// begin counts a goroutine in, until s.running.Done. It returns false once the
+// server closes.
+func (s *Server) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.running.Add(1)
+	}
+	return !s.closed
+}
+
+// take returns the next step and moves the script on, if want accepts it.
+func (s *Server) take(want func(Step) bool) (Step, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	step := s.script[0]
+	if !want(step) {
+		return Step{}, false
+	}
+	s.taken++
+	if s.taken >= step.times && len(s.script) > 1 {
+		s.script = s.script[1:]
+		s.taken = 0
+	}
+	return step, true
+}
+
+// record keeps a batch that was received.
+func (s *Server) record(b *Batch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.batches = append(s.batches, b)
+	b.Number = len(s.batches)
+	s.grow()
+}
+
+// answered notes the status that b is answered and, if that is 2xx, takes the
+// calls of b other than those left out.
+func (s *Server) answered(b *Batch, status int, leftOut []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b.Status = status
+	if status/100 != 2 {
+		return
+	}
+	for i, c := range b.Calls {
+		if slices.Contains(leftOut, i) || c.MessageId != "" && s.seen[c.MessageId] {
+			continue
+		}
+		s.seen[c.MessageId] = true
+		s.calls = append(s.calls, c)
+	}
+	s.grow()
+}
+
+// grow wakes who waits. s.mu is held.
+func (s *Server) grow() {
+	close(s.grown)
+	s.grown = make(chan struct{})
+}
+
+// dial connects a client, if the script lets it.
+func (s *Server) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	step, fails := s.take(func(step Step) bool { return step.kind.dials() })
+	if fails {
+		if err := step.pause(ctx, s.ctx); err != nil {
+			return nil, memnet.DialError(err)
+		}
+		if step.kind == kindUnreachable {
+			select {
+			case <-ctx.Done():
+				return nil, memnet.DialError(ctx.Err())
+			case <-s.ctx.Done():
+			}
+		}
+		return nil, memnet.DialError(memnet.ErrRefused)
+	}
+	c, err := s.listener.Dial(ctx, s.clientAddr())
+	if err != nil {
+		return nil, memnet.DialError(err)
+	}
+	return c, nil
+}
+
+// clientAddr returns the address of the next connection's client.
+func (s *Server) clientAddr() net.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ports++
+	return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 49152 + s.ports&0x3fff}
+}
+
+// accept is the server's ConnContext.
+func (s *Server) accept(ctx context.Context, c net.Conn) context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.running.Add(1)
+		s.open[c] = true
+	}
+	return ctx
+}
+
+// connState is the server's ConnState.
+func (s *Server) connState(c net.Conn, state http.ConnState) {
+	if state != http.StateClosed && state != http.StateHijacked {
+		return
+	}
+	s.mu.Lock()
+	known := s.open[c]
+	delete(s.open, c)
+	s.mu.Unlock()
+	if known {
+		s.running.Done()
+	}
+}

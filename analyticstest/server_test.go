@@ -1,0 +1,542 @@
+package analyticstest_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/analyticstest"
+)
+
+func newClient(srv *analyticstest.Server) *analytics.Client {
+	client := analytics.New("write-key")
+	client.Transport = srv.Transport()
+	return client
+}
+
+func track(t *testing.T, client *analytics.Client, event string) {
+	t.Helper()
+	if err := client.Track(&analytics.Track{UserId: "u1", Event: event}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCallsOfEachType(t *testing.T) {
+	srv := analyticstest.New(t)
+	client := newClient(srv)
+	at := time.Date(2026, 3, 4, 5, 6, 7, 891e6, time.UTC)
+	when := analytics.FormatTime(at)
+	object := map[string]any{"n": 1, "list": []string{"a"}, "at": at}
+	received := map[string]any{"n": 1.0, "list": []any{"a"}, "at": when}
+	for _, err := range []error{
+		client.Identify(&analytics.Identify{UserId: "u1", AnonymousId: "a1", Traits: object, Context: object, Integrations: object, Timestamp: when, MessageId: "m1"}),
+		client.Track(&analytics.Track{UserId: "u1", AnonymousId: "a1", Event: "e", Properties: object, Context: object, Integrations: object, Timestamp: when, MessageId: "m2"}),
+		client.Page(&analytics.Page{UserId: "u1", AnonymousId: "a1", Category: "c", Name: "n", Traits: object, Context: object, Integrations: object, Timestamp: when, MessageId: "m3"}),
+		client.Screen(&analytics.Screen{UserId: "u1", AnonymousId: "a1", Name: "n", Properties: object, Context: object, Integrations: object, Timestamp: when, MessageId: "m4"}),
+		client.Group(&analytics.Group{UserId: "u1", AnonymousId: "a1", GroupId: "g", Traits: object, Context: object, Integrations: object, Timestamp: when, MessageId: "m5"}),
+		client.Alias(&analytics.Alias{UserId: "u1", AnonymousId: "a1", PreviousId: "p", Context: object, Integrations: object, Timestamp: when, MessageId: "m6"}),
+		client.Close(),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []analyticstest.Call{
+		{Type: "identify", MessageId: "m1", Traits: received},
+		{Type: "track", MessageId: "m2", Event: "e", Properties: received},
+		{Type: "page", MessageId: "m3", Category: "c", Name: "n", Properties: received},
+		{Type: "screen", MessageId: "m4", Name: "n", Properties: received},
+		{Type: "group", MessageId: "m5", GroupId: "g", Traits: received},
+		{Type: "alias", MessageId: "m6", PreviousId: "p"},
+	}
+	for i := range want {
+		c := &want[i]
+		c.UserId, c.AnonymousId, c.Timestamp, c.Context, c.Integrations, c.WriteKey = "u1", "a1", at, received, received, "write-key"
+	}
+	got := srv.Calls()
+	if d := cmp.Diff(want, got, cmpopts.IgnoreFields(analyticstest.Call{}, "JSON")); d != "" {
+		t.Errorf("Calls() (-want +got):\n%s", d)
+	}
+	for i, c := range got {
+		var m map[string]any
+		if err := json.Unmarshal(c.JSON, &m); err != nil || m["messageId"] != want[i].MessageId {
+			t.Errorf("JSON of call %d = %s, %v, want the call", i, c.JSON, err)
+		}
+	}
+}
+
+func TestBatchIsTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := analyticstest.New(t)
+		client := newClient(srv)
+		client.Endpoint = "https://collector.example/base" // whatever it is
+		track(t, client, "e")
+		time.Sleep(time.Second) // of the bubble
+		if err := client.Close(); err != nil {
+			t.Fatal(err)
+		}
+		batches := srv.Batches()
+		if len(batches) != 1 {
+			t.Fatalf("%d batches, want 1", len(batches))
+		}
+		b := batches[0]
+		library := map[string]any{"library": map[string]any{"name": "analytics-go", "version": analytics.Version}}
+		want := analyticstest.Batch{
+			Number:    1,
+			Time:      time.Now(),
+			Path:      "/base/v1/batch",
+			WriteKey:  "write-key",
+			MessageId: b.MessageId,
+			SentAt:    time.Now(),
+			Context:   library,
+			Calls:     srv.Calls(),
+			Status:    200,
+		}
+		if d := cmp.Diff(want, b, cmpopts.IgnoreFields(analyticstest.Batch{}, "Header", "Body")); d != "" {
+			t.Errorf("Batches()[0] (-want +got):\n%s", d)
+		}
+		if b.MessageId == "" || len(b.Calls) != 1 || b.Header.Get("User-Agent") != "analytics-go/"+analytics.Version || !json.Valid(b.Body) {
+			t.Errorf("Batches()[0] = %+v, want ids, one call, a User-Agent and the body", b)
+		}
+	})
+}
+
+// The client meets every step, in memory and on real sockets, and then a
+// server that is well.
+func TestSteps(t *testing.T) {
+	tests := []struct {
+		name    string
+		step    analyticstest.Step
+		status  int              // of the first batch
+		calls   int              // that it holds
+		reason  analytics.Reason // why what it holds is dropped; empty: it is delivered
+		retries int              // until it is
+	}{
+		{name: "zero", status: 200, calls: 3},
+		{name: "Answer 204", step: analyticstest.Answer(204), status: 204, calls: 3},
+		{name: "200 with garbage", step: analyticstest.Answer(200).WithBody("<html>{\"rejected\":\x00"), status: 200, calls: 3},
+		{name: "200 cut", step: analyticstest.Answer(200).Cut(), status: 200, calls: 3},
+		{name: "Reject all", step: analyticstest.Reject(0, 1, 2), status: 200, calls: 3, reason: analytics.ReasonRejected},
+		{name: "400", step: analyticstest.Answer(400), status: 400, calls: 3, reason: analytics.ReasonRefused},
+		{name: "413", step: analyticstest.Answer(413).WithBody("too large"), status: 413, calls: 3, reason: analytics.ReasonRefused},
+		{name: "307", step: analyticstest.Answer(307).With("Location", "http://elsewhere.example/"), status: 307, calls: 3, reason: analytics.ReasonRefused},
+		{name: "503", step: analyticstest.Answer(503), status: 503, calls: 3, retries: 1},
+		{name: "503 cut, three times", step: analyticstest.Answer(503).Cut().Times(3), status: 503, calls: 3, retries: 3},
+		{name: "Hang", step: analyticstest.Hang(), calls: 3, retries: 1},
+		{name: "Close", step: analyticstest.Close(), calls: 3, retries: 1},
+		{name: "HalfClose", step: analyticstest.HalfClose(), calls: 3, retries: 1},
+		{name: "Reset", step: analyticstest.Reset(), calls: 3, retries: 1},
+		{name: "ResetReading", step: analyticstest.ResetReading(), retries: 1},
+		{name: "Garbage", step: analyticstest.Garbage(), calls: 3, retries: 1},
+		{name: "Refuse on an open connection", step: analyticstest.Refuse(), calls: 3, retries: 1},
+		{name: "Unreachable on an open connection", step: analyticstest.Unreachable(), calls: 3, retries: 1},
+	}
+	run := func(t *testing.T, step analyticstest.Step, srv *analyticstest.Server, client *analytics.Client, i int) {
+		tt := tests[i]
+		// A request that opens the connection.
+		track(t, client, "first")
+		if err := client.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		srv.SetScript(step, analyticstest.Answer(200))
+		for range 3 {
+			track(t, client, "e")
+		}
+		err := client.Close()
+		if (err == nil) != (tt.reason == "") {
+			t.Errorf("Close() = %v, want an error: %v", err, tt.reason != "")
+		}
+		batches := srv.Batches()[1:]
+		if len(batches) != 1+tt.retries {
+			t.Fatalf("%d attempts, want %d", len(batches), 1+tt.retries)
+		}
+		for i, b := range batches {
+			if b.Number != i+2 || b.RetryCount != i {
+				t.Errorf("batch %d: Number = %d, RetryCount = %d, want %d, %d", i, b.Number, b.RetryCount, i+2, i)
+			}
+		}
+		if b := batches[0]; b.Status != tt.status || len(b.Calls) != tt.calls || (b.Err == nil) != (tt.calls > 0) {
+			t.Errorf("the first batch has status %d, %d calls, error %v, want %d, %d", b.Status, len(b.Calls), b.Err, tt.status, tt.calls)
+		}
+		want := 4
+		if tt.reason != "" {
+			want = 1
+			if n := client.Stats().ByReason[tt.reason]; n != 3 {
+				t.Errorf("%d messages dropped as %s, want 3: %+v", n, tt.reason, client.Stats())
+			}
+		}
+		if got := len(srv.Calls()); got != want {
+			t.Errorf("%d calls taken, want %d", got, want)
+		}
+	}
+	for i, tt := range tests {
+		t.Run("memory/"+tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := analyticstest.New(t)
+				run(t, tt.step, srv, newClient(srv), i)
+			})
+		})
+		t.Run("sockets/"+tt.name, func(t *testing.T) {
+			t.Parallel()
+			srv := analyticstest.New(t)
+			web := httptest.NewServer(srv)
+			defer web.Close()
+			client := analytics.New("write-key")
+			client.Endpoint = web.URL
+			client.Timeout = 2 * time.Second
+			run(t, tt.step, srv, client, i)
+		})
+	}
+}
+
+func TestConnectionSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := analyticstest.New(t, analyticstest.Refuse().After(3*time.Second), analyticstest.Unreachable(), analyticstest.Answer(200))
+		web := &http.Client{Transport: srv.Transport()}
+		post := func() (time.Duration, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			start := time.Now()
+			req, err := http.NewRequestWithContext(ctx, "POST", "http://any.example/v1/batch", strings.NewReader(`{"batch":[]}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := web.Do(req)
+			if err == nil {
+				resp.Body.Close()
+			}
+			return time.Since(start), err
+		}
+		if took, err := post(); !errors.Is(err, syscall.ECONNREFUSED) || took != 3*time.Second {
+			t.Errorf("Refuse: %v after %v, want ECONNREFUSED after 3s", err, took)
+		}
+		if took, err := post(); !errors.Is(err, context.DeadlineExceeded) || took != 10*time.Second {
+			t.Errorf("Unreachable: %v after %v, want a timeout after 10s", err, took)
+		}
+		if n := len(srv.Batches()); n != 0 {
+			t.Errorf("%d batches received, want none", n)
+		}
+		if took, err := post(); err != nil || took != 0 {
+			t.Errorf("Answer: %v after %v, want success at once", err, took)
+		}
+	})
+}
+
+// An hour of refused connections passes at once, and what was tracked then
+// arrives once.
+func TestCollectorThatComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := analyticstest.New(t, analyticstest.Refuse())
+		client := newClient(srv)
+		track(t, client, "e")
+		time.AfterFunc(time.Minute, func() { srv.SetScript() })
+		start := time.Now()
+		if err := client.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took < time.Minute || len(srv.Calls()) != 1 {
+			t.Errorf("Flush took %v with %d calls, want a minute or more and 1", took, len(srv.Calls()))
+		}
+		client.Close()
+	})
+}
+
+func TestAfterAndUntil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		srv := analyticstest.New(t, analyticstest.Answer(200).Until(gate).After(2*time.Second))
+		client := newClient(srv)
+		track(t, client, "e")
+		time.AfterFunc(5*time.Second, func() { close(gate) })
+		start := time.Now()
+		if err := client.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took != 7*time.Second {
+			t.Errorf("answered after %v, want 7s", took)
+		}
+		client.Close()
+	})
+}
+
+func TestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := analyticstest.New(t, analyticstest.Answer(503), analyticstest.Answer(200))
+		client := newClient(srv)
+		client.FlushAt = 1
+		go func() {
+			time.Sleep(time.Minute)
+			track(t, client, "a")
+		}()
+		batches, err := srv.WaitBatches(t.Context(), 1)
+		if err != nil || len(batches) != 1 || len(srv.Calls()) != 0 {
+			t.Errorf("WaitBatches(1) = %d batches, %v with %d calls, want 1, nil with 0", len(batches), err, len(srv.Calls()))
+		}
+		calls, err := srv.Wait(t.Context(), 1)
+		if err != nil || len(calls) != 1 || len(srv.Batches()) != 2 {
+			t.Errorf("Wait(1) = %d calls, %v with %d batches, want 1, nil with 2", len(calls), err, len(srv.Batches()))
+		}
+
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if calls, err := srv.Wait(ctx, 2); !errors.Is(err, context.DeadlineExceeded) || len(calls) != 1 {
+			t.Errorf("Wait(2) = %d calls, %v, want 1, DeadlineExceeded", len(calls), err)
+		}
+		if batches, err := srv.WaitBatches(ctx, 3); !errors.Is(err, context.DeadlineExceeded) || len(batches) != 2 {
+			t.Errorf("WaitBatches(3) = %d batches, %v, want 2, DeadlineExceeded", len(batches), err)
+		}
+		client.Close()
+	})
+}
+
+// post sends a body as another client might.
+func post(t *testing.T, srv *analyticstest.Server, body []byte, header ...string) int {
+	t.Helper()
+	req, err := http.NewRequest("POST", "http://collector.example/v1/import", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	resp, err := srv.Transport().RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+func TestGzip(t *testing.T) {
+	srv := analyticstest.New(t)
+	const body = `{"batch":[{"type":"track","event":"e"}],"writeKey":"k","sentAt":"2026-03-04T05:06:07+0100"}`
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	io.WriteString(z, body)
+	z.Close()
+	if code := post(t, srv, packed.Bytes(), "Content-Encoding", "gzip", "X-Retry-Count", "2"); code != 200 {
+		t.Fatalf("answered %d, want 200", code)
+	}
+	b := srv.Batches()[0]
+	want := time.Date(2026, 3, 4, 4, 6, 7, 0, time.UTC)
+	if !b.Gzip || string(b.Body) != body || b.WriteKey != "k" || b.RetryCount != 2 || !b.SentAt.Equal(want) || len(srv.Calls()) != 1 {
+		t.Errorf("batch = %+v, want it inflated, with the key and the time of its body", b)
+	}
+}
+
+func TestWhatIsNoBatchIsRefused(t *testing.T) {
+	tests := []struct {
+		name   string
+		body   string
+		header []string
+	}{
+		{name: "empty"},
+		{name: "no JSON", body: `{"batch":[`},
+		{name: "no batch", body: `{"type":"track"}`},
+		{name: "null", body: `null`},
+		{name: "a call that is none", body: `{"batch":[{"type":"track"},17]}`},
+		{name: "a call without type", body: `{"batch":[{"event":"e"}]}`},
+		{name: "a field of the wrong type", body: `{"batch":[{"type":"track","event":3}]}`},
+		{name: "not gzip", body: `{"batch":[]}`, header: []string{"Content-Encoding", "gzip"}},
+		{name: "too large", body: `{"batch":[]}` + strings.Repeat(" ", analytics.MaxBatchSize-11)},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			srv := analyticstest.New(t, analyticstest.Answer(503), analyticstest.Answer(200))
+			if code := post(t, srv, []byte(tt.body), tt.header...); code != 400 {
+				t.Errorf("answered %d, want 400", code)
+			}
+			if b := srv.Batches()[0]; b.Err == nil || b.Calls != nil || b.Status != 400 || b.Time.IsZero() {
+				t.Errorf("batch = %+v, want an error, no calls and 400", b)
+			}
+			if n := len(srv.Calls()); n != 0 {
+				t.Errorf("%d calls taken, want none", n)
+			}
+			// The script is where it was.
+			if code := post(t, srv, []byte(`{"batch":[]}`)); code != 503 {
+				t.Errorf("a batch is then answered %d, want 503", code)
+			}
+		})
+	}
+	t.Run("as large as may be", func(t *testing.T) {
+		srv := analyticstest.New(t)
+		if code := post(t, srv, []byte(`{"batch":[]}`+strings.Repeat(" ", analytics.MaxBatchSize-12))); code != 200 {
+			t.Errorf("answered %d, want 200", code)
+		}
+	})
+	t.Run("GET", func(t *testing.T) {
+		srv := analyticstest.New(t)
+		resp, err := (&http.Client{Transport: srv.Transport()}).Get("http://collector.example/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != 405 || len(srv.Batches()) != 0 {
+			t.Errorf("answered %d with %d batches, want 405 and none", resp.StatusCode, len(srv.Batches()))
+		}
+	})
+}
+
+func TestCallsAreTakenOnce(t *testing.T) {
+	srv := analyticstest.New(t)
+	for range 2 {
+		post(t, srv, []byte(`{"batch":[{"type":"track","messageId":"m","event":"a"},{"type":"track","messageId":"m","event":"b"},{"type":"track","event":"c"}]}`))
+	}
+	var got []string
+	for _, c := range srv.Calls() {
+		got = append(got, c.Event)
+	}
+	if d := cmp.Diff([]string{"a", "c", "c"}, got); d != "" {
+		t.Errorf("events of Calls() (-want +got):\n%s", d)
+	}
+}
+
+// Close ends requests that hang, in memory and elsewhere, and dials.
+func TestClose(t *testing.T) {
+	for _, step := range []struct {
+		name string
+		step analyticstest.Step
+	}{
+		{"Hang", analyticstest.Hang()},
+		{"HalfClose", analyticstest.HalfClose()},
+		{"After", analyticstest.Answer(200).After(time.Hour)},
+		{"Until", analyticstest.Answer(200).Until(make(chan struct{}))},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			srv := analyticstest.NewServer(step.step)
+			web := httptest.NewServer(srv)
+			defer web.Close()
+			var wg sync.WaitGroup
+			for _, transport := range []http.RoundTripper{srv.Transport(), web.Client().Transport} {
+				wg.Go(func() {
+					resp, err := (&http.Client{Transport: transport}).Post(web.URL, "", strings.NewReader(`{"batch":[]}`))
+					if err == nil {
+						resp.Body.Close()
+						t.Errorf("answered %s, want an error", resp.Status)
+					}
+				})
+			}
+			if _, err := srv.WaitBatches(t.Context(), 2); err != nil {
+				t.Fatal(err)
+			}
+			srv.Close()
+			srv.Close()
+			wg.Wait()
+			if _, err := (&http.Client{Transport: srv.Transport()}).Get("http://collector.example"); !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("dial after Close: %v, want ECONNREFUSED", err)
+			}
+			if resp, err := web.Client().Get(web.URL); err == nil {
+				resp.Body.Close()
+				t.Errorf("answered %s after Close, want an error", resp.Status)
+			}
+			if n := len(srv.Batches()); n != 2 {
+				t.Errorf("%d batches after Close, want the 2 received", n)
+			}
+		})
+	}
+	t.Run("Unreachable", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			srv := analyticstest.NewServer(analyticstest.Unreachable())
+			time.AfterFunc(time.Hour, srv.Close)
+			start := time.Now()
+			_, err := (&http.Client{Transport: srv.Transport()}).Get("http://collector.example")
+			if took := time.Since(start); !errors.Is(err, syscall.ECONNREFUSED) || took != time.Hour {
+				t.Errorf("dial: %v after %v, want ECONNREFUSED after an hour", err, took)
+			}
+		})
+	})
+}
+
+func TestAnswerPanics(t *testing.T) {
+	for _, status := range []int{0, 100, 199, 600} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("Answer(%d) did not panic", status)
+				}
+			}()
+			analyticstest.Answer(status)
+		}()
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	srv := analyticstest.New(t)
+	const clients, calls = 4, 500
+	var wg sync.WaitGroup
+	for range clients {
+		wg.Go(func() {
+			client := newClient(srv)
+			for range calls {
+				if err := client.Track(&analytics.Track{UserId: "u", Event: "e"}); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := client.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if got, err := srv.Wait(t.Context(), clients*calls); err != nil || len(got) != clients*calls {
+		t.Errorf("Wait = %d calls, %v, want %d", len(got), err, clients*calls)
+	}
+	wg.Wait()
+}
+
+func TestDiscard(t *testing.T) {
+	client := analytics.New("off")
+	client.Transport = analyticstest.Discard{}
+	for range 100 {
+		track(t, client, "e")
+	}
+	if err := client.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s := client.Stats(); s.Delivered != 100 {
+		t.Errorf("Stats() = %+v, want 100 delivered", s)
+	}
+
+	// It behaves as a transport must.
+	resp, err := (&http.Client{Transport: analyticstest.Discard{}}).Get("http://collector.example")
+	if err != nil || resp.StatusCode != 200 {
+		t.Fatalf("Get = %v, %v, want 200", resp, err)
+	}
+	resp.Body.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	req, _ := http.NewRequestWithContext(ctx, "GET", "http://collector.example", nil)
+	if _, err := (analyticstest.Discard{}).RoundTrip(req); !errors.Is(err, context.Canceled) {
+		t.Errorf("RoundTrip with a context that has ended = %v, want context.Canceled", err)
+	}
+	broken := errors.New("broken")
+	req, _ = http.NewRequest("POST", "http://collector.example", &brokenBody{err: broken})
+	if _, err := (analyticstest.Discard{}).RoundTrip(req); !errors.Is(err, broken) {
+		t.Errorf("RoundTrip of a body that breaks = %v, want its error", err)
+	}
+	if b := req.Body.(*brokenBody); !b.closed {
+		t.Error("RoundTrip left the body open")
+	}
+}
+
+type brokenBody struct {
+	err    error
+	closed bool
+}
+
+func (b *brokenBody) Read([]byte) (int, error) { return 0, b.err }
+func (b *brokenBody) Close() error             { b.closed = true; return nil }

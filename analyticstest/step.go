@@ -1,0 +1,177 @@
+package analyticstest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+)
+
+// A Step says what a [Server] does with one batch request or, if it is a
+// connection step ([Refuse], [Unreachable]), with one attempt to connect. The
+// zero Step is Answer(200).
+//
+// The methods return a changed copy:
+//
+//	analyticstest.Answer(503).With("Retry-After", "120").After(2 * time.Second).Times(3)
+type Step struct {
+	kind     kind
+	status   int // 0: 200
+	header   http.Header
+	body     string
+	hasBody  bool
+	rejected []int
+	delay    time.Duration
+	until    <-chan struct{}
+	times    int // how often the step is taken; 0: once
+}
+
+// A kind is what is done with a request or a dial.
+type kind uint8
+
+const (
+	kindAnswer kind = iota
+	kindCut
+	kindHang
+	kindClose
+	kindHalfClose
+	kindReset
+	kindResetReading
+	kindGarbage
+	kindRefuse
+	kindUnreachable
+)
+
+// dials reports whether the step comes before there is a connection.
+func (k kind) dials() bool { return k == kindRefuse || k == kindUnreachable }
+
+// Answer answers with a status, 200 to 599. With a 2xx the calls of the batch
+// are taken. The body is {"success":true} for a 200 and none for the others,
+// unless WithBody gives another.
+func Answer(status int) Step {
+	if status < 200 || status > 599 {
+		panic(fmt.Sprintf("analyticstest: Answer(%d): the status is not in 200 to 599", status))
+	}
+	return Step{status: status}
+}
+
+// Reject takes the batch, but for the calls at these indexes, and tells the
+// client so in the form of the collector of this module: a Client drops them
+// with ReasonRejected.
+func Reject(indexes ...int) Step {
+	s := Answer(http.StatusOK)
+	s.rejected = slices.Clone(indexes)
+	return s
+}
+
+// Hang reads the request and never answers. It ends when the client gives up.
+func Hang() Step { return Step{kind: kindHang} }
+
+// Close reads the request and closes the connection without an answer.
+func Close() Step { return Step{kind: kindClose} }
+
+// HalfClose reads the request and ends the server's direction of the
+// connection without an answer; the client's stays open until the client
+// closes it.
+func HalfClose() Step { return Step{kind: kindHalfClose} }
+
+// Reset reads the request and resets the connection.
+func Reset() Step { return Step{kind: kindReset} }
+
+// ResetReading resets the connection in the middle of the request's body. The
+// batch has an Err and no Calls.
+func ResetReading() Step { return Step{kind: kindResetReading} }
+
+// Garbage reads the request, sends what is not HTTP and closes the connection.
+// For a 200 with garbage in it, see WithBody.
+func Garbage() Step { return Step{kind: kindGarbage} }
+
+// Refuse is a connection step: the connection is refused.
+//
+// Connection steps are taken by the next attempt to connect, or by the next
+// request if that comes first, on a connection that is open: such a request
+// is read and then, with Refuse, the connection reset; with Unreachable it is
+// never answered. On a server of one's own, only the latter can happen.
+func Refuse() Step { return Step{kind: kindRefuse} }
+
+// Unreachable is a connection step: nobody answers, and the attempt to connect
+// lasts until its context ends. See [Refuse].
+func Unreachable() Step { return Step{kind: kindUnreachable} }
+
+// After waits before the step is done, or until the client gives up.
+func (s Step) After(d time.Duration) Step {
+	s.delay = d
+	return s
+}
+
+// Until waits for c to be closed before the step is done, or until the client
+// gives up.
+func (s Step) Until(c <-chan struct{}) Step {
+	s.until = c
+	return s
+}
+
+// Times takes the step n times, at least once, before the script goes on.
+func (s Step) Times(n int) Step {
+	s.times = n
+	return s
+}
+
+// With adds a header to an answer: Retry-After to a 429 or 503, Location to a
+// 307.
+func (s Step) With(name, value string) Step {
+	s.header = s.header.Clone()
+	if s.header == nil {
+		s.header = make(http.Header)
+	}
+	s.header.Add(name, value)
+	return s
+}
+
+// WithBody gives an answer a body.
+func (s Step) WithBody(body string) Step {
+	s.body, s.hasBody = body, true
+	return s
+}
+
+// Cut sends the header and half the body of an answer and resets the
+// connection. The status counts: with a 2xx the calls are taken.
+func (s Step) Cut() Step {
+	s.kind = kindCut
+	return s
+}
+
+// pause waits as long as the step says. It returns the error of the first
+// context that ends before.
+func (s Step) pause(client, server context.Context) error {
+	if s.until != nil {
+		select {
+		case <-s.until:
+		case <-client.Done():
+			return client.Err()
+		case <-server.Done():
+			return server.Err()
+		}
+	}
+	if s.delay <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(s.delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-client.Done():
+		return client.Err()
+	case <-server.Done():
+		return server.Err()
+	}
+}
+
+func (s Step) code() int {
+	if s.status == 0 {
+		return http.StatusOK
+	}
+	return s.status
+}

@@ -1,0 +1,330 @@
+package analytics
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestABatchLeavesAtFlushAt(t *testing.T) {
+	for _, test := range []struct {
+		name          string
+		size, flushAt int
+		messages      int
+		want          []int
+	}{
+		{"default is 20", 0, 0, 20, []int{20}},
+		{"not before", 0, 0, 19, []int{}},
+		{"size", 3, 0, 3, []int{3}},
+		{"flush at", 0, 3, 3, []int{3}},
+		{"flush at wins", 5, 3, 3, []int{3}},
+		{"one", 1, 0, 1, []int{1}},
+		{"three batches", 0, 0, 60, []int{20, 20, 20}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, col := newTestClient(nil)
+				c.Size, c.FlushAt = test.size, test.flushAt
+				for range test.messages {
+					track(t, c, 1)
+					synctest.Wait() // for the upload, so that a slot is free
+				}
+				if d := cmp.Diff(test.want, col.sizes()); d != "" {
+					t.Errorf("messages per request (-want +got):\n%s", d)
+				}
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestABatchLeavesAfterFlushAfter(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		flushAfter time.Duration
+		want       time.Duration
+	}{
+		{"default is 5 s", 0, 5 * time.Second},
+		{"set", 90 * time.Millisecond, 90 * time.Millisecond},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, col := newTestClient(nil)
+				c.FlushAfter = test.flushAfter
+				// The time counts from the first message of each batch.
+				for batch := range 3 {
+					time.Sleep(test.want / 3)
+					track(t, c, 1)
+					time.Sleep(test.want / 2)
+					track(t, c, 1)
+					time.Sleep(test.want - test.want/2 - 1)
+					synctest.Wait()
+					if got := len(col.got()); got != batch {
+						t.Fatalf("%d requests just before %v, want %d", got, test.want, batch)
+					}
+					time.Sleep(time.Nanosecond)
+					synctest.Wait()
+					if got := len(col.got()); got != batch+1 {
+						t.Fatalf("%d requests after %v, want %d", got, test.want, batch+1)
+					}
+				}
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A batch that left for its size must not make the next one leave early.
+func TestTheTimerOfAnEarlierBatchIsIgnored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, col := newTestClient(nil)
+		c.FlushAt = 2
+		track(t, c, 2)
+		time.Sleep(3 * time.Second)
+		track(t, c, 1)
+		time.Sleep(5*time.Second - 1)
+		synctest.Wait()
+		if d := cmp.Diff([]int{2}, col.sizes()); d != "" {
+			t.Errorf("messages per request after 5 s less 1 ns (-want +got):\n%s", d)
+		}
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if d := cmp.Diff([]int{2, 1}, col.sizes()); d != "" {
+			t.Errorf("messages per request after 5 s (-want +got):\n%s", d)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestBatchesGrowWhileAllUploadsAreBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, col := newTestClient(func(_ int, r request) (*http.Response, error) {
+			time.Sleep(time.Second)
+			return status(200), nil
+		})
+		for range maxUploads {
+			track(t, c, DefaultFlushAt)
+		}
+		track(t, c, 500)
+		synctest.Wait()
+		if d := cmp.Diff([]int{20, 20, 20, 20}, col.sizes()); d != "" {
+			t.Errorf("messages per request, all uploads busy (-want +got):\n%s", d)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if d := cmp.Diff([]int{20, 20, 20, 20, 500}, col.sizes()); d != "" {
+			t.Errorf("messages per request (-want +got):\n%s", d)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestBatchLimits(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		event string
+		calls int
+		full  func(request) bool // whether a request is as full as it may be
+	}{
+		{"calls", "e", 3 * MaxBatchCalls, func(r request) bool { return len(r.messages) == MaxBatchCalls }},
+		{"bytes", strings.Repeat("e", 30000), 100, func(r request) bool {
+			return len(r.body) <= MaxBatchSize && len(r.body)+1+len(r.batch.Batch[0]) > MaxBatchSize
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, col := newTestClient(hang)
+				c.FlushAt = 1
+				c.MaxMemory = 1 << 30
+				track(t, c, maxUploads) // all busy
+				synctest.Wait()
+				col.mu.Lock()
+				col.answer = nil
+				col.mu.Unlock()
+				for range test.calls {
+					if err := c.Track(&Track{UserId: "u", Event: test.event}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := c.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				var sent int
+				var open int // requests that were not full: the last one
+				for _, r := range col.got() {
+					if r.length != int64(len(r.body)) {
+						t.Errorf("Content-Length is %d, want %d", r.length, len(r.body))
+					}
+					if len(r.body) > MaxBatchSize || len(r.messages) > MaxBatchCalls {
+						t.Errorf("a request of %d bytes and %d messages", len(r.body), len(r.messages))
+					}
+					if r.messages[0]["event"] != test.event {
+						continue
+					}
+					sent += len(r.messages)
+					if !test.full(r) {
+						open++
+					}
+				}
+				if sent != test.calls || open > 1 {
+					t.Errorf("%d messages sent, %d requests not full, want %d and at most 1", sent, open, test.calls)
+				}
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A batch may be filled to the last byte.
+func TestBatchSizeIsExact(t *testing.T) {
+	b := newBatch(time.Now())
+	defer b.release()
+	const n = 30000
+	for b.fits(n) {
+		b.append(bytes.Repeat([]byte("1"), n))
+	}
+	room := 0
+	for b.fits(room + 1) {
+		room++
+	}
+	b.append(bytes.Repeat([]byte("1"), room))
+	body := b.newBody(time.Now())
+	defer body.Close()
+	text, err := io.ReadAll(body)
+	if err != nil || len(text) != MaxBatchSize {
+		t.Errorf("the request has %d bytes, %v, want %d", len(text), err, MaxBatchSize)
+	}
+	var sum int
+	for i := range b.ends {
+		sum += footprint(len(b.message(b.buf, i)))
+	}
+	if sum != b.footprint() {
+		t.Errorf("footprint() = %d, want %d, the sum over the messages", b.footprint(), sum)
+	}
+}
+
+func TestQueueFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, col := newTestClient(always(503))
+		c.MaxMemory = MaxBatchSize
+		m := &Track{UserId: "u", Event: strings.Repeat("e", 1000)}
+		var accepted, refused uint64
+		for range 1000 {
+			switch err := c.Track(m); {
+			case err == nil:
+				accepted++
+			case errors.Is(err, ErrQueueFull):
+				refused++
+			default:
+				t.Fatal(err)
+			}
+			if s := c.Stats(); s.Memory > c.MaxMemory {
+				t.Fatalf("Stats().Memory = %d, above MaxMemory %d", s.Memory, c.MaxMemory)
+			}
+		}
+		s := c.Stats()
+		if refused == 0 || s.Queued != accepted || s.Refused != refused {
+			t.Errorf("Stats() = %+v, want %d queued and %d refused", s, accepted, refused)
+		}
+		if s.Memory+1200 < c.MaxMemory {
+			t.Errorf("refused a message with %d of %d bytes in use", s.Memory, c.MaxMemory)
+		}
+		// What is in back-off counts as well; it comes back when it is delivered.
+		col.mu.Lock()
+		col.answer = nil
+		col.mu.Unlock()
+		if err := c.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		checkStats(t, c, accepted, accepted, 0, 0)
+		if err := c.Track(m); err != nil {
+			t.Errorf("Track once there is room: %v", err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestRequestBodyAfterClose(t *testing.T) {
+	b := newBatch(time.Now())
+	b.append([]byte("{}"))
+	body := b.newBody(time.Now())
+	if err := body.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := body.Close(); err != nil {
+		t.Errorf("second Close: %v", err)
+	}
+	if n, err := body.Read(make([]byte, 10)); n != 0 || err == nil || err == io.EOF {
+		t.Errorf("Read after Close = %d, %v, want an error", n, err)
+	}
+	if got := b.refs.Load(); got != 1 {
+		t.Errorf("%d references after Close, want the client's 1", got)
+	}
+	b.release()
+}
+
+// A transport may hold on to the body of an attempt that is over. The batch
+// must not be given to others before the body is closed.
+func TestABatchIsNotReusedWhileItIsRead(t *testing.T) {
+	b := newBatch(time.Now())
+	b.append([]byte(`{"event":"first"}`))
+	body := b.newBody(time.Now())
+	want, err := io.ReadAll(b.newBody(b.opened))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.release() // settled
+	for range 10 {
+		other := newBatch(time.Now())
+		other.append([]byte(`{"event":"other"}`))
+	}
+	got, err := io.ReadAll(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := len(want) - tailSize
+	if !bytes.Equal(got[:head], want[:head]) {
+		t.Errorf("the body reads %s, want %s", got[:head], want[:head])
+	}
+	body.Close()
+}
+
+// The memory of a large batch is not kept by small ones: they may use it once.
+func TestReleasedBatchesKeepNoIdleMemory(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		size, cap int
+		want      bool
+	}{
+		{"first size, hardly used", 100, firstBufSize, true},
+		{"small, hardly used", 100, maxIdleBuf, true},
+		{"large, hardly used", 100, maxIdleBuf + 1, false},
+		{"largest, less than half full", MaxBatchSize/2 - 1, MaxBatchSize, false},
+		{"largest, half full", MaxBatchSize / 2, MaxBatchSize, true},
+		{"largest, full", MaxBatchSize, MaxBatchSize, true},
+	} {
+		b := &batch{buf: make([]byte, test.size, test.cap)}
+		if got := b.reusable(); got != test.want {
+			t.Errorf("%s: reusable() = %v with %d of %d bytes in use", test.name, got, test.size, test.cap)
+		}
+	}
+}

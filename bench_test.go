@@ -1,0 +1,295 @@
+package analytics
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/internal/uuid"
+)
+
+// tenProperties is what a busy shop sends: text, numbers of every kind, a
+// flag, a time, a list and an object.
+func tenProperties() map[string]any {
+	return map[string]any{
+		"order_id": "ord_4f8b2c9e",
+		"total":    129.95,
+		"currency": "EUR",
+		"items":    3,
+		"coupon":   nil,
+		"express":  true,
+		"customer": int64(8675309),
+		"placed":   time.Date(2026, 3, 4, 5, 6, 7, 891e6, time.UTC),
+		"tags":     []string{"spring", "returning", "mobile"},
+		"shipping": map[string]any{"city": "Tromsø", "zip": "9008"},
+	}
+}
+
+// discard is a transport to nowhere.
+type discard struct{}
+
+func (discard) RoundTrip(req *http.Request) (*http.Response, error) {
+	_, err := io.Copy(io.Discard, req.Body)
+	req.Body.Close()
+	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody}, err
+}
+
+func benchClient() *Client {
+	c := New("k")
+	c.Transport = discard{}
+	return c
+}
+
+// jsonTrack is the message as encoding/json would send it.
+type jsonTrack struct {
+	Type       string         `json:"type"`
+	MessageID  string         `json:"messageId"`
+	Timestamp  string         `json:"timestamp"`
+	UserID     string         `json:"userId"`
+	Event      string         `json:"event"`
+	Properties map[string]any `json:"properties"`
+}
+
+// ratios runs the functions in turn, calls times each and for many rounds, and
+// returns the median times of the first as multiples of those of the others.
+func ratios(calls int, fs ...func()) []float64 {
+	const rounds = 41
+	times := make([][]time.Duration, len(fs))
+	for range rounds {
+		for i, f := range fs {
+			start := time.Now()
+			for range calls {
+				f()
+			}
+			times[i] = append(times[i], time.Since(start))
+		}
+	}
+	for i := range times {
+		slices.Sort(times[i])
+	}
+	var r []float64
+	for _, t := range times[1:] {
+		r = append(r, float64(times[0][rounds/2])/float64(t[rounds/2]))
+	}
+	return r
+}
+
+// BenchmarkTrack measures a call with a map that is there already. It runs on
+// one processor, so that the time includes that of the uploads, to nowhere.
+// Beside it, in the same run and in turn with it, it prints how much that is of
+// json.Marshal of the same message, and of the floors.
+func BenchmarkTrack(b *testing.B) {
+	for _, flushAt := range []int{DefaultFlushAt, 250, MaxBatchCalls} {
+		b.Run(fmt.Sprintf("flushAt=%d", flushAt), func(b *testing.B) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+			c := benchClient()
+			c.FlushAt = flushAt
+			props := tenProperties()
+			call := func() {
+				if err := c.Track(&Track{UserId: "u-2041", Event: "Order Completed", Properties: props}); err != nil && err != ErrQueueFull {
+					b.Fatal(err)
+				}
+			}
+			id := string(uuid.Append(nil))
+			marshal := func() {
+				_, err := json.Marshal(&jsonTrack{"track", id, FormatTime(time.Now()), "u-2041", "Order Completed", props})
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				call()
+			}
+			b.StopTimer()
+			r := ratios(500, call, marshal, newFloor((*floor).anyMap).track, newFloor((*floor).tenMap).track)
+			b.ReportMetric(r[0], "x_json.Marshal")
+			b.ReportMetric(r[1], "x_floor")
+			b.ReportMetric(r[2], "x_shape")
+			if err := c.Close(); err != nil {
+				b.Fatal(err)
+			}
+			if s := c.Stats(); s.Refused > 0 {
+				b.ReportMetric(float64(s.Refused)/float64(s.Queued+s.Refused), "refused/op")
+			}
+		})
+	}
+}
+
+// BenchmarkTrackParallel measures calls from several goroutines at once, beside
+// those of a client that hands messages to another goroutine.
+//
+// The throughput, calls/s of all goroutines together, is that of goroutines that
+// do nothing but call; it is printed also as a multiple of what one goroutine
+// gets, the two in turn. The latency is that of goroutines that have other work
+// to do between their calls, hashing 16 KB, and so keep all processors busy:
+// half of the calls take no longer than p50, and all but one in a thousand no
+// longer than p99.9. Everything is the median of several rounds.
+func BenchmarkTrackParallel(b *testing.B) {
+	clients := []struct {
+		name string
+		new  func() (track func(*Track) error, end func() error)
+	}{
+		{"encode", func() (func(*Track) error, func() error) {
+			c := benchClient()
+			c.FlushAt = 250
+			c.MaxMemory = 1 << 30 // to be refused would be quick
+			return c.Track, c.Close
+		}},
+		{"handoff", func() (func(*Track) error, func() error) {
+			h := newHandoff()
+			return h.track, h.close
+		}},
+	}
+	for _, goroutines := range []int{1, 2, 8, 64} {
+		for _, client := range clients {
+			b.Run(fmt.Sprintf("goroutines=%d/client=%s", goroutines, client.name), func(b *testing.B) {
+				track, end := client.new()
+				const rounds, calls = 7, 8 << 10
+				var one, all []time.Duration
+				for range rounds {
+					one = append(one, race(b, 1, calls, track, nil))
+					all = append(all, race(b, goroutines, calls, track, nil))
+				}
+				slices.Sort(one)
+				slices.Sort(all)
+				var p50, p999 []time.Duration
+				for range rounds {
+					took := make([]time.Duration, 16<<10)
+					race(b, goroutines, len(took), track, took)
+					slices.Sort(took)
+					p50 = append(p50, took[len(took)/2])
+					p999 = append(p999, took[len(took)*999/1000])
+				}
+				slices.Sort(p50)
+				slices.Sort(p999)
+
+				for b.Loop() {
+					race(b, goroutines, calls, track, nil)
+				}
+				b.StopTimer()
+				if err := end(); err != nil {
+					b.Fatal(err)
+				}
+				n := float64(b.N * calls)
+				b.ReportMetric(float64(b.Elapsed())/n, "ns/op") // a call, not a race
+				b.ReportMetric(n/b.Elapsed().Seconds(), "calls/s")
+				b.ReportMetric(float64(one[rounds/2])/float64(all[rounds/2]), "x_one_goroutine")
+				b.ReportMetric(float64(p50[rounds/2]), "p50-ns")
+				b.ReportMetric(float64(p999[rounds/2]), "p99.9-ns")
+			})
+		}
+	}
+}
+
+// race makes n calls from several goroutines and returns how long all of it
+// takes. If there is room in took for n, there is work between the calls, and
+// took is how long each call takes.
+func race(b *testing.B, goroutines, n int, track func(*Track) error, took []time.Duration) time.Duration {
+	var wg sync.WaitGroup
+	begin := time.Now()
+	for i := range goroutines {
+		first, last := n*i/goroutines, n*(i+1)/goroutines
+		wg.Go(func() {
+			m := &Track{UserId: "u-2041", Event: "Order Completed", Properties: tenProperties()}
+			work := make([]byte, 16<<10)
+			for j := first; j < last; j++ {
+				var start time.Time
+				if took != nil {
+					sum := sha256.Sum256(work)
+					copy(work, sum[:])
+					start = time.Now()
+				}
+				if err := track(m); err != nil {
+					b.Error(err)
+					return
+				}
+				if took != nil {
+					took[j] = time.Since(start)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return time.Since(begin)
+}
+
+// BenchmarkLoopback measures delivered events through a server on a loopback
+// socket that reads and answers.
+func BenchmarkLoopback(b *testing.B) {
+	for _, flushAt := range []int{DefaultFlushAt, 250} {
+		b.Run(fmt.Sprintf("flushAt=%d", flushAt), func(b *testing.B) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				io.Copy(io.Discard, r.Body)
+				io.WriteString(w, `{"success":true}`)
+			}))
+			defer server.Close()
+			c := New("k")
+			c.Endpoint = server.URL
+			c.FlushAt = flushAt
+			props := tenProperties()
+			b.ReportAllocs()
+			for b.Loop() {
+				for c.Track(&Track{UserId: "u-2041", Event: "Order Completed", Properties: props}) == ErrQueueFull {
+					c.Flush(b.Context())
+				}
+			}
+			if err := c.Close(); err != nil {
+				b.Fatal(err)
+			}
+			s := c.Stats()
+			b.ReportMetric(float64(s.Delivered)/b.Elapsed().Seconds(), "events/s")
+			b.ReportMetric(float64(s.Delivered)/float64(s.Batches), "events/batch")
+		})
+	}
+}
+
+// In steady state a call does not allocate, neither for the message nor for
+// the batch.
+func TestTrackDoesNotAllocate(t *testing.T) {
+	c := benchClient()
+	c.FlushAt = MaxBatchCalls
+	c.FlushAfter = time.Hour
+	props := tenProperties()
+	call := func() {
+		if err := c.Track(&Track{UserId: "u-2041", Event: "Order Completed", Properties: props}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 500 { // the open batch grows to what follows
+		call()
+	}
+	if err := c.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const limit = 0
+	if n := testing.AllocsPerRun(400, call); n > limit && !raceEnabled() {
+		t.Errorf("Track allocates %v times, want %d", n, limit)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// raceEnabled reports whether the race detector is on, under which sync.Pool
+// drops objects at random.
+func raceEnabled() bool {
+	p := sync.Pool{}
+	lost := 0
+	for range 100 {
+		p.Put(new(strings.Builder))
+		if p.Get() == nil {
+			lost++
+		}
+	}
+	return lost > 10
+}

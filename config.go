@@ -1,0 +1,222 @@
+package analytics
+
+import (
+	"cmp"
+	"encoding/base64"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+)
+
+// The defaults of the Client's fields.
+const (
+	DefaultEndpoint   = "http://localhost:8080" // where hookferry serve listens
+	DefaultFlushAt    = 20                      // messages
+	DefaultFlushAfter = 5 * time.Second
+	DefaultTimeout    = 10 * time.Second
+	DefaultMaxMemory  = 64 << 20 // bytes
+	DefaultSpoolMax   = 1 << 30  // bytes
+)
+
+// The environment variables that stand in for settings that a program leaves
+// empty.
+const (
+	writeKeyVariable = "HOOKFERRY_WRITE_KEY"
+	endpointVariable = "HOOKFERRY_ENDPOINT"
+)
+
+// SyncEachCall is the value of Client.SpoolSync that makes each call wait until
+// its message is on the disk.
+const SyncEachCall time.Duration = -1
+
+// minSpoolMemory is the least MaxMemory with a spool: what may be under way,
+// beside a batch that collects and one that waits for a place on disk.
+const minSpoolMemory = (maxUploads + 2) * MaxBatchSize
+
+// minSpoolMax is the least SpoolMax: room for as many files.
+const minSpoolMax = (maxUploads + 2) * (MaxBatchSize + 128 + 8*MaxBatchCalls)
+
+// A ConfigError says which setting of a Client is unusable. Every call of such
+// a client returns it.
+type ConfigError struct {
+	Field   string // the field of Client, or "write key"
+	Problem string
+}
+
+func (e *ConfigError) Error() string { return "analytics: " + e.Field + " " + e.Problem }
+
+// settings are the Client's fields with the defaults filled in, copied at the
+// first call. They are kept behind a pointer, which also keeps the write key
+// in header out of a Client that is printed.
+type settings struct {
+	url        *url.URL
+	header     http.Header // of every request
+	flushAt    int
+	flushAfter time.Duration
+	timeout    time.Duration
+	maxMemory  int
+	maxQueue   int    // of that, for batches that are not under way
+	spoolDir   string // empty without a spool
+	spoolMax   int64
+	spoolSync  time.Duration
+	gzip       bool
+	transport  http.RoundTripper
+	own        *http.Transport // transport, if it is the client's own
+	log        *slog.Logger
+	onDelivery func(Delivery)
+}
+
+// settings checks the fields and fills the zeros.
+func (c *Client) settings() (*settings, error) {
+	s := &settings{
+		flushAt:    DefaultFlushAt,
+		flushAfter: DefaultFlushAfter,
+		timeout:    DefaultTimeout,
+		maxMemory:  DefaultMaxMemory,
+		spoolDir:   c.SpoolDir,
+		spoolMax:   DefaultSpoolMax,
+		spoolSync:  c.SpoolSync,
+		gzip:       c.Gzip,
+		transport:  c.Transport,
+		log:        c.Logger,
+		onDelivery: c.OnDelivery,
+	}
+	writeKey := os.Getenv(writeKeyVariable)
+	if c.writeKey != nil && *c.writeKey != "" {
+		writeKey = *c.writeKey
+	}
+	if writeKey == "" {
+		return nil, &ConfigError{"write key", "is empty: give New the write key of a source, or set " + writeKeyVariable}
+	}
+	if strings.ContainsRune(writeKey, ':') {
+		return nil, &ConfigError{"write key", "holds a colon"}
+	}
+	s.header = http.Header{
+		"Authorization": {"Basic " + base64.StdEncoding.EncodeToString([]byte(writeKey+":"))},
+		"Content-Type":  {"application/json"},
+		"User-Agent":    {libraryName + "/" + Version},
+	}
+	if c.Gzip {
+		s.header["Content-Encoding"] = []string{"gzip"}
+	}
+	var err error
+	if s.url, err = batchURL(cmp.Or(c.Endpoint, os.Getenv(endpointVariable))); err != nil {
+		return nil, err
+	}
+	for _, n := range []struct {
+		field string
+		value int64
+	}{
+		{"Size", int64(c.Size)},
+		{"FlushAt", int64(c.FlushAt)},
+		{"FlushAfter", int64(c.FlushAfter)},
+		{"Timeout", int64(c.Timeout)},
+		{"MaxMemory", int64(c.MaxMemory)},
+		{"SpoolMax", c.SpoolMax},
+	} {
+		if n.value < 0 {
+			return nil, &ConfigError{n.field, "is negative"}
+		}
+	}
+	switch {
+	case c.FlushAt > 0:
+		s.flushAt = c.FlushAt
+	case c.Size > 0:
+		s.flushAt = c.Size
+	}
+	if c.FlushAfter > 0 {
+		s.flushAfter = c.FlushAfter
+	}
+	if c.Timeout > 0 {
+		s.timeout = c.Timeout
+	}
+	if c.MaxMemory > 0 {
+		s.maxMemory = c.MaxMemory
+	}
+	if s.maxMemory < MaxBatchSize {
+		return nil, &ConfigError{"MaxMemory", fmt.Sprintf("is %d, less than one batch of %d bytes", s.maxMemory, MaxBatchSize)}
+	}
+	s.maxQueue = s.maxMemory
+	if c.SpoolMax > 0 {
+		s.spoolMax = c.SpoolMax
+	}
+	if s.spoolDir != "" {
+		switch {
+		case s.maxMemory < minSpoolMemory:
+			return nil, &ConfigError{"MaxMemory", fmt.Sprintf("is %d, less than the %d that SpoolDir needs", s.maxMemory, minSpoolMemory)}
+		case s.spoolMax < minSpoolMax:
+			return nil, &ConfigError{"SpoolMax", fmt.Sprintf("is %d, less than %d", s.spoolMax, minSpoolMax)}
+		case s.spoolSync < 0 && s.spoolSync != SyncEachCall:
+			return nil, &ConfigError{"SpoolSync", "is negative, and not SyncEachCall"}
+		}
+		s.maxQueue -= maxUploads * MaxBatchSize
+	}
+	if s.transport == nil {
+		s.own = newTransport()
+		s.transport = s.own
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+		if debugging(os.Getenv("DEBUG")) {
+			s.log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		}
+	}
+	return s, nil
+}
+
+// batchURL is where an endpoint takes batches. Its errors do not repeat the
+// endpoint, which may hold credentials.
+func batchURL(endpoint string) (*url.URL, error) {
+	if endpoint == "" {
+		endpoint = DefaultEndpoint
+	}
+	u, err := url.Parse(endpoint)
+	switch {
+	case err != nil:
+		return nil, &ConfigError{"Endpoint", "is not a URL"}
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, &ConfigError{"Endpoint", "is not an http or https URL"}
+	case u.Hostname() == "":
+		return nil, &ConfigError{"Endpoint", "has no host"}
+	case u.User != nil:
+		return nil, &ConfigError{"Endpoint", "holds a user name; the write key is what identifies the source"}
+	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
+		return nil, &ConfigError{"Endpoint", "has a query or a fragment"}
+	}
+	if u.Path == "" {
+		u.Path = "/" // or JoinPath gives a relative path, which no server takes
+	}
+	return u.JoinPath("v1", "batch"), nil
+}
+
+// debugging reports whether the value of DEBUG, a list separated by commas or
+// spaces, names this library.
+func debugging(value string) bool {
+	for name := range strings.FieldsFuncSeq(value, func(r rune) bool { return r == ',' || r == ' ' }) {
+		if name == "analytics" || name == "*" {
+			return true
+		}
+	}
+	return false
+}
+
+// newTransport returns a transport for one host and maxUploads requests at
+// once. Its write buffer takes an ordinary batch in one system call.
+func newTransport() *http.Transport {
+	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
+	return &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         dialer.DialContext,
+		ForceAttemptHTTP2:   true,
+		TLSHandshakeTimeout: 5 * time.Second,
+		MaxIdleConns:        maxUploads,
+		MaxIdleConnsPerHost: maxUploads,
+		IdleConnTimeout:     90 * time.Second,
+		WriteBufferSize:     32 << 10,
+	}
+}

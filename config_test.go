@@ -1,0 +1,189 @@
+package analytics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestUnusableSettingsAreTheErrorOfEveryCall(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		key   string
+		set   func(*Client)
+		field string
+	}{
+		{"no write key", "", func(*Client) {}, "write key"},
+		{"write key with a colon", "a:b", func(*Client) {}, "write key"},
+		{"endpoint without a scheme", "k", func(c *Client) { c.Endpoint = "collector.example" }, "Endpoint"},
+		{"endpoint with another scheme", "k", func(c *Client) { c.Endpoint = "ftp://collector.example" }, "Endpoint"},
+		{"endpoint without a host", "k", func(c *Client) { c.Endpoint = "http://" }, "Endpoint"},
+		{"endpoint with only a port", "k", func(c *Client) { c.Endpoint = "http://:8080" }, "Endpoint"},
+		{"endpoint with a password", "k", func(c *Client) { c.Endpoint = "http://u:hunter2@collector.example" }, "Endpoint"},
+		{"endpoint with a query", "k", func(c *Client) { c.Endpoint = "http://collector.example?token=hunter2" }, "Endpoint"},
+		{"endpoint with a fragment", "k", func(c *Client) { c.Endpoint = "http://collector.example#hunter2" }, "Endpoint"},
+		{"endpoint malformed", "k", func(c *Client) { c.Endpoint = "http://u:hunter2@collector.example:port" }, "Endpoint"},
+		{"size", "k", func(c *Client) { c.Size = -1 }, "Size"},
+		{"flush at", "k", func(c *Client) { c.FlushAt = -1 }, "FlushAt"},
+		{"flush after", "k", func(c *Client) { c.FlushAfter = -1 }, "FlushAfter"},
+		{"timeout", "k", func(c *Client) { c.Timeout = -1 }, "Timeout"},
+		{"negative memory", "k", func(c *Client) { c.MaxMemory = -1 }, "MaxMemory"},
+		{"memory for less than a batch", "k", func(c *Client) { c.MaxMemory = MaxBatchSize - 1 }, "MaxMemory"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := New(test.key)
+			c.Transport = &collector{}
+			test.set(c)
+			for name, call := range everyCall(c) {
+				err := call()
+				var config *ConfigError
+				if !errors.As(err, &config) || config.Field != test.field {
+					t.Fatalf("%s: error %v, want a *ConfigError about %s", name, err, test.field)
+				}
+				if !strings.HasPrefix(err.Error(), "analytics: "+test.field+" ") || strings.Contains(err.Error(), "hunter2") {
+					t.Errorf("%s: error %q does not name the field, or names the secret", name, err)
+				}
+			}
+			if err := c.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+			checkStats(t, c, 0, 0, 0, 0)
+		})
+	}
+}
+
+func TestTheZeroClientSaysThatItHasNoWriteKey(t *testing.T) {
+	var config *ConfigError
+	if err := new(Client).Track(&Track{UserId: "u", Event: "e"}); !errors.As(err, &config) || config.Field != "write key" {
+		t.Errorf("Track: error %v, want a *ConfigError about the write key", err)
+	}
+}
+
+func TestEndpoint(t *testing.T) {
+	for _, test := range []struct{ endpoint, want string }{
+		{"", "http://localhost:8080/v1/batch"},
+		{"http://collector.example", "http://collector.example/v1/batch"},
+		{"https://collector.example/", "https://collector.example/v1/batch"},
+		{"https://collector.example:444/sub", "https://collector.example:444/sub/v1/batch"},
+		{"https://collector.example/sub/", "https://collector.example/sub/v1/batch"},
+		{"HTTP://[::1]:8080//", "http://[::1]:8080/v1/batch"},
+	} {
+		u, err := batchURL(test.endpoint)
+		if err != nil || u.String() != test.want {
+			t.Errorf("batchURL(%q) = %v, %v, want %s", test.endpoint, u, err, test.want)
+		}
+	}
+}
+
+func TestSettingsAreReadOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, col := newTestClient(nil)
+		c.FlushAt = 2
+		track(t, c, 1)
+		c.FlushAt = 50
+		c.Endpoint = "nonsense"
+		track(t, c, 1)
+		synctest.Wait()
+		if r := col.got(); len(r) != 1 || len(r[0].messages) != 2 {
+			t.Errorf("%d requests, want one of 2 messages", len(r))
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestDebugging(t *testing.T) {
+	for _, test := range []struct {
+		value string
+		want  bool
+	}{
+		{"", false}, {"analytics", true}, {"*", true}, {"a,analytics", true}, {"a analytics b", true}, {"a, analytics", true},
+		{"analyticsx", false}, {"Analytics", false}, {"a,b", false}, {"analytics:*", false},
+	} {
+		if got := debugging(test.value); got != test.want {
+			t.Errorf("debugging(%q) = %t, want %t", test.value, got, test.want)
+		}
+	}
+}
+
+// stderr runs f and returns what it wrote to standard error.
+func stderr(t *testing.T, f func()) string {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := os.Stderr
+	os.Stderr = w
+	defer func() { os.Stderr = old }()
+	f()
+	w.Close()
+	text, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestLoggingToStandardError(t *testing.T) {
+	for _, test := range []struct {
+		debug string
+		want  bool
+	}{{"", false}, {"other", false}, {"analytics", true}} {
+		t.Setenv("DEBUG", test.debug)
+		text := stderr(t, func() {
+			c, _ := newTestClient(always(400))
+			track(t, c, 1)
+			c.Close()
+		})
+		if got := strings.Contains(text, "level=DEBUG") && strings.Contains(text, "400 Bad Request"); got != test.want || !test.want && text != "" {
+			t.Errorf("with DEBUG=%q standard error got %q", test.debug, text)
+		}
+	}
+}
+
+func TestSecretsDoNotLeak(t *testing.T) {
+	const key = "wk_hunter2"
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	defer server.Close()
+	dead := httptest.NewServer(http.NotFoundHandler())
+	dead.Close()
+	for _, endpoint := range []string{server.URL, dead.URL} {
+		var told strings.Builder
+		t.Setenv("DEBUG", "*")
+		text := stderr(t, func() {
+			c := New(key)
+			c.Endpoint = endpoint
+			c.OnDelivery = func(d Delivery) { fmt.Fprintf(&told, "%v %+v", d.Err, d.Reason) }
+			track(t, c, 1)
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			err := c.Shutdown(ctx)
+			if err == nil {
+				t.Error("Shutdown: no error")
+			}
+			fmt.Fprintf(&told, "%v %+v %#v", err, c, c)
+		})
+		all := told.String() + text
+		for _, secret := range []string{key, url.QueryEscape(key), "d2tfaHVudGVyMjo"} {
+			if strings.Contains(all, secret) {
+				t.Errorf("%q is in %q", secret, all)
+			}
+		}
+		if strings.Contains(all, "/v1/batch") {
+			t.Errorf("the URL is in %q", all)
+		}
+	}
+}

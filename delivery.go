@@ -1,0 +1,59 @@
+package analytics
+
+import "iter"
+
+// A Delivery tells what became of messages that travelled in one batch.
+type Delivery struct {
+	Count    int    // how many messages
+	Attempts int    // how many requests were made for their batch
+	Reason   Reason // empty when they were delivered
+	Err      error  // nil when they were delivered; of rejected ones, the first error
+
+	batch *batch
+}
+
+// Messages yields each message as it was sent, one JSON object, with nil or
+// the error that kept it from being delivered. The bytes are valid during the
+// call of OnDelivery that got the Delivery; they must not be changed. A Delivery
+// that was not handed to OnDelivery yields nothing, nor does one of messages
+// that the disk under SpoolDir has lost.
+func (d Delivery) Messages() iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		if d.batch == nil {
+			return
+		}
+		text := d.batch.text()
+		if text == nil {
+			return
+		}
+		rejected := d.batch.fate.rejected
+		if d.Reason == ReasonRejected {
+			for _, r := range rejected {
+				if !yield(d.batch.message(text, r.index), r.err) {
+					return
+				}
+			}
+			return
+		}
+		for i := range d.batch.n {
+			if len(rejected) > 0 && rejected[0].index == i {
+				rejected = rejected[1:]
+				continue
+			}
+			if !yield(d.batch.message(text, i), d.Err) {
+				return
+			}
+		}
+	}
+}
+
+// deliveries splits a batch whose fate is known by what its messages met.
+func (b *batch) deliveries(yield func(Delivery)) {
+	f := &b.fate
+	if n := b.n - len(f.rejected); n > 0 {
+		yield(Delivery{Count: n, Attempts: f.attempts, Reason: f.reason, Err: f.err, batch: b})
+	}
+	if n := len(f.rejected); n > 0 {
+		yield(Delivery{Count: n, Attempts: f.attempts, Reason: ReasonRejected, Err: f.rejected[0].err, batch: b})
+	}
+}

@@ -1,0 +1,13 @@
+package analytics
+
+import "testing"
+
+// A Delivery that no client made, as a test of OnDelivery may make one, has no
+// messages to show.
+func TestMessagesOfADeliveryMadeByHand(t *testing.T) {
+	for _, d := range []Delivery{{}, {Count: 1}, {Count: 1, Reason: ReasonRejected, Err: ErrClosed}} {
+		for message, err := range d.Messages() {
+			t.Errorf("%+v yields %q, %v", d, message, err)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+// Package analytics sends what the users of a program do to a collector that
+// speaks the HTTP tracking API, such as the one in this module:
+//
+//	client := analytics.New(os.Getenv("WRITE_KEY"))
+//	defer client.Close()
+//
+//	err := client.Track(&analytics.Track{
+//		UserId:     "u-2041",
+//		Event:      "Order Completed",
+//		Properties: map[string]any{"total": 39.95},
+//	})
+//
+// [New] makes a [Client]; its methods [Client.Identify], [Client.Track],
+// [Client.Page], [Client.Screen], [Client.Group] and [Client.Alias] queue a
+// message and return; batches go out in the background.
+//
+// # What a call costs and promises
+//
+// A call encodes its message, copies it into the batch that is being filled,
+// and returns. It does not wait for the network, and in steady state it does not allocate.
+// Once it has returned, the message and its maps are the caller's to change,
+// and the message is accepted: it ends as delivered or as dropped for one of
+// the reasons listed under [Reason], and [Client.Stats], the callback OnDelivery
+// and the log tell which. What is in memory when the process dies is lost, unless
+// SpoolDir names a folder that keeps it.
+//
+// # Limits
+//
+// A call has at most 32 KB, a batch at most 500 KB and 2,500 calls, counted as sent;
+// 1 KB is 1,024 bytes. A larger call is refused by the very call. Messages in
+// memory are bounded by MaxMemory, 64 MB by default; beyond it calls return
+// [ErrQueueFull].
+//
+// # Values
+//
+// Maps may hold whatever encoding/json can encode; other values are an error that
+// names their path. Messages travel in the form ECMAScript's JSON.stringify
+// gives, so an integer beyond 2^53 is rounded as it would be there:
+// ids belong in strings. NaN and infinities are refused.
+//
+// # When the collector fails
+//
+// Network errors, timeouts and the statuses 408, 410, 429, 460 and 5xx other
+// than 501 and 505 are retried ten times with growing random waits, up to a
+// minute each. A Retry-After header, or a 429, pauses the whole client, for 300
+// seconds at most; a batch waits for the end of both. Success is 2xx;
+// everything else is final.
+//
+// # Outages and crashes
+//
+// With SpoolDir set, messages are in files from the first one on: kill -9 loses
+// nothing that a call has accepted, and an outage of the collector nothing
+// below SpoolMax bytes. They are sent when the collector is back, or by the next
+// process on the same folder, from its first call on; one that has nothing to
+// track calls [Client.Flush]. A loss of power may cost what the operating system
+// has not written yet, about 30 seconds on Linux; SpoolSync shortens that, to
+// nothing with [SyncEachCall].
+//
+// # Before the program ends
+//
+// Call [Client.Close], or [Client.Shutdown] with a deadline of your own: they
+// deliver what is queued and report how many messages were left. [Client.Flush]
+// does the same for a client that goes on.
+package analytics

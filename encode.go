@@ -1,0 +1,220 @@
+package analytics
+
+import (
+	"bytes"
+	"errors"
+	"time"
+
+	"github.com/hookferry/analytics/internal/esjson"
+	"github.com/hookferry/analytics/internal/isotime"
+	"github.com/hookferry/analytics/internal/uuid"
+)
+
+// AppendJSON implements [Message].
+func (m *Identify) AppendJSON(dst []byte) ([]byte, error) {
+	if err := m.check(); err != nil {
+		return dst, err
+	}
+	e := encoder{dst: dst, start: len(dst)}
+	e.open(`{"type":"identify","messageId":`, m.MessageId, m.Timestamp)
+	e.text(`,"userId":`, m.UserId)
+	e.text(`,"anonymousId":`, m.AnonymousId)
+	e.object(`,"traits":`, "Traits", m.Traits)
+	e.object(`,"context":`, "Context", m.Context)
+	e.object(`,"integrations":`, "Integrations", m.Integrations)
+	return e.end("identify")
+}
+
+// AppendJSON implements [Message].
+func (m *Track) AppendJSON(dst []byte) ([]byte, error) {
+	if err := m.check(); err != nil {
+		return dst, err
+	}
+	e := encoder{dst: dst, start: len(dst)}
+	e.open(`{"type":"track","messageId":`, m.MessageId, m.Timestamp)
+	e.text(`,"userId":`, m.UserId)
+	e.text(`,"anonymousId":`, m.AnonymousId)
+	e.text(`,"event":`, m.Event)
+	e.object(`,"properties":`, "Properties", m.Properties)
+	e.object(`,"context":`, "Context", m.Context)
+	e.object(`,"integrations":`, "Integrations", m.Integrations)
+	return e.end("track")
+}
+
+// AppendJSON implements [Message].
+func (m *Page) AppendJSON(dst []byte) ([]byte, error) {
+	if err := m.check(); err != nil {
+		return dst, err
+	}
+	e := encoder{dst: dst, start: len(dst)}
+	e.open(`{"type":"page","messageId":`, m.MessageId, m.Timestamp)
+	e.text(`,"userId":`, m.UserId)
+	e.text(`,"anonymousId":`, m.AnonymousId)
+	e.text(`,"name":`, m.Name)
+	e.text(`,"category":`, m.Category)
+	e.object(`,"properties":`, "Traits", m.Traits)
+	e.object(`,"context":`, "Context", m.Context)
+	e.object(`,"integrations":`, "Integrations", m.Integrations)
+	return e.end("page")
+}
+
+// AppendJSON implements [Message].
+func (m *Screen) AppendJSON(dst []byte) ([]byte, error) {
+	if err := m.check(); err != nil {
+		return dst, err
+	}
+	e := encoder{dst: dst, start: len(dst)}
+	e.open(`{"type":"screen","messageId":`, m.MessageId, m.Timestamp)
+	e.text(`,"userId":`, m.UserId)
+	e.text(`,"anonymousId":`, m.AnonymousId)
+	e.text(`,"name":`, m.Name)
+	e.object(`,"properties":`, "Properties", m.Properties)
+	e.object(`,"context":`, "Context", m.Context)
+	e.object(`,"integrations":`, "Integrations", m.Integrations)
+	return e.end("screen")
+}
+
+// AppendJSON implements [Message].
+func (m *Group) AppendJSON(dst []byte) ([]byte, error) {
+	if err := m.check(); err != nil {
+		return dst, err
+	}
+	e := encoder{dst: dst, start: len(dst)}
+	e.open(`{"type":"group","messageId":`, m.MessageId, m.Timestamp)
+	e.text(`,"userId":`, m.UserId)
+	e.text(`,"anonymousId":`, m.AnonymousId)
+	e.text(`,"groupId":`, m.GroupId)
+	e.object(`,"traits":`, "Traits", m.Traits)
+	e.object(`,"context":`, "Context", m.Context)
+	e.object(`,"integrations":`, "Integrations", m.Integrations)
+	return e.end("group")
+}
+
+// AppendJSON implements [Message].
+func (m *Alias) AppendJSON(dst []byte) ([]byte, error) {
+	if err := m.check(); err != nil {
+		return dst, err
+	}
+	e := encoder{dst: dst, start: len(dst)}
+	e.open(`{"type":"alias","messageId":`, m.MessageId, m.Timestamp)
+	e.text(`,"userId":`, m.UserId)
+	e.text(`,"anonymousId":`, m.AnonymousId)
+	e.text(`,"previousId":`, m.PreviousId)
+	e.object(`,"context":`, "Context", m.Context)
+	e.object(`,"integrations":`, "Integrations", m.Integrations)
+	return e.end("alias")
+}
+
+// An encoder appends the parts of one message in the order they travel. It
+// stops at the first error. Literals hold the comma and the quoted name, which
+// makes a member one copy.
+type encoder struct {
+	dst   []byte
+	start int    // where the message begins in dst
+	field string // the field err is about
+	err   error
+}
+
+// open begins a message: head is all of it up to the id.
+func (e *encoder) open(head, messageID, timestamp string) {
+	dst := append(e.dst, head...)
+	if messageID == "" {
+		dst = append(dst, '"')
+		dst = uuid.Append(dst)
+		dst = append(dst, `","timestamp":"`...)
+	} else {
+		dst = esjson.AppendString(dst, messageID)
+		dst = append(dst, `,"timestamp":"`...)
+	}
+	var at time.Time
+	if timestamp == "" {
+		at = time.Now()
+	} else {
+		at, e.err = isotime.Parse(timestamp)
+		e.field = "Timestamp"
+	}
+	dst = isotime.Append(dst, at)
+	e.dst = append(dst, '"')
+}
+
+// text appends a member unless its value is empty.
+func (e *encoder) text(name, value string) {
+	if value != "" {
+		e.dst = esjson.AppendString(append(e.dst, name...), value)
+	}
+}
+
+// object appends a member unless it is empty; field is its name in Go.
+func (e *encoder) object(name, field string, value map[string]any) {
+	if len(value) == 0 || e.err != nil {
+		return
+	}
+	e.field = field
+	dst := append(e.dst, name...)
+	start := len(dst)
+	e.dst, e.err = esjson.AppendValue(dst, value)
+	if e.err == nil && deeper(e.dst[start:], maxDepth) {
+		e.err = esjson.ErrDepth
+	}
+}
+
+// maxDepth is how deeply the value of a member may be nested: the message around
+// it is a level, too.
+const maxDepth = esjson.MaxDepth - 1
+
+// deeper reports whether valid JSON is nested deeper than limit. Values with
+// fewer brackets than that, which is all of them, are only counted.
+func deeper(text []byte, limit int) bool {
+	if len(text) <= 2*limit || bytes.Count(text, []byte("{"))+bytes.Count(text, []byte("[")) <= limit {
+		return false
+	}
+	depth := 0
+	quoted := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted && c == '\\':
+			i++
+		case quoted:
+		case c == '{', c == '[':
+			if depth++; depth > limit {
+				return true
+			}
+		case c == '}', c == ']':
+			depth--
+		}
+	}
+	return false
+}
+
+// end closes the message, or takes it back.
+func (e *encoder) end(kind string) ([]byte, error) {
+	if e.err != nil {
+		return e.dst[:e.start], e.fieldError(kind)
+	}
+	e.dst = append(e.dst, '}')
+	if size := len(e.dst) - e.start; size > MaxCallSize {
+		return e.dst[:e.start], &SizeError{Type: kind, Size: size}
+	}
+	return e.dst, nil
+}
+
+func (e *encoder) fieldError(kind string) error {
+	if e.field == "Timestamp" {
+		return timestampError(kind, e.err)
+	}
+	field, problem := e.field, e.err.Error()
+	var v *esjson.ValueError
+	if errors.As(e.err, &v) {
+		problem = v.Problem
+		switch {
+		case v.Path == "":
+		case v.Path[0] == '[':
+			field += v.Path
+		default:
+			field += "." + v.Path
+		}
+	}
+	return &FieldError{Type: kind, Field: field, Problem: "cannot be sent: " + problem, Err: e.err}
+}

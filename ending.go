@@ -1,0 +1,249 @@
+package analytics
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+const (
+	// closeTimeout is how long Close gives Shutdown.
+	closeTimeout = 30 * time.Second
+
+	// cancelGrace is how long Shutdown waits, after its deadline, for the
+	// requests it cancelled. Only a Transport that does not heed the
+	// context of its requests, or a callback that hangs, needs any of it.
+	cancelGrace = time.Second
+)
+
+// An UndeliveredError counts the messages that Flush, Shutdown or Close was
+// to deliver: those queued before it was called.
+type UndeliveredError struct {
+	Delivered int   // delivered by now
+	Dropped   int   // given up; OnDelivery has been told why
+	Spooled   int   // in SpoolDir, to be sent when the collector is back
+	Pending   int   // still to be sent: Flush ran out of time
+	Err       error // why: the context's error, or else that of the last batch dropped
+}
+
+func (e *UndeliveredError) Error() string {
+	missing := e.Dropped + e.Spooled + e.Pending
+	text := fmt.Sprintf("analytics: %d of %d messages not delivered", missing, e.Delivered+missing)
+	if e.Spooled > 0 {
+		text += fmt.Sprintf(", %d of them on disk", e.Spooled)
+	}
+	if e.Pending > 0 {
+		text += fmt.Sprintf(", %d of them pending", e.Pending)
+	}
+	return text + ": " + e.Err.Error()
+}
+
+func (e *UndeliveredError) Unwrap() error { return e.Err }
+
+// Flush uploads what is queued without waiting for FlushAt or FlushAfter, and
+// returns when all messages queued before it are delivered or dropped, or stay
+// in SpoolDir because an attempt has shown that the collector is down. If not
+// all were delivered, or ctx ended first, the error is an *[UndeliveredError]
+// that counts them; in the latter case the client goes on trying. Flush does
+// not cut short a back-off or a pause that the collector asked for.
+//
+// With SpoolDir, Flush is also a first call: it opens the folder and sends what
+// is there. Its error is a *[ConfigError] if that is impossible.
+func (c *Client) Flush(ctx context.Context) error {
+	if c.SpoolDir != "" {
+		if err := c.begin(); err != nil && err != ErrClosed {
+			return err
+		}
+	}
+	w := c.depart(false)
+	w.wait(ctx)
+	return w.result(ctx.Err())
+}
+
+// Shutdown refuses further calls with [ErrClosed], delivers what is queued,
+// and returns when nothing is left in memory and no goroutine runs. If ctx ends
+// first, it cancels the requests under way and drops what they and the queue
+// held, with ReasonShutdown; what is in SpoolDir stays there, for the next
+// client on that folder. It returns an *[UndeliveredError] if messages queued
+// before it were not delivered, and lets the folder go. It does not open a
+// folder that no call has opened.
+//
+// Shutdown may be called again, and while another call of it is still
+// waiting; the earliest deadline ends them all.
+func (c *Client) Shutdown(ctx context.Context) error {
+	w := c.depart(true)
+	w.wait(ctx)
+	cut := ctx.Err()
+	if len(w.pending) > 0 || w.sum.Spooled > 0 {
+		c.abandon()
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelGrace)
+		defer cancel()
+		w.wait(grace)
+	}
+	if len(w.pending) == 0 {
+		c.uploads.Wait()
+		c.release()
+	}
+	return w.result(cut)
+}
+
+// Close is Shutdown with a deadline of 30 seconds.
+func (c *Client) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	return c.Shutdown(ctx)
+}
+
+// depart makes everything queued due and returns a waiter for it.
+func (c *Client) depart(closing bool) *waiter {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	w := &waiter{}
+	for _, b := range c.flying {
+		w.add(b)
+	}
+	for _, b := range c.full {
+		w.add(b)
+	}
+	if c.spooler != nil {
+		for _, b := range c.spooler.waiting() {
+			w.add(b)
+			if c.ctx.Err() != nil { // an earlier Shutdown has left them there
+				b.answer(fate{err: errShutdown}, true)
+			}
+		}
+	}
+	if c.open != nil {
+		w.add(c.open)
+		c.open.due = true
+	}
+	c.dispatch()
+	if closing {
+		c.closed = true
+		c.tellRoom()
+		if c.timer != nil {
+			c.timer.Stop()
+		}
+	}
+	return w
+}
+
+// abandon cancels all requests; the uploaders then run through what is left.
+func (c *Client) abandon() {
+	c.cancel(errShutdown)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.spooler != nil {
+		for _, b := range c.spooler.waiting() {
+			b.answer(fate{err: errShutdown}, true)
+		}
+	}
+	c.openGate()
+}
+
+// release gives up what a closed client with no messages still holds.
+func (c *Client) release() {
+	c.mu.Lock()
+	conf, report, spooler := c.conf, c.report, c.spooler
+	if c.gate.timer != nil {
+		c.gate.timer.Stop()
+	}
+	c.mu.Unlock()
+	if conf == nil {
+		return // never started
+	}
+	if spooler != nil {
+		spooler.close()
+	}
+	report.close()
+	if conf.own != nil {
+		conf.own.CloseIdleConnections()
+	}
+}
+
+// A waiter waits for the messages that were queued at one moment.
+type waiter struct {
+	pending []awaited
+	sum     UndeliveredError
+}
+
+// An awaited is a batch and how many of its messages are waited for; later
+// ones may join the batch until it leaves.
+type awaited struct {
+	settled *settlement
+	n       int
+}
+
+// add makes w wait for what is in b now. The Client's mutex is held.
+func (w *waiter) add(b *batch) {
+	if b.settled == nil {
+		b.settled = &settlement{done: make(chan struct{})}
+	}
+	w.pending = append(w.pending, awaited{b.settled, b.n})
+}
+
+// wait returns when everything is settled or ctx has ended.
+func (w *waiter) wait(ctx context.Context) {
+	for len(w.pending) > 0 {
+		a := w.pending[0]
+		select {
+		case <-a.settled.done:
+		default:
+			select {
+			case <-a.settled.done:
+			case <-ctx.Done():
+				w.sweep()
+				return
+			}
+		}
+		w.pending = w.pending[1:]
+		w.count(a)
+	}
+}
+
+// sweep counts what has been settled out of turn.
+func (w *waiter) sweep() {
+	rest := w.pending[:0]
+	for _, a := range w.pending {
+		select {
+		case <-a.settled.done:
+			w.count(a)
+		default:
+			rest = append(rest, a)
+		}
+	}
+	w.pending = rest
+}
+
+func (w *waiter) count(a awaited) {
+	f := &a.settled.fate
+	if a.settled.kept {
+		w.sum.Spooled += a.n
+		w.sum.Err = f.err
+		return
+	}
+	dropped := f.dropped(a.n)
+	w.sum.Dropped += dropped
+	w.sum.Delivered += a.n - dropped
+	if dropped > 0 {
+		w.sum.Err = f.err
+		if f.reason == "" {
+			w.sum.Err = f.rejected[0].err
+		}
+	}
+}
+
+// result returns nil if everything was delivered.
+func (w *waiter) result(ctxErr error) error {
+	e := w.sum
+	for _, a := range w.pending {
+		e.Pending += a.n
+	}
+	if e.Dropped+e.Spooled+e.Pending == 0 {
+		return nil
+	}
+	if ctxErr != nil {
+		e.Err = ctxErr
+	}
+	return &e
+}

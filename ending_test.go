@@ -1,0 +1,514 @@
+package analytics
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+)
+
+func TestEndingBeforeTheFirstCall(t *testing.T) {
+	for range 2 {
+		c, _ := newTestClient(nil)
+		if err := c.Flush(t.Context()); err != nil {
+			t.Errorf("Flush: %v", err)
+		}
+		if err := c.Shutdown(t.Context()); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		for range 2 {
+			if err := c.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		}
+		if err := c.Track(&Track{UserId: "u", Event: "e"}); err != ErrClosed {
+			t.Errorf("Track after Close: error %v, want ErrClosed", err)
+		}
+		if err := c.Flush(t.Context()); err != nil {
+			t.Errorf("Flush after Close: %v", err)
+		}
+		checkStats(t, c, 0, 0, 0, 0)
+	}
+}
+
+func TestCallsAfterCloseAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, col := newTestClient(nil)
+		track(t, c, 3)
+		for range 3 {
+			if err := c.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		}
+		for name, call := range everyCall(c) {
+			if err := call(); err != ErrClosed {
+				t.Errorf("%s after Close: error %v, want ErrClosed", name, err)
+			}
+		}
+		if d := cmp.Diff([]int{3}, col.sizes()); d != "" {
+			t.Errorf("messages per request (-want +got):\n%s", d)
+		}
+		checkStats(t, c, 3, 3, 0, 0)
+	})
+}
+
+func TestFlushWaitsForWhatIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		c, col := newTestClient(func(n int, _ request) (*http.Response, error) {
+			time.Sleep(time.Duration(n+1) * time.Second)
+			return status(200), nil
+		})
+		c.FlushAt = 2
+		track(t, c, 2) // leaves, takes 1 s
+		synctest.Wait()
+		track(t, c, 1) // would wait for 5 s; leaves with Flush, takes 2 s
+		if err := c.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took != 2*time.Second {
+			t.Errorf("Flush took %v, want 2 s", took)
+		}
+		if d := cmp.Diff([]int{2, 1}, col.sizes()); d != "" {
+			t.Errorf("messages per request (-want +got):\n%s", d)
+		}
+		checkStats(t, c, 3, 3, 0, 0)
+		track(t, c, 1) // the client goes on
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		checkStats(t, c, 4, 4, 0, 0)
+	})
+}
+
+func TestFlushCountsWhatWasQueuedBeforeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, col := newTestClient(func(n int, _ request) (*http.Response, error) {
+			time.Sleep(time.Second)
+			if n < maxUploads {
+				return status(200), nil
+			}
+			return status(400), nil
+		})
+		c.FlushAt = 1
+		for range maxUploads {
+			track(t, c, 1)
+		}
+		track(t, c, 5) // wait in the open batch
+		done := make(chan error)
+		go func() { done <- c.Flush(t.Context()) }()
+		synctest.Wait()
+		track(t, c, 7) // join them, but do not concern Flush
+		err := <-done
+		var undelivered *UndeliveredError
+		if !errors.As(err, &undelivered) {
+			t.Fatalf("Flush: %v, want an *UndeliveredError", err)
+		}
+		if undelivered.Delivered != maxUploads || undelivered.Dropped != 5 || undelivered.Pending != 0 {
+			t.Errorf("Flush: %+v, want %d delivered and 5 dropped", undelivered, maxUploads)
+		}
+		want := "analytics: 5 of 9 messages not delivered: analytics: the collector answered 400 Bad Request"
+		if err.Error() != want {
+			t.Errorf("Flush: %q, want %q", err, want)
+		}
+		if d := cmp.Diff([]int{1, 1, 1, 1, 12}, col.sizes()); d != "" {
+			t.Errorf("messages per request (-want +got):\n%s", d)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestFlushThatRunsOutOfTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, col := newTestClient(nil)
+		col.answer = func(n int, r request) (*http.Response, error) {
+			if n == 0 {
+				return status(429, "Retry-After", "60"), nil
+			}
+			return status(200), nil
+		}
+		track(t, c, 2)
+		ctx, cancel := context.WithTimeout(t.Context(), 59*time.Second)
+		defer cancel()
+		err := c.Flush(ctx)
+		var undelivered *UndeliveredError
+		if !errors.As(err, &undelivered) || undelivered.Pending != 2 || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Flush: %v, want 2 pending and context.DeadlineExceeded", err)
+		}
+		if want := "analytics: 2 of 2 messages not delivered, 2 of them pending: context deadline exceeded"; err.Error() != want {
+			t.Errorf("Flush: %q, want %q", err, want)
+		}
+		checkStats(t, c, 2, 0, 0, 2)
+		if err := c.Flush(t.Context()); err != nil {
+			t.Errorf("second Flush: %v", err)
+		}
+		checkStats(t, c, 2, 2, 0, 0)
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What is settled out of turn is counted when time runs out.
+func TestFlushCountsWhatIsSettledOutOfTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newTestClient(func(n int, r request) (*http.Response, error) {
+			if n == 0 {
+				return hang(n, r)
+			}
+			time.Sleep(time.Millisecond)
+			return status(200), nil
+		})
+		c.FlushAt = 1
+		track(t, c, 1)
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		track(t, c, 2)
+		err := c.Flush(ctx)
+		var undelivered *UndeliveredError
+		if !errors.As(err, &undelivered) || undelivered.Delivered != 2 || undelivered.Pending != 1 {
+			t.Errorf("Flush: %v, want 2 delivered and 1 pending", err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestFlushWithAContextThatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, col := newTestClient(nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		track(t, c, 1)
+		if err := c.Flush(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("Flush: %v, want context.Canceled", err)
+		}
+		synctest.Wait()
+		if d := cmp.Diff([]int{1}, col.sizes()); d != "" {
+			t.Errorf("messages per request (-want +got):\n%s", d)
+		}
+		if err := c.Flush(ctx); err != nil {
+			t.Errorf("Flush of nothing: %v", err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestShutdownWaitsForBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, col := newTestClient(nil)
+		col.answer = func(n int, _ request) (*http.Response, error) {
+			if n < 8 {
+				return status(503), nil
+			}
+			return status(200), nil
+		}
+		track(t, c, 30)
+		if err := c.Shutdown(t.Context()); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		checkStats(t, c, 30, 30, 0, 0)
+	})
+}
+
+func TestShutdownAtItsDeadline(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		answer   func(int, request) (*http.Response, error)
+		attempts bool
+		text     string // of the last attempt, in OnDelivery's error
+	}{
+		{"collector hangs", hang, true, ""},
+		{"back-off", always(503), true, "503 Service Unavailable"},
+		{"pause", always(429, "Retry-After", "3000"), true, "429 Too Many Requests"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				var got fates
+				c, _ := newTestClient(test.answer)
+				c.OnDelivery = got.add
+				for range maxUploads {
+					track(t, c, DefaultFlushAt)
+					synctest.Wait()
+				}
+				track(t, c, MaxBatchCalls+10) // a full batch that waits, and the open one
+				queued := c.Stats().Queued
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				defer cancel()
+				err := c.Shutdown(ctx)
+				if took := time.Since(start); took != 3*time.Second {
+					t.Errorf("Shutdown took %v, want 3 s", took)
+				}
+				var undelivered *UndeliveredError
+				if !errors.As(err, &undelivered) || undelivered.Dropped != int(queued) || undelivered.Pending != 0 || !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("Shutdown: %v, want all %d dropped", err, queued)
+				}
+				checkStats(t, c, queued, 0, queued, 0)
+				if n := c.Stats().ByReason[ReasonShutdown]; n != queued {
+					t.Errorf("ByReason[ReasonShutdown] = %d, want %d", n, queued)
+				}
+				told := 0
+				attempted := false
+				for _, d := range got.got() {
+					told += d.Count
+					attempted = attempted || d.Attempts > 0 && strings.Contains(d.Err.Error(), test.text)
+					if d.Reason != ReasonShutdown || d.Err == nil {
+						t.Errorf("OnDelivery got %+v, want ReasonShutdown", d)
+					}
+				}
+				if told != int(queued) || len(got.messages) != told || !attempted {
+					t.Errorf("OnDelivery was told of %d messages and got %d, attempts among them: %t, want %d", told, len(got.messages), attempted, queued)
+				}
+				if err := c.Shutdown(t.Context()); err != nil {
+					t.Errorf("second Shutdown: %v, want nil: nothing was left", err)
+				}
+			})
+		})
+	}
+}
+
+func TestShutdownDeliversUpToItsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newTestClient(func(n int, r request) (*http.Response, error) {
+			if n == 0 {
+				time.Sleep(time.Second)
+				return status(200), nil
+			}
+			return hang(n, r)
+		})
+		c.FlushAt = 1
+		track(t, c, 1)
+		synctest.Wait()
+		track(t, c, 1)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		err := c.Shutdown(ctx)
+		var undelivered *UndeliveredError
+		if !errors.As(err, &undelivered) || undelivered.Delivered != 1 || undelivered.Dropped != 1 {
+			t.Errorf("Shutdown: %v, want 1 delivered and 1 dropped", err)
+		}
+		checkStats(t, c, 2, 1, 1, 0)
+	})
+}
+
+func TestAnIdleClientHoldsNoGoroutine(t *testing.T) {
+	c, _ := newTestClient(nil)
+	track(t, c, 100)
+	if err := c.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := goleak.Find(); err != nil {
+		t.Error(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConcurrentShutdowns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		c, _ := newTestClient(hang)
+		c.Timeout = time.Hour
+		track(t, c, 5)
+		var wg sync.WaitGroup
+		for i := range 3 {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i+1)*time.Second)
+				defer cancel()
+				var undelivered *UndeliveredError
+				if err := c.Shutdown(ctx); !errors.As(err, &undelivered) || undelivered.Dropped != 5 {
+					t.Errorf("Shutdown: %v, want 5 dropped", err)
+				}
+			})
+		}
+		wg.Go(func() {
+			var undelivered *UndeliveredError
+			if err := c.Flush(t.Context()); !errors.As(err, &undelivered) || undelivered.Dropped != 5 {
+				t.Errorf("Flush: %v, want 5 dropped", err)
+			}
+		})
+		wg.Wait()
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("all took %v, want 1 s, the earliest deadline", took)
+		}
+	})
+}
+
+func TestCloseGivesUpAfterThirtySeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		c, _ := newTestClient(always(503))
+		track(t, c, 1)
+		// The schedule may end before; a pause does not.
+		c.pause(time.Hour)
+		err := c.Close()
+		if took := time.Since(start); took != 30*time.Second || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Close took %v, %v, want 30 s and context.DeadlineExceeded", took, err)
+		}
+	})
+}
+
+// A transport that does not heed its context must not keep Shutdown.
+func TestShutdownDoesNotWaitForATransportThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		c, _ := newTestClient(func(int, request) (*http.Response, error) {
+			time.Sleep(time.Minute)
+			return nil, errors.New("too late")
+		})
+		track(t, c, 2)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		err := c.Shutdown(ctx)
+		if took := time.Since(start); took != 2*time.Second+cancelGrace {
+			t.Errorf("Shutdown took %v, want 2 s and the grace", took)
+		}
+		var undelivered *UndeliveredError
+		if !errors.As(err, &undelivered) || undelivered.Pending != 2 {
+			t.Errorf("Shutdown: %v, want 2 pending", err)
+		}
+		if err := c.Shutdown(t.Context()); !errors.As(err, &undelivered) || undelivered.Dropped != 2 {
+			t.Errorf("second Shutdown: %v, want 2 dropped", err)
+		}
+		checkStats(t, c, 2, 0, 2, 0)
+	})
+}
+
+// Flush returns after the callback, so that a program can look at what the
+// callback has noted.
+func TestFlushReturnsAfterTheCallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newTestClient(nil)
+		told := 0
+		c.OnDelivery = func(d Delivery) {
+			time.Sleep(time.Second)
+			told += d.Count
+		}
+		track(t, c, 3)
+		if err := c.Flush(t.Context()); err != nil || told != 3 {
+			t.Errorf("Flush: %v, with %d messages told of, want 3", err, told)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Calls from everywhere, racing Flush, Stats and Close: nothing is lost,
+// nothing counted twice, and the sums hold at any moment.
+func TestCallsRacingClose(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		answer func(int, request) (*http.Response, error)
+	}{
+		{"collector takes all", nil},
+		{"collector takes every other", func(n int, _ request) (*http.Response, error) { return status([]int{200, 400}[n%2]), nil }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			const callers, calls = 8, 2000 // the first caller goes on until it is refused
+			c, col := newTestClient(test.answer)
+			c.MaxMemory = MaxBatchSize
+			c.FlushAt = 7
+			var told [2]atomic.Uint64 // delivered, dropped
+			c.OnDelivery = func(d Delivery) {
+				i := 0
+				if d.Err != nil {
+					i = 1
+				}
+				told[i].Add(uint64(d.Count))
+			}
+			var made, accepted, refused, late atomic.Uint64
+			half := make(chan struct{}) // closed when the first caller is half through
+			var calling, others sync.WaitGroup
+			for i := range callers {
+				calling.Go(func() {
+					props := map[string]any{}
+					for n := 0; n < calls || i == 0; n++ {
+						if i == 0 && n == calls/2 {
+							close(half)
+						}
+						made.Add(1)
+						props["n"] = n // changed while earlier messages travel
+						switch err := c.Track(&Track{UserId: "u", Event: "e", Properties: props}); err {
+						case nil:
+							accepted.Add(1)
+						case ErrQueueFull:
+							refused.Add(1)
+						case ErrClosed:
+							late.Add(1)
+							if i == 0 {
+								return
+							}
+						default:
+							t.Error(err)
+						}
+					}
+				})
+			}
+			stop := make(chan struct{})
+			others.Go(func() {
+				for {
+					s := c.Stats()
+					if !s.sums() || s.Memory > c.MaxMemory {
+						t.Errorf("Stats() = %+v: the sums do not hold", s)
+					}
+					select {
+					case <-stop:
+						return
+					default:
+						runtime.Gosched()
+					}
+				}
+			})
+			others.Go(func() {
+				for range 20 {
+					c.Flush(t.Context())
+				}
+			})
+			for range 3 {
+				others.Go(func() {
+					<-half
+					c.Close()
+				})
+			}
+			calling.Wait()
+			c.Close()
+			close(stop)
+			others.Wait()
+
+			s := c.Stats()
+			if s.Queued != accepted.Load() || s.Refused != refused.Load() || s.Queued+s.Refused+late.Load() != made.Load() {
+				t.Errorf("Stats() = %+v, want %d queued and %d refused", s, accepted.Load(), refused.Load())
+			}
+			if s.Pending != 0 || s.Memory != 0 || told[0].Load() != s.Delivered || told[1].Load() != s.Dropped {
+				t.Errorf("Stats() = %+v, OnDelivery was told of %d delivered and %d dropped", s, told[0].Load(), told[1].Load())
+			}
+			ids := map[any]bool{}
+			for _, r := range col.got() {
+				for _, m := range r.messages {
+					ids[m["messageId"]] = true
+				}
+			}
+			if uint64(len(ids)) != accepted.Load() {
+				t.Errorf("%d different messages arrived, want the %d accepted", len(ids), accepted.Load())
+			}
+		})
+	}
+}

@@ -1,0 +1,108 @@
+package analytics
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestEnqueueWaitsForRoom(t *testing.T) {
+	for _, spooled := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c, _ := newTestClient(func(int, request) (*http.Response, error) {
+				time.Sleep(time.Second)
+				return status(200), nil
+			})
+			c.MaxMemory = MaxBatchSize
+			c.FlushAt = MaxBatchCalls // never reached: being full is what starts uploads
+			c.FlushAfter = time.Hour
+			if spooled {
+				c.SpoolDir, c.SpoolMax, c.MaxMemory = t.TempDir(), minSpoolMax, minSpoolMemory
+			}
+			const calls = 2000
+			event := strings.Repeat("e", 10000)
+			for range calls {
+				if err := c.Enqueue(t.Context(), &Track{UserId: "u", Event: event}); err != nil {
+					t.Fatal(err)
+				}
+				if s := c.Stats(); s.Memory > c.MaxMemory || !s.sums() {
+					t.Fatalf("Stats() = %+v: too much memory, or the sums do not hold", s)
+				}
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			checkStats(t, c, calls, calls, 0, 0)
+			if n := c.Stats().Refused; n != 0 {
+				t.Errorf("%d calls refused, want 0", n)
+			}
+		})
+	}
+}
+
+func TestEnqueueStopsWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newTestClient(hang)
+		c.Timeout = time.Hour
+		c.MaxMemory = MaxBatchSize
+		m := &Track{UserId: "u", Event: strings.Repeat("e", 30000)}
+		var err error
+		for err == nil {
+			err = c.Track(m)
+		}
+		if err != ErrQueueFull {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		err = c.Enqueue(ctx, m)
+		if took := time.Since(start); took != 3*time.Second || !errors.Is(err, ErrQueueFull) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Enqueue took %v, %v, want 3 s, ErrQueueFull and context.DeadlineExceeded", took, err)
+		}
+		if n := c.Stats().Refused; n != 2 {
+			t.Errorf("%d calls refused, want 2", n)
+		}
+		waiting := make(chan error)
+		for range 3 {
+			go func() { waiting <- c.Enqueue(t.Context(), m) }()
+		}
+		synctest.Wait()
+		closed := make(chan error)
+		go func() { closed <- c.Close() }()
+		for range 3 {
+			if err := <-waiting; err != ErrClosed {
+				t.Errorf("Enqueue while the client closes: error %v, want ErrClosed", err)
+			}
+		}
+		if err := <-closed; err == nil {
+			t.Error("Close: no error although the collector hangs")
+		}
+	})
+}
+
+func TestEnqueueTakesEachKind(t *testing.T) {
+	c, col := newTestClient(nil)
+	for _, m := range full() {
+		if err := c.Enqueue(t.Context(), m); err != nil {
+			t.Errorf("%T: %v", m, err)
+		}
+	}
+	var field *FieldError
+	if err := c.Enqueue(t.Context(), nil); !errors.As(err, &field) {
+		t.Errorf("nil: error %v, want a *FieldError", err)
+	}
+	if err := c.Enqueue(t.Context(), (*Track)(nil)); err == nil {
+		t.Error("a nil *Track: no error")
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if n := len(col.got()[0].messages); n != len(full()) {
+		t.Errorf("%d messages arrived, want %d", n, len(full()))
+	}
+}

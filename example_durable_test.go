@@ -1,0 +1,89 @@
+package analytics_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/analyticstest"
+)
+
+// With SpoolDir, what a call has accepted is delivered even if the collector is
+// away until the next start of the program.
+func ExampleClient_spool() {
+	folder, err := os.MkdirTemp("", "spool")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(folder)
+	collector := analyticstest.NewServer(analyticstest.Answer(http.StatusServiceUnavailable))
+	defer collector.Close()
+
+	client := analytics.New("write-key")
+	client.Transport = collector.Transport()
+	client.SpoolDir = folder
+	if err := client.Track(&analytics.Track{UserId: "u1", Event: "Paid"}); err != nil {
+		fmt.Println(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	client.Shutdown(ctx) // its error says that one message stays on disk
+
+	// The next start, with the collector back.
+	collector.SetScript(analyticstest.Answer(http.StatusOK))
+	client = analytics.New("write-key")
+	client.Transport = collector.Transport()
+	client.SpoolDir = folder
+	fmt.Println(client.Flush(context.Background()))
+	s := client.Stats()
+	fmt.Println("recovered", s.Recovered, "delivered", s.Delivered)
+	client.Close()
+	// Output:
+	// <nil>
+	// recovered 1 delivered 1
+}
+
+// Enqueue waits for room instead of returning ErrQueueFull.
+func ExampleClient_Enqueue() {
+	collector := analyticstest.NewServer()
+	defer collector.Close()
+	client := analytics.New("write-key")
+	client.Transport = collector.Transport()
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for i := range 3 {
+		err := client.Enqueue(ctx, &analytics.Track{UserId: "u1", Event: fmt.Sprint("Imported ", i)})
+		if err != nil {
+			fmt.Println(err)
+		}
+	}
+	client.Close()
+	for _, call := range collector.Calls() {
+		fmt.Println(call.Event)
+	}
+	// Output:
+	// Imported 0
+	// Imported 1
+	// Imported 2
+}
+
+// Gzip is for collectors that understand it, as this project's does.
+func ExampleClient_gzip() {
+	collector := analyticstest.NewServer()
+	defer collector.Close()
+	client := analytics.New("write-key")
+	client.Transport = collector.Transport()
+	client.Gzip = true
+	if err := client.Track(&analytics.Track{UserId: "u1", Event: "Paid"}); err != nil {
+		fmt.Println(err)
+	}
+	client.Close()
+	batch := collector.Batches()[0]
+	fmt.Println(batch.Gzip, batch.Calls[0].Event)
+	// Output: true Paid
+}

@@ -1,0 +1,289 @@
+package analytics_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/hookferry/analytics"
+)
+
+// startCollector stands for a collector: it prints the calls it gets.
+func startCollector() *httptest.Server {
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body struct {
+			Batch []struct{ Type, UserID, Event string }
+		}
+		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		for _, call := range body.Batch {
+			fmt.Println(strings.TrimSpace(call.Type + " " + call.UserID + " " + call.Event))
+		}
+	}))
+}
+
+func Example() {
+	collector := startCollector()
+	defer collector.Close()
+
+	client := analytics.New("write-key")
+	client.Endpoint = collector.URL
+
+	if err := client.Identify(&analytics.Identify{
+		UserId: "u-2041",
+		Traits: map[string]any{"name": "Ada", "plan": "team"},
+	}); err != nil {
+		fmt.Println(err)
+	}
+	if err := client.Track(&analytics.Track{
+		UserId:     "u-2041",
+		Event:      "Order Completed",
+		Properties: map[string]any{"total": 39.95, "items": []string{"lamp", "bulb"}},
+	}); err != nil {
+		fmt.Println(err)
+	}
+	if err := client.Close(); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// identify u-2041
+	// track u-2041 Order Completed
+}
+
+func ExampleNew() {
+	client := analytics.New("write-key")
+	client.Endpoint = "https://collector.example"
+	client.FlushAt = 100
+	client.FlushAfter = time.Second
+	client.MaxMemory = 16 << 20
+	client.Logger = slog.Default()
+	fmt.Println(client.Close())
+	// Output: <nil>
+}
+
+func ExampleNew_unusable() {
+	client := analytics.New("write-key")
+	client.Endpoint = "collector.example"
+	err := client.Track(&analytics.Track{UserId: "u-2041", Event: "Signed Up"})
+	fmt.Println(err)
+	// Output: analytics: Endpoint is not an http or https URL
+}
+
+func ExampleClient_Identify() {
+	collector := startCollector()
+	defer collector.Close()
+	client := analytics.New("write-key")
+	client.Endpoint = collector.URL
+	defer client.Close()
+
+	err := client.Identify(&analytics.Identify{
+		UserId: "u-2041",
+		Traits: map[string]any{"email": "ada@example.com"},
+	})
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// identify u-2041
+}
+
+func ExampleClient_Track() {
+	client := analytics.New("write-key")
+	defer client.Close()
+
+	err := client.Track(&analytics.Track{
+		UserId:     "u-2041",
+		Event:      "Order Completed",
+		Properties: map[string]any{"cart": []any{map[string]any{"price": math.NaN()}}},
+	})
+	fmt.Println(err)
+
+	var field *analytics.FieldError
+	if errors.As(err, &field) {
+		fmt.Println(field.Field)
+	}
+	// Output:
+	// analytics: track: Properties.cart[0].price cannot be sent: not a number
+	// Properties.cart[0].price
+}
+
+func ExampleClient_Page() {
+	collector := startCollector()
+	defer collector.Close()
+	client := analytics.New("write-key")
+	client.Endpoint = collector.URL
+	defer client.Close()
+
+	err := client.Page(&analytics.Page{
+		UserId: "u-2041",
+		Name:   "Pricing",
+		Traits: map[string]any{"url": "https://shop.example/pricing", "referrer": "https://shop.example/"},
+	})
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// page u-2041
+}
+
+func ExampleClient_Screen() {
+	collector := startCollector()
+	defer collector.Close()
+	client := analytics.New("write-key")
+	client.Endpoint = collector.URL
+	defer client.Close()
+
+	fmt.Println(client.Screen(&analytics.Screen{UserId: "u-2041", Name: "Home"}))
+	// Output:
+	// <nil>
+	// screen u-2041
+}
+
+func ExampleClient_Group() {
+	collector := startCollector()
+	defer collector.Close()
+	client := analytics.New("write-key")
+	client.Endpoint = collector.URL
+	defer client.Close()
+
+	err := client.Group(&analytics.Group{
+		UserId:  "u-2041",
+		GroupId: "g-7",
+		Traits:  map[string]any{"name": "Lamps & Sons", "employees": 12},
+	})
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// group u-2041
+}
+
+func ExampleClient_Alias() {
+	collector := startCollector()
+	defer collector.Close()
+	client := analytics.New("write-key")
+	client.Endpoint = collector.URL
+	defer client.Close()
+
+	fmt.Println(client.Alias(&analytics.Alias{PreviousId: "visitor-5", UserId: "u-2041"}))
+	// Output:
+	// <nil>
+	// alias u-2041
+}
+
+// The destination switches of a call say where it may be forwarded.
+func ExampleTrack_integrations() {
+	m := &analytics.Track{
+		UserId:       "u-2041",
+		Event:        "Order Completed",
+		Integrations: map[string]any{"All": false, "Webhooks": true},
+		Timestamp:    "2024-02-29T12:00:00Z",
+		MessageId:    "order-9931",
+	}
+	call, err := m.AppendJSON(nil)
+	fmt.Printf("%s %v\n", call, err)
+	// Output:
+	// {"type":"track","messageId":"order-9931","timestamp":"2024-02-29T12:00:00.000Z","userId":"u-2041","event":"Order Completed","integrations":{"All":false,"Webhooks":true}} <nil>
+}
+
+// A call with a timestamp is part of a historical import.
+func ExampleFormatTime() {
+	at := time.Date(2019, time.March, 3, 14, 5, 0, 0, time.FixedZone("CET", 3600))
+	m := &analytics.Track{UserId: "u-2041", Event: "Order Completed", Timestamp: analytics.FormatTime(at)}
+	fmt.Println(m.Timestamp, m.Validate())
+	// Output: 2019-03-03T13:05:00.000Z <nil>
+}
+
+func ExampleClient_Flush() {
+	collector := startCollector()
+	defer collector.Close()
+	client := analytics.New("write-key")
+	client.Endpoint = collector.URL
+	defer client.Close()
+
+	client.Track(&analytics.Track{UserId: "u-2041", Event: "Function Invoked"})
+
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := client.Flush(ctx); err != nil {
+		fmt.Println(err)
+	}
+	fmt.Println("flushed")
+	// Output:
+	// track u-2041 Function Invoked
+	// flushed
+}
+
+func ExampleClient_Shutdown() {
+	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Retry-After", "120")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer collector.Close()
+	client := analytics.New("write-key")
+	client.Endpoint = collector.URL
+
+	client.Track(&analytics.Track{UserId: "u-2041", Event: "Signed Up"})
+
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	err := client.Shutdown(ctx)
+	fmt.Println(err)
+
+	var undelivered *analytics.UndeliveredError
+	if errors.As(err, &undelivered) {
+		fmt.Println("dropped:", undelivered.Dropped)
+	}
+	// Output:
+	// analytics: 1 of 1 messages not delivered: context deadline exceeded
+	// dropped: 1
+}
+
+// OnDelivery sees every message again. Here, what could not be delivered is
+// written down.
+func ExampleDelivery_Messages() {
+	collector := httptest.NewServer(http.NotFoundHandler())
+	defer collector.Close()
+	client := analytics.New("write-key")
+	client.Endpoint = collector.URL
+	client.OnDelivery = func(d analytics.Delivery) {
+		if d.Err == nil {
+			return
+		}
+		fmt.Println(d.Count, d.Reason)
+		for message, err := range d.Messages() {
+			fmt.Fprintf(os.Stdout, "%s %v\n", message, err)
+		}
+	}
+	client.Identify(&analytics.Identify{UserId: "u-2041", MessageId: "m-1", Timestamp: "2024-02-29T12:00:00Z"})
+	client.Close()
+	// Output:
+	// 1 refused
+	// {"type":"identify","messageId":"m-1","timestamp":"2024-02-29T12:00:00.000Z","userId":"u-2041"} analytics: the collector answered 404 Not Found
+}
+
+func ExampleClient_Stats() {
+	collector := startCollector()
+	defer collector.Close()
+	client := analytics.New("write-key")
+	client.Endpoint = collector.URL
+	for range 3 {
+		client.Track(&analytics.Track{UserId: "u-2041", Event: "Signed In"})
+	}
+	client.Close()
+
+	s := client.Stats()
+	fmt.Println(s.Queued, s.Delivered, s.Dropped, s.Pending)
+	// Output:
+	// track u-2041 Signed In
+	// track u-2041 Signed In
+	// track u-2041 Signed In
+	// 3 3 0 0
+}

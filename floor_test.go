@@ -1,0 +1,274 @@
+package analytics
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"reflect"
+	"regexp"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A floor is the least that a client has to do, for the benchmarks to compare
+// with: it encodes messages by hand into a buffer that it reuses, appends them
+// to a batch under one mutex, and posts the batches that are full. It has none
+// of the rest: no errors, limits, retries, counts or flushing, and only the
+// types of tenProperties. TestFloor holds it to writing what a Client writes, so
+// it does look for what needs escaping. It shares no code with the Client.
+//
+// There are two of them. The one called x_floor takes any map, as a client must,
+// but writes the members in whatever order they come; that the Client puts
+// them in order is a cost of the Client. The one called x_shape knows the keys
+// and the types beforehand, which no client of maps can: it looks the members
+// up one by one, with their names as literals.
+type floor struct {
+	encode func(f *floor, dst []byte, m map[string]any) []byte
+
+	userID, event string
+	props         map[string]any
+
+	scratch []byte
+
+	mu    sync.Mutex
+	batch []byte
+}
+
+func newFloor(encode func(*floor, []byte, map[string]any) []byte) *floor {
+	return &floor{
+		encode: encode,
+		userID: "u-2041", event: "Order Completed", props: tenProperties(),
+		scratch: make([]byte, 0, 1<<10),
+		batch:   make([]byte, 0, MaxBatchSize),
+	}
+}
+
+func (f *floor) track() {
+	message := f.message(f.scratch[:0])
+	f.mu.Lock()
+	if len(f.batch)+len(message)+1 > MaxBatchSize {
+		post(f.batch)
+		f.batch = f.batch[:0]
+	}
+	f.batch = append(f.batch, message...)
+	f.batch = append(f.batch, ',')
+	f.mu.Unlock()
+}
+
+func (f *floor) message(dst []byte) []byte {
+	dst = append(dst, `{"type":"track","messageId":"`...)
+	dst = floorID(dst)
+	dst = append(dst, `","timestamp":`...)
+	dst = floorTime(dst, time.Now())
+	dst = append(dst, `,"userId":`...)
+	dst = floorString(dst, f.userID)
+	dst = append(dst, `,"event":`...)
+	dst = floorString(dst, f.event)
+	dst = append(dst, `,"properties":`...)
+	return append(f.encode(f, dst, f.props), '}')
+}
+
+// anyMap encodes whatever m holds.
+func (f *floor) anyMap(dst []byte, m map[string]any) []byte {
+	sep := byte('{')
+	for k, v := range m {
+		dst = floorString(append(dst, sep), k)
+		dst = append(dst, ':')
+		sep = ','
+		switch v := v.(type) {
+		case string:
+			dst = floorString(dst, v)
+		case float64:
+			dst = strconv.AppendFloat(dst, v, 'f', -1, 64)
+		case int:
+			dst = strconv.AppendInt(dst, int64(v), 10)
+		case int64:
+			dst = strconv.AppendInt(dst, v, 10)
+		case bool:
+			dst = strconv.AppendBool(dst, v)
+		case nil:
+			dst = append(dst, "null"...)
+		case time.Time:
+			dst = floorTime(dst, v)
+		case []string:
+			dst = floorStrings(dst, v)
+		case map[string]any:
+			dst = f.anyMap(dst, v)
+		}
+	}
+	return append(dst, '}')
+}
+
+// tenMap encodes tenProperties.
+func (f *floor) tenMap(dst []byte, m map[string]any) []byte {
+	dst = append(dst, `{"coupon":`...)
+	if m["coupon"] == nil {
+		dst = append(dst, "null"...)
+	}
+	dst = append(dst, `,"currency":`...)
+	dst = floorString(dst, m["currency"].(string))
+	dst = append(dst, `,"customer":`...)
+	dst = strconv.AppendInt(dst, m["customer"].(int64), 10)
+	dst = append(dst, `,"express":`...)
+	dst = strconv.AppendBool(dst, m["express"].(bool))
+	dst = append(dst, `,"items":`...)
+	dst = strconv.AppendInt(dst, int64(m["items"].(int)), 10)
+	dst = append(dst, `,"order_id":`...)
+	dst = floorString(dst, m["order_id"].(string))
+	dst = append(dst, `,"placed":`...)
+	dst = floorTime(dst, m["placed"].(time.Time))
+	dst = append(dst, `,"shipping":`...)
+	shipping := m["shipping"].(map[string]any)
+	dst = append(dst, `{"city":`...)
+	dst = floorString(dst, shipping["city"].(string))
+	dst = append(dst, `,"zip":`...)
+	dst = floorString(dst, shipping["zip"].(string))
+	dst = append(dst, `},"tags":`...)
+	dst = floorStrings(dst, m["tags"].([]string))
+	dst = append(dst, `,"total":`...)
+	dst = strconv.AppendFloat(dst, m["total"].(float64), 'f', -1, 64)
+	return append(dst, '}')
+}
+
+func floorStrings(dst []byte, list []string) []byte {
+	dst = append(dst, '[')
+	for i, s := range list {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = floorString(dst, s)
+	}
+	return append(dst, ']')
+}
+
+// floorString copies s and then looks at the copy eight bytes at a time. Only
+// what is left is looked at one by one, and only strings that are not plain
+// ASCII take the slow way.
+func floorString(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	start := len(dst)
+	dst = append(dst, s...)
+	rest := dst[start:]
+	const ones = 0x0101010101010101
+	special := uint64(0)
+	for len(rest) >= 8 {
+		w := binary.LittleEndian.Uint64(rest)
+		special |= w | (w - ones*' ') | ((w ^ ones*'"') - ones) | ((w ^ ones*'\\') - ones)
+		rest = rest[8:]
+	}
+	odd := special&(ones<<7) != 0
+	for _, c := range rest {
+		odd = odd || c < ' ' || c > '~' || c == '"' || c == '\\'
+	}
+	if odd {
+		return floorEscape(dst[:start], s)
+	}
+	return append(dst, '"')
+}
+
+// floorEscape ends a string the slow way.
+func floorEscape(dst []byte, s string) []byte {
+	for _, r := range s { // U+FFFD for what is not UTF-8
+		switch {
+		case r == '"' || r == '\\':
+			dst = append(dst, '\\', byte(r))
+		case r < ' ':
+			i := bytes.IndexByte([]byte("\b\f\n\r\t"), byte(r))
+			if i >= 0 {
+				dst = append(dst, '\\', "bfnrt"[i])
+				continue
+			}
+			dst = append(dst, `\u00`...)
+			dst = append(dst, floorHex[2*r:2*r+2]...)
+		default:
+			dst = append(dst, string(r)...)
+		}
+	}
+	return append(dst, '"')
+}
+
+// floorTime writes t, which is in UTC, quoted.
+func floorTime(dst []byte, t time.Time) []byte {
+	t = t.UTC()
+	year, month, day := t.Date()
+	hour, minute, second := t.Clock()
+	milli := t.Nanosecond() / 1e6
+	const two = floorDecimal
+	return append(dst, '"',
+		two[year/100*2], two[year/100*2+1], two[year%100*2], two[year%100*2+1], '-',
+		two[month*2], two[month*2+1], '-', two[day*2], two[day*2+1], 'T',
+		two[hour*2], two[hour*2+1], ':', two[minute*2], two[minute*2+1], ':', two[second*2], two[second*2+1], '.',
+		'0'+byte(milli/100), two[milli%100*2], two[milli%100*2+1], 'Z', '"')
+}
+
+// floorDecimal has the two digits of each number to 99, floorHex those of each
+// byte.
+const floorDecimal = "0001020304050607080910111213141516171819" +
+	"2021222324252627282930313233343536373839" +
+	"4041424344454647484950515253545556575859" +
+	"6061626364656667686970717273747576777879" +
+	"8081828384858687888990919293949596979899"
+
+var floorHex = func() (table [512]byte) {
+	for i := range 256 {
+		copy(table[2*i:], strconv.AppendInt(nil, 0x100+int64(i), 16)[1:])
+	}
+	return table
+}()
+
+// floorID writes a random UUID, version 4.
+func floorID(dst []byte) []byte {
+	var id [16]byte
+	binary.LittleEndian.PutUint64(id[:], rand.Uint64())
+	binary.LittleEndian.PutUint64(id[8:], rand.Uint64())
+	id[6] = id[6]&15 | 0x40
+	id[8] = id[8]&63 | 0x80
+	for i, b := range id {
+		if i == 4 || i == 6 || i == 8 || i == 10 {
+			dst = append(dst, '-')
+		}
+		dst = append(dst, floorHex[2*int(b)], floorHex[2*int(b)+1])
+	}
+	return dst
+}
+
+// The floors write what a Client writes, but for the id, the time and, where
+// they say so, the order of members.
+func TestFloor(t *testing.T) {
+	varying := regexp.MustCompile(`"messageId":"[0-9a-f-]{36}","timestamp":"[0-9T:.-]{23}Z"`)
+	fixed := []byte(`"messageId":"","timestamp":""`)
+	for _, text := range []string{"ord_4f8b2c9e", "", "seven77", "a\"quote", "back\\slash in it", "a\nline\x01", "Grüße", "\x7f", "\xff", "<&>\u2028"} {
+		message := func(encode func(*floor, []byte, map[string]any) []byte) []byte {
+			f := newFloor(encode)
+			f.userID, f.props["order_id"] = "u"+text, text
+			return f.message(nil)
+		}
+		props := tenProperties()
+		props["order_id"] = text
+		want, err := (&Track{UserId: "u" + text, Event: "Order Completed", Properties: props}).AppendJSON(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		anyMap, tenMap := message((*floor).anyMap), message((*floor).tenMap)
+		for _, m := range []*[]byte{&want, &anyMap, &tenMap} {
+			if !varying.Match(*m) {
+				t.Fatalf("no id and time in %s", *m)
+			}
+			*m = varying.ReplaceAll(*m, fixed)
+		}
+		if !bytes.Equal(tenMap, want) {
+			t.Errorf("%q: the floor that knows the shape writes\n%s\nand the client\n%s", text, tenMap, want)
+		}
+		var got, wanted any
+		if err := errors.Join(json.Unmarshal(anyMap, &got), json.Unmarshal(want, &wanted)); err != nil {
+			t.Fatal(err)
+		}
+		if len(anyMap) != len(want) || !reflect.DeepEqual(got, wanted) {
+			t.Errorf("%q: the floor for any map writes\n%s\nand the client\n%s", text, anyMap, want)
+		}
+	}
+}

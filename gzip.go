@@ -1,0 +1,74 @@
+package analytics
+
+import (
+	"bytes"
+	"compress/flate"
+	"encoding/binary"
+	"hash/crc32"
+	"io"
+)
+
+// A packer compresses what of a batch is the same in every attempt. It writes
+// the beginning of one gzip member (RFC 1952) that ends on a byte, so that the
+// tail with its sentAt can follow in a stored block (RFC 1951, section 3.2.4),
+// which costs no compression: any reader of gzip takes that, also one that
+// takes no second member.
+type packer struct {
+	deflate *flate.Writer // about 1 MB; made at the first use
+	size    int           // of the previous result, as a guess
+}
+
+// A packed is the compressed text of a batch.
+type packed struct {
+	data []byte
+	sum  uint32 // CRC-32 of the text
+}
+
+const (
+	gzipHeader = "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff" // deflate, no time, no system
+	storedSize = 5                                          // the header of a stored block
+	gzipEnd    = 8                                          // CRC-32 and length
+)
+
+// pack compresses what r reads.
+func (p *packer) pack(r io.Reader) (*packed, error) {
+	out := bytes.NewBuffer(make([]byte, 0, p.size+p.size/4+512))
+	out.WriteString(gzipHeader)
+	if p.deflate == nil {
+		p.deflate, _ = flate.NewWriter(out, flate.BestSpeed) // fails for an unknown level alone
+	} else {
+		p.deflate.Reset(out)
+	}
+	sum := crc32.NewIEEE()
+	if _, err := io.Copy(io.MultiWriter(p.deflate, sum), r); err != nil {
+		return nil, err
+	}
+	if err := p.deflate.Flush(); err != nil {
+		return nil, err
+	}
+	p.size = out.Len()
+	return &packed{out.Bytes(), sum.Sum32()}, nil
+}
+
+// appendTail appends tail, which follows a text of size bytes, and the end of
+// the member.
+func (p *packed) appendTail(dst, tail []byte, size int) []byte {
+	n := uint16(len(tail))
+	dst = append(dst, 1) // the last block, stored
+	dst = binary.LittleEndian.AppendUint16(dst, n)
+	dst = binary.LittleEndian.AppendUint16(dst, ^n)
+	dst = append(dst, tail...)
+	dst = binary.LittleEndian.AppendUint32(dst, crc32.Update(p.sum, crc32.IEEETable, tail))
+	return binary.LittleEndian.AppendUint32(dst, uint32(size+len(tail)))
+}
+
+// pack compresses the text of b.
+func (b *batch) pack(p *packer) error {
+	r := io.Reader(bytes.NewReader(b.buf))
+	if b.seg != nil {
+		r = io.NewSectionReader(b.seg, 0, int64(b.size))
+	}
+	var err error
+	b.packed, err = p.pack(r)
+	return err
+}

@@ -1,0 +1,104 @@
+package analytics
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A gunzipper stands before a collector. It takes one gzip member, and keeps the
+// bodies as they came.
+type gunzipper struct {
+	t      *testing.T
+	next   *collector
+	bodies [][]byte
+}
+
+func (g *gunzipper) RoundTrip(req *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(req.Body)
+	req.Body.Close()
+	if err != nil || int64(len(body)) != req.ContentLength || req.Header.Get("Content-Encoding") != "gzip" {
+		g.t.Errorf("a body of %d bytes, %v, encoded as %q, want %d and gzip", len(body), err, req.Header.Get("Content-Encoding"), req.ContentLength)
+	}
+	g.bodies = append(g.bodies, body)
+	in := bytes.NewReader(body)
+	z, err := gzip.NewReader(in)
+	if err != nil {
+		return nil, err
+	}
+	z.Multistream(false)
+	plain, err := io.ReadAll(z)
+	if err != nil || in.Len() > 0 {
+		g.t.Errorf("gzip: %v, with %d bytes left behind the first member", err, in.Len())
+	}
+	req.Body = io.NopCloser(bytes.NewReader(plain))
+	return g.next.RoundTrip(req)
+}
+
+func TestGzip(t *testing.T) {
+	for _, spooled := range []bool{false, true} {
+		for _, messages := range []int{1, 20, 2000} {
+			t.Run(fmt.Sprintf("spool=%t/messages=%d", spooled, messages), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c, col := newTestClient(func(n int, _ request) (*http.Response, error) {
+						if n < 3 {
+							return status(503), nil
+						}
+						return status(200), nil
+					})
+					g := &gunzipper{t: t, next: col}
+					c.Transport, c.Gzip, c.FlushAt = g, true, messages
+					if spooled {
+						c.SpoolDir = t.TempDir()
+					}
+					track(t, c, messages)
+					if err := c.Close(); err != nil {
+						t.Error(err)
+					}
+					checkStats(t, c, uint64(messages), uint64(messages), 0, 0)
+					list := col.got()
+					if len(list) != 4 {
+						t.Fatalf("%d requests, want 4", len(list))
+					}
+					for i, r := range list {
+						if len(r.messages) != messages || r.batch.MessageID != list[0].batch.MessageID {
+							t.Errorf("attempt %d has %d messages and the id %s, want %d and %s", i, len(r.messages), r.batch.MessageID, messages, list[0].batch.MessageID)
+						}
+						if want := FormatTime(r.at); r.batch.SentAt != want {
+							t.Errorf("attempt %d: sentAt is %s, want %s", i, r.batch.SentAt, want)
+						}
+						if messages > 1 && len(g.bodies[i]) > len(r.body)/2 {
+							t.Errorf("attempt %d: %d of %d bytes", i, len(g.bodies[i]), len(r.body))
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// Compressing costs once a batch, not once an attempt, and little memory.
+func BenchmarkGzip(b *testing.B) {
+	text := newBatch(time.Now())
+	message, err := (&Track{UserId: "u-2041", Event: "Order Completed", Properties: tenProperties()}).AppendJSON(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for range 250 {
+		text.append(message)
+	}
+	var p packer
+	b.SetBytes(int64(text.size))
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := text.pack(&p); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(len(text.packed.data))/float64(text.size), "x_size")
+}

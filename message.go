@@ -1,0 +1,274 @@
+package analytics
+
+import (
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/hookferry/analytics/internal/isotime"
+)
+
+// The limits of the HTTP tracking API, counted in bytes of the JSON as it is
+// sent, before any compression; 1 KB is 1,024 bytes.
+const (
+	MaxCallSize   = 32 << 10  // one call: 32 KB
+	MaxBatchSize  = 500 << 10 // one batch request, its envelope included: 500 KB
+	MaxBatchCalls = 2500      // calls in one batch request
+)
+
+// MaxMessageID is how many characters a MessageId may have.
+const MaxMessageID = 99
+
+// A Message is one call of the tracking API: here an [*Identify], [*Track],
+// [*Page], [*Screen], [*Group] or [*Alias].
+//
+// Neither method writes to the message or keeps any part of it. A nil pointer
+// is an error, as is whatever else Validate refuses.
+type Message interface {
+	// Validate reports the first field that is missing or malformed, as a
+	// *FieldError. It does not look inside maps; AppendJSON does.
+	Validate() error
+
+	// AppendJSON appends the whole call to dst as one JSON object: type,
+	// messageId (made up when the message has none), timestamp (now when the
+	// message has none), then the message's own fields. It validates first.
+	// On error, a *FieldError or a *SizeError, it returns dst as it was.
+	AppendJSON(dst []byte) ([]byte, error)
+}
+
+// Identify ties a user to traits such as a name, an email address or a plan.
+type Identify struct {
+	UserId       string         // the id in your own database; this or AnonymousId is required
+	AnonymousId  string         // an id for somebody you do not know yet
+	Traits       map[string]any // what is known of the user
+	Context      map[string]any // where the call comes from, beside what the library adds
+	Integrations map[string]any // destination switches, such as {"All": false, "Webhooks": true}
+	Timestamp    string         // when it happened, ISO 8601 (see FormatTime); empty means now
+	MessageId    string         // at most MaxMessageID characters; empty means a random UUID
+}
+
+// Track records something a user did.
+type Track struct {
+	UserId       string         // the id in your own database; this or AnonymousId is required
+	AnonymousId  string         // an id for somebody you do not know yet
+	Event        string         // what happened, such as "Order Completed"; required
+	Properties   map[string]any // what belongs to the event
+	Context      map[string]any // where the call comes from, beside what the library adds
+	Integrations map[string]any // destination switches, such as {"All": false, "Webhooks": true}
+	Timestamp    string         // when it happened, ISO 8601 (see FormatTime); empty means now
+	MessageId    string         // at most MaxMessageID characters; empty means a random UUID
+}
+
+// Page records that a user saw a page.
+type Page struct {
+	UserId       string         // the id in your own database; this or AnonymousId is required
+	AnonymousId  string         // an id for somebody you do not know yet
+	Category     string         // the page's category
+	Name         string         // the page's name
+	Traits       map[string]any // url, title, referrer, path and others; travels as "properties"
+	Context      map[string]any // where the call comes from, beside what the library adds
+	Integrations map[string]any // destination switches, such as {"All": false, "Webhooks": true}
+	Timestamp    string         // when it happened, ISO 8601 (see FormatTime); empty means now
+	MessageId    string         // at most MaxMessageID characters; empty means a random UUID
+}
+
+// Screen records that a user saw a screen of an app.
+type Screen struct {
+	UserId       string         // the id in your own database; this or AnonymousId is required
+	AnonymousId  string         // an id for somebody you do not know yet
+	Name         string         // the screen's name
+	Properties   map[string]any // what belongs to the screen
+	Context      map[string]any // where the call comes from, beside what the library adds
+	Integrations map[string]any // destination switches, such as {"All": false, "Webhooks": true}
+	Timestamp    string         // when it happened, ISO 8601 (see FormatTime); empty means now
+	MessageId    string         // at most MaxMessageID characters; empty means a random UUID
+}
+
+// Group ties a user to a group: a company, an account, a team.
+type Group struct {
+	UserId       string         // the id in your own database; this or AnonymousId is required
+	AnonymousId  string         // an id for somebody you do not know yet
+	GroupId      string         // the group's id in your own database; required
+	Traits       map[string]any // what is known of the group
+	Context      map[string]any // where the call comes from, beside what the library adds
+	Integrations map[string]any // destination switches, such as {"All": false, "Webhooks": true}
+	Timestamp    string         // when it happened, ISO 8601 (see FormatTime); empty means now
+	MessageId    string         // at most MaxMessageID characters; empty means a random UUID
+}
+
+// Alias says that two ids are the same user.
+type Alias struct {
+	UserId       string         // the new identity; required
+	PreviousId   string         // the identity to alias from; required
+	AnonymousId  string         // an id for somebody you do not know yet
+	Context      map[string]any // where the call comes from, beside what the library adds
+	Integrations map[string]any // destination switches, such as {"All": false, "Webhooks": true}
+	Timestamp    string         // when it happened, ISO 8601 (see FormatTime); empty means now
+	MessageId    string         // at most MaxMessageID characters; empty means a random UUID
+}
+
+// FormatTime returns t as a Timestamp: UTC, in milliseconds.
+func FormatTime(t time.Time) string { return string(isotime.Append(nil, t)) }
+
+// A FieldError says which field of a message cannot be sent, and why.
+type FieldError struct {
+	Type    string // the call: "identify", "track", "page", "screen", "group" or "alias"; "enqueue" for an unknown one
+	Field   string // the Go field, with the path inside it: "Event", "Properties.cart[3].price"
+	Problem string // what is wrong with it: "is required"
+	Err     error  // the cause, or nil
+}
+
+func (e *FieldError) Error() string {
+	return "analytics: " + e.Type + ": " + e.Field + " " + e.Problem
+}
+
+func (e *FieldError) Unwrap() error { return e.Err }
+
+// A SizeError says that a call is larger than MaxCallSize.
+type SizeError struct {
+	Type string // the call: "track" and so on
+	Size int    // its size in bytes, as it would be sent
+}
+
+func (e *SizeError) Error() string {
+	return fmt.Sprintf("analytics: %s: the call has %d bytes, more than the limit of %d", e.Type, e.Size, MaxCallSize)
+}
+
+// Validate implements [Message].
+func (m *Identify) Validate() error {
+	if err := m.check(); err != nil {
+		return err
+	}
+	return checkTimestamp("identify", m.Timestamp)
+}
+
+// Validate implements [Message].
+func (m *Track) Validate() error {
+	if err := m.check(); err != nil {
+		return err
+	}
+	return checkTimestamp("track", m.Timestamp)
+}
+
+// Validate implements [Message].
+func (m *Page) Validate() error {
+	if err := m.check(); err != nil {
+		return err
+	}
+	return checkTimestamp("page", m.Timestamp)
+}
+
+// Validate implements [Message].
+func (m *Screen) Validate() error {
+	if err := m.check(); err != nil {
+		return err
+	}
+	return checkTimestamp("screen", m.Timestamp)
+}
+
+// Validate implements [Message].
+func (m *Group) Validate() error {
+	if err := m.check(); err != nil {
+		return err
+	}
+	return checkTimestamp("group", m.Timestamp)
+}
+
+// Validate implements [Message].
+func (m *Alias) Validate() error {
+	if err := m.check(); err != nil {
+		return err
+	}
+	return checkTimestamp("alias", m.Timestamp)
+}
+
+// The check methods look at what can be checked at no cost; the timestamp is
+// parsed when it is written, so that encoding a message parses it once.
+
+func (m *Identify) check() error {
+	switch {
+	case m == nil:
+		return &FieldError{Type: "identify", Field: "message", Problem: "is nil"}
+	case m.UserId == "" && m.AnonymousId == "":
+		return &FieldError{Type: "identify", Field: "UserId", Problem: "or AnonymousId is required"}
+	}
+	return checkMessageID("identify", m.MessageId)
+}
+
+func (m *Track) check() error {
+	switch {
+	case m == nil:
+		return &FieldError{Type: "track", Field: "message", Problem: "is nil"}
+	case m.Event == "":
+		return &FieldError{Type: "track", Field: "Event", Problem: "is required"}
+	case m.UserId == "" && m.AnonymousId == "":
+		return &FieldError{Type: "track", Field: "UserId", Problem: "or AnonymousId is required"}
+	}
+	return checkMessageID("track", m.MessageId)
+}
+
+func (m *Page) check() error {
+	switch {
+	case m == nil:
+		return &FieldError{Type: "page", Field: "message", Problem: "is nil"}
+	case m.UserId == "" && m.AnonymousId == "":
+		return &FieldError{Type: "page", Field: "UserId", Problem: "or AnonymousId is required"}
+	}
+	return checkMessageID("page", m.MessageId)
+}
+
+func (m *Screen) check() error {
+	switch {
+	case m == nil:
+		return &FieldError{Type: "screen", Field: "message", Problem: "is nil"}
+	case m.UserId == "" && m.AnonymousId == "":
+		return &FieldError{Type: "screen", Field: "UserId", Problem: "or AnonymousId is required"}
+	}
+	return checkMessageID("screen", m.MessageId)
+}
+
+func (m *Group) check() error {
+	switch {
+	case m == nil:
+		return &FieldError{Type: "group", Field: "message", Problem: "is nil"}
+	case m.GroupId == "":
+		return &FieldError{Type: "group", Field: "GroupId", Problem: "is required"}
+	case m.UserId == "" && m.AnonymousId == "":
+		return &FieldError{Type: "group", Field: "UserId", Problem: "or AnonymousId is required"}
+	}
+	return checkMessageID("group", m.MessageId)
+}
+
+func (m *Alias) check() error {
+	switch {
+	case m == nil:
+		return &FieldError{Type: "alias", Field: "message", Problem: "is nil"}
+	case m.UserId == "":
+		return &FieldError{Type: "alias", Field: "UserId", Problem: "is required"}
+	case m.PreviousId == "":
+		return &FieldError{Type: "alias", Field: "PreviousId", Problem: "is required"}
+	}
+	return checkMessageID("alias", m.MessageId)
+}
+
+func checkMessageID(kind, id string) error {
+	if len(id) > MaxMessageID && utf8.RuneCountInString(id) > MaxMessageID {
+		return &FieldError{Type: kind, Field: "MessageId", Problem: fmt.Sprintf("is longer than %d characters", MaxMessageID)}
+	}
+	return nil
+}
+
+func checkTimestamp(kind, text string) error {
+	if text == "" {
+		return nil
+	}
+	_, err := isotime.Parse(text)
+	return timestampError(kind, err)
+}
+
+func timestampError(kind string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &FieldError{Type: kind, Field: "Timestamp", Problem: "is invalid: " + err.Error(), Err: err}
+}

@@ -1,0 +1,145 @@
+package analytics
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/hookferry/analytics/internal/retryafter"
+)
+
+// A Reason says why messages that a Client had accepted were not delivered.
+// The list is closed: nothing is dropped for any other reason.
+type Reason string
+
+const (
+	// ReasonRefused: the collector answered with a status that another
+	// attempt would not change, such as 401 for an unknown write key. Err is
+	// a *StatusError.
+	ReasonRefused Reason = "refused"
+
+	// ReasonRejected: the collector took the batch, but not this call of it.
+	// Err is a *RejectedError.
+	ReasonRejected Reason = "rejected"
+
+	// ReasonExhausted: eleven attempts failed. Err wraps what the last one
+	// met: a *StatusError or an error of the transport. With SpoolDir such
+	// messages stay on disk instead.
+	ReasonExhausted Reason = "exhausted"
+
+	// ReasonShutdown: the deadline of Shutdown or Close came first. The
+	// collector may nevertheless have received messages whose request was
+	// under way. With SpoolDir such messages stay on disk instead.
+	ReasonShutdown Reason = "shutdown"
+
+	// ReasonDamaged: the disk under SpoolDir has not kept them. The file is
+	// set aside.
+	ReasonDamaged Reason = "damaged"
+)
+
+var reasons = [...]Reason{ReasonRefused, ReasonRejected, ReasonExhausted, ReasonShutdown, ReasonDamaged}
+
+// A StatusError is an answer of the collector other than 2xx.
+type StatusError struct {
+	Code int
+}
+
+func (e *StatusError) Error() string {
+	if text := http.StatusText(e.Code); text != "" {
+		return fmt.Sprintf("analytics: the collector answered %d %s", e.Code, text)
+	}
+	return fmt.Sprintf("analytics: the collector answered %d", e.Code)
+}
+
+// A RejectedError says why the collector left one call out of a batch it
+// took. Code and Message are the collector's words.
+type RejectedError struct {
+	Code    string
+	Message string
+}
+
+func (e *RejectedError) Error() string {
+	return fmt.Sprintf("analytics: the collector rejected the call: %.50q: %.200q", e.Code, e.Message)
+}
+
+// errShutdown is the cause that cancels uploads at the deadline of Shutdown.
+var errShutdown = errors.New("analytics: shut down before delivery")
+
+// A fate is what became of a batch.
+type fate struct {
+	reason   Reason // empty when the collector took the batch
+	err      error
+	attempts int
+	rejected []rejection // by index; only in a batch that was taken
+}
+
+type rejection struct {
+	index int
+	err   *RejectedError
+}
+
+// dropped counts the lost ones among the first n messages of the batch.
+func (f *fate) dropped(n int) int {
+	if f.reason != "" {
+		return n
+	}
+	lost := 0
+	for _, r := range f.rejected {
+		if r.index < n {
+			lost++
+		}
+	}
+	return lost
+}
+
+// A verdict is what one attempt leads to.
+type verdict int
+
+const (
+	delivered verdict = iota
+	retry
+	final
+)
+
+// judge turns the result of an attempt into a verdict. Every error of the
+// transport is retried: a certificate that has expired or a name that does
+// not resolve may be put right within the schedule, and retrying one that is
+// not costs ten requests.
+func judge(code int, err error) verdict {
+	switch {
+	case err != nil:
+		return retry
+	case 200 <= code && code <= 299:
+		return delivered
+	case code == 408, code == 410, code == 429, code == 460:
+		return retry
+	case code == 501, code == 505:
+		return final
+	case 500 <= code && code <= 599:
+		return retry
+	}
+	return final
+}
+
+// maxRetryAfter caps what a collector may ask for.
+const maxRetryAfter = 300 * time.Second
+
+// retryAfter returns how long the response asks to wait, 0 when it does not.
+func retryAfter(resp *http.Response, now time.Time) time.Duration {
+	if resp == nil {
+		return 0
+	}
+	wait, _ := retryafter.Parse(resp.Header.Get("Retry-After"), now)
+	return min(wait, maxRetryAfter)
+}
+
+// withoutURL takes the URL out of an error of http.Client.
+func withoutURL(err error) error {
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}

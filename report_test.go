@@ -1,0 +1,133 @@
+package analytics
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// A logbook is a slog.Handler that keeps lines as text, above debug level.
+type logbook struct {
+	mu    sync.Mutex
+	start time.Time
+	lines []string
+}
+
+func newLogbook() *logbook { return &logbook{start: time.Now()} }
+
+func (b *logbook) Enabled(_ context.Context, l slog.Level) bool { return l > slog.LevelDebug }
+func (b *logbook) WithAttrs([]slog.Attr) slog.Handler           { return b }
+func (b *logbook) WithGroup(string) slog.Handler                { return b }
+
+func (b *logbook) Handle(_ context.Context, r slog.Record) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	line := fmt.Sprintf("%v %s %s", time.Since(b.start).Truncate(time.Second), r.Level, strings.TrimPrefix(r.Message, "analytics: "))
+	r.Attrs(func(a slog.Attr) bool {
+		line += " " + a.String()
+		return true
+	})
+	b.lines = append(b.lines, line)
+	return nil
+}
+
+func TestTroubleIsLoggedOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		book := newLogbook()
+		c, _ := newTestClient(always(401))
+		c.Logger = slog.New(book)
+		c.FlushAt = 1
+		for range 150 { // a message a second, every one of them dropped
+			track(t, c, 1)
+			time.Sleep(time.Second)
+		}
+		c.Close()
+		const why = ` reason=refused error=analytics: the collector answered 401 Unauthorized`
+		want := []string{
+			"0s ERROR messages dropped messages=1" + why,
+			"1m0s ERROR messages dropped messages=60" + why,
+			"2m0s ERROR messages dropped messages=60" + why,
+			"2m30s ERROR messages dropped messages=29" + why,
+		}
+		if d := cmp.Diff(want, book.lines); d != "" {
+			t.Errorf("log (-want +got):\n%s", d)
+		}
+	})
+}
+
+func TestAFullQueueIsLoggedOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		book := newLogbook()
+		c, _ := newTestClient(always(429, "Retry-After", "300"))
+		c.Logger = slog.New(book)
+		c.MaxMemory = MaxBatchSize
+		m := &Track{UserId: "u", Event: strings.Repeat("e", 29000)}
+		for range 17 {
+			if err := c.Track(m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 90 {
+			if err := c.Track(m); err != ErrQueueFull {
+				t.Fatalf("Track: %v, want ErrQueueFull", err)
+			}
+			time.Sleep(time.Second)
+		}
+		if err := c.Close(); err == nil {
+			t.Error("Close: no error, although the pause is longer")
+		}
+		want := []string{
+			"0s ERROR queue full, messages refused messages=1",
+			"5s WARN uploads fail, will retry error=analytics: the collector answered 429 Too Many Requests",
+			"1m0s ERROR queue full, messages refused messages=60",
+			"2m0s ERROR messages dropped messages=17 reason=shutdown error=analytics: shut down before delivery; the last attempt: analytics: the collector answered 429 Too Many Requests",
+			"2m0s ERROR queue full, messages refused messages=29",
+		}
+		if d := cmp.Diff(want, book.lines); d != "" {
+			t.Errorf("log (-want +got):\n%s", d)
+		}
+	})
+}
+
+func TestAnOutageIsLoggedAtItsBeginningAndEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		book := newLogbook()
+		c, _ := newTestClient(func(n int, _ request) (*http.Response, error) {
+			if n > 0 && n < 30 {
+				return status(503), nil
+			}
+			return status(200), nil
+		})
+		c.Logger = slog.New(book)
+		for range 4 {
+			track(t, c, 1)
+			c.Flush(t.Context())
+		}
+		c.Close()
+		// Two batches are given up after eleven attempts each, the third gets
+		// through.
+		var kinds []string
+		for _, line := range book.lines {
+			_, line, _ = strings.Cut(line, " ")
+			kinds = append(kinds, line)
+		}
+		const why = ` reason=exhausted error=analytics: gave up after 11 attempts: analytics: the collector answered 503 Service Unavailable`
+		want := []string{
+			"WARN uploads fail, will retry error=analytics: the collector answered 503 Service Unavailable",
+			"ERROR messages dropped messages=1" + why,
+			"ERROR messages dropped messages=1" + why,
+			"INFO uploads succeed again",
+		}
+		if d := cmp.Diff(want, kinds); d != "" {
+			t.Errorf("log (-want +got):\n%s", d)
+		}
+	})
+}

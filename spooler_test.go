@@ -1,0 +1,574 @@
+package analytics
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func newSpoolClient(dir string, answer func(int, request) (*http.Response, error)) (*Client, *collector) {
+	c, col := newTestClient(answer)
+	c.SpoolDir = dir
+	return c, col
+}
+
+// checkSpool checks the invariant and the number on disk.
+func checkSpool(t *testing.T, c *Client, spooled int) {
+	t.Helper()
+	s := c.Stats()
+	if !s.sums() || s.Spooled != spooled {
+		t.Errorf("Stats() = %+v, want the sums to hold and %d spooled", s, spooled)
+	}
+}
+
+// sums reports whether the invariant holds.
+func (s Stats) sums() bool {
+	return s.Queued+s.Recovered == s.Delivered+s.Dropped+uint64(s.Pending)+uint64(s.Spooled)
+}
+
+func TestShutdownLeavesOnDiskWhatIsNotDelivered(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		answer func(int, request) (*http.Response, error)
+	}{
+		{"collector hangs", hang},
+		{"back-off", always(503)},
+		{"pause", always(429, "Retry-After", "3000")},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				c, _ := newSpoolClient(dir, test.answer)
+				for range maxUploads {
+					track(t, c, DefaultFlushAt)
+					synctest.Wait()
+				}
+				track(t, c, MaxBatchCalls+10)
+				queued := int(c.Stats().Queued)
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+				defer cancel()
+				for range 2 {
+					err := c.Shutdown(ctx)
+					var undelivered *UndeliveredError
+					if !errors.As(err, &undelivered) || undelivered.Spooled != queued || undelivered.Dropped+undelivered.Pending != 0 {
+						t.Errorf("Shutdown: %v, want %d on disk", err, queued)
+					}
+					checkSpool(t, c, queued)
+				}
+
+				next, col := newSpoolClient(dir, nil)
+				if err := next.Flush(t.Context()); err != nil {
+					t.Error(err)
+				}
+				s := next.Stats()
+				if s.Recovered != uint64(queued) || s.Delivered != uint64(queued) || !s.sums() || s.Memory != 0 {
+					t.Errorf("Stats() = %+v, want %d recovered and delivered", s, queued)
+				}
+				ids := map[any]bool{}
+				for _, r := range col.got() {
+					for _, m := range r.messages {
+						ids[m["messageId"]] = true
+					}
+				}
+				if len(ids) != queued {
+					t.Errorf("%d different messages arrived, want %d", len(ids), queued)
+				}
+				if err := next.Close(); err != nil {
+					t.Error(err)
+				}
+				last, _ := newSpoolClient(dir, nil)
+				track(t, last, 1)
+				if n := last.Stats().Recovered; n != 0 {
+					t.Errorf("%d messages recovered after all were delivered", n)
+				}
+				if err := last.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+func TestFlushTellsWhatStaysOnDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, col := newSpoolClient(t.TempDir(), always(503))
+		for i := range 2 { // the second time, one attempt is enough
+			before := len(col.got())
+			track(t, c, 3)
+			err := c.Flush(t.Context())
+			var undelivered *UndeliveredError
+			if !errors.As(err, &undelivered) || undelivered.Spooled != 3*(i+1) {
+				t.Fatalf("Flush: %v, want %d on disk", err, 3*(i+1))
+			}
+			if n, want := len(col.got())-before, []int{1 + maxRetries, 1}[i]; n != want {
+				t.Errorf("%d attempts, want %d", n, want)
+			}
+		}
+		last := col.got()[maxRetries+1]
+		if got := last.header.Get(retryCountHeader); got != "11" {
+			t.Errorf("%s: %q in the twelfth attempt, want 11", retryCountHeader, got)
+		}
+		col.mu.Lock()
+		col.answer = nil
+		col.mu.Unlock()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if s := c.Stats(); s.Delivered != 6 || !s.sums() {
+			t.Errorf("Stats() = %+v, want 6 delivered", s)
+		}
+	})
+}
+
+func TestASpoolThatCannotBeUsedIsTheErrorOfEveryCall(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	owner, _ := newSpoolClient(dir, nil)
+	track(t, owner, 1)
+	for _, test := range []struct {
+		name  string
+		set   func(*Client)
+		field string
+	}{
+		{"in use", func(c *Client) { c.SpoolDir = dir }, "SpoolDir"},
+		{"a file", func(c *Client) { c.SpoolDir = file }, "SpoolDir"},
+		{"too little memory", func(c *Client) { c.MaxMemory = minSpoolMemory - 1 }, "MaxMemory"},
+		{"too small", func(c *Client) { c.SpoolMax = minSpoolMax - 1 }, "SpoolMax"},
+		{"negative", func(c *Client) { c.SpoolMax = -1 }, "SpoolMax"},
+		{"sync", func(c *Client) { c.SpoolSync = -2 }, "SpoolSync"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c, _ := newSpoolClient(t.TempDir(), nil)
+			test.set(c)
+			calls := everyCall(c)
+			calls["Flush"] = func() error { return c.Flush(t.Context()) }
+			for name, call := range calls {
+				err := call()
+				var config *ConfigError
+				if !errors.As(err, &config) || config.Field != test.field {
+					t.Errorf("%s: error %v, want a *ConfigError about %s", name, err, test.field)
+				}
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err := owner.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDamagedMessagesAreSetAsideAndCounted(t *testing.T) {
+	dir := t.TempDir()
+	c, _ := newSpoolClient(dir, hang)
+	track(t, c, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c.Shutdown(ctx)
+	files, err := filepath.Glob(filepath.Join(dir, "segment-*"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("files %q, %v, want one", files, err)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	text[bytes.LastIndex(text, []byte("u-1"))] ^= 1
+	if err := os.WriteFile(files[0], text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next, col := newSpoolClient(dir, nil)
+	var got fates
+	next.OnDelivery = got.add
+	if err := next.Flush(t.Context()); err != nil {
+		t.Error(err)
+	}
+	s := next.Stats()
+	if s.Recovered != 10 || s.Delivered != 9 || s.ByReason[ReasonDamaged] != 1 || !s.sums() || len(got.got()) != 2 {
+		t.Errorf("Stats() = %+v, OnDelivery got %+v, want 9 delivered and 1 damaged", s, got.got())
+	}
+	if n := col.sizes(); len(n) != 1 || n[0] != 9 {
+		t.Errorf("messages per request: %v, want 9", n)
+	}
+	if _, err := os.Stat(files[0] + ".aside"); err != nil {
+		t.Errorf("the damaged file is not set aside: %v", err)
+	}
+	if err := next.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMessagesAreHeldInMemoryWhileTheDiskFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newSpoolClient(t.TempDir(), nil)
+		track(t, c, DefaultFlushAt)
+		synctest.Wait()
+		c.mu.Lock()
+		c.spooler.fail()
+		c.mu.Unlock()
+		track(t, c, DefaultFlushAt)
+		synctest.Wait()
+		time.Sleep(diskPause)
+		track(t, c, DefaultFlushAt)
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if s := c.Stats(); s.Unspooled != DefaultFlushAt || s.Delivered != 3*DefaultFlushAt || !s.sums() {
+			t.Errorf("Stats() = %+v, want all delivered, and %d held in memory alone", s, DefaultFlushAt)
+		}
+	})
+}
+
+func TestSyncEachCall(t *testing.T) {
+	c, _ := newSpoolClient(t.TempDir(), nil)
+	c.SpoolSync = SyncEachCall
+	track(t, c, 50)
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	checkStats(t, c, 50, 50, 0, 0)
+}
+
+// An endless line of numbered messages, and a collector that ticks them off.
+type tally struct {
+	mu      sync.Mutex
+	down    bool
+	took    time.Duration // of a request
+	seen    []bool
+	twice   int
+	flying  int
+	most    []int // how many requests were under way, of each that was taken
+	attempt int
+}
+
+func (y *tally) RoundTrip(req *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(req.Body)
+	req.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.attempt++
+	if y.down {
+		return status(503), nil
+	}
+	y.flying++
+	y.most = append(y.most, y.flying)
+	y.mu.Unlock()
+	time.Sleep(y.took)
+	y.mu.Lock()
+	y.flying--
+	for {
+		_, rest, ok := bytes.Cut(body, []byte(`"event":"`))
+		if !ok {
+			return status(200), nil
+		}
+		digits, rest, _ := bytes.Cut(rest, []byte(`"`))
+		body = rest
+		n, err := strconv.Atoi(string(digits))
+		if err != nil {
+			return nil, err
+		}
+		for len(y.seen) <= n {
+			y.seen = append(y.seen, false)
+		}
+		if y.seen[n] {
+			y.twice++
+		}
+		y.seen[n] = true
+	}
+}
+
+// An hour without a collector, at 2,000 messages a second.
+func TestAnOutageOfAnHour(t *testing.T) {
+	perSecond := 2000
+	if testing.Short() || raceEnabled() {
+		perSecond = 100
+	}
+	for _, spooled := range []bool{true, false} {
+		t.Run(fmt.Sprintf("spool=%t", spooled), func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				y := &tally{down: true, took: 50 * time.Millisecond}
+				c := New("k")
+				c.Transport = y
+				c.MaxMemory = 8 << 20
+				c.SpoolMax = 4 << 30
+				if spooled {
+					c.SpoolDir = dir
+				}
+				made, refused := 0, 0
+				m := Track{UserId: "u"}
+				for range 3600 {
+					for range perSecond {
+						m.Event = strconv.Itoa(made)
+						switch err := c.Track(&m); err {
+						case nil:
+						case ErrQueueFull:
+							refused++
+						default:
+							t.Fatal(err)
+						}
+						made++
+					}
+					if s := c.Stats(); !s.sums() || s.Memory > c.MaxMemory {
+						t.Fatalf("Stats() = %+v: the sums do not hold, or too much memory", s)
+					}
+					time.Sleep(time.Second)
+				}
+				y.mu.Lock()
+				y.down = false
+				attempts := y.attempt
+				y.mu.Unlock()
+				for s := c.Stats(); s.Pending+s.Spooled > 0; s = c.Stats() {
+					if !s.sums() || s.Memory > c.MaxMemory {
+						t.Fatalf("Stats() = %+v: the sums do not hold, or too much memory", s)
+					}
+					time.Sleep(time.Second)
+				}
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+				s := c.Stats()
+				arrived := 0
+				for _, ok := range y.seen {
+					if ok {
+						arrived++
+					}
+				}
+				if y.twice != 0 || uint64(arrived) != s.Delivered || s.Delivered+s.Dropped+uint64(refused) != uint64(made) || s.Refused != uint64(refused) {
+					t.Errorf("%d made, %d refused, %d arrived, %d of them twice, Stats() = %+v: the sums do not hold", made, refused, arrived, y.twice, s)
+				}
+				if spooled {
+					if arrived != made {
+						t.Errorf("%d of %d messages arrived", arrived, made)
+					}
+					if attempts > 420 {
+						t.Errorf("%d attempts in an hour, want at most 420", attempts)
+					}
+					for i, want := range []int{1, 2, 3, 4} {
+						if i < len(y.most) && y.most[i] > want {
+							t.Errorf("%d requests under way at the request %d that was taken, want at most %d", y.most[i], i+1, want)
+						}
+					}
+				}
+				t.Logf("%d made, %d arrived, %d dropped, %d refused; %d attempts in the outage", made, arrived, s.Dropped, refused, attempts)
+			})
+		})
+	}
+}
+
+// At SpoolMax calls are refused, and the messages before are kept.
+func TestTheSpoolIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		y := &tally{down: true}
+		c := New("k")
+		c.Transport, c.SpoolDir, c.SpoolMax = y, t.TempDir(), minSpoolMax
+		accepted := 0
+		for {
+			err := c.Track(&Track{UserId: "u", Event: strconv.Itoa(accepted), Properties: map[string]any{"text": strings.Repeat("t", 1000)}})
+			if err == ErrQueueFull {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			accepted++
+		}
+		used := int64(0)
+		files, err := filepath.Glob(filepath.Join(c.SpoolDir, "segment-*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range files {
+			if info, err := os.Stat(name); err == nil {
+				used += info.Size()
+			}
+		}
+		if spare := int64(minSpoolMax / (maxUploads + 2)); used > c.SpoolMax+spare {
+			t.Errorf("%d bytes on disk, want at most %d and a spare file", used, c.SpoolMax)
+		}
+		y.mu.Lock()
+		y.down = false
+		y.mu.Unlock()
+		if err := c.Close(); err != nil || len(y.seen) != accepted {
+			t.Errorf("Close: %v; %d messages arrived, want %d", err, len(y.seen), accepted)
+		}
+	})
+}
+
+const (
+	killEndpoint = "ANALYTICS_TEST_ENDPOINT" // set in the process that is to be killed
+	killFolder   = "ANALYTICS_TEST_FOLDER"
+	killFirst    = "ANALYTICS_TEST_FIRST"
+	killNotes    = "ANALYTICS_TEST_NOTES"
+)
+
+// killChild tracks numbered messages until it is killed, and notes each number
+// whose call has returned.
+func killChild() error {
+	first, err := strconv.Atoi(os.Getenv(killFirst))
+	if err != nil {
+		return err
+	}
+	notes, err := os.OpenFile(os.Getenv(killNotes), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	c := New("k")
+	c.Endpoint, c.SpoolDir = os.Getenv(killEndpoint), os.Getenv(killFolder)
+	for n := first; ; n++ {
+		for err = ErrQueueFull; err == ErrQueueFull; {
+			err = c.Track(&Track{UserId: "u", Event: strconv.Itoa(n)})
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := notes.WriteAt(binary.LittleEndian.AppendUint64(nil, uint64(n)), 0); err != nil {
+			return err
+		}
+		if n == first {
+			fmt.Println("tracking")
+		}
+	}
+}
+
+// TestKillLosesNothing kills a process that tracks, at random moments, again
+// and again on the same folder. What its calls had accepted arrives.
+func TestKillLosesNothing(t *testing.T) {
+	rounds := 20
+	if testing.Short() {
+		rounds = 5
+	}
+	y := &tally{}
+	requests := 0
+	server, _ := startServer(t, func(w http.ResponseWriter, r *http.Request) {
+		y.mu.Lock()
+		requests++
+		fails := requests%3 == 0
+		y.mu.Unlock()
+		if fails {
+			w.WriteHeader(503)
+			return
+		}
+		if _, err := y.RoundTrip(r); err != nil {
+			w.WriteHeader(400) // the process was killed in the middle of it
+		}
+	})
+	dir, notes := t.TempDir(), filepath.Join(t.TempDir(), "notes")
+	if err := os.WriteFile(notes, make([]byte, 8), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next := 1
+	for range rounds {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), killEndpoint+"="+server.URL, killFolder+"="+dir, killNotes+"="+notes, killFirst+"="+strconv.Itoa(next))
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		line := make([]byte, len("tracking\n"))
+		if _, err := io.ReadFull(out, line); err != nil || string(line) != "tracking\n" {
+			t.Fatalf("the process says %q, %v", line, err)
+		}
+		kill := time.AfterFunc(rand.N(40*time.Millisecond), func() { cmd.Process.Kill() })
+		if rest, _ := io.ReadAll(out); len(rest) > 0 {
+			t.Fatalf("the process ended by itself: %s", rest)
+		}
+		cmd.Wait()
+		kill.Stop()
+		text, err := os.ReadFile(notes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		next = int(binary.LittleEndian.Uint64(text)) + 1
+	}
+	c := New("k")
+	c.Endpoint, c.SpoolDir = server.URL, dir
+	if err := c.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	lost := 0
+	for n := 1; n < next; n++ {
+		if n >= len(y.seen) || !y.seen[n] {
+			lost++
+		}
+	}
+	if lost > 0 || next <= rounds {
+		t.Errorf("%d of %d messages lost in %d kills", lost, next-1, rounds)
+	}
+	t.Logf("%d kills: %d messages accepted, %d found by the last client, %d arrived twice", rounds, next-1, c.Stats().Recovered, y.twice)
+}
+
+// BenchmarkTrackSpooled measures a call with SpoolDir, and prints the ratio to
+// one without, both in turn in the same run.
+func BenchmarkTrackSpooled(b *testing.B) {
+	for _, flushAt := range []int{DefaultFlushAt, 250} {
+		b.Run(fmt.Sprintf("flushAt=%d", flushAt), func(b *testing.B) {
+			props := tenProperties()
+			calls := func(dir string) (*Client, func()) {
+				c := benchClient()
+				c.FlushAt, c.SpoolDir = flushAt, dir
+				return c, func() {
+					if err := c.Track(&Track{UserId: "u-2041", Event: "Order Completed", Properties: props}); err != nil && err != ErrQueueFull {
+						b.Fatal(err)
+					}
+				}
+			}
+			without, callWithout := calls("")
+			with, callWith := calls(b.TempDir())
+			callWith()
+			b.ReportAllocs()
+			for b.Loop() {
+				callWith()
+			}
+			b.StopTimer()
+			inMemory, inSpool := time.Hour, time.Hour
+			const n = 5000
+			for range 10 {
+				start := time.Now()
+				for range n {
+					callWithout()
+				}
+				middle := time.Now()
+				for range n {
+					callWith()
+				}
+				inMemory, inSpool = min(inMemory, middle.Sub(start)), min(inSpool, time.Since(middle))
+			}
+			b.ReportMetric(float64(inSpool)/float64(inMemory), "x_without")
+			for _, c := range []*Client{without, with} {
+				if err := c.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,232 @@
+package analytics
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+)
+
+const (
+	// maxAnswer is how much is read of an answer: enough for a rejection of
+	// every call of a batch. What is left of a longer one costs the
+	// connection.
+	maxAnswer = 1 << 20
+
+	retryCountHeader = "X-Retry-Count"
+)
+
+// An uploader sends one batch at a time, with retries.
+type uploader struct {
+	c    *Client
+	http retryablehttp.Client
+	pack packer
+
+	// Of the batch it is at:
+	messages int
+	earlier  int   // attempts made before it was put on disk
+	attempts int   // these included
+	probe    bool  // one attempt is enough to see that the collector is still down
+	lastErr  error // what the latest attempt met
+}
+
+func newUploader(c *Client) *uploader {
+	u := &uploader{c: c}
+	u.http = retryablehttp.Client{
+		HTTPClient: &http.Client{
+			Transport: transport{c.conf.transport},
+			Timeout:   c.conf.timeout,
+		},
+		Logger:         nil, // or it would log to standard error
+		RetryMax:       maxRetries,
+		RequestLogHook: u.before,
+		CheckRetry:     u.check,
+		Backoff:        u.wait,
+		PrepareRetry:   func(req *http.Request) error { return c.passGate(req.Context()) },
+		ErrorHandler:   retryablehttp.PassthroughErrorHandler,
+	}
+	return u
+}
+
+// run sends b and then whatever is due, until nothing is.
+func (u *uploader) run(b *batch) {
+	for b != nil {
+		if b.onDisk && !u.c.load(b) {
+			b = u.c.settle(u, b)
+			continue
+		}
+		b.fate = u.send(b)
+		if b.seg != nil && (b.fate.reason == ReasonExhausted || b.fate.reason == ReasonShutdown) {
+			b = u.c.keep(u, b)
+		} else {
+			b = u.c.settle(u, b)
+		}
+	}
+}
+
+// send makes the attempts for one batch.
+func (u *uploader) send(b *batch) fate {
+	u.messages, u.earlier, u.attempts, u.lastErr = b.n, b.tries, b.tries, nil
+	u.probe = u.c.isDown()
+	ctx := u.c.ctx
+	if err := u.c.passGate(ctx); err != nil {
+		return u.undelivered(err)
+	}
+	if u.c.conf.gzip && b.packed == nil {
+		if err := b.pack(&u.pack); err != nil {
+			return u.undelivered(err)
+		}
+	}
+	hr := &http.Request{Method: http.MethodPost, URL: u.c.conf.url, Header: u.c.conf.header.Clone()}
+	req, err := retryablehttp.FromRequest(hr.WithContext(ctx))
+	if err == nil {
+		err = req.SetBody(func() (io.Reader, error) { return b.newBody(time.Now()), nil })
+	}
+	if err != nil {
+		return u.undelivered(err)
+	}
+
+	resp, err := u.http.Do(req)
+	var answer []byte
+	if resp != nil {
+		// The status has decided; an answer that breaks off changes nothing.
+		answer, _ = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+		resp.Body.Close()
+	}
+	if err != nil || judge(resp.StatusCode, nil) != delivered {
+		return u.undelivered(err)
+	}
+	return fate{attempts: u.attempts, rejected: rejections(answer, b.n)}
+}
+
+// undelivered is the fate of a batch after its last attempt, if it had any.
+func (u *uploader) undelivered(err error) fate {
+	f := fate{attempts: u.attempts}
+	var status *StatusError
+	switch {
+	case errors.As(u.lastErr, &status) && judge(status.Code, nil) == final:
+		f.reason, f.err = ReasonRefused, u.lastErr
+	case u.c.ctx.Err() != nil:
+		f.reason, f.err = ReasonShutdown, errShutdown
+		if u.lastErr != nil {
+			f.err = fmt.Errorf("%w; the last attempt: %w", errShutdown, u.lastErr)
+		}
+	default:
+		f.reason, f.err = ReasonExhausted, fmt.Errorf("analytics: gave up after %d attempts: %w", u.attempts, cmp.Or(u.lastErr, err))
+	}
+	return f
+}
+
+// before runs before each attempt. The header is copied because the transport
+// may still be writing that of an attempt that timed out.
+func (u *uploader) before(_ retryablehttp.Logger, req *http.Request, retries int) {
+	retries += u.earlier
+	u.attempts = retries + 1
+	if retries > 0 {
+		req.Header = req.Header.Clone()
+		req.Header.Set(retryCountHeader, strconv.Itoa(retries))
+	}
+}
+
+// check decides after each attempt whether there is another.
+func (u *uploader) check(ctx context.Context, resp *http.Response, err error) (bool, error) {
+	code := 0
+	if err == nil {
+		code = resp.StatusCode
+	}
+	v := judge(code, err)
+	cause := context.Cause(ctx)
+	switch {
+	case v == delivered:
+		u.lastErr = nil
+	case err == nil:
+		u.lastErr = &StatusError{Code: code}
+	case cause == nil: // not an attempt that Shutdown has cut short
+		u.lastErr = withoutURL(err)
+	}
+	u.c.report.attempt(ctx, u.messages, u.attempts, u.lastErr)
+	if v != retry {
+		return false, nil
+	}
+	if err == nil {
+		// retryablehttp would read 4 KB and then give up the connection.
+		io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer))
+	}
+	if cause != nil {
+		return false, cause
+	}
+	if wait := retryAfter(resp, time.Now()); wait > 0 {
+		u.c.pause(wait)
+	}
+	return !u.probe, nil
+}
+
+// wait returns how long to wait after a failed attempt, counted from 0. It is
+// called right after check. The batch goes on once that time is over and the
+// gate is open, so a Retry-After is a floor under the schedule: a collector
+// that asks for one second ten times over is not given up after ten.
+func (u *uploader) wait(_, _ time.Duration, attempt int, resp *http.Response) time.Duration {
+	u.c.report.failed(u.lastErr)
+	wait := backoff(attempt)
+	if resp != nil && resp.StatusCode == http.StatusTooManyRequests {
+		u.c.pause(wait)
+	}
+	return wait
+}
+
+// rejections reads from an answer to n calls which of them were left out, in
+// order. Anything unexpected in it is passed over: the status has said that
+// the batch was taken.
+func rejections(answer []byte, n int) []rejection {
+	if !bytes.Contains(answer, []byte(`"rejected"`)) {
+		return nil
+	}
+	var body struct {
+		Rejected []struct {
+			Index         int
+			Code, Message string
+		}
+	}
+	if json.Unmarshal(answer, &body) != nil {
+		return nil
+	}
+	var list []rejection
+	for _, r := range body.Rejected {
+		if 0 <= r.Index && r.Index < n {
+			list = append(list, rejection{r.Index, &RejectedError{Code: r.Code, Message: r.Message}})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b rejection) int { return cmp.Compare(a.index, b.index) })
+	return slices.CompactFunc(list, func(a, b rejection) bool { return a.index == b.index })
+}
+
+// A transport makes three habits of net/http and retryablehttp harmless.
+// It has no CloseIdleConnections, which retryablehttp calls after every final
+// failure, at the cost of everybody who shares the transport. It hides where a
+// redirect leads: redirects are not followed, and http.Client would put a
+// malformed one into an error that looks like the network's. And it hangs up on
+// who switches protocols: the body of such an answer is the bare connection,
+// and neither http.Client.Timeout nor the request's context ends reading it.
+type transport struct{ base http.RoundTripper }
+
+func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.base.RoundTrip(req)
+	switch {
+	case resp == nil:
+	case resp.StatusCode < 200 && resp.Body != nil:
+		resp.Body.Close()
+		resp.Body = http.NoBody
+	case resp.StatusCode/100 == 3:
+		resp.Header.Del("Location")
+	}
+	return resp, err
+}
