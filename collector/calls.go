@@ -1,0 +1,251 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/internal/esjson"
+	"github.com/hookferry/analytics/internal/isotime"
+	"github.com/hookferry/analytics/webhook"
+)
+
+// patience is how long a lookup and a commit may take together once a body is
+// read.
+const patience = 30 * time.Second
+
+// eventSize is about what an event takes in memory beside its body, in bytes.
+const eventSize = 256
+
+// serveCalls takes one call of a type or, if kind is "", a batch: it is
+// answered once all of its calls that are good are durable.
+func (h *Handler) serveCalls(w http.ResponseWriter, r *http.Request, kind string) {
+	m := &reservation{h: h}
+	defer m.release()
+	rejected, refused := h.take(w, r, kind, m)
+	if refused != nil {
+		answerError(w, refused)
+		return
+	}
+	answer(w, rejected)
+}
+
+func (h *Handler) take(w http.ResponseWriter, r *http.Request, kind string, m *reservation) ([]rejection, *refusal) {
+	env := webhook.Envelope{
+		Type:       kind,
+		ReceivedAt: time.Now(),
+		IP:         h.config.ClientIP(r),
+		// Browsers send an Origin with every POST (Fetch standard, section
+		// 3.2), and nobody else has reason to.
+		Browser: r.Header.Get("Origin") != "",
+	}
+
+	// Who has no business here is told before the body is read, if possible.
+	var source Source
+	var refused *refusal
+	key := basicKey(r.Header)
+	if key != "" {
+		if source, refused = h.source(r.Context(), key); refused != nil {
+			return nil, refused
+		}
+	}
+	limit := analytics.MaxCallSize
+	if kind == "" {
+		limit = analytics.MaxBatchSize
+	}
+	body, refused := m.read(w, r, limit)
+	if refused != nil {
+		return nil, refused
+	}
+	// The calls of a client that sends them and hangs up are good calls, so
+	// what the forwarder does is not tied to the connection.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), patience)
+	defer cancel()
+
+	var list []byte
+	var bodyKey string
+	if kind == "" {
+		list, bodyKey, refused = readBatch(body, &env)
+	} else if key == "" {
+		bodyKey, refused = readKey(body)
+	}
+	if refused != nil {
+		return nil, refused
+	}
+	if key == "" {
+		if source, refused = h.source(ctx, bodyKey); refused != nil {
+			return nil, refused
+		}
+	}
+
+	var events []webhook.Event
+	var rejected []rejection
+	if kind == "" {
+		events, rejected, refused = m.events(ctx, list, env)
+	} else {
+		events, refused = m.event(body, env)
+	}
+	if len(rejected) > 0 {
+		h.config.Logger.Debug("collector: calls refused", "source", source.Name,
+			"refused", len(rejected), "taken", len(events), "code", rejected[0].code, "message", rejected[0].message)
+	}
+	if refused != nil {
+		return nil, refused
+	}
+	return rejected, h.forward(ctx, source, events)
+}
+
+// forward hands events on.
+func (h *Handler) forward(ctx context.Context, source Source, events []webhook.Event) *refusal {
+	if len(events) == 0 || len(source.Destinations) == 0 {
+		return nil
+	}
+	if err := h.config.Forwarder.ForwardEvents(ctx, source.Destinations, events...); err != nil {
+		h.forwards.bad(err)
+		return later("the queue cannot take calls now")
+	}
+	h.forwards.good()
+	return nil
+}
+
+// readKey returns the writeKey of a call, "" if there is none.
+func readKey(body []byte) (key string, refused *refusal) {
+	err := esjson.Members(body, func(name, value []byte) error {
+		if string(name) == "writeKey" {
+			key = text(value)
+		}
+		return nil
+	})
+	return key, malformed(err, body, "a call")
+}
+
+// readBatch takes a batch apart. It returns the array of its calls and its
+// writeKey, and puts into env what applies to all calls. How deeply calls are
+// nested is left to be found out for each: one of them may not spoil the others.
+func readBatch(body []byte, env *webhook.Envelope) (list []byte, key string, refused *refusal) {
+	var sentAt []byte
+	err := esjson.MembersAnyDepth(body, func(name, value []byte) error {
+		switch string(name) {
+		case "batch":
+			list = value
+		case "context":
+			env.Context = value
+		case "integrations":
+			env.Integrations = value
+		case "sentAt":
+			sentAt = value
+		case "writeKey":
+			key = text(value)
+		}
+		return nil
+	})
+	if refused = malformed(err, body, "a batch"); refused != nil {
+		return nil, key, refused
+	}
+	switch {
+	case list == nil:
+		refused = wrong(&webhook.CallError{Field: "batch", Code: webhook.CodeMissing, Problem: "is required"})
+	case list[0] != '[':
+		refused = wrong(&webhook.CallError{Field: "batch", Code: webhook.CodeWrongType, Problem: "has to be an array"})
+	}
+	// Clients drop a batch that is refused, so a clock that makes no sense is
+	// passed over, like one that is not there.
+	if sent, err := isotime.ParseJSON(sentAt); err == nil {
+		env.SentAt = sent
+	}
+	return list, key, refused
+}
+
+// malformed refuses a body that could not be taken apart: what is not JSON, or
+// not an object.
+func malformed(err error, body []byte, what string) *refusal {
+	if err == nil {
+		return nil
+	}
+	if problem := esjson.Check(body); problem != nil {
+		return refuse(http.StatusBadRequest, string(webhook.CodeMalformed), problem.Error())
+	}
+	return refuse(http.StatusBadRequest, string(webhook.CodeWrongType), what+" is a JSON object")
+}
+
+// text returns the text of a JSON string, "" for another value.
+func text(value []byte) string {
+	b, err := esjson.AppendText(nil, value)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}
+
+// event makes the event of a single call.
+func (m *reservation) event(body []byte, env webhook.Envelope) ([]webhook.Event, *refusal) {
+	e, err := webhook.NewEvent(body, env)
+	if err != nil {
+		r := reject(0, err)
+		return nil, refuse(http.StatusBadRequest, string(r.code), r.message)
+	}
+	if err := m.take(cap(e.Body) + eventSize); err != nil {
+		return nil, noMemory(err)
+	}
+	return []webhook.Event{e}, nil
+}
+
+// reject says what is wrong with a call: err is a *webhook.CallError.
+func reject(index int, err error) rejection {
+	var callErr *webhook.CallError
+	if errors.As(err, &callErr) {
+		return rejection{index, callErr.Code, callErr.Message()}
+	}
+	return rejection{index, webhook.CodeMalformed, "could not be read"}
+}
+
+// events makes the events of the calls in list, an array that was checked.
+func (m *reservation) events(ctx context.Context, list []byte, env webhook.Envelope) (events []webhook.Event, rejected []rejection, refused *refusal) {
+	batch, err := webhook.NewBatch(env)
+	if err != nil {
+		r := reject(0, err)
+		return nil, nil, refuse(http.StatusBadRequest, string(r.code), r.message)
+	}
+	if err := m.take(batch.ContextSize()); err != nil {
+		return nil, nil, noMemory(err)
+	}
+	stop := errors.New("stop")
+	index, bodies := 0, 0
+	err = esjson.ElementsAnyDepth(list, func(call []byte) error {
+		if index == analytics.MaxBatchCalls {
+			refused = refuse(http.StatusBadRequest, "too_many_calls", fmt.Sprintf("a batch has at most %d calls", analytics.MaxBatchCalls))
+			return stop
+		}
+		if ctx.Err() != nil {
+			refused = later("the request took too long")
+			return stop
+		}
+		e, err := batch.NewEvent(call)
+		if err == nil {
+			events = append(events, e)
+		} else {
+			rejected = append(rejected, reject(index, err))
+		}
+		if e.Body != nil {
+			// Merging the context is work, also where little of it is left.
+			bodies += max(cap(e.Body), batch.ContextSize())
+		}
+		if bodies > MaxBatchBodies {
+			refused = refuse(http.StatusBadRequest, string(webhook.CodeTooLarge), fmt.Sprintf("the webhooks of the batch have more than %d bytes, each with the context of the batch", MaxBatchBodies))
+			return stop
+		}
+		if err := m.take(cap(e.Body) + eventSize); err != nil {
+			refused = noMemory(err)
+			return stop
+		}
+		index++
+		return nil
+	})
+	if err != nil && refused == nil {
+		refused = refuse(http.StatusBadRequest, string(webhook.CodeMalformed), err.Error())
+	}
+	return events, rejected, refused
+}

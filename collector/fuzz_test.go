@@ -1,0 +1,118 @@
+package collector_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hookferry/analytics/internal/esjson"
+	"github.com/hookferry/analytics/webhook"
+)
+
+// FuzzHandler: whatever comes in, the answer is of the documented kind, and
+// what is handed on is right.
+func FuzzHandler(f *testing.F) {
+	files, err := filepath.Glob("testdata/wire/*.json")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no seeds: %v", err)
+	}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add("POST", "/v1/batch", basic, "", "", b, false)
+		f.Add("POST", "//v1/b", "", "https://shop.example", "gzip", zipped(b), true)
+		f.Add("POST", "/v1/page", "Bearer x", "null", "", b, true)
+	}
+	for _, path := range []string{"/v1/import", "/v1/i", "/v1/m", "/v1/projects/key/settings", "/", "", "/v1/projects/%/settings"} {
+		f.Add("GET", path, basic, "", "", []byte(nil), false)
+		f.Add("OPTIONS", path, "", "", "", []byte(nil), true)
+		f.Add("POST", path, bare, "", "identity", []byte(`{"type":"track","userId":1,"event":"e","context":{"direct":true}}`), true)
+	}
+	f.Add("POST", "/v1/batch", basic, "", "", []byte(`{"batch":[{},[],null,1,{"type":"alias","userId":1,"previousId":2}],"context":null,"sentAt":1}`), true)
+
+	f.Fuzz(func(t *testing.T, method, path, authorization, origin, encoding string, body []byte, chunked bool) {
+		if method == "" || strings.ContainsAny(method, " \t\r\n\x00") {
+			return // never gets past net/http
+		}
+		fw := &forwarder{}
+		if strings.Contains(origin, "full") {
+			fw.fail(webhook.ErrQueueFull)
+		}
+		h := newHandler(t, fw)
+		var rd io.Reader = bytes.NewReader(body)
+		if chunked {
+			rd = unsized{rd}
+		}
+		r := httptest.NewRequest("POST", "/", rd)
+		r.Method, r.URL.Path = method, path
+		for name, value := range map[string]string{"Authorization": authorization, "Origin": origin, "Content-Encoding": encoding} {
+			if value != "" {
+				r.Header.Set(name, value)
+			}
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		a := check(t, w.Result())
+		switch a.status {
+		case 200, 204, 400, 401, 404, 405, 415:
+		case 503:
+			if fw.err == nil && !strings.Contains(a.Message, "write key") {
+				t.Errorf("503 without a cause: %s", a.body)
+			}
+		default:
+			t.Errorf("status %d", a.status)
+		}
+		for _, e := range fw.events() {
+			if a.status != 200 {
+				t.Errorf("status %d, but %s was handed on", a.status, e.ID)
+			}
+			if e.Off {
+				continue
+			}
+			if again, err := esjson.Append(nil, e.Body); err != nil || !bytes.Equal(again, e.Body) {
+				t.Errorf("the body %q is no fixed point: %q, %v", e.Body, again, err)
+			}
+		}
+		for _, rejected := range a.Rejected {
+			if rejected.Code == "" || rejected.Message == "" {
+				t.Errorf("rejection without code and message: %s", a.body)
+			}
+		}
+	})
+}
+
+// TestErrorsKeepSecrets forces every kind of refusal with a secret in every
+// part of the request, and looks for it in the answer.
+func TestErrorsKeepSecrets(t *testing.T) {
+	const secret = "hunter2"
+	for _, body := range []string{
+		`hunter2`, `{"hunter2`, `{"writeKey":"hunter2","batch":7}`, `{"batch":"hunter2"}`, `{"batch":["hunter2"],"sentAt":"hunter2"}`,
+		`{"batch":[{"type":"hunter2"}]}`, `{"batch":[{"type":"track","userId":{"hunter2":1},"event":"hunter2"}]}`,
+		`{"batch":[{"type":"track","userId":"hunter2","event":"e","timestamp":"hunter2"}]}`,
+		`{"batch":[{"type":"track","userId":"hunter2","event":"e","messageId":"` + strings.Repeat(secret, 20) + `"}]}`,
+		`{"batch":["hunter2"],"context":{"a":"` + strings.Repeat(secret, 5000) + `"}}`,
+	} {
+		for _, authorization := range []string{"Basic aHVudGVyMjo=", basic, ""} {
+			for _, path := range []string{"/v1/batch", "/v1/track", "/v1/projects/hunter2/settings", "/hunter2"} {
+				for _, method := range []string{"POST", "GET"} {
+					a := send(t, newHandler(t, &forwarder{err: errors.New(secret)}), method, path,
+						map[string]string{"Authorization": authorization}, strings.NewReader(body))
+					if strings.Contains(a.body, secret) {
+						t.Errorf("%s %s %s: the answer %s shows what was sent", method, path, body, a.body)
+					}
+					if a.status == http.StatusOK && len(a.Rejected) == 0 {
+						t.Errorf("%s %s %s: not refused", method, path, body)
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package collector
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// Keys returns a Config.Sources for write keys that do not change. It finds a
+// key by its hash, so the time that takes says nothing about the keys there
+// are. An empty key is left out. The map is copied.
+func Keys(sources map[string]Source) func(context.Context, string) (Source, error) {
+	byHash := make(map[[sha256.Size]byte]Source, len(sources))
+	for key, source := range sources {
+		if key != "" {
+			source.Destinations = slices.Clone(source.Destinations)
+			byHash[sha256.Sum256([]byte(key))] = source
+		}
+	}
+	return func(_ context.Context, key string) (Source, error) {
+		source, ok := byHash[sha256.Sum256([]byte(key))]
+		if !ok {
+			return Source{}, ErrUnknownKey
+		}
+		return source, nil
+	}
+}
+
+// source finds the source of a write key, "" if none was sent.
+func (h *Handler) source(ctx context.Context, key string) (Source, *refusal) {
+	if key == "" {
+		return Source{}, refuse(http.StatusUnauthorized, "unknown_write_key", "there is no write key")
+	}
+	source, err := h.config.Sources(ctx, key)
+	if err != nil && !errors.Is(err, ErrUnknownKey) {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			// The client is gone, which says nothing about lookups.
+			return Source{}, later("the request was given up")
+		}
+		h.lookups.bad(err)
+		return Source{}, later("the write key cannot be looked up now")
+	}
+	h.lookups.good()
+	if err != nil {
+		return Source{}, refuse(http.StatusUnauthorized, "unknown_write_key", "the write key is unknown")
+	}
+	return source, nil
+}
+
+// basicKey returns the user name of Basic authentication, "" if there is none.
+// Some clients leave out the colon that ends it, some the padding of the
+// base64.
+func basicKey(header http.Header) string {
+	scheme, credentials, _ := strings.Cut(header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Basic") {
+		return ""
+	}
+	credentials = strings.TrimRight(strings.Trim(credentials, " "), "=")
+	b, err := base64.RawStdEncoding.DecodeString(credentials)
+	if err != nil {
+		return ""
+	}
+	key, _, _ := strings.Cut(string(b), ":")
+	return key
+}

@@ -1,0 +1,45 @@
+package collector
+
+import (
+	"io"
+	"net/http"
+
+	"github.com/hookferry/analytics/internal/esjson"
+)
+
+// serveSettings answers what the browser library asks for before it sends
+// anything: where to send it.
+func (h *Handler) serveSettings(w http.ResponseWriter, r *http.Request, key string) {
+	if _, refused := h.source(r.Context(), key); refused != nil {
+		answerError(w, refused)
+		return
+	}
+	protocol, apiHost := h.protocol, h.apiHost
+	if apiHost == "" {
+		protocol, apiHost = "http", r.Host+"/v1"
+		if r.TLS != nil {
+			protocol = "https"
+		}
+	}
+	b := append([]byte(nil), `{"integrations":{"Segment.io":{"apiKey":`...)
+	b = esjson.AppendString(b, key)
+	b = append(b, `,"apiHost":`...)
+	b = esjson.AppendString(b, apiHost)
+	b = append(b, `,"protocol":`...)
+	b = esjson.AppendString(b, protocol)
+	// The answer repeats the Host that was asked for, so nobody else may be
+	// given it.
+	w.Header().Set("Cache-Control", "no-store")
+	answerJSON(w, http.StatusOK, append(b, "}}}\n"...))
+}
+
+// maxMetrics is how much of a client's metrics is read, in bytes, so that its
+// connection can be used again.
+const maxMetrics = 64 << 10
+
+// serveMetrics takes what a client says about itself, and drops it.
+func (h *Handler) serveMetrics(w http.ResponseWriter, r *http.Request) {
+	defer interruptible(w, r)()
+	_, _ = io.CopyN(io.Discard, r.Body, maxMetrics)
+	answer(w, nil)
+}

@@ -1,0 +1,189 @@
+package analytics
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A collector is an http.RoundTripper that answers from a script. It works in
+// a synctest bubble.
+type collector struct {
+	// answer gives the answer to the n-th request, counted from 0. Nil means
+	// 200 to everything.
+	answer func(n int, req request) (*http.Response, error)
+
+	mu       sync.Mutex
+	requests []request
+}
+
+// A request is one attempt as the collector got it.
+type request struct {
+	at       time.Time
+	ctx      context.Context
+	method   string
+	url      string
+	header   http.Header
+	length   int64 // Content-Length
+	body     []byte
+	messages []map[string]any
+	batch    struct {
+		Batch   []json.RawMessage
+		Context struct {
+			Library struct{ Name, Version string }
+		}
+		MessageID string `json:"messageId"`
+		SentAt    string `json:"sentAt"`
+	}
+}
+
+func (c *collector) RoundTrip(req *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return nil, err
+	}
+	if err := req.Body.Close(); err != nil {
+		return nil, err
+	}
+	r := request{
+		at:     time.Now(),
+		ctx:    req.Context(),
+		method: req.Method,
+		url:    req.URL.String(),
+		header: req.Header.Clone(),
+		length: req.ContentLength,
+		body:   body,
+	}
+	if err := json.Unmarshal(body, &r.batch); err != nil {
+		return nil, errors.New("the collector got a body that is not JSON")
+	}
+	for _, raw := range r.batch.Batch {
+		var m map[string]any
+		if err := json.Unmarshal(raw, &m); err != nil {
+			return nil, err
+		}
+		r.messages = append(r.messages, m)
+	}
+	c.mu.Lock()
+	n := len(c.requests)
+	c.requests = append(c.requests, r)
+	answer := c.answer
+	c.mu.Unlock()
+	if answer == nil {
+		return status(200), nil
+	}
+	return answer(n, r)
+}
+
+// got returns the requests so far.
+func (c *collector) got() []request {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([]request(nil), c.requests...)
+}
+
+// sizes returns how many messages each request so far had.
+func (c *collector) sizes() []int {
+	sizes := []int{}
+	for _, r := range c.got() {
+		sizes = append(sizes, len(r.messages))
+	}
+	return sizes
+}
+
+// status returns an answer; header is name, value, name, value.
+func status(code int, header ...string) *http.Response {
+	resp := &http.Response{StatusCode: code, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(`{"success":true}`))}
+	for i := 0; i+1 < len(header); i += 2 {
+		resp.Header.Set(header[i], header[i+1])
+	}
+	return resp
+}
+
+func always(code int, header ...string) func(int, request) (*http.Response, error) {
+	return func(int, request) (*http.Response, error) { return status(code, header...), nil }
+}
+
+// hang answers nothing until the attempt is cancelled.
+func hang(_ int, r request) (*http.Response, error) {
+	<-r.ctx.Done()
+	return nil, r.ctx.Err()
+}
+
+// newTestClient returns a client of a scripted collector.
+func newTestClient(answer func(int, request) (*http.Response, error)) (*Client, *collector) {
+	col := &collector{answer: answer}
+	c := New("test-key")
+	c.Transport = col
+	return c, col
+}
+
+// everyCall returns a call of each kind.
+func everyCall(c *Client) map[string]func() error {
+	return map[string]func() error{
+		"Identify": func() error { return c.Identify(&Identify{UserId: "u"}) },
+		"Track":    func() error { return c.Track(&Track{UserId: "u", Event: "e"}) },
+		"Page":     func() error { return c.Page(&Page{UserId: "u"}) },
+		"Screen":   func() error { return c.Screen(&Screen{UserId: "u"}) },
+		"Group":    func() error { return c.Group(&Group{UserId: "u", GroupId: "g"}) },
+		"Alias":    func() error { return c.Alias(&Alias{UserId: "u", PreviousId: "p"}) },
+	}
+}
+
+// track queues n events.
+func track(t *testing.T, c *Client, n int) {
+	t.Helper()
+	for range n {
+		if err := c.Track(&Track{UserId: "u-1", Event: "E"}); err != nil {
+			t.Fatalf("Track: %v", err)
+		}
+	}
+}
+
+// fates collects what OnDelivery is told.
+type fates struct {
+	mu       sync.Mutex
+	list     []Delivery
+	messages []string
+	errs     []error
+}
+
+func (f *fates) add(d Delivery) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for raw, err := range d.Messages() {
+		f.messages = append(f.messages, string(bytes.Clone(raw)))
+		f.errs = append(f.errs, err)
+	}
+	d.batch = nil
+	f.list = append(f.list, d)
+}
+
+func (f *fates) got() []Delivery {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return append([]Delivery(nil), f.list...)
+}
+
+// checkStats checks the invariant and the totals.
+func checkStats(t *testing.T, c *Client, queued, delivered, dropped uint64, pending int) {
+	t.Helper()
+	s := c.Stats()
+	if !s.sums() {
+		t.Errorf("Stats() = %+v: the sums do not hold", s)
+	}
+	if s.Queued != queued || s.Delivered != delivered || s.Dropped != dropped || s.Pending != pending {
+		t.Errorf("Stats(): queued, delivered, dropped, pending = %d, %d, %d, %d, want %d, %d, %d, %d",
+			s.Queued, s.Delivered, s.Dropped, s.Pending, queued, delivered, dropped, pending)
+	}
+	if pending == 0 && s.Memory != 0 {
+		t.Errorf("Stats().Memory = %d with nothing pending, want 0", s.Memory)
+	}
+}
