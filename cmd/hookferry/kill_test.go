@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/webhook"
+)
+
+var rounds = flag.Int("rounds", 6, "how often TestKill9 kills the server")
+
+// TestKill9 runs the server under load from a client, kills it with SIGKILL at
+// random moments, and starts it again on the same data. Every call that was
+// answered with 200 must arrive, and only what was in flight may arrive twice.
+func TestKill9(t *testing.T) {
+	const secret = "s3cret"
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+
+	arrived := newArrivals(secret)
+	receiver := httptest.NewServer(arrived)
+	defer receiver.Close()
+	address := freeAddress(t)
+	data := t.TempDir()
+	launches := 0
+	launch := func() *child {
+		launches++
+		c, err := startChild("", []string{"HOOKFERRY_SECRET=" + secret}, "hookferry", "serve", "-listen", address, "-data", data,
+			"-write-key", "key", "-webhook", receiver.URL, "-header", fmt.Sprintf("%s: %d", launchHeader, launches))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.kill)
+		if _, err := c.await(regexp.MustCompile("msg=listening")); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	server := launch()
+
+	var mu sync.Mutex
+	acknowledged := map[string]bool{}
+	client := analytics.New("key")
+	client.Endpoint = "http://" + address
+	client.OnDelivery = func(d analytics.Delivery) {
+		mu.Lock()
+		defer mu.Unlock()
+		for message, err := range d.Messages() {
+			var m struct{ MessageID string }
+			if uerr := json.Unmarshal(message, &m); uerr != nil {
+				t.Error(uerr)
+			}
+			if err != nil {
+				t.Errorf("message %s was not delivered: %v", m.MessageID, err)
+			}
+			acknowledged[m.MessageID] = true
+		}
+	}
+	load, unload := context.WithCancel(t.Context())
+	var loading sync.WaitGroup
+	for worker := range 4 {
+		loading.Go(func() {
+			tick := time.NewTicker(time.Millisecond)
+			defer tick.Stop()
+			for n := 0; load.Err() == nil; n++ {
+				err := client.Track(&analytics.Track{UserId: strconv.Itoa(worker), Event: "Killed", Properties: map[string]any{"n": n}})
+				if err != nil {
+					t.Errorf("Track: %v", err)
+					return
+				}
+				<-tick.C
+			}
+		})
+	}
+
+	killed := map[int]time.Time{} // by launch
+	for range *rounds {
+		wait(t, time.Duration(random.IntN(2000))*time.Millisecond)
+		killed[launches] = time.Now()
+		server.kill()
+		server = launch()
+	}
+	unload()
+	loading.Wait()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := client.Shutdown(ctx); err != nil {
+		t.Fatalf("Shutdown of the client: %v", err)
+	}
+	if len(acknowledged) < 100 {
+		t.Fatalf("only %d calls were acknowledged: no load", len(acknowledged))
+	}
+	if err := arrived.all(ctx, acknowledged); err != nil {
+		t.Fatal(err)
+	}
+	if status, err := server.stop(syscall.SIGTERM); err != nil || status != 0 {
+		t.Fatalf("stopping the server: status %d, %v", status, err)
+	}
+	arrived.check(t, acknowledged, killed)
+}
+
+// wait lets the load run for a while.
+func wait(t *testing.T, d time.Duration) {
+	t.Helper()
+	select {
+	case <-time.After(d):
+	case <-t.Context().Done():
+		t.Fatal(t.Context().Err())
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// launchHeader tells the receiver which launch of the server sent a webhook.
+const launchHeader = "X-Launch"
+
+type arrival struct {
+	launch   int
+	answered time.Time // zero: not yet
+}
+
+// arrivals is a receiver that notes what arrives when. Its answers take a
+// moment, so that something is in flight whenever the server dies.
+type arrivals struct {
+	http.Handler
+
+	mu       sync.Mutex
+	byID     map[string][]*arrival
+	problems []string
+	more     chan struct{} // closed at the next new message
+}
+
+func newArrivals(secret signature.Secret) *arrivals {
+	a := &arrivals{byID: map[string][]*arrival{}, more: make(chan struct{})}
+	a.Handler = &signature.Handler{Secrets: []signature.Secret{secret}, Next: http.HandlerFunc(a.take)}
+	return a
+}
+
+func (a *arrivals) take(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	var m struct{ MessageID string }
+	if err == nil {
+		err = json.Unmarshal(body, &m)
+	}
+	launch, lerr := strconv.Atoi(r.Header.Get(launchHeader))
+	a.mu.Lock()
+	if err != nil || lerr != nil || m.MessageID == "" {
+		a.problems = append(a.problems, fmt.Sprintf("bad webhook %q: %v, %v", body, err, lerr))
+	}
+	if len(a.byID[m.MessageID]) == 0 {
+		close(a.more)
+		a.more = make(chan struct{})
+	}
+	this := &arrival{launch: launch}
+	a.byID[m.MessageID] = append(a.byID[m.MessageID], this)
+	a.mu.Unlock()
+	select {
+	case <-time.After(time.Duration(rand.IntN(5)) * time.Millisecond):
+		a.mu.Lock()
+		this.answered = time.Now()
+		a.mu.Unlock()
+	case <-r.Context().Done():
+	}
+}
+
+// all waits until everything in want has arrived.
+func (a *arrivals) all(ctx context.Context, want map[string]bool) error {
+	for {
+		missing := 0
+		a.mu.Lock()
+		for id := range want {
+			if len(a.byID[id]) == 0 {
+				missing++
+			}
+		}
+		more := a.more
+		a.mu.Unlock()
+		if missing == 0 {
+			return nil
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d acknowledged calls have not arrived", missing, len(want))
+		}
+	}
+}
+
+// check looks at what arrived more than once: only what the server was
+// delivering when it was killed, or had delivered and not yet recorded.
+func (a *arrivals) check(t *testing.T, acknowledged map[string]bool, killed map[int]time.Time) {
+	t.Helper()
+	// An outcome is recorded by the commit after the one in progress; a commit
+	// takes milliseconds, but on a busy machine it may have to wait.
+	const recorded = time.Second
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, p := range a.problems {
+		t.Error(p)
+	}
+	delivering, unrecorded := map[int]int{}, map[int]int{} // by launch
+	for id, as := range a.byID {
+		if !acknowledged[id] {
+			t.Errorf("message %q arrived and was never acknowledged", id)
+		}
+		for i, again := range as[1:] {
+			first := as[i]
+			switch lived := killed[first.launch].Sub(first.answered); {
+			case first.launch == again.launch:
+				t.Errorf("message %s arrived twice from launch %d", id, first.launch)
+			case first.answered.IsZero():
+				delivering[first.launch]++
+			case lived > recorded:
+				t.Errorf("message %s arrived again, although launch %d lived for %v after it was answered", id, first.launch, lived)
+			default:
+				unrecorded[first.launch]++
+			}
+		}
+	}
+	for launch, n := range delivering {
+		if n > webhook.DefaultMaxConcurrent {
+			t.Errorf("launch %d was delivering %d messages, over the limit of %d", launch, n, webhook.DefaultMaxConcurrent)
+		}
+	}
+	t.Logf("%d calls acknowledged, %d arrived, %d kills; arrived again, by launch: delivering %v, not yet recorded %v",
+		len(acknowledged), len(a.byID), len(killed), delivering, unrecorded)
+}

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/hookferry/analytics/signature"
+)
+
+const listenHelp = `Usage: hookferry listen [flags]
+
+Listen receives webhooks on any path, prints each of them, says whether its
+signature holds, and answers 200. It is for trying things out: it keeps
+nothing, and does not refuse a webhook that is wrongly signed.
+
+Examples:
+  hookferry listen
+  hookferry listen -listen :9000 -secret s3cret
+  hookferry listen -status 503        # what is sent again, and when?
+`
+
+// listenGrace bounds how long a webhook that is being received holds up the
+// end of listen.
+const listenGrace = 2 * time.Second
+
+func listen(ctx context.Context, args []string, p process) error {
+	o := newOptions("listen", listenHelp)
+	address := o.text("listen", "localhost:9000", "`address` to receive webhooks on; without a host: on all of the machine's")
+	status := o.number("status", http.StatusOK, 200, 599, "`status` to answer with")
+	// HOOKFERRY_LISTEN is where serve listens.
+	o.noVariables()
+	secrets := o.list("secret", "shared `secret`; give it twice while one replaces another", single)
+	if err := o.parse(args, p); err != nil {
+		return err
+	}
+	printer := &printer{out: p.stdout, status: *status}
+	for _, s := range *secrets {
+		if s == "" {
+			return usagef("-secret: empty; leave the flag out to check no signatures")
+		}
+		printer.secrets = append(printer.secrets, signature.Secret(s))
+	}
+
+	listener, err := listenOn(ctx, *address)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(p.stdout, "listening on http://%s (any path)\n", listener.Addr())
+	server := newHTTPServer(printer, slog.New(slog.DiscardHandler))
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	select {
+	case err := <-served:
+		return err
+	case <-ctx.Done():
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), listenGrace)
+	defer cancel()
+	if server.Shutdown(stop) != nil {
+		server.Close()
+	}
+	<-served
+	return nil
+}
+
+// listenOn opens the listener for a -listen flag.
+func listenOn(ctx context.Context, address string) (net.Listener, error) {
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return nil, usagef("-listen: %q is not an address; want host:port or :port", address)
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("-listen: %w", err)
+	}
+	return listener, nil
+}
+
+// maxPrinted is the size of the largest body that listen reads: 1 MB.
+const maxPrinted = 1 << 20
+
+// A printer is a receiver that prints the webhooks it is sent.
+type printer struct {
+	secrets []signature.Secret
+	status  int
+
+	mu  sync.Mutex // one webhook is printed at a time
+	out io.Writer
+}
+
+func (p *printer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPrinted))
+	if err != nil {
+		http.Error(w, "the body could not be read, or is over 1 MB", http.StatusBadRequest)
+		return
+	}
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		http.Error(w, "webhooks are sent by POST", http.StatusMethodNotAllowed)
+		return
+	}
+	text := fmt.Appendf(nil, "\n%s  %s  %s\n", time.Now().Format(time.TimeOnly), describe(body), p.check(body, r.Header))
+	text = appendPretty(text, body)
+	p.mu.Lock()
+	p.out.Write(text)
+	p.mu.Unlock()
+	w.WriteHeader(p.status)
+}
+
+// check says what becomes of the signature.
+func (p *printer) check(body []byte, h http.Header) string {
+	given := h.Get(signature.Header)
+	switch {
+	case given == "":
+		return "unsigned"
+	case len(p.secrets) == 0:
+		return "signed, but not checked: listen has no -secret"
+	}
+	err := signature.Verify(body, given, p.secrets...)
+	switch {
+	case err == nil:
+		return "signature ok"
+	case errors.Is(err, signature.ErrMalformed):
+		return "signature wrong: not 40 lower-case hex digits"
+	default:
+		return "signature wrong: made with another secret, or of another body"
+	}
+}

@@ -1,0 +1,198 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// envPrefix begins the name of every environment variable that is read.
+const envPrefix = "HOOKFERRY_"
+
+// options are the flags of one command. A flag may be set by an environment
+// variable too: -log-level by HOOKFERRY_LOG_LEVEL. The flag wins. A variable
+// that is empty counts as not set.
+//
+// The values of lists and secrets are checked by the command, after they are
+// read, so that no error repeats them.
+type options struct {
+	set  *flag.FlagSet
+	help string
+	// split holds, for each flag that may be repeated, how its environment
+	// variable is taken apart.
+	split map[string]func(string) []string
+	// flagOnly names the flags that no variable stands in for.
+	flagOnly map[string]bool
+}
+
+// newOptions returns no flags yet. The help is what -h prints above the list
+// of flags.
+func newOptions(name, help string) *options {
+	set := flag.NewFlagSet(name, flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	return &options{set: set, help: help, split: map[string]func(string) []string{}, flagOnly: map[string]bool{}}
+}
+
+// noVariables says that no variables stand in for the flags defined so far:
+// they are about this one call of the command.
+func (o *options) noVariables() {
+	o.set.VisitAll(func(f *flag.Flag) { o.flagOnly[f.Name] = true })
+}
+
+func (o *options) text(name, value, usage string) *string {
+	return o.set.String(name, value, usage)
+}
+
+func (o *options) duration(name string, value time.Duration, usage string) *time.Duration {
+	d := &durationValue{value}
+	o.set.Var(d, name, usage)
+	return &d.d
+}
+
+func (o *options) number(name string, value, least, most int, usage string) *int {
+	n := &numberValue{value, least, most}
+	o.set.Var(n, name, usage)
+	return &n.n
+}
+
+// choice is a flag with a closed list of values; the first is the default.
+func (o *options) choice(name, usage string, values ...string) *string {
+	c := &choiceValue{values[0], values}
+	o.set.Var(c, name, usage+": "+strings.Join(values, ", "))
+	return &c.s
+}
+
+// list is a flag that may be repeated. In the environment its values are one
+// text, which split takes apart.
+func (o *options) list(name, usage string, split func(string) []string) *[]string {
+	l := &listValue{}
+	o.set.Var(l, name, usage)
+	o.split[name] = split
+	return &l.values
+}
+
+// lines takes the values of a list apart that may hold spaces.
+func lines(s string) []string {
+	return strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' })
+}
+
+// single is for a list whose variable holds one value.
+func single(s string) []string { return []string{s} }
+
+// parse reads the flags from args, and from the environment those that args
+// leave out. Asked for help, it prints that and returns flag.ErrHelp.
+func (o *options) parse(args []string, p process) error {
+	if err := o.set.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			o.writeHelp(p.stdout)
+			return err
+		}
+		return &usageError{strings.Replace(err.Error(), "flag provided but not defined: ", "no flag ", 1)}
+	}
+	if o.set.NArg() > 0 {
+		return usagef("unexpected argument %q", o.set.Arg(0))
+	}
+	given := map[string]bool{}
+	o.set.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	var err error
+	o.set.VisitAll(func(f *flag.Flag) {
+		if given[f.Name] || o.flagOnly[f.Name] || err != nil {
+			return
+		}
+		if value := p.getenv(variable(f.Name)); value != "" {
+			err = o.fromVariable(f, value)
+		}
+	})
+	return err
+}
+
+func (o *options) fromVariable(f *flag.Flag, value string) error {
+	values := []string{value}
+	if split := o.split[f.Name]; split != nil {
+		values = split(value)
+	}
+	for _, v := range values {
+		if err := o.set.Set(f.Name, v); err != nil {
+			return usagef("invalid value %q for %s: %v", v, variable(f.Name), err)
+		}
+	}
+	return nil
+}
+
+// variable is the name of the environment variable of a flag.
+func variable(name string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+}
+
+func (o *options) writeHelp(w io.Writer) {
+	fmt.Fprintf(w, "%s\nFlags, and the environment variables that stand in for them:\n", o.help)
+	o.set.VisitAll(func(f *flag.Flag) {
+		what, usage := flag.UnquoteUsage(f)
+		env := ""
+		if !o.flagOnly[f.Name] {
+			env = variable(f.Name)
+		}
+		line := fmt.Sprintf("  -%-26s %s", f.Name+" "+what, env)
+		fmt.Fprintf(w, "%s\n      %s", strings.TrimRight(line, " "), strings.ReplaceAll(usage, "\n", "\n      "))
+		if f.DefValue != "" {
+			fmt.Fprintf(w, " (default %s)", f.DefValue)
+		}
+		fmt.Fprintln(w)
+	})
+}
+
+type durationValue struct{ d time.Duration }
+
+func (v *durationValue) String() string { return v.d.String() }
+
+func (v *durationValue) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		return errors.New("want a time above zero such as 500ms, 10s or 2m")
+	}
+	v.d = d
+	return nil
+}
+
+type numberValue struct{ n, least, most int }
+
+func (v *numberValue) String() string { return strconv.Itoa(v.n) }
+
+func (v *numberValue) Set(s string) error {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < v.least || n > v.most {
+		return fmt.Errorf("want a number from %d to %d", v.least, v.most)
+	}
+	v.n = n
+	return nil
+}
+
+type choiceValue struct {
+	s      string
+	values []string
+}
+
+func (v *choiceValue) String() string { return v.s }
+
+func (v *choiceValue) Set(s string) error {
+	for _, allowed := range v.values {
+		if s == allowed {
+			v.s = s
+			return nil
+		}
+	}
+	return errors.New("want one of " + strings.Join(v.values, ", "))
+}
+
+type listValue struct{ values []string }
+
+func (v *listValue) String() string { return "" }
+
+func (v *listValue) Set(s string) error {
+	v.values = append(v.values, s)
+	return nil
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// describe says in a few words what a webhook is about: its type, what
+// happened, and to whom.
+func describe(body []byte) string {
+	var call map[string]any
+	if json.Unmarshal(body, &call) != nil {
+		return fmt.Sprintf("not a JSON object (%d bytes)", len(body))
+	}
+	field := func(name string) string {
+		s, _ := call[name].(string)
+		return s
+	}
+	var words []string
+	add := func(label, value string) {
+		if value != "" {
+			words = append(words, strings.TrimSpace(label+" "+plain(value)))
+		}
+	}
+	kind := field("type")
+	if kind == "" {
+		kind = "no type"
+	}
+	add("", kind)
+	switch kind {
+	case "track":
+		words = append(words, strconv.Quote(field("event")))
+	case "page", "screen":
+		if name := field("name"); name != "" {
+			words = append(words, strconv.Quote(name))
+		}
+	case "group":
+		add("group", field("groupId"))
+	case "alias":
+		add("from", field("Previous ID"))
+		add("to", field("User ID"))
+	}
+	if user := field("userId"); user != "" {
+		add("user", user)
+	} else {
+		add("anonymous", field("anonymousId"))
+	}
+	return strings.Join(words, "  ")
+}
+
+// plain returns s as it is, or quoted where it would be read as something
+// else.
+func plain(s string) string {
+	for _, r := range s {
+		if r == utf8.RuneError || r == '"' || unicode.IsSpace(r) || !unicode.IsPrint(r) {
+			return strconv.Quote(s)
+		}
+	}
+	return s
+}
+
+// appendPretty appends body indented and with a newline at the end. What a
+// terminal would obey rather than show is escaped.
+func appendPretty(dst, body []byte) []byte {
+	var indented bytes.Buffer
+	if json.Indent(&indented, body, "", "  ") != nil {
+		return append(strconv.AppendQuote(dst, string(body)), '\n')
+	}
+	for _, r := range indented.String() {
+		switch {
+		case r == '\n' || unicode.IsPrint(r):
+			dst = utf8.AppendRune(dst, r)
+		case r > 0xffff:
+			// In JSON such a character stands inside a string, where it may
+			// be escaped.
+			high, low := utf16.EncodeRune(r)
+			dst = fmt.Appendf(dst, `\u%04x\u%04x`, high, low)
+		default:
+			dst = fmt.Appendf(dst, `\u%04x`, r)
+		}
+	}
+	return append(dst, '\n')
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/hookferry/analytics/signature"
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestScripts runs the scripts in testdata/script, one for each feature. They
+// have these commands beside the usual ones:
+//
+//	start NAME REGEXP [VAR=VALUE...] PROGRAM [ARG...]
+//		starts a program and waits until it prints what matches; the group
+//		of the match becomes the variable NAME
+//	await NAME REGEXP
+//		waits until the program prints what matches
+//	signal NAME
+//		sends SIGINT
+//	interrupt NAME, terminate NAME
+//		sends the signal and waits for exit status 0, with ! for another;
+//		what the program printed is then in the file NAME.out
+//	post STATUS URL FILE [SIGNATURE]
+//		posts the file without its last newline, and wants that status back
+//	address NAME
+//		sets the variable to an address that nothing listens on
+//
+// The program "slow DURATION" is a receiver that takes its time to answer.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup: func(e *testscript.Env) error {
+			s := &script{env: e.Vars, dir: e.WorkDir, children: map[string]*child{}}
+			e.Values[scriptKey{}] = s
+			e.Defer(func() {
+				for _, c := range s.children {
+					c.kill()
+				}
+			})
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"start":     cmdStart,
+			"await":     cmdAwait,
+			"signal":    cmdSignal,
+			"interrupt": func(ts *testscript.TestScript, neg bool, args []string) { cmdStop(ts, neg, args, os.Interrupt) },
+			"terminate": func(ts *testscript.TestScript, neg bool, args []string) { cmdStop(ts, neg, args, syscall.SIGTERM) },
+			"post":      cmdPost,
+			"address":   cmdAddress,
+		},
+	})
+}
+
+type script struct {
+	env      []string
+	dir      string
+	children map[string]*child
+}
+
+type scriptKey struct{}
+
+func (s *script) child(ts *testscript.TestScript, name string) *child {
+	c := s.children[name]
+	if c == nil {
+		ts.Fatalf("no program %q was started", name)
+	}
+	return c
+}
+
+func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: start NAME REGEXP [VAR=VALUE...] PROGRAM [ARG...]")
+	}
+	s := ts.Value(scriptKey{}).(*script)
+	name, re := args[0], regexp.MustCompile(args[1])
+	args = args[2:]
+	env := append([]string(nil), s.env...)
+	for len(args) > 1 && strings.Contains(args[0], "=") {
+		env = append(env, args[0])
+		args = args[1:]
+	}
+	if old := s.children[name]; old != nil {
+		old.kill()
+	}
+	c, err := startChild(s.dir, env, args[0], args[1:]...)
+	ts.Check(err)
+	s.children[name] = c
+	found, err := c.await(re)
+	ts.Check(err)
+	ts.Setenv(name, found)
+}
+
+func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: await NAME REGEXP")
+	}
+	s := ts.Value(scriptKey{}).(*script)
+	_, err := s.child(ts, args[0]).await(regexp.MustCompile(args[1]))
+	ts.Check(err)
+}
+
+func cmdSignal(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: signal NAME")
+	}
+	s := ts.Value(scriptKey{}).(*script)
+	ts.Check(s.child(ts, args[0]).cmd.Process.Signal(os.Interrupt))
+}
+
+func cmdStop(ts *testscript.TestScript, neg bool, args []string, signal os.Signal) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: [!] interrupt|terminate NAME")
+	}
+	s := ts.Value(scriptKey{}).(*script)
+	c := s.child(ts, args[0])
+	status, err := c.stop(signal)
+	ts.Check(err)
+	text, _ := c.out.read()
+	ts.Check(os.WriteFile(filepath.Join(s.dir, args[0]+".out"), []byte(text), 0o600))
+	if (status == 0) == neg {
+		ts.Fatalf("%s: exit status %d; printed:\n%s", args[0], status, text)
+	}
+}
+
+func cmdPost(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 || len(args) > 4 {
+		ts.Fatalf("usage: post STATUS URL FILE [SIGNATURE]")
+	}
+	body := strings.TrimSuffix(ts.ReadFile(args[2]), "\n")
+	r, err := http.NewRequest(http.MethodPost, args[1], strings.NewReader(body))
+	ts.Check(err)
+	if len(args) > 3 {
+		r.Header.Set(signature.Header, args[3])
+	}
+	answer, err := http.DefaultClient.Do(r)
+	ts.Check(err)
+	answer.Body.Close()
+	if got := strconv.Itoa(answer.StatusCode); got != args[0] {
+		ts.Fatalf("%s answered %s, want %s", args[1], got, args[0])
+	}
+}
+
+func cmdAddress(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: address NAME")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	ts.Setenv(args[0], l.Addr().String())
+	ts.Check(l.Close())
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hookferry/analytics"
+)
+
+const sendHelp = `Usage: hookferry send TYPE [flags]
+
+Send makes one call, waits until the server has taken it, and prints its
+messageId. TYPE is one of track, identify, page, screen, group, alias;
+'hookferry send TYPE -h' lists what may be said of it.
+
+Examples:
+  hookferry send track -user u1 -event "Signed Up" -property plan=pro -property seats=3
+  hookferry send identify -user u1 -trait email=ann@example.com -trait 'tags=["beta"]'
+  hookferry send page -anonymous a1 -name Home -property path=/
+  hookferry send group -user u1 -group g1 -trait name=Acme
+  hookferry send alias -user u1 -previous a1
+`
+
+func send(ctx context.Context, args []string, p process) error {
+	if len(args) == 0 {
+		return usagef("want the type of the call: %s", strings.Join(callTypes, ", "))
+	}
+	kind := args[0]
+	switch {
+	case kind == "-h" || kind == "-help" || kind == "--help":
+		fmt.Fprint(p.stdout, sendHelp)
+		return nil
+	case !slices.Contains(callTypes, kind):
+		return usagef("no type of call %q; there are %s", kind, strings.Join(callTypes, ", "))
+	}
+	o := newOptions("send "+kind, fmt.Sprintf("Usage: hookferry send %s [flags]\n", kind))
+	call := callFlags(o, kind)
+	o.noVariables()
+	endpoint := o.text("endpoint", analytics.DefaultEndpoint, "`URL` of the server")
+	writeKey := o.text("write-key", "", "`key` of the source; without it, the one that serve made up and keeps in the data folder")
+	data := o.text("data", defaultData, "data `folder` of serve, for its write key")
+	timeout := o.duration("timeout", 10*time.Second, "`time` to try for")
+	if err := o.parse(args[1:], p); err != nil {
+		return err
+	}
+	message, err := call()
+	if err != nil {
+		return err
+	}
+	if *writeKey == "" {
+		*writeKey, err = readWriteKey(*data)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return usagef("-write-key: want the key of the source; there is none in %s, where serve keeps the one it makes up", *data)
+		case err != nil:
+			return fmt.Errorf("-data: %w", err)
+		}
+	}
+
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	defer transport.CloseIdleConnections()
+	var outcome analytics.Delivery
+	var id string
+	client := analytics.New(*writeKey)
+	client.Endpoint = *endpoint
+	client.FlushAt = 1
+	client.Transport = &reportingTransport{transport, p.stderr}
+	client.OnDelivery = func(d analytics.Delivery) {
+		outcome = d
+		for text := range d.Messages() {
+			id = messageID(text)
+		}
+	}
+	if err := inFlags(queue(client, message)); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, *timeout)
+	defer cancel()
+	if err := client.Shutdown(ctx); err != nil {
+		return undelivered(outcome, *timeout, err)
+	}
+	fmt.Fprintf(p.stdout, "delivered %s\n", id)
+	return nil
+}
+
+// queue hands a message to the client.
+func queue(c *analytics.Client, m analytics.Message) error {
+	switch m := m.(type) {
+	case *analytics.Identify:
+		return c.Identify(m)
+	case *analytics.Track:
+		return c.Track(m)
+	case *analytics.Page:
+		return c.Page(m)
+	case *analytics.Screen:
+		return c.Screen(m)
+	case *analytics.Group:
+		return c.Group(m)
+	case *analytics.Alias:
+		return c.Alias(m)
+	}
+	panic(fmt.Sprintf("unknown message %T", m))
+}
+
+func messageID(message []byte) string {
+	var m struct {
+		MessageID string `json:"messageId"`
+	}
+	// The client wrote the message.
+	if err := json.Unmarshal(message, &m); err != nil {
+		panic(err)
+	}
+	return m.MessageID
+}
+
+// undelivered says why a call was not delivered, and what to do about it.
+func undelivered(d analytics.Delivery, timeout time.Duration, err error) error {
+	var status *analytics.StatusError
+	switch {
+	case d.Reason == analytics.ReasonShutdown:
+		return fmt.Errorf("not delivered within %v", timeout)
+	case errors.As(d.Err, &status) && status.Code == http.StatusUnauthorized:
+		return fmt.Errorf("not delivered: the server does not know the write key; see -write-key and -data")
+	case d.Err != nil:
+		return fmt.Errorf("not delivered: %w", d.Err)
+	}
+	return err
+}
+
+// A reportingTransport tells the user about attempts that the client makes
+// again, so that nobody waits without knowing what for.
+type reportingTransport struct {
+	http.RoundTripper
+	stderr io.Writer
+}
+
+func (t *reportingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := t.RoundTripper.RoundTrip(r)
+	switch {
+	case r.Context().Err() != nil:
+	case err != nil:
+		fmt.Fprintf(t.stderr, "hookferry send: %v; trying again\n", err)
+	case response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= 500:
+		fmt.Fprintf(t.stderr, "hookferry send: the server answered %s; trying again\n", response.Status)
+	}
+	return response, err
+}

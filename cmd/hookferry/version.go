@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+)
+
+func printVersion(_ context.Context, args []string, p process) error {
+	if len(args) > 0 {
+		return usagef("unexpected argument %q", args[0])
+	}
+	_, err := fmt.Fprintf(p.stdout, "hookferry %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
+}
+
+// version is that of the module when built by go install, and otherwise the
+// commit it was built from, as far as the binary knows.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	revision, modified := "", ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			revision = s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			modified = "+modified"
+		}
+	}
+	if revision == "" {
+		return "devel"
+	}
+	return "devel-" + revision[:min(12, len(revision))] + modified
+}
