@@ -1,0 +1,194 @@
+// Package examples_test runs the examples as a reader does.
+package examples_test
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/signature"
+)
+
+// folder holds the examples, built once.
+var folder string
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	var err error
+	if folder, err = os.MkdirTemp("", "examples"); err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(folder)
+	build := exec.Command("go", "build", "-o", folder+string(filepath.Separator), "./...")
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		return 1
+	}
+	return m.Run()
+}
+
+func command(name string, args ...string) *exec.Cmd {
+	return exec.Command(filepath.Join(folder, name), args...)
+}
+
+// TestExamples runs the examples that end by themselves.
+func TestExamples(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		want []string // regular expressions, each of which matches one line
+	}{
+		{"quickstart", []string{
+			`^signature ok  \{"version":1,"type":"identify","userId":"u1","traits":\{"email":"ann@example.com"\},`,
+			`^signature ok  \{"version":1,"type":"track","userId":"u1","event":"Signed Up","properties":\{"seats":3\},`,
+			`^signature ok  \{"version":1,"type":"page","userId":"u1",`,
+			`^signature ok  \{"version":1,"type":"screen","userId":"u1",`,
+			`^signature ok  \{"version":1,"type":"group","userId":"u1","groupId":"g1",`,
+			`^signature ok  \{"version":1,"type":"alias","Previous ID":"a1","User ID":"u1",`,
+		}},
+		{"embed", []string{
+			`^order: 200 OK$`,
+			`^webhook: \{"version":1,"type":"track","userId":"u1","event":"Order Placed","properties":\{"total":12.5\},`,
+		}},
+		{"import", []string{
+			`"messageId":"order-1001",.*"originalTimestamp":"2019-03-01T09:12:44.000Z"`,
+			`"messageId":"order-1002",.*"originalTimestamp":"2019-11-30T22:59:59.500Z"`,
+			`"messageId":"order-1003",.*"originalTimestamp":"2021-06-05T07:00:00.000Z"`,
+			`"messageId":"order-1004",.*"originalTimestamp":"2024-02-29T12:00:00.000Z"`,
+			`^imported 4 orders$`,
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			out, err := command(tt.name).CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v:\n%s", err, out)
+			}
+			lines := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+			if len(lines) != len(tt.want) {
+				t.Errorf("printed %d lines, want %d", len(lines), len(tt.want))
+			}
+			for _, want := range tt.want {
+				n := 0
+				for _, line := range lines {
+					if regexp.MustCompile(want).MatchString(line) {
+						n++
+					}
+				}
+				if n != 1 {
+					t.Errorf("%d lines match %q, want 1", n, want)
+				}
+			}
+			if t.Failed() {
+				t.Logf("printed:\n%s", out)
+			}
+		})
+	}
+}
+
+// TestReceiver sends webhooks to the receiver: signed, again, and not signed.
+func TestReceiver(t *testing.T) {
+	receiver := command("receiver", "-listen", "127.0.0.1:0")
+	receiver.Env = append(os.Environ(), "WEBHOOK_SECRET=s3cret")
+	stderr, err := receiver.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := receiver.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// Should the receiver hang, its end unblocks the reads below.
+	defer time.AfterFunc(20*time.Second, func() { receiver.Process.Kill() }).Stop()
+	log := bufio.NewReader(stderr)
+	first, err := log.ReadString('\n')
+	_, url, ok := strings.Cut(strings.TrimSpace(first), "listening on ")
+	if !ok {
+		t.Fatalf("the receiver printed %q, %v", first, err)
+	}
+
+	post := func(body, signedWith string) int {
+		r, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if signedWith != "" {
+			s, err := signature.Sign([]byte(body), signature.Secret(signedWith))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set(signature.Header, s)
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer.Body.Close()
+		return answer.StatusCode
+	}
+	const track = `{"type":"track","userId":"u1","event":"Signed Up","messageId":"m1"}`
+	const other = `{"type":"track","userId":"u2","event":"Signed Up","messageId":"m2"}`
+	for _, tt := range []struct {
+		name, body, secret string
+		want               int
+	}{
+		{"signed", track, "s3cret", 200},
+		{"again", track, "s3cret", 200},
+		{"not signed", other, "", 401},
+		{"signed with another secret", other, "secret", 401},
+		{"another message", other, "s3cret", 200},
+	} {
+		if got := post(tt.body, tt.secret); got != tt.want {
+			t.Errorf("%s: status %d, want %d", tt.name, got, tt.want)
+		}
+	}
+	receiver.Process.Kill()
+	rest, err := io.ReadAll(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	receiver.Wait()
+	if n := bytes.Count(rest, []byte("\n")); n != 2 || !bytes.Contains(rest, []byte("of user u1\n")) || !bytes.Contains(rest, []byte("of user u2\n")) {
+		t.Errorf("the receiver worked on other messages than m1 and m2:\n%s", rest)
+	}
+}
+
+// TestReceiverWithoutSecret: it does not start open to everybody.
+func TestReceiverWithoutSecret(t *testing.T) {
+	receiver := command("receiver", "-listen", "127.0.0.1:0")
+	receiver.Env = append(os.Environ(), "WEBHOOK_SECRET=")
+	if out, err := receiver.CombinedOutput(); err == nil || !bytes.Contains(out, []byte("WEBHOOK_SECRET")) {
+		t.Errorf("without a secret: %v, %s", err, out)
+	}
+}
+
+// TestExampleSize: an example is under sixty lines of code.
+func TestExampleSize(t *testing.T) {
+	files, err := filepath.Glob("*/main.go")
+	if err != nil || len(files) != 4 {
+		t.Fatalf("examples %q, %v", files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for line := range strings.Lines(string(text)) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
+				n++
+			}
+		}
+		if n >= 60 {
+			t.Errorf("%s has %d lines of code", file, n)
+		}
+	}
+}

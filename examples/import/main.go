@@ -1,0 +1,70 @@
+// Command import sends what happened in the past: each row of a file becomes a
+// call that carries the time it happened at.
+//
+//	go run ./examples/import                     # prints what would be forwarded
+//	go run ./examples/import -endpoint http://localhost:8080 -write-key KEY
+package main
+
+import (
+	"context"
+	_ "embed"
+	"encoding/csv"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/collector"
+	"github.com/hookferry/analytics/webhook"
+)
+
+//go:embed orders.csv
+var orders string
+
+func main() {
+	endpoint := flag.String("endpoint", "", "URL of the collector; without one, print what it would forward")
+	writeKey := flag.String("write-key", "write-key", "write key of the source")
+	flag.Parse()
+	if *endpoint == "" {
+		sources := collector.Keys(map[string]collector.Source{*writeKey: {Destinations: []string{"printer"}}})
+		handler, err := collector.New(collector.Config{Forwarder: printer{}, Sources: sources})
+		check(err)
+		*endpoint = httptest.NewServer(handler).URL
+	}
+	client := analytics.New(*writeKey)
+	client.Endpoint = *endpoint
+
+	rows, err := csv.NewReader(strings.NewReader(orders)).ReadAll()
+	check(err)
+	for _, row := range rows {
+		// An id made of the row's own: a second import adds nothing.
+		order := &analytics.Track{MessageId: "order-" + row[0], Timestamp: row[1], UserId: row[2], Event: "Order Completed"}
+		err := client.Track(order)
+		if errors.Is(err, analytics.ErrQueueFull) { // the file is read faster than it is sent
+			check(client.Flush(context.Background()))
+			err = client.Track(order)
+		}
+		check(err)
+	}
+	check(client.Close()) // nil: the collector has taken all of them
+	fmt.Println("imported", len(rows), "orders")
+}
+
+// A printer takes the place of a forwarder.
+type printer struct{}
+
+func (printer) ForwardEvents(_ context.Context, _ []string, events ...webhook.Event) error {
+	for _, e := range events {
+		fmt.Printf("%s\n", e.Body)
+	}
+	return nil
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

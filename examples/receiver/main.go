@@ -1,0 +1,61 @@
+// Command receiver is a service that takes webhooks. It refuses those whose
+// signature does not hold, and works on each message once, however often it
+// arrives.
+//
+//	WEBHOOK_SECRET=s3cret go run ./examples/receiver -listen localhost:9000
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/hookferry/analytics/signature"
+)
+
+func main() {
+	listen := flag.String("listen", "localhost:9000", "address to receive webhooks on")
+	flag.Parse()
+	secret := signature.Secret(os.Getenv("WEBHOOK_SECRET"))
+	if secret == "" {
+		log.Fatal("set WEBHOOK_SECRET to the shared secret of the webhooks")
+	}
+
+	// While a secret is being replaced, list the new one and the old one.
+	http.Handle("/hook", &signature.Handler{
+		Secrets: []signature.Secret{secret},
+		Next:    http.HandlerFunc(receive),
+	})
+	// An answer must come within five seconds, or the webhook is sent again.
+	server := &http.Server{ReadTimeout: 5 * time.Second}
+	listener, err := net.Listen("tcp", *listen)
+	if err != nil {
+		log.Fatal(err)
+	}
+	log.Printf("listening on http://%s/hook", listener.Addr())
+	log.Fatal(server.Serve(listener))
+}
+
+// seen stands for a unique key in the table that the work below writes to.
+var seen sync.Map
+
+func receive(w http.ResponseWriter, r *http.Request) {
+	var message struct{ Type, UserID, Event, MessageID string }
+	if err := json.NewDecoder(r.Body).Decode(&message); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	// Webhooks arrive at least once. A deletion request has no messageId and
+	// may be worked on twice.
+	if message.MessageID != "" {
+		if _, again := seen.LoadOrStore(message.MessageID, true); again {
+			return
+		}
+	}
+	log.Printf("%s %q of user %s", message.Type, message.Event, message.UserID)
+}
