@@ -1,0 +1,267 @@
+package analytics_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/hookferry/analytics"
+
+// The import walls. Each names what the packages that match of may reach
+// beside the standard library, directly or through others. A pattern ends in
+// "/..." where it means everything below, too.
+var walls = []struct {
+	name string
+	of   []string
+	may  []string
+	why  string
+}{
+	{
+		name: "client",
+		of:   []string{module},
+		may:  []string{module + "/internal/...", retryablehttp, cleanhttp, backo},
+		why:  "a program that only tracks links no forwarder and no store",
+	},
+	{
+		name: "signature",
+		of:   []string{module + "/signature"},
+		why:  "receivers check signatures in programs that want nothing else of us",
+	},
+	{
+		name: "integrations",
+		of:   []string{module + "/integrations"},
+		may:  []string{module + "/internal/..."},
+		why:  "it is a rule of a few lines; who uses it takes on no dependency",
+	},
+	{
+		name: "internal",
+		of:   []string{module + "/internal/..."},
+		may:  []string{module + "/internal/..."},
+		why:  "what everything rests on rests on nothing but the standard library",
+	},
+	{
+		name: "forwarder",
+		of:   []string{module + "/webhook"},
+		may: []string{module, module + "/signature", module + "/integrations", module + "/internal/...",
+			retryablehttp, cleanhttp, backo},
+		why: "the forwarder knows stores by their interface alone, so that each program links the one it uses",
+	},
+	{
+		name: "receiver for tests",
+		of:   []string{module + "/webhook/webhooktest"},
+		may:  []string{module + "/signature", module + "/internal/..."},
+		why:  "it stands in for a customer, who knows nothing of the sender's insides",
+	},
+	{
+		name: "collector for tests",
+		of:   []string{module + "/analyticstest"},
+		may:  []string{module + "/internal/..."},
+		why:  "the client's own tests may use it, and it must not judge a client by what it shares with it",
+	},
+	{
+		name: "suite for stores",
+		of:   []string{module + "/webhook/queuetest"},
+		may: []string{module + "/webhook", module, module + "/signature", module + "/integrations", module + "/internal/...",
+			retryablehttp, cleanhttp, backo, "github.com/google/go-cmp/..."},
+		why: "stores of others are tested with it, and are to link no other store for that",
+	},
+	{
+		name: "memory store",
+		of:   []string{module + "/webhook/memqueue", module + "/webhook/internal/..."},
+		may: []string{module + "/webhook", module + "/webhook/internal/...", module, module + "/signature", module + "/integrations",
+			module + "/internal/...", retryablehttp, cleanhttp, backo},
+		why: "a store implements an interface of webhook; what else it needs is its own",
+	},
+	{
+		name: "embedded store",
+		of:   []string{module + "/webhook/boltqueue"},
+		may: []string{module + "/webhook", module + "/webhook/internal/...", module, module + "/signature", module + "/integrations",
+			module + "/internal/...", retryablehttp, cleanhttp, backo, "go.etcd.io/bbolt/...", "golang.org/x/sys/..."},
+		why: "a store implements an interface of webhook; what else it needs is its own",
+	},
+	{
+		name: "collector",
+		of:   []string{module + "/collector"},
+		may: []string{module + "/webhook", module, module + "/signature", module + "/integrations", module + "/internal/...",
+			retryablehttp, cleanhttp, backo},
+		why: "the collector hands calls on; how they are kept is the choice of the program around it",
+	},
+}
+
+const (
+	retryablehttp = "github.com/hashicorp/go-retryablehttp"
+	cleanhttp     = "github.com/hashicorp/go-cleanhttp"
+	backo         = "github.com/segmentio/backo-go"
+)
+
+// The packages that show what can be built with the public API, and so use
+// nothing else.
+var publicOnly = []string{module + "/cmd/...", module + "/examples/..."}
+
+// A listed is a package as go list describes it.
+type listed struct {
+	ImportPath string
+	Dir        string
+	Name       string
+	GoFiles    []string
+	Imports    []string
+	Standard   bool
+	DepOnly    bool
+}
+
+// goList lists the packages of the whole work and everything they import, for
+// an operating system.
+func goList(t *testing.T, goos string) map[string]listed {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,Name,GoFiles,Imports,Standard,DepOnly",
+		"./...", "./cmd/hookferry/...")
+	cmd.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED=0")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", cmd, err, &stderr)
+	}
+	packages := map[string]listed{}
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		packages[p.ImportPath] = p
+	}
+}
+
+func matches(patterns []string, path string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		if prefix, ok := strings.CutSuffix(pattern, "/..."); ok {
+			return path == prefix || strings.HasPrefix(path, prefix+"/")
+		}
+		return path == pattern
+	})
+}
+
+// breaches returns the ways from a package to packages that are neither of the
+// standard library nor among those it may reach. It looks no further behind
+// one of these.
+func breaches(packages map[string]listed, from string, may []string) [][]string {
+	var found [][]string
+	seen := map[string]bool{from: true}
+	var walk func(way []string)
+	walk = func(way []string) {
+		for _, imported := range packages[way[len(way)-1]].Imports {
+			if seen[imported] || packages[imported].Standard {
+				continue
+			}
+			seen[imported] = true
+			next := append(slices.Clip(way), imported)
+			if !matches(may, imported) {
+				found = append(found, next)
+				continue
+			}
+			walk(next)
+		}
+	}
+	walk([]string{from})
+	return found
+}
+
+func TestImportWalls(t *testing.T) {
+	for _, goos := range []string{"linux", "windows"} {
+		packages := goList(t, goos)
+		for _, w := range walls {
+			t.Run(goos+"/"+w.name, func(t *testing.T) {
+				matched := false
+				for _, p := range packages {
+					if p.DepOnly || !matches(w.of, p.ImportPath) {
+						continue
+					}
+					matched = true
+					for _, way := range breaches(packages, p.ImportPath, w.may) {
+						t.Errorf("%s reaches %s:\n%s\nIt must not: %s.",
+							p.ImportPath, way[len(way)-1], strings.Join(way, "\n-> "), w.why)
+					}
+				}
+				if !matched {
+					t.Errorf("no package matches %q: the wall guards nothing", w.of)
+				}
+			})
+		}
+		t.Run(goos+"/all", func(t *testing.T) {
+			for _, p := range packages {
+				walled := matches(publicOnly, p.ImportPath)
+				for _, w := range walls {
+					walled = walled || matches(w.of, p.ImportPath)
+				}
+				if !p.DepOnly && len(p.GoFiles) > 0 && !walled {
+					t.Errorf("%s has no wall: say in this file what it may import, and why", p.ImportPath)
+				}
+			}
+		})
+		t.Run(goos+"/public only", func(t *testing.T) {
+			for _, pattern := range publicOnly {
+				matched := false
+				for _, p := range packages {
+					if p.DepOnly || !matches([]string{pattern}, p.ImportPath) {
+						continue
+					}
+					matched = true
+					for _, imported := range p.Imports {
+						if strings.HasPrefix(imported, module) && strings.Contains(imported, "/internal/") {
+							t.Errorf("%s imports %s.\nIt must not: what it does, anybody can do with the public packages.", p.ImportPath, imported)
+						}
+					}
+				}
+				if !matched {
+					t.Errorf("no package matches %q: the wall guards nothing", pattern)
+				}
+			}
+		})
+	}
+}
+
+// TestPackageComments wants one package comment for each package, so that its
+// documentation is in one place.
+func TestPackageComments(t *testing.T) {
+	for _, p := range goList(t, "linux") {
+		if p.DepOnly || len(p.GoFiles) == 0 {
+			continue
+		}
+		var files []string
+		var comment *ast.CommentGroup
+		for _, name := range p.GoFiles {
+			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.PackageClauseOnly|parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.Doc != nil {
+				files = append(files, name)
+				comment = f.Doc
+			}
+		}
+		if len(files) != 1 {
+			t.Errorf("%s has package comments in %d files %q, want one", p.ImportPath, len(files), files)
+			continue
+		}
+		start := "Package " + p.Name + " "
+		if p.Name == "main" {
+			start = "Command " + filepath.Base(p.ImportPath) + " "
+		}
+		if text := comment.Text(); !strings.HasPrefix(text, start) {
+			t.Errorf("%s: the package comment in %s begins %q, want %q", p.ImportPath, files[0], text[:min(len(text), len(start))], start)
+		}
+	}
+}
