@@ -172,7 +172,7 @@ func (m *model) leases() {
 		} else if req.Room != nil && got[h.d.Destination] >= room[h.d.Destination] {
 			continue
 		}
-		if t.Before(at) {
+		if t.Before(after) { // the store's now is between the two
 			t = after
 		}
 		if next.IsZero() || next.After(t) {
