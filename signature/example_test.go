@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"time"
 
 	"github.com/hookferry/analytics/signature"
 )
@@ -61,4 +62,61 @@ func ExampleHandler() {
 	// Output:
 	// 200 received {"type":"track","userId":"u1"}
 	// 401 the signature does not match
+}
+
+// The headers say when the request was signed: it verifies for five minutes,
+// and for longer with a tolerance.
+func ExampleVerifyStandard() {
+	const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+	body := []byte(`{"test": 2432232314}`)
+	header := http.Header{}
+	header.Set("webhook-id", "msg_p5jXN8AQM9LWM0D4loKWxJek")
+	header.Set("webhook-timestamp", "1614265330")
+	header.Set("webhook-signature", "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=")
+
+	fmt.Println(signature.VerifyStandard(body, header, 0, secret))
+	const century = 100 * 365 * 24 * time.Hour
+	fmt.Println(signature.VerifyStandard(body, header, century, secret))
+	// Output:
+	// signature: too old
+	// <nil>
+}
+
+func ExampleSignStandard() {
+	value, err := signature.SignStandard([]byte(`{"test": 2432232314}`), "msg_p5jXN8AQM9LWM0D4loKWxJek",
+		time.Unix(1614265330, 0), "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+	fmt.Println(value, err)
+	// Output: v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE= <nil>
+}
+
+// A receiver that wants the headers of Standard Webhooks.
+func ExampleHandler_standardWebhooks() {
+	secret := signature.NewStandardSecret() // shown to the receiver once
+	hook := &signature.Handler{
+		Scheme:  signature.StandardWebhooks,
+		Secrets: []signature.Secret{secret},
+		Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprint(w, "received ", r.Header.Get(signature.StandardID))
+		}),
+	}
+
+	body := `{"type":"track","userId":"u1"}`
+	for _, age := range []time.Duration{time.Second, time.Hour} {
+		at := time.Now().Add(-age)
+		value, err := signature.SignStandard([]byte(body), "m1", at, secret)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		r := httptest.NewRequest("POST", "/hook", strings.NewReader(body))
+		r.Header.Set(signature.StandardID, "m1")
+		r.Header.Set(signature.StandardTimestamp, fmt.Sprint(at.Unix()))
+		r.Header.Set(signature.StandardSignature, value)
+		w := httptest.NewRecorder()
+		hook.ServeHTTP(w, r)
+		fmt.Println(w.Code, strings.TrimSpace(w.Body.String()))
+	}
+	// Output:
+	// 200 received m1
+	// 401 the signature is too old
 }

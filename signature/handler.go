@@ -5,28 +5,47 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"time"
 )
 
 // DefaultMaxBody is the MaxBody of a Handler that sets none: 1 MB, counted as
 // 1,048,576 bytes. The webhook of a call of the largest size is below it.
 const DefaultMaxBody = 1 << 20
 
+// A Scheme is how requests are signed.
+type Scheme uint8
+
+const (
+	// XSignature is the HMAC-SHA1 of the body in the header X-Signature.
+	XSignature Scheme = iota
+	// StandardWebhooks is what [VerifyStandard] verifies.
+	StandardWebhooks
+)
+
 // A Handler passes requests with a good signature on to Next. It answers the
 // others itself, with a line of text that says why:
 //
-//	401  the signature is missing, malformed or wrong
+//	401  the signature is missing, malformed or wrong, too old or too new
 //	400  the body could not be read to its end
 //	405  the method is not POST
 //	413  the body is over MaxBody
-//	500  the handler has no secret, or an empty one: senders try again later,
-//	     so what they send is not lost to a mistake in the settings
+//	500  the handler has no secret, or one that is empty or does not have the
+//	     scheme's form: senders try again later, so what they send is not lost
+//	     to a mistake in the settings
 //
-// It reads a body only if there is a secret and one well-formed signature. Its
+// It reads a body only if there is a secret, and a signature that is well
+// formed and of the right time. Its
 // fields are not changed once it serves.
 type Handler struct {
 	// Secrets are the shared secrets, any of which may have signed a request:
 	// two while one replaces the other.
 	Secrets []Secret
+	// Scheme is the one in which requests have to be signed; it is one only,
+	// because who replays a request would choose the one without a time in
+	// it. Zero is XSignature.
+	Scheme Scheme
+	// Tolerance is that of VerifyStandard. XSignature has no time to compare.
+	Tolerance time.Duration
 	// Next is given the requests that verify. The Body it reads is the bytes
 	// that were verified, and ContentLength is how many they are.
 	Next http.Handler
@@ -43,18 +62,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the method is not POST", http.StatusMethodNotAllowed)
 		return
 	}
-	var header string
-	switch values := r.Header.Values(Header); len(values) {
-	case 0:
-	case 1:
-		header = values[0]
-	default:
-		// Which of them another part of the receiver would look at is not
-		// known, so none is good.
-		header = "several"
-	}
 	// Who does not even claim a signature is not given memory for a body.
-	if err := check(header, h.Secrets); err != nil {
+	verify, err := h.claim(r.Header)
+	if err != nil {
 		refuse(w, err)
 		return
 	}
@@ -80,7 +90,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	body := buf.Bytes()
-	if err := Verify(body, header, h.Secrets...); err != nil {
+	if err := verify(body); err != nil {
 		refuse(w, err)
 		return
 	}
@@ -92,11 +102,54 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Next.ServeHTTP(w, verified)
 }
 
-// refuse answers with an error of Verify.
+// claim returns what checks a body against the signature that header claims,
+// or the error that any body would get.
+func (h *Handler) claim(header http.Header) (verify func(body []byte) error, err error) {
+	switch h.Scheme {
+	case XSignature:
+		return xSignatureClaim(header, h.Secrets)
+	case StandardWebhooks:
+		keys, err := standardKeys(h.Secrets)
+		if err != nil {
+			return nil, err
+		}
+		claim, err := standardClaimOf(header, h.Tolerance, time.Now())
+		return func(body []byte) error { return claim.verify(body, keys) }, err
+	default:
+		return nil, errScheme
+	}
+}
+
+// errScheme says that a Handler's Scheme is none of those there are.
+var errScheme = errors.New("signature: unknown scheme")
+
+func xSignatureClaim(header http.Header, secrets []Secret) (verify func(body []byte) error, err error) {
+	var value string
+	switch values := header.Values(Header); len(values) {
+	case 0:
+	case 1:
+		value = values[0]
+	default:
+		// Which of them another part of the receiver would look at is not
+		// known, so none is good.
+		value = "several"
+	}
+	return func(body []byte) error { return Verify(body, value, secrets...) }, check(value, secrets)
+}
+
+// refuse answers with an error of Verify or VerifyStandard.
 func refuse(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, ErrNoSecret):
 		http.Error(w, "no secret is configured", http.StatusInternalServerError)
+	case errors.Is(err, ErrSecretFormat):
+		http.Error(w, "a secret is malformed", http.StatusInternalServerError)
+	case errors.Is(err, errScheme):
+		http.Error(w, "the scheme is unknown", http.StatusInternalServerError)
+	case errors.Is(err, ErrTooOld):
+		http.Error(w, "the signature is too old", http.StatusUnauthorized)
+	case errors.Is(err, ErrTooNew):
+		http.Error(w, "the signature is too new", http.StatusUnauthorized)
 	case errors.Is(err, ErrMissing):
 		http.Error(w, "the signature is missing", http.StatusUnauthorized)
 	case errors.Is(err, ErrMalformed):

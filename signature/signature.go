@@ -15,6 +15,22 @@
 // ECMAScript parses and stringifies to the very same bytes, so both ways of
 // checking, over the bytes and over the parsed body, agree. This package
 // checks the bytes.
+//
+// # Standard Webhooks
+//
+// A sender may add the headers of Standard Webhooks, version 1
+// (https://www.standardwebhooks.com), which sign the message's id and the time
+// of the attempt too, so that a request that somebody captured is worthless
+// minutes later. [Handler.Scheme] and [VerifyStandard] check them, and so do the libraries that
+// the specification lists for other languages.
+//
+// # Replacing a secret
+//
+// X-Signature is one signature, made with one secret. First the receiver
+// accepts the new secret beside the old one, then the sender changes to it, and
+// then the receiver forgets the old one. With Standard Webhooks the sender
+// signs with both for a while, and the receiver changes when it likes; it may
+// accept several as well.
 package signature
 
 import (
@@ -40,11 +56,21 @@ var (
 	ErrNoSecret = errors.New("signature: no secret")
 	// ErrMissing: the request carries no signature.
 	ErrMissing = errors.New("signature: missing")
-	// ErrMalformed: what it carries is not 40 lower-case hex digits.
+	// ErrMalformed: what it carries does not have the form of a signature:
+	// 40 lower-case hex digits, or the three headers of Standard Webhooks.
 	ErrMalformed = errors.New("signature: malformed")
 	// ErrMismatch: it is the signature of another body, or made with another
 	// secret.
 	ErrMismatch = errors.New("signature: mismatch")
+
+	// ErrTooOld: it was signed longer ago than is tolerated. Who captured it
+	// may be sending it again.
+	ErrTooOld = errors.New("signature: too old")
+	// ErrTooNew: it was signed further in the future than is tolerated.
+	ErrTooNew = errors.New("signature: too new")
+	// ErrSecretFormat: a secret is not "whsec_" and the base64 of 24 to 64
+	// bytes, as Standard Webhooks has them.
+	ErrSecretFormat = errors.New("signature: the secret is not whsec_ and base64 of 24 to 64 bytes")
 )
 
 // Sign returns the signature of body: 40 lower-case hex digits. The only error

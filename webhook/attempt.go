@@ -77,7 +77,7 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 		d.Expires = now.Add(w.f.config.Window).UTC()
 	}
 	if len(w.open) == 1 {
-		w.results[0] = w.sender.send(w.alarm.set(), d.Body, d.Tries+1, w.open[0])
+		w.results[0] = w.sender.send(w.alarm.set(), d.ID, d.Body, d.Tries+1, w.open[0])
 		w.alarm.off()
 	} else {
 		w.sendToAll(l, d, t)
@@ -104,11 +104,11 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 		result
 	}
 	ends := make(chan ending, len(w.open))
-	body, try := d.Body, d.Tries+1
+	id, body, try := d.ID, d.Body, d.Tries+1
 	for i, e := range w.open {
 		f.workers.Go(func() {
 			s := f.senders.Get().(*sender)
-			ends <- ending{i, s.send(ctx, body, try, e)}
+			ends <- ending{i, s.send(ctx, id, body, try, e)}
 			f.senders.Put(s)
 		})
 	}

@@ -41,6 +41,9 @@ const (
 	MaxEndpoints = 5
 	// MaxHeaders is how many static headers an endpoint may have.
 	MaxHeaders = 5
+	// MaxStandardSecrets is how many secrets for Standard Webhooks a
+	// destination may have.
+	MaxStandardSecrets = 5
 
 	maxURL         = 8 << 10 // bytes of an endpoint's URL
 	maxHeaderValue = 8 << 10 // bytes of a static header's value
@@ -129,9 +132,17 @@ type Destination struct {
 	// Endpoints are where its deliveries go: 1 to MaxEndpoints, each with a
 	// URL of its own. The first attempt goes to all of them at once.
 	Endpoints []Endpoint
-	// Secret signs every request (package signature). Empty means that
-	// requests are not signed.
+	// Secret signs every request in X-Signature (package signature). Empty
+	// means that it is not sent. There is one, because there is one signature:
+	// while it is replaced, the receiver accepts both.
 	Secret signature.Secret
+	// StandardSecrets add the headers of Standard Webhooks to every request,
+	// with a signature for each secret: at most MaxStandardSecrets, and
+	// several only while one replaces another. Each is "whsec_" and the base64
+	// of 24 to 64 bytes, as signature.NewStandardSecret makes them. The
+	// webhook-id is the messageId, with bytes other than visible ASCII, full
+	// stops and percent signs percent-encoded. Empty means no such headers.
+	StandardSecrets []signature.Secret
 	// Disabled keeps the deliveries until the destination is enabled.
 	Disabled bool
 	// MaxConcurrent bounds the deliveries attempted at once. Zero means
@@ -146,8 +157,8 @@ type Endpoint struct {
 	URL string
 	// Headers are added to each request: at most MaxHeaders. They may not
 	// replace those that carry the message: Host, Content-Length,
-	// Content-Type, Transfer-Encoding, Connection, User-Agent and
-	// X-Signature.
+	// Content-Type, Transfer-Encoding, Connection, User-Agent, X-Signature
+	// and those of Standard Webhooks.
 	Headers map[string]string
 }
 
@@ -263,6 +274,7 @@ func (d *Destination) Validate() error {
 var forbiddenHeaders = map[string]bool{
 	"Host": true, "Content-Length": true, "Content-Type": true, "Transfer-Encoding": true,
 	"Connection": true, "User-Agent": true, signature.Header: true,
+	"Webhook-Id": true, "Webhook-Timestamp": true, "Webhook-Signature": true,
 }
 
 func checkURL(field, s string) (*url.URL, error) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
@@ -146,6 +147,49 @@ func ExampleAudience_Sync() {
 	// 2 joined, 0 left, <nil>
 	// 1 joined, 1 left, <nil>
 	// [u1map[vip_users:false] u1map[vip_users:true] u2map[vip_users:true] u3map[vip_users:true]]
+}
+
+// While a secret is being replaced, the receiver may have either. Every request
+// is signed with both.
+func ExampleDestination_standardWebhooks() {
+	oldSecret, newSecret := signature.NewStandardSecret(), signature.NewStandardSecret()
+	network := webhooktest.NewNetwork()
+	defer network.Close()
+	acme := network.Receiver("https://acme.example/hook", "")
+	forwarder, err := webhook.New(webhook.Config{
+		Queue: memqueue.New(memqueue.Config{}),
+		Destinations: []webhook.Destination{{
+			ID:              "acme",
+			Endpoints:       []webhook.Endpoint{{URL: "https://acme.example/hook"}},
+			StandardSecrets: []signature.Secret{newSecret, oldSecret},
+		}},
+		DialContext:     network.DialContext,
+		TLSClientConfig: network.TLSClientConfig(),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	run := make(chan error)
+	go func() { run <- forwarder.Run(ctx) }()
+
+	err = forwarder.Forward(ctx, "acme", &analytics.Track{UserId: "u1", Event: "Paid", MessageId: "m1"})
+	if err != nil {
+		fmt.Println(err)
+	}
+	requests, _ := acme.Wait(ctx, 1)
+	body, header := requests[0].Body, requests[0].Header
+	fmt.Println(header.Get("webhook-id"))
+	fmt.Println(signature.VerifyStandard(body, header, 0, oldSecret))
+	fmt.Println(signature.VerifyStandard(body, header, 0, newSecret))
+
+	forwarder.Shutdown(ctx)
+	<-run
+	// Output:
+	// m1
+	// <nil>
+	// <nil>
 }
 
 func ExampleForwarder_Delete() {

@@ -78,10 +78,11 @@ func newSender(transport http.RoundTripper) *sender {
 	return &sender{transport: transport, buf: make([]byte, 0, 4<<10)}
 }
 
-// send posts body to e, as part of the attempt number try. It ends with ctx.
-func (s *sender) send(ctx context.Context, body []byte, try int, e *endpoint) result {
+// send posts the body of the delivery id to e, as part of the attempt number
+// try. It ends with ctx.
+func (s *sender) send(ctx context.Context, id string, body []byte, try int, e *endpoint) result {
 	start := time.Now()
-	res := s.roundTrip(ctx, body, e)
+	res := s.roundTrip(ctx, start, id, body, e)
 	if res.outcome != delivered {
 		res.attempt.At = start.UTC()
 		res.attempt.Took = time.Since(start)
@@ -92,9 +93,9 @@ func (s *sender) send(ctx context.Context, body []byte, try int, e *endpoint) re
 }
 
 // roundTrip makes the request and reads the answer to its end.
-func (s *sender) roundTrip(ctx context.Context, body []byte, e *endpoint) result {
+func (s *sender) roundTrip(ctx context.Context, now time.Time, id string, body []byte, e *endpoint) result {
 	p := e.post()
-	resp, err := s.transport.RoundTrip(s.request(ctx, p, body, e))
+	resp, err := s.transport.RoundTrip(s.request(ctx, p, now, id, body, e))
 	if err != nil {
 		return failed(ctx, e, err)
 	}
@@ -157,10 +158,13 @@ func failed(ctx context.Context, e *endpoint, err error) result {
 }
 
 // request fills in p, and makes the request of it.
-func (s *sender) request(ctx context.Context, p *post, body []byte, e *endpoint) *http.Request {
+func (s *sender) request(ctx context.Context, p *post, now time.Time, id string, body []byte, e *endpoint) *http.Request {
 	if e.signer != nil {
 		s.buf = e.signer.Append(s.buf[:0], body)
 		p.signature[0] = string(s.buf)
+	}
+	if e.standard != nil {
+		p.standard, s.buf = standardHeaders(s.buf, e.standard, id, now, body)
 	}
 	p.data = body
 	req := http.Request{
@@ -181,8 +185,9 @@ func (s *sender) request(ctx context.Context, p *post, body []byte, e *endpoint)
 // A post is what a request to one endpoint is made of, kept from one request
 // to the next.
 type post struct {
-	header    http.Header // the endpoint's, and the signature
+	header    http.Header // the endpoint's, and the signatures
 	signature []string    // in header; changed in place
+	standard  [3]string   // in header; the same
 	data      []byte      // of the body
 	again     func() (io.ReadCloser, error)
 }
@@ -194,9 +199,16 @@ func (e *endpoint) post() *post {
 	}
 	p := &post{header: e.header, signature: make([]string, 1)}
 	p.again = func() (io.ReadCloser, error) { return p.body(), nil }
-	if e.signer != nil {
+	if e.signer != nil || e.standard != nil {
 		p.header = maps.Clone(e.header)
+	}
+	if e.signer != nil {
 		p.header[signature.Header] = p.signature
+	}
+	if e.standard != nil {
+		p.header[signature.StandardID] = p.standard[0:1]
+		p.header[signature.StandardTimestamp] = p.standard[1:2]
+		p.header[signature.StandardSignature] = p.standard[2:3]
 	}
 	return p
 }

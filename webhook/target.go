@@ -22,12 +22,13 @@ type target struct {
 }
 
 type endpoint struct {
-	url    *url.URL
-	hash   uint64            // names the URL in Delivery.Closed
-	name   string            // the URL without what may be secret, for logs and Attempt
-	header http.Header       // all but the signature
-	signer *signature.Signer // nil: not signed
-	posts  sync.Pool         // of *post
+	url      *url.URL
+	hash     uint64                    // names the URL in Delivery.Closed
+	name     string                    // the URL without what may be secret, for logs and Attempt
+	header   http.Header               // all but the signature
+	signer   *signature.Signer         // nil: not signed
+	standard *signature.StandardSigner // nil: not signed by Standard Webhooks
+	posts    sync.Pool                 // of *post
 
 	// secrets are texts of the request that are not to be kept should the
 	// endpoint send them back.
@@ -56,6 +57,18 @@ func compile(d *Destination, serviceName string, maxConcurrent int) (*target, er
 			return nil, refuse("Secret", "%v", err)
 		}
 	}
+	if len(d.StandardSecrets) > MaxStandardSecrets {
+		return nil, refuse("StandardSecrets", "%d given; at most %d are allowed", len(d.StandardSecrets), MaxStandardSecrets)
+	}
+	var standard *signature.StandardSigner
+	if len(d.StandardSecrets) > 0 {
+		for i, s := range d.StandardSecrets {
+			if _, err := signature.NewStandardSigner(s); err != nil {
+				return nil, refuse(fmt.Sprintf("StandardSecrets[%d]", i), `is not "whsec_" and the base64 of 24 to 64 bytes`)
+			}
+		}
+		standard, _ = signature.NewStandardSigner(d.StandardSecrets...)
+	}
 	for i := range d.Endpoints {
 		field := fmt.Sprintf("Endpoints[%d]", i)
 		e, err := compileEndpoint(&d.Endpoints[i], serviceName)
@@ -67,7 +80,7 @@ func compile(d *Destination, serviceName string, maxConcurrent int) (*target, er
 				return nil, refuse(field+".URL", "is given twice")
 			}
 		}
-		e.signer = signer
+		e.signer, e.standard = signer, standard
 		t.endpoints = append(t.endpoints, e)
 	}
 	return t, nil

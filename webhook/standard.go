@@ -1,0 +1,48 @@
+package webhook
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hookferry/analytics/signature"
+)
+
+// standardHeaders returns the values of the headers of Standard Webhooks for
+// one attempt that starts now: webhook-id, webhook-timestamp and
+// webhook-signature. It uses buf, and returns it.
+func standardHeaders(buf []byte, s *signature.StandardSigner, id string, now time.Time, body []byte) ([3]string, []byte) {
+	id = standardID(id)
+	buf = strconv.AppendInt(buf[:0], now.Unix(), 10)
+	n := len(buf)
+	buf = s.Append(buf, id, now, body)
+	text := string(buf)
+	return [3]string{id, text[:n], text[n:]}, buf
+}
+
+// standardID returns the webhook-id of a delivery: its ID. A messageId may be
+// any text, and a header may not; nor may it have full stops, which separate it
+// from what else is signed. Bytes other than visible ASCII, full stops and the
+// percent sign itself are percent-encoded, so that different ids stay
+// different.
+func standardID(id string) string {
+	plain := true
+	for i := range len(id) {
+		plain = plain && isPlain(id[i])
+	}
+	if plain {
+		return id
+	}
+	var b strings.Builder
+	for i := range len(id) {
+		if isPlain(id[i]) {
+			b.WriteByte(id[i])
+		} else {
+			fmt.Fprintf(&b, "%%%02X", id[i])
+		}
+	}
+	return b.String()
+}
+
+func isPlain(c byte) bool { return c > ' ' && c < 0x7f && c != '.' && c != '%' }
