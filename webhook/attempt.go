@@ -52,7 +52,7 @@ func (a *alarm) close() {
 // before any endpoint took it.
 func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 	now := time.Now()
-	if !d.Expires.IsZero() && now.After(d.Expires) {
+	if !d.Expires.IsZero() && now.After(d.Expires) && !w.f.dispatch.outlasted(l, d.Expires) {
 		return bury(d, ReasonExpired, now), true
 	}
 	w.open = w.open[:0]

@@ -33,6 +33,9 @@ const (
 	// DefaultMaxInFlight is how many deliveries of all destinations are
 	// attempted at once.
 	DefaultMaxInFlight = 1024
+	// DefaultMaxBytesInFlight is how many bytes of bodies are held in memory:
+	// 64 MB of 1,048,576 bytes.
+	DefaultMaxBytesInFlight = 64 << 20
 	// DefaultPoll is how often the store is asked for deliveries that other
 	// processes put there.
 	DefaultPoll = time.Second
@@ -73,7 +76,8 @@ type Config struct {
 	// is disabled or not valid, the destination's deliveries are kept, however
 	// long that lasts, and looked up again: after a failure within seconds,
 	// else every half minute. None of their window is used up if they have
-	// not been attempted before. Lookup has Timeout, and must end with its
+	// not been attempted before, and what was is attempted once more before it
+	// is given up; see Pause. Lookup has Timeout, and must end with its
 	// context. A panic in it counts as a failure.
 	Lookup func(ctx context.Context, id string) (*Destination, error)
 
@@ -92,14 +96,34 @@ type Config struct {
 	Window time.Duration
 
 	// MaxConcurrent bounds the deliveries of one destination that are
-	// attempted at once, where the destination does not say. While attempts
-	// time out there are fewer, down to one. Zero means DefaultMaxConcurrent,
-	// but at most a quarter of MaxInFlight.
+	// attempted at once, where the destination does not say. A destination
+	// begins with four, gets one more with each answer, and loses some with
+	// each attempt that times out. While several have deliveries, each may
+	// have its share of three quarters of MaxInFlight. Zero means
+	// DefaultMaxConcurrent, but at most a quarter of MaxInFlight.
+	//
+	// A destination that only fails (time-outs, connection errors, 5xx, 408,
+	// 425 and 429) is left alone: after ten failures in a row, of which one
+	// that times out counts as three, there is one attempt at a time.
+	// Deliveries that were attempted before keep their schedule, at most one a
+	// second; the others wait, with their window not begun, but for one that is
+	// attempted after 1 s, and then at intervals that double up to 30 s. When
+	// the destination answers, all go on, two at a time at first.
 	MaxConcurrent int
 
 	// MaxInFlight bounds the deliveries that are attempted at once; as many
-	// again may be held ready in memory. Zero means DefaultMaxInFlight.
+	// again may be held ready in memory. Destinations that have not answered,
+	// or not of late, hold at most half of it, and those that fail a quarter,
+	// so that they leave room to the others however many they are. Zero means
+	// DefaultMaxInFlight.
 	MaxInFlight int
+
+	// MaxBytesInFlight bounds the bodies that are held in memory, of the
+	// deliveries that are attempted and of those that are ready: about, because
+	// a body's size is known when it is there. While several destinations
+	// have deliveries, each holds its share. At the bound nothing more is
+	// taken from the store. Zero means DefaultMaxBytesInFlight.
+	MaxBytesInFlight int64
 
 	// Poll is how often the store is asked whether another process has put
 	// something. Zero means DefaultPoll.
@@ -148,6 +172,15 @@ type Destination struct {
 	// MaxConcurrent bounds the deliveries attempted at once. Zero means
 	// Config.MaxConcurrent.
 	MaxConcurrent int
+	// MaxRate bounds the attempts a second, from one a day to 1,000,000. What
+	// exceeds it waits in the store, with its window not begun if it was not
+	// attempted before. Zero means no bound. Each Forwarder keeps its own
+	// count, and begins anew with the process.
+	MaxRate float64
+	// MaxBurst is how many attempts may be made at once after a time with
+	// fewer than MaxRate: in t seconds there are at most MaxBurst + t*MaxRate.
+	// Zero means a tenth of a second's worth, at least 1.
+	MaxBurst int
 }
 
 // An Endpoint is a URL that takes webhooks.
@@ -238,6 +271,12 @@ func (c Config) withDefaults() (Config, error) {
 		if *n.value == 0 {
 			*n.value = n.def
 		}
+	}
+	if c.MaxBytesInFlight < 0 {
+		return c, refuse("MaxBytesInFlight", "%d is negative", c.MaxBytesInFlight)
+	}
+	if c.MaxBytesInFlight == 0 {
+		c.MaxBytesInFlight = DefaultMaxBytesInFlight
 	}
 	if c.MaxConcurrent == 0 {
 		c.MaxConcurrent = min(DefaultMaxConcurrent, max(c.MaxInFlight/4, 1))

@@ -120,17 +120,18 @@ func TestConfigNamesTheFieldItRefuses(t *testing.T) {
 
 func TestConfigKeepsWhatIsSet(t *testing.T) {
 	set := Config{
-		Queue:           nullQueue{},
-		Destinations:    []Destination{{ID: "x"}},
-		ServiceName:     "Acme",
-		Timeout:         time.Second,
-		Window:          time.Minute,
-		MaxConcurrent:   3,
-		MaxInFlight:     7,
-		Poll:            time.Hour,
-		AllowAddresses:  []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
-		TLSClientConfig: &tls.Config{ServerName: "x"},
-		Logger:          slog.New(slog.DiscardHandler),
+		Queue:            nullQueue{},
+		MaxBytesInFlight: 1 << 20,
+		Destinations:     []Destination{{ID: "x"}},
+		ServiceName:      "Acme",
+		Timeout:          time.Second,
+		Window:           time.Minute,
+		MaxConcurrent:    3,
+		MaxInFlight:      7,
+		Poll:             time.Hour,
+		AllowAddresses:   []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+		TLSClientConfig:  &tls.Config{ServerName: "x"},
+		Logger:           slog.New(slog.DiscardHandler),
 	}
 	got, err := set.withDefaults()
 	if err != nil {

@@ -8,43 +8,80 @@ import (
 // A dispatcher hands leased deliveries to workers: round robin over the lanes
 // that have any, each within its limit. It starts a worker when there is work
 // and none is idle.
+//
+// It divides the slots so that no number of destinations that hang takes them
+// all, not even in the seconds before the first attempt of them times out:
+//
+//   - A lane that has not been answered yet has firstSlots of them; each answer
+//     adds one.
+//   - All lanes that were not answered, or not of late, hold at most half of
+//     MaxInFlight, and those that fail a quarter. They are leased no more than
+//     they may attempt.
+//   - While several lanes are busy, each holds at most its share of three
+//     quarters, so that who comes next finds some free.
+//
+// What is leased is bounded in bytes too: all by maxBytes, and each lane, while
+// several are busy, by its share of it.
 type dispatcher struct {
 	maxActive int
-	limit     func(destination string) int // of a new lane
-	start     func()                       // starts a worker
-	wake      func()                       // asks for another lease
+	maxBytes  int64
+	known     func(destination string) *target // of a new lane; nil: to be looked up
+	start     func()                           // starts a worker
+	wake      func()                           // asks for another lease
 
 	mu      sync.Mutex // guards what follows, and the lanes
 	work    *sync.Cond // there is work, or closed
 	lanes   map[string]*lane
-	run     fifo[*lane] // lanes with something ready and a slot
-	active  int         // deliveries being attempted
-	ready   int         // deliveries waiting for a worker
+	touched lanesByUse
+	paused  map[string]bool
+	run     fifo[*lane]    // lanes with something ready and a slot
+	active  int            // deliveries being attempted
+	ready   int            // deliveries waiting for a worker
+	held    [standings]int // of both, by the standing of their lanes
+	busy    int            // lanes that have any of them
+	bytes   int64          // of the bodies of both
+	largest int64          // about the size of the largest of late
 	workers int
-	idle    int  // workers that wait, and have not been signalled
-	full    bool // the store may have more than the last lease asked for
+	idle    int       // workers that wait, and have not been signalled
+	full    bool      // the store may have more than the last lease asked for
+	starved bool      // a lane could have had more room but for its standing
+	again   time.Time // the earliest time at which a lane without room will have some; zero: none
 	closed  bool
 }
 
 const (
 	// maxIdle is how many workers are kept when there is nothing to do.
 	maxIdle = 64
-	// maxIdleLanes is how many lanes are kept when there is nothing to do
-	// for them.
-	maxIdleLanes = 16 << 10
+	// idleLane is how long a lane is kept when there is nothing to do for it.
+	idleLane = time.Minute
 )
 
-func newDispatcher(maxActive int, limit func(string) int, start, wake func()) *dispatcher {
-	d := &dispatcher{maxActive: maxActive, limit: limit, start: start, wake: wake, lanes: make(map[string]*lane)}
+func newDispatcher(maxActive int, maxBytes int64, known func(string) *target, start, wake func()) *dispatcher {
+	d := &dispatcher{
+		maxActive: maxActive,
+		maxBytes:  maxBytes,
+		known:     known,
+		start:     start,
+		wake:      wake,
+		lanes:     make(map[string]*lane),
+		paused:    make(map[string]bool),
+	}
 	d.work = sync.NewCond(&d.mu)
 	return d
 }
 
-// capacity is how many more deliveries may be leased.
-func (d *dispatcher) capacity() int {
+// capacity is how many more deliveries may be leased. It begins a lease.
+func (d *dispatcher) capacity(now time.Time) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.forget(now)
+	d.again = time.Time{}
 	n := max(2*d.maxActive-d.active-d.ready, 0)
+	if left := d.maxBytes - d.bytes; left <= 0 {
+		n = 0
+	} else if d.largest > 0 {
+		n = int(min(int64(n), max(left/d.largest, 1)))
+	}
 	d.full = n == 0
 	return n
 }
@@ -53,41 +90,162 @@ func (d *dispatcher) capacity() int {
 func (d *dispatcher) room(destination string, now time.Time) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	l := d.lane(destination)
-	l.given = l.room(now)
-	l.more = l.given == 0
-	return l.given
+	l := d.lane(destination, now)
+	l.touched = now
+	d.touched.use(l)
+	n, again := d.roomOf(l, now)
+	if again.IsZero() {
+		l.more = n == 0
+	} else {
+		l.more = false // it has to wait
+		if d.again.IsZero() || again.Before(d.again) {
+			d.again = again
+		}
+	}
+	l.given = n
+	return n
 }
 
-func (d *dispatcher) lane(destination string) *lane {
+// roomAgain returns when a lane that had no room in the latest lease will have
+// some, whatever becomes of what was leased; zero if there is none.
+func (d *dispatcher) roomAgain() time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.again
+}
+
+// roomOf returns the room of l. If it has none until some time, it returns that
+// too.
+func (d *dispatcher) roomOf(l *lane, now time.Time) (n int, again time.Time) {
+	held := l.active + l.ready.len()
+	switch {
+	case l.paused:
+		return 0, time.Time{}
+	case l.hold != "":
+		if now.Before(l.parked) {
+			return 0, l.parked
+		}
+		n = 1 - held
+	case l.breaker.open:
+		if held == 0 && now.Before(l.breaker.retry) {
+			return 0, l.breaker.retry
+		}
+		n = 1 - held
+	case l.standing == proven:
+		// As many ready as may be active, so that a worker which has ended
+		// one finds the next.
+		n = 2*d.window(l) - held
+	default:
+		n = l.slots - held
+	}
+	if n > 0 && l.rate.interval > 0 {
+		tokens := l.rate.tokens(now) - l.ready.len()
+		if tokens <= 0 {
+			return 0, l.rate.when(min(l.ready.len()+1, l.rate.burst))
+		}
+		n = min(n, tokens)
+	}
+	if n > 0 && l.standing != proven {
+		if most := d.allowance(l, held); most < n {
+			n = most
+			d.starved = true
+		}
+	}
+	if n > 0 && l.largest > 0 {
+		n = int(min(int64(n), max(d.shared(d.maxBytes)/l.largest, 1)-int64(held)))
+	}
+	return max(n, 0), time.Time{}
+}
+
+// allowance is how many more deliveries l may hold by its standing.
+func (d *dispatcher) allowance(l *lane, held int) int {
+	all := d.held[unproven] + d.held[doubtful]
+	n := max(d.maxActive/2, 1) - all
+	switch {
+	case l.standing == doubtful:
+		n = min(n, max(d.maxActive/4, 1)-d.held[doubtful])
+	case all >= d.maxActive/4:
+		n = min(n, 1-held) // there are many of them
+	}
+	return n
+}
+
+// window is how many attempts l may make at once.
+func (d *dispatcher) window(l *lane) int {
+	return min(l.slots, int(d.shared(int64(d.maxActive))))
+}
+
+// shared returns a busy lane's share of n: all of it if it is the only one,
+// else at least 1.
+func (d *dispatcher) shared(n int64) int64 {
+	if d.busy <= 1 {
+		return n
+	}
+	return max((n-n/4+int64(d.busy)-1)/int64(d.busy), 1)
+}
+
+func (d *dispatcher) lane(destination string, now time.Time) *lane {
 	l := d.lanes[destination]
 	if l == nil {
-		n := d.limit(destination)
-		l = &lane{id: destination, limit: n, now: n}
+		l = &lane{id: destination, limit: 1, paused: d.paused[destination], touched: now}
+		if t := d.known(destination); t != nil {
+			l.limit = t.limit
+			l.rate.interval, l.rate.burst = t.interval, t.burst
+		}
+		l.slots = min(firstSlots, l.limit)
 		d.lanes[destination] = l
+		d.touched.use(l)
 	}
 	return l
 }
 
-// add takes over leased deliveries; asked is the Max of their lease.
-func (d *dispatcher) add(ds []Delivery, asked int, until time.Time) {
+// forget drops the lanes for which there was nothing to do for a while. What
+// they knew is made again when it is needed.
+func (d *dispatcher) forget(now time.Time) {
+	for l := d.touched.first; l != nil && now.Sub(l.touched) >= idleLane; l = d.touched.first {
+		if l.active+l.ready.len() > 0 || !l.rate.idle(now) {
+			l.touched = now
+			d.touched.use(l)
+			continue
+		}
+		d.touched.remove(l)
+		delete(d.lanes, l.id)
+	}
+}
+
+// add takes over leased deliveries; asked is the Max of their lease. It returns
+// those that are to go back, because they have to wait.
+func (d *dispatcher) add(ds []Delivery, asked int, now, until time.Time) (back []*Delivery) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.full = len(ds) == asked
-	d.ready += len(ds)
 	for i := range ds {
-		l := d.lane(ds[i].Destination)
+		l := d.lane(ds[i].Destination, now)
+		if l.paused || !l.breaker.admits(&ds[i], now) {
+			back = append(back, &ds[i])
+			continue
+		}
 		l.given--
 		l.more = l.given <= 0
-		l.ready.push(leased{&ds[i], until})
+		size := int64(len(ds[i].Body))
+		l.largest = max(size, l.largest-l.largest/16)
+		d.largest = max(size, d.largest-d.largest/1024)
+		if l.active+l.ready.len() == 0 {
+			d.busy++
+		}
+		d.ready++
+		d.held[l.standing]++
+		d.bytes += size
+		l.ready.push(leased{&ds[i], until, size})
 		d.enqueue(l)
 	}
+	return back
 }
 
 // enqueue puts l into the run queue if it has work and a slot, and sees that
 // a worker comes for it.
 func (d *dispatcher) enqueue(l *lane) {
-	if l.queued || l.ready.len() == 0 || l.active >= l.now {
+	if l.queued || l.ready.len() == 0 || l.active >= d.window(l) {
 		return
 	}
 	l.queued = true
@@ -102,19 +260,24 @@ func (d *dispatcher) enqueue(l *lane) {
 	}
 }
 
+// A turn is a worker's with one delivery of a lane.
+type turn struct {
+	lane *lane // nil: there is none
+	leased
+}
+
 // next gives back the slot of prev, if any, and returns the next delivery to
-// attempt, with its lane. It waits for one; it returns nil when the worker is
-// to end.
-func (d *dispatcher) next(prev *lane, p pace) (*lane, leased) {
+// attempt. It waits for one; it returns no turn when the worker is to end.
+func (d *dispatcher) next(prev turn, p pace) turn {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if prev != nil {
+	if prev.lane != nil {
 		d.release(prev, p)
 	}
 	for d.run.len() == 0 || d.closed {
 		if d.closed || d.idle >= maxIdle {
 			d.workers--
-			return nil, leased{}
+			return turn{}
 		}
 		d.idle++
 		d.work.Wait() // who signals takes it off idle
@@ -125,61 +288,120 @@ func (d *dispatcher) next(prev *lane, p pace) (*lane, leased) {
 	l.active++
 	d.active++
 	d.ready--
+	l.trial = l.breaker.open
+	if l.rate.interval > 0 {
+		l.rate.take(time.Now())
+	}
 	d.enqueue(l)
-	if l.more && l.ready.len() <= l.now/2 || d.full && d.ready <= d.maxActive/2 {
+	if l.more && l.ready.len() <= l.slots/2 || d.full && d.ready <= d.maxActive/2 {
 		l.more, d.full = false, false
 		d.wake()
 	}
-	return l, v
+	return turn{l, v}
 }
 
-func (d *dispatcher) release(l *lane, p pace) {
+// release gives back the slot of t. What the failing paces mean for the lane is
+// fail's to say.
+func (d *dispatcher) release(t turn, p pace) {
+	l := t.lane
 	l.active--
 	d.active--
-	l.adapt(p)
+	d.let(l, 1, t.size)
+	if p == answered {
+		l.answer()
+		d.stand(l, proven)
+	}
 	if l.ready.len() > 0 {
 		d.enqueue(l)
 		return
 	}
-	if l.more {
-		l.more = false
+	if l.more || d.full && (d.ready == 0 || d.bytes <= d.maxBytes/2) {
+		l.more, d.full = false, false
 		d.wake()
 	}
-	if l.active == 0 && !l.probing && len(d.lanes) > maxIdleLanes {
-		delete(d.lanes, l.id) // made again when it is needed
+}
+
+// let counts n deliveries of l out, of size bytes.
+func (d *dispatcher) let(l *lane, n int, size int64) {
+	d.held[l.standing] -= n
+	d.bytes -= size
+	if n > 0 && l.active+l.ready.len() == 0 {
+		d.busy--
 	}
+	if n > 0 && d.starved && l.standing != proven {
+		d.starved = false
+		d.wake()
+	}
+}
+
+// stand changes the standing of l.
+func (d *dispatcher) stand(l *lane, s standing) {
+	if l.standing == s {
+		return
+	}
+	n := l.active + l.ready.len()
+	d.held[l.standing] -= n
+	d.held[s] += n
+	l.standing = s
+	if d.starved && s != doubtful {
+		d.starved = false
+		d.wake()
+	}
+}
+
+// fail notes that an attempt of l failed in a way that is not the delivery's
+// own, and what becomes of the delivery. If the lane is to be left alone from
+// now on, it returns true, and what the lane has ready.
+func (d *dispatcher) fail(l *lane, p pace, s *Settlement, now time.Time) (back []leased, opened bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	opened = l.fail(p, s, now)
+	if l.breaker.doubtful() {
+		d.stand(l, doubtful)
+	}
+	if opened {
+		back = d.take(l)
+	}
+	return back, opened
 }
 
 // park leaves the lane alone for a time, and returns that and what the lane has
 // ready. A look-up that failed may succeed soon: the first of them costs a
 // second, and each further one twice the time before, up to parkFor.
-func (d *dispatcher) park(l *lane, now time.Time, blip bool) ([]leased, time.Duration) {
+func (d *dispatcher) park(l *lane, now time.Time, why Hold) ([]leased, time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	wait := parkFor
-	if blip {
+	if why == HoldLookup {
 		wait = min(time.Second<<min(l.blips, 10), parkFor)
 	}
-	if !l.probing || !now.Before(l.parked) { // the first of those in flight
+	if l.hold == "" || !now.Before(l.parked) { // the first of those in flight
 		l.blips++
 		l.parked = now.Add(wait)
 	}
-	l.probing = true
+	l.stop(now)
+	l.hold = why
 	l.target.Store(nil) // so that who finds it usable says so
-	time.AfterFunc(wait, d.wake)
+	d.stand(l, doubtful)
 	return d.take(l), wait
 }
 
 // use makes c the target of a lane, and ends its parking.
-func (d *dispatcher) use(l *lane, c *compiled) {
+func (d *dispatcher) use(l *lane, c *compiled, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if l.now == l.limit || l.now > c.target.limit {
-		l.now = c.target.limit
+	if l.target.Load() == nil {
+		l.slots = firstSlots
 	}
 	l.limit = c.target.limit
+	l.slots = min(l.slots, l.limit)
+	l.rate.set(c.target.interval, c.target.burst, now)
 	l.target.Store(c)
-	l.probing, l.blips = false, 0
+	if l.hold != "" {
+		l.hold, l.blips = "", 0
+		l.resume(now)
+		d.stand(l, unproven)
+	}
 	d.enqueue(l)
 	d.wake()
 }
@@ -187,10 +409,14 @@ func (d *dispatcher) use(l *lane, c *compiled) {
 // take removes and returns what l has ready.
 func (d *dispatcher) take(l *lane) []leased {
 	var vs []leased
+	var size int64
 	for l.ready.len() > 0 {
-		vs = append(vs, l.ready.pop())
+		v := l.ready.pop()
+		size += v.size
+		vs = append(vs, v)
 	}
 	d.ready -= len(vs)
+	d.let(l, len(vs), size)
 	if l.queued {
 		l.queued = false
 		for range d.run.len() { // turns the ring once, without l
@@ -220,4 +446,39 @@ func (d *dispatcher) drain() []leased {
 		vs = append(vs, d.take(l)...)
 	}
 	return vs
+}
+
+// lanesByUse is a list of lanes, the one that was touched last at the end.
+type lanesByUse struct {
+	first, last *lane
+}
+
+// use puts l at the end.
+func (u *lanesByUse) use(l *lane) {
+	if u.last == l {
+		return
+	}
+	u.remove(l)
+	l.prev = u.last
+	if u.last == nil {
+		u.first = l
+	} else {
+		u.last.next = l
+	}
+	u.last = l
+}
+
+// remove takes l out, if it is in.
+func (u *lanesByUse) remove(l *lane) {
+	if l.prev != nil {
+		l.prev.next = l.next
+	} else if u.first == l {
+		u.first = l.next
+	}
+	if l.next != nil {
+		l.next.prev = l.prev
+	} else if u.last == l {
+		u.last = l.prev
+	}
+	l.prev, l.next = nil, nil
 }

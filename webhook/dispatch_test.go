@@ -12,13 +12,14 @@ import (
 // newTestDispatcher returns a dispatcher whose workers are the test's own.
 func newTestDispatcher(maxActive, limit int) (d *dispatcher, wakes *int) {
 	wakes = new(int)
-	return newDispatcher(maxActive, func(string) int { return limit }, func() {}, func() { *wakes++ }), wakes
+	known := func(string) *target { return &target{limit: limit} }
+	return newDispatcher(maxActive, DefaultMaxBytesInFlight, known, func() {}, func() { *wakes++ }), wakes
 }
 
 func deliveries(destination string, n int) []Delivery {
 	ds := make([]Delivery, n)
 	for i := range ds {
-		ds[i] = Delivery{Destination: destination, ID: fmt.Sprint(destination, i)}
+		ds[i] = Delivery{Destination: destination, ID: fmt.Sprint(destination, i), Body: []byte("{}")}
 	}
 	return ds
 }
@@ -26,7 +27,7 @@ func deliveries(destination string, n int) []Delivery {
 // lease does what Forwarder.lease does with a store that has have[lane]
 // deliveries due.
 func (d *dispatcher) lease(have map[string]int, now time.Time) int {
-	n := d.capacity()
+	n := d.capacity(now)
 	var ds []Delivery
 	for name := range have {
 		k := min(have[name], d.room(name, now), n-len(ds))
@@ -34,7 +35,10 @@ func (d *dispatcher) lease(have map[string]int, now time.Time) int {
 		have[name] -= k
 	}
 	if n > 0 {
-		d.add(ds, n, now)
+		for _, v := range d.add(ds, n, now, now) {
+			have[v.Destination]++
+			d.wake()
+		}
 	}
 	return len(ds)
 }
@@ -46,7 +50,7 @@ func TestDispatchTakesTurns(t *testing.T) {
 	d.lease(map[string]int{"c": 3}, time.Time{})
 	var got []string
 	for range 4 + 2 + 3 {
-		_, v := d.next(nil, noAttempt)
+		v := d.next(turn{}, noAttempt)
 		got = append(got, v.ID)
 	}
 	want := []string{"a0", "b0", "c0", "a1", "b1", "c1", "a2", "c2", "a3"}
@@ -59,15 +63,14 @@ func TestDispatchTakesTurns(t *testing.T) {
 }
 
 func TestDispatchLeavesAParkedLaneAlone(t *testing.T) {
-	// In a bubble, because parking sets timers that would outlast the test.
 	synctest.Test(t, func(t *testing.T) {
-		d, _ := newTestDispatcher(100, 4)
+		d, _ := newTestDispatcher(100, 6)
 		d.lease(map[string]int{"a": 8, "b": 1}, time.Time{})
 		now := time.Now()
 		for i, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
 			want *= time.Second
-			vs, wait := d.park(d.lane("a"), now, true)
-			if wait != want || i == 0 && len(vs) != 8 {
+			vs, wait := d.park(d.lane("a", time.Now()), now, HoldLookup)
+			if wait != want || i == 0 && len(vs) != 4 {
 				t.Errorf("parking %d: for %v, with %d ready", i, wait, len(vs))
 			}
 			if r := d.room("a", now.Add(wait-1)); r != 0 {
@@ -78,15 +81,15 @@ func TestDispatchLeavesAParkedLaneAlone(t *testing.T) {
 				t.Errorf("after it the lane has room for %d", r)
 			}
 		}
-		if _, wait := d.park(d.lane("a"), now, false); wait != parkFor {
+		if _, wait := d.park(d.lane("a", time.Now()), now, HoldUnknown); wait != parkFor {
 			t.Errorf("parking for %v", wait)
 		}
-		d.use(d.lane("a"), &compiled{target: &target{limit: 6}})
-		if r := d.room("a", now); r != 12 {
+		d.use(d.lane("a", time.Now()), &compiled{target: &target{limit: 6}}, now)
+		if r := d.room("a", now); r != firstSlots {
 			t.Errorf("a lane in use again has room for %d", r)
 		}
-		if l, v := d.next(nil, noAttempt); l.id != "b" || v.ID != "b0" {
-			t.Errorf("next is %s of lane %s", v.ID, l.id)
+		if v := d.next(turn{}, noAttempt); v.lane.id != "b" || v.ID != "b0" {
+			t.Errorf("next is %s of lane %s", v.ID, v.lane.id)
 		}
 		if d.ready != 0 || d.run.len() != 0 {
 			t.Errorf("%d ready, %d lanes to run", d.ready, d.run.len())
@@ -103,6 +106,8 @@ func TestDispatchNeverStalls(t *testing.T) {
 	for range 300 {
 		maxActive, limit := 1+rnd.IntN(8), 1+rnd.IntN(8)
 		d, wakes := newTestDispatcher(maxActive, limit)
+		d.maxBytes = 1 + rnd.Int64N(200)
+		now := time.Now()
 		have := make(map[string]int)
 		total := 0
 		for i := range 1 + rnd.IntN(5) {
@@ -111,7 +116,7 @@ func TestDispatchNeverStalls(t *testing.T) {
 		for _, n := range have {
 			total += n
 		}
-		var active []*lane
+		var active []turn
 		got := 0
 		*wakes = 1
 		for steps := 0; got < total || len(active) > 0; steps++ {
@@ -119,41 +124,81 @@ func TestDispatchNeverStalls(t *testing.T) {
 				t.Fatalf("stalled at %d of %d with %d active, %d ready, %v in the store", got, total, len(active), d.ready, have)
 			}
 			switch k := rnd.IntN(3); {
+			case k == 0 && !d.again.IsZero() && now.Before(d.again) && rnd.IntN(10) == 0:
+				now = d.again
+				*wakes++
 			case k == 0 && *wakes > 0:
 				*wakes = 0
-				d.lease(have, time.Time{})
+				d.lease(have, now)
 			case k == 1 && len(active) < maxActive && d.run.len() > 0:
-				l, v := d.next(nil, noAttempt)
+				v := d.next(turn{}, noAttempt)
 				if v.Delivery == nil {
 					t.Fatal("next returned nothing")
 				}
-				active = append(active, l)
+				active = append(active, v)
 				got++
-				if l.active > limit || d.active > maxActive {
+				if l := v.lane; l.active > limit || d.active > maxActive {
 					t.Fatalf("%d of %d active in the lane, %d of %d in all", l.active, limit, d.active, maxActive)
 				}
 			case k == 2 && len(active) > 0:
 				i := rnd.IntN(len(active))
+				p := pace(rnd.IntN(4))
+				if p == failing || p == timedOut {
+					s := postpone(active[i].Delivery, now.Add(time.Minute))
+					back, _ := d.fail(active[i].lane, p, &s, now)
+					for _, v := range back {
+						have[v.Destination]++
+					}
+					if len(back) > 0 {
+						*wakes++ // by the store
+					}
+				}
 				d.mu.Lock()
-				d.release(active[i], pace(rnd.IntN(3)))
+				d.release(active[i], p)
 				d.mu.Unlock()
 				active = slices.Delete(active, i, i+1)
 			}
+			d.check(t)
 		}
+	}
+}
+
+// check counts again what the dispatcher keeps count of.
+func (d *dispatcher) check(t *testing.T) {
+	t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var active, ready, busy int
+	var held [standings]int
+	for _, l := range d.lanes {
+		n := l.active + l.ready.len()
+		active += l.active
+		ready += l.ready.len()
+		held[l.standing] += n
+		if n > 0 {
+			busy++
+		}
+	}
+	if active != d.active || ready != d.ready || busy != d.busy || held != d.held || (busy == 0) != (d.bytes == 0) {
+		t.Fatalf("%d active, %d ready, %d busy, %v held; the dispatcher has counted %d, %d, %d, %v and %d bytes",
+			active, ready, busy, held, d.active, d.ready, d.busy, d.held, d.bytes)
 	}
 }
 
 func TestDispatchKeepsFewIdleWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d *dispatcher
-		d = newDispatcher(500, func(string) int { return 500 }, func() {
+		d = newDispatcher(500, DefaultMaxBytesInFlight, func(string) *target { return &target{limit: 500} }, func() {
 			go func() { // ended by close
-				for l, _ := d.next(nil, noAttempt); l != nil; l, _ = d.next(l, answered) {
+				for v := d.next(turn{}, noAttempt); v.lane != nil; v = d.next(v, answered) {
 					time.Sleep(time.Second)
 				}
 			}()
 		}, func() {})
-		d.lease(map[string]int{"a": 500}, time.Time{})
+		l := d.lane("a", time.Now())
+		d.stand(l, proven)
+		l.slots = 500
+		d.lease(map[string]int{"a": 500}, time.Now())
 		synctest.Wait()
 		if workers, _, active := d.counts(); workers != 500 || active != 500 {
 			t.Errorf("%d workers, %d active", workers, active)
@@ -200,11 +245,12 @@ func TestFifo(t *testing.T) {
 func TestDispatchAllocations(t *testing.T) {
 	d, _ := newTestDispatcher(64, 64)
 	ds := deliveries("a", 64)
-	d.add(ds, 128, time.Time{})
-	l, _ := d.next(nil, noAttempt)
+	now := time.Now()
+	d.add(ds, 128, now, now)
+	v := d.next(turn{}, noAttempt)
 	if n := testing.AllocsPerRun(1000, func() {
-		d.add(ds[:1], 128, time.Time{})
-		l, _ = d.next(l, answered)
+		d.add(ds[:1], 128, now, now)
+		v = d.next(v, answered)
 	}); n != 0 {
 		t.Errorf("%v allocations for each delivery", n)
 	}

@@ -77,18 +77,17 @@ func New(c Config) (*Forwarder, error) {
 	transport := newTransport(&f.config, g, f.attempts)
 	f.transport, f.idle = transport, transport
 	f.senders.New = func() any { return newSender(transport) }
-	f.dispatch = newDispatcher(c.MaxInFlight, f.limit, func() { f.workers.Go(newWorker(f).run) }, f.wake)
+	f.dispatch = newDispatcher(c.MaxInFlight, c.MaxBytesInFlight, f.staticTarget, func() { f.workers.Go(newWorker(f).run) }, f.wake)
 	f.settler = newSettler(c.Queue, c.Logger, f.stored)
 	return f, nil
 }
 
-// limit is how many deliveries of a destination are attempted at once before
-// it was looked up.
-func (f *Forwarder) limit(destination string) int {
+// staticTarget returns the target of one of Config.Destinations, or nil.
+func (f *Forwarder) staticTarget(destination string) *target {
 	if c := f.static[destination]; c != nil {
-		return c.target.limit
+		return c.target
 	}
-	return 1
+	return nil
 }
 
 // Forward accepts calls for a destination and returns nil once they are
@@ -269,7 +268,7 @@ func (f *Forwarder) lease(ctx context.Context) error {
 		if f.settler.behind(8 * f.config.MaxInFlight) {
 			// What is attempted now might not be settled before its lease
 			// expires, and be attempted again. A commit wakes the loop.
-		} else if n := f.dispatch.capacity(); n > 0 {
+		} else if n := f.dispatch.capacity(time.Now()); n > 0 {
 			if cap(buf)-len(buf) < chunk/8 {
 				buf = make([]Delivery, 0, chunk)
 			}
@@ -281,7 +280,9 @@ func (f *Forwarder) lease(ctx context.Context) error {
 				Room:  func(destination string) int { return f.dispatch.room(destination, now) },
 			}, buf[len(buf):])
 			if len(ds) > 0 {
-				f.dispatch.add(ds, n, until)
+				for _, d := range f.dispatch.add(ds, n, now, until) {
+					f.settler.giveBack(d)
+				}
 				// What is left of the array serves the next lease.
 				buf = ds[len(ds):len(ds):cap(ds)]
 			}
@@ -302,6 +303,9 @@ func (f *Forwarder) lease(ctx context.Context) error {
 			}
 			if !next.IsZero() {
 				pause = min(pause, max(next.Sub(now), time.Millisecond))
+			}
+			if again := f.dispatch.roomAgain(); !again.IsZero() {
+				pause = min(pause, max(again.Sub(now), time.Millisecond))
 			}
 		}
 		timer.Reset(pause)

@@ -8,20 +8,35 @@ import (
 // A lane holds the leased deliveries of one destination. The dispatcher's
 // mutex guards it, but for target and the logs' state.
 type lane struct {
-	id     string
-	ready  fifo[leased] // waiting for a worker
-	active int          // being attempted
-	limit  int          // of active, as the destination says
-	now    int          // of active, as its answers allow: 1 to limit
-	queued bool         // in the dispatcher's run queue
-	given  int          // what is left of the room of the lease in progress
-	more   bool         // the store may have more than there was room for
+	id       string
+	ready    fifo[leased] // waiting for a worker
+	active   int          // being attempted
+	limit    int          // of active, as the destination says
+	slots    int          // of active, as its answers allow: 1 to limit
+	standing standing
+	queued   bool  // in the dispatcher's run queue
+	given    int   // what is left of the room of the lease in progress
+	more     bool  // the store may have more than there was room for
+	largest  int64 // about the size of its largest deliveries of late
 
-	// Until parked, nothing is leased, because the destination cannot be
-	// used. After it, one delivery at a time finds out whether that is over.
-	parked  time.Time
-	probing bool
-	blips   int // failed look-ups in a row
+	breaker breaker
+	trial   bool // what is active, with the breaker open, is a trial
+	rate    bucket
+
+	// While hold is not "", nothing is leased, because the destination
+	// cannot be used. From parked on, one delivery at a time finds out whether
+	// that is over.
+	hold   Hold
+	parked time.Time
+	blips  int // failed look-ups in a row
+	paused bool
+
+	// The latest time without use, by hold or paused. A zero stopped is since
+	// before this process.
+	stopped, resumed time.Time
+
+	touched    time.Time // when the store last had something due for it
+	prev, next *lane     // in dispatcher.touched
 
 	target     atomic.Pointer[compiled]
 	stragglers atomic.Int32 // deliveries with requests left on their way
@@ -33,6 +48,7 @@ type lane struct {
 type leased struct {
 	*Delivery
 	until time.Time
+	size  int64 // of its body
 }
 
 // compiled is a target with the Destination it was made of.
@@ -41,65 +57,91 @@ type compiled struct {
 	target *target
 }
 
-// room is how many more deliveries the lane takes: as many ready as may be
-// active, so that a worker which has ended one finds the next.
-func (l *lane) room(now time.Time) int {
-	most := 2 * l.now
-	if l.probing {
-		most = 1
-		if now.Before(l.parked) {
-			most = 0
-		}
-	}
-	return max(most-l.active-l.ready.len(), 0)
-}
+// firstSlots is how many attempts a lane makes at once before any was
+// answered.
+const firstSlots = 4
+
+// A standing says what is known of a destination, for the division of slots
+// between lanes.
+type standing uint8
+
+const (
+	unproven  standing = iota // nothing yet
+	proven                    // it answers
+	doubtful                  // it has stopped to answer, or cannot be used
+	standings = iota
+)
 
 // A pace is what a worker's turn says of the lane.
 type pace uint8
 
 const (
 	noAttempt pace = iota // nothing
-	answered              // the attempt ended in time, in whatever way
-	timedOut              // it held its slot for as long as an attempt can
+	answered              // the destination answered, whatever it thinks of the delivery
+	failing               // it failed, as it would have with another delivery
+	timedOut              // it failed, and held its slot for as long as an attempt can
 )
 
-// adapt changes how many attempts the lane makes at once. A destination that
-// hangs soon has one slot; one that is slow now and then keeps most of its
-// own; one that has recovered gets a slot back with each answer.
-func (l *lane) adapt(p pace) {
-	switch p {
-	case answered:
-		l.now = min(l.now+1, l.limit)
-	case timedOut:
-		l.now = max(l.now-(l.now+7)/8, 1)
+// paceOf says what the results of an attempt that did not succeed say of the
+// lane.
+func paceOf(results []result) pace {
+	p := answered
+	for i := range results {
+		switch r := &results[i]; {
+		case r.outcome != retryable:
+		case r.attempt.Reason == ReasonTimeout:
+			return timedOut
+		default:
+			p = failing
+		}
+	}
+	return p
+}
+
+// answer gives the lane another slot: twice as many after each round of
+// answers, up to its limit.
+func (l *lane) answer() {
+	if l.breaker.answer() {
+		l.slots = 1
+	}
+	l.slots = min(l.slots+1, l.limit)
+	if l.slots >= min(firstSlots, l.limit) {
+		l.breaker.forgive()
 	}
 }
 
-// A fifo is a queue in a ring that grows.
-type fifo[T any] struct {
-	ring []T // its length is a power of two
-	head int
-	n    int
-}
-
-func (q *fifo[T]) len() int { return q.n }
-
-func (q *fifo[T]) push(v T) {
-	if q.n == len(q.ring) {
-		ring := make([]T, max(2*q.n, 8))
-		m := copy(ring, q.ring[q.head:])
-		copy(ring[m:], q.ring[:q.head])
-		q.ring, q.head = ring, 0
+// fail takes slots away if they were held for nothing. A destination that
+// hangs soon has one; one that is slow now and then keeps most of its own. It
+// reports whether the lane is to be left alone from now on.
+func (l *lane) fail(p pace, verdict *Settlement, now time.Time) (opened bool) {
+	if p == timedOut {
+		l.slots = max(l.slots-(l.slots+7)/8, 1)
 	}
-	q.ring[(q.head+q.n)&(len(q.ring)-1)] = v
-	q.n++
+	trial := l.trial
+	l.trial = false
+	return l.breaker.fail(p, trial, verdict, now)
 }
 
-func (q *fifo[T]) pop() T {
-	var zero T
-	v := q.ring[q.head]
-	q.ring[q.head] = zero
-	q.head = (q.head + 1) & (len(q.ring) - 1)
-	q.n--
-	return v
+// outlasted reports whether a window that ended at expires ended while the
+// destination could not be used.
+func (l *lane) outlasted(expires time.Time) bool {
+	return expires.Before(l.resumed) && (l.stopped.IsZero() || expires.After(l.stopped))
+}
+
+// stop notes that the destination cannot be used from now on, resume that this
+// is over. Either of hold and paused is enough.
+func (l *lane) stop(now time.Time) {
+	if l.hold != "" || l.paused {
+		return
+	}
+	l.stopped = now
+	if l.target.Load() == nil && l.resumed.IsZero() {
+		l.stopped = time.Time{}
+	}
+}
+
+func (l *lane) resume(now time.Time) {
+	if l.hold == "" && !l.paused {
+		l.resumed = now
+	}
 }

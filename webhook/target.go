@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/hookferry/analytics/signature"
 )
@@ -18,6 +19,8 @@ import (
 type target struct {
 	disabled  bool
 	limit     int
+	interval  time.Duration // between attempts; 0: none
+	burst     int
 	endpoints []*endpoint
 }
 
@@ -50,9 +53,12 @@ func compile(d *Destination, serviceName string, maxConcurrent int) (*target, er
 	if t.limit == 0 {
 		t.limit = maxConcurrent
 	}
+	var err error
+	if t.interval, t.burst, err = checkRate(d.MaxRate, d.MaxBurst); err != nil {
+		return nil, err
+	}
 	var signer *signature.Signer
 	if d.Secret != "" {
-		var err error
 		if signer, err = signature.NewSigner(d.Secret); err != nil {
 			return nil, refuse("Secret", "%v", err)
 		}

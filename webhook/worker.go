@@ -30,9 +30,9 @@ func newWorker(f *Forwarder) *worker {
 
 func (w *worker) run() {
 	defer w.alarm.close()
-	l, d := w.f.dispatch.next(nil, noAttempt)
-	for l != nil {
-		l, d = w.f.dispatch.next(l, w.deliver(l, d))
+	t := w.f.dispatch.next(turn{}, noAttempt)
+	for t.lane != nil {
+		t = w.f.dispatch.next(t, w.deliver(t.lane, t.leased))
 	}
 }
 
@@ -48,24 +48,48 @@ func (w *worker) deliver(l *lane, d leased) pace {
 		f.settler.giveBack(d.Delivery) // too late to be settled within the lease
 		return noAttempt
 	}
+	tries := d.Tries
 	s, ok := w.attempt(l, d.Delivery, t)
 	if !ok {
 		f.settler.giveBack(d.Delivery)
 		return noAttempt
 	}
+	p := noAttempt
+	switch {
+	case s.Verdict == Done:
+		p = answered
+	case s.Delivery.Tries > tries:
+		p = paceOf(w.results[:len(w.open)])
+	}
 	f.settler.add(s)
 	f.log(l, &s)
+	if p == failing || p == timedOut {
+		f.failed(l, p, &s)
+	}
 	// What was leased with it may be in flight for long, and keeps it in
 	// memory.
 	*d.Delivery = Delivery{}
-	if s.Verdict != Done && lastReason(&s.Delivery) == ReasonTimeout {
-		return timedOut
+	return p
+}
+
+// failed tells the dispatcher of an attempt that failed for the destination's
+// fault. What the lane may not attempt now goes back to the store.
+func (f *Forwarder) failed(l *lane, p pace, s *Settlement) {
+	back, opened := f.dispatch.fail(l, p, s, time.Now())
+	for _, v := range back {
+		f.settler.giveBack(v.Delivery)
 	}
-	return answered
+	if opened {
+		f.config.Logger.Warn("webhook: destination keeps failing, its deliveries wait",
+			"destination", l.id, "reason", string(lastReason(&s.Delivery)))
+	}
 }
 
 // errDisabled says that a destination is switched off.
 var errDisabled = errors.New("webhook: destination is disabled")
+
+// errInvalid is wrapped around what is wrong with a destination.
+var errInvalid = errors.New("webhook: destination is not valid")
 
 // errLookup is wrapped around the error of a Lookup that does not know.
 var errLookup = errors.New("webhook: look-up failed")
@@ -83,11 +107,11 @@ func (f *Forwarder) resolve(l *lane) (*target, error) {
 			break
 		}
 		if source.ID != l.id {
-			return nil, fmt.Errorf("webhook: Lookup of %q returned the destination %q", l.id, source.ID)
+			return nil, fmt.Errorf("%w: Lookup of %q returned the destination %q", errInvalid, l.id, source.ID)
 		}
 		t, err := compile(source, f.config.ServiceName, f.config.MaxConcurrent)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: %w", errInvalid, err)
 		}
 		c = &compiled{source, t}
 	case c == nil:
@@ -99,7 +123,7 @@ func (f *Forwarder) resolve(l *lane) (*target, error) {
 		return nil, errDisabled
 	}
 	if c != l.target.Load() {
-		f.dispatch.use(l, c)
+		f.dispatch.use(l, c, time.Now())
 	}
 	return c.target, nil
 }
@@ -126,11 +150,24 @@ func (f *Forwarder) lookup(id string) (d *Destination, err error) {
 	return d, nil
 }
 
+// holdOf names the error of resolve.
+func holdOf(err error) Hold {
+	switch {
+	case errors.Is(err, errLookup):
+		return HoldLookup
+	case errors.Is(err, errInvalid):
+		return HoldInvalid
+	case errors.Is(err, errDisabled):
+		return HoldDisabled
+	}
+	return HoldUnknown
+}
+
 // park leaves the lane alone for a while and gives d, and what else the lane
 // has ready, back to the store.
 func (f *Forwarder) park(l *lane, d leased, why error) {
 	now := time.Now()
-	ready, wait := f.dispatch.park(l, now, errors.Is(why, errLookup))
+	ready, wait := f.dispatch.park(l, now, holdOf(why))
 	for _, v := range append(ready, d) {
 		f.settler.giveBack(v.Delivery)
 	}

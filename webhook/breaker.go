@@ -1,0 +1,98 @@
+package webhook
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// A breaker keeps a destination that is down from being asked with all that
+// waits for it. There is one for a destination, not for each of its endpoints:
+// an attempt ends when the first of them takes the delivery, so one that is
+// dead beside others costs no slot, and each is to be asked with every
+// delivery.
+//
+// After a row of failures it opens. While it is open there is one attempt at a
+// time. Deliveries that were attempted before keep their schedule and their
+// window, but for a second between two of them; those that were not are left
+// waiting, with their window not begun, but for a probe at intervals that
+// double from firstProbe to lastProbe, each jittered by half. Whatever the
+// destination then answers closes it, and the lane starts with two slots.
+type breaker struct {
+	open   bool
+	points int8 // of the failures since the last answer
+	probes int8 // intervals so far, while it opens again and again
+	since  time.Time
+	last   Reason // why the latest attempt failed
+
+	retry time.Time // open: when there may be an attempt
+	probe time.Time // open: when it may be of a delivery that was not attempted before
+}
+
+const (
+	firstProbe = time.Second
+	lastProbe  = 30 * time.Second
+	// retrySpace is the least time between attempts of deliveries that were
+	// attempted before.
+	retrySpace = time.Second
+
+	// The breaker opens at openPoints. An attempt that timed out says more
+	// than one that was refused, and costs more.
+	openPoints    = 10
+	doubtPoints   = 3
+	timeoutPoints = 3
+)
+
+// doubtful reports whether enough attempts failed to doubt the destination.
+func (b *breaker) doubtful() bool { return b.points >= doubtPoints }
+
+// answer notes an answer, and reports whether the breaker was open.
+func (b *breaker) answer() bool {
+	was := b.open
+	b.open, b.points = false, 0
+	return was
+}
+
+// forgive forgets how long it was open.
+func (b *breaker) forgive() { b.probes = 0 }
+
+// fail notes a failed attempt and what becomes of the delivery, and reports
+// whether it opens the breaker. Attempts other than the trial were begun before
+// it opened, and say nothing new while it is open.
+func (b *breaker) fail(p pace, trial bool, s *Settlement, now time.Time) (opened bool) {
+	b.last = lastReason(&s.Delivery)
+	switch {
+	case b.open && !trial:
+		return false
+	case !b.open:
+		b.points++
+		if p == timedOut {
+			b.points += timeoutPoints - 1
+		}
+		if b.points < openPoints {
+			return false
+		}
+		b.open, b.since = true, now
+		opened = true
+	}
+	wait := min(firstProbe<<b.probes, lastProbe)
+	b.probes = min(b.probes+1, 10)
+	b.probe = now.Add(wait/2 + rand.N(wait/2+1))
+	b.retry = now.Add(retrySpace)
+	switch {
+	case s.Verdict == Bury:
+		b.retry = now // others may be at the end of their window too
+	case s.Delivery.Due.Before(b.retry):
+		b.retry = s.Delivery.Due // it is alone if it is the next
+	}
+	return opened
+}
+
+// admits reports whether d, the first that waits, may be attempted. If not,
+// none of the lane may before the next probe.
+func (b *breaker) admits(d *Delivery, now time.Time) bool {
+	if !b.open || !d.Expires.IsZero() || !now.Before(b.probe) {
+		return true
+	}
+	b.retry = b.probe
+	return false
+}
