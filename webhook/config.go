@@ -133,6 +133,16 @@ type Config struct {
 	// are private, loopback, link-local or otherwise not public.
 	AllowAddresses []netip.Prefix
 
+	// Proxy is the proxy that all requests go through; its scheme is http or
+	// socks5, and user and password in it are sent to it. Nil means none:
+	// proxies that the environment names are not used.
+	//
+	// The proxy makes the connections, so the address guard sees none of them,
+	// and AllowAddresses has no effect: the proxy itself has to refuse
+	// addresses that customers are not to reach. What it answers for an http
+	// URL counts as the endpoint's answer.
+	Proxy *url.URL
+
 	// DialContext opens connections in place of a net.Dialer. Then the
 	// addresses are the caller's business: the guard does not see them.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -167,6 +177,10 @@ type Destination struct {
 	// webhook-id is the messageId, with bytes other than visible ASCII, full
 	// stops and percent signs percent-encoded. Empty means no such headers.
 	StandardSecrets []signature.Secret
+	// TLS has client certificates and authorities for the connections to this
+	// destination alone, which are not used for any with other settings. Nil
+	// means those of Config.TLSClientConfig.
+	TLS *TLS
 	// Disabled keeps the deliveries until the destination is enabled.
 	Disabled bool
 	// MaxConcurrent bounds the deliveries attempted at once. Zero means
@@ -292,6 +306,18 @@ func (c Config) withDefaults() (Config, error) {
 				return c, refuse(fmt.Sprintf("AllowAddresses[%d]", i), "mixes IPv4 and IPv6")
 			}
 			c.AllowAddresses[i] = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+		}
+	}
+	if c.Proxy != nil {
+		proxy := *c.Proxy
+		c.Proxy = &proxy
+		switch {
+		// Over https a proxy would be shown destinations' client
+		// certificates.
+		case proxy.Scheme != "http" && proxy.Scheme != "socks5":
+			return c, refuse("Proxy", "has the scheme %q; http and socks5 are allowed", proxy.Scheme)
+		case proxy.Hostname() == "":
+			return c, refuse("Proxy", "has no host")
 		}
 	}
 	if t := c.TLSClientConfig; t != nil && t.InsecureSkipVerify {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"net/url"
 	"reflect"
 	"strings"
 	"testing"
@@ -31,7 +32,7 @@ func TestConfigNamesTheFieldItRefuses(t *testing.T) {
 	header := func(name, value string) func(*Config) {
 		return endpoint(func(e *Endpoint) { e.Headers = map[string]string{name: value} })
 	}
-	url := func(s string) func(*Config) { return endpoint(func(e *Endpoint) { e.URL = s }) }
+	toURL := func(s string) func(*Config) { return endpoint(func(e *Endpoint) { e.URL = s }) }
 	const (
 		urlField = "Destinations[0].Endpoints[0].URL"
 		headers  = "Destinations[0].Endpoints[0].Headers"
@@ -57,6 +58,10 @@ func TestConfigNamesTheFieldItRefuses(t *testing.T) {
 		{"negative concurrency", func(c *Config) { c.MaxConcurrent = -1 }, "MaxConcurrent"},
 		{"negative in flight", func(c *Config) { c.MaxInFlight = -1 }, "MaxInFlight"},
 		{"zero prefix", func(c *Config) { c.AllowAddresses = make([]netip.Prefix, 1) }, "AllowAddresses[0]"},
+		{"proxy over https", func(c *Config) {
+			c.Proxy = &url.URL{Scheme: "https", Host: "proxy.example", User: url.UserPassword("u", "hunter2")}
+		}, "Proxy"},
+		{"proxy without a host", func(c *Config) { c.Proxy = &url.URL{Scheme: "http", Path: "/hunter2"} }, "Proxy"},
 		{"no verification", func(c *Config) { c.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} }, "TLSClientConfig"},
 		{"no id", func(c *Config) { c.Destinations[0].ID = "" }, "Destinations[0].ID"},
 		{"long id", func(c *Config) { c.Destinations[0].ID = strings.Repeat("x", 256) }, "Destinations[0].ID"},
@@ -68,18 +73,18 @@ func TestConfigNamesTheFieldItRefuses(t *testing.T) {
 			d := &c.Destinations[0]
 			d.Endpoints = append(d.Endpoints, d.Endpoints[0])
 		}, "Destinations[0].Endpoints[1].URL"},
-		{"no URL", url(""), urlField},
-		{"relative URL", url("/hook"), urlField},
-		{"URL without a host", url("https:///hook"), urlField},
-		{"scheme", url("ftp://h/"), urlField},
-		{"scheme missing", url("crm.example/hook"), urlField},
-		{"bad escape", url("https://h/%zz?key=hunter2"), urlField},
-		{"control character", url("https://h/\n?key=hunter2"), urlField},
-		{"bad port", url("https://u:hunter2@h:http/"), urlField},
-		{"port out of range", url("https://h:99999/"), urlField},
-		{"password with a slash", url("https://u:hunter2/pass@h/"), urlField},
-		{"space in the query", url("https://h/?key=hunter2 x"), urlField},
-		{"long URL", url("https://h/" + strings.Repeat("x", 8<<10)), urlField},
+		{"no URL", toURL(""), urlField},
+		{"relative URL", toURL("/hook"), urlField},
+		{"URL without a host", toURL("https:///hook"), urlField},
+		{"scheme", toURL("ftp://h/"), urlField},
+		{"scheme missing", toURL("crm.example/hook"), urlField},
+		{"bad escape", toURL("https://h/%zz?key=hunter2"), urlField},
+		{"control character", toURL("https://h/\n?key=hunter2"), urlField},
+		{"bad port", toURL("https://u:hunter2@h:http/"), urlField},
+		{"port out of range", toURL("https://h:99999/"), urlField},
+		{"password with a slash", toURL("https://u:hunter2/pass@h/"), urlField},
+		{"space in the query", toURL("https://h/?key=hunter2 x"), urlField},
+		{"long URL", toURL("https://h/" + strings.Repeat("x", 8<<10)), urlField},
 		{"six headers", endpoint(func(e *Endpoint) {
 			e.Headers = map[string]string{"A": "", "B": "", "C": "", "D": "", "E": "", "F": ""}
 		}), headers},
@@ -131,6 +136,7 @@ func TestConfigKeepsWhatIsSet(t *testing.T) {
 		Poll:             time.Hour,
 		AllowAddresses:   []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
 		TLSClientConfig:  &tls.Config{ServerName: "x"},
+		Proxy:            &url.URL{Scheme: "socks5", Host: "127.0.0.1:1080"},
 		Logger:           slog.New(slog.DiscardHandler),
 	}
 	got, err := set.withDefaults()

@@ -48,8 +48,8 @@
 // million events waiting takes no slot, memory or time of another, up to
 // [Config.MaxInFlight] in all.
 //
-// Certificates are always verified, redirects are not followed, proxies of the
-// environment are not used, and connections go to public addresses only, unless
+// Certificates are always verified, redirects are not followed, no proxy is used
+// but [Config.Proxy], and connections go to public addresses only, unless
 // the operator wrote the address or allows it; see [Config.Destinations] and
 // [Config.AllowAddresses]. Logs, errors and stored attempts hold no secret, and
 // no user, password or query of a URL.

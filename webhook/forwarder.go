@@ -21,16 +21,15 @@ const leaseTimeouts = 12
 // their destinations' endpoints while Run runs. Its methods may be called
 // concurrently.
 type Forwarder struct {
-	config    Config
-	static    map[string]*compiled // not changed after New
-	transport http.RoundTripper
-	idle      interface{ CloseIdleConnections() }
-	dispatch  *dispatcher
-	settler   *settler
-	senders   sync.Pool      // of *sender
-	workers   sync.WaitGroup // and requests that outlast their attempt
-	news      chan struct{}  // capacity 1: there may be something to lease
-	count     counters
+	config     Config
+	static     map[string]*compiled // not changed after New
+	transports *transports
+	dispatch   *dispatcher
+	settler    *settler
+	senders    sync.Pool      // of *sender
+	workers    sync.WaitGroup // and requests that outlast their attempt
+	news       chan struct{}  // capacity 1: there may be something to lease
+	count      counters
 
 	attempts      context.Context // parent of every request
 	abortAttempts context.CancelCauseFunc
@@ -55,9 +54,12 @@ func New(c Config) (*Forwarder, error) {
 		ended:  make(chan struct{}),
 	}
 	g := &guard{allow: c.AllowAddresses, literals: make(map[string]bool)}
+	f.open, f.close = context.WithCancel(context.Background())
+	f.attempts, f.abortAttempts = context.WithCancelCause(context.Background())
+	f.transports = newTransports(func(own *TLS) *http.Transport { return newTransport(&f.config, own, g, f.attempts) })
 	for i := range c.Destinations {
 		field := fmt.Sprintf("Destinations[%d]", i)
-		t, err := compile(&c.Destinations[i], c.ServiceName, c.MaxConcurrent)
+		t, err := f.compile(&c.Destinations[i])
 		if err != nil {
 			return nil, under(field, err)
 		}
@@ -72,14 +74,23 @@ func New(c Config) (*Forwarder, error) {
 			}
 		}
 	}
-	f.open, f.close = context.WithCancel(context.Background())
-	f.attempts, f.abortAttempts = context.WithCancelCause(context.Background())
-	transport := newTransport(&f.config, g, f.attempts)
-	f.transport, f.idle = transport, transport
-	f.senders.New = func() any { return newSender(transport) }
+	f.senders.New = func() any { return newSender() }
 	f.dispatch = newDispatcher(c.MaxInFlight, c.MaxBytesInFlight, f.staticTarget, func() { f.workers.Go(newWorker(f).run) }, f.wake)
 	f.settler = newSettler(c.Queue, c.Logger, f.stored)
 	return f, nil
+}
+
+// compile checks d and makes it ready for requests.
+func (f *Forwarder) compile(d *Destination) (*target, error) {
+	t, err := compile(d, f.config.ServiceName, f.config.MaxConcurrent)
+	if err != nil {
+		return nil, err
+	}
+	transport := f.transports.of(t.tls)
+	for _, e := range t.endpoints {
+		e.transport = transport
+	}
+	return t, nil
 }
 
 // staticTarget returns the target of one of Config.Destinations, or nil.
@@ -223,7 +234,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	if f.open.Err() != nil {
 		return nil // shut down before
 	}
-	defer f.idle.CloseIdleConnections()
+	defer f.transports.CloseIdleConnections()
 	defer f.abortAttempts(nil)
 
 	// Settling goes on until all else has ended, and somewhat longer than

@@ -24,11 +24,15 @@ const (
 	maxKept         = 256      // bytes kept of an answer or an error
 )
 
-// newTransport returns the one transport of a forwarder. Redirects, cookies
-// and proxies are http.Client's and the environment's; RoundTrip knows none.
-// open ends with the forwarder.
-func newTransport(c *Config, g *guard, open context.Context) *http.Transport {
+// newTransport returns a transport of a forwarder, for the destinations with
+// the TLS settings own. Redirects, cookies and proxies of the environment are
+// http.Client's and http.DefaultTransport's; RoundTrip knows none. open ends
+// with the forwarder.
+func newTransport(c *Config, own *TLS, g *guard, open context.Context) *http.Transport {
 	dial := g.dial
+	if c.Proxy != nil {
+		dial = new(net.Dialer).DialContext
+	}
 	if c.DialContext != nil {
 		dial = c.DialContext
 	}
@@ -43,7 +47,7 @@ func newTransport(c *Config, g *guard, open context.Context) *http.Transport {
 			return dial(ctx, network, addr)
 		},
 		TLSHandshakeTimeout:    c.Timeout,
-		TLSClientConfig:        c.TLSClientConfig.Clone(),
+		TLSClientConfig:        own.config(c.TLSClientConfig),
 		DisableCompression:     true,
 		ForceAttemptHTTP2:      true,
 		MaxIdleConns:           2 * c.MaxInFlight,
@@ -54,8 +58,8 @@ func newTransport(c *Config, g *guard, open context.Context) *http.Transport {
 		// requests share it.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: c.Timeout, PingTimeout: c.Timeout, WriteByteTimeout: c.Timeout},
 	}
-	if t.TLSClientConfig == nil {
-		t.TLSClientConfig = new(tls.Config)
+	if c.Proxy != nil {
+		t.Proxy = http.ProxyURL(c.Proxy)
 	}
 	t.TLSClientConfig.MinVersion = max(t.TLSClientConfig.MinVersion, tls.VersionTLS12)
 	return t
@@ -70,12 +74,11 @@ type result struct {
 
 // A sender makes requests, one at a time.
 type sender struct {
-	transport http.RoundTripper
-	buf       []byte // of the signature, then of the answer's beginning
+	buf []byte // of the signature, then of the answer's beginning
 }
 
-func newSender(transport http.RoundTripper) *sender {
-	return &sender{transport: transport, buf: make([]byte, 0, 4<<10)}
+func newSender() *sender {
+	return &sender{buf: make([]byte, 0, 4<<10)}
 }
 
 // send posts the body of the delivery id to e, as part of the attempt number
@@ -95,7 +98,7 @@ func (s *sender) send(ctx context.Context, id string, body []byte, try int, e *e
 // roundTrip makes the request and reads the answer to its end.
 func (s *sender) roundTrip(ctx context.Context, now time.Time, id string, body []byte, e *endpoint) result {
 	p := e.post()
-	resp, err := s.transport.RoundTrip(s.request(ctx, p, now, id, body, e))
+	resp, err := e.transport.RoundTrip(s.request(ctx, p, now, id, body, e))
 	if err != nil {
 		return failed(ctx, e, err)
 	}

@@ -21,17 +21,19 @@ type target struct {
 	limit     int
 	interval  time.Duration // between attempts; 0: none
 	burst     int
+	tls       *TLS // nil: as all
 	endpoints []*endpoint
 }
 
 type endpoint struct {
-	url      *url.URL
-	hash     uint64                    // names the URL in Delivery.Closed
-	name     string                    // the URL without what may be secret, for logs and Attempt
-	header   http.Header               // all but the signature
-	signer   *signature.Signer         // nil: not signed
-	standard *signature.StandardSigner // nil: not signed by Standard Webhooks
-	posts    sync.Pool                 // of *post
+	transport http.RoundTripper
+	url       *url.URL
+	hash      uint64                    // names the URL in Delivery.Closed
+	name      string                    // the URL without what may be secret, for logs and Attempt
+	header    http.Header               // all but the signature
+	signer    *signature.Signer         // nil: not signed
+	standard  *signature.StandardSigner // nil: not signed by Standard Webhooks
+	posts     sync.Pool                 // of *post
 
 	// secrets are texts of the request that are not to be kept should the
 	// endpoint send them back.
@@ -49,7 +51,12 @@ func compile(d *Destination, serviceName string, maxConcurrent int) (*target, er
 	if d.MaxConcurrent < 0 {
 		return nil, refuse("MaxConcurrent", "%d is negative", d.MaxConcurrent)
 	}
-	t := &target{disabled: d.Disabled, limit: d.MaxConcurrent}
+	t := &target{disabled: d.Disabled, limit: d.MaxConcurrent, tls: d.TLS}
+	if d.TLS != nil {
+		if err := d.TLS.check(); err != nil {
+			return nil, err
+		}
+	}
 	if t.limit == 0 {
 		t.limit = maxConcurrent
 	}

@@ -24,7 +24,7 @@ func newWorker(f *Forwarder) *worker {
 	return &worker{
 		f:      f,
 		alarm:  alarm{parent: f.attempts, timeout: f.config.Timeout},
-		sender: newSender(f.transport),
+		sender: newSender(),
 	}
 }
 
@@ -109,7 +109,7 @@ func (f *Forwarder) resolve(l *lane) (*target, error) {
 		if source.ID != l.id {
 			return nil, fmt.Errorf("%w: Lookup of %q returned the destination %q", errInvalid, l.id, source.ID)
 		}
-		t, err := compile(source, f.config.ServiceName, f.config.MaxConcurrent)
+		t, err := f.compile(source)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errInvalid, err)
 		}
