@@ -205,6 +205,11 @@ func debugging(value string) bool {
 	return false
 }
 
+// maxAnswerHeader is how long the header of an answer may be, 103s before it
+// included: far beyond what any collector says, and not the 10 MB of net/http
+// for each upload.
+const maxAnswerHeader = 64 << 10
+
 // newTransport returns a transport for one host and maxUploads requests at
 // once. Its write buffer takes an ordinary batch in one system call.
 func newTransport() *http.Transport {
@@ -218,5 +223,7 @@ func newTransport() *http.Transport {
 		MaxIdleConnsPerHost: maxUploads,
 		IdleConnTimeout:     90 * time.Second,
 		WriteBufferSize:     32 << 10,
+
+		MaxResponseHeaderBytes: maxAnswerHeader,
 	}
 }

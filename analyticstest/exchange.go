@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/hookferry/analytics/internal/memnet"
 )
@@ -36,6 +37,14 @@ func (x *exchange) do(step Step) {
 		x.answer(step)
 	case kindCut:
 		x.cut(step)
+	case kindDripped:
+		x.drip(step)
+	case kindStreamed:
+		x.stream(step)
+	case kindMisstated:
+		x.misstate(step)
+	case kindHangReading:
+		x.raw(func(net.Conn) { <-x.server.ctx.Done() })
 	case kindHang, kindUnreachable:
 		select {
 		case <-ctx.Done():
@@ -48,10 +57,12 @@ func (x *exchange) do(step Step) {
 		x.halfClose()
 	case kindReset, kindResetReading, kindRefuse:
 		memnet.Reset(x.hijack())
-	case kindGarbage:
-		c := x.hijack()
-		_, _ = io.WriteString(c, "\x16\x03\x01 this is no answer\r\n\r\n")
-		_ = c.Close()
+	case kindRaw:
+		x.raw(func(c net.Conn) { _, _ = io.WriteString(c, step.body) })
+	case kindEndlessHeader:
+		x.raw(endlessHeader)
+	case kindEndlessInformational:
+		x.endlessInformational()
 	default:
 		panic("analyticstest: unknown step")
 	}
@@ -117,14 +128,112 @@ func quote(s string) string {
 	return string(text)
 }
 
-func (x *exchange) answer(step Step) {
+// begin sends the header of an answer and returns its body.
+func (x *exchange) begin(step Step) string {
 	header, body := x.content(step)
+	if step.closes {
+		if x.r.ProtoMajor > 1 {
+			header.Set("Connection", "close") // becomes GOAWAY
+		} else if step.code() != http.StatusNoContent && step.code() != http.StatusNotModified {
+			header.Set("Content-Length", strconv.Itoa(len(body))) // it has to end before the connection does
+		}
+	}
 	for name, values := range header {
 		x.w.Header()[name] = values
 	}
 	x.server.answered(x.batch, step.code(), step.rejected)
 	x.w.WriteHeader(step.code())
-	_, _ = io.WriteString(x.w, body)
+	return body
+}
+
+func (x *exchange) flush() {
+	if http.NewResponseController(x.w).Flush() != nil {
+		abort()
+	}
+}
+
+func (x *exchange) answer(step Step) {
+	_, _ = io.WriteString(x.w, x.begin(step))
+	if step.closes && x.r.ProtoMajor == 1 {
+		x.flush()
+		_ = x.hijack().Close()
+	}
+}
+
+func (x *exchange) drip(step Step) {
+	body := x.begin(step)
+	x.flush()
+	next := Step{delay: step.every}
+	for i := range len(body) {
+		if next.pause(x.r.Context(), x.server.ctx) != nil {
+			abort()
+		}
+		if _, err := io.WriteString(x.w, body[i:i+1]); err != nil {
+			abort()
+		}
+		x.flush()
+	}
+}
+
+func (x *exchange) stream(step Step) {
+	x.begin(step.WithBody(""))
+	chunk := []byte(strings.Repeat("x", 32<<10))
+	for left := step.size; left > 0; {
+		n, err := x.w.Write(chunk[:min(left, int64(len(chunk)))])
+		if err != nil {
+			abort()
+		}
+		left -= int64(n)
+	}
+}
+
+func (x *exchange) misstate(step Step) {
+	if x.r.ProtoMajor > 1 {
+		x.begin(step.With("Content-Length", strconv.Itoa(step.length)))
+		x.flush()
+		abort()
+	}
+	header, body := x.content(step)
+	header.Set("Content-Length", strconv.Itoa(step.length))
+	// The server would see to it that the length is right.
+	x.raw(func(c net.Conn) {
+		x.server.answered(x.batch, step.code(), step.rejected)
+		writeHeader(c, step.code(), header)
+		_, _ = io.WriteString(c, body)
+	})
+}
+
+// raw has write do what it likes with the connection, until the server closes,
+// and closes it.
+func (x *exchange) raw(write func(net.Conn)) {
+	c := x.hijack()
+	defer c.Close()
+	stop := context.AfterFunc(x.server.ctx, func() { _ = c.Close() })
+	defer stop()
+	write(c)
+}
+
+// writeHeader sends the header of an answer over a bare connection.
+func writeHeader(c net.Conn, status int, header http.Header) {
+	_, _ = fmt.Fprintf(c, "HTTP/1.1 %03d %s\r\n", status, http.StatusText(status))
+	_ = header.Write(c)
+	_, _ = io.WriteString(c, "\r\n")
+}
+
+func endlessHeader(c net.Conn) {
+	_, err := io.WriteString(c, "HTTP/1.1 200 OK\r\n")
+	lines := strings.Repeat("X-Padding: "+strings.Repeat("x", 1011)+"\r\n", 16)
+	for err == nil {
+		_, err = io.WriteString(c, lines)
+	}
+}
+
+func (x *exchange) endlessInformational() {
+	x.w.Header().Set("Link", "</"+strings.Repeat("x", 2000)+">; rel=preload")
+	for x.r.Context().Err() == nil && x.server.ctx.Err() == nil {
+		x.w.WriteHeader(http.StatusEarlyHints)
+	}
+	abort()
 }
 
 func (x *exchange) cut(step Step) {
@@ -132,19 +241,15 @@ func (x *exchange) cut(step Step) {
 	header.Set("Content-Length", strconv.Itoa(max(2, len(body))))
 	c := x.hijack()
 	x.server.answered(x.batch, step.code(), step.rejected)
-	_, _ = fmt.Fprintf(c, "HTTP/1.1 %03d %s\r\n", step.code(), http.StatusText(step.code()))
-	_ = header.Write(c)
-	_, _ = io.WriteString(c, "\r\n"+body[:len(body)/2])
+	writeHeader(c, step.code(), header)
+	_, _ = io.WriteString(c, body[:len(body)/2])
 	memnet.Reset(c)
 }
 
 func (x *exchange) halfClose() {
-	c := x.hijack()
-	defer c.Close()
-	stop := context.AfterFunc(x.server.ctx, func() { _ = c.Close() })
-	defer stop()
-	if w, ok := c.(interface{ CloseWrite() error }); !ok || w.CloseWrite() != nil {
-		return
-	}
-	_, _ = io.Copy(io.Discard, c)
+	x.raw(func(c net.Conn) {
+		if w, ok := c.(interface{ CloseWrite() error }); ok && w.CloseWrite() == nil {
+			_, _ = io.Copy(io.Discard, c)
+		}
+	})
 }

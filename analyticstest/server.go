@@ -234,7 +234,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	x := &exchange{server: s, w: w, r: r}
-	step, early := s.take(func(step Step) bool { return step.kind == kindResetReading })
+	step, early := s.take(func(step Step) bool { return step.kind.early() })
 	if early {
 		x.batch = readHalf(r)
 		s.record(x.batch)

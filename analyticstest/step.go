@@ -22,6 +22,10 @@ type Step struct {
 	body     string
 	hasBody  bool
 	rejected []int
+	length   int           // of the body, as kindMisstated claims
+	size     int64         // of a streamed body
+	every    time.Duration // from one byte of a dripped body to the next
+	closes   bool
 	delay    time.Duration
 	until    <-chan struct{}
 	times    int // how often the step is taken; 0: once
@@ -33,15 +37,24 @@ type kind uint8
 const (
 	kindAnswer kind = iota
 	kindCut
+	kindDripped
+	kindStreamed
+	kindMisstated
 	kindHang
+	kindHangReading
 	kindClose
 	kindHalfClose
 	kindReset
 	kindResetReading
-	kindGarbage
+	kindRaw
+	kindEndlessHeader
+	kindEndlessInformational
 	kindRefuse
 	kindUnreachable
 )
+
+// early reports whether the step comes before the request has been read.
+func (k kind) early() bool { return k == kindResetReading || k == kindHangReading }
 
 // dials reports whether the step comes before there is a connection.
 func (k kind) dials() bool { return k == kindRefuse || k == kindUnreachable }
@@ -65,8 +78,18 @@ func Reject(indexes ...int) Step {
 	return s
 }
 
+// Stream answers 200 with a body of size bytes, sent as fast as the client
+// reads and without Content-Length. It takes no memory.
+func Stream(size int64) Step { return Step{kind: kindStreamed, size: size} }
+
 // Hang reads the request and never answers. It ends when the client gives up.
 func Hang() Step { return Step{kind: kindHang} }
+
+// HangReading stops reading in the middle of the request's body, and never
+// answers. A client whose body exceeds what the network buffers, 64 KB in
+// memory, hangs writing it. The connection stays open until the server is
+// closed. The batch has an Err and no Calls.
+func HangReading() Step { return Step{kind: kindHangReading} }
 
 // Close reads the request and closes the connection without an answer.
 func Close() Step { return Step{kind: kindClose} }
@@ -83,9 +106,20 @@ func Reset() Step { return Step{kind: kindReset} }
 // batch has an Err and no Calls.
 func ResetReading() Step { return Step{kind: kindResetReading} }
 
+// Raw reads the request, sends data in place of an HTTP answer and closes the
+// connection. Whatever data says, the calls are not taken.
+func Raw(data string) Step { return Step{kind: kindRaw, body: data} }
+
 // Garbage reads the request, sends what is not HTTP and closes the connection.
 // For a 200 with garbage in it, see WithBody.
-func Garbage() Step { return Step{kind: kindGarbage} }
+func Garbage() Step { return Raw("\x16\x03\x01 this is no answer\r\n\r\n") }
+
+// EndlessHeader answers with header lines that do not end. On HTTP/2 the
+// stream is reset.
+func EndlessHeader() Step { return Step{kind: kindEndlessHeader} }
+
+// EndlessInformational answers with 103 Early Hints again and again.
+func EndlessInformational() Step { return Step{kind: kindEndlessInformational} }
 
 // Refuse is a connection step: the connection is refused.
 //
@@ -139,6 +173,32 @@ func (s Step) WithBody(body string) Step {
 // connection. The status counts: with a 2xx the calls are taken.
 func (s Step) Cut() Step {
 	s.kind = kindCut
+	return s
+}
+
+// Drip sends the body of an answer a byte at a time, the first of them an
+// interval after the header. The status counts, as for Cut. An interval longer
+// than the client's patience is an answer that hangs in the middle.
+func (s Step) Drip(interval time.Duration) Step {
+	s.kind = kindDripped
+	s.every = interval
+	return s
+}
+
+// Misstate gives an answer a Content-Length that is not that of its body, and
+// closes the connection after it. The status counts, as for Cut. On HTTP/2 the
+// stream is reset.
+func (s Step) Misstate(length int) Step {
+	s.kind = kindMisstated
+	s.length = length
+	return s
+}
+
+// HangUp closes the connection after an answer, without a word of it in the
+// header: a client that keeps the connection finds it closed. On HTTP/2 the
+// connection is wound up by GOAWAY.
+func (s Step) HangUp() Step {
+	s.closes = true
 	return s
 }
 

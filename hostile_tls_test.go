@@ -1,0 +1,304 @@
+package analytics
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"errors"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hookferry/analytics/analyticstest"
+	"github.com/hookferry/analytics/internal/memnet"
+)
+
+var tlsAddr = &net.TCPAddr{IP: net.IPv4(203, 0, 113, 1), Port: 443}
+
+// certificate returns a certificate that has signed itself.
+func certificate(t *testing.T, host string, until time.Time) (tls.Certificate, *x509.CertPool) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{host},
+		NotBefore: until.Add(-24 * time.Hour), NotAfter: until,
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
+
+// A collector that cannot be trusted gets no request, and so no write key. All
+// of it may be put right, so it is tried again.
+func TestTLSFailures(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		scheme string
+		host   string           // of the certificate
+		until  time.Duration    // that it is valid from now on
+		trust  bool             // it
+		serve  func(c net.Conn) // instead of TLS
+		check  func(error) bool
+		took   time.Duration
+	}{
+		{name: "unknown authority", scheme: "https", host: "collector.example", until: time.Hour,
+			check: func(err error) bool { return errors.As(err, new(x509.UnknownAuthorityError)) }},
+		{name: "other host", scheme: "https", host: "elsewhere.example", until: time.Hour, trust: true,
+			check: func(err error) bool { return errors.As(err, new(x509.HostnameError)) }},
+		{name: "expired", scheme: "https", host: "collector.example", until: -time.Second, trust: true,
+			check: func(err error) bool { return errors.As(err, new(x509.CertificateInvalidError)) }},
+		{name: "not TLS", scheme: "https", check: func(err error) bool { return err != nil }, // a plain one of net/http
+
+			serve: func(c net.Conn) { io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n"); c.Close() }},
+		{name: "closed in the handshake", scheme: "https", check: func(err error) bool { return errors.Is(err, io.EOF) },
+			serve: func(c net.Conn) {
+				io.ReadFull(c, make([]byte, 10))
+				c.(*memnet.Conn).CloseWrite()
+				io.Copy(io.Discard, c)
+				c.Close()
+			}},
+		{name: "hangs in the handshake", scheme: "https", took: 5 * time.Second, check: func(err error) bool {
+			var timeout net.Error
+			return errors.As(err, &timeout) && timeout.Timeout()
+		}, serve: func(c net.Conn) { io.Copy(io.Discard, c); c.Close() }},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			srv := analyticstest.New(t)
+			listener := memnet.Listen(tlsAddr)
+			own := newTransport()
+			own.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return listener.Dial(ctx, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 50000})
+			}
+			var serving sync.WaitGroup
+			web := http.Server{Handler: srv, ErrorLog: log.New(io.Discard, "", 0)}
+			if test.serve == nil {
+				cert, pool := certificate(t, test.host, time.Now().Add(test.until))
+				own.TLSClientConfig = &tls.Config{RootCAs: x509.NewCertPool()}
+				if test.trust {
+					own.TLSClientConfig.RootCAs = pool
+				}
+				serving.Go(func() { web.Serve(tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{cert}})) })
+			} else {
+				serving.Go(func() {
+					for {
+						c, err := listener.Accept()
+						if err != nil {
+							return
+						}
+						serving.Go(func() { test.serve(c) })
+					}
+				})
+			}
+			c := New("secret-key")
+			c.Endpoint, c.Transport = "https://collector.example", own
+			var got fates
+			c.OnDelivery = got.add
+			track(t, c, 2)
+			start := time.Now()
+			if err := c.Flush(t.Context()); !test.check(err) {
+				t.Errorf("%s: Flush: %v (%T)", test.name, err, errors.Unwrap(err))
+			}
+			least, most := time.Duration(1+maxRetries)*test.took, time.Duration(1+maxRetries)*test.took
+			for i := range maxRetries {
+				most += backoffLimit(i)
+			}
+			if took := time.Since(start); took < least || took > most {
+				t.Errorf("%s: given up after %v, want %v to %v", test.name, took, least, most)
+			}
+			if d := got.got(); len(d) != 1 || d[0].Reason != ReasonExhausted || d[0].Attempts != 1+maxRetries {
+				t.Errorf("%s: OnDelivery got %+v, want one of %d attempts", test.name, d, 1+maxRetries)
+			}
+			checkStats(t, c, 2, 0, 2, 0)
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			if n := len(srv.Batches()); n != 0 {
+				t.Errorf("%s: %d requests got through, want none", test.name, n)
+			}
+			web.Close()
+			listener.Close()
+			own.CloseIdleConnections()
+			serving.Wait()
+		})
+	}
+}
+
+// Frames of HTTP/2 (RFC 9113, section 6).
+const (
+	frameData      = 0
+	frameHeaders   = 1
+	frameReset     = 3
+	frameSettings  = 4
+	framePing      = 6
+	frameGoAway    = 7
+	flagEndStream  = 1
+	flagAck        = 1
+	flagEndHeaders = 4
+)
+
+// What an http2Server goes on with after it has misbehaved.
+const (
+	answers = iota // that request
+	goesOn         // with other requests
+	ends           // the connection, once the client does
+)
+
+// An http2Server speaks as much HTTP/2 as it takes to misbehave.
+type http2Server struct {
+	mu     sync.Mutex
+	conns  int
+	misdo  func(c net.Conn, stream uint32) int // at the header of a request
+	misdid int
+}
+
+func writeFrame(c net.Conn, kind, flags byte, stream uint32, payload ...byte) {
+	b := binary.BigEndian.AppendUint32(nil, uint32(len(payload))<<8|uint32(kind))
+	b = append(b, flags)
+	b = binary.BigEndian.AppendUint32(b, stream)
+	c.Write(append(b, payload...))
+}
+
+func goAway(c net.Conn, last, code uint32) {
+	writeFrame(c, frameGoAway, 0, 0, binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, last), code)...)
+}
+
+// serve misbehaves at the first times requests, and answers the others 200.
+func (s *http2Server) serve(c net.Conn, times int) {
+	defer c.Close()
+	if _, err := io.ReadFull(c, make([]byte, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))); err != nil {
+		return
+	}
+	writeFrame(c, frameSettings, 0, 0)
+	silent := uint32(0)
+	for {
+		head := make([]byte, 9)
+		if _, err := io.ReadFull(c, head); err != nil {
+			return
+		}
+		size, kind, flags, stream := binary.BigEndian.Uint32(head)>>8, head[3], head[4], binary.BigEndian.Uint32(head[5:])
+		if _, err := io.CopyN(io.Discard, c, int64(size)); err != nil {
+			return
+		}
+		switch {
+		case kind == frameSettings && flags&flagAck == 0:
+			writeFrame(c, frameSettings, flagAck, 0)
+		case kind == framePing && flags&flagAck == 0:
+			writeFrame(c, framePing, flagAck, 0, make([]byte, 8)...)
+		case kind == frameHeaders:
+			s.mu.Lock()
+			bad := s.misdid < times
+			if bad {
+				s.misdid++
+			}
+			s.mu.Unlock()
+			if !bad {
+				break
+			}
+			switch s.misdo(c, stream) {
+			case goesOn:
+				silent = stream
+			case ends:
+				// Let the client read it: closing with unread data resets.
+				io.Copy(io.Discard, c)
+				return
+			}
+		case kind == frameData && flags&flagEndStream != 0 && stream != silent:
+			const status200 = 0x88 // RFC 7541, appendix A
+			writeFrame(c, frameHeaders, flagEndHeaders|flagEndStream, stream, status200)
+		}
+	}
+}
+
+// On HTTP/2 a server may wind up connections, and refuse and reset streams, at
+// any moment. What it says it has not looked at goes out again at once, below
+// the client's count of attempts; the rest is an attempt that failed.
+func TestHTTP2Hostility(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		misdo    func(c net.Conn, stream uint32) int
+		attempts uint64 // of which the last is taken
+		conns    int
+	}{
+		{"GOAWAY before the request was looked at", func(c net.Conn, stream uint32) int { goAway(c, 0, 0); return ends }, 1, 2},
+		{"GOAWAY with an error", func(c net.Conn, stream uint32) int { goAway(c, stream, 2); c.(*memnet.Conn).CloseWrite(); return ends }, 2, 2},
+		{"GOAWAY, then the answer", func(c net.Conn, stream uint32) int { goAway(c, stream, 0); return answers }, 1, 2},
+		{"the stream refused", func(c net.Conn, stream uint32) int {
+			writeFrame(c, frameReset, 0, stream, 0, 0, 0, 7)
+			return goesOn
+		}, 1, 1},
+		{"the stream reset", func(c net.Conn, stream uint32) int {
+			writeFrame(c, frameReset, 0, stream, 0, 0, 0, 2)
+			return goesOn
+		}, 2, 1},
+		{"closed", func(c net.Conn, stream uint32) int { c.(*memnet.Conn).CloseWrite(); return ends }, 2, 2},
+		{"garbage", func(c net.Conn, stream uint32) int { c.Write(make([]byte, 100)); return ends }, 2, 2},
+		{"header that cannot be read", func(c net.Conn, stream uint32) int {
+			writeFrame(c, frameHeaders, flagEndHeaders, stream, 0xff, 0xff, 0xff, 0xff)
+			return ends
+		}, 2, 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			listener := memnet.Listen(tlsAddr)
+			s := &http2Server{misdo: test.misdo}
+			var serving sync.WaitGroup
+			serving.Go(func() {
+				for {
+					c, err := listener.Accept()
+					if err != nil {
+						return
+					}
+					s.mu.Lock()
+					s.conns++
+					s.mu.Unlock()
+					serving.Go(func() { s.serve(c, 1) })
+				}
+			})
+			own := newTransport()
+			own.Protocols = new(http.Protocols)
+			own.Protocols.SetUnencryptedHTTP2(true)
+			own.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return listener.Dial(ctx, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 50000})
+			}
+			c := New("k")
+			c.Transport = own
+			for range 2 {
+				track(t, c, 3)
+				if err := c.Flush(t.Context()); err != nil {
+					t.Errorf("%s: Flush: %v", test.name, err)
+				}
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			own.CloseIdleConnections()
+			listener.Close()
+			serving.Wait()
+			checkStats(t, c, 6, 6, 0, 0)
+			if got := c.Stats(); got.Attempts != test.attempts+1 || s.conns < test.conns || s.conns > test.conns+1 {
+				// net/http may dial once more than it turns out to need.
+				t.Errorf("%s: %d attempts over %d connections, want %d over %d or one more", test.name, got.Attempts, s.conns, test.attempts+1, test.conns)
+			}
+		})
+	}
+}
