@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"github.com/hookferry/analytics/internal/spool"
 )
 
 // Version is the version of the library, as the collector sees it.
@@ -18,9 +16,15 @@ const Version = "0.1.0"
 
 const libraryName = "analytics-go"
 
-// maxUploads is how many batches are on their way at once, those in back-off
-// included.
-const maxUploads = 4
+const (
+	// maxUploads is how many batches are on their way at once, those in
+	// back-off included.
+	maxUploads = 4
+
+	// startPause is how long calls fail because SpoolDir cannot be used before
+	// it is tried again.
+	startPause = time.Second
+)
 
 var (
 	// ErrClosed is returned by calls after Shutdown or Close.
@@ -98,8 +102,10 @@ type Client struct {
 	// that they survive the process and an outage of the collector: from the
 	// moment a call has returned nil, the end of the process, kill -9
 	// included, loses nothing. It is made if it does not exist, and belongs to
-	// one client at a time: a second one, also of another process, gets a
-	// *ConfigError. Empty means that messages live in memory alone.
+	// one client at a time. While another one has it, also of another process,
+	// or the file system refuses it, calls return a *ConfigError; once that is
+	// over, they work within a second. Empty means that messages live in
+	// memory alone.
 	//
 	// What would be dropped as ReasonExhausted or ReasonShutdown stays in the
 	// folder, and what memory has no room for goes there. While the collector
@@ -110,7 +116,8 @@ type Client struct {
 	//
 	// What an earlier process left is sent from the first call on; Flush is
 	// such a call. Should the disk be full later, messages are held in memory
-	// alone: Stats counts them as Unspooled, and the log says it.
+	// alone, and go to the folder only if they cannot be delivered: Stats
+	// counts them as Unspooled, and the log says it.
 	SpoolDir string
 
 	// SpoolMax bounds the files in SpoolDir, in bytes. A file that collects
@@ -142,20 +149,23 @@ type Client struct {
 
 	writeKey *string // a pointer, so that printing a Client does not print it
 
-	start    sync.Once
+	begun    atomic.Bool // what follows is set for good, after the first call
+	start    sync.Mutex  // of who sets it
 	startErr error
+	retryAt  time.Time // when to try again what startErr is about
 	conf     *settings
 	report   *reporter
 	ctx      context.Context // of all uploads
 	cancel   context.CancelCauseFunc
 	uploads  sync.WaitGroup // uploaders at work
 
-	mu     sync.Mutex // guards the rest; never held across I/O, a callback or a wait
+	mu     sync.Mutex // guards the rest; see lock. Never held across I/O, a callback or a wait
 	closed bool
 	open   *batch      // takes messages; nil when there are none
 	full   []*batch    // at a limit, waiting for an uploader, oldest first
 	flying []*batch    // with an uploader
 	idle   []*uploader // with no batch
+	starts []flight    // uploaders that unlock is to start
 	timer  *time.Timer // when the open batch is due
 	memory int         // the footprints of all batches
 	count  counters
@@ -174,43 +184,61 @@ func New(writeKey string) *Client { return &Client{writeKey: &writeKey} }
 
 // begin starts the client at its first call.
 func (c *Client) begin() error {
-	c.start.Do(func() {
-		conf, err := c.settings()
-		if err != nil {
-			c.startErr = err
-			return
-		}
-		report := newReporter(conf.log)
-		var spooler *spooler
-		if conf.spoolDir != "" && !c.isClosed() {
-			if spooler, err = openSpooler(conf, report); err != nil {
-				c.startErr = err
-				return
-			}
-		}
-		ctx, cancel := context.WithCancelCause(context.Background())
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.closed && spooler != nil { // by a Shutdown that found nothing to end
-			spooler.close()
-			spooler = nil
-		}
-		c.conf = conf
-		c.report = report
-		c.ctx, c.cancel = ctx, cancel
-		for range maxUploads {
-			c.idle = append(c.idle, newUploader(c))
-		}
-		if spooler != nil {
-			c.spooler = spooler
-			for _, b := range spooler.kept {
-				c.count.recovered += uint64(b.n)
-				c.count.spooled += b.n
-			}
-			c.dispatch()
-		}
-	})
+	if c.begun.Load() {
+		return c.startErr
+	}
+	c.start.Lock()
+	defer c.start.Unlock()
+	if c.begun.Load() || time.Now().Before(c.retryAt) {
+		return c.startErr
+	}
+	c.startErr = c.setUp()
+	var config *ConfigError
+	if errors.As(c.startErr, &config) && config.Err != nil {
+		// The process before this one may be about to let SpoolDir go.
+		c.retryAt = time.Now().Add(startPause)
+	} else {
+		c.begun.Store(true)
+	}
 	return c.startErr
+}
+
+// setUp makes a client of what its fields say.
+func (c *Client) setUp() error {
+	conf, err := c.settings()
+	if err != nil {
+		return err
+	}
+	report := newReporter(conf.log)
+	var spooler *spooler
+	if conf.spoolDir != "" && !c.isClosed() {
+		if spooler, err = openSpooler(conf, report); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	c.lock()
+	defer c.unlock()
+	if c.closed && spooler != nil { // by a Shutdown that found nothing to end
+		spooler.close()
+		spooler = nil
+	}
+	c.conf = conf
+	c.report = report
+	c.ctx, c.cancel = ctx, cancel
+	for range maxUploads {
+		c.idle = append(c.idle, newUploader(c))
+	}
+	c.starts = make([]flight, 0, maxUploads)
+	if spooler != nil {
+		c.spooler = spooler
+		for _, b := range spooler.kept {
+			c.count.recovered += uint64(b.n)
+			c.count.spooled += b.n
+		}
+		c.dispatch()
+	}
+	return nil
 }
 
 // Identify queues an identify call.
@@ -298,315 +326,4 @@ func (c *Client) Enqueue(ctx context.Context, m Message) error {
 	}
 	s.text, err = m.AppendJSON(s.text)
 	return c.finish(ctx, s, err)
-}
-
-// A scratch is where a call encodes its message. Encoding into it and copying
-// costs less than encoding under the mutex, where calls would wait for each
-// other's maps and a caller's MarshalJSON could not use the client.
-type scratch struct{ text []byte }
-
-var scratches = sync.Pool{New: func() any { return &scratch{text: make([]byte, 0, 1<<10)} }}
-
-// scratch begins a call.
-func (c *Client) scratch() (*scratch, error) {
-	if err := c.begin(); err != nil {
-		return nil, err
-	}
-	s := scratches.Get().(*scratch)
-	s.text = s.text[:0]
-	return s, nil
-}
-
-// queue ends a call that does not wait.
-func (c *Client) queue(s *scratch, err error) error {
-	var none context.Context
-	return c.finish(none, s, err)
-}
-
-// finish ends a call: it takes the encoded message, unless encoding failed. With
-// a context, it waits for room.
-func (c *Client) finish(ctx context.Context, s *scratch, err error) error {
-	if err == nil {
-		err = c.add(ctx, s.text)
-	}
-	const keep = 2 * MaxCallSize // refused messages may have grown it further
-	if cap(s.text) <= keep {
-		scratches.Put(s)
-	}
-	if err != nil && errors.Is(err, ErrQueueFull) {
-		c.report.refused()
-	}
-	return err
-}
-
-// add copies a message into the open batch. ctx is nil for a call that does not
-// wait for room.
-func (c *Client) add(ctx context.Context, message []byte) error {
-	var sum uint32
-	if c.spooler != nil {
-		sum = spool.Checksum(message)
-	}
-	var room <-chan struct{}
-	for {
-		b, n, err := c.put(message, sum)
-		if err == errNoSegment {
-			if err = c.prepare(); err == nil {
-				continue
-			}
-		}
-		switch {
-		case err == nil:
-			c.commit(b, n)
-			return nil
-		case err != ErrQueueFull:
-			return err
-		case ctx == nil:
-			return c.refuse(err)
-		}
-		if room != nil {
-			select {
-			case <-room:
-			case <-ctx.Done():
-				return c.refuse(fmt.Errorf("%w: %w", ErrQueueFull, context.Cause(ctx)))
-			}
-		}
-		room = c.nextRoom()
-	}
-}
-
-// refuse counts a call that ends with err, an ErrQueueFull.
-func (c *Client) refuse(err error) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.count.refused++
-	return err
-}
-
-// nextRoom returns a channel that is closed when there may be more room than
-// now. Only a message that is tried after that, and refused, may wait for it.
-func (c *Client) nextRoom() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.room == nil {
-		c.room = make(chan struct{})
-	}
-	if c.open != nil { // or it might wait for FlushAfter
-		c.open.due = true
-		c.dispatch()
-	}
-	return c.room
-}
-
-// tellRoom wakes the calls that wait for room. c.mu is held.
-func (c *Client) tellRoom() {
-	if c.room != nil {
-		close(c.room)
-		c.room = nil
-	}
-}
-
-// put is add where it need not wait for a file to be made; errNoSegment says
-// that it must. It returns the batch that has taken the message, and how many
-// the batch now has.
-func (c *Client) put(message []byte, sum uint32) (*batch, int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return nil, 0, ErrClosed
-	}
-	if c.waitingMemory()+footprint(len(message)) > c.conf.maxQueue {
-		return nil, 0, ErrQueueFull
-	}
-	if c.open != nil && !c.open.fits(len(message)) {
-		c.fill()
-	}
-	if c.open == nil {
-		if c.open = c.openBatch(); c.open == nil {
-			return nil, 0, errNoSegment
-		}
-		c.armTimer()
-	}
-	if c.open.seg == nil {
-		c.open.append(message)
-	} else if err := c.open.write(message, sum); err != nil {
-		c.spooler.fail()
-		c.spooler.report.spool(err)
-		if c.open.n > 0 {
-			c.fill()
-		} else {
-			c.open.seg.Remove()
-			c.open = nil
-		}
-		return nil, 0, errNoSegment
-	}
-	if c.spooler != nil && c.open.seg == nil {
-		c.count.unspooled++
-	}
-	c.memory += footprint(len(message))
-	c.count.queued++
-	c.count.pending++
-	b, n := c.open, c.open.n
-	if n >= c.conf.flushAt {
-		b.due = true
-	}
-	if b.due || len(c.full) > 0 {
-		c.dispatch()
-	}
-	return b, n, nil
-}
-
-// fill ends the open batch. c.mu is held.
-func (c *Client) fill() {
-	b := c.open
-	c.open = nil
-	c.full = append(c.full, b)
-	if c.spooler != nil {
-		c.tend()
-	}
-}
-
-// waitingMemory returns the part of c.memory that conf.maxQueue bounds. c.mu
-// is held.
-func (c *Client) waitingMemory() int {
-	if c.spooler != nil {
-		return c.memory - c.spooler.flying
-	}
-	return c.memory
-}
-
-// openBatch returns a batch for the next messages, nil if that takes a segment
-// of the spool that has yet to be made. c.mu is held.
-func (c *Client) openBatch() *batch {
-	now := time.Now()
-	if c.spooler == nil {
-		return newBatch(now)
-	}
-	b := c.spooler.newBatch(now)
-	c.tend()
-	return b
-}
-
-func (c *Client) isClosed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.closed
-}
-
-// armTimer makes the open batch due after FlushAfter. c.mu is held.
-func (c *Client) armTimer() {
-	if c.timer == nil {
-		c.timer = time.AfterFunc(c.conf.flushAfter, c.ripen)
-		return
-	}
-	c.timer.Reset(c.conf.flushAfter)
-}
-
-// ripen runs when the timer fires. The timer is not stopped when a batch
-// leaves for another reason, so this may be about a batch long gone.
-func (c *Client) ripen() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.open != nil && time.Since(c.open.opened) >= c.conf.flushAfter {
-		c.open.due = true
-		c.dispatch()
-	}
-}
-
-// dispatch hands what is due to idle uploaders. Without one, batches wait and
-// grow. c.mu is held.
-func (c *Client) dispatch() {
-	for len(c.idle) > 0 {
-		b := c.next()
-		if b == nil {
-			return
-		}
-		last := len(c.idle) - 1
-		u := c.idle[last]
-		c.idle = c.idle[:last]
-		c.uploads.Go(func() { u.run(b) })
-	}
-}
-
-// next takes the batch to be sent next, nil if none is due or the gate is
-// closed. c.mu is held.
-func (c *Client) next() *batch {
-	var b *batch
-	switch {
-	case c.gate.isClosed():
-		return nil
-	case c.spooler != nil && len(c.flying) >= c.spooler.width:
-		return nil
-	case c.spooler != nil && len(c.spooler.kept) > 0 && c.ctx.Err() == nil:
-		b = c.spooler.kept[0]
-		c.spooler.kept = slices.Delete(c.spooler.kept, 0, 1)
-	case len(c.full) > 0:
-		b = c.full[0]
-		c.full = slices.Delete(c.full, 0, 1)
-	case c.open != nil && c.open.due:
-		b, c.open = c.open, nil
-	default:
-		return nil
-	}
-	c.flying = append(c.flying, b)
-	if c.spooler != nil {
-		c.spooler.flying += b.footprint()
-	}
-	if b.seg != nil && !b.onDisk {
-		b.ends = b.seg.Ends()
-	}
-	return b
-}
-
-// settle records the fate of a batch and returns the next one for its
-// uploader; nil when it is to rest.
-func (c *Client) settle(u *uploader, b *batch) *batch {
-	c.mu.Lock()
-	c.count.settle(b)
-	c.mu.Unlock()
-
-	b.deliveries(c.tell)
-	if b.seg != nil {
-		if err := b.seg.Remove(); err != nil {
-			c.report.spool(err)
-		}
-	}
-
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.land(b)
-	b.answer(b.fate, false)
-	if c.spooler != nil && b.fate.reason == "" {
-		c.widen()
-	}
-	b.release()
-	return c.another(u)
-}
-
-// tell reports what became of messages.
-func (c *Client) tell(d Delivery) {
-	c.report.settled(d)
-	if c.conf.onDelivery != nil {
-		c.conf.onDelivery(d)
-	}
-}
-
-// land ends the flight of b. c.mu is held.
-func (c *Client) land(b *batch) {
-	i := slices.Index(c.flying, b)
-	c.flying = slices.Delete(c.flying, i, i+1)
-	c.memory -= b.footprint()
-	if c.spooler != nil {
-		c.spooler.flying -= b.footprint()
-	}
-	c.tellRoom()
-}
-
-// another returns the next batch for an uploader; nil when it is to rest. c.mu
-// is held.
-func (c *Client) another(u *uploader) *batch {
-	next := c.next()
-	if next == nil {
-		c.idle = append(c.idle, u)
-	}
-	return next
 }

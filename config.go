@@ -46,9 +46,22 @@ const minSpoolMax = (maxUploads + 2) * (MaxBatchSize + 128 + 8*MaxBatchCalls)
 type ConfigError struct {
 	Field   string // the field of Client, or "write key"
 	Problem string
+	Err     error // what the file system says of SpoolDir; else nil
 }
 
-func (e *ConfigError) Error() string { return "analytics: " + e.Field + " " + e.Problem }
+func (e *ConfigError) Error() string {
+	text := "analytics: " + e.Field + " " + e.Problem
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+func (e *ConfigError) Unwrap() error { return e.Err }
+
+func refuse(field, format string, args ...any) error {
+	return &ConfigError{Field: field, Problem: fmt.Sprintf(format, args...)}
+}
 
 // settings are the Client's fields with the defaults filled in, copied at the
 // first call. They are kept behind a pointer, which also keeps the write key
@@ -91,10 +104,10 @@ func (c *Client) settings() (*settings, error) {
 		writeKey = *c.writeKey
 	}
 	if writeKey == "" {
-		return nil, &ConfigError{"write key", "is empty: give New the write key of a source, or set " + writeKeyVariable}
+		return nil, refuse("write key", "is empty: give New the write key of a source, or set %s", writeKeyVariable)
 	}
 	if strings.ContainsRune(writeKey, ':') {
-		return nil, &ConfigError{"write key", "holds a colon"}
+		return nil, refuse("write key", "holds a colon")
 	}
 	s.header = http.Header{
 		"Authorization": {"Basic " + base64.StdEncoding.EncodeToString([]byte(writeKey+":"))},
@@ -120,7 +133,7 @@ func (c *Client) settings() (*settings, error) {
 		{"SpoolMax", c.SpoolMax},
 	} {
 		if n.value < 0 {
-			return nil, &ConfigError{n.field, "is negative"}
+			return nil, refuse(n.field, "is negative")
 		}
 	}
 	switch {
@@ -139,7 +152,7 @@ func (c *Client) settings() (*settings, error) {
 		s.maxMemory = c.MaxMemory
 	}
 	if s.maxMemory < MaxBatchSize {
-		return nil, &ConfigError{"MaxMemory", fmt.Sprintf("is %d, less than one batch of %d bytes", s.maxMemory, MaxBatchSize)}
+		return nil, refuse("MaxMemory", "is %d, less than one batch of %d bytes", s.maxMemory, MaxBatchSize)
 	}
 	s.maxQueue = s.maxMemory
 	if c.SpoolMax > 0 {
@@ -148,11 +161,11 @@ func (c *Client) settings() (*settings, error) {
 	if s.spoolDir != "" {
 		switch {
 		case s.maxMemory < minSpoolMemory:
-			return nil, &ConfigError{"MaxMemory", fmt.Sprintf("is %d, less than the %d that SpoolDir needs", s.maxMemory, minSpoolMemory)}
+			return nil, refuse("MaxMemory", "is %d, less than the %d that SpoolDir needs", s.maxMemory, minSpoolMemory)
 		case s.spoolMax < minSpoolMax:
-			return nil, &ConfigError{"SpoolMax", fmt.Sprintf("is %d, less than %d", s.spoolMax, minSpoolMax)}
+			return nil, refuse("SpoolMax", "is %d, less than %d", s.spoolMax, minSpoolMax)
 		case s.spoolSync < 0 && s.spoolSync != SyncEachCall:
-			return nil, &ConfigError{"SpoolSync", "is negative, and not SyncEachCall"}
+			return nil, refuse("SpoolSync", "is negative, and not SyncEachCall")
 		}
 		s.maxQueue -= maxUploads * MaxBatchSize
 	}
@@ -178,15 +191,15 @@ func batchURL(endpoint string) (*url.URL, error) {
 	u, err := url.Parse(endpoint)
 	switch {
 	case err != nil:
-		return nil, &ConfigError{"Endpoint", "is not a URL"}
+		return nil, refuse("Endpoint", "is not a URL")
 	case u.Scheme != "http" && u.Scheme != "https":
-		return nil, &ConfigError{"Endpoint", "is not an http or https URL"}
+		return nil, refuse("Endpoint", "is not an http or https URL")
 	case u.Hostname() == "":
-		return nil, &ConfigError{"Endpoint", "has no host"}
+		return nil, refuse("Endpoint", "has no host")
 	case u.User != nil:
-		return nil, &ConfigError{"Endpoint", "holds a user name; the write key is what identifies the source"}
+		return nil, refuse("Endpoint", "holds a user name; the write key is what identifies the source")
 	case u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
-		return nil, &ConfigError{"Endpoint", "has a query or a fragment"}
+		return nil, refuse("Endpoint", "has a query or a fragment")
 	}
 	if u.Path == "" {
 		u.Path = "/" // or JoinPath gives a relative path, which no server takes

@@ -96,8 +96,8 @@ func (c *Client) Close() error {
 
 // depart makes everything queued due and returns a waiter for it.
 func (c *Client) depart(closing bool) *waiter {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	w := &waiter{}
 	for _, b := range c.flying {
 		w.add(b)
@@ -131,8 +131,8 @@ func (c *Client) depart(closing bool) *waiter {
 // abandon cancels all requests; the uploaders then run through what is left.
 func (c *Client) abandon() {
 	c.cancel(errShutdown)
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	if c.spooler != nil {
 		for _, b := range c.spooler.waiting() {
 			b.answer(fate{err: errShutdown}, true)
@@ -143,12 +143,12 @@ func (c *Client) abandon() {
 
 // release gives up what a closed client with no messages still holds.
 func (c *Client) release() {
-	c.mu.Lock()
+	c.lock()
 	conf, report, spooler := c.conf, c.report, c.spooler
 	if c.gate.timer != nil {
 		c.gate.timer.Stop()
 	}
-	c.mu.Unlock()
+	c.unlock()
 	if conf == nil {
 		return // never started
 	}

@@ -17,8 +17,8 @@ func (g *gate) isClosed() bool { return g.open != nil }
 
 // pause closes the gate for d, unless it is closed for longer.
 func (c *Client) pause(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	c.hold(d)
 }
 
@@ -42,8 +42,8 @@ func (c *Client) hold(d time.Duration) {
 
 // resume opens the gate at the end of the pause.
 func (c *Client) resume() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	if c.gate.isClosed() && time.Now().Before(c.gate.until) {
 		return // extended while this was on its way
 	}
@@ -62,9 +62,9 @@ func (c *Client) openGate() {
 // passGate waits for the gate to be open.
 func (c *Client) passGate(ctx context.Context) error {
 	for {
-		c.mu.Lock()
+		c.lock()
 		open := c.gate.open
-		c.mu.Unlock()
+		c.unlock()
 		if open == nil {
 			return context.Cause(ctx)
 		}

@@ -14,6 +14,10 @@ import (
 // them, before it is tried again.
 const diskPause = time.Second
 
+// spareSegments is how many segments are kept ready for the next batches. It is
+// seldom necessary to make one: those that were sent are used again.
+const spareSegments = 2
+
 // errNoSegment says that there is no segment ready for the next messages.
 var errNoSegment = errors.New("analytics: no segment is ready")
 
@@ -59,11 +63,11 @@ func openSpooler(conf *settings, report *reporter) (*spooler, error) {
 	}
 	dir, segments, err := spool.Open(conf.spoolDir, config)
 	if err != nil {
-		return nil, &ConfigError{"SpoolDir", "cannot be used: " + err.Error()}
+		return nil, &ConfigError{"SpoolDir", "cannot be used", err}
 	}
-	if err := dir.Prepare(); err != nil && err != spool.ErrFull {
+	if err := dir.Prepare(1); err != nil && err != spool.ErrFull {
 		dir.Close()
-		return nil, &ConfigError{"SpoolDir", "cannot be used: " + err.Error()}
+		return nil, &ConfigError{"SpoolDir", "cannot be used", err}
 	}
 	s := &spooler{dir: dir, report: report, sync: config.SyncEach, width: maxUploads}
 	found := 0
@@ -87,18 +91,20 @@ func (s *spooler) close() {
 }
 
 // newBatch returns an empty batch, in memory alone while the disk fails; nil if
-// there is no segment for it. The Client's mutex is held.
-func (s *spooler) newBatch(now time.Time) *batch {
+// there is no segment for it. low says that there are not enough for the next
+// ones. The Client's mutex is held.
+func (s *spooler) newBatch(now time.Time) (b *batch, low bool) {
 	if now.Before(s.broken) {
-		return newBatch(now)
+		return newBatch(now), false
 	}
-	b := &batch{opened: now, size: len(batchHead)}
+	b = &batch{opened: now, size: len(batchHead)}
 	uuid.Append(b.id[:0])
 	b.refs.Store(1)
-	if b.seg = s.dir.Take(b.id, now); b.seg == nil {
-		return nil
+	var left int
+	if b.seg, left = s.dir.Take(b.id, now); b.seg == nil {
+		b = nil
 	}
-	return b
+	return b, left < spareSegments
 }
 
 // write adds a message with that checksum to a batch in a segment.
@@ -131,12 +137,12 @@ func (s *spooler) waiting() []*batch {
 // not let it. The error is ErrQueueFull.
 func (c *Client) prepare() error {
 	s := c.spooler
-	err := s.dir.Prepare()
+	err := s.dir.Prepare(1)
 	if err == nil || err == spool.ErrClosed {
 		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	if err == spool.ErrFull {
 		return ErrQueueFull
 	}
@@ -156,27 +162,31 @@ func (c *Client) commit(b *batch, n int) {
 	}
 }
 
-// tend sees to it that the next segment is ready and that there is room in
-// memory, in the background, for calls must not wait for files. c.mu is held
-// and the client is not closed.
-func (c *Client) tend() {
-	if !c.spooler.tending {
+// tend sees to it that segments are ready, of which there may be too few, and
+// that there is room in memory: in the background, for calls must not wait for
+// files. c.mu is held and the client is not closed.
+func (c *Client) tend(low bool) {
+	if (low || c.crowded()) && !c.spooler.tending {
 		c.spooler.tending = true
 		c.uploads.Go(c.tidy)
 	}
 }
 
-// tidy makes a segment unless one is ready, and puts waiting batches on disk
-// while they take more than half the memory that is theirs.
+// crowded reports whether waiting batches take more than half the memory that
+// is theirs. c.mu is held.
+func (c *Client) crowded() bool { return c.waitingMemory() > c.conf.maxQueue/2 }
+
+// tidy makes segments unless they are ready, and puts waiting batches on disk
+// while memory is crowded.
 func (c *Client) tidy() {
 	s := c.spooler
-	err := s.dir.Prepare()
+	err := s.dir.Prepare(spareSegments)
 	if err != nil && err != spool.ErrFull && err != spool.ErrClosed {
 		s.report.spool(err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for c.waitingMemory() > c.conf.maxQueue/2 {
+	c.lock()
+	defer c.unlock()
+	for c.crowded() {
 		i := slices.IndexFunc(c.full, func(b *batch) bool { return b.seg != nil })
 		if i < 0 {
 			break
@@ -184,12 +194,12 @@ func (c *Client) tidy() {
 		b := c.full[i]
 		c.full = slices.Delete(c.full, i, i+1)
 		s.moving = b
-		c.mu.Unlock()
+		c.unlock()
 		err := b.seg.Unload()
 		if err != nil {
 			s.report.spool(err)
 		}
-		c.mu.Lock()
+		c.lock()
 		s.moving = nil
 		c.memory -= b.footprint()
 		c.rest(b)
@@ -212,12 +222,12 @@ func (c *Client) rest(b *batch) {
 // anything to send; if not, b has its fate.
 func (c *Client) load(b *batch) bool {
 	lost, err := b.seg.Load()
-	c.mu.Lock()
+	c.lock()
 	c.count.spooled -= b.n
 	if err != nil {
 		c.count.pending += b.n // until it is settled
 		b.fate = fate{reason: ReasonDamaged, err: err, attempts: b.tries}
-		c.mu.Unlock()
+		c.unlock()
 		return false
 	}
 	b.n, b.size, b.ends = b.seg.Len(), len(b.seg.Bytes()), b.seg.Ends()
@@ -227,7 +237,7 @@ func (c *Client) load(b *batch) bool {
 	c.count.drop(ReasonDamaged, lost)
 	c.memory += b.footprint()
 	c.spooler.flying += b.footprint()
-	c.mu.Unlock()
+	c.unlock()
 	if lost > 0 {
 		c.tell(Delivery{Count: lost, Attempts: b.tries, Reason: ReasonDamaged, Err: errDamaged})
 	}
@@ -236,14 +246,41 @@ func (c *Client) load(b *batch) bool {
 
 var errDamaged = errors.New("analytics: the message in SpoolDir does not match its checksum")
 
+// save reports whether b can be kept on disk. A batch from a time when the disk
+// failed is copied there, if that is over.
+func (c *Client) save(b *batch) bool {
+	if c.spooler == nil || b.seg != nil {
+		return b.seg != nil
+	}
+	seg, err := c.spooler.dir.New(b.id, b.opened)
+	if err != nil {
+		if err != spool.ErrFull && err != spool.ErrClosed {
+			c.report.spool(err)
+		}
+		return false
+	}
+	for i := range b.n {
+		message := b.message(b.buf, i)
+		if err := seg.Append(message, spool.Checksum(message)); err != nil {
+			c.report.spool(err)
+			seg.Remove()
+			return false
+		}
+	}
+	c.lock()
+	defer c.unlock()
+	b.seg, b.buf = seg, nil
+	return true
+}
+
 // keep puts a batch that did not get through back on disk, and returns the next
 // one for its uploader.
 func (c *Client) keep(u *uploader, b *batch) *batch {
 	if err := b.seg.Unload(); err != nil {
 		c.report.spool(err)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	s := c.spooler
 	c.land(b)
 	c.rest(b)
@@ -268,8 +305,8 @@ func (c *Client) isDown() bool {
 	if c.spooler == nil {
 		return false
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	return c.spooler.down
 }
 

@@ -12,12 +12,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hookferry/analytics/internal/spool"
 )
 
 func newSpoolClient(dir string, answer func(int, request) (*http.Response, error)) (*Client, *collector) {
@@ -234,6 +237,93 @@ func TestMessagesAreHeldInMemoryWhileTheDiskFails(t *testing.T) {
 		if s := c.Stats(); s.Unspooled != DefaultFlushAt || s.Delivered != 3*DefaultFlushAt || !s.sums() {
 			t.Errorf("Stats() = %+v, want all delivered, and %d held in memory alone", s, DefaultFlushAt)
 		}
+	})
+}
+
+func TestWhatWasHeldInMemoryGoesToTheDiskInTheEnd(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		end  func(*testing.T, *Client) // the messages are on disk after it
+	}{
+		{"retries exhausted", func(t *testing.T, c *Client) {
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			checkSpool(t, c, DefaultFlushAt)
+			checkKept(t, c.Close(), DefaultFlushAt)
+		}},
+		{"shutdown", func(t *testing.T, c *Client) {
+			time.Sleep(2 * diskPause)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			checkKept(t, c.Shutdown(ctx), DefaultFlushAt)
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				c, _ := newSpoolClient(dir, always(503))
+				if err := c.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				c.lock()
+				c.spooler.fail()
+				c.unlock()
+				track(t, c, DefaultFlushAt)
+				test.end(t, c)
+				if s := c.Stats(); s.Unspooled != DefaultFlushAt || s.Dropped != 0 || s.Memory != 0 {
+					t.Errorf("Stats() = %+v, want %d unspooled at first and none dropped", s, DefaultFlushAt)
+				}
+				next, col := newSpoolClient(dir, nil)
+				if err := next.Flush(t.Context()); err != nil {
+					t.Error(err)
+				}
+				if n := col.sizes(); len(n) != 1 || n[0] != DefaultFlushAt {
+					t.Errorf("the next client has sent batches of %v, want one of %d", n, DefaultFlushAt)
+				}
+				if err := next.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// checkKept checks the error of an ending that leaves messages on disk.
+func checkKept(t *testing.T, err error, spooled int) {
+	t.Helper()
+	var e *UndeliveredError
+	if !errors.As(err, &e) || e.Spooled != spooled || e.Dropped != 0 || e.Pending != 0 {
+		t.Errorf("ended with %v, want %d on disk", err, spooled)
+	}
+}
+
+// A rolling restart starts the next process before the previous one has ended.
+func TestAFolderInUseIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		first, _ := newSpoolClient(dir, nil)
+		track(t, first, 1)
+		second, _ := newSpoolClient(dir, nil)
+		call := func() error { return second.Track(&Track{UserId: "u", Event: "e"}) }
+		var config *ConfigError
+		if err := call(); !errors.As(err, &config) || !errors.Is(err, spool.ErrLocked) {
+			t.Errorf("Track: %v, want a *ConfigError", err)
+		}
+		if err := first.Close(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(startPause - 1)
+		if err := call(); !errors.As(err, &config) {
+			t.Errorf("Track: %v, want a *ConfigError", err)
+		}
+		time.Sleep(1)
+		if err := call(); err != nil {
+			t.Errorf("Track: %v, want nil", err)
+		}
+		if err := second.Close(); err != nil {
+			t.Error(err)
+		}
+		checkStats(t, second, 1, 1, 0, 0)
 	})
 }
 
@@ -528,10 +618,12 @@ func TestKillLosesNothing(t *testing.T) {
 }
 
 // BenchmarkTrackSpooled measures a call with SpoolDir, and prints the ratio to
-// one without, both in turn in the same run.
+// one without, both in turn in the same run. It runs on one processor, so that
+// the time includes that of the uploads, to nowhere.
 func BenchmarkTrackSpooled(b *testing.B) {
-	for _, flushAt := range []int{DefaultFlushAt, 250} {
+	for _, flushAt := range []int{DefaultFlushAt, 250, MaxBatchCalls} {
 		b.Run(fmt.Sprintf("flushAt=%d", flushAt), func(b *testing.B) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 			props := tenProperties()
 			calls := func(dir string) (*Client, func()) {
 				c := benchClient()
@@ -544,30 +636,21 @@ func BenchmarkTrackSpooled(b *testing.B) {
 			}
 			without, callWithout := calls("")
 			with, callWith := calls(b.TempDir())
-			callWith()
 			b.ReportAllocs()
 			for b.Loop() {
 				callWith()
 			}
 			b.StopTimer()
-			inMemory, inSpool := time.Hour, time.Hour
-			const n = 5000
-			for range 10 {
-				start := time.Now()
-				for range n {
-					callWithout()
-				}
-				middle := time.Now()
-				for range n {
-					callWith()
-				}
-				inMemory, inSpool = min(inMemory, middle.Sub(start)), min(inSpool, time.Since(middle))
-			}
-			b.ReportMetric(float64(inSpool)/float64(inMemory), "x_without")
+			b.ReportMetric(ratios(500, callWith, callWithout)[0], "x_without")
+			refused := uint64(0)
 			for _, c := range []*Client{without, with} {
 				if err := c.Close(); err != nil {
 					b.Fatal(err)
 				}
+				refused += c.Stats().Refused
+			}
+			if refused > 0 {
+				b.ReportMetric(float64(refused), "refused")
 			}
 		})
 	}

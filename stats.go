@@ -53,8 +53,8 @@ func (n *counters) drop(why Reason, count int) {
 
 // Stats returns the counters as they are now.
 func (c *Client) Stats() Stats {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.lock()
+	defer c.unlock()
 	s := Stats{
 		Queued:    c.count.queued,
 		Recovered: c.count.recovered,

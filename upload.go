@@ -65,7 +65,7 @@ func (u *uploader) run(b *batch) {
 			continue
 		}
 		b.fate = u.send(b)
-		if b.seg != nil && (b.fate.reason == ReasonExhausted || b.fate.reason == ReasonShutdown) {
+		if (b.fate.reason == ReasonExhausted || b.fate.reason == ReasonShutdown) && u.c.save(b) {
 			b = u.c.keep(u, b)
 		} else {
 			b = u.c.settle(u, b)

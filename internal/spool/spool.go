@@ -206,23 +206,24 @@ func Open(path string, c Config) (*Dir, []*Segment, error) {
 // New does no I/O when there is a spare segment.
 func (d *Dir) New(id ID, opened time.Time) (*Segment, error) {
 	for {
-		if s, err := d.take(id, opened); s != nil || err != nil {
+		if s, _, err := d.take(id, opened); s != nil || err != nil {
 			return s, err
 		}
-		if err := d.Prepare(); err != nil {
+		if err := d.Prepare(1); err != nil {
 			return nil, err
 		}
 	}
 }
 
 // Take is New for callers that cannot wait: it does no I/O where files are
-// mapped, and returns nil when no spare segment is ready.
-func (d *Dir) Take(id ID, opened time.Time) *Segment {
-	s, _ := d.take(id, opened)
-	return s
+// mapped, and returns nil when no spare segment is ready. It also returns how
+// many spare segments are left.
+func (d *Dir) Take(id ID, opened time.Time) (s *Segment, left int) {
+	s, left, _ = d.take(id, opened)
+	return s, left
 }
 
-func (d *Dir) take(id ID, opened time.Time) (*Segment, error) {
+func (d *Dir) take(id ID, opened time.Time) (*Segment, int, error) {
 	l := d.conf.layout()
 	s := &Segment{dir: d, size: int64(l.size())}
 	s.mu.Lock() // until it has begun; Close may find it before
@@ -231,8 +232,9 @@ func (d *Dir) take(id ID, opened time.Time) (*Segment, error) {
 	d.mu.Lock()
 	last := len(d.spare) - 1
 	if d.closed || last < 0 || d.used > d.conf.MaxBytes-s.size {
+		left := len(d.spare)
 		d.mu.Unlock()
-		return nil, nil
+		return nil, left, nil
 	}
 	s.file, d.spare = d.spare[last], d.spare[:last]
 	d.sequence++
@@ -245,40 +247,42 @@ func (d *Dir) take(id ID, opened time.Time) (*Segment, error) {
 	if err := s.begin(); err != nil {
 		s.bad = err
 		s.remove()
-		return nil, fmt.Errorf("spool: begin a segment: %w", err)
+		return nil, last, fmt.Errorf("spool: begin a segment: %w", err)
 	}
-	return s, nil
+	return s, last, nil
 }
 
-// Prepare makes a spare segment unless there is one. Its errors are those of
-// New. Who calls it now and then, off the hot path, has a Take that succeeds.
-func (d *Dir) Prepare() error {
+// Prepare makes spare segments until there are n. Its errors are those of New.
+// Who calls it off the hot path whenever Take leaves fewer has a Take that
+// succeeds.
+func (d *Dir) Prepare(n int) error {
 	d.making.Lock()
 	defer d.making.Unlock()
-	d.mu.Lock()
-	switch {
-	case d.closed:
+	for {
+		d.mu.Lock()
+		switch {
+		case d.closed:
+			d.mu.Unlock()
+			return ErrClosed
+		case d.used > d.conf.MaxBytes-int64(d.conf.layout().size()):
+			d.mu.Unlock()
+			return ErrFull
+		case len(d.spare) >= n:
+			d.mu.Unlock()
+			return nil
+		}
+		d.number++
+		number := d.number
 		d.mu.Unlock()
-		return ErrClosed
-	case d.used > d.conf.MaxBytes-int64(d.conf.layout().size()):
-		d.mu.Unlock()
-		return ErrFull
-	case len(d.spare) > 0:
-		d.mu.Unlock()
-		return nil
-	}
-	d.number++
-	number := d.number
-	d.mu.Unlock()
 
-	f, err := newFile(filepath.Join(d.path, fileName(number)), d.conf)
-	if err != nil {
-		return fmt.Errorf("spool: make a segment: %w", err)
+		f, err := newFile(filepath.Join(d.path, fileName(number)), d.conf)
+		if err != nil {
+			return fmt.Errorf("spool: make a segment: %w", err)
+		}
+		d.mu.Lock()
+		d.spare = append(d.spare, f) // not closed: Close waits for making
+		d.mu.Unlock()
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.spare = append(d.spare, f) // not closed: Close waits for making
-	return nil
 }
 
 // recycle takes the file of a segment that is done with.

@@ -291,7 +291,7 @@ func TestSteadyFlowMakesNoFiles(t *testing.T) {
 		path := t.TempDir()
 		c.Spare = 2
 		d, _ := open(t, path, c)
-		if s := d.Take(idA, start); s != nil {
+		if s, _ := d.Take(idA, start); s != nil {
 			t.Error("Take of a new folder returns a segment")
 		}
 		var before []string
@@ -317,7 +317,7 @@ func TestSteadyFlowMakesNoFiles(t *testing.T) {
 			remove(t, s)
 		}
 		equal(t, "files with 2 spare ones", len(files(t, path)), 2)
-		if s := d.Take(idA, start); s == nil {
+		if s, _ := d.Take(idA, start); s == nil {
 			t.Error("Take returns nil with spare segments")
 		}
 		closeDir(t, d)
@@ -338,7 +338,7 @@ func TestMaxBytes(t *testing.T) {
 			if _, err := d.New(idA, start); !errors.Is(err, spool.ErrFull) {
 				t.Errorf("New = %v, want ErrFull; %d of %d bytes used", err, d.Used(), c.MaxBytes)
 			}
-			if err := d.Prepare(); !errors.Is(err, spool.ErrFull) {
+			if err := d.Prepare(1); !errors.Is(err, spool.ErrFull) {
 				t.Errorf("Prepare = %v, want ErrFull", err)
 			}
 		}
@@ -461,7 +461,7 @@ func TestAfterClose(t *testing.T) {
 		if _, err := d.New(idA, start); !errors.Is(err, spool.ErrClosed) {
 			t.Errorf("New = %v, want ErrClosed", err)
 		}
-		if err := d.Prepare(); !errors.Is(err, spool.ErrClosed) {
+		if err := d.Prepare(1); !errors.Is(err, spool.ErrClosed) {
 			t.Errorf("Prepare = %v, want ErrClosed", err)
 		}
 		for _, s := range []*spool.Segment{kept, waiting} {
