@@ -101,12 +101,22 @@ func (b *batch) fits(n int) bool {
 
 // append adds a message to a batch in memory.
 func (b *batch) append(message []byte) {
+	if size := len(b.buf) + len(",") + len(message); size > cap(b.buf) {
+		b.grow(size)
+	}
 	if b.n > 0 {
 		b.buf = append(b.buf, ',')
 	}
 	b.buf = append(b.buf, message...)
 	b.ends = append(b.ends, int32(len(b.buf)))
 	b.n, b.size = b.n+1, len(b.buf)
+}
+
+// grow makes room for size bytes, in fewer steps than append would: callers wait
+// for each, and each leaves garbage.
+func (b *batch) grow(size int) {
+	room := max(min(4*cap(b.buf), MaxBatchSize), size)
+	b.buf = append(make([]byte, 0, room), b.buf...)
 }
 
 // footprint is what a message of n bytes counts towards MaxMemory.

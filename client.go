@@ -91,8 +91,8 @@ type Client struct {
 
 	// MaxMemory bounds the bytes of all messages in memory: collecting,
 	// waiting, under way and in back-off. They are counted as sent, with the
-	// comma between them; the buffers around them may be a third larger, and
-	// a batch may have the buffer of a larger one before it. A call that would
+	// comma between them; the buffers around them may be larger, up to
+	// MaxBatchSize for each of the few batches that are not full. A call that would
 	// exceed it returns ErrQueueFull at once. Zero means DefaultMaxMemory,
 	// 64 MB; less than MaxBatchSize is an error, and with SpoolDir less than six
 	// times that.
