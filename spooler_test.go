@@ -316,7 +316,7 @@ func TestAFolderInUseIsTriedAgain(t *testing.T) {
 		if err := call(); !errors.As(err, &config) {
 			t.Errorf("Track: %v, want a *ConfigError", err)
 		}
-		time.Sleep(1)
+		time.Sleep(1 * time.Nanosecond)
 		if err := call(); err != nil {
 			t.Errorf("Track: %v, want nil", err)
 		}
