@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -16,56 +17,93 @@ import (
 	"github.com/hookferry/analytics/webhook/boltqueue"
 )
 
+// A stored is the bytes of a store.
+type stored struct {
+	data    []byte
+	journal []byte // nil: it was closed
+	waiting int    // deliveries it holds
+}
+
+// write writes the store to files.
+func (s stored) write(t *testing.T, path string) {
+	t.Helper()
+	err := os.WriteFile(path, s.data, 0o600)
+	os.Remove(path + ".journal")
+	if err == nil && s.journal != nil {
+		err = os.WriteFile(path+".journal", s.journal, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // damaged returns the bytes of a store with something in every bucket: of one
 // that was closed, and of one whose process is gone.
-func damaged(t *testing.T) map[string][]byte {
+func damaged(t *testing.T) map[string]stored {
 	path := filepath.Join(t.TempDir(), "queue.db")
 	q, err := boltqueue.Open(path, &boltqueue.Config{CacheBytes: 64 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	for i := range 40 {
-		var ds []webhook.Delivery
-		for j := range 10 {
-			ds = append(ds, webhook.Delivery{
-				Destination: fmt.Sprint("d", j), ID: fmt.Sprint(i, "-", j), Type: "track",
-				Body: bytes.Repeat([]byte{'x'}, 100*j), Accepted: now, Due: now.Add(time.Duration(i-20) * time.Minute),
-			})
-		}
-		if _, err := q.Put(t.Context(), ds...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ds, _, err := q.Lease(t.Context(), webhook.LeaseRequest{Max: 60, Until: now.Add(time.Hour)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, d := range ds {
-		s := webhook.Settlement{Verdict: webhook.Verdict(1 + i%3), Delivery: d, At: now, Reason: webhook.ReasonExpired}
-		if err := q.Settle(t.Context(), s); err != nil {
-			t.Fatal(err)
+	put := func(first, last int) {
+		for i := first; i < last; i++ {
+			var ds []webhook.Delivery
+			for j := range 10 {
+				ds = append(ds, webhook.Delivery{
+					Destination: fmt.Sprint("d", j), ID: fmt.Sprint(i, "-", j), Type: "track",
+					Body: bytes.Repeat([]byte{'x'}, 100*j), Accepted: now, Due: now.Add(time.Duration(i-20) * time.Minute),
+				})
+			}
+			if _, err := q.Put(t.Context(), ds...); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
+	settle := func(n int) {
+		ds, _, err := q.Lease(t.Context(), webhook.LeaseRequest{Max: n, Until: now.Add(time.Hour)}, nil)
+		if err != nil || len(ds) != n {
+			t.Fatal(len(ds), err)
+		}
+		for i, d := range ds {
+			s := webhook.Settlement{Verdict: webhook.Verdict(1 + i%3), Delivery: d, At: now, Reason: webhook.ReasonExpired}
+			if err := q.Settle(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	put(0, 20)
+	settle(60)
 	if _, err := q.Begin(t.Context(), "vip"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := q.Join(t.Context(), "vip", 1, []string{"a", "b"}, func(string) ([]webhook.Delivery, error) { return nil, nil }); err != nil {
 		t.Fatal(err)
 	}
-	read := func() []byte {
+	// The database holds all that. The journal gets something of everything.
+	settle(60)
+	put(20, 40)
+	put(0, 1) // known
+	settle(20)
+	counts, err := q.Count(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(path string) []byte {
 		b, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return b
 	}
-	files := map[string][]byte{"killed": read()}
+	killed := stored{read(path), read(path + ".journal"), counts.Waiting}
 	if err := q.Close(); err != nil {
 		t.Fatal(err)
 	}
-	files["closed"] = read()
-	return files
+	if _, err := os.Stat(path + ".journal"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the journal after Close: %v, want that there is none", err)
+	}
+	return map[string]stored{"killed": killed, "closed": {read(path), nil, counts.Waiting}}
 }
 
 // use does everything with a store whose file may be damaged. It returns an
@@ -108,35 +146,92 @@ func TestOpenTruncated(t *testing.T) {
 	for name, whole := range damaged(t) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "cut.db")
-			noticed := 0
-			for size := 1; size < len(whole); size += 3001 {
-				if err := os.WriteFile(path, whole[:size], 0o600); err != nil {
-					t.Fatal(err)
-				}
+			noticed, all := 0, len(whole.data)
+			for size := 1; size < all; size += 3001 {
+				cut := whole
+				cut.data = whole.data[:size]
+				cut.write(t, path)
 				q, err := boltqueue.Open(path, nil)
-				if err == nil && size > len(whole)/2 {
+				if err == nil && size > all/2 {
 					q.Close() // what was cut off was not in use yet
 					if err := use(t, path); err != nil {
-						t.Errorf("%d bytes of %d: %v", size, len(whole), err)
+						t.Errorf("%d bytes of %d: %v", size, all, err)
 					}
 					break
 				}
 				if !errors.Is(err, boltqueue.ErrDamaged) || !strings.Contains(err.Error(), path) {
-					t.Fatalf("Open of %d bytes of %d: %v, want ErrDamaged and the file's name", size, len(whole), err)
+					t.Fatalf("Open of %d bytes of %d: %v, want ErrDamaged and the file's name", size, all, err)
 				}
-				if b, err := os.ReadFile(path); err != nil || !bytes.Equal(b, whole[:size]) {
-					t.Fatalf("Open of %d bytes of %d changed the file", size, len(whole))
+				if b, err := os.ReadFile(path); err != nil || !bytes.Equal(b, cut.data) {
+					t.Fatalf("Open of %d bytes of %d changed the file", size, all)
 				}
 				noticed++
 			}
 			if noticed < 10 {
 				t.Fatalf("only %d sizes were tried", noticed)
 			}
-			os.WriteFile(path, whole, 0o600)
+			whole.write(t, path)
 			if err := use(t, path); err != nil {
 				t.Errorf("the whole file: %v", err)
 			}
 		})
+	}
+}
+
+// The journal may be spoilt as well: what was acknowledged is there, or Open
+// says that the store is damaged.
+func TestOpenDamagedJournal(t *testing.T) {
+	whole := damaged(t)["killed"]
+	end := len(bytes.TrimRight(whole.journal, "\x00"))
+	path := filepath.Join(t.TempDir(), "queue.db")
+	open := func(journal []byte) (waiting int, err error) {
+		spoilt := whole
+		spoilt.journal = journal
+		spoilt.write(t, path)
+		q, err := boltqueue.Open(path, nil)
+		if err != nil {
+			if !errors.Is(err, boltqueue.ErrDamaged) || !strings.Contains(err.Error(), path) {
+				t.Errorf("Open: %v, want ErrDamaged and the file's name", err)
+			}
+			return 0, err
+		}
+		defer q.Close()
+		check(t, q)
+		counts, err := q.Count(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		return counts.Waiting, err
+	}
+	if n, err := open(whole.journal); n != whole.waiting || err != nil {
+		t.Fatalf("the whole store has %d waiting, %v, want %d", n, err, whole.waiting)
+	}
+	if _, err := open(nil); err == nil {
+		t.Error("Open without the journal is no error")
+	}
+	// The last entry is that of a retry of one delivery, so the number of those
+	// that wait is the same without it.
+	noticed, unnoticed := 0, 0
+	for at := 0; at < end; at += 1 + end/301 {
+		b := bytes.Clone(whole.journal)
+		b[at] ^= 0x10
+		n, err := open(b)
+		switch {
+		case err != nil:
+			noticed++
+		case n != whole.waiting:
+			t.Fatalf("with byte %d of %d spoilt, %d wait of %d", at, end, n, whole.waiting)
+		default:
+			unnoticed++
+		}
+	}
+	if noticed < 100 || unnoticed > 5 {
+		t.Errorf("of the damages %d were noticed, and %d were not", noticed, unnoticed)
+	}
+	for at := end - 1; at > 0; at -= 1 + end/301 {
+		if n, err := open(whole.journal[:at]); err == nil && n != whole.waiting {
+			t.Fatalf("cut at %d of %d, %d wait of %d", at, end, n, whole.waiting)
+		}
 	}
 }
 
@@ -150,17 +245,16 @@ func TestUseDamagedPages(t *testing.T) {
 			"count":  func(page []byte) { page[10], page[11] = 0xff, 0x7f },
 			"over":   func(page []byte) { page[12], page[13], page[14] = 0xff, 0xff, 0xff },
 			"middle": func(page []byte) { copy(page[len(page)/3:], "spoilt, for about this many bytes") },
-			"moved":  func(page []byte) { copy(page, bytes.Clone(whole[3*pageSize:4*pageSize])) },
+			"moved":  func(page []byte) { copy(page, bytes.Clone(whole.data[3*pageSize:4*pageSize])) },
 		} {
 			t.Run(name+"/"+what, func(t *testing.T) {
 				path := filepath.Join(t.TempDir(), "spoilt.db")
 				noticed := 0
-				for at := 0; at+pageSize <= len(whole); at += 2 * pageSize {
-					b := bytes.Clone(whole)
-					spoil(b[at : at+pageSize])
-					if err := os.WriteFile(path, b, 0o600); err != nil {
-						t.Fatal(err)
-					}
+				for at := 0; at+pageSize <= len(whole.data); at += 2 * pageSize {
+					spoilt := whole
+					spoilt.data = bytes.Clone(whole.data)
+					spoil(spoilt.data[at : at+pageSize])
+					spoilt.write(t, path)
 					// Not to go down is what is asked. A page may be free.
 					if err := use(t, path); err != nil {
 						noticed++
@@ -182,11 +276,9 @@ func TestUseDamagedWhileOpen(t *testing.T) {
 	const pageSize = 4096
 	whole := damaged(t)["closed"]
 	noticed := 0
-	for at := 2 * pageSize; at+pageSize <= len(whole); at += 2 * pageSize {
+	for at := 2 * pageSize; at+pageSize <= len(whole.data); at += 2 * pageSize {
 		path := filepath.Join(t.TempDir(), "spoilt.db")
-		if err := os.WriteFile(path, whole, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		whole.write(t, path)
 		q, err := boltqueue.Open(path, &boltqueue.Config{CacheBytes: 1, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 		if err != nil {
 			t.Fatal(err)

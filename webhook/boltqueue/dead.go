@@ -79,6 +79,9 @@ func deadFrom(filter webhook.DeadFilter, after string) ([]byte, error) {
 // deadAfter returns the matching ones of the next dead letters from the key
 // from on, and where the next begin, nil if there are no more.
 func (q *Queue) deadAfter(ctx context.Context, filter webhook.DeadFilter, from []byte) (chunk []webhook.DeadLetter, more []byte, err error) {
+	if err := q.flushDead(ctx); err != nil {
+		return nil, nil, err
+	}
 	err = q.view(ctx, func(tx *bolt.Tx) error {
 		c := tx.Bucket(bucketDead).Cursor()
 		rows, size := 0, 0
@@ -104,6 +107,17 @@ func (q *Queue) deadAfter(ctx context.Context, filter webhook.DeadFilter, from [
 		return nil
 	})
 	return chunk, more, err
+}
+
+// flushDead returns once the database holds all dead letters.
+func (q *Queue) flushDead(ctx context.Context) error {
+	q.mu.Lock()
+	flushed := len(q.tail.dead) == 0
+	q.mu.Unlock()
+	if flushed {
+		return nil
+	}
+	return q.do(ctx, &request{work: func(*edit, *request) error { return nil }})
 }
 
 // Revive implements webhook.DeadLetters.

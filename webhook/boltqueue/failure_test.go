@@ -16,9 +16,27 @@ import (
 
 var errDisk = errors.New("the disk fails")
 
-// A commit may fail before anything of it is to be seen in the file, or after
+// spoil has the writing of entries fail, from how on, until mend is called.
+func (j *journal) spoil(how string) (mend func()) {
+	write, sync := j.write, j.sync
+	switch how {
+	case "write":
+		j.write = func([]byte, int64) (int, error) { return 0, errDisk }
+	case "short write":
+		j.write = func(b []byte, off int64) (int, error) {
+			n, _ := write(b[:len(b)/2], off)
+			return n, errDisk
+		}
+	case "sync":
+		j.sync = func() error { return errDisk }
+	}
+	return func() { j.write, j.sync = write, sync }
+}
+
+// A transaction may fail before anything of it is to be seen in the file, or after
 // all of it is: the sync of the last page fails. Either way the outcome that
-// the callers are told is the one in the file.
+// the callers are told is the one in the file. An entry of the journal that fails
+// is not stored.
 func TestCommitFails(t *testing.T) {
 	before := func(tx *bolt.Tx) error {
 		tx.Rollback()
@@ -30,13 +48,17 @@ func TestCommitFails(t *testing.T) {
 	}
 	panics := func(tx *bolt.Tx) error { panic("page 7: invalid page type") }
 	for _, tt := range []struct {
-		name   string
-		commit func(*bolt.Tx) error
-		stored bool
+		name    string
+		commit  func(*bolt.Tx) error
+		journal string
+		stored  bool
 	}{
-		{"nothing is written", before, false},
-		{"all is written", after, true},
-		{"bbolt panics", panics, false},
+		{"nothing is written", before, "", false},
+		{"all is written", after, "", true},
+		{"bbolt panics", panics, "", false},
+		{"the journal is not written", before, "write", false},
+		{"the journal is written in part", before, "short write", false},
+		{"the journal is not synced", before, "sync", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ctx := t.Context()
@@ -73,9 +95,14 @@ func TestCommitFails(t *testing.T) {
 			}
 
 			fail := func(do func()) {
+				mend := q.journal.spoil(tt.journal)
 				q.commit1 = tt.commit
+				if tt.journal == "" {
+					q.journal.off = maxJournal // leaves no room: the database is written
+				}
 				do()
 				q.commit1 = (*bolt.Tx).Commit
+				mend()
 			}
 			fail(func() {
 				n, err := q.Put(ctx, delivery("new"), delivery("newer"))
@@ -151,6 +178,7 @@ func TestCommitFailsAndFileIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	var other *Queue
+	q.journal.off = maxJournal // leaves no room: the database is written
 	q.commit1 = func(tx *bolt.Tx) error {
 		db := tx.DB()
 		tx.Rollback()
@@ -237,6 +265,9 @@ func TestDamagedRowIsSetAside(t *testing.T) {
 		if _, err := q.Put(ctx, webhook.Delivery{Destination: "a", ID: fmt.Sprint(i), Body: make([]byte, 100), Due: due}); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := q.do(ctx, &request{work: func(*edit, *request) error { return nil }}); err != nil {
+		t.Fatal(err)
 	}
 	spoiled := ""
 	if err := q.do(ctx, &request{work: func(e *edit, _ *request) error {

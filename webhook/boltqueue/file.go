@@ -116,14 +116,27 @@ func lastTx(db *bolt.DB) (id int, ok bool) {
 	return id, err == nil
 }
 
+// A fileID is a file as it was when it was opened.
+type fileID struct {
+	path string
+	info os.FileInfo
+}
+
 // start reads an opened file, which it makes a store if it is new.
 func (q *Queue) start(db *bolt.DB) error {
-	return protect(q.path, func() error {
+	return protect(q.path, func() (err error) {
 		if err := db.Update(q.initialise); err != nil {
 			return q.startError(err)
 		}
 		if err := db.View(q.load); err != nil {
 			return q.startError(err)
+		}
+		for _, path := range []string{q.path, q.journal.path} {
+			info, err := os.Stat(path)
+			if err != nil {
+				return q.startError(err)
+			}
+			q.files = append(q.files, fileID{path, info})
 		}
 		q.file = db
 		return nil
@@ -141,7 +154,7 @@ func (q *Queue) startError(err error) error {
 }
 
 // initialise makes the buckets of a new store, checks the version of an old
-// one, and leaves the queue's mark.
+// one, brings it up to date with its journal, and leaves the queue's mark.
 func (q *Queue) initialise(tx *bolt.Tx) error {
 	meta := tx.Bucket(bucketMeta)
 	if meta == nil {
@@ -161,15 +174,40 @@ func (q *Queue) initialise(tx *bolt.Tx) error {
 			return err
 		}
 	}
+	if err := checkFormat(tx); err != nil {
+		return fmt.Errorf("%s: %w", q.path, err)
+	}
+	if err := replay(tx, journalPath(q.path), q.config.CacheBytes, time.Now()); err != nil {
+		return err
+	}
+	// The journal is on the disk before the database asks for it.
+	var err error
+	if q.journal, err = makeJournal(journalPath(q.path)); err != nil {
+		return err
+	}
+	q.journal.rewind(newEpoch())
+	if err := meta.Put(rowJournal, q.journal.epoch[:]); err != nil {
+		return err
+	}
+	return meta.Put(rowSession, q.session)
+}
+
+// checkFormat returns an error if the database is not one of this package, or
+// of a later version of it.
+func checkFormat(tx *bolt.Tx) error {
+	meta := tx.Bucket(bucketMeta)
+	if meta == nil {
+		return fmt.Errorf("%w: no bucket %q", errRow, bucketMeta)
+	}
 	if v := meta.Get(rowVersion); len(v) != 1 || v[0] != formatVersion {
-		return fmt.Errorf("%w: %s has version %d, this program knows %d", ErrVersion, q.path, v, formatVersion)
+		return fmt.Errorf("%w: %d, this program knows %d", ErrVersion, v, formatVersion)
 	}
 	for _, name := range allBuckets {
 		if tx.Bucket(name) == nil {
 			return fmt.Errorf("%w: no bucket %q", errRow, name)
 		}
 	}
-	return meta.Put(rowSession, q.session)
+	return nil
 }
 
 // recover returns the database, which it opens again if it had to be closed.
@@ -215,16 +253,22 @@ func (q *Queue) recover() (*bolt.DB, error) {
 	return db, nil
 }
 
-// rest leaves the file such that the next Open is quick.
+// rest leaves one file, such that the next Open is quick.
 func (q *Queue) rest() {
 	if q.file == nil {
 		return
 	}
+	if err := q.checkpoint(); err != nil {
+		return // the log was told, and the journal is there for the next Open
+	}
 	q.file.NoFreelistSync = false
 	err := protect(q.path, func() error {
-		return q.file.Update(func(*bolt.Tx) error { return nil })
+		return q.file.Update(func(tx *bolt.Tx) error { return tx.Bucket(bucketMeta).Put(rowJournal, nil) })
 	})
 	if err != nil {
-		q.config.Logger.Warn("boltqueue: the list of free pages was not written", "file", q.path, "error", err)
+		q.config.Logger.Warn("boltqueue: data file was not closed in order; the next Open reads the journal", "file", q.path, "error", err)
+		return
 	}
+	q.journal.close()
+	os.Remove(q.journal.path)
 }

@@ -12,24 +12,26 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/lanes"
 )
 
-// The file is a bbolt database. Numbers in keys are big-endian, so that rows
+// The data file is a bbolt database, which a journal follows: see journal.go.
+// Numbers in keys are big-endian, so that rows
 // are in their order; times are microseconds since 1970 with the sign inverted.
 //
 //	meta       "version": formatVersion
 //	           "state": see counts
 //	           "session": 16 random bytes of who opened the file
+//	           "journal": the epoch of the entries that follow; empty: none do
 //	blocks     block -> entries: a delivery's number, the length of its row,
-//	           the row. What one commit put, some 8 KB a block.
+//	           the row. What is in memory, some 8 KB a block.
 //	left       block -> which of its deliveries are left, as bits; no row: all
 //	lanes      destination -> lane
 //	waiting    lane, due, number -> row: retries, and what did not fit in memory
 //	dead       died, number -> row
-//	seen       number -> time, keys: what one commit put
+//	seen       number -> time, keys: what was put within a second
 //	audiences  name -> "generation", and "members": user -> generation
 //	damaged    key of a row of waiting -> row: could not be read
 //
 // A row is a CRC-32C and a record of package webhook.
-const formatVersion = 1
+const formatVersion = 2
 
 var (
 	bucketMeta      = []byte("meta")
@@ -47,6 +49,7 @@ var (
 	rowVersion    = []byte("version")
 	rowState      = []byte("state")
 	rowSession    = []byte("session")
+	rowJournal    = []byte("journal")
 	rowGeneration = []byte("generation")
 	bucketMembers = []byte("members")
 )

@@ -16,11 +16,13 @@ import (
 type request struct {
 	puts []put
 	ends []end
-	// work is done first, in the transaction. It may add puts. An error that is
-	// not the transaction's own it leaves in err, having written nothing.
+	// work is done in a transaction of the database. It may add puts. An error
+	// that is not the transaction's own it leaves in err, having written nothing.
 	work func(e *edit, r *request) error
 	// alone asks for a transaction of its own, which is rolled back.
 	alone bool
+	// large is set for what is too long for an entry of the journal.
+	large bool
 
 	state  atomic.Int32
 	done   chan struct{}
@@ -86,6 +88,20 @@ func newPut(d *webhook.Delivery) (put, error) {
 	return put{key: seen.KeyOf(d.Destination, d.ID), row: row, item: it, dest: d.Destination}, nil
 }
 
+// size returns about how many bytes the request comes to in the journal, and how
+// many of them are puts.
+func (r *request) size() (n int, puts int64) {
+	const opBytes = 64 // at most, beside the row
+	puts = bytesOf(r.puts)
+	for i := range r.ends {
+		n += len(r.ends[i].row)
+	}
+	return n + int(puts) + opBytes*(len(r.puts)+len(r.ends)), puts
+}
+
+// direct reports whether the request is stored in the database at once.
+func (r *request) direct() bool { return r.work != nil || r.large }
+
 // An inbox holds the requests that wait for the next commit.
 type inbox struct {
 	wake chan struct{} // has a value after something came
@@ -129,23 +145,22 @@ func (b *inbox) len() int {
 // The most a commit holds; a request that is larger has one for itself.
 const (
 	maxGroupRows  = 8192
-	maxGroupBytes = 8 << 20
+	maxGroupBytes = 4 << 20
 )
 
-// take appends to group the requests for the next commit.
+// take appends to group the requests for the next commit: direct ones, or
+// others.
 func (b *inbox) take(group []*request) []*request {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n, rows, bytes := 0, 0, 0
 	for _, r := range b.requests {
-		for _, p := range r.puts {
-			bytes += len(p.row)
-		}
-		for _, e := range r.ends {
-			bytes += len(e.row)
-		}
+		size, puts := r.size()
+		r.large = puts > maxGroupBytes
 		rows += len(r.puts) + len(r.ends)
-		if len(group) > 0 && (rows > maxGroupRows || bytes > maxGroupBytes || r.alone || group[0].alone) {
+		bytes += size
+		if len(group) > 0 && (rows > maxGroupRows || bytes > maxGroupBytes ||
+			r.alone || group[0].alone || r.direct() != group[0].direct()) {
 			break
 		}
 		n++

@@ -126,19 +126,41 @@ func (q *Queue) lease(take *lanes.Take) (next time.Time, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now().UnixMicro()
+	had := len(take.Out)
 	q.table.Begin(take, now)
 	defer q.table.End()
-	for !q.table.Serve(take, now) {
-		loads := make([]load, len(take.Wants))
-		for i, l := range take.Wants {
-			loads[i] = load{lane: l, number: homeOf(l).number, from: l.Beyond, max: take.Want(l), ahead: q.ahead(l)}
+	skipped := false
+	for {
+		for !q.table.Serve(take, now) {
+			loads := make([]load, 0, len(take.Wants))
+			for _, l := range take.Wants {
+				if homeOf(l).moving {
+					// A checkpoint is about to write what comes next.
+					q.table.Skip(l)
+					skipped = true
+					continue
+				}
+				loads = append(loads, load{lane: l, number: homeOf(l).number, from: l.Beyond, max: take.Want(l), ahead: q.ahead(l)})
+			}
+			if err = q.bring(loads, now); err != nil {
+				// It is still due, and the caller may try again at any time.
+				return time.UnixMicro(now).UTC(), err
+			}
 		}
-		if err = q.bring(loads, now); err != nil {
-			// It is still due, and the caller may try again at any time.
-			return time.UnixMicro(now).UTC(), err
+		if !skipped {
+			return q.table.Next(now), nil
 		}
+		if len(take.Out) > had {
+			return time.UnixMicro(now).UTC(), nil
+		}
+		if q.file == nil {
+			return time.UnixMicro(now).UTC(), q.failure
+		}
+		q.landed.Wait()
+		q.table.End()
+		q.table.Begin(take, now)
+		skipped = false
 	}
-	return q.table.Next(now), nil
 }
 
 // A load is a part of a lane to be read.
@@ -168,6 +190,9 @@ func (q *Queue) ahead(l *lanes.Lane) int64 {
 
 // bring reads loads. The queue is locked, but not while it reads.
 func (q *Queue) bring(loads []load, now int64) error {
+	if len(loads) == 0 {
+		return nil
+	}
 	tx, err := q.snapshot()
 	if err != nil {
 		return err
@@ -200,6 +225,7 @@ func (q *Queue) install(loads []load, id int, now int64) {
 			continue // a row may have come that was not read; again
 		}
 		h.frontier = ld.last
+		h.loaded += len(ld.items)
 		ld.lane.Beyond = ld.next
 		for j, it := range ld.items {
 			it.Destination = ld.lane.Name
@@ -210,6 +236,27 @@ func (q *Queue) install(loads []load, id int, now int64) {
 			q.inbox.send(&request{done: make(chan struct{}), work: setAside(ld.bad)})
 		}
 	}
+}
+
+// keep adds an item that has a row of n bytes in waiting.
+func (q *Queue) keep(l *lanes.Lane, it *lanes.Item, n int) {
+	it.Size = int64(n) + itemBytes
+	homeOf(l).bytes += it.Size
+	q.cached += it.Size
+	q.table.Add(l, it, time.Now().UnixMicro())
+}
+
+// release gives back the memory that an item counts for.
+func (q *Queue) release(it *lanes.Item) {
+	h := homeOf(it.Lane())
+	switch it.Home.(type) {
+	case *tail:
+		return
+	case nil:
+		h.loaded--
+	}
+	h.bytes -= it.Size
+	q.cached -= it.Size
 }
 
 // snapshot begins to read the state that memory shows. The queue is locked.

@@ -29,6 +29,13 @@ func TestRowArrivesWhileReading(t *testing.T) {
 	for i := range 10 {
 		put(fmt.Sprint(i), time.Duration(i)*time.Minute)
 	}
+	checkpoint := func() {
+		t.Helper()
+		if err := q.do(ctx, &request{work: func(*edit, *request) error { return nil }}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkpoint()
 
 	q.mu.Lock()
 	l := q.table.Lane("a")
@@ -46,6 +53,7 @@ func TestRowArrivesWhileReading(t *testing.T) {
 		t.Fatalf("%d rows were read, want 5", len(loads[0].items))
 	}
 	put("arrived", 90*time.Second)
+	checkpoint()
 	q.mu.Lock()
 	q.install(loads, id, now)
 	q.mu.Unlock()

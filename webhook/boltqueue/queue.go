@@ -5,13 +5,18 @@
 //	q, err := boltqueue.Open("hookferry.db", nil)
 //	f, err := webhook.New(webhook.Config{Queue: q, ...})
 //
-// All that concurrent callers store is gathered and written in one transaction
-// with one fsync. The file belongs to one process at a time; a second Open of
-// it is ErrLocked.
+// All that concurrent callers store is gathered and written to a journal beside
+// the file, hookferry.db.journal, by one write and one sync. What is still there
+// after some 16 MB of that goes into the file; what was delivered by then never
+// does. Close leaves one file. After an end without a Close the two belong
+// together: keep both, or copy both while no process has them open. They belong
+// to one process at a time; a second Open is ErrLocked.
 //
-// A delivery that waits costs the file its body and about 250 to 400 bytes, and
-// no memory once it is not among the next to be handed out. The file does not
-// shrink: what was used once is used again.
+// A delivery that waits costs the disk its body and about 250 to 400 bytes, and
+// no memory once it is not among the next to be handed out. The journal takes up
+// to 16 MB beside, and memory up to Config.CacheBytes, 16 MB of deliveries that
+// are not in the file yet, and the keys of Config.DedupMax. The file does not
+// shrink while it is open: what was used once is used again.
 //
 // While the disk is full or fails, what would have to be stored is an error, and
 // what is stored is handed out; nothing that was accepted is lost, and the store
@@ -52,12 +57,17 @@ var (
 	// ErrVersion is returned by Open if the file was written by a later version
 	// of this package.
 	ErrVersion = errors.New("boltqueue: data file has an unknown version")
+	// ErrLost is what calls return while the data file or its journal is not
+	// where it was: removed, moved away or replaced. The store works again once
+	// it is back.
+	ErrLost = errors.New("boltqueue: data file was removed or replaced while in use")
 )
 
 // Config configures a Queue. The zero value is ready for use.
 type Config struct {
-	// MaxBytes bounds the part of the file that is in use; pages that are free
-	// to be used again do not count. At the bound Put, Join and Leave return
+	// MaxBytes bounds the part of the file that is in use, with what is about to
+	// be; pages that are free to be used again do not count, nor does the
+	// journal. At the bound Put, Join and Leave return
 	// webhook.ErrQueueFull, while what is stored may still be settled. Zero
 	// means no bound but the disk's.
 	MaxBytes int64
@@ -132,6 +142,12 @@ type Queue struct {
 	retired []*lanes.Lane
 
 	// Of the committer alone.
+	journal *journal
+	files   []fileID
+	tail    tail
+	buf     []byte    // serves the entries of the journal
+	failed  time.Time // when the database was last not written
+
 	seen  *seen.Window
 	turn  uint64 // seen.Turns when rows.newer began
 	rows  struct{ newer, older uint64 }
@@ -159,6 +175,7 @@ func Open(path string, c *Config) (*Queue, error) {
 		commit1: (*bolt.Tx).Commit,
 	}
 	rand.Read(q.session)
+	q.buf = make([]byte, entryHeader)
 	q.inbox.wake = make(chan struct{}, 1)
 	q.landed.L = &q.mu
 	q.table = lanes.New(q.retire)
@@ -168,6 +185,7 @@ func Open(path string, c *Config) (*Queue, error) {
 		return nil, err
 	}
 	if err := q.start(db); err != nil {
+		q.journal.close()
 		db.Close()
 		return nil, err
 	}
@@ -297,6 +315,7 @@ func (q *Queue) Close() error {
 	q.calls.Wait()
 	close(q.stop)
 	<-q.stopped
+	defer q.journal.close()
 	if q.file == nil {
 		return nil // what failed was told to those who called
 	}

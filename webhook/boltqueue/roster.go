@@ -278,9 +278,6 @@ func (e *edit) leave(r *request, audience string, gen uint64, notices []notice) 
 		return nil
 	}
 	e.used += n
-	if len(left) > 0 {
-		e.dirty = true
-	}
 	for _, user := range left {
 		if err := b.Delete([]byte(user)); err != nil {
 			return err

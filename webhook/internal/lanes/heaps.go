@@ -24,6 +24,25 @@ func (l *Lane) removeRest(i int) {
 	}
 }
 
+// filterRest takes out the items for which out returns true.
+func (l *Lane) filterRest(out func(*Item) bool) {
+	all := l.rest
+	l.rest = l.rest[:0]
+	for _, it := range all {
+		if !out(it) {
+			it.pos = len(l.rest)
+			l.rest = append(l.rest, it)
+		}
+	}
+	clear(all[len(l.rest):])
+	if len(l.rest) == 0 {
+		l.rest = nil
+	}
+	for i := len(l.rest)/2 - 1; i >= 0; i-- {
+		l.restDown(i)
+	}
+}
+
 func (l *Lane) restUp(i int) {
 	h, it := l.rest, l.rest[i]
 	for i > 0 {

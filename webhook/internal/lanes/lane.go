@@ -84,6 +84,26 @@ func (q *queue) pop() *Item {
 	return it
 }
 
+// filter takes out the items for which out returns true.
+func (q *queue) filter(out func(*Item) bool) {
+	mask, kept := len(q.buf)-1, 0
+	for i := range q.len {
+		it := q.buf[(q.head+i)&mask]
+		if out(it) {
+			continue
+		}
+		q.buf[(q.head+kept)&mask] = it
+		kept++
+	}
+	for i := kept; i < q.len; i++ {
+		q.buf[(q.head+i)&mask] = nil
+	}
+	q.len = kept
+	if kept == 0 {
+		q.buf, q.head = nil, 0
+	}
+}
+
 func (q *queue) resize(n int) {
 	buf := make([]*Item, n)
 	k := copy(buf, q.buf[q.head:])

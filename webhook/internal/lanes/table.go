@@ -51,6 +51,9 @@ func (it *Item) Lane() *Lane { return it.lane }
 // Settling reports whether the item was detached.
 func (it *Item) Settling() bool { return it.state == settling }
 
+// Free reports whether the item waits, and nobody may settle it.
+func (it *Item) Free() bool { return it.state == inRun || it.state == inRest && it.slot == 0 }
+
 type state uint8
 
 const (
@@ -213,6 +216,25 @@ func (t *Table) withdraw(it *Item) {
 	it.state = gone
 	it.lane.held--
 	t.items--
+}
+
+// Expel takes the Free items of l that which selects out of the table. The store
+// tells it what Beyond is then before it calls.
+func (t *Table) Expel(l *Lane, which func(*Item) bool, now int64) {
+	n := 0
+	expel := func(it *Item) bool {
+		if !it.Free() || !which(it) {
+			return false
+		}
+		it.state = gone
+		n++
+		return true
+	}
+	l.run.filter(expel)
+	l.filterRest(expel)
+	l.held -= n
+	t.items -= n
+	t.settle(l, now)
 }
 
 // Detach sets it, which was handed out, aside: its lease does not expire, and

@@ -66,7 +66,7 @@ func TestTableStaysConsistent(t *testing.T) {
 	now, seq := int64(1_000_000), uint64(0)
 	var held []webhook.Delivery
 	for range 5000 {
-		switch r.IntN(6) {
+		switch r.IntN(7) {
 		case 0, 1:
 			for range r.IntN(10) {
 				seq++
@@ -116,9 +116,33 @@ func TestTableStaysConsistent(t *testing.T) {
 			}
 		case 5:
 			now += r.Int64N(1000) - 50 // clocks are set back, too
+		case 6:
+			l := table.Lane(fmt.Sprint("d", r.IntN(6)))
+			from := Order{At: now - r.Int64N(1000)}
+			later := func(it *Item) bool { return !it.Before(from) }
+			table.Expel(l, later, now)
+			for o := range heldOrders(l) {
+				if !o.Before(from) {
+					t.Fatalf("%v is in lane %s after all from %v on were expelled", o, l.Name, from)
+				}
+			}
 		}
 		table.check(t)
 	}
+}
+
+// heldOrders are the orders of what waits in l and nobody may settle.
+func heldOrders(l *Lane) map[Order]bool {
+	all := map[Order]bool{}
+	for i := range l.run.len {
+		all[l.run.buf[(l.run.head+i)&(len(l.run.buf)-1)].Order] = true
+	}
+	for _, it := range l.rest {
+		if it.slot == 0 {
+			all[it.Order] = true
+		}
+	}
+	return all
 }
 
 func TestTableForgetsIdleLanes(t *testing.T) {

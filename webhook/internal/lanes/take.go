@@ -128,6 +128,13 @@ func (t *Table) park(l *Lane) {
 	t.parked.push(l)
 }
 
+// Skip passes over l, one of Wants, for the rest of the Take.
+func (t *Table) Skip(l *Lane) {
+	if l.place == ready {
+		t.park(l)
+	}
+}
+
 // wants collects the lanes that the Take is going to serve next and whose first
 // delivery is beyond, so that the store reads them at one go.
 func (t *Table) wants(k *Take) {
