@@ -47,6 +47,21 @@ func TestCommit(t *testing.T) {
 	})
 }
 
+// Whoever syncs does so for all that have come by then, and those find it done.
+func TestCommitIsShared(t *testing.T) {
+	eachMode(t, func(t *testing.T, c spool.Config) {
+		c.SyncEach = true
+		d, _ := open(t, t.TempDir(), c)
+		s := newSegment(t, d, "1", "2", "3")
+		for n := 1; n <= 3; n++ {
+			if err := s.Commit(n); err != nil {
+				t.Error(err)
+			}
+			equal(t, "messages on the disk", spool.Synced(s), 3)
+		}
+	})
+}
+
 func TestCommitWithoutSync(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		d, _ := open(t, t.TempDir(), c)

@@ -1,0 +1,177 @@
+package analytics
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hookferry/analytics/analyticstest"
+)
+
+const (
+	fullKind   = "ANALYTICS_TEST_FULL" // set in the process whose disk is full: how it is
+	fullFolder = "ANALYTICS_TEST_FULL_FOLDER"
+)
+
+// A client with SpoolDir goes on in memory while the disk is full, says so, and
+// returns to the disk. The disk is a small file system of its own, which takes
+// the right to mount: that of root, or of a user who may make namespaces; and a
+// bound on the size of files, which takes none.
+func TestFullDisk(t *testing.T) {
+	if kind := os.Getenv(fullKind); kind != "" {
+		folder := os.Getenv(fullFolder)
+		fill, free := limitFiles, unlimitFiles
+		if kind == "mount" {
+			err := syscall.Mount("tmpfs", folder, "tmpfs", 0, "size=16m")
+			if errors.Is(err, syscall.EPERM) {
+				t.Skip("not permitted")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			filler := filepath.Join(folder, "filler")
+			fill = func() error { return fillDisk(filler) }
+			free = func() error { return os.Remove(filler) }
+		}
+		fullDisk(t, filepath.Join(folder, "spool"), fill, free)
+		return
+	}
+	for _, kind := range []string{"mount", "limit"} {
+		t.Run(kind, func(t *testing.T) {
+			cmd := exec.Command(os.Args[0], "-test.run=^TestFullDisk$", "-test.v")
+			cmd.Env = append(os.Environ(), fullKind+"="+kind, fullFolder+"="+t.TempDir())
+			cmd.SysProcAttr = &syscall.SysProcAttr{}
+			if kind == "mount" {
+				cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
+				if os.Geteuid() != 0 {
+					cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
+					cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+					cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+				}
+			}
+			out, err := cmd.CombinedOutput()
+			switch {
+			case errors.Is(err, syscall.EPERM) || strings.Contains(string(out), "--- SKIP"):
+				t.Logf("not permitted to mount: %v", err)
+			case err != nil || !strings.Contains(string(out), "--- PASS: TestFullDisk"):
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+func fullDisk(t *testing.T, folder string, fill, free func() error) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		srv := analyticstest.New(t, analyticstest.Answer(200).Until(gate))
+		book := newLogbook()
+		c := New("k")
+		c.Transport, c.SpoolDir, c.Logger, c.Timeout = srv.Transport(), folder, slog.New(book), time.Hour
+		number := 0
+		// send makes n calls, and returns how many of them are in memory alone.
+		send := func(n int) int {
+			before := c.Stats().Unspooled
+			for range n {
+				number++
+				if err := c.Track(&Track{UserId: "u", Event: "e", Properties: map[string]any{"text": strings.Repeat("x", 1000)}}); err != nil {
+					t.Fatalf("message %d: %v", number, err)
+				}
+			}
+			synctest.Wait()
+			if s := c.Stats(); !s.sums() || s.Dropped > 0 || s.Refused > 0 {
+				t.Errorf("Stats() = %+v: the sums do not hold, or something is lost", s)
+			}
+			return int(c.Stats().Unspooled - before)
+		}
+		troubles := book.troubles
+
+		if n := send(100); n != 0 || troubles() != 0 {
+			t.Errorf("%d of 100 messages are in memory alone with room on the disk; log: %q", n, book.lines)
+		}
+		if err := fill(); err != nil {
+			t.Fatal(err)
+		}
+		// The file that is there and a spare one take the first thousand.
+		if n := send(3000); n < 1500 {
+			t.Errorf("%d of 3000 messages are in memory alone with a full disk, want 1500 or more", n)
+		}
+		for range 30 {
+			if n := send(10); n != 10 {
+				t.Errorf("%d of 10 messages are in memory alone with a full disk, want all", n)
+			}
+			time.Sleep(time.Second)
+		}
+		if n := troubles(); n != 1 {
+			t.Errorf("the log mentions it %d times in half a minute, want once: %q", n, book.lines)
+		}
+		if _, err := os.Stat(folder); err != nil {
+			t.Error(err)
+		}
+
+		// A client that comes now cannot promise anything.
+		late := New("k")
+		late.Transport, late.SpoolDir = srv.Transport(), folder+"-late"
+		var config *ConfigError
+		if err := late.Track(&Track{UserId: "u", Event: "e"}); !errors.As(err, &config) || config.Field != "SpoolDir" {
+			t.Errorf("the first call with a full disk: %v, want a *ConfigError about SpoolDir", err)
+		}
+
+		if err := free(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(diskPause)
+		send(3000) // the batch in memory fills first
+		if n := send(1000); n != 0 {
+			t.Errorf("%d of 1000 messages are in memory alone with room on the disk again", n)
+		}
+		close(gate)
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		checkStats(t, c, uint64(number), uint64(number), 0, 0)
+		if n := len(srv.Calls()); n != number {
+			t.Errorf("%d of %d messages arrived", n, number)
+		}
+	})
+}
+
+// fillDisk writes a file until there is no room.
+func fillDisk(name string) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for page := make([]byte, 4096); err == nil; {
+		_, err = f.Write(page)
+	}
+	if errors.Is(err, syscall.ENOSPC) {
+		return nil
+	}
+	return err
+}
+
+// limitFiles keeps the process from making files of more than 100 KB.
+func limitFiles() error {
+	signal.Ignore(syscall.SIGXFSZ) // what would exceed it fails all the same
+	return setFileLimit(100 << 10)
+}
+
+func unlimitFiles() error { return setFileLimit(1 << 40) }
+
+func setFileLimit(size uint64) error {
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &l); err != nil {
+		return err
+	}
+	l.Cur = min(size, l.Max)
+	return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l)
+}

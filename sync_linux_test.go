@@ -1,0 +1,236 @@
+package analytics
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unsafe"
+)
+
+// synced returns how many messages of the open batch are known to be on the
+// disk. That is the segment's own business, and not for the client to know.
+func synced(t *testing.T, c *Client) int {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open == nil || c.open.seg == nil {
+		t.Fatal("there is no open batch in a segment")
+	}
+	seg := reflect.ValueOf(c.open.seg).Elem()
+	syncing := (*sync.Mutex)(unsafe.Pointer(seg.FieldByName("syncing").UnsafeAddr()))
+	syncing.Lock()
+	defer syncing.Unlock()
+	return int(seg.FieldByName("synced").Int())
+}
+
+// troubles counts the lines about SpoolDir.
+func (b *logbook) troubles() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return strings.Count(strings.Join(b.lines, "\n"), "trouble with SpoolDir")
+}
+
+// breakSync puts pipes in the place of the open files of dir, of which the
+// system refuses to sync any.
+func breakSync(t *testing.T, dir string) {
+	t.Helper()
+	var pipe [2]int
+	if err := syscall.Pipe2(pipe[:], syscall.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(pipe[0])
+	defer syscall.Close(pipe[1])
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, name := range list {
+		target, err := os.Readlink(name)
+		if err != nil || filepath.Dir(target) != dir || !strings.HasPrefix(filepath.Base(target), "segment-") {
+			continue
+		}
+		info, err := os.Stat(name)
+		if err != nil || info.Size() == 0 {
+			continue
+		}
+		fd := 0
+		for _, digit := range filepath.Base(name) {
+			fd = 10*fd + int(digit-'0')
+		}
+		if err := syscall.Dup3(pipe[1], fd, syscall.O_CLOEXEC); err != nil {
+			t.Fatal(err)
+		}
+		found++
+	}
+	if found == 0 {
+		t.Fatal("no segment is open")
+	}
+}
+
+func TestSpoolSync(t *testing.T) {
+	t.Run("each call waits for the disk", func(t *testing.T) {
+		c, col := newSpoolClient(t.TempDir(), nil)
+		c.SpoolSync, c.FlushAt, c.FlushAfter = SyncEachCall, 1000, time.Hour
+		for n := 1; n <= 5; n++ {
+			track(t, c, 1)
+			if got := synced(t, c); got != n {
+				t.Errorf("%d messages are on the disk after %d calls", got, n)
+			}
+		}
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() { track(t, c, 20) })
+		}
+		wg.Wait()
+		if got := synced(t, c); got != 165 {
+			t.Errorf("%d messages are on the disk after 165 calls", got)
+		}
+		if n := len(col.got()); n != 0 {
+			t.Errorf("%d requests, want none yet", n)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		checkStats(t, c, 165, 165, 0, 0)
+	})
+	t.Run("an interval", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c, _ := newSpoolClient(t.TempDir(), nil)
+			c.SpoolSync, c.FlushAt, c.FlushAfter = 2*time.Second, 1000, time.Hour
+			track(t, c, 3)
+			for _, step := range []struct {
+				wait time.Duration
+				want int
+			}{{0, 0}, {2*time.Second - 1, 0}, {1, 3}, {time.Minute, 3}} {
+				time.Sleep(step.wait)
+				synctest.Wait()
+				if got := synced(t, c); got != step.want {
+					t.Errorf("%d messages are on the disk after another %v, want %d", got, step.wait, step.want)
+				}
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	t.Run("never", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			c, _ := newSpoolClient(t.TempDir(), nil)
+			c.FlushAt, c.FlushAfter = 1000, time.Hour
+			track(t, c, 3)
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			if got := synced(t, c); got != 0 {
+				t.Errorf("%d messages were synced, want none", got)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+}
+
+// A disk that refuses to sync is told in the log. The messages are as safe as
+// they are without SpoolSync, and arrive.
+func TestASyncThatFails(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		sync time.Duration
+	}{
+		{"each call", SyncEachCall},
+		{"interval", time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				book := newLogbook()
+				c, _ := newSpoolClient(dir, nil)
+				c.SpoolSync, c.FlushAt, c.FlushAfter, c.Logger = test.sync, 1000, time.Hour, slog.New(book)
+				track(t, c, 3)
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				if got := synced(t, c); got != 3 || book.troubles() != 0 {
+					t.Errorf("%d messages are on the disk, want 3; log %q", got, book.lines)
+				}
+				breakSync(t, dir)
+				for range 5 {
+					track(t, c, 1)
+					time.Sleep(2 * time.Second)
+				}
+				synctest.Wait()
+				if got := synced(t, c); got != 3 || book.troubles() != 1 {
+					t.Errorf("%d messages are on the disk, want 3, and one line in the log: %q", got, book.lines)
+				}
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+				checkStats(t, c, 8, 8, 0, 0)
+				if n := c.Stats().Unspooled; n != 0 {
+					t.Errorf("%d messages were in memory alone, want none", n)
+				}
+			})
+		})
+	}
+}
+
+// A disk that takes back what was reserved on it, which reading and writing a
+// mapping meets as a fault, costs what was there and nothing else.
+func TestADiskThatLosesAFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		book := newLogbook()
+		c, col := newSpoolClient(dir, nil)
+		c.FlushAt, c.FlushAfter, c.Logger = 1000, time.Hour, slog.New(book)
+		var told fates
+		c.OnDelivery = told.add
+		track(t, c, 3)
+		synctest.Wait()
+		files, err := filepath.Glob(filepath.Join(dir, "segment-*"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("files %q, %v, want some", files, err)
+		}
+		for _, name := range files {
+			if err := os.Truncate(name, 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		track(t, c, 20)
+		if book.troubles() == 0 {
+			t.Error("the log does not mention it")
+		}
+		if s := c.Stats(); s.Unspooled != 20 || !s.sums() {
+			t.Errorf("Stats() = %+v, want 20 in memory alone", s)
+		}
+		for range 3 {
+			c.Flush(t.Context())
+			time.Sleep(time.Minute)
+		}
+		track(t, c, 2)
+		if err := c.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		checkStats(t, c, 25, 22, 3, 0)
+		if s := c.Stats(); s.ByReason[ReasonDamaged] != 3 {
+			t.Errorf("Stats() = %+v, want 3 damaged", s)
+		}
+		arrived := 0
+		for _, n := range col.sizes() {
+			arrived += n
+		}
+		if arrived != 22 {
+			t.Errorf("%d messages arrived, want 22", arrived)
+		}
+	})
+}
