@@ -13,5 +13,12 @@ func TestMain(m *testing.M) {
 		fmt.Println(killChild())
 		os.Exit(1)
 	}
+	if os.Getenv(soakCollector) != "" {
+		if err := soakChild(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	goleak.VerifyTestMain(m)
 }
