@@ -54,7 +54,7 @@ var walls = []struct {
 		name: "forwarder",
 		of:   []string{module + "/webhook"},
 		may: []string{module, module + "/signature", module + "/integrations", module + "/internal/...",
-			retryablehttp, cleanhttp, backo},
+			wire, retryablehttp, cleanhttp, backo},
 		why: "the forwarder knows stores by their interface alone, so that each program links the one it uses",
 	},
 	{
@@ -73,7 +73,7 @@ var walls = []struct {
 		name: "suite for stores",
 		of:   []string{module + "/webhook/queuetest"},
 		may: []string{module + "/webhook", module, module + "/signature", module + "/integrations", module + "/internal/...",
-			retryablehttp, cleanhttp, backo, "github.com/google/go-cmp/..."},
+			wire, retryablehttp, cleanhttp, backo, "github.com/google/go-cmp/..."},
 		why: "stores of others are tested with it, and are to link no other store for that",
 	},
 	{
@@ -94,12 +94,13 @@ var walls = []struct {
 		name: "collector",
 		of:   []string{module + "/collector"},
 		may: []string{module + "/webhook", module, module + "/signature", module + "/integrations", module + "/internal/...",
-			retryablehttp, cleanhttp, backo},
+			wire, retryablehttp, cleanhttp, backo},
 		why: "the collector hands calls on; how they are kept is the choice of the program around it",
 	},
 }
 
 const (
+	wire          = module + "/webhook/internal/wire"
 	retryablehttp = "github.com/hashicorp/go-retryablehttp"
 	cleanhttp     = "github.com/hashicorp/go-cleanhttp"
 	backo         = "github.com/segmentio/backo-go"

@@ -7,46 +7,6 @@ import (
 	"time"
 )
 
-// An alarm ends the attempts of one worker, one after another, when their time
-// is over. One context serves all attempts that end in time, because making
-// one for each costs more than all else around a request.
-type alarm struct {
-	parent  context.Context
-	timeout time.Duration
-
-	ctx    context.Context // nil: none
-	cancel context.CancelCauseFunc
-	timer  *time.Timer
-}
-
-// set begins an attempt.
-func (a *alarm) set() context.Context {
-	if a.ctx == nil {
-		ctx, cancel := context.WithCancelCause(a.parent)
-		a.ctx, a.cancel = ctx, cancel
-		a.timer = time.AfterFunc(a.timeout, func() { cancel(errAttemptTimeout) })
-	} else {
-		a.timer.Reset(a.timeout)
-	}
-	return a.ctx
-}
-
-// off ends it.
-func (a *alarm) off() {
-	if !a.timer.Stop() || a.ctx.Err() != nil {
-		a.close()
-	}
-}
-
-// close frees what the alarm holds.
-func (a *alarm) close() {
-	if a.ctx != nil {
-		a.timer.Stop()
-		a.cancel(nil)
-		a.ctx = nil
-	}
-}
-
 // attempt makes the next attempt of d: to all its open endpoints at once. It
 // returns what becomes of the delivery, and false if the forwarder was stopped
 // before any endpoint took it.
@@ -77,8 +37,7 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 		d.Expires = now.Add(w.f.config.Window).UTC()
 	}
 	if len(w.open) == 1 {
-		w.results[0] = w.sender.send(w.alarm.set(), d.ID, d.Body, d.Tries+1, w.open[0])
-		w.alarm.off()
+		w.results[0] = w.sender.send(w.f.attempts, d.ID, d.Body, d.Tries+1, w.open[0])
 	} else {
 		w.sendToAll(l, d, t)
 	}
@@ -98,7 +57,6 @@ var errTaken = errors.New("webhook: another endpoint has taken the delivery")
 func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 	f := w.f
 	ctx, cut := context.WithCancelCause(f.attempts)
-	timer := time.AfterFunc(f.config.Timeout, func() { cut(errAttemptTimeout) })
 	type ending struct {
 		i int
 		result
@@ -125,7 +83,6 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 				for range left {
 					<-ends
 				}
-				timer.Stop()
 				cut(nil)
 				l.stragglers.Add(-1)
 			})
@@ -135,7 +92,6 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 		}
 		break
 	}
-	timer.Stop()
 	cut(errTaken)
 }
 

@@ -144,7 +144,8 @@ type Config struct {
 	Proxy *url.URL
 
 	// DialContext opens connections in place of a net.Dialer. Then the
-	// addresses are the caller's business: the guard does not see them.
+	// addresses are the caller's business: the guard does not see them. It
+	// must end with its context, which has the time of the attempt.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	// TLSClientConfig is the TLS configuration of all connections; it is

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
 // leaseTimeouts is the length of a lease, in times of Config.Timeout: a
@@ -21,15 +21,16 @@ const leaseTimeouts = 12
 // their destinations' endpoints while Run runs. Its methods may be called
 // concurrently.
 type Forwarder struct {
-	config     Config
-	static     map[string]*compiled // not changed after New
-	transports *transports
-	dispatch   *dispatcher
-	settler    *settler
-	senders    sync.Pool      // of *sender
-	workers    sync.WaitGroup // and requests that outlast their attempt
-	news       chan struct{}  // capacity 1: there may be something to lease
-	count      counters
+	config   Config
+	static   map[string]*compiled // not changed after New
+	client   *wire.Client
+	tls      *tlsConfigs
+	dispatch *dispatcher
+	settler  *settler
+	senders  sync.Pool      // of *sender
+	workers  sync.WaitGroup // and requests that outlast their attempt
+	news     chan struct{}  // capacity 1: there may be something to lease
+	count    counters
 
 	attempts      context.Context // parent of every request
 	abortAttempts context.CancelCauseFunc
@@ -56,7 +57,8 @@ func New(c Config) (*Forwarder, error) {
 	g := &guard{allow: c.AllowAddresses, literals: make(map[string]bool)}
 	f.open, f.close = context.WithCancel(context.Background())
 	f.attempts, f.abortAttempts = context.WithCancelCause(context.Background())
-	f.transports = newTransports(func(own *TLS) *http.Transport { return newTransport(&f.config, own, g, f.attempts) })
+	f.client = newClient(&f.config, g, f.attempts)
+	f.tls = newTLSConfigs(f.config.TLSClientConfig)
 	for i := range c.Destinations {
 		field := fmt.Sprintf("Destinations[%d]", i)
 		t, err := f.compile(&c.Destinations[i])
@@ -74,7 +76,7 @@ func New(c Config) (*Forwarder, error) {
 			}
 		}
 	}
-	f.senders.New = func() any { return newSender() }
+	f.senders.New = func() any { return newSender(f) }
 	f.dispatch = newDispatcher(c.MaxInFlight, c.MaxBytesInFlight, f.staticTarget, func() { f.workers.Go(newWorker(f).run) }, f.wake)
 	f.settler = newSettler(c.Queue, c.Logger, f.stored)
 	return f, nil
@@ -86,9 +88,9 @@ func (f *Forwarder) compile(d *Destination) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	transport := f.transports.of(t.tls)
+	config := f.tls.of(t.tls)
 	for _, e := range t.endpoints {
-		e.transport = transport
+		e.wire = wire.NewTarget(e.url, e.header, config)
 	}
 	return t, nil
 }
@@ -234,7 +236,7 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	if f.open.Err() != nil {
 		return nil // shut down before
 	}
-	defer f.transports.CloseIdleConnections()
+	defer f.client.Close()
 	defer f.abortAttempts(nil)
 
 	// Settling goes on until all else has ended, and somewhat longer than

@@ -8,6 +8,8 @@ import (
 	"io"
 	"net"
 	"syscall"
+
+	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
 // An outcome is what a request leads to.
@@ -20,7 +22,7 @@ const (
 )
 
 // errAttemptTimeout is the cause of a request cut off at Config.Timeout.
-var errAttemptTimeout = errors.New("no complete answer in time")
+var errAttemptTimeout = wire.ErrTimeout
 
 // errStopped is the cause of a request cut off by the end of the forwarder.
 var errStopped = errors.New("webhook: stopped")

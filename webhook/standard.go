@@ -9,16 +9,18 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// standardHeaders returns the values of the headers of Standard Webhooks for
-// one attempt that starts now: webhook-id, webhook-timestamp and
-// webhook-signature. It uses buf, and returns it.
-func standardHeaders(buf []byte, s *signature.StandardSigner, id string, now time.Time, body []byte) ([3]string, []byte) {
+// appendStandard appends the header lines of Standard Webhooks for one attempt
+// that starts now: webhook-id, webhook-timestamp and webhook-signature, each
+// with its CRLF.
+func appendStandard(dst []byte, s *signature.StandardSigner, id string, now time.Time, body []byte) []byte {
 	id = standardID(id)
-	buf = strconv.AppendInt(buf[:0], now.Unix(), 10)
-	n := len(buf)
-	buf = s.Append(buf, id, now, body)
-	text := string(buf)
-	return [3]string{id, text[:n], text[n:]}, buf
+	dst = append(dst, signature.StandardID+": "...)
+	dst = append(dst, id...)
+	dst = append(dst, "\r\n"+signature.StandardTimestamp+": "...)
+	dst = strconv.AppendInt(dst, now.Unix(), 10)
+	dst = append(dst, "\r\n"+signature.StandardSignature+": "...)
+	dst = s.Append(dst, id, now, body)
+	return append(dst, "\r\n"...)
 }
 
 // standardID returns the webhook-id of a delivery: its ID. A messageId may be

@@ -9,10 +9,10 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
 // A target is a Destination made ready for attempts. It does not change.
@@ -26,14 +26,13 @@ type target struct {
 }
 
 type endpoint struct {
-	transport http.RoundTripper
-	url       *url.URL
-	hash      uint64                    // names the URL in Delivery.Closed
-	name      string                    // the URL without what may be secret, for logs and Attempt
-	header    http.Header               // all but the signature
-	signer    *signature.Signer         // nil: not signed
-	standard  *signature.StandardSigner // nil: not signed by Standard Webhooks
-	posts     sync.Pool                 // of *post
+	url      *url.URL
+	hash     uint64                    // names the URL in Delivery.Closed
+	name     string                    // the URL without what may be secret, for logs and Attempt
+	header   http.Header               // of each request; the signatures are not in it
+	wire     *wire.Target              // nil until there is a forwarder
+	signer   *signature.Signer         // nil: not signed
+	standard *signature.StandardSigner // nil: not signed by Standard Webhooks
 
 	// secrets are texts of the request that are not to be kept should the
 	// endpoint send them back.
@@ -110,10 +109,6 @@ func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, error) {
 	h := http.Header{
 		"User-Agent":   {serviceName + "/1.0"},
 		"Content-Type": {"application/json"},
-		// An empty value is not sent. It tells http.Transport that a request
-		// may be repeated when a kept connection turns out to be closed:
-		// receivers deduplicate by messageId.
-		"Idempotency-Key": nil,
 	}
 	secrets := []string{u.RawQuery}
 	if u.User != nil {

@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"encoding/binary"
 	"fmt"
-	"net/http"
 	"slices"
 	"sync"
 	"weak"
@@ -56,13 +55,15 @@ func (t *TLS) check() error {
 	return nil
 }
 
-// config returns base with what differs. Sessions are not taken from base: one
-// that was begun with other certificates would be resumed with them.
+// config returns base with what differs; TLS 1.2 is the least. Sessions are not
+// taken from base: one that was begun with other certificates would be resumed
+// with them.
 func (t *TLS) config(base *tls.Config) *tls.Config {
 	c := base.Clone()
 	if c == nil {
 		c = new(tls.Config)
 	}
+	c.MinVersion = max(c.MinVersion, tls.VersionTLS12)
 	if t == nil {
 		return c
 	}
@@ -73,9 +74,7 @@ func (t *TLS) config(base *tls.Config) *tls.Config {
 	if t.RootCAs != nil {
 		c.RootCAs = t.RootCAs
 	}
-	if c.ClientSessionCache != nil {
-		c.ClientSessionCache = tls.NewLRUClientSessionCache(0)
-	}
+	c.ClientSessionCache = nil // each host gets one of its own
 	return c
 }
 
@@ -92,88 +91,65 @@ func (t *TLS) hash() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// transports has the transports of a forwarder: one for the destinations
-// without TLS settings, and one for each that is different of the others.
-// Requests with different settings never share a connection.
-type transports struct {
-	shared *http.Transport
-	make   func(*TLS) *http.Transport
+// tlsConfigs has the TLS configurations of destinations with settings of their
+// own: one for each that is different of the others. Requests with different
+// configurations never share a connection.
+type tlsConfigs struct {
+	base *tls.Config
 
 	mu  sync.Mutex
-	own map[[sha256.Size]byte][]ownTransport // by TLS.hash
-	n   int                                  // in own
-	max int                                  // of n, before what is gone is looked for
+	own map[[sha256.Size]byte][]ownConfig // by TLS.hash
+	n   int                               // in own
+	max int                               // of n, before what is gone is looked for
 }
 
-// An ownTransport is kept for as long as a target or an open connection refers
-// to it: with Lookup, destinations come and go, and may be made afresh for each
+// An ownConfig is kept for as long as a target or an open connection refers to
+// it: with Lookup, destinations come and go, and may be made afresh for each
 // attempt.
-type ownTransport struct {
-	roots     *x509.CertPool
-	transport weak.Pointer[http.Transport]
+type ownConfig struct {
+	roots  *x509.CertPool
+	config weak.Pointer[tls.Config]
 }
 
-func newTransports(make func(*TLS) *http.Transport) *transports {
-	return &transports{
-		shared: make(nil),
-		make:   make,
-		own:    map[[sha256.Size]byte][]ownTransport{},
-		max:    16,
-	}
+func newTLSConfigs(base *tls.Config) *tlsConfigs {
+	return &tlsConfigs{base: base, own: map[[sha256.Size]byte][]ownConfig{}, max: 16}
 }
 
-// of returns the transport for t, which may be nil.
-func (ts *transports) of(t *TLS) *http.Transport {
+// of returns the configuration for t. It is nil, that of all, if t is.
+func (cs *tlsConfigs) of(t *TLS) *tls.Config {
 	if t == nil {
-		return ts.shared
+		return nil
 	}
 	key := t.hash()
-	ts.mu.Lock()
-	defer ts.mu.Unlock()
-	for _, o := range ts.own[key] {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	for _, o := range cs.own[key] {
 		if o.roots.Equal(t.RootCAs) {
-			if transport := o.transport.Value(); transport != nil {
-				return transport
+			if config := o.config.Value(); config != nil {
+				return config
 			}
 		}
 	}
-	if ts.n >= ts.max {
-		ts.sweep()
+	if cs.n >= cs.max {
+		cs.sweep()
 	}
-	transport := ts.make(t)
-	ts.own[key] = append(ts.own[key], ownTransport{t.RootCAs, weak.Make(transport)})
-	ts.n++
-	return transport
+	config := t.config(cs.base)
+	cs.own[key] = append(cs.own[key], ownConfig{t.RootCAs, weak.Make(config)})
+	cs.n++
+	return config
 }
 
 // sweep forgets what is gone.
-func (ts *transports) sweep() {
-	ts.n = 0
-	for key, os := range ts.own {
-		os = slices.DeleteFunc(os, func(o ownTransport) bool { return o.transport.Value() == nil })
-		ts.n += len(os)
+func (cs *tlsConfigs) sweep() {
+	cs.n = 0
+	for key, os := range cs.own {
+		os = slices.DeleteFunc(os, func(o ownConfig) bool { return o.config.Value() == nil })
+		cs.n += len(os)
 		if len(os) == 0 {
-			delete(ts.own, key)
+			delete(cs.own, key)
 		} else {
-			ts.own[key] = os
+			cs.own[key] = os
 		}
 	}
-	ts.max = max(16, 2*ts.n)
-}
-
-// CloseIdleConnections closes those of all transports.
-func (ts *transports) CloseIdleConnections() {
-	all := []*http.Transport{ts.shared}
-	ts.mu.Lock()
-	for _, os := range ts.own {
-		for _, o := range os {
-			if transport := o.transport.Value(); transport != nil {
-				all = append(all, transport)
-			}
-		}
-	}
-	ts.mu.Unlock()
-	for _, transport := range all {
-		transport.CloseIdleConnections()
-	}
+	cs.max = max(16, 2*cs.n)
 }

@@ -14,7 +14,6 @@ const parkFor = 30 * time.Second
 // A worker attempts one delivery after another.
 type worker struct {
 	f       *Forwarder
-	alarm   alarm
 	sender  *sender
 	results [MaxEndpoints]result // of the endpoints in open
 	open    []*endpoint
@@ -23,13 +22,11 @@ type worker struct {
 func newWorker(f *Forwarder) *worker {
 	return &worker{
 		f:      f,
-		alarm:  alarm{parent: f.attempts, timeout: f.config.Timeout},
-		sender: newSender(),
+		sender: newSender(f),
 	}
 }
 
 func (w *worker) run() {
-	defer w.alarm.close()
 	t := w.f.dispatch.next(turn{}, noAttempt)
 	for t.lane != nil {
 		t = w.f.dispatch.next(t, w.deliver(t.lane, t.leased))

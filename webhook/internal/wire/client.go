@@ -1,0 +1,224 @@
+// Package wire posts webhooks: HTTP/1.1 over TCP and TLS, by the goroutine that
+// asks for it, on connections that are kept.
+//
+// net/http's transport hands each request from the caller to a goroutine that
+// writes and one that reads, and makes contexts, maps and readers on the way;
+// at tens of thousands of requests a second that is most of their cost. Here a
+// request is bytes that were put together once for its endpoint, one write, one
+// wait and one read. What is not HTTP/1.1 goes through net/http all the same:
+// see nethttp.go.
+package wire
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/url"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// The bounds of an answer, in bytes.
+const (
+	MaxHeader = 64 << 10 // header and trailer, interim answers included
+	MaxBody   = 64 << 10 // read of a body; of a longer one the rest is not waited for
+	MaxKept   = 256      // kept of a body
+)
+
+// ErrTimeout is the error of a request that had no complete answer at its
+// deadline, wherever it was by then.
+var ErrTimeout = errors.New("no complete answer in time")
+
+// A ProtocolError is the error of an answer that is not HTTP, or over a bound.
+type ProtocolError string
+
+func (e ProtocolError) Error() string { return "malformed answer: " + string(e) }
+
+// Config configures a Client.
+type Config struct {
+	// Context ends all requests when it is done, with its cause as their
+	// error.
+	Context context.Context
+	// Dial opens connections. It must end with its context.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+	// Proxy is the proxy of all requests; nil is none.
+	Proxy *url.URL
+	// TLS is the configuration of connections whose Target has none. It is
+	// not changed.
+	TLS *tls.Config
+	// Timeout bounds what has no request's deadline: the making of an HTTP/2
+	// connection, and a sign of life on one.
+	Timeout time.Duration
+	// MaxConns is how many connections there may be before idle ones are
+	// closed to make room for another, those unused for longest first.
+	MaxConns int
+}
+
+// A Client makes requests. Its methods may be called concurrently.
+type Client struct {
+	config Config
+	stop   func() bool // forgets config.Context
+
+	aborted atomic.Bool  // config.Context is done
+	resent  atomic.Int64 // see Resent
+
+	// mu is not held across I/O. A host's mutex is taken under it.
+	mu     sync.Mutex
+	closed bool
+	hosts  map[key]*host
+	conns  map[*conn]struct{} // open, idle or not
+	sweeps *time.Timer        // nil while there is no host
+}
+
+// New returns a Client.
+func New(c Config) *Client {
+	client := &Client{config: c, hosts: make(map[key]*host), conns: make(map[*conn]struct{})}
+	client.stop = context.AfterFunc(c.Context, client.abort)
+	return client
+}
+
+// Close closes what connections are idle, and lets no more be kept.
+func (c *Client) Close() {
+	c.stop()
+	c.mu.Lock()
+	c.closed = true
+	if c.sweeps != nil {
+		c.sweeps.Stop()
+		c.sweeps = nil
+	}
+	hosts := c.hosts
+	c.hosts = make(map[key]*host)
+	c.mu.Unlock()
+	for _, h := range hosts {
+		h.discard()
+	}
+}
+
+// abort interrupts what is on its way. A request looks at aborted after it has
+// set the deadline of its connection, so that it sees the one or the other.
+func (c *Client) abort() {
+	c.aborted.Store(true)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for cn := range c.conns {
+		cn.interrupt()
+	}
+}
+
+// Resent counts the requests that were made again at once, on another
+// connection, because a kept one ended without a byte of an answer. Most had
+// not reached the receiver; some may have.
+func (c *Client) Resent() int64 { return c.resent.Load() }
+
+// An Answer is what came back.
+type Answer struct {
+	// Status is 200 to 999, or 101.
+	Status int
+	// RetryAfter is the value of the header of that name.
+	RetryAfter string
+	// Kept is the beginning of the body, up to MaxKept bytes. It is valid
+	// until the Buffer is used again.
+	Kept []byte
+}
+
+// A Buffer is where a request is put together and its answer is read. It serves
+// one request after another, and keeps a few kilobytes from one to the next.
+// The zero value is ready to use.
+type Buffer struct {
+	out  []byte
+	in   reader
+	kept [MaxKept]byte
+}
+
+// maxInline bounds the requests that are written before their answer is looked
+// for. The buffers of the two systems take as much of a receiver that reads
+// nothing; with more, one that answers early and waits would wait for us.
+const maxInline = 32 << 10
+
+// maxCopy bounds the requests that are put together in one buffer.
+const maxCopy = 16 << 10
+
+// Post posts body to t and reads the answer to its end, or to MaxBody. lines
+// are header lines of this request, each with its CRLF. body and lines are
+// not changed, and not used after the return unless net/http makes the request.
+//
+// The request ends with deadline and with ctx, whichever is first, from the
+// dial to the end of the answer. A ctx that is the Client's own costs nothing;
+// another one is watched. Post returns the cause of ctx, ErrTimeout, a
+// ProtocolError, or the error of the dial, the TLS handshake or the connection.
+func (c *Client) Post(ctx context.Context, deadline time.Time, t *Target, lines, body []byte, b *Buffer) (Answer, error) {
+	a, err := c.post(ctx, deadline, t, lines, body, b)
+	b.in.release()
+	if err == nil {
+		return a, nil
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		return Answer{}, cause
+	}
+	if cause := context.Cause(c.config.Context); cause != nil {
+		return Answer{}, cause
+	}
+	if isTimeout(err) && !time.Now().Before(deadline) {
+		return Answer{}, ErrTimeout
+	}
+	return Answer{}, err
+}
+
+func (c *Client) post(ctx context.Context, deadline time.Time, t *Target, lines, body []byte, b *Buffer) (Answer, error) {
+	h, cn := c.acquire(t)
+	if t.foreign || c.config.Proxy != nil || h.h2.Load() {
+		defer h.release()
+		return c.postNetHTTP(ctx, deadline, h, t, lines, body, b, cn)
+	}
+	b.out = t.appendHead(b.out[:0], lines, len(body))
+	rest := body
+	if len(b.out)+len(body) <= maxCopy {
+		b.out = append(b.out, body...)
+		rest = nil
+	}
+	for {
+		if cn == nil {
+			var err error
+			if cn, err = c.dial(ctx, deadline, h); err != nil {
+				h.release()
+				return Answer{}, err
+			}
+			if cn.http2() {
+				h.h2.Store(true)
+				defer h.release()
+				return c.postNetHTTP(ctx, deadline, h, t, lines, body, b, cn)
+			}
+		}
+		a, keep, err := cn.exchange(ctx, deadline, b, rest)
+		if keep {
+			h.put(cn, deadline)
+			return a, nil
+		}
+		cn.abandon()
+		switch {
+		case err == nil:
+			h.release()
+			return a, nil
+		case err == errStale:
+			cn = h.take() // nothing was written
+			continue
+		case cn.kept && !b.in.got && !isTimeout(err) && err != errInterrupted:
+			// It was closed, most likely before the request arrived. The
+			// delivery is one that may arrive twice, so it is made again; on a
+			// new connection, which is the end of it.
+			c.resent.Add(1)
+			cn = nil
+			continue
+		}
+		h.release()
+		return Answer{}, err
+	}
+}
+
+// isTimeout reports whether err is a deadline's.
+func isTimeout(err error) bool {
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrTimeout)
+}

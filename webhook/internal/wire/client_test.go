@@ -1,0 +1,653 @@
+package wire
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hookferry/analytics/internal/memnet"
+	"github.com/hookferry/analytics/webhook/webhooktest"
+)
+
+const timeout = 5 * time.Second
+
+// A peer is the far end of every connection that is dialled.
+type peer struct {
+	serve   func(c net.Conn, n int) // the nth connection, counted from 1
+	dials   atomic.Int32
+	open    atomic.Int32 // near ends
+	serving sync.WaitGroup
+}
+
+type nearEnd struct {
+	net.Conn
+	close func() error
+}
+
+func (c *nearEnd) Close() error { return c.close() }
+
+func (p *peer) dial(context.Context, string, string) (net.Conn, error) {
+	near, far := memnet.Pipe(&net.TCPAddr{Port: 1}, &net.TCPAddr{Port: 2})
+	n := int(p.dials.Add(1))
+	p.open.Add(1)
+	p.serving.Go(func() {
+		defer far.Close()
+		p.serve(far, n)
+	})
+	return &nearEnd{near, sync.OnceValue(func() error {
+		p.open.Add(-1)
+		return near.Close()
+	})}, nil
+}
+
+// client returns a Client of p and a function that ends its requests.
+func (p *peer) client(t *testing.T) (*Client, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	c := New(Config{Context: ctx, Dial: p.dial, Timeout: timeout, MaxConns: 8})
+	t.Cleanup(func() {
+		c.Close()
+		cancel(nil)
+		p.serving.Wait()
+		if n := p.open.Load(); n != 0 {
+			t.Errorf("%d connections are left open", n)
+		}
+	})
+	return c, cancel
+}
+
+func target(t testing.TB, rawURL string) *Target {
+	t.Helper()
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewTarget(u, http.Header{"User-Agent": {"Hookferry/1.0"}, "Content-Type": {"application/json"}}, nil)
+}
+
+// post posts body with the time of an attempt.
+func post(c *Client, t *Target, body []byte) (Answer, error) {
+	var b Buffer
+	return c.Post(c.config.Context, time.Now().Add(timeout), t, nil, body, &b)
+}
+
+// readRequest reads a request to its end.
+func readRequest(r *bufio.Reader) error {
+	req, err := http.ReadRequest(r)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, req.Body)
+	return err
+}
+
+// each answers each request of a connection with s.
+func each(s string) func(net.Conn, int) {
+	return func(c net.Conn, _ int) {
+		for r := bufio.NewReader(c); readRequest(r) == nil; {
+			io.WriteString(c, s)
+		}
+	}
+}
+
+const ok = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+
+func TestRequestBytes(t *testing.T) {
+	for _, tt := range []struct {
+		name, url, lines, want string
+	}{
+		{"plain", "http://crm.example", "", "POST / HTTP/1.1\r\nHost: crm.example\r\nContent-Type: application/json\r\nUser-Agent: Hookferry/1.0\r\nContent-Length: 2\r\n\r\n{}"},
+		{"port, path, query, and lines", "http://u:p@Crm.example:8080/a%2Fb/%C3%BC?q=%20#f", "X-Signature: s\r\nX-2: t\r\n",
+			"POST /a%2Fb/%C3%BC?q=%20 HTTP/1.1\r\nHost: Crm.example:8080\r\nContent-Type: application/json\r\nUser-Agent: Hookferry/1.0\r\nContent-Length: 2\r\nX-Signature: s\r\nX-2: t\r\n\r\n{}"},
+		{"IPv6", "http://[2001:db8::1]:81/", "", "POST / HTTP/1.1\r\nHost: [2001:db8::1]:81\r\nContent-Type: application/json\r\nUser-Agent: Hookferry/1.0\r\nContent-Length: 2\r\n\r\n{}"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var got []byte
+			p := &peer{serve: func(c net.Conn, _ int) {
+				got = make([]byte, len(tt.want))
+				io.ReadFull(c, got)
+				io.WriteString(c, ok)
+				c.Read(make([]byte, 1))
+			}}
+			c, _ := p.client(t)
+			var b Buffer
+			if a, err := c.Post(c.config.Context, time.Now().Add(timeout), target(t, tt.url), []byte(tt.lines), []byte("{}"), &b); err != nil || a.Status != 200 {
+				t.Errorf("%s: Post = %+v, %v", tt.name, a, err)
+			}
+			if string(got) != tt.want {
+				t.Errorf("%s: sent %q, want %q", tt.name, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestBodiesOfAllSizesArrive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []byte
+		p := &peer{serve: func(c net.Conn, _ int) {
+			for r := bufio.NewReader(c); ; {
+				req, err := http.ReadRequest(r)
+				if err != nil {
+					return
+				}
+				got, _ = io.ReadAll(req.Body)
+				io.WriteString(c, ok)
+			}
+		}}
+		c, _ := p.client(t)
+		to := target(t, "http://crm.example/")
+		for _, size := range []int{0, 1, maxCopy - 200, maxCopy, maxInline - 200, maxInline, 1 << 20} {
+			body := bytes.Repeat([]byte("0123456789abcdefX"), size/17+1)[:size]
+			if a, err := post(c, to, body); err != nil || a.Status != 200 {
+				t.Fatalf("%d bytes: Post = %+v, %v", size, a, err)
+			}
+			if !bytes.Equal(got, body) {
+				t.Errorf("%d bytes: %d arrived", size, len(got))
+			}
+		}
+	})
+}
+
+// deadPeers are peers on a new connection, and what a request to each comes to.
+var deadPeers = []struct {
+	name   string
+	tls    bool
+	size   int // of the body
+	serve  func(c net.Conn, n int)
+	status int
+	err    func(error) bool // of status 0
+	takes  time.Duration
+}{
+	{name: "says nothing", serve: func(c net.Conn, _ int) { io.Copy(io.Discard, c) }, err: is(ErrTimeout), takes: timeout},
+	{name: "drips a header", serve: func(c net.Conn, _ int) { drip(c, "HTTP/1.1 200 OK\r\nX: "+strings.Repeat("x", 100)) }, err: is(ErrTimeout), takes: timeout},
+	{name: "drips a body", serve: func(c net.Conn, _ int) {
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
+		drip(c, strings.Repeat("x", 100))
+	}, err: is(ErrTimeout), takes: timeout},
+	{name: "drips interim answers", serve: func(c net.Conn, _ int) {
+		for {
+			if _, err := io.WriteString(c, "HTTP/1.1 102 Wait\r\n\r\n"); err != nil {
+				return
+			}
+			time.Sleep(time.Second)
+		}
+	}, err: is(ErrTimeout), takes: timeout},
+	{name: "floods with interim answers", serve: func(c net.Conn, _ int) {
+		for {
+			if _, err := io.WriteString(c, "HTTP/1.1 102 Wait\r\n\r\n"); err != nil {
+				return
+			}
+		}
+	}, err: is(errLong)},
+	{name: "sends a header without end", serve: func(c net.Conn, _ int) {
+		io.WriteString(c, "HTTP/1.1 200 OK\r\n")
+		for {
+			if _, err := io.WriteString(c, "X: y\r\n"); err != nil {
+				return
+			}
+		}
+	}, err: is(errLong)},
+	{name: "sends 256 MB", serve: func(c net.Conn, _ int) {
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 268435456\r\n\r\n")
+		for chunk := make([]byte, 1<<20); ; {
+			if _, err := c.Write(chunk); err != nil {
+				return
+			}
+		}
+	}, status: 200},
+	{name: "reads nothing of a large body", size: 1 << 20, serve: func(c net.Conn, _ int) { time.Sleep(2 * timeout) }, err: is(ErrTimeout), takes: timeout},
+	{name: "answers a large body early", size: 1 << 20, serve: func(c net.Conn, _ int) {
+		io.WriteString(c, "HTTP/1.1 413 Too large\r\nContent-Length: 0\r\n\r\n")
+		time.Sleep(2 * timeout)
+	}, status: 413},
+	{name: "answers a large body early and closes", size: 1 << 20, serve: func(c net.Conn, _ int) {
+		c.Read(make([]byte, 100))
+		io.WriteString(c, "HTTP/1.1 413 Too large\r\nContent-Length: 0\r\n\r\n")
+	}, status: 413},
+	{name: "answers early and closes", size: 20_000, serve: func(c net.Conn, _ int) {
+		c.Read(make([]byte, 100))
+		io.WriteString(c, "HTTP/1.1 413 Too large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+	}, status: 413},
+	{name: "resets", serve: func(c net.Conn, _ int) { memnet.Reset(c) }, err: is(syscall.ECONNRESET)},
+	{name: "resets a large body", size: 1 << 20, serve: func(c net.Conn, _ int) {
+		c.Read(make([]byte, 100))
+		memnet.Reset(c)
+	}, err: is(syscall.ECONNRESET)},
+	{name: "resets an answer", serve: func(c net.Conn, _ int) {
+		readRequest(bufio.NewReader(c))
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nx")
+		memnet.Reset(c)
+	}, err: is(syscall.ECONNRESET)},
+	{name: "closes", serve: func(c net.Conn, _ int) { readRequest(bufio.NewReader(c)) }, err: is(io.EOF)},
+	{name: "half closes", serve: func(c net.Conn, _ int) {
+		c.(*memnet.Conn).CloseWrite()
+		io.Copy(io.Discard, c)
+	}, err: is(io.EOF)},
+	{name: "says garbage", serve: func(c net.Conn, _ int) {
+		readRequest(bufio.NewReader(c))
+		io.WriteString(c, "\x00\x01\x02\x03\n")
+	}, err: is(errStatus)},
+	{name: "switches protocols", serve: func(c net.Conn, _ int) {
+		readRequest(bufio.NewReader(c))
+		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\n\r\n")
+		io.Copy(io.Discard, c)
+	}, status: 101},
+	{name: "says nothing to a handshake", tls: true, serve: func(c net.Conn, _ int) { io.Copy(io.Discard, c) }, err: is(ErrTimeout), takes: timeout},
+	{name: "takes no handshake", tls: true, serve: func(c net.Conn, _ int) { time.Sleep(2 * timeout) }, err: is(ErrTimeout), takes: timeout},
+	{name: "answers a handshake in plain", tls: true, serve: func(c net.Conn, _ int) {
+		c.Read(make([]byte, 4096))
+		io.WriteString(c, "HTTP/1.1 400 Bad request\r\n\r\n")
+	}, err: func(err error) bool { var e tls.RecordHeaderError; return errors.As(err, &e) }},
+}
+
+func is(want error) func(error) bool {
+	return func(err error) bool { return errors.Is(err, want) }
+}
+
+func drip(c net.Conn, s string) {
+	for i := range len(s) {
+		if _, err := c.Write([]byte{s[i]}); err != nil {
+			return
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+func TestEvilPeers(t *testing.T) {
+	for _, tt := range deadPeers {
+		synctest.Test(t, func(t *testing.T) {
+			p := &peer{serve: tt.serve}
+			c, _ := p.client(t)
+			u := "http://crm.example/"
+			if tt.tls {
+				u = "https://crm.example/"
+			}
+			begin := time.Now()
+			a, err := post(c, target(t, u), make([]byte, tt.size))
+			if a.Status != tt.status || tt.status == 0 && !tt.err(err) || tt.status != 0 && err != nil {
+				t.Errorf("%s: Post = %+v, %v", tt.name, a, err)
+			}
+			if took := time.Since(begin); took != tt.takes {
+				t.Errorf("%s: Post took %v, want %v", tt.name, took, tt.takes)
+			}
+			if n := p.dials.Load(); n != 1 {
+				t.Errorf("%s: %d connections were made", tt.name, n)
+			}
+			if n := p.open.Load(); n != 0 {
+				t.Errorf("%s: %d connections are open", tt.name, n)
+			}
+		})
+	}
+}
+
+// A request ends at once with its own context, and with the client's.
+func TestPostEndsWithItsContexts(t *testing.T) {
+	enough := errors.New("enough")
+	for _, tt := range []struct {
+		name  string
+		url   string
+		size  int
+		dial  func(context.Context, string, string) (net.Conn, error)
+		serve func(c net.Conn, n int)
+	}{
+		{name: "dial", url: "http://crm.example/", dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}},
+		{name: "handshake", url: "https://crm.example/", serve: func(c net.Conn, _ int) { io.Copy(io.Discard, c) }},
+		{name: "write", url: "http://crm.example/", size: 1 << 20, serve: func(net.Conn, int) { time.Sleep(timeout) }},
+		{name: "header", url: "http://crm.example/", serve: func(c net.Conn, _ int) { io.Copy(io.Discard, c) }},
+		{name: "body", url: "http://crm.example/", serve: func(c net.Conn, _ int) {
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
+			io.Copy(io.Discard, c)
+		}},
+	} {
+		for _, own := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				p := &peer{serve: tt.serve}
+				c, cancel := p.client(t)
+				if tt.dial != nil {
+					c.config.Dial = tt.dial
+				}
+				ctx := c.config.Context
+				if own {
+					ctx, cancel = context.WithCancelCause(ctx)
+				}
+				time.AfterFunc(time.Second, func() { cancel(enough) })
+				begin := time.Now()
+				var b Buffer
+				_, err := c.Post(ctx, time.Now().Add(timeout), target(t, tt.url), nil, make([]byte, tt.size), &b)
+				if err != enough || time.Since(begin) != time.Second {
+					t.Errorf("%s, context of its own %v: Post = %v after %v; want %v after 1s", tt.name, own, err, time.Since(begin), enough)
+				}
+				// Nor does one begin that is over.
+				if _, err := c.Post(ctx, time.Now().Add(timeout), target(t, tt.url), nil, nil, &b); err != enough {
+					t.Errorf("%s, context of its own %v: Post after the end = %v", tt.name, own, err)
+				}
+			})
+		}
+	}
+}
+
+func TestConnectionsAreKept(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		serve  func(net.Conn, int)
+		posts  int
+		dials  int
+		resent int64
+	}{
+		{name: "one after another", serve: each(ok), posts: 5, dials: 1},
+		{name: "chunked", serve: each("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n"), posts: 5, dials: 1},
+		{name: "Connection: close", serve: each("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"), posts: 3, dials: 3},
+		{name: "two answers", serve: each("HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n" + ok), posts: 3, dials: 3},
+		{name: "too long a body", serve: each("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 65_000)), posts: 1, dials: 1},
+		{name: "closed after each answer", serve: func(c net.Conn, _ int) {
+			if readRequest(bufio.NewReader(c)) == nil {
+				io.WriteString(c, ok)
+			}
+		}, posts: 3, dials: 3, resent: 2},
+		{name: "closed at random", serve: func(c net.Conn, n int) {
+			r := bufio.NewReader(c)
+			for range n % 4 {
+				if readRequest(r) != nil {
+					return
+				}
+				io.WriteString(c, ok)
+			}
+			readRequest(r) // taken, and not answered
+		}, posts: 6, dials: 3, resent: 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &peer{serve: tt.serve}
+			c, _ := p.client(t)
+			to := target(t, "http://crm.example/")
+			for range tt.posts {
+				if tt.name == "too long a body" {
+					break
+				}
+				if a, err := post(c, to, []byte("{}")); err != nil {
+					t.Errorf("%s: Post = %+v, %v", tt.name, a, err)
+				}
+				synctest.Wait()
+			}
+			if tt.name == "too long a body" {
+				if _, err := post(c, to, nil); err != ErrTimeout {
+					t.Errorf("%s: Post = %v", tt.name, err)
+				}
+			}
+			if n := int(p.dials.Load()); n != tt.dials {
+				t.Errorf("%s: %d connections for %d requests, want %d", tt.name, n, tt.posts, tt.dials)
+			}
+			if n := c.Resent(); n != tt.resent {
+				t.Errorf("%s: %d requests were made again, want %d", tt.name, n, tt.resent)
+			}
+		})
+	}
+}
+
+// A request is made again once, and on a new connection no more.
+func TestARequestIsMadeAgainOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &peer{serve: func(c net.Conn, n int) {
+			r := bufio.NewReader(c)
+			if readRequest(r) != nil || n > 2 {
+				return
+			}
+			time.Sleep(time.Second)
+			io.WriteString(c, ok)
+			readRequest(r)
+		}}
+		c, _ := p.client(t)
+		to := target(t, "http://crm.example/")
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() {
+				if _, err := post(c, to, nil); err != nil {
+					t.Errorf("Post = %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		if _, err := post(c, to, nil); err != io.EOF {
+			t.Errorf("Post = %v, want io.EOF", err)
+		}
+		if n := p.dials.Load(); n != 3 || c.Resent() != 1 {
+			t.Errorf("%d connections, %d requests were made again; want 3 and 1", n, c.Resent())
+		}
+	})
+}
+
+func TestIdleConnectionsAreClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &peer{serve: each(ok)}
+		c, _ := p.client(t)
+		to := target(t, "http://crm.example/")
+		for range 3 {
+			if _, err := post(c, to, nil); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(idleTimeout - timeout)
+			if n := p.dials.Load(); n != 1 || p.open.Load() != 1 {
+				t.Fatalf("%d connections, %d open, within the time", n, p.open.Load())
+			}
+		}
+		time.Sleep(2*idleTimeout + timeout)
+		synctest.Wait()
+		if n := p.open.Load(); n != 0 || len(c.hosts) != 0 || len(c.conns) != 0 || c.sweeps != nil {
+			t.Errorf("%d connections are open, %d hosts and %d connections known, after the time", n, len(c.hosts), len(c.conns))
+		}
+		// The target is used again.
+		if _, err := post(c, to, nil); err != nil || p.dials.Load() != 2 || len(c.hosts) != 1 {
+			t.Errorf("Post = %v, %d hosts", err, len(c.hosts))
+		}
+	})
+}
+
+// The connections of busy hosts make room for others, those used last at last.
+func TestConnectionsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &peer{serve: each(ok)}
+		c, _ := p.client(t)
+		for i := range 100 {
+			if _, err := post(c, target(t, fmt.Sprintf("http://h%d.example/", i)), nil); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Millisecond)
+			if n := int(p.open.Load()); n > c.config.MaxConns {
+				t.Fatalf("%d connections are open, %d allowed", n, c.config.MaxConns)
+			}
+		}
+		before := p.dials.Load()
+		if _, err := post(c, target(t, "http://h99.example/"), nil); err != nil || p.dials.Load() != before {
+			t.Errorf("Post = %v; the connection used last was closed", err)
+		}
+	})
+}
+
+// Connections of different TLS configurations are never shared.
+func TestConnectionsAreKeptByConfiguration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := webhooktest.NewNetwork()
+		defer network.Close()
+		const hook = "https://crm.example/"
+		recv := network.Receiver(hook, "")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxConns: 8, TLS: network.TLSClientConfig()})
+		defer c.Close()
+		u, _ := url.Parse(hook)
+		same := network.TLSClientConfig()
+		for i, config := range []*tls.Config{nil, nil, same, same, network.TLSClientConfig(), {}} {
+			_, err := post(c, NewTarget(u, http.Header{}, config), nil)
+			if verifies := i < 5; verifies != (err == nil) {
+				t.Errorf("Post %d = %v", i, err)
+			}
+		}
+		if n := len(recv.Requests()); n != 5 {
+			t.Errorf("%d requests arrived", n)
+		}
+		synctest.Wait()
+		if accepted, open := recv.Conns(); accepted != 4 || open != 3 {
+			t.Errorf("%d connections made, %d kept; want 4 and 3", accepted, open)
+		}
+	})
+}
+
+// The connection on which a receiver turns out to speak HTTP/2 is used for it,
+// and given up in good order.
+func TestHTTP2(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := webhooktest.NewNetwork()
+		defer network.Close()
+		const hook = "https://crm.example/"
+		recv := network.Receiver(hook, "", webhooktest.Answer(429).With("Retry-After", "7").WithBody("no"))
+		recv.SetTLS(webhooktest.TLS{HTTP2: true})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxConns: 8, TLS: network.TLSClientConfig()})
+		defer c.Close()
+		to := target(t, hook)
+		var b Buffer
+		request := func() {
+			t.Helper()
+			a, err := c.Post(ctx, time.Now().Add(timeout), to, []byte("X-Signature: s\r\nWebhook-Id: m1\r\n"), []byte("{}"), &b)
+			if err != nil || a.Status != 429 || a.RetryAfter != "7" || string(a.Kept) != "no" {
+				t.Errorf("Post = %+v, %v", a, err)
+			}
+		}
+		for range 3 {
+			request()
+		}
+		reqs := recv.Requests()
+		if r := reqs[0]; len(reqs) != 3 || r.Proto != "HTTP/2.0" || r.Header.Get("X-Signature") != "s" ||
+			r.Header.Get("Webhook-Id") != "m1" || r.Header.Get("User-Agent") != "Hookferry/1.0" || string(r.Body) != "{}" {
+			t.Errorf("%d requests, the first %+v", len(reqs), r)
+		}
+		if n, _ := recv.Conns(); n != 1 {
+			t.Errorf("%d connections for 3 requests one after another", n)
+		}
+
+		// It begins with many at once, too.
+		recv.Disconnect()
+		synctest.Wait()
+		var wg sync.WaitGroup
+		recv.SetScript(webhooktest.Answer(200).After(time.Second))
+		to2 := target(t, hook)
+		for range 20 {
+			wg.Go(func() {
+				if a, err := post(c, to2, nil); err != nil || a.Status != 200 {
+					t.Errorf("Post = %+v, %v", a, err)
+				}
+			})
+		}
+		wg.Wait()
+		if _, open := recv.Conns(); open != 1 {
+			t.Errorf("%d connections are open", open)
+		}
+
+		// GOAWAY, after each answer.
+		recv.SetScript(webhooktest.Answer(200).HangUp())
+		for range 5 {
+			if a, err := post(c, to, nil); err != nil || a.Status != 200 {
+				t.Errorf("Post = %+v, %v", a, err)
+			}
+		}
+
+		// A receiver that no longer speaks it is noticed.
+		recv.SetTLS(webhooktest.TLS{})
+		recv.Disconnect()
+		recv.SetScript(webhooktest.Answer(429).With("Retry-After", "7").WithBody("no"))
+		synctest.Wait()
+		for range 3 {
+			request()
+		}
+		if reqs := recv.Requests(); reqs[len(reqs)-1].Proto != "HTTP/1.1" || to.host.Load().h2.Load() {
+			t.Errorf("the last request was %s", reqs[len(reqs)-1].Proto)
+		}
+	})
+}
+
+// A request by HTTP/2 has the same time.
+func TestHTTP2Timeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := webhooktest.NewNetwork()
+		defer network.Close()
+		const hook = "https://crm.example/"
+		recv := network.Receiver(hook, "", webhooktest.Hang(), webhooktest.Answer(200).WithBody("slow").Drip(10*time.Second))
+		recv.SetTLS(webhooktest.TLS{HTTP2: true})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxConns: 8, TLS: network.TLSClientConfig()})
+		defer c.Close()
+		to := target(t, hook)
+		for range 2 {
+			begin := time.Now()
+			if a, err := post(c, to, nil); err != ErrTimeout || time.Since(begin) != timeout {
+				t.Errorf("Post = %+v, %v after %v", a, err, time.Since(begin))
+			}
+		}
+	})
+}
+
+// Hosts in other scripts are net/http's.
+func TestForeignHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := webhooktest.NewNetwork()
+		defer network.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxConns: 8, TLS: network.TLSClientConfig()})
+		defer c.Close()
+		for _, scheme := range []string{"http", "https"} {
+			recv := network.Receiver(scheme+"://xn--bcher-kva.example/hook", "")
+			if a, err := post(c, target(t, scheme+"://bücher.example/hook"), []byte("{}")); err != nil || a.Status != 200 {
+				t.Errorf("%s: Post = %+v, %v", scheme, a, err)
+			}
+			if reqs := recv.Requests(); len(reqs) != 1 || string(reqs[0].Body) != "{}" {
+				t.Errorf("%s: %d requests", scheme, len(reqs))
+			}
+		}
+	})
+}
+
+// The handshakes of later connections are short.
+func TestTLSSessionsAreResumed(t *testing.T) {
+	var resumed []bool
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		resumed = append(resumed, r.TLS.DidResume)
+		w.Header().Set("Connection", "close")
+	}))
+	defer server.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	roots := server.Client().Transport.(*http.Transport).TLSClientConfig
+	c := New(Config{Context: ctx, Dial: new(net.Dialer).DialContext, Timeout: time.Minute, MaxConns: 8, TLS: roots})
+	defer c.Close()
+	to := target(t, server.URL)
+	var b Buffer
+	for range 3 {
+		if _, err := c.Post(ctx, time.Now().Add(time.Minute), to, nil, nil, &b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff([]bool{false, true, true}, resumed); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,0 +1,170 @@
+package wire
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"syscall"
+	"time"
+)
+
+// A conn is one connection. It belongs to one request, or is idle.
+type conn struct {
+	client *Client
+	nc     net.Conn
+	raw    syscall.RawConn       // of the socket; nil if there is none, or none that is known
+	direct bool                  // nc is the socket
+	asks   func(fd uintptr) bool // turnAround, made once
+	kept   bool                  // it has served a request
+	used   time.Time             // the deadline of the last request
+
+	turn turn
+}
+
+// past is a deadline that is over.
+var past = time.Unix(1, 0)
+
+func newConn(c *Client, nc net.Conn) *conn {
+	cn := &conn{client: c, nc: nc}
+	socket := nc
+	if tc, ok := nc.(*tls.Conn); ok {
+		socket = tc.NetConn()
+	}
+	// The types of the net package alone: others may do something of their own
+	// with what is read and written.
+	switch s := socket.(type) {
+	case *net.TCPConn:
+		cn.raw, _ = s.SyscallConn()
+	case *net.UnixConn:
+		cn.raw, _ = s.SyscallConn()
+	}
+	cn.direct = socket == nc
+	cn.asks = cn.turnAround
+	return cn
+}
+
+// http2 reports whether the two ends have agreed on HTTP/2.
+func (cn *conn) http2() bool {
+	tc, ok := cn.nc.(*tls.Conn)
+	return ok && tc.ConnectionState().NegotiatedProtocol == "h2"
+}
+
+// interrupt makes what is being read and written fail, now and from now on. It
+// may be called at any time.
+func (cn *conn) interrupt() { cn.nc.SetDeadline(past) }
+
+// forget takes cn off the client's list.
+func (cn *conn) forget() {
+	cn.client.mu.Lock()
+	delete(cn.client.conns, cn)
+	cn.client.mu.Unlock()
+}
+
+// close ends a connection that is in order.
+func (cn *conn) close() {
+	cn.forget()
+	cn.nc.Close()
+}
+
+// abandon ends one that may not be, without the farewell of TLS, which could
+// wait for the peer.
+func (cn *conn) abandon() {
+	cn.forget()
+	if tc, ok := cn.nc.(*tls.Conn); ok {
+		tc.NetConn().Close()
+		return
+	}
+	cn.nc.Close()
+}
+
+var (
+	// errStale says that a kept connection had ended, or had something to
+	// say, before the request; nothing was written.
+	errStale = errors.New("connection was closed while it was idle")
+	// errEarly says that a new one spoke first.
+	errEarly error = ProtocolError("it came before the request")
+	// errInterrupted stands in for the cause of Client's context.
+	errInterrupted = errors.New("interrupted")
+)
+
+// exchange writes the request, b.out and then rest, and reads the answer. keep
+// reports whether the connection can be used again.
+func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, rest []byte) (a Answer, keep bool, err error) {
+	b.in.begin(cn.nc)
+	if err := cn.nc.SetDeadline(deadline); err != nil {
+		return a, false, cn.broken(err)
+	}
+	if cn.client.aborted.Load() {
+		return a, false, errInterrupted
+	}
+	if ctx != cn.client.config.Context {
+		stop := context.AfterFunc(ctx, cn.interrupt)
+		defer func() { keep = stop() && keep }() // else it may come later
+	}
+	switch {
+	case len(b.out)+len(rest) > maxInline:
+		return cn.exchangeLarge(b, rest)
+	case cn.direct && cn.raw != nil && canProbe:
+		err = cn.ask(b, rest)
+	default:
+		if cn.kept && !cn.alive() {
+			return a, false, errStale
+		}
+		err = writeAll(cn.nc, b.out, rest)
+	}
+	if err != nil && (err == errStale || err == errEarly || isTimeout(err)) {
+		return a, false, err
+	}
+	// A receiver may answer and close before it has read all: what it said may
+	// be there although the write has failed.
+	a, keep, rerr := b.in.answer(b.kept[:0])
+	if err == nil {
+		return a, keep, rerr
+	}
+	if rerr != nil {
+		return a, false, err
+	}
+	return a, false, nil
+}
+
+// exchangeLarge is exchange for a request that may not fit into the buffers
+// between here and the receiver: the answer is read meanwhile.
+func (cn *conn) exchangeLarge(b *Buffer, rest []byte) (a Answer, keep bool, err error) {
+	if cn.kept && !cn.alive() {
+		return a, false, errStale
+	}
+	written := make(chan error, 1)
+	go func() { written <- writeAll(cn.nc, b.out, rest) }() // waited for below
+	a, keep, err = b.in.answer(b.kept[:0])
+	select {
+	case werr := <-written:
+		return a, keep && werr == nil, err
+	default:
+		// It is answered, or has failed, before all of it was sent. Who
+		// called closes the connection once more.
+		cn.abandon()
+		<-written
+		return a, false, err
+	}
+}
+
+// broken says what the failure of a connection before its request means.
+func (cn *conn) broken(err error) error {
+	if cn.kept {
+		return errStale
+	}
+	return err
+}
+
+func writeAll(nc net.Conn, parts ...[]byte) error {
+	for _, p := range parts {
+		if len(p) == 0 {
+			continue
+		}
+		if _, err := nc.Write(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}

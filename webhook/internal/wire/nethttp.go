@@ -1,0 +1,137 @@
+package wire
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// What is not HTTP/1.1 straight to a name in ASCII is net/http's: receivers that
+// choose HTTP/2 in the TLS handshake, hosts in other scripts, and proxies. The first connection
+// to a receiver is made here, and handed over if it turns out to be HTTP/2.
+
+// A handover is a connection on its way to the transport.
+type handover struct{ conn atomic.Pointer[tls.Conn] }
+
+type handoverKey struct{}
+
+// httpTransport returns the transport of h.
+func (h *host) httpTransport() *http.Transport {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.transport != nil {
+		return h.transport
+	}
+	c := &h.client.config
+	// net/http goes on dialling when the request has ended, for the next one:
+	// it has to have a time of its own, or a receiver that does not answer
+	// collects sockets.
+	connect := func(ctx context.Context, addr string, config *tls.Config) (net.Conn, error) {
+		ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, ErrTimeout)
+		defer cancel()
+		defer context.AfterFunc(c.Context, cancel)()
+		return connect(ctx, c.Dial, addr, config)
+	}
+	h.transport = &http.Transport{
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			return connect(ctx, addr, nil)
+		},
+		DialTLSContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			if o, ok := ctx.Value(handoverKey{}).(*handover); ok {
+				if tc := o.conn.Swap(nil); tc != nil {
+					return tc, nil
+				}
+			}
+			config := h.tls
+			if addr != h.key.addr { // a name in another script, as it is spelled on the wire
+				config = config.Clone()
+				config.ServerName, _, _ = net.SplitHostPort(addr)
+			}
+			return connect(ctx, addr, config)
+		},
+		TLSClientConfig:        h.client.baseTLS(h.key), // behind a proxy
+		DisableCompression:     true,
+		ForceAttemptHTTP2:      true,
+		MaxIdleConns:           c.MaxConns,
+		MaxIdleConnsPerHost:    c.MaxConns,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: MaxHeader,
+		// A connection that is dead has to be found out, because all requests
+		// share it.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: c.Timeout, PingTimeout: c.Timeout, WriteByteTimeout: c.Timeout},
+	}
+	if c.Proxy != nil {
+		h.transport.Proxy = http.ProxyURL(c.Proxy)
+		h.transport.DialTLSContext = nil
+	}
+	return h.transport
+}
+
+// postNetHTTP is post by net/http. It hands cn over, unless that is nil.
+func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t *Target, lines, body []byte, b *Buffer, cn *conn) (Answer, error) {
+	ctx, cancel := context.WithDeadlineCause(ctx, deadline, ErrTimeout)
+	defer cancel()
+	if cn != nil && !cn.http2() {
+		cn.close() // of the time before the receiver spoke HTTP/2
+	} else if cn != nil {
+		cn.forget()
+		var o handover
+		o.conn.Store(cn.nc.(*tls.Conn))
+		ctx = context.WithValue(ctx, handoverKey{}, &o)
+		defer func() {
+			if tc := o.conn.Swap(nil); tc != nil {
+				tc.Close() // another was there meanwhile
+			}
+		}()
+	}
+	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	reader, _ := open()
+	req := &http.Request{
+		Method:        http.MethodPost,
+		URL:           t.url,
+		Host:          t.url.Host,
+		Proto:         "HTTP/1.1",
+		ProtoMajor:    1,
+		ProtoMinor:    1,
+		Header:        t.header.Clone(),
+		Body:          reader,
+		GetBody:       open,
+		ContentLength: int64(len(body)),
+	}
+	// An empty list is not sent. It tells http.Transport that a request may be
+	// made again when a kept connection turns out to be closed.
+	req.Header["Idempotency-Key"] = nil
+	for line := range strings.Lines(string(lines)) {
+		name, value, _ := strings.Cut(strings.TrimRight(line, "\r\n"), ": ")
+		req.Header[name] = []string{value}
+	}
+	resp, err := h.httpTransport().RoundTrip(req.WithContext(ctx))
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return Answer{}, err
+	}
+	defer resp.Body.Close()
+	if t.key.secure && c.config.Proxy == nil {
+		h.h2.Store(resp.ProtoMajor == 2) // if no longer, the next is ours again
+	}
+	a := Answer{Status: resp.StatusCode, RetryAfter: resp.Header.Get("Retry-After")}
+	if a.Status == http.StatusSwitchingProtocols {
+		return a, nil // the body is the connection, which ctx does not end
+	}
+	b.in.begin(resp.Body)
+	if a.Kept, err = b.in.rest(b.kept[:0]); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		return Answer{}, err
+	}
+	return a, nil
+}
