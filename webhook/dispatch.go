@@ -13,12 +13,16 @@ import (
 // all, not even in the seconds before the first attempt of them times out:
 //
 //   - A lane that has not been answered yet has firstSlots of them; each answer
-//     adds one.
+//     adds one, as long as they are used.
 //   - All lanes that were not answered, or not of late, hold at most half of
 //     MaxInFlight, and those that fail a quarter. They are leased no more than
 //     they may attempt.
 //   - While several lanes are busy, each holds at most its share of three
-//     quarters, so that who comes next finds some free.
+//     quarters. One that is being answered may have an eighth of what is free
+//     of these, if that is more; one that is not gets no more than firstSlots
+//     of the last quarter, and fewer towards its end.
+//   - Beyond its slots a lane is leased as many as it was answered since the
+//     last lease, so that what hangs fills no memory.
 //
 // What is leased is bounded in bytes too: all by maxBytes, and each lane, while
 // several are busy, by its share of it.
@@ -40,6 +44,7 @@ type dispatcher struct {
 	held    [standings]int // of both, by the standing of their lanes
 	busy    int            // lanes that have any of them
 	bytes   int64          // of the bodies of both
+	clock   time.Time      // of the latest lease
 	largest int64          // about the size of the largest of late
 	workers int
 	idle    int       // workers that wait, and have not been signalled
@@ -75,6 +80,7 @@ func (d *dispatcher) capacity(now time.Time) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.forget(now)
+	d.clock = now
 	d.again = time.Time{}
 	n := max(2*d.maxActive-d.active-d.ready, 0)
 	if left := d.maxBytes - d.bytes; left <= 0 {
@@ -91,9 +97,13 @@ func (d *dispatcher) room(destination string, now time.Time) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l := d.lane(destination, now)
+	if l.active == 0 && now.Sub(l.touched) > lanePause {
+		l.slots, l.answers = min(l.slots, firstSlots), 0
+	}
 	l.touched = now
 	d.touched.use(l)
 	n, again := d.roomOf(l, now)
+	l.answers = 0
 	if again.IsZero() {
 		l.more = n == 0
 	} else {
@@ -132,9 +142,10 @@ func (d *dispatcher) roomOf(l *lane, now time.Time) (n int, again time.Time) {
 		}
 		n = 1 - held
 	case l.standing == proven:
-		// As many ready as may be active, so that a worker which has ended
-		// one finds the next.
-		n = 2*d.window(l) - held
+		// Up to as many ready as may be active, so that a worker which has
+		// ended one finds the next.
+		w := d.window(l)
+		n = w + min(l.answers, w) - held
 	default:
 		n = l.slots - held
 	}
@@ -172,7 +183,18 @@ func (d *dispatcher) allowance(l *lane, held int) int {
 
 // window is how many attempts l may make at once.
 func (d *dispatcher) window(l *lane) int {
-	return min(l.slots, int(d.shared(int64(d.maxActive))))
+	if d.busy <= 1 {
+		return l.slots
+	}
+	n := int(d.shared(int64(d.maxActive)))
+	free := d.maxActive - d.active
+	switch {
+	case d.clock.Sub(l.answered) < moving:
+		n = max(n, (free-d.maxActive/4)/8)
+	case free <= d.maxActive/4:
+		n = min(n, firstSlots, max(16*free/d.maxActive, 1))
+	}
+	return min(l.slots, n)
 }
 
 // shared returns a busy lane's share of n: all of it if it is the only one,
@@ -304,13 +326,13 @@ func (d *dispatcher) next(prev turn, p pace) turn {
 // fail's to say.
 func (d *dispatcher) release(t turn, p pace) {
 	l := t.lane
+	if p == answered {
+		l.answer(l.active, d.clock)
+		d.stand(l, proven)
+	}
 	l.active--
 	d.active--
 	d.let(l, 1, t.size)
-	if p == answered {
-		l.answer()
-		d.stand(l, proven)
-	}
 	if l.ready.len() > 0 {
 		d.enqueue(l)
 		return

@@ -33,6 +33,7 @@ type rig struct {
 	queue   webhook.Queue
 	config  webhook.Config
 	run     chan error
+	events  atomic.Int64 // made by fill
 }
 
 // inBubble calls test in a synctest bubble with a network and a queue of its

@@ -18,6 +18,8 @@ type lane struct {
 	given    int   // what is left of the room of the lease in progress
 	more     bool  // the store may have more than there was room for
 	largest  int64 // about the size of its largest deliveries of late
+	answers  int   // since it was last asked for room
+	answered time.Time
 
 	breaker breaker
 	trial   bool // what is active, with the breaker open, is a trial
@@ -57,9 +59,15 @@ type compiled struct {
 	target *target
 }
 
-// firstSlots is how many attempts a lane makes at once before any was
-// answered.
-const firstSlots = 4
+const (
+	// firstSlots is how many attempts a lane makes at once before any was
+	// answered, and after a pause.
+	firstSlots = 4
+	// lanePause is how long a lane without attempts keeps its slots.
+	lanePause = time.Second
+	// moving is how long after an answer a lane counts as one that moves.
+	moving = 100 * time.Millisecond
+)
 
 // A standing says what is known of a destination, for the division of slots
 // between lanes.
@@ -98,13 +106,20 @@ func paceOf(results []result) pace {
 	return p
 }
 
-// answer gives the lane another slot: twice as many after each round of
-// answers, up to its limit.
-func (l *lane) answer() {
+// answer gives the lane another slot, if it used half of those it has: twice as
+// many after each round of answers, up to its limit. Slots that were not needed
+// while all was well are not there when the destination hangs (as TCP's
+// congestion window, RFC 5681 and RFC 7661). active includes the attempt that
+// was answered.
+func (l *lane) answer(active int, now time.Time) {
 	if l.breaker.answer() {
 		l.slots = 1
 	}
-	l.slots = min(l.slots+1, l.limit)
+	if 2*active >= l.slots {
+		l.slots = min(l.slots+1, l.limit)
+	}
+	l.answers++
+	l.answered = now
 	if l.slots >= min(firstSlots, l.limit) {
 		l.breaker.forgive()
 	}

@@ -63,8 +63,8 @@ type Held struct {
 	Hold Hold
 	// Since is when that began; zero if it was before this process.
 	Since time.Time
-	// Until is when it is found out next whether that is over. It is zero for
-	// HoldPaused.
+	// Until is when it is found out next whether that is over: for HoldFailing
+	// from then on, once a delivery is due. It is zero for HoldPaused.
 	Until time.Time
 	// Reason is why the latest attempt failed, for HoldFailing.
 	Reason Reason
