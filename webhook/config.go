@@ -79,6 +79,10 @@ type Config struct {
 	// not been attempted before, and what was is attempted once more before it
 	// is given up; see Pause. Lookup has Timeout, and must end with its
 	// context. A panic in it counts as a failure.
+	//
+	// What it returns is taken to be customers' words: IP addresses and
+	// "localhost" in its URLs pass the address guard only where AllowAddresses
+	// lists them.
 	Lookup func(ctx context.Context, id string) (*Destination, error)
 
 	// ServiceName is the product in "User-Agent: <ServiceName>/1.0". Empty
@@ -130,7 +134,9 @@ type Config struct {
 	Poll time.Duration
 
 	// AllowAddresses are the addresses that the guard lets pass although they
-	// are private, loopback, link-local or otherwise not public.
+	// are private, loopback, link-local or otherwise not public. A delivery to
+	// a name is given up with ReasonAddress if all addresses that it resolves
+	// to are refused; else those that pass are tried, and count.
 	AllowAddresses []netip.Prefix
 
 	// Proxy is the proxy that all requests go through; its scheme is http or
@@ -201,7 +207,9 @@ type Destination struct {
 // An Endpoint is a URL that takes webhooks.
 type Endpoint struct {
 	// URL is absolute, with the scheme http or https. User and password in
-	// it are sent as basic authentication.
+	// it are sent as basic authentication. The host is a name, or an address
+	// in its usual form: 2130706433 and 0x7f.1, which are addresses to some
+	// resolvers, are refused.
 	URL string
 	// Headers are added to each request: at most MaxHeaders. They may not
 	// replace those that carry the message: Host, Content-Length,
@@ -359,6 +367,9 @@ func checkURL(field, s string) (*url.URL, error) {
 	}
 	if u.Hostname() == "" {
 		return nil, refuse(field, "has no host")
+	}
+	if err := checkHost(field, u); err != nil {
+		return nil, err
 	}
 	if port := u.Port(); port != "" {
 		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,7 +55,7 @@ func New(c Config) (*Forwarder, error) {
 		news:   make(chan struct{}, 1),
 		ended:  make(chan struct{}),
 	}
-	g := &guard{allow: c.AllowAddresses, literals: make(map[string]bool)}
+	g := &guard{allow: c.AllowAddresses, literals: make(map[netip.Addr]bool)}
 	f.open, f.close = context.WithCancel(context.Background())
 	f.attempts, f.abortAttempts = context.WithCancelCause(context.Background())
 	f.client = newClient(&f.config, g, f.attempts)
@@ -71,9 +72,7 @@ func New(c Config) (*Forwarder, error) {
 		}
 		f.static[id] = &compiled{target: t}
 		for _, e := range t.endpoints {
-			if host, ok := literalHost(e.url); ok {
-				g.literals[host] = true
-			}
+			g.trust(e.url)
 		}
 	}
 	f.senders.New = func() any { return newSender(f) }

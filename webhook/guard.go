@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -25,35 +27,69 @@ func (e *AddressError) Error() string {
 // address when it is dialled, after the name was resolved, so that a name
 // which resolves to something else the second time does not get past it.
 type guard struct {
-	allow    []netip.Prefix
-	literals map[string]bool // hosts the operator wrote out: addresses and "localhost"
+	allow     []netip.Prefix
+	literals  map[netip.Addr]bool // the addresses that the operator wrote out
+	localhost bool                // the operator wrote "localhost"
+	resolver  *net.Resolver       // nil: net.DefaultResolver
 }
 
+// trust takes the host of a URL as the operator's own word, if it is an address
+// or "localhost". A name says nothing about what it will resolve to.
+func (g *guard) trust(u *url.URL) {
+	host := u.Hostname()
+	if strings.EqualFold(host, "localhost") {
+		g.localhost = true
+	} else if ip, err := netip.ParseAddr(host); err == nil {
+		g.literals[ip.Unmap()] = true
+	}
+}
+
+// dial connects to addr as a net.Dialer does, but to none of the addresses that
+// are refused. The error is an *AddressError only if all are.
 func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, err
 	}
-	host = strings.ToLower(host)
-	written := g.literals[host]
+	localhost := g.localhost && strings.EqualFold(host, "localhost")
+	literal, _ := netip.ParseAddr(host)
+	written := g.literals[literal.Unmap()]
+
+	var mu sync.Mutex // both families are dialled at once
+	var passed []string
 	d := net.Dialer{
 		KeepAlive: 30 * time.Second,
+		Resolver:  g.resolver,
 		ControlContext: func(_ context.Context, _, address string, _ syscall.RawConn) error {
 			ap, err := netip.ParseAddrPort(address)
 			if err != nil {
 				return err
 			}
 			ip := ap.Addr().Unmap().WithZone("")
-			switch {
-			case g.allowed(ip):
-			case written && (host != "localhost" || ip.IsLoopback()):
-			case !public(ip):
+			if !written && !(localhost && ip.IsLoopback()) && !g.allowed(ip) && !public(ip) {
 				return &AddressError{Addr: ip}
 			}
+			mu.Lock()
+			defer mu.Unlock()
+			passed = append(passed, address)
 			return nil
 		},
 	}
-	return d.DialContext(ctx, network, addr)
+	c, err := d.DialContext(ctx, network, addr)
+	if _, refused := asError[*AddressError](err); !refused {
+		return c, err
+	}
+	// Of a name with several addresses, the error is that of the first. What
+	// counts is how the others fail, which only they can tell.
+	mu.Lock()
+	others := passed
+	mu.Unlock()
+	for _, address := range others {
+		if c, err = d.DialContext(ctx, network, address); err == nil {
+			break
+		}
+	}
+	return c, err
 }
 
 func (g *guard) allowed(ip netip.Addr) bool {
@@ -65,42 +101,46 @@ func (g *guard) allowed(ip netip.Addr) bool {
 	return false
 }
 
-// special are the blocks that are not public unicast (IANA special-purpose
-// address registries for IPv4 and IPv6, of RFC 6890 and later).
+// globalUnicast is the part of the IPv6 address space in use for it (IANA,
+// Internet Protocol Version 6 Address Space). It leaves out, among others, the
+// unspecified and the loopback address, IPv4-compatible and -translated ones
+// (::/96, ::ffff:0:0:0/96), local NAT64 (64:ff9b:1::/48), discard-only and dummy
+// prefixes (100::/64, 100:0:0:1::/64), segment routing (5f00::/16), and
+// unique local, link-local, site-local and multicast addresses.
+var globalUnicast = netip.MustParsePrefix("2000::/3")
+
+// special are the other blocks that are not for hosts in public: all of the
+// IANA IPv4 and IPv6 Special-Purpose Address Registries (RFC 6890), those that
+// can be reached globally included, and IPv4 multicast (RFC 5771).
 var special = prefixes(
-	"0.0.0.0/8",        // this network
-	"10.0.0.0/8",       // private
-	"100.64.0.0/10",    // carrier-grade NAT
-	"127.0.0.0/8",      // loopback
-	"168.63.129.16/32", // Azure's host, in public space
-	"169.254.0.0/16",   // link local, with the clouds' metadata services
-	"172.16.0.0/12",    // private
-	"192.0.0.0/24",     // protocol assignments
-	"192.0.2.0/24",     // documentation
-	"192.88.99.0/24",   // 6to4 relays
-	"192.168.0.0/16",   // private
-	"198.18.0.0/15",    // benchmarking
-	"198.51.100.0/24",  // documentation
-	"203.0.113.0/24",   // documentation
-	"224.0.0.0/4",      // multicast
-	"240.0.0.0/4",      // reserved, with broadcast
-	"::/96",            // unspecified, loopback, IPv4-compatible
-	"::ffff:0:0:0/96",  // IPv4-translated
-	"64:ff9b:1::/48",   // local NAT64
-	"100::/64",         // discard
-	"2001::/23",        // protocol assignments, with Teredo and ORCHID
-	"2001:db8::/32",    // documentation
-	"3fff::/20",        // documentation
-	"5f00::/16",        // segment routing
-	"fc00::/7",         // unique local
-	"fe80::/10",        // link local
-	"fec0::/10",        // site local
-	"ff00::/8",         // multicast
+	"0.0.0.0/8",         // this network
+	"10.0.0.0/8",        // private
+	"100.64.0.0/10",     // carrier-grade NAT, with Alibaba's metadata service
+	"127.0.0.0/8",       // loopback
+	"168.63.129.16/32",  // Azure's host; not in the registry
+	"169.254.0.0/16",    // link local, with the clouds' metadata services
+	"172.16.0.0/12",     // private
+	"192.0.0.0/24",      // protocol assignments, with Oracle's metadata service
+	"192.0.2.0/24",      // documentation
+	"192.31.196.0/24",   // AS112
+	"192.52.193.0/24",   // AMT
+	"192.88.99.0/24",    // 6to4 relays
+	"192.168.0.0/16",    // private
+	"192.175.48.0/24",   // AS112
+	"198.18.0.0/15",     // benchmarking
+	"198.51.100.0/24",   // documentation
+	"203.0.113.0/24",    // documentation
+	"224.0.0.0/4",       // multicast
+	"240.0.0.0/4",       // reserved, with broadcast
+	"2001::/23",         // protocol assignments, with Teredo, ORCHID and benchmarking
+	"2001:db8::/32",     // documentation
+	"2620:4f:8000::/48", // AS112
+	"3fff::/20",         // documentation
 )
 
 var (
-	nat64     = netip.MustParsePrefix("64:ff9b::/96")
-	sixToFour = netip.MustParsePrefix("2002::/16")
+	nat64     = netip.MustParsePrefix("64:ff9b::/96") // RFC 6052
+	sixToFour = netip.MustParsePrefix("2002::/16")    // RFC 3056
 )
 
 func prefixes(ss ...string) []netip.Prefix {
@@ -112,7 +152,8 @@ func prefixes(ss ...string) []netip.Prefix {
 }
 
 // public reports whether ip is a public unicast address. An IPv6 address that
-// carries an IPv4 one is what the latter is.
+// carries an IPv4 one is what the latter is. A NAT64 prefix of a network's own
+// looks like any other, and is not recognised.
 func public(ip netip.Addr) bool {
 	ip = ip.Unmap().WithZone("")
 	if ip.Is6() {
@@ -120,8 +161,14 @@ func public(ip netip.Addr) bool {
 		switch {
 		case nat64.Contains(ip):
 			return public(netip.AddrFrom4([4]byte(b[12:16])))
+		case !globalUnicast.Contains(ip):
+			return false
 		case sixToFour.Contains(ip):
 			return public(netip.AddrFrom4([4]byte(b[2:6])))
+		case b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe: // ISATAP, RFC 5214
+			if !public(netip.AddrFrom4([4]byte(b[12:16]))) {
+				return false
+			}
 		}
 	}
 	for _, p := range special {

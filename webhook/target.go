@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hookferry/analytics/signature"
@@ -140,15 +138,4 @@ func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, error) {
 	u.Fragment, u.RawFragment = "", ""
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
 	return &endpoint{url: u, hash: f.Sum64(), name: shown.String(), header: h, secrets: secrets}, nil
-}
-
-// literalHost returns the host of a URL if it is an address the operator
-// wrote out: an IP address or "localhost".
-func literalHost(u *url.URL) (string, bool) {
-	host := strings.ToLower(u.Hostname())
-	if host == "localhost" {
-		return host, true
-	}
-	_, err := netip.ParseAddr(host)
-	return host, err == nil
 }

@@ -1,0 +1,98 @@
+package webhook_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+)
+
+// A signal is a log that tells that something was logged.
+type signal chan struct{}
+
+func (s signal) Enabled(context.Context, slog.Level) bool { return true }
+func (s signal) WithAttrs([]slog.Attr) slog.Handler       { return s }
+func (s signal) WithGroup(string) slog.Handler            { return s }
+func (s signal) Handle(context.Context, slog.Record) error {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// TestWhoseAddressItIs: an address in Destinations is the operator's own word,
+// one that Lookup returned is a customer's.
+func TestWhoseAddressItIs(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		host   string
+		lookup bool
+		allow  string
+		ok     bool
+	}{
+		{"address of the operator", "127.0.0.1", false, "", true},
+		{"localhost of the operator", "localhost", false, "", true},
+		{"mapped address of the operator", "[::ffff:127.0.0.1]", false, "", true},
+		{"address of a customer", "127.0.0.1", true, "", false},
+		{"localhost of a customer", "localhost", true, "", false},
+		{"mapped address of a customer", "[::ffff:7f00:1]", true, "", false},
+		{"address of a customer that is allowed", "127.0.0.1", true, "127.0.0.0/8", true},
+		{"another is allowed", "127.0.0.1", true, "127.0.0.2/32", false},
+	} {
+		received := make(chan struct{}, 2)
+		server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { received <- struct{}{} }))
+		_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+		d := webhook.Destination{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://" + tt.host + ":" + port + "/"}}}
+		c := webhook.Config{Queue: memqueue.New(memqueue.Config{}), Timeout: time.Minute}
+		warned := make(signal, 1)
+		c.Logger = slog.New(warned)
+		if tt.lookup {
+			c.Lookup = func(context.Context, string) (*webhook.Destination, error) { return &d, nil }
+		} else {
+			c.Destinations = []webhook.Destination{d}
+		}
+		if tt.allow != "" {
+			c.AllowAddresses = []netip.Prefix{netip.MustParsePrefix(tt.allow)}
+		}
+		f, err := webhook.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := make(chan error, 1)
+		go func() { run <- f.Run(t.Context()) }() // ended below
+		if err := f.Forward(t.Context(), "crm", call("m1")); err != nil {
+			t.Fatal(err)
+		}
+		got := false
+		select {
+		case <-received:
+			got = true
+		case <-warned:
+		}
+		if got != tt.ok {
+			t.Errorf("%s: received %v, want %v", tt.name, got, tt.ok)
+		}
+		if err := f.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := <-run; err != nil {
+			t.Error(err)
+		}
+		server.Close()
+		dead := collect(t, f.Dead(t.Context(), webhook.DeadFilter{}))
+		if !tt.ok && len(dead) != 1 {
+			t.Errorf("%s: %d dead letters, want 1", tt.name, len(dead))
+		} else if !tt.ok && (dead[0].Reason != webhook.ReasonAddress || !strings.Contains(dead[0].Attempts[0].Error, "not public")) {
+			t.Errorf("%s: the delivery died of %q (%s), want %q", tt.name, dead[0].Reason, dead[0].Attempts[0].Error, webhook.ReasonAddress)
+		}
+	}
+}

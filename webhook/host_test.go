@@ -1,0 +1,284 @@
+package webhook
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/webhook/internal/wire"
+)
+
+// spellings are hosts that are 127.0.0.1 or another address that is not public,
+// to somebody.
+var spellings = []string{
+	"127.0.0.1", "127.0.0.1.", "127.1", "127.0.1", "2130706433", "2130706433.", "0x7f000001", "0x7f.1", "0X7F.0.0.1", "0x7f.0x0.0x0.0x1",
+	"017700000001", "0177.0.0.1", "0177.0.0.01", "127.0.0.010", "00127.0.0.1", "127.0.0.1:80", "0", "0x", "0x0", "0.0.0.0", "000.000.000.000",
+	"4294967295", "0xffffffff", "255.255.255.255", "99999999999999999999", "256.256.256.256", "127.0.0.1.1", "1.2.3", "127.0.0.0x1",
+	"169.254.169.254", "2852039166", "0xa9fea9fe", "0251.0376.0251.0376", "169.254.43518", "0xA9.254.0251.254",
+	"100.100.100.200", "192.0.0.192", "168.63.129.16",
+	"[::]", "[::1]", "[0:0:0:0:0:0:0:1]", "[0000:0000:0000:0000:0000:0000:0000:0001]", "[::127.0.0.1]", "[::7f00:1]",
+	"[::ffff:127.0.0.1]", "[::FFFF:7F00:1]", "[0:0:0:0:0:ffff:127.0.0.1]", "[::ffff:0:127.0.0.1]", "[::ffff:169.254.169.254]",
+	"[64:ff9b::127.0.0.1]", "[64:ff9b::a9fe:a9fe]", "[64:ff9b:1::10.0.0.1]", "[2002:7f00:1::]", "[2002:a9fe:a9fe::1]", "[2001:0:7f00:1::]",
+	"[fd00:ec2::254]", "[fe80::1]", "[fe80::1%25lo]", "[fe80::1%25eth0]", "[::1%25lo]", "[fec0::1]", "[ff02::1]",
+	"[127.0.0.1]", "[::1", "[]", "[::1]x", "[v1.127.0.0.1]",
+	"localhost", "LOCALHOST", "LocalHost", "localhost.", "LOCALHOST.", "a.localhost", "a.b.localhost.", "ip6-localhost",
+	"%31%32%37.0.0.1", "127%2e0%2e0%2e1", "%6cocalhost", "127.0.0.1%00", "127.0.0.1%0d%0a", "127.0.0.1%20", "127.0.0.1%23x", "%",
+	"１２７.０.０.１", "127。0。0。1", "127．0．0．1", "127｡0｡0｡1", "①②⑦.⓪.⓪.①", "𝟏𝟐𝟕.𝟎.𝟎.𝟏", "²¹³⁰⁷⁰⁶⁴³³", "２１３０７０６４３３", "０ｘ７ｆ.1",
+	"127.0.0.1\ufe0f", "١٢٧.٠.٠.١", "ｌｏｃａｌｈｏｓｔ", "ⓛⓞⓒⓐⓛⓗⓞⓢⓣ", "localhoﬆ", "LOCALHOſT", "%EF%BC%91%EF%BC%92%EF%BC%97.0.0.1",
+	"\u00ad127.0.0.1", "127.0.0.1\u200b", "127.0.0.1\u0000", "127.0.0.1\u2028",
+	"user@127.0.0.1", "public.example@127.0.0.1", "127.0.0.1\\@public.example", "public.example\\127.0.0.1", "127.0.0.1#@public.example",
+	"127.0.0.1?@public.example", "127.0.0.1 public.example", "127.0.0.1\tx", "127.0.0.1;public.example", "127.0.0.1,public.example",
+	".", "..", ".127.0.0.1", "127..0.0.1", "127.0.0.1..", ":80",
+	"private.example", "PRIVATE.example", "private.example.",
+}
+
+// nastiest resolves names as the most obliging of resolvers would.
+func nastiest(name string) []netip.Addr {
+	if ip, ok := inetAton(name); ok {
+		return []netip.Addr{ip}
+	}
+	return []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")}
+}
+
+// inetAton reads the texts that the C function of that name takes for
+// addresses: up to four numbers, decimal, octal or hexadecimal, the last of
+// which fills what is left.
+func inetAton(s string) (netip.Addr, bool) {
+	parts := strings.Split(strings.TrimSuffix(s, "."), ".")
+	if len(parts) > 4 {
+		return netip.Addr{}, false
+	}
+	var ip uint64
+	for i, p := range parts {
+		if strings.ContainsAny(p, "_+-") || strings.HasPrefix(strings.ToLower(p), "0b") || strings.HasPrefix(strings.ToLower(p), "0o") {
+			return netip.Addr{}, false
+		}
+		n, err := strconv.ParseUint(p, 0, 32)
+		limit := uint64(1) << 8
+		if i == len(parts)-1 {
+			limit = 1 << (8 * (5 - len(parts)))
+		}
+		if err != nil || n >= limit {
+			return netip.Addr{}, false
+		}
+		if i == len(parts)-1 {
+			ip = ip<<(8*(5-len(parts))) | n
+		} else {
+			ip = ip<<8 | n
+		}
+	}
+	return netip.AddrFrom4([4]byte{byte(ip >> 24), byte(ip >> 16), byte(ip >> 8), byte(ip)}), true
+}
+
+// TestNoSpellingGetsPast: each is refused with the settings, or when it is
+// dialled, on the whole way that a request takes.
+func TestNoSpellingGetsPast(t *testing.T) {
+	g := &guard{resolver: newResolver(t, nastiest)}
+	client := newClient(&Config{Timeout: time.Minute, MaxInFlight: 1}, g, t.Context())
+	defer client.Close()
+	s := &sender{client: client, timeout: time.Minute}
+	for _, host := range spellings {
+		for _, scheme := range []string{"http://", "https://"} {
+			e, err := compileEndpoint(&Endpoint{URL: scheme + host + "/hook"}, "Test")
+			if err != nil {
+				continue
+			}
+			e.wire = wire.NewTarget(e.url, e.header, nil)
+			res := s.send(t.Context(), "id", []byte("{}"), 1, e)
+			if res.outcome != permanent || res.attempt.Reason != ReasonAddress {
+				t.Errorf("%s%s: %s, which is %q, want %q", scheme, host, res.attempt.Error, res.attempt.Reason, ReasonAddress)
+			}
+		}
+	}
+}
+
+func TestHostsThatAreRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		ok    bool
+		hosts []string
+	}{
+		{"names", true, []string{"crm.example", "CRM.example", "crm.example.", "a_b.example", "localhost", "1.example", "0x7f.example", "127.0.0.1.example", "1e100.net", "xn--mnchen-3ya.example", "x", "example.0xg", "3com"}},
+		{"international names", true, []string{"münchen.example", "例え.example", "例え。example", "नमस्ते.example", "☃.example", "пример.рф", "m%C3%BCnchen.example"}},
+		{"addresses", true, []string{"93.184.215.14", "[2606:4700::1]", "[::ffff:93.184.215.14]", "127.0.0.1", "[fe80::1%25eth0]"}},
+		{"numbers", false, []string{"2130706433", "0x7f.1", "017700000001", "127.1", "127.0.0.1.", "127.0.0.01", "1.2.3.4.5", "0x", "example.1", "example.0x1", "example.１", "example.①", "example.1\ufe0f"}},
+		{"other characters", false, []string{"a%25b", "a,b", "a;b", "a&b", "a\"b", "a<b", "a(b", "a!b", "a*b", "a'b", "a=b", "a$b", "a+b", "a%C2%A0b", "a%E2%80%A8b", "a%80b", "a%C2%85b"}},
+		{"labels", false, []string{".example", "a..b", "a..", "a。。b"}},
+		{"brackets", false, []string{"[127.0.0.1]", "[crm.example]", "[]", "[fe80::1%25a b]", "[fe80::1%25a\"b]"}},
+		{"length", false, []string{strings.Repeat("a.", 128)}},
+	} {
+		for _, host := range tt.hosts {
+			_, err := checkURL("URL", "http://"+host+"/")
+			if (err == nil) != tt.ok {
+				t.Errorf("%s: http://%s/: %v, want ok %v", tt.name, host, err, tt.ok)
+			}
+			var ce *ConfigError
+			if err != nil && !errors.As(err, &ce) {
+				t.Errorf("%s: http://%s/: %v is no *ConfigError", tt.name, host, err)
+			}
+		}
+	}
+}
+
+// TestGuardWithManyAddresses: a name is refused for good only if all that it
+// stands for is.
+func TestGuardWithManyAddresses(t *testing.T) {
+	open, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	_, openPort, _ := net.SplitHostPort(open.Addr().String())
+	// Nobody listens at a client's port, nor can while the client has it.
+	client, err := net.Dial("tcp", open.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	_, closedPort, _ := net.SplitHostPort(client.LocalAddr().String())
+	for _, tt := range []struct {
+		name   string
+		addrs  []string
+		port   string
+		reason Reason // "" if a connection is made
+	}{
+		// Of those that are equal in order of preference, the first is dialled first.
+		{"one", []string{"10.0.0.1"}, openPort, ReasonAddress},
+		{"all", []string{"10.0.0.1", "169.254.169.254", "fd00:ec2::254"}, openPort, ReasonAddress},
+		{"none", []string{"127.0.0.1"}, openPort, ""},
+		{"first", []string{"127.0.0.2", "127.0.0.1"}, openPort, ""},
+		{"last", []string{"127.0.0.1", "127.0.0.2"}, openPort, ""},
+		{"the other family", []string{"::1", "127.0.0.1"}, openPort, ""},
+		{"first, and the others fail", []string{"127.0.0.2", "127.0.0.1"}, closedPort, ReasonConnection},
+		{"last, and the others fail", []string{"127.0.0.1", "127.0.0.2", "169.254.169.254"}, closedPort, ReasonConnection},
+		{"the other family, and the others fail", []string{"::1", "127.0.0.1"}, closedPort, ReasonConnection},
+	} {
+		g := &guard{
+			// This one stands for all that are public.
+			allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
+			resolver: newResolver(t, func(string) []netip.Addr {
+				var ips []netip.Addr
+				for _, a := range tt.addrs {
+					ips = append(ips, netip.MustParseAddr(a))
+				}
+				return ips
+			}),
+		}
+		c, err := g.dial(t.Context(), "tcp", "many.example:"+tt.port)
+		if c != nil {
+			c.Close()
+		}
+		var reason Reason
+		if err != nil {
+			_, reason = errorOutcome(err)
+		}
+		if reason != tt.reason || (c != nil) != (err == nil) {
+			t.Errorf("%s: dial of %s = %v, %v, which is %q, want %q", tt.name, tt.addrs, c, err, reason, tt.reason)
+		}
+	}
+}
+
+// TestGuardWithANameThatChanges: between two look-ups of a name its address
+// becomes a private one, and back.
+func TestGuardWithANameThatChanges(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	_, port, _ := net.SplitHostPort(ln.Addr().String())
+	good, bad := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("169.254.169.254")
+	for _, tt := range []struct {
+		name  string
+		addrs []netip.Addr
+	}{
+		{"to a private address", []netip.Addr{good, bad, bad}},
+		{"there and back", []netip.Addr{good, bad, good, bad, good}},
+		{"private first", []netip.Addr{bad, good}},
+	} {
+		now := 0
+		g := &guard{
+			allow:    []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
+			resolver: newResolver(t, func(string) []netip.Addr { return tt.addrs[now : now+1] }),
+		}
+		for now = range tt.addrs {
+			c, err := g.dial(t.Context(), "tcp", "rebind.example:"+port)
+			if c != nil {
+				c.Close()
+			}
+			_, refused := asError[*AddressError](err)
+			if want := tt.addrs[now] == bad; refused != want || (c == nil) != want {
+				t.Errorf("%s: look-up %d, of %v: dial = %v, %v, want refused %v", tt.name, now, tt.addrs[now], c, err, want)
+			}
+		}
+	}
+}
+
+// FuzzHost: what is accepted as a name is no number to anybody, and no URL that
+// is accepted leads to an address that is not public.
+func FuzzHost(f *testing.F) {
+	for _, host := range spellings {
+		f.Add(host)
+	}
+	f.Add("crm.example")
+	f.Fuzz(func(t *testing.T, host string) {
+		u, err := checkURL("URL", "http://"+host+"/")
+		if err != nil {
+			var ce *ConfigError
+			if !errors.As(err, &ce) {
+				t.Fatalf("checkURL(%q) = %v, no *ConfigError", host, err)
+			}
+			return
+		}
+		name := u.Hostname()
+		if ip, ok := inetAton(name); ok && ip.String() != name {
+			t.Fatalf("%q is accepted, and %v to some", name, ip)
+		}
+		if strings.ContainsAny(name, "\r\n\t \x00/\\@#?,;\"<>") {
+			t.Fatalf("%q is accepted as a host", name)
+		}
+		// The written form is what it is read as.
+		again, err := url.Parse(u.String())
+		if err != nil || again.Host != u.Host {
+			t.Fatalf("%q is written as %q and read as %v, %v", host, u, again, err)
+		}
+	})
+}
+
+// FuzzPublic: an IPv4 address is what it is however it is put into an IPv6 one.
+func FuzzPublic(f *testing.F) {
+	for _, s := range []string{"127.0.0.1", "8.8.8.8", "169.254.169.254"} {
+		ip := netip.MustParseAddr(s).As16()
+		f.Add(ip[:])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) != 16 {
+			return
+		}
+		ip := netip.AddrFrom16([16]byte(b))
+		if public(ip) != public(ip.Unmap()) || public(ip) != public(ip.WithZone("eth0")) {
+			t.Errorf("public(%v) depends on its form", ip)
+		}
+		if std := net.IP(b); public(ip) && (std.IsPrivate() || std.IsLoopback() || std.IsUnspecified() || std.IsLinkLocalUnicast() || std.IsMulticast() || !std.IsGlobalUnicast()) {
+			t.Errorf("public(%v), and net says otherwise", ip)
+		}
+		v4 := netip.AddrFrom4([4]byte(b[12:]))
+		want := public(v4)
+		q := v4.As4()
+		for name, ip := range map[string]netip.Addr{
+			"mapped": netip.AddrFrom16(v4.As16()),
+			"NAT64":  netip.AddrFrom16([16]byte{1: 0x64, 2: 0xff, 3: 0x9b, 12: q[0], 13: q[1], 14: q[2], 15: q[3]}),
+			"6to4":   netip.AddrFrom16([16]byte{0x20, 2, q[0], q[1], q[2], q[3], 15: 1}),
+			"ISATAP": netip.AddrFrom16([16]byte{0x26, 6, 0x47, 0, 10: 0x5e, 11: 0xfe, 12: q[0], 13: q[1], 14: q[2], 15: q[3]}),
+		} {
+			if got := public(ip); got != want {
+				t.Errorf("public(%v), %s of %v, = %v, want %v", ip, name, v4, got, want)
+			}
+		}
+	})
+}
