@@ -35,6 +35,7 @@ func commands() []command {
 		{"serve", "accept calls and forward them to webhooks", serve},
 		{"listen", "receive webhooks and print them", listen},
 		{"send", "send one call", send},
+		{"store", "check, compact or rescue what serve keeps", store},
 		{"version", "print the version", printVersion},
 		{"help", "print this text", printHelp},
 	}

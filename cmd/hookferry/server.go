@@ -107,6 +107,9 @@ func openStore(folder string, logger *slog.Logger) (*boltqueue.Queue, error) {
 		return nil, fmt.Errorf("-data: %w", err)
 	}
 	store, err := boltqueue.Open(filepath.Join(folder, dataFile), &boltqueue.Config{Logger: logger})
+	if errors.Is(err, boltqueue.ErrDamaged) {
+		return nil, fmt.Errorf("-data: %w; 'hookferry store rescue -data %s -to FILE' writes what can be read to a new file", err, folder)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("-data: %w", err)
 	}

@@ -3,6 +3,7 @@ package boltqueue_test
 import (
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -71,8 +72,10 @@ func benchBacklog(b *testing.B, lanes int, due time.Duration) {
 	report(heap(), "heap-MB")
 	// What a crash would leave.
 	crashed := filepath.Join(b.TempDir(), "crashed.db")
-	if err := copyFile(crashed, path); err != nil {
-		b.Fatal(err)
+	for _, end := range []string{"", ".journal"} {
+		if err := copyFile(crashed+end, path+end); err != nil {
+			b.Fatal(err)
+		}
 	}
 	if err := q.Close(); err != nil {
 		b.Fatal(err)
@@ -130,9 +133,18 @@ func benchBacklog(b *testing.B, lanes int, due time.Duration) {
 }
 
 func copyFile(to, from string) error {
-	b, err := os.ReadFile(from)
+	r, err := os.Open(from)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(to, b, 0o600)
+	defer r.Close()
+	w, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(w, r)
+	if cerr := w.Close(); err == nil {
+		err = cerr
+	}
+	return err
 }

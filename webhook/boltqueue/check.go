@@ -33,7 +33,7 @@ func (q *Queue) Check(ctx context.Context) error {
 			found = append(found, err)
 		}
 		if len(found) == 0 {
-			found = q.checkRows(e.tx)
+			found = checkRows(e.tx, q.count)
 		}
 		return errAlone
 	}}
@@ -48,7 +48,7 @@ func (q *Queue) Check(ctx context.Context) error {
 
 // checkRows reads every row, and compares how many there are with what the
 // store believes.
-func (q *Queue) checkRows(tx *bolt.Tx) (found []error) {
+func checkRows(tx *bolt.Tx, want counts) (found []error) {
 	var waiting, dead uint64
 	say := func(bucket, key []byte, err error) {
 		found = append(found, fmt.Errorf("%s %x: %w", bucket, key, err))
@@ -103,8 +103,8 @@ func (q *Queue) checkRows(tx *bolt.Tx) (found []error) {
 		say(bucketDamaged, k, errRow)
 		return nil
 	})
-	if waiting != q.count.waiting || dead != q.count.dead {
-		found = append(found, fmt.Errorf("%d deliveries and %d dead letters, not %d and %d", waiting, dead, q.count.waiting, q.count.dead))
+	if waiting != want.waiting || dead != want.dead {
+		found = append(found, fmt.Errorf("%d deliveries and %d dead letters, not %d and %d", waiting, dead, want.waiting, want.dead))
 	}
 	return found
 }

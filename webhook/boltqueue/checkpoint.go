@@ -99,7 +99,7 @@ func (q *Queue) store(group []*request) {
 // wants, by one transaction.
 func (q *Queue) write(group []*request) {
 	db := q.file
-	e := &edit{q: q, db: db, now: time.Now(), count: q.count, epoch: newEpoch()}
+	e := &edit{q: q, db: db, now: time.Now(), count: q.count, epoch: q.journal.epoch.next()}
 	err := protect(q.path, func() error { return e.build(group) })
 	if err != nil {
 		e.rollback()

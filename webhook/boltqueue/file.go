@@ -24,7 +24,7 @@ func openFile(path string, timeout time.Duration) (*bolt.DB, error) {
 	case err != nil:
 		return nil, fmt.Errorf("boltqueue: %w", err)
 	default:
-		if err := inspect(path, timeout); err != nil {
+		if err := inspect(path, timeout, false); err != nil {
 			return nil, err
 		}
 	}
@@ -47,8 +47,9 @@ func openFile(path string, timeout time.Duration) (*bolt.DB, error) {
 }
 
 // inspect looks at a file before it is opened for writing: bbolt takes it for
-// granted that a file is whole, and goes down with the process where it is not.
-func inspect(path string, timeout time.Duration) (err error) {
+// granted that a file is whole, and goes down with the process where it is not. All
+// is for a look at all of a large file, too.
+func inspect(path string, timeout time.Duration, all bool) (err error) {
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: timeout, ReadOnly: true})
 	if err != nil {
 		return openError(path, err)
@@ -60,7 +61,7 @@ func inspect(path string, timeout time.Duration) (err error) {
 		return fmt.Errorf("boltqueue: %w", err)
 	}
 	defer f.Close()
-	if err := walk(f, false); err != nil {
+	if err := walk(f, all); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
 	}
 	return nil
@@ -177,15 +178,15 @@ func (q *Queue) initialise(tx *bolt.Tx) error {
 	if err := checkFormat(tx); err != nil {
 		return fmt.Errorf("%s: %w", q.path, err)
 	}
-	if err := replay(tx, journalPath(q.path), q.config.CacheBytes, time.Now()); err != nil {
+	e, err := replay(tx, journalPath(q.path), q.config.CacheBytes, time.Now())
+	if err != nil {
 		return err
 	}
 	// The journal is on the disk before the database asks for it.
-	var err error
 	if q.journal, err = makeJournal(journalPath(q.path)); err != nil {
 		return err
 	}
-	q.journal.rewind(newEpoch())
+	q.journal.rewind(e.next())
 	if err := meta.Put(rowJournal, q.journal.epoch[:]); err != nil {
 		return err
 	}
@@ -263,7 +264,9 @@ func (q *Queue) rest() {
 	}
 	q.file.NoFreelistSync = false
 	err := protect(q.path, func() error {
-		return q.file.Update(func(tx *bolt.Tx) error { return tx.Bucket(bucketMeta).Put(rowJournal, nil) })
+		return q.file.Update(func(tx *bolt.Tx) error {
+			return tx.Bucket(bucketMeta).Put(rowJournal, append(q.journal.epoch[:], closedMark))
+		})
 	})
 	if err != nil {
 		q.config.Logger.Warn("boltqueue: data file was not closed in order; the next Open reads the journal", "file", q.path, "error", err)

@@ -19,7 +19,7 @@ import (
 //	meta       "version": formatVersion
 //	           "state": see counts
 //	           "session": 16 random bytes of who opened the file
-//	           "journal": the epoch of the entries that follow; empty: none do
+//	           "journal": the epoch of the entries that follow; with closedMark: none do
 //	blocks     block -> entries: a delivery's number, the length of its row,
 //	           the row. What is in memory, some 8 KB a block.
 //	left       block -> which of its deliveries are left, as bits; no row: all

@@ -2,7 +2,6 @@ package boltqueue
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // The journal is a file beside the database, to which a commit is one write and
@@ -39,12 +39,35 @@ const (
 
 func journalPath(path string) string { return path + ".journal" }
 
-// An epoch tells the entries that count from those of the past.
+// An epoch tells the entries that count from those of the past. It is a number
+// that grows: so a database that is older than its journal is noticed.
 type epoch [8]byte
 
-func newEpoch() (e epoch) {
-	rand.Read(e[:])
-	return e
+// next returns a later epoch, of the clock if that is later still, so that
+// stores do not share theirs.
+func (e epoch) next() (n epoch) {
+	binary.LittleEndian.PutUint64(n[:], max(e.number()+1, uint64(time.Now().UnixNano())))
+	return n
+}
+
+func (e epoch) number() uint64 { return binary.LittleEndian.Uint64(e[:]) }
+
+// closedMark follows the epoch in the database when no entries follow it.
+const closedMark = 'c'
+
+// readEpoch reads the epoch in the database; a new one has none.
+func readEpoch(v []byte) (e epoch, closed bool, err error) {
+	switch {
+	case len(v) == 0:
+		return e, true, nil
+	case len(v) == len(e):
+	case len(v) == len(e)+1 && v[len(e)] == closedMark:
+		closed = true
+	default:
+		return e, false, fmt.Errorf("%w: an epoch of %d bytes", errRow, len(v))
+	}
+	copy(e[:], v)
+	return e, closed, nil
 }
 
 // A journal is the file that is being written. Only the committer uses it.
@@ -141,6 +164,20 @@ func (j *journal) close() {
 	}
 }
 
+// precedes returns an error if the journal is of a later epoch than the database:
+// one of the two has been replaced, or the database has lost its latest state.
+func (e epoch) precedes(path string, b []byte) error {
+	if len(b) < entryHeader {
+		return nil
+	}
+	if first := epoch(b[8:16]); first.number() > e.number() {
+		if _, ok := entryAt(b, first, 1); ok {
+			return fmt.Errorf("%w: the journal %s is later than the data file", errRow, path)
+		}
+	}
+	return nil
+}
+
 // readJournal calls each with the payloads of the entries of an epoch. An entry
 // that was being written when the process ended is left out: nobody was told
 // that it is stored. It returns an error that wraps errRow if one before the
@@ -154,8 +191,11 @@ func readJournal(path string, e epoch, each func(payload []byte) error) error {
 		return err
 	}
 	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxJournal+1<<30))
+	b, err := io.ReadAll(f)
 	if err != nil {
+		return err
+	}
+	if err := e.precedes(path, b); err != nil {
 		return err
 	}
 	cut := fmt.Errorf("%w: the journal %s is cut short", errRow, path)
@@ -191,6 +231,52 @@ func readJournal(path string, e epoch, each func(payload []byte) error) error {
 		}
 		from += i + 1
 	}
+}
+
+// salvageJournal is readJournal for a file with damages anywhere, which it passes
+// over. Without an epoch it is that of the first entry that is whole. It reports
+// how many stretches it passed over.
+func salvageJournal(path string, e *epoch, each func(payload []byte) error) (lost int, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	next, last := uint64(1), 0 // the entry to come, and where the last one ended
+	for at := 0; at+entryHeader <= len(b); {
+		if e == nil {
+			var found epoch
+			copy(found[:], b[at+8:])
+			if found != (epoch{}) {
+				if _, ok := entryAt(b[at:], found, 0); ok {
+					e = &found
+				}
+			}
+		}
+		if e == nil {
+			at++
+			continue
+		}
+		n, ok := entryAt(b[at:], *e, 0)
+		if !ok {
+			i := bytes.Index(b[min(at+9, len(b)):], e[:])
+			if i < 0 {
+				break
+			}
+			at += 1 + i
+			continue
+		}
+		if number := binary.LittleEndian.Uint64(b[at+16:]); number != next || at != last {
+			lost++
+			next = number
+		}
+		if err := each(b[at+entryHeader : at+n]); err != nil {
+			lost++
+		}
+		at += n
+		last = at
+		next++
+	}
+	return lost, nil
 }
 
 // entryAt returns the length of the entry that b begins with, if it is whole and

@@ -16,7 +16,7 @@
 // no memory once it is not among the next to be handed out. The journal takes up
 // to 16 MB beside, and memory up to Config.CacheBytes, 16 MB of deliveries that
 // are not in the file yet, and the keys of Config.DedupMax. The file does not
-// shrink while it is open: what was used once is used again.
+// shrink by itself, what was used once is used again; Compact gives it back.
 //
 // While the disk is full or fails, what would have to be stored is an error, and
 // what is stored is handed out; nothing that was accepted is lost, and the store
@@ -51,8 +51,9 @@ var (
 	// ErrLocked is returned by Open if another process, or another Queue of
 	// this one, has the file open.
 	ErrLocked = errors.New("boltqueue: data file is in use by another process")
-	// ErrDamaged is returned by Open and Check if the file is not, or not
-	// whole, what this package wrote. The file is left as it is.
+	// ErrDamaged is returned by Open and Check if the file or its journal is
+	// not, or not whole, what this package wrote. The files are left as they are;
+	// Rescue writes what can be read to new ones.
 	ErrDamaged = errors.New("boltqueue: data file is damaged")
 	// ErrVersion is returned by Open if the file was written by a later version
 	// of this package.

@@ -3,6 +3,9 @@ package boltqueue
 import (
 	"encoding/binary"
 	"fmt"
+	"io"
+	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -14,40 +17,60 @@ import (
 )
 
 // replay has the database hold what the journal of its epoch says, after an end
-// without a Close.
-func replay(tx *bolt.Tx, path string, cacheBytes int64, now time.Time) error {
-	meta := tx.Bucket(bucketMeta)
-	var e epoch
-	switch v := meta.Get(rowJournal); len(v) {
-	case 0:
-		return nil // it was closed
-	case len(e):
-		copy(e[:], v)
-	default:
-		return fmt.Errorf("%w: an epoch of %d bytes", errRow, len(v))
+// without a Close, and returns the epoch.
+func replay(tx *bolt.Tx, path string, cacheBytes int64, now time.Time) (epoch, error) {
+	p := newPlayer()
+	if err := p.count.read(tx.Bucket(bucketMeta).Get(rowState)); err != nil {
+		return epoch{}, err
 	}
-	p := player{tx: tx, fresh: make(map[uint64]freshRow), bits: make(map[uint64]uint64)}
-	if err := p.count.read(meta.Get(rowState)); err != nil {
-		return err
+	e, n, err := p.read(tx, path)
+	if err != nil || n == 0 {
+		return e, err
 	}
-	if err := readJournal(path, e, func(b []byte) error { return ops(b, p.play) }); err != nil {
-		return err
-	}
-	return p.write(cacheBytes, now)
+	return e, p.write(tx, cacheBytes, now)
 }
 
 // A player gathers what the entries of a journal come to.
 type player struct {
-	tx    *bolt.Tx
-	count counts
-	fresh map[uint64]freshRow // what was put or retried, and is still there
-	bits  map[uint64]uint64   // what was settled, by block
-	keys  []seenKeys
+	count   counts
+	fresh   map[uint64]freshRow // what was put or retried, and is still there
+	bits    map[uint64]uint64   // what was settled, by block
+	gone    map[string]bool     // keys of waiting
+	dead    []deadRow
+	keys    []seenKeys
+	lenient bool // some entries are missing
 }
 
 type freshRow struct {
 	at  int64
 	row []byte
+}
+
+func newPlayer() *player {
+	return &player{fresh: make(map[uint64]freshRow), bits: make(map[uint64]uint64), gone: make(map[string]bool)}
+}
+
+// read plays the journal of the database, and returns how many entries it has.
+func (p *player) read(tx *bolt.Tx, path string) (e epoch, n int, err error) {
+	e, closed, err := readEpoch(tx.Bucket(bucketMeta).Get(rowJournal))
+	if err != nil {
+		return e, 0, err
+	}
+	if closed {
+		// What may be there is what the Close could not remove.
+		b := make([]byte, journalStep)
+		if f, err := os.Open(path); err == nil {
+			k, _ := io.ReadFull(f, b)
+			f.Close()
+			return e, 0, e.precedes(path, b[:k])
+		}
+		return e, 0, nil
+	}
+	err = readJournal(path, e, func(b []byte) error {
+		n++
+		return ops(b, p.play)
+	})
+	return e, n, err
 }
 
 func (p *player) play(micros int64, o op) error {
@@ -76,7 +99,7 @@ func (p *player) play(micros int64, o op) error {
 	case opBury:
 		p.count.waiting--
 		p.count.dead++
-		return p.tx.Bucket(bucketDead).Put(orderKey(nil, o.order), o.row)
+		p.dead = append(p.dead, deadRow{o.order, o.row})
 	case opDone:
 		p.count.waiting--
 	}
@@ -87,38 +110,49 @@ func (p *player) play(micros int64, o op) error {
 func (p *player) take(at place) error {
 	switch at.kind {
 	case inJournal:
-		if _, ok := p.fresh[at.order.Seq]; !ok {
+		if _, ok := p.fresh[at.order.Seq]; !ok && !p.lenient {
 			return fmt.Errorf("%w: delivery %d was not there", errRow, at.order.Seq)
 		}
 		delete(p.fresh, at.order.Seq)
 	case inBlock:
 		p.bits[at.block] |= 1 << at.index
 	default:
-		return p.tx.Bucket(bucketWaiting).Delete(waitingKey(nil, at.lane, at.order))
+		p.gone[string(waitingKey(nil, at.lane, at.order))] = true
 	}
 	return nil
 }
 
-// write writes what is not written yet.
-func (p *player) write(cacheBytes int64, now time.Time) error {
-	if err := p.settleBlocks(); err != nil {
+// write writes it all to the database.
+func (p *player) write(tx *bolt.Tx, cacheBytes int64, now time.Time) error {
+	waiting := tx.Bucket(bucketWaiting)
+	for _, k := range slices.Sorted(maps.Keys(p.gone)) {
+		if err := waiting.Delete([]byte(k)); err != nil {
+			return err
+		}
+	}
+	for _, d := range p.dead {
+		if err := tx.Bucket(bucketDead).Put(orderKey(nil, d.order), d.row); err != nil {
+			return err
+		}
+	}
+	if err := p.settleBlocks(tx); err != nil {
 		return err
 	}
-	if err := p.putFresh(cacheBytes, now); err != nil {
+	if err := p.putFresh(tx, cacheBytes, now); err != nil {
 		return err
 	}
-	seenRows := p.tx.Bucket(bucketSeen)
+	seenRows := tx.Bucket(bucketSeen)
 	for _, s := range p.keys {
 		p.count.number++
 		if err := seenRows.Put(numberKey(p.count.number), seenRow(s.at.UnixMicro(), s.keys)); err != nil {
 			return err
 		}
 	}
-	return p.tx.Bucket(bucketMeta).Put(rowState, p.count.row())
+	return tx.Bucket(bucketMeta).Put(rowState, p.count.row())
 }
 
-func (p *player) settleBlocks() error {
-	blocks, left := p.tx.Bucket(bucketBlocks), p.tx.Bucket(bucketLeft)
+func (p *player) settleBlocks(tx *bolt.Tx) error {
+	blocks, left := tx.Bucket(bucketBlocks), tx.Bucket(bucketLeft)
 	for number, bits := range p.bits {
 		key := numberKey(number)
 		v := blocks.Get(key)
@@ -150,16 +184,11 @@ func (p *player) settleBlocks() error {
 
 // putFresh puts what is due into blocks, as long as there is plenty of memory
 // for it, and all else into waiting.
-func (p *player) putFresh(cacheBytes int64, now time.Time) error {
-	numbers := make([]uint64, 0, len(p.fresh))
-	for n := range p.fresh {
-		numbers = append(numbers, n)
-	}
-	slices.Sort(numbers)
-	waiting, names := p.tx.Bucket(bucketWaiting), p.tx.Bucket(bucketLanes)
-	w := blockWriter{bucket: p.tx.Bucket(bucketBlocks)}
+func (p *player) putFresh(tx *bolt.Tx, cacheBytes int64, now time.Time) error {
+	waiting, names := tx.Bucket(bucketWaiting), tx.Bucket(bucketLanes)
+	w := blockWriter{bucket: tx.Bucket(bucketBlocks)}
 	room := cacheBytes / 4
-	for _, n := range numbers {
+	for _, n := range slices.Sorted(maps.Keys(p.fresh)) {
 		f := p.fresh[n]
 		if f.at <= now.UnixMicro() && sizeOf(f.row) <= room {
 			room -= sizeOf(f.row)

@@ -159,6 +159,7 @@ func (t *tree) list(id uint64) error {
 			return fmt.Errorf("the list of free pages has page %d after %d", p, last)
 		}
 		last = p
+		t.seen[p/64] |= 1 << (p % 64) // nothing else may lead there
 	}
 	return nil
 }

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/hookferry/analytics/webhook/boltqueue"
+)
+
+const storeHelp = `Usage: hookferry store check|compact|rescue [flags]
+
+Store looks after the file that serve keeps in its data folder. No server may be
+running on it.
+
+  check    read all of it, and print what it holds and what is wrong with it
+  compact  write it anew, without the space that is free in it
+  rescue   write what can be read of a damaged one to a new file
+
+Examples:
+  hookferry store check
+  hookferry store compact -data /var/lib/hookferry
+  hookferry store rescue -to rescued.db
+`
+
+func store(_ context.Context, args []string, p process) error {
+	if len(args) == 0 {
+		return usagef("want what to do: check, compact, rescue")
+	}
+	actions := map[string]func(o *options, args []string, p process) error{
+		"check": checkStore, "compact": compactStore, "rescue": rescueStore,
+	}
+	switch args[0] {
+	case "-h", "-help", "--help":
+		fmt.Fprint(p.stdout, storeHelp)
+		return nil
+	}
+	action := actions[args[0]]
+	if action == nil {
+		return usagef("no action %q; there are check, compact, rescue", args[0])
+	}
+	return action(newOptions("store "+args[0], storeHelp), args[1:], p)
+}
+
+// storeFlag is the folder that an action is about.
+func storeFlag(o *options) *string {
+	return o.text("data", defaultData, "data `folder` of serve")
+}
+
+func checkStore(o *options, args []string, p process) error {
+	data := storeFlag(o)
+	if err := o.parse(args, p); err != nil {
+		return err
+	}
+	r, err := boltqueue.Check(filepath.Join(*data, dataFile))
+	if errors.Is(err, boltqueue.ErrDamaged) {
+		return fmt.Errorf("%w; 'hookferry store rescue -data %s -to FILE' writes what can be read to a new file", err, *data)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(p.stdout, "%d deliveries wait, %d dead letters; %d bytes, of which %d are free, and a journal of %d bytes\n",
+		r.Waiting, r.Dead, r.Bytes, r.Free, r.Journal)
+	return nil
+}
+
+func compactStore(o *options, args []string, p process) error {
+	data := storeFlag(o)
+	if err := o.parse(args, p); err != nil {
+		return err
+	}
+	before, after, err := boltqueue.Compact(filepath.Join(*data, dataFile))
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(p.stdout, "%d bytes before, %d bytes now\n", before, after)
+	return nil
+}
+
+func rescueStore(o *options, args []string, p process) error {
+	to := o.text("to", "", "`file` to write, which must not exist")
+	o.noVariables()
+	data := storeFlag(o)
+	if err := o.parse(args, p); err != nil {
+		return err
+	}
+	if *to == "" {
+		return usagef("-to: want the file to write")
+	}
+	from := filepath.Join(*data, dataFile)
+	r, err := boltqueue.Rescue(from, *to)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(p.stdout, "%v\n", r)
+	fmt.Fprintf(p.stdout, "To use it: move %s and %s.journal away, and %s in the place of the former\n", from, from, *to)
+	return nil
+}

@@ -1,0 +1,148 @@
+package boltqueue
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// A Report says what is in a store's files.
+type Report struct {
+	// Waiting counts the deliveries that are neither done nor buried, Dead the
+	// dead letters.
+	Waiting, Dead int
+	// Bytes is the size of the data file, Free how much of it Compact would
+	// give back at least, and Journal the size of the journal, 0 if there is none.
+	Bytes, Free, Journal int64
+}
+
+// Check reads all of the store in the file path, which no process may have open,
+// and its journal. It changes nothing. The error is an ErrDamaged that wraps each
+// finding, ErrLocked, ErrVersion, or says why the files cannot be read.
+func Check(path string) (Report, error) {
+	var r Report
+	info, err := os.Stat(path)
+	if err != nil {
+		return r, fmt.Errorf("boltqueue: %w", err)
+	}
+	r.Bytes = info.Size()
+	if info, err := os.Stat(journalPath(path)); err == nil {
+		r.Journal = info.Size()
+	}
+	if err := inspect(path, DefaultLockTimeout, true); err != nil {
+		return r, err
+	}
+	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: DefaultLockTimeout, ReadOnly: true, PreLoadFreelist: true})
+	if err != nil {
+		return r, openError(path, err)
+	}
+	defer db.Close()
+	var found []error
+	err = protect(path, func() error {
+		return db.View(func(tx *bolt.Tx) error {
+			if err := checkFormat(tx); err != nil {
+				return err
+			}
+			r.Free = int64(db.Stats().FreePageN) * int64(db.Info().PageSize)
+			var base counts
+			if err := base.read(tx.Bucket(bucketMeta).Get(rowState)); err != nil {
+				return err
+			}
+			found = append(found, checkRows(tx, base)...)
+			p := newPlayer()
+			p.count = base
+			if _, _, err := p.read(tx, journalPath(path)); err != nil {
+				found = append(found, err)
+			}
+			r.Waiting, r.Dead = int(p.count.waiting), int(p.count.dead)
+			return nil
+		})
+	})
+	switch {
+	case errors.Is(err, ErrVersion):
+		return r, fmt.Errorf("%s: %w", path, err)
+	case err != nil:
+		found = append(found, err)
+	}
+	if len(found) > 0 {
+		return r, fmt.Errorf("%w: %s: %w", ErrDamaged, path, errors.Join(found...))
+	}
+	return r, nil
+}
+
+// Compact writes the store in the file path, which no process may have open,
+// anew, without the space that is free in it. It needs room for the new file
+// beside the old one, which it replaces once the new one is on the disk. It
+// returns the sizes of both.
+func Compact(path string) (before, after int64, err error) {
+	if _, err := os.Stat(path); err != nil {
+		return 0, 0, fmt.Errorf("boltqueue: %w", err)
+	}
+	// The journal goes into the file.
+	q, err := Open(path, nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := q.Close(); err != nil {
+		return 0, 0, err
+	}
+	if _, err := os.Stat(journalPath(path)); !errors.Is(err, fs.ErrNotExist) {
+		return 0, 0, fmt.Errorf("boltqueue: the journal of %s cannot go into the file; is the disk full?", path)
+	}
+	src, err := openFile(path, DefaultLockTimeout)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer src.Close()
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, 0, fmt.Errorf("boltqueue: %w", err)
+	}
+	before = info.Size()
+	compacted := path + ".compact"
+	defer os.Remove(compacted)
+	os.Remove(compacted) // of one that did not end
+	dst, err := bolt.Open(compacted, 0o600, &bolt.Options{NoSync: true, FreelistType: bolt.FreelistMapType})
+	if err == nil {
+		err = protect(path, func() error { return bolt.Compact(dst, src, 4<<20) })
+		if err == nil {
+			err = dst.Sync()
+		}
+		if cerr := dst.Close(); err == nil {
+			err = cerr
+		}
+	}
+	if err == nil {
+		info, err = os.Stat(compacted)
+	}
+	if err == nil {
+		// Windows replaces no file that is open.
+		if err = src.Close(); err == nil {
+			err = os.Rename(compacted, path)
+		}
+	}
+	if err != nil {
+		return before, before, fmt.Errorf("boltqueue: compacting %s: %w", path, err)
+	}
+	syncFolder(filepath.Dir(path))
+	return before, info.Size(), nil
+}
+
+// lockedByOther reports whether a process has the file open as a store.
+func lockedByOther(path string) bool {
+	locked := false
+	protect(path, func() error {
+		db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: 10 * time.Millisecond, ReadOnly: true})
+		if err == nil {
+			return db.Close()
+		}
+		locked = errors.Is(openError(path, err), ErrLocked)
+		return nil
+	})
+	return locked
+}

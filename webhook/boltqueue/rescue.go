@@ -1,0 +1,300 @@
+package boltqueue
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/hookferry/analytics/internal/seen"
+	"github.com/hookferry/analytics/webhook"
+)
+
+// Rescued says what Rescue has found.
+type Rescued struct {
+	// Waiting, Dead and Members count what the new store has of deliveries,
+	// dead letters and members of audiences.
+	Waiting, Dead, Members int
+	// Lost counts the places that could not be read: pages, rows, or stretches
+	// of the journal. Zero says that the new store has all that the old one had.
+	Lost int
+}
+
+// Rescue writes what can be read of the store in the file from, and of its
+// journal, to a new store in the file to, which must not exist. It changes
+// nothing of the old one, which no process may have open.
+//
+// Where pages are lost, those are searched too that no page leads to: they may
+// hold deliveries that were done before, which are delivered again then.
+func Rescue(from, to string) (r Rescued, err error) {
+	f, err := os.Open(from)
+	if err != nil {
+		return r, fmt.Errorf("boltqueue: %w", err)
+	}
+	defer f.Close()
+	if lockedByOther(from) {
+		return r, fmt.Errorf("%w: %s", ErrLocked, from)
+	}
+	for _, path := range []string{to, journalPath(to)} {
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			return r, fmt.Errorf("boltqueue: %s exists", path)
+		}
+	}
+	q, err := Open(to, &Config{DedupMax: 1 << 30})
+	if err != nil {
+		return r, err
+	}
+	x := &rescue{q: q, left: make(map[uint64]uint64), player: newPlayer(), generations: make(map[string]uint64)}
+	x.player.lenient = true
+	err = x.run(f, journalPath(from))
+	if cerr := q.Close(); err == nil {
+		err = cerr
+	}
+	x.result.Lost += x.lost
+	return x.result, err
+}
+
+// A rescue is one going on.
+type rescue struct {
+	q      *Queue
+	result Rescued
+	lost   int
+
+	// Of the first pass.
+	left   map[uint64]uint64
+	epoch  *epoch
+	closed bool
+	player *player
+
+	keys []seenKeys
+
+	// What is written next.
+	puts        []webhook.Delivery
+	dead        []deadRow
+	members     []member
+	generations map[string]uint64
+}
+
+type member struct {
+	audience, user string
+	generation     uint64
+}
+
+func (x *rescue) run(f *os.File, journal string) error {
+	// First what says which rows count no more.
+	first := &salvage{found: x.note}
+	if err := first.all(f); err != nil {
+		return err
+	}
+	second := &salvage{found: x.row}
+	if x.older(journal) {
+		// The database has lost its latest state, pages of which may be there.
+		second.lost++
+	}
+	if !x.closed {
+		lost, err := salvageJournal(journal, x.epoch, func(b []byte) error { return ops(b, x.player.play) })
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("boltqueue: %w", err)
+		}
+		if x.lost += lost; err != nil {
+			x.lost++
+		}
+	}
+	if err := second.all(f); err != nil {
+		return err
+	}
+	x.lost += second.lost
+	for _, fr := range x.player.fresh {
+		if err := x.put(fr.row); err != nil {
+			return err
+		}
+	}
+	x.dead = append(x.dead, x.player.dead...)
+	if err := x.write(); err != nil {
+		return err
+	}
+	// Last, as what was put is left out when it is put again.
+	return x.q.do(context.Background(), &request{work: func(e *edit, _ *request) error {
+		for _, s := range append(x.keys, x.player.keys...) {
+			x.remember(e, s)
+		}
+		return nil
+	}})
+}
+
+// remember notes keys of puts.
+func (x *rescue) remember(e *edit, s seenKeys) {
+	for _, k := range s.keys {
+		if x.q.seen.Add(k, s.at) {
+			e.keys = append(e.keys, k)
+		}
+	}
+}
+
+// older reports whether the journal is of a later epoch than the database, and has
+// it count if so.
+func (x *rescue) older(journal string) bool {
+	b, err := os.ReadFile(journal)
+	if err != nil || x.epoch == nil || x.epoch.precedes(journal, b) == nil {
+		return false
+	}
+	later := epoch(b[8:16])
+	x.epoch, x.closed = &later, false
+	return true
+}
+
+// isIn reports whether names lead to a bucket.
+func isIn(names [][]byte, bucket []byte) bool {
+	return len(names) == 1 && string(names[0]) == string(bucket)
+}
+
+// note is the first pass: settlements, and the epoch.
+func (x *rescue) note(names [][]byte, k, v []byte) error {
+	switch {
+	case isIn(names, bucketLeft) && len(k) == 8 && len(v) == 8:
+		x.left[binary.BigEndian.Uint64(k)] = binary.BigEndian.Uint64(v)
+	case isIn(names, bucketMeta) && string(k) == string(rowJournal):
+		if e, closed, err := readEpoch(v); err == nil {
+			x.epoch, x.closed = &e, closed
+		}
+	}
+	return nil
+}
+
+// row is the second pass: everything else. A row of no bucket is known by its
+// checksum and the length of its key.
+func (x *rescue) row(names [][]byte, k, v []byte) error {
+	orphan := names == nil
+	switch {
+	case isIn(names, bucketWaiting), isIn(names, bucketDamaged), orphan && len(k) == waitingKeyLen:
+		if x.player.gone[string(k)] {
+			return nil
+		}
+		return x.orLost(orphan, x.put(v))
+	case isIn(names, bucketDead), orphan && len(k) == deadKeyLen:
+		if len(k) != deadKeyLen || unseal(v, new(webhook.DeadLetter)) != nil {
+			return x.orLost(orphan, errRow)
+		}
+		x.dead = append(x.dead, deadRow{readOrder(k), append([]byte(nil), v...)})
+	case isIn(names, bucketBlocks), orphan && len(k) == 8 && len(v) > 64:
+		return x.block(orphan, k, v)
+	case isIn(names, bucketSeen):
+		const size = len(seen.Key{})
+		if len(v) < 8 || len(v)%size != 8 {
+			return x.orLost(orphan, errRow)
+		}
+		s := seenKeys{at: time.UnixMicro(int64(binary.BigEndian.Uint64(v)))}
+		for b := v[8:]; len(b) > 0; b = b[size:] {
+			s.keys = append(s.keys, seen.Key(b[:size]))
+		}
+		x.keys = append(x.keys, s)
+	case len(names) == 2 && string(names[0]) == string(bucketAudiences) && string(k) == string(rowGeneration):
+		x.generations[string(names[1])] = generation(v)
+	case len(names) == 3 && string(names[0]) == string(bucketAudiences):
+		x.members = append(x.members, member{string(names[1]), string(k), generation(v)})
+	}
+	if len(x.dead)+len(x.members) >= 1000 {
+		return x.write()
+	}
+	return nil
+}
+
+// block takes in what is left of a block.
+func (x *rescue) block(orphan bool, k, v []byte) error {
+	if len(k) != 8 {
+		return x.orLost(orphan, errRow)
+	}
+	number := binary.BigEndian.Uint64(k)
+	left, ok := x.left[number]
+	if !ok {
+		left = ^uint64(0)
+	}
+	left &^= x.player.bits[number]
+	err := entries(v, func(i int, _ uint64, row []byte) error {
+		if left&(1<<i) == 0 {
+			return nil
+		}
+		return x.orLost(orphan, x.put(row))
+	})
+	return x.orLost(orphan, err)
+}
+
+// orLost counts what cannot be read. What belongs to no bucket may be anything.
+func (x *rescue) orLost(orphan bool, err error) error {
+	if !errors.Is(err, errRow) {
+		return err
+	}
+	if !orphan {
+		x.lost++
+	}
+	return nil
+}
+
+// put takes in the row of a delivery.
+func (x *rescue) put(row []byte) error {
+	var d webhook.Delivery
+	if err := unseal(row, &d); err != nil {
+		return errRow
+	}
+	if x.puts = append(x.puts, d); len(x.puts) >= 1000 {
+		return x.write()
+	}
+	return nil
+}
+
+// write stores what has gathered.
+func (x *rescue) write() error {
+	ctx := context.Background()
+	n, err := x.q.Put(ctx, x.puts...)
+	if err != nil {
+		return err
+	}
+	x.result.Waiting += n
+	x.puts = x.puts[:0]
+	if len(x.dead)+len(x.members)+len(x.generations) == 0 {
+		return nil
+	}
+	dead := 0
+	err = x.q.do(ctx, &request{work: func(e *edit, _ *request) error {
+		b := e.bucket(bucketDead)
+		for _, d := range x.dead {
+			if k := orderKey(nil, d.order); b.Get(k) == nil {
+				if err := b.Put(k, d.row); err != nil {
+					return err
+				}
+				dead++
+				e.count.dead++
+			}
+		}
+		for audience, gen := range x.generations {
+			a, err := e.makeAudience(audience)
+			if err == nil {
+				err = a.Put(rowGeneration, numberKey(gen))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		for _, m := range x.members {
+			a, err := e.makeAudience(m.audience)
+			if err == nil {
+				err = a.Bucket(bucketMembers).Put([]byte(m.user), numberKey(m.generation))
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}})
+	if err != nil {
+		return err
+	}
+	x.result.Dead += dead
+	x.result.Members += len(x.members)
+	x.dead, x.members = nil, nil
+	clear(x.generations)
+	return nil
+}
