@@ -35,6 +35,7 @@ func NullReceiver() {
 func nullConn(c net.Conn) {
 	defer c.Close()
 	r := bufio.NewReaderSize(c, 8<<10)
+	answer := []byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 	length := 0
 	for {
 		line, err := r.ReadSlice('\n')
@@ -51,7 +52,7 @@ func nullConn(c net.Conn) {
 		if _, err := r.Discard(length); err != nil {
 			return
 		}
-		if _, err := c.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")); err != nil {
+		if _, err := c.Write(answer); err != nil {
 			return
 		}
 	}

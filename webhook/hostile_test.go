@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -94,6 +95,30 @@ func TestASwitchOfProtocolsHoldsNothing(t *testing.T) {
 			t.Errorf("Stats() = %+v after a minute", s)
 		}
 		stop()
+	})
+}
+
+// A request that a kept connection took to its end is made again at once, and
+// counted.
+func TestAConnectionThatEndsCostsNoAttempt(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		recv := r.network.Receiver(hook, "shh", webhooktest.Answer(200), webhooktest.Close(), webhooktest.Answer(200), webhooktest.Reset(), webhooktest.Reset(), webhooktest.Answer(200))
+		r.start(webhook.Config{Destinations: crm(hook)})
+		for i, want := range []webhook.Stats{
+			{Delivered: 1, Accepted: 1},
+			{Delivered: 2, Accepted: 2, Resent: 1},
+			{Delivered: 3, Accepted: 3, Resent: 2, Retried: 1}, // the new connection ends, too
+		} {
+			r.track(fmt.Sprint("m", i))
+			time.Sleep(2 * time.Second)
+			want.Dead = map[webhook.Reason]int64{}
+			if got := r.Stats(); !reflect.DeepEqual(got, want) {
+				t.Errorf("Stats() = %+v, want %+v", got, want)
+			}
+		}
+		if n := len(recv.Requests()); n != 6 {
+			t.Errorf("%d requests arrived, want 6", n)
+		}
 	})
 }
 

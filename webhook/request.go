@@ -26,12 +26,12 @@ func newClient(c *Config, g *guard, attempts context.Context) *wire.Client {
 		dial = c.DialContext
 	}
 	return wire.New(wire.Config{
-		Context:  attempts,
-		Dial:     dial,
-		Proxy:    c.Proxy,
-		TLS:      (*TLS)(nil).config(c.TLSClientConfig),
-		Timeout:  c.Timeout,
-		MaxConns: 3 * c.MaxInFlight,
+		Context: attempts,
+		Dial:    dial,
+		Proxy:   c.Proxy,
+		TLS:     (*TLS)(nil).config(c.TLSClientConfig),
+		Timeout: c.Timeout,
+		MaxIdle: 2 * c.MaxInFlight,
 	})
 }
 

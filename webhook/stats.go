@@ -22,6 +22,10 @@ type Stats struct {
 	Delivered int64
 	// Retried counts the attempts that failed and are to be repeated.
 	Retried int64
+	// Resent counts the requests made twice within an attempt, because a
+	// connection that was kept ended without a byte of an answer. The receiver
+	// may have got both.
+	Resent int64
 	// Dead counts the deliveries given up, by reason. Only reasons that
 	// occurred are in it.
 	Dead map[Reason]int64
@@ -52,6 +56,7 @@ func (f *Forwarder) Stats() Stats {
 		Off:        c.off.Load(),
 		Delivered:  c.delivered.Load(),
 		Retried:    c.retried.Load(),
+		Resent:     f.client.Resent(),
 		Dead:       make(map[Reason]int64),
 	}
 	for i, r := range reasons {

@@ -49,12 +49,13 @@ type Config struct {
 	// TLS is the configuration of connections whose Target has none. It is
 	// not changed.
 	TLS *tls.Config
-	// Timeout bounds what has no request's deadline: the making of an HTTP/2
-	// connection, and a sign of life on one.
+	// Timeout is the time that requests have, as their deadlines say. It bounds
+	// what has no request's deadline, too: the making of an HTTP/2 connection,
+	// and a sign of life on one.
 	Timeout time.Duration
-	// MaxConns is how many connections there may be before idle ones are
-	// closed to make room for another, those unused for longest first.
-	MaxConns int
+	// MaxIdle is how many idle connections are kept. Beyond it, some are
+	// closed, those unused for longest first.
+	MaxIdle int
 }
 
 // A Client makes requests. Its methods may be called concurrently.
@@ -62,8 +63,9 @@ type Client struct {
 	config Config
 	stop   func() bool // forgets config.Context
 
-	aborted atomic.Bool  // config.Context is done
+	aborted atomic.Bool  // config.Context is done, or the client closed
 	resent  atomic.Int64 // see Resent
+	idle    atomic.Int64 // connections
 
 	// mu is not held across I/O. A host's mutex is taken under it.
 	mu     sync.Mutex
@@ -80,9 +82,11 @@ func New(c Config) *Client {
 	return client
 }
 
-// Close closes what connections are idle, and lets no more be kept.
+// Close closes all connections. It is called when no request is under way; later
+// ones fail.
 func (c *Client) Close() {
 	c.stop()
+	c.aborted.Store(true)
 	c.mu.Lock()
 	c.closed = true
 	if c.sweeps != nil {

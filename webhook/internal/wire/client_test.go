@@ -60,7 +60,7 @@ func (p *peer) dial(context.Context, string, string) (net.Conn, error) {
 // client returns a Client of p and a function that ends its requests.
 func (p *peer) client(t *testing.T) (*Client, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	c := New(Config{Context: ctx, Dial: p.dial, Timeout: timeout, MaxConns: 8})
+	c := New(Config{Context: ctx, Dial: p.dial, Timeout: timeout, MaxIdle: 8})
 	t.Cleanup(func() {
 		c.Close()
 		cancel(nil)
@@ -450,7 +450,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 		}
 		time.Sleep(2*idleTimeout + timeout)
 		synctest.Wait()
-		if n := p.open.Load(); n != 0 || len(c.hosts) != 0 || len(c.conns) != 0 || c.sweeps != nil {
+		if n := p.open.Load(); n != 0 || c.idle.Load() != 0 || len(c.hosts) != 0 || len(c.conns) != 0 || c.sweeps != nil {
 			t.Errorf("%d connections are open, %d hosts and %d connections known, after the time", n, len(c.hosts), len(c.conns))
 		}
 		// The target is used again.
@@ -470,8 +470,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Millisecond)
-			if n := int(p.open.Load()); n > c.config.MaxConns {
-				t.Fatalf("%d connections are open, %d allowed", n, c.config.MaxConns)
+			if n := int(p.open.Load()); n > c.config.MaxIdle || n != int(c.idle.Load()) {
+				t.Fatalf("%d connections are open, %d counted, %d allowed", n, c.idle.Load(), c.config.MaxIdle)
 			}
 		}
 		before := p.dials.Load()
@@ -490,7 +490,7 @@ func TestConnectionsAreKeptByConfiguration(t *testing.T) {
 		recv := network.Receiver(hook, "")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxConns: 8, TLS: network.TLSClientConfig()})
+		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxIdle: 8, TLS: network.TLSClientConfig()})
 		defer c.Close()
 		u, _ := url.Parse(hook)
 		same := network.TLSClientConfig()
@@ -521,7 +521,7 @@ func TestHTTP2(t *testing.T) {
 		recv.SetTLS(webhooktest.TLS{HTTP2: true})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxConns: 8, TLS: network.TLSClientConfig()})
+		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxIdle: 8, TLS: network.TLSClientConfig()})
 		defer c.Close()
 		to := target(t, hook)
 		var b Buffer
@@ -594,7 +594,7 @@ func TestHTTP2Timeout(t *testing.T) {
 		recv.SetTLS(webhooktest.TLS{HTTP2: true})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxConns: 8, TLS: network.TLSClientConfig()})
+		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxIdle: 8, TLS: network.TLSClientConfig()})
 		defer c.Close()
 		to := target(t, hook)
 		for range 2 {
@@ -613,7 +613,7 @@ func TestForeignHosts(t *testing.T) {
 		defer network.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxConns: 8, TLS: network.TLSClientConfig()})
+		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxIdle: 8, TLS: network.TLSClientConfig()})
 		defer c.Close()
 		for _, scheme := range []string{"http", "https"} {
 			recv := network.Receiver(scheme+"://xn--bcher-kva.example/hook", "")
@@ -638,7 +638,7 @@ func TestTLSSessionsAreResumed(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	roots := server.Client().Transport.(*http.Transport).TLSClientConfig
-	c := New(Config{Context: ctx, Dial: new(net.Dialer).DialContext, Timeout: time.Minute, MaxConns: 8, TLS: roots})
+	c := New(Config{Context: ctx, Dial: new(net.Dialer).DialContext, Timeout: time.Minute, MaxIdle: 8, TLS: roots})
 	defer c.Close()
 	to := target(t, server.URL)
 	var b Buffer

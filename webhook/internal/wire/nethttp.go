@@ -58,8 +58,8 @@ func (h *host) httpTransport() *http.Transport {
 		TLSClientConfig:        h.client.baseTLS(h.key), // behind a proxy
 		DisableCompression:     true,
 		ForceAttemptHTTP2:      true,
-		MaxIdleConns:           c.MaxConns,
-		MaxIdleConnsPerHost:    c.MaxConns,
+		MaxIdleConns:           c.MaxIdle,
+		MaxIdleConnsPerHost:    c.MaxIdle,
 		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: MaxHeader,
 		// A connection that is dead has to be found out, because all requests

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// idleTimeout is how long after its last request an idle connection is closed,
-// give or take half of it. Receivers commonly close theirs after one to two
-// minutes.
+// idleTimeout is how long after the beginning of its last request an idle
+// connection is closed, or up to half as long later. Receivers commonly close
+// theirs after one to two minutes.
 const idleTimeout = 90 * time.Second
 
 // A host is one end of the connections of a key.
@@ -125,15 +125,17 @@ func (h *host) pop() *conn {
 	cn := h.idle[n-1]
 	h.idle[n-1] = nil
 	h.idle = h.idle[:n-1]
+	h.client.idle.Add(-1)
 	return cn
 }
 
-// put is release for a request after which cn is kept for the next. deadline is that of the last one: a time
-// that is at hand, and near enough to when it ended.
+// put is release for a request after which cn is kept for the next. deadline is
+// that of the request, which says when it began.
 func (h *host) put(cn *conn, deadline time.Time) {
+	c := h.client
 	h.mu.Lock()
 	h.inUse--
-	if h.gone || h.client.aborted.Load() {
+	if h.gone || c.aborted.Load() {
 		h.mu.Unlock()
 		cn.close()
 		return
@@ -143,6 +145,9 @@ func (h *host) put(cn *conn, deadline time.Time) {
 	h.used = deadline
 	h.idle = append(h.idle, cn)
 	h.mu.Unlock()
+	if c.idle.Add(1) > int64(c.config.MaxIdle) {
+		c.trim()
+	}
 }
 
 // sweep closes connections that have been idle for long, and forgets hosts that
@@ -155,7 +160,7 @@ func (c *Client) sweep() {
 		c.mu.Unlock()
 		return
 	}
-	before := time.Now().Add(-idleTimeout)
+	before := time.Now().Add(c.config.Timeout - idleTimeout)
 	for k, h := range c.hosts {
 		h.mu.Lock()
 		old = h.oldest(old, before)
@@ -189,11 +194,12 @@ func (h *host) oldest(dst []*conn, until time.Time) []*conn {
 	}
 	dst = append(dst, h.idle[:n]...)
 	h.idle = slices.Delete(h.idle, 0, n)
+	h.client.idle.Add(int64(-n))
 	return dst
 }
 
-// trim closes the eighth of the idle connections that has been unused for
-// longest. An eighth, so that looking at all of them is paid by many dials.
+// trim closes the sixteenth of the idle connections that has been unused for
+// longest. A sixteenth, so that many requests pay for the look at all of them.
 func (c *Client) trim() {
 	var used []time.Time
 	var old []*conn
@@ -205,9 +211,9 @@ func (c *Client) trim() {
 		}
 		h.mu.Unlock()
 	}
-	if len(used) > 0 {
+	if len(used) > c.config.MaxIdle { // nobody else was here before
 		slices.SortFunc(used, time.Time.Compare)
-		until := used[len(used)/8]
+		until := used[len(used)/16]
 		for _, h := range c.hosts {
 			h.mu.Lock()
 			old = h.oldest(old, until)
@@ -226,6 +232,7 @@ func (h *host) discard() {
 	h.gone = true
 	idle, t := h.idle, h.transport
 	h.idle = nil
+	h.client.idle.Add(int64(-len(idle)))
 	h.mu.Unlock()
 	for _, cn := range idle {
 		cn.close()
@@ -237,12 +244,6 @@ func (h *host) discard() {
 
 // dial returns a new connection.
 func (c *Client) dial(ctx context.Context, deadline time.Time, h *host) (*conn, error) {
-	c.mu.Lock()
-	full := len(c.conns) >= c.config.MaxConns
-	c.mu.Unlock()
-	if full {
-		c.trim()
-	}
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, ErrTimeout)
 	defer cancel()
 	nc, err := connect(ctx, c.config.Dial, h.key.addr, h.tls)

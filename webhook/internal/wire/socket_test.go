@@ -45,7 +45,7 @@ func serve(t testing.TB, serve func(c net.Conn)) (addr string) {
 
 func socketClient(t testing.TB) *Client {
 	ctx, cancel := context.WithCancel(context.Background())
-	c := New(Config{Context: ctx, Dial: new(net.Dialer).DialContext, Timeout: long, MaxConns: 64})
+	c := New(Config{Context: ctx, Dial: new(net.Dialer).DialContext, Timeout: long, MaxIdle: 64})
 	t.Cleanup(func() {
 		c.Close()
 		cancel()

@@ -1,0 +1,66 @@
+//go:build !race && unix
+
+// The race detector allocates, and so do sockets on other systems.
+
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/webhook/internal/wire"
+)
+
+// A request that is delivered makes no garbage, from the signature to the
+// outcome.
+func TestARequestDoesNotAllocate(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() { nullConn(c) })
+		}
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	client := newClient(&Config{Timeout: time.Minute, MaxInFlight: 1}, &guard{allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, ctx)
+	defer serving.Wait()
+	defer ln.Close()
+	defer client.Close()
+	defer cancel()
+
+	target, err := compile(&Destination{
+		ID:              "crm",
+		Endpoints:       []Endpoint{{URL: "http://" + ln.Addr().String() + "/hook", Headers: map[string]string{"X-Token": "t"}}},
+		Secret:          "shh",
+		StandardSecrets: []signature.Secret{signature.NewStandardSecret()},
+	}, DefaultServiceName, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := target.endpoints[0]
+	e.wire = wire.NewTarget(e.url, e.header, nil)
+	s := &sender{client: client, timeout: time.Minute}
+	body := bytes.Repeat([]byte("x"), 450)
+	send := func() {
+		if r := s.send(ctx, "f81d4fae-7dec-11d0-a765-00a0c91e6bf6", body, 1, e); r.outcome != delivered {
+			t.Fatalf("%+v", r)
+		}
+	}
+	send()
+	if n := testing.AllocsPerRun(200, send); n > 0 {
+		t.Errorf("a request allocates %v times, want 0", n)
+	}
+}
