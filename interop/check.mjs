@@ -19,8 +19,11 @@ export function problems({ call, forwarded }, webhooks, { headers, adds = {}, dr
   const expect = (what, got, want) => {
     if (!isDeepStrictEqual(got, want)) found.push(`${what} is ${show(got)}, want ${show(want)}`)
   }
-  const [{ headers: got, body, signed }] = webhooks
+  const [{ headers: got, body, signed, standard }] = webhooks
   expect('the signature', signed ? 'good' : 'wrong', 'good')
+  found.push(...standard)
+  expect('webhook-id', got['webhook-id'], body.messageId)
+  expect('signatures by Standard Webhooks', got['webhook-signature']?.split(' ').length, 2)
   expect('User-Agent', got['user-agent'], 'Hookferry/1.0')
   expect('Content-Type', got['content-type'], 'application/json')
   for (const [name, value] of Object.entries(headers)) expect(name, got[name.toLowerCase()], value)

@@ -88,6 +88,7 @@ function goVersion(module) {
 
 const writeKey = 'interop-key'
 const secret = 'gehe1m <&>'
+const standardSecrets = [0, 1].map(() => `whsec_${randomBytes(32).toString('base64')}`)
 const headers = { 'X-Static': 'Bearer t0ken: "quoted"' }
 
 let passed = 0
@@ -111,7 +112,8 @@ async function main(scratch) {
   await run('go', ['build', '-o', path.join(scratch, 'client'), '.'],
     { cwd: path.join(here, 'go'), env: { ...process.env, GOWORK: 'off' }, milliseconds: 300_000 })
 
-  const receiver = new Receiver(secret)
+  const verifier = await startVerifier(path.join(scratch, 'client'))
+  const receiver = new Receiver(secret, standardSecrets, verifier.url)
   const hook = await receiver.listen()
   try {
     const server = await serve(hookferry, path.join(scratch, 'data'), hook)
@@ -136,11 +138,31 @@ async function main(scratch) {
     const known = new Set(sent.flatMap(({ cases }) => cases.map(({ call }) => marker(call))))
     const strays = receiver.webhooks.filter(({ body }) => !known.has(marker(body)))
     report('nothing else arrived', '', strays.map(({ body }) => JSON.stringify(body).slice(0, 200)))
+    report('Standard Webhooks, npm and Go libraries', `${receiver.webhooks.length} webhooks`,
+      receiver.webhooks.length ? receiver.webhooks.flatMap(({ standard }) => standard) : ['nothing arrived'])
     report('the server ended as it should', '', problem ? [problem, server.process.output] : [])
     if (failed) console.log(`\nThe server's log:\n${server.process.output}`)
   } finally {
     receiver.close()
+    await stop(verifier.process)
   }
+}
+
+// startVerifier starts the verifier in Go, and tells its URL once it serves.
+async function startVerifier(command) {
+  let tell
+  const address = new Promise((resolve) => { tell = resolve })
+  const child = start(command, ['verify'], {
+    env: { ...process.env, INTEROP_STANDARD_SECRETS: standardSecrets.join(' ') },
+    onLine: (line) => {
+      const found = line.match(/^verifying on (\S+)$/)
+      if (found) tell(found[1])
+    },
+  })
+  const late = new Promise((resolve) => { setTimeout(resolve, 20_000).unref() })
+  const at = await Promise.race([address, child.ended.then(() => undefined), late])
+  if (at === undefined) throw new Error(`the verifier does not say where it listens\n${child.output}`)
+  return { process: child, url: `http://${at}/` }
 }
 
 // serve starts the server on a port of its own choice, and tells its URL once it
@@ -151,7 +173,7 @@ async function serve(hookferry, data, hook) {
   const child = start(hookferry, [
     'serve', '-listen', '127.0.0.1:0', '-data', data, '-write-key', writeKey, '-webhook', hook,
     ...Object.entries(headers).flatMap(([name, value]) => ['-header', `${name}: ${value}`]),
-    '-secret', secret,
+    '-secret', secret, ...standardSecrets.flatMap((s) => ['-standard-secret', s]),
   ], {
     onLine: (line) => {
       for (const [address, number] of line.matchAll(/127\.0\.0\.1:([1-9]\d*)/g)) {

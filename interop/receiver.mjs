@@ -1,21 +1,27 @@
 // The receiver: Express, and the signature checked as the public documentation
 // of webhooks tells receivers to: over the body that was parsed, made a string
-// again.
+// again. The headers of Standard Webhooks are checked over the bytes of the body,
+// with the libraries of its specification: here, and by a verifier in Go.
 import { createHmac } from 'node:crypto'
 import { EventEmitter } from 'node:events'
 import express from 'express'
+import { Webhook } from 'standardwebhooks'
 
 export class Receiver extends EventEmitter {
-  // Everything that arrived: {method, path, headers, body, signed}.
+  // Everything that arrived: {headers, body, signed, standard}, where standard
+  // is what the libraries have against it.
   webhooks = []
 
-  constructor(secret) {
+  constructor(secret, standardSecrets, verifier) {
     super()
+    const hooks = standardSecrets.map((s) => new Webhook(s))
     const app = express()
-    app.use(express.json())
-    app.post('/hook', (req, res) => {
+    app.use(express.json({ verify: (req, _, bytes) => { req.bytes = bytes } }))
+    app.post('/hook', async (req, res) => {
       const digest = createHmac('sha1', secret).update(JSON.stringify(req.body)).digest('hex')
+      const standard = await problems(hooks, verifier, req)
       this.webhooks.push({
+        standard,
         headers: req.headers,
         body: req.body,
         signed: req.headers['x-signature'] === digest,
@@ -54,4 +60,22 @@ export class Receiver extends EventEmitter {
     this.server?.close()
     this.server?.closeAllConnections()
   }
+}
+
+// problems returns what a library of Standard Webhooks says against a request,
+// with any of the secrets.
+async function problems(hooks, verifier, req) {
+  const found = []
+  for (const [i, hook] of hooks.entries()) {
+    try {
+      hook.verify(req.bytes, req.headers)
+    } catch (error) {
+      found.push(`npm standardwebhooks, secret ${i}: ${error.message}`)
+    }
+  }
+  const headers = Object.fromEntries(Object.entries(req.headers).filter(([name]) => name.startsWith('webhook-')))
+  const answer = await fetch(verifier, { method: 'POST', headers, body: req.bytes })
+  const text = await answer.text()
+  if (!answer.ok) found.push(`Go standardwebhooks, ${text.trim()}`)
+  return found
 }

@@ -64,6 +64,8 @@ func readSettings(args []string, p process) (*settings, error) {
 	urls := o.list("webhook", "`URL` to forward calls to, up to five; in the variable, separated by spaces", strings.Fields)
 	headers := o.list("header", "`'Name: value'` to add to each webhook, up to five; in the variable, one a line", lines)
 	secret := o.text("secret", "", "shared `secret` to sign webhooks with; without it they are not signed")
+	standard := o.list("standard-secret", "`secret` to sign webhooks with by Standard Webhooks, beside -secret; whsec_ and base64; give it twice\n"+
+		"while one replaces another; in the variable, separated by spaces", strings.Fields)
 	name := o.text("name", webhook.DefaultServiceName, "service `name`, in the User-Agent of webhooks")
 	allow := o.list("allow", "`addresses`, such as 10.0.0.0/8, that are not public and that the host name of a webhook\n"+
 		"may resolve to nevertheless; in the variable, separated by spaces", strings.Fields)
@@ -100,6 +102,9 @@ func readSettings(args []string, p process) (*settings, error) {
 		return nil, err
 	}
 	destination := webhook.Destination{ID: destinationID, Secret: signature.Secret(*secret)}
+	for _, s := range *standard {
+		destination.StandardSecrets = append(destination.StandardSecrets, signature.Secret(s))
+	}
 	for _, u := range *urls {
 		destination.Endpoints = append(destination.Endpoints, webhook.Endpoint{URL: u, Headers: static})
 	}
@@ -152,6 +157,8 @@ func flagError(err error) error {
 		return usagef("-webhook: number %d %s", endpoint+1, refused.Problem)
 	case field == "Endpoints":
 		return usagef("-webhook: %s", refused.Problem)
+	case strings.HasPrefix(field, "StandardSecrets"):
+		return usagef("-standard-secret: %s", refused.Problem)
 	case field == "ServiceName":
 		return usagef("-name: %s", refused.Problem)
 	default:

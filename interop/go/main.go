@@ -1,5 +1,6 @@
 // Command go sends the calls of the interoperability test with the Go client
-// that its argument names.
+// that its argument names, or verifies webhooks with the Go library of
+// Standard Webhooks.
 package main
 
 import (
@@ -7,6 +8,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -29,7 +31,10 @@ type call struct {
 func main() {
 	log.SetFlags(0)
 	if len(os.Args) != 2 {
-		log.Fatal("usage: go segment|rudder")
+		log.Fatal("usage: go segment|rudder|verify")
+	}
+	if os.Args[1] == "verify" {
+		log.Fatal(verify(strings.Fields(os.Getenv("INTEROP_STANDARD_SECRETS"))))
 	}
 	data, err := os.ReadFile(os.Getenv("INTEROP_CALLS"))
 	if err != nil {
