@@ -3,6 +3,7 @@ package webhook
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -254,4 +255,75 @@ func TestDispatchAllocations(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations for each delivery", n)
 	}
+}
+
+// A lane that nothing is due for is dropped after a while, unless its rate has
+// to be remembered.
+func TestDispatchForgetsIdleLanes(t *testing.T) {
+	d, _ := newTestDispatcher(64, 64)
+	now := time.Now()
+	for i := range 1000 {
+		d.lease(map[string]int{fmt.Sprint("lane", i): 1}, now)
+		v := d.next(turn{}, noAttempt)
+		d.mu.Lock()
+		d.release(v, answered)
+		d.mu.Unlock()
+		now = now.Add(time.Millisecond)
+	}
+	slow := d.lane("slow", now)
+	slow.rate = bucket{interval: time.Hour, burst: 1}
+	slow.rate.take(now)
+	d.lease(map[string]int{"busy": 1}, now)
+	held := d.next(turn{}, noAttempt)
+	d.capacity(now.Add(idleLane - 2*time.Second))
+	if n := len(d.lanes); n != 1002 {
+		t.Errorf("%d lanes before it", n)
+	}
+	d.capacity(now.Add(idleLane - time.Millisecond/2))
+	if n := len(d.lanes); n != 2 {
+		t.Errorf("%d lanes after it", n)
+	}
+	d.capacity(now.Add(30 * time.Minute))
+	if d.lanes["slow"] == nil || d.lanes["busy"] == nil || len(d.lanes) != 2 {
+		t.Errorf("%d lanes after half an hour", len(d.lanes))
+	}
+	d.mu.Lock()
+	d.release(held, answered)
+	d.mu.Unlock()
+	d.capacity(now.Add(2 * time.Hour))
+	if n := len(d.lanes); n != 0 || d.touched.first != nil || d.touched.last != nil {
+		t.Errorf("%d lanes after two hours", n)
+	}
+}
+
+// BenchmarkLane prints the heap of a lane that is idle, not yet dropped.
+func BenchmarkLane(b *testing.B) {
+	const n = 10_000
+	heap := func() float64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc)
+	}
+	for b.Loop() {
+		known := &target{limit: 64}
+		names := make([]string, n)
+		for i := range names {
+			names[i] = fmt.Sprint("lane", i)
+		}
+		ds := deliveries("", 1)
+		before := heap()
+		d := newDispatcher(64, DefaultMaxBytesInFlight, func(string) *target { return known }, func() {}, func() {})
+		now := time.Now()
+		var v turn
+		for _, name := range names {
+			ds[0].Destination = name
+			d.room(name, now)
+			d.add(ds, 1, now, now)
+			v = d.next(v, answered)
+		}
+		b.ReportMetric((heap()-before)/n, "B/lane")
+		runtime.KeepAlive(d)
+	}
+	b.ReportMetric(0, "ns/op")
 }

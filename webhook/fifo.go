@@ -11,7 +11,7 @@ func (q *fifo[T]) len() int { return q.n }
 
 func (q *fifo[T]) push(v T) {
 	if q.n == len(q.ring) {
-		ring := make([]T, max(2*q.n, 8))
+		ring := make([]T, max(2*q.n, 2))
 		m := copy(ring, q.ring[q.head:])
 		copy(ring[m:], q.ring[:q.head])
 		q.ring, q.head = ring, 0
