@@ -3,7 +3,10 @@ package wire
 import (
 	"bufio"
 	"context"
+	"errors"
 	"io"
+	"log"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -167,6 +170,115 @@ func TestSockets(t *testing.T) {
 			t.Errorf("%d connections are kept", n)
 		}
 		c.Close()
+		server.Close()
+	}
+}
+
+// Receivers that close connections as they like, after any answer, cost no
+// request: those that they had not yet answered are made again.
+func TestReceiversThatCloseAtRandom(t *testing.T) {
+	addr := serve(t, func(c net.Conn) {
+		r := bufio.NewReader(c)
+		for {
+			if readRequest(r) != nil {
+				return
+			}
+			io.WriteString(c, ok)
+			switch rand.IntN(8) {
+			case 0:
+				return
+			case 1:
+				readRequest(r) // taken, and not answered
+				return
+			case 2:
+				r.ReadByte() // taken in part: a reset
+				return
+			}
+		}
+	})
+	c := socketClient(t)
+	to := target(t, "http://"+addr+"/")
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			var b Buffer
+			for range 200 {
+				a, err := c.Post(c.config.Context, time.Now().Add(long), to, nil, []byte("{}"), &b)
+				if err != nil || a.Status != 200 {
+					t.Errorf("Post = %+v, %v", a, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if c.Resent() == 0 {
+		t.Error("no request was made again")
+	}
+}
+
+// A request that waits at a socket ends with its context, the client's, and its
+// deadline.
+func TestSocketsAreInterrupted(t *testing.T) {
+	enough := errors.New("enough")
+	for _, secure := range []bool{false, true} {
+		arrived := make(chan struct{})
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			select {
+			case arrived <- struct{}{}:
+			case <-r.Context().Done():
+			}
+			<-r.Context().Done()
+		}))
+		server.Config.ErrorLog = log.New(io.Discard, "", 0)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		config := Config{Context: ctx, Dial: new(net.Dialer).DialContext, Timeout: long, MaxIdle: 8}
+		if secure {
+			server.StartTLS()
+			config.TLS = server.Client().Transport.(*http.Transport).TLSClientConfig
+		} else {
+			server.Start()
+		}
+		c := New(config)
+		to := target(t, server.URL)
+		post := func(ctx context.Context, deadline time.Time) <-chan error {
+			done := make(chan error, 1)
+			go func() { // received from by each caller
+				var b Buffer
+				_, err := c.Post(ctx, deadline, to, nil, []byte("{}"), &b)
+				done <- err
+			}()
+			return done
+		}
+
+		own, cut := context.WithCancelCause(ctx)
+		done := post(own, time.Now().Add(long))
+		<-arrived
+		cut(enough)
+		if err := <-done; err != enough {
+			t.Errorf("TLS %v: after the end of its context Post = %v", secure, err)
+		}
+
+		done = post(ctx, time.Now().Add(100*time.Millisecond))
+		select {
+		case <-arrived:
+			if err := <-done; err != ErrTimeout {
+				t.Errorf("TLS %v: after its deadline Post = %v", secure, err)
+			}
+		case err := <-done: // on a machine that is too slow
+			if err != ErrTimeout {
+				t.Errorf("TLS %v: after its deadline Post = %v", secure, err)
+			}
+		}
+
+		done = post(ctx, time.Now().Add(long))
+		<-arrived
+		cancel(enough)
+		if err := <-done; err != enough {
+			t.Errorf("TLS %v: after the end of the client's context Post = %v", secure, err)
+		}
+		c.Close()
+		server.CloseClientConnections()
 		server.Close()
 	}
 }
