@@ -214,7 +214,8 @@ type Endpoint struct {
 	// Headers are added to each request: at most MaxHeaders. They may not
 	// replace those that carry the message: Host, Content-Length,
 	// Content-Type, Transfer-Encoding, Connection, User-Agent, X-Signature
-	// and those of Standard Webhooks.
+	// and those of Standard Webhooks; nor be about the connection: Expect,
+	// Keep-Alive, Proxy-Connection, TE, Trailer and Upgrade.
 	Headers map[string]string
 }
 
@@ -344,10 +345,12 @@ func (d *Destination) Validate() error {
 	return err
 }
 
-// forbiddenHeaders are those that carry the message, in canonical form.
+// forbiddenHeaders are those that carry the message or are about the connection
+// (RFC 9110, section 7.6.1), which is the client's business; in canonical form.
 var forbiddenHeaders = map[string]bool{
 	"Host": true, "Content-Length": true, "Content-Type": true, "Transfer-Encoding": true,
 	"Connection": true, "User-Agent": true, signature.Header: true,
+	"Expect": true, "Keep-Alive": true, "Proxy-Connection": true, "Te": true, "Trailer": true, "Upgrade": true,
 	"Webhook-Id": true, "Webhook-Timestamp": true, "Webhook-Signature": true,
 }
 

@@ -1,0 +1,137 @@
+package webhook
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/webhook/internal/wire"
+)
+
+// FuzzSettings: what is accepted as a destination makes one request, with the
+// headers that it should have and no others.
+func FuzzSettings(f *testing.F) {
+	f.Add("http://crm.example/hook", "X-Api-Key", "k", "m1")
+	f.Add("http://user:p%40ss@crm.example:8080/a%0d%0ab?q=%0a&r=ä", "x-a", "b\tc", "a\r\nX: y")
+	f.Add("http://[fe80::1%25eth0]:80//x/../y;z", "webhook-id", "", "1.2")
+	f.Add("http://münchen.example/?", "Host", "x", "\x00")
+	f.Add("http://crm.example/ HTTP/1.1\r\nX: y", "A\r\nB", "c\r\nX: y", "ä%")
+	f.Add("http://crm.example?\"<>", "a", "\xff\x80", "")
+	signer, err := signature.NewSigner("secret")
+	if err != nil {
+		f.Fatal(err)
+	}
+	standard, err := signature.NewStandardSigner("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, rawURL, name, value, id string) {
+		e, err := compileEndpoint(&Endpoint{URL: rawURL, Headers: map[string]string{name: value}}, "Test")
+		if err != nil {
+			var ce *ConfigError
+			if !errors.As(err, &ce) {
+				t.Fatalf("%v is no *ConfigError", err)
+			}
+			return
+		}
+		if e.url.Scheme != "http" {
+			return // the same, in a tunnel
+		}
+		u, err := url.Parse(rawURL)
+		if err != nil {
+			t.Fatalf("%q is accepted, and no URL: %v", rawURL, err)
+		}
+		e.signer, e.standard = signer, standard
+		e.wire = wire.NewTarget(e.url, e.header, nil)
+
+		client, server := net.Pipe()
+		requests := make(chan []byte, 1)
+		go func() { // ends when the client closes
+			defer close(requests)
+			defer server.Close()
+			var all bytes.Buffer
+			r, err := http.ReadRequest(bufio.NewReader(io.TeeReader(server, &all)))
+			if err == nil {
+				_, err = io.Copy(io.Discard, r.Body)
+			}
+			if err != nil {
+				requests <- []byte("unreadable: " + err.Error() + "\n" + all.String())
+				return
+			}
+			io.WriteString(server, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+			io.Copy(&all, server)
+			requests <- all.Bytes()
+		}()
+		c := newClient(&Config{
+			Timeout: time.Minute, MaxInFlight: 1,
+			DialContext: func(context.Context, string, string) (net.Conn, error) { return client, nil },
+		}, nil, t.Context())
+		const body = `{"a":1}`
+		s := &sender{client: c, timeout: time.Minute}
+		res := s.send(t.Context(), id, []byte(body), 1, e)
+		c.Close()
+		client.Close()
+		sent := <-requests
+		if res.outcome != delivered {
+			// net/http refuses some names that are not ASCII.
+			if e.url.Host != "" && strings.Trim(e.url.Host, ascii) != "" {
+				return
+			}
+			t.Fatalf("%q: %s: %s", rawURL, res.attempt.Reason, res.attempt.Error)
+		}
+
+		in := bufio.NewReader(bytes.NewReader(sent))
+		r, err := http.ReadRequest(in)
+		if err != nil {
+			t.Fatalf("%v in %q", err, sent)
+		}
+		got, err := io.ReadAll(r.Body)
+		if err != nil || string(got) != body || r.Method != "POST" || in.Buffered() > 0 {
+			t.Fatalf("body %q, %v, and %d bytes after it, in %q", got, err, in.Buffered(), sent)
+		}
+		if r.URL.Path != u.Path && !(u.Path == "" && r.URL.Path == "/") || r.URL.RawQuery != u.RawQuery {
+			t.Fatalf("%q asks for %q", rawURL, r.RequestURI)
+		}
+		want := http.Header{
+			"User-Agent": {"Test/1.0"}, "Content-Type": {"application/json"}, "Content-Length": {"7"},
+			http.CanonicalHeaderKey(name): {value},
+		}
+		for _, h := range []string{"X-Signature", "Webhook-Id", "Webhook-Timestamp", "Webhook-Signature"} {
+			want[h] = r.Header[h]
+			if len(want[h]) != 1 {
+				t.Errorf("%d headers %s", len(want[h]), h)
+			}
+		}
+		if e.url.User != nil && http.CanonicalHeaderKey(name) != "Authorization" {
+			want["Authorization"] = r.Header["Authorization"]
+			if user, pass, _ := r.BasicAuth(); user != u.User.Username() && !strings.Contains(u.User.Username(), ":") {
+				t.Errorf("basic authentication is %q, %q", user, pass)
+			}
+		}
+		if diff := cmp.Diff(want, r.Header); diff != "" {
+			t.Errorf("headers of %q (-want +got):\n%s", sent, diff)
+		}
+		if err := signature.Verify(got, r.Header.Get("X-Signature"), "secret"); err != nil {
+			t.Error(err)
+		}
+		if id == "" {
+			return // deliveries have one
+		}
+		if err := signature.VerifyStandard(got, r.Header, time.Hour, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"); err != nil && len(id) <= 255 {
+			t.Errorf("webhook-id %q: %v", r.Header.Get("webhook-id"), err)
+		}
+	})
+}
+
+const ascii = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:[]"
