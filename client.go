@@ -144,7 +144,10 @@ type Client struct {
 	// batch: once for those that share a fate, so once for nearly every
 	// batch. It is called from several goroutines at once, holds up one
 	// of the uploads until it returns, and may call Track and its like, and
-	// Stats. Flush, Shutdown and Close wait for it, so it must not call them.
+	// Stats. Flush, Shutdown and Close wait for it, so it must not call them, nor
+	// Enqueue, which may wait for that very upload. A panic of it is not
+	// recovered: it ends the program. It must not end its goroutine in
+	// another way, as a test's FailNow would.
 	OnDelivery func(Delivery)
 
 	writeKey *string // a pointer, so that printing a Client does not print it
