@@ -158,7 +158,7 @@ func FuzzValue(f *testing.F) {
 	}
 	f.Add([]byte(strings.Repeat("\x15\x01a", 300)))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		b := &builder{data}
+		b := &builder{rest: data}
 		v := b.value(0)
 		out, err := AppendValue([]byte("kept"), v)
 		if err != nil {
@@ -179,11 +179,28 @@ func FuzzValue(f *testing.F) {
 		if again, err := AppendValue(nil, v); err != nil || !bytes.Equal(again, out) {
 			t.Fatalf("AppendValue = %+q, and then %+q, %v", out, again, err)
 		}
+		if b.differs {
+			return
+		}
+		text, err := json.Marshal(v)
+		if err != nil {
+			t.Fatalf("AppendValue = %+q, but encoding/json: %v", out, err)
+		}
+		if want, err := Append(nil, text); err != nil || !bytes.Equal(want, out) {
+			t.Fatalf("AppendValue = %+q, encoding/json gives %+q, %v", out, want, err)
+		}
 	})
 }
 
 // A builder makes a value of the bytes it eats.
-type builder struct{ rest []byte }
+type builder struct {
+	rest []byte
+
+	// differs says that encoding/json means to write it in another way: times
+	// in their zone and with all digits, and a U+FFFD for each byte that is not
+	// UTF-8 and not for all in a row.
+	differs bool
+}
 
 func (b *builder) byte() byte {
 	if len(b.rest) == 0 {
@@ -198,6 +215,7 @@ func (b *builder) text() string {
 	n := min(int(b.byte()), len(b.rest))
 	s := string(b.rest[:n])
 	b.rest = b.rest[n:]
+	b.differs = b.differs || !utf8.ValidString(s)
 	return s
 }
 
@@ -230,6 +248,7 @@ func (b *builder) value(depth int) any {
 	case 8:
 		return json.RawMessage(b.text())
 	case 9:
+		b.differs = true
 		return time.Unix(int64(b.bits())>>(kind/8), 0)
 	case 10:
 		return []byte(b.text())
