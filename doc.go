@@ -26,10 +26,32 @@
 //
 // # Limits
 //
-// A call has at most 32 KB, a batch at most 500 KB and 2,500 calls, counted as sent;
-// 1 KB is 1,024 bytes. A larger call is refused by the very call. Messages in
-// memory are bounded by MaxMemory, 64 MB by default; beyond it calls return
-// [ErrQueueFull].
+// Sizes are in bytes of JSON as it is sent, before compression; 1 KB is 1,024
+// bytes. What happens at each bound:
+//
+//   - A call has at most 32 KB, [MaxCallSize]. A larger one is a *[SizeError] of
+//     that call.
+//   - A batch has at most 500 KB, [MaxBatchSize], and 2,500 calls,
+//     [MaxBatchCalls]. What does not fit goes into the next one.
+//   - Messages in memory, those under way and in back-off included, have at
+//     most MaxMemory, 64 MB by default. Beyond it a call returns [ErrQueueFull]
+//     at once, and [Client.Enqueue] waits. With SpoolDir the oldest move to the disk
+//     long before.
+//   - Files in SpoolDir have at most SpoolMax, 1 GB by default. Beyond it, the
+//     same. On a disk that is full, messages are held in memory alone.
+//   - Four batches are under way at once, and the next one grows meanwhile.
+//   - An attempt takes at most Timeout, 10 seconds by default, from dialing to
+//     the end of the answer, of which 1 MB is read.
+//   - A batch has eleven attempts. Then it is dropped, or stays in SpoolDir.
+//   - Close takes at most 30 seconds, Shutdown and Flush as long as their
+//     context lets them. What is left is in the *[UndeliveredError].
+//
+// # Errors
+//
+// A call returns a *[FieldError] that names the field, or the path of the value,
+// which cannot be sent; a *[SizeError]; [ErrQueueFull]; [ErrClosed]; or the
+// *[ConfigError] that names the setting with which no call can work. It has
+// queued nothing then. What goes wrong later has a [Reason].
 //
 // # Values
 //
@@ -55,6 +77,19 @@
 // track calls [Client.Flush]. A loss of power may cost what the operating system
 // has not written yet, about 30 seconds on Linux; SpoolSync shortens that, to
 // nothing with [SyncEachCall].
+//
+// # Analytics off
+//
+// In development, and in tests that look at other things, a client with the
+// transport of package analyticstest that discards everything checks, encodes
+// and counts calls as ever, and sends nothing:
+//
+//	if os.Getenv("ANALYTICS") == "off" {
+//		client.Transport = analyticstest.Discard{}
+//	}
+//
+// The code that tracks stays as it is. Tests that look at what is tracked have
+// analyticstest.New, a collector in the process.
 //
 // # Before the program ends
 //

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/analyticstest"
 )
 
 // startCollector stands for a collector: it prints the calls it gets.
@@ -77,6 +78,76 @@ func ExampleNew_unusable() {
 	err := client.Track(&analytics.Track{UserId: "u-2041", Event: "Signed Up"})
 	fmt.Println(err)
 	// Output: analytics: Endpoint is not an http or https URL
+}
+
+// An empty write key and an empty Endpoint are those of the environment.
+func ExampleNew_environment() {
+	collector := startCollector()
+	defer collector.Close()
+	os.Setenv("HOOKFERRY_WRITE_KEY", "write-key")
+	os.Setenv("HOOKFERRY_ENDPOINT", collector.URL)
+	defer os.Unsetenv("HOOKFERRY_WRITE_KEY")
+	defer os.Unsetenv("HOOKFERRY_ENDPOINT")
+
+	client := analytics.New("")
+	err := client.Track(&analytics.Track{UserId: "u-2041", Event: "Signed Up"})
+	fmt.Println(err, client.Close())
+	// Output:
+	// track u-2041 Signed Up
+	// <nil> <nil>
+}
+
+// A program in development sends nothing, and tracks as ever.
+func ExampleClient_off() {
+	client := analytics.New("off")
+	client.Transport = analyticstest.Discard{}
+	err := client.Track(&analytics.Track{UserId: "u-2041", Event: "Signed Up"})
+	fmt.Println(err, client.Close(), client.Stats().Delivered)
+	// Output: <nil> <nil> 1
+}
+
+// The transport of an http.Client, with what is around it: here a header that a
+// gateway asks for.
+func ExampleClient_transport() {
+	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Println(r.URL.Path, r.Header.Get("X-Gateway-Key"))
+	}))
+	defer collector.Close()
+	client := analytics.New("write-key")
+	client.Endpoint = collector.URL
+	client.Transport = withHeader{http.DefaultTransport}
+	err := client.Track(&analytics.Track{UserId: "u-2041", Event: "Signed Up"})
+	fmt.Println(err, client.Close())
+	// Output:
+	// /v1/batch let-me-in
+	// <nil> <nil>
+}
+
+type withHeader struct{ next http.RoundTripper }
+
+func (t withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("X-Gateway-Key", "let-me-in")
+	return t.next.RoundTrip(r)
+}
+
+// At MaxMemory a call returns at once. The message is not queued.
+func ExampleClient_queueFull() {
+	collector := analyticstest.NewServer(analyticstest.Hang())
+	defer collector.Close()
+	client := analytics.New("write-key")
+	client.MaxMemory = analytics.MaxBatchSize
+	client.Transport = collector.Transport()
+	m := &analytics.Track{UserId: "u-2041", Event: "Imported", Properties: map[string]any{"text": strings.Repeat("x", 30<<10)}}
+	err := client.Track(m)
+	for err == nil {
+		err = client.Track(m)
+	}
+	fmt.Println(errors.Is(err, analytics.ErrQueueFull), client.Stats().Refused)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	client.Shutdown(ctx)
+	// Output: true 1
 }
 
 func ExampleClient_Identify() {

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -82,14 +83,30 @@ func TestGzip(t *testing.T) {
 	}
 }
 
-// Compressing costs once a batch, not once an attempt, and little memory.
+// Compressing costs once a batch, not once an attempt, and little memory. The
+// messages are of many users, and differ as those of a shop do.
 func BenchmarkGzip(b *testing.B) {
 	text := newBatch(time.Now())
-	message, err := (&Track{UserId: "u-2041", Event: "Order Completed", Properties: tenProperties()}).AppendJSON(nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	random := rand.New(rand.NewPCG(1, 2))
 	for range 250 {
+		p := tenProperties()
+		p["order_id"] = fmt.Sprintf("ord_%08x", random.Uint32())
+		p["total"] = float64(random.IntN(50_000)) / 100
+		p["items"] = 1 + random.IntN(9)
+		p["customer"] = random.Int64N(1e8)
+		p["express"] = random.IntN(4) == 0
+		p["placed"] = time.Date(2026, 3, 4, 5, 6, 0, random.IntN(1e9), time.UTC)
+		p["tags"] = []string{[]string{"spring", "summer", "autumn"}[random.IntN(3)], fmt.Sprint("campaign-", random.IntN(40))}
+		p["shipping"] = map[string]any{"city": fmt.Sprintf("city %x", random.IntN(5000)), "zip": fmt.Sprint(1000 + random.IntN(9000))}
+		m := Track{
+			UserId:     fmt.Sprint("u-", random.IntN(100_000)),
+			Event:      []string{"Order Completed", "Product Viewed", "Cart Updated"}[random.IntN(3)],
+			Properties: p,
+		}
+		message, err := m.AppendJSON(nil)
+		if err != nil {
+			b.Fatal(err)
+		}
 		text.append(message)
 	}
 	var p packer

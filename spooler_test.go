@@ -455,10 +455,16 @@ func TestAnOutageOfAnHour(t *testing.T) {
 					if attempts > 420 {
 						t.Errorf("%d attempts in an hour, want at most 420", attempts)
 					}
+					// No stampede: one at a time, then one more with each that is taken.
 					for i, want := range []int{1, 2, 3, 4} {
 						if i < len(y.most) && y.most[i] > want {
 							t.Errorf("%d requests under way at the request %d that was taken, want at most %d", y.most[i], i+1, want)
 						}
+					}
+				}
+				for i, n := range y.most {
+					if n > maxUploads {
+						t.Errorf("%d requests under way at the request %d that was taken, want at most %d", n, i+1, maxUploads)
 					}
 				}
 				t.Logf("%d made, %d arrived, %d dropped, %d refused; %d attempts in the outage", made, arrived, s.Dropped, refused, attempts)
