@@ -16,6 +16,7 @@ type conn struct {
 	raw    syscall.RawConn       // of the socket; nil if there is none, or none that is known
 	direct bool                  // nc is the socket
 	asks   func(fd uintptr) bool // turnAround, made once
+	probes func(fd uintptr) bool // probe, the same
 	kept   bool                  // it has served a request
 	used   time.Time             // the deadline of the last request
 
@@ -40,7 +41,7 @@ func newConn(c *Client, nc net.Conn) *conn {
 		cn.raw, _ = s.SyscallConn()
 	}
 	cn.direct = socket == nc
-	cn.asks = cn.turnAround
+	cn.asks, cn.probes = cn.turnAround, cn.probe
 	return cn
 }
 
@@ -157,12 +158,15 @@ func (cn *conn) broken(err error) error {
 	return err
 }
 
-func writeAll(nc net.Conn, parts ...[]byte) error {
-	for _, p := range parts {
-		if len(p) == 0 {
-			continue
+// writeAll writes two slices, one after the other.
+func writeAll(nc net.Conn, first, second []byte) error {
+	if len(first) > 0 {
+		if _, err := nc.Write(first); err != nil {
+			return err
 		}
-		if _, err := nc.Write(p); err != nil {
+	}
+	if len(second) > 0 {
+		if _, err := nc.Write(second); err != nil {
 			return err
 		}
 	}

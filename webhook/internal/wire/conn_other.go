@@ -13,3 +13,5 @@ func (cn *conn) ask(*Buffer, []byte) error { panic("wire: no probe") }
 func (cn *conn) turnAround(uintptr) bool { panic("wire: no probe") }
 
 func (cn *conn) alive() bool { return true }
+
+func (cn *conn) probe(uintptr) bool { panic("wire: no probe") }

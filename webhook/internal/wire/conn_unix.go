@@ -20,6 +20,9 @@ type turn struct {
 	sent bool
 	left [2][]byte // not written, when there was no room
 	err  error
+
+	silent bool // of alive
+	one    [1]byte
 }
 
 // ask looks whether the connection is as it should be, silent, writes b.out and
@@ -107,15 +110,16 @@ func (cn *conn) alive() bool {
 	if cn.raw == nil {
 		return true
 	}
-	silent := false
-	err := cn.raw.Read(func(fd uintptr) bool {
-		// What is read is missing to TLS, but then the connection is not used
-		// again.
-		_, err := ignoringEINTR(syscall.Read, fd, make([]byte, 1))
-		silent = err == syscall.EAGAIN
-		return true
-	})
-	return err == nil && silent
+	cn.turn.silent = false
+	return cn.raw.Read(cn.probes) == nil && cn.turn.silent
+}
+
+// probe is the function of alive that has the socket. What it reads is missing
+// to TLS, but then the connection is not used again.
+func (cn *conn) probe(fd uintptr) bool {
+	_, err := ignoringEINTR(syscall.Read, fd, cn.turn.one[:])
+	cn.turn.silent = err == syscall.EAGAIN
+	return true
 }
 
 func ignoringEINTR(f func(int, []byte) (int, error), fd uintptr, p []byte) (int, error) {

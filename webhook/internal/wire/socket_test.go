@@ -19,7 +19,8 @@ import (
 // long is more time than anything here takes.
 const long = time.Minute
 
-// serve serves connections on loopback.
+// serve serves connections on loopback until the test has ended, and waits for
+// their ends: the client is made after it, to be closed before.
 func serve(t testing.TB, serve func(c net.Conn)) (addr string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
