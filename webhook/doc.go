@@ -48,6 +48,10 @@
 // million events waiting takes no slot, memory or time of another, up to
 // [Config.MaxInFlight] in all.
 //
+// Requests are signed in X-Signature with [Destination.Secret], and by Standard
+// Webhooks with each of [Destination.StandardSecrets], which also says when, so
+// that a captured request is soon worthless. Package signature verifies both.
+//
 // Certificates are always verified, redirects are not followed, no proxy is used
 // but [Config.Proxy], and connections go to public addresses only, unless
 // the operator wrote the address or allows it; see [Config.Destinations] and

@@ -152,8 +152,9 @@ func prefixes(ss ...string) []netip.Prefix {
 }
 
 // public reports whether ip is a public unicast address. An IPv6 address that
-// carries an IPv4 one is what the latter is. A NAT64 prefix of a network's own
-// looks like any other, and is not recognised.
+// carries an IPv4 one is what the latter is. A NAT64 prefix that a network has
+// taken from its own addresses (RFC 6052) looks like any other, and is not
+// recognised: such a gateway has to refuse private addresses itself.
 func public(ip netip.Addr) bool {
 	ip = ip.Unmap().WithZone("")
 	if ip.Is6() {
