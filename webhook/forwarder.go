@@ -18,6 +18,10 @@ import (
 // settled after.
 const leaseTimeouts = 12
 
+// longLease is the time of a lease after which, if it handed out little, the
+// next one waits, so that leasing takes a quarter of a processor at most.
+const longLease = time.Millisecond
+
 // A Forwarder accepts events, keeps them in a Queue, and delivers them to
 // their destinations' endpoints while Run runs. Its methods may be called
 // concurrently.
@@ -312,6 +316,16 @@ func (f *Forwarder) lease(ctx context.Context) error {
 			}
 			if trouble.over() {
 				f.config.Logger.Info("webhook: the store works again")
+			}
+			if took := time.Since(now); took > longLease && took > time.Duration(len(ds))*longLease/50 {
+				// It went through thousands of destinations that are left
+				// alone. What happens meanwhile is for the next.
+				timer.Reset(min(3*took, 50*time.Millisecond))
+				select {
+				case <-timer.C:
+				case <-ctx.Done():
+					return nil
+				}
 			}
 			if !next.IsZero() {
 				pause = min(pause, max(next.Sub(now), time.Millisecond))
