@@ -154,7 +154,7 @@ func TestRescueOfDamagedStore(t *testing.T) {
 			}
 		}
 	}
-	for at := 0; at+pageSize <= len(whole.data); at += 3 * pageSize {
+	for at := 0; at+pageSize <= len(whole.data); at += 7 * pageSize {
 		for what, spoil := range map[string]func(page []byte){
 			"zeros":  func(page []byte) { clear(page) },
 			"middle": func(page []byte) { copy(page[len(page)/3:], "spoilt, for about this many bytes") },
@@ -168,7 +168,7 @@ func TestRescueOfDamagedStore(t *testing.T) {
 		}
 	}
 	end := len(bytes.TrimRight(whole.journal, "\x00"))
-	for at := 0; at < end; at += 1 + end/31 {
+	for at := 0; at < end; at += 1 + end/11 {
 		spoilt := whole
 		spoilt.journal = bytes.Clone(whole.journal)
 		spoilt.journal[at] ^= 0x40

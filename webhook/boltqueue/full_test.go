@@ -95,14 +95,37 @@ func TestFilesLost(t *testing.T) {
 	}
 }
 
+// limitMount names the environment variable that makes the child mount a small
+// file system of its own.
+const limitMount = "BOLTQUEUE_LIMIT_MOUNT"
+
 func limitChild(dir string) {
-	if err := diskFull(dir); err != nil {
+	fill, free := func() error { return limitFiles(3 << 20) }, func() error { return limitFiles(1 << 40) }
+	if os.Getenv(limitMount) != "" {
+		if err := mountSmall(dir); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		filler := filepath.Join(dir, "filler")
+		fill, free = func() error { return fillDisk(filler) }, func() error { return os.Remove(filler) }
+	}
+	if err := diskFull(dir, fill, free); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
 }
 
-func diskFull(dir string) error {
+// limitFiles bounds the size of the files that the process writes.
+func limitFiles(max uint64) error {
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &l); err != nil {
+		return err
+	}
+	setLimit(&l, max)
+	return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l)
+}
+
+func diskFull(dir string, fill, free func() error) error {
 	signal.Ignore(syscall.SIGXFSZ) // the write fails all the same
 	ctx := context.Background()
 	path := filepath.Join(dir, "queue.db")
@@ -110,14 +133,6 @@ func diskFull(dir string) error {
 	q, err := boltqueue.Open(path, config)
 	if err != nil {
 		return err
-	}
-	limit := func(max uint64) error {
-		var l syscall.Rlimit
-		if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &l); err != nil {
-			return err
-		}
-		setLimit(&l, max)
-		return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l)
 	}
 	stored := map[string]bool{}
 	n := 0
@@ -139,15 +154,14 @@ func diskFull(dir string) error {
 		}
 		return nil
 	}
-	const size = 3 << 20
-	if err := limit(size); err != nil {
+	if err := fill(); err != nil {
 		return err
 	}
 	for err = nil; err == nil && n < 10000; {
 		err = put()
 	}
 	if !errors.Is(err, syscall.EFBIG) && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, boltqueue.ErrDamaged) && err == nil {
-		return fmt.Errorf("%d puts of 2,000 bytes into %d bytes all succeed", n, size)
+		return fmt.Errorf("%d puts of 2,000 bytes on a full disk all succeed", n)
 	}
 	if errors.Is(err, boltqueue.ErrDamaged) {
 		return fmt.Errorf("a full disk is reported as damage: %w", err)
@@ -163,7 +177,7 @@ func diskFull(dir string) error {
 	if err != nil || len(ds) != 10 {
 		return fmt.Errorf("Lease on a full disk = %d, %w", len(ds), err)
 	}
-	if err := limit(1 << 40); err != nil {
+	if err := free(); err != nil {
 		return err
 	}
 	if err := put(); err != nil {

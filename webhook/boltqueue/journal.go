@@ -195,6 +195,11 @@ func readJournal(path string, e epoch, each func(payload []byte) error) error {
 	if err != nil {
 		return err
 	}
+	return readEntries(path, b, e, each)
+}
+
+// readEntries is readJournal for the bytes of the file.
+func readEntries(path string, b []byte, e epoch, each func(payload []byte) error) error {
 	if err := e.precedes(path, b); err != nil {
 		return err
 	}
@@ -241,6 +246,11 @@ func salvageJournal(path string, e *epoch, each func(payload []byte) error) (los
 	if err != nil {
 		return 0, err
 	}
+	return salvageEntries(b, e, each), nil
+}
+
+// salvageEntries is salvageJournal for the bytes of the file.
+func salvageEntries(b []byte, e *epoch, each func(payload []byte) error) (lost int) {
 	next, last := uint64(1), 0 // the entry to come, and where the last one ended
 	for at := 0; at+entryHeader <= len(b); {
 		if e == nil {
@@ -276,7 +286,7 @@ func salvageJournal(path string, e *epoch, each func(payload []byte) error) (los
 		last = at
 		next++
 	}
-	return lost, nil
+	return lost
 }
 
 // entryAt returns the length of the entry that b begins with, if it is whole and
