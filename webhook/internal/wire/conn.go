@@ -13,10 +13,11 @@ import (
 type conn struct {
 	client *Client
 	nc     net.Conn
-	raw    syscall.RawConn       // of the socket; nil if there is none, or none that is known
-	direct bool                  // nc is the socket
+	raw    syscall.RawConn       // of nc, if that is a socket, and one that is known
+	tap    *tap                  // under nc, if that is TLS of our making
 	asks   func(fd uintptr) bool // turnAround, made once
-	probes func(fd uintptr) bool // probe, the same
+	poll   poll                  // of raw
+	one    [1]byte               // read by it
 	kept   bool                  // it has served a request
 	used   time.Time             // the deadline of the last request
 
@@ -27,22 +28,24 @@ type conn struct {
 var past = time.Unix(1, 0)
 
 func newConn(c *Client, nc net.Conn) *conn {
-	cn := &conn{client: c, nc: nc}
-	socket := nc
+	cn := &conn{client: c, nc: nc, raw: rawConn(nc)}
 	if tc, ok := nc.(*tls.Conn); ok {
-		socket = tc.NetConn()
+		cn.tap, _ = tc.NetConn().(*tap)
 	}
-	// The types of the net package alone: others may do something of their own
-	// with what is read and written.
-	switch s := socket.(type) {
-	case *net.TCPConn:
-		cn.raw, _ = s.SyscallConn()
-	case *net.UnixConn:
-		cn.raw, _ = s.SyscallConn()
-	}
-	cn.direct = socket == nc
-	cn.asks, cn.probes = cn.turnAround, cn.probe
+	cn.asks = cn.turnAround
 	return cn
+}
+
+// rawConn returns the socket of nc. It is nil unless nc is of a type of the net
+// package: others may do something of their own with what is read and written.
+func rawConn(nc net.Conn) (raw syscall.RawConn) {
+	switch s := nc.(type) {
+	case *net.TCPConn:
+		raw, _ = s.SyscallConn()
+	case *net.UnixConn:
+		raw, _ = s.SyscallConn()
+	}
+	return raw
 }
 
 // http2 reports whether the two ends have agreed on HTTP/2.
@@ -106,7 +109,7 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 	switch {
 	case len(b.out)+len(rest) > maxInline:
 		return cn.exchangeLarge(b, rest)
-	case cn.direct && cn.raw != nil && canProbe:
+	case cn.raw != nil && canProbe:
 		err = cn.ask(b, rest)
 	default:
 		if cn.kept && !cn.alive() {
@@ -156,6 +159,19 @@ func (cn *conn) broken(err error) error {
 		return errStale
 	}
 	return err
+}
+
+// alive reports whether a kept connection is open and silent, as far as that
+// can be told.
+func (cn *conn) alive() bool {
+	switch {
+	case cn.tap != nil:
+		return cn.tap.silent(cn.nc)
+	case cn.raw != nil && canProbe:
+		_, err := cn.poll.read(cn.raw, cn.one[:])
+		return err == errSilent
+	}
+	return true
 }
 
 // writeAll writes two slices, one after the other.

@@ -2,6 +2,8 @@
 
 package wire
 
+import "syscall"
+
 // canProbe says that sockets can be read without waiting. Here that an idle
 // connection has ended is found out by the request, which is then made again.
 const canProbe = false
@@ -12,6 +14,6 @@ func (cn *conn) ask(*Buffer, []byte) error { panic("wire: no probe") }
 
 func (cn *conn) turnAround(uintptr) bool { panic("wire: no probe") }
 
-func (cn *conn) alive() bool { return true }
+type poll struct{}
 
-func (cn *conn) probe(uintptr) bool { panic("wire: no probe") }
+func (*poll) read(syscall.RawConn, []byte) (int, error) { panic("wire: no probe") }

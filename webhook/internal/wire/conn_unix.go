@@ -20,9 +20,6 @@ type turn struct {
 	sent bool
 	left [2][]byte // not written, when there was no room
 	err  error
-
-	silent bool // of alive
-	one    [1]byte
 }
 
 // ask looks whether the connection is as it should be, silent, writes b.out and
@@ -104,21 +101,38 @@ func (cn *conn) write(fd uintptr) bool {
 	return true
 }
 
-// alive reports whether a kept connection is open and silent, as far as that
-// can be told.
-func (cn *conn) alive() bool {
-	if cn.raw == nil {
-		return true
-	}
-	cn.turn.silent = false
-	return cn.raw.Read(cn.probes) == nil && cn.turn.silent
+// A poll reads from a socket without waiting.
+type poll struct {
+	once func(fd uintptr) bool // reads, made once
+	p    []byte
+	n    int
+	err  error
 }
 
-// probe is the function of alive that has the socket. What it reads is missing
-// to TLS, but then the connection is not used again.
-func (cn *conn) probe(fd uintptr) bool {
-	_, err := ignoringEINTR(syscall.Read, fd, cn.turn.one[:])
-	cn.turn.silent = err == syscall.EAGAIN
+// read reads into p. It returns errSilent if there is nothing to read.
+func (o *poll) read(raw syscall.RawConn, p []byte) (int, error) {
+	if o.once == nil {
+		o.once = o.reads
+	}
+	o.p = p
+	err := raw.Read(o.once)
+	o.p = nil
+	switch {
+	case err != nil:
+		return 0, err
+	case o.err == syscall.EAGAIN:
+		return 0, errSilent
+	case o.err != nil:
+		return 0, o.err
+	case o.n == 0:
+		return 0, io.EOF
+	}
+	return o.n, nil
+}
+
+// reads is the function of read that has the socket.
+func (o *poll) reads(fd uintptr) bool {
+	o.n, o.err = ignoringEINTR(syscall.Read, fd, o.p)
 	return true
 }
 

@@ -263,7 +263,7 @@ func connect(ctx context.Context, dial func(context.Context, string, string) (ne
 	if err != nil || config == nil {
 		return nc, err
 	}
-	tc := tls.Client(nc, config)
+	tc := tls.Client(newTap(nc), config)
 	if err := tc.HandshakeContext(ctx); err != nil {
 		nc.Close()
 		return nil, err
