@@ -37,7 +37,8 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 		d.Expires = now.Add(w.f.config.Window).UTC()
 	}
 	if len(w.open) == 1 {
-		w.results[0] = w.sender.send(w.f.attempts, d.ID, d.Body, d.Tries+1, w.open[0])
+		p := postingOf(d)
+		w.results[0] = w.sender.send(w.f.attempts, &p, w.open[0])
 	} else {
 		w.sendToAll(l, d, t)
 	}
@@ -62,11 +63,11 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 		result
 	}
 	ends := make(chan ending, len(w.open))
-	id, body, try := d.ID, d.Body, d.Tries+1
+	p := postingOf(d)
 	for i, e := range w.open {
 		f.workers.Go(func() {
 			s := f.senders.Get().(*sender)
-			ends <- ending{i, s.send(ctx, id, body, try, e)}
+			ends <- ending{i, s.send(ctx, &p, e)}
 			f.senders.Put(s)
 		})
 	}

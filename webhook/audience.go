@@ -87,9 +87,10 @@ func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (
 	if err != nil {
 		return res, err
 	}
+	trace := a.f.trace(ctx)
 	chunk := make([]string, 0, syncChunk)
 	flush := func() error {
-		n, err := a.roster.Join(ctx, a.key(), generation, chunk, a.announce(true))
+		n, err := a.roster.Join(ctx, a.key(), generation, chunk, a.announce(true, trace))
 		res.Joined += n
 		chunk = chunk[:0]
 		a.sent(n)
@@ -115,7 +116,7 @@ func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (
 	}
 	for last := ""; ; {
 		var left int
-		last, left, err = a.roster.Leave(ctx, a.key(), generation, last, syncChunk, a.announce(false))
+		last, left, err = a.roster.Leave(ctx, a.key(), generation, last, syncChunk, a.announce(false, trace))
 		res.Left += left
 		a.sent(left)
 		if err != nil || last == "" {
@@ -133,7 +134,7 @@ func (a *Audience) sent(n int) {
 }
 
 // announce returns what makes the identify of a user.
-func (a *Audience) announce(member bool) func(user string) ([]Delivery, error) {
+func (a *Audience) announce(member bool, trace Trace) func(user string) ([]Delivery, error) {
 	now := time.Now().UTC()
 	return func(user string) ([]Delivery, error) {
 		e, err := EventOf(&analytics.Identify{
@@ -143,7 +144,7 @@ func (a *Audience) announce(member bool) func(user string) ([]Delivery, error) {
 		if err != nil {
 			return nil, err
 		}
-		return []Delivery{e.delivery(a.destination, now)}, nil
+		return []Delivery{e.delivery(a.destination, now, trace)}, nil
 	}
 }
 

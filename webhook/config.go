@@ -159,6 +159,14 @@ type Config struct {
 	// the system's roots.
 	TLSClientConfig *tls.Config
 
+	// Trace returns the values of the headers traceparent and tracestate for
+	// what Forward, ForwardEvents, Delete and Sync are called with, such as by
+	// OpenTelemetry's propagator; a traceparent that is not valid is as none.
+	// They are stored, and sent with every attempt; see Trace and ParseTrace.
+	// If it returns none, or is nil, ContextWithTrace counts. A static header
+	// with the name of one of the two is sent in place of both.
+	Trace func(ctx context.Context) (traceparent, tracestate string)
+
 	// Logger receives warnings and what happens to deliveries, with the keys
 	// "destination", "id", "reason" and "tries". Nil means no logs.
 	Logger *slog.Logger

@@ -150,6 +150,7 @@ func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, ev
 		}
 	}
 	now := time.Now().UTC()
+	trace := f.trace(ctx)
 	ds := make([]Delivery, 0, len(destinations)*len(events))
 	off := 0
 	for i := range events {
@@ -159,7 +160,7 @@ func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, ev
 			continue
 		}
 		for _, id := range destinations {
-			ds = append(ds, e.delivery(id, now))
+			ds = append(ds, e.delivery(id, now, trace))
 		}
 	}
 	if err := f.put(ctx, ds); err != nil {
@@ -170,7 +171,7 @@ func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, ev
 }
 
 // delivery returns the event's delivery to a destination.
-func (e *Event) delivery(destination string, now time.Time) Delivery {
+func (e *Event) delivery(destination string, now time.Time, trace Trace) Delivery {
 	return Delivery{
 		Destination: destination,
 		ID:          e.ID,
@@ -178,6 +179,7 @@ func (e *Event) delivery(destination string, now time.Time) Delivery {
 		Body:        e.Body,
 		Accepted:    e.Received,
 		Due:         now,
+		Trace:       trace,
 	}
 }
 

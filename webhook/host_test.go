@@ -89,7 +89,7 @@ func TestNoSpellingGetsPast(t *testing.T) {
 				continue
 			}
 			e.wire = wire.NewTarget(e.url, e.header, nil)
-			res := s.send(t.Context(), "id", []byte("{}"), 1, e)
+			res := s.send(t.Context(), &posting{id: "id", body: []byte("{}"), try: 1}, e)
 			if res.outcome != permanent || res.attempt.Reason != ReasonAddress {
 				t.Errorf("%s%s: %s, which is %q, want %q", scheme, host, res.attempt.Error, res.attempt.Reason, ReasonAddress)
 			}

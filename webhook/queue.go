@@ -41,6 +41,9 @@ type Delivery struct {
 	// Attempts are the first and the latest requests made, oldest first; see
 	// MaxAttempts.
 	Attempts []Attempt
+	// Trace is sent with every attempt. It is stored with the delivery and
+	// does not change.
+	Trace Trace
 
 	// Lease is the store's handle on a leased delivery, valid in the process
 	// and for the Queue value that handed it out. It is not stored.
@@ -189,9 +192,16 @@ func (f DeadFilter) Match(d *DeadLetter) bool {
 		(f.To.IsZero() || d.Died.Before(f.To))
 }
 
+// ErrNoDeadLetter says that there is no dead letter with a key: there was none,
+// or it was revived or discarded.
+var ErrNoDeadLetter = errors.New("webhook: no such dead letter")
+
 // DeadLetters is the part of a store that keeps what was given up. A Queue
 // that implements it can be asked for its dead letters through the Forwarder.
 type DeadLetters interface {
+	// DeadLetter returns the dead letter with this key, or ErrNoDeadLetter,
+	// wrapped or not.
+	DeadLetter(ctx context.Context, key string) (DeadLetter, error)
 	// Dead yields the dead letters that filter selects, in the order they
 	// died, starting after the one whose Key is after ("" for the first). It
 	// holds no lock between two yields, so the loop may call the store. An
@@ -216,11 +226,31 @@ type Counts struct {
 	Leased int
 	// Dead counts the dead letters.
 	Dead int
+	// Oldest is the earliest Due of what waits and is not leased, zero if
+	// there is none.
+	Oldest time.Time
 }
 
 // Counter is implemented by a Queue that knows how much it holds.
 type Counter interface {
 	Count(ctx context.Context) (Counts, error)
+}
+
+// DestinationCounts says how much a store holds for one destination. The
+// fields are those of Counts.
+type DestinationCounts struct {
+	Destination     string
+	Waiting, Leased int
+	Oldest          time.Time
+}
+
+// DestinationCounter is implemented by a Queue that knows how much it holds for
+// each destination without reading all of it.
+type DestinationCounter interface {
+	// CountByDestination yields the counts of every destination that something
+	// waits for, once each, in no order. What happens meanwhile may be in them
+	// or not. It holds no lock between two yields. An error ends it.
+	CountByDestination(ctx context.Context) iter.Seq2[DestinationCounts, error]
 }
 
 // Roster is the part of a store that remembers who is in an audience. The

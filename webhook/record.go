@@ -34,21 +34,28 @@ type Attempt struct {
 	Answer string
 }
 
-// recordVersion is the first byte of every record. Older versions stay
-// readable.
-const recordVersion = 1
+// The first byte of every record is its version. Older versions stay readable.
+// A delivery is written in the oldest that has all its fields.
+const (
+	recordVersion      = 1
+	recordVersionTrace = 2 // a delivery's, with its Trace before the Body
+)
 
 // errRecord is the error of a record that cannot be read.
 var errRecord = errors.New("webhook: malformed delivery record")
 
 // AppendBinary appends the record of the delivery in the form that stores
-// keep: a version, then all fields but Lease. Times are kept to the
+// keep: a version, then all fields but Lease, the Body last. Times are kept to the
 // microsecond.
 func (d *Delivery) AppendBinary(b []byte) ([]byte, error) {
 	if len(d.Attempts) > MaxAttempts || len(d.Closed) > MaxEndpoints {
 		return b, fmt.Errorf("webhook: delivery with %d attempts and %d closed endpoints", len(d.Attempts), len(d.Closed))
 	}
-	b = append(b, recordVersion)
+	version := byte(recordVersion)
+	if d.Trace != (Trace{}) {
+		version = recordVersionTrace
+	}
+	b = append(b, version)
 	b = appendText(b, d.Destination)
 	b = appendText(b, d.ID)
 	b = appendText(b, d.Type)
@@ -73,6 +80,10 @@ func (d *Delivery) AppendBinary(b []byte) ([]byte, error) {
 		b = appendText(b, a.Error)
 		b = appendText(b, a.Answer)
 	}
+	if version >= recordVersionTrace {
+		b = appendText(b, d.Trace.Parent)
+		b = appendText(b, d.Trace.State)
+	}
 	b = binary.AppendUvarint(b, uint64(len(d.Body)))
 	return append(b, d.Body...), nil
 }
@@ -81,8 +92,9 @@ func (d *Delivery) AppendBinary(b []byte) ([]byte, error) {
 // b.
 func (d *Delivery) UnmarshalBinary(b []byte) error {
 	r := recordReader{b: b}
-	if v := r.byte(); v != recordVersion {
-		return fmt.Errorf("%w: version %d", errRecord, v)
+	version := r.byte()
+	if version < recordVersion || version > recordVersionTrace {
+		return fmt.Errorf("%w: version %d", errRecord, version)
 	}
 	*d = Delivery{
 		Destination: r.text(),
@@ -113,6 +125,9 @@ func (d *Delivery) UnmarshalBinary(b []byte) error {
 				Answer:   r.text(),
 			}
 		}
+	}
+	if version >= recordVersionTrace {
+		d.Trace = Trace{Parent: r.text(), State: r.text()}
 	}
 	d.Body = bytes.Clone(r.bytes())
 	if r.failed || len(r.b) != 0 {

@@ -38,12 +38,15 @@ func TestDeliveryRecord(t *testing.T) {
 	most.Closed = make([]Closed, MaxEndpoints)
 	most.Attempts = make([]Attempt, MaxAttempts)
 	most.Body = bytes.Repeat([]byte("b"), 64<<10)
+	traced := recordDelivery()
+	traced.Trace = Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", State: strings.Repeat("s", MaxTraceState)}
 	old := Delivery{Destination: "a", ID: "1", Due: time.Date(1900, 1, 1, 0, 0, 0, 0, time.UTC), Expires: time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC)}
 	for _, tt := range []struct {
 		name string
 		d    Delivery
 	}{
-		{"all fields", full},
+		{"all fields but a trace", full},
+		{"all fields", traced},
 		{"as much as there may be", most},
 		{"nothing", Delivery{}},
 		{"far times", old},
@@ -122,6 +125,40 @@ func TestDeliveryRecordRefuses(t *testing.T) {
 	}
 }
 
+// Records of each version stay readable.
+func TestOldRecordsAreRead(t *testing.T) {
+	at := time.UnixMicro(1_900_000_000_123_456).UTC()
+	for _, tt := range []struct {
+		name   string
+		record string
+		want   Delivery
+	}{
+		{
+			"version 1, written before there was another",
+			"\x01\x01a\x02m1\x05track" + "\x80\x89\xa5\x91\xc7\x82\xe0\x06" + "\x80\x89\xa5\x91\xc7\x82\xe0\x06" + "\x00\x00\x00\x00\x02{}",
+			Delivery{Destination: "a", ID: "m1", Type: "track", Accepted: at, Due: at, Body: []byte("{}")},
+		},
+		{
+			"version 2",
+			"\x02\x01a\x02m1\x05track" + "\x80\x89\xa5\x91\xc7\x82\xe0\x06" + "\x80\x89\xa5\x91\xc7\x82\xe0\x06" + "\x00\x00\x00\x00\x01p\x01s\x02{}",
+			Delivery{Destination: "a", ID: "m1", Type: "track", Accepted: at, Due: at, Trace: Trace{Parent: "p", State: "s"}, Body: []byte("{}")},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var got Delivery
+			if err := got.UnmarshalBinary([]byte(tt.record)); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+			if b, err := got.AppendBinary(nil); err != nil || string(b) != tt.record {
+				t.Errorf("it is written as %q, %v, want %q", b, err, tt.record)
+			}
+		})
+	}
+}
+
 // A record that is cut short, has something behind it, or is of another
 // version is an error.
 func TestDeliveryRecordMalformed(t *testing.T) {
@@ -135,6 +172,12 @@ func TestDeliveryRecordMalformed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	traced := d
+	traced.Trace = Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", State: "a=1"}
+	wholeTraced, err := traced.AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	bad := func(b []byte, what string) {
 		t.Helper()
 		if err := new(Delivery).UnmarshalBinary(b); !errors.Is(err, errRecord) {
@@ -144,19 +187,25 @@ func TestDeliveryRecordMalformed(t *testing.T) {
 	for n := range whole {
 		bad(whole[:n], "cut short")
 	}
+	for n := range wholeTraced {
+		bad(wholeTraced[:n], "with a trace, cut short")
+	}
 	for n := range wholeDead {
 		if err := new(DeadLetter).UnmarshalBinary(wholeDead[:n]); !errors.Is(err, errRecord) {
 			t.Errorf("a dead letter cut short to %d bytes: %v, want %v", n, err, errRecord)
 		}
 	}
 	bad(append(bytes.Clone(whole), 0), "with a byte more")
-	bad(append([]byte{recordVersion + 1}, whole[1:]...), "of a later version")
+	bad(append([]byte{recordVersionTrace + 1}, whole[1:]...), "of a later version")
+	bad(append([]byte{recordVersionTrace}, whole[1:]...), "of another version")
 	bad(append([]byte{0}, whole[1:]...), "of version 0")
 	bad([]byte{recordVersion, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}, "with a text of 2^64-1 bytes")
 }
 
 func FuzzDeliveryRecord(f *testing.F) {
-	for _, d := range []Delivery{{}, recordDelivery()} {
+	traced := recordDelivery()
+	traced.Trace = Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", State: "a=1"}
+	for _, d := range []Delivery{{}, recordDelivery(), traced} {
 		b, err := d.AppendBinary(nil)
 		if err != nil {
 			f.Fatal(err)

@@ -54,32 +54,46 @@ func newSender(f *Forwarder) *sender {
 	return &sender{client: f.client, timeout: f.config.Timeout}
 }
 
-// send posts the body of the delivery id to e, as part of the attempt number
-// try. It ends with ctx and after the time of an attempt.
-func (s *sender) send(ctx context.Context, id string, body []byte, try int, e *endpoint) result {
+// A posting is what is posted of a delivery.
+type posting struct {
+	id    string
+	body  []byte
+	trace Trace
+	try   int // the attempt that it is part of
+}
+
+func postingOf(d *Delivery) posting {
+	return posting{id: d.ID, body: d.Body, trace: d.Trace, try: d.Tries + 1}
+}
+
+// send posts p to e. It ends with ctx and after the time of an attempt.
+func (s *sender) send(ctx context.Context, p *posting, e *endpoint) result {
 	start := time.Now()
-	res := s.roundTrip(ctx, start, id, body, e)
+	res := s.roundTrip(ctx, start, p, e)
 	if res.outcome != delivered {
 		res.attempt.At = start.UTC()
 		res.attempt.Took = time.Since(start)
-		res.attempt.Try = try
+		res.attempt.Try = p.try
 		res.attempt.Endpoint = e.name
 	}
 	return res
 }
 
 // roundTrip makes the request and reads the answer to its end.
-func (s *sender) roundTrip(ctx context.Context, now time.Time, id string, body []byte, e *endpoint) result {
+func (s *sender) roundTrip(ctx context.Context, now time.Time, p *posting, e *endpoint) result {
 	s.lines = s.lines[:0]
 	if e.signer != nil {
 		s.lines = append(s.lines, signature.Header+": "...)
-		s.lines = e.signer.Append(s.lines, body)
+		s.lines = e.signer.Append(s.lines, p.body)
 		s.lines = append(s.lines, "\r\n"...)
 	}
 	if e.standard != nil {
-		s.lines = appendStandard(s.lines, e.standard, id, now, body)
+		s.lines = appendStandard(s.lines, e.standard, p.id, now, p.body)
 	}
-	a, err := s.client.Post(ctx, now.Add(s.timeout), e.wire, s.lines, body, &s.buffer)
+	if !e.traced {
+		s.lines = appendTrace(s.lines, p.trace)
+	}
+	a, err := s.client.Post(ctx, now.Add(s.timeout), e.wire, s.lines, p.body, &s.buffer)
 	if err != nil {
 		out, reason := errorOutcome(err)
 		var ue *url.Error

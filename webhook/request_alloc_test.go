@@ -55,7 +55,7 @@ func TestARequestDoesNotAllocate(t *testing.T) {
 	s := &sender{client: client, timeout: time.Minute}
 	body := bytes.Repeat([]byte("x"), 450)
 	send := func() {
-		if r := s.send(ctx, "f81d4fae-7dec-11d0-a765-00a0c91e6bf6", body, 1, e); r.outcome != delivered {
+		if r := s.send(ctx, &posting{id: "f81d4fae-7dec-11d0-a765-00a0c91e6bf6", body: body, try: 1}, e); r.outcome != delivered {
 			t.Fatalf("%+v", r)
 		}
 	}

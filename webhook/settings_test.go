@@ -79,7 +79,7 @@ func FuzzSettings(f *testing.F) {
 		}, nil, t.Context())
 		const body = `{"a":1}`
 		s := &sender{client: c, timeout: time.Minute}
-		res := s.send(t.Context(), id, []byte(body), 1, e)
+		res := s.send(t.Context(), &posting{id: id, body: []byte(body), try: 1}, e)
 		c.Close()
 		client.Close()
 		sent := <-requests

@@ -31,6 +31,7 @@ type endpoint struct {
 	wire     *wire.Target              // nil until there is a forwarder
 	signer   *signature.Signer         // nil: not signed
 	standard *signature.StandardSigner // nil: not signed by Standard Webhooks
+	traced   bool                      // header has a trace of its own
 
 	// secrets are texts of the request that are not to be kept should the
 	// endpoint send them back.
@@ -137,5 +138,5 @@ func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, error) {
 	f.Write([]byte(e.URL))
 	u.Fragment, u.RawFragment = "", ""
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
-	return &endpoint{url: u, hash: f.Sum64(), name: shown.String(), header: h, secrets: secrets}, nil
+	return &endpoint{url: u, hash: f.Sum64(), name: shown.String(), header: h, secrets: secrets, traced: h[headerTraceParent] != nil || h[headerTraceState] != nil}, nil
 }

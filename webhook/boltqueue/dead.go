@@ -38,6 +38,30 @@ func (q *Queue) view(ctx context.Context, fn func(*bolt.Tx) error) error {
 	})
 }
 
+// DeadLetter implements webhook.DeadLetters.
+func (q *Queue) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter, error) {
+	var d webhook.DeadLetter
+	k, err := hex.DecodeString(key)
+	if err != nil || len(k) != deadKeyLen || hex.EncodeToString(k) != key {
+		k = nil // of no dead letter, but a store that is closed says so
+	}
+	if err := q.flushDead(ctx); err != nil {
+		return d, err
+	}
+	err = q.view(ctx, func(tx *bolt.Tx) error {
+		v := tx.Bucket(bucketDead).Get(k)
+		if v == nil {
+			return webhook.ErrNoDeadLetter
+		}
+		if err := unseal(v, &d); err != nil {
+			return fmt.Errorf("boltqueue: dead letter %x: %w", k, err)
+		}
+		d.Key = key
+		return nil
+	})
+	return d, err
+}
+
 // Dead implements webhook.DeadLetters.
 func (q *Queue) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
 	return func(yield func(webhook.DeadLetter, error) bool) {

@@ -126,7 +126,9 @@ func TestCommitFails(t *testing.T) {
 			}
 			counted := func() {
 				t.Helper()
-				if got, err := q.Count(ctx); err != nil || got != want {
+				got, err := q.Count(ctx)
+				got.Oldest = time.Time{}
+				if err != nil || got != want {
 					t.Errorf("Count = %+v, %v, want %+v", got, err, want)
 				}
 				if err := q.Check(ctx); err != nil {

@@ -299,8 +299,13 @@ func (q *Queue) Count(ctx context.Context) (webhook.Counts, error) {
 	defer q.calls.Done()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	_, leased := q.table.Len(time.Now().UnixMicro())
-	return webhook.Counts{Waiting: int(q.count.waiting), Leased: leased, Dead: int(q.count.dead)}, nil
+	now := time.Now().UnixMicro()
+	_, leased := q.table.Len(now)
+	c := webhook.Counts{Waiting: int(q.count.waiting), Leased: leased, Dead: int(q.count.dead)}
+	if at, ok := q.table.Oldest(now); ok {
+		c.Oldest = time.UnixMicro(at).UTC()
+	}
+	return c, nil
 }
 
 // Close implements webhook.Queue.

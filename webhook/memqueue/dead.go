@@ -40,6 +40,23 @@ func (q *Queue) findDead(key string) (int, bool) {
 	})
 }
 
+// DeadLetter implements webhook.DeadLetters.
+func (q *Queue) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter, error) {
+	if err := ctx.Err(); err != nil {
+		return webhook.DeadLetter{}, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return webhook.DeadLetter{}, webhook.ErrClosed
+	}
+	i, found := q.findDead(key)
+	if !found {
+		return webhook.DeadLetter{}, webhook.ErrNoDeadLetter
+	}
+	return q.dead[i].DeadLetter, nil
+}
+
 // Dead implements webhook.DeadLetters.
 func (q *Queue) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
 	return func(yield func(webhook.DeadLetter, error) bool) {

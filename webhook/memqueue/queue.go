@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"sync"
 	"time"
 
@@ -45,8 +46,8 @@ type Config struct {
 	DedupMax int
 }
 
-// A Queue is a webhook.Queue, and webhook.DeadLetters, webhook.Counter and
-// webhook.Roster too.
+// A Queue is a webhook.Queue, and webhook.DeadLetters, webhook.Counter,
+// webhook.DestinationCounter and webhook.Roster too.
 type Queue struct {
 	maxBytes int64
 
@@ -65,6 +66,8 @@ var (
 	_ webhook.DeadLetters = (*Queue)(nil)
 	_ webhook.Counter     = (*Queue)(nil)
 	_ webhook.Roster      = (*Queue)(nil)
+
+	_ webhook.DestinationCounter = (*Queue)(nil)
 )
 
 // New returns an empty queue.
@@ -257,8 +260,40 @@ func (q *Queue) Count(ctx context.Context) (webhook.Counts, error) {
 	if q.closed {
 		return webhook.Counts{}, webhook.ErrClosed
 	}
-	items, leased := q.table.Len(time.Now().UnixMicro())
-	return webhook.Counts{Waiting: items, Leased: leased, Dead: len(q.dead)}, nil
+	now := time.Now().UnixMicro()
+	items, leased := q.table.Len(now)
+	c := webhook.Counts{Waiting: items, Leased: leased, Dead: len(q.dead)}
+	if at, ok := q.table.Oldest(now); ok {
+		c.Oldest = time.UnixMicro(at).UTC()
+	}
+	return c, nil
+}
+
+// CountByDestination implements webhook.DestinationCounter.
+func (q *Queue) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
+	return func(yield func(webhook.DestinationCounts, error) bool) {
+		counts, err := q.countLanes(ctx)
+		for i := range counts {
+			if !yield(counts[i], nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(webhook.DestinationCounts{}, err)
+		}
+	}
+}
+
+func (q *Queue) countLanes(ctx context.Context) ([]webhook.DestinationCounts, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return nil, webhook.ErrClosed
+	}
+	return q.table.Count(time.Now().UnixMicro()), nil
 }
 
 // Close implements webhook.Queue. It forgets everything.

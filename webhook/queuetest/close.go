@@ -1,10 +1,15 @@
 package queuetest
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics/webhook"
 )
@@ -37,7 +42,15 @@ var closeCases = []testCase{
 				_, err := c.Count(k.ctx)
 				expect("Count", err)
 			}
+			if c, ok := q.(webhook.DestinationCounter); ok {
+				err = nil
+				for _, err = range c.CountByDestination(k.ctx) {
+				}
+				expect("CountByDestination", err)
+			}
 			if dl, ok := q.(webhook.DeadLetters); ok {
+				_, err = dl.DeadLetter(k.ctx, "key")
+				expect("DeadLetter", err)
 				err = nil
 				for _, err = range dl.Dead(k.ctx, webhook.DeadFilter{}, "") {
 				}
@@ -153,11 +166,110 @@ var closeCases = []testCase{
 			}
 		},
 	},
+	{
+		name:     "CountOldest",
+		sentence: "Oldest is the earliest Due of what waits and is not leased, zero if there is none.",
+		needs:    []string{"Counter"},
+		run: func(k *kit) {
+			oldest := func(want time.Time) {
+				k.Helper()
+				got, err := k.q.(webhook.Counter).Count(k.ctx)
+				if err != nil || !got.Oldest.Equal(want) {
+					k.Fatalf("Count = %+v, %v, want the oldest due %v", got, err, want)
+				}
+			}
+			oldest(time.Time{})
+			far, near := delivery("a", "far"), delivery("b", "near")
+			far.Due = now().Add(5 * time.Hour)
+			k.put(far, near)
+			oldest(near.Due)
+			if k.traits.Durable {
+				k.reopen()
+				oldest(near.Due)
+			}
+			leased := k.leaseOne()
+			oldest(far.Due)
+			leased.Due = now().Add(time.Hour)
+			k.settle(webhook.Retry, leased)
+			oldest(leased.Due)
+		},
+	},
+	{
+		name:     "CountByDestination",
+		sentence: "CountByDestination yields the counts of every destination that something waits for, once each.",
+		needs:    []string{"DestinationCounter"},
+		run: func(k *kit) {
+			counts := func(want ...webhook.DestinationCounts) {
+				k.Helper()
+				var got []webhook.DestinationCounts
+				for c, err := range k.q.(webhook.DestinationCounter).CountByDestination(k.ctx) {
+					if err != nil {
+						k.Fatalf("CountByDestination: %v", err)
+					}
+					got = append(got, c)
+				}
+				slices.SortFunc(got, func(x, y webhook.DestinationCounts) int {
+					return strings.Compare(x.Destination, y.Destination)
+				})
+				if diff := cmp.Diff(want, got); diff != "" {
+					k.Fatalf("CountByDestination (-want +got)\n%s", diff)
+				}
+			}
+			counts()
+			a, b := deliveries("a", 3), delivery("b", "1")
+			b.Due = now().Add(5 * time.Hour)
+			k.put(a...)
+			k.put(b)
+			counts(webhook.DestinationCounts{Destination: "a", Waiting: 3, Oldest: a[0].Due},
+				webhook.DestinationCounts{Destination: "b", Waiting: 1, Oldest: b.Due})
+			ds := k.lease(2)
+			counts(webhook.DestinationCounts{Destination: "a", Waiting: 3, Leased: 2, Oldest: a[2].Due},
+				webhook.DestinationCounts{Destination: "b", Waiting: 1, Oldest: b.Due})
+			k.settle(webhook.Done, ds...)
+			last := k.leaseOne()
+			counts(webhook.DestinationCounts{Destination: "a", Waiting: 1, Leased: 1},
+				webhook.DestinationCounts{Destination: "b", Waiting: 1, Oldest: b.Due})
+			k.settle(webhook.Bury, last)
+			counts(webhook.DestinationCounts{Destination: "b", Waiting: 1, Oldest: b.Due})
+			if k.traits.Durable {
+				k.reopen()
+				counts(webhook.DestinationCounts{Destination: "b", Waiting: 1, Oldest: b.Due})
+			}
+		},
+	},
+	{
+		name:     "CountByDestinationHoldsNoLock",
+		sentence: "It holds no lock between two yields. An error ends it.",
+		needs:    []string{"DestinationCounter"},
+		run: func(k *kit) {
+			c := k.q.(webhook.DestinationCounter)
+			for i := range 20 {
+				k.put(delivery(fmt.Sprint("d", i), "1"))
+			}
+			seen := 0
+			for range c.CountByDestination(k.ctx) {
+				k.put(delivery("d0", fmt.Sprint("new-", seen)))
+				if seen++; seen == 10 {
+					break
+				}
+			}
+			ctx, cancel := context.WithCancel(k.ctx)
+			cancel()
+			var errs []error
+			for _, err := range c.CountByDestination(ctx) {
+				errs = append(errs, err)
+			}
+			if seen != 10 || len(errs) != 1 || !errors.Is(errs[0], context.Canceled) {
+				k.Errorf("CountByDestination with a cancelled context yields %v, want context.Canceled once", errs)
+			}
+		},
+	},
 }
 
 func (k *kit) counts(waiting, leased, dead int) {
 	k.Helper()
 	got, err := k.q.(webhook.Counter).Count(k.ctx)
+	got.Oldest = time.Time{}
 	if want := (webhook.Counts{Waiting: waiting, Leased: leased, Dead: dead}); err != nil || got != want {
 		k.Fatalf("Count = %+v, %v, want %+v", got, err, want)
 	}

@@ -53,6 +53,54 @@ var deadCases = []testCase{
 		},
 	},
 	{
+		name:     "DeadLetter",
+		sentence: "DeadLetter returns the dead letter with this key, or ErrNoDeadLetter.",
+		needs:    []string{"DeadLetters"},
+		run: func(k *kit) {
+			k.bury(3, func(i int) webhook.Settlement {
+				return webhook.Settlement{Reason: webhook.ReasonExpired, At: now().Add(time.Duration(i) * time.Second)}
+			})
+			all := k.dead(webhook.DeadFilter{}, "")
+			check := func(all ...webhook.DeadLetter) {
+				k.Helper()
+				for _, want := range all {
+					got, err := k.letters().DeadLetter(k.ctx, want.Key)
+					if diff := cmp.Diff(want, got, likeStored); err != nil || diff != "" {
+						k.Errorf("DeadLetter of what Dead yielded: %v (-want +got)\n%s", err, diff)
+					}
+				}
+			}
+			missing := func(what string, keys ...string) {
+				k.Helper()
+				for _, key := range keys {
+					if _, err := k.letters().DeadLetter(k.ctx, key); !errors.Is(err, webhook.ErrNoDeadLetter) {
+						k.Errorf("DeadLetter of %s: %v, want ErrNoDeadLetter", what, err)
+					}
+				}
+			}
+			check(all...)
+			missing("what is no key", "", "no such key", strings.Repeat("0", len(all[0].Key)), all[0].Key[1:], all[0].Key+"0")
+			if k.traits.Durable {
+				k.reopen()
+				check(all...)
+			}
+			if n, err := k.letters().Revive(k.ctx, all[0].Key); n != 1 || err != nil {
+				k.Fatalf("Revive = %d, %v", n, err)
+			}
+			if n, err := k.letters().Discard(k.ctx, all[1].Key); n != 1 || err != nil {
+				k.Fatalf("Discard = %d, %v", n, err)
+			}
+			missing("one that was revived", all[0].Key)
+			missing("one that was discarded", all[1].Key)
+			check(all[2])
+			ctx, cancel := context.WithCancel(k.ctx)
+			cancel()
+			if _, err := k.letters().DeadLetter(ctx, all[2].Key); !errors.Is(err, context.Canceled) {
+				k.Errorf("DeadLetter with a cancelled context: %v", err)
+			}
+		},
+	},
+	{
 		name:     "DeadInOrder",
 		sentence: "Dead yields the dead letters in the order they died, starting after the one whose Key is after. Key is printable, and the same until it is revived or discarded.",
 		needs:    []string{"DeadLetters"},

@@ -1,6 +1,6 @@
 // Package queuetest is what a store for webhook.Forwarder has to pass: one case
 // for each sentence of the contract of webhook.Queue, webhook.DeadLetters,
-// webhook.Counter and webhook.Roster, and at the end random operations compared
+// webhook.Counter, webhook.DestinationCounter and webhook.Roster, and at the end random operations compared
 // with a model.
 //
 //	func TestQueue(t *testing.T) {
@@ -75,6 +75,8 @@ func Run(t *testing.T, open Open, traits Traits) {
 			_, ok = probe.(webhook.DeadLetters)
 		case "Counter":
 			_, ok = probe.(webhook.Counter)
+		case "DestinationCounter":
+			_, ok = probe.(webhook.DestinationCounter)
 		case "Roster":
 			_, ok = probe.(webhook.Roster)
 		case "Durable":
@@ -208,6 +210,7 @@ func full(destination, id string) webhook.Delivery {
 		{At: d.Due.Add(-time.Minute), Took: 5 * time.Second, Try: 2, Endpoint: "https://example.com/a", Reason: webhook.ReasonTimeout, Error: "no answer in time"},
 		{At: d.Due, Took: 1234 * time.Microsecond, Try: 3, Endpoint: "https://example.com/b", Status: 503, Reason: webhook.ReasonServerError, Answer: "out of <order>"},
 	}
+	d.Trace = webhook.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", State: "vendor=value"}
 	return d
 }
 

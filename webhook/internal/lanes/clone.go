@@ -25,6 +25,7 @@ func CloneHead(d *webhook.Delivery) webhook.Delivery {
 	c.Body = nil
 	c.Closed = cloneClosed(d.Closed)
 	c.Attempts = cloneAttempts(d.Attempts)
+	c.Trace = webhook.Trace{Parent: strings.Clone(d.Trace.Parent), State: strings.Clone(d.Trace.State)}
 	return c
 }
 

@@ -9,6 +9,7 @@ package lanes
 import (
 	"math"
 	"strings"
+	"time"
 
 	"github.com/hookferry/analytics/webhook"
 )
@@ -23,6 +24,13 @@ type Order struct {
 // Before reports whether o stands before p.
 func (o Order) Before(p Order) bool {
 	return o.At < p.At || o.At == p.At && o.Seq < p.Seq
+}
+
+func minOrder(o, p Order) Order {
+	if p.Before(o) {
+		return p
+	}
+	return o
 }
 
 // Last stands after everything.
@@ -147,6 +155,37 @@ func (t *Table) Lane(name string) *Lane {
 		t.idle++
 	}
 	return l
+}
+
+// Count returns how much each lane holds that holds anything. A store that
+// keeps deliveries beyond the table adds these.
+func (t *Table) Count(now int64) []webhook.DestinationCounts {
+	t.expire(now)
+	counts := make([]webhook.DestinationCounts, 0, len(t.lanes)-t.idle)
+	for _, l := range t.lanes {
+		if l.Empty() {
+			continue
+		}
+		c := webhook.DestinationCounts{Destination: l.Name, Waiting: l.held, Leased: l.held - l.run.len - len(l.rest)}
+		if first := l.first(); first != Last {
+			c.Oldest = time.UnixMicro(first.At).UTC()
+		}
+		counts = append(counts, c)
+	}
+	return counts
+}
+
+// Oldest returns when the first of what waits and is not leased is due, and
+// false if nothing waits.
+func (t *Table) Oldest(now int64) (at int64, ok bool) {
+	t.expire(now)
+	first := Last
+	for _, l := range t.lanes {
+		if l.place != idle {
+			first = minOrder(first, l.first())
+		}
+	}
+	return first.At, first != Last
 }
 
 // Lanes returns how many lanes there are.
