@@ -159,21 +159,31 @@ const (
 	fieldRetryAfter
 )
 
-// field takes a header line apart.
+// field takes a header line apart. Names with spaces are in use (go.dev/issue/34540).
 func field(line []byte) (f fieldName, value []byte, err error) {
 	i := bytes.IndexByte(line, ':')
 	if i <= 0 {
 		return f, nil, errField
 	}
 	name, value := line[:i], trim(line[i+1:])
+	spaced := false
 	for _, c := range name {
-		if !isTokenByte(c) {
+		if !isTokenByte(c) && c != ' ' {
 			return f, nil, errField
 		}
+		spaced = spaced || c == ' '
 	}
 	if !isValue(value) {
 		return f, nil, errField
 	}
+	if f = fieldOf(bytes.Trim(name, " ")); spaced && f != fieldNone {
+		return fieldNone, nil, errField // for some it is that field
+	}
+	return f, value, nil
+}
+
+// fieldOf returns the field of a name.
+func fieldOf(name []byte) (f fieldName) {
 	switch len(name) {
 	case len("Connection"):
 		if equalFold(name, "connection") {
@@ -192,7 +202,7 @@ func field(line []byte) (f fieldName, value []byte, err error) {
 			f = fieldCoding
 		}
 	}
-	return f, value, nil
+	return f
 }
 
 // set notes the value of a field.
