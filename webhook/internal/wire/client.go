@@ -174,7 +174,7 @@ func (c *Client) Post(ctx context.Context, deadline time.Time, t *Target, lines,
 func (c *Client) post(ctx context.Context, deadline time.Time, t *Target, lines, body []byte, b *Buffer) (Answer, error) {
 	h, cn := c.acquire(t)
 	if t.foreign || c.config.Proxy != nil || h.h2.Load() {
-		defer h.release()
+		defer h.release(deadline)
 		return c.postNetHTTP(ctx, deadline, h, t, lines, body, b, cn)
 	}
 	b.out = t.appendHead(b.out[:0], lines, len(body))
@@ -187,12 +187,12 @@ func (c *Client) post(ctx context.Context, deadline time.Time, t *Target, lines,
 		if cn == nil {
 			var err error
 			if cn, err = c.dial(ctx, deadline, h); err != nil {
-				h.release()
+				h.release(deadline)
 				return Answer{}, err
 			}
 			if cn.http2() {
 				h.h2.Store(true)
-				defer h.release()
+				defer h.release(deadline)
 				return c.postNetHTTP(ctx, deadline, h, t, lines, body, b, cn)
 			}
 		}
@@ -204,7 +204,7 @@ func (c *Client) post(ctx context.Context, deadline time.Time, t *Target, lines,
 		cn.abandon()
 		switch {
 		case err == nil:
-			h.release()
+			h.release(deadline)
 			return a, nil
 		case err == errStale:
 			cn = h.take() // nothing was written
@@ -217,7 +217,7 @@ func (c *Client) post(ctx context.Context, deadline time.Time, t *Target, lines,
 			cn = nil
 			continue
 		}
-		h.release()
+		h.release(deadline)
 		return Answer{}, err
 	}
 }

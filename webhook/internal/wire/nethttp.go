@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -69,8 +70,46 @@ func (h *host) httpTransport() *http.Transport {
 	if c.Proxy != nil {
 		h.transport.Proxy = http.ProxyURL(c.Proxy)
 		h.transport.DialTLSContext = nil
+		dial := h.transport.DialContext
+		h.transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			nc, err := dial(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return newProxied(c, nc), nil
+		}
 	}
 	return h.transport
+}
+
+// A proxied is a connection to the proxy. What is said on it before the first
+// request, to the proxy and by TLS to the receiver, is net/http's, which goes on
+// when the request has ended: it has the time of a request, and ends with
+// Config.Context.
+type proxied struct {
+	net.Conn
+	stop func() bool // no longer ends it with the context
+}
+
+func newProxied(c *Config, nc net.Conn) *proxied {
+	nc.SetDeadline(time.Now().Add(c.Timeout))
+	return &proxied{nc, context.AfterFunc(c.Context, func() { nc.SetDeadline(past) })}
+}
+
+func (p *proxied) Close() error {
+	p.stop()
+	return p.Conn.Close()
+}
+
+// withEndless returns a context of requests through a proxy. A connection that
+// they get has no deadline any more: they have their own.
+func withEndless(ctx context.Context, c *Config) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+		i.Conn.SetDeadline(time.Time{})
+		if c.Context.Err() != nil { // which may have set it just then
+			i.Conn.SetDeadline(past)
+		}
+	}})
 }
 
 // postNetHTTP is post by net/http. It hands cn over, unless that is nil.
@@ -90,6 +129,9 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 			}
 		}()
 	}
+	if c.config.Proxy != nil {
+		ctx = withEndless(ctx, &c.config)
+	}
 	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	reader, _ := open()
 	req := &http.Request{
@@ -106,7 +148,9 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 	}
 	// An empty list is not sent. It tells http.Transport that a request may be
 	// made again when a kept connection turns out to be closed.
-	req.Header["Idempotency-Key"] = nil
+	if len(req.Header["Idempotency-Key"]) == 0 {
+		req.Header["Idempotency-Key"] = nil
+	}
 	for line := range strings.Lines(string(lines)) {
 		name, value, _ := strings.Cut(strings.TrimRight(line, "\r\n"), ": ")
 		req.Header[name] = []string{value}

@@ -102,9 +102,11 @@ func (c *Client) hostTLS(k key) *tls.Config {
 	return config
 }
 
-func (h *host) release() {
+// release ends the use of h by a request with that deadline.
+func (h *host) release(deadline time.Time) {
 	h.mu.Lock()
 	h.inUse--
+	h.used = deadline
 	h.mu.Unlock()
 }
 

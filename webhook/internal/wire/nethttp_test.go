@@ -1,0 +1,177 @@
+package wire
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hookferry/analytics/webhook/webhooktest"
+)
+
+// What a proxy, or a receiver behind it, leaves unsaid holds no connection
+// beyond the time of a request, or the end of the client.
+func TestSilenceBehindAProxyHoldsNothing(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		proxy string
+		serve func(c net.Conn)
+	}{
+		{"CONNECT", "http://proxy.example:3128", func(net.Conn) {}},
+		{"handshake", "http://proxy.example:3128", func(c net.Conn) {
+			http.ReadRequest(bufio.NewReader(c))
+			io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
+		}},
+		{"SOCKS method", "socks5://proxy.example:1080", func(net.Conn) {}},
+		{"SOCKS connection", "socks5://proxy.example:1080", func(c net.Conn) {
+			c.Read(make([]byte, 100))
+			c.Write([]byte{5, 0})
+		}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &peer{serve: func(c net.Conn, _ int) {
+				tt.serve(c)
+				io.Copy(io.Discard, c)
+			}}
+			c, cancel := p.client(t)
+			c.config.Proxy, _ = url.Parse(tt.proxy)
+			for range 3 {
+				if _, err := post(c, target(t, "https://crm.example/"), nil); err != ErrTimeout {
+					t.Errorf("%s: Post = %v", tt.name, err)
+				}
+				synctest.Wait()
+				if n := p.open.Load(); n != 0 {
+					t.Errorf("%s: %d connections are open after the time of a request", tt.name, n)
+				}
+			}
+			time.AfterFunc(time.Second, func() { cancel(nil) })
+			post(c, target(t, "https://crm.example/"), nil)
+			synctest.Wait()
+			if n := p.open.Load(); n != 0 {
+				t.Errorf("%s: %d connections are open after the end", tt.name, n)
+			}
+		})
+	}
+}
+
+// A connection through a proxy has no end of its own.
+func TestConnectionsThroughAProxyAreKept(t *testing.T) {
+	for _, tt := range []struct {
+		name, url string
+		tls       webhooktest.TLS
+	}{
+		{"plain", "http://crm.example/", webhooktest.TLS{}},
+		{"TLS", "https://crm.example/", webhooktest.TLS{}},
+		{"HTTP/2", "https://crm.example/", webhooktest.TLS{HTTP2: true}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			network := webhooktest.NewNetwork()
+			defer network.Close()
+			recv := network.Receiver(tt.url, "", webhooktest.Answer(200).After(timeout-time.Second))
+			if tt.url[:5] == "https" {
+				recv.SetTLS(tt.tls)
+			}
+			p := &peer{serve: func(c net.Conn, _ int) {
+				r := bufio.NewReader(c)
+				addr := "crm.example:80"
+				if tt.url[:5] == "https" {
+					req, err := http.ReadRequest(r)
+					if err != nil {
+						return
+					}
+					addr = req.Host
+					io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
+				}
+				up, err := network.DialContext(context.Background(), "tcp", addr)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					io.Copy(c, up)
+					c.Close()
+				})
+				io.Copy(up, r)
+				up.Close()
+				wg.Wait()
+			}}
+			c, _ := p.client(t)
+			c.config.Proxy, _ = url.Parse("http://proxy.example:3128")
+			c.config.TLS = network.TLSClientConfig()
+			to := target(t, tt.url)
+			for range 60 {
+				if a, err := post(c, to, []byte("{}")); err != nil || a.Status != 200 {
+					t.Fatalf("%s: Post = %+v, %v", tt.name, a, err)
+				}
+				time.Sleep(10 * time.Second)
+			}
+			if n := p.dials.Load(); n != 1 {
+				t.Errorf("%s: %d connections for 60 requests in %v", tt.name, n, 14*time.Minute)
+			}
+		})
+	}
+}
+
+// A host that is used is not forgotten because its connection is net/http's.
+func TestHTTP2ConnectionsAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := webhooktest.NewNetwork()
+		defer network.Close()
+		const hook = "https://crm.example/"
+		recv := network.Receiver(hook, "")
+		recv.SetTLS(webhooktest.TLS{HTTP2: true})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxIdle: 8, TLS: network.TLSClientConfig()})
+		defer c.Close()
+		to := target(t, hook)
+		for range 60 {
+			if _, err := post(c, to, nil); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		if n, _ := recv.Conns(); n != 1 {
+			t.Errorf("%d connections for 60 requests in ten minutes", n)
+		}
+		time.Sleep(3 * idleTimeout)
+		synctest.Wait()
+		if _, open := recv.Conns(); open != 0 || len(c.hosts) != 0 {
+			t.Errorf("%d connections are open, %d hosts known, after the time", open, len(c.hosts))
+		}
+	})
+}
+
+// A header of the endpoint's is sent whoever makes the request.
+func TestIdempotencyKeyIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := webhooktest.NewNetwork()
+		defer network.Close()
+		const hook = "https://crm.example/"
+		recv := network.Receiver(hook, "")
+		recv.SetTLS(webhooktest.TLS{HTTP2: true})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxIdle: 8, TLS: network.TLSClientConfig()})
+		defer c.Close()
+		u, _ := url.Parse(hook)
+		to := NewTarget(u, http.Header{"Idempotency-Key": {"k"}}, nil)
+		for range 2 {
+			if _, err := post(c, to, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, r := range recv.Requests() {
+			if r.Proto != "HTTP/2.0" || r.Header.Get("Idempotency-Key") != "k" {
+				t.Errorf("%s with the header %v", r.Proto, r.Header)
+			}
+		}
+	})
+}
