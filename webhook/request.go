@@ -120,13 +120,34 @@ const maxKept = wire.MaxKept
 // valid UTF-8 of at most maxKept bytes, without what the endpoint was sent in
 // confidence, should it send it back.
 func (e *endpoint) clean(s string) string {
+	cut := len(s) == maxKept // as Answer.Kept is
 	for _, secret := range e.secrets {
-		s = strings.ReplaceAll(s, secret, "[redacted]")
+		s = strings.ReplaceAll(s, secret, redacted)
+	}
+	if cut {
+		for _, secret := range e.secrets {
+			s = redactEnd(s, secret)
+		}
 	}
 	s = strings.ToValidUTF8(s[:min(len(s), maxKept)], "\uFFFD")
 	for len(s) > maxKept {
 		_, size := utf8.DecodeLastRuneInString(s)
 		s = s[:len(s)-size]
+	}
+	return s
+}
+
+const redacted = "[redacted]"
+
+// minSecret is the bytes of a text that is redacted.
+const minSecret = 4
+
+// redactEnd redacts the beginning of a secret at the end of s.
+func redactEnd(s, secret string) string {
+	for n := min(len(secret), len(s)); n >= minSecret; n-- {
+		if strings.HasSuffix(s, secret[:n]) {
+			return s[:len(s)-n] + redacted
+		}
 	}
 	return s
 }

@@ -133,7 +133,7 @@ func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, error) {
 		h[canonical] = []string{value}
 		secrets = append(secrets, value)
 	}
-	secrets = slices.DeleteFunc(secrets, func(s string) bool { return len(s) < 4 })
+	secrets = slices.DeleteFunc(secrets, func(s string) bool { return len(s) < minSecret })
 	f := fnv.New64a()
 	f.Write([]byte(e.URL))
 	u.Fragment, u.RawFragment = "", ""
