@@ -40,6 +40,14 @@ const (
 	// processes put there.
 	DefaultPoll = time.Second
 
+	// DefaultDeadMaxAge is how long dead letters are kept.
+	DefaultDeadMaxAge = 30 * 24 * time.Hour
+	// DefaultDeadMaxBytes bounds the bytes of dead letters: 1 GB of
+	// 1,073,741,824 bytes.
+	DefaultDeadMaxBytes = 1 << 30
+	// Unlimited switches Config.DeadMaxAge or Config.DeadMaxBytes off.
+	Unlimited = -1
+
 	// MaxEndpoints is how many endpoints a destination may have.
 	MaxEndpoints = 5
 	// MaxHeaders is how many static headers an endpoint may have.
@@ -158,6 +166,20 @@ type Config struct {
 	// cloned. TLS 1.2 is the least. InsecureSkipVerify is refused. Nil means
 	// the system's roots.
 	TLSClientConfig *tls.Config
+
+	// DeadMaxAge is how long dead letters are kept, from their death. Zero
+	// means DefaultDeadMaxAge, Unlimited that their age does not count.
+	//
+	// While Run runs, dead letters over this bound and the next are discarded, a
+	// minute after its start and then every hour, so there may be more of them
+	// in between. What is discarded is counted in Stats.Forgotten, and logged.
+	// The store itself may have a bound that is reached before.
+	DeadMaxAge time.Duration
+	// DeadMaxBytes bounds the bodies of all dead letters with the addresses,
+	// errors and answers of their attempts; the oldest are discarded. Zero
+	// means DefaultDeadMaxBytes, Unlimited that their size does not count,
+	// which saves reading all of them every hour.
+	DeadMaxBytes int64
 
 	// Trace returns the values of the headers traceparent and tracestate for
 	// what Forward, ForwardEvents, Delete and Sync are called with, such as by
@@ -309,6 +331,18 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.MaxBytesInFlight == 0 {
 		c.MaxBytesInFlight = DefaultMaxBytesInFlight
+	}
+	if c.DeadMaxAge < Unlimited {
+		return c, refuse("DeadMaxAge", "%v is negative", c.DeadMaxAge)
+	}
+	if c.DeadMaxAge == 0 {
+		c.DeadMaxAge = DefaultDeadMaxAge
+	}
+	if c.DeadMaxBytes < Unlimited {
+		return c, refuse("DeadMaxBytes", "%d is negative", c.DeadMaxBytes)
+	}
+	if c.DeadMaxBytes == 0 {
+		c.DeadMaxBytes = DefaultDeadMaxBytes
 	}
 	if c.MaxConcurrent == 0 {
 		c.MaxConcurrent = min(DefaultMaxConcurrent, max(c.MaxInFlight/4, 1))

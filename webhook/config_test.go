@@ -136,6 +136,8 @@ func TestConfigKeepsWhatIsSet(t *testing.T) {
 		Destinations:     []Destination{{ID: "x"}},
 		ServiceName:      "Acme",
 		Timeout:          time.Second,
+		DeadMaxAge:       time.Hour,
+		DeadMaxBytes:     1 << 20,
 		Window:           time.Minute,
 		MaxConcurrent:    3,
 		MaxInFlight:      7,
@@ -164,7 +166,7 @@ func TestConfigKeepsWhatIsSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	if zero.ServiceName != "Hookferry" || zero.Timeout != 5*time.Second || zero.Window != 4*time.Hour ||
-		zero.MaxConcurrent != 64 || zero.MaxInFlight != 1024 || zero.Poll != time.Second || zero.Logger == nil {
+		zero.MaxConcurrent != 64 || zero.MaxInFlight != 1024 || zero.Poll != time.Second || zero.DeadMaxAge != 30*24*time.Hour || zero.DeadMaxBytes != 1<<30 || zero.Logger == nil {
 		t.Errorf("defaults are %+v", zero)
 	}
 }

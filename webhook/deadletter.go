@@ -25,6 +25,34 @@ func (f *Forwarder) Dead(ctx context.Context, filter DeadFilter) iter.Seq2[DeadL
 	return q.Dead(ctx, filter, "")
 }
 
+// DeadLetter returns the dead letter with this key, with its body and its
+// attempts, or ErrNoDeadLetter.
+func (f *Forwarder) DeadLetter(ctx context.Context, key string) (DeadLetter, error) {
+	q, ok := f.config.Queue.(DeadLetters)
+	if !ok {
+		return DeadLetter{}, ErrUnsupported
+	}
+	return q.DeadLetter(ctx, key)
+}
+
+// CountDead returns how many dead letters filter selects. It reads all that died
+// within the filter's times; how many there are at all a Queue that is a Counter
+// says at once.
+func (f *Forwarder) CountDead(ctx context.Context, filter DeadFilter) (int, error) {
+	if c, ok := f.config.Queue.(Counter); ok && filter == (DeadFilter{}) {
+		counts, err := c.Count(ctx)
+		return counts.Dead, err
+	}
+	n := 0
+	for _, err := range f.Dead(ctx, filter) {
+		if err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
 // Replay makes deliveries of the dead letters with these keys, due now and
 // with the window to begin anew. It returns how many there were; a key that is
 // not there, because it was replayed before, is no error.
@@ -44,9 +72,18 @@ func (f *Forwarder) Replay(ctx context.Context, keys ...string) (int, error) {
 }
 
 // ReplayAll is Replay for the dead letters that filter selects and that died
-// before the call. It returns how many were replayed, also with an error;
-// calling it again goes on.
+// before the call. It returns how many were replayed, also with an error or
+// when ctx ends; calling it again goes on.
 func (f *Forwarder) ReplayAll(ctx context.Context, filter DeadFilter) (int, error) {
+	return last(f.ReplaySeq(ctx, filter))
+}
+
+// ReplaySeq is ReplayAll for who wants to see how far it is: it yields how many
+// were replayed so far, after each commit of up to 256 of them. Ending the loop
+// ends it, with what was yielded last replayed. What dies after the loop began
+// is left alone, or a replay to an endpoint that refuses would not end. An error
+// comes with the number too, and is the last.
+func (f *Forwarder) ReplaySeq(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
 	return f.eachDead(ctx, filter, f.Replay)
 }
 
@@ -61,37 +98,50 @@ func (f *Forwarder) Discard(ctx context.Context, keys ...string) (int, error) {
 }
 
 // DiscardAll is Discard for the dead letters that filter selects and that died
-// before the call.
+// before the call. It returns how many were discarded, also with an error.
 func (f *Forwarder) DiscardAll(ctx context.Context, filter DeadFilter) (int, error) {
+	return last(f.DiscardSeq(ctx, filter))
+}
+
+// DiscardSeq is DiscardAll as ReplaySeq is ReplayAll.
+func (f *Forwarder) DiscardSeq(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
 	return f.eachDead(ctx, filter, f.Discard)
 }
 
-// eachDead calls do for all that filter selects, in chunks. What dies again
-// meanwhile is left out, or a replay to an endpoint that refuses would not end.
-func (f *Forwarder) eachDead(ctx context.Context, filter DeadFilter, do func(context.Context, ...string) (int, error)) (int, error) {
-	if now := time.Now(); filter.To.IsZero() || filter.To.After(now) {
-		filter.To = now
-	}
-	total := 0
-	keys := make([]string, 0, replayChunk)
-	flush := func() error {
-		n, err := do(ctx, keys...)
-		total += n
-		keys = keys[:0]
-		return err
-	}
-	for d, err := range f.Dead(ctx, filter) {
-		if err != nil {
-			return total, err
+// eachDead calls do for all that filter selects, in chunks, and yields the sum
+// of what it returns after each.
+func (f *Forwarder) eachDead(ctx context.Context, filter DeadFilter, do func(context.Context, ...string) (int, error)) iter.Seq2[int, error] {
+	return func(yield func(int, error) bool) {
+		filter := filter
+		if now := time.Now(); filter.To.IsZero() || filter.To.After(now) {
+			filter.To = now
 		}
-		if keys = append(keys, d.Key); len(keys) == replayChunk {
-			if err := flush(); err != nil {
-				return total, err
+		total := 0
+		keys := make([]string, 0, replayChunk)
+		flush := func() bool {
+			n, err := do(ctx, keys...)
+			total += n
+			keys = keys[:0]
+			return yield(total, err) && err == nil
+		}
+		for d, err := range f.Dead(ctx, filter) {
+			if err != nil {
+				yield(total, err)
+				return
+			}
+			if keys = append(keys, d.Key); len(keys) == replayChunk && !flush() {
+				return
 			}
 		}
+		if len(keys) > 0 {
+			flush()
+		}
 	}
-	if len(keys) > 0 {
-		return total, flush()
+}
+
+// last returns what seq yields last.
+func last(seq iter.Seq2[int, error]) (n int, err error) {
+	for n, err = range seq {
 	}
-	return total, nil
+	return n, err
 }

@@ -255,7 +255,11 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	leasing, stopLeasing := context.WithCancel(ctx)
 	defer stopLeasing()
 	defer context.AfterFunc(f.open, stopLeasing)()
+	swept := make(chan struct{})
+	go func() { defer close(swept); f.sweep(leasing) }()
 	err := f.lease(leasing)
+	stopLeasing()
+	<-swept
 
 	f.dispatch.close()
 	f.workers.Wait()

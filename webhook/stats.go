@@ -29,12 +29,17 @@ type Stats struct {
 	// Dead counts the deliveries given up, by reason. Only reasons that
 	// occurred are in it.
 	Dead map[Reason]int64
+	// Forgotten counts the dead letters that were discarded to keep the bounds
+	// of the Config.
+	Forgotten Forgotten
 }
 
 type counters struct {
 	accepted, duplicates, off, delivered, retried atomic.Int64
 
 	dead [len(reasons)]atomic.Int64
+
+	forgottenAge, forgottenSize atomic.Int64
 }
 
 func (c *counters) add(t *tally) {
@@ -58,6 +63,7 @@ func (f *Forwarder) Stats() Stats {
 		Retried:    c.retried.Load(),
 		Resent:     f.client.Resent(),
 		Dead:       make(map[Reason]int64),
+		Forgotten:  Forgotten{Age: c.forgottenAge.Load(), Size: c.forgottenSize.Load()},
 	}
 	for i, r := range reasons {
 		if n := c.dead[i].Load(); n > 0 {

@@ -1,0 +1,204 @@
+package webhook_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/webhooktest"
+)
+
+// bury makes n dead letters, a second apart, by way of an endpoint that refuses.
+func (r *rig) bury(n int, spacing time.Duration) {
+	r.t.Helper()
+	for i := range n {
+		r.track(fmt.Sprint("dead-", i))
+		if spacing > 0 {
+			time.Sleep(spacing)
+		}
+	}
+	synctest.Wait()
+	if got := len(r.dead()); got != n {
+		r.t.Fatalf("%d are dead, want %d", got, n)
+	}
+}
+
+func TestDeadLetterHasBodyAndAttempts(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.network.Receiver(hook, "", webhooktest.Answer(503).WithBody("come back"), webhooktest.Answer(404).WithBody("no such user"))
+		r.start(webhook.Config{Destinations: crm(hook)})
+		began := time.Now().UTC()
+		r.bury(1, time.Minute)
+		all := r.dead()
+		got, err := r.DeadLetter(t.Context(), all[0].Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(all[0], got); diff != "" {
+			t.Errorf("DeadLetter of what Dead yielded (-want +got)\n%s", diff)
+		}
+		if !strings.Contains(string(got.Body), `"dead-0"`) || got.Reason != webhook.ReasonRefused || len(got.Attempts) != 2 {
+			t.Fatalf("DeadLetter = %+v", got)
+		}
+		for i, want := range []webhook.Attempt{
+			{Try: 1, Endpoint: hook, Status: 503, Reason: webhook.ReasonServerError, Answer: "come back"},
+			{Try: 2, Endpoint: hook, Status: 404, Reason: webhook.ReasonRefused, Answer: "no such user"},
+		} {
+			a := got.Attempts[i]
+			if a.At.Before(began) || i == 0 && !a.At.Equal(began) {
+				t.Errorf("attempt %d was at %v, the first at %v", i, a.At, began)
+			}
+			a.At, a.Took = time.Time{}, 0
+			if diff := cmp.Diff(want, a); diff != "" {
+				t.Errorf("attempt %d (-want +got)\n%s", i, diff)
+			}
+		}
+		if _, err := r.Discard(t.Context(), got.Key); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.DeadLetter(t.Context(), got.Key); !errors.Is(err, webhook.ErrNoDeadLetter) {
+			t.Errorf("DeadLetter of what is gone: %v", err)
+		}
+	})
+}
+
+func TestReplaySeqTellsHowFarItIs(t *testing.T) {
+	const n = 600
+	inBubble(t, func(t *testing.T, r *rig) {
+		crm := r.network.Receiver(hook, "", webhooktest.Answer(404))
+		r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: hook}}}}})
+		r.bury(n, 0)
+		time.Sleep(time.Second)
+		for _, tt := range []struct {
+			filter webhook.DeadFilter
+			want   int
+		}{
+			{webhook.DeadFilter{}, n},
+			{webhook.DeadFilter{Destination: "crm"}, n},
+			{webhook.DeadFilter{Destination: "other"}, 0},
+			{webhook.DeadFilter{Reason: webhook.ReasonExpired}, 0},
+			{webhook.DeadFilter{Type: "track"}, n},
+			{webhook.DeadFilter{From: time.Now()}, 0},
+		} {
+			if got, err := r.CountDead(t.Context(), tt.filter); got != tt.want || err != nil {
+				t.Errorf("CountDead(%+v) = %d, %v, want %d", tt.filter, got, err, tt.want)
+			}
+		}
+
+		// It is stopped after the first commit, and goes on.
+		for done, err := range r.ReplaySeq(t.Context(), webhook.DeadFilter{}) {
+			if done != 256 || err != nil {
+				t.Fatalf("ReplaySeq yields %d, %v first, want 256", done, err)
+			}
+			break
+		}
+		time.Sleep(time.Second)
+		if got := len(r.dead()); got != n {
+			t.Errorf("%d are dead after the replay of 256 that are refused again, want %d", got, n)
+		}
+		before := len(crm.Requests())
+		var steps []int
+		for done, err := range r.ReplaySeq(t.Context(), webhook.DeadFilter{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			steps = append(steps, done)
+			time.Sleep(time.Second) // they die again meanwhile
+		}
+		if diff := cmp.Diff([]int{256, 512, 600}, steps); diff != "" {
+			t.Errorf("ReplaySeq (-want +got)\n%s", diff)
+		}
+		if got := len(crm.Requests()) - before; got != n {
+			t.Errorf("%d requests for the replay of %d", got, n)
+		}
+
+		// A context that ends tells how far it got.
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var last int
+		var lastErr error
+		for done, err := range r.DiscardSeq(ctx, webhook.DeadFilter{}) {
+			last, lastErr = done, err
+			cancel()
+		}
+		if last != 256 || !errors.Is(lastErr, context.Canceled) {
+			t.Errorf("DiscardSeq with a context that ends yields %d, %v last, want 256, context.Canceled", last, lastErr)
+		}
+		if got, err := r.DiscardAll(t.Context(), webhook.DeadFilter{}); got != n-256 || err != nil {
+			t.Errorf("DiscardAll of the rest = %d, %v, want %d", got, err, n-256)
+		}
+	})
+}
+
+// What is over the bounds is discarded from the oldest on, and counted.
+func TestRetention(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		config webhook.Config
+		want   []string
+		forgot webhook.Forgotten
+		logged string
+	}{
+		{"by default nothing young", webhook.Config{}, []string{"dead-0", "dead-1", "dead-2", "dead-3"}, webhook.Forgotten{}, ""},
+		{"by age", webhook.Config{DeadMaxAge: 3 * time.Hour}, []string{"dead-2", "dead-3"}, webhook.Forgotten{Age: 2}, "bound=age"},
+		{"by size", webhook.Config{DeadMaxBytes: 400}, []string{"dead-3"}, webhook.Forgotten{Size: 3}, "bound=size"},
+		{"unlimited", webhook.Config{DeadMaxAge: webhook.Unlimited, DeadMaxBytes: webhook.Unlimited}, []string{"dead-0", "dead-1", "dead-2", "dead-3"}, webhook.Forgotten{}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				r.network.Receiver(hook, "", webhooktest.Answer(404))
+				var log lines
+				c := tt.config
+				c.Destinations = crm(hook)
+				c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+				r.start(c)
+				for i := range 4 {
+					r.track(fmt.Sprint("dead-", i))
+					time.Sleep(time.Hour)
+				}
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				var got []string
+				for _, d := range r.dead() {
+					got = append(got, d.ID)
+				}
+				if diff := cmp.Diff(tt.want, got); diff != "" {
+					t.Errorf("what is kept (-want +got)\n%s", diff)
+				}
+				if s := r.Stats(); s.Forgotten != tt.forgot {
+					t.Errorf("Stats().Forgotten = %+v, want %+v", s.Forgotten, tt.forgot)
+				}
+				if !strings.Contains(log.String(), tt.logged) || tt.logged == "" && strings.Contains(log.String(), "bound=") {
+					t.Errorf("the log does not say %q:\n%s", tt.logged, log.String())
+				}
+			})
+		})
+	}
+}
+
+// Retention forgets after the time, not before.
+func TestRetentionKeepsFor30Days(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.network.Receiver(hook, "", webhooktest.Answer(404))
+		r.start(webhook.Config{Destinations: crm(hook)})
+		r.bury(1, time.Second)
+		time.Sleep(30*24*time.Hour - time.Minute)
+		synctest.Wait()
+		if n := len(r.dead()); n != 1 {
+			t.Errorf("%d are left before 30 days have passed, want 1", n)
+		}
+		time.Sleep(time.Hour + time.Minute)
+		synctest.Wait()
+		if n := len(r.dead()); n != 0 {
+			t.Errorf("%d are left after 30 days, want none", n)
+		}
+	})
+}
