@@ -61,7 +61,7 @@ func TestManyThatHangAtOnceDelayNoOther(t *testing.T) {
 	const healthy, each = 8, 500
 	took := func(hanging int, how string) (d time.Duration) {
 		inBubble(t, func(t *testing.T, r *rig) {
-			good, fine := r.receivers("fine", healthy, webhooktest.Answer(200).After(10*time.Millisecond))
+			good, _ := r.receivers("fine", healthy, webhooktest.Answer(200).After(10*time.Millisecond))
 			for i := range good {
 				good[i].MaxConcurrent = 16
 			}
@@ -74,22 +74,23 @@ func TestManyThatHangAtOnceDelayNoOther(t *testing.T) {
 			r.fill(good, 100)
 			switch how {
 			case "known":
-				r.fill(bad, 100)
+				r.fill(bad, 20)
 				time.Sleep(3 * time.Second)
 			case "draining":
-				r.fill(bad, 16_000/hanging)
-				time.Sleep(60 * time.Millisecond)
+				r.fill(bad, 8_000/hanging)
+				time.Sleep(50 * time.Millisecond)
 			}
 			for _, recv := range sick {
 				recv.SetScript(webhooktest.Hang())
 			}
-			r.fill(bad, 200)
+			r.fill(bad, 80)
 			synctest.Wait() // as many attempts hang as may
 			time.Sleep(200 * time.Millisecond)
 			before := requests(sick)
 			begin := time.Now()
+			target := r.Stats().Delivered + healthy*each
 			r.fill(good, each)
-			for requests(fine) < healthy*(100+each) {
+			for r.Stats().Delivered < target {
 				time.Sleep(time.Millisecond)
 			}
 			d = time.Since(begin)
