@@ -62,6 +62,7 @@ type Config struct {
 type Client struct {
 	config Config
 	stop   func() bool // forgets config.Context
+	http2  bool        // net/http speaks it
 
 	aborted atomic.Bool  // config.Context is done, or the client closed
 	resent  atomic.Int64 // see Resent
@@ -77,7 +78,7 @@ type Client struct {
 
 // New returns a Client.
 func New(c Config) *Client {
-	client := &Client{config: c, hosts: make(map[key]*host), conns: make(map[*conn]struct{})}
+	client := &Client{config: c, hosts: make(map[key]*host), conns: make(map[*conn]struct{}), http2: speaksHTTP2()}
 	client.stop = context.AfterFunc(c.Context, client.abort)
 	return client
 }

@@ -17,6 +17,14 @@ import (
 // choose HTTP/2 in the TLS handshake, hosts in other scripts, and proxies. The first connection
 // to a receiver is made here, and handed over if it turns out to be HTTP/2.
 
+// speaksHTTP2 reports whether net/http speaks HTTP/2, which the setting
+// GODEBUG=http2client=0 switches off.
+func speaksHTTP2() bool {
+	t := http.Transport{ForceAttemptHTTP2: true}
+	t.CloseIdleConnections() // sets TLSNextProto
+	return t.TLSNextProto["h2"] != nil
+}
+
 // A handover is a connection on its way to the transport.
 type handover struct{ conn atomic.Pointer[tls.Conn] }
 

@@ -175,3 +175,25 @@ func TestIdempotencyKeyIsSent(t *testing.T) {
 		}
 	})
 }
+
+// What net/http does not speak is not offered.
+func TestHTTP2CanBeSwitchedOff(t *testing.T) {
+	t.Setenv("GODEBUG", "http2client=0")
+	synctest.Test(t, func(t *testing.T) {
+		network := webhooktest.NewNetwork()
+		defer network.Close()
+		const hook = "https://crm.example/"
+		recv := network.Receiver(hook, "")
+		recv.SetTLS(webhooktest.TLS{HTTP2: true})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxIdle: 8, TLS: network.TLSClientConfig()})
+		defer c.Close()
+		if _, err := post(c, target(t, hook), nil); err != nil {
+			t.Fatal(err)
+		}
+		if r := recv.Requests()[0]; r.Proto != "HTTP/1.1" {
+			t.Errorf("the request is %s", r.Proto)
+		}
+	})
+}

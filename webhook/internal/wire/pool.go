@@ -95,7 +95,10 @@ func (c *Client) hostTLS(k key) *tls.Config {
 	if config.ServerName == "" {
 		config.ServerName, _, _ = net.SplitHostPort(k.addr)
 	}
-	config.NextProtos = []string{"h2", "http/1.1"}
+	config.NextProtos = []string{"http/1.1"}
+	if c.http2 {
+		config.NextProtos = []string{"h2", "http/1.1"}
+	}
 	if config.ClientSessionCache == nil {
 		config.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 	}
