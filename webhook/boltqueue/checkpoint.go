@@ -141,10 +141,9 @@ func (q *Queue) write(group []*request) {
 	q.file, q.failure = nil, err
 	q.landed.Broadcast()
 	q.mu.Unlock()
-	e.id = id
 	q.doubt = e
 	db.Close()
-	if _, again := q.recover(); again != nil || !e.landed {
+	if again := q.ready(); again != nil || !e.landed {
 		failAll(group, err)
 	}
 }

@@ -86,15 +86,13 @@ func failAll(group []*request, err error) {
 // ready returns nil if the files can be written, once the database is open again
 // if it had to be closed.
 func (q *Queue) ready() error {
-	if _, err := q.recover(); err != nil {
-		return err
-	}
+	// Before the database is opened again, which would make one.
 	for _, f := range q.files {
 		if now, err := os.Stat(f.path); err != nil || !os.SameFile(now, f.info) {
 			return fmt.Errorf("%w: %s", ErrLost, f.path)
 		}
 	}
-	return nil
+	return q.recover()
 }
 
 // commit stores what a group of requests wants by an entry of the journal.
@@ -111,8 +109,9 @@ func (q *Queue) commit(group []*request) {
 	}
 	if q.full(puts) && q.tail.removals > 0 || !q.journal.fits(size) || puts > 0 && q.tail.bytes > 2*tailBytes {
 		// There may be room afterwards. While the database cannot be written,
-		// the journal and memory take no more than they have room for.
-		if err := q.checkpoint(); err != nil && !(q.journal.fits(size) && q.tail.bytes <= 2*tailBytes) {
+		// the journal and memory take no more than they have room for; and
+		// nothing while nobody knows which epoch the database names.
+		if err := q.checkpoint(); err != nil && (q.doubt != nil || !q.journal.fits(size) || q.tail.bytes > 2*tailBytes) {
 			failAll(group, err)
 			return
 		}

@@ -96,7 +96,10 @@ func TestCommitFails(t *testing.T) {
 
 			fail := func(do func()) {
 				mend := q.journal.spoil(tt.journal)
-				q.commit1 = tt.commit
+				q.commit1 = func(tx *bolt.Tx) error {
+					q.commit1 = (*bolt.Tx).Commit // opens the database again
+					return tt.commit(tx)
+				}
 				if tt.journal == "" {
 					q.journal.off = maxJournal // leaves no room: the database is written
 				}

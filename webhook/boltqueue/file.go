@@ -211,47 +211,56 @@ func checkFormat(tx *bolt.Tx) error {
 	return nil
 }
 
-// recover returns the database, which it opens again if it had to be closed.
-func (q *Queue) recover() (*bolt.DB, error) {
+// recover opens the database again if it had to be closed, and finds out whether
+// it holds the edit in doubt.
+func (q *Queue) recover() error {
 	q.mu.Lock()
 	db, failure := q.file, q.failure
 	q.mu.Unlock()
 	if db != nil {
-		return db, nil
+		return nil
 	}
 	db, err := openFile(q.path, q.config.LockTimeout)
 	if err != nil {
-		return nil, fmt.Errorf("%w (after %w)", err, failure)
+		return fmt.Errorf("%w (after %w)", err, failure)
 	}
-	e := q.doubt
-	id, ok := lastTx(db)
+	e, id, landed := q.doubt, 0, false
 	err = protect(q.path, func() error {
-		// Another process may have had the file in between. And if this
-		// commit succeeds, what it follows is durable too.
-		return db.Update(func(tx *bolt.Tx) error {
-			meta := tx.Bucket(bucketMeta)
-			if meta == nil || !bytes.Equal(meta.Get(rowSession), q.session) || !ok || id != e.id && id != e.id-1 {
-				return errors.New("another process has used it")
-			}
-			return meta.Put(rowSession, q.session)
-		})
+		tx, err := db.Begin(true)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		// The epoch tells, whatever was written since: this transaction may
+		// fail as the one before. Another process may have had the file.
+		meta := tx.Bucket(bucketMeta)
+		if meta == nil || !bytes.Equal(meta.Get(rowSession), q.session) {
+			return errors.New("another process has used it")
+		}
+		landed = bytes.Equal(meta.Get(rowJournal), e.epoch[:])
+		if err := meta.Put(rowSession, q.session); err != nil {
+			return err
+		}
+		id = tx.ID()
+		// If this is durable, what it follows is, too.
+		return q.commit1(tx)
 	})
 	if err != nil {
 		db.Close()
-		return nil, fmt.Errorf("boltqueue: opening %s again: %w (after %w)", q.path, err, failure)
+		return fmt.Errorf("boltqueue: opening %s again: %w (after %w)", q.path, err, failure)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if id == e.id {
-		e.apply(id + 1)
+	if landed {
+		e.apply(id)
 	} else {
 		e.undo()
-		q.applied = id + 1
+		q.applied = id
 	}
 	q.doubt, q.file, q.failure = nil, db, nil
 	q.landed.Broadcast()
 	q.config.Logger.Info("boltqueue: data file is open again", "file", q.path)
-	return db, nil
+	return nil
 }
 
 // rest leaves one file, such that the next Open is quick.

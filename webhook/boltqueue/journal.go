@@ -124,9 +124,6 @@ func (j *journal) append(b []byte) error {
 		if err := j.grow(end); err != nil {
 			return err
 		}
-		if err := j.sync(); err != nil {
-			return err
-		}
 	}
 	if _, err := j.write(b, j.off); err != nil {
 		return err
@@ -139,7 +136,7 @@ func (j *journal) append(b []byte) error {
 	return nil
 }
 
-// grow sees to it that the file has n bytes.
+// grow sees to it that the file has n bytes, on the disk.
 func (j *journal) grow(n int64) error {
 	if n <= j.size {
 		return nil
@@ -153,6 +150,9 @@ func (j *journal) grow(n int64) error {
 			return err
 		}
 		at += k
+	}
+	if err := j.sync(); err != nil {
+		return err
 	}
 	j.size = n
 	return nil
