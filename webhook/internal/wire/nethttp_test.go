@@ -72,7 +72,7 @@ func TestConnectionsThroughAProxyAreKept(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			network := webhooktest.NewNetwork()
-			defer network.Close()
+			t.Cleanup(func() { network.Close() }) // after the client
 			recv := network.Receiver(tt.url, "", webhooktest.Answer(200).After(timeout-time.Second))
 			if tt.url[:5] == "https" {
 				recv.SetTLS(tt.tls)
