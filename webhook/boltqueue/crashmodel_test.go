@@ -521,6 +521,42 @@ func TestOpenAgainIsLost(t *testing.T) {
 	}
 }
 
+// A process that ends again and again without a Close, while nothing is delivered,
+// has no more in memory each time.
+func TestMemoryAfterCrashes(t *testing.T) {
+	const rounds, each = 20, 40
+	config := &Config{CacheBytes: 64 << 10}
+	path := filepath.Join(t.TempDir(), "queue.db")
+	for round := range rounds {
+		q, err := Open(path, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if q.cached > config.CacheBytes {
+			t.Errorf("%d bytes are in memory after %d ends, want at most %d", q.cached, round, config.CacheBytes)
+		}
+		var ds []webhook.Delivery
+		for i := range each {
+			ds = append(ds, webhook.Delivery{Destination: "a", ID: fmt.Sprint(round, "-", i), Body: make([]byte, 1000), Due: time.Now().Add(-time.Second)})
+		}
+		if _, err := q.Put(t.Context(), ds...); err != nil {
+			t.Fatal(err)
+		}
+		path = crash(t, path)
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q, err := Open(path, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	if ds, _, err := q.Lease(t.Context(), webhook.LeaseRequest{Max: 10000, Until: time.Now().Add(time.Hour)}, nil); err != nil || len(ds) != rounds*each {
+		t.Errorf("Lease = %d, %v, want %d", len(ds), err, rounds*each)
+	}
+}
+
 // The space of the journal that could not be synced is not counted on.
 func TestJournalGrowthFails(t *testing.T) {
 	q, err := Open(filepath.Join(t.TempDir(), "queue.db"), &Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})

@@ -182,12 +182,35 @@ func (p *player) settleBlocks(tx *bolt.Tx) error {
 	return nil
 }
 
+// inBlocks returns how much memory the deliveries in blocks take: what is left of
+// ends without a Close before this one is there as well.
+func inBlocks(tx *bolt.Tx) (n int64, err error) {
+	left := tx.Bucket(bucketLeft)
+	err = tx.Bucket(bucketBlocks).ForEach(func(k, v []byte) error {
+		mask := ^uint64(0)
+		if m := left.Get(k); len(m) == 8 {
+			mask = binary.BigEndian.Uint64(m)
+		}
+		return entries(v, func(i int, _ uint64, row []byte) error {
+			if mask&(1<<i) != 0 {
+				n += sizeOf(row)
+			}
+			return nil
+		})
+	})
+	return n, err
+}
+
 // putFresh puts what is due into blocks, as long as there is plenty of memory
 // for it, and all else into waiting.
 func (p *player) putFresh(tx *bolt.Tx, cacheBytes int64, now time.Time) error {
 	waiting, names := tx.Bucket(bucketWaiting), tx.Bucket(bucketLanes)
 	w := blockWriter{bucket: tx.Bucket(bucketBlocks)}
-	room := cacheBytes / 4
+	held, err := inBlocks(tx)
+	if err != nil {
+		return err
+	}
+	room := cacheBytes/4 - held
 	for _, n := range slices.Sorted(maps.Keys(p.fresh)) {
 		f := p.fresh[n]
 		if f.at <= now.UnixMicro() && sizeOf(f.row) <= room {
