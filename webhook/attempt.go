@@ -12,10 +12,10 @@ import (
 // before any endpoint took it.
 func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 	now := time.Now()
+	w.open = w.open[:0]
 	if !d.Expires.IsZero() && now.After(d.Expires) && !w.f.dispatch.outlasted(l, d.Expires) {
 		return bury(d, ReasonExpired, now), true
 	}
-	w.open = w.open[:0]
 	var opens time.Time // the earliest end of a closed endpoint's wait
 	for _, e := range t.endpoints {
 		at, closed := closedUntil(d, e, now)
@@ -71,29 +71,34 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 			f.senders.Put(s)
 		})
 	}
+	clear(w.results[:len(w.open)])
 	for left := len(w.open) - 1; left >= 0; left-- {
 		end := <-ends
 		w.results[end.i] = end.result
 		if end.outcome != delivered {
 			continue
 		}
-		switch {
-		case left == 0:
-		case int(l.stragglers.Add(1)) <= t.limit:
-			f.workers.Go(func() {
-				for range left {
-					<-ends
-				}
-				cut(nil)
-				l.stragglers.Add(-1)
-			})
-			return
-		default:
-			l.stragglers.Add(-1)
+		if left == 0 {
+			break
 		}
-		break
+		let := int(l.stragglers.Add(1)) <= t.limit
+		if !let {
+			l.stragglers.Add(-1)
+			cut(errTaken)
+		}
+		f.workers.Go(func() {
+			for range left {
+				end := <-ends
+				f.requested(l, &p, &end.result, time.Time{})
+			}
+			if let {
+				l.stragglers.Add(-1)
+				cut(nil)
+			}
+		})
+		return
 	}
-	cut(errTaken)
+	cut(nil)
 }
 
 // closedUntil reports whether e is closed to d, and until when; zero is for

@@ -130,6 +130,9 @@ func (a *Audience) sent(n int) {
 	if n > 0 {
 		a.f.count.accepted.Add(int64(n))
 		a.f.wake()
+		if a.f.observed != nil {
+			a.f.observed.accepted(Accepted{Stored: n})
+		}
 	}
 }
 

@@ -182,6 +182,10 @@ type Config struct {
 	// which saves reading all of them every hour.
 	DeadMaxBytes int64
 
+	// Observer is told of what is accepted, of each request, and of the end of
+	// each delivery. Nil means nobody, which costs nothing.
+	Observer Observer
+
 	// Trace returns the values of the headers traceparent and tracestate for
 	// what Forward, ForwardEvents, Delete and Sync are called with, such as by
 	// OpenTelemetry's propagator; a traceparent that is not valid is as none.
@@ -190,8 +194,21 @@ type Config struct {
 	// with the name of one of the two is sent in place of both.
 	Trace func(ctx context.Context) (traceparent, tracestate string)
 
-	// Logger receives warnings and what happens to deliveries, with the keys
-	// "destination", "id", "reason" and "tries". Nil means no logs.
+	// Logger receives warnings and what happens to deliveries. Nil means no
+	// logs. The keys are these, and no others:
+	//
+	//	destination  its id
+	//	id           the delivery's
+	//	reason       a Reason
+	//	tries        attempts of the delivery so far
+	//	endpoint     URL without user, query and fragment
+	//	status       HTTP status, 0 if there was none
+	//	error        what failed, without secrets
+	//	due          when the delivery is attempted again
+	//	wait         how long a destination is left alone
+	//	unlogged     lines like this one that were left out since the last
+	//	bound        which bound of dead letters was exceeded: "age" or "size"
+	//	count        how many were discarded for it
 	Logger *slog.Logger
 }
 

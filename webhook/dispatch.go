@@ -450,6 +450,32 @@ func (d *dispatcher) take(l *lane) []leased {
 	return vs
 }
 
+// load returns how many deliveries are attempted and how many are ready.
+func (d *dispatcher) load() (active, ready int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.active, d.ready
+}
+
+// A laneLoad is what is leased of one destination.
+type laneLoad struct {
+	destination   string
+	active, ready int
+}
+
+// loads returns the lanes that have anything.
+func (d *dispatcher) loads() []laneLoad {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var ls []laneLoad
+	for _, l := range d.lanes {
+		if l.active+l.ready.len() > 0 {
+			ls = append(ls, laneLoad{l.id, l.active, l.ready.len()})
+		}
+	}
+	return ls
+}
+
 // close ends the workers, each after its delivery.
 func (d *dispatcher) close() {
 	d.mu.Lock()

@@ -36,6 +36,9 @@ type Forwarder struct {
 	workers  sync.WaitGroup // and requests that outlast their attempt
 	news     chan struct{}  // capacity 1: there may be something to lease
 	count    counters
+	total    account // of all destinations, for its latency
+	accounts accounts
+	observed *observed // nil: nobody observes
 
 	attempts      context.Context // parent of every request
 	abortAttempts context.CancelCauseFunc
@@ -81,6 +84,9 @@ func New(c Config) (*Forwarder, error) {
 	}
 	f.senders.New = func() any { return newSender(f) }
 	f.dispatch = newDispatcher(c.MaxInFlight, c.MaxBytesInFlight, f.staticTarget, func() { f.workers.Go(newWorker(f).run) }, f.wake)
+	if c.Observer != nil {
+		f.observed = &observed{observer: c.Observer, logger: c.Logger}
+	}
 	f.settler = newSettler(c.Queue, c.Logger, f.stored)
 	return f, nil
 }
@@ -208,6 +214,9 @@ func (f *Forwarder) put(ctx context.Context, ds []Delivery) error {
 	if n > 0 {
 		f.wake()
 	}
+	if f.observed != nil {
+		f.observed.accepted(Accepted{Deliveries: ds, Stored: n})
+	}
 	return nil
 }
 
@@ -219,12 +228,22 @@ func (f *Forwarder) wake() {
 	}
 }
 
-// stored counts what was settled. It wakes Run where a retry sets a time to
+// stored counts what was settled, of deliveries of these accounts, nil for what
+// was given back. It wakes Run where a retry sets a time to
 // wake up, and where Run waits for the store to catch up.
-func (f *Forwarder) stored(t tally, retry, late bool) {
+func (f *Forwarder) stored(ss []Settlement, of []*account, t tally, retry, late bool) {
 	f.count.add(&t)
+	now := time.Now()
+	for i, a := range of {
+		if a != nil {
+			a.settled(&ss[i], now)
+		}
+	}
 	if retry || late {
 		f.wake()
+	}
+	if f.observed != nil {
+		f.observed.settled(ss)
 	}
 }
 

@@ -41,6 +41,7 @@ type lane struct {
 	prev, next *lane     // in dispatcher.touched
 
 	target     atomic.Pointer[compiled]
+	account    atomic.Pointer[account]
 	stragglers atomic.Int32 // deliveries with requests left on their way
 	failures   logState
 	deaths     logState

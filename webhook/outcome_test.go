@@ -84,7 +84,7 @@ func TestEveryTransportErrorHasAnOutcome(t *testing.T) {
 func TestReasonsAreAllCounted(t *testing.T) {
 	s := newSettler(nil, nil, nil)
 	for _, r := range reasons {
-		s.add(Settlement{Verdict: Bury, Reason: r})
+		s.add(Settlement{Verdict: Bury, Reason: r}, nil)
 	}
 	var c counters
 	c.add(&s.tally)

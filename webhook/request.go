@@ -39,7 +39,8 @@ func newClient(c *Config, g *guard, attempts context.Context) *wire.Client {
 type result struct {
 	outcome    outcome
 	retryAfter time.Duration
-	attempt    Attempt // filled in unless delivered
+	cut        bool    // cut off, which says nothing of the endpoint
+	attempt    Attempt // without the Answer if delivered
 }
 
 // A sender makes requests, one at a time.
@@ -57,25 +58,24 @@ func newSender(f *Forwarder) *sender {
 // A posting is what is posted of a delivery.
 type posting struct {
 	id    string
+	kind  string // its Type
 	body  []byte
 	trace Trace
 	try   int // the attempt that it is part of
 }
 
 func postingOf(d *Delivery) posting {
-	return posting{id: d.ID, body: d.Body, trace: d.Trace, try: d.Tries + 1}
+	return posting{id: d.ID, kind: d.Type, body: d.Body, trace: d.Trace, try: d.Tries + 1}
 }
 
 // send posts p to e. It ends with ctx and after the time of an attempt.
 func (s *sender) send(ctx context.Context, p *posting, e *endpoint) result {
 	start := time.Now()
 	res := s.roundTrip(ctx, start, p, e)
-	if res.outcome != delivered {
-		res.attempt.At = start.UTC()
-		res.attempt.Took = time.Since(start)
-		res.attempt.Try = p.try
-		res.attempt.Endpoint = e.name
-	}
+	res.attempt.At = start.UTC()
+	res.attempt.Took = time.Since(start)
+	res.attempt.Try = p.try
+	res.attempt.Endpoint = e.name
 	return res
 }
 
@@ -100,11 +100,11 @@ func (s *sender) roundTrip(ctx context.Context, now time.Time, p *posting, e *en
 		if errors.As(err, &ue) {
 			err = ue.Err // the URL may hold secrets
 		}
-		return result{outcome: out, attempt: Attempt{Reason: reason, Error: e.clean(err.Error())}}
+		return result{outcome: out, cut: ctx.Err() != nil, attempt: Attempt{Reason: reason, Error: e.clean(err.Error())}}
 	}
 	out, reason := statusOutcome(a.Status)
 	if out == delivered {
-		return result{}
+		return result{attempt: Attempt{Status: a.Status}}
 	}
 	res := result{outcome: out, attempt: Attempt{Status: a.Status, Reason: reason, Answer: e.clean(string(a.Kept))}}
 	if a.RetryAfter != "" && out == retryable {

@@ -14,19 +14,26 @@ import (
 type settler struct {
 	queue  Queue
 	logger *slog.Logger
-	spare  []Settlement                    // what pending is next; only run uses it
-	stored func(t tally, retry, late bool) // called after each commit
+	spare  []Settlement // what pending is next; only run uses it
+	unused []*account   // what accounts is next
+	stored storedFunc   // called after each commit
 
-	mu      sync.Mutex
-	pending []Settlement
-	tally   tally         // of pending
-	failing bool          // the store fails
-	retry   bool          // pending has a Retry
-	late    bool          // behind has returned true since the last commit
-	news    chan struct{} // capacity 1: pending is not empty
+	mu       sync.Mutex
+	pending  []Settlement
+	accounts []*account    // of pending; nil for what is given back
+	tally    tally         // of pending
+	failing  bool          // the store fails
+	retry    bool          // pending has a Retry
+	late     bool          // behind has returned true since the last commit
+	news     chan struct{} // capacity 1: pending is not empty
 }
 
-func newSettler(q Queue, logger *slog.Logger, stored func(t tally, retry, late bool)) *settler {
+// A storedFunc is told what was stored: the settlements, the account of each,
+// their tally, whether one is a Retry, and whether behind was true. It keeps
+// none of them.
+type storedFunc func(ss []Settlement, of []*account, t tally, retry, late bool)
+
+func newSettler(q Queue, logger *slog.Logger, stored storedFunc) *settler {
 	return &settler{queue: q, logger: logger, stored: stored, news: make(chan struct{}, 1)}
 }
 
@@ -36,8 +43,8 @@ type tally struct {
 	dead               [len(reasons)]int
 }
 
-// add hands over what an attempt has made of a delivery.
-func (s *settler) add(v Settlement) {
+// add hands over what an attempt has made of a delivery of a's destination.
+func (s *settler) add(v Settlement, a *account) {
 	s.mu.Lock()
 	switch v.Verdict {
 	case Done:
@@ -50,20 +57,21 @@ func (s *settler) add(v Settlement) {
 			s.tally.dead[i]++
 		}
 	}
-	s.push(v)
+	s.push(v, a)
 }
 
 // giveBack hands over a delivery that is to be leased again, as it was, and
 // empties it.
 func (s *settler) giveBack(d *Delivery) {
 	s.mu.Lock()
-	s.push(Settlement{Verdict: Retry, Delivery: *d})
+	s.push(Settlement{Verdict: Retry, Delivery: *d}, nil)
 	*d = Delivery{}
 }
 
 // push adds to pending, and unlocks s.mu.
-func (s *settler) push(v Settlement) {
+func (s *settler) push(v Settlement, a *account) {
 	s.pending = append(s.pending, v)
+	s.accounts = append(s.accounts, a)
 	s.retry = s.retry || v.Verdict == Retry
 	first := len(s.pending) == 1
 	s.mu.Unlock()
@@ -102,10 +110,10 @@ func (s *settler) run(ctx context.Context, stop <-chan struct{}) error {
 
 func (s *settler) flush(ctx context.Context) error {
 	s.mu.Lock()
-	batch, done, retry := s.pending, s.tally, s.retry
-	s.pending, s.tally, s.retry = s.spare[:0], tally{}, false
+	batch, of, done, retry := s.pending, s.accounts, s.tally, s.retry
+	s.pending, s.accounts, s.tally, s.retry = s.spare[:0], s.unused[:0], tally{}, false
 	s.mu.Unlock()
-	s.spare = batch
+	s.spare, s.unused = batch, of
 	if len(batch) == 0 {
 		return nil
 	}
@@ -132,9 +140,9 @@ func (s *settler) flush(ctx context.Context) error {
 	late := s.late
 	s.late = false
 	s.mu.Unlock()
-	s.stored(done, retry, late)
+	s.stored(batch, of, done, retry, late)
 	clear(batch)
-	s.spare = batch[:0]
+	clear(of)
 	return nil
 }
 

@@ -1,6 +1,12 @@
 package webhook
 
-import "sync/atomic"
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+)
 
 // reasons is the closed list, in the order of counters.
 var reasons = [...]Reason{
@@ -32,6 +38,55 @@ type Stats struct {
 	// Forgotten counts the dead letters that were discarded to keep the bounds
 	// of the Config.
 	Forgotten Forgotten
+	// ObserverPanics counts the calls of Config.Observer that panicked.
+	ObserverPanics int64
+
+	// InFlight counts the deliveries that are being attempted now, and Ready
+	// those that are leased and wait in memory to be.
+	InFlight, Ready int
+	// Latency is that of requests.
+	Latency Latency
+}
+
+// Latency says how long requests took, from the dial to the end of the answer,
+// whatever that was; those that were cut off are left out.
+type Latency struct {
+	// Requests counts them.
+	Requests int64
+	// P50, P90 and P99 are what 50, 90 and 99 of 100 requests did not exceed,
+	// at most an eighth too long: of some of the 8,192 latest, the later the
+	// more of them.
+	P50, P90, P99 time.Duration
+}
+
+// DestinationStats is what a Forwarder and its store know of one destination.
+type DestinationStats struct {
+	// Destination is its id.
+	Destination string
+
+	// Since is when counting began: with the first attempt, or after the
+	// counts were forgotten, because 16,384 destinations were used later. Zero
+	// if nothing was attempted. Delivered, Retried, Dead and Latency are
+	// counted from then on; see Stats.
+	Since              time.Time
+	Delivered, Retried int64
+	Dead               map[Reason]int64
+	Latency            Latency
+
+	// InFlight and Ready are those of Stats.
+	InFlight, Ready int
+	// Held says why its deliveries wait although they are due, nil if they do
+	// not.
+	Held *Held
+
+	// Counted says that the Queue is a DestinationCounter, so that Waiting and
+	// Oldest are known.
+	Counted bool
+	// Waiting counts the deliveries in the store, those in flight included.
+	Waiting int
+	// Oldest is the earliest Due of those that are not leased: the first of
+	// them could have been attempted from then on. Zero if there is none.
+	Oldest time.Time
 }
 
 type counters struct {
@@ -52,6 +107,67 @@ func (c *counters) add(t *tally) {
 	}
 }
 
+// reasonCounts returns the counts that are not zero.
+func reasonCounts(count func(i int) int64) map[Reason]int64 {
+	m := make(map[Reason]int64)
+	for i, r := range reasons {
+		if n := count(i); n > 0 {
+			m[r] = n
+		}
+	}
+	return m
+}
+
+// DestinationStats returns the stats of every destination that was attempted,
+// is held, or that the store has deliveries for, by id. It costs a pass over all
+// of these, so it is for a page or a scrape. An error is the store's; the rest is
+// returned with it.
+func (f *Forwarder) DestinationStats(ctx context.Context) ([]DestinationStats, error) {
+	by := make(map[string]*DestinationStats)
+	of := func(id string) *DestinationStats {
+		s := by[id]
+		if s == nil {
+			s = &DestinationStats{Destination: id}
+			by[id] = s
+		}
+		return s
+	}
+	for _, a := range f.accounts.all() {
+		s := of(a.id)
+		s.Since, s.Latency = a.since, a.quantiles()
+		a.mu.Lock()
+		s.Delivered, s.Retried = a.delivered, a.retried
+		s.Dead = reasonCounts(func(i int) int64 { return a.dead[i] })
+		a.mu.Unlock()
+	}
+	for _, l := range f.dispatch.loads() {
+		s := of(l.destination)
+		s.InFlight, s.Ready = l.active, l.ready
+	}
+	for _, h := range f.Held() {
+		of(h.Destination).Held = &h
+	}
+	counter, counted := f.config.Queue.(DestinationCounter)
+	var err error
+	if counted {
+		for c, cerr := range counter.CountByDestination(ctx) {
+			if cerr != nil {
+				err = cerr
+				break
+			}
+			s := of(c.Destination)
+			s.Waiting, s.Oldest = c.Waiting, c.Oldest
+		}
+	}
+	all := make([]DestinationStats, 0, len(by))
+	for _, s := range by {
+		s.Counted = counted && err == nil
+		all = append(all, *s)
+	}
+	slices.SortFunc(all, func(a, b DestinationStats) int { return strings.Compare(a.Destination, b.Destination) })
+	return all, err
+}
+
 // Stats returns the counts. It may be called at any time.
 func (f *Forwarder) Stats() Stats {
 	c := &f.count
@@ -62,13 +178,13 @@ func (f *Forwarder) Stats() Stats {
 		Delivered:  c.delivered.Load(),
 		Retried:    c.retried.Load(),
 		Resent:     f.client.Resent(),
-		Dead:       make(map[Reason]int64),
+		Dead:       reasonCounts(func(i int) int64 { return c.dead[i].Load() }),
 		Forgotten:  Forgotten{Age: c.forgottenAge.Load(), Size: c.forgottenSize.Load()},
 	}
-	for i, r := range reasons {
-		if n := c.dead[i].Load(); n > 0 {
-			s.Dead[r] = n
-		}
+	s.InFlight, s.Ready = f.dispatch.load()
+	s.Latency = f.total.quantiles()
+	if f.observed != nil {
+		s.ObserverPanics = f.observed.panics.Load()
 	}
 	return s
 }

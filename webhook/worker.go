@@ -47,6 +47,11 @@ func (w *worker) deliver(l *lane, d leased) pace {
 	}
 	tries := d.Tries
 	s, ok := w.attempt(l, d.Delivery, t)
+	var due time.Time
+	if ok && s.Verdict == Retry {
+		due = s.Delivery.Due
+	}
+	w.report(l, d.Delivery, due)
 	if !ok {
 		f.settler.giveBack(d.Delivery)
 		return noAttempt
@@ -58,7 +63,7 @@ func (w *worker) deliver(l *lane, d leased) pace {
 	case s.Delivery.Tries > tries:
 		p = paceOf(w.results[:len(w.open)])
 	}
-	f.settler.add(s)
+	f.settler.add(s, f.accounts.of(l))
 	f.log(l, &s)
 	if p == failing || p == timedOut {
 		f.failed(l, p, &s)
@@ -67,6 +72,32 @@ func (w *worker) deliver(l *lane, d leased) pace {
 	// memory.
 	*d.Delivery = Delivery{}
 	return p
+}
+
+// report counts the requests of an attempt that have ended, and tells the
+// observer of them. d is the delivery as it was, and due when it is attempted
+// again.
+func (w *worker) report(l *lane, d *Delivery, due time.Time) {
+	p := postingOf(d)
+	for i := range w.open {
+		if r := &w.results[i]; r.attempt.Try > 0 {
+			w.f.requested(l, &p, r, due)
+		}
+	}
+}
+
+// requested counts a request that has ended and tells the observer of it.
+func (f *Forwarder) requested(l *lane, p *posting, r *result, due time.Time) {
+	if !r.cut {
+		f.accounts.of(l).took(r.attempt.Took)
+		f.total.took(r.attempt.Took)
+	}
+	if f.observed != nil {
+		f.observed.attempted(Attempted{
+			Destination: l.id, ID: p.id, Type: p.kind, Trace: p.trace,
+			Attempt: r.attempt, Outcome: r.outcomeOf(), Due: due,
+		})
+	}
 }
 
 // failed tells the dispatcher of an attempt that failed for the destination's

@@ -1,0 +1,116 @@
+package webhook
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// maxAccounts is how many destinations' counts are kept. Beyond that those that
+// were used least of late are forgotten, an eighth of them at once.
+const maxAccounts = 16 << 10
+
+// An account counts what was done for one destination, in about 700 bytes.
+type account struct {
+	id    string
+	since time.Time
+	used  atomic.Int64 // seconds since 1970
+	gone  atomic.Bool  // forgotten: nobody reads it any more
+
+	mu                 sync.Mutex
+	delivered, retried int64
+	dead               [len(reasons)]int64
+	requests           int64
+	latency            histogram
+}
+
+// took counts a request.
+func (a *account) took(d time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.requests++
+	a.latency.add(d)
+}
+
+// settled counts what is stored of a delivery.
+func (a *account) settled(s *Settlement, now time.Time) {
+	a.used.Store(now.Unix())
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch s.Verdict {
+	case Done:
+		a.delivered++
+	case Retry:
+		a.retried++
+	case Bury:
+		if i := slices.Index(reasons[:], s.Reason); i >= 0 {
+			a.dead[i]++
+		}
+	}
+}
+
+// quantiles returns the Latency.
+func (a *account) quantiles() Latency {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return Latency{
+		Requests: a.requests,
+		P50:      a.latency.quantile(0.50),
+		P90:      a.latency.quantile(0.90),
+		P99:      a.latency.quantile(0.99),
+	}
+}
+
+// An accounts holds one account for each destination that was attempted.
+type accounts struct {
+	mu sync.Mutex
+	by map[string]*account
+}
+
+// of returns the account of a lane's destination.
+func (as *accounts) of(l *lane) *account {
+	a := l.account.Load()
+	if a == nil || a.gone.Load() {
+		a = as.get(l.id)
+		l.account.Store(a)
+	}
+	return a
+}
+
+func (as *accounts) get(id string) *account {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	if a := as.by[id]; a != nil {
+		return a
+	}
+	if len(as.by) >= maxAccounts {
+		as.forget()
+	}
+	now := time.Now()
+	a := &account{id: id, since: now}
+	a.used.Store(now.Unix())
+	if as.by == nil {
+		as.by = make(map[string]*account)
+	}
+	as.by[id] = a
+	return a
+}
+
+func (as *accounts) forget() {
+	all := slices.SortedFunc(maps.Values(as.by), func(a, b *account) int {
+		return cmp.Compare(a.used.Load(), b.used.Load())
+	})
+	for _, a := range all[:len(all)/8+1] {
+		a.gone.Store(true)
+		delete(as.by, a.id)
+	}
+}
+
+func (as *accounts) all() []*account {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	return slices.Collect(maps.Values(as.by))
+}

@@ -1,0 +1,66 @@
+package webhook
+
+import (
+	"math/bits"
+	"time"
+)
+
+// A histogram counts durations in buckets that are an eighth of their value
+// wide, from a microsecond to 35 minutes: 232 of them, whatever it counts. When
+// it has maxSamples all counts are halved, so that later ones weigh more. It is
+// not safe for concurrent use.
+type histogram struct {
+	n       int
+	buckets [histogramBuckets]uint16
+}
+
+const (
+	maxSamples       = 8192 // fits in a bucket
+	histogramBits    = 31   // microseconds
+	histogramBuckets = (histogramBits - 2) * 8
+)
+
+func (h *histogram) add(d time.Duration) {
+	if h.n == maxSamples {
+		h.n = 0
+		for i := range h.buckets {
+			h.buckets[i] /= 2
+			h.n += int(h.buckets[i])
+		}
+	}
+	h.n++
+	h.buckets[bucketOf(d)]++
+}
+
+// bucketOf returns the bucket of d: of the same width for as many bits, eight
+// for each power of two.
+func bucketOf(d time.Duration) int {
+	us := min(uint64(max(d, 0)/time.Microsecond), 1<<histogramBits-1)
+	if us < 8 {
+		return int(us)
+	}
+	shift := bits.Len64(us) - 4
+	return (shift+1)*8 + int(us>>shift&7)
+}
+
+// endOf returns the largest duration in a bucket, to the microsecond.
+func endOf(bucket int) time.Duration {
+	us := bucket
+	if bucket >= 8 {
+		shift := bucket/8 - 1
+		us = (8+bucket%8+1)<<shift - 1
+	}
+	return time.Duration(us) * time.Microsecond
+}
+
+// quantile returns what the share q of the durations does not exceed, at most
+// an eighth too long; 0 if there are none.
+func (h *histogram) quantile(q float64) time.Duration {
+	rank := max(int(q*float64(h.n)+0.999999), 1)
+	for i, n := range h.buckets {
+		if rank -= int(n); rank <= 0 {
+			return endOf(i)
+		}
+	}
+	return 0
+}

@@ -1,0 +1,37 @@
+//go:build !race
+
+package webhook
+
+import (
+	"testing"
+	"time"
+)
+
+type nullObserver struct{}
+
+func (nullObserver) Accepted(Accepted)   {}
+func (nullObserver) Attempted(Attempted) {}
+func (nullObserver) Ended(Ended)         {}
+
+// What counts and tells of a request allocates nothing, observed or not.
+func TestObservingAllocatesNothing(t *testing.T) {
+	f := &Forwarder{}
+	l := &lane{id: "crm"}
+	p := &posting{id: "m1", kind: "track"}
+	r := &result{attempt: Attempt{Took: time.Millisecond, Try: 1}}
+	a := f.accounts.of(l)
+	ss := []Settlement{{Verdict: Done, Delivery: Delivery{Destination: "crm", ID: "m1"}}}
+	of := []*account{a}
+	f.news = make(chan struct{}, 1)
+	run := func(name string) {
+		if n := testing.AllocsPerRun(100, func() {
+			f.requested(l, p, r, time.Time{})
+			f.stored(ss, of, tally{delivered: 1}, false, false)
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+	run("not observed")
+	f.observed = &observed{observer: nullObserver{}}
+	run("observed")
+}

@@ -1,0 +1,170 @@
+package webhook_test
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/webhooktest"
+)
+
+// A journal is an Observer that writes everything down.
+type journal struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (j *journal) add(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lines = append(j.lines, fmt.Sprintf(format, args...))
+}
+
+func (j *journal) Accepted(a webhook.Accepted) {
+	for _, d := range a.Deliveries {
+		j.add("accepted %s/%s %s, %d stored", d.Destination, d.ID, d.Type, a.Stored)
+	}
+}
+
+func (j *journal) Attempted(a webhook.Attempted) {
+	due := "never"
+	if !a.Due.IsZero() {
+		due = "later"
+		if !a.Due.After(a.At) {
+			due = "before"
+		}
+	}
+	j.add("attempted %s/%s %s try %d at %s: %d %s %q in %v, due %s", a.Destination, a.ID, a.Type, a.Try, a.Endpoint, a.Status, a.Outcome, a.Reason, a.Took, due)
+}
+
+func (j *journal) Ended(e webhook.Ended) {
+	j.add("ended %s/%s %q with %d attempts kept", e.Delivery.Destination, e.Delivery.ID, e.Reason, len(e.Delivery.Attempts))
+}
+
+// take returns what was written down since the last time, in lines.
+func (j *journal) take() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	lines := j.lines
+	j.lines = nil
+	return lines
+}
+
+func TestObserverIsToldOfEverything(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		var seen journal
+		r.network.Receiver(hook, "", webhooktest.Answer(503).After(time.Second), webhooktest.Answer(200).After(20*time.Millisecond), webhooktest.Answer(404))
+		r.start(webhook.Config{Observer: &seen, Destinations: []webhook.Destination{{
+			ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://user:hunter2@crm.example/hook?key=hunter2"}},
+		}}})
+		expect := func(want ...string) {
+			t.Helper()
+			synctest.Wait()
+			if diff := cmp.Diff(want, seen.take()); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		}
+		r.track("m1")
+		time.Sleep(time.Minute)
+		expect(
+			"accepted crm/m1 track, 1 stored",
+			`attempted crm/m1 track try 1 at http://crm.example/hook: 503 retryable "server_error" in 1s, due later`,
+			`attempted crm/m1 track try 2 at http://crm.example/hook: 200 delivered "" in 20ms, due never`,
+			`ended crm/m1 "" with 1 attempts kept`,
+		)
+		r.track("m2")
+		expect(
+			"accepted crm/m2 track, 1 stored",
+			`attempted crm/m2 track try 1 at http://crm.example/hook: 404 permanent "refused" in 0s, due never`,
+			`ended crm/m2 "refused" with 1 attempts kept`,
+		)
+		r.track("m2")
+		expect("accepted crm/m2 track, 0 stored")
+	})
+}
+
+// Requests that another endpoint makes needless are told as well.
+func TestObserverIsToldOfRequestsLeftOver(t *testing.T) {
+	const slow, hung = "http://slow.example/hook", "http://hung.example/hook"
+	for _, tt := range []struct {
+		name  string
+		limit int
+		want  map[string]string
+	}{
+		{"they may end", 8, map[string]string{slow: "delivered", hung: "retryable"}},
+		{"they are cut off", 1, map[string]string{slow: "cut_off", hung: "cut_off"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				var mu sync.Mutex
+				outcomes := map[string]string{}
+				r.network.Receiver(hook, "")
+				r.network.Receiver(slow, "", webhooktest.Answer(200).After(time.Second))
+				r.network.Receiver(hung, "", webhooktest.Hang())
+				r.start(webhook.Config{
+					Destinations: []webhook.Destination{{
+						ID: "crm", MaxConcurrent: tt.limit, Endpoints: []webhook.Endpoint{{URL: hook}, {URL: slow}, {URL: hung}},
+					}},
+					Observer: attempts(func(a webhook.Attempted) {
+						mu.Lock()
+						defer mu.Unlock()
+						if a.ID == "m2" {
+							outcomes[a.Endpoint] = string(a.Outcome)
+						}
+					}),
+				})
+				r.track("m1")
+				synctest.Wait()
+				r.track("m2")
+				time.Sleep(time.Minute)
+				mu.Lock()
+				defer mu.Unlock()
+				tt.want[hook] = "delivered"
+				if diff := cmp.Diff(tt.want, outcomes); diff != "" {
+					t.Errorf("(-want +got)\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// attempts is an Observer of requests alone.
+type attempts func(webhook.Attempted)
+
+func (attempts) Accepted(webhook.Accepted)       {}
+func (f attempts) Attempted(a webhook.Attempted) { f(a) }
+func (attempts) Ended(webhook.Ended)             {}
+
+type panicking struct{}
+
+func (panicking) Accepted(webhook.Accepted)   { panic("accepted") }
+func (panicking) Attempted(webhook.Attempted) { panic("attempted") }
+func (panicking) Ended(webhook.Ended)         { panic("ended") }
+
+func TestObserverMayPanic(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		crm := r.network.Receiver(hook, "")
+		var log lines
+		r.start(webhook.Config{
+			Observer:     panicking{},
+			Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: hook}}}},
+			Logger:       slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		r.track("m1")
+		r.track("m2")
+		synctest.Wait()
+		if s := r.Stats(); s.Delivered != 2 || s.ObserverPanics != 6 || len(crm.Requests()) != 2 {
+			t.Errorf("Stats() = %+v with %d requests, want 2 delivered and 6 panics", s, len(crm.Requests()))
+		}
+		if n := strings.Count(log.String(), "the observer panics"); n != 1 {
+			t.Errorf("%d lines about it, want 1:\n%s", n, log.String())
+		}
+	})
+}

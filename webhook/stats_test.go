@@ -1,0 +1,105 @@
+package webhook_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/webhooktest"
+)
+
+func TestStatsByDestination(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		url := func(id string) string { return "http://" + id + ".example/hook" }
+		r.network.Receiver(url("fine"), "", webhooktest.Answer(200).After(100*time.Millisecond))
+		r.network.Receiver(url("picky"), "", webhooktest.Answer(404))
+		r.network.Receiver(url("slow"), "", webhooktest.Answer(200).After(4*time.Second))
+		var ds []webhook.Destination
+		for _, id := range []string{"fine", "picky", "slow", "paused", "quiet"} {
+			ds = append(ds, webhook.Destination{ID: id, MaxConcurrent: 2, Endpoints: []webhook.Endpoint{{URL: url(id)}}})
+		}
+		r.start(webhook.Config{Destinations: ds})
+		began := time.Now()
+		if err := r.Pause("paused"); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"fine", "picky", "slow", "slow", "slow", "slow", "slow", "paused", "paused"} {
+			if err := r.Forward(t.Context(), id, call("")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		stats := func() map[string]webhook.DestinationStats {
+			t.Helper()
+			all, err := r.DestinationStats(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := make(map[string]webhook.DestinationStats)
+			for i, s := range all {
+				if i > 0 && s.Destination <= all[i-1].Destination {
+					t.Errorf("%s comes after %s", s.Destination, all[i-1].Destination)
+				}
+				m[s.Destination] = s
+			}
+			return m
+		}
+		got := stats()
+		oldest := began.UTC()
+		ignore := cmp.Options{cmpopts.EquateEmpty(), cmpopts.IgnoreFields(webhook.DestinationStats{}, "Latency", "Ready", "Oldest", "Since"), cmpopts.IgnoreFields(webhook.Held{}, "Since")}
+		want := map[string]webhook.DestinationStats{
+			"fine":   {Destination: "fine", Delivered: 1, Counted: true},
+			"picky":  {Destination: "picky", Dead: map[webhook.Reason]int64{webhook.ReasonRefused: 1}, Counted: true},
+			"slow":   {Destination: "slow", InFlight: 2, Waiting: 5, Counted: true},
+			"paused": {Destination: "paused", Waiting: 2, Held: &webhook.Held{Destination: "paused", Hold: webhook.HoldPaused}, Counted: true},
+		}
+		if diff := cmp.Diff(want, got, ignore); diff != "" {
+			t.Errorf("(-want +got)\n%s", diff)
+		}
+		if o := got["paused"].Oldest; !o.Equal(oldest) {
+			t.Errorf("what is paused has been due since %v, want %v", o, oldest)
+		}
+		if l := got["fine"].Latency; l.Requests != 1 || l.P50 < 100*time.Millisecond || l.P50 > 113*time.Millisecond || l.P99 != l.P50 {
+			t.Errorf("the latency of one request of 100 ms is %+v", l)
+		}
+		if s := r.Stats(); s.InFlight != 2 || s.Latency.Requests != 2 || s.Delivered != 1 {
+			t.Errorf("Stats() = %+v, want 2 in flight, 2 requests and 1 delivered", s)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		slow := stats()["slow"]
+		if slow.Delivered != 5 || slow.Waiting+slow.InFlight+slow.Ready != 0 || slow.Latency.P99 < 4*time.Second || !slow.Oldest.IsZero() {
+			t.Errorf("the slow one in the end: %+v", slow)
+		}
+		if s := r.Stats(); s.InFlight != 0 || s.Ready != 0 || s.Latency.Requests != 7 {
+			t.Errorf("Stats() in the end = %+v", s)
+		}
+
+		// What the store cannot say does not hide the rest.
+		r.queue.Close()
+		all, err := r.DestinationStats(t.Context())
+		if !errors.Is(err, webhook.ErrClosed) || len(all) != 4 || all[0].Delivered != 1 || all[0].Counted {
+			t.Errorf("DestinationStats without its store = %+v, %v", all, err)
+		}
+	})
+}
+
+func TestStatsOfAStoreThatDoesNotCount(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.network.Receiver(hook, "")
+		r.queue = &flaky{Queue: r.queue} // has the methods of Queue alone
+		r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: hook}}}}})
+		r.track("m1")
+		synctest.Wait()
+		all, err := r.DestinationStats(t.Context())
+		if err != nil || len(all) != 1 || all[0].Delivered != 1 || all[0].Counted {
+			t.Errorf("DestinationStats = %+v, %v", all, err)
+		}
+	})
+}
