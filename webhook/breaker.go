@@ -17,6 +17,9 @@ import (
 // waiting, with their window not begun, but for a probe at intervals that
 // double from firstProbe to lastProbe, each jittered by half. Whatever the
 // destination then answers closes it, and the lane starts with two slots.
+//
+// A destination that is gone for good must not fill the store: what was due for
+// as long as a window lasts, with the breaker open all the time, lapses.
 type breaker struct {
 	open   bool
 	points int8 // of the failures since the last answer
@@ -95,4 +98,14 @@ func (b *breaker) admits(d *Delivery, now time.Time) bool {
 	}
 	b.retry = b.probe
 	return false
+}
+
+// lapsed reports whether d, due and not attempted, has waited for a whole window
+// with the breaker open.
+func (b *breaker) lapsed(d *Delivery, now time.Time, window time.Duration) bool {
+	from := b.since
+	if d.Due.After(from) {
+		from = d.Due
+	}
+	return b.open && d.Expires.IsZero() && !now.Before(from.Add(window))
 }

@@ -120,7 +120,9 @@ type Config struct {
 	// Deliveries that were attempted before keep their schedule, at most one a
 	// second; the others wait, with their window not begun, but for one that is
 	// attempted after 1 s, and then at intervals that double up to 30 s. When
-	// the destination answers, all go on, two at a time at first.
+	// the destination answers, all go on, two at a time at first. What was due
+	// for as long as Window while the destination failed all the time, since
+	// Run began at the earliest, becomes a dead letter without an attempt.
 	MaxConcurrent int
 
 	// MaxInFlight bounds the deliveries that are attempted at once; as many

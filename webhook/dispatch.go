@@ -29,6 +29,7 @@ import (
 type dispatcher struct {
 	maxActive int
 	maxBytes  int64
+	lapse     time.Duration                    // see breaker
 	known     func(destination string) *target // of a new lane; nil: to be looked up
 	start     func()                           // starts a worker
 	wake      func()                           // asks for another lease
@@ -59,12 +60,16 @@ const (
 	maxIdle = 64
 	// idleLane is how long a lane is kept when there is nothing to do for it.
 	idleLane = time.Minute
+	// lapseChunk is how many deliveries are leased to see whether they have
+	// lapsed, once one has.
+	lapseChunk = 256
 )
 
-func newDispatcher(maxActive int, maxBytes int64, known func(string) *target, start, wake func()) *dispatcher {
+func newDispatcher(maxActive int, maxBytes int64, lapse time.Duration, known func(string) *target, start, wake func()) *dispatcher {
 	d := &dispatcher{
 		maxActive: maxActive,
 		maxBytes:  maxBytes,
+		lapse:     lapse,
 		known:     known,
 		start:     start,
 		wake:      wake,
@@ -103,7 +108,7 @@ func (d *dispatcher) room(destination string, now time.Time) int {
 	l.touched = now
 	d.touched.use(l)
 	n, again := d.roomOf(l, now)
-	l.answers = 0
+	l.answers, l.lapsing = 0, false
 	if again.IsZero() {
 		l.more = n == 0
 	} else {
@@ -136,6 +141,8 @@ func (d *dispatcher) roomOf(l *lane, now time.Time) (n int, again time.Time) {
 			return 0, l.parked
 		}
 		n = 1 - held
+	case l.breaker.open && l.lapsing:
+		n = lapseChunk
 	case l.breaker.open:
 		if held == 0 && now.Before(l.breaker.retry) {
 			return 0, l.breaker.retry
@@ -236,14 +243,23 @@ func (d *dispatcher) forget(now time.Time) {
 }
 
 // add takes over leased deliveries; asked is the Max of their lease. It returns
-// those that are to go back, because they have to wait.
-func (d *dispatcher) add(ds []Delivery, asked int, now, until time.Time) (back []*Delivery) {
+// those that are to go back, because they have to wait, and those that have
+// waited too long.
+func (d *dispatcher) add(ds []Delivery, asked int, now, until time.Time) (back, lapsed []*Delivery) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.full = len(ds) == asked
 	for i := range ds {
 		l := d.lane(ds[i].Destination, now)
-		if l.paused || !l.breaker.admits(&ds[i], now) {
+		switch {
+		case l.paused:
+			back = append(back, &ds[i])
+			continue
+		case l.breaker.lapsed(&ds[i], now, d.lapse):
+			l.lapsing = true // there may be more
+			lapsed = append(lapsed, &ds[i])
+			continue
+		case !l.breaker.admits(&ds[i], now), l.breaker.open && l.active+l.ready.len() > 0:
 			back = append(back, &ds[i])
 			continue
 		}
@@ -261,7 +277,7 @@ func (d *dispatcher) add(ds []Delivery, asked int, now, until time.Time) (back [
 		l.ready.push(leased{&ds[i], until, size})
 		d.enqueue(l)
 	}
-	return back
+	return back, lapsed
 }
 
 // enqueue puts l into the run queue if it has work and a slot, and sees that

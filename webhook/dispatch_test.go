@@ -14,7 +14,7 @@ import (
 func newTestDispatcher(maxActive, limit int) (d *dispatcher, wakes *int) {
 	wakes = new(int)
 	known := func(string) *target { return &target{limit: limit} }
-	return newDispatcher(maxActive, DefaultMaxBytesInFlight, known, func() {}, func() { *wakes++ }), wakes
+	return newDispatcher(maxActive, DefaultMaxBytesInFlight, DefaultWindow, known, func() {}, func() { *wakes++ }), wakes
 }
 
 func deliveries(destination string, n int) []Delivery {
@@ -36,7 +36,8 @@ func (d *dispatcher) lease(have map[string]int, now time.Time) int {
 		have[name] -= k
 	}
 	if n > 0 {
-		for _, v := range d.add(ds, n, now, now) {
+		back, _ := d.add(ds, n, now, now)
+		for _, v := range back {
 			have[v.Destination]++
 			d.wake()
 		}
@@ -189,7 +190,7 @@ func (d *dispatcher) check(t *testing.T) {
 func TestDispatchKeepsFewIdleWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var d *dispatcher
-		d = newDispatcher(500, DefaultMaxBytesInFlight, func(string) *target { return &target{limit: 500} }, func() {
+		d = newDispatcher(500, DefaultMaxBytesInFlight, DefaultWindow, func(string) *target { return &target{limit: 500} }, func() {
 			go func() { // ended by close
 				for v := d.next(turn{}, noAttempt); v.lane != nil; v = d.next(v, answered) {
 					time.Sleep(time.Second)
@@ -313,7 +314,7 @@ func BenchmarkLane(b *testing.B) {
 		}
 		ds := deliveries("", 1)
 		before := heap()
-		d := newDispatcher(64, DefaultMaxBytesInFlight, func(string) *target { return known }, func() {}, func() {})
+		d := newDispatcher(64, DefaultMaxBytesInFlight, DefaultWindow, func(string) *target { return known }, func() {}, func() {})
 		now := time.Now()
 		var v turn
 		for _, name := range names {

@@ -33,8 +33,9 @@
 // minutes and are jittered; a Retry-After is a floor under them for the
 // endpoint that sent it. Every other answer, a certificate that does not verify
 // and an address that is not public close the endpoint to the event. When all
-// are closed, or four hours after the first attempt, the event becomes a dead
-// letter, which [Forwarder.Dead] lists and [Forwarder.Replay] sends again.
+// are closed, or four hours after the first attempt, or once it has waited for
+// its first attempt for four hours in which the destination only failed, the
+// event becomes a dead letter, which [Forwarder.Dead] lists and [Forwarder.Replay] sends again.
 //
 // # Guarantees
 //

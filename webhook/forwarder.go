@@ -83,7 +83,7 @@ func New(c Config) (*Forwarder, error) {
 		}
 	}
 	f.senders.New = func() any { return newSender(f) }
-	f.dispatch = newDispatcher(c.MaxInFlight, c.MaxBytesInFlight, f.staticTarget, func() { f.workers.Go(newWorker(f).run) }, f.wake)
+	f.dispatch = newDispatcher(c.MaxInFlight, c.MaxBytesInFlight, c.Window, f.staticTarget, func() { f.workers.Go(newWorker(f).run) }, f.wake)
 	if c.Observer != nil {
 		f.observed = &observed{observer: c.Observer, logger: c.Logger}
 	}
@@ -321,9 +321,11 @@ func (f *Forwarder) lease(ctx context.Context) error {
 				Room:  func(destination string) int { return f.dispatch.room(destination, now) },
 			}, buf[len(buf):])
 			if len(ds) > 0 {
-				for _, d := range f.dispatch.add(ds, n, now, until) {
+				back, lapsed := f.dispatch.add(ds, n, now, until)
+				for _, d := range back {
 					f.settler.giveBack(d)
 				}
+				f.lapse(lapsed, now)
 				// What is left of the array serves the next lease.
 				buf = ds[len(ds):len(ds):cap(ds)]
 			}
@@ -366,6 +368,17 @@ func (f *Forwarder) lease(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
+	}
+}
+
+// lapse buries what has waited too long, and looks for more of it.
+func (f *Forwarder) lapse(ds []*Delivery, now time.Time) {
+	for _, d := range ds {
+		f.settler.add(bury(d, ReasonExpired, now), f.accounts.get(d.Destination))
+		*d = Delivery{}
+	}
+	if len(ds) > 0 {
+		f.wake()
 	}
 }
 

@@ -23,6 +23,7 @@ type lane struct {
 
 	breaker breaker
 	trial   bool // what is active, with the breaker open, is a trial
+	lapsing bool // something has lapsed in the latest lease
 	rate    bucket
 
 	// While hold is not "", nothing is leased, because the destination
