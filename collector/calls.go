@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/hookferry/analytics"
@@ -64,6 +65,9 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, kind string, m *r
 	// what the forwarder does is not tied to the connection.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), patience)
 	defer cancel()
+	if h.config.PassTrace {
+		ctx = webhook.ContextWithTrace(ctx, r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ","))
+	}
 
 	var list []byte
 	var bodyKey string

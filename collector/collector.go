@@ -134,6 +134,12 @@ type Config struct {
 	// that the proxy sets. Nil means the peer's address.
 	ClientIP func(r *http.Request) string
 
+	// PassTrace passes the headers traceparent and tracestate of a request on
+	// with its events, as webhook.ContextWithTrace does: to the endpoints of
+	// customers, who then see the trace ids. It is for a collector whose
+	// clients are the operator's own services.
+	PassTrace bool
+
 	// MaxMemory bounds the memory in bytes that requests hold at once for
 	// bodies and for events on their way to the Forwarder. Over it, clients
 	// are told to come back later, and those whose request would need more

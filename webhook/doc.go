@@ -53,6 +53,32 @@
 // Webhooks with each of [Destination.StandardSecrets], which also says when, so
 // that a captured request is soon worthless. Package signature verifies both.
 //
+// # Observability
+//
+// [Forwarder.Stats] and [Forwarder.DestinationStats] are for a page, a scrape or
+// an alert: what waits and since when, what is in flight, delivered, repeated and
+// dead by [Reason], percentiles of latency, and why a destination is held. An
+// [Observer] is called for each request. With Prometheus' client library it is
+// about this, where the labels are bounded by the number of destinations and by
+// two closed lists:
+//
+//	func (m *metrics) Attempted(a webhook.Attempted) {
+//		m.requests.WithLabelValues(a.Destination, string(a.Outcome), string(a.Reason)).Inc()
+//		m.seconds.WithLabelValues(a.Destination).Observe(a.Took.Seconds())
+//	}
+//
+//	func (m *metrics) Ended(e webhook.Ended) {
+//		if e.Reason != "" {
+//			m.dead.WithLabelValues(e.Delivery.Destination, string(e.Reason)).Inc()
+//		}
+//	}
+//
+// With OpenTelemetry, Attempted starts and ends a span from a.At to a.At+a.Took,
+// below the span context in a.Trace, which [Config.Trace] took from the caller's
+// context. Log lines have the keys that [Config.Logger] lists.
+//
+// # Addresses
+//
 // Certificates are always verified, redirects are not followed, no proxy is used
 // but [Config.Proxy], and connections go to public addresses only, unless
 // the operator wrote the address or allows it; see [Config.Destinations] and

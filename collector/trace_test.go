@@ -1,0 +1,52 @@
+package collector_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/collector"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+)
+
+func TestPassTrace(t *testing.T) {
+	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	for _, tt := range []struct {
+		name   string
+		pass   bool
+		parent string
+		want   webhook.Trace
+	}{
+		{"not asked for", false, parent, webhook.Trace{}},
+		{"asked for", true, parent, webhook.Trace{Parent: parent, State: "a=1"}},
+		{"not valid", true, parent[1:], webhook.Trace{}},
+		{"none", true, "", webhook.Trace{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			q := memqueue.New(memqueue.Config{})
+			defer q.Close()
+			f, err := webhook.New(webhook.Config{Queue: q, Destinations: []webhook.Destination{
+				{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/hook"}}},
+				{ID: "warehouse", Endpoints: []webhook.Endpoint{{URL: "http://warehouse.example/hook"}}},
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h := newHandler(t, f, func(c *collector.Config) { c.PassTrace = tt.pass })
+			header := map[string]string{"Authorization": basic, "Traceparent": tt.parent, "Tracestate": "a=1"}
+			if a := send(t, h, "POST", "/v1/track", header, strings.NewReader(track)); a.status != 200 {
+				t.Fatalf("answered %d %s", a.status, a.body)
+			}
+			ds, _, err := q.Lease(t.Context(), webhook.LeaseRequest{Max: 10, Until: time.Now().Add(time.Hour)}, nil)
+			if err != nil || len(ds) == 0 {
+				t.Fatalf("Lease = %d, %v", len(ds), err)
+			}
+			for _, d := range ds {
+				if d.Trace != tt.want {
+					t.Errorf("the delivery to %s has %+v, want %+v", d.Destination, d.Trace, tt.want)
+				}
+			}
+		})
+	}
+}

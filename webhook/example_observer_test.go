@@ -1,0 +1,126 @@
+package webhook_test
+
+import (
+	"context"
+	"expvar"
+	"fmt"
+	"time"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/webhooktest"
+)
+
+// counts keeps counters, as those of expvar or Prometheus are kept.
+type counts struct {
+	requests, deliveries *expvar.Map
+	ended                chan webhook.Ended
+}
+
+func (c *counts) Accepted(a webhook.Accepted) { c.deliveries.Add("accepted", int64(a.Stored)) }
+
+func (c *counts) Attempted(a webhook.Attempted) {
+	c.requests.Add(a.Destination+" "+string(a.Outcome), 1)
+}
+
+func (c *counts) Ended(e webhook.Ended) {
+	if e.Reason == "" {
+		c.deliveries.Add("delivered", 1)
+	} else {
+		c.deliveries.Add("dead "+string(e.Reason), 1)
+	}
+	c.ended <- e // not outside of an example: deliveries wait for it
+}
+
+// Counters that are published by expvar.Publish.
+func ExampleObserver() {
+	seen := &counts{requests: new(expvar.Map), deliveries: new(expvar.Map), ended: make(chan webhook.Ended, 2)}
+	network := webhooktest.NewNetwork()
+	defer network.Close()
+	network.Receiver("http://acme.example/hook", "", webhooktest.Answer(200), webhooktest.Answer(410))
+	forwarder, err := webhook.New(webhook.Config{
+		Queue: memqueue.New(memqueue.Config{}),
+		Destinations: []webhook.Destination{{
+			ID: "acme", Endpoints: []webhook.Endpoint{{URL: "http://acme.example/hook"}},
+		}},
+		DialContext: network.DialContext,
+		Observer:    seen,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx := context.Background()
+	run := make(chan error)
+	go func() { run <- forwarder.Run(ctx) }()
+	for range 2 {
+		forwarder.Forward(ctx, "acme", &analytics.Track{UserId: "u1", Event: "Paid"})
+		<-seen.ended
+	}
+	forwarder.Shutdown(ctx)
+	<-run
+	fmt.Println(seen.requests)
+	fmt.Println(seen.deliveries)
+	// Output:
+	// {"acme delivered": 1, "acme permanent": 1}
+	// {"accepted": 2, "dead refused": 1, "delivered": 1}
+}
+
+func ExampleForwarder_ReplaySeq() {
+	ctx := context.Background()
+	queue := memqueue.New(memqueue.Config{})
+	now := time.Now()
+	for i := range 600 {
+		queue.Put(ctx, webhook.Delivery{Destination: "acme", ID: fmt.Sprint(i), Body: []byte("{}"), Due: now})
+	}
+	ds, _, _ := queue.Lease(ctx, webhook.LeaseRequest{Max: 600, Until: now.Add(time.Minute)}, nil)
+	for _, d := range ds {
+		queue.Settle(ctx, webhook.Settlement{Verdict: webhook.Bury, Delivery: d, Reason: webhook.ReasonExpired, At: now})
+	}
+
+	forwarder, _, stop := started(queue)
+	defer stop()
+	filter := webhook.DeadFilter{Destination: "acme", Reason: webhook.ReasonExpired}
+	all, _ := forwarder.CountDead(ctx, filter)
+	for done, err := range forwarder.ReplaySeq(ctx, filter) {
+		if err != nil {
+			fmt.Println(err) // the same call goes on from here
+			return
+		}
+		fmt.Println(done, "of", all)
+	}
+	// Output:
+	// 256 of 600
+	// 512 of 600
+	// 600 of 600
+}
+
+func ExampleContextWithTrace() {
+	forwarder, acme, stop := started(memqueue.New(memqueue.Config{}))
+	defer stop()
+
+	// Such as r.Header.Get("traceparent") of the request being served.
+	ctx := webhook.ContextWithTrace(context.Background(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "")
+	forwarder.Forward(ctx, "acme", &analytics.Track{UserId: "u1", Event: "Paid"})
+	requests, _ := acme.Wait(ctx, 1)
+	fmt.Println(requests[0].Header.Get("traceparent"))
+	// Output: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
+}
+
+func ExampleForwarder_DestinationStats() {
+	ctx := context.Background()
+	forwarder, _, stop := started(memqueue.New(memqueue.Config{}))
+	defer stop()
+	forwarder.Pause("acme")
+	forwarder.Forward(ctx, "acme", &analytics.Track{UserId: "u1", Event: "Paid"})
+	all, err := forwarder.DestinationStats(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, s := range all {
+		fmt.Println(s.Destination, s.Waiting, "waiting,", s.Held.Hold)
+	}
+	// Output: acme 1 waiting, paused
+}
