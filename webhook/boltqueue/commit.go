@@ -116,6 +116,18 @@ func (q *Queue) commit(group []*request) {
 			return
 		}
 	}
+	if err := q.reserve(size); err != nil {
+		// Some may fit where all do not, above all settlements, and others after
+		// the database was written again.
+		if some, others := q.journal.share(group); len(some) > 0 && len(others) > 0 && q.doubt == nil {
+			q.commit(some)
+			q.commit(others)
+			return
+		}
+		q.config.Logger.Error("boltqueue: commit failed", "file", q.path, "error", err)
+		failAll(group, err)
+		return
+	}
 	c := &commit{q: q, now: time.Now(), count: q.count, buf: q.buf[:entryHeader]}
 	q.mu.Lock()
 	c.plan(group)
@@ -137,6 +149,23 @@ func (q *Queue) commit(group []*request) {
 	q.mu.Lock()
 	c.apply()
 	q.mu.Unlock()
+}
+
+// reserve sees to it that the journal has room for an entry of n bytes. One that
+// cannot grow, because the disk is full, is written from its beginning instead: the
+// database may have room.
+func (q *Queue) reserve(n int) error {
+	err := q.journal.reserve(n)
+	if err != nil && !q.tail.empty() && time.Since(q.failed) >= time.Second {
+		if again := q.checkpoint(); again != nil {
+			return again
+		}
+		err = q.journal.reserve(n)
+	}
+	if err != nil {
+		return fmt.Errorf("boltqueue: writing %s: %w", q.journal.path, err)
+	}
+	return nil
 }
 
 // full reports whether there is no room for so many bytes more.

@@ -579,6 +579,78 @@ func TestJournalGrowthFails(t *testing.T) {
 	}
 }
 
+// Where the journal cannot grow while the database has room, all goes on: what is
+// stored, in calls that fill the journal and in one that is larger, and what settles.
+func TestJournalCannotGrow(t *testing.T) {
+	ctx := t.Context()
+	path := filepath.Join(t.TempDir(), "queue.db")
+	q, err := Open(path, &Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	write, size := q.journal.write, q.journal.size
+	q.journal.write = func(b []byte, off int64) (int, error) {
+		if off+int64(len(b)) > size {
+			return 0, errDisk
+		}
+		return write(b, off)
+	}
+	const n, each = 20, 200 << 10
+	put := func(ids ...string) *request {
+		var ds []webhook.Delivery
+		for _, id := range ids {
+			ds = append(ds, webhook.Delivery{Destination: "a", ID: id, Body: make([]byte, each), Due: time.Now().Add(-time.Second)})
+		}
+		r := &request{done: make(chan struct{})}
+		if err := r.prepare(ds); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	for i := range n {
+		if err := q.do(ctx, put(fmt.Sprint(i))); err != nil {
+			t.Fatalf("put %d: %v", i, err)
+		}
+	}
+	leased, _, err := q.Lease(ctx, webhook.LeaseRequest{Max: n, Until: time.Now().Add(time.Hour)}, nil)
+	if err != nil || len(leased) != n {
+		t.Fatal(len(leased), err)
+	}
+	for i, d := range leased[:n/2] {
+		if err := q.Settle(ctx, webhook.Settlement{Verdict: webhook.Retry, Delivery: d}); err != nil {
+			t.Fatalf("retry %d: %v", i, err)
+		}
+	}
+	// Of one commit, what fits is stored.
+	large := put("l0", "l1", "l2", "l3", "l4", "l5", "l6")
+	small := put("small")
+	done := &request{done: make(chan struct{}), ends: []end{{lease: leased[n-1].Lease, verdict: webhook.Done}}}
+	q.inbox.mu.Lock()
+	q.inbox.requests = append(q.inbox.requests, large, small, done)
+	q.inbox.mu.Unlock()
+	q.inbox.wake <- struct{}{}
+	for _, r := range []*request{large, small, done} {
+		<-r.done
+	}
+	if !errors.Is(large.err, errDisk) || small.err != nil || done.err != nil {
+		t.Errorf("what does not fit: %v, want %v; what fits: %v, %v", large.err, errDisk, small.err, done.err)
+	}
+	p, err := Open(crash(t, path), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for name, q := range map[string]*Queue{"the store": q, "the one after a crash": p} {
+		if counts, err := q.Count(ctx); err != nil || counts.Waiting != n {
+			t.Errorf("%s has %+v, %v, want %d waiting", name, counts, err, n)
+		}
+		if err := q.Check(ctx); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // When a checkpoint that a commit asked for leaves a doubt, the commit has to wait
 // too: the entry it would write is of an epoch that may be over.
 func TestDoubtBeforeEntry(t *testing.T) {

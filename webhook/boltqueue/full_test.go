@@ -109,6 +109,12 @@ func limitChild(dir string) {
 		filler := filepath.Join(dir, "filler")
 		fill, free = func() error { return fillDisk(filler) }, func() error { return os.Remove(filler) }
 	}
+	if os.Getenv(limitMount) != "" {
+		if err := roomInDatabase(dir, fill, free); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+	}
 	if err := diskFull(dir, fill, free); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -217,4 +223,72 @@ func diskFull(dir string, fill, free func() error) error {
 	}
 	fmt.Printf("%d deliveries kept; the first failure: %v\n", len(all), first)
 	return nil
+}
+
+// roomInDatabase fills the disk while the data file has room for more than the
+// journal has: nothing fails.
+func roomInDatabase(dir string, fill, free func() error) error {
+	ctx := context.Background()
+	path := filepath.Join(dir, "room.db")
+	config := &boltqueue.Config{CacheBytes: 1 << 20, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	put := func(q *boltqueue.Queue, name string, bytes int) error {
+		_, err := q.Put(ctx, webhook.Delivery{Destination: "a", ID: name, Body: make([]byte, bytes), Due: time.Now()})
+		return err
+	}
+	settle := func(q *boltqueue.Queue, verdict webhook.Verdict, n int) error {
+		ds, _, err := q.Lease(ctx, webhook.LeaseRequest{Max: n, Until: time.Now().Add(time.Hour)}, nil)
+		if err != nil || len(ds) != n {
+			return fmt.Errorf("Lease = %d, %w, want %d", len(ds), err, n)
+		}
+		for _, d := range ds {
+			if err := q.Settle(ctx, webhook.Settlement{Verdict: verdict, Delivery: d}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	q, err := boltqueue.Open(path, config)
+	if err != nil {
+		return err
+	}
+	for i := range 2 {
+		// A put that is too large for an entry takes room in the database at once.
+		if err := put(q, fmt.Sprint("large", i), 5<<20); err != nil {
+			return err
+		}
+	}
+	if err := settle(q, webhook.Done, 2); err != nil {
+		return err
+	}
+	if err := q.Close(); err != nil {
+		return err
+	}
+	if q, err = boltqueue.Open(path, config); err != nil {
+		return err
+	}
+	if err := fill(); err != nil {
+		return err
+	}
+	const puts = 100
+	for i := range puts {
+		if err := put(q, fmt.Sprint(i), 40_000); err != nil {
+			return fmt.Errorf("put %d on a full disk, with room in the database: %w", i, err)
+		}
+	}
+	for i := range 3 {
+		if err := settle(q, webhook.Retry, 50); err != nil {
+			return fmt.Errorf("retries %d on a full disk, with room in the database: %w", i, err)
+		}
+	}
+	if err := settle(q, webhook.Done, puts); err != nil {
+		return fmt.Errorf("settling on a full disk, with room in the database: %w", err)
+	}
+	if err := q.Check(ctx); err != nil {
+		return err
+	}
+	if err := q.Close(); err != nil {
+		return err
+	}
+	os.Remove(path)
+	return free()
 }

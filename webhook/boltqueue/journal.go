@@ -118,12 +118,10 @@ func (j *journal) append(b []byte) error {
 	copy(b[8:], j.epoch[:])
 	binary.LittleEndian.PutUint64(b[16:], j.number)
 	binary.LittleEndian.PutUint32(b, crc32.Checksum(b[4:], castagnoli))
-	if end := j.off + int64(len(b)); end > j.size {
-		// The size is on the disk before an entry needs it: so a file that was
-		// cut is told from an entry that was.
-		if err := j.grow(end); err != nil {
-			return err
-		}
+	// The size is on the disk before an entry needs it: so a file that was cut is
+	// told from an entry that was.
+	if err := j.reserve(len(b)); err != nil {
+		return err
 	}
 	if _, err := j.write(b, j.off); err != nil {
 		return err
@@ -136,11 +134,34 @@ func (j *journal) append(b []byte) error {
 	return nil
 }
 
+// reserve sees to it that there is space for an entry of n bytes, on the disk.
+func (j *journal) reserve(n int) error { return j.grow(j.off + int64(n)) }
+
+// share shares a group out into the requests that an entry has space for as the
+// file is, and the others.
+func (j *journal) share(group []*request) (some, others []*request) {
+	left := j.size - j.off - entryHeader
+	for _, r := range group {
+		if n, _ := r.size(); int64(n) <= left {
+			left -= int64(n)
+			some = append(some, r)
+		} else {
+			others = append(others, r)
+		}
+	}
+	return some, others
+}
+
 // grow sees to it that the file has n bytes, on the disk.
-func (j *journal) grow(n int64) error {
+func (j *journal) grow(n int64) (err error) {
 	if n <= j.size {
 		return nil
 	}
+	defer func() {
+		if err != nil {
+			j.file.Truncate(j.size) // what it got is of use to the database
+		}
+	}()
 	n = (n + journalStep - 1) / journalStep * journalStep
 	at := j.size
 	zeros := make([]byte, 64<<10)
