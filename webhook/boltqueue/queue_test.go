@@ -1,6 +1,7 @@
 package boltqueue_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -20,6 +21,13 @@ func TestMain(m *testing.M) {
 	if dir := os.Getenv(limitDir); dir != "" {
 		limitChild(dir)
 		return
+	}
+	if settings := os.Getenv(soakSettings); settings != "" {
+		if err := soakChild(settings); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
 	}
 	goleak.VerifyTestMain(m)
 }
