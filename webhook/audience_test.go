@@ -5,14 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
 func TestTraitName(t *testing.T) {
@@ -212,11 +216,6 @@ func TestAudienceRefuses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, user := range []string{"", strings.Repeat("x", 256)} {
-			if _, err := a.Sync(t.Context(), webhook.Users(slices.Values([]string{user}))); err == nil {
-				t.Errorf("a user id of %d bytes is no error", len(user))
-			}
-		}
 		_, err = a.Sync(t.Context(), func(yield func(string, error) bool) {
 			if _, err := a.Sync(t.Context(), webhook.Users(slices.Values([]string{"u"}))); !errors.Is(err, webhook.ErrSyncing) {
 				t.Errorf("a second Sync = %v", err)
@@ -224,6 +223,211 @@ func TestAudienceRefuses(t *testing.T) {
 		})
 		if err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// A user id that is not allowed ends a sync. Nobody leaves by it, and a chunk
+// that was stored stays.
+func TestAudienceRefusesUserIDs(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.network.Receiver(hook, "shh")
+		r.start(webhook.Config{Destinations: crm(hook)})
+		for _, user := range []string{"", strings.Repeat("x", 256)} {
+			a, err := r.Audience("crm", fmt.Sprint("all ", len(user)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := a.Sync(t.Context(), users("before")); err != nil {
+				t.Fatal(err)
+			}
+			var list []string
+			for i := range 2050 {
+				list = append(list, fmt.Sprint("u", i))
+			}
+			res, err := a.Sync(t.Context(), users(append(list, user, "after")...))
+			var ue *webhook.UserError
+			if want := (webhook.UserError{Position: 2050, Size: len(user), Limit: 255}); !errors.As(err, &ue) || *ue != want {
+				t.Errorf("a user id of %d bytes: %v, want %v", len(user), err, &want)
+			}
+			if res != (webhook.SyncResult{Joined: 2048}) {
+				t.Errorf("before a user id of %d bytes: %+v", len(user), res)
+			}
+			if n := len(collect(t, a.Members(t.Context()))); n != 2049 {
+				t.Errorf("%d members, want 2049", n)
+			}
+			if res, err := a.Sync(t.Context(), users(strings.Repeat("x", 255))); res.Joined != 1 || res.Left != 2049 || err != nil {
+				t.Errorf("a user id of 255 bytes: %+v, %v", res, err)
+			}
+		}
+	})
+}
+
+// However a list ends before its end, nobody is told to have left, and the next
+// sync may begin at once.
+func TestAudienceListCutShort(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.network.Receiver(hook, "shh")
+		r.start(webhook.Config{Destinations: crm(hook)})
+		a, err := r.Audience("crm", "all")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.Sync(t.Context(), users("u1", "u2", "u3")); err != nil {
+			t.Fatal(err)
+		}
+		broken := errors.New("the cursor is lost")
+		var ctx context.Context
+		var cancel context.CancelFunc
+		for _, tt := range []struct {
+			name  string
+			end   func(yield func(string, error) bool)
+			want  error
+			panic bool
+		}{
+			{name: "an error", end: func(yield func(string, error) bool) { yield("u2", broken) }, want: broken},
+			{name: "a context that ends, of which the list says nothing", end: func(func(string, error) bool) { cancel() }, want: context.Canceled},
+			{name: "a context that ends, of which the list knows nothing", end: func(yield func(string, error) bool) { cancel(); yield("u2", nil) }, want: context.Canceled},
+			{name: "a panic", end: func(func(string, error) bool) { panic(broken) }, panic: true},
+			{name: "the end of the goroutine", end: func(func(string, error) bool) { runtime.Goexit() }, panic: true},
+		} {
+			ctx, cancel = context.WithCancel(t.Context())
+			ended := make(chan error)
+			go func() {
+				err := errPanicked
+				defer func() {
+					recover()
+					ended <- err
+				}()
+				_, err1 := a.Sync(ctx, func(yield func(string, error) bool) {
+					if yield("u1", nil) {
+						tt.end(yield)
+					}
+				})
+				err = err1
+			}()
+			err := <-ended
+			cancel()
+			if tt.panic != errors.Is(err, errPanicked) || !errors.Is(err, tt.want) && !tt.panic {
+				t.Errorf("%s: Sync = %v, want %v", tt.name, err, tt.want)
+			}
+			if got := collect(t, a.Members(t.Context())); !slices.Equal(got, []string{"u1", "u2", "u3"}) {
+				t.Errorf("%s: the members are %q", tt.name, got)
+			}
+		}
+		if res, err := a.Sync(t.Context(), users("u1", "u3")); res != (webhook.SyncResult{Left: 1}) || err != nil {
+			t.Errorf("Sync = %+v, %v", res, err)
+		}
+		_, err = a.Sync(t.Context(), func(yield func(string, error) bool) {
+			r.Shutdown(t.Context())
+		})
+		if !errors.Is(err, webhook.ErrClosed) {
+			t.Errorf("Sync during Shutdown = %v", err)
+		}
+		if _, err = a.Sync(t.Context(), users()); !errors.Is(err, webhook.ErrClosed) {
+			t.Errorf("Sync after Shutdown = %v", err)
+		}
+	})
+}
+
+var errPanicked = errors.New("it panicked")
+
+// A full queue sets the pace, and a sync that may not wait for it says so.
+func TestAudienceWaitsForRoom(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.queue.Close()
+		// Room for the members, and some deliveries.
+		const n = 1000
+		r.queue = memqueue.New(memqueue.Config{MaxBytes: n*(512+25) + 64<<10})
+		recv := r.network.Receiver(hook, "shh")
+		f, err := webhook.New(webhook.Config{Queue: r.queue, Destinations: crm(hook)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Nothing is delivered yet.
+		a, err := f.Audience("crm", "all")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		list := numbered(0, n, false, func() {})
+		res, err := a.Sync(ctx, list)
+		if !errors.Is(err, webhook.ErrQueueFull) || !errors.Is(err, context.DeadlineExceeded) || res.Joined == 0 || res.Joined > n/2+200 {
+			t.Errorf("Sync to a full queue = %+v, %v", res, err)
+		}
+		if c := r.counts(); c.Waiting != res.Joined {
+			t.Errorf("%d announcements wait, want %d", c.Waiting, res.Joined)
+		}
+
+		r.start(webhook.Config{Destinations: crm(hook)})
+		if a, err = r.Audience("crm", "all"); err != nil {
+			t.Fatal(err)
+		}
+		again, err := a.Sync(t.Context(), list)
+		if again.Joined+res.Joined != n || again.Left != 0 || err != nil {
+			t.Errorf("Sync while there is room now and then = %+v, %v", again, err)
+		}
+		if again, err = a.Sync(t.Context(), users()); again.Left != n || err != nil {
+			t.Errorf("Sync of nobody = %+v, %v", again, err)
+		}
+		synctest.Wait()
+		told := make(map[string]int)
+		for _, q := range recv.Requests() {
+			told[fmt.Sprint(q.JSON["userId"], q.JSON["traits"])]++
+		}
+		for what, times := range told {
+			if times != 1 {
+				t.Errorf("%s was sent %d times", what, times)
+			}
+		}
+		if len(told) != 2*n {
+			t.Errorf("%d changes were sent, want %d", len(told), 2*n)
+		}
+	})
+}
+
+// Audiences of one store, synced at the same time, know nothing of each other.
+func TestAudiencesSyncConcurrently(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		recv := r.network.Receiver(hook, "shh")
+		r.start(webhook.Config{Destinations: crm(hook)})
+		var wg sync.WaitGroup
+		for i := range 8 {
+			a, err := r.Audience("crm", fmt.Sprint("group ", i))
+			if err != nil {
+				t.Fatal(err)
+			}
+			wg.Go(func() {
+				for round, want := range []webhook.SyncResult{{Joined: 300 + i}, {Joined: i, Left: i}, {}} {
+					from := min(round, 1) * i
+					if res, err := a.Sync(t.Context(), numbered(from, from+300+i, true, func() {})); res != want || err != nil {
+						t.Errorf("%s, sync %d: %+v, %v, want %+v", a.Trait(), round, res, err, want)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		synctest.Wait()
+		told := make(map[string]map[string]int)
+		for _, q := range recv.Requests() {
+			for trait, member := range q.JSON["traits"].(map[string]any) {
+				if told[trait] == nil {
+					told[trait] = make(map[string]int)
+				}
+				told[trait][fmt.Sprint(q.JSON["userId"], member)]++
+			}
+		}
+		for i := range 8 {
+			got := told[fmt.Sprint("group_", i)]
+			if len(got) != 300+3*i {
+				t.Errorf("group %d: %d changes were sent, want %d", i, len(got), 300+3*i)
+			}
+			for what, n := range got {
+				if n != 1 {
+					t.Errorf("group %d: %s was sent %d times", i, what, n)
+				}
+			}
 		}
 	})
 }

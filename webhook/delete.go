@@ -2,17 +2,134 @@ package webhook
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"iter"
 	"time"
 )
 
-// Delete accepts a request to delete a user: it tells each of the
-// destinations, with a body of the type "delete", and returns nil once that is
-// durable, like Forward. A destination stands for each affected source that
-// has webhooks enabled.
+// Delete accepts a request to delete a user: it tells the destinations, with a
+// body of the type "delete", and returns nil once that is durable, like Forward.
+// There is one destination for each affected source that has webhooks enabled;
+// one that is given several times serves several sources, and is told once for
+// each. One that is disabled or paused is told when it is no more.
+//
+// The error is a *CallError for a user id that is not 1 to 8192 bytes, and else
+// as of Forward. Each call is a request of its own, also for the same user.
 func (f *Forwarder) Delete(ctx context.Context, userID string, destinations ...string) error {
-	e, err := newDeletion(userID, time.Now())
-	if err != nil {
+	if err := f.checkDestinations(destinations); err != nil {
 		return err
 	}
-	return f.ForwardEvents(ctx, destinations, e)
+	now, trace := time.Now(), f.trace(ctx)
+	ds := make([]Delivery, 0, len(destinations))
+	for _, id := range destinations {
+		e, err := newDeletion(userID, now)
+		if err != nil {
+			return err
+		}
+		ds = append(ds, e.delivery(id, now.UTC(), trace))
+	}
+	_, err := f.put(ctx, ds)
+	return err
+}
+
+// A Deletion is a request to delete users.
+type Deletion struct {
+	// ID names the request, 1 to 255 bytes. What is asked for again under the
+	// same ID is the same request.
+	ID string
+	// Destinations are those that are told, as of Delete: one for each affected
+	// source that has webhooks enabled.
+	Destinations []string
+}
+
+// DeleteUsers accepts a request to delete users, each of whom the destinations
+// are told of as Delete tells them. Users are not kept in memory; an id has 1 to
+// 8192 bytes, another one ends the call with a *UserError. It returns how many
+// notifications were accepted, once they are durable.
+//
+// After an error, or a crash, what was accepted stays so: of the users before
+// the one with the error up to 2048 may lack theirs, and those after it do. The
+// same Deletion may be asked for again, with all users in the order of before or
+// another: who was accepted is left out, as far back as the queue remembers what
+// was put, and is notified again beyond that. So is who comes twice among users.
+//
+// While the queue is full, DeleteUsers waits for room, as long as ctx lasts;
+// then the error is both that of ctx and ErrQueueFull. It returns ErrClosed after
+// Shutdown, also in the middle. It may be called concurrently.
+func (f *Forwarder) DeleteUsers(ctx context.Context, d Deletion, users iter.Seq2[string, error]) (accepted int, err error) {
+	if err := f.checkDestinations(d.Destinations); err != nil {
+		return 0, err
+	}
+	if d.ID == "" || len(d.ID) > maxID {
+		return 0, fmt.Errorf("webhook: deletion ID of %d bytes, 1 to %d are allowed", len(d.ID), maxID)
+	}
+	// A destination that serves several sources is told once for each.
+	nth, times := make([]uint64, len(d.Destinations)), make(map[string]uint64)
+	for i, destination := range d.Destinations {
+		nth[i] = times[destination]
+		times[destination]++
+	}
+	trace := f.trace(ctx)
+	room := backpressure{f: f, limit: syncChunk}
+	ds := make([]Delivery, 0, syncChunk)
+	size := 0
+	// flush puts what there is, in one commit unless the queue is full.
+	flush := func() error {
+		for rest := ds; len(rest) > 0; {
+			n := 0
+			err := room.wait(ctx, func(limit int) error {
+				n = min(limit, len(rest))
+				stored, err := f.put(ctx, rest[:n])
+				accepted += stored
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			rest = rest[n:]
+		}
+		ds, size = make([]Delivery, 0, syncChunk), 0 // the observer may keep those
+		return nil
+	}
+	err = eachUser(users, maxUserID, func(user string) error {
+		now := time.Now()
+		e, err := newDeletion(user, now)
+		if err != nil {
+			return err
+		}
+		first := d.noticeID(user, 0)
+		for i, destination := range d.Destinations {
+			if e.ID = first; nth[i] > 0 {
+				e.ID = d.noticeID(user, nth[i])
+			}
+			ds = append(ds, e.delivery(destination, now.UTC(), trace))
+			if size += len(e.Body); len(ds) == syncChunk || size >= maxChunkBytes {
+				if err := flush(); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		err = flush()
+	}
+	return accepted, err
+}
+
+// noticeID returns the id of what a destination is told of a user, for the nth
+// of its sources. It is the same whenever the request is made, so that the queue
+// knows it again, and does not show who the user is.
+func (d *Deletion) noticeID(user string, nth uint64) string {
+	b := make([]byte, 0, 64+len(d.ID)+len(user))
+	b = append(b, "deletion"...)
+	b = binary.AppendUvarint(b, nth)
+	b = binary.AppendUvarint(b, uint64(len(d.ID)))
+	b = append(b, d.ID...)
+	b = append(b, user...)
+	sum := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(sum[:])
 }

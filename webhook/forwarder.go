@@ -144,16 +144,8 @@ func (f *Forwarder) Forward(ctx context.Context, destination string, calls ...an
 // ForwardEvents is Forward for events that were made of calls before, and for
 // several destinations: they are stored in one commit.
 func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, events ...Event) error {
-	if f.open.Err() != nil {
-		return ErrClosed
-	}
-	if len(destinations) == 0 {
-		return fmt.Errorf("%w: none is given", ErrUnknownDestination)
-	}
-	for _, id := range destinations {
-		if err := f.known(id); err != nil {
-			return err
-		}
+	if err := f.checkDestinations(destinations); err != nil {
+		return err
 	}
 	now := time.Now().UTC()
 	trace := f.trace(ctx)
@@ -169,7 +161,7 @@ func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, ev
 			ds = append(ds, e.delivery(id, now, trace))
 		}
 	}
-	if err := f.put(ctx, ds); err != nil {
+	if _, err := f.put(ctx, ds); err != nil {
 		return err
 	}
 	f.count.off.Add(int64(off))
@@ -189,6 +181,23 @@ func (e *Event) delivery(destination string, now time.Time, trace Trace) Deliver
 	}
 }
 
+// checkDestinations checks that there are destinations, and that they are known,
+// and returns ErrClosed after Shutdown.
+func (f *Forwarder) checkDestinations(ids []string) error {
+	if f.open.Err() != nil {
+		return ErrClosed
+	}
+	if len(ids) == 0 {
+		return fmt.Errorf("%w: none is given", ErrUnknownDestination)
+	}
+	for _, id := range ids {
+		if err := f.known(id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // known checks the id of a destination. What a Lookup knows is asked when a
 // delivery's turn comes.
 func (f *Forwarder) known(id string) error {
@@ -201,13 +210,13 @@ func (f *Forwarder) known(id string) error {
 	return nil
 }
 
-func (f *Forwarder) put(ctx context.Context, ds []Delivery) error {
+// put puts ds, and returns how many of them had not been put before.
+func (f *Forwarder) put(ctx context.Context, ds []Delivery) (n int, err error) {
 	if len(ds) == 0 {
-		return nil
+		return 0, nil
 	}
-	n, err := f.config.Queue.Put(ctx, ds...)
-	if err != nil {
-		return err
+	if n, err = f.config.Queue.Put(ctx, ds...); err != nil {
+		return 0, err
 	}
 	f.count.accepted.Add(int64(n))
 	f.count.duplicates.Add(int64(len(ds) - n))
@@ -217,7 +226,7 @@ func (f *Forwarder) put(ctx context.Context, ds []Delivery) error {
 	if f.observed != nil {
 		f.observed.accepted(Accepted{Deliveries: ds, Stored: n})
 	}
-	return nil
+	return n, nil
 }
 
 // wake makes Run look for something to lease.

@@ -258,6 +258,11 @@ type DestinationCounter interface {
 // which is raised at the start of each sync; every member carries the
 // generation in which it was last seen.
 //
+// The ids of the deliveries that announce returns are new. A store need not
+// remember them, so that a large audience leaves the window of deduplication to
+// others. Announce is called once for a user in a call, at most, and with no
+// lock held.
+//
 // Join and Leave store the members and the deliveries that announce them
 // together. A store that cannot do so stores the deliveries first, so that a
 // crash repeats an announcement rather than losing one.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	bolt "go.etcd.io/bbolt"
 
@@ -76,7 +77,8 @@ type notice struct {
 	puts []put
 }
 
-// announced returns the notice of a user.
+// announced returns the notice of a user. The ids in it are new: they would
+// only take the place of others in the window of deduplication.
 func announced(user string, announce func(string) ([]webhook.Delivery, error)) (notice, error) {
 	ds, err := announce(user)
 	if err != nil {
@@ -85,6 +87,9 @@ func announced(user string, announce func(string) ([]webhook.Delivery, error)) (
 	var r request
 	if err := r.prepare(ds); err != nil {
 		return notice{}, err
+	}
+	for i := range r.puts {
+		r.puts[i].known = true
 	}
 	return notice{user, r.puts}, nil
 }
@@ -117,6 +122,8 @@ func (q *Queue) Join(ctx context.Context, audience string, gen uint64, users []s
 	if len(users) == 0 {
 		return 0, nil
 	}
+	// In the order of the file, each page is visited once.
+	users = slices.Compact(slices.Sorted(slices.Values(users)))
 	notices := make(map[string]notice)
 	for {
 		// Who is new is found first, and announced by the caller's goroutine;
@@ -161,27 +168,33 @@ func (q *Queue) newcomers(ctx context.Context, audience string, users []string, 
 	return joining, err
 }
 
-// join makes members of users, unless notices lacks that of one.
+// join makes members of users, which are sorted, unless notices lacks that of
+// one.
 func (e *edit) join(r *request, audience string, gen uint64, users []string, notices map[string]notice) error {
 	b := members(e.tx, audience)
-	is := func(user string) bool { return b != nil && b.Get([]byte(user)) != nil }
 	var puts []put
-	joining := make(map[string]bool)
-	n := int64(0)
+	mark := make([]string, 0, len(users)) // who is not marked as seen
+	joined, n := 0, int64(0)
 	for _, user := range users {
-		if joining[user] || is(user) {
-			continue
+		var was []byte
+		if b != nil {
+			was = b.Get([]byte(user))
 		}
-		note, ok := notices[user]
-		if !ok {
-			r.err = errNotice
-			return nil
+		if was == nil {
+			note, ok := notices[user]
+			if !ok {
+				r.err = errNotice
+				return nil
+			}
+			joined++
+			puts = append(puts, note.puts...)
+			n += int64(len(user)) + memberBytes
 		}
-		joining[user] = true
-		puts = append(puts, note.puts...)
-		n += int64(len(user)) + memberBytes
+		if was == nil || generation(was) < gen {
+			mark = append(mark, user)
+		}
 	}
-	if n += bytesOf(puts); e.full(n) {
+	if n += bytesOf(puts); n > 0 && e.full(n) {
 		r.err = webhook.ErrQueueFull
 		return nil
 	}
@@ -191,14 +204,16 @@ func (e *edit) join(r *request, audience string, gen uint64, users []string, not
 		return err
 	}
 	b = a.Bucket(bucketMembers)
-	for _, user := range users {
-		if gen > generation(b.Get([]byte(user))) || !is(user) {
-			if err := b.Put([]byte(user), numberKey(gen)); err != nil {
-				return err
-			}
+	if last, _ := b.Cursor().Last(); last == nil || string(last) < users[0] {
+		b.FillPercent = 0.9 // they come sorted
+	}
+	value := numberKey(gen)
+	for _, user := range mark {
+		if err := b.Put([]byte(user), value); err != nil {
+			return err
 		}
 	}
-	r.puts, r.stored = puts, len(joining)
+	r.puts, r.stored = puts, joined
 	return nil
 }
 

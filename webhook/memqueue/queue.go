@@ -114,9 +114,10 @@ func (q *Queue) Put(ctx context.Context, ds ...webhook.Delivery) (int, error) {
 
 // A put is a delivery about to be stored.
 type put struct {
-	key  seen.Key
-	item *lanes.Item
-	dest string
+	key   seen.Key
+	known bool // is stored without a look at what was put before
+	item  *lanes.Item
+	dest  string
 }
 
 // prepare checks and copies ds, before the queue is locked.
@@ -153,14 +154,16 @@ func check(d *webhook.Delivery) error {
 func (q *Queue) admit(puts []put, extra int64, now time.Time) ([]put, error) {
 	fresh := puts[:0]
 	for _, p := range puts {
-		if q.seen.Add(p.key, now) {
+		if p.known || q.seen.Add(p.key, now) {
 			fresh = append(fresh, p)
 			extra += sizeOf(p.item)
 		}
 	}
 	if q.bytes+extra > q.maxBytes {
 		for _, p := range fresh {
-			q.seen.Remove(p.key)
+			if !p.known {
+				q.seen.Remove(p.key)
+			}
 		}
 		return nil, webhook.ErrQueueFull
 	}

@@ -90,13 +90,19 @@ func (q *Queue) Join(ctx context.Context, audience string, generation uint64, us
 	}
 }
 
-// announced returns the deliveries that announce a user, ready to be stored.
+// announced returns the deliveries that announce a user, ready to be stored. The
+// ids in them are new: they would only take the place of others in the window of
+// deduplication.
 func announced(user string, announce func(string) ([]webhook.Delivery, error)) ([]put, error) {
 	ds, err := announce(user)
 	if err != nil {
 		return nil, err
 	}
-	return prepare(make([]put, 0, len(ds)), ds)
+	puts, err := prepare(make([]put, 0, len(ds)), ds)
+	for i := range puts {
+		puts[i].known = true
+	}
+	return puts, err
 }
 
 // join makes members of users, unless notices lacks that of one.

@@ -1,0 +1,99 @@
+package webhook_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/boltqueue"
+)
+
+var audienceSize = flag.Int("audience", 20_000, "how many members BenchmarkAudience syncs")
+
+// BenchmarkAudience syncs an audience of -audience members, in a file, that
+// nobody is delivered to meanwhile: when it is created, when nothing has changed,
+// and when one member in a hundred has left and as many have joined. It reports
+// the members a second, the most heap in use beside that of an empty store, and
+// the bytes of the file for each member and the announcement that waits.
+func BenchmarkAudience(b *testing.B) {
+	for _, order := range []string{"sorted", "random"} {
+		b.Run("order="+order, func(b *testing.B) {
+			for b.Loop() {
+				benchAudience(b, order == "random")
+			}
+		})
+	}
+}
+
+func benchAudience(b *testing.B, random bool) {
+	path := filepath.Join(b.TempDir(), "queue.db")
+	q, err := boltqueue.Open(path, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer q.Close()
+	f, err := webhook.New(webhook.Config{Queue: q, Destinations: crm(hook)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Shutdown(context.Background())
+	a, err := f.Audience("crm", "everyone")
+	if err != nil {
+		b.Fatal(err)
+	}
+	empty := heapInUse()
+	peak := empty
+	n := *audienceSize
+	sync := func(what string, from int, want webhook.SyncResult) {
+		start := time.Now()
+		got, err := a.Sync(b.Context(), numbered(from, from+n, random, func() { peak = max(peak, heapInUse()) }))
+		if err != nil || got != want {
+			b.Fatalf("%s: Sync = %+v, %v, want %+v", what, got, err, want)
+		}
+		b.ReportMetric(float64(n)/time.Since(start).Seconds(), what+"-members/s")
+	}
+	sync("created", 0, webhook.SyncResult{Joined: n})
+	if info, err := os.Stat(path); err == nil {
+		b.ReportMetric(float64(info.Size())/float64(n), "file-B/member")
+	}
+	sync("unchanged", 0, webhook.SyncResult{})
+	sync("changed", n/100, webhook.SyncResult{Joined: n / 100, Left: n / 100})
+	b.ReportMetric((peak-empty)/(1<<20), "heap-MB")
+}
+
+// numbered yields the users with these numbers, each once: in the order of their
+// ids, or in one that is as good as random. It calls look now and then.
+func numbered(from, to int, random bool, look func()) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for i := from; i < to; i++ {
+			id := uint64(i)
+			if random {
+				// A bijection of the numbers, so that no two are the same.
+				id *= 0x9e3779b97f4a7c15
+				id ^= id >> 32
+			}
+			if i%50_000 == 0 {
+				look()
+			}
+			if !yield(fmt.Sprintf("user-%020d", id), nil) {
+				return
+			}
+		}
+		look()
+	}
+}
+
+// heapInUse returns the bytes of what is reachable.
+func heapInUse() float64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
+}

@@ -1,0 +1,221 @@
+package webhook_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+)
+
+const erpHook = "http://erp.example/hook"
+
+// crmAndERP are two destinations with a URL each, "off" one that is disabled.
+func crmAndERP() []webhook.Destination {
+	return append(crm(hook),
+		webhook.Destination{ID: "erp", Secret: "shh", Endpoints: []webhook.Endpoint{{URL: erpHook}}},
+		webhook.Destination{ID: "off", Secret: "shh", Disabled: true, Endpoints: []webhook.Endpoint{{URL: "http://off.example/hook"}}})
+}
+
+func users(ids ...string) iter.Seq2[string, error] { return webhook.Users(slices.Values(ids)) }
+
+// "Deletion request created (per affected source with the destination enabled)".
+func TestDeletionTellsOncePerSource(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		crm, erp := r.network.Receiver(hook, "shh"), r.network.Receiver(erpHook, "shh")
+		r.start(webhook.Config{Destinations: crmAndERP()})
+		type want = map[string]int // notifications by receiver and user
+		for i, tt := range []struct {
+			name         string
+			id           string
+			destinations []string
+			users        []string
+			accepted     int
+			want         want
+		}{
+			{"one source", "r1", []string{"crm"}, []string{"u1"}, 1, want{"crm u1": 1}},
+			{"the same again", "r1", []string{"crm"}, []string{"u1"}, 0, nil},
+			{"the same for more users", "r1", []string{"crm"}, []string{"u2", "u1"}, 1, want{"crm u2": 1}},
+			{"the same for more sources", "r1", []string{"erp", "crm"}, []string{"u1"}, 1, want{"erp u1": 1}},
+			{"another request", "r2", []string{"crm"}, []string{"u1"}, 1, want{"crm u1": 1}},
+			{"a user twice", "r3", []string{"crm"}, []string{"u1", "u1"}, 1, want{"crm u1": 1}},
+			{"two sources", "r4", []string{"crm", "erp"}, []string{"u1", "u2"}, 4, want{"crm u1": 1, "crm u2": 1, "erp u1": 1, "erp u2": 1}},
+			{"sources with one destination", "r5", []string{"crm", "erp", "crm", "crm"}, []string{"u1"}, 4, want{"crm u1": 3, "erp u1": 1}},
+			{"the same, in another order", "r5", []string{"crm", "crm", "crm", "erp"}, []string{"u1"}, 0, nil},
+			{"ids that would run into each other", "r6", []string{"crm"}, []string{"7u1"}, 1, want{"crm 7u1": 1}},
+			{"the other way", "r67", []string{"crm"}, []string{"u1"}, 1, want{"crm u1": 1}},
+			{"nobody", "r8", []string{"crm"}, nil, 0, nil},
+			{"disabled", "r9", []string{"off"}, []string{"u1"}, 1, nil},
+		} {
+			before := []int{len(crm.Requests()), len(erp.Requests())}
+			n, err := r.DeleteUsers(t.Context(), webhook.Deletion{ID: tt.id, Destinations: tt.destinations}, users(tt.users...))
+			if n != tt.accepted || err != nil {
+				t.Errorf("%s: DeleteUsers = %d, %v, want %d", tt.name, n, err, tt.accepted)
+			}
+			synctest.Wait()
+			got := make(want)
+			for _, q := range crm.Requests()[before[0]:] {
+				got["crm "+q.JSON["userId"].(string)]++
+				if len(q.JSON) != 3 || q.JSON["type"] != "delete" || q.Signature != nil {
+					t.Errorf("%s: body is %s, signature %v", tt.name, q.Body, q.Signature)
+				}
+			}
+			for _, q := range erp.Requests()[before[1]:] {
+				got["erp "+q.JSON["userId"].(string)]++
+			}
+			if tt.want == nil {
+				tt.want = want{}
+			}
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Errorf("%d, %s (-want +got):\n%s", i, tt.name, d)
+			}
+		}
+		if c := r.counts(); c.Waiting != 1 {
+			t.Errorf("%d deliveries wait for the destination that is disabled, want 1", c.Waiting)
+		}
+
+		// One user at a time, each call is a request of its own.
+		for range 2 {
+			if err := r.Delete(t.Context(), "u1", "erp", "erp"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := len(erp.Requests())
+		synctest.Wait()
+		if n := len(erp.Requests()) - before; n != 4 {
+			t.Errorf("Delete for two sources, twice, told %d times, want 4", n)
+		}
+	})
+}
+
+// A request that broke off goes on when it is made again: nobody is told twice,
+// nobody is missed.
+func TestDeletionGoesOnAfterAnError(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.network.Receiver(hook, "shh")
+		erp := r.network.Receiver(erpHook, "shh")
+		r.start(webhook.Config{Destinations: crmAndERP()})
+		d := webhook.Deletion{ID: "r1", Destinations: []string{"crm", "erp"}}
+		const n = 5000
+		broken := errors.New("the cursor is lost")
+		list := func(until int, end func(yield func(string, error) bool)) iter.Seq2[string, error] {
+			return func(yield func(string, error) bool) {
+				for i := range until {
+					if !yield(fmt.Sprint("user-", i), nil) {
+						return
+					}
+				}
+				if end != nil {
+					end(yield)
+				}
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		total := 0
+		for _, tt := range []struct {
+			name string
+			ctx  context.Context
+			list iter.Seq2[string, error]
+			want error
+		}{
+			{"the list fails", t.Context(), list(2500, func(yield func(string, error) bool) { yield("", broken) }), broken},
+			{"the context ends", ctx, list(3500, func(func(string, error) bool) { cancel() }), context.Canceled},
+			{"nothing fails", t.Context(), list(n, nil), nil},
+			{"nothing is left", t.Context(), list(n, nil), nil},
+		} {
+			accepted, err := r.DeleteUsers(tt.ctx, d, tt.list)
+			if !errors.Is(err, tt.want) {
+				t.Errorf("%s: DeleteUsers = %v, want %v", tt.name, err, tt.want)
+			}
+			total += accepted
+		}
+		if total != 2*n {
+			t.Errorf("%d notifications were accepted, want %d", total, 2*n)
+		}
+		synctest.Wait()
+		told := make(map[any]bool)
+		for _, q := range erp.Requests() {
+			if told[q.JSON["userId"]] {
+				t.Errorf("%s was told of twice", q.JSON["userId"])
+			}
+			told[q.JSON["userId"]] = true
+		}
+		if len(told) != n {
+			t.Errorf("erp was told of %d users, want %d", len(told), n)
+		}
+	})
+}
+
+func TestDeletionRefuses(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.network.Receiver(hook, "shh")
+		r.start(webhook.Config{Destinations: crmAndERP()})
+		good := webhook.Deletion{ID: "r", Destinations: []string{"crm"}}
+		for _, tt := range []struct {
+			name     string
+			deletion webhook.Deletion
+			want     error // nil: any
+		}{
+			{"without ID", webhook.Deletion{Destinations: []string{"crm"}}, nil},
+			{"with an ID that is too long", webhook.Deletion{ID: strings.Repeat("x", 256), Destinations: []string{"crm"}}, nil},
+			{"without destinations", webhook.Deletion{ID: "r"}, webhook.ErrUnknownDestination},
+			{"of an unknown destination", webhook.Deletion{ID: "r", Destinations: []string{"crm", "xyz"}}, webhook.ErrUnknownDestination},
+		} {
+			n, err := r.DeleteUsers(t.Context(), tt.deletion, users("u"))
+			if n != 0 || err == nil || tt.want != nil && !errors.Is(err, tt.want) {
+				t.Errorf("a deletion %s: %d, %v", tt.name, n, err)
+			}
+		}
+		for _, user := range []string{"", strings.Repeat("x", 8193)} {
+			list := append(slices.Repeat([]string{"same"}, 2048), "last", user, "after")
+			n, err := r.DeleteUsers(t.Context(), webhook.Deletion{ID: fmt.Sprint(len(user)), Destinations: []string{"crm"}}, users(list...))
+			var ue *webhook.UserError
+			if want := (webhook.UserError{Position: 2049, Size: len(user), Limit: 8192}); !errors.As(err, &ue) || *ue != want {
+				t.Errorf("a user id of %d bytes: %v, want %v", len(user), err, &want)
+			}
+			if n != 1 {
+				t.Errorf("%d notifications were accepted before it, want 1", n)
+			}
+		}
+		if n, err := r.DeleteUsers(t.Context(), good, users(strings.Repeat("x", 8192))); n != 1 || err != nil {
+			t.Errorf("a user id of 8192 bytes: %d, %v", n, err)
+		}
+		n, err := r.DeleteUsers(t.Context(), good, func(yield func(string, error) bool) {
+			r.Shutdown(t.Context())
+			yield("late", nil)
+		})
+		if n != 0 || !errors.Is(err, webhook.ErrClosed) {
+			t.Errorf("DeleteUsers during Shutdown = %d, %v", n, err)
+		}
+		if n, err := r.DeleteUsers(t.Context(), good, users("u")); n != 0 || !errors.Is(err, webhook.ErrClosed) {
+			t.Errorf("DeleteUsers after Shutdown = %d, %v", n, err)
+		}
+	})
+}
+
+// While the queue is full a list goes on at the pace of the deliveries.
+func TestDeletionWaitsForRoom(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.queue.Close()
+		r.queue = memqueue.New(memqueue.Config{MaxBytes: 64 << 10})
+		recv := r.network.Receiver(hook, "shh")
+		r.start(webhook.Config{Destinations: crm(hook)})
+		d := webhook.Deletion{ID: "r1", Destinations: []string{"crm"}}
+		n, err := r.DeleteUsers(t.Context(), d, numbered(0, 1000, false, func() {}))
+		if n != 1000 || err != nil {
+			t.Errorf("DeleteUsers = %d, %v, want 1000", n, err)
+		}
+		synctest.Wait()
+		if got := len(recv.Requests()); got != 1000 {
+			t.Errorf("%d notifications arrived, want 1000", got)
+		}
+	})
+}

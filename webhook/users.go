@@ -1,0 +1,105 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+)
+
+// A UserError says which user of a list has an id that is not allowed.
+type UserError struct {
+	// Position is the place of the user in the list: 0 is the first.
+	Position int
+	// Size is the length of the id in bytes, 1 to Limit are allowed.
+	Size, Limit int
+}
+
+func (e *UserError) Error() string {
+	return fmt.Sprintf("webhook: user %d: an id of %d bytes, 1 to %d are allowed", e.Position, e.Size, e.Limit)
+}
+
+// Users makes a list of user ids that are at hand, such as slices.Values of a
+// slice, one of those whose listing may fail.
+func Users(ids iter.Seq[string]) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for id := range ids {
+			if !yield(id, nil) {
+				return
+			}
+		}
+	}
+}
+
+// The most that is stored by one commit, in elements and about in bytes: enough
+// for the commit not to count, few enough for other calls not to wait for it.
+const (
+	syncChunk     = 2048
+	maxChunkBytes = 1 << 20
+)
+
+// eachUser calls each with the users of a list, until it ends or something
+// fails. Ids have up to limit bytes.
+func eachUser(users iter.Seq2[string, error], limit int, each func(user string) error) error {
+	position := 0
+	for user, err := range users {
+		if err != nil {
+			return err
+		}
+		if user == "" || len(user) > limit {
+			return &UserError{Position: position, Size: len(user), Limit: limit}
+		}
+		if err := each(user); err != nil {
+			return err
+		}
+		position++
+	}
+	return nil
+}
+
+// The waits for a queue that is full.
+const (
+	firstRoomWait = 50 * time.Millisecond
+	maxRoomWait   = 5 * time.Second
+)
+
+// A backpressure goes at the pace of a queue that is full: what is stored at
+// once gets smaller, and then it waits.
+type backpressure struct {
+	f     *Forwarder
+	limit int // of what is stored at once, up to syncChunk
+}
+
+// wait calls store, which stores up to limit elements or none, until it does not
+// return ErrQueueFull any more.
+func (p *backpressure) wait(ctx context.Context, store func(limit int) error) error {
+	for pause := firstRoomWait; ; {
+		if p.f.open.Err() != nil {
+			return ErrClosed
+		}
+		// A list that ends with ctx, and does not say so, is not at its end.
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		err := store(p.limit)
+		if !errors.Is(err, ErrQueueFull) {
+			p.limit = min(2*p.limit, syncChunk)
+			return err
+		}
+		if p.limit > 1 {
+			p.limit /= 2
+			continue
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-p.f.open.Done():
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("%w: %w", ErrQueueFull, ctx.Err())
+		}
+		timer.Stop()
+		pause = min(2*pause, maxRoomWait)
+	}
+}
