@@ -18,6 +18,10 @@ func TestMain(m *testing.M) {
 		crashChild(dir)
 		return
 	}
+	if dir := os.Getenv(syncDir); dir != "" {
+		syncChild(dir)
+		return
+	}
 	if dir := os.Getenv(limitDir); dir != "" {
 		limitChild(dir)
 		return

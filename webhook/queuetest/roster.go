@@ -203,6 +203,33 @@ var rosterCases = []testCase{
 		},
 	},
 	{
+		name:     "RosterAnnounceWithoutLock",
+		sentence: "Announce is called once for a user in a call, at most, and with no lock held.",
+		needs:    []string{"Roster"},
+		run: func(k *kit) {
+			k.begin("vip", 1)
+			told := map[string]int{}
+			announce := func(user string) ([]webhook.Delivery, error) {
+				told[user]++
+				k.put(delivery("a", fmt.Sprint(user, "-", k.told.Add(1))))
+				return nil, nil
+			}
+			if n, err := k.roster().Join(k.ctx, "vip", 1, []string{"b", "a", "b"}, announce); n != 2 || err != nil {
+				k.Errorf("Join, announce calling the store = %d, %v, want 2", n, err)
+			}
+			k.begin("vip", 2)
+			if _, n, err := k.roster().Leave(k.ctx, "vip", 2, "", 10, announce); n != 2 || err != nil {
+				k.Errorf("Leave, announce calling the store = %d, %v, want 2", n, err)
+			}
+			if diff := cmp.Diff(map[string]int{"a": 2, "b": 2}, told); diff != "" {
+				k.Errorf("announce was called (-want +got)\n%s", diff)
+			}
+			if n := len(k.lease(10)); n != 4 {
+				k.Errorf("%d deliveries were put by announce, want 4", n)
+			}
+		},
+	},
+	{
 		name:     "RosterConcurrentJoin",
 		sentence: "For each that was no member before, it makes it one and puts the deliveries that announce returns. All methods may be called concurrently.",
 		needs:    []string{"Roster"},
