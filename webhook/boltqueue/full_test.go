@@ -115,7 +115,11 @@ func limitChild(dir string) {
 			os.Exit(1)
 		}
 	}
-	if err := diskFull(dir, fill, free); err != nil {
+	test := diskFull
+	if os.Getenv(limitForward) != "" {
+		test = forwardFull
+	}
+	if err := test(dir, fill, free); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
