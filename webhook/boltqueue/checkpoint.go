@@ -101,6 +101,11 @@ func (q *Queue) write(group []*request) {
 	db := q.file
 	e := &edit{q: q, db: db, now: time.Now(), count: q.count, epoch: q.journal.epoch.next()}
 	err := protect(q.path, func() error { return e.build(group) })
+	if err == nil {
+		if err = q.journal.prepare(e.epoch); err != nil {
+			err = fmt.Errorf("boltqueue: writing %s: %w", q.journal.path, err)
+		}
+	}
 	if err != nil {
 		e.rollback()
 		q.mu.Lock()

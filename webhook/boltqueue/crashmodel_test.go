@@ -557,6 +557,65 @@ func TestMemoryAfterCrashes(t *testing.T) {
 	}
 }
 
+// The power may fail between the mark of an epoch and the database that names it, at
+// a checkpoint and at an Open: the entries of the epoch before count.
+func TestCrashBesideMark(t *testing.T) {
+	ctx := t.Context()
+	path := filepath.Join(t.TempDir(), "queue.db")
+	q, err := Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	for i := range 3 {
+		if _, err := q.Put(ctx, webhook.Delivery{Destination: "a", ID: fmt.Sprint(i), Due: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended := map[string]string{}
+	q.commit1 = func(tx *bolt.Tx) error {
+		ended["a checkpoint that is not written"] = crash(t, path)
+		err := tx.Commit()
+		ended["a checkpoint that is written"] = crash(t, path)
+		return err
+	}
+	if _, err := q.Begin(ctx, "vip"); err != nil {
+		t.Fatal(err)
+	}
+	// An Open that ends before its database is written leaves its journal.
+	for range 3 {
+		name := fmt.Sprint(len(ended), ", an Open that is not written")
+		unwritten := crash(t, ended["a checkpoint that is not written"])
+		before, err := os.ReadFile(unwritten)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := Open(unwritten, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended[name] = crash(t, unwritten)
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(ended[name], before, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ended["a checkpoint that is not written"] = crash(t, ended[name])
+	}
+	for name, at := range ended {
+		p, err := Open(at, nil)
+		if err != nil {
+			t.Errorf("%s: Open: %v", name, err)
+			continue
+		}
+		defer p.Close()
+		if counts, err := p.Count(ctx); err != nil || counts.Waiting != 3 {
+			t.Errorf("%s: Count = %+v, %v, want 3 waiting", name, counts, err)
+		}
+	}
+}
+
 // The space of the journal that could not be synced is not counted on.
 func TestJournalGrowthFails(t *testing.T) {
 	q, err := Open(filepath.Join(t.TempDir(), "queue.db"), &Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})

@@ -21,6 +21,7 @@ import (
 type stored struct {
 	data    []byte
 	journal []byte // nil: it was closed
+	older   []byte // the journal before the database was last written
 	waiting int    // deliveries it holds
 }
 
@@ -72,12 +73,23 @@ func damaged(t *testing.T) map[string]stored {
 			}
 		}
 	}
+	read := func(path string) []byte {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
 	put(0, 20)
 	settle(60)
 	if _, err := q.Begin(t.Context(), "vip"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := q.Join(t.Context(), "vip", 1, []string{"a", "b"}, func(string) ([]webhook.Delivery, error) { return nil, nil }); err != nil {
+		t.Fatal(err)
+	}
+	older := read(path + ".journal")
+	if _, err := q.Begin(t.Context(), "vip too"); err != nil {
 		t.Fatal(err)
 	}
 	// The database holds all that. The journal gets something of everything.
@@ -89,21 +101,14 @@ func damaged(t *testing.T) map[string]stored {
 	if err != nil {
 		t.Fatal(err)
 	}
-	read := func(path string) []byte {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return b
-	}
-	killed := stored{read(path), read(path + ".journal"), counts.Waiting}
+	killed := stored{read(path), read(path + ".journal"), older, counts.Waiting}
 	if err := q.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(path + ".journal"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the journal after Close: %v, want that there is none", err)
 	}
-	return map[string]stored{"killed": killed, "closed": {read(path), nil, counts.Waiting}}
+	return map[string]stored{"killed": killed, "closed": {read(path), nil, nil, counts.Waiting}}
 }
 
 // use does everything with a store whose file may be damaged. It returns an
@@ -208,6 +213,12 @@ func TestOpenDamagedJournal(t *testing.T) {
 	}
 	if _, err := open(nil); err == nil {
 		t.Error("Open without the journal is no error")
+	}
+	if _, err := open(make([]byte, len(whole.journal))); err == nil {
+		t.Error("Open with zeros for a journal is no error")
+	}
+	if _, err := open(whole.older); err == nil {
+		t.Error("Open with an older journal is no error")
 	}
 	// The last entry is that of a retry of one delivery, so the number of those
 	// that wait is the same without it.

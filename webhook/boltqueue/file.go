@@ -183,10 +183,14 @@ func (q *Queue) initialise(tx *bolt.Tx) error {
 		return err
 	}
 	// The journal is on the disk before the database asks for it.
-	if q.journal, err = makeJournal(journalPath(q.path)); err != nil {
+	if q.journal, err = makeJournal(journalPath(q.path), e); err != nil {
 		return err
 	}
-	q.journal.rewind(e.next())
+	next := e.next()
+	if err := q.journal.prepare(next); err != nil {
+		return fmt.Errorf("journal %s: %w", q.journal.path, err)
+	}
+	q.journal.rewind(next)
 	if err := meta.Put(rowJournal, q.journal.epoch[:]); err != nil {
 		return err
 	}

@@ -134,6 +134,9 @@ func TestRescueOfDamagedStore(t *testing.T) {
 		if checked == nil && got.Lost == 0 && got.Waiting != whole.waiting {
 			t.Errorf("%s: nothing seems wrong, and Rescue has %v of %d", what, got, whole.waiting)
 		}
+		if zeros := len(bytes.Trim(spoilt.journal, "\x00")) == 0; zeros && (checked == nil || got.Lost == 0) {
+			t.Errorf("%s: Check says %v, and Rescue that %d places are lost", what, checked, got.Lost)
+		}
 		if got.Waiting < least {
 			t.Errorf("%s: Rescue has %v, want at least %d", what, got, least)
 		}
@@ -177,6 +180,8 @@ func TestRescueOfDamagedStore(t *testing.T) {
 	spoilt := whole
 	spoilt.journal = nil
 	rescue("no journal", spoilt, 100)
+	spoilt.journal = make([]byte, len(whole.journal))
+	rescue("zeros for a journal", spoilt, 100)
 	spoilt = whole
 	spoilt.data = whole.data[:len(whole.data)/2]
 	rescue("half of the file", spoilt, 0)

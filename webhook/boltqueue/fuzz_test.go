@@ -98,12 +98,15 @@ func TestOps(t *testing.T) {
 // passes over damages finds no less than the one that does not.
 func FuzzJournal(f *testing.F) {
 	dir := f.TempDir()
-	j, err := makeJournal(filepath.Join(dir, "seed"))
+	j, err := makeJournal(filepath.Join(dir, "seed"), epoch{})
 	if err != nil {
 		f.Fatal(err)
 	}
 	first := epoch{}.next()
 	for _, e := range []epoch{first, first.next()} {
+		if err := j.prepare(e); err != nil {
+			f.Fatal(err)
+		}
 		j.rewind(e)
 		for _, o := range examples(f) {
 			if err := j.append(payloadEntry(o)); err != nil {

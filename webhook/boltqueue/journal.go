@@ -15,7 +15,14 @@ import (
 
 // The journal is a file beside the database, to which a commit is one write and
 // one sync. It holds the commits since the database was last written, and is
-// written from its beginning after that. An entry is
+// written from its beginning after that. It begins with two marks, each the first
+// bytes of a sector of 512, then come the entries. A mark is
+//
+//	CRC-32C of what follows  4 bytes
+//	"mark"                   4
+//	epoch                    8
+//
+// and an entry
 //
 //	CRC-32C of what follows  4 bytes
 //	length of the payload    4
@@ -24,9 +31,15 @@ import (
 //	payload                  see entry.go
 //
 // with little-endian numbers. The database names the epoch whose entries follow
-// it; what else is in the file is left from earlier ones.
+// it; what else is in the file is left from earlier ones. The mark of an epoch is on
+// the disk before the database names it, in the place of the mark before the last: so
+// a file that was replaced is told from one without entries.
 const (
 	entryHeader = 24
+	// entriesStart is where the first entry of an epoch comes.
+	entriesStart = 2 * markStep
+	markStep     = 512
+	markSize     = 16
 	// journalStep is by how much the file grows. It is filled with zeros
 	// beforehand, as a sync that has no sizes and no extents to write is the
 	// quickest.
@@ -75,6 +88,7 @@ type journal struct {
 	path   string
 	file   *os.File
 	epoch  epoch
+	mark   int    // which of the marks is that of the epoch
 	number uint64 // of the entry to come
 	off    int64  // where it comes
 	size   int64  // of the file
@@ -83,8 +97,9 @@ type journal struct {
 	sync  func() error                           // syncData, but in tests
 }
 
-// makeJournal opens the journal of a store, and makes it if there is none.
-func makeJournal(path string) (*journal, error) {
+// makeJournal opens the journal of a store, and makes it if there is none. The
+// mark of e, if there is one, is kept until an epoch later than the next begins.
+func makeJournal(path string, e epoch) (*journal, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("boltqueue: %w", err)
@@ -93,8 +108,14 @@ func makeJournal(path string) (*journal, error) {
 	info, err := f.Stat()
 	if err == nil {
 		j.size = info.Size() / journalStep * journalStep
-		if err = j.grow(entryHeader); err == nil {
+		if err = j.grow(entriesStart); err == nil {
 			err = f.Sync()
+		}
+	}
+	if err == nil {
+		marks := make([]byte, entriesStart)
+		if _, err = f.ReadAt(marks, 0); err == nil {
+			j.epoch, j.mark = e, max(markOf(marks, e), 0)
 		}
 	}
 	if err != nil {
@@ -105,8 +126,36 @@ func makeJournal(path string) (*journal, error) {
 	return j, nil
 }
 
-// rewind begins an epoch.
-func (j *journal) rewind(e epoch) { j.epoch, j.number, j.off = e, 1, 0 }
+// prepare writes the mark of an epoch that may begin, and returns once it is on the
+// disk. The mark of the present one is left.
+func (j *journal) prepare(e epoch) error {
+	if _, err := j.write(appendMark(nil, e), int64(1-j.mark)*markStep); err != nil {
+		return err
+	}
+	return j.sync()
+}
+
+// rewind begins the epoch that was prepared last.
+func (j *journal) rewind(e epoch) {
+	j.epoch, j.mark, j.number, j.off = e, 1-j.mark, 1, entriesStart
+}
+
+func appendMark(b []byte, e epoch) []byte {
+	b = append(b, 0, 0, 0, 0, 'm', 'a', 'r', 'k')
+	b = append(b, e[:]...)
+	binary.LittleEndian.PutUint32(b[len(b)-markSize:], crc32.Checksum(b[len(b)-markSize+4:], castagnoli))
+	return b
+}
+
+// markOf returns which mark of the journal b is that of an epoch, -1 if none is.
+func markOf(b []byte, e epoch) int {
+	for i := range 2 {
+		if at := i * markStep; len(b) >= at+markSize && bytes.Equal(b[at:at+markSize], appendMark(nil, e)) {
+			return i
+		}
+	}
+	return -1
+}
 
 // fits reports whether there is room for an entry of n bytes.
 func (j *journal) fits(n int) bool { return j.off+int64(n) <= maxJournal }
@@ -188,9 +237,11 @@ func (j *journal) close() {
 // precedes returns an error if the journal is of a later epoch than the database:
 // one of the two has been replaced, or the database has lost its latest state.
 func (e epoch) precedes(path string, b []byte) error {
-	if len(b) < entryHeader {
+	if len(b) < entriesStart+entryHeader {
 		return nil
 	}
+	// Not the marks: that of an epoch which did not begin does no harm.
+	b = b[entriesStart:]
 	if first := epoch(b[8:16]); first.number() > e.number() {
 		if _, ok := entryAt(b, first, 1); ok {
 			return fmt.Errorf("%w: the journal %s is later than the data file", errRow, path)
@@ -230,7 +281,10 @@ func readEntries(path string, b []byte, e epoch, each func(payload []byte) error
 	if whole == 0 || len(bytes.TrimRight(b[whole:], "\x00")) > 0 {
 		return cut
 	}
-	b = b[:whole]
+	if markOf(b, e) < 0 {
+		return fmt.Errorf("%w: the journal %s is not the one that the data file asks for", errRow, path)
+	}
+	b = b[entriesStart:whole]
 	for number := uint64(1); ; number++ {
 		n, ok := entryAt(b, e, number)
 		if !ok {
@@ -267,12 +321,16 @@ func salvageJournal(path string, e *epoch, each func(payload []byte) error) (los
 	if err != nil {
 		return 0, err
 	}
-	return salvageEntries(b, e, each), nil
+	lost = salvageEntries(b, e, each)
+	if e != nil && markOf(b, *e) < 0 {
+		lost++
+	}
+	return lost, nil
 }
 
 // salvageEntries is salvageJournal for the bytes of the file.
 func salvageEntries(b []byte, e *epoch, each func(payload []byte) error) (lost int) {
-	next, last := uint64(1), 0 // the entry to come, and where the last one ended
+	next, last := uint64(1), entriesStart // the entry to come, and where the last one ended
 	for at := 0; at+entryHeader <= len(b); {
 		if e == nil {
 			var found epoch

@@ -141,7 +141,7 @@ func (x *rescue) older(journal string) bool {
 	if err != nil || x.epoch == nil || x.epoch.precedes(journal, b) == nil {
 		return false
 	}
-	later := epoch(b[8:16])
+	later := epoch(b[entriesStart+8:])
 	x.epoch, x.closed = &later, false
 	return true
 }
