@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"syscall"
 	"time"
@@ -41,7 +42,10 @@ func openFile(path string, timeout time.Duration) (*bolt.DB, error) {
 		return nil, openError(path, err)
 	}
 	if made {
-		syncFolder(filepath.Dir(path))
+		if err := syncFolder(filepath.Dir(path)); err != nil {
+			db.Close()
+			return nil, openError(path, err)
+		}
 	}
 	return db, nil
 }
@@ -84,13 +88,27 @@ func openError(path string, err error) error {
 	return fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
 }
 
-// syncFolder makes a new file's name durable, on systems where folders can be
-// synced.
-func syncFolder(dir string) {
-	if f, err := os.Open(dir); err == nil {
-		f.Sync()
-		f.Close()
+// syncFolder makes a new file's name durable, on systems and file systems where
+// folders can be synced.
+func syncFolder(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
 	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return folderError(f.Sync())
+}
+
+// folderError returns what a sync of a folder has failed by, nil if it is that
+// folders are not synced there.
+func folderError(err error) error {
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
+		return nil
+	}
+	return err
 }
 
 // protect calls fn, which reads or writes the database. bbolt panics on what it

@@ -129,7 +129,9 @@ func Compact(path string) (before, after int64, err error) {
 	if err != nil {
 		return before, before, fmt.Errorf("boltqueue: compacting %s: %w", path, err)
 	}
-	syncFolder(filepath.Dir(path))
+	if err := syncFolder(filepath.Dir(path)); err != nil {
+		return before, info.Size(), fmt.Errorf("boltqueue: %s was compacted, but may not survive a loss of power: %w", path, err)
+	}
 	return before, info.Size(), nil
 }
 

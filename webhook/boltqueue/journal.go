@@ -118,11 +118,13 @@ func makeJournal(path string, e epoch) (*journal, error) {
 			j.epoch, j.mark = e, max(markOf(marks, e), 0)
 		}
 	}
+	if err == nil {
+		err = syncFolder(filepath.Dir(path))
+	}
 	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("boltqueue: journal %s: %w", path, err)
 	}
-	syncFolder(filepath.Dir(path))
 	return j, nil
 }
 
