@@ -33,7 +33,8 @@ type Delivery struct {
 	Due time.Time
 	// Expires is the end of the window, set at the first attempt; zero before.
 	Expires time.Time
-	// Tries counts the attempts so far.
+	// Tries counts the attempts so far. Not negative, nor is a number of
+	// Attempts.
 	Tries int
 	// Closed are the endpoints that are not asked now, or not again: at most
 	// MaxEndpoints.
@@ -104,6 +105,7 @@ type Queue interface {
 	// Settling a lease that no longer holds, because it expired and the
 	// delivery was handed out again, or is gone, changes nothing and is no
 	// error. A lease that expired but was not handed out again still settles.
+	// A Retry or Bury with a field outside its limits is an error.
 	//
 	// Settle does not keep ss or anything they refer to.
 	Settle(ctx context.Context, ss ...Settlement) error

@@ -48,8 +48,8 @@ var errRecord = errors.New("webhook: malformed delivery record")
 // keep: a version, then all fields but Lease, the Body last. Times are kept to the
 // microsecond.
 func (d *Delivery) AppendBinary(b []byte) ([]byte, error) {
-	if len(d.Attempts) > MaxAttempts || len(d.Closed) > MaxEndpoints {
-		return b, fmt.Errorf("webhook: delivery with %d attempts and %d closed endpoints", len(d.Attempts), len(d.Closed))
+	if err := d.checkRecord(); err != nil {
+		return b, err
 	}
 	version := byte(recordVersion)
 	if d.Trace != (Trace{}) {
@@ -87,6 +87,27 @@ func (d *Delivery) AppendBinary(b []byte) ([]byte, error) {
 	b = binary.AppendUvarint(b, uint64(len(d.Body)))
 	return append(b, d.Body...), nil
 }
+
+// checkRecord returns an error for what UnmarshalBinary would refuse.
+func (d *Delivery) checkRecord() error {
+	if len(d.Attempts) > MaxAttempts || len(d.Closed) > MaxEndpoints {
+		return fmt.Errorf("webhook: delivery with %d attempts and %d closed endpoints", len(d.Attempts), len(d.Closed))
+	}
+	if !countable(d.Tries) {
+		return fmt.Errorf("webhook: delivery with %d tries", d.Tries)
+	}
+	for i := range d.Attempts {
+		if a := &d.Attempts[i]; !countable(a.Try) || !countable(a.Status) {
+			return fmt.Errorf("webhook: delivery with an attempt of try %d and status %d", a.Try, a.Status)
+		}
+	}
+	return nil
+}
+
+// maxCount is far past any count.
+const maxCount = 1 << 53
+
+func countable(n int) bool { return n >= 0 && int64(n) <= maxCount }
 
 // UnmarshalBinary reads what AppendBinary wrote. The delivery keeps nothing of
 // b.
@@ -203,10 +224,10 @@ func (r *recordReader) uvarint() uint64 {
 	return v
 }
 
-// int reads a count; 1<<53 is far past any that was written.
+// int reads a count.
 func (r *recordReader) int() int {
 	v := r.uvarint()
-	if v > 1<<53 || v > math.MaxInt {
+	if v > maxCount || v > math.MaxInt {
 		r.fail()
 		return 0
 	}

@@ -113,11 +113,14 @@ func TestDeliveryRecordRefuses(t *testing.T) {
 	for _, d := range []Delivery{
 		{Attempts: make([]Attempt, MaxAttempts+1)},
 		{Closed: make([]Closed, MaxEndpoints+1)},
+		{Tries: -1},
+		{Attempts: []Attempt{{Try: -1}}},
+		{Attempts: []Attempt{{Status: -1}}},
 	} {
 		prefix := []byte("before")
 		b, err := d.AppendBinary(prefix)
 		if err == nil || string(b) != "before" {
-			t.Errorf("AppendBinary with %d attempts and %d closed endpoints = %q, %v, want an error", len(d.Attempts), len(d.Closed), b, err)
+			t.Errorf("AppendBinary of %d attempts, %d closed endpoints and %d tries = %q, %v, want an error", len(d.Attempts), len(d.Closed), d.Tries, b, err)
 		}
 		if _, err := (&DeadLetter{Delivery: d}).AppendBinary(prefix); err == nil {
 			t.Errorf("AppendBinary of a dead letter with %d attempts and %d closed endpoints is no error", len(d.Attempts), len(d.Closed))

@@ -146,6 +146,14 @@ func check(d *webhook.Delivery) error {
 	if len(d.Attempts) > webhook.MaxAttempts || len(d.Closed) > webhook.MaxEndpoints {
 		return fmt.Errorf("memqueue: delivery with %d attempts and %d closed endpoints", len(d.Attempts), len(d.Closed))
 	}
+	if d.Tries < 0 {
+		return fmt.Errorf("memqueue: delivery with %d tries", d.Tries)
+	}
+	for i := range d.Attempts {
+		if a := &d.Attempts[i]; a.Try < 0 || a.Status < 0 {
+			return fmt.Errorf("memqueue: delivery with an attempt of try %d and status %d", a.Try, a.Status)
+		}
+	}
 	return nil
 }
 

@@ -71,10 +71,13 @@ var putCases = []testCase{
 				{Destination: long, ID: "1"}, {Destination: "a", ID: long},
 				{Destination: "a", ID: "2", Attempts: make([]webhook.Attempt, webhook.MaxAttempts+1)},
 				{Destination: "a", ID: "2", Closed: make([]webhook.Closed, webhook.MaxEndpoints+1)},
+				{Destination: "a", ID: "2", Tries: -1},
+				{Destination: "a", ID: "2", Attempts: []webhook.Attempt{{Try: -1}}},
+				{Destination: "a", ID: "2", Attempts: []webhook.Attempt{{Status: -1}}},
 			} {
 				if n, err := k.q.Put(k.ctx, delivery("a", "good"), bad); n != 0 || err == nil {
-					k.Errorf("Put(%d bytes of destination, %d of id, %d attempts, %d closed) = %d, %v, want an error",
-						len(bad.Destination), len(bad.ID), len(bad.Attempts), len(bad.Closed), n, err)
+					k.Errorf("Put(%d bytes of destination, %d of id, %d closed, %d tries, attempts %+v) = %d, %v, want an error",
+						len(bad.Destination), len(bad.ID), len(bad.Closed), bad.Tries, bad.Attempts, n, err)
 				}
 			}
 			k.leaseNone("every Put failed")

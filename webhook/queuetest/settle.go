@@ -83,6 +83,33 @@ var settleCases = []testCase{
 		},
 	},
 	{
+		name:     "SettleLimits",
+		sentence: "A Retry or Bury with a field outside its limits is an error.",
+		run: func(k *kit) {
+			want := full("a", "1")
+			k.put(want)
+			d := k.leaseOne()
+			for name, spoil := range map[string]func(*webhook.Delivery){
+				"negative Tries":  func(d *webhook.Delivery) { d.Tries = -1 },
+				"negative Try":    func(d *webhook.Delivery) { d.Attempts = []webhook.Attempt{{Try: -1}} },
+				"negative Status": func(d *webhook.Delivery) { d.Attempts = []webhook.Attempt{{Status: -1}} },
+				"many Attempts":   func(d *webhook.Delivery) { d.Attempts = make([]webhook.Attempt, webhook.MaxAttempts+1) },
+				"many Closed":     func(d *webhook.Delivery) { d.Closed = make([]webhook.Closed, webhook.MaxEndpoints+1) },
+			} {
+				for _, verdict := range []webhook.Verdict{webhook.Retry, webhook.Bury} {
+					bad := d
+					spoil(&bad)
+					if err := k.q.Settle(k.ctx, webhook.Settlement{Verdict: verdict, Delivery: bad, At: now()}); err == nil {
+						k.Errorf("Settle with verdict %d and %s is no error", verdict, name)
+					}
+				}
+			}
+			k.leaseNone("every Settle failed")
+			k.pass(k.traits.Lease)
+			k.same("Lease once it expired", k.lease(1), want)
+		},
+	},
+	{
 		name:     "SettleRenew",
 		sentence: "Renew keeps the lease, now until Due.",
 		run: func(k *kit) {
