@@ -159,7 +159,6 @@ type edit struct {
 	q      *Queue
 	db     *bolt.DB
 	tx     *bolt.Tx
-	id     int
 	now    time.Time
 	epoch  epoch // of the journal from here on
 	count  counts
