@@ -39,11 +39,41 @@
 //
 // # Guarantees
 //
-// An accepted event is delivered at least once, or kept as a dead letter. It
-// can be delivered more than once: when an answer is lost, when the process
-// ends between an answer and its being stored, and when one endpoint of several
-// takes the event but answers too late. Receivers deduplicate by messageId. The
-// order of events is not kept.
+// At least once: an event that Forward accepted arrives, or is kept as a dead
+// letter, whatever ends the process. It arrives more than once
+//
+//   - when the receiver took it and its answer was lost, or came after
+//     [Config.Timeout];
+//   - when the process is killed, or its store fails to the end, before the
+//     outcome of an attempt was stored: that concerns what was in flight, and what
+//     waited for one commit;
+//   - when the context of [Forwarder.Shutdown] ends before the attempts in flight
+//     have;
+//   - when a connection that was kept ends under a request: that is made again at
+//     once, and counted in [Stats.Resent];
+//   - at several endpoints of a destination, which are all asked at once;
+//   - when the clock of the machine is set forward by more than twelve times
+//     Timeout, a minute, while it is in flight;
+//   - when it is replayed, or forwarded again after the store has forgotten its
+//     messageId.
+//
+// So a dead letter, too, may have been taken by a receiver whose answers were
+// lost.
+//
+// No order: events are attempted concurrently, and one that is retried comes
+// after others that were forwarded later. A receiver that keeps a state applies
+// an event only if its timestamp is not before that of the one it applied last.
+//
+// A receiver is idempotent when it inserts the messageId, under a unique key, in
+// the transaction that does the work, answers 2xx after the commit, and answers
+// 2xx without the work where the key is there. It keeps the keys for longer than
+// the window, or for ever if dead letters are replayed. Bodies of the type
+// "delete" have no messageId: to delete twice is to delete. The example
+// IdempotentReceiver does so.
+//
+// Times are stored as the clock of the machine says. When it is set back, what
+// waits is due later by as much; when it is set forward, windows end earlier by
+// as much, and what lapses is a dead letter. Neither loses an event.
 //
 // Each destination has a lane of its own. One that hangs, fails, or has a
 // million events waiting takes no slot, memory or time of another, up to

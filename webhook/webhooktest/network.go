@@ -18,7 +18,8 @@
 //
 // Reads, writes and waits on such a network are durably blocking, so that a
 // network made within a testing/synctest bubble lets the time of the bubble
-// pass: hours of retries take milliseconds. [NewLoopback] makes the same on
+// pass: hours of retries take milliseconds, as in TestFourHoursOfRetries of this
+// package, which is made to be copied. [NewLoopback] makes the same on
 // real sockets, outside of bubbles.
 //
 // The package panics where a test is at fault, as with a URL that is not one.

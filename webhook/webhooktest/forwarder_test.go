@@ -1,0 +1,68 @@
+package webhooktest_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/webhooktest"
+)
+
+// TestFourHoursOfRetries is how to test a program that embeds a forwarder: a
+// customer is down for longer than an event is retried, and comes back. In the
+// bubble that takes milliseconds.
+func TestFourHoursOfRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := webhooktest.NewNetwork()
+		defer network.Close()
+		crm := network.Receiver("https://crm.example/hook", "secret", webhooktest.Answer(503))
+		queue := memqueue.New(memqueue.Config{})
+		defer queue.Close()
+		forwarder, err := webhook.New(webhook.Config{
+			Queue:           queue,
+			Destinations:    []webhook.Destination{{ID: "crm", Secret: "secret", Endpoints: []webhook.Endpoint{{URL: crm.URL}}}},
+			DialContext:     network.DialContext,
+			TLSClientConfig: network.TLSClientConfig(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := make(chan error)
+		go func() { run <- forwarder.Run(context.Background()) }() // ended below
+
+		if err := forwarder.Forward(t.Context(), "crm", &analytics.Track{UserId: "u1", Event: "Signed Up"}); err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		time.Sleep(4*time.Hour + time.Second) // of the bubble
+		requests := crm.Requests()
+		last := requests[len(requests)-1].Time.Sub(begin)
+		if len(requests) < 25 || last < 3*time.Hour+59*time.Minute || last > 4*time.Hour {
+			t.Errorf("%d requests, the last after %v", len(requests), last)
+		}
+		if n := forwarder.Stats().Dead[webhook.ReasonExpired]; n != 1 {
+			t.Errorf("%d dead letters, want 1", n)
+		}
+
+		crm.SetScript(webhooktest.Answer(200))
+		if n, err := forwarder.ReplayAll(t.Context(), webhook.DeadFilter{Destination: "crm"}); n != 1 || err != nil {
+			t.Errorf("ReplayAll = %d, %v", n, err)
+		}
+		time.Sleep(time.Minute) // at most half of that to the next probe
+		again := crm.Requests()[len(requests):]
+		if len(again) != 1 || again[0].JSON["event"] != "Signed Up" || again[0].Signature != nil {
+			t.Errorf("after the replay: %+v", again)
+		}
+
+		if err := forwarder.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := <-run; err != nil {
+			t.Error(err)
+		}
+	})
+}
