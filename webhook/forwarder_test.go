@@ -472,6 +472,51 @@ func TestEvilReceivers(t *testing.T) {
 	}
 }
 
+// The same by HTTP/2.
+func TestEvilReceiversByHTTP2(t *testing.T) {
+	const hook = "https://crm.example/hook"
+	for _, tt := range []struct {
+		name    string
+		step    webhooktest.Step
+		reason  webhook.Reason // of the first attempts; "" if they succeed
+		failing int
+	}{
+		{"hangs", webhooktest.Hang(), webhook.ReasonTimeout, 4},
+		{"drips", webhooktest.Answer(200).WithBody(strings.Repeat("x", 100)).Drip(time.Second), webhook.ReasonTimeout, 4},
+		{"answers 256 MB", webhooktest.Stream(256 << 20), "", 0},
+		{"says goodbye after each answer", webhooktest.Answer(200).HangUp(), "", 0},
+		{"says goodbye to answers that fail", webhooktest.Answer(503).HangUp(), webhook.ReasonServerError, 4},
+		{"floods with 1xx", webhooktest.EndlessInformational(), webhook.ReasonProtocol, 4},
+	} {
+		inBubble(t, func(t *testing.T, r *rig) {
+			recv := r.network.Receiver(hook, "shh", tt.step.Times(4), webhooktest.Answer(200).HangUp())
+			recv.SetTLS(webhooktest.TLS{HTTP2: true})
+			seen := watch(r)
+			r.start(webhook.Config{Destinations: crm(hook)})
+			const n = 20
+			for i := range n {
+				r.track(fmt.Sprint("m", i))
+			}
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+			as := seen.attempts()
+			if s := r.Stats(); s.Delivered != n || len(as) != tt.failing || len(recv.Requests()) != n+tt.failing {
+				t.Errorf("%s: Stats() = %+v, %d requests, failed attempts %+v", tt.name, s, len(recv.Requests()), as)
+			}
+			for _, a := range as {
+				if tt.reason != "" && a.Reason != tt.reason || a.Took > 5*time.Second {
+					t.Errorf("%s: failed attempt %+v, want reason %q", tt.name, a, tt.reason)
+				}
+			}
+			for _, req := range recv.Requests() {
+				if req.Proto != "HTTP/2.0" {
+					t.Errorf("%s: a request by %s", tt.name, req.Proto)
+				}
+			}
+		})
+	}
+}
+
 // A watched queue remembers what was settled with attempts.
 type watched struct {
 	webhook.Queue
