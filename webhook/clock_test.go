@@ -115,6 +115,7 @@ func TestTheClockIsSetForward(t *testing.T) {
 		if s.Delivered != 1 || s.Dead[webhook.ReasonExpired] != 1 || len(recv.Requests()) != 1 {
 			t.Errorf("Stats() = %+v with %d requests", s, len(recv.Requests()))
 		}
+		// Within a minute, or they are too old to be kept.
 		if n, err := r.ReplayAll(t.Context(), webhook.DeadFilter{}); n != 2 || err != nil {
 			t.Errorf("ReplayAll = %d, %v", n, err)
 		}

@@ -39,7 +39,7 @@
 //
 // # Guarantees
 //
-// At least once: an event that Forward accepted arrives, or is kept as a dead
+// At least once: an event that Forward accepted arrives, or becomes a dead
 // letter, whatever ends the process. It arrives more than once
 //
 //   - when the receiver took it and its answer was lost, or came after
@@ -72,8 +72,9 @@
 // IdempotentReceiver does so.
 //
 // Times are stored as the clock of the machine says. When it is set back, what
-// waits is due later by as much; when it is set forward, windows end earlier by
-// as much, and what lapses is a dead letter. Neither loses an event.
+// waits is due later by as much, and what comes then is not kept waiting. When it
+// is set forward, windows end earlier by as much, and dead letters are as much
+// nearer to [Config.DeadMaxAge].
 //
 // Each destination has a lane of its own. One that hangs, fails, or has a
 // million events waiting takes no slot, memory or time of another, up to
