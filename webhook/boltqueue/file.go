@@ -16,22 +16,25 @@ import (
 	berrors "go.etcd.io/bbolt/errors"
 )
 
-// openFile opens the database in the file path.
-func openFile(path string, timeout time.Duration) (*bolt.DB, error) {
+// openFile opens the database in the file path, and says which file that is.
+func openFile(path string, timeout time.Duration) (*bolt.DB, os.FileInfo, error) {
 	made := false
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0:
 		made = true
 	case err != nil:
-		return nil, fmt.Errorf("boltqueue: %w", err)
+		return nil, nil, fmt.Errorf("boltqueue: %w", err)
 	default:
 		if err := inspect(path, timeout, false); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	var db *bolt.DB
+	var (
+		db   *bolt.DB
+		info os.FileInfo
+	)
 	err := protect(path, func() (err error) {
-		db, err = bolt.Open(path, 0o600, &bolt.Options{
+		db, _, info, err = lockFile(path, bolt.Options{
 			Timeout:        timeout,
 			FreelistType:   bolt.FreelistMapType,
 			NoFreelistSync: true,
@@ -39,32 +42,62 @@ func openFile(path string, timeout time.Duration) (*bolt.DB, error) {
 		return err
 	})
 	if err != nil {
-		return nil, openError(path, err)
+		return nil, nil, openError(path, err)
 	}
 	if made {
 		if err := syncFolder(filepath.Dir(path)); err != nil {
 			db.Close()
-			return nil, openError(path, err)
+			return nil, nil, openError(path, err)
 		}
 	}
-	return db, nil
+	return db, info, nil
+}
+
+// lockFile is bolt.Open, which waits for the lock of a file that may be replaced
+// meanwhile, as Compact does: then it opens the one that is there now, until the
+// timeout. It returns the file, which the database closes, as well.
+func lockFile(path string, options bolt.Options) (*bolt.DB, *os.File, os.FileInfo, error) {
+	open := options.OpenFile
+	if open == nil {
+		open = os.OpenFile
+	}
+	var f *os.File
+	options.OpenFile = func(name string, flag int, mode os.FileMode) (_ *os.File, err error) {
+		f, err = open(name, flag, mode)
+		return f, err
+	}
+	for began := time.Now(); ; {
+		db, err := bolt.Open(path, 0o600, &options)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		info, err := f.Stat()
+		if err == nil {
+			var now os.FileInfo
+			if now, err = os.Stat(path); err == nil && os.SameFile(info, now) {
+				return db, f, info, nil
+			}
+		}
+		db.Close()
+		if err == nil && time.Since(began) >= options.Timeout {
+			err = berrors.ErrTimeout
+		}
+		if err != nil {
+			return nil, nil, nil, err
+		}
+	}
 }
 
 // inspect looks at a file before it is opened for writing: bbolt takes it for
 // granted that a file is whole, and goes down with the process where it is not. All
 // is for a look at all of a large file, too.
 func inspect(path string, timeout time.Duration, all bool) (err error) {
-	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: timeout, ReadOnly: true})
+	db, f, _, err := lockFile(path, bolt.Options{Timeout: timeout, ReadOnly: true})
 	if err != nil {
 		return openError(path, err)
 	}
 	// The file cannot change while it is open.
 	defer db.Close()
-	f, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("boltqueue: %w", err)
-	}
-	defer f.Close()
 	if err := walk(f, all); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
 	}
@@ -142,7 +175,7 @@ type fileID struct {
 }
 
 // start reads an opened file, which it makes a store if it is new.
-func (q *Queue) start(db *bolt.DB) error {
+func (q *Queue) start(db *bolt.DB, info os.FileInfo) error {
 	return protect(q.path, func() (err error) {
 		if err := db.Update(q.initialise); err != nil {
 			return q.startError(err)
@@ -150,13 +183,11 @@ func (q *Queue) start(db *bolt.DB) error {
 		if err := db.View(q.load); err != nil {
 			return q.startError(err)
 		}
-		for _, path := range []string{q.path, q.journal.path} {
-			info, err := os.Stat(path)
-			if err != nil {
-				return q.startError(err)
-			}
-			q.files = append(q.files, fileID{path, info})
+		journal, err := q.journal.file.Stat()
+		if err != nil {
+			return q.startError(err)
 		}
+		q.files = []fileID{{q.path, info}, {q.journal.path, journal}}
 		q.file = db
 		return nil
 	})
@@ -242,9 +273,13 @@ func (q *Queue) recover() error {
 	if db != nil {
 		return nil
 	}
-	db, err := openFile(q.path, q.config.LockTimeout)
+	db, info, err := openFile(q.path, q.config.LockTimeout)
 	if err != nil {
 		return fmt.Errorf("%w (after %w)", err, failure)
+	}
+	if !os.SameFile(info, q.files[0].info) {
+		db.Close()
+		return fmt.Errorf("%w: %s (after %w)", ErrLost, q.path, failure)
 	}
 	e, id, landed := q.doubt, 0, false
 	err = protect(q.path, func() error {

@@ -181,11 +181,11 @@ func Open(path string, c *Config) (*Queue, error) {
 	q.landed.L = &q.mu
 	q.table = lanes.New(q.retire)
 	q.seen = seen.New(q.config.DedupMax, q.config.DedupWindow)
-	db, err := openFile(path, q.config.LockTimeout)
+	db, info, err := openFile(path, q.config.LockTimeout)
 	if err != nil {
 		return nil, err
 	}
-	if err := q.start(db); err != nil {
+	if err := q.start(db, info); err != nil {
 		q.journal.close()
 		db.Close()
 		return nil, err

@@ -1,0 +1,133 @@
+package boltqueue
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+// A file may be replaced between the moment it is opened and that it is locked:
+// the one that is there then is the one that counts.
+func TestLockFileThatIsReplaced(t *testing.T) {
+	if os.PathSeparator != '/' {
+		t.Log("a file that is open cannot be replaced here")
+		return
+	}
+	for _, tt := range []struct {
+		name     string
+		replaced int // how often
+		timeout  time.Duration
+		want     error
+	}{
+		{"never", 0, time.Minute, nil},
+		{"a few times", 3, time.Minute, nil},
+		{"until the timeout", math.MaxInt, 10 * time.Millisecond, berrors.ErrTimeout},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "queue.db")
+			opened := 0
+			options := bolt.Options{Timeout: tt.timeout, OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+				f, err := os.OpenFile(name, flag, mode)
+				if opened++; opened <= tt.replaced {
+					if err := os.WriteFile(path+".new", nil, 0o600); err != nil {
+						t.Error(err)
+					}
+					if err := os.Rename(path+".new", path); err != nil {
+						t.Error(err)
+					}
+				}
+				return f, err
+			}}
+			db, f, info, err := lockFile(path, options)
+			if !errors.Is(err, tt.want) {
+				t.Fatalf("lockFile: %v, want %v", err, tt.want)
+			}
+			if err != nil {
+				return
+			}
+			defer db.Close()
+			now, err := os.Stat(path)
+			if err != nil || !os.SameFile(info, now) {
+				t.Errorf("the file that is open is not the one that is there, %v", err)
+			}
+			if got, err := f.Stat(); err != nil || !os.SameFile(got, now) {
+				t.Errorf("the file that is returned is not the one that is open, %v", err)
+			}
+		})
+	}
+}
+
+// Whatever is stored while others compact the store is there.
+func TestCompactBesideOpen(t *testing.T) {
+	ctx := t.Context()
+	path := filepath.Join(t.TempDir(), "queue.db")
+	const openers, rounds = 4, 6
+	var wg sync.WaitGroup
+	for o := range openers {
+		wg.Go(func() {
+			for i := range rounds {
+				q, err := Open(path, &Config{LockTimeout: time.Minute})
+				if err != nil {
+					t.Errorf("Open: %v", err)
+					return
+				}
+				if _, err := q.Put(ctx, webhook.Delivery{Destination: "a", ID: fmt.Sprint(o, "-", i), Due: time.Now()}); err != nil {
+					t.Errorf("Put: %v", err)
+				}
+				if err := q.Close(); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+				if _, _, err := Compact(path); err != nil && !errors.Is(err, ErrLocked) {
+					t.Errorf("Compact: %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	q, err := Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	if counts, err := q.Count(ctx); err != nil || counts.Waiting != openers*rounds {
+		t.Errorf("Count = %+v, %v, want %d waiting", counts, err, openers*rounds)
+	}
+}
+
+// A store that is opened by a symbolic link is compacted where it is.
+func TestCompactSymlink(t *testing.T) {
+	path, link := filepath.Join(t.TempDir(), "queue.db"), filepath.Join(t.TempDir(), "link.db")
+	if err := os.Symlink(path, link); err != nil {
+		t.Logf("no symbolic links here: %v", err)
+		return
+	}
+	q, err := Open(link, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.Put(t.Context(), webhook.Delivery{Destination: "a", ID: "1", Due: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := Compact(link); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
+		t.Errorf("the link is %v, %v, want a link", info.Mode(), err)
+	}
+	if report, err := Check(path); err != nil || report.Waiting != 1 {
+		t.Errorf("Check of what it leads to = %+v, %v, want 1 waiting", report, err)
+	}
+}
