@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/hookferry/analytics/internal/seen"
@@ -107,8 +109,9 @@ func (x *rescue) run(f *os.File, journal string) error {
 		return err
 	}
 	x.lost += second.lost
-	for _, fr := range x.player.fresh {
-		if err := x.put(fr.row); err != nil {
+	// Those that are due at the same time keep their order.
+	for _, n := range slices.Sorted(maps.Keys(x.player.fresh)) {
+		if err := x.put(x.player.fresh[n].row); err != nil {
 			return err
 		}
 	}

@@ -131,6 +131,13 @@ func (t *tree) page(id uint64) ([]byte, error) {
 		t.seen[p/64] |= 1 << (p % 64)
 	}
 	if over > 0 {
+		need, err := t.length(id, b)
+		if err != nil {
+			return nil, err
+		}
+		if over*uint64(t.pageSize) >= need {
+			return nil, fmt.Errorf("page %d overflows by %d with %d bytes", id, over, need)
+		}
 		rest := make([]byte, (over+1)*uint64(t.pageSize))
 		copy(rest, b)
 		if _, err := t.file.ReadAt(rest[t.pageSize:], int64(id+1)*int64(t.pageSize)); err != nil {
@@ -139,6 +146,33 @@ func (t *tree) page(id uint64) ([]byte, error) {
 		b = rest
 	}
 	return b, nil
+}
+
+// length returns how many bytes a page with this beginning has by what is in it, so
+// that no more is read for a number that is spoilt. For a list of free pages it is
+// what may have been expected when its space was taken.
+func (t *tree) length(id uint64, b []byte) (uint64, error) {
+	flags, n := native.Uint16(b[8:]), uint64(native.Uint16(b[10:]))
+	if flags == listPage {
+		if n == 0xFFFF {
+			n = native.Uint64(b[pageHeader:]) + 1
+		}
+		n = min(n, t.pages)
+		over := uint64(native.Uint32(b[12:]))
+		return pageHeader + 8*(n+over+1) + 2*uint64(t.pageSize), nil
+	}
+	if n == 0 {
+		return pageHeader, nil
+	}
+	el := make([]byte, elementSize)
+	last := pageHeader + (n-1)*elementSize
+	if _, err := t.file.ReadAt(el, int64(id)*int64(t.pageSize)+int64(last)); err != nil {
+		return 0, err
+	}
+	if flags == branchPage {
+		return last + uint64(native.Uint32(el)) + uint64(native.Uint32(el[4:])), nil
+	}
+	return last + uint64(native.Uint32(el[4:])) + uint64(native.Uint32(el[8:])) + uint64(native.Uint32(el[12:])), nil
 }
 
 func (t *tree) list(id uint64) error {
