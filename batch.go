@@ -71,6 +71,7 @@ const (
 	tailSize     = len(batchTail1) + uuid.Size + len(batchTail2) + sentAtSize + len(batchTail3)
 	firstBufSize = 16 << 10
 	maxIdleBuf   = 64 << 10 // see reusable
+	growth       = 4        // of a buffer, in one step
 )
 
 var batches = sync.Pool{New: func() any {
@@ -115,7 +116,7 @@ func (b *batch) append(message []byte) {
 // grow makes room for size bytes, in fewer steps than append would: callers wait
 // for each, and each leaves garbage.
 func (b *batch) grow(size int) {
-	room := max(min(4*cap(b.buf), MaxBatchSize), size)
+	room := max(min(growth*cap(b.buf), MaxBatchSize), size)
 	b.buf = append(make([]byte, 0, room), b.buf...)
 }
 
@@ -166,9 +167,10 @@ func (b *batch) release() {
 }
 
 // reusable reports whether b should go to the pool: not with a large buffer that
-// small batches, of which there may be many at once, do not need.
+// small batches, of which there may be many at once, do not need. One that b has
+// grown itself passes.
 func (b *batch) reusable() bool {
-	return cap(b.buf) <= maxIdleBuf || len(b.buf) >= cap(b.buf)/2
+	return cap(b.buf) <= maxIdleBuf || len(b.buf) >= cap(b.buf)/growth
 }
 
 // A requestBody reads a batch and a tail. It may be closed while it is read,

@@ -318,8 +318,8 @@ func TestReleasedBatchesKeepNoIdleMemory(t *testing.T) {
 		{"first size, hardly used", 100, firstBufSize, true},
 		{"small, hardly used", 100, maxIdleBuf, true},
 		{"large, hardly used", 100, maxIdleBuf + 1, false},
-		{"largest, less than half full", MaxBatchSize/2 - 1, MaxBatchSize, false},
-		{"largest, half full", MaxBatchSize / 2, MaxBatchSize, true},
+		{"largest, less than a quarter full", MaxBatchSize/4 - 1, MaxBatchSize, false},
+		{"largest, a quarter full", MaxBatchSize / 4, MaxBatchSize, true},
 		{"largest, full", MaxBatchSize, MaxBatchSize, true},
 	} {
 		b := &batch{buf: make([]byte, test.size, test.cap)}
