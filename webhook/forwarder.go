@@ -220,11 +220,11 @@ func (f *Forwarder) put(ctx context.Context, ds []Delivery) (n int, err error) {
 	}
 	f.count.accepted.Add(int64(n))
 	f.count.duplicates.Add(int64(len(ds) - n))
-	if n > 0 {
-		f.wake()
-	}
 	if f.observed != nil {
 		f.observed.accepted(Accepted{Deliveries: ds, Stored: n})
+	}
+	if n > 0 {
+		f.wake()
 	}
 	return n, nil
 }

@@ -20,7 +20,7 @@ import (
 // Further methods will be further interfaces, which an Observer may implement.
 type Observer interface {
 	// Accepted is called by Forward and its like once events are durable,
-	// before they return.
+	// before they return. Under load their first attempts may come before it.
 	Accepted(Accepted)
 	// Attempted is called after each request to an endpoint. The outcome may
 	// not be stored yet.
