@@ -112,6 +112,9 @@ type inbox struct {
 
 // do has r stored.
 func (q *Queue) do(ctx context.Context, r *request) error {
+	if err := ctx.Err(); err != nil {
+		return err // in the middle of the call
+	}
 	r.done = make(chan struct{})
 	q.inbox.send(r)
 	select {
