@@ -50,7 +50,7 @@ func TestReadmeCommands(t *testing.T) {
 		case "serve":
 			_, server = start(`msg=listening address=(\S+)`, []string{"HOOKFERRY_LISTEN=127.0.0.1:0"}, args...)
 		case "send":
-			start(`^delivered \S+\n$`, []string{"HOOKFERRY_ENDPOINT=http://" + server}, args...)
+			start(`^accepted \S+\n$`, []string{"HOOKFERRY_ENDPOINT=http://" + server}, args...)
 		}
 	}
 	if _, err := listener.await(regexp.MustCompile(`track  "Signed Up"  user u1  unsigned\n\{\n  "version": 1,\n  "type": "track",`)); err != nil {

@@ -87,7 +87,7 @@ func send(ctx context.Context, args []string, p process) error {
 	if err := client.Shutdown(ctx); err != nil {
 		return undelivered(outcome, *timeout, err)
 	}
-	fmt.Fprintf(p.stdout, "delivered %s\n", id)
+	fmt.Fprintf(p.stdout, "accepted %s\n", id)
 	return nil
 }
 
@@ -121,16 +121,16 @@ func messageID(message []byte) string {
 	return m.MessageID
 }
 
-// undelivered says why a call was not delivered, and what to do about it.
+// undelivered says why the server has not accepted a call, and what to do about it.
 func undelivered(d analytics.Delivery, timeout time.Duration, err error) error {
 	var status *analytics.StatusError
 	switch {
 	case d.Reason == analytics.ReasonShutdown:
-		return fmt.Errorf("not delivered within %v", timeout)
+		return fmt.Errorf("not accepted within %v", timeout)
 	case errors.As(d.Err, &status) && status.Code == http.StatusUnauthorized:
-		return fmt.Errorf("not delivered: the server does not know the write key; see -write-key and -data")
+		return fmt.Errorf("not accepted: the server does not know the write key; see -write-key and -data")
 	case d.Err != nil:
-		return fmt.Errorf("not delivered: %w", d.Err)
+		return fmt.Errorf("not accepted: %w", d.Err)
 	}
 	return err
 }
