@@ -1,0 +1,422 @@
+// Package api has the paths and the JSON of the admin API, for both of its
+// ends. What each path does is said in its OpenAPI document.
+//
+// Times are RFC 3339 in UTC, and left out where they are not known. Durations
+// are in milliseconds. Names of destinations in paths are percent-encoded.
+// Secrets, write keys and values of headers that may be credentials are in no
+// answer.
+package api
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// The paths, for http.ServeMux. A listing that may be long has ?limit= and
+// ?after=; see each type.
+const (
+	StatusPath       = "/api/v1/status"                                                  // GET: Status
+	SourcesPath      = "/api/v1/sources"                                                 // GET: Sources
+	DestinationsPath = "/api/v1/destinations"                                            // GET: Destinations
+	DestinationPath  = "/api/v1/destinations/{destination}"                              // GET: Destination
+	PausePath        = "/api/v1/destinations/{destination}/pause"                        // POST: Destination
+	ResumePath       = "/api/v1/destinations/{destination}/resume"                       // POST: Destination
+	SeriesPath       = "/api/v1/series"                                                  // GET ?destination=&range=5m|1h|24h: Series
+	EventsPath       = "/api/v1/events"                                                  // GET ?limit= and those of EventFilter: Events
+	LivePath         = "/api/v1/events/live"                                             // GET, those of EventFilter: a stream of Live
+	DeliveryPath     = "/api/v1/destinations/{destination}/deliveries/{id}"              // GET: Story
+	DeadPath         = "/api/v1/dead"                                                    // GET ?limit=&after= and those of DeadFilter: Dead
+	DeadCountPath    = "/api/v1/dead/count"                                              // GET, those of DeadFilter: Count
+	DeadLetterPath   = "/api/v1/dead/{key}"                                              // GET: DeadLetter
+	ReplayPath       = "/api/v1/dead/replay"                                             // POST Selection: a stream of Progress
+	DiscardPath      = "/api/v1/dead/discard"                                            // POST Selection: a stream of Progress
+	TestPath         = "/api/v1/test"                                                    // POST TestRequest: TestResult
+	DeletionsPath    = "/api/v1/deletions"                                               // POST Deletion: a stream of Progress
+	AudiencesPath    = "/api/v1/audiences"                                               // GET: Audiences; POST Audience: Audience
+	MembersPath      = "/api/v1/destinations/{destination}/audiences/{audience}/members" // GET: lines; PUT lines: a stream of Progress
+	OpenAPIPath      = "/api/v1/openapi.json"
+)
+
+// A stream is application/x-ndjson: one JSON value a line, flushed as they
+// come. Lines that are empty keep the connection alive.
+const StreamType = "application/x-ndjson"
+
+// LinesType is the type of the members of an audience and of long lists of
+// users: one user id a line, in UTF-8.
+const LinesType = "text/plain"
+
+// Error is the body of every answer that is not 2xx, and may end a stream.
+type Error struct {
+	// Code is stable: bad_request, unauthorized, forbidden, not_found,
+	// conflict, too_large, unsupported, unavailable, internal.
+	Code string `json:"code"`
+	// Message says what is wrong, and names the field.
+	Message string `json:"message"`
+	// Field is the field that is wrong, if it is one.
+	Field string `json:"field,omitempty"`
+}
+
+// Status says how the server is.
+type Status struct {
+	Version string    `json:"version"`
+	Node    string    `json:"node"` // the host's name and the process
+	Started time.Time `json:"started"`
+	Now     time.Time `json:"now"`
+	// Ready is what /readyz says: calls are accepted.
+	Ready  bool   `json:"ready"`
+	Config Config `json:"config"`
+	Calls  Calls  `json:"calls"`
+	Totals Totals `json:"totals"`
+	// Waiting counts deliveries in the store, Leased those of them that are
+	// taken out for an attempt, Dead the dead letters.
+	Waiting int        `json:"waiting"`
+	Leased  int        `json:"leased"`
+	Dead    int        `json:"dead"`
+	Oldest  *time.Time `json:"oldest,omitempty"` // the earliest that is due and not leased
+	// Rates are of the last ten seconds, per second.
+	Rates Rates `json:"rates"`
+	// Memory is the Go heap in bytes.
+	Memory int64 `json:"memory"`
+}
+
+// Config says where the settings come from.
+type Config struct {
+	File   string    `json:"file,omitempty"` // "" for flags
+	Loaded time.Time `json:"loaded"`
+	// Error is why the newest version of the file is not in use, "" if it is.
+	Error string `json:"error,omitempty"`
+}
+
+// Calls counts what clients sent, since the start.
+type Calls struct {
+	Requests int64 `json:"requests"`
+	Accepted int64 `json:"accepted"`
+	Rejected int64 `json:"rejected"` // calls that are wrong
+	Limited  int64 `json:"limited"`  // requests over the rate of their source
+	Unknown  int64 `json:"unknown"`  // requests with a write key that is not known
+	Failed   int64 `json:"failed"`   // requests told to come back: 503
+}
+
+// Totals counts deliveries, since the start.
+type Totals struct {
+	Accepted   int64            `json:"accepted"`
+	Duplicates int64            `json:"duplicates"`
+	Off        int64            `json:"off"`
+	Delivered  int64            `json:"delivered"`
+	Retried    int64            `json:"retried"`
+	Resent     int64            `json:"resent"`
+	Dead       map[string]int64 `json:"dead"`      // by reason
+	Forgotten  int64            `json:"forgotten"` // dead letters discarded for their age or number
+	InFlight   int              `json:"inFlight"`
+	Latency    Latency          `json:"latency"`
+}
+
+// Latency is how long requests took, in milliseconds.
+type Latency struct {
+	Requests int64   `json:"requests"`
+	P50      float64 `json:"p50"`
+	P90      float64 `json:"p90"`
+	P99      float64 `json:"p99"`
+}
+
+// Rates are per second.
+type Rates struct {
+	Accepted  float64 `json:"accepted"`
+	Delivered float64 `json:"delivered"`
+	Retried   float64 `json:"retried"`
+	Dead      float64 `json:"dead"`
+}
+
+// Sources lists the sources, by name.
+type Sources struct {
+	Sources []Source `json:"sources"`
+}
+
+// A Source is an application with write keys.
+type Source struct {
+	Name         string     `json:"name"`
+	Keys         int        `json:"keys"` // how many
+	Enabled      bool       `json:"enabled"`
+	Destinations []string   `json:"destinations"`
+	Rate         float64    `json:"rate,omitempty"` // calls a second; 0 is no limit
+	Burst        int        `json:"burst,omitempty"`
+	Accepted     int64      `json:"accepted"` // calls, since the start
+	Rejected     int64      `json:"rejected"`
+	Limited      int64      `json:"limited"` // requests
+	Last         *time.Time `json:"last,omitempty"`
+}
+
+// Destinations lists the destinations, by id.
+type Destinations struct {
+	Destinations []Destination `json:"destinations"`
+}
+
+// A Destination is a customer's set of endpoints, with what is known of it.
+type Destination struct {
+	ID        string     `json:"id"`
+	Sources   []string   `json:"sources"`
+	Enabled   bool       `json:"enabled"`
+	Paused    bool       `json:"paused"`
+	Endpoints []Endpoint `json:"endpoints"`
+	Signed    bool       `json:"signed"`   // X-Signature
+	Standard  bool       `json:"standard"` // Standard Webhooks
+	// MaxConcurrent and MaxRate are its limits; 0 is the default, and none.
+	MaxConcurrent int     `json:"maxConcurrent,omitempty"`
+	MaxRate       float64 `json:"maxRate,omitempty"`
+	// Held says why its deliveries wait although they are due.
+	Held *Held `json:"held,omitempty"`
+	// Waiting is left out where the store does not know it.
+	Waiting *int       `json:"waiting,omitempty"`
+	Oldest  *time.Time `json:"oldest,omitempty"`
+	// Next is when the next attempt is to be, if something waits.
+	Next      *time.Time       `json:"next,omitempty"`
+	InFlight  int              `json:"inFlight"`
+	Since     *time.Time       `json:"since,omitempty"` // when counting began
+	Delivered int64            `json:"delivered"`
+	Retried   int64            `json:"retried"`
+	Dead      map[string]int64 `json:"dead"`   // given up since then, by reason
+	Errors    map[string]int64 `json:"errors"` // failed requests of the last hour, by reason
+	Latency   Latency          `json:"latency"`
+	Rates     Rates            `json:"rates"`
+}
+
+// An Endpoint is a URL, without user, query and fragment.
+type Endpoint struct {
+	URL     string   `json:"url"`
+	Headers []string `json:"headers,omitempty"` // the names
+}
+
+// Held is why deliveries wait: paused, disabled, unknown, invalid, lookup,
+// failing.
+type Held struct {
+	Hold   string     `json:"hold"`
+	Since  *time.Time `json:"since,omitempty"`
+	Until  *time.Time `json:"until,omitempty"`
+	Reason string     `json:"reason,omitempty"`
+}
+
+// A Series is what happened over time, of one destination or, without one, of
+// all. The slices have the same length, oldest first; the value at i is of the
+// Step that begins at Start + i*Step. Waiting is what waited at its end.
+// A null is a time that is not known, such as before the start.
+type Series struct {
+	Destination string     `json:"destination,omitempty"`
+	Start       time.Time  `json:"start"`
+	Step        float64    `json:"step"` // milliseconds
+	Accepted    []*float64 `json:"accepted"`
+	Delivered   []*float64 `json:"delivered"`
+	Retried     []*float64 `json:"retried"`
+	Dead        []*float64 `json:"dead"`
+	Waiting     []*float64 `json:"waiting"`
+	P50         []*float64 `json:"p50"` // milliseconds
+	P99         []*float64 `json:"p99"`
+}
+
+// An Event is something that happened to a delivery.
+type Event struct {
+	// Seq grows with each event of the process.
+	Seq  uint64    `json:"seq"`
+	At   time.Time `json:"at"`
+	Kind string    `json:"kind"` // accepted, attempt, delivered, dead
+
+	Destination string `json:"destination"`
+	ID          string `json:"id"`
+	Type        string `json:"type"` // track, identify, ...
+	// Attempt is the request, for an attempt.
+	Attempt *Attempt `json:"attempt,omitempty"`
+	// Outcome is what it led to: delivered, retryable, permanent, cut_off.
+	Outcome string `json:"outcome,omitempty"`
+	// Due is when there will be another attempt.
+	Due *time.Time `json:"due,omitempty"`
+	// Reason is why it is dead.
+	Reason string `json:"reason,omitempty"`
+	// Body is the webhook's body, for accepted.
+	Body json.RawMessage `json:"body,omitempty"`
+}
+
+// Attempt is one request to one endpoint.
+type Attempt struct {
+	At       time.Time `json:"at"`
+	Took     float64   `json:"took"` // milliseconds
+	Try      int       `json:"try"`
+	Endpoint string    `json:"endpoint"`
+	Status   int       `json:"status"` // 0 if there was no answer
+	Reason   string    `json:"reason,omitempty"`
+	Error    string    `json:"error,omitempty"`
+	Answer   string    `json:"answer,omitempty"` // its first bytes
+}
+
+// The EventFilter's parameters: destination, type, kind (repeated for several) select by equality, q
+// by a part of the id or the body, in any case.
+const (
+	ParamDestination = "destination"
+	ParamType        = "type"
+	ParamKind        = "kind"
+	ParamQuery       = "q"
+	ParamLimit       = "limit"
+	ParamAfter       = "after"
+	ParamReason      = "reason"
+	ParamFrom        = "from"
+	ParamTo          = "to"
+	ParamRange       = "range"
+)
+
+// Events are the latest that are kept in memory, newest first.
+type Events struct {
+	Events []Event `json:"events"`
+}
+
+// Live is one line of the live stream: an event, or how many were left out
+// because the reader or the bound of a second could not take them.
+type Live struct {
+	Event   *Event `json:"event,omitempty"`
+	Skipped int64  `json:"skipped,omitempty"`
+}
+
+// A Story is all that is known of a delivery.
+type Story struct {
+	Destination string     `json:"destination"`
+	ID          string     `json:"id"`
+	Type        string     `json:"type"`
+	State       string     `json:"state"` // waiting, delivered, dead
+	Accepted    *time.Time `json:"accepted,omitempty"`
+	Ended       *time.Time `json:"ended,omitempty"`
+	Due         *time.Time `json:"due,omitempty"`
+	Tries       int        `json:"tries"`
+	Reason      string     `json:"reason,omitempty"`
+	Key         string     `json:"key,omitempty"` // of the dead letter
+	TraceParent string     `json:"traceparent,omitempty"`
+	// Attempts are the first and the latest that are known, oldest first.
+	Attempts []Attempt       `json:"attempts"`
+	Body     json.RawMessage `json:"body,omitempty"`
+}
+
+// DeadFilter selects dead letters: as parameters, and in a Selection. Empty
+// fields select all. From is not before, To is before.
+type DeadFilter struct {
+	Destination string     `json:"destination,omitempty"`
+	Type        string     `json:"type,omitempty"`
+	Reason      string     `json:"reason,omitempty"`
+	From        *time.Time `json:"from,omitempty"`
+	To          *time.Time `json:"to,omitempty"`
+}
+
+// Dead is a page of dead letters, in the order they died.
+type Dead struct {
+	Dead []DeadLetter `json:"dead"`
+	// After continues the listing, "" at its end.
+	After string `json:"after,omitempty"`
+}
+
+// Count is how many there are.
+type Count struct {
+	Count int `json:"count"`
+}
+
+// A DeadLetter is a delivery that was given up. A listing has it without Body
+// and with the last of its Attempts only.
+type DeadLetter struct {
+	Key         string          `json:"key"`
+	Destination string          `json:"destination"`
+	ID          string          `json:"id"`
+	Type        string          `json:"type"`
+	Reason      string          `json:"reason"`
+	Accepted    time.Time       `json:"accepted"`
+	Died        time.Time       `json:"died"`
+	Tries       int             `json:"tries"`
+	TraceParent string          `json:"traceparent,omitempty"`
+	Attempts    []Attempt       `json:"attempts"`
+	Body        json.RawMessage `json:"body,omitempty"`
+}
+
+// A Selection names dead letters: by Keys, or by Filter.
+type Selection struct {
+	Keys   []string    `json:"keys,omitempty"`
+	Filter *DeadFilter `json:"filter,omitempty"`
+}
+
+// Progress is one line of long work. The last has Ended; without it the work
+// was cut off. Done counts what was done, Total what there is to do, 0 if that
+// is not known.
+type Progress struct {
+	Done  int  `json:"done"`
+	Total int  `json:"total,omitempty"`
+	Ended bool `json:"ended,omitempty"`
+	// Joined and Left are of a sync.
+	Joined int `json:"joined,omitempty"`
+	Left   int `json:"left,omitempty"`
+	// Error ends the work; what was done stays done.
+	Error *Error `json:"error,omitempty"`
+}
+
+// A TestRequest asks for a sample of calls to be sent now, past the queue.
+type TestRequest struct {
+	// Destination is whose endpoints, headers and secrets are used; or URL
+	// alone. One of them is set.
+	Destination string `json:"destination,omitempty"`
+	URL         string `json:"url,omitempty"`
+	// Types are those of the calls; none means all six.
+	Types []string `json:"types,omitempty"`
+}
+
+// TestResult has one Exchange for each type and endpoint.
+type TestResult struct {
+	Exchanges []Exchange `json:"exchanges"`
+}
+
+// An Exchange is one request and its answer.
+type Exchange struct {
+	Type     string          `json:"type"`
+	Endpoint string          `json:"endpoint"`
+	Headers  []Header        `json:"headers"` // of the request; credentials are left out
+	Body     json.RawMessage `json:"body"`
+	// Signature is the X-Signature sent, "" if none.
+	Signature string   `json:"signature,omitempty"`
+	Status    int      `json:"status"`
+	Answer    string   `json:"answer,omitempty"` // its first bytes
+	Got       []Header `json:"got,omitempty"`    // headers of the answer
+	Reason    string   `json:"reason,omitempty"`
+	Error     string   `json:"error,omitempty"`
+	Outcome   string   `json:"outcome"`
+	Timing    Timing   `json:"timing"`
+}
+
+// Header is one header.
+type Header struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// Timing is in milliseconds from the start; 0 is not known.
+type Timing struct {
+	Resolved  float64 `json:"resolved,omitempty"`
+	Connected float64 `json:"connected,omitempty"`
+	Secured   float64 `json:"secured,omitempty"`
+	FirstByte float64 `json:"firstByte,omitempty"`
+	Total     float64 `json:"total"`
+}
+
+// Deletion asks for users to be deleted. Many users are sent as LinesType
+// instead, with id and destinations as parameters.
+type Deletion struct {
+	// ID names the request; repeated under the same id it is the same request.
+	// "" makes one up.
+	ID    string   `json:"id,omitempty"`
+	Users []string `json:"users"`
+	// Sources are those affected: each of their destinations that is enabled is
+	// told. None means all.
+	Sources []string `json:"sources,omitempty"`
+}
+
+// Audiences lists the audiences, by destination and name.
+type Audiences struct {
+	Audiences []Audience `json:"audiences"`
+}
+
+// An Audience is a set of users that a destination is told of.
+type Audience struct {
+	Destination string `json:"destination"`
+	Name        string `json:"name"`
+	Trait       string `json:"trait,omitempty"`      // what the destination sees
+	Generation  uint64 `json:"generation,omitempty"` // how often it was synced
+}
