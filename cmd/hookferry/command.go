@@ -6,6 +6,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 )
 
 // The exit statuses.
@@ -21,23 +23,32 @@ type process struct {
 	stdout, stderr io.Writer
 }
 
-// A command is one of the words that may follow "hookferry".
+// A command is one of the words that may follow "hookferry", or, of a command
+// that has others of its own, one of the words that may follow that.
 type command struct {
 	name    string
 	summary string
-	// run does what the command is for, until ctx is done. A *usageError says
-	// that it was called wrongly, flag.ErrHelp that it has printed its help.
-	run func(ctx context.Context, args []string, p process) error
+	help    string // what -h prints, above the flags if it has some
+	args    string // its arguments, as the help has them; "" if it takes none
+	// define defines the flags, and returns what is done once they are read.
+	// It is nil if there are commands instead.
+	define   func(o *options) action
+	commands []command
 }
+
+// An action does what its command is for, until ctx is done. A *usageError says
+// that it was called wrongly. Arguments may be left out, and repeated: it
+// checks how many it got.
+type action func(ctx context.Context, args []string, p process) error
 
 func commands() []command {
 	return []command{
-		{"serve", "accept calls and forward them to webhooks", serve},
-		{"listen", "receive webhooks and print them", listen},
-		{"send", "send one call", send},
-		{"store", "check, compact or rescue what serve keeps", store},
-		{"version", "print the version", printVersion},
-		{"help", "print this text", printHelp},
+		{name: "serve", summary: "accept calls and forward them to webhooks", help: serveHelp, define: serve},
+		{name: "listen", summary: "receive webhooks and print them", help: listenHelp, define: listen},
+		{name: "send", summary: "send one call", help: sendHelp, commands: sendCommands()},
+		{name: "store", summary: "check, compact or rescue what serve keeps", help: storeHelp, commands: storeCommands()},
+		{name: "version", summary: "print the version", help: versionHelp, define: printVersion},
+		{name: "help", summary: "print this text", help: helpHelp, define: printHelp},
 	}
 }
 
@@ -56,27 +67,61 @@ func run(ctx context.Context, args []string, p process) int {
 		writeHelp(p.stderr)
 		return exitUsage
 	}
-	name := args[0]
-	switch name {
+	switch args[0] {
 	case "-h", "-help", "--help":
-		name = "help"
+		args[0] = "help"
 	case "-version", "--version":
-		name = "version"
+		args[0] = "version"
 	}
-	for _, c := range commands() {
-		if c.name == name {
-			return exitStatus(p.stderr, name, c.run(ctx, args[1:], p))
+	c, name, rest, err := findCommand(args)
+	if err == nil {
+		err = c.run(ctx, name, rest, p)
+	}
+	return exitStatus(p.stderr, name, err)
+}
+
+// findCommand returns the command that args begin with, with its full name and
+// what follows it. With an error, the name is as far as it is known.
+func findCommand(args []string) (c command, name string, rest []string, err error) {
+	c, name = command{commands: commands()}, "hookferry"
+	for len(args) > 0 && c.define == nil && !strings.HasPrefix(args[0], "-") {
+		i := slices.IndexFunc(c.commands, func(c command) bool { return c.name == args[0] })
+		if i < 0 {
+			return c, name, args, usagef("no command %q; there are %s", args[0], c.names())
 		}
+		c, args = c.commands[i], args[1:]
+		name += " " + c.name
 	}
-	return exitStatus(p.stderr, "", usagef("no command %q", name))
+	return c, name, args, nil
+}
+
+// names lists the commands that c has.
+func (c command) names() string {
+	names := make([]string, len(c.commands))
+	for i, sub := range c.commands {
+		names[i] = sub.name
+	}
+	return strings.Join(names, ", ")
+}
+
+func (c command) run(ctx context.Context, name string, args []string, p process) error {
+	o := newOptions(name, c.help)
+	act := func(context.Context, []string, process) error { return usagef("want a command: %s", c.names()) }
+	if c.define != nil {
+		act = c.define(o)
+	}
+	args, err := o.parse(args, p)
+	if err != nil {
+		return err
+	}
+	if len(args) > 0 && c.args == "" {
+		return usagef("unexpected argument %q", args[0])
+	}
+	return act(ctx, args, p)
 }
 
 // exitStatus reports err, if it is one, on a line of its own.
-func exitStatus(stderr io.Writer, command string, err error) int {
-	name := "hookferry"
-	if command != "" {
-		name += " " + command
-	}
+func exitStatus(stderr io.Writer, name string, err error) int {
 	var usage *usageError
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
@@ -90,12 +135,16 @@ func exitStatus(stderr io.Writer, command string, err error) int {
 	}
 }
 
-func printHelp(_ context.Context, args []string, p process) error {
-	if len(args) > 0 {
-		return usagef("unexpected argument %q; 'hookferry COMMAND -h' explains a command", args[0])
+const helpHelp = `Usage: hookferry help
+
+Help lists the commands.
+`
+
+func printHelp(*options) action {
+	return func(_ context.Context, _ []string, p process) error {
+		writeHelp(p.stdout)
+		return nil
 	}
-	writeHelp(p.stdout)
-	return nil
 }
 
 func writeHelp(w io.Writer) {
@@ -106,7 +155,7 @@ Usage: hookferry COMMAND [flags]
 Commands:
 `)
 	for _, c := range commands() {
-		fmt.Fprintf(w, "  %-9s %s\n", c.name, c.summary)
+		fmt.Fprintf(w, "  %-11s %s\n", c.name, c.summary)
 	}
 	fmt.Fprint(w, `
 Try it, in three terminals:

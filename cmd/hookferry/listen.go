@@ -30,25 +30,27 @@ Examples:
 // end of listen.
 const listenGrace = 2 * time.Second
 
-func listen(ctx context.Context, args []string, p process) error {
-	o := newOptions("listen", listenHelp)
+func listen(o *options) action {
 	address := o.text("listen", "localhost:9000", "`address` to receive webhooks on; without a host: on all of the machine's")
 	status := o.number("status", http.StatusOK, 200, 599, "`status` to answer with")
 	// HOOKFERRY_LISTEN is where serve listens.
 	o.noVariables()
 	secrets := o.list("secret", "shared `secret`; give it twice while one replaces another", single)
-	if err := o.parse(args, p); err != nil {
-		return err
-	}
-	printer := &printer{out: p.stdout, status: *status}
-	for _, s := range *secrets {
-		if s == "" {
-			return usagef("-secret: empty; leave the flag out to check no signatures")
+	return func(ctx context.Context, _ []string, p process) error {
+		printer := &printer{out: p.stdout, status: *status}
+		for _, s := range *secrets {
+			if s == "" {
+				return usagef("-secret: empty; leave the flag out to check no signatures")
+			}
+			printer.secrets = append(printer.secrets, signature.Secret(s))
 		}
-		printer.secrets = append(printer.secrets, signature.Secret(s))
+		return receive(ctx, *address, printer, p)
 	}
+}
 
-	listener, err := listenOn(ctx, *address)
+// receive serves the printer until ctx is done.
+func receive(ctx context.Context, address string, printer *printer, p process) error {
+	listener, err := listenOn(ctx, address)
 	if err != nil {
 		return err
 	}

@@ -84,21 +84,34 @@ func lines(s string) []string {
 func single(s string) []string { return []string{s} }
 
 // parse reads the flags from args, and from the environment those that args
-// leave out. Asked for help, it prints that and returns flag.ErrHelp.
-func (o *options) parse(args []string, p process) error {
-	if err := o.set.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			o.writeHelp(p.stdout)
-			return err
+// leave out. It returns the arguments, which may stand before flags, behind
+// them, and between; behind "--" all are arguments. Asked for help, it prints
+// that and returns flag.ErrHelp.
+func (o *options) parse(args []string, p process) (rest []string, err error) {
+	for len(args) > 0 {
+		if err := o.set.Parse(args); err != nil {
+			if errors.Is(err, flag.ErrHelp) {
+				o.writeHelp(p.stdout)
+				return nil, err
+			}
+			return nil, &usageError{strings.Replace(err.Error(), "flag provided but not defined: ", "no flag ", 1)}
 		}
-		return &usageError{strings.Replace(err.Error(), "flag provided but not defined: ", "no flag ", 1)}
+		read := len(args) - o.set.NArg()
+		if read > 0 && args[read-1] == "--" {
+			return append(rest, args[read:]...), o.fromEnvironment(p)
+		}
+		args = args[read:]
+		if len(args) > 0 {
+			rest, args = append(rest, args[0]), args[1:]
+		}
 	}
-	if o.set.NArg() > 0 {
-		return usagef("unexpected argument %q", o.set.Arg(0))
-	}
+	return rest, o.fromEnvironment(p)
+}
+
+// fromEnvironment sets the flags that were not given by their variables.
+func (o *options) fromEnvironment(p process) (err error) {
 	given := map[string]bool{}
 	o.set.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	var err error
 	o.set.VisitAll(func(f *flag.Flag) {
 		if given[f.Name] || o.flagOnly[f.Name] || err != nil {
 			return
@@ -129,8 +142,11 @@ func variable(name string) string {
 }
 
 func (o *options) writeHelp(w io.Writer) {
-	fmt.Fprintf(w, "%s\nFlags, and the environment variables that stand in for them:\n", o.help)
+	fmt.Fprint(w, o.help)
+	title := "\nFlags, and the environment variables that stand in for them:\n"
 	o.set.VisitAll(func(f *flag.Flag) {
+		fmt.Fprint(w, title)
+		title = ""
 		what, usage := flag.UnquoteUsage(f)
 		env := ""
 		if !o.flagOnly[f.Name] {

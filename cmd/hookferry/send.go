@@ -8,8 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/hookferry/analytics"
@@ -29,48 +27,58 @@ Examples:
   hookferry send alias -user u1 -previous a1
 `
 
-func send(ctx context.Context, args []string, p process) error {
-	if len(args) == 0 {
-		return usagef("want the type of the call: %s", strings.Join(callTypes, ", "))
+// sendCommands has one command for each type of call.
+func sendCommands() []command {
+	var list []command
+	for _, kind := range callTypes {
+		list = append(list, command{
+			name:    kind,
+			summary: "send one call of this type",
+			help:    fmt.Sprintf("Usage: hookferry send %s [flags]\n", kind),
+			define:  func(o *options) action { return send(o, kind) },
+		})
 	}
-	kind := args[0]
-	switch {
-	case kind == "-h" || kind == "-help" || kind == "--help":
-		fmt.Fprint(p.stdout, sendHelp)
-		return nil
-	case !slices.Contains(callTypes, kind):
-		return usagef("no type of call %q; there are %s", kind, strings.Join(callTypes, ", "))
-	}
-	o := newOptions("send "+kind, fmt.Sprintf("Usage: hookferry send %s [flags]\n", kind))
+	return list
+}
+
+func send(o *options, kind string) action {
 	call := callFlags(o, kind)
 	o.noVariables()
 	endpoint := o.text("endpoint", analytics.DefaultEndpoint, "`URL` of the server")
 	writeKey := o.text("write-key", "", "`key` of the source; without it, the one that serve made up and keeps in the data folder")
 	data := o.text("data", defaultData, "data `folder` of serve, for its write key")
 	timeout := o.duration("timeout", 10*time.Second, "`time` to try for")
-	if err := o.parse(args[1:], p); err != nil {
-		return err
-	}
-	message, err := call()
-	if err != nil {
-		return err
-	}
-	if *writeKey == "" {
-		*writeKey, err = readWriteKey(*data)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			return usagef("-write-key: want the key of the source; there is none in %s, where serve keeps the one it makes up", *data)
-		case err != nil:
-			return fmt.Errorf("-data: %w", err)
+	return func(ctx context.Context, _ []string, p process) error {
+		message, err := call()
+		if err != nil {
+			return err
 		}
+		if *writeKey == "" {
+			*writeKey, err = readWriteKey(*data)
+			switch {
+			case errors.Is(err, fs.ErrNotExist):
+				return usagef("-write-key: want the key of the source; there is none in %s, where serve keeps the one it makes up", *data)
+			case err != nil:
+				return fmt.Errorf("-data: %w", err)
+			}
+		}
+		client := analytics.New(*writeKey)
+		client.Endpoint = *endpoint
+		id, err := deliver(ctx, client, message, *timeout, p)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(p.stdout, "accepted %s\n", id)
+		return nil
 	}
+}
 
+// deliver sends one message, by a client that nothing else uses, and returns
+// its messageId once the server has taken it.
+func deliver(ctx context.Context, client *analytics.Client, message analytics.Message, timeout time.Duration, p process) (id string, err error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	defer transport.CloseIdleConnections()
 	var outcome analytics.Delivery
-	var id string
-	client := analytics.New(*writeKey)
-	client.Endpoint = *endpoint
 	client.FlushAt = 1
 	client.Transport = &reportingTransport{transport, p.stderr}
 	client.OnDelivery = func(d analytics.Delivery) {
@@ -80,15 +88,14 @@ func send(ctx context.Context, args []string, p process) error {
 		}
 	}
 	if err := inFlags(queue(client, message)); err != nil {
-		return err
+		return "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, *timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if err := client.Shutdown(ctx); err != nil {
-		return undelivered(outcome, *timeout, err)
+		return "", undelivered(outcome, timeout, err)
 	}
-	fmt.Fprintf(p.stdout, "accepted %s\n", id)
-	return nil
+	return id, nil
 }
 
 // queue hands a message to the client.

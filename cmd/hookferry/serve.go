@@ -48,16 +48,19 @@ type settings struct {
 // destinationID names the one destination in the store.
 const destinationID = "default"
 
-func serve(ctx context.Context, args []string, p process) error {
-	s, err := readSettings(args, p)
-	if err != nil {
-		return err
+func serve(o *options) action {
+	read := serveFlags(o)
+	return func(ctx context.Context, _ []string, p process) error {
+		s, err := read()
+		if err != nil {
+			return err
+		}
+		return runServer(ctx, s, s.log.logger(p.stderr))
 	}
-	return runServer(ctx, s, s.log.logger(p.stderr))
 }
 
-func readSettings(args []string, p process) (*settings, error) {
-	o := newOptions("serve", serveHelp)
+// serveFlags returns what makes settings of the flags, once they are read.
+func serveFlags(o *options) func() (*settings, error) {
 	listen := o.text("listen", ":8080", "`address` to accept calls on; without a host: on all of the machine's")
 	data := o.text("data", defaultData, "`folder` for the data; made if missing")
 	writeKey := o.text("write-key", "", "`key` that calls must carry; without it one is made up")
@@ -71,51 +74,49 @@ func readSettings(args []string, p process) (*settings, error) {
 		"may resolve to nevertheless; in the variable, separated by spaces", strings.Fields)
 	grace := o.duration("grace", 10*time.Second, "`time` that requests and attempts have to finish when serve is stopped")
 	log := newLogOptions(o)
-	if err := o.parse(args, p); err != nil {
-		return nil, err
-	}
-
-	s := &settings{listen: *listen, data: *data, writeKey: *writeKey, grace: *grace, log: log}
-	s.webhook.ServiceName = *name
-	if s.data == "" {
-		return nil, usagef("-data: empty; want a folder")
-	}
-	if strings.TrimSpace(s.writeKey) != s.writeKey || strings.Contains(s.writeKey, ":") {
-		return nil, usagef("-write-key: white space around a key and colons in it are not allowed")
-	}
-	if len(*urls) == 0 {
-		return nil, usagef("-webhook: want at least one URL to forward calls to, such as http://localhost:9000/hook")
-	}
-	for _, a := range *allow {
-		prefix, err := netip.ParsePrefix(a)
-		if err != nil {
-			addr, addrErr := netip.ParseAddr(a)
-			if addrErr != nil {
-				return nil, usagef("-allow: %q is neither an address nor a prefix such as 10.0.0.0/8", a)
-			}
-			prefix = netip.PrefixFrom(addr, addr.BitLen())
+	return func() (*settings, error) {
+		s := &settings{listen: *listen, data: *data, writeKey: *writeKey, grace: *grace, log: log}
+		s.webhook.ServiceName = *name
+		if s.data == "" {
+			return nil, usagef("-data: empty; want a folder")
 		}
-		s.webhook.AllowAddresses = append(s.webhook.AllowAddresses, prefix)
+		if strings.TrimSpace(s.writeKey) != s.writeKey || strings.Contains(s.writeKey, ":") {
+			return nil, usagef("-write-key: white space around a key and colons in it are not allowed")
+		}
+		if len(*urls) == 0 {
+			return nil, usagef("-webhook: want at least one URL to forward calls to, such as http://localhost:9000/hook")
+		}
+		for _, a := range *allow {
+			prefix, err := netip.ParsePrefix(a)
+			if err != nil {
+				addr, addrErr := netip.ParseAddr(a)
+				if addrErr != nil {
+					return nil, usagef("-allow: %q is neither an address nor a prefix such as 10.0.0.0/8", a)
+				}
+				prefix = netip.PrefixFrom(addr, addr.BitLen())
+			}
+			s.webhook.AllowAddresses = append(s.webhook.AllowAddresses, prefix)
+		}
+		static, err := parseHeaders(*headers)
+		if err != nil {
+			return nil, err
+		}
+		destination := webhook.Destination{ID: destinationID, Secret: signature.Secret(*secret)}
+		for _, s := range *standard {
+			destination.StandardSecrets = append(destination.StandardSecrets, signature.Secret(s))
+		}
+		for _, u := range *urls {
+			destination.Endpoints = append(destination.Endpoints, webhook.Endpoint{URL: u, Headers: static})
+		}
+		s.webhook.Destinations = []webhook.Destination{destination}
+		// A trial, so that a mistake is found before anything is opened or made.
+		trial := s.webhook
+		trial.Queue = memqueue.New(memqueue.Config{})
+		if _, err := webhook.New(trial); err != nil {
+			return nil, flagError(err)
+		}
+		return s, nil
 	}
-	static, err := parseHeaders(*headers)
-	if err != nil {
-		return nil, err
-	}
-	destination := webhook.Destination{ID: destinationID, Secret: signature.Secret(*secret)}
-	for _, s := range *standard {
-		destination.StandardSecrets = append(destination.StandardSecrets, signature.Secret(s))
-	}
-	for _, u := range *urls {
-		destination.Endpoints = append(destination.Endpoints, webhook.Endpoint{URL: u, Headers: static})
-	}
-	s.webhook.Destinations = []webhook.Destination{destination}
-	// A trial, so that a mistake is found before anything is opened or made.
-	trial := s.webhook
-	trial.Queue = memqueue.New(memqueue.Config{})
-	if _, err := webhook.New(trial); err != nil {
-		return nil, flagError(err)
-	}
-	return s, nil
 }
 
 // parseHeaders takes "Name: value" texts apart. No error repeats a value: it

@@ -11,7 +11,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-func TestReadSettings(t *testing.T) {
+func TestServeFlags(t *testing.T) {
 	one := func(urls ...string) []webhook.Destination {
 		d := webhook.Destination{ID: destinationID}
 		for _, u := range urls {
@@ -67,13 +67,18 @@ func TestReadSettings(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := readSettings(tt.args, process{getenv: func(name string) string { return tt.env[name] }})
+			o := newOptions("serve", serveHelp)
+			read := serveFlags(o)
+			if _, err := o.parse(tt.args, process{getenv: func(name string) string { return tt.env[name] }}); err != nil {
+				t.Fatalf("parse(%q): %v", tt.args, err)
+			}
+			got, err := read()
 			if err != nil {
-				t.Fatalf("readSettings(%q): %v", tt.args, err)
+				t.Fatalf("settings of %q: %v", tt.args, err)
 			}
 			if diff := cmp.Diff(&tt.want, got, cmp.AllowUnexported(settings{}), cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Prefix{}),
 				cmpopts.IgnoreFields(settings{}, "log")); diff != "" {
-				t.Errorf("readSettings(%q) (-want +got):\n%s", tt.args, diff)
+				t.Errorf("settings of %q (-want +got):\n%s", tt.args, diff)
 			}
 		})
 	}

@@ -24,23 +24,12 @@ Examples:
   hookferry store rescue -to rescued.db
 `
 
-func store(_ context.Context, args []string, p process) error {
-	if len(args) == 0 {
-		return usagef("want what to do: check, compact, rescue")
+func storeCommands() []command {
+	return []command{
+		{name: "check", summary: "read all of it, and print what it holds and what is wrong with it", help: storeHelp, define: checkStore},
+		{name: "compact", summary: "write it anew, without the space that is free in it", help: storeHelp, define: compactStore},
+		{name: "rescue", summary: "write what can be read of a damaged one to a new file", help: storeHelp, define: rescueStore},
 	}
-	actions := map[string]func(o *options, args []string, p process) error{
-		"check": checkStore, "compact": compactStore, "rescue": rescueStore,
-	}
-	switch args[0] {
-	case "-h", "-help", "--help":
-		fmt.Fprint(p.stdout, storeHelp)
-		return nil
-	}
-	action := actions[args[0]]
-	if action == nil {
-		return usagef("no action %q; there are check, compact, rescue", args[0])
-	}
-	return action(newOptions("store "+args[0], storeHelp), args[1:], p)
 }
 
 // storeFlag is the folder that an action is about.
@@ -48,52 +37,49 @@ func storeFlag(o *options) *string {
 	return o.text("data", defaultData, "data `folder` of serve")
 }
 
-func checkStore(o *options, args []string, p process) error {
+func checkStore(o *options) action {
 	data := storeFlag(o)
-	if err := o.parse(args, p); err != nil {
-		return err
+	return func(_ context.Context, _ []string, p process) error {
+		r, err := boltqueue.Check(filepath.Join(*data, dataFile))
+		if errors.Is(err, boltqueue.ErrDamaged) {
+			return fmt.Errorf("%w; 'hookferry store rescue -data %s -to FILE' writes what can be read to a new file", err, *data)
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(p.stdout, "%d deliveries wait, %d dead letters; %d bytes, of which %d are free, and a journal of %d bytes\n",
+			r.Waiting, r.Dead, r.Bytes, r.Free, r.Journal)
+		return nil
 	}
-	r, err := boltqueue.Check(filepath.Join(*data, dataFile))
-	if errors.Is(err, boltqueue.ErrDamaged) {
-		return fmt.Errorf("%w; 'hookferry store rescue -data %s -to FILE' writes what can be read to a new file", err, *data)
-	}
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(p.stdout, "%d deliveries wait, %d dead letters; %d bytes, of which %d are free, and a journal of %d bytes\n",
-		r.Waiting, r.Dead, r.Bytes, r.Free, r.Journal)
-	return nil
 }
 
-func compactStore(o *options, args []string, p process) error {
+func compactStore(o *options) action {
 	data := storeFlag(o)
-	if err := o.parse(args, p); err != nil {
-		return err
+	return func(_ context.Context, _ []string, p process) error {
+		before, after, err := boltqueue.Compact(filepath.Join(*data, dataFile))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(p.stdout, "%d bytes before, %d bytes now\n", before, after)
+		return nil
 	}
-	before, after, err := boltqueue.Compact(filepath.Join(*data, dataFile))
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(p.stdout, "%d bytes before, %d bytes now\n", before, after)
-	return nil
 }
 
-func rescueStore(o *options, args []string, p process) error {
+func rescueStore(o *options) action {
 	to := o.text("to", "", "`file` to write, which must not exist")
 	o.noVariables()
 	data := storeFlag(o)
-	if err := o.parse(args, p); err != nil {
-		return err
+	return func(_ context.Context, _ []string, p process) error {
+		if *to == "" {
+			return usagef("-to: want the file to write")
+		}
+		from := filepath.Join(*data, dataFile)
+		r, err := boltqueue.Rescue(from, *to)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(p.stdout, "%v\n", r)
+		fmt.Fprintf(p.stdout, "To use it: move %s and %s.journal away, and %s in the place of the former\n", from, from, *to)
+		return nil
 	}
-	if *to == "" {
-		return usagef("-to: want the file to write")
-	}
-	from := filepath.Join(*data, dataFile)
-	r, err := boltqueue.Rescue(from, *to)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(p.stdout, "%v\n", r)
-	fmt.Fprintf(p.stdout, "To use it: move %s and %s.journal away, and %s in the place of the former\n", from, from, *to)
-	return nil
 }

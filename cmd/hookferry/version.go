@@ -7,12 +7,16 @@ import (
 	"runtime/debug"
 )
 
-func printVersion(_ context.Context, args []string, p process) error {
-	if len(args) > 0 {
-		return usagef("unexpected argument %q", args[0])
+const versionHelp = `Usage: hookferry version
+
+Version prints the version, that of Go, and the system it was built for.
+`
+
+func printVersion(*options) action {
+	return func(_ context.Context, _ []string, p process) error {
+		_, err := fmt.Fprintf(p.stdout, "hookferry %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		return err
 	}
-	_, err := fmt.Fprintf(p.stdout, "hookferry %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	return err
 }
 
 // version is that of the module when built by go install, and otherwise the
