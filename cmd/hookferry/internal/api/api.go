@@ -38,8 +38,12 @@ const (
 )
 
 // A stream is application/x-ndjson: one JSON value a line, flushed as they
-// come. Lines that are empty keep the connection alive.
-const StreamType = "application/x-ndjson"
+// come. Lines that are empty keep the connection alive: there is a line every
+// KeepAlive at least.
+const (
+	StreamType = "application/x-ndjson"
+	KeepAlive  = 15 * time.Second
+)
 
 // LinesType is the type of the members of an audience and of long lists of
 // users: one user id a line, in UTF-8.
@@ -47,14 +51,26 @@ const LinesType = "text/plain"
 
 // Error is the body of every answer that is not 2xx, and may end a stream.
 type Error struct {
-	// Code is stable: bad_request, unauthorized, forbidden, not_found,
-	// conflict, too_large, unsupported, unavailable, internal.
+	// Code is stable, one of those below.
 	Code string `json:"code"`
 	// Message says what is wrong, and names the field.
 	Message string `json:"message"`
 	// Field is the field that is wrong, if it is one.
 	Field string `json:"field,omitempty"`
 }
+
+// The codes of errors.
+const (
+	CodeBadRequest   = "bad_request"
+	CodeUnauthorized = "unauthorized"
+	CodeForbidden    = "forbidden"
+	CodeNotFound     = "not_found"
+	CodeConflict     = "conflict"
+	CodeTooLarge     = "too_large"
+	CodeUnsupported  = "unsupported"
+	CodeUnavailable  = "unavailable"
+	CodeInternal     = "internal"
+)
 
 // Status says how the server is.
 type Status struct {
@@ -259,6 +275,8 @@ const (
 	ParamFrom        = "from"
 	ParamTo          = "to"
 	ParamRange       = "range"
+	ParamID          = "id"
+	ParamSource      = "source"
 )
 
 // Events are the latest that are kept in memory, newest first.
@@ -397,7 +415,7 @@ type Timing struct {
 }
 
 // Deletion asks for users to be deleted. Many users are sent as LinesType
-// instead, with id and destinations as parameters.
+// instead, with id and source (repeated for several) as parameters.
 type Deletion struct {
 	// ID names the request; repeated under the same id it is the same request.
 	// "" makes one up.

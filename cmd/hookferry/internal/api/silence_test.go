@@ -1,0 +1,84 @@
+package api
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) { return t(r) }
+
+// A slowBody gives a line each time, and then none.
+type slowBody struct {
+	lines int
+	pause time.Duration
+	done  <-chan struct{}
+}
+
+func (b *slowBody) Read(p []byte) (int, error) {
+	if b.lines == 0 {
+		<-b.done
+		return 0, errors.New("the request has ended")
+	}
+	b.lines--
+	time.Sleep(b.pause) // of the bubble's clock
+	return copy(p, "\n"), nil
+}
+
+func (b *slowBody) Close() error { return nil }
+
+func TestStreamsEndWhenTheServerIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := NewClient("localhost:9090", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.http.Transport = transport(func(r *http.Request) (*http.Response, error) {
+			body := &slowBody{lines: 10, pause: lineTimeout - time.Second, done: r.Context().Done()}
+			return &http.Response{StatusCode: http.StatusOK, Body: body}, nil
+		})
+		begin := time.Now()
+		var last error
+		for _, err := range c.Live(t.Context(), nil) {
+			last = err
+		}
+		if last == nil || !strings.Contains(last.Error(), "no word from the server for 1m0s") {
+			t.Errorf("Live ended with %v, want that the server was silent", last)
+		}
+		// Lines that are empty kept it alive.
+		if took, want := time.Since(begin), 10*(lineTimeout-time.Second)+lineTimeout; took != want {
+			t.Errorf("Live ended after %v, want %v", took, want)
+		}
+	})
+}
+
+func TestAnswersHaveTheirTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := NewClient("localhost:9090", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.http.Transport = transport(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusOK, Body: &slowBody{done: r.Context().Done()}}, nil
+		})
+		begin := time.Now()
+		if _, err := c.Status(t.Context()); err == nil || err.Error() != "no answer within 30s" {
+			t.Errorf("Status returned %v, want that there was no answer within 30s", err)
+		}
+		if took := time.Since(begin); took != answerTimeout {
+			t.Errorf("Status took %v, want %v", took, answerTimeout)
+		}
+		c.http.Transport = transport(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(`{"exchanges":[]}`))}, nil
+		})
+		if _, err := c.Test(t.Context(), TestRequest{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
