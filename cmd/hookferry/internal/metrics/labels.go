@@ -1,0 +1,59 @@
+package metrics
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+)
+
+// A labels decides who has a name of its own in a label: the first MaxLabels.
+// They keep it, so that no counter ever goes on under another name. The set is
+// replaced with each name that is new, so finding one takes no lock.
+type labels struct {
+	named  atomic.Pointer[map[string]struct{}]
+	shared atomic.Bool // the name "other" was given out
+	mu     sync.Mutex  // to replace the set
+}
+
+// of returns the label of a name, and whether that label is new.
+func (l *labels) of(name string) (label string, first bool) {
+	label, ok := l.find(name)
+	if !ok {
+		if l.add(name) {
+			return name, true
+		}
+		label, _ = l.find(name)
+	}
+	if label == other && !l.shared.Load() {
+		return label, !l.shared.Swap(true)
+	}
+	return label, false
+}
+
+// find returns false for a name that has no label yet.
+func (l *labels) find(name string) (label string, ok bool) {
+	named := l.named.Load()
+	if named == nil {
+		return "", false
+	}
+	if _, ok := (*named)[name]; ok {
+		return name, true
+	}
+	return other, len(*named) >= MaxLabels
+}
+
+// add gives a name a label of its own, unless it has one or there is no room.
+func (l *labels) add(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.find(name); ok {
+		return false
+	}
+	named := map[string]struct{}{}
+	if old := l.named.Load(); old != nil {
+		named = maps.Clone(*old)
+	}
+	named[name] = struct{}{}
+	l.named.Store(&named)
+	return true
+}

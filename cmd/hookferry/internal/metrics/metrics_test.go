@@ -1,0 +1,368 @@
+package metrics
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/webhooktest"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// forwarded returns Metrics, and their handler, that have seen one of
+// everything: a delivery that was delivered at once, one that was dead, one
+// that waits for a destination that is paused. It is called in a bubble.
+func forwarded(t *testing.T, alter func(*State)) (*Metrics, http.Handler) {
+	t.Helper()
+	network := webhooktest.NewNetwork()
+	t.Cleanup(func() { network.Close() })
+	network.Receiver("http://good.example/hook", "")
+	network.Receiver("http://gone.example/hook", "", webhooktest.Answer(410))
+	destination := func(id string) webhook.Destination {
+		return webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: "http://" + id + ".example/hook"}}}
+	}
+	m := New("v1.2.3", "go1.26")
+	queue := memqueue.New(memqueue.Config{})
+	forwarder, err := webhook.New(webhook.Config{
+		Queue:        queue,
+		Destinations: []webhook.Destination{destination("good"), destination("gone"), destination("paused")},
+		DialContext:  network.DialContext,
+		Observer:     m,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	run := make(chan error, 1)
+	go func() { run <- forwarder.Run(ctx) }()
+	forwarder.Pause("paused")
+	for _, id := range []string{"good", "gone", "paused"} {
+		track := &analytics.Track{UserId: "u1", Event: "Paid", MessageId: "m1"}
+		if err := forwarder.Forward(ctx, id, track); err != nil {
+			t.Fatal(err)
+		}
+	}
+	synctest.Wait()
+	m.Served(http.StatusOK, 2*time.Millisecond)
+	m.Served(http.StatusTooManyRequests, time.Millisecond)
+	m.Served(999, time.Millisecond)
+
+	state := State{
+		Forwarder: forwarder,
+		Store:     queue,
+		StoreSize: func() (int64, error) { return 65536, nil },
+		Calls:     func() api.Calls { return api.Calls{Unknown: 4, Failed: 5} },
+		Sources: func() []api.Source {
+			return []api.Source{{Name: "web", Accepted: 7, Rejected: 2, Limited: 1}, {Name: "app", Accepted: 3}}
+		},
+		Config: func() api.Config { return api.Config{Loaded: time.Unix(1_700_000_000, 0)} },
+		Logger: slog.New(slog.DiscardHandler),
+	}
+	if alter != nil {
+		alter(&state)
+	}
+	t.Cleanup(func() {
+		if err := forwarder.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := <-run; err != nil {
+			t.Error(err)
+		}
+	})
+	return m, m.Handler(state)
+}
+
+// scrape returns the answer's lines of our own metrics, without comments.
+func scrape(t *testing.T, h http.Handler) []string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusOK {
+		t.Fatalf("scrape answered %d: %s", w.Code, w.Body)
+	}
+	return slices.DeleteFunc(strings.Split(w.Body.String(), "\n"), func(line string) bool {
+		return !strings.HasPrefix(line, "hookferry_")
+	})
+}
+
+func TestScrape(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, h := forwarded(t, nil)
+		lines := scrape(t, h)
+		for _, want := range []string{
+			`hookferry_build_info{goversion="go1.26",version="v1.2.3"} 1`,
+			`hookferry_calls_accepted_total{source="app"} 3`,
+			`hookferry_calls_accepted_total{source="web"} 7`,
+			`hookferry_calls_rejected_total{source="web"} 2`,
+			`hookferry_config_last_reload_success_timestamp_seconds 1.7e+09`,
+			`hookferry_config_last_reload_successful 1`,
+			`hookferry_deliveries_accepted_total 3`,
+			`hookferry_deliveries_dead_total{destination="gone",reason="refused"} 1`,
+			`hookferry_deliveries_dead_total{destination="good",reason="expired"} 0`,
+			`hookferry_deliveries_delivered_total{destination="gone"} 0`,
+			`hookferry_deliveries_delivered_total{destination="good"} 1`,
+			`hookferry_deliveries_in_flight 0`,
+			`hookferry_deliveries_oldest_due_timestamp_seconds{destination="paused"} 9.466848e+08`,
+			`hookferry_deliveries_waiting{destination="paused"} 1`,
+			`hookferry_delivery_duration_seconds_count 1`,
+			`hookferry_destinations_held{destination="paused",hold="paused"} 1`,
+			`hookferry_http_request_duration_seconds_count 3`,
+			`hookferry_http_requests_limited_total{source="web"} 1`,
+			`hookferry_http_requests_total{code="200"} 1`,
+			`hookferry_http_requests_total{code="429"} 1`,
+			`hookferry_http_requests_total{code="other"} 1`,
+			`hookferry_http_requests_unavailable_total 5`,
+			`hookferry_http_requests_unknown_key_total 4`,
+			`hookferry_store_dead_letters 1`,
+			`hookferry_store_deliveries 1`,
+			`hookferry_store_size_bytes 65536`,
+			`hookferry_webhook_request_duration_seconds_count{destination="good"} 1`,
+			`hookferry_webhook_requests_total{destination="gone",outcome="permanent",reason="refused"} 1`,
+			`hookferry_webhook_requests_total{destination="good",outcome="delivered",reason=""} 1`,
+		} {
+			if !slices.Contains(lines, want) {
+				t.Errorf("no line %s", want)
+			}
+		}
+		if t.Failed() {
+			t.Logf("scraped:\n%s", strings.Join(lines, "\n"))
+		}
+	})
+}
+
+// A failing part takes nothing else from the answer, and is logged.
+func TestScrapeOfFailingStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		_, h := forwarded(t, func(s *State) {
+			s.StoreSize = func() (int64, error) { return 0, errors.New("no such file") }
+			s.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		})
+		lines := scrape(t, h)
+		if want := "hookferry_deliveries_accepted_total 3"; !slices.Contains(lines, want) {
+			t.Errorf("no line %s", want)
+		}
+		if i := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "hookferry_store_size") }); i >= 0 {
+			t.Errorf("line %s of a size that is not known", lines[i])
+		}
+		if !strings.Contains(log.String(), "no such file") {
+			t.Errorf("log: %s", &log)
+		}
+	})
+}
+
+// The names keep to the conventions.
+func TestLint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := forwarded(t, nil)
+		problems, err := promlint.NewWithMetricFamilies(families(t, m)).Lint()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range problems {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	})
+}
+
+// families gathers our own metrics.
+func families(t *testing.T, m *Metrics) []*dto.MetricFamily {
+	t.Helper()
+	all, err := m.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(all, func(f *dto.MetricFamily) bool { return !strings.HasPrefix(f.GetName(), "hookferry_") })
+}
+
+// The table of docs/metrics.md has what is exported, and nothing else.
+func TestDocs(t *testing.T) {
+	var want []string
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := forwarded(t, nil)
+		for _, f := range families(t, m) {
+			var labels []string
+			for _, l := range f.GetMetric()[0].GetLabel() {
+				labels = append(labels, "`"+l.GetName()+"`")
+			}
+			want = append(want, fmt.Sprintf("| `%s` | %s | %s | %s |",
+				f.GetName(), strings.ToLower(f.GetType().String()), strings.Join(labels, ", "), f.GetHelp()))
+		}
+	})
+	var got []string
+	for line := range strings.Lines(readText(t, "docs", "metrics.md")) {
+		if strings.HasPrefix(line, "| `hookferry_") {
+			got = append(got, strings.Join(strings.Fields(line), " "))
+		}
+	}
+	for i := range want {
+		want[i] = strings.Join(strings.Fields(want[i]), " ")
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("docs/metrics.md (-exported +documented):\n%s", d)
+	}
+}
+
+// Every metric that a query of the docs or the dashboard names is exported, with
+// the labels that the query selects or groups by.
+func TestQueries(t *testing.T) {
+	exported, labels := map[string]bool{}, map[string]bool{"le": true, "instance": true, "job": true}
+	synctest.Test(t, func(t *testing.T) {
+		m, _ := forwarded(t, nil)
+		all, err := m.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range all {
+			suffixes := []string{""}
+			if f.GetType() == dto.MetricType_HISTOGRAM {
+				suffixes = []string{"_bucket", "_sum", "_count"}
+			}
+			for _, s := range suffixes {
+				exported[f.GetName()+s] = true
+			}
+			for _, l := range f.GetMetric()[0].GetLabel() {
+				labels[l.GetName()] = true
+			}
+		}
+	})
+	for where, queries := range map[string][]string{
+		"dashboard":       dashboardQueries(t),
+		"docs/metrics.md": docQueries(t),
+	} {
+		if len(queries) < 3 {
+			t.Errorf("%s: %d queries: they were not found", where, len(queries))
+		}
+		for _, q := range queries {
+			names := regexp.MustCompile(`\b(?:hookferry|go|process)_\w+`).FindAllString(q, -1)
+			if len(names) == 0 {
+				t.Errorf("%s: no metric in %s", where, q)
+			}
+			for _, name := range names {
+				if !exported[name] {
+					t.Errorf("%s: no metric %s, in %s", where, name, q)
+				}
+			}
+			used := regexp.MustCompile(`(\w+)\s*(?:=~|!~|!=|=)\s*"`).FindAllStringSubmatch(q, -1)
+			for _, by := range regexp.MustCompile(`\b(?:by|without|on)\s*\(([^)]*)\)`).FindAllStringSubmatch(q, -1) {
+				for label := range strings.SplitSeq(by[1], ",") {
+					used = append(used, []string{"", strings.TrimSpace(label)})
+				}
+			}
+			for _, u := range used {
+				if !labels[u[1]] {
+					t.Errorf("%s: no label %q, in %s", where, u[1], q)
+				}
+			}
+			if strings.Count(q, "(") != strings.Count(q, ")") {
+				t.Errorf("%s: parentheses of %s", where, q)
+			}
+		}
+	}
+}
+
+// dashboardQueries returns the queries of the Grafana dashboard, those of its
+// variables included.
+func dashboardQueries(t *testing.T) []string {
+	t.Helper()
+	var dashboard any
+	if err := json.Unmarshal([]byte(readText(t, "deploy", "grafana", "hookferry.json")), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	var queries []string
+	var walk func(any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case []any:
+			for _, e := range v {
+				walk(e)
+			}
+		case map[string]any:
+			for key, e := range v {
+				if s, ok := e.(string); ok && (key == "expr" || key == "definition") {
+					queries = append(queries, s)
+				}
+				walk(e)
+			}
+		}
+	}
+	walk(dashboard)
+	return queries
+}
+
+// docQueries returns the expressions of the alerts in docs/metrics.md.
+func docQueries(t *testing.T) []string {
+	t.Helper()
+	var queries []string
+	for _, m := range regexp.MustCompile(`(?m)^ *expr: (.*)$`).FindAllStringSubmatch(readText(t, "docs", "metrics.md"), -1) {
+		queries = append(queries, m[1])
+	}
+	return queries
+}
+
+// readText reads a file of the repository.
+func readText(t *testing.T, name ...string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(append([]string{"..", "..", "..", ".."}, name...)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(string(b), "\r\n", "\n")
+}
+
+// However many destinations there are, the series are bounded, and nothing
+// goes uncounted.
+func TestLabelsAreBounded(t *testing.T) {
+	m := New("", "")
+	const all, twice = 3 * MaxLabels, 2
+	var wg sync.WaitGroup
+	for range twice {
+		wg.Go(func() {
+			for i := range all {
+				m.Ended(webhook.Ended{Delivery: webhook.Delivery{Destination: fmt.Sprint("d", i)}})
+			}
+		})
+	}
+	wg.Wait()
+	for _, f := range families(t, m) {
+		if f.GetName() != "hookferry_deliveries_delivered_total" {
+			continue
+		}
+		sum, others := 0.0, 0.0
+		for _, metric := range f.GetMetric() {
+			sum += metric.GetCounter().GetValue()
+			if metric.GetLabel()[0].GetValue() == other {
+				others = metric.GetCounter().GetValue()
+			}
+		}
+		if n := len(f.GetMetric()); n != MaxLabels+1 {
+			t.Errorf("%d series, want %d", n, MaxLabels+1)
+		}
+		if sum != all*twice || others != (all-MaxLabels)*twice {
+			t.Errorf("counted %v, of which %v as other; want %d, %d", sum, others, all*twice, (all-MaxLabels)*twice)
+		}
+		return
+	}
+	t.Error("no deliveries were counted")
+}
