@@ -1,0 +1,382 @@
+package config
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+)
+
+// Complete checks settings, and makes what is derived of them. The error is an
+// *Error.
+func (s *Settings) Complete() error {
+	c := &checker{s: s}
+	c.check()
+	if len(c.problems) > 0 {
+		return &Error{Path: s.Path, Problems: c.problems}
+	}
+	slices.SortFunc(s.Sources, func(a, b Source) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.Destinations, func(a, b Destination) int { return strings.Compare(a.ID, b.ID) })
+	return nil
+}
+
+// Keep makes s, which was read after old, share what did not change with it: a
+// forwarder tells by the pointer that a destination is as it was.
+func (s *Settings) Keep(old *Settings) {
+	for i := range s.Destinations {
+		d := &s.Destinations[i]
+		before := old.Destination(d.ID)
+		if before == nil {
+			continue
+		}
+		is, was := *d, *before
+		is.Webhook, was.Webhook = nil, nil
+		if reflect.DeepEqual(is, was) {
+			d.Webhook = before.Webhook
+		}
+	}
+}
+
+// NeedRestart returns the keys that differ from those of old, and that a server
+// which runs cannot change.
+func (s *Settings) NeedRestart(old *Settings) []string {
+	var keys []string
+	for _, f := range []struct {
+		key     string
+		is, was any
+	}{
+		{"listen", s.Listen, old.Listen},
+		{"tls", s.TLS == nil, old.TLS == nil},
+		{"baseURL", s.BaseURL, old.BaseURL},
+		{"data", s.Data, old.Data},
+		{"admin.listen", s.Admin.Listen, old.Admin.Listen},
+		{"admin.token", s.Admin.Token, old.Admin.Token},
+		{"admin.tls", s.Admin.TLS == nil, old.Admin.TLS == nil},
+		{"webhooks", s.Webhooks, old.Webhooks},
+		{"deadLetters", s.DeadLetters, old.DeadLetters},
+		{"limits", s.Limits, old.Limits},
+		{"log.format", s.Log.Format, old.Log.Format},
+		{"metrics", s.Metrics, old.Metrics},
+		{"tracing", s.Tracing, old.Tracing},
+	} {
+		if !reflect.DeepEqual(f.is, f.was) {
+			keys = append(keys, f.key)
+		}
+	}
+	return keys
+}
+
+// A checker collects what is wrong with settings.
+type checker struct {
+	s        *Settings
+	problems []Problem
+}
+
+func (c *checker) problem(key, format string, args ...any) {
+	if len(c.problems) < maxProblems {
+		c.problems = append(c.problems, Problem{Key: key, Text: fmt.Sprintf(format, args...)})
+	}
+}
+
+// number checks that n is from least to most.
+func number[T int | float64 | Size | time.Duration](c *checker, key string, n, least, most T) {
+	if !(least <= n && n <= most) {
+		c.problem(key, "%v to %v are allowed", least, most)
+	}
+}
+
+func (c *checker) check() {
+	s := c.s
+	c.address("listen", s.Listen)
+	c.certificate("tls", s.TLS)
+	if s.BaseURL != "" {
+		u, err := url.Parse(s.BaseURL)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+			c.problem("baseURL", "want an http or https URL with a host and perhaps a path, and nothing else")
+		}
+	}
+	if s.Data == "" {
+		c.problem("data", "want a folder")
+	}
+	number(c, "grace", s.Grace, 0, time.Hour)
+	c.admin()
+	c.webhooks()
+	number(c, "deadLetters.maxAge", s.DeadLetters.MaxAge, time.Minute, 87_600*time.Hour)
+	number(c, "deadLetters.maxBytes", s.DeadLetters.MaxBytes, 1<<20, 1<<40)
+	number(c, "limits.connections", s.Limits.Connections, 1, 1_000_000)
+	number(c, "limits.connectionsPerAddress", s.Limits.ConnectionsPerAddress, 1, 1_000_000)
+	number(c, "limits.memory", s.Limits.Memory, 1<<20, 1<<40)
+	number(c, "limits.store", s.Limits.Store, 0, 1<<50)
+	if f := s.Log.Format; f != "text" && f != "json" {
+		c.problem("log.format", "want text or json")
+	}
+	number(c, "log.access", s.Log.Access, 0, 1_000_000)
+	if s.Tracing.Endpoint != "" {
+		if u, err := url.Parse(s.Tracing.Endpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			c.problem("tracing.endpoint", "want an http or https URL")
+		}
+	}
+	number(c, "tracing.sample", s.Tracing.Sample, 0, 1)
+	c.destinations()
+	c.sources()
+}
+
+// address checks an address to listen on.
+func (c *checker) address(key, address string) bool {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		c.problem(key, "want an address such as :8080 or localhost:8080")
+	}
+	return err == nil
+}
+
+func (c *checker) admin() {
+	a := &c.s.Admin
+	if a.Listen == Off {
+		return
+	}
+	valid := c.address("admin.listen", a.Listen)
+	c.certificate("admin.tls", a.TLS)
+	const least = 16
+	switch {
+	case a.Token == "" && valid && !IsLoopback(a.Listen):
+		c.problem("admin.token", "is required, as admin.listen is more than this machine's own address; or set that to localhost:9090 or off")
+	case a.Token != "" && (len(a.Token) < least || len(a.Token) > 1024 || strings.ContainsFunc(a.Token.Reveal(), func(r rune) bool { return r <= ' ' || r > '~' })):
+		c.problem("admin.token", "want %d to 1024 visible characters of ASCII", least)
+	}
+}
+
+// IsLoopback reports whether only this machine can reach what listens on an
+// address.
+func IsLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+func (c *checker) certificate(key string, t *Certificate) {
+	if t == nil {
+		return
+	}
+	pair, err := tls.X509KeyPair([]byte(t.Cert.Data), []byte(t.Key.Data))
+	if err != nil {
+		c.problem(key, "want a certificate and its key, both in PEM")
+		return
+	}
+	t.Pair = &pair
+}
+
+// ProxyURL is what Proxy says, nil if it is empty. The settings are complete.
+func (w *Webhooks) ProxyURL() *url.URL {
+	if w.Proxy == "" {
+		return nil
+	}
+	u, err := url.Parse(w.Proxy.Reveal())
+	if err != nil {
+		return nil
+	}
+	return u
+}
+
+func (c *checker) webhooks() {
+	w := &c.s.Webhooks
+	if w.Proxy != "" && w.ProxyURL() == nil {
+		c.problem("webhooks.proxy", "is not a URL")
+		return
+	}
+	// The forwarder knows what it takes.
+	_, err := webhook.New(webhook.Config{
+		Queue:          memqueue.New(memqueue.Config{}),
+		Lookup:         func(context.Context, string) (*webhook.Destination, error) { return nil, webhook.ErrUnknownDestination },
+		ServiceName:    w.Name,
+		AllowAddresses: w.Allow,
+		Proxy:          w.ProxyURL(),
+	})
+	var refused *webhook.ConfigError
+	switch {
+	case !errors.As(err, &refused):
+	case refused.Field == "ServiceName": // whose problem repeats it
+		c.problem("webhooks.name", "want a product name: letters, digits and !#$%%&'*+-.^_`|~")
+	case refused.Field == "Proxy":
+		c.problem("webhooks.proxy", "%s", refused.Problem)
+	}
+}
+
+// name checks a text that names something.
+func (c *checker) name(key, s string) bool {
+	if s == "" || len(s) > 255 || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
+		c.problem(key, "want 1 to 255 bytes of UTF-8 without control characters")
+		return false
+	}
+	return true
+}
+
+func (c *checker) destinations() {
+	s := c.s
+	if len(s.Destinations) > MaxDestinations {
+		c.problem("destinations", "at most %d are allowed", MaxDestinations)
+		return
+	}
+	seen := map[string]bool{}
+	for i := range s.Destinations {
+		d, key := &s.Destinations[i], fmt.Sprintf("destinations[%d]", i)
+		if c.name(key+".id", d.ID) {
+			if seen[d.ID] {
+				c.problem(key+".id", "is that of another one")
+			}
+			seen[d.ID] = true
+		}
+		w := &webhook.Destination{
+			ID: d.ID, Disabled: !d.Enabled, Secret: d.Secret, StandardSecrets: d.StandardSecrets,
+			MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst,
+		}
+		for _, e := range d.Endpoints {
+			we := webhook.Endpoint{URL: e.URL.Reveal()}
+			if len(e.Headers) > 0 {
+				we.Headers = make(map[string]string, len(e.Headers))
+			}
+			for name, value := range e.Headers {
+				we.Headers[name] = value.Reveal()
+			}
+			w.Endpoints = append(w.Endpoints, we)
+		}
+		if d.TLS != nil {
+			w.TLS = c.clientTLS(key+".tls", d.TLS)
+		}
+		err := w.Validate()
+		var refused *webhook.ConfigError
+		switch {
+		case errors.As(err, &refused) && refused.Field != "ID": // that was told above
+			c.problem(key+"."+keyOf(refused.Field), "%s", refused.Problem)
+		case err == nil:
+			d.Webhook = w
+		}
+	}
+}
+
+// keyOf is the key of a field of a webhook.Destination.
+func keyOf(field string) string {
+	field, header, isHeader := strings.Cut(field, "Headers[")
+	parts := strings.Split(strings.TrimSuffix(field, "."), ".")
+	for i, part := range parts {
+		name, index, _ := strings.Cut(part, "[")
+		switch name {
+		case "URL", "TLS":
+			name = strings.ToLower(name)
+		default:
+			name = strings.ToLower(name[:1]) + name[1:]
+		}
+		if parts[i] = name; index != "" && name != "certificates" {
+			parts[i] += "[" + index
+		}
+	}
+	key := strings.Join(parts, ".")
+	if isHeader {
+		name, err := strconv.Unquote(strings.TrimSuffix(header, "]"))
+		if err != nil {
+			name = header
+		}
+		key += ".headers." + name
+	}
+	return strings.Replace(key, "tls.certificates", "tls.certificate", 1)
+}
+
+func (c *checker) clientTLS(key string, t *ClientTLS) *webhook.TLS {
+	w := &webhook.TLS{}
+	if t.Cert.Data != "" || t.Key.Data != "" {
+		pair, err := tls.X509KeyPair([]byte(t.Cert.Data), []byte(t.Key.Data))
+		if err != nil {
+			c.problem(key, "want certificate and key, both in PEM, and of each other")
+			return nil
+		}
+		w.Certificates = []tls.Certificate{pair}
+	}
+	if t.CA.Data != "" {
+		w.RootCAs = x509.NewCertPool()
+		if !w.RootCAs.AppendCertsFromPEM([]byte(t.CA.Data)) {
+			c.problem(key+".ca", "holds no certificate in PEM")
+			return nil
+		}
+	}
+	return w
+}
+
+func (c *checker) sources() {
+	s := c.s
+	if n := len(s.Sources); n == 0 || n > MaxSources {
+		c.problem("sources", "1 to %d are allowed", MaxSources)
+		return
+	}
+	known := map[string]bool{}
+	for i := range s.Destinations {
+		known[s.Destinations[i].ID] = true
+	}
+	names, keys := map[string]bool{}, map[signature.Secret]bool{}
+	for i := range s.Sources {
+		source, key := &s.Sources[i], fmt.Sprintf("sources[%d]", i)
+		if c.name(key+".name", source.Name) {
+			if names[source.Name] {
+				c.problem(key+".name", "is that of another one")
+			}
+			names[source.Name] = true
+		}
+		if n := len(source.Keys); n > MaxKeys || n == 0 && s.Path != "" {
+			c.problem(key+".keys", "1 to %d are allowed", MaxKeys)
+		}
+		for j, k := range source.Keys {
+			switch at := fmt.Sprintf("%s.keys[%d]", key, j); {
+			case k == "" || len(k) > 255 || strings.ContainsFunc(k.Reveal(), func(r rune) bool { return r <= ' ' || r > '~' || r == ':' }):
+				// Basic authentication ends it at a colon.
+				c.problem(at, "want 1 to 255 visible characters of ASCII without colons")
+			case keys[k]:
+				c.problem(at, "is given twice")
+			default:
+				keys[k] = true
+			}
+		}
+		if source.Rate != 0 {
+			number(c, key+".rate", source.Rate, 1.0/86_400, 1_000_000)
+		}
+		number(c, key+".burst", source.Burst, 0, 10_000_000)
+		if source.Burst > 0 && source.Rate == 0 {
+			c.problem(key+".burst", "needs a rate")
+		}
+		if len(source.Destinations) > 1000 {
+			c.problem(key+".destinations", "at most 1000 are allowed")
+		}
+		mine := map[string]bool{}
+		for j, id := range source.Destinations {
+			switch at := fmt.Sprintf("%s.destinations[%d]", key, j); {
+			case !known[id]:
+				c.problem(at, "there is no destination with this id")
+			case mine[id]:
+				c.problem(at, "is given twice")
+			}
+			mine[id] = true
+		}
+	}
+}

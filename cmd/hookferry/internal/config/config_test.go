@@ -1,0 +1,538 @@
+package config
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/webhook"
+)
+
+// minimal is the least that a file holds.
+const minimal = `
+sources:
+  - {name: web, keys: [k1], destinations: [crm]}
+destinations:
+  - {id: crm, endpoints: [{url: "http://a.example/"}]}
+`
+
+// write writes a file of the name in a folder of its own.
+func write(t testing.TB, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "hookferry.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func env(vars map[string]string) func(string) string {
+	return func(name string) string { return vars[name] }
+}
+
+// pair makes a certificate and its key in PEM.
+func pair(t testing.TB) (cert, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalECPrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
+}
+
+func TestLoad(t *testing.T) {
+	path := write(t, `
+listen: localhost:1
+tls: {certificate: cert.pem, key: ./key.pem}
+baseURL: https://t.example.com/x
+trustedProxies: [10.0.0.1, fd00::/8]
+data: data
+grace: 3s
+admin:
+  listen: 0.0.0.0:9090
+  token: ${TOKEN}
+  tls: {certificate: cert.pem, key: key.pem}
+webhooks: {name: N, allow: [10.0.0.0/8], proxy: "http://u:p@proxy:1"}
+deadLetters: {maxAge: 24h, maxBytes: 2GB}
+limits: {connections: 1_000, connectionsPerAddress: 10, memory: 64MB, store: 1TB}
+log: {format: json, level: warn, access: 0}
+metrics: false
+tracing: {endpoint: "http://otel:4318", headers: {A: "file:token"}, sample: 0.5}
+sources:
+  - name: web
+    keys: [&key "${KEY}-1", 42]
+    rate: ${RATE}
+    burst: 7
+    destinations: [b, a]
+  - name: app
+    keys: ["$${KEY}"]
+    enabled: false
+destinations:
+  - id: b
+    endpoints: &two
+      - url: http://${HOST}/hook
+        headers: &headers {Authorization: "Bearer ${TOKEN}"}
+      - {url: "http://localhost:1/", headers: *headers}
+    secret: file:token
+    standardSecrets: [whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw]
+    tls: {certificate: cert.pem, key: key.pem, ca: cert.pem}
+    maxConcurrent: 3
+    maxRate: 2.5
+    maxBurst: 4
+  - id: a
+    enabled: false
+    endpoints: *two
+    secret: *key
+`)
+	dir := filepath.Dir(path)
+	cert, key := pair(t)
+	for name, content := range map[string][]byte{"cert.pem": cert, "key.pem": key, "token": []byte("t0ken\n")} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := Load(path, env(map[string]string{"TOKEN": "0123456789abcdef", "KEY": "k", "RATE": "1e3", "HOST": "a.example"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	headers := map[string]signature.Secret{"Authorization": "Bearer 0123456789abcdef"}
+	two := []Endpoint{{URL: "http://a.example/hook", Headers: headers}, {URL: "http://localhost:1/", Headers: headers}}
+	certificate := &Certificate{Cert: Pem{"cert.pem", signature.Secret(cert)}, Key: Pem{"key.pem", signature.Secret(key)}}
+	keyElsewhere := *certificate
+	certificate.Key.Path = "./key.pem"
+	want := &Settings{
+		Path: path, Listen: "localhost:1", TLS: certificate, BaseURL: "https://t.example.com/x",
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("fd00::/8")},
+		Data:           filepath.Join(dir, "data"), Grace: 3 * time.Second,
+		Admin:       Admin{Listen: "0.0.0.0:9090", Token: "0123456789abcdef", TLS: &keyElsewhere},
+		Webhooks:    Webhooks{Name: "N", Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Proxy: "http://u:p@proxy:1"},
+		DeadLetters: DeadLetters{MaxAge: 24 * time.Hour, MaxBytes: 2 << 30},
+		Limits:      Limits{Connections: 1000, ConnectionsPerAddress: 10, Memory: 64 << 20, Store: 1 << 40},
+		Log:         Log{Format: "json", Level: slog.LevelWarn},
+		Tracing:     Tracing{Endpoint: "http://otel:4318", Headers: map[string]signature.Secret{"A": "t0ken"}, Sample: 0.5},
+		Sources: []Source{
+			{Name: "app", Keys: []signature.Secret{"${KEY}"}},
+			{Name: "web", Keys: []signature.Secret{"k-1", "42"}, Enabled: true, Rate: 1000, Burst: 7, Destinations: []string{"b", "a"}},
+		},
+		Destinations: []Destination{
+			{ID: "a", Endpoints: two, Secret: "k-1"},
+			{ID: "b", Enabled: true, Endpoints: two, Secret: "t0ken", StandardSecrets: []signature.Secret{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
+				TLS:           &ClientTLS{Cert: Pem{"cert.pem", signature.Secret(cert)}, Key: Pem{"key.pem", signature.Secret(key)}, CA: Pem{"cert.pem", signature.Secret(cert)}},
+				MaxConcurrent: 3, MaxRate: 2.5, MaxBurst: 4},
+		},
+	}
+	plain := cmp.Options{
+		cmpopts.EquateComparable(netip.Prefix{}),
+		cmpopts.IgnoreFields(Settings{}, "Loaded", "Files"), cmpopts.IgnoreFields(Certificate{}, "Pair"), cmpopts.IgnoreFields(Destination{}, "Webhook"),
+	}
+	if diff := cmp.Diff(want, got, plain); diff != "" {
+		t.Errorf("Load (-want +got):\n%s", diff)
+	}
+	if got.TLS.Pair == nil || got.Admin.TLS.Pair == nil {
+		t.Error("the certificates were not put together")
+	}
+	b := got.Destination("b")
+	if b == nil || got.Destination("c") != nil {
+		t.Fatalf("Destination(b), (c) = %v, %v", b, got.Destination("c"))
+	}
+	if b.Webhook.TLS == nil || len(b.Webhook.TLS.Certificates) != 1 || b.Webhook.TLS.RootCAs == nil {
+		t.Errorf("the webhook has the TLS %+v", b.Webhook.TLS)
+	}
+	w := *b.Webhook
+	w.TLS = nil
+	static := map[string]string{"Authorization": "Bearer 0123456789abcdef"}
+	if diff := cmp.Diff(webhook.Destination{
+		ID: "b", Secret: "t0ken", StandardSecrets: b.StandardSecrets, MaxConcurrent: 3, MaxRate: 2.5, MaxBurst: 4,
+		Endpoints: []webhook.Endpoint{{URL: "http://a.example/hook", Headers: static}, {URL: "http://localhost:1/", Headers: static}},
+	}, w); diff != "" {
+		t.Errorf("webhook.Destination (-want +got):\n%s", diff)
+	}
+	if !got.Destination("a").Webhook.Disabled {
+		t.Error("enabled: false does not disable the destination")
+	}
+	for _, name := range []string{"hookferry.yaml", "cert.pem", "key.pem", "token"} {
+		found := false
+		for _, f := range got.Files {
+			found = found || f == filepath.Join(dir, name)
+		}
+		if !found {
+			t.Errorf("Files %q lacks %s", got.Files, name)
+		}
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	got, err := Load(write(t, minimal), env(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Default()
+	want.Data = filepath.Join(filepath.Dir(got.Path), "hookferry-data")
+	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{}), cmpopts.IgnoreFields(Settings{}, "Path", "Loaded", "Files", "Sources", "Destinations")); diff != "" {
+		t.Errorf("Load (-default +got):\n%s", diff)
+	}
+}
+
+// TestExampleShowsTheDefaults takes the example with all that is commented out
+// in it, too: that is where a key which was renamed would go on unnoticed.
+func TestExampleShowsTheDefaults(t *testing.T) {
+	s, err := Load(write(t, Example()), env(nil))
+	if err != nil {
+		t.Fatalf("the example does not pass: %v", err)
+	}
+	want := Default()
+	ignore := cmpopts.IgnoreFields(Settings{}, "Path", "Loaded", "Files", "Data", "Sources", "Destinations")
+	if diff := cmp.Diff(want, s, cmpopts.EquateComparable(netip.Prefix{}), ignore); diff != "" {
+		t.Errorf("the example differs from the defaults (-default +example):\n%s", diff)
+	}
+	if a, b := Example(), Example(); a == b {
+		t.Error("two examples have the same key")
+	}
+
+	// Each key is in it, at the right depth.
+	full := strings.NewReplacer("# tls:", "tls:", "# baseURL", "baseURL", "# trusted", "trusted", "# token", "token", "# allow", "allow",
+		"# proxy", "proxy", "# store", "store", "# tracing", "tracing", "#   ", "  ", "# enabled", "enabled", "# rate", "rate", "# burst", "burst",
+		"# headers", "headers", "# standard", "standard", "# max", "max").Replace(Example())
+	d := newDecoder("x", env(map[string]string{"HOOKFERRY_ADMIN_TOKEN": "0123456789abcdef", "CRM_TOKEN": "t"}))
+	d.decode([]byte(full), Default())
+	for _, p := range d.problems {
+		if !strings.HasPrefix(p.Text, "reading the file") { // those are not there
+			t.Errorf("with what is commented out: %v", p)
+		}
+	}
+	for _, key := range Keys() {
+		plain := strings.NewReplacer("[]", "[0]", ".*", "").Replace(key)
+		if _, ok := d.places[plain]; !ok {
+			t.Errorf("the example lacks %s", key)
+		}
+	}
+}
+
+func TestProblems(t *testing.T) {
+	many := "sources:\n"
+	for i := range 60 {
+		many += fmt.Sprintf("  - {nam: s%d}\n", i)
+	}
+	for _, tt := range []struct {
+		name string
+		text string
+		want []string // each begins a line of the error, behind the path
+	}{
+		{"empty", "", []string{" is empty"}},
+		{"comments", "# nothing\n", []string{" is empty"}},
+		{"not YAML", "a: [1\n", []string{"1:4: sequence end token ']' not found"}},
+		{"tab", "a:\n\tb: 1\n", []string{"2:1: found character '\t' that cannot start any token"}},
+		{"a text", "hello\n", []string{"1:1: want keys and values"}},
+		{"a list", "- a\n", []string{"1:1: want keys and values"}},
+		{"two documents", minimal + "---\na: 1\n", []string{" has more than one document"}},
+		{"unknown keys, all of them", "lisen: x\nlog:\n  levle: info\n" + minimal, []string{
+			"1:1: lisen: there is no such key; there are listen, tls, baseURL",
+			"3:3: log.levle: there is no such key; there are format, level, access",
+		}},
+		{"given twice", "listen: :1\ngrace: 1s\nlisten: :2\n" + minimal, []string{"3:1: listen: is given twice; first in line 1"}},
+		{"given twice within", "log: {level: info, level: warn}\n" + minimal, []string{"1:20: log.level: is given twice; first in line 1"}},
+		{"without a value", "listen:\n" + minimal, []string{"1:8: listen: has no value; leave the key out for the default"}},
+		{"merge", "log: {<<: {level: info}}\n" + minimal, []string{"1:7: log.<<: there is no such key"}},
+		{"tag", "listen: !!str :1\n" + minimal, []string{"1:9: listen: has a tag"}},
+		{"anchor that is not there", "listen: *x\n" + minimal, []string{"1:9: listen: refers to an anchor that is not above"}},
+		{"of the wrong kind", "listen: [a]\nlog: 3\ntrustedProxies: x\nmetrics: yes\nlimits: {connections: ten}\ntracing: {sample: all}\ngrace: 10\n" + minimal, []string{
+			"1:9: listen: want a single value",
+			"2:6: log: want keys and values",
+			"3:17: trustedProxies: want a list",
+			"4:10: metrics: want true or false",
+			"5:23: limits.connections: want a whole number",
+			"6:19: tracing.sample: want a number",
+			"7:8: grace: want a time such as 500ms, 10s or 720h",
+		}},
+		{"values that are none", "log: {level: loud}\nlimits: {memory: 12 XB}\nwebhooks: {allow: [10.0.0.0/99]}\n" + minimal, []string{
+			"1:14: log.level: want debug, info, warn or error",
+			"2:18: limits.memory: want bytes such as 512KB, 64MB or 1GB",
+			"3:20: webhooks.allow[0]: want an address, or a prefix such as 10.0.0.0/8",
+		}},
+		{"variables", "listen: ${NOT_SET}\ndata: ${\nbaseURL: ${not a name}\nadmin: {token: 'x${A}${1}'}\n" + minimal, []string{
+			"1:9: listen: the environment variable NOT_SET is not set",
+			"2:7: data: has ${ without a name and }",
+			"3:10: baseURL: has ${ without a name and }",
+			"4:16: admin.token: the environment variable A is not set",
+		}},
+		{"files", "admin: {token: file:not/there}\ntls: {certificate: '', key: .}\n" + minimal, []string{
+			"1:16: admin.token: reading the file: ",
+			"2:20: tls.certificate: want the path of a file",
+			"2:29: tls.key: reading the file: ",
+		}},
+		{"out of bounds", "grace: 2h\nlimits: {connections: 0, memory: 1KB}\nlog: {format: xml, access: -1}\ntracing: {sample: 2}\ndeadLetters: {maxAge: 1s, maxBytes: 2TB}\n" + minimal, []string{
+			"1:8: grace: 0s to 1h0m0s are allowed",
+			"2:23: limits.connections: 1 to 1000000 are allowed",
+			"2:34: limits.memory: 1MB to 1TB are allowed",
+			"3:15: log.format: want text or json",
+			"3:28: log.access: 0 to 1000000 are allowed",
+			"4:19: tracing.sample: 0 to 1 are allowed",
+			"5:23: deadLetters.maxAge: 1m0s to 87600h0m0s are allowed",
+			"5:37: deadLetters.maxBytes: 1MB to 1TB are allowed",
+		}},
+		{"addresses and URLs", "listen: '8080'\nbaseURL: ftp://x\nadmin: {listen: nowhere}\ntracing: {endpoint: otel:1}\nwebhooks: {name: 'a b', proxy: 'http://:x'}\n" + minimal, []string{
+			"1:9: listen: want an address such as :8080 or localhost:8080",
+			"2:10: baseURL: want an http or https URL",
+			"3:17: admin.listen: want an address",
+			"4:21: tracing.endpoint: want an http or https URL",
+			"5:32: webhooks.proxy: is not a URL",
+		}},
+		{"a name that is none", "webhooks: {name: 'a b'}\n" + minimal, []string{"1:18: webhooks.name: want a product name"}},
+		{"token that is needed", "admin: {listen: ':9090'}\n" + minimal, []string{"1:8: admin.token: is required, as admin.listen is more than this machine's own address"}},
+		{"token that is short", "admin: {token: short}\n" + minimal, []string{"1:16: admin.token: want 16 to 1024 visible characters"}},
+		{"no sources", "destinations: []\n", []string{"1:13: sources: 1 to 10000 are allowed"}},
+		{"source", `
+sources:
+  - name: ""
+    keys: []
+    rate: -1
+  - name: a
+    keys: [k, k, "a:b", ""]
+    burst: 3
+    destinations: [x, x]
+  - {name: a, keys: [k]}
+`, []string{
+			"3:11: sources[0].name: want 1 to 255 bytes of UTF-8",
+			"4:11: sources[0].keys: 1 to 10 are allowed",
+			"5:11: sources[0].rate: 1.1574074074074073e-05 to 1e+06 are allowed",
+			"7:15: sources[1].keys[1]: is given twice",
+			"7:18: sources[1].keys[2]: want 1 to 255 visible characters of ASCII without colons",
+			"7:25: sources[1].keys[3]: want 1 to 255",
+			"8:12: sources[1].burst: needs a rate",
+			"9:20: sources[1].destinations[0]: there is no destination with this id",
+			"9:23: sources[1].destinations[1]: there is no destination with this id",
+			"10:12: sources[2].name: is that of another one",
+			"10:22: sources[2].keys[0]: is given twice",
+		}},
+		{"destination", `
+sources: [{name: a, keys: [k], destinations: [d, d]}]
+destinations:
+  - id: d
+    endpoints:
+      - url: http://a.example/
+      - url: ftp://a.example/
+  - {id: d, endpoints: []}
+  - {id: "", endpoints: [{url: "http://a.example/", headers: {Host: x}}]}
+  - {id: r, maxRate: -1, endpoints: [{url: "http://a.example/"}]}
+  - {id: s, standardSecrets: [x], endpoints: [{url: "http://a.example/"}]}
+`, []string{
+			"2:50: sources[0].destinations[1]: is given twice",
+			"7:14: destinations[0].endpoints[1].url: has the scheme",
+			"8:10: destinations[1].id: is that of another one",
+			"8:24: destinations[1].endpoints: 0 given; 1 to 5 are allowed",
+			"9:10: destinations[2].id: want 1 to 255 bytes",
+			"10:22: destinations[3].maxRate: ",
+			"11:31: destinations[4].standardSecrets[0]: is not",
+		}},
+		{"bad certificates", `
+tls: {certificate: hookferry.yaml, key: hookferry.yaml}
+sources: [{name: a, keys: [k]}]
+destinations:
+  - {id: d, endpoints: [{url: "http://a.example/"}], tls: {ca: hookferry.yaml}}
+  - {id: e, endpoints: [{url: "http://a.example/"}], tls: {certificate: hookferry.yaml}}
+`, []string{
+			"2:6: tls: want a certificate and its key, both in PEM",
+			"5:64: destinations[0].tls.ca: holds no certificate in PEM",
+			"6:59: destinations[1].tls: want certificate and key",
+		}},
+		{"very many", many, []string{"2:6: sources[0].nam: there is no such key"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := write(t, tt.text)
+			s, err := Load(path, env(nil))
+			var wrong *Error
+			if !errors.As(err, &wrong) {
+				t.Fatalf("Load: %v, want an *Error", err)
+			}
+			if s == nil || s.Path != path || len(s.Files) == 0 {
+				t.Errorf("Load returned %+v; want what to watch", s)
+			}
+			lines := strings.Split(err.Error(), "\n")
+			if tt.name == "very many" {
+				if len(lines) != maxProblems {
+					t.Errorf("%d problems told, want %d", len(lines), maxProblems)
+				}
+				lines = lines[:1]
+			}
+			for i := range max(len(lines), len(tt.want)) {
+				switch {
+				case i >= len(lines):
+					t.Errorf("missing %q", tt.want[i])
+				case i >= len(tt.want):
+					t.Errorf("unexpected %q", lines[i])
+				default:
+					if want := path + ":" + tt.want[i]; !strings.HasPrefix(lines[i], want) {
+						t.Errorf("got  %q\nwant %q", lines[i], want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestErrorsRepeatNoSecret puts one text wherever a text may be, and looks for
+// it in what Load says.
+func TestErrorsRepeatNoSecret(t *testing.T) {
+	const secret = "SENTINEL"
+	for _, key := range Keys() {
+		for _, text := range []string{secret, "${S}", "file:" + secret, "http://" + secret + ":" + secret + "@[x/?" + secret, secret + "\x01", "[" + secret + "]", "{a: " + secret + "}", "'" + secret, "!!" + "int " + secret} {
+			doc := ""
+			if key == "sources" || key == "destinations" {
+				continue
+			}
+			parts := strings.Split(strings.ReplaceAll(key, "[]", ".[]"), ".")
+			for i, part := range parts {
+				indent := strings.Repeat("  ", i)
+				switch {
+				case part == "[]":
+					doc += indent + "-\n"
+				case part == "*":
+					doc += indent + "h:\n"
+				default:
+					doc += indent + part + ":\n"
+				}
+			}
+			doc += strings.Repeat("  ", len(parts)) + text + "\n"
+			_, err := Load(write(t, doc), env(map[string]string{"S": secret}))
+			if err == nil {
+				t.Errorf("%s: %q was taken", key, doc)
+				continue
+			}
+			if strings.Contains(err.Error(), secret) {
+				t.Errorf("%s with %q: %v", key, text, err)
+			}
+		}
+	}
+}
+
+func TestKeep(t *testing.T) {
+	file := func(url string) string {
+		return strings.Replace(minimal, "http://a.example/", url, 1) + "  - {id: other, endpoints: [{url: \"http://b.example/\"}]}\n"
+	}
+	path := write(t, file("http://a.example/"))
+	first, err := Load(path, env(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(file("http://c.example/")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	second, err := Load(path, env(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.Keep(first)
+	if second.Destination("crm").Webhook == first.Destination("crm").Webhook {
+		t.Error("what has changed was kept")
+	}
+	if second.Destination("other").Webhook != first.Destination("other").Webhook {
+		t.Error("what has not changed was not kept")
+	}
+}
+
+func TestNeedRestart(t *testing.T) {
+	was, is := Default(), Default()
+	if got := is.NeedRestart(was); len(got) != 0 {
+		t.Errorf("without changes: %q", got)
+	}
+	is.Grace, is.Log.Level, is.Log.Access = time.Second, slog.LevelDebug, 5
+	is.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	is.Sources = []Source{{Name: "x"}}
+	if got := is.NeedRestart(was); len(got) != 0 {
+		t.Errorf("with changes that count at once: %q", got)
+	}
+	is.Data, is.Admin.Token, is.Limits.Connections, is.TLS = "x", "y", 3, &Certificate{}
+	if diff := cmp.Diff([]string{"tls", "data", "admin.token", "limits"}, is.NeedRestart(was)); diff != "" {
+		t.Errorf("NeedRestart (-want +got):\n%s", diff)
+	}
+}
+
+// TestEveryKeyIsKnownToReload wants each key of the file in NeedRestart, or in
+// the list of those that a server changes while it runs.
+func TestEveryKeyIsKnownToReload(t *testing.T) {
+	atOnce := []string{"trustedProxies", "grace", "log.level", "log.access", "sources", "destinations"}
+	changed := Default()
+	other := &Settings{TLS: &Certificate{}, Admin: Admin{TLS: &Certificate{}, Token: "x"}, BaseURL: "x", Tracing: Tracing{Endpoint: "x"}}
+	known := append(other.NeedRestart(changed), atOnce...)
+	for _, key := range Keys() {
+		covered := false
+		for _, k := range known {
+			covered = covered || key == k || strings.HasPrefix(key, k+".") || strings.HasPrefix(key, k+"[") || strings.HasPrefix(k, key+".")
+		}
+		if !covered {
+			t.Errorf("nobody knows what a reload does with %s", key)
+		}
+	}
+}
+
+func TestSize(t *testing.T) {
+	for text, want := range map[string]Size{"0": 0, "1": 1, "512KB": 512 << 10, "1 MB": 1 << 20, "3GB": 3 << 30, "1TB": 1 << 40} {
+		var got Size
+		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
+			t.Errorf("UnmarshalText(%q) = %d, %v; want %d", text, got, err, want)
+		}
+		var again Size
+		if err := again.UnmarshalText([]byte(got.String())); err != nil || again != want {
+			t.Errorf("%d as a text is %q, which is %d, %v", want, got, again, err)
+		}
+	}
+	for _, text := range []string{"", "MB", "-1", "1.5GB", "9999999999TB", "1PB", "0x10"} {
+		if err := new(Size).UnmarshalText([]byte(text)); err == nil {
+			t.Errorf("UnmarshalText(%q) took it", text)
+		}
+	}
+}
+
+func TestSecretsDoNotPrint(t *testing.T) {
+	s, err := Load(write(t, strings.Replace(minimal, "k1", "SENTINEL", 1)), env(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := fmt.Sprintf("%v %+v %#v", s.Sources, s.Sources, s.Sources); strings.Contains(text, "SENTINEL") {
+		t.Errorf("a write key is in %s", text)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte(minimal))
+	f.Add([]byte(Example()))
+	f.Add([]byte("a: &a [*a]\nsources: &b [{name: *b}]"))
+	f.Add([]byte("log: {level: ${A}, format: $${}}\n---\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s := Default()
+		d := newDecoder("x", env(map[string]string{"A": "a"}))
+		d.decode(text, s)
+		if len(d.problems) == 0 {
+			err := s.Complete()
+			if err != nil && reflect.TypeOf(err) != reflect.TypeFor[*Error]() {
+				t.Errorf("Complete: %T %v", err, err)
+			}
+		}
+	})
+}

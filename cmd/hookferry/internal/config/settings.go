@@ -1,0 +1,228 @@
+// Package config reads what a server is to do: from a YAML file, or made of
+// flags. Load reads, checks and completes it; what it returns is ready to run.
+//
+// A text of the file may hold ${NAME}, the value of an environment variable;
+// $${ stands for ${ itself. A secret may be file:PATH instead, the content of a
+// file without its last line break. Relative paths are relative to the folder of
+// the configuration file. A name or a file that is missing is an error. No
+// error repeats what a text is, since any may hold a secret.
+package config
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/webhook"
+)
+
+// Settings are what a server runs with. The fields with a yaml tag are the keys
+// of the file. Once checked, settings do not change, and may be read by all.
+type Settings struct {
+	// Path is the file they were read from, "" if they were made of flags.
+	Path string `yaml:"-"`
+	// Loaded is when.
+	Loaded time.Time `yaml:"-"`
+	// Error is why the newest version of the file is not in use, "" if it is.
+	Error string `yaml:"-"`
+	// Restart names the keys whose newest values count after a restart only.
+	Restart []string `yaml:"-"`
+	// Files are all the files that were read, Path included.
+	Files []string `yaml:"-"`
+
+	// Listen is the address that calls are accepted on, such as ":8080".
+	Listen string `yaml:"listen"`
+	// TLS is the certificate of that address. Nil means plain HTTP.
+	TLS *Certificate `yaml:"tls"`
+	// BaseURL is where browsers reach it, if that is not what their requests
+	// say; see collector.Config.
+	BaseURL string `yaml:"baseURL"`
+	// TrustedProxies are addresses of proxies whose X-Forwarded-For says who a
+	// client is. Their connections do not count for
+	// Limits.ConnectionsPerAddress.
+	TrustedProxies []netip.Prefix `yaml:"trustedProxies"`
+	// Data is the folder for the data. It is made if it is missing.
+	Data string `yaml:"data"`
+	// Grace is how long a stop may take, up to 1h.
+	Grace time.Duration `yaml:"grace"`
+
+	Admin        Admin         `yaml:"admin"`
+	Webhooks     Webhooks      `yaml:"webhooks"`
+	DeadLetters  DeadLetters   `yaml:"deadLetters"`
+	Limits       Limits        `yaml:"limits"`
+	Log          Log           `yaml:"log"`
+	Metrics      bool          `yaml:"metrics"` // Prometheus's, on the admin listener
+	Tracing      Tracing       `yaml:"tracing"`
+	Sources      []Source      `yaml:"sources"`      // 1 to MaxSources; complete, by name
+	Destinations []Destination `yaml:"destinations"` // at most MaxDestinations; complete, by id
+}
+
+// Admin is the listener of the admin API and of the page.
+type Admin struct {
+	// Listen is its address, Off for none.
+	Listen string `yaml:"listen"`
+	// Token is the bearer token of its requests. It is required unless Listen
+	// is a loopback address.
+	Token signature.Secret `yaml:"token"`
+	// TLS is its certificate. Nil means plain HTTP.
+	TLS *Certificate `yaml:"tls"`
+}
+
+// Off is the Listen of an Admin that has no listener.
+const Off = "off"
+
+// Webhooks are settings of all webhooks.
+type Webhooks struct {
+	// Name is the product in their User-Agent.
+	Name string `yaml:"name"`
+	// Allow are addresses that are not public and that a name may resolve to
+	// nevertheless. Addresses and localhost written out in a URL of the
+	// configuration need no entry.
+	Allow []netip.Prefix `yaml:"allow"`
+	// Proxy is the URL of a proxy that makes all their connections, with http or socks5.
+	Proxy signature.Secret `yaml:"proxy"`
+}
+
+// DeadLetters bounds the deliveries that were given up: the oldest go first.
+type DeadLetters struct {
+	MaxAge   time.Duration `yaml:"maxAge"`   // 1m to 87600h, ten years
+	MaxBytes Size          `yaml:"maxBytes"` // 1MB to 1TB
+}
+
+// Limits bound what all clients together may take.
+type Limits struct {
+	// Connections are those of one listener, and ConnectionsPerAddress those
+	// of one address among them: 1 to 1,000,000.
+	Connections           int `yaml:"connections"`
+	ConnectionsPerAddress int `yaml:"connectionsPerAddress"`
+	// Memory is for bodies and events of requests at once: 1MB to 1TB.
+	Memory Size `yaml:"memory"`
+	// Store is for what waits on disk. Zero means no bound but the disk's.
+	Store Size `yaml:"store"`
+}
+
+// Log says what is logged, and how.
+type Log struct {
+	Format string     `yaml:"format"` // text or json
+	Level  slog.Level `yaml:"level"`  // debug, info, warn or error
+	// Access is one of how many requests that went well is logged, 0 for none,
+	// up to 1,000,000. Those that failed are logged in any case.
+	Access int `yaml:"access"`
+}
+
+// Tracing is OpenTelemetry's, by OTLP over HTTP.
+type Tracing struct {
+	// Endpoint is the URL of the collector of traces. Empty means no traces.
+	Endpoint string `yaml:"endpoint"`
+	// Headers are added to each request to it.
+	Headers map[string]signature.Secret `yaml:"headers"`
+	// Sample is the part of the calls that are traced: 0 to 1.
+	Sample float64 `yaml:"sample"`
+}
+
+// A Source is an application whose calls are accepted.
+type Source struct {
+	// Name is what logs call it: 1 to 255 bytes, and no other has it.
+	Name string `yaml:"name"`
+	// Keys are its write keys, 1 to MaxKeys. Settings made of flags may have
+	// none.
+	Keys []signature.Secret `yaml:"keys"`
+	// Enabled is whether its calls are accepted.
+	Enabled bool `yaml:"enabled"`
+	// Rate is how many calls a second it may send, 0 for no limit, up to
+	// 1,000,000. Burst is how many at once after a time with fewer, 0 for a
+	// second's worth.
+	Rate  float64 `yaml:"rate"`
+	Burst int     `yaml:"burst"`
+	// Destinations are the ids of those that get its calls.
+	Destinations []string `yaml:"destinations"`
+}
+
+// A Destination is a customer's set of endpoints; see webhook.Destination.
+type Destination struct {
+	ID              string             `yaml:"id"`
+	Enabled         bool               `yaml:"enabled"`
+	Endpoints       []Endpoint         `yaml:"endpoints"`
+	Secret          signature.Secret   `yaml:"secret"`
+	StandardSecrets []signature.Secret `yaml:"standardSecrets"`
+	TLS             *ClientTLS         `yaml:"tls"`
+	MaxConcurrent   int                `yaml:"maxConcurrent"`
+	MaxRate         float64            `yaml:"maxRate"`
+	MaxBurst        int                `yaml:"maxBurst"`
+
+	// Webhook is what it is to a forwarder. Complete makes it, and Keep keeps
+	// the pointer where nothing changed.
+	Webhook *webhook.Destination `yaml:"-"`
+}
+
+// An Endpoint is a URL that webhooks are sent to.
+type Endpoint struct {
+	URL     signature.Secret            `yaml:"url"`
+	Headers map[string]signature.Secret `yaml:"headers"`
+}
+
+// A Certificate is a chain and its private key, in PEM files.
+type Certificate struct {
+	Cert Pem `yaml:"certificate"`
+	Key  Pem `yaml:"key"`
+
+	// Pair is made of both by Complete.
+	Pair *tls.Certificate `yaml:"-"`
+}
+
+// ClientTLS is how the connections to a destination differ from those to
+// others, in PEM files: a client certificate with its key, and the authorities
+// that may have signed the endpoints' certificates.
+type ClientTLS struct {
+	Cert Pem `yaml:"certificate"`
+	Key  Pem `yaml:"key"`
+	CA   Pem `yaml:"ca"`
+}
+
+// A Pem is a file that the configuration names, and its content.
+type Pem struct {
+	Path string
+	Data signature.Secret
+}
+
+// The bounds of lists.
+const (
+	MaxSources      = 10_000
+	MaxDestinations = 10_000
+	MaxKeys         = 10
+)
+
+// Default returns settings that lack sources and destinations only.
+func Default() *Settings {
+	return &Settings{
+		Listen:      ":8080",
+		Data:        "hookferry-data",
+		Grace:       10 * time.Second,
+		Admin:       Admin{Listen: "localhost:9090"},
+		Webhooks:    Webhooks{Name: webhook.DefaultServiceName},
+		DeadLetters: DeadLetters{MaxAge: webhook.DefaultDeadMaxAge, MaxBytes: webhook.DefaultDeadMaxBytes},
+		Limits:      Limits{Connections: 10_000, ConnectionsPerAddress: 1_000, Memory: 256 << 20},
+		Log:         Log{Format: "text", Access: 100},
+		Metrics:     true,
+		Tracing:     Tracing{Sample: 1},
+	}
+}
+
+// DefaultSource and DefaultDestination are those that lack what is required
+// only.
+func DefaultSource() Source           { return Source{Enabled: true} }
+func DefaultDestination() Destination { return Destination{Enabled: true} }
+
+// Destination returns the destination with an id, nil if there is none. The
+// settings are complete.
+func (s *Settings) Destination(id string) *Destination {
+	i, found := slices.BinarySearchFunc(s.Destinations, id, func(d Destination, id string) int { return strings.Compare(d.ID, id) })
+	if !found {
+		return nil
+	}
+	return &s.Destinations[i]
+}

@@ -1,0 +1,107 @@
+package config
+
+import (
+	"errors"
+	"math"
+	"net/netip"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml/token"
+)
+
+// A Size is a number of bytes. As a text it is a number with KB, MB, GB or TB,
+// each 1,024 times the one before.
+type Size int64
+
+// Want says what UnmarshalText takes.
+func (Size) Want() string { return "bytes such as 512KB, 64MB or 1GB" }
+
+// UnmarshalText reads a size.
+func (s *Size) UnmarshalText(text []byte) error {
+	digits, unit := string(text), int64(1)
+	for i, suffix := range []string{"KB", "MB", "GB", "TB"} {
+		if rest, ok := strings.CutSuffix(digits, suffix); ok {
+			digits, unit = strings.TrimSpace(rest), 1<<(10*(i+1))
+			break
+		}
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n < 0 || n > math.MaxInt64/unit {
+		return errors.New("want " + s.Want())
+	}
+	*s = Size(n * unit)
+	return nil
+}
+
+// String returns the size in the largest unit that it is a multiple of.
+func (s Size) String() string {
+	units := []string{"", "KB", "MB", "GB", "TB"}
+	i := 0
+	for s != 0 && s%1024 == 0 && i < len(units)-1 {
+		s, i = s/1024, i+1
+	}
+	return strconv.FormatInt(int64(s), 10) + units[i]
+}
+
+// ParsePrefix reads a prefix, or a single address. The error does not repeat
+// the text.
+func ParsePrefix(text string) (netip.Prefix, error) {
+	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
+		return netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil {
+		return netip.Prefix{}, errors.New("want an address, or a prefix such as 10.0.0.0/8")
+	}
+	return prefix, nil
+}
+
+// Keys returns every key of the file, such as "sources[].keys[]" or, where a
+// mapping has names of its own, "tracing.headers.*".
+func Keys() []string {
+	var keys []string
+	var walk func(key string, t reflect.Type)
+	walk = func(key string, t reflect.Type) {
+		if t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		if key != "" {
+			keys = append(keys, key)
+		}
+		switch {
+		case scalar(reflect.New(t).Elem()) != nil:
+		case t.Kind() == reflect.Slice:
+			walk(key+"[]", t.Elem())
+		case t.Kind() == reflect.Map:
+			walk(key+".*", t.Elem())
+		default:
+			for i := range t.NumField() {
+				if name := t.Field(i).Tag.Get("yaml"); name != "-" {
+					walk(under(key, name), t.Field(i).Type)
+				}
+			}
+		}
+	}
+	walk("", reflect.TypeFor[Settings]())
+	return keys
+}
+
+// keysOf returns the keys of a mapping that is read into a struct.
+func keysOf(t reflect.Type) []string {
+	var keys []string
+	for i := range t.NumField() {
+		if name := t.Field(i).Tag.Get("yaml"); name != "-" {
+			keys = append(keys, name)
+		}
+	}
+	return keys
+}
+
+func placeOf(t *token.Token) place {
+	if t == nil || t.Position == nil {
+		return place{}
+	}
+	return place{t.Position.Line, t.Position.Column}
+}
