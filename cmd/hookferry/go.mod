@@ -5,6 +5,9 @@ module github.com/hookferry/analytics/cmd/hookferry
 
 go 1.25.0
 
+// The configuration file.
+require github.com/goccy/go-yaml v1.19.2
+
 // Tests.
 require (
 	github.com/google/go-cmp v0.7.0
@@ -12,7 +15,6 @@ require (
 )
 
 require (
-	github.com/goccy/go-yaml v1.19.2 // indirect
 	github.com/hashicorp/go-cleanhttp v0.5.2 // indirect
 	github.com/hashicorp/go-retryablehttp v0.7.8 // indirect
 	github.com/prometheus/client_golang v1.24.1
