@@ -1,0 +1,63 @@
+package feed
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+// BenchmarkDelivery is what a feed adds to a delivery, from 64 destinations, in
+// batches of 100 calls.
+func BenchmarkDelivery(b *testing.B) {
+	for _, readers := range []int{0, 1, 8} {
+		b.Run(fmt.Sprint("readers=", readers), func(b *testing.B) {
+			f := New()
+			ctx, cancel := context.WithCancel(b.Context())
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			defer cancel()
+			for range readers {
+				r, err := f.Follow(Filter{Query: "nothing"}, 0)
+				if err != nil {
+					b.Fatal(err)
+				}
+				wg.Go(func() {
+					defer r.Close()
+					for {
+						if _, _, err := r.Next(ctx); err != nil {
+							return
+						}
+					}
+				})
+			}
+			// So many that hardly one has a story when it comes again.
+			ds := make([]webhook.Delivery, 1<<18)
+			body := delivery("", "").Body
+			for i := range ds {
+				ds[i] = delivery(fmt.Sprint("destination-", i%64), fmt.Sprintf("0b5d1a9e-0000-4c0f-8a52-%012x", i))
+				ds[i].Body = body
+			}
+			var batch []webhook.Delivery
+			next := 0
+			attempt := webhook.Attempt{At: time.Now(), Took: time.Millisecond, Try: 1, Endpoint: "https://a.example/", Status: 200}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if i%100 == 0 {
+					if next+100 > len(ds) {
+						next = 0
+					}
+					batch, next = ds[next:next+100], next+100
+					f.Accepted(webhook.Accepted{Deliveries: batch, Stored: len(batch)})
+				}
+				d := &batch[i%100]
+				attempt.At = time.Now().Add(-time.Millisecond)
+				f.Attempted(webhook.Attempted{Destination: d.Destination, ID: d.ID, Type: d.Type, Attempt: attempt, Outcome: webhook.OutcomeDelivered})
+				f.Ended(webhook.Ended{Delivery: *d, At: attempt.At})
+			}
+		})
+	}
+}

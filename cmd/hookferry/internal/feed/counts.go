@@ -1,0 +1,224 @@
+package feed
+
+import (
+	"strings"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+// counts are what happened at one destination, or at all, over time.
+type counts struct {
+	id      string
+	levels  [3]level
+	errors  map[webhook.Reason]*hour
+	used    time.Time
+	leftOut int64 // events that were not told
+
+	second int64 // what is told within it is counted
+	shown  int
+}
+
+// levels are the lengths of steps, and how many of them are kept: five minutes,
+// an hour, and a day.
+var levels = [...]struct {
+	seconds int64
+	steps   int
+}{{1, 300}, {10, 360}, {300, 288}}
+
+// A level is a ring of steps, the last of which is open.
+type level struct {
+	seconds int64
+	cells   []cell
+	open    int64 // index of the open step: steps since 1970
+	latency histogram
+}
+
+// A cell is what happened within a step, in 32 bytes.
+type cell struct {
+	known                              bool
+	timed                              bool // p50 and p99 are known
+	accepted, delivered, retried, dead uint32
+	waiting                            int32   // at its end, -1: not known
+	p50, p99                           float32 // milliseconds
+}
+
+// newCounts returns counts of a destination of which nothing happened between
+// since and now.
+func newCounts(id string, since, now time.Time) *counts {
+	c := &counts{id: strings.Clone(id), used: now}
+	for i, l := range levels {
+		c.levels[i] = level{seconds: l.seconds, cells: make([]cell, l.steps), open: since.Unix() / l.seconds}
+		*c.levels[i].cell(c.levels[i].open) = cell{known: true, waiting: -1}
+	}
+	c.advance(now)
+	return c
+}
+
+// cell returns the place of the step at index.
+func (l *level) cell(index int64) *cell { return &l.cells[index%int64(len(l.cells))] }
+
+// at returns the open second, which is that of now unless the clock was set
+// back.
+func (c *counts) at(now time.Time) *cell {
+	l := &c.levels[0]
+	if now.Unix() > l.open {
+		c.advance(now)
+	}
+	return l.cell(l.open)
+}
+
+// advance closes the steps that are over.
+func (c *counts) advance(now time.Time) {
+	for i := range c.levels {
+		l := &c.levels[i]
+		index := now.Unix() / l.seconds
+		if index <= l.open {
+			continue
+		}
+		closed := l.cell(l.open)
+		if l.latency.n > 0 {
+			closed.p50, closed.p99 = l.latency.quantiles()
+			closed.timed = true
+		}
+		if i+1 < len(c.levels) {
+			// The next level has not been advanced: its open step is the one
+			// that this was a part of.
+			next := &c.levels[i+1]
+			next.cell(next.open).add(closed)
+			if l.latency.n > 0 {
+				next.latency.merge(&l.latency)
+			}
+		}
+		if l.latency.n > 0 {
+			l.latency = histogram{}
+		}
+		for n := max(l.open+1, index-int64(len(l.cells))+1); n <= index; n++ {
+			*l.cell(n) = cell{known: true, waiting: closed.waiting}
+		}
+		l.open = index
+	}
+}
+
+// add adds a step that is a part of c.
+func (c *cell) add(part *cell) {
+	c.accepted += part.accepted
+	c.delivered += part.delivered
+	c.retried += part.retried
+	c.dead += part.dead
+	c.waiting = part.waiting
+}
+
+// attempted counts a request.
+func (c *counts) attempted(now time.Time, a *webhook.Attempted, again bool) {
+	cell := c.at(now)
+	if again {
+		cell.retried++
+	}
+	if a.Outcome == webhook.OutcomeCutOff {
+		return
+	}
+	c.levels[0].latency.add(a.Took)
+	if a.Reason != "" {
+		h := c.errors[a.Reason]
+		if h == nil {
+			if c.errors == nil {
+				c.errors = make(map[webhook.Reason]*hour)
+			}
+			h = new(hour)
+			c.errors[a.Reason] = h
+		}
+		h.add(now)
+	}
+}
+
+// ended counts the end of a delivery.
+func (c *counts) ended(now time.Time, reason webhook.Reason) {
+	if cell := c.at(now); reason == "" {
+		cell.delivered++
+	} else {
+		cell.dead++
+	}
+}
+
+// told counts an event that is told.
+func (c *counts) told(now time.Time) {
+	if s := now.Unix(); s != c.second {
+		c.second, c.shown = s, 0
+	}
+	c.shown++
+}
+
+// quiet reports whether little was told of the destination within the second.
+func (c *counts) quiet(now time.Time) bool {
+	return c != nil && (c.second != now.Unix() || c.shown < eventShare)
+}
+
+// An hour counts what happened within one, in steps of five minutes.
+type hour struct {
+	open  int64
+	steps [12]uint32
+}
+
+const hourStep = 300 // seconds
+
+func (h *hour) advance(now time.Time) {
+	index := now.Unix() / hourStep
+	for n := max(h.open+1, index-int64(len(h.steps))+1); n <= index; n++ {
+		h.steps[n%int64(len(h.steps))] = 0
+	}
+	h.open = max(h.open, index)
+}
+
+func (h *hour) add(now time.Time) {
+	h.advance(now)
+	h.steps[h.open%int64(len(h.steps))]++
+}
+
+func (h *hour) sum(now time.Time) (n int64) {
+	h.advance(now)
+	for _, s := range h.steps {
+		n += int64(s)
+	}
+	return n
+}
+
+// countsOf returns the counts of a destination, nil if it is one too many. The
+// caller holds f.mu.
+func (f *Feed) countsOf(destination string, now time.Time) *counts {
+	c := f.destinations[destination]
+	if c == nil {
+		if len(f.destinations) >= f.bounds.destinations && !f.forget(now) {
+			return nil
+		}
+		since := now
+		if !f.forgot {
+			since = f.since // nothing happened there before
+		}
+		c = newCounts(destination, since, now)
+		f.destinations[c.id] = c
+	}
+	c.used = now
+	return c
+}
+
+// forget forgets the destination that was idle for longest, if that is long. It
+// looks for one at most once a second.
+func (f *Feed) forget(now time.Time) bool {
+	if now.Unix() == f.looked {
+		return false
+	}
+	f.looked = now.Unix()
+	f.forgot = true
+	var idle *counts
+	for _, c := range f.destinations {
+		if idle == nil || c.used.Before(idle.used) {
+			idle = c
+		}
+	}
+	if now.Sub(idle.used) < f.bounds.idle {
+		return false
+	}
+	delete(f.destinations, idle.id)
+	return true
+}

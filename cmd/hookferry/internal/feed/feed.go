@@ -1,0 +1,271 @@
+// Package feed keeps what has happened to deliveries lately, for people to look
+// at: the latest events, the stories of the latest deliveries, and what happened
+// over time. It is a webhook.Observer, in bounded memory and at a bounded cost.
+//
+// Everything is counted. Told in full is a share of it: up to eventRate events a
+// second. What happens to a delivery whose beginning was told is told to its
+// end, so that stories are whole.
+package feed
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/webhook"
+)
+
+// Kinds of events.
+const (
+	KindAccepted  = "accepted"
+	KindAttempt   = "attempt"
+	KindDelivered = "delivered"
+	KindDead      = "dead"
+)
+
+// bounds are those of the memory: about 10 MB of events, 20 MB of stories and 8
+// MB of series.
+type bounds struct {
+	events, eventBytes  int
+	stories, storyBytes int
+	destinations        int           // that have series
+	idle                time.Duration // after which one makes room for another
+	readers             int
+}
+
+var defaultBounds = bounds{
+	events: 4096, eventBytes: 8 << 20,
+	stories: 8192, storyBytes: 16 << 20,
+	destinations: 256, idle: 10 * time.Minute,
+	readers: 64,
+}
+
+// A Feed is a webhook.Observer that remembers. Its methods may be called
+// concurrently.
+type Feed struct {
+	bounds bounds
+	since  time.Time
+
+	// mu is held for the work of one call, and never across I/O or a wait.
+	mu           sync.Mutex
+	budget       budget
+	seq          uint64 // of the latest event
+	events       fifo[*event]
+	eventBytes   int
+	stories      map[storyKey]*story
+	order        fifo[*story] // the oldest first
+	storyBytes   int
+	total        *counts
+	destinations map[string]*counts
+	forgot       bool  // some of the destinations were not counted
+	looked       int64 // the second in which one was to make room
+	readers      map[*Reader]struct{}
+}
+
+// An event is what is kept of one.
+type event struct {
+	api.Event
+	body []byte // of the delivery, if it is known, to be searched
+}
+
+// size is about what an event takes, bodies counted in full although they are
+// shared.
+func (e *event) size() int {
+	n := 256 + len(e.ID) + len(e.body)
+	if e.Attempt != nil {
+		n += 128 + len(e.Attempt.Error) + len(e.Attempt.Answer)
+	}
+	return n
+}
+
+// New returns a Feed that remembers nothing yet.
+func New() *Feed { return newFeed(defaultBounds) }
+
+func newFeed(b bounds) *Feed {
+	now := time.Now().UTC()
+	return &Feed{
+		bounds:       b,
+		since:        now,
+		budget:       budget{tokens: eventBurst, at: now},
+		stories:      make(map[storyKey]*story),
+		total:        newCounts("", now, now),
+		destinations: make(map[string]*counts),
+		readers:      make(map[*Reader]struct{}),
+	}
+}
+
+// Accepted implements webhook.Observer.
+func (f *Feed) Accepted(a webhook.Accepted) {
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	total := f.total.at(now)
+	total.accepted += uint32(a.Stored)
+	// Which ones the store had seen before it does not say: of those whose
+	// story is known it is clear.
+	left := a.Stored
+	seen := len(a.Deliveries) - a.Stored
+	for i := range a.Deliveries {
+		d := &a.Deliveries[i]
+		if left == 0 {
+			break
+		}
+		s := f.stories[storyKey{d.Destination, d.ID}]
+		if s != nil && seen > 0 {
+			seen--
+			continue
+		}
+		left--
+		c := f.countsOf(d.Destination, now)
+		if c != nil {
+			c.at(now).accepted++
+		}
+		if s == nil {
+			if s = f.begin(c, d.Destination, d.ID, d.Type, now); s == nil {
+				continue
+			}
+		}
+		s.accepted, s.trace = d.Accepted, d.Trace.Parent
+		f.keepBody(s, d.Body)
+		f.tell(c, s, api.Event{At: now.UTC(), Kind: KindAccepted, Body: s.body})
+	}
+}
+
+// Attempted implements webhook.Observer.
+func (f *Feed) Attempted(a webhook.Attempted) {
+	now := a.At.Add(a.Took)
+	again := !a.Due.IsZero() && a.Outcome != webhook.OutcomeDelivered && a.Outcome != webhook.OutcomeCutOff
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.countsOf(a.Destination, now)
+	f.total.attempted(now, &a, again)
+	if c != nil {
+		c.attempted(now, &a, again)
+	}
+	s := f.stories[storyKey{a.Destination, a.ID}]
+	if s == nil {
+		if s = f.begin(c, a.Destination, a.ID, a.Type, now); s == nil {
+			return
+		}
+		s.trace = a.Trace.Parent
+	}
+	at := attemptOf(&a.Attempt)
+	f.addAttempt(s, at)
+	s.tries = max(s.tries, a.Try)
+	if !a.Due.IsZero() {
+		s.state, s.due = StateWaiting, a.Due
+	}
+	e := api.Event{At: now.UTC(), Kind: KindAttempt, Attempt: &at, Outcome: string(a.Outcome)}
+	if again {
+		e.Due = timeOf(a.Due) // a pointer into a would take all of a to the heap
+	}
+	f.tell(c, s, e)
+}
+
+// Ended implements webhook.Observer.
+func (f *Feed) Ended(ended webhook.Ended) {
+	d := &ended.Delivery
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.countsOf(d.Destination, ended.At)
+	f.total.ended(ended.At, ended.Reason)
+	if c != nil {
+		c.ended(ended.At, ended.Reason)
+	}
+	s := f.stories[storyKey{d.Destination, d.ID}]
+	if s == nil {
+		if s = f.begin(c, d.Destination, d.ID, d.Type, ended.At); s == nil {
+			return
+		}
+		s.trace = d.Trace.Parent
+	}
+	f.complete(s, d)
+	s.ended, s.due = ended.At, time.Time{}
+	e := api.Event{At: ended.At, Kind: KindDelivered}
+	s.state, s.reason = StateDelivered, string(ended.Reason)
+	if ended.Reason != "" {
+		s.state = StateDead
+		e.Kind, e.Reason = KindDead, s.reason
+	}
+	f.tell(c, s, e)
+}
+
+// tell keeps an event of s, if the budget is not too far gone, and wakes who
+// waits for one. The caller holds f.mu.
+func (f *Feed) tell(c *counts, s *story, e api.Event) {
+	if !f.budget.spend(e.At) {
+		f.leaveOut(c)
+		return
+	}
+	if c != nil {
+		c.told(e.At)
+	}
+	f.seq++
+	e.Seq, e.Destination, e.ID, e.Type = f.seq, s.key.destination, s.key.id, s.typ
+	kept := &event{Event: e, body: s.body}
+	f.events.push(kept)
+	f.eventBytes += kept.size()
+	for f.events.len() > f.bounds.events || f.eventBytes > f.bounds.eventBytes {
+		f.eventBytes -= f.events.pop().size()
+	}
+	for r := range f.readers {
+		select {
+		case r.news <- struct{}{}:
+		default: // it is awake
+		}
+	}
+}
+
+// leaveOut counts an event that is not told.
+func (f *Feed) leaveOut(c *counts) {
+	f.total.leftOut++
+	if c != nil {
+		c.leftOut++
+	}
+}
+
+// Events returns up to limit of the latest events that filter selects, newest
+// first.
+func (f *Feed) Events(filter Filter, limit int) []api.Event {
+	f.mu.Lock()
+	all := f.events.appendTo(nil, 0)
+	f.mu.Unlock()
+	filter = filter.ready()
+	found := []api.Event{}
+	for i := len(all) - 1; i >= 0 && len(found) < limit; i-- {
+		if filter.match(all[i]) {
+			found = append(found, all[i].Event)
+		}
+	}
+	return found
+}
+
+// A Filter selects events. The zero value selects all.
+type Filter struct {
+	// Destination and Type select by equality where they are not empty.
+	Destination, Type string
+	// Kinds are those that are selected; none means all.
+	Kinds []string
+	// Query is a part of the id or of the body, in any case.
+	Query string
+}
+
+// ready returns f as match takes it.
+func (f Filter) ready() Filter {
+	f.Query = strings.ToLower(f.Query)
+	return f
+}
+
+func (f *Filter) match(e *event) bool {
+	if f.Destination != "" && f.Destination != e.Destination || f.Type != "" && f.Type != e.Type {
+		return false
+	}
+	if len(f.Kinds) > 0 && !slices.Contains(f.Kinds, e.Kind) {
+		return false
+	}
+	return f.Query == "" || strings.Contains(strings.ToLower(e.ID), f.Query) ||
+		bytes.Contains(bytes.ToLower(e.body), []byte(f.Query))
+}

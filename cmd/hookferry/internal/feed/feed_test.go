@@ -1,0 +1,531 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+)
+
+// A teller tells a feed what happens to deliveries.
+type teller struct{ *Feed }
+
+func delivery(destination, id string) webhook.Delivery {
+	return webhook.Delivery{
+		Destination: destination, ID: id, Type: "track",
+		Body: []byte(`{"type":"track","event":"Signed Up","messageId":"` + id + `"}`), Accepted: time.Now().UTC(),
+	}
+}
+
+func (t teller) accepts(ds ...webhook.Delivery) {
+	t.Accepted(webhook.Accepted{Deliveries: ds, Stored: len(ds)})
+}
+
+func (t teller) succeeds(d webhook.Delivery, took time.Duration) {
+	t.Attempted(webhook.Attempted{
+		Destination: d.Destination, ID: d.ID, Type: d.Type, Outcome: webhook.OutcomeDelivered,
+		Attempt: webhook.Attempt{At: time.Now().Add(-took).UTC(), Took: took, Try: d.Tries + 1, Endpoint: "https://a.example/", Status: 200},
+	})
+	t.Ended(webhook.Ended{Delivery: d, At: time.Now().UTC()})
+}
+
+// fails makes the attempt of d fail, with another one after wait, or none if
+// that is 0.
+func (t teller) fails(d *webhook.Delivery, wait time.Duration) {
+	d.Tries++
+	a := webhook.Attempt{
+		At: time.Now().UTC(), Took: time.Millisecond, Try: d.Tries, Endpoint: "https://a.example/",
+		Status: 503, Reason: webhook.ReasonServerError, Answer: "try later",
+	}
+	d.Attempts = append(d.Attempts, a)
+	told := webhook.Attempted{Destination: d.Destination, ID: d.ID, Type: d.Type, Attempt: a, Outcome: webhook.OutcomeRetryable}
+	if wait > 0 {
+		told.Due = time.Now().Add(wait).UTC()
+	}
+	t.Attempted(told)
+	if wait == 0 {
+		t.Ended(webhook.Ended{Delivery: *d, Reason: webhook.ReasonExpired, At: time.Now().UTC()})
+	}
+}
+
+func kinds(events []api.Event) (s []string) {
+	for _, e := range events {
+		s = append(s, e.ID+" "+e.Kind)
+	}
+	return s
+}
+
+func diff(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("%s (-want +got):\n%s", what, d)
+	}
+}
+
+func TestEventsAndStory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := teller{New()}
+		begin := time.Now().UTC()
+		d := delivery("crm", "m1")
+		f.accepts(d)
+		time.Sleep(time.Second)
+		f.fails(&d, 2*time.Second)
+		s, ok := f.Story("crm", "m1")
+		due := begin.Add(3 * time.Second)
+		want := api.Story{
+			Destination: "crm", ID: "m1", Type: "track", State: StateWaiting, Accepted: &begin, Due: &due, Tries: 1,
+			Attempts: []api.Attempt{{
+				At: begin.Add(time.Second), Took: 1, Try: 1, Endpoint: "https://a.example/", Status: 503,
+				Reason: "server_error", Answer: "try later",
+			}},
+			Body: d.Body,
+		}
+		if !ok {
+			t.Fatal("there is no story")
+		}
+		diff(t, "story while it waits", s, want)
+
+		time.Sleep(2 * time.Second)
+		f.fails(&d, 0)
+		s, _ = f.Story("crm", "m1")
+		ended := begin.Add(3 * time.Second)
+		want.State, want.Reason, want.Due, want.Ended, want.Tries = StateDead, "expired", nil, &ended, 2
+		want.Attempts = append(want.Attempts, want.Attempts[0])
+		want.Attempts[1].At, want.Attempts[1].Try = ended, 2
+		diff(t, "story of the dead", s, want)
+
+		events := f.Events(Filter{}, 10)
+		diff(t, "events", kinds(events), []string{"m1 dead", "m1 attempt", "m1 attempt", "m1 accepted"})
+		diff(t, "event accepted", events[3], api.Event{
+			Seq: 1, At: begin, Kind: KindAccepted, Destination: "crm", ID: "m1", Type: "track", Body: d.Body,
+		})
+		diff(t, "the latest two", kinds(f.Events(Filter{}, 2)), []string{"m1 dead", "m1 attempt"})
+		if _, ok := f.Story("crm", "m2"); ok {
+			t.Error("there is a story of a delivery that nothing happened to")
+		}
+	})
+}
+
+// Of what was accepted by another process only the rest is told; what the end
+// says of the beginning completes it.
+func TestStoryThatBeganBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := teller{New()}
+		d := delivery("crm", "m1")
+		before := webhook.Attempt{At: time.Now().Add(-time.Minute).UTC(), Try: 1, Endpoint: "https://a.example/", Reason: webhook.ReasonTimeout}
+		d.Attempts, d.Tries = []webhook.Attempt{before}, 1
+		f.succeeds(d, time.Millisecond)
+		s, _ := f.Story("crm", "m1")
+		if s.State != StateDelivered || len(s.Attempts) != 2 || s.Attempts[0].Reason != "timeout" || s.Attempts[1].Status != 200 || s.Body == nil {
+			t.Errorf("story %+v, want two attempts, the first of them a timeout, and the body", s)
+		}
+	})
+}
+
+func TestDuplicates(t *testing.T) {
+	f := teller{New()}
+	one, two := delivery("crm", "m1"), delivery("crm", "m2")
+	f.accepts(one)
+	f.Accepted(webhook.Accepted{Deliveries: []webhook.Delivery{one, two}, Stored: 1})
+	f.Accepted(webhook.Accepted{Deliveries: []webhook.Delivery{one, two}})
+	f.Accepted(webhook.Accepted{Stored: 7}) // a sync
+	diff(t, "events", kinds(f.Events(Filter{}, 10)), []string{"m2 accepted", "m1 accepted"})
+	last := func(vs []*float64) (sum float64) {
+		for _, v := range vs {
+			if v != nil {
+				sum += *v
+			}
+		}
+		return sum
+	}
+	if of, all := last(f.Series("crm", FiveMinutes).Accepted), last(f.Series("", FiveMinutes).Accepted); of != 2 || all != 9 {
+		t.Errorf("accepted %v and in all %v, want 2 and 9", of, all)
+	}
+}
+
+func TestFilter(t *testing.T) {
+	f := teller{New()}
+	for _, d := range []webhook.Delivery{delivery("crm", "Alpha"), delivery("shop", "beta")} {
+		f.accepts(d)
+		f.succeeds(d, 0)
+	}
+	tests := []struct {
+		name   string
+		filter Filter
+		want   int
+	}{
+		{"all", Filter{}, 6},
+		{"destination", Filter{Destination: "crm"}, 3},
+		{"unknown destination", Filter{Destination: "cr"}, 0},
+		{"type", Filter{Type: "track"}, 6},
+		{"other type", Filter{Type: "page"}, 0},
+		{"kinds", Filter{Kinds: []string{KindAccepted, KindDelivered}}, 4},
+		{"id", Filter{Query: "ALPH"}, 3},
+		{"body", Filter{Query: "signed up"}, 6},
+		{"all of it", Filter{Destination: "shop", Type: "track", Kinds: []string{KindAttempt}, Query: "eta"}, 1},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := len(f.Events(tt.filter, 100)); got != tt.want {
+				t.Errorf("Events(%+v): %d events, want %d", tt.filter, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := defaultBounds
+		b.events, b.eventBytes, b.stories, b.storyBytes = 40, 20_000, 30, 15_000
+		f := teller{newFeed(b)}
+		for i := range 2000 {
+			d := delivery("crm", fmt.Sprint("m", i))
+			d.Body = []byte(`"` + strings.Repeat("x", i%2000) + `"`)
+			f.accepts(d)
+			for range 20 {
+				f.fails(&d, time.Second)
+			}
+			time.Sleep(time.Second)
+			if n := f.events.len(); n > b.events || f.eventBytes > b.eventBytes+10_000 || len(f.stories) > b.stories || f.storyBytes > b.storyBytes+10_000 {
+				t.Fatalf("%d events of %d bytes, %d stories of %d bytes", n, f.eventBytes, len(f.stories), f.storyBytes)
+			}
+			s, ok := f.Story("crm", d.ID)
+			if !ok || len(s.Attempts) != webhook.MaxAttempts || s.Attempts[1].Try != 2 || s.Attempts[2].Try != 7 {
+				t.Fatalf("story of the latest delivery: %v, %d attempts", ok, len(s.Attempts))
+			}
+		}
+		sum := 0
+		for i := range f.order.len() {
+			sum += f.order.at(i).size
+		}
+		if len(f.stories) != f.order.len() || sum != f.storyBytes {
+			t.Errorf("%d stories in order and %d by key, of %d bytes where %d are counted", f.order.len(), len(f.stories), sum, f.storyBytes)
+		}
+		sum = 0
+		for i := range f.events.len() {
+			sum += f.events.at(i).size()
+		}
+		if sum != f.eventBytes {
+			t.Errorf("events of %d bytes where %d are counted", sum, f.eventBytes)
+		}
+	})
+}
+
+// What is more than the budget is counted, those of a busy destination before
+// those of a quiet one.
+func TestBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := teller{New()}
+		r, err := f.Follow(Filter{}, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		const seconds = 20
+		told, skipped := 0, int64(0)
+		quiet := 0
+		for i := range seconds * 1000 {
+			for range 10 {
+				d := delivery("busy", fmt.Sprint("b", i))
+				f.accepts(d)
+				f.succeeds(d, 0)
+			}
+			if i%500 == 0 {
+				d := delivery("quiet", fmt.Sprint("q", i))
+				f.accepts(d)
+				f.succeeds(d, 0)
+			}
+			time.Sleep(time.Millisecond)
+			events, n, err := r.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			told += len(events)
+			skipped += n
+			for _, e := range events {
+				if e.Destination == "quiet" {
+					quiet++
+				}
+			}
+		}
+		if least, most := (seconds-2)*eventRate, seconds*eventRate+eventBurst+eventDebt; told < least || told > most {
+			t.Errorf("%d events told in %d s, want %d to %d", told, seconds, least, most)
+		}
+		if want := seconds * 2 * 3; quiet != want {
+			t.Errorf("%d events of the quiet destination told, want %d", quiet, want)
+		}
+		if f.total.leftOut != skipped || skipped < 1000 {
+			t.Errorf("%d skipped, %d were left out", skipped, f.total.leftOut)
+		}
+	})
+}
+
+func TestFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := defaultBounds
+		b.events, b.readers = 300, 2
+		f := teller{newFeed(b)}
+		f.accepts(delivery("crm", "m0"), delivery("crm", "m1"))
+		r, _ := f.Follow(Filter{Destination: "crm"}, 0)
+		defer r.Close()
+		again, _ := f.Follow(Filter{}, 1)
+		if _, err := f.Follow(Filter{}, 0); !errors.Is(err, ErrReaders) {
+			t.Errorf("a third reader: %v, want ErrReaders", err)
+		}
+
+		var events []api.Event
+		var wg sync.WaitGroup
+		wg.Go(func() { events, _, _ = r.Next(t.Context()) })
+		synctest.Wait() // it waits
+		f.accepts(delivery("shop", "s1"))
+		synctest.Wait() // that is not for it
+		f.accepts(delivery("crm", "m2"))
+		wg.Wait()
+		diff(t, "Next", kinds(events), []string{"m2 accepted"})
+
+		events, _, _ = again.Next(t.Context())
+		diff(t, "Next from the first on", kinds(events), []string{"m1 accepted", "s1 accepted", "m2 accepted"})
+		again.Close()
+
+		late, _ := f.Follow(Filter{}, 99) // of another process
+		defer late.Close()
+		for i := range 500 {
+			f.accepts(delivery("crm", fmt.Sprint("n", i)))
+		}
+		read, skipped := 0, int64(0)
+		for read+int(skipped) < 500 {
+			es, n, err := late.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			read, skipped = read+len(es), skipped+n
+		}
+		if read != 300 || skipped != 200 {
+			t.Errorf("a reader that was overtaken read %d and skipped %d, want 300 and 200", read, skipped)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, _, err := late.Next(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Next of nothing: %v, want the error of its context", err)
+		}
+	})
+}
+
+// want of a series: the sum of a line, and how many steps are known.
+func sumOf(vs []*float64) (sum float64, known int) {
+	for _, v := range vs {
+		if v != nil {
+			sum, known = sum+*v, known+1
+		}
+	}
+	return sum, known
+}
+
+func TestSeries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := teller{New()}
+		// Two deliveries a second for ten minutes, one of which fails once.
+		for i := range 600 {
+			d := delivery("crm", fmt.Sprint("m", i))
+			e := delivery("shop", fmt.Sprint("s", i))
+			f.accepts(d, e)
+			f.fails(&d, time.Second)
+			f.succeeds(d, 100*time.Millisecond)
+			f.succeeds(e, 10*time.Millisecond)
+			time.Sleep(time.Second)
+		}
+		tests := []struct {
+			name            string
+			of              string
+			length          int
+			delivered, dead float64
+			steps           int
+			p50, p99        float64
+		}{
+			{"five minutes", "crm", FiveMinutes, 299, 0, 300, 0, 0},
+			{"hour", "crm", Hour, 600, 0, 61, 1, 106.495},
+			{"day", "crm", Day, 600, 0, 3, 1, 106.495},
+			{"all, day", "", Day, 1200, 0, 3, 10.239, 106.495},
+			{"nothing happened", "other", Hour, 0, 0, 61, 0, 0},
+		}
+		for _, tt := range tests {
+			s := f.Series(tt.of, tt.length)
+			if sum, known := sumOf(s.Delivered); sum != tt.delivered || known != tt.steps {
+				t.Errorf("%s: %v delivered in %d known steps, want %v in %d", tt.name, sum, known, tt.delivered, tt.steps)
+			}
+			if sum, _ := sumOf(s.Retried); tt.of == "crm" && sum != tt.delivered {
+				t.Errorf("%s: %v retried, want %v", tt.name, sum, tt.delivered)
+			}
+			if step := time.Duration(s.Step) * time.Millisecond; time.Until(s.Start.Add(step*time.Duration(len(s.Dead)))) > step {
+				t.Errorf("%s: starts at %v with %d steps of %v, which end after now", tt.name, s.Start, len(s.Dead), step)
+			}
+			if tt.p50 == 0 {
+				continue
+			}
+			n := len(s.P50) - 2 // the last is empty
+			if s.P50[n] == nil || math.Abs(*s.P50[n]-tt.p50) > tt.p50/8 || math.Abs(*s.P99[n]-tt.p99) > 1 {
+				t.Errorf("%s: latency %v and %v, want about %v and %v", tt.name, *s.P50[n], *s.P99[n], tt.p50, tt.p99)
+			}
+		}
+		diff(t, "rates", f.Rates("crm"), api.Rates{Accepted: 1, Delivered: 1, Retried: 1})
+		diff(t, "rates of all", f.Rates(""), api.Rates{Accepted: 2, Delivered: 2, Retried: 1})
+		diff(t, "errors", f.Errors("crm"), map[string]int64{"server_error": 600})
+		diff(t, "errors of the other", f.Errors("shop"), map[string]int64{})
+
+		time.Sleep(30 * time.Minute)
+		diff(t, "errors after half an hour", f.Errors("crm"), map[string]int64{"server_error": 600})
+		time.Sleep(30 * time.Minute)
+		diff(t, "errors after an hour", f.Errors("crm"), map[string]int64{})
+		diff(t, "rates after an hour", f.Rates("crm"), api.Rates{})
+		if sum, known := sumOf(f.Series("crm", Hour).Delivered); sum != 0 || known != 360 {
+			t.Errorf("after an hour: %v delivered in %d steps", sum, known)
+		}
+		if sum, _ := sumOf(f.Series("crm", Day).Delivered); sum != 600 {
+			t.Errorf("after an hour: %v delivered in a day, want 600", sum)
+		}
+		time.Sleep(48 * time.Hour)
+		if sum, known := sumOf(f.Series("crm", Day).Delivered); sum != 0 || known != 288 {
+			t.Errorf("after two days: %v delivered in %d steps", sum, known)
+		}
+	})
+}
+
+func TestSeriesTakesUnfinishedSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := teller{New()}
+		for length := range levels {
+			d := delivery("crm", fmt.Sprint(length))
+			f.succeeds(d, time.Millisecond)
+			if sum, _ := sumOf(f.Series("crm", length).Delivered); sum != float64(length+1) {
+				t.Errorf("levels[%d]: %v delivered, want %d", length, sum, length+1)
+			}
+			s := f.Series("crm", length)
+			if s.P50[len(s.P50)-1] == nil {
+				t.Errorf("levels[%d]: no latency of the step that is not over", length)
+			}
+		}
+	})
+}
+
+func TestDestinationsBeyondTheBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := defaultBounds
+		b.destinations = 2
+		f := teller{newFeed(b)}
+		f.accepts(delivery("a", "1"), delivery("b", "2"), delivery("c", "3"))
+		if _, known := sumOf(f.Series("c", Hour).Accepted); known != 1 || len(f.destinations) != 2 {
+			t.Errorf("%d steps of the third destination are known, and %d have series", known, len(f.destinations))
+		}
+		time.Sleep(b.idle - time.Second)
+		f.accepts(delivery("b", "4"))
+		time.Sleep(time.Second)
+		f.accepts(delivery("c", "5"))
+		sum, known := sumOf(f.Series("c", Hour).Accepted)
+		if sum != 1 || known != 1 || f.destinations["a"] != nil || len(f.destinations) != 2 {
+			t.Errorf("the third took the place of the first: %v accepted in %d steps", sum, known)
+		}
+		if sum, _ := sumOf(f.Series("", Hour).Accepted); sum != 5 {
+			t.Errorf("%v accepted in all, want 5", sum)
+		}
+	})
+}
+
+func TestRunNotesWhatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := memqueue.New(memqueue.Config{})
+		defer q.Close()
+		f := teller{New()}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { f.Run(ctx, q) })
+		time.Sleep(3 * time.Second)
+		for _, id := range []string{"1", "2"} {
+			if _, err := q.Put(ctx, delivery("crm", id), delivery("shop", id)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(15 * time.Second)
+		for _, tt := range []struct {
+			of   string
+			want float64
+		}{{"", 4}, {"crm", 2}, {"shop", 2}} {
+			for length := range levels {
+				w := f.Series(tt.of, length).Waiting
+				if v := w[len(w)-1]; v == nil || *v != tt.want {
+					t.Errorf("waiting at %q, levels[%d]: %v, want %v", tt.of, length, v, tt.want)
+				}
+			}
+		}
+		if w := f.Series("", FiveMinutes).Waiting; *w[len(w)-17] != 0 || w[len(w)-25] != nil {
+			t.Error("what waited before is not as it was")
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
+func TestConcurrentUse(t *testing.T) {
+	b := defaultBounds
+	b.events, b.stories, b.destinations = 64, 64, 8
+	f := teller{newFeed(b)}
+	ctx, cancel := context.WithCancel(t.Context())
+	var readers, tellers sync.WaitGroup
+	for range 3 {
+		readers.Go(func() {
+			r, err := f.Follow(Filter{Query: "5"}, 1)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer r.Close()
+			for {
+				if _, _, err := r.Next(ctx); err != nil {
+					return
+				}
+				f.Events(Filter{}, 10)
+				f.Series("d1", Hour)
+				f.Errors("d1")
+				f.Rates("")
+				f.Story("d1", "5")
+				f.waitsEach(map[string]int{"d1": 1, "d9": 1})
+			}
+		})
+	}
+	for n := range 4 {
+		tellers.Go(func() {
+			for i := range 3000 {
+				d := delivery(fmt.Sprint("d", i%10), fmt.Sprint(n, i))
+				f.accepts(d)
+				f.fails(&d, time.Second)
+				f.succeeds(d, time.Millisecond)
+			}
+		})
+	}
+	tellers.Wait()
+	cancel()
+	readers.Wait()
+}
+
+func TestHistogram(t *testing.T) {
+	for _, d := range []time.Duration{-1, 0, 7 * time.Microsecond, 8 * time.Microsecond, time.Millisecond, 5 * time.Second, time.Hour} {
+		var h histogram
+		h.add(d)
+		want := min(max(d, 0), 1<<histogramBits*time.Microsecond)
+		p50, p99 := h.quantiles()
+		got := time.Duration(float64(p50) * float64(time.Millisecond)).Round(time.Microsecond)
+		if p50 != p99 || got < want-want/1e6-time.Microsecond || got > want+want/8 {
+			t.Errorf("a histogram of %v has the quantiles %v and %v", d, p50, p99)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+package feed
+
+import (
+	"math"
+	"time"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+)
+
+// Errors returns how many requests to a destination, or to all if it is "",
+// failed within the last hour, by reason.
+func (f *Feed) Errors(destination string) map[string]int64 {
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	by := make(map[string]int64)
+	if c := f.lookUp(destination); c != nil {
+		for reason, h := range c.errors {
+			if n := h.sum(now); n > 0 {
+				by[string(reason)] = n
+			}
+		}
+	}
+	return by
+}
+
+// rateSeconds is how many seconds Rates is about.
+const rateSeconds = 10
+
+// Rates returns what happened at a destination, or at all if it is "", within
+// the last ten whole seconds, per second.
+func (f *Feed) Rates(destination string) api.Rates {
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var sum cell
+	n := 0
+	if c := f.lookUp(destination); c != nil {
+		c.advance(now)
+		l := &c.levels[0]
+		for i := l.open - rateSeconds; i < l.open; i++ {
+			if step := l.cell(i); step.known {
+				sum.add(step)
+				n++
+			}
+		}
+	}
+	if n == 0 {
+		return api.Rates{}
+	}
+	per := func(v uint32) float64 { return float64(v) / float64(n) }
+	return api.Rates{Accepted: per(sum.accepted), Delivered: per(sum.delivered), Retried: per(sum.retried), Dead: per(sum.dead)}
+}
+
+// lookUp returns the counts of a destination, or of all if it is "", or nil.
+func (f *Feed) lookUp(destination string) *counts {
+	if destination == "" {
+		return f.total
+	}
+	return f.destinations[destination]
+}
+
+// The ranges of Series.
+const (
+	FiveMinutes = iota
+	Hour
+	Day
+)
+
+// Series returns what happened over a range of time, at a destination or, if
+// it is "", at all. The last step is the one that is not over.
+func (f *Feed) Series(destination string, length int) api.Series {
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.lookUp(destination)
+	if c == nil {
+		// Nothing happened there yet, or it is one too many.
+		since := now
+		if !f.forgot && len(f.destinations) < f.bounds.destinations {
+			since = f.since
+		}
+		c = newCounts(destination, since, now)
+	}
+	c.advance(now)
+	l := &c.levels[length]
+	n := len(l.cells)
+	start := l.open - int64(n) + 1
+	s := api.Series{
+		Destination: destination,
+		Start:       time.Unix(start*l.seconds, 0).UTC(),
+		Step:        float64(l.seconds * 1000),
+		Accepted:    make([]*float64, n), Delivered: make([]*float64, n), Retried: make([]*float64, n), Dead: make([]*float64, n),
+		Waiting: make([]*float64, n), P50: make([]*float64, n), P99: make([]*float64, n),
+	}
+	for i := range n {
+		step := *l.cell(start + int64(i))
+		if !step.known {
+			continue
+		}
+		if i == n-1 {
+			// What the shorter steps have that are not over, either.
+			both := l.latency
+			for j := length - 1; j >= 0; j-- {
+				below := &c.levels[j]
+				step.add(below.cell(below.open))
+				both.merge(&below.latency)
+			}
+			if both.n > 0 {
+				step.p50, step.p99 = both.quantiles()
+				step.timed = true
+			}
+		}
+		value := func(v float64) *float64 { return &v }
+		s.Accepted[i] = value(float64(step.accepted))
+		s.Delivered[i] = value(float64(step.delivered))
+		s.Retried[i] = value(float64(step.retried))
+		s.Dead[i] = value(float64(step.dead))
+		if step.waiting >= 0 {
+			s.Waiting[i] = value(float64(step.waiting))
+		}
+		if step.timed {
+			s.P50[i], s.P99[i] = value(round(step.p50)), value(round(step.p99))
+		}
+	}
+	return s
+}
+
+// round returns milliseconds to the microsecond, without the digits that
+// float32 does not have.
+func round(ms float32) float64 { return math.Round(float64(ms)*1000) / 1000 }

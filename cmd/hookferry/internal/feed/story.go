@@ -1,0 +1,155 @@
+package feed
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/webhook"
+)
+
+// The states of a delivery.
+const (
+	StateWaiting   = "waiting"
+	StateDelivered = "delivered"
+	StateDead      = "dead"
+)
+
+type storyKey struct{ destination, id string }
+
+// A story is what is known of one delivery.
+type story struct {
+	key             storyKey
+	typ             string
+	state           string
+	accepted, ended time.Time
+	due             time.Time
+	tries           int
+	reason          string
+	trace           string
+	attempts        []api.Attempt
+	body            []byte // shared with events, and not changed
+	size            int    // about
+}
+
+// begin returns a new story, or nil if the budget does not allow one. The caller
+// holds f.mu.
+func (f *Feed) begin(c *counts, destination, id, typ string, now time.Time) *story {
+	if !f.budget.begins(now, c.quiet(now)) {
+		f.leaveOut(c)
+		return nil
+	}
+	s := &story{typ: strings.Clone(typ), state: StateWaiting}
+	if c != nil {
+		s.key.destination = c.id
+	} else {
+		s.key.destination = strings.Clone(destination)
+	}
+	s.key.id = strings.Clone(id)
+	f.stories[s.key] = s
+	f.order.push(s)
+	f.grow(s, 384+len(id))
+	return s
+}
+
+// grow counts what s takes, and forgets the oldest stories beyond the bounds.
+func (f *Feed) grow(s *story, n int) {
+	s.size += n
+	f.storyBytes += n
+	for f.order.len() > f.bounds.stories || f.storyBytes > f.bounds.storyBytes && f.order.at(0) != s {
+		old := f.order.pop()
+		f.storyBytes -= old.size
+		delete(f.stories, old.key)
+	}
+}
+
+func (f *Feed) keepBody(s *story, body []byte) {
+	if s.body == nil && body != nil {
+		s.body = bytes.Clone(body)
+		f.grow(s, len(body))
+	}
+}
+
+// addAttempt adds an attempt: of more than webhook.MaxAttempts the first two and the
+// latest stay.
+func (f *Feed) addAttempt(s *story, a api.Attempt) {
+	s.attempts = append(s.attempts, a)
+	f.grow(s, sizeOf(&a))
+	f.trim(s)
+}
+
+func (f *Feed) trim(s *story) {
+	for len(s.attempts) > webhook.MaxAttempts {
+		f.grow(s, -sizeOf(&s.attempts[2]))
+		s.attempts = slices.Delete(s.attempts, 2, 3)
+	}
+}
+
+func sizeOf(a *api.Attempt) int { return 128 + len(a.Error) + len(a.Answer) }
+
+// complete adds what a delivery says of itself at its end, and was not told
+// before.
+func (f *Feed) complete(s *story, d *webhook.Delivery) {
+	s.accepted, s.tries = d.Accepted, max(s.tries, d.Tries)
+	f.keepBody(s, d.Body)
+	var before []api.Attempt
+	for i := range d.Attempts {
+		a := attemptOf(&d.Attempts[i])
+		if len(s.attempts) > 0 && !a.At.Before(s.attempts[0].At.Truncate(time.Microsecond)) {
+			break
+		}
+		before = append(before, a)
+		f.grow(s, sizeOf(&a))
+	}
+	s.attempts = slices.Concat(before, s.attempts)
+	f.trim(s)
+}
+
+func attemptOf(a *webhook.Attempt) api.Attempt {
+	return api.Attempt{
+		At:       a.At,
+		Took:     milliseconds(a.Took),
+		Try:      a.Try,
+		Endpoint: a.Endpoint,
+		Status:   a.Status,
+		Reason:   string(a.Reason),
+		Error:    a.Error,
+		Answer:   a.Answer,
+	}
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// Story returns what is known of a delivery, if its story is kept.
+func (f *Feed) Story(destination, id string) (api.Story, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.stories[storyKey{destination, id}]
+	if s == nil {
+		return api.Story{}, false
+	}
+	return api.Story{
+		Destination: s.key.destination,
+		ID:          s.key.id,
+		Type:        s.typ,
+		State:       s.state,
+		Accepted:    timeOf(s.accepted),
+		Ended:       timeOf(s.ended),
+		Due:         timeOf(s.due),
+		Tries:       s.tries,
+		Reason:      s.reason,
+		TraceParent: s.trace,
+		Attempts:    slices.Concat([]api.Attempt{}, s.attempts),
+		Body:        s.body,
+	}, true
+}
+
+// timeOf returns a time, nil if it is not known.
+func timeOf(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}

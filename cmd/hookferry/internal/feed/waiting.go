@@ -1,0 +1,78 @@
+package feed
+
+import (
+	"context"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+const (
+	// sampleEvery is how often the store is asked how much waits.
+	sampleEvery = time.Second
+	// sampleShare is how much longer than it took the next time is away, so
+	// that a store with many destinations is not kept busy by it.
+	sampleShare = 50
+)
+
+// Run notes how much waits in a store, as far as the store can tell, until ctx is
+// done.
+func (f *Feed) Run(ctx context.Context, store webhook.Queue) {
+	total, _ := store.(webhook.Counter)
+	each, _ := store.(webhook.DestinationCounter)
+	if total == nil && each == nil {
+		return
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		begin := time.Now()
+		if total != nil {
+			if c, err := total.Count(ctx); err == nil {
+				f.waits(c.Waiting)
+			}
+		}
+		if each != nil {
+			by := make(map[string]int)
+			for c, err := range each.CountByDestination(ctx) {
+				if err != nil {
+					by = nil
+					break
+				}
+				by[c.Destination] = c.Waiting
+			}
+			if by != nil {
+				f.waitsEach(by)
+			}
+		}
+		timer.Reset(max(sampleEvery, sampleShare*time.Since(begin)))
+	}
+}
+
+func (f *Feed) waits(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.total.at(time.Now()).waiting = clamp(n)
+}
+
+// waitsEach notes what waits for each destination; for others nothing does.
+func (f *Feed) waitsEach(by map[string]int) {
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, n := range by {
+		if n > 0 && f.destinations[id] == nil {
+			f.countsOf(id, now)
+		}
+	}
+	for id, c := range f.destinations {
+		c.at(now).waiting = clamp(by[id])
+	}
+}
+
+func clamp(n int) int32 { return int32(min(n, 1<<31-1)) }
