@@ -30,23 +30,26 @@ func (s signal) Handle(context.Context, slog.Record) error {
 }
 
 // TestWhoseAddressItIs: an address in Destinations is the operator's own word,
-// one that Lookup returned is a customer's.
+// one that Lookup returned is a customer's unless TrustLookup says otherwise.
 func TestWhoseAddressItIs(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		host   string
 		lookup bool
+		trust  bool
 		allow  string
 		ok     bool
 	}{
-		{"address of the operator", "127.0.0.1", false, "", true},
-		{"localhost of the operator", "localhost", false, "", true},
-		{"mapped address of the operator", "[::ffff:127.0.0.1]", false, "", true},
-		{"address of a customer", "127.0.0.1", true, "", false},
-		{"localhost of a customer", "localhost", true, "", false},
-		{"mapped address of a customer", "[::ffff:7f00:1]", true, "", false},
-		{"address of a customer that is allowed", "127.0.0.1", true, "127.0.0.0/8", true},
-		{"another is allowed", "127.0.0.1", true, "127.0.0.2/32", false},
+		{"address of the operator", "127.0.0.1", false, false, "", true},
+		{"localhost of the operator", "localhost", false, false, "", true},
+		{"mapped address of the operator", "[::ffff:127.0.0.1]", false, false, "", true},
+		{"address of a customer", "127.0.0.1", true, false, "", false},
+		{"localhost of a customer", "localhost", true, false, "", false},
+		{"mapped address of a customer", "[::ffff:7f00:1]", true, false, "", false},
+		{"address of a customer that is allowed", "127.0.0.1", true, false, "127.0.0.0/8", true},
+		{"another is allowed", "127.0.0.1", true, false, "127.0.0.2/32", false},
+		{"address of the operator, looked up", "127.0.0.1", true, true, "", true},
+		{"localhost of the operator, looked up", "localhost", true, true, "", true},
 	} {
 		received := make(chan struct{}, 2)
 		server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { received <- struct{}{} }))
@@ -57,6 +60,7 @@ func TestWhoseAddressItIs(t *testing.T) {
 		c.Logger = slog.New(warned)
 		if tt.lookup {
 			c.Lookup = func(context.Context, string) (*webhook.Destination, error) { return &d, nil }
+			c.TrustLookup = tt.trust
 		} else {
 			c.Destinations = []webhook.Destination{d}
 		}

@@ -90,8 +90,14 @@ type Config struct {
 	//
 	// What it returns is taken to be customers' words: IP addresses and
 	// "localhost" in its URLs pass the address guard only where AllowAddresses
-	// lists them.
+	// lists them, unless TrustLookup is set.
 	Lookup func(ctx context.Context, id string) (*Destination, error)
+
+	// TrustLookup says that every URL that Lookup returns is the operator's own
+	// word, such as one of a configuration file that is read again when it
+	// changes: IP addresses and "localhost" in them pass the address guard, as
+	// in those of Destinations.
+	TrustLookup bool
 
 	// ServiceName is the product in "User-Agent: <ServiceName>/1.0". Empty
 	// means DefaultServiceName.
@@ -308,6 +314,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, refuse("Destinations", "may not be set together with Lookup")
 	case c.Lookup == nil && len(c.Destinations) == 0:
 		return c, refuse("Destinations", "at least one, or Lookup, is required")
+	case c.TrustLookup && c.Lookup == nil:
+		return c, refuse("TrustLookup", "may be set together with Lookup only")
 	}
 	if c.ServiceName == "" {
 		c.ServiceName = DefaultServiceName

@@ -50,6 +50,7 @@ func TestConfigNamesTheFieldItRefuses(t *testing.T) {
 		{"destinations and lookup", func(c *Config) {
 			c.Lookup = func(context.Context, string) (*Destination, error) { return nil, nil }
 		}, "Destinations"},
+		{"trust without Lookup", func(c *Config) { c.TrustLookup = true }, "TrustLookup"},
 		{"service name with a space", func(c *Config) { c.ServiceName = "My Service" }, "ServiceName"},
 		{"service name with a line end", func(c *Config) { c.ServiceName = "a\r\nX: y" }, "ServiceName"},
 		{"negative timeout", func(c *Config) { c.Timeout = -1 }, "Timeout"},
@@ -154,7 +155,7 @@ func TestConfigKeepsWhatIsSet(t *testing.T) {
 	a, b := reflect.ValueOf(set), reflect.ValueOf(got)
 	for i := range a.NumField() {
 		name := a.Type().Field(i).Name
-		if name != "Lookup" && name != "DialContext" && name != "Trace" && name != "Observer" && a.Field(i).IsZero() {
+		if name != "Lookup" && name != "TrustLookup" && name != "DialContext" && name != "Trace" && name != "Observer" && a.Field(i).IsZero() {
 			t.Errorf("the test does not set %s", name)
 		}
 		if a.Field(i).Kind() != reflect.Func && !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {

@@ -62,7 +62,7 @@ func New(c Config) (*Forwarder, error) {
 		news:   make(chan struct{}, 1),
 		ended:  make(chan struct{}),
 	}
-	g := &guard{allow: c.AllowAddresses, literals: make(map[netip.Addr]bool)}
+	g := &guard{allow: c.AllowAddresses, operator: c.TrustLookup, literals: make(map[netip.Addr]bool)}
 	f.open, f.close = context.WithCancel(context.Background())
 	f.attempts, f.abortAttempts = context.WithCancelCause(context.Background())
 	f.client = newClient(&f.config, g, f.attempts)

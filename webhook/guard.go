@@ -28,6 +28,7 @@ func (e *AddressError) Error() string {
 // which resolves to something else the second time does not get past it.
 type guard struct {
 	allow     []netip.Prefix
+	operator  bool                // all URLs are the operator's
 	literals  map[netip.Addr]bool // the addresses that the operator wrote out
 	localhost bool                // the operator wrote "localhost"
 	resolver  *net.Resolver       // nil: net.DefaultResolver
@@ -51,9 +52,9 @@ func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error
 	if err != nil {
 		return nil, err
 	}
-	localhost := g.localhost && strings.EqualFold(host, "localhost")
-	literal, _ := netip.ParseAddr(host)
-	written := g.literals[literal.Unmap()]
+	localhost := (g.operator || g.localhost) && strings.EqualFold(host, "localhost")
+	literal, err := netip.ParseAddr(host)
+	written := err == nil && (g.operator || g.literals[literal.Unmap()])
 
 	var mu sync.Mutex // both families are dialled at once
 	var passed []string

@@ -62,6 +62,7 @@ func TestGuardLooksAtTheResolvedAddress(t *testing.T) {
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	loopback := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
 
+	resolver := newResolver(t, func(string) []netip.Addr { return []netip.Addr{netip.MustParseAddr("127.0.0.1")} })
 	for _, tt := range []struct {
 		name  string
 		guard *guard
@@ -81,6 +82,9 @@ func TestGuardLooksAtTheResolvedAddress(t *testing.T) {
 		{"localhost where an address was written out", trusting("http://127.0.0.1/"), "localhost", false},
 		{"address in the allow-list", &guard{allow: loopback}, "127.0.0.1", true},
 		{"name in the allow-list", &guard{allow: loopback}, "localhost", true},
+		{"address, all written out", &guard{operator: true}, "127.0.0.1", true},
+		{"localhost, all written out", &guard{operator: true}, "localhost", true},
+		{"name, all written out", &guard{operator: true, resolver: resolver}, "a.example", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
