@@ -168,7 +168,8 @@ type Config struct {
 	// DialContext opens connections in place of a net.Dialer. Then the
 	// addresses are the caller's business: the guard does not see them. It
 	// must end with its context, which has the time of the attempt. Its
-	// connections must have deadlines, which some of tunnels do not.
+	// connections need no deadlines, which some of tunnels do not have: what is
+	// being read and written has to end when they are closed.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	// TLSClientConfig is the TLS configuration of all connections; it is

@@ -13,9 +13,11 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"maps"
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,7 +44,9 @@ type Config struct {
 	// Context ends all requests when it is done, with its cause as their
 	// error.
 	Context context.Context
-	// Dial opens connections. It must end with its context.
+	// Dial opens connections. It must end with its context. Those that are no
+	// sockets of the net package need no deadlines; what is being read and
+	// written has to end when they are closed.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Proxy is the proxy of all requests; nil is none.
 	Proxy *url.URL
@@ -102,13 +106,14 @@ func (c *Client) Close() {
 	}
 }
 
-// abort interrupts what is on its way. A request looks at aborted after it has
-// set the deadline of its connection, so that it sees the one or the other.
+// abort interrupts what is on its way. A request looks at aborted once its
+// connection is in conns, so that it is interrupted or sees it.
 func (c *Client) abort() {
 	c.aborted.Store(true)
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	for cn := range c.conns {
+	conns := slices.Collect(maps.Keys(c.conns))
+	c.mu.Unlock()
+	for _, cn := range conns {
 		cn.interrupt()
 	}
 }
@@ -166,7 +171,8 @@ func (c *Client) Post(ctx context.Context, deadline time.Time, t *Target, lines,
 	if cause := context.Cause(c.config.Context); cause != nil {
 		return Answer{}, cause
 	}
-	if isTimeout(err) && !time.Now().Before(deadline) {
+	// What is closed at that time ends with net.ErrClosed.
+	if (isTimeout(err) || errors.Is(err, net.ErrClosed)) && !time.Now().Before(deadline) {
 		return Answer{}, ErrTimeout
 	}
 	return Answer{}, err
@@ -203,23 +209,23 @@ func (c *Client) post(ctx context.Context, deadline time.Time, t *Target, lines,
 			return a, nil
 		}
 		cn.abandon()
-		switch {
-		case err == nil:
-			h.release(deadline)
-			return a, nil
-		case err == errStale:
+		if err == errStale {
 			cn = h.take() // nothing was written
 			continue
-		case cn.kept && !b.in.got && !isTimeout(err) && err != errInterrupted:
-			// It was closed, most likely before the request arrived. The
-			// delivery is one that may arrive twice, so it is made again; on a
-			// new connection, which is the end of it.
-			c.resent.Add(1)
-			cn = nil
-			continue
 		}
-		h.release(deadline)
-		return Answer{}, err
+		ended := false
+		if err != nil {
+			ended = !b.in.got && !isTimeout(err) && ctx.Err() == nil && c.config.Context.Err() == nil
+		}
+		if !cn.kept || !ended {
+			h.release(deadline)
+			return a, err
+		}
+		// It was closed, most likely before the request arrived. The delivery
+		// is one that may arrive twice, so it is made again; on a new
+		// connection, which is the end of it.
+		c.resent.Add(1)
+		cn = nil
 	}
 }
 

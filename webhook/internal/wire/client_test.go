@@ -36,12 +36,17 @@ type peer struct {
 	serving sync.WaitGroup
 }
 
+// A nearEnd has no deadlines, as the connections of SSH tunnels have none.
 type nearEnd struct {
 	net.Conn
 	close func() error
 }
 
 func (c *nearEnd) Close() error { return c.close() }
+
+func (c *nearEnd) SetDeadline(time.Time) error      { return errors.ErrUnsupported }
+func (c *nearEnd) SetReadDeadline(time.Time) error  { return errors.ErrUnsupported }
+func (c *nearEnd) SetWriteDeadline(time.Time) error { return errors.ErrUnsupported }
 
 func (p *peer) dial(context.Context, string, string) (net.Conn, error) {
 	near, far := memnet.Pipe(&net.TCPAddr{Port: 1}, &net.TCPAddr{Port: 2})
@@ -302,6 +307,7 @@ func TestPostEndsWithItsContexts(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		url   string
+		kept  bool // it is the second request of a connection
 		size  int
 		dial  func(context.Context, string, string) (net.Conn, error)
 		serve func(c net.Conn, n int)
@@ -313,6 +319,12 @@ func TestPostEndsWithItsContexts(t *testing.T) {
 		{name: "handshake", url: "https://crm.example/", serve: func(c net.Conn, _ int) { io.Copy(io.Discard, c) }},
 		{name: "write", url: "http://crm.example/", size: 1 << 20, serve: func(net.Conn, int) { time.Sleep(timeout) }},
 		{name: "header", url: "http://crm.example/", serve: func(c net.Conn, _ int) { io.Copy(io.Discard, c) }},
+		{name: "header on a kept connection", url: "http://crm.example/", kept: true, serve: func(c net.Conn, _ int) {
+			r := bufio.NewReader(c)
+			readRequest(r)
+			io.WriteString(c, ok)
+			io.Copy(io.Discard, r)
+		}},
 		{name: "body", url: "http://crm.example/", serve: func(c net.Conn, _ int) {
 			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n")
 			io.Copy(io.Discard, c)
@@ -326,19 +338,28 @@ func TestPostEndsWithItsContexts(t *testing.T) {
 					c.config.Dial = tt.dial
 				}
 				ctx := c.config.Context
+				to := target(t, tt.url)
+				if tt.kept {
+					if _, err := post(c, to, nil); err != nil {
+						t.Error(err)
+					}
+				}
 				if own {
 					ctx, cancel = context.WithCancelCause(ctx)
 				}
 				time.AfterFunc(time.Second, func() { cancel(enough) })
 				begin := time.Now()
 				var b Buffer
-				_, err := c.Post(ctx, time.Now().Add(timeout), target(t, tt.url), nil, make([]byte, tt.size), &b)
+				_, err := c.Post(ctx, time.Now().Add(timeout), to, nil, make([]byte, tt.size), &b)
 				if err != enough || time.Since(begin) != time.Second {
 					t.Errorf("%s, context of its own %v: Post = %v after %v; want %v after 1s", tt.name, own, err, time.Since(begin), enough)
 				}
 				// Nor does one begin that is over.
-				if _, err := c.Post(ctx, time.Now().Add(timeout), target(t, tt.url), nil, nil, &b); err != enough {
+				if _, err := c.Post(ctx, time.Now().Add(timeout), to, nil, nil, &b); err != enough {
 					t.Errorf("%s, context of its own %v: Post after the end = %v", tt.name, own, err)
+				}
+				if n := c.Resent(); n != 0 {
+					t.Errorf("%s, context of its own %v: %d requests were made again", tt.name, own, n)
 				}
 			})
 		}

@@ -15,6 +15,8 @@ type conn struct {
 	nc     net.Conn
 	raw    syscall.RawConn       // of nc, if that is a socket, and one that is known
 	tap    *tap                  // under nc, if that is TLS of our making
+	socket bool                  // nc is a socket, or TLS on one: it has deadlines
+	limit  *time.Timer           // interrupts one that is not; made by its first request
 	asks   func(fd uintptr) bool // turnAround, made once
 	poll   poll                  // of raw
 	one    [1]byte               // read by it
@@ -24,14 +26,12 @@ type conn struct {
 	turn turn
 }
 
-// past is a deadline that is over.
-var past = time.Unix(1, 0)
-
 func newConn(c *Client, nc net.Conn) *conn {
 	cn := &conn{client: c, nc: nc, raw: rawConn(nc)}
 	if tc, ok := nc.(*tls.Conn); ok {
 		cn.tap, _ = tc.NetConn().(*tap)
 	}
+	cn.socket = cn.raw != nil || cn.tap != nil && cn.tap.raw != nil
 	cn.asks = cn.turnAround
 	return cn
 }
@@ -55,8 +55,15 @@ func (cn *conn) http2() bool {
 }
 
 // interrupt makes what is being read and written fail, now and from now on. It
-// may be called at any time.
-func (cn *conn) interrupt() { cn.nc.SetDeadline(past) }
+// may be called at any time. It closes the connection without the farewell of
+// TLS, which could wait for the peer.
+func (cn *conn) interrupt() {
+	if tc, ok := cn.nc.(*tls.Conn); ok {
+		tc.NetConn().Close()
+		return
+	}
+	cn.nc.Close()
+}
 
 // forget takes cn off the client's list.
 func (cn *conn) forget() {
@@ -67,19 +74,18 @@ func (cn *conn) forget() {
 
 // close ends a connection that is in order.
 func (cn *conn) close() {
+	if !cn.socket {
+		cn.abandon() // without a deadline, the farewell could wait for ever
+		return
+	}
 	cn.forget()
 	cn.nc.Close()
 }
 
-// abandon ends one that may not be, without the farewell of TLS, which could
-// wait for the peer.
+// abandon ends one that may not be.
 func (cn *conn) abandon() {
 	cn.forget()
-	if tc, ok := cn.nc.(*tls.Conn); ok {
-		tc.NetConn().Close()
-		return
-	}
-	cn.nc.Close()
+	cn.interrupt()
 }
 
 var (
@@ -88,7 +94,7 @@ var (
 	errStale = errors.New("connection was closed while it was idle")
 	// errEarly says that a new one spoke first.
 	errEarly error = ProtocolError("it came before the request")
-	// errInterrupted stands in for the cause of Client's context.
+	// errInterrupted stands in for the cause of a context that is done.
 	errInterrupted = errors.New("interrupted")
 )
 
@@ -96,10 +102,22 @@ var (
 // reports whether the connection can be used again.
 func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, rest []byte) (a Answer, keep bool, err error) {
 	b.in.begin(cn.nc)
-	if err := cn.nc.SetDeadline(deadline); err != nil {
+	if !cn.socket {
+		// It may have no deadlines, as those of SSH tunnels do not: then it is
+		// closed instead.
+		cn.endAt(deadline)
+		defer func() {
+			if !cn.limit.Stop() {
+				keep = false
+				if err != nil {
+					err = ErrTimeout
+				}
+			}
+		}()
+	} else if err := cn.nc.SetDeadline(deadline); err != nil {
 		return a, false, cn.broken(err)
 	}
-	if cn.client.aborted.Load() {
+	if cn.client.aborted.Load() || ctx.Err() != nil {
 		return a, false, errInterrupted
 	}
 	if ctx != cn.client.config.Context {
@@ -130,6 +148,15 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 		return a, false, err
 	}
 	return a, false, nil
+}
+
+// endAt interrupts the connection at t, unless cn.limit is stopped before.
+func (cn *conn) endAt(t time.Time) {
+	if cn.limit == nil {
+		cn.limit = time.AfterFunc(time.Until(t), cn.interrupt)
+		return
+	}
+	cn.limit.Reset(time.Until(t))
 }
 
 // exchangeLarge is exchange for a request that may not fit into the buffers

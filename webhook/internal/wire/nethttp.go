@@ -96,26 +96,31 @@ func (h *host) httpTransport() *http.Transport {
 // Config.Context.
 type proxied struct {
 	net.Conn
-	stop func() bool // no longer ends it with the context
+	limit *time.Timer // closes it
+	stop  func() bool // no longer closes it with the context
 }
 
 func newProxied(c *Config, nc net.Conn) *proxied {
-	nc.SetDeadline(time.Now().Add(c.Timeout))
-	return &proxied{nc, context.AfterFunc(c.Context, func() { nc.SetDeadline(past) })}
+	closes := func() { nc.Close() }
+	return &proxied{nc, time.AfterFunc(c.Timeout, closes), context.AfterFunc(c.Context, closes)}
 }
 
 func (p *proxied) Close() error {
+	p.limit.Stop()
 	p.stop()
 	return p.Conn.Close()
 }
 
 // withEndless returns a context of requests through a proxy. A connection that
-// they get has no deadline any more: they have their own.
-func withEndless(ctx context.Context, c *Config) context.Context {
+// they get has no end of its own any more: they have theirs.
+func withEndless(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
-		i.Conn.SetDeadline(time.Time{})
-		if c.Context.Err() != nil { // which may have set it just then
-			i.Conn.SetDeadline(past)
+		nc := i.Conn
+		if tc, ok := nc.(*tls.Conn); ok {
+			nc = tc.NetConn()
+		}
+		if p, ok := nc.(*proxied); ok {
+			p.limit.Stop()
 		}
 	}})
 }
@@ -138,7 +143,7 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 		}()
 	}
 	if c.config.Proxy != nil {
-		ctx = withEndless(ctx, &c.config)
+		ctx = withEndless(ctx)
 	}
 	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 	reader, _ := open()
