@@ -29,8 +29,9 @@ type Stats struct {
 	// Retried counts the attempts that failed and are to be repeated.
 	Retried int64
 	// Resent counts the requests made twice within an attempt, because a
-	// connection that was kept ended without a byte of an answer. The receiver
-	// may have got both.
+	// connection that was kept ended without a byte of an answer, or with an
+	// answer of 408 or 400 that closed it, as some receivers send on an idle
+	// one. The receiver may have got both.
 	Resent int64
 	// Dead counts the deliveries given up, by reason. Only reasons that
 	// occurred are in it.

@@ -46,7 +46,8 @@ func (in *reader) answer(kept []byte) (a Answer, keep bool, err error) {
 		}
 	}
 	ended, err := true, error(nil)
-	keep = !h.close && !h.doubtful && (h.minor > 0 || h.keepAlive)
+	closing := h.close || h.minor == 0 && !h.keepAlive
+	keep = !closing && !h.doubtful
 	switch {
 	case h.status == 101:
 		ended = false
@@ -60,13 +61,13 @@ func (in *reader) answer(kept []byte) (a Answer, keep bool, err error) {
 		ended = h.length <= MaxBody
 		kept, err = in.data(kept, min(h.length, MaxBody))
 	default:
-		keep = false
+		keep, closing = false, true
 		kept, err = in.rest(kept)
 	}
 	if err != nil {
 		return a, false, err
 	}
-	a = Answer{Status: h.status, RetryAfter: h.retryAfter, Kept: kept}
+	a = Answer{Status: h.status, RetryAfter: h.retryAfter, Kept: kept, closing: closing}
 	return a, keep && ended && in.r == in.w && in.err == nil, nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"maps"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"slices"
@@ -119,8 +120,8 @@ func (c *Client) abort() {
 }
 
 // Resent counts the requests that were made again at once, on another
-// connection, because a kept one ended without a byte of an answer. Most had
-// not reached the receiver; some may have.
+// connection, because a kept one ended without a byte of an answer, or with a
+// farewell. Most had not reached the receiver; some may have.
 func (c *Client) Resent() int64 { return c.resent.Load() }
 
 // An Answer is what came back.
@@ -132,6 +133,15 @@ type Answer struct {
 	// Kept is the beginning of the body, up to MaxKept bytes. It is valid
 	// until the Buffer is used again.
 	Kept []byte
+
+	closing bool // it says that it is the last on its connection
+}
+
+// farewell reports whether a may have been said by a receiver that was about to
+// close an idle connection, before it had seen the request: some answer 408 (RFC
+// 9110, section 15.5.9) or 400 then.
+func (a *Answer) farewell() bool {
+	return a.closing && (a.Status == http.StatusRequestTimeout || a.Status == http.StatusBadRequest)
 }
 
 // A Buffer is where a request is put together and its answer is read. It serves
@@ -213,7 +223,7 @@ func (c *Client) post(ctx context.Context, deadline time.Time, t *Target, lines,
 			cn = h.take() // nothing was written
 			continue
 		}
-		ended := false
+		ended := a.farewell()
 		if err != nil {
 			ended = !b.in.got && !isTimeout(err) && ctx.Err() == nil && c.config.Context.Err() == nil
 		}

@@ -423,6 +423,74 @@ func TestConnectionsAreKept(t *testing.T) {
 	}
 }
 
+// What a receiver says before it closes an idle connection is not taken for the
+// answer to the next request, where it can be told from one.
+func TestFarewellsAreNoAnswers(t *testing.T) {
+	const (
+		timedOut = "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+		bad      = "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+	)
+	for _, tt := range []struct {
+		name   string
+		idle   string // said on a connection that is idle, before it is closed
+		answer string // to the second request of a connection
+		status int    // of the second request
+		dials  int
+	}{
+		{name: "408", idle: timedOut, status: 200, dials: 2},
+		{name: "408 by HTTP/1.0", idle: "HTTP/1.0 408 Request Time-out\r\n\r\n<html>", status: 200, dials: 2},
+		{name: "408 to the end of the connection", idle: "HTTP/1.1 408 Request Time-out\r\n\r\n<html>", status: 200, dials: 2},
+		{name: "400", idle: bad, status: 200, dials: 2},
+		{name: "answer of 400", answer: strings.Replace(bad, "close", "keep-alive", 1), status: 400, dials: 1},
+		{name: "answer of 400 and close", answer: bad, status: 200, dials: 2},
+		{name: "answer of 404 and close", answer: strings.Replace(bad, "400", "404", 1), status: 404, dials: 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &peer{serve: func(c net.Conn, _ int) {
+				r := bufio.NewReader(c)
+				readRequest(r)
+				io.WriteString(c, ok)
+				if tt.idle != "" {
+					time.Sleep(time.Second)
+					io.WriteString(c, tt.idle)
+					c.(*memnet.Conn).CloseWrite()
+				} else if readRequest(r) == nil {
+					io.WriteString(c, tt.answer)
+				}
+				readRequest(r)
+			}}
+			c, _ := p.client(t)
+			to := target(t, "http://crm.example/")
+			for _, want := range []int{200, tt.status} {
+				if a, err := post(c, to, []byte("{}")); err != nil || a.Status != want {
+					t.Errorf("%s: Post = %+v, %v; want %d", tt.name, a, err, want)
+				}
+				time.Sleep(time.Minute)
+			}
+			if n := int(p.dials.Load()); n != tt.dials || c.Resent() != int64(tt.dials-1) {
+				t.Errorf("%s: %d connections, %d requests made again; want %d and %d", tt.name, n, c.Resent(), tt.dials, tt.dials-1)
+			}
+		})
+	}
+}
+
+// On a new connection it is the answer.
+func TestAnAnswerThatLooksLikeAFarewell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &peer{serve: each("HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")}
+		c, _ := p.client(t)
+		to := target(t, "http://crm.example/")
+		for range 2 {
+			if a, err := post(c, to, nil); err != nil || a.Status != 408 {
+				t.Errorf("Post = %+v, %v", a, err)
+			}
+		}
+		if n := p.dials.Load(); n != 2 || c.Resent() != 0 {
+			t.Errorf("%d connections, %d requests made again; want 2 and 0", n, c.Resent())
+		}
+	})
+}
+
 // A request is made again once, and on a new connection no more.
 func TestARequestIsMadeAgainOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
