@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/hookferry/analytics/internal/esjson"
 	"github.com/hookferry/analytics/webhook"
@@ -14,6 +15,7 @@ type refusal struct {
 	status  int
 	code    string
 	message string
+	wait    time.Duration // of a 429
 }
 
 func refuse(status int, code, message string) *refusal {
@@ -23,6 +25,13 @@ func refuse(status int, code, message string) *refusal {
 // later refuses what may be sent again.
 func later(message string) *refusal {
 	return refuse(http.StatusServiceUnavailable, "unavailable", message)
+}
+
+// tooMany refuses what is over a limit, for a time.
+func tooMany(wait time.Duration) *refusal {
+	r := refuse(http.StatusTooManyRequests, "rate_limited", "the source sends more calls than its limit")
+	r.wait = wait
+	return r
 }
 
 // wrong refuses a request for what is wrong with one call.
@@ -40,7 +49,7 @@ type rejection struct {
 // The values of header fields that are always the same.
 var (
 	anyOrigin   = []string{"*"}
-	exposed     = []string{"retry-after"}
+	exposed     = []string{"retry-after, x-ratelimit-reset"}
 	contentJSON = []string{"application/json"}
 	success     = []byte("{\"success\":true}\n")
 )
@@ -52,23 +61,24 @@ func allowOrigins(w http.ResponseWriter) {
 	w.Header()["Access-Control-Expose-Headers"] = exposed
 }
 
-// answerPreflight answers a browser that asks whether it may send a request.
+// preflight answers a browser that asks whether it may send a request.
 // It may remember the answer for a day; browsers cut that to what they see
 // fit. The headers are named, because "*" would not cover authorization
 // (Fetch standard, section 3.3.3).
-func answerPreflight(w http.ResponseWriter, methods string) {
+func (a *Answered) preflight(w http.ResponseWriter, methods string) {
 	header := w.Header()
 	header.Set("Allow", methods)
 	header.Set("Access-Control-Allow-Methods", methods)
 	header.Set("Access-Control-Allow-Headers", "authorization, content-type, x-retry-count")
 	header.Set("Access-Control-Max-Age", "86400")
-	w.WriteHeader(http.StatusNoContent)
+	a.Status = http.StatusNoContent
+	w.WriteHeader(a.Status)
 }
 
-// answer says that the calls are taken, but for those rejected.
-func answer(w http.ResponseWriter, rejected []rejection) {
+// success says that the calls are taken, but for those rejected.
+func (a *Answered) success(w http.ResponseWriter, rejected []rejection) {
 	if len(rejected) == 0 {
-		answerJSON(w, http.StatusOK, success)
+		a.json(w, http.StatusOK, success)
 		return
 	}
 	b := append([]byte(nil), `{"success":true,"rejected":[`...)
@@ -84,23 +94,31 @@ func answer(w http.ResponseWriter, rejected []rejection) {
 		b = esjson.AppendString(b, r.message)
 		b = append(b, '}')
 	}
-	answerJSON(w, http.StatusOK, append(b, "]}\n"...))
+	a.json(w, http.StatusOK, append(b, "]}\n"...))
 }
 
-// answerError answers with a refusal. Every 503 says when to come back: in 3
-// to 7 seconds, so that those who were refused together do not.
-func answerError(w http.ResponseWriter, r *refusal) {
-	if r.status == http.StatusServiceUnavailable {
+// error answers with a refusal. Every 503 says when to come back: in 3 to 7
+// seconds, so that those who were refused together do not. Every 429 says when
+// the limit allows more, in whole seconds.
+func (a *Answered) error(w http.ResponseWriter, r *refusal) {
+	switch r.status {
+	case http.StatusServiceUnavailable:
 		w.Header().Set("Retry-After", strconv.Itoa(3+rand.IntN(5)))
+	case http.StatusTooManyRequests:
+		seconds := strconv.Itoa(int((r.wait + time.Second - 1) / time.Second))
+		w.Header().Set("Retry-After", seconds)
+		w.Header().Set("X-RateLimit-Reset", seconds)
 	}
+	a.Code = r.code
 	b := append([]byte(nil), `{"success":false,"code":`...)
 	b = esjson.AppendString(b, r.code)
 	b = append(b, `,"message":`...)
 	b = esjson.AppendString(b, r.message)
-	answerJSON(w, r.status, append(b, "}\n"...))
+	a.json(w, r.status, append(b, "}\n"...))
 }
 
-func answerJSON(w http.ResponseWriter, status int, body []byte) {
+func (a *Answered) json(w http.ResponseWriter, status int, body []byte) {
+	a.Status = status
 	w.Header()["Content-Type"] = contentJSON
 	w.WriteHeader(status)
 	// Who does not wait for the answer does not get it.

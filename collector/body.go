@@ -51,6 +51,7 @@ type reservation struct {
 	h       *Handler
 	held    int64
 	buffers []*buffer
+	size    int // of the body as it came
 }
 
 // take adds n bytes. The error is errMemory while other requests hold them, and
@@ -176,6 +177,7 @@ func (m *reservation) read(w http.ResponseWriter, r *http.Request, limit int) ([
 	b, err := m.readAll(r.Body, wire)
 	switch {
 	case err == nil:
+		m.size = len(b)
 	case errors.Is(err, errLarge) || errors.As(err, new(*http.MaxBytesError)):
 		return nil, tooLarge
 	case errors.Is(err, errMemory) || errors.Is(err, errNever):

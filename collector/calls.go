@@ -23,18 +23,22 @@ const eventSize = 256
 
 // serveCalls takes one call of a type or, if kind is "", a batch: it is
 // answered once all of its calls that are good are durable.
-func (h *Handler) serveCalls(w http.ResponseWriter, r *http.Request, kind string) {
+func (h *Handler) serveCalls(w http.ResponseWriter, r *http.Request, kind string, a *Answered) {
 	m := &reservation{h: h}
 	defer m.release()
-	rejected, refused := h.take(w, r, kind, m)
+	rejected, refused := h.take(w, r, kind, m, a)
 	if refused != nil {
-		answerError(w, refused)
+		a.Accepted, a.Rejected = 0, 0
+		if refused.status == http.StatusBadRequest && kind != "" {
+			a.Rejected = 1
+		}
+		a.error(w, refused)
 		return
 	}
-	answer(w, rejected)
+	a.success(w, rejected)
 }
 
-func (h *Handler) take(w http.ResponseWriter, r *http.Request, kind string, m *reservation) ([]rejection, *refusal) {
+func (h *Handler) take(w http.ResponseWriter, r *http.Request, kind string, m *reservation, a *Answered) ([]rejection, *refusal) {
 	env := webhook.Envelope{
 		Type:       kind,
 		ReceivedAt: time.Now(),
@@ -49,7 +53,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, kind string, m *r
 	var refused *refusal
 	key := basicKey(r.Header)
 	if key != "" {
-		if source, refused = h.source(r.Context(), key); refused != nil {
+		if source, refused = h.admit(r.Context(), key, a); refused != nil {
 			return nil, refused
 		}
 	}
@@ -58,7 +62,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, kind string, m *r
 		limit = analytics.MaxBatchSize
 	}
 	body, refused := m.read(w, r, limit)
-	if refused != nil {
+	if a.Size = m.size; refused != nil {
 		return nil, refused
 	}
 	// The calls of a client that sends them and hangs up are good calls, so
@@ -80,7 +84,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, kind string, m *r
 		return nil, refused
 	}
 	if key == "" {
-		if source, refused = h.source(ctx, bodyKey); refused != nil {
+		if source, refused = h.admit(ctx, bodyKey, a); refused != nil {
 			return nil, refused
 		}
 	}
@@ -99,7 +103,28 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, kind string, m *r
 	if refused != nil {
 		return nil, refused
 	}
+	if source.Limit != nil {
+		if wait := source.Limit.take(len(events)+len(rejected), time.Now()); wait > 0 {
+			return nil, tooMany(wait)
+		}
+	}
+	a.Accepted, a.Rejected = len(events), len(rejected)
 	return rejected, h.forward(ctx, source, events)
+}
+
+// admit finds the source of a request, and refuses what is over its limit
+// already: that need not be read.
+func (h *Handler) admit(ctx context.Context, key string, a *Answered) (Source, *refusal) {
+	source, refused := h.source(ctx, key)
+	if a.Source = source.Name; refused != nil {
+		return source, refused
+	}
+	if source.Limit != nil {
+		if wait := source.Limit.take(0, time.Now()); wait > 0 {
+			return source, tooMany(wait)
+		}
+	}
+	return source, nil
 }
 
 // forward hands events on.

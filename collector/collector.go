@@ -54,6 +54,9 @@
 //	400  {"success":false,"code":"...","message":"..."}  The request or its one call is wrong.
 //	401  The write key is missing or unknown.
 //	404, 405, 408, 415  As usual.
+//	429  The source sends more calls than its Limit. Nothing was taken. Send
+//	     the same request again after the seconds of Retry-After, which
+//	     X-RateLimit-Reset repeats.
 //	503  The queue is full or fails, or did not answer in time. Send the same
 //	     request again after Retry-After seconds. Nothing was taken, unless
 //	     the queue was about to take it when the time was over; calls are
@@ -104,6 +107,25 @@ type Source struct {
 	// Destinations are the ids of the destinations that get its calls.
 	// Without any, its calls are checked and dropped.
 	Destinations []string
+	// Limit bounds its calls. Nil means no limit. It is to be the same for
+	// every request.
+	Limit *Limit
+}
+
+// An Answered is a request that was answered.
+type Answered struct {
+	// Source is the Name of its source, "" if that is not known.
+	Source string
+	// Status is that of the answer, and Code its code, "" for a 2xx.
+	Status int
+	Code   string
+	// Accepted counts the calls that are durable or, as their source has no
+	// destinations or their integrations say so, dropped; Rejected those of a
+	// batch that are wrong, and the one of a request that is.
+	Accepted, Rejected int
+	// Size is that of the body in bytes, as it came, 0 if it was not read to
+	// its end.
+	Size int
 }
 
 // ErrUnknownKey is returned by Config.Sources for a write key that belongs to
@@ -139,6 +161,11 @@ type Config struct {
 	// customers, who then see the trace ids. It is for a collector whose
 	// clients are the operator's own services.
 	PassTrace bool
+
+	// Answered is told of every request once it is answered, such as to count
+	// and to log. It is called concurrently, and the client may wait for it. Nil
+	// means nobody.
+	Answered func(r *http.Request, a Answered)
 
 	// MaxMemory bounds the memory in bytes that requests hold at once for
 	// bodies and for events on their way to the Forwarder. Over it, clients
@@ -211,10 +238,18 @@ func New(c Config) (*Handler, error) {
 
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var a Answered
+	h.serve(w, r, &a)
+	if h.config.Answered != nil {
+		h.config.Answered(r, a)
+	}
+}
+
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, a *Answered) {
 	allowOrigins(w)
 	to := route(r.URL.Path)
 	if to.endpoint == nowhere {
-		answerError(w, refuse(http.StatusNotFound, "not_found", "there is nothing at this path"))
+		a.error(w, refuse(http.StatusNotFound, "not_found", "there is nothing at this path"))
 		return
 	}
 	methods := "POST, OPTIONS"
@@ -223,22 +258,22 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case r.Method == http.MethodOptions:
-		answerPreflight(w, methods)
+		a.preflight(w, methods)
 		return
 	case to.endpoint == settings && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 	case to.endpoint != settings && r.Method == http.MethodPost:
 	default:
 		w.Header().Set("Allow", methods)
-		answerError(w, refuse(http.StatusMethodNotAllowed, "method_not_allowed", "this path takes "+methods))
+		a.error(w, refuse(http.StatusMethodNotAllowed, "method_not_allowed", "this path takes "+methods))
 		return
 	}
 	switch to.endpoint {
 	case calls:
-		h.serveCalls(w, r, to.kind)
+		h.serveCalls(w, r, to.kind, a)
 	case metrics:
-		h.serveMetrics(w, r)
+		h.serveMetrics(w, r, a)
 	case settings:
-		h.serveSettings(w, r, to.key)
+		h.serveSettings(w, r, to.key, a)
 	}
 }
 

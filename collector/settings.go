@@ -9,9 +9,10 @@ import (
 
 // serveSettings answers what the browser library asks for before it sends
 // anything: where to send it.
-func (h *Handler) serveSettings(w http.ResponseWriter, r *http.Request, key string) {
-	if _, refused := h.source(r.Context(), key); refused != nil {
-		answerError(w, refused)
+func (h *Handler) serveSettings(w http.ResponseWriter, r *http.Request, key string, a *Answered) {
+	source, refused := h.source(r.Context(), key)
+	if a.Source = source.Name; refused != nil {
+		a.error(w, refused)
 		return
 	}
 	protocol, apiHost := h.protocol, h.apiHost
@@ -30,7 +31,7 @@ func (h *Handler) serveSettings(w http.ResponseWriter, r *http.Request, key stri
 	// The answer repeats the Host that was asked for, so nobody else may be
 	// given it.
 	w.Header().Set("Cache-Control", "no-store")
-	answerJSON(w, http.StatusOK, append(b, "}}}\n"...))
+	a.json(w, http.StatusOK, append(b, "}}}\n"...))
 }
 
 // maxMetrics is how much of a client's metrics is read, in bytes, so that its
@@ -38,8 +39,8 @@ func (h *Handler) serveSettings(w http.ResponseWriter, r *http.Request, key stri
 const maxMetrics = 64 << 10
 
 // serveMetrics takes what a client says about itself, and drops it.
-func (h *Handler) serveMetrics(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) serveMetrics(w http.ResponseWriter, r *http.Request, a *Answered) {
 	defer interruptible(w, r)()
 	_, _ = io.CopyN(io.Discard, r.Body, maxMetrics)
-	answer(w, nil)
+	a.success(w, nil)
 }

@@ -1,0 +1,51 @@
+package collector
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"time"
+)
+
+// A Limit bounds the calls of a source over time. It is safe for concurrent
+// use, and may be shared by the write keys of a source.
+//
+// A request is taken whole or not at all, also a batch of more calls than burst:
+// that one leaves a debt, which is worked off before the next is taken. So in t
+// seconds there are at most burst + t*rate calls, and those of one batch.
+type Limit struct {
+	rate, burst float64
+
+	mu     sync.Mutex
+	tokens float64 // negative: a debt
+	at     time.Time
+}
+
+// NewLimit returns a Limit of rate calls a second, and of burst at once after a
+// time with fewer. It panics unless rate is above 0 and burst at least 1.
+func NewLimit(rate float64, burst int) *Limit {
+	if !(rate > 0) || math.IsInf(rate, 1) || burst < 1 {
+		panic(fmt.Sprintf("collector: NewLimit(%v, %d): want a rate above 0 and a burst of at least 1", rate, burst))
+	}
+	return &Limit{rate: rate, burst: float64(burst), tokens: float64(burst)}
+}
+
+// take takes n calls, or returns how long it is until any can be taken. With n
+// of 0 it says that only.
+func (l *Limit) take(n int, now time.Time) (wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.at.IsZero() {
+		l.tokens = min(l.burst, l.tokens+l.rate*max(now.Sub(l.at), 0).Seconds())
+	}
+	l.at = now
+	if l.tokens < 1 {
+		// At a very low rate that is longer than a Duration.
+		return time.Duration(min((1-l.tokens)/l.rate, maxWait.Seconds()) * float64(time.Second))
+	}
+	l.tokens -= float64(n)
+	return 0
+}
+
+// maxWait is the longest that a client is told to wait.
+const maxWait = 24 * time.Hour

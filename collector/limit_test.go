@@ -1,0 +1,193 @@
+package collector_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hookferry/analytics/collector"
+	"github.com/hookferry/analytics/webhook"
+)
+
+// limited returns what posts a batch of n calls as "key", whose source has a
+// limit.
+func limited(t *testing.T, f collector.Forwarder, l *collector.Limit) func(n int) *httptest.ResponseRecorder {
+	h := newHandler(t, f, func(c *collector.Config) {
+		c.Sources = collector.Keys(map[string]collector.Source{"key": {Name: "shop", Destinations: []string{"crm"}, Limit: l}})
+	})
+	return func(n int) *httptest.ResponseRecorder {
+		calls := strings.Repeat(`,{"type":"track","event":"E","userId":"u"}`, n)
+		r := httptest.NewRequest("POST", "/v1/batch", strings.NewReader(`{"batch":[`+strings.TrimPrefix(calls, ",")+`]}`))
+		r.SetBasicAuth("key", "")
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+}
+
+func TestLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &forwarder{}
+		post := limited(t, f, collector.NewLimit(10, 20))
+		begin := time.Now()
+		for i, step := range []struct {
+			at     time.Duration
+			calls  int
+			status int
+			wait   int // seconds, of a 429
+		}{
+			{0, 19, 200, 0},
+			{0, 1, 200, 0},
+			{0, 1, 429, 1},
+			{99 * time.Millisecond, 1, 429, 1}, // just before
+			{100 * time.Millisecond, 1, 200, 0},
+			{100 * time.Millisecond, 1, 429, 1},
+			{time.Second, 49, 200, 0},    // 9 are left: a debt of 40
+			{time.Second, 1, 429, 5},     // until there is one
+			{4 * time.Second, 1, 429, 2}, // 1.1 s more
+			{5099 * time.Millisecond, 1, 429, 1},
+			{5100 * time.Millisecond, 1, 200, 0},
+			{time.Hour, 20, 200, 0}, // no more than the burst was saved up
+			{time.Hour, 1, 429, 1},
+		} {
+			time.Sleep(step.at - time.Since(begin))
+			w := post(step.calls)
+			if w.Code != step.status {
+				t.Errorf("step %d: status %d, want %d", i, w.Code, step.status)
+			}
+			want := ""
+			if step.wait > 0 {
+				want = strconv.Itoa(step.wait)
+			}
+			for _, name := range []string{"Retry-After", "X-RateLimit-Reset"} {
+				if got := w.Header().Get(name); got != want {
+					t.Errorf("step %d: %s: %q, want %q", i, name, got, want)
+				}
+			}
+			if step.status == 429 && w.Body.String() != `{"success":false,"code":"rate_limited","message":"the source sends more calls than its limit"}`+"\n" {
+				t.Errorf("step %d: %s", i, w.Body)
+			}
+		}
+		if got := len(f.events()); got != 19+1+1+49+1+20 {
+			t.Errorf("%d calls were handed on: what was refused was taken, or the other way round", got)
+		}
+	})
+}
+
+// TestLimitCountsCallsThatAreWrong: they are work as well.
+func TestLimitCountsCallsThatAreWrong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, &forwarder{}, func(c *collector.Config) {
+			c.Sources = collector.Keys(map[string]collector.Source{"key": {Limit: collector.NewLimit(1, 3)}})
+		})
+		for _, want := range []int{200, 429} {
+			r := httptest.NewRequest("POST", "/v1/batch", strings.NewReader(`{"writeKey":"key","batch":[{},{},{}]}`))
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if w.Code != want {
+				t.Errorf("status %d, want %d", w.Code, want)
+			}
+		}
+	})
+}
+
+// TestLimitIsToldBeforeTheBody: what is refused is not read, if the key is in
+// the header.
+func TestLimitIsToldBeforeTheBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHandler(t, &forwarder{}, func(c *collector.Config) {
+			c.Sources = collector.Keys(map[string]collector.Source{"key": {Limit: collector.NewLimit(1e-9, 1)}})
+		})
+		for i, want := range []int{200, 429} {
+			body := strings.NewReader(`{"event":"E","userId":"u"}`)
+			r := httptest.NewRequest("POST", "/v1/track", body)
+			r.SetBasicAuth("key", "")
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if w.Code != want {
+				t.Errorf("status %d, want %d", w.Code, want)
+			}
+			if read := body.Len() == 0; read != (i == 0) {
+				t.Errorf("status %d: body read: %v", w.Code, read)
+			}
+			if got := w.Header().Get("Retry-After"); want == 429 && got != "86400" {
+				t.Errorf("Retry-After: %s, want a day at most", got)
+			}
+		}
+	})
+}
+
+func TestNewLimitRefuses(t *testing.T) {
+	for _, tt := range []struct {
+		rate  float64
+		burst int
+	}{{0, 1}, {-1, 1}, {1, 0}} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("NewLimit(%v, %d) did not panic", tt.rate, tt.burst)
+				}
+			}()
+			collector.NewLimit(tt.rate, tt.burst)
+		}()
+	}
+}
+
+func TestAnswered(t *testing.T) {
+	track := `{"event":"E","userId":"u"}`
+	batch := `{"batch":[{"type":"track","event":"E","userId":"u"},{"type":"track"},{"type":"track","event":"F","userId":"u","integrations":{"Webhooks":false}}]}`
+	for _, tt := range []struct {
+		name         string
+		method, path string
+		key, body    string
+		err          error
+		want         collector.Answered
+	}{
+		{"call", "POST", "/v1/track", "key", track, nil, collector.Answered{Source: "shop", Status: 200, Accepted: 1, Size: len(track)}},
+		{"batch", "POST", "/v1/batch", "key", batch, nil, collector.Answered{Source: "shop", Status: 200, Accepted: 2, Rejected: 1, Size: len(batch)}},
+		{"no destinations", "POST", "/v1/t", "idle", track, nil, collector.Answered{Source: "idle", Status: 200, Accepted: 1, Size: len(track)}},
+		{"wrong call", "POST", "/v1/track", "key", `{}`, nil, collector.Answered{Source: "shop", Status: 400, Code: "missing_field", Rejected: 1, Size: 2}},
+		{"wrong batch", "POST", "/v1/batch", "key", `{}`, nil, collector.Answered{Source: "shop", Status: 400, Code: "missing_field", Size: 2}},
+		{"no key", "POST", "/v1/track", "", track, nil, collector.Answered{Status: 401, Code: "unknown_write_key", Size: len(track)}},
+		{"unknown key", "POST", "/v1/track", "else", track, nil, collector.Answered{Status: 401, Code: "unknown_write_key"}},
+		{"forwarder fails", "POST", "/v1/batch", "key", batch, webhook.ErrQueueFull, collector.Answered{Source: "shop", Status: 503, Code: "unavailable", Size: len(batch)}},
+		{"look-up fails", "POST", "/v1/track", "broken", track, nil, collector.Answered{Status: 503, Code: "unavailable"}},
+		{"settings", "GET", "/v1/projects/key/settings", "", "", nil, collector.Answered{Source: "shop", Status: 200}},
+		{"settings of nobody", "GET", "/v1/projects/else/settings", "", "", nil, collector.Answered{Status: 401, Code: "unknown_write_key"}},
+		{"metrics", "POST", "/v1/m", "", "{}", nil, collector.Answered{Status: 200}},
+		{"preflight", "OPTIONS", "/v1/t", "", "", nil, collector.Answered{Status: 204}},
+		{"nothing there", "GET", "/", "", "", nil, collector.Answered{Status: 404, Code: "not_found"}},
+		{"method", "GET", "/v1/t", "", "", nil, collector.Answered{Status: 405, Code: "method_not_allowed"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var got []collector.Answered
+			h := newHandler(t, &forwarder{err: tt.err}, func(c *collector.Config) {
+				c.Answered = func(r *http.Request, a collector.Answered) {
+					if r.URL.Path != tt.path {
+						t.Errorf("told of the path %s", r.URL.Path)
+					}
+					got = append(got, a)
+				}
+			})
+			r := httptest.NewRequestWithContext(context.Background(), tt.method, tt.path, strings.NewReader(tt.body))
+			if tt.key != "" {
+				r.SetBasicAuth(tt.key, "")
+			}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if diff := cmp.Diff([]collector.Answered{tt.want}, got); diff != "" {
+				t.Errorf("Answered (-want +got):\n%s", diff)
+			}
+			if w.Code != tt.want.Status {
+				t.Errorf("the answer has the status %d", w.Code)
+			}
+		})
+	}
+}
