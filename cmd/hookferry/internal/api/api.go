@@ -23,7 +23,7 @@ const (
 	ResumePath       = "/api/v1/destinations/{destination}/resume"                       // POST: Destination
 	SeriesPath       = "/api/v1/series"                                                  // GET ?destination=&range=5m|1h|24h: Series
 	EventsPath       = "/api/v1/events"                                                  // GET ?limit= and those of EventFilter: Events
-	LivePath         = "/api/v1/events/live"                                             // GET, those of EventFilter: a stream of Live
+	LivePath         = "/api/v1/events/live"                                             // GET ?after= a seq, and those of EventFilter: a stream of Live
 	DeliveryPath     = "/api/v1/destinations/{destination}/deliveries/{id}"              // GET: Story
 	DeadPath         = "/api/v1/dead"                                                    // GET ?limit=&after= and those of DeadFilter: Dead
 	DeadCountPath    = "/api/v1/dead/count"                                              // GET, those of DeadFilter: Count
@@ -101,6 +101,8 @@ type Config struct {
 	Loaded time.Time `json:"loaded"`
 	// Error is why the newest version of the file is not in use, "" if it is.
 	Error string `json:"error,omitempty"`
+	// Restart names the keys whose newest values count after a restart only.
+	Restart []string `json:"restart,omitempty"`
 }
 
 // Calls counts what clients sent, since the start.
@@ -285,7 +287,9 @@ type Events struct {
 }
 
 // Live is one line of the live stream: an event, or how many were left out
-// because the reader or the bound of a second could not take them.
+// because the reader or the bound of a second could not take them; whether the
+// filter would have selected these is not known. The stream begins with now, or
+// behind the event with the seq ?after=, so that it can be taken up again.
 type Live struct {
 	Event   *Event `json:"event,omitempty"`
 	Skipped int64  `json:"skipped,omitempty"`

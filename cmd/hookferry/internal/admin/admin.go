@@ -1,0 +1,143 @@
+// Package admin is the handler of the admin listener: the admin API, and the
+// page that uses it.
+//
+// Nobody is let in by mistake. Where there is a token every request of the API
+// carries it. Where there is none, only this machine is answered, under a name
+// of its own, and no page of another origin: see Guard.
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
+	"github.com/hookferry/analytics/webhook"
+)
+
+// Config is what a Handler works with. All is required but what says
+// otherwise.
+type Config struct {
+	Forwarder *webhook.Forwarder
+	// Store is that of the Forwarder.
+	Store webhook.Queue
+	// Feed observes the Forwarder.
+	Feed *feed.Feed
+	// Settings returns those in use. It is called for each request.
+	Settings func() *config.Settings
+	// Sources returns the sources with their counts, in any order, and Calls
+	// what was counted of all.
+	Sources func() []api.Source
+	Calls   func() api.Calls
+	// Ready reports whether calls are accepted.
+	Ready func() bool
+	// Token is what requests must carry. Empty means none, for a listener on a
+	// loopback address.
+	Token string
+	// Page is served where nothing else is, without a token. Nil means none.
+	Page http.Handler
+	// Version is that of the program.
+	Version string
+	Logger  *slog.Logger
+}
+
+// A Handler is the http.Handler of the admin listener.
+type Handler struct {
+	config  Config
+	node    string
+	started time.Time
+	mux     *http.ServeMux
+	cross   *http.CrossOriginProtection
+	works   chan struct{}   // holds one for each long work
+	open    context.Context // done after Close
+	close   context.CancelFunc
+}
+
+// maxWorks is how much long work is done at once.
+const maxWorks = 8
+
+// New returns a Handler.
+func New(c Config) (*Handler, error) {
+	switch {
+	case c.Forwarder == nil, c.Store == nil, c.Feed == nil, c.Settings == nil,
+		c.Sources == nil, c.Calls == nil, c.Ready == nil, c.Logger == nil:
+		return nil, errors.New("admin: the Config is not complete")
+	}
+	h := &Handler{
+		config:  c,
+		started: time.Now().UTC(),
+		mux:     http.NewServeMux(),
+		cross:   http.NewCrossOriginProtection(),
+		works:   make(chan struct{}, maxWorks),
+	}
+	h.open, h.close = context.WithCancel(context.Background())
+	host, err := os.Hostname()
+	if err != nil {
+		host = "?"
+	}
+	h.node = fmt.Sprintf("%s/%d", host, os.Getpid())
+	for _, r := range h.routes() {
+		h.mux.Handle(r.method+" "+r.path, h.Guard(h.answering(r.serve)))
+	}
+	h.mux.Handle("/api/", h.Guard(h.answering(h.notFound)))
+	page := c.Page
+	if page == nil {
+		page = http.NotFoundHandler()
+	}
+	h.mux.Handle("/", h.local(page))
+	return h, nil
+}
+
+// ServeHTTP answers a request.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
+
+// Close ends what would not end by itself: live streams, and long work. It is
+// for http.Server.RegisterOnShutdown.
+func (h *Handler) Close() { h.close() }
+
+// A route is a path of the API.
+type route struct {
+	method, path string
+	serve        func(http.ResponseWriter, *http.Request) error
+}
+
+func (h *Handler) routes() []route {
+	return []route{
+		{"GET", api.StatusPath, h.status},
+		{"GET", api.SourcesPath, h.sources},
+		{"GET", api.DestinationsPath, h.destinations},
+		{"GET", api.DestinationPath, h.destination},
+		{"POST", api.PausePath, h.pause},
+		{"POST", api.ResumePath, h.resume},
+		{"GET", api.SeriesPath, h.series},
+		{"GET", api.EventsPath, h.events},
+		{"GET", api.LivePath, h.live},
+	}
+}
+
+// notFound answers for paths and methods that no route has.
+func (h *Handler) notFound(w http.ResponseWriter, r *http.Request) error {
+	var allowed []string
+	for _, m := range []string{"GET", "POST", "PUT"} {
+		try := &http.Request{Method: m, URL: r.URL, Host: r.Host}
+		if _, pattern := h.mux.Handler(try); strings.HasPrefix(pattern, m+" ") {
+			allowed = append(allowed, m)
+		}
+	}
+	if slices.Contains(allowed, "GET") {
+		allowed = append(allowed, "HEAD")
+	}
+	if len(allowed) > 0 {
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		return refuse(api.CodeUnsupported, http.StatusMethodNotAllowed, "", "the method %s is not allowed here; %s is", r.Method, strings.Join(allowed, ", "))
+	}
+	return refuse(api.CodeNotFound, http.StatusNotFound, "", "there is no such path in this API; %s lists them", api.OpenAPIPath)
+}

@@ -1,0 +1,405 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
+	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+)
+
+// A server is a Handler on a loopback address, with a Forwarder that it is
+// about and a receiver of its webhooks.
+type server struct {
+	t         testing.TB
+	handler   *Handler
+	url       string
+	forwarder *webhook.Forwarder
+	store     webhook.Queue
+	receiver  *receiver
+}
+
+// A receiver answers webhooks with a status.
+type receiver struct {
+	*httptest.Server
+	mu     sync.Mutex
+	status int
+	got    []*http.Request
+	bodies [][]byte
+	came   chan struct{} // one for each request, up to its capacity
+}
+
+func newReceiver(t testing.TB) *receiver {
+	r := &receiver{status: 200, came: make(chan struct{}, 1000)}
+	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		body, _ := io.ReadAll(q.Body)
+		r.mu.Lock()
+		r.got, r.bodies = append(r.got, q), append(r.bodies, body)
+		status := r.status
+		r.mu.Unlock()
+		w.Header().Set("X-Receiver", "test")
+		w.WriteHeader(status)
+		io.WriteString(w, "answered")
+		select {
+		case r.came <- struct{}{}:
+		default:
+		}
+	}))
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (r *receiver) answers(status int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status = status
+}
+
+const (
+	secret      = "the shared secret"
+	credentials = "Bearer s3cret-value"
+)
+
+// newServer starts a server with two destinations, "crm" which is signed and
+// "shop/eu" which is not, and two sources. change, which may be nil, may
+// change its Config.
+func newServer(t testing.TB, change func(*Config)) *server {
+	s := &server{t: t, receiver: newReceiver(t), store: memqueue.New(memqueue.Config{})}
+	t.Cleanup(func() { s.store.Close() })
+	settings := config.Default()
+	settings.Path, settings.Loaded = "hookferry.yaml", time.Now()
+	crm, shop := config.DefaultDestination(), config.DefaultDestination()
+	crm.ID, crm.Secret, crm.MaxRate = "crm", secret, 100_000
+	crm.Endpoints = []config.Endpoint{{
+		URL:     signature.Secret(strings.Replace(s.receiver.URL, "http://", "http://user:passw0rd@", 1) + "/crm?token=s3cret"),
+		Headers: map[string]signature.Secret{"Authorization-Key": credentials},
+	}}
+	shop.ID = "shop/eu"
+	shop.Endpoints = []config.Endpoint{{URL: signature.Secret(s.receiver.URL + "/shop")}}
+	settings.Destinations = []config.Destination{crm, shop}
+	web, app := config.DefaultSource(), config.DefaultSource()
+	web.Name, web.Keys, web.Destinations = "web", []signature.Secret{"web-write-key"}, []string{"crm", "shop/eu"}
+	app.Name, app.Keys, app.Destinations = "app", []signature.Secret{"app-write-key"}, []string{"crm"}
+	settings.Sources = []config.Source{web, app}
+	if err := settings.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	f := feed.New()
+	wc := webhook.Config{Queue: s.store, Observer: f}
+	for _, d := range settings.Destinations {
+		wc.Destinations = append(wc.Destinations, *d.Webhook)
+	}
+	var err error
+	if s.forwarder, err = webhook.New(wc); err != nil {
+		t.Fatal(err)
+	}
+	c := Config{
+		Forwarder: s.forwarder, Store: s.store, Feed: f,
+		Settings: func() *config.Settings { return settings },
+		Sources: func() []api.Source {
+			return []api.Source{{Name: "web", Keys: 1, Enabled: true, Destinations: []string{"crm", "shop/eu"}}, {Name: "app", Keys: 1, Destinations: []string{"crm"}}}
+		},
+		Calls:   func() api.Calls { return api.Calls{Requests: 3, Accepted: 2, Rejected: 1} },
+		Ready:   func() bool { return true },
+		Version: "v1.2.3",
+		Logger:  slog.New(slog.DiscardHandler),
+	}
+	if change != nil {
+		change(&c)
+	}
+	if s.handler, err = New(c); err != nil {
+		t.Fatal(err)
+	}
+	front := httptest.NewUnstartedServer(s.handler)
+	front.Config.ReadTimeout, front.Config.WriteTimeout = 30*time.Second, 30*time.Second
+	front.Start()
+	t.Cleanup(front.Close)
+	t.Cleanup(s.handler.Close)
+	s.url = front.URL
+	return s
+}
+
+// run has the forwarder run until the test ends.
+func (s *server) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := s.forwarder.Run(ctx); err != nil {
+			s.t.Error(err)
+		}
+	})
+	s.t.Cleanup(func() { cancel(); running.Wait() })
+}
+
+// track forwards calls with ids m0, m1 and so on.
+func (s *server) track(destination string, ids ...string) {
+	s.t.Helper()
+	for _, id := range ids {
+		call := &analytics.Track{UserId: "u1", Event: "Signed <Up>", MessageId: id}
+		if err := s.forwarder.Forward(s.t.Context(), destination, call); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// request makes a request; body is JSON unless it is a reader or nil.
+func (s *server) request(method, path string, body any) *http.Request {
+	s.t.Helper()
+	var r io.Reader
+	kind := ""
+	switch b := body.(type) {
+	case nil:
+	case string:
+		r, kind = strings.NewReader(b), "application/json"
+	case io.Reader:
+		r, kind = b, api.LinesType
+	default:
+		text, err := json.Marshal(b)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		r, kind = bytes.NewReader(text), "application/json"
+	}
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if kind != "" {
+		req.Header.Set("Content-Type", kind)
+	}
+	return req
+}
+
+func (s *server) do(req *http.Request) (*http.Response, []byte) {
+	s.t.Helper()
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return resp, body
+}
+
+// ask makes a request that is answered with the status want, and decodes the
+// answer.
+func ask[T any](s *server, want int, method, path string, body any) (v T) {
+	s.t.Helper()
+	resp, text := s.do(s.request(method, path, body))
+	if resp.StatusCode != want {
+		s.t.Fatalf("%s %s: %s, want %d: %s", method, path, resp.Status, want, text)
+	}
+	if err := json.Unmarshal(text, &v); err != nil {
+		s.t.Fatalf("%s %s: %v: %s", method, path, err, text)
+	}
+	for _, s3cret := range []string{secret, "s3cret", "passw0rd", "write-key"} {
+		if bytes.Contains(text, []byte(s3cret)) {
+			s.t.Errorf("%s %s: the answer holds %q: %s", method, path, s3cret, text)
+		}
+	}
+	return v
+}
+
+func diff(t testing.TB, what string, got, want any) {
+	t.Helper()
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("%s (-want +got):\n%s", what, d)
+	}
+}
+
+// until waits for ok to be true.
+func until(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(time.Minute)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("still not so: %s", what)
+		}
+	}
+}
+
+func TestStatus(t *testing.T) {
+	s := newServer(t, nil)
+	s.track("crm", "m1", "m2", "m1")
+	got := ask[api.Status](s, 200, "GET", api.StatusPath, nil)
+	if got.Version != "v1.2.3" || got.Node == "" || got.Config.File != "hookferry.yaml" || !got.Ready || got.Memory <= 0 || got.Oldest == nil {
+		t.Errorf("status %+v", got)
+	}
+	if got.Waiting != 2 || got.Totals.Accepted != 2 || got.Totals.Duplicates != 1 || got.Calls.Requests != 3 {
+		t.Errorf("status %+v, want two that wait, two accepted, and a duplicate", got)
+	}
+}
+
+func TestSources(t *testing.T) {
+	s := newServer(t, nil)
+	got := ask[api.Sources](s, 200, "GET", api.SourcesPath, nil)
+	if len(got.Sources) != 2 || got.Sources[0].Name != "app" {
+		t.Errorf("sources %+v, want app and web", got)
+	}
+}
+
+func TestDestinations(t *testing.T) {
+	s := newServer(t, nil)
+	s.track("crm", "m1")
+	all := ask[api.Destinations](s, 200, "GET", api.DestinationsPath, nil).Destinations
+	if len(all) != 2 {
+		t.Fatalf("%d destinations, want 2", len(all))
+	}
+	crm, one := all[0], 1
+	if crm.Oldest == nil || crm.Next == nil {
+		t.Error("it is not said when the next attempt is")
+	}
+	crm.Oldest, crm.Next = nil, nil
+	diff(t, "crm", crm, api.Destination{
+		ID: "crm", Sources: []string{"app", "web"}, Enabled: true, Signed: true, MaxRate: 100_000,
+		Endpoints: []api.Endpoint{{URL: s.receiver.URL + "/crm", Headers: []string{"Authorization-Key"}}},
+		Waiting:   &one, Dead: map[string]int64{}, Errors: map[string]int64{}, Rates: crm.Rates,
+	})
+	shop := ask[api.Destination](s, 200, "GET", "/api/v1/destinations/shop%2Feu", nil)
+	if *shop.Waiting != 0 || shop.Next != nil || shop.ID != "shop/eu" {
+		t.Errorf("shop %+v", shop)
+	}
+	refused := ask[api.Error](s, 404, "GET", "/api/v1/destinations/other", nil)
+	diff(t, "error", refused, api.Error{Code: api.CodeNotFound, Message: `there is no destination "other"`})
+}
+
+func TestPauseAndResume(t *testing.T) {
+	s := newServer(t, nil)
+	path := "/api/v1/destinations/shop%2Feu/"
+	for range 2 {
+		d := ask[api.Destination](s, 200, "POST", path+"pause", nil)
+		if !d.Paused || d.Held == nil || d.Held.Hold != "paused" {
+			t.Errorf("paused: %+v", d)
+		}
+	}
+	for range 2 {
+		if d := ask[api.Destination](s, 200, "POST", path+"resume", nil); d.Paused || d.Held != nil {
+			t.Errorf("resumed: %+v", d)
+		}
+	}
+	ask[api.Error](s, 404, "POST", "/api/v1/destinations/other/pause", nil)
+	ask[api.Error](s, 404, "POST", "/api/v1/destinations/other/resume", nil)
+}
+
+func TestSeries(t *testing.T) {
+	s := newServer(t, nil)
+	s.track("crm", "m1")
+	for query, step := range map[string]float64{"": 1000, "?range=5m": 1000, "?range=1h&destination=crm": 10_000, "?range=24h&destination=shop%2Feu": 300_000} {
+		got := ask[api.Series](s, 200, "GET", api.SeriesPath+query, nil)
+		if got.Step != step || len(got.Accepted) < 100 || len(got.Accepted) != len(got.P99) {
+			t.Errorf("series%s: %d steps of %v ms, want many of %v", query, len(got.Accepted), got.Step, step)
+		}
+	}
+}
+
+func TestEvents(t *testing.T) {
+	s := newServer(t, nil)
+	s.run()
+	s.track("crm", "m1")
+	var got api.Events
+	until(t, "m1 is delivered", func() bool {
+		got = ask[api.Events](s, 200, "GET", api.EventsPath, nil)
+		return len(got.Events) == 3
+	})
+	if e := got.Events[2]; e.Kind != "accepted" || !strings.Contains(string(e.Body), `"event":"Signed <Up>"`) {
+		t.Errorf("the first event: %+v", e)
+	}
+	if e := got.Events[1]; e.Kind != "attempt" || e.Attempt == nil || e.Attempt.Status != 200 || e.Attempt.Endpoint != s.receiver.URL+"/crm" {
+		t.Errorf("the second event: %+v", e)
+	}
+	for query, want := range map[string]int{
+		"?limit=2": 2, "?kind=attempt&kind=dead": 1, "?destination=crm": 3, "?type=page": 0, "?q=signed+%3Cup": 3,
+	} {
+		if got := ask[api.Events](s, 200, "GET", api.EventsPath+query, nil).Events; len(got) != want {
+			t.Errorf("events%s: %d, want %d", query, len(got), want)
+		}
+	}
+}
+
+// lines reads the lines of a stream that are not empty.
+func lines[T any](t testing.TB, r io.Reader) func() (T, bool) {
+	decoder := json.NewDecoder(r)
+	return func() (v T, ok bool) {
+		err := decoder.Decode(&v)
+		if err != nil && err != io.EOF {
+			t.Fatal(err)
+		}
+		return v, err == nil
+	}
+}
+
+func TestLive(t *testing.T) {
+	s := newServer(t, nil)
+	open := func(query string) (func() (api.Live, bool), *http.Response) {
+		resp, err := http.DefaultClient.Do(s.request("GET", api.LivePath+query, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { resp.Body.Close() })
+		if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != api.StreamType {
+			t.Fatalf("%s, %s", resp.Status, resp.Header.Get("Content-Type"))
+		}
+		return lines[api.Live](t, resp.Body), resp
+	}
+	next, _ := open("?destination=crm")
+	s.track("shop/eu", "m1")
+	s.track("crm", "m2")
+	first, _ := next()
+	if first.Event == nil || first.Event.ID != "m2" || first.Event.Seq != 2 {
+		t.Errorf("the first line is %+v, want m2", first)
+	}
+	s.track("crm", "m3")
+	if second, _ := next(); second.Event == nil || second.Event.ID != "m3" {
+		t.Errorf("the second line is %+v, want m3", second)
+	}
+
+	// A stream is taken up again where it was cut.
+	again, resp := open("?after=2")
+	if e, _ := again(); e.Event == nil || e.Event.ID != "m3" {
+		t.Errorf("taken up again, the first line is %+v, want m3", e)
+	}
+	resp.Body.Close()
+
+	s.handler.Close()
+	if v, ok := next(); ok {
+		t.Errorf("after Close there is %+v, want the end", v)
+	}
+}
+
+func TestLiveHasABoundOfReaders(t *testing.T) {
+	s := newServer(t, nil)
+	for status := 200; status == 200; {
+		resp, err := http.DefaultClient.Do(s.request("GET", api.LivePath, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if status = resp.StatusCode; status != 200 && status != 503 {
+			t.Errorf("%s, want 503", resp.Status)
+		}
+	}
+}
