@@ -161,8 +161,10 @@ type Config struct {
 	//
 	// The proxy makes the connections, so the address guard sees none of them,
 	// and AllowAddresses has no effect: the proxy itself has to refuse
-	// addresses that customers are not to reach. What it answers for an http
-	// URL counts as the endpoint's answer.
+	// addresses that customers are not to reach. When it makes no connection
+	// for an https URL, or answers 407, the delivery is retried, with
+	// ReasonConnection. What else it answers for an http URL counts as the
+	// endpoint's answer.
 	Proxy *url.URL
 
 	// DialContext opens connections in place of a net.Dialer. Then the

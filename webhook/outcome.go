@@ -58,6 +58,9 @@ func errorOutcome(err error) (outcome, Reason) {
 		return permanent, ReasonCertificate
 	}
 
+	if _, ok := asError[wire.ProxyError](err); ok {
+		return retryable, ReasonConnection // not the endpoint's fault
+	}
 	if _, ok := asError[*net.DNSError](err); ok {
 		return retryable, ReasonDNS
 	}

@@ -13,6 +13,8 @@ import (
 	"os"
 	"syscall"
 	"testing"
+
+	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
 func TestEveryStatusHasAnOutcome(t *testing.T) {
@@ -64,6 +66,7 @@ func TestEveryTransportErrorHasAnOutcome(t *testing.T) {
 		{"not HTTP", errors.New(`net/http: HTTP/1.x transport connection broken: malformed HTTP response "220 smtp"`), retryable, ReasonProtocol},
 		{"not TLS", tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, retryable, ReasonProtocol},
 		{"TLS alert", op(tls.AlertError(40)), retryable, ReasonConnection},
+		{"proxy", wire.ProxyError(407), retryable, ReasonConnection},
 		{"verification", &tls.CertificateVerificationError{Err: errors.New("x")}, permanent, ReasonCertificate},
 		{"self-signed", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, permanent, ReasonCertificate},
 		{"unknown authority", x509.UnknownAuthorityError{}, permanent, ReasonCertificate},

@@ -1,97 +1,66 @@
 package webhook_test
 
 import (
+	"bufio"
+	"bytes"
 	"crypto/tls"
+	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
-// A proxy sends everything to one receiver, whatever the name.
-type proxy struct {
-	t         *testing.T
-	receivers map[string]*httptest.Server // by method: CONNECT for https
+// A behind is two receivers that are reached through a proxy, by names that
+// only the proxy knows.
+type behind struct {
+	plain, secure *httptest.Server
 
-	mu    sync.Mutex
-	asked []string
+	mu       sync.Mutex
+	received []string
 }
 
-func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	p.mu.Lock()
-	p.asked = append(p.asked, r.Method+" "+r.RequestURI+" "+r.Header.Get("Proxy-Authorization"))
-	p.mu.Unlock()
-	upstream, err := net.Dial("tcp", p.receivers[r.Method].Listener.Addr().String())
-	if err != nil {
-		p.t.Error(err)
-		w.WriteHeader(http.StatusBadGateway)
-		return
-	}
-	defer upstream.Close()
-	if r.Method != http.MethodConnect {
-		r.Header.Del("Proxy-Authorization")
-		r.Close = true
-		if err := r.Write(upstream); err != nil {
-			p.t.Error(err)
-		}
-		_, _ = io.Copy(io.Discard, upstream)
-		w.WriteHeader(http.StatusOK)
-		return
-	}
-	w.WriteHeader(http.StatusOK)
-	c, rw, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		p.t.Error(err)
-		return
-	}
-	defer c.Close()
-	if err := rw.Flush(); err != nil {
-		p.t.Error(err)
-	}
-	done := make(chan struct{})
-	go func() { // ends when either side closes
-		defer close(done)
-		_, _ = io.Copy(upstream, rw)
-		_ = upstream.(*net.TCPConn).CloseWrite()
-	}()
-	_, _ = io.Copy(c, upstream)
-	c.Close()
-	<-done
-}
-
-// TestProxy: with a proxy, names are the proxy's to resolve, and every request
-// goes through it, although its address is not public.
-func TestProxy(t *testing.T) {
-	received := make(chan string, 2)
+func newBehind(t *testing.T) *behind {
+	b := new(behind)
 	hook := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		received <- r.Proto + " " + r.Host + r.URL.Path
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.received = append(b.received, r.Proto+" "+r.Host+r.URL.Path)
 	})
-	plain, secure := httptest.NewServer(hook), httptest.NewTLSServer(hook)
-	defer plain.Close()
-	defer secure.Close()
-	p := &proxy{t: t, receivers: map[string]*httptest.Server{"POST": plain, "CONNECT": secure}}
-	server := httptest.NewServer(p)
-	defer server.Close()
-	u, err := url.Parse(server.URL)
+	b.plain, b.secure = httptest.NewServer(hook), httptest.NewTLSServer(hook)
+	t.Cleanup(b.plain.Close)
+	t.Cleanup(b.secure.Close)
+	return b
+}
+
+// through sends an event to a URL of each scheme through the proxy and returns
+// the first request to each.
+func (b *behind) through(t *testing.T, proxy string) (as [2]webhook.Attempted) {
+	t.Helper()
+	u, err := url.Parse(proxy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.User = url.UserPassword("user", "pass")
-
+	seen := make(chan webhook.Attempted, 100)
 	f, err := webhook.New(webhook.Config{
-		Queue:   memqueue.New(memqueue.Config{}),
-		Proxy:   u,
-		Timeout: time.Minute,
+		Queue:    memqueue.New(memqueue.Config{}),
+		Proxy:    u,
+		Timeout:  time.Minute,
+		Observer: attempts(func(a webhook.Attempted) { seen <- a }),
 		// The name of httptest's certificate.
-		TLSClientConfig: &tls.Config{RootCAs: secure.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs},
+		TLSClientConfig: &tls.Config{RootCAs: b.secure.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs},
 		Destinations: []webhook.Destination{
 			{ID: "http", Endpoints: []webhook.Endpoint{{URL: "http://nowhere.invalid/hook"}}},
 			{ID: "https", Endpoints: []webhook.Endpoint{{URL: "https://example.com/hook"}}},
@@ -103,15 +72,15 @@ func TestProxy(t *testing.T) {
 	u.Host = "changed.invalid" // New copied it
 	run := make(chan error, 1)
 	go func() { run <- f.Run(t.Context()) }() // ended below
-	var got []string
-	for _, id := range []string{"http", "https"} {
+	for i, id := range []string{"http", "https"} {
 		if err := f.Forward(t.Context(), id, call(id)); err != nil {
 			t.Fatal(err)
 		}
-		got = append(got, <-received)
-	}
-	if want := []string{"HTTP/1.1 nowhere.invalid/hook", "HTTP/1.1 example.com/hook"}; !slices.Equal(got, want) {
-		t.Errorf("received %q, want %q", got, want)
+		for as[i] = range seen {
+			if as[i].Destination == id {
+				break // else the other is retried
+			}
+		}
 	}
 	if err := f.Shutdown(t.Context()); err != nil {
 		t.Error(err)
@@ -119,13 +88,245 @@ func TestProxy(t *testing.T) {
 	if err := <-run; err != nil {
 		t.Error(err)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	want := []string{
-		"POST http://nowhere.invalid/hook Basic dXNlcjpwYXNz",
-		"CONNECT example.com:443 Basic dXNlcjpwYXNz",
+	return as
+}
+
+// check checks that the events have arrived, or else failed with these texts: then
+// that is not held against the endpoint.
+func (b *behind) check(t *testing.T, as [2]webhook.Attempted, failed [2]string) {
+	t.Helper()
+	var want []string
+	for i, a := range as {
+		switch {
+		case failed[i] == "":
+			want = append(want, []string{"HTTP/1.1 nowhere.invalid/hook", "HTTP/1.1 example.com/hook"}[i])
+			if a.Outcome != webhook.OutcomeDelivered {
+				t.Errorf("%s: %+v", a.Destination, a)
+			}
+		case a.Outcome != webhook.OutcomeRetryable || a.Reason != webhook.ReasonConnection || a.Status != 0 || a.Answer != "",
+			!strings.Contains(a.Error, failed[i]), strings.Contains(a.Error, "hunter2"):
+			t.Errorf("%s: %+v, want the error %q", a.Destination, a, failed[i])
+		}
 	}
-	if !slices.Equal(p.asked, want) {
-		t.Errorf("the proxy was asked %q, want %q", p.asked, want)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if diff := cmp.Diff(want, b.received); diff != "" {
+		t.Errorf("received (-want +got):\n%s", diff)
+	}
+}
+
+// pump carries bytes both ways until both have ended. from is what was read of
+// near already, and then near.
+func pump(near net.Conn, from io.Reader, far net.Conn) {
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		io.Copy(far, from)
+		far.(*net.TCPConn).CloseWrite()
+	})
+	io.Copy(near, far)
+	near.(*net.TCPConn).CloseWrite()
+	wg.Wait()
+}
+
+// An httpProxy sends everything to its receivers, whatever the name.
+type httpProxy struct {
+	t      *testing.T
+	behind *behind
+	auth   string // the Proxy-Authorization it wants
+	status int    // its answer to CONNECT, if that is not 200
+
+	mu    sync.Mutex
+	asked []string
+}
+
+func (p *httpProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	p.asked = append(p.asked, r.Method+" "+r.RequestURI)
+	p.mu.Unlock()
+	switch {
+	case r.Header.Get("Proxy-Authorization") != p.auth:
+		w.Header().Set("Proxy-Authenticate", "Basic")
+		http.Error(w, "who are you?", http.StatusProxyAuthRequired)
+		return
+	case r.Method == http.MethodConnect && p.status != 0:
+		w.WriteHeader(p.status)
+		return
+	}
+	to := p.behind.plain
+	if r.Method == http.MethodConnect {
+		to = p.behind.secure
+	}
+	far, err := net.Dial("tcp", to.Listener.Addr().String())
+	if err != nil {
+		p.t.Error(err)
+		return
+	}
+	defer far.Close()
+	if r.Method != http.MethodConnect {
+		r.Header.Del("Proxy-Authorization")
+		r.Close = true
+		if err := r.Write(far); err != nil {
+			p.t.Error(err)
+		}
+		io.Copy(io.Discard, far)
+		return
+	}
+	w.WriteHeader(http.StatusOK)
+	near, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		p.t.Error(err)
+		return
+	}
+	defer near.Close()
+	if err := rw.Flush(); err != nil {
+		p.t.Error(err)
+	}
+	pump(near, rw, far)
+}
+
+// With a proxy, names are the proxy's to resolve, and every request goes through
+// it, although its address is not public. Its own failures are retried.
+func TestHTTPProxy(t *testing.T) {
+	const basic = "Basic dXNlcjpodW50ZXIy" // user:hunter2
+	const unknown = "the proxy answered 407 Proxy Authentication Required"
+	for _, tt := range []struct {
+		name, user, auth string
+		status           int
+		failed           [2]string
+	}{
+		{name: "open"},
+		{name: "password", user: "user:hunter2@", auth: basic},
+		{name: "no password", auth: basic, failed: [2]string{unknown, unknown}},
+		{name: "wrong password", user: "user:hunter2@", auth: "Basic other", failed: [2]string{unknown, unknown}},
+		{name: "receiver away", status: 502, failed: [2]string{1: "the proxy answered 502 Bad Gateway"}},
+		{name: "receiver slow", status: 504, failed: [2]string{1: "the proxy answered 504 Gateway Timeout"}},
+		{name: "address refused", status: 403, failed: [2]string{1: "the proxy answered 403 Forbidden"}},
+		{name: "another status", status: 299, failed: [2]string{1: "the proxy answered 299"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := &httpProxy{t: t, behind: newBehind(t), auth: tt.auth, status: tt.status}
+			server := httptest.NewServer(p)
+			defer server.Close()
+			p.behind.check(t, p.behind.through(t, "http://"+tt.user+server.Listener.Addr().String()), tt.failed)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			asked := slices.Compact(slices.Sorted(slices.Values(p.asked))) // some again
+			if diff := cmp.Diff([]string{"CONNECT example.com:443", "POST http://nowhere.invalid/hook"}, asked); diff != "" {
+				t.Errorf("asked of the proxy (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A socksProxy is an httpProxy by SOCKS (RFC 1928, and RFC 1929 for the
+// password).
+type socksProxy struct {
+	t      *testing.T
+	behind *behind
+	auth   string // the user and the password it wants; "" is no authentication
+	reply  byte   // its answer to a request, 0 is success
+
+	mu    sync.Mutex
+	asked []string
+}
+
+func (p *socksProxy) serve(near net.Conn) {
+	defer near.Close()
+	r := bufio.NewReader(near)
+	field := func() string { // one byte of length, and as many
+		n, _ := r.ReadByte()
+		s := make([]byte, n)
+		io.ReadFull(r, s)
+		return string(s)
+	}
+	method := byte(0) // none
+	if p.auth != "" {
+		method = 2 // user and password
+	}
+	if version, _ := r.ReadByte(); version != 5 || !strings.Contains(field(), string(method)) {
+		near.Write([]byte{5, 0xff})
+		return
+	}
+	near.Write([]byte{5, method})
+	if method == 2 {
+		version, _ := r.ReadByte()
+		if version != 1 || field()+":"+field() != p.auth {
+			near.Write([]byte{1, 1})
+			return
+		}
+		near.Write([]byte{1, 0})
+	}
+	head := make([]byte, 4)
+	io.ReadFull(r, head)
+	if !bytes.Equal(head, []byte{5, 1, 0, 3}) { // CONNECT to a name
+		p.t.Errorf("the request begins with %v", head)
+		return
+	}
+	name := field()
+	port := make([]byte, 2)
+	io.ReadFull(r, port)
+	addr := fmt.Sprintf("%s:%d", name, binary.BigEndian.Uint16(port))
+	p.mu.Lock()
+	p.asked = append(p.asked, addr)
+	p.mu.Unlock()
+	near.Write([]byte{5, p.reply, 0, 1, 0, 0, 0, 0, 0, 0})
+	if p.reply != 0 {
+		return
+	}
+	to := p.behind.plain
+	if strings.HasSuffix(addr, ":443") {
+		to = p.behind.secure
+	}
+	far, err := net.Dial("tcp", to.Listener.Addr().String())
+	if err != nil {
+		p.t.Error(err)
+		return
+	}
+	defer far.Close()
+	pump(near, r, far)
+}
+
+func TestSOCKSProxy(t *testing.T) {
+	for _, tt := range []struct {
+		name, user, auth string
+		reply            byte
+		failed           string
+	}{
+		{name: "open"},
+		{name: "password", user: "user:hunter2@", auth: "user:hunter2"},
+		{name: "password that is not asked for", user: "user:hunter2@"},
+		{name: "no password", auth: "user:hunter2", failed: "no acceptable authentication methods"},
+		{name: "wrong password", user: "user:hunter2@", auth: "user:other", failed: "authentication failed"},
+		{name: "not allowed", reply: 2, failed: "connection not allowed by ruleset"},
+		{name: "receiver away", reply: 5, failed: "connection refused"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p := &socksProxy{t: t, behind: newBehind(t), auth: tt.auth, reply: tt.reply}
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			var serving sync.WaitGroup
+			serving.Go(func() {
+				for {
+					c, err := ln.Accept()
+					if err != nil {
+						return
+					}
+					serving.Go(func() { p.serve(c) })
+				}
+			})
+			p.behind.check(t, p.behind.through(t, "socks5://"+tt.user+ln.Addr().String()), [2]string{tt.failed, tt.failed})
+			ln.Close()
+			serving.Wait()
+			want := []string{"example.com:443", "nowhere.invalid:80"}
+			if tt.failed != "" && tt.reply == 0 {
+				want = nil
+			}
+			asked := slices.Compact(slices.Sorted(slices.Values(p.asked))) // some again
+			if diff := cmp.Diff(want, asked); diff != "" {
+				t.Errorf("asked of the proxy (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

@@ -11,7 +11,7 @@ const (
 	// ReasonDNS: the host's name could not be resolved.
 	ReasonDNS Reason = "dns"
 	// ReasonConnection: the connection was refused, reset, closed or
-	// unreachable.
+	// unreachable, or Config.Proxy did not make it.
 	ReasonConnection Reason = "connection"
 	// ReasonProtocol: what came back is not HTTP, or over a bound.
 	ReasonProtocol Reason = "protocol"

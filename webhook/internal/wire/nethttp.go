@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -77,6 +79,12 @@ func (h *host) httpTransport() *http.Transport {
 	}
 	if c.Proxy != nil {
 		h.transport.Proxy = http.ProxyURL(c.Proxy)
+		h.transport.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Response) error {
+			if resp.StatusCode != http.StatusOK {
+				return ProxyError(resp.StatusCode)
+			}
+			return nil
+		}
 		h.transport.DialTLSContext = nil
 		dial := h.transport.DialContext
 		h.transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -88,6 +96,14 @@ func (h *host) httpTransport() *http.Transport {
 		}
 	}
 	return h.transport
+}
+
+// A ProxyError is the status of a proxy that has not passed a request on: of any
+// answer to CONNECT but 200, and 407, which is about the credentials for the proxy.
+type ProxyError int
+
+func (e ProxyError) Error() string {
+	return strings.TrimSpace(fmt.Sprintf("the proxy answered %d %s", int(e), http.StatusText(int(e))))
 }
 
 // A proxied is a connection to the proxy. What is said on it before the first
@@ -178,6 +194,9 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 	defer resp.Body.Close()
 	if t.key.secure && c.config.Proxy == nil {
 		h.h2.Store(resp.ProtoMajor == 2) // if no longer, the next is ours again
+	}
+	if c.config.Proxy != nil && resp.StatusCode == http.StatusProxyAuthRequired {
+		return Answer{}, ProxyError(resp.StatusCode)
 	}
 	a := Answer{Status: resp.StatusCode, RetryAfter: resp.Header.Get("Retry-After")}
 	if a.Status == http.StatusSwitchingProtocols {

@@ -33,6 +33,12 @@ func TestSilenceBehindAProxyHoldsNothing(t *testing.T) {
 			c.Read(make([]byte, 100))
 			c.Write([]byte{5, 0})
 		}},
+		{"SOCKS handshake", "socks5://proxy.example:1080", func(c net.Conn) {
+			c.Read(make([]byte, 100))
+			c.Write([]byte{5, 0})
+			c.Read(make([]byte, 100))
+			c.Write([]byte{5, 0, 0, 1, 0, 0, 0, 0, 0, 0})
+		}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := &peer{serve: func(c net.Conn, _ int) {
