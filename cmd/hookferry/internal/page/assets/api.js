@@ -1,0 +1,198 @@
+// The admin API: JSON, streams of JSON lines, and uploads. Paths are relative to
+// the page, so that it works below a prefix.
+
+const base = new URL('api/v1/', document.baseURI)
+const tokenKey = 'hookferry.token'
+
+// An APIError is an answer that is not 2xx, or the error that ends a stream.
+export class APIError extends Error {
+  constructor(status, { code = '', message = '', field = '' } = {}) {
+    super(message || `the server answered ${status}`)
+    this.status = status
+    this.code = code
+    this.field = field
+  }
+}
+
+// A ConnectionError says that the server was not reached, or broke off.
+export class ConnectionError extends Error {}
+
+// The page sets askToken: it returns a promise of a token that somebody typed.
+let ask = null
+export function onUnauthorized(askToken) { ask = askToken }
+
+let asking = null
+function nextToken() {
+  asking ??= ask().then((token) => sessionStorage.setItem(tokenKey, token)).finally(() => { asking = null })
+  return asking
+}
+
+const token = () => sessionStorage.getItem(tokenKey)
+
+function address(path, parameters) {
+  const url = new URL(path, base)
+  for (const [name, value] of Object.entries(parameters ?? {})) {
+    for (const v of Array.isArray(value) ? value : [value]) {
+      if (v !== undefined && v !== null && v !== '') url.searchParams.append(name, v)
+    }
+  }
+  return url
+}
+
+// segment is a name as a part of a path. Dots alone would be taken for folders.
+export function segment(name) {
+  const s = encodeURIComponent(name)
+  return s === '.' || s === '..' ? s.replaceAll('.', '%2E') : s
+}
+
+async function request(method, path, { parameters, body, type, signal } = {}) {
+  for (;;) {
+    const headers = {}
+    const used = token()
+    if (used) headers.Authorization = `Bearer ${used}`
+    if (body !== undefined) headers['Content-Type'] = type ?? 'application/json'
+    let response
+    try {
+      response = await fetch(address(path, parameters), {
+        method, headers, signal, cache: 'no-store', credentials: 'omit',
+        body: body === undefined || type ? body : JSON.stringify(body),
+      })
+    } catch (error) {
+      if (signal?.aborted) throw error
+      throw new ConnectionError('the server cannot be reached')
+    }
+    if (response.ok) return response
+    if (response.status === 401) {
+      // Another request may have been given a new token meanwhile.
+      if (token() === used) await nextToken()
+      signal?.throwIfAborted()
+      continue
+    }
+    throw new APIError(response.status, await response.json().catch(() => ({})))
+  }
+}
+
+export async function get(path, parameters, signal) {
+  const response = await request('GET', path, { parameters, signal })
+  return json(response, signal)
+}
+
+export async function post(path, body, signal) {
+  const response = await request('POST', path, { body, signal })
+  return json(response, signal)
+}
+
+async function json(response, signal) {
+  try {
+    return await response.json()
+  } catch (error) {
+    if (signal?.aborted) throw error
+    throw new ConnectionError('the answer broke off')
+  }
+}
+
+// silence is how long a stream may say nothing, in milliseconds. The server
+// sends an empty line every 15 s.
+const silence = 40_000
+
+// stream calls take with each chunk's values of an answer of JSON lines, until
+// the answer ends. A last line that is not whole is left out.
+export async function stream(method, path, options, take) {
+  const response = await request(method, path, options)
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader()
+  let rest = ''
+  for (;;) {
+    const timer = setTimeout(() => reader.cancel(), silence)
+    let chunk
+    try {
+      chunk = await reader.read()
+    } catch (error) {
+      if (options.signal?.aborted) throw error
+      throw new ConnectionError('the stream broke off')
+    } finally {
+      clearTimeout(timer)
+    }
+    if (chunk.done) return
+    const lines = (rest + chunk.value).split('\n')
+    rest = lines.pop()
+    const values = lines.filter((line) => line.trim()).map((line) => JSON.parse(line))
+    if (values.length) take(values)
+  }
+}
+
+// work is a stream of Progress: it throws unless the last one says that the
+// work has ended.
+export async function work(path, options, onProgress) {
+  let last = {}
+  await stream('POST', path, options, (values) => {
+    last = values.at(-1)
+    onProgress(last)
+  })
+  return finished(last)
+}
+
+function finished(last) {
+  if (last.error) throw new APIError(0, last.error)
+  if (!last.ended) throw new ConnectionError('the work was cut off')
+  return last
+}
+
+// upload is work with a file. Unlike fetch, XMLHttpRequest tells how much of it
+// is sent.
+export async function upload(method, path, { parameters, file, signal }, onSent, onProgress) {
+  for (;;) {
+    const used = token()
+    const xhr = new XMLHttpRequest()
+    const ended = new Promise((resolve, reject) => {
+      xhr.onload = resolve
+      xhr.onerror = () => reject(new ConnectionError('the server cannot be reached'))
+      xhr.onabort = () => reject(signal.reason)
+    })
+    xhr.open(method, address(path, parameters))
+    xhr.setRequestHeader('Content-Type', 'text/plain')
+    if (used) xhr.setRequestHeader('Authorization', `Bearer ${used}`)
+    xhr.upload.onprogress = (e) => onSent(e.loaded, e.total)
+    let read = 0
+    let last = {}
+    xhr.onprogress = () => {
+      if (xhr.status !== 200) return
+      const end = xhr.responseText.lastIndexOf('\n') + 1
+      for (const line of xhr.responseText.slice(read, end).split('\n')) {
+        if (!line.trim()) continue
+        last = JSON.parse(line)
+        onProgress(last)
+      }
+      read = end
+    }
+    const abort = () => xhr.abort()
+    signal?.addEventListener('abort', abort, { once: true })
+    try {
+      xhr.send(file)
+      await ended
+    } finally {
+      signal?.removeEventListener('abort', abort)
+    }
+    if (xhr.status === 401) {
+      if (token() === used) await nextToken()
+      continue
+    }
+    if (xhr.status < 200 || xhr.status > 299) {
+      let problem = {}
+      try { problem = JSON.parse(xhr.responseText) } catch { /* a proxy's own text */ }
+      throw new APIError(xhr.status, problem)
+    }
+    xhr.onprogress()
+    return finished(last)
+  }
+}
+
+// download hands the lines of a path to the browser as a file.
+export async function download(path, name, signal) {
+  const response = await request('GET', path, { signal })
+  const url = URL.createObjectURL(await response.blob())
+  const link = document.createElement('a')
+  link.href = url
+  link.download = name
+  link.click()
+  setTimeout(() => URL.revokeObjectURL(url), 60_000)
+}

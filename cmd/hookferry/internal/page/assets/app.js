@@ -1,0 +1,235 @@
+// The shell around the views: routes, the state of the connection, the token,
+// the theme, the keyboard.
+import { APIError, ConnectionError, get, onUnauthorized } from './api.js'
+import { el, replace, say, set, text } from './dom.js'
+import { compact, count, span } from './format.js'
+import { setKeys, showKeys, startKeys } from './keys.js'
+import { notice, open, problem } from './parts.js'
+import overview from './views/overview.js'
+import events from './views/events.js'
+import destinations from './views/destinations.js'
+import destination from './views/destination.js'
+import delivery from './views/delivery.js'
+import dead from './views/dead.js'
+import sources from './views/sources.js'
+import tester from './views/tester.js'
+import users from './views/users.js'
+
+// Routes are the parts of the hash; a part that begins with a colon is a name.
+const routes = [
+  ['', overview, 'overview'],
+  ['events', events, 'events'],
+  ['destinations', destinations, 'destinations'],
+  ['destinations/:destination', destination, 'destinations'],
+  ['destinations/:destination/deliveries/:id', delivery, 'destinations'],
+  ['dead', dead, 'dead'],
+  ['sources', sources, 'sources'],
+  ['test', tester, 'test'],
+  ['users', users, 'users'],
+]
+
+const byId = (id) => document.getElementById(id)
+const main = byId('main')
+
+// Views.
+
+let leave = null
+
+function show() {
+  const [path, query] = location.hash.replace(/^#\/?/, '').split('?')
+  const parts = path.split('/').map(decoded)
+  const route = routes.find(([pattern]) => {
+    const names = pattern.split('/')
+    return names.length === parts.length && names.every((n, i) => n.startsWith(':') || n === parts[i])
+  })
+  leave?.abort()
+  leave = new AbortController()
+  const { signal } = leave
+  setKeys({})
+  if (!route) {
+    document.title = 'Not found · Hookferry'
+    replace(main, el('h1', {}, 'Not found'), el('p', {}, 'There is no such view. ', el('a', { href: '#/' }, 'Go to the overview'), '.'))
+    return
+  }
+  const [pattern, view, name] = route
+  for (const link of document.querySelectorAll('nav a')) set(link, 'aria-current', link.dataset.view === name ? 'page' : null)
+  const names = {}
+  pattern.split('/').forEach((n, i) => { if (n.startsWith(':')) names[n.slice(1)] = parts[i] })
+  const problems = el('div', { class: 'problems' })
+  const context = {
+    ...names,
+    signal,
+    query: new URLSearchParams(query),
+    keys: setKeys,
+    onStatus: (f) => watchStatus(f, signal),
+    // every calls f at once and then at intervals, while the view is shown and
+    // can be seen. What goes wrong is shown until it goes well again.
+    every: (milliseconds, f) => repeat(milliseconds, signal, async () => {
+      await f()
+      replace(problems)
+    }, (error) => {
+      if (error instanceof ConnectionError) replace(problems)
+      else replace(problems, notice(problem(error)))
+    }),
+  }
+  const { title, node } = view(context)
+  document.title = `${title} · Hookferry`
+  main.className = name
+  replace(main, problems, node)
+  if (shownBefore) {
+    // A screen reader goes on at the new view's heading.
+    const heading = main.querySelector('h1')
+    heading.tabIndex = -1
+    heading.focus({ preventScroll: true })
+    scrollTo(0, 0)
+  }
+  shownBefore = true
+}
+let shownBefore = false
+
+function decoded(part) {
+  try {
+    return decodeURIComponent(part)
+  } catch {
+    return part
+  }
+}
+
+// repeat calls f at intervals until signal is aborted. Nothing is asked of the
+// server for a page that nobody sees.
+async function repeat(milliseconds, signal, f, onError) {
+  while (!signal.aborted) {
+    let wait = milliseconds
+    if (document.hidden) {
+      await visible(signal)
+      continue
+    }
+    try {
+      await f()
+    } catch (error) {
+      if (signal.aborted) return
+      onError(error)
+      wait = Math.max(wait, 2_000)
+    }
+    await pause(wait, signal)
+  }
+}
+
+function visible(signal) {
+  return new Promise((resolve) => {
+    document.addEventListener('visibilitychange', resolve, { once: true, signal })
+    signal.addEventListener('abort', resolve, { once: true })
+  })
+}
+
+function pause(milliseconds, signal) {
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer)
+      signal.removeEventListener('abort', end)
+      resolve()
+    }
+    const timer = setTimeout(end, milliseconds)
+    signal.addEventListener('abort', end)
+  })
+}
+
+// The status of the server: asked for once for all who show it.
+
+let status = null
+const watchers = new Set()
+
+function watchStatus(f, signal) {
+  if (status) f(status)
+  watchers.add(f)
+  signal.addEventListener('abort', () => watchers.delete(f))
+}
+
+const forever = new AbortController().signal
+
+function startStatus() {
+  repeat(2_000, forever, async () => {
+    status = await get('status')
+    connected(true)
+    text(byId('about'), `${status.version} · up ${span(Date.parse(status.now) - Date.parse(status.started))}`)
+    badge('dead', status.dead, 'dead letters')
+    for (const f of watchers) f(status)
+  }, (error) => connected(false, error))
+  repeat(5_000, forever, async () => {
+    const { destinations } = await get('destinations')
+    badge('failing', destinations.filter((d) => d.held && d.held.hold !== 'disabled').length, 'held')
+  }, () => {})
+}
+
+function badge(id, n, what) {
+  const node = byId(id)
+  node.hidden = n === 0
+  text(node, compact(n, 1_000))
+  set(node, 'aria-label', `${count(n)} ${what}`)
+}
+
+let reached = null
+
+function connected(ok, error) {
+  const lost = error && !(error instanceof ConnectionError) ? `Status: ${problem(error)}` : 'Connection lost, trying again'
+  const state = !ok ? 'lost' : status.ready ? 'ok' : 'wait'
+  byId('link').dataset.state = state
+  text(byId('link-text'), { ok: 'Connected', wait: 'Not accepting calls', lost }[state])
+  document.documentElement.toggleAttribute('data-lost', !ok)
+  if (reached !== null && reached !== ok) say(ok ? 'Connected again' : 'Connection lost')
+  reached = ok
+}
+
+// The token.
+
+onUnauthorized(() => new Promise((resolve, reject) => {
+  const input = el('input', { type: 'password', name: 'token', autocomplete: 'current-password', required: true, spellcheck: 'false' })
+  const { dialog, body } = open('This server asks for a token', { stay: true })
+  const form = el('form', {},
+    sessionStorage.getItem('hookferry.token') && notice('That token was not right.'),
+    el('p', {}, 'It is the one of ', el('code', {}, 'hookferry serve -admin-token'), ' or ', el('code', {}, 'HOOKFERRY_ADMIN_TOKEN'), '. This tab keeps it until it is closed.'),
+    el('label', { class: 'field' }, el('span', {}, 'Token'), input),
+    el('div', { class: 'actions' }, el('button', { class: 'primary' }, 'Continue')))
+  form.addEventListener('submit', (event) => {
+    event.preventDefault()
+    resolve(input.value.trim())
+    dialog.close()
+  })
+  // Whoever closes it is asked again by the next request.
+  dialog.addEventListener('close', () => reject(new APIError(401, { message: 'a token is needed' })))
+  replace(body, form)
+  input.focus()
+}))
+
+// The theme: that of the system, or one that was chosen.
+
+const dark = matchMedia('(prefers-color-scheme: dark)')
+const themeNow = () => document.documentElement.dataset.theme ?? (dark.matches ? 'dark' : 'light')
+
+function labelTheme() {
+  text(byId('theme'), themeNow() === 'dark' ? 'Light theme' : 'Dark theme')
+}
+
+function switchTheme() {
+  const next = themeNow() === 'dark' ? 'light' : 'dark'
+  const own = next === (dark.matches ? 'dark' : 'light')
+  if (own) {
+    delete document.documentElement.dataset.theme
+    localStorage.removeItem('hookferry.theme')
+  } else {
+    document.documentElement.dataset.theme = next
+    localStorage.setItem('hookferry.theme', next)
+  }
+  labelTheme()
+}
+
+byId('theme').addEventListener('click', switchTheme)
+dark.addEventListener('change', labelTheme)
+labelTheme()
+
+byId('help').addEventListener('click', showKeys)
+startKeys({ '?': ['These shortcuts', showKeys], T: ['Light or dark', switchTheme] })
+
+addEventListener('hashchange', show)
+show()
+startStatus()

@@ -1,0 +1,199 @@
+// Parts that several views are made of.
+import { el, replace, text } from './dom.js'
+import { APIError, ConnectionError } from './api.js'
+import { copyButton } from './json.js'
+import { compact, count, moment } from './format.js'
+import * as words from './words.js'
+
+// pill is a state as a word with a mark, whose shape differs by tone: colour
+// alone tells nothing.
+export function pill(word, tone, title) {
+  const node = el('span', { class: 'pill' })
+  updatePill(node, word, tone, title)
+  return node
+}
+
+export function updatePill(node, word, tone, title) {
+  node.dataset.tone = tone
+  text(node, word)
+  if (title) node.title = title
+}
+
+// time is a time of day whose title has the date, in UTC.
+export function time(value, milliseconds) {
+  return value ? el('time', { datetime: value, title: value }, moment(value, milliseconds)) : '–'
+}
+
+// link is to a route, whose parts are encoded.
+export const route = (...parts) => '#/' + parts.map(encodeURIComponent).join('/')
+
+export const destinationLink = (id) => el('a', { href: route('destinations', id) }, id)
+
+// notice says what is wrong.
+export function notice(message, tone = 'bad') {
+  return el('p', { class: 'notice', 'data-tone': tone, role: tone === 'bad' ? 'alert' : 'status' }, message)
+}
+
+// problem says what an error means to whoever looks at the page. A lost
+// connection is shown for the whole page.
+export function problem(error) {
+  if (error instanceof APIError) return error.message
+  if (error instanceof ConnectionError) return `${error.message}.`
+  throw error
+}
+
+// field is a labelled control.
+export function field(label, control, hint) {
+  return el('label', { class: 'field' }, el('span', {}, label), control, hint && el('small', {}, hint))
+}
+
+// select is a list to choose from: texts, or pairs of value and text.
+export function select(options, value, properties) {
+  const node = el('select', properties)
+  setOptions(node, options, value)
+  return node
+}
+
+export function setOptions(node, options, value = node.value) {
+  const pairs = options.map((o) => (Array.isArray(o) ? o : [o, o]))
+  if (value && !pairs.some(([v]) => v === value)) pairs.push([value, value])
+  const key = JSON.stringify(pairs)
+  if (node.dataset.options !== key) {
+    node.dataset.options = key
+    replace(node, pairs.map(([v, label]) => el('option', { value: v }, label)))
+  }
+  node.value = value ?? ''
+}
+
+// segmented is a small choice, as radio buttons in a row.
+let groups = 0
+export function segmented(label, options, value, onChange) {
+  const name = `segmented-${++groups}`
+  return el('fieldset', { class: 'segmented' }, el('legend', { class: 'hidden' }, label),
+    options.map(([v, word]) => el('label', {},
+      el('input', { type: 'radio', name, value: v, checked: v === value, onchange: () => onChange(v) }), el('span', {}, word))))
+}
+
+// open shows a modal dialog. It goes away once it is closed, which a click
+// beside it does too, unless it is to stay.
+export function open(title, { stay = false } = {}) {
+  const body = el('div', {})
+  const id = `dialog-${++groups}`
+  const dialog = el('dialog', { 'aria-labelledby': id }, el('h2', { id }, title), body)
+  const back = document.activeElement
+  dialog.addEventListener('close', () => {
+    dialog.remove()
+    back?.focus?.()
+  })
+  dialog.addEventListener('click', (event) => { if (event.target === dialog && !stay) dialog.close() })
+  document.body.append(dialog)
+  dialog.showModal()
+  return { dialog, body }
+}
+
+// confirm asks, and returns a promise of the answer. What cannot be undone has
+// the focus on the way out.
+export function confirm(title, message, action, tone = 'bad') {
+  return new Promise((resolve) => {
+    const { dialog, body } = open(title)
+    let answer = false
+    const cancel = el('button', { type: 'button', onclick: () => dialog.close() }, 'Cancel')
+    const act = el('button', { type: 'button', class: tone === 'bad' ? 'danger' : 'primary', onclick: () => { answer = true; dialog.close() } }, action)
+    replace(body, el('p', {}, message), el('div', { class: 'actions' }, cancel, act))
+    dialog.addEventListener('close', () => resolve(answer))
+    const focus = tone === 'bad' ? cancel : act
+    focus.focus()
+  })
+}
+
+// command is a line to type in a terminal.
+export function command(line) {
+  return el('div', { class: 'command' }, el('code', {}, line), copyButton(() => line))
+}
+
+// bars shows counts by reason, largest first.
+export function bars(label, empty) {
+  const list = el('ol', { class: 'bars', 'aria-label': label })
+  const none = el('p', { class: 'none' }, empty)
+  const node = el('div', {}, list, none)
+  const update = (counts) => {
+    const sorted = Object.entries(counts ?? {}).filter(([, n]) => n > 0).sort((a, b) => b[1] - a[1])
+    const most = sorted[0]?.[1] ?? 0
+    none.hidden = sorted.length > 0
+    list.hidden = sorted.length === 0
+    replace(list, sorted.map(([code, n]) => {
+      const bar = el('span', { class: 'bar', 'aria-hidden': 'true' })
+      bar.style.setProperty('--part', n / most)
+      return el('li', { title: words.explain(code) }, bar, el('span', {}, words.reason(code)), el('b', { title: count(n) }, compact(n)))
+    }))
+  }
+  update({})
+  return { node, update }
+}
+
+// figure is a number with its name, and a line below it.
+export function figure(name, tone, properties) {
+  const value = el('b', {}, '–')
+  const unit = el('span', { class: 'unit' })
+  const note = el('span', { class: 'note' })
+  const node = el(properties?.href ? 'a' : 'div', { class: 'figure', 'data-tone': tone, ...properties },
+    el('span', { class: 'name' }, name), el('span', { class: 'value' }, value, unit), note)
+  return {
+    node,
+    update(v, u, n) {
+      text(value, v)
+      text(unit, u)
+      text(note, n)
+    },
+  }
+}
+
+// panel is a part of a view with a heading.
+export function panel(title, { actions, note, className } = {}, ...children) {
+  const id = `panel-${++groups}`
+  return el('section', { class: `panel ${className ?? ''}`, 'aria-labelledby': id },
+    el('header', {}, el('h2', { id }, title), note && el('span', { class: 'note' }, note), actions && el('div', { class: 'actions' }, actions)),
+    ...children)
+}
+
+// table is one whose rows scroll sideways in their own box where they must.
+export function table(label, heads, body) {
+  return el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': label },
+    el('table', {},
+      el('thead', {}, el('tr', {}, heads.map((h) => {
+        const [word, className] = Array.isArray(h) ? h : [h]
+        return el('th', { scope: 'col', class: className }, word)
+      }))),
+      body))
+}
+
+// attempts lists the requests of a delivery.
+export function attempts(list, accepted) {
+  if (!list?.length) return el('p', { class: 'none' }, 'No attempt yet.')
+  const longest = Math.max(...list.map((a) => a.took), 1)
+  return el('ol', { class: 'attempts' }, list.map((a) => {
+    const good = a.status >= 200 && a.status < 300 && !a.reason
+    const bar = el('span', { class: 'took', 'aria-hidden': 'true' })
+    bar.style.setProperty('--part', a.took / longest)
+    return el('li', { 'data-tone': good ? 'ok' : 'bad' },
+      el('div', { class: 'line' },
+        el('b', { class: 'status' }, a.status || '—'),
+        el('span', { class: 'what' }, good ? 'Taken' : words.reason(a.reason)),
+        el('span', { class: 'try' }, `try ${a.try}`),
+        bar,
+        el('span', { class: 'ms' }, `${a.took < 10 ? a.took.toFixed(1) : count(a.took)} ms`)),
+      el('div', { class: 'where' },
+        el('span', { class: 'mono' }, `POST ${a.endpoint}`),
+        el('span', {}, time(a.at, true), accepted && ` · ${after(accepted, a.at)}`)),
+      a.error && el('p', { class: 'error' }, a.error),
+      a.answer && el('pre', { class: 'answer', tabindex: 0, role: 'region', 'aria-label': `First bytes of the answer to try ${a.try}` }, a.answer))
+  }))
+}
+
+// after is how long after it was accepted something was.
+function after(from, to) {
+  const s = Math.floor((Date.parse(to) - Date.parse(from)) / 1_000)
+  if (s < 1) return 'at once'
+  const parts = [[Math.floor(s / 86_400), 'd'], [Math.floor(s / 3_600) % 24, 'h'], [Math.floor(s / 60) % 60, 'min'], [s % 60, 's']]
+  return parts.filter(([n]) => n > 0).slice(0, 2).map(([n, unit]) => `${n} ${unit}`).join(' ') + ' later'
+}

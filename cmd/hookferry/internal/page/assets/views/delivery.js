@@ -1,0 +1,67 @@
+// The whole story of one delivery.
+import { APIError, get, segment } from '../api.js'
+import { el, replace, text } from '../dom.js'
+import { plural, until } from '../format.js'
+import { pretty } from '../json.js'
+import { attempts, panel, pill, route, time, updatePill } from '../parts.js'
+import * as words from '../words.js'
+import { discard, replay } from './dead.js'
+
+export default function delivery({ destination, id, every, signal }) {
+  const state = pill('', 'idle')
+  const lead = el('p', { class: 'lead' })
+  const facts = el('dl', { class: 'facts' })
+  const list = el('div', {})
+  const body = el('div', {})
+  const actions = el('div', { class: 'actions' })
+  const shown = panel('Attempts', {}, list)
+  const content = el('div', { class: 'story', hidden: true }, el('div', {}, shown), el('div', {}, panel('Body', {}, body), panel('Facts', {}, facts)))
+  const missing = el('div', { class: 'empty', hidden: true }, el('h2', {}, 'Nothing is known of this delivery'),
+    el('p', {}, 'The latest deliveries are kept in memory, and dead letters in the store. This one is neither: it may be from before the server started, or too long ago.'))
+
+  let seen = ''
+  every(1_000, async () => {
+    let story
+    try {
+      story = await get(`destinations/${segment(destination)}/deliveries/${segment(id)}`, {}, signal)
+    } catch (error) {
+      if (!(error instanceof APIError) || error.status !== 404) throw error
+      missing.hidden = false
+      content.hidden = true
+      replace(actions)
+      return
+    }
+    missing.hidden = true
+    content.hidden = false
+    const [word, tone] = words.states[story.state] ?? [story.state, 'idle']
+    updatePill(state, word, tone)
+    const tries = plural(story.tries, 'try', 'tries')
+    text(lead, story.state === 'dead' ? `Given up after ${tries}: ${words.reason(story.reason).toLowerCase()}. ${words.explain(story.reason)}`
+      : story.state === 'delivered' ? `Taken after ${tries}.`
+        : story.due && Date.parse(story.due) > Date.now() ? `${tries}; the next in ${until(story.due)}.` : 'Its turn is due.')
+    // What has not changed stays, with the focus and the selection in it.
+    const now = JSON.stringify(story)
+    if (now === seen) return
+    seen = now
+    replace(list, attempts(story.attempts, story.accepted))
+    const fact = (name, value) => value && el('div', {}, el('dt', {}, name), el('dd', {}, value))
+    replace(facts, fact('Type', story.type), fact('Accepted', story.accepted && time(story.accepted, true)),
+      fact('Ended', story.ended && time(story.ended, true)), fact('Due', story.due && time(story.due)),
+      fact('Trace', story.traceparent && el('span', { class: 'mono' }, story.traceparent)))
+    replace(body, story.body === undefined ? el('p', { class: 'none' }, 'The body is not kept.') : pretty(story.body, 'Body of the webhook'))
+    replace(actions, story.key && [
+      el('button', { type: 'button', class: 'primary', onclick: () => replay({ keys: [story.key] }, 1) }, 'Replay'),
+      el('button', { type: 'button', onclick: () => discard({ keys: [story.key] }, 1) }, 'Discard…'),
+    ])
+  })
+
+  return {
+    title: id,
+    node: el('div', {},
+      el('div', { class: 'head' },
+        el('div', {}, el('nav', { class: 'crumbs', 'aria-label': 'Path' }, el('a', { href: '#/destinations' }, 'Destinations'), el('a', { href: route('destinations', destination) }, destination)),
+          el('h1', { class: 'id' }, el('span', { class: 'mono' }, id), ' ', state), lead),
+        actions),
+      content, missing),
+  }
+}

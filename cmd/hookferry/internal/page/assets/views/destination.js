@@ -1,0 +1,130 @@
+// One destination: what happens to its deliveries over time, and why.
+import { get, segment } from '../api.js'
+import { chart } from '../chart.js'
+import { el, keyed, replace, text } from '../dom.js'
+import { compact, count, moment, rate, since, span, until } from '../format.js'
+import { bars, figure, panel, pill, route, segmented, table, time, updatePill } from '../parts.js'
+import * as words from '../words.js'
+import { pauseButton, steps, sum } from './destinations.js'
+
+export default function destination({ destination: id, every, signal, keys }) {
+  const state = pill('', 'idle')
+  const why = el('p', { class: 'lead' })
+  const toggle = pauseButton(id, signal, show)
+  keys({ p: ['Pause or resume', toggle.toggle] })
+
+  const went = figure('Delivered', 'ok')
+  const waits = figure('Waiting', 'wait')
+  const next = figure('Next attempt', 'in')
+  const again = figure('Retried', 'warn')
+  const died = figure('Dead', 'bad', { href: `#/dead?destination=${encodeURIComponent(id)}` })
+  const speed = figure('Latency, median', 'in')
+
+  let range = '5m'
+  const flow = chart({
+    label: `Deliveries to ${id}`, show: compact, unit: steps, height: 210,
+    series: [
+      { key: 'delivered', name: 'Delivered', tone: 'ok', area: true },
+      { key: 'retried', name: 'Retried', tone: 'warn' },
+      { key: 'dead', name: 'Dead', tone: 'bad' },
+    ],
+  })
+  const backlog = chart({ label: `Waiting for ${id}`, show: compact, height: 150, series: [{ key: 'waiting', name: 'Waiting', tone: 'wait', area: true }] })
+  const latency = chart({
+    label: `Latency of ${id}`, show: span, height: 150,
+    series: [{ key: 'p50', name: 'Median', tone: 'in' }, { key: 'p99', name: '99th percentile', tone: 'warn' }],
+  })
+  const refreshSeries = async () => {
+    const series = await get('series', { destination: id, range }, signal)
+    for (const c of [flow, backlog, latency]) c.update(series)
+  }
+  const ranges = segmented('Time shown', [['5m', '5 min'], ['1h', '1 h'], ['24h', '24 h']], range, (value) => {
+    range = value
+    refreshSeries()
+  })
+
+  const errors = bars('Failed requests of the last hour, by reason', 'No request failed in the last hour.')
+  const dead = bars('Dead since the start, by reason', 'Nothing was given up.')
+  const facts = el('dl', { class: 'facts' })
+  const rows = el('tbody', {})
+  const none = el('p', { class: 'none', hidden: true }, 'Nothing has happened yet. ', el('a', { href: `#/test?destination=${encodeURIComponent(id)}` }, 'Send it a sample'), '.')
+  const recent = table('Latest events', ['Time', 'What', 'Type', 'Delivery', 'Detail'], rows)
+
+  function show(d) {
+    const h = words.health(d)
+    updatePill(state, h.word, h.tone)
+    text(why, [h.why, d.held?.since && `Since ${moment(d.held.since)}.`, d.held?.reason && `The latest attempt: ${words.reason(d.held.reason).toLowerCase()}.`,
+      d.held?.until && `Tried again in ${until(d.held.until)}.`].filter(Boolean).join(' '))
+    toggle.update(d)
+    went.update(compact(d.delivered), '', `${rate(d.rates.delivered)}/s now`)
+    waits.update(d.waiting === undefined ? '–' : compact(d.waiting), '', d.oldest ? `oldest due ${since(d.oldest)} ago` : `${count(d.inFlight)} in flight`)
+    next.update(d.next && !d.paused ? (Date.parse(d.next) <= Date.now() ? 'now' : until(d.next)) : '–', '', d.paused ? 'once it is resumed' : d.next ? moment(d.next) : 'nothing to do')
+    again.update(compact(d.retried), '', `${rate(d.rates.retried)}/s now`)
+    died.update(compact(sum(d.dead)), '', d.since ? `since ${moment(d.since)}` : 'since the start')
+    const measured = d.latency.requests > 0
+    speed.update(measured ? span(d.latency.p50) : '–', '', measured ? `p90 ${span(d.latency.p90)} · p99 ${span(d.latency.p99)}` : 'no request yet')
+    errors.update(d.errors)
+    dead.update(d.dead)
+    const wanted = [
+      ['Endpoints', d.endpoints.map((e) => el('div', {}, el('span', { class: 'mono' }, e.url), e.headers?.length > 0 && el('small', {}, ` with ${e.headers.join(', ')}`)))],
+      ['Signed', [d.signed && 'X-Signature', d.standard && 'Standard Webhooks'].filter(Boolean).join(' and ') || 'no: without a secret, receivers cannot tell who sends'],
+      ['Limits', [d.maxConcurrent && `${d.maxConcurrent} at a time`, d.maxRate && `${d.maxRate} a second`].filter(Boolean).join(', ') || 'the default'],
+      ['Sources', d.sources.join(', ') || 'none'],
+    ]
+    const key = JSON.stringify([d.endpoints, d.signed, d.standard, d.maxConcurrent, d.maxRate, d.sources])
+    if (facts.dataset.key !== key) {
+      facts.dataset.key = key
+      replace(facts, wanted.map(([name, value]) => el('div', {}, el('dt', {}, name), el('dd', {}, value))))
+    }
+  }
+
+  every(1_000, async () => show(await get(`destinations/${segment(id)}`, {}, signal)))
+  every(1_000, refreshSeries)
+  every(2_000, async () => {
+    const { events } = await get('events', { destination: id, limit: 20 }, signal)
+    none.hidden = events.length > 0
+    recent.hidden = events.length === 0
+    keyed(rows, events, (e) => e.seq, (e) => ({ node: eventRow(e) }))
+  })
+
+  return {
+    title: id,
+    node: el('div', {},
+      el('div', { class: 'head' },
+        el('div', {}, el('nav', { class: 'crumbs', 'aria-label': 'Path' }, el('a', { href: '#/destinations' }, 'Destinations')),
+          el('h1', {}, id, ' ', state), why),
+        el('div', { class: 'actions' }, el('a', { class: 'button', href: `#/test?destination=${encodeURIComponent(id)}` }, 'Send a sample'), toggle.node)),
+      el('div', { class: 'figures' }, went.node, waits.node, next.node, again.node, died.node, speed.node),
+      panel('Deliveries', { actions: ranges }, flow.node),
+      el('div', { class: 'pair' }, panel('Waiting', {}, backlog.node), panel('Latency', { note: 'of requests' }, latency.node)),
+      el('div', { class: 'pair' }, panel('Why requests fail', { note: 'last hour' }, errors.node), panel('Why deliveries died', {}, dead.node)),
+      panel('Latest events', { actions: el('a', { href: `#/events?destination=${encodeURIComponent(id)}` }, 'Watch live') }, recent, none),
+      panel('Settings', { note: 'from the configuration' }, facts)),
+  }
+}
+
+function eventRow(e) {
+  const [word, tone] = words.kinds[e.kind] ?? [e.kind, 'idle']
+  const failed = e.kind === 'attempt' && e.outcome === 'delivered' ? 'ok' : tone
+  return el('tr', {},
+    el('td', { class: 'when' }, time(e.at, true)),
+    el('td', {}, pill(word, failed)),
+    el('td', {}, e.type),
+    el('th', { scope: 'row', class: 'mono' }, el('a', { href: route('destinations', e.destination, 'deliveries', e.id) }, e.id)),
+    el('td', { class: 'detail' }, detail(e)))
+}
+
+// detail says the rest of an event in one line.
+export function detail(e) {
+  switch (e.kind) {
+    case 'accepted':
+      return words.about(e.body)
+    case 'attempt':
+      return [e.attempt.status || '', e.attempt.reason ? words.reason(e.attempt.reason) : '', span(e.attempt.took),
+        e.due && `again at ${moment(e.due)}`].filter(Boolean).join(' · ')
+    case 'dead':
+      return words.reason(e.reason)
+    default:
+      return e.attempt ? [e.attempt.status, span(e.attempt.took)].filter(Boolean).join(' · ') : ''
+  }
+}

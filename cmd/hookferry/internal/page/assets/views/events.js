@@ -1,0 +1,227 @@
+// What happens, as it happens.
+import { get, stream, ConnectionError } from '../api.js'
+import { el, replace, say, set, text } from '../dom.js'
+import { clock, count } from '../format.js'
+import { pretty } from '../json.js'
+import { bound, List } from '../list.js'
+import { attempts, command, problem, route, setOptions, time } from '../parts.js'
+import * as words from '../words.js'
+import { detail } from './destination.js'
+
+// history is how many of the events before are shown.
+const history = 500
+
+export default function events({ query, every, onStatus, signal, keys }) {
+  const filter = {
+    kind: query.getAll('kind'),
+    destination: query.get('destination') ?? '',
+    type: query.get('type') ?? '',
+    q: query.get('q') ?? '',
+  }
+
+  const list = new List({ label: 'Events, newest first', height: 30, make: makeRow, show: showRow, onOpen: open })
+  const side = el('aside', { class: 'inspect', hidden: true, 'aria-label': 'The chosen event' })
+  const state = el('p', { class: 'lead' })
+  const empty = el('div', { class: 'empty', hidden: true })
+
+  // The filter. The server applies it, so that what is rare is found in much.
+  const kinds = Object.entries(words.kinds).map(([kind, [word, tone]]) => {
+    const input = el('input', { type: 'checkbox', value: kind, checked: filter.kind.includes(kind), onchange: apply })
+    return { input, node: el('label', { class: 'chip', 'data-tone': tone }, input, el('span', {}, word)) }
+  })
+  const destination = el('select', { 'aria-label': 'Destination', onchange: apply })
+  setOptions(destination, [['', 'All destinations']], filter.destination)
+  const type = el('select', { 'aria-label': 'Type', onchange: apply })
+  setOptions(type, [['', 'All types'], ...words.bodyTypes], filter.type)
+  const text_ = el('input', { type: 'search', 'aria-label': 'A part of the id or the body', placeholder: 'Part of id or body', value: filter.q, autocomplete: 'off', spellcheck: 'false' })
+  let typing
+  text_.addEventListener('input', () => {
+    clearTimeout(typing)
+    typing = setTimeout(apply, 250)
+  })
+  const pauseButton = el('button', { type: 'button', onclick: pause }, 'Pause')
+  const clear = el('button', { type: 'button', onclick: () => { list.reset([]); close() } }, 'Clear')
+
+  // What came while it is paused is kept, up to a bound, and shown at once.
+  let paused = false
+  let held = []
+  let missed = 0
+  let skipped = 0
+  let perSecond = 0
+  let connection = 'Connecting'
+
+  function pause() {
+    paused = !paused
+    text(pauseButton, paused ? 'Resume' : 'Pause')
+    set(pauseButton, 'class', paused ? 'primary' : null)
+    say(paused ? 'Paused' : 'Resumed')
+    if (!paused) {
+      list.add(held)
+      held = []
+      missed = 0
+    }
+    tell()
+  }
+
+  function tell() {
+    text(state, [connection, paused && `paused, ${count(held.length + missed)} more`, !paused && perSecond > 0 && `${count(perSecond)} a second`,
+      skipped > 0 && `${count(skipped)} left out, as there were too many`].filter(Boolean).join(' · '))
+    const none = list.items.length === 0
+    empty.hidden = !none
+    list.node.hidden = none
+    if (none) {
+      const filtered = filter.kind.length > 0 || filter.destination || filter.type || filter.q
+      const key = filtered ? 'filtered' : 'all'
+      if (empty.dataset.key !== key) {
+        empty.dataset.key = key
+        replace(empty, filtered
+          ? [el('h2', {}, 'Nothing matches'), el('p', {}, 'No event that is kept matches the filter. New ones show up here as they happen.'), el('button', { type: 'button', onclick: everything }, 'Show all events')]
+          : [el('h2', {}, 'Nothing has happened yet'), el('p', {}, 'Calls, and what becomes of them, show up here as they happen. Send one:'), command('hookferry send track -user u1 -event "Signed Up"')])
+      }
+    }
+  }
+
+  function everything() {
+    for (const k of kinds) k.input.checked = false
+    destination.value = type.value = text_.value = ''
+    apply()
+  }
+
+  function apply() {
+    clearTimeout(typing)
+    filter.kind = kinds.filter((k) => k.input.checked).map((k) => k.input.value)
+    filter.destination = destination.value
+    filter.type = type.value
+    filter.q = text_.value.trim()
+    // The address has the filter, so that it can be sent to somebody.
+    const search = new URLSearchParams()
+    for (const [name, value] of Object.entries(filter)) for (const v of [value].flat()) if (v) search.append(name, v)
+    window.history.replaceState(null, '', search.size > 0 ? `#/events?${search}` : '#/events')
+    close()
+    connect()
+  }
+
+  // What is kept, and then the stream from there. When the connection is lost,
+  // the stream is taken up where it ended.
+  let running = null
+  async function connect() {
+    running?.abort()
+    running = new AbortController()
+    const mine = AbortSignal.any([running.signal, signal])
+    let fresh = true
+    let newest
+    held = []
+    missed = 0
+    skipped = 0
+    for (let wait = 500; !mine.aborted; wait = Math.min(wait * 2, 5_000)) {
+      try {
+        if (fresh) {
+          const { events } = await get('events', { ...filter, limit: history }, mine)
+          newest = events[0]?.seq
+          list.reset(events.reverse())
+          fresh = false
+        }
+        connection = 'Live'
+        tell()
+        await stream('GET', 'events/live', { parameters: { ...filter, after: newest }, signal: mine }, (values) => {
+          wait = 500
+          const came = []
+          for (const { event, skipped: n } of values) {
+            if (event) came.push(event)
+            if (n) skipped += n
+          }
+          newest = came.at(-1)?.seq ?? newest
+          receive(came)
+        })
+        connection = 'The stream ended, opening it again'
+      } catch (error) {
+        if (mine.aborted) return
+        connection = error instanceof ConnectionError ? 'Connection lost, trying again' : problem(error)
+      }
+      tell()
+      await new Promise((resolve) => setTimeout(resolve, wait))
+    }
+  }
+
+  let counted = 0
+  function receive(came) {
+    if (came.length === 0) return
+    counted += came.length
+    if (paused) {
+      held.push(...came)
+      if (held.length > bound) {
+        missed += held.length - bound
+        held = held.slice(-bound)
+      }
+      return
+    }
+    list.add(came)
+    if (list.node.hidden) tell()
+  }
+
+  function open(event) {
+    side.hidden = false
+    const back = route('destinations', event.destination, 'deliveries', event.id)
+    const [word, tone] = words.kinds[event.kind] ?? [event.kind, 'idle']
+    replace(side,
+      el('header', {}, el('h2', { 'data-tone': tone }, word), el('button', { type: 'button', class: 'quiet', 'aria-label': 'Close', onclick: close }, '✕')),
+      el('dl', { class: 'facts' },
+        fact('When', time(event.at, true)),
+        fact('Destination', el('a', { href: route('destinations', event.destination) }, event.destination)),
+        fact('Delivery', el('span', { class: 'mono' }, event.id)),
+        event.reason && fact('Reason', `${words.reason(event.reason)}. ${words.explain(event.reason)}`),
+        event.due && fact('Again at', time(event.due))),
+      event.attempt && attempts([event.attempt]),
+      event.body && pretty(event.body, 'Body'),
+      el('p', {}, el('a', { class: 'button', href: back }, 'The whole story')))
+  }
+
+  function close() {
+    side.hidden = true
+    list.chosen = null
+    list.later()
+  }
+
+  keys({
+    '/': ['Filter', () => text_.focus()],
+    ' ': ['Pause and resume', pause],
+    j: ['Next', () => list.move(1)],
+    k: ['Previous', () => list.move(-1)],
+    Enter: ['The whole story of the chosen', () => { if (list.chosen) location.hash = route('destinations', list.chosen.destination, 'deliveries', list.chosen.id) }],
+    Escape: ['Close what is chosen', close],
+  })
+
+  every(1_000, async () => {
+    perSecond = counted
+    counted = 0
+    tell()
+  })
+  every(10_000, async () => {
+    const { destinations } = await get('destinations', {}, signal)
+    setOptions(destination, [['', 'All destinations'], ...destinations.map((d) => d.id)], filter.destination)
+  })
+  connect()
+
+  return {
+    title: 'Events',
+    node: el('div', { class: 'fill' },
+      el('div', { class: 'head' }, el('div', {}, el('h1', {}, 'Events'), state), el('div', { class: 'actions' }, clear, pauseButton)),
+      el('div', { class: 'filters', role: 'search' }, el('div', { class: 'chips', role: 'group', 'aria-label': 'Kinds' }, kinds.map((k) => k.node)), destination, type, text_),
+      el('div', { class: 'split' }, el('div', { class: 'stream' }, list.node, empty), side)),
+  }
+}
+
+const fact = (name, value) => el('div', {}, el('dt', {}, name), el('dd', {}, value))
+
+function makeRow() {
+  const row = el('div', { class: 'event' })
+  row.cells = ['when', 'kind', 'type', 'to', 'detail', 'id'].map((c) => row.appendChild(el('span', { class: c })))
+  return row
+}
+
+function showRow(e, row) {
+  const [word, tone] = words.kinds[e.kind] ?? [e.kind, 'idle']
+  row.dataset.tone = e.kind === 'attempt' && e.outcome === 'delivered' ? 'ok' : tone
+  const values = [clock(e.at, true), word, e.type, e.destination, e.line ??= detail(e), e.id]
+  values.forEach((v, i) => text(row.cells[i], v))
+}

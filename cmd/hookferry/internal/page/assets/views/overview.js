@@ -1,0 +1,148 @@
+// What comes in, what goes out, and what fails and why, at a glance.
+import { get } from '../api.js'
+import { chart } from '../chart.js'
+import { el, keyed, replace, text } from '../dom.js'
+import { clock, compact, count, moment, plural, rate, since, span, until } from '../format.js'
+import { bars, command, figure, panel, route, segmented } from '../parts.js'
+import * as words from '../words.js'
+import { destinationTable, steps } from './destinations.js'
+import { sourceTable } from './sources.js'
+
+// most is how many destinations that are held are named.
+const most = 5
+
+export default function overview({ every, onStatus, signal }) {
+  const state = el('p', { class: 'lead' }, 'Asking the server…')
+  const attention = el('ul', { class: 'attention', 'aria-label': 'What wants looking at', hidden: true })
+  const begin = el('div', { hidden: true }, firstSteps())
+
+  const came = figure('Received', 'in', { href: '#/events' })
+  const waits = figure('Waiting', 'wait')
+  const went = figure('Delivered', 'ok')
+  const again = figure('Retried', 'warn')
+  const died = figure('Dead letters', 'bad', { href: '#/dead' })
+  const figures = el('div', { class: 'figures flow' }, came.node, waits.node, went.node, again.node, died.node)
+
+  let range = '5m'
+  const flow = chart({
+    label: 'Deliveries', show: compact, unit: steps, height: 220,
+    series: [
+      { key: 'accepted', name: 'Accepted', tone: 'in', area: true },
+      { key: 'delivered', name: 'Delivered', tone: 'ok' },
+      { key: 'retried', name: 'Retried', tone: 'warn' },
+      { key: 'dead', name: 'Dead', tone: 'bad' },
+    ],
+  })
+  const backlog = chart({ label: 'Waiting', show: compact, height: 150, series: [{ key: 'waiting', name: 'Waiting', tone: 'wait', area: true }] })
+  const latency = chart({
+    label: 'Latency', show: span, height: 150,
+    series: [{ key: 'p50', name: 'Median', tone: 'in' }, { key: 'p99', name: '99th percentile', tone: 'warn' }],
+  })
+  const ranges = segmented('Time shown', [['5m', '5 min'], ['1h', '1 h'], ['24h', '24 h']], range, (value) => {
+    range = value
+    refreshSeries()
+  })
+  async function refreshSeries() {
+    const series = await get('series', { range }, signal)
+    if (series && range) for (const c of [flow, backlog, latency]) c.update(series)
+  }
+
+  const errors = bars('Failed requests of the last hour, by reason', 'No request failed in the last hour.')
+  const dead = bars('Dead letters since the start, by reason', 'Nothing was given up since the start.')
+  const destinations = destinationTable({ signal })
+  const sources = sourceTable()
+
+  onStatus((s) => {
+    const { totals, rates, calls } = s
+    begin.hidden = calls.accepted > 0 || totals.accepted > 0
+    came.update(rate(rates.accepted), '/s', `${count(calls.accepted)} calls since ${clock(s.started).slice(0, 5)}`)
+    waits.update(compact(s.waiting), '', s.oldest ? `oldest due ${since(s.oldest, Date.parse(s.now))} ago` : `${count(totals.inFlight)} in flight`)
+    went.update(rate(rates.delivered), '/s', `${count(totals.delivered)} since the start`)
+    again.update(rate(rates.retried), '/s', `${count(totals.retried)} since the start`)
+    died.update(compact(s.dead), '', rates.dead > 0 ? `${rate(rates.dead)}/s now` : s.dead > 0 ? 'kept, to be replayed' : 'nothing given up')
+    dead.update(totals.dead)
+  })
+
+  let status = null
+  let latest = []
+  onStatus((s) => { status = s; tell() })
+  every(2_000, async () => {
+    const [d, s] = await Promise.all([get('destinations', {}, signal), get('sources', {}, signal)])
+    latest = d.destinations
+    destinations.update(latest)
+    sources.update(s.sources)
+    const sum = {}
+    for (const { errors } of latest) for (const [code, n] of Object.entries(errors ?? {})) sum[code] = (sum[code] ?? 0) + n
+    errors.update(sum)
+    tell()
+  })
+  every(1_000, refreshSeries)
+
+  // tell says in sentences what wants looking at, the worst first.
+  function tell() {
+    if (!status) return
+    const items = []
+    const add = (key, tone, ...what) => items.push({ key, tone, what })
+    const { calls, config } = status
+    if (config.error) add('config', 'bad', el('b', {}, 'The newest configuration is not in use'), `: ${config.error}`)
+    if (config.restart?.length > 0) add('restart', 'warn', el('b', {}, 'Some settings count after a restart'), `: ${config.restart.join(', ')}`)
+    if (!status.ready) add('ready', 'bad', el('b', {}, 'Calls are not accepted'), ': the server is starting or stopping, or cannot store them')
+    if (calls.failed > 0) add('failed', 'bad', el('b', {}, `${plural(calls.failed, 'request')} could not be stored`), ', and were told to come back')
+    const held = latest.filter((d) => d.held && d.held.hold !== 'disabled')
+    const failing = held.filter((d) => words.health(d).tone === 'bad')
+    for (const d of [...failing, ...held.filter((d) => !failing.includes(d))].slice(0, most)) {
+      const h = words.health(d)
+      const more = [d.held.reason && words.reason(d.held.reason).toLowerCase(), d.held.since && `since ${moment(d.held.since)}`,
+        d.waiting > 0 && `${count(d.waiting)} waiting`, d.held.until && `probed in ${until(d.held.until)}`].filter(Boolean).join(', ')
+      add(`held ${d.id}`, h.tone, el('b', {}, el('a', { href: route('destinations', d.id) }, d.id), ` is ${h.word.toLowerCase()}`), more && `: ${more}`)
+    }
+    if (held.length > most) add('more', 'bad', el('a', { href: '#/destinations' }, `${count(held.length - most)} more destinations are held`))
+    if (calls.unknown > 0) add('unknown', 'warn', el('b', {}, `${plural(calls.unknown, 'request')} with an unknown write key`), ' since the start')
+    if (calls.rejected > 0) add('rejected', 'warn', el('b', {}, `${plural(calls.rejected, 'call')} rejected`), ' since the start, because they are not valid')
+    if (calls.limited > 0) add('limited', 'warn', el('b', {}, `${plural(calls.limited, 'request')} over the rate`), ' of their source since the start')
+    // A line is made again only when it says something else, so that its link
+    // keeps the focus.
+    keyed(attention, items, (i) => i.key, (i) => {
+      const node = el('li', {})
+      let said = ''
+      return {
+        node,
+        update(now) {
+          const line = now.what.map((w) => w?.textContent ?? w).join('')
+          if (line === said) return
+          said = line
+          node.dataset.tone = now.tone
+          replace(node, now.what)
+        },
+      }
+    })
+    attention.hidden = items.length === 0
+    const n = latest.length
+    text(state, failing.length > 0 ? `${count(failing.length)} of ${plural(n, 'destination')} ${failing.length === 1 ? 'is' : 'are'} failing.`
+      : `${plural(n, 'destination')}, none is failing.`)
+  }
+
+  return {
+    title: 'Overview',
+    node: el('div', {},
+      el('div', { class: 'head' }, el('div', {}, el('h1', {}, 'Overview'), state)),
+      attention, begin, figures,
+      panel('Deliveries', { actions: ranges }, flow.node),
+      el('div', { class: 'pair' }, panel('Waiting', {}, backlog.node), panel('Latency', { note: 'of requests' }, latency.node)),
+      panel('Destinations', {}, destinations.node),
+      el('div', { class: 'pair' }, panel('Why requests fail', { note: 'last hour' }, errors.node), panel('Why deliveries died', { note: 'since the start' }, dead.node)),
+      panel('Sources', {}, sources.node)),
+  }
+}
+
+// firstSteps is what a newcomer sees instead of zeros alone.
+function firstSteps() {
+  return el('section', { class: 'first', 'aria-labelledby': 'first' },
+    el('h2', { id: 'first' }, 'No call has come yet'),
+    el('p', {}, 'Receive webhooks in one terminal, if nothing does yet, and send a call from another. It shows up here within a second.'),
+    el('ol', {},
+      el('li', {}, el('span', {}, 'A receiver that prints what it gets'), command('hookferry listen')),
+      el('li', {}, el('span', {}, 'A call'), command('hookferry send track -user u1 -event "Signed Up"'))),
+    el('p', { class: 'more' }, 'From a clone of the repository, say ', el('code', {}, 'go run ./cmd/hookferry'), ' for ', el('code', {}, 'hookferry'),
+      '. To see what a receiver makes of every type of call, use the ', el('a', { href: '#/test' }, 'tester'), '.'))
+}

@@ -1,0 +1,132 @@
+// Users: audiences that destinations are told of, and deletions.
+import { download, get, post, segment, upload, work } from '../api.js'
+import { el, keyed, replace, text } from '../dom.js'
+import { count, plural, size } from '../format.js'
+import { done, job } from '../jobs.js'
+import { command, confirm, destinationLink, field, notice, panel, problem, setOptions, table } from '../parts.js'
+
+// direct is how many users are sent as JSON rather than as lines.
+const direct = 1_000
+
+export default function users({ every, signal }) {
+  const rows = el('tbody', {})
+  const empty = el('p', { class: 'none', hidden: true }, 'No audience yet. Make one below, then upload a file with one user id a line.')
+  const scroll = table('Audiences', ['Audience', 'Destination', 'Trait', ['Synced', 'n'], ['', 'end']], rows)
+  const wrong = el('div', { class: 'wrong' })
+
+  async function refresh() {
+    const { audiences } = await get('audiences', {}, signal)
+    scroll.hidden = audiences.length === 0
+    empty.hidden = audiences.length > 0
+    keyed(rows, audiences, (a) => JSON.stringify([a.destination, a.name]), (a) => {
+      const path = `destinations/${segment(a.destination)}/audiences/${segment(a.name)}/members`
+      const synced = el('td', { class: 'n' })
+      const trait = el('td', { class: 'mono' })
+      const file = el('input', { type: 'file', class: 'hidden', accept: 'text/plain,text/csv,.txt,.csv', tabindex: -1, 'aria-label': `Members of ${a.name}` })
+      file.addEventListener('change', () => {
+        if (file.files[0]) sync(a, path, file.files[0])
+        file.value = ''
+      })
+      return {
+        node: el('tr', {}, el('th', { scope: 'row' }, a.name), el('td', {}, destinationLink(a.destination)), trait, synced,
+          el('td', { class: 'end' }, file,
+            el('button', { type: 'button', class: 'small', 'aria-label': `Upload members of ${a.name}`, onclick: () => file.click() }, 'Upload…'),
+            el('button', { type: 'button', class: 'small', 'aria-label': `Download members of ${a.name}`, onclick: () => save(path, `${a.name}.txt`) }, 'Download'))),
+        update(now) {
+          text(trait, now.trait || '–')
+          text(synced, now.generation ? `${count(now.generation)} ×` : 'never')
+        },
+      }
+    })
+  }
+
+  async function save(path, name) {
+    replace(wrong)
+    try {
+      await download(path, name, signal)
+    } catch (error) {
+      if (!signal.aborted) replace(wrong, notice(problem(error)))
+    }
+  }
+
+  async function sync(a, path, file) {
+    const yes = await confirm(`Sync ${a.name} with ${file.name}?`,
+      `${size(file.size)}. ${a.destination} is told of each user who joins, and of each who leaves because the file does not have them.`, 'Sync', 'calm')
+    if (!yes) return
+    const began = performance.now()
+    await job(`Syncing ${a.name}`, async ({ onProgress, onSent, signal }) => {
+      const last = await upload('PUT', path, { file, signal }, onSent, onProgress)
+      return `${plural(last.joined ?? 0, 'user')} joined, ${count(last.left ?? 0)} left. ${done('Read', last.done, 'line', (performance.now() - began) / 1_000)}`
+    })
+    if (!signal.aborted) refresh()
+  }
+
+  // Making an audience.
+  const to = el('select', { required: true })
+  setOptions(to, [['', 'Choose one']])
+  const name = el('input', { required: true, spellcheck: 'false', autocomplete: 'off', placeholder: 'big spenders' })
+  const trait = el('input', { spellcheck: 'false', autocomplete: 'off', placeholder: 'big_spenders' })
+  const createWrong = el('div', { class: 'wrong' })
+  const create = el('form', { class: 'form' },
+    field('Destination', to), field('Name', name), field('Trait', trait, 'What the destination sees. Made of the name if empty.'), createWrong,
+    el('div', { class: 'actions' }, el('button', {}, 'Create')))
+  create.addEventListener('submit', async (event) => {
+    event.preventDefault()
+    replace(createWrong)
+    try {
+      await post('audiences', { destination: to.value, name: name.value.trim(), trait: trait.value.trim() || undefined }, signal)
+      name.value = trait.value = ''
+      await refresh()
+      replace(createWrong, notice('Created. Upload its members in the list.', 'ok'))
+    } catch (error) {
+      if (!signal.aborted) replace(createWrong, notice(problem(error)))
+    }
+  })
+
+  // Deleting users.
+  const ids = el('textarea', { rows: 4, spellcheck: 'false', autocomplete: 'off', placeholder: 'One user id a line' })
+  const file = el('input', { type: 'file', accept: 'text/plain,text/csv,.txt,.csv' })
+  const from = el('div', { class: 'types' })
+  const deleteWrong = el('div', { class: 'wrong' })
+  const form = el('form', { class: 'form' },
+    field('User ids', ids), field('or a file of them', file, 'One id a line, in UTF-8, of any length.'),
+    el('fieldset', { class: 'types' }, el('legend', {}, 'Sources (none means all)'), from), deleteWrong,
+    el('div', { class: 'actions' }, el('button', { class: 'danger' }, 'Delete users…')))
+  form.addEventListener('submit', async (event) => {
+    event.preventDefault()
+    replace(deleteWrong)
+    const list = ids.value.split(/\r?\n/).map((s) => s.trim()).filter(Boolean)
+    const upload_ = file.files[0] ?? (list.length > direct ? new Blob([list.join('\n')]) : null)
+    if (file.files[0] && list.length > 0) return replace(deleteWrong, notice('Give ids or a file, not both.'))
+    if (!upload_ && list.length === 0) return replace(deleteWrong, notice('Give at least one user id.'))
+    const sources = [...from.querySelectorAll('input:checked')].map((i) => i.value)
+    const what = file.files[0] ? `the users in ${file.files[0].name}` : plural(list.length, 'user')
+    const where = sources.length > 0 ? sources.join(', ') : 'all sources'
+    if (!(await confirm(`Ask to delete ${what}?`, `Every destination of ${where} is sent a deletion for each of them. Receivers cannot undo it.`, 'Delete'))) return
+    const began = performance.now()
+    const ok = await job(`Deleting ${what}`, async ({ onProgress, onSent, signal }) => {
+      const last = upload_
+        ? await upload('POST', 'deletions', { parameters: { source: sources }, file: upload_, signal }, onSent, onProgress)
+        : await work('deletions', { body: { users: list, sources: sources.length > 0 ? sources : undefined }, signal }, onProgress)
+      return `Their deletion is on its way. ${done('Read', last.done, 'user', (performance.now() - began) / 1_000)}`
+    })
+    if (ok) form.reset()
+  })
+
+  every(5_000, refresh)
+  every(10_000, async () => {
+    const [{ destinations }, { sources }] = await Promise.all([get('destinations', {}, signal), get('sources', {}, signal)])
+    setOptions(to, [['', 'Choose one'], ...destinations.map((d) => d.id)])
+    keyed(from, sources, (s) => s.name, (s) => ({ node: el('label', { class: 'check' }, el('input', { type: 'checkbox', value: s.name }), s.name) }))
+  })
+
+  return {
+    title: 'Users',
+    node: el('div', {},
+      el('div', { class: 'head' }, el('div', {}, el('h1', {}, 'Users'), el('p', { class: 'lead' }, 'Audiences tell a destination who joins and leaves a set of users. Deletions tell all of them to forget somebody.'))),
+      wrong,
+      panel('Audiences', {}, scroll, empty),
+      el('div', { class: 'pair' }, panel('New audience', {}, create),
+        panel('Delete users', {}, form, el('details', { class: 'more' }, el('summary', {}, 'From a terminal'), command('hookferry delete-user u1 u2'))))),
+  }
+}
