@@ -286,3 +286,18 @@ type Roster interface {
 	// their bytes. It holds no lock between two yields.
 	Members(ctx context.Context, audience, after string) iter.Seq2[string, error]
 }
+
+// Rosters is implemented by a Roster that can list its audiences.
+type Rosters interface {
+	// Audiences yields the audiences that Begin was called for, in the order of
+	// the bytes of their names. It holds no lock between two yields. An error
+	// ends it.
+	Audiences(ctx context.Context) iter.Seq2[RosterAudience, error]
+}
+
+// A RosterAudience is an audience in a Roster.
+type RosterAudience struct {
+	// Name is what the Roster was called with.
+	Name       string
+	Generation uint64
+}

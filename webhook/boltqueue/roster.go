@@ -347,3 +347,48 @@ func (q *Queue) membersFrom(ctx context.Context, audience string, from []byte) (
 	})
 	return chunk, more, err
 }
+
+var _ webhook.Rosters = (*Queue)(nil)
+
+// Audiences implements webhook.Rosters.
+func (q *Queue) Audiences(ctx context.Context) iter.Seq2[webhook.RosterAudience, error] {
+	return func(yield func(webhook.RosterAudience, error) bool) {
+		for from, more := []byte{}, true; more; more = from != nil {
+			var chunk []webhook.RosterAudience
+			var err error
+			chunk, from, err = q.audiencesFrom(ctx, from)
+			for _, a := range chunk {
+				if !yield(a, nil) {
+					return
+				}
+			}
+			if err != nil {
+				yield(webhook.RosterAudience{}, err)
+				return
+			}
+		}
+	}
+}
+
+// audiencesFrom returns the next audiences from the name from on, and where the
+// next begin, nil if there are no more.
+func (q *Queue) audiencesFrom(ctx context.Context, from []byte) (chunk []webhook.RosterAudience, more []byte, err error) {
+	err = q.view(ctx, func(tx *bolt.Tx) error {
+		all := tx.Bucket(bucketAudiences)
+		c, n := all.Cursor(), 0
+		for k, _ := c.Seek(from); k != nil; k, _ = c.Next() {
+			if n == chunkRows {
+				more = bytes.Clone(k)
+				return nil
+			}
+			n++
+			if a := all.Bucket(k); a != nil {
+				if g := generation(a.Get(rowGeneration)); g > 0 {
+					chunk = append(chunk, webhook.RosterAudience{Name: string(k), Generation: g})
+				}
+			}
+		}
+		return nil
+	})
+	return chunk, more, err
+}

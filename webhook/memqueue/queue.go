@@ -47,7 +47,7 @@ type Config struct {
 }
 
 // A Queue is a webhook.Queue, and webhook.DeadLetters, webhook.Counter,
-// webhook.DestinationCounter and webhook.Roster too.
+// webhook.DestinationCounter, webhook.Roster and webhook.Rosters too.
 type Queue struct {
 	maxBytes int64
 
@@ -66,6 +66,7 @@ var (
 	_ webhook.DeadLetters = (*Queue)(nil)
 	_ webhook.Counter     = (*Queue)(nil)
 	_ webhook.Roster      = (*Queue)(nil)
+	_ webhook.Rosters     = (*Queue)(nil)
 
 	_ webhook.DestinationCounter = (*Queue)(nil)
 )

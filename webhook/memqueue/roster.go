@@ -304,3 +304,37 @@ func (q *Queue) membersAfter(ctx context.Context, audience, from string) (chunk 
 	}
 	return chunk, "", nil
 }
+
+// Audiences implements webhook.Rosters.
+func (q *Queue) Audiences(ctx context.Context) iter.Seq2[webhook.RosterAudience, error] {
+	return func(yield func(webhook.RosterAudience, error) bool) {
+		all, err := q.audiences(ctx)
+		for _, a := range all {
+			if !yield(a, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(webhook.RosterAudience{}, err)
+		}
+	}
+}
+
+func (q *Queue) audiences(ctx context.Context) ([]webhook.RosterAudience, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return nil, webhook.ErrClosed
+	}
+	all := make([]webhook.RosterAudience, 0, len(q.roster))
+	for name, a := range q.roster {
+		if a.generation > 0 {
+			all = append(all, webhook.RosterAudience{Name: name, Generation: a.generation})
+		}
+	}
+	slices.SortFunc(all, func(a, b webhook.RosterAudience) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}

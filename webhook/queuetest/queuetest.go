@@ -1,7 +1,7 @@
 // Package queuetest is what a store for webhook.Forwarder has to pass: one case
 // for each sentence of the contract of webhook.Queue, webhook.DeadLetters,
-// webhook.Counter, webhook.DestinationCounter and webhook.Roster, and at the end random operations compared
-// with a model.
+// webhook.Counter, webhook.DestinationCounter, webhook.Roster and webhook.Rosters,
+// and at the end random operations compared with a model.
 //
 //	func TestQueue(t *testing.T) {
 //		queuetest.Run(t, open, queuetest.Traits{Durable: true})
@@ -79,6 +79,8 @@ func Run(t *testing.T, open Open, traits Traits) {
 			_, ok = probe.(webhook.DestinationCounter)
 		case "Roster":
 			_, ok = probe.(webhook.Roster)
+		case "Rosters":
+			_, ok = probe.(webhook.Rosters)
 		case "Durable":
 			ok = traits.Durable
 		case "OpenFull":

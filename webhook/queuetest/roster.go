@@ -300,6 +300,89 @@ var rosterCases = []testCase{
 			k.begin("vip", 2)
 		},
 	},
+	{
+		name:     "RosterAudiences",
+		sentence: "Audiences yields the audiences that Begin was called for, in the order of the bytes of their names.",
+		needs:    []string{"Roster", "Rosters"},
+		run: func(k *kit) {
+			k.audiences()
+			k.join("joined", 1, []string{"a"}, "a")
+			k.audiences()
+			var want []webhook.RosterAudience
+			// More than a store reads at once, and names with any bytes. They are
+			// begun together, to share commits.
+			var begun sync.WaitGroup
+			for i := range 1100 {
+				name := fmt.Sprintf("a\x00%04d", i)
+				want = append(want, webhook.RosterAudience{Name: name, Generation: 1})
+				begun.Go(func() { k.begin(name, 1) })
+			}
+			begun.Wait()
+			k.begin("\xff", 1)
+			k.begin("\xff", 2)
+			k.join("\xff", 2, []string{"u"}, "u")
+			want = append(want, webhook.RosterAudience{Name: "\xff", Generation: 2})
+			k.audiences(want...)
+			if k.traits.Durable {
+				k.reopen()
+				k.audiences(want...)
+			}
+			n := 0
+			for range k.rosters().Audiences(k.ctx) {
+				if n++; n == 2 { // the loop may end before
+					break
+				}
+			}
+			k.begin("b", 1)
+		},
+	},
+	{
+		name:     "RosterAudiencesHoldsNoLock",
+		sentence: "It holds no lock between two yields.",
+		needs:    []string{"Roster", "Rosters"},
+		run: func(k *kit) {
+			k.begin("a", 1)
+			k.begin("b", 1)
+			generation := uint64(1)
+			for _, err := range k.rosters().Audiences(k.ctx) {
+				if err != nil {
+					k.Fatalf("Audiences: %v", err)
+				}
+				generation++
+				k.begin("a", generation)
+			}
+			if generation != 3 {
+				k.Errorf("%d audiences, want 2", generation-1)
+			}
+		},
+	},
+	{
+		name:     "RosterAudiencesFails",
+		sentence: "An error ends it.",
+		needs:    []string{"Roster", "Rosters"},
+		run: func(k *kit) {
+			k.begin("a", 1)
+			ctx, cancel := context.WithCancel(k.ctx)
+			cancel()
+			var errs []error
+			for _, err := range k.rosters().Audiences(ctx) {
+				errs = append(errs, err)
+			}
+			if len(errs) != 1 || !errors.Is(errs[0], context.Canceled) {
+				k.Errorf("Audiences with a context that is done yields %v", errs)
+			}
+			q := k.rosters()
+			k.close()
+			errs = nil
+			for _, err := range q.Audiences(k.ctx) {
+				errs = append(errs, err)
+			}
+			if len(errs) != 1 || !errors.Is(errs[0], webhook.ErrClosed) {
+				k.Errorf("Audiences after Close yields %v", errs)
+			}
+			k.reopen()
+		},
+	},
 }
 
 var errAnnounce = errors.New("queuetest: announce fails")
@@ -318,10 +401,26 @@ func (k *kit) announce(prefix string) func(string) ([]webhook.Delivery, error) {
 
 func (k *kit) roster() webhook.Roster { return k.q.(webhook.Roster) }
 
+func (k *kit) rosters() webhook.Rosters { return k.q.(webhook.Rosters) }
+
+func (k *kit) audiences(want ...webhook.RosterAudience) {
+	k.Helper()
+	var got []webhook.RosterAudience
+	for a, err := range k.rosters().Audiences(k.ctx) {
+		if err != nil {
+			k.Fatalf("Audiences: %v", err)
+		}
+		got = append(got, a)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		k.Fatalf("Audiences (-want +got)\n%s", diff)
+	}
+}
+
 func (k *kit) begin(audience string, want uint64) {
 	k.Helper()
 	if got, err := k.roster().Begin(k.ctx, audience); got != want || err != nil {
-		k.Fatalf("Begin(%q) = %d, %v, want %d", audience, got, err, want)
+		k.Errorf("Begin(%q) = %d, %v, want %d", audience, got, err, want)
 	}
 }
 

@@ -1,0 +1,56 @@
+package webhook
+
+import (
+	"context"
+	"iter"
+	"strings"
+)
+
+// AudienceInfo is what is kept of an audience beside its members.
+type AudienceInfo struct {
+	// Destination and Trait identify it; see Forwarder.Audience and TraitName.
+	Destination, Trait string
+	// Generation counts its syncs, and its Create.
+	Generation uint64
+}
+
+// Audiences yields the audiences that were synced or created, by destination and
+// trait, also those of destinations that are not known any more. An error ends
+// it: ErrUnsupported if the queue is no Rosters.
+func (f *Forwarder) Audiences(ctx context.Context) iter.Seq2[AudienceInfo, error] {
+	return func(yield func(AudienceInfo, error) bool) {
+		rosters, ok := f.config.Queue.(Rosters)
+		if !ok {
+			yield(AudienceInfo{}, ErrUnsupported)
+			return
+		}
+		for a, err := range rosters.Audiences(ctx) {
+			if err != nil {
+				yield(AudienceInfo{}, err)
+				return
+			}
+			destination, trait, ok := strings.Cut(a.Name, "\x00")
+			if ok && !yield(AudienceInfo{destination, trait, a.Generation}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Create makes the audience, with no members, unless it was synced or created
+// before, so that Forwarder.Audiences yields it. It looks through all audiences.
+func (a *Audience) Create(ctx context.Context) error {
+	for known, err := range a.f.Audiences(ctx) {
+		if err != nil {
+			return err
+		}
+		if known.Destination == a.destination && known.Trait == a.trait {
+			return nil
+		}
+	}
+	if a.f.open.Err() != nil {
+		return ErrClosed
+	}
+	_, err := a.roster.Begin(ctx, a.key())
+	return err
+}
