@@ -1,0 +1,393 @@
+package tracing
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coltrace "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	common "go.opentelemetry.io/proto/otlp/common/v1"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/hookferry/analytics/collector"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/webhooktest"
+)
+
+// A receiver takes traces as OTLP has it.
+type receiver struct {
+	*httptest.Server
+	mu       sync.Mutex
+	header   http.Header
+	path     string
+	resource map[string]string
+	spans    []*tracepb.Span
+}
+
+func newReceiver(t *testing.T) *receiver {
+	r := &receiver{}
+	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		body, err := io.ReadAll(req.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		var export coltrace.ExportTraceServiceRequest
+		if err := proto.Unmarshal(body, &export); err != nil {
+			t.Error(err)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.header, r.path = req.Header.Clone(), req.URL.Path
+		for _, of := range export.ResourceSpans {
+			r.resource = attributes(of.Resource.Attributes)
+			for _, s := range of.ScopeSpans {
+				r.spans = append(r.spans, s.Spans...)
+			}
+		}
+	}))
+	t.Cleanup(r.Close)
+	return r
+}
+
+func attributes(kvs []*common.KeyValue) map[string]string {
+	m := map[string]string{}
+	for _, kv := range kvs {
+		if s, ok := kv.Value.Value.(*common.AnyValue_StringValue); ok {
+			m[kv.Key] = s.StringValue
+		} else {
+			m[kv.Key] = strings.TrimPrefix(kv.Value.String(), "int_value:")
+		}
+	}
+	return m
+}
+
+// ends tells a channel of the end of each delivery, once the tracer knows.
+type ends struct {
+	webhook.Observer
+	ended chan webhook.Ended
+}
+
+func (e *ends) Ended(end webhook.Ended) {
+	e.Observer.Ended(end)
+	e.ended <- end
+}
+
+// run posts a batch of one call, with a traceparent unless that is empty, to a
+// server that traces, and returns the webhooks' headers once its deliveries to
+// "good", which answers only the second time, and "gone" have ended.
+func run(t *testing.T, tracer *Tracer, traceparent string) (good http.Header) {
+	t.Helper()
+	network := webhooktest.NewNetwork()
+	defer network.Close()
+	toGood := network.Receiver("http://good.example/hook", "", webhooktest.Answer(503), webhooktest.Answer(200))
+	network.Receiver("http://gone.example/hook", "", webhooktest.Answer(410))
+	observer := &ends{tracer, make(chan webhook.Ended, 2)}
+	forwarder, err := webhook.New(webhook.Config{
+		Queue: memqueue.New(memqueue.Config{}),
+		Destinations: []webhook.Destination{
+			{ID: "good", Endpoints: []webhook.Endpoint{{URL: "http://good.example/hook?secret"}}},
+			{ID: "gone", Endpoints: []webhook.Endpoint{{URL: "http://gone.example/hook"}}},
+		},
+		DialContext: network.DialContext,
+		Observer:    observer,
+		Trace:       tracer.Trace,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err := collector.New(collector.Config{
+		Forwarder: tracer.Forwarder(forwarder),
+		Sources:   collector.Keys(map[string]collector.Source{"key": {Destinations: []string{"good", "gone"}}}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := make(chan error, 1)
+	go func() { ran <- forwarder.Run(context.Background()) }()
+	server := httptest.NewServer(tracer.Handler(handler))
+	defer server.Close()
+
+	body := `{"writeKey":"key","batch":[{"type":"track","userId":"u1","event":"Paid","messageId":"m1"}]}`
+	r, err := http.NewRequest(http.MethodPost, server.URL+"/v1/batch", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if traceparent != "" {
+		r.Header.Set("traceparent", traceparent)
+	}
+	a, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Body.Close()
+	if a.StatusCode != http.StatusOK {
+		t.Fatalf("the call was answered by %s", a.Status)
+	}
+	for range 2 {
+		<-observer.ended
+	}
+	if err := forwarder.Shutdown(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if err := <-ran; err != nil {
+		t.Error(err)
+	}
+	return toGood.Requests()[1].Header
+}
+
+func start(t *testing.T, c Config) *Tracer {
+	t.Helper()
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	tracer, err := Start(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tracer
+}
+
+const (
+	traceID = "4bf92f3577b34da6a3ce929d0e0e4736"
+	caller  = "00f067aa0ba902b7"
+)
+
+// A call is one trace, from the client's span to the webhook's, with the times
+// at which things happened.
+func TestTrace(t *testing.T) {
+	to := newReceiver(t)
+	tracer := start(t, Config{Endpoint: to.URL + "/base/", Headers: map[string]string{"Authorization": "Bearer t0ken"}, Sample: 1, Version: "v1.2.3"})
+	begun := time.Now()
+	header := run(t, tracer, "00-"+traceID+"-"+caller+"-01")
+	if err := tracer.Shutdown(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+
+	if to.path != "/base/v1/traces" || to.header.Get("Authorization") != "Bearer t0ken" {
+		t.Errorf("sent to %s with %q", to.path, to.header)
+	}
+	if to.resource["service.name"] != "hookferry" || to.resource["service.version"] != "v1.2.3" {
+		t.Errorf("resource %v", to.resource)
+	}
+	type row struct {
+		Name, Parent, Kind string
+		Failed             bool
+		Attributes         map[string]string
+	}
+	names := map[string]string{caller: "client"}
+	for _, s := range to.spans {
+		names[hex.EncodeToString(s.SpanId)] = s.Name
+	}
+	var got []row
+	for _, s := range to.spans {
+		if hex.EncodeToString(s.TraceId) != traceID {
+			t.Errorf("span %s is of the trace %x", s.Name, s.TraceId)
+		}
+		from, until := time.Unix(0, int64(s.StartTimeUnixNano)), time.Unix(0, int64(s.EndTimeUnixNano))
+		if from.Before(begun.Add(-time.Second)) || until.Before(from) || until.After(time.Now()) {
+			t.Errorf("span %s is from %v to %v", s.Name, from, until)
+		}
+		kind := strings.ToLower(strings.TrimPrefix(s.Kind.String(), "SPAN_KIND_"))
+		got = append(got, row{s.Name, names[hex.EncodeToString(s.ParentSpanId)], kind, s.Status.GetCode() == tracepb.Status_STATUS_CODE_ERROR, attributes(s.Attributes)})
+	}
+	of := func(destination string, more ...string) map[string]string {
+		m := map[string]string{"hookferry.destination": destination, "hookferry.message_id": "m1", "hookferry.type": "track"}
+		for i := 0; i < len(more); i += 2 {
+			m[more[i]] = more[i+1]
+		}
+		return m
+	}
+	request := func(destination, try, outcome, status string, more ...string) map[string]string {
+		return of(destination, append(more, "hookferry.try", try, "hookferry.outcome", outcome, "http.response.status_code", status,
+			"http.request.method", "POST", "url.full", "http://"+destination+".example/hook")...)
+	}
+	want := []row{
+		{"receive", "client", "server", false, map[string]string{"http.request.method": "POST", "http.response.status_code": "200"}},
+		{"put", "receive", "internal", false, map[string]string{"hookferry.events": "1", "hookferry.destinations": "2"}},
+		{"attempt", "put", "client", true, request("good", "1", "retryable", "503", "error.type", "server_error")},
+		{"attempt", "put", "client", false, request("good", "2", "delivered", "200")},
+		{"attempt", "put", "client", true, request("gone", "1", "permanent", "410", "error.type", "refused")},
+		{"deliver", "put", "internal", false, of("good")},
+		{"deliver", "put", "internal", true, of("gone", "error.type", "refused")},
+	}
+	order := func(rows []row) {
+		slices.SortFunc(rows, func(a, b row) int {
+			key := func(r row) string {
+				return r.Name + r.Attributes["hookferry.destination"] + r.Attributes["hookferry.try"]
+			}
+			return strings.Compare(key(a), key(b))
+		})
+	}
+	order(got)
+	order(want)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("spans (-want +got):\n%s", d)
+	}
+	for id, name := range names {
+		if want := "00-" + traceID + "-" + id + "-01"; name == "put" && header.Get("traceparent") != want {
+			t.Errorf("the webhook's traceparent is %q, want %q", header.Get("traceparent"), want)
+		}
+	}
+}
+
+// Of traces that begin here the part that was asked for is recorded; of others
+// what their caller records. A webhook carries the decision on.
+func TestSampling(t *testing.T) {
+	for _, tt := range []struct {
+		name, parent string
+		sample       float64
+		spans        int
+		flags        string
+	}{
+		{"none", "", 0, 0, "00"},
+		{"all", "", 1, 7, "01"},
+		{"none, but the caller does", "00-" + traceID + "-" + caller + "-01", 0, 7, "01"},
+		{"all, but the caller does not", "00-" + traceID + "-" + caller + "-00", 1, 0, "00"},
+		{"a caller who is not understood", "00-0-0-01", 0, 0, "00"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			to := newReceiver(t)
+			tracer := start(t, Config{Endpoint: to.URL, Sample: tt.sample})
+			header := run(t, tracer, tt.parent)
+			if err := tracer.Shutdown(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			if len(to.spans) != tt.spans {
+				t.Errorf("%d spans, want %d", len(to.spans), tt.spans)
+			}
+			if got := header.Get("traceparent"); !strings.HasSuffix(got, "-"+tt.flags) {
+				t.Errorf("the webhook's traceparent is %q", got)
+			}
+		})
+	}
+}
+
+// A receiver of traces that does not answer holds up nobody, and a stop for as
+// long as that may take.
+func TestReceiverThatHangs(t *testing.T) {
+	release := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+	defer server.Close()
+	defer close(release)
+	tracer := start(t, Config{Endpoint: server.URL, Sample: 1})
+	attempted := webhook.Attempted{Trace: webhook.Trace{Parent: "00-" + traceID + "-" + caller + "-01"}}
+	for range 10_000 { // of which 2,048 fit
+		tracer.Attempted(attempted)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := tracer.Shutdown(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Shutdown = %v, want %v", err, context.Canceled)
+	}
+}
+
+// A receiver of traces that is not there is told in the log, without the
+// headers.
+func TestReceiverThatRefuses(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "no", http.StatusUnauthorized)
+	}))
+	defer server.Close()
+	var log bytes.Buffer
+	tracer := start(t, Config{
+		Endpoint: server.URL, Headers: map[string]string{"Authorization": "Bearer t0ken"}, Sample: 1,
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	tracer.Ended(webhook.Ended{Delivery: webhook.Delivery{Trace: webhook.Trace{Parent: "00-" + traceID + "-" + caller + "-01"}}})
+	err := tracer.Shutdown(context.Background())
+	told := log.String()
+	if err != nil {
+		told += err.Error()
+	}
+	if !strings.Contains(told, "401") || strings.Contains(told, "t0ken") {
+		t.Errorf("told: %s", told)
+	}
+}
+
+// What was stored without a trace, or with one that nobody records, makes no
+// span.
+func TestNoTrace(t *testing.T) {
+	to := newReceiver(t)
+	tracer := start(t, Config{Endpoint: to.URL, Sample: 1})
+	for _, parent := range []string{"", "00-" + traceID + "-" + caller + "-00", "x"} {
+		tracer.Attempted(webhook.Attempted{Trace: webhook.Trace{Parent: parent}})
+		tracer.Ended(webhook.Ended{Delivery: webhook.Delivery{Trace: webhook.Trace{Parent: parent}}})
+	}
+	if err := tracer.Shutdown(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if len(to.spans) != 0 {
+		t.Errorf("spans: %v", to.spans)
+	}
+}
+
+// A failing store is a failed span, and the status of the answer is in it.
+func TestRefusedPut(t *testing.T) {
+	to := newReceiver(t)
+	tracer := start(t, Config{Endpoint: to.URL, Sample: 1})
+	handler, err := collector.New(collector.Config{
+		Forwarder: tracer.Forwarder(full{}),
+		Sources:   collector.Keys(map[string]collector.Source{"key": {Destinations: []string{"a"}}}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodPost, "/v1/track", strings.NewReader(`{"writeKey":"key","userId":"u1","event":"Paid"}`))
+	tracer.Handler(handler).ServeHTTP(w, r)
+	// A read of settings, whose path holds a key, makes no span.
+	tracer.Handler(handler).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/projects/key/settings", nil))
+	if err := tracer.Shutdown(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if len(to.spans) != 2 {
+		t.Fatalf("%d spans, want 2", len(to.spans))
+	}
+	for _, s := range to.spans {
+		if s.Status.GetCode() != tracepb.Status_STATUS_CODE_ERROR {
+			t.Errorf("%s has the status %v", s.Name, s.Status)
+		}
+		if status := attributes(s.Attributes)["http.response.status_code"]; s.Name == "receive" && status != "503" {
+			t.Errorf("%s has the answer %s", s.Name, status)
+		}
+	}
+}
+
+// A full forwarder.
+type full struct{}
+
+func (full) ForwardEvents(context.Context, []string, ...webhook.Event) error {
+	return webhook.ErrQueueFull
+}
+
+func TestWanted(t *testing.T) {
+	for _, tt := range []struct {
+		name, endpoint string
+		env            map[string]string
+		want           bool
+	}{
+		{"nothing", "", nil, false},
+		{"settings", "http://localhost:4318", nil, true},
+		{"environment", "", map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318"}, true},
+		{"environment, of traces", "", map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://localhost:4318/x"}, true},
+		{"switched off", "http://localhost:4318", map[string]string{"OTEL_SDK_DISABLED": "true"}, false},
+	} {
+		if got := Wanted(tt.endpoint, func(name string) string { return tt.env[name] }); got != tt.want {
+			t.Errorf("%s: Wanted = %v", tt.name, got)
+		}
+	}
+}
