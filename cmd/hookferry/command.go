@@ -15,11 +15,13 @@ const (
 	exitOK      = 0
 	exitFailure = 1
 	exitUsage   = 2
+	exitNothing = 3
 )
 
 // A process is what the operating system gives a command.
 type process struct {
 	getenv         func(string) string
+	stdin          io.Reader
 	stdout, stderr io.Writer
 }
 
@@ -46,6 +48,14 @@ func commands() []command {
 		{name: "serve", summary: "accept calls and forward them to webhooks", help: serveHelp, define: serve},
 		{name: "listen", summary: "receive webhooks and print them", help: listenHelp, define: listen},
 		{name: "send", summary: "send one call", help: sendHelp, commands: sendCommands()},
+		{name: "status", summary: "print how a running server is", help: statusHelp, define: status},
+		{name: "events", summary: "print what happens to deliveries", help: eventsHelp, define: events},
+		{name: "test", summary: "send samples to a destination or URL now", help: testHelp, args: "[DESTINATION|URL]", define: test},
+		{name: "pause", summary: "stop attempts for destinations", help: pauseHelp, args: "DESTINATION...", define: pause},
+		{name: "resume", summary: "end the pause of destinations", help: resumeHelp, args: "DESTINATION...", define: resume},
+		{name: "dead", summary: "list, show, replay or discard dead letters", help: deadHelp, commands: deadCommands()},
+		{name: "audience", summary: "create, sync or list audiences", help: audienceHelp, commands: audienceCommands()},
+		{name: "delete-user", summary: "tell destinations to delete users", help: deleteUserHelp, args: "USER...", define: deleteUsers},
 		{name: "store", summary: "check, compact or rescue what serve keeps", help: storeHelp, commands: storeCommands()},
 		{name: "version", summary: "print the version", help: versionHelp, define: printVersion},
 		{name: "help", summary: "print this text", help: helpHelp, define: printHelp},
@@ -60,6 +70,11 @@ func (e *usageError) Error() string { return e.problem }
 func usagef(format string, args ...any) error {
 	return &usageError{fmt.Sprintf(format, args...)}
 }
+
+// A nothingError says that what a command was to work on is not there.
+type nothingError struct{ error }
+
+func (e *nothingError) Unwrap() error { return e.error }
 
 // run runs the command that args name, and returns the exit status.
 func run(ctx context.Context, args []string, p process) int {
@@ -122,17 +137,21 @@ func (c command) run(ctx context.Context, name string, args []string, p process)
 
 // exitStatus reports err, if it is one, on a line of its own.
 func exitStatus(stderr io.Writer, name string, err error) int {
-	var usage *usageError
-	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
+	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return exitOK
-	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "%s: %v\nRun '%s -h' for help.\n", name, err, name)
-		return exitUsage
-	default:
-		fmt.Fprintf(stderr, "%s: %v\n", name, err)
-		return exitFailure
 	}
+	// An error may say what a server answered.
+	fmt.Fprintf(stderr, "%s: %s\n", name, cleanLines(err.Error()))
+	var usage *usageError
+	var nothing *nothingError
+	switch {
+	case errors.As(err, &usage):
+		fmt.Fprintf(stderr, "Run '%s -h' for help.\n", name)
+		return exitUsage
+	case errors.As(err, &nothing):
+		return exitNothing
+	}
+	return exitFailure
 }
 
 const helpHelp = `Usage: hookferry help
@@ -164,6 +183,6 @@ Try it, in three terminals:
   hookferry send track -user u1 -event "Signed Up"
 
 'hookferry COMMAND -h' explains a command.
-Exit status: 0 done, 1 failed, 2 called wrongly.
+Exit status: 0 done, 1 failed, 2 called wrongly, 3 what was asked for is not there.
 `)
 }

@@ -19,6 +19,9 @@ require (
 	go.opentelemetry.io/otel/trace v1.46.0
 )
 
+// Is this a terminal, and how wide?
+require golang.org/x/term v0.40.0
+
 // Tests.
 require (
 	github.com/google/go-cmp v0.7.0

@@ -7,7 +7,9 @@
 //	hookferry send track -user u1 -event "Signed Up"
 //
 // Each command explains itself with -h. The exit status is 0 when the command
-// did what it was asked, 1 when it failed, and 2 when it was called wrongly.
+// did what it was asked, 1 when it failed, 2 when it was called wrongly, and 3
+// when what it was asked for is not there: a destination, an audience, a dead
+// letter, or a single one that a filter selects.
 package main
 
 import (
@@ -28,5 +30,5 @@ func main() {
 		signal.Stop(signals)
 		stop()
 	}()
-	os.Exit(run(ctx, os.Args[1:], process{os.Getenv, os.Stdout, os.Stderr}))
+	os.Exit(run(ctx, os.Args[1:], process{os.Getenv, os.Stdin, os.Stdout, os.Stderr}))
 }

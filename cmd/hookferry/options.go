@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -47,6 +48,10 @@ func (o *options) text(name, value, usage string) *string {
 	return o.set.String(name, value, usage)
 }
 
+func (o *options) boolean(name, usage string) *bool {
+	return o.set.Bool(name, false, usage)
+}
+
 func (o *options) duration(name string, value time.Duration, usage string) *time.Duration {
 	d := &durationValue{value}
 	o.set.Var(d, name, usage)
@@ -64,6 +69,20 @@ func (o *options) choice(name, usage string, values ...string) *string {
 	c := &choiceValue{values[0], values}
 	o.set.Var(c, name, usage+": "+strings.Join(values, ", "))
 	return &c.s
+}
+
+// oneOf is a flag with a closed list of values, and "" if it is left out.
+func (o *options) oneOf(name, usage string, values ...string) *string {
+	c := &choiceValue{"", values}
+	o.set.Var(c, name, usage+": "+strings.Join(values, ", "))
+	return &c.s
+}
+
+// someOf is oneOf for a flag that may be repeated.
+func (o *options) someOf(name, usage string, values ...string) *[]string {
+	l := &listValue{of: values}
+	o.set.Var(l, name, usage+": "+strings.Join(values, ", ")+"; may be repeated")
+	return &l.values
 }
 
 // list is a flag that may be repeated. In the environment its values are one
@@ -154,7 +173,7 @@ func (o *options) writeHelp(w io.Writer) {
 		}
 		line := fmt.Sprintf("  -%-26s %s", f.Name+" "+what, env)
 		fmt.Fprintf(w, "%s\n      %s", strings.TrimRight(line, " "), strings.ReplaceAll(usage, "\n", "\n      "))
-		if f.DefValue != "" {
+		if f.DefValue != "" && f.DefValue != "false" {
 			fmt.Fprintf(w, " (default %s)", f.DefValue)
 		}
 		fmt.Fprintln(w)
@@ -195,20 +214,24 @@ type choiceValue struct {
 func (v *choiceValue) String() string { return v.s }
 
 func (v *choiceValue) Set(s string) error {
-	for _, allowed := range v.values {
-		if s == allowed {
-			v.s = s
-			return nil
-		}
+	if !slices.Contains(v.values, s) {
+		return errors.New("want one of " + strings.Join(v.values, ", "))
 	}
-	return errors.New("want one of " + strings.Join(v.values, ", "))
+	v.s = s
+	return nil
 }
 
-type listValue struct{ values []string }
+type listValue struct {
+	values []string
+	of     []string // what they may be; nil is anything
+}
 
 func (v *listValue) String() string { return "" }
 
 func (v *listValue) Set(s string) error {
+	if v.of != nil && !slices.Contains(v.of, s) {
+		return errors.New("want one of " + strings.Join(v.of, ", "))
+	}
 	v.values = append(v.values, s)
 	return nil
 }

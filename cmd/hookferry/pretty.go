@@ -72,7 +72,13 @@ func appendPretty(dst, body []byte) []byte {
 	if json.Indent(&indented, body, "", "  ") != nil {
 		return append(strconv.AppendQuote(dst, string(body)), '\n')
 	}
-	for _, r := range indented.String() {
+	return append(appendEscaped(dst, indented.Bytes()), '\n')
+}
+
+// appendEscaped appends JSON with what a terminal would obey rather than show
+// escaped. It means the same.
+func appendEscaped(dst, text []byte) []byte {
+	for _, r := range string(text) {
 		switch {
 		case r == '\n' || unicode.IsPrint(r):
 			dst = utf8.AppendRune(dst, r)
@@ -85,5 +91,5 @@ func appendPretty(dst, body []byte) []byte {
 			dst = fmt.Appendf(dst, `\u%04x`, r)
 		}
 	}
-	return append(dst, '\n')
+	return dst
 }

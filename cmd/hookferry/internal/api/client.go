@@ -201,15 +201,15 @@ func (c *Client) SyncAudience(ctx context.Context, destination, audience string,
 	return progressOf(lines[Progress](ctx, c, http.MethodPut, path, nil, LinesType, members))
 }
 
-// Members writes the members of an audience to w, one a line.
-func (c *Client) Members(ctx context.Context, destination, audience string, w io.Writer) error {
-	r, err := c.do(ctx, http.MethodGet, fill(MembersPath, "destination", destination, "audience", audience), nil, "", nil)
+// Members asks for the members of an audience, one a line. The caller closes
+// them.
+func (c *Client) Members(ctx context.Context, destination, audience string) (io.ReadCloser, error) {
+	path := fill(MembersPath, "destination", destination, "audience", audience)
+	r, err := c.do(ctx, http.MethodGet, path, nil, "", nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer r.Body.Close()
-	_, err = io.Copy(w, r.Body)
-	return err
+	return r.Body, nil
 }
 
 const jsonType = "application/json"

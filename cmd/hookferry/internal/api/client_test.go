@@ -122,7 +122,13 @@ func TestClientRequests(t *testing.T) {
 		{"sync", func(ctx context.Context, c *api.Client) error {
 			return drain(c.SyncAudience(ctx, "acme", "Big Spenders", strings.NewReader("u1\n")))
 		}, "PUT /base/api/v1/destinations/acme/audiences/Big%20Spenders/members text/plain u1\n"},
-		{"members", func(ctx context.Context, c *api.Client) error { return c.Members(ctx, "acme", "vip", io.Discard) },
+		{"members", func(ctx context.Context, c *api.Client) error {
+			members, err := c.Members(ctx, "acme", "vip")
+			if err != nil {
+				return err
+			}
+			return members.Close()
+		},
 			"GET /base/api/v1/destinations/acme/audiences/vip/members  "},
 		{"live", func(ctx context.Context, c *api.Client) error {
 			for _, err := range c.Live(ctx, url.Values{api.ParamKind: {"attempt", "dead"}}) {

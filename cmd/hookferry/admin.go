@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+)
+
+// defaultAdmin is where serve has its admin API unless told otherwise.
+const defaultAdmin = "localhost:9090"
+
+// adminFlags are those of a command that asks a running server.
+type adminFlags struct {
+	admin, token *string
+	json         *bool
+}
+
+// newAdminFlags defines them. The flags of o so far have no variables: they are
+// about the call, as -json is.
+func newAdminFlags(o *options) *adminFlags {
+	f := &adminFlags{json: jsonFlag(o)}
+	o.noVariables()
+	f.admin = o.text("admin", defaultAdmin, "`URL` or host:port of the server's admin API")
+	f.token = o.text("admin-token", "", "`token` of the admin API, or file: and the name of a file that holds it")
+	return f
+}
+
+func jsonFlag(o *options) *bool {
+	return o.boolean("json", "print JSON, one value a line")
+}
+
+// An adminAction is an action that has the client of a server.
+type adminAction func(ctx context.Context, c *api.Client, args []string, p process) error
+
+func (f *adminFlags) action(do adminAction) action {
+	return func(ctx context.Context, args []string, p process) error {
+		c, err := f.client()
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		return explained(do(ctx, c, args, p), c, *f.token != "")
+	}
+}
+
+func (f *adminFlags) client() (*api.Client, error) {
+	if *f.admin == "off" { // from the variable, which serve reads too
+		return nil, usagef("-admin: the server's admin API is switched off")
+	}
+	token := *f.token
+	if name, ok := strings.CutPrefix(token, "file:"); ok {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return nil, fmt.Errorf("-admin-token: %w", err)
+		}
+		token = strings.TrimSpace(string(b))
+	}
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return nil, usagef("-admin-token: has characters that no token has")
+	}
+	c, err := api.NewClient(*f.admin, token)
+	if err != nil {
+		return nil, usagef("-admin: %v", err)
+	}
+	return c, nil
+}
+
+// explained says what to do about an error, and which exit status it has.
+func explained(err error, c *api.Client, hadToken bool) error {
+	var dial *net.OpError
+	var refused *api.Error
+	switch {
+	case errors.Is(err, context.Canceled):
+		return errors.New("interrupted")
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return fmt.Errorf("no server at %s: is 'hookferry serve' running? -admin says where (%w)", c.Host(), dial.Err)
+	case !errors.As(err, &refused):
+		return err
+	case refused.Code == api.CodeUnauthorized && hadToken:
+		return fmt.Errorf("%s does not take this -admin-token", c.Host())
+	case refused.Code == api.CodeUnauthorized:
+		return fmt.Errorf("%s wants a token: see -admin-token", c.Host())
+	case refused.Code == api.CodeNotFound:
+		return &nothingError{err}
+	}
+	return err
+}
+
+// theDestination is the one that is named, or the only one that there is.
+func theDestination(ctx context.Context, c *api.Client, name string) (string, error) {
+	if name != "" {
+		return name, nil
+	}
+	all, err := c.Destinations(ctx)
+	if err != nil {
+		return "", err
+	}
+	if len(all) != 1 {
+		return "", usagef("-destination: want one of the server's %d", len(all))
+	}
+	return all[0].ID, nil
+}

@@ -1,0 +1,302 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+)
+
+// fakeAdmin is an admin API that gives fixed answers, and notes what it is
+// asked for beside that.
+func fakeAdmin(t *testing.T, asked *[]string, answers map[string]any) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		question := strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Method, r.RequestURI, body))
+		*asked = append(*asked, question)
+		path, _, _ := strings.Cut(r.RequestURI, "?")
+		answer, ok := answers[r.Method+" "+path]
+		if !ok {
+			w.WriteHeader(http.StatusNotFound)
+			answer = api.Error{Code: api.CodeNotFound, Message: "no " + path + " \x1b[31mhere"}
+		}
+		if refused, ok := answer.(*api.Error); ok {
+			w.WriteHeader(map[string]int{api.CodeUnauthorized: 401}[refused.Code])
+		}
+		if stream, ok := answer.([]api.Progress); ok {
+			for _, p := range stream {
+				json.NewEncoder(w).Encode(p)
+			}
+			return
+		}
+		json.NewEncoder(w).Encode(answer)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// call runs a command in this process.
+func call(ctx context.Context, stdin string, env map[string]string, args ...string) (stdout, stderr string, status int) {
+	var out, errs bytes.Buffer
+	status = run(ctx, args, process{func(name string) string { return env[name] }, strings.NewReader(stdin), &out, &errs})
+	return out.String(), errs.String(), status
+}
+
+func TestAdminCommands(t *testing.T) {
+	ended := func(p api.Progress) []api.Progress { p.Ended = true; return []api.Progress{{Done: p.Done / 2}, p} }
+	at := time.Now().Add(-90 * time.Minute)
+	letter := api.DeadLetter{Key: "0019c5", Destination: "acme", ID: "m1", Type: "track", Reason: "refused", Accepted: at, Died: at, Tries: 1,
+		Attempts: []api.Attempt{{At: at, Took: 12.3, Try: 1, Endpoint: "http://a.example/hook", Status: 400, Reason: "refused", Answer: "no\x1b]0;x\x07 such"}},
+		Body:     json.RawMessage(`{"type":"track","event":"A\u202eB` + "\u202e" + `"}`)}
+	v := exampleOverview()
+	answers := map[string]any{
+		"GET /api/v1/status":                                             v.Status,
+		"GET /api/v1/sources":                                            api.Sources{Sources: []api.Source{{Name: "web"}}},
+		"GET /api/v1/destinations":                                       api.Destinations{Destinations: v.Destinations[:1]},
+		"POST /api/v1/destinations/acme/pause":                           v.Destinations[0],
+		"POST /api/v1/destinations/a%2Fb/pause":                          v.Destinations[0],
+		"POST /api/v1/destinations/acme/resume":                          v.Destinations[0],
+		"GET /api/v1/dead":                                               api.Dead{Dead: []api.DeadLetter{letter, letter}},
+		"GET /api/v1/dead/count":                                         api.Count{Count: 1234},
+		"GET /api/v1/dead/0019c5":                                        letter,
+		"POST /api/v1/dead/replay":                                       ended(api.Progress{Done: 1234, Total: 1234}),
+		"POST /api/v1/dead/discard":                                      ended(api.Progress{Done: 1}),
+		"POST /api/v1/deletions":                                         ended(api.Progress{Done: 2}),
+		"GET /api/v1/audiences":                                          api.Audiences{Audiences: []api.Audience{{Destination: "acme", Name: "Big Spenders", Trait: "big_spenders", Generation: 3}, {Destination: "crm", Name: "VIP"}}},
+		"POST /api/v1/audiences":                                         api.Audience{Destination: "acme", Name: "Big Spenders", Trait: "big_spenders"},
+		"PUT /api/v1/destinations/acme/audiences/Big%20Spenders/members": ended(api.Progress{Done: 2, Joined: 2, Left: 1}),
+		"GET /api/v1/destinations/acme/audiences/VIP/members":            "u1",
+		"POST /api/v1/test": api.TestResult{Exchanges: []api.Exchange{
+			{Type: "track", Endpoint: "http://a.example/hook", Headers: []api.Header{{Name: "X-Signature", Value: "0123"}}, Signature: "0123",
+				Body: json.RawMessage(`{"type":"track"}`), Status: 204, Got: []api.Header{{Name: "Server", Value: "a\x1b[2Jb"}},
+				Outcome: "delivered", Timing: api.Timing{Connected: 1.25, FirstByte: 20, Total: 21}},
+			{Type: "page", Endpoint: "http://a.example/hook", Body: json.RawMessage(`{}`), Status: 0, Reason: "timeout", Error: "deadline exceeded", Outcome: "retryable", Timing: api.Timing{Total: 5000}},
+		}},
+		"GET /api/v1/events/live": api.Live{Event: &api.Event{At: at, Kind: "accepted", Destination: "acme", ID: "m1", Type: "track",
+			Body: json.RawMessage(`{"type":"track","event":"Signed\u0007 Up","userId":"u1"}`)}, Skipped: 3},
+	}
+	file := filepath.Join(t.TempDir(), "users.txt")
+	if err := os.WriteFile(file, []byte("u1\nu2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name   string
+		args   []string
+		stdin  string
+		status int
+		asked  []string // the last questions; nil is not compared
+		stdout string   // a regular expression
+		stderr string
+	}{
+		{name: "status", args: []string{"status"}, stdout: `(?s)^hookferry v1\.2\.0 on web1/4711  ready  up 3d4h\n.*\nacme  `},
+		{name: "status, watched without a terminal, is printed once", args: []string{"status", "-watch"}, stdout: `(?s)^hookferry [^\n]*\n.*acme [^\n]*\n$`},
+		{name: "status as JSON", args: []string{"status", "-json"}, stdout: `^\{"status":\{"version":"v1\.2\.0".*"sources":\[\{"name":"web".*"destinations":\[\{"id":"acme".*\}\n$`},
+		{name: "status with an argument", args: []string{"status", "acme"}, status: 2, stderr: `unexpected argument "acme"`},
+		{name: "pause", args: []string{"pause", "acme", "a/b"}, stdout: `^acme paused\na/b paused\n$`,
+			asked: []string{"POST /api/v1/destinations/acme/pause", "POST /api/v1/destinations/a%2Fb/pause"}},
+		{name: "pause, flags behind", args: []string{"pause", "acme", "-json"}, stdout: `^\{"id":"acme",.*\}\n$`},
+		{name: "pause, one not known", args: []string{"pause", "nobody", "acme"}, status: 3, stdout: `^acme paused\n$`,
+			stderr: `^hookferry pause: nobody: no /api/v1/destinations/nobody/pause \\x1b\[31mhere\n$`},
+		{name: "pause nothing", args: []string{"pause"}, status: 2, stderr: `want at least one destination`, asked: []string{}},
+		{name: "resume", args: []string{"resume", "acme"}, stdout: `^acme resumed\n$`},
+
+		{name: "dead ls", args: []string{"dead", "ls", "-destination", "acme", "-type", "track", "-reason", "refused"},
+			stdout: `^KEY +DIED  DESTINATION  TYPE   REASON   TRIES  ID  LAST ANSWER\n0019c5  1h30m ago  acme +track  refused +1  m1  400 no\\x1b\]0;x\\a such\n0019c5 `,
+			asked:  []string{"GET /api/v1/dead?destination=acme&limit=500&reason=refused&type=track"}},
+		{name: "dead ls with a limit", args: []string{"dead", "ls", "-limit", "1"}, stdout: `^KEY.*\n0019c5.*\n$`, stderr: `^There are more; -limit 1 ends the list here.\n$`},
+		{name: "dead ls as JSON", args: []string{"dead", "ls", "-json"}, stdout: `^\{"key":"0019c5".*\}\n\{"key":"0019c5".*"body":\{"type":"track","event":"A\\u202eB\\u202e"\}\}\n$`},
+		{name: "dead ls by time", args: []string{"dead", "ls", "-from", "2026-01-31T12:00:00+01:00", "-to", "2026-02-01T00:00:00.5Z"},
+			asked: []string{"GET /api/v1/dead?from=2026-01-31T11%3A00%3A00Z&limit=500&to=2026-02-01T00%3A00%3A00.5Z"}},
+		{name: "dead ls by no time", args: []string{"dead", "ls", "-from", "noon"}, status: 2, stderr: `-from: "noon": want a time such as`, asked: []string{}},
+		{name: "dead ls by no reason", args: []string{"dead", "ls", "-reason", "malice"}, status: 2, stderr: `invalid value "malice" for flag -reason: want one of timeout, `},
+		{name: "dead show", args: []string{"dead", "show", "0019c5"},
+			stdout: `(?s)^key          0019c5\ndestination  acme\n.*\nreason       refused\n.*\n  1  \S+  +12ms  http://a.example/hook  400 no\\x1b\]0;x\\a such\n\n\{\n  "type": "track",\n  "event": "A\\u202eB\\u202e"\n\}\n$`},
+		{name: "dead show as JSON", args: []string{"dead", "show", "-json", "0019c5"}, stdout: `^\{"key":"0019c5".*\}\n$`},
+		{name: "dead show what is not there", args: []string{"dead", "show", "0019c6"}, status: 3, stderr: `^hookferry dead show: no /api/v1/dead/0019c6`},
+		{name: "dead show two", args: []string{"dead", "show", "a", "b"}, status: 2, stderr: `want the key of one dead letter`},
+		{name: "replay by keys", args: []string{"dead", "replay", "a", "b"}, stdout: `^1,234 dead letters replayed\n$`,
+			asked: []string{`POST /api/v1/dead/replay {"keys":["a","b"]}`}},
+		{name: "replay by filter", args: []string{"dead", "replay", "-destination", "acme", "-yes"}, stdout: `^1,234 dead letters replayed\n$`,
+			asked: []string{`GET /api/v1/dead/count?destination=acme`, `POST /api/v1/dead/replay {"filter":{"destination":"acme"}}`}},
+		{name: "replay all as JSON", args: []string{"dead", "replay", "-all", "-yes", "-json"},
+			stdout: `^\{"done":617\}\n\{"done":1234,"total":1234,"ended":true\}\n$`, asked: []string{`GET /api/v1/dead/count`, `POST /api/v1/dead/replay {"filter":{}}`}},
+		{name: "discard by filter without a yes", args: []string{"dead", "discard", "-reason", "expired"}, status: 2,
+			stderr: `discard 1,234 dead letters\? Nobody can be asked here: say -yes`, asked: []string{`GET /api/v1/dead/count?reason=expired`}},
+		{name: "discard by keys", args: []string{"dead", "discard", "a"}, stdout: `^1 dead letter discarded\n$`},
+		{name: "discard nothing", args: []string{"dead", "discard", "-yes"}, status: 2, stderr: `want keys, flags that select, or -all`, asked: []string{}},
+		{name: "discard keys and a filter", args: []string{"dead", "discard", "a", "-type", "track"}, status: 2, stderr: `not both`, asked: []string{}},
+		{name: "discard all and a filter", args: []string{"dead", "discard", "-all", "-type", "track"}, status: 2, stderr: `-all: there are flags that select some`, asked: []string{}},
+
+		{name: "delete users", args: []string{"delete-user", "u1", "u2", "-id", "d1", "-source", "web"}, stdout: `^deletion of 2 users on its way\n$`,
+			asked: []string{`POST /api/v1/deletions {"id":"d1","users":["u1","u2"],"sources":["web"]}`}},
+		{name: "delete users of a file", args: []string{"delete-user", "-id", "d1", "-source", "web", "-file", file}, stdout: `^deletion of 2 users`,
+			asked: []string{"POST /api/v1/deletions?id=d1&source=web u1\nu2"}},
+		{name: "delete users of standard input", args: []string{"delete-user", "-file", "-"}, stdin: "u3\n", asked: []string{"POST /api/v1/deletions u3"}, stdout: "deletion"},
+		{name: "delete nobody", args: []string{"delete-user"}, status: 2, stderr: `want ids of users, or -file`, asked: []string{}},
+		{name: "delete users twice over", args: []string{"delete-user", "u1", "-file", file}, status: 2, stderr: `one of them`, asked: []string{}},
+		{name: "delete users of no file", args: []string{"delete-user", "-file", file + ".not"}, status: 1, stderr: `users.txt.not`, asked: []string{}},
+
+		{name: "audience create", args: []string{"audience", "create", "Big Spenders"}, stdout: `^Big Spenders created for acme, as the trait big_spenders\n$`,
+			asked: []string{"GET /api/v1/destinations", `POST /api/v1/audiences {"destination":"acme","name":"Big Spenders"}`}},
+		{name: "audience create with members", args: []string{"audience", "create", "-destination", "acme", "Big Spenders", file},
+			stdout: `^Big Spenders created for acme, as the trait big_spenders\nBig Spenders: 2 joined, 1 left\n$`,
+			asked: []string{`POST /api/v1/audiences {"destination":"acme","name":"Big Spenders"}`,
+				"PUT /api/v1/destinations/acme/audiences/Big%20Spenders/members u1\nu2"}},
+		{name: "audience sync", args: []string{"audience", "sync", "Big Spenders", "-"}, stdin: "u9\n", stdout: `^Big Spenders: 2 joined, 1 left\n$`,
+			asked: []string{"GET /api/v1/destinations", "PUT /api/v1/destinations/acme/audiences/Big%20Spenders/members u9"}},
+		{name: "audience sync without a file", args: []string{"audience", "sync", "VIP"}, status: 2, stderr: `and a file of its members`},
+		{name: "audience ls", args: []string{"audience", "ls"}, stdout: `^DESTINATION  AUDIENCE      TRAIT         SYNCS\nacme +Big Spenders  big_spenders +3\ncrm +VIP +0\n$`},
+		{name: "audience ls of one", args: []string{"audience", "ls", "-json", "-destination", "crm"}, stdout: `^\{"destination":"crm","name":"VIP"\}\n$`},
+		{name: "audience members", args: []string{"audience", "members", "VIP"}, stdout: `^"u1"\n$`},
+		{name: "audience members as JSON", args: []string{"audience", "members", "VIP", "-json"}, stdout: `^"\\"u1\\""\n$`},
+
+		{name: "test", args: []string{"test", "acme", "-type", "track", "-type", "page"}, status: 1,
+			stdout: `^track to http://a.example/hook: answered 204, delivered in 21ms\nconnected at 1\.2ms, answer began at 20ms\n> X-Signature: 0123\n\{\n  "type": "track"\n\}\n< Server: a\\x1b\[2Jb\n` +
+				`\npage to http://a.example/hook: no answer, retryable in 5\.0s\ntimeout  deadline exceeded\n\{\}\n$`,
+			stderr: `^hookferry test: 1 of 2 requests failed\n$`, asked: []string{`POST /api/v1/test {"destination":"acme","types":["track","page"]}`}},
+		{name: "test a URL as JSON", args: []string{"test", "http://b.example", "-json"}, status: 1, stdout: `^\{"type":"track".*\}\n\{"type":"page".*\}\n$`,
+			stderr: `failed`, asked: []string{`POST /api/v1/test {"url":"http://b.example"}`}},
+		{name: "test the only one", args: []string{"test"}, status: 1, stdout: "track", stderr: "failed", asked: []string{"GET /api/v1/destinations", `POST /api/v1/test {"destination":"acme"}`}},
+
+		{name: "events", args: []string{"events", "-kind", "accepted", "-kind", "dead", "-q", "u1"}, status: 1,
+			stdout: `^3 more events left out\n\d\d:\d\d:\d\d\.\d{3}  accepted   acme  track  "Signed\\a Up"  user u1  m1\n$`,
+			stderr: `ended its answer early`, asked: []string{"GET /api/v1/events/live?kind=accepted&kind=dead&q=u1"}},
+		{name: "events with bodies", args: []string{"events", "-body"}, status: 1, stdout: `(?s)m1\n\{\n  "type": "track",\n  "event": "Signed\\u0007 Up",`, stderr: `early`},
+		{name: "events as JSON", args: []string{"events", "-json"}, status: 1, stdout: `^\{"event":\{.*\},"skipped":3\}\n$`, stderr: `early`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			asked := []string{}
+			env := map[string]string{"HOOKFERRY_ADMIN": fakeAdmin(t, &asked, answers)}
+			stdout, stderr, status := call(t.Context(), tt.stdin, env, tt.args...)
+			if status != tt.status {
+				t.Errorf("exit status %d, want %d", status, tt.status)
+			}
+			if !regexp.MustCompile(tt.stdout).MatchString(stdout) {
+				t.Errorf("printed\n%s\nwant what matches %s", stdout, tt.stdout)
+			}
+			if stderr == "" != (tt.stderr == "") || !regexp.MustCompile(tt.stderr).MatchString(stderr) {
+				t.Errorf("printed on standard error\n%s\nwant what matches %s", stderr, tt.stderr)
+			}
+			if tt.asked != nil {
+				if diff := cmp.Diff(tt.asked, asked); diff != "" {
+					t.Errorf("asked the server (-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+func TestAdminErrors(t *testing.T) {
+	tokenFile := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(tokenFile, []byte("t0ken\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.Header.Get("Authorization") {
+		case "Bearer t0ken":
+			io.WriteString(w, "{}")
+		case "Bearer html":
+			w.WriteHeader(http.StatusBadGateway)
+			io.WriteString(w, "<html>")
+		default:
+			w.WriteHeader(http.StatusUnauthorized)
+			json.NewEncoder(w).Encode(api.Error{Code: api.CodeUnauthorized, Message: "no"})
+		}
+	}))
+	defer server.Close()
+	for _, tt := range []struct {
+		name   string
+		env    map[string]string
+		args   []string
+		status int
+		stderr string
+	}{
+		{name: "no server", args: []string{"-admin", freeAddress(t)}, status: 1,
+			stderr: `^hookferry status: no server at 127\.0\.0\.1:\d+: is 'hookferry serve' running\? -admin says where \(.*\)\n$`},
+		{name: "no token", status: 1, stderr: `^hookferry status: 127\.0\.0\.1:\d+ wants a token: see -admin-token\n$`},
+		{name: "another token", args: []string{"-admin-token", "pa55"}, status: 1, stderr: `^hookferry status: 127\.0\.0\.1:\d+ does not take this -admin-token\n$`},
+		{name: "the token", args: []string{"-admin-token", "t0ken"}},
+		{name: "the token by environment", env: map[string]string{"HOOKFERRY_ADMIN_TOKEN": "t0ken"}},
+		{name: "the token by a file", args: []string{"-admin-token", "file:" + tokenFile}},
+		{name: "no such file", args: []string{"-admin-token", "file:" + tokenFile + ".not"}, status: 1, stderr: `-admin-token: .*token\.not`},
+		{name: "no token at all", args: []string{"-admin-token", "pa55\nword"}, status: 2, stderr: `-admin-token: has characters that no token has`},
+		{name: "no admin API", args: []string{"-admin-token", "html"}, status: 1, stderr: `answered 502 Bad Gateway, not as an admin API does`},
+		{name: "switched off", env: map[string]string{"HOOKFERRY_ADMIN": "off"}, status: 2, stderr: `-admin: the server's admin API is switched off`},
+		{name: "no address", args: []string{"-admin", "ftp://pa55@a.example"}, status: 2, stderr: `-admin: has the scheme "ftp"`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			env := map[string]string{"HOOKFERRY_ADMIN": server.URL}
+			maps.Copy(env, tt.env)
+			_, stderr, status := call(t.Context(), "", env, append([]string{"status"}, tt.args...)...)
+			if status != tt.status || (stderr == "") != (tt.stderr == "") || !regexp.MustCompile(tt.stderr).MatchString(stderr) {
+				t.Errorf("exit status %d, printed\n%s\nwant %d and what matches %s", status, stderr, tt.status, tt.stderr)
+			}
+			if strings.Contains(stderr, "pa55") || strings.Contains(stderr, "t0ken\"") {
+				t.Errorf("the secret is repeated: %s", stderr)
+			}
+		})
+	}
+}
+
+// An interrupt in the middle of long work, or of what goes on for ever.
+func TestInterrupts(t *testing.T) {
+	for _, tt := range []struct {
+		args   []string
+		status int
+		stderr string
+	}{
+		{[]string{"dead", "replay", "a"}, 1, "^hookferry dead replay: interrupted: 7 were replayed; perhaps a few more, on their way\n$"},
+		{[]string{"events"}, 0, "^$"},
+		{[]string{"status"}, 1, "^hookferry status: interrupted\n$"},
+	} {
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
+			ctx, interrupt := context.WithCancel(t.Context())
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == api.StatusPath {
+					interrupt()
+				} else {
+					io.WriteString(w, `{"done":7,"skipped":7}`+"\n")
+					http.NewResponseController(w).Flush()
+				}
+				io.ReadAll(r.Body) // so that the end of the client is noticed
+				<-r.Context().Done()
+			}))
+			defer server.Close()
+			var errs bytes.Buffer
+			env := func(name string) string { return map[string]string{"HOOKFERRY_ADMIN": server.URL}[name] }
+			p := process{env, strings.NewReader(""), &notice{interrupt}, &errs}
+			if status := run(ctx, append(tt.args, "-json"), p); status != tt.status {
+				t.Errorf("exit status %d, want %d", status, tt.status)
+			}
+			if !regexp.MustCompile(tt.stderr).MatchString(errs.String()) {
+				t.Errorf("printed %q, want what matches %q", errs.String(), tt.stderr)
+			}
+		})
+	}
+}
+
+// A notice does something at each write.
+type notice struct{ do func() }
+
+func (n *notice) Write(b []byte) (int, error) {
+	n.do()
+	return len(b), nil
+}

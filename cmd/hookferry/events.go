@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+)
+
+const eventsHelp = `Usage: hookferry events [flags]
+
+Events prints what happens to deliveries, as it happens, until it is
+interrupted: they are accepted, attempted, delivered, or given up. Where more
+happens than can be shown, it says how much was left out.
+
+Examples:
+  hookferry events
+  hookferry events -kind attempt -kind dead -destination acme
+  hookferry events -kind accepted -body -q u1
+`
+
+func events(o *options) action {
+	destination := o.text("destination", "", "only those of the destination with this `id`")
+	kind := o.oneOf("type", "only those of this `type`", eventTypes...)
+	kinds := o.someOf("kind", "only this `kind`", "accepted", "attempt", "delivered", "dead")
+	query := o.text("q", "", "only those with this `text` in their id or body")
+	body := o.boolean("body", "print the body of what is accepted too")
+	f := newAdminFlags(o)
+	return f.action(func(ctx context.Context, c *api.Client, _ []string, p process) error {
+		filter := url.Values{api.ParamKind: *kinds}
+		for name, value := range map[string]string{api.ParamDestination: *destination, api.ParamType: *kind, api.ParamQuery: *query} {
+			if value != "" {
+				filter.Set(name, value)
+			}
+		}
+		s := p.screen(p.stdout)
+		for live, err := range c.Live(ctx, filter) {
+			switch {
+			case ctx.Err() != nil:
+				return nil
+			case err != nil:
+				return err
+			case *f.json:
+				err = printJSON(s, live)
+			default:
+				err = writeLive(s, live, *body)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		return api.ErrCutOff
+	})
+}
+
+func writeLive(s screen, live api.Live, body bool) error {
+	var text strings.Builder
+	if live.Skipped > 0 {
+		fmt.Fprintln(&text, s.paint(uneasy, counted(live.Skipped, "more event")+" left out"))
+	}
+	if e := live.Event; e != nil {
+		how, what := happened(s, e)
+		fmt.Fprintf(&text, "%s  %s  %s  %s\n", s.paint(faint, e.At.Local().Format("15:04:05.000")),
+			s.paint(how, fmt.Sprintf("%-9s", clean(e.Kind))), s.paint(bold, clean(e.Destination)), what)
+		if body && len(e.Body) > 0 {
+			text.Write(appendPretty(nil, e.Body))
+		}
+	}
+	_, err := s.Write([]byte(text.String()))
+	return err
+}
+
+// happened says what an event is about.
+func happened(s screen, e *api.Event) (style, string) {
+	subject := clean(e.Type) + "  " + s.paint(faint, clean(e.ID))
+	switch {
+	case e.Kind == "accepted" && len(e.Body) > 0:
+		return normal, describe(e.Body) + "  " + s.paint(faint, clean(e.ID))
+	case e.Kind == "delivered":
+		return good, subject
+	case e.Kind == "dead":
+		return bad, subject + "  " + clean(e.Reason)
+	case e.Attempt == nil:
+		return normal, subject
+	}
+	a := e.Attempt
+	how := good
+	what := fmt.Sprintf("%s  try %d  %s  %s in %s", subject, a.Try, clean(a.Endpoint), verdict(*a), millis(a.Took))
+	if e.Outcome != "" && e.Outcome != "delivered" {
+		how = uneasy
+		what += "  " + clean(strings.TrimSpace(e.Outcome+" "+a.Reason))
+	}
+	if e.Due != nil {
+		what += ", again in " + spell(e.Due.Sub(e.At))
+	}
+	return how, what
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+)
+
+// How often a meter says something: on a terminal, and elsewhere.
+const (
+	meterRedraw = 100 * time.Millisecond
+	meterLine   = 5 * time.Second
+)
+
+// A meter shows how far long work is, on standard error: as a bar on a
+// terminal, else by a line now and then. Work that is soon done is not worth a
+// line.
+type meter struct {
+	screen
+	verb  string // such as "replayed"
+	begin time.Time
+	shown time.Time
+	drawn bool
+}
+
+func newMeter(s screen, verb string) *meter {
+	now := time.Now()
+	return &meter{screen: s, verb: verb, begin: now, shown: now}
+}
+
+// show says that done things are done, of total if that is known. The
+// fraction says the same of what can be told otherwise; below 0 it is not known.
+func (m *meter) show(done, total int, fraction float64) {
+	every := meterLine
+	if m.terminal {
+		every = meterRedraw
+	}
+	now := time.Now()
+	if now.Sub(m.shown) < every {
+		return
+	}
+	m.shown = now
+	if total > 0 {
+		fraction = float64(done) / float64(total)
+	}
+	text := m.verb + " " + grouped(done)
+	if total > 0 {
+		text += " of " + grouped(total)
+	}
+	took := now.Sub(m.begin)
+	text += ", " + rate(float64(done)/took.Seconds()) + "/s"
+	if fraction > 0 && fraction <= 1 && took > 2*time.Second {
+		text += ", " + spell(time.Duration(float64(took)*(1/fraction-1))) + " left"
+	}
+	if !m.terminal {
+		fmt.Fprintln(m, text)
+		return
+	}
+	if fraction >= 0 {
+		text = bar(fraction) + " " + text
+	}
+	if m.width > 0 {
+		text = shorten(text, m.width-1) // the last column would begin a new line
+	}
+	fmt.Fprintf(m, "\r\x1b[K%s", text)
+	m.drawn = true
+}
+
+// end takes the bar away.
+func (m *meter) end() {
+	if m.drawn {
+		fmt.Fprint(m, "\r\x1b[K")
+		m.drawn = false
+	}
+}
+
+// bar draws a part of a whole.
+func bar(fraction float64) string {
+	const width = 20
+	fraction = min(max(fraction, 0), 1)
+	full := int(fraction * width)
+	return fmt.Sprintf("[%s%s] %3d%%", strings.Repeat("#", full), strings.Repeat("-", width-full), int(fraction*100))
+}
+
+// follow shows how far the work of a stream is until it ends, and returns how
+// far it got. Each step is printed as JSON to out, if that is not nil. Part
+// says what fraction of the work is done where the stream does not; it may be
+// nil.
+func follow(ctx context.Context, m *meter, out io.Writer, part func() float64, stream iter.Seq2[api.Progress, error]) (last api.Progress, err error) {
+	defer m.end()
+	for progress, err := range stream {
+		var refused *api.Error
+		switch {
+		case ctx.Err() != nil:
+			return last, fmt.Errorf("interrupted: %s were %s; perhaps a few more, on their way", grouped(last.Done), m.verb)
+		case err != nil && last.Done == 0 && errors.As(err, &refused):
+			return last, err
+		case err != nil:
+			return last, fmt.Errorf("%s were %s, then: %w", grouped(last.Done), m.verb, err)
+		}
+		last = progress
+		if out != nil {
+			if err := printJSON(out, progress); err != nil {
+				return last, err
+			}
+		}
+		fraction := -1.0
+		if part != nil {
+			fraction = part()
+		}
+		m.show(last.Done, last.Total, fraction)
+	}
+	return last, nil
+}

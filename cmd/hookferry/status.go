@@ -1,0 +1,235 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+)
+
+const statusHelp = `Usage: hookferry status [flags]
+
+Status asks a running server how it is, and prints what came in, what went out,
+and each destination: whether its deliveries are held and why, how many wait,
+and how long its requests take (half of them, and 99 of 100, at most).
+
+Counts are since the server's start, rates of the last ten seconds. With -watch
+it is printed anew until it is interrupted, on a terminal or as JSON.
+
+Examples:
+  hookferry status
+  hookferry status -watch
+  hookferry status -json | jq .status.waiting
+`
+
+// An overview is what status -json prints.
+type overview struct {
+	Status       api.Status        `json:"status"`
+	Sources      []api.Source      `json:"sources"`
+	Destinations []api.Destination `json:"destinations"`
+}
+
+func status(o *options) action {
+	watch := o.boolean("watch", "print it again and again")
+	every := o.duration("every", 2*time.Second, "`time` between two")
+	f := newAdminFlags(o)
+	return f.action(func(ctx context.Context, c *api.Client, _ []string, p process) error {
+		for shown := false; ; shown = true {
+			v, err := ask(ctx, c)
+			if shown && ctx.Err() != nil {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			s := p.screen(p.stdout)
+			switch {
+			case *f.json:
+				err = printJSON(p.stdout, v)
+			case *watch && s.terminal:
+				err = redraw(s, v.lines(s))
+			default:
+				*watch = false
+				_, err = fmt.Fprint(s, v.lines(s))
+			}
+			if err != nil || !*watch {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(*every):
+			}
+		}
+	})
+}
+
+func ask(ctx context.Context, c *api.Client) (v overview, err error) {
+	if v.Status, err = c.Status(ctx); err != nil {
+		return v, err
+	}
+	if v.Sources, err = c.Sources(ctx); err != nil {
+		return v, err
+	}
+	v.Destinations, err = c.Destinations(ctx)
+	return v, err
+}
+
+// redraw shows text in place of what the terminal shows, as far as it fits.
+func redraw(s screen, text string) error {
+	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+	if s.height > 1 && len(lines) > s.height-1 {
+		hidden := len(lines) - (s.height - 2)
+		lines = append(lines[:s.height-2], s.paint(faint, "and "+counted(hidden, "more line")))
+	}
+	// Home; each line with what was behind it erased, then what is below.
+	_, err := fmt.Fprintf(s, "\x1b[H%s\x1b[K\n\x1b[J", strings.Join(lines, "\x1b[K\n"))
+	return err
+}
+
+// lines is the overview as text.
+func (v *overview) lines(s screen) string {
+	var b strings.Builder
+	s.Writer = &b
+	st := v.Status
+	state := amount{"ready", "", good}
+	if !st.Ready {
+		state = amount{"takes no calls", "", bad}
+	}
+	amounts(s, 0, "", amount{fmt.Sprintf("hookferry %s on %s", clean(st.Version), clean(st.Node)), "", bold}, state,
+		amount{"up", spell(st.Now.Sub(st.Started)), normal})
+	if st.Config.File != "" {
+		amounts(s, 0, "", amount{"settings of", clean(st.Config.File), normal}, amount{"read", spell(st.Now.Sub(st.Config.Loaded)) + " ago", normal})
+	}
+	if st.Config.Error != "" {
+		fmt.Fprintln(s, s.paint(bad, clean("the newest settings are not in use: "+st.Config.Error)))
+	}
+	fmt.Fprintln(s)
+
+	calls, totals := st.Calls, st.Totals
+	var given int64
+	for _, n := range totals.Dead {
+		given += n
+	}
+	amounts(s, 12, "calls", amount{grouped(calls.Accepted), "accepted", good}, failed(calls.Rejected, "wrong"),
+		failed(calls.Limited, "over the rate"), failed(calls.Unknown, "without a known key"), failed(calls.Failed, "told to come back"))
+	amounts(s, 12, "deliveries", amount{grouped(totals.Delivered), "delivered", good}, failed(totals.Retried, "retried"), failed(given, "given up"))
+	amounts(s, 12, "a second", amount{rate(st.Rates.Accepted), "accepted", normal}, amount{rate(st.Rates.Delivered), "delivered", normal},
+		amount{rate(st.Rates.Retried), "retried", normal}, amount{rate(st.Rates.Dead), "given up", normal})
+	now := []amount{{grouped(st.Waiting), "waiting", normal}}
+	if st.Oldest != nil {
+		now = append(now, amount{spell(st.Now.Sub(*st.Oldest)), "the oldest", normal})
+	}
+	now = append(now, amount{grouped(totals.InFlight), "on their way", normal}, failed(int64(st.Dead), "dead letters"))
+	amounts(s, 12, "now", now...)
+	fmt.Fprintln(s)
+	v.table().print(s)
+	return b.String()
+}
+
+// An amount is a number of something.
+type amount struct {
+	number, what string
+	style
+}
+
+// failed is a number that is better 0.
+func failed(n int64, what string) amount {
+	if n == 0 {
+		return amount{"0", what, faint}
+	}
+	return amount{grouped(n), what, uneasy}
+}
+
+// amounts prints a line of them behind a label, and on a narrow terminal more
+// than one.
+func amounts(s screen, indent int, label string, list ...amount) {
+	used := indent
+	fmt.Fprint(s, s.paint(faint, label), strings.Repeat(" ", indent-len(label)))
+	for i, a := range list {
+		text := strings.TrimSpace(a.number + " " + a.what)
+		length := utf8.RuneCountInString(text)
+		switch {
+		case i > 0 && s.width > 0 && used+gap+length > s.width:
+			fmt.Fprint(s, "\n", strings.Repeat(" ", indent))
+			used = indent
+		case i > 0:
+			fmt.Fprint(s, strings.Repeat(" ", gap))
+			used += gap
+		}
+		fmt.Fprint(s, s.paint(a.style, a.number), strings.TrimPrefix(text, a.number))
+		used += length
+	}
+	fmt.Fprintln(s)
+}
+
+func (v *overview) table() *table {
+	t := &table{columns: []column{
+		{title: "DESTINATION", flexible: true}, {title: "STATE"}, {title: "WAITING", right: true}, {title: "IN FLIGHT", right: true, spare: 5},
+		{title: "DELIVERED", right: true}, {title: "RETRIED", right: true, spare: 2}, {title: "DEAD", right: true},
+		{title: "/S", right: true, spare: 4}, {title: "P50", right: true, spare: 3}, {title: "P99", right: true, spare: 1},
+	}}
+	for _, d := range v.Destinations {
+		waiting := "?"
+		if d.Waiting != nil {
+			waiting = grouped(*d.Waiting)
+		}
+		var given int64
+		for _, n := range d.Dead {
+			given += n
+		}
+		p50, p99 := "-", "-"
+		if d.Latency.Requests > 0 {
+			p50, p99 = millis(d.Latency.P50), millis(d.Latency.P99)
+		}
+		name, state, why := holding(d, v.Status.Now)
+		t.add(cell{clean(d.ID), bold}, cell{name, state}, cell{waiting, normal}, cell{grouped(d.InFlight), normal},
+			cell{grouped(d.Delivered), normal}, number(d.Retried), number(given), cell{rate(d.Rates.Delivered), normal},
+			cell{p50, normal}, cell{p99, normal})
+		if why != "" {
+			t.note(why)
+		}
+	}
+	return t
+}
+
+// number is a count that is better 0.
+func number(n int64) cell {
+	a := failed(n, "")
+	return cell{a.number, a.style}
+}
+
+// holding says in which state a destination is, and why its deliveries wait.
+func holding(d api.Destination, now time.Time) (state string, how style, why string) {
+	switch {
+	case d.Held == nil && !d.Enabled:
+		return "disabled", faint, ""
+	case d.Held == nil && d.Paused:
+		return "paused", uneasy, ""
+	case d.Held == nil:
+		return "ok", good, ""
+	}
+	h := d.Held
+	how = uneasy
+	switch h.Hold {
+	case "disabled":
+		how = faint
+	case "failing", "invalid":
+		how = bad
+	}
+	var words []string
+	if h.Reason != "" {
+		words = append(words, clean(h.Reason))
+	}
+	if h.Since != nil {
+		words = append(words, "since "+spell(now.Sub(*h.Since)))
+	}
+	if next := cmp.Or(h.Until, d.Next); next != nil {
+		words = append(words, "next attempt in "+spell(next.Sub(now)))
+	}
+	return clean(h.Hold), how, strings.Join(words, ", ")
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+)
+
+func exampleOverview() *overview {
+	now := time.Date(2026, 11, 21, 22, 40, 0, 0, time.UTC)
+	ago := func(d time.Duration) *time.Time { t := now.Add(-d); return &t }
+	in := func(d time.Duration) *time.Time { t := now.Add(d); return &t }
+	number := func(n int) *int { return &n }
+	return &overview{
+		Status: api.Status{
+			Version: "v1.2.0", Node: "web1/4711", Started: now.Add(-76*time.Hour - 12*time.Minute), Now: now, Ready: true,
+			Config:  api.Config{File: "/etc/hookferry.yaml", Loaded: now.Add(-90 * time.Minute)},
+			Calls:   api.Calls{Requests: 1300, Accepted: 123456, Rejected: 2, Limited: 0, Unknown: 1},
+			Totals:  api.Totals{Delivered: 123300, Retried: 45, Dead: map[string]int64{"refused": 2, "expired": 1}, InFlight: 4},
+			Waiting: 152, Dead: 3, Oldest: ago(3*time.Minute + 20*time.Second),
+			Rates: api.Rates{Accepted: 123.4, Delivered: 99.95, Retried: 0.01},
+		},
+		Destinations: []api.Destination{
+			{ID: "acme", Enabled: true, Waiting: number(0), InFlight: 4, Delivered: 120300, Rates: api.Rates{Delivered: 99.9},
+				Latency: api.Latency{Requests: 120300, P50: 3.14, P99: 41.5}},
+			{ID: "billing-and-invoices-of-the-old-system", Enabled: true, Paused: true, Waiting: number(120), Delivered: 3000, Held: &api.Held{Hold: "paused", Since: ago(5 * time.Minute)},
+				Latency: api.Latency{Requests: 3000, P50: 120, P99: 1870}},
+			{ID: "crm\x1b[31m", Enabled: true, Retried: 45, Dead: map[string]int64{"refused": 2, "expired": 1},
+				Held: &api.Held{Hold: "failing", Since: ago(2 * time.Minute), Until: in(12 * time.Second), Reason: "server_error"}},
+		},
+	}
+}
+
+func TestStatusText(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		width int
+		edit  func(*overview)
+		want  string
+	}{
+		{name: "no bound", want: `
+hookferry v1.2.0 on web1/4711  ready  up 3d4h
+settings of /etc/hookferry.yaml  read 1h30m ago
+
+calls       123,456 accepted  2 wrong  0 over the rate  1 without a known key  0 told to come back
+deliveries  123,300 delivered  45 retried  3 given up
+a second    123 accepted  100.0 delivered  <0.1 retried  0 given up
+now         152 waiting  3m20s the oldest  4 on their way  3 dead letters
+
+DESTINATION                             STATE    WAITING  IN FLIGHT  DELIVERED  RETRIED  DEAD    /S    P50   P99
+acme                                    ok             0          4    120,300        0     0  99.9  3.1ms  42ms
+billing-and-invoices-of-the-old-system  paused       120          0      3,000        0     0     0  120ms  1.9s
+  since 5m0s
+crm\x1b[31m                             failing        ?          0          0       45     3     0      -     -
+  server_error, since 2m0s, next attempt in 12s
+`},
+		{name: "80 columns", width: 80, want: `
+hookferry v1.2.0 on web1/4711  ready  up 3d4h
+settings of /etc/hookferry.yaml  read 1h30m ago
+
+calls       123,456 accepted  2 wrong  0 over the rate  1 without a known key
+            0 told to come back
+deliveries  123,300 delivered  45 retried  3 given up
+a second    123 accepted  100.0 delivered  <0.1 retried  0 given up
+now         152 waiting  3m20s the oldest  4 on their way  3 dead letters
+
+DESTINATION        STATE    WAITING  DELIVERED  RETRIED  DEAD    /S    P50   P99
+acme               ok             0    120,300        0     0  99.9  3.1ms  42ms
+billing-and-invo…  paused       120      3,000        0     0     0  120ms  1.9s
+  since 5m0s
+crm\x1b[31m        failing        ?          0       45     3     0      -     -
+  server_error, since 2m0s, next attempt in 12s
+`},
+		{name: "40 columns", width: 40, want: `
+hookferry v1.2.0 on web1/4711  ready
+up 3d4h
+settings of /etc/hookferry.yaml
+read 1h30m ago
+
+calls       123,456 accepted  2 wrong
+            0 over the rate
+            1 without a known key
+            0 told to come back
+deliveries  123,300 delivered
+            45 retried  3 given up
+a second    123 accepted
+            100.0 delivered
+            <0.1 retried  0 given up
+now         152 waiting
+            3m20s the oldest
+            4 on their way
+            3 dead letters
+
+DEST…  STATE    WAITING  DELIVERED  DEAD
+acme   ok             0    120,300     0
+bill…  paused       120      3,000     0
+  since 5m0s
+crm\…  failing        ?          0     3
+  server_error, since 2m0s, next attemp…
+`},
+		{name: "bad news", width: 0, edit: func(v *overview) {
+			v.Status.Ready = false
+			v.Status.Config.Error = "hookferry.yaml:3:1: unknown key \"sorces\""
+			v.Destinations = nil
+		}, want: `
+hookferry v1.2.0 on web1/4711  takes no calls  up 3d4h
+settings of /etc/hookferry.yaml  read 1h30m ago
+the newest settings are not in use: hookferry.yaml:3:1: unknown key "sorces"
+
+calls       123,456 accepted  2 wrong  0 over the rate  1 without a known key  0 told to come back
+deliveries  123,300 delivered  45 retried  3 given up
+a second    123 accepted  100.0 delivered  <0.1 retried  0 given up
+now         152 waiting  3m20s the oldest  4 on their way  3 dead letters
+
+DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  DEAD  /S  P50  P99
+`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			v := exampleOverview()
+			if tt.edit != nil {
+				tt.edit(v)
+			}
+			got := "\n" + v.lines(screen{width: tt.width})
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			for line := range strings.Lines(got) {
+				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); tt.width > 0 && n > tt.width {
+					t.Errorf("%d characters in %d columns: %q", n, tt.width, line)
+				}
+			}
+		})
+	}
+}

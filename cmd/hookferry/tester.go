@@ -1,0 +1,117 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+)
+
+const testHelp = `Usage: hookferry test [DESTINATION|URL] [flags]
+
+Test has the server send a sample of each type of call now, past the queue, and
+prints each request, its signature, the answer and how long it took. A
+destination may be left out if there is only one. The exit status is 1 if an
+endpoint took one of them amiss.
+
+Examples:
+  hookferry test
+  hookferry test acme -type track
+  hookferry test http://localhost:9000/hook -type track -type delete
+`
+
+func test(o *options) action {
+	types := o.someOf("type", "`type` of call", eventTypes...)
+	f := newAdminFlags(o)
+	return f.action(func(ctx context.Context, c *api.Client, args []string, p process) (err error) {
+		if len(args) > 1 {
+			return usagef("want one destination or URL")
+		}
+		request := api.TestRequest{Types: *types}
+		switch {
+		case len(args) == 1 && strings.Contains(args[0], "://"):
+			request.URL = args[0]
+		case len(args) == 1:
+			request.Destination = args[0]
+		default:
+			if request.Destination, err = theDestination(ctx, c, ""); err != nil {
+				return err
+			}
+		}
+		result, err := c.Test(ctx, request)
+		if err != nil {
+			return err
+		}
+		s := p.screen(p.stdout)
+		failures := 0
+		for i, e := range result.Exchanges {
+			if e.Outcome != "delivered" {
+				failures++
+			}
+			if *f.json {
+				err = printJSON(s, e)
+			} else {
+				if i > 0 {
+					fmt.Fprintln(s)
+				}
+				err = writeExchange(s, e)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if failures > 0 {
+			return fmt.Errorf("%d of %s failed", failures, counted(len(result.Exchanges), "request"))
+		}
+		if len(result.Exchanges) == 0 {
+			return errors.New("nothing was sent")
+		}
+		return nil
+	})
+}
+
+func writeExchange(s screen, e api.Exchange) error {
+	how := good
+	if e.Outcome != "delivered" {
+		how = bad
+	}
+	answer := "no answer"
+	if e.Status != 0 {
+		answer = fmt.Sprint("answered ", e.Status)
+	}
+	fmt.Fprintf(s, "%s to %s: %s in %s\n", s.paint(bold, clean(e.Type)), clean(e.Endpoint),
+		s.paint(how, answer+", "+clean(cmp.Or(e.Outcome, "?"))), millis(e.Timing.Total))
+	if e.Reason != "" || e.Error != "" {
+		fmt.Fprintln(s, s.paint(bad, clean(strings.TrimSpace(e.Reason+"  "+e.Error))))
+	}
+	var steps []string
+	for _, step := range []struct {
+		what string
+		at   float64
+	}{{"resolved", e.Timing.Resolved}, {"connected", e.Timing.Connected}, {"secured", e.Timing.Secured}, {"answer began", e.Timing.FirstByte}} {
+		if step.at > 0 {
+			steps = append(steps, step.what+" at "+millis(step.at))
+		}
+	}
+	if len(steps) > 0 {
+		fmt.Fprintln(s, s.paint(faint, strings.Join(steps, ", ")))
+	}
+	writeHeaders(s, "> ", e.Headers)
+	if len(e.Body) > 0 {
+		s.Write(appendPretty(nil, e.Body))
+	}
+	writeHeaders(s, "< ", e.Got)
+	if e.Answer != "" {
+		fmt.Fprintln(s, cleanLines(e.Answer))
+	}
+	return nil
+}
+
+func writeHeaders(s screen, mark string, list []api.Header) {
+	for _, h := range list {
+		fmt.Fprintln(s, s.paint(faint, mark+clean(h.Name)+": ")+clean(h.Value))
+	}
+}
