@@ -62,10 +62,14 @@ func (a *Audience) key() string { return a.destination + "\x00" + a.trait }
 
 // Sync makes members the members of the audience, and accepts an identify for
 // every user who was not one before, and then for every one who is one no
-// more. It returns once they are durable, like Forward. Members may come in
-// any order and more than once. They are not kept in memory: in the order of
-// their bytes a file takes them several times faster. A member is a user id of
+// more. It returns once they are durable, like Forward. A member is a user id of
 // 1 to 255 bytes, another one ends the Sync with a *UserError.
+//
+// Members may come in any order and more than once, and are not kept in memory.
+// In the order of their bytes (sort -u with LC_ALL=C) a store in a file is three
+// to four times as fast, because neighbours are in the same page: a million new
+// ones took 25 s sorted and 76 s at random, a million that are members already 10
+// and 40 s.
 //
 // Nobody is told to have left before members has come to its end. An error that
 // it yields ends the Sync, a panic passes through; the end of ctx does the same

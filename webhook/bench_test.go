@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -121,7 +122,14 @@ func (e *endings) Ended(webhook.Ended) {
 func newBench(b *testing.B, q webhook.Queue, rawURL string, destinations, concurrency int) *bench {
 	b.Helper()
 	h := &bench{ended: endings{reached: make(chan struct{}, 1)}}
-	c := webhook.Config{Queue: q, Observer: &h.ended, MaxInFlight: concurrency, MaxConcurrent: concurrency}
+	h.start(b, webhook.Config{Queue: q, Observer: &h.ended}, rawURL, destinations, concurrency)
+	return h
+}
+
+// start runs a forwarder until the benchmark has ended.
+func (h *bench) start(b *testing.B, c webhook.Config, rawURL string, destinations, concurrency int) {
+	b.Helper()
+	c.MaxInFlight, c.MaxConcurrent = concurrency, concurrency
 	for i := range destinations {
 		id := fmt.Sprint("d", i)
 		h.destinations = append(h.destinations, id)
@@ -141,11 +149,10 @@ func newBench(b *testing.B, q webhook.Queue, rawURL string, destinations, concur
 		if err := <-run; err != nil {
 			b.Error(err)
 		}
-		if err := q.Close(); err != nil {
+		if err := c.Queue.Close(); err != nil {
 			b.Error(err)
 		}
 	})
-	return h
 }
 
 // forward stores n events in batches of 100, and returns how long it takes
@@ -240,4 +247,57 @@ func BenchmarkDeliveries(b *testing.B) {
 			}
 		}
 	}
+}
+
+// A countedQueue counts what it has settled as done, so that a forwarder without
+// an Observer can be waited for.
+type countedQueue struct {
+	webhook.Queue
+	ended *endings
+}
+
+func (q countedQueue) Settle(ctx context.Context, ss ...webhook.Settlement) error {
+	err := q.Queue.Settle(ctx, ss...)
+	for i := range ss {
+		if err == nil && ss[i].Verdict == webhook.Done {
+			q.ended.Ended(webhook.Ended{})
+		}
+	}
+	return err
+}
+
+// BenchmarkObserver prints as x_none the deliveries a second with an Observer
+// that does nothing, to those without one, in turn; us_more is its processor
+// time and B_more its garbage for each delivery. The store is in memory.
+func BenchmarkObserver(b *testing.B) {
+	const round, concurrency = 10_000, 64
+	rawURL := nullReceiver(b)
+	var hs [2]*bench
+	for i, o := range []webhook.Observer{nil, attempts(func(webhook.Attempted) {})} {
+		h := &bench{ended: endings{reached: make(chan struct{}, 1)}}
+		q := countedQueue{memqueue.New(memqueue.Config{}), &h.ended}
+		h.start(b, webhook.Config{Queue: q, Observer: o}, rawURL, 1, concurrency)
+		h.forward(b, round)
+		hs[i] = h
+	}
+	var took, cpu [2]time.Duration
+	var garbage [2]uint64
+	n := 0
+	for b.Loop() {
+		for k := range hs {
+			i := (k + n/round) % 2
+			var m0, m1 runtime.MemStats
+			runtime.ReadMemStats(&m0)
+			c := cpuTime(b)
+			took[i] += hs[i].forward(b, round)
+			cpu[i] += cpuTime(b) - c
+			runtime.ReadMemStats(&m1)
+			garbage[i] += m1.TotalAlloc - m0.TotalAlloc
+		}
+		n += round
+	}
+	b.ReportMetric(took[0].Seconds()/took[1].Seconds(), "x_none")
+	b.ReportMetric(float64((cpu[1]-cpu[0]).Nanoseconds())/1e3/float64(n), "us_more")
+	b.ReportMetric((float64(garbage[1])-float64(garbage[0]))/float64(n), "B_more")
+	b.ReportMetric(0, "ns/op")
 }
