@@ -49,6 +49,7 @@ type sender struct {
 	timeout time.Duration
 	lines   []byte // of the header
 	buffer  wire.Buffer
+	curious bool // the Answer of who takes it is wanted too
 }
 
 func newSender(f *Forwarder) *sender {
@@ -104,7 +105,11 @@ func (s *sender) roundTrip(ctx context.Context, now time.Time, p *posting, e *en
 	}
 	out, reason := statusOutcome(a.Status)
 	if out == delivered {
-		return result{attempt: Attempt{Status: a.Status}}
+		res := result{attempt: Attempt{Status: a.Status}}
+		if s.curious {
+			res.attempt.Answer = e.clean(string(a.Kept))
+		}
+		return res
 	}
 	res := result{outcome: out, attempt: Attempt{Status: a.Status, Reason: reason, Answer: e.clean(string(a.Kept))}}
 	if a.RetryAfter != "" && out == retryable {

@@ -3,6 +3,7 @@ package wire
 import (
 	"bytes"
 	"io"
+	"net/http"
 )
 
 // What answers are malformed for.
@@ -78,6 +79,9 @@ func (in *reader) head() (h answerHead, err error) {
 	if err != nil {
 		return h, err
 	}
+	if in.notes != nil {
+		in.notes.Header = make(http.Header) // those of an interim answer do not count
+	}
 	if err := h.statusLine(trimEnd(line)); err != nil {
 		return h, err
 	}
@@ -102,6 +106,10 @@ func (in *reader) head() (h answerHead, err error) {
 			}
 			if f != fieldNone {
 				in.value = append(in.value[:0], value...)
+			}
+			if in.notes != nil {
+				name, _, _ := bytes.Cut(line, []byte(":"))
+				in.notes.Header.Add(string(name), string(value))
 			}
 		case n == 0 || f == fieldLength || f == fieldCoding || !isValue(line):
 			return h, errField

@@ -153,6 +153,25 @@ type Buffer struct {
 	kept [MaxKept]byte
 }
 
+// Note has the requests of b write down what is noted, until it is called with
+// nil.
+func (b *Buffer) Note(n *Notes) { b.in.notes = n }
+
+// Notes are what somebody may want to know of an answer beside what counts.
+type Notes struct {
+	// FirstByte is when its first byte was read.
+	FirstByte time.Time
+	// Header is its header, of lines that are folded the first one.
+	Header http.Header
+}
+
+// began notes that something was read.
+func (n *Notes) began() {
+	if n.FirstByte.IsZero() {
+		n.FirstByte = time.Now()
+	}
+}
+
 // maxInline bounds the requests that are written before their answer is looked
 // for. The buffers of the two systems take as much of a receiver that reads
 // nothing; with more, one that answers early and waits would wait for us.

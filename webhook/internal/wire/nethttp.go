@@ -192,6 +192,10 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 		return Answer{}, err
 	}
 	defer resp.Body.Close()
+	if n := b.in.notes; n != nil {
+		n.began()
+		n.Header = resp.Header.Clone()
+	}
 	if t.key.secure && c.config.Proxy == nil {
 		h.h2.Store(resp.ProtoMajor == 2) // if no longer, the next is ours again
 	}

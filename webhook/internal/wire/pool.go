@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -262,7 +263,9 @@ func (c *Client) dial(ctx context.Context, deadline time.Time, h *host) (*conn, 
 	return cn, nil
 }
 
-// connect opens a connection to addr, with TLS unless config is nil.
+// connect opens a connection to addr, with TLS unless config is nil. A
+// httptrace.ClientTrace of ctx is told of the dial, by a net.Dialer, and of the
+// end of a handshake that succeeds.
 func connect(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error), addr string, config *tls.Config) (net.Conn, error) {
 	nc, err := dial(ctx, "tcp", addr)
 	if err != nil || config == nil {
@@ -272,6 +275,9 @@ func connect(ctx context.Context, dial func(context.Context, string, string) (ne
 	if err := tc.HandshakeContext(ctx); err != nil {
 		nc.Close()
 		return nil, err
+	}
+	if t := httptrace.ContextClientTrace(ctx); t != nil && t.TLSHandshakeDone != nil {
+		t.TLSHandshakeDone(tc.ConnectionState(), nil)
 	}
 	return tc, nil
 }

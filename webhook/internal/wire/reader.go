@@ -21,6 +21,7 @@ type reader struct {
 
 	budget int    // bytes that lines may still have
 	value  []byte // of the header field being read
+	notes  *Notes // nil: nobody wants them
 }
 
 // begin makes in ready for an answer from src.
@@ -65,6 +66,9 @@ func (in *reader) space() []byte {
 
 // took notes that n bytes were read into space.
 func (in *reader) took(n int) {
+	if in.notes != nil && n > 0 {
+		in.notes.began()
+	}
 	in.w += n
 	in.got = in.got || n > 0
 }

@@ -1,0 +1,51 @@
+package webhook_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/webhooktest"
+)
+
+// A page of settings has a button that sends a sample.
+func ExampleForwarder_Try() {
+	network := webhooktest.NewNetwork()
+	defer network.Close()
+	network.Receiver("https://crm.example/hook", "secret", webhooktest.Answer(404).WithBody("no such hook"))
+
+	destination := webhook.Destination{
+		ID:        "crm",
+		Secret:    "secret",
+		Endpoints: []webhook.Endpoint{{URL: "https://crm.example/hook"}},
+	}
+	forwarder, err := webhook.New(webhook.Config{
+		Queue:           memqueue.New(memqueue.Config{}),
+		Destinations:    []webhook.Destination{destination},
+		DialContext:     network.DialContext,
+		TLSClientConfig: network.TLSClientConfig(),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	sample, err := webhook.EventOf(&analytics.Track{UserId: "u1", Event: "Signed Up"}, webhook.Envelope{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	exchanges, err := forwarder.Try(context.Background(), webhook.Trial{Destination: &destination, Event: sample})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, x := range exchanges {
+		fmt.Println(x.Endpoint, x.Status, x.Reason, x.Answer)
+		fmt.Println("signed:", x.Header.Get("X-Signature") != "")
+	}
+	// Output:
+	// https://crm.example/hook 404 refused no such hook
+	// signed: true
+}

@@ -1,0 +1,152 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"net/http"
+	"net/http/httptrace"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hookferry/analytics/webhook/internal/wire"
+)
+
+// A Trial is an event to be sent once, to see what comes of it.
+type Trial struct {
+	// Destination is whom it is sent to. It need not be one that the Forwarder
+	// knows, nor enabled.
+	Destination *Destination
+	// Trusted says that the URLs of Destination are the operator's own words:
+	// IP addresses and "localhost" in them pass the address guard, as in those
+	// of Config.Destinations. What a name resolves to passes only where
+	// AllowAddresses lists it. Without it they are taken to be a customer's.
+	Trusted bool
+	// Event is what is sent.
+	Event Event
+}
+
+// An Exchange is one request of a Trial, and what came of it.
+type Exchange struct {
+	// Attempt is the request. The Answer is kept whoever gave it.
+	Attempt
+	// Outcome is what it would lead to.
+	Outcome Outcome
+	// Header is that of the request, without Host and Content-Length. The
+	// values of static headers and credentials of the URL are redacted.
+	Header http.Header
+	// Body is that of the request.
+	Body []byte
+	// AnswerHeader is that of the answer: nil if there was none.
+	AnswerHeader http.Header
+	// Resolved, Connected, Secured and FirstByte say how long after At the name
+	// was resolved, the connection open, TLS agreed on, and the first byte of
+	// the answer there. Zero means that it is not known, or did not happen.
+	Resolved, Connected, Secured, FirstByte time.Duration
+}
+
+// Try sends an event to all endpoints of a destination, now and past the queue,
+// and returns one Exchange for each, in their order. The requests are those that
+// an attempt would make, with the same body, headers, signatures, TLS, guard
+// and timeout, on connections of their own. Nothing is stored, counted, logged
+// or told to the Observer, and limits of the destination do not count.
+//
+// The error is a *ConfigError for a Destination that is not valid, ErrClosed
+// after Shutdown, and that of an Event without a body. It may be called
+// concurrently; how often at most is up to the caller.
+func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
+	if f.open.Err() != nil {
+		return nil, ErrClosed
+	}
+	if t.Destination == nil {
+		return nil, refuse("Destination", "is required")
+	}
+	if t.Event.Body == nil {
+		return nil, errors.New("webhook: the event has no body")
+	}
+	target, err := f.compile(t.Destination)
+	if err != nil {
+		return nil, under("Destination", err)
+	}
+	// A connection that only this destination may have is nobody else's.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	client := newClient(&f.config, &guard{allow: f.config.AllowAddresses, operator: t.Trusted}, ctx)
+	defer client.Close()
+	p := posting{id: t.Event.ID, kind: t.Event.Type, body: t.Event.Body, trace: f.trace(ctx), try: 1}
+	exchanges := make([]Exchange, len(target.endpoints))
+	var requests sync.WaitGroup
+	for i, e := range target.endpoints {
+		requests.Go(func() { exchanges[i] = f.exchange(ctx, client, &p, e) })
+	}
+	requests.Wait()
+	return exchanges, nil
+}
+
+// exchange makes one request of a Trial.
+func (f *Forwarder) exchange(ctx context.Context, client *wire.Client, p *posting, e *endpoint) Exchange {
+	var (
+		mu                           sync.Mutex // both families of addresses are dialled at once
+		resolved, connected, secured time.Time
+	)
+	now := func(t *time.Time, err error) {
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			*t = time.Now()
+		}
+	}
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		DNSDone:          func(i httptrace.DNSDoneInfo) { now(&resolved, i.Err) },
+		ConnectDone:      func(_, _ string, err error) { now(&connected, err) },
+		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { now(&secured, err) },
+	})
+	s := newSender(f)
+	s.client, s.curious = client, true
+	var notes wire.Notes
+	s.buffer.Note(&notes)
+	res := s.send(ctx, p, e)
+
+	x := Exchange{Attempt: res.attempt, Outcome: res.outcomeOf(), Header: e.shownHeader(s.lines), Body: bytes.Clone(p.body)}
+	after := func(t time.Time) time.Duration {
+		if t.IsZero() {
+			return 0
+		}
+		return t.Sub(x.At)
+	}
+	x.FirstByte = after(notes.FirstByte)
+	mu.Lock() // a dial may outlast the request
+	x.Resolved, x.Connected, x.Secured = after(resolved), after(connected), after(secured)
+	mu.Unlock()
+	if notes.Header != nil {
+		x.AnswerHeader = make(http.Header, len(notes.Header))
+		for name, values := range notes.Header {
+			for _, v := range values {
+				x.AnswerHeader.Add(e.clean(name), e.clean(v))
+			}
+		}
+	}
+	return x
+}
+
+// shownHeader returns the header of a request with these lines, without what may
+// be secret.
+func (e *endpoint) shownHeader(lines []byte) http.Header {
+	h := make(http.Header)
+	for name, values := range e.header {
+		if name != "User-Agent" && name != "Content-Type" {
+			values = []string{redacted}
+		} else {
+			values = slices.Clone(values)
+		}
+		h[name] = values
+	}
+	for line := range strings.Lines(string(lines)) {
+		name, value, _ := strings.Cut(strings.TrimRight(line, "\r\n"), ": ")
+		h[http.CanonicalHeaderKey(name)] = []string{value}
+	}
+	return h
+}
