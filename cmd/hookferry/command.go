@@ -57,6 +57,7 @@ func commands() []command {
 		{name: "audience", summary: "create, sync or list audiences", help: audienceHelp, commands: audienceCommands()},
 		{name: "delete-user", summary: "tell destinations to delete users", help: deleteUserHelp, args: "USER...", define: deleteUsers},
 		{name: "store", summary: "check, compact or rescue what serve keeps", help: storeHelp, commands: storeCommands()},
+		{name: "completion", summary: "print a script that completes words in a shell", help: completionHelp, commands: completionCommands()},
 		{name: "version", summary: "print the version", help: versionHelp, define: printVersion},
 		{name: "help", summary: "print this text", help: helpHelp, define: printHelp},
 	}

@@ -20,7 +20,7 @@ require (
 )
 
 // Is this a terminal, and how wide?
-require golang.org/x/term v0.40.0
+require golang.org/x/term v0.45.0
 
 // Tests.
 require (
