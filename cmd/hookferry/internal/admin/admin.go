@@ -57,12 +57,16 @@ type Handler struct {
 	mux     *http.ServeMux
 	cross   *http.CrossOriginProtection
 	works   chan struct{}   // holds one for each long work
+	tests   chan struct{}   // and for each test
 	open    context.Context // done after Close
 	close   context.CancelFunc
 }
 
-// maxWorks is how much long work is done at once.
-const maxWorks = 8
+// How much is done at once of long work, and of tests.
+const (
+	maxWorks = 8
+	maxTests = 4
+)
 
 // New returns a Handler.
 func New(c Config) (*Handler, error) {
@@ -77,6 +81,7 @@ func New(c Config) (*Handler, error) {
 		mux:     http.NewServeMux(),
 		cross:   http.NewCrossOriginProtection(),
 		works:   make(chan struct{}, maxWorks),
+		tests:   make(chan struct{}, maxTests),
 	}
 	h.open, h.close = context.WithCancel(context.Background())
 	host, err := os.Hostname()
@@ -120,6 +125,18 @@ func (h *Handler) routes() []route {
 		{"GET", api.SeriesPath, h.series},
 		{"GET", api.EventsPath, h.events},
 		{"GET", api.LivePath, h.live},
+		{"GET", api.DeliveryPath, h.story},
+		{"GET", api.DeadPath, h.dead},
+		{"GET", api.DeadCountPath, h.countDead},
+		{"GET", api.DeadLetterPath, h.deadLetter},
+		{"POST", api.ReplayPath, h.replay},
+		{"POST", api.DiscardPath, h.discard},
+		{"POST", api.TestPath, h.test},
+		{"POST", api.DeletionsPath, h.deletions},
+		{"GET", api.AudiencesPath, h.audiences},
+		{"POST", api.AudiencesPath, h.createAudience},
+		{"GET", api.MembersPath, h.members},
+		{"PUT", api.MembersPath, h.syncMembers},
 	}
 }
 

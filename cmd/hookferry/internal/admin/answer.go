@@ -42,7 +42,6 @@ func notFound(format string, args ...any) *failure {
 func failureOf(err error) *failure {
 	var (
 		f    *failure
-		user *webhook.UserError
 		size *http.MaxBytesError
 	)
 	switch {
@@ -50,8 +49,6 @@ func failureOf(err error) *failure {
 		return f
 	case errors.As(err, &size):
 		return refuse(api.CodeTooLarge, http.StatusRequestEntityTooLarge, "", "the body is over %d bytes", size.Limit)
-	case errors.As(err, &user):
-		return badRequest("", "line %d: an id of %d bytes, 1 to %d are allowed", user.Position+1, user.Size, user.Limit)
 	case errors.Is(err, webhook.ErrUnsupported):
 		return refuse(api.CodeUnsupported, http.StatusNotImplemented, "", "the store does not support this")
 	case errors.Is(err, webhook.ErrNoDeadLetter):

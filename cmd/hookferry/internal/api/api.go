@@ -357,9 +357,11 @@ type Selection struct {
 	Filter *DeadFilter `json:"filter,omitempty"`
 }
 
-// Progress is one line of long work. The last has Ended; without it the work
-// was cut off. Done counts what was done, Total what there is to do, 0 if that
-// is not known.
+// Progress is one line of long work, of which there is one a second. The last
+// has Ended; without it the work was cut off. Done counts what was done, Total
+// what there is to do, 0 if that is not known. Of users it counts those that
+// were read: if an Error ends the work, of the last 2,048 of them some may not
+// be done. To ask again for all of them goes on.
 type Progress struct {
 	Done  int  `json:"done"`
 	Total int  `json:"total,omitempty"`
@@ -435,7 +437,8 @@ type Audiences struct {
 	Audiences []Audience `json:"audiences"`
 }
 
-// An Audience is a set of users that a destination is told of.
+// An Audience is a set of users that a destination is told of. Its name is kept
+// as that of its trait, such as vip_users for "VIP Users"; either finds it.
 type Audience struct {
 	Destination string `json:"destination"`
 	Name        string `json:"name"`

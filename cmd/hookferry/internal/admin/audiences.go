@@ -1,0 +1,133 @@
+package admin
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/webhook"
+)
+
+func (h *Handler) audiences(w http.ResponseWriter, r *http.Request) error {
+	if q := queryOf(r); q.err != nil {
+		return q.err
+	}
+	all := api.Audiences{Audiences: []api.Audience{}}
+	for a, err := range h.config.Forwarder.Audiences(r.Context()) {
+		if err != nil {
+			return err
+		}
+		all.Audiences = append(all.Audiences, audienceOf(a))
+	}
+	return writeJSON(w, http.StatusOK, all)
+}
+
+// audienceOf returns an audience by the name of its trait: that is what is kept
+// of the name.
+func audienceOf(a webhook.AudienceInfo) api.Audience {
+	return api.Audience{Destination: a.Destination, Name: a.Trait, Trait: a.Trait, Generation: a.Generation}
+}
+
+// audience returns the audience of a name, or what is wrong with it.
+func (h *Handler) audience(destination, name string) (*webhook.Audience, error) {
+	if err := h.known(destination); err != nil {
+		return nil, err
+	}
+	a, err := h.config.Forwarder.Audience(destination, name)
+	if err != nil && !errors.Is(err, webhook.ErrUnsupported) && !errors.Is(err, webhook.ErrUnknownDestination) {
+		return nil, badRequest("name", "%v", err)
+	}
+	return a, err
+}
+
+func (h *Handler) createAudience(w http.ResponseWriter, r *http.Request) error {
+	if q := queryOf(r); q.err != nil {
+		return q.err
+	}
+	var asked api.Audience
+	if err := readJSON(w, r, &asked); err != nil {
+		return err
+	}
+	a, err := h.audience(asked.Destination, asked.Name)
+	if err != nil {
+		return err
+	}
+	if asked.Trait != "" && asked.Trait != a.Trait() || asked.Generation != 0 {
+		return badRequest("trait", "trait and generation follow from the rest; leave them out")
+	}
+	if err := a.Create(r.Context()); err != nil {
+		return err
+	}
+	for known, err := range h.config.Forwarder.Audiences(r.Context()) {
+		if err != nil {
+			return err
+		}
+		if known.Destination == asked.Destination && known.Trait == a.Trait() {
+			answer := audienceOf(known)
+			answer.Name = asked.Name
+			return writeJSON(w, http.StatusOK, answer)
+		}
+	}
+	return errors.New("the audience is gone")
+}
+
+// members downloads those of an audience. A download that fails on the way ends
+// without an end.
+func (h *Handler) members(w http.ResponseWriter, r *http.Request) error {
+	if q := queryOf(r); q.err != nil {
+		return q.err
+	}
+	a, err := h.audience(r.PathValue("destination"), r.PathValue("audience"))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := h.untilClosed(r.Context())
+	defer cancel()
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Time{})
+	w.Header().Set("Content-Type", api.LinesType+"; charset=utf-8")
+	out := bufio.NewWriterSize(w, 64<<10)
+	began := false
+	for user, err := range a.Members(ctx) {
+		switch {
+		case err != nil && began:
+			panic(http.ErrAbortHandler)
+		case err != nil:
+			return err
+		}
+		began = true
+		if out.Available() < len(user)+1 {
+			_ = control.SetWriteDeadline(time.Now().Add(streamTimeout))
+		}
+		out.WriteString(user)
+		if out.WriteByte('\n') != nil {
+			return nil // there is nobody to tell
+		}
+	}
+	_ = control.SetWriteDeadline(time.Now().Add(streamTimeout))
+	_ = out.Flush()
+	return nil
+}
+
+// syncMembers makes the lines of an upload the members of an audience.
+func (h *Handler) syncMembers(w http.ResponseWriter, r *http.Request) error {
+	if q := queryOf(r); q.err != nil {
+		return q.err
+	}
+	if !isType(r, api.LinesType) {
+		return refuse(api.CodeUnsupported, http.StatusUnsupportedMediaType, "Content-Type", "want %s: one user id a line", api.LinesType)
+	}
+	a, err := h.audience(r.PathValue("destination"), r.PathValue("audience"))
+	if err != nil {
+		return err
+	}
+	return h.upload(w, r, func(ctx context.Context, p *progress, in *lineReader) error {
+		line := 0
+		result, err := a.Sync(ctx, p.counting(in.lines(func(n int) { line = n })))
+		p.change(func(now *api.Progress) { now.Joined, now.Left = result.Joined, result.Left })
+		return lineError(err, line)
+	})
+}

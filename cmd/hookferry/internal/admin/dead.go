@@ -1,0 +1,270 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/webhook"
+)
+
+const (
+	defaultDead = 50
+	maxDead     = 500
+	// maxKeys is how many keys a Selection may have.
+	maxKeys = 10_000
+	// keyChunk is how many of them are replayed or discarded in one commit.
+	keyChunk = 256
+)
+
+var deadParams = []string{api.ParamDestination, api.ParamType, api.ParamReason, api.ParamFrom, api.ParamTo}
+
+func deadFilter(q *query) webhook.DeadFilter {
+	return webhook.DeadFilter{
+		Destination: q.text(api.ParamDestination),
+		Type:        q.text(api.ParamType),
+		Reason:      webhook.Reason(q.text(api.ParamReason)),
+		From:        q.time(api.ParamFrom),
+		To:          q.time(api.ParamTo),
+	}
+}
+
+// dead answers with a page of dead letters.
+func (h *Handler) dead(w http.ResponseWriter, r *http.Request) error {
+	q := queryOf(r, append(slices.Clone(deadParams), api.ParamLimit, api.ParamAfter)...)
+	filter := deadFilter(q)
+	limit := q.number(api.ParamLimit, defaultDead, maxDead)
+	after := q.text(api.ParamAfter)
+	if q.err != nil {
+		return q.err
+	}
+	letters, ok := h.config.Store.(webhook.DeadLetters)
+	if !ok {
+		return webhook.ErrUnsupported
+	}
+	page := api.Dead{Dead: []api.DeadLetter{}}
+	for d, err := range letters.Dead(r.Context(), filter, after) {
+		if err != nil {
+			return h.badKey(r.Context(), letters, after, err)
+		}
+		if len(page.Dead) == limit {
+			page.After = page.Dead[limit-1].Key
+			break
+		}
+		page.Dead = append(page.Dead, deadLetter(&d, false))
+	}
+	return writeJSON(w, http.StatusOK, page)
+}
+
+// badKey returns err, unless the store fails only because after is the key of
+// nothing.
+func (h *Handler) badKey(ctx context.Context, letters webhook.DeadLetters, after string, err error) error {
+	if after == "" {
+		return err
+	}
+	for _, other := range letters.Dead(ctx, webhook.DeadFilter{}, "") {
+		if other != nil {
+			return err
+		}
+		break
+	}
+	return badRequest(api.ParamAfter, "after is not the key of a dead letter")
+}
+
+func deadLetter(d *webhook.DeadLetter, whole bool) api.DeadLetter {
+	l := api.DeadLetter{
+		Key:         d.Key,
+		Destination: d.Destination,
+		ID:          d.ID,
+		Type:        d.Type,
+		Reason:      string(d.Reason),
+		Accepted:    d.Accepted,
+		Died:        d.Died,
+		Tries:       d.Tries,
+		TraceParent: d.Trace.Parent,
+		Attempts:    []api.Attempt{},
+	}
+	attempts := d.Attempts
+	if whole {
+		l.Body = d.Body
+	} else if len(attempts) > 0 {
+		attempts = attempts[len(attempts)-1:]
+	}
+	for i := range attempts {
+		l.Attempts = append(l.Attempts, attemptOf(&attempts[i]))
+	}
+	return l
+}
+
+func attemptOf(a *webhook.Attempt) api.Attempt {
+	return api.Attempt{
+		At:       a.At,
+		Took:     milliseconds(a.Took),
+		Try:      a.Try,
+		Endpoint: a.Endpoint,
+		Status:   a.Status,
+		Reason:   string(a.Reason),
+		Error:    a.Error,
+		Answer:   a.Answer,
+	}
+}
+
+func (h *Handler) countDead(w http.ResponseWriter, r *http.Request) error {
+	q := queryOf(r, deadParams...)
+	filter := deadFilter(q)
+	if q.err != nil {
+		return q.err
+	}
+	n, err := h.config.Forwarder.CountDead(r.Context(), filter)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, api.Count{Count: n})
+}
+
+func (h *Handler) deadLetter(w http.ResponseWriter, r *http.Request) error {
+	if q := queryOf(r); q.err != nil {
+		return q.err
+	}
+	d, err := h.config.Forwarder.DeadLetter(r.Context(), r.PathValue("key"))
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, deadLetter(&d, true))
+}
+
+func (h *Handler) replay(w http.ResponseWriter, r *http.Request) error {
+	return h.eachSelected(w, r, h.config.Forwarder.ReplaySeq, h.config.Forwarder.Replay)
+}
+
+func (h *Handler) discard(w http.ResponseWriter, r *http.Request) error {
+	return h.eachSelected(w, r, h.config.Forwarder.DiscardSeq, h.config.Forwarder.Discard)
+}
+
+// eachSelected does something with the dead letters of a Selection.
+func (h *Handler) eachSelected(w http.ResponseWriter, r *http.Request,
+	byFilter func(context.Context, webhook.DeadFilter) iter.Seq2[int, error],
+	byKey func(context.Context, ...string) (int, error),
+) error {
+	if q := queryOf(r); q.err != nil {
+		return q.err
+	}
+	var s api.Selection
+	if err := readJSON(w, r, &s); err != nil {
+		return err
+	}
+	switch {
+	case (len(s.Keys) > 0) == (s.Filter != nil):
+		return badRequest("", "want keys, or a filter, which selects all if it is empty")
+	case len(s.Keys) > maxKeys:
+		return badRequest("keys", "%d keys, the limit is %d", len(s.Keys), maxKeys)
+	}
+	if _, ok := h.config.Store.(webhook.DeadLetters); !ok {
+		return webhook.ErrUnsupported
+	}
+	return h.work(w, r, func(ctx context.Context, p *progress) error {
+		if s.Filter == nil {
+			p.expect(len(s.Keys))
+			done := 0
+			for keys := range slices.Chunk(s.Keys, keyChunk) {
+				n, err := byKey(ctx, keys...)
+				done += n
+				p.reach(done)
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		filter := webhook.DeadFilter{
+			Destination: s.Filter.Destination, Type: s.Filter.Type, Reason: webhook.Reason(s.Filter.Reason),
+			From: value(s.Filter.From), To: value(s.Filter.To),
+		}
+		total, err := h.config.Forwarder.CountDead(ctx, filter)
+		if err != nil {
+			return err
+		}
+		p.expect(total)
+		for done, err := range byFilter(ctx, filter) {
+			p.reach(done)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// value returns a time that may be nil.
+func value(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}
+
+const (
+	// findTime and findRows bound the search for the dead letter of a delivery.
+	findTime = 2 * time.Second
+	findRows = 100_000
+	// findBefore is how much earlier than what was told of its end it may have
+	// died.
+	findBefore = time.Minute
+)
+
+// story answers with what is known of a delivery: what the feed remembers and,
+// of one that is dead, what the store has.
+func (h *Handler) story(w http.ResponseWriter, r *http.Request) error {
+	if q := queryOf(r); q.err != nil {
+		return q.err
+	}
+	destination, id := r.PathValue("destination"), r.PathValue("id")
+	s, told := h.config.Feed.Story(destination, id)
+	if told && s.State != "dead" {
+		return writeJSON(w, http.StatusOK, s)
+	}
+	filter := webhook.DeadFilter{Destination: destination}
+	if told && s.Ended != nil {
+		filter.From = s.Ended.Add(-findBefore)
+	}
+	d, err := h.findDead(r.Context(), filter, id)
+	switch {
+	case err != nil:
+		return err
+	case d != nil && told:
+		s.Key = d.Key
+	case d != nil:
+		s = api.Story{
+			Destination: d.Destination, ID: d.ID, Type: d.Type, State: "dead",
+			Accepted: timeOf(d.Accepted), Ended: timeOf(d.Died), Tries: d.Tries, Reason: string(d.Reason), Key: d.Key,
+			TraceParent: d.Trace.Parent, Attempts: deadLetter(d, true).Attempts, Body: d.Body,
+		}
+	case !told:
+		return notFound("nothing is known of this delivery: it is not among the latest nor among the dead letters; it may still wait")
+	}
+	return writeJSON(w, http.StatusOK, s)
+}
+
+// findDead returns the dead letter of a delivery, or nil if it is not found soon.
+func (h *Handler) findDead(ctx context.Context, filter webhook.DeadFilter, id string) (*webhook.DeadLetter, error) {
+	if _, ok := h.config.Store.(webhook.DeadLetters); !ok {
+		return nil, nil
+	}
+	begin, rows := time.Now(), 0
+	for d, err := range h.config.Forwarder.Dead(ctx, filter) {
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("looking for the dead letter: %w", err)
+		case d.ID == id:
+			return &d, nil
+		}
+		if rows++; rows == findRows || time.Since(begin) > findTime {
+			break
+		}
+	}
+	return nil, nil
+}

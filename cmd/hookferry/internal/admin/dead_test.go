@@ -1,0 +1,217 @@
+package admin
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/webhook"
+)
+
+// bury puts dead letters of a destination into the store, with ids m0, m1 and
+// so on, each dead a second after the one before.
+func (s *server) bury(destination, reason string, n int, died time.Time) {
+	s.t.Helper()
+	ds := make([]webhook.Delivery, n)
+	for i := range ds {
+		ds[i] = webhook.Delivery{
+			Destination: destination, ID: fmt.Sprint("m", i), Type: "track", Body: []byte(`{"n":1}`),
+			Accepted: died.Add(-time.Hour), Due: died.Add(-time.Hour),
+		}
+	}
+	for part := range slices.Chunk(ds, 1000) {
+		if _, err := s.store.Put(s.t.Context(), part...); err != nil {
+			s.t.Fatal(err)
+		}
+		leased, _, err := s.store.Lease(s.t.Context(), webhook.LeaseRequest{Max: len(part), Until: time.Now().Add(time.Hour)}, nil)
+		if err != nil || len(leased) != len(part) {
+			s.t.Fatalf("%d of %d leased: %v", len(leased), len(part), err)
+		}
+		var settled []webhook.Settlement
+		for i, d := range leased {
+			for try := range 3 {
+				d.Attempts = append(d.Attempts, webhook.Attempt{
+					At: died.Add(-time.Minute), Took: time.Millisecond, Try: try + 1, Endpoint: "https://a.example/", Status: 500, Reason: "server_error",
+				})
+			}
+			d.Tries = 3
+			settled = append(settled, webhook.Settlement{Verdict: webhook.Bury, Delivery: d, Reason: webhook.Reason(reason), At: died.Add(time.Duration(i) * time.Second)})
+		}
+		if err := s.store.Settle(s.t.Context(), settled...); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+func TestDead(t *testing.T) {
+	s := newServer(t, nil)
+	s.bury("crm", "refused", 3, noon)
+	s.bury("shop/eu", "expired", 2, noon.Add(time.Hour))
+	tests := []struct {
+		query string
+		want  []string
+	}{
+		{"", []string{"crm m0", "crm m1", "crm m2", "shop/eu m0", "shop/eu m1"}},
+		{"?destination=shop%2Feu", []string{"shop/eu m0", "shop/eu m1"}},
+		{"?reason=refused&limit=2", []string{"crm m0", "crm m1"}},
+		{"?type=page", nil},
+		{"?from=2026-03-01T12:00:01Z&to=2026-03-01T13:00:01Z", []string{"crm m1", "crm m2", "shop/eu m0"}},
+	}
+	for _, tt := range tests {
+		var got []string
+		page := ask[api.Dead](s, 200, "GET", api.DeadPath+tt.query, nil)
+		for _, d := range page.Dead {
+			got = append(got, d.Destination+" "+d.ID)
+			if d.Body != nil || len(d.Attempts) != 1 || d.Attempts[0].Try != 3 {
+				t.Errorf("dead%s: %+v, want no body and the last attempt", tt.query, d)
+			}
+		}
+		diff(t, "dead"+tt.query, got, tt.want)
+	}
+
+	// Page by page.
+	var got []string
+	after, pages := "", 0
+	for {
+		page := ask[api.Dead](s, 200, "GET", api.DeadPath+"?limit=2&after="+after, nil)
+		for _, d := range page.Dead {
+			got = append(got, d.Destination+" "+d.ID)
+		}
+		pages++
+		if after = page.After; after == "" {
+			break
+		}
+	}
+	diff(t, "page by page", got, tests[0].want)
+	if pages != 3 {
+		t.Errorf("%d pages of 2 for 5, want 3", pages)
+	}
+	for query, want := range map[string]int{"": 5, "?destination=crm": 3, "?reason=expired&to=2026-03-01T13:00:01Z": 1} {
+		if got := ask[api.Count](s, 200, "GET", api.DeadCountPath+query, nil).Count; got != want {
+			t.Errorf("count%s: %d, want %d", query, got, want)
+		}
+	}
+
+	first := ask[api.Dead](s, 200, "GET", api.DeadPath+"?limit=1", nil).Dead[0]
+	one := ask[api.DeadLetter](s, 200, "GET", "/api/v1/dead/"+first.Key, nil)
+	if string(one.Body) != `{"n":1}` || len(one.Attempts) != 3 || !one.Died.Equal(noon) || one.Reason != "refused" {
+		t.Errorf("dead letter %+v", one)
+	}
+	ask[api.Error](s, 404, "GET", "/api/v1/dead/0123", nil)
+}
+
+func TestReplayAndDiscard(t *testing.T) {
+	s := newServer(t, nil)
+	s.bury("crm", "refused", 10, noon)
+	keys := func() (keys []string) {
+		for _, d := range ask[api.Dead](s, 200, "GET", api.DeadPath, nil).Dead {
+			keys = append(keys, d.Key)
+		}
+		return keys
+	}
+	all := keys()
+	to := noon.Add(6 * time.Second)
+	tests := []struct {
+		name      string
+		path      string
+		selection api.Selection
+		done      int
+		total     int
+		left      int
+	}{
+		{"replay by key", api.ReplayPath, api.Selection{Keys: all[:2]}, 2, 2, 8},
+		{"replay again", api.ReplayPath, api.Selection{Keys: all[:3]}, 1, 3, 7},
+		{"replay by filter", api.ReplayPath, api.Selection{Filter: &api.DeadFilter{To: &to}}, 3, 3, 4},
+		{"discard by key", api.DiscardPath, api.Selection{Keys: all[9:]}, 1, 1, 3},
+		{"discard by filter that selects nothing", api.DiscardPath, api.Selection{Filter: &api.DeadFilter{Type: "page"}}, 0, 0, 3},
+		{"discard all", api.DiscardPath, api.Selection{Filter: &api.DeadFilter{}}, 3, 3, 0},
+	}
+	for _, tt := range tests {
+		diff(t, tt.name, s.work("POST", tt.path, tt.selection), api.Progress{Done: tt.done, Total: tt.total, Ended: true})
+		if left := len(keys()); left != tt.left {
+			t.Errorf("%s: %d dead letters are left, want %d", tt.name, left, tt.left)
+		}
+	}
+	if got := ask[api.Status](s, 200, "GET", api.StatusPath, nil); got.Waiting != 6 || got.Dead != 0 {
+		t.Errorf("%d wait, %d are dead, want 6 and 0", got.Waiting, got.Dead)
+	}
+}
+
+// work makes a request that is answered with a stream of Progress, and returns
+// the last.
+func (s *server) work(method, path string, body any) (last api.Progress) {
+	s.t.Helper()
+	resp, err := http.DefaultClient.Do(s.request(method, path, body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != api.StreamType {
+		text, _ := io.ReadAll(resp.Body)
+		s.t.Fatalf("%s %s: %s, %s: %s", method, path, resp.Status, resp.Header.Get("Content-Type"), text)
+	}
+	next := lines[api.Progress](s.t, resp.Body)
+	n := 0
+	for {
+		p, ok := next()
+		if !ok {
+			break
+		}
+		if p.Done < last.Done || last.Ended {
+			s.t.Errorf("%s %s: %+v comes after %+v", method, path, p, last)
+		}
+		last = p
+		n++
+	}
+	if n < 2 || !last.Ended {
+		s.t.Errorf("%s %s: %d lines, of which the last is %+v", method, path, n, last)
+	}
+	return last
+}
+
+func TestReplayOfTenThousand(t *testing.T) {
+	s := newServer(t, nil)
+	s.bury("crm", "expired", 10_000, noon)
+	diff(t, "replay", s.work("POST", api.ReplayPath, api.Selection{Filter: &api.DeadFilter{Destination: "crm"}}),
+		api.Progress{Done: 10_000, Total: 10_000, Ended: true})
+	if got := ask[api.Status](s, 200, "GET", api.StatusPath, nil); got.Waiting != 10_000 || got.Dead != 0 {
+		t.Errorf("%d wait, %d are dead, want 10000 and 0", got.Waiting, got.Dead)
+	}
+}
+
+func TestStory(t *testing.T) {
+	s := newServer(t, nil)
+	s.bury("shop/eu", "refused", 3, noon)
+	s.receiver.answers(410)
+	s.run()
+	s.track("crm", "a/b")
+	var told api.Story
+	until(t, "it is dead", func() bool {
+		resp, _ := s.do(s.request("GET", "/api/v1/destinations/crm/deliveries/a%2Fb", nil))
+		if resp.StatusCode != 200 {
+			return false
+		}
+		told = ask[api.Story](s, 200, "GET", "/api/v1/destinations/crm/deliveries/a%2Fb", nil)
+		return told.State == "dead"
+	})
+	if told.Key == "" || told.Reason != "refused" || len(told.Attempts) != 1 || told.Attempts[0].Answer != "answered" || told.Body == nil || told.ID != "a/b" {
+		t.Errorf("story %+v", told)
+	}
+	if d := ask[api.DeadLetter](s, 200, "GET", "/api/v1/dead/"+told.Key, nil); d.ID != "a/b" {
+		t.Errorf("the key of the story is of %+v", d)
+	}
+
+	// One that died before this process is in the store alone.
+	old := ask[api.Story](s, 200, "GET", "/api/v1/destinations/shop%2Feu/deliveries/m1", nil)
+	died := noon.Add(time.Second)
+	if old.State != "dead" || old.Key == "" || !old.Ended.Equal(died) || len(old.Attempts) != 3 || string(old.Body) != `{"n":1}` {
+		t.Errorf("story %+v", old)
+	}
+	ask[api.Error](s, 404, "GET", "/api/v1/destinations/crm/deliveries/other", nil)
+}

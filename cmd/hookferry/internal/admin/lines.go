@@ -1,0 +1,103 @@
+package admin
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"net/http"
+	"time"
+	"unicode/utf8"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+)
+
+const (
+	// uploadTimeout is how long an upload may go without a byte.
+	uploadTimeout = 30 * time.Second
+	// maxLine is the bytes of a line: more than of any user id, so that one that
+	// is somewhat too long is told by its length.
+	maxLine = 64 << 10
+	// maxRefused is how much is read, and thrown away, of an upload that was
+	// refused: a client that is still sending does not see the answer.
+	maxRefused = 256 << 20
+	// refusedTimeout is how long that may take.
+	refusedTimeout = 30 * time.Second
+)
+
+// A lineReader yields the lines of an upload.
+type lineReader struct {
+	body    io.Reader
+	control *http.ResponseController
+}
+
+// linesOf returns a reader of the body of a request. An answer may be written
+// while it is read.
+func linesOf(w http.ResponseWriter, r *http.Request) *lineReader {
+	l := &lineReader{body: r.Body, control: http.NewResponseController(w)}
+	_ = l.control.EnableFullDuplex() // as HTTP/2 always is
+	return l
+}
+
+// Read reads the body, of which each part has its time.
+func (l *lineReader) Read(p []byte) (int, error) {
+	_ = l.control.SetReadDeadline(time.Now().Add(uploadTimeout))
+	n, err := l.body.Read(p)
+	if err != nil {
+		// From here on the server waits for the end of the connection, which
+		// would be this deadline.
+		_ = l.control.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// lines yields the lines, without their breaks and without those that are empty,
+// and calls each with the number of each. An error ends it: that of an upload
+// that was cut off comes in place of the line that it was cut off in.
+func (l *lineReader) lines(each func(n int)) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		in := bufio.NewReaderSize(l, maxLine)
+		for n := 1; ; n++ {
+			line, err := in.ReadSlice('\n')
+			switch {
+			case errors.Is(err, bufio.ErrBufferFull):
+				yield("", refuse(api.CodeTooLarge, http.StatusRequestEntityTooLarge, "", "line %d has %d bytes or more", n, maxLine))
+				return
+			case err != nil && err != io.EOF:
+				yield("", badRequest("", "the upload was cut off in line %d: %v", n, err))
+				return
+			}
+			line = bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
+			if n == 1 {
+				line = bytes.TrimPrefix(line, byteOrderMark)
+			}
+			if !utf8.Valid(line) {
+				yield("", badRequest("", "line %d is not UTF-8", n))
+				return
+			}
+			if len(line) > 0 {
+				each(n)
+				if !yield(string(line), nil) {
+					return
+				}
+			}
+			if err == io.EOF {
+				return
+			}
+		}
+	}
+}
+
+// byteOrderMark is what some editors begin a file with.
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// drain throws the rest of a refused upload away.
+func (l *lineReader) drain(ctx context.Context) {
+	if ctx.Err() != nil {
+		return
+	}
+	_ = l.control.SetReadDeadline(time.Now().Add(refusedTimeout))
+	_, _ = io.CopyN(io.Discard, l.body, maxRefused)
+}
