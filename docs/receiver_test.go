@@ -1,0 +1,168 @@
+package docs_test
+
+// What is asked of each receiver in receivers.md, whatever its language.
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+)
+
+const xSecret = "s3cret ✓"
+
+var standardSecret = signature.NewStandardSecret()
+
+// endings tells a channel of the end of each delivery.
+type endings chan webhook.Ended
+
+func (endings) Accepted(webhook.Accepted)   {}
+func (endings) Attempted(webhook.Attempted) {}
+func (e endings) Ended(end webhook.Ended)   { e <- end }
+
+// testReceiver has the forwarder deliver to a receiver, which takes what is
+// signed with its secrets, and no other; and then sends what no forwarder does.
+func testReceiver(t *testing.T, base string) {
+	t.Helper()
+	endpoint := func(path string) []webhook.Endpoint { return []webhook.Endpoint{{URL: base + path}} }
+	ended := make(endings)
+	forwarder, err := webhook.New(webhook.Config{
+		Queue: memqueue.New(memqueue.Config{}),
+		Destinations: []webhook.Destination{
+			{ID: "good", Endpoints: endpoint("/hook"), Secret: xSecret},
+			{ID: "good standard", Endpoints: endpoint("/standard"), StandardSecrets: []signature.Secret{standardSecret}},
+			{ID: "good standard, replaced", Endpoints: endpoint("/standard"), StandardSecrets: []signature.Secret{signature.NewStandardSecret(), standardSecret}},
+			{ID: "unsigned", Endpoints: endpoint("/hook")},
+			{ID: "of another", Endpoints: endpoint("/hook"), Secret: "other"},
+			{ID: "standard, of another", Endpoints: endpoint("/standard"), StandardSecrets: []signature.Secret{signature.NewStandardSecret()}},
+			{ID: "standard, by the other scheme", Endpoints: endpoint("/standard"), Secret: xSecret},
+		},
+		// Interpreters that just started may be slow on a machine that is busy.
+		Timeout:  time.Minute,
+		Observer: ended,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := make(chan error, 1)
+	go func() { ran <- forwarder.Run(context.Background()) }()
+	defer func() {
+		if err := forwarder.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if err := <-ran; err != nil {
+			t.Error(err)
+		}
+	}()
+	calls := []analytics.Message{
+		&analytics.Track{UserId: "u1", Event: "Größe 漢字 😀 \u2028 </script>", MessageId: "m1",
+			Properties: map[string]any{"ключ": "значение\x00\x7f\"\\", "price": 1e21, "ratio": 0.1}},
+		&analytics.Identify{UserId: "ü", MessageId: "mé.1"},
+	}
+	for _, id := range []string{"good", "good standard", "good standard, replaced", "unsigned", "of another", "standard, of another", "standard, by the other scheme"} {
+		for _, call := range calls {
+			if err := forwarder.Forward(context.Background(), id, call); err != nil {
+				t.Fatal(err)
+			}
+			end := <-ended
+			if strings.HasPrefix(id, "good") {
+				if end.Reason != "" {
+					t.Errorf("%s: given up: %s, after %+v", id, end.Reason, end.Delivery.Attempts)
+				}
+			} else if n := len(end.Delivery.Attempts); end.Reason != webhook.ReasonRefused || n == 0 || end.Delivery.Attempts[n-1].Status != http.StatusUnauthorized {
+				t.Errorf("%s: ended as %q after %+v, want a 401", id, end.Reason, end.Delivery.Attempts)
+			}
+		}
+	}
+
+	const body = `{"version":1,"type":"track","userId":"u1","event":"Größe 漢字 😀"}`
+	good, err := signature.Sign([]byte(body), xSecret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	post := func(name, path, body string, header map[string]string, want int) {
+		t.Helper()
+		r, err := http.NewRequest(http.MethodPost, base+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, value := range header {
+			r.Header.Set(name, value)
+		}
+		a, err := client.Do(r)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			return
+		}
+		a.Body.Close()
+		if a.StatusCode != want {
+			t.Errorf("%s: answered %d, want %d", name, a.StatusCode, want)
+		}
+	}
+	for _, tt := range []struct {
+		name, body, signature string
+		status                int
+	}{
+		{"good", body, good, 204},
+		{"of another body", strings.Replace(body, "ö", "o", 1), good, 401},
+		{"body without its last byte", body[:len(body)-1], good, 401},
+		{"empty", body, "", 401},
+		{"cut off", body, good[:39], 401},
+		{"too long", body, good + "0", 401},
+		{"not hexadecimal", body, strings.Repeat("z", 40), 401},
+		{"not ASCII", body, "ÿ" + good[1:], 401},
+	} {
+		post("X-Signature "+tt.name, "/hook", tt.body, map[string]string{signature.Header: tt.signature}, tt.status)
+	}
+
+	now := time.Now()
+	other := signature.NewStandardSecret()
+	for _, tt := range []struct {
+		name   string
+		at     time.Time
+		by     []signature.Secret
+		header map[string]string // replaces what is signed
+		body   string            // likewise
+		status int
+	}{
+		{"good", now, []signature.Secret{standardSecret}, nil, "", 204},
+		{"four minutes old", now.Add(-4 * time.Minute), []signature.Secret{standardSecret}, nil, "", 204},
+		{"ten minutes old", now.Add(-10 * time.Minute), []signature.Secret{standardSecret}, nil, "", 401},
+		{"ten minutes early", now.Add(10 * time.Minute), []signature.Secret{standardSecret}, nil, "", 401},
+		{"by several", now, []signature.Secret{other, standardSecret}, nil, "", 204},
+		{"by another", now, []signature.Secret{other}, nil, "", 401},
+		{"of another body", now, []signature.Secret{standardSecret}, nil, "{}", 401},
+		{"of another id", now, []signature.Secret{standardSecret}, map[string]string{"webhook-id": "m2"}, "", 401},
+		{"of another time", now, []signature.Secret{standardSecret}, map[string]string{"webhook-timestamp": strconv.FormatInt(now.Unix()-1, 10)}, "", 401},
+		{"time that is none", now, []signature.Secret{standardSecret}, map[string]string{"webhook-timestamp": "now"}, "", 401},
+		{"time that is huge", now, []signature.Secret{standardSecret}, map[string]string{"webhook-timestamp": strings.Repeat("9", 40)}, "", 401},
+		{"without a time", now, []signature.Secret{standardSecret}, map[string]string{"webhook-timestamp": ""}, "", 401},
+		{"without an id", now, []signature.Secret{standardSecret}, map[string]string{"webhook-id": ""}, "", 401},
+		{"without a signature", now, []signature.Secret{standardSecret}, map[string]string{"webhook-signature": ""}, "", 401},
+		{"of another version", now, []signature.Secret{standardSecret}, map[string]string{"webhook-signature": "v2,AAAA"}, "", 401},
+	} {
+		signed, err := signature.SignStandard([]byte(body), "m1", tt.at, tt.by...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		header := map[string]string{
+			signature.StandardID: "m1", signature.StandardTimestamp: strconv.FormatInt(tt.at.Unix(), 10), signature.StandardSignature: signed,
+		}
+		for name, value := range tt.header {
+			header[name] = value
+		}
+		sent := body
+		if tt.body != "" {
+			sent = tt.body
+		}
+		post("Standard Webhooks "+tt.name, "/standard", sent, header, tt.status)
+	}
+}

@@ -1,0 +1,104 @@
+package docs_test
+
+// The code of receivers.md in Go, as a server like those in other languages.
+
+import (
+	"crypto/hmac"
+	"crypto/sha1"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/signature"
+)
+
+func receive(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
+
+func TestReceiverInGo(t *testing.T) {
+	t.Setenv("WEBHOOK_SECRET", xSecret)
+	t.Setenv("STANDARD_SECRET", string(standardSecret))
+	mux := http.NewServeMux()
+	func(http *muxed) {
+		http.Handle("/hook", &signature.Handler{
+			Secrets: []signature.Secret{signature.Secret(os.Getenv("WEBHOOK_SECRET"))},
+			Next:    http.HandlerFunc(receive),
+		})
+		http.Handle("/standard", &signature.Handler{
+			Scheme:  signature.StandardWebhooks,
+			Secrets: []signature.Secret{signature.Secret(os.Getenv("STANDARD_SECRET"))},
+			Next:    http.HandlerFunc(receive),
+		})
+	}(&muxed{mux})
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	testReceiver(t, server.URL)
+}
+
+// muxed stands for package http and its one ServeMux.
+type muxed struct{ *http.ServeMux }
+
+func (*muxed) HandlerFunc(f http.HandlerFunc) http.Handler { return f }
+
+func TestReceiverInPlainGo(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		good := false
+		if r.URL.Path == "/standard" {
+			good = verifyStandard(body, r.Header, "whsec_b3RoZXI=", string(standardSecret))
+		} else {
+			good = verify(body, r.Header, "another", xSecret)
+		}
+		if !good {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		receive(w, r)
+	}))
+	defer server.Close()
+	testReceiver(t, server.URL)
+}
+
+func verify(body []byte, header http.Header, secrets ...string) bool {
+	ok := false
+	for _, secret := range secrets {
+		mac := hmac.New(sha1.New, []byte(secret))
+		mac.Write(body)
+		want := hex.EncodeToString(mac.Sum(nil))
+		ok = hmac.Equal([]byte(want), []byte(header.Get("X-Signature"))) || ok
+	}
+	return ok
+}
+
+func verifyStandard(body []byte, header http.Header, secrets ...string) bool {
+	id, timestamp := header.Get("webhook-id"), header.Get("webhook-timestamp")
+	at, err := strconv.ParseInt(timestamp, 10, 64)
+	if age := time.Since(time.Unix(at, 0)).Abs(); err != nil || age > 5*time.Minute {
+		return false
+	}
+	ok := false
+	for _, secret := range secrets {
+		key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
+		if err != nil {
+			return false
+		}
+		mac := hmac.New(sha256.New, key)
+		fmt.Fprintf(mac, "%s.%s.%s", id, timestamp, body)
+		want := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
+		for _, given := range strings.Fields(header.Get("webhook-signature")) {
+			ok = hmac.Equal([]byte(want), []byte(given)) || ok
+		}
+	}
+	return ok
+}
