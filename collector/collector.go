@@ -73,6 +73,7 @@ import (
 	"net/url"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/hookferry/analytics/webhook"
 )
@@ -126,6 +127,8 @@ type Answered struct {
 	// Size is that of the body in bytes, as it came, 0 if it was not read to
 	// its end.
 	Size int
+	// Took is the time from the end of the header to the answer.
+	Took time.Duration
 }
 
 // ErrUnknownKey is returned by Config.Sources for a write key that belongs to
@@ -239,8 +242,10 @@ func New(c Config) (*Handler, error) {
 // ServeHTTP implements [http.Handler].
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var a Answered
+	begin := time.Now()
 	h.serve(w, r, &a)
 	if h.config.Answered != nil {
+		a.Took = time.Since(begin)
 		h.config.Answered(r, a)
 	}
 }
