@@ -113,6 +113,7 @@ func (c *checker) check() {
 	if s.Data == "" {
 		c.problem("data", "want a folder")
 	}
+	number(c, "drain", s.Drain, 0, time.Hour)
 	number(c, "grace", s.Grace, 0, time.Hour)
 	c.admin()
 	c.webhooks()

@@ -73,6 +73,7 @@ tls: {certificate: cert.pem, key: ./key.pem}
 baseURL: https://t.example.com/x
 trustedProxies: [10.0.0.1, fd00::/8]
 data: data
+drain: 2s
 grace: 3s
 admin:
   listen: 0.0.0.0:9090
@@ -129,7 +130,7 @@ destinations:
 	want := &Settings{
 		Path: path, Listen: "localhost:1", TLS: certificate, BaseURL: "https://t.example.com/x",
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("fd00::/8")},
-		Data:           filepath.Join(dir, "data"), Grace: 3 * time.Second,
+		Data:           filepath.Join(dir, "data"), Drain: 2 * time.Second, Grace: 3 * time.Second,
 		Admin:       Admin{Listen: "0.0.0.0:9090", Token: "0123456789abcdef", TLS: &keyElsewhere},
 		Webhooks:    Webhooks{Name: "N", Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Proxy: "http://u:p@proxy:1"},
 		DeadLetters: DeadLetters{MaxAge: 24 * time.Hour, MaxBytes: 2 << 30},
@@ -179,10 +180,10 @@ destinations:
 	for _, name := range []string{"hookferry.yaml", "cert.pem", "key.pem", "token"} {
 		found := false
 		for _, f := range got.Files {
-			found = found || f == filepath.Join(dir, name)
+			found = found || f.Path == filepath.Join(dir, name)
 		}
 		if !found {
-			t.Errorf("Files %q lacks %s", got.Files, name)
+			t.Errorf("Files %v lacks %s", got.Files, name)
 		}
 	}
 }
@@ -476,7 +477,7 @@ func TestNeedRestart(t *testing.T) {
 // TestEveryKeyIsKnownToReload wants each key of the file in NeedRestart, or in
 // the list of those that a server changes while it runs.
 func TestEveryKeyIsKnownToReload(t *testing.T) {
-	atOnce := []string{"trustedProxies", "grace", "log.level", "log.access", "sources", "destinations"}
+	atOnce := []string{"trustedProxies", "drain", "grace", "log.level", "log.access", "sources", "destinations"}
 	changed := Default()
 	other := &Settings{TLS: &Certificate{}, Admin: Admin{TLS: &Certificate{}, Token: "x"}, BaseURL: "x", Tracing: Tracing{Endpoint: "x"}}
 	known := append(other.NeedRestart(changed), atOnce...)

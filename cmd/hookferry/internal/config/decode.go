@@ -40,7 +40,7 @@ type decoder struct {
 	getenv   func(string) string
 	anchors  map[string]ast.Node
 	places   map[string]place // by key
-	files    []string         // that were read
+	files    []File           // that were read
 	values   int
 	problems []Problem
 }
@@ -53,7 +53,6 @@ func newDecoder(path string, getenv func(string) string) *decoder {
 		getenv:  getenv,
 		anchors: map[string]ast.Node{},
 		places:  map[string]place{},
-		files:   []string{path},
 	}
 }
 
@@ -232,7 +231,7 @@ func (d *decoder) text(key string, n ast.Node) (string, bool) {
 	case ast.ScalarNode:
 		text = node.GetToken().Value
 	default:
-		d.problem(key, "want a single value")
+		d.problem(key, "want a single value; quote one with a colon or braces")
 		return "", false
 	}
 	var b strings.Builder
@@ -370,16 +369,17 @@ func (d *decoder) read(path string) (content, problem string) {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(d.folder, path)
 	}
-	d.files = append(d.files, path)
-	b, err := readBounded(path, maxSecretFile)
+	b, err := d.readFile(path, maxSecretFile)
 	if err != nil {
 		return "", "reading the file: " + withoutPath(err).Error()
 	}
 	return string(b), ""
 }
 
-// readBounded reads a file of at most limit bytes.
-func readBounded(path string, limit int64) ([]byte, error) {
+// readFile reads a file of at most limit bytes.
+func (d *decoder) readFile(path string, limit int64) ([]byte, error) {
+	// Before it is read: what changes meanwhile is noticed.
+	d.files = append(d.files, stat(path))
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ func Load(path string, getenv func(string) string) (*Settings, error) {
 	d := newDecoder(path, getenv)
 	s := Default()
 	s.Path, s.Loaded = path, time.Now()
-	text, err := readBounded(path, MaxFile)
+	text, err := d.readFile(path, MaxFile)
 	if err != nil {
 		d.problem("", "%v", withoutPath(err))
 	} else {

@@ -31,8 +31,8 @@ type Settings struct {
 	Error string `yaml:"-"`
 	// Restart names the keys whose newest values count after a restart only.
 	Restart []string `yaml:"-"`
-	// Files are all the files that were read, Path included.
-	Files []string `yaml:"-"`
+	// Files are all the files that were read, that of Path included.
+	Files []File `yaml:"-"`
 
 	// Listen is the address that calls are accepted on, such as ":8080".
 	Listen string `yaml:"listen"`
@@ -47,7 +47,11 @@ type Settings struct {
 	TrustedProxies []netip.Prefix `yaml:"trustedProxies"`
 	// Data is the folder for the data. It is made if it is missing.
 	Data string `yaml:"data"`
-	// Grace is how long a stop may take, up to 1h.
+	// Drain is how long calls are accepted after a stop was asked for, while
+	// /readyz says no: for whoever spreads calls over servers to notice. Up to
+	// 1h.
+	Drain time.Duration `yaml:"drain"`
+	// Grace is how long the stop may take then, up to 1h.
 	Grace time.Duration `yaml:"grace"`
 
 	Admin        Admin         `yaml:"admin"`
