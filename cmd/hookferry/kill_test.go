@@ -41,7 +41,7 @@ func TestKill9(t *testing.T) {
 	launches := 0
 	launch := func() *child {
 		launches++
-		c, err := startChild("", []string{"HOOKFERRY_SECRET=" + secret}, "hookferry", "serve", "-listen", address, "-data", data,
+		c, err := startChild("", []string{"HOOKFERRY_SECRET=" + secret}, "hookferry", "serve", "-listen", address, "-admin", "127.0.0.1:0", "-data", data,
 			"-write-key", "key", "-webhook", receiver.URL, "-header", fmt.Sprintf("%s: %d", launchHeader, launches))
 		if err != nil {
 			t.Fatal(err)

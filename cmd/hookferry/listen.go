@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hookferry/analytics/cmd/hookferry/internal/server"
 	"github.com/hookferry/analytics/signature"
 )
 
@@ -55,9 +56,9 @@ func receive(ctx context.Context, address string, printer *printer, p process) e
 		return err
 	}
 	fmt.Fprintf(p.stdout, "listening on http://%s (any path)\n", listener.Addr())
-	server := newHTTPServer(printer, slog.New(slog.DiscardHandler))
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	receiver := server.NewHTTP(printer, slog.New(slog.DiscardHandler))
+	go func() { served <- receiver.Serve(listener) }()
 	select {
 	case err := <-served:
 		return err
@@ -65,8 +66,8 @@ func receive(ctx context.Context, address string, printer *printer, p process) e
 	}
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), listenGrace)
 	defer cancel()
-	if server.Shutdown(stop) != nil {
-		server.Close()
+	if receiver.Shutdown(stop) != nil {
+		receiver.Close()
 	}
 	<-served
 	return nil

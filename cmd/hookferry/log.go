@@ -15,14 +15,19 @@ func newLogOptions(o *options) logOptions {
 	}
 }
 
-func (l logOptions) logger(w io.Writer) *slog.Logger {
+// slogLevel returns the level. The choice allows nothing else than the names of
+// levels.
+func (l logOptions) slogLevel() slog.Level {
 	var level slog.Level
-	// The choice allows nothing else than the names of levels.
 	if err := level.UnmarshalText([]byte(*l.level)); err != nil {
 		panic(err)
 	}
+	return level
+}
+
+func newLogger(w io.Writer, format string, level slog.Leveler) *slog.Logger {
 	settings := &slog.HandlerOptions{Level: level}
-	if *l.format == "json" {
+	if format == "json" {
 		return slog.New(slog.NewJSONHandler(w, settings))
 	}
 	return slog.New(slog.NewTextHandler(w, settings))

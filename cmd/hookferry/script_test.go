@@ -40,6 +40,8 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
+			// The scripts run at once, and no two servers on one address.
+			e.Vars = append(e.Vars, "HOOKFERRY_ADMIN=off")
 			s := &script{env: e.Vars, dir: e.WorkDir, children: map[string]*child{}}
 			e.Values[scriptKey{}] = s
 			e.Defer(func() {

@@ -3,18 +3,24 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
-	"net/netip"
-	"net/url"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/server"
 	"github.com/hookferry/analytics/signature"
-	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
 const serveHelp = `Usage: hookferry serve -webhook URL [flags]
+       hookferry serve -config FILE [flags]
 
 Serve accepts calls of the HTTP tracking API, keeps them in the data folder,
 and forwards each of them to the webhook URLs: to all of them at once, and as
@@ -23,6 +29,14 @@ often as it takes until one of them answers 2xx, for up to four hours.
 A call is answered once it is on disk. Stopping serve, by SIGINT, SIGTERM or
 kill -9, loses none of them; what was being delivered may be delivered again.
 A second signal ends it at once.
+
+What comes in and what goes out can be seen on a page, whose address serve
+prints; the other commands ask the same listener, that of -admin.
+
+The flags are for one application that sends and one set of URLs. A file has
+any number of them, with limits of their own, and is read again when it changes,
+or on SIGHUP; 'hookferry config example' prints one. With it, the flags that are
+not about sources and webhooks may be given too, and win.
 
 Without -write-key, serve makes up a key and keeps it in the data folder, where
 'hookferry send' finds it. Secrets are better given by environment: other
@@ -33,96 +47,157 @@ Examples:
   HOOKFERRY_SECRET=s3cret hookferry serve -listen localhost:8080 \
       -webhook https://a.example/hook -webhook https://b.example/hook \
       -header 'Authorization: Bearer t0ken'
+  hookferry serve -config hookferry.yaml
 `
 
-// settings are what the flags of serve say, checked.
-type settings struct {
-	listen   string
-	data     string
-	writeKey string         // "": that of the data folder
-	webhook  webhook.Config // but for the Queue and the Logger
-	grace    time.Duration
-	log      logOptions
-}
+const defaultData = config.DefaultData
 
-// destinationID names the one destination in the store.
-const destinationID = "default"
+// onlyName names the one source and the one destination that flags describe.
+const onlyName = "default"
 
 func serve(o *options) action {
 	read := serveFlags(o)
 	return func(ctx context.Context, _ []string, p process) error {
-		s, err := read()
+		load, err := read(p.getenv)
 		if err != nil {
 			return err
 		}
-		return runServer(ctx, s, s.log.logger(p.stderr))
+		settings, err := load()
+		if err != nil {
+			return err
+		}
+		level := new(slog.LevelVar)
+		reload := make(chan os.Signal, 1)
+		signal.Notify(reload, syscall.SIGHUP)
+		defer signal.Stop(reload)
+		run := server.Options{
+			Settings: settings,
+			Reload:   reload,
+			Level:    level,
+			Logger:   newLogger(p.stderr, settings.Log.Format, level),
+			Getenv:   p.getenv,
+			Version:  version(),
+		}
+		run.MakeKey = func() (signature.Secret, error) {
+			run.Logger.Info("no -write-key: calls must carry the key in the file", "file", filepath.Join(settings.Data, writeKeyFile))
+			key, err := makeWriteKey(settings.Data)
+			return signature.Secret(key), err
+		}
+		level.Set(settings.Log.Level)
+		if settings.Path != "" {
+			run.Load = load
+		}
+		err = server.Run(ctx, run)
+		var setting *server.SettingError
+		if errors.As(err, &setting) && settings.Path == "" {
+			return fmt.Errorf("%s: %w", flagOf(setting.Key), setting.Err)
+		}
+		return err
 	}
 }
 
-// serveFlags returns what makes settings of the flags, once they are read.
-func serveFlags(o *options) func() (*settings, error) {
-	listen := o.text("listen", ":8080", "`address` to accept calls on; without a host: on all of the machine's")
-	data := o.text("data", defaultData, "`folder` for the data; made if missing")
+// serveFlags returns what reads the flags, and then what loads the settings,
+// each time it is called.
+func serveFlags(o *options) func(getenv func(string) string) (func() (*config.Settings, error), error) {
+	def := config.Default()
+	file := o.text("config", "", "YAML `file` with sources, destinations and all other settings")
+	listen := o.text("listen", def.Listen, "`address` to accept calls on; without a host: on all of the machine's")
+	admin := o.text("admin", def.Admin.Listen, "`address` of the page and of the admin API; off: none")
+	token := o.text("admin-token", "", "`token` that requests to it must carry, or file:PATH; required unless only this machine can reach it")
+	data := o.text("data", def.Data, "`folder` for the data; made if missing")
 	writeKey := o.text("write-key", "", "`key` that calls must carry; without it one is made up")
 	urls := o.list("webhook", "`URL` to forward calls to, up to five; in the variable, separated by spaces", strings.Fields)
 	headers := o.list("header", "`'Name: value'` to add to each webhook, up to five; in the variable, one a line", lines)
 	secret := o.text("secret", "", "shared `secret` to sign webhooks with; without it they are not signed")
 	standard := o.list("standard-secret", "`secret` to sign webhooks with by Standard Webhooks, beside -secret; whsec_ and base64; give it twice\n"+
 		"while one replaces another; in the variable, separated by spaces", strings.Fields)
-	name := o.text("name", webhook.DefaultServiceName, "service `name`, in the User-Agent of webhooks")
+	name := o.text("name", def.Webhooks.Name, "service `name`, in the User-Agent of webhooks")
 	allow := o.list("allow", "`addresses`, such as 10.0.0.0/8, that are not public and that the host name of a webhook\n"+
 		"may resolve to nevertheless; in the variable, separated by spaces", strings.Fields)
-	grace := o.duration("grace", 10*time.Second, "`time` that requests and attempts have to finish when serve is stopped")
+	grace := o.duration("grace", def.Grace, "`time` that requests and attempts have to finish when serve is stopped")
 	log := newLogOptions(o)
-	return func() (*settings, error) {
-		s := &settings{listen: *listen, data: *data, writeKey: *writeKey, grace: *grace, log: log}
-		s.webhook.ServiceName = *name
-		if s.data == "" {
-			return nil, usagef("-data: empty; want a folder")
+	return func(getenv func(string) string) (func() (*config.Settings, error), error) {
+		// general puts the flags into s that go with a file too, all of them
+		// or those that were given.
+		given := map[string]bool{}
+		o.set.Visit(func(f *flag.Flag) { given[f.Name] = true })
+		general := func(s *config.Settings, all bool) error {
+			set := func(name string, use func()) {
+				if all || given[name] {
+					use()
+				}
+			}
+			set("listen", func() { s.Listen = *listen })
+			set("admin", func() { s.Admin.Listen = *admin })
+			set("data", func() { s.Data = *data })
+			set("grace", func() { s.Grace = *grace })
+			set("log-format", func() { s.Log.Format = *log.format })
+			set("log-level", func() { s.Log.Level = log.slogLevel() })
+			var err error
+			set("admin-token", func() { s.Admin.Token, err = config.ReadSecret(*token) })
+			if err != nil {
+				return usagef("-admin-token: %v", err)
+			}
+			return nil
 		}
-		if strings.TrimSpace(s.writeKey) != s.writeKey || strings.Contains(s.writeKey, ":") {
-			return nil, usagef("-write-key: white space around a key and colons in it are not allowed")
+		if *file != "" {
+			with := []string{"config", "listen", "admin", "admin-token", "data", "grace", "log-format", "log-level"}
+			for name := range given {
+				if !slices.Contains(with, name) {
+					return nil, usagef("-%s does not go with -config: the file says it", name)
+				}
+			}
+			return func() (*config.Settings, error) {
+				return config.Load(*file, getenv, func(s *config.Settings) error { return general(s, false) })
+			}, nil
 		}
+
+		s := config.Default()
+		if err := general(s, true); err != nil {
+			return nil, err
+		}
+		s.Loaded = time.Now()
+		s.Webhooks.Name = *name
+		source := config.DefaultSource()
+		source.Name, source.Destinations = onlyName, []string{onlyName}
+		if *writeKey != "" {
+			source.Keys = []signature.Secret{signature.Secret(*writeKey)}
+		}
+		s.Sources = []config.Source{source}
 		if len(*urls) == 0 {
-			return nil, usagef("-webhook: want at least one URL to forward calls to, such as http://localhost:9000/hook")
+			return nil, usagef("-webhook: want at least one URL to forward calls to, such as http://localhost:9000/hook; or a file with -config")
 		}
 		for _, a := range *allow {
-			prefix, err := netip.ParsePrefix(a)
+			prefix, err := config.ParsePrefix(a)
 			if err != nil {
-				addr, addrErr := netip.ParseAddr(a)
-				if addrErr != nil {
-					return nil, usagef("-allow: %q is neither an address nor a prefix such as 10.0.0.0/8", a)
-				}
-				prefix = netip.PrefixFrom(addr, addr.BitLen())
+				return nil, usagef("-allow: %q: %v", a, err)
 			}
-			s.webhook.AllowAddresses = append(s.webhook.AllowAddresses, prefix)
+			s.Webhooks.Allow = append(s.Webhooks.Allow, prefix)
 		}
 		static, err := parseHeaders(*headers)
 		if err != nil {
 			return nil, err
 		}
-		destination := webhook.Destination{ID: destinationID, Secret: signature.Secret(*secret)}
+		destination := config.DefaultDestination()
+		destination.ID, destination.Secret = onlyName, signature.Secret(*secret)
 		for _, s := range *standard {
 			destination.StandardSecrets = append(destination.StandardSecrets, signature.Secret(s))
 		}
 		for _, u := range *urls {
-			destination.Endpoints = append(destination.Endpoints, webhook.Endpoint{URL: u, Headers: static})
+			destination.Endpoints = append(destination.Endpoints, config.Endpoint{URL: signature.Secret(u), Headers: static})
 		}
-		s.webhook.Destinations = []webhook.Destination{destination}
-		// A trial, so that a mistake is found before anything is opened or made.
-		trial := s.webhook
-		trial.Queue = memqueue.New(memqueue.Config{})
-		if _, err := webhook.New(trial); err != nil {
+		s.Destinations = []config.Destination{destination}
+		if err := s.Complete(); err != nil {
 			return nil, flagError(err)
 		}
-		return s, nil
+		return func() (*config.Settings, error) { return s, nil }, nil
 	}
 }
 
 // parseHeaders takes "Name: value" texts apart. No error repeats a value: it
 // may be a credential.
-func parseHeaders(texts []string) (map[string]string, error) {
-	headers := map[string]string{}
+func parseHeaders(texts []string) (map[string]signature.Secret, error) {
+	headers := map[string]signature.Secret{}
 	for i, text := range texts {
 		name, value, ok := strings.Cut(text, ":")
 		if !ok {
@@ -132,46 +207,59 @@ func parseHeaders(texts []string) (map[string]string, error) {
 		if _, twice := headers[name]; twice {
 			return nil, usagef("-header: %q is given twice", name)
 		}
-		headers[name] = strings.TrimSpace(value)
+		headers[name] = signature.Secret(strings.TrimSpace(value))
 	}
 	return headers, nil
 }
 
-// flagError says which flag a setting of the library came from.
+// flagError says which flag is wrong, of the first setting that is.
 func flagError(err error) error {
-	var refused *webhook.ConfigError
-	if !errors.As(err, &refused) {
+	var wrong *config.Error
+	if !errors.As(err, &wrong) {
 		return err
 	}
-	field := strings.TrimPrefix(refused.Field, "Destinations[0].")
-	var endpoint int
-	if n, _ := fmt.Sscanf(field, "Endpoints[%d].", &endpoint); n == 1 {
-		_, field, _ = strings.Cut(field, ".")
-	}
-	name, ok := strings.CutPrefix(field, "Headers[")
-	switch {
-	case ok:
-		return usagef("-header: %s %s", strings.TrimSuffix(name, "]"), refused.Problem)
-	case field == "Headers":
-		return usagef("-header: %s", refused.Problem)
-	case field == "URL":
-		return usagef("-webhook: number %d %s", endpoint+1, refused.Problem)
-	case field == "Endpoints":
-		return usagef("-webhook: %s", refused.Problem)
-	case strings.HasPrefix(field, "StandardSecrets"):
-		return usagef("-standard-secret: %s", refused.Problem)
-	case field == "ServiceName":
-		return usagef("-name: %s", refused.Problem)
-	default:
-		return err
-	}
+	p := wrong.Problems[0]
+	return usagef("%s %s", flagText(p.Key), p.Text)
 }
 
-// redacted is a webhook URL for the log: without user, query and fragment.
-func redacted(text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		return "?"
+// flagText names the flag of a setting, and which one of several it is.
+func flagText(key string) string {
+	name := flagOf(key)
+	if name == "-webhook" {
+		var number int
+		if n, _ := fmt.Sscanf(key, "destinations[0].endpoints[%d].", &number); n == 1 {
+			return fmt.Sprintf("%s: number %d", name, number+1)
+		}
 	}
-	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+	if _, header, ok := strings.Cut(key, ".headers."); ok {
+		return fmt.Sprintf("%s: %q", name, header)
+	}
+	return name + ":"
+}
+
+// flagOf returns the flag that a setting comes from.
+func flagOf(key string) string {
+	flags := []struct{ key, flag string }{
+		{"listen", "-listen"},
+		{"data", "-data"},
+		{"grace", "-grace"},
+		{"admin.listen", "-admin"},
+		{"admin.token", "-admin-token"},
+		{"webhooks.name", "-name"},
+		{"sources[0].keys", "-write-key"},
+		{"destinations[0].secret", "-secret"},
+		{"destinations[0].standardSecrets", "-standard-secret"},
+	}
+	for _, f := range flags {
+		if strings.HasPrefix(key, f.key) {
+			return f.flag
+		}
+	}
+	if strings.Contains(key, ".headers") {
+		return "-header"
+	}
+	if strings.HasPrefix(key, "destinations[0].endpoints") {
+		return "-webhook"
+	}
+	return key
 }

@@ -1,35 +1,68 @@
 package main
 
 import (
+	"log/slog"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
+	"github.com/hookferry/analytics/signature"
 )
 
+// loadFlags returns the settings of flags and variables.
+func loadFlags(t *testing.T, args []string, env map[string]string) *config.Settings {
+	t.Helper()
+	getenv := func(name string) string { return env[name] }
+	o := newOptions("serve", serveHelp)
+	read := serveFlags(o)
+	if _, err := o.parse(args, process{getenv: getenv}); err != nil {
+		t.Fatalf("parse(%q): %v", args, err)
+	}
+	load, err := read(getenv)
+	if err != nil {
+		t.Fatalf("serve %q: %v", args, err)
+	}
+	s, err := load()
+	if err != nil {
+		t.Fatalf("serve %q: %v", args, err)
+	}
+	return s
+}
+
+var settingsAsWritten = cmp.Options{
+	cmpopts.EquateComparable(netip.Prefix{}), cmpopts.IgnoreFields(config.Destination{}, "Webhook"),
+	cmpopts.IgnoreFields(config.Settings{}, "Loaded", "Files"),
+}
+
 func TestServeFlags(t *testing.T) {
-	one := func(urls ...string) []webhook.Destination {
-		d := webhook.Destination{ID: destinationID}
+	// flagged returns what flags make, with change.
+	flagged := func(change func(*config.Settings), urls ...string) *config.Settings {
+		s := config.Default()
+		s.Sources = []config.Source{{Name: "default", Enabled: true, Destinations: []string{"default"}}}
+		d := config.Destination{ID: "default", Enabled: true}
 		for _, u := range urls {
-			d.Endpoints = append(d.Endpoints, webhook.Endpoint{URL: u})
+			d.Endpoints = append(d.Endpoints, config.Endpoint{URL: signature.Secret(u), Headers: map[string]signature.Secret{}})
 		}
-		return []webhook.Destination{d}
+		s.Destinations = []config.Destination{d}
+		change(s)
+		return s
 	}
 	for _, tt := range []struct {
 		name string
 		args []string
 		env  map[string]string
-		want settings
+		want *config.Settings
 	}{
 		{
 			name: "defaults",
 			args: []string{"-webhook", "http://a.example"},
-			want: settings{listen: ":8080", data: "hookferry-data", grace: 10 * time.Second,
-				webhook: webhook.Config{ServiceName: "Hookferry", Destinations: one("http://a.example")}},
+			want: flagged(func(*config.Settings) {}, "http://a.example"),
 		},
 		{
 			name: "all from the environment",
@@ -37,16 +70,21 @@ func TestServeFlags(t *testing.T) {
 				"HOOKFERRY_LISTEN": "localhost:1", "HOOKFERRY_DATA": "d", "HOOKFERRY_WRITE_KEY": "k", "HOOKFERRY_GRACE": "2s",
 				"HOOKFERRY_WEBHOOK": " http://a.example\thttp://b.example\n", "HOOKFERRY_SECRET": "s", "HOOKFERRY_NAME": "N",
 				"HOOKFERRY_HEADER": "A: one, two\r\nB:3\n", "HOOKFERRY_ALLOW": "10.0.0.0/8 fd00::1",
+				"HOOKFERRY_ADMIN": ":2", "HOOKFERRY_ADMIN_TOKEN": "0123456789abcdef", "HOOKFERRY_LOG_FORMAT": "json", "HOOKFERRY_LOG_LEVEL": "error",
 			},
-			want: settings{listen: "localhost:1", data: "d", writeKey: "k", grace: 2 * time.Second,
-				webhook: webhook.Config{
-					ServiceName: "N",
-					Destinations: []webhook.Destination{{ID: destinationID, Secret: "s", Endpoints: []webhook.Endpoint{
-						{URL: "http://a.example", Headers: map[string]string{"A": "one, two", "B": "3"}},
-						{URL: "http://b.example", Headers: map[string]string{"A": "one, two", "B": "3"}},
-					}}},
-					AllowAddresses: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::1/128")},
-				}},
+			want: flagged(func(s *config.Settings) {
+				s.Listen, s.Data, s.Grace = "localhost:1", "d", 2*time.Second
+				s.Admin = config.Admin{Listen: ":2", Token: "0123456789abcdef"}
+				s.Log.Format, s.Log.Level = "json", slog.LevelError
+				s.Sources[0].Keys = []signature.Secret{"k"}
+				s.Webhooks.Name = "N"
+				s.Webhooks.Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::1/128")}
+				d := &s.Destinations[0]
+				d.Secret = "s"
+				for i := range d.Endpoints {
+					d.Endpoints[i].Headers = map[string]signature.Secret{"A": "one, two", "B": "3"}
+				}
+			}, "http://a.example", "http://b.example"),
 		},
 		{
 			name: "a flag wins, also where it may be repeated",
@@ -55,31 +93,36 @@ func TestServeFlags(t *testing.T) {
 				"HOOKFERRY_LISTEN": "localhost:1", "HOOKFERRY_GRACE": "nonsense",
 				"HOOKFERRY_WEBHOOK": "http://a.example http://b.example",
 			},
-			want: settings{listen: ":2", data: "hookferry-data", grace: 3 * time.Second,
-				webhook: webhook.Config{ServiceName: "Hookferry", Destinations: one("http://c.example")}},
+			want: flagged(func(s *config.Settings) { s.Listen, s.Grace = ":2", 3*time.Second }, "http://c.example"),
 		},
 		{
 			name: "an empty variable is not set",
 			args: []string{"-webhook", "http://a.example"},
 			env:  map[string]string{"HOOKFERRY_LISTEN": "", "HOOKFERRY_HEADER": ""},
-			want: settings{listen: ":8080", data: "hookferry-data", grace: 10 * time.Second,
-				webhook: webhook.Config{ServiceName: "Hookferry", Destinations: one("http://a.example")}},
+			want: flagged(func(*config.Settings) {}, "http://a.example"),
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			o := newOptions("serve", serveHelp)
-			read := serveFlags(o)
-			if _, err := o.parse(tt.args, process{getenv: func(name string) string { return tt.env[name] }}); err != nil {
-				t.Fatalf("parse(%q): %v", tt.args, err)
-			}
-			got, err := read()
-			if err != nil {
-				t.Fatalf("settings of %q: %v", tt.args, err)
-			}
-			if diff := cmp.Diff(&tt.want, got, cmp.AllowUnexported(settings{}), cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Prefix{}),
-				cmpopts.IgnoreFields(settings{}, "log")); diff != "" {
-				t.Errorf("settings of %q (-want +got):\n%s", tt.args, diff)
+			if diff := cmp.Diff(tt.want, loadFlags(t, tt.args, tt.env), settingsAsWritten); diff != "" {
+				t.Errorf("serve %q (-want +got):\n%s", tt.args, diff)
 			}
 		})
+	}
+}
+
+// TestServeFlagsWithAFile: those that are given win over the file, and no
+// defaults do.
+func TestServeFlagsWithAFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "hookferry.yaml")
+	if err := os.WriteFile(path, []byte("listen: :1\ngrace: 1s\ndata: here\nlog: {level: warn}\n"+
+		"sources: [{name: a, keys: [k], destinations: []}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := loadFlags(t, []string{"-config", path, "-grace", "3s"}, map[string]string{"HOOKFERRY_ADMIN": "off", "HOOKFERRY_DATA": "there"})
+	want := config.Default()
+	want.Path, want.Listen, want.Grace, want.Data, want.Admin.Listen, want.Log.Level = path, ":1", 3*time.Second, "there", "off", slog.LevelWarn
+	want.Sources = []config.Source{{Name: "a", Enabled: true, Keys: []signature.Secret{"k"}}}
+	if diff := cmp.Diff(want, got, settingsAsWritten); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/hookferry/analytics/cmd/hookferry/internal/server"
 	"github.com/hookferry/analytics/webhook/boltqueue"
 )
 
@@ -40,7 +41,7 @@ func storeFlag(o *options) *string {
 func checkStore(o *options) action {
 	data := storeFlag(o)
 	return func(_ context.Context, _ []string, p process) error {
-		r, err := boltqueue.Check(filepath.Join(*data, dataFile))
+		r, err := boltqueue.Check(filepath.Join(*data, server.DataFile))
 		if errors.Is(err, boltqueue.ErrDamaged) {
 			return fmt.Errorf("%w; 'hookferry store rescue -data %s -to FILE' writes what can be read to a new file", err, *data)
 		}
@@ -56,7 +57,7 @@ func checkStore(o *options) action {
 func compactStore(o *options) action {
 	data := storeFlag(o)
 	return func(_ context.Context, _ []string, p process) error {
-		before, after, err := boltqueue.Compact(filepath.Join(*data, dataFile))
+		before, after, err := boltqueue.Compact(filepath.Join(*data, server.DataFile))
 		if err != nil {
 			return err
 		}
@@ -73,7 +74,7 @@ func rescueStore(o *options) action {
 		if *to == "" {
 			return usagef("-to: want the file to write")
 		}
-		from := filepath.Join(*data, dataFile)
+		from := filepath.Join(*data, server.DataFile)
 		r, err := boltqueue.Rescue(from, *to)
 		if err != nil {
 			return err

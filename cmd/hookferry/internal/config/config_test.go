@@ -118,7 +118,7 @@ destinations:
 			t.Fatal(err)
 		}
 	}
-	got, err := Load(path, env(map[string]string{"TOKEN": "0123456789abcdef", "KEY": "k", "RATE": "1e3", "HOST": "a.example"}))
+	got, err := Load(path, env(map[string]string{"TOKEN": "0123456789abcdef", "KEY": "k", "RATE": "1e3", "HOST": "a.example"}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ destinations:
 }
 
 func TestDefaults(t *testing.T) {
-	got, err := Load(write(t, minimal), env(nil))
+	got, err := Load(write(t, minimal), env(nil), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func TestDefaults(t *testing.T) {
 // TestExampleShowsTheDefaults takes the example with all that is commented out
 // in it, too: that is where a key which was renamed would go on unnoticed.
 func TestExampleShowsTheDefaults(t *testing.T) {
-	s, err := Load(write(t, Example()), env(nil))
+	s, err := Load(write(t, Example()), env(nil), nil)
 	if err != nil {
 		t.Fatalf("the example does not pass: %v", err)
 	}
@@ -366,7 +366,7 @@ destinations:
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := write(t, tt.text)
-			s, err := Load(path, env(nil))
+			s, err := Load(path, env(nil), nil)
 			var wrong *Error
 			if !errors.As(err, &wrong) {
 				t.Fatalf("Load: %v, want an *Error", err)
@@ -420,7 +420,7 @@ func TestErrorsRepeatNoSecret(t *testing.T) {
 				}
 			}
 			doc += strings.Repeat("  ", len(parts)) + text + "\n"
-			_, err := Load(write(t, doc), env(map[string]string{"S": secret}))
+			_, err := Load(write(t, doc), env(map[string]string{"S": secret}), nil)
 			if err == nil {
 				t.Errorf("%s: %q was taken", key, doc)
 				continue
@@ -437,14 +437,14 @@ func TestKeep(t *testing.T) {
 		return strings.Replace(minimal, "http://a.example/", url, 1) + "  - {id: other, endpoints: [{url: \"http://b.example/\"}]}\n"
 	}
 	path := write(t, file("http://a.example/"))
-	first, err := Load(path, env(nil))
+	first, err := Load(path, env(nil), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(path, []byte(file("http://c.example/")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	second, err := Load(path, env(nil))
+	second, err := Load(path, env(nil), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -511,7 +511,7 @@ func TestSize(t *testing.T) {
 }
 
 func TestSecretsDoNotPrint(t *testing.T) {
-	s, err := Load(write(t, strings.Replace(minimal, "k1", "SENTINEL", 1)), env(nil))
+	s, err := Load(write(t, strings.Replace(minimal, "k1", "SENTINEL", 1)), env(nil), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,9 +8,10 @@ import (
 )
 
 // Load reads, checks and completes the settings of a file. Variables come from
-// getenv; one that is empty is not set. The error is an *Error, and then the
-// settings hold Path and Files alone, for who waits for a change.
-func Load(path string, getenv func(string) string) (*Settings, error) {
+// getenv; one that is empty is not set. What change changes counts in place of
+// what the file says. The error is an *Error or that of change, and then the
+// settings hold Path and Files alone, for who waits for a change of the files.
+func Load(path string, getenv func(string) string, change func(*Settings) error) (*Settings, error) {
 	d := newDecoder(path, getenv)
 	s := Default()
 	s.Path, s.Loaded = path, time.Now()
@@ -19,6 +20,14 @@ func Load(path string, getenv func(string) string) (*Settings, error) {
 		d.problem("", "%v", withoutPath(err))
 	} else {
 		d.decode(text, s)
+	}
+	if s.Data != "" && !filepath.IsAbs(s.Data) {
+		s.Data = filepath.Join(d.folder, s.Data)
+	}
+	if change != nil {
+		if err := change(s); err != nil {
+			return &Settings{Path: path, Files: d.files}, err
+		}
 	}
 	// What could not be read is not checked: it would be told twice.
 	var wrong *Error
@@ -35,9 +44,6 @@ func Load(path string, getenv func(string) string) (*Settings, error) {
 			return a.Column - b.Column
 		})
 		return &Settings{Path: path, Files: d.files}, &Error{Path: path, Problems: d.problems}
-	}
-	if s.Data != "" && !filepath.IsAbs(s.Data) {
-		s.Data = filepath.Join(d.folder, s.Data)
 	}
 	s.Files = d.files
 	return s, nil

@@ -200,11 +200,14 @@ const (
 	MaxKeys         = 10
 )
 
+// DefaultData is the data folder of settings that name none.
+const DefaultData = "hookferry-data"
+
 // Default returns settings that lack sources and destinations only.
 func Default() *Settings {
 	return &Settings{
 		Listen:      ":8080",
-		Data:        "hookferry-data",
+		Data:        DefaultData,
 		Grace:       10 * time.Second,
 		Admin:       Admin{Listen: "localhost:9090"},
 		Webhooks:    Webhooks{Name: webhook.DefaultServiceName},

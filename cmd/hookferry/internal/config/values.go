@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/hookferry/analytics/signature"
 )
 
 // A Size is a number of bytes. As a text it is a number with KB, MB, GB or TB,
@@ -56,6 +58,18 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 		return netip.Prefix{}, errors.New("want an address, or a prefix such as 10.0.0.0/8")
 	}
 	return prefix, nil
+}
+
+// ReadSecret returns what a text of the file stands for that is a secret: itself,
+// or the content of the file that it names. Relative paths begin in the working
+// directory.
+func ReadSecret(text string) (signature.Secret, error) {
+	d := newDecoder("", nil)
+	var secret signature.Secret
+	if problem := scalar(reflect.ValueOf(&secret).Elem())(d, text); problem != "" {
+		return "", errors.New(problem)
+	}
+	return secret, nil
 }
 
 // Keys returns every key of the file, such as "sources[].keys[]" or, where a

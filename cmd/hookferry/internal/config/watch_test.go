@@ -67,7 +67,7 @@ func TestWatch(t *testing.T) {
 				replace(t, path, text)
 				replace(t, filepath.Join(dir, "key"), "k1")
 			}
-			s, err := Load(path, env(nil))
+			s, err := Load(path, env(nil), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -89,7 +89,7 @@ func TestWatch(t *testing.T) {
 // TestWatchOfMissingFiles: what was missing is noticed when it is there.
 func TestWatchOfMissingFiles(t *testing.T) {
 	path := write(t, strings.Replace(minimal, "k1", `"file:key"`, 1))
-	s, err := Load(path, env(nil))
+	s, err := Load(path, env(nil), nil)
 	if err == nil {
 		t.Fatal("Load without the key")
 	}
@@ -104,7 +104,7 @@ func TestWatchOfMissingFiles(t *testing.T) {
 	if !w.Changed() {
 		t.Error("the file that was missing went unnoticed")
 	}
-	if _, err := Load(path, env(nil)); err != nil {
+	if _, err := Load(path, env(nil), nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,0 +1,120 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hookferry/analytics/collector"
+)
+
+// maxAccess is how many requests a second are logged of those that failed: a
+// client that goes wrong may send thousands.
+const maxAccess = 100
+
+// An accessLog logs requests: those that failed, and one of some that did not.
+// A line has no secret, no body, and of a path that may hold anything, such as a
+// write key, that there was one.
+type accessLog struct {
+	logger *slog.Logger
+	sample func() int // log one of so many; 0: none
+	client func(*http.Request) string
+	n      atomic.Uint64
+
+	mu       sync.Mutex
+	second   time.Time
+	logged   int // in that second
+	unlogged int
+}
+
+// answered logs a request, or not.
+func (l *accessLog) answered(r *http.Request, a *collector.Answered) {
+	level, unlogged := slog.LevelInfo, 0
+	switch {
+	case a.Status >= 500:
+		level = slog.LevelWarn
+		fallthrough
+	case a.Status >= 400:
+		var log bool
+		if log, unlogged = l.failed(time.Now()); !log {
+			return
+		}
+	default:
+		if n := l.sample(); n == 0 || l.n.Add(1)%uint64(n) != 0 {
+			return
+		}
+	}
+	ctx := context.Background() // that of the request says nothing to a log
+	if !l.logger.Enabled(ctx, level) {
+		return
+	}
+	attrs := make([]slog.Attr, 0, 12)
+	attrs = append(attrs,
+		slog.String("method", loggedMethod(r.Method)), slog.String("path", loggedPath(r.URL.Path)), slog.Int("status", a.Status),
+		slog.Duration("took", a.Took.Round(time.Microsecond)), slog.String("client", l.client(r)))
+	if a.Source != "" {
+		attrs = append(attrs, slog.String("source", a.Source))
+	}
+	if a.Code != "" {
+		attrs = append(attrs, slog.String("code", a.Code))
+	}
+	if a.Size > 0 {
+		attrs = append(attrs, slog.Int("bytes", a.Size))
+	}
+	if a.Accepted > 0 {
+		attrs = append(attrs, slog.Int("accepted", a.Accepted))
+	}
+	if a.Rejected > 0 {
+		attrs = append(attrs, slog.Int("rejected", a.Rejected))
+	}
+	if unlogged > 0 {
+		attrs = append(attrs, slog.Int("unlogged", unlogged))
+	}
+	l.logger.LogAttrs(ctx, level, "request", attrs...)
+}
+
+// failed reports whether one more is logged, and how many were not since the
+// last.
+func (l *accessLog) failed(now time.Time) (log bool, unlogged int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Sub(l.second) >= time.Second {
+		l.second, l.logged = now, 0
+	}
+	if l.logged == maxAccess {
+		l.unlogged++
+		return false, 0
+	}
+	l.logged++
+	unlogged, l.unlogged = l.unlogged, 0
+	return true, unlogged
+}
+
+// knownPaths are logged as they are.
+var knownPaths = map[string]bool{
+	"/v1/batch": true, "/v1/b": true, "/v1/import": true, "/v1/m": true,
+	"/v1/identify": true, "/v1/track": true, "/v1/page": true, "/v1/screen": true, "/v1/group": true, "/v1/alias": true,
+	"/v1/i": true, "/v1/t": true, "/v1/p": true, "/v1/s": true, "/v1/g": true, "/v1/a": true,
+}
+
+func loggedPath(path string) string {
+	switch {
+	case knownPaths[path]:
+		return path
+	case strings.HasPrefix(path, "/v1/projects/"):
+		return "/v1/projects/..."
+	}
+	return "other"
+}
+
+func loggedMethod(method string) string {
+	switch method {
+	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
+		return method
+	}
+	return "other"
+}

@@ -1,0 +1,87 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
+)
+
+// use makes settings those in use. Requests and attempts that are under way go
+// on with those they began with.
+func (s *server) use(next *config.Settings) {
+	if old := s.settings.Load(); old != nil {
+		next.Keep(old)
+		next.Restart = next.NeedRestart(s.Settings)
+	}
+	s.Level.Set(next.Log.Level)
+	s.settings.Store(next)
+	s.sources.use(next)
+}
+
+// reload reads the settings anew, and uses them if they are good. It returns
+// what to watch from now on.
+func (s *server) reload() *config.Watch {
+	next, err := s.Load()
+	if err != nil {
+		var wrong *config.Error
+		if errors.As(err, &wrong) {
+			for _, p := range wrong.Problems {
+				s.log.Error("the new configuration is not used", "file", wrong.Path, "line", p.Line, "column", p.Column, "key", p.Key, "problem", p.Text)
+			}
+		} else {
+			s.log.Error("the new configuration is not used", "error", err)
+		}
+		old := *s.settings.Load()
+		old.Error = err.Error()
+		s.settings.Store(&old)
+		return config.NewWatch(next)
+	}
+	s.use(next)
+	if len(next.Restart) > 0 {
+		s.log.Warn("some of the new configuration counts after a restart", "keys", next.Restart)
+	}
+	s.log.LogAttrs(context.Background(), slog.LevelInfo, "new configuration", slog.String("file", next.Path),
+		slog.Int("sources", len(next.Sources)), slog.Int("destinations", len(next.Destinations)))
+	return config.NewWatch(next)
+}
+
+// follow follows the settings until ctx is done, and tells the service manager
+// that the server is alive.
+func (s *server) follow(ctx context.Context) {
+	var look, beat <-chan time.Time
+	var watch *config.Watch
+	if s.Load != nil {
+		t := time.NewTicker(config.WatchEvery)
+		defer t.Stop()
+		look, watch = t.C, config.NewWatch(s.Settings)
+	}
+	if s.notify.beat > 0 {
+		t := time.NewTicker(s.notify.beat)
+		defer t.Stop()
+		beat = t.C
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-beat:
+			s.notify.alive()
+			continue
+		case <-look:
+			if !watch.Changed() {
+				continue
+			}
+		case <-s.Reload:
+			if s.Load == nil {
+				s.log.Info("there is no configuration file to read again")
+				continue
+			}
+		}
+		s.notify.reloading()
+		watch = s.reload()
+		s.notify.ready()
+	}
+}

@@ -1,0 +1,82 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/hookferry/analytics/collector"
+	"github.com/hookferry/analytics/webhook"
+)
+
+// unready is how long after the store refused calls the server is not ready.
+// Then it is again, to be tried: nobody else would find out that the store
+// takes calls again.
+const unready = 10 * time.Second
+
+// A readiness says whether calls are accepted: from the start until the stop
+// begins, but for a while after the store refused some. It passes calls on to
+// the forwarder, and sees which fail.
+type readiness struct {
+	next collector.Forwarder
+
+	mu      sync.Mutex
+	serving bool
+	failed  time.Time
+}
+
+// ForwardEvents implements collector.Forwarder.
+func (h *readiness) ForwardEvents(ctx context.Context, destinations []string, events ...webhook.Event) error {
+	err := h.next.ForwardEvents(ctx, destinations, events...)
+	if err != nil {
+		h.mu.Lock()
+		h.failed = time.Now()
+		h.mu.Unlock()
+	}
+	return err
+}
+
+// serve says whether calls are to be accepted at all.
+func (h *readiness) serve(serving bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.serving = serving
+}
+
+// ready reports whether calls are accepted.
+func (h *readiness) ready() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.serving && (h.failed.IsZero() || time.Since(h.failed) >= unready)
+}
+
+// The paths that say how the server is, on both listeners.
+const (
+	healthPath = "/healthz"
+	readyPath  = "/readyz"
+)
+
+// serveHealth answers at these paths: 200, or 503 while the server is not ready.
+// It reports whether the path was one of them.
+func (h *readiness) serveHealth(w http.ResponseWriter, r *http.Request) bool {
+	status, text := http.StatusOK, "ok\n"
+	switch r.URL.Path {
+	case healthPath:
+	case readyPath:
+		if !h.ready() {
+			status, text = http.StatusServiceUnavailable, "not ready\n"
+		}
+	default:
+		return false
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		status, text = http.StatusMethodNotAllowed, "want GET\n"
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(text)) // who does not wait for it does not get it
+	return true
+}

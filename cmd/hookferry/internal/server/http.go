@@ -1,0 +1,74 @@
+package server
+
+import (
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/pprof"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
+)
+
+// The limits of the HTTP servers, against clients that are slow or never
+// finish. A request of a client is at most 500 KB, so that readTimeout asks for
+// 17 KB a second of its sender. writeTimeout begins with the header's end and so
+// covers the wait for a commit too. Handlers of streams set their own.
+const (
+	headerTimeout = 5 * time.Second
+	readTimeout   = 30 * time.Second
+	writeTimeout  = 60 * time.Second
+	idleTimeout   = 2 * time.Minute
+	maxHeader     = 16 << 10
+)
+
+// NewHTTP returns an HTTP server with these limits.
+func NewHTTP(handler http.Handler, logger *slog.Logger) *http.Server {
+	return &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		// What goes wrong with a connection is the peer's doing.
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}
+}
+
+// profiles serves what runtime/pprof knows.
+func profiles() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", http.NotFound) // flags may hold secrets
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return mux
+}
+
+// redacted is a webhook URL for the log: without user, query and fragment.
+func redacted(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return "?"
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
+}
+
+// pageURL is where a browser on this machine finds the page.
+func pageURL(s *config.Settings, addr net.Addr) string {
+	u := url.URL{Scheme: "http", Host: addr.String(), Path: "/"}
+	if s.Admin.TLS != nil {
+		u.Scheme = "https"
+	}
+	host, _, _ := net.SplitHostPort(s.Admin.Listen)
+	ap, err := netip.ParseAddrPort(addr.String())
+	if err == nil && (host == "localhost" || ap.Addr().IsUnspecified()) {
+		_, port, _ := net.SplitHostPort(addr.String())
+		u.Host = net.JoinHostPort("localhost", port)
+	}
+	return u.String()
+}

@@ -1,0 +1,433 @@
+// Package server is the server as it runs: it puts the store, the forwarder, the
+// collector and the admin listener together, follows the settings when they
+// change, and stops all of it in order.
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/admin"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/metrics"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/page"
+	"github.com/hookferry/analytics/collector"
+	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/boltqueue"
+)
+
+// DataFile is the store, in the data folder.
+const DataFile = "hookferry.db"
+
+// Options are what a server needs beside its settings.
+type Options struct {
+	// Settings are those it starts with, complete.
+	Settings *config.Settings
+	// Load reads them anew: when a file of theirs has changed, and when Reload
+	// says so. Nil means that they do not change.
+	Load   func() (*config.Settings, error)
+	Reload <-chan os.Signal
+	// MakeKey returns the write key of a source that has none. The data folder
+	// is there, and no other server uses it.
+	MakeKey func() (signature.Secret, error)
+	// Level is what Logger logs from; it follows the settings.
+	Level  *slog.LevelVar
+	Logger *slog.Logger
+	// Getenv is for the variables of the service manager.
+	Getenv func(string) string
+	// Version is that of the program.
+	Version string
+}
+
+// A SettingError is a setting that turned out not to work.
+type SettingError struct {
+	Key string // such as "admin.listen"
+	Err error
+}
+
+func (e *SettingError) Error() string { return e.Key + ": " + e.Err.Error() }
+
+func (e *SettingError) Unwrap() error { return e.Err }
+
+// A server is one that runs.
+type server struct {
+	Options
+	settings  atomic.Pointer[config.Settings]
+	log       *slog.Logger
+	notify    *notifier
+	sources   sources
+	ready     readiness
+	access    accessLog
+	store     *boltqueue.Queue
+	forwarder *webhook.Forwarder
+	feed      *feed.Feed
+	metrics   *metrics.Metrics // nil: none
+
+	running sync.WaitGroup
+	ended   chan error // of what runs, one each
+}
+
+// Run serves until ctx is done, and then stops in order, within the grace of the
+// settings. An error at the start is a *SettingError, or says what is wrong.
+func Run(ctx context.Context, o Options) (err error) {
+	first := o.Settings
+	s := &server{Options: o, log: o.Logger, notify: newNotifier(o.Getenv, os.Getpid()), ended: make(chan error, 4)}
+
+	// First what can be refused at once.
+	calls, err := s.listen(ctx, "listen", first.Listen)
+	if err != nil {
+		return err
+	}
+	defer calls.Close()
+	var control *conns
+	if first.Admin.Listen != config.Off {
+		if control, err = s.listen(ctx, "admin.listen", first.Admin.Listen); err != nil {
+			return err
+		}
+		defer control.Close()
+	}
+	if s.store, err = openStore(first, s.log); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.store.Close()) }()
+	for i := range first.Sources {
+		if source := &first.Sources[i]; len(source.Keys) == 0 {
+			key, err := o.MakeKey()
+			if err != nil {
+				return &SettingError{"data", err}
+			}
+			source.Keys = []signature.Secret{key}
+		}
+	}
+	s.use(first)
+	if err := s.assemble(); err != nil {
+		return err
+	}
+	public, err := s.public(calls)
+	if err != nil {
+		return err
+	}
+	var private *http.Server
+	if control != nil {
+		if private, err = s.private(control); err != nil {
+			return err
+		}
+	}
+
+	s.run(func() error { return s.forwarder.Run(context.WithoutCancel(ctx)) })
+	s.run(serve(public, calls, first.TLS))
+	if private != nil {
+		s.run(serve(private, control, first.Admin.TLS))
+	}
+	following, stopFollowing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopFollowing()
+	s.run(func() error { s.follow(following); return nil })
+	s.ready.serve(true)
+	s.announce(calls, control)
+	s.notify.ready()
+
+	var failure error
+	select {
+	case <-ctx.Done():
+	case failure = <-s.ended:
+	}
+	return errors.Join(failure, s.stop(context.WithoutCancel(ctx), failure == nil, public, private, stopFollowing))
+}
+
+// run does a part of the server's work until it is stopped.
+func (s *server) run(work func() error) {
+	s.running.Go(func() { s.ended <- work() })
+}
+
+// serve returns what serves with a server until it is shut down.
+func serve(h *http.Server, l net.Listener, cert *config.Certificate) func() error {
+	return func() (err error) {
+		if cert != nil {
+			err = h.ServeTLS(l, "", "")
+		} else {
+			err = h.Serve(l)
+		}
+		if errors.Is(err, http.ErrServerClosed) {
+			return nil
+		}
+		return err
+	}
+}
+
+// listen opens a listener within the limits of connections.
+func (s *server) listen(ctx context.Context, key, address string) (*conns, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, &SettingError{key, err}
+	}
+	limits := s.Settings.Limits
+	return newConns(l, limits.Connections, limits.ConnectionsPerAddress, func(ip netip.Addr) bool {
+		return contains(s.settings.Load().TrustedProxies, ip)
+	}), nil
+}
+
+// openStore opens the store in the data folder, which it makes if it is
+// missing.
+func openStore(settings *config.Settings, logger *slog.Logger) (*boltqueue.Queue, error) {
+	folder := settings.Data
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, &SettingError{"data", err}
+	}
+	store, err := boltqueue.Open(filepath.Join(folder, DataFile), &boltqueue.Config{Logger: logger, MaxBytes: int64(settings.Limits.Store)})
+	if errors.Is(err, boltqueue.ErrDamaged) {
+		err = fmt.Errorf("%w; 'hookferry store rescue -data %s -to FILE' writes what can be read to a new file", err, folder)
+	}
+	if err != nil {
+		return nil, &SettingError{"data", err}
+	}
+	return store, nil
+}
+
+// observers are several, told one after the other.
+type observers []webhook.Observer
+
+func (all observers) Accepted(a webhook.Accepted) {
+	for _, o := range all {
+		o.Accepted(a)
+	}
+}
+
+func (all observers) Attempted(a webhook.Attempted) {
+	for _, o := range all {
+		o.Attempted(a)
+	}
+}
+
+func (all observers) Ended(e webhook.Ended) {
+	for _, o := range all {
+		o.Ended(e)
+	}
+}
+
+// assemble makes the forwarder, and what observes it.
+func (s *server) assemble() (err error) {
+	settings := s.Settings
+	var watching observers
+	if settings.Admin.Listen != config.Off {
+		s.feed = feed.New()
+		watching = append(watching, s.feed)
+		if settings.Metrics {
+			s.metrics = metrics.New(s.Version, runtime.Version())
+			watching = append(watching, s.metrics)
+		}
+	}
+	c := webhook.Config{
+		Queue: s.store,
+		Lookup: func(_ context.Context, id string) (*webhook.Destination, error) {
+			if d := s.settings.Load().Destination(id); d != nil {
+				return d.Webhook, nil
+			}
+			return nil, webhook.ErrUnknownDestination
+		},
+		TrustLookup:    true,
+		ServiceName:    settings.Webhooks.Name,
+		AllowAddresses: settings.Webhooks.Allow,
+		Proxy:          settings.Webhooks.ProxyURL(),
+		DeadMaxAge:     settings.DeadLetters.MaxAge,
+		DeadMaxBytes:   int64(settings.DeadLetters.MaxBytes),
+		Logger:         s.log,
+	}
+	if len(watching) > 0 {
+		c.Observer = watching
+	}
+	s.forwarder, err = webhook.New(c)
+	return err
+}
+
+// public makes the server that takes calls.
+func (s *server) public(l *conns) (*http.Server, error) {
+	s.ready.next = s.forwarder
+	s.access = accessLog{logger: s.log, sample: func() int { return s.settings.Load().Log.Access }, client: s.clientIP}
+	calls, err := collector.New(collector.Config{
+		Forwarder: &s.ready,
+		Sources:   s.sources.find,
+		BaseURL:   s.Settings.BaseURL,
+		ClientIP:  s.clientIP,
+		MaxMemory: int64(s.Settings.Limits.Memory),
+		Answered:  s.answered,
+		Logger:    s.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s.http(l, func(settings *config.Settings) *config.Certificate { return settings.TLS },
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !s.ready.serveHealth(w, r) {
+				calls.ServeHTTP(w, r)
+			}
+		})), nil
+}
+
+func (s *server) clientIP(r *http.Request) string {
+	return clientIP(r, s.settings.Load().TrustedProxies)
+}
+
+// answered is told of the requests of clients.
+func (s *server) answered(r *http.Request, a collector.Answered) {
+	s.sources.answered(&a)
+	s.access.answered(r, &a)
+	if s.metrics != nil {
+		s.metrics.Served(a.Status, a.Took)
+	}
+}
+
+// private makes the server of the admin listener.
+func (s *server) private(l *conns) (*http.Server, error) {
+	h, err := admin.New(admin.Config{
+		Forwarder: s.forwarder,
+		Store:     s.store,
+		Feed:      s.feed,
+		Settings:  s.settings.Load,
+		Sources:   s.sources.list,
+		Calls:     s.sources.calls,
+		Ready:     s.ready.ready,
+		Token:     s.Settings.Admin.Token.Reveal(),
+		Page:      page.Handler(),
+		Version:   s.Version,
+		Logger:    s.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", h)
+	mux.Handle("GET /debug/pprof/", h.Guard(profiles()))
+	if s.metrics != nil {
+		mux.Handle("GET /metrics", h.Guard(s.metrics.Handler(metrics.State{
+			Forwarder: s.forwarder,
+			Store:     s.store,
+			StoreSize: func() (int64, error) { return storeSize(s.Settings.Data) },
+			Calls:     s.sources.calls,
+			Sources:   s.sources.list,
+			Config:    func() api.Config { return configOf(s.settings.Load()) },
+			Logger:    s.log,
+		})))
+	}
+	server := s.http(l, func(settings *config.Settings) *config.Certificate { return settings.Admin.TLS },
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !s.ready.serveHealth(w, r) {
+				mux.ServeHTTP(w, r)
+			}
+		}))
+	server.RegisterOnShutdown(h.Close)
+	return server, nil
+}
+
+// configOf says where settings come from.
+func configOf(s *config.Settings) api.Config {
+	return api.Config{File: s.Path, Loaded: s.Loaded, Error: s.Error}
+}
+
+// storeSize returns the bytes of the files of the store.
+func storeSize(folder string) (int64, error) {
+	var size int64
+	for _, name := range []string{DataFile, DataFile + ".journal"} {
+		info, err := os.Stat(filepath.Join(folder, name))
+		if err != nil {
+			return 0, err
+		}
+		size += info.Size()
+	}
+	return size, nil
+}
+
+// http returns an HTTP server for a listener, with the certificate that the
+// settings have for it when a client connects.
+func (s *server) http(l *conns, certificate func(*config.Settings) *config.Certificate, h http.Handler) *http.Server {
+	server := NewHTTP(h, s.log)
+	server.ConnState = l.changed
+	server.TLSConfig = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		c := certificate(s.settings.Load())
+		if c == nil { // newer settings have none, which counts after a restart
+			c = certificate(s.Settings)
+		}
+		return c.Pair, nil
+	}}
+	return server
+}
+
+// announce logs what runs.
+func (s *server) announce(calls, control *conns) {
+	const most = 10
+	for i, d := range s.Settings.Destinations {
+		if i == most {
+			s.log.Info("forwarding to more destinations", "count", len(s.Settings.Destinations)-most)
+			break
+		}
+		for _, e := range d.Webhook.Endpoints {
+			s.log.Info("forwarding", "webhook", redacted(e.URL), "signed", d.Secret != "", "destination", d.ID)
+		}
+	}
+	if control != nil {
+		s.log.Info("the page is at", "url", pageURL(s.Settings, control.Addr()))
+	}
+	s.log.Info("listening", "address", calls.Addr().String(), "data", s.Settings.Data)
+}
+
+// stop stops what runs, in order: readiness, intake, attempts, and the admin
+// listener last, so that one can look. Clean is whether all ran until now.
+func (s *server) stop(ctx context.Context, clean bool, public, private *http.Server, stopFollowing func()) (failure error) {
+	settings := s.settings.Load()
+	s.notify.stopping()
+	s.ready.serve(false)
+	s.log.Info("stopping", "grace", settings.Grace)
+	left := 3 // of s.ended
+	if private != nil {
+		left++
+	}
+	if !clean {
+		left--
+	} else if settings.Drain > 0 {
+		select {
+		case <-time.After(settings.Drain):
+		case failure = <-s.ended:
+			left--
+		}
+	}
+	stopping, cancel := context.WithTimeout(ctx, settings.Grace)
+	defer cancel()
+	if public.Shutdown(stopping) != nil {
+		s.log.Warn("requests were cut off; their senders will repeat them")
+		public.Close()
+	}
+	if s.forwarder.Shutdown(stopping) != nil {
+		s.log.Warn("attempts were cut off; they are repeated after the next start")
+	}
+	if private != nil {
+		// Its streams end at once. What else there is may have a moment.
+		brief, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if private.Shutdown(brief) != nil {
+			private.Close()
+		}
+	}
+	stopFollowing()
+	s.running.Wait()
+	for range left {
+		failure = errors.Join(failure, <-s.ended)
+	}
+	if failure == nil && clean {
+		s.log.Info("stopped")
+	}
+	return failure
+}
