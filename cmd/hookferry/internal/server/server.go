@@ -25,6 +25,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/metrics"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/page"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/tracing"
 	"github.com/hookferry/analytics/collector"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
@@ -77,6 +78,7 @@ type server struct {
 	forwarder *webhook.Forwarder
 	feed      *feed.Feed
 	metrics   *metrics.Metrics // nil: none
+	tracer    *tracing.Tracer  // nil: none
 
 	running sync.WaitGroup
 	ended   chan error // of what runs, one each
@@ -115,7 +117,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 	}
 	s.use(first)
-	if err := s.assemble(); err != nil {
+	if err := s.assemble(ctx); err != nil {
 		return err
 	}
 	public, err := s.public(calls)
@@ -220,7 +222,7 @@ func (all observers) Ended(e webhook.Ended) {
 }
 
 // assemble makes the forwarder, and what observes it.
-func (s *server) assemble() (err error) {
+func (s *server) assemble(ctx context.Context) (err error) {
 	settings := s.Settings
 	var watching observers
 	if settings.Admin.Listen != config.Off {
@@ -230,6 +232,19 @@ func (s *server) assemble() (err error) {
 			s.metrics = metrics.New(s.Version, runtime.Version())
 			watching = append(watching, s.metrics)
 		}
+	}
+	if to := settings.Tracing; tracing.Wanted(to.Endpoint, s.Getenv) {
+		headers := make(map[string]string, len(to.Headers))
+		for name, value := range to.Headers {
+			headers[name] = value.Reveal()
+		}
+		s.tracer, err = tracing.Start(ctx, tracing.Config{
+			Endpoint: to.Endpoint, Headers: headers, Sample: to.Sample, Version: s.Version, Logger: s.log,
+		})
+		if err != nil {
+			return &SettingError{"tracing", err}
+		}
+		watching = append(watching, s.tracer)
 	}
 	c := webhook.Config{
 		Queue: s.store,
@@ -250,6 +265,9 @@ func (s *server) assemble() (err error) {
 	if len(watching) > 0 {
 		c.Observer = watching
 	}
+	if s.tracer != nil {
+		c.Trace = s.tracer.Trace
+	}
 	s.forwarder, err = webhook.New(c)
 	return err
 }
@@ -257,6 +275,9 @@ func (s *server) assemble() (err error) {
 // public makes the server that takes calls.
 func (s *server) public(l *conns) (*http.Server, error) {
 	s.ready.next = s.forwarder
+	if s.tracer != nil {
+		s.ready.next = s.tracer.Forwarder(s.forwarder)
+	}
 	s.access = accessLog{logger: s.log, sample: func() int { return s.settings.Load().Log.Access }, client: s.clientIP}
 	calls, err := collector.New(collector.Config{
 		Forwarder: &s.ready,
@@ -270,10 +291,14 @@ func (s *server) public(l *conns) (*http.Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	var traced http.Handler = calls
+	if s.tracer != nil {
+		traced = s.tracer.Handler(calls)
+	}
 	return s.http(l, func(settings *config.Settings) *config.Certificate { return settings.TLS },
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if !s.ready.serveHealth(w, r) {
-				calls.ServeHTTP(w, r)
+				traced.ServeHTTP(w, r)
 			}
 		})), nil
 }
@@ -425,6 +450,11 @@ func (s *server) stop(ctx context.Context, clean bool, public, private *http.Ser
 	s.running.Wait()
 	for range left {
 		failure = errors.Join(failure, <-s.ended)
+	}
+	if s.tracer != nil {
+		if err := s.tracer.Shutdown(stopping); err != nil {
+			s.log.Warn("traces were lost", "error", err)
+		}
 	}
 	if failure == nil && clean {
 		s.log.Info("stopped")
