@@ -2,10 +2,12 @@ package server
 
 import (
 	"crypto/tls"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"sync"
+	"time"
 )
 
 // conns is a listener that bounds its connections: all of them, and those of
@@ -20,13 +22,18 @@ type conns struct {
 	net.Listener
 	max, maxPerAddress int
 	many               func(netip.Addr) bool // whether an address is that of many clients
+	logger             *slog.Logger
 
 	mu     sync.Mutex
 	all    int
 	clock  uint64 // grows when a connection becomes idle
 	by     map[netip.Prefix]*peer
-	closed int64 // for a bound
+	closed int       // for a bound, since that was told
+	told   time.Time // when that was
 }
+
+// tellEvery is how often the log is told of connections that were closed.
+const tellEvery = 10 * time.Second
 
 // A peer is whoever is at the other end of connections: an IPv4 address or, as
 // one has as many of them as one likes, the first half of an IPv6 address.
@@ -43,8 +50,8 @@ type conn struct {
 	gone bool // guarded by of.mu
 }
 
-func newConns(l net.Listener, max, maxPerAddress int, many func(netip.Addr) bool) *conns {
-	return &conns{Listener: l, max: max, maxPerAddress: maxPerAddress, many: many, by: map[netip.Prefix]*peer{}}
+func newConns(l net.Listener, max, maxPerAddress int, many func(netip.Addr) bool, logger *slog.Logger) *conns {
+	return &conns{Listener: l, max: max, maxPerAddress: maxPerAddress, many: many, logger: logger, by: map[netip.Prefix]*peer{}}
 }
 
 // Accept returns the next connection that is within the bounds.
@@ -58,10 +65,30 @@ func (l *conns) Accept() (net.Conn, error) {
 		if victim != nil {
 			victim.Close()
 		}
+		if admitted == nil {
+			c.Close()
+		}
+		if admitted == nil || victim != nil {
+			l.tell(c.RemoteAddr().String(), time.Now())
+		}
 		if admitted != nil {
 			return admitted, nil
 		}
-		c.Close()
+	}
+}
+
+// tell tells the log that a connection was closed for a bound, when it is time.
+func (l *conns) tell(latest string, now time.Time) {
+	l.mu.Lock()
+	l.closed++
+	n := l.closed
+	due := now.Sub(l.told) >= tellEvery
+	if due {
+		l.closed, l.told = 0, now
+	}
+	l.mu.Unlock()
+	if due {
+		l.logger.Warn("connections over a limit were closed", "address", l.Addr().String(), "count", n, "latest", latest)
 	}
 }
 
@@ -81,11 +108,9 @@ func (l *conns) admit(c net.Conn) (admitted net.Conn, victim *conn) {
 	defer l.mu.Unlock()
 	p := l.by[key]
 	if p != nil && p.n >= l.maxPerAddress && !l.many(ip) {
-		l.closed++
 		return nil, nil
 	}
 	if l.all >= l.max {
-		l.closed++
 		if victim = l.victim(); victim == nil {
 			return nil, nil
 		}
@@ -165,11 +190,4 @@ func (l *conns) changed(nc net.Conn, state http.ConnState) {
 	default:
 		delete(p.idle, c)
 	}
-}
-
-// refused returns how many connections were closed for a bound.
-func (l *conns) refused() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.closed
 }

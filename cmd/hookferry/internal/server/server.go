@@ -180,7 +180,7 @@ func (s *server) listen(ctx context.Context, key, address string) (*conns, error
 	limits := s.Settings.Limits
 	return newConns(l, limits.Connections, limits.ConnectionsPerAddress, func(ip netip.Addr) bool {
 		return contains(s.settings.Load().TrustedProxies, ip)
-	}), nil
+	}, s.log), nil
 }
 
 // openStore opens the store in the data folder, which it makes if it is
