@@ -1,0 +1,61 @@
+package admin
+
+import (
+	"net"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/signature"
+)
+
+func TestTest(t *testing.T) {
+	s := newServer(t, nil)
+	got := ask[api.TestResult](s, 200, "POST", api.TestPath, api.TestRequest{Destination: "crm"})
+	var types []string
+	for i, x := range got.Exchanges {
+		types = append(types, x.Type)
+		if x.Status != 200 || x.Outcome != "delivered" || x.Answer != "answered" || x.Timing.Connected <= 0 || x.Timing.Total < x.Timing.FirstByte || x.Timing.FirstByte < x.Timing.Connected {
+			t.Errorf("exchange %d: %+v", i, x)
+		}
+		if err := signature.Verify(x.Body, x.Signature, secret); err != nil {
+			t.Errorf("exchange %d: %v", i, err)
+		}
+		for _, want := range []api.Header{{Name: "User-Agent", Value: "Hookferry/1.0"}, {Name: "Authorization", Value: "[redacted]"}, {Name: "Authorization-Key", Value: "[redacted]"}} {
+			if !slices.Contains(x.Headers, want) {
+				t.Errorf("exchange %d: the request has the header %v, want %v in it", i, x.Headers, want)
+			}
+		}
+		if !slices.Contains(x.Got, api.Header{Name: "X-Receiver", Value: "test"}) {
+			t.Errorf("exchange %d: the answer has the header %v", i, x.Got)
+		}
+	}
+	diff(t, "types", types, sampleTypes)
+	s.receiver.mu.Lock()
+	defer s.receiver.mu.Unlock()
+	if len(s.receiver.got) != 6 {
+		t.Fatalf("%d requests, want 6", len(s.receiver.got))
+	}
+	for i, r := range s.receiver.got {
+		if user, password, _ := r.BasicAuth(); user != "user" || password != "passw0rd" || r.Header.Get("Authorization-Key") != credentials || r.URL.RawQuery != "token=s3cret" {
+			t.Errorf("request %d is not as configured: %v", i, r.Header)
+		}
+	}
+	if got := ask[api.Status](s, 200, "GET", api.StatusPath, nil); got.Waiting != 0 || got.Totals.Delivered != 0 {
+		t.Errorf("a test is counted: %+v", got.Totals)
+	}
+}
+
+// What an operator writes may be an address of this machine.
+func TestTestOfAURL(t *testing.T) {
+	s := newServer(t, nil)
+	s.receiver.answers(500)
+	for _, host := range []string{"127.0.0.1", "localhost"} {
+		_, port, _ := net.SplitHostPort(s.receiver.Listener.Addr().String())
+		got := ask[api.TestResult](s, 200, "POST", api.TestPath, api.TestRequest{URL: "http://" + host + ":" + port + "/x?y=s3cret", Types: []string{"track"}})
+		if x := got.Exchanges[0]; len(got.Exchanges) != 1 || x.Status != 500 || x.Reason != "server_error" || x.Outcome != "retryable" || x.Signature != "" || !strings.HasSuffix(x.Endpoint, port+"/x") {
+			t.Errorf("%s: %+v", host, got)
+		}
+	}
+}

@@ -1,0 +1,317 @@
+package admin
+
+import (
+	"bufio"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/webhook"
+)
+
+// leased returns what waits, as "destination body".
+func (s *server) leased() (all []string) {
+	s.t.Helper()
+	ds, _, err := s.store.Lease(s.t.Context(), webhook.LeaseRequest{Max: 1000, Until: time.Now().Add(time.Hour)}, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, d := range ds {
+		all = append(all, d.Destination+" "+string(d.Body))
+	}
+	slices.Sort(all)
+	return all
+}
+
+func TestDeletions(t *testing.T) {
+	tests := []struct {
+		name string
+		path string
+		body any
+		done int
+		want map[string]int // how many of which destination
+	}{
+		{"all sources", "", api.Deletion{Users: []string{"u1", "u2"}}, 2, map[string]int{"crm": 4, "shop/eu": 2}},
+		{"one source", "", api.Deletion{Users: []string{"u1"}, Sources: []string{"web"}}, 1, map[string]int{"crm": 1, "shop/eu": 1}},
+		{"lines", "", strings.NewReader("u1\r\n\nu2\nu3"), 3, map[string]int{"crm": 6, "shop/eu": 3}},
+		{"lines of one source", "?source=app&id=d1", strings.NewReader("\xef\xbb\xbfu1\n"), 1, map[string]int{"crm": 1}},
+		{"no lines", "", strings.NewReader(""), 0, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newServer(t, nil)
+			last := s.work("POST", api.DeletionsPath+tt.path, tt.body)
+			if last.Done != tt.done || last.Error != nil {
+				t.Errorf("%+v, want %d done", last, tt.done)
+			}
+			var got map[string]int
+			for _, d := range s.leased() {
+				destination, body, _ := strings.Cut(d, " ")
+				if got == nil {
+					got = make(map[string]int)
+				}
+				got[destination]++
+				if !strings.HasPrefix(body, `{"type":"delete","userId":"u`) {
+					t.Errorf("body %s", body)
+				}
+			}
+			diff(t, "told", got, tt.want)
+		})
+	}
+}
+
+// What is asked for again under the same id is the same request.
+func TestDeletionAgain(t *testing.T) {
+	s := newServer(t, nil)
+	for range 2 {
+		s.work("POST", api.DeletionsPath, api.Deletion{ID: "d1", Users: []string{"u1"}, Sources: []string{"app"}})
+	}
+	if got := s.leased(); len(got) != 1 {
+		t.Errorf("told %q, want once", got)
+	}
+}
+
+func TestUploadsThatAreWrong(t *testing.T) {
+	s := newServer(t, nil)
+	const members = "/api/v1/destinations/crm/audiences/vip/members"
+	tests := []struct {
+		name   string
+		method string
+		path   string
+		body   string
+		code   string
+		text   string
+	}{
+		{"member too long", "PUT", members, "u1\n\n" + strings.Repeat("x", 256) + "\nu2\n", api.CodeBadRequest, "line 3: an id of 256 bytes"},
+		{"user too long", "POST", api.DeletionsPath, strings.Repeat("x", 8193), api.CodeBadRequest, "line 1: an id of 8193 bytes"},
+		{"line too long", "PUT", members, "u1\n" + strings.Repeat("x", maxLine+1), api.CodeTooLarge, "line 2"},
+		{"no UTF-8", "PUT", members, "u1\n\xff\n", api.CodeBadRequest, "line 2 is not UTF-8"},
+	}
+	for _, tt := range tests {
+		last := s.work(tt.method, tt.path, strings.NewReader(tt.body))
+		if last.Error == nil || last.Error.Code != tt.code || !strings.Contains(last.Error.Message, tt.text) {
+			t.Errorf("%s: %+v, %v, want %s: %q", tt.name, last, last.Error, tt.code, tt.text)
+		}
+	}
+}
+
+func TestAudiences(t *testing.T) {
+	s := newServer(t, nil)
+	const members = "/api/v1/destinations/shop%2Feu/audiences/VIP%20Users/members"
+	if all := ask[api.Audiences](s, 200, "GET", api.AudiencesPath, nil); all.Audiences == nil || len(all.Audiences) != 0 {
+		t.Errorf("audiences from the start: %+v", all)
+	}
+	for range 2 {
+		got := ask[api.Audience](s, 200, "POST", api.AudiencesPath, api.Audience{Destination: "shop/eu", Name: "VIP Users"})
+		diff(t, "created", got, api.Audience{Destination: "shop/eu", Name: "VIP Users", Trait: "vip_users", Generation: 1})
+	}
+	diff(t, "sync", s.work("PUT", members, strings.NewReader("u2\nu1\nu3\n")), api.Progress{Done: 3, Joined: 3, Ended: true})
+	diff(t, "sync again", s.work("PUT", members, strings.NewReader("u1\nu4\nu3")), api.Progress{Done: 3, Joined: 1, Left: 1, Ended: true})
+	resp, text := s.do(s.request("GET", members, nil))
+	if string(text) != "u1\nu3\nu4\n" || resp.StatusCode != 200 || !strings.HasPrefix(resp.Header.Get("Content-Type"), api.LinesType) {
+		t.Errorf("members: %s, %s, %q", resp.Status, resp.Header.Get("Content-Type"), text)
+	}
+	ask[api.Audience](s, 200, "POST", api.AudiencesPath, api.Audience{Destination: "crm", Name: "new"})
+	diff(t, "audiences", ask[api.Audiences](s, 200, "GET", api.AudiencesPath, nil), api.Audiences{Audiences: []api.Audience{
+		{Destination: "crm", Name: "new", Trait: "new", Generation: 1},
+		{Destination: "shop/eu", Name: "vip_users", Trait: "vip_users", Generation: 3},
+	}})
+	if _, text := s.do(s.request("GET", "/api/v1/destinations/crm/audiences/new/members", nil)); len(text) != 0 {
+		t.Errorf("members of a new audience: %q", text)
+	}
+	if got := s.leased(); len(got) != 5 || !strings.Contains(got[0], `"vip_users":`) {
+		t.Errorf("told %q, want four who joined and one who left", got)
+	}
+}
+
+// A list that is cut short makes nobody leave, and no half of an id a member.
+func TestSyncThatIsCut(t *testing.T) {
+	s := newServer(t, nil)
+	const members = "/api/v1/destinations/crm/audiences/vip/members"
+	s.work("PUT", members, strings.NewReader("user-1\nuser-2\n"))
+	// The client breaks off in the middle of a line.
+	body, more := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	req := s.request("PUT", members, body).WithContext(ctx)
+	var done sync.WaitGroup
+	done.Go(func() {
+		resp, err := http.DefaultClient.Do(req)
+		if err == nil {
+			_, err = io.ReadAll(resp.Body)
+			resp.Body.Close()
+		}
+		if err == nil {
+			t.Error("the request that was broken off ended well")
+		}
+	})
+	if _, err := io.WriteString(more, "user-1\nuser-3"); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the sync has begun", func() bool { return len(s.handler.works) == 1 })
+	cancel()
+	more.CloseWithError(io.ErrUnexpectedEOF)
+	done.Wait()
+	until(t, "the sync has ended", func() bool { return len(s.handler.works) == 0 })
+	_, text := s.do(s.request("GET", members, nil))
+	if string(text) != "user-1\nuser-2\n" {
+		t.Errorf("members %q, want those of before", text)
+	}
+	diff(t, "sync again", s.work("PUT", members, strings.NewReader("user-1\nuser-33\n")), api.Progress{Done: 2, Joined: 1, Left: 1, Ended: true})
+}
+
+// While a list is being sent it is told how far it is, and another one is
+// refused.
+func TestSyncTellsHowFarItIs(t *testing.T) {
+	s := newServer(t, nil)
+	const members = "/api/v1/destinations/crm/audiences/vip/members"
+	body, more := io.Pipe()
+	resp := make(chan *http.Response, 1)
+	go func() { // ends with more
+		r, err := http.DefaultClient.Do(s.request("PUT", members, body))
+		if err != nil {
+			t.Error(err)
+		}
+		resp <- r
+	}()
+	io.WriteString(more, "u1\nu2\n")
+	r := <-resp // before the end of the request
+	defer r.Body.Close()
+	next := lines[api.Progress](t, r.Body)
+	for p, ok := next(); p.Done < 2; p, ok = next() {
+		if !ok {
+			t.Fatal("the stream ended")
+		}
+	}
+	last := s.work("PUT", members, strings.NewReader("u9\n"))
+	if last.Error == nil || last.Error.Code != api.CodeConflict {
+		t.Errorf("a second sync at once: %+v", last)
+	}
+	io.WriteString(more, "u3\n")
+	more.Close()
+	var p api.Progress
+	for ok := true; ok && !p.Ended; {
+		p, ok = next()
+	}
+	diff(t, "the end", p, api.Progress{Done: 3, Joined: 3, Ended: true})
+}
+
+// Close ends long work, and says so.
+func TestCloseEndsWork(t *testing.T) {
+	s := newServer(t, nil)
+	body, more := io.Pipe()
+	defer more.Close()
+	resp := make(chan *http.Response, 1)
+	go func() {
+		r, err := http.DefaultClient.Do(s.request("PUT", "/api/v1/destinations/crm/audiences/vip/members", body))
+		if err != nil {
+			t.Error(err)
+		}
+		resp <- r
+	}()
+	users := strings.Repeat("user\n", 4096)
+	io.WriteString(more, users)
+	r := <-resp
+	defer r.Body.Close()
+	s.handler.Close()
+	go func() { // until the pipe is closed: the server reads no more
+		for {
+			if _, err := io.WriteString(more, users); err != nil {
+				return
+			}
+		}
+	}()
+	next := lines[api.Progress](t, r.Body)
+	var p api.Progress
+	for ok := true; ok && !p.Ended; {
+		p, ok = next()
+	}
+	if p.Error == nil || p.Error.Code != api.CodeUnavailable {
+		t.Errorf("the last line is %+v", p)
+	}
+}
+
+func TestWorkHasABound(t *testing.T) {
+	s := newServer(t, nil)
+	for range maxWorks {
+		s.handler.works <- struct{}{}
+	}
+	got := ask[api.Error](s, 503, "POST", api.ReplayPath, `{"filter":{}}`)
+	if got.Code != api.CodeUnavailable {
+		t.Errorf("%+v", got)
+	}
+	for range maxTests {
+		s.handler.tests <- struct{}{}
+	}
+	ask[api.Error](s, 503, "POST", api.TestPath, `{"destination":"crm"}`)
+}
+
+var members = flag.Int("members", 20_000, "the members of TestLongUpload")
+
+// A long upload takes no memory of its own: the million of -members 1000000 as
+// little as the first twenty thousand. The store here keeps nothing.
+func TestLongUpload(t *testing.T) {
+	counting := &countingRoster{}
+	s := newServer(t, func(c *Config) {
+		d := c.Settings().Destinations[0]
+		f, err := webhook.New(webhook.Config{Queue: counting, Destinations: []webhook.Destination{*d.Webhook}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Forwarder, c.Store = f, counting
+	})
+	var most uint64
+	body, more := io.Pipe()
+	go func() {
+		out := bufio.NewWriter(more)
+		for i := range *members {
+			fmt.Fprintf(out, "user-%012d\n", i)
+			if i%(*members/5) == 0 {
+				var m runtime.MemStats
+				runtime.GC()
+				runtime.ReadMemStats(&m)
+				most = max(most, m.HeapAlloc)
+			}
+		}
+		out.Flush()
+		more.Close()
+	}()
+	var before runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	last := s.work("PUT", "/api/v1/destinations/crm/audiences/vip/members", body)
+	if last.Done != *members || last.Joined != *members || last.Error != nil {
+		t.Errorf("%+v, want %d", last, *members)
+	}
+	if grown := int64(most) - int64(before.HeapAlloc); grown > 8<<20 {
+		t.Errorf("the heap grew by %d bytes", grown)
+	}
+}
+
+// A countingRoster takes all as new members, and keeps none.
+type countingRoster struct {
+	webhook.Queue
+	webhook.Roster
+}
+
+func (*countingRoster) Close() error                                  { return nil }
+func (*countingRoster) Begin(context.Context, string) (uint64, error) { return 1, nil }
+func (*countingRoster) Join(_ context.Context, _ string, _ uint64, users []string, announce func(string) ([]webhook.Delivery, error)) (int, error) {
+	for _, user := range users {
+		if _, err := announce(user); err != nil {
+			return 0, err
+		}
+	}
+	return len(users), nil
+}
+func (*countingRoster) Leave(context.Context, string, uint64, string, int, func(string) ([]webhook.Delivery, error)) (string, int, error) {
+	return "", 0, nil
+}
