@@ -3,10 +3,7 @@ package boltqueue
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
-	"runtime"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -74,67 +71,6 @@ func Check(path string) (Report, error) {
 		return r, fmt.Errorf("%w: %s: %w", ErrDamaged, path, errors.Join(found...))
 	}
 	return r, nil
-}
-
-// Compact writes the store in the file path, which no process may have open,
-// anew, without the space that is free in it. It needs room for the new file
-// beside the old one, which it replaces once the new one is on the disk. It
-// returns the sizes of both. An Open that waits meanwhile opens the new file.
-func Compact(path string) (before, after int64, err error) {
-	// What a symbolic link leads to is replaced, and the link stays.
-	target, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return 0, 0, fmt.Errorf("boltqueue: %w", err)
-	}
-	// The journal goes into the file.
-	q, err := Open(path, nil)
-	if err != nil {
-		return 0, 0, err
-	}
-	if err := q.Close(); err != nil {
-		return 0, 0, err
-	}
-	src, info, err := openFile(path, DefaultLockTimeout)
-	if err != nil {
-		return 0, 0, err
-	}
-	defer src.Close()
-	// While the file is locked, a journal is nobody's who has just opened the store.
-	if _, err := os.Stat(journalPath(path)); !errors.Is(err, fs.ErrNotExist) {
-		return 0, 0, fmt.Errorf("boltqueue: the journal of %s cannot go into the file; is the disk full?", path)
-	}
-	before = info.Size()
-	compacted := target + ".compact"
-	defer os.Remove(compacted)
-	os.Remove(compacted) // of one that did not end
-	dst, err := bolt.Open(compacted, 0o600, &bolt.Options{NoSync: true, FreelistType: bolt.FreelistMapType})
-	if err == nil {
-		err = protect(path, func() error { return bolt.Compact(dst, src, 4<<20) })
-		if err == nil {
-			err = dst.Sync()
-		}
-		if cerr := dst.Close(); err == nil {
-			err = cerr
-		}
-	}
-	if err == nil {
-		info, err = os.Stat(compacted)
-	}
-	if err == nil {
-		if runtime.GOOS == "windows" {
-			err = src.Close() // it replaces no file that is open
-		}
-	}
-	if err == nil {
-		err = os.Rename(compacted, target)
-	}
-	if err != nil {
-		return before, before, fmt.Errorf("boltqueue: compacting %s: %w", path, err)
-	}
-	if err := syncFolder(filepath.Dir(target)); err != nil {
-		return before, info.Size(), fmt.Errorf("boltqueue: %s was compacted, but may not survive a loss of power: %w", path, err)
-	}
-	return before, info.Size(), nil
 }
 
 // lockedByOther reports whether a process has the file open as a store.

@@ -2,6 +2,7 @@ package boltqueue_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -209,6 +210,58 @@ func TestCompact(t *testing.T) {
 				t.Errorf("there are %v beside the store", files)
 			}
 		})
+	}
+}
+
+// What compacting is told to stop in the middle of stays as it was.
+func TestCompactContext(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "queue.db")
+	q, err := boltqueue.Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ds := make([]webhook.Delivery, 10_000)
+	for i := range ds {
+		ds[i] = webhook.Delivery{Destination: "a", ID: fmt.Sprint(i), Body: make([]byte, 2000), Due: time.Now()}
+	}
+	if _, err := q.Put(t.Context(), ds...); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want := contents(t, path)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	steps := 0
+	before, after, err := boltqueue.CompactContext(ctx, path, func(written, of int64) {
+		if steps++; steps == 2 {
+			cancel()
+		}
+	})
+	if !errors.Is(err, context.Canceled) || before != after || steps != 2 {
+		t.Errorf("CompactContext, cancelled at step 2 = %d, %d, %v after %d steps", before, after, err, steps)
+	}
+	if files, err := filepath.Glob(path + "?*"); err != nil || len(files) > 0 {
+		t.Errorf("there are %v beside the store", files)
+	}
+	if got := contents(t, path); !sameContent(got, want) {
+		t.Errorf("the store has changed:\n%+v\nwas\n%+v", got, want)
+	}
+
+	var told []int64
+	var total int64
+	if _, _, err = boltqueue.CompactContext(t.Context(), path, func(written, of int64) {
+		told, total = append(told, written), of
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if len(told) < 4 || !slices.IsSorted(told) || told[len(told)-1] != total || total < 20_000_000 {
+		t.Errorf("CompactContext of 20 MB told %v of %d", told, total)
+	}
+	if got := contents(t, path); !sameContent(got, want) {
+		t.Errorf("the compacted store has\n%+v\nwant\n%+v", got, want)
 	}
 }
 
