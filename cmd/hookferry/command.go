@@ -56,6 +56,7 @@ func commands() []command {
 		{name: "dead", summary: "list, show, replay or discard dead letters", help: deadHelp, commands: deadCommands()},
 		{name: "audience", summary: "create, sync or list audiences", help: audienceHelp, commands: audienceCommands()},
 		{name: "delete-user", summary: "tell destinations to delete users", help: deleteUserHelp, args: "USER...", define: deleteUsers},
+		{name: "config", summary: "check a configuration file, or print an example", help: configHelp, commands: configCommands()},
 		{name: "store", summary: "check, compact or rescue what serve keeps", help: storeHelp, commands: storeCommands()},
 		{name: "completion", summary: "print a script that completes words in a shell", help: completionHelp, commands: completionCommands()},
 		{name: "version", summary: "print the version", help: versionHelp, define: printVersion},

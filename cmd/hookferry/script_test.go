@@ -23,8 +23,8 @@ import (
 //		of the match becomes the variable NAME
 //	await NAME REGEXP
 //		waits until the program prints what matches
-//	signal NAME
-//		sends SIGINT
+//	signal NAME, hangup NAME
+//		sends SIGINT, SIGHUP
 //	interrupt NAME, terminate NAME
 //		sends the signal and waits for exit status 0, with ! for another;
 //		what the program printed is then in the file NAME.out
@@ -54,7 +54,8 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"start":     cmdStart,
 			"await":     cmdAwait,
-			"signal":    cmdSignal,
+			"signal":    func(ts *testscript.TestScript, neg bool, args []string) { cmdSignal(ts, neg, args, os.Interrupt) },
+			"hangup":    func(ts *testscript.TestScript, neg bool, args []string) { cmdSignal(ts, neg, args, syscall.SIGHUP) },
 			"interrupt": func(ts *testscript.TestScript, neg bool, args []string) { cmdStop(ts, neg, args, os.Interrupt) },
 			"terminate": func(ts *testscript.TestScript, neg bool, args []string) { cmdStop(ts, neg, args, syscall.SIGTERM) },
 			"post":      cmdPost,
@@ -111,12 +112,12 @@ func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 }
 
-func cmdSignal(ts *testscript.TestScript, neg bool, args []string) {
+func cmdSignal(ts *testscript.TestScript, neg bool, args []string, signal os.Signal) {
 	if neg || len(args) != 1 {
-		ts.Fatalf("usage: signal NAME")
+		ts.Fatalf("usage: signal|hangup NAME")
 	}
 	s := ts.Value(scriptKey{}).(*script)
-	ts.Check(s.child(ts, args[0]).cmd.Process.Signal(os.Interrupt))
+	ts.Check(s.child(ts, args[0]).cmd.Process.Signal(signal))
 }
 
 func cmdStop(ts *testscript.TestScript, neg bool, args []string, signal os.Signal) {
