@@ -49,19 +49,36 @@ func (w *Window) Add(k Key, now time.Time) bool {
 	if _, ok := w.newer[k]; ok {
 		return false
 	}
-	if len(w.newer) >= w.half || len(w.newer) > 0 && now.Sub(w.began) >= w.age {
-		w.older = w.newer
-		w.newer = make(map[Key]struct{})
-		w.turns++
-	}
+	w.turn(now, 0)
 	if _, ok := w.older[k]; ok {
 		return false
 	}
-	if len(w.newer) == 0 {
-		w.began = now
-	}
 	w.newer[k] = struct{}{}
 	return true
+}
+
+// Restore is Add for a key that was new at that time, in an earlier life of the
+// window. It does not look whether k is there, and makes room at once for all that are
+// left to be restored, k included.
+func (w *Window) Restore(k Key, at time.Time, left int) {
+	w.turn(at, left)
+	w.newer[k] = struct{}{}
+}
+
+// turn begins another generation if it is time, with room for size keys.
+func (w *Window) turn(now time.Time, size int) {
+	switch {
+	case len(w.newer) == 0 && size == 0:
+	case len(w.newer) == 0:
+		w.newer = make(map[Key]struct{}, min(size, w.half))
+	case len(w.newer) >= w.half || now.Sub(w.began) >= w.age:
+		w.older = w.newer
+		w.newer = make(map[Key]struct{}, min(size, w.half))
+		w.turns++
+	default:
+		return
+	}
+	w.began = now
 }
 
 // Remove forgets k.

@@ -2,8 +2,10 @@ package boltqueue
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 
 	bolt "go.etcd.io/bbolt"
@@ -84,14 +86,19 @@ func checkRows(tx *bolt.Tx, want counts) (found []error) {
 	})
 	tx.Bucket(bucketWaiting).ForEach(func(k, v []byte) error {
 		waiting++
+		if len(k) != waitingKeyLen {
+			say(bucketWaiting, k, errRow)
+			return nil
+		}
 		var d webhook.Delivery
 		if err := unseal(v, &d); err != nil {
 			say(bucketWaiting, k, err)
-		} else if numbers[string(k[:4])] != d.Destination {
+		} else if numbers[string(k[4:8])] != d.Destination {
 			say(bucketWaiting, k, errors.New("it is in another's lane"))
 		}
 		return nil
 	})
+	found = append(found, checkDirectories(tx)...)
 	tx.Bucket(bucketDead).ForEach(func(k, v []byte) error {
 		dead++
 		if err := unseal(v, new(webhook.DeadLetter)); err != nil {
@@ -106,5 +113,52 @@ func checkRows(tx *bolt.Tx, want counts) (found []error) {
 	if waiting != want.waiting || dead != want.dead {
 		found = append(found, fmt.Errorf("%d deliveries and %d dead letters, not %d and %d", waiting, dead, want.waiting, want.dead))
 	}
+	return found
+}
+
+// checkDirectories compares what the directories of the segments say with the rows
+// of waiting.
+func checkDirectories(tx *bolt.Tx) (found []error) {
+	say := func(segment, lane uint32, format string, a ...any) {
+		found = append(found, fmt.Errorf("%s %d: lane %d: %s", bucketSegments, segment, lane, fmt.Sprintf(format, a...)))
+	}
+	c := tx.Bucket(bucketWaiting).Cursor()
+	k, _ := c.First()
+	// undeclared passes over the rows before a part.
+	undeclared := func(segment, lane uint32) {
+		for ; len(k) == waitingKeyLen; k, _ = c.Next() {
+			s, l, _ := readWaitingKey(k)
+			if s > segment || s == segment && l >= lane {
+				return
+			}
+			say(s, l, "a row that is not in the directory")
+		}
+	}
+	tx.Bucket(bucketSegments).ForEach(func(key, v []byte) error {
+		var d directory
+		if err := unseal(v, &d); err != nil || len(key) != 4 {
+			found = append(found, fmt.Errorf("%s %x: %w", bucketSegments, key, errRow))
+			return nil
+		}
+		number := binary.BigEndian.Uint32(key)
+		for _, p := range d {
+			undeclared(number, p.lane)
+			rows := int64(0)
+			for ; len(k) == waitingKeyLen; k, _ = c.Next() {
+				s, l, o := readWaitingKey(k)
+				if s != number || l != p.lane {
+					break
+				}
+				if rows++; o.Before(p.first) {
+					say(s, l, "a row before the first")
+				}
+			}
+			if rows != p.rows {
+				say(number, p.lane, "%d rows, not %d", rows, p.rows)
+			}
+		}
+		return nil
+	})
+	undeclared(math.MaxUint32, math.MaxUint32)
 	return found
 }

@@ -1,65 +1,17 @@
 package boltqueue
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
-	"math/bits"
 	"slices"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/hookferry/analytics/internal/seen"
-	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/lanes"
 )
-
-// A block is where deliveries are that stay in memory: a row of the bucket
-// blocks. Only the committer looks into it.
-type block struct {
-	number uint64
-	left   uint64 // the deliveries that are not settled, as bits
-	marked bool   // it has a row in the bucket left
-}
-
-// A home is what the store knows of a lane.
-type home struct {
-	number   uint32      // in the file, 0 if it has none
-	frontier lanes.Order // rows of waiting up to here are in memory
-	loaded   int         // how many of these are
-	arrived  int         // the latest transaction that put rows there
-	bytes    int64       // of its items that count against CacheBytes
-	pending  int         // puts of the commit going on
-	retiring bool        // in Queue.retired
-	moving   bool        // some of its items are being moved to waiting
-}
-
-func homeOf(l *lanes.Lane) *home {
-	if l.Home == nil {
-		l.Home = &home{frontier: firstOrder}
-	}
-	return l.Home.(*home)
-}
-
-// retire is asked whether the table may forget a lane. A lane that has a number
-// is first taken out of the file.
-func (q *Queue) retire(l *lanes.Lane) bool {
-	h := homeOf(l)
-	if h.pending > 0 {
-		return false
-	}
-	if h.number == 0 {
-		return true
-	}
-	if !h.retiring {
-		h.retiring = true
-		q.retired = append(q.retired, l)
-	}
-	return false
-}
 
 // checkpointDue reports whether there is enough for the database to be written.
 // One that fails is left alone for a while; the journal has room meanwhile.
@@ -165,6 +117,9 @@ type edit struct {
 	landed bool
 	used   int64
 
+	segment segment // that moved go to
+	changes []change
+
 	keys    []seen.Key
 	stored  []stored      // of direct requests
 	kept    []kept        // go into blocks
@@ -191,19 +146,19 @@ type kept struct {
 
 // A changed is a lane some items of which go to waiting, as it was before.
 type changed struct {
-	lane    *lanes.Lane
-	beyond  lanes.Order
-	arrived int
-	old     []*lanes.Item // that were in the table
-	rows    [][]byte      // of its part of edit.moved; nil is to be made
+	lane     *lanes.Lane
+	beyond   lanes.Order
+	arrived  int
+	extended bool // it had a span of the segment:
+	span     span
+	old      []*lanes.Item // that were in the table
+	rows     [][]byte      // of its part of edit.moved; nil is to be made
 }
 
 type unnamed struct {
 	lane   *lanes.Lane
 	number uint32
 }
-
-type row struct{ key, value []byte }
 
 // build writes the tail, and what the group wants, into a transaction.
 func (e *edit) build(group []*request) (err error) {
@@ -235,158 +190,6 @@ func used(db *bolt.DB, tx *bolt.Tx) int64 {
 // full reports whether the file has no room for so many bytes more.
 func (e *edit) full(n int64) bool {
 	return e.q.config.MaxBytes > 0 && e.used+e.q.tail.rows+n > e.q.config.MaxBytes
-}
-
-// plan decides where everything goes. The queue is locked.
-func (e *edit) plan(group []*request) {
-	q := e.q
-	for _, l := range q.retired {
-		h := homeOf(l)
-		h.retiring = false
-		if l.Empty() && h.number != 0 {
-			e.unnamed = append(e.unnamed, unnamed{l, h.number})
-			h.number = 0
-		}
-	}
-	q.retired = q.retired[:0]
-	byLane := make(map[*lanes.Lane][]candidate)
-	for _, it := range q.tail.fresh {
-		if it != nil {
-			byLane[it.Lane()] = append(byLane[it.Lane()], candidate{item: it})
-		}
-	}
-	for _, r := range group {
-		if r.err != nil {
-			continue
-		}
-		if len(r.puts) > 0 && r.work == nil {
-			n := bytesOf(r.puts)
-			if e.full(n) {
-				r.err = webhook.ErrQueueFull
-				continue
-			}
-			e.used += n
-		}
-		for i := range r.puts {
-			p := &r.puts[i]
-			if !p.known {
-				if !q.seen.Add(p.key, e.now) {
-					continue
-				}
-				e.keys = append(e.keys, p.key)
-			}
-			if r.work == nil {
-				r.stored++
-			}
-			l := q.table.Lane(p.dest)
-			homeOf(l).pending++
-			e.count.waiting++
-			p.item.Seq = e.number()
-			p.item.Destination, p.item.Size = l.Name, sizeOf(p.row)
-			e.stored = append(e.stored, stored{*p, l})
-			byLane[l] = append(byLane[l], candidate{p.item, p.row})
-		}
-	}
-	cached := q.cached
-	for l, cs := range byLane {
-		e.share(l, cs, &cached)
-	}
-	e.blocks = slices.Collect(maps.Keys(q.tail.blocks))
-}
-
-// share decides which deliveries of a lane stay in memory, and go into blocks:
-// the first, as long as they are due and have room, and those that somebody
-// holds. The others go to waiting, and out of memory.
-func (e *edit) share(l *lanes.Lane, cs []candidate, cached *int64) {
-	q, h := e.q, homeOf(l)
-	slices.SortFunc(cs, func(a, b candidate) int { return compareOrders(a.item.Order, b.item.Order) })
-	var (
-		ch   = changed{lane: l, beyond: l.Beyond, arrived: h.arrived}
-		mine = h.bytes
-		cut  bool
-		now  = e.now.UnixMicro()
-	)
-	keep := func(c candidate) {
-		mine += c.item.Size
-		*cached += c.item.Size
-		e.kept = append(e.kept, kept{candidate: c, lane: l})
-	}
-	for _, c := range cs {
-		it := c.item
-		isNew := c.row != nil
-		if !isNew && !it.Free() || !h.frontier.Before(it.Order) {
-			keep(c)
-			continue
-		}
-		cut = cut || !it.Order.Before(ch.beyond) || it.At > now || !q.fits(mine, *cached, it.Size)
-		if !cut {
-			keep(c)
-			continue
-		}
-		if len(ch.rows) == 0 {
-			l.Beyond = minOrder(l.Beyond, it.Order)
-		}
-		if !isNew {
-			ch.old = append(ch.old, it)
-		}
-		e.moved = append(e.moved, it)
-		ch.rows = append(ch.rows, c.row)
-	}
-	if len(ch.rows) == 0 {
-		return
-	}
-	e.name(l)
-	h.arrived, h.moving = e.tx.ID(), true
-	e.lanes = append(e.lanes, ch)
-	if len(ch.old) > 0 {
-		out := make(map[*lanes.Item]bool, len(ch.old))
-		for _, it := range ch.old {
-			out[it] = true
-		}
-		q.table.Expel(l, func(it *lanes.Item) bool { return out[it] }, now)
-	} else {
-		q.table.Refresh(l, now)
-	}
-}
-
-func compareOrders(a, b lanes.Order) int {
-	switch {
-	case a.Before(b):
-		return -1
-	case b.Before(a):
-		return 1
-	}
-	return 0
-}
-
-func minOrder(a, b lanes.Order) lanes.Order {
-	if b.Before(a) {
-		return b
-	}
-	return a
-}
-
-// fits reports whether a delivery of n bytes stays in memory, where its lane has
-// so many bytes and all have cached. A lane may fill a quarter of what the others
-// leave, so that those that hang do not take the memory from those that flow; a
-// few deliveries it may always have.
-func (q *Queue) fits(lane, cached, n int64) bool {
-	free := q.config.CacheBytes - cached
-	return lane+n <= free/4 || lane == 0 && cached+n <= 2*q.config.CacheBytes
-}
-
-func (e *edit) number() uint64 {
-	e.count.number++
-	return e.count.number
-}
-
-// name sees to it that l has a number in the file.
-func (e *edit) name(l *lanes.Lane) {
-	if h := homeOf(l); h.number == 0 {
-		e.count.lane++
-		h.number = e.count.lane
-		e.named = append(e.named, l)
-	}
 }
 
 // write writes what was planned.
@@ -428,135 +231,6 @@ func (e *edit) write() error {
 		return err
 	}
 	return meta.Put(rowState, e.count.row())
-}
-
-// writeWaiting deletes and puts rows of waiting, in the order of the keys: so a
-// page is visited once.
-func (e *edit) writeWaiting() error {
-	b := e.bucket(bucketWaiting)
-	if gone := e.q.tail.gone; len(gone) > 0 {
-		keys := make([][]byte, len(gone))
-		for i, g := range gone {
-			keys[i] = waitingKey(nil, g.number, g.order)
-		}
-		slices.SortFunc(keys, bytes.Compare)
-		for _, k := range keys {
-			if err := b.Delete(k); err != nil {
-				return err
-			}
-		}
-	}
-	if len(e.moved) == 0 {
-		return nil
-	}
-	rows := make([]row, 0, len(e.moved))
-	n := 0
-	for _, ch := range e.lanes {
-		number := homeOf(ch.lane).number
-		for _, v := range ch.rows {
-			it := e.moved[n]
-			n++
-			if v == nil {
-				var err error
-				if v, err = seal(&it.Delivery, len(it.Body)); err != nil {
-					return err
-				}
-			}
-			rows = append(rows, row{waitingKey(nil, number, it.Order), v})
-		}
-	}
-	slices.SortFunc(rows, func(x, y row) int { return bytes.Compare(x.key, y.key) })
-	b.FillPercent = 0.9 // mostly at the end of a lane
-	for _, r := range rows {
-		if err := b.Put(r.key, r.value); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// writeBlocks puts blocks of what stays in memory, in the order it came, and
-// what is left of older ones.
-func (e *edit) writeBlocks() error {
-	blocks, left := e.bucket(bucketBlocks), e.bucket(bucketLeft)
-	slices.SortFunc(e.blocks, func(a, b *block) int { return compareNumbers(a.number, b.number) })
-	for _, b := range e.blocks {
-		key := numberKey(b.number)
-		if b.left != 0 {
-			if err := left.Put(key, binary.BigEndian.AppendUint64(nil, b.left)); err != nil {
-				return err
-			}
-			continue
-		}
-		if err := blocks.Delete(key); err != nil {
-			return err
-		}
-		if b.marked {
-			if err := left.Delete(key); err != nil {
-				return err
-			}
-		}
-	}
-	slices.SortFunc(e.kept, func(a, b kept) int { return compareNumbers(a.item.Seq, b.item.Seq) })
-	w := blockWriter{bucket: blocks}
-	for i := range e.kept {
-		k := &e.kept[i]
-		v := k.row
-		if v == nil {
-			var err error
-			if v, err = seal(&k.item.Delivery, len(k.item.Body)); err != nil {
-				return err
-			}
-		}
-		var err error
-		if k.block, k.index, err = w.add(k.item.Seq, v); err != nil {
-			return err
-		}
-	}
-	return w.end()
-}
-
-func compareNumbers(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
-
-// A blockWriter puts rows into blocks.
-type blockWriter struct {
-	bucket *bolt.Bucket
-	block  *block
-	buf    []byte
-}
-
-// add puts a row, and returns its place.
-func (w *blockWriter) add(number uint64, v []byte) (*block, int, error) {
-	if w.block != nil && (len(w.buf)+len(v)+12 > maxBlock || w.block.left == 1<<maxEntries-1) {
-		if err := w.end(); err != nil {
-			return nil, 0, err
-		}
-	}
-	if w.block == nil {
-		w.block, w.buf = &block{number: number}, make([]byte, 0, maxBlock)
-	}
-	n := bits.Len64(w.block.left)
-	w.block.left |= 1 << n
-	w.buf = appendEntry(w.buf, number, v)
-	return w.block, n, nil
-}
-
-// end writes the last block.
-func (w *blockWriter) end() error {
-	if w.block == nil {
-		return nil
-	}
-	err := w.bucket.Put(numberKey(w.block.number), w.buf)
-	w.block, w.buf = nil, nil
-	return err
 }
 
 // remember writes the keys of what was put, and forgets some of those that the
@@ -632,6 +306,7 @@ func (e *edit) apply(id int) {
 			g.home.frontier = firstOrder
 		}
 	}
+	q.segment = e.segment
 	q.tail.reset()
 	q.journal.rewind(e.epoch)
 	e.landed = true
@@ -660,6 +335,11 @@ func (e *edit) undo() {
 	for _, ch := range e.lanes {
 		h := homeOf(ch.lane)
 		h.arrived, h.moving = ch.arrived, false
+		h.displace(e.segment.number)
+		if ch.extended {
+			h.place(ch.span)
+		}
+		h.away -= len(ch.rows)
 		ch.lane.Beyond = ch.beyond
 		q.table.Refresh(ch.lane, now)
 		for _, it := range ch.old {

@@ -16,6 +16,7 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -143,12 +144,15 @@ func crashModel(t *testing.T, seed uint64) {
 	held := map[string]webhook.Delivery{}
 	past := time.Now().Add(-time.Hour)
 	ids := 0
+	destinations := map[string]string{} // by delivery
 	fresh := func() webhook.Delivery {
 		ids++
-		return webhook.Delivery{
+		d := webhook.Delivery{
 			Destination: fmt.Sprint("d", rnd.IntN(4)), ID: fmt.Sprint(ids), Body: make([]byte, rnd.IntN(400)),
 			Due: past.Add(time.Duration(rnd.IntN(1e6)) * time.Microsecond),
 		}
+		destinations[d.ID] = d.Destination
+		return d
 	}
 	put := func() error {
 		var ds []webhook.Delivery
@@ -278,10 +282,23 @@ func crashModel(t *testing.T, seed uint64) {
 		if err != nil || counts.Waiting != len(m.waiting) || counts.Dead != len(m.dead) {
 			t.Fatalf("Count = %+v, %v, want %d waiting and %d dead", counts, err, len(m.waiting), len(m.dead))
 		}
+		want, got := map[string]int{}, map[string]int{}
+		for id := range m.waiting {
+			want[destinations[id]]++
+		}
+		for c, err := range q.CountByDestination(ctx) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got[c.Destination] += c.Waiting
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("CountByDestination (-want +got)\n%s", diff)
+		}
 		if !all {
 			return
 		}
-		there := map[string]int{}
+		there, latest := map[string]int{}, map[string]time.Time{}
 		for {
 			ds, _, err := q.Lease(ctx, webhook.LeaseRequest{Max: 1000, Until: time.Now().Add(time.Hour)}, nil)
 			if err != nil {
@@ -292,6 +309,10 @@ func crashModel(t *testing.T, seed uint64) {
 			}
 			for _, d := range ds {
 				there[d.ID] = d.Tries
+				if d.Due.Before(latest[d.Destination]) {
+					t.Fatalf("%s is handed out after what is due later", d.ID)
+				}
+				latest[d.Destination] = d.Due
 			}
 		}
 		for id, tries := range m.waiting {
@@ -332,6 +353,9 @@ func crashModel(t *testing.T, seed uint64) {
 		fails := rnd.IntN(6) == 0
 		if fails {
 			disk.fail(rnd)
+		}
+		if rnd.IntN(4) == 0 {
+			endSegment(q)
 		}
 		var err error
 		maybe = nil

@@ -17,8 +17,8 @@ import (
 //	bury   place, number, time of death, row
 //
 // A place is where the delivery was until then: in the journal, by number; in
-// a block, by the block's number and the bit; or in waiting, by lane, due and
-// number. Numbers and lengths are varints.
+// a block, by the block's number and the bit; or in waiting, by segment, lane, due
+// and number. Numbers and lengths are varints.
 const (
 	opPut   = 1
 	opDone  = 2
@@ -32,11 +32,11 @@ const (
 
 // A place is where the row of a delivery is.
 type place struct {
-	kind  byte
-	block uint64
-	index int
-	lane  uint32
-	order lanes.Order // of one in the journal only Seq
+	kind          byte
+	block         uint64
+	index         int
+	segment, lane uint32
+	order         lanes.Order // of one in the journal only Seq
 }
 
 // placeOf returns where the row of it is.
@@ -47,7 +47,7 @@ func placeOf(it *lanes.Item) place {
 	case *tail:
 		return place{kind: inJournal, order: it.Order}
 	}
-	return place{kind: inWaiting, lane: homeOf(it.Lane()).number, order: it.Order}
+	return place{kind: inWaiting, segment: uint32(it.Index), lane: homeOf(it.Lane()).number, order: it.Order}
 }
 
 func appendPut(b []byte, o lanes.Order, row []byte) []byte {
@@ -70,6 +70,7 @@ func appendEnd(b []byte, verdict webhook.Verdict, p place, o lanes.Order, row []
 		b = binary.AppendUvarint(b, p.block)
 		b = append(b, byte(p.index))
 	default:
+		b = binary.AppendUvarint(b, uint64(p.segment))
 		b = binary.AppendUvarint(b, uint64(p.lane))
 		b = binary.AppendVarint(b, p.order.At)
 		b = binary.AppendUvarint(b, p.order.Seq)
@@ -111,11 +112,11 @@ func ops(b []byte, each func(micros int64, o op) error) error {
 				o.place.index = int(r.byte())
 				r.failed = r.failed || o.place.index >= maxEntries
 			case inWaiting:
-				lane := r.uvarint()
-				o.place.lane = uint32(lane)
+				segment, lane := r.uvarint(), r.uvarint()
+				o.place.segment, o.place.lane = uint32(segment), uint32(lane)
 				o.place.order.At = r.varint()
 				o.place.order.Seq = r.uvarint()
-				r.failed = r.failed || lane>>32 != 0
+				r.failed = r.failed || (segment|lane)>>32 != 0
 			default:
 				r.failed = true
 			}

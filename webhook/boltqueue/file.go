@@ -180,7 +180,7 @@ func (q *Queue) start(db *bolt.DB, info os.FileInfo) error {
 		if err := db.Update(q.initialise); err != nil {
 			return q.startError(err)
 		}
-		if err := db.View(q.load); err != nil {
+		if err := q.load(db); err != nil {
 			return q.startError(err)
 		}
 		journal, err := q.journal.file.Stat()

@@ -24,14 +24,16 @@ import (
 //	           the row. What is in memory, some 8 KB a block.
 //	left       block -> which of its deliveries are left, as bits; no row: all
 //	lanes      destination -> lane
-//	waiting    lane, due, number -> row: retries, and what did not fit in memory
+//	waiting    segment, lane, due, number -> row: retries, and what did not fit
+//	           in memory
+//	segments   segment -> CRC-32C, and the lanes that have rows in it; see directory
 //	dead       died, number -> row
 //	seen       number -> time, keys: what was put within a second
 //	audiences  name -> "generation", and "members": user -> generation
 //	damaged    key of a row of waiting -> row: could not be read
 //
 // A row is a CRC-32C and a record of package webhook.
-const formatVersion = 2
+const formatVersion = 3
 
 var (
 	bucketMeta      = []byte("meta")
@@ -39,12 +41,13 @@ var (
 	bucketLeft      = []byte("left")
 	bucketLanes     = []byte("lanes")
 	bucketWaiting   = []byte("waiting")
+	bucketSegments  = []byte("segments")
 	bucketDead      = []byte("dead")
 	bucketSeen      = []byte("seen")
 	bucketAudiences = []byte("audiences")
 	bucketDamaged   = []byte("damaged")
 
-	allBuckets = [][]byte{bucketMeta, bucketBlocks, bucketLeft, bucketLanes, bucketWaiting, bucketDead, bucketSeen, bucketAudiences, bucketDamaged}
+	allBuckets = [][]byte{bucketMeta, bucketBlocks, bucketLeft, bucketLanes, bucketWaiting, bucketSegments, bucketDead, bucketSeen, bucketAudiences, bucketDamaged}
 
 	rowVersion    = []byte("version")
 	rowState      = []byte("state")
@@ -52,14 +55,6 @@ var (
 	rowJournal    = []byte("journal")
 	rowGeneration = []byte("generation")
 	bucketMembers = []byte("members")
-)
-
-const (
-	// maxBlock makes two blocks fill four pages of 4 KB: bbolt keeps at least
-	// two rows a page, and writes a page whole.
-	maxBlock = (4*4096 - 16 - 2*(16+8)) / 2
-	// maxEntries is how many deliveries a block may hold: the bits of a mask.
-	maxEntries = 64
 )
 
 var (
@@ -117,8 +112,8 @@ func numberKey(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 func timeBits(micros int64) uint64 { return uint64(micros) ^ 1<<63 }
 func bitsTime(bits uint64) int64   { return int64(bits ^ 1<<63) }
 
-// orderKey is the key of a dead letter, and after a lane's number that of a row
-// of waiting.
+// orderKey is the key of a dead letter, and after the numbers of a segment and a
+// lane that of a row of waiting.
 func orderKey(b []byte, o lanes.Order) []byte {
 	b = binary.BigEndian.AppendUint64(b, timeBits(o.At))
 	return binary.BigEndian.AppendUint64(b, o.Seq)
@@ -128,43 +123,29 @@ func readOrder(b []byte) lanes.Order {
 	return lanes.Order{At: bitsTime(binary.BigEndian.Uint64(b)), Seq: binary.BigEndian.Uint64(b[8:])}
 }
 
-func waitingKey(b []byte, lane uint32, o lanes.Order) []byte {
+func waitingKey(b []byte, segment, lane uint32, o lanes.Order) []byte {
+	b = binary.BigEndian.AppendUint32(b, segment)
 	return orderKey(binary.BigEndian.AppendUint32(b, lane), o)
+}
+
+// waitingPrefix is what the keys of a lane's rows in a segment begin with, with
+// room for the rest.
+func waitingPrefix(segment, lane uint32) []byte {
+	b := binary.BigEndian.AppendUint32(make([]byte, 0, waitingKeyLen), segment)
+	return binary.BigEndian.AppendUint32(b, lane)
+}
+
+func readWaitingKey(b []byte) (segment, lane uint32, o lanes.Order) {
+	return binary.BigEndian.Uint32(b), binary.BigEndian.Uint32(b[4:]), readOrder(b[8:])
 }
 
 const (
 	deadKeyLen    = 16
-	waitingKeyLen = 20
+	waitingKeyLen = 24
 )
 
 // firstOrder stands before everything.
 var firstOrder = lanes.Order{At: math.MinInt64}
-
-func appendEntry(b []byte, number uint64, row []byte) []byte {
-	b = binary.AppendUvarint(b, number)
-	b = binary.AppendUvarint(b, uint64(len(row)))
-	return append(b, row...)
-}
-
-// entries calls each with the entries of a block.
-func entries(b []byte, each func(i int, number uint64, row []byte) error) error {
-	for i := 0; len(b) > 0; i++ {
-		number, n := binary.Uvarint(b)
-		if n <= 0 || i == maxEntries {
-			return errRow
-		}
-		size, m := binary.Uvarint(b[n:])
-		if m <= 0 || size > uint64(len(b)-n-m) {
-			return errRow
-		}
-		b = b[n+m:]
-		if err := each(i, number, b[:size]); err != nil {
-			return err
-		}
-		b = b[size:]
-	}
-	return nil
-}
 
 // seenRow is the row of the keys of one commit.
 func seenRow(micros int64, keys []seen.Key) []byte {

@@ -22,7 +22,7 @@ func examples(t testing.TB) []op {
 	o := lanes.Order{At: -5, Seq: 1 << 40}
 	journal := place{kind: inJournal, order: lanes.Order{Seq: 7}}
 	block := place{kind: inBlock, block: 300, index: maxEntries - 1}
-	waiting := place{kind: inWaiting, lane: 1 << 31, order: lanes.Order{At: 1 << 50, Seq: 9}}
+	waiting := place{kind: inWaiting, segment: 1 << 30, lane: 1 << 31, order: lanes.Order{At: 1 << 50, Seq: 9}}
 	return []op{
 		{code: opPut, order: o, row: row},
 		{code: opDone, place: journal},

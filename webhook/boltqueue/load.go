@@ -2,6 +2,7 @@ package boltqueue
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -19,7 +20,18 @@ import (
 // load reads what is to be in memory of a file that was just opened: the
 // blocks, which are no more than fitted into memory before, the first row of
 // each lane, and the keys of what was put.
-func (q *Queue) load(tx *bolt.Tx) error {
+func (q *Queue) load(db *bolt.DB) error {
+	view := func(fn func(*bolt.Tx) error) error {
+		return protect(q.path, func() error { return db.View(fn) })
+	}
+	// The two have nothing in common, and take long where there is much.
+	seen := make(chan error, 1)
+	go func() { seen <- view(q.loadSeen) }()
+	err := view(q.loadTable)
+	return cmp.Or(err, <-seen)
+}
+
+func (q *Queue) loadTable(tx *bolt.Tx) error {
 	q.applied = tx.ID()
 	if err := q.count.read(tx.Bucket(bucketMeta).Get(rowState)); err != nil {
 		return err
@@ -28,73 +40,85 @@ func (q *Queue) load(tx *bolt.Tx) error {
 	if err := q.loadLanes(tx, now); err != nil {
 		return err
 	}
-	if err := q.loadBlocks(tx, now); err != nil {
-		return err
-	}
-	return tx.Bucket(bucketSeen).ForEach(func(k, v []byte) error {
-		const size = len(seen.Key{})
+	return q.loadBlocks(tx, now)
+}
+
+func (q *Queue) loadSeen(tx *bolt.Tx) error {
+	const size = len(seen.Key{})
+	b, left := tx.Bucket(bucketSeen), 0
+	err := b.ForEach(func(k, v []byte) error {
 		if len(k) != 8 || len(v) < 8 || len(v)%size != 8 {
 			return fmt.Errorf("%w: of %d bytes in %q", errRow, len(v), bucketSeen)
 		}
+		left += len(v) / size
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return b.ForEach(func(k, v []byte) error {
 		at := time.UnixMicro(int64(binary.BigEndian.Uint64(v)))
 		for keys := v[8:]; len(keys) > 0; keys = keys[size:] {
-			q.seen.Add(seen.Key(keys[:size]), at)
-			q.turned(binary.BigEndian.Uint64(k))
+			q.seen.Restore(seen.Key(keys[:size]), at, left)
+			left--
 		}
+		q.turned(binary.BigEndian.Uint64(k))
 		return nil
 	})
 }
 
-func (q *Queue) loadLanes(tx *bolt.Tx, now int64) error {
-	c := tx.Bucket(bucketWaiting).Cursor()
-	return tx.Bucket(bucketLanes).ForEach(func(name, v []byte) error {
+func (q *Queue) loadLanes(tx *bolt.Tx, now int64) (err error) {
+	if q.segment.number, err = nextSegment(tx); err != nil {
+		return err
+	}
+	byNumber := make(map[uint32]*lanes.Lane)
+	err = tx.Bucket(bucketLanes).ForEach(func(name, v []byte) error {
 		if len(v) != 4 {
 			return fmt.Errorf("%w: of %d bytes in %q", errRow, len(v), bucketLanes)
 		}
 		l := q.table.Lane(string(name))
 		homeOf(l).number = binary.BigEndian.Uint32(v)
-		if k, _ := c.Seek(v); len(k) == waitingKeyLen && bytes.HasPrefix(k, v) {
-			l.Beyond = readOrder(k[4:])
-			q.table.Refresh(l, now)
+		byNumber[homeOf(l).number] = l
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	err = tx.Bucket(bucketSegments).ForEach(func(k, v []byte) error {
+		var d directory
+		if err := unseal(v, &d); err != nil || len(k) != 4 {
+			return fmt.Errorf("%w: segment %x", errRow, k)
+		}
+		for _, p := range d {
+			l := byNumber[p.lane]
+			if l == nil {
+				return fmt.Errorf("%w: segment %x has rows of lane %d, which has no name", errRow, k, p.lane)
+			}
+			h := homeOf(l)
+			h.away += int(p.rows)
+			h.spans = append(h.spans, span{segment: binary.BigEndian.Uint32(k), rough: true, first: p.first})
 		}
 		return nil
 	})
-}
-
-func (q *Queue) loadBlocks(tx *bolt.Tx, now int64) error {
-	left := tx.Bucket(bucketLeft)
-	return tx.Bucket(bucketBlocks).ForEach(func(k, v []byte) error {
-		if len(k) != 8 {
-			return fmt.Errorf("%w: key of %d bytes in %q", errRow, len(k), bucketBlocks)
-		}
-		b := &block{number: binary.BigEndian.Uint64(k), left: ^uint64(0)}
-		if v := left.Get(k); len(v) == 8 {
-			b.left, b.marked = binary.BigEndian.Uint64(v), true
-		}
-		var all uint64
-		err := entries(v, func(i int, number uint64, row []byte) error {
-			all |= 1 << i
-			if b.left&(1<<i) == 0 {
-				return nil
+	if err != nil {
+		return err
+	}
+	c := tx.Bucket(bucketWaiting).Cursor()
+	for _, l := range byNumber {
+		h := homeOf(l)
+		slices.SortFunc(h.spans, compareSpans)
+		for len(h.spans) > 0 && h.spans[0].rough {
+			s := h.spans[0]
+			if !s.locate(c, h.number) {
+				return fmt.Errorf("%w: segment %d has no row of lane %d", errRow, s.segment, h.number)
 			}
-			it := &lanes.Item{Home: b, Index: i, Size: sizeOf(row)}
-			if err := unseal(row, &it.Delivery); err != nil {
-				return err
-			}
-			l := q.table.Lane(it.Destination)
-			it.Destination = l.Name
-			it.Order = lanes.Order{At: it.Due.UnixMicro(), Seq: number}
-			homeOf(l).bytes += it.Size
-			q.cached += it.Size
-			q.table.Add(l, it, now)
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("block %x: %w", k, err)
+			h.spans = slices.Delete(h.spans, 0, 1)
+			h.place(s)
 		}
-		b.left &= all
-		return nil
-	})
+		l.Beyond = h.beyond()
+		q.table.Refresh(l, now)
+	}
+	return nil
 }
 
 // Lease implements webhook.Queue. Room is called with the queue locked.
@@ -140,7 +164,7 @@ func (q *Queue) lease(take *lanes.Take) (next time.Time, err error) {
 					skipped = true
 					continue
 				}
-				loads = append(loads, load{lane: l, number: homeOf(l).number, from: l.Beyond, max: take.Want(l), ahead: q.ahead(l)})
+				loads = append(loads, q.newLoad(l, take.Want(l)))
 			}
 			if err = q.bring(loads, now); err != nil {
 				// It is still due, and the caller may try again at any time.
@@ -167,15 +191,32 @@ func (q *Queue) lease(take *lanes.Take) (next time.Time, err error) {
 type load struct {
 	lane   *lanes.Lane
 	number uint32
-	from   lanes.Order // of the first row
 	max    int         // rows that are wanted
 	ahead  int64       // bytes that may be read beyond these
+	spans  []span      // the first of the lane's; what is left of them
+	taken  int         // how many they were
+	limit  lanes.Order // where the others begin
 
 	items []*lanes.Item
 	sizes []int
-	last  lanes.Order // of the last row that was read
-	next  lanes.Order // of the first that was not
+	last  lanes.Order // rows up to here were read
 	bad   [][]byte    // keys of rows that cannot be read
+}
+
+// maxSpans is how many spans are read at most in one go.
+const maxSpans = 4
+
+// newLoad returns what is to be read of l next, of which so many rows are wanted. The
+// queue is locked.
+func (q *Queue) newLoad(l *lanes.Lane, want int) load {
+	h := homeOf(l)
+	n := min(len(h.spans), maxSpans)
+	ld := load{lane: l, number: h.number, max: want, ahead: q.ahead(l), taken: n, limit: lanes.Last, last: h.frontier}
+	ld.spans = append(make([]span, 0, n), h.spans[:n]...)
+	if n < len(h.spans) {
+		ld.limit = h.spans[n].first
+	}
+	return ld
 }
 
 // readAhead is how much of a lane is read at most in one go beyond what is
@@ -224,9 +265,14 @@ func (q *Queue) install(loads []load, id int, now int64) {
 		if h.arrived > id || h.number != ld.number {
 			continue // a row may have come that was not read; again
 		}
+		h.spans = slices.Delete(h.spans, 0, ld.taken)
+		for _, s := range ld.spans {
+			h.place(s)
+		}
+		h.away -= len(ld.items) + len(ld.bad)
 		h.frontier = ld.last
 		h.loaded += len(ld.items)
-		ld.lane.Beyond = ld.next
+		ld.lane.Beyond = h.beyond()
 		for j, it := range ld.items {
 			it.Destination = ld.lane.Name
 			q.keep(ld.lane, it, ld.sizes[j])
@@ -278,18 +324,45 @@ func (q *Queue) snapshot() (*bolt.Tx, error) {
 	}
 }
 
-// read reads the rows.
+// read reads the rows, in their order, whatever span they are in.
 func (ld *load) read(c *bolt.Cursor, now int64) {
-	prefix := binary.BigEndian.AppendUint32(nil, ld.number)
-	ld.last, ld.next = ld.from, lanes.Last
-	for k, v := c.Seek(waitingKey(nil, ld.number, ld.from)); len(k) == waitingKeyLen && bytes.HasPrefix(k, prefix); k, v = c.Next() {
-		o := readOrder(k[4:])
-		if o.At > now || len(ld.items) >= ld.max && ld.ahead < sizeOf(v) {
-			ld.next = o
-			return
+	full := false
+	for !full && len(ld.items) < ld.max && len(ld.spans) > 0 && ld.spans[0].first.Before(ld.limit) {
+		bound := ld.limit
+		if len(ld.spans) > 1 {
+			bound = minOrder(bound, ld.spans[1].first)
 		}
-		ld.last = o
-		it := &lanes.Item{Order: o}
+		var left bool
+		if left, full = ld.readSpan(c, &ld.spans[0], bound, now); !left {
+			ld.spans = ld.spans[1:]
+		}
+		slices.SortFunc(ld.spans, compareSpans)
+		// Where the lane goes on is known exactly.
+		for len(ld.spans) > 0 && ld.spans[0].rough {
+			if !ld.spans[0].locate(c, ld.number) {
+				ld.spans = ld.spans[1:]
+			}
+			slices.SortFunc(ld.spans, compareSpans)
+		}
+	}
+}
+
+// readSpan reads the rows of s before bound, and reports whether s has others: then s
+// is what is left of it. It ends before that if a row is not due, or ld has room for no
+// more; then it reports full.
+func (ld *load) readSpan(c *bolt.Cursor, s *span, bound lanes.Order, now int64) (left, full bool) {
+	prefix := waitingPrefix(s.segment, ld.number)
+	s.rough = false
+	for k, v := c.Seek(orderKey(prefix, s.first)); len(k) == waitingKeyLen && bytes.HasPrefix(k, prefix); k, v = c.Next() {
+		_, _, s.first = readWaitingKey(k)
+		if !s.first.Before(bound) {
+			return true, false
+		}
+		if s.first.At > now || len(ld.items) >= ld.max && ld.ahead < sizeOf(v) {
+			return true, true
+		}
+		ld.last = s.first
+		it := &lanes.Item{Order: s.first, Index: int(s.segment)}
 		if err := unseal(v, &it.Delivery); err != nil {
 			ld.bad = append(ld.bad, slices.Clone(k))
 			continue
@@ -300,6 +373,7 @@ func (ld *load) read(c *bolt.Cursor, now int64) {
 		ld.items = append(ld.items, it)
 		ld.sizes = append(ld.sizes, len(v))
 	}
+	return false, false
 }
 
 // setAside moves rows of waiting that cannot be read to where they are in
@@ -318,6 +392,7 @@ func setAside(keys [][]byte) func(*edit, *request) error {
 			if err := waiting.Delete(k); err != nil {
 				return err
 			}
+			e.changes = append(e.changes, goneFrom(k))
 			e.count.waiting--
 			e.q.config.Logger.Error("boltqueue: a delivery cannot be read and is set aside", "file", e.q.path, "row", fmt.Sprintf("%x", k))
 		}

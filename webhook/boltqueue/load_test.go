@@ -40,7 +40,7 @@ func TestRowArrivesWhileReading(t *testing.T) {
 	q.mu.Lock()
 	l := q.table.Lane("a")
 	now := time.Now().UnixMicro()
-	loads := []load{{lane: l, number: homeOf(l).number, from: l.Beyond, max: 5}}
+	loads := []load{q.newLoad(l, 5)}
 	tx, err := q.snapshot()
 	if err != nil {
 		t.Fatal(err)

@@ -13,10 +13,12 @@
 // to one process at a time; a second Open is ErrLocked.
 //
 // A delivery that waits costs the disk its body and about 250 to 400 bytes, and
-// no memory once it is not among the next to be handed out. The journal takes up
-// to 16 MB beside, and memory up to Config.CacheBytes, 16 MB of deliveries that
-// are not in the file yet, and the keys of Config.DedupMax. The file does not
-// shrink by itself, what was used once is used again; Compact gives it back.
+// no memory once it is not among the next to be handed out, but for 24 bytes a
+// destination for each 8 MB or so of the file that hold something for it. The
+// journal takes up to 16 MB beside, and memory up to Config.CacheBytes, 16 MB of
+// deliveries that are not in the file yet, and the keys of Config.DedupMax. The
+// file does not shrink by itself, what was used once is used again; Compact gives
+// it back.
 //
 // While the disk is full or fails, what would have to be stored is an error, and
 // what is stored is handed out; nothing that was accepted is lost, and the store
@@ -28,6 +30,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"sync"
 	"time"
@@ -55,8 +58,8 @@ var (
 	// not, or not whole, what this package wrote. The files are left as they are;
 	// Rescue writes what can be read to new ones.
 	ErrDamaged = errors.New("boltqueue: data file is damaged")
-	// ErrVersion is returned by Open if the file was written by a later version
-	// of this package.
+	// ErrVersion is returned by Open if the file was written by a version of this
+	// package whose format is another.
 	ErrVersion = errors.New("boltqueue: data file has an unknown version")
 	// ErrLost is what calls return while the data file or its journal is not
 	// where it was: removed, moved away or replaced. The store works again once
@@ -116,8 +119,8 @@ func (c *Config) withDefaults() Config {
 	return d
 }
 
-// A Queue is a webhook.Queue, and webhook.DeadLetters, webhook.Counter and
-// webhook.Roster too.
+// A Queue is a webhook.Queue, and webhook.DeadLetters, webhook.Counter,
+// webhook.DestinationCounter and webhook.Roster too.
 type Queue struct {
 	config  Config
 	path    string
@@ -146,6 +149,7 @@ type Queue struct {
 	journal *journal
 	files   []fileID
 	tail    tail
+	segment segment
 	buf     []byte    // serves the entries of the journal
 	failed  time.Time // when the database was last not written
 
@@ -157,10 +161,11 @@ type Queue struct {
 }
 
 var (
-	_ webhook.Queue       = (*Queue)(nil)
-	_ webhook.DeadLetters = (*Queue)(nil)
-	_ webhook.Counter     = (*Queue)(nil)
-	_ webhook.Roster      = (*Queue)(nil)
+	_ webhook.Queue              = (*Queue)(nil)
+	_ webhook.DeadLetters        = (*Queue)(nil)
+	_ webhook.Counter            = (*Queue)(nil)
+	_ webhook.DestinationCounter = (*Queue)(nil)
+	_ webhook.Roster             = (*Queue)(nil)
 )
 
 // Open opens the store in the file path, which is made, readable by its owner
@@ -306,6 +311,32 @@ func (q *Queue) Count(ctx context.Context) (webhook.Counts, error) {
 		c.Oldest = time.UnixMicro(at).UTC()
 	}
 	return c, nil
+}
+
+// CountByDestination implements webhook.DestinationCounter. It takes a pass over the
+// destinations that something waits for, in memory.
+func (q *Queue) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
+	return func(yield func(webhook.DestinationCounts, error) bool) {
+		counts, err := q.countLanes(ctx)
+		for i := range counts {
+			if !yield(counts[i], nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(webhook.DestinationCounts{}, err)
+		}
+	}
+}
+
+func (q *Queue) countLanes(ctx context.Context) ([]webhook.DestinationCounts, error) {
+	if err := q.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer q.calls.Done()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.table.Count(time.Now().UnixMicro(), func(l *lanes.Lane) int { return homeOf(l).away }), nil
 }
 
 // Close implements webhook.Queue.

@@ -117,18 +117,20 @@ func (p *player) take(at place) error {
 	case inBlock:
 		p.bits[at.block] |= 1 << at.index
 	default:
-		p.gone[string(waitingKey(nil, at.lane, at.order))] = true
+		p.gone[string(waitingKey(nil, at.segment, at.lane, at.order))] = true
 	}
 	return nil
 }
 
 // write writes it all to the database.
 func (p *player) write(tx *bolt.Tx, cacheBytes int64, now time.Time) error {
-	waiting := tx.Bucket(bucketWaiting)
-	for _, k := range slices.Sorted(maps.Keys(p.gone)) {
-		if err := waiting.Delete([]byte(k)); err != nil {
-			return err
-		}
+	keys := make([][]byte, 0, len(p.gone))
+	for k := range p.gone {
+		keys = append(keys, []byte(k))
+	}
+	changes, err := deleteWaiting(tx, keys, nil)
+	if err != nil {
+		return err
 	}
 	for _, d := range p.dead {
 		if err := tx.Bucket(bucketDead).Put(orderKey(nil, d.order), d.row); err != nil {
@@ -138,7 +140,10 @@ func (p *player) write(tx *bolt.Tx, cacheBytes int64, now time.Time) error {
 	if err := p.settleBlocks(tx); err != nil {
 		return err
 	}
-	if err := p.putFresh(tx, cacheBytes, now); err != nil {
+	if changes, err = p.putFresh(tx, cacheBytes, now, changes); err != nil {
+		return err
+	}
+	if err := writeDirectories(tx, changes); err != nil {
 		return err
 	}
 	seenRows := tx.Bucket(bucketSeen)
@@ -182,60 +187,48 @@ func (p *player) settleBlocks(tx *bolt.Tx) error {
 	return nil
 }
 
-// inBlocks returns how much memory the deliveries in blocks take: what is left of
-// ends without a Close before this one is there as well.
-func inBlocks(tx *bolt.Tx) (n int64, err error) {
-	left := tx.Bucket(bucketLeft)
-	err = tx.Bucket(bucketBlocks).ForEach(func(k, v []byte) error {
-		mask := ^uint64(0)
-		if m := left.Get(k); len(m) == 8 {
-			mask = binary.BigEndian.Uint64(m)
-		}
-		return entries(v, func(i int, _ uint64, row []byte) error {
-			if mask&(1<<i) != 0 {
-				n += sizeOf(row)
-			}
-			return nil
-		})
-	})
-	return n, err
-}
-
 // putFresh puts what is due into blocks, as long as there is plenty of memory
-// for it, and all else into waiting.
-func (p *player) putFresh(tx *bolt.Tx, cacheBytes int64, now time.Time) error {
-	waiting, names := tx.Bucket(bucketWaiting), tx.Bucket(bucketLanes)
+// for it, and all else into a segment of waiting. It appends what that changes.
+func (p *player) putFresh(tx *bolt.Tx, cacheBytes int64, now time.Time, changes []change) ([]change, error) {
+	names := tx.Bucket(bucketLanes)
 	w := blockWriter{bucket: tx.Bucket(bucketBlocks)}
 	held, err := inBlocks(tx)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	segment, err := nextSegment(tx)
+	if err != nil {
+		return nil, err
 	}
 	room := cacheBytes/4 - held
+	var rows []row
 	for _, n := range slices.Sorted(maps.Keys(p.fresh)) {
 		f := p.fresh[n]
 		if f.at <= now.UnixMicro() && sizeOf(f.row) <= room {
 			room -= sizeOf(f.row)
 			if _, _, err := w.add(n, f.row); err != nil {
-				return err
+				return nil, err
 			}
 			continue
 		}
 		var d webhook.Delivery
 		if err := unseal(f.row, &d); err != nil {
-			return err
+			return nil, err
 		}
 		lane := names.Get([]byte(d.Destination))
 		if len(lane) != 4 {
 			p.count.lane++
 			lane = binary.BigEndian.AppendUint32(nil, p.count.lane)
 			if err := names.Put([]byte(d.Destination), lane); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		key := waitingKey(nil, binary.BigEndian.Uint32(lane), lanes.Order{At: f.at, Seq: n})
-		if err := waiting.Put(key, f.row); err != nil {
-			return err
-		}
+		number, order := binary.BigEndian.Uint32(lane), lanes.Order{At: f.at, Seq: n}
+		changes = append(changes, change{segment, part{number, 1, order}})
+		rows = append(rows, row{waitingKey(nil, segment, number, order), f.row})
 	}
-	return w.end()
+	if err := putWaiting(tx, rows); err != nil {
+		return nil, err
+	}
+	return changes, w.end()
 }

@@ -30,9 +30,9 @@ type tail struct {
 
 // A gone is a row that is no longer in waiting.
 type gone struct {
-	home   *home
-	number uint32
-	order  lanes.Order
+	home          *home
+	segment, lane uint32
+	order         lanes.Order
 }
 
 // A deadRow is a dead letter.
@@ -70,7 +70,7 @@ func (t *tail) remove(rm *removed) {
 		t.blocks[it.Home.(*block)] = struct{}{}
 		t.removals++
 	default:
-		t.gone = append(t.gone, gone{homeOf(it.Lane()), rm.place.lane, rm.place.order})
+		t.gone = append(t.gone, gone{homeOf(it.Lane()), rm.place.segment, rm.place.lane, rm.place.order})
 		t.removals++
 	}
 	if rm.verdict == webhook.Bury {

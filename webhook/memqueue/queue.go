@@ -305,7 +305,7 @@ func (q *Queue) countLanes(ctx context.Context) ([]webhook.DestinationCounts, er
 	if q.closed {
 		return nil, webhook.ErrClosed
 	}
-	return q.table.Count(time.Now().UnixMicro()), nil
+	return q.table.Count(time.Now().UnixMicro(), nil), nil
 }
 
 // Close implements webhook.Queue. It forgets everything.

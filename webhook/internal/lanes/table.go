@@ -157,9 +157,9 @@ func (t *Table) Lane(name string) *Lane {
 	return l
 }
 
-// Count returns how much each lane holds that holds anything. A store that
-// keeps deliveries beyond the table adds these.
-func (t *Table) Count(now int64) []webhook.DestinationCounts {
+// Count returns how much there is of each lane that is not Empty. Away returns how
+// many of its deliveries the store keeps beyond the table; nil is none.
+func (t *Table) Count(now int64, away func(*Lane) int) []webhook.DestinationCounts {
 	t.expire(now)
 	counts := make([]webhook.DestinationCounts, 0, len(t.lanes)-t.idle)
 	for _, l := range t.lanes {
@@ -167,6 +167,9 @@ func (t *Table) Count(now int64) []webhook.DestinationCounts {
 			continue
 		}
 		c := webhook.DestinationCounts{Destination: l.Name, Waiting: l.held, Leased: l.held - l.run.len - len(l.rest)}
+		if away != nil {
+			c.Waiting += away(l)
+		}
 		if first := l.first(); first != Last {
 			c.Oldest = time.UnixMicro(first.At).UTC()
 		}
