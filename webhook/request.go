@@ -130,9 +130,7 @@ func (e *endpoint) clean(s string) string {
 		s = strings.ReplaceAll(s, secret, redacted)
 	}
 	if cut {
-		for _, secret := range e.secrets {
-			s = redactEnd(s, secret)
-		}
+		s = redactEnd(s, e.secrets)
 	}
 	s = strings.ToValidUTF8(s[:min(len(s), maxKept)], "\uFFFD")
 	for len(s) > maxKept {
@@ -148,11 +146,17 @@ const redacted = "[redacted]"
 const minSecret = 4
 
 // redactEnd redacts the beginning of a secret at the end of s.
-func redactEnd(s, secret string) string {
-	for n := min(len(secret), len(s)); n >= minSecret; n-- {
-		if strings.HasSuffix(s, secret[:n]) {
-			return s[:len(s)-n] + redacted
+func redactEnd(s string, secrets []string) string {
+	most := 0
+	for _, secret := range secrets {
+		for n := min(len(secret), len(s)); n >= minSecret && n > most; n-- {
+			if strings.HasSuffix(s, secret[:n]) {
+				most = n
+			}
 		}
 	}
-	return s
+	if most == 0 {
+		return s
+	}
+	return s[:len(s)-most] + redacted
 }

@@ -29,3 +29,38 @@ func TestAnswersAreKeptWithoutSecrets(t *testing.T) {
 		t.Errorf("clean of an error = %q", s)
 	}
 }
+
+// Whatever part of what an endpoint was sent it sends back, in whatever order
+// the settings have them.
+func TestEverySecretIsRedacted(t *testing.T) {
+	e, err := compileEndpoint(&Endpoint{
+		URL: "https://user-1234:pass-1234@crm.example/hook?token=query%201234&mode=test&bare-1234",
+		Headers: map[string]string{
+			"Authorization": "Bearer bearer-1234",
+			"X-Key":         "key-1234",
+			"X-Long":        "prefix-key-1234-suffix",
+		},
+	}, "Hookferry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ name, answer, want string }{
+		{"user", "who is user-1234?", "who is [redacted]?"},
+		{"password", "pass-1234 is wrong", "[redacted] is wrong"},
+		{"basic authentication", "Basic dXNlci0xMjM0OnBhc3MtMTIzNA==", "Basic [redacted]"},
+		{"query", "/hook?token=query%201234&mode=test&bare-1234", "/hook?[redacted]"},
+		{"value of a query", `{"token":"query 1234"}`, `{"token":"[redacted]"}`},
+		{"value of a query, escaped", "token=query%201234", "token=[redacted]"},
+		{"query without a name", "bare-1234", "[redacted]"},
+		{"short value of a query", "a test", "a test"},
+		{"header", "Bearer bearer-1234", "[redacted]"},
+		{"credentials of a header", "no bearer-1234 here", "no [redacted] here"},
+		{"one within another", "prefix-key-1234-suffix", "[redacted]"},
+		{"the other", "key-1234", "[redacted]"},
+		{"cut off in one that begins like another", strings.Repeat("x", maxKept-6) + "prefix", strings.Repeat("x", maxKept-6) + "[redac"},
+	} {
+		if got := e.clean(tt.answer); got != tt.want {
+			t.Errorf("%s: clean(%q) = %q, want %q", tt.name, tt.answer, got, tt.want)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hookferry/analytics/signature"
@@ -34,7 +35,7 @@ type endpoint struct {
 	traced   bool                      // header has a trace of its own
 
 	// secrets are texts of the request that are not to be kept should the
-	// endpoint send them back.
+	// endpoint send them back, the longest first: one may be in another.
 	secrets []string
 }
 
@@ -109,12 +110,12 @@ func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, error) {
 		"User-Agent":   {serviceName + "/1.0"},
 		"Content-Type": {"application/json"},
 	}
-	secrets := []string{u.RawQuery}
+	secrets := append(queryValues(u.RawQuery), u.RawQuery)
 	if u.User != nil {
 		password, _ := u.User.Password()
 		basic := base64.StdEncoding.EncodeToString([]byte(u.User.Username() + ":" + password))
 		h["Authorization"] = []string{"Basic " + basic}
-		secrets = append(secrets, basic, password)
+		secrets = append(secrets, basic, u.User.Username(), password)
 	}
 	seen := make(map[string]bool, len(e.Headers))
 	for name, value := range e.Headers {
@@ -132,11 +133,38 @@ func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, error) {
 		seen[canonical] = true
 		h[canonical] = []string{value}
 		secrets = append(secrets, value)
+		if _, credentials, ok := strings.Cut(value, " "); ok && canonical == "Authorization" {
+			secrets = append(secrets, credentials)
+		}
 	}
 	secrets = slices.DeleteFunc(secrets, func(s string) bool { return len(s) < minSecret })
+	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
 	f := fnv.New64a()
 	f.Write([]byte(e.URL))
 	u.Fragment, u.RawFragment = "", ""
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
 	return &endpoint{url: u, hash: f.Sum64(), name: shown.String(), header: h, secrets: secrets, traced: h[headerTraceParent] != nil || h[headerTraceState] != nil}, nil
+}
+
+// minQueryValue is the bytes of a query's value that is taken for a secret. A
+// shorter one is a setting, and may be a word of any answer.
+const minQueryValue = 8
+
+// queryValues returns the values of a query that may be secrets, as they are
+// sent and as they are read.
+func queryValues(query string) (values []string) {
+	for pair := range strings.SplitSeq(query, "&") {
+		_, value, named := strings.Cut(pair, "=")
+		if !named {
+			value = pair
+		}
+		if len(value) < minQueryValue {
+			continue
+		}
+		values = append(values, value)
+		if text, err := url.QueryUnescape(value); err == nil && text != value {
+			values = append(values, text)
+		}
+	}
+	return values
 }
