@@ -26,6 +26,7 @@ require golang.org/x/term v0.45.0
 require (
 	github.com/google/go-cmp v0.7.0
 	github.com/rogpeppe/go-internal v1.16.0
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/prometheus/client_model v0.6.2
 	google.golang.org/protobuf v1.36.12
 	go.opentelemetry.io/proto/otlp v1.11.0

@@ -137,6 +137,7 @@ func (h *Handler) routes() []route {
 		{"POST", api.AudiencesPath, h.createAudience},
 		{"GET", api.MembersPath, h.members},
 		{"PUT", api.MembersPath, h.syncMembers},
+		{"GET", api.OpenAPIPath, h.openAPI},
 	}
 }
 

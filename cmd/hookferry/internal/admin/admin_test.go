@@ -197,6 +197,13 @@ func (s *server) do(req *http.Request) (*http.Response, []byte) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	if resp.Header.Get("Content-Type") == api.StreamType {
+		for line := range bytes.Lines(body) {
+			s.conforms(resp, line)
+		}
+	} else {
+		s.conforms(resp, body)
+	}
 	return resp, body
 }
 
@@ -365,10 +372,15 @@ func TestLive(t *testing.T) {
 		}
 		return lines[api.Live](t, resp.Body), resp
 	}
-	next, _ := open("?destination=crm")
+	next, resp := open("?destination=crm")
 	s.track("shop/eu", "m1")
 	s.track("crm", "m2")
 	first, _ := next()
+	line, err := json.Marshal(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.conforms(resp, line)
 	if first.Event == nil || first.Event.ID != "m2" || first.Event.Seq != 2 {
 		t.Errorf("the first line is %+v, want m2", first)
 	}

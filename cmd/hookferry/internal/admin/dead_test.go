@@ -1,9 +1,8 @@
 package admin
 
 import (
+	"bytes"
 	"fmt"
-	"io"
-	"net/http"
 	"slices"
 	"testing"
 	"time"
@@ -147,16 +146,11 @@ func TestReplayAndDiscard(t *testing.T) {
 // the last.
 func (s *server) work(method, path string, body any) (last api.Progress) {
 	s.t.Helper()
-	resp, err := http.DefaultClient.Do(s.request(method, path, body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer resp.Body.Close()
+	resp, text := s.do(s.request(method, path, body))
 	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != api.StreamType {
-		text, _ := io.ReadAll(resp.Body)
 		s.t.Fatalf("%s %s: %s, %s: %s", method, path, resp.Status, resp.Header.Get("Content-Type"), text)
 	}
-	next := lines[api.Progress](s.t, resp.Body)
+	next := lines[api.Progress](s.t, bytes.NewReader(text))
 	n := 0
 	for {
 		p, ok := next()

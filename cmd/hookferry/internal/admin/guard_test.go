@@ -185,7 +185,7 @@ func TestRefusals(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := ask[api.Error](&server{t: t, url: s.url}, tt.want, tt.method, tt.path, tt.body)
+			got := ask[api.Error](&server{t: t, url: s.url, handler: s.handler}, tt.want, tt.method, tt.path, tt.body)
 			if got.Code != tt.code || got.Field != tt.field || got.Message == "" || len(got.Message) > 300 {
 				t.Errorf("%+v, want the code %s and the field %q", got, tt.code, tt.field)
 			}

@@ -141,7 +141,7 @@ func (f *Feed) Story(destination, id string) (api.Story, bool) {
 		Tries:       s.tries,
 		Reason:      s.reason,
 		TraceParent: s.trace,
-		Attempts:    slices.Concat([]api.Attempt{}, s.attempts),
+		Attempts:    append([]api.Attempt{}, s.attempts...),
 		Body:        s.body,
 	}, true
 }

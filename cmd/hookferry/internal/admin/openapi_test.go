@@ -1,0 +1,316 @@
+package admin
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+)
+
+// A document is what the tests read of openapi.json.
+type document struct {
+	OpenAPI    string `json:"openapi"`
+	Paths      map[string]map[string]json.RawMessage
+	Components struct {
+		Schemas map[string]schema
+	}
+	compiler *jsonschema.Compiler
+}
+
+type schema struct {
+	Type        any // a string, or several
+	Description string
+	Format      string
+	Ref         string `json:"$ref"`
+	Items       *schema
+	Properties  map[string]schema
+	Required    []string
+	// Values are those of a map.
+	Values *schema `json:"additionalProperties"`
+}
+
+// doc is read and compiled once.
+var doc = sync.OnceValue(func() *document {
+	d := new(document)
+	if err := json.Unmarshal(openAPI, d); err != nil {
+		panic(err)
+	}
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(openAPI))
+	if err != nil {
+		panic(err)
+	}
+	d.compiler = jsonschema.NewCompiler()
+	d.compiler.AssertFormat()
+	if err := d.compiler.AddResource("openapi.json", value); err != nil {
+		panic(err)
+	}
+	return d
+})
+
+var compiling sync.Mutex
+
+// schemaAt returns the schema of the answers of an operation, by the pattern of
+// its route.
+func (d *document) schemaAt(pattern string, status int, kind string) (*jsonschema.Schema, error) {
+	pointer := "/components/responses/Error"
+	if status/100 == 2 {
+		method, path, _ := strings.Cut(pattern, " ")
+		pointer = "/paths/" + pointerPart(path) + "/" + strings.ToLower(method) + "/responses/" + fmt.Sprint(status)
+	}
+	compiling.Lock()
+	defer compiling.Unlock()
+	return d.compiler.Compile("openapi.json#" + pointer + "/content/" + pointerPart(kind) + "/schema")
+}
+
+func pointerPart(s string) string {
+	s = strings.NewReplacer("~", "~0", "/", "~1").Replace(s)
+	return strings.NewReplacer("{", "%7B", "}", "%7D").Replace(s)
+}
+
+// conforms checks an answer: all of it, or one line of a stream.
+func (s *server) conforms(resp *http.Response, text []byte) {
+	s.t.Helper()
+	if s.handler == nil || resp.Request.Method == "HEAD" {
+		return
+	}
+	_, pattern := s.handler.mux.Handler(resp.Request)
+	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	sch, err := doc().schemaAt(pattern, resp.StatusCode, kind)
+	if err != nil {
+		s.t.Errorf("%s: the document has no %d of %s: %v", pattern, resp.StatusCode, kind, err)
+		return
+	}
+	var value any = string(text)
+	if kind != api.LinesType {
+		if value, err = jsonschema.UnmarshalJSON(bytes.NewReader(text)); err != nil {
+			s.t.Errorf("%s: %v: %s", pattern, err, text)
+			return
+		}
+	}
+	if err := sch.Validate(value); err != nil {
+		s.t.Errorf("%s %d: the answer is not as documented: %v\n%s", pattern, resp.StatusCode, err, text)
+	}
+}
+
+// The document and the routes have the same operations.
+func TestOpenAPIHasTheRoutes(t *testing.T) {
+	s := newServer(t, nil)
+	d := doc()
+	if !strings.HasPrefix(d.OpenAPI, "3.1.") {
+		t.Errorf("openapi: %q", d.OpenAPI)
+	}
+	var routes, documented []string
+	for _, r := range s.handler.routes() {
+		routes = append(routes, r.method+" "+r.path)
+	}
+	for path, item := range d.Paths {
+		for method := range item {
+			if method != "parameters" {
+				documented = append(documented, strings.ToUpper(method)+" "+path)
+			}
+		}
+	}
+	slices.Sort(routes)
+	slices.Sort(documented)
+	diff(t, "operations (routes, documented)", documented, routes)
+}
+
+// Every wildcard of a path is a parameter, and every parameter that a handler
+// knows is documented.
+func TestOpenAPIHasTheParameters(t *testing.T) {
+	s := newServer(t, nil)
+	for path, item := range doc().Paths {
+		var of []struct {
+			Ref string `json:"$ref"`
+		}
+		if p := item["parameters"]; p != nil {
+			if err := json.Unmarshal(p, &of); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var want, got []string
+		for _, part := range strings.Split(path, "/") {
+			if name, ok := strings.CutPrefix(part, "{"); ok {
+				want = append(want, "#/components/parameters/"+strings.TrimSuffix(name, "}"))
+			}
+		}
+		for _, p := range of {
+			got = append(got, p.Ref)
+		}
+		diff(t, path, got, want)
+		for method, text := range item {
+			if method != "get" {
+				continue
+			}
+			var operation struct{ Parameters []struct{ Name string } }
+			if err := json.Unmarshal(text, &operation); err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range []string{
+				api.ParamDestination, api.ParamType, api.ParamKind, api.ParamQuery, api.ParamLimit, api.ParamAfter,
+				api.ParamReason, api.ParamFrom, api.ParamTo, api.ParamRange, api.ParamID, api.ParamSource,
+			} {
+				documented := slices.ContainsFunc(operation.Parameters, func(p struct{ Name string }) bool { return p.Name == name })
+				// What is unknown is refused before what is wrong, which a stream
+				// is asked for so that there is none.
+				query := "?" + name + "=x"
+				if path == api.LivePath {
+					query += "&kind=wrong"
+				}
+				_, answer := s.do(s.request("GET", strings.NewReplacer("{", "", "}", "").Replace(path)+query, nil))
+				if known := !bytes.Contains(answer, []byte("there is no such parameter")); known != documented {
+					t.Errorf("GET %s: the parameter %s is documented: %v, known: %v", path, name, documented, known)
+				}
+			}
+		}
+	}
+}
+
+// The schemas are the types of package api.
+func TestOpenAPIHasTheTypes(t *testing.T) {
+	types := make(map[string]reflect.Type)
+	var find func(reflect.Type)
+	find = func(typ reflect.Type) {
+		switch typ.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Map:
+			find(typ.Elem())
+		case reflect.Struct:
+			if typ.PkgPath() != reflect.TypeFor[api.Status]().PkgPath() || types[typ.Name()] != nil {
+				return
+			}
+			types[typ.Name()] = typ
+			for i := range typ.NumField() {
+				find(typ.Field(i).Type)
+			}
+		}
+	}
+	for _, v := range []any{
+		api.Error{}, api.Status{}, api.Sources{}, api.Destinations{}, api.Series{}, api.Events{}, api.Live{}, api.Story{}, api.Dead{},
+		api.Count{}, api.Selection{}, api.Progress{}, api.TestRequest{}, api.TestResult{}, api.Deletion{}, api.Audiences{},
+	} {
+		find(reflect.TypeOf(v))
+	}
+	schemas := doc().Components.Schemas
+	diff(t, "names of types (types, schemas)", slices.Sorted(maps.Keys(schemas)), slices.Sorted(maps.Keys(types)))
+	for name, typ := range types {
+		var required []string
+		got := schemas[name]
+		want := make(map[string]string)
+		have := make(map[string]string)
+		for i := range typ.NumField() {
+			f := typ.Field(i)
+			field, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+			want[field] = shapeOf(f.Type)
+			if options != "omitempty" {
+				required = append(required, field)
+			}
+		}
+		for field, s := range got.Properties {
+			have[field] = s.shape()
+		}
+		diff(t, "schema of "+name, have, want)
+		diff(t, "what "+name+" always has", got.Required, required)
+		if got.Description == "" {
+			t.Errorf("schema %s has no description", name)
+		}
+	}
+}
+
+// shapeOf writes a type of Go as shape writes a schema.
+func shapeOf(t reflect.Type) string {
+	switch t {
+	case reflect.TypeFor[time.Time](), reflect.TypeFor[*time.Time]():
+		return "string date-time"
+	case reflect.TypeFor[json.RawMessage]():
+		return "any"
+	case reflect.TypeFor[*float64]():
+		return "number or null"
+	}
+	switch t.Kind() {
+	case reflect.String:
+		return "string"
+	case reflect.Bool:
+		return "boolean"
+	case reflect.Int, reflect.Int64, reflect.Uint64:
+		return "integer"
+	case reflect.Float64:
+		return "number"
+	case reflect.Struct:
+		return t.Name()
+	case reflect.Pointer:
+		return shapeOf(t.Elem())
+	case reflect.Slice:
+		return "list of " + shapeOf(t.Elem())
+	case reflect.Map:
+		return "map of " + shapeOf(t.Elem())
+	}
+	return t.String()
+}
+
+func (s *schema) shape() string {
+	switch {
+	case s.Ref != "":
+		return strings.TrimPrefix(s.Ref, "#/components/schemas/")
+	case s.Type == nil:
+		return "any"
+	}
+	switch typ, _ := s.Type.(string); typ {
+	case "":
+		return "number or null" // the only one of two types
+	case "array":
+		return "list of " + s.Items.shape()
+	case "object":
+		return "map of " + s.Values.shape()
+	case "string":
+		return strings.TrimSpace("string " + s.Format)
+	default:
+		return typ
+	}
+}
+
+// Every operation answers as documented. All other tests check that of what
+// they ask, too.
+func TestAnswersAreAsDocumented(t *testing.T) {
+	s := newServer(t, nil)
+	s.bury("crm", "refused", 3, noon)
+	s.receiver.answers(503)
+	s.run()
+	s.track("crm", "a1")
+	until(t, "there is an attempt", func() bool {
+		return len(ask[api.Events](s, 200, "GET", api.EventsPath+"?kind=attempt", nil).Events) > 0
+	})
+	key := ask[api.Dead](s, 200, "GET", api.DeadPath, nil).Dead[0].Key
+	fill := strings.NewReplacer("{destination}", "crm", "{id}", "a1", "{key}", key, "{audience}", "vip")
+	bodies := map[string]any{
+		"POST " + api.ReplayPath:    `{"filter":{"type":"page"}}`,
+		"POST " + api.DiscardPath:   `{"keys":["0123"]}`,
+		"POST " + api.TestPath:      `{"destination":"shop/eu"}`,
+		"POST " + api.DeletionsPath: `{"users":["u1"]}`,
+		"POST " + api.AudiencesPath: `{"destination":"crm","name":"vip"}`,
+		"PUT " + api.MembersPath:    strings.NewReader("u1\nu2\n"),
+	}
+	for _, r := range s.handler.routes() {
+		req := s.request(r.method, fill.Replace(r.path), bodies[r.method+" "+r.path])
+		if r.path == api.LivePath {
+			continue // does not end; TestLive looks at its lines
+		}
+		if resp, text := s.do(req); resp.StatusCode != 200 {
+			t.Errorf("%s %s: %s: %s", r.method, r.path, resp.Status, text)
+		}
+	}
+	resp, text := s.do(s.request("GET", api.OpenAPIPath, nil))
+	if resp.StatusCode != 200 || !bytes.Equal(text, openAPI) {
+		t.Errorf("%s, %d bytes, want the document", resp.Status, len(text))
+	}
+}
