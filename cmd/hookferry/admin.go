@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
-
-// defaultAdmin is where serve has its admin API unless told otherwise.
-const defaultAdmin = "localhost:9090"
 
 // adminFlags are those of a command that asks a running server.
 type adminFlags struct {
@@ -25,8 +22,8 @@ type adminFlags struct {
 func newAdminFlags(o *options) *adminFlags {
 	f := &adminFlags{json: jsonFlag(o)}
 	o.noVariables()
-	f.admin = o.text("admin", defaultAdmin, "`URL` or host:port of the server's admin API")
-	f.token = o.text("admin-token", "", "`token` of the admin API, or file: and the name of a file that holds it")
+	f.admin = o.text("admin", config.Default().Admin.Listen, "`URL` or host:port of the server's admin API")
+	f.token = o.text("admin-token", "", "`token` of the admin API, or file:PATH")
 	return f
 }
 
@@ -52,14 +49,11 @@ func (f *adminFlags) client() (*api.Client, error) {
 	if *f.admin == "off" { // from the variable, which serve reads too
 		return nil, usagef("-admin: the server's admin API is switched off")
 	}
-	token := *f.token
-	if name, ok := strings.CutPrefix(token, "file:"); ok {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			return nil, fmt.Errorf("-admin-token: %w", err)
-		}
-		token = strings.TrimSpace(string(b))
+	secret, err := config.ReadSecret(*f.token)
+	if err != nil {
+		return nil, fmt.Errorf("-admin-token: %w", err)
 	}
+	token := string(secret)
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		return nil, usagef("-admin-token: has characters that no token has")
 	}

@@ -36,7 +36,10 @@ func events(o *options) action {
 			}
 		}
 		s := p.screen(p.stdout)
-		for live, err := range c.Live(ctx, filter) {
+		begun := func() {
+			fmt.Fprintf(p.stderr, "What happens on %s from now on, until you interrupt:\n", c.Host())
+		}
+		for live, err := range c.Live(ctx, filter, begun) {
 			switch {
 			case ctx.Err() != nil:
 				return nil

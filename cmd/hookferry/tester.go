@@ -20,11 +20,11 @@ endpoint took one of them amiss.
 Examples:
   hookferry test
   hookferry test acme -type track
-  hookferry test http://localhost:9000/hook -type track -type delete
+  hookferry test http://localhost:9000/hook -type track -type identify
 `
 
 func test(o *options) action {
-	types := o.someOf("type", "`type` of call", eventTypes...)
+	types := o.someOf("type", "`type` of call", callTypes...)
 	f := newAdminFlags(o)
 	return f.action(func(ctx context.Context, c *api.Client, args []string, p process) (err error) {
 		if len(args) > 1 {

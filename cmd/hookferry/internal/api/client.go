@@ -107,9 +107,9 @@ func (c *Client) Resume(ctx context.Context, destination string) (Destination, e
 }
 
 // Live asks for what happens from now on to the deliveries that the filter
-// selects, until ctx is done.
-func (c *Client) Live(ctx context.Context, filter url.Values) iter.Seq2[Live, error] {
-	return lines[Live](ctx, c, http.MethodGet, LivePath, filter, "", nil)
+// selects, until ctx is done. It calls begun once nothing is missed any more.
+func (c *Client) Live(ctx context.Context, filter url.Values, begun func()) iter.Seq2[Live, error] {
+	return lines[Live](ctx, c, http.MethodGet, LivePath, filter, "", nil, begun)
 }
 
 // Dead asks for the dead letters that the filter selects, in the order they
@@ -151,12 +151,12 @@ func (c *Client) DeadLetter(ctx context.Context, key string) (DeadLetter, error)
 // Replay has dead letters delivered again, and tells how far it is. It ends
 // with the loop, and with ctx.
 func (c *Client) Replay(ctx context.Context, s Selection) iter.Seq2[Progress, error] {
-	return progressOf(lines[Progress](ctx, c, http.MethodPost, ReplayPath, nil, jsonType, encoded(s)))
+	return progressOf(lines[Progress](ctx, c, http.MethodPost, ReplayPath, nil, jsonType, encoded(s), nil))
 }
 
 // Discard removes dead letters, as Replay does with them.
 func (c *Client) Discard(ctx context.Context, s Selection) iter.Seq2[Progress, error] {
-	return progressOf(lines[Progress](ctx, c, http.MethodPost, DiscardPath, nil, jsonType, encoded(s)))
+	return progressOf(lines[Progress](ctx, c, http.MethodPost, DiscardPath, nil, jsonType, encoded(s), nil))
 }
 
 // Test has a sample of calls sent now, past the queue.
@@ -166,7 +166,7 @@ func (c *Client) Test(ctx context.Context, r TestRequest) (TestResult, error) {
 
 // Delete tells destinations to delete users.
 func (c *Client) Delete(ctx context.Context, d Deletion) iter.Seq2[Progress, error] {
-	return progressOf(lines[Progress](ctx, c, http.MethodPost, DeletionsPath, nil, jsonType, encoded(d)))
+	return progressOf(lines[Progress](ctx, c, http.MethodPost, DeletionsPath, nil, jsonType, encoded(d), nil))
 }
 
 // DeleteLines is Delete for any number of users, one a line. The d.Users are
@@ -179,7 +179,7 @@ func (c *Client) DeleteLines(ctx context.Context, d Deletion, users io.Reader) i
 	for _, s := range d.Sources {
 		query.Add(ParamSource, s)
 	}
-	return progressOf(lines[Progress](ctx, c, http.MethodPost, DeletionsPath, query, LinesType, users))
+	return progressOf(lines[Progress](ctx, c, http.MethodPost, DeletionsPath, query, LinesType, users, nil))
 }
 
 // Audiences asks for all audiences.
@@ -198,7 +198,7 @@ func (c *Client) CreateAudience(ctx context.Context, a Audience) (Audience, erro
 // io.Closer.
 func (c *Client) SyncAudience(ctx context.Context, destination, audience string, members io.Reader) iter.Seq2[Progress, error] {
 	path := fill(MembersPath, "destination", destination, "audience", audience)
-	return progressOf(lines[Progress](ctx, c, http.MethodPut, path, nil, LinesType, members))
+	return progressOf(lines[Progress](ctx, c, http.MethodPut, path, nil, LinesType, members, nil))
 }
 
 // Members asks for the members of an audience, one a line. The caller closes
@@ -269,8 +269,9 @@ func askWithin[T any](ctx context.Context, timeout time.Duration, c *Client, met
 	return out, nil
 }
 
-// lines yields the values of a stream until it ends. An error ends it.
-func lines[T any](ctx context.Context, c *Client, method, path string, query url.Values, contentType string, body io.Reader) iter.Seq2[T, error] {
+// lines yields the values of a stream until it ends. An error ends it. It calls
+// begun, unless that is nil, when the server has begun to answer.
+func lines[T any](ctx context.Context, c *Client, method, path string, query url.Values, contentType string, body io.Reader, begun func()) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
 		ctx, cancel := context.WithCancelCause(ctx)
@@ -283,6 +284,9 @@ func lines[T any](ctx context.Context, c *Client, method, path string, query url
 			return
 		}
 		defer r.Body.Close()
+		if begun != nil {
+			begun()
+		}
 		scanner := bufio.NewScanner(r.Body)
 		scanner.Buffer(nil, maxLine)
 		for scanner.Scan() {

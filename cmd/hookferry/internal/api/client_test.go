@@ -131,7 +131,7 @@ func TestClientRequests(t *testing.T) {
 		},
 			"GET /base/api/v1/destinations/acme/audiences/vip/members  "},
 		{"live", func(ctx context.Context, c *api.Client) error {
-			for _, err := range c.Live(ctx, url.Values{api.ParamKind: {"attempt", "dead"}}) {
+			for _, err := range c.Live(ctx, url.Values{api.ParamKind: {"attempt", "dead"}}, nil) {
 				return err
 			}
 			return nil

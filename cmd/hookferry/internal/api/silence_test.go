@@ -45,7 +45,7 @@ func TestStreamsEndWhenTheServerIsSilent(t *testing.T) {
 		})
 		begin := time.Now()
 		var last error
-		for _, err := range c.Live(t.Context(), nil) {
+		for _, err := range c.Live(t.Context(), nil, nil) {
 			last = err
 		}
 		if last == nil || !strings.Contains(last.Error(), "no word from the server for 1m0s") {
