@@ -305,9 +305,9 @@ func TestProblems(t *testing.T) {
 			"5:32: webhooks.proxy: is not a URL",
 		}},
 		{"a name that is none", "webhooks: {name: 'a b'}\n" + minimal, []string{"1:18: webhooks.name: want a product name"}},
-		{"token that is needed", "admin: {listen: ':9090'}\n" + minimal, []string{"1:8: admin.token: is required, as admin.listen is more than this machine's own address"}},
+		{"token that is needed", "admin: {listen: ':9090'}\n" + minimal, []string{"1:9: admin.token: is required, as admin.listen is more than this machine's own address"}},
 		{"token that is short", "admin: {token: short}\n" + minimal, []string{"1:16: admin.token: want 16 to 1024 visible characters"}},
-		{"no sources", "destinations: []\n", []string{"1:13: sources: 1 to 10000 are allowed"}},
+		{"no sources", "destinations: []\n", []string{" sources: 1 to 10000 are allowed"}},
 		{"source", `
 sources:
   - name: ""
@@ -358,9 +358,9 @@ destinations:
   - {id: d, endpoints: [{url: "http://a.example/"}], tls: {ca: hookferry.yaml}}
   - {id: e, endpoints: [{url: "http://a.example/"}], tls: {certificate: hookferry.yaml}}
 `, []string{
-			"2:6: tls: want a certificate and its key, both in PEM",
+			"2:7: tls: want a certificate and its key, both in PEM",
 			"5:64: destinations[0].tls.ca: holds no certificate in PEM",
-			"6:59: destinations[1].tls: want certificate and key",
+			"6:60: destinations[1].tls: want certificate and key",
 		}},
 		{"very many", many, []string{"2:6: sources[0].nam: there is no such key"}},
 	} {

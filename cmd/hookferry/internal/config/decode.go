@@ -93,18 +93,16 @@ func (d *decoder) problem(key, format string, args ...any) {
 	}
 }
 
-// placed returns p with its place: that of its key, or of the nearest above.
+// placed returns p with its place: that of its key, or of the nearest above. A
+// key that is missing from the whole has none.
 func (d *decoder) placed(p Problem) Problem {
-	for key := p.Key; ; {
-		if at, ok := d.places[key]; ok {
+	for key := p.Key; key != "" || p.Key == ""; key = key[:max(strings.LastIndexAny(key, ".["), 0)] {
+		if at, ok := d.places[key]; ok || key == "" {
 			p.Line, p.Column = at.line, at.column
-			return p
+			break
 		}
-		if key == "" {
-			return p
-		}
-		key = key[:max(strings.LastIndexAny(key, ".["), 0)]
 	}
+	return p
 }
 
 // under is the key of a value in a mapping.
@@ -123,7 +121,7 @@ func (d *decoder) value(key string, n ast.Node, v reflect.Value) {
 		}
 		return
 	}
-	d.places[key] = placeOf(n.GetToken())
+	d.places[key] = begin(n)
 	switch node := n.(type) {
 	case *ast.AnchorNode:
 		d.anchors[node.Name.GetToken().Value] = node.Value

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
 
 	"github.com/hookferry/analytics/signature"
@@ -111,6 +112,16 @@ func keysOf(t reflect.Type) []string {
 		}
 	}
 	return keys
+}
+
+// begin is where a node begins: for the parser, a mapping does so at a colon.
+func begin(n ast.Node) place {
+	if m, ok := n.(ast.MapNode); ok {
+		if first := m.MapRange(); first.Next() {
+			return placeOf(first.Key().GetToken())
+		}
+	}
+	return placeOf(n.GetToken())
 }
 
 func placeOf(t *token.Token) place {

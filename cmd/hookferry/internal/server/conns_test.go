@@ -1,0 +1,140 @@
+package server
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"testing"
+)
+
+// A fakeConn comes from an address.
+type fakeConn struct {
+	net.Conn
+	from   string
+	closed bool
+}
+
+func (c *fakeConn) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(c.from))
+}
+
+func (c *fakeConn) Close() error { c.closed = true; return nil }
+
+// A fakeListener hands out what it has.
+type fakeListener struct {
+	net.Listener
+	next []net.Conn
+}
+
+func (l *fakeListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+func (l *fakeListener) Accept() (net.Conn, error) {
+	if len(l.next) == 0 {
+		return nil, errNone
+	}
+	c := l.next[0]
+	l.next = l.next[1:]
+	return c, nil
+}
+
+var errNone = errors.New("no connection")
+
+// TestConns connects, ends and uses connections, and looks which are open.
+func TestConns(t *testing.T) {
+	l := newConns(&fakeListener{}, 5, 3, func(ip netip.Addr) bool { return ip.String() == "10.9.9.9" }, slog.New(slog.DiscardHandler))
+	raw := map[string]*fakeConn{}
+	open := map[string]net.Conn{}
+	connect := func(name, from string, want bool) {
+		t.Helper()
+		raw[name] = &fakeConn{from: from}
+		l.Listener.(*fakeListener).next = []net.Conn{raw[name]}
+		c, err := l.Accept()
+		if (err == nil) != want {
+			t.Fatalf("%s from %s: %v, want accepted %v", name, from, err, want)
+		}
+		if err == nil {
+			open[name] = c
+			l.changed(c, http.StateNew)
+		} else if !raw[name].closed {
+			t.Errorf("%s was not accepted, and not closed", name)
+		}
+	}
+	state := func(s http.ConnState, names ...string) {
+		for _, name := range names {
+			l.changed(open[name], s)
+		}
+	}
+	wantClosed := func(names ...string) {
+		t.Helper()
+		want := map[string]bool{}
+		for _, n := range names {
+			want[n] = true
+		}
+		for n, c := range raw {
+			if c.closed != want[n] {
+				t.Errorf("%s: closed %v, want %v", n, c.closed, want[n])
+			}
+		}
+	}
+
+	connect("a1", "10.0.0.1:1", true)
+	connect("a2", "10.0.0.1:2", true)
+	connect("a3", "10.0.0.1:3", true)
+	state(http.StateActive, "a1", "a2", "a3")
+	connect("a4", "10.0.0.1:4", false) // the bound of an address
+	connect("b1", "10.0.0.2:1", true)
+	connect("c1", "10.0.0.3:1", true)
+	state(http.StateActive, "b1", "c1")
+	connect("d1", "10.0.0.4:1", false) // the bound of all, and none is idle
+	wantClosed("a4", "d1")
+
+	// One that is idle makes room: of the address with the most.
+	state(http.StateIdle, "c1", "a2", "a1")
+	connect("d2", "10.0.0.4:2", true)
+	state(http.StateActive, "d2")
+	wantClosed("a4", "d1", "a2") // idle for longer than a1
+	connect("d3", "10.0.0.4:3", true)
+	state(http.StateActive, "d3")
+	wantClosed("a4", "d1", "a2", "a1")
+	connect("e1", "10.0.0.5:1", true)
+	state(http.StateActive, "e1")
+	wantClosed("a4", "d1", "a2", "a1", "c1")
+	connect("e2", "10.0.0.5:2", false)
+	if l.all != 5 {
+		t.Errorf("%d connections are counted, want 5", l.all)
+	}
+
+	// What is closed is no more counted, once.
+	for _, name := range []string{"a3", "b1", "d2", "d3", "e1"} {
+		for range 2 {
+			open[name].Close()
+		}
+	}
+	if l.all != 0 || len(l.by) != 0 {
+		t.Errorf("%d connections of %d addresses are counted after all were closed", l.all, len(l.by))
+	}
+	// That of a connection which is gone changes nothing.
+	state(http.StateIdle, "a3")
+
+	// A proxy is many clients, and half an IPv6 address one.
+	for i := range 5 {
+		connect(fmt.Sprintf("p%d", i), fmt.Sprintf("10.9.9.9:%d", i+1), true)
+		open[fmt.Sprintf("p%d", i)].Close()
+	}
+	for i := range 3 {
+		connect(fmt.Sprintf("v%d", i), fmt.Sprintf("[2001:db8:1:2:%x::1]:1", i), true)
+	}
+	connect("v3", "[2001:db8:1:2:ffff::1]:1", false)
+	connect("v4", "[2001:db8:1:3::1]:1", true)
+	connect("m1", "[::ffff:10.0.0.7]:1", true)
+
+	// Under TLS the server knows another connection.
+	l.changed(tls.Server(open["v4"], nil), http.StateActive)
+	if _, idle := l.by[netip.MustParsePrefix("2001:db8:1:3::/64")].idle[open["v4"].(*conn)]; idle {
+		t.Error("a connection with TLS is not known again")
+	}
+}

@@ -1,0 +1,77 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+// A failing forwarder returns its error.
+type failing struct{ err error }
+
+func (f *failing) ForwardEvents(context.Context, []string, ...webhook.Event) error { return f.err }
+
+func TestReadiness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &failing{}
+		h := &readiness{next: f}
+		want := func(when string, ready bool) {
+			t.Helper()
+			for path, status := range map[string]int{"/healthz": 200, "/readyz": map[bool]int{true: 200, false: 503}[ready]} {
+				w := httptest.NewRecorder()
+				if !h.serveHealth(w, httptest.NewRequest("GET", path, nil)) {
+					t.Fatalf("%s: not served", path)
+				}
+				if w.Code != status {
+					t.Errorf("%s: %s answers %d, want %d", when, path, w.Code, status)
+				}
+			}
+		}
+		want("before the start", false)
+		h.serve(true)
+		want("after it", true)
+		if err := h.ForwardEvents(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		want("after calls", true)
+		f.err = errors.New("disk full")
+		if err := h.ForwardEvents(t.Context(), nil); !errors.Is(err, f.err) {
+			t.Fatalf("ForwardEvents: %v", err)
+		}
+		want("once the store refuses", false)
+		time.Sleep(unready - time.Millisecond)
+		want("just before it is tried again", false)
+		time.Sleep(time.Millisecond)
+		want("when it is tried again", true)
+		h.serve(false)
+		want("once the stop began", false)
+	})
+}
+
+func TestHealthServesItsPathsOnly(t *testing.T) {
+	h := &readiness{}
+	for _, tt := range []struct {
+		method, path string
+		served       bool
+		status       int
+	}{
+		{"GET", "/healthz", true, 200},
+		{"HEAD", "/readyz", true, 503},
+		{"POST", "/healthz", true, http.StatusMethodNotAllowed},
+		{"GET", "/healthz/", false, 200},
+		{"GET", "/", false, 200},
+		{"GET", "/v1/healthz", false, 200},
+	} {
+		w := httptest.NewRecorder()
+		served := h.serveHealth(w, httptest.NewRequest(tt.method, tt.path, nil))
+		if served != tt.served || w.Code != tt.status {
+			t.Errorf("%s %s: served %v with %d, want %v with %d", tt.method, tt.path, served, w.Code, tt.served, tt.status)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+package server
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
+	"github.com/hookferry/analytics/collector"
+	"github.com/hookferry/analytics/signature"
+)
+
+func TestSources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := func(keys ...signature.Secret) []signature.Secret { return keys }
+		var s sources
+		use := func(all ...config.Source) { s.use(&config.Settings{Sources: all}) }
+		find := func(key string) *collector.Source {
+			t.Helper()
+			source, err := s.find(t.Context(), key)
+			if errors.Is(err, collector.ErrUnknownKey) {
+				return nil
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &source
+		}
+
+		use(config.Source{Name: "a", Keys: keys("k1", "k2"), Enabled: true, Rate: 2.5, Destinations: []string{"d"}},
+			config.Source{Name: "off", Keys: keys("k3")},
+			config.Source{Name: "gone", Keys: keys("k4"), Enabled: true})
+		one := find("k1")
+		if one == nil || one.Name != "a" || one.Limit == nil || !slices.Equal(one.Destinations, []string{"d"}) {
+			t.Fatalf("find(k1) = %+v", one)
+		}
+		if two := find("k2"); two == nil || two.Limit != one.Limit {
+			t.Error("the keys of a source do not share its limit")
+		}
+		if find("k3") != nil {
+			t.Error("the key of a source that is not enabled is known")
+		}
+		if find("k4") == nil || find("k5") != nil {
+			t.Error("one known and one unknown key are not told apart")
+		}
+		s.answered(&collector.Answered{Source: "a", Status: 200, Accepted: 3, Rejected: 2})
+		s.answered(&collector.Answered{Source: "a", Status: 429})
+		s.answered(&collector.Answered{Source: "gone", Status: 503})
+		s.answered(&collector.Answered{Status: 401})
+		at := time.Now().UTC()
+		time.Sleep(time.Second)
+
+		// Newer settings: counts go on by name, and so does a limit that is the
+		// same.
+		use(config.Source{Name: "a", Keys: keys("k1"), Enabled: true, Rate: 2.5}, config.Source{Name: "new", Keys: keys("k2", "k6"), Enabled: true, Rate: 1, Burst: 7})
+		if again := find("k1"); again == nil || again.Limit != one.Limit {
+			t.Error("a limit that did not change begins anew")
+		}
+		if two := find("k2"); two == nil || two.Name != "new" {
+			t.Error("a key did not change hands")
+		}
+		if find("k4") != nil {
+			t.Error("the key of a source that is gone is known")
+		}
+		s.answered(&collector.Answered{Source: "gone", Status: 200, Accepted: 1}) // was under way
+		s.answered(&collector.Answered{Source: "a", Status: 400, Rejected: 1})
+
+		list := s.list()
+		slices.SortFunc(list, func(a, b api.Source) int { return strings.Compare(a.Name, b.Name) })
+		want := []api.Source{
+			{Name: "a", Keys: 1, Enabled: true, Rate: 2.5, Burst: 3, Accepted: 3, Rejected: 3, Limited: 1, Last: &at},
+			{Name: "new", Keys: 2, Enabled: true, Rate: 1, Burst: 7},
+		}
+		if diff := cmp.Diff(want, list); diff != "" {
+			t.Errorf("list (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(api.Calls{Requests: 6, Accepted: 4, Rejected: 3, Limited: 1, Unknown: 1, Failed: 1}, s.calls()); diff != "" {
+			t.Errorf("calls (-want +got):\n%s", diff)
+		}
+
+		use(config.Source{Name: "a", Keys: keys("k1"), Enabled: true, Rate: 3})
+		if find("k1").Limit == one.Limit {
+			t.Error("another rate has the limit of before")
+		}
+	})
+}
