@@ -54,6 +54,9 @@ func errorOutcome(err error) (outcome, Reason) {
 	if _, ok := asError[*AddressError](err); ok {
 		return permanent, ReasonAddress
 	}
+	if _, ok := asError[x509.SystemRootsError](err); ok {
+		return retryable, ReasonCertificate // this machine cannot read its authorities
+	}
 	if isCertificateError(err) {
 		return permanent, ReasonCertificate
 	}

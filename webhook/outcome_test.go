@@ -72,6 +72,7 @@ func TestEveryTransportErrorHasAnOutcome(t *testing.T) {
 		{"unknown authority", x509.UnknownAuthorityError{}, permanent, ReasonCertificate},
 		{"wrong host", x509.HostnameError{Certificate: &x509.Certificate{}, Host: "x"}, permanent, ReasonCertificate},
 		{"expired", x509.CertificateInvalidError{Reason: x509.Expired}, permanent, ReasonCertificate},
+		{"no authorities to verify with", &tls.CertificateVerificationError{Err: x509.SystemRootsError{Err: os.ErrPermission}}, retryable, ReasonCertificate},
 		{"private address", op(&AddressError{Addr: netip.MustParseAddr("10.0.0.1")}), permanent, ReasonAddress},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

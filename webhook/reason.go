@@ -15,8 +15,8 @@ const (
 	ReasonConnection Reason = "connection"
 	// ReasonProtocol: what came back is not HTTP, or over a bound.
 	ReasonProtocol Reason = "protocol"
-	// ReasonCertificate: the endpoint's certificate does not verify; no
-	// request was sent.
+	// ReasonCertificate: the endpoint's certificate does not verify, or the
+	// machine's authorities cannot be read; no request was sent.
 	ReasonCertificate Reason = "certificate"
 	// ReasonAddress: the address guard refused the endpoint's address; no
 	// request was sent.
