@@ -8,11 +8,11 @@ import (
 
 // A Secret is a shared secret, used as it is: its bytes are the key.
 //
-// It hides itself from fmt, from log/slog and from encoders: they print
-// "[secret]", or nothing for an empty one. [Secret.Reveal] returns the value.
-// Out of reach of its methods are a Secret in an unexported field of a struct
-// that fmt prints, and the verbs %p and %w where they do not belong, which go
-// vet reports.
+// It hides itself from fmt, from log/slog and from encoders of text, such as
+// encoding/json and encoding/xml: they print "[secret]", or nothing for an empty
+// one. [Secret.Reveal] returns the value. Out of reach of its methods are
+// encoding/gob, a Secret in an unexported field of a struct that fmt prints, and
+// the verbs %p and %w where they do not belong, which go vet reports.
 type Secret string
 
 // Reveal returns the secret itself.
