@@ -72,7 +72,7 @@ func (q *Queue) write(group []*request) {
 	}
 	id := e.tx.ID()
 	db.NoFreelistSync = !e.syncFreelist()
-	err = protect(q.path, func() error { return q.commit1(e.tx) })
+	err = growError(protect(q.path, func() error { return q.commit1(e.tx) }))
 	if err == nil {
 		q.mu.Lock()
 		e.apply(id)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 
 // openFile opens the database in the file path, and says which file that is.
 func openFile(path string, timeout time.Duration) (*bolt.DB, os.FileInfo, error) {
+	var looked os.FileInfo
 	made := false
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0:
@@ -25,7 +27,7 @@ func openFile(path string, timeout time.Duration) (*bolt.DB, os.FileInfo, error)
 	case err != nil:
 		return nil, nil, fmt.Errorf("boltqueue: %w", err)
 	default:
-		if err := inspect(path, timeout, false); err != nil {
+		if looked, err = inspect(path, timeout, false); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -43,6 +45,10 @@ func openFile(path string, timeout time.Duration) (*bolt.DB, os.FileInfo, error)
 	})
 	if err != nil {
 		return nil, nil, openError(path, err)
+	}
+	if looked != nil && !os.SameFile(looked, info) {
+		db.Close() // replaced meanwhile
+		return openFile(path, timeout)
 	}
 	if made {
 		if err := syncFolder(filepath.Dir(path)); err != nil {
@@ -90,18 +96,19 @@ func lockFile(path string, options bolt.Options) (*bolt.DB, *os.File, os.FileInf
 
 // inspect looks at a file before it is opened for writing: bbolt takes it for
 // granted that a file is whole, and goes down with the process where it is not. All
-// is for a look at all of a large file, too.
-func inspect(path string, timeout time.Duration, all bool) (err error) {
-	db, f, _, err := lockFile(path, bolt.Options{Timeout: timeout, ReadOnly: true})
+// is for a look at all of a large file, too. It returns which file it was: another may
+// have taken its place when it is opened.
+func inspect(path string, timeout time.Duration, all bool) (os.FileInfo, error) {
+	db, f, info, err := lockFile(path, bolt.Options{Timeout: timeout, ReadOnly: true})
 	if err != nil {
-		return openError(path, err)
+		return nil, openError(path, err)
 	}
 	// The file cannot change while it is open.
 	defer db.Close()
 	if err := walk(f, all); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
+		return nil, fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
 	}
-	return nil
+	return info, nil
 }
 
 // openError says what an error of bolt.Open means.
@@ -157,6 +164,28 @@ func protect(path string, fn func() error) (err error) {
 	return fn()
 }
 
+// growError returns err with the cause that bbolt's error of a file which cannot grow
+// has only as text.
+func growError(err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, errno := range []syscall.Errno{syscall.ENOSPC, syscall.EFBIG} {
+		if strings.HasSuffix(err.Error(), ": "+errno.Error()) && !errors.Is(err, errno) {
+			return caused{err, errno}
+		}
+	}
+	return err
+}
+
+// caused is an error whose text says its cause.
+type caused struct {
+	error
+	cause error
+}
+
+func (e caused) Unwrap() []error { return []error{e.error, e.cause} }
+
 // lastTx returns the number of the transaction that the file shows.
 func lastTx(db *bolt.DB) (id int, ok bool) {
 	err := protect(db.Path(), func() error {
@@ -177,7 +206,7 @@ type fileID struct {
 // start reads an opened file, which it makes a store if it is new.
 func (q *Queue) start(db *bolt.DB, info os.FileInfo) error {
 	return protect(q.path, func() (err error) {
-		if err := db.Update(q.initialise); err != nil {
+		if err := growError(db.Update(q.initialise)); err != nil {
 			return q.startError(err)
 		}
 		if err := q.load(db); err != nil {
@@ -300,7 +329,7 @@ func (q *Queue) recover() error {
 		}
 		id = tx.ID()
 		// If this is durable, what it follows is, too.
-		return q.commit1(tx)
+		return growError(q.commit1(tx))
 	})
 	if err != nil {
 		db.Close()

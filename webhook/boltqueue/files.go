@@ -32,14 +32,18 @@ func Check(path string) (Report, error) {
 	if info, err := os.Stat(journalPath(path)); err == nil {
 		r.Journal = info.Size()
 	}
-	if err := inspect(path, DefaultLockTimeout, true); err != nil {
+	looked, err := inspect(path, DefaultLockTimeout, true)
+	if err != nil {
 		return r, err
 	}
-	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: DefaultLockTimeout, ReadOnly: true, PreLoadFreelist: true})
+	db, _, info, err := lockFile(path, bolt.Options{Timeout: DefaultLockTimeout, ReadOnly: true, PreLoadFreelist: true})
 	if err != nil {
 		return r, openError(path, err)
 	}
 	defer db.Close()
+	if !os.SameFile(looked, info) {
+		return r, fmt.Errorf("%w: %s was replaced meanwhile", ErrLocked, path)
+	}
 	var found []error
 	err = protect(path, func() error {
 		return db.View(func(tx *bolt.Tx) error {

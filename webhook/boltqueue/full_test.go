@@ -170,8 +170,11 @@ func diskFull(dir string, fill, free func() error) error {
 	for err = nil; err == nil && n < 10000; {
 		err = put()
 	}
-	if !errors.Is(err, syscall.EFBIG) && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, boltqueue.ErrDamaged) && err == nil {
+	if err == nil {
 		return fmt.Errorf("%d puts of 2,000 bytes on a full disk all succeed", n)
+	}
+	if !errors.Is(err, syscall.EFBIG) && !errors.Is(err, syscall.ENOSPC) {
+		return fmt.Errorf("the cause of a full disk is not in the error: %w", err)
 	}
 	if errors.Is(err, boltqueue.ErrDamaged) {
 		return fmt.Errorf("a full disk is reported as damage: %w", err)
