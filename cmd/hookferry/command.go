@@ -49,6 +49,7 @@ func commands() []command {
 		{name: "listen", summary: "receive webhooks and print them", help: listenHelp, define: listen},
 		{name: "send", summary: "send one call", help: sendHelp, commands: sendCommands()},
 		{name: "status", summary: "print how a running server is", help: statusHelp, define: status},
+		{name: "health", summary: "ask a running server whether it accepts calls", help: healthHelp, define: health},
 		{name: "events", summary: "print what happens to deliveries", help: eventsHelp, define: events},
 		{name: "test", summary: "send samples to a destination or URL now", help: testHelp, args: "[DESTINATION|URL]", define: test},
 		{name: "pause", summary: "stop attempts for destinations", help: pauseHelp, args: "DESTINATION...", define: pause},

@@ -1,0 +1,32 @@
+# The server as an image: one static program, the certificates of authorities,
+# and a folder for the data. It runs as nobody in particular.
+#
+#   docker build -t hookferry .
+#   docker run -p 8080:8080 -v hookferry:/data -e HOOKFERRY_WEBHOOK=https://a.example/hook hookferry
+#
+# Every flag of serve may be given by environment. deploy/compose.yaml is a whole
+# try-out.
+FROM --platform=$BUILDPLATFORM golang:1.26 AS build
+WORKDIR /src
+COPY go.mod go.sum go.work go.work.sum ./
+COPY cmd/hookferry/go.mod cmd/hookferry/go.sum cmd/hookferry/
+RUN go mod download
+# With .git, of which the program knows its version.
+COPY . .
+ARG TARGETOS TARGETARCH
+RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
+    go build -trimpath -ldflags "-s -w" -o /out/hookferry ./cmd/hookferry \
+    && mkdir -m 700 /out/data
+
+FROM scratch
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
+COPY --from=build --chown=65532:65532 /out/data /data
+COPY --from=build /out/hookferry /hookferry
+USER 65532:65532
+ENV HOOKFERRY_DATA=/data
+VOLUME /data
+EXPOSE 8080 9090
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["/hookferry", "health"]
+ENTRYPOINT ["/hookferry"]
+CMD ["serve"]

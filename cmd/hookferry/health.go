@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
+)
+
+const healthHelp = `Usage: hookferry health [flags]
+
+Health asks a running server whether it accepts calls, by its /readyz. It prints
+nothing if it does, and fails if not: for the health checks of containers. Both
+listeners of serve know the answer, so -admin may be the URL of either.
+
+Examples:
+  hookferry health
+  hookferry health -admin http://localhost:8080 -timeout 1s
+`
+
+func health(o *options) action {
+	timeout := o.duration("timeout", 3*time.Second, "`time` that the answer may take")
+	o.noVariables()
+	admin := o.text("admin", config.Default().Admin.Listen, "`URL` or host:port of the server's admin API")
+	return func(ctx context.Context, _ []string, _ process) error {
+		base := *admin
+		if !strings.Contains(base, "://") {
+			base = "http://" + base
+		}
+		u, err := url.Parse(base)
+		if err != nil || u.Host == "" {
+			return usagef("-admin: want a URL or host:port")
+		}
+		ctx, cancel := context.WithTimeout(ctx, *timeout)
+		defer cancel()
+		return ready(ctx, u.JoinPath("readyz"))
+	}
+}
+
+// ready returns nil if what is at u answers 200.
+func ready(ctx context.Context, u *url.URL) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return err
+	}
+	client := &http.Client{
+		Transport:     &http.Transport{DisableKeepAlives: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	a, err := client.Do(r)
+	var dial *net.OpError
+	switch {
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return fmt.Errorf("no server at %s: %w", u.Host, dial.Err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("no answer from %s in time", u.Host)
+	case err != nil:
+		return err
+	}
+	defer a.Body.Close()
+	if a.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", u.Host, a.Status)
+	}
+	return nil
+}
