@@ -33,17 +33,21 @@ func counted[T int | int64](n T, thing string) string {
 	return grouped(n) + " " + thing + "s"
 }
 
-// rate is a number per second.
-func rate(perSecond float64) string {
+// rate is a number, with a digit behind the point where it is small and not
+// whole, as those per second are.
+func rate(n float64) string {
 	switch {
-	case perSecond == 0:
-		return "0"
-	case perSecond < 0.05:
+	case n == math.Trunc(n) || n >= 100:
+		return grouped(int64(math.Round(n)))
+	case n < 0.05:
 		return "<0.1"
-	case perSecond < 100:
-		return strconv.FormatFloat(perSecond, 'f', 1, 64)
 	}
-	return grouped(int64(math.Round(perSecond)))
+	return strconv.FormatFloat(n, 'f', 1, 64)
+}
+
+// megabytes is a number of bytes, in units of 1,000,000.
+func megabytes(bytes float64) string {
+	return strconv.FormatFloat(bytes/1e6, 'f', 1, 64) + " MB"
 }
 
 // millis is a time in milliseconds: "0.4ms", "12ms", "1.2s".

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -34,28 +35,33 @@ const listenGrace = 2 * time.Second
 func listen(o *options) action {
 	address := o.text("listen", "localhost:9000", "`address` to receive webhooks on; without a host: on all of the machine's")
 	status := o.number("status", http.StatusOK, 200, 599, "`status` to answer with")
+	asJSON := jsonFlag(o)
 	// HOOKFERRY_LISTEN is where serve listens.
 	o.noVariables()
 	secrets := o.list("secret", "shared `secret`; give it twice while one replaces another", single)
 	return func(ctx context.Context, _ []string, p process) error {
-		printer := &printer{out: p.stdout, status: *status}
+		printer := &printer{out: p.stdout, status: *status, asJSON: *asJSON}
 		for _, s := range *secrets {
 			if s == "" {
 				return usagef("-secret: empty; leave the flag out to check no signatures")
 			}
 			printer.secrets = append(printer.secrets, signature.Secret(s))
 		}
-		return receive(ctx, *address, printer, p)
+		announce := p.stdout
+		if *asJSON {
+			announce = p.stderr
+		}
+		return receive(ctx, *address, printer, announce)
 	}
 }
 
 // receive serves the printer until ctx is done.
-func receive(ctx context.Context, address string, printer *printer, p process) error {
+func receive(ctx context.Context, address string, printer *printer, announce io.Writer) error {
 	listener, err := listenOn(ctx, address)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(p.stdout, "listening on http://%s (any path)\n", listener.Addr())
+	fmt.Fprintf(announce, "listening on http://%s (any path)\n", listener.Addr())
 	served := make(chan error, 1)
 	receiver := server.NewHTTP(printer, slog.New(slog.DiscardHandler))
 	go func() { served <- receiver.Serve(listener) }()
@@ -92,6 +98,7 @@ const maxPrinted = 1 << 20
 type printer struct {
 	secrets []signature.Secret
 	status  int
+	asJSON  bool
 
 	mu  sync.Mutex // one webhook is printed at a time
 	out io.Writer
@@ -108,12 +115,31 @@ func (p *printer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "webhooks are sent by POST", http.StatusMethodNotAllowed)
 		return
 	}
-	text := fmt.Appendf(nil, "\n%s  %s  %s\n", time.Now().Format(time.TimeOnly), describe(body), p.check(body, r.Header))
-	text = appendPretty(text, body)
-	p.mu.Lock()
-	p.out.Write(text)
-	p.mu.Unlock()
+	p.print(time.Now(), body, p.check(body, r.Header))
 	w.WriteHeader(p.status)
+}
+
+// received is what listen -json prints of each webhook. What is not JSON is a
+// string.
+type received struct {
+	At        time.Time `json:"at"`
+	Signature string    `json:"signature"`
+	Body      any       `json:"body"`
+}
+
+func (p *printer) print(at time.Time, body []byte, signature string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.asJSON {
+		text := fmt.Appendf(nil, "\n%s  %s  %s\n", at.Format(time.TimeOnly), describe(body), signature)
+		p.out.Write(appendPretty(text, body))
+		return
+	}
+	r := received{at.UTC(), signature, string(body)}
+	if json.Valid(body) {
+		r.Body = json.RawMessage(body)
+	}
+	printJSON(p.out, r)
 }
 
 // check says what becomes of the signature.

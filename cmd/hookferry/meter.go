@@ -23,20 +23,22 @@ const (
 // line.
 type meter struct {
 	screen
-	verb  string // such as "replayed"
-	begin time.Time
-	shown time.Time
-	drawn bool
+	verb string // such as "replayed"
+	// amount says how much is done, or is done in a second.
+	amount func(float64) string
+	begin  time.Time
+	shown  time.Time
+	drawn  bool
 }
 
 func newMeter(s screen, verb string) *meter {
 	now := time.Now()
-	return &meter{screen: s, verb: verb, begin: now, shown: now}
+	return &meter{screen: s, verb: verb, amount: rate, begin: now, shown: now}
 }
 
 // show says that done things are done, of total if that is known. The
 // fraction says the same of what can be told otherwise; below 0 it is not known.
-func (m *meter) show(done, total int, fraction float64) {
+func (m *meter) show(done, total int64, fraction float64) {
 	every := meterLine
 	if m.terminal {
 		every = meterRedraw
@@ -49,12 +51,12 @@ func (m *meter) show(done, total int, fraction float64) {
 	if total > 0 {
 		fraction = float64(done) / float64(total)
 	}
-	text := m.verb + " " + grouped(done)
+	text := m.verb + " " + m.amount(float64(done))
 	if total > 0 {
-		text += " of " + grouped(total)
+		text += " of " + m.amount(float64(total))
 	}
 	took := now.Sub(m.begin)
-	text += ", " + rate(float64(done)/took.Seconds()) + "/s"
+	text += ", " + m.amount(float64(done)/took.Seconds()) + "/s"
 	if fraction > 0 && fraction <= 1 && took > 2*time.Second {
 		text += ", " + spell(time.Duration(float64(took)*(1/fraction-1))) + " left"
 	}
@@ -114,7 +116,7 @@ func follow(ctx context.Context, m *meter, out io.Writer, part func() float64, s
 		if part != nil {
 			fraction = part()
 		}
-		m.show(last.Done, last.Total, fraction)
+		m.show(int64(last.Done), int64(last.Total), fraction)
 	}
 	return last, nil
 }

@@ -41,8 +41,8 @@ func TestMeter(t *testing.T) {
 			steps: []api.Progress{{Done: 300, Total: 2000}, {Done: 600, Total: 2000}, {Done: 900, Total: 2000}, {Done: 1200, Total: 2000}, {Done: 1201, Ended: true}},
 			want:  "told 600 of 2,000, 100/s, 14s left\ntold 1,200 of 2,000, 100/s, 8s left\n"},
 		{name: "a bar", terminal: true, pause: time.Second, steps: []api.Progress{{Done: 10, Total: 40}, {Done: 30, Total: 40}, {Done: 40, Total: 40, Ended: true}},
-			want: "\r\x1b[K[#####---------------]  25% told 10 of 40, 10.0/s" +
-				"\r\x1b[K[###############-----]  75% told 30 of 40, 15.0/s" +
+			want: "\r\x1b[K[#####---------------]  25% told 10 of 40, 10/s" +
+				"\r\x1b[K[###############-----]  75% told 30 of 40, 15/s" +
 				"\r\x1b[K[####################] 100% told 40 of 40, 13.3/s, 0s left\r\x1b[K"},
 		{name: "drawn ten times a second", terminal: true, pause: 60 * time.Millisecond, steps: []api.Progress{{Done: 1}, {Done: 2}, {Done: 3}, {Done: 4, Ended: true}},
 			want: "\r\x1b[Ktold 2, 16.7/s\r\x1b[Ktold 4, 16.7/s\r\x1b[K"},

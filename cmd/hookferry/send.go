@@ -41,8 +41,14 @@ func sendCommands() []command {
 	return list
 }
 
+// sent is what send -json prints.
+type sent struct {
+	MessageID string `json:"messageId"`
+}
+
 func send(o *options, kind string) action {
 	call := callFlags(o, kind)
+	asJSON := jsonFlag(o)
 	o.noVariables()
 	endpoint := o.text("endpoint", analytics.DefaultEndpoint, "`URL` of the server")
 	writeKey := o.text("write-key", "", "`key` of the source; without it, the one that serve made up and keeps in the data folder")
@@ -68,8 +74,11 @@ func send(o *options, kind string) action {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(p.stdout, "accepted %s\n", id)
-		return nil
+		if *asJSON {
+			return printJSON(p.stdout, sent{id})
+		}
+		_, err = fmt.Fprintf(p.stdout, "accepted %s\n", id)
+		return err
 	}
 }
 

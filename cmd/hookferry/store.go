@@ -38,7 +38,31 @@ func storeFlag(o *options) *string {
 	return o.text("data", defaultData, "data `folder` of serve")
 }
 
+// What the actions print with -json.
+type (
+	checked struct {
+		Waiting int   `json:"waiting"`
+		Dead    int   `json:"dead"`
+		Bytes   int64 `json:"bytes"`
+		Free    int64 `json:"free"`
+		Journal int64 `json:"journal"`
+	}
+	compacted struct {
+		Before int64 `json:"before"`
+		After  int64 `json:"after"`
+	}
+	rescued struct {
+		Waiting int    `json:"waiting"`
+		Dead    int    `json:"dead"`
+		Members int    `json:"members"`
+		Lost    int    `json:"lost"`
+		File    string `json:"file"`
+	}
+)
+
 func checkStore(o *options) action {
+	asJSON := jsonFlag(o)
+	o.noVariables()
 	data := storeFlag(o)
 	return func(_ context.Context, _ []string, p process) error {
 		r, err := boltqueue.Check(filepath.Join(*data, server.DataFile))
@@ -48,26 +72,40 @@ func checkStore(o *options) action {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(p.stdout, "%d deliveries wait, %d dead letters; %d bytes, of which %d are free, and a journal of %d bytes\n",
+		if *asJSON {
+			return printJSON(p.stdout, checked(r))
+		}
+		_, err = fmt.Fprintf(p.stdout, "%d deliveries wait, %d dead letters; %d bytes, of which %d are free, and a journal of %d bytes\n",
 			r.Waiting, r.Dead, r.Bytes, r.Free, r.Journal)
-		return nil
+		return err
 	}
 }
 
 func compactStore(o *options) action {
+	asJSON := jsonFlag(o)
+	o.noVariables()
 	data := storeFlag(o)
-	return func(_ context.Context, _ []string, p process) error {
-		before, after, err := boltqueue.Compact(filepath.Join(*data, server.DataFile))
-		if err != nil {
+	return func(ctx context.Context, _ []string, p process) error {
+		m := newMeter(p.screen(p.stderr), "written")
+		m.amount = megabytes
+		before, after, err := boltqueue.CompactContext(ctx, filepath.Join(*data, server.DataFile), func(written, of int64) { m.show(written, of, -1) })
+		m.end()
+		switch {
+		case errors.Is(err, context.Canceled):
+			return errors.New("interrupted; the store is as it was")
+		case err != nil:
 			return err
+		case *asJSON:
+			return printJSON(p.stdout, compacted{before, after})
 		}
-		fmt.Fprintf(p.stdout, "%d bytes before, %d bytes now\n", before, after)
-		return nil
+		_, err = fmt.Fprintf(p.stdout, "%d bytes before, %d bytes now\n", before, after)
+		return err
 	}
 }
 
 func rescueStore(o *options) action {
 	to := o.text("to", "", "`file` to write, which must not exist")
+	asJSON := jsonFlag(o)
 	o.noVariables()
 	data := storeFlag(o)
 	return func(_ context.Context, _ []string, p process) error {
@@ -79,8 +117,11 @@ func rescueStore(o *options) action {
 		if err != nil {
 			return err
 		}
+		if *asJSON {
+			return printJSON(p.stdout, rescued{r.Waiting, r.Dead, r.Members, r.Lost, *to})
+		}
 		fmt.Fprintf(p.stdout, "%v\n", r)
-		fmt.Fprintf(p.stdout, "To use it: move %s and %s.journal away, and %s in the place of the former\n", from, from, *to)
-		return nil
+		_, err = fmt.Fprintf(p.stdout, "To use it: move %s and %s.journal away, and %s in the place of the former\n", from, from, *to)
+		return err
 	}
 }

@@ -7,13 +7,29 @@ import (
 	"runtime/debug"
 )
 
-const versionHelp = `Usage: hookferry version
+const versionHelp = `Usage: hookferry version [flags]
 
 Version prints the version, that of Go, and the system it was built for.
+
+Examples:
+  hookferry version
 `
 
-func printVersion(*options) action {
+// A build is what version -json prints.
+type build struct {
+	Version string `json:"version"`
+	Go      string `json:"go"`
+	OS      string `json:"os"`
+	Arch    string `json:"arch"`
+}
+
+func printVersion(o *options) action {
+	asJSON := jsonFlag(o)
+	o.noVariables()
 	return func(_ context.Context, _ []string, p process) error {
+		if *asJSON {
+			return printJSON(p.stdout, build{version(), runtime.Version(), runtime.GOOS, runtime.GOARCH})
+		}
 		_, err := fmt.Fprintf(p.stdout, "hookferry %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 		return err
 	}

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+)
+
+// A terminal is a real one, of which the test is the keyboard and the glass.
+type terminal struct {
+	t     *testing.T
+	tty   *os.File // the program's end
+	glass *os.File // the test's
+	shown output
+}
+
+func newTerminal(t *testing.T, columns, rows uint16) *terminal {
+	t.Helper()
+	glass, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(glass.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(glass.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		err = unix.IoctlSetWinsize(int(glass.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: rows})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	tty, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	term := &terminal{t: t, tty: tty, glass: glass}
+	read := make(chan struct{})
+	go func() { // until the program's end is closed
+		defer close(read)
+		io.Copy(&term.shown, glass)
+	}()
+	t.Cleanup(func() {
+		tty.Close()
+		<-read
+		glass.Close()
+	})
+	return term
+}
+
+func (term *terminal) typed(keys string) {
+	if _, err := io.WriteString(term.glass, keys); err != nil {
+		term.t.Error(err)
+	}
+}
+
+// await waits until what is shown matches. It may be called from any goroutine.
+func (term *terminal) await(pattern string) {
+	re, timeout := regexp.MustCompile(pattern), time.After(patience)
+	for {
+		text, more := term.shown.read()
+		if re.MatchString(text) {
+			return
+		}
+		select {
+		case <-more:
+		case <-timeout:
+			term.t.Errorf("the terminal does not show %q, but\n%q", pattern, text)
+			return
+		}
+	}
+}
+
+// run runs a command at the terminal, while meanwhile does, and returns the
+// exit status.
+func (term *terminal) run(ctx context.Context, env map[string]string, meanwhile func(), args ...string) int {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		meanwhile()
+	}()
+	status := run(ctx, args, process{func(name string) string { return env[name] }, term.tty, term.tty, term.tty})
+	<-done
+	return status
+}
+
+func TestTerminalColours(t *testing.T) {
+	var asked []string
+	v := exampleOverview()
+	server := fakeAdmin(t, &asked, map[string]any{
+		"GET /api/v1/status": v.Status, "GET /api/v1/sources": api.Sources{}, "GET /api/v1/destinations": api.Destinations{Destinations: v.Destinations},
+	})
+	for _, tt := range []struct {
+		name  string
+		env   map[string]string
+		shown string
+	}{
+		{"colours", nil, `^\x1b\[1mhookferry v1\.2\.0 on web1/4711\x1b\[0m  \x1b\[32mready\x1b\[0m`},
+		{"NO_COLOR", map[string]string{"NO_COLOR": "1"}, `^hookferry v1\.2\.0 on web1/4711  ready`},
+		{"a dumb one", map[string]string{"TERM": "dumb"}, `^hookferry v1\.2\.0 on web1/4711  ready`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			term := newTerminal(t, 80, 24)
+			env := map[string]string{"HOOKFERRY_ADMIN": server, "NO_COLOR": tt.env["NO_COLOR"], "TERM": tt.env["TERM"]}
+			if status := term.run(t.Context(), env, func() { term.await(tt.shown + `(?s).*next attempt in 12s`) }, "status"); status != exitOK {
+				t.Errorf("exit status %d", status)
+			}
+		})
+	}
+}
+
+// It is drawn over itself, within the terminal, until it is interrupted.
+func TestTerminalWatch(t *testing.T) {
+	var asked []string
+	v := exampleOverview()
+	server := fakeAdmin(t, &asked, map[string]any{
+		"GET /api/v1/status": v.Status, "GET /api/v1/sources": api.Sources{}, "GET /api/v1/destinations": api.Destinations{Destinations: v.Destinations},
+	})
+	term := newTerminal(t, 60, 10)
+	ctx, interrupt := context.WithCancel(t.Context())
+	status := term.run(ctx, map[string]string{"HOOKFERRY_ADMIN": server, "NO_COLOR": "1"}, func() {
+		term.await(`(?s)(\x1b\[Hhookferry .*and \d+ more lines\x1b\[K\r\n\x1b\[J.*){3}`)
+		interrupt()
+	}, "status", "-watch", "-every", "1ms")
+	if status != exitOK {
+		t.Errorf("exit status %d", status)
+	}
+	text, _ := term.shown.read()
+	frame, _, _ := strings.Cut(text, "\x1b[J")
+	if lines := strings.Count(frame, "\n"); lines > 9 {
+		t.Errorf("%d lines in 10 rows:\n%s", lines, frame)
+	}
+}
+
+func TestTerminalQuestion(t *testing.T) {
+	ended := []api.Progress{{Done: 3, Total: 3, Ended: true}}
+	answers := map[string]any{"GET /api/v1/dead/count": api.Count{Count: 3}, "POST /api/v1/dead/discard": ended}
+	for _, tt := range []struct {
+		name   string
+		answer string // "" interrupts
+		status int
+		shown  string
+		asked  int
+	}{
+		{"yes", "y\n", exitOK, `3 dead letters discarded`, 2},
+		{"yes in full", "Yes\n", exitOK, `3 dead letters discarded`, 2},
+		{"no", "n\n", exitFailure, `nothing was done`, 1},
+		{"neither", "\n", exitFailure, `nothing was done`, 1},
+		{"the end of input", "\x04", exitFailure, `nothing was done`, 1},
+		{"an interrupt", "", exitFailure, `interrupted; nothing was done`, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var asked []string
+			server := fakeAdmin(t, &asked, answers)
+			term := newTerminal(t, 80, 24)
+			ctx, interrupt := context.WithCancel(t.Context())
+			defer interrupt()
+			status := term.run(ctx, map[string]string{"HOOKFERRY_ADMIN": server}, func() {
+				term.await(`^discard 3 dead letters\? \[y/N\] $`)
+				if tt.answer == "" {
+					interrupt()
+				}
+				term.typed(tt.answer)
+				term.await(tt.shown)
+			}, "dead", "discard", "-all")
+			if status != tt.status || len(asked) != tt.asked {
+				t.Errorf("exit status %d and %d requests, want %d and %d", status, len(asked), tt.status, tt.asked)
+			}
+			if tt.answer == "" {
+				term.typed("\n") // for what still reads
+			}
+		})
+	}
+}
+
+func TestTerminalBar(t *testing.T) {
+	more := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, line := range []string{`{"done":1,"total":4}`, `{"done":2,"total":4}`, `{"done":4,"total":4,"ended":true}`} {
+			<-more
+			io.WriteString(w, line+"\n")
+			http.NewResponseController(w).Flush()
+		}
+	}))
+	defer server.Close()
+	term := newTerminal(t, 80, 24)
+	status := term.run(t.Context(), map[string]string{"HOOKFERRY_ADMIN": server.URL}, func() {
+		more <- struct{}{}
+		// The bar is drawn ten times a second at most.
+		timer := time.NewTimer(2 * meterRedraw)
+		defer timer.Stop()
+		<-timer.C
+		more <- struct{}{}
+		term.await(`\r\x1b\[K\[##########----------\]  50% replayed 2 of 4, \S+/s`)
+		more <- struct{}{}
+		term.await(`\r\x1b\[K4 dead letters replayed\r\n$`)
+	}, "dead", "replay", "a", "b", "c", "d")
+	if status != exitOK {
+		t.Errorf("exit status %d", status)
+	}
+}
