@@ -491,6 +491,48 @@ func TestAnAnswerThatLooksLikeAFarewell(t *testing.T) {
 	})
 }
 
+// What may have been taken, or has no time left, is not made again.
+func TestRequestsThatAreNotMadeAgain(t *testing.T) {
+	enough := errors.New("enough")
+	for _, tt := range []struct {
+		name   string
+		answer string // to the second request, before the connection is closed
+		hang   bool   // it is not
+		ends   bool   // the client's context, after a second
+		err    error
+	}{
+		{name: "a part of an answer", answer: "HTTP/1.1 2", err: io.ErrUnexpectedEOF},
+		{name: "no time", hang: true, err: ErrTimeout},
+		{name: "the end of the client", hang: true, ends: true, err: enough},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &peer{serve: func(c net.Conn, _ int) {
+				r := bufio.NewReader(c)
+				readRequest(r)
+				io.WriteString(c, ok)
+				readRequest(r)
+				io.WriteString(c, tt.answer)
+				if tt.hang {
+					io.Copy(io.Discard, r)
+				}
+			}}
+			c, cancel := p.client(t)
+			to := target(t, "http://crm.example/")
+			if _, err := post(c, to, nil); err != nil {
+				t.Fatal(err)
+			}
+			if tt.ends {
+				time.AfterFunc(time.Second, func() { cancel(enough) })
+			}
+			var b Buffer
+			_, err := c.Post(t.Context(), time.Now().Add(timeout), to, nil, nil, &b)
+			if err != tt.err || c.Resent() != 0 || p.dials.Load() != 1 {
+				t.Errorf("%s: Post = %v with %d connections, %d requests made again; want %v, 1 and 0", tt.name, err, p.dials.Load(), c.Resent(), tt.err)
+			}
+		})
+	}
+}
+
 // A request is made again once, and on a new connection no more.
 func TestARequestIsMadeAgainOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -178,6 +179,49 @@ func TestIdempotencyKeyIsSent(t *testing.T) {
 			if r.Proto != "HTTP/2.0" || r.Header.Get("Idempotency-Key") != "k" {
 				t.Errorf("%s with the header %v", r.Proto, r.Header)
 			}
+		}
+	})
+}
+
+// What net/http sends on a connection that ends under it is made again, body and
+// all, as on connections of our own.
+func TestNetHTTPMakesRequestsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &peer{serve: func(c net.Conn, _ int) {
+			r := bufio.NewReader(c)
+			if readRequest(r) == nil {
+				io.WriteString(c, ok)
+				readRequest(r) // taken, and not answered
+			}
+		}}
+		c, _ := p.client(t)
+		to := target(t, "http://bücher.example/")
+		for range 3 {
+			if a, err := post(c, to, []byte("{}")); err != nil || a.Status != 200 {
+				t.Errorf("Post = %+v, %v", a, err)
+			}
+			synctest.Wait()
+		}
+		if n := p.dials.Load(); n != 3 {
+			t.Errorf("%d connections for 3 requests", n)
+		}
+	})
+}
+
+// The header of an answer by HTTP/2 has the same bound.
+func TestHTTP2HeaderIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := webhooktest.NewNetwork()
+		defer network.Close()
+		const hook = "https://crm.example/"
+		recv := network.Receiver(hook, "", webhooktest.Answer(200).With("X-Long", strings.Repeat("x", 2*MaxHeader)))
+		recv.SetTLS(webhooktest.TLS{HTTP2: true})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxIdle: 8, TLS: network.TLSClientConfig()})
+		defer c.Close()
+		if a, err := post(c, target(t, hook), nil); err == nil {
+			t.Errorf("Post = %+v with a header of %d bytes", a, 2*MaxHeader)
 		}
 	})
 }
