@@ -15,8 +15,8 @@ func (l *Lane) nearest() Order {
 	if it := l.run.peek(); it != nil {
 		o = it.Order
 	}
-	if len(l.rest) > 0 && l.rest[0].Before(o) {
-		o = l.rest[0].Order
+	if len(l.rest) > 0 {
+		o = minOrder(o, l.rest[0].Order)
 	}
 	return o
 }
@@ -32,7 +32,7 @@ func (l *Lane) pop(now int64) (it *Item, beyond bool) {
 	case o.At > now || o == Last:
 		return nil, false
 	case len(l.rest) > 0 && l.rest[0].Order == o:
-		it = l.rest[0]
+		it = l.rest[0].value
 		l.removeRest(0)
 	default:
 		it = l.run.pop()

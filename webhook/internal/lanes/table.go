@@ -82,9 +82,9 @@ type Lane struct {
 	// and the Table does not know, Last if there is none.
 	Beyond Order
 
-	run  queue   // sorted: what came in order and due
-	rest []*Item // a heap: all else that waits
-	held int     // items of the lane, also leased and settling ones
+	run  queue       // sorted: what came in order and due
+	rest heap[*Item] // all else that waits
+	held int         // items of the lane, also leased and settling ones
 
 	place      place
 	pos        int // in Table.later
@@ -107,9 +107,9 @@ type Table struct {
 	lanes  map[string]*Lane
 	ready  ring
 	parked ring
-	later  []*Lane // a heap by first
-	leases []*Item // a heap by until
-	detach int     // items that are settling
+	later  heap[*Lane] // by first
+	leases heap[*Item] // by until
+	detach int         // items that are settling
 	slots  []slot
 	free   []uint32
 	items  int
@@ -273,7 +273,7 @@ func (t *Table) Expel(l *Lane, which func(*Item) bool, now int64) {
 		return true
 	}
 	l.run.filter(expel)
-	l.filterRest(expel)
+	l.rest.filter(expel)
 	l.held -= n
 	t.items -= n
 	t.settle(l, now)
@@ -320,7 +320,7 @@ func (t *Table) take(it *Item) {
 	case inRest:
 		it.lane.removeRest(it.pos)
 	case leased:
-		t.unlease(it)
+		t.leases.remove(it.pos)
 	case settling:
 		t.detach--
 	default:
@@ -358,28 +358,26 @@ func (t *Table) grant(it *Item) {
 func (t *Table) hold(it *Item, until int64) {
 	it.state = leased
 	it.until = until
-	it.pos = len(t.leases)
-	t.leases = append(t.leases, it)
-	t.leaseUp(it.pos)
+	t.leases.push(Order{At: until}, it, &it.pos)
 }
 
-func (t *Table) unlease(it *Item) {
-	i, last := it.pos, len(t.leases)-1
-	t.leases[i] = t.leases[last]
-	t.leases[i].pos = i
-	t.leases[last] = nil
-	t.leases = t.leases[:last]
-	if i < last {
-		t.leaseDown(i)
-		t.leaseUp(i)
+// pushRest puts it among what waits out of turn.
+func (l *Lane) pushRest(it *Item) {
+	it.state = inRest
+	l.rest.push(it.Order, it, &it.pos)
+}
+
+func (l *Lane) removeRest(i int) {
+	if l.rest.remove(i); len(l.rest) == 0 && cap(l.rest) > 64 {
+		l.rest = nil // lanes are many
 	}
 }
 
 // expire ends the leases that are over: what was leased waits again, as it was.
 func (t *Table) expire(now int64) {
-	for len(t.leases) > 0 && t.leases[0].until <= now {
-		it := t.leases[0]
-		t.unlease(it)
+	for len(t.leases) > 0 && t.leases[0].At <= now {
+		it := t.leases[0].value
+		t.leases.remove(0)
 		it.lane.pushRest(it)
 		t.settle(it.lane, now)
 	}
@@ -388,8 +386,8 @@ func (t *Table) expire(now int64) {
 // wake moves the lanes that have become due to those that are served.
 func (t *Table) wake(now int64) {
 	t.expire(now)
-	for len(t.later) > 0 && t.later[0].first().At <= now {
-		t.settle(t.later[0], now)
+	for len(t.later) > 0 && t.later[0].At <= now {
+		t.settle(t.later[0].value, now)
 	}
 }
 
@@ -415,11 +413,10 @@ func (t *Table) settle(l *Lane, now int64) {
 		t.parked.remove(l)
 	case later:
 		if want == later {
-			t.laterDown(l.pos)
-			t.laterUp(l.pos)
+			t.later.move(l.pos, first)
 			return
 		}
-		t.removeLater(l)
+		t.later.remove(l.pos)
 	}
 	l.place = want
 	switch want {
@@ -428,8 +425,6 @@ func (t *Table) settle(l *Lane, now int64) {
 	case ready:
 		t.ready.push(l)
 	case later:
-		l.pos = len(t.later)
-		t.later = append(t.later, l)
-		t.laterUp(l.pos)
+		t.later.push(first, l, &l.pos)
 	}
 }

@@ -25,13 +25,14 @@ func (t *Table) check(tb testing.TB) {
 				tb.Fatalf("lane %s: item %d of run has state %d", l.Name, i, it.state)
 			}
 		}
-		for i, it := range l.rest {
-			if it.state != inRest || it.pos != i || it.lane != l || i > 0 && it.Before(l.rest[(i-1)/2].Order) {
+		for i, e := range l.rest {
+			it := e.value
+			if it.state != inRest || it.pos != i || it.lane != l || e.Order != it.Order || i > 0 && it.Before(l.rest[(i-1)/2].Order) {
 				tb.Fatalf("lane %s: item %d of rest has state %d and place %d", l.Name, i, it.state, it.pos)
 			}
 		}
-		for _, it := range t.leases {
-			if it.lane == l {
+		for _, e := range t.leases {
+			if e.value.lane == l {
 				held++
 			}
 		}
@@ -43,13 +44,15 @@ func (t *Table) check(tb testing.TB) {
 			tb.Fatalf("lane %s is at place %d with %v first", l.Name, l.place, l.first())
 		}
 	}
-	for i, it := range t.leases {
-		if it.state != leased || it.pos != i || i > 0 && it.until < t.leases[(i-1)/2].until {
+	for i, e := range t.leases {
+		it := e.value
+		if it.state != leased || it.pos != i || e.At != it.until || i > 0 && it.until < t.leases[(i-1)/2].At {
 			tb.Fatalf("lease %d has state %d and place %d", i, it.state, it.pos)
 		}
 	}
-	for i, l := range t.later {
-		if l.place != later || l.pos != i || i > 0 && l.first().Before(t.later[(i-1)/2].first()) {
+	for i, e := range t.later {
+		l := e.value
+		if l.place != later || l.pos != i || e.Order != l.first() || i > 0 && l.first().Before(t.later[(i-1)/2].Order) {
 			tb.Fatalf("lane %d of later is at place %d, %d", i, l.place, l.pos)
 		}
 	}
@@ -137,9 +140,9 @@ func heldOrders(l *Lane) map[Order]bool {
 	for i := range l.run.len {
 		all[l.run.buf[(l.run.head+i)&(len(l.run.buf)-1)].Order] = true
 	}
-	for _, it := range l.rest {
-		if it.slot == 0 {
-			all[it.Order] = true
+	for _, e := range l.rest {
+		if e.value.slot == 0 {
+			all[e.Order] = true
 		}
 	}
 	return all

@@ -89,10 +89,10 @@ func (t *Table) Next(now int64) time.Time {
 		next = now
 	} else {
 		if len(t.later) > 0 {
-			next = t.later[0].first().At
+			next = t.later[0].At
 		}
 		if len(t.leases) > 0 {
-			next = min(next, t.leases[0].until)
+			next = min(next, t.leases[0].At)
 		}
 	}
 	if next == Last.At {
