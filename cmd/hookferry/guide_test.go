@@ -1,0 +1,151 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
+)
+
+// guide reads a file of docs.
+func guide(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "..", "docs", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(string(b), "\r\n", "\n")
+}
+
+var quoted = regexp.MustCompile("`([^`]*)`")
+
+// TestConfigurationKeys holds docs/configuration.md to the keys that there are,
+// and to their defaults.
+func TestConfigurationKeys(t *testing.T) {
+	_, text, _ := strings.Cut(guide(t, "configuration.md"), "\n## The file\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	var got []string
+	var defaults strings.Builder
+	for line := range strings.Lines(text) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 || !strings.HasPrefix(line, "| `") {
+			continue
+		}
+		for _, m := range quoted.FindAllStringSubmatch(cells[1], -1) {
+			got = append(got, m[1])
+			value := quoted.FindStringSubmatch(cells[2])
+			if value == nil || strings.HasPrefix(m[1], "sources") || strings.HasPrefix(m[1], "destinations") {
+				continue
+			}
+			// As a file has it: a mapping for each key, and so of no key twice.
+			outer, inner, nested := strings.Cut(m[1], ".")
+			if !nested {
+				fmt.Fprintf(&defaults, "%s: %q\n", outer, value[1])
+				continue
+			}
+			if head := outer + ":\n"; !strings.Contains("\n"+defaults.String(), "\n"+head) {
+				defaults.WriteString(head)
+			}
+			fmt.Fprintf(&defaults, "  %s: %q\n", inner, value[1])
+		}
+	}
+	// A mapping has its keys in the table, and a list itself.
+	var want []string
+	keys := config.Keys()
+	for _, key := range keys {
+		mapping := slices.ContainsFunc(keys, func(k string) bool { return strings.HasPrefix(k, key+".") && k != key+".*" })
+		if !mapping && !strings.HasSuffix(key, "[]") && !strings.HasSuffix(key, ".*") {
+			want = append(want, key)
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("keys (-there +documented):\n%s", d)
+	}
+
+	file := filepath.Join(t.TempDir(), "hookferry.yaml")
+	text = defaults.String() + "sources: [{name: a, keys: [k], enabled: true}]\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := config.Load(file, func(string) string { return "" }, nil)
+	if err != nil {
+		t.Fatalf("the defaults of the guide are refused: %v\n%s", err, text)
+	}
+	wantDefaults := config.Default()
+	wantDefaults.Data = filepath.Join(filepath.Dir(file), wantDefaults.Data)
+	ignore := cmpopts.IgnoreFields(config.Settings{}, "Path", "Loaded", "Files", "Sources", "Destinations")
+	if d := cmp.Diff(wantDefaults, s, cmpopts.EquateComparable(netip.Prefix{}), ignore); d != "" {
+		t.Errorf("defaults (-true +documented):\n%s", d)
+	}
+	if n := strings.Count(defaults.String(), ": \""); n < 15 {
+		t.Errorf("%d defaults are documented: they were not found", n)
+	}
+}
+
+// TestConfigurationFlags holds docs/configuration.md to the flags of serve.
+func TestConfigurationFlags(t *testing.T) {
+	text := guide(t, "configuration.md")
+	keys := config.Keys()
+	var got []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `-([a-z-]+)` \\| `([A-Z_]+)`.* \\| (.*) \\|$").FindAllStringSubmatch(text, -1) {
+		got = append(got, "-"+m[1]+" "+m[2])
+		if key := quoted.FindStringSubmatch(m[3]); key != nil && !slices.Contains(keys, key[1]) {
+			t.Errorf("-%s stands for %s, which is no key", m[1], key[1])
+		}
+	}
+	o := newOptions("serve", "")
+	serve(o)
+	var want []string
+	o.set.VisitAll(func(f *flag.Flag) { want = append(want, "-"+f.Name+" "+variable(f.Name)) })
+	slices.Sort(got)
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("flags (-there +documented):\n%s", d)
+	}
+}
+
+// TestRestartKeys holds the marks of docs/configuration.md to what a server that
+// runs does not change.
+func TestRestartKeys(t *testing.T) {
+	marked := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([^`]+)` ↻ \\|").FindAllStringSubmatch(guide(t, "configuration.md"), -1) {
+		marked[m[1]] = true
+	}
+	old := config.Default()
+	changed := config.Default()
+	changed.Listen, changed.BaseURL, changed.Data = "x", "x", "x"
+	changed.TrustedProxies = []netip.Prefix{{}}
+	changed.Drain++
+	changed.Grace++
+	changed.Admin.Listen, changed.Admin.Token = "x", "x"
+	changed.Webhooks.Name, changed.DeadLetters.MaxAge, changed.Limits.Memory = "x", 1, 1
+	changed.Log.Format, changed.Log.Level, changed.Log.Access = "x", -1, 1
+	changed.Metrics, changed.Tracing.Endpoint = false, "x"
+	restart := changed.NeedRestart(old)
+	for key := range marked {
+		if !slices.ContainsFunc(restart, func(k string) bool { return key == k || strings.HasPrefix(key, k+".") }) {
+			t.Errorf("%s is marked, and counts at once", key)
+		}
+	}
+	for _, key := range restart {
+		found := false
+		for _, k := range config.Keys() {
+			leaf := k == key || strings.HasPrefix(k, key+".")
+			found = found || leaf && marked[k]
+		}
+		if !found {
+			t.Errorf("%s counts after a restart, and is not marked", key)
+		}
+	}
+}
