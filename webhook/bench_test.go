@@ -24,11 +24,20 @@ import (
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
-// nullReceiver starts a receiver in a process of its own and returns its URL.
-func nullReceiver(b *testing.B) string {
+// A process is one that a benchmark has started.
+type process struct {
+	b   *testing.B
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+// start starts a process of this program and returns it with the first line
+// that it prints. It ends with the benchmark, if not before.
+func start(b *testing.B, name string, args ...any) (p *process, line string) {
 	b.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "HOOKFERRY_NULL_RECEIVER=1")
+	cmd.Env = append(os.Environ(), "HOOKFERRY_BENCH_PROCESS="+strings.TrimSpace(name+" "+fmt.Sprintln(args...)))
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -41,15 +50,34 @@ func nullReceiver(b *testing.B) string {
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() {
-		in.Close()
-		cmd.Wait()
-	})
-	addr, err := bufio.NewReader(out).ReadString('\n')
+	p = &process{b, cmd, in, bufio.NewReader(out)}
+	b.Cleanup(p.end)
+	return p, p.line()
+}
+
+// line returns the next line that p prints.
+func (p *process) line() string {
+	p.b.Helper()
+	line, err := p.out.ReadString('\n')
 	if err != nil {
-		b.Fatal(err)
+		p.b.Fatal(err)
 	}
-	return "http://" + strings.TrimSpace(addr) + "/hook"
+	return strings.TrimSpace(line)
+}
+
+// end ends p, if it was not ended before.
+func (p *process) end() {
+	p.in.Close()
+	if p.cmd.ProcessState == nil {
+		p.cmd.Wait()
+	}
+}
+
+// nullReceiver starts a receiver in a process of its own and returns its URL.
+func nullReceiver(b *testing.B) string {
+	b.Helper()
+	_, addr := start(b, "null")
+	return "http://" + addr + "/hook"
 }
 
 // benchBody is a webhook body of 450 bytes.

@@ -136,6 +136,10 @@ type Config struct {
 	// or not of late, hold at most half of it, and those that fail a quarter,
 	// so that they leave room to the others however many they are. Zero means
 	// DefaultMaxInFlight.
+	//
+	// While deliveries come that are attempted at once, fewer of those that
+	// have waited for over 100 ms are attempted at a time, as far as they would
+	// have the others wait for a processor.
 	MaxInFlight int
 
 	// MaxBytesInFlight bounds the bodies that are held in memory, of the

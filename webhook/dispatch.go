@@ -9,20 +9,7 @@ import (
 // that have any, each within its limit. It starts a worker when there is work
 // and none is idle.
 //
-// It divides the slots so that no number of destinations that hang takes them
-// all, not even in the seconds before the first attempt of them times out:
-//
-//   - A lane that has not been answered yet has firstSlots of them; each answer
-//     adds one, as long as they are used.
-//   - All lanes that were not answered, or not of late, hold at most half of
-//     MaxInFlight, and those that fail a quarter. They are leased no more than
-//     they may attempt.
-//   - While several lanes are busy, each holds at most its share of three
-//     quarters. One that is being answered may have an eighth of what is free
-//     of these, if that is more; one that is not gets no more than firstSlots
-//     of the last quarter, and fewer towards its end.
-//   - Beyond its slots a lane is leased as many as it was answered since the
-//     last lease, so that what hangs fills no memory.
+// share.go says how it divides the slots, brake.go how it holds backlogs back.
 //
 // What is leased is bounded in bytes too: all by maxBytes, and each lane, while
 // several are busy, by its share of it.
@@ -39,7 +26,10 @@ type dispatcher struct {
 	lanes   map[string]*lane
 	touched lanesByUse
 	paused  map[string]bool
-	run     fifo[*lane]    // lanes with something ready and a slot
+	run     fifo[*lane] // lanes with something ready and a slot
+	brake   brake
+	braked  fifo[*lane]    // as run, but they wait for the brake
+	looked  *time.Timer    // looks at the brake again, while braked is not empty
 	active  int            // deliveries being attempted
 	ready   int            // deliveries waiting for a worker
 	held    [standings]int // of both, by the standing of their lanes
@@ -55,15 +45,8 @@ type dispatcher struct {
 	closed  bool
 }
 
-const (
-	// maxIdle is how many workers are kept when there is nothing to do.
-	maxIdle = 64
-	// idleLane is how long a lane is kept when there is nothing to do for it.
-	idleLane = time.Minute
-	// lapseChunk is how many deliveries are leased to see whether they have
-	// lapsed, once one has.
-	lapseChunk = 256
-)
+// maxIdle is how many workers are kept when there is nothing to do.
+const maxIdle = 64
 
 func newDispatcher(maxActive int, maxBytes int64, lapse time.Duration, known func(string) *target, start, wake func()) *dispatcher {
 	d := &dispatcher{
@@ -77,6 +60,7 @@ func newDispatcher(maxActive int, maxBytes int64, lapse time.Duration, known fun
 		paused:    make(map[string]bool),
 	}
 	d.work = sync.NewCond(&d.mu)
+	d.brake.bound, d.brake.most = maxActive, maxActive
 	return d
 }
 
@@ -129,119 +113,6 @@ func (d *dispatcher) roomAgain() time.Time {
 	return d.again
 }
 
-// roomOf returns the room of l. If it has none until some time, it returns that
-// too.
-func (d *dispatcher) roomOf(l *lane, now time.Time) (n int, again time.Time) {
-	held := l.active + l.ready.len()
-	switch {
-	case l.paused:
-		return 0, time.Time{}
-	case l.hold != "":
-		if now.Before(l.parked) {
-			return 0, l.parked
-		}
-		n = 1 - held
-	case l.breaker.open && l.lapsing:
-		n = lapseChunk
-	case l.breaker.open:
-		if held == 0 && now.Before(l.breaker.retry) {
-			return 0, l.breaker.retry
-		}
-		n = 1 - held
-	case l.standing == proven:
-		// Up to as many ready as may be active, so that a worker which has
-		// ended one finds the next.
-		w := d.window(l)
-		n = w + min(l.answers, w) - held
-	default:
-		n = l.slots - held
-	}
-	if n > 0 && l.rate.interval > 0 {
-		tokens := l.rate.tokens(now) - l.ready.len()
-		if tokens <= 0 {
-			return 0, l.rate.when(min(l.ready.len()+1, l.rate.burst))
-		}
-		n = min(n, tokens)
-	}
-	if n > 0 && l.standing != proven {
-		if most := d.allowance(l, held); most < n {
-			n = most
-			d.starved = true
-		}
-	}
-	if n > 0 && l.largest > 0 {
-		n = int(min(int64(n), max(d.shared(d.maxBytes)/l.largest, 1)-int64(held)))
-	}
-	return max(n, 0), time.Time{}
-}
-
-// allowance is how many more deliveries l may hold by its standing.
-func (d *dispatcher) allowance(l *lane, held int) int {
-	all := d.held[unproven] + d.held[doubtful]
-	n := max(d.maxActive/2, 1) - all
-	switch {
-	case l.standing == doubtful:
-		n = min(n, max(d.maxActive/4, 1)-d.held[doubtful])
-	case all >= d.maxActive/4:
-		n = min(n, 1-held) // there are many of them
-	}
-	return n
-}
-
-// window is how many attempts l may make at once.
-func (d *dispatcher) window(l *lane) int {
-	if d.busy <= 1 {
-		return l.slots
-	}
-	n := int(d.shared(int64(d.maxActive)))
-	free := d.maxActive - d.active
-	switch {
-	case d.clock.Sub(l.answered) < moving:
-		n = max(n, (free-d.maxActive/4)/8)
-	case free <= d.maxActive/4:
-		n = min(n, firstSlots, max(16*free/d.maxActive, 1))
-	}
-	return min(l.slots, n)
-}
-
-// shared returns a busy lane's share of n: all of it if it is the only one,
-// else at least 1.
-func (d *dispatcher) shared(n int64) int64 {
-	if d.busy <= 1 {
-		return n
-	}
-	return max((n-n/4+int64(d.busy)-1)/int64(d.busy), 1)
-}
-
-func (d *dispatcher) lane(destination string, now time.Time) *lane {
-	l := d.lanes[destination]
-	if l == nil {
-		l = &lane{id: destination, limit: 1, paused: d.paused[destination], touched: now}
-		if t := d.known(destination); t != nil {
-			l.limit = t.limit
-			l.rate.interval, l.rate.burst = t.interval, t.burst
-		}
-		l.slots = min(firstSlots, l.limit)
-		d.lanes[destination] = l
-		d.touched.use(l)
-	}
-	return l
-}
-
-// forget drops the lanes for which there was nothing to do for a while. What
-// they knew is made again when it is needed.
-func (d *dispatcher) forget(now time.Time) {
-	for l := d.touched.first; l != nil && now.Sub(l.touched) >= idleLane; l = d.touched.first {
-		if l.active+l.ready.len() > 0 || !l.rate.idle(now) {
-			l.touched = now
-			d.touched.use(l)
-			continue
-		}
-		d.touched.remove(l)
-		delete(d.lanes, l.id)
-	}
-}
-
 // add takes over leased deliveries; asked is the Max of their lease. It returns
 // those that are to go back, because they have to wait, and those that have
 // waited too long.
@@ -263,6 +134,7 @@ func (d *dispatcher) add(ds []Delivery, asked int, now, until time.Time) (back, 
 			back = append(back, &ds[i])
 			continue
 		}
+		d.brake.note(l, &ds[i], now)
 		l.given--
 		l.more = l.given <= 0
 		size := int64(len(ds[i].Body))
@@ -287,7 +159,15 @@ func (d *dispatcher) enqueue(l *lane) {
 		return
 	}
 	l.queued = true
+	if d.stopped(l) {
+		return
+	}
 	d.run.push(l)
+	d.summon()
+}
+
+// summon sees that a worker comes for a lane of the run queue.
+func (d *dispatcher) summon() {
 	switch {
 	case d.idle > 0:
 		d.idle--
@@ -302,6 +182,7 @@ func (d *dispatcher) enqueue(l *lane) {
 type turn struct {
 	lane *lane // nil: there is none
 	leased
+	begun int64 // what the brake is to be told at its end
 }
 
 // next gives back the slot of prev, if any, and returns the next delivery to
@@ -312,15 +193,16 @@ func (d *dispatcher) next(prev turn, p pace) turn {
 	if prev.lane != nil {
 		d.release(prev, p)
 	}
-	for d.run.len() == 0 || d.closed {
+	l := d.pick()
+	for l == nil || d.closed {
 		if d.closed || d.idle >= maxIdle {
 			d.workers--
 			return turn{}
 		}
 		d.idle++
 		d.work.Wait() // who signals takes it off idle
+		l = d.pick()
 	}
-	l := d.run.pop()
 	l.queued = false
 	v := l.ready.pop()
 	l.active++
@@ -335,7 +217,22 @@ func (d *dispatcher) next(prev turn, p pace) turn {
 		l.more, d.full = false, false
 		d.wake()
 	}
-	return turn{l, v}
+	t := turn{lane: l, leased: v}
+	if l.behind && d.brake.lane != nil {
+		t.begun = d.brake.begin(time.Now())
+	}
+	return t
+}
+
+// pick takes the lane whose turn it is out of the run queue; nil if there is
+// none.
+func (d *dispatcher) pick() *lane {
+	for d.run.len() > 0 {
+		if l := d.run.pop(); !d.stopped(l) {
+			return l
+		}
+	}
+	return nil
 }
 
 // release gives back the slot of t. What the failing paces mean for the lane is
@@ -349,6 +246,9 @@ func (d *dispatcher) release(t turn, p pace) {
 	l.active--
 	d.active--
 	d.let(l, 1, t.size)
+	if d.brake.end(t.begun); d.braked.len() > 0 && d.brake.free(time.Now()) {
+		d.run.push(d.braked.pop()) // who calls comes for it
+	}
 	if l.ready.len() > 0 {
 		d.enqueue(l)
 		return
@@ -457,11 +357,8 @@ func (d *dispatcher) take(l *lane) []leased {
 	d.let(l, len(vs), size)
 	if l.queued {
 		l.queued = false
-		for range d.run.len() { // turns the ring once, without l
-			if other := d.run.pop(); other != l {
-				d.run.push(other)
-			}
-		}
+		d.run.remove(l)
+		d.braked.remove(l)
 	}
 	return vs
 }
@@ -473,31 +370,15 @@ func (d *dispatcher) load() (active, ready int) {
 	return d.active, d.ready
 }
 
-// A laneLoad is what is leased of one destination.
-type laneLoad struct {
-	destination   string
-	active, ready int
-}
-
-// loads returns the lanes that have anything.
-func (d *dispatcher) loads() []laneLoad {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var ls []laneLoad
-	for _, l := range d.lanes {
-		if l.active+l.ready.len() > 0 {
-			ls = append(ls, laneLoad{l.id, l.active, l.ready.len()})
-		}
-	}
-	return ls
-}
-
 // close ends the workers, each after its delivery.
 func (d *dispatcher) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true
 	d.idle = 0
+	if d.looked != nil {
+		d.looked.Stop()
+	}
 	d.work.Broadcast()
 }
 
@@ -510,39 +391,4 @@ func (d *dispatcher) drain() []leased {
 		vs = append(vs, d.take(l)...)
 	}
 	return vs
-}
-
-// lanesByUse is a list of lanes, the one that was touched last at the end.
-type lanesByUse struct {
-	first, last *lane
-}
-
-// use puts l at the end.
-func (u *lanesByUse) use(l *lane) {
-	if u.last == l {
-		return
-	}
-	u.remove(l)
-	l.prev = u.last
-	if u.last == nil {
-		u.first = l
-	} else {
-		u.last.next = l
-	}
-	u.last = l
-}
-
-// remove takes l out, if it is in.
-func (u *lanesByUse) remove(l *lane) {
-	if l.prev != nil {
-		l.prev.next = l.next
-	} else if u.first == l {
-		u.first = l.next
-	}
-	if l.next != nil {
-		l.next.prev = l.prev
-	} else if u.last == l {
-		u.last = l.prev
-	}
-	l.prev, l.next = nil, nil
 }

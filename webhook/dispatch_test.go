@@ -28,11 +28,19 @@ func deliveries(destination string, n int) []Delivery {
 // lease does what Forwarder.lease does with a store that has have[lane]
 // deliveries due.
 func (d *dispatcher) lease(have map[string]int, now time.Time) int {
+	return d.leaseDue(have, now, now)
+}
+
+// leaseDue is lease of what is due since a time.
+func (d *dispatcher) leaseDue(have map[string]int, now, due time.Time) int {
 	n := d.capacity(now)
 	var ds []Delivery
 	for name := range have {
 		k := min(have[name], d.room(name, now), n-len(ds))
-		ds = append(ds, deliveries(name, k)...)
+		for _, v := range deliveries(name, k) {
+			v.Due = due
+			ds = append(ds, v)
+		}
 		have[name] -= k
 	}
 	if n > 0 {
@@ -104,11 +112,15 @@ func TestDispatchLeavesAParkedLaneAlone(t *testing.T) {
 func TestDispatchNeverStalls(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 0))
+	synctest.Test(t, func(t *testing.T) { testDispatchNeverStalls(t, rand.New(rand.NewPCG(seed, 0))) })
+}
+
+func testDispatchNeverStalls(t *testing.T, rnd *rand.Rand) {
 	for range 300 {
 		maxActive, limit := 1+rnd.IntN(8), 1+rnd.IntN(8)
 		d, wakes := newTestDispatcher(maxActive, limit)
 		d.maxBytes = 1 + rnd.Int64N(200)
+		d.brake.bound = 1
 		now := time.Now()
 		have := make(map[string]int)
 		total := 0
@@ -127,12 +139,16 @@ func TestDispatchNeverStalls(t *testing.T) {
 			}
 			switch k := rnd.IntN(3); {
 			case k == 0 && !d.again.IsZero() && now.Before(d.again) && rnd.IntN(10) == 0:
-				now = d.again
+				time.Sleep(d.again.Sub(now))
+				now = time.Now()
 				*wakes++
 			case k == 0 && *wakes > 0:
 				*wakes = 0
-				d.lease(have, now)
-			case k == 1 && len(active) < maxActive && d.run.len() > 0:
+				d.leaseDue(have, now, now.Add(-time.Duration(rnd.IntN(2))*time.Second))
+			case k == 0 && d.lanesIn(&d.braked) > 0:
+				time.Sleep(brakePeriod)
+				synctest.Wait()
+			case k == 1 && len(active) < maxActive && d.lanesIn(&d.run) > 0:
 				v := d.next(turn{}, noAttempt)
 				if v.Delivery == nil {
 					t.Fatal("next returned nothing")
@@ -163,6 +179,13 @@ func TestDispatchNeverStalls(t *testing.T) {
 			d.check(t)
 		}
 	}
+}
+
+// lanesIn returns how many lanes are in a queue.
+func (d *dispatcher) lanesIn(q *fifo[*lane]) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return q.len()
 }
 
 // check counts again what the dispatcher keeps count of.

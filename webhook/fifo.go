@@ -1,7 +1,7 @@
 package webhook
 
 // A fifo is a queue in a ring that grows.
-type fifo[T any] struct {
+type fifo[T comparable] struct {
 	ring []T // its length is a power of two
 	head int
 	n    int
@@ -27,4 +27,13 @@ func (q *fifo[T]) pop() T {
 	q.head = (q.head + 1) & (len(q.ring) - 1)
 	q.n--
 	return v
+}
+
+// remove takes out v, wherever it is.
+func (q *fifo[T]) remove(v T) {
+	for range q.n { // turns the ring once
+		if other := q.pop(); other != v {
+			q.push(other)
+		}
+	}
 }

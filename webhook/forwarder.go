@@ -87,7 +87,7 @@ func New(c Config) (*Forwarder, error) {
 	if c.Observer != nil {
 		f.observed = &observed{observer: c.Observer, logger: c.Logger}
 	}
-	f.settler = newSettler(c.Queue, c.Logger, f.stored)
+	f.settler = newSettler(c.Queue, c.Logger, f.stored, f.dispatch.draining)
 	return f, nil
 }
 
@@ -353,6 +353,7 @@ func (f *Forwarder) lease(ctx context.Context) error {
 			if trouble.over() {
 				f.config.Logger.Info("webhook: the store works again")
 			}
+			f.dispatch.sense()
 			if took := time.Since(now); took > longLease && took > time.Duration(len(ds))*longLease/50 {
 				// It went through thousands of destinations that are left
 				// alone. What happens meanwhile is for the next.

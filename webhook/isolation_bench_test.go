@@ -1,18 +1,17 @@
 package webhook_test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,245 +22,273 @@ import (
 
 var (
 	isolationDestinations = flag.Int("isolation.destinations", 500, "destinations of BenchmarkIsolation/trouble=dead, one in a hundred of them dead")
-	isolationBacklog      = flag.Int("isolation.backlog", 50_000, "deliveries that wait in BenchmarkIsolation")
-	isolationTime         = flag.Duration("isolation.time", 2*time.Second, "how long BenchmarkIsolation measures, before the trouble and during it")
+	isolationBacklog      = flag.Int("isolation.backlog", 100_000, "deliveries that wait in BenchmarkIsolation")
+	isolationTime         = flag.Duration("isolation.time", 2*time.Second, "how long BenchmarkIsolation measures each side, in turns of a second")
 	isolationRate         = flag.Int("isolation.rate", 1000, "events a second for the healthy destinations of BenchmarkIsolation")
 )
 
-// A stopwatch is a receiver in this process. It answers requests at once, and
-// notes how old their events are, which say in their bodies when they were made;
-// or it never answers.
-type stopwatch struct {
-	url  string
-	hang bool
+// isolationTurn is how long a side is measured before the next one's turn.
+const isolationTurn = time.Second
+
+// An isolation is a forwarder with healthy destinations and troubled ones, on a
+// store in a file, each commit synced. All receivers are in other processes, and
+// those of the healthy in one of their own.
+type isolation struct {
+	*webhook.Forwarder
+	b                 *testing.B
+	queue             *boltqueue.Queue
+	watch             *process // receives for the healthy
+	neighbour         string   // URL of what the troubled send to
+	healthy, troubled []string
+	end               func()
 
 	mu   sync.Mutex
-	ages []time.Duration
+	took []time.Duration // by requests to the healthy
+	done atomic.Int64    // deliveries to the healthy
 }
 
-func newStopwatch(b *testing.B, hang bool) *stopwatch {
+// newIsolation starts a forwarder whose troubled destinations, paused, send to
+// a receiver that answers, or hangs.
+func newIsolation(b *testing.B, healthy, troubled int, hang bool) *isolation {
 	b.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	s := &isolation{b: b}
+	var addr string
+	s.watch, addr = start(b, "stopwatch")
+	_, other := start(b, "stopwatch")
+	path := "/hook"
+	if hang {
+		path = "/hang"
+	}
+	s.neighbour = "http://" + other + path
+	var err error
+	if s.queue, err = boltqueue.Open(filepath.Join(b.TempDir(), "bench.db"), nil); err != nil {
 		b.Fatal(err)
 	}
-	w := &stopwatch{url: "http://" + ln.Addr().String() + "/", hang: hang}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			wg.Go(func() { w.serve(c) })
+	c := webhook.Config{Queue: s.queue, Observer: s}
+	add := func(ids *[]string, name, rawURL string, n int) {
+		for i := range n {
+			id := fmt.Sprint(name, i)
+			*ids = append(*ids, id)
+			c.Destinations = append(c.Destinations, webhook.Destination{ID: id, Secret: "shh", Endpoints: []webhook.Endpoint{{URL: rawURL + "?" + id}}})
 		}
-	})
-	b.Cleanup(func() {
-		ln.Close()
-		wg.Wait() // the forwarder has closed its connections before
-	})
-	return w
+	}
+	add(&s.healthy, "fine", "http://"+addr+"/hook", healthy)
+	add(&s.troubled, "other", s.neighbour, troubled)
+	if s.Forwarder, err = webhook.New(c); err != nil {
+		b.Fatal(err)
+	}
+	s.pause()
+	run := make(chan error, 1)
+	go func() { run <- s.Run(context.Background()) }() // ended by end
+	s.end = func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		s.Shutdown(ctx) // what hangs is cut off
+		cancel()
+		if err := <-run; err != nil {
+			b.Error(err)
+		}
+		if err := s.queue.Close(); err != nil {
+			b.Error(err)
+		}
+	}
+	return s
 }
 
-func (w *stopwatch) serve(c net.Conn) {
-	defer c.Close()
-	r := bufio.NewReaderSize(c, 8<<10)
-	length := 0
-	body := make([]byte, 4<<10)
-	for {
-		line, err := r.ReadSlice('\n')
-		if err != nil {
-			return
-		}
-		line = bytes.TrimRight(line, "\r\n")
-		if v, ok := bytes.CutPrefix(line, []byte("Content-Length: ")); ok {
-			length, _ = strconv.Atoi(string(v))
-		}
-		if len(line) > 0 {
-			continue
-		}
-		for n := 0; n < length; {
-			m, err := r.Read(body[n:length])
-			if err != nil {
-				return
-			}
-			n += m
-		}
-		if w.hang {
-			continue
-		}
-		if made, _, ok := bytes.Cut(body[len(`{"made":`):length], []byte(",")); ok {
-			if at, err := strconv.ParseInt(string(made), 10, 64); err == nil && at > 0 {
-				w.mu.Lock()
-				w.ages = append(w.ages, time.Since(time.Unix(0, at)))
-				w.mu.Unlock()
-			}
-		}
-		if _, err := c.Write([]byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")); err != nil {
-			return
+func (s *isolation) Accepted(webhook.Accepted) {}
+
+func (s *isolation) Attempted(a webhook.Attempted) {
+	if strings.HasPrefix(a.Destination, "fine") {
+		s.mu.Lock()
+		s.took = append(s.took, a.Took)
+		s.mu.Unlock()
+	}
+}
+
+func (s *isolation) Ended(e webhook.Ended) {
+	if strings.HasPrefix(e.Delivery.Destination, "fine") {
+		s.done.Add(1)
+	}
+}
+
+func (s *isolation) pause() {
+	for _, id := range s.troubled {
+		if err := s.Pause(id); err != nil {
+			s.b.Fatal(err)
 		}
 	}
 }
 
-// take returns the ages noted since the last take, in order.
-func (w *stopwatch) take() []time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	ages := w.ages
-	w.ages = nil
-	slices.Sort(ages)
-	return ages
+func (s *isolation) resume() {
+	for _, id := range s.troubled {
+		if err := s.Resume(id); err != nil {
+			s.b.Fatal(err)
+		}
+	}
 }
 
-var isolationIDs int
+func (s *isolation) waiting() int {
+	c, err := s.queue.Count(context.Background())
+	if err != nil {
+		s.b.Fatal(err)
+	}
+	return c.Waiting
+}
 
-// timed is an event that says when it was made; at 0 it takes no part.
+// fill has about n deliveries wait for the troubled.
+func (s *isolation) fill(n int) {
+	events := make([]webhook.Event, 500)
+	for i := 0; i*len(events) < n; i++ {
+		for j := range events {
+			events[j] = timed(0)
+		}
+		if err := s.ForwardEvents(context.Background(), s.troubled[i%len(s.troubled):][:1], events...); err != nil {
+			s.b.Fatal(err)
+		}
+	}
+}
+
+var isolationIDs atomic.Int64
+
+// timed is an event that says when it was made, unless at is 0.
 func timed(at int64) webhook.Event {
-	isolationIDs++
-	body := fmt.Appendf(nil, `{"made":%d,"x":"%s"}`, at, benchBody[:400])
-	return webhook.Event{ID: strconv.Itoa(isolationIDs), Type: "track", Body: body, Received: time.Now()}
+	id := strconv.FormatInt(isolationIDs.Add(1), 10)
+	body := fmt.Appendf(nil, `{"x":"%s"}`, benchBody[:420])
+	if at != 0 {
+		body = fmt.Appendf(nil, `{"made":%d,"x":"%s"}`, at, benchBody[:400])
+	}
+	return webhook.Event{ID: id, Type: "track", Body: body, Received: time.Now()}
 }
 
-// offer forwards events to destinations in turn, at a rate, each in a call of
-// its own.
-func offer(b *testing.B, f *webhook.Forwarder, w *stopwatch, destinations []string) arrivals {
+// offer forwards events to the healthy in turn for a while, at a rate, each in
+// a call of its own, and adds what came of it to a.
+func (s *isolation) offer(a *arrivals) {
 	const callers = 32
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	next := 0
-	w.take()
+	s.take()
 	begin := time.Now()
 	every := time.Second * callers / time.Duration(*isolationRate)
+	var wg sync.WaitGroup
 	for i := range callers {
 		wg.Go(func() {
-			for at := begin.Add(every * time.Duration(i) / callers); at.Sub(begin) < *isolationTime; at = at.Add(every) {
+			to := i
+			for at := begin.Add(every * time.Duration(i) / callers); at.Sub(begin) < isolationTurn; at = at.Add(every) {
 				time.Sleep(time.Until(at)) // the rate is what is measured at
-				mu.Lock()
 				e := timed(time.Now().UnixNano())
-				to := destinations[next%len(destinations)]
-				next++
-				mu.Unlock()
-				if err := f.ForwardEvents(context.Background(), []string{to}, e); err != nil {
-					b.Error(err)
+				if err := s.ForwardEvents(context.Background(), s.healthy[to%len(s.healthy):][:1], e); err != nil {
+					s.b.Error(err)
 					return
 				}
+				to += callers
 			}
 		})
 	}
 	wg.Wait()
 	took := time.Since(begin)
-	ages := w.take()
-	if len(ages) == 0 {
-		b.Fatal("nothing arrived")
-	}
-	return arrivals{
-		rate: float64(len(ages)) / took.Seconds(),
-		p50:  ages[len(ages)/2].Seconds() * 1e3,
-		p99:  ages[len(ages)*99/100].Seconds() * 1e3,
-	}
+	ages, requests := s.take()
+	a.ages = append(a.ages, ages...)
+	a.requests = append(a.requests, requests...)
+	a.time += took
 }
 
-// arrivals say how many events arrived a second, and how old they were, in
-// milliseconds.
+// take returns how old events were when they arrived, and how long the requests
+// took, since the last take.
+func (s *isolation) take() (ages, requests []time.Duration) {
+	fmt.Fprintln(s.watch.in, "take")
+	for f := range strings.FieldsSeq(s.watch.line()) {
+		age, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			s.b.Fatal(err)
+		}
+		ages = append(ages, time.Duration(age))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	requests, s.took = s.took, nil
+	return ages, requests
+}
+
+// arrivals are of one side of a comparison.
 type arrivals struct {
-	rate, p50, p99 float64
+	ages, requests []time.Duration
+	time           time.Duration
 }
 
-func (a *arrivals) add(other arrivals) {
-	a.rate += other.rate
-	a.p50 += other.p50
-	a.p99 += other.p99
+func (a *arrivals) rate() float64 { return float64(len(a.ages)) / a.time.Seconds() }
+
+// percentile returns the one of ds, in milliseconds, which it sorts.
+func percentile(ds []time.Duration, p float64) float64 {
+	if len(ds) == 0 {
+		return 0
+	}
+	slices.Sort(ds)
+	return ds[int(float64(len(ds)-1)*p)].Seconds() * 1e3
 }
 
-// BenchmarkIsolation prints what healthy destinations keep, as a ratio to what
-// they had just before on the same forwarder, while others are in trouble: of
-// their throughput at a given rate, and of the median and the 99th percentile of
-// the time from Forward to arrival (before/during: below 1 is slower during). Store in a file,
-// each commit synced.
+// BenchmarkIsolation prints what healthy destinations keep while others are in
+// trouble, of what they have while these are paused, in turns of a second: of
+// their throughput at a given rate (x_rate), and of the median and the 99th
+// percentile of the time from Forward to arrival (x_p50, x_p99) and of the
+// requests alone (x_req99). Below 1 is worse in the trouble.
+//
+// A backlog that drains takes processor time from all, receivers included. What
+// of its effect is no more than that, the turns of a third kind tell: while the
+// neighbour is paused, another process posts at the rate of the drain to the same
+// receiver by a bare http.Transport (ctl_p50, ctl_p99).
 func BenchmarkIsolation(b *testing.B) {
 	for _, tt := range []struct {
-		name     string
-		healthy  func() int
-		troubled func() int
-		hang     bool
-		waiting  func() int
+		name              string
+		healthy, troubled func() int
+		hang              bool
+		waiting           func() int
 	}{
 		{"hang", func() int { return 9 }, func() int { return 1 }, true, func() int { return 1000 }},
 		{"dead", func() int { return *isolationDestinations * 99 / 100 }, func() int { return max(*isolationDestinations/100, 1) }, true, func() int { return *isolationBacklog }},
 		{"backlog", func() int { return 9 }, func() int { return 1 }, false, func() int { return *isolationBacklog }},
 	} {
 		b.Run("trouble="+tt.name, func(b *testing.B) {
-			var before, during arrivals
+			var before, during, control, unused arrivals
+			drained := 0
 			for b.Loop() {
-				fine, other := newStopwatch(b, false), newStopwatch(b, tt.hang)
-				q, err := boltqueue.Open(filepath.Join(b.TempDir(), "bench.db"), nil)
-				if err != nil {
-					b.Fatal(err)
-				}
-				c := webhook.Config{Queue: q}
-				var healthy, troubled []string
-				add := func(ids *[]string, name, u string, n int) {
-					for i := range n {
-						id := fmt.Sprint(name, i)
-						*ids = append(*ids, id)
-						c.Destinations = append(c.Destinations, webhook.Destination{ID: id, Secret: "shh", Endpoints: []webhook.Endpoint{{URL: u + id}}})
+				s := newIsolation(b, tt.healthy(), tt.troubled(), tt.hang)
+				s.fill(tt.waiting())
+				s.offer(&unused) // connections, the file's growth
+				for range max(int(*isolationTime/isolationTurn), 1) {
+					s.offer(&before)
+					had := s.waiting()
+					s.resume()
+					s.offer(&during)
+					s.pause()
+					if tt.hang {
+						continue
 					}
-				}
-				add(&healthy, "fine", fine.url, tt.healthy())
-				add(&troubled, "other", other.url, tt.troubled())
-				f, err := webhook.New(c)
-				if err != nil {
-					b.Fatal(err)
-				}
-				run := make(chan error, 1)
-				go func() { run <- f.Run(context.Background()) }() // ended below
-				for _, id := range troubled {
-					if err := f.Pause(id); err != nil {
-						b.Fatal(err)
+					n := had - s.waiting()
+					if n == had {
+						b.Fatalf("%d deliveries were too few to drain", had)
 					}
+					drained += n
+					load, _ := start(b, "load", s.neighbour, max(int(float64(n)/isolationTurn.Seconds()), 1))
+					s.offer(&control)
+					load.end()
 				}
-				const batch = 500
-				events := make([]webhook.Event, batch)
-				for n := 0; n < tt.waiting(); n += batch {
-					for i := range events {
-						events[i] = timed(0)
-					}
-					if err := f.ForwardEvents(context.Background(), []string{troubled[n/batch%len(troubled)]}, events...); err != nil {
-						b.Fatal(err)
-					}
-				}
-				offer(b, f, fine, healthy) // connections, the file's growth
-				before.add(offer(b, f, fine, healthy))
-				for _, id := range troubled {
-					if err := f.Resume(id); err != nil {
-						b.Fatal(err)
-					}
-				}
-				during.add(offer(b, f, fine, healthy))
-				if tt.name == "backlog" {
-					left, err := q.Count(context.Background())
-					if err != nil {
-						b.Fatal(err)
-					}
-					b.ReportMetric(float64(left.Waiting), "left")
-				}
-				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-				f.Shutdown(ctx) // what hangs is cut off
-				cancel()
-				if err := <-run; err != nil {
-					b.Error(err)
-				}
-				if err := q.Close(); err != nil {
-					b.Error(err)
+				s.end()
+			}
+			ratio := func(name string, of, to float64) { b.ReportMetric(of/to, name) }
+			b.ReportMetric(before.rate(), "before/s")
+			ratio("x_rate", during.rate(), before.rate())
+			for _, p := range []struct {
+				name string
+				at   float64
+			}{{"p50", 0.5}, {"p99", 0.99}} {
+				was := percentile(before.ages, p.at)
+				b.ReportMetric(was, p.name+"-ms")
+				ratio("x_"+p.name, was, percentile(during.ages, p.at))
+				if !tt.hang {
+					ratio("ctl_"+p.name, was, percentile(control.ages, p.at))
 				}
 			}
-			n := float64(b.N)
-			b.ReportMetric(before.rate/n, "before/s")
-			b.ReportMetric(during.rate/before.rate, "x_rate")
-			b.ReportMetric(before.p50/n, "p50-ms-before")
-			b.ReportMetric(before.p50/during.p50, "x_p50")
-			b.ReportMetric(before.p99/n, "p99-ms-before")
-			b.ReportMetric(before.p99/during.p99, "x_p99")
+			ratio("x_req99", percentile(before.requests, 0.99), percentile(during.requests, 0.99))
+			if !tt.hang {
+				b.ReportMetric(float64(drained)/during.time.Seconds(), "drained/s")
+			}
 			b.ReportMetric(0, "ns/op")
 		})
 	}
@@ -279,11 +306,11 @@ func BenchmarkIdleDestination(b *testing.B) {
 		return float64(m.HeapAlloc)
 	}
 	for b.Loop() {
-		w := newStopwatch(b, false)
+		rawURL := nullReceiver(b)
 		c := webhook.Config{Queue: memqueue.New(memqueue.Config{})}
 		for i := range n {
 			id := fmt.Sprint("d", i)
-			c.Destinations = append(c.Destinations, webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: w.url + id}}})
+			c.Destinations = append(c.Destinations, webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: rawURL + id}}})
 		}
 		f, err := webhook.New(c)
 		if err != nil {

@@ -14,7 +14,8 @@ type lane struct {
 	limit    int          // of active, as the destination says
 	slots    int          // of active, as its answers allow: 1 to limit
 	standing standing
-	queued   bool  // in the dispatcher's run queue
+	queued   bool  // in the dispatcher's run queue, or braked
+	behind   bool  // what was leased last has waited; see brake
 	given    int   // what is left of the room of the lease in progress
 	more     bool  // the store may have more than there was room for
 	largest  int64 // about the size of its largest deliveries of late

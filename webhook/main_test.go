@@ -8,8 +8,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv("HOOKFERRY_NULL_RECEIVER") != "" {
-		NullReceiver()
+	if process := os.Getenv("HOOKFERRY_BENCH_PROCESS"); process != "" {
+		runBenchProcess(process)
 		return
 	}
 	goleak.VerifyTestMain(m)

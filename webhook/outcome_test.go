@@ -86,7 +86,7 @@ func TestEveryTransportErrorHasAnOutcome(t *testing.T) {
 }
 
 func TestReasonsAreAllCounted(t *testing.T) {
-	s := newSettler(nil, nil, nil)
+	s := newSettler(nil, nil, nil, nil)
 	for _, r := range reasons {
 		s.add(Settlement{Verdict: Bury, Reason: r}, nil)
 	}

@@ -17,6 +17,7 @@ type settler struct {
 	spare  []Settlement // what pending is next; only run uses it
 	unused []*account   // what accounts is next
 	stored storedFunc   // called after each commit
+	calm   func() bool  // commits may be rarer
 
 	mu       sync.Mutex
 	pending  []Settlement
@@ -33,8 +34,13 @@ type settler struct {
 // none of them.
 type storedFunc func(ss []Settlement, of []*account, t tally, retry, late bool)
 
-func newSettler(q Queue, logger *slog.Logger, stored storedFunc) *settler {
-	return &settler{queue: q, logger: logger, stored: stored, news: make(chan struct{}, 1)}
+// settlePause is the time between commits of settlements while a backlog drains
+// beside fresh deliveries: the store is busy with a commit when a Put comes, and
+// one of ten times as many settlements takes hardly longer.
+const settlePause = 10 * time.Millisecond
+
+func newSettler(q Queue, logger *slog.Logger, stored storedFunc, calm func() bool) *settler {
+	return &settler{queue: q, logger: logger, stored: stored, calm: calm, news: make(chan struct{}, 1)}
 }
 
 // A tally counts attempts by what they led to.
@@ -104,6 +110,12 @@ func (s *settler) run(ctx context.Context, stop <-chan struct{}) error {
 		}
 		if err := s.flush(ctx); err != nil {
 			return err
+		}
+		if s.calm() {
+			select {
+			case <-time.After(settlePause):
+			case <-stop:
+			}
 		}
 	}
 }
