@@ -2,13 +2,19 @@ package admin
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
 // bury puts dead letters of a destination into the store, with ids m0, m1 and
@@ -176,6 +182,58 @@ func TestReplayOfTenThousand(t *testing.T) {
 		api.Progress{Done: 10_000, Total: 10_000, Ended: true})
 	if got := ask[api.Status](s, 200, "GET", api.StatusPath, nil); got.Waiting != 10_000 || got.Dead != 0 {
 		t.Errorf("%d wait, %d are dead, want 10000 and 0", got.Waiting, got.Dead)
+	}
+}
+
+// A slowStore tells of each Revive, which lasts as long as its context.
+type slowStore struct {
+	*memqueue.Queue
+	reviving chan struct{}
+	ended    chan error
+}
+
+func (q *slowStore) Revive(ctx context.Context, keys ...string) (int, error) {
+	q.reviving <- struct{}{}
+	<-ctx.Done()
+	q.ended <- ctx.Err()
+	return 0, ctx.Err()
+}
+
+// Long work ends with the client, and with the server.
+func TestReplayThatIsCut(t *testing.T) {
+	for _, end := range []string{"client", "server"} {
+		store := &slowStore{reviving: make(chan struct{}, 1), ended: make(chan error, 1)}
+		s := newServer(t, func(c *Config) {
+			store.Queue = c.Store.(*memqueue.Queue)
+			f, err := webhook.New(webhook.Config{Queue: store, Destinations: []webhook.Destination{*c.Settings().Destinations[0].Webhook}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Forwarder, c.Store = f, store
+		})
+		s.bury("crm", "refused", 3, noon)
+		resp, err := http.DefaultClient.Do(s.request("POST", api.ReplayPath, api.Selection{Filter: &api.DeadFilter{}}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		<-store.reviving
+		if end == "client" {
+			resp.Body.Close()
+		} else {
+			s.handler.Close()
+			text, err := io.ReadAll(resp.Body)
+			if err != nil || !strings.Contains(string(text), `"ended":true`) || !strings.Contains(string(text), api.CodeUnavailable) {
+				t.Errorf("the answer when the server stops: %v: %s", err, text)
+			}
+		}
+		if err := <-store.ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v", end, err)
+		}
+		until(t, "nothing is worked on", func() bool { return len(s.handler.works) == 0 })
+		if n, err := s.handler.config.Forwarder.CountDead(t.Context(), webhook.DeadFilter{}); n != 3 || err != nil {
+			t.Errorf("%s: %d dead letters are left, %v, want 3", end, n, err)
+		}
 	}
 }
 

@@ -71,7 +71,7 @@ func (h *Handler) live(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := h.untilClosed(r.Context())
 	defer cancel()
 	s := newStream(w)
-	if s.alive() != nil {
+	if s.alive() != nil || r.Method == http.MethodHead {
 		return nil
 	}
 	for {

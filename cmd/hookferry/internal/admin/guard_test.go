@@ -51,6 +51,7 @@ func TestGuard(t *testing.T) {
 		{"all addresses", open, "GET", path, "0.0.0.0:9090", "127.0.0.1:1", nil, 403},
 		{"another machine", open, "GET", path, "localhost:9090", "192.0.2.1:1", nil, 403},
 		{"no known peer", open, "GET", path, "localhost:9090", "@", nil, 403},
+		{"the head of a stream", open, "HEAD", api.LivePath, "localhost:9090", "127.0.0.1:1", nil, 200},
 		{"the page", open, "GET", page, "localhost:9090", "127.0.0.1:1", nil, 200},
 
 		{"a POST of the page", open, "POST", api.PausePath, "localhost:9090", "127.0.0.1:1", headers{"Origin": "http://localhost:9090", "Sec-Fetch-Site": "same-origin"}, 404},

@@ -232,7 +232,7 @@ func TestBudget(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer r.Close()
-		const seconds = 20
+		const seconds = 6
 		told, skipped := 0, int64(0)
 		quiet := 0
 		for i := range seconds * 1000 {
@@ -322,7 +322,62 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// want of a series: the sum of a line, and how many steps are known.
+// A reader of one destination is told what was left out of that one.
+func TestSkippedIsOfTheDestination(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := teller{New()}
+		quiet, _ := f.Follow(Filter{Destination: "quiet"}, 0)
+		defer quiet.Close()
+		busy, _ := f.Follow(Filter{Destination: "busy"}, 0)
+		defer busy.Close()
+		for i := range 5000 {
+			f.accepts(delivery("busy", fmt.Sprint("b", i)))
+		}
+		f.accepts(delivery("quiet", "q"))
+		if events, skipped, _ := quiet.Next(t.Context()); len(events) != 1 || skipped != 0 {
+			t.Errorf("quiet: %d events, %d skipped, want 1 and 0", len(events), skipped)
+		}
+		told, skipped := 0, int64(0)
+		for told+int(skipped) < 5000 {
+			events, n, err := busy.Next(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			told, skipped = told+len(events), skipped+n
+		}
+		if told+int(skipped) != 5000 || told < eventBurst-eventReserve {
+			t.Errorf("busy: %d events, %d skipped, want 5000 together", told, skipped)
+		}
+	})
+}
+
+// What is only counted allocates nothing.
+func TestCountingAllocatesNothing(t *testing.T) {
+	f := teller{New()}
+	ds := make([]webhook.Delivery, 100)
+	for i := range ds {
+		ds[i] = delivery("crm", fmt.Sprint("m", i))
+	}
+	failed := webhook.Attempted{
+		Destination: "crm", ID: "m1", Type: "track", Outcome: webhook.OutcomeRetryable, Due: time.Now(),
+		Attempt: webhook.Attempt{At: time.Now(), Took: time.Millisecond, Try: 1, Status: 503, Reason: webhook.ReasonServerError},
+	}
+	work := func() {
+		f.budget.tokens = -2 * eventDebt // it is spent
+		f.accepts(ds...)
+		f.Attempted(failed)
+		f.succeeds(ds[0], time.Millisecond)
+	}
+	work()
+	if n := testing.AllocsPerRun(100, work); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if len(f.stories) > 0 {
+		t.Errorf("%d stories were begun", len(f.stories))
+	}
+}
+
+// sumOf returns of a line of a series the sum of a line, and how many steps are known.
 func sumOf(vs []*float64) (sum float64, known int) {
 	for _, v := range vs {
 		if v != nil {

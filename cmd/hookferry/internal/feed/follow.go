@@ -51,12 +51,12 @@ func (r *Reader) Close() {
 }
 
 // left returns how many events were not told, of the destination that the
-// filter selects. The caller holds Feed.mu.
+// filter selects; 0 if that is not counted. The caller holds Feed.mu.
 func (r *Reader) left() int64 {
-	if c := r.feed.destinations[r.filter.Destination]; c != nil {
+	if c := r.feed.lookUp(r.filter.Destination); c != nil {
 		return c.leftOut
 	}
-	return r.feed.total.leftOut
+	return 0
 }
 
 // Next waits for events and returns them, oldest first, and how many were left
@@ -92,10 +92,9 @@ func (r *Reader) read() (more bool, skipped int64) {
 	f := r.feed
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if left := r.left(); left > r.leftOut {
-		skipped = left - r.leftOut
-		r.leftOut = left
-	}
+	left := r.left()
+	skipped = max(left-r.leftOut, 0) // less: it has been forgotten meanwhile
+	r.leftOut = left
 	first := f.seq + 1 - uint64(f.events.len())
 	if r.next < first {
 		skipped += int64(first - r.next)
