@@ -226,6 +226,28 @@ func TestHTTP2HeaderIsBounded(t *testing.T) {
 	})
 }
 
+// A redirect by HTTP/2 is an answer, too, and not followed.
+func TestHTTP2RedirectsAreNotFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := webhooktest.NewNetwork()
+		defer network.Close()
+		const hook, elsewhere = "https://crm.example/", "http://169.254.169.254/"
+		recv := network.Receiver(hook, "", webhooktest.Answer(307).With("Location", elsewhere))
+		recv.SetTLS(webhooktest.TLS{HTTP2: true})
+		other := network.Receiver(elsewhere, "")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxIdle: 8, TLS: network.TLSClientConfig()})
+		defer c.Close()
+		if a, err := post(c, target(t, hook), []byte("{}")); err != nil || a.Status != 307 {
+			t.Errorf("Post = %+v, %v; want 307", a, err)
+		}
+		if n := len(other.Requests()); n != 0 {
+			t.Errorf("%d requests arrived elsewhere", n)
+		}
+	})
+}
+
 // What net/http does not speak is not offered.
 func TestHTTP2CanBeSwitchedOff(t *testing.T) {
 	t.Setenv("GODEBUG", "http2client=0")
