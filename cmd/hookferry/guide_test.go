@@ -149,3 +149,50 @@ func TestRestartKeys(t *testing.T) {
 		}
 	}
 }
+
+// TestGuideVariables holds the variables that the guides and what is deployed
+// name to the flags that there are.
+func TestGuideVariables(t *testing.T) {
+	known := map[string]bool{"HOOKFERRY_ENDPOINT": true, "HOOKFERRY_WRITE_KEY": true} // the client's own
+	var define func(cs []command)
+	define = func(cs []command) {
+		for _, c := range cs {
+			define(c.commands)
+			if c.define == nil {
+				continue
+			}
+			o := newOptions(c.name, "")
+			c.define(o)
+			o.set.VisitAll(func(f *flag.Flag) {
+				if !o.flagOnly[f.Name] {
+					known[variable(f.Name)] = true
+				}
+			})
+		}
+	}
+	define(commands())
+	root := filepath.Join("..", "..")
+	files := []string{filepath.Join(root, "Dockerfile"), filepath.Join(root, "README.md")}
+	for _, pattern := range []string{"docs/*.md", "deploy/*.yaml", "deploy/systemd/*"} {
+		found, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %q, %v", pattern, found, err)
+		}
+		files = append(files, found...)
+	}
+	n := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range regexp.MustCompile(`\bHOOKFERRY_[A-Z_]+`).FindAllString(string(text), -1) {
+			if n++; !known[name] {
+				t.Errorf("%s: no flag has the variable %s", file, name)
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("%d variables are named: they were not found", n)
+	}
+}

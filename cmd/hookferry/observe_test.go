@@ -1,0 +1,124 @@
+//go:build !windows
+
+package main
+
+import (
+	"encoding/hex"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coltrace "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	"google.golang.org/protobuf/proto"
+)
+
+// TestObserved runs the server with an OTLP receiver that the environment names:
+// one call is one trace, which the webhook carries on, and is in the metrics.
+// What waits to be sent is sent by the stop.
+func TestObserved(t *testing.T) {
+	const traceID, caller = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+	var mu sync.Mutex
+	var spans []string
+	traces := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		var export coltrace.ExportTraceServiceRequest
+		if err := proto.Unmarshal(body, &export); err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, of := range export.ResourceSpans {
+			for _, scope := range of.ScopeSpans {
+				for _, s := range scope.Spans {
+					spans = append(spans, s.Name+" "+hex.EncodeToString(s.TraceId))
+				}
+			}
+		}
+	}))
+	defer traces.Close()
+	webhooks := make(chan string, 10)
+	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { webhooks <- r.Header.Get("traceparent") }))
+	defer receiver.Close()
+
+	env := append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT="+traces.URL)
+	server, err := startChild(t.TempDir(), env, "hookferry", "serve", "-listen", "127.0.0.1:0", "-admin", "127.0.0.1:0", "-write-key", "key", "-webhook", receiver.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.kill)
+	await := func(re string) string {
+		found, err := server.await(regexp.MustCompile(re))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	admin, address := await(`page is at" url=(\S+)/`), await(`msg=listening address=(\S+)`)
+
+	r, err := http.NewRequest(http.MethodPost, "http://"+address+"/v1/track", strings.NewReader(`{"writeKey":"key","userId":"u1","event":"Paid"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("traceparent", "00-"+traceID+"-"+caller+"-01")
+	a, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Body.Close()
+	if a.StatusCode != http.StatusOK {
+		t.Fatalf("the call was answered by %s", a.Status)
+	}
+	select {
+	case parent := <-webhooks:
+		if !strings.HasPrefix(parent, "00-"+traceID+"-") || strings.Contains(parent, caller) || !strings.HasSuffix(parent, "-01") {
+			t.Errorf("the webhook's traceparent is %q", parent)
+		}
+	case <-time.After(patience):
+		t.Fatal("no webhook")
+	}
+
+	// The outcome is counted once it is stored, soon after the answer.
+	want := []string{
+		`hookferry_calls_accepted_total{source="default"} 1`,
+		`hookferry_deliveries_delivered_total{destination="default"} 1`,
+		`hookferry_http_requests_total{code="200"} 1`,
+	}
+	var lines []string
+	has := func(line string) bool { return slices.Contains(lines, line) }
+	for begin := time.Now(); !(has(want[0]) && has(want[1]) && has(want[2])); {
+		if time.Since(begin) > patience {
+			t.Fatalf("scraped, without all of %q:\n%s", want, strings.Join(lines, "\n"))
+		}
+		a, err := http.Get(admin + "/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(a.Body)
+		if a.Body.Close(); err != nil {
+			t.Fatal(err)
+		}
+		lines = strings.Split(string(body), "\n")
+	}
+
+	if status, err := server.stop(syscall.SIGTERM); err != nil || status != 0 {
+		t.Fatalf("stopped with %d, %v", status, err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	slices.Sort(spans)
+	if d := cmp.Diff([]string{"attempt " + traceID, "deliver " + traceID, "put " + traceID, "receive " + traceID}, spans); d != "" {
+		t.Errorf("spans (-want +got):\n%s", d)
+	}
+}
