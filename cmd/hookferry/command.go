@@ -61,7 +61,7 @@ func commands() []command {
 		{name: "store", summary: "check, compact or rescue what serve keeps", help: storeHelp, commands: storeCommands()},
 		{name: "completion", summary: "print a script that completes words in a shell", help: completionHelp, commands: completionCommands()},
 		{name: "version", summary: "print the version", help: versionHelp, define: printVersion},
-		{name: "help", summary: "print this text", help: helpHelp, define: printHelp},
+		{name: "help", summary: "print this text, or explain a command", help: helpHelp, args: "[COMMAND...]", define: printHelp},
 	}
 }
 
@@ -157,14 +157,33 @@ func exitStatus(stderr io.Writer, name string, err error) int {
 	return exitFailure
 }
 
-const helpHelp = `Usage: hookferry help
+const helpHelp = `Usage: hookferry help [COMMAND...]
 
-Help lists the commands.
+Help lists the commands, or explains one.
+
+Examples:
+  hookferry help
+  hookferry help dead ls
 `
 
 func printHelp(*options) action {
-	return func(_ context.Context, _ []string, p process) error {
-		writeHelp(p.stdout)
+	return func(_ context.Context, args []string, p process) error {
+		if len(args) == 0 {
+			writeHelp(p.stdout)
+			return nil
+		}
+		c, name, rest, err := findCommand(args)
+		if err != nil {
+			return err
+		}
+		if len(rest) > 0 {
+			return usagef("unexpected argument %q", rest[0])
+		}
+		o := newOptions(name, c.help)
+		if c.define != nil {
+			c.define(o)
+		}
+		o.writeHelp(p.stdout)
 		return nil
 	}
 }

@@ -152,6 +152,8 @@ func candidates(ctx context.Context, words []string, p process) ([]candidate, er
 			what, _, _ := strings.Cut(usage, "\n")
 			list = append(list, candidate{"-" + f.Name, what})
 		})
+	case argument(c.args, 0) == "COMMAND":
+		return candidates(ctx, append(arguments, last), p)
 	default:
 		list, err = o.values(ctx, argument(c.args, len(arguments)), nil, p)
 	}

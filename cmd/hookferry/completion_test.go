@@ -30,6 +30,7 @@ func TestCandidates(t *testing.T) {
 	}{
 		{"commands", []string{"de"}, []string{"dead", "delete-user"}, false},
 		{"commands of a command", []string{"dead", "re"}, []string{"replay"}, false},
+		{"commands to explain", []string{"help", "dead", "re"}, []string{"replay"}, false},
 		{"no command", []string{"mend", ""}, nil, false},
 		{"flags", []string{"dead", "ls", "-t"}, []string{"-to", "-type"}, false},
 		{"flags behind arguments", []string{"pause", "acme", "-j"}, []string{"-json"}, false},
