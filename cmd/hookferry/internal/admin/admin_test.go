@@ -332,6 +332,9 @@ func TestEvents(t *testing.T) {
 		got = ask[api.Events](s, 200, "GET", api.EventsPath, nil)
 		return len(got.Events) == 3
 	})
+	if got.Seq != 3 || got.Events[0].Seq != 3 {
+		t.Errorf("the latest has the seq %d, and %d is told, want 3", got.Events[0].Seq, got.Seq)
+	}
 	if e := got.Events[2]; e.Kind != "accepted" || !strings.Contains(string(e.Body), `"event":"Signed <Up>"`) {
 		t.Errorf("the first event: %+v", e)
 	}

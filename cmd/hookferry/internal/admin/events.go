@@ -24,7 +24,8 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request) error {
 	if q.err != nil {
 		return q.err
 	}
-	return writeJSON(w, http.StatusOK, api.Events{Events: h.config.Feed.Events(filter, limit)})
+	events, seq := h.config.Feed.Events(filter, limit)
+	return writeJSON(w, http.StatusOK, api.Events{Events: events, Seq: seq})
 }
 
 var filterParams = []string{api.ParamDestination, api.ParamType, api.ParamKind + "*", api.ParamQuery}
@@ -51,7 +52,7 @@ const livePace = 50 * time.Millisecond
 func (h *Handler) live(w http.ResponseWriter, r *http.Request) error {
 	q := queryOf(r, append(filterParams, api.ParamAfter)...)
 	filter := eventFilter(q)
-	var after uint64
+	after := uint64(feed.Now)
 	if s := q.text(api.ParamAfter); s != "" {
 		var err error
 		if after, err = strconv.ParseUint(s, 10, 64); err != nil {

@@ -284,6 +284,9 @@ const (
 // Events are the latest that are kept in memory, newest first.
 type Events struct {
 	Events []Event `json:"events"`
+	// Seq is that of the latest event of all, whatever the filter: a live
+	// stream with ?after= it misses none.
+	Seq uint64 `json:"seq"`
 }
 
 // Live is one line of the live stream: an event, or how many were left out

@@ -21,7 +21,7 @@ func BenchmarkDelivery(b *testing.B) {
 			defer wg.Wait()
 			defer cancel()
 			for range readers {
-				r, err := f.Follow(Filter{Query: "nothing"}, 0)
+				r, err := f.Follow(Filter{Query: "nothing"}, Now)
 				if err != nil {
 					b.Fatal(err)
 				}

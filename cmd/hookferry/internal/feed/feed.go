@@ -228,10 +228,10 @@ func (f *Feed) leaveOut(c *counts) {
 }
 
 // Events returns up to limit of the latest events that filter selects, newest
-// first.
-func (f *Feed) Events(filter Filter, limit int) []api.Event {
+// first, and the Seq of the latest of all, for Follow to go on.
+func (f *Feed) Events(filter Filter, limit int) ([]api.Event, uint64) {
 	f.mu.Lock()
-	all := f.events.appendTo(nil, 0)
+	all, seq := f.events.appendTo(nil, 0), f.seq
 	f.mu.Unlock()
 	filter = filter.ready()
 	found := []api.Event{}
@@ -240,7 +240,7 @@ func (f *Feed) Events(filter Filter, limit int) []api.Event {
 			found = append(found, all[i].Event)
 		}
 	}
-	return found
+	return found, seq
 }
 
 // A Filter selects events. The zero value selects all.

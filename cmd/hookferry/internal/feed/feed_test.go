@@ -66,6 +66,12 @@ func kinds(events []api.Event) (s []string) {
 	return s
 }
 
+// latest returns the latest events that filter selects.
+func (t teller) latest(filter Filter, limit int) []api.Event {
+	events, _ := t.Feed.Events(filter, limit)
+	return events
+}
+
 func diff(t *testing.T, what string, got, want any) {
 	t.Helper()
 	if d := cmp.Diff(want, got); d != "" {
@@ -105,12 +111,12 @@ func TestEventsAndStory(t *testing.T) {
 		want.Attempts[1].At, want.Attempts[1].Try = ended, 2
 		diff(t, "story of the dead", s, want)
 
-		events := f.Events(Filter{}, 10)
+		events := f.latest(Filter{}, 10)
 		diff(t, "events", kinds(events), []string{"m1 dead", "m1 attempt", "m1 attempt", "m1 accepted"})
 		diff(t, "event accepted", events[3], api.Event{
 			Seq: 1, At: begin, Kind: KindAccepted, Destination: "crm", ID: "m1", Type: "track", Body: d.Body,
 		})
-		diff(t, "the latest two", kinds(f.Events(Filter{}, 2)), []string{"m1 dead", "m1 attempt"})
+		diff(t, "the latest two", kinds(f.latest(Filter{}, 2)), []string{"m1 dead", "m1 attempt"})
 		if _, ok := f.Story("crm", "m2"); ok {
 			t.Error("there is a story of a delivery that nothing happened to")
 		}
@@ -140,7 +146,7 @@ func TestDuplicates(t *testing.T) {
 	f.Accepted(webhook.Accepted{Deliveries: []webhook.Delivery{one, two}, Stored: 1})
 	f.Accepted(webhook.Accepted{Deliveries: []webhook.Delivery{one, two}})
 	f.Accepted(webhook.Accepted{Stored: 7}) // a sync
-	diff(t, "events", kinds(f.Events(Filter{}, 10)), []string{"m2 accepted", "m1 accepted"})
+	diff(t, "events", kinds(f.latest(Filter{}, 10)), []string{"m2 accepted", "m1 accepted"})
 	last := func(vs []*float64) (sum float64) {
 		for _, v := range vs {
 			if v != nil {
@@ -177,7 +183,7 @@ func TestFilter(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := len(f.Events(tt.filter, 100)); got != tt.want {
+			if got := len(f.latest(tt.filter, 100)); got != tt.want {
 				t.Errorf("Events(%+v): %d events, want %d", tt.filter, got, tt.want)
 			}
 		})
@@ -227,7 +233,7 @@ func TestBounds(t *testing.T) {
 func TestBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := teller{New()}
-		r, err := f.Follow(Filter{}, 0)
+		r, err := f.Follow(Filter{}, Now)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -277,10 +283,13 @@ func TestFollow(t *testing.T) {
 		b.events, b.readers = 300, 2
 		f := teller{newFeed(b)}
 		f.accepts(delivery("crm", "m0"), delivery("crm", "m1"))
-		r, _ := f.Follow(Filter{Destination: "crm"}, 0)
+		r, _ := f.Follow(Filter{Destination: "crm"}, Now)
 		defer r.Close()
+		if _, seq := f.Events(Filter{}, 1); seq != 2 {
+			t.Errorf("the latest event has the seq %d, want 2", seq)
+		}
 		again, _ := f.Follow(Filter{}, 1)
-		if _, err := f.Follow(Filter{}, 0); !errors.Is(err, ErrReaders) {
+		if _, err := f.Follow(Filter{}, Now); !errors.Is(err, ErrReaders) {
 			t.Errorf("a third reader: %v, want ErrReaders", err)
 		}
 
@@ -297,6 +306,11 @@ func TestFollow(t *testing.T) {
 		events, _, _ = again.Next(t.Context())
 		diff(t, "Next from the first on", kinds(events), []string{"m1 accepted", "s1 accepted", "m2 accepted"})
 		again.Close()
+		all, _ := f.Follow(Filter{}, 0)
+		if events, _, _ = all.Next(t.Context()); len(events) != 4 {
+			t.Errorf("%d events from the start, want 4", len(events))
+		}
+		all.Close()
 
 		late, _ := f.Follow(Filter{}, 99) // of another process
 		defer late.Close()
@@ -326,9 +340,9 @@ func TestFollow(t *testing.T) {
 func TestSkippedIsOfTheDestination(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := teller{New()}
-		quiet, _ := f.Follow(Filter{Destination: "quiet"}, 0)
+		quiet, _ := f.Follow(Filter{Destination: "quiet"}, Now)
 		defer quiet.Close()
-		busy, _ := f.Follow(Filter{Destination: "busy"}, 0)
+		busy, _ := f.Follow(Filter{Destination: "busy"}, Now)
 		defer busy.Close()
 		for i := range 5000 {
 			f.accepts(delivery("busy", fmt.Sprint("b", i)))
@@ -548,7 +562,7 @@ func TestConcurrentUse(t *testing.T) {
 				if _, _, err := r.Next(ctx); err != nil {
 					return
 				}
-				f.Events(Filter{}, 10)
+				f.latest(Filter{}, 10)
 				f.Series("d1", Hour)
 				f.Errors("d1")
 				f.Rates("")

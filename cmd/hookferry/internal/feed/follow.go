@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"errors"
+	"math"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
@@ -25,19 +26,20 @@ type Reader struct {
 // readChunk is how many events are looked at in one go.
 const readChunk = 256
 
-// Follow returns a Reader of the events that filter selects, from after the
-// one with the Seq after, or from now on if it is 0. The caller closes it. It
-// returns ErrReaders if there are too many.
+// Now is after all events that there are.
+const Now = math.MaxUint64
+
+// Follow returns a Reader of the events that filter selects, of those that are
+// kept from behind the one with the Seq after: from now on if that is beyond
+// the latest, such as of another process. The caller closes it. It returns
+// ErrReaders if there are too many.
 func (f *Feed) Follow(filter Filter, after uint64) (*Reader, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.readers) >= f.bounds.readers {
 		return nil, ErrReaders
 	}
-	r := &Reader{feed: f, filter: filter.ready(), next: after + 1, news: make(chan struct{}, 1)}
-	if after == 0 || after > f.seq { // of another process, whose events are gone
-		r.next = f.seq + 1
-	}
+	r := &Reader{feed: f, filter: filter.ready(), next: min(after, f.seq) + 1, news: make(chan struct{}, 1)}
 	r.leftOut = r.left()
 	f.readers[r] = struct{}{}
 	return r, nil

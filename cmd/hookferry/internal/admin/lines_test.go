@@ -1,0 +1,100 @@
+package admin
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var errCut = errors.New("cut off")
+
+// readLines returns the lines of a body, read in small parts.
+func readLines(body io.Reader) (lines []string, err error) {
+	r := httptest.NewRequest("PUT", "/", iotest.OneByteReader(body))
+	in := linesOf(httptest.NewRecorder(), r)
+	last := 0
+	for line, e := range in.lines(func(n int) { last = n }) {
+		if e != nil {
+			return lines, e
+		}
+		if line == "" || last == 0 {
+			panic("an empty line, or one without a number")
+		}
+		lines = append(lines, line)
+	}
+	return lines, nil
+}
+
+func TestLines(t *testing.T) {
+	tests := []struct {
+		name string
+		body string
+		want []string
+		err  bool
+	}{
+		{"empty", "", nil, false},
+		{"one", "a", []string{"a"}, false},
+		{"ends with a line break", "a\nb\n", []string{"a", "b"}, false},
+		{"of Windows", "\xef\xbb\xbfa\r\nb\r\n", []string{"a", "b"}, false},
+		{"empty lines", "\n\na\n\r\n\nb", []string{"a", "b"}, false},
+		{"white space is kept", " a \n\tb", []string{" a ", "\tb"}, false},
+		{"a mark within", "a\n\xef\xbb\xbfb", []string{"a", "\ufeffb"}, false},
+		{"not UTF-8", "a\n\xff\nb", []string{"a"}, true},
+		{"the longest", strings.Repeat("x", maxLine-1) + "\na", []string{strings.Repeat("x", maxLine-1), "a"}, false},
+		{"too long", "a\n" + strings.Repeat("x", maxLine) + "\n", []string{"a"}, true},
+	}
+	for _, tt := range tests {
+		got, err := readLines(strings.NewReader(tt.body))
+		if diff := cmp.Diff(tt.want, got); diff != "" || (err != nil) != tt.err {
+			t.Errorf("%s: %v (-want +got)\n%s", tt.name, err, diff)
+		}
+	}
+}
+
+// FuzzLines: lines are what a simple reading finds, and of an upload that is cut
+// off no part of a line is yielded.
+func FuzzLines(f *testing.F) {
+	f.Add("a\nb\r\n\nc", true)
+	f.Add("\xef\xbb\xbfa\n\xff", false)
+	f.Fuzz(func(t *testing.T, body string, cut bool) {
+		if len(body) > maxLine/2 {
+			return
+		}
+		var in io.Reader = strings.NewReader(body)
+		rest := body
+		if cut {
+			in = io.MultiReader(in, iotest.ErrReader(errCut))
+			rest = body[:strings.LastIndexByte(body, '\n')+1]
+		}
+		var want []string
+		fails := cut
+		for i, line := range strings.Split(rest, "\n") {
+			if i == 0 {
+				line = strings.TrimPrefix(strings.TrimSuffix(line, "\r"), "\ufeff")
+			}
+			line = strings.TrimSuffix(line, "\r")
+			if !utf8.ValidString(line) {
+				fails = true
+				break
+			}
+			if line != "" {
+				want = append(want, line)
+			}
+		}
+		got, err := readLines(in)
+		if diff := cmp.Diff(want, got); diff != "" || (err != nil) != fails {
+			t.Errorf("%q, cut %v: %v, want one: %v (-want +got)\n%s", body, cut, err, fails, diff)
+		}
+		var refused *failure
+		if err != nil && (!errors.As(err, &refused) || refused.status != http.StatusBadRequest) {
+			t.Errorf("%q: %v", body, err)
+		}
+	})
+}
