@@ -124,11 +124,12 @@ type Config struct {
 	// 425 and 429) is left alone: after ten failures in a row, of which one
 	// that times out counts as three, there is one attempt at a time.
 	// Deliveries that were attempted before keep their schedule, at most one a
-	// second; the others wait, with their window not begun, but for one that is
-	// attempted after 1 s, and then at intervals that double up to 30 s. When
-	// the destination answers, all go on, two at a time at first. What was due
-	// for as long as Window while the destination failed all the time, since
-	// Run began at the earliest, becomes a dead letter without an attempt.
+	// second, but each comes after all that was due before it; the others wait,
+	// with their window not begun, but for one that is attempted after 1 s, and
+	// then at intervals that double up to 30 s. When the destination answers,
+	// all go on, two at a time at first. What was due for as long as Window
+	// while the destination failed all the time, since Run began at the
+	// earliest, becomes a dead letter without an attempt.
 	MaxConcurrent int
 
 	// MaxInFlight bounds the deliveries that are attempted at once; as many
