@@ -23,7 +23,7 @@ import (
 // TestMain lets the test binary be run as hookferry: under that name it calls
 // main. So the tests start real processes, with real signals.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"hookferry": main, "slow": slow})
+	testscript.Main(m, map[string]func(){"hookferry": main, "slow": slow, "null": null})
 }
 
 // slow is a receiver that takes as long to answer as its argument says.

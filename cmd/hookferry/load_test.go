@@ -1,0 +1,325 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/signature"
+)
+
+// countPath of the program "null" says how many requests it has answered.
+const countPath = "/count"
+
+// null is a receiver that does nothing but count.
+func null() {
+	var n atomic.Int64
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("listening on http://" + l.Addr().String())
+	log.Fatal(http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == countPath {
+			fmt.Fprint(w, n.Load())
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		n.Add(1)
+	})))
+}
+
+// A load is a server with a receiver, both processes of their own, and what
+// sends to it.
+type load struct {
+	tb       testing.TB
+	server   *child
+	base     string // of the server
+	admin    string // of its page, with the slash
+	receiver string
+	client   *http.Client
+	next     atomic.Int64 // number of the next call
+}
+
+// startLoad starts both. The more is added to the configuration, after the
+// destination "crm".
+func startLoad(tb testing.TB, destination, more string) *load {
+	tb.Helper()
+	launch := func(re, name string, args ...string) (*child, string) {
+		c, err := startChild("", nil, name, args...)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		tb.Cleanup(c.kill)
+		found, err := c.await(regexp.MustCompile(re))
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return c, found
+	}
+	l := &load{tb: tb}
+	_, l.receiver = launch(`listening on (\S+)`, "null")
+	dir := tb.TempDir()
+	file := filepath.Join(dir, "hookferry.yaml")
+	text := fmt.Sprintf(`
+listen: 127.0.0.1:0
+admin: {listen: "127.0.0.1:0"}
+data: data
+sources:
+  - {name: web, keys: [key], destinations: [crm]}
+  - {name: other, keys: [other], destinations: [crm]}
+destinations:
+  - {id: crm, secret: s3cret, endpoints: [{url: "%s/hook"}]%s}
+%s`, l.receiver, destination, more)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	var address string
+	l.server, address = launch(`msg=listening address=(\S+)`, "hookferry", "serve", "-config", file)
+	l.base = "http://" + address
+	found, err := l.server.await(regexp.MustCompile(`msg="the page is at" url=(\S+)`))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	l.admin = found
+	transport := &http.Transport{MaxIdleConnsPerHost: 128, DisableCompression: true}
+	tb.Cleanup(transport.CloseIdleConnections)
+	l.client = &http.Client{Transport: transport}
+	return l
+}
+
+// batchSize is how many calls a batch of post has.
+const batchSize = 100
+
+// A batch is one whose message ids are written anew for each request.
+type batch struct {
+	body []byte
+	ids  []int // where the ids are
+}
+
+// idDigits is the length of a message id.
+const idDigits = 12
+
+func newBatch() *batch {
+	b := &batch{body: []byte(`{"context":{"library":{"name":"load","version":"1"}},"batch":[`)}
+	for i := range batchSize {
+		if i > 0 {
+			b.body = append(b.body, ',')
+		}
+		b.body = append(b.body, `{"type":"track","messageId":"`...)
+		b.ids = append(b.ids, len(b.body))
+		b.body = fmt.Appendf(b.body, `%012d","timestamp":"2026-03-01T11:59:50.250Z","userId":"user-%d","event":"Order Completed","properties":{"orderId":"50314b8e9bcf000000000000","total":27.5,"currency":"EUR","coupon":"SUMMER","products":3,"first":false,"category":"Games","referrer":"https://example.com/cart?step=3"}}`, 0, i%17)
+	}
+	b.body = append(b.body, `]}`...)
+	return b
+}
+
+// number writes the ids, from first on.
+func (b *batch) number(first int64) {
+	for i, at := range b.ids {
+		n := first + int64(i)
+		for j := idDigits - 1; j >= 0; j-- {
+			b.body[at+j] = byte('0' + n%10)
+			n /= 10
+		}
+	}
+}
+
+// post posts n batches, so many at once, and returns how long that took.
+func (l *load) post(n, concurrency int) time.Duration {
+	l.tb.Helper()
+	var left atomic.Int64
+	left.Store(int64(n))
+	begin := time.Now()
+	var posting sync.WaitGroup
+	for range concurrency {
+		posting.Go(func() {
+			b := newBatch()
+			for left.Add(-1) >= 0 {
+				b.number(l.next.Add(batchSize))
+				if status, err := l.send(b.body); err != nil || status != 200 {
+					l.tb.Errorf("a batch: status %d, %v", status, err)
+					return
+				}
+			}
+		})
+	}
+	posting.Wait()
+	return time.Since(begin)
+}
+
+// send sends one batch.
+func (l *load) send(body []byte) (status int, err error) {
+	r, err := http.NewRequest("POST", l.base+"/v1/batch", bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	r.SetBasicAuth("key", "")
+	resp, err := l.client.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	return resp.StatusCode, err
+}
+
+// received returns how many requests the receiver has answered.
+func (l *load) received() int {
+	l.tb.Helper()
+	resp, err := l.client.Get(l.receiver + countPath)
+	if err != nil {
+		l.tb.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		l.tb.Fatal(err)
+	}
+	n, err := strconv.Atoi(string(text))
+	if err != nil {
+		l.tb.Fatal(err)
+	}
+	return n
+}
+
+// await waits until the receiver has answered n requests.
+func (l *load) await(n int) {
+	l.tb.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	timeout := time.After(2 * time.Minute)
+	for got := l.received(); got < n; got = l.received() {
+		select {
+		case <-tick.C:
+		case <-timeout:
+			l.tb.Fatalf("%d of %d deliveries arrived", got, n)
+		}
+	}
+}
+
+// cpu returns the processor time that the server has taken.
+func (l *load) cpu() time.Duration {
+	l.tb.Helper()
+	seconds, err := strconv.ParseFloat(l.metric("process_cpu_seconds_total"), 64)
+	if err != nil {
+		l.tb.Fatal(err)
+	}
+	return time.Duration(seconds * float64(time.Second))
+}
+
+// metric returns the value of a metric of the server.
+func (l *load) metric(name string) string {
+	l.tb.Helper()
+	resp, err := l.client.Get(l.admin + "metrics")
+	if err != nil {
+		l.tb.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		l.tb.Fatal(err)
+	}
+	m := regexp.MustCompile("(?m)^" + name + " (.*)$").FindSubmatch(text)
+	if m == nil {
+		l.tb.Fatalf("no metric %s", name)
+	}
+	return string(m[1])
+}
+
+// bare posts n webhooks of about the size of those of a batch to the receiver,
+// by an http.Transport alone.
+func (l *load) bare(n, concurrency int) time.Duration {
+	l.tb.Helper()
+	const head, tail = `{"version":1,"type":"track","userId":"user-1","event":"Order Completed","properties":{"note":"`, `"},"timestamp":"2026-01-02T03:04:05.678Z"}`
+	body := []byte(head + strings.Repeat("x", 450-len(head)-len(tail)) + tail)
+	sign, err := signature.Sign(body, "s3cret")
+	if err != nil {
+		l.tb.Fatal(err)
+	}
+	u, err := url.Parse(l.receiver + "/hook")
+	if err != nil {
+		l.tb.Fatal(err)
+	}
+	header := http.Header{"Content-Type": {"application/json"}, "User-Agent": {"Hookferry/1.0"}, signature.Header: {sign}}
+	var left atomic.Int64
+	left.Store(int64(n))
+	begin := time.Now()
+	var posting sync.WaitGroup
+	for range concurrency {
+		posting.Go(func() {
+			for left.Add(-1) >= 0 {
+				resp, err := l.client.Transport.RoundTrip(&http.Request{
+					Method: "POST", URL: u, Host: u.Host, Header: header,
+					Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
+				})
+				if err != nil {
+					l.tb.Error(err)
+					return
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+			}
+		})
+	}
+	posting.Wait()
+	return time.Since(begin)
+}
+
+// BenchmarkServer prints how many calls a second the whole server accepts and
+// delivers: sender, server and receiver are three processes, the store is in a
+// file and synced, and everything is on that watches. x_bare is the ratio to a
+// bare http.Transport, which posts bodies of the same size to the same receiver,
+// in turn with it. us/call is the processor time of the server.
+func BenchmarkServer(b *testing.B) {
+	const round = 200 // batches
+	b.Run("deliver", func(b *testing.B) {
+		l := startLoad(b, "", "")
+		l.bare(1000, 64)
+		l.post(round/10, 16)
+		want := 1000 + round/10*batchSize
+		l.await(want)
+		var bare, ours time.Duration
+		n, cpu := 0, l.cpu()
+		for b.Loop() {
+			bare += l.bare(round*batchSize, 64)
+			begin := time.Now()
+			l.post(round, 16)
+			want += 2 * round * batchSize
+			l.await(want)
+			ours += time.Since(begin)
+			n += round * batchSize
+		}
+		b.ReportMetric(float64(n)/bare.Seconds(), "bare/s")
+		b.ReportMetric(float64(n)/ours.Seconds(), "calls/s")
+		b.ReportMetric(bare.Seconds()/ours.Seconds(), "x_bare")
+		b.ReportMetric(float64((l.cpu()-cpu).Microseconds())/float64(n), "us/call")
+		b.ReportMetric(0, "ns/op")
+	})
+	b.Run("accept", func(b *testing.B) {
+		l := startLoad(b, ", enabled: false", "")
+		l.post(round/10, 16)
+		var took time.Duration
+		n, cpu := 0, l.cpu()
+		for b.Loop() {
+			took += l.post(round, 16)
+			n += round * batchSize
+		}
+		b.ReportMetric(float64(n)/took.Seconds(), "calls/s")
+		b.ReportMetric(float64((l.cpu()-cpu).Microseconds())/float64(n), "us/call")
+		b.ReportMetric(0, "ns/op")
+	})
+}
