@@ -50,12 +50,27 @@ type load struct {
 	base     string // of the server
 	admin    string // of its page, with the slash
 	receiver string
+	file     string // its configuration
 	client   *http.Client
 	next     atomic.Int64 // number of the next call
 }
 
-// startLoad starts both. The more is added to the configuration, after the
-// destination "crm".
+// config returns a configuration, with what is added to its destination, and
+// more.
+func (l *load) config(destination, more string) string {
+	return fmt.Sprintf(`
+listen: 127.0.0.1:0
+admin: {listen: "127.0.0.1:0"}
+data: data
+sources:
+  - {name: web, keys: [key], destinations: [crm]}
+  - {name: other, keys: [other], destinations: [crm]}
+destinations:
+  - {id: crm, secret: s3cret, endpoints: [{url: "%s/hook"}]%s}
+%s`, l.receiver, destination, more)
+}
+
+// startLoad starts both.
 func startLoad(tb testing.TB, destination, more string) *load {
 	tb.Helper()
 	launch := func(re, name string, args ...string) (*child, string) {
@@ -72,23 +87,12 @@ func startLoad(tb testing.TB, destination, more string) *load {
 	}
 	l := &load{tb: tb}
 	_, l.receiver = launch(`listening on (\S+)`, "null")
-	dir := tb.TempDir()
-	file := filepath.Join(dir, "hookferry.yaml")
-	text := fmt.Sprintf(`
-listen: 127.0.0.1:0
-admin: {listen: "127.0.0.1:0"}
-data: data
-sources:
-  - {name: web, keys: [key], destinations: [crm]}
-  - {name: other, keys: [other], destinations: [crm]}
-destinations:
-  - {id: crm, secret: s3cret, endpoints: [{url: "%s/hook"}]%s}
-%s`, l.receiver, destination, more)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	l.file = filepath.Join(tb.TempDir(), "hookferry.yaml")
+	if err := os.WriteFile(l.file, []byte(l.config(destination, more)), 0o600); err != nil {
 		tb.Fatal(err)
 	}
 	var address string
-	l.server, address = launch(`msg=listening address=(\S+)`, "hookferry", "serve", "-config", file)
+	l.server, address = launch(`msg=listening address=(\S+)`, "hookferry", "serve", "-config", l.file)
 	l.base = "http://" + address
 	found, err := l.server.await(regexp.MustCompile(`msg="the page is at" url=(\S+)`))
 	if err != nil {
