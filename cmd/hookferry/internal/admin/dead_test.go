@@ -259,6 +259,12 @@ func TestStory(t *testing.T) {
 		t.Errorf("the key of the story is of %+v", d)
 	}
 
+	// What became of one that is no dead letter any more is not known.
+	s.work("POST", api.DiscardPath, api.Selection{Keys: []string{told.Key}})
+	if again := ask[api.Story](s, 200, "GET", "/api/v1/destinations/crm/deliveries/a%2Fb", nil); again.Key != "" || again.State != "dead" {
+		t.Errorf("story of what was discarded: %+v", again)
+	}
+
 	// One that died before this process is in the store alone.
 	old := ask[api.Story](s, 200, "GET", "/api/v1/destinations/shop%2Feu/deliveries/m1", nil)
 	died := noon.Add(time.Second)

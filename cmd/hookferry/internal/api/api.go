@@ -298,7 +298,8 @@ type Live struct {
 	Skipped int64  `json:"skipped,omitempty"`
 }
 
-// A Story is all that is known of a delivery.
+// A Story is all that is known of a delivery. One that is dead and has no Key
+// was replayed or discarded since, and nothing has happened to it after that.
 type Story struct {
 	Destination string     `json:"destination"`
 	ID          string     `json:"id"`
