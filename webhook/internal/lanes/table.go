@@ -59,6 +59,13 @@ func (it *Item) Lane() *Lane { return it.lane }
 // Settling reports whether the item was detached.
 func (it *Item) Settling() bool { return it.state == settling }
 
+// Gone reports whether the item is no longer in a table.
+func (it *Item) Gone() bool { return it.state == gone }
+
+// Waits reports whether the item waits: it is not leased, or its lease has
+// expired.
+func (it *Item) Waits() bool { return it.state == inRun || it.state == inRest }
+
 // Free reports whether the item waits, and nobody may settle it.
 func (it *Item) Free() bool { return it.state == inRun || it.state == inRest && it.slot == 0 }
 

@@ -1,0 +1,135 @@
+package pgqueue
+
+import (
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/internal/lanes"
+)
+
+// The most that a chunk holds.
+const (
+	chunkItems = 256
+	chunkBytes = 1 << 20
+)
+
+// A chunk is a row of deliveries to one destination that this node has claimed.
+type chunk struct {
+	key  chunkKey
+	node int64 // whose claim it is
+	lane *lanes.Lane
+	held int    // deliveries that are not done
+	done []byte // a bit for each that is; nil if none is
+	n    int    // deliveries, done or not
+	size int64  // bytes of its items
+	// used is when something of it was handed out or settled, or it was claimed.
+	used time.Time
+	// items are those that are in memory. One that is settled is nil.
+	items []*lanes.Item
+}
+
+type chunkKey struct {
+	shelf int16
+	id    int64
+}
+
+// orderOf returns the place of item i of the chunk id.
+func orderOf(due time.Time, id int64, i int) lanes.Order {
+	return lanes.Order{At: due.UnixMicro(), Seq: uint64(id)<<8 | uint64(i)}
+}
+
+// A draft is a chunk to be inserted.
+type draft struct {
+	destination string
+	id          int64
+	shelf       int16
+	due         int64 // of the first
+	claim       bool  // this node holds it from the start
+	data        []byte
+	deliveries  []webhook.Delivery // for a claim: what the data says, in the same order
+	n           int
+}
+
+// tolerance is how far the deliveries of a chunk may be apart that are due in d:
+// as long may one be kept in memory before its time.
+func tolerance(d time.Duration) time.Duration {
+	return max(time.Second, d/32)
+}
+
+// A drafter makes drafts of deliveries.
+type drafter struct {
+	drafts []*draft
+	open   map[string]*draft // the last of each destination
+	now    time.Time
+	// keep says whether the deliveries are needed in memory.
+	keep bool
+}
+
+// add adds d, whose record is record.
+func (w *drafter) add(d *webhook.Delivery, record []byte) {
+	due := d.Due.UnixMicro()
+	c := w.open[d.Destination]
+	if c == nil || c.n == chunkItems || len(c.data)+len(record) > chunkBytes ||
+		due < c.due || due-c.due > tolerance(d.Due.Sub(w.now)).Microseconds() {
+		if w.open == nil {
+			w.open = make(map[string]*draft)
+		}
+		c = &draft{destination: d.Destination, due: due}
+		w.open[d.Destination] = c
+		w.drafts = append(w.drafts, c)
+	}
+	c.data = binary.AppendUvarint(c.data, uint64(len(record)))
+	c.data = append(c.data, record...)
+	c.n++
+	if w.keep {
+		c.deliveries = append(c.deliveries, *d)
+	}
+}
+
+var errChunk = errors.New("pgqueue: a chunk that cannot be read")
+
+// decode returns the deliveries of a chunk that are not done, by their index; the others are nil.
+func decode(lane *lanes.Lane, id int64, data, done []byte) ([]*lanes.Item, error) {
+	var items []*lanes.Item
+	for len(data) > 0 {
+		n, k := binary.Uvarint(data)
+		if k <= 0 || n > uint64(len(data)-k) {
+			return items, errChunk
+		}
+		record := data[k : k+int(n)]
+		data = data[k+int(n):]
+		i := len(items)
+		if isSet(done, i) {
+			items = append(items, nil)
+			continue
+		}
+		it := &lanes.Item{Index: i}
+		if err := it.UnmarshalBinary(record); err != nil {
+			return items, err
+		}
+		it.Destination = lane.Name
+		it.Order = orderOf(it.Due, id, i)
+		it.Size = int64(n) + itemBytes
+		items = append(items, it)
+	}
+	return items, nil
+}
+
+// itemBytes is about what a delivery in memory costs beside its record.
+const itemBytes = 256
+
+func isSet(bits []byte, i int) bool {
+	return i/8 < len(bits) && bits[i/8]&(1<<(i%8)) != 0
+}
+
+// withSet returns bits with those of set.
+func withSet(bits []byte, n int, set []int) []byte {
+	b := make([]byte, (n+7)/8)
+	copy(b, bits)
+	for _, i := range set {
+		b[i/8] |= 1 << (i % 8)
+	}
+	return b
+}

@@ -1,0 +1,15 @@
+// The requirement of github.com/hookferry/analytics itself is written when a
+// release is tagged (CONTRIBUTING.md, "Releases"). Until then go.work at the
+// root of the repository provides it.
+module github.com/hookferry/analytics/webhook/pgqueue
+
+go 1.25.0
+
+require github.com/jackc/pgx/v5 v5.12.0
+
+require (
+	github.com/google/go-cmp v0.7.0 // indirect
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	golang.org/x/text v0.41.0 // indirect
+)

@@ -1,0 +1,229 @@
+package pgqueue
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// enroll makes this process a node, whose claims hold from now on.
+func (q *Queue) enroll(ctx context.Context) error {
+	sent := time.Now()
+	var id int64
+	if err := q.pool.QueryRow(ctx, q.sql.enroll, q.config.Name, q.config.Claim.Microseconds()).Scan(&id); err != nil {
+		return err
+	}
+	q.mu.Lock()
+	q.node = id
+	q.until = sent.Add(q.config.Claim * 9 / 10)
+	q.mu.Unlock()
+	return q.beat(ctx)
+}
+
+var errEnded = errors.New("pgqueue: the claims of this process have expired")
+
+// beat gives a sign of life. It returns errEnded if it comes too late.
+func (q *Queue) beat(ctx context.Context) error {
+	q.mu.Lock()
+	node := q.node
+	q.mu.Unlock()
+	sent := time.Now()
+	var (
+		now   int64
+		shelf int16
+	)
+	err := q.pool.QueryRow(ctx, q.sql.beat, node, q.config.Claim.Microseconds()).Scan(&now, &shelf)
+	took := time.Since(sent)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.lastErr = err; errors.Is(err, pgx.ErrNoRows) {
+		return errEnded
+	}
+	if err != nil {
+		return err
+	}
+	q.shelf.Store(int32(shelf))
+	q.until = sent.Add(q.config.Claim * 9 / 10)
+	// The clocks are taken to be one unless they differ by more than is known.
+	q.offset = time.UnixMicro(now).Sub(sent.Add(took / 2))
+	if q.offset.Abs() <= took/2+time.Millisecond {
+		q.offset = 0
+	}
+	return nil
+}
+
+// live gives signs of life until the Queue is closed.
+func (q *Queue) live() {
+	tick := time.NewTicker(q.config.Claim / 3)
+	defer tick.Stop()
+	silent := false
+	for {
+		select {
+		case <-tick.C:
+		case <-q.background.Done():
+			return
+		}
+		err := func() error {
+			ctx, cancel := context.WithTimeout(q.background, q.config.Claim/3)
+			defer cancel()
+			err := q.beat(ctx)
+			if errors.Is(err, errEnded) {
+				return q.again(ctx)
+			}
+			return err
+		}()
+		switch {
+		case err != nil && q.background.Err() == nil && !silent:
+			silent = true
+			q.config.Logger.Warn("pgqueue: the database does not answer", "error", err)
+		case err == nil && silent:
+			silent = false
+			q.config.Logger.Info("pgqueue: the database answers again")
+			q.awake()
+		}
+	}
+}
+
+// again makes this process a new node, after others have taken over what the old
+// one had claimed.
+func (q *Queue) again(ctx context.Context) error {
+	q.config.Logger.Warn("pgqueue: this process was silent for too long, and others have taken over what it had claimed")
+	q.mu.Lock()
+	now := q.now().UnixMicro()
+	for _, c := range q.chunks {
+		q.forget(c, now)
+	}
+	q.mu.Unlock()
+	if err := q.enroll(ctx); err != nil {
+		return err
+	}
+	return q.discover(ctx)
+}
+
+// resign gives back all that is claimed.
+func (q *Queue) resign(ctx context.Context) error {
+	q.mu.Lock()
+	node := q.node
+	var back []*chunk
+	for _, c := range q.chunks {
+		back = append(back, c)
+	}
+	q.mu.Unlock()
+	var b pgx.Batch
+	q.queueRelease(&b, node, back)
+	b.Queue(q.sql.resign, node)
+	return q.pool.SendBatch(ctx, &b).Close()
+}
+
+// queueRelease queues the statement that gives chunks back.
+func (q *Queue) queueRelease(b *pgx.Batch, node int64, chunks []*chunk) {
+	if len(chunks) == 0 {
+		return
+	}
+	shelves, ids, dues := make([]int16, len(chunks)), make([]int64, len(chunks)), make([]int64, len(chunks))
+	for i, c := range chunks {
+		shelves[i], ids[i] = c.key.shelf, c.key.id
+		for _, it := range c.items {
+			if it != nil && (dues[i] == 0 || it.At < dues[i]) {
+				dues[i] = it.At
+			}
+		}
+	}
+	b.Queue(q.sql.release, node, shelves, ids, dues)
+}
+
+// look looks for what no notification told of, takes over what dead nodes had
+// claimed, and keeps the tables small, until the Queue is closed.
+func (q *Queue) look() {
+	timer := time.NewTimer(q.config.Poll)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-q.background.Done():
+			return
+		}
+		began := time.Now()
+		for _, step := range []func(context.Context) error{q.takeOver, q.release, q.discover, q.upkeep} {
+			ctx, cancel := context.WithTimeout(q.background, writeTimeout)
+			err := step(ctx)
+			cancel()
+			if err != nil {
+				break // live tells of it
+			}
+		}
+		// However long it takes, it takes a small part of the time.
+		timer.Reset(max(q.config.Poll, 20*time.Since(began)))
+	}
+}
+
+// takeOver gives back what nodes had claimed that have shown no sign of life.
+func (q *Queue) takeOver(ctx context.Context) error {
+	tx, err := q.pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback(context.WithoutCancel(ctx))
+	rows, err := tx.Query(ctx, q.sql.expire)
+	if err != nil {
+		return err
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	tag, err := tx.Exec(ctx, q.sql.heal)
+	if err != nil {
+		return err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return err
+	}
+	q.config.Logger.Warn("pgqueue: took over from processes that are silent", "nodes", names, "chunks", tag.RowsAffected())
+	return nil
+}
+
+// idleClaim is how long a chunk of which nothing is handed out stays claimed.
+const idleClaim = 10 * time.Second
+
+// release gives back the chunks that this process has not used of late, such as
+// those of a destination that it leaves alone.
+func (q *Queue) release(ctx context.Context) error {
+	q.mu.Lock()
+	node, now := q.node, q.now()
+	var back []*chunk
+	for _, c := range q.chunks {
+		if now.Sub(c.used) > idleClaim && c.allFree() {
+			back = append(back, c)
+		}
+	}
+	if len(back) == 0 {
+		q.mu.Unlock()
+		return nil
+	}
+	var b pgx.Batch
+	q.queueRelease(&b, node, back)
+	for _, c := range back {
+		// The lane knows of it before its items are gone.
+		for _, it := range c.items {
+			if it != nil {
+				q.report(c.lane, it.Order)
+			}
+		}
+		q.forget(c, now.UnixMicro())
+	}
+	q.mu.Unlock()
+	return q.pool.SendBatch(ctx, &b).Close()
+}
+
+// allFree reports whether nobody may settle anything of c.
+func (c *chunk) allFree() bool {
+	for _, it := range c.items {
+		if it != nil && !it.Free() {
+			return false
+		}
+	}
+	return true
+}

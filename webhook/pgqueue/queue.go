@@ -1,0 +1,304 @@
+// Package pgqueue keeps deliveries in PostgreSQL, 13 or newer: a webhook.Queue
+// that any number of processes share. Each added process adds throughput, and
+// one that dies loses nothing: what it held is taken over by the others once its
+// claim has expired.
+//
+//	pool, err := pgxpool.New(ctx, "postgres://localhost/app")
+//	...
+//	queue, err := pgqueue.Open(ctx, pool, nil)
+//	...
+//	f, err := webhook.New(webhook.Config{Queue: queue, ...})
+//
+// PutTx stores deliveries in a transaction of the caller's own, so that an event
+// is forwarded if, and only if, what it tells of was committed.
+//
+// # How it works
+//
+// Deliveries of one destination that are put at the same time share a row, a
+// chunk, of up to 256. So PostgreSQL has a few statements for each hundred
+// deliveries under load, and one row for each delivery when there is little to
+// do. A process claims chunks, hands out what is in them, and stores what became
+// of it: bits in the row, or its end. A claim holds as long as its process shows
+// a sign of life in time (Config.Claim).
+package pgqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/internal/lanes"
+)
+
+// The defaults of Config.
+const (
+	DefaultSchema      = "hookferry"
+	DefaultClaim       = 10 * time.Second
+	DefaultCacheBytes  = 32 << 20
+	DefaultDedupWindow = 24 * time.Hour
+	DefaultDedupMax    = 10_000_000
+	DefaultPoll        = 5 * time.Second
+)
+
+// Config configures a Queue. The zero value is ready for use.
+type Config struct {
+	// Schema holds the tables; Open makes it if it is missing. Empty means
+	// DefaultSchema.
+	Schema string
+	// NoMigrate has Open change nothing in the database, and fail where the
+	// schema does not have the version of this program; see SQL.
+	NoMigrate bool
+	// NoListen is for poolers that give each transaction a connection of its
+	// own, such as PgBouncer in transaction mode: there is no LISTEN, so what
+	// other processes put is found within Poll. The pool's own
+	// QueryExecMode has to suit the pooler too.
+	NoListen bool
+	// Claim is how long what this process has claimed is its own after its
+	// last sign of life; then others take it over. There are three signs in
+	// that time. From a second to an hour; zero means DefaultClaim.
+	Claim time.Duration
+	// CacheBytes bounds the deliveries that are claimed before they are
+	// leased: about. Zero means DefaultCacheBytes, 32 MB.
+	CacheBytes int64
+	// DedupWindow is how long a delivery that was put is recognised when it is
+	// put again. Zero means DefaultDedupWindow, 24 hours.
+	DedupWindow time.Duration
+	// DedupMax bounds about how many puts are remembered for that, at some 80
+	// bytes each; half as many are in any case remembered for DedupWindow. Zero
+	// means DefaultDedupMax, 10,000,000.
+	DedupMax int
+	// Poll is how often the store is looked through for what no notification
+	// told of. It is done less often where it takes long. Zero means
+	// DefaultPoll.
+	Poll time.Duration
+	// Name tells this process from the others in the table of nodes. Empty
+	// means the host's name and the process id.
+	Name string
+	// Logger is told when the database cannot be reached, when claims were lost,
+	// and what was taken over. Nil means no logs.
+	Logger *slog.Logger
+}
+
+// A Queue is a webhook.Queue, and webhook.DeadLetters, webhook.Counter,
+// webhook.DestinationCounter and webhook.Roster too.
+type Queue struct {
+	config Config
+	pool   *pgxpool.Pool
+	sql    statements
+	lock   int64 // the advisory lock of generations
+
+	puts       *batcher[put]
+	settles    *batcher[settle]
+	told       *teller
+	shelf      atomic.Int32
+	background context.Context
+	stop       context.CancelFunc
+	goroutines sync.WaitGroup
+	calls      sync.WaitGroup
+	leasing    sync.Mutex   // one Lease at a time
+	leased     atomic.Int64 // when Lease was called last, in microseconds
+	wake       chan struct{}
+
+	mu      sync.Mutex
+	closed  bool
+	table   *lanes.Table
+	chunks  map[chunkKey]*chunk
+	cached  int64
+	node    int64
+	until   time.Time     // the claims hold
+	offset  time.Duration // what the database's clock is ahead
+	ids     []int64       // that are this process's own, in runs of idRun
+	looks   uint64        // how often the database was looked at for what is unclaimed
+	lastErr error         // of the latest sign of life
+}
+
+var (
+	_ webhook.Queue              = (*Queue)(nil)
+	_ webhook.Counter            = (*Queue)(nil)
+	_ webhook.DestinationCounter = (*Queue)(nil)
+)
+
+// Open opens the store in the database that pool connects to. The pool is the
+// caller's, and closed after the Queue; a Queue uses up to five of its
+// connections, and Dead and its like one more each.
+func Open(ctx context.Context, pool *pgxpool.Pool, c *Config) (*Queue, error) {
+	if c == nil {
+		c = new(Config)
+	}
+	q := &Queue{config: *c, pool: pool, table: lanes.New(nil), chunks: make(map[chunkKey]*chunk), wake: make(chan struct{}, 1)}
+	if err := q.config.complete(); err != nil {
+		return nil, err
+	}
+	name, err := identifier(q.config.Schema)
+	if err != nil {
+		return nil, err
+	}
+	prepare := migrate
+	if c.NoMigrate {
+		prepare = checkVersion
+	}
+	if err := prepare(ctx, pool, q.config.Schema); err != nil {
+		return nil, fmt.Errorf("pgqueue: opening schema %q: %w", q.config.Schema, err)
+	}
+	q.sql = newStatements(name)
+	q.lock = lockOf(q.config.Schema, "generation")
+	if err := q.enroll(ctx); err != nil {
+		return nil, fmt.Errorf("pgqueue: opening schema %q: %w", q.config.Schema, err)
+	}
+	var ear *pgx.Conn
+	if !c.NoListen {
+		if ear, err = q.listening(ctx); err != nil {
+			return nil, fmt.Errorf("pgqueue: listening for what others put: %w", err)
+		}
+	}
+	if err := q.discover(ctx); err != nil {
+		return nil, fmt.Errorf("pgqueue: opening schema %q: %w", q.config.Schema, err)
+	}
+	q.background, q.stop = context.WithCancel(context.Background())
+	q.puts = newBatcher(2, maxBatch, q.store)
+	q.settles = newBatcher(1, maxBatch, q.settled)
+	q.told = newTeller(q)
+	q.goroutines.Go(q.live)
+	q.goroutines.Go(q.look)
+	if !c.NoListen {
+		q.goroutines.Go(func() { q.listen(ear) })
+		q.goroutines.Go(q.told.run)
+	}
+	return q, nil
+}
+
+func (c *Config) complete() error {
+	if c.Schema == "" {
+		c.Schema = DefaultSchema
+	}
+	if c.Claim == 0 {
+		c.Claim = DefaultClaim
+	}
+	if c.Claim < time.Second || c.Claim > time.Hour {
+		return fmt.Errorf("pgqueue: Claim of %v; want a second to an hour", c.Claim)
+	}
+	if c.CacheBytes <= 0 {
+		c.CacheBytes = DefaultCacheBytes
+	}
+	if c.DedupWindow <= 0 {
+		c.DedupWindow = DefaultDedupWindow
+	}
+	if c.DedupMax <= 0 {
+		c.DedupMax = DefaultDedupMax
+	}
+	if c.Poll <= 0 {
+		c.Poll = DefaultPoll
+	}
+	if c.Name == "" {
+		host, _ := os.Hostname()
+		c.Name = fmt.Sprintf("%s/%d", host, os.Getpid())
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// enter begins a call; q.calls.Done ends it.
+func (q *Queue) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return webhook.ErrClosed
+	}
+	q.calls.Add(1)
+	return nil
+}
+
+// now is the time of the store. The queue is locked.
+func (q *Queue) now() time.Time { return time.Now().Add(q.offset) }
+
+// Close implements webhook.Queue. What this process had claimed is due again at
+// once.
+func (q *Queue) Close() error {
+	q.mu.Lock()
+	if q.closed {
+		q.mu.Unlock()
+		return nil
+	}
+	q.closed = true
+	q.mu.Unlock()
+	q.calls.Wait()
+	q.puts.close()
+	q.settles.close()
+	q.stop()
+	q.goroutines.Wait()
+
+	ctx, cancel := context.WithTimeout(context.Background(), q.config.Claim)
+	defer cancel()
+	err := q.resign(ctx)
+	q.mu.Lock()
+	q.table, q.chunks = nil, nil
+	q.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("pgqueue: giving back what was claimed, which others get in %v: %w", q.config.Claim, err)
+	}
+	return nil
+}
+
+// Lease implements webhook.Queue. Room is called with the queue locked.
+func (q *Queue) Lease(ctx context.Context, req webhook.LeaseRequest, dst []webhook.Delivery) ([]webhook.Delivery, time.Time, error) {
+	if req.Max < 1 {
+		return dst, time.Time{}, errors.New("pgqueue: lease of less than one delivery")
+	}
+	if err := q.enter(ctx); err != nil {
+		return dst, time.Time{}, err
+	}
+	defer q.calls.Done()
+	q.leasing.Lock()
+	defer q.leasing.Unlock()
+	q.leased.Store(time.Now().UnixMicro())
+
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.now()
+	take := lanes.Take{Max: req.Max, Until: req.Until.Add(q.offset).UnixMicro(), Room: req.Room, Out: dst}
+	q.table.Begin(&take, now.UnixMicro())
+	defer func() { q.table.End() }() // Room may panic
+	for {
+		if time.Now().After(q.until) {
+			return take.Out, time.Time{}, q.unheard()
+		}
+		if q.table.Serve(&take, now.UnixMicro()) {
+			break
+		}
+		if err := q.claim(ctx, &take, now); err != nil {
+			if len(take.Out) > len(dst) {
+				break // the next call meets the failure
+			}
+			return take.Out, time.Time{}, err
+		}
+	}
+	for i := len(dst); i < len(take.Out); i++ {
+		q.table.Leased(take.Out[i].Lease).Home.(*chunk).used = now
+	}
+	return take.Out, q.table.Next(now.UnixMicro()), nil
+}
+
+func (q *Queue) unheard() error {
+	if q.lastErr != nil {
+		return fmt.Errorf("pgqueue: claims have expired: %w", q.lastErr)
+	}
+	return errors.New("pgqueue: claims have expired: no sign of life was stored in time")
+}
+
+// Wake has a value whenever something that this process did not put may have
+// become due.
+func (q *Queue) Wake() <-chan struct{} { return q.wake }

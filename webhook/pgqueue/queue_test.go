@@ -1,0 +1,76 @@
+package pgqueue
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"os"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/pgqueue/internal/pgtest"
+	"github.com/hookferry/analytics/webhook/queuetest"
+)
+
+// server is that of all tests of the package.
+var server *pgtest.Server
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(func() int {
+		var err error
+		if server, err = pgtest.Start(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() {
+			if err := server.Close(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+			}
+		}()
+		return m.Run()
+	}())
+}
+
+// pool returns a pool that the end of the test closes.
+func pool(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	p, err := pgxpool.New(context.Background(), server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// schemaOf is the schema that a folder of queuetest stands for.
+func schemaOf(dir string) string {
+	h := fnv.New64a()
+	h.Write([]byte(dir))
+	return fmt.Sprintf("t%x", h.Sum64())
+}
+
+func open(t testing.TB, dir string) webhook.Queue {
+	t.Helper()
+	return openWith(t, Config{Schema: schemaOf(dir)})
+}
+
+func openWith(t testing.TB, c Config) *Queue {
+	t.Helper()
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+	}
+	q, err := Open(context.Background(), pool(t), &c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+func TestQueue(t *testing.T) {
+	queuetest.Run(t, open, queuetest.Traits{Durable: true})
+}

@@ -1,0 +1,82 @@
+package pgqueue
+
+import "strings"
+
+// statements are the SQL of a Queue. S. stands for the schema.
+type statements struct {
+	remember, insert                   string // of puts
+	claim, next, discover              string // of leases
+	finish, advance, release           string // of settlements
+	bury                               string
+	count, countDead, countBy          string
+	enroll, beat, resign, expire, heal string // of nodes
+	ids                                string
+	turnSeen, turnShelf, forward       string // of upkeep
+}
+
+func newStatements(schema string) statements {
+	in := func(sql string) string { return strings.ReplaceAll(sql, "S.", schema+".") }
+	return statements{
+		// remember returns the keys that were not known.
+		remember: in(`INSERT INTO S.seen (generation, key)
+SELECT state.generation, k FROM S.state, unnest($1::uuid[]) k
+WHERE NOT EXISTS (SELECT FROM S.seen o WHERE o.generation = 1 - state.generation AND o.key = k)
+ORDER BY k ON CONFLICT DO NOTHING RETURNING key`),
+		insert: in(`INSERT INTO S.chunk (shelf, id, destination, due, node, held, items)
+SELECT $1, c.* FROM unnest($2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[], $6::smallint[], $7::bytea[]) c`),
+		// claim claims up to $4[i] chunks of destination $2[i] that are due at $3.
+		claim: in(`WITH picked AS MATERIALIZED (
+	SELECT c.shelf, c.id FROM unnest($2::bytea[], $4::int[]) l (destination, most),
+	LATERAL (
+		SELECT shelf, id FROM S.chunk
+		WHERE node = 0 AND destination = l.destination AND due <= $3
+		ORDER BY due, id LIMIT l.most FOR UPDATE SKIP LOCKED
+	) c
+)
+UPDATE S.chunk c SET node = $1 FROM picked p
+WHERE c.shelf = p.shelf AND c.id = p.id
+RETURNING c.shelf, c.id, c.destination, c.held, c.done, c.items`),
+		// next returns the first chunk of each destination that is not claimed.
+		next: in(`SELECT l.destination, c.due, c.id FROM unnest($1::bytea[]) l (destination),
+LATERAL (
+	SELECT due, id FROM S.chunk WHERE node = 0 AND destination = l.destination ORDER BY due, id LIMIT 1
+) c`),
+		// discover is next for all destinations: each is found from the one before
+		// by the index.
+		discover: in(`WITH RECURSIVE l AS (
+	(SELECT destination, due, id FROM S.chunk WHERE node = 0 ORDER BY destination, due, id LIMIT 1)
+	UNION ALL
+	SELECT n.* FROM l, LATERAL (
+		SELECT destination, due, id FROM S.chunk
+		WHERE node = 0 AND destination > l.destination ORDER BY destination, due, id LIMIT 1
+	) n
+)
+SELECT destination, due, id FROM l`),
+		finish: in(`DELETE FROM S.chunk c USING unnest($2::smallint[], $3::bigint[]) u (shelf, id)
+WHERE c.shelf = u.shelf AND c.id = u.id AND c.node = $1 RETURNING c.id`),
+		advance: in(`UPDATE S.chunk c SET held = u.held, done = u.done
+FROM unnest($2::smallint[], $3::bigint[], $4::smallint[], $5::bytea[]) u (shelf, id, held, done)
+WHERE c.shelf = u.shelf AND c.id = u.id AND c.node = $1 RETURNING c.id`),
+		release: in(`UPDATE S.chunk c SET node = 0, due = u.due
+FROM unnest($2::smallint[], $3::bigint[], $4::bigint[]) u (shelf, id, due)
+WHERE c.shelf = u.shelf AND c.id = u.id AND c.node = $1`),
+		bury: in(`INSERT INTO S.dead (died, id, destination, type, reason, record)
+SELECT u.died, nextval('S.deaths'), u.destination, u.type, u.reason, u.record
+FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bytea[]) u (died, destination, type, reason, record)`),
+		count: in(`SELECT coalesce(sum(held), 0), coalesce(sum(held) FILTER (WHERE node NOT IN (0, $1)), 0),
+	min(due) FILTER (WHERE node = 0) FROM S.chunk`),
+		countDead: in(`SELECT count(*) FROM S.dead`),
+		countBy: in(`SELECT destination, sum(held), coalesce(sum(held) FILTER (WHERE node NOT IN (0, $1)), 0),
+	min(due) FILTER (WHERE node = 0) FROM S.chunk GROUP BY destination`),
+		enroll: in(`INSERT INTO S.node (id, name, expires)
+VALUES (nextval('S.ids'), $1, clock_timestamp() + $2::bigint * interval '1 microsecond') RETURNING id`),
+		beat: in(`UPDATE S.node SET expires = clock_timestamp() + $2::bigint * interval '1 microsecond' WHERE id = $1
+RETURNING (extract(epoch FROM clock_timestamp()) * 1e6)::bigint, (SELECT shelf FROM S.state)`),
+		resign: in(`DELETE FROM S.node WHERE id = $1`),
+		expire: in(`DELETE FROM S.node WHERE expires < clock_timestamp() RETURNING name`),
+		// heal gives back what nodes hold that are gone.
+		heal: in(`UPDATE S.chunk c SET node = 0
+WHERE node <> 0 AND NOT EXISTS (SELECT FROM S.node n WHERE n.id = c.node)`),
+		ids: in(`SELECT nextval('S.ids') FROM generate_series(1, $1::int)`),
+	}
+}

@@ -1,0 +1,5 @@
+package pgqueue
+
+import "context"
+
+func (q *Queue) upkeep(ctx context.Context) error { return nil }
