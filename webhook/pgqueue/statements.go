@@ -8,6 +8,9 @@ type statements struct {
 	claim, next, discover              string // of leases
 	finish, advance, release           string // of settlements
 	bury                               string
+	deadLetter, dead, discard          string
+	begin, strangers, join             string // of audiences
+	members, leave, audiences          string
 	count, countDead, countBy          string
 	enroll, beat, resign, expire, heal string // of nodes
 	ids                                string
@@ -63,6 +66,25 @@ WHERE c.shelf = u.shelf AND c.id = u.id AND c.node = $1`),
 		bury: in(`INSERT INTO S.dead (died, id, destination, type, reason, record)
 SELECT u.died, nextval('S.deaths'), u.destination, u.type, u.reason, u.record
 FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bytea[]) u (died, destination, type, reason, record)`),
+		deadLetter: in(`SELECT record FROM S.dead WHERE died = $1 AND id = $2`),
+		dead: in(`SELECT died, id, record FROM S.dead
+WHERE (died, id) > ($1, $2) AND ($3 = '\x'::bytea OR destination = $3) AND ($4 = '\x'::bytea OR type = $4)
+AND ($5 = '\x'::bytea OR reason = $5) AND ($6::bigint IS NULL OR died >= $6) AND ($7::bigint IS NULL OR died < $7)
+ORDER BY died, id LIMIT $8`),
+		discard: in(`DELETE FROM S.dead d USING unnest($1::bigint[], $2::bigint[]) u (died, id)
+WHERE d.died = u.died AND d.id = u.id`),
+		begin: in(`INSERT INTO S.audience AS a (name, generation) VALUES ($1, 1)
+ON CONFLICT (name) DO UPDATE SET generation = a.generation + 1 RETURNING generation`),
+		strangers: in(`SELECT u FROM unnest($2::bytea[]) u
+WHERE NOT EXISTS (SELECT FROM S.member WHERE audience = $1 AND member = u)`),
+		join: in(`INSERT INTO S.member AS m (audience, member, generation)
+SELECT $1, u, $3 FROM unnest($2::bytea[]) u ORDER BY u
+ON CONFLICT (audience, member) DO UPDATE SET generation = excluded.generation
+WHERE m.generation <> excluded.generation RETURNING member, xmax = 0`),
+		members: in(`SELECT member, generation FROM S.member WHERE audience = $1 AND member > $2 ORDER BY member LIMIT $3`),
+		leave:   in(`DELETE FROM S.member WHERE audience = $1 AND member = ANY ($2::bytea[]) AND generation < $3 RETURNING member`),
+		audiences: in(`SELECT name, generation FROM S.audience
+WHERE $1::bytea IS NULL OR name > $1 ORDER BY name LIMIT $2`),
 		count: in(`SELECT coalesce(sum(held), 0), coalesce(sum(held) FILTER (WHERE node NOT IN (0, $1)), 0),
 	min(due) FILTER (WHERE node = 0) FROM S.chunk`),
 		countDead: in(`SELECT count(*) FROM S.dead`),

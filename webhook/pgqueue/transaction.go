@@ -1,0 +1,62 @@
+package pgqueue
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+// A transaction stores deliveries together with something else.
+type transaction struct {
+	q      *Queue
+	conn   *pgxpool.Conn
+	drafts drafter
+}
+
+// within runs fn in a transaction, and then tells of the deliveries that it added.
+func (q *Queue) within(ctx context.Context, fn func(*transaction) error) error {
+	conn, err := q.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release() // which closes one that is within a transaction
+	if _, err := conn.Exec(ctx, "BEGIN"); err != nil {
+		return err
+	}
+	t := &transaction{q: q, conn: conn, drafts: drafter{now: time.Now(), keep: q.delivers()}}
+	if err := fn(t); err != nil {
+		conn.Exec(context.WithoutCancel(ctx), "ROLLBACK")
+		return err
+	}
+	node := q.claimDrafts(t.drafts.drafts, t.drafts.now)
+	var b pgx.Batch
+	if err := q.insert(ctx, conn, &b, node, t.drafts.drafts); err != nil {
+		return err
+	}
+	b.Queue("COMMIT")
+	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
+		return err
+	}
+	q.stored(t.drafts.drafts, node)
+	return nil
+}
+
+// add adds deliveries, which are stored whether they were put before or not.
+func (t *transaction) add(ds []webhook.Delivery) error {
+	news, _, err := prepare(ds)
+	for i := range news {
+		t.drafts.add(news[i].delivery, news[i].record)
+	}
+	return err
+}
+
+// time is the time of the store.
+func (q *Queue) time() time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.now()
+}
