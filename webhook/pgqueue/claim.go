@@ -12,7 +12,8 @@ import (
 
 // A home is what the Queue knows of a lane.
 type home struct {
-	// per is how many deliveries the chunks of the lane had of late.
+	// per is how many deliveries the first unclaimed chunk has, as far as that
+	// is known: the next will be alike.
 	per int
 	// reported is the first chunk that was reported to be unclaimed while the
 	// lane was being looked at.
@@ -24,7 +25,7 @@ type home struct {
 func homeOf(l *lanes.Lane) *home {
 	h, _ := l.Home.(*home)
 	if h == nil {
-		h = &home{per: 1, reported: lanes.Last}
+		h = &home{per: chunkItems, reported: lanes.Last}
 		l.Home = h
 	}
 	return h
@@ -57,7 +58,7 @@ func (q *Queue) claim(ctx context.Context, take *lanes.Take, now time.Time) erro
 		h.reported, h.looked = lanes.Last, q.looks
 		names[i] = []byte(l.Name)
 		want := min(take.Want(l), max(1, int((q.config.CacheBytes-q.cached)/itemBytes/int64(len(wants)))))
-		most[i] = int32(max(1, want/h.per))
+		most[i] = int32(max(1, (want+h.per/2)/h.per))
 	}
 	node := q.node
 	q.mu.Unlock()
@@ -74,15 +75,16 @@ func (q *Queue) claim(ctx context.Context, take *lanes.Take, now time.Time) erro
 			q.install(l, r, now)
 		}
 	}
-	next := make(map[string]lanes.Order, len(firsts))
+	next := make(map[string]first, len(firsts))
 	for _, f := range firsts {
-		next[f.destination] = f.order
+		next[f.destination] = f
 	}
 	for _, l := range wants {
 		h := homeOf(l)
-		first, ok := next[l.Name]
-		if !ok {
-			first = lanes.Last
+		first := lanes.Last
+		h.per = chunkItems
+		if f, ok := next[l.Name]; ok {
+			first, h.per = f.order, max(1, f.held)
 		}
 		if h.reported.Before(first) {
 			first = h.reported
@@ -108,6 +110,7 @@ type row struct {
 type first struct {
 	destination string
 	order       lanes.Order
+	held        int
 }
 
 // fetch claims chunks, and returns the first of what is left.
@@ -143,11 +146,12 @@ func scanFirsts(rows pgx.Rows) ([]first, error) {
 		var (
 			name    []byte
 			due, id int64
+			held    int16
 		)
-		if err := rows.Scan(&name, &due, &id); err != nil {
+		if err := rows.Scan(&name, &due, &id, &held); err != nil {
 			return nil, err
 		}
-		firsts = append(firsts, first{string(name), lanes.Order{At: due, Seq: uint64(id) << 8}})
+		firsts = append(firsts, first{string(name), lanes.Order{At: due, Seq: uint64(id) << 8}, int(held)})
 	}
 	return firsts, rows.Err()
 }
@@ -167,7 +171,6 @@ func (q *Queue) install(l *lanes.Lane, r row, now time.Time) {
 func (q *Queue) hold(c *chunk, now time.Time) {
 	c.used = now
 	q.chunks[c.key] = c
-	homeOf(c.lane).per = max(1, (homeOf(c.lane).per+c.held)/2)
 	for _, it := range c.items {
 		if it != nil {
 			it.Home = c
@@ -200,7 +203,10 @@ func (q *Queue) discover(ctx context.Context) error {
 		if homeOf(l).looked > look {
 			continue // it was seen to be as it is now
 		}
-		due = due || f.order.Before(l.Beyond)
+		if f.order.Before(l.Beyond) {
+			due = true
+			homeOf(l).per = max(1, f.held)
+		}
 		q.report(l, f.order)
 	}
 	if due {

@@ -99,6 +99,7 @@ func (q *Queue) again(ctx context.Context) error {
 	if err := q.enroll(ctx); err != nil {
 		return err
 	}
+	defer q.awake()
 	return q.discover(ctx)
 }
 
@@ -139,6 +140,7 @@ func (q *Queue) queueRelease(b *pgx.Batch, node int64, chunks []*chunk) {
 func (q *Queue) look() {
 	timer := time.NewTimer(q.config.Poll)
 	defer timer.Stop()
+	var kept time.Time
 	for {
 		select {
 		case <-timer.C:
@@ -146,7 +148,11 @@ func (q *Queue) look() {
 			return
 		}
 		began := time.Now()
-		for _, step := range []func(context.Context) error{q.takeOver, q.release, q.discover, q.upkeep} {
+		steps := []func(context.Context) error{q.takeOver, q.release, q.discover}
+		if began.Sub(kept) >= upkeepEvery {
+			steps, kept = append(steps, q.upkeep), began
+		}
+		for _, step := range steps {
 			ctx, cancel := context.WithTimeout(q.background, writeTimeout)
 			err := step(ctx)
 			cancel()

@@ -67,8 +67,11 @@ func (t *teller) run() {
 		t.q.mu.Unlock()
 		ctx, cancel := context.WithTimeout(t.q.background, writeTimeout)
 		// Who does not hear it finds it within Poll.
-		t.q.pool.Exec(ctx, "SELECT pg_notify($1, $2)", t.q.channel(), payload(node, names))
+		_, err := t.q.pool.Exec(ctx, "SELECT pg_notify($1, $2)", t.q.channel(), payload(node, names))
 		cancel()
+		if err != nil {
+			t.q.config.Logger.Debug("pgqueue: others are not told", "error", err)
+		}
 		timer := time.NewTimer(tellEvery)
 		select {
 		case <-timer.C:

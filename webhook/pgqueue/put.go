@@ -260,7 +260,10 @@ func (q *Queue) stored(drafts []*draft, node int64) {
 	for _, d := range drafts {
 		l := q.table.Lane(d.destination)
 		if !d.claim || node != q.node {
-			q.report(l, lanes.Order{At: d.due, Seq: uint64(d.id) << 8})
+			if o := (lanes.Order{At: d.due, Seq: uint64(d.id) << 8}); o.Before(l.Beyond) {
+				homeOf(l).per = d.n
+				q.report(l, o)
+			}
 			told = q.told.add(d.destination) || told
 			continue
 		}

@@ -93,6 +93,7 @@ type Config struct {
 type Queue struct {
 	config Config
 	pool   *pgxpool.Pool
+	schema string // as SQL has it
 	sql    statements
 	lock   int64 // the advisory lock of generations
 
@@ -149,7 +150,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c *Config) (*Queue, error) {
 	if err := prepare(ctx, pool, q.config.Schema); err != nil {
 		return nil, fmt.Errorf("pgqueue: opening schema %q: %w", q.config.Schema, err)
 	}
-	q.sql = newStatements(name)
+	q.schema, q.sql = name, newStatements(name)
 	q.lock = lockOf(q.config.Schema, "generation")
 	if err := q.enroll(ctx); err != nil {
 		return nil, fmt.Errorf("pgqueue: opening schema %q: %w", q.config.Schema, err)

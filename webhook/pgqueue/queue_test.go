@@ -62,7 +62,7 @@ func open(t testing.TB, dir string) webhook.Queue {
 func openWith(t testing.TB, c Config) *Queue {
 	t.Helper()
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+		c.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	q, err := Open(context.Background(), pool(t), &c)
 	if err != nil {

@@ -14,7 +14,9 @@ type statements struct {
 	count, countDead, countBy          string
 	enroll, beat, resign, expire, heal string // of nodes
 	ids                                string
-	turnSeen, turnShelf, forward       string // of upkeep
+	rememberTx, insertTx               string // of PutTx
+	generation, turnGeneration         string // of upkeep
+	shelf, shelves, turnShelf, move    string
 }
 
 func newStatements(schema string) statements {
@@ -27,12 +29,23 @@ WHERE NOT EXISTS (SELECT FROM S.seen o WHERE o.generation = 1 - state.generation
 ORDER BY k ON CONFLICT DO NOTHING RETURNING key`),
 		insert: in(`INSERT INTO S.chunk (shelf, id, destination, due, node, held, items)
 SELECT $1, c.* FROM unnest($2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[], $6::smallint[], $7::bytea[]) c`),
+		rememberTx: in(`WITH locked AS MATERIALIZED (SELECT pg_advisory_xact_lock_shared($1))
+INSERT INTO S.seen (generation, key)
+SELECT state.generation, k FROM locked, S.state, unnest($2::uuid[]) k
+WHERE NOT EXISTS (SELECT FROM S.seen o WHERE o.generation = 1 - state.generation AND o.key = k)
+ORDER BY k ON CONFLICT DO NOTHING RETURNING key::text`),
+		insertTx: in(`WITH inserted AS (
+	INSERT INTO S.chunk (shelf, id, destination, due, node, held, items)
+	SELECT $1::int, nextval('S.ids'), c.destination, c.due, 0, c.held, c.items
+	FROM unnest($2::bytea[], $3::bigint[], $4::bigint[], $5::bytea[]) c (destination, due, held, items)
+)
+SELECT pg_notify($6, $7)`),
 		// claim claims up to $4[i] chunks of destination $2[i] that are due at $3.
 		claim: in(`WITH picked AS MATERIALIZED (
 	SELECT c.shelf, c.id FROM unnest($2::bytea[], $4::int[]) l (destination, most),
 	LATERAL (
 		SELECT shelf, id FROM S.chunk
-		WHERE node = 0 AND destination = l.destination AND due <= $3
+		WHERE node = 0 AND destination = l.destination AND due <= $3 AND EXISTS (SELECT FROM S.node WHERE id = $1)
 		ORDER BY due, id LIMIT l.most FOR UPDATE SKIP LOCKED
 	) c
 )
@@ -40,21 +53,21 @@ UPDATE S.chunk c SET node = $1 FROM picked p
 WHERE c.shelf = p.shelf AND c.id = p.id
 RETURNING c.shelf, c.id, c.destination, c.held, c.done, c.items`),
 		// next returns the first chunk of each destination that is not claimed.
-		next: in(`SELECT l.destination, c.due, c.id FROM unnest($1::bytea[]) l (destination),
+		next: in(`SELECT l.destination, c.due, c.id, c.held FROM unnest($1::bytea[]) l (destination),
 LATERAL (
-	SELECT due, id FROM S.chunk WHERE node = 0 AND destination = l.destination ORDER BY due, id LIMIT 1
+	SELECT due, id, held FROM S.chunk WHERE node = 0 AND destination = l.destination ORDER BY due, id LIMIT 1
 ) c`),
 		// discover is next for all destinations: each is found from the one before
 		// by the index.
 		discover: in(`WITH RECURSIVE l AS (
-	(SELECT destination, due, id FROM S.chunk WHERE node = 0 ORDER BY destination, due, id LIMIT 1)
+	(SELECT destination, due, id, held FROM S.chunk WHERE node = 0 ORDER BY destination, due, id LIMIT 1)
 	UNION ALL
 	SELECT n.* FROM l, LATERAL (
-		SELECT destination, due, id FROM S.chunk
+		SELECT destination, due, id, held FROM S.chunk
 		WHERE node = 0 AND destination > l.destination ORDER BY destination, due, id LIMIT 1
 	) n
 )
-SELECT destination, due, id FROM l`),
+SELECT destination, due, id, held FROM l`),
 		finish: in(`DELETE FROM S.chunk c USING unnest($2::smallint[], $3::bigint[]) u (shelf, id)
 WHERE c.shelf = u.shelf AND c.id = u.id AND c.node = $1 RETURNING c.id`),
 		advance: in(`UPDATE S.chunk c SET held = u.held, done = u.done
@@ -99,6 +112,20 @@ RETURNING (extract(epoch FROM clock_timestamp()) * 1e6)::bigint, (SELECT shelf F
 		// heal gives back what nodes hold that are gone.
 		heal: in(`UPDATE S.chunk c SET node = 0
 WHERE node <> 0 AND NOT EXISTS (SELECT FROM S.node n WHERE n.id = c.node)`),
+		generation: in(`SELECT generation, (extract(epoch FROM clock_timestamp() - began) * 1e6)::bigint,
+	pg_relation_size(CASE generation WHEN 0 THEN 'S.seen_0' ELSE 'S.seen_1' END::regclass) FROM S.state`),
+		turnGeneration: in(`UPDATE S.state SET generation = 1 - generation, began = clock_timestamp()`),
+		shelf:          in(`SELECT shelf, (extract(epoch FROM clock_timestamp() - shelved) * 1e6)::bigint FROM S.state`),
+		shelves: in(`SELECT n::smallint, pg_total_relation_size(('S.chunk_' || n)::regclass), coalesce(sum(octet_length(items)), 0), count(id)
+FROM generate_series(0, 3) n LEFT JOIN S.chunk ON shelf = n::smallint GROUP BY n ORDER BY n`),
+		turnShelf: in(`UPDATE S.state SET shelf = $1, shelved = clock_timestamp()`),
+		move: in(`WITH moved AS (
+	DELETE FROM S.chunk WHERE shelf = $1 AND id IN (
+		SELECT id FROM S.chunk WHERE shelf = $1 AND node = 0 LIMIT 1000 FOR UPDATE SKIP LOCKED
+	) RETURNING *
+)
+INSERT INTO S.chunk (shelf, id, destination, due, node, held, done, items)
+SELECT $2, id, destination, due, node, held, done, items FROM moved`),
 		ids: in(`SELECT nextval('S.ids') FROM generate_series(1, $1::int)`),
 	}
 }

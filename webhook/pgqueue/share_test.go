@@ -1,0 +1,275 @@
+package pgqueue
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"testing"
+	"time"
+
+	_ "github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+func deliveries(destination string, from, n int) []webhook.Delivery {
+	now := time.Now()
+	ds := make([]webhook.Delivery, n)
+	for i := range ds {
+		ds[i] = webhook.Delivery{
+			Destination: destination, ID: fmt.Sprint(from + i), Type: "track",
+			Body: fmt.Appendf(nil, `{"messageId":"%d"}`, from+i), Accepted: now, Due: now.Add(-time.Second),
+		}
+	}
+	return ds
+}
+
+func putAll(t testing.TB, q *Queue, ds ...webhook.Delivery) {
+	t.Helper()
+	if n, err := q.Put(t.Context(), ds...); n != len(ds) || err != nil {
+		t.Fatalf("Put = %d, %v, want %d", n, err, len(ds))
+	}
+}
+
+// leaseUntil leases until n deliveries are leased.
+func leaseUntil(t testing.TB, q *Queue, n int, d time.Duration) []webhook.Delivery {
+	t.Helper()
+	var ds []webhook.Delivery
+	for deadline := time.Now().Add(d); len(ds) < n; {
+		var next time.Time
+		var err error
+		ds, next, err = q.Lease(t.Context(), webhook.LeaseRequest{Max: n - len(ds), Until: time.Now().Add(time.Minute)}, ds)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d leased in %v; next %v", len(ds), n, d, next)
+		}
+		if len(ds) < n {
+			select {
+			case <-q.Wake():
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}
+	return ds
+}
+
+func settleAll(t testing.TB, q *Queue, verdict webhook.Verdict, ds []webhook.Delivery) {
+	t.Helper()
+	ss := make([]webhook.Settlement, len(ds))
+	for i := range ds {
+		ss[i] = webhook.Settlement{Verdict: verdict, Delivery: ds[i]}
+	}
+	if err := q.Settle(t.Context(), ss...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What one process puts, another is told of and delivers, each delivery by one of
+// them.
+func TestShare(t *testing.T) {
+	c := Config{Schema: "share", Poll: time.Hour}
+	a, b := openWith(t, c), openWith(t, c)
+	defer a.Close()
+	defer b.Close()
+	putAll(t, a, deliveries("crm", 0, 1000)...)
+	var ds []webhook.Delivery
+	seen := map[string]bool{}
+	for i, q := range []*Queue{b, a, b, a} {
+		got := leaseUntil(t, q, 200, 10*time.Second)
+		for _, d := range got {
+			if seen[d.ID] {
+				t.Errorf("delivery %s was leased twice", d.ID)
+			}
+			seen[d.ID] = true
+		}
+		settleAll(t, q, webhook.Done, got)
+		ds = append(ds, got...)
+		_ = i
+	}
+	for _, q := range []*Queue{a, b} {
+		counts, err := q.Count(t.Context())
+		if err != nil || counts.Waiting != 200 {
+			t.Errorf("Count = %+v, %v; want 200 waiting", counts, err)
+		}
+	}
+}
+
+// What a process held that dies is taken over.
+func TestTakeOver(t *testing.T) {
+	c := Config{Schema: "takeover", Poll: 100 * time.Millisecond, Claim: time.Second}
+	a, b := openWith(t, c), openWith(t, c)
+	defer b.Close()
+	putAll(t, a, deliveries("crm", 0, 300)...)
+	got := leaseUntil(t, a, 100, 10*time.Second)
+	settleAll(t, a, webhook.Done, got[:50])
+	a.stop() // and so no sign of life
+	a.goroutines.Wait()
+	ds := leaseUntil(t, b, 250, 10*time.Second)
+	settleAll(t, b, webhook.Done, ds)
+	// What the dead one still settles changes nothing.
+	settleAll(t, a, webhook.Retry, got[50:])
+	if c, err := b.Count(t.Context()); err != nil || c.Waiting != 0 {
+		t.Errorf("Count = %+v, %v; want nothing", c, err)
+	}
+	if _, _, err := a.Lease(t.Context(), webhook.LeaseRequest{Max: 1, Until: time.Now().Add(time.Minute)}, nil); err == nil {
+		t.Error("a process whose claims have expired leases")
+	}
+}
+
+// A process that was silent for too long begins anew.
+func TestSilence(t *testing.T) {
+	c := Config{Schema: "silence", Poll: 50 * time.Millisecond, Claim: time.Second}
+	q := openWith(t, c)
+	defer q.Close()
+	putAll(t, q, deliveries("crm", 0, 10)...)
+	held := leaseUntil(t, q, 5, 10*time.Second)
+	node := q.nodeNow()
+	if _, err := q.pool.Exec(t.Context(), "DELETE FROM silence.node WHERE id = $1", node); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.pool.Exec(t.Context(), q.sql.heal); err != nil {
+		t.Fatal(err)
+	}
+	for q.nodeNow() == node {
+		if t.Context().Err() != nil {
+			t.Fatal("the process is still the node that was declared dead")
+		}
+		<-q.Wake()
+	}
+	ds := leaseUntil(t, q, 10, 10*time.Second)
+	settleAll(t, q, webhook.Retry, held) // changes nothing
+	settleAll(t, q, webhook.Done, ds)
+	if c, err := q.Count(t.Context()); err != nil || c.Waiting != 0 {
+		t.Errorf("Count = %+v, %v; want nothing", c, err)
+	}
+}
+
+func TestPutTx(t *testing.T) {
+	for _, driver := range []string{"pgx", "database/sql"} {
+		t.Run(driver, func(t *testing.T) {
+			q := openWith(t, Config{Schema: "tx" + driver[:3], Poll: time.Hour})
+			defer q.Close()
+			in := func(commit bool, ds ...webhook.Delivery) (n int) {
+				t.Helper()
+				var err error
+				ctx := t.Context()
+				if driver == "pgx" {
+					tx, berr := q.pool.Begin(ctx)
+					if berr != nil {
+						t.Fatal(berr)
+					}
+					defer tx.Rollback(ctx)
+					if n, err = q.PutTx(ctx, tx, ds...); err == nil && commit {
+						err = tx.Commit(ctx)
+					}
+				} else {
+					db, berr := sql.Open("pgx", server.URL())
+					if berr != nil {
+						t.Fatal(berr)
+					}
+					defer db.Close()
+					tx, berr := db.Begin()
+					if berr != nil {
+						t.Fatal(berr)
+					}
+					defer tx.Rollback()
+					if n, err = q.PutSQL(ctx, tx, ds...); err == nil && commit {
+						err = tx.Commit()
+					}
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				return n
+			}
+			ds := append(deliveries("crm", 0, 3), deliveries("mail \x00\xff\"\\", 0, 300)...)
+			if n := in(false, ds...); n != len(ds) {
+				t.Errorf("PutTx stored %d, want %d", n, len(ds))
+			}
+			if c, _ := q.Count(t.Context()); c.Waiting != 0 {
+				t.Errorf("%d wait after the transaction was rolled back", c.Waiting)
+			}
+			if n := in(true, append(ds, ds[0])...); n != len(ds) {
+				t.Errorf("PutTx stored %d, want %d", n, len(ds))
+			}
+			if n := in(true, ds[:2]...); n != 0 {
+				t.Errorf("PutTx stored %d again", n)
+			}
+			got := leaseUntil(t, q, len(ds), 10*time.Second)
+			by := map[string]int{}
+			for _, d := range got {
+				by[d.Destination]++
+			}
+			if by[ds[0].Destination] != 3 || by[ds[3].Destination] != 300 {
+				t.Errorf("leased %v", by)
+			}
+		})
+	}
+}
+
+// Finished chunks leave no dirt behind.
+func TestUpkeep(t *testing.T) {
+	q := openWith(t, Config{Schema: "upkeep", Poll: time.Hour, DedupMax: 1000})
+	defer q.Close()
+	ctx := context.Background()
+	size := func(table string) (n int64) {
+		t.Helper()
+		if err := q.pool.QueryRow(ctx, "SELECT pg_total_relation_size('upkeep."+table+"')").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	body := make([]byte, 8<<10)
+	fill := func(from int) {
+		t.Helper()
+		for i := range 12 {
+			ds := deliveries("crm", from+100*i, 100)
+			for j := range ds {
+				ds[j].Body = body
+			}
+			putAll(t, q, ds...)
+		}
+	}
+	fill(0)
+	settleAll(t, q, webhook.Done, leaseUntil(t, q, 1199, 20*time.Second))
+	if _, err := q.pool.Exec(ctx, "UPDATE upkeep.state SET shelved = shelved - interval '1 hour'"); err != nil {
+		t.Fatal(err)
+	}
+	if size("chunk_0") < dirtBytes {
+		t.Fatalf("chunk_0 has %d bytes", size("chunk_0"))
+	}
+	// One delivery is left: its chunk is given back, and moved on.
+	rest := leaseUntil(t, q, 1, 10*time.Second)
+	settleAll(t, q, webhook.Retry, rest)
+	for range 3 {
+		if err := q.upkeep(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := q.beat(ctx); err != nil {
+			t.Fatal(err)
+		}
+		q.mu.Lock()
+		for _, c := range q.chunks {
+			c.used = c.used.Add(-time.Hour)
+		}
+		q.mu.Unlock()
+		if err := q.release(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := size("chunk_0"); n > dirtBytes {
+		t.Errorf("chunk_0 still has %d bytes", n)
+	}
+	if q.shelf.Load() == 0 {
+		t.Error("new chunks still go to shelf 0")
+	}
+	if got := leaseUntil(t, q, 1, 10*time.Second); got[0].ID != rest[0].ID {
+		t.Errorf("leased %s, want %s", got[0].ID, rest[0].ID)
+	}
+	// Two generations hold the keys of the last 1,000 puts at least, not all.
+	if n := size("seen_0"); n > 1<<20 {
+		t.Errorf("seen_0 has %d bytes", n)
+	}
+}
