@@ -144,28 +144,35 @@ func (f *Forwarder) Forward(ctx context.Context, destination string, calls ...an
 // ForwardEvents is Forward for events that were made of calls before, and for
 // several destinations: they are stored in one commit.
 func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, events ...Event) error {
-	if err := f.checkDestinations(destinations); err != nil {
+	ds, err := f.Deliveries(ctx, destinations, events...)
+	if err != nil {
 		return err
-	}
-	now := time.Now().UTC()
-	trace := f.trace(ctx)
-	ds := make([]Delivery, 0, len(destinations)*len(events))
-	off := 0
-	for i := range events {
-		e := &events[i]
-		if e.Off {
-			off++
-			continue
-		}
-		for _, id := range destinations {
-			ds = append(ds, e.delivery(id, now, trace))
-		}
 	}
 	if _, err := f.put(ctx, ds); err != nil {
 		return err
 	}
-	f.count.off.Add(int64(off))
+	f.count.off.Add(int64(len(events) - len(ds)/len(destinations)))
 	return nil
+}
+
+// Deliveries returns what ForwardEvents would store, for a store that takes it in
+// a transaction of the caller's own, as pgqueue.Queue.PutTx does. Stats and the
+// Observer are not told of it.
+func (f *Forwarder) Deliveries(ctx context.Context, destinations []string, events ...Event) ([]Delivery, error) {
+	if err := f.checkDestinations(destinations); err != nil {
+		return nil, err
+	}
+	now := time.Now().UTC()
+	trace := f.trace(ctx)
+	ds := make([]Delivery, 0, len(destinations)*len(events))
+	for i := range events {
+		if e := &events[i]; !e.Off {
+			for _, id := range destinations {
+				ds = append(ds, e.delivery(id, now, trace))
+			}
+		}
+	}
+	return ds, nil
 }
 
 // delivery returns the event's delivery to a destination.
@@ -313,6 +320,10 @@ func (f *Forwarder) lease(ctx context.Context) error {
 		timer   = time.NewTimer(f.config.Poll)
 	)
 	defer timer.Stop()
+	var others <-chan struct{} // nil: never
+	if w, ok := f.config.Queue.(Waker); ok {
+		others = w.Wake()
+	}
 	for {
 		pause := f.config.Poll
 		if f.settler.behind(8 * f.config.MaxInFlight) {
@@ -374,6 +385,7 @@ func (f *Forwarder) lease(ctx context.Context) error {
 		timer.Reset(pause)
 		select {
 		case <-f.news:
+		case <-others:
 		case <-timer.C:
 		case <-ctx.Done():
 			return nil

@@ -238,6 +238,14 @@ type Counter interface {
 	Count(ctx context.Context) (Counts, error)
 }
 
+// Waker is implemented by a Queue that learns of what other processes have put.
+type Waker interface {
+	// Wake returns a channel that has a value when something may have become
+	// due that was not put through this Queue value. There may be one value
+	// for many puts, and values for none.
+	Wake() <-chan struct{}
+}
+
 // DestinationCounts says how much a store holds for one destination. The
 // fields are those of Counts.
 type DestinationCounts struct {

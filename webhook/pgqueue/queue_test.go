@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/internal/bench"
 	"github.com/hookferry/analytics/webhook/pgqueue/internal/pgtest"
 	"github.com/hookferry/analytics/webhook/queuetest"
 )
@@ -20,6 +21,7 @@ import (
 var server *pgtest.Server
 
 func TestMain(m *testing.M) {
+	bench.Main()
 	flag.Parse()
 	os.Exit(func() int {
 		var err error

@@ -69,7 +69,7 @@ func settleAll(t testing.TB, q *Queue, verdict webhook.Verdict, ds []webhook.Del
 // What one process puts, another is told of and delivers, each delivery by one of
 // them.
 func TestShare(t *testing.T) {
-	c := Config{Schema: "share", Poll: time.Hour}
+	c := Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour}
 	a, b := openWith(t, c), openWith(t, c)
 	defer a.Close()
 	defer b.Close()
@@ -98,7 +98,7 @@ func TestShare(t *testing.T) {
 
 // What a process held that dies is taken over.
 func TestTakeOver(t *testing.T) {
-	c := Config{Schema: "takeover", Poll: 100 * time.Millisecond, Claim: time.Second}
+	c := Config{Schema: schemaOf(t.TempDir()), Poll: 100 * time.Millisecond, Claim: time.Second}
 	a, b := openWith(t, c), openWith(t, c)
 	defer b.Close()
 	putAll(t, a, deliveries("crm", 0, 300)...)
@@ -120,13 +120,13 @@ func TestTakeOver(t *testing.T) {
 
 // A process that was silent for too long begins anew.
 func TestSilence(t *testing.T) {
-	c := Config{Schema: "silence", Poll: 50 * time.Millisecond, Claim: time.Second}
+	c := Config{Schema: schemaOf(t.TempDir()), Poll: 50 * time.Millisecond, Claim: time.Second}
 	q := openWith(t, c)
 	defer q.Close()
 	putAll(t, q, deliveries("crm", 0, 10)...)
 	held := leaseUntil(t, q, 5, 10*time.Second)
 	node := q.nodeNow()
-	if _, err := q.pool.Exec(t.Context(), "DELETE FROM silence.node WHERE id = $1", node); err != nil {
+	if _, err := q.pool.Exec(t.Context(), "DELETE FROM "+q.schema+".node WHERE id = $1", node); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := q.pool.Exec(t.Context(), q.sql.heal); err != nil {
@@ -211,12 +211,12 @@ func TestPutTx(t *testing.T) {
 
 // Finished chunks leave no dirt behind.
 func TestUpkeep(t *testing.T) {
-	q := openWith(t, Config{Schema: "upkeep", Poll: time.Hour, DedupMax: 1000})
+	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, DedupMax: 1000})
 	defer q.Close()
 	ctx := context.Background()
 	size := func(table string) (n int64) {
 		t.Helper()
-		if err := q.pool.QueryRow(ctx, "SELECT pg_total_relation_size('upkeep."+table+"')").Scan(&n); err != nil {
+		if err := q.pool.QueryRow(ctx, "SELECT pg_total_relation_size('"+q.schema+"."+table+"')").Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n
@@ -234,7 +234,7 @@ func TestUpkeep(t *testing.T) {
 	}
 	fill(0)
 	settleAll(t, q, webhook.Done, leaseUntil(t, q, 1199, 20*time.Second))
-	if _, err := q.pool.Exec(ctx, "UPDATE upkeep.state SET shelved = shelved - interval '1 hour'"); err != nil {
+	if _, err := q.pool.Exec(ctx, "UPDATE "+q.schema+".state SET shelved = shelved - interval '1 hour'"); err != nil {
 		t.Fatal(err)
 	}
 	if size("chunk_0") < dirtBytes {
