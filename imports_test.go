@@ -91,6 +91,13 @@ var walls = []struct {
 		why: "a store implements an interface of webhook; what else it needs is its own",
 	},
 	{
+		name: "store in PostgreSQL",
+		of:   []string{module + "/webhook/pgqueue/..."},
+		may: []string{module + "/webhook", module + "/webhook/internal/...", module + "/webhook/pgqueue/...", module, module + "/signature", module + "/integrations",
+			module + "/internal/...", retryablehttp, cleanhttp, backo, "github.com/jackc/...", "golang.org/x/text/...", "golang.org/x/sync/..."},
+		why: "a store implements an interface of webhook; what else it needs is its own",
+	},
+	{
 		name: "collector",
 		of:   []string{module + "/collector"},
 		may: []string{module + "/webhook", module, module + "/signature", module + "/integrations", module + "/internal/...",
@@ -126,7 +133,7 @@ type listed struct {
 func goList(t *testing.T, goos string) map[string]listed {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,Name,GoFiles,Imports,Standard,DepOnly",
-		"./...", "./cmd/hookferry/...")
+		"./...", "./cmd/hookferry/...", "./webhook/pgqueue/...")
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED=0")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -22,12 +22,11 @@ const maxName = 255
 
 // A put is a call of Put that waits for its transaction.
 type put struct {
-	ctx     context.Context
-	news    []fresh
-	stored  int
-	err     error
-	done    chan struct{}
-	skipped bool // its context ended before it began
+	ctx    context.Context
+	news   []fresh
+	stored int
+	err    error
+	done   chan struct{}
 }
 
 // fresh is a delivery to be stored, unless it was put before.

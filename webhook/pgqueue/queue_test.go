@@ -1,3 +1,5 @@
+//go:build unix
+
 package pgqueue
 
 import (
@@ -8,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -74,5 +77,5 @@ func openWith(t testing.TB, c Config) *Queue {
 }
 
 func TestQueue(t *testing.T) {
-	queuetest.Run(t, open, queuetest.Traits{Durable: true})
+	queuetest.Run(t, open, queuetest.Traits{Durable: true, Lease: 500 * time.Millisecond})
 }

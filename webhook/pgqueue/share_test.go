@@ -1,3 +1,5 @@
+//go:build unix
+
 package pgqueue
 
 import (
@@ -74,9 +76,8 @@ func TestShare(t *testing.T) {
 	defer a.Close()
 	defer b.Close()
 	putAll(t, a, deliveries("crm", 0, 1000)...)
-	var ds []webhook.Delivery
 	seen := map[string]bool{}
-	for i, q := range []*Queue{b, a, b, a} {
+	for _, q := range []*Queue{b, a, b, a} {
 		got := leaseUntil(t, q, 200, 10*time.Second)
 		for _, d := range got {
 			if seen[d.ID] {
@@ -85,8 +86,6 @@ func TestShare(t *testing.T) {
 			seen[d.ID] = true
 		}
 		settleAll(t, q, webhook.Done, got)
-		ds = append(ds, got...)
-		_ = i
 	}
 	for _, q := range []*Queue{a, b} {
 		counts, err := q.Count(t.Context())

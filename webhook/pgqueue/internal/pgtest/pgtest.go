@@ -1,3 +1,5 @@
+//go:build unix
+
 // Package pgtest runs PostgreSQL servers of a test's own.
 package pgtest
 
