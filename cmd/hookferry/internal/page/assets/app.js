@@ -4,7 +4,7 @@ import { APIError, ConnectionError, get, onUnauthorized } from './api.js'
 import { el, replace, say, set, text } from './dom.js'
 import { compact, count, span } from './format.js'
 import { setKeys, showKeys, startKeys } from './keys.js'
-import { notice, open, problem } from './parts.js'
+import { field, notice, open, problem } from './parts.js'
 import overview from './views/overview.js'
 import events from './views/events.js'
 import destinations from './views/destinations.js'
@@ -52,7 +52,11 @@ function show() {
     return
   }
   const [pattern, view, name] = route
-  for (const link of document.querySelectorAll('nav a')) set(link, 'aria-current', link.dataset.view === name ? 'page' : null)
+  for (const link of document.querySelectorAll('nav a')) {
+    set(link, 'aria-current', link.dataset.view === name ? 'page' : null)
+    // Where the views are a strip that scrolls.
+    if (link.dataset.view === name) link.scrollIntoView({ block: 'nearest', inline: 'center' })
+  }
   const names = {}
   pattern.split('/').forEach((n, i) => { if (n.startsWith(':')) names[n.slice(1)] = parts[i] })
   const problems = el('div', { class: 'problems' })
@@ -188,7 +192,7 @@ onUnauthorized(() => new Promise((resolve, reject) => {
   const form = el('form', {},
     sessionStorage.getItem('hookferry.token') && notice('That token was not right.'),
     el('p', {}, 'It is the one of ', el('code', {}, 'hookferry serve -admin-token'), ' or ', el('code', {}, 'HOOKFERRY_ADMIN_TOKEN'), '. This tab keeps it until it is closed.'),
-    el('label', { class: 'field' }, el('span', {}, 'Token'), input),
+    field('Token', input),
     el('div', { class: 'actions' }, el('button', { class: 'primary' }, 'Continue')))
   form.addEventListener('submit', (event) => {
     event.preventDefault()

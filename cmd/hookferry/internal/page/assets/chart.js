@@ -43,7 +43,7 @@ export function chart({ label, series, show, height = 190, unit = () => '' }) {
   }))
   const rows = el('tbody', {})
   const details = el('details', { class: 'as-table' }, el('summary', {}, 'As a table'),
-    el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': `${label}, as a table` },
+    el('div', { class: 'scroll', tabindex: 0, role: 'group', 'aria-label': `${label}, as a table` },
       el('table', {}, el('thead', {}, el('tr', {}, el('th', { scope: 'col' }, 'Time'), lines.map((l) => el('th', { scope: 'col', class: 'n' }, l.name)))), rows)))
   details.addEventListener('toggle', () => fillTable())
   const frame = el('div', { class: 'frame' }, plot, readout)
@@ -168,15 +168,25 @@ export function chart({ label, series, show, height = 190, unit = () => '' }) {
   return {
     node,
     update(next) {
-      data = { ...next, begin: Date.parse(next.start) }
+      data = trimmed(next, series.map((s) => s.key))
       draw()
     },
   }
 }
 
+// trimmed leaves out the last step, which is not over, and of the time before
+// the server started all but what fills a minute of steps: then the first calls
+// of a new server are more than a spike at the edge.
+function trimmed(from, keys) {
+  const n = from[keys[0]].length
+  const known = from[keys[0]].findIndex((v) => v != null)
+  const first = Math.max(0, Math.min(known < 0 ? n : known, n - 61))
+  return { begin: Date.parse(from.start) + first * from.step, step: from.step, ...Object.fromEntries(keys.map((k) => [k, from[k].slice(first, -1)])) }
+}
+
 // ceiling is the end of the value axis: the next 1, 2, 4 or 10 of its size.
 function ceiling(most) {
-  if (most <= 0) return 1
+  if (most <= 0) return 2
   const size = 10 ** Math.floor(Math.log10(most))
   const top = [1, 2, 4, 6, 10].find((f) => f * size >= most) * size
   return top < 2 && Number.isInteger(most) ? 2 : top

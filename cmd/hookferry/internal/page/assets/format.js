@@ -32,10 +32,15 @@ export function span(ms) {
   return h < 48 ? `${h} h` : `${Math.round(h / 24)} days`
 }
 
-// since and until are how far a time is from now; clocks that differ a little
-// make no negative ones.
+// since is how long ago a time is; clocks that differ a little make it no
+// negative one.
 export const since = (time, now = Date.now()) => span(Math.max(0, now - Date.parse(time)))
-export const until = (time, now = Date.now()) => span(Math.max(0, Date.parse(time) - now))
+
+// soon is when a time will be.
+export function soon(time) {
+  const ms = Date.parse(time) - Date.now()
+  return ms < 500 ? 'now' : `in ${span(Math.max(1_000, ms))}`
+}
 
 const clockFormat = new Intl.DateTimeFormat('en-GB', { hour: '2-digit', minute: '2-digit', second: '2-digit' })
 const dayFormat = new Intl.DateTimeFormat('en-GB', { day: 'numeric', month: 'short' })

@@ -56,7 +56,7 @@ export async function job(title, run) {
   try {
     const message = await run({ onProgress, onSent, signal: controller.signal })
     requestAnimationFrame(() => settle('ok', message))
-    setTimeout(() => card.remove(), 30_000)
+    setTimeout(() => card.remove(), 10_000)
     return true
   } catch (error) {
     requestAnimationFrame(() => settle(controller.signal.aborted ? 'still' : 'bad', controller.signal.aborted ? 'Stopped. What was done stays done.' : problem(error)))

@@ -27,7 +27,7 @@ export function plain(text, label) {
 
 function block(code, label, text) {
   return el('div', { class: 'code' },
-    el('pre', { tabindex: 0, role: 'region', 'aria-label': label }, code),
+    el('pre', { tabindex: 0, role: 'group', 'aria-label': label }, code),
     copyButton(() => text))
 }
 

@@ -1,5 +1,6 @@
 // A list of any length whose rows have one height, newest first. Only the rows
-// in sight are in the document; they are used again as it scrolls.
+// in sight are in the document; they are used again as it scrolls. The height is
+// --row of the style sheet, in pixels.
 import { el } from './dom.js'
 
 // bound is how many items are kept. More would be more than anybody scrolls
@@ -10,8 +11,8 @@ const spare = 6
 export class List {
   // make returns a new row; show shows an item in one. onOpen is called with
   // the item that is chosen.
-  constructor({ label, height, make, show, onOpen }) {
-    this.height = height
+  constructor({ label, make, show, onOpen }) {
+    this.height = 30
     this.make = make
     this.show = show
     this.onOpen = onOpen
@@ -26,7 +27,12 @@ export class List {
       if (row) this.choose(this.items.length - 1 - row.index)
     })
     this.node.addEventListener('keydown', (event) => this.onKey(event))
-    new ResizeObserver(() => this.later()).observe(this.node)
+    new ResizeObserver(() => {
+      // A list that has left the document has no style.
+      if (!this.node.isConnected) return
+      this.height = Number(getComputedStyle(this.node).getPropertyValue('--row'))
+      this.later()
+    }).observe(this.node)
   }
 
   // add appends the newest items. Whoever has scrolled down stays at what is

@@ -5,6 +5,9 @@ import { copyButton } from './json.js'
 import { compact, count, moment } from './format.js'
 import * as words from './words.js'
 
+// ids counts the ids that were made up.
+let ids = 0
+
 // pill is a state as a word with a mark, whose shape differs by tone: colour
 // alone tells nothing.
 export function pill(word, tone, title) {
@@ -42,9 +45,11 @@ export function problem(error) {
   throw error
 }
 
-// field is a labelled control.
+// field is a labelled control, with a hint below it.
 export function field(label, control, hint) {
-  return el('label', { class: 'field' }, el('span', {}, label), control, hint && el('small', {}, hint))
+  const note = hint && el('small', { id: `hint-${++ids}` }, hint)
+  if (note) control.setAttribute('aria-describedby', note.id)
+  return el('div', { class: 'field' }, el('label', {}, el('span', {}, label), control), note)
 }
 
 // select is a list to choose from: texts, or pairs of value and text.
@@ -66,9 +71,8 @@ export function setOptions(node, options, value = node.value) {
 }
 
 // segmented is a small choice, as radio buttons in a row.
-let groups = 0
 export function segmented(label, options, value, onChange) {
-  const name = `segmented-${++groups}`
+  const name = `segmented-${++ids}`
   return el('fieldset', { class: 'segmented' }, el('legend', { class: 'hidden' }, label),
     options.map(([v, word]) => el('label', {},
       el('input', { type: 'radio', name, value: v, checked: v === value, onchange: () => onChange(v) }), el('span', {}, word))))
@@ -78,7 +82,7 @@ export function segmented(label, options, value, onChange) {
 // beside it does too, unless it is to stay.
 export function open(title, { stay = false } = {}) {
   const body = el('div', {})
-  const id = `dialog-${++groups}`
+  const id = `dialog-${++ids}`
   const dialog = el('dialog', { 'aria-labelledby': id }, el('h2', { id }, title), body)
   const back = document.activeElement
   dialog.addEventListener('close', () => {
@@ -150,7 +154,7 @@ export function figure(name, tone, properties) {
 
 // panel is a part of a view with a heading.
 export function panel(title, { actions, note, className } = {}, ...children) {
-  const id = `panel-${++groups}`
+  const id = `panel-${++ids}`
   return el('section', { class: `panel ${className ?? ''}`, 'aria-labelledby': id },
     el('header', {}, el('h2', { id }, title), note && el('span', { class: 'note' }, note), actions && el('div', { class: 'actions' }, actions)),
     ...children)
@@ -158,11 +162,11 @@ export function panel(title, { actions, note, className } = {}, ...children) {
 
 // table is one whose rows scroll sideways in their own box where they must.
 export function table(label, heads, body) {
-  return el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': label },
+  return el('div', { class: 'scroll', tabindex: 0, role: 'group', 'aria-label': label },
     el('table', {},
       el('thead', {}, el('tr', {}, heads.map((h) => {
         const [word, className] = Array.isArray(h) ? h : [h]
-        return el('th', { scope: 'col', class: className }, word)
+        return el('th', { scope: 'col', class: className }, word || el('span', { class: 'hidden' }, 'Actions'))
       }))),
       body))
 }
@@ -186,7 +190,7 @@ export function attempts(list, accepted) {
         el('span', { class: 'mono' }, `POST ${a.endpoint}`),
         el('span', {}, time(a.at, true), accepted && ` · ${after(accepted, a.at)}`)),
       a.error && el('p', { class: 'error' }, a.error),
-      a.answer && el('pre', { class: 'answer', tabindex: 0, role: 'region', 'aria-label': `First bytes of the answer to try ${a.try}` }, a.answer))
+      a.answer && el('pre', { class: 'answer', tabindex: 0, role: 'group', 'aria-label': `First bytes of the answer to try ${a.try}` }, a.answer))
   }))
 }
 

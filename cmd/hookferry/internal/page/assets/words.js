@@ -59,6 +59,13 @@ export const outcomes = {
   cut_off: ['Cut off', 'idle'],
 }
 
+// happened is the word of an event, and its tone: that of its outcome for an
+// attempt.
+export function happened(e) {
+  const [word, tone] = kinds[e.kind] ?? [e.kind, 'idle']
+  return [word, e.kind === 'attempt' ? outcomes[e.outcome]?.[1] ?? tone : tone]
+}
+
 export const states = {
   waiting: ['Waiting', 'wait'],
   delivered: ['Delivered', 'ok'],

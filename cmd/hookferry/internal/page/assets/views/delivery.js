@@ -1,7 +1,7 @@
 // The whole story of one delivery.
 import { APIError, get, segment } from '../api.js'
 import { el, replace, text } from '../dom.js'
-import { plural, until } from '../format.js'
+import { plural, soon } from '../format.js'
 import { pretty } from '../json.js'
 import { attempts, panel, pill, route, time, updatePill } from '../parts.js'
 import * as words from '../words.js'
@@ -38,7 +38,7 @@ export default function delivery({ destination, id, every, signal }) {
     const tries = plural(story.tries, 'try', 'tries')
     text(lead, story.state === 'dead' ? `Given up after ${tries}: ${words.reason(story.reason).toLowerCase()}. ${words.explain(story.reason)}`
       : story.state === 'delivered' ? `Taken after ${tries}.`
-        : story.due && Date.parse(story.due) > Date.now() ? `${tries}; the next in ${until(story.due)}.` : 'Its turn is due.')
+        : story.due ? `${tries} so far; the next ${soon(story.due)}.` : 'It waits for its first try.')
     // What has not changed stays, with the focus and the selection in it.
     const now = JSON.stringify(story)
     if (now === seen) return

@@ -2,7 +2,7 @@
 import { get, segment } from '../api.js'
 import { chart } from '../chart.js'
 import { el, keyed, replace, text } from '../dom.js'
-import { compact, count, moment, rate, since, span, until } from '../format.js'
+import { compact, count, moment, rate, since, soon, span } from '../format.js'
 import { bars, figure, panel, pill, route, segmented, table, time, updatePill } from '../parts.js'
 import * as words from '../words.js'
 import { pauseButton, steps, sum } from './destinations.js'
@@ -54,11 +54,11 @@ export default function destination({ destination: id, every, signal, keys }) {
     const h = words.health(d)
     updatePill(state, h.word, h.tone)
     text(why, [h.why, d.held?.since && `Since ${moment(d.held.since)}.`, d.held?.reason && `The latest attempt: ${words.reason(d.held.reason).toLowerCase()}.`,
-      d.held?.until && `Tried again in ${until(d.held.until)}.`].filter(Boolean).join(' '))
+      d.held?.until && `Tried again ${soon(d.held.until)}.`].filter(Boolean).join(' '))
     toggle.update(d)
     went.update(compact(d.delivered), '', `${rate(d.rates.delivered)}/s now`)
     waits.update(d.waiting === undefined ? '–' : compact(d.waiting), '', d.oldest ? `oldest due ${since(d.oldest)} ago` : `${count(d.inFlight)} in flight`)
-    next.update(d.next && !d.paused ? (Date.parse(d.next) <= Date.now() ? 'now' : until(d.next)) : '–', '', d.paused ? 'once it is resumed' : d.next ? moment(d.next) : 'nothing to do')
+    next.update(d.next && !d.paused ? soon(d.next) : '–', '', d.paused ? 'once it is resumed' : d.next ? moment(d.next) : 'nothing to do')
     again.update(compact(d.retried), '', `${rate(d.rates.retried)}/s now`)
     died.update(compact(sum(d.dead)), '', d.since ? `since ${moment(d.since)}` : 'since the start')
     const measured = d.latency.requests > 0
@@ -104,11 +104,10 @@ export default function destination({ destination: id, every, signal, keys }) {
 }
 
 function eventRow(e) {
-  const [word, tone] = words.kinds[e.kind] ?? [e.kind, 'idle']
-  const failed = e.kind === 'attempt' && e.outcome === 'delivered' ? 'ok' : tone
+  const [word, tone] = words.happened(e)
   return el('tr', {},
     el('td', { class: 'when' }, time(e.at, true)),
-    el('td', {}, pill(word, failed)),
+    el('td', {}, pill(word, tone)),
     el('td', {}, e.type),
     el('th', { scope: 'row', class: 'mono' }, el('a', { href: route('destinations', e.destination, 'deliveries', e.id) }, e.id)),
     el('td', { class: 'detail' }, detail(e)))

@@ -1,7 +1,7 @@
 // All destinations, and the table of them that the overview shows too.
 import { get, post, segment } from '../api.js'
 import { el, keyed, replace, say, text } from '../dom.js'
-import { compact, count, rate, span, until } from '../format.js'
+import { compact, count, rate, soon, span } from '../format.js'
 import { destinationLink, pill, problem, table, updatePill, notice } from '../parts.js'
 import * as words from '../words.js'
 
@@ -73,7 +73,7 @@ export const sum = (counts) => Object.values(counts ?? {}).reduce((a, b) => a + 
 // reasonLine says why it is as it is, and when that may change.
 export function reasonLine(d) {
   if (!d.held) return ''
-  return [d.held.reason && words.reason(d.held.reason), d.held.until && `probed in ${until(d.held.until)}`].filter(Boolean).join(', ')
+  return [d.held.reason && words.reason(d.held.reason), d.held.until && `probed ${soon(d.held.until)}`].filter(Boolean).join(', ')
 }
 
 // pauseButton pauses and resumes.

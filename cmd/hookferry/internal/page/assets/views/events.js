@@ -19,7 +19,7 @@ export default function events({ query, every, onStatus, signal, keys }) {
     q: query.get('q') ?? '',
   }
 
-  const list = new List({ label: 'Events, newest first', height: 30, make: makeRow, show: showRow, onOpen: open })
+  const list = new List({ label: 'Events, newest first', make: makeRow, show: showRow, onOpen: open })
   const side = el('aside', { class: 'inspect', hidden: true, 'aria-label': 'The chosen event' })
   const state = el('p', { class: 'lead' })
   const empty = el('div', { class: 'empty', hidden: true })
@@ -162,7 +162,7 @@ export default function events({ query, every, onStatus, signal, keys }) {
   function open(event) {
     side.hidden = false
     const back = route('destinations', event.destination, 'deliveries', event.id)
-    const [word, tone] = words.kinds[event.kind] ?? [event.kind, 'idle']
+    const [word, tone] = words.happened(event)
     replace(side,
       el('header', {}, el('h2', { 'data-tone': tone }, word), el('button', { type: 'button', class: 'quiet', 'aria-label': 'Close', onclick: close }, '✕')),
       el('dl', { class: 'facts' },
@@ -220,8 +220,8 @@ function makeRow() {
 }
 
 function showRow(e, row) {
-  const [word, tone] = words.kinds[e.kind] ?? [e.kind, 'idle']
-  row.dataset.tone = e.kind === 'attempt' && e.outcome === 'delivered' ? 'ok' : tone
+  const [word, tone] = words.happened(e)
+  row.dataset.tone = tone
   const values = [clock(e.at, true), word, e.type, e.destination, e.line ??= detail(e), e.id]
   values.forEach((v, i) => text(row.cells[i], v))
 }

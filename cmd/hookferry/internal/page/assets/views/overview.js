@@ -2,7 +2,7 @@
 import { get } from '../api.js'
 import { chart } from '../chart.js'
 import { el, keyed, replace, text } from '../dom.js'
-import { clock, compact, count, moment, plural, rate, since, span, until } from '../format.js'
+import { clock, compact, count, moment, plural, rate, since, soon, span } from '../format.js'
 import { bars, command, figure, panel, route, segmented } from '../parts.js'
 import * as words from '../words.js'
 import { destinationTable, steps } from './destinations.js'
@@ -93,7 +93,7 @@ export default function overview({ every, onStatus, signal }) {
     for (const d of [...failing, ...held.filter((d) => !failing.includes(d))].slice(0, most)) {
       const h = words.health(d)
       const more = [d.held.reason && words.reason(d.held.reason).toLowerCase(), d.held.since && `since ${moment(d.held.since)}`,
-        d.waiting > 0 && `${count(d.waiting)} waiting`, d.held.until && `probed in ${until(d.held.until)}`].filter(Boolean).join(', ')
+        d.waiting > 0 && `${count(d.waiting)} waiting`, d.held.until && `probed ${soon(d.held.until)}`].filter(Boolean).join(', ')
       add(`held ${d.id}`, h.tone, el('b', {}, el('a', { href: route('destinations', d.id) }, d.id), ` is ${h.word.toLowerCase()}`), more && `: ${more}`)
     }
     if (held.length > most) add('more', 'bad', el('a', { href: '#/destinations' }, `${count(held.length - most)} more destinations are held`))

@@ -82,8 +82,8 @@ function exchange(e) {
     (e.reason || e.error) && notice(`${words.reason(e.reason)}${e.reason ? ': ' : ''}${e.error ?? words.explain(e.reason)}`, tone === 'warn' ? 'warn' : 'bad'),
     timing(e.timing),
     el('div', { class: 'pair' },
-      el('section', {}, el('h3', {}, 'Request'), headers(e.headers), pretty(e.body, `Body of the ${e.type} request`)),
-      el('section', {}, el('h3', {}, 'Answer'), e.got?.length > 0 && headers(e.got),
+      el('section', {}, el('h2', {}, 'Request'), headers(e.headers), pretty(e.body, `Body of the ${e.type} request`)),
+      el('section', {}, el('h2', {}, 'Answer'), e.got?.length > 0 && headers(e.got),
         e.answer ? plain(e.answer, `First bytes of the answer to ${e.type}`) : el('p', { class: 'none' }, e.status ? 'No body.' : 'There was none.'))))
 }
 

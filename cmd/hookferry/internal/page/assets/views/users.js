@@ -1,6 +1,6 @@
 // Users: audiences that destinations are told of, and deletions.
 import { download, get, post, segment, upload, work } from '../api.js'
-import { el, keyed, replace, text } from '../dom.js'
+import { el, keyed, replace } from '../dom.js'
 import { count, plural, size } from '../format.js'
 import { done, job } from '../jobs.js'
 import { command, confirm, destinationLink, field, notice, panel, problem, setOptions, table } from '../parts.js'
@@ -11,7 +11,7 @@ const direct = 1_000
 export default function users({ every, signal }) {
   const rows = el('tbody', {})
   const empty = el('p', { class: 'none', hidden: true }, 'No audience yet. Make one below, then upload a file with one user id a line.')
-  const scroll = table('Audiences', ['Audience', 'Destination', 'Trait', ['Synced', 'n'], ['', 'end']], rows)
+  const scroll = table('Audiences', ['Audience', 'Destination', ['', 'end']], rows)
   const wrong = el('div', { class: 'wrong' })
 
   async function refresh() {
@@ -20,22 +20,16 @@ export default function users({ every, signal }) {
     empty.hidden = audiences.length > 0
     keyed(rows, audiences, (a) => JSON.stringify([a.destination, a.name]), (a) => {
       const path = `destinations/${segment(a.destination)}/audiences/${segment(a.name)}/members`
-      const synced = el('td', { class: 'n' })
-      const trait = el('td', { class: 'mono' })
       const file = el('input', { type: 'file', class: 'hidden', accept: 'text/plain,text/csv,.txt,.csv', tabindex: -1, 'aria-label': `Members of ${a.name}` })
       file.addEventListener('change', () => {
         if (file.files[0]) sync(a, path, file.files[0])
         file.value = ''
       })
       return {
-        node: el('tr', {}, el('th', { scope: 'row' }, a.name), el('td', {}, destinationLink(a.destination)), trait, synced,
+        node: el('tr', {}, el('th', { scope: 'row' }, a.name), el('td', {}, destinationLink(a.destination)),
           el('td', { class: 'end' }, file,
             el('button', { type: 'button', class: 'small', 'aria-label': `Upload members of ${a.name}`, onclick: () => file.click() }, 'Upload…'),
             el('button', { type: 'button', class: 'small', 'aria-label': `Download members of ${a.name}`, onclick: () => save(path, `${a.name}.txt`) }, 'Download'))),
-        update(now) {
-          text(trait, now.trait || '–')
-          text(synced, now.generation ? `${count(now.generation)} ×` : 'never')
-        },
       }
     })
   }
@@ -65,17 +59,16 @@ export default function users({ every, signal }) {
   const to = el('select', { required: true })
   setOptions(to, [['', 'Choose one']])
   const name = el('input', { required: true, spellcheck: 'false', autocomplete: 'off', placeholder: 'big spenders' })
-  const trait = el('input', { spellcheck: 'false', autocomplete: 'off', placeholder: 'big_spenders' })
   const createWrong = el('div', { class: 'wrong' })
   const create = el('form', { class: 'form' },
-    field('Destination', to), field('Name', name), field('Trait', trait, 'What the destination sees. Made of the name if empty.'), createWrong,
+    field('Destination', to), field('Name', name, 'The destination sees it as a trait, such as big_spenders.'), createWrong,
     el('div', { class: 'actions' }, el('button', {}, 'Create')))
   create.addEventListener('submit', async (event) => {
     event.preventDefault()
     replace(createWrong)
     try {
-      await post('audiences', { destination: to.value, name: name.value.trim(), trait: trait.value.trim() || undefined }, signal)
-      name.value = trait.value = ''
+      await post('audiences', { destination: to.value, name: name.value.trim() }, signal)
+      name.value = ''
       await refresh()
       replace(createWrong, notice('Created. Upload its members in the list.', 'ok'))
     } catch (error) {
