@@ -8,6 +8,10 @@ import { el } from './dom.js'
 export const bound = 5_000
 const spare = 6
 
+// calm is the least time in milliseconds between two paintings for what was
+// added. Nobody reads faster, and the browser has time for whoever uses it.
+const calm = 100
+
 export class List {
   // make returns a new row; show shows an item in one. onOpen is called with
   // the item that is chosen.
@@ -19,9 +23,15 @@ export class List {
     this.items = [] // oldest first, so that adding is cheap
     this.rows = []
     this.chosen = null
+    this.top = 0 // how far it is scrolled
+    this.shift = 0 // how far it is to be scrolled for what was added above
+    this.painted = 0
     this.space = el('div', { class: 'space' })
     this.node = el('div', { class: 'list', tabindex: 0, role: 'listbox', 'aria-label': label }, this.space)
-    this.node.addEventListener('scroll', () => this.later(), { passive: true })
+    this.node.addEventListener('scroll', () => {
+      this.top = this.node.scrollTop
+      this.later()
+    }, { passive: true })
     this.node.addEventListener('click', (event) => {
       const row = event.target.closest('[role=option]')
       if (row) this.choose(this.items.length - 1 - row.index)
@@ -41,8 +51,11 @@ export class List {
     if (items.length === 0) return
     for (const item of items) this.items.push(item)
     if (this.items.length > bound) this.items.splice(0, this.items.length - bound)
-    if (this.node.scrollTop > 0) this.shift = (this.shift ?? 0) + items.length * this.height
-    this.later()
+    if (this.top > 0) this.shift += items.length * this.height
+    this.timer ??= setTimeout(() => {
+      this.timer = null
+      this.later()
+    }, Math.max(0, this.painted + calm - performance.now()))
   }
 
   // reset shows other items, oldest first.
@@ -50,7 +63,7 @@ export class List {
     this.items = items
     this.chosen = null
     this.shift = 0
-    this.node.scrollTop = 0
+    this.top = this.node.scrollTop = 0
     this.later()
   }
 
@@ -63,19 +76,23 @@ export class List {
 
   paint() {
     const { items, height, rows } = this
+    // What is read of the layout is read before anything is changed, as it would
+    // be made anew for that.
+    const sight = this.node.clientHeight
+    this.painted = performance.now()
     const tall = `${items.length * height}px`
     if (this.space.style.height !== tall) this.space.style.height = tall
     if (this.shift) {
-      this.node.scrollTop += this.shift
+      this.top = Math.min(this.top + this.shift, items.length * height - sight)
+      this.node.scrollTop = this.top
       this.shift = 0
     }
-    const top = this.node.scrollTop
-    const first = Math.max(0, Math.floor(top / height) - spare)
-    const last = Math.min(items.length, Math.ceil((top + this.node.clientHeight) / height) + spare)
+    const first = Math.max(0, Math.floor(this.top / height) - spare)
+    const last = Math.min(items.length, Math.ceil((this.top + sight) / height) + spare)
     while (rows.length < last - first) {
       const row = this.make()
       row.setAttribute('role', 'option')
-      row.id = `row-${rows.length}-${this.node.getAttribute('aria-label')}`.replaceAll(' ', '-')
+      row.id = `row-${rows.length}`
       this.space.append(row)
       rows.push(row)
     }
@@ -85,8 +102,11 @@ export class List {
       row.hidden = index >= last
       if (row.hidden) return
       const item = items[items.length - 1 - index]
-      row.index = index
-      row.style.transform = `translateY(${index * height}px)`
+      if (row.index !== index || row.height !== height) {
+        row.index = index
+        row.height = height
+        row.style.transform = `translateY(${index * height}px)`
+      }
       if (row.item !== item) {
         row.item = item
         this.show(item, row)
@@ -104,8 +124,9 @@ export class List {
     if (!item) return
     this.chosen = item
     const top = (this.items.length - 1 - index) * this.height
-    if (top < this.node.scrollTop) this.node.scrollTop = top
-    else if (top + this.height > this.node.scrollTop + this.node.clientHeight) this.node.scrollTop = top + this.height - this.node.clientHeight
+    const sight = this.node.clientHeight
+    if (top < this.top) this.node.scrollTop = top
+    else if (top + this.height > this.top + sight) this.node.scrollTop = top + this.height - sight
     this.later()
     if (open) this.onOpen(item)
   }

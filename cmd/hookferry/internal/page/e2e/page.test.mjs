@@ -1,0 +1,469 @@
+// The page in Chromium, before a real server with real receivers.
+import assert from 'node:assert/strict'
+import { readFile, writeFile } from 'node:fs/promises'
+import path from 'node:path'
+import { after, before, test } from 'node:test'
+import { check, launch, leave, overflow, visit } from './browser.mjs'
+import { Receiver, Server, until } from './serve.mjs'
+
+// limit bounds each test, in milliseconds.
+const limit = 60_000
+
+let browser
+let receiver
+let server
+
+const endpoint = (where) => [{ url: receiver.url + where }]
+const configuration = () => ({
+  sources: [
+    { name: 'web', keys: ['web-key'], destinations: ['crm'] },
+    { name: 'app', keys: ['app-key'], destinations: ['refuses/eu'] },
+    { name: 'both', keys: ['both-key'], destinations: ['crm', 'refuses/eu'] },
+    { name: 'shop', keys: ['shop-key'], destinations: ['busy'] },
+  ],
+  destinations: [
+    { id: 'crm', endpoints: endpoint('/crm'), secret: 'hush' },
+    { id: 'refuses/eu', endpoints: endpoint('/refuses') },
+    { id: 'busy', endpoints: endpoint('/busy') },
+    { id: 'off', endpoints: endpoint('/off'), enabled: false },
+  ],
+})
+
+before(async () => {
+  receiver = await Receiver.start()
+  receiver.answers['/refuses'] = { status: 422, text: '{"error":"unknown trait plan"}' }
+  receiver.answers['/busy'] = { status: 503, text: 'come back later' }
+  ;[browser, server] = await Promise.all([launch(), Server.start(configuration())])
+})
+
+after(async () => {
+  await browser?.close()
+  await server?.stop()
+  receiver?.stop()
+})
+
+const hash = (page, where) => page.evaluate((h) => { location.hash = h }, where)
+const row = (page, text) => page.locator('tbody tr', { hasText: text })
+const figure = (page, name) => page.locator('.figure', { hasText: name }).locator('.value')
+
+test('a newcomer is told what to type, and sees the first call within a second', { timeout: limit }, async () => {
+  const page = await visit(browser, server.page)
+  await page.getByRole('heading', { name: 'No call has come yet' }).waitFor()
+  await page.getByRole('button', { name: 'Copy' }).nth(1).click()
+  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), 'hookferry send track -user u1 -event "Signed Up"')
+  await hash(page, '#/events')
+  await page.getByRole('heading', { name: 'Nothing has happened yet' }).waitFor()
+  await page.getByText('Live', { exact: true }).waitFor()
+  await server.track('web-key', 1)
+  await page.locator('.event:not([hidden])').filter({ hasText: 'Signed Up · user-0' }).waitFor({ timeout: 3_000 })
+  await hash(page, '#/')
+  await page.getByRole('heading', { name: 'No call has come yet' }).waitFor({ state: 'hidden' })
+  await leave(page)
+})
+
+test('the overview says what comes in, what goes out, and what fails and why', { timeout: limit }, async () => {
+  const page = await visit(browser, server.page)
+  await server.track('web-key', 250)
+  await server.track('app-key', 3)
+  await server.track('shop-key', 20)
+  await until('the totals are shown', async () => /^\d/.test(await figure(page, 'Delivered').innerText()) && (await page.locator('.figure', { hasText: 'Delivered' }).innerText()).includes('251'))
+  await until('dead letters are shown', async () => (await figure(page, 'Dead letters').innerText()) === '3')
+  await page.locator('.attention').getByText('busy is failing').waitFor()
+  await row(page, '/busy').getByText('Failing').waitFor()
+  await row(page, '/crm').getByText('Healthy').waitFor()
+  await row(page, '/off').getByText('Disabled').waitFor()
+  await page.getByRole('list', { name: 'Failed requests' }).getByText('Server error').waitFor()
+  await page.getByRole('list', { name: 'Dead letters since' }).getByText('Refused').waitFor()
+  assert.equal(await page.locator('#dead').innerText(), '3')
+  await until('the chart has a line', async () => (await page.locator('.plot .line[data-tone=ok]').first().getAttribute('d'))?.includes('L'))
+  await leave(page)
+})
+
+test('charts are read by keyboard, by pointer and as a table', { timeout: limit }, async () => {
+  const page = await visit(browser, server.page)
+  const slider = page.getByRole('slider', { name: 'Deliveries over time' })
+  await until('the chart has data', async () => Number(await slider.getAttribute('aria-valuemax')) >= 59)
+  await slider.focus()
+  await page.keyboard.press('End')
+  const end = await slider.getAttribute('aria-valuetext')
+  await page.keyboard.press('ArrowLeft')
+  const before = await slider.getAttribute('aria-valuetext')
+  assert.notEqual(before, end)
+  assert.match(before, /^\d\d:\d\d:\d\d: Accepted .+, Delivered .+, Retried .+, Dead .+$/)
+  await page.keyboard.press('Tab')
+  assert.equal(await page.locator('.readout:visible').count(), 0)
+  const box = await slider.boundingBox()
+  await page.mouse.move(box.x + box.width / 2, box.y + 50)
+  await page.locator('.readout:visible').getByText('Delivered').waitFor()
+  await page.locator('.as-table summary').first().click()
+  assert.ok(await page.getByRole('group', { name: 'Deliveries, as a table' }).locator('tbody tr').count() >= 25)
+  await page.getByRole('radio', { name: '1 h' }).check()
+  await page.getByText('per 10 s').waitFor()
+  await leave(page)
+})
+
+test('live events are filtered, paused, chosen and read', { timeout: limit }, async () => {
+  const page = await visit(browser, `${server.page}#/events`)
+  const options = page.locator('.event:not([hidden])')
+  await options.first().waitFor()
+  assert.ok(await options.count() < 80, 'rows out of sight are in the document')
+
+  // By kind, and by a part of the body. The address has the filter.
+  await page.getByLabel('Dead', { exact: true }).check()
+  await until('only dead ones are shown', async () => (await options.count()) === 3 && (await options.filter({ hasText: 'Dead' }).count()) === 3)
+  assert.match(page.url(), /#\/events\?kind=dead$/)
+  await page.getByLabel('Dead', { exact: true }).uncheck()
+  await page.getByLabel('Type').selectOption('identify')
+  await page.getByRole('heading', { name: 'Nothing matches' }).waitFor()
+  await page.getByRole('button', { name: 'Show all events' }).click()
+  await page.keyboard.press('/')
+  await page.keyboard.type('needle-7')
+  await page.getByRole('heading', { name: 'Nothing matches' }).waitFor()
+  await server.track('web-key', 100, (i) => ({ event: 'Looked', userId: `needle-${i}` }))
+  await page.getByLabel('Accepted', { exact: true }).check()
+  await until('one of many is found', async () => (await options.count()) === 11)
+  await page.reload()
+  await until('a reload keeps the filter', async () => (await options.count()) === 11)
+  await page.getByLabel('Accepted', { exact: true }).uncheck()
+
+  // Pausing keeps what comes.
+  await page.getByRole('button', { name: 'Pause' }).click()
+  const shown = await options.count()
+  await server.track('web-key', 1, () => ({ event: 'Paused', userId: 'needle-7' }))
+  await page.getByText(/paused, [1-9]/).waitFor()
+  assert.equal(await options.count(), shown)
+  await page.locator('h1').click()
+  await page.keyboard.press(' ')
+  await options.filter({ hasText: 'Paused · needle-7' }).waitFor()
+
+  // Choosing, with the keyboard alone.
+  await page.keyboard.press('Escape')
+  await page.keyboard.press('j')
+  await page.keyboard.press('j')
+  await page.keyboard.press('k')
+  const side = page.getByRole('complementary')
+  await side.waitFor()
+  assert.equal(await page.locator('[aria-selected=true]').count(), 1)
+  await options.filter({ hasText: 'Paused · needle-7' }).click()
+  await side.getByText('"Paused"').waitFor()
+  await side.getByRole('button', { name: 'Copy' }).click()
+  assert.equal(JSON.parse(await page.evaluate(() => navigator.clipboard.readText())).userId, 'needle-7')
+  await page.keyboard.press('Escape')
+  await side.waitFor({ state: 'hidden' })
+  await leave(page)
+})
+
+test('a destination is paused and resumed', { timeout: limit }, async () => {
+  const page = await visit(browser, `${server.page}#/destinations`)
+  await page.getByRole('searchbox').fill('crm')
+  await until('only one is listed', async () => (await page.locator('tbody tr').count()) === 1)
+  await page.getByRole('link', { name: 'crm' }).click()
+  await page.getByRole('heading', { name: 'crm' }).waitFor()
+  await page.getByRole('button', { name: 'Pause crm' }).click()
+  await page.getByRole('heading', { name: 'Paused' }).waitFor()
+  const came = receiver.on('/crm')
+  await server.track('web-key', 25)
+  await until('they wait', async () => (await server.api('status')).waiting >= 25)
+  assert.equal(receiver.on('/crm'), came)
+  await page.getByRole('button', { name: 'Resume crm' }).click()
+  await until('they came', () => receiver.on('/crm') === came + 25)
+  await page.getByText('Healthy').waitFor()
+  await page.getByText('X-Signature').waitFor()
+  assert.match(await figure(page, 'Latency').innerText(), /ms|s$/)
+  await leave(page)
+})
+
+test('a destination that fails says why, and when it is tried again', { timeout: limit }, async () => {
+  const page = await visit(browser, `${server.page}#/destinations/busy`)
+  await page.getByText('The latest attempt: server error.').waitFor()
+  await page.getByRole('list', { name: 'Failed requests' }).getByText('Server error').waitFor()
+  await row(page, '503 · Server error').first().waitFor()
+  await page.getByText(/Tried again (now|in \d+ s)/).waitFor()
+  await row(page, '503 · Server error').first().getByRole('link').click()
+  await page.getByText('come back later').first().waitFor()
+  await leave(page)
+})
+
+test('the story of a delivery has every attempt and the body', { timeout: limit }, async () => {
+  const { dead: [letter] } = await server.api('dead')
+  const page = await visit(browser, `${server.page}#/destinations/${encodeURIComponent(letter.destination)}/deliveries/${letter.id}`)
+  await page.getByRole('heading', { name: letter.id }).waitFor()
+  await page.getByText('Given up after 1 try: refused.').waitFor()
+  await page.getByText('{"error":"unknown trait plan"}').waitFor()
+  await page.getByText(`POST ${receiver.url}/refuses`).waitFor()
+  await page.getByRole('group', { name: 'Body of the webhook' }).getByText('"Signed Up"').waitFor()
+  await leave(page)
+
+  const missing = await visit(browser, `${server.page}#/destinations/crm/deliveries/nothing`, { expected: [/404/] })
+  await missing.getByRole('heading', { name: 'Nothing is known of this delivery' }).waitFor()
+  await leave(missing)
+})
+
+test('dead letters are filtered, looked at, replayed and discarded', { timeout: limit }, async () => {
+  await server.track('both-key', 60)
+  await until('63 are dead', async () => (await server.api('dead/count')).count === 63)
+  const page = await visit(browser, `${server.page}#/dead`)
+  const rows = page.locator('tbody tr')
+  await page.getByText('63 deliveries given up and kept').waitFor()
+  await until('a page is listed', async () => (await rows.count()) === 50)
+  await page.getByRole('button', { name: 'Next' }).click()
+  await until('the second page is listed', async () => (await rows.count()) === 13)
+  await page.getByText('51 – 63 of 63').waitFor()
+  await page.getByRole('button', { name: 'Previous' }).click()
+
+  await page.getByLabel('Reason').selectOption('timeout')
+  await page.getByRole('heading', { name: 'Nothing matches' }).waitFor()
+  await page.getByLabel('Reason').selectOption('refused')
+  await page.getByLabel('Destination').selectOption('refuses/eu')
+  await page.getByLabel('Type').selectOption('track')
+  await page.getByLabel('When they died').selectOption('1h')
+  await page.getByText('63 match the filter').waitFor()
+  await page.getByLabel('When they died').selectOption('own')
+  await page.getByLabel('Died from').fill('2020-01-01T00:00:00')
+  await page.getByLabel('Died before').fill('2020-01-02T00:00:00')
+  await page.getByText('0 match the filter').waitFor()
+  await page.getByRole('button', { name: 'Show all dead letters' }).click()
+
+  // One, with its body, by keyboard.
+  await page.locator('h1').click()
+  await page.keyboard.press('j')
+  await page.keyboard.press('Enter')
+  const dialog = page.getByRole('dialog')
+  await dialog.getByText('"Signed Up"').waitFor()
+  await dialog.getByText('{"error":"unknown trait plan"}').waitFor()
+  receiver.answers['/refuses'] = { status: 200 }
+  const came = receiver.on('/refuses')
+  await dialog.getByRole('button', { name: 'Replay' }).click()
+  await page.locator('.job').getByText('Replayed 1 dead letter').waitFor()
+  await until('it came', () => receiver.on('/refuses') === came + 1)
+
+  // Some, selected on two pages.
+  await page.getByText('62 deliveries').waitFor()
+  await page.getByRole('button', { name: 'Dismiss' }).click()
+  await rows.nth(0).getByRole('checkbox').check()
+  await rows.nth(1).getByRole('checkbox').check()
+  await page.getByRole('button', { name: 'Next' }).click()
+  await until('the second page is listed', async () => (await rows.count()) === 12)
+  await rows.nth(0).getByRole('checkbox').check()
+  await page.getByRole('button', { name: 'Replay 3 selected' }).click()
+  await until('they came', () => receiver.on('/refuses') === came + 4)
+  await page.getByText('59 deliveries').waitFor()
+
+  // Discarding asks first, with the focus on the way out.
+  await page.getByRole('button', { name: 'Discard all 59…' }).click()
+  await until('Cancel has the focus', () => dialog.getByRole('button', { name: 'Cancel' }).evaluate((b) => b === document.activeElement))
+  await page.keyboard.press('Enter')
+  await dialog.waitFor({ state: 'hidden' })
+  assert.equal((await server.api('dead/count')).count, 59)
+  await page.getByRole('button', { name: 'Discard all 59…' }).click()
+  await dialog.getByRole('button', { name: 'Discard 59 dead letters' }).click()
+  await page.getByRole('heading', { name: 'No dead letters' }).waitFor()
+  assert.equal((await server.api('dead/count')).count, 0)
+  assert.equal(receiver.on('/refuses'), came + 4)
+  await leave(page)
+})
+
+test('10,000 dead letters are replayed with a progress bar', { timeout: limit }, async () => {
+  receiver.answers['/refuses'] = { status: 422 }
+  await server.track('app-key', 10_000)
+  await until('all are dead', async () => (await server.api('dead/count')).count === 10_000, 60_000)
+  receiver.answers['/refuses'] = { status: 200 }
+  const came = receiver.on('/refuses')
+  const page = await visit(browser, `${server.page}#/dead`)
+  await page.getByRole('button', { name: 'Replay all 10,000' }).click()
+  await page.getByRole('dialog').getByRole('button', { name: 'Replay' }).click()
+  const bar = page.getByRole('progressbar', { name: 'Replaying 10,000 dead letters' })
+  await bar.waitFor()
+  // It goes on while other views are shown.
+  await hash(page, '#/sources')
+  await page.locator('.job').getByText('Replayed 10,000 dead letters').waitFor({ timeout: 60_000 })
+  await bar.waitFor({ state: 'hidden' })
+  await until('all came', () => receiver.on('/refuses') === came + 10_000, 60_000)
+  await page.getByRole('button', { name: 'Dismiss' }).click()
+  assert.equal((await server.api('dead/count')).count, 0)
+  await leave(page)
+})
+
+test('the tester shows request, signature, answer and timing', { timeout: limit }, async () => {
+  const page = await visit(browser, `${server.page}#/test?destination=crm`)
+  for (const type of ['screen', 'group', 'alias', 'page']) await page.getByLabel(type, { exact: true }).uncheck()
+  await page.getByRole('button', { name: 'Send' }).click()
+  const exchanges = page.locator('.exchange')
+  await until('there are two', async () => (await exchanges.count()) === 2)
+  await exchanges.first().locator('summary').click()
+  const first = exchanges.first()
+  await first.getByText('X-Signature').waitFor()
+  await first.getByText('"type": "track"').or(first.getByText('"track"')).first().waitFor()
+  await first.getByText('taken', { exact: true }).waitFor()
+  await first.getByText(/in all/).waitFor()
+
+  await page.getByRole('radio', { name: 'A URL' }).check()
+  await page.getByRole('textbox', { name: 'URL' }).fill(`${receiver.url}/busy`)
+  await page.getByRole('button', { name: 'Send' }).click()
+  await exchanges.first().getByText('come back later').waitFor()
+  await exchanges.first().locator('summary').getByText('503').waitFor()
+
+  await page.getByRole('textbox', { name: 'URL' }).fill('ftp://example.com/')
+  await page.getByRole('button', { name: 'Send' }).click()
+  await page.getByRole('alert').waitFor()
+  page.complaints = page.complaints.filter((c) => !/400/.test(c))
+  await leave(page)
+})
+
+test('audiences are made and synced from a file, and users deleted', { timeout: limit }, async () => {
+  const page = await visit(browser, `${server.page}#/users`)
+  await page.getByText('No audience yet.').waitFor()
+  const form = page.getByRole('region', { name: 'New audience' })
+  await form.getByLabel('Destination').selectOption('crm')
+  await form.getByLabel('Name').fill('big spenders')
+  await form.getByRole('button', { name: 'Create' }).click()
+  await row(page, 'big_spenders').waitFor()
+  const file = path.join(server.folder, 'members.txt')
+  await writeFile(file, Array.from({ length: 1_000 }, (_, i) => `member-${i}\n`).join(''))
+  const came = receiver.on('/crm')
+  await row(page, 'big_spenders').locator('input[type=file]').setInputFiles(file)
+  await page.getByRole('dialog').getByRole('button', { name: 'Sync' }).click()
+  await page.locator('.job').getByText('1,000 users joined, 0 left.').waitFor()
+  await until('the destination was told', () => receiver.on('/crm') === came + 1_000)
+  const download = page.waitForEvent('download')
+  await page.getByRole('button', { name: 'Download members of big_spenders' }).click()
+  const lines = (await readFile(await (await download).path(), 'utf8')).trim().split('\n')
+  assert.equal(lines.length, 1_000)
+  assert.ok(lines.includes('member-7'))
+
+  await page.getByLabel('User ids').fill('u1\nu2')
+  await page.getByLabel('web', { exact: true }).check()
+  await page.getByRole('button', { name: 'Delete users…' }).click()
+  await page.getByRole('dialog').getByText('Every destination of web is sent a deletion').waitFor()
+  await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click()
+  await page.locator('.job').getByText('Their deletion is on its way.').waitFor()
+  await until('the destination was told', () => receiver.got.filter((g) => g.path === '/crm' && g.body.type === 'delete').length > 0)
+  await leave(page)
+})
+
+test('sources are listed with what they sent', { timeout: limit }, async () => {
+  const page = await visit(browser, `${server.page}#/sources`)
+  await row(page, 'web').getByText('Sending').waitFor()
+  await row(page, 'app').getByText('10,003').waitFor()
+  await row(page, 'both').getByRole('link', { name: 'refuses/eu' }).click()
+  await page.getByRole('heading', { name: 'refuses/eu' }).waitFor()
+  await leave(page)
+})
+
+test('the keyboard reaches everything', { timeout: limit }, async () => {
+  const page = await visit(browser, server.page)
+  for (const [key, heading] of [['e', 'Events'], ['d', 'Destinations'], ['l', 'Dead letters'], ['s', 'Sources'], ['t', 'Tester'], ['u', 'Users'], ['o', 'Overview']]) {
+    await page.keyboard.press('g')
+    await page.keyboard.press(key)
+    await page.getByRole('heading', { name: heading, exact: true, level: 1 }).waitFor()
+  }
+  await page.keyboard.press('?')
+  const dialog = page.getByRole('dialog', { name: 'Keyboard shortcuts' })
+  await dialog.getByText('Dead letters').waitFor()
+  await dialog.getByLabel('Single-key shortcuts').uncheck()
+  await page.keyboard.press('Escape')
+  await dialog.waitFor({ state: 'hidden' })
+  await page.keyboard.press('?')
+  assert.equal(await dialog.count(), 0, 'a shortcut that is switched off works')
+  await page.getByRole('button', { name: 'Shortcuts' }).click()
+  await dialog.getByLabel('Single-key shortcuts').check()
+  await page.keyboard.press('Escape')
+
+  const theme = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor)
+  const light = await theme()
+  await page.keyboard.press('Shift+T')
+  assert.notEqual(await theme(), light)
+  const dark = await theme()
+  await page.reload()
+  assert.equal(await theme(), dark, 'the theme after a reload')
+  await page.keyboard.press('Shift+T')
+  assert.equal(await theme(), light)
+
+  // Each stop of Tab is visible, and none is a trap.
+  await page.reload()
+  await page.getByRole('heading', { name: 'Overview' }).waitFor()
+  await until('the table is there', async () => (await row(page, '/crm').count()) > 0)
+  const stops = new Set()
+  for (let i = 0; i < 60; i++) {
+    await page.keyboard.press('Tab')
+    const stop = await page.evaluate(() => {
+      const node = document.activeElement
+      if (node === document.body) return null
+      const shown = node.matches('.segmented input') ? node.nextElementSibling : node
+      const style = getComputedStyle(shown)
+      return { name: `${node.tagName} ${node.id} ${node.textContent} ${node.ariaLabel} ${node.value ?? ''}`, visible: style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0 }
+    })
+    if (!stop) break
+    assert.ok(stop.visible, `the focus is not visible on ${stop.name}`)
+    stops.add(stop.name)
+  }
+  assert.ok(stops.size > 20, `only ${stops.size} stops`)
+  await leave(page)
+})
+
+const views = ['#/', '#/events', '#/destinations', '#/destinations/busy', '#/dead', '#/sources', '#/test?destination=busy', '#/users']
+
+for (const [colorScheme, width] of [['light', 1280], ['dark', 360]]) {
+  test(`every view is accessible, ${colorScheme} and ${width} pixels wide`, { timeout: limit }, async () => {
+    receiver.answers['/refuses'] = { status: 422, text: '{"error":"unknown trait plan"}' }
+    await server.track('app-key', 5)
+    await until('they are dead', async () => (await server.api('dead/count')).count >= 5)
+    const { dead: [letter] } = await server.api('dead')
+    const page = await visit(browser, server.page, { colorScheme, viewport: { width, height: 740 }, bypassCSP: true, reducedMotion: 'reduce' })
+    for (const view of [...views, `#/destinations/${encodeURIComponent(letter.destination)}/deliveries/${letter.id}`]) {
+      await hash(page, view)
+      await page.waitForLoadState('networkidle', { timeout: 800 }).catch(() => {})
+      await until(`${view} is filled`, () => page.locator('main .figures, main .event, main form, main .attempts, main tbody tr').first().isVisible())
+      if (view.startsWith('#/test')) {
+        await page.getByRole('button', { name: 'Send' }).click()
+        await page.locator('.exchange').first().waitFor()
+      }
+      if (view === '#/events') await page.locator('.event:not([hidden])').first().click()
+      assert.equal(await overflow(page), 0, `pixels that ${view} is too wide`)
+      await check(page, view)
+    }
+    await page.getByRole('link', { name: 'Hookferry, overview' }).click()
+    await hash(page, '#/dead')
+    await page.locator('tbody').getByRole('button').first().click()
+    await page.getByRole('dialog').getByText('"Signed Up"').waitFor()
+    await check(page, 'a dead letter')
+    await leave(page)
+  })
+}
+
+test('a token is asked for, kept for the tab, and sent with every request', { timeout: limit }, async () => {
+  const guarded = await Server.start(configuration(), { token: 'open-sesame-0123456789' })
+  try {
+    const page = await visit(browser, `${guarded.page}#/events`, { expected: [/401/] })
+    const dialog = page.getByRole('dialog', { name: 'This server asks for a token' })
+    await dialog.getByLabel('Token').fill('wrong')
+    await page.keyboard.press('Enter')
+    await dialog.getByText('That token was not right.').waitFor()
+    await dialog.getByLabel('Token').fill('open-sesame-0123456789')
+    await dialog.getByRole('button', { name: 'Continue' }).click()
+    await page.getByText('Connected').waitFor()
+    await guarded.track('web-key', 1)
+    await page.locator('.event:not([hidden])').filter({ hasText: 'Signed Up' }).waitFor()
+    await page.reload()
+    await page.locator('.event:not([hidden])').filter({ hasText: 'Signed Up' }).waitFor()
+    assert.equal(await dialog.count(), 0)
+    assert.equal(await page.evaluate(() => localStorage.length + document.cookie.length), 0, 'the token is kept beyond the tab')
+    await leave(page)
+  } finally {
+    await guarded.stop()
+  }
+})
+
+test('a lost connection is shown, and taken up again', { timeout: limit }, async () => {
+  const page = await visit(browser, `${server.page}#/events`, { expected: [/ERR_/] })
+  await page.getByText('Live', { exact: false }).first().waitFor()
+  await server.kill()
+  await page.getByText('Connection lost').first().waitFor()
+  assert.ok(await page.locator('.event:not([hidden])').count() > 0, 'what was shown is gone')
+  await server.restart()
+  await page.getByText('Connected', { exact: true }).waitFor()
+  await page.locator('.lead').getByText('Live').waitFor()
+  await server.track('web-key', 1, () => ({ event: 'Back Again', userId: 'u1' }))
+  await page.locator('.event:not([hidden])').filter({ hasText: 'Back Again' }).waitFor()
+  await leave(page)
+})
