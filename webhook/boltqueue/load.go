@@ -211,6 +211,9 @@ const maxSpans = 4
 func (q *Queue) newLoad(l *lanes.Lane, want int) load {
 	h := homeOf(l)
 	n := min(len(h.spans), maxSpans)
+	for n < len(h.spans) && h.spans[n].rough {
+		n++ // so that the one the lane goes on with is not
+	}
 	ld := load{lane: l, number: h.number, max: want, ahead: q.ahead(l), taken: n, limit: lanes.Last, last: h.frontier}
 	ld.spans = append(make([]span, 0, n), h.spans[:n]...)
 	if n < len(h.spans) {
