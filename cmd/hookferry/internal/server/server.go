@@ -139,6 +139,9 @@ func Run(ctx context.Context, o Options) (err error) {
 	following, stopFollowing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopFollowing()
 	s.run(func() error { s.follow(following); return nil })
+	if s.feed != nil {
+		s.running.Go(func() { s.feed.Run(following, s.store) })
+	}
 	s.ready.serve(true)
 	s.announce(calls, control)
 	s.notify.ready()
