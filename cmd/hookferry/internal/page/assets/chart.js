@@ -178,8 +178,8 @@ export function chart({ label, series, show, height = 190, unit = () => '' }) {
 // the server started all but what fills a minute of steps: then the first calls
 // of a new server are more than a spike at the edge.
 function trimmed(from, keys) {
-  const n = from[keys[0]].length
-  const known = from[keys[0]].findIndex((v) => v != null)
+  const n = from.accepted.length
+  const known = from.accepted.findIndex((v) => v != null)
   const first = Math.max(0, Math.min(known < 0 ? n : known, n - 61))
   return { begin: Date.parse(from.start) + first * from.step, step: from.step, ...Object.fromEntries(keys.map((k) => [k, from[k].slice(first, -1)])) }
 }
@@ -215,6 +215,7 @@ function pathOf(values, x, y) {
       return
     }
     d += `${pen ? 'L' : 'M'}${x(i).toFixed(1)} ${y(v).toFixed(1)}`
+    if (!pen && values[i + 1] == null) d += 'h0' // a dot
     pen = true
   })
   return d

