@@ -19,7 +19,7 @@ export function problems({ call, forwarded }, webhooks, { headers, adds = {}, dr
   const expect = (what, got, want) => {
     if (!isDeepStrictEqual(got, want)) found.push(`${what} is ${show(got)}, want ${show(want)}`)
   }
-  const [{ headers: got, body, signed, standard }] = webhooks
+  const [{ headers: got, body, signed, standard, arrived }] = webhooks
   expect('the signature', signed ? 'good' : 'wrong', 'good')
   found.push(...standard)
   expect('webhook-id', got['webhook-id'], body.messageId)
@@ -58,7 +58,7 @@ export function problems({ call, forwarded }, webhooks, { headers, adds = {}, dr
     expect(`${field} in its form`, isoTime.test(body[field]) || body[field], true)
   }
   if (call.timestamp !== undefined) expect('originalTimestamp', body.originalTimestamp, call.timestamp)
-  const skew = Math.abs(new Date(body.timestamp) - new Date(call.timestamp ?? Date.now()))
+  const skew = Math.abs(new Date(body.timestamp) - new Date(call.timestamp ?? arrived))
   if (!(skew < 60_000)) found.push(`timestamp is ${body.timestamp}, ${skew} ms from ${call.timestamp ?? 'now'}`)
   expect('messageId', typeof body.messageId === 'string' && body.messageId !== '', true)
   for (const field of ['writeKey', '_metadata', 'integrations', 'channel', 'batch']) {

@@ -86,10 +86,12 @@ function goVersion(module) {
   return readFileSync(path.join(here, 'go', 'go.mod'), 'utf8').match(new RegExp(`${module} (\\S+)`))[1]
 }
 
-const writeKey = 'interop-key'
+const writeKey = (client) => `interop-key-${client.id}`
 const secret = 'gehe1m <&>'
 const standardSecrets = [0, 1].map(() => `whsec_${randomBytes(32).toString('base64')}`)
-const headers = { 'X-Static': 'Bearer t0ken: "quoted"' }
+
+// headersOf returns the static headers of the destination of a client.
+const headersOf = (client) => ({ 'X-Static': 'Bearer t0ken: "quoted"', 'X-Client': client.id })
 
 let passed = 0
 let failed = 0
@@ -116,7 +118,7 @@ async function main(scratch) {
   const receiver = new Receiver(secret, standardSecrets, verifier.url)
   const hook = await receiver.listen()
   try {
-    const server = await serve(hookferry, path.join(scratch, 'data'), hook)
+    const server = await serve(hookferry, scratch, hook)
     const sent = []
     for (const client of clients) {
       if (chosen.length && !chosen.includes(client.id)) continue
@@ -131,7 +133,7 @@ async function main(scratch) {
       const webhooks = receiver.webhooks.filter(({ body }) => markers.has(marker(body)))
       for (const c of cases) {
         const own = webhooks.filter(({ body }) => marker(body) === marker(c.call))
-        for (const p of problems(c, own, { headers, adds: client.adds, drops: client.drops })) found.push(`${c.name}: ${p}`)
+        for (const p of problems(c, own, { headers: headersOf(client), adds: client.adds, drops: client.drops })) found.push(`${c.name}: ${p}`)
       }
       report(client.title, `${cases.length} calls, ${webhooks.length} webhooks, ${milliseconds} ms`, found)
     }
@@ -166,15 +168,22 @@ async function startVerifier(command) {
 }
 
 // serve starts the server on a port of its own choice, and tells its URL once it
-// serves.
-async function serve(hookferry, data, hook) {
+// serves. Each client is a source with a destination of its own: what takes the
+// wrong way has the wrong header. JSON is YAML.
+async function serve(hookferry, scratch, hook) {
   let tell
   const port = new Promise((resolve) => { tell = resolve })
-  const child = start(hookferry, [
-    'serve', '-listen', '127.0.0.1:0', '-data', data, '-write-key', writeKey, '-webhook', hook,
-    ...Object.entries(headers).flatMap(([name, value]) => ['-header', `${name}: ${value}`]),
-    '-secret', secret, ...standardSecrets.flatMap((s) => ['-standard-secret', s]),
-  ], {
+  const file = path.join(scratch, 'hookferry.yaml')
+  await writeFile(file, JSON.stringify({
+    listen: '127.0.0.1:0',
+    admin: { listen: 'off' },
+    data: 'data',
+    sources: clients.map((client) => ({ name: client.id, keys: [writeKey(client)], destinations: [client.id] })),
+    destinations: clients.map((client) => ({
+      id: client.id, endpoints: [{ url: hook, headers: headersOf(client) }], secret, standardSecrets,
+    })),
+  }))
+  const child = start(hookferry, ['serve', '-config', file], {
     onLine: (line) => {
       for (const [address, number] of line.matchAll(/127\.0\.0\.1:([1-9]\d*)/g)) {
         if (address !== new URL(hook).host) tell(number)
@@ -202,7 +211,7 @@ async function send(client, endpoint, receiver, scratch) {
         no_proxy: '*', // whatever proxy the machine has
         NO_PROXY: '*',
         INTEROP_ENDPOINT: endpoint,
-        INTEROP_WRITE_KEY: writeKey,
+        INTEROP_WRITE_KEY: writeKey(client),
         INTEROP_CALLS: file,
         INTEROP_SCRATCH: scratch,
       },

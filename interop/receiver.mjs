@@ -21,6 +21,7 @@ export class Receiver extends EventEmitter {
       const digest = createHmac('sha1', secret).update(JSON.stringify(req.body)).digest('hex')
       const standard = await problems(hooks, verifier, req)
       this.webhooks.push({
+        arrived: Date.now(),
         standard,
         headers: req.headers,
         body: req.body,
