@@ -1,6 +1,6 @@
 // Package queuetest is what a store for webhook.Forwarder has to pass: one case
 // for each sentence of the contract of webhook.Queue, webhook.DeadLetters,
-// webhook.Counter, webhook.DestinationCounter, webhook.Roster and webhook.Rosters,
+// webhook.Counter, webhook.DestinationCounter, webhook.Waker, webhook.Roster and webhook.Rosters,
 // and at the end random operations compared with a model.
 //
 //	func TestQueue(t *testing.T) {
@@ -52,6 +52,12 @@ type Traits struct {
 	// 64 MB of bodies. Nil leaves the cases of ErrQueueFull out: the store has
 	// no bound of its own.
 	OpenFull Open
+	// Share: the same folder may be open several times at once, as by several
+	// processes.
+	Share bool
+	// Abandon leaves a store as the end of its process would: nothing is given
+	// back. It is closed later. Nil leaves the case of that out.
+	Abandon func(t testing.TB, q webhook.Queue)
 	// Check is called with every store before it is closed, to look for
 	// damage. May be nil.
 	Check func(t testing.TB, q webhook.Queue)
@@ -83,6 +89,12 @@ func Run(t *testing.T, open Open, traits Traits) {
 			_, ok = probe.(webhook.Rosters)
 		case "Durable":
 			ok = traits.Durable
+		case "Waker":
+			_, ok = probe.(webhook.Waker)
+		case "Share":
+			ok = traits.Share
+		case "Abandon":
+			ok = traits.Abandon != nil
 		case "OpenFull":
 			ok = traits.OpenFull != nil
 		}
@@ -133,7 +145,7 @@ type testCase struct {
 
 func allCases() []testCase {
 	var all []testCase
-	for _, part := range [][]testCase{putCases, leaseCases, settleCases, closeCases, deadCases, rosterCases, randomCases} {
+	for _, part := range [][]testCase{putCases, leaseCases, settleCases, closeCases, deadCases, rosterCases, shareCases, randomCases} {
 		all = append(all, part...)
 	}
 	return all
