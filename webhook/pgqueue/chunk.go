@@ -23,12 +23,17 @@ type chunk struct {
 	held int    // deliveries that are not done
 	done []byte // a bit for each that is; nil if none is
 	n    int    // deliveries, done or not
+	over bool   // it is finished, or another's: found out late, by verify
 	size int64  // bytes of its items
 	// used is when something of it was handed out or settled, or it was claimed.
 	used time.Time
 	// items are those that are in memory. One that is settled is nil.
 	items []*lanes.Item
 }
+
+// readable reports whether the deliveries of c are known. A chunk that cannot be read
+// stays claimed until the node ends, out of the way of others.
+func (c *chunk) readable() bool { return c.n > 0 }
 
 type chunkKey struct {
 	shelf int16

@@ -63,6 +63,9 @@ func (q *Queue) claim(ctx context.Context, take *lanes.Take, now time.Time) erro
 	node := q.node
 	q.mu.Unlock()
 	claimed, firsts, err := q.fetch(ctx, node, names, most, now.UnixMicro())
+	if err == nil {
+		defer q.claims.RUnlock()
+	}
 	q.mu.Lock()
 	if err != nil {
 		return fmt.Errorf("pgqueue: claiming: %w", err)
@@ -113,8 +116,16 @@ type first struct {
 	held        int
 }
 
-// fetch claims chunks, and returns the first of what is left.
+// fetch claims chunks, and returns the first of what is left. Unless it fails,
+// q.claims is held for reading.
 func (q *Queue) fetch(ctx context.Context, node int64, names [][]byte, most []int32, now int64) (claimed []row, firsts []first, err error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	conn, err := q.pool.Acquire(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer conn.Release()
 	var b pgx.Batch
 	b.Queue(q.sql.claim, node, names, now, most).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
@@ -131,12 +142,17 @@ func (q *Queue) fetch(ctx context.Context, node int64, names [][]byte, most []in
 		}
 		return rows.Err()
 	})
-	b.Queue(q.sql.next, names).Query(func(rows pgx.Rows) error {
+	b.Queue(q.sql.next, names).Query(func(rows pgx.Rows) (err error) {
 		firsts, err = scanFirsts(rows)
 		return err
 	})
-	err = q.pool.SendBatch(ctx, &b).Close()
-	return claimed, firsts, err
+	q.claims.RLock()
+	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
+		q.claims.RUnlock()
+		q.doubts()
+		return nil, nil, err
+	}
+	return claimed, firsts, nil
 }
 
 func scanFirsts(rows pgx.Rows) ([]first, error) {
@@ -160,7 +176,7 @@ func scanFirsts(rows pgx.Rows) ([]first, error) {
 func (q *Queue) install(l *lanes.Lane, r row, now time.Time) {
 	items, err := decode(l, r.key.id, r.items, r.done)
 	if err != nil {
-		// It stays claimed, and out of the way of others, until this node ends.
+		q.chunks[r.key] = &chunk{key: r.key, node: q.node, lane: l}
 		q.config.Logger.Error("pgqueue: a chunk cannot be read and is left alone", "shelf", r.key.shelf, "chunk", r.key.id, "error", err)
 		return
 	}

@@ -45,6 +45,9 @@ func (q *Queue) beat(ctx context.Context) error {
 		return err
 	}
 	q.shelf.Store(int32(shelf))
+	if q.steady.IsZero() || sent.After(q.until) {
+		q.steady = sent
+	}
 	q.until = sent.Add(q.config.Claim * 9 / 10)
 	// The clocks are taken to be one unless they differ by more than is known.
 	q.offset = time.UnixMicro(now).Sub(sent.Add(took / 2))
@@ -109,7 +112,9 @@ func (q *Queue) resign(ctx context.Context) error {
 	node := q.node
 	var back []*chunk
 	for _, c := range q.chunks {
-		back = append(back, c)
+		if c.readable() { // else it is given back with the node
+			back = append(back, c)
+		}
 	}
 	q.mu.Unlock()
 	var b pgx.Batch
@@ -148,7 +153,7 @@ func (q *Queue) look() {
 			return
 		}
 		began := time.Now()
-		steps := []func(context.Context) error{q.takeOver, q.release, q.discover}
+		steps := []func(context.Context) error{q.takeOver, q.giveBack, q.release, q.discover}
 		if began.Sub(kept) >= upkeepEvery {
 			steps, kept = append(steps, q.upkeep), began
 		}
@@ -165,14 +170,22 @@ func (q *Queue) look() {
 	}
 }
 
-// takeOver gives back what nodes had claimed that have shown no sign of life.
+// takeOver gives back what other nodes had claimed that have shown no sign of
+// life. When the database was away, none could: so only who has shown all of its
+// own for as long judges the others.
 func (q *Queue) takeOver(ctx context.Context) error {
+	q.mu.Lock()
+	node, judge := q.node, time.Since(q.steady) >= q.config.Claim
+	q.mu.Unlock()
+	if !judge {
+		return nil
+	}
 	tx, err := q.pool.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx))
-	rows, err := tx.Query(ctx, q.sql.expire)
+	rows, err := tx.Query(ctx, q.sql.expire, node)
 	if err != nil {
 		return err
 	}
@@ -191,6 +204,40 @@ func (q *Queue) takeOver(ctx context.Context) error {
 	return nil
 }
 
+// giveBack gives back what is claimed in this node's name and not in its memory:
+// by transactions that were committed though that was never learned.
+func (q *Queue) giveBack(ctx context.Context) error {
+	since := q.doubt.Load()
+	if since == 0 {
+		return nil
+	}
+	conn, err := q.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	q.claims.Lock()
+	defer q.claims.Unlock()
+	q.mu.Lock()
+	node := q.node
+	shelves, ids := make([]int16, 0, len(q.chunks)), make([]int64, 0, len(q.chunks))
+	for key := range q.chunks {
+		shelves, ids = append(shelves, key.shelf), append(ids, key.id)
+	}
+	q.mu.Unlock()
+	if _, err := conn.Exec(ctx, q.sql.giveBack, node, shelves, ids); err != nil {
+		return err
+	}
+	// The server may still be at work on what was given up here.
+	if time.Since(time.UnixMicro(since)) > 2*writeTimeout {
+		q.doubt.CompareAndSwap(since, 0)
+	}
+	return nil
+}
+
+// doubts notes that storing a claim failed.
+func (q *Queue) doubts() { q.doubt.Store(time.Now().UnixMicro()) }
+
 // idleClaim is how long a chunk of which nothing is handed out stays claimed.
 const idleClaim = 10 * time.Second
 
@@ -201,7 +248,7 @@ func (q *Queue) release(ctx context.Context) error {
 	node, now := q.node, q.now()
 	var back []*chunk
 	for _, c := range q.chunks {
-		if now.Sub(c.used) > idleClaim && c.allFree() {
+		if now.Sub(c.used) > idleClaim && c.readable() && c.allFree() {
 			back = append(back, c)
 		}
 	}
@@ -221,7 +268,11 @@ func (q *Queue) release(ctx context.Context) error {
 		q.forget(c, now.UnixMicro())
 	}
 	q.mu.Unlock()
-	return q.pool.SendBatch(ctx, &b).Close()
+	err := q.pool.SendBatch(ctx, &b).Close()
+	if err != nil {
+		q.doubts()
+	}
+	return err
 }
 
 // allFree reports whether nobody may settle anything of c.

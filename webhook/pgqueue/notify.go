@@ -62,6 +62,9 @@ func (t *teller) run() {
 		names := t.names
 		t.names = make(map[string]bool)
 		t.mu.Unlock()
+		if len(names) == 0 { // told with those before
+			continue
+		}
 		t.q.mu.Lock()
 		node := t.q.node
 		t.q.mu.Unlock()

@@ -2,11 +2,13 @@ package pgqueue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookferry/analytics/internal/seen"
@@ -92,12 +94,23 @@ func (q *Queue) store(puts []*put) {
 	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
 	defer cancel()
 	err := q.storeAll(ctx, puts)
+	for range 3 { // transactions of PutTx may have the keys in another order
+		if !isDeadlock(err) {
+			break
+		}
+		err = q.storeAll(ctx, puts)
+	}
 	for _, p := range puts {
 		if err != nil {
 			p.stored, p.err = 0, fmt.Errorf("pgqueue: storing: %w", err)
 		}
 		close(p.done)
 	}
+}
+
+func isDeadlock(err error) bool {
+	var failed *pgconn.PgError
+	return errors.As(err, &failed) && failed.Code == "40P01"
 }
 
 func (q *Queue) storeAll(ctx context.Context, puts []*put) error {
@@ -138,16 +151,24 @@ func (q *Queue) storeAll(ctx context.Context, puts []*put) error {
 			}
 		}
 	}
-	node := q.claimDrafts(w.drafts, now)
-	b = pgx.Batch{}
-	if err := q.insert(ctx, conn, &b, node, w.drafts); err != nil {
+	return q.commit(ctx, conn, new(pgx.Batch), w.drafts, now)
+}
+
+// commit ends a transaction: it inserts drafts, does what is in b, and tells memory of
+// the drafts.
+func (q *Queue) commit(ctx context.Context, conn *pgxpool.Conn, b *pgx.Batch, drafts []*draft, now time.Time) error {
+	q.claims.RLock()
+	defer q.claims.RUnlock()
+	node := q.claimDrafts(drafts, now)
+	if err := q.insert(ctx, conn, b, node, drafts); err != nil {
 		return err
 	}
 	b.Queue("COMMIT")
-	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
+	if err := conn.SendBatch(ctx, b).Close(); err != nil {
+		q.doubts()
 		return err
 	}
-	q.stored(w.drafts, node)
+	q.stored(drafts, node)
 	return nil
 }
 
@@ -222,7 +243,7 @@ const idRun = 256
 func (q *Queue) newIDs(ctx context.Context, conn *pgxpool.Conn, n int) ([]int64, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.ids) < n {
+	for len(q.ids) < n { // again if others take them meanwhile
 		runs := (n - len(q.ids) + idRun - 1) / idRun
 		q.mu.Unlock()
 		rows, err := conn.Query(ctx, q.sql.ids, runs)
@@ -239,9 +260,7 @@ func (q *Queue) newIDs(ctx context.Context, conn *pgxpool.Conn, n int) ([]int64,
 				q.ids = append(q.ids, f+i)
 			}
 		}
-	}
-	if len(q.ids) < n { // others took them meanwhile
-		return nil, fmt.Errorf("pgqueue: ids ran out")
+		slices.Sort(q.ids)
 	}
 	ids := slices.Clone(q.ids[:n])
 	q.ids = q.ids[n:]

@@ -12,14 +12,52 @@
 // PutTx stores deliveries in a transaction of the caller's own, so that an event
 // is forwarded if, and only if, what it tells of was committed.
 //
+// # What it promises
+//
+// Put returns once PostgreSQL has committed: with synchronous_commit at its
+// default, what was accepted survives the loss of power. A delivery is handed to one
+// process at a time, while that process gives signs of life: one that gives none
+// for Config.Claim loses what it holds to the others, which may then attempt again
+// what it was attempting. When the database was away, processes wait for each other
+// as long again, and what they hold stays theirs if they come back in time. Whatever
+// part of a transaction's answer is lost, each delivery stays one: Put may be called
+// again, and a settlement is stored once.
+//
+// Destinations get their turns within each process. A backlog is shared by chunks
+// of up to 256 deliveries, claimed as a process has room, so that a process that is
+// slower, or whose destinations are, takes less. Config.MaxConcurrent and rates of a
+// webhook.Forwarder hold for each process.
+//
+// Due times are compared with the clock of the database. The clocks of processes
+// are to be right to about a second, as NTP keeps them: one that is ahead
+// delays what it puts by as much.
+//
+// # Connections
+//
+// The pool should be the Queue's own, with five connections at least: signs of
+// life wait for a connection as all else does. One more is kept outside of the
+// pool to listen for notifications. Behind a pooler that gives each transaction a
+// connection of its own, set Config.NoListen, and in the pool's configuration a
+// DefaultQueryExecMode without prepared statements, unless the pooler knows them.
+//
+// # Schema
+//
+// Open creates the tables, and brings them to its version; several processes may do
+// so at once. A program whose role may not do that sets Config.NoMigrate, and
+// somebody else applies what SQL returns.
+//
 // # How it works
 //
 // Deliveries of one destination that are put at the same time share a row, a
 // chunk, of up to 256. So PostgreSQL has a few statements for each hundred
 // deliveries under load, and one row for each delivery when there is little to
 // do. A process claims chunks, hands out what is in them, and stores what became
-// of it: bits in the row, or its end. A claim holds as long as its process shows
-// a sign of life in time (Config.Claim).
+// of it: bits in the row, or its end. What a process puts while it delivers is its
+// own from the start, if it is due; the others are notified of the rest, and look
+// for what they did not hear of each Config.Poll.
+//
+// Finished rows are not left to vacuum: chunks are kept in four partitions in turn, and
+// the keys by which puts are recognised in two; those that are over are truncated.
 package pgqueue
 
 import (
@@ -101,6 +139,7 @@ type Queue struct {
 	settles    *batcher[settle]
 	told       *teller
 	shelf      atomic.Int32
+	unsure     map[*chunk]bool // whose latest progress may be stored or not; of settled alone
 	background context.Context
 	stop       context.CancelFunc
 	goroutines sync.WaitGroup
@@ -108,6 +147,12 @@ type Queue struct {
 	leasing    sync.Mutex   // one Lease at a time
 	leased     atomic.Int64 // when Lease was called last, in microseconds
 	wake       chan struct{}
+	// claims is held for reading from before a claim is stored until it is in
+	// memory, by who has a connection already. doubt is when storing one
+	// failed last, in microseconds, so that there may be claims in the
+	// database that are not in memory; 0 if there are none.
+	claims sync.RWMutex
+	doubt  atomic.Int64
 
 	mu      sync.Mutex
 	closed  bool
@@ -116,6 +161,7 @@ type Queue struct {
 	cached  int64
 	node    int64
 	until   time.Time     // the claims hold
+	steady  time.Time     // since when they have held all the time
 	offset  time.Duration // what the database's clock is ahead
 	ids     []int64       // that are this process's own, in runs of idRun
 	looks   uint64        // how often the database was looked at for what is unclaimed
@@ -135,7 +181,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c *Config) (*Queue, error) {
 	if c == nil {
 		c = new(Config)
 	}
-	q := &Queue{config: *c, pool: pool, table: lanes.New(nil), chunks: make(map[chunkKey]*chunk), wake: make(chan struct{}, 1)}
+	q := &Queue{config: *c, pool: pool, table: lanes.New(nil), chunks: make(map[chunkKey]*chunk), unsure: make(map[*chunk]bool), wake: make(chan struct{}, 1)}
 	if err := q.config.complete(); err != nil {
 		return nil, err
 	}
@@ -162,6 +208,9 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c *Config) (*Queue, error) {
 		}
 	}
 	if err := q.discover(ctx); err != nil {
+		if ear != nil {
+			ear.Close(context.WithoutCancel(ctx))
+		}
 		return nil, fmt.Errorf("pgqueue: opening schema %q: %w", q.config.Schema, err)
 	}
 	q.background, q.stop = context.WithCancel(context.Background())
@@ -290,7 +339,11 @@ func (q *Queue) Lease(ctx context.Context, req webhook.LeaseRequest, dst []webho
 	for i := len(dst); i < len(take.Out); i++ {
 		q.table.Leased(take.Out[i].Lease).Home.(*chunk).used = now
 	}
-	return take.Out, q.table.Next(now.UnixMicro()), nil
+	next := q.table.Next(now.UnixMicro())
+	if !next.IsZero() {
+		next = next.Add(-q.offset) // by the caller's clock, as Until is
+	}
+	return take.Out, next, nil
 }
 
 func (q *Queue) unheard() error {

@@ -25,10 +25,21 @@ var server *pgtest.Server
 
 func TestMain(m *testing.M) {
 	bench.Main()
+	if setting := os.Getenv(chaosNode); setting != "" {
+		if err := runNode(setting); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	flag.Parse()
 	os.Exit(func() int {
 		var err error
-		if server, err = pgtest.Start(); err != nil {
+		var settings []string
+		if flag.Lookup("test.bench").Value.String() == "" {
+			settings = []string{"fsync=off"} // no test pulls a plug
+		}
+		if server, err = pgtest.Start(settings...); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
@@ -37,6 +48,7 @@ func TestMain(m *testing.M) {
 				fmt.Fprintln(os.Stderr, err)
 			}
 		}()
+		os.Setenv("DATABASE_URL", server.URL()) // of the examples
 		return m.Run()
 	}())
 }
@@ -61,7 +73,7 @@ func schemaOf(dir string) string {
 
 func open(t testing.TB, dir string) webhook.Queue {
 	t.Helper()
-	return openWith(t, Config{Schema: schemaOf(dir)})
+	return openWith(t, Config{Schema: schemaOf(dir), Claim: 5 * time.Second, Poll: time.Second})
 }
 
 func openWith(t testing.TB, c Config) *Queue {
@@ -76,6 +88,15 @@ func openWith(t testing.TB, c Config) *Queue {
 	return q
 }
 
+// abandon ends the signs of life of q.
+func (q *Queue) abandon() {
+	q.stop()
+	q.goroutines.Wait()
+}
+
 func TestQueue(t *testing.T) {
-	queuetest.Run(t, open, queuetest.Traits{Durable: true, Lease: 500 * time.Millisecond})
+	queuetest.Run(t, open, queuetest.Traits{
+		Durable: true, Share: true, Lease: 500 * time.Millisecond,
+		Abandon: func(t testing.TB, q webhook.Queue) { q.(*Queue).abandon() },
+	})
 }

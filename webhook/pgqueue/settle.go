@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/lanes"
@@ -15,7 +16,6 @@ import (
 
 // A settle is a call of Settle that waits for its transaction.
 type settle struct {
-	ctx  context.Context
 	ends []ending
 	err  error
 	done chan struct{}
@@ -44,7 +44,7 @@ func (q *Queue) Settle(ctx context.Context, ss ...webhook.Settlement) error {
 	if err != nil {
 		return err
 	}
-	s := &settle{ctx: ctx, done: make(chan struct{})}
+	s := &settle{done: make(chan struct{})}
 	q.mu.Lock()
 	now := q.now()
 	for i := range ss {
@@ -122,7 +122,13 @@ func (q *Queue) settled(settles []*settle) {
 		for _, s := range settles {
 			s.err = fmt.Errorf("pgqueue: settling: %w", err)
 			for i := range s.ends {
-				q.table.Attach(s.ends[i].item)
+				e := &s.ends[i]
+				q.unsure[e.chunk] = true
+				if e.chunk.node != q.node {
+					q.removeItem(e.chunk, e.item, q.now().UnixMicro())
+				} else {
+					q.table.Attach(e.item)
+				}
 			}
 		}
 		q.mu.Unlock()
@@ -151,6 +157,14 @@ func (q *Queue) dropLost(settles []*settle) (node int64) {
 }
 
 func (q *Queue) settleAll(ctx context.Context, node int64, batch []*settle) error {
+	conn, err := q.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release() // which closes one that is within a transaction
+	if err := q.verify(ctx, conn, node); err != nil {
+		return err
+	}
 	var (
 		changed []*progress
 		of      = make(map[*chunk]*progress)
@@ -160,6 +174,9 @@ func (q *Queue) settleAll(ctx context.Context, node int64, batch []*settle) erro
 	for _, s := range batch {
 		for i := range s.ends {
 			e := &s.ends[i]
+			if e.chunk.over || isSet(e.chunk.done, e.item.Index) {
+				continue // it is stored, or lost
+			}
 			p := of[e.chunk]
 			if p == nil {
 				p = &progress{chunk: e.chunk}
@@ -175,15 +192,6 @@ func (q *Queue) settleAll(ctx context.Context, node int64, batch []*settle) erro
 			}
 		}
 	}
-	if len(changed) == 0 {
-		return nil
-	}
-
-	conn, err := q.pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release() // which closes one that is within a transaction
 	var b pgx.Batch
 	more := len(again)+len(dead) > 0
 	if more {
@@ -191,36 +199,34 @@ func (q *Queue) settleAll(ctx context.Context, node int64, batch []*settle) erro
 	}
 	kept := make(map[int64]bool, len(changed))
 	q.queueProgress(&b, node, changed, kept)
-	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
-		return err
+	if b.Len() > 0 {
+		if err := conn.SendBatch(ctx, &b).Close(); err != nil {
+			return err
+		}
 	}
 	for _, p := range changed {
-		p.lost = !kept[p.chunk.key.id]
+		if p.lost = !kept[p.chunk.key.id]; p.lost {
+			q.doubts()
+		}
 	}
-	var w drafter
-	claimer := node
 	if more {
 		b = pgx.Batch{}
 		now := time.Now()
-		w = drafter{now: now, keep: true}
+		w := drafter{now: now, keep: true}
 		slices.SortStableFunc(again, func(x, y *ending) int { return cmp.Compare(x.again.Due.UnixMicro(), y.again.Due.UnixMicro()) })
 		for _, e := range again {
 			if !of[e.chunk].lost {
 				w.add(e.again, e.record)
 			}
 		}
-		claimer = q.claimDrafts(w.drafts, now)
-		if err := q.insert(ctx, conn, &b, claimer, w.drafts); err != nil {
-			return err
-		}
 		q.queueDead(&b, slices.DeleteFunc(dead, func(e *ending) bool { return of[e.chunk].lost }))
-		b.Queue("COMMIT")
-		if err := conn.SendBatch(ctx, &b).Close(); err != nil {
+		if err := q.commit(ctx, conn, &b, w.drafts, now); err != nil {
 			return err
 		}
 	}
 
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	now := q.now().UnixMicro()
 	for _, s := range batch {
 		for i := range s.ends {
@@ -234,8 +240,50 @@ func (q *Queue) settleAll(ctx context.Context, node int64, batch []*settle) erro
 			q.forget(p.chunk, now)
 		}
 	}
-	q.mu.Unlock()
-	q.stored(w.drafts, claimer)
+	return nil
+}
+
+// verify finds out what was stored of the progress of the chunks that are unsure.
+// If their transaction is still at work, it waits for that.
+func (q *Queue) verify(ctx context.Context, conn *pgxpool.Conn, node int64) error {
+	if len(q.unsure) == 0 {
+		return nil
+	}
+	var shelves []int16
+	var ids []int64
+	for c := range q.unsure {
+		shelves, ids = append(shelves, c.key.shelf), append(ids, c.key.id)
+	}
+	rows, err := conn.Query(ctx, q.sql.verify, node, shelves, ids)
+	if err != nil {
+		return err
+	}
+	type state struct {
+		held int16
+		done []byte
+	}
+	states := make(map[int64]state)
+	var (
+		id int64
+		s  state
+	)
+	if _, err := pgx.ForEachRow(rows, []any{&id, &s.held, &s.done}, func() error {
+		states[id] = state{s.held, slices.Clone(s.done)}
+		return nil
+	}); err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for c := range q.unsure {
+		if s, ok := states[c.key.id]; ok && c.node == node {
+			c.held, c.done = int(s.held), s.done
+			continue
+		}
+		c.over = true
+		q.forget(c, q.now().UnixMicro())
+	}
+	clear(q.unsure)
 	return nil
 }
 
@@ -255,7 +303,7 @@ func (q *Queue) queueProgress(b *pgx.Batch, node int64, changed []*progress, kep
 	var (
 		fullShelves, shelves []int16
 		fullIDs, ids         []int64
-		held                 []int16
+		before, held         []int16
 		done                 [][]byte
 	)
 	for _, p := range changed {
@@ -264,6 +312,7 @@ func (q *Queue) queueProgress(b *pgx.Batch, node int64, changed []*progress, kep
 			fullShelves, fullIDs = append(fullShelves, c.key.shelf), append(fullIDs, c.key.id)
 		} else {
 			shelves, ids = append(shelves, c.key.shelf), append(ids, c.key.id)
+			before = append(before, int16(c.held))
 			held, done = append(held, int16(left)), append(done, withSet(c.done, c.n, p.set))
 		}
 	}
@@ -271,7 +320,7 @@ func (q *Queue) queueProgress(b *pgx.Batch, node int64, changed []*progress, kep
 		b.Queue(q.sql.finish, node, fullShelves, fullIDs).Query(note)
 	}
 	if len(ids) > 0 {
-		b.Queue(q.sql.advance, node, shelves, ids, held, done).Query(note)
+		b.Queue(q.sql.advance, node, shelves, ids, before, held, done).Query(note)
 	}
 }
 
@@ -314,5 +363,7 @@ func (q *Queue) forget(c *chunk, now int64) {
 		c.size -= it.Size
 		q.cached -= it.Size
 	}
-	delete(q.chunks, c.key)
+	if q.chunks[c.key] == c { // not claimed again meanwhile
+		delete(q.chunks, c.key)
+	}
 }

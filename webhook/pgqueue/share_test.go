@@ -103,8 +103,7 @@ func TestTakeOver(t *testing.T) {
 	putAll(t, a, deliveries("crm", 0, 300)...)
 	got := leaseUntil(t, a, 100, 10*time.Second)
 	settleAll(t, a, webhook.Done, got[:50])
-	a.stop() // and so no sign of life
-	a.goroutines.Wait()
+	a.abandon()
 	ds := leaseUntil(t, b, 250, 10*time.Second)
 	settleAll(t, b, webhook.Done, ds)
 	// What the dead one still settles changes nothing.

@@ -6,14 +6,14 @@ import "strings"
 type statements struct {
 	remember, insert                   string // of puts
 	claim, next, discover              string // of leases
-	finish, advance, release           string // of settlements
+	finish, advance, verify, release   string // of settlements
 	bury                               string
 	deadLetter, dead, discard          string
 	begin, strangers, join             string // of audiences
 	members, leave, audiences          string
 	count, countDead, countBy          string
 	enroll, beat, resign, expire, heal string // of nodes
-	ids                                string
+	giveBack, ids                      string
 	rememberTx, insertTx               string // of PutTx
 	generation, turnGeneration         string // of upkeep
 	shelf, shelves, turnShelf, move    string
@@ -71,8 +71,10 @@ SELECT destination, due, id, held FROM l`),
 		finish: in(`DELETE FROM S.chunk c USING unnest($2::smallint[], $3::bigint[]) u (shelf, id)
 WHERE c.shelf = u.shelf AND c.id = u.id AND c.node = $1 RETURNING c.id`),
 		advance: in(`UPDATE S.chunk c SET held = u.held, done = u.done
-FROM unnest($2::smallint[], $3::bigint[], $4::smallint[], $5::bytea[]) u (shelf, id, held, done)
-WHERE c.shelf = u.shelf AND c.id = u.id AND c.node = $1 RETURNING c.id`),
+FROM unnest($2::smallint[], $3::bigint[], $4::smallint[], $5::smallint[], $6::bytea[]) u (shelf, id, before, held, done)
+WHERE c.shelf = u.shelf AND c.id = u.id AND c.node = $1 AND c.held = u.before RETURNING c.id`),
+		verify: in(`SELECT c.id, c.held, c.done FROM S.chunk c, unnest($2::smallint[], $3::bigint[]) u (shelf, id)
+WHERE c.shelf = u.shelf AND c.id = u.id AND c.node = $1 FOR UPDATE OF c`),
 		release: in(`UPDATE S.chunk c SET node = 0, due = u.due
 FROM unnest($2::smallint[], $3::bigint[], $4::bigint[]) u (shelf, id, due)
 WHERE c.shelf = u.shelf AND c.id = u.id AND c.node = $1`),
@@ -108,7 +110,10 @@ VALUES (nextval('S.ids'), $1, clock_timestamp() + $2::bigint * interval '1 micro
 		beat: in(`UPDATE S.node SET expires = clock_timestamp() + $2::bigint * interval '1 microsecond' WHERE id = $1
 RETURNING (extract(epoch FROM clock_timestamp()) * 1e6)::bigint, (SELECT shelf FROM S.state)`),
 		resign: in(`DELETE FROM S.node WHERE id = $1`),
-		expire: in(`DELETE FROM S.node WHERE expires < clock_timestamp() RETURNING name`),
+		expire: in(`DELETE FROM S.node WHERE expires < clock_timestamp() AND id <> $1 RETURNING name`),
+		// giveBack gives back what a node holds but for these.
+		giveBack: in(`UPDATE S.chunk c SET node = 0 WHERE node = $1 AND NOT EXISTS (
+	SELECT FROM unnest($2::smallint[], $3::bigint[]) u (shelf, id) WHERE u.shelf = c.shelf AND u.id = c.id)`),
 		// heal gives back what nodes hold that are gone.
 		heal: in(`UPDATE S.chunk c SET node = 0
 WHERE node <> 0 AND NOT EXISTS (SELECT FROM S.node n WHERE n.id = c.node)`),

@@ -32,17 +32,7 @@ func (q *Queue) within(ctx context.Context, fn func(*transaction) error) error {
 		conn.Exec(context.WithoutCancel(ctx), "ROLLBACK")
 		return err
 	}
-	node := q.claimDrafts(t.drafts.drafts, t.drafts.now)
-	var b pgx.Batch
-	if err := q.insert(ctx, conn, &b, node, t.drafts.drafts); err != nil {
-		return err
-	}
-	b.Queue("COMMIT")
-	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
-		return err
-	}
-	q.stored(t.drafts.drafts, node)
-	return nil
+	return q.commit(ctx, conn, new(pgx.Batch), t.drafts.drafts, t.drafts.now)
 }
 
 // add adds deliveries, which are stored whether they were put before or not.

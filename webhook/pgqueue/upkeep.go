@@ -33,29 +33,33 @@ type shelfState struct {
 	chunks int64
 }
 
-// upkeep keeps the tables small. One process does it at a time.
+// upkeep keeps the tables small. One process does it at a time. Each step is a
+// transaction, so that no lock is held longer than for it.
 func (q *Queue) upkeep(ctx context.Context) error {
 	conn, err := q.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release()
-	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		var mine bool
-		if err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1)", lockOf(q.config.Schema, "upkeep")).Scan(&mine); err != nil || !mine {
-			return err
-		}
-		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+lockWait+"'"); err != nil {
-			return err
-		}
-		// Each step in a savepoint: one that cannot have its lock is for later.
-		for _, step := range []func(context.Context, pgx.Tx) error{q.turnGeneration, q.turnShelf, q.clearShelves, q.heal} {
-			if err := pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { return step(ctx, tx) }); err != nil {
-				q.config.Logger.Debug("pgqueue: upkeep is put off", "error", err)
+	for _, step := range []func(context.Context, pgx.Tx) error{q.turnGeneration, q.turnShelf, q.clearShelves, q.heal} {
+		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+			var mine bool
+			if err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1)", lockOf(q.config.Schema, "upkeep")).Scan(&mine); err != nil || !mine {
+				return err
 			}
+			if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+lockWait+"'"); err != nil {
+				return err
+			}
+			return step(ctx, tx)
+		})
+		if ctx.Err() != nil {
+			return ctx.Err()
 		}
-		return nil
-	})
+		if err != nil { // such as that it could not have its lock
+			q.config.Logger.Debug("pgqueue: upkeep is put off", "error", err)
+		}
+	}
+	return nil
 }
 
 // turnGeneration forgets the older half of what was put once the newer is full,
@@ -130,9 +134,8 @@ func (q *Queue) clearShelves(ctx context.Context, tx pgx.Tx) error {
 			return err
 		}
 		if !used {
-			if _, err := tx.Exec(ctx, "TRUNCATE "+name); err != nil {
-				return err
-			}
+			_, err := tx.Exec(ctx, "TRUNCATE "+name)
+			return err // others in their own time: this one is locked until then
 		}
 	}
 	return nil

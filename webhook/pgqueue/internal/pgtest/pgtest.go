@@ -4,7 +4,6 @@
 package pgtest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -14,21 +13,21 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
-	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // A Server is a server that listens on a socket in a folder of its own.
 type Server struct {
 	bin, dir string
+	settings []string
 	as       *syscall.Credential // nil: this process's
 }
 
 // Start makes a database cluster and starts a server for it, which Close ends.
+// Each setting is one of PostgreSQL's, as in "fsync=off".
+//
 // It needs the programs of PostgreSQL: in PATH, or where Debian installs them
 // (apt-get install postgresql).
-func Start() (*Server, error) {
+func Start(settings ...string) (*Server, error) {
 	bin, err := programs()
 	if err != nil {
 		return nil, err
@@ -37,7 +36,7 @@ func Start() (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{bin: bin, dir: dir}
+	s := &Server{bin: bin, dir: dir, settings: settings}
 	if os.Getuid() == 0 { // as which PostgreSQL does not run
 		u, err := user.Lookup("postgres")
 		if err != nil {
@@ -50,7 +49,7 @@ func Start() (*Server, error) {
 			return nil, err
 		}
 	}
-	if err := s.run("initdb", "-D", filepath.Join(dir, "data"), "-U", "test", "-A", "trust", "-E", "UTF8", "--locale=C"); err != nil {
+	if err := s.run("initdb", "-D", filepath.Join(dir, "data"), "-U", "test", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"); err != nil {
 		os.RemoveAll(dir)
 		return nil, err
 	}
@@ -81,8 +80,11 @@ func (s *Server) URL() string {
 
 // Up starts the server and waits until it answers.
 func (s *Server) Up() error {
-	return s.run("pg_ctl", "start", "-w", "-D", filepath.Join(s.dir, "data"), "-l", filepath.Join(s.dir, "log"),
-		"-o", "-c listen_addresses='' -c unix_socket_directories='"+s.dir+"' -c max_connections=200")
+	options := "-c listen_addresses='' -c unix_socket_directories='" + s.dir + "' -c max_connections=200"
+	for _, setting := range s.settings {
+		options += " -c " + setting
+	}
+	return s.run("pg_ctl", "start", "-w", "-D", filepath.Join(s.dir, "data"), "-l", filepath.Join(s.dir, "log"), "-o", options)
 }
 
 // Down stops the server at once, as a loss of power to its process would.
@@ -94,21 +96,6 @@ func (s *Server) Down() error {
 func (s *Server) Close() error {
 	err := s.Down()
 	return errors.Join(err, os.RemoveAll(s.dir))
-}
-
-// Wait returns when the server takes connections.
-func (s *Server) Wait(ctx context.Context) error {
-	for {
-		conn, err := pgx.Connect(ctx, s.URL())
-		if err == nil {
-			return conn.Close(ctx)
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
 }
 
 func (s *Server) run(name string, args ...string) error {

@@ -1,0 +1,79 @@
+//go:build unix
+
+package pgqueue_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/pgqueue"
+)
+
+// An order and the event that tells of it are stored together, or not at all.
+func ExampleQueue_PutTx() {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	queue, err := pgqueue.Open(ctx, pool, &pgqueue.Config{Schema: "example"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer queue.Close()
+	forwarder, err := webhook.New(webhook.Config{
+		Queue: queue,
+		Destinations: []webhook.Destination{
+			{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "https://crm.example/hook"}}},
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	event := webhook.Event{ID: "order-1", Type: "track", Body: []byte(`{"event":"Order Completed"}`), Received: time.Now()}
+	deliveries, err := forwarder.Deliveries(ctx, []string{"crm"}, event)
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "CREATE TABLE orders (id text PRIMARY KEY)"); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "INSERT INTO orders VALUES ('order-1')"); err != nil {
+			return err
+		}
+		stored, err := queue.PutTx(ctx, tx, deliveries...)
+		fmt.Println("stored:", stored)
+		return err
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	counts, err := queue.Count(ctx)
+	fmt.Println("waiting:", counts.Waiting, err)
+	// Output:
+	// stored: 1
+	// waiting: 1 <nil>
+}
+
+func ExampleSQL() {
+	text, err := pgqueue.SQL("hookferry", 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(strings.Join(strings.Split(text, "\n")[:3], "\n"))
+	// Output:
+	// BEGIN;
+	// CREATE SCHEMA IF NOT EXISTS "hookferry";
+	// SET LOCAL search_path TO "hookferry";
+}
