@@ -34,6 +34,7 @@ const main = byId('main')
 // Views.
 
 let leave = null
+let shownBefore = false
 
 function show() {
   const [path, query] = location.hash.replace(/^#\/?/, '').split('?')
@@ -89,7 +90,6 @@ function show() {
   }
   shownBefore = true
 }
-let shownBefore = false
 
 function decoded(part) {
   try {

@@ -90,7 +90,7 @@ export default function dead({ query, every, onStatus, signal, keys }) {
       search.set('age', age.value)
     }
     for (const [name, value] of Object.entries(f)) search.set(name, value)
-    window.history.replaceState(null, '', search.size > 0 ? `#/dead?${search}` : '#/dead')
+    history.replaceState(null, '', search.size > 0 ? `#/dead?${search}` : '#/dead')
     chosen.clear()
     afters = ['']
     load()

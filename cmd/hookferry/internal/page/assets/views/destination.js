@@ -34,13 +34,14 @@ export default function destination({ destination: id, every, signal, keys }) {
     label: `Latency of ${id}`, show: span, height: 150,
     series: [{ key: 'p50', name: 'Median', tone: 'in' }, { key: 'p99', name: '99th percentile', tone: 'warn' }],
   })
-  const refreshSeries = async () => {
+  async function refreshSeries() {
+    const asked = range
     const series = await get('series', { destination: id, range }, signal)
-    for (const c of [flow, backlog, latency]) c.update(series)
+    if (asked === range) for (const c of [flow, backlog, latency]) c.update(series)
   }
   const ranges = segmented('Time shown', [['5m', '5 min'], ['1h', '1 h'], ['24h', '24 h']], range, (value) => {
     range = value
-    refreshSeries()
+    refreshSeries().catch(() => {}) // the next one, in a second, says what is wrong
   })
 
   const errors = bars('Failed requests of the last hour, by reason', 'No request failed in the last hour.')

@@ -8,8 +8,8 @@ import { attempts, command, problem, route, setOptions, time } from '../parts.js
 import * as words from '../words.js'
 import { detail } from './destination.js'
 
-// history is how many of the events before are shown.
-const history = 500
+// past is how many of the events before are shown.
+const past = 500
 
 export default function events({ query, every, onStatus, signal, keys }) {
   const filter = {
@@ -33,9 +33,9 @@ export default function events({ query, every, onStatus, signal, keys }) {
   setOptions(destination, [['', 'All destinations']], filter.destination)
   const type = el('select', { 'aria-label': 'Type', onchange: apply })
   setOptions(type, [['', 'All types'], ...words.bodyTypes], filter.type)
-  const text_ = el('input', { type: 'search', 'aria-label': 'A part of the id or the body', placeholder: 'Part of id or body', value: filter.q, autocomplete: 'off', spellcheck: 'false' })
+  const search = el('input', { type: 'search', 'aria-label': 'A part of the id or the body', placeholder: 'Part of id or body', value: filter.q, autocomplete: 'off', spellcheck: 'false' })
   let typing
-  text_.addEventListener('input', () => {
+  search.addEventListener('input', () => {
     clearTimeout(typing)
     typing = setTimeout(apply, 250)
   })
@@ -83,7 +83,7 @@ export default function events({ query, every, onStatus, signal, keys }) {
 
   function everything() {
     for (const k of kinds) k.input.checked = false
-    destination.value = type.value = text_.value = ''
+    destination.value = type.value = search.value = ''
     apply()
   }
 
@@ -92,11 +92,11 @@ export default function events({ query, every, onStatus, signal, keys }) {
     filter.kind = kinds.filter((k) => k.input.checked).map((k) => k.input.value)
     filter.destination = destination.value
     filter.type = type.value
-    filter.q = text_.value.trim()
+    filter.q = search.value.trim()
     // The address has the filter, so that it can be sent to somebody.
-    const search = new URLSearchParams()
-    for (const [name, value] of Object.entries(filter)) for (const v of [value].flat()) if (v) search.append(name, v)
-    window.history.replaceState(null, '', search.size > 0 ? `#/events?${search}` : '#/events')
+    const query = new URLSearchParams()
+    for (const [name, value] of Object.entries(filter)) for (const v of [value].flat()) if (v) query.append(name, v)
+    history.replaceState(null, '', query.size > 0 ? `#/events?${query}` : '#/events')
     close()
     connect()
   }
@@ -116,7 +116,7 @@ export default function events({ query, every, onStatus, signal, keys }) {
     for (let wait = 500; !mine.aborted; wait = Math.min(wait * 2, 5_000)) {
       try {
         if (fresh) {
-          const { events } = await get('events', { ...filter, limit: history }, mine)
+          const { events } = await get('events', { ...filter, limit: past }, mine)
           newest = events[0]?.seq
           list.reset(events.reverse())
           fresh = false
@@ -183,7 +183,7 @@ export default function events({ query, every, onStatus, signal, keys }) {
   }
 
   keys({
-    '/': ['Filter', () => text_.focus()],
+    '/': ['Filter', () => search.focus()],
     ' ': ['Pause and resume', pause],
     j: ['Next', () => list.move(1)],
     k: ['Previous', () => list.move(-1)],
@@ -206,7 +206,7 @@ export default function events({ query, every, onStatus, signal, keys }) {
     title: 'Events',
     node: el('div', { class: 'fill' },
       el('div', { class: 'head' }, el('div', {}, el('h1', {}, 'Events'), state), el('div', { class: 'actions' }, clear, pauseButton)),
-      el('div', { class: 'filters', role: 'search' }, el('div', { class: 'chips', role: 'group', 'aria-label': 'Kinds' }, kinds.map((k) => k.node)), destination, type, text_),
+      el('div', { class: 'filters', role: 'search' }, el('div', { class: 'chips', role: 'group', 'aria-label': 'Kinds' }, kinds.map((k) => k.node)), destination, type, search),
       el('div', { class: 'split' }, el('div', { class: 'stream' }, list.node, empty), side)),
   }
 }

@@ -38,14 +38,15 @@ export default function overview({ every, onStatus, signal }) {
     label: 'Latency', show: span, height: 150,
     series: [{ key: 'p50', name: 'Median', tone: 'in' }, { key: 'p99', name: '99th percentile', tone: 'warn' }],
   })
+  async function refreshSeries() {
+    const asked = range
+    const series = await get('series', { range }, signal)
+    if (asked === range) for (const c of [flow, backlog, latency]) c.update(series)
+  }
   const ranges = segmented('Time shown', [['5m', '5 min'], ['1h', '1 h'], ['24h', '24 h']], range, (value) => {
     range = value
-    refreshSeries()
+    refreshSeries().catch(() => {}) // the next one, in a second, says what is wrong
   })
-  async function refreshSeries() {
-    const series = await get('series', { range }, signal)
-    if (series && range) for (const c of [flow, backlog, latency]) c.update(series)
-  }
 
   const errors = bars('Failed requests of the last hour, by reason', 'No request failed in the last hour.')
   const dead = bars('Dead letters since the start, by reason', 'Nothing was given up since the start.')

@@ -48,11 +48,10 @@ export default function users({ every, signal }) {
       `${size(file.size)}. ${a.destination} is told of each user who joins, and of each who leaves because the file does not have them.`, 'Sync', 'calm')
     if (!yes) return
     const began = performance.now()
-    await job(`Syncing ${a.name}`, async ({ onProgress, onSent, signal }) => {
+    job(`Syncing ${a.name}`, async ({ onProgress, onSent, signal }) => {
       const last = await upload('PUT', path, { file, signal }, onSent, onProgress)
       return `${plural(last.joined ?? 0, 'user')} joined, ${count(last.left ?? 0)} left. ${done('Read', last.done, 'line', (performance.now() - began) / 1_000)}`
     })
-    if (!signal.aborted) refresh()
   }
 
   // Making an audience.
@@ -89,17 +88,17 @@ export default function users({ every, signal }) {
     event.preventDefault()
     replace(deleteWrong)
     const list = ids.value.split(/\r?\n/).map((s) => s.trim()).filter(Boolean)
-    const upload_ = file.files[0] ?? (list.length > direct ? new Blob([list.join('\n')]) : null)
+    const lines = file.files[0] ?? (list.length > direct ? new Blob([list.join('\n')]) : null)
     if (file.files[0] && list.length > 0) return replace(deleteWrong, notice('Give ids or a file, not both.'))
-    if (!upload_ && list.length === 0) return replace(deleteWrong, notice('Give at least one user id.'))
+    if (!lines && list.length === 0) return replace(deleteWrong, notice('Give at least one user id.'))
     const sources = [...from.querySelectorAll('input:checked')].map((i) => i.value)
     const what = file.files[0] ? `the users in ${file.files[0].name}` : plural(list.length, 'user')
     const where = sources.length > 0 ? sources.join(', ') : 'all sources'
     if (!(await confirm(`Ask to delete ${what}?`, `Every destination of ${where} is sent a deletion for each of them. Receivers cannot undo it.`, 'Delete'))) return
     const began = performance.now()
     const ok = await job(`Deleting ${what}`, async ({ onProgress, onSent, signal }) => {
-      const last = upload_
-        ? await upload('POST', 'deletions', { parameters: { source: sources }, file: upload_, signal }, onSent, onProgress)
+      const last = lines
+        ? await upload('POST', 'deletions', { parameters: { source: sources }, file: lines, signal }, onSent, onProgress)
         : await work('deletions', { body: { users: list, sources: sources.length > 0 ? sources : undefined }, signal }, onProgress)
       return `Their deletion is on its way. ${done('Read', last.done, 'user', (performance.now() - began) / 1_000)}`
     })
