@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
@@ -51,11 +52,19 @@ func (h *Handler) local(next http.Handler) http.Handler {
 	})
 }
 
+// proxied are headers of requests that a proxy sends for somebody else. A proxy
+// on this machine has its address, and may well send a Host of it; one that sets
+// none of these cannot be told from a local client.
+var proxied = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"}
+
 // checkLocal refuses a request that was not sent by this machine to itself, by a
 // name that nobody else can have.
 func checkLocal(r *http.Request) *failure {
 	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !peer.Addr().Unmap().IsLoopback() {
 		return refuse(api.CodeForbidden, http.StatusForbidden, "", "without a token, only this machine is answered")
+	}
+	if slices.ContainsFunc(proxied, func(name string) bool { return r.Header.Values(name) != nil }) {
+		return refuse(api.CodeForbidden, http.StatusForbidden, "", "the request came through a proxy; that takes a token")
 	}
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {

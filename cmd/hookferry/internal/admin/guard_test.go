@@ -51,6 +51,10 @@ func TestGuard(t *testing.T) {
 		{"all addresses", open, "GET", path, "0.0.0.0:9090", "127.0.0.1:1", nil, 403},
 		{"another machine", open, "GET", path, "localhost:9090", "192.0.2.1:1", nil, 403},
 		{"no known peer", open, "GET", path, "localhost:9090", "@", nil, 403},
+		{"a proxy on this machine", open, "GET", path, "localhost:9090", "127.0.0.1:1", headers{"X-Forwarded-For": "192.0.2.1"}, 403},
+		{"a proxy that names nobody", open, "GET", path, "localhost:9090", "127.0.0.1:1", headers{"X-Forwarded-For": ""}, 403},
+		{"a proxy of RFC 7239", open, "GET", path, "localhost:9090", "127.0.0.1:1", headers{"Forwarded": "for=192.0.2.1"}, 403},
+		{"a proxy of HTTP", open, "GET", page, "localhost:9090", "127.0.0.1:1", headers{"Via": "1.1 proxy"}, 403},
 		{"the head of a stream", open, "HEAD", api.LivePath, "localhost:9090", "127.0.0.1:1", nil, 200},
 		{"the page", open, "GET", page, "localhost:9090", "127.0.0.1:1", nil, 200},
 
@@ -66,6 +70,7 @@ func TestGuard(t *testing.T) {
 
 		{"the token", closed, "GET", path, "admin.example", "192.0.2.1:1", token, 200},
 		{"the token, any case of its scheme", closed, "GET", path, "admin.example", "192.0.2.1:1", headers{"Authorization": "bearer right-token"}, 200},
+		{"the token, by a proxy", closed, "GET", path, "localhost:9090", "127.0.0.1:1", with(headers{"X-Forwarded-For": "192.0.2.1"}), 200},
 		{"no token", closed, "GET", path, "localhost", "127.0.0.1:1", nil, 401},
 		{"an empty token", closed, "GET", path, "localhost", "127.0.0.1:1", headers{"Authorization": "Bearer "}, 401},
 		{"a wrong token", closed, "GET", path, "localhost", "127.0.0.1:1", headers{"Authorization": "Bearer right-tokem"}, 401},
