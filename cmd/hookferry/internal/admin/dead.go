@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"net/http"
@@ -254,15 +255,21 @@ func (h *Handler) findDead(ctx context.Context, filter webhook.DeadFilter, id st
 	if _, ok := h.config.Store.(webhook.DeadLetters); !ok {
 		return nil, nil
 	}
-	begin, rows := time.Now(), 0
-	for d, err := range h.config.Forwarder.Dead(ctx, filter) {
+	// The store keeps to the time, also where it comes upon nothing that the
+	// filter selects.
+	search, cancel := context.WithTimeout(ctx, findTime)
+	defer cancel()
+	rows := 0
+	for d, err := range h.config.Forwarder.Dead(search, filter) {
 		switch {
+		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+			return nil, nil
 		case err != nil:
 			return nil, fmt.Errorf("looking for the dead letter: %w", err)
 		case d.ID == id:
 			return &d, nil
 		}
-		if rows++; rows == findRows || time.Since(begin) > findTime {
+		if rows++; rows == findRows {
 			break
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"slices"
 	"strings"
@@ -234,6 +235,43 @@ func TestReplayThatIsCut(t *testing.T) {
 		if n, err := s.handler.config.Forwarder.CountDead(t.Context(), webhook.DeadFilter{}); n != 3 || err != nil {
 			t.Errorf("%s: %d dead letters are left, %v, want 3", end, n, err)
 		}
+	}
+}
+
+// A searchedStore has more dead letters than can be looked through.
+type searchedStore struct {
+	*memqueue.Queue
+	left chan time.Duration // gets the time that a search has
+}
+
+func (q *searchedStore) Dead(ctx context.Context, _ webhook.DeadFilter, _ string) iter.Seq2[webhook.DeadLetter, error] {
+	return func(yield func(webhook.DeadLetter, error) bool) {
+		end, ok := ctx.Deadline()
+		if !ok {
+			q.left <- -1
+			yield(webhook.DeadLetter{}, errors.New("the search has no end"))
+			return
+		}
+		q.left <- time.Until(end)
+		yield(webhook.DeadLetter{}, fmt.Errorf("reading: %w", context.DeadlineExceeded))
+	}
+}
+
+// A search that finds nothing ends too: what the filter leaves out takes its
+// time, and nobody sees it.
+func TestStoryOfOneAmongMany(t *testing.T) {
+	store := &searchedStore{left: make(chan time.Duration, 1)}
+	s := newServer(t, func(c *Config) {
+		store.Queue = c.Store.(*memqueue.Queue)
+		f, err := webhook.New(webhook.Config{Queue: store, Destinations: []webhook.Destination{*c.Settings().Destinations[0].Webhook}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Forwarder, c.Store = f, store
+	})
+	ask[api.Error](s, 404, "GET", "/api/v1/destinations/crm/deliveries/other", nil)
+	if left := <-store.left; left < 0 || left > findTime {
+		t.Errorf("the search has %v, want at most %v", left, findTime)
 	}
 }
 
