@@ -3,8 +3,14 @@
 package pgqueue
 
 import (
+	"context"
+	"flag"
 	"log/slog"
+	"slices"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/bench"
@@ -21,4 +27,68 @@ func BenchmarkQueue(b *testing.B) { queuetest.Bench(b, openDefault) }
 // machine.
 func BenchmarkDeliveries(b *testing.B) {
 	bench.Deliveries(b, func(b *testing.B) webhook.Queue { return openDefault(b, b.TempDir()) })
+}
+
+var backlog = flag.Int("backlog", 1000, "how many deliveries wait in BenchmarkBacklog")
+
+// BenchmarkBacklog is BenchmarkDeliveries beside deliveries that wait, one in two
+// of which has a row of its own.
+func BenchmarkBacklog(b *testing.B) {
+	bench.Deliveries(b, func(b *testing.B) webhook.Queue {
+		q := openDefault(b, b.TempDir())
+		due := time.Now().Add(time.Hour)
+		for left := *backlog; left > 0; left -= 1000 {
+			ds := make([]webhook.Delivery, min(left, 1000))
+			for i := range ds {
+				ds[i] = deliveries("waits", left-i, 1)[0]
+				ds[i].Due, ds[i].Body = due, bench.Body
+				if i%2 == 0 {
+					ds[i].Due = due.Add(time.Duration(i) * time.Minute)
+				}
+			}
+			if n, err := q.Put(context.Background(), ds...); n != len(ds) || err != nil {
+				b.Fatalf("Put = %d, %v", n, err)
+			}
+		}
+		return q
+	})
+}
+
+// BenchmarkPutTx prints the medians of a transaction that inserts a row, without
+// and with an event, in turn.
+func BenchmarkPutTx(b *testing.B) {
+	q := openDefault(b, b.TempDir()).(*Queue)
+	defer q.Close()
+	ctx := context.Background()
+	if _, err := q.pool.Exec(ctx, "CREATE TABLE "+q.schema+".orders (id bigint PRIMARY KEY)"); err != nil {
+		b.Fatal(err)
+	}
+	var took [2][]time.Duration
+	n := 0
+	for b.Loop() {
+		for with := range took {
+			n++
+			ds := deliveries("crm", n, 1)
+			ds[0].Body = bench.Body
+			begin := time.Now()
+			err := pgx.BeginFunc(ctx, q.pool, func(tx pgx.Tx) error {
+				_, err := tx.Exec(ctx, "INSERT INTO "+q.schema+".orders VALUES ($1)", n)
+				if err == nil && with == 1 {
+					_, err = q.PutTx(ctx, tx, ds...)
+				}
+				return err
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			took[with] = append(took[with], time.Since(begin))
+		}
+	}
+	median := func(ds []time.Duration) float64 {
+		slices.Sort(ds)
+		return ds[len(ds)/2].Seconds() * 1000
+	}
+	b.ReportMetric(median(took[0]), "p50-ms-without")
+	b.ReportMetric(median(took[1]), "p50-ms-with")
+	b.ReportMetric(0, "ns/op")
 }

@@ -127,6 +127,7 @@ func (q *Queue) fetch(ctx context.Context, node int64, names [][]byte, most []in
 	}
 	defer conn.Release()
 	var b pgx.Batch
+	b.Queue(byIndex)
 	b.Queue(q.sql.claim, node, names, now, most).Query(func(rows pgx.Rows) error {
 		for rows.Next() {
 			var (

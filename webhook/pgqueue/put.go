@@ -132,6 +132,7 @@ func (q *Queue) storeAll(ctx context.Context, puts []*put) error {
 	}
 	var b pgx.Batch
 	b.Queue("BEGIN")
+	b.Queue(byIndex)
 	b.Queue("SELECT pg_advisory_xact_lock_shared($1)", q.lock)
 	clear(asked)
 	b.Queue(q.sql.remember, keys).Query(func(rows pgx.Rows) error { return scanKeys(rows, asked) })

@@ -198,8 +198,9 @@ func (q *Queue) settleAll(ctx context.Context, node int64, batch []*settle) erro
 		b.Queue("BEGIN")
 	}
 	kept := make(map[int64]bool, len(changed))
-	q.queueProgress(&b, node, changed, kept)
-	if b.Len() > 0 {
+	if len(changed) > 0 {
+		b.Queue(byIndex)
+		q.queueProgress(&b, node, changed, kept)
 		if err := conn.SendBatch(ctx, &b).Close(); err != nil {
 			return err
 		}

@@ -19,6 +19,13 @@ type statements struct {
 	shelf, shelves, turnShelf, move    string
 }
 
+// byIndex has rows found by index for the rest of the transaction. Plans are kept:
+// one that was made while a table was empty goes through all of it later on, and
+// what a LIMIT that differs by row leaves is taken for a third of the table. The
+// costs that PostgreSQL puts on what is off would have it compile each plan.
+const byIndex = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
+	set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)`
+
 func newStatements(schema string) statements {
 	in := func(sql string) string { return strings.ReplaceAll(sql, "S.", schema+".") }
 	return statements{
