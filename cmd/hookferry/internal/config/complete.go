@@ -151,11 +151,11 @@ func (c *checker) address(key, address string) bool {
 
 func (c *checker) admin() {
 	a := &c.s.Admin
+	c.certificate("admin.tls", a.TLS) // in use until a restart, if it is off only now
 	if a.Listen == Off {
 		return
 	}
 	valid := c.address("admin.listen", a.Listen)
-	c.certificate("admin.tls", a.TLS)
 	const least = 16
 	switch {
 	case a.Token == "" && valid && !IsLoopback(a.Listen):

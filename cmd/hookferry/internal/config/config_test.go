@@ -520,6 +520,25 @@ func TestSecretsDoNotPrint(t *testing.T) {
 	}
 }
 
+// A listener goes on with its certificate although the newest settings have it
+// off, which counts after a restart.
+func TestCertificateOfNoListener(t *testing.T) {
+	path := write(t, "admin: {listen: off, tls: {certificate: cert.pem, key: key.pem}}\n"+minimal)
+	cert, key := pair(t)
+	for name, text := range map[string][]byte{"cert.pem": cert, "key.pem": key} {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(path), name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Load(path, env(nil), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Admin.TLS.Pair == nil {
+		t.Error("the certificate was not put together")
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(minimal))
 	f.Add([]byte(Example()))
