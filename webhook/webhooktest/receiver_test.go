@@ -352,7 +352,9 @@ func TestConnectionStepsOnLoopback(t *testing.T) {
 				if _, ok := want.(*net.DNSError); ok && errors.As(a.err, &dns) {
 					continue
 				}
-				if !errors.Is(a.err, want) {
+				// A reset that has come before the request is written is a broken pipe.
+				late := want == syscall.ECONNRESET && errors.Is(a.err, syscall.EPIPE)
+				if !errors.Is(a.err, want) && !late {
 					t.Errorf("post to %s: %v; want %v", url, a.err, want)
 				}
 			}
@@ -381,7 +383,9 @@ func TestConnectionStepOnOpenConnection(t *testing.T) {
 			t.Errorf("outcomes (-want +got):\n%s", d)
 		}
 		synctest.Wait()
-		if accepted, open := r.Conns(); accepted != 2 || open != 1 {
+		// By HTTP/2 the transport may dial once more than it has need of.
+		accepted, open := r.Conns()
+		if spare := accepted - 2; spare < 0 || spare > 0 && !strings.HasSuffix(t.Name(), "/http2") || open < 1 || open > 1+spare {
 			t.Errorf("Conns = %d accepted, %d open; want 2, 1", accepted, open)
 		}
 	})
