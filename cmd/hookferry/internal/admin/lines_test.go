@@ -63,6 +63,7 @@ func TestLines(t *testing.T) {
 func FuzzLines(f *testing.F) {
 	f.Add("a\nb\r\n\nc", true)
 	f.Add("\xef\xbb\xbfa\n\xff", false)
+	f.Add("\r\r\n", true)
 	f.Fuzz(func(t *testing.T, body string, cut bool) {
 		if len(body) > maxLine/2 {
 			return
@@ -76,10 +77,10 @@ func FuzzLines(f *testing.F) {
 		var want []string
 		fails := cut
 		for i, line := range strings.Split(rest, "\n") {
-			if i == 0 {
-				line = strings.TrimPrefix(strings.TrimSuffix(line, "\r"), "\ufeff")
-			}
 			line = strings.TrimSuffix(line, "\r")
+			if i == 0 {
+				line = strings.TrimPrefix(line, "\ufeff")
+			}
 			if !utf8.ValidString(line) {
 				fails = true
 				break
