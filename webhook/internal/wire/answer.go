@@ -94,7 +94,8 @@ func (in *reader) head() (h answerHead, err error) {
 		folded := len(line) > 0 && (line[0] == ' ' || line[0] == '\t')
 		switch {
 		case !folded:
-			if err := h.set(f, in.value); err != nil {
+			// What is folded onto nothing begins with the space that joins them.
+			if err := h.set(f, bytes.TrimLeft(in.value, " ")); err != nil {
 				return h, err
 			}
 			if len(line) == 0 {
