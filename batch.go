@@ -36,8 +36,8 @@ type batch struct {
 	onDisk bool      // seg is not in memory
 	tries  int       // attempts made before it was put on disk
 
-	// settled tells who waits for the batch. It is made, under the Client's
-	// mutex, by the first of them.
+	// settled is for the waiters of the batch. It is made, under the Client's
+	// mutex, for the first of them.
 	settled *settlement
 	fate    fate
 
@@ -49,13 +49,14 @@ type batch struct {
 type settlement struct {
 	done chan struct{}
 	fate fate
+	n    int  // messages that shared it; fewer than there were if the disk has lost some
 	kept bool // the batch stays on disk for a later attempt, because of fate.err
 }
 
 // answer tells those who wait for b. The Client's mutex is held.
 func (b *batch) answer(f fate, kept bool) {
 	if s := b.settled; s != nil {
-		s.fate, s.kept = f, kept
+		s.fate, s.n, s.kept = f, b.n, kept
 		close(s.done)
 		b.settled = nil
 	}
@@ -138,7 +139,7 @@ func (b *batch) text() []byte {
 		return b.buf
 	}
 	text := make([]byte, b.size)
-	if n, err := b.seg.ReadAt(text, 0); n < len(text) && err != nil {
+	if _, err := b.seg.ReadAt(text, 0); err != nil {
 		return nil
 	}
 	return text
@@ -166,9 +167,10 @@ func (b *batch) release() {
 	}
 }
 
-// reusable reports whether b should go to the pool: not with a large buffer that
-// small batches, of which there may be many at once, do not need. One that b has
-// grown itself passes.
+// reusable reports whether b should go to the pool: with a small buffer, or one
+// of which it used at least a quarter. A large buffer with little in it was grown by an
+// earlier use, and small batches, of which there may be many at once, should not
+// keep it.
 func (b *batch) reusable() bool {
 	return cap(b.buf) <= maxIdleBuf || len(b.buf) >= cap(b.buf)/growth
 }

@@ -54,6 +54,9 @@ var (
 // grows to the limits of a request. Retries may change the order in which
 // batches arrive; messages carry their time and a messageId, by which the
 // collector recognizes what it has seen.
+//
+// A panic in Transport, in the handler of Logger or in OnDelivery is not recovered,
+// as net/http and log/slog recover none there: it ends the program.
 type Client struct {
 	// Endpoint is the collector's base URL, http or https; requests go to
 	// Endpoint + "/v1/batch". Empty means the environment variable
@@ -135,19 +138,19 @@ type Client struct {
 
 	// Logger gets one line for trouble of a kind and at most one a minute
 	// while it lasts, and at debug level every attempt. It never gets
-	// the write key. Nil discards, unless the environment variable DEBUG
-	// names "analytics" in a comma- or space-separated list (or is "*"):
-	// then everything is logged to standard error.
+	// the write key. It may use the client as OnDelivery may. Nil discards,
+	// unless the environment variable DEBUG names "analytics" in a comma- or
+	// space-separated list (or is "*"): then everything is logged to standard
+	// error.
 	Logger *slog.Logger
 
 	// OnDelivery, if not nil, is told what became of the messages of a
 	// batch: once for those that share a fate, so once for nearly every
 	// batch. It is called from several goroutines at once, holds up one
-	// of the uploads until it returns, and may call Track and its like, and
+	// of the uploads until it returns, and may call Track and the like, and
 	// Stats. Flush, Shutdown and Close wait for it, so it must not call them, nor
-	// Enqueue, which may wait for that very upload. A panic of it is not
-	// recovered: it ends the program. It must not end its goroutine in
-	// another way, as a test's FailNow would.
+	// Enqueue, which may wait for that very upload. It must not end its
+	// goroutine, as a test's FailNow would.
 	OnDelivery func(Delivery)
 
 	writeKey *string // a pointer, so that printing a Client does not print it
@@ -155,20 +158,22 @@ type Client struct {
 	begun    atomic.Bool // what follows is set for good, after the first call
 	start    sync.Mutex  // of who sets it
 	startErr error
-	retryAt  time.Time // when to try again what startErr is about
+	retryAt  time.Time // startErr stands until then; after it, setting up is tried again
 	conf     *settings
 	report   *reporter
 	ctx      context.Context // of all uploads
 	cancel   context.CancelCauseFunc
 	uploads  sync.WaitGroup // uploaders at work
 
-	mu     sync.Mutex // guards the rest; see lock. Never held across I/O, a callback or a wait
+	// mu guards the rest; see lock. It is never held across a callback, a line of the
+	// log or a wait, nor across I/O, but that of spool.Dir.Take and Segment.Append.
+	mu     sync.Mutex
 	closed bool
 	open   *batch      // takes messages; nil when there are none
 	full   []*batch    // at a limit, waiting for an uploader, oldest first
 	flying []*batch    // with an uploader
 	idle   []*uploader // with no batch
-	starts []flight    // uploaders that unlock is to start
+	starts []flight    // uploaders that unlock has to start
 	timer  *time.Timer // when the open batch is due
 	memory int         // the footprints of all batches
 	count  counters
@@ -185,17 +190,35 @@ type Client struct {
 // first call.
 func New(writeKey string) *Client { return &Client{writeKey: &writeKey} }
 
-// begin starts the client at its first call.
+// begin starts the client at its first call, and the sending of what is in
+// SpoolDir.
 func (c *Client) begin() error {
 	if c.begun.Load() {
 		return c.startErr
 	}
+	err := c.setUpOnce()
+	if err == nil {
+		c.lock()
+		defer c.unlock()
+		c.dispatch()
+	}
+	return err
+}
+
+// setUpOnce sets the client up, unless it is.
+func (c *Client) setUpOnce() error {
+	var report *reporter
+	defer func() { // once c.start is free
+		if report != nil {
+			report.unmute()
+		}
+	}()
 	c.start.Lock()
 	defer c.start.Unlock()
 	if c.begun.Load() || time.Now().Before(c.retryAt) {
 		return c.startErr
 	}
-	c.startErr = c.setUp()
+	report, c.startErr = c.setUp()
 	var config *ConfigError
 	if errors.As(c.startErr, &config) && config.Err != nil {
 		// The process before this one may be about to let SpoolDir go.
@@ -206,26 +229,32 @@ func (c *Client) begin() error {
 	return c.startErr
 }
 
-// setUp makes a client of what its fields say.
-func (c *Client) setUp() error {
+// setUp makes a client of what its fields say. It returns a reporter to be unmuted,
+// unless the fields are wrong.
+func (c *Client) setUp() (*reporter, error) {
 	conf, err := c.settings()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	report := newReporter(conf.log)
 	var spooler *spooler
 	if conf.spoolDir != "" && !c.isClosed() {
 		if spooler, err = openSpooler(conf, report); err != nil {
-			return err
+			return report, err
 		}
 	}
+	if !c.equip(conf, report, spooler) && spooler != nil {
+		spooler.close()
+	}
+	return report, nil
+}
+
+// equip gives the client what it works with. It returns false, and takes no
+// spooler, if a Shutdown that found nothing to end has closed the client.
+func (c *Client) equip(conf *settings, report *reporter, spooler *spooler) bool {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	c.lock()
 	defer c.unlock()
-	if c.closed && spooler != nil { // by a Shutdown that found nothing to end
-		spooler.close()
-		spooler = nil
-	}
 	c.conf = conf
 	c.report = report
 	c.ctx, c.cancel = ctx, cancel
@@ -233,15 +262,17 @@ func (c *Client) setUp() error {
 		c.idle = append(c.idle, newUploader(c))
 	}
 	c.starts = make([]flight, 0, maxUploads)
+	if c.closed {
+		return false
+	}
 	if spooler != nil {
 		c.spooler = spooler
 		for _, b := range spooler.kept {
 			c.count.recovered += uint64(b.n)
 			c.count.spooled += b.n
 		}
-		c.dispatch()
 	}
-	return nil
+	return true
 }
 
 // Identify queues an identify call.
@@ -249,8 +280,8 @@ func (c *Client) setUp() error {
 // It returns a *[FieldError] or *[SizeError] for a message that cannot be sent, a
 // *[ConfigError] for a client that cannot be used, [ErrQueueFull] or
 // [ErrClosed], and has then queued nothing. It does not write to the message
-// or keep any part of it, and never waits for the network. So do the other
-// five.
+// or keep any part of it, and never waits for the network. The same holds for
+// the other five calls.
 func (c *Client) Identify(m *Identify) error {
 	s, err := c.scratch()
 	if err != nil {

@@ -105,9 +105,9 @@ func (m *Alias) AppendJSON(dst []byte) ([]byte, error) {
 	return e.end("alias")
 }
 
-// An encoder appends the parts of one message in the order they travel. It
-// stops at the first error. Literals hold the comma and the quoted name, which
-// makes a member one copy.
+// An encoder appends the members of one message in the order they are sent. It
+// stops at the first error. Names are given with their comma, quotes and colon, so
+// that each is a single copy.
 type encoder struct {
 	dst   []byte
 	start int    // where the message begins in dst
@@ -115,7 +115,7 @@ type encoder struct {
 	err   error
 }
 
-// open begins a message: head is all of it up to the id.
+// open begins a message: head is its text up to the value of messageId.
 func (e *encoder) open(head, messageID, timestamp string) {
 	dst := append(e.dst, head...)
 	if messageID == "" {

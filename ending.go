@@ -22,7 +22,7 @@ type UndeliveredError struct {
 	Delivered int   // delivered by now
 	Dropped   int   // given up; OnDelivery has been told why
 	Spooled   int   // in SpoolDir, to be sent when the collector is back
-	Pending   int   // still to be sent: Flush ran out of time
+	Pending   int   // still to be sent: Flush ran out of time, or a Transport did not end with Shutdown
 	Err       error // why: the context's error, or else that of the last batch dropped
 }
 
@@ -51,7 +51,8 @@ func (e *UndeliveredError) Unwrap() error { return e.Err }
 // is there. Its error is a *[ConfigError] if that is impossible.
 func (c *Client) Flush(ctx context.Context) error {
 	if c.SpoolDir != "" {
-		if err := c.begin(); err != nil && err != ErrClosed {
+		// depart has it sent, so that nothing of it ends before w waits for it.
+		if err := c.setUpOnce(); err != nil {
 			return err
 		}
 	}
@@ -66,7 +67,8 @@ func (c *Client) Flush(ctx context.Context) error {
 // held, with ReasonShutdown; what is in SpoolDir stays there, for the next
 // client on that folder. It returns an *[UndeliveredError] if messages queued
 // before it were not delivered, and lets the folder go. It does not open a
-// folder that no call has opened.
+// folder that no call has opened. A Transport that does not heed the context of
+// its requests, and a callback that hangs, it leaves behind a second later.
 //
 // Shutdown may be called again, and while another call of it is still
 // waiting; the earliest deadline ends them all.
@@ -75,7 +77,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	w.wait(ctx)
 	cut := ctx.Err()
 	if len(w.pending) > 0 || w.sum.Spooled > 0 {
-		c.abandon()
+		c.abandon(w)
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelGrace)
 		defer cancel()
 		w.wait(grace)
@@ -100,21 +102,21 @@ func (c *Client) depart(closing bool) *waiter {
 	defer c.unlock()
 	w := &waiter{}
 	for _, b := range c.flying {
-		w.add(b)
+		w.add(b, b.n)
 	}
 	for _, b := range c.full {
-		w.add(b)
+		w.add(b, b.n)
 	}
 	if c.spooler != nil {
 		for _, b := range c.spooler.waiting() {
-			w.add(b)
+			w.add(b, b.n)
 			if c.ctx.Err() != nil { // an earlier Shutdown has left them there
 				b.answer(fate{err: errShutdown}, true)
 			}
 		}
 	}
 	if c.open != nil {
-		w.add(c.open)
+		w.add(c.open, c.open.n)
 		c.open.due = true
 	}
 	c.dispatch()
@@ -128,12 +130,18 @@ func (c *Client) depart(closing bool) *waiter {
 	return w
 }
 
-// abandon cancels all requests; the uploaders then run through what is left.
-func (c *Client) abandon() {
+// abandon cancels all requests; the uploaders then run through what is left. w is
+// to wait, too, for batches that it has counted as kept and that are under way again.
+func (c *Client) abandon(w *waiter) {
 	c.cancel(errShutdown)
 	c.lock()
 	defer c.unlock()
 	if c.spooler != nil {
+		for _, b := range c.flying {
+			if b.settled == nil {
+				w.add(b, 0)
+			}
+		}
 		for _, b := range c.spooler.waiting() {
 			b.answer(fate{err: errShutdown}, true)
 		}
@@ -174,12 +182,12 @@ type awaited struct {
 	n       int
 }
 
-// add makes w wait for what is in b now. The Client's mutex is held.
-func (w *waiter) add(b *batch) {
+// add makes w wait for b, and count n of its messages. The Client's mutex is held.
+func (w *waiter) add(b *batch, n int) {
 	if b.settled == nil {
 		b.settled = &settlement{done: make(chan struct{})}
 	}
-	w.pending = append(w.pending, awaited{b.settled, b.n})
+	w.pending = append(w.pending, awaited{b.settled, n})
 }
 
 // wait returns when everything is settled or ctx has ended.
@@ -217,14 +225,19 @@ func (w *waiter) sweep() {
 
 func (w *waiter) count(a awaited) {
 	f := &a.settled.fate
+	n := min(a.n, a.settled.n)
+	if lost := a.n - n; lost > 0 { // damaged on the disk
+		w.sum.Dropped += lost
+		w.sum.Err = errDamaged
+	}
 	if a.settled.kept {
-		w.sum.Spooled += a.n
+		w.sum.Spooled += n
 		w.sum.Err = f.err
 		return
 	}
-	dropped := f.dropped(a.n)
+	dropped := f.dropped(n)
 	w.sum.Dropped += dropped
-	w.sum.Delivered += a.n - dropped
+	w.sum.Delivered += n - dropped
 	if dropped > 0 {
 		w.sum.Err = f.err
 		if f.reason == "" {

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/analyticstest"
+	"github.com/hookferry/analytics/internal/disktest"
 )
 
 const (
@@ -28,18 +28,15 @@ const (
 func TestFullDisk(t *testing.T) {
 	if kind := os.Getenv(fullKind); kind != "" {
 		folder := os.Getenv(fullFolder)
-		fill, free := limitFiles, unlimitFiles
+		fill, free := disktest.Limit(100 << 10)
 		if kind == "mount" {
-			err := syscall.Mount("tmpfs", folder, "tmpfs", 0, "size=16m")
-			if errors.Is(err, syscall.EPERM) {
+			var err error
+			if fill, free, err = disktest.Mount(folder, "16m"); errors.Is(err, syscall.EPERM) {
 				t.Skip("not permitted")
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			filler := filepath.Join(folder, "filler")
-			fill = func() error { return fillDisk(filler) }
-			free = func() error { return os.Remove(filler) }
 		}
 		fullDisk(t, filepath.Join(folder, "spool"), fill, free)
 		return
@@ -48,14 +45,8 @@ func TestFullDisk(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			cmd := exec.Command(os.Args[0], "-test.run=^TestFullDisk$", "-test.v")
 			cmd.Env = append(os.Environ(), fullKind+"="+kind, fullFolder+"="+t.TempDir())
-			cmd.SysProcAttr = &syscall.SysProcAttr{}
 			if kind == "mount" {
-				cmd.SysProcAttr.Unshareflags = syscall.CLONE_NEWNS
-				if os.Geteuid() != 0 {
-					cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
-					cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
-					cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
-				}
+				disktest.Apart(cmd)
 			}
 			out, err := cmd.CombinedOutput()
 			switch {
@@ -143,35 +134,32 @@ func fullDisk(t *testing.T, folder string, fill, free func() error) {
 	})
 }
 
-// fillDisk writes a file until there is no room.
-func fillDisk(name string) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	for page := make([]byte, 4096); err == nil; {
-		_, err = f.Write(page)
-	}
-	if errors.Is(err, syscall.ENOSPC) {
-		return nil
-	}
-	return err
-}
-
-// limitFiles keeps the process from making files of more than 100 KB.
-func limitFiles() error {
-	signal.Ignore(syscall.SIGXFSZ) // what would exceed it fails all the same
-	return setFileLimit(100 << 10)
-}
-
-func unlimitFiles() error { return setFileLimit(1 << 40) }
-
-func setFileLimit(size uint64) error {
-	var l syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &l); err != nil {
-		return err
-	}
-	l.Cur = min(size, l.Max)
-	return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l)
+// While the process has too many open files, as in an outage that keeps all
+// connections busy, what is on disk stays there.
+func TestTooManyOpenFiles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, _ := leave(t, 3)
+		book := newLogbook()
+		c, _ := newSpoolClient(dir, nil)
+		c.Logger = slog.New(book)
+		if err := c.setUpOnce(); err != nil {
+			t.Fatal(err)
+		}
+		again, err := disktest.NoFiles()
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = c.Flush(t.Context())
+		if e := again(); e != nil {
+			t.Fatal(e)
+		}
+		checkKept(t, err, 3)
+		if !errors.Is(err, syscall.EMFILE) || book.troubles() != 1 {
+			t.Errorf("Flush: %v; log %q", err, book.lines)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		checkStats(t, c, 0, 3, 0, 0)
+	})
 }

@@ -22,7 +22,7 @@ func (c *Client) pause(d time.Duration) {
 	c.hold(d)
 }
 
-// hold is pause for who holds c.mu.
+// hold is pause for callers that hold c.mu.
 func (c *Client) hold(d time.Duration) {
 	g := &c.gate
 	until := time.Now().Add(d)

@@ -26,12 +26,12 @@ const (
 
 	// ReasonExhausted: eleven attempts failed. Err wraps what the last one
 	// met: a *StatusError or an error of the transport. With SpoolDir such
-	// messages stay on disk instead.
+	// messages stay on disk instead, if it takes them.
 	ReasonExhausted Reason = "exhausted"
 
 	// ReasonShutdown: the deadline of Shutdown or Close came first. The
 	// collector may nevertheless have received messages whose request was
-	// under way. With SpoolDir such messages stay on disk instead.
+	// under way. With SpoolDir such messages stay on disk instead, if it takes them.
 	ReasonShutdown Reason = "shutdown"
 
 	// ReasonDamaged: the disk under SpoolDir has not kept them. The file is
@@ -80,7 +80,7 @@ type rejection struct {
 	err   *RejectedError
 }
 
-// dropped counts the lost ones among the first n messages of the batch.
+// dropped returns how many of the first n messages of the batch were dropped.
 func (f *fate) dropped(n int) int {
 	if f.reason != "" {
 		return n

@@ -18,7 +18,7 @@ type scratch struct{ text []byte }
 
 var scratches = sync.Pool{New: func() any { return &scratch{text: make([]byte, 0, 1<<10)} }}
 
-// scratch begins a call.
+// scratch begins a call: it returns an empty buffer for its message.
 func (c *Client) scratch() (*scratch, error) {
 	if err := c.begin(); err != nil {
 		return nil, err
@@ -28,10 +28,10 @@ func (c *Client) scratch() (*scratch, error) {
 	return s, nil
 }
 
-// lock locks c.mu. What is done under it takes a fraction of a microsecond, but
-// a sync.Mutex parks a goroutine at once where others could run, and then it
-// waits for all of these: trying for about a microsecond saves a call that
-// from milliseconds.
+// lock locks c.mu. What is done under it takes a fraction of a microsecond. A
+// sync.Mutex parks the goroutine at once if others are ready to run, and it then
+// waits until all of these have had their turn, which may take milliseconds.
+// Trying for about a microsecond first avoids that.
 func (c *Client) lock() {
 	for range 300 {
 		if c.mu.TryLock() {
@@ -47,8 +47,8 @@ type flight struct {
 	b *batch
 }
 
-// unlock unlocks c.mu and starts the uploaders that dispatch has chosen, which
-// takes longer than all else.
+// unlock unlocks c.mu and then starts the uploaders that dispatch has chosen: to
+// start a goroutine takes longer than all that is done under the mutex.
 func (c *Client) unlock() {
 	if len(c.starts) == 0 {
 		c.mu.Unlock()
@@ -60,7 +60,7 @@ func (c *Client) unlock() {
 	c.starts = c.starts[:0]
 	c.mu.Unlock()
 	for _, f := range starts[:n] {
-		go func() { // c.uploads counts it already
+		go func() { // dispatch has added it to c.uploads
 			defer c.uploads.Done()
 			f.u.run(f.b)
 		}()
@@ -98,7 +98,11 @@ func (c *Client) add(ctx context.Context, message []byte) error {
 	}
 	var room <-chan struct{}
 	for {
-		b, n, err := c.put(message, sum)
+		seg, n, err := c.put(message, sum)
+		if failed, ok := err.(*diskError); ok {
+			failed.report(c.report)
+			continue
+		}
 		if err == errNoSegment {
 			if err = c.prepare(); err == nil {
 				continue
@@ -106,7 +110,7 @@ func (c *Client) add(ctx context.Context, message []byte) error {
 		}
 		switch {
 		case err == nil:
-			c.commit(b, n)
+			c.commit(seg, n)
 			return nil
 		case err != ErrQueueFull:
 			return err
@@ -133,14 +137,15 @@ func (c *Client) refuse(err error) error {
 }
 
 // nextRoom returns a channel that is closed when there may be more room than
-// now. Only a message that is tried after that, and refused, may wait for it.
+// now. Room may have been made between the refusal of a message and this call, so
+// the caller tries the message once more before it waits.
 func (c *Client) nextRoom() <-chan struct{} {
 	c.lock()
 	defer c.unlock()
 	if c.room == nil {
 		c.room = make(chan struct{})
 	}
-	if c.open != nil { // or it might wait for FlushAfter
+	if c.open != nil { // it would make room only after FlushAfter
 		c.open.due = true
 		c.dispatch()
 	}
@@ -155,10 +160,12 @@ func (c *Client) tellRoom() {
 	}
 }
 
-// put is add where it need not wait for a file to be made; errNoSegment says
-// that it must. It returns the batch that has taken the message, and how many
-// the batch now has.
-func (c *Client) put(message []byte, sum uint32) (*batch, int, error) {
+// put copies a message into the open batch, or a new one, without waiting. It
+// returns the segment that the message is in, nil for a batch in memory alone, and
+// how many messages the batch now has. The error is ErrClosed, ErrQueueFull,
+// errNoSegment if a file has to be made first, or a *diskError, after which the
+// message is to be put again.
+func (c *Client) put(message []byte, sum uint32) (*spool.Segment, int, error) {
 	c.lock()
 	defer c.unlock()
 	if c.closed {
@@ -171,23 +178,21 @@ func (c *Client) put(message []byte, sum uint32) (*batch, int, error) {
 		c.fill()
 	}
 	if c.open == nil {
-		if c.open = c.openBatch(); c.open == nil {
-			return nil, 0, errNoSegment
+		if err := c.openBatch(); err != nil {
+			return nil, 0, err
 		}
-		c.armTimer()
 	}
 	if c.open.seg == nil {
 		c.open.append(message)
 	} else if err := c.open.write(message, sum); err != nil {
 		c.spooler.fail()
-		c.spooler.report.spool(err)
+		failed := &diskError{err: err}
 		if c.open.n > 0 {
 			c.fill()
 		} else {
-			c.open.seg.Remove()
-			c.open = nil
+			failed.empty, c.open = c.open.seg, nil
 		}
-		return nil, 0, errNoSegment
+		return nil, 0, failed
 	}
 	if c.spooler != nil && c.open.seg == nil {
 		c.count.unspooled++
@@ -202,10 +207,11 @@ func (c *Client) put(message []byte, sum uint32) (*batch, int, error) {
 	if b.due || len(c.full) > 0 {
 		c.dispatch()
 	}
-	return b, n, nil
+	return b.seg, n, nil
 }
 
-// fill ends the open batch. c.mu is held.
+// fill closes the open batch to further messages, and queues it to be sent. c.mu
+// is held.
 func (c *Client) fill() {
 	b := c.open
 	c.open = nil
@@ -215,8 +221,9 @@ func (c *Client) fill() {
 	}
 }
 
-// waitingMemory returns the part of c.memory that conf.maxQueue bounds. c.mu
-// is held.
+// waitingMemory returns the part of c.memory that conf.maxQueue bounds: without
+// the batches under way if there is a spool, as these have a bound of their own.
+// c.mu is held.
 func (c *Client) waitingMemory() int {
 	if c.spooler != nil {
 		return c.memory - c.spooler.flying
@@ -224,16 +231,22 @@ func (c *Client) waitingMemory() int {
 	return c.memory
 }
 
-// openBatch returns a batch for the next messages, nil if that takes a segment
-// of the spool that has yet to be made. c.mu is held.
-func (c *Client) openBatch() *batch {
+// openBatch opens a batch for the next messages. The error is errNoSegment if a
+// segment of the spool has to be made for it first, or a *diskError. c.mu is held.
+func (c *Client) openBatch() error {
 	now := time.Now()
 	if c.spooler == nil {
-		return newBatch(now)
+		c.open = newBatch(now)
+	} else {
+		b, low, err := c.spooler.newBatch(now)
+		c.tend(low)
+		if err != nil {
+			return err
+		}
+		c.open = b
 	}
-	b, low := c.spooler.newBatch(now)
-	c.tend(low)
-	return b
+	c.armTimer()
+	return nil
 }
 
 func (c *Client) isClosed() bool {
@@ -251,8 +264,8 @@ func (c *Client) armTimer() {
 	c.timer.Reset(c.conf.flushAfter)
 }
 
-// ripen runs when the timer fires. The timer is not stopped when a batch
-// leaves for another reason, so this may be about a batch long gone.
+// ripen makes the open batch due. The timer calls it, and is not stopped when a
+// batch leaves for another reason, so the batch it was set for may be gone.
 func (c *Client) ripen() {
 	c.lock()
 	defer c.unlock()
@@ -326,7 +339,7 @@ func (c *Client) settle(u *uploader, b *batch) *batch {
 	defer c.unlock()
 	c.land(b)
 	b.answer(b.fate, false)
-	if c.spooler != nil && b.fate.reason == "" {
+	if c.spooler != nil && b.fate.reason == "" && b.n > 0 { // 0: all of it was damaged
 		c.widen()
 	}
 	b.release()

@@ -10,14 +10,16 @@ import (
 // reportInterval is how often the log repeats that a trouble lasts.
 const reportInterval = time.Minute
 
-// A reporter logs trouble without drowning the log in it: the first message
-// lost for a reason at once, then at most one line per reason and interval with
-// the number since, and the rest when uploads work again or the client is shut
-// down.
+// A reporter logs trouble without flooding the log: the first message lost for a
+// reason at once, then at most one line per reason and reportInterval, with the
+// number since the line before. What is left is logged when uploads work again or
+// the client is shut down.
 type reporter struct {
 	log *slog.Logger
 
 	mu      sync.Mutex // not held while logging
+	muted   bool       // the client is being set up; unmute logs what there is
+	found   int        // messages of an earlier process
 	failing bool       // the latest attempt that ended failed
 	full    digest
 	disk    digest
@@ -31,7 +33,21 @@ type digest struct {
 	err     error     // of the latest of them
 }
 
-func newReporter(log *slog.Logger) *reporter { return &reporter{log: log} }
+// newReporter returns a reporter that logs nothing about SpoolDir before unmute.
+func newReporter(log *slog.Logger) *reporter { return &reporter{log: log, muted: true} }
+
+// unmute logs what was met while the client was set up. Then every other call
+// waits, and a logger that makes one would have waited for itself.
+func (r *reporter) unmute() {
+	r.mu.Lock()
+	r.muted = false
+	trouble, err := r.disk.take(time.Now()), r.disk.err
+	r.mu.Unlock()
+	if r.found > 0 {
+		r.log.Info("analytics: messages of an earlier process found in SpoolDir", "messages", r.found)
+	}
+	r.logSpool(trouble, err)
+}
 
 // add returns how many messages to log now, possibly 0.
 func (d *digest) add(n int, err error, now time.Time) int {
@@ -68,7 +84,13 @@ func (r *reporter) logRefused(n int) {
 // spool notes trouble with SpoolDir.
 func (r *reporter) spool(err error) {
 	r.mu.Lock()
-	n := r.disk.add(1, err, time.Now())
+	n := 0
+	if r.muted {
+		r.disk.pending++
+		r.disk.err = err
+	} else {
+		n = r.disk.add(1, err, time.Now())
+	}
 	r.mu.Unlock()
 	r.logSpool(n, err)
 }

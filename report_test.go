@@ -1,6 +1,7 @@
 package analytics
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -37,6 +38,22 @@ func (b *logbook) Handle(_ context.Context, r slog.Record) error {
 	})
 	b.lines = append(b.lines, line)
 	return nil
+}
+
+func TestDebugLogOfAnAttemptCutShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		c, _ := newTestClient(hang)
+		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		track(t, c, DefaultFlushAt)
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		c.Shutdown(ctx)
+		if text := log.String(); strings.Contains(text, "batch delivered") || !strings.Contains(text, `"analytics: attempt failed" messages=20 attempt=1`) {
+			t.Errorf("the log says %s", text)
+		}
+	})
 }
 
 func TestTroubleIsLoggedOnceAMinute(t *testing.T) {

@@ -21,30 +21,50 @@ const spareSegments = 2
 // errNoSegment says that there is no segment ready for the next messages.
 var errNoSegment = errors.New("analytics: no segment is ready")
 
+// A diskError says that the open batch could not take a message, or that there is
+// none, because the disk failed. The next one is in memory alone.
+type diskError struct {
+	err   error
+	empty *spool.Segment // of the open batch, if it held no message yet; to be removed
+}
+
+func (e *diskError) Error() string { return e.err.Error() }
+
+// report does what has to wait until the Client's mutex is free.
+func (e *diskError) report(r *reporter) {
+	r.spool(e.err)
+	if e.empty == nil {
+		return
+	}
+	if err := e.empty.Remove(); err != nil {
+		r.spool(err)
+	}
+}
+
 // A spooler is what a Client has with SpoolDir: batches whose text is in
-// segments of a spool. One that collects messages or is under way is in memory
-// as well, by a mapping where the system can. One that has to wait for longer is
-// on disk alone, among kept: because it did not get through, because it was
-// there at the start, or because memory is short.
+// segments of a spool. A batch that collects messages or is under way is in memory
+// as well, mapped where the system can. A batch that has to wait for longer is on
+// disk alone, in kept: because it could not be delivered, because an earlier
+// process left it, or because memory is short.
 //
-// A batch that does not get through although it was retried shows that the
-// collector is down. From then on one batch at a time is sent, once, with
-// a pause after each; when one is taken, the width grows again by one batch
-// with each that follows.
+// A batch that fails in all its attempts shows that the collector is down. From
+// then on one batch at a time is sent, in a single attempt, with a pause after
+// each. Once one is taken, width grows again, by one with each that follows. A batch
+// that cannot be read, because the process has too many open files, does the same.
 //
-// The Client's mutex guards it, dir and report aside.
+// The Client's mutex guards all of it but dir and report.
 type spooler struct {
 	dir    *spool.Dir
 	report *reporter
 	sync   bool // each call waits for the disk
 
 	kept    []*batch  // on disk, oldest first
-	moving  *batch    // on its way from Client.full to kept
+	moving  *batch    // being unloaded: no longer in Client.full, not yet in kept
 	width   int       // how many batches may be under way
-	down    bool      // the latest one did not get through
+	down    bool      // the latest batch failed in all its attempts, or could not be read
 	flying  int       // the footprints of Client.flying
 	tending bool      // tend has a goroutine
-	broken  time.Time // until when no segment is to be used
+	broken  time.Time // the disk failed: until then messages are held in memory alone
 }
 
 // openSpooler opens the folder. It fails, naming SpoolDir, if that cannot take
@@ -70,15 +90,11 @@ func openSpooler(conf *settings, report *reporter) (*spooler, error) {
 		return nil, &ConfigError{"SpoolDir", "cannot be used", err}
 	}
 	s := &spooler{dir: dir, report: report, sync: config.SyncEach, width: maxUploads}
-	found := 0
 	for _, segment := range segments {
 		b := &batch{seg: segment, id: segment.ID(), opened: segment.Opened(), n: segment.Len(), onDisk: true}
 		b.refs.Store(1)
 		s.kept = append(s.kept, b)
-		found += b.n
-	}
-	if found > 0 {
-		report.log.Info("analytics: messages of an earlier process found in SpoolDir", "messages", found)
+		report.found += b.n
 	}
 	return s, nil
 }
@@ -90,21 +106,26 @@ func (s *spooler) close() {
 	}
 }
 
-// newBatch returns an empty batch, in memory alone while the disk fails; nil if
-// there is no segment for it. low says that there are not enough for the next
-// ones. The Client's mutex is held.
-func (s *spooler) newBatch(now time.Time) (b *batch, low bool) {
+// newBatch returns an empty batch, in memory alone while the disk fails. The error
+// is errNoSegment or a *diskError. low reports whether fewer than spareSegments are
+// left. The Client's mutex is held.
+func (s *spooler) newBatch(now time.Time) (b *batch, low bool, err error) {
 	if now.Before(s.broken) {
-		return newBatch(now), false
+		return newBatch(now), false, nil
 	}
 	b = &batch{opened: now, size: len(batchHead)}
 	uuid.Append(b.id[:0])
 	b.refs.Store(1)
 	var left int
-	if b.seg, left = s.dir.Take(b.id, now); b.seg == nil {
-		b = nil
+	b.seg, left, err = s.dir.Take(b.id, now)
+	switch {
+	case err != nil:
+		s.fail()
+		err = &diskError{err: err}
+	case b.seg == nil:
+		err = errNoSegment
 	}
-	return b, left < spareSegments
+	return b, left < spareSegments, err
 }
 
 // write adds a message with that checksum to a batch in a segment.
@@ -124,8 +145,8 @@ func (b *batch) write(message []byte, sum uint32) error {
 // mutex is held.
 func (s *spooler) fail() { s.broken = time.Now().Add(diskPause) }
 
-// waiting returns the batches that are on disk or on their way there. The
-// Client's mutex is held.
+// waiting returns the batches that are on disk alone, or are being moved there.
+// The Client's mutex is held.
 func (s *spooler) waiting() []*batch {
 	if s.moving == nil {
 		return s.kept
@@ -133,38 +154,39 @@ func (s *spooler) waiting() []*batch {
 	return append(slices.Clip(s.kept), s.moving)
 }
 
-// prepare makes a segment for the next messages, or finds that the disk does
-// not let it. The error is ErrQueueFull.
+// prepare makes a segment for the next messages. If the disk fails, they are held
+// in memory alone. The error is ErrQueueFull if SpoolMax leaves no room.
 func (c *Client) prepare() error {
 	s := c.spooler
-	err := s.dir.Prepare(1)
-	if err == nil || err == spool.ErrClosed {
+	switch err := s.dir.Prepare(1); err {
+	case nil, spool.ErrClosed:
+		return nil
+	case spool.ErrFull:
+		return ErrQueueFull
+	default:
+		s.report.spool(err)
+		c.lock()
+		defer c.unlock()
+		s.fail()
 		return nil
 	}
-	c.lock()
-	defer c.unlock()
-	if err == spool.ErrFull {
-		return ErrQueueFull
-	}
-	s.fail()
-	s.report.spool(err)
-	return nil
 }
 
-// commit returns when the first n messages of b are as safe as SpoolSync asks.
-// Should the disk fail in this, they are still as safe as without SpoolSync.
-func (c *Client) commit(b *batch, n int) {
-	if c.spooler == nil || !c.spooler.sync || b.seg == nil {
+// commit returns when the first n messages of seg are as safe as SpoolSync asks.
+// Should the disk fail in this, they are still as safe as without SpoolSync. Nil
+// is the segment of a batch in memory alone.
+func (c *Client) commit(seg *spool.Segment, n int) {
+	if seg == nil || !c.spooler.sync {
 		return
 	}
-	if err := b.seg.Commit(n); err != nil {
+	if err := seg.Commit(n); err != nil {
 		c.report.spool(err)
 	}
 }
 
-// tend sees to it that segments are ready, of which there may be too few, and
-// that there is room in memory: in the background, for calls must not wait for
-// files. c.mu is held and the client is not closed.
+// tend has tidy run in the background, since calls must not wait for files, if
+// segments are running low or memory is crowded. c.mu is held and the client is not
+// closed.
 func (c *Client) tend(low bool) {
 	if (low || c.crowded()) && !c.spooler.tending {
 		c.spooler.tending = true
@@ -172,12 +194,12 @@ func (c *Client) tend(low bool) {
 	}
 }
 
-// crowded reports whether waiting batches take more than half the memory that
-// is theirs. c.mu is held.
+// crowded reports whether waiting batches take more than half of conf.maxQueue.
+// c.mu is held.
 func (c *Client) crowded() bool { return c.waitingMemory() > c.conf.maxQueue/2 }
 
-// tidy makes segments unless they are ready, and puts waiting batches on disk
-// while memory is crowded.
+// tidy makes spare segments, and moves waiting batches to the disk while memory is
+// crowded.
 func (c *Client) tidy() {
 	s := c.spooler
 	err := s.dir.Prepare(spareSegments)
@@ -186,7 +208,7 @@ func (c *Client) tidy() {
 	}
 	c.lock()
 	defer c.unlock()
-	for c.crowded() {
+	for c.crowded() && c.ctx.Err() == nil { // not after abandon, which answers for what is in kept
 		i := slices.IndexFunc(c.full, func(b *batch) bool { return b.seg != nil })
 		if i < 0 {
 			break
@@ -210,7 +232,7 @@ func (c *Client) tidy() {
 	s.tending = false
 }
 
-// rest accounts for b being on disk alone from now on. c.mu is held.
+// rest notes that b is on disk alone from now on. c.mu is held.
 func (c *Client) rest(b *batch) {
 	c.count.pending -= b.n
 	c.count.spooled += b.n
@@ -218,16 +240,21 @@ func (c *Client) rest(b *batch) {
 	b.ends, b.packed = nil, nil
 }
 
-// load brings a batch under way back into memory. It reports whether there is
-// anything to send; if not, b has its fate.
+// load reads the text of a batch under way from the disk. It reports whether there
+// is anything to send; if not, it has set b.fate: damaged, or exhausted if the batch
+// can be read at another time.
 func (c *Client) load(b *batch) bool {
 	lost, err := b.seg.Load()
 	c.lock()
 	c.count.spooled -= b.n
 	if err != nil {
 		c.count.pending += b.n // until it is settled
-		b.fate = fate{reason: ReasonDamaged, err: err, attempts: b.tries}
 		c.unlock()
+		b.fate = fate{reason: ReasonDamaged, err: err, attempts: b.tries}
+		if damage := (*spool.DamageError)(nil); !errors.As(err, &damage) {
+			b.fate.reason = ReasonExhausted
+			c.report.spool(err)
+		}
 		return false
 	}
 	b.n, b.size, b.ends = b.seg.Len(), len(b.seg.Bytes()), b.seg.Ends()
@@ -246,8 +273,8 @@ func (c *Client) load(b *batch) bool {
 
 var errDamaged = errors.New("analytics: the message in SpoolDir does not match its checksum")
 
-// save reports whether b can be kept on disk. A batch from a time when the disk
-// failed is copied there, if that is over.
+// save reports whether b is on disk and can be kept there. A batch in memory alone,
+// from a time when the disk failed, is copied to the disk if that works again.
 func (c *Client) save(b *batch) bool {
 	if c.spooler == nil || b.seg != nil {
 		return b.seg != nil
@@ -273,8 +300,8 @@ func (c *Client) save(b *batch) bool {
 	return true
 }
 
-// keep puts a batch that did not get through back on disk, and returns the next
-// one for its uploader.
+// keep puts a batch that did not get through, or could not be read now, back on disk,
+// and returns the next one for its uploader.
 func (c *Client) keep(u *uploader, b *batch) *batch {
 	if err := b.seg.Unload(); err != nil {
 		c.report.spool(err)
@@ -299,8 +326,8 @@ func (c *Client) keep(u *uploader, b *batch) *batch {
 	return c.another(u)
 }
 
-// isDown reports whether the collector is known not to take batches, so that
-// one attempt is enough.
+// isDown reports whether the collector is down, as far as is known, so that a
+// single attempt tells whether it still is.
 func (c *Client) isDown() bool {
 	if c.spooler == nil {
 		return false
@@ -310,7 +337,8 @@ func (c *Client) isDown() bool {
 	return c.spooler.down
 }
 
-// widen lets one more batch be under way than before one was taken. c.mu is held.
+// widen lets one more batch be under way, now that the collector has taken one.
+// c.mu is held.
 func (c *Client) widen() {
 	s := c.spooler
 	s.down = false

@@ -179,30 +179,39 @@ func TestASpoolThatCannotBeUsedIsTheErrorOfEveryCall(t *testing.T) {
 	}
 }
 
-func TestDamagedMessagesAreSetAsideAndCounted(t *testing.T) {
-	dir := t.TempDir()
+// leave has a client leave n messages in a folder, and returns the folder and the
+// one file they are in.
+func leave(t *testing.T, n int) (dir, file string) {
+	t.Helper()
+	dir = t.TempDir()
 	c, _ := newSpoolClient(dir, hang)
-	track(t, c, 10)
+	track(t, c, n)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	c.Shutdown(ctx)
+	checkKept(t, c.Shutdown(ctx), n)
 	files, err := filepath.Glob(filepath.Join(dir, "segment-*"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("files %q, %v, want one", files, err)
 	}
-	text, err := os.ReadFile(files[0])
+	return dir, files[0]
+}
+
+func TestDamagedMessagesAreSetAsideAndCounted(t *testing.T) {
+	dir, file := leave(t, 10)
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
 	text[bytes.LastIndex(text, []byte("u-1"))] ^= 1
-	if err := os.WriteFile(files[0], text, 0o600); err != nil {
+	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	next, col := newSpoolClient(dir, nil)
 	var got fates
 	next.OnDelivery = got.add
-	if err := next.Flush(t.Context()); err != nil {
-		t.Error(err)
+	err = next.Flush(t.Context())
+	if e := (*UndeliveredError)(nil); !errors.As(err, &e) || e.Delivered != 9 || e.Dropped != 1 || !errors.Is(err, errDamaged) {
+		t.Errorf("Flush: %v, want 9 delivered and 1 dropped because it is damaged", err)
 	}
 	s := next.Stats()
 	if s.Recovered != 10 || s.Delivered != 9 || s.ByReason[ReasonDamaged] != 1 || !s.sums() || len(got.got()) != 2 {
@@ -211,12 +220,162 @@ func TestDamagedMessagesAreSetAsideAndCounted(t *testing.T) {
 	if n := col.sizes(); len(n) != 1 || n[0] != 9 {
 		t.Errorf("messages per request: %v, want 9", n)
 	}
-	if _, err := os.Stat(files[0] + ".aside"); err != nil {
+	if _, err := os.Stat(file + ".aside"); err != nil {
 		t.Errorf("the damaged file is not set aside: %v", err)
 	}
 	if err := next.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// Where every message of a file is damaged, one after the other, nothing is left
+// to send.
+func TestAFileOfDamagedMessages(t *testing.T) {
+	dir, file := leave(t, 3)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = bytes.ReplaceAll(text, []byte("userId"), []byte("userXX"))
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	next, col := newSpoolClient(dir, nil)
+	if err := next.setUpOnce(); err != nil {
+		t.Fatal(err)
+	}
+	next.lock()
+	next.spooler.width, next.spooler.down = 1, true
+	next.unlock()
+	err = next.Flush(t.Context())
+	if e := (*UndeliveredError)(nil); !errors.As(err, &e) || e.Delivered != 0 || e.Dropped != 3 {
+		t.Errorf("Flush: %v, want 3 dropped", err)
+	}
+	if s := next.Stats(); s.ByReason[ReasonDamaged] != 3 || !s.sums() {
+		t.Errorf("Stats() = %+v, want 3 damaged", s)
+	}
+	if n := col.sizes(); len(n) != 0 {
+		t.Errorf("requests of %v messages, want none", n)
+	}
+	next.lock()
+	if !next.spooler.down || next.spooler.width != 1 {
+		t.Error("that there was nothing to send passes for a sign that the collector is back")
+	}
+	next.unlock()
+	if err := next.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A file that cannot be read is lost as a whole. OnDelivery may ask for its messages
+// all the same, and gets none.
+func TestAFileThatIsGone(t *testing.T) {
+	dir, file := leave(t, 3)
+	next, _ := newSpoolClient(dir, nil)
+	var got fates
+	next.OnDelivery = got.add
+	if err := next.setUpOnce(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	err := next.Flush(t.Context())
+	if e := (*UndeliveredError)(nil); !errors.As(err, &e) || e.Dropped != 3 {
+		t.Errorf("Flush: %v, want 3 dropped", err)
+	}
+	if d := got.got(); len(d) != 1 || d[0].Count != 3 || d[0].Reason != ReasonDamaged || len(got.messages) > 0 {
+		t.Errorf("OnDelivery got %+v with the messages %q, want 3 damaged and none", d, got.messages)
+	}
+	if s := next.Stats(); s.ByReason[ReasonDamaged] != 3 || !s.sums() {
+		t.Errorf("Stats() = %+v, want 3 damaged", s)
+	}
+	if err := next.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Batches that are being moved to the disk when the deadline of Shutdown comes are
+// accounted for, too.
+func TestTidyAfterTheDeadlineOfShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stuck := make(chan struct{})
+		c, _ := newSpoolClient(t.TempDir(), func(int, request) (*http.Response, error) {
+			<-stuck
+			return nil, io.ErrUnexpectedEOF
+		})
+		c.FlushAt, c.MaxMemory = 1, minSpoolMemory
+		track(t, c, maxUploads)
+		synctest.Wait()
+		c.lock()
+		c.spooler.tending = true // tidy is yet to come
+		c.unlock()
+		const waiting = 30 // one full batch, and another
+		for range waiting {
+			if err := c.Track(&Track{UserId: "u", Event: strings.Repeat("e", 30000)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w := c.depart(true)
+		c.abandon(w)
+		c.tidy()
+		close(stuck)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		w.wait(ctx)
+		checkKept(t, w.result(ctx.Err()), maxUploads+waiting)
+		checkKept(t, c.Shutdown(ctx), maxUploads+waiting)
+	})
+}
+
+// A batch that Shutdown has counted as kept may be under way again, as the collector
+// is back. It keeps Shutdown no longer than others do.
+func TestShutdownLeavesBehindWhatIsUnderWayAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := map[any]chan struct{}{"slow": make(chan struct{}), "slower": make(chan struct{})}
+		stuck := make(chan struct{})
+		c, _ := newSpoolClient(t.TempDir(), func(_ int, r request) (*http.Response, error) {
+			retries, _ := strconv.Atoi(r.header.Get(retryCountHeader))
+			switch event := r.messages[0]["event"]; {
+			case slow[event] != nil:
+				<-slow[event]
+				return status(200), nil
+			case retries <= maxRetries:
+				return status(503), nil
+			}
+			<-stuck // whatever the context
+			return nil, io.ErrUnexpectedEOF
+		})
+		c.FlushAt, c.Timeout = 1, 24*time.Hour
+		for _, event := range []string{"fails", "slow", "slower"} {
+			if err := c.Track(&Track{UserId: "u", Event: event}); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		ended := make(chan error, 1)
+		go func() { // waited for below
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)
+			defer cancel()
+			ended <- c.Shutdown(ctx)
+		}()
+		time.Sleep(time.Hour)
+		checkSpool(t, c, 1)
+		close(slow["slow"])
+		synctest.Wait()
+		checkSpool(t, c, 0) // it is under way
+		close(slow["slower"])
+		time.Sleep(2 * cancelGrace)
+		select {
+		case err := <-ended:
+			checkKept(t, err, 1)
+		default:
+			t.Error("Shutdown waits for a Transport that does not end")
+		}
+		close(stuck)
+		synctest.Wait()
+		checkKept(t, c.Shutdown(t.Context()), 1)
+	})
 }
 
 func TestMessagesAreHeldInMemoryWhileTheDiskFails(t *testing.T) {

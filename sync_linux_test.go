@@ -1,6 +1,7 @@
 package analytics
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -234,3 +235,107 @@ func TestADiskThatLosesAFile(t *testing.T) {
 		}
 	})
 }
+
+// A file that is ready, and is found to be bad when messages come for it, is told in
+// the log, and they are in memory alone.
+func TestADiskThatLosesASpareFile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		book := newLogbook()
+		c, _ := newSpoolClient(dir, nil)
+		c.FlushAt, c.FlushAfter, c.Logger = 1000, time.Hour, slog.New(book)
+		if err := c.setUpOnce(); err != nil {
+			t.Fatal(err)
+		}
+		files, err := filepath.Glob(filepath.Join(dir, "segment-*"))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("files %q, %v, want one", files, err)
+		}
+		if err := os.Truncate(files[0], 0); err != nil {
+			t.Fatal(err)
+		}
+		track(t, c, 3)
+		if s := c.Stats(); s.Unspooled != 3 || book.troubles() != 1 {
+			t.Errorf("Stats() = %+v, want 3 in memory alone; log %q", s, book.lines)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		checkStats(t, c, 3, 3, 0, 0)
+	})
+}
+
+// A logger may use the client whatever it is told, as one does that tracks errors:
+// nothing is logged while calls wait for the client.
+func TestTheLoggerMayUseTheClient(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		flushAt int
+		spoil   func(t *testing.T, dir string)
+	}{
+		{"a message cannot be written", 1000, func(t *testing.T, dir string) {
+			files, err := filepath.Glob(filepath.Join(dir, "segment-*"))
+			if err != nil || len(files) == 0 {
+				t.Fatalf("files %q, %v, want some", files, err)
+			}
+			for _, name := range files {
+				if err := os.Truncate(name, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}},
+		{"messages of an earlier process are found", 1, nil},
+		{"a file cannot be made", 1, func(t *testing.T, dir string) {
+			if err := os.RemoveAll(dir); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "spool")
+			c, _ := newSpoolClient(dir, hang)
+			told := make(chan struct{}, 1)
+			c.FlushAt, c.FlushAfter = test.flushAt, time.Hour
+			c.Logger = slog.New(handlerFunc(func() {
+				c.Track(&Track{UserId: "u", Event: "Logged"})
+				select {
+				case told <- struct{}{}:
+				default:
+				}
+			}))
+			if test.spoil != nil {
+				track(t, c, 1)
+				test.spoil(t, dir)
+			} else {
+				earlier, _ := newSpoolClient(dir, hang)
+				track(t, earlier, 1)
+				ended, cancel := context.WithCancel(t.Context())
+				cancel()
+				earlier.Shutdown(ended)
+			}
+			tracked := make(chan struct{})
+			go func() { // waited for below
+				defer close(tracked)
+				track(t, c, 2*maxUploads)
+			}()
+			for _, done := range []chan struct{}{tracked, told} {
+				select {
+				case <-done:
+				case <-time.After(5 * time.Second):
+					t.Fatal("calls wait for a logger that waits for the client, or nothing is logged")
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			c.Shutdown(ctx)
+		})
+	}
+}
+
+// A handlerFunc is a slog.Handler that is called for every line.
+type handlerFunc func()
+
+func (f handlerFunc) Enabled(_ context.Context, l slog.Level) bool { return l > slog.LevelDebug }
+func (f handlerFunc) WithAttrs([]slog.Attr) slog.Handler           { return f }
+func (f handlerFunc) WithGroup(string) slog.Handler                { return f }
+func (f handlerFunc) Handle(context.Context, slog.Record) error    { f(); return nil }

@@ -34,8 +34,8 @@ type uploader struct {
 	// Of the batch it is at:
 	messages int
 	earlier  int   // attempts made before it was put on disk
-	attempts int   // these included
-	probe    bool  // one attempt is enough to see that the collector is still down
+	attempts int   // attempts so far, earlier ones included
+	probe    bool  // there is one attempt only, because the collector is down
 	lastErr  error // what the latest attempt met
 }
 
@@ -60,11 +60,9 @@ func newUploader(c *Client) *uploader {
 // run sends b and then whatever is due, until nothing is.
 func (u *uploader) run(b *batch) {
 	for b != nil {
-		if b.onDisk && !u.c.load(b) {
-			b = u.c.settle(u, b)
-			continue
+		if !b.onDisk || u.c.load(b) {
+			b.fate = u.send(b)
 		}
-		b.fate = u.send(b)
 		if (b.fate.reason == ReasonExhausted || b.fate.reason == ReasonShutdown) && u.c.save(b) {
 			b = u.c.keep(u, b)
 		} else {
@@ -144,16 +142,18 @@ func (u *uploader) check(ctx context.Context, resp *http.Response, err error) (b
 		code = resp.StatusCode
 	}
 	v := judge(code, err)
-	cause := context.Cause(ctx)
+	var met error
 	switch {
-	case v == delivered:
-		u.lastErr = nil
-	case err == nil:
-		u.lastErr = &StatusError{Code: code}
-	case cause == nil: // not an attempt that Shutdown has cut short
-		u.lastErr = withoutURL(err)
+	case err != nil:
+		met = withoutURL(err)
+	case v != delivered:
+		met = &StatusError{Code: code}
 	}
-	u.c.report.attempt(ctx, u.messages, u.attempts, u.lastErr)
+	cause := context.Cause(ctx)
+	if err == nil || cause == nil { // not an attempt that Shutdown has cut short
+		u.lastErr = met
+	}
+	u.c.report.attempt(ctx, u.messages, u.attempts, met)
 	if v != retry {
 		return false, nil
 	}
@@ -214,8 +214,9 @@ func rejections(answer []byte, n int) []rejection {
 // failure, at the cost of everybody who shares the transport. It hides where a
 // redirect leads: redirects are not followed, and http.Client would put a
 // malformed one into an error that looks like the network's. And it hangs up on
-// who switches protocols: the body of such an answer is the bare connection,
-// and neither http.Client.Timeout nor the request's context ends reading it.
+// a server that switches protocols: the body of such an answer is the bare
+// connection, and neither http.Client.Timeout nor the request's context ends
+// reading it.
 type transport struct{ base http.RoundTripper }
 
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {

@@ -82,7 +82,7 @@ func (x *exchange) refuse() {
 	x.answer(Answer(http.StatusBadRequest).WithBody(`{"success":false,"code":"malformed","message":` + quote(x.batch.Err.Error()) + `}`))
 }
 
-// header returns the header and the body of an answer.
+// content returns the header and the body of an answer.
 func (x *exchange) content(step Step) (http.Header, string) {
 	header := step.header.Clone()
 	if header == nil {

@@ -44,8 +44,8 @@ func Enabled(switches map[string]any, name string) bool {
 
 // EnabledJSON is [Enabled] for switches that are a JSON object; nothing, and
 // null, stand for an object without members. Of members with the same name
-// the last one counts. The error is of JSON that is malformed or that is
-// another kind of value.
+// the last one counts. For JSON that is malformed, or another kind of value, it
+// returns false and an error.
 func EnabledJSON(switches []byte, name string) (bool, error) {
 	switches = bytes.Trim(switches, " \t\r\n")
 	if len(switches) == 0 || string(switches) == "null" {

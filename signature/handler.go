@@ -34,8 +34,8 @@ const (
 //	     to a mistake in the settings
 //
 // It reads a body only if there is a secret, and a signature that is well
-// formed and of the right time. Its
-// fields are not changed once it serves.
+// formed and of the right time. It serves requests concurrently; its fields are
+// not changed once it does.
 type Handler struct {
 	// Secrets are the shared secrets, any of which may have signed a request:
 	// two while one replaces the other.
@@ -47,10 +47,10 @@ type Handler struct {
 	// Tolerance is that of VerifyStandard. XSignature has no time to compare.
 	Tolerance time.Duration
 	// Next is given the requests that verify. The Body it reads is the bytes
-	// that were verified, and ContentLength is how many they are.
+	// that were verified, and ContentLength is how many they are. Required.
 	Next http.Handler
 	// MaxBody is the size in bytes of the largest body that is read; a body
-	// is in memory while it is verified and handled. Zero means
+	// is in memory while it is verified and handled. Zero or less means
 	// DefaultMaxBody.
 	MaxBody int64
 }
@@ -62,7 +62,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the method is not POST", http.StatusMethodNotAllowed)
 		return
 	}
-	// Who does not even claim a signature is not given memory for a body.
+	// A request without a well-formed signature is refused before memory is
+	// allocated for its body.
 	verify, err := h.claim(r.Header)
 	if err != nil {
 		refuse(w, err)

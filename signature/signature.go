@@ -63,8 +63,8 @@ var (
 	// secret.
 	ErrMismatch = errors.New("signature: mismatch")
 
-	// ErrTooOld: it was signed longer ago than is tolerated. Who captured it
-	// may be sending it again.
+	// ErrTooOld: it was signed longer ago than is tolerated. It may have been
+	// captured, and be sent again.
 	ErrTooOld = errors.New("signature: too old")
 	// ErrTooNew: it was signed further in the future than is tolerated.
 	ErrTooNew = errors.New("signature: too new")

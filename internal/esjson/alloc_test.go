@@ -27,15 +27,30 @@ func TestAppendDoesNotAllocate(t *testing.T) {
 }
 
 func TestMembersDoesNotAllocate(t *testing.T) {
-	src := []byte(typicalBody)
+	typical, nasty := []byte(typicalBody), []byte(nastyBody)
 	n := 0
-	allocs := testing.AllocsPerRun(200, func() {
-		if err := Members(src, func(key, value []byte) error { n += len(key) + len(value); return nil }); err != nil {
-			t.Fatal(err)
-		}
-	})
-	if allocs != 0 {
-		t.Errorf("Members allocates %v times", allocs)
+	member := func(key, value []byte) error { n += len(key) + len(value); return nil }
+	var forms []byte
+	for _, tt := range []struct {
+		name string
+		walk func() error
+	}{
+		{"Members", func() error { return Members(typical, member) }},
+		{"AppendMembers", func() (err error) {
+			forms, err = AppendMembers(forms[:0], nasty, func(key, _, form []byte) error { n += len(key) + len(form); return nil })
+			return err
+		}},
+		{"Outline", func() error { return Outline(typical, func(value []byte) { n += len(value) }, member) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if allocs := testing.AllocsPerRun(200, func() {
+				if err := tt.walk(); err != nil {
+					t.Fatal(err)
+				}
+			}); allocs != 0 {
+				t.Errorf("allocates %v times", allocs)
+			}
+		})
 	}
 }
 

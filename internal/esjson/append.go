@@ -2,6 +2,8 @@ package esjson
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math/bits"
 	"sync"
 	"unicode/utf8"
 )
@@ -31,19 +33,16 @@ func Append(dst, src []byte) ([]byte, error) {
 func appendAt(dst, src []byte, depth int) ([]byte, *SyntaxError) {
 	c := copiers.Get().(*copier)
 	defer c.release()
-	c.src, c.dst, c.base = src, dst, len(dst)
-	i := skipSpace(src, 0)
-	c.run = i
-	i, err := c.value(i, depth)
+	c.src, c.dst = src, dst
+	form, i, err := c.form(skipSpace(src, 0), depth)
 	if err != nil {
 		return dst, err
 	}
-	c.flush(i)
 	if i = skipSpace(src, i); i < len(src) {
 		return dst, &SyntaxError{i, problemTrailing}
 	}
-	if len(c.moves) > 0 {
-		c.reorder()
+	if len(c.dst) == len(dst) {
+		return append(dst, form...), nil
 	}
 	return c.dst, nil
 }
@@ -78,12 +77,31 @@ const maxKept = 1 << 15
 
 func (c *copier) release() {
 	c.src, c.dst = nil, nil
-	c.members, c.moves, c.parts = c.members[:0], c.moves[:0], c.parts[:0]
+	c.members = c.members[:0]
 	if cap(c.members) > maxKept || cap(c.moves) > maxKept || cap(c.parts) > maxKept ||
 		cap(c.table) > maxKept || cap(c.scratch) > 8*maxKept {
 		return
 	}
 	copiers.Put(c)
+}
+
+// form returns the form of the value that should start at src[i], inside depth
+// arrays and objects, and the end of the value. The form is src[i:end] itself
+// where nothing has to change, and else what is now behind dst.
+func (c *copier) form(i, depth int) (form []byte, end int, err *SyntaxError) {
+	c.base, c.run = len(c.dst), i
+	c.moves, c.parts = c.moves[:0], c.parts[:0]
+	if end, err = c.value(i, depth); err != nil {
+		return nil, end, err
+	}
+	if c.run == i && len(c.moves) == 0 {
+		return c.src[i:end:end], end, nil
+	}
+	c.flush(end)
+	if len(c.moves) > 0 {
+		c.reorder()
+	}
+	return c.dst[c.base:len(c.dst):len(c.dst)], end, nil
 }
 
 // flush copies the run, which ends at src[end].
@@ -248,7 +266,16 @@ func (c *copier) string(i int) (int, *SyntaxError) {
 	if i >= len(src) || src[i] != '"' {
 		return i, unexpected(src, i)
 	}
-	for i = plain(src, i+1); i < len(src); i = plain(src, i) {
+	// As in skipString.
+	for i++; len(src)-i >= 8; i += 8 {
+		if m := special(binary.LittleEndian.Uint64(src[i:])); m != 0 {
+			if i += bits.TrailingZeros64(m) >> 3; src[i] == '"' {
+				return i + 1, nil
+			}
+			break
+		}
+	}
+	for i = plain(src, i); i < len(src); i = plain(src, i) {
 		switch b := src[i]; {
 		case b == '"':
 			return i + 1, nil

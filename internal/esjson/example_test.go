@@ -67,15 +67,30 @@ func ExampleMembers() {
 	// <nil>
 }
 
-func ExampleElements() {
-	err := esjson.Elements([]byte(`[ {"type":"track"}, {"type":"page"} ]`), func(value []byte) error {
-		fmt.Println(string(value))
+func ExampleAppendMembers() {
+	_, err := esjson.AppendMembers(nil, []byte(`{ "name" : [ 1.0, 2 ] }`), func(key, value, form []byte) error {
+		fmt.Printf("%s is %s, which is written %s\n", key, value, form)
 		return nil
 	})
 	fmt.Println(err)
 	// Output:
-	// {"type":"track"}
-	// {"type":"page"}
+	// name is [ 1.0, 2 ], which is written [1,2]
+	// <nil>
+}
+
+func ExampleOutline() {
+	err := esjson.Outline([]byte(`{"batch":[ {"type":"track"}, {"type":"page"} ],"sentAt":1}`), func(element []byte) {
+		fmt.Printf("element %s\n", element)
+	}, func(key, value []byte) error {
+		fmt.Printf("%s of %d bytes\n", key, len(value))
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// element {"type":"track"}
+	// element {"type":"page"}
+	// batch of 37 bytes
+	// sentAt of 1 bytes
 	// <nil>
 }
 

@@ -69,8 +69,8 @@ func FuzzAppend(f *testing.F) {
 	})
 }
 
-// agreeOnMembers checks that Members and Elements find in src what Append did,
-// which gave out or err.
+// agreeOnMembers checks that Members, AppendMembers and Outline find in src what
+// Append did, which gave out or err.
 func agreeOnMembers(t *testing.T, src, out []byte, err error) {
 	t.Helper()
 	var syntax, checked *SyntaxError
@@ -79,43 +79,71 @@ func agreeOnMembers(t *testing.T, src, out []byte, err error) {
 	if !reflect.DeepEqual(syntax, checked) {
 		t.Fatalf("%+q: Append says %v, Check %v", src, err, checked)
 	}
-	var rebuilt []byte
-	var found, loose error
-	switch trimmed := bytes.TrimLeft(src, " \t\r\n"); {
-	case bytes.HasPrefix(trimmed, []byte("{")):
-		found = Members(src, func(key, value []byte) error {
-			rebuilt = append(AppendString(append(rebuilt, ','), string(key)), ':')
-			rebuilt = append(rebuilt, value...)
-			return nil
-		})
-		loose = MembersAnyDepth(src, func(_, _ []byte) error { return nil })
-		rebuilt = fmt.Appendf(nil, "{%s}", bytes.TrimPrefix(rebuilt, []byte(",")))
-	case bytes.HasPrefix(trimmed, []byte("[")):
-		found = Elements(src, func(value []byte) error {
-			rebuilt = append(append(rebuilt, ','), value...)
-			return nil
-		})
-		loose = ElementsAnyDepth(src, func([]byte) error { return nil })
-		rebuilt = fmt.Appendf(nil, "[%s]", bytes.TrimPrefix(rebuilt, []byte(",")))
-	default:
-		if Members(src, nil) == nil || Elements(src, nil) == nil {
-			t.Fatalf("%+q has members or elements", src)
+	agreeOnElements(t, src, err)
+	if !bytes.HasPrefix(bytes.TrimLeft(src, " \t\r\n"), []byte("{")) {
+		if Members(src, nil) == nil {
+			t.Fatalf("%+q has members", src)
 		}
 		return
 	}
-	var foundSyntax *SyntaxError
-	errors.As(found, &foundSyntax)
-	if !reflect.DeepEqual(syntax, foundSyntax) {
-		t.Fatalf("%+q: Append says %v, Members or Elements %v", src, err, found)
+	var rebuilt, formed []byte
+	found := Members(src, func(key, value []byte) error {
+		rebuilt = append(AppendString(append(rebuilt, ','), string(key)), ':')
+		rebuilt = append(rebuilt, value...)
+		return nil
+	})
+	_, foundForms := AppendMembers(nil, src, func(key, value, form []byte) error {
+		if again, err := Append(nil, value); err != nil || !bytes.Equal(again, form) {
+			t.Fatalf("%+q: the form of %+q is %+q, Append says %+q, %v", src, value, form, again, err)
+		}
+		formed = append(AppendString(append(formed, ','), string(key)), ':')
+		formed = append(formed, form...)
+		return nil
+	})
+	loose := Outline(src, func([]byte) {}, func(_, _ []byte) error { return nil })
+	for _, found := range []error{found, foundForms} {
+		var foundSyntax *SyntaxError
+		errors.As(found, &foundSyntax)
+		if !reflect.DeepEqual(syntax, foundSyntax) {
+			t.Fatalf("%+q: Append says %v, Members or AppendMembers %v", src, err, found)
+		}
 	}
 	if !errors.Is(err, ErrDepth) && !reflect.DeepEqual(found, loose) {
-		t.Fatalf("%+q: Members or Elements says %v, at any depth %v", src, found, loose)
+		t.Fatalf("%+q: Members says %v, Outline %v", src, found, loose)
 	}
-	if err != nil || bytes.HasPrefix(rebuilt, []byte("{")) && surrogate.Match(src) {
+	if err != nil || surrogate.Match(src) {
 		return
 	}
-	if got, err := Append(nil, rebuilt); err != nil || !bytes.Equal(got, out) {
-		t.Fatalf("Append(%+q) = %+q\nput together from its parts: %+q, %v", src, out, got, err)
+	for _, parts := range [][]byte{rebuilt, formed} {
+		whole := fmt.Appendf(nil, "{%s}", bytes.TrimPrefix(parts, []byte(",")))
+		if got, err := Append(nil, whole); err != nil || !bytes.Equal(got, out) {
+			t.Fatalf("Append(%+q) = %+q\nput together from its parts: %+q, %v", src, out, got, err)
+		}
+	}
+}
+
+// agreeOnElements checks that Outline finds the elements of src, if that is an
+// array, and otherwise fails or finds none.
+func agreeOnElements(t *testing.T, src []byte, err error) {
+	t.Helper()
+	elements, members, found := outlined(fmt.Appendf(nil, `{"a":%s}`, src))
+	if err != nil {
+		return
+	}
+	if found != nil || len(members) != 1 {
+		t.Fatalf("Outline finds %q in an object with %+q, and returns %v", members, src, found)
+	}
+	whole := members[0][2:]
+	if whole[0] != '[' {
+		if elements != nil {
+			t.Fatalf("Outline finds elements in %+q", src)
+		}
+		return
+	}
+	got, gotErr := Append(nil, []byte("["+strings.Join(elements, ",")+"]"))
+	want, wantErr := Append(nil, src)
+	if !bytes.Equal(got, want) || gotErr != nil || wantErr != nil {
+		t.Fatalf("the elements of %+q are %+q", src, elements)
 	}
 }
 

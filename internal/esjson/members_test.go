@@ -55,72 +55,77 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-func TestElements(t *testing.T) {
+// outlined is what Outline finds in src.
+func outlined(src []byte) (elements, members []string, err error) {
+	err = Outline(src, func(value []byte) {
+		elements = append(elements, string(value))
+	}, func(key, value []byte) error {
+		members = append(members, string(key)+":"+string(value))
+		return nil
+	})
+	return elements, members, err
+}
+
+// TestOutline: values may be nested deeper than MaxDepth, and the elements of
+// those that are arrays come before them.
+func TestOutline(t *testing.T) {
+	const levels = 300_000
+	deep := string(nested(`[{"a":`, "1", "}]", levels/2))
+	bit := string(nested("[", "", "]", MaxDepth))
 	for _, tt := range []struct {
-		name, src string
-		want      []string
-		err       string
+		name, src         string
+		elements, members []string
+		err               string
 	}{
-		{"empty", " [ ] ", nil, ""},
-		{"raw", ` [ 1.0 , "\u0061" ,{"a" : 1}, null ] `, []string{"1.0", `"\u0061"`, `{"a" : 1}`, "null"}, ""},
-		{"not an array", `{"a":1}`, nil, "invalid JSON at byte 0: not an array"},
-		{"bad value", `[1,2,]`, []string{"1", "2"}, "invalid JSON at byte 5: unexpected character"},
-		{"cut short", `[1`, []string{"1"}, "invalid JSON at byte 2: unexpected end"},
-		{"second value", `[1],`, []string{"1"}, "invalid JSON at byte 3: more after the value"},
-		{"too deep", strings.Repeat("[", MaxDepth+1), nil, "invalid JSON at byte 1000: nested deeper than 1000 levels"},
+		{"empty", " { } ", nil, nil, ""},
+		{"elements", ` {"a":[ 1.0 , "\u0061" ,{"a" : [1]}, null ] , "b":[ ],"c":2} `,
+			[]string{"1.0", `"\u0061"`, `{"a" : [1]}`, "null"}, []string{`a:[ 1.0 , "\u0061" ,{"a" : [1]}, null ]`, "b:[ ]", "c:2"}, ""},
+		{"not an object", `[1]`, nil, nil, "invalid JSON at byte 0: not an object"},
+		{"no value", `{"a":`, nil, nil, "invalid JSON at byte 5: unexpected end"},
+		{"bad value", `{"a":[1,2,]}`, []string{"1", "2"}, nil, "invalid JSON at byte 10: unexpected character"},
+		{"array cut short", `{"a":[1`, []string{"1"}, nil, "invalid JSON at byte 7: unexpected end"},
+		{"second value", `{"a":[1]},`, []string{"1"}, []string{"a:[1]"}, "invalid JSON at byte 9: more after the value"},
+		{"deep", `{"a":[` + deep + `, ` + deep + ` ,1]}`, []string{deep, deep, "1"}, []string{`a:[` + deep + `, ` + deep + ` ,1]`}, ""},
+		{"deep member", `{"a":{"b":` + deep + `}}`, nil, []string{`a:{"b":` + deep + `}`}, ""},
+		{"a bit deeper", `{"a":[` + bit + `]}`, []string{bit}, []string{`a:[` + bit + `]`}, ""},
+		{"the wrong bracket", `{"a":[1,` + deep[:len(deep)-1] + `}`, []string{"1"}, nil, fmt.Sprintf("invalid JSON at byte %d: unexpected character", 8+len(deep)-1)},
+		{"a comma and a bracket", `{"a":[1,` + deep[:len(deep)-2] + `,}]`, []string{"1"}, nil, fmt.Sprintf("invalid JSON at byte %d: unexpected character", 8+len(deep)-1)},
+		{"cut short", `{"a":[1,` + deep, []string{"1", deep}, nil, fmt.Sprintf("invalid JSON at byte %d: unexpected end", 8+len(deep))},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var got []string
-			err := Elements([]byte(tt.src), func(value []byte) error {
-				got = append(got, string(value))
-				return nil
-			})
-			if d := cmp.Diff(tt.want, got); d != "" {
-				t.Errorf("Elements(%.40q) (-want +got):\n%s", tt.src, d)
+			elements, members, err := outlined([]byte(tt.src))
+			if !slices.Equal(elements, tt.elements) || !slices.Equal(members, tt.members) {
+				t.Errorf("Outline(%.40q) gives %.99q and %.99q, want %.99q and %.99q", tt.src, elements, members, tt.elements, tt.members)
 			}
 			if text := errorText(err); text != tt.err {
-				t.Errorf("Elements(%.40q) returns %q, want %q", tt.src, text, tt.err)
+				t.Errorf("Outline(%.40q) returns %q, want %q", tt.src, text, tt.err)
 			}
 		})
 	}
 }
 
-// TestAnyDepth: with values nested deeper than MaxDepth, Members and Elements
-// fail, and the others give each value, or say what else is wrong.
-func TestAnyDepth(t *testing.T) {
-	const levels = 300_000
-	deep := string(nested(`[{"a":`, "1", "}]", levels/2))
-	for _, tt := range []struct {
-		name, src string
-		want      []string
-		err       string
-	}{
-		{"deep", `[` + deep + `, ` + deep + ` ,1]`, []string{deep, deep, "1"}, ""},
-		{"a bit deeper", `[` + string(nested("[", "", "]", MaxDepth)) + `]`, []string{string(nested("[", "", "]", MaxDepth))}, ""},
-		{"the wrong bracket", `[1,` + deep[:len(deep)-1] + `}`, []string{"1"}, fmt.Sprintf("invalid JSON at byte %d: unexpected character", 3+len(deep)-1)},
-		{"a comma and a bracket", `[1,` + deep[:len(deep)-2] + `,}]`, []string{"1"}, fmt.Sprintf("invalid JSON at byte %d: unexpected character", 3+len(deep)-1)},
-		{"cut short", `[1,` + deep, []string{"1", deep}, fmt.Sprintf("invalid JSON at byte %d: unexpected end", 3+len(deep))},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var elements, values []string
-			err := ElementsAnyDepth([]byte(tt.src), func(value []byte) error {
-				elements = append(elements, string(value))
-				return nil
-			})
-			if !slices.Equal(elements, tt.want) || errorText(err) != tt.err {
-				t.Errorf("ElementsAnyDepth gives %d elements and %v, want %d and %q", len(elements), err, len(tt.want), tt.err)
-			}
-			err = MembersAnyDepth([]byte(`{"a":`+tt.src+`}`), func(_, value []byte) error {
-				values = append(values, string(value))
-				return nil
-			})
-			if (err == nil) != (tt.err == "") || err == nil && !slices.Equal(values, []string{tt.src}) {
-				t.Errorf("MembersAnyDepth gives %d values and %v, want 1 and %q", len(values), err, tt.err)
-			}
-			if err := Elements([]byte(tt.src), func([]byte) error { return nil }); !errors.Is(err, ErrDepth) {
-				t.Errorf("Elements: %v, want ErrDepth", err)
-			}
-		})
+// TestAppendMembers: a form is a part of the source where that is in form, and
+// what an earlier one was does not change.
+func TestAppendMembers(t *testing.T) {
+	src := []byte(`{"a" : [1,{"b":"c"}], "d":1.0,"e":{"x":1, "x":2},"f":"\/", "a":{"z":1,"0":{"y":1,"y":2}},"g":"é"}`)
+	want := []string{`[1,{"b":"c"}]`, "1", `{"x":2}`, `"/"`, `{"0":{"y":2},"z":1}`, `"é"`}
+	var forms [][]byte
+	dst, err := AppendMembers([]byte("kept"), src, func(key, value, form []byte) error {
+		if same := &value[0] == &form[0]; same != (string(value) == string(form)) {
+			t.Errorf("the form %s of %s is a part of the source: %v", form, value, same)
+		}
+		_ = append(form, '!')
+		forms = append(forms, form)
+		return nil
+	})
+	if err != nil || !strings.HasPrefix(string(dst), "kept") {
+		t.Fatalf("AppendMembers(kept) = %q, %v", dst, err)
+	}
+	for i := range want {
+		if i >= len(forms) || string(forms[i]) != want[i] {
+			t.Errorf("the forms are %q, want %q", forms, want)
+			break
+		}
 	}
 }
 
@@ -140,27 +145,32 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestMembersAndElementsStop(t *testing.T) {
+func TestMembersStops(t *testing.T) {
 	stop := errors.New("enough")
 	calls := 0
-	if err := Members([]byte(`{"a":1,"b":2,!`), func(key, value []byte) error {
+	at := func(key []byte) error {
 		calls++
 		if string(key) == "b" {
 			return stop
 		}
 		return nil
-	}); err != stop || calls != 2 {
-		t.Errorf("Members calls %d times and returns %v, want 2 and %v", calls, err, stop)
 	}
-	calls = 0
-	if err := Elements([]byte(`[1,2,!`), func(value []byte) error {
-		calls++
-		if string(value) == "2" {
-			return stop
+	src := []byte(`{"a":1,"b":2,!`)
+	for _, tt := range []struct {
+		name string
+		walk func() error
+	}{
+		{"Members", func() error { return Members(src, func(key, _ []byte) error { return at(key) }) }},
+		{"AppendMembers", func() error {
+			_, err := AppendMembers(nil, src, func(key, _, _ []byte) error { return at(key) })
+			return err
+		}},
+		{"Outline", func() error { return Outline(src, nil, func(key, _ []byte) error { return at(key) }) }},
+	} {
+		calls = 0
+		if err := tt.walk(); err != stop || calls != 2 {
+			t.Errorf("%s calls %d times and returns %v, want 2 and %v", tt.name, calls, err, stop)
 		}
-		return nil
-	}); err != stop || calls != 2 {
-		t.Errorf("Elements calls %d times and returns %v, want 2 and %v", calls, err, stop)
 	}
 }
 
@@ -170,10 +180,13 @@ func TestMembersGivesNoRoom(t *testing.T) {
 	src := []byte(`{"a":1,"b":[2,3]}`)
 	if err := Members(src, func(key, value []byte) error {
 		_, _ = append(key, '!'), append(value, '!')
-		if value[0] != '[' {
-			return nil
-		}
-		return Elements(value, func(value []byte) error { _ = append(value, '!'); return nil })
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Outline(src, func(value []byte) { _ = append(value, '!') }, func(key, value []byte) error {
+		_, _ = append(key, '!'), append(value, '!')
+		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}

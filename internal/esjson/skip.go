@@ -1,6 +1,10 @@
 package esjson
 
-import "unicode/utf8"
+import (
+	"encoding/binary"
+	"math/bits"
+	"unicode/utf8"
+)
 
 const (
 	problemEnd      = "unexpected end"
@@ -38,7 +42,21 @@ func skipString(src []byte, i int) (int, *SyntaxError) {
 	if i >= len(src) || src[i] != '"' {
 		return i, unexpected(src, i)
 	}
-	for i = plain(src, i+1); i < len(src); i = plain(src, i) {
+	// As plain does, whose call takes as long as most strings.
+	for i++; len(src)-i >= 8; i += 8 {
+		if m := special(binary.LittleEndian.Uint64(src[i:])); m != 0 {
+			if i += bits.TrailingZeros64(m) >> 3; src[i] == '"' {
+				return i + 1, nil
+			}
+			break
+		}
+	}
+	return skipRest(src, i)
+}
+
+// skipRest returns the end of the string whose inside goes on at src[i].
+func skipRest(src []byte, i int) (int, *SyntaxError) {
+	for i = plain(src, i); i < len(src); i = plain(src, i) {
 		switch c := src[i]; {
 		case c == '"':
 			return i + 1, nil
@@ -179,11 +197,10 @@ func skipKey(src []byte, i int) (int, *SyntaxError) {
 	return skipSpace(src, i+1), nil
 }
 
-// skipMembers returns the end of the object that starts at src[i] and calls
-// each with the bounds of every key, quotes included, and value, in which limit
-// arrays and objects may be nested. If that says to stop, skipMembers does,
-// with no error.
-func skipMembers(src []byte, i, limit int, each func(key, keyEnd, value, valueEnd int) bool) (int, *SyntaxError) {
+// skipMembers returns the end of the object that starts at src[i]. It calls each
+// with the bounds of every key, quotes included, and where its value should start;
+// each returns where that ends.
+func skipMembers(src []byte, i int, each func(key, keyEnd, value int) (int, *SyntaxError)) (int, *SyntaxError) {
 	i = skipSpace(src, i+1)
 	if i < len(src) && src[i] == '}' {
 		return i + 1, nil
@@ -198,15 +215,10 @@ func skipMembers(src []byte, i, limit int, each func(key, keyEnd, value, valueEn
 		if i >= len(src) || src[i] != ':' {
 			return i, unexpected(src, i)
 		}
-		value := skipSpace(src, i+1)
-		valueEnd, err := skip(src, value, limit)
-		if err != nil {
+		if i, err = each(key, keyEnd, skipSpace(src, i+1)); err != nil {
 			return i, err
 		}
-		if !each(key, keyEnd, value, valueEnd) {
-			return valueEnd, nil
-		}
-		i = skipSpace(src, valueEnd)
+		i = skipSpace(src, i)
 		switch {
 		case i < len(src) && src[i] == ',':
 			i = skipSpace(src, i+1)
@@ -219,21 +231,17 @@ func skipMembers(src []byte, i, limit int, each func(key, keyEnd, value, valueEn
 }
 
 // skipElements is skipMembers for an array.
-func skipElements(src []byte, i, limit int, each func(value, valueEnd int) bool) (int, *SyntaxError) {
+func skipElements(src []byte, i int, each func(value int) (int, *SyntaxError)) (int, *SyntaxError) {
 	i = skipSpace(src, i+1)
 	if i < len(src) && src[i] == ']' {
 		return i + 1, nil
 	}
 	for {
-		value := i
-		valueEnd, err := skip(src, value, limit)
-		if err != nil {
+		var err *SyntaxError
+		if i, err = each(i); err != nil {
 			return i, err
 		}
-		if !each(value, valueEnd) {
-			return valueEnd, nil
-		}
-		i = skipSpace(src, valueEnd)
+		i = skipSpace(src, i)
 		switch {
 		case i < len(src) && src[i] == ',':
 			i = skipSpace(src, i+1)

@@ -33,47 +33,49 @@ func KeyOf(destination, id string) Key {
 type Window struct {
 	half  int
 	age   time.Duration
-	newer map[Key]struct{}
-	older map[Key]struct{}
+	newer *table
+	older *table
 	began time.Time
 	turns uint64
 }
 
 // New returns an empty window of at most limit keys, at least 2.
 func New(limit int, age time.Duration) *Window {
-	return &Window{half: max(limit/2, 1), age: age, newer: make(map[Key]struct{})}
+	return &Window{half: max(limit/2, 1), age: age, newer: newTable(0), older: newTable(0)}
 }
 
 // Add remembers k from now on and reports whether it was new.
 func (w *Window) Add(k Key, now time.Time) bool {
-	if _, ok := w.newer[k]; ok {
+	if w.newer.has(&k) {
 		return false
 	}
 	w.turn(now, 0)
-	if _, ok := w.older[k]; ok {
+	if w.older.has(&k) {
 		return false
 	}
-	w.newer[k] = struct{}{}
+	w.newer.add(&k)
 	return true
 }
 
 // Restore is Add for a key that was new at that time, in an earlier life of the
-// window. It does not look whether k is there, and makes room at once for all that are
-// left to be restored, k included.
+// window. It looks for k in the present generation alone, and makes room at once for all
+// that are left to be restored, k included.
 func (w *Window) Restore(k Key, at time.Time, left int) {
 	w.turn(at, left)
-	w.newer[k] = struct{}{}
+	if !w.newer.has(&k) {
+		w.newer.add(&k)
+	}
 }
 
 // turn begins another generation if it is time, with room for size keys.
 func (w *Window) turn(now time.Time, size int) {
 	switch {
-	case len(w.newer) == 0 && size == 0:
-	case len(w.newer) == 0:
-		w.newer = make(map[Key]struct{}, min(size, w.half))
-	case len(w.newer) >= w.half || now.Sub(w.began) >= w.age:
+	case w.newer.len == 0 && size == 0:
+	case w.newer.len == 0:
+		w.newer = newTable(min(size, w.half))
+	case w.newer.len >= w.half || now.Sub(w.began) >= w.age:
 		w.older = w.newer
-		w.newer = make(map[Key]struct{}, min(size, w.half))
+		w.newer = newTable(min(size, w.half))
 		w.turns++
 	default:
 		return
@@ -83,12 +85,12 @@ func (w *Window) turn(now time.Time, size int) {
 
 // Remove forgets k.
 func (w *Window) Remove(k Key) {
-	delete(w.newer, k)
-	delete(w.older, k)
+	w.newer.remove(&k)
+	w.older.remove(&k)
 }
 
 // Len returns how many keys are remembered.
-func (w *Window) Len() int { return len(w.newer) + len(w.older) }
+func (w *Window) Len() int { return w.newer.len + w.older.len }
 
 // Turns counts the generations that were begun after the first. The keys added
 // while it had its present value, and the value before, are remembered.

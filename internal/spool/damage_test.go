@@ -303,3 +303,38 @@ func TestFileChangesBehindOurBack(t *testing.T) {
 		})
 	}
 }
+
+// TestDamageIsRemembered loads a damaged segment twice, as when what is left of it
+// could not be sent at first.
+func TestDamageIsRemembered(t *testing.T) {
+	path := t.TempDir()
+	c := small()
+	reports := 0
+	c.Report = func(error) { reports++ }
+	d, _ := open(t, path, c)
+	s := newSegment(t, d, "0", "1", "2")
+	if err := s.Unload(); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(path, files(t, path)[0])
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text[len(text)-1] ^= 1
+	if err := os.WriteFile(name, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int{1, 0} {
+		if lost, err := s.Load(); lost != want || err != nil {
+			t.Errorf("Load = %d, %v, want %d, nil", lost, err, want)
+		}
+		equal(t, "Len", s.Len(), 2)
+		if err := s.Unload(); err != nil {
+			t.Error(err)
+		}
+	}
+	remove(t, s)
+	equal(t, "files", files(t, path), []string{filepath.Base(name) + ".aside"})
+	equal(t, "reports", reports, 1)
+}

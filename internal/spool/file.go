@@ -83,7 +83,8 @@ func (s *Segment) store(message []byte, start int, e entry) (err error) {
 	return nil
 }
 
-// change runs fn, which changes memory.
+// change runs fn, which reads or changes memory, and returns an error for a fault
+// of the mapping.
 func (f *file) change(fn func() error) error {
 	if !f.mapped {
 		return fn()
@@ -117,7 +118,7 @@ func (f *file) shown(n, limit int) (int, error) {
 	return n, err
 }
 
-// vacate makes it hold nothing, after a use with n messages.
+// vacate empties a file that held n messages.
 func (f *file) vacate(n int) error {
 	return f.change(func() error {
 		f.words[0].Store(0)

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"syscall"
 	"testing"
 
+	"github.com/hookferry/analytics/internal/disktest"
 	"github.com/hookferry/analytics/internal/spool"
 )
 
@@ -23,14 +23,12 @@ const fullMount = "SPOOL_TEST_MOUNT"
 func fullChild() error {
 	path := os.Getenv(childFolder)
 	for _, plain := range []bool{false, true} {
-		fill, free := limitFiles, unlimitFiles
+		fill, free := disktest.Limit(100 << 10)
 		if os.Getenv(fullMount) != "" {
-			if err := mountSmall(path); err != nil {
+			var err error
+			if fill, free, err = disktest.Mount(path, "1200k"); err != nil { // two segments, and not three
 				return err
 			}
-			filler := filepath.Join(path, "filler")
-			fill = func() error { return fillDisk(filler) }
-			free = func() error { return os.Remove(filler) }
 		}
 		c := full
 		if plain {
@@ -104,20 +102,27 @@ func fullDisk(path string, c spool.Config, fill, free func() error) error {
 	return dir.Close()
 }
 
-func limitFiles() error {
-	signal.Ignore(syscall.SIGXFSZ) // what would exceed it fails all the same
-	return setFileLimit(100 << 10)
-}
-
-func unlimitFiles() error { return setFileLimit(1 << 40) }
-
-func setFileLimit(size uint64) error {
-	var l syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &l); err != nil {
-		return err
+// TestTooManyOpenFiles: a segment that cannot be opened now is not damaged.
+func TestTooManyOpenFiles(t *testing.T) {
+	d, _ := open(t, t.TempDir(), small())
+	s := newSegment(t, d, "0", "1")
+	if err := s.Unload(); err != nil {
+		t.Fatal(err)
 	}
-	setLimit(&l, size)
-	return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l)
+	again, err := disktest.NoFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Load()
+	if e := again(); e != nil {
+		t.Fatal(e)
+	}
+	if damage := (*spool.DamageError)(nil); errors.As(err, &damage) || !errors.Is(err, syscall.EMFILE) {
+		t.Errorf("Load = %v, want EMFILE", err)
+	}
+	load(t, s)
+	equal(t, "messages", messages(s, small().Head), []string{"0", "1"})
+	remove(t, s)
 }
 
 // TestFileLimit has a process reach the bound on its files' size, which is to

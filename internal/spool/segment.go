@@ -33,6 +33,7 @@ type Segment struct {
 	bad  error   // why it takes no further message
 	size int64   // what it counts towards MaxBytes
 	gone bool    // removed
+	lost int     // messages that Load has left out
 
 	// damage is why the file is to be set aside, not deleted.
 	damage error
@@ -224,8 +225,10 @@ func (s *Segment) Unload() error {
 }
 
 // Load reads the messages of a segment that waits. Those that are damaged are
-// left out, and lost tells how many. If nothing can be read, the error says
-// why; Load may be tried again. Remove sets the file aside in both cases.
+// left out, and lost tells how many more these are than at the Load before. If
+// nothing can be read, the error is a *DamageError. Remove sets the file aside in
+// both cases. Any other error says nothing about the file: the Dir is closed, or the
+// process has too many open files, say. Load may be tried again after each.
 func (s *Segment) Load() (lost int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,16 +238,26 @@ func (s *Segment) Load() (lost int, err error) {
 	case s.data != nil:
 		return 0, nil
 	}
-	s.damage = s.load()
-	if s.damage != nil {
-		return 0, &DamageError{File: s.name, Err: s.damage}
+	err = s.load()
+	if temporary(err) {
+		return 0, fmt.Errorf("spool: load: %w", err)
 	}
-	before := s.n
+	if s.damage = err; err != nil {
+		return 0, &DamageError{File: s.name, Err: err}
+	}
+	lost = s.n - len(s.ends)
 	s.n, s.end = len(s.ends), len(s.data)
-	if lost = before - s.n; lost != 0 {
-		s.damage = fmt.Errorf("%d of %d messages do not match their checksums", lost, before)
+	if s.lost += lost; s.lost != 0 {
+		s.damage = fmt.Errorf("%d of %d messages do not match their checksums", s.lost, s.n+s.lost)
 	}
 	return lost, nil
+}
+
+// temporary reports whether err is about the state of the process or the system, and
+// not about a file.
+func temporary(err error) bool {
+	var t interface{ Temporary() bool }
+	return errors.As(err, &t) && t.Temporary()
 }
 
 // load sets data and ends.

@@ -206,7 +206,7 @@ func Open(path string, c Config) (*Dir, []*Segment, error) {
 // New does no I/O when there is a spare segment.
 func (d *Dir) New(id ID, opened time.Time) (*Segment, error) {
 	for {
-		if s, _, err := d.take(id, opened); s != nil || err != nil {
+		if s, _, err := d.Take(id, opened); s != nil || err != nil {
 			return s, err
 		}
 		if err := d.Prepare(1); err != nil {
@@ -217,13 +217,9 @@ func (d *Dir) New(id ID, opened time.Time) (*Segment, error) {
 
 // Take is New for callers that cannot wait: it does no I/O where files are
 // mapped, and returns nil when no spare segment is ready. It also returns how
-// many spare segments are left.
-func (d *Dir) Take(id ID, opened time.Time) (s *Segment, left int) {
-	s, left, _ = d.take(id, opened)
-	return s, left
-}
-
-func (d *Dir) take(id ID, opened time.Time) (*Segment, int, error) {
+// many spare segments are left. The error is the file system's, which did not take
+// the beginning of a segment.
+func (d *Dir) Take(id ID, opened time.Time) (*Segment, int, error) {
 	l := d.conf.layout()
 	s := &Segment{dir: d, size: int64(l.size())}
 	s.mu.Lock() // until it has begun; Close may find it before
@@ -253,8 +249,8 @@ func (d *Dir) take(id ID, opened time.Time) (*Segment, int, error) {
 }
 
 // Prepare makes spare segments until there are n. Its errors are those of New.
-// Who calls it off the hot path whenever Take leaves fewer has a Take that
-// succeeds.
+// If it is called in the background whenever Take has left fewer than n, Take
+// always succeeds.
 func (d *Dir) Prepare(n int) error {
 	d.making.Lock()
 	defer d.making.Unlock()
@@ -285,7 +281,8 @@ func (d *Dir) Prepare(n int) error {
 	}
 }
 
-// recycle takes the file of a segment that is done with.
+// recycle keeps the file of a segment that was removed as a spare, or deletes it if
+// there are enough.
 func (d *Dir) recycle(f *file) error {
 	d.mu.Lock()
 	keep := !d.closed && len(d.spare) < d.conf.Spare
@@ -299,8 +296,7 @@ func (d *Dir) recycle(f *file) error {
 	return f.discard()
 }
 
-// forget ends the part of s among the open segments, and takes n bytes off
-// what is used.
+// forget takes s off the open segments, and n bytes off what is used.
 func (d *Dir) forget(s *Segment, n int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -291,7 +291,7 @@ func TestSteadyFlowMakesNoFiles(t *testing.T) {
 		path := t.TempDir()
 		c.Spare = 2
 		d, _ := open(t, path, c)
-		if s, _ := d.Take(idA, start); s != nil {
+		if s, _, err := d.Take(idA, start); s != nil || err != nil {
 			t.Error("Take of a new folder returns a segment")
 		}
 		var before []string
@@ -317,7 +317,7 @@ func TestSteadyFlowMakesNoFiles(t *testing.T) {
 			remove(t, s)
 		}
 		equal(t, "files with 2 spare ones", len(files(t, path)), 2)
-		if s, _ := d.Take(idA, start); s == nil {
+		if s, _, err := d.Take(idA, start); s == nil || err != nil {
 			t.Error("Take returns nil with spare segments")
 		}
 		closeDir(t, d)
