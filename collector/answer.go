@@ -121,6 +121,6 @@ func (a *Answered) json(w http.ResponseWriter, status int, body []byte) {
 	a.Status = status
 	w.Header()["Content-Type"] = contentJSON
 	w.WriteHeader(status)
-	// Who does not wait for the answer does not get it.
+	// A client that is gone needs no answer.
 	_, _ = w.Write(body)
 }

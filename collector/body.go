@@ -51,7 +51,8 @@ type reservation struct {
 	h       *Handler
 	held    int64
 	buffers []*buffer
-	size    int // of the body as it came
+	lists   *list // nil: not a batch
+	size    int   // of the body as it came
 }
 
 // take adds n bytes. The error is errMemory while other requests hold them, and
@@ -89,6 +90,10 @@ func (m *reservation) release() {
 		pools[buf.class].Put(buf)
 	}
 	m.buffers = nil
+	if m.lists != nil {
+		m.lists.release()
+		m.lists = nil
+	}
 	m.h.memory.Add(-m.held)
 	m.held = 0
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hookferry/analytics"
@@ -48,7 +49,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, kind string, m *r
 		Browser: r.Header.Get("Origin") != "",
 	}
 
-	// Who has no business here is told before the body is read, if possible.
+	// A key in the header is checked before the body is read.
 	var source Source
 	var refused *refusal
 	key := basicKey(r.Header)
@@ -73,10 +74,10 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, kind string, m *r
 		ctx = webhook.ContextWithTrace(ctx, r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ","))
 	}
 
-	var list []byte
 	var bodyKey string
 	if kind == "" {
-		list, bodyKey, refused = readBatch(body, &env)
+		m.lists = lists.Get().(*list)
+		bodyKey, refused = m.lists.readBatch(body, &env)
 	} else if key == "" {
 		bodyKey, refused = readKey(body)
 	}
@@ -92,7 +93,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, kind string, m *r
 	var events []webhook.Event
 	var rejected []rejection
 	if kind == "" {
-		events, rejected, refused = m.events(ctx, list, env)
+		events, rejected, refused = m.events(ctx, env)
 	} else {
 		events, refused = m.event(body, env)
 	}
@@ -104,7 +105,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, kind string, m *r
 		return nil, refused
 	}
 	if source.Limit != nil {
-		if wait := source.Limit.take(len(events)+len(rejected), time.Now()); wait > 0 {
+		if wait := source.Limit.take(len(events) + len(rejected)); wait > 0 {
 			return nil, tooMany(wait)
 		}
 	}
@@ -120,7 +121,7 @@ func (h *Handler) admit(ctx context.Context, key string, a *Answered) (Source, *
 		return source, refused
 	}
 	if source.Limit != nil {
-		if wait := source.Limit.take(0, time.Now()); wait > 0 {
+		if wait := source.Limit.take(0); wait > 0 {
 			return source, tooMany(wait)
 		}
 	}
@@ -151,15 +152,43 @@ func readKey(body []byte) (key string, refused *refusal) {
 	return key, malformed(err, body, "a call")
 }
 
-// readBatch takes a batch apart. It returns the array of its calls and its
-// writeKey, and puts into env what applies to all calls. How deeply calls are
-// nested is left to be found out for each: one of them may not spoil the others.
-func readBatch(body []byte, env *webhook.Envelope) (list []byte, key string, refused *refusal) {
-	var sentAt []byte
-	err := esjson.MembersAnyDepth(body, func(name, value []byte) error {
+// A list is space for the calls of a batch.
+type list struct {
+	calls [][]byte
+	// found are the elements of the array that is being read, as far as they
+	// may be calls.
+	found  [][]byte
+	events []webhook.Event
+}
+
+// lists holds lists that are not in use, of type *list.
+var lists = sync.Pool{New: func() any { return new(list) }}
+
+// release gives the list back. Its calls and events are not used any more.
+func (l *list) release() {
+	clear(l.calls[:cap(l.calls)])
+	clear(l.found[:cap(l.found)])
+	clear(l.events)
+	l.calls, l.found, l.events = l.calls[:0], l.found[:0], l.events[:0]
+	lists.Put(l)
+}
+
+// readBatch takes a batch apart. It reads its calls into l, one more than there
+// may be at most, returns its writeKey, and puts into env what applies to all calls.
+// How deeply calls are nested is left to be found out for each: one of them may not
+// spoil the others.
+func (l *list) readBatch(body []byte, env *webhook.Envelope) (key string, refused *refusal) {
+	var batch, sentAt []byte
+	element := func(call []byte) {
+		if len(l.found) <= analytics.MaxBatchCalls {
+			l.found = append(l.found, call)
+		}
+	}
+	err := esjson.Outline(body, element, func(name, value []byte) error {
 		switch string(name) {
 		case "batch":
-			list = value
+			batch = value
+			l.calls, l.found = l.found, l.calls
 		case "context":
 			env.Context = value
 		case "integrations":
@@ -169,15 +198,16 @@ func readBatch(body []byte, env *webhook.Envelope) (list []byte, key string, ref
 		case "writeKey":
 			key = text(value)
 		}
+		l.found = l.found[:0]
 		return nil
 	})
 	if refused = malformed(err, body, "a batch"); refused != nil {
-		return nil, key, refused
+		return key, refused
 	}
 	switch {
-	case list == nil:
+	case batch == nil:
 		refused = wrong(&webhook.CallError{Field: "batch", Code: webhook.CodeMissing, Problem: "is required"})
-	case list[0] != '[':
+	case batch[0] != '[':
 		refused = wrong(&webhook.CallError{Field: "batch", Code: webhook.CodeWrongType, Problem: "has to be an array"})
 	}
 	// Clients drop a batch that is refused, so a clock that makes no sense is
@@ -185,7 +215,7 @@ func readBatch(body []byte, env *webhook.Envelope) (list []byte, key string, ref
 	if sent, err := isotime.ParseJSON(sentAt); err == nil {
 		env.SentAt = sent
 	}
-	return list, key, refused
+	return key, refused
 }
 
 // malformed refuses a body that could not be taken apart: what is not JSON, or
@@ -231,50 +261,71 @@ func reject(index int, err error) rejection {
 	return rejection{index, webhook.CodeMalformed, "could not be read"}
 }
 
-// events makes the events of the calls in list, an array that was checked.
-func (m *reservation) events(ctx context.Context, list []byte, env webhook.Envelope) (events []webhook.Event, rejected []rejection, refused *refusal) {
+// roomPerBody is about by how much a body is longer than its call, beside the
+// context of the batch, in bytes: it has more times, and names that are always
+// there.
+const roomPerBody = 192
+
+// maxRoom bounds the room that is made for the bodies of a batch before they are
+// there, in bytes.
+const maxRoom = 1 << 20
+
+// events makes the events of the calls that were read. Their bodies share an
+// array.
+func (m *reservation) events(ctx context.Context, env webhook.Envelope) ([]webhook.Event, []rejection, *refusal) {
 	batch, err := webhook.NewBatch(env)
 	if err != nil {
 		r := reject(0, err)
 		return nil, nil, refuse(http.StatusBadRequest, string(r.code), r.message)
 	}
-	if err := m.take(batch.ContextSize()); err != nil {
+	l := m.lists
+	calls := l.calls
+	if len(calls) > analytics.MaxBatchCalls {
+		return nil, nil, refuse(http.StatusBadRequest, "too_many_calls", fmt.Sprintf("a batch has at most %d calls", analytics.MaxBatchCalls))
+	}
+	room := len(calls) * (batch.ContextSize() + roomPerBody)
+	for _, call := range calls {
+		room += len(call)
+	}
+	room = min(room, maxRoom)
+	if err := m.take(batch.ContextSize() + len(calls)*eventSize + room); err != nil {
 		return nil, nil, noMemory(err)
 	}
-	stop := errors.New("stop")
-	index, bodies := 0, 0
-	err = esjson.ElementsAnyDepth(list, func(call []byte) error {
-		if index == analytics.MaxBatchCalls {
-			refused = refuse(http.StatusBadRequest, "too_many_calls", fmt.Sprintf("a batch has at most %d calls", analytics.MaxBatchCalls))
-			return stop
-		}
+	bodies := make([]byte, 0, room)
+	size := 0
+	var rejected []rejection
+	for i, call := range calls {
 		if ctx.Err() != nil {
-			refused = later("the request took too long")
-			return stop
+			return nil, nil, later("the request took too long")
 		}
-		e, err := batch.NewEvent(call)
-		if err == nil {
-			events = append(events, e)
-		} else {
-			rejected = append(rejected, reject(index, err))
+		var e webhook.Event
+		bodies, e, err = batch.AppendEvent(bodies, call)
+		if err != nil {
+			rejected = append(rejected, reject(i, err))
+			continue
 		}
-		if e.Body != nil {
-			// Merging the context is work, also where little of it is left.
-			bodies += max(cap(e.Body), batch.ContextSize())
+		l.events = append(l.events, e)
+		if e.Off {
+			continue
 		}
-		if bodies > MaxBatchBodies {
-			refused = refuse(http.StatusBadRequest, string(webhook.CodeTooLarge), fmt.Sprintf("the webhooks of the batch have more than %d bytes, each with the context of the batch", MaxBatchBodies))
-			return stop
+		// A context that the call's own overrides takes the same work to merge, so
+		// it counts although it is not in the body.
+		if size += max(len(e.Body), batch.ContextSize()); size > MaxBatchBodies {
+			return nil, nil, refuse(http.StatusBadRequest, string(webhook.CodeTooLarge), fmt.Sprintf("the webhooks of the batch have more than %d bytes, each with the context of the batch", MaxBatchBodies))
 		}
-		if err := m.take(cap(e.Body) + eventSize); err != nil {
-			refused = noMemory(err)
-			return stop
+		if more := cap(bodies) - room; more > 0 {
+			if err := m.take(more); err != nil {
+				return nil, nil, noMemory(err)
+			}
+			room += more
 		}
-		index++
-		return nil
-	})
-	if err != nil && refused == nil {
-		refused = refuse(http.StatusBadRequest, string(webhook.CodeMalformed), err.Error())
 	}
-	return events, rejected, refused
+	// If bodies has grown, the Body of the first events is in an earlier array.
+	for i := range l.events {
+		if e := &l.events[i]; !e.Off {
+			n := len(e.Body)
+			e.Body, bodies = bodies[:n:n], bodies[n:]
+		}
+	}
+	return l.events, rejected, nil
 }

@@ -91,11 +91,11 @@ const MaxBatchBodies = 16 << 20
 // A Forwarder takes events; a [webhook.Forwarder] is one.
 type Forwarder interface {
 	// ForwardEvents returns nil once the events are durable for each of the
-	// destinations, and an error if none of them is taken or, where ctx ended
-	// first, if that is not known. Events that are Off
-	// are not forwarded, nor are those whose ID was seen before. It may keep
-	// the events' bodies, which nobody changes, but not the slices. It is
-	// called concurrently.
+	// destinations. After an error clients send their calls again: what was taken
+	// nevertheless comes twice, unless it is recognised by its ID. Events that are
+	// Off are not forwarded, nor are those whose ID was seen before. It may keep the
+	// events' bodies, which nobody changes and which share an array, but not the
+	// slices. It is called concurrently.
 	ForwardEvents(ctx context.Context, destinations []string, events ...webhook.Event) error
 }
 
@@ -197,7 +197,7 @@ type Handler struct {
 	forwards health
 }
 
-// New returns a Handler, or what is wrong with c.
+// New returns a Handler, or an error that names the field of c that is wrong.
 func New(c Config) (*Handler, error) {
 	switch {
 	case c.Forwarder == nil:

@@ -913,6 +913,40 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+// TestMemoryOfAnyBound: whatever the bound, a request that is over it is told
+// that it is too large, one that is not is taken, and neither keeps anything.
+func TestMemoryOfAnyBound(t *testing.T) {
+	pages := strings.Repeat(`,{"type":"page","userId":"u"}`, 20)[1:]
+	for _, tt := range []struct {
+		name, path string
+		body       []byte
+	}{
+		{"a call", "/v1/track", []byte(track)},
+		{"a large call", "/v1/track", []byte(`{"event":"E","userId":"u","properties":{"a":"` + strings.Repeat("x", 30<<10) + `"}}`)},
+		{"a compressed call", "/v1/track", zipped([]byte(track))},
+		{"a batch", "/v1/batch", []byte(batchOf(10, 70<<10))},
+		{"a batch with a context", "/v1/batch", []byte(`{"batch":[` + pages + `],"context":{"a":"` + strings.Repeat("x", 20<<10) + `"}}`)},
+	} {
+		refused, taken := 0, 0
+		for limit := int64(1 << 10); limit <= 1<<20; limit += 2 << 10 {
+			h := newHandler(t, &forwarder{}, func(c *collector.Config) { c.MaxMemory = limit })
+			for range 2 {
+				switch a := send(t, h, "POST", tt.path, auth, bytes.NewReader(tt.body)); {
+				case a.status == 200:
+					taken++
+				case a.status == 400 && a.Code == "too_large" && taken == 0:
+					refused++
+				default:
+					t.Fatalf("%s within %d bytes: answered %d %s, after %d were taken and %d refused", tt.name, limit, a.status, a.body, taken, refused)
+				}
+			}
+		}
+		if refused == 0 || taken == 0 {
+			t.Errorf("%s: %d were refused and %d taken, want some of each", tt.name, refused, taken)
+		}
+	}
+}
+
 // TestMaxBatchBodies: what a batch says once costs little more than what it
 // says for each call.
 func TestMaxBatchBodies(t *testing.T) {
@@ -939,6 +973,47 @@ func TestMaxBatchBodies(t *testing.T) {
 		}
 		if tt.code != "" && (!strings.Contains(a.Message, strconv.Itoa(collector.MaxBatchBodies)) || f.calls() != 0) {
 			t.Errorf("%s: answered %.200s, forwarded %d times", tt.name, a.body, f.calls())
+		}
+	}
+}
+
+// TestBodiesOfABatch: the bodies of a batch are those that its calls have alone,
+// with room enough for them or not, and have nothing in common.
+func TestBodiesOfABatch(t *testing.T) {
+	const calls = 60
+	for _, properties := range []string{`{"a":1}`, `{"a":[` + strings.Repeat("1e20,", 1000) + `1]}`} {
+		var list []string
+		for i := range calls {
+			call := fmt.Sprintf(`{"type":"track","userId":"u","event":"e","messageId":"m%d","timestamp":"2026-03-01T12:00:00Z","properties":%s}`, i, properties)
+			switch i % 10 {
+			case 3:
+				call = `{"type":"track","userId":"u"}` // has no event
+			case 7:
+				call = call[:len(call)-1] + `,"integrations":{"All":false}}`
+			}
+			list = append(list, call)
+		}
+		f := &forwarder{}
+		if a := send(t, newHandler(t, f), "POST", "/v1/batch", auth, strings.NewReader(`{"batch":[`+strings.Join(list, ",")+`]}`)); a.status != 200 {
+			t.Fatalf("status %d: %s", a.status, a.body)
+		}
+		events := f.events()
+		for i, call := range list {
+			if i%10 == 3 {
+				continue
+			}
+			want, err := webhook.NewEvent([]byte(call), webhook.Envelope{ReceivedAt: events[0].Received})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(want, events[0]); d != "" {
+				t.Errorf("call %d (-alone +in the batch):\n%s", i, d)
+			}
+			_ = append(events[0].Body, "spoiled"...)
+			events = events[1:]
+		}
+		if len(events) > 0 {
+			t.Errorf("%d events more", len(events))
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // settled is how long something has to work without a failure before it counts
-// as good again. A queue at its bound refuses one request and
-// takes the next, which is one state and not two hundred a second.
+// as good again. A queue at its bound refuses one request and takes the next, which
+// is one state, not hundreds of changes a second.
 const settled = 10 * time.Second
 
 // health notes whether something that requests need works, and logs when that

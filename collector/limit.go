@@ -22,7 +22,8 @@ type Limit struct {
 }
 
 // NewLimit returns a Limit of rate calls a second, and of burst at once after a
-// time with fewer. It panics unless rate is above 0 and burst at least 1.
+// time with fewer. It panics unless rate is above 0 and finite, and burst at least
+// 1.
 func NewLimit(rate float64, burst int) *Limit {
 	if !(rate > 0) || math.IsInf(rate, 1) || burst < 1 {
 		panic(fmt.Sprintf("collector: NewLimit(%v, %d): want a rate above 0 and a burst of at least 1", rate, burst))
@@ -30,13 +31,14 @@ func NewLimit(rate float64, burst int) *Limit {
 	return &Limit{rate: rate, burst: float64(burst), tokens: float64(burst)}
 }
 
-// take takes n calls, or returns how long it is until any can be taken. With n
-// of 0 it says that only.
-func (l *Limit) take(n int, now time.Time) (wait time.Duration) {
+// take takes n calls, or returns how long it is until any can be taken. With an n
+// of 0 it takes none.
+func (l *Limit) take(n int) (wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	now := time.Now() // here, so that it is never before l.at: time would count twice
 	if !l.at.IsZero() {
-		l.tokens = min(l.burst, l.tokens+l.rate*max(now.Sub(l.at), 0).Seconds())
+		l.tokens = min(l.burst, l.tokens+l.rate*now.Sub(l.at).Seconds())
 	}
 	l.at = now
 	if l.tokens < 1 {

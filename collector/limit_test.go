@@ -2,6 +2,8 @@ package collector_test
 
 import (
 	"context"
+	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -125,11 +127,48 @@ func TestLimitIsToldBeforeTheBody(t *testing.T) {
 	})
 }
 
+// TestLimitAfterTheBody: who was let in with the others is counted when the
+// calls are there, and may then come too late.
+func TestLimitAfterTheBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &forwarder{}
+		h := newHandler(t, f, func(c *collector.Config) {
+			c.Sources = collector.Keys(map[string]collector.Source{"key": {Destinations: []string{"crm"}, Limit: collector.NewLimit(1, 1)}})
+		})
+		post := func(body io.Reader) *httptest.ResponseRecorder {
+			r := httptest.NewRequest("POST", "/v1/track", body)
+			r.SetBasicAuth("key", "")
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			return w
+		}
+		var between *httptest.ResponseRecorder
+		late := post(io.MultiReader(readerFunc(func([]byte) (int, error) {
+			between = post(strings.NewReader(track))
+			return 0, io.EOF
+		}), strings.NewReader(track)))
+		if between.Code != 200 || late.Code != 429 || late.Header().Get("Retry-After") != "1" {
+			t.Errorf("the one between is answered %d, the late one %d %v, want 200 and 429", between.Code, late.Code, late.Header())
+		}
+		if n := len(f.events()); n != 1 {
+			t.Errorf("%d calls were handed on, want 1", n)
+		}
+		time.Sleep(time.Second)
+		if w := post(strings.NewReader(track)); w.Code != 200 {
+			t.Errorf("a second later: answered %d", w.Code)
+		}
+	})
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
 func TestNewLimitRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		rate  float64
 		burst int
-	}{{0, 1}, {-1, 1}, {1, 0}} {
+	}{{0, 1}, {-1, 1}, {math.NaN(), 1}, {math.Inf(1), 1}, {1, 0}} {
 		func() {
 			defer func() {
 				if recover() == nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// maxAccounts is how many destinations' counts are kept. Beyond that those that
-// were used least of late are forgotten, an eighth of them at once.
+// maxAccounts is how many destinations' counts are kept. Beyond that, the eighth of
+// them that was not used for longest is forgotten.
 const maxAccounts = 16 << 10
 
 // An account counts what was done for one destination, in about 700 bytes.
@@ -18,7 +18,7 @@ type account struct {
 	id    string
 	since time.Time
 	used  atomic.Int64 // seconds since 1970
-	gone  atomic.Bool  // forgotten: nobody reads it any more
+	gone  atomic.Bool  // it was forgotten, so what is counted in it is lost
 
 	mu                 sync.Mutex
 	delivered, retried int64
@@ -80,6 +80,7 @@ func (as *accounts) of(l *lane) *account {
 	return a
 }
 
+// get returns the account of a destination, which is made if need be.
 func (as *accounts) get(id string) *account {
 	as.mu.Lock()
 	defer as.mu.Unlock()
@@ -99,6 +100,7 @@ func (as *accounts) get(id string) *account {
 	return a
 }
 
+// forget drops the accounts that were used least lately. as.mu is held.
 func (as *accounts) forget() {
 	all := slices.SortedFunc(maps.Values(as.by), func(a, b *account) int {
 		return cmp.Compare(a.used.Load(), b.used.Load())

@@ -81,8 +81,8 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 		if left == 0 {
 			break
 		}
-		let := int(l.stragglers.Add(1)) <= t.limit
-		if !let {
+		mayEnd := int(l.stragglers.Add(1)) <= t.limit
+		if !mayEnd {
 			l.stragglers.Add(-1)
 			cut(errTaken)
 		}
@@ -91,7 +91,7 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 				end := <-ends
 				f.requested(l, &p, &end.result, time.Time{})
 			}
-			if let {
+			if mayEnd {
 				l.stragglers.Add(-1)
 				cut(nil)
 			}
@@ -101,8 +101,8 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 	cut(nil)
 }
 
-// closedUntil reports whether e is closed to d, and until when; zero is for
-// ever.
+// closedUntil reports whether e is closed to d, and until when: the zero time stands
+// for ever.
 func closedUntil(d *Delivery, e *endpoint, now time.Time) (time.Time, bool) {
 	for _, c := range d.Closed {
 		if c.Endpoint == e.hash && (c.Until.IsZero() || now.Before(c.Until)) {
@@ -115,10 +115,10 @@ func closedUntil(d *Delivery, e *endpoint, now time.Time) (time.Time, bool) {
 // decide turns the results of an attempt, one for each of the endpoints that
 // were open, into what becomes of the delivery. Any success makes it done.
 // Otherwise it is tried again, as the schedule says, while an endpoint may
-// still take it and the window lasts. An endpoint that asked for patience is
-// left alone for as long, or to the last attempt of the window, without
-// delaying the others. opens is when the first of those that had asked before
-// may be asked again.
+// still take it and the window lasts. An endpoint that sent a Retry-After is left
+// alone for as long, or until the last attempt of the window, without delaying the
+// others. opens is the earliest end of such a wait from an earlier attempt, zero if
+// there is none.
 func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now time.Time, timeout time.Duration) Settlement {
 	for i := range results {
 		if results[i].outcome == delivered {
@@ -167,17 +167,19 @@ func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now tim
 	return postpone(&next, due)
 }
 
+// postpone has d attempted at due.
 func postpone(d *Delivery, due time.Time) Settlement {
 	s := Settlement{Verdict: Retry, Delivery: *d}
 	s.Delivery.Due = due.UTC()
 	return s
 }
 
+// bury gives d up.
 func bury(d *Delivery, why Reason, now time.Time) Settlement {
 	return Settlement{Verdict: Bury, Delivery: *d, Reason: why, At: now.UTC()}
 }
 
-// lastReason is why the latest request failed.
+// lastReason returns why the latest request of d failed.
 func lastReason(d *Delivery) Reason {
 	if n := len(d.Attempts); n > 0 {
 		return d.Attempts[n-1].Reason

@@ -227,6 +227,21 @@ func TestAudienceRefuses(t *testing.T) {
 	})
 }
 
+// Stores keep the members of an audience, and its name, under keys whose parts a
+// zero byte separates.
+func TestAudienceRefusesAZeroByte(t *testing.T) {
+	f, err := webhook.New(webhook.Config{
+		Queue:  memqueue.New(memqueue.Config{}),
+		Lookup: func(context.Context, string) (*webhook.Destination, error) { return nil, webhook.ErrUnknownDestination },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Audience("crm\x00vip", "all"); err == nil {
+		t.Error("Audience of a destination with a zero byte in its id is no error")
+	}
+}
+
 // A user id that is not allowed ends a sync. Nobody leaves by it, and a chunk
 // that was stored stays.
 func TestAudienceRefusesUserIDs(t *testing.T) {
@@ -245,10 +260,15 @@ func TestAudienceRefusesUserIDs(t *testing.T) {
 			for i := range 2050 {
 				list = append(list, fmt.Sprint("u", i))
 			}
-			res, err := a.Sync(t.Context(), users(append(list, user, "after")...))
+			list = append(list, user, "after")
+			want := webhook.UserError{Position: 2050, Size: len(user), Limit: 255}
 			var ue *webhook.UserError
-			if want := (webhook.UserError{Position: 2050, Size: len(user), Limit: 255}); !errors.As(err, &ue) || *ue != want {
-				t.Errorf("a user id of %d bytes: %v, want %v", len(user), err, &want)
+			if _, _, err := a.Diff(t.Context(), users(list...)); !errors.As(err, &ue) || *ue != want {
+				t.Errorf("a user id of %d bytes: Diff returns %v, want %v", len(user), err, &want)
+			}
+			res, err := a.Sync(t.Context(), users(list...))
+			if ue = nil; !errors.As(err, &ue) || *ue != want {
+				t.Errorf("a user id of %d bytes: Sync returns %v, want %v", len(user), err, &want)
 			}
 			if res != (webhook.SyncResult{Joined: 2048}) {
 				t.Errorf("before a user id of %d bytes: %+v", len(user), res)

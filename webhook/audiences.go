@@ -10,6 +10,9 @@ import (
 type AudienceInfo struct {
 	// Destination and Trait identify it; see Forwarder.Audience and TraitName.
 	Destination, Trait string
+	// Name is what the audience was called when it was first synced or created;
+	// it is Trait for names of over 255 bytes.
+	Name string
 	// Generation counts its syncs, and its Create.
 	Generation uint64
 }
@@ -24,21 +27,36 @@ func (f *Forwarder) Audiences(ctx context.Context) iter.Seq2[AudienceInfo, error
 			yield(AudienceInfo{}, ErrUnsupported)
 			return
 		}
+		var last AudienceInfo // whose name may come next
 		for a, err := range rosters.Audiences(ctx) {
 			if err != nil {
-				yield(AudienceInfo{}, err)
+				if last.Trait == "" || yield(last, nil) {
+					yield(AudienceInfo{}, err)
+				}
 				return
 			}
-			destination, trait, ok := strings.Cut(a.Name, "\x00")
-			if ok && !yield(AudienceInfo{destination, trait, a.Generation}, nil) {
-				return
+			destination, rest, ok := strings.Cut(a.Name, keySeparator)
+			trait, name, isName := strings.Cut(rest, keySeparator)
+			switch {
+			case isName && last.Destination == destination && last.Trait == trait:
+				last.Name = name
+			case ok && !isName:
+				if last.Trait != "" && !yield(last, nil) {
+					return
+				}
+				last = AudienceInfo{Destination: destination, Trait: trait, Name: trait, Generation: a.Generation}
 			}
+		}
+		if last.Trait != "" {
+			yield(last, nil)
 		}
 	}
 }
 
 // Create makes the audience, with no members, unless it was synced or created
-// before, so that Forwarder.Audiences yields it. It looks through all audiences.
+// before, so that Forwarder.Audiences yields it. It looks through all audiences,
+// and returns ErrUnsupported if the queue is no Rosters, or ErrClosed after
+// Shutdown.
 func (a *Audience) Create(ctx context.Context) error {
 	for known, err := range a.f.Audiences(ctx) {
 		if err != nil {
@@ -51,6 +69,6 @@ func (a *Audience) Create(ctx context.Context) error {
 	if a.f.open.Err() != nil {
 		return ErrClosed
 	}
-	_, err := a.roster.Begin(ctx, a.key())
+	_, err := a.begin(ctx)
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -54,7 +55,19 @@ func TestAudiences(t *testing.T) {
 			}
 		}
 	}
-	want := []webhook.AudienceInfo{{Destination: "a", Trait: "vip", Generation: 1}, {Destination: "b", Trait: "vip_users", Generation: 2}}
+	long := "Long " + strings.Repeat("l", 250) + "."
+	for _, name := range []string{"plain", "b\x00B", long} {
+		if err := audience("b", name).Create(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []webhook.AudienceInfo{
+		{Destination: "a", Trait: "vip", Name: "VIP", Generation: 1},
+		{Destination: "b", Trait: "b_b", Name: "b\x00B", Generation: 1},
+		{Destination: "b", Trait: webhook.TraitName(long), Name: webhook.TraitName(long), Generation: 1},
+		{Destination: "b", Trait: "plain", Name: "plain", Generation: 1},
+		{Destination: "b", Trait: "vip_users", Name: "VIP Users", Generation: 2},
+	}
 	if diff := cmp.Diff(want, list()); diff != "" {
 		t.Errorf("Audiences (-want +got)\n%s", diff)
 	}

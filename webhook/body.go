@@ -12,13 +12,13 @@ import (
 	"github.com/hookferry/analytics/internal/uuid"
 )
 
-// make makes the event of the call. Each value is brought into the form that
-// bodies have as it is written; what stands between them is in that form.
-func (c *fields) make(batch *Batch) (Event, error) {
+// appendEvent makes the event of the call, and appends its body to dst. The values
+// are in the form that bodies have, and so is what stands between them.
+func (c *fields) appendEvent(dst []byte, batch *Batch) ([]byte, Event, error) {
 	env := &batch.env
 	off, err := c.off(batch)
 	if err != nil {
-		return Event{}, err
+		return dst, Event{}, err
 	}
 	received := env.ReceivedAt
 	if received.IsZero() {
@@ -26,11 +26,11 @@ func (c *fields) make(batch *Batch) (Event, error) {
 	}
 	timestamp, original, sent, err := c.times(received, env.SentAt)
 	if err != nil {
-		return Event{}, err
+		return dst, Event{}, err
 	}
 	id, err := c.id()
 	if err != nil {
-		return Event{}, err
+		return dst, Event{}, err
 	}
 	if id == "" {
 		var text [36]byte
@@ -38,12 +38,10 @@ func (c *fields) make(batch *Batch) (Event, error) {
 	}
 	e := Event{ID: id, Type: c.kind, Received: received, Off: off}
 	if off {
-		return e, nil
+		return dst, e, nil
 	}
 
-	buf := buffers.Get().(*[]byte)
-	defer recycle(buf)
-	w := writer{b: (*buf)[:0]}
+	w := writer{b: dst}
 	w.text(`{"version":1,"type":"`)
 	w.text(c.kind)
 	w.text(`"`)
@@ -89,47 +87,41 @@ func (c *fields) make(batch *Batch) (Event, error) {
 	if !original.IsZero() {
 		w.time(`,"originalTimestamp":"`, original)
 	}
-	w.time(`,"receivedAt":"`, received)
-	if !sent.IsZero() {
-		w.time(`,"sentAt":"`, sent)
+	if batch.end != nil && c.sentAt == nil {
+		w.b = append(w.b, batch.end...)
+	} else {
+		w.b = appendEnd(w.b, received, sent)
 	}
-	w.text(`}`)
-	*buf = w.b
 	if w.err != nil {
-		return Event{}, w.err
+		return dst, Event{}, w.err
 	}
-	// What the text had of white space, escapes and duplicates is not kept.
-	e.Body = bytes.Clone(w.b)
-	return e, nil
+	e.Body = w.b[len(dst):len(w.b):len(w.b)]
+	return w.b, e, nil
+}
+
+// appendEnd appends the end of a body: when the call was received and, if that is
+// known, sent.
+func appendEnd(b []byte, received, sent time.Time) []byte {
+	b = appendTimeMember(b, `,"receivedAt":"`, received)
+	if !sent.IsZero() {
+		b = appendTimeMember(b, `,"sentAt":"`, sent)
+	}
+	return append(b, '}')
 }
 
 // A writer appends the members of a body to b. Their names come with the comma
-// before them and the colon behind.
+// before them and the colon behind; their values are in the form of bodies.
 type writer struct {
 	b   []byte
-	err error // the first
+	err error // of the context
 }
 
 func (w *writer) text(s string) { w.b = append(w.b, s...) }
 
-// value appends a value in the form of bodies.
-func (w *writer) value(value []byte) {
-	var err error
-	if w.b, err = esjson.Append(w.b, value); err != nil {
-		w.fail(malformed(err))
-	}
-}
-
-func (w *writer) fail(err error) {
-	if w.err == nil {
-		w.err = err
-	}
-}
-
 func (w *writer) ifKnown(name string, value []byte) {
 	if value != nil {
 		w.text(name)
-		w.value(value)
+		w.b = append(w.b, value...)
 	}
 }
 
@@ -139,7 +131,7 @@ func (w *writer) object(name string, value []byte) {
 		w.text(`{}`)
 		return
 	}
-	w.value(value)
+	w.b = append(w.b, value...)
 }
 
 // identifier appends an id as a string, or null.
@@ -149,7 +141,7 @@ func (w *writer) identifier(name string, value []byte) {
 	case value == nil:
 		w.text(`null`)
 	case value[0] == '"':
-		w.value(value)
+		w.b = append(w.b, value...)
 	default:
 		w.b = appendIdentifier(w.b, value)
 	}
@@ -168,13 +160,13 @@ func (w *writer) context(own []byte, batch *Batch) {
 	if ip != "" && !env.Browser && !direct(own, env.Context) {
 		ip = ""
 	}
+	common := batch.shared && env.Context != nil || !batch.shared && given(env.Context)
 	switch {
-	case ip == "" && !given(env.Context):
+	case ip == "" && !common:
 		w.object(`,"context":`, own)
 		return
 	case ip == "" && batch.shared && (own == nil || string(own) == "{}"):
-		w.text(`,"context":`)
-		w.b = append(w.b, env.Context...)
+		w.object(`,"context":`, env.Context)
 		return
 	}
 	buf := buffers.Get().(*[]byte)
@@ -183,15 +175,17 @@ func (w *writer) context(own []byte, batch *Batch) {
 	b, err := appendMerged(append((*buf)[:0], '['), "context", ip, env.Context, own, batch.shared)
 	*buf = append(b, ']')
 	if err != nil {
-		w.fail(err)
+		w.err = err
 		return
 	}
 	w.text(`,"context"`)
 	colon := len(w.b)
-	if w.value(*buf); w.err == nil {
-		w.b[colon] = ':'
-		w.b = w.b[:len(w.b)-1]
+	if w.b, err = esjson.Append(w.b, *buf); err != nil {
+		w.err = malformed(err)
+		return
 	}
+	w.b[colon] = ':'
+	w.b = w.b[:len(w.b)-1]
 }
 
 // sharedContext returns a copy of a batch's context in the form that it has in a

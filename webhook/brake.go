@@ -18,41 +18,44 @@ import (
 // neither distance nor a lane that hangs uses the bound up.
 type brake struct {
 	bound int
-	most  int  // of bound
-	tight bool // something has waited for it since it last grew
-	calm  int  // delays in a row that were short
+	most  int  // the largest bound
+	tight bool // a lane has had to wait since the bound last grew
+	calm  int  // short delays in a row
 
-	lane  *lane     // the last that had something fresh
-	until time.Time // when that is long ago
+	lane  *lane     // the last lane that had a fresh delivery
+	until time.Time // brakeFor after that; then it no longer counts
 
 	period int64  // the latest, in brakePeriods since 1970
-	begun  [2]int // attempts of it and of the one before that have not ended
+	begun  [2]int // attempts that began in period, and in the one before, and have not ended
 }
 
 const (
-	// lateAfter is how long after it is due a delivery counts as one of a
-	// backlog, and its lane as behind. What comes earlier is fresh.
+	// lateAfter is how long after it was due a delivery that is leased counts as
+	// part of a backlog, and its lane as behind. One that is leased sooner is
+	// fresh.
 	lateAfter = 100 * time.Millisecond
 	// brakeFor is how long fresh deliveries keep the brake on.
 	brakeFor = time.Second
-	// brakePeriod is the resolution in time: attempts count for one to two.
+	// brakePeriod is the resolution in time: an attempt counts for one to two
+	// periods.
 	brakePeriod = 500 * time.Microsecond
-	// longDelay is what a goroutine may wait for a processor.
-	longDelay = 50 * time.Microsecond
+	// longDelay is how long a goroutine may wait for a processor before the
+	// bound shrinks.
+	longDelay = 15 * time.Microsecond
 )
 
-// note says that a delivery of l was leased, and how late.
+// note is told that a delivery of l was leased at now.
 func (b *brake) note(l *lane, d *Delivery, now time.Time) {
 	l.behind = now.Sub(d.Due) > lateAfter
 	switch {
 	case l.behind && b.lane == l:
-		b.lane = nil // it is not to be kept from its own backlog
+		b.lane = nil // its own backlog is not held back for its sake
 	case !l.behind && l.standing != doubtful:
 		b.lane, b.until = l, now.Add(brakeFor)
 	}
 }
 
-// on reports whether there are bounds at all.
+// on reports whether there were fresh deliveries lately, so that the bound holds.
 func (b *brake) on(now time.Time) bool { return b.lane != nil && now.Before(b.until) }
 
 // free reports whether an attempt for a lane that is behind may begin.
@@ -69,7 +72,8 @@ func (b *brake) left(now time.Time) int {
 	return n
 }
 
-// turn lets go of the attempts that began too long ago to count.
+// turn advances to the period of now, and forgets the attempts that began too long
+// ago to count.
 func (b *brake) turn(now time.Time) {
 	switch p := now.UnixNano() / int64(brakePeriod); {
 	case p == b.period:
@@ -82,16 +86,16 @@ func (b *brake) turn(now time.Time) {
 	}
 }
 
-// begin counts an attempt for a lane that is behind, and returns what end is to
-// be told.
+// begin counts an attempt for a lane that is behind. It returns the argument for
+// end.
 func (b *brake) begin(now time.Time) int64 {
 	b.turn(now)
 	b.begun[0]++
 	return b.period
 }
 
-// end says that an attempt has ended; 0 stands for one that begin was not told
-// of.
+// end is told that the attempt has ended for which begin returned period, 0 for one
+// that begin did not count.
 func (b *brake) end(period int64) {
 	if i := b.period - period; period != 0 && (i == 0 || i == 1) {
 		b.begun[i]--
@@ -111,30 +115,25 @@ func (b *brake) adapt(delay time.Duration) {
 	}
 }
 
-// stopped has l, which is queued, wait for the brake if it has to, and reports
-// whether it does.
-func (d *dispatcher) stopped(l *lane) bool {
+// holdBack puts l, which is queued, among the lanes that wait for the brake if it
+// has to wait, and reports whether it does.
+func (d *dispatcher) holdBack(l *lane) bool {
 	if !l.behind || d.brake.lane == nil || d.brake.free(time.Now()) {
 		return false
 	}
 	d.braked.push(l)
-	d.lookAgain()
+	switch {
+	case d.braked.len() > 1 || d.closed:
+	case d.brakeTimer == nil:
+		d.brakeTimer = time.AfterFunc(brakePeriod, d.unbrake)
+	default:
+		d.brakeTimer.Reset(brakePeriod)
+	}
 	return true
 }
 
-// lookAgain has look called in a while.
-func (d *dispatcher) lookAgain() {
-	switch {
-	case d.braked.len() != 1 || d.closed:
-	case d.looked == nil:
-		d.looked = time.AfterFunc(brakePeriod, d.look)
-	default:
-		d.looked.Reset(brakePeriod)
-	}
-}
-
-// look returns lanes that the brake lets go to the run queue.
-func (d *dispatcher) look() {
+// unbrake moves the lanes that need no longer wait for the brake to the run queue.
+func (d *dispatcher) unbrake() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for n := d.brake.left(time.Now()); n > 0 && d.braked.len() > 0; n-- {
@@ -142,12 +141,12 @@ func (d *dispatcher) look() {
 		d.summon()
 	}
 	if d.braked.len() > 0 && !d.closed {
-		d.looked.Reset(brakePeriod)
+		d.brakeTimer.Reset(brakePeriod)
 	}
 }
 
-// sense finds out, while the brake is on, how long goroutines wait for a
-// processor: who yields has to wait behind those that can run.
+// sense measures, while the brake is on, how long goroutines wait for a processor:
+// a goroutine that yields waits for those that are ready to run.
 func (d *dispatcher) sense() {
 	began := time.Now()
 	d.mu.Lock()

@@ -154,7 +154,7 @@ func TestDispatchHoldsBacklogsBack(t *testing.T) {
 				}
 				d.mu.Lock()
 				l := d.lane(name, now)
-				d.stand(l, proven)
+				d.setStanding(l, proven)
 				l.slots = 64
 				d.mu.Unlock()
 				d.add(ds, n+1, now, now)

@@ -11,24 +11,24 @@ import (
 // dead beside others costs no slot, and each is to be asked with every
 // delivery.
 //
-// After a row of failures it opens. While it is open there is one attempt at a
-// time. Deliveries that were attempted before keep their schedule and their
-// window, but for a second between two of them; those that were not are left
-// waiting, with their window not begun, but for a probe at intervals that
-// double from firstProbe to lastProbe, each jittered by half. Whatever the
-// destination then answers closes it, and the lane starts with two slots.
+// It opens after several failures in a row. While it is open there is one attempt
+// at a time. Deliveries that were attempted before keep their schedule and their
+// window, with at least retrySpace between two attempts. The others wait, with
+// their window not begun, but for one as a probe at intervals that double from
+// firstProbe to lastProbe, each jittered by half. Any answer of the destination
+// closes it, and the lane starts with two slots.
 //
-// A destination that is gone for good must not fill the store: what was due for
-// as long as a window lasts, with the breaker open all the time, lapses.
+// A destination that is gone for good must not fill the store: a delivery that was
+// due for as long as a window lasts, with the breaker open all the time, lapses.
 type breaker struct {
 	open   bool
-	points int8 // of the failures since the last answer
-	probes int8 // intervals so far, while it opens again and again
-	since  time.Time
-	last   Reason // why the latest attempt failed
+	points int8      // of the failures since the last answer; see openPoints
+	probes int8      // intervals so far, since forgive
+	since  time.Time // when it opened
+	last   Reason    // why the latest attempt failed
 
-	retry time.Time // open: when there may be an attempt
-	probe time.Time // open: when it may be of a delivery that was not attempted before
+	retry time.Time // while open: when there may be an attempt
+	probe time.Time // while open: when it may be of a delivery that was not attempted before
 }
 
 const (
@@ -55,7 +55,7 @@ func (b *breaker) answer() bool {
 	return was
 }
 
-// forgive forgets how long it was open.
+// forgive has the next probes begin with the shortest interval again.
 func (b *breaker) forgive() { b.probes = 0 }
 
 // fail notes a failed attempt and what becomes of the delivery, and reports
@@ -85,7 +85,7 @@ func (b *breaker) fail(p pace, trial bool, s *Settlement, now time.Time) (opened
 	case s.Verdict == Bury:
 		b.retry = now // others may be at the end of their window too
 	case s.Delivery.Due.Before(b.retry):
-		b.retry = s.Delivery.Due // it is alone if it is the next
+		b.retry = s.Delivery.Due // a lone delivery keeps its schedule
 	}
 	return opened
 }

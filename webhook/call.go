@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"time"
 	"unicode/utf8"
@@ -13,118 +12,18 @@ import (
 	"github.com/hookferry/analytics/integrations"
 	"github.com/hookferry/analytics/internal/esjson"
 	"github.com/hookferry/analytics/internal/isotime"
-	"github.com/hookferry/analytics/internal/uuid"
 )
-
-// A Code says what is wrong with a call. The list is closed, so that it can
-// label counters.
-type Code string
-
-// The codes.
-const (
-	// CodeMalformed: not JSON, or nested too deeply.
-	CodeMalformed Code = "malformed_json"
-	// CodeTooLarge: larger than analytics.MaxCallSize.
-	CodeTooLarge Code = "too_large"
-	// CodeType: the type of call is missing or unknown.
-	CodeType Code = "unknown_type"
-	// CodeMissing: a field that the type requires is missing or empty.
-	CodeMissing Code = "missing_field"
-	// CodeWrongType: a field, or the call, is JSON of the wrong type.
-	CodeWrongType Code = "wrong_type"
-	// CodeTimestamp: a timestamp is none of the accepted forms.
-	CodeTimestamp Code = "invalid_timestamp"
-	// CodeMessageID: the messageId has more than analytics.MaxMessageID
-	// characters.
-	CodeMessageID Code = "invalid_message_id"
-)
-
-// A CallError says why a call is refused. Its text holds no value of the call.
-type CallError struct {
-	// Field is the name of the field, such as "userId"; "" for the call as a
-	// whole.
-	Field string
-	// Code says what is wrong.
-	Code Code
-	// Problem says it to people, such as "is required".
-	Problem string
-}
-
-func (e *CallError) Error() string { return "webhook: call: " + e.Message() }
-
-// Message returns the text of the error without saying which package it is
-// from.
-func (e *CallError) Message() string {
-	if e.Field == "" {
-		return e.Problem
-	}
-	return e.Field + " " + e.Problem
-}
-
-// JSON is the JSON of one call, as clients of the HTTP tracking API send it,
-// as a message: what Forward takes in place of the message of a type.
-type JSON []byte
-
-var _ analytics.Message = JSON(nil)
-
-// Validate implements [analytics.Message]. The error is a *CallError.
-func (j JSON) Validate() error {
-	var c fields
-	return c.check(j)
-}
-
-// AppendJSON implements [analytics.Message]: it appends the call with all its
-// members, the messageId and the timestamp that it lacks among them.
-func (j JSON) AppendJSON(dst []byte) ([]byte, error) {
-	var c fields
-	if err := c.check(j); err != nil {
-		return dst, err
-	}
-	buf := buffers.Get().(*[]byte)
-	defer recycle(buf)
-	// Where there are two members with one name, esjson takes the last.
-	b := append((*buf)[:0], bytes.TrimRight(j, space)...)
-	b = b[:len(b)-1]
-	for _, f := range [...]struct {
-		name  string
-		value []byte
-	}{
-		{`,"userId":`, c.userID}, {`,"anonymousId":`, c.anonymousID}, {`,"previousId":`, c.previousID},
-		{`,"groupId":`, c.groupID}, {`,"messageId":`, c.messageID},
-	} {
-		// An integer that a double may not hold stays what it is as a string.
-		if len(f.value) > 15 && f.value[0] != '"' {
-			b = append(b, f.name...)
-			b = appendIdentifier(b, f.value)
-		}
-	}
-	if c.messageID == nil {
-		b = append(b, `,"messageId":"`...)
-		b = append(uuid.Append(b), '"')
-	}
-	if c.timestamp == nil && c.originalTimestamp == nil {
-		b = append(b, `,"timestamp":"`...)
-		b = append(isotime.Append(b, time.Now()), '"')
-	}
-	*buf = append(b, '}')
-	n := len(dst)
-	dst, err := esjson.Append(dst, *buf)
-	if err != nil {
-		return dst, malformed(err)
-	}
-	if size := len(dst) - n; size > analytics.MaxCallSize {
-		return dst[:n], tooLarge(size)
-	}
-	return dst, nil
-}
 
 // space is JSON's white space.
 const space = " \t\r\n"
 
 // fields are the members of a call that count, as JSON, and nil if missing or
-// null. They refer to the call.
+// null: numbers as they were written, so that no digit of an id is lost, and
+// everything else in the form that bodies have. They refer to the call, or else to
+// forms.
 type fields struct {
-	kind string
+	forms *[]byte
+	kind  string
 
 	userID, anonymousID, previousID, groupID, messageID []byte
 
@@ -148,7 +47,8 @@ func (c *fields) read(call []byte, env *Envelope) error {
 		return tooLarge(len(call))
 	}
 	var typ []byte
-	err := esjson.Members(call, func(key, value []byte) error {
+	var err error
+	*c.forms, err = esjson.AppendMembers((*c.forms)[:0], call, func(key, value, form []byte) error {
 		var field *[]byte
 		switch string(key) {
 		case "type":
@@ -186,8 +86,13 @@ func (c *fields) read(call []byte, env *Envelope) error {
 		default:
 			return nil
 		}
-		if *field = value; value[0] == 'n' {
+		switch first := value[0]; {
+		case first == 'n':
 			*field = nil
+		case first == '-' || '0' <= first && first <= '9':
+			*field = value
+		default:
+			*field = form
 		}
 		return nil
 	})
@@ -369,15 +274,11 @@ func (c *fields) id() (string, error) {
 	if len(b) <= maxID && !replaced {
 		return string(b), nil
 	}
-	literal, err := esjson.Append(nil, c.messageID)
-	if err != nil {
-		return "", malformed(err)
-	}
 	// An escaped backslash may look like a surrogate; then there is a digest, too.
-	if len(b) <= maxID && !bytes.Contains(literal, []byte(`\ud`)) {
+	if len(b) <= maxID && !bytes.Contains(c.messageID, []byte(`\ud`)) {
 		return string(b), nil
 	}
-	sum := sha256.Sum256(literal)
+	sum := sha256.Sum256(c.messageID)
 	return "sha256:" + hex.EncodeToString(sum[:]), nil
 }
 
@@ -460,16 +361,4 @@ func corrected(original, sent, received time.Time) time.Time {
 		return original
 	}
 	return t
-}
-
-func malformed(err error) error {
-	var syntax *esjson.SyntaxError
-	if errors.As(err, &syntax) {
-		err = syntax
-	}
-	return &CallError{Code: CodeMalformed, Problem: err.Error()}
-}
-
-func tooLarge(size int) error {
-	return &CallError{Code: CodeTooLarge, Problem: fmt.Sprintf("the call has %d bytes, more than the limit of %d", size, analytics.MaxCallSize)}
 }

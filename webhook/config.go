@@ -10,15 +10,12 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-
-	"github.com/hookferry/analytics/signature"
 )
 
-// The defaults and limits of Config and Destination. Timeout, window, endpoint
-// and header limits are those of the public webhook documentation.
+// The defaults of Config. Timeout and window are those of the public webhook
+// documentation.
 const (
 	// DefaultTimeout is the time an endpoint has for a complete answer.
 	DefaultTimeout = 5 * time.Second
@@ -47,25 +44,16 @@ const (
 	DefaultDeadMaxBytes = 1 << 30
 	// Unlimited switches Config.DeadMaxAge or Config.DeadMaxBytes off.
 	Unlimited = -1
-
-	// MaxEndpoints is how many endpoints a destination may have.
-	MaxEndpoints = 5
-	// MaxHeaders is how many static headers an endpoint may have.
-	MaxHeaders = 5
-	// MaxStandardSecrets is how many secrets for Standard Webhooks a
-	// destination may have.
-	MaxStandardSecrets = 5
-
-	maxURL         = 8 << 10 // bytes of an endpoint's URL
-	maxHeaderValue = 8 << 10 // bytes of a static header's value
-	maxID          = 255     // bytes of a destination's id and of a delivery's
 )
 
 // Config configures a Forwarder. New copies it and refuses what is wrong with
-// a *ConfigError.
+// a *ConfigError. A panic in DialContext, or in the handler of Logger, ends the
+// program, as under net/http and log/slog: neither recovers it.
 type Config struct {
 	// Queue keeps the deliveries. The caller opened it and closes it, after
-	// Run has returned. Required.
+	// Run has returned. One that is a Releaser, as stores of several processes
+	// are, is leased from by a single Run: another Forwarder on the same store,
+	// in this process too, has a Queue value of its own. Required.
 	Queue Queue
 
 	// Destinations are the destinations, each with an id of its own. IP
@@ -86,7 +74,8 @@ type Config struct {
 	// else every half minute. None of their window is used up if they have
 	// not been attempted before, and what was is attempted once more before it
 	// is given up; see Pause. Lookup has Timeout, and must end with its
-	// context. A panic in it counts as a failure.
+	// context. A panic in it counts as a failure; it must not end its goroutine in
+	// another way.
 	//
 	// What it returns is taken to be customers' words: IP addresses and
 	// "localhost" in its URLs pass the address guard only where AllowAddresses
@@ -115,10 +104,11 @@ type Config struct {
 
 	// MaxConcurrent bounds the deliveries of one destination that are
 	// attempted at once, where the destination does not say. A destination
-	// begins with four, gets one more with each answer, and loses some with
-	// each attempt that times out. While several have deliveries, each may
-	// have its share of three quarters of MaxInFlight. Zero means
-	// DefaultMaxConcurrent, but at most a quarter of MaxInFlight.
+	// begins with four, gets one more with each answer while it uses half of
+	// those it has, and loses some with each attempt that times out. While
+	// several have deliveries, each may have its share of three quarters of
+	// MaxInFlight. Zero means DefaultMaxConcurrent, but at most a quarter of
+	// MaxInFlight.
 	//
 	// A destination that only fails (time-outs, connection errors, 5xx, 408,
 	// 425 and 429) is left alone: after ten failures in a row, of which one
@@ -143,11 +133,12 @@ type Config struct {
 	// have the others wait for a processor.
 	MaxInFlight int
 
-	// MaxBytesInFlight bounds the bodies that are held in memory, of the
-	// deliveries that are attempted and of those that are ready: about, because
-	// a body's size is known when it is there. While several destinations
-	// have deliveries, each holds its share. At the bound nothing more is
-	// taken from the store. Zero means DefaultMaxBytesInFlight.
+	// MaxBytesInFlight bounds the bytes of bodies that are held in memory, of the
+	// deliveries that are attempted and of those that are ready. It may be
+	// exceeded somewhat, because the size of a body is not known before it was
+	// taken from the store. While several destinations have deliveries, each
+	// holds its share. At the bound nothing more is taken from the store. Zero
+	// means DefaultMaxBytesInFlight.
 	MaxBytesInFlight int64
 
 	// Poll is how often the store is asked whether another process has put
@@ -202,12 +193,13 @@ type Config struct {
 	// each delivery. Nil means nobody, which costs nothing.
 	Observer Observer
 
-	// Trace returns the values of the headers traceparent and tracestate for
-	// what Forward, ForwardEvents, Delete and Sync are called with, such as by
-	// OpenTelemetry's propagator; a traceparent that is not valid is as none.
-	// They are stored, and sent with every attempt; see Trace and ParseTrace.
-	// If it returns none, or is nil, ContextWithTrace counts. A static header
-	// with the name of one of the two is sent in place of both.
+	// Trace returns the values of the headers traceparent and tracestate for the
+	// context that Forward, ForwardEvents, Delete, DeleteUsers, Sync and Try are
+	// called with, such as by OpenTelemetry's propagator. They are stored, and
+	// sent with every attempt; see Trace and ParseTrace. A traceparent that is
+	// not valid counts as none. If there is none, or Trace is nil, that of
+	// ContextWithTrace is taken. A static header with the name of one of the two
+	// is sent in place of both. Trace is called concurrently.
 	Trace func(ctx context.Context) (traceparent, tracestate string)
 
 	// Logger receives warnings and what happens to deliveries. Nil means no
@@ -226,61 +218,6 @@ type Config struct {
 	//	bound        which bound of dead letters was exceeded: "age" or "size"
 	//	count        how many were discarded for it
 	Logger *slog.Logger
-}
-
-// A Destination is a customer's set of endpoints. A delivery is done when one
-// of them takes it.
-type Destination struct {
-	// ID names the destination, in 1 to 255 bytes. Deliveries are stored
-	// with it.
-	ID string
-	// Endpoints are where its deliveries go: 1 to MaxEndpoints, each with a
-	// URL of its own. The first attempt goes to all of them at once.
-	Endpoints []Endpoint
-	// Secret signs every request in X-Signature (package signature). Empty
-	// means that it is not sent. There is one, because there is one signature:
-	// while it is replaced, the receiver accepts both.
-	Secret signature.Secret
-	// StandardSecrets add the headers of Standard Webhooks to every request,
-	// with a signature for each secret: at most MaxStandardSecrets, and
-	// several only while one replaces another. Each is "whsec_" and the base64
-	// of 24 to 64 bytes, as signature.NewStandardSecret makes them. The
-	// webhook-id is the messageId, with bytes other than visible ASCII, full
-	// stops and percent signs percent-encoded. Empty means no such headers.
-	StandardSecrets []signature.Secret
-	// TLS has client certificates and authorities for the connections to this
-	// destination alone, which are not used for any with other settings. Nil
-	// means those of Config.TLSClientConfig.
-	TLS *TLS
-	// Disabled keeps the deliveries until the destination is enabled.
-	Disabled bool
-	// MaxConcurrent bounds the deliveries attempted at once. Zero means
-	// Config.MaxConcurrent.
-	MaxConcurrent int
-	// MaxRate bounds the attempts a second, from one a day to 1,000,000. What
-	// exceeds it waits in the store, with its window not begun if it was not
-	// attempted before. Zero means no bound. Each Forwarder keeps its own
-	// count, and begins anew with the process.
-	MaxRate float64
-	// MaxBurst is how many attempts may be made at once after a time with
-	// fewer than MaxRate: in t seconds there are at most MaxBurst + t*MaxRate.
-	// Zero means a tenth of a second's worth, at least 1.
-	MaxBurst int
-}
-
-// An Endpoint is a URL that takes webhooks.
-type Endpoint struct {
-	// URL is absolute, with the scheme http or https. User and password in
-	// it are sent as basic authentication. The host is a name, or an address
-	// in its usual form: 2130706433 and 0x7f.1, which are addresses to some
-	// resolvers, are refused.
-	URL string
-	// Headers are added to each request: at most MaxHeaders. They may not
-	// replace those that carry the message: Host, Content-Length,
-	// Content-Type, Transfer-Encoding, Connection, User-Agent, X-Signature
-	// and those of Standard Webhooks; nor be about the connection: Expect,
-	// Keep-Alive, Proxy-Connection, TE, Trailer and Upgrade.
-	Headers map[string]string
 }
 
 // ErrUnknownDestination says that there is no destination with an id. A
@@ -415,70 +352,6 @@ func (c Config) withDefaults() (Config, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c, nil
-}
-
-// Validate checks the destination as New does.
-func (d *Destination) Validate() error {
-	_, err := compile(d, DefaultServiceName, DefaultMaxConcurrent)
-	return err
-}
-
-// forbiddenHeaders are those that carry the message or are about the connection
-// (RFC 9110, section 7.6.1), which is the client's business; in canonical form.
-var forbiddenHeaders = map[string]bool{
-	"Host": true, "Content-Length": true, "Content-Type": true, "Transfer-Encoding": true,
-	"Connection": true, "User-Agent": true, signature.Header: true,
-	"Expect": true, "Keep-Alive": true, "Proxy-Connection": true, "Te": true, "Trailer": true, "Upgrade": true,
-	"Webhook-Id": true, "Webhook-Timestamp": true, "Webhook-Signature": true,
-}
-
-func checkURL(field, s string) (*url.URL, error) {
-	if s == "" {
-		return nil, refuse(field, "is required")
-	}
-	if len(s) > maxURL {
-		return nil, refuse(field, "is %d bytes long, the limit is %d", len(s), maxURL)
-	}
-	u, err := url.Parse(s)
-	if err != nil {
-		return nil, refuse(field, "is no URL") // what is wrong may be in a password
-	}
-	if u.Scheme != "http" && u.Scheme != "https" {
-		return nil, refuse(field, "has the scheme %q; http and https are allowed", u.Scheme)
-	}
-	if u.Hostname() == "" {
-		return nil, refuse(field, "has no host")
-	}
-	if err := checkHost(field, u); err != nil {
-		return nil, err
-	}
-	if port := u.Port(); port != "" {
-		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-			return nil, refuse(field, "has the port %s; 1 to 65535 are allowed", port)
-		}
-	}
-	if strings.Contains(u.RawQuery, " ") {
-		return nil, refuse(field, "has a space in its query")
-	}
-	return u, nil
-}
-
-func checkHeader(field, name, value string) error {
-	if !isToken(name) {
-		return refuse(field, "is not a header name")
-	}
-	if len(value) > maxHeaderValue {
-		return refuse(field, "has a value of %d bytes, the limit is %d", len(value), maxHeaderValue)
-	}
-	if strings.Trim(value, " \t") != value {
-		return refuse(field, "has a value with white space around it")
-	}
-	for i := range len(value) {
-		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
-			return refuse(field, "has a value with a control character")
-		}
-	}
-	return nil
 }
 
 // isToken reports whether s is a token (RFC 9110, section 5.6.2) of up to 256

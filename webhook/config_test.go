@@ -58,6 +58,12 @@ func TestConfigNamesTheFieldItRefuses(t *testing.T) {
 		{"negative poll", func(c *Config) { c.Poll = -1 }, "Poll"},
 		{"negative concurrency", func(c *Config) { c.MaxConcurrent = -1 }, "MaxConcurrent"},
 		{"negative in flight", func(c *Config) { c.MaxInFlight = -1 }, "MaxInFlight"},
+		{"negative bytes in flight", func(c *Config) { c.MaxBytesInFlight = -1 }, "MaxBytesInFlight"},
+		{"age of dead letters below Unlimited", func(c *Config) { c.DeadMaxAge = Unlimited - 1 }, "DeadMaxAge"},
+		{"size of dead letters below Unlimited", func(c *Config) { c.DeadMaxBytes = Unlimited - 1 }, "DeadMaxBytes"},
+		{"prefix of IPv4 and IPv6", func(c *Config) {
+			c.AllowAddresses = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::ffff:0:0/95")}
+		}, "AllowAddresses[1]"},
 		{"zero prefix", func(c *Config) { c.AllowAddresses = make([]netip.Prefix, 1) }, "AllowAddresses[0]"},
 		{"proxy over https", func(c *Config) {
 			c.Proxy = &url.URL{Scheme: "https", Host: "proxy.example", User: url.UserPassword("u", "hunter2")}
@@ -70,6 +76,7 @@ func TestConfigNamesTheFieldItRefuses(t *testing.T) {
 		{"no endpoints", func(c *Config) { c.Destinations[0].Endpoints = nil }, "Destinations[0].Endpoints"},
 		{"six endpoints", func(c *Config) { c.Destinations[0].Endpoints = make([]Endpoint, 6) }, "Destinations[0].Endpoints"},
 		{"negative concurrency of one", func(c *Config) { c.Destinations[0].MaxConcurrent = -1 }, "Destinations[0].MaxConcurrent"},
+		{"rate of one", func(c *Config) { c.Destinations[0].MaxRate = -1 }, "Destinations[0].MaxRate"},
 		{"endpoint twice", func(c *Config) {
 			d := &c.Destinations[0]
 			d.Endpoints = append(d.Endpoints, d.Endpoints[0])
@@ -82,7 +89,9 @@ func TestConfigNamesTheFieldItRefuses(t *testing.T) {
 		{"bad escape", toURL("https://h/%zz?key=hunter2"), urlField},
 		{"control character", toURL("https://h/\n?key=hunter2"), urlField},
 		{"bad port", toURL("https://u:hunter2@h:http/"), urlField},
-		{"port out of range", toURL("https://h:99999/"), urlField},
+		{"port out of range", toURL("https://h:65536/"), urlField},
+		{"port 0", toURL("https://h:0/"), urlField},
+		{"IPv4 address in brackets", toURL("https://[192.0.2.1]/"), urlField},
 		{"password with a slash", toURL("https://u:hunter2/pass@h/"), urlField},
 		{"space in the query", toURL("https://h/?key=hunter2 x"), urlField},
 		{"long URL", toURL("https://h/" + strings.Repeat("x", 8<<10)), urlField},
@@ -166,9 +175,26 @@ func TestConfigKeepsWhatIsSet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if zero.ServiceName != "Hookferry" || zero.Timeout != 5*time.Second || zero.Window != 4*time.Hour ||
+	if zero.MaxBytesInFlight != 64<<20 || zero.ServiceName != "Hookferry" || zero.Timeout != 5*time.Second || zero.Window != 4*time.Hour ||
 		zero.MaxConcurrent != 64 || zero.MaxInFlight != 1024 || zero.Poll != time.Second || zero.DeadMaxAge != 30*24*time.Hour || zero.DeadMaxBytes != 1<<30 || zero.Logger == nil {
 		t.Errorf("defaults are %+v", zero)
+	}
+}
+
+func TestConfigDefaultsThatDependOnOthers(t *testing.T) {
+	got, err := Config{
+		Queue: nullQueue{}, Destinations: []Destination{{ID: "x"}},
+		MaxInFlight:    20,
+		AllowAddresses: []netip.Prefix{netip.MustParsePrefix("::ffff:10.0.0.0/104")},
+	}.withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.MaxConcurrent != 5 {
+		t.Errorf("MaxConcurrent is %d of 20 in flight, want 5", got.MaxConcurrent)
+	}
+	if want := netip.MustParsePrefix("10.0.0.0/8"); got.AllowAddresses[0] != want {
+		t.Errorf("a prefix of IPv4 addresses that are written as IPv6 is %v, want %v", got.AllowAddresses[0], want)
 	}
 }
 

@@ -16,7 +16,9 @@ var ErrUnsupported = errors.New("webhook: the queue does not support this")
 const replayChunk = 256
 
 // Dead yields the dead letters that filter selects, in the order they died.
-// The loop may replay and discard them. An error ends it.
+// The loop may replay and discard them. An error ends it: ErrUnsupported if the
+// queue does not implement DeadLetters, or what failed in the store. The other
+// methods for dead letters return the same errors.
 func (f *Forwarder) Dead(ctx context.Context, filter DeadFilter) iter.Seq2[DeadLetter, error] {
 	q, ok := f.config.Queue.(DeadLetters)
 	if !ok {
@@ -37,7 +39,7 @@ func (f *Forwarder) DeadLetter(ctx context.Context, key string) (DeadLetter, err
 
 // CountDead returns how many dead letters filter selects. It reads all that died
 // within the filter's times; how many there are at all a Queue that is a Counter
-// says at once.
+// says at once. With an error it returns how many it has read.
 func (f *Forwarder) CountDead(ctx context.Context, filter DeadFilter) (int, error) {
 	if c, ok := f.config.Queue.(Counter); ok && filter == (DeadFilter{}) {
 		counts, err := c.Count(ctx)
@@ -55,7 +57,8 @@ func (f *Forwarder) CountDead(ctx context.Context, filter DeadFilter) (int, erro
 
 // Replay makes deliveries of the dead letters with these keys, due now and
 // with the window to begin anew. It returns how many there were; a key that is
-// not there, because it was replayed before, is no error.
+// not there, because it was replayed before, is no error. It returns ErrClosed
+// after Shutdown, as ReplayAll and ReplaySeq do.
 func (f *Forwarder) Replay(ctx context.Context, keys ...string) (int, error) {
 	q, ok := f.config.Queue.(DeadLetters)
 	switch {
@@ -78,17 +81,17 @@ func (f *Forwarder) ReplayAll(ctx context.Context, filter DeadFilter) (int, erro
 	return last(f.ReplaySeq(ctx, filter))
 }
 
-// ReplaySeq is ReplayAll for who wants to see how far it is: it yields how many
-// were replayed so far, after each commit of up to 256 of them. Ending the loop
-// ends it, with what was yielded last replayed. What dies after the loop began
-// is left alone, or a replay to an endpoint that refuses would not end. An error
-// comes with the number too, and is the last.
+// ReplaySeq is ReplayAll for callers that show its progress: after each commit, of
+// up to 256 dead letters, it yields how many were replayed so far. Breaking the loop
+// stops the replay at the number that was yielded last. What dies after the loop
+// began is left alone: a replay to an endpoint that refuses would not end otherwise.
+// An error comes with that number, and is the last thing yielded.
 func (f *Forwarder) ReplaySeq(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
 	return f.eachDead(ctx, filter, f.Replay)
 }
 
 // Discard forgets the dead letters with these keys, and returns how many there
-// were.
+// were; a key that is not there is no error.
 func (f *Forwarder) Discard(ctx context.Context, keys ...string) (int, error) {
 	q, ok := f.config.Queue.(DeadLetters)
 	if !ok {
@@ -103,7 +106,7 @@ func (f *Forwarder) DiscardAll(ctx context.Context, filter DeadFilter) (int, err
 	return last(f.DiscardSeq(ctx, filter))
 }
 
-// DiscardSeq is DiscardAll as ReplaySeq is ReplayAll.
+// DiscardSeq is DiscardAll for callers that show its progress, as ReplaySeq does.
 func (f *Forwarder) DiscardSeq(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
 	return f.eachDead(ctx, filter, f.Discard)
 }
@@ -139,7 +142,7 @@ func (f *Forwarder) eachDead(ctx context.Context, filter DeadFilter, do func(con
 	}
 }
 
-// last returns what seq yields last.
+// last runs seq to its end, and returns what it yielded last.
 func last(seq iter.Seq2[int, error]) (n int, err error) {
 	for n, err = range seq {
 	}

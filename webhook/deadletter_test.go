@@ -71,7 +71,7 @@ func TestDeadLetterHasBodyAndAttempts(t *testing.T) {
 }
 
 func TestReplaySeqTellsHowFarItIs(t *testing.T) {
-	const n = 600
+	const n = 1100 // more than stores list at once
 	inBubble(t, func(t *testing.T, r *rig) {
 		crm := r.network.Receiver(hook, "", webhooktest.Answer(404))
 		r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: hook}}}}})
@@ -113,7 +113,7 @@ func TestReplaySeqTellsHowFarItIs(t *testing.T) {
 			steps = append(steps, done)
 			time.Sleep(time.Second) // they die again meanwhile
 		}
-		if diff := cmp.Diff([]int{256, 512, 600}, steps); diff != "" {
+		if diff := cmp.Diff([]int{256, 512, 768, 1024, n}, steps); diff != "" {
 			t.Errorf("ReplaySeq (-want +got)\n%s", diff)
 		}
 		if got := len(crm.Requests()) - before; got != n {
@@ -134,6 +134,66 @@ func TestReplaySeqTellsHowFarItIs(t *testing.T) {
 		}
 		if got, err := r.DiscardAll(t.Context(), webhook.DeadFilter{}); got != n-256 || err != nil {
 			t.Errorf("DiscardAll of the rest = %d, %v, want %d", got, err, n-256)
+		}
+	})
+}
+
+func TestDeadLettersOfAQueueWithout(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.queue = &flaky{Queue: r.queue} // has the methods of Queue alone
+		r.start(webhook.Config{Destinations: crm(hook)})
+		ctx := t.Context()
+		for _, tt := range []struct {
+			name string
+			call func() error
+		}{
+			{"Dead", func() (err error) {
+				for _, err = range r.Dead(ctx, webhook.DeadFilter{}) {
+				}
+				return err
+			}},
+			{"DeadLetter", func() error { _, err := r.DeadLetter(ctx, "1"); return err }},
+			{"CountDead", func() error { _, err := r.CountDead(ctx, webhook.DeadFilter{}); return err }},
+			{"Replay", func() error { _, err := r.Replay(ctx, "1"); return err }},
+			{"ReplayAll", func() error { _, err := r.ReplayAll(ctx, webhook.DeadFilter{}); return err }},
+			{"Discard", func() error { _, err := r.Discard(ctx, "1"); return err }},
+			{"DiscardAll", func() error { _, err := r.DiscardAll(ctx, webhook.DeadFilter{}); return err }},
+			{"Audience", func() error { _, err := r.Audience("crm", "all"); return err }},
+		} {
+			if err := tt.call(); !errors.Is(err, webhook.ErrUnsupported) {
+				t.Errorf("%s = %v, want ErrUnsupported", tt.name, err)
+			}
+		}
+	})
+}
+
+// After Shutdown dead letters are read and discarded, but not replayed.
+func TestDeadLettersAfterShutdown(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.network.Receiver(hook, "", webhooktest.Answer(404))
+		r.start(webhook.Config{Destinations: crm(hook)})
+		r.bury(2, time.Second)
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		all := r.dead()
+		if n, err := r.Replay(t.Context(), all[0].Key); n != 0 || !errors.Is(err, webhook.ErrClosed) {
+			t.Errorf("Replay = %d, %v, want ErrClosed", n, err)
+		}
+		if n, err := r.ReplayAll(t.Context(), webhook.DeadFilter{}); n != 0 || !errors.Is(err, webhook.ErrClosed) {
+			t.Errorf("ReplayAll = %d, %v, want ErrClosed", n, err)
+		}
+		if n, err := r.Discard(t.Context(), all[0].Key); n != 1 || err != nil {
+			t.Errorf("Discard = %d, %v", n, err)
+		}
+		if got := r.dead(); len(got) != 1 || got[0].Key != all[1].Key {
+			t.Errorf("%d are left, want the one that was not discarded", len(got))
+		}
+		r.queue.Close()
+		for _, filter := range []webhook.DeadFilter{{}, {Destination: "crm"}} {
+			if n, err := r.CountDead(t.Context(), filter); n != 0 || !errors.Is(err, webhook.ErrClosed) {
+				t.Errorf("CountDead(%+v) of a closed store = %d, %v, want ErrClosed", filter, n, err)
+			}
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 // body of the type "delete", and returns nil once that is durable, like Forward.
 // There is one destination for each affected source that has webhooks enabled;
 // one that is given several times serves several sources, and is told once for
-// each. One that is disabled or paused is told when it is no more.
+// each. One that is disabled or paused is told once it no longer is.
 //
 // The error is a *CallError for a user id that is not 1 to 8192 bytes, and else
 // as of Forward. Each call is a request of its own, also for the same user.
@@ -48,13 +48,15 @@ type Deletion struct {
 // DeleteUsers accepts a request to delete users, each of whom the destinations
 // are told of as Delete tells them. Users are not kept in memory; an id has 1 to
 // 8192 bytes, another one ends the call with a *UserError. It returns how many
-// notifications were accepted, once they are durable.
+// notifications were accepted, once they are durable. An ID outside of its limits
+// is an error, and so is a destination that Delete would not take: then none is.
 //
 // After an error, or a crash, what was accepted stays so: of the users before
 // the one with the error up to 2048 may lack theirs, and those after it do. The
 // same Deletion may be asked for again, with all users in the order of before or
 // another: who was accepted is left out, as far back as the queue remembers what
-// was put, and is notified again beyond that. So is who comes twice among users.
+// was put, and is notified again beyond that. The same goes for a user who comes
+// twice among users.
 //
 // While the queue is full, DeleteUsers waits for room, as long as ctx lasts;
 // then the error is both that of ctx and ErrQueueFull. It returns ErrClosed after
@@ -91,7 +93,8 @@ func (f *Forwarder) DeleteUsers(ctx context.Context, d Deletion, users iter.Seq2
 			}
 			rest = rest[n:]
 		}
-		ds, size = make([]Delivery, 0, syncChunk), 0 // the observer may keep those
+		clear(ds) // neither the store nor the observer keeps any of it
+		ds, size = ds[:0], 0
 		return nil
 	}
 	err = eachUser(users, maxUserID, func(user string) error {
@@ -120,9 +123,9 @@ func (f *Forwarder) DeleteUsers(ctx context.Context, d Deletion, users iter.Seq2
 	return accepted, err
 }
 
-// noticeID returns the id of what a destination is told of a user, for the nth
-// of its sources. It is the same whenever the request is made, so that the queue
-// knows it again, and does not show who the user is.
+// noticeID returns the id of a destination's notification about a user, for the nth
+// of its sources. It is the same each time the request is made, so that the queue
+// recognises it, and does not reveal the user's id.
 func (d *Deletion) noticeID(user string, nth uint64) string {
 	b := make([]byte, 0, 64+len(d.ID)+len(user))
 	b = append(b, "deletion"...)

@@ -9,15 +9,17 @@ import (
 // that have any, each within its limit. It starts a worker when there is work
 // and none is idle.
 //
-// share.go says how it divides the slots, brake.go how it holds backlogs back.
+// A slot is the right to one attempt at a time: there are maxActive of them.
+// share.go says how they are divided between lanes, brake.go how backlogs are held
+// back.
 //
-// What is leased is bounded in bytes too: all by maxBytes, and each lane, while
-// several are busy, by its share of it.
+// What is leased is bounded in bytes too: in all by maxBytes, and in each lane,
+// while several are busy, by its share of that.
 type dispatcher struct {
 	maxActive int
 	maxBytes  int64
-	lapse     time.Duration                    // see breaker
-	known     func(destination string) *target // of a new lane; nil: to be looked up
+	lapse     time.Duration                    // see breaker.lapsed
+	known     func(destination string) *target // of a new lane; nil if it has to be looked up
 	start     func()                           // starts a worker
 	wake      func()                           // asks for another lease
 
@@ -25,23 +27,28 @@ type dispatcher struct {
 	work    *sync.Cond // there is work, or closed
 	lanes   map[string]*lane
 	touched lanesByUse
-	paused  map[string]bool
-	run     fifo[*lane] // lanes with something ready and a slot
-	brake   brake
-	braked  fifo[*lane]    // as run, but they wait for the brake
-	looked  *time.Timer    // looks at the brake again, while braked is not empty
+	paused  map[string]time.Time // since when
+	pauses  int                  // counts the calls of pause and unpause
+
+	run    fifo[*lane] // lanes that have something ready, and may attempt it
+	brake  brake
+	braked fifo[*lane] // lanes that would be in run, but wait for the brake
+
+	brakeTimer *time.Timer // calls unbrake, while braked is not empty
+
 	active  int            // deliveries being attempted
 	ready   int            // deliveries waiting for a worker
-	held    [standings]int // of both, by the standing of their lanes
-	busy    int            // lanes that have any of them
-	bytes   int64          // of the bodies of both
-	clock   time.Time      // of the latest lease
-	largest int64          // about the size of the largest of late
+	held    [standings]int // active and ready, by the standing of their lanes
+	offered [standings]int // room that the lease going on was told of, likewise
+	busy    int            // lanes with anything active or ready
+	bytes   int64          // of the bodies of what is active or ready
+	clock   time.Time      // when the latest lease began
+	largest int64          // about the size of the largest recent body
 	workers int
 	idle    int       // workers that wait, and have not been signalled
 	full    bool      // the store may have more than the last lease asked for
-	starved bool      // a lane could have had more room but for its standing
-	again   time.Time // the earliest time at which a lane without room will have some; zero: none
+	starved bool      // the standing of a lane has kept room from it
+	again   time.Time // the earliest time at which a lane without room will have some; zero if there is none
 	closed  bool
 }
 
@@ -57,20 +64,22 @@ func newDispatcher(maxActive int, maxBytes int64, lapse time.Duration, known fun
 		start:     start,
 		wake:      wake,
 		lanes:     make(map[string]*lane),
-		paused:    make(map[string]bool),
+		paused:    make(map[string]time.Time),
 	}
 	d.work = sync.NewCond(&d.mu)
 	d.brake.bound, d.brake.most = maxActive, maxActive
 	return d
 }
 
-// capacity is how many more deliveries may be leased. It begins a lease.
+// capacity returns how many more deliveries may be leased. It is called at the
+// beginning of each lease.
 func (d *dispatcher) capacity(now time.Time) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.forget(now)
 	d.clock = now
 	d.again = time.Time{}
+	d.offered = [standings]int{}
 	n := max(2*d.maxActive-d.active-d.ready, 0)
 	if left := d.maxBytes - d.bytes; left <= 0 {
 		n = 0
@@ -81,7 +90,8 @@ func (d *dispatcher) capacity(now time.Time) int {
 	return n
 }
 
-// room is how many more deliveries of a destination may be leased.
+// room returns how many more deliveries of a destination may be leased. It is the
+// Room of a LeaseRequest.
 func (d *dispatcher) room(destination string, now time.Time) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -102,11 +112,12 @@ func (d *dispatcher) room(destination string, now time.Time) int {
 		}
 	}
 	l.given = n
+	d.offered[l.standing] += n
 	return n
 }
 
 // roomAgain returns when a lane that had no room in the latest lease will have
-// some, whatever becomes of what was leased; zero if there is none.
+// some by the passing of time alone; zero if there is no such lane.
 func (d *dispatcher) roomAgain() time.Time {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -114,8 +125,8 @@ func (d *dispatcher) roomAgain() time.Time {
 }
 
 // add takes over leased deliveries; asked is the Max of their lease. It returns
-// those that are to go back, because they have to wait, and those that have
-// waited too long.
+// those that have to go back to the store, because their lane has to wait, and
+// those that have waited too long.
 func (d *dispatcher) add(ds []Delivery, asked int, now, until time.Time) (back, lapsed []*Delivery) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -135,6 +146,7 @@ func (d *dispatcher) add(ds []Delivery, asked int, now, until time.Time) (back, 
 			continue
 		}
 		d.brake.note(l, &ds[i], now)
+		d.offered[l.standing]--
 		l.given--
 		l.more = l.given <= 0
 		size := int64(len(ds[i].Body))
@@ -149,24 +161,30 @@ func (d *dispatcher) add(ds []Delivery, asked int, now, until time.Time) (back, 
 		l.ready.push(leased{&ds[i], until, size})
 		d.enqueue(l)
 	}
+	if d.starved && len(ds) > 0 && d.offered[unproven]+d.offered[doubtful] > 0 {
+		d.starved = false // there was less than the room that was kept for it
+		d.wake()
+	}
+	d.offered = [standings]int{}
 	return back, lapsed
 }
 
-// enqueue puts l into the run queue if it has work and a slot, and sees that
-// a worker comes for it.
+// enqueue puts l into the run queue if it may begin an attempt, and makes sure that
+// a worker takes it.
 func (d *dispatcher) enqueue(l *lane) {
 	if l.queued || l.ready.len() == 0 || l.active >= d.window(l) {
 		return
 	}
 	l.queued = true
-	if d.stopped(l) {
+	if d.holdBack(l) {
 		return
 	}
 	d.run.push(l)
 	d.summon()
 }
 
-// summon sees that a worker comes for a lane of the run queue.
+// summon makes sure that a worker takes the lane that was put into the run queue:
+// an idle one, a new one, or else the next that ends an attempt.
 func (d *dispatcher) summon() {
 	switch {
 	case d.idle > 0:
@@ -178,15 +196,15 @@ func (d *dispatcher) summon() {
 	}
 }
 
-// A turn is a worker's with one delivery of a lane.
+// A turn is one delivery in the hands of a worker, and its slot.
 type turn struct {
-	lane *lane // nil: there is none
+	lane *lane // nil: there is no delivery
 	leased
-	begun int64 // what the brake is to be told at its end
+	begun int64 // for brake.end
 }
 
 // next gives back the slot of prev, if any, and returns the next delivery to
-// attempt. It waits for one; it returns no turn when the worker is to end.
+// attempt. It waits for one, and returns the zero turn when the worker has to end.
 func (d *dispatcher) next(prev turn, p pace) turn {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -200,7 +218,7 @@ func (d *dispatcher) next(prev turn, p pace) turn {
 			return turn{}
 		}
 		d.idle++
-		d.work.Wait() // who signals takes it off idle
+		d.work.Wait() // summon has taken it off idle
 		l = d.pick()
 	}
 	l.queued = false
@@ -228,26 +246,26 @@ func (d *dispatcher) next(prev turn, p pace) turn {
 // none.
 func (d *dispatcher) pick() *lane {
 	for d.run.len() > 0 {
-		if l := d.run.pop(); !d.stopped(l) {
+		if l := d.run.pop(); !d.holdBack(l) {
 			return l
 		}
 	}
 	return nil
 }
 
-// release gives back the slot of t. What the failing paces mean for the lane is
-// fail's to say.
+// release gives back the slot of t. Of a failed attempt the lane was told before, by
+// fail.
 func (d *dispatcher) release(t turn, p pace) {
 	l := t.lane
 	if p == answered {
 		l.answer(l.active, d.clock)
-		d.stand(l, proven)
+		d.setStanding(l, proven)
 	}
 	l.active--
 	d.active--
-	d.let(l, 1, t.size)
+	d.subtract(l, 1, t.size)
 	if d.brake.end(t.begun); d.braked.len() > 0 && d.brake.free(time.Now()) {
-		d.run.push(d.braked.pop()) // who calls comes for it
+		d.run.push(d.braked.pop()) // the worker that calls next takes a lane now
 	}
 	if l.ready.len() > 0 {
 		d.enqueue(l)
@@ -259,8 +277,9 @@ func (d *dispatcher) release(t turn, p pace) {
 	}
 }
 
-// let counts n deliveries of l out, of size bytes.
-func (d *dispatcher) let(l *lane, n int, size int64) {
+// subtract takes n deliveries of l, with bodies of size bytes in all, off what is
+// held. They are no longer in l.active or l.ready.
+func (d *dispatcher) subtract(l *lane, n int, size int64) {
 	d.held[l.standing] -= n
 	d.bytes -= size
 	if n > 0 && l.active+l.ready.len() == 0 {
@@ -272,8 +291,8 @@ func (d *dispatcher) let(l *lane, n int, size int64) {
 	}
 }
 
-// stand changes the standing of l.
-func (d *dispatcher) stand(l *lane, s standing) {
+// setStanding changes the standing of l.
+func (d *dispatcher) setStanding(l *lane, s standing) {
 	if l.standing == s {
 		return
 	}
@@ -287,15 +306,15 @@ func (d *dispatcher) stand(l *lane, s standing) {
 	}
 }
 
-// fail notes that an attempt of l failed in a way that is not the delivery's
-// own, and what becomes of the delivery. If the lane is to be left alone from
-// now on, it returns true, and what the lane has ready.
+// fail notes that an attempt of l failed for the destination's fault, and what
+// becomes of the delivery. If that opens the breaker, it returns true, and what the
+// lane had ready.
 func (d *dispatcher) fail(l *lane, p pace, s *Settlement, now time.Time) (back []leased, opened bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	opened = l.fail(p, s, now)
 	if l.breaker.doubtful() {
-		d.stand(l, doubtful)
+		d.setStanding(l, doubtful)
 	}
 	if opened {
 		back = d.take(l)
@@ -303,24 +322,24 @@ func (d *dispatcher) fail(l *lane, p pace, s *Settlement, now time.Time) (back [
 	return back, opened
 }
 
-// park leaves the lane alone for a time, and returns that and what the lane has
-// ready. A look-up that failed may succeed soon: the first of them costs a
-// second, and each further one twice the time before, up to parkFor.
+// park leaves the lane alone for a time, and returns what it had ready, and for how
+// long. A look-up that failed may succeed soon: after the first the lane waits for a
+// second, after each further one twice as long, up to parkFor.
 func (d *dispatcher) park(l *lane, now time.Time, why Hold) ([]leased, time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	wait := parkFor
 	if why == HoldLookup {
-		wait = min(time.Second<<min(l.blips, 10), parkFor)
+		wait = min(time.Second<<min(l.parks, 10), parkFor)
 	}
-	if l.hold == "" || !now.Before(l.parked) { // the first of those in flight
-		l.blips++
+	if l.hold == "" || !now.Before(l.parked) { // the first of those in flight to say so
+		l.parks++
 		l.parked = now.Add(wait)
 	}
 	l.stop(now)
 	l.hold = why
-	l.target.Store(nil) // so that who finds it usable says so
-	d.stand(l, doubtful)
+	l.target.Store(nil) // so that resolve calls use once it is usable again
+	d.setStanding(l, doubtful)
 	return d.take(l), wait
 }
 
@@ -336,9 +355,9 @@ func (d *dispatcher) use(l *lane, c *compiled, now time.Time) {
 	l.rate.set(c.target.interval, c.target.burst, now)
 	l.target.Store(c)
 	if l.hold != "" {
-		l.hold, l.blips = "", 0
+		l.hold, l.parks = "", 0
 		l.resume(now)
-		d.stand(l, unproven)
+		d.setStanding(l, unproven)
 	}
 	d.enqueue(l)
 	d.wake()
@@ -354,7 +373,7 @@ func (d *dispatcher) take(l *lane) []leased {
 		vs = append(vs, v)
 	}
 	d.ready -= len(vs)
-	d.let(l, len(vs), size)
+	d.subtract(l, len(vs), size)
 	if l.queued {
 		l.queued = false
 		d.run.remove(l)
@@ -376,8 +395,8 @@ func (d *dispatcher) close() {
 	defer d.mu.Unlock()
 	d.closed = true
 	d.idle = 0
-	if d.looked != nil {
-		d.looked.Stop()
+	if d.brakeTimer != nil {
+		d.brakeTimer.Stop()
 	}
 	d.work.Broadcast()
 }

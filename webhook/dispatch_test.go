@@ -36,6 +36,9 @@ func (d *dispatcher) leaseDue(have map[string]int, now, due time.Time) int {
 	n := d.capacity(now)
 	var ds []Delivery
 	for name := range have {
+		if have[name] == 0 {
+			continue // the store does not ask for its room
+		}
 		k := min(have[name], d.room(name, now), n-len(ds))
 		for _, v := range deliveries(name, k) {
 			v.Due = due
@@ -221,7 +224,7 @@ func TestDispatchKeepsFewIdleWorkers(t *testing.T) {
 			}()
 		}, func() {})
 		l := d.lane("a", time.Now())
-		d.stand(l, proven)
+		d.setStanding(l, proven)
 		l.slots = 500
 		d.lease(map[string]int{"a": 500}, time.Now())
 		synctest.Wait()

@@ -46,7 +46,8 @@
 //     [Config.Timeout];
 //   - when the process is killed, or its store fails to the end, before the
 //     outcome of an attempt was stored: that concerns what was in flight, and what
-//     waited for one commit;
+//     waited for one commit; while a backlog drains beside events that have just
+//     come, outcomes wait for up to 10 ms longer;
 //   - when the context of [Forwarder.Shutdown] ends before the attempts in flight
 //     have;
 //   - when a connection that was kept ends under a request: that is made again at
@@ -79,6 +80,11 @@
 // Each destination has a lane of its own. One that hangs, fails, or has a
 // million events waiting takes no slot, memory or time of another, up to
 // [Config.MaxInFlight] in all.
+//
+// One that only fails is probed at intervals, with the events that were due
+// first. Those that were attempted before and stand behind a fresh backlog
+// therefore get few further attempts until it recovers. Then all of both are
+// delivered; those whose window ends before are dead letters.
 //
 // Requests are signed in X-Signature with [Destination.Secret], and by Standard
 // Webhooks with each of [Destination.StandardSecrets], which also says when, so

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"bytes"
 	"sync"
 	"time"
 
@@ -99,6 +100,9 @@ type Batch struct {
 	// the one is in the form of bodies, the other has no more than the switches
 	// that count.
 	shared bool
+	// end is the end of the bodies of calls that do not say when they were sent;
+	// nil if that is another for each.
+	end []byte
 }
 
 // NewBatch returns a Batch for env, of which it keeps nothing but copies.
@@ -115,6 +119,9 @@ func NewBatch(env Envelope) (*Batch, error) {
 	if b.env.Integrations, err = sharedSwitches(env.Integrations); err != nil {
 		return nil, err
 	}
+	if !env.ReceivedAt.IsZero() {
+		b.end = appendEnd(nil, env.ReceivedAt, env.SentAt.Truncate(time.Millisecond))
+	}
 	return b, nil
 }
 
@@ -125,11 +132,27 @@ func (b *Batch) ContextSize() int { return len(b.env.Context) }
 
 // NewEvent is the function NewEvent for a call of the batch.
 func (b *Batch) NewEvent(call []byte) (Event, error) {
-	var c fields
+	buf := buffers.Get().(*[]byte)
+	defer recycle(buf)
+	var e Event
+	var err error
+	*buf, e, err = b.AppendEvent((*buf)[:0], call)
+	// What the text had of white space, escapes and duplicates is not kept.
+	e.Body = bytes.Clone(e.Body)
+	return e, err
+}
+
+// AppendEvent is NewEvent for callers that keep the bodies of many events in one
+// array: it appends the body to dst, and returns the extended slice. The Body of the
+// event is what was appended. On error dst is returned as it was.
+func (b *Batch) AppendEvent(dst, call []byte) ([]byte, Event, error) {
+	forms := buffers.Get().(*[]byte)
+	defer recycle(forms)
+	c := fields{forms: forms}
 	if err := c.read(call, &b.env); err != nil {
-		return Event{}, err
+		return dst, Event{}, err
 	}
-	return c.make(b)
+	return c.appendEvent(dst, b)
 }
 
 // EventOf is NewEvent for a message. Of a message other than JSON the error may

@@ -300,6 +300,10 @@ func TestBatch(t *testing.T) {
 					if diff := cmp.Diff(want, got); err != nil || diff != "" {
 						t.Errorf("context %.99q, switches %q, browser %v: %s: %v (-function +method):\n%s", context, switches, browser, call, err, diff)
 					}
+					dst, appended, err := b.AppendEvent([]byte("kept"), []byte(call))
+					if diff := cmp.Diff(want, appended); err != nil || diff != "" || string(dst) != "kept"+string(want.Body) {
+						t.Errorf("context %.99q, switches %q, browser %v: %s: %v, %.20q (-NewEvent +AppendEvent):\n%s", context, switches, browser, call, err, dst, diff)
+					}
 				}
 			}
 		}
@@ -379,6 +383,20 @@ func TestBodyTakesWhatItHas(t *testing.T) {
 		// small ones.
 		if n := cap(e.Body); n > len(e.Body)*5/4+16 {
 			t.Errorf("%s: a body of %d bytes takes %d", tt.name, len(e.Body), n)
+		}
+	}
+}
+
+// TestAppendEventRefuses: what is refused leaves nothing behind.
+func TestAppendEventRefuses(t *testing.T) {
+	b, err := webhook.NewBatch(webhook.Envelope{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, call := range []string{`{`, `{}`, `{"type":"page","userId":"u","timestamp":"today"}`} {
+		dst, e, err := b.AppendEvent([]byte("kept"), []byte(call))
+		if diff := cmp.Diff(webhook.Event{}, e); err == nil || string(dst) != "kept" || diff != "" {
+			t.Errorf("AppendEvent(%q) = %q, %+v, %v", call, dst, e, err)
 		}
 	}
 }

@@ -112,7 +112,7 @@ func ExampleForwarder_DestinationStats() {
 	ctx := context.Background()
 	forwarder, _, stop := started(memqueue.New(memqueue.Config{}))
 	defer stop()
-	forwarder.Pause("acme")
+	forwarder.Pause(context.Background(), "acme")
 	forwarder.Forward(ctx, "acme", &analytics.Track{UserId: "u1", Event: "Paid"})
 	all, err := forwarder.DestinationStats(ctx)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,15 +13,6 @@ import (
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
-
-// leaseTimeouts is the length of a lease, in times of Config.Timeout: a
-// delivery waits ready behind at most as many as are attempted, and has to be
-// settled after.
-const leaseTimeouts = 12
-
-// longLease is the time of a lease after which, if it handed out little, the
-// next one waits, so that leasing takes a quarter of a processor at most.
-const longLease = time.Millisecond
 
 // A Forwarder accepts events, keeps them in a Queue, and delivers them to
 // their destinations' endpoints while Run runs. Its methods may be called
@@ -34,11 +26,11 @@ type Forwarder struct {
 	settler  *settler
 	senders  sync.Pool      // of *sender
 	workers  sync.WaitGroup // and requests that outlast their attempt
-	news     chan struct{}  // capacity 1: there may be something to lease
+	news     chan struct{}  // capacity 1: has a value when there may be something to lease
 	count    counters
 	total    account // of all destinations, for its latency
 	accounts accounts
-	observed *observed // nil: nobody observes
+	observed *observed // nil without an Observer
 
 	attempts      context.Context // parent of every request
 	abortAttempts context.CancelCauseFunc
@@ -50,7 +42,8 @@ type Forwarder struct {
 	ended   chan struct{} // closed at the end of Run
 }
 
-// New returns a Forwarder. It delivers nothing until Run is called.
+// New returns a Forwarder, or a *ConfigError for what is wrong with c. It delivers
+// nothing until Run is called.
 func New(c Config) (*Forwarder, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -144,10 +137,18 @@ func (f *Forwarder) Forward(ctx context.Context, destination string, calls ...an
 // ForwardEvents is Forward for events that were made of calls before, and for
 // several destinations: they are stored in one commit.
 func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, events ...Event) error {
-	ds, err := f.Deliveries(ctx, destinations, events...)
-	if err != nil {
+	if err := f.checkDestinations(destinations); err != nil {
 		return err
 	}
+	space := puts.Get().(*[]Delivery)
+	ds := f.appendDeliveries(ctx, (*space)[:0], destinations, events)
+	defer func() {
+		// Neither stores nor observers keep what they were given.
+		if clear(ds); cap(ds) <= maxSpace {
+			*space = ds
+			puts.Put(space)
+		}
+	}()
 	if _, err := f.put(ctx, ds); err != nil {
 		return err
 	}
@@ -157,14 +158,26 @@ func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, ev
 
 // Deliveries returns what ForwardEvents would store, for a store that takes it in
 // a transaction of the caller's own, as pgqueue.Queue.PutTx does. Stats and the
-// Observer are not told of it.
+// Observer are not told of it. The error is ErrUnknownDestination or ErrClosed,
+// as of Forward.
 func (f *Forwarder) Deliveries(ctx context.Context, destinations []string, events ...Event) ([]Delivery, error) {
 	if err := f.checkDestinations(destinations); err != nil {
 		return nil, err
 	}
+	return f.appendDeliveries(ctx, nil, destinations, events), nil
+}
+
+// puts holds space for the deliveries of a call, of type *[]Delivery, up to
+// maxSpace of them.
+var puts = sync.Pool{New: func() any { return new([]Delivery) }}
+
+const maxSpace = 4096
+
+// appendDeliveries appends the deliveries of events to destinations.
+func (f *Forwarder) appendDeliveries(ctx context.Context, ds []Delivery, destinations []string, events []Event) []Delivery {
 	now := time.Now().UTC()
 	trace := f.trace(ctx)
-	ds := make([]Delivery, 0, len(destinations)*len(events))
+	ds = slices.Grow(ds, len(destinations)*len(events))
 	for i := range events {
 		if e := &events[i]; !e.Off {
 			for _, id := range destinations {
@@ -172,7 +185,7 @@ func (f *Forwarder) Deliveries(ctx context.Context, destinations []string, event
 			}
 		}
 	}
-	return ds, nil
+	return ds
 }
 
 // delivery returns the event's delivery to a destination.
@@ -244,9 +257,9 @@ func (f *Forwarder) wake() {
 	}
 }
 
-// stored counts what was settled, of deliveries of these accounts, nil for what
-// was given back. It wakes Run where a retry sets a time to
-// wake up, and where Run waits for the store to catch up.
+// stored is the settler's storedFunc. It counts the settlements, and wakes Run if one
+// of them is a retry, whose time Run has to know, or if Run waits for the store to
+// catch up.
 func (f *Forwarder) stored(ss []Settlement, of []*account, t tally, retry, late bool) {
 	f.count.add(&t)
 	now := time.Now()
@@ -267,7 +280,8 @@ func (f *Forwarder) stored(ss []Settlement, of []*account, t tally, retry, late 
 // a clean stop: nothing more is leased, the attempts in flight end, each
 // within Config.Timeout, what was leased and not attempted goes back to the
 // queue, and all of it is stored. Run returns an error if the queue was closed
-// under it, or failed until the end. It is called once.
+// under it, or failed until the end. It is called once: another call returns an
+// error at once. After Shutdown it returns nil.
 func (f *Forwarder) Run(ctx context.Context) error {
 	if !f.running.CompareAndSwap(false, true) {
 		return errors.New("webhook: Run was called before")
@@ -290,17 +304,31 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	leasing, stopLeasing := context.WithCancel(ctx)
 	defer stopLeasing()
 	defer context.AfterFunc(f.open, stopLeasing)()
-	swept := make(chan struct{})
-	go func() { defer close(swept); f.sweep(leasing) }()
-	err := f.lease(leasing)
-	stopLeasing()
-	<-swept
-
-	f.dispatch.close()
-	f.workers.Wait()
-	for _, v := range f.dispatch.drain() {
-		f.settler.giveBack(v.Delivery)
+	var aside sync.WaitGroup
+	aside.Go(func() { f.sweep(leasing) })
+	var err error
+	if q, ok := f.config.Queue.(Pauses); ok {
+		if err = f.firstPauses(leasing, q); err == nil {
+			aside.Go(func() { f.followPauses(leasing, q) })
+		}
 	}
+	if err == nil {
+		err = f.lease(leasing)
+	}
+	stopLeasing()
+	aside.Wait()
+
+	// What is not being attempted is for others now, however long attempts take.
+	f.dispatch.close()
+	f.returnAll(f.dispatch.drain())
+	if q, ok := f.config.Queue.(Releaser); ok {
+		releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.config.Timeout)
+		if err := q.Release(releasing); err != nil && !errors.Is(err, ErrClosed) {
+			f.config.Logger.Warn("webhook: what is not attempted stays with this process until it ends", "error", err)
+		}
+		cancel()
+	}
+	f.workers.Wait()
 	last := time.AfterFunc(f.config.Timeout, giveUp)
 	defer last.Stop()
 	close(drained)
@@ -308,100 +336,6 @@ func (f *Forwarder) Run(ctx context.Context) error {
 		err = fmt.Errorf("webhook: storing the last outcomes: %w", serr)
 	}
 	return err
-}
-
-// lease keeps the dispatcher supplied until ctx is done. While the store fails
-// it tries again.
-func (f *Forwarder) lease(ctx context.Context) error {
-	const chunk = 256
-	var (
-		buf     []Delivery
-		trouble outage
-		timer   = time.NewTimer(f.config.Poll)
-	)
-	defer timer.Stop()
-	var others <-chan struct{} // nil: never
-	if w, ok := f.config.Queue.(Waker); ok {
-		others = w.Wake()
-	}
-	for {
-		pause := f.config.Poll
-		if f.settler.behind(8 * f.config.MaxInFlight) {
-			// What is attempted now might not be settled before its lease
-			// expires, and be attempted again. A commit wakes the loop.
-		} else if n := f.dispatch.capacity(time.Now()); n > 0 {
-			if cap(buf)-len(buf) < chunk/8 {
-				buf = make([]Delivery, 0, chunk)
-			}
-			now := time.Now()
-			until := now.Add(leaseTimeouts * f.config.Timeout)
-			ds, next, err := f.config.Queue.Lease(ctx, LeaseRequest{
-				Max:   n,
-				Until: until,
-				Room:  func(destination string) int { return f.dispatch.room(destination, now) },
-			}, buf[len(buf):])
-			if len(ds) > 0 {
-				back, lapsed := f.dispatch.add(ds, n, now, until)
-				for _, d := range back {
-					f.settler.giveBack(d)
-				}
-				f.lapse(lapsed, now)
-				// What is left of the array serves the next lease.
-				buf = ds[len(ds):len(ds):cap(ds)]
-			}
-			switch {
-			case ctx.Err() != nil:
-				return nil
-			case errors.Is(err, ErrClosed):
-				return fmt.Errorf("webhook: leasing: %w", err)
-			case err != nil:
-				if trouble.failed() {
-					f.config.Logger.Error("webhook: the store fails, nothing is delivered", "error", err)
-				}
-				trouble.wait(ctx)
-				continue
-			}
-			if trouble.over() {
-				f.config.Logger.Info("webhook: the store works again")
-			}
-			f.dispatch.sense()
-			if took := time.Since(now); took > longLease && took > time.Duration(len(ds))*longLease/50 {
-				// It went through thousands of destinations that are left
-				// alone. What happens meanwhile is for the next.
-				timer.Reset(min(3*took, 50*time.Millisecond))
-				select {
-				case <-timer.C:
-				case <-ctx.Done():
-					return nil
-				}
-			}
-			if !next.IsZero() {
-				pause = min(pause, max(next.Sub(now), time.Millisecond))
-			}
-			if again := f.dispatch.roomAgain(); !again.IsZero() {
-				pause = min(pause, max(again.Sub(now), time.Millisecond))
-			}
-		}
-		timer.Reset(pause)
-		select {
-		case <-f.news:
-		case <-others:
-		case <-timer.C:
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// lapse buries what has waited too long, and looks for more of it.
-func (f *Forwarder) lapse(ds []*Delivery, now time.Time) {
-	for _, d := range ds {
-		f.settler.add(bury(d, ReasonExpired, now), f.accounts.get(d.Destination))
-		*d = Delivery{}
-	}
-	if len(ds) > 0 {
-		f.wake()
-	}
 }
 
 // Shutdown ends the forwarder: Forward accepts nothing more, and Run stops as

@@ -321,8 +321,8 @@ func TestOldTLSIsRefused(t *testing.T) {
 		r.start(webhook.Config{Destinations: crm(hook)})
 		r.track("m1")
 		time.Sleep(10 * time.Second)
-		if n := len(recv.Requests()); n != 0 {
-			t.Errorf("%d requests by TLS 1.1", n)
+		if n, s := len(recv.Requests()), r.Stats(); n != 0 || s.Retried == 0 && len(s.Dead) == 0 {
+			t.Errorf("%d requests by TLS 1.1, want attempts without any: Stats() = %+v", n, s)
 		}
 	})
 }
@@ -599,6 +599,77 @@ func TestDestinationIsReadAtEveryAttempt(t *testing.T) {
 	})
 }
 
+// What was closed to a delivery stays so when the settings change, and what is
+// new is open.
+func TestEndpointsThatChangeBetweenAttempts(t *testing.T) {
+	const a, b = "http://a.example/", "http://b.example/"
+	destination := func(urls ...string) *webhook.Destination { return &crm(urls...)[0] }
+	t.Run("one that refused is left", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *rig) {
+			refusing := r.network.Receiver(a, "shh", webhooktest.Answer(404))
+			r.network.Receiver(b, "shh", webhooktest.Answer(503))
+			var current atomic.Pointer[webhook.Destination]
+			current.Store(destination(a, b))
+			r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) { return current.Load(), nil }})
+			r.track("m1")
+			synctest.Wait()
+			current.Store(destination(a))
+			time.Sleep(time.Minute)
+			dead := r.dead()
+			if len(dead) != 1 || dead[0].Tries != 1 || dead[0].Reason != webhook.ReasonServerError || len(refusing.Requests()) != 1 {
+				t.Errorf("%d requests, dead letters %+v; want one, for the reason of the last request", len(refusing.Requests()), dead)
+			}
+		})
+	})
+	t.Run("one that asked for patience is left", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *rig) {
+			patient := r.network.Receiver(a, "shh", webhooktest.Answer(429).With("Retry-After", "600"), webhooktest.Answer(200))
+			r.network.Receiver(b, "shh", webhooktest.Answer(503))
+			var current atomic.Pointer[webhook.Destination]
+			current.Store(destination(a, b))
+			r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) { return current.Load(), nil }})
+			r.track("m1")
+			synctest.Wait()
+			current.Store(destination(a))
+			reqs, err := patient.Wait(t.Context(), 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if wait := reqs[1].Time.Sub(reqs[0].Time); wait < 10*time.Minute || wait > 10*time.Minute+time.Second {
+				t.Errorf("it is asked again after %v, want 10 minutes", wait)
+			}
+		})
+	})
+	t.Run("others each time", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *rig) {
+			var attempts int // by one worker
+			last := r.network.Receiver(hook, "shh")
+			r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {
+				if attempts++; attempts > 4 {
+					return destination(hook), nil
+				}
+				var urls []string
+				for i := range webhook.MaxEndpoints {
+					url := fmt.Sprintf("http://e%d-%d.example/", attempts, i)
+					step := webhooktest.Answer(404)
+					if i == 0 {
+						step = webhooktest.Answer(503)
+					}
+					r.network.Receiver(url, "shh", step)
+					urls = append(urls, url)
+				}
+				return destination(urls...), nil
+			}})
+			r.track("m1")
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if s := r.Stats(); s.Delivered != 1 || s.Retried != 4 || len(last.Requests()) != 1 {
+				t.Errorf("Stats() = %+v with %d requests to the last", s, len(last.Requests()))
+			}
+		})
+	})
+}
+
 func TestDeliveriesOfAnUnusableDestinationWait(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -636,6 +707,34 @@ func TestDeliveriesOfAnUnusableDestinationWait(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A Lookup that hangs is ended after the time of an attempt, like one that fails.
+func TestLookupHasTheTimeOfAnAttempt(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		recv := r.network.Receiver(hook, "shh")
+		var hung []time.Duration // by the one worker that looks up
+		r.start(webhook.Config{Timeout: 2 * time.Second, Lookup: func(ctx context.Context, _ string) (*webhook.Destination, error) {
+			if len(hung) == 2 {
+				return &crm(hook)[0], nil
+			}
+			begin := time.Now()
+			<-ctx.Done()
+			hung = append(hung, time.Since(begin))
+			return nil, ctx.Err()
+		}})
+		r.track("m1")
+		reqs, err := recv.Wait(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := []time.Duration{2 * time.Second, 2 * time.Second}; !slices.Equal(hung, want) {
+			t.Errorf("look-ups hung for %v, want %v", hung, want)
+		}
+		if n := reqs[0].JSON["messageId"]; n != "m1" {
+			t.Errorf("messageId %v", n)
+		}
+	})
 }
 
 func TestAHangingDestinationDelaysNoOther(t *testing.T) {
@@ -845,6 +944,112 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	})
 }
 
+func TestRunEndsWithItsStore(t *testing.T) {
+	t.Run("closed under it", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *rig) {
+			r.start(webhook.Config{Destinations: crm(hook)})
+			synctest.Wait()
+			r.queue.Close()
+			if err := <-r.run; !errors.Is(err, webhook.ErrClosed) {
+				t.Errorf("Run = %v, want ErrClosed", err)
+			}
+			r.run <- nil // of stop
+		})
+	})
+	t.Run("failing until the end", func(t *testing.T) {
+		inBubble(t, func(t *testing.T, r *rig) {
+			q := &flaky{Queue: r.queue}
+			r.queue = q
+			r.network.Receiver(hook, "", webhooktest.Answer(200).After(time.Second))
+			r.start(webhook.Config{Destinations: crm(hook)})
+			r.track("m1")
+			synctest.Wait()
+			q.away.Store(true)
+			begin := time.Now()
+			if err := r.Shutdown(t.Context()); err != nil {
+				t.Errorf("Shutdown = %v", err)
+			}
+			if err := <-r.run; !errors.Is(err, errAway) {
+				t.Errorf("Run = %v, want %v", err, errAway)
+			}
+			if took := time.Since(begin); took < 6*time.Second || took > 11*time.Second {
+				t.Errorf("it ended after %v, want the attempt's second and about the 5 seconds of Timeout", took)
+			}
+			r.run <- nil // of stop
+		})
+	})
+}
+
+// A waking queue tells of what others have put.
+type waking struct {
+	webhook.Queue
+	news chan struct{}
+}
+
+func (q *waking) Wake() <-chan struct{} { return q.news }
+
+func TestWhatOthersPutIsLeased(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		recv := r.network.Receiver(hook, "")
+		others, err := webhook.New(webhook.Config{Queue: r.queue, Destinations: crm(hook)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := &waking{r.queue, make(chan struct{}, 1)}
+		r.queue = q
+		r.start(webhook.Config{Destinations: crm(hook), Poll: time.Minute})
+		for i, tt := range []struct {
+			name string
+			wake bool
+			most time.Duration
+		}{
+			{"woken", true, 0},
+			{"polling", false, time.Minute},
+		} {
+			synctest.Wait()
+			begin := time.Now()
+			if err := others.Forward(t.Context(), "crm", call(tt.name)); err != nil {
+				t.Fatal(err)
+			}
+			if tt.wake {
+				q.news <- struct{}{}
+			}
+			reqs, err := recv.Wait(t.Context(), i+1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if took := reqs[i].Time.Sub(begin); took > tt.most || took == 0 && !tt.wake {
+				t.Errorf("%s: it arrives after %v, want %v at most", tt.name, took, tt.most)
+			}
+		}
+	})
+}
+
+// With a Lookup, only what cannot be an id is refused at once.
+func TestForwardToWhatALookupMayKnow(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.start(webhook.Config{Lookup: func(context.Context, string) (*webhook.Destination, error) {
+			return nil, webhook.ErrUnknownDestination
+		}})
+		for _, tt := range []struct {
+			name, id string
+			want     error
+		}{
+			{"none", "", webhook.ErrUnknownDestination},
+			{"one byte", "x", nil},
+			{"255 bytes", strings.Repeat("x", 255), nil},
+			{"256 bytes", strings.Repeat("x", 256), webhook.ErrUnknownDestination},
+		} {
+			if err := r.Forward(t.Context(), tt.id, call("m")); !errors.Is(err, tt.want) {
+				t.Errorf("%s: Forward = %v, want %v", tt.name, err, tt.want)
+			}
+			if err := r.Pause(t.Context(), tt.id); !errors.Is(err, tt.want) {
+				t.Errorf("%s: Pause = %v, want %v", tt.name, err, tt.want)
+			}
+		}
+	})
+}
+
 func TestForwardRefuses(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.start(webhook.Config{Destinations: crm(hook)})
@@ -865,6 +1070,10 @@ func TestForwardRefuses(t *testing.T) {
 			if err == nil || tt.is != nil && !errors.Is(err, tt.is) {
 				t.Errorf("%s: Forward = %v, want %v", tt.name, err, tt.is)
 			}
+		}
+		var field *analytics.FieldError
+		if err := r.Forward(t.Context(), "crm", call("m"), &analytics.Track{UserId: "u"}); !errors.As(err, &field) || field.Field != "Event" {
+			t.Errorf("Forward of a second call without its event = %v, want a *FieldError", err)
 		}
 		if n := r.counts().Waiting; n != 0 {
 			t.Errorf("%d deliveries of refused calls wait", n)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/boltqueue"
+	"github.com/hookferry/analytics/webhook/internal/bench"
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
@@ -37,8 +38,8 @@ type isolation struct {
 	*webhook.Forwarder
 	b                 *testing.B
 	queue             *boltqueue.Queue
-	watch             *process // receives for the healthy
-	neighbour         string   // URL of what the troubled send to
+	watch             *bench.Process // receives for the healthy
+	neighbour         string         // URL of what the troubled send to
 	healthy, troubled []string
 	end               func()
 
@@ -53,8 +54,8 @@ func newIsolation(b *testing.B, healthy, troubled int, hang bool) *isolation {
 	b.Helper()
 	s := &isolation{b: b}
 	var addr string
-	s.watch, addr = start(b, "stopwatch")
-	_, other := start(b, "stopwatch")
+	s.watch, addr = startProcess(b, "stopwatch")
+	_, other := startProcess(b, "stopwatch")
 	path := "/hook"
 	if hang {
 		path = "/hang"
@@ -112,7 +113,7 @@ func (s *isolation) Ended(e webhook.Ended) {
 
 func (s *isolation) pause() {
 	for _, id := range s.troubled {
-		if err := s.Pause(id); err != nil {
+		if err := s.Pause(context.Background(), id); err != nil {
 			s.b.Fatal(err)
 		}
 	}
@@ -120,7 +121,7 @@ func (s *isolation) pause() {
 
 func (s *isolation) resume() {
 	for _, id := range s.troubled {
-		if err := s.Resume(id); err != nil {
+		if err := s.Resume(context.Background(), id); err != nil {
 			s.b.Fatal(err)
 		}
 	}
@@ -152,9 +153,9 @@ var isolationIDs atomic.Int64
 // timed is an event that says when it was made, unless at is 0.
 func timed(at int64) webhook.Event {
 	id := strconv.FormatInt(isolationIDs.Add(1), 10)
-	body := fmt.Appendf(nil, `{"x":"%s"}`, benchBody[:420])
+	body := fmt.Appendf(nil, `{"x":"%s"}`, bench.Body[:420])
 	if at != 0 {
-		body = fmt.Appendf(nil, `{"made":%d,"x":"%s"}`, at, benchBody[:400])
+		body = fmt.Appendf(nil, `{"made":%d,"x":"%s"}`, at, bench.Body[:400])
 	}
 	return webhook.Event{ID: id, Type: "track", Body: body, Received: time.Now()}
 }
@@ -192,8 +193,8 @@ func (s *isolation) offer(a *arrivals) {
 // take returns how old events were when they arrived, and how long the requests
 // took, since the last take.
 func (s *isolation) take() (ages, requests []time.Duration) {
-	fmt.Fprintln(s.watch.in, "take")
-	for f := range strings.FieldsSeq(s.watch.line()) {
+	s.watch.Say("take")
+	for f := range strings.FieldsSeq(s.watch.Line()) {
 		age, err := strconv.ParseInt(f, 10, 64)
 		if err != nil {
 			s.b.Fatal(err)
@@ -265,9 +266,9 @@ func BenchmarkIsolation(b *testing.B) {
 						b.Fatalf("%d deliveries were too few to drain", had)
 					}
 					drained += n
-					load, _ := start(b, "load", s.neighbour, max(int(float64(n)/isolationTurn.Seconds()), 1))
+					load, _ := startProcess(b, "load", s.neighbour, max(int(float64(n)/isolationTurn.Seconds()), 1))
 					s.offer(&control)
-					load.end()
+					load.End()
 				}
 				s.end()
 			}
@@ -306,7 +307,7 @@ func BenchmarkIdleDestination(b *testing.B) {
 		return float64(m.HeapAlloc)
 	}
 	for b.Loop() {
-		rawURL := nullReceiver(b)
+		rawURL := bench.Receiver(b)
 		c := webhook.Config{Queue: memqueue.New(memqueue.Config{})}
 		for i := range n {
 			id := fmt.Sprint("d", i)

@@ -16,27 +16,27 @@ type lane struct {
 	standing standing
 	queued   bool  // in the dispatcher's run queue, or braked
 	behind   bool  // what was leased last has waited; see brake
-	given    int   // what is left of the room of the lease in progress
+	given    int   // what is left of the room of the latest lease
 	more     bool  // the store may have more than there was room for
-	largest  int64 // about the size of its largest deliveries of late
-	answers  int   // since it was last asked for room
+	largest  int64 // about the size of its largest recent body
+	answers  int   // since the last call of room
 	answered time.Time
 
 	breaker breaker
-	trial   bool // what is active, with the breaker open, is a trial
+	trial   bool // the active delivery was begun with the breaker open
 	lapsing bool // something has lapsed in the latest lease
 	rate    bucket
 
-	// While hold is not "", nothing is leased, because the destination
-	// cannot be used. From parked on, one delivery at a time finds out whether
-	// that is over.
+	// While hold is not "", nothing is leased before parked, because the
+	// destination cannot be used. From then on, one delivery at a time finds out
+	// whether that is over.
 	hold   Hold
 	parked time.Time
-	blips  int // failed look-ups in a row
+	parks  int // in a row
 	paused bool
 
-	// The latest time without use, by hold or paused. A zero stopped is since
-	// before this process.
+	// The latest time in which the destination could not be used, by hold or
+	// paused. A zero stopped is before this process began.
 	stopped, resumed time.Time
 
 	touched    time.Time // when the store last had something due for it
@@ -79,22 +79,22 @@ type standing uint8
 const (
 	unproven  standing = iota // nothing yet
 	proven                    // it answers
-	doubtful                  // it has stopped to answer, or cannot be used
+	doubtful                  // it no longer answers, or cannot be used
 	standings = iota
 )
 
-// A pace is what a worker's turn says of the lane.
+// A pace is what a worker's turn tells about the destination.
 type pace uint8
 
 const (
-	noAttempt pace = iota // nothing
+	noAttempt pace = iota // nothing: there was no attempt
 	answered              // the destination answered, whatever it thinks of the delivery
 	failing               // it failed, as it would have with another delivery
 	timedOut              // it failed, and held its slot for as long as an attempt can
 )
 
-// paceOf says what the results of an attempt that did not succeed say of the
-// lane.
+// paceOf returns what the results of an attempt that did not succeed tell about the
+// destination.
 func paceOf(results []result) pace {
 	p := answered
 	for i := range results {
@@ -109,11 +109,12 @@ func paceOf(results []result) pace {
 	return p
 }
 
-// answer gives the lane another slot, if it used half of those it has: twice as
-// many after each round of answers, up to its limit. Slots that were not needed
-// while all was well are not there when the destination hangs (as TCP's
-// congestion window, RFC 5681 and RFC 7661). active includes the attempt that
-// was answered.
+// answer notes that an attempt was answered. It gives the lane another slot if at
+// least half of its slots are in use, so that a busy lane has twice as many after
+// each round of answers, up to its limit. A lane does not grow beyond what it uses,
+// so that few of its attempts hang when the destination begins to (as TCP's
+// congestion window, RFC 5681 and RFC 7661). active includes the attempt that was
+// answered.
 func (l *lane) answer(active int, now time.Time) {
 	if l.breaker.answer() {
 		l.slots = 1
@@ -128,9 +129,10 @@ func (l *lane) answer(active int, now time.Time) {
 	}
 }
 
-// fail takes slots away if they were held for nothing. A destination that
-// hangs soon has one; one that is slow now and then keeps most of its own. It
-// reports whether the lane is to be left alone from now on.
+// fail notes that an attempt failed. One that timed out costs an eighth of the
+// slots, as it held its own for nothing: a destination that hangs soon has a single
+// one, and one that is slow now and then keeps most. fail reports whether it has
+// opened the breaker.
 func (l *lane) fail(p pace, verdict *Settlement, now time.Time) (opened bool) {
 	if p == timedOut {
 		l.slots = max(l.slots-(l.slots+7)/8, 1)
@@ -146,8 +148,8 @@ func (l *lane) outlasted(expires time.Time) bool {
 	return expires.Before(l.resumed) && (l.stopped.IsZero() || expires.After(l.stopped))
 }
 
-// stop notes that the destination cannot be used from now on, resume that this
-// is over. Either of hold and paused is enough.
+// stop notes that the destination cannot be used from now on, and resume that it
+// can. stop is called before hold or paused is set, resume after it is cleared.
 func (l *lane) stop(now time.Time) {
 	if l.hold != "" || l.paused {
 		return

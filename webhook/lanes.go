@@ -9,7 +9,8 @@ const idleLane = time.Minute
 func (d *dispatcher) lane(destination string, now time.Time) *lane {
 	l := d.lanes[destination]
 	if l == nil {
-		l = &lane{id: destination, limit: 1, paused: d.paused[destination], touched: now}
+		l = &lane{id: destination, limit: 1, touched: now}
+		l.stopped, l.paused = d.paused[destination]
 		if t := d.known(destination); t != nil {
 			l.limit = t.limit
 			l.rate.interval, l.rate.burst = t.interval, t.burst
@@ -21,8 +22,8 @@ func (d *dispatcher) lane(destination string, now time.Time) *lane {
 	return l
 }
 
-// forget drops the lanes for which there was nothing to do for a while. What
-// they knew is made again when it is needed.
+// forget drops the lanes for which there was nothing to do for a while. They are
+// made anew when there is.
 func (d *dispatcher) forget(now time.Time) {
 	for l := d.touched.first; l != nil && now.Sub(l.touched) >= idleLane; l = d.touched.first {
 		if l.active+l.ready.len() > 0 || !l.rate.idle(now) {
@@ -59,7 +60,7 @@ type lanesByUse struct {
 	first, last *lane
 }
 
-// use puts l at the end.
+// use moves l to the end, or adds it there.
 func (u *lanesByUse) use(l *lane) {
 	if u.last == l {
 		return

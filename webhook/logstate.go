@@ -32,17 +32,17 @@ func (s *logState) failed(now time.Time) (log bool, held int) {
 
 // recovered notes a success and reports whether to log that it ends a row of
 // failures.
-func (s *logState) recovered(now func() time.Time) bool {
-	if !s.failing.Load() {
+func (s *logState) recovered() bool {
+	if !s.failing.Load() { // as after nearly every delivery
 		return false
 	}
-	at := now()
+	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.failing.Load() || at.Sub(s.last) < time.Second {
+	if !s.failing.Load() || now.Sub(s.last) < time.Second {
 		return false
 	}
 	s.failing.Store(false)
-	s.last = at
+	s.last = now
 	return true
 }

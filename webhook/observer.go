@@ -12,15 +12,18 @@ import (
 // Prometheus or OpenTelemetry. Its methods are called concurrently, and from
 // the goroutines that do the work: what they wait for, deliveries wait for. They
 // may call Stats, and nothing else of the Forwarder. A panic in one is
-// recovered, counted in Stats.ObserverPanics, and the first is logged.
+// recovered, counted in Stats.ObserverPanics, and the first is logged. They must not
+// end their goroutine in another way, as a test's FailNow would.
 //
-// What they are given is told without secrets, but for bodies. It is theirs for
-// the time of the call: they copy what they keep, and change nothing.
+// What they are given holds no secrets, except what callers put into bodies. It is
+// valid during the call: they copy what they keep, and change nothing.
 //
-// Further methods will be further interfaces, which an Observer may implement.
+// Later versions will add methods as further interfaces, which an Observer may
+// implement.
 type Observer interface {
-	// Accepted is called by Forward and its like once events are durable,
-	// before they return. Under load their first attempts may come before it.
+	// Accepted is called by Forward, ForwardEvents, Delete, DeleteUsers and Sync
+	// once events are durable, before they return. Under load the first attempts
+	// of these events may come before it.
 	Accepted(Accepted)
 	// Attempted is called after each request to an endpoint. The outcome may
 	// not be stored yet.
@@ -30,7 +33,8 @@ type Observer interface {
 	Ended(Ended)
 }
 
-// Accepted is what one call of Forward, or a part of a Sync, has stored.
+// Accepted is what one call of Forward, or a part of a DeleteUsers or a Sync, has
+// stored.
 type Accepted struct {
 	// Deliveries are those of the call, with their Trace. Those of a Sync are
 	// not told.
@@ -117,7 +121,7 @@ func (o *observed) ended(e Ended) {
 	o.observer.Ended(e)
 }
 
-// caught is deferred.
+// caught recovers a panic of the observer. It is to be deferred.
 func (o *observed) caught() {
 	v := recover()
 	if v == nil {

@@ -94,12 +94,13 @@ func TestObserverIsToldOfEverything(t *testing.T) {
 func TestObserverIsToldOfRequestsLeftOver(t *testing.T) {
 	const slow, hung = "http://slow.example/hook", "http://hung.example/hook"
 	for _, tt := range []struct {
-		name  string
-		limit int
-		want  map[string]string
+		name     string
+		limit    int
+		want     map[string]string
+		requests int64 // of both deliveries that were not cut off
 	}{
-		{"they may end", 8, map[string]string{slow: "delivered", hung: "retryable"}},
-		{"they are cut off", 1, map[string]string{slow: "cut_off", hung: "cut_off"}},
+		{"they may end", 8, map[string]string{slow: "delivered", hung: "retryable"}, 6},
+		{"they are cut off", 1, map[string]string{slow: "cut_off", hung: "cut_off"}, 4},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, r *rig) {
@@ -129,6 +130,9 @@ func TestObserverIsToldOfRequestsLeftOver(t *testing.T) {
 				tt.want[hook] = "delivered"
 				if diff := cmp.Diff(tt.want, outcomes); diff != "" {
 					t.Errorf("(-want +got)\n%s", diff)
+				}
+				if got := r.Stats().Latency.Requests; got != tt.requests {
+					t.Errorf("the latency is that of %d requests, want %d", got, tt.requests)
 				}
 			})
 		})

@@ -65,9 +65,11 @@ type Closed struct {
 // where the store allows it, may share one.
 //
 // Times are the store's own: a delivery is due, and a lease has expired, by
-// the clock of the store. They are kept to the microsecond. All methods may be called concurrently. Each
-// returns ErrClosed after Close, and a wrapped cause when the store fails;
-// a store that failed may recover, so callers try again.
+// the clock of the store. They are kept to the microsecond.
+//
+// All methods may be called concurrently. Each returns ErrClosed after Close, and
+// a wrapped cause when the store fails; a store that failed may recover, so
+// callers try again.
 type Queue interface {
 	// Put stores ds and returns once they would survive the loss of the
 	// process: all of them, or none and an error. ErrQueueFull says that the
@@ -211,8 +213,8 @@ type DeadLetters interface {
 	Dead(ctx context.Context, filter DeadFilter, after string) iter.Seq2[DeadLetter, error]
 	// Revive makes deliveries of the dead letters with these keys: due now,
 	// with the window not begun, no tries counted, no endpoint closed and their
-	// Attempts kept.
-	// It returns how many there were; a key that is not there is no error.
+	// Attempts kept. It returns how many there were; a key that is not there is
+	// no error.
 	Revive(ctx context.Context, keys ...string) (int, error)
 	// Discard forgets the dead letters with these keys, and returns how many
 	// there were.

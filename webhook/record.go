@@ -46,7 +46,8 @@ var errRecord = errors.New("webhook: malformed delivery record")
 
 // AppendBinary appends the record of the delivery in the form that stores
 // keep: a version, then all fields but Lease, the Body last. Times are kept to the
-// microsecond.
+// microsecond. For a delivery outside the limits of its fields it returns b as it
+// was, and an error.
 func (d *Delivery) AppendBinary(b []byte) ([]byte, error) {
 	if err := d.checkRecord(); err != nil {
 		return b, err
@@ -88,6 +89,18 @@ func (d *Delivery) AppendBinary(b []byte) ([]byte, error) {
 	return append(b, d.Body...), nil
 }
 
+// Check returns an error for a delivery outside the limits of its fields, which a store
+// does not take.
+func (d *Delivery) Check() error {
+	if n := len(d.Destination); n < 1 || n > maxID {
+		return fmt.Errorf("webhook: delivery with a destination of %d bytes, not 1 to %d", n, maxID)
+	}
+	if n := len(d.ID); n < 1 || n > maxID {
+		return fmt.Errorf("webhook: delivery with an id of %d bytes, not 1 to %d", n, maxID)
+	}
+	return d.checkRecord()
+}
+
 // checkRecord returns an error for what UnmarshalBinary would refuse.
 func (d *Delivery) checkRecord() error {
 	if len(d.Attempts) > MaxAttempts || len(d.Closed) > MaxEndpoints {
@@ -109,8 +122,9 @@ const maxCount = 1 << 53
 
 func countable(n int) bool { return n >= 0 && int64(n) <= maxCount }
 
-// UnmarshalBinary reads what AppendBinary wrote. The delivery keeps nothing of
-// b.
+// UnmarshalBinary reads what AppendBinary wrote, in this version of the package
+// or an earlier one. The delivery keeps nothing of b. After an error it holds
+// nothing of use.
 func (d *Delivery) UnmarshalBinary(b []byte) error {
 	r := recordReader{b: b}
 	version := r.byte()

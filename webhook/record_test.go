@@ -2,8 +2,10 @@ package webhook
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -128,6 +130,24 @@ func TestDeliveryRecordRefuses(t *testing.T) {
 	}
 }
 
+func TestDeliveryCheck(t *testing.T) {
+	long := strings.Repeat("x", maxID)
+	for _, d := range []Delivery{
+		{ID: "1"},
+		{Destination: "a"},
+		{Destination: long + "x", ID: "1"},
+		{Destination: "a", ID: long + "x"},
+		{Destination: "a", ID: "1", Tries: -1},
+	} {
+		if err := d.Check(); err == nil {
+			t.Errorf("Check of a destination of %d bytes, an id of %d and %d tries is no error", len(d.Destination), len(d.ID), d.Tries)
+		}
+	}
+	if err := (&Delivery{Destination: long, ID: long}).Check(); err != nil {
+		t.Error(err)
+	}
+}
+
 // Records of each version stay readable.
 func TestOldRecordsAreRead(t *testing.T) {
 	at := time.UnixMicro(1_900_000_000_123_456).UTC()
@@ -202,6 +222,31 @@ func TestDeliveryRecordMalformed(t *testing.T) {
 	bad(append([]byte{recordVersionTrace + 1}, whole[1:]...), "of a later version")
 	bad(append([]byte{recordVersionTrace}, whole[1:]...), "of another version")
 	bad(append([]byte{0}, whole[1:]...), "of version 0")
+	if err := new(DeadLetter).UnmarshalBinary(append([]byte{recordVersion + 1}, wholeDead[1:]...)); !errors.Is(err, errRecord) {
+		t.Errorf("a dead letter of a later version: %v, want %v", err, errRecord)
+	}
+	empty, err := new(Delivery).AppendBinary(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const tries, closed, attempts = 7, 8, 9 // where these are in it, a byte each
+	for _, tt := range []struct {
+		name   string
+		at     int
+		n      uint64 // in its place
+		behind []byte // and after it
+	}{
+		{"with too many tries", tries, maxCount + 1, nil},
+		{"with too many endpoints closed", closed, MaxEndpoints + 1, make([]byte, (MaxEndpoints+1)*9)},
+		{"with too many attempts", attempts, MaxAttempts + 1, make([]byte, (MaxAttempts+1)*8)},
+		{"with an attempt that took centuries", attempts, 1, append(binary.AppendUvarint([]byte{0}, math.MaxUint64), make([]byte, 6)...)},
+	} {
+		if empty[tt.at] != 0 {
+			t.Fatalf("%s: byte %d is %d", tt.name, tt.at, empty[tt.at])
+		}
+		b := binary.AppendUvarint(bytes.Clone(empty[:tt.at]), tt.n)
+		bad(slices.Concat(b, tt.behind, empty[tt.at+1:]), tt.name)
+	}
 	bad([]byte{recordVersion, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}, "with a text of 2^64-1 bytes")
 }
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/webhook/internal/nullreceiver"
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
@@ -31,7 +32,7 @@ func TestARequestDoesNotAllocate(t *testing.T) {
 			if err != nil {
 				return
 			}
-			serving.Go(func() { nullConn(c) })
+			serving.Go(func() { nullreceiver.Serve(c) })
 		}
 	})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -31,7 +31,7 @@ func TestAnswersAreKeptWithoutSecrets(t *testing.T) {
 }
 
 // Whatever part of what an endpoint was sent it sends back, in whatever order
-// the settings have them.
+// the settings have them. What is kept is text, and no more than maxKept bytes.
 func TestEverySecretIsRedacted(t *testing.T) {
 	e, err := compileEndpoint(&Endpoint{
 		URL: "https://user-1234:pass-1234@crm.example/hook?token=query%201234&mode=test&bare-1234",
@@ -57,6 +57,8 @@ func TestEverySecretIsRedacted(t *testing.T) {
 		{"credentials of a header", "no bearer-1234 here", "no [redacted] here"},
 		{"one within another", "prefix-key-1234-suffix", "[redacted]"},
 		{"the other", "key-1234", "[redacted]"},
+		{"long", strings.Repeat("x", maxKept+1), strings.Repeat("x", maxKept)},
+		{"longer as text", strings.Repeat("x\xff", maxKept/2), strings.Repeat("x\uFFFD", maxKept/4)},
 		{"cut off in one that begins like another", strings.Repeat("x", maxKept-6) + "prefix", strings.Repeat("x", maxKept-6) + "[redac"},
 	} {
 		if got := e.clean(tt.answer); got != tt.want {

@@ -15,8 +15,7 @@ const (
 	sweepEvery = time.Hour
 )
 
-// Forgotten counts dead letters that were discarded without having been asked
-// for.
+// Forgotten counts the dead letters that the forwarder has discarded by itself.
 type Forgotten struct {
 	Age  int64 // older than Config.DeadMaxAge
 	Size int64 // the oldest of more than Config.DeadMaxBytes
@@ -79,7 +78,7 @@ func (f *Forwarder) forget(ctx context.Context, q DeadLetters, now time.Time) er
 }
 
 // forgetWhile discards the dead letters that filter selects, from the oldest on,
-// as long as more returns true for them.
+// up to the first for which more returns false.
 func (f *Forwarder) forgetWhile(ctx context.Context, q DeadLetters, filter DeadFilter, bound string, count *atomic.Int64, more func(*DeadLetter) bool) error {
 	total := 0
 	defer func() {
@@ -114,7 +113,7 @@ func (f *Forwarder) forgetWhile(ctx context.Context, q DeadLetters, filter DeadF
 	return flush()
 }
 
-// deadSize returns the bytes that a dead letter counts for.
+// deadSize returns the bytes that d counts for towards Config.DeadMaxBytes.
 func deadSize(d *DeadLetter) int64 {
 	n := len(d.Body) + len(d.ID)
 	for i := range d.Attempts {

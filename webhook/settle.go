@@ -14,29 +14,32 @@ import (
 type settler struct {
 	queue  Queue
 	logger *slog.Logger
-	spare  []Settlement // what pending is next; only run uses it
-	unused []*account   // what accounts is next
-	stored storedFunc   // called after each commit
-	calm   func() bool  // commits may be rarer
+	stored storedFunc  // called after each commit
+	calm   func() bool // reports whether commits may be rarer
+
+	// The arrays that pending and accounts get at the next flush, which alone
+	// uses them.
+	spare       []Settlement
+	spareOwners []*account
 
 	mu       sync.Mutex
 	pending  []Settlement
-	accounts []*account    // of pending; nil for what is given back
+	accounts []*account    // whom pending counts for; nil for what is given back
 	tally    tally         // of pending
 	failing  bool          // the store fails
 	retry    bool          // pending has a Retry
 	late     bool          // behind has returned true since the last commit
-	news     chan struct{} // capacity 1: pending is not empty
+	news     chan struct{} // capacity 1: has a value when pending is not empty
 }
 
-// A storedFunc is told what was stored: the settlements, the account of each,
-// their tally, whether one is a Retry, and whether behind was true. It keeps
-// none of them.
+// A storedFunc is called after settlements were stored, with the account of each,
+// their tally, whether one is a Retry, and whether behind has returned true since the
+// commit before. It keeps none of the slices.
 type storedFunc func(ss []Settlement, of []*account, t tally, retry, late bool)
 
 // settlePause is the time between commits of settlements while a backlog drains
-// beside fresh deliveries: the store is busy with a commit when a Put comes, and
-// one of ten times as many settlements takes hardly longer.
+// beside fresh deliveries. A Put has to wait while the store is busy with a commit,
+// and a commit of ten times as many settlements takes hardly longer.
 const settlePause = 10 * time.Millisecond
 
 func newSettler(q Queue, logger *slog.Logger, stored storedFunc, calm func() bool) *settler {
@@ -49,7 +52,8 @@ type tally struct {
 	dead               [len(reasons)]int
 }
 
-// add hands over what an attempt has made of a delivery of a's destination.
+// add hands over what becomes of a delivery after an attempt, or instead of one. a
+// is the account of its destination.
 func (s *settler) add(v Settlement, a *account) {
 	s.mu.Lock()
 	switch v.Verdict {
@@ -120,12 +124,13 @@ func (s *settler) run(ctx context.Context, stop <-chan struct{}) error {
 	}
 }
 
+// flush stores what is pending.
 func (s *settler) flush(ctx context.Context) error {
 	s.mu.Lock()
 	batch, of, done, retry := s.pending, s.accounts, s.tally, s.retry
-	s.pending, s.accounts, s.tally, s.retry = s.spare[:0], s.unused[:0], tally{}, false
+	s.pending, s.accounts, s.tally, s.retry = s.spare[:0], s.spareOwners[:0], tally{}, false
 	s.mu.Unlock()
-	s.spare, s.unused = batch, of
+	s.spare, s.spareOwners = batch, of
 	if len(batch) == 0 {
 		return nil
 	}

@@ -2,12 +2,12 @@ package webhook
 
 import "time"
 
-// lapseChunk is how many deliveries are leased to see whether they have lapsed,
-// once one has.
+// lapseChunk is how many deliveries are leased at once to see whether they have
+// lapsed, after one has.
 const lapseChunk = 256
 
-// roomOf returns the room of l. If it has none until some time, it returns that
-// too.
+// roomOf returns the room of l. If l has none before a known time, it returns that
+// time as well.
 //
 // The slots are divided so that no number of destinations that hang takes them
 // all, not even in the seconds before the first attempt of them times out:
@@ -41,8 +41,8 @@ func (d *dispatcher) roomOf(l *lane, now time.Time) (n int, again time.Time) {
 		}
 		n = 1 - held
 	case l.standing == proven:
-		// Up to as many ready as may be active, so that a worker which has
-		// ended one finds the next.
+		// Up to as many ready as may be active, so that a worker that has
+		// ended an attempt finds the next delivery at once.
 		w := d.window(l)
 		n = w + min(l.answers, w) - held
 	default:
@@ -67,20 +67,22 @@ func (d *dispatcher) roomOf(l *lane, now time.Time) (n int, again time.Time) {
 	return max(n, 0), time.Time{}
 }
 
-// allowance is how many more deliveries l may hold by its standing.
+// allowance returns how many more deliveries l may hold by its standing, which is
+// not proven.
 func (d *dispatcher) allowance(l *lane, held int) int {
-	all := d.held[unproven] + d.held[doubtful]
+	failing := d.held[doubtful] + d.offered[doubtful]
+	all := d.held[unproven] + d.offered[unproven] + failing
 	n := max(d.maxActive/2, 1) - all
 	switch {
 	case l.standing == doubtful:
-		n = min(n, max(d.maxActive/4, 1)-d.held[doubtful])
+		n = min(n, max(d.maxActive/4, 1)-failing)
 	case all >= d.maxActive/4:
-		n = min(n, 1-held) // there are many of them
+		n = min(n, 1-held) // there are many such lanes
 	}
 	return n
 }
 
-// window is how many attempts l may make at once.
+// window returns how many attempts l may make at once.
 func (d *dispatcher) window(l *lane) int {
 	if d.busy <= 1 {
 		return l.slots

@@ -18,17 +18,18 @@ func TestStatsByDestination(t *testing.T) {
 		url := func(id string) string { return "http://" + id + ".example/hook" }
 		r.network.Receiver(url("fine"), "", webhooktest.Answer(200).After(100*time.Millisecond))
 		r.network.Receiver(url("picky"), "", webhooktest.Answer(404))
+		r.network.Receiver(url("busy"), "", webhooktest.Answer(503).With("Retry-After", "30"), webhooktest.Answer(200))
 		r.network.Receiver(url("slow"), "", webhooktest.Answer(200).After(4*time.Second))
 		var ds []webhook.Destination
-		for _, id := range []string{"fine", "picky", "slow", "paused", "quiet"} {
+		for _, id := range []string{"busy", "fine", "picky", "slow", "paused", "quiet"} {
 			ds = append(ds, webhook.Destination{ID: id, MaxConcurrent: 2, Endpoints: []webhook.Endpoint{{URL: url(id)}}})
 		}
 		r.start(webhook.Config{Destinations: ds})
 		began := time.Now()
-		if err := r.Pause("paused"); err != nil {
+		if err := r.Pause(t.Context(), "paused"); err != nil {
 			t.Fatal(err)
 		}
-		for _, id := range []string{"fine", "picky", "slow", "slow", "slow", "slow", "slow", "paused", "paused"} {
+		for _, id := range []string{"busy", "fine", "picky", "slow", "slow", "slow", "slow", "slow", "paused", "paused"} {
 			if err := r.Forward(t.Context(), id, call("")); err != nil {
 				t.Fatal(err)
 			}
@@ -54,6 +55,7 @@ func TestStatsByDestination(t *testing.T) {
 		oldest := began.UTC()
 		ignore := cmp.Options{cmpopts.EquateEmpty(), cmpopts.IgnoreFields(webhook.DestinationStats{}, "Latency", "Ready", "Oldest", "Since"), cmpopts.IgnoreFields(webhook.Held{}, "Since")}
 		want := map[string]webhook.DestinationStats{
+			"busy":   {Destination: "busy", Retried: 1, Waiting: 1, Counted: true},
 			"fine":   {Destination: "fine", Delivered: 1, Counted: true},
 			"picky":  {Destination: "picky", Dead: map[webhook.Reason]int64{webhook.ReasonRefused: 1}, Counted: true},
 			"slow":   {Destination: "slow", InFlight: 2, Waiting: 5, Counted: true},
@@ -68,8 +70,8 @@ func TestStatsByDestination(t *testing.T) {
 		if l := got["fine"].Latency; l.Requests != 1 || l.P50 < 100*time.Millisecond || l.P50 > 113*time.Millisecond || l.P99 != l.P50 {
 			t.Errorf("the latency of one request of 100 ms is %+v", l)
 		}
-		if s := r.Stats(); s.InFlight != 2 || s.Latency.Requests != 2 || s.Delivered != 1 {
-			t.Errorf("Stats() = %+v, want 2 in flight, 2 requests and 1 delivered", s)
+		if s := r.Stats(); s.InFlight != 2 || s.Latency.Requests != 3 || s.Delivered != 1 || s.Retried != 1 {
+			t.Errorf("Stats() = %+v, want 2 in flight, 3 requests, 1 delivered and 1 retried", s)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -77,14 +79,14 @@ func TestStatsByDestination(t *testing.T) {
 		if slow.Delivered != 5 || slow.Waiting+slow.InFlight+slow.Ready != 0 || slow.Latency.P99 < 4*time.Second || !slow.Oldest.IsZero() {
 			t.Errorf("the slow one in the end: %+v", slow)
 		}
-		if s := r.Stats(); s.InFlight != 0 || s.Ready != 0 || s.Latency.Requests != 7 {
+		if s := r.Stats(); s.InFlight != 0 || s.Ready != 0 || s.Latency.Requests != 9 {
 			t.Errorf("Stats() in the end = %+v", s)
 		}
 
 		// What the store cannot say does not hide the rest.
 		r.queue.Close()
 		all, err := r.DestinationStats(t.Context())
-		if !errors.Is(err, webhook.ErrClosed) || len(all) != 4 || all[0].Delivered != 1 || all[0].Counted {
+		if !errors.Is(err, webhook.ErrClosed) || len(all) != 5 || all[0].Delivered != 1 || all[0].Retried != 1 || all[0].Counted {
 			t.Errorf("DestinationStats without its store = %+v, %v", all, err)
 		}
 	})

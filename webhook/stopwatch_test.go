@@ -1,4 +1,4 @@
-package webhook
+package webhook_test
 
 import (
 	"bufio"
@@ -13,7 +13,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
+
+	"github.com/hookferry/analytics/webhook/internal/bench"
 )
 
 // Stopwatch is a receiver for benchmarks, run in a process of its own. It
@@ -152,13 +155,18 @@ func BareLoad(rawURL string, rate int, body []byte) {
 	fmt.Println(n)
 }
 
+// startProcess starts a process that runBenchProcess is to be, and returns it with
+// the first line that it prints.
+func startProcess(b *testing.B, name string, args ...any) (*bench.Process, string) {
+	b.Helper()
+	return bench.Start(b, "HOOKFERRY_BENCH_PROCESS="+strings.TrimSpace(name+" "+fmt.Sprintln(args...)))
+}
+
 // runBenchProcess is main for the processes that benchmarks start. process is a
 // name and its arguments.
 func runBenchProcess(process string) {
 	args := strings.Fields(process)
 	switch args[0] {
-	case "null":
-		NullReceiver()
 	case "stopwatch":
 		Stopwatch()
 	case "load":

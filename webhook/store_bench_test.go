@@ -3,17 +3,15 @@ package webhook_test
 import (
 	"context"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/boltqueue"
+	"github.com/hookferry/analytics/webhook/internal/bench"
 )
 
 // openBolt opens a store in a file of its own.
@@ -48,7 +46,7 @@ func BenchmarkForwardDurable(b *testing.B) {
 					at := next.Add(int64(tt.batch))
 					now := time.Now()
 					for i := range events {
-						events[i] = webhook.Event{ID: fmt.Sprint("message-", at+int64(i)), Type: "track", Body: benchBody, Received: now}
+						events[i] = webhook.Event{ID: fmt.Sprint("message-", at+int64(i)), Type: "track", Body: bench.Body, Received: now}
 					}
 					if err := f.ForwardEvents(context.Background(), []string{"d"}, events...); err != nil {
 						b.Error(err)
@@ -61,25 +59,4 @@ func BenchmarkForwardDurable(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleLatency prints how long one event takes from Forward to its
-// receiver while nothing else goes on.
-func BenchmarkIdleLatency(b *testing.B) {
-	arrived := make(chan time.Time, 1)
-	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived <- time.Now() }))
-	defer receiver.Close()
-	h := newBench(b, openBolt(b), receiver.URL, 1, 16)
-	var took []time.Duration
-	for b.Loop() {
-		time.Sleep(2 * time.Millisecond) // idle
-		start := time.Now()
-		e := webhook.Event{ID: fmt.Sprint("message-", h.next.Add(1)), Type: "track", Body: benchBody, Received: start}
-		if err := h.ForwardEvents(context.Background(), h.destinations, e); err != nil {
-			b.Fatal(err)
-		}
-		took = append(took, (<-arrived).Sub(start))
-	}
-	slices.Sort(took)
-	b.ReportMetric(took[len(took)/2].Seconds()*1e3, "p50-ms")
-	b.ReportMetric(took[len(took)*99/100].Seconds()*1e3, "p99-ms")
-	b.ReportMetric(0, "ns/op")
-}
+func BenchmarkIdleLatency(b *testing.B) { bench.IdleLatency(b, openBolt(b)) }

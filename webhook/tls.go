@@ -92,7 +92,7 @@ func (t *TLS) hash() [sha256.Size]byte {
 }
 
 // tlsConfigs has the TLS configurations of destinations with settings of their
-// own: one for each that is different of the others. Requests with different
+// own: one for all destinations with equal settings. Requests with different
 // configurations never share a connection.
 type tlsConfigs struct {
 	base *tls.Config
@@ -100,7 +100,7 @@ type tlsConfigs struct {
 	mu  sync.Mutex
 	own map[[sha256.Size]byte][]ownConfig // by TLS.hash
 	n   int                               // in own
-	max int                               // of n, before what is gone is looked for
+	max int                               // the n at which sweep is called
 }
 
 // An ownConfig is kept for as long as a target or an open connection refers to

@@ -137,10 +137,11 @@ func isTraceValue(s string) bool {
 // traceKey is the key of a context's Trace.
 type traceKey struct{}
 
-// ContextWithTrace returns a context whose Forward, ForwardEvents, Delete and
-// Sync store the trace with what they accept. The arguments are the values of
-// the headers traceparent and tracestate, such as of the request that the
-// caller serves; if the first is not valid, ctx is returned as it is.
+// ContextWithTrace returns a context with which Forward, ForwardEvents, Delete,
+// DeleteUsers and Sync store the trace with what they accept, and Try sends it.
+// The arguments are the values of the headers traceparent and tracestate, such as
+// of the request that the caller serves; if the first is not valid, ctx is
+// returned as it is.
 func ContextWithTrace(ctx context.Context, traceparent, tracestate string) context.Context {
 	t, ok := ParseTrace(traceparent, tracestate)
 	if !ok {

@@ -97,6 +97,50 @@ func FuzzParseTrace(f *testing.F) {
 	})
 }
 
+// Whatever is accepted, or tried, carries the trace of its caller.
+func TestEveryCallHasItsTrace(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		recv := r.network.Receiver(hook, "shh")
+		r.start(webhook.Config{Destinations: crm(hook)})
+		audience, err := r.Audience("crm", "all")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := webhook.EventOf(call("m1"), webhook.Envelope{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := webhook.ContextWithTrace(t.Context(), parent, state)
+		for i, tt := range []struct {
+			name string
+			call func() error
+		}{
+			{"ForwardEvents", func() error { return r.ForwardEvents(ctx, []string{"crm"}, e) }},
+			{"Delete", func() error { return r.Delete(ctx, "u1", "crm") }},
+			{"DeleteUsers", func() error {
+				_, err := r.DeleteUsers(ctx, webhook.Deletion{ID: "r1", Destinations: []string{"crm"}}, users("u1"))
+				return err
+			}},
+			{"Sync", func() error { _, err := audience.Sync(ctx, users("u1")); return err }},
+			{"Try", func() error {
+				_, err := r.Try(ctx, webhook.Trial{Destination: &crm(hook)[0], Event: e})
+				return err
+			}},
+		} {
+			if err := tt.call(); err != nil {
+				t.Fatalf("%s: %v", tt.name, err)
+			}
+			reqs, err := recv.Wait(t.Context(), i+1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if h := reqs[i].Header; h.Get("Traceparent") != parent || h.Get("Tracestate") != state {
+				t.Errorf("%s: the trace is %q, %q", tt.name, h.Get("Traceparent"), h.Get("Tracestate"))
+			}
+		}
+	})
+}
+
 // What the context of the caller carries is sent with every attempt.
 func TestTraceIsPassedOn(t *testing.T) {
 	type key struct{}
@@ -117,6 +161,9 @@ func TestTraceIsPassedOn(t *testing.T) {
 		{"not valid", func(ctx context.Context) context.Context {
 			return webhook.ContextWithTrace(ctx, parent[1:], state)
 		}, nil, map[string][]string{}},
+		{"not valid, in one that has a trace", func(ctx context.Context) context.Context {
+			return webhook.ContextWithTrace(webhook.ContextWithTrace(ctx, parent, state), parent[1:], "")
+		}, nil, map[string][]string{"Traceparent": {parent}, "Tracestate": {state}}},
 		{"by Config.Trace", func(ctx context.Context) context.Context {
 			return context.WithValue(webhook.ContextWithTrace(ctx, parent, state), key{}, fromConfig)
 		}, nil, map[string][]string{"Traceparent": {fromConfig}, "Tracestate": {"by=config"}}},

@@ -54,9 +54,10 @@ type Exchange struct {
 // and timeout, on connections of their own. Nothing is stored, counted, logged
 // or told to the Observer, and limits of the destination do not count.
 //
-// The error is a *ConfigError for a Destination that is not valid, ErrClosed
-// after Shutdown, and that of an Event without a body. It may be called
-// concurrently; how often at most is up to the caller.
+// The error is a *ConfigError for a Destination that is missing or not valid,
+// ErrClosed after Shutdown, and that of an Event without a body. What the end of
+// ctx cuts off has OutcomeCutOff. Try may be called concurrently; how often at
+// most is up to the caller.
 func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 	if f.open.Err() != nil {
 		return nil, ErrClosed

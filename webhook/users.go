@@ -20,8 +20,8 @@ func (e *UserError) Error() string {
 	return fmt.Sprintf("webhook: user %d: an id of %d bytes, 1 to %d are allowed", e.Position, e.Size, e.Limit)
 }
 
-// Users makes a list of user ids that are at hand, such as slices.Values of a
-// slice, one of those whose listing may fail.
+// Users turns a list of user ids, such as slices.Values of a slice, into one whose
+// listing may fail, as Sync and DeleteUsers take.
 func Users(ids iter.Seq[string]) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for id := range ids {
@@ -32,8 +32,9 @@ func Users(ids iter.Seq[string]) iter.Seq2[string, error] {
 	}
 }
 
-// The most that is stored by one commit, in elements and about in bytes: enough
-// for the commit not to count, few enough for other calls not to wait for it.
+// The most that is stored by one commit, in elements and, about, in bytes: enough
+// that the cost of the commit itself does not matter, and so few that other calls do
+// not wait for it long.
 const (
 	syncChunk     = 2048
 	maxChunkBytes = 1 << 20
@@ -64,8 +65,8 @@ const (
 	maxRoomWait   = 5 * time.Second
 )
 
-// A backpressure goes at the pace of a queue that is full: what is stored at
-// once gets smaller, and then it waits.
+// A backpressure stores at the pace of a queue that is full: while the queue refuses,
+// it offers half as much each time, and a single element after growing waits.
 type backpressure struct {
 	f     *Forwarder
 	limit int // of what is stored at once, up to syncChunk

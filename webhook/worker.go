@@ -211,7 +211,7 @@ func (f *Forwarder) park(l *lane, d leased, why error) {
 // log logs what became of a delivery, unless all is well.
 func (f *Forwarder) log(l *lane, s *Settlement) {
 	if s.Verdict == Done {
-		if l.failures.recovered(time.Now) {
+		if l.failures.recovered() {
 			f.config.Logger.Info("webhook: destination takes deliveries again", "destination", l.id)
 		}
 		return

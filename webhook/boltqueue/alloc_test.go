@@ -60,7 +60,7 @@ func TestCommitAllocations(t *testing.T) {
 			t.Fatal(err)
 		}
 		const calls = 64 // allocations of a call and its commit
-		if limit := uint64(rounds * (4*n + calls)); put > limit {
+		if limit := uint64(rounds * (5*n/2 + calls)); put > limit {
 			t.Errorf("a put of %d allocates %d times, want at most %d", n, put/rounds, limit/rounds)
 		}
 		if limit := uint64(rounds * (n/16 + calls)); settle > limit {

@@ -1,8 +1,10 @@
 package boltqueue
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"math/bits"
 	"slices"
 
@@ -19,11 +21,11 @@ const (
 )
 
 // A block is where deliveries are that stay in memory: a row of the bucket
-// blocks. Only the committer looks into it.
+// blocks.
 type block struct {
 	number uint64
-	left   uint64 // the deliveries that are not settled, as bits
-	marked bool   // it has a row in the bucket left
+	left   uint64 // the deliveries that are not settled, as bits; changed with the queue locked
+	marked bool   // it has a row in the bucket left; of the writer alone
 }
 
 func appendEntry(b []byte, number uint64, row []byte) []byte {
@@ -52,19 +54,29 @@ func entries(b []byte, each func(i int, number uint64, row []byte) error) error 
 	return nil
 }
 
-func (q *Queue) loadBlocks(tx *bolt.Tx, now int64) error {
+// loadBlocks puts what is left in the blocks into memory.
+func (q *Queue) loadBlocks(tx *bolt.Tx, r *replay, now int64) error {
 	left := tx.Bucket(bucketLeft)
 	return tx.Bucket(bucketBlocks).ForEach(func(k, v []byte) error {
 		if len(k) != 8 {
 			return fmt.Errorf("%w: key of %d bytes in %q", errRow, len(k), bucketBlocks)
 		}
-		b := &block{number: binary.BigEndian.Uint64(k), left: ^uint64(0)}
-		if v := left.Get(k); len(v) == 8 {
-			b.left, b.marked = binary.BigEndian.Uint64(v), true
+		b := &block{number: binary.BigEndian.Uint64(k)}
+		var numbers []uint64
+		err := entries(v, func(i int, number uint64, _ []byte) error {
+			b.left |= 1 << i
+			numbers = append(numbers, number)
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("block %x: %w", k, err)
 		}
-		var all uint64
-		err := entries(v, func(i int, number uint64, row []byte) error {
-			all |= 1 << i
+		if v := left.Get(k); len(v) == 8 {
+			b.left &= binary.BigEndian.Uint64(v)
+			b.marked = true
+		}
+		r.settle(b, numbers)
+		err = entries(v, func(i int, number uint64, row []byte) error {
 			if b.left&(1<<i) == 0 {
 				return nil
 			}
@@ -83,39 +95,18 @@ func (q *Queue) loadBlocks(tx *bolt.Tx, now int64) error {
 		if err != nil {
 			return fmt.Errorf("block %x: %w", k, err)
 		}
-		b.left &= all
 		return nil
 	})
-}
-
-// inBlocks returns how much memory the deliveries in blocks take: what is left of
-// ends without a Close before this one is there as well.
-func inBlocks(tx *bolt.Tx) (n int64, err error) {
-	left := tx.Bucket(bucketLeft)
-	err = tx.Bucket(bucketBlocks).ForEach(func(k, v []byte) error {
-		mask := ^uint64(0)
-		if m := left.Get(k); len(m) == 8 {
-			mask = binary.BigEndian.Uint64(m)
-		}
-		return entries(v, func(i int, _ uint64, row []byte) error {
-			if mask&(1<<i) != 0 {
-				n += sizeOf(row)
-			}
-			return nil
-		})
-	})
-	return n, err
 }
 
 // writeBlocks puts blocks of what stays in memory, in the order it came, and
 // what is left of older ones.
 func (e *edit) writeBlocks() error {
 	blocks, left := e.bucket(bucketBlocks), e.bucket(bucketLeft)
-	slices.SortFunc(e.blocks, func(a, b *block) int { return compareNumbers(a.number, b.number) })
-	for _, b := range e.blocks {
+	for _, b := range slices.SortedFunc(maps.Keys(e.tail.blocks), func(a, b *block) int { return compareNumbers(a.number, b.number) }) {
 		key := numberKey(b.number)
-		if b.left != 0 {
-			if err := left.Put(key, binary.BigEndian.AppendUint64(nil, b.left)); err != nil {
+		if now := e.tail.blocks[b]; now != 0 {
+			if err := left.Put(key, binary.BigEndian.AppendUint64(nil, now)); err != nil {
 				return err
 			}
 			continue
@@ -133,17 +124,11 @@ func (e *edit) writeBlocks() error {
 	w := blockWriter{bucket: blocks}
 	for i := range e.kept {
 		k := &e.kept[i]
-		v := k.row
-		if v == nil {
-			var err error
-			if v, err = seal(&k.item.Delivery, len(k.item.Body)); err != nil {
-				return err
-			}
-		}
 		var err error
-		if k.block, k.index, err = w.add(k.item.Seq, v); err != nil {
+		if k.block, k.index, err = w.add(k.item.Seq, k.row); err != nil {
 			return err
 		}
+		k.body = bytes.Clone(bodyOf(k.row, len(k.item.Body)))
 	}
 	return w.end()
 }

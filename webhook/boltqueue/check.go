@@ -14,7 +14,8 @@ import (
 )
 
 // Check reads all of the file and returns what is wrong with it, an ErrDamaged
-// that wraps each finding, or nil. Nothing else is stored meanwhile.
+// that wraps each finding, or nil. What is stored meanwhile is in the journal alone,
+// which is not looked at, and takes no more than it has room for.
 func (q *Queue) Check(ctx context.Context) error {
 	if err := q.enter(ctx); err != nil {
 		return err
@@ -27,7 +28,7 @@ func (q *Queue) Check(ctx context.Context) error {
 			return err
 		}
 		defer f.Close()
-		if err := walk(f, true); err != nil {
+		if err := walk(f, true, nil); err != nil {
 			found = append(found, err)
 			return errAlone
 		}
@@ -35,7 +36,7 @@ func (q *Queue) Check(ctx context.Context) error {
 			found = append(found, err)
 		}
 		if len(found) == 0 {
-			found = checkRows(e.tx, q.count)
+			found = checkRows(e.tx, q.base, nil)
 		}
 		return errAlone
 	}}
@@ -49,8 +50,8 @@ func (q *Queue) Check(ctx context.Context) error {
 }
 
 // checkRows reads every row, and compares how many there are with what the
-// store believes.
-func checkRows(tx *bolt.Tx, want counts) (found []error) {
+// store believes. If p ends it, what it found means nothing.
+func checkRows(tx *bolt.Tx, want counts, p *reading) (found []error) {
 	var waiting, dead uint64
 	say := func(bucket, key []byte, err error) {
 		found = append(found, fmt.Errorf("%s %x: %w", bucket, key, err))
@@ -71,7 +72,7 @@ func checkRows(tx *bolt.Tx, want counts) (found []error) {
 		if err != nil {
 			say(bucketBlocks, k, err)
 		}
-		return nil
+		return p.step(len(k) + len(v))
 	})
 	left.ForEach(func(k, _ []byte) error {
 		if tx.Bucket(bucketBlocks).Get(k) == nil {
@@ -96,7 +97,7 @@ func checkRows(tx *bolt.Tx, want counts) (found []error) {
 		} else if numbers[string(k[4:8])] != d.Destination {
 			say(bucketWaiting, k, errors.New("it is in another's lane"))
 		}
-		return nil
+		return p.step(len(k) + len(v))
 	})
 	found = append(found, checkDirectories(tx)...)
 	tx.Bucket(bucketDead).ForEach(func(k, v []byte) error {
@@ -104,7 +105,7 @@ func checkRows(tx *bolt.Tx, want counts) (found []error) {
 		if err := unseal(v, new(webhook.DeadLetter)); err != nil {
 			say(bucketDead, k, err)
 		}
-		return nil
+		return p.step(len(k) + len(v))
 	})
 	tx.Bucket(bucketDamaged).ForEach(func(k, _ []byte) error {
 		say(bucketDamaged, k, errRow)

@@ -2,8 +2,6 @@ package boltqueue
 
 import (
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -13,127 +11,42 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/lanes"
 )
 
-// checkpointDue reports whether there is enough for the database to be written.
-// One that fails is left alone for a while; the journal has room meanwhile.
-func (q *Queue) checkpointDue() bool {
-	return (q.tail.full() || q.journal.off > journalSize) && time.Since(q.failed) >= time.Second
-}
-
-// checkpoint has the database hold everything.
-func (q *Queue) checkpoint() error {
-	if err := q.ready(); err != nil {
-		return err
-	}
-	if q.tail.empty() {
-		return nil
-	}
-	r := &request{work: func(*edit, *request) error { return nil }}
-	q.write([]*request{r})
-	return r.err
-}
-
-// store stores what a group of direct requests wants in the database.
-func (q *Queue) store(group []*request) {
-	if err := q.ready(); err != nil {
-		failAll(group, err)
-		return
-	}
-	if group[0].alone {
-		if err := q.checkpoint(); err != nil {
-			failAll(group, err)
-			return
-		}
-	}
-	q.write(group)
-}
-
-// write has the database hold everything, and what a group of direct requests
-// wants, by one transaction.
-func (q *Queue) write(group []*request) {
-	db := q.file
-	e := &edit{q: q, db: db, now: time.Now(), count: q.count, epoch: q.journal.epoch.next()}
-	err := protect(q.path, func() error { return e.build(group) })
-	if err == nil {
-		if err = q.journal.prepare(e.epoch); err != nil {
-			err = fmt.Errorf("boltqueue: writing %s: %w", q.journal.path, err)
-		}
-	}
-	if err != nil {
-		e.rollback()
-		q.mu.Lock()
-		e.undo()
-		q.mu.Unlock()
-		if !errors.Is(err, errAlone) {
-			q.failed = time.Now()
-			failAll(group, err)
-			q.config.Logger.Error("boltqueue: commit failed", "file", q.path, "error", err)
-		}
-		return
-	}
-	id := e.tx.ID()
-	db.NoFreelistSync = !e.syncFreelist()
-	err = growError(protect(q.path, func() error { return q.commit1(e.tx) }))
-	if err == nil {
-		q.mu.Lock()
-		e.apply(id)
-		q.mu.Unlock()
-		return
-	}
-	e.rollback()
-	q.failed = time.Now()
-	q.config.Logger.Error("boltqueue: commit failed", "file", q.path, "error", err)
-	err = fmt.Errorf("boltqueue: writing %s: %w", q.path, err)
-	if got, ok := lastTx(db); ok && got == id-1 {
-		// Nothing of it is to be seen, and bbolt is as it was before.
-		q.mu.Lock()
-		e.undo()
-		q.mu.Unlock()
-		failAll(group, err)
-		return
-	}
-	// The new state may be in the file while bbolt believes in the old one, or
-	// something panicked halfway. Only reading the file afresh tells, before
-	// anything else is written.
-	q.mu.Lock()
-	q.file, q.failure = nil, err
-	q.landed.Broadcast()
-	q.mu.Unlock()
-	q.doubt = e
-	db.Close()
-	if again := q.ready(); again != nil || !e.landed {
-		failAll(group, err)
-	}
-}
-
-// An edit is one transaction: all that is in the journal, and what direct
-// requests want.
+// An edit is one transaction: what was sealed, and what requests want.
 type edit struct {
-	q      *Queue
-	db     *bolt.DB
-	tx     *bolt.Tx
-	now    time.Time
-	epoch  epoch // of the journal from here on
-	count  counts
-	landed bool
-	used   int64
+	q       *Queue
+	db      *bolt.DB
+	tx      *bolt.Tx
+	now     time.Time
+	tail    *tail // what was sealed, if sealed is set; or an empty one
+	sealed  bool
+	epoch   epoch // whose entries follow
+	stamp   []byte
+	changed delta  // by the requests
+	count   counts // then
+	rows    uint64 // the number of the first row of seen
+	landed  bool
+	used    int64
+	pending int64 // what is to be stored by others
 
 	segment segment // that moved go to
 	changes []change
+	aside   []*home // had a row set aside, once for each
 
 	keys    []seen.Key
-	stored  []stored      // of direct requests
-	kept    []kept        // go into blocks
-	moved   []*lanes.Item // go to waiting
-	lanes   []changed     // that some of moved are in
-	named   []*lanes.Lane // were given a number
-	unnamed []unnamed     // had theirs taken
-	blocks  []*block      // that settlements have changed
+	stored  []stored                    // of direct requests
+	kept    []kept                      // go into blocks
+	cached  int64                       // of these
+	byLane  map[*lanes.Lane][]candidate // of the tail; those of none are gone
+	lanes   []changed                   // some of which goes to waiting
+	named   []*lanes.Lane               // were given a number
+	unnamed []unnamed                   // had theirs taken
 }
 
 // A candidate is an item whose row is not in the database yet.
 type candidate struct {
-	item *lanes.Item
-	row  []byte // nil: the item was in the table before
+	item   *lanes.Item
+	row    []byte
+	direct bool // a request puts it; otherwise the table has it
 }
 
 // A kept is an item that stays in memory.
@@ -142,6 +55,7 @@ type kept struct {
 	lane  *lanes.Lane
 	block *block
 	index int
+	body  []byte // by itself: the array of the row has others
 }
 
 // A changed is a lane some items of which go to waiting, as it was before.
@@ -151,8 +65,7 @@ type changed struct {
 	arrived  int
 	extended bool // it had a span of the segment:
 	span     span
-	old      []*lanes.Item // that were in the table
-	rows     [][]byte      // of its part of edit.moved; nil is to be made
+	moved    []candidate // in their order
 }
 
 type unnamed struct {
@@ -167,6 +80,10 @@ func (e *edit) build(group []*request) (err error) {
 	}
 	q := e.q
 	e.used = used(e.db, e.tx)
+	e.gather()
+	q.mu.Lock()
+	e.pending = q.pending()
+	q.mu.Unlock()
 	for _, r := range group {
 		if r.work == nil {
 			continue
@@ -177,6 +94,10 @@ func (e *edit) build(group []*request) (err error) {
 	}
 	q.mu.Lock()
 	e.plan(group)
+	q.mu.Unlock()
+	e.planLanes()
+	q.mu.Lock()
+	e.total()
 	q.mu.Unlock()
 	return e.write()
 }
@@ -189,12 +110,11 @@ func used(db *bolt.DB, tx *bolt.Tx) int64 {
 
 // full reports whether the file has no room for so many bytes more.
 func (e *edit) full(n int64) bool {
-	return e.q.config.MaxBytes > 0 && e.used+e.q.tail.rows+n > e.q.config.MaxBytes
+	return e.q.config.MaxBytes > 0 && e.used+e.pending+n > e.q.config.MaxBytes
 }
 
 // write writes what was planned.
 func (e *edit) write() error {
-	q := e.q
 	if len(e.named)+len(e.unnamed) > 0 {
 		b := e.bucket(bucketLanes)
 		for _, u := range e.unnamed {
@@ -214,10 +134,10 @@ func (e *edit) write() error {
 	if err := e.writeBlocks(); err != nil {
 		return err
 	}
-	if len(q.tail.dead) > 0 {
+	if len(e.tail.dead) > 0 {
 		b := e.bucket(bucketDead)
 		b.FillPercent = 0.9 // mostly at the end
-		for _, d := range q.tail.dead {
+		for _, d := range e.tail.dead {
 			if err := b.Put(orderKey(nil, d.order), d.row); err != nil {
 				return err
 			}
@@ -230,33 +150,38 @@ func (e *edit) write() error {
 	if err := meta.Put(rowJournal, e.epoch[:]); err != nil {
 		return err
 	}
+	if err := meta.Put(rowSession, e.stamp); err != nil {
+		return err
+	}
 	return meta.Put(rowState, e.count.row())
+}
+
+// seen returns the keys of what was put.
+func (e *edit) seen() []seenKeys {
+	if len(e.keys) == 0 {
+		return e.tail.keys
+	}
+	return append(slices.Clip(e.tail.keys), seenKeys{e.now, e.keys})
 }
 
 // remember writes the keys of what was put, and forgets some of those that the
 // window has forgotten.
 func (e *edit) remember() error {
-	q := e.q
-	all := q.tail.keys
-	if len(e.keys) > 0 {
-		all = append(slices.Clip(all), seenKeys{e.now, e.keys})
-	}
+	all := e.seen()
 	if len(all) == 0 {
 		return nil
 	}
 	b := e.bucket(bucketSeen)
 	b.FillPercent = 0.9
-	for _, s := range all {
-		number := e.number()
-		q.turned(number)
-		if err := b.Put(numberKey(number), seenRow(s.at.UnixMicro(), s.keys)); err != nil {
+	for i, s := range all {
+		if err := b.Put(numberKey(e.rows+uint64(i)), seenRow(s.at.UnixMicro(), s.keys)); err != nil {
 			return err
 		}
 	}
 	c := b.Cursor()
 	for range 64 * len(all) {
 		k, _ := c.First()
-		if len(k) != 8 || binary.BigEndian.Uint64(k) >= q.rows.older {
+		if len(k) != 8 || binary.BigEndian.Uint64(k) >= e.q.rows.older {
 			break
 		}
 		if err := c.Delete(); err != nil {
@@ -269,46 +194,77 @@ func (e *edit) remember() error {
 // turned notes that the keys of the row with this number are in the window's
 // present generation, or the one before.
 func (q *Queue) turned(number uint64) {
-	for ; q.turn != q.seen.Turns(); q.turn++ {
+	for ; q.turns != q.seen.Turns(); q.turns++ {
 		q.rows.older, q.rows.newer = q.rows.newer, number
 	}
 }
 
 func (e *edit) bucket(name []byte) *bolt.Bucket { return e.tx.Bucket(name) }
 
-// apply makes memory show what transaction id has stored. The queue is locked.
+// land makes memory show what transaction id has stored.
+func (e *edit) land(id int) {
+	q := e.q
+	used := e.usedNow()
+	q.mu.Lock()
+	q.used = used
+	e.apply(id)
+	q.mu.Unlock()
+}
+
+// apply is land for what the queue shows. It is locked.
 func (e *edit) apply(id int) {
 	q, now := e.q, e.now.UnixMicro()
-	q.applied, q.count, q.used = id, e.count, e.used
-	if q.file != nil {
-		q.used = e.usedNow()
-	}
+	q.applied, q.base, q.stamp, q.begun = id, e.count, e.stamp, true
+	q.count.add(e.changed)
 	for i := range e.kept {
 		k := &e.kept[i]
-		k.item.Home, k.item.Index = k.block, k.index
+		if !k.direct && k.item.Gone() {
+			// It was settled since it was sealed.
+			k.block.left &^= 1 << k.index
+			q.tail.settle(k.block)
+			continue
+		}
+		k.item.Home, k.item.Index, k.item.Body = k.block, k.index, k.body
 		homeOf(k.lane).bytes += k.item.Size
 		q.cached += k.item.Size
-		if k.row != nil {
+		if k.direct {
 			q.table.Add(k.lane, k.item, now)
 		}
 	}
 	for _, s := range e.stored {
 		homeOf(s.lane).pending--
 	}
+	for _, u := range e.unnamed {
+		homeOf(u.lane).pending--
+	}
 	for _, ch := range e.lanes {
-		homeOf(ch.lane).moving = false
+		h := homeOf(ch.lane)
+		h.moving = false
+		h.fold(e.segment.number)
 	}
-	for _, b := range e.blocks {
-		b.marked = b.left != 0
+	for b, left := range e.tail.blocks {
+		b.marked = left != 0
 	}
-	for _, g := range q.tail.gone {
+	for _, h := range e.aside {
+		h.away--
+	}
+	for _, g := range e.tail.gone {
+		g.home.gone--
 		if g.home.loaded == 0 {
 			g.home.frontier = firstOrder
 		}
 	}
+	if len(e.tail.gone) > 0 {
+		for _, g := range q.tail.gone { // there still
+			if h := g.home; h.loaded == 0 && h.frontier.Before(g.order) {
+				h.frontier = g.order
+			}
+		}
+	}
+	if e.sealed {
+		q.sealed, q.unused = nil, e.tail.reset()
+	}
 	q.segment = e.segment
-	q.tail.reset()
-	q.journal.rewind(e.epoch)
 	e.landed = true
 	q.landed.Broadcast()
 }
@@ -339,11 +295,13 @@ func (e *edit) undo() {
 		if ch.extended {
 			h.place(ch.span)
 		}
-		h.away -= len(ch.rows)
+		h.away -= len(ch.moved)
 		ch.lane.Beyond = ch.beyond
 		q.table.Refresh(ch.lane, now)
-		for _, it := range ch.old {
-			q.table.Add(ch.lane, it, now)
+		for _, c := range ch.moved {
+			if !c.direct {
+				q.table.Add(ch.lane, c.item, now)
+			}
 		}
 	}
 	for _, l := range e.named {
@@ -351,6 +309,7 @@ func (e *edit) undo() {
 	}
 	for _, u := range e.unnamed {
 		homeOf(u.lane).number = u.number
+		homeOf(u.lane).pending--
 	}
 	q.landed.Broadcast()
 }

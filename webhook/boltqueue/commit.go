@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/hookferry/analytics/internal/seen"
@@ -24,7 +26,6 @@ func (q *Queue) committer() {
 		select {
 		case <-q.inbox.wake:
 		case <-q.stop:
-			q.rest()
 			return
 		}
 		for {
@@ -33,21 +34,32 @@ func (q *Queue) committer() {
 				break
 			}
 			began, last = time.Now(), len(group)
-			if group[0].direct() {
-				q.store(group)
+			if group[0].large {
+				// Nothing is put meanwhile: it may be the same.
+				r := group[0]
+				e := &request{puts: r.puts, large: true}
+				r.err = q.await(e)
+				r.stored = e.stored
 			} else {
+				q.committing.Lock()
 				q.commit(group)
+				q.committing.Unlock()
 			}
-			due := q.checkpointDue()
 			for i, r := range group {
 				close(r.done)
 				group[i] = nil
 			}
-			if due {
-				q.checkpoint() // tells the log if it fails
-			}
+			q.turn()
 		}
 	}
+}
+
+// await has the writer do what r says.
+func (q *Queue) await(r *request) error {
+	r.done = make(chan struct{})
+	q.errands.send(r)
+	<-r.done
+	return r.err
 }
 
 // pace is the time between the beginnings of two commits while there is more
@@ -83,22 +95,42 @@ func failAll(group []*request, err error) {
 	}
 }
 
-// ready returns nil if the files can be written, once the database is open again
-// if it had to be closed.
-func (q *Queue) ready() error {
-	// Before the database is opened again, which would make one.
+// lost returns an error if a file is not where it was: what was written would be gone
+// with it. One of the journal may be missing, but not be replaced, as it is not for us to
+// write over what another has put there. The journal does not change meanwhile.
+func (q *Queue) lost(but *journal) error {
 	for _, f := range q.files {
-		if now, err := os.Stat(f.path); err != nil || !os.SameFile(now, f.info) {
+		now, err := os.Stat(f.path)
+		if but != nil && f.path == but.path && errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil || !os.SameFile(now, f.info) {
 			return fmt.Errorf("%w: %s", ErrLost, f.path)
 		}
 	}
-	return q.recover()
+	return nil
+}
+
+// idle returns the file of the journal that holds nothing which counts, or nil. The
+// journal does not change meanwhile.
+func (q *Queue) idle() *journal {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.sealed != nil {
+		return nil
+	}
+	return q.other()
 }
 
 // commit stores what a group of requests wants by an entry of the journal.
 func (q *Queue) commit(group []*request) {
-	if err := q.ready(); err != nil {
+	if err := q.lost(q.idle()); err != nil {
 		failAll(group, err)
+		return
+	}
+	if puts, others := q.apart(group); len(puts) > 0 && len(others) > 0 {
+		q.commit(others)
+		q.commit(puts)
 		return
 	}
 	size, puts := entryHeader, int64(0)
@@ -107,70 +139,59 @@ func (q *Queue) commit(group []*request) {
 		size += n
 		puts += p
 	}
-	if q.full(puts) && q.tail.removals > 0 || !q.journal.fits(size) || puts > 0 && q.tail.bytes > 2*tailBytes {
-		// There may be room afterwards. While the database cannot be written,
-		// the journal and memory take no more than they have room for; and
-		// nothing while nobody knows which epoch the database names.
-		if err := q.checkpoint(); err != nil && (q.doubt != nil || !q.journal.fits(size) || q.tail.bytes > 2*tailBytes) {
-			failAll(group, err)
-			return
-		}
-	}
-	if err := q.reserve(size); err != nil {
+	if err := q.room(size, puts); err != nil {
 		// Some may fit where all do not, above all settlements, and others after
 		// the database was written again.
-		if some, others := q.journal.share(group); len(some) > 0 && len(others) > 0 && q.doubt == nil {
+		if some, others := q.journal.share(group); len(some) > 0 && len(others) > 0 && q.usable() {
 			q.commit(some)
 			q.commit(others)
 			return
 		}
-		q.config.Logger.Error("boltqueue: commit failed", "file", q.path, "error", err)
+		q.complain(err)
 		failAll(group, err)
 		return
 	}
-	c := &commit{q: q, now: time.Now(), count: q.count, buf: q.buf[:entryHeader]}
+	c := &commit{q: q, now: time.Now(), buf: slices.Grow(q.buf[:entryHeader], size)}
 	q.mu.Lock()
 	c.plan(group)
 	q.mu.Unlock()
 	if c.write {
 		err := q.journal.append(c.buf)
-		if q.buf = c.buf; cap(q.buf) > 1<<20 {
+		if q.buf = c.buf; cap(q.buf) > 1<<20 && len(q.buf) < cap(q.buf)/4 {
 			q.buf = make([]byte, entryHeader)
 		}
 		if err != nil {
 			q.mu.Lock()
 			c.undo()
 			q.mu.Unlock()
-			q.config.Logger.Error("boltqueue: commit failed", "file", q.path, "error", err)
+			q.complain(err)
 			failAll(group, fmt.Errorf("boltqueue: writing %s: %w", q.journal.path, err))
 			return
 		}
 	}
 	q.mu.Lock()
 	c.apply()
+	q.written = q.journal.off
 	q.mu.Unlock()
 }
 
-// reserve sees to it that the journal has room for an entry of n bytes. One that
-// cannot grow, because the disk is full, is written from its beginning instead: the
-// database may have room.
-func (q *Queue) reserve(n int) error {
-	err := q.journal.reserve(n)
-	if err != nil && !q.tail.empty() && time.Since(q.failed) >= time.Second {
-		if again := q.checkpoint(); again != nil {
-			return again
+// apart shares a group out into puts and others, if the puts have to wait for the
+// database, which the others need not, nor fail with it.
+func (q *Queue) apart(group []*request) (puts, others []*request) {
+	q.mu.Lock()
+	crowded := q.crowded()
+	q.mu.Unlock()
+	if !crowded {
+		return nil, group
+	}
+	for _, r := range group {
+		if len(r.puts) > 0 {
+			puts = append(puts, r)
+		} else {
+			others = append(others, r)
 		}
-		err = q.journal.reserve(n)
 	}
-	if err != nil {
-		return fmt.Errorf("boltqueue: writing %s: %w", q.journal.path, err)
-	}
-	return nil
-}
-
-// full reports whether there is no room for so many bytes more.
-func (q *Queue) full(n int64) bool {
-	return q.config.MaxBytes > 0 && n > 0 && q.used+q.tail.rows+n > q.config.MaxBytes
+	return puts, others
 }
 
 // errAlone ends a transaction that only reads.
@@ -180,7 +201,7 @@ var errAlone = errors.New("boltqueue: read only")
 type commit struct {
 	q       *Queue
 	now     time.Time
-	count   counts
+	changed delta
 	rows    int64 // bytes of rows put so far
 	buf     []byte
 	write   bool // there is something to write
@@ -192,7 +213,7 @@ type commit struct {
 
 // A stored is a put that was let in.
 type stored struct {
-	put
+	*put
 	lane *lanes.Lane
 }
 
@@ -202,7 +223,6 @@ type removed struct {
 	item  *lanes.Item
 	place place
 	order lanes.Order // of a retry or a dead letter
-	left  uint64      // of its block, before
 }
 
 // plan decides what becomes of each request, and writes it down. The queue is
@@ -228,10 +248,9 @@ func (c *commit) plan(group []*request) {
 			r.stored++
 			l := q.table.Lane(p.dest)
 			homeOf(l).pending++
-			c.count.number++
-			c.count.waiting++
-			p.item.Seq = c.count.number
-			c.stored = append(c.stored, stored{*p, l})
+			c.changed.waiting++
+			p.item.Seq = q.number()
+			c.stored = append(c.stored, stored{p, l})
 			c.buf = appendPut(c.buf, p.item.Order, p.row)
 			c.write = true
 		}
@@ -256,19 +275,13 @@ func (c *commit) end(x end, it *lanes.Item) {
 	rm := removed{end: x, item: it, place: placeOf(it)}
 	switch x.verdict {
 	case webhook.Retry:
-		c.count.number++
-		rm.order = lanes.Order{At: x.at, Seq: c.count.number}
+		rm.order = lanes.Order{At: x.at, Seq: c.q.number()}
 	case webhook.Bury:
-		c.count.number++
-		rm.order = lanes.Order{At: x.at, Seq: c.count.number}
-		c.count.dead++
-		c.count.waiting--
+		rm.order = lanes.Order{At: x.at, Seq: c.q.number()}
+		c.changed.dead++
+		c.changed.waiting--
 	default:
-		c.count.waiting--
-	}
-	if b, ok := it.Home.(*block); ok {
-		rm.left = b.left
-		b.left &^= 1 << it.Index
+		c.changed.waiting--
 	}
 	c.buf = appendEnd(c.buf, x.verdict, rm.place, rm.order, x.row)
 	c.removed = append(c.removed, rm)
@@ -277,13 +290,15 @@ func (c *commit) end(x end, it *lanes.Item) {
 // apply makes memory show what was stored. The queue is locked.
 func (c *commit) apply() {
 	q, now := c.q, c.now.UnixMicro()
-	q.count = c.count
+	q.count.add(c.changed)
+	q.tail.changed.waiting += c.changed.waiting
+	q.tail.changed.dead += c.changed.dead
 	q.tail.remember(c.now, c.keys)
 	for i := range c.stored {
 		s := &c.stored[i]
 		homeOf(s.lane).pending--
 		s.item.Destination = s.lane.Name
-		q.tail.add(s.item, len(s.row))
+		q.tail.add(s.item, s.row)
 		q.table.Add(s.lane, s.item, now)
 	}
 	for i := range c.removed {
@@ -294,11 +309,11 @@ func (c *commit) apply() {
 		q.tail.remove(rm)
 		if rm.verdict == webhook.Retry {
 			it := &lanes.Item{Order: rm.order}
-			if err := unseal(rm.row, &it.Delivery); err != nil {
+			if err := unsealItem(rm.row, it); err != nil {
 				panic("boltqueue: a row that was just made cannot be read")
 			}
 			it.Destination = l.Name
-			q.tail.add(it, len(rm.row))
+			q.tail.add(it, rm.row)
 			q.table.Add(l, it, now)
 		}
 	}
@@ -306,6 +321,9 @@ func (c *commit) apply() {
 		if it := q.table.Leased(x.lease); it != nil && !it.Settling() {
 			q.table.Renew(it, x.at, now)
 		}
+	}
+	if q.awaited {
+		q.landed.Broadcast()
 	}
 }
 
@@ -319,12 +337,14 @@ func (c *commit) undo() {
 		homeOf(c.stored[i].lane).pending--
 	}
 	for i := len(c.removed) - 1; i >= 0; i-- {
-		rm := &c.removed[i]
-		if b, ok := rm.item.Home.(*block); ok {
-			b.left = rm.left
-		}
-		q.table.Attach(rm.item)
+		q.table.Attach(c.removed[i].item)
 	}
+}
+
+// number returns a number that nothing has had. The queue is locked.
+func (q *Queue) number() uint64 {
+	q.count.number++
+	return q.count.number
 }
 
 // appendMicros appends a time as the payload of an entry begins.

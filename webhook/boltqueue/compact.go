@@ -44,14 +44,19 @@ func CompactContext(ctx context.Context, path string, progress func(written, of 
 	}
 	defer src.Close()
 	// While the file is locked, a journal is nobody's who has just opened the store.
-	if _, err := os.Stat(journalPath(path)); !errors.Is(err, fs.ErrNotExist) {
+	for _, journal := range journalPaths(path) {
+		if _, err := os.Stat(journal); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		return 0, 0, fmt.Errorf("boltqueue: the journal of %s cannot go into the file; is the disk full?", path)
 	}
 	before = info.Size()
 	compacted := target + ".compact"
 	defer os.Remove(compacted)
 	os.Remove(compacted) // of one that did not end
-	dst, err := bolt.Open(compacted, 0o600, &bolt.Options{NoSync: true, FreelistType: bolt.FreelistMapType})
+	// Without NoGrowSync the file would grow by steps of 16 MB, and end with what
+	// is left of the last.
+	dst, err := bolt.Open(compacted, 0o600, &bolt.Options{NoSync: true, NoGrowSync: true, FreelistType: bolt.FreelistMapType})
 	if err == nil {
 		err = protect(path, func() error { return copyAll(ctx, dst, src, progress) })
 		if err == nil {

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -29,16 +30,31 @@ type model struct {
 }
 
 // crash copies the files of a store as a process that is killed leaves them, to
-// another folder, and returns the path there.
+// another folder, and returns the path there. The store may write the database at the
+// time, and is not called.
 func crash(t *testing.T, path string) string {
 	t.Helper()
-	to := filepath.Join(t.TempDir(), "queue.db")
-	for _, suffix := range []string{"", ".journal"} {
-		b, err := os.ReadFile(path + suffix)
-		if err == nil {
-			err = os.WriteFile(to+suffix, b, 0o600)
+	read := func() (files [3][]byte) {
+		for i, suffix := range []string{"", ".journal", ".journal2"} {
+			b, err := os.ReadFile(path + suffix)
+			if err != nil && (i == 0 || !errors.Is(err, fs.ErrNotExist)) {
+				t.Fatal(err)
+			}
+			files[i] = b
 		}
-		if err != nil {
+		return files
+	}
+	// What is the same twice was there all at once in between.
+	files := read()
+	for again := read(); !reflect.DeepEqual(files, again); again = read() {
+		files = again
+	}
+	to := filepath.Join(t.TempDir(), "queue.db")
+	for i, suffix := range []string{"", ".journal", ".journal2"} {
+		if files[i] == nil {
+			continue
+		}
+		if err := os.WriteFile(to+suffix, files[i], 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -48,8 +64,24 @@ func crash(t *testing.T, path string) string {
 // A disk fails when it is told to. The committer may be writing at the time.
 type disk struct {
 	mu      sync.Mutex
-	journal string // how entries fail
-	ends    []int  // how the next transactions end
+	journal string        // how entries fail
+	ends    []int         // how the next transactions end
+	hold    chan struct{} // if not nil, transactions wait until it is closed
+	held    chan struct{} // closed when one does
+}
+
+// stop has the next transaction wait until release is called, and returns when it does.
+func (k *disk) stop(q *Queue) (release func()) {
+	hold, held := make(chan struct{}), make(chan struct{})
+	k.mu.Lock()
+	k.hold, k.held = hold, held
+	k.mu.Unlock()
+	q.mu.Lock()
+	q.written = journalSize + 1 // enough for the next epoch to begin
+	q.mu.Unlock()
+	q.due <- struct{}{}
+	<-held
+	return func() { close(hold) }
 }
 
 // fail has the disk fail in some way until mend is called.
@@ -70,27 +102,8 @@ func (k *disk) mend() {
 
 // spoil has the files of a store that was just opened be on the disk.
 func (k *disk) spoil(q *Queue) {
-	write, sync := q.journal.write, q.journal.sync
-	how := func() string {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		return k.journal
-	}
-	q.journal.write = func(b []byte, off int64) (int, error) {
-		switch how() {
-		case "write":
-			return 0, errDisk
-		case "short write":
-			n, _ := write(b[:len(b)/2], off)
-			return n, errDisk
-		}
-		return write(b, off)
-	}
-	q.journal.sync = func() error {
-		if how() == "sync" {
-			return errDisk
-		}
-		return sync()
+	for _, j := range q.journals {
+		k.spoilJournal(j)
 	}
 	q.commit1 = func(tx *bolt.Tx) error {
 		k.mu.Lock()
@@ -98,7 +111,13 @@ func (k *disk) spoil(q *Queue) {
 		if len(k.ends) > 0 {
 			end, k.ends = k.ends[0], k.ends[1:]
 		}
+		hold, held := k.hold, k.held
+		k.hold = nil
 		k.mu.Unlock()
+		if hold != nil {
+			close(held)
+			<-hold
+		}
 		switch db := tx.DB(); end {
 		case 0:
 			tx.Rollback()
@@ -116,6 +135,31 @@ func (k *disk) spoil(q *Queue) {
 			return tx.Commit()
 		}
 		return errDisk
+	}
+}
+
+func (k *disk) spoilJournal(j *journal) {
+	write, sync := j.write, j.sync
+	how := func() string {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.journal
+	}
+	j.write = func(b []byte, off int64) (int, error) {
+		switch how() {
+		case "write":
+			return 0, errDisk
+		case "short write":
+			n, _ := write(b[:len(b)/2], off)
+			return n, errDisk
+		}
+		return write(b, off)
+	}
+	j.sync = func() error {
+		if how() == "sync" {
+			return errDisk
+		}
+		return sync()
 	}
 }
 
@@ -357,6 +401,9 @@ func crashModel(t *testing.T, seed uint64) {
 		if rnd.IntN(4) == 0 {
 			endSegment(q)
 		}
+		if rnd.IntN(4) == 0 {
+			foldNow(q)
+		}
 		var err error
 		maybe = nil
 		switch what := rnd.IntN(10); {
@@ -369,10 +416,39 @@ func crashModel(t *testing.T, seed uint64) {
 		case what < 8:
 			err = audience()
 		case what < 9:
-			err = q.do(ctx, &request{work: func(*edit, *request) error { return nil }})
+			err = q.do(ctx, &request{work: nothing})
 		default:
 			if !fails {
 				lease()
+			}
+		}
+		if !fails && rnd.IntN(6) == 0 {
+			// What happens while the database is being written.
+			if err := put(); err != nil {
+				t.Fatal(err)
+			}
+			release := disk.stop(q)
+			for range 4 {
+				do := put
+				if rnd.IntN(2) == 0 {
+					do = settle
+				}
+				if err := do(); err != nil {
+					t.Fatalf("step %d: while the database is being written: %v", step, err)
+				}
+			}
+			ended := crash(t, path)
+			p, err := Open(ended, config)
+			if err != nil {
+				t.Fatalf("step %d: Open after a crash while the database is being written: %v", step, err)
+			}
+			if rnd.IntN(2) == 0 {
+				compare(p, true)
+			}
+			p.Close()
+			release()
+			if rnd.IntN(2) == 0 {
+				checkpointNow(t, q)
 			}
 		}
 		if fails {
@@ -673,12 +749,14 @@ func TestJournalCannotGrow(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer q.Close()
-	write, size := q.journal.write, q.journal.size
-	q.journal.write = func(b []byte, off int64) (int, error) {
-		if off+int64(len(b)) > size {
-			return 0, errDisk
+	for _, j := range q.journals {
+		write, size := j.write, j.size
+		j.write = func(b []byte, off int64) (int, error) {
+			if off+int64(len(b)) > size {
+				return 0, errDisk
+			}
+			return write(b, off)
 		}
-		return write(b, off)
 	}
 	const n, each = 20, 200 << 10
 	put := func(ids ...string) *request {
@@ -752,7 +830,7 @@ func TestDoubtBeforeEntry(t *testing.T) {
 	if _, err := q.Put(ctx, ds...); err != nil {
 		t.Fatal(err)
 	}
-	if err := q.do(ctx, &request{work: func(*edit, *request) error { return nil }}); err != nil {
+	if err := q.do(ctx, &request{work: nothing}); err != nil {
 		t.Fatal(err)
 	}
 	leased, _, err := q.Lease(ctx, webhook.LeaseRequest{Max: 3, Until: time.Now().Add(time.Hour)}, nil)
@@ -788,6 +866,9 @@ func TestDoubtBeforeEntry(t *testing.T) {
 	want := 2
 	if done.err == nil {
 		want--
+	}
+	if put.err == nil {
+		want++
 	}
 	q.used = 0
 	if _, err := q.Put(ctx, webhook.Delivery{Destination: "a", ID: "newer", Due: time.Now()}); err != nil {

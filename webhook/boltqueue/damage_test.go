@@ -20,18 +20,33 @@ import (
 // A stored is the bytes of a store.
 type stored struct {
 	data    []byte
-	journal []byte // nil: it was closed
-	older   []byte // the journal before the database was last written
-	waiting int    // deliveries it holds
+	journal []byte    // the file of the journal that has entries that count; nil: it was closed
+	first   bool      // it is the first file
+	other   []byte    // the other file
+	older   [2][]byte // the files before the database was last written
+	waiting int       // deliveries it holds
 }
 
 // write writes the store to files.
 func (s stored) write(t *testing.T, path string) {
 	t.Helper()
-	err := os.WriteFile(path, s.data, 0o600)
-	os.Remove(path + ".journal")
-	if err == nil && s.journal != nil {
-		err = os.WriteFile(path+".journal", s.journal, 0o600)
+	files := [2][]byte{s.other, s.journal}
+	if s.first {
+		files = [2][]byte{s.journal, s.other}
+	}
+	writeFiles(t, path, s.data, files)
+}
+
+// writeFiles writes the files of a store; there is none of the journal that is nil.
+func writeFiles(t *testing.T, path string, data []byte, journals [2][]byte) {
+	t.Helper()
+	err := os.WriteFile(path, data, 0o600)
+	for i, b := range journals {
+		name := path + [...]string{".journal", ".journal2"}[i]
+		os.Remove(name)
+		if err == nil && b != nil {
+			err = os.WriteFile(name, b, 0o600)
+		}
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +103,8 @@ func damaged(t *testing.T) map[string]stored {
 	if _, err := q.Join(t.Context(), "vip", 1, []string{"a", "b"}, func(string) ([]webhook.Delivery, error) { return nil, nil }); err != nil {
 		t.Fatal(err)
 	}
-	older := read(path + ".journal")
+	put(40, 41)
+	older := [2][]byte{read(path + ".journal"), read(path + ".journal2")}
 	if _, err := q.Begin(t.Context(), "vip too"); err != nil {
 		t.Fatal(err)
 	}
@@ -101,14 +117,17 @@ func damaged(t *testing.T) map[string]stored {
 	if err != nil {
 		t.Fatal(err)
 	}
-	killed := stored{read(path), read(path + ".journal"), older, counts.Waiting}
+	// Every other time the database is written, the first file has what follows.
+	killed := stored{read(path), read(path + ".journal"), true, read(path + ".journal2"), older, counts.Waiting}
 	if err := q.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(path + ".journal"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the journal after Close: %v, want that there is none", err)
+	for _, end := range []string{".journal", ".journal2"} {
+		if _, err := os.Stat(path + end); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s after Close: %v, want that there is none", end, err)
+		}
 	}
-	return map[string]stored{"killed": killed, "closed": {read(path), nil, nil, counts.Waiting}}
+	return map[string]stored{"killed": killed, "closed": {data: read(path), waiting: counts.Waiting}}
 }
 
 // use does everything with a store whose file may be damaged. It returns an
@@ -189,9 +208,7 @@ func TestOpenDamagedJournal(t *testing.T) {
 	whole := damaged(t)["killed"]
 	end := len(bytes.TrimRight(whole.journal, "\x00"))
 	path := filepath.Join(t.TempDir(), "queue.db")
-	open := func(journal []byte) (waiting int, err error) {
-		spoilt := whole
-		spoilt.journal = journal
+	openWith := func(spoilt stored) (waiting int, err error) {
 		spoilt.write(t, path)
 		q, err := boltqueue.Open(path, nil)
 		if err != nil {
@@ -208,6 +225,11 @@ func TestOpenDamagedJournal(t *testing.T) {
 		}
 		return counts.Waiting, err
 	}
+	open := func(journal []byte) (int, error) {
+		spoilt := whole
+		spoilt.journal = journal
+		return openWith(spoilt)
+	}
 	if n, err := open(whole.journal); n != whole.waiting || err != nil {
 		t.Fatalf("the whole store has %d waiting, %v, want %d", n, err, whole.waiting)
 	}
@@ -217,8 +239,15 @@ func TestOpenDamagedJournal(t *testing.T) {
 	if _, err := open(make([]byte, len(whole.journal))); err == nil {
 		t.Error("Open with zeros for a journal is no error")
 	}
-	if _, err := open(whole.older); err == nil {
+	older := whole
+	older.journal, older.other = whole.older[0], whole.older[1]
+	if _, err := openWith(older); err == nil {
 		t.Error("Open with an older journal is no error")
+	}
+	alone := whole
+	alone.other = nil
+	if n, err := openWith(alone); n != whole.waiting || err != nil {
+		t.Errorf("without the file that has nothing that counts, %d wait, %v, want %d", n, err, whole.waiting)
 	}
 	// The last entry is that of a retry of one delivery, so the number of those
 	// that wait is the same without it.

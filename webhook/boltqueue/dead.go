@@ -12,6 +12,7 @@ import (
 
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/lanes"
+	"github.com/hookferry/analytics/webhook/internal/pages"
 )
 
 // The most that is read of dead letters and members in one go.
@@ -64,21 +65,13 @@ func (q *Queue) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter,
 
 // Dead implements webhook.DeadLetters.
 func (q *Queue) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
-	return func(yield func(webhook.DeadLetter, error) bool) {
-		from, err := deadFrom(filter, after)
-		var chunk []webhook.DeadLetter
-		for err == nil && from != nil {
-			chunk, from, err = q.deadAfter(ctx, filter, from)
-			for _, d := range chunk {
-				if !yield(d, nil) {
-					return
-				}
-			}
-		}
+	from, err := deadFrom(filter, after)
+	return pages.All(from, func(from []byte) ([]webhook.DeadLetter, []byte, error) {
 		if err != nil {
-			yield(webhook.DeadLetter{}, err)
+			return nil, nil, err
 		}
-	}
+		return q.deadAfter(ctx, filter, from)
+	})
 }
 
 // deadFrom returns the first key that the filter may select after the one named
@@ -135,13 +128,17 @@ func (q *Queue) deadAfter(ctx context.Context, filter webhook.DeadFilter, from [
 
 // flushDead returns once the database holds all dead letters.
 func (q *Queue) flushDead(ctx context.Context) error {
+	if err := q.enter(ctx); err != nil {
+		return err
+	}
+	defer q.calls.Done()
 	q.mu.Lock()
-	flushed := len(q.tail.dead) == 0
+	flushed := len(q.tail.dead) == 0 && (q.sealed == nil || len(q.sealed.dead) == 0)
 	q.mu.Unlock()
 	if flushed {
 		return nil
 	}
-	return q.do(ctx, &request{work: func(*edit, *request) error { return nil }})
+	return q.do(ctx, &request{work: nothing})
 }
 
 // Revive implements webhook.DeadLetters.
@@ -153,7 +150,7 @@ func (q *Queue) Revive(ctx context.Context, keys ...string) (int, error) {
 		}
 		d.Due = e.now.UTC().Truncate(time.Microsecond)
 		d.Expires, d.Tries, d.Closed = time.Time{}, 0, nil
-		p, err := newPut(&d.Delivery)
+		p, err := newPut(&d.Delivery, nil)
 		p.known = true
 		r.puts = append(r.puts, p)
 		return err
@@ -203,7 +200,7 @@ func (q *Queue) exhume(ctx context.Context, keys []string, each func(e *edit, r 
 			if err := e.bucket(bucketDead).Delete([]byte(k)); err != nil {
 				return err
 			}
-			e.count.dead--
+			e.changed.dead--
 			r.stored++
 		}
 		return nil

@@ -15,15 +15,18 @@ import (
 //	done   place
 //	retry  place, number, due, row
 //	bury   place, number, time of death, row
+//	next   the epoch that follows, in the last entry of one
 //
 // A place is where the delivery was until then: in the journal, by number; in
 // a block, by the block's number and the bit; or in waiting, by segment, lane, due
-// and number. Numbers and lengths are varints.
+// and number. What was in the entries of the epoch before may have gone into a block
+// since, which has the number too. Numbers and lengths are varints.
 const (
 	opPut   = 1
 	opDone  = 2
 	opRetry = 3
 	opBury  = 4
+	opNext  = 5
 
 	inJournal = 0
 	inBlock   = 1
@@ -88,12 +91,15 @@ func appendRow(b []byte, o lanes.Order, row []byte) []byte {
 	return append(b, row...)
 }
 
+func appendNext(b []byte, e epoch) []byte { return append(append(b, opNext), e[:]...) }
+
 // An op is one of an entry's, taken apart.
 type op struct {
 	code  byte
 	place place
 	order lanes.Order
 	row   []byte
+	next  epoch
 }
 
 // ops calls each with what the payload of an entry says.
@@ -102,7 +108,7 @@ func ops(b []byte, each func(micros int64, o op) error) error {
 	micros := r.varint()
 	for !r.failed && len(r.b) > 0 {
 		o := op{code: r.byte()}
-		if o.code != opPut {
+		if o.code != opPut && o.code != opNext {
 			o.place.kind = r.byte()
 			switch o.place.kind {
 			case inJournal:
@@ -123,6 +129,8 @@ func ops(b []byte, each func(micros int64, o op) error) error {
 		}
 		switch o.code {
 		case opDone:
+		case opNext:
+			copy(o.next[:], r.take(len(o.next)))
 		case opPut, opRetry, opBury:
 			o.order.Seq = r.uvarint()
 			o.order.At = r.varint()
@@ -185,6 +193,14 @@ func (r *opReader) varint() int64 {
 func (r *opReader) bytes() []byte {
 	n := r.uvarint()
 	if n > uint64(len(r.b)) {
+		r.fail()
+		return nil
+	}
+	return r.take(int(n))
+}
+
+func (r *opReader) take(n int) []byte {
+	if n > len(r.b) {
 		r.fail()
 		return nil
 	}

@@ -1,10 +1,13 @@
 package boltqueue
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -31,6 +34,24 @@ func (j *journal) spoil(how string) (mend func()) {
 		j.sync = func() error { return errDisk }
 	}
 	return func() { j.write, j.sync = write, sync }
+}
+
+// block leaves the journal no room: the database has to be written before a commit.
+func (q *Queue) block(t *testing.T) (unblock func()) {
+	t.Helper()
+	checkpointNow(t, q)
+	q.journal.ready = false // as with entries
+	if err := q.seal(); err != nil {
+		t.Fatal(err)
+	}
+	j := q.journal
+	off := j.off
+	j.off, j.ready = maxJournal, false
+	return func() {
+		if q.journal == j {
+			j.off, j.ready = off, true
+		}
+	}
 }
 
 // A transaction may fail before anything of it is to be seen in the file, or after
@@ -95,13 +116,13 @@ func TestCommitFails(t *testing.T) {
 			}
 
 			fail := func(do func()) {
+				if tt.journal == "" {
+					defer q.block(t)()
+				}
 				mend := q.journal.spoil(tt.journal)
 				q.commit1 = func(tx *bolt.Tx) error {
 					q.commit1 = (*bolt.Tx).Commit // opens the database again
 					return tt.commit(tx)
-				}
-				if tt.journal == "" {
-					q.journal.off = maxJournal // leaves no room: the database is written
 				}
 				do()
 				q.commit1 = (*bolt.Tx).Commit
@@ -183,7 +204,7 @@ func TestCommitFailsAndFileIsTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	var other *Queue
-	q.journal.off = maxJournal // leaves no room: the database is written
+	unblock := q.block(t)
 	q.commit1 = func(tx *bolt.Tx) error {
 		db := tx.DB()
 		tx.Rollback()
@@ -197,6 +218,7 @@ func TestCommitFailsAndFileIsTaken(t *testing.T) {
 		t.Errorf("Put: %v, want %v", err, errDisk)
 	}
 	q.commit1 = (*bolt.Tx).Commit
+	unblock()
 	if err := put(q, "3"); !errors.Is(err, ErrLocked) {
 		t.Errorf("Put while another has the file: %v, want ErrLocked", err)
 	}
@@ -271,7 +293,7 @@ func TestDamagedRowIsSetAside(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := q.do(ctx, &request{work: func(*edit, *request) error { return nil }}); err != nil {
+	if err := q.do(ctx, &request{work: nothing}); err != nil {
 		t.Fatal(err)
 	}
 	spoiled := ""
@@ -294,5 +316,155 @@ func TestDamagedRowIsSetAside(t *testing.T) {
 	}
 	if got, err := q.Count(ctx); err != nil || got.Waiting != 5 {
 		t.Errorf("Count = %+v, %v, want 5 waiting", got, err)
+	}
+}
+
+// A row that cannot be read is counted off once, also if it cannot be set aside at
+// first and is read again.
+func TestDamagedRowIsCountedOnce(t *testing.T) {
+	ctx := t.Context()
+	q, err := Open(filepath.Join(t.TempDir(), "queue.db"), &Config{CacheBytes: 1, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	now := time.Now()
+	put := func(id string, due time.Duration) {
+		t.Helper()
+		if _, err := q.Put(ctx, webhook.Delivery{Destination: "a", ID: id, Due: now.Add(due)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lease := func(want string) webhook.Delivery {
+		t.Helper()
+		ds, _, err := q.Lease(ctx, webhook.LeaseRequest{Max: 10, Until: time.Now().Add(time.Hour)}, nil)
+		if err != nil || len(ds) != 1 || ds[0].ID != want {
+			t.Fatalf("Lease = %v, %v, want %s", ds, err, want)
+		}
+		// What was found to be damaged is set aside before this.
+		if err := q.await(&request{}); err != nil {
+			t.Fatal(err)
+		}
+		return ds[0]
+	}
+	counted := func(want int) {
+		t.Helper()
+		counts, err := q.Count(ctx)
+		if err != nil || counts.Waiting != want {
+			t.Errorf("Count = %+v, %v, want %d waiting", counts, err, want)
+		}
+		for c, err := range q.CountByDestination(ctx) {
+			if err != nil || c.Waiting != want {
+				t.Errorf("CountByDestination = %+v, %v, want %d waiting", c, err, want)
+			}
+		}
+	}
+	put("first", -3*time.Second)
+	put("damaged", -time.Second)
+	put("far", time.Hour)
+	checkpointNow(t, q)
+	if err := q.do(ctx, &request{work: func(e *edit, _ *request) error {
+		b := e.bucket(bucketWaiting)
+		c := b.Cursor()
+		c.First()
+		k, v := c.Next()
+		v = append([]byte(nil), v...)
+		v[len(v)-1] ^= 1
+		return b.Put(k, v)
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	q.commit1 = func(tx *bolt.Tx) error {
+		q.commit1 = (*bolt.Tx).Commit
+		tx.Rollback()
+		return errDisk
+	}
+	first := lease("first")
+	counted(3) // it could not be set aside
+	if err := q.Settle(ctx, webhook.Settlement{Verdict: webhook.Done, Delivery: first}); err != nil {
+		t.Fatal(err)
+	}
+	checkpointNow(t, q)
+	put("second", -2*time.Second)
+	checkpointNow(t, q)
+	lease("second")
+	counted(2)
+}
+
+// A store with a row that cannot be without is refused, and none of it is changed.
+func TestDamagedRowIsLeftByOpen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "queue.db")
+	q, err := Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.Put(t.Context(), webhook.Delivery{Destination: "a", ID: "1", Due: time.Now().Add(-time.Second)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bolt.Open(path, 0o600, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Update(func(tx *bolt.Tx) error {
+		b := tx.Bucket(bucketBlocks)
+		k, v := b.Cursor().First()
+		v = append([]byte(nil), v...)
+		v[len(v)-1] ^= 1
+		return b.Put(k, v)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(path, nil); !errors.Is(err, ErrDamaged) {
+		t.Errorf("Open: %v, want ErrDamaged", err)
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("Open has changed the file, %v", err)
+	}
+	if beside, err := filepath.Glob(path + "?*"); err != nil || len(beside) > 0 {
+		t.Errorf("Open has made %v, %v", beside, err)
+	}
+}
+
+// After a Close that could not write the database, all calls say that it is closed.
+func TestCloseFails(t *testing.T) {
+	q, err := Open(filepath.Join(t.TempDir(), "queue.db"), &Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.Put(t.Context(), webhook.Delivery{Destination: "a", ID: "1", Due: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	ds, _, err := q.Lease(t.Context(), webhook.LeaseRequest{Max: 1, Until: time.Now().Add(time.Hour)}, nil)
+	if err != nil || len(ds) != 1 {
+		t.Fatal(len(ds), err)
+	}
+	if err := q.Settle(t.Context(), webhook.Settlement{Verdict: webhook.Bury, Delivery: ds[0], At: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	q.commit1 = func(tx *bolt.Tx) error {
+		tx.Rollback()
+		return errDisk
+	}
+	q.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := q.DeadLetter(ctx, "key"); !errors.Is(err, webhook.ErrClosed) {
+		t.Errorf("DeadLetter: %v, want ErrClosed", err)
+	}
+	err = nil
+	for _, err = range q.Dead(ctx, webhook.DeadFilter{}, "") {
+	}
+	if !errors.Is(err, webhook.ErrClosed) {
+		t.Errorf("Dead: %v, want ErrClosed", err)
 	}
 }

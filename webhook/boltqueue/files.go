@@ -1,6 +1,7 @@
 package boltqueue
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -22,17 +23,25 @@ type Report struct {
 // Check reads all of the store in the file path, which no process may have open,
 // and its journal. It changes nothing. The error is an ErrDamaged that wraps each
 // finding, ErrLocked, ErrVersion, or says why the files cannot be read.
-func Check(path string) (Report, error) {
+func Check(path string) (Report, error) { return CheckContext(context.Background(), path, nil) }
+
+// CheckContext is Check until ctx is done: then it returns the error of ctx. It
+// calls progress, unless that is nil, now and then and at the end, with how many
+// bytes are read of at most how many: all are read twice.
+func CheckContext(ctx context.Context, path string, progress func(read, of int64)) (Report, error) {
 	var r Report
 	info, err := os.Stat(path)
 	if err != nil {
 		return r, fmt.Errorf("boltqueue: %w", err)
 	}
 	r.Bytes = info.Size()
-	if info, err := os.Stat(journalPath(path)); err == nil {
-		r.Journal = info.Size()
+	p := newReading(ctx, progress, 2*r.Bytes)
+	for _, journal := range journalPaths(path) {
+		if info, err := os.Stat(journal); err == nil {
+			r.Journal += info.Size()
+		}
 	}
-	looked, err := inspect(path, DefaultLockTimeout, true)
+	looked, err := inspect(path, DefaultLockTimeout, true, p)
 	if err != nil {
 		return r, err
 	}
@@ -55,17 +64,27 @@ func Check(path string) (Report, error) {
 			if err := base.read(tx.Bucket(bucketMeta).Get(rowState)); err != nil {
 				return err
 			}
-			found = append(found, checkRows(tx, base)...)
-			p := newPlayer()
-			p.count = base
-			if _, _, err := p.read(tx, journalPath(path)); err != nil {
+			found = append(found, checkRows(tx, base, p)...)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			c, err := readChainOf(tx, path)
+			if err == nil {
+				err = c.check(tx)
+			}
+			if err != nil {
 				found = append(found, err)
 			}
-			r.Waiting, r.Dead = int(p.count.waiting), int(p.count.dead)
+			for _, p := range c.players {
+				base.add(p.changed)
+			}
+			r.Waiting, r.Dead = int(base.waiting), int(base.dead)
 			return nil
 		})
 	})
 	switch {
+	case ctx.Err() != nil:
+		return r, ctx.Err()
 	case errors.Is(err, ErrVersion):
 		return r, fmt.Errorf("%s: %w", path, err)
 	case err != nil:
@@ -74,6 +93,7 @@ func Check(path string) (Report, error) {
 	if len(found) > 0 {
 		return r, fmt.Errorf("%w: %s: %w", ErrDamaged, path, errors.Join(found...))
 	}
+	p.end()
 	return r, nil
 }
 

@@ -115,7 +115,7 @@ func TestRescueOfDamagedStore(t *testing.T) {
 	const pageSize = 4096
 	whole := damaged(t)["killed"]
 	known := map[string]bool{}
-	for i := range 40 {
+	for i := range 41 {
 		for j := range 10 {
 			known[fmt.Sprint(i, "-", j)] = true
 		}
@@ -213,9 +213,10 @@ func TestCompact(t *testing.T) {
 	}
 }
 
-// What compacting is told to stop in the middle of stays as it was.
-func TestCompactContext(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "queue.db")
+// twentyMegabytes makes a store of 10,000 deliveries.
+func twentyMegabytes(t *testing.T) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "queue.db")
 	q, err := boltqueue.Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -230,6 +231,70 @@ func TestCompactContext(t *testing.T) {
 	if err := q.Close(); err != nil {
 		t.Fatal(err)
 	}
+	return path
+}
+
+// Reading all of a store tells how far it is, and can be stopped in each of its
+// two passes.
+func TestLongReadingIsToldAndStopped(t *testing.T) {
+	path := twentyMegabytes(t)
+	want := contents(t, path)
+	for name, read := range map[string]func(context.Context, string, func(read, of int64)) error{
+		"CheckContext": func(ctx context.Context, _ string, progress func(int64, int64)) error {
+			r, err := boltqueue.CheckContext(ctx, path, progress)
+			if err == nil && r.Waiting != 10_000 {
+				t.Errorf("CheckContext = %+v", r)
+			}
+			return err
+		},
+		"RescueContext": func(ctx context.Context, to string, progress func(int64, int64)) error {
+			r, err := boltqueue.RescueContext(ctx, path, to, progress)
+			if err == nil && (r.Waiting != 10_000 || r.Lost != 0) {
+				t.Errorf("RescueContext = %+v", r)
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var told []int64
+			var total int64
+			to := filepath.Join(t.TempDir(), "new.db")
+			if err := read(t.Context(), to, func(read, of int64) { told, total = append(told, read), of }); err != nil {
+				t.Fatal(err)
+			}
+			if len(told) < 20 || !slices.IsSorted(told) || told[len(told)-1] != total || total < 40_000_000 {
+				t.Errorf("told %v of %d", told, total)
+			}
+			for _, at := range []int{0, 2, len(told) * 3 / 4} {
+				ctx, cancel := context.WithCancel(t.Context())
+				if at == 0 {
+					cancel()
+				}
+				steps := 0
+				folder := t.TempDir()
+				err := read(ctx, filepath.Join(folder, "new.db"), func(int64, int64) {
+					if steps++; steps == at {
+						cancel()
+					}
+				})
+				cancel()
+				if !errors.Is(err, context.Canceled) || errors.Is(err, boltqueue.ErrDamaged) || steps != at {
+					t.Errorf("cancelled at step %d of %d: %v after %d", at, len(told), err, steps)
+				}
+				if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
+					t.Errorf("cancelled at step %d: there are %v, %v", at, left, err)
+				}
+			}
+			if got := contents(t, path); !sameContent(got, want) {
+				t.Errorf("the store has changed:\n%+v\nwas\n%+v", got, want)
+			}
+		})
+	}
+}
+
+// What compacting is told to stop in the middle of stays as it was.
+func TestCompactContext(t *testing.T) {
+	path := twentyMegabytes(t)
 	want := contents(t, path)
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -252,10 +317,14 @@ func TestCompactContext(t *testing.T) {
 
 	var told []int64
 	var total int64
-	if _, _, err = boltqueue.CompactContext(t.Context(), path, func(written, of int64) {
+	_, after, err = boltqueue.CompactContext(t.Context(), path, func(written, of int64) {
 		told, total = append(told, written), of
-	}); err != nil {
+	})
+	if err != nil {
 		t.Fatal(err)
+	}
+	if limit := total + 128<<10; after > limit {
+		t.Errorf("the compacted store has %d bytes, want at most %d", after, limit)
 	}
 	if len(told) < 4 || !slices.IsSorted(told) || told[len(told)-1] != total || total < 20_000_000 {
 		t.Errorf("CompactContext of 20 MB told %v of %d", told, total)

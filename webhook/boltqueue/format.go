@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"slices"
 
 	"github.com/hookferry/analytics/internal/seen"
+	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/lanes"
 )
 
@@ -18,7 +20,8 @@ import (
 //
 //	meta       "version": formatVersion
 //	           "state": see counts
-//	           "session": 16 random bytes of who opened the file
+//	           "session": 16 random bytes of who opened the file, and the number of
+//	           the transaction, of those of that session
 //	           "journal": the epoch of the entries that follow; with closedMark: none do
 //	blocks     block -> entries: a delivery's number, the length of its row,
 //	           the row. What is in memory, some 8 KB a block.
@@ -33,7 +36,7 @@ import (
 //	damaged    key of a row of waiting -> row: could not be read
 //
 // A row is a CRC-32C and a record of package webhook.
-const formatVersion = 3
+const formatVersion = 4
 
 var (
 	bucketMeta      = []byte("meta")
@@ -64,12 +67,24 @@ var (
 
 // seal returns the row of a record with a body of n bytes.
 func seal(d encoding.BinaryAppender, n int) ([]byte, error) {
-	b, err := d.AppendBinary(make([]byte, 4, n+256))
+	return appendSealed(make([]byte, 0, n+256), d)
+}
+
+// appendSealed appends the row of a record to b, which is empty, and returns it without
+// spare capacity.
+func appendSealed(b []byte, d encoding.BinaryAppender) ([]byte, error) {
+	b, err := d.AppendBinary(append(b, 0, 0, 0, 0))
 	if err != nil {
 		return nil, err
 	}
 	binary.LittleEndian.PutUint32(b, crc32.Checksum(b[4:], castagnoli))
-	return b, nil
+	return slices.Clip(b), nil
+}
+
+// rowRoom returns about how long the row of d is, at least if it was not attempted.
+func rowRoom(d *webhook.Delivery) int {
+	const numbers = 64 // the checksum, times and lengths, at most
+	return len(d.Destination) + len(d.ID) + len(d.Type) + len(d.Trace.Parent) + len(d.Trace.State) + len(d.Body) + numbers
 }
 
 // unseal reads a row into d, which keeps nothing of it.
@@ -79,6 +94,18 @@ func unseal(row []byte, d encoding.BinaryUnmarshaler) error {
 	}
 	return d.UnmarshalBinary(row[4:])
 }
+
+// unsealItem reads a row into an item, whose body is that of the row.
+func unsealItem(row []byte, it *lanes.Item) error {
+	if err := unseal(row, &it.Delivery); err != nil {
+		return err
+	}
+	it.Body = bodyOf(row, len(it.Body))
+	return nil
+}
+
+// bodyOf returns the body of n bytes that the record of a row ends with.
+func bodyOf(row []byte, n int) []byte { return slices.Clip(row[len(row)-n:]) }
 
 // counts is what a file holds.
 type counts struct {
@@ -105,6 +132,14 @@ func (c *counts) read(b []byte) error {
 	c.number = binary.BigEndian.Uint64(b[16:])
 	c.lane = binary.BigEndian.Uint32(b[24:])
 	return nil
+}
+
+// A delta is by how much there are more.
+type delta struct{ waiting, dead int64 }
+
+func (c *counts) add(d delta) {
+	c.waiting += uint64(d.waiting)
+	c.dead += uint64(d.dead)
 }
 
 func numberKey(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }

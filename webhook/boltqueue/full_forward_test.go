@@ -13,10 +13,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -44,7 +42,6 @@ func TestDiskFullWhileDelivering(t *testing.T) {
 }
 
 func forwardFull(dir string, fill, free func() error) error {
-	signal.Ignore(syscall.SIGXFSZ)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	const inFlight = 16

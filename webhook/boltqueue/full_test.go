@@ -11,12 +11,13 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/hookferry/analytics/internal/disktest"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/boltqueue"
 )
@@ -100,17 +101,18 @@ func TestFilesLost(t *testing.T) {
 const limitMount = "BOLTQUEUE_LIMIT_MOUNT"
 
 func limitChild(dir string) {
-	fill, free := func() error { return limitFiles(3 << 20) }, func() error { return limitFiles(1 << 40) }
+	fill, free := disktest.Limit(3 << 20)
 	if os.Getenv(limitMount) != "" {
-		if err := mountSmall(dir); err != nil {
+		var err error
+		if fill, free, err = disktest.Mount(dir, "32m"); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
-		filler := filepath.Join(dir, "filler")
-		fill, free = func() error { return fillDisk(filler) }, func() error { return os.Remove(filler) }
-	}
-	if os.Getenv(limitMount) != "" {
 		if err := roomInDatabase(dir, fill, free); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		if err := openFull(dir, fill, free); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
@@ -118,6 +120,9 @@ func limitChild(dir string) {
 	test := diskFull
 	if os.Getenv(limitForward) != "" {
 		test = forwardFull
+	} else if err := closeFull(dir, fill, free); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
 	}
 	if err := test(dir, fill, free); err != nil {
 		fmt.Println(err)
@@ -125,18 +130,7 @@ func limitChild(dir string) {
 	}
 }
 
-// limitFiles bounds the size of the files that the process writes.
-func limitFiles(max uint64) error {
-	var l syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &l); err != nil {
-		return err
-	}
-	setLimit(&l, max)
-	return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l)
-}
-
 func diskFull(dir string, fill, free func() error) error {
-	signal.Ignore(syscall.SIGXFSZ) // the write fails all the same
 	ctx := context.Background()
 	path := filepath.Join(dir, "queue.db")
 	config := &boltqueue.Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))}
@@ -232,6 +226,47 @@ func diskFull(dir string, fill, free func() error) error {
 	return nil
 }
 
+// closeFull closes a store on a full disk, which loses nothing and says so.
+func closeFull(dir string, fill, free func() error) error {
+	ctx := context.Background()
+	path := filepath.Join(dir, "close.db")
+	var log bytes.Buffer
+	config := &boltqueue.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	q, err := boltqueue.Open(path, config)
+	if err != nil {
+		return err
+	}
+	if err := fill(); err != nil {
+		return err
+	}
+	stored := 0
+	for ; stored < 10000; stored++ {
+		if _, err = q.Put(ctx, webhook.Delivery{Destination: "a", ID: fmt.Sprint(stored), Body: make([]byte, 40_000), Due: time.Now()}); err != nil {
+			break
+		}
+	}
+	if err == nil || stored == 0 {
+		return fmt.Errorf("%d puts of 40,000 bytes succeed on a full disk: %v", stored, err)
+	}
+	log.Reset()
+	if err := q.Close(); err != nil {
+		return fmt.Errorf("Close on a full disk: %w", err)
+	}
+	if !strings.Contains(log.String(), "nothing is lost") {
+		return fmt.Errorf("Close on a full disk logs %q", log.String())
+	}
+	if err := free(); err != nil {
+		return err
+	}
+	if q, err = boltqueue.Open(path, config); err != nil {
+		return err
+	}
+	if n, err := q.Count(ctx); err != nil || n.Waiting != stored {
+		return fmt.Errorf("Count = %+v, %w, want %d waiting", n, err, stored)
+	}
+	return q.Close()
+}
+
 // roomInDatabase fills the disk while the data file has room for more than the
 // journal has: nothing fails.
 func roomInDatabase(dir string, fill, free func() error) error {
@@ -243,9 +278,14 @@ func roomInDatabase(dir string, fill, free func() error) error {
 		return err
 	}
 	settle := func(q *boltqueue.Queue, verdict webhook.Verdict, n int) error {
-		ds, _, err := q.Lease(ctx, webhook.LeaseRequest{Max: n, Until: time.Now().Add(time.Hour)}, nil)
-		if err != nil || len(ds) != n {
-			return fmt.Errorf("Lease = %d, %w, want %d", len(ds), err, n)
+		var ds []webhook.Delivery
+		for len(ds) < n { // some are handed out later, while the database is being written
+			had := len(ds)
+			var err error
+			ds, _, err = q.Lease(ctx, webhook.LeaseRequest{Max: n - had, Until: time.Now().Add(time.Hour)}, ds)
+			if err != nil || len(ds) == had {
+				return fmt.Errorf("Lease = %d, %w, want %d", len(ds), err, n)
+			}
 		}
 		for _, d := range ds {
 			if err := q.Settle(ctx, webhook.Settlement{Verdict: verdict, Delivery: d}); err != nil {

@@ -12,7 +12,9 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/lanes"
 )
 
-// A request is what one call wants to have stored, all of it or nothing.
+// A request is what one call wants to have stored, all of it or nothing. The committer
+// has those that go to the journal, the writer those that have work or are large. One
+// that wants nothing has the writer begin an epoch of the journal.
 type request struct {
 	puts []put
 	ends []end
@@ -21,7 +23,7 @@ type request struct {
 	work func(e *edit, r *request) error
 	// alone asks for a transaction of its own, which is rolled back.
 	alone bool
-	// large is set for what is too long for an entry of the journal.
+	// large is set for puts that are too long for an entry of the journal.
 	large bool
 
 	state  atomic.Int32
@@ -59,32 +61,47 @@ const itemBytes = 512
 // sizeOf returns what the item of a row counts for.
 func sizeOf(row []byte) int64 { return int64(len(row)) + itemBytes }
 
+// maxShared is how long an array is that rows share, in bytes: one that stays is to
+// hold no more memory than that.
+const maxShared = 8 << 10
+
 // prepare checks and copies ds.
 func (r *request) prepare(ds []webhook.Delivery) error {
+	left := 0 // that the rows to come take
 	for i := range ds {
-		p, err := newPut(&ds[i])
+		left += rowRoom(&ds[i])
+	}
+	var rows []byte
+	for i := range ds {
+		n := rowRoom(&ds[i])
+		if cap(rows)-len(rows) < n {
+			rows = make([]byte, 0, max(n, min(left, maxShared)))
+		}
+		left -= n
+		p, err := newPut(&ds[i], rows)
 		if err != nil {
 			return err
+		}
+		if at := len(rows); cap(rows)-at >= len(p.row) {
+			rows = rows[:at+len(p.row)]
 		}
 		r.puts = append(r.puts, p)
 	}
 	return nil
 }
 
-func newPut(d *webhook.Delivery) (put, error) {
-	if n := len(d.Destination); n < 1 || n > 255 {
-		return put{}, fmt.Errorf("boltqueue: destination of %d bytes, not 1 to 255", n)
+// newPut makes a put of d, and its row behind what is in rows, where there is room.
+func newPut(d *webhook.Delivery, rows []byte) (put, error) {
+	if err := d.Check(); err != nil {
+		return put{}, fmt.Errorf("boltqueue: %w", err)
 	}
-	if n := len(d.ID); n < 1 || n > 255 {
-		return put{}, fmt.Errorf("boltqueue: delivery id of %d bytes, not 1 to 255", n)
-	}
-	row, err := seal(d, len(d.Body))
+	row, err := appendSealed(rows[len(rows):], d)
 	if err != nil {
 		return put{}, fmt.Errorf("boltqueue: %w", err)
 	}
 	// The record ends with the body, which is kept once.
 	it := &lanes.Item{Delivery: lanes.CloneHead(d), Order: lanes.Order{At: d.Due.UnixMicro()}}
-	it.Body = slices.Clip(row[len(row)-len(d.Body):])
+	it.Body = bodyOf(row, len(d.Body))
 	return put{key: seen.KeyOf(d.Destination, d.ID), row: row, item: it, dest: d.Destination}, nil
 }
 
@@ -99,10 +116,7 @@ func (r *request) size() (n int, puts int64) {
 	return n + int(puts) + opBytes*(len(r.puts)+len(r.ends)), puts
 }
 
-// direct reports whether the request is stored in the database at once.
-func (r *request) direct() bool { return r.work != nil || r.large }
-
-// An inbox holds the requests that wait for the next commit.
+// An inbox holds the requests that wait for the next commit or transaction.
 type inbox struct {
 	wake chan struct{} // has a value after something came
 
@@ -116,7 +130,11 @@ func (q *Queue) do(ctx context.Context, r *request) error {
 		return err // in the middle of the call
 	}
 	r.done = make(chan struct{})
-	q.inbox.send(r)
+	if r.work != nil {
+		q.errands.send(r)
+	} else {
+		q.inbox.send(r)
+	}
 	select {
 	case <-r.done:
 		return r.err
@@ -149,21 +167,31 @@ func (b *inbox) len() int {
 const (
 	maxGroupRows  = 8192
 	maxGroupBytes = 4 << 20
+	// maxEntry is what that may come to: the file of the journal grows to it, and Open
+	// reads all of that at once.
+	maxEntry = 256 << 20
 )
 
-// take appends to group the requests for the next commit: direct ones, or
-// others.
+// bounded returns an error if an entry of the journal has no room for the request.
+func (r *request) bounded() error {
+	if n, _ := r.size(); n > maxEntry {
+		return fmt.Errorf("boltqueue: %d settlements come to %d bytes, more than the %d of one call", len(r.ends), n, maxEntry)
+	}
+	return nil
+}
+
+// take appends to group the requests for the next commit or transaction.
 func (b *inbox) take(group []*request) []*request {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n, rows, bytes := 0, 0, 0
 	for _, r := range b.requests {
 		size, puts := r.size()
-		r.large = puts > maxGroupBytes
+		r.large = r.large || puts > maxGroupBytes
 		rows += len(r.puts) + len(r.ends)
 		bytes += size
-		if len(group) > 0 && (rows > maxGroupRows || bytes > maxGroupBytes ||
-			r.alone || group[0].alone || r.direct() != group[0].direct()) {
+		if len(group) > 0 && (rows > maxGroupRows || bytes > maxGroupBytes || r.single() || group[0].single() ||
+			(r.work == nil) != (group[0].work == nil)) {
 			break
 		}
 		n++
@@ -174,3 +202,6 @@ func (b *inbox) take(group []*request) []*request {
 	b.requests = slices.Delete(b.requests, 0, n)
 	return group
 }
+
+// single reports whether the request is not done together with others.
+func (r *request) single() bool { return r.alone || r.large }

@@ -19,10 +19,11 @@ import (
 
 // load reads what is to be in memory of a file that was just opened: the
 // blocks, which are no more than fitted into memory before, the first row of
-// each lane, and the keys of what was put.
-func (q *Queue) load(db *bolt.DB) error {
-	view := func(fn func(*bolt.Tx) error) error {
-		return protect(q.path, func() error { return db.View(fn) })
+// each lane, the keys of what was put, and what the journal says.
+func (q *Queue) load(db *bolt.DB, c chain) error {
+	r := q.newReplay(c)
+	view := func(fn func(*bolt.Tx, *replay) error) error {
+		return protect(q.path, func() error { return db.View(func(tx *bolt.Tx) error { return fn(tx, r) }) })
 	}
 	// The two have nothing in common, and take long where there is much.
 	seen := make(chan error, 1)
@@ -31,21 +32,25 @@ func (q *Queue) load(db *bolt.DB) error {
 	return cmp.Or(err, <-seen)
 }
 
-func (q *Queue) loadTable(tx *bolt.Tx) error {
-	q.applied = tx.ID()
-	if err := q.count.read(tx.Bucket(bucketMeta).Get(rowState)); err != nil {
-		return err
-	}
+func (q *Queue) loadTable(tx *bolt.Tx, r *replay) error {
 	now := time.Now().UnixMicro()
-	if err := q.loadLanes(tx, now); err != nil {
+	if err := q.loadLanes(tx, r, now); err != nil {
 		return err
 	}
-	return q.loadBlocks(tx, now)
+	if err := q.loadBlocks(tx, r, now); err != nil {
+		return err
+	}
+	return r.finish(now)
 }
 
-func (q *Queue) loadSeen(tx *bolt.Tx) error {
+func (q *Queue) loadSeen(tx *bolt.Tx, r *replay) error {
 	const size = len(seen.Key{})
 	b, left := tx.Bucket(bucketSeen), 0
+	for _, p := range r.players {
+		for _, s := range p.keys {
+			left += len(s.keys)
+		}
+	}
 	err := b.ForEach(func(k, v []byte) error {
 		if len(k) != 8 || len(v) < 8 || len(v)%size != 8 {
 			return fmt.Errorf("%w: of %d bytes in %q", errRow, len(v), bucketSeen)
@@ -56,7 +61,7 @@ func (q *Queue) loadSeen(tx *bolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	return b.ForEach(func(k, v []byte) error {
+	err = b.ForEach(func(k, v []byte) error {
 		at := time.UnixMicro(int64(binary.BigEndian.Uint64(v)))
 		for keys := v[8:]; len(keys) > 0; keys = keys[size:] {
 			q.seen.Restore(seen.Key(keys[:size]), at, left)
@@ -65,55 +70,59 @@ func (q *Queue) loadSeen(tx *bolt.Tx) error {
 		q.turned(binary.BigEndian.Uint64(k))
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	for _, p := range r.players {
+		for _, s := range p.keys {
+			for _, k := range s.keys {
+				q.seen.Restore(k, s.at, left)
+				left--
+			}
+		}
+	}
+	return nil
 }
 
-func (q *Queue) loadLanes(tx *bolt.Tx, now int64) (err error) {
+func (q *Queue) loadLanes(tx *bolt.Tx, r *replay, now int64) (err error) {
 	if q.segment.number, err = nextSegment(tx); err != nil {
 		return err
 	}
-	byNumber := make(map[uint32]*lanes.Lane)
+	var named []*lanes.Lane
 	err = tx.Bucket(bucketLanes).ForEach(func(name, v []byte) error {
 		if len(v) != 4 {
 			return fmt.Errorf("%w: of %d bytes in %q", errRow, len(v), bucketLanes)
 		}
 		l := q.table.Lane(string(name))
-		homeOf(l).number = binary.BigEndian.Uint32(v)
-		byNumber[homeOf(l).number] = l
+		h := homeOf(l)
+		h.number = binary.BigEndian.Uint32(v)
+		r.homes[h.number] = h
+		named = append(named, l)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	err = tx.Bucket(bucketSegments).ForEach(func(k, v []byte) error {
-		var d directory
-		if err := unseal(v, &d); err != nil || len(k) != 4 {
-			return fmt.Errorf("%w: segment %x", errRow, k)
-		}
-		for _, p := range d {
-			l := byNumber[p.lane]
-			if l == nil {
-				return fmt.Errorf("%w: segment %x has rows of lane %d, which has no name", errRow, k, p.lane)
-			}
-			h := homeOf(l)
-			h.away += int(p.rows)
-			h.spans = append(h.spans, span{segment: binary.BigEndian.Uint32(k), rough: true, first: p.first})
-		}
-		return nil
-	})
-	if err != nil {
+	slices.SortFunc(named, func(a, b *lanes.Lane) int { return cmp.Compare(homeOf(a).number, homeOf(b).number) })
+	if err := q.loadSpans(tx, named); err != nil {
 		return err
+	}
+	skip, skipped := q.skip(), make(map[uint32]bool)
+	for _, p := range r.players {
+		for key := range p.gone {
+			_, lane, _ := readWaitingKey([]byte(key))
+			if h := r.homes[lane]; h != nil {
+				h.away--
+				skipped[lane] = true
+			}
+		}
 	}
 	c := tx.Bucket(bucketWaiting).Cursor()
-	for _, l := range byNumber {
+	for _, l := range named {
 		h := homeOf(l)
-		slices.SortFunc(h.spans, compareSpans)
-		for len(h.spans) > 0 && h.spans[0].rough {
-			s := h.spans[0]
-			if !s.locate(c, h.number) {
-				return fmt.Errorf("%w: segment %d has no row of lane %d", errRow, s.segment, h.number)
-			}
-			h.spans = slices.Delete(h.spans, 0, 1)
-			h.place(s)
+		var empty uint32
+		if h.spans, empty = sharpen(h.spans, c, h.number, skip); empty != 0 && !skipped[h.number] {
+			return fmt.Errorf("%w: segment %d has no row of lane %d", errRow, empty, h.number)
 		}
 		l.Beyond = h.beyond()
 		q.table.Refresh(l, now)
@@ -121,7 +130,77 @@ func (q *Queue) loadLanes(tx *bolt.Tx, now int64) (err error) {
 	return nil
 }
 
-// Lease implements webhook.Queue. Room is called with the queue locked.
+// A sum is what the directories come to for a lane. There are many parts, of many lanes
+// in turn: it takes less memory, in one place, than what it is added to.
+type sum struct {
+	number uint32
+	rough  uint32      // the span for the window of the latest segments
+	first  lanes.Order // if there is one
+	near   lanes.Order // what comes before this has a span of its own
+	away   int
+}
+
+// loadSpans reads the directories into the homes of lanes, which are sorted by number.
+func (q *Queue) loadSpans(tx *bolt.Tx, named []*lanes.Lane) error {
+	sums := make([]sum, len(named))
+	for i, l := range named {
+		sums[i] = sum{number: homeOf(l).number, near: lanes.Last}
+	}
+	window := uint32(0)
+	endWindow := func() {
+		for i := range sums {
+			if s := &sums[i]; s.rough != 0 {
+				homeOf(named[i]).place(span{window, s.rough, s.first})
+				s.rough = 0
+			}
+		}
+	}
+	var d directory
+	err := tx.Bucket(bucketSegments).ForEach(func(k, v []byte) error {
+		if err := unseal(v, &d); err != nil || len(k) != 4 {
+			return fmt.Errorf("%w: segment %x", errRow, k)
+		}
+		segment := binary.BigEndian.Uint32(k)
+		if now := segment / windowSize * windowSize; now != window {
+			endWindow()
+			window = now
+		}
+		i := 0
+		for _, p := range d {
+			for i < len(sums) && sums[i].number < p.lane {
+				i++
+			}
+			if i == len(sums) || sums[i].number != p.lane {
+				return fmt.Errorf("%w: segment %x has rows of lane %d, which has no name", errRow, k, p.lane)
+			}
+			s, one := &sums[i], roughSpan(segment, p.first)
+			s.away += int(p.rows)
+			switch {
+			case p.first.Before(s.near):
+				h := homeOf(named[i])
+				h.place(one)
+				h.fold(q.segment.number)
+				if len(h.spans) >= nearSpans {
+					s.near = h.spans[nearSpans-1].first
+				}
+			case s.rough == 0:
+				s.rough, s.first = one.rough, one.first
+			default:
+				s.rough |= one.rough
+				s.first = minOrder(s.first, one.first)
+			}
+		}
+		return nil
+	})
+	endWindow()
+	for i, l := range named {
+		homeOf(l).away += sums[i].away
+	}
+	return err
+}
+
+// Lease implements webhook.Queue. Room is called with the queue locked; again after each
+// wait for a checkpoint, when nothing else was to be had, as by a new call.
 func (q *Queue) Lease(ctx context.Context, req webhook.LeaseRequest, dst []webhook.Delivery) ([]webhook.Delivery, time.Time, error) {
 	if err := q.enter(ctx); err != nil {
 		return dst, time.Time{}, err
@@ -137,7 +216,7 @@ func (q *Queue) Lease(ctx context.Context, req webhook.LeaseRequest, dst []webho
 		return dst, time.Time{}, ctx.Err()
 	}
 	take := &lanes.Take{Max: req.Max, Until: req.Until.UnixMicro(), Room: req.Room, Out: dst}
-	next, err := q.lease(take)
+	next, err := q.lease(ctx, take)
 	if err != nil && len(take.Out) == len(dst) {
 		return dst, time.Time{}, err
 	}
@@ -146,7 +225,7 @@ func (q *Queue) Lease(ctx context.Context, req webhook.LeaseRequest, dst []webho
 
 // lease hands out what take asks for, and brings into memory what it needs for
 // that, without the lock.
-func (q *Queue) lease(take *lanes.Take) (next time.Time, err error) {
+func (q *Queue) lease(ctx context.Context, take *lanes.Take) (next time.Time, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now().UnixMicro()
@@ -180,11 +259,33 @@ func (q *Queue) lease(take *lanes.Take) (next time.Time, err error) {
 		if q.file == nil {
 			return time.UnixMicro(now).UTC(), q.failure
 		}
-		q.landed.Wait()
+		// Others do not wait for a lane that is being moved.
+		if err := q.awaitLanding(ctx, q.table.Next(now)); err != nil {
+			return time.Time{}, err
+		}
 		q.table.End()
+		now = time.Now().UnixMicro() // others may be due by now
 		q.table.Begin(take, now)
 		skipped = false
 	}
+}
+
+// awaitLanding waits until a transaction has ended, or there may be more to hand out:
+// something was put or settled, or is due at next. The queue is locked, but not meanwhile.
+func (q *Queue) awaitLanding(ctx context.Context, next time.Time) error {
+	wake := func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.landed.Broadcast()
+	}
+	defer context.AfterFunc(ctx, wake)()
+	if !next.IsZero() {
+		defer time.AfterFunc(time.Until(next), wake).Stop()
+	}
+	q.awaited = true
+	q.landed.Wait()
+	q.awaited = false
+	return ctx.Err()
 }
 
 // A load is a part of a lane to be read.
@@ -196,6 +297,7 @@ type load struct {
 	spans  []span      // the first of the lane's; what is left of them
 	taken  int         // how many they were
 	limit  lanes.Order // where the others begin
+	skip   skip
 
 	items []*lanes.Item
 	sizes []int
@@ -211,10 +313,10 @@ const maxSpans = 4
 func (q *Queue) newLoad(l *lanes.Lane, want int) load {
 	h := homeOf(l)
 	n := min(len(h.spans), maxSpans)
-	for n < len(h.spans) && h.spans[n].rough {
+	for n < len(h.spans) && h.spans[n].rough != 0 {
 		n++ // so that the one the lane goes on with is not
 	}
-	ld := load{lane: l, number: h.number, max: want, ahead: q.ahead(l), taken: n, limit: lanes.Last, last: h.frontier}
+	ld := load{lane: l, number: h.number, max: want, ahead: q.ahead(l), taken: n, limit: lanes.Last, skip: q.skip(), last: h.frontier}
 	ld.spans = append(make([]span, 0, n), h.spans[:n]...)
 	if n < len(h.spans) {
 		ld.limit = h.spans[n].first
@@ -272,7 +374,7 @@ func (q *Queue) install(loads []load, id int, now int64) {
 		for _, s := range ld.spans {
 			h.place(s)
 		}
-		h.away -= len(ld.items) + len(ld.bad)
+		h.away -= len(ld.items)
 		h.frontier = ld.last
 		h.loaded += len(ld.items)
 		ld.lane.Beyond = h.beyond()
@@ -282,7 +384,7 @@ func (q *Queue) install(loads []load, id int, now int64) {
 		}
 		q.table.Refresh(ld.lane, now)
 		if len(ld.bad) > 0 {
-			q.inbox.send(&request{done: make(chan struct{}), work: setAside(ld.bad)})
+			q.errands.send(&request{done: make(chan struct{}), work: setAside(h, ld.bad)})
 		}
 	}
 }
@@ -341,12 +443,7 @@ func (ld *load) read(c *bolt.Cursor, now int64) {
 		}
 		slices.SortFunc(ld.spans, compareSpans)
 		// Where the lane goes on is known exactly.
-		for len(ld.spans) > 0 && ld.spans[0].rough {
-			if !ld.spans[0].locate(c, ld.number) {
-				ld.spans = ld.spans[1:]
-			}
-			slices.SortFunc(ld.spans, compareSpans)
-		}
+		ld.spans, _ = sharpen(ld.spans, c, ld.number, ld.skip)
 	}
 }
 
@@ -355,7 +452,6 @@ func (ld *load) read(c *bolt.Cursor, now int64) {
 // more; then it reports full.
 func (ld *load) readSpan(c *bolt.Cursor, s *span, bound lanes.Order, now int64) (left, full bool) {
 	prefix := waitingPrefix(s.segment, ld.number)
-	s.rough = false
 	for k, v := c.Seek(orderKey(prefix, s.first)); len(k) == waitingKeyLen && bytes.HasPrefix(k, prefix); k, v = c.Next() {
 		_, _, s.first = readWaitingKey(k)
 		if !s.first.Before(bound) {
@@ -365,6 +461,9 @@ func (ld *load) readSpan(c *bolt.Cursor, s *span, bound lanes.Order, now int64) 
 			return true, true
 		}
 		ld.last = s.first
+		if ld.skip.has(k) {
+			continue
+		}
 		it := &lanes.Item{Order: s.first, Index: int(s.segment)}
 		if err := unseal(v, &it.Delivery); err != nil {
 			ld.bad = append(ld.bad, slices.Clone(k))
@@ -380,8 +479,8 @@ func (ld *load) readSpan(c *bolt.Cursor, s *span, bound lanes.Order, now int64) 
 }
 
 // setAside moves rows of waiting that cannot be read to where they are in
-// nobody's way.
-func setAside(keys [][]byte) func(*edit, *request) error {
+// nobody's way. They may have been read more than once before, and count until then.
+func setAside(h *home, keys [][]byte) func(*edit, *request) error {
 	return func(e *edit, _ *request) error {
 		waiting, damaged := e.bucket(bucketWaiting), e.bucket(bucketDamaged)
 		for _, k := range keys {
@@ -396,7 +495,8 @@ func setAside(keys [][]byte) func(*edit, *request) error {
 				return err
 			}
 			e.changes = append(e.changes, goneFrom(k))
-			e.count.waiting--
+			e.aside = append(e.aside, h)
+			e.changed.waiting--
 			e.q.config.Logger.Error("boltqueue: a delivery cannot be read and is set aside", "file", e.q.path, "row", fmt.Sprintf("%x", k))
 		}
 		return nil

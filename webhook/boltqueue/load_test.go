@@ -31,7 +31,7 @@ func TestRowArrivesWhileReading(t *testing.T) {
 	}
 	checkpoint := func() {
 		t.Helper()
-		if err := q.do(ctx, &request{work: func(*edit, *request) error { return nil }}); err != nil {
+		if err := q.do(ctx, &request{work: nothing}); err != nil {
 			t.Fatal(err)
 		}
 	}

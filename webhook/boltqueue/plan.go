@@ -1,7 +1,6 @@
 package boltqueue
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/hookferry/analytics/webhook"
@@ -12,9 +11,11 @@ import (
 type home struct {
 	number   uint32      // in the file, 0 if it has none
 	spans    []span      // what of waiting is not in memory, by first
-	away     int         // how many rows that is
+	folded   int         // how many of these there were after the latest fold
+	away     int         // how many rows that is, with those that cannot be read
 	frontier lanes.Order // rows of waiting up to here are in memory
 	loaded   int         // how many of these are
+	gone     int         // rows of waiting that are settled, and in the file still
 	arrived  int         // the latest transaction that put rows there
 	bytes    int64       // of its items that count against CacheBytes
 	pending  int         // puts of the commit going on
@@ -46,28 +47,54 @@ func (q *Queue) retire(l *lanes.Lane) bool {
 	return false
 }
 
-// plan decides where everything goes. The queue is locked.
+// gather sorts what was sealed by its lanes, and within each in its order.
+func (e *edit) gather() {
+	e.byLane = make(map[*lanes.Lane][]candidate)
+	fresh := e.tail.fresh
+	for i := 0; i < len(fresh); {
+		if fresh[i].item == nil {
+			i++
+			continue
+		}
+		l, n := fresh[i].item.Lane(), i+1
+		for n < len(fresh) && fresh[n].item != nil && fresh[n].item.Lane() == l {
+			n++
+		}
+		e.byLane[l] = append(e.byLane[l], fresh[i:n]...)
+		i = n
+	}
+	for _, cs := range e.byLane {
+		sortCandidates(cs)
+	}
+}
+
+func sortCandidates(cs []candidate) {
+	slices.SortFunc(cs, func(a, b candidate) int { return compareOrders(a.item.Order, b.item.Order) })
+}
+
+// plan decides what the requests want to be stored. The queue is locked.
 func (e *edit) plan(group []*request) {
 	q := e.q
 	e.segment = q.segment
 	if e.segment.bytes >= segmentBytes {
 		e.segment = segment{number: e.segment.number + 1}
 	}
+	left := q.retired[:0]
 	for _, l := range q.retired {
 		h := homeOf(l)
+		if l.Empty() && h.away+h.gone > 0 {
+			left = append(left, l) // its name goes after its rows
+			continue
+		}
 		h.retiring = false
 		if l.Empty() && h.number != 0 {
 			e.unnamed = append(e.unnamed, unnamed{l, h.number})
 			h.number = 0
+			h.pending++
 		}
 	}
-	q.retired = q.retired[:0]
-	byLane := make(map[*lanes.Lane][]candidate)
-	for _, it := range q.tail.fresh {
-		if it != nil {
-			byLane[it.Lane()] = append(byLane[it.Lane()], candidate{item: it})
-		}
-	}
+	q.retired = left
+	var more []*lanes.Lane // have puts beside
 	for _, r := range group {
 		if r.err != nil {
 			continue
@@ -93,61 +120,102 @@ func (e *edit) plan(group []*request) {
 			}
 			l := q.table.Lane(p.dest)
 			homeOf(l).pending++
-			e.count.waiting++
-			p.item.Seq = e.number()
+			e.changed.waiting++
+			p.item.Seq = q.number()
 			p.item.Destination, p.item.Size = l.Name, sizeOf(p.row)
-			e.stored = append(e.stored, stored{*p, l})
-			byLane[l] = append(byLane[l], candidate{p.item, p.row})
+			e.stored = append(e.stored, stored{p, l})
+			e.byLane[l] = append(e.byLane[l], candidate{p.item, p.row, true})
+			more = append(more, l)
 		}
 	}
-	cached := q.cached
-	for l, cs := range byLane {
-		e.share(l, cs, &cached)
+	for _, l := range more {
+		sortCandidates(e.byLane[l])
 	}
-	e.blocks = slices.Collect(maps.Keys(q.tail.blocks))
+}
+
+// planChunk is how many deliveries are planned for while the queue is locked.
+const planChunk = 256
+
+// planLanes plans for what was sealed. The queue is locked for a few lanes at a time.
+func (e *edit) planLanes() {
+	q := e.q
+	left := 0
+	for l, cs := range e.byLane {
+		if left <= 0 {
+			q.mu.Lock()
+			left = planChunk
+		}
+		e.share(l, cs)
+		if left -= len(cs); left <= 0 {
+			q.mu.Unlock()
+		}
+	}
+	if left > 0 {
+		q.mu.Unlock()
+	}
+}
+
+// total plans what is to be counted. The queue is locked.
+func (e *edit) total() {
+	q := e.q
+	e.rows = q.count.number + 1
+	for range e.seen() {
+		q.turned(q.number())
+	}
+	e.count = q.base
+	e.count.add(e.tail.changed)
+	e.count.add(e.changed)
+	e.count.number, e.count.lane = q.count.number, q.count.lane
 }
 
 // share decides which deliveries of a lane stay in memory, and go into blocks:
 // the first, as long as they are due and have room, and those that somebody
-// holds. The others go to waiting, and out of memory.
-func (e *edit) share(l *lanes.Lane, cs []candidate, cached *int64) {
+// holds. The others go to waiting, and out of memory. What was settled since it was
+// sealed goes into blocks too: so the journal finds it there.
+func (e *edit) share(l *lanes.Lane, cs []candidate) {
+	cs = slices.DeleteFunc(cs, func(c candidate) bool {
+		if c.direct || !c.item.Gone() {
+			return false
+		}
+		e.kept = append(e.kept, kept{candidate: c})
+		return true
+	})
+	if len(cs) == 0 {
+		return
+	}
 	q, h := e.q, homeOf(l)
-	slices.SortFunc(cs, func(a, b candidate) int { return compareOrders(a.item.Order, b.item.Order) })
 	var (
-		ch   = changed{lane: l, beyond: l.Beyond, arrived: h.arrived}
+		ch   = changed{lane: l, beyond: l.Beyond, arrived: h.arrived, moved: cs[:0]}
 		mine = h.bytes
 		cut  bool
+		old  bool // some of those that go are in the table
 		now  = e.now.UnixMicro()
 	)
 	keep := func(c candidate) {
 		mine += c.item.Size
-		*cached += c.item.Size
+		e.cached += c.item.Size
 		e.kept = append(e.kept, kept{candidate: c, lane: l})
 	}
 	for _, c := range cs {
 		it := c.item
-		isNew := c.row != nil
-		if !isNew && !it.Free() || !h.frontier.Before(it.Order) {
+		if !c.direct && !it.Free() || !h.frontier.Before(it.Order) {
 			keep(c)
 			continue
 		}
-		cut = cut || !it.Order.Before(ch.beyond) || it.At > now || !q.fits(mine, *cached, it.Size)
+		cut = cut || !it.Order.Before(ch.beyond) || it.At > now || !q.fits(mine, q.cached+e.cached, it.Size)
 		if !cut {
 			keep(c)
 			continue
 		}
-		if !isNew {
-			ch.old = append(ch.old, it)
-		}
-		e.moved = append(e.moved, it)
+		old = old || !c.direct
+		ch.moved = append(ch.moved, c)
 		e.segment.bytes += it.Size
-		ch.rows = append(ch.rows, c.row)
 	}
-	if len(ch.rows) == 0 {
+	if len(ch.moved) == 0 {
 		return
 	}
 	e.name(l)
-	first := e.moved[len(e.moved)-len(ch.rows)].Order
+	first := ch.moved[0].item.Order
 	ch.span, ch.extended = h.displace(e.segment.number)
 	if now := (span{segment: e.segment.number, first: first}); !ch.extended || first.Before(ch.span.first) {
 		h.place(now)
@@ -155,15 +223,14 @@ func (e *edit) share(l *lanes.Lane, cs []candidate, cached *int64) {
 		h.place(ch.span)
 	}
 	l.Beyond = h.beyond()
-	h.away += len(ch.rows)
+	h.away += len(ch.moved)
 	h.arrived, h.moving = e.tx.ID(), true
 	e.lanes = append(e.lanes, ch)
-	if len(ch.old) > 0 {
-		out := make(map[*lanes.Item]bool, len(ch.old))
-		for _, it := range ch.old {
-			out[it] = true
-		}
-		q.table.Expel(l, func(it *lanes.Item) bool { return out[it] }, now)
+	if old {
+		q.table.Expel(l, func(it *lanes.Item) bool {
+			_, ok := slices.BinarySearchFunc(ch.moved, it.Order, func(c candidate, o lanes.Order) int { return compareOrders(c.item.Order, o) })
+			return ok
+		}, now)
 	} else {
 		q.table.Refresh(l, now)
 	}
@@ -195,16 +262,11 @@ func (q *Queue) fits(lane, cached, n int64) bool {
 	return lane+n <= free/4 || lane == 0 && cached+n <= 2*q.config.CacheBytes
 }
 
-func (e *edit) number() uint64 {
-	e.count.number++
-	return e.count.number
-}
-
 // name sees to it that l has a number in the file.
 func (e *edit) name(l *lanes.Lane) {
 	if h := homeOf(l); h.number == 0 {
-		e.count.lane++
-		h.number = e.count.lane
+		e.q.count.lane++
+		h.number = e.q.count.lane
 		e.named = append(e.named, l)
 	}
 }

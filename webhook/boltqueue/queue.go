@@ -6,23 +6,29 @@
 //	f, err := webhook.New(webhook.Config{Queue: q, ...})
 //
 // All that concurrent callers store is gathered and written to a journal beside
-// the file, hookferry.db.journal, by one write and one sync. What is still there
-// after some 16 MB of that goes into the file; what was delivered by then never
-// does. Close leaves one file. After an end without a Close the two belong
-// together: keep both, or copy both while no process has them open. They belong
-// to one process at a time; a second Open is ErrLocked.
+// the file, by one write and one sync. What is still there after some 16 MB of that
+// goes into the file; what was delivered by then never does. Meanwhile the journal
+// goes on in a second file: they are hookferry.db.journal and hookferry.db.journal2,
+// in turn. Put and Settle wait for the data file only when 32 MB more have come before
+// it has what was to go there. Close leaves one file. After an end without a Close
+// the three belong together: keep all, or copy all while no process has them open.
+// They belong to one process at a time; a second Open is ErrLocked.
 //
 // A delivery that waits costs the disk its body and about 250 to 400 bytes, and
 // no memory once it is not among the next to be handed out, but for 24 bytes a
-// destination for each 8 MB or so of the file that hold something for it. The
-// journal takes up to 16 MB beside, and memory up to Config.CacheBytes, 16 MB of
-// deliveries that are not in the file yet, and the keys of Config.DedupMax. The
+// destination for each 8 MB or so of the file that hold something for it: of some 50
+// of these, and beyond that for each 300 MB or so. The
+// journal takes some 32 MB beside, and memory up to Config.CacheBytes, 16 MB of
+// deliveries that are not in the file yet, up to 32 MB more while the file is written
+// slower than they come, and the keys of Config.DedupMax. The
 // file does not shrink by itself, what was used once is used again; Compact gives
 // it back.
 //
 // While the disk is full or fails, what would have to be stored is an error, and
 // what is stored is handed out; nothing that was accepted is lost, and the store
-// works again by itself when the cause is gone.
+// works again by itself when the cause is gone. A store opens on a full disk too. A
+// Settle that returns an error may be made again; if it is not, the delivery is
+// handed out once more when its lease ends, or after the next Open.
 package boltqueue
 
 import (
@@ -40,6 +46,7 @@ import (
 	"github.com/hookferry/analytics/internal/seen"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/lanes"
+	"github.com/hookferry/analytics/webhook/internal/pages"
 )
 
 // The defaults of Config.
@@ -63,7 +70,8 @@ var (
 	ErrVersion = errors.New("boltqueue: data file has an unknown version")
 	// ErrLost is what calls return while the data file or its journal is not
 	// where it was: removed, moved away or replaced. The store works again once
-	// it is back.
+	// it is back. That one of the two files of the journal is removed while the data
+	// file has all that was in it does no harm: it is made anew.
 	ErrLost = errors.New("boltqueue: data file was removed or replaced while in use")
 )
 
@@ -120,44 +128,61 @@ func (c *Config) withDefaults() Config {
 }
 
 // A Queue is a webhook.Queue, and webhook.DeadLetters, webhook.Counter,
-// webhook.DestinationCounter and webhook.Roster too.
+// webhook.DestinationCounter, webhook.Roster and webhook.Rosters too.
 type Queue struct {
 	config  Config
 	path    string
 	session []byte // is in the file, so that it is known again
 
-	inbox   inbox
+	inbox   inbox         // of the committer
+	errands inbox         // of the writer
+	due     chan struct{} // has a value after something was sealed
 	leasing chan struct{} // holds a value while a Lease is going on
 	stop    chan struct{} // closed to end the committer, which closes stopped
-	stopped chan struct{}
+	stopped chan struct{} // then the writer ends, and closes rested
+	rested  chan struct{}
 	commit1 func(*bolt.Tx) error // (*bolt.Tx).Commit, but in tests
 
 	calls sync.WaitGroup // calls in progress
 
-	mu      sync.Mutex
-	closed  bool
-	file    *bolt.DB // nil while it cannot be used
-	failure error    // why not
-	applied int      // the transaction whose outcome memory shows
-	landed  sync.Cond
-	table   *lanes.Table
-	count   counts
-	cached  int64 // bytes of the items in table that count against CacheBytes
-	retired []*lanes.Lane
+	// committing is held while an entry is written, and while the epoch ends.
+	committing sync.Mutex
+	journals   [2]*journal
+	files      []fileID
+	buf        []byte // serves the entries of the journal
 
-	// Of the committer alone.
-	journal *journal
-	files   []fileID
-	tail    tail
+	mu         sync.Mutex
+	closed     bool
+	file       *bolt.DB  // nil while it cannot be used
+	failure    error     // why not
+	failed     time.Time // when the database was last not written
+	complained time.Time // when the log was told last
+	unlogged   int       // failures since
+	begun      bool      // the database names an epoch of the journal
+	applied    int       // the transaction whose outcome memory shows
+	landed     sync.Cond // a transaction has ended, or what is awaited may have come
+	awaited    bool      // a Lease waits for more to hand out
+	table      *lanes.Table
+	seen       *seen.Window
+	count      counts
+	cached     int64 // bytes of the items in table that count against CacheBytes
+	used       int64 // bytes of the file in use
+	retired    []*lanes.Lane
+	// These change while committing is held too.
+	journal *journal // the one that is written
+	tail    *tail    // what it has
+	written int64    // how far
+	sealed  *tail    // what is to be written to the database, nil if nothing is
+	unused  *tail    // the next tail
+
+	// Of the writer alone.
 	segment segment
-	buf     []byte    // serves the entries of the journal
-	failed  time.Time // when the database was last not written
-
-	seen  *seen.Window
-	turn  uint64 // seen.Turns when rows.newer began
-	rows  struct{ newer, older uint64 }
-	doubt *edit // a commit whose outcome is not known yet
-	used  int64 // bytes of the file in use
+	base    counts // what the database has
+	turns   uint64 // seen.Turns when rows.newer began
+	rows    struct{ newer, older uint64 }
+	edits   uint64
+	stamp   []byte // of the latest transaction
+	doubt   *edit  // one whose outcome is not known yet
 }
 
 var (
@@ -171,6 +196,15 @@ var (
 // Open opens the store in the file path, which is made, readable by its owner
 // alone, if it is not there. A nil Config is the zero Config.
 func Open(path string, c *Config) (*Queue, error) {
+	q := newQueue(path, c)
+	if err := q.open(); err != nil {
+		return nil, err
+	}
+	return q, nil
+}
+
+// newQueue returns a Queue that is not open yet.
+func newQueue(path string, c *Config) *Queue {
 	q := &Queue{
 		config:  c.withDefaults(),
 		path:    path,
@@ -178,25 +212,37 @@ func Open(path string, c *Config) (*Queue, error) {
 		leasing: make(chan struct{}, 1),
 		stop:    make(chan struct{}),
 		stopped: make(chan struct{}),
+		rested:  make(chan struct{}),
+		due:     make(chan struct{}, 1),
+		tail:    &tail{},
 		commit1: (*bolt.Tx).Commit,
 	}
 	rand.Read(q.session)
 	q.buf = make([]byte, entryHeader)
-	q.inbox.wake = make(chan struct{}, 1)
+	q.inbox.wake, q.errands.wake = make(chan struct{}, 1), make(chan struct{}, 1)
+	for i, p := range journalPaths(path) {
+		q.journals[i] = &journal{path: p}
+	}
+	q.journal = q.journals[0]
 	q.landed.L = &q.mu
 	q.table = lanes.New(q.retire)
 	q.seen = seen.New(q.config.DedupMax, q.config.DedupWindow)
-	db, info, err := openFile(path, q.config.LockTimeout)
+	return q
+}
+
+func (q *Queue) open() error {
+	db, info, err := openFile(q.path, q.config.LockTimeout)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := q.start(db, info); err != nil {
-		q.journal.close()
+		q.closeJournals()
 		db.Close()
-		return nil, err
+		return err
 	}
-	go q.committer() // Close waits for it
-	return q, nil
+	go q.committer() // Close waits for them
+	go q.writer()
+	return nil
 }
 
 // enter begins a call; the caller ends it by q.calls.Done.
@@ -232,7 +278,8 @@ func (q *Queue) Put(ctx context.Context, ds ...webhook.Delivery) (int, error) {
 	return r.stored, nil
 }
 
-// Settle implements webhook.Queue.
+// Settle implements webhook.Queue. What it stores is one entry of the journal, of up to
+// 256 MB: 64 bytes and the new record, if there is one, for each settlement.
 func (q *Queue) Settle(ctx context.Context, ss ...webhook.Settlement) error {
 	if err := q.enter(ctx); err != nil {
 		return err
@@ -258,6 +305,9 @@ func (q *Queue) Settle(ctx context.Context, ss ...webhook.Settlement) error {
 	}
 	if len(ss) == 0 {
 		return nil
+	}
+	if err := r.bounded(); err != nil {
+		return err
 	}
 	return q.do(ctx, r)
 }
@@ -316,17 +366,7 @@ func (q *Queue) Count(ctx context.Context) (webhook.Counts, error) {
 // CountByDestination implements webhook.DestinationCounter. It takes a pass over the
 // destinations that something waits for, in memory.
 func (q *Queue) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
-	return func(yield func(webhook.DestinationCounts, error) bool) {
-		counts, err := q.countLanes(ctx)
-		for i := range counts {
-			if !yield(counts[i], nil) {
-				return
-			}
-		}
-		if err != nil {
-			yield(webhook.DestinationCounts{}, err)
-		}
-	}
+	return pages.One(func() ([]webhook.DestinationCounts, error) { return q.countLanes(ctx) })
 }
 
 func (q *Queue) countLanes(ctx context.Context) ([]webhook.DestinationCounts, error) {
@@ -346,13 +386,13 @@ func (q *Queue) Close() error {
 	q.closed = true
 	q.mu.Unlock()
 	if !first {
-		<-q.stopped
+		<-q.rested
 		return nil
 	}
 	q.calls.Wait()
 	close(q.stop)
-	<-q.stopped
-	defer q.journal.close()
+	<-q.rested
+	defer q.closeJournals()
 	if q.file == nil {
 		return nil // what failed was told to those who called
 	}
@@ -360,4 +400,10 @@ func (q *Queue) Close() error {
 		return fmt.Errorf("boltqueue: closing %s: %w", q.path, err)
 	}
 	return nil
+}
+
+func (q *Queue) closeJournals() {
+	for _, j := range q.journals {
+		j.close()
+	}
 }

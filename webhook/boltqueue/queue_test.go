@@ -1,10 +1,12 @@
 package boltqueue_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -65,6 +67,34 @@ func TestQueue(t *testing.T) {
 func TestQueueWithoutCache(t *testing.T) {
 	c := &boltqueue.Config{CacheBytes: 1}
 	queuetest.Run(t, openWith(c), queuetest.Traits{Durable: true, Bubble: true, Check: check})
+}
+
+// A store that is full is full when it is opened again.
+func TestFullAfterOpen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "queue.db")
+	config := &boltqueue.Config{MaxBytes: 4 << 20}
+	n := 0
+	put := func(q *boltqueue.Queue) error {
+		n++
+		_, err := q.Put(t.Context(), webhook.Delivery{Destination: "a", ID: fmt.Sprint(n), Body: make([]byte, 100_000), Due: time.Now()})
+		return err
+	}
+	for opened := range 3 {
+		q, err := boltqueue.Open(path, config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored := 0
+		for err = put(q); err == nil && stored < 100; err = put(q) {
+			stored++
+		}
+		if !errors.Is(err, webhook.ErrQueueFull) || opened > 0 && stored > 0 {
+			t.Errorf("opened %d times before, it takes %d puts, and then %v, want ErrQueueFull", opened, stored, err)
+		}
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 func BenchmarkQueue(b *testing.B) { queuetest.Bench(b, openWith(nil)) }

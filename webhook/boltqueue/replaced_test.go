@@ -3,6 +3,8 @@ package boltqueue
 import (
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"math"
 	"os"
 	"path/filepath"
@@ -130,4 +132,104 @@ func TestCompactSymlink(t *testing.T) {
 	if report, err := Check(path); err != nil || report.Waiting != 1 {
 		t.Errorf("Check of what it leads to = %+v, %v, want 1 waiting", report, err)
 	}
+}
+
+// The file of the journal that holds nothing which counts may be removed. It is not
+// written over if another is put there.
+func TestIdleJournalIsRemoved(t *testing.T) {
+	if os.PathSeparator != '/' {
+		t.Log("a file that is open cannot be removed here")
+		return
+	}
+	ctx := t.Context()
+	path := filepath.Join(t.TempDir(), "queue.db")
+	q, err := Open(path, &Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	var disk disk
+	disk.spoil(q)
+	waiting := 0
+	put := func() error {
+		n, err := q.Put(ctx, webhook.Delivery{Destination: "a", ID: fmt.Sprint(waiting), Due: time.Now()})
+		waiting += n
+		return err
+	}
+	must := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	there := func(what string) {
+		t.Helper()
+		p, err := Open(crash(t, path), nil)
+		must("Open after a crash "+what, err)
+		defer p.Close()
+		if counts, err := p.Count(ctx); err != nil || counts.Waiting != waiting {
+			t.Errorf("after a crash %s: Count = %+v, %v, want %d waiting", what, counts, err, waiting)
+		}
+	}
+	must("Put", put())
+	for range 3 {
+		// It has the epoch before, which is in the database.
+		checkpointNow(t, q)
+		must("remove", os.Remove(q.other().path))
+		must("Put without the idle file", put())
+		checkpointNow(t, q)
+		must("Put to the one that was made", put())
+		there("once it is made")
+	}
+
+	// Commits go on while it is made.
+	checkpointNow(t, q)
+	must("Put", put())
+	next, made := q.other(), error(nil)
+	must("link", os.Link(next.path, next.path+".kept")) // so that the new one is another
+	must("remove", os.Remove(next.path))
+	next.wrap = func() { made = put() }
+	checkpointNow(t, q)
+	must("Put while it is made", made)
+	next.wrap = nil
+	there("once it is made, beside puts")
+
+	const others = "somebody's own"
+	idle := q.other().path
+	must("remove", os.Remove(idle))
+	must("write", os.WriteFile(idle, []byte(others), 0o600))
+	if err := put(); !errors.Is(err, ErrLost) {
+		t.Errorf("Put with another idle file: %v, want ErrLost", err)
+	}
+	if b, err := os.ReadFile(idle); string(b) != others {
+		t.Errorf("the other file has %q, %v, want %q", b, err, others)
+	}
+	must("remove", os.Remove(idle))
+	must("Put without the other file", put())
+
+	// While the database has not what is in it, it counts.
+	release := disk.stop(q)
+	must("remove", os.Remove(q.other().path))
+	if err := put(); !errors.Is(err, ErrLost) {
+		t.Errorf("Put while what was sealed is nowhere else on the disk: %v, want ErrLost", err)
+	}
+	release()
+	checkpointNow(t, q)
+	must("Put once the database has it", put())
+	there("once the database has it")
+
+	// So it does when the database could not be written.
+	disk.mu.Lock()
+	disk.ends = []int{0}
+	disk.mu.Unlock()
+	if err := q.do(ctx, &request{work: nothing}); !errors.Is(err, errDisk) {
+		t.Fatalf("a transaction: %v, want %v", err, errDisk)
+	}
+	must("remove", os.Remove(q.other().path))
+	if err := put(); !errors.Is(err, ErrLost) {
+		t.Errorf("Put while the database cannot be written: %v, want ErrLost", err)
+	}
+	checkpointNow(t, q)
+	must("Put once it can", put())
+	there("at the end")
 }

@@ -1,43 +1,29 @@
 package boltqueue
 
 import (
-	"encoding/binary"
+	"bytes"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"slices"
 	"time"
-
-	bolt "go.etcd.io/bbolt"
 
 	"github.com/hookferry/analytics/internal/seen"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/lanes"
 )
 
-// replay has the database hold what the journal of its epoch says, after an end
-// without a Close, and returns the epoch.
-func replay(tx *bolt.Tx, path string, cacheBytes int64, now time.Time) (epoch, error) {
-	p := newPlayer()
-	if err := p.count.read(tx.Bucket(bucketMeta).Get(rowState)); err != nil {
-		return epoch{}, err
-	}
-	e, n, err := p.read(tx, path)
-	if err != nil || n == 0 {
-		return e, err
-	}
-	return e, p.write(tx, cacheBytes, now)
-}
-
-// A player gathers what the entries of a journal come to.
+// A player gathers what the entries of an epoch come to.
 type player struct {
-	count   counts
-	fresh   map[uint64]freshRow // what was put or retried, and is still there
+	older   *player // of the epoch before, if the database has neither
+	number  uint64  // the latest that was given
+	changed delta
+	fresh   map[uint64]freshRow // what was put or retried, and was there at the end
+	settled map[uint64]bool     // numbers: was in the epoch before, and may be in a block since
 	bits    map[uint64]uint64   // what was settled, by block
 	gone    map[string]bool     // keys of waiting
 	dead    []deadRow
 	keys    []seenKeys
+	next    *epoch
 	lenient bool // some entries are missing
 }
 
@@ -47,46 +33,29 @@ type freshRow struct {
 }
 
 func newPlayer() *player {
-	return &player{fresh: make(map[uint64]freshRow), bits: make(map[uint64]uint64), gone: make(map[string]bool)}
-}
-
-// read plays the journal of the database, and returns how many entries it has.
-func (p *player) read(tx *bolt.Tx, path string) (e epoch, n int, err error) {
-	e, closed, err := readEpoch(tx.Bucket(bucketMeta).Get(rowJournal))
-	if err != nil {
-		return e, 0, err
+	return &player{
+		fresh: make(map[uint64]freshRow), settled: make(map[uint64]bool),
+		bits: make(map[uint64]uint64), gone: make(map[string]bool),
 	}
-	if closed {
-		// What may be there is what the Close could not remove.
-		b := make([]byte, journalStep)
-		if f, err := os.Open(path); err == nil {
-			k, _ := io.ReadFull(f, b)
-			f.Close()
-			return e, 0, e.precedes(path, b[:k])
-		}
-		return e, 0, nil
-	}
-	err = readJournal(path, e, func(b []byte) error {
-		n++
-		return ops(b, p.play)
-	})
-	return e, n, err
 }
 
 func (p *player) play(micros int64, o op) error {
-	if o.code != opPut {
+	if p.next != nil && !p.lenient {
+		return fmt.Errorf("%w: it comes after the last", errRow)
+	}
+	if o.code != opPut && o.code != opNext {
 		if err := p.take(o.place); err != nil {
 			return err
 		}
 	}
-	p.count.number = max(p.count.number, o.order.Seq)
+	p.number = max(p.number, o.order.Seq)
 	switch o.code {
 	case opPut:
 		var d webhook.Delivery
 		if err := unseal(o.row, &d); err != nil {
 			return err
 		}
-		p.count.waiting++
+		p.changed.waiting++
 		at := time.UnixMicro(micros)
 		if n := len(p.keys); n == 0 || !p.keys[n-1].at.Equal(at) {
 			p.keys = append(p.keys, seenKeys{at: at})
@@ -97,23 +66,32 @@ func (p *player) play(micros int64, o op) error {
 	case opRetry:
 		p.fresh[o.order.Seq] = freshRow{o.order.At, o.row}
 	case opBury:
-		p.count.waiting--
-		p.count.dead++
+		p.changed.waiting--
+		p.changed.dead++
 		p.dead = append(p.dead, deadRow{o.order, o.row})
 	case opDone:
-		p.count.waiting--
+		p.changed.waiting--
+	case opNext:
+		p.next = &o.next
 	}
 	return nil
 }
 
 // take takes a row away from where it was.
 func (p *player) take(at place) error {
+	number := at.order.Seq
 	switch at.kind {
 	case inJournal:
-		if _, ok := p.fresh[at.order.Seq]; !ok && !p.lenient {
-			return fmt.Errorf("%w: delivery %d was not there", errRow, at.order.Seq)
+		if _, ok := p.fresh[number]; ok {
+			delete(p.fresh, number)
+			return nil
 		}
-		delete(p.fresh, at.order.Seq)
+		if p.older != nil {
+			if _, ok := p.older.fresh[number]; !ok {
+				return notThere(number)
+			}
+		}
+		p.settled[number] = true
 	case inBlock:
 		p.bits[at.block] |= 1 << at.index
 	default:
@@ -122,113 +100,116 @@ func (p *player) take(at place) error {
 	return nil
 }
 
-// write writes it all to the database.
-func (p *player) write(tx *bolt.Tx, cacheBytes int64, now time.Time) error {
-	keys := make([][]byte, 0, len(p.gone))
-	for k := range p.gone {
-		keys = append(keys, []byte(k))
-	}
-	changes, err := deleteWaiting(tx, keys, nil)
-	if err != nil {
-		return err
-	}
-	for _, d := range p.dead {
-		if err := tx.Bucket(bucketDead).Put(orderKey(nil, d.order), d.row); err != nil {
-			return err
-		}
-	}
-	if err := p.settleBlocks(tx); err != nil {
-		return err
-	}
-	if changes, err = p.putFresh(tx, cacheBytes, now, changes); err != nil {
-		return err
-	}
-	if err := writeDirectories(tx, changes); err != nil {
-		return err
-	}
-	seenRows := tx.Bucket(bucketSeen)
-	for _, s := range p.keys {
-		p.count.number++
-		if err := seenRows.Put(numberKey(p.count.number), seenRow(s.at.UnixMicro(), s.keys)); err != nil {
-			return err
-		}
-	}
-	return tx.Bucket(bucketMeta).Put(rowState, p.count.row())
+func notThere(number uint64) error {
+	return fmt.Errorf("%w: delivery %d was not there", errRow, number)
 }
 
-func (p *player) settleBlocks(tx *bolt.Tx) error {
-	blocks, left := tx.Bucket(bucketBlocks), tx.Bucket(bucketLeft)
-	for number, bits := range p.bits {
-		key := numberKey(number)
-		v := blocks.Get(key)
-		if v == nil {
-			return fmt.Errorf("%w: block %d was not there", errRow, number)
+func noBlock(number uint64) error {
+	return fmt.Errorf("%w: block %d was not there", errRow, number)
+}
+
+// takesFromBlock reports whether an entry of a block was settled.
+func (p *player) takesFromBlock(block uint64, i int, number uint64) bool {
+	return p.bits[block]&(1<<i) != 0 || p.settled[number]
+}
+
+// A replay puts into memory what the journal says, beside what the database has. It
+// writes nothing, and so takes no room.
+type replay struct {
+	q       *Queue
+	players []*player
+	tails   []*tail // of the players
+	inBlock map[uint64]bool
+	homes   map[uint32]*home
+}
+
+// newReplay makes the tails of a chain.
+func (q *Queue) newReplay(c chain) *replay {
+	r := &replay{q: q, players: c.players, inBlock: make(map[uint64]bool), homes: make(map[uint32]*home)}
+	for range c.players {
+		r.tails = append(r.tails, &tail{})
+	}
+	if n := len(r.tails); n > 0 {
+		q.tail = r.tails[n-1]
+	}
+	if len(r.tails) == 2 {
+		q.sealed = r.tails[0]
+	}
+	for i, p := range c.players {
+		t := r.tails[i]
+		t.keys, t.skip = p.keys, p.gone
+		for _, d := range p.dead {
+			t.bury(d.order, bytes.Clone(d.row)) // not all of the file
 		}
-		all := uint64(0)
-		if err := entries(v, func(i int, _ uint64, _ []byte) error {
-			all |= 1 << i
-			return nil
-		}); err != nil {
-			return err
+		t.changed = p.changed
+		q.count.add(t.changed)
+		q.count.number = max(q.count.number, p.number)
+	}
+	return r
+}
+
+// settle takes out of a block what was settled, and notes in the tails what each epoch
+// has.
+func (r *replay) settle(b *block, numbers []uint64) {
+	for i, p := range r.players {
+		was := b.left
+		for j, number := range numbers {
+			if p.takesFromBlock(b.number, j, number) {
+				b.left &^= 1 << j
+			}
 		}
-		if m := left.Get(key); len(m) == 8 {
-			all &= binary.BigEndian.Uint64(m)
+		if _, ok := p.bits[b.number]; ok || b.left != was {
+			r.inBlock[b.number] = true
+			r.tails[i].settle(b)
 		}
-		var err error
-		if all &^= bits; all != 0 {
-			err = left.Put(key, binary.BigEndian.AppendUint64(nil, all))
-		} else if err = left.Delete(key); err == nil {
-			err = blocks.Delete(key)
+		for _, number := range numbers {
+			delete(p.settled, number) // was found
 		}
-		if err != nil {
-			return err
+	}
+}
+
+// finish adds what is in the journal alone, once the table has the rest.
+func (r *replay) finish(now int64) error {
+	q := r.q
+	for i, p := range r.players {
+		t := r.tails[i]
+		for block := range p.bits {
+			if !r.inBlock[block] {
+				return noBlock(block)
+			}
+		}
+		for key := range p.gone {
+			g := gone{}
+			g.segment, g.lane, g.order = readWaitingKey([]byte(key))
+			if g.home = r.homes[g.lane]; g.home == nil {
+				return fmt.Errorf("%w: lane %d has no name", errRow, g.lane)
+			}
+			t.leave(g)
+		}
+		var later map[uint64]bool
+		if i+1 < len(r.players) {
+			later = r.players[i+1].settled
+		}
+		for _, number := range slices.Sorted(maps.Keys(p.fresh)) {
+			f := p.fresh[number]
+			it := &lanes.Item{Order: lanes.Order{At: f.at, Seq: number}}
+			row := bytes.Clone(f.row) // not all of the file
+			if err := unsealItem(row, it); err != nil {
+				return err
+			}
+			t.add(it, row)
+			if !later[number] { // or it is gone, and a row of the database for a while
+				l := q.table.Lane(it.Destination)
+				it.Destination = l.Name
+				q.table.Add(l, it, now)
+			}
+			delete(later, number)
+		}
+	}
+	for _, p := range r.players {
+		for number := range p.settled {
+			return notThere(number)
 		}
 	}
 	return nil
-}
-
-// putFresh puts what is due into blocks, as long as there is plenty of memory
-// for it, and all else into a segment of waiting. It appends what that changes.
-func (p *player) putFresh(tx *bolt.Tx, cacheBytes int64, now time.Time, changes []change) ([]change, error) {
-	names := tx.Bucket(bucketLanes)
-	w := blockWriter{bucket: tx.Bucket(bucketBlocks)}
-	held, err := inBlocks(tx)
-	if err != nil {
-		return nil, err
-	}
-	segment, err := nextSegment(tx)
-	if err != nil {
-		return nil, err
-	}
-	room := cacheBytes/4 - held
-	var rows []row
-	for _, n := range slices.Sorted(maps.Keys(p.fresh)) {
-		f := p.fresh[n]
-		if f.at <= now.UnixMicro() && sizeOf(f.row) <= room {
-			room -= sizeOf(f.row)
-			if _, _, err := w.add(n, f.row); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		var d webhook.Delivery
-		if err := unseal(f.row, &d); err != nil {
-			return nil, err
-		}
-		lane := names.Get([]byte(d.Destination))
-		if len(lane) != 4 {
-			p.count.lane++
-			lane = binary.BigEndian.AppendUint32(nil, p.count.lane)
-			if err := names.Put([]byte(d.Destination), lane); err != nil {
-				return nil, err
-			}
-		}
-		number, order := binary.BigEndian.Uint32(lane), lanes.Order{At: f.at, Seq: n}
-		changes = append(changes, change{segment, part{number, 1, order}})
-		rows = append(rows, row{waitingKey(nil, segment, number, order), f.row})
-	}
-	if err := putWaiting(tx, rows); err != nil {
-		return nil, err
-	}
-	return changes, w.end()
 }

@@ -31,16 +31,29 @@ type Rescued struct {
 //
 // Where pages are lost, those are searched too that no page leads to: they may
 // hold deliveries that were done before, which are delivered again then.
-func Rescue(from, to string) (r Rescued, err error) {
+func Rescue(from, to string) (Rescued, error) {
+	return RescueContext(context.Background(), from, to, nil)
+}
+
+// RescueContext is Rescue until ctx is done: then it returns the error of ctx,
+// and there is no new store. It calls progress, unless that is nil, now and then
+// and at the end, with how many bytes are read of about how many: all are read
+// twice.
+func RescueContext(ctx context.Context, from, to string, progress func(read, of int64)) (r Rescued, err error) {
 	f, err := os.Open(from)
 	if err != nil {
 		return r, fmt.Errorf("boltqueue: %w", err)
 	}
 	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return r, fmt.Errorf("boltqueue: %w", err)
+	}
 	if lockedByOther(from) {
 		return r, fmt.Errorf("%w: %s", ErrLocked, from)
 	}
-	for _, path := range []string{to, journalPath(to)} {
+	journals := journalPaths(to)
+	for _, path := range append(journals[:], to) {
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 			return r, fmt.Errorf("boltqueue: %s exists", path)
 		}
@@ -49,11 +62,17 @@ func Rescue(from, to string) (r Rescued, err error) {
 	if err != nil {
 		return r, err
 	}
-	x := &rescue{q: q, left: make(map[uint64]uint64), player: newPlayer(), generations: make(map[string]uint64)}
+	x := &rescue{q: q, reading: newReading(ctx, progress, 2*info.Size()), left: make(map[uint64]uint64), player: newPlayer(), generations: make(map[string]uint64)}
 	x.player.lenient = true
-	err = x.run(f, journalPath(from))
+	err = x.run(f, readJournals(from))
 	if cerr := q.Close(); err == nil {
 		err = cerr
+	}
+	if ctx.Err() != nil {
+		return r, errors.Join(ctx.Err(), os.Remove(to))
+	}
+	if err == nil {
+		x.reading.end()
 	}
 	x.result.Lost += x.lost
 	return x.result, err
@@ -61,9 +80,10 @@ func Rescue(from, to string) (r Rescued, err error) {
 
 // A rescue is one going on.
 type rescue struct {
-	q      *Queue
-	result Rescued
-	lost   int
+	q       *Queue
+	reading *reading
+	result  Rescued
+	lost    int
 
 	// Of the first pass.
 	left   map[uint64]uint64
@@ -85,25 +105,17 @@ type member struct {
 	generation     uint64
 }
 
-func (x *rescue) run(f *os.File, journal string) error {
+func (x *rescue) run(f *os.File, journals [2]journalFile) error {
 	// First what says which rows count no more.
 	first := &salvage{found: x.note}
+	first.reading = x.reading
 	if err := first.all(f); err != nil {
 		return err
 	}
 	second := &salvage{found: x.row}
-	if x.older(journal) {
-		// The database has lost its latest state, pages of which may be there.
-		second.lost++
-	}
-	if !x.closed {
-		lost, err := salvageJournal(journal, x.epoch, func(b []byte) error { return ops(b, x.player.play) })
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("boltqueue: %w", err)
-		}
-		if x.lost += lost; err != nil {
-			x.lost++
-		}
+	second.reading = x.reading
+	if err := x.journal(journals, second); err != nil {
+		return err
 	}
 	if err := second.all(f); err != nil {
 		return err
@@ -130,6 +142,8 @@ func (x *rescue) run(f *os.File, journal string) error {
 
 // remember notes keys of puts.
 func (x *rescue) remember(e *edit, s seenKeys) {
+	x.q.mu.Lock()
+	defer x.q.mu.Unlock()
 	for _, k := range s.keys {
 		if x.q.seen.Add(k, s.at) {
 			e.keys = append(e.keys, k)
@@ -137,16 +151,49 @@ func (x *rescue) remember(e *edit, s seenKeys) {
 	}
 }
 
-// older reports whether the journal is of a later epoch than the database, and has
-// it count if so.
-func (x *rescue) older(journal string) bool {
-	b, err := os.ReadFile(journal)
-	if err != nil || x.epoch == nil || x.epoch.precedes(journal, b) == nil {
-		return false
+// journal plays what the files of the journal have that the database, which is read
+// second, has not.
+func (x *rescue) journal(files [2]journalFile, second *salvage) error {
+	for _, f := range files {
+		if f.err != nil && !errors.Is(f.err, fs.ErrNotExist) {
+			return fmt.Errorf("boltqueue: %w", f.err)
+		}
 	}
-	later := epoch(b[entriesStart+8:])
-	x.epoch, x.closed = &later, false
-	return true
+	type part struct {
+		file  *journalFile
+		epoch epoch
+	}
+	var parts []part // in the order they were written
+	there := false   // the one that the database asks for is
+	for i := range files {
+		e, ok := files[i].guess()
+		if !ok || x.epoch != nil && (e.number() < x.epoch.number() || x.closed && e == *x.epoch) {
+			continue
+		}
+		there = there || x.epoch != nil && e == *x.epoch
+		parts = append(parts, part{&files[i], e})
+	}
+	slices.SortFunc(parts, func(a, b part) int { return compareNumbers(a.epoch.number(), b.epoch.number()) })
+	switch {
+	case there:
+	case x.epoch == nil:
+		if len(parts) == 0 {
+			x.lost++
+		}
+	default:
+		later := slices.ContainsFunc(files[:], func(f journalFile) bool { return f.later(*x.epoch) })
+		if later {
+			// The database has lost its latest state, pages of which may be there.
+			second.lost++
+		}
+		if !x.closed {
+			x.lost++
+		}
+	}
+	for _, p := range parts {
+		x.lost += p.file.salvage(p.epoch, func(b []byte) error { return ops(b, x.player.play) })
+	}
+	return nil
 }
 
 // isIn reports whether names lead to a bucket.
@@ -216,8 +263,8 @@ func (x *rescue) block(orphan bool, k, v []byte) error {
 		left = ^uint64(0)
 	}
 	left &^= x.player.bits[number]
-	err := entries(v, func(i int, _ uint64, row []byte) error {
-		if left&(1<<i) == 0 {
+	err := entries(v, func(i int, n uint64, row []byte) error {
+		if left&(1<<i) == 0 || x.player.settled[n] {
 			return nil
 		}
 		return x.orLost(orphan, x.put(row))
@@ -269,7 +316,7 @@ func (x *rescue) write() error {
 					return err
 				}
 				dead++
-				e.count.dead++
+				e.changed.dead++
 			}
 		}
 		for audience, gen := range x.generations {

@@ -23,7 +23,7 @@ func TestRescueKeepsOrder(t *testing.T) {
 	due := time.Now().Add(-time.Second)
 	for i := range n {
 		if i == n/3 {
-			if err := q.do(ctx, &request{work: func(*edit, *request) error { return nil }}); err != nil {
+			if err := q.do(ctx, &request{work: nothing}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/internal/pages"
 )
 
 // members returns the bucket of an audience's members, nil if it is not known.
@@ -304,27 +305,13 @@ func (e *edit) leave(r *request, audience string, gen uint64, notices []notice) 
 
 // Members implements webhook.Roster.
 func (q *Queue) Members(ctx context.Context, audience, after string) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		from, more := []byte(after), true
-		for more {
-			var chunk []string
-			var err error
-			chunk, from, err = q.membersFrom(ctx, audience, from)
-			for _, user := range chunk {
-				if user == after {
-					continue
-				}
-				if !yield(user, nil) {
-					return
-				}
-			}
-			if err != nil {
-				yield("", err)
-				return
-			}
-			more = from != nil
-		}
+	from := []byte(after)
+	if after != "" {
+		from = append(from, 0) // just after it
 	}
+	return pages.All(from, func(from []byte) ([]string, []byte, error) {
+		return q.membersFrom(ctx, audience, from)
+	})
 }
 
 // membersFrom returns the next members from the name from on, and where the
@@ -352,22 +339,9 @@ var _ webhook.Rosters = (*Queue)(nil)
 
 // Audiences implements webhook.Rosters.
 func (q *Queue) Audiences(ctx context.Context) iter.Seq2[webhook.RosterAudience, error] {
-	return func(yield func(webhook.RosterAudience, error) bool) {
-		for from, more := []byte{}, true; more; more = from != nil {
-			var chunk []webhook.RosterAudience
-			var err error
-			chunk, from, err = q.audiencesFrom(ctx, from)
-			for _, a := range chunk {
-				if !yield(a, nil) {
-					return
-				}
-			}
-			if err != nil {
-				yield(webhook.RosterAudience{}, err)
-				return
-			}
-		}
-	}
+	return pages.All([]byte(nil), func(from []byte) ([]webhook.RosterAudience, []byte, error) {
+		return q.audiencesFrom(ctx, from)
+	})
 }
 
 // audiencesFrom returns the next audiences from the name from on, and where the

@@ -43,6 +43,9 @@ func (s *salvage) all(f *os.File) error {
 			continue
 		}
 		b, err := s.page(id)
+		if s.reading.err() != nil {
+			return s.reading.err()
+		}
 		if err != nil || native.Uint16(b[8:]) != leafPage {
 			continue
 		}
@@ -59,6 +62,9 @@ const noPage = ^uint64(0)
 // branch reads a page and what is below it.
 func (s *salvage) branch(id uint64, depth int, names [][]byte) error {
 	b, err := s.page(id)
+	if s.reading.err() != nil {
+		return s.reading.err()
+	}
 	if err != nil || depth > maxTreeDepth {
 		s.lost++
 		return nil

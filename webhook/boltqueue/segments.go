@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"slices"
 
 	bolt "go.etcd.io/bbolt"
@@ -53,7 +54,7 @@ func (d directory) AppendBinary(b []byte) ([]byte, error) {
 
 // UnmarshalBinary implements encoding.BinaryUnmarshaler.
 func (d *directory) UnmarshalBinary(b []byte) error {
-	*d = make(directory, 0, len(b)/8)
+	*d = slices.Grow((*d)[:0], len(b)/8)
 	r := opReader{b: b}
 	var last part
 	for len(r.b) > 0 {
@@ -147,9 +148,6 @@ func writeDirectories(tx *bolt.Tx, changes []change) error {
 	return nil
 }
 
-// A row is one of a bucket.
-type row struct{ key, value []byte }
-
 // nextSegment returns the number of a segment that is not in the database yet.
 func nextSegment(tx *bolt.Tx) (uint32, error) {
 	k, _ := tx.Bucket(bucketSegments).Cursor().Last()
@@ -178,19 +176,6 @@ func deleteWaiting(tx *bolt.Tx, keys [][]byte, changes []change) ([]change, erro
 	return changes, nil
 }
 
-// putWaiting puts rows into waiting, which it sorts.
-func putWaiting(tx *bolt.Tx, rows []row) error {
-	slices.SortFunc(rows, func(x, y row) int { return bytes.Compare(x.key, y.key) })
-	b := tx.Bucket(bucketWaiting)
-	b.FillPercent = 0.9 // mostly at the end
-	for _, r := range rows {
-		if err := b.Put(r.key, r.value); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // goneFrom is the change to a part by the deletion of a row.
 func goneFrom(key []byte) change {
 	s, lane, _ := readWaitingKey(key)
@@ -199,55 +184,99 @@ func goneFrom(key []byte) change {
 
 // writeWaiting deletes and puts rows of waiting.
 func (e *edit) writeWaiting() (err error) {
-	keys := make([][]byte, len(e.q.tail.gone))
-	for i, g := range e.q.tail.gone {
+	keys := make([][]byte, len(e.tail.gone))
+	for i, g := range e.tail.gone {
 		keys[i] = waitingKey(nil, g.segment, g.lane, g.order)
 	}
 	if e.changes, err = deleteWaiting(e.tx, keys, e.changes); err != nil {
 		return err
 	}
-	rows := make([]row, 0, len(e.moved))
-	n := 0
+	// So the rows are sorted by their keys.
+	slices.SortFunc(e.lanes, func(x, y changed) int { return cmp.Compare(homeOf(x.lane).number, homeOf(y.lane).number) })
+	b := e.bucket(bucketWaiting)
+	b.FillPercent = 0.9 // mostly at the end
+	var key []byte      // bbolt keeps a copy
 	for _, ch := range e.lanes {
 		number := homeOf(ch.lane).number
-		e.changes = append(e.changes, change{e.segment.number, part{number, int64(len(ch.rows)), e.moved[n].Order}})
-		for _, v := range ch.rows {
-			it := e.moved[n]
-			n++
-			if v == nil {
-				if v, err = seal(&it.Delivery, len(it.Body)); err != nil {
-					return err
-				}
+		e.changes = append(e.changes, change{e.segment.number, part{number, int64(len(ch.moved)), ch.moved[0].item.Order}})
+		for _, c := range ch.moved {
+			key = waitingKey(key[:0], e.segment.number, number, c.item.Order)
+			if err := b.Put(key, c.row); err != nil {
+				return err
 			}
-			rows = append(rows, row{waitingKey(nil, e.segment.number, number, it.Order), v})
 		}
-	}
-	if err := putWaiting(e.tx, rows); err != nil {
-		return err
 	}
 	return writeDirectories(e.tx, e.changes)
 }
 
-// A span is what memory knows of a lane's part of a segment that is not all in
-// memory.
+// A span is what memory knows of the rows of a lane that are not in memory, in one
+// segment or, while they are far from being next, in some of a window of segments.
 type span struct {
 	segment uint32
-	rough   bool        // first was read from the directory
+	rough   uint32      // 0, or the segments, as bits, of the window that begins with segment
 	first   lanes.Order // of the rows that are not in memory; if rough, it or one before
+}
+
+// windowSize is how many segments a span may stand for.
+const windowSize = 32
+
+// roughSpan returns the span of a lane's part of a segment none of which is in memory.
+func roughSpan(segment uint32, first lanes.Order) span {
+	return span{segment / windowSize * windowSize, 1 << (segment % windowSize), first}
 }
 
 func compareSpans(a, b span) int { return compareOrders(a.first, b.first) }
 
-// locate makes first exact, and reports whether there is a row.
-func (s *span) locate(c *bolt.Cursor, lane uint32) bool {
-	s.rough = false
-	prefix := waitingPrefix(s.segment, lane)
-	k, _ := c.Seek(orderKey(prefix, s.first))
-	if len(k) != waitingKeyLen || !bytes.HasPrefix(k, prefix) {
-		return false
+// insertSpan puts a span among others, which are sorted.
+func insertSpan(spans []span, s span) []span {
+	i, _ := slices.BinarySearchFunc(spans, s, compareSpans)
+	return slices.Insert(spans, i, s)
+}
+
+// sharpen makes the first of the spans, which are sorted, exact. A span for a window is
+// taken apart for that. Segments without rows, beside those to skip, are left out; empty
+// is one of them, or 0.
+func sharpen(spans []span, c *bolt.Cursor, lane uint32, skip skip) (sharp []span, empty uint32) {
+	for len(spans) > 0 && spans[0].rough != 0 {
+		s := spans[0]
+		spans = slices.Delete(spans, 0, 1)
+		for left := s.rough; left != 0; left &= left - 1 {
+			one := span{segment: s.segment + uint32(bits.TrailingZeros32(left)), first: s.first}
+			if one.locate(c, lane, skip) {
+				spans = insertSpan(spans, one)
+			} else {
+				empty = one.segment
+			}
+		}
 	}
-	_, _, s.first = readWaitingKey(k)
-	return true
+	return spans, empty
+}
+
+// locate makes first exact, and reports whether there is a row, beside those to skip.
+func (s *span) locate(c *bolt.Cursor, lane uint32, skip skip) bool {
+	prefix := waitingPrefix(s.segment, lane)
+	for k, _ := c.Seek(orderKey(prefix, s.first)); len(k) == waitingKeyLen && bytes.HasPrefix(k, prefix); k, _ = c.Next() {
+		if !skip.has(k) {
+			_, _, s.first = readWaitingKey(k)
+			return true
+		}
+	}
+	return false
+}
+
+// A skip is the rows of waiting that are gone by the journal, when the process that
+// had them in memory is gone too.
+type skip [2]map[string]bool
+
+func (s skip) has(key []byte) bool { return s[0][string(key)] || s[1][string(key)] }
+
+// skip returns what is to be skipped in the database as it is. The queue is locked.
+func (q *Queue) skip() (s skip) {
+	s[0] = q.tail.skip
+	if q.sealed != nil {
+		s[1] = q.sealed.skip
+	}
+	return s
 }
 
 // beyond returns the place of the first row of the lane that is in waiting and not
@@ -260,9 +289,42 @@ func (h *home) beyond() lanes.Order {
 }
 
 // place puts a span among the others.
-func (h *home) place(s span) {
-	i, _ := slices.BinarySearchFunc(h.spans, s, compareSpans)
-	h.spans = slices.Insert(h.spans, i, s)
+func (h *home) place(s span) { h.spans = insertSpan(h.spans, s) }
+
+const (
+	// nearSpans is how many spans of a lane stay one for each segment.
+	nearSpans = 16
+	// foldSpans is how many a lane has more before they are folded again. One that was
+	// taken apart is not folded for that.
+	foldSpans = windowSize
+)
+
+// fold has the spans that are far from being next stand for windows, once there are
+// many: so a lane of a large backlog takes little memory. That of the segment which is
+// being filled stays as it is. Nothing that is in memory, or was, and is still in those
+// segments comes after the first of such a span: all that was read of a lane comes before
+// what was not.
+func (h *home) fold(filling uint32) {
+	if len(h.spans) < h.folded+foldSpans {
+		return
+	}
+	far := h.spans[nearSpans:]
+	slices.SortFunc(far, func(a, b span) int { return cmp.Compare(a.segment, b.segment) })
+	windows := far[:0]
+	for _, s := range far {
+		if s.rough == 0 && s.segment != filling {
+			s = roughSpan(s.segment, s.first)
+		}
+		if n := len(windows) - 1; n >= 0 && s.rough != 0 && windows[n].segment == s.segment {
+			windows[n].rough |= s.rough
+			windows[n].first = minOrder(windows[n].first, s.first)
+		} else {
+			windows = append(windows, s)
+		}
+	}
+	slices.SortFunc(windows, compareSpans)
+	h.spans = slices.Clone(h.spans[:nearSpans+len(windows)])
+	h.folded = len(h.spans)
 }
 
 // displace takes out the span of a segment, if there is one.

@@ -343,7 +343,7 @@ func (f *soakForwarder) drain() {
 
 // disk returns the bytes of the store's files.
 func (f *soakForwarder) disk() (n int64) {
-	for _, path := range []string{soakPath(f.dir), soakPath(f.dir) + ".journal"} {
+	for _, path := range []string{soakPath(f.dir), soakPath(f.dir) + ".journal", soakPath(f.dir) + ".journal2"} {
 		if info, err := os.Stat(path); err == nil {
 			n += info.Size()
 		}
@@ -359,7 +359,7 @@ func (f *soakForwarder) census() soakCensus {
 		f.t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	for _, path := range []string{soakPath(f.dir), soakPath(f.dir) + ".journal"} {
+	for _, path := range []string{soakPath(f.dir), soakPath(f.dir) + ".journal", soakPath(f.dir) + ".journal2"} {
 		if err := copyFile(filepath.Join(dir, filepath.Base(path)), path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			f.t.Fatal(err)
 		}

@@ -40,6 +40,7 @@ type tree struct {
 	root     uint64
 	freelist uint64
 	seen     []uint64 // pages that were walked through, as bits
+	reading  *reading
 }
 
 // smallFile is the size up to which all of a file is looked at before it is
@@ -50,12 +51,12 @@ const smallFile = 64 << 20
 // returns what would make bbolt panic. It looks at the size and the list of
 // free pages, and at all pages if the file is small, if all is set, or if there
 // is no such list, which makes bbolt look at all pages too.
-func walk(f *os.File, all bool) error {
+func walk(f *os.File, all bool, p *reading) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	t := &tree{file: f}
+	t := &tree{file: f, reading: p}
 	if err := t.readMeta(); err != nil {
 		return err
 	}
@@ -116,6 +117,9 @@ func (t *tree) page(id uint64) ([]byte, error) {
 	if id < 2 || id >= t.pages {
 		return nil, fmt.Errorf("page %d of %d", id, t.pages)
 	}
+	if err := t.reading.step(t.pageSize); err != nil {
+		return nil, err
+	}
 	b := make([]byte, t.pageSize)
 	if _, err := t.file.ReadAt(b, int64(id)*int64(t.pageSize)); err != nil {
 		return nil, err
@@ -144,6 +148,9 @@ func (t *tree) page(id uint64) ([]byte, error) {
 			return nil, err
 		}
 		b = rest
+		if err := t.reading.step(len(b) - t.pageSize); err != nil {
+			return nil, err
+		}
 	}
 	return b, nil
 }

@@ -104,7 +104,7 @@ func TestLongListOfFreePages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := walk(f, true); err != nil {
+		if err := walk(f, true, nil); err != nil {
 			t.Errorf("with %d pages free: %v", db.Stats().FreePageN, err)
 		}
 		f.Close()

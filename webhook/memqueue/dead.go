@@ -10,6 +10,7 @@ import (
 
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/lanes"
+	"github.com/hookferry/analytics/webhook/internal/pages"
 )
 
 // A deadLetter is found by its key, which sorts as the letters died.
@@ -42,14 +43,10 @@ func (q *Queue) findDead(key string) (int, bool) {
 
 // DeadLetter implements webhook.DeadLetters.
 func (q *Queue) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter, error) {
-	if err := ctx.Err(); err != nil {
+	if err := q.lock(ctx); err != nil {
 		return webhook.DeadLetter{}, err
 	}
-	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
-		return webhook.DeadLetter{}, webhook.ErrClosed
-	}
 	i, found := q.findDead(key)
 	if !found {
 		return webhook.DeadLetter{}, webhook.ErrNoDeadLetter
@@ -59,39 +56,19 @@ func (q *Queue) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter,
 
 // Dead implements webhook.DeadLetters.
 func (q *Queue) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
-	return func(yield func(webhook.DeadLetter, error) bool) {
-		after := after
-		for {
-			chunk, more, err := q.deadAfter(ctx, filter, after)
-			for i := range chunk {
-				if !yield(chunk[i], nil) {
-					return
-				}
-			}
-			if err != nil {
-				yield(webhook.DeadLetter{}, err)
-				return
-			}
-			if more == "" {
-				return
-			}
-			after = more
-		}
-	}
+	return pages.All(after, func(after string) ([]webhook.DeadLetter, string, error) {
+		return q.deadAfter(ctx, filter, after)
+	})
 }
 
 // deadAfter returns the matching ones of the next dead letters after the one
 // whose key is after, and the key of the last it has looked at, "" if there are
 // no more.
 func (q *Queue) deadAfter(ctx context.Context, filter webhook.DeadFilter, after string) (chunk []webhook.DeadLetter, more string, err error) {
-	if err := ctx.Err(); err != nil {
+	if err := q.lock(ctx); err != nil {
 		return nil, "", err
 	}
-	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
-		return nil, "", webhook.ErrClosed
-	}
 	i, found := q.findDead(after)
 	if found {
 		i++
@@ -129,14 +106,10 @@ func (q *Queue) Discard(ctx context.Context, keys ...string) (int, error) {
 // exhume takes the dead letters with these keys away, and calls each with
 // every one.
 func (q *Queue) exhume(ctx context.Context, keys []string, each func(*deadLetter, time.Time)) (int, error) {
-	if err := ctx.Err(); err != nil {
+	if err := q.lock(ctx); err != nil {
 		return 0, err
 	}
-	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
-		return 0, webhook.ErrClosed
-	}
 	now := time.Now()
 	n := 0
 	for _, key := range keys {

@@ -16,6 +16,7 @@ import (
 	"github.com/hookferry/analytics/internal/seen"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/lanes"
+	"github.com/hookferry/analytics/webhook/internal/pages"
 )
 
 // The defaults of Config.
@@ -90,21 +91,30 @@ func New(c Config) *Queue {
 	}
 }
 
+// lock locks q.mu for a call, unless its context has ended or the queue is closed.
+func (q *Queue) lock(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	q.mu.Lock()
+	if q.closed {
+		q.mu.Unlock()
+		return webhook.ErrClosed
+	}
+	return nil
+}
+
 // Put implements webhook.Queue.
 func (q *Queue) Put(ctx context.Context, ds ...webhook.Delivery) (int, error) {
-	if err := ctx.Err(); err != nil {
-		return 0, err
-	}
 	puts, err := prepare(make([]put, 0, len(ds)), ds)
 	if err != nil {
 		return 0, err
 	}
-	now := time.Now()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed {
-		return 0, webhook.ErrClosed
+	if err := q.lock(ctx); err != nil {
+		return 0, err
 	}
+	defer q.mu.Unlock()
+	now := time.Now()
 	fresh, err := q.admit(puts, 0, now)
 	if err != nil {
 		return 0, err
@@ -125,8 +135,8 @@ type put struct {
 func prepare(puts []put, ds []webhook.Delivery) ([]put, error) {
 	for i := range ds {
 		d := &ds[i]
-		if err := check(d); err != nil {
-			return nil, err
+		if err := d.Check(); err != nil {
+			return nil, fmt.Errorf("memqueue: %w", err)
 		}
 		puts = append(puts, put{
 			key:  seen.KeyOf(d.Destination, d.ID),
@@ -135,27 +145,6 @@ func prepare(puts []put, ds []webhook.Delivery) ([]put, error) {
 		})
 	}
 	return puts, nil
-}
-
-func check(d *webhook.Delivery) error {
-	if n := len(d.Destination); n < 1 || n > 255 {
-		return fmt.Errorf("memqueue: destination of %d bytes, not 1 to 255", n)
-	}
-	if n := len(d.ID); n < 1 || n > 255 {
-		return fmt.Errorf("memqueue: delivery id of %d bytes, not 1 to 255", n)
-	}
-	if len(d.Attempts) > webhook.MaxAttempts || len(d.Closed) > webhook.MaxEndpoints {
-		return fmt.Errorf("memqueue: delivery with %d attempts and %d closed endpoints", len(d.Attempts), len(d.Closed))
-	}
-	if d.Tries < 0 {
-		return fmt.Errorf("memqueue: delivery with %d tries", d.Tries)
-	}
-	for i := range d.Attempts {
-		if a := &d.Attempts[i]; a.Try < 0 || a.Status < 0 {
-			return fmt.Errorf("memqueue: delivery with an attempt of try %d and status %d", a.Try, a.Status)
-		}
-	}
-	return nil
 }
 
 // admit leaves out of puts what was put before, and remembers the rest, unless
@@ -198,18 +187,14 @@ func sizeOf(it *lanes.Item) int64 {
 
 // Lease implements webhook.Queue. Room is called with the queue locked.
 func (q *Queue) Lease(ctx context.Context, req webhook.LeaseRequest, dst []webhook.Delivery) ([]webhook.Delivery, time.Time, error) {
-	if err := ctx.Err(); err != nil {
-		return dst, time.Time{}, err
-	}
 	if req.Max < 1 {
 		return dst, time.Time{}, errors.New("memqueue: lease of less than one delivery")
 	}
 	take := lanes.Take{Max: req.Max, Until: req.Until.UnixMicro(), Room: req.Room, Out: dst}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed {
-		return dst, time.Time{}, webhook.ErrClosed
+	if err := q.lock(ctx); err != nil {
+		return dst, time.Time{}, err
 	}
+	defer q.mu.Unlock()
 	now := time.Now().UnixMicro()
 	q.table.Begin(&take, now)
 	defer q.table.End() // Room may panic
@@ -219,23 +204,19 @@ func (q *Queue) Lease(ctx context.Context, req webhook.LeaseRequest, dst []webho
 
 // Settle implements webhook.Queue.
 func (q *Queue) Settle(ctx context.Context, ss ...webhook.Settlement) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
 	for i := range ss {
 		s := &ss[i]
 		if s.Verdict < webhook.Done || s.Verdict > webhook.Renew {
 			return fmt.Errorf("memqueue: settlement with verdict %d", s.Verdict)
 		}
-		if err := check(&s.Delivery); err != nil {
-			return err
+		if err := s.Delivery.Check(); err != nil {
+			return fmt.Errorf("memqueue: %w", err)
 		}
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.closed {
-		return webhook.ErrClosed
+	if err := q.lock(ctx); err != nil {
+		return err
 	}
+	defer q.mu.Unlock()
 	now := time.Now().UnixMicro()
 	for i := range ss {
 		s := &ss[i]
@@ -264,14 +245,10 @@ func (q *Queue) Settle(ctx context.Context, ss ...webhook.Settlement) error {
 
 // Count implements webhook.Counter.
 func (q *Queue) Count(ctx context.Context) (webhook.Counts, error) {
-	if err := ctx.Err(); err != nil {
+	if err := q.lock(ctx); err != nil {
 		return webhook.Counts{}, err
 	}
-	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
-		return webhook.Counts{}, webhook.ErrClosed
-	}
 	now := time.Now().UnixMicro()
 	items, leased := q.table.Len(now)
 	c := webhook.Counts{Waiting: items, Leased: leased, Dead: len(q.dead)}
@@ -283,28 +260,14 @@ func (q *Queue) Count(ctx context.Context) (webhook.Counts, error) {
 
 // CountByDestination implements webhook.DestinationCounter.
 func (q *Queue) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
-	return func(yield func(webhook.DestinationCounts, error) bool) {
-		counts, err := q.countLanes(ctx)
-		for i := range counts {
-			if !yield(counts[i], nil) {
-				return
-			}
-		}
-		if err != nil {
-			yield(webhook.DestinationCounts{}, err)
-		}
-	}
+	return pages.One(func() ([]webhook.DestinationCounts, error) { return q.countLanes(ctx) })
 }
 
 func (q *Queue) countLanes(ctx context.Context) ([]webhook.DestinationCounts, error) {
-	if err := ctx.Err(); err != nil {
+	if err := q.lock(ctx); err != nil {
 		return nil, err
 	}
-	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
-		return nil, webhook.ErrClosed
-	}
 	return q.table.Count(time.Now().UnixMicro(), nil), nil
 }
 

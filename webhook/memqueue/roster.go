@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/internal/pages"
 )
 
 // An audience is the members and when each was last seen.
@@ -50,14 +51,10 @@ func (q *Queue) audience(name string) *audience {
 
 // Begin implements webhook.Roster.
 func (q *Queue) Begin(ctx context.Context, audience string) (uint64, error) {
-	if err := ctx.Err(); err != nil {
+	if err := q.lock(ctx); err != nil {
 		return 0, err
 	}
-	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
-		return 0, webhook.ErrClosed
-	}
 	a := q.audience(audience)
 	a.generation++
 	return a.generation, nil
@@ -107,15 +104,11 @@ func announced(user string, announce func(string) ([]webhook.Delivery, error)) (
 
 // join makes members of users, unless notices lacks that of one.
 func (q *Queue) join(ctx context.Context, audience string, generation uint64, users []string, notices map[string][]put) (joined int, complete bool, err error) {
-	if err := ctx.Err(); err != nil {
+	if err := q.lock(ctx); err != nil {
 		return 0, false, err
 	}
-	now := time.Now()
-	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
-		return 0, false, webhook.ErrClosed
-	}
+	now := time.Now()
 	a := q.audience(audience)
 	var puts []put
 	var extra int64
@@ -155,14 +148,10 @@ func (q *Queue) join(ctx context.Context, audience string, generation uint64, us
 // newcomers returns those of users that are not in the audience and have no
 // notice yet.
 func (q *Queue) newcomers(ctx context.Context, audience string, users []string, notices map[string][]put) ([]string, error) {
-	if err := ctx.Err(); err != nil {
+	if err := q.lock(ctx); err != nil {
 		return nil, err
 	}
-	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
-		return nil, webhook.ErrClosed
-	}
 	a := q.roster[audience]
 	var joining []string
 	for _, user := range users {
@@ -191,15 +180,11 @@ func (q *Queue) Leave(ctx context.Context, audience string, generation uint64, f
 			return "", 0, err
 		}
 	}
-	if err := ctx.Err(); err != nil {
+	if err := q.lock(ctx); err != nil {
 		return "", 0, err
 	}
-	now := time.Now()
-	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
-		return "", 0, webhook.ErrClosed
-	}
+	now := time.Now()
 	a := q.roster[audience]
 	var puts []put
 	left := leaving[:0]
@@ -225,14 +210,10 @@ func (q *Queue) Leave(ctx context.Context, audience string, generation uint64, f
 // leavers goes through up to limit members after from. It returns the last of
 // them, "" if there are no more, and those last seen before generation.
 func (q *Queue) leavers(ctx context.Context, audience string, generation uint64, from string, limit int) (last string, leaving []string, err error) {
-	if err := ctx.Err(); err != nil {
+	if err := q.lock(ctx); err != nil {
 		return "", nil, err
 	}
-	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
-		return "", nil, webhook.ErrClosed
-	}
 	a := q.roster[audience]
 	if a == nil {
 		return "", nil, nil
@@ -257,38 +238,18 @@ func (q *Queue) leavers(ctx context.Context, audience string, generation uint64,
 
 // Members implements webhook.Roster.
 func (q *Queue) Members(ctx context.Context, audience, from string) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		from := from
-		for {
-			chunk, more, err := q.membersAfter(ctx, audience, from)
-			for _, user := range chunk {
-				if !yield(user, nil) {
-					return
-				}
-			}
-			if err != nil {
-				yield("", err)
-				return
-			}
-			if more == "" {
-				return
-			}
-			from = more
-		}
-	}
+	return pages.All(from, func(from string) ([]string, string, error) {
+		return q.membersAfter(ctx, audience, from)
+	})
 }
 
 // membersAfter returns the next members after the one named from, and the last
 // it has looked at, "" if there are no more.
 func (q *Queue) membersAfter(ctx context.Context, audience, from string) (chunk []string, more string, err error) {
-	if err := ctx.Err(); err != nil {
+	if err := q.lock(ctx); err != nil {
 		return nil, "", err
 	}
-	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
-		return nil, "", webhook.ErrClosed
-	}
 	a := q.roster[audience]
 	if a == nil {
 		return nil, "", nil
@@ -307,28 +268,14 @@ func (q *Queue) membersAfter(ctx context.Context, audience, from string) (chunk 
 
 // Audiences implements webhook.Rosters.
 func (q *Queue) Audiences(ctx context.Context) iter.Seq2[webhook.RosterAudience, error] {
-	return func(yield func(webhook.RosterAudience, error) bool) {
-		all, err := q.audiences(ctx)
-		for _, a := range all {
-			if !yield(a, nil) {
-				return
-			}
-		}
-		if err != nil {
-			yield(webhook.RosterAudience{}, err)
-		}
-	}
+	return pages.One(func() ([]webhook.RosterAudience, error) { return q.audiences(ctx) })
 }
 
 func (q *Queue) audiences(ctx context.Context) ([]webhook.RosterAudience, error) {
-	if err := ctx.Err(); err != nil {
+	if err := q.lock(ctx); err != nil {
 		return nil, err
 	}
-	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
-		return nil, webhook.ErrClosed
-	}
 	all := make([]webhook.RosterAudience, 0, len(q.roster))
 	for name, a := range q.roster {
 		if a.generation > 0 {

@@ -186,6 +186,45 @@ var deadCases = []testCase{
 		},
 	},
 	{
+		name:     "DeadMany",
+		sentence: "Dead yields the dead letters that filter selects, in the order they died, also more of them than a store reads at once.",
+		needs:    []string{"DeadLetters"},
+		run: func(k *kit) {
+			const n = 2100
+			base := now()
+			k.bury(n, func(i int) webhook.Settlement {
+				return webhook.Settlement{Reason: webhook.ReasonExpired, At: base.Add(time.Duration(i) * time.Second)}
+			})
+			all := k.dead(webhook.DeadFilter{}, "")
+			if len(all) != n {
+				k.Fatalf("Dead yields %d, want %d", len(all), n)
+			}
+			for i, d := range all {
+				if want := fmt.Sprint("dead-", i); d.ID != want {
+					k.Fatalf("the %d. is %s, want %s", i, d.ID, want)
+				}
+			}
+			for _, tt := range []struct {
+				filter webhook.DeadFilter
+				after  int // how many that all has are passed over
+				want   int
+			}{
+				{webhook.DeadFilter{}, 1050, n - 1050},
+				{webhook.DeadFilter{Destination: "d1"}, 0, n / 4},
+				{webhook.DeadFilter{From: all[n-3].Died}, 0, 3},
+				{webhook.DeadFilter{Destination: "d9"}, 0, 0},
+			} {
+				after := ""
+				if tt.after > 0 {
+					after = all[tt.after-1].Key
+				}
+				if got := len(k.dead(tt.filter, after)); got != tt.want {
+					k.Errorf("Dead(%+v) after %d yields %d, want %d", tt.filter, tt.after, got, tt.want)
+				}
+			}
+		},
+	},
+	{
 		name:     "DeadHoldsNoLock",
 		sentence: "It holds no lock between two yields, so the loop may call the store.",
 		needs:    []string{"DeadLetters"},

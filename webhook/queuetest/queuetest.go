@@ -1,7 +1,7 @@
 // Package queuetest is what a store for webhook.Forwarder has to pass: one case
 // for each sentence of the contract of webhook.Queue, webhook.DeadLetters,
-// webhook.Counter, webhook.DestinationCounter, webhook.Waker, webhook.Roster and webhook.Rosters,
-// and at the end random operations compared with a model.
+// webhook.Counter, webhook.DestinationCounter, webhook.Waker, webhook.Roster, webhook.Rosters,
+// webhook.Pauses, webhook.Nodes and webhook.Releaser, and at the end random operations compared with a model.
 //
 //	func TestQueue(t *testing.T) {
 //		queuetest.Run(t, open, queuetest.Traits{Durable: true})
@@ -63,6 +63,12 @@ type Traits struct {
 	Check func(t testing.TB, q webhook.Queue)
 }
 
+// implements reports whether a store has an optional part of the contract.
+func implements[Part any](q webhook.Queue) bool {
+	_, ok := q.(Part)
+	return ok
+}
+
 var seed = flag.Uint64("queuetest.seed", 0, "the `seed` of queuetest's random operations; 0 makes one up")
 
 // Run runs all cases, each as a subtest with a store of its own.
@@ -73,38 +79,30 @@ func Run(t *testing.T, open Open, traits Traits) {
 		traits.Lease = 2 * time.Second
 	}
 	probe := open(t, t.TempDir())
-	has := func(part string) (ok bool) {
-		switch part {
-		case "":
-			ok = true
-		case "DeadLetters":
-			_, ok = probe.(webhook.DeadLetters)
-		case "Counter":
-			_, ok = probe.(webhook.Counter)
-		case "DestinationCounter":
-			_, ok = probe.(webhook.DestinationCounter)
-		case "Roster":
-			_, ok = probe.(webhook.Roster)
-		case "Rosters":
-			_, ok = probe.(webhook.Rosters)
-		case "Durable":
-			ok = traits.Durable
-		case "Waker":
-			_, ok = probe.(webhook.Waker)
-		case "Share":
-			ok = traits.Share
-		case "Abandon":
-			ok = traits.Abandon != nil
-		case "OpenFull":
-			ok = traits.OpenFull != nil
-		}
-		return ok
+	has := map[string]bool{ // what a case may need
+		"DeadLetters":        implements[webhook.DeadLetters](probe),
+		"Counter":            implements[webhook.Counter](probe),
+		"DestinationCounter": implements[webhook.DestinationCounter](probe),
+		"Roster":             implements[webhook.Roster](probe),
+		"Rosters":            implements[webhook.Rosters](probe),
+		"Waker":              implements[webhook.Waker](probe),
+		"Pauses":             implements[webhook.Pauses](probe),
+		"Nodes":              implements[webhook.Nodes](probe),
+		"Releaser":           implements[webhook.Releaser](probe),
+		"Durable":            traits.Durable,
+		"Share":              traits.Share,
+		"Abandon":            traits.Abandon != nil,
+		"OpenFull":           traits.OpenFull != nil,
 	}
 	var run []testCase
 	for _, c := range allCases() {
 		all := true
 		for _, part := range c.needs {
-			all = all && has(part)
+			ok, known := has[part]
+			if !known {
+				panic("queuetest: unknown part " + part)
+			}
+			all = all && ok
 		}
 		if all {
 			run = append(run, c)
@@ -145,7 +143,7 @@ type testCase struct {
 
 func allCases() []testCase {
 	var all []testCase
-	for _, part := range [][]testCase{putCases, leaseCases, settleCases, closeCases, deadCases, rosterCases, shareCases, randomCases} {
+	for _, part := range [][]testCase{putCases, leaseCases, settleCases, closeCases, deadCases, rosterCases, shareCases, nodeCases, randomCases} {
 		all = append(all, part...)
 	}
 	return all

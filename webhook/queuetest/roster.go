@@ -288,6 +288,13 @@ var rosterCases = []testCase{
 			}); !errors.Is(err, context.Canceled) {
 				k.Errorf("Join: %v", err)
 			}
+			ctx, cancel = context.WithCancel(k.ctx)
+			if _, n, err := k.roster().Leave(ctx, "vip", 2, "", 10, func(user string) ([]webhook.Delivery, error) {
+				cancel()
+				return k.announce("vip")(user)
+			}); n != 0 || !errors.Is(err, context.Canceled) {
+				k.Errorf("Leave: %d, %v", n, err)
+			}
 			var errs []error
 			for _, err := range k.roster().Members(ctx, "vip", "") {
 				errs = append(errs, err)

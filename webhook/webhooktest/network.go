@@ -136,13 +136,13 @@ func (n *Network) Close() error {
 //
 // Each request, or connection, takes the next step of the script; the last one
 // is repeated for ever. Without a script, every request is answered 200.
+//
+// It panics if rawURL is not an http or https URL, or is that of another receiver,
+// and after Close.
 func (n *Network) Receiver(rawURL string, secret signature.Secret, script ...Step) *Receiver {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		panic(fmt.Sprintf("webhooktest: %q is not an http or https URL", rawURL))
-	}
-	if err := n.ctx.Err(); err != nil {
-		panic("webhooktest: Receiver after Close")
 	}
 	port := 80
 	if u.Scheme == "https" {
@@ -156,6 +156,9 @@ func (n *Network) Receiver(rawURL string, secret signature.Secret, script ...Ste
 
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.ctx.Err() != nil { // Close looks at the receivers after that
+		panic("webhooktest: Receiver after Close")
+	}
 	if n.receivers[addr] != nil {
 		panic(fmt.Sprintf("webhooktest: second receiver for %s", addr))
 	}

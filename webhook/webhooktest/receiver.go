@@ -108,7 +108,8 @@ func (r *Receiver) begin() bool {
 	return !r.closed
 }
 
-// SetScript replaces what is left of the script.
+// SetScript replaces what is left of the script. Without steps, every request is
+// answered 200.
 func (r *Receiver) SetScript(script ...Step) {
 	if len(script) == 0 {
 		script = []Step{{}}
@@ -179,7 +180,8 @@ func (r *Receiver) Wait(ctx context.Context, n int) ([]*Request, error) {
 }
 
 // Conns returns how many connections were accepted, and how many of them are
-// open.
+// open. Those of Stall and ResetEarly, which no server sees, are not among the
+// open ones.
 func (r *Receiver) Conns() (accepted, open int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

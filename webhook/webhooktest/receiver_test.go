@@ -668,6 +668,35 @@ func TestDialContext(t *testing.T) {
 	}
 }
 
+// A receiver that is added while the network closes is refused, or closed too;
+// goroutines that stay fail the package.
+func TestReceiverBesideClose(t *testing.T) {
+	host := strings.Repeat("X", 1<<18) + ".example" // takes long to read, so that they meet
+	for i := range 50 {
+		n := webhooktest.NewNetwork()
+		begin := make(chan struct{})
+		var added *webhooktest.Receiver
+		var both sync.WaitGroup
+		both.Go(func() {
+			defer func() { recover() }() // it was refused
+			<-begin
+			added = n.Receiver("http://"+host+"/", "")
+		})
+		both.Go(func() {
+			<-begin
+			for start := time.Now(); time.Since(start) < time.Duration(i)*50*time.Microsecond; {
+			}
+			n.Close()
+		})
+		close(begin)
+		both.Wait()
+		if _, err := n.DialContext(t.Context(), "tcp", host+":80"); added != nil && !errors.Is(err, syscall.ECONNREFUSED) {
+			n.Close()
+			t.Fatalf("DialContext after Close = %v; want ECONNREFUSED", err)
+		}
+	}
+}
+
 func TestReceiverPanicsOnMisuse(t *testing.T) {
 	closed := webhooktest.NewNetwork()
 	closed.Close()
@@ -685,6 +714,8 @@ func TestReceiverPanicsOnMisuse(t *testing.T) {
 		}},
 		{"closed", func(*webhooktest.Network) { closed.Receiver("http://crm.example/", "") }},
 		{"empty pick", func(*webhooktest.Network) { webhooktest.Pick(1) }},
+		{"status that is no answer", func(*webhooktest.Network) { webhooktest.Answer(103) }},
+		{"status of no class", func(*webhooktest.Network) { webhooktest.Answer(600) }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -20,8 +20,8 @@ type Request struct {
 	Conn int
 	// Time is when the body had been read.
 	Time time.Time
-	// Method, URL, Proto and Header are those of the request. Header does not
-	// have Host, which is in Host.
+	// Method, URL, Proto and Header are those of the request. URL has the path and
+	// the query alone. Header does not have Host, which is in Host.
 	Method string
 	URL    *url.URL
 	Proto  string

@@ -1,6 +1,7 @@
 package webhooktest
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"sync"
@@ -68,10 +69,13 @@ func (f fault) refuses() bool {
 
 // Answer answers with a status, 200 to 599.
 func Answer(status int) Step {
+	if status < 200 || status > 599 {
+		panic(fmt.Sprintf("webhooktest: Answer(%d): the status is not in 200 to 599", status))
+	}
 	return Step{status: status}
 }
 
-// Redirect answers with a 3xx status and a Location.
+// Redirect is Answer with a Location, for a 3xx status.
 func Redirect(status int, location string) Step {
 	return Answer(status).With("Location", location)
 }
@@ -177,7 +181,7 @@ func (s Step) After(d time.Duration) Step {
 }
 
 // Until waits for c to be closed before the step is done, or until the client
-// gives up.
+// gives up. The time of After, if that is set too, begins then.
 func (s Step) Until(c <-chan struct{}) Step {
 	s.until = c
 	return s

@@ -7,8 +7,8 @@ import (
 )
 
 // Clone returns a copy of d that shares no memory with it, and has no
-// Destination. Its slices have no spare capacity, so that who is handed the
-// copy may append to them.
+// Destination. Its slices have no spare capacity, so that the caller who is handed
+// the copy may append to them.
 func Clone(d *webhook.Delivery) webhook.Delivery {
 	c := CloneHead(d)
 	c.Body = make([]byte, len(d.Body))
@@ -29,8 +29,8 @@ func CloneHead(d *webhook.Delivery) webhook.Delivery {
 	return c
 }
 
-// Update sets in d what a Retry or a Bury changes to what it is in s, without
-// sharing memory with it.
+// Update copies the fields that a Retry or a Bury changes from s to d, which then
+// share no memory.
 func Update(d, s *webhook.Delivery) {
 	d.Due, d.Expires, d.Tries = s.Due, s.Expires, s.Tries
 	d.Closed = cloneClosed(s.Closed)

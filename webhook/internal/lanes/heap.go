@@ -1,8 +1,8 @@
 package lanes
 
-// A heap keeps values by their orders, the first at the front. Each is told its
-// place, by which it is taken out again. It is written out, as container/heap would
-// cost an interface call for each comparison.
+// A heap is a binary heap of values by their Orders, the first at the root. It keeps
+// the index of each value up to date in *place, by which the value is removed.
+// container/heap would cost an interface call for each comparison.
 type heap[T any] []entry[T]
 
 type entry[T any] struct {
@@ -11,13 +11,13 @@ type entry[T any] struct {
 	place *int
 }
 
-// push puts v in, whose place is kept in *place.
+// push adds v, and keeps its index in *place.
 func (h *heap[T]) push(o Order, v T, place *int) {
 	*h = append(*h, entry[T]{o, v, place})
 	h.up(len(*h) - 1)
 }
 
-// remove takes out what is at place i.
+// remove takes out the value at index i.
 func (h *heap[T]) remove(i int) {
 	old := *h
 	last := len(old) - 1
@@ -29,7 +29,7 @@ func (h *heap[T]) remove(i int) {
 	}
 }
 
-// move puts what is at place i where o belongs.
+// move gives the value at index i the Order o.
 func (h heap[T]) move(i int, o Order) {
 	h[i].Order = o
 	h.fix(i)

@@ -1,6 +1,6 @@
 package lanes
 
-// first returns the place of the first delivery that waits, Last if none does.
+// first returns the Order of the first delivery that waits, Last if none does.
 func (l *Lane) first() Order {
 	o := l.nearest()
 	if l.Beyond.Before(o) {
@@ -9,7 +9,7 @@ func (l *Lane) first() Order {
 	return o
 }
 
-// nearest returns the place of the first that waits and is in memory.
+// nearest returns the Order of the first delivery that waits in memory.
 func (l *Lane) nearest() Order {
 	o := Last
 	if it := l.run.peek(); it != nil {
@@ -21,8 +21,8 @@ func (l *Lane) nearest() Order {
 	return o
 }
 
-// pop takes out the first delivery if it is due. It reports instead that the
-// first is beyond what is in memory, and due.
+// pop takes out the first delivery if it is due. If the first is due but not in
+// memory, it returns nil and true.
 func (l *Lane) pop(now int64) (it *Item, beyond bool) {
 	o := l.nearest()
 	if l.Beyond.Before(o) {

@@ -43,7 +43,7 @@ type Item struct {
 	// Home and Index are the store's own note of where it keeps the delivery.
 	Home  any
 	Index int
-	// Size is the store's own note of what it costs.
+	// Size is the store's own note of what the delivery costs.
 	Size int64
 
 	lane  *Lane
@@ -321,7 +321,7 @@ func (t *Table) Leased(lease uint64) *Item {
 // Refresh tells the table that l.Beyond has changed.
 func (t *Table) Refresh(l *Lane, now int64) { t.settle(l, now) }
 
-// take takes it out of the heap it is in. It keeps its slot.
+// take takes it, which was handed out, out of the heap it is in. It keeps its slot.
 func (t *Table) take(it *Item) {
 	switch it.state {
 	case inRest:
@@ -398,7 +398,7 @@ func (t *Table) wake(now int64) {
 	}
 }
 
-// settle puts l where its first delivery belongs.
+// settle moves l to the place that its first delivery calls for.
 func (t *Table) settle(l *Lane, now int64) {
 	first := l.first()
 	want := later

@@ -25,7 +25,7 @@ type Take struct {
 	number uint64
 }
 
-// Want returns how many items of l, one of Wants, the Take could use.
+// Want returns how many items of l, one of Wants, the Take can hand out.
 func (k *Take) Want(l *Lane) int {
 	return min(k.Max, l.room)
 }
@@ -80,9 +80,8 @@ func (t *Table) Serve(k *Take, now int64) bool {
 	return true
 }
 
-// Next returns the time at which there will be more to hand out than the Take
-// going on has found, the zero time if never. Lanes that had no room for it do
-// not count.
+// Next returns when there will be more to hand out than the current Take has found,
+// the zero time if never. Lanes that had no room do not count.
 func (t *Table) Next(now int64) time.Time {
 	next := Last.At
 	if t.ready.head != nil {
@@ -110,7 +109,8 @@ func (t *Table) End() {
 	}
 }
 
-// roomOf returns the room that is left to l, which it asks for once a Take.
+// roomOf returns the room that is left to l. It calls k.Room once for each lane and
+// Take.
 func (t *Table) roomOf(k *Take, l *Lane) int {
 	if l.asked != k.number {
 		l.asked = k.number
@@ -122,6 +122,7 @@ func (t *Table) roomOf(k *Take, l *Lane) int {
 	return l.room
 }
 
+// park leaves l out of the rest of the Take.
 func (t *Table) park(l *Lane) {
 	t.ready.remove(l)
 	l.place = parked

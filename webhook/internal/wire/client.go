@@ -88,8 +88,8 @@ func New(c Config) *Client {
 	return client
 }
 
-// Close closes all connections. It is called when no request is under way; later
-// ones fail.
+// Close closes all connections. It is called when no request is under way. Requests
+// made after it fail.
 func (c *Client) Close() {
 	c.stop()
 	c.aborted.Store(true)
@@ -107,8 +107,8 @@ func (c *Client) Close() {
 	}
 }
 
-// abort interrupts what is on its way. A request looks at aborted once its
-// connection is in conns, so that it is interrupted or sees it.
+// abort interrupts all requests under way. A request looks at aborted after its
+// connection was put into conns, so it is either interrupted or sees aborted.
 func (c *Client) abort() {
 	c.aborted.Store(true)
 	c.mu.Lock()
@@ -137,9 +137,9 @@ type Answer struct {
 	closing bool // it says that it is the last on its connection
 }
 
-// farewell reports whether a may have been said by a receiver that was about to
-// close an idle connection, before it had seen the request: some answer 408 (RFC
-// 9110, section 15.5.9) or 400 then.
+// farewell reports whether a may be no answer to the request, but the last word of a
+// receiver that was about to close an idle connection: some send 408 (RFC 9110,
+// section 15.5.9) or 400 then.
 func (a *Answer) farewell() bool {
 	return a.closing && (a.Status == http.StatusRequestTimeout || a.Status == http.StatusBadRequest)
 }
@@ -153,15 +153,15 @@ type Buffer struct {
 	kept [MaxKept]byte
 }
 
-// Note has the requests of b write down what is noted, until it is called with
-// nil.
+// Note has the requests made with b fill in n, until it is called with nil.
 func (b *Buffer) Note(n *Notes) { b.in.notes = n }
 
-// Notes are what somebody may want to know of an answer beside what counts.
+// Notes are details of an answer, for those who show them to people.
 type Notes struct {
 	// FirstByte is when its first byte was read.
 	FirstByte time.Time
-	// Header is its header, of lines that are folded the first one.
+	// Header is its header. Of fields that are folded over several lines it has
+	// the first line.
 	Header http.Header
 }
 
@@ -172,12 +172,14 @@ func (n *Notes) began() {
 	}
 }
 
-// maxInline bounds the requests that are written before their answer is looked
-// for. The buffers of the two systems take as much of a receiver that reads
-// nothing; with more, one that answers early and waits would wait for us.
+// maxInline bounds, in bytes, the requests that are written to their end before the
+// answer is read. That much fits into the buffers of the two systems, even if the
+// receiver reads nothing. With more, the write and a receiver that answers without
+// reading could wait for each other.
 const maxInline = 32 << 10
 
-// maxCopy bounds the requests that are put together in one buffer.
+// maxCopy bounds, in bytes, the requests that are copied into one buffer, to be
+// written at once.
 const maxCopy = 16 << 10
 
 // Post posts body to t and reads the answer to its end, or to MaxBody. lines
@@ -250,9 +252,9 @@ func (c *Client) post(ctx context.Context, deadline time.Time, t *Target, lines,
 			h.release(deadline)
 			return a, err
 		}
-		// It was closed, most likely before the request arrived. The delivery
-		// is one that may arrive twice, so it is made again; on a new
-		// connection, which is the end of it.
+		// The connection was closed, most likely before the request arrived.
+		// Deliveries may arrive twice, so the request is made again: once,
+		// because the next connection is a new one.
 		c.resent.Add(1)
 		cn = nil
 	}

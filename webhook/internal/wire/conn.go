@@ -16,10 +16,10 @@ type conn struct {
 	raw    syscall.RawConn       // of nc, if that is a socket, and one that is known
 	tap    *tap                  // under nc, if that is TLS of our making
 	socket bool                  // nc is a socket, or TLS on one: it has deadlines
-	limit  *time.Timer           // interrupts one that is not; made by its first request
-	asks   func(fd uintptr) bool // turnAround, made once
-	poll   poll                  // of raw
-	one    [1]byte               // read by it
+	limit  *time.Timer           // stands in for a deadline where there is none; made by the first request
+	asks   func(fd uintptr) bool // turnAround as a value, which allocates once
+	poll   poll                  // reads raw for alive
+	one    [1]byte               // what poll reads into
 	kept   bool                  // it has served a request
 	used   time.Time             // the deadline of the last request
 
@@ -54,9 +54,9 @@ func (cn *conn) http2() bool {
 	return ok && tc.ConnectionState().NegotiatedProtocol == "h2"
 }
 
-// interrupt makes what is being read and written fail, now and from now on. It
-// may be called at any time. It closes the connection without the farewell of
-// TLS, which could wait for the peer.
+// interrupt makes all reads and writes fail, those under way included. It may be
+// called at any time. It closes the connection without the close_notify of TLS,
+// which could wait for the peer.
 func (cn *conn) interrupt() {
 	if tc, ok := cn.nc.(*tls.Conn); ok {
 		tc.NetConn().Close()
@@ -72,17 +72,21 @@ func (cn *conn) forget() {
 	cn.client.mu.Unlock()
 }
 
-// close ends a connection that is in order.
+// close ends a connection that is in order. It does not wait: a peer that does not
+// read gets no close_notify of TLS.
 func (cn *conn) close() {
-	if !cn.socket {
-		cn.abandon() // without a deadline, the farewell could wait for ever
+	switch {
+	case cn.tap != nil && cn.tap.raw != nil && canProbe:
+		cn.tap.parting = true
+	case cn.raw == nil:
+		cn.abandon()
 		return
 	}
 	cn.forget()
 	cn.nc.Close()
 }
 
-// abandon ends one that may not be.
+// abandon ends a connection that may be in any state.
 func (cn *conn) abandon() {
 	cn.forget()
 	cn.interrupt()
@@ -122,7 +126,7 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 	}
 	if ctx != cn.client.config.Context {
 		stop := context.AfterFunc(ctx, cn.interrupt)
-		defer func() { keep = stop() && keep }() // else it may come later
+		defer func() { keep = stop() && keep }() // if it cannot be stopped, it may interrupt the next request
 	}
 	switch {
 	case len(b.out)+len(rest) > maxInline:
@@ -168,19 +172,27 @@ func (cn *conn) exchangeLarge(b *Buffer, rest []byte) (a Answer, keep bool, err 
 	written := make(chan error, 1)
 	go func() { written <- writeAll(cn.nc, b.out, rest) }() // waited for below
 	a, keep, err = b.in.answer(b.kept[:0])
+	if keep && cn.socket {
+		// The receiver may have read all before the goroutine comes to say that
+		// it was written. If it was not, it is not going to be.
+		_ = cn.nc.SetWriteDeadline(time.Unix(1, 0))
+		werr := <-written
+		return a, werr == nil, err
+	}
 	select {
 	case werr := <-written:
 		return a, keep && werr == nil, err
 	default:
-		// It is answered, or has failed, before all of it was sent. Who
-		// called closes the connection once more.
+		// It was answered, or failed, before all of it was sent. The caller
+		// abandons the connection too, which does no harm.
 		cn.abandon()
 		<-written
 		return a, false, err
 	}
 }
 
-// broken says what the failure of a connection before its request means.
+// broken returns the error for a connection that failed before its request: errStale
+// if it was kept, else err.
 func (cn *conn) broken(err error) error {
 	if cn.kept {
 		return errStale

@@ -136,6 +136,18 @@ func (o *poll) reads(fd uintptr) bool {
 	return true
 }
 
+// writeOnce writes as much of p as there is room for.
+func writeOnce(raw syscall.RawConn, p []byte) (n int, err error) {
+	rerr := raw.Write(func(fd uintptr) bool {
+		n, err = ignoringEINTR(syscall.Write, fd, p)
+		return true
+	})
+	if rerr != nil {
+		err = rerr
+	}
+	return max(n, 0), err
+}
+
 func ignoringEINTR(f func(int, []byte) (int, error), fd uintptr, p []byte) (int, error) {
 	for {
 		n, err := f(int(fd), p)

@@ -16,8 +16,9 @@ import (
 )
 
 // What is not HTTP/1.1 straight to a name in ASCII is net/http's: receivers that
-// choose HTTP/2 in the TLS handshake, hosts in other scripts, and proxies. The first connection
-// to a receiver is made here, and handed over if it turns out to be HTTP/2.
+// choose HTTP/2 in the TLS handshake, hosts in other scripts, and proxies. The
+// first connection to a receiver is made here, and handed over if it turns out to
+// be HTTP/2.
 
 // speaksHTTP2 reports whether net/http speaks HTTP/2, which the setting
 // GODEBUG=http2client=0 switches off.
@@ -40,9 +41,9 @@ func (h *host) httpTransport() *http.Transport {
 		return h.transport
 	}
 	c := &h.client.config
-	// net/http goes on dialling when the request has ended, for the next one:
-	// it has to have a time of its own, or a receiver that does not answer
-	// collects sockets.
+	// net/http goes on dialling after the request has ended, for the benefit of
+	// the next one. So a dial has a timeout of its own, or sockets would pile up
+	// towards a receiver that does not answer.
 	connect := func(ctx context.Context, addr string, config *tls.Config) (net.Conn, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, ErrTimeout)
 		defer cancel()
@@ -106,10 +107,10 @@ func (e ProxyError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("the proxy answered %d %s", int(e), http.StatusText(int(e))))
 }
 
-// A proxied is a connection to the proxy. What is said on it before the first
-// request, to the proxy and by TLS to the receiver, is net/http's, which goes on
-// when the request has ended: it has the time of a request, and ends with
-// Config.Context.
+// A proxied is a connection to the proxy. net/http talks to the proxy, and by TLS to
+// the receiver, before the first request, and goes on when that has ended. So until
+// the connection is handed to a request it is closed after the time of one, and when
+// Config.Context ends.
 type proxied struct {
 	net.Conn
 	limit *time.Timer // closes it
@@ -127,8 +128,8 @@ func (p *proxied) Close() error {
 	return p.Conn.Close()
 }
 
-// withEndless returns a context of requests through a proxy. A connection that
-// they get has no end of its own any more: they have theirs.
+// withEndless returns a context for requests through a proxy. It ends the time limit
+// of a connection that is handed to a request, which has a deadline of its own.
 func withEndless(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
 		nc := i.Conn
@@ -146,7 +147,7 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, ErrTimeout)
 	defer cancel()
 	if cn != nil && !cn.http2() {
-		cn.close() // of the time before the receiver spoke HTTP/2
+		cn.close() // it is from before the receiver spoke HTTP/2
 	} else if cn != nil {
 		cn.forget()
 		var o handover

@@ -191,8 +191,8 @@ func (c *Client) sweep() {
 	}
 }
 
-// oldest takes the idle connections used last at a time up to until, appends
-// them to dst, and returns it. The caller holds h.mu.
+// oldest takes out the idle connections that were not used after until, and appends
+// them to dst. The caller holds h.mu.
 func (h *host) oldest(dst []*conn, until time.Time) []*conn {
 	n := 0
 	for n < len(h.idle) && !h.idle[n].used.After(until) {
@@ -204,8 +204,8 @@ func (h *host) oldest(dst []*conn, until time.Time) []*conn {
 	return dst
 }
 
-// trim closes the sixteenth of the idle connections that has been unused for
-// longest. A sixteenth, so that many requests pay for the look at all of them.
+// trim closes the sixteenth of the idle connections that was not used for longest.
+// It looks at all of them, so it closes several at once to be called rarely.
 func (c *Client) trim() {
 	var used []time.Time
 	var old []*conn
@@ -217,7 +217,7 @@ func (c *Client) trim() {
 		}
 		h.mu.Unlock()
 	}
-	if len(used) > c.config.MaxIdle { // nobody else was here before
+	if len(used) > c.config.MaxIdle { // else another trim was faster
 		slices.SortFunc(used, time.Time.Compare)
 		until := used[len(used)/16]
 		for _, h := range c.hosts {

@@ -92,7 +92,7 @@ func (in *reader) fill() error {
 	return io.ErrNoProgress
 }
 
-// more is fill where the answer may not end.
+// more is fill within an answer: the end of the connection is an error.
 func (in *reader) more() error {
 	err := in.fill()
 	if err == io.EOF {

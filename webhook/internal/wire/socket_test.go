@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -281,6 +282,31 @@ func TestSocketsAreInterrupted(t *testing.T) {
 		c.Close()
 		server.CloseClientConnections()
 		server.Close()
+	}
+}
+
+// A connection goes on after a large body that was read to its end, although the
+// goroutine that wrote it may be later to say so than the answer is.
+func TestLargeBodiesKeepTheirConnection(t *testing.T) {
+	var conns atomic.Int64
+	addr := serve(t, func(c net.Conn) {
+		conns.Add(1)
+		for r := bufio.NewReader(c); readRequest(r) == nil; {
+			io.WriteString(c, ok)
+		}
+	})
+	c := socketClient(t)
+	to := target(t, "http://"+addr+"/")
+	var buf Buffer
+	body := make([]byte, 1<<20)
+	const requests = 300
+	for range requests {
+		if _, err := c.Post(c.config.Context, time.Now().Add(long), to, nil, body, &buf); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := conns.Load(); n != 1 {
+		t.Errorf("%d requests took %d connections, want 1", requests, n)
 	}
 }
 

@@ -5,15 +5,16 @@ import (
 	"syscall"
 )
 
-// A tap is the connection under a TLS connection. TLS reads more than it is
-// asked for, and keeps it: whether the peer has said anything takes a read
-// through TLS that does not wait, and the knowledge where its records end.
+// A tap is the connection under a TLS connection. TLS reads ahead and buffers, so the
+// socket alone does not show whether the peer has sent anything. It takes a read
+// through TLS that does not wait, and to know where TLS records end.
 type tap struct {
 	net.Conn
 	raw  syscall.RawConn // of Conn; nil if there is none, or none that is known
 	poll poll
 
 	looking bool    // Read does not wait
+	parting bool    // Write does not
 	header  [5]byte // of the record that is being read (RFC 8446, section 5.1)
 	have    int     // bytes of header
 	left    int     // bytes of the record after its header
@@ -34,6 +35,14 @@ func (t *tap) Read(p []byte) (n int, err error) {
 	}
 	t.took(p[:n])
 	return n, err
+}
+
+// Write is for TLS, whose Close would wait for five seconds.
+func (t *tap) Write(p []byte) (int, error) {
+	if t.parting {
+		return writeOnce(t.raw, p)
+	}
+	return t.Conn.Write(p)
 }
 
 // took notes that p was read.

@@ -1,4 +1,6 @@
-package webhook
+// Package nullreceiver takes HTTP/1.1 requests and answers 200, with as little
+// work as can be, for tests and benchmarks of what sends them.
+package nullreceiver
 
 import (
 	"bufio"
@@ -10,10 +12,9 @@ import (
 	"strconv"
 )
 
-// NullReceiver is the receiver of the benchmarks, run in a process of its own:
-// it takes HTTP/1.1 requests and answers 200, with as little work as can be.
-// It prints its address, and ends when its standard input does.
-func NullReceiver() {
+// Run is main for a process that is a receiver: it prints its address, and
+// returns when its standard input ends.
+func Run() {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -26,13 +27,14 @@ func NullReceiver() {
 			if err != nil {
 				return
 			}
-			go nullConn(c) // ends with the connection
+			go Serve(c) // ends with the connection
 		}
 	}()
 	io.Copy(io.Discard, os.Stdin)
 }
 
-func nullConn(c net.Conn) {
+// Serve answers the requests of a connection until it ends.
+func Serve(c net.Conn) {
 	defer c.Close()
 	r := bufio.NewReaderSize(c, 8<<10)
 	answer := []byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")

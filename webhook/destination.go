@@ -1,0 +1,146 @@
+package webhook
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/hookferry/analytics/signature"
+)
+
+// The limits of Destination and Endpoint. Those of endpoints and headers are of the
+// public webhook documentation.
+const (
+	// MaxEndpoints is how many endpoints a destination may have.
+	MaxEndpoints = 5
+	// MaxHeaders is how many static headers an endpoint may have.
+	MaxHeaders = 5
+	// MaxStandardSecrets is how many secrets for Standard Webhooks a
+	// destination may have.
+	MaxStandardSecrets = 5
+
+	maxURL         = 8 << 10 // bytes of an endpoint's URL
+	maxHeaderValue = 8 << 10 // bytes of a static header's value
+	maxID          = 255     // bytes of a destination's id and of a delivery's
+)
+
+// A Destination is a customer's set of endpoints. A delivery is done when one
+// of them takes it.
+type Destination struct {
+	// ID names the destination, in 1 to 255 bytes. Deliveries are stored
+	// with it.
+	ID string
+	// Endpoints are where its deliveries go: 1 to MaxEndpoints, each with a
+	// URL of its own. The first attempt goes to all of them at once.
+	Endpoints []Endpoint
+	// Secret signs every request in X-Signature (package signature). Empty
+	// means that it is not sent. There is one, because there is one signature:
+	// while it is replaced, the receiver accepts both.
+	Secret signature.Secret
+	// StandardSecrets add the headers of Standard Webhooks to every request,
+	// with a signature for each secret: at most MaxStandardSecrets, and
+	// several only while one replaces another. Each is "whsec_" and the base64
+	// of 24 to 64 bytes, as signature.NewStandardSecret makes them. The
+	// webhook-id is the messageId, with bytes other than visible ASCII, full
+	// stops and percent signs percent-encoded. Empty means no such headers.
+	StandardSecrets []signature.Secret
+	// TLS has client certificates and authorities for the connections to this
+	// destination alone, which are not used for any with other settings. Nil
+	// means those of Config.TLSClientConfig.
+	TLS *TLS
+	// Disabled keeps the deliveries until the destination is enabled.
+	Disabled bool
+	// MaxConcurrent bounds the deliveries attempted at once. Zero means
+	// Config.MaxConcurrent.
+	MaxConcurrent int
+	// MaxRate bounds the attempts a second, from one a day to 1,000,000. What
+	// exceeds it waits in the store, with its window not begun if it was not
+	// attempted before. Zero means no bound. Each Forwarder keeps its own
+	// count, and begins anew with the process.
+	MaxRate float64
+	// MaxBurst is how many attempts may be made at once after a time with
+	// fewer than MaxRate: in t seconds there are at most MaxBurst + t*MaxRate.
+	// Zero means a tenth of a second's worth, at least 1. It is not set without
+	// MaxRate, and at most a day's worth of it.
+	MaxBurst int
+}
+
+// An Endpoint is a URL that takes webhooks.
+type Endpoint struct {
+	// URL is absolute, with the scheme http or https, in at most 8,192 bytes.
+	// User and password in it are sent as basic authentication. The host is a
+	// name, or an address in its usual form: 2130706433 and 0x7f.1, which are
+	// addresses to some resolvers, are refused.
+	URL string
+	// Headers are added to each request: at most MaxHeaders, with values of up
+	// to 8,192 bytes, and names that differ by more than case. They may not
+	// replace those that carry the message: Host, Content-Length,
+	// Content-Type, Transfer-Encoding, Connection, User-Agent, X-Signature
+	// and those of Standard Webhooks; nor be about the connection: Expect,
+	// Keep-Alive, Proxy-Connection, TE, Trailer and Upgrade.
+	Headers map[string]string
+}
+
+// Validate checks the destination as New does.
+func (d *Destination) Validate() error {
+	_, err := compile(d, DefaultServiceName, DefaultMaxConcurrent)
+	return err
+}
+
+// forbiddenHeaders are those that carry the message or are about the connection
+// (RFC 9110, section 7.6.1), which is the client's business; in canonical form.
+var forbiddenHeaders = map[string]bool{
+	"Host": true, "Content-Length": true, "Content-Type": true, "Transfer-Encoding": true,
+	"Connection": true, "User-Agent": true, signature.Header: true,
+	"Expect": true, "Keep-Alive": true, "Proxy-Connection": true, "Te": true, "Trailer": true, "Upgrade": true,
+	"Webhook-Id": true, "Webhook-Timestamp": true, "Webhook-Signature": true,
+}
+
+func checkURL(field, s string) (*url.URL, error) {
+	if s == "" {
+		return nil, refuse(field, "is required")
+	}
+	if len(s) > maxURL {
+		return nil, refuse(field, "is %d bytes long, the limit is %d", len(s), maxURL)
+	}
+	u, err := url.Parse(s)
+	if err != nil {
+		return nil, refuse(field, "is no URL") // what is wrong may be in a password
+	}
+	if u.Scheme != "http" && u.Scheme != "https" {
+		return nil, refuse(field, "has the scheme %q; http and https are allowed", u.Scheme)
+	}
+	if u.Hostname() == "" {
+		return nil, refuse(field, "has no host")
+	}
+	if err := checkHost(field, u); err != nil {
+		return nil, err
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+			return nil, refuse(field, "has the port %s; 1 to 65535 are allowed", port)
+		}
+	}
+	if strings.Contains(u.RawQuery, " ") {
+		return nil, refuse(field, "has a space in its query")
+	}
+	return u, nil
+}
+
+func checkHeader(field, name, value string) error {
+	if !isToken(name) {
+		return refuse(field, "is not a header name")
+	}
+	if len(value) > maxHeaderValue {
+		return refuse(field, "has a value of %d bytes, the limit is %d", len(value), maxHeaderValue)
+	}
+	if strings.Trim(value, " \t") != value {
+		return refuse(field, "has a value with white space around it")
+	}
+	for i := range len(value) {
+		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return refuse(field, "has a value with a control character")
+		}
+	}
+	return nil
+}

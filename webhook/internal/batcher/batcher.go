@@ -1,0 +1,84 @@
+// Package batcher lets concurrent calls share transactions, for stores on a server.
+package batcher
+
+import (
+	"slices"
+	"sync"
+)
+
+// A Batcher gathers what concurrent calls want stored while others are being
+// stored, so that under load it is stored for many of them at once.
+type Batcher[T any] struct {
+	limit int
+	work  func([]*T)
+
+	mu      sync.Mutex
+	arrived sync.Cond
+	waiting []*T
+	sizes   []int
+	closed  bool
+	running sync.WaitGroup
+}
+
+// New starts n goroutines, each of which calls work with the requests that wait, in
+// their order: as many as have up to limit bytes together, at least one.
+func New[T any](n, limit int, work func([]*T)) *Batcher[T] {
+	b := &Batcher[T]{limit: limit, work: work}
+	b.arrived.L = &b.mu
+	for range n {
+		b.running.Go(b.run)
+	}
+	return b
+}
+
+// Add hands over a request of size bytes. It is not called after Close.
+func (b *Batcher[T]) Add(r *T, size int) {
+	b.mu.Lock()
+	b.waiting = append(b.waiting, r)
+	b.sizes = append(b.sizes, size)
+	b.mu.Unlock()
+	b.arrived.Signal()
+}
+
+// Drop takes back a request, and reports whether it was still waiting. If not, work
+// has it.
+func (b *Batcher[T]) Drop(r *T) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.Index(b.waiting, r)
+	if i >= 0 {
+		b.waiting, b.sizes = slices.Delete(b.waiting, i, i+1), slices.Delete(b.sizes, i, i+1)
+	}
+	return i >= 0
+}
+
+func (b *Batcher[T]) run() {
+	for {
+		b.mu.Lock()
+		for len(b.waiting) == 0 && !b.closed {
+			b.arrived.Wait()
+		}
+		n, size := 0, 0
+		for n < len(b.waiting) && (n == 0 || size+b.sizes[n] <= b.limit) {
+			size += b.sizes[n]
+			n++
+		}
+		batch := b.waiting[:n:n]
+		b.waiting, b.sizes = b.waiting[n:], b.sizes[n:]
+		b.mu.Unlock()
+		if n == 0 {
+			return
+		}
+		b.work(batch)
+		clear(batch) // b.waiting may refer to its array for long
+	}
+}
+
+// Close returns when all that was added has been worked on.
+func (b *Batcher[T]) Close() {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	b.arrived.Broadcast()
+	b.running.Wait()
+}

@@ -1,0 +1,188 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+// Endings counts deliveries that have ended. It is an Observer, or is told by what
+// stands in for one.
+type Endings struct {
+	n, target atomic.Int64
+	reached   chan struct{} // capacity 1
+}
+
+// NewEndings returns Endings of none yet.
+func NewEndings() *Endings { return &Endings{reached: make(chan struct{}, 1)} }
+
+func (e *Endings) Accepted(webhook.Accepted)   {}
+func (e *Endings) Attempted(webhook.Attempted) {}
+
+func (e *Endings) Ended(webhook.Ended) {
+	if e.n.Add(1) == e.target.Load() {
+		e.reached <- struct{}{}
+	}
+}
+
+// Batch is how many events a call of Forward's has.
+const Batch = 100
+
+// A Load is a forwarder that delivers to a receiver, and a bare http.Transport
+// beside it which posts the same bytes to the same receiver with the same
+// concurrency.
+type Load struct {
+	*webhook.Forwarder
+	// Destinations are the ids of its destinations.
+	Destinations []string
+
+	b           *testing.B
+	url         string
+	concurrency int
+	ended       *Endings
+	id          atomic.Int64
+}
+
+// NewLoad starts a forwarder on q that delivers to a Receiver. The end of the
+// benchmark closes both.
+func NewLoad(b *testing.B, q webhook.Queue, destinations, concurrency int) *Load {
+	b.Helper()
+	ended := NewEndings()
+	return StartLoad(b, webhook.Config{Queue: q, Observer: ended}, ended, Receiver(b), destinations, concurrency)
+}
+
+// StartLoad starts a forwarder with c, which delivers to rawURL and tells ended of
+// what it has delivered. The end of the benchmark closes it and its store.
+func StartLoad(b *testing.B, c webhook.Config, ended *Endings, rawURL string, destinations, concurrency int) *Load {
+	b.Helper()
+	l := &Load{b: b, url: rawURL, concurrency: concurrency, ended: ended}
+	c.MaxInFlight, c.MaxConcurrent = concurrency, concurrency
+	for i := range destinations {
+		id := fmt.Sprint("d", i)
+		l.Destinations = append(l.Destinations, id)
+		c.Destinations = append(c.Destinations, webhook.Destination{ID: id, Secret: "shh", Endpoints: []webhook.Endpoint{{URL: rawURL}}})
+	}
+	f, err := webhook.New(c)
+	if err != nil {
+		b.Fatal(err)
+	}
+	l.Forwarder = f
+	run := make(chan error, 1)
+	go func() { run <- f.Run(context.Background()) }() // ended below
+	b.Cleanup(func() {
+		if err := f.Shutdown(context.Background()); err != nil {
+			b.Error(err)
+		}
+		if err := <-run; err != nil {
+			b.Error(err)
+		}
+		if err := c.Queue.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	return l
+}
+
+// Next makes events the next of the load.
+func (l *Load) Next(events []webhook.Event) {
+	now := time.Now()
+	after := l.id.Add(int64(len(events)))
+	for i := range events {
+		events[i] = webhook.Event{ID: fmt.Sprint("message-", after-int64(i)), Type: "track", Body: Body, Received: now}
+	}
+}
+
+// Forward forwards n events, a multiple of Batch, and returns how long it takes
+// until they are delivered. A full store is waited for, as a collector's client
+// does.
+func (l *Load) Forward(n int) time.Duration {
+	begin := time.Now()
+	l.ended.target.Store(l.ended.n.Load() + int64(n))
+	var left atomic.Int64
+	left.Store(int64(n / Batch))
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			events := make([]webhook.Event, Batch)
+			for {
+				turn := left.Add(-1)
+				if turn < 0 {
+					return
+				}
+				l.Next(events)
+				to := l.Destinations[int(turn)%len(l.Destinations)]
+				for {
+					err := l.ForwardEvents(context.Background(), []string{to}, events...)
+					if err == nil {
+						break
+					}
+					if !errors.Is(err, webhook.ErrQueueFull) {
+						l.b.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+	select {
+	case <-l.ended.reached:
+	case <-time.After(2 * time.Minute):
+		l.b.Fatalf("%+v after two minutes", l.Stats())
+	}
+	return time.Since(begin)
+}
+
+// Bare posts n bodies without the forwarder, and returns how long that takes.
+func (l *Load) Bare(n int) time.Duration { return Bare(l.b, l.url, n, l.concurrency) }
+
+// Compare delivers for the benchmark of l, in turn with bare requests, and prints
+// deliveries a second, and as x_bare their ratio to those of the bare
+// http.Transport. If cpu is not nil, and returns the processor time of this
+// process, bare_us is that of a bare request, and us_more what a delivery takes
+// beyond it, from the call of ForwardEvents to the outcome in the store; it may be
+// less than nothing.
+func (l *Load) Compare(cpu func() time.Duration) {
+	const round = 10_000
+	used := cpu
+	if cpu == nil {
+		used = func() time.Duration { return 0 }
+	}
+	l.Bare(round / 10)
+	l.Forward(round / 10)
+	var bareTime, ourTime, bareCPU, ourCPU time.Duration
+	n := 0
+	for l.b.Loop() {
+		c0 := used()
+		bareTime += l.Bare(round)
+		c1 := used()
+		ourTime += l.Forward(round)
+		bareCPU += c1 - c0
+		ourCPU += used() - c1
+		n += round
+	}
+	l.b.ReportMetric(float64(n)/bareTime.Seconds(), "bare/s")
+	l.b.ReportMetric(float64(n)/ourTime.Seconds(), "deliveries/s")
+	l.b.ReportMetric(bareTime.Seconds()/ourTime.Seconds(), "x_bare")
+	if cpu != nil {
+		l.b.ReportMetric(float64(bareCPU.Microseconds())/float64(n), "bare_us")
+		l.b.ReportMetric(float64((ourCPU-bareCPU).Microseconds())/float64(n), "us_more")
+	}
+	l.b.ReportMetric(0, "ns/op")
+}
+
+// Deliveries is Compare with 1 and with 10 destinations, for a store that open
+// opens. The receiver is a process of its own.
+func Deliveries(b *testing.B, open func(b *testing.B) webhook.Queue) {
+	for _, destinations := range []int{1, 10} {
+		b.Run(fmt.Sprintf("destinations=%d/concurrency=64", destinations), func(b *testing.B) {
+			NewLoad(b, open(b), destinations, 64).Compare(nil)
+		})
+	}
+}

@@ -1,0 +1,41 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+// Once a context has ended nothing more is stored, whether the store looks at it or not: a
+// list that ended with it would be taken for a whole one.
+func TestBackpressureEndsWithItsContext(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		after int // calls of the store
+	}{
+		{"before the first", 0},
+		{"while the queue is full", 1},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		calls := 0
+		until := func() {
+			if calls == tt.after {
+				cancel()
+			}
+		}
+		until()
+		p := &backpressure{f: &Forwarder{open: t.Context()}, limit: syncChunk}
+		err := p.wait(ctx, func(int) error {
+			calls++
+			until()
+			if calls > tt.after {
+				return nil
+			}
+			return ErrQueueFull
+		})
+		if !errors.Is(err, context.Canceled) || calls != tt.after {
+			t.Errorf("%s: %v after %d calls of the store, want the context's error after %d", tt.name, err, calls, tt.after)
+		}
+	}
+}
