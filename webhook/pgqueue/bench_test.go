@@ -29,6 +29,8 @@ func BenchmarkDeliveries(b *testing.B) {
 	bench.Deliveries(b, func(b *testing.B) webhook.Queue { return openDefault(b, b.TempDir()) })
 }
 
+func BenchmarkIdleLatency(b *testing.B) { bench.IdleLatency(b, openDefault(b, b.TempDir())) }
+
 var backlog = flag.Int("backlog", 1000, "how many deliveries wait in BenchmarkBacklog")
 
 // BenchmarkBacklog is BenchmarkDeliveries beside deliveries that wait, one in two

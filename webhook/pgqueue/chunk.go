@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/internal/seen"
 	"github.com/hookferry/analytics/webhook/internal/lanes"
 )
 
@@ -53,8 +53,7 @@ type draft struct {
 	due         int64 // of the first
 	claim       bool  // this node holds it from the start
 	data        []byte
-	deliveries  []webhook.Delivery // for a claim: what the data says, in the same order
-	n           int
+	n           int // deliveries in it
 }
 
 // tolerance is how far the deliveries of a chunk may be apart that are due in d:
@@ -68,29 +67,37 @@ type drafter struct {
 	drafts []*draft
 	open   map[string]*draft // the last of each destination
 	now    time.Time
-	// keep says whether the deliveries are needed in memory.
-	keep bool
 }
 
-// add adds d, whose record is record.
-func (w *drafter) add(d *webhook.Delivery, record []byte) {
-	due := d.Due.UnixMicro()
-	c := w.open[d.Destination]
+// addUnknown adds the first of news with each key that is in unknown, which it
+// takes out of there. It returns how many.
+func (w *drafter) addUnknown(news []fresh, unknown map[seen.Key]bool) (n int) {
+	for i := range news {
+		if f := &news[i]; unknown[f.key] {
+			delete(unknown, f.key)
+			w.add(f.destination, f.due, f.record)
+			n++
+		}
+	}
+	return n
+}
+
+// add adds the delivery that record is of.
+func (w *drafter) add(destination string, at time.Time, record []byte) {
+	due := at.UnixMicro()
+	c := w.open[destination]
 	if c == nil || c.n == chunkItems || len(c.data)+len(record) > chunkBytes ||
-		due < c.due || due-c.due > tolerance(d.Due.Sub(w.now)).Microseconds() {
+		due < c.due || due-c.due > tolerance(at.Sub(w.now)).Microseconds() {
 		if w.open == nil {
 			w.open = make(map[string]*draft)
 		}
-		c = &draft{destination: d.Destination, due: due}
-		w.open[d.Destination] = c
+		c = &draft{destination: destination, due: due}
+		w.open[destination] = c
 		w.drafts = append(w.drafts, c)
 	}
 	c.data = binary.AppendUvarint(c.data, uint64(len(record)))
 	c.data = append(c.data, record...)
 	c.n++
-	if w.keep {
-		c.deliveries = append(c.deliveries, *d)
-	}
 }
 
 var errChunk = errors.New("pgqueue: a chunk that cannot be read")

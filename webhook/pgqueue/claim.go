@@ -68,7 +68,7 @@ func (q *Queue) claim(ctx context.Context, take *lanes.Take, now time.Time) erro
 	}
 	q.mu.Lock()
 	if err != nil {
-		return fmt.Errorf("pgqueue: claiming: %w", err)
+		return fmt.Errorf("pgqueue: claiming: %w", oneLine(err))
 	}
 	got := make(map[*lanes.Lane]int, len(wants))
 	for _, r := range claimed {

@@ -3,8 +3,6 @@
 package pgqueue
 
 import (
-	"context"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -18,7 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/internal/chaos"
 )
 
 // A cutter passes connections on to the server, and while it is on ends each of
@@ -28,6 +26,8 @@ type cutter struct {
 	dir string
 	on  atomic.Bool
 	n   atomic.Int64 // connections that were cut
+	// While gate is locked nothing passes, and nobody is told.
+	gate sync.RWMutex
 }
 
 func newCutter(t *testing.T) *cutter {
@@ -68,7 +68,7 @@ func (c *cutter) pass(from net.Conn, target string) {
 	defer to.Close()
 	done := make(chan struct{})
 	go func() { // ends with the connections, which pass waits for
-		io.Copy(to, from)
+		io.Copy(gated{to, &c.gate}, from)
 		to.Close()
 		close(done)
 	}()
@@ -83,7 +83,7 @@ func (c *cutter) pass(from net.Conn, target string) {
 			c.n.Add(1)
 			break
 		}
-		if _, err := from.Write(buf[:n]); err != nil {
+		if _, err := (gated{from, &c.gate}).Write(buf[:n]); err != nil {
 			break
 		}
 	}
@@ -91,12 +91,23 @@ func (c *cutter) pass(from net.Conn, target string) {
 	<-done
 }
 
+// A gated writer waits while the gate is locked.
+type gated struct {
+	w    io.Writer
+	gate *sync.RWMutex
+}
+
+func (g gated) Write(b []byte) (int, error) {
+	g.gate.RLock()
+	defer g.gate.RUnlock()
+	return g.w.Write(b)
+}
+
 // Whatever answer of the server is lost: each delivery that was accepted ends once
 // in the accounts, and nothing stays claimed in nobody's memory.
 func TestCutConnections(t *testing.T) {
 	c := newCutter(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
+	ctx := t.Context()
 	p, err := pgxpool.New(ctx, "host="+c.dir+" user=test dbname=postgres")
 	if err != nil {
 		t.Fatal(err)
@@ -107,98 +118,9 @@ func TestCutConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer q.Close()
-	c.on.Store(true)
-
-	const puts, each = 150, 4
-	var wg sync.WaitGroup
-	for half := range 2 {
-		wg.Go(func() {
-			for i := range puts / 2 {
-				ds := deliveries(fmt.Sprint("d", i%3), (half*puts+i)*each, each)
-				for {
-					_, err := q.Put(ctx, ds...)
-					if err == nil {
-						break
-					}
-					if ctx.Err() != nil {
-						t.Error(err)
-						return
-					}
-				}
-			}
-		})
-	}
-	ended := make(map[string]int) // by how often that was settled without an error
-	buried := 0
-	quiet := time.Now()
-	for len(ended) < puts*each && ctx.Err() == nil {
-		ds, _, err := q.Lease(ctx, webhook.LeaseRequest{Max: 10, Until: time.Now().Add(30 * time.Second)}, nil)
-		if err != nil || len(ds) == 0 {
-			select {
-			case <-q.Wake():
-			case <-time.After(10 * time.Millisecond):
-			}
-			// The last are not cut off, so that it comes to an end.
-			c.on.Store(time.Since(quiet) < 3*time.Second)
-			continue
-		}
-		quiet = time.Now()
-		ss := make([]webhook.Settlement, len(ds))
-		for i, d := range ds {
-			ss[i] = webhook.Settlement{Verdict: webhook.Done, Delivery: d}
-			switch {
-			case d.Tries == 0 && rand.IntN(3) == 0:
-				ss[i].Verdict = webhook.Retry
-				ss[i].Delivery.Tries = 1
-			case rand.IntN(3) == 0:
-				ss[i].Verdict, ss[i].Reason, ss[i].At = webhook.Bury, webhook.ReasonExpired, time.Now()
-			}
-		}
-		for q.Settle(ctx, ss...) != nil && ctx.Err() == nil {
-		}
-		for i := range ss {
-			if ss[i].Verdict == webhook.Retry {
-				continue
-			}
-			ended[ds[i].Destination+"/"+ds[i].ID]++
-			if ss[i].Verdict == webhook.Bury {
-				buried++
-			}
-		}
-	}
-	wg.Wait()
-	c.on.Store(false)
-	counts := webhook.Counts{Waiting: -1}
-	for counts.Waiting != 0 && ctx.Err() == nil {
-		if counts, err = q.Count(ctx); err == nil && counts.Waiting == 0 {
-			break
-		}
-		select {
-		case <-q.Wake():
-		case <-time.After(50 * time.Millisecond):
-		}
-		for _, d := range leaseSome(q) {
-			t.Errorf("%s/%s is handed out after its end", d.Destination, d.ID)
-		}
-	}
-	if len(ended) != puts*each || counts.Waiting != 0 || counts.Dead != buried {
-		t.Errorf("%d of %d ended; Count = %+v, want %d dead", len(ended), puts*each, counts, buried)
-	}
-	for id, n := range ended {
-		if n > 1 {
-			t.Errorf("%s ended %d times", id, n)
-		}
-	}
+	chaos.Cut(t, q, c.on.Store)
 	if c.n.Load() < 10 {
 		t.Errorf("only %d connections were cut", c.n.Load())
 	}
 	t.Logf("%d connections were cut", c.n.Load())
-}
-
-func leaseSome(q *Queue) []webhook.Delivery {
-	ds, _, err := q.Lease(context.Background(), webhook.LeaseRequest{Max: 10, Until: time.Now().Add(time.Hour)}, nil)
-	if err != nil {
-		return nil
-	}
-	return ds
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/internal/pages"
 )
 
 var _ webhook.DeadLetters = (*Queue)(nil)
@@ -36,10 +37,10 @@ func parseKey(key string) (deadID, bool) {
 
 // DeadLetter implements webhook.DeadLetters.
 func (q *Queue) DeadLetter(ctx context.Context, key string) (d webhook.DeadLetter, err error) {
-	if err := q.enter(ctx); err != nil {
+	if err := q.calls.Enter(ctx); err != nil {
 		return d, err
 	}
-	defer q.calls.Done()
+	defer q.calls.Leave()
 	at, ok := parseKey(key)
 	if !ok {
 		return d, webhook.ErrNoDeadLetter
@@ -61,40 +62,23 @@ func (q *Queue) DeadLetter(ctx context.Context, key string) (d webhook.DeadLette
 
 // Dead implements webhook.DeadLetters.
 func (q *Queue) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
-	return func(yield func(webhook.DeadLetter, error) bool) {
-		var from deadID
-		if after != "" {
-			var ok bool
-			if from, ok = parseKey(after); !ok {
-				yield(webhook.DeadLetter{}, fmt.Errorf("pgqueue: %q is not the key of a dead letter", after))
-				return
-			}
-		}
-		for {
-			page, last, err := q.deadAfter(ctx, filter, from)
-			for _, d := range page {
-				if !yield(d, nil) {
-					return
-				}
-			}
-			if err != nil {
-				yield(webhook.DeadLetter{}, err)
-				return
-			}
-			if len(page) < deadPage {
-				return
-			}
-			from = last
-		}
-	}
+	return pages.All(after, func(after string) ([]webhook.DeadLetter, string, error) { return q.deadAfter(ctx, filter, after) })
 }
 
-// deadAfter returns the next dead letters, and where the last of them stands.
-func (q *Queue) deadAfter(ctx context.Context, f webhook.DeadFilter, from deadID) (page []webhook.DeadLetter, last deadID, err error) {
-	if err := q.enter(ctx); err != nil {
-		return nil, last, err
+// deadAfter returns the next dead letters, and the key of the last of them if there may
+// be more.
+func (q *Queue) deadAfter(ctx context.Context, f webhook.DeadFilter, after string) (page []webhook.DeadLetter, next string, err error) {
+	if err := q.calls.Enter(ctx); err != nil {
+		return nil, "", err
 	}
-	defer q.calls.Done()
+	defer q.calls.Leave()
+	var from deadID
+	if after != "" {
+		var ok bool
+		if from, ok = parseKey(after); !ok {
+			return nil, "", fmt.Errorf("pgqueue: %q is not the key of a dead letter", after)
+		}
+	}
 	bound := func(t time.Time) *int64 {
 		if t.IsZero() {
 			return nil
@@ -105,33 +89,39 @@ func (q *Queue) deadAfter(ctx context.Context, f webhook.DeadFilter, from deadID
 	rows, err := q.pool.Query(ctx, q.sql.dead, from.died, from.id, []byte(f.Destination), []byte(f.Type), []byte(f.Reason),
 		bound(f.From), bound(f.To), deadPage)
 	if err != nil {
-		return nil, last, fmt.Errorf("pgqueue: dead letters: %w", err)
+		return nil, "", fmt.Errorf("pgqueue: dead letters: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var record []byte
-		if err := rows.Scan(&last.died, &last.id, &record); err != nil {
-			return page, last, fmt.Errorf("pgqueue: dead letters: %w", err)
+		var (
+			id     deadID
+			record []byte
+		)
+		if err := rows.Scan(&id.died, &id.id, &record); err != nil {
+			return page, "", fmt.Errorf("pgqueue: dead letters: %w", err)
 		}
 		var d webhook.DeadLetter
 		if err := d.UnmarshalBinary(record); err != nil {
-			return page, last, fmt.Errorf("pgqueue: dead letter %s: %w", last.key(), err)
+			return page, "", fmt.Errorf("pgqueue: dead letter %s: %w", id.key(), err)
 		}
-		d.Key = last.key()
+		d.Key = id.key()
 		page = append(page, d)
 	}
 	if err := rows.Err(); err != nil {
-		return page, last, fmt.Errorf("pgqueue: dead letters: %w", err)
+		return page, "", fmt.Errorf("pgqueue: dead letters: %w", err)
 	}
-	return page, last, nil
+	if len(page) == deadPage {
+		next = page[len(page)-1].Key
+	}
+	return page, next, nil
 }
 
 // Discard implements webhook.DeadLetters.
 func (q *Queue) Discard(ctx context.Context, keys ...string) (int, error) {
-	if err := q.enter(ctx); err != nil {
+	if err := q.calls.Enter(ctx); err != nil {
 		return 0, err
 	}
-	defer q.calls.Done()
+	defer q.calls.Leave()
 	died, ids := deadIDs(keys)
 	tag, err := q.pool.Exec(ctx, q.sql.discard, died, ids)
 	if err != nil {
@@ -151,10 +141,10 @@ func deadIDs(keys []string) (died, ids []int64) {
 
 // Revive implements webhook.DeadLetters.
 func (q *Queue) Revive(ctx context.Context, keys ...string) (int, error) {
-	if err := q.enter(ctx); err != nil {
+	if err := q.calls.Enter(ctx); err != nil {
 		return 0, err
 	}
-	defer q.calls.Done()
+	defer q.calls.Leave()
 	died, ids := deadIDs(keys)
 	if len(ids) == 0 {
 		return 0, nil

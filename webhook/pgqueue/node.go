@@ -3,21 +3,32 @@ package pgqueue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/hookferry/analytics/webhook"
 )
+
+// term is how long others leave alone what a process has claimed after its last
+// sign of life. They look for the silent in eighths of Claim, and so have taken over
+// within Claim of the end of a process.
+func (c *Config) term() time.Duration { return c.Claim * 3 / 4 }
+
+// trusted is how long a process itself relies on a sign of life that it sent.
+func (c *Config) trusted() time.Duration { return c.term() * 9 / 10 }
 
 // enroll makes this process a node, whose claims hold from now on.
 func (q *Queue) enroll(ctx context.Context) error {
 	sent := time.Now()
 	var id int64
-	if err := q.pool.QueryRow(ctx, q.sql.enroll, q.config.Name, q.config.Claim.Microseconds()).Scan(&id); err != nil {
+	if err := q.pool.QueryRow(ctx, q.sql.enroll, q.config.Node, q.config.term().Microseconds()).Scan(&id); err != nil {
 		return err
 	}
 	q.mu.Lock()
 	q.node = id
-	q.until = sent.Add(q.config.Claim * 9 / 10)
+	q.steady, q.until = sent, sent.Add(q.config.trusted())
 	q.mu.Unlock()
 	return q.beat(ctx)
 }
@@ -27,14 +38,20 @@ var errEnded = errors.New("pgqueue: the claims of this process have expired")
 // beat gives a sign of life. It returns errEnded if it comes too late.
 func (q *Queue) beat(ctx context.Context) error {
 	q.mu.Lock()
-	node := q.node
+	node, present := q.node, q.note
 	q.mu.Unlock()
+	var note []byte
+	if present != nil {
+		if note = present(); len(note) > webhook.MaxNote {
+			note = nil
+		}
+	}
 	sent := time.Now()
 	var (
-		now   int64
-		shelf int16
+		now, generation int64
+		shelf           int16
 	)
-	err := q.pool.QueryRow(ctx, q.sql.beat, node, q.config.Claim.Microseconds()).Scan(&now, &shelf)
+	err := q.pool.QueryRow(ctx, q.sql.beat, node, q.config.term().Microseconds(), note).Scan(&now, &shelf, &generation)
 	took := time.Since(sent)
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -45,10 +62,11 @@ func (q *Queue) beat(ctx context.Context) error {
 		return err
 	}
 	q.shelf.Store(int32(shelf))
-	if q.steady.IsZero() || sent.After(q.until) {
+	q.turned(generation)
+	if last := q.until.Add(-q.config.trusted()); sent.Sub(last) > q.config.Claim/2 { // one was missed
 		q.steady = sent
 	}
-	q.until = sent.Add(q.config.Claim * 9 / 10)
+	q.until = sent.Add(q.config.trusted())
 	// The clocks are taken to be one unless they differ by more than is known.
 	q.offset = time.UnixMicro(now).Sub(sent.Add(took / 2))
 	if q.offset.Abs() <= took/2+time.Millisecond {
@@ -59,17 +77,18 @@ func (q *Queue) beat(ctx context.Context) error {
 
 // live gives signs of life until the Queue is closed.
 func (q *Queue) live() {
-	tick := time.NewTicker(q.config.Claim / 3)
+	tick := time.NewTicker(q.config.Claim / 4)
 	defer tick.Stop()
 	silent := false
 	for {
 		select {
 		case <-tick.C:
+		case <-q.presented:
 		case <-q.background.Done():
 			return
 		}
 		err := func() error {
-			ctx, cancel := context.WithTimeout(q.background, q.config.Claim/3)
+			ctx, cancel := context.WithTimeout(q.background, q.config.Claim/4)
 			defer cancel()
 			err := q.beat(ctx)
 			if errors.Is(err, errEnded) {
@@ -80,7 +99,7 @@ func (q *Queue) live() {
 		switch {
 		case err != nil && q.background.Err() == nil && !silent:
 			silent = true
-			q.config.Logger.Warn("pgqueue: the database does not answer", "error", err)
+			q.config.Logger.Warn("pgqueue: the database does not answer", "error", oneLine(err))
 		case err == nil && silent:
 			silent = false
 			q.config.Logger.Info("pgqueue: the database answers again")
@@ -120,6 +139,7 @@ func (q *Queue) resign(ctx context.Context) error {
 	var b pgx.Batch
 	q.queueRelease(&b, node, back)
 	b.Queue(q.sql.resign, node)
+	q.queueBye(&b, node)
 	return q.pool.SendBatch(ctx, &b).Close()
 }
 
@@ -140,51 +160,100 @@ func (q *Queue) queueRelease(b *pgx.Batch, node int64, chunks []*chunk) {
 	b.Queue(q.sql.release, node, shelves, ids, dues)
 }
 
+// queueBye queues the notification that has others look for what was given back.
+func (q *Queue) queueBye(b *pgx.Batch, node int64) {
+	b.Queue(notify, q.channel(), payload(node, nil))
+}
+
+// Release implements webhook.Releaser. A chunk of which something is leased is given
+// back once that is settled.
+func (q *Queue) Release(ctx context.Context) error {
+	if err := q.calls.Enter(ctx); err != nil {
+		return err
+	}
+	defer q.calls.Leave()
+	q.releasing.Store(true)
+	if err := q.release(ctx); err != nil {
+		return fmt.Errorf("pgqueue: giving back what is not leased: %w", err)
+	}
+	return nil
+}
+
+// soughtRest is how long a look for what is unclaimed rests afterwards, in times of what
+// it took, however often others tell that there is something.
+const soughtRest = 4
+
 // look looks for what no notification told of, takes over what dead nodes had
 // claimed, and keeps the tables small, until the Queue is closed.
 func (q *Queue) look() {
+	silent := time.NewTicker(q.config.Claim / 8)
+	defer silent.Stop()
 	timer := time.NewTimer(q.config.Poll)
 	defer timer.Stop()
-	var kept time.Time
+	var kept, rested time.Time
+	discover := func(ctx context.Context) error {
+		began := time.Now()
+		err := q.discover(ctx)
+		rested = time.Now().Add(soughtRest * time.Since(began))
+		return err
+	}
 	for {
 		select {
+		case <-silent.C:
+			q.steps(q.takeOver)
+			continue
+		case <-q.sought:
+			timer.Reset(time.Until(rested))
+			continue
 		case <-timer.C:
 		case <-q.background.Done():
 			return
 		}
 		began := time.Now()
-		steps := []func(context.Context) error{q.takeOver, q.giveBack, q.release, q.discover}
+		steps := []func(context.Context) error{q.giveBack, q.release, discover}
 		if began.Sub(kept) >= upkeepEvery {
 			steps, kept = append(steps, q.upkeep), began
 		}
-		for _, step := range steps {
-			ctx, cancel := context.WithTimeout(q.background, writeTimeout)
-			err := step(ctx)
-			cancel()
-			if err != nil {
-				break // live tells of it
-			}
-		}
+		q.steps(steps...)
 		// However long it takes, it takes a small part of the time.
 		timer.Reset(max(q.config.Poll, 20*time.Since(began)))
 	}
 }
 
+// steps takes one step after the other until one fails, of which live tells.
+func (q *Queue) steps(steps ...func(context.Context) error) {
+	for _, step := range steps {
+		ctx, cancel := context.WithTimeout(q.background, writeTimeout)
+		err := step(ctx)
+		cancel()
+		if err != nil {
+			return
+		}
+	}
+}
+
 // takeOver gives back what other nodes had claimed that have shown no sign of
-// life. When the database was away, none could: so only who has shown all of its
-// own for as long judges the others.
+// life, and tells all of it. When the database was away, none could: so only who has
+// shown all of its own for as long, up to now, judges the others.
 func (q *Queue) takeOver(ctx context.Context) error {
 	q.mu.Lock()
-	node, judge := q.node, time.Since(q.steady) >= q.config.Claim
+	node, judge := q.node, time.Now().Before(q.until) && time.Since(q.steady) >= q.config.term()
 	q.mu.Unlock()
 	if !judge {
 		return nil
+	}
+	var some bool
+	if err := q.pool.QueryRow(ctx, q.sql.silent, node).Scan(&some); err != nil || !some {
+		return err
 	}
 	tx, err := q.pool.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback(context.WithoutCancel(ctx))
+	if _, err := tx.Exec(ctx, byIndex); err != nil {
+		return err
+	}
 	rows, err := tx.Query(ctx, q.sql.expire, node)
 	if err != nil {
 		return err
@@ -197,11 +266,16 @@ func (q *Queue) takeOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if !q.config.NoListen {
+		if _, err := tx.Exec(ctx, notify, q.channel(), payload(node, nil)); err != nil {
+			return err
+		}
+	}
 	if err := tx.Commit(ctx); err != nil {
 		return err
 	}
 	q.config.Logger.Warn("pgqueue: took over from processes that are silent", "nodes", names, "chunks", tag.RowsAffected())
-	return nil
+	return q.discover(ctx)
 }
 
 // giveBack gives back what is claimed in this node's name and not in its memory:
@@ -225,7 +299,10 @@ func (q *Queue) giveBack(ctx context.Context) error {
 		shelves, ids = append(shelves, key.shelf), append(ids, key.id)
 	}
 	q.mu.Unlock()
-	if _, err := conn.Exec(ctx, q.sql.giveBack, node, shelves, ids); err != nil {
+	var b pgx.Batch
+	b.Queue(byIndex)
+	b.Queue(q.sql.giveBack, node, shelves, ids)
+	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
 		return err
 	}
 	// The server may still be at work on what was given up here.
@@ -242,13 +319,13 @@ func (q *Queue) doubts() { q.doubt.Store(time.Now().UnixMicro()) }
 const idleClaim = 10 * time.Second
 
 // release gives back the chunks that this process has not used of late, such as
-// those of a destination that it leaves alone.
+// those of a destination that it leaves alone, or all that it can.
 func (q *Queue) release(ctx context.Context) error {
 	q.mu.Lock()
-	node, now := q.node, q.now()
+	node, now, all := q.node, q.now(), q.releasing.Load()
 	var back []*chunk
 	for _, c := range q.chunks {
-		if now.Sub(c.used) > idleClaim && c.readable() && c.allFree() {
+		if (all || now.Sub(c.used) > idleClaim) && c.readable() && c.allFree() {
 			back = append(back, c)
 		}
 	}
@@ -258,6 +335,9 @@ func (q *Queue) release(ctx context.Context) error {
 	}
 	var b pgx.Batch
 	q.queueRelease(&b, node, back)
+	if all {
+		q.queueBye(&b, node)
+	}
 	for _, c := range back {
 		// The lane knows of it before its items are gone.
 		for _, it := range c.items {

@@ -26,6 +26,8 @@ type teller struct {
 
 const tellEvery = 25 * time.Millisecond
 
+const notify = "SELECT pg_notify($1, $2)"
+
 // The most of a payload; PostgreSQL's limit is 8000 bytes.
 const maxPayload = 7000
 
@@ -70,7 +72,7 @@ func (t *teller) run() {
 		t.q.mu.Unlock()
 		ctx, cancel := context.WithTimeout(t.q.background, writeTimeout)
 		// Who does not hear it finds it within Poll.
-		_, err := t.q.pool.Exec(ctx, "SELECT pg_notify($1, $2)", t.q.channel(), payload(node, names))
+		_, err := t.q.pool.Exec(ctx, notify, t.q.channel(), payload(node, names))
 		cancel()
 		if err != nil {
 			t.q.config.Logger.Debug("pgqueue: others are not told", "error", err)
@@ -126,9 +128,7 @@ func (q *Queue) listen(conn *pgx.Conn) {
 			if err != nil {
 				break
 			}
-			if err := q.heard(q.background, n.Payload); err != nil {
-				break
-			}
+			q.heard(n.Payload)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		conn.Close(ctx)
@@ -151,26 +151,27 @@ func (q *Queue) listenAgain() *pgx.Conn {
 			return nil
 		}
 		if conn, err := q.listening(q.background); err == nil {
-			q.discover(q.background) // what was put meanwhile; else within Poll
+			q.seek() // what was put meanwhile
 			return conn
 		}
 	}
 }
 
 // heard takes a payload.
-func (q *Queue) heard(ctx context.Context, text string) error {
+func (q *Queue) heard(text string) {
 	words := strings.Fields(text)
 	if len(words) == 0 {
-		return nil
+		return
 	}
 	q.mu.Lock()
 	own := words[0] == strconv.FormatInt(q.node, 10)
 	q.mu.Unlock()
 	if own {
-		return nil
+		return
 	}
 	if len(words) == 1 {
-		return q.discover(ctx)
+		q.seek()
+		return
 	}
 	q.mu.Lock()
 	for _, word := range words[1:] {
@@ -182,5 +183,12 @@ func (q *Queue) heard(ctx context.Context, text string) error {
 	}
 	q.mu.Unlock()
 	q.awake()
-	return nil
+}
+
+// seek has look look for all that is unclaimed.
+func (q *Queue) seek() {
+	select {
+	case q.sought <- struct{}{}:
+	default:
+	}
 }

@@ -3,6 +3,7 @@
 package pgqueue
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -13,11 +14,15 @@ func TestPlans(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour})
 	defer q.Close()
 	for _, c := range []struct{ name, sql, args string }{
-		{"remember", q.sql.remember, `'{}'`},
-		{"finish", q.sql.finish, `1, '{}', '{}'`},
-		{"advance", q.sql.advance, `1, '{}', '{}', '{}', '{}', '{}'`},
-		{"claim", q.sql.claim, `1, '{}', 1, '{}'`},
-		{"next", q.sql.next, `'{}'`},
+		{"remember", q.sql.remember[0], `(0, '{}')`},
+		{"rememberAny", q.sql.rememberAny[0], `(0, '{}', '{}', '{}')`},
+		{"finish", q.sql.finish, `(1, '{}', '{}')`},
+		{"advance", q.sql.advance, `(1, '{}', '{}', '{}', '{}', '{}')`},
+		{"claim", q.sql.claim, `(1, '{}', 1, '{}')`},
+		{"next", q.sql.next, `('{}')`},
+		{"giveBack", q.sql.giveBack, `(1, '{}', '{}')`},
+		{"heal", q.sql.heal, ""},
+		{"shelves", q.sql.shelves, `(1, 20000)`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx := t.Context()
@@ -32,7 +37,7 @@ func TestPlans(t *testing.T) {
 				}
 			}
 			defer tx.Exec(ctx, "DEALLOCATE plan_test")
-			rows, err := tx.Query(ctx, "EXPLAIN EXECUTE plan_test("+c.args+")")
+			rows, err := tx.Query(ctx, "EXPLAIN EXECUTE plan_test"+c.args)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,5 +59,38 @@ func TestPlans(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// PutTx finds rows by index in a transaction whose settings are another's, when
+// its statements were planned for tables known to be empty.
+func TestPlansOfPutTx(t *testing.T) {
+	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour})
+	defer q.Close()
+	ctx := t.Context()
+	for i := range generations {
+		if _, err := q.pool.Exec(ctx, fmt.Sprintf("VACUUM ANALYZE %s.seen_%d", q.schema, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tx, err := q.pool.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(ctx)
+	if _, err := tx.Exec(ctx, "SET LOCAL plan_cache_mode = force_generic_plan"); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := q.PutTx(ctx, tx, deliveries("crm", 0, 20)...); n != 20 || err != nil {
+		t.Fatalf("PutTx = %d, %v", n, err)
+	}
+	var all, found int
+	err = tx.QueryRow(ctx, "SELECT sum(seq_scan), sum(idx_scan) FROM pg_stat_xact_user_tables WHERE schemaname = $1 AND relname LIKE 'seen%'",
+		q.config.Schema).Scan(&all, &found)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all != 0 || found < 20 {
+		t.Errorf("the keys were looked for %d times in all of a table, and %d times by index", all, found)
 	}
 }

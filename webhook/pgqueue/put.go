@@ -19,23 +19,29 @@ import (
 // writeTimeout bounds a transaction of this package.
 const writeTimeout = 30 * time.Second
 
+// maxBatch is how many bytes of requests one transaction takes, about.
+const maxBatch = 4 << 20
+
 // maxName is how many bytes a destination and an id have at most.
 const maxName = 255
 
 // A put is a call of Put that waits for its transaction.
 type put struct {
 	ctx    context.Context
+	began  time.Time
 	news   []fresh
 	stored int
 	err    error
 	done   chan struct{}
 }
 
-// fresh is a delivery to be stored, unless it was put before.
+// fresh is a delivery to be stored, unless it was put before. It shares no memory with
+// the caller's.
 type fresh struct {
-	key      seen.Key
-	delivery *webhook.Delivery
-	record   []byte
+	key         seen.Key
+	destination string
+	due         time.Time
+	record      []byte
 }
 
 // prepare checks and encodes ds.
@@ -58,29 +64,47 @@ func prepare(ds []webhook.Delivery) (news []fresh, size int, err error) {
 		if buf, err = d.AppendBinary(buf); err != nil {
 			return nil, 0, fmt.Errorf("pgqueue: delivery %d: %w", i, err)
 		}
-		news[i] = fresh{seen.KeyOf(d.Destination, d.ID), d, buf[from:len(buf):len(buf)]}
+		news[i] = fresh{seen.KeyOf(d.Destination, d.ID), d.Destination, d.Due, buf[from:len(buf):len(buf)]}
 	}
 	return news, len(buf), nil
 }
 
-// Put implements webhook.Queue.
+// Put implements webhook.Queue. What is being stored when ctx ends is waited for.
+// While a transaction of PutTx goes on that has put one of ds, Put waits for the end
+// of that, or of ctx, for half a minute at most.
 func (q *Queue) Put(ctx context.Context, ds ...webhook.Delivery) (int, error) {
-	if err := q.enter(ctx); err != nil {
+	if err := q.calls.Enter(ctx); err != nil {
 		return 0, err
 	}
-	defer q.calls.Done()
+	defer q.calls.Leave()
 	news, size, err := prepare(ds)
 	if err != nil || len(news) == 0 {
 		return 0, err
 	}
-	p := &put{ctx: ctx, news: news, done: make(chan struct{})}
-	q.puts.add(p, size)
-	<-p.done
-	return p.stored, p.err
+	p := &put{ctx: ctx, began: time.Now(), news: news, done: make(chan struct{})}
+	q.puts.Add(p, size)
+	select {
+	case <-p.done:
+		return p.stored, p.err
+	case <-ctx.Done():
+		if q.puts.Drop(p) || q.stuck.Drop(p) {
+			return 0, fmt.Errorf("pgqueue: storing: %w", ctx.Err())
+		}
+		<-p.done
+		return p.stored, p.err
+	}
 }
 
-// store stores puts in one transaction.
-func (q *Queue) store(puts []*put) {
+// How long a transaction waits for another that is adding one of its keys: one
+// of many puts, and one of a put by itself.
+const (
+	busyWait  = "50ms"
+	stuckWait = "500ms"
+)
+
+// store stores puts in one transaction, or in several if keys of some are being
+// added by others for longer than wait: the others of the batch do not wait for that.
+func (q *Queue) store(puts []*put, wait string) {
 	puts = slices.DeleteFunc(puts, func(p *put) bool {
 		if p.err = p.ctx.Err(); p.err != nil {
 			close(p.done)
@@ -91,68 +115,105 @@ func (q *Queue) store(puts []*put) {
 	if len(puts) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
-	defer cancel()
-	err := q.storeAll(ctx, puts)
-	for range 3 { // transactions of PutTx may have the keys in another order
-		if !isDeadlock(err) {
-			break
+	err := q.storeAll(puts, wait)
+	if hasCode(err, lockNotAvailable) {
+		if half := len(puts) / 2; half > 0 {
+			q.store(puts[:half:half], wait)
+			q.store(puts[half:], wait)
+			return
 		}
-		err = q.storeAll(ctx, puts)
+		if p := puts[0]; time.Since(p.began) < writeTimeout {
+			q.stuck.Add(p, 1)
+			return
+		}
 	}
 	for _, p := range puts {
 		if err != nil {
-			p.stored, p.err = 0, fmt.Errorf("pgqueue: storing: %w", err)
+			p.stored, p.err = 0, fmt.Errorf("pgqueue: storing: %w", oneLine(err))
 		}
 		close(p.done)
 	}
 }
 
-func isDeadlock(err error) bool {
+// The codes of errors of PostgreSQL after which a transaction is tried again.
+const (
+	deadlockDetected = "40P01"
+	uniqueViolation  = "23505"
+	lockNotAvailable = "55P03"
+)
+
+func hasCode(err error, codes ...string) bool {
 	var failed *pgconn.PgError
-	return errors.As(err, &failed) && failed.Code == "40P01"
+	return errors.As(err, &failed) && slices.Contains(codes, failed.Code)
 }
 
-func (q *Queue) storeAll(ctx context.Context, puts []*put) error {
+var errTurned = errors.New("pgqueue: keys go to another generation by now")
+
+// storeAll stores puts in one transaction. It tries again after the turn of a
+// generation, and if another has added one of the keys meanwhile, or waits for one, as
+// transactions of PutTx may have the keys in another order.
+func (q *Queue) storeAll(puts []*put, wait string) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
+	defer cancel()
+	for range 10 {
+		if err = q.storeOnce(ctx, puts, wait); err != errTurned && !hasCode(err, deadlockDetected, uniqueViolation) {
+			break
+		}
+	}
+	return err
+}
+
+func (q *Queue) storeOnce(ctx context.Context, puts []*put, wait string) error {
 	conn, err := q.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Release() // which closes one that is within a transaction
+	defer release(ctx, conn)
 
-	var keys [][16]byte
-	asked := make(map[seen.Key]bool)
+	var keys []seen.Key
+	unknown := make(map[seen.Key]bool)
 	for _, p := range puts {
 		for i := range p.news {
-			if k := p.news[i].key; !asked[k] {
-				asked[k] = true
+			if k := p.news[i].key; !unknown[k] {
+				unknown[k] = true
 				keys = append(keys, k)
 			}
 		}
 	}
+	newest, certain, suspects, tables := q.window.split(keys)
+	now := newest
 	var b pgx.Batch
 	b.Queue("BEGIN")
-	b.Queue(byIndex)
 	b.Queue("SELECT pg_advisory_xact_lock_shared($1)", q.lock)
-	clear(asked)
-	b.Queue(q.sql.remember, keys).Query(func(rows pgx.Rows) error { return scanKeys(rows, asked) })
+	b.Queue(byIndex + ", set_config('lock_timeout', '" + wait + "', true)")
+	b.Queue(q.sql.newest).QueryRow(func(r pgx.Row) error { return r.Scan(&now) })
+	clear(unknown)
+	sql, args := q.sql.remember[newest%generations], []any{newest, uuids(certain)}
+	if len(suspects) > 0 {
+		sql, args = q.sql.rememberAny[newest%generations], append(args, uuids(suspects), tables)
+	}
+	b.Queue(sql, args...).Query(func(rows pgx.Rows) error { return scanKeys(rows, unknown) })
 	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
 		return err
 	}
-
-	now := time.Now()
-	w := drafter{now: now, keep: q.delivers()}
-	for _, p := range puts {
-		p.stored = 0
-		for i := range p.news {
-			if n := &p.news[i]; asked[n.key] {
-				delete(asked, n.key) // the first of several is the one
-				w.add(n.delivery, n.record)
-				p.stored++
-			}
-		}
+	if now != newest { // nothing was remembered
+		q.turned(now)
+		return errTurned
 	}
-	return q.commit(ctx, conn, new(pgx.Batch), w.drafts, now)
+	w := drafter{now: time.Now()}
+	for _, p := range puts {
+		p.stored = w.addUnknown(p.news, unknown)
+	}
+	return q.commit(ctx, conn, new(pgx.Batch), w.drafts, w.now)
+}
+
+// release gives a connection back to its pool, after a transaction on it that may
+// have failed.
+func release(ctx context.Context, conn *pgxpool.Conn) {
+	if status := conn.Conn().PgConn().TxStatus(); status != 'I' && !conn.Conn().IsClosed() {
+		conn.Exec(ctx, "ROLLBACK") // else the pool closes it
+	}
+	conn.Release()
 }
 
 // commit ends a transaction: it inserts drafts, does what is in b, and tells memory of
@@ -186,12 +247,15 @@ func scanKeys(rows pgx.Rows, into map[seen.Key]bool) error {
 
 // delivers reports whether this process delivers what it puts.
 func (q *Queue) delivers() bool {
-	return time.Now().UnixMicro()-q.leased.Load() < (2 * time.Second).Microseconds()
+	return !q.releasing.Load() && time.Now().UnixMicro()-q.leased.Load() < (2*time.Second).Microseconds()
 }
 
 // claimDrafts marks those of the drafts that this node keeps for itself, because
 // they are due soon and fit into its memory, and returns the node.
 func (q *Queue) claimDrafts(drafts []*draft, now time.Time) int64 {
+	if !q.delivers() {
+		return 0
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if time.Now().After(q.until) {
@@ -203,7 +267,7 @@ func (q *Queue) claimDrafts(drafts []*draft, now time.Time) int64 {
 		size := int64(len(d.data) + d.n*itemBytes)
 		// Behind chunks that are not claimed it would wait for these.
 		l := q.table.Lane(d.destination)
-		if len(d.deliveries) == d.n && d.due <= soon && size <= free && l.Beyond.At > d.due {
+		if d.due <= soon && size <= free && l.Beyond.At > d.due {
 			d.claim = true
 			free -= size
 		}
@@ -286,15 +350,7 @@ func (q *Queue) stored(drafts []*draft, node int64) {
 			told = q.told.add(d.destination) || told
 			continue
 		}
-		c := &chunk{key: chunkKey{d.shelf, d.id}, node: node, lane: l, held: d.n, n: d.n, items: make([]*lanes.Item, d.n)}
-		for i := range d.deliveries {
-			it := &lanes.Item{Delivery: lanes.Clone(&d.deliveries[i]), Index: i}
-			it.Destination = l.Name
-			it.Order = orderOf(it.Due, d.id, i)
-			it.Size = int64(len(it.Body)) + itemBytes
-			c.items[i] = it
-		}
-		q.hold(c, now)
+		q.install(l, row{key: chunkKey{d.shelf, d.id}, held: d.n, items: d.data}, now)
 	}
 	q.mu.Unlock()
 	if told {

@@ -9,29 +9,27 @@ import (
 	"hash/fnv"
 	"log/slog"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/hookferry/analytics/internal/pgtest"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/bench"
-	"github.com/hookferry/analytics/webhook/pgqueue/internal/pgtest"
+	"github.com/hookferry/analytics/webhook/internal/chaos"
 	"github.com/hookferry/analytics/webhook/queuetest"
 )
+
+var with = flag.String("postgres", "", "settings of the server, as in \"shared_buffers=16MB wal_level=minimal\"")
 
 // server is that of all tests of the package.
 var server *pgtest.Server
 
 func TestMain(m *testing.M) {
 	bench.Main()
-	if setting := os.Getenv(chaosNode); setting != "" {
-		if err := runNode(setting); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	chaos.Main(openChaos)
 	flag.Parse()
 	os.Exit(func() int {
 		var err error
@@ -39,6 +37,7 @@ func TestMain(m *testing.M) {
 		if flag.Lookup("test.bench").Value.String() == "" {
 			settings = []string{"fsync=off"} // no test pulls a plug
 		}
+		settings = append(settings, strings.Fields(*with)...)
 		if server, err = pgtest.Start(settings...); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/internal/pages"
 )
 
 var (
@@ -19,10 +20,10 @@ var (
 
 // Begin implements webhook.Roster.
 func (q *Queue) Begin(ctx context.Context, audience string) (generation uint64, err error) {
-	if err := q.enter(ctx); err != nil {
+	if err := q.calls.Enter(ctx); err != nil {
 		return 0, err
 	}
-	defer q.calls.Done()
+	defer q.calls.Leave()
 	err = q.pool.QueryRow(ctx, q.sql.begin, []byte(audience)).Scan(&generation)
 	if err != nil {
 		return 0, fmt.Errorf("pgqueue: beginning a sync: %w", err)
@@ -35,10 +36,10 @@ var errAgain = errors.New("pgqueue: members have changed")
 
 // Join implements webhook.Roster.
 func (q *Queue) Join(ctx context.Context, audience string, generation uint64, users []string, announce func(string) ([]webhook.Delivery, error)) (int, error) {
-	if err := q.enter(ctx); err != nil {
+	if err := q.calls.Enter(ctx); err != nil {
 		return 0, err
 	}
-	defer q.calls.Done()
+	defer q.calls.Leave()
 	users = slices.Compact(slices.Sorted(slices.Values(users)))
 	members := make([][]byte, len(users))
 	for i, user := range users {
@@ -123,10 +124,10 @@ func (q *Queue) join(ctx context.Context, audience string, generation uint64, me
 
 // Leave implements webhook.Roster.
 func (q *Queue) Leave(ctx context.Context, audience string, generation uint64, after string, max int, announce func(string) ([]webhook.Delivery, error)) (last string, left int, err error) {
-	if err := q.enter(ctx); err != nil {
+	if err := q.calls.Enter(ctx); err != nil {
 		return "", 0, err
 	}
-	defer q.calls.Done()
+	defer q.calls.Leave()
 	rows, err := q.pool.Query(ctx, q.sql.members, []byte(audience), []byte(after), max)
 	if err != nil {
 		return "", 0, fmt.Errorf("pgqueue: leaving: %w", err)
@@ -188,92 +189,56 @@ func (q *Queue) leave(ctx context.Context, audience string, generation uint64, l
 
 // Members implements webhook.Roster.
 func (q *Queue) Members(ctx context.Context, audience, after string) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		for {
-			page, err := q.membersAfter(ctx, audience, after)
-			if err != nil {
-				yield("", err)
-				return
-			}
-			for _, member := range page {
-				if !yield(member, nil) {
-					return
-				}
-			}
-			if len(page) < deadPage {
-				return
-			}
-			after = page[len(page)-1]
+	return pages.All(after, func(after string) (page []string, next string, err error) {
+		page, err = listed(ctx, q, func(r pgx.CollectableRow) (string, error) {
+			var (
+				member []byte
+				seen   int64
+			)
+			err := r.Scan(&member, &seen)
+			return string(member), err
+		}, q.sql.members, []byte(audience), []byte(after), deadPage)
+		if err != nil {
+			return nil, "", fmt.Errorf("pgqueue: members: %w", err)
 		}
-	}
-}
-
-func (q *Queue) membersAfter(ctx context.Context, audience, after string) ([]string, error) {
-	if err := q.enter(ctx); err != nil {
-		return nil, err
-	}
-	defer q.calls.Done()
-	rows, err := q.pool.Query(ctx, q.sql.members, []byte(audience), []byte(after), deadPage)
-	if err != nil {
-		return nil, fmt.Errorf("pgqueue: members: %w", err)
-	}
-	page, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (string, error) {
-		var (
-			member []byte
-			seen   int64
-		)
-		err := r.Scan(&member, &seen)
-		return string(member), err
+		if len(page) == deadPage {
+			next = page[len(page)-1]
+		}
+		return page, next, nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("pgqueue: members: %w", err)
-	}
-	return page, nil
 }
 
 // Audiences implements webhook.Rosters.
 func (q *Queue) Audiences(ctx context.Context) iter.Seq2[webhook.RosterAudience, error] {
-	return func(yield func(webhook.RosterAudience, error) bool) {
-		after := []byte(nil)
-		for {
-			page, err := q.audiencesAfter(ctx, after)
-			if err != nil {
-				yield(webhook.RosterAudience{}, err)
-				return
-			}
-			for _, a := range page {
-				if !yield(a, nil) {
-					return
-				}
-			}
-			if len(page) < deadPage {
-				return
-			}
-			after = []byte(page[len(page)-1].Name)
+	return pages.All(nil, func(after []byte) (page []webhook.RosterAudience, next []byte, err error) {
+		page, err = listed(ctx, q, func(r pgx.CollectableRow) (a webhook.RosterAudience, err error) {
+			var (
+				name       []byte
+				generation int64
+			)
+			err = r.Scan(&name, &generation)
+			a.Name, a.Generation = string(name), uint64(generation)
+			return a, err
+		}, q.sql.audiences, after, deadPage)
+		if err != nil {
+			return nil, nil, fmt.Errorf("pgqueue: audiences: %w", err)
 		}
-	}
+		if len(page) == deadPage {
+			next = []byte(page[len(page)-1].Name)
+		}
+		return page, next, nil
+	})
 }
 
-func (q *Queue) audiencesAfter(ctx context.Context, after []byte) ([]webhook.RosterAudience, error) {
-	if err := q.enter(ctx); err != nil {
+// listed returns what scan makes of the rows of a query.
+func listed[T any](ctx context.Context, q *Queue, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	if err := q.calls.Enter(ctx); err != nil {
 		return nil, err
 	}
-	defer q.calls.Done()
-	rows, err := q.pool.Query(ctx, q.sql.audiences, after, deadPage)
+	defer q.calls.Leave()
+	rows, err := q.pool.Query(ctx, sql, args...)
 	if err != nil {
-		return nil, fmt.Errorf("pgqueue: audiences: %w", err)
+		return nil, err
 	}
-	page, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (a webhook.RosterAudience, err error) {
-		var (
-			name       []byte
-			generation int64
-		)
-		err = r.Scan(&name, &generation)
-		a.Name, a.Generation = string(name), uint64(generation)
-		return a, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("pgqueue: audiences: %w", err)
-	}
-	return page, nil
+	return pgx.CollectRows(rows, scan)
 }

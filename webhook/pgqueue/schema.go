@@ -36,8 +36,15 @@ func migrations() []string {
 // begin creates what holds the version.
 const begin = `CREATE SCHEMA IF NOT EXISTS %[1]s;
 SET LOCAL search_path TO %[1]s;
-CREATE TABLE IF NOT EXISTS version (number int NOT NULL);
+CREATE TABLE IF NOT EXISTS version (number int NOT NULL, oldest int NOT NULL);
 `
+
+// oldest is the version of the oldest programs that work on the newest schema,
+// beside newer ones or after them. A migration only adds what they need not know of
+// (tables, columns that may be left out, indexes), and leaves this number. What has to
+// go, or to change its meaning, goes once no program that uses it is older than the
+// number: in a release after the one that stops to use it.
+const oldest = 1
 
 // SQL returns the statements that bring schema from version from, 0 for none,
 // to the newest, for those who apply them themselves. They are one transaction.
@@ -56,7 +63,7 @@ func SQL(schema string, from int) (string, error) {
 	for _, step := range steps[from:] {
 		b.WriteString("\n" + step)
 	}
-	fmt.Fprintf(&b, "\nDELETE FROM version;\nINSERT INTO version VALUES (%d);\nCOMMIT;\n", len(steps))
+	fmt.Fprintf(&b, "\nDELETE FROM version;\nINSERT INTO version VALUES (%d, %d);\nCOMMIT;\n", len(steps), oldest)
 	return b.String(), nil
 }
 
@@ -68,16 +75,16 @@ func identifier(schema string) (string, error) {
 	return pgx.Identifier{schema}.Sanitize(), nil
 }
 
-// migrate brings the schema to the newest version. Any number of processes may
-// do so at once.
+// migrate brings the schema to the newest version, unless it has a newer one already.
+// Any number of processes may do so at once.
 func migrate(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	name, err := identifier(schema)
 	if err != nil {
 		return err
 	}
 	steps := migrations()
-	if version, err := versionOf(ctx, pool, name); err == nil && version == len(steps) {
-		return nil // without a lock, and without the right to create anything
+	if v, err := versionOf(ctx, pool, name); err == nil && v.number >= len(steps) {
+		return v.check(schema) // without a lock, and without the right to create anything
 	}
 	tx, err := pool.Begin(ctx)
 	if err != nil {
@@ -90,14 +97,14 @@ func migrate(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	if _, err := tx.Exec(ctx, fmt.Sprintf(begin, name), pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
 	}
-	version, err := versionOf(ctx, tx, name)
+	v, err := versionOf(ctx, tx, name)
 	if err != nil {
 		return err
 	}
-	if version > len(steps) {
-		return newerError(schema, version)
+	if v.number >= len(steps) {
+		return v.check(schema)
 	}
-	for _, step := range steps[version:] {
+	for _, step := range steps[v.number:] {
 		if _, err := tx.Exec(ctx, step, pgx.QueryExecModeSimpleProtocol); err != nil {
 			return err
 		}
@@ -105,32 +112,40 @@ func migrate(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	if _, err := tx.Exec(ctx, "DELETE FROM version"); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, "INSERT INTO version VALUES ($1)", len(steps)); err != nil {
+	if _, err := tx.Exec(ctx, "INSERT INTO version VALUES ($1, $2)", len(steps), oldest); err != nil {
 		return err
 	}
 	return tx.Commit(ctx)
 }
 
-// checkVersion returns an error unless the schema has the newest version.
+// checkVersion returns an error unless this program works on the schema as it is.
 func checkVersion(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	name, err := identifier(schema)
 	if err != nil {
 		return err
 	}
-	version, err := versionOf(ctx, pool, name)
+	v, err := versionOf(ctx, pool, name)
 	if err != nil {
 		return err
 	}
-	if n := len(migrations()); version < n {
-		return fmt.Errorf("pgqueue: schema %q has version %d, want %d: apply what SQL(%q, %d) returns", schema, version, n, schema, version)
-	} else if version > n {
-		return newerError(schema, version)
-	}
-	return nil
+	return v.check(schema)
 }
 
-func newerError(schema string, version int) error {
-	return fmt.Errorf("pgqueue: schema %q has version %d, of a newer program; this one knows %d", schema, version, len(migrations()))
+// A version is that of a schema, with that of the oldest programs that work on it.
+type version struct {
+	number, oldest int
+}
+
+// check returns an error unless this program works on the version.
+func (v version) check(schema string) error {
+	n := len(migrations())
+	switch {
+	case v.number < n:
+		return fmt.Errorf("pgqueue: schema %q has version %d, want %d: apply what SQL(%q, %d) returns", schema, v.number, n, schema, v.number)
+	case v.oldest > n:
+		return fmt.Errorf("pgqueue: schema %q has version %d, which programs know from version %d on; this one knows %d", schema, v.number, v.oldest, n)
+	}
+	return nil
 }
 
 type querier interface {
@@ -138,9 +153,9 @@ type querier interface {
 }
 
 // versionOf returns the version of the schema, 0 if it is empty.
-func versionOf(ctx context.Context, q querier, name string) (version int, err error) {
-	err = q.QueryRow(ctx, "SELECT coalesce(max(number), 0) FROM "+name+".version").Scan(&version)
-	return version, err
+func versionOf(ctx context.Context, q querier, name string) (v version, err error) {
+	err = q.QueryRow(ctx, "SELECT coalesce(max(number), 0), coalesce(max(oldest), 0) FROM "+name+".version").Scan(&v.number, &v.oldest)
+	return v, err
 }
 
 // lockOf returns the key of an advisory lock.

@@ -36,10 +36,10 @@ type ending struct {
 
 // Settle implements webhook.Queue.
 func (q *Queue) Settle(ctx context.Context, ss ...webhook.Settlement) error {
-	if err := q.enter(ctx); err != nil {
+	if err := q.calls.Enter(ctx); err != nil {
 		return err
 	}
-	defer q.calls.Done()
+	defer q.calls.Leave()
 	ends, size, err := endings(ss)
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (q *Queue) Settle(ctx context.Context, ss ...webhook.Settlement) error {
 	if len(s.ends) == 0 {
 		return nil
 	}
-	q.settles.add(s, size)
+	q.settles.Add(s, size)
 	<-s.done
 	return s.err
 }
@@ -120,7 +120,7 @@ func (q *Queue) settled(settles []*settle) {
 	if err := q.settleAll(ctx, node, settles); err != nil {
 		q.mu.Lock()
 		for _, s := range settles {
-			s.err = fmt.Errorf("pgqueue: settling: %w", err)
+			s.err = fmt.Errorf("pgqueue: settling: %w", oneLine(err))
 			for i := range s.ends {
 				e := &s.ends[i]
 				q.unsure[e.chunk] = true
@@ -135,6 +135,11 @@ func (q *Queue) settled(settles []*settle) {
 	}
 	for _, s := range settles {
 		close(s.done)
+	}
+	if q.releasing.Load() {
+		if err := q.release(ctx); err != nil {
+			q.config.Logger.Debug("pgqueue: others have to wait for the end of this process", "error", err)
+		}
 	}
 }
 
@@ -213,11 +218,11 @@ func (q *Queue) settleAll(ctx context.Context, node int64, batch []*settle) erro
 	if more {
 		b = pgx.Batch{}
 		now := time.Now()
-		w := drafter{now: now, keep: true}
+		w := drafter{now: now}
 		slices.SortStableFunc(again, func(x, y *ending) int { return cmp.Compare(x.again.Due.UnixMicro(), y.again.Due.UnixMicro()) })
 		for _, e := range again {
 			if !of[e.chunk].lost {
-				w.add(e.again, e.record)
+				w.add(e.chunk.lane.Name, e.again.Due, e.record)
 			}
 		}
 		q.queueDead(&b, slices.DeleteFunc(dead, func(e *ending) bool { return of[e.chunk].lost }))

@@ -6,12 +6,16 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/internal/lanes"
 )
 
 func deliveries(destination string, from, n int) []webhook.Delivery {
@@ -95,16 +99,63 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// What a process held that dies is taken over.
+// However often others tell that there is something, and not what, it is looked for a
+// few times.
+func TestLooksAreFew(t *testing.T) {
+	c := Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, Claim: time.Hour}
+	q := openWith(t, c)
+	defer q.Close()
+	c.NoListen = true // nor does it tell
+	other := openWith(t, c)
+	defer other.Close()
+	putAll(t, other, deliveries("crm", 0, 1)...)
+	looks := func() uint64 {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return q.looks
+	}
+	before := looks()
+	tx, err := other.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE "+q.schema+".chunk IN ACCESS EXCLUSIVE MODE"); err != nil { // until then a look waits
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		if _, err := other.pool.Exec(t.Context(), notify, q.channel(), payload(0, nil)); err != nil {
+			t.Fatalf("notification %d: %v", i, err)
+		}
+	}
+	if _, err := other.pool.Exec(t.Context(), notify, q.channel(), payload(0, map[string]bool{"last": true})); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for last := false; !last; {
+		<-q.Wake()
+		q.mu.Lock()
+		last = q.table.Lane("last").Beyond != lanes.Last
+		q.mu.Unlock()
+	}
+	leaseUntil(t, q, 1, 10*time.Second)
+	if n := looks() - before; n > 20 { // leasing looks too
+		t.Errorf("after 100 notifications the database was looked through %d times", n)
+	}
+}
+
+// What a process held that dies is taken over, within Claim.
 func TestTakeOver(t *testing.T) {
-	c := Config{Schema: schemaOf(t.TempDir()), Poll: 100 * time.Millisecond, Claim: time.Second}
+	c := Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, Claim: 4 * time.Second}
 	a, b := openWith(t, c), openWith(t, c)
 	defer b.Close()
 	putAll(t, a, deliveries("crm", 0, 300)...)
 	got := leaseUntil(t, a, 100, 10*time.Second)
 	settleAll(t, a, webhook.Done, got[:50])
 	a.abandon()
-	ds := leaseUntil(t, b, 250, 10*time.Second)
+	ds := leaseUntil(t, b, 250, c.Claim)
 	settleAll(t, b, webhook.Done, ds)
 	// What the dead one still settles changes nothing.
 	settleAll(t, a, webhook.Retry, got[50:])
@@ -113,6 +164,54 @@ func TestTakeOver(t *testing.T) {
 	}
 	if _, _, err := a.Lease(t.Context(), webhook.LeaseRequest{Max: 1, Until: time.Now().Add(time.Minute)}, nil); err == nil {
 		t.Error("a process whose claims have expired leases")
+	}
+}
+
+// Who has not shown all signs of life of late takes nobody for dead: the database may have
+// been away, for the others too.
+func TestSilentJudgesNobody(t *testing.T) {
+	c := Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, Claim: time.Hour}
+	a, b := openWith(t, c), openWith(t, c)
+	defer a.Close()
+	defer b.Close()
+	judges := func() bool {
+		t.Helper()
+		if err := a.takeOver(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var lives bool
+		if err := a.pool.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM "+a.schema+".node WHERE id = $1)", b.nodeNow()).Scan(&lives); err != nil {
+			t.Fatal(err)
+		}
+		return !lives
+	}
+	last := func(ago time.Duration) { // when the last sign was shown; all before it were, long since
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.steady, a.until = time.Now().Add(-10*c.Claim), time.Now().Add(c.trusted()-ago)
+	}
+	if _, err := a.pool.Exec(t.Context(), "UPDATE "+a.schema+".node SET expires = expires - interval '2 hours'"); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		ago  time.Duration
+		show func(context.Context) error
+		want bool
+	}{
+		{"its own signs are missing", c.Claim, func(context.Context) error { return nil }, false},
+		{"its own signs were missing", c.Claim, a.beat, false},
+		{"one sign was missing", c.Claim * 6 / 10, a.beat, false},
+		{"it has begun anew", c.Claim, a.again, false},
+		{"it has shown all signs", c.Claim / 4, a.beat, true},
+	} {
+		last(tt.ago)
+		if err := tt.show(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := judges(); got != tt.want {
+			t.Errorf("%s: others are taken for dead: %v, want %v", tt.name, got, tt.want)
+		}
 	}
 }
 
@@ -207,6 +306,44 @@ func TestPutTx(t *testing.T) {
 	}
 }
 
+// Transactions of the strictest level that are tried again when PostgreSQL says so put
+// each delivery once.
+func TestPutTxSerializable(t *testing.T) {
+	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour})
+	defer q.Close()
+	const processes, each = 4, 10
+	var stored, failed atomic.Int64
+	put := func(d webhook.Delivery) error {
+		for {
+			n := 0
+			err := pgx.BeginTxFunc(t.Context(), q.pool, pgx.TxOptions{IsoLevel: pgx.Serializable}, func(tx pgx.Tx) (err error) {
+				n, err = q.PutTx(t.Context(), tx, d)
+				return err
+			})
+			if !hasCode(err, "40001") {
+				stored.Add(int64(n))
+				return err
+			}
+			failed.Add(1)
+		}
+	}
+	var wg sync.WaitGroup
+	for range processes {
+		wg.Go(func() {
+			for _, d := range deliveries("crm", 0, each) {
+				if err := put(d); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if c, err := q.Count(t.Context()); stored.Load() != each || c.Waiting != each || err != nil {
+		t.Errorf("PutTx has stored %d, and Count = %+v, %v, want %d", stored.Load(), c, err, each)
+	}
+	t.Logf("%d transactions were tried again", failed.Load())
+}
+
 // Finished chunks leave no dirt behind.
 func TestUpkeep(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, DedupMax: 1000})
@@ -266,7 +403,7 @@ func TestUpkeep(t *testing.T) {
 	if got := leaseUntil(t, q, 1, 10*time.Second); got[0].ID != rest[0].ID {
 		t.Errorf("leased %s, want %s", got[0].ID, rest[0].ID)
 	}
-	// Two generations hold the keys of the last 1,000 puts at least, not all.
+	// The generations hold the keys of the last 1,000 puts at least, not all.
 	if n := size("seen_0"); n > 1<<20 {
 		t.Errorf("seen_0 has %d bytes", n)
 	}

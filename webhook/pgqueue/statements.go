@@ -1,22 +1,32 @@
 package pgqueue
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // statements are the SQL of a Queue. S. stands for the schema.
 type statements struct {
-	remember, insert                   string // of puts
-	claim, next, discover              string // of leases
-	finish, advance, verify, release   string // of settlements
-	bury                               string
-	deadLetter, dead, discard          string
-	begin, strangers, join             string // of audiences
-	members, leave, audiences          string
-	count, countDead, countBy          string
-	enroll, beat, resign, expire, heal string // of nodes
-	giveBack, ids                      string
-	rememberTx, insertTx               string // of PutTx
-	generation, turnGeneration         string // of upkeep
-	shelf, shelves, turnShelf, move    string
+	remember, rememberAny            [generations]string // of puts, by generation
+	insert                           string
+	claim, next, discover            string // of leases
+	finish, advance, verify, release string // of settlements
+	bury                             string
+	deadLetter, dead, discard        string
+	begin, strangers, join           string // of audiences
+	members, leave, audiences        string
+	count, countDead, countBy        string
+	enroll, beat, resign             string // of nodes
+	silent, expire, heal             string
+	nodes                            string
+	pause, resume, paused            string
+	giveBack, ids                    string
+	putAll                           [generations]string // of PutTx
+	insertTx                         string
+	generation, turnGeneration       string // of upkeep
+	keys                             [generations]string
+	newest, keysSize                 string
+	shelf, shelves, turnShelf, move  string
 }
 
 // byIndex has rows found by index for the rest of the transaction. Plans are kept:
@@ -26,21 +36,50 @@ type statements struct {
 const byIndex = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
 	set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)`
 
+// remember is the statement that adds keys to the newest generation, those of the
+// query more too.
+func remember(more string) string {
+	return `WITH fresh AS MATERIALIZED (
+	SELECT k FROM unnest($2::uuid[]) k WHERE NOT EXISTS (SELECT FROM S.seen_N o WHERE o.key = k)` + more + `
+	ORDER BY k
+),
+added AS (INSERT INTO S.seen_N SELECT k FROM fresh WHERE (SELECT generation FROM S.state) = $1)
+SELECT k FROM fresh`
+}
+
+// inTables is the query for the keys of $3 that are neither in the newest generation nor
+// in the tables of $4. Without its bit a table is asked for NULL, which ends before
+// anything is read; even so, the server prepares for all of them.
+func inTables() string {
+	sql := `
+	UNION ALL
+	SELECT k FROM unnest($3::uuid[], $4::int[]) s (k, tables) WHERE NOT EXISTS (SELECT FROM S.seen_N o WHERE o.key = k)`
+	for i := range generations {
+		sql += fmt.Sprintf(`
+	AND NOT EXISTS (SELECT FROM S.seen_%d o WHERE o.key = CASE WHEN tables & %d <> 0 THEN k END)`, i, 1<<i)
+	}
+	return sql
+}
+
 func newStatements(schema string) statements {
 	in := func(sql string) string { return strings.ReplaceAll(sql, "S.", schema+".") }
+	// N stands for the table of a generation.
+	each := func(sql string) (all [generations]string) {
+		for i := range all {
+			all[i] = in(strings.ReplaceAll(sql, "_N", fmt.Sprint("_", i)))
+		}
+		return all
+	}
 	return statements{
-		// remember returns the keys that were not known.
-		remember: in(`INSERT INTO S.seen (generation, key)
-SELECT state.generation, k FROM S.state, unnest($1::uuid[]) k
-WHERE NOT EXISTS (SELECT FROM S.seen o WHERE o.generation = 1 - state.generation AND o.key = k)
-ORDER BY k ON CONFLICT DO NOTHING RETURNING key`),
+		// remember returns the keys of $2 that were not known, which no older generation
+		// knows; $1 is the newest. rememberAny is for keys of $3 as well, which those in the
+		// tables of $4 may know, a bit for each. If another transaction is adding one of them,
+		// they wait for that, and then fail.
+		remember:    each(remember("")),
+		rememberAny: each(remember(inTables())),
 		insert: in(`INSERT INTO S.chunk (shelf, id, destination, due, node, held, items)
 SELECT $1, c.* FROM unnest($2::bigint[], $3::bytea[], $4::bigint[], $5::bigint[], $6::smallint[], $7::bytea[]) c`),
-		rememberTx: in(`WITH locked AS MATERIALIZED (SELECT pg_advisory_xact_lock_shared($1))
-INSERT INTO S.seen (generation, key)
-SELECT state.generation, k FROM locked, S.state, unnest($2::uuid[]) k
-WHERE NOT EXISTS (SELECT FROM S.seen o WHERE o.generation = 1 - state.generation AND o.key = k)
-ORDER BY k ON CONFLICT DO NOTHING RETURNING key::text`),
+		putAll: each(`SELECT f::text FROM S.put_all_N($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) f`),
 		insertTx: in(`WITH inserted AS (
 	INSERT INTO S.chunk (shelf, id, destination, due, node, held, items)
 	SELECT $1::int, nextval('S.ids'), c.destination, c.due, 0, c.held, c.items
@@ -108,28 +147,47 @@ WHERE m.generation <> excluded.generation RETURNING member, xmax = 0`),
 		audiences: in(`SELECT name, generation FROM S.audience
 WHERE $1::bytea IS NULL OR name > $1 ORDER BY name LIMIT $2`),
 		count: in(`SELECT coalesce(sum(held), 0), coalesce(sum(held) FILTER (WHERE node NOT IN (0, $1)), 0),
-	min(due) FILTER (WHERE node = 0) FROM S.chunk`),
+	min(due) FILTER (WHERE node = 0), count(*) FROM S.chunk`),
 		countDead: in(`SELECT count(*) FROM S.dead`),
 		countBy: in(`SELECT destination, sum(held), coalesce(sum(held) FILTER (WHERE node NOT IN (0, $1)), 0),
-	min(due) FILTER (WHERE node = 0) FROM S.chunk GROUP BY destination`),
+	min(due) FILTER (WHERE node = 0), count(*) FROM S.chunk GROUP BY destination`),
 		enroll: in(`INSERT INTO S.node (id, name, expires)
 VALUES (nextval('S.ids'), $1, clock_timestamp() + $2::bigint * interval '1 microsecond') RETURNING id`),
-		beat: in(`UPDATE S.node SET expires = clock_timestamp() + $2::bigint * interval '1 microsecond' WHERE id = $1
-RETURNING (extract(epoch FROM clock_timestamp()) * 1e6)::bigint, (SELECT shelf FROM S.state)`),
+		beat: in(`UPDATE S.node SET seen = clock_timestamp(), note = $3,
+	expires = clock_timestamp() + $2::bigint * interval '1 microsecond' WHERE id = $1
+RETURNING (extract(epoch FROM clock_timestamp()) * 1e6)::bigint, (SELECT shelf FROM S.state), (SELECT generation FROM S.state)`),
 		resign: in(`DELETE FROM S.node WHERE id = $1`),
+		silent: in(`SELECT EXISTS (SELECT FROM S.node WHERE expires < clock_timestamp() AND id <> $1)`),
 		expire: in(`DELETE FROM S.node WHERE expires < clock_timestamp() AND id <> $1 RETURNING name`),
+		nodes:  in(`SELECT id, name, opened, seen, note FROM S.node ORDER BY opened, id LIMIT 1000`),
+		pause:  in(`INSERT INTO S.paused VALUES ($1, clock_timestamp()) ON CONFLICT DO NOTHING`),
+		resume: in(`DELETE FROM S.paused WHERE destination = $1`),
+		paused: in(`SELECT destination, since FROM S.paused`),
 		// giveBack gives back what a node holds but for these.
-		giveBack: in(`UPDATE S.chunk c SET node = 0 WHERE node = $1 AND NOT EXISTS (
+		giveBack: in(`UPDATE S.chunk c SET node = 0 WHERE node <> 0 AND node = $1 AND NOT EXISTS (
 	SELECT FROM unnest($2::smallint[], $3::bigint[]) u (shelf, id) WHERE u.shelf = c.shelf AND u.id = c.id)`),
-		// heal gives back what nodes hold that are gone.
-		heal: in(`UPDATE S.chunk c SET node = 0
-WHERE node <> 0 AND NOT EXISTS (SELECT FROM S.node n WHERE n.id = c.node)`),
+		// heal gives back what nodes hold that are gone. Each node that holds anything
+		// is found from the one before by the index.
+		heal: in(`WITH RECURSIVE h AS (
+	(SELECT node FROM S.chunk WHERE node <> 0 ORDER BY node LIMIT 1)
+	UNION ALL
+	SELECT (SELECT node FROM S.chunk WHERE node <> 0 AND node > h.node ORDER BY node LIMIT 1) FROM h WHERE h.node IS NOT NULL
+)
+UPDATE S.chunk SET node = 0 WHERE node <> 0 AND node = ANY (ARRAY(
+	SELECT node FROM h WHERE node IS NOT NULL AND NOT EXISTS (SELECT FROM S.node n WHERE n.id = h.node)))`),
 		generation: in(`SELECT generation, (extract(epoch FROM clock_timestamp() - began) * 1e6)::bigint,
-	pg_relation_size(CASE generation WHEN 0 THEN 'S.seen_0' ELSE 'S.seen_1' END::regclass) FROM S.state`),
-		turnGeneration: in(`UPDATE S.state SET generation = 1 - generation, began = clock_timestamp()`),
+	pg_relation_size(('S.seen_' || generation % 8)::regclass) FROM S.state`),
+		turnGeneration: in(`UPDATE S.state SET generation = generation + 1, began = clock_timestamp()`),
+		newest:         in(`SELECT generation FROM S.state`),
+		keys:           each(`SELECT key FROM S.seen_N`),
+		keysSize:       in(`SELECT pg_relation_size(('S.seen_' || $1::int)::regclass)`),
 		shelf:          in(`SELECT shelf, (extract(epoch FROM clock_timestamp() - shelved) * 1e6)::bigint FROM S.state`),
-		shelves: in(`SELECT n::smallint, pg_total_relation_size(('S.chunk_' || n)::regclass), coalesce(sum(octet_length(items)), 0), count(id)
-FROM generate_series(0, 3) n LEFT JOIN S.chunk ON shelf = n::smallint GROUP BY n ORDER BY n`),
+		// shelves counts no more than $2 chunks of each but the one in use, which is $1.
+		shelves: in(`SELECT n::smallint, pg_total_relation_size(('S.chunk_' || n)::regclass), l.*
+FROM generate_series(0, 3) n, LATERAL (
+	SELECT coalesce(sum(octet_length(items)), 0), count(*)
+	FROM (SELECT items FROM S.chunk WHERE shelf = n::smallint AND n <> $1 ORDER BY id LIMIT $2) c
+) l`),
 		turnShelf: in(`UPDATE S.state SET shelf = $1, shelved = clock_timestamp()`),
 		move: in(`WITH moved AS (
 	DELETE FROM S.chunk WHERE shelf = $1 AND id IN (

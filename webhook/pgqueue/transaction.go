@@ -23,13 +23,12 @@ func (q *Queue) within(ctx context.Context, fn func(*transaction) error) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Release() // which closes one that is within a transaction
+	defer release(context.WithoutCancel(ctx), conn)
 	if _, err := conn.Exec(ctx, "BEGIN"); err != nil {
 		return err
 	}
-	t := &transaction{q: q, conn: conn, drafts: drafter{now: time.Now(), keep: q.delivers()}}
+	t := &transaction{q: q, conn: conn, drafts: drafter{now: time.Now()}}
 	if err := fn(t); err != nil {
-		conn.Exec(context.WithoutCancel(ctx), "ROLLBACK")
 		return err
 	}
 	return q.commit(ctx, conn, new(pgx.Batch), t.drafts.drafts, t.drafts.now)
@@ -39,7 +38,7 @@ func (q *Queue) within(ctx context.Context, fn func(*transaction) error) error {
 func (t *transaction) add(ds []webhook.Delivery) error {
 	news, _, err := prepare(ds)
 	for i := range news {
-		t.drafts.add(news[i].delivery, news[i].record)
+		t.drafts.add(news[i].destination, news[i].due, news[i].record)
 	}
 	return err
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +23,13 @@ import (
 // Transactions that put the same delivery wait for each other. Long ones keep
 // what is remembered of puts from being thinned out, and nothing else.
 //
+// In a transaction of isolation level REPEATABLE READ or SERIALIZABLE, PutTx may fail
+// with SQLSTATE 40001 (serialization_failure), after which the caller tries the whole
+// transaction again: if another has put the same delivery since it began, or the store
+// went on to other tables, as it does some times an hour. At SERIALIZABLE, transactions
+// that put at the same time may fail for each other, at the latest when they commit,
+// whatever they put. Long ones keep finished rows from being cleared away, too.
+//
 // Deliveries are made of calls by webhook.Forwarder.Deliveries.
 func (q *Queue) PutTx(ctx context.Context, tx pgx.Tx, ds ...webhook.Delivery) (int, error) {
 	return q.putTx(ctx, pgxTx{tx}, ds)
@@ -33,10 +41,10 @@ func (q *Queue) PutSQL(ctx context.Context, tx *sql.Tx, ds ...webhook.Delivery) 
 }
 
 func (q *Queue) putTx(ctx context.Context, tx foreignTx, ds []webhook.Delivery) (int, error) {
-	if err := q.enter(ctx); err != nil {
+	if err := q.calls.Enter(ctx); err != nil {
 		return 0, err
 	}
-	defer q.calls.Done()
+	defer q.calls.Leave()
 	news, _, err := prepare(ds)
 	if err != nil || len(news) == 0 {
 		return 0, err
@@ -48,55 +56,76 @@ func (q *Queue) putTx(ctx context.Context, tx foreignTx, ds []webhook.Delivery) 
 	return stored, nil
 }
 
+// putInto is one statement, and a second where something was put before.
 func (q *Queue) putInto(ctx context.Context, tx foreignTx, news []fresh) (int, error) {
-	wanted := make(map[seen.Key]bool, len(news))
-	keys := make([][]byte, 0, len(news))
+	unknown := make(map[seen.Key]bool, len(news))
+	keys := make([]seen.Key, 0, len(news))
 	for i := range news {
-		if k := news[i].key; !wanted[k] {
-			wanted[k] = true
-			keys = append(keys, k[:])
+		if k := news[i].key; !unknown[k] {
+			unknown[k] = true
+			keys = append(keys, k)
 		}
 	}
-	clear(wanted)
-	err := tx.query(ctx, q.sql.rememberTx, []any{q.lock, keyArray(keys)}, func(scan func(...any) error) error {
-		var text string
+	w := drafter{now: time.Now()}
+	all := w.addUnknown(news, maps.Clone(unknown))
+	clear(unknown)
+	drafts := q.draftArgs(w.drafts)
+	err := errTurned
+	for turns := 0; err == errTurned && turns < 10; turns++ {
+		err = q.putAll(ctx, tx, keys, drafts, unknown)
+	}
+	if n := len(unknown); err != nil || n == 0 || n == all {
+		return n, err
+	}
+	w = drafter{now: w.now}
+	stored := w.addUnknown(news, unknown)
+	return stored, tx.query(ctx, q.sql.insertTx, q.draftArgs(w.drafts), func(func(...any) error) error { return nil })
+}
+
+// putAll is the first statement. It adds the keys that were not known to unknown, or
+// returns errTurned, and the next try will be right.
+func (q *Queue) putAll(ctx context.Context, tx foreignTx, keys []seen.Key, drafts []any, unknown map[seen.Key]bool) error {
+	newest, certain, suspects, _ := q.window.split(keys)
+	args := append([]any{q.lock, newest, keyArray(certain), keyArray(suspects)}, drafts...)
+	turned := false
+	err := tx.query(ctx, q.sql.putAll[newest%generations], args, func(scan func(...any) error) error {
+		var text *string
 		if err := scan(&text); err != nil {
 			return err
 		}
-		b, err := hex.DecodeString(strings.ReplaceAll(text, "-", ""))
+		if text == nil {
+			turned = true
+			return nil
+		}
+		b, err := hex.DecodeString(strings.ReplaceAll(*text, "-", ""))
 		if err == nil && len(b) == len(seen.Key{}) {
-			wanted[seen.Key(b)] = true
+			unknown[seen.Key(b)] = true
 		}
 		return err
 	})
-	if err != nil {
-		return 0, err
+	if err != nil || !turned {
+		return err
 	}
-	stored := 0
-	w := drafter{now: time.Now()}
+	if err := tx.query(ctx, q.sql.newest, nil, func(scan func(...any) error) error { return scan(&newest) }); err != nil {
+		return err
+	}
+	q.turned(newest)
+	return errTurned
+}
+
+// draftArgs returns what putAll and insertTx have in common.
+func (q *Queue) draftArgs(drafts []*draft) []any {
+	destinations, items := make([][]byte, len(drafts)), make([][]byte, len(drafts))
+	dues, held := make([]int64, len(drafts)), make([]int64, len(drafts))
 	names := make(map[string]bool)
-	for i := range news {
-		if n := &news[i]; wanted[n.key] {
-			delete(wanted, n.key)
-			w.add(n.delivery, n.record)
-			names[n.delivery.Destination] = true
-			stored++
-		}
-	}
-	if stored == 0 {
-		return 0, nil
-	}
-	destinations, items := make([][]byte, len(w.drafts)), make([][]byte, len(w.drafts))
-	dues, held := make([]int64, len(w.drafts)), make([]int64, len(w.drafts))
-	for i, d := range w.drafts {
+	for i, d := range drafts {
 		destinations[i], items[i], dues[i], held[i] = []byte(d.destination), d.data, d.due, int64(d.n)
+		names[d.destination] = true
 	}
 	// What is notified is heard when the transaction has committed.
-	told := payload(0, names)
-	err = tx.query(ctx, q.sql.insertTx, []any{
-		q.shelf.Load(), byteArray(destinations), intArray(dues), intArray(held), byteArray(items), q.channel(), told,
-	}, func(func(...any) error) error { return nil })
-	return stored, err
+	return []any{
+		q.shelf.Load(), byteArray(destinations), intArray(dues), intArray(held), byteArray(items), q.channel(), payload(0, names),
+	}
 }
 
 // A foreignTx is a transaction of the caller's. Arrays are given to it as text,
@@ -156,13 +185,13 @@ func byteArray(values [][]byte) string {
 }
 
 // keyArray is the text of a uuid[].
-func keyArray(keys [][]byte) string {
+func keyArray(keys []seen.Key) string {
 	b := []byte{'{'}
 	for i, k := range keys {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = hex.AppendEncode(b, k)
+		b = hex.AppendEncode(b, k[:])
 	}
 	return string(append(b, '}'))
 }

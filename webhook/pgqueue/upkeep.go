@@ -20,7 +20,9 @@ const (
 	// dirtBytes is the size up to which a shelf is not worth a thought.
 	dirtBytes = 8 << 20
 	// seenBytes is about what a key takes in its table.
-	seenBytes = 56
+	seenBytes = 44
+	// fewChunks is how many chunks are moved on from a shelf at most, in several turns.
+	fewChunks = 20_000
 	// lockWait is how long others may have to wait while a lock is asked for.
 	lockWait = "200ms"
 )
@@ -29,8 +31,8 @@ const (
 type shelfState struct {
 	number int16
 	size   int64 // on disk
-	live   int64 // bytes of what is there
-	chunks int64
+	live   int64 // bytes of the chunks
+	chunks int64 // up to fewChunks; for the shelf in use none are counted
 }
 
 // upkeep keeps the tables small. One process does it at a time. Each step is a
@@ -47,7 +49,7 @@ func (q *Queue) upkeep(ctx context.Context) error {
 			if err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1)", lockOf(q.config.Schema, "upkeep")).Scan(&mine); err != nil || !mine {
 				return err
 			}
-			if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '"+lockWait+"'"); err != nil {
+			if _, err := tx.Exec(ctx, byIndex+", set_config('lock_timeout', '"+lockWait+"', true)"); err != nil {
 				return err
 			}
 			return step(ctx, tx)
@@ -62,23 +64,23 @@ func (q *Queue) upkeep(ctx context.Context) error {
 	return nil
 }
 
-// turnGeneration forgets the older half of what was put once the newer is full,
-// or old enough.
+// turnGeneration forgets the oldest of what was put once the newest generation is
+// full, or old enough.
 func (q *Queue) turnGeneration(ctx context.Context, tx pgx.Tx) error {
 	var (
-		generation int16
+		generation int64
 		age        time.Duration
 		size       int64
 	)
 	err := tx.QueryRow(ctx, q.sql.generation).Scan(&generation, (*micros)(&age), &size)
-	if err != nil || size == 0 || age < q.config.DedupWindow && size/seenBytes < int64(q.config.DedupMax)/2 {
+	if err != nil || size == 0 || age < q.config.DedupWindow/(generations-1) && size/seenBytes < int64(q.config.DedupMax)/generations {
 		return err
 	}
 	// Puts hold this lock shared, so none is between two generations.
 	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", q.lock); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, fmt.Sprintf("TRUNCATE %s.seen_%d", q.schema, 1-generation)); err != nil {
+	if _, err := tx.Exec(ctx, fmt.Sprintf("TRUNCATE %s.seen_%d", q.schema, (generation+1)%generations)); err != nil {
 		return err
 	}
 	_, err = tx.Exec(ctx, q.sql.turnGeneration)
@@ -118,7 +120,7 @@ func (q *Queue) clearShelves(ctx context.Context, tx pgx.Tx) error {
 			continue
 		}
 		if s.chunks > 0 {
-			if s.live < s.size/8 {
+			if s.chunks < fewChunks && s.live < s.size/8 {
 				if _, err := tx.Exec(ctx, q.sql.move, s.number, current); err != nil {
 					return err
 				}
@@ -153,7 +155,7 @@ func (q *Queue) shelves(ctx context.Context, tx pgx.Tx) (current int16, age time
 	if err := tx.QueryRow(ctx, q.sql.shelf).Scan(&current, (*micros)(&age)); err != nil {
 		return 0, 0, states, err
 	}
-	rows, err := tx.Query(ctx, q.sql.shelves)
+	rows, err := tx.Query(ctx, q.sql.shelves, current, fewChunks)
 	if err != nil {
 		return 0, 0, states, err
 	}

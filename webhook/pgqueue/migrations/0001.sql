@@ -8,7 +8,15 @@ CREATE SEQUENCE ids INCREMENT BY 256;
 CREATE TABLE node (
     id      bigint PRIMARY KEY,
     name    text NOT NULL,
-    expires timestamptz NOT NULL
+    opened  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    seen    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires timestamptz NOT NULL,
+    note    bytea -- what it presents
+);
+
+CREATE TABLE paused (
+    destination bytea PRIMARY KEY,
+    since       timestamptz NOT NULL
 );
 
 -- A chunk is up to 256 deliveries to one destination. Finished ones are deleted; so
@@ -34,24 +42,85 @@ CREATE TABLE chunk_2 PARTITION OF chunk FOR VALUES IN (2);
 CREATE TABLE chunk_3 PARTITION OF chunk FOR VALUES IN (3);
 
 CREATE INDEX chunk_due ON chunk (destination, due, id) WHERE node = 0;
+CREATE INDEX chunk_node ON chunk (node) WHERE node <> 0;
 
--- What was put before, by the first 128 bits of a SHA-256, in two generations.
-CREATE TABLE seen (
-    generation smallint NOT NULL,
-    key        uuid     NOT NULL,
-    PRIMARY KEY (generation, key)
-) PARTITION BY LIST (generation);
+-- What was put before, by the first 128 bits of a SHA-256, in generations: generation
+-- n is in table n % 8. Keys are added to the newest alone; seen has all.
+CREATE TABLE seen_0 (key uuid PRIMARY KEY);
+CREATE TABLE seen_1 (key uuid PRIMARY KEY);
+CREATE TABLE seen_2 (key uuid PRIMARY KEY);
+CREATE TABLE seen_3 (key uuid PRIMARY KEY);
+CREATE TABLE seen_4 (key uuid PRIMARY KEY);
+CREATE TABLE seen_5 (key uuid PRIMARY KEY);
+CREATE TABLE seen_6 (key uuid PRIMARY KEY);
+CREATE TABLE seen_7 (key uuid PRIMARY KEY);
 
-CREATE TABLE seen_0 PARTITION OF seen FOR VALUES IN (0);
-CREATE TABLE seen_1 PARTITION OF seen FOR VALUES IN (1);
+CREATE VIEW seen AS
+    SELECT key FROM seen_0 UNION ALL SELECT key FROM seen_1 UNION ALL
+    SELECT key FROM seen_2 UNION ALL SELECT key FROM seen_3 UNION ALL
+    SELECT key FROM seen_4 UNION ALL SELECT key FROM seen_5 UNION ALL
+    SELECT key FROM seen_6 UNION ALL SELECT key FROM seen_7;
 
 CREATE TABLE state (
     shelf      smallint    NOT NULL, -- where new chunks go
     shelved    timestamptz NOT NULL, -- since when
-    generation smallint    NOT NULL, -- of new keys
+    generation bigint      NOT NULL, -- of new keys
     began      timestamptz NOT NULL  -- since when
 );
 INSERT INTO state VALUES (0, clock_timestamp(), 0, clock_timestamp());
+
+-- put_all_n is for the generations in table n. It remembers keys, which no older one
+-- knows, and suspects, which one may know, and returns those that were not known. If
+-- none was, it stores the chunks too, and notifies. If the generation is another by
+-- now, it returns a null, and has done nothing. It is for transactions of others: it
+-- finds by index whatever they have set, and whatever was known of the tables when its
+-- statements were planned. A transaction that reads as of its beginning has to be tried
+-- again if the generation has changed since: it does not see what others added to the
+-- older one.
+DO $do$
+BEGIN
+    FOR n IN 0..7 LOOP
+        EXECUTE format($create$
+CREATE FUNCTION put_all_%1$s(generations bigint, generation bigint, keys uuid[], suspects uuid[], shelf smallint, destinations bytea[], dues bigint[], held bigint[], items bytea[], channel text, told text)
+RETURNS SETOF uuid LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+DECLARE
+    newest bigint;
+    unknown uuid[] := keys;
+    fresh uuid[];
+BEGIN
+    PERFORM pg_advisory_xact_lock_shared(generations);
+    IF current_setting('transaction_isolation') = 'read committed' THEN
+        SELECT s.generation INTO newest FROM state s;
+    ELSE
+        SELECT s.generation INTO newest FROM state s FOR SHARE;
+    END IF;
+    IF newest <> put_all_%1$s.generation THEN
+        RETURN NEXT NULL;
+        RETURN;
+    END IF;
+    IF cardinality(suspects) > 0 THEN -- which takes twice as long, whether one is known or not
+        SELECT keys || coalesce(array_agg(k), '{}') INTO unknown
+        FROM unnest(suspects) k WHERE NOT EXISTS (SELECT FROM seen o WHERE o.key = k);
+    END IF;
+    WITH added AS (
+        INSERT INTO seen_%1$s SELECT k FROM unnest(unknown) k ORDER BY k
+        ON CONFLICT DO NOTHING RETURNING key
+    ) SELECT array_agg(key) INTO fresh FROM added;
+    IF cardinality(fresh) = cardinality(keys) + cardinality(suspects) THEN
+        INSERT INTO chunk (shelf, id, destination, due, node, held, items)
+        SELECT put_all_%1$s.shelf, nextval('ids'), c.destination, c.due, 0, c.held, c.items
+        FROM unnest(destinations, dues, put_all_%1$s.held, put_all_%1$s.items) c (destination, due, held, items);
+        PERFORM pg_notify(channel, told);
+    END IF;
+    RETURN QUERY SELECT unnest(fresh);
+END
+$$
+        $create$, n);
+    END LOOP;
+END
+$do$;
 
 CREATE SEQUENCE deaths;
 

@@ -1,0 +1,55 @@
+//go:build unix
+
+package pgqueue
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+func TestOneLine(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{"refused", "refused"},
+		{"failed to connect:\n\ta: dial error\n\tb: dial error", "failed to connect: a: dial error; b: dial error"},
+		{"failed to connect:\n\ta: dial error\n\ta: dial error", "failed to connect: a: dial error"},
+		{"failed to connect:\n\tresolving: no such host\n\tno such host\n", "failed to connect: resolving: no such host"},
+	} {
+		err := errors.New(tt.text)
+		if got := oneLine(err); got.Error() != tt.want || !errors.Is(got, err) {
+			t.Errorf("oneLine(%q) = %q, want %q", tt.text, got, tt.want)
+		}
+	}
+	if err := oneLine(nil); err != nil {
+		t.Errorf("oneLine(nil) = %v", err)
+	}
+}
+
+// Where nobody listens, Open tells where that was, on one line and without the
+// password.
+func TestOpenWithoutDatabase(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	p, err := pgxpool.New(context.Background(), "postgres://u:password@"+addr+"/app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	_, err = Open(t.Context(), p, nil)
+	var failed *pgconn.ConnectError
+	if !errors.As(err, &failed) {
+		t.Fatalf("Open = %v, want a ConnectError", err)
+	}
+	if text := err.Error(); strings.ContainsAny(text, "\n\t") || strings.Count(text, addr+" (") != 1 || strings.Contains(text, "password") {
+		t.Errorf("Open = %q", text)
+	}
+}
