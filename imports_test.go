@@ -98,6 +98,19 @@ var walls = []struct {
 		why: "a store implements an interface of webhook; what else it needs is its own",
 	},
 	{
+		name: "store in NATS",
+		of:   []string{module + "/webhook/natsqueue"},
+		may: []string{module + "/webhook", module + "/webhook/internal/...", module, module + "/signature", module + "/integrations",
+			module + "/internal/...", retryablehttp, cleanhttp, backo, "github.com/nats-io/nats.go/...", "github.com/nats-io/nkeys", "github.com/nats-io/nuid",
+			"github.com/klauspost/compress/...", "golang.org/x/crypto/...", "golang.org/x/sys/..."},
+		why: "a store implements an interface of webhook; the server is for its tests alone",
+	},
+	{
+		name: "sizing",
+		of:   []string{module + "/docs/scaling"},
+		why:  "a model that shared code with what it stands for would agree with it whatever it does",
+	},
+	{
 		name: "collector",
 		of:   []string{module + "/collector"},
 		may: []string{module + "/webhook", module, module + "/signature", module + "/integrations", module + "/internal/...",
@@ -133,7 +146,7 @@ type listed struct {
 func goList(t *testing.T, goos string) map[string]listed {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,Name,GoFiles,Imports,Standard,DepOnly",
-		"./...", "./cmd/hookferry/...", "./webhook/pgqueue/...")
+		"./...", "./cmd/hookferry/...", "./webhook/natsqueue/...", "./webhook/pgqueue/...")
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED=0")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

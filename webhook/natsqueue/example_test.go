@@ -1,0 +1,48 @@
+package natsqueue_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/natsqueue"
+)
+
+// A forwarder whose deliveries are kept by NATS servers. Start it in as many processes
+// as are wanted.
+func ExampleOpen() {
+	ctx := context.Background()
+	nc, err := nats.Connect(os.Getenv("NATS_URL"), nats.MaxReconnects(-1))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer nc.Close()
+	queue, err := natsqueue.Open(ctx, nc, &natsqueue.Config{Stream: "EXAMPLE", MaxBytes: 10 << 30})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer queue.Close()
+	forwarder, err := webhook.New(webhook.Config{
+		Queue: queue,
+		Destinations: []webhook.Destination{
+			{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "https://crm.example/hook"}}},
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// forwarder.Run(ctx) delivers.
+
+	event := webhook.Event{ID: "order-1", Type: "track", Body: []byte(`{"event":"Order Completed"}`)}
+	if err := forwarder.ForwardEvents(ctx, []string{"crm"}, event); err != nil {
+		log.Fatal(err)
+	}
+	counts, err := queue.Count(ctx)
+	fmt.Println("waiting:", counts.Waiting, err)
+	// Output:
+	// waiting: 1 <nil>
+}
