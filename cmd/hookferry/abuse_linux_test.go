@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -23,14 +22,18 @@ import (
 
 var abuse = flag.Bool("abuse", false, "run TestAbuse in full, for minutes, and hold it to its bounds of time")
 
-// maxResident bounds the memory of the server under abuse, in bytes: that of a
+// maxMemory bounds the memory of the server under abuse, in bytes: that of a
 // server of the race detector's too.
-const maxResident = 1 << 30
+const maxMemory = 1 << 30
+
+// mostDelay is how many times as long as without an attack the requests of others
+// may take during it, by their 99th percentile.
+const mostDelay = 2
 
 // TestAbuse measures how long the requests of others take while somebody does
-// his worst, and that nothing of theirs which was accepted is lost. Others keep
-// their 99th percentile within twice of what it is without; that is only asked
-// for with -abuse, on a machine that does nothing else.
+// his worst, and that nothing of theirs which was accepted is lost. That they
+// keep within mostDelay is only asked for with -abuse, on a machine that does nothing
+// else. The last line of its log has the result of all attacks.
 //
 // Linux has all of 127.0.0.0/8, so that the server can tell who is who.
 func TestAbuse(t *testing.T) {
@@ -58,6 +61,8 @@ func TestAbuse(t *testing.T) {
 	garbage := make([]byte, 1<<20)
 	_, _ = rand.Read(garbage)
 
+	peakMemory := watchMemory(t, l.server.cmd.Process.Pid)
+	worst, worstAttack, attacks := 0.0, "", 0
 	for _, tt := range []struct {
 		name   string
 		attack func(ctx context.Context, a *attacker)
@@ -101,35 +106,87 @@ func TestAbuse(t *testing.T) {
 			defer cancel()
 			a.begin(t)
 			with := o.run(span)
-			resident, err := strconv.ParseFloat(l.metric("process_resident_memory_bytes"), 64)
-			if err != nil {
-				t.Fatal(err)
-			}
+			resident := memory(t, l.server.cmd.Process.Pid)
 			cancel()
 			attacking.Wait()
-			t.Logf("p99 %v without, %v with: %.2f x; %d of the attacker's acts; %.0f MB", without.Round(time.Microsecond), with.Round(time.Microsecond),
-				float64(with)/float64(without), a.acts.Load(), resident/(1<<20))
+			if with == 0 || without == 0 {
+				t.Fatal("nothing of others went well")
+			}
+			delay := float64(with) / float64(without)
+			attacks++
+			if delay > worst {
+				worst, worstAttack = delay, tt.name
+			}
+			t.Logf("p99 %v without, %v with: %.2f x; %d of the attacker's acts; %d MB", without.Round(time.Microsecond), with.Round(time.Microsecond),
+				delay, a.acts.Load(), resident>>20)
 			if a.acts.Load() == 0 {
 				t.Error("there was no attack")
 			}
-			if *abuse && with > 2*without+time.Millisecond {
-				t.Errorf("others wait %v, and %v without: more than twice as long", with, without)
-			}
-			if resident > maxResident {
-				t.Errorf("the server has %.0f bytes in memory, more than %d", resident, maxResident)
+			// A millisecond is for the scheduler, where both are that short.
+			if *abuse && with > mostDelay*without+time.Millisecond {
+				t.Errorf("others wait %v, and %v without: more than %d times as long", with, without, mostDelay)
 			}
 		})
 	}
 	if n := o.failed.Load(); n > 0 {
 		t.Errorf("%d requests of others failed", n)
 	}
-	l.await(int(o.accepted.Load()))
-	if got := l.received(); got != int(o.accepted.Load()) {
-		t.Errorf("%d calls arrived, %d were accepted", got, o.accepted.Load())
+	accepted := int(o.accepted.Load())
+	l.await(accepted)
+	received := l.received()
+	if received != accepted {
+		t.Errorf("%d calls arrived, %d were accepted", received, accepted)
 	}
+	peak := peakMemory()
+	if peak > maxMemory {
+		t.Errorf("the server had %d bytes in memory, more than %d", peak, maxMemory)
+	}
+	t.Logf("%d attacks: others waited %.2f x as long at worst (%s), of at most %d x; %d of their requests failed; %d calls lost of %d accepted; %d MB at most, of %d MB",
+		attacks, worst, worstAttack, mostDelay, o.failed.Load(), accepted-received, accepted, peak>>20, int64(maxMemory)>>20)
 	if status, err := l.server.stop(syscall.SIGTERM); err != nil || status != 0 {
 		t.Errorf("stopping the server: status %d, %v", status, err)
 	}
+}
+
+// watchMemory looks at the memory of a process until ended, which returns the most
+// that it had, in bytes. The pages of files that are mapped do not count: the system
+// takes them back when it needs them.
+func watchMemory(t *testing.T, pid int) (ended func() int64) {
+	stop, peak := make(chan struct{}), make(chan int64, 1)
+	go func() { // ended by stop, or with the test
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		most := int64(0)
+		for {
+			most = max(most, memory(t, pid))
+			select {
+			case <-tick.C:
+			case <-stop:
+				peak <- most
+				return
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	return func() int64 {
+		close(stop)
+		return <-peak
+	}
+}
+
+func memory(t *testing.T, pid int) int64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	_, text, _ = bytes.Cut(text, []byte("\nRssAnon:"))
+	var kilobytes int64
+	if _, err := fmt.Fscan(bytes.NewReader(text), &kilobytes); err != nil {
+		t.Error(err)
+	}
+	return kilobytes << 10
 }
 
 // others are clients that behave.

@@ -46,7 +46,7 @@ func (f *adminFlags) action(do adminAction) action {
 }
 
 func (f *adminFlags) client() (*api.Client, error) {
-	if *f.admin == "off" { // from the variable, which serve reads too
+	if *f.admin == config.Off { // from the variable, which serve reads too
 		return nil, usagef("-admin: the server's admin API is switched off")
 	}
 	secret, err := config.ReadSecret(*f.token)
@@ -90,12 +90,12 @@ func theDestination(ctx context.Context, c *api.Client, name string) (string, er
 	if name != "" {
 		return name, nil
 	}
-	all, err := c.Destinations(ctx)
+	page, err := c.Destinations(ctx, api.DestinationFilter{}, 1, "")
 	if err != nil {
 		return "", err
 	}
-	if len(all) != 1 {
-		return "", usagef("-destination: want one of the server's %d", len(all))
+	if page.Total != 1 || len(page.Destinations) != 1 {
+		return "", usagef("-destination: want the id of one; the server has %s, which 'hookferry status' lists", grouped(page.Total))
 	}
-	return all[0].ID, nil
+	return page.Destinations[0].ID, nil
 }

@@ -49,7 +49,7 @@ Examples:
 `
 	audienceListHelp = `Usage: hookferry audience ls [flags]
 
-List the audiences, by destination and name.
+List the audiences, by destination and trait.
 
 Examples:
   hookferry audience ls
@@ -142,16 +142,14 @@ func syncMembers(ctx context.Context, c *api.Client, destination, name string, m
 
 func listAudiences(o *options) action {
 	destination := o.text("destination", "", "only those of the destination with this `id`")
+	query := o.text("q", "", "only those with this `text` in their name")
 	f := newAdminFlags(o)
 	return f.action(func(ctx context.Context, c *api.Client, _ []string, p process) error {
-		all, err := c.Audiences(ctx)
-		if err != nil {
-			return err
-		}
 		t := &table{columns: []column{{title: "DESTINATION"}, {title: "AUDIENCE", flexible: true}, {title: "TRAIT", spare: 1}, {title: "SYNCS", right: true}}}
-		for _, a := range all {
+		for a, err := range c.AllAudiences(ctx, api.AudienceFilter{Destination: *destination, Query: *query}) {
 			switch {
-			case *destination != "" && a.Destination != *destination:
+			case err != nil:
+				return err
 			case *f.json:
 				if err := printJSON(p.stdout, a); err != nil {
 					return err

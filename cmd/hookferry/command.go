@@ -205,6 +205,7 @@ Try it, in three terminals:
   hookferry send track -user u1 -event "Signed Up"
 
 'hookferry COMMAND -h' explains a command.
-Exit status: 0 done, 1 failed, 2 called wrongly, 3 what was asked for is not there.
+Exit status: 0 done, 1 failed, 2 called wrongly, 3 what was asked for is not
+there.
 `)
 }

@@ -145,7 +145,7 @@ func candidates(ctx context.Context, words []string, p process) ([]candidate, er
 	arguments, pending := o.scan(rest)
 	switch flagged := strings.HasPrefix(last, "-") && !slices.Contains(rest, "--"); {
 	case pending != nil:
-		list, err = o.values(ctx, flagValue(pending), pending.Value, p)
+		list, err = o.values(ctx, flagValue(pending), last, pending.Value, p)
 	case flagged:
 		o.set.VisitAll(func(f *flag.Flag) {
 			_, usage := flag.UnquoteUsage(f)
@@ -155,7 +155,7 @@ func candidates(ctx context.Context, words []string, p process) ([]candidate, er
 	case argument(c.args, 0) == "COMMAND":
 		return candidates(ctx, append(arguments, last), p)
 	default:
-		list, err = o.values(ctx, argument(c.args, len(arguments)), nil, p)
+		list, err = o.values(ctx, argument(c.args, len(arguments)), last, nil, p)
 	}
 	return beginning(last, list), err
 }
@@ -232,9 +232,9 @@ func flagValue(f *flag.Flag) string {
 	return ""
 }
 
-// values lists what a value may be. The server is asked with the flags that
-// were given; it has little time, for somebody waits at the keyboard.
-func (o *options) values(ctx context.Context, what string, value flag.Value, p process) ([]candidate, error) {
+// values lists what a value may be of which word is typed. The server is asked with
+// the flags that were given; it has little time, for somebody waits at the keyboard.
+func (o *options) values(ctx context.Context, what, word string, value flag.Value, p process) ([]candidate, error) {
 	switch v := value.(type) {
 	case *choiceValue:
 		return choices(v.values), nil
@@ -264,21 +264,21 @@ func (o *options) values(ctx context.Context, what string, value flag.Value, p p
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	var list []candidate
+	// Of each there is a page: a shell would ask before it shows so many.
 	switch what {
 	case "DESTINATION", "DESTINATION|URL":
-		all, _ := c.Destinations(ctx)
-		for _, d := range all {
-			state, _, _ := holding(d, time.Now())
-			list = append(list, candidate{d.ID, "destination, " + state})
+		page, _ := c.Destinations(ctx, api.DestinationFilter{Query: word}, maxListed, "")
+		for _, d := range page.Destinations {
+			list = append(list, candidate{d.ID, "destination, " + d.State})
 		}
 	case "SOURCE":
-		all, _ := c.Sources(ctx)
-		for _, s := range all {
+		page, _ := c.Sources(ctx, word, maxListed)
+		for _, s := range page.Sources {
 			list = append(list, candidate{s.Name, "source"})
 		}
 	case "NAME":
-		all, _ := c.Audiences(ctx)
-		for _, a := range all {
+		page, _ := c.Audiences(ctx, api.AudienceFilter{Query: word}, maxListed)
+		for _, a := range page.Audiences {
 			list = append(list, candidate{a.Name, "audience of " + a.Destination})
 		}
 	case "KEY":

@@ -88,3 +88,55 @@ func TestHelpOfEveryCommand(t *testing.T) {
 		}
 	})
 }
+
+// Help is read on terminals of 80 columns too.
+func TestHelpFitsTheTerminal(t *testing.T) {
+	helps := map[string]string{}
+	var add func(list []command, words string)
+	add = func(list []command, words string) {
+		for _, c := range list {
+			var b strings.Builder
+			o := newOptions("", c.help)
+			if c.define != nil {
+				c.define(o)
+			}
+			o.writeHelp(&b)
+			helps[words+c.name] = b.String()
+			add(c.commands, words+c.name+" ")
+		}
+	}
+	add(commands(), "")
+	var b strings.Builder
+	writeHelp(&b)
+	helps["help"] = b.String()
+	for words, help := range helps {
+		for line := range strings.Lines(help) {
+			if n := columns(strings.TrimSuffix(line, "\n")); n > helpWidth {
+				t.Errorf("the help of %q has a line of %d columns: %s", words, n, line)
+			}
+		}
+	}
+}
+
+// The Dockerfile downloads modules before it has all of the source: go then reads
+// the go.mod of each module of the workspace.
+func TestDockerfileCopiesEachModuleOfTheWorkspace(t *testing.T) {
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join("..", "..", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	dockerfile := read("Dockerfile")
+	modules := regexp.MustCompile(`(?m)^\t\./(\S+)$`).FindAllStringSubmatch(read("go.work"), -1)
+	if len(modules) == 0 {
+		t.Fatal("no module found in go.work")
+	}
+	for _, m := range modules {
+		dir := m[1]
+		if want := "COPY " + dir + "/go.mod " + dir + "/go.sum " + dir + "/\n"; !strings.Contains(dockerfile, want) {
+			t.Errorf("Dockerfile lacks %q", want)
+		}
+	}
+}

@@ -36,6 +36,7 @@ func TestConfigurationKeys(t *testing.T) {
 	text, _, _ = strings.Cut(text, "\n## ")
 	var got []string
 	var defaults strings.Builder
+	opened := map[string]bool{} // mappings that defaults has
 	for line := range strings.Lines(text) {
 		cells := strings.Split(line, "|")
 		if len(cells) != 5 || !strings.HasPrefix(line, "| `") {
@@ -48,15 +49,16 @@ func TestConfigurationKeys(t *testing.T) {
 				continue
 			}
 			// As a file has it: a mapping for each key, and so of no key twice.
-			outer, inner, nested := strings.Cut(m[1], ".")
-			if !nested {
-				fmt.Fprintf(&defaults, "%s: %q\n", outer, value[1])
-				continue
+			names := strings.Split(m[1], ".")
+			last, above := len(names)-1, ""
+			for depth, name := range names[:last] {
+				above += name + "."
+				if !opened[above] {
+					opened[above] = true
+					fmt.Fprintf(&defaults, "%*s%s:\n", 2*depth, "", name)
+				}
 			}
-			if head := outer + ":\n"; !strings.Contains("\n"+defaults.String(), "\n"+head) {
-				defaults.WriteString(head)
-			}
-			fmt.Fprintf(&defaults, "  %s: %q\n", inner, value[1])
+			fmt.Fprintf(&defaults, "%*s%s: %q\n", 2*last, "", names[last], value[1])
 		}
 	}
 	// A mapping has its keys in the table, and a list itself.
@@ -125,6 +127,7 @@ func TestRestartKeys(t *testing.T) {
 	old := config.Default()
 	changed := config.Default()
 	changed.Listen, changed.BaseURL, changed.Data = "x", "x", "x"
+	changed.Queue.URL = "x"
 	changed.TrustedProxies = []netip.Prefix{{}}
 	changed.Drain++
 	changed.Grace++

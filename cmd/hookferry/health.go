@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,8 @@ const healthHelp = `Usage: hookferry health [flags]
 
 Health asks a running server whether it accepts calls, by its /readyz. It prints
 nothing if it does, and fails if not: for the health checks of containers. Both
-listeners of serve know the answer, so -admin may be the URL of either.
+listeners of serve know the answer, so -admin may be the URL of either. With the
+admin API switched off it asks the other, at HOOKFERRY_LISTEN.
 
 Examples:
   hookferry health
@@ -28,8 +30,11 @@ func health(o *options) action {
 	timeout := o.duration("timeout", 3*time.Second, "`time` that the answer may take")
 	o.noVariables()
 	admin := o.text("admin", config.Default().Admin.Listen, "`URL` or host:port of the server's admin API")
-	return func(ctx context.Context, _ []string, _ process) error {
+	return func(ctx context.Context, _ []string, p process) error {
 		base := *admin
+		if base == config.Off { // from the variable, which serve reads too
+			base = cmp.Or(p.getenv(variable("listen")), config.Default().Listen)
+		}
 		if !strings.Contains(base, "://") {
 			base = "http://" + base
 		}

@@ -26,13 +26,14 @@ func TestHealth(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		args   []string
-		env    string
+		env    string // HOOKFERRY_ADMIN
 		status int
 		says   string
 	}{
 		{"ready", []string{"-admin", server.URL}, "", exitOK, ""},
 		{"host and port", []string{"-admin", host}, "", exitOK, ""},
 		{"variable", nil, host, exitOK, ""},
+		{"admin API switched off", nil, "off", exitOK, ""},
 		{"slash", []string{"-admin", server.URL + "/"}, "", exitOK, ""},
 		{"not ready", []string{"-admin", server.URL + "/busy"}, "", exitFailure, "answers 503"},
 		{"elsewhere", []string{"-admin", server.URL + "/moved"}, "", exitFailure, "answers 302"},
@@ -43,7 +44,7 @@ func TestHealth(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			args := append([]string{"health"}, tt.args...)
-			out, problems, status := call(t.Context(), "", map[string]string{"HOOKFERRY_ADMIN": tt.env}, args...)
+			out, problems, status := call(t.Context(), "", map[string]string{"HOOKFERRY_ADMIN": tt.env, "HOOKFERRY_LISTEN": host}, args...)
 			if status != tt.status || out != "" || !strings.Contains(problems, tt.says) || (tt.says == "") != (problems == "") {
 				t.Errorf("status %d, printed %q and %q; want %d, nothing and %q", status, out, problems, tt.status, tt.says)
 			}

@@ -172,12 +172,32 @@ func (o *options) writeHelp(w io.Writer) {
 			env = variable(f.Name)
 		}
 		line := fmt.Sprintf("  -%-26s %s", f.Name+" "+what, env)
-		fmt.Fprintf(w, "%s\n      %s", strings.TrimRight(line, " "), strings.ReplaceAll(usage, "\n", "\n      "))
 		if f.DefValue != "" && f.DefValue != "false" {
-			fmt.Fprintf(w, " (default %s)", f.DefValue)
+			usage += fmt.Sprintf(" (default %s)", f.DefValue)
 		}
-		fmt.Fprintln(w)
+		fmt.Fprintln(w, strings.TrimRight(line, " "))
+		writeWrapped(w, "      ", usage)
 	})
+}
+
+// helpWidth is how many columns a terminal has at least, for which help is written.
+const helpWidth = 80
+
+// writeWrapped writes the words of a text in lines of up to helpWidth columns, each
+// behind an indent.
+func writeWrapped(w io.Writer, indent, text string) {
+	line := indent
+	for _, word := range strings.Fields(text) {
+		if line != indent && columns(line)+1+columns(word) > helpWidth {
+			fmt.Fprintln(w, line)
+			line = indent
+		}
+		if line != indent {
+			line += " "
+		}
+		line += word
+	}
+	fmt.Fprintln(w, line)
 }
 
 type durationValue struct{ d time.Duration }

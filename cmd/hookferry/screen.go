@@ -138,9 +138,9 @@ func (t *table) note(text string) {
 func (t *table) print(s screen) {
 	widths := make([]int, len(t.columns))
 	for i, c := range t.columns {
-		widths[i] = utf8.RuneCountInString(c.title)
+		widths[i] = columns(c.title)
 		for _, row := range t.rows {
-			widths[i] = max(widths[i], utf8.RuneCountInString(row[i].text))
+			widths[i] = max(widths[i], columns(row[i].text))
 		}
 	}
 	t.fit(widths, s.width)
@@ -169,7 +169,7 @@ func (t *table) printRow(s screen, row []cell, widths []int) {
 			continue
 		}
 		text := shorten(c.text, widths[i])
-		space := widths[i] - utf8.RuneCountInString(text)
+		space := widths[i] - columns(text)
 		if t.columns[i].right {
 			pad, space = pad+space, 0
 		}
@@ -213,12 +213,4 @@ func (t *table) fit(widths []int, total int) {
 		}
 		widths[spare] = 0
 	}
-}
-
-// shorten cuts text to width characters.
-func shorten(text string, width int) string {
-	if utf8.RuneCountInString(text) <= width {
-		return text
-	}
-	return string([]rune(text)[:max(width-1, 0)]) + "…"
 }

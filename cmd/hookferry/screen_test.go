@@ -103,6 +103,39 @@ sh…  1,000
 	}
 }
 
+// What is wide is aligned by the columns it takes, not by its characters.
+func TestTableOfWideTexts(t *testing.T) {
+	texts := table{columns: []column{{title: "A", flexible: true}, {title: "B", right: true}, {title: "C"}}}
+	texts.add(cell{"日本語のお客様", normal}, cell{"1", normal}, cell{"x", normal})
+	texts.add(cell{"cafe\u0301 🚀", normal}, cell{"二", normal}, cell{"x", normal})
+	texts.add(cell{"plain", normal}, cell{"1,000", normal}, cell{"x", normal})
+	texts.note("顧客の受信者が応答しません")
+	for width, want := range map[int]string{ // of which some end in the middle of a character
+		0: `
+A                   B  C
+日本語のお客様      1  x
+café 🚀            二  x
+plain           1,000  x
+  顧客の受信者が応答しません
+`,
+		23: `
+A                  B  C
+日本語のお客…      1  x
+café 🚀           二  x
+plain          1,000  x
+  顧客の受信者が応答し…
+`,
+	} {
+		var out strings.Builder
+		out.WriteByte('\n')
+		texts.print(screen{Writer: &out, width: width})
+		want = strings.ReplaceAll(want, `\u0301`, "\u0301")
+		if diff := cmp.Diff(want, out.String()); diff != "" {
+			t.Errorf("in %d columns (-want +got):\n%s", width, diff)
+		}
+	}
+}
+
 func TestColours(t *testing.T) {
 	texts := table{columns: []column{{title: "A"}, {title: "B"}}}
 	texts.add(cell{"a", good}, cell{"b", normal})

@@ -20,8 +20,8 @@ messageId. TYPE is one of track, identify, page, screen, group, alias;
 'hookferry send TYPE -h' lists what may be said of it.
 
 Examples:
-  hookferry send track -user u1 -event "Signed Up" -property plan=pro -property seats=3
-  hookferry send identify -user u1 -trait email=ann@example.com -trait 'tags=["beta"]'
+  hookferry send track -user u1 -event "Signed Up" -property plan=pro
+  hookferry send identify -user u1 -trait age=42 -trait 'tags=["beta"]'
   hookferry send page -anonymous a1 -name Home -property path=/
   hookferry send group -user u1 -group g1 -trait name=Acme
   hookferry send alias -user u1 -previous a1

@@ -22,9 +22,10 @@ import (
 const serveHelp = `Usage: hookferry serve -webhook URL [flags]
        hookferry serve -config FILE [flags]
 
-Serve accepts calls of the HTTP tracking API, keeps them in the data folder,
-and forwards each of them to the webhook URLs: to all of them at once, and as
-often as it takes until one of them answers 2xx, for up to four hours.
+Serve accepts calls of the HTTP tracking API, keeps them in the data folder, or
+in a database that any number of servers share (-queue), and forwards each of
+them to the webhook URLs: to all of them at once, and as often as it takes until
+one of them answers 2xx, for up to four hours.
 
 A call is answered once it is on disk. Stopping serve, by SIGINT, SIGTERM or
 kill -9, loses none of them; what was being delivered may be delivered again.
@@ -48,6 +49,7 @@ Examples:
       -webhook https://a.example/hook -webhook https://b.example/hook \
       -header 'Authorization: Bearer t0ken'
   hookferry serve -config hookferry.yaml
+  hookferry serve -config hookferry.yaml -queue file:/run/secrets/database-url
 `
 
 const defaultData = config.DefaultData
@@ -105,6 +107,7 @@ func serveFlags(o *options) func(getenv func(string) string) (func() (*config.Se
 	admin := o.text("admin", def.Admin.Listen, "`address` of the page and of the admin API; off: none")
 	token := o.text("admin-token", "", "`token` that requests to it must carry, or file:PATH; required unless only this machine can reach it")
 	data := o.text("data", def.Data, "`folder` for the data; made if missing")
+	queue := o.text("queue", "", "`URL` of a PostgreSQL database, or of NATS servers, to keep calls in, or file:PATH; several servers may share it. Without it: the data folder")
 	writeKey := o.text("write-key", "", "`key` that calls must carry; without it one is made up")
 	urls := o.list("webhook", "`URL` to forward calls to, up to five; in the variable, separated by spaces", strings.Fields)
 	headers := o.list("header", "`'Name: value'` to add to each webhook, up to five; in the variable, one a line", lines)
@@ -138,10 +141,14 @@ func serveFlags(o *options) func(getenv func(string) string) (func() (*config.Se
 			if err != nil {
 				return usagef("-admin-token: %v", err)
 			}
+			set("queue", func() { s.Queue.URL, err = config.ReadSecret(*queue) })
+			if err != nil {
+				return usagef("-queue: %v", err)
+			}
 			return nil
 		}
 		if *file != "" {
-			with := []string{"config", "listen", "admin", "admin-token", "data", "grace", "log-format", "log-level"}
+			with := []string{"config", "listen", "admin", "admin-token", "data", "queue", "grace", "log-format", "log-level"}
 			for name := range given {
 				if !slices.Contains(with, name) {
 					return nil, usagef("-%s does not go with -config: the file says it", name)
@@ -164,6 +171,9 @@ func serveFlags(o *options) func(getenv func(string) string) (func() (*config.Se
 			source.Keys = []signature.Secret{signature.Secret(*writeKey)}
 		}
 		s.Sources = []config.Source{source}
+		if *queue != "" && *writeKey == "" {
+			return nil, usagef("-write-key: is required with -queue, as all servers have to know the same")
+		}
 		if len(*urls) == 0 {
 			return nil, usagef("-webhook: want at least one URL to forward calls to, such as http://localhost:9000/hook; or a file with -config")
 		}
@@ -242,6 +252,7 @@ func flagOf(key string) string {
 	flags := []struct{ key, flag string }{
 		{"listen", "-listen"},
 		{"data", "-data"},
+		{"queue", "-queue"},
 		{"grace", "-grace"},
 		{"admin.listen", "-admin"},
 		{"admin.token", "-admin-token"},

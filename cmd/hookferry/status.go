@@ -3,13 +3,16 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
+
+// maxListed is how many destinations may be asked for at a time.
+const maxListed = 500
 
 const statusHelp = `Usage: hookferry status [flags]
 
@@ -17,29 +20,51 @@ Status asks a running server how it is, and prints what came in, what went out,
 and each destination: whether its deliveries are held and why, how many wait,
 and how long its requests take (half of them, and 99 of 100, at most).
 
-Counts are since the server's start, rates of the last ten seconds. With -watch
-it is printed anew until it is interrupted, on a terminal or as JSON.
+Of many destinations it lists the first 20, those in the worst state first.
+With -limit, -all and -sort it lists more or others, with -q, -source and -state
+only some.
+
+Counts are since the server's start, rates of the last ten seconds. Of a store
+that several servers share it lists these; what waits, and the dead letters, are
+of the whole store, and the rest is of the server that is asked. With -watch it
+is printed anew until it is interrupted, on a terminal or as JSON.
 
 Examples:
   hookferry status
   hookferry status -watch
+  hookferry status -state failing -state retrying -all
+  hookferry status -sort waiting -limit 5
   hookferry status -json | jq .status.waiting
 `
 
 // An overview is what status -json prints.
 type overview struct {
-	Status       api.Status        `json:"status"`
-	Sources      []api.Source      `json:"sources"`
-	Destinations []api.Destination `json:"destinations"`
+	Status  api.Status   `json:"status"`
+	Nodes   api.Nodes    `json:"nodes"`
+	Sources []api.Source `json:"sources"`
+	api.Destinations
 }
 
 func status(o *options) action {
 	watch := o.boolean("watch", "print it again and again")
 	every := o.duration("every", 2*time.Second, "`time` between two")
+	query := o.text("q", "", "list only destinations with this `text` in their id or URL")
+	source := o.text("source", "", "list only destinations of the source with this `name`")
+	states := o.someOf("state", "list only destinations in this `state`", api.States...)
+	order := o.choice("sort", "`order` of the destinations", api.Sorts...)
+	limit := o.number("limit", 20, 1, maxListed, "`number` of destinations to list")
+	all := o.boolean("all", "list all destinations")
 	f := newAdminFlags(o)
 	return f.action(func(ctx context.Context, c *api.Client, _ []string, p process) error {
+		filter := api.DestinationFilter{Query: *query, Source: *source, States: *states, Sort: *order}
+		list := func() (api.Destinations, error) {
+			if *all {
+				return c.AllDestinations(ctx, filter)
+			}
+			return c.Destinations(ctx, filter, *limit, "")
+		}
 		for shown := false; ; shown = true {
-			v, err := ask(ctx, c)
+			v, err := ask(ctx, c, list, *f.json)
 			if shown && ctx.Err() != nil {
 				return nil
 			}
@@ -68,14 +93,26 @@ func status(o *options) action {
 	})
 }
 
-func ask(ctx context.Context, c *api.Client) (v overview, err error) {
+// ask asks for an overview, whose sources are for JSON alone, and list for its
+// destinations.
+func ask(ctx context.Context, c *api.Client, list func() (api.Destinations, error), sources bool) (v overview, err error) {
 	if v.Status, err = c.Status(ctx); err != nil {
 		return v, err
 	}
-	if v.Sources, err = c.Sources(ctx); err != nil {
-		return v, err
+	var unknown *api.Error
+	if v.Nodes, err = c.Nodes(ctx); err != nil && !(errors.As(err, &unknown) && unknown.Code == api.CodeNotFound) {
+		return v, err // unless the server is older, and knows itself alone
 	}
-	v.Destinations, err = c.Destinations(ctx)
+	if sources {
+		v.Sources = []api.Source{}
+		for s, err := range c.AllSources(ctx) {
+			if err != nil {
+				return v, err
+			}
+			v.Sources = append(v.Sources, s)
+		}
+	}
+	v.Destinations, err = list()
 	return v, err
 }
 
@@ -127,8 +164,51 @@ func (v *overview) lines(s screen) string {
 	now = append(now, amount{grouped(totals.InFlight), "on their way", normal}, failed(int64(st.Dead), "dead letters"))
 	amounts(s, 12, "now", now...)
 	fmt.Fprintln(s)
+	if v.Nodes.Shared {
+		v.nodeTable().print(s)
+		fmt.Fprintln(s)
+	}
 	v.table().print(s)
+	if more := v.Total - len(v.Destinations.Destinations); more > 0 {
+		fmt.Fprintln(s)
+		var states []amount
+		for _, state := range api.States {
+			if n := v.States[state]; n > 0 {
+				states = append(states, amount{grouped(n), state, styleOf(state)})
+			}
+		}
+		amounts(s, 12, "in all", states...)
+		fmt.Fprintln(s, s.paint(faint, "and "+grouped(more)+" more: -all lists them"))
+	}
 	return b.String()
+}
+
+// nodeTable lists the servers of a store that is shared.
+func (v *overview) nodeTable() *table {
+	t := &table{columns: []column{
+		{title: "SERVER", flexible: true}, {title: "VERSION", spare: 3}, {title: "STATE"}, {title: "UP", right: true, spare: 2}, {title: "IN FLIGHT", right: true, spare: 4},
+		{title: "DELIVERED", right: true, spare: 1}, {title: "/S", right: true}, {title: "SEEN", right: true},
+	}}
+	for _, n := range v.Nodes.Nodes {
+		name := clean(n.Name)
+		if n.Self {
+			name += " (asked)"
+		}
+		state := cell{"ready", good}
+		if !n.Ready {
+			state = cell{"no calls", bad}
+		}
+		up, seen := "-", "-"
+		if n.Started != nil {
+			up = spell(v.Status.Now.Sub(*n.Started))
+		}
+		if n.Seen != nil {
+			seen = spell(max(v.Status.Now.Sub(*n.Seen), 0)) + " ago"
+		}
+		t.add(cell{name, bold}, cell{clean(n.Version), normal}, state, cell{up, normal}, cell{grouped(n.InFlight), normal},
+			cell{grouped(n.Delivered), normal}, cell{rate(n.Rates.Delivered), normal}, cell{seen, normal})
+	}
+	return t
 }
 
 // An amount is a number of something.
@@ -152,7 +232,7 @@ func amounts(s screen, indent int, label string, list ...amount) {
 	fmt.Fprint(s, s.paint(faint, label), strings.Repeat(" ", indent-len(label)))
 	for i, a := range list {
 		text := strings.TrimSpace(a.number + " " + a.what)
-		length := utf8.RuneCountInString(text)
+		length := columns(text)
 		switch {
 		case i > 0 && s.width > 0 && used+gap+length > s.width:
 			fmt.Fprint(s, "\n", strings.Repeat(" ", indent))
@@ -173,7 +253,7 @@ func (v *overview) table() *table {
 		{title: "DELIVERED", right: true}, {title: "RETRIED", right: true, spare: 2}, {title: "DEAD", right: true},
 		{title: "/S", right: true, spare: 4}, {title: "P50", right: true, spare: 3}, {title: "P99", right: true, spare: 1},
 	}}
-	for _, d := range v.Destinations {
+	for _, d := range v.Destinations.Destinations {
 		waiting := "?"
 		if d.Waiting != nil {
 			waiting = grouped(*d.Waiting)
@@ -186,11 +266,10 @@ func (v *overview) table() *table {
 		if d.Latency.Requests > 0 {
 			p50, p99 = millis(d.Latency.P50), millis(d.Latency.P99)
 		}
-		name, state, why := holding(d, v.Status.Now)
-		t.add(cell{clean(d.ID), bold}, cell{name, state}, cell{waiting, normal}, cell{grouped(d.InFlight), normal},
+		t.add(cell{clean(d.ID), bold}, cell{clean(d.State), styleOf(d.State)}, cell{waiting, normal}, cell{grouped(d.InFlight), normal},
 			cell{grouped(d.Delivered), normal}, number(d.Retried), number(given), cell{rate(d.Rates.Delivered), normal},
 			cell{p50, normal}, cell{p99, normal})
-		if why != "" {
+		if why := waitsFor(d, v.Status.Now); why != "" {
 			t.note(why)
 		}
 	}
@@ -203,23 +282,24 @@ func number(n int64) cell {
 	return cell{a.number, a.style}
 }
 
-// holding says in which state a destination is, and why its deliveries wait.
-func holding(d api.Destination, now time.Time) (state string, how style, why string) {
-	switch {
-	case d.Held == nil && !d.Enabled:
-		return "disabled", faint, ""
-	case d.Held == nil && d.Paused:
-		return "paused", uneasy, ""
-	case d.Held == nil:
-		return "ok", good, ""
-	}
-	h := d.Held
-	how = uneasy
-	switch h.Hold {
-	case "disabled":
-		how = faint
+// styleOf is that of a state.
+func styleOf(state string) style {
+	switch state {
+	case api.StateOK:
+		return good
+	case api.StateIdle, "disabled":
+		return faint
 	case "failing", "invalid":
-		how = bad
+		return bad
+	}
+	return uneasy
+}
+
+// waitsFor says why the deliveries of a destination wait, "" if they do not.
+func waitsFor(d api.Destination, now time.Time) string {
+	h := d.Held
+	if h == nil {
+		return ""
 	}
 	var words []string
 	if h.Reason != "" {
@@ -231,5 +311,5 @@ func holding(d api.Destination, now time.Time) (state string, how style, why str
 	if next := cmp.Or(h.Until, d.Next); next != nil {
 		words = append(words, "next attempt in "+spell(next.Sub(now)))
 	}
-	return clean(h.Hold), how, strings.Join(words, ", ")
+	return strings.Join(words, ", ")
 }

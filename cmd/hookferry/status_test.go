@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -18,21 +17,21 @@ func exampleOverview() *overview {
 	number := func(n int) *int { return &n }
 	return &overview{
 		Status: api.Status{
-			Version: "v1.2.0", Node: "web1/4711", Started: now.Add(-76*time.Hour - 12*time.Minute), Now: now, Ready: true,
+			Version: "v1.2.0", Node: "web1/k4m7tq", Started: now.Add(-76*time.Hour - 12*time.Minute), Now: now, Ready: true,
 			Config:  api.Config{File: "/etc/hookferry.yaml", Loaded: now.Add(-90 * time.Minute)},
 			Calls:   api.Calls{Requests: 1300, Accepted: 123456, Rejected: 2, Limited: 0, Unknown: 1},
 			Totals:  api.Totals{Delivered: 123300, Retried: 45, Dead: map[string]int64{"refused": 2, "expired": 1}, InFlight: 4},
 			Waiting: 152, Dead: 3, Oldest: ago(3*time.Minute + 20*time.Second),
 			Rates: api.Rates{Accepted: 123.4, Delivered: 99.95, Retried: 0.01},
 		},
-		Destinations: []api.Destination{
-			{ID: "acme", Enabled: true, Waiting: number(0), InFlight: 4, Delivered: 120300, Rates: api.Rates{Delivered: 99.9},
+		Destinations: api.Destinations{Total: 3, States: map[string]int{"ok": 1, "paused": 1, "failing": 1}, Destinations: []api.Destination{
+			{ID: "acme", State: "ok", Enabled: true, Waiting: number(0), InFlight: 4, Delivered: 120300, Rates: api.Rates{Delivered: 99.9},
 				Latency: api.Latency{Requests: 120300, P50: 3.14, P99: 41.5}},
-			{ID: "billing-and-invoices-of-the-old-system", Enabled: true, Paused: true, Waiting: number(120), Delivered: 3000, Held: &api.Held{Hold: "paused", Since: ago(5 * time.Minute)},
+			{ID: "billing-and-invoices-of-the-old-system", State: "paused", Enabled: true, Paused: true, Waiting: number(120), Delivered: 3000, Held: &api.Held{Hold: "paused", Since: ago(5 * time.Minute)},
 				Latency: api.Latency{Requests: 3000, P50: 120, P99: 1870}},
-			{ID: "crm\x1b[31m", Enabled: true, Retried: 45, Dead: map[string]int64{"refused": 2, "expired": 1},
+			{ID: "crm\x1b[31m", State: "failing", Enabled: true, Retried: 45, Dead: map[string]int64{"refused": 2, "expired": 1},
 				Held: &api.Held{Hold: "failing", Since: ago(2 * time.Minute), Until: in(12 * time.Second), Reason: "server_error"}},
-		},
+		}},
 	}
 }
 
@@ -44,7 +43,7 @@ func TestStatusText(t *testing.T) {
 		want  string
 	}{
 		{name: "no bound", want: `
-hookferry v1.2.0 on web1/4711  ready  up 3d4h
+hookferry v1.2.0 on web1/k4m7tq  ready  up 3d4h
 settings of /etc/hookferry.yaml  read 1h30m ago
 
 calls       123,456 accepted  2 wrong  0 over the rate  1 without a known key  0 told to come back
@@ -60,7 +59,7 @@ crm\x1b[31m                             failing        ?          0          0  
   server_error, since 2m0s, next attempt in 12s
 `},
 		{name: "80 columns", width: 80, want: `
-hookferry v1.2.0 on web1/4711  ready  up 3d4h
+hookferry v1.2.0 on web1/k4m7tq  ready  up 3d4h
 settings of /etc/hookferry.yaml  read 1h30m ago
 
 calls       123,456 accepted  2 wrong  0 over the rate  1 without a known key
@@ -77,7 +76,7 @@ crm\x1b[31m        failing        ?          0       45     3     0      -     -
   server_error, since 2m0s, next attempt in 12s
 `},
 		{name: "40 columns", width: 40, want: `
-hookferry v1.2.0 on web1/4711  ready
+hookferry v1.2.0 on web1/k4m7tq  ready
 up 3d4h
 settings of /etc/hookferry.yaml
 read 1h30m ago
@@ -103,12 +102,30 @@ bill…  paused       120      3,000     0
 crm\…  failing        ?          0     3
   server_error, since 2m0s, next attemp…
 `},
+		{name: "more destinations than are listed", edit: func(v *overview) {
+			v.Total, v.States = 10_000, map[string]int{"ok": 9_598, "paused": 1, "failing": 400, "idle": 1}
+			v.Destinations.Destinations = v.Destinations.Destinations[:1]
+		}, want: `
+hookferry v1.2.0 on web1/k4m7tq  ready  up 3d4h
+settings of /etc/hookferry.yaml  read 1h30m ago
+
+calls       123,456 accepted  2 wrong  0 over the rate  1 without a known key  0 told to come back
+deliveries  123,300 delivered  45 retried  3 given up
+a second    123 accepted  100.0 delivered  <0.1 retried  0 given up
+now         152 waiting  3m20s the oldest  4 on their way  3 dead letters
+
+DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  DEAD    /S    P50   P99
+acme         ok           0          4    120,300        0     0  99.9  3.1ms  42ms
+
+in all      400 failing  1 paused  9,598 ok  1 idle
+and 9,999 more: -all lists them
+`},
 		{name: "bad news", width: 0, edit: func(v *overview) {
 			v.Status.Ready = false
 			v.Status.Config.Error = "hookferry.yaml:3:1: unknown key \"sorces\""
-			v.Destinations = nil
+			v.Destinations = api.Destinations{}
 		}, want: `
-hookferry v1.2.0 on web1/4711  takes no calls  up 3d4h
+hookferry v1.2.0 on web1/k4m7tq  takes no calls  up 3d4h
 settings of /etc/hookferry.yaml  read 1h30m ago
 the newest settings are not in use: hookferry.yaml:3:1: unknown key "sorces"
 
@@ -130,7 +147,7 @@ DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  DEAD  /S  P50  P99
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			for line := range strings.Lines(got) {
-				if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); tt.width > 0 && n > tt.width {
+				if n := columns(strings.TrimSuffix(line, "\n")); tt.width > 0 && n > tt.width {
 					t.Errorf("%d characters in %d columns: %q", n, tt.width, line)
 				}
 			}

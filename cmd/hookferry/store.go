@@ -8,21 +8,26 @@ import (
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/server"
 	"github.com/hookferry/analytics/webhook/boltqueue"
+	"github.com/hookferry/analytics/webhook/pgqueue"
 )
 
-const storeHelp = `Usage: hookferry store check|compact|rescue [flags]
+const storeHelp = `Usage: hookferry store check|compact|rescue|sql [flags]
 
 Store looks after the file that serve keeps in its data folder. No server may be
-running on it.
+running on it. A database (serve -queue) is looked after by its own tools; of it
+there is only sql.
 
   check    read all of it, and print what it holds and what is wrong with it
   compact  write it anew, without the space that is free in it
   rescue   write what can be read of a damaged one to a new file
+  sql      print what makes the tables of a PostgreSQL database, for servers
+           that may not do so themselves (queue.postgres.migrate)
 
 Examples:
   hookferry store check
   hookferry store compact -data /var/lib/hookferry
   hookferry store rescue -to rescued.db
+  hookferry store sql | psql -v ON_ERROR_STOP=1 "$DATABASE_URL"
 `
 
 func storeCommands() []command {
@@ -30,6 +35,7 @@ func storeCommands() []command {
 		{name: "check", summary: "read all of it, and print what it holds and what is wrong with it", help: storeHelp, define: checkStore},
 		{name: "compact", summary: "write it anew, without the space that is free in it", help: storeHelp, define: compactStore},
 		{name: "rescue", summary: "write what can be read of a damaged one to a new file", help: storeHelp, define: rescueStore},
+		{name: "sql", summary: "print what makes the tables of a PostgreSQL database", help: storeHelp, define: storeSQL},
 	}
 }
 
@@ -64,8 +70,14 @@ func checkStore(o *options) action {
 	asJSON := jsonFlag(o)
 	o.noVariables()
 	data := storeFlag(o)
-	return func(_ context.Context, _ []string, p process) error {
-		r, err := boltqueue.Check(filepath.Join(*data, server.DataFile))
+	return func(ctx context.Context, _ []string, p process) error {
+		m := newMeter(p.screen(p.stderr), "read")
+		m.amount = megabytes
+		r, err := boltqueue.CheckContext(ctx, filepath.Join(*data, server.DataFile), func(read, of int64) { m.show(read, of, -1) })
+		m.end()
+		if errors.Is(err, context.Canceled) {
+			return errors.New("interrupted")
+		}
 		if errors.Is(err, boltqueue.ErrDamaged) {
 			return fmt.Errorf("%w; 'hookferry store rescue -data %s -to FILE' writes what can be read to a new file", err, *data)
 		}
@@ -75,8 +87,12 @@ func checkStore(o *options) action {
 		if *asJSON {
 			return printJSON(p.stdout, checked(r))
 		}
-		_, err = fmt.Fprintf(p.stdout, "%d deliveries wait, %d dead letters; %d bytes, of which %d are free, and a journal of %d bytes\n",
-			r.Waiting, r.Dead, r.Bytes, r.Free, r.Journal)
+		verb := "wait"
+		if r.Waiting == 1 {
+			verb = "waits"
+		}
+		_, err = fmt.Fprintf(p.stdout, "%s %s, %s; %s bytes, of which %s are free, and a journal of %s bytes\n",
+			deliveries(r.Waiting), verb, counted(r.Dead, "dead letter"), grouped(r.Bytes), grouped(r.Free), grouped(r.Journal))
 		return err
 	}
 }
@@ -98,7 +114,7 @@ func compactStore(o *options) action {
 		case *asJSON:
 			return printJSON(p.stdout, compacted{before, after})
 		}
-		_, err = fmt.Fprintf(p.stdout, "%d bytes before, %d bytes now\n", before, after)
+		_, err = fmt.Fprintf(p.stdout, "%s bytes before, %s bytes now\n", grouped(before), grouped(after))
 		return err
 	}
 }
@@ -108,20 +124,49 @@ func rescueStore(o *options) action {
 	asJSON := jsonFlag(o)
 	o.noVariables()
 	data := storeFlag(o)
-	return func(_ context.Context, _ []string, p process) error {
+	return func(ctx context.Context, _ []string, p process) error {
 		if *to == "" {
 			return usagef("-to: want the file to write")
 		}
 		from := filepath.Join(*data, server.DataFile)
-		r, err := boltqueue.Rescue(from, *to)
+		m := newMeter(p.screen(p.stderr), "read")
+		m.amount = megabytes
+		r, err := boltqueue.RescueContext(ctx, from, *to, func(read, of int64) { m.show(read, of, -1) })
+		m.end()
+		if errors.Is(err, context.Canceled) {
+			return errors.New("interrupted; there is no new file, and the old one is as it was")
+		}
 		if err != nil {
 			return err
 		}
 		if *asJSON {
 			return printJSON(p.stdout, rescued{r.Waiting, r.Dead, r.Members, r.Lost, *to})
 		}
-		fmt.Fprintf(p.stdout, "%v\n", r)
-		_, err = fmt.Fprintf(p.stdout, "To use it: move %s and %s.journal away, and %s in the place of the former\n", from, from, *to)
+		fmt.Fprintf(p.stdout, "%s, %s, %s of audiences; %s that could not be read\n",
+			deliveries(r.Waiting), counted(r.Dead, "dead letter"), counted(r.Members, "member"), counted(r.Lost, "place"))
+		_, err = fmt.Fprintf(p.stdout, "To use it: move %s and the files of its journal away, and %s in its place\n", from, *to)
 		return err
 	}
+}
+
+func storeSQL(o *options) action {
+	schema := o.text("schema", pgqueue.DefaultSchema, "`name` of the schema")
+	from := o.number("from", 0, 0, 1_000_000, "`version` that the schema has, as the server says that refuses to start; 0 if it is not there")
+	o.noVariables()
+	return func(_ context.Context, _ []string, p process) error {
+		text, err := pgqueue.SQL(*schema, *from)
+		if err != nil {
+			return usagef("%v", err)
+		}
+		_, err = fmt.Fprint(p.stdout, text)
+		return err
+	}
+}
+
+// deliveries is counted for a word that has a plural of its own.
+func deliveries(n int) string {
+	if n == 1 {
+		return "1 delivery"
+	}
+	return grouped(n) + " deliveries"
 }

@@ -99,16 +99,16 @@ func TestTerminalColours(t *testing.T) {
 	var asked []string
 	v := exampleOverview()
 	server := fakeAdmin(t, &asked, map[string]any{
-		"GET /api/v1/status": v.Status, "GET /api/v1/sources": api.Sources{}, "GET /api/v1/destinations": api.Destinations{Destinations: v.Destinations},
+		"GET /api/v1/status": v.Status, "GET /api/v1/sources": api.Sources{}, "GET /api/v1/destinations": v.Destinations,
 	})
 	for _, tt := range []struct {
 		name  string
 		env   map[string]string
 		shown string
 	}{
-		{"colours", nil, `^\x1b\[1mhookferry v1\.2\.0 on web1/4711\x1b\[0m  \x1b\[32mready\x1b\[0m`},
-		{"NO_COLOR", map[string]string{"NO_COLOR": "1"}, `^hookferry v1\.2\.0 on web1/4711  ready`},
-		{"a dumb one", map[string]string{"TERM": "dumb"}, `^hookferry v1\.2\.0 on web1/4711  ready`},
+		{"colours", nil, `^\x1b\[1mhookferry v1\.2\.0 on web1/k4m7tq\x1b\[0m  \x1b\[32mready\x1b\[0m`},
+		{"NO_COLOR", map[string]string{"NO_COLOR": "1"}, `^hookferry v1\.2\.0 on web1/k4m7tq  ready`},
+		{"a dumb one", map[string]string{"TERM": "dumb"}, `^hookferry v1\.2\.0 on web1/k4m7tq  ready`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			term := newTerminal(t, 80, 24)
@@ -125,7 +125,7 @@ func TestTerminalWatch(t *testing.T) {
 	var asked []string
 	v := exampleOverview()
 	server := fakeAdmin(t, &asked, map[string]any{
-		"GET /api/v1/status": v.Status, "GET /api/v1/sources": api.Sources{}, "GET /api/v1/destinations": api.Destinations{Destinations: v.Destinations},
+		"GET /api/v1/status": v.Status, "GET /api/v1/sources": api.Sources{}, "GET /api/v1/destinations": v.Destinations,
 	})
 	term := newTerminal(t, 60, 10)
 	ctx, interrupt := context.WithCancel(t.Context())

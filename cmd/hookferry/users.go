@@ -14,9 +14,9 @@ import (
 const deleteUserHelp = `Usage: hookferry delete-user USER... [flags]
        hookferry delete-user -file FILE [flags]
 
-Delete-user tells destinations to delete users: each destination that is enabled,
-once for each source that it serves. Users are named by their ids, or by a file
-with one id a line; - is standard input.
+Delete-user tells destinations to delete users: each destination that is
+enabled, once for each source that it serves. Users are named by their ids, or
+by a file with one id a line; - is standard input.
 
 If it is interrupted, say it again with the same -id, and nobody is told twice.
 

@@ -9,13 +9,10 @@ package admin
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
@@ -44,25 +41,24 @@ type Config struct {
 	Token string
 	// Page is served where nothing else is, without a token. Nil means none.
 	Page http.Handler
-	// Version is that of the program.
-	Version string
-	Logger  *slog.Logger
+	// Node says how the server is, by itself.
+	Node   func() api.Node
+	Logger *slog.Logger
 }
 
 // A Handler is the http.Handler of the admin listener.
 type Handler struct {
-	config  Config
-	node    string
-	started time.Time
-	mux     *http.ServeMux
-	cross   *http.CrossOriginProtection
-	works   chan struct{}   // holds one for each long work
-	tests   chan struct{}   // and for each test
-	open    context.Context // done after Close
-	close   context.CancelFunc
+	config Config
+	mux    *http.ServeMux
+	cross  *http.CrossOriginProtection
+	works  chan struct{}   // a semaphore of requests with long work
+	tests  chan struct{}   // and one of tests
+	open   context.Context // done after Close
+	close  context.CancelFunc
 }
 
-// How much is done at once of long work, and of tests.
+// How many requests with long work, and how many tests, are served at once. More
+// are refused with CodeUnavailable.
 const (
 	maxWorks = 8
 	maxTests = 4
@@ -72,23 +68,17 @@ const (
 func New(c Config) (*Handler, error) {
 	switch {
 	case c.Forwarder == nil, c.Store == nil, c.Feed == nil, c.Settings == nil,
-		c.Sources == nil, c.Calls == nil, c.Ready == nil, c.Logger == nil:
+		c.Sources == nil, c.Calls == nil, c.Ready == nil, c.Node == nil, c.Logger == nil:
 		return nil, errors.New("admin: the Config is not complete")
 	}
 	h := &Handler{
-		config:  c,
-		started: time.Now().UTC(),
-		mux:     http.NewServeMux(),
-		cross:   http.NewCrossOriginProtection(),
-		works:   make(chan struct{}, maxWorks),
-		tests:   make(chan struct{}, maxTests),
+		config: c,
+		mux:    http.NewServeMux(),
+		cross:  http.NewCrossOriginProtection(),
+		works:  make(chan struct{}, maxWorks),
+		tests:  make(chan struct{}, maxTests),
 	}
 	h.open, h.close = context.WithCancel(context.Background())
-	host, err := os.Hostname()
-	if err != nil {
-		host = "?"
-	}
-	h.node = fmt.Sprintf("%s/%d", host, os.Getpid())
 	for _, r := range h.routes() {
 		h.mux.Handle(r.method+" "+r.path, h.Guard(h.answering(r.serve)))
 	}
@@ -97,7 +87,7 @@ func New(c Config) (*Handler, error) {
 	if page == nil {
 		page = http.NotFoundHandler()
 	}
-	h.mux.Handle("/", h.local(page))
+	h.mux.Handle("/", withHeaders(h.onlyLocal(page)))
 	return h, nil
 }
 
@@ -117,6 +107,7 @@ type route struct {
 func (h *Handler) routes() []route {
 	return []route{
 		{"GET", api.StatusPath, h.status},
+		{"GET", api.NodesPath, h.nodes},
 		{"GET", api.SourcesPath, h.sources},
 		{"GET", api.DestinationsPath, h.destinations},
 		{"GET", api.DestinationPath, h.destination},
@@ -125,7 +116,7 @@ func (h *Handler) routes() []route {
 		{"GET", api.SeriesPath, h.series},
 		{"GET", api.EventsPath, h.events},
 		{"GET", api.LivePath, h.live},
-		{"GET", api.DeliveryPath, h.story},
+		{"GET", api.StoryPath, h.story},
 		{"GET", api.DeadPath, h.dead},
 		{"GET", api.DeadCountPath, h.countDead},
 		{"GET", api.DeadLetterPath, h.deadLetter},

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -80,6 +83,11 @@ const (
 // "shop/eu" which is not, and two sources. change, which may be nil, may
 // change its Config.
 func newServer(t testing.TB, change func(*Config)) *server {
+	return newServerWith(t, func(*config.Settings) {}, change)
+}
+
+// newServerWith is newServer with settings that edit has changed.
+func newServerWith(t testing.TB, edit func(*config.Settings), change func(*Config)) *server {
 	s := &server{t: t, receiver: newReceiver(t), store: memqueue.New(memqueue.Config{})}
 	t.Cleanup(func() { s.store.Close() })
 	settings := config.Default()
@@ -97,6 +105,7 @@ func newServer(t testing.TB, change func(*Config)) *server {
 	web.Name, web.Keys, web.Destinations = "web", []signature.Secret{"web-write-key"}, []string{"crm", "shop/eu"}
 	app.Name, app.Keys, app.Destinations = "app", []signature.Secret{"app-write-key"}, []string{"crm"}
 	settings.Sources = []config.Source{web, app}
+	edit(settings)
 	if err := settings.Complete(); err != nil {
 		t.Fatal(err)
 	}
@@ -115,10 +124,13 @@ func newServer(t testing.TB, change func(*Config)) *server {
 		Sources: func() []api.Source {
 			return []api.Source{{Name: "web", Keys: 1, Enabled: true, Destinations: []string{"crm", "shop/eu"}}, {Name: "app", Keys: 1, Destinations: []string{"crm"}}}
 		},
-		Calls:   func() api.Calls { return api.Calls{Requests: 3, Accepted: 2, Rejected: 1} },
-		Ready:   func() bool { return true },
-		Version: "v1.2.3",
-		Logger:  slog.New(slog.DiscardHandler),
+		Calls: func() api.Calls { return api.Calls{Requests: 3, Accepted: 2, Rejected: 1} },
+		Ready: func() bool { return true },
+		Node: func() api.Node {
+			started := time.Now().UTC().Add(-time.Minute)
+			return api.Node{Name: "host/self", Version: "v1.2.3", Started: &started, Ready: true}
+		},
+		Logger: slog.New(slog.DiscardHandler),
 	}
 	if change != nil {
 		change(&c)
@@ -264,8 +276,71 @@ func TestStatus(t *testing.T) {
 func TestSources(t *testing.T) {
 	s := newServer(t, nil)
 	got := ask[api.Sources](s, 200, "GET", api.SourcesPath, nil)
-	if len(got.Sources) != 2 || got.Sources[0].Name != "app" {
+	if len(got.Sources) != 2 || got.Sources[0].Name != "app" || got.After != "" || got.Total != 2 {
 		t.Errorf("sources %+v, want app and web", got)
+	}
+}
+
+func TestSourcesArePaged(t *testing.T) {
+	s := newServer(t, func(c *Config) {
+		c.Sources = func() (all []api.Source) {
+			for i := range 12 { // in no order
+				all = append(all, api.Source{Name: fmt.Sprintf("App %02d", i*5%12), Destinations: []string{}})
+			}
+			return append(all, api.Source{Name: "web", Destinations: []string{}})
+		}
+	})
+	page := func(query string) (names []string, p api.Sources) {
+		p = ask[api.Sources](s, 200, "GET", api.SourcesPath+query, nil)
+		for _, source := range p.Sources {
+			names = append(names, source.Name)
+		}
+		return names, p
+	}
+	var all []string
+	for after := ""; len(all) == 0 || after != ""; {
+		names, p := page("?limit=5&after=" + url.QueryEscape(after))
+		if p.Total != 13 || len(names) > 5 {
+			t.Errorf("behind %q: %q of %d, want at most 5 of 13", after, names, p.Total)
+		}
+		all, after = append(all, names...), p.After
+	}
+	if len(all) != 13 || len(slices.Compact(slices.Clone(all))) != 13 || !slices.IsSorted(all) {
+		t.Errorf("page by page: %q", all)
+	}
+	for _, tt := range []struct {
+		query string
+		want  []string
+		total int
+	}{
+		{"?q=aPp%200&limit=2", []string{"App 00", "App 01"}, 10},
+		{"?q=EB", []string{"web"}, 1},
+		{"?q=other", nil, 0},
+		{"?after=App%2010a", []string{"App 11", "web"}, 13}, // one that is gone
+		{"?after=x", nil, 13},
+	} {
+		names, p := page(tt.query)
+		diff(t, tt.query, names, tt.want)
+		if p.Total != tt.total {
+			t.Errorf("%s: a total of %d, want %d", tt.query, p.Total, tt.total)
+		}
+	}
+}
+
+// A destination of thousands of sources names some of them.
+func TestSourcesOfADestination(t *testing.T) {
+	s := newServerWith(t, func(settings *config.Settings) {
+		for i := range 2_000 {
+			source := config.DefaultSource()
+			source.Name, source.Destinations = fmt.Sprintf("s%04d", i), []string{"crm"}
+			source.Keys = []signature.Secret{signature.Secret("key-" + source.Name)}
+			settings.Sources = append(settings.Sources, source)
+		}
+	}, nil)
+	got := ask[api.Destination](s, 200, "GET", "/api/v1/destinations/crm", nil)
+	diff(t, "sources", got.Sources, []string{"app", "s0000", "s0001", "s0002", "s0003", "s0004", "s0005", "s0006", "s0007", "s0008"})
+	if got.SourceCount != 2_002 {
+		t.Errorf("%d sources, want 2,002", got.SourceCount)
 	}
 }
 
@@ -282,7 +357,7 @@ func TestDestinations(t *testing.T) {
 	}
 	crm.Oldest, crm.Next = nil, nil
 	diff(t, "crm", crm, api.Destination{
-		ID: "crm", Sources: []string{"app", "web"}, Enabled: true, Signed: true, MaxRate: 100_000,
+		ID: "crm", State: api.StateOK, Sources: []string{"app", "web"}, SourceCount: 2, Enabled: true, Signed: true, MaxRate: 100_000,
 		Endpoints: []api.Endpoint{{URL: s.receiver.URL + "/crm", Headers: []string{"Authorization-Key"}}},
 		Waiting:   &one, Dead: map[string]int64{}, Errors: map[string]int64{}, Rates: crm.Rates,
 	})
@@ -292,6 +367,125 @@ func TestDestinations(t *testing.T) {
 	}
 	refused := ask[api.Error](s, 404, "GET", "/api/v1/destinations/other", nil)
 	diff(t, "error", refused, api.Error{Code: api.CodeNotFound, Message: `there is no destination "other"`})
+}
+
+// moreDestinations adds n destinations, "d0000" and so on, with a source for
+// each thousand.
+func moreDestinations(n int) func(*config.Settings) {
+	return func(settings *config.Settings) {
+		for i := range n {
+			d := config.DefaultDestination()
+			d.ID = fmt.Sprintf("d%04d", i)
+			d.Endpoints = []config.Endpoint{{URL: signature.Secret(fmt.Sprintf("https://user:passw0rd@Host%d.example/hook?s3cret", i))}}
+			settings.Destinations = append(settings.Destinations, d)
+			if i%1000 == 0 {
+				source := config.DefaultSource()
+				source.Name, source.Keys = "of "+d.ID, []signature.Secret{signature.Secret("write-key-" + d.ID)}
+				settings.Sources = append(settings.Sources, source)
+			}
+			source := &settings.Sources[len(settings.Sources)-1]
+			source.Destinations = append(source.Destinations, d.ID)
+		}
+	}
+}
+
+func TestDestinationsAreSelected(t *testing.T) {
+	s := newServerWith(t, moreDestinations(30), nil)
+	s.track("d0007", "m1", "m2")
+	s.track("d0003", "m3", "m4", "m5")
+	put(t, s.store, "gone", "m6")
+	if err := s.forwarder.Pause(t.Context(), "d0005"); err != nil {
+		t.Fatal(err)
+	}
+	states := map[string]int{"idle": 29, "ok": 2, "paused": 1, "unknown": 1}
+	for _, tt := range []struct {
+		name, query string
+		want        []string
+		total       int
+		states      map[string]int
+	}{
+		{"by id", "?limit=3", []string{"crm", "d0000", "d0001"}, 33, states},
+		{"the worst first", "?limit=5&sort=state", []string{"gone", "d0005", "d0003", "d0007", "crm"}, 33, states},
+		{"by what waits", "?limit=4&sort=waiting", []string{"d0003", "d0007", "gone", "crm"}, 33, states},
+		{"by what died", "?limit=2&sort=dead", []string{"crm", "d0000"}, 33, states},
+		{"a part of the id", "?q=D002&limit=2", []string{"d0020", "d0021"}, 10, map[string]int{"idle": 10}},
+		{"a part of a host", "?q=hosT29", []string{"d0029"}, 1, map[string]int{"idle": 1}},
+		{"a part of a URL that is not shown", "?q=passw0rd", nil, 0, map[string]int{}},
+		{"a query that is not shown", "?q=s3cret", nil, 0, map[string]int{}},
+		{"states", "?state=paused&state=ok&sort=state", []string{"d0005", "d0003", "d0007"}, 3, states},
+		{"a source", "?source=web", []string{"crm", "shop/eu"}, 2, map[string]int{"idle": 2}},
+		{"a source that is not there", "?source=other", nil, 0, map[string]int{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			page := ask[api.Destinations](s, 200, "GET", api.DestinationsPath+tt.query, nil)
+			var got []string
+			for _, d := range page.Destinations {
+				got = append(got, d.ID)
+			}
+			diff(t, "ids", got, tt.want)
+			diff(t, "states", page.States, tt.states)
+			if page.Total != tt.total || (page.After != "") != (tt.total > len(tt.want)) {
+				t.Errorf("total %d and after %q, want a total of %d", page.Total, page.After, tt.total)
+			}
+		})
+	}
+}
+
+// put stores a delivery that nobody forwarded.
+func put(t testing.TB, store webhook.Queue, destination, id string) {
+	t.Helper()
+	now := time.Now()
+	if _, err := store.Put(t.Context(), webhook.Delivery{Destination: destination, ID: id, Type: "track", Body: []byte("{}"), Accepted: now, Due: now}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Page by page every destination comes once, in every order, also while what
+// the order is of changes.
+func TestDestinationsArePaged(t *testing.T) {
+	s := newServerWith(t, moreDestinations(30), nil)
+	for _, order := range append(slices.Clone(api.Sorts), "") {
+		var got []string
+		for after, n := "", 0; n == 0 || after != ""; n++ {
+			if n == 2 {
+				s.track(got[0], order) // it waits on, so it stays before the others
+			}
+			page := ask[api.Destinations](s, 200, "GET", api.DestinationsPath+"?limit=7&sort="+order+"&after="+url.QueryEscape(after), nil)
+			for _, d := range page.Destinations {
+				got = append(got, d.ID)
+			}
+			after = page.After
+		}
+		slices.Sort(got)
+		if once := slices.Compact(slices.Clone(got)); len(got) != 32 || len(once) != 32 {
+			t.Errorf("sort=%s: %d destinations, %d of them different; want 32", order, len(got), len(once))
+		}
+	}
+}
+
+// BenchmarkDestinations asks for a page of 10,000 destinations, something waits
+// for every hundredth of which.
+func BenchmarkDestinations(b *testing.B) {
+	s := newServerWith(b, moreDestinations(9_998), nil)
+	for i := range 100 {
+		s.track(fmt.Sprintf("d%04d", i*100), "m")
+	}
+	for _, query := range []string{"", "?sort=state", "?q=host99", "/d0007"} {
+		b.Run("query="+query, func(b *testing.B) {
+			r := httptest.NewRequest("GET", api.DestinationsPath+query, nil)
+			r.Host = "localhost"
+			r.RemoteAddr = "127.0.0.1:1"
+			b.ReportAllocs()
+			for b.Loop() {
+				w := httptest.NewRecorder()
+				s.handler.ServeHTTP(w, r)
+				if w.Code != 200 {
+					b.Fatal(w.Body)
+				}
+				b.ReportMetric(float64(w.Body.Len()), "answer-B")
+			}
+		})
+	}
 }
 
 func TestPauseAndResume(t *testing.T) {

@@ -65,7 +65,8 @@ func failureOf(err error) *failure {
 	return refuse(api.CodeInternal, http.StatusInternalServerError, "", "%v", err)
 }
 
-// answering makes a handler of what may fail.
+// answering returns a handler that answers with the error of serve, if there is one.
+// After an error, serve has not begun its answer.
 func (h *Handler) answering(serve func(http.ResponseWriter, *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := serve(w, r)
@@ -136,13 +137,16 @@ func readJSON(w http.ResponseWriter, r *http.Request, v any) error {
 	return badRequest("", "the body is not the JSON that is wanted: %v", err)
 }
 
-// A query is the parameters of a request.
+// A query has the parameters of a request. Its methods note what is wrong in err,
+// which is to be looked at once all parameters were read.
 type query struct {
 	values url.Values
-	err    error // the first
+	err    error // what was found wrong first
 }
 
-// queryOf returns the parameters, none but those that are known.
+// queryOf reads the parameters of a request. Those that are not known, and those
+// given more than once, are errors of the query. A known name that ends in "*" may be
+// given up to maxRepeated times.
 func queryOf(r *http.Request, known ...string) *query {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	q := &query{values: values}
@@ -166,6 +170,13 @@ func queryOf(r *http.Request, known ...string) *query {
 	return q
 }
 
+// A page of a listing has up to defaultPage values, or as many as the limit says, up
+// to maxPage.
+const (
+	defaultPage = 50
+	maxPage     = 500
+)
+
 // maxRepeated is how often a parameter may be repeated.
 const maxRepeated = 100
 
@@ -176,6 +187,15 @@ func (q *query) fail(field, format string, args ...any) {
 }
 
 func (q *query) text(name string) string { return q.values.Get(name) }
+
+// required returns a text that may not be left out.
+func (q *query) required(name string) string {
+	s := q.text(name)
+	if s == "" {
+		q.fail(name, "%s is missing", name)
+	}
+	return s
+}
 
 // number returns a number from 1 to most, or def if there is none.
 func (q *query) number(name string, def, most int) int {

@@ -2,33 +2,72 @@ package admin
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/webhook"
 )
 
+// audiences answers with a page of them.
 func (h *Handler) audiences(w http.ResponseWriter, r *http.Request) error {
-	if q := queryOf(r); q.err != nil {
+	q := queryOf(r, api.ParamDestination, api.ParamQuery, api.ParamLimit, api.ParamAfter)
+	destination, part := q.text(api.ParamDestination), strings.ToLower(q.text(api.ParamQuery))
+	limit := q.number(api.ParamLimit, defaultPage, maxPage)
+	afterDestination, afterTrait := q.afterAudience()
+	if q.err != nil {
 		return q.err
 	}
-	all := api.Audiences{Audiences: []api.Audience{}}
+	page := api.Audiences{Audiences: []api.Audience{}}
+	var last webhook.AudienceInfo // of the page
+	more := false                 // there are others behind it
 	for a, err := range h.config.Forwarder.Audiences(r.Context()) {
 		if err != nil {
 			return err
 		}
-		all.Audiences = append(all.Audiences, audienceOf(a))
+		if destination != "" && a.Destination != destination ||
+			!strings.Contains(strings.ToLower(a.Name), part) && !strings.Contains(a.Trait, part) {
+			continue
+		}
+		page.Total++
+		switch {
+		case cmp.Or(strings.Compare(a.Destination, afterDestination), strings.Compare(a.Trait, afterTrait)) <= 0:
+		case len(page.Audiences) < limit:
+			page.Audiences = append(page.Audiences, audienceOf(a))
+			last = a
+		default:
+			more = true
+		}
 	}
-	return writeJSON(w, http.StatusOK, all)
+	if more {
+		page.After = url.PathEscape(last.Destination) + "/" + url.PathEscape(last.Trait)
+	}
+	return writeJSON(w, http.StatusOK, page)
 }
 
-// audienceOf returns an audience by the name of its trait: that is what is kept
-// of the name.
+// afterAudience returns which audience a listing goes on behind, the empty texts if
+// it begins.
+func (q *query) afterAudience() (destination, trait string) {
+	after := q.text(api.ParamAfter)
+	if after == "" {
+		return "", ""
+	}
+	destination, trait, found := strings.Cut(after, "/")
+	destination, err := url.PathUnescape(destination)
+	trait, err2 := url.PathUnescape(trait)
+	if !found || err != nil || err2 != nil {
+		q.fail(api.ParamAfter, "after is not that of a page of audiences")
+	}
+	return destination, trait
+}
+
 func audienceOf(a webhook.AudienceInfo) api.Audience {
-	return api.Audience{Destination: a.Destination, Name: a.Trait, Trait: a.Trait, Generation: a.Generation}
+	return api.Audience{Destination: a.Destination, Name: a.Name, Trait: a.Trait, Generation: a.Generation}
 }
 
 // audience returns the audience of a name, or what is wrong with it.
@@ -66,9 +105,7 @@ func (h *Handler) createAudience(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		if known.Destination == asked.Destination && known.Trait == a.Trait() {
-			answer := audienceOf(known)
-			answer.Name = asked.Name
-			return writeJSON(w, http.StatusOK, answer)
+			return writeJSON(w, http.StatusOK, audienceOf(known))
 		}
 	}
 	return errors.New("the audience is gone")

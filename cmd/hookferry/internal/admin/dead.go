@@ -14,8 +14,6 @@ import (
 )
 
 const (
-	defaultDead = 50
-	maxDead     = 500
 	// maxKeys is how many keys a Selection may have.
 	maxKeys = 10_000
 	// keyChunk is how many of them are replayed or discarded in one commit.
@@ -38,7 +36,7 @@ func deadFilter(q *query) webhook.DeadFilter {
 func (h *Handler) dead(w http.ResponseWriter, r *http.Request) error {
 	q := queryOf(r, append(slices.Clone(deadParams), api.ParamLimit, api.ParamAfter)...)
 	filter := deadFilter(q)
-	limit := q.number(api.ParamLimit, defaultDead, maxDead)
+	limit := q.number(api.ParamLimit, defaultPage, maxPage)
 	after := q.text(api.ParamAfter)
 	if q.err != nil {
 		return q.err
@@ -96,22 +94,9 @@ func deadLetter(d *webhook.DeadLetter, whole bool) api.DeadLetter {
 		attempts = attempts[len(attempts)-1:]
 	}
 	for i := range attempts {
-		l.Attempts = append(l.Attempts, attemptOf(&attempts[i]))
+		l.Attempts = append(l.Attempts, api.AttemptOf(&attempts[i]))
 	}
 	return l
-}
-
-func attemptOf(a *webhook.Attempt) api.Attempt {
-	return api.Attempt{
-		At:       a.At,
-		Took:     milliseconds(a.Took),
-		Try:      a.Try,
-		Endpoint: a.Endpoint,
-		Status:   a.Status,
-		Reason:   string(a.Reason),
-		Error:    a.Error,
-		Answer:   a.Answer,
-	}
 }
 
 func (h *Handler) countDead(w http.ResponseWriter, r *http.Request) error {
@@ -218,12 +203,14 @@ const (
 )
 
 // story answers with what is known of a delivery: what the feed remembers and,
-// of one that is dead, what the store has.
+// of one that is dead, what the store has. The id is a parameter, because it may be
+// any text: in a path, ".." would be the folder above.
 func (h *Handler) story(w http.ResponseWriter, r *http.Request) error {
-	if q := queryOf(r); q.err != nil {
+	q := queryOf(r, api.ParamDestination, api.ParamID)
+	destination, id := q.required(api.ParamDestination), q.required(api.ParamID)
+	if q.err != nil {
 		return q.err
 	}
-	destination, id := r.PathValue("destination"), r.PathValue("id")
 	s, told := h.config.Feed.Story(destination, id)
 	if told && s.State != "dead" {
 		return writeJSON(w, http.StatusOK, s)
@@ -241,7 +228,7 @@ func (h *Handler) story(w http.ResponseWriter, r *http.Request) error {
 	case d != nil:
 		s = api.Story{
 			Destination: d.Destination, ID: d.ID, Type: d.Type, State: "dead",
-			Accepted: timeOf(d.Accepted), Ended: timeOf(d.Died), Tries: d.Tries, Reason: string(d.Reason), Key: d.Key,
+			Accepted: api.TimeOf(d.Accepted), Ended: api.TimeOf(d.Died), Tries: d.Tries, Reason: string(d.Reason), Key: d.Key,
 			TraceParent: d.Trace.Parent, Attempts: deadLetter(d, true).Attempts, Body: d.Body,
 		}
 	case !told:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -238,6 +239,57 @@ func TestReplayThatIsCut(t *testing.T) {
 	}
 }
 
+// A failingStore lists no dead letters, or only fails to go on from a key.
+type failingStore struct {
+	*memqueue.Queue
+	err     error
+	byAfter bool
+}
+
+func (q *failingStore) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
+	if q.byAfter && after == "" {
+		return q.Queue.Dead(ctx, filter, after)
+	}
+	return func(yield func(webhook.DeadLetter, error) bool) { yield(webhook.DeadLetter{}, q.err) }
+}
+
+// What the store says decides what the client is told, and whether to come back.
+func TestDeadOfAStoreThatFails(t *testing.T) {
+	away := errors.New("the disk is away")
+	for _, tt := range []struct {
+		name  string
+		store func(*memqueue.Queue) webhook.Queue
+		path  string
+		want  int
+		code  string
+		field string
+	}{
+		{"keeps none", func(q *memqueue.Queue) webhook.Queue { return struct{ webhook.Queue }{q} }, api.DeadPath, 501, api.CodeUnsupported, ""},
+		{"is closed", func(q *memqueue.Queue) webhook.Queue { return &failingStore{q, webhook.ErrClosed, false} }, api.DeadPath, 503, api.CodeUnavailable, ""},
+		{"is full", func(q *memqueue.Queue) webhook.Queue {
+			return &failingStore{q, fmt.Errorf("now: %w", webhook.ErrQueueFull), false}
+		}, api.DeadPath, 503, api.CodeUnavailable, ""},
+		{"fails", func(q *memqueue.Queue) webhook.Queue { return &failingStore{q, away, false} }, api.DeadPath, 500, api.CodeInternal, ""},
+		{"fails after a key too", func(q *memqueue.Queue) webhook.Queue { return &failingStore{q, away, false} }, api.DeadPath + "?after=k", 500, api.CodeInternal, ""},
+		{"does not know the key", func(q *memqueue.Queue) webhook.Queue { return &failingStore{q, away, true} }, api.DeadPath + "?after=k", 400, api.CodeBadRequest, "after"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var log bytes.Buffer
+			s := newServer(t, func(c *Config) {
+				c.Store = tt.store(c.Store.(*memqueue.Queue))
+				c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			})
+			got := ask[api.Error](s, tt.want, "GET", tt.path, nil)
+			if got.Code != tt.code || got.Field != tt.field || got.Message == "" {
+				t.Errorf("%+v, want the code %s and the field %q", got, tt.code, tt.field)
+			}
+			if logged := log.Len() > 0; logged != (tt.want == 500) {
+				t.Errorf("logged %q of a %d", log.String(), tt.want)
+			}
+		})
+	}
+}
+
 // A searchedStore has more dead letters than can be looked through.
 type searchedStore struct {
 	*memqueue.Queue
@@ -269,7 +321,7 @@ func TestStoryOfOneAmongMany(t *testing.T) {
 		}
 		c.Forwarder, c.Store = f, store
 	})
-	ask[api.Error](s, 404, "GET", "/api/v1/destinations/crm/deliveries/other", nil)
+	ask[api.Error](s, 404, "GET", api.StoryPath+"?destination=crm&id=other", nil)
 	if left := <-store.left; left < 0 || left > findTime {
 		t.Errorf("the search has %v, want at most %v", left, findTime)
 	}
@@ -280,34 +332,35 @@ func TestStory(t *testing.T) {
 	s.bury("shop/eu", "refused", 3, noon)
 	s.receiver.answers(410)
 	s.run()
-	s.track("crm", "a/b")
+	s.track("crm", "..")
+	const story = api.StoryPath + "?destination=crm&id=.."
 	var told api.Story
 	until(t, "it is dead", func() bool {
-		resp, _ := s.do(s.request("GET", "/api/v1/destinations/crm/deliveries/a%2Fb", nil))
+		resp, _ := s.do(s.request("GET", story, nil))
 		if resp.StatusCode != 200 {
 			return false
 		}
-		told = ask[api.Story](s, 200, "GET", "/api/v1/destinations/crm/deliveries/a%2Fb", nil)
+		told = ask[api.Story](s, 200, "GET", story, nil)
 		return told.State == "dead"
 	})
-	if told.Key == "" || told.Reason != "refused" || len(told.Attempts) != 1 || told.Attempts[0].Answer != "answered" || told.Body == nil || told.ID != "a/b" {
+	if told.Key == "" || told.Reason != "refused" || len(told.Attempts) != 1 || told.Attempts[0].Answer != "answered" || told.Body == nil || told.ID != ".." {
 		t.Errorf("story %+v", told)
 	}
-	if d := ask[api.DeadLetter](s, 200, "GET", "/api/v1/dead/"+told.Key, nil); d.ID != "a/b" {
+	if d := ask[api.DeadLetter](s, 200, "GET", "/api/v1/dead/"+told.Key, nil); d.ID != ".." {
 		t.Errorf("the key of the story is of %+v", d)
 	}
 
 	// What became of one that is no dead letter any more is not known.
 	s.work("POST", api.DiscardPath, api.Selection{Keys: []string{told.Key}})
-	if again := ask[api.Story](s, 200, "GET", "/api/v1/destinations/crm/deliveries/a%2Fb", nil); again.Key != "" || again.State != "dead" {
+	if again := ask[api.Story](s, 200, "GET", story, nil); again.Key != "" || again.State != "dead" {
 		t.Errorf("story of what was discarded: %+v", again)
 	}
 
 	// One that died before this process is in the store alone.
-	old := ask[api.Story](s, 200, "GET", "/api/v1/destinations/shop%2Feu/deliveries/m1", nil)
+	old := ask[api.Story](s, 200, "GET", api.StoryPath+"?destination=shop/eu&id=m1", nil)
 	died := noon.Add(time.Second)
 	if old.State != "dead" || old.Key == "" || !old.Ended.Equal(died) || len(old.Attempts) != 3 || string(old.Body) != `{"n":1}` {
 		t.Errorf("story %+v", old)
 	}
-	ask[api.Error](s, 404, "GET", "/api/v1/destinations/crm/deliveries/other", nil)
+	ask[api.Error](s, 404, "GET", api.StoryPath+"?destination=crm&id=other", nil)
 }

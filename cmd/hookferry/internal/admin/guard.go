@@ -12,13 +12,14 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// Guard lets requests through to next that carry the token. Without a token it
-// lets those through that come from this machine and name it in their Host
-// header: a page of another site that has its name resolved to this machine
-// sends that name. Neither way it lets requests through that a browser sends for
-// a page of another origin. Other handlers of the admin listener belong behind it.
+// Guard returns a handler that passes requests on to next if they carry the token.
+// Where there is no token it passes on those that this machine sends to itself, by a
+// Host that is its own: a page of another site whose name resolves to this machine
+// (DNS rebinding) sends the name of that site. In both cases it refuses what a browser
+// sends for a page of another origin. Every handler of the admin listener but the page
+// belongs behind it.
 func (h *Handler) Guard(next http.Handler) http.Handler {
-	return h.local(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return withHeaders(h.onlyLocal(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := h.admit(r); err != nil {
 			if err.status == http.StatusUnauthorized {
 				w.Header().Set("WWW-Authenticate", `Bearer realm="hookferry admin"`)
@@ -28,12 +29,11 @@ func (h *Handler) Guard(next http.Handler) http.Handler {
 		}
 		w.Header().Set("Cache-Control", "no-store")
 		next.ServeHTTP(w, r)
-	}))
+	})))
 }
 
-// local sets the headers of every answer and, without a token, refuses requests
-// that are not for this machine.
-func (h *Handler) local(next http.Handler) http.Handler {
+// withHeaders sets the headers of every answer of the admin listener.
+func withHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
 		header.Set("X-Content-Type-Options", "nosniff")
@@ -42,19 +42,28 @@ func (h *Handler) local(next http.Handler) http.Handler {
 		header.Set("Cross-Origin-Resource-Policy", "same-origin")
 		header.Set("Cross-Origin-Opener-Policy", "same-origin")
 		header.Set("Referrer-Policy", "no-referrer")
-		if h.config.Token == "" {
-			if err := checkLocal(r); err != nil {
-				writeError(w, err)
-				return
-			}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// onlyLocal refuses requests that this machine did not send to itself, unless there
+// is a token to tell who may send others.
+func (h *Handler) onlyLocal(next http.Handler) http.Handler {
+	if h.config.Token != "" {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := checkLocal(r); err != nil {
+			writeError(w, err)
+			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// proxied are headers of requests that a proxy sends for somebody else. A proxy
-// on this machine has its address, and may well send a Host of it; one that sets
-// none of these cannot be told from a local client.
+// proxied are headers that proxies add to what they pass on. To the server, a proxy
+// on this machine is a local client, and may send a local Host too; one that adds none
+// of these headers cannot be told from other local clients.
 var proxied = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"}
 
 // checkLocal refuses a request that was not sent by this machine to itself, by a

@@ -41,21 +41,21 @@ func linesOf(w http.ResponseWriter, r *http.Request) *lineReader {
 	return l
 }
 
-// Read reads the body, of which each part has its time.
+// Read reads from the body, for uploadTimeout at most.
 func (l *lineReader) Read(p []byte) (int, error) {
 	_ = l.control.SetReadDeadline(time.Now().Add(uploadTimeout))
 	n, err := l.body.Read(p)
 	if err != nil {
-		// From here on the server waits for the end of the connection, which
-		// would be this deadline.
+		// net/http now reads on, to notice when the client closes the connection.
+		// The deadline would look like that.
 		_ = l.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }
 
-// lines yields the lines, without their breaks and without those that are empty,
-// and calls each with the number of each. An error ends it: that of an upload
-// that was cut off comes in place of the line that it was cut off in.
+// lines yields the lines that are not empty, without their line breaks. Before each
+// it calls each with the line's number, from 1. An error ends it; where an upload was
+// cut off, that is the error in place of the incomplete line.
 func (l *lineReader) lines(each func(n int)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		in := bufio.NewReaderSize(l, maxLine)

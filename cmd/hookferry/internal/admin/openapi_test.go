@@ -159,7 +159,7 @@ func TestOpenAPIHasTheParameters(t *testing.T) {
 			}
 			for _, name := range []string{
 				api.ParamDestination, api.ParamType, api.ParamKind, api.ParamQuery, api.ParamLimit, api.ParamAfter,
-				api.ParamReason, api.ParamFrom, api.ParamTo, api.ParamRange, api.ParamID, api.ParamSource,
+				api.ParamReason, api.ParamFrom, api.ParamTo, api.ParamRange, api.ParamID, api.ParamSource, api.ParamState, api.ParamSort,
 			} {
 				documented := slices.ContainsFunc(operation.Parameters, func(p struct{ Name string }) bool { return p.Name == name })
 				// What is unknown is refused before what is wrong, which a stream
@@ -196,7 +196,7 @@ func TestOpenAPIHasTheTypes(t *testing.T) {
 		}
 	}
 	for _, v := range []any{
-		api.Error{}, api.Status{}, api.Sources{}, api.Destinations{}, api.Series{}, api.Events{}, api.Live{}, api.Story{}, api.Dead{},
+		api.Error{}, api.Status{}, api.Nodes{}, api.Sources{}, api.Destinations{}, api.Series{}, api.Events{}, api.Live{}, api.Story{}, api.Dead{},
 		api.Count{}, api.Selection{}, api.Progress{}, api.TestRequest{}, api.TestResult{}, api.Deletion{}, api.Audiences{},
 	} {
 		find(reflect.TypeOf(v))
@@ -291,7 +291,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 		return len(ask[api.Events](s, 200, "GET", api.EventsPath+"?kind=attempt", nil).Events) > 0
 	})
 	key := ask[api.Dead](s, 200, "GET", api.DeadPath, nil).Dead[0].Key
-	fill := strings.NewReplacer("{destination}", "crm", "{id}", "a1", "{key}", key, "{audience}", "vip")
+	fill := strings.NewReplacer("{destination}", "crm", "{key}", key, "{audience}", "vip", api.StoryPath, api.StoryPath+"?destination=crm&id=a1")
 	bodies := map[string]any{
 		"POST " + api.ReplayPath:    `{"filter":{"type":"page"}}`,
 		"POST " + api.DiscardPath:   `{"keys":["0123"]}`,

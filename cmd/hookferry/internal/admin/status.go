@@ -17,10 +17,11 @@ func (h *Handler) status(w http.ResponseWriter, r *http.Request) error {
 		return q.err
 	}
 	settings, stats := h.config.Settings(), h.config.Forwarder.Stats()
+	node := h.config.Node()
 	s := api.Status{
-		Version: h.config.Version,
-		Node:    h.node,
-		Started: h.started,
+		Version: node.Version,
+		Node:    node.Name,
+		Started: *node.Started,
 		Now:     time.Now().UTC(),
 		Ready:   h.config.Ready(),
 		Config:  api.Config{File: settings.Path, Loaded: settings.Loaded.UTC(), Error: settings.Error, Restart: settings.Restart},
@@ -37,6 +38,7 @@ func (h *Handler) status(w http.ResponseWriter, r *http.Request) error {
 			InFlight:   stats.InFlight,
 			Latency:    latencyOf(stats.Latency),
 		},
+		Errors: h.config.Feed.Errors(""),
 		Rates:  h.config.Feed.Rates(""),
 		Memory: heap(),
 	}
@@ -53,7 +55,7 @@ func (h *Handler) count(ctx context.Context, s *api.Status) error {
 		return nil
 	}
 	c, err := counter.Count(ctx)
-	s.Waiting, s.Leased, s.Dead, s.Oldest = c.Waiting, c.Leased, c.Dead, timeOf(c.Oldest)
+	s.Waiting, s.Leased, s.Dead, s.Oldest = c.Waiting, c.Leased, c.Dead, api.TimeOf(c.Oldest)
 	return err
 }
 
@@ -64,21 +66,28 @@ func heap() int64 {
 	return int64(sample[0].Value.Uint64())
 }
 
+// sources answers with a page of them.
 func (h *Handler) sources(w http.ResponseWriter, r *http.Request) error {
-	if q := queryOf(r); q.err != nil {
+	q := queryOf(r, api.ParamQuery, api.ParamLimit, api.ParamAfter)
+	part, after := strings.ToLower(q.text(api.ParamQuery)), q.text(api.ParamAfter)
+	limit := q.number(api.ParamLimit, defaultPage, maxPage)
+	if q.err != nil {
 		return q.err
 	}
-	all := h.config.Sources()
+	all := slices.DeleteFunc(h.config.Sources(), func(s api.Source) bool { return !strings.Contains(strings.ToLower(s.Name), part) })
+	page := api.Sources{Sources: []api.Source{}, Total: len(all)}
 	slices.SortFunc(all, func(a, b api.Source) int { return strings.Compare(a.Name, b.Name) })
-	return writeJSON(w, http.StatusOK, api.Sources{Sources: some(all)})
-}
-
-// some returns s, but not nil, which JSON has a null for.
-func some[T any](s []T) []T {
-	if s == nil {
-		return []T{}
+	from, found := slices.BinarySearchFunc(all, after, func(s api.Source, name string) int { return strings.Compare(s.Name, name) })
+	if found {
+		from++
 	}
-	return s
+	all = all[from:]
+	if len(all) > limit {
+		all = all[:limit]
+		page.After = all[limit-1].Name
+	}
+	page.Sources = append(page.Sources, all...)
+	return writeJSON(w, http.StatusOK, page)
 }
 
 func byReason(counts map[webhook.Reason]int64) map[string]int64 {
@@ -90,16 +99,5 @@ func byReason(counts map[webhook.Reason]int64) map[string]int64 {
 }
 
 func latencyOf(l webhook.Latency) api.Latency {
-	return api.Latency{Requests: l.Requests, P50: milliseconds(l.P50), P90: milliseconds(l.P90), P99: milliseconds(l.P99)}
-}
-
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// timeOf returns a time, nil if it is not known.
-func timeOf(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
+	return api.Latency{Requests: l.Requests, P50: api.Milliseconds(l.P50), P90: api.Milliseconds(l.P90), P99: api.Milliseconds(l.P99)}
 }

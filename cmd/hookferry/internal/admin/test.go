@@ -155,11 +155,11 @@ func (h *Handler) try(ctx context.Context, d *webhook.Destination, typ string) (
 			Error:     x.Error,
 			Outcome:   string(x.Outcome),
 			Timing: api.Timing{
-				Resolved:  milliseconds(x.Resolved),
-				Connected: milliseconds(x.Connected),
-				Secured:   milliseconds(x.Secured),
-				FirstByte: milliseconds(x.FirstByte),
-				Total:     milliseconds(x.Took),
+				Resolved:  api.Milliseconds(x.Resolved),
+				Connected: api.Milliseconds(x.Connected),
+				Secured:   api.Milliseconds(x.Secured),
+				FirstByte: api.Milliseconds(x.FirstByte),
+				Total:     api.Milliseconds(x.Took),
 			},
 		})
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"runtime"
 	"slices"
 	"strings"
@@ -104,6 +105,54 @@ func TestUploadsThatAreWrong(t *testing.T) {
 	}
 }
 
+func TestAudiencesArePaged(t *testing.T) {
+	s := newServer(t, nil)
+	var want []string
+	for _, destination := range []string{"crm", "shop/eu"} {
+		for i := range 6 {
+			name := fmt.Sprintf("Big Spenders %d", i)
+			ask[api.Audience](s, 200, "POST", api.AudiencesPath, api.Audience{Destination: destination, Name: name})
+			want = append(want, destination+": "+name)
+		}
+	}
+	page := func(query string) (names []string, p api.Audiences) {
+		p = ask[api.Audiences](s, 200, "GET", api.AudiencesPath+query, nil)
+		for _, a := range p.Audiences {
+			names = append(names, a.Destination+": "+a.Name)
+		}
+		return names, p
+	}
+	for _, limit := range []int{1, 4, 5, 6, 12} {
+		var all []string
+		for after := ""; len(all) == 0 || after != ""; {
+			names, p := page(fmt.Sprintf("?limit=%d&after=%s", limit, url.QueryEscape(after)))
+			if p.Total != 12 || len(names) == 0 || len(names) > limit {
+				t.Fatalf("behind %q: %q of %d, want 1 to %d of 12", after, names, p.Total, limit)
+			}
+			all, after = append(all, names...), p.After
+		}
+		diff(t, fmt.Sprintf("%d at a time", limit), all, want)
+	}
+	for _, tt := range []struct {
+		query string
+		want  []string
+		total int
+	}{
+		{"?destination=shop/eu&limit=2", want[6:8], 6},
+		{"?destination=shop/eu&limit=2&after=shop%252Feu/big_spenders_4", want[11:], 6},
+		{"?q=sPENDERS%203", []string{want[3], want[9]}, 2},
+		{"?q=_SPENDERS_3", []string{want[3], want[9]}, 2}, // the trait
+		{"?q=crm", nil, 0},
+		{"?destination=other", nil, 0},
+	} {
+		names, p := page(tt.query)
+		diff(t, tt.query, names, tt.want)
+		if p.Total != tt.total {
+			t.Errorf("%s: a total of %d, want %d", tt.query, p.Total, tt.total)
+		}
+	}
+}
+
 func TestAudiences(t *testing.T) {
 	s := newServer(t, nil)
 	const members = "/api/v1/destinations/shop%2Feu/audiences/VIP%20Users/members"
@@ -121,9 +170,9 @@ func TestAudiences(t *testing.T) {
 		t.Errorf("members: %s, %s, %q", resp.Status, resp.Header.Get("Content-Type"), text)
 	}
 	ask[api.Audience](s, 200, "POST", api.AudiencesPath, api.Audience{Destination: "crm", Name: "new"})
-	diff(t, "audiences", ask[api.Audiences](s, 200, "GET", api.AudiencesPath, nil), api.Audiences{Audiences: []api.Audience{
+	diff(t, "audiences", ask[api.Audiences](s, 200, "GET", api.AudiencesPath, nil), api.Audiences{Total: 2, Audiences: []api.Audience{
 		{Destination: "crm", Name: "new", Trait: "new", Generation: 1},
-		{Destination: "shop/eu", Name: "vip_users", Trait: "vip_users", Generation: 3},
+		{Destination: "shop/eu", Name: "VIP Users", Trait: "vip_users", Generation: 3},
 	}})
 	if _, text := s.do(s.request("GET", "/api/v1/destinations/crm/audiences/new/members", nil)); len(text) != 0 {
 		t.Errorf("members of a new audience: %q", text)

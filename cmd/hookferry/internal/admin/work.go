@@ -12,7 +12,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// progressEvery is how often it is told how far long work is.
+// progressEvery is how often the client is told how far its work is.
 const progressEvery = time.Second
 
 // A progress is how far long work is.
@@ -37,7 +37,7 @@ func (p *progress) get() api.Progress {
 	return p.now
 }
 
-// counting yields users, and counts those that were read.
+// counting returns users, whose progress is noted as they are read.
 func (p *progress) counting(users iter.Seq2[string, error]) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		done := 0
@@ -51,7 +51,9 @@ func (p *progress) counting(users iter.Seq2[string, error]) iter.Seq2[string, er
 	}
 }
 
-// upload is work with the lines of the request's body.
+// upload is work that reads the lines of the request's body. What the work leaves
+// unread is read and thrown away, so that a client which sends all before it reads
+// gets the answer.
 func (h *Handler) upload(w http.ResponseWriter, r *http.Request, do func(context.Context, *progress, *lineReader) error) error {
 	in := linesOf(w, r)
 	err := h.work(w, r, func(ctx context.Context, p *progress) error { return do(ctx, p, in) })

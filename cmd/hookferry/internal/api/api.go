@@ -16,15 +16,16 @@ import (
 // ?after=; see each type.
 const (
 	StatusPath       = "/api/v1/status"                                                  // GET: Status
-	SourcesPath      = "/api/v1/sources"                                                 // GET: Sources
-	DestinationsPath = "/api/v1/destinations"                                            // GET: Destinations
+	NodesPath        = "/api/v1/nodes"                                                   // GET: Nodes
+	SourcesPath      = "/api/v1/sources"                                                 // GET ?q=&limit=&after=: Sources
+	DestinationsPath = "/api/v1/destinations"                                            // GET ?limit=&after= and those of DestinationFilter: Destinations
 	DestinationPath  = "/api/v1/destinations/{destination}"                              // GET: Destination
 	PausePath        = "/api/v1/destinations/{destination}/pause"                        // POST: Destination
 	ResumePath       = "/api/v1/destinations/{destination}/resume"                       // POST: Destination
 	SeriesPath       = "/api/v1/series"                                                  // GET ?destination=&range=5m|1h|24h: Series
 	EventsPath       = "/api/v1/events"                                                  // GET ?limit= and those of EventFilter: Events
 	LivePath         = "/api/v1/events/live"                                             // GET ?after= a seq, and those of EventFilter: a stream of Live
-	DeliveryPath     = "/api/v1/destinations/{destination}/deliveries/{id}"              // GET: Story
+	StoryPath        = "/api/v1/story"                                                   // GET ?destination=&id=: Story
 	DeadPath         = "/api/v1/dead"                                                    // GET ?limit=&after= and those of DeadFilter: Dead
 	DeadCountPath    = "/api/v1/dead/count"                                              // GET, those of DeadFilter: Count
 	DeadLetterPath   = "/api/v1/dead/{key}"                                              // GET: DeadLetter
@@ -32,7 +33,7 @@ const (
 	DiscardPath      = "/api/v1/dead/discard"                                            // POST Selection: a stream of Progress
 	TestPath         = "/api/v1/test"                                                    // POST TestRequest: TestResult
 	DeletionsPath    = "/api/v1/deletions"                                               // POST Deletion: a stream of Progress
-	AudiencesPath    = "/api/v1/audiences"                                               // GET: Audiences; POST Audience: Audience
+	AudiencesPath    = "/api/v1/audiences"                                               // GET ?limit=&after= and those of AudienceFilter: Audiences; POST Audience: Audience
 	MembersPath      = "/api/v1/destinations/{destination}/audiences/{audience}/members" // GET: lines; PUT lines: a stream of Progress
 	OpenAPIPath      = "/api/v1/openapi.json"
 )
@@ -75,7 +76,7 @@ const (
 // Status says how the server is.
 type Status struct {
 	Version string    `json:"version"`
-	Node    string    `json:"node"` // the host's name and the process
+	Node    string    `json:"node"` // its name among the servers of its store
 	Started time.Time `json:"started"`
 	Now     time.Time `json:"now"`
 	// Ready is what /readyz says: calls are accepted.
@@ -89,10 +90,38 @@ type Status struct {
 	Leased  int        `json:"leased"`
 	Dead    int        `json:"dead"`
 	Oldest  *time.Time `json:"oldest,omitempty"` // the earliest that is due and not leased
+	// Errors counts the failed requests of the last hour, by reason.
+	Errors map[string]int64 `json:"errors"`
 	// Rates are of the last ten seconds, per second.
 	Rates Rates `json:"rates"`
 	// Memory is the Go heap in bytes.
 	Memory int64 `json:"memory"`
+}
+
+// Nodes lists the servers of a store, in the order they were started.
+type Nodes struct {
+	// Shared is whether there may be more than the one that answers.
+	Shared bool   `json:"shared"`
+	Nodes  []Node `json:"nodes"`
+}
+
+// A Node is a server. What it says of itself is as old as Seen, and left out if it
+// did not say, as one of another version may.
+type Node struct {
+	Name string `json:"name"` // the host's name, and a part made up at the start
+	// Self: it is the one that answers.
+	Self bool `json:"self,omitempty"`
+	// Seen is when it last gave a sign of life to the store.
+	Seen *time.Time `json:"seen,omitempty"`
+
+	Version  string     `json:"version,omitempty"`
+	Started  *time.Time `json:"started,omitempty"`
+	Ready    bool       `json:"ready"` // it accepts calls
+	InFlight int        `json:"inFlight"`
+	// Delivered counts deliveries since its start, and Rates are of ten
+	// seconds, per second; zero where it has no admin listener.
+	Delivered int64 `json:"delivered"`
+	Rates     Rates `json:"rates"`
 }
 
 // Config says where the settings come from.
@@ -145,39 +174,87 @@ type Rates struct {
 	Dead      float64 `json:"dead"`
 }
 
-// Sources lists the sources, by name.
+// Sources is a page of the sources, by name.
 type Sources struct {
 	Sources []Source `json:"sources"`
+	// After continues the listing, "" at its end.
+	After string `json:"after,omitempty"`
+	// Total counts all with the query in their name.
+	Total int `json:"total"`
 }
 
 // A Source is an application with write keys.
 type Source struct {
-	Name         string     `json:"name"`
-	Keys         int        `json:"keys"` // how many
-	Enabled      bool       `json:"enabled"`
-	Destinations []string   `json:"destinations"`
-	Rate         float64    `json:"rate,omitempty"` // calls a second; 0 is no limit
-	Burst        int        `json:"burst,omitempty"`
-	Accepted     int64      `json:"accepted"` // calls, since the start
-	Rejected     int64      `json:"rejected"`
-	Limited      int64      `json:"limited"` // requests
-	Last         *time.Time `json:"last,omitempty"`
+	Name         string   `json:"name"`
+	Keys         int      `json:"keys"` // how many
+	Enabled      bool     `json:"enabled"`
+	Destinations []string `json:"destinations"` // the first 10
+	// DestinationCount is how many there are in all.
+	DestinationCount int        `json:"destinationCount"`
+	Rate             float64    `json:"rate,omitempty"` // calls a second; 0 is no limit
+	Burst            int        `json:"burst,omitempty"`
+	Accepted         int64      `json:"accepted"` // calls, since the start
+	Rejected         int64      `json:"rejected"`
+	Limited          int64      `json:"limited"` // requests
+	Last             *time.Time `json:"last,omitempty"`
 }
 
-// Destinations lists the destinations, by id.
+// DestinationFilter selects destinations, and puts them in order: as parameters.
+// Empty fields select all, by id.
+type DestinationFilter struct {
+	Query  string   // a part of the id or of a URL, in any case
+	Source string   // equal to the name of one
+	States []string // one of these
+	Sort   string   // one of Sorts
+}
+
+// Destinations is a page of destinations.
 type Destinations struct {
 	Destinations []Destination `json:"destinations"`
+	// After continues the listing, "" at its end.
+	After string `json:"after,omitempty"`
+	// Total counts all that the filter selects, and States those that it would
+	// whatever their state is, by state.
+	Total  int            `json:"total"`
+	States map[string]int `json:"states"`
 }
+
+// The states of a destination that is not held; others are those of Held.
+const (
+	StateRetrying = "retrying" // attempts have failed within ten seconds
+	StateOK       = "ok"
+	StateIdle     = "idle" // nothing was delivered or waits
+)
+
+// States are all of them, the worst first.
+var States = []string{"failing", "invalid", "unknown", "lookup", StateRetrying, "paused", StateOK, StateIdle, "disabled"}
+
+// The orders of destinations: by id, by state with the worst first, and by
+// number with the largest first.
+const (
+	SortID        = "id"
+	SortState     = "state"
+	SortWaiting   = "waiting"
+	SortDead      = "dead"
+	SortRetried   = "retried"
+	SortDelivered = "delivered"
+)
+
+// Sorts are all of them.
+var Sorts = []string{SortState, SortID, SortWaiting, SortDead, SortRetried, SortDelivered}
 
 // A Destination is a customer's set of endpoints, with what is known of it.
 type Destination struct {
-	ID        string     `json:"id"`
-	Sources   []string   `json:"sources"`
-	Enabled   bool       `json:"enabled"`
-	Paused    bool       `json:"paused"`
-	Endpoints []Endpoint `json:"endpoints"`
-	Signed    bool       `json:"signed"`   // X-Signature
-	Standard  bool       `json:"standard"` // Standard Webhooks
+	ID      string   `json:"id"`
+	State   string   `json:"state"`   // one of States
+	Sources []string `json:"sources"` // the first 10
+	// SourceCount is how many there are in all.
+	SourceCount int        `json:"sourceCount"`
+	Enabled     bool       `json:"enabled"`
+	Paused      bool       `json:"paused"`
+	Endpoints   []Endpoint `json:"endpoints"`
+	Signed      bool       `json:"signed"`   // X-Signature
+	Standard    bool       `json:"standard"` // Standard Webhooks
 	// MaxConcurrent and MaxRate are its limits; 0 is the default, and none.
 	MaxConcurrent int     `json:"maxConcurrent,omitempty"`
 	MaxRate       float64 `json:"maxRate,omitempty"`
@@ -279,6 +356,8 @@ const (
 	ParamRange       = "range"
 	ParamID          = "id"
 	ParamSource      = "source"
+	ParamState       = "state"
+	ParamSort        = "sort"
 )
 
 // Events are the latest that are kept in memory, newest first.
@@ -436,13 +515,24 @@ type Deletion struct {
 	Sources []string `json:"sources,omitempty"`
 }
 
-// Audiences lists the audiences, by destination and name.
-type Audiences struct {
-	Audiences []Audience `json:"audiences"`
+// AudienceFilter selects audiences: as parameters. Empty fields select all.
+type AudienceFilter struct {
+	Destination string // equal to its id
+	Query       string // a part of the name or the trait, in any case
 }
 
-// An Audience is a set of users that a destination is told of. Its name is kept
-// as that of its trait, such as vip_users for "VIP Users"; either finds it.
+// Audiences is a page of the audiences, by destination and trait.
+type Audiences struct {
+	Audiences []Audience `json:"audiences"`
+	// After continues the listing, "" at its end.
+	After string `json:"after,omitempty"`
+	// Total counts all that the filter selects.
+	Total int `json:"total"`
+}
+
+// An Audience is a set of users that a destination is told of. Its name is the
+// one that it was made with, such as "VIP Users"; that of its trait, vip_users,
+// finds it as well.
 type Audience struct {
 	Destination string `json:"destination"`
 	Name        string `json:"name"`

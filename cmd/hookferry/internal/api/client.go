@@ -30,7 +30,7 @@ const (
 	maxAnswer  = 64 << 20 // of an answer that is no stream
 	maxLine    = 4 << 20  // of a line of a stream
 	maxRefusal = 64 << 10 // of an answer that is an Error
-	pageSize   = 500      // dead letters asked for at a time
+	pageSize   = 500      // values of a listing asked for at a time
 )
 
 // ErrCutOff is of a stream that ended before it said so. What was done stays
@@ -84,16 +84,40 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return ask[Status](ctx, c, http.MethodGet, StatusPath, nil, nil)
 }
 
-// Sources asks for all sources.
-func (c *Client) Sources(ctx context.Context) ([]Source, error) {
-	a, err := ask[Sources](ctx, c, http.MethodGet, SourcesPath, nil, nil)
-	return a.Sources, err
+// Nodes asks for the servers of the store.
+func (c *Client) Nodes(ctx context.Context) (Nodes, error) {
+	return ask[Nodes](ctx, c, http.MethodGet, NodesPath, nil, nil)
 }
 
-// Destinations asks for all destinations.
-func (c *Client) Destinations(ctx context.Context) ([]Destination, error) {
-	a, err := ask[Destinations](ctx, c, http.MethodGet, DestinationsPath, nil, nil)
-	return a.Destinations, err
+// Sources asks for the first sources with a part in their name, limit of them at
+// most.
+func (c *Client) Sources(ctx context.Context, part string, limit int) (Sources, error) {
+	return ask[Sources](ctx, c, http.MethodGet, SourcesPath, paged(values(map[string]string{ParamQuery: part}), limit, ""), nil)
+}
+
+// AllSources asks for all sources, page by page.
+func (c *Client) AllSources(ctx context.Context) iter.Seq2[Source, error] {
+	return pages(ctx, c, SourcesPath, url.Values{}, func(p Sources) ([]Source, string) { return p.Sources, p.After })
+}
+
+// Destinations asks for a page of the destinations that the filter selects, of
+// limit at most, behind the page that said after. "" is the first one.
+func (c *Client) Destinations(ctx context.Context, filter DestinationFilter, limit int, after string) (Destinations, error) {
+	return ask[Destinations](ctx, c, http.MethodGet, DestinationsPath, paged(filter.values(), limit, after), nil)
+}
+
+// AllDestinations is Destinations with all of them in one page.
+func (c *Client) AllDestinations(ctx context.Context, filter DestinationFilter) (all Destinations, err error) {
+	for page := (Destinations{}); ; {
+		if page, err = c.Destinations(ctx, filter, pageSize, page.After); err != nil {
+			return all, err
+		}
+		page.Destinations = append(all.Destinations, page.Destinations...)
+		all = page
+		if page.After == "" {
+			return all, nil
+		}
+	}
 }
 
 // Pause stops attempts for a destination.
@@ -115,26 +139,7 @@ func (c *Client) Live(ctx context.Context, filter url.Values, begun func()) iter
 // Dead asks for the dead letters that the filter selects, in the order they
 // died, page by page.
 func (c *Client) Dead(ctx context.Context, filter DeadFilter) iter.Seq2[DeadLetter, error] {
-	return func(yield func(DeadLetter, error) bool) {
-		query := filter.values()
-		query.Set(ParamLimit, strconv.Itoa(pageSize))
-		for {
-			page, err := ask[Dead](ctx, c, http.MethodGet, DeadPath, query, nil)
-			if err != nil {
-				yield(DeadLetter{}, err)
-				return
-			}
-			for _, d := range page.Dead {
-				if !yield(d, nil) {
-					return
-				}
-			}
-			if page.After == "" {
-				return
-			}
-			query.Set(ParamAfter, page.After)
-		}
-	}
+	return pages(ctx, c, DeadPath, filter.values(), func(p Dead) ([]DeadLetter, string) { return p.Dead, p.After })
 }
 
 // CountDead asks how many dead letters the filter selects.
@@ -182,10 +187,15 @@ func (c *Client) DeleteLines(ctx context.Context, d Deletion, users io.Reader) i
 	return progressOf(lines[Progress](ctx, c, http.MethodPost, DeletionsPath, query, LinesType, users, nil))
 }
 
-// Audiences asks for all audiences.
-func (c *Client) Audiences(ctx context.Context) ([]Audience, error) {
-	a, err := ask[Audiences](ctx, c, http.MethodGet, AudiencesPath, nil, nil)
-	return a.Audiences, err
+// Audiences asks for the first audiences that the filter selects, limit of them at
+// most.
+func (c *Client) Audiences(ctx context.Context, filter AudienceFilter, limit int) (Audiences, error) {
+	return ask[Audiences](ctx, c, http.MethodGet, AudiencesPath, paged(filter.values(), limit, ""), nil)
+}
+
+// AllAudiences asks for the audiences that the filter selects, page by page.
+func (c *Client) AllAudiences(ctx context.Context, filter AudienceFilter) iter.Seq2[Audience, error] {
+	return pages(ctx, c, AudiencesPath, filter.values(), func(p Audiences) ([]Audience, string) { return p.Audiences, p.After })
 }
 
 // CreateAudience registers an audience.
@@ -222,13 +232,41 @@ func fill(path string, pairs ...string) string {
 	return path
 }
 
-func (f DeadFilter) values() url.Values {
+// values are the parameters that are not empty.
+func values(of map[string]string) url.Values {
 	v := url.Values{}
-	for name, value := range map[string]string{ParamDestination: f.Destination, ParamType: f.Type, ParamReason: f.Reason} {
+	for name, value := range of {
 		if value != "" {
 			v.Set(name, value)
 		}
 	}
+	return v
+}
+
+// paged returns query with what says which page of a listing is wanted.
+func paged(query url.Values, limit int, after string) url.Values {
+	query.Set(ParamLimit, strconv.Itoa(limit))
+	query.Del(ParamAfter)
+	if after != "" {
+		query.Set(ParamAfter, after)
+	}
+	return query
+}
+
+func (f AudienceFilter) values() url.Values {
+	return values(map[string]string{ParamDestination: f.Destination, ParamQuery: f.Query})
+}
+
+func (f DestinationFilter) values() url.Values {
+	v := values(map[string]string{ParamQuery: f.Query, ParamSource: f.Source, ParamSort: f.Sort})
+	for _, s := range f.States {
+		v.Add(ParamState, s)
+	}
+	return v
+}
+
+func (f DeadFilter) values() url.Values {
+	v := values(map[string]string{ParamDestination: f.Destination, ParamType: f.Type, ParamReason: f.Reason})
 	for name, t := range map[string]*time.Time{ParamFrom: f.From, ParamTo: f.To} {
 		if t != nil {
 			v.Set(name, t.UTC().Format(time.RFC3339Nano))
@@ -267,6 +305,31 @@ func askWithin[T any](ctx context.Context, timeout time.Duration, c *Client, met
 		return out, cmp.Or(causeOf(ctx), fmt.Errorf("reading the answer: %w", err))
 	}
 	return out, nil
+}
+
+// pages yields the values of a listing, page by page; of takes them and the After
+// out of a page. An error ends it.
+func pages[P, T any](ctx context.Context, c *Client, path string, query url.Values, of func(P) (list []T, after string)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for after := ""; ; {
+			page, err := ask[P](ctx, c, http.MethodGet, path, paged(query, pageSize, after), nil)
+			if err != nil {
+				var zero T
+				yield(zero, err)
+				return
+			}
+			var list []T
+			list, after = of(page)
+			for _, v := range list {
+				if !yield(v, nil) {
+					return
+				}
+			}
+			if after == "" {
+				return
+			}
+		}
+	}
 }
 
 // lines yields the values of a stream until it ends. An error ends it. It calls

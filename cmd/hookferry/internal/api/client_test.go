@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -80,8 +81,17 @@ func TestClientRequests(t *testing.T) {
 	}{
 		{"status", func(ctx context.Context, c *api.Client) error { _, err := c.Status(ctx); return err },
 			"GET /base/api/v1/status  "},
-		{"sources", func(ctx context.Context, c *api.Client) error { _, err := c.Sources(ctx); return err },
-			"GET /base/api/v1/sources  "},
+		{"sources", func(ctx context.Context, c *api.Client) error { _, err := c.Sources(ctx, "a b", 20); return err },
+			"GET /base/api/v1/sources?limit=20&q=a+b  "},
+		{"audiences", func(ctx context.Context, c *api.Client) error {
+			_, err := c.Audiences(ctx, api.AudienceFilter{Destination: "a/b", Query: "vip"}, 20)
+			return err
+		}, "GET /base/api/v1/audiences?destination=a%2Fb&limit=20&q=vip  "},
+		{"destinations", func(ctx context.Context, c *api.Client) error {
+			filter := api.DestinationFilter{Query: "a b", Source: "web", States: []string{api.StateOK, api.StateIdle}, Sort: api.SortDead}
+			_, err := c.Destinations(ctx, filter, 20, "7:a")
+			return err
+		}, "GET /base/api/v1/destinations?after=7%3Aa&limit=20&q=a+b&sort=dead&source=web&state=ok&state=idle  "},
 		{"pause", func(ctx context.Context, c *api.Client) error { _, err := c.Pause(ctx, "a/b c"); return err },
 			"POST /base/api/v1/destinations/a%2Fb%20c/pause  "},
 		{"resume", func(ctx context.Context, c *api.Client) error { _, err := c.Resume(ctx, "acme"); return err },
@@ -248,14 +258,37 @@ func TestClientTurnsPages(t *testing.T) {
 			t.Errorf("after=%s", after)
 		}
 	})
-	var keys []string
-	for d, err := range c.Dead(t.Context(), api.DeadFilter{}) {
-		if err != nil {
-			t.Fatal(err)
+	all := c.Dead(t.Context(), api.DeadFilter{})
+	for range 2 { // from the start each time
+		var keys []string
+		for d, err := range all {
+			if err != nil {
+				t.Fatal(err)
+			}
+			keys = append(keys, d.Key)
 		}
-		keys = append(keys, d.Key)
+		if diff := cmp.Diff([]string{"1", "2", "3"}, keys); diff != "" {
+			t.Errorf("keys (-want +got):\n%s", diff)
+		}
 	}
-	if diff := cmp.Diff([]string{"1", "2", "3"}, keys); diff != "" {
-		t.Errorf("keys (-want +got):\n%s", diff)
+}
+
+func TestAllDestinations(t *testing.T) {
+	var asked []string
+	c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+		after := r.URL.Query().Get(api.ParamAfter)
+		asked = append(asked, after)
+		next := map[string]string{"": "0:a", "0:a": "0:b"}[after]
+		json.NewEncoder(w).Encode(api.Destinations{Destinations: []api.Destination{{ID: "behind " + after}}, After: next, Total: 3})
+	})
+	all, err := c.AllDestinations(t.Context(), api.DestinationFilter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"", "0:a", "0:b"}; !slices.Equal(asked, want) {
+		t.Errorf("asked behind %q, want %q", asked, want)
+	}
+	if len(all.Destinations) != 3 || all.Destinations[2].ID != "behind 0:b" || all.Total != 3 || all.After != "" {
+		t.Errorf("all destinations: %+v", all)
 	}
 }

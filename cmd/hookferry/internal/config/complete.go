@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"net/url"
@@ -35,8 +36,8 @@ func (s *Settings) Complete() error {
 	return nil
 }
 
-// Keep makes s, which was read after old, share what did not change with it: a
-// forwarder tells by the pointer that a destination is as it was.
+// Keep takes over from old, the settings in use, the Webhook of each destination that
+// has not changed: a forwarder tells by the pointer that a destination is as it was.
 func (s *Settings) Keep(old *Settings) {
 	for i := range s.Destinations {
 		d := &s.Destinations[i]
@@ -52,8 +53,8 @@ func (s *Settings) Keep(old *Settings) {
 	}
 }
 
-// NeedRestart returns the keys that differ from those of old, and that a server
-// which runs cannot change.
+// NeedRestart returns the keys whose values differ from those of old, which a server
+// was started with, and count only after a restart.
 func (s *Settings) NeedRestart(old *Settings) []string {
 	var keys []string
 	for _, f := range []struct {
@@ -64,6 +65,7 @@ func (s *Settings) NeedRestart(old *Settings) []string {
 		{"tls", s.TLS == nil, old.TLS == nil},
 		{"baseURL", s.BaseURL, old.BaseURL},
 		{"data", s.Data, old.Data},
+		{"queue", s.Queue, old.Queue},
 		{"admin.listen", s.Admin.Listen, old.Admin.Listen},
 		{"admin.token", s.Admin.Token, old.Admin.Token},
 		{"admin.tls", s.Admin.TLS == nil, old.Admin.TLS == nil},
@@ -104,15 +106,13 @@ func (c *checker) check() {
 	s := c.s
 	c.address("listen", s.Listen)
 	c.certificate("tls", s.TLS)
-	if s.BaseURL != "" {
-		u, err := url.Parse(s.BaseURL)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-			c.problem("baseURL", "want an http or https URL with a host and perhaps a path, and nothing else")
-		}
+	if s.BaseURL != "" && !isBaseURL(s.BaseURL) {
+		c.problem("baseURL", "want an http or https URL with a host and perhaps a path, and nothing else")
 	}
 	if s.Data == "" {
 		c.problem("data", "want a folder")
 	}
+	c.queue()
 	number(c, "drain", s.Drain, 0, time.Hour)
 	number(c, "grace", s.Grace, 0, time.Hour)
 	c.admin()
@@ -127,14 +127,43 @@ func (c *checker) check() {
 		c.problem("log.format", "want text or json")
 	}
 	number(c, "log.access", s.Log.Access, 0, 1_000_000)
-	if s.Tracing.Endpoint != "" {
-		if u, err := url.Parse(s.Tracing.Endpoint); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			c.problem("tracing.endpoint", "want an http or https URL")
-		}
+	if s.Tracing.Endpoint != "" && !isBaseURL(s.Tracing.Endpoint) {
+		c.problem("tracing.endpoint", "want an http or https URL with a host and perhaps a path, and nothing else; credentials go into tracing.headers")
 	}
+	c.headers("tracing.headers", s.Tracing.Headers)
 	number(c, "tracing.sample", s.Tracing.Sample, 0, 1)
 	c.destinations()
 	c.sources()
+}
+
+// headers checks the headers of a request: net/http would refuse each request with
+// one that is wrong, and of two with the same name send either.
+func (c *checker) headers(key string, headers map[string]signature.Secret) {
+	seen := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		same := strings.ToLower(name)
+		switch at := key + "." + name; {
+		case name == "" || strings.ContainsFunc(name, notInToken):
+			c.problem(at, "is no name of a header: letters, digits and !#$%%&'*+-.^_`|~ are allowed")
+		case seen[same]:
+			c.problem(at, "is given twice: names of headers are the same in any case")
+		case strings.ContainsFunc(headers[name].Reveal(), func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
+			c.problem(at, "has a line break or another control character")
+		}
+		seen[same] = true
+	}
+}
+
+// notInToken reports whether r has no place in a token (RFC 9110, section 5.6.2).
+func notInToken(r rune) bool {
+	return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("!#$%&'*+-.^_`|~", r))
+}
+
+// isBaseURL reports whether text is a URL that others are made of by joining a
+// path to it.
+func isBaseURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
 }
 
 // address checks an address to listen on.
@@ -250,6 +279,9 @@ func (c *checker) destinations() {
 				c.problem(key+".id", "is that of another one")
 			}
 			seen[d.ID] = true
+			if d.ID == "." || d.ID == ".." {
+				c.problem(key+".id", "is no name in the path of a URL, as the admin API has it")
+			}
 		}
 		w := &webhook.Destination{
 			ID: d.ID, Disabled: !d.Enabled, Secret: d.Secret, StandardSecrets: d.StandardSecrets,
@@ -265,8 +297,8 @@ func (c *checker) destinations() {
 			}
 			w.Endpoints = append(w.Endpoints, we)
 		}
-		if d.TLS != nil {
-			w.TLS = c.clientTLS(key+".tls", d.TLS)
+		if t := c.clientTLS(key+".tls", d.TLS); t != nil {
+			w.TLS = &webhook.TLS{Certificates: t.Certificates, RootCAs: t.RootCAs}
 		}
 		err := w.Validate()
 		var refused *webhook.ConfigError
@@ -306,24 +338,43 @@ func keyOf(field string) string {
 	return strings.Replace(key, "tls.certificates", "tls.certificate", 1)
 }
 
-func (c *checker) clientTLS(key string, t *ClientTLS) *webhook.TLS {
-	w := &webhook.TLS{}
+var (
+	errPair      = errors.New("want certificate and key, both in PEM, and of each other")
+	errAuthority = errors.New("holds no certificate in PEM")
+)
+
+// Config returns what the files say.
+func (t *ClientTLS) Config() (*tls.Config, error) {
+	config := &tls.Config{}
 	if t.Cert.Data != "" || t.Key.Data != "" {
 		pair, err := tls.X509KeyPair([]byte(t.Cert.Data), []byte(t.Key.Data))
 		if err != nil {
-			c.problem(key, "want certificate and key, both in PEM, and of each other")
-			return nil
+			return nil, errPair
 		}
-		w.Certificates = []tls.Certificate{pair}
+		config.Certificates = []tls.Certificate{pair}
 	}
 	if t.CA.Data != "" {
-		w.RootCAs = x509.NewCertPool()
-		if !w.RootCAs.AppendCertsFromPEM([]byte(t.CA.Data)) {
-			c.problem(key+".ca", "holds no certificate in PEM")
-			return nil
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM([]byte(t.CA.Data)) {
+			return nil, errAuthority
 		}
 	}
-	return w
+	return config, nil
+}
+
+// clientTLS returns what t says, nil if it says nothing that is right.
+func (c *checker) clientTLS(key string, t *ClientTLS) *tls.Config {
+	if t == nil {
+		return nil
+	}
+	config, err := t.Config()
+	if err == errAuthority {
+		key += ".ca"
+	}
+	if err != nil {
+		c.problem(key, "%v", err)
+	}
+	return config
 }
 
 func (c *checker) sources() {
@@ -345,7 +396,7 @@ func (c *checker) sources() {
 			}
 			names[source.Name] = true
 		}
-		if n := len(source.Keys); n > MaxKeys || n == 0 && s.Path != "" {
+		if n := len(source.Keys); n > MaxKeys || n == 0 && (s.Path != "" || s.Queue.Shared()) {
 			c.problem(key+".keys", "1 to %d are allowed", MaxKeys)
 		}
 		for j, k := range source.Keys {

@@ -84,7 +84,7 @@ deadLetters: {maxAge: 24h, maxBytes: 2GB}
 limits: {connections: 1_000, connectionsPerAddress: 10, memory: 64MB, store: 1TB}
 log: {format: json, level: warn, access: 0}
 metrics: false
-tracing: {endpoint: "http://otel:4318", headers: {A: "file:token"}, sample: 0.5}
+tracing: {endpoint: "http://otel:4318", headers: {A: "file:token"}, sample: 0.5, trustClients: true}
 sources:
   - name: web
     keys: [&key "${KEY}-1", 42]
@@ -130,13 +130,13 @@ destinations:
 	want := &Settings{
 		Path: path, Listen: "localhost:1", TLS: certificate, BaseURL: "https://t.example.com/x",
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("fd00::/8")},
-		Data:           filepath.Join(dir, "data"), Drain: 2 * time.Second, Grace: 3 * time.Second,
+		Data:           filepath.Join(dir, "data"), Queue: Default().Queue, Drain: 2 * time.Second, Grace: 3 * time.Second,
 		Admin:       Admin{Listen: "0.0.0.0:9090", Token: "0123456789abcdef", TLS: &keyElsewhere},
 		Webhooks:    Webhooks{Name: "N", Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Proxy: "http://u:p@proxy:1"},
 		DeadLetters: DeadLetters{MaxAge: 24 * time.Hour, MaxBytes: 2 << 30},
 		Limits:      Limits{Connections: 1000, ConnectionsPerAddress: 10, Memory: 64 << 20, Store: 1 << 40},
 		Log:         Log{Format: "json", Level: slog.LevelWarn},
-		Tracing:     Tracing{Endpoint: "http://otel:4318", Headers: map[string]signature.Secret{"A": "t0ken"}, Sample: 0.5},
+		Tracing:     Tracing{Endpoint: "http://otel:4318", Headers: map[string]signature.Secret{"A": "t0ken"}, Sample: 0.5, TrustClients: true},
 		Sources: []Source{
 			{Name: "app", Keys: []signature.Secret{"${KEY}"}},
 			{Name: "web", Keys: []signature.Secret{"k-1", "42"}, Enabled: true, Rate: 1000, Burst: 7, Destinations: []string{"b", "a"}},
@@ -217,10 +217,10 @@ func TestExampleShowsTheDefaults(t *testing.T) {
 	}
 
 	// Each key is in it, at the right depth.
-	full := strings.NewReplacer("# tls:", "tls:", "# baseURL", "baseURL", "# trusted", "trusted", "# token", "token", "# allow", "allow",
+	full := strings.NewReplacer("# tls:", "tls:", "# queue:", "queue:", "# baseURL", "baseURL", "# trusted", "trusted", "# token", "token", "# allow", "allow",
 		"# proxy", "proxy", "# store", "store", "# tracing", "tracing", "#   ", "  ", "# enabled", "enabled", "# rate", "rate", "# burst", "burst",
 		"# headers", "headers", "# standard", "standard", "# max", "max").Replace(Example())
-	d := newDecoder("x", env(map[string]string{"HOOKFERRY_ADMIN_TOKEN": "0123456789abcdef", "CRM_TOKEN": "t"}))
+	d := newDecoder("x", env(map[string]string{"HOOKFERRY_ADMIN_TOKEN": "0123456789abcdef", "CRM_TOKEN": "t", "DATABASE_PASSWORD": "p"}))
 	d.decode([]byte(full), Default())
 	for _, p := range d.problems {
 		if !strings.HasPrefix(p.Text, "reading the file") { // those are not there
@@ -303,6 +303,30 @@ func TestProblems(t *testing.T) {
 			"3:17: admin.listen: want an address",
 			"4:21: tracing.endpoint: want an http or https URL",
 			"5:32: webhooks.proxy: is not a URL",
+		}},
+		{"credentials where they would be ignored", "tracing: {endpoint: 'https://u:p@otel.example'}\n" + minimal, []string{
+			"1:21: tracing.endpoint: want an http or https URL with a host and perhaps a path, and nothing else; credentials go into tracing.headers",
+		}},
+		{"headers that are none", `tracing:
+  headers:
+    a b: x
+    '': x
+    X-Ünder: x
+    X-Good: "a\tb \u00fc"
+    X-Broken: "SENTINEL\r\nX-Other: b"
+    X-Bell: "SENTINEL\a"
+    x-good: SENTINEL
+` + minimal, []string{
+			"3:10: tracing.headers.a b: is no name of a header",
+			"4:9: tracing.headers.: is no name of a header",
+			"5:14: tracing.headers.X-Ünder: is no name of a header",
+			"7:15: tracing.headers.X-Broken: has a line break or another control character",
+			"8:13: tracing.headers.X-Bell: has a line break or another control character",
+			"9:13: tracing.headers.x-good: is given twice",
+		}},
+		{"ids that are folders", "sources: [{name: a, keys: [k]}]\ndestinations:\n  - {id: ., endpoints: [{url: 'http://a.example/'}]}\n  - {id: .., endpoints: [{url: 'http://a.example/'}]}\n", []string{
+			"3:10: destinations[0].id: is no name in the path of a URL",
+			"4:10: destinations[1].id: is no name in the path of a URL",
 		}},
 		{"a name that is none", "webhooks: {name: 'a b'}\n" + minimal, []string{"1:18: webhooks.name: want a product name"}},
 		{"token that is needed", "admin: {listen: ':9090'}\n" + minimal, []string{"1:9: admin.token: is required, as admin.listen is more than this machine's own address"}},
@@ -544,6 +568,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(Example()))
 	f.Add([]byte("a: &a [*a]\nsources: &b [{name: *b}]"))
 	f.Add([]byte("log: {level: ${A}, format: $${}}\n---\n"))
+	f.Add([]byte("- ? a\n- {b, c:}\n-\n- - [d: ]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s := Default()
 		d := newDecoder("x", env(map[string]string{"A": "a"}))
@@ -555,4 +580,34 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestReadSecret(t *testing.T) {
+	path := write(t, "SENTINEL\nSENTINEL2\r\n")
+	if got, err := ReadSecret("plain"); err != nil || got != "plain" {
+		t.Errorf("ReadSecret(plain) = %q, %v", got.Reveal(), err)
+	}
+	if got, err := ReadSecret("file:" + path); err != nil || got != "SENTINEL\nSENTINEL2" {
+		t.Errorf("ReadSecret(file) = %q, %v", got.Reveal(), err)
+	}
+	empty, large := write(t, "\n"), write(t, strings.Repeat("SENTINEL", maxSecretFile/8)+"x")
+	for path, want := range map[string]string{empty: "the file is empty", large: "more than 262144 bytes"} {
+		_, err := ReadSecret("file:" + path)
+		if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "SENTINEL") {
+			t.Errorf("ReadSecret(file:%s): %v, want the path and %q", path, err, want)
+		}
+	}
+}
+
+func TestShown(t *testing.T) {
+	for _, tt := range []struct{ name, url, want string }{
+		{"credentials", "https://user:passw0rd@crm.example:8443/hook?token=t0ken#part", "https://crm.example:8443/hook"},
+		{"a path that is encoded", "https://crm.example/a%2Fb%20c", "https://crm.example/a%2Fb%20c"},
+		{"no URL", "https://user:passw0rd@crm.example:port/", "?"},
+	} {
+		e := Endpoint{URL: signature.Secret(tt.url)}
+		if got := e.Shown(); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -60,7 +61,11 @@ func newDecoder(path string, getenv func(string) string) *decoder {
 func (d *decoder) decode(text []byte, s *Settings) {
 	root, err := parse(text)
 	var syntax *yaml.SyntaxError
+	var over *excess
 	switch {
+	case errors.As(err, &over):
+		d.places[""] = over.place
+		d.problem("", "%s", over.text)
 	case errors.As(err, &syntax):
 		d.places[""] = placeOf(syntax.Token)
 		d.problem("", "%s", syntax.Message)
@@ -83,7 +88,11 @@ func parse(text []byte) (f *ast.File, err error) {
 			err = fmt.Errorf("panic: %v", v)
 		}
 	}()
-	return parser.ParseBytes(text, 0, parser.AllowDuplicateMapKey())
+	all, err := tokens(text)
+	if err != nil {
+		return nil, err
+	}
+	return parser.Parse(all, 0, parser.AllowDuplicateMapKey())
 }
 
 // problem notes what is wrong with a key.
@@ -374,15 +383,29 @@ func (d *decoder) read(path string) (content, problem string) {
 	return string(b), ""
 }
 
-// readFile reads a file of at most limit bytes.
+// errIrregular refuses what could keep its reader waiting, or do something of
+// its own when it is opened: pipes, sockets, devices.
+var errIrregular = errors.New("it is not a regular file")
+
+// readFile reads a regular file of at most limit bytes.
 func (d *decoder) readFile(path string, limit int64) ([]byte, error) {
 	// Before it is read: what changes meanwhile is noticed.
-	d.files = append(d.files, stat(path))
-	f, err := os.Open(path)
+	was := stat(path)
+	d.files = append(d.files, was)
+	if was.info != nil && !was.info.Mode().IsRegular() {
+		return nil, errIrregular
+	}
+	// What has become a pipe since is opened without waiting for its writer.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	if info, err := f.Stat(); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, errIrregular
+	}
 	b, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(b)) > limit {
 		err = fmt.Errorf("it has more than %d bytes", limit)

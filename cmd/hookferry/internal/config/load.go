@@ -21,8 +21,10 @@ func Load(path string, getenv func(string) string, change func(*Settings) error)
 	} else {
 		d.decode(text, s)
 	}
-	if s.Data != "" && !filepath.IsAbs(s.Data) {
-		s.Data = filepath.Join(d.folder, s.Data)
+	for _, path := range []*string{&s.Data, &s.Queue.NATS.Credentials} {
+		if *path != "" && !filepath.IsAbs(*path) {
+			*path = filepath.Join(d.folder, *path)
+		}
 	}
 	if change != nil {
 		if err := change(s); err != nil {

@@ -12,12 +12,15 @@ import (
 	"crypto/tls"
 	"log/slog"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/natsqueue"
+	"github.com/hookferry/analytics/webhook/pgqueue"
 )
 
 // Settings are what a server runs with. The fields with a yaml tag are the keys
@@ -41,12 +44,13 @@ type Settings struct {
 	// BaseURL is where browsers reach it, if that is not what their requests
 	// say; see collector.Config.
 	BaseURL string `yaml:"baseURL"`
-	// TrustedProxies are addresses of proxies whose X-Forwarded-For says who a
-	// client is. Their connections do not count for
-	// Limits.ConnectionsPerAddress.
+	// TrustedProxies are the proxies whose X-Forwarded-For is believed. Their
+	// connections do not count for Limits.ConnectionsPerAddress.
 	TrustedProxies []netip.Prefix `yaml:"trustedProxies"`
 	// Data is the folder for the data. It is made if it is missing.
 	Data string `yaml:"data"`
+	// Queue is where calls are kept, if not there.
+	Queue Queue `yaml:"queue"`
 	// Drain is how long calls are accepted after a stop was asked for, while
 	// /readyz says no: for whoever spreads calls over servers to notice. Up to
 	// 1h.
@@ -63,6 +67,62 @@ type Settings struct {
 	Tracing      Tracing       `yaml:"tracing"`
 	Sources      []Source      `yaml:"sources"`      // 1 to MaxSources; complete, by name
 	Destinations []Destination `yaml:"destinations"` // at most MaxDestinations; complete, by id
+}
+
+// Queue is a store that any number of servers share.
+type Queue struct {
+	// URL is that of the database, with postgres or postgresql, or those of NATS
+	// servers, with nats or tls, separated by commas. Empty means the store in the
+	// data folder.
+	URL      signature.Secret `yaml:"url"`
+	Postgres Postgres         `yaml:"postgres"`
+	NATS     NATS             `yaml:"nats"`
+}
+
+// Shared reports whether the store is one that several servers share.
+func (q *Queue) Shared() bool { return q.URL != "" }
+
+// NATS says how JetStream is used; see natsqueue.Config.
+type NATS struct {
+	// Stream is the name of the stream, and the beginning of those beside it.
+	Stream string `yaml:"stream"`
+	// Credentials is a file with a user's JWT and seed. Empty means none.
+	Credentials string `yaml:"credentials"`
+	// TLS is of the connections to the servers, which are encrypted with it in any
+	// case. Nil means the system's authorities, where the servers want TLS.
+	TLS *ClientTLS `yaml:"tls"`
+	// Replicas is how many servers keep each stream: 1 to 5. Zero means what the
+	// stream has, and for a new one 3 where there are as many servers.
+	Replicas int `yaml:"replicas"`
+	// Partitions is into how many parts destinations are divided: 1 to 256. It
+	// cannot be changed later.
+	Partitions int `yaml:"partitions"`
+	// Claim is the time within which others take over from a server that is
+	// gone: 1s to 1h.
+	Claim time.Duration `yaml:"claim"`
+	// DedupWindow is how long a call is recognised when it comes again: 1m to
+	// 168h. Zero means what the stream has, and for a new one an hour.
+	DedupWindow time.Duration `yaml:"dedupWindow"`
+	// MaxBytes bounds what waits on the disk, in each replica. Zero means no
+	// bound but the server's.
+	MaxBytes Size `yaml:"maxBytes"`
+}
+
+// Postgres says how PostgreSQL is used; see pgqueue.Config.
+type Postgres struct {
+	Schema string `yaml:"schema"`
+	// Migrate is whether the server makes the tables, and brings them to its
+	// version.
+	Migrate bool `yaml:"migrate"`
+	// Pooler is whether there is a pooler in between that gives each
+	// transaction a connection of its own.
+	Pooler bool `yaml:"pooler"`
+	// Connections is how many the server has at most, beside one to listen on: 5 to
+	// 1,000.
+	Connections int `yaml:"connections"`
+	// Claim is the time within which others take over from a server that is
+	// gone: 1s to 1h.
+	Claim time.Duration `yaml:"claim"`
 }
 
 // Admin is the listener of the admin API and of the page.
@@ -126,6 +186,9 @@ type Tracing struct {
 	Headers map[string]signature.Secret `yaml:"headers"`
 	// Sample is the part of the calls that are traced: 0 to 1.
 	Sample float64 `yaml:"sample"`
+	// TrustClients is whether calls are part of the traces of their clients,
+	// which then decide what is recorded.
+	TrustClients bool `yaml:"trustClients"`
 }
 
 // A Source is an application whose calls are accepted.
@@ -133,7 +196,7 @@ type Source struct {
 	// Name is what logs call it: 1 to 255 bytes, and no other has it.
 	Name string `yaml:"name"`
 	// Keys are its write keys, 1 to MaxKeys. Settings made of flags may have
-	// none.
+	// none, if their store is not shared.
 	Keys []signature.Secret `yaml:"keys"`
 	// Enabled is whether its calls are accepted.
 	Enabled bool `yaml:"enabled"`
@@ -169,6 +232,16 @@ type Endpoint struct {
 	Headers map[string]signature.Secret `yaml:"headers"`
 }
 
+// Shown returns the URL without user, query and fragment, which may hold
+// credentials.
+func (e *Endpoint) Shown() string {
+	u, err := url.Parse(e.URL.Reveal())
+	if err != nil {
+		return "?"
+	}
+	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}).String()
+}
+
 // A Certificate is a chain and its private key, in PEM files.
 type Certificate struct {
 	Cert Pem `yaml:"certificate"`
@@ -178,9 +251,9 @@ type Certificate struct {
 	Pair *tls.Certificate `yaml:"-"`
 }
 
-// ClientTLS is how the connections to a destination differ from those to
-// others, in PEM files: a client certificate with its key, and the authorities
-// that may have signed the endpoints' certificates.
+// ClientTLS is how the connections to a destination, or to the servers of the store, differ
+// from others, in PEM files: a client certificate with its key, and the authorities
+// that may have signed the certificates at the other end.
 type ClientTLS struct {
 	Cert Pem `yaml:"certificate"`
 	Key  Pem `yaml:"key"`
@@ -206,8 +279,12 @@ const DefaultData = "hookferry-data"
 // Default returns settings that lack sources and destinations only.
 func Default() *Settings {
 	return &Settings{
-		Listen:      ":8080",
-		Data:        DefaultData,
+		Listen: ":8080",
+		Data:   DefaultData,
+		Queue: Queue{
+			Postgres: Postgres{Schema: pgqueue.DefaultSchema, Migrate: true, Connections: 10, Claim: pgqueue.DefaultClaim},
+			NATS:     NATS{Stream: natsqueue.DefaultStream, Partitions: natsqueue.DefaultPartitions, Claim: natsqueue.DefaultClaim},
+		},
 		Grace:       10 * time.Second,
 		Admin:       Admin{Listen: "localhost:9090"},
 		Webhooks:    Webhooks{Name: webhook.DefaultServiceName},

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"net/netip"
 	"reflect"
@@ -63,12 +64,13 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 
 // ReadSecret returns what a text of the file stands for that is a secret: itself,
 // or the content of the file that it names. Relative paths begin in the working
-// directory.
+// directory. The error names the path: it is what somebody typed, or a variable
+// that stands for it alone.
 func ReadSecret(text string) (signature.Secret, error) {
 	d := newDecoder("", nil)
 	var secret signature.Secret
 	if problem := scalar(reflect.ValueOf(&secret).Elem())(d, text); problem != "" {
-		return "", errors.New(problem)
+		return "", fmt.Errorf("%s: %s", text, problem) // only a file can be wrong
 	}
 	return secret, nil
 }

@@ -28,8 +28,8 @@ func (f File) same(g File) bool {
 	return os.SameFile(f.info, g.info) && f.info.Size() == g.info.Size() && f.info.ModTime().Equal(g.info.ModTime())
 }
 
-// A Watch notices that files have changed. It asks for their state now and then,
-// which works with every way to replace a file, and on every file system.
+// A Watch notices that files have changed. It compares their state whenever it is
+// asked, which works with every way to replace a file, and on every file system.
 type Watch struct {
 	read []File // as they were when they were read
 	seen []File // as they were when Changed looked the last time; nil: as read
@@ -41,8 +41,8 @@ const WatchEvery = time.Second
 // NewWatch returns a Watch of the files of settings that were just loaded.
 func NewWatch(s *Settings) *Watch { return &Watch{read: s.Files} }
 
-// Changed reports whether a file is another than the one that was read, and the
-// same as when Changed was called before: it may take its writer some time.
+// Changed reports whether a file differs from what was read, and no file has changed
+// since the call before: a writer may take some time until a file is whole.
 func (w *Watch) Changed() bool {
 	now := make([]File, len(w.read))
 	changed, settled := false, w.seen != nil

@@ -7,20 +7,20 @@ const (
 	eventRate = 1000
 	// eventBurst is how many are told at once after a time with fewer.
 	eventBurst = 1000
-	// eventReserve is the share of eventBurst that is left to destinations of
-	// which little was told within the second, so that a busy one does not hide
-	// them.
+	// eventReserve is the part of eventBurst that is kept for quiet destinations, so
+	// that a busy one does not hide them.
 	eventReserve = 200
-	// eventShare is how much that is.
+	// eventShare is how many events within the second a destination is quiet up to.
 	eventShare = 10
-	// eventDebt is how far the stories that have begun may go beyond it.
+	// eventDebt is how far below zero the budget may go for deliveries whose first
+	// event was told.
 	eventDebt = 1000
 )
 
-// A budget is the events that may be told.
+// A budget is a token bucket of the events that may be told.
 type budget struct {
 	tokens float64
-	at     time.Time
+	at     time.Time // of the last refill
 }
 
 // refill adds what has come in until now.
@@ -31,13 +31,13 @@ func (b *budget) refill(now time.Time) {
 	}
 }
 
-// begins reports whether a delivery that nothing was told of may be begun with.
+// begins reports whether the events of another delivery may be told from now on.
 func (b *budget) begins(now time.Time, quiet bool) bool {
 	b.refill(now)
 	return b.tokens >= eventReserve || quiet && b.tokens >= 1
 }
 
-// spend takes an event out of the budget, unless that is too far gone.
+// spend takes a token for an event, unless the budget is eventDebt below zero.
 func (b *budget) spend(now time.Time) bool {
 	b.refill(now)
 	if b.tokens <= -eventDebt {

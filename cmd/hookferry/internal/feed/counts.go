@@ -13,10 +13,10 @@ type counts struct {
 	levels  [3]level
 	errors  map[webhook.Reason]*hour
 	used    time.Time
-	leftOut int64 // events that were not told
+	leftOut int64 // events that the budget left out
 
-	second int64 // what is told within it is counted
-	shown  int
+	second int64 // the latest in which an event was told, in Unix time
+	shown  int   // how many were told in it
 }
 
 // levels are the lengths of steps, and how many of them are kept: five minutes,
@@ -183,8 +183,8 @@ func (h *hour) sum(now time.Time) (n int64) {
 	return n
 }
 
-// countsOf returns the counts of a destination, nil if it is one too many. The
-// caller holds f.mu.
+// countsOf returns the counts of a destination, which it begins if need be, or nil
+// where there are as many as the bounds allow. The caller holds f.mu.
 func (f *Feed) countsOf(destination string, now time.Time) *counts {
 	c := f.destinations[destination]
 	if c == nil {
@@ -202,8 +202,9 @@ func (f *Feed) countsOf(destination string, now time.Time) *counts {
 	return c
 }
 
-// forget forgets the destination that was idle for longest, if that is long. It
-// looks for one at most once a second.
+// forget makes room for the counts of another destination, and reports whether it
+// did: those that were not used for longest go, once that is bounds.idle. It looks at
+// most once a second, as it goes through all of them.
 func (f *Feed) forget(now time.Time) bool {
 	if now.Unix() == f.looked {
 		return false

@@ -2,9 +2,9 @@
 // at: the latest events, the stories of the latest deliveries, and what happened
 // over time. It is a webhook.Observer, in bounded memory and at a bounded cost.
 //
-// Everything is counted. Told in full is a share of it: up to eventRate events a
-// second. What happens to a delivery whose beginning was told is told to its
-// end, so that stories are whole.
+// Everything is counted. Events are kept in full, or told, up to eventRate a second:
+// of a delivery either all of them, from the first to the end, or none, so that the
+// stories that are kept are whole.
 package feed
 
 import (
@@ -60,8 +60,8 @@ type Feed struct {
 	storyBytes   int
 	total        *counts
 	destinations map[string]*counts
-	forgot       bool  // some of the destinations were not counted
-	looked       int64 // the second in which one was to make room
+	forgot       bool  // there were more destinations than bounds allow: one without counts need not be new
+	looked       int64 // the second, in Unix time, in which forget looked last
 	readers      map[*Reader]struct{}
 }
 
@@ -104,10 +104,12 @@ func (f *Feed) Accepted(a webhook.Accepted) {
 	defer f.mu.Unlock()
 	total := f.total.at(now)
 	total.accepted += uint32(a.Stored)
-	// Which ones the store had seen before it does not say: of those whose
-	// story is known it is clear.
+	// The store does not say which deliveries it had seen before. Those with a story
+	// are taken to be among them, the others to be new.
 	left := a.Stored
 	seen := len(a.Deliveries) - a.Stored
+	var c *counts // of the destination of the last one
+	var of string
 	for i := range a.Deliveries {
 		d := &a.Deliveries[i]
 		if left == 0 {
@@ -119,7 +121,9 @@ func (f *Feed) Accepted(a webhook.Accepted) {
 			continue
 		}
 		left--
-		c := f.countsOf(d.Destination, now)
+		if c == nil || d.Destination != of {
+			c, of = f.countsOf(d.Destination, now), d.Destination
+		}
 		if c != nil {
 			c.at(now).accepted++
 		}
@@ -152,7 +156,7 @@ func (f *Feed) Attempted(a webhook.Attempted) {
 		}
 		s.trace = a.Trace.Parent
 	}
-	at := attemptOf(&a.Attempt)
+	at := api.AttemptOf(&a.Attempt)
 	f.addAttempt(s, at)
 	s.tries = max(s.tries, a.Try)
 	if !a.Due.IsZero() {
@@ -160,7 +164,7 @@ func (f *Feed) Attempted(a webhook.Attempted) {
 	}
 	e := api.Event{At: now.UTC(), Kind: KindAttempt, Attempt: &at, Outcome: string(a.Outcome)}
 	if again {
-		e.Due = timeOf(a.Due) // a pointer into a would take all of a to the heap
+		e.Due = api.TimeOf(a.Due) // a pointer into a would take all of a to the heap
 	}
 	f.tell(c, s, e)
 }
@@ -193,8 +197,8 @@ func (f *Feed) Ended(ended webhook.Ended) {
 	f.tell(c, s, e)
 }
 
-// tell keeps an event of s, if the budget is not too far gone, and wakes who
-// waits for one. The caller holds f.mu.
+// tell keeps an event of s, unless the budget is used up, and wakes the readers
+// that wait for one. The caller holds f.mu.
 func (f *Feed) tell(c *counts, s *story, e api.Event) {
 	if !f.budget.spend(e.At) {
 		f.leaveOut(c)
@@ -253,7 +257,7 @@ type Filter struct {
 	Query string
 }
 
-// ready returns f as match takes it.
+// ready returns f with the Query in lower case, as match wants it.
 func (f Filter) ready() Filter {
 	f.Query = strings.ToLower(f.Query)
 	return f

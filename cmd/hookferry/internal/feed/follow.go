@@ -11,14 +11,14 @@ import (
 // ErrReaders says that there are too many readers.
 var ErrReaders = errors.New("feed: too many readers")
 
-// A Reader reads events as they come, out of those that are kept: what is
-// overtaken by the bound on these is skipped, so that a reader that is slow, or
-// does not read at all, delays nobody. It is used by one goroutine at a time.
+// A Reader reads events as they come, from those that the Feed keeps. A reader that
+// is slow, or does not read at all, delays nobody: it skips the events that were no
+// longer kept when it came to read them. It is used by one goroutine at a time.
 type Reader struct {
 	feed    *Feed
 	filter  Filter
 	next    uint64        // the Seq to read next
-	leftOut int64         // of the feed, when it was read last
+	leftOut int64         // what left returned at the last read
 	news    chan struct{} // capacity 1: there may be an event
 	chunk   []*event
 }
@@ -52,8 +52,9 @@ func (r *Reader) Close() {
 	delete(r.feed.readers, r)
 }
 
-// left returns how many events were not told, of the destination that the
-// filter selects; 0 if that is not counted. The caller holds Feed.mu.
+// left returns how many events the budget has left out so far: of the destination
+// that the filter selects, or of all; 0 for one that has no counts. The caller holds
+// Feed.mu.
 func (r *Reader) left() int64 {
 	if c := r.feed.lookUp(r.filter.Destination); c != nil {
 		return c.leftOut
@@ -95,7 +96,7 @@ func (r *Reader) read() (more bool, skipped int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	left := r.left()
-	skipped = max(left-r.leftOut, 0) // less: it has been forgotten meanwhile
+	skipped = max(left-r.leftOut, 0) // below 0 after the destination's counts were forgotten
 	r.leftOut = left
 	first := f.seq + 1 - uint64(f.events.len())
 	if r.next < first {

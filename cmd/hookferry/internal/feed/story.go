@@ -54,7 +54,8 @@ func (f *Feed) begin(c *counts, destination, id, typ string, now time.Time) *sto
 	return s
 }
 
-// grow counts what s takes, and forgets the oldest stories beyond the bounds.
+// grow adds n bytes to the size of s, and forgets the oldest stories while there is
+// more than the bounds allow.
 func (f *Feed) grow(s *story, n int) {
 	s.size += n
 	f.storyBytes += n
@@ -89,14 +90,14 @@ func (f *Feed) trim(s *story) {
 
 func sizeOf(a *api.Attempt) int { return 128 + len(a.Error) + len(a.Answer) }
 
-// complete adds what a delivery says of itself at its end, and was not told
-// before.
+// complete adds to s what is known of the delivery at its end and was not told
+// before, such as attempts from before the start of the process.
 func (f *Feed) complete(s *story, d *webhook.Delivery) {
 	s.accepted, s.tries = d.Accepted, max(s.tries, d.Tries)
 	f.keepBody(s, d.Body)
 	var before []api.Attempt
 	for i := range d.Attempts {
-		a := attemptOf(&d.Attempts[i])
+		a := api.AttemptOf(&d.Attempts[i])
 		if len(s.attempts) > 0 && !a.At.Before(s.attempts[0].At.Truncate(time.Microsecond)) {
 			break
 		}
@@ -106,21 +107,6 @@ func (f *Feed) complete(s *story, d *webhook.Delivery) {
 	s.attempts = slices.Concat(before, s.attempts)
 	f.trim(s)
 }
-
-func attemptOf(a *webhook.Attempt) api.Attempt {
-	return api.Attempt{
-		At:       a.At,
-		Took:     milliseconds(a.Took),
-		Try:      a.Try,
-		Endpoint: a.Endpoint,
-		Status:   a.Status,
-		Reason:   string(a.Reason),
-		Error:    a.Error,
-		Answer:   a.Answer,
-	}
-}
-
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // Story returns what is known of a delivery, if its story is kept.
 func (f *Feed) Story(destination, id string) (api.Story, bool) {
@@ -135,21 +121,13 @@ func (f *Feed) Story(destination, id string) (api.Story, bool) {
 		ID:          s.key.id,
 		Type:        s.typ,
 		State:       s.state,
-		Accepted:    timeOf(s.accepted),
-		Ended:       timeOf(s.ended),
-		Due:         timeOf(s.due),
+		Accepted:    api.TimeOf(s.accepted),
+		Ended:       api.TimeOf(s.ended),
+		Due:         api.TimeOf(s.due),
 		Tries:       s.tries,
 		Reason:      s.reason,
 		TraceParent: s.trace,
 		Attempts:    append([]api.Attempt{}, s.attempts...),
 		Body:        s.body,
 	}, true
-}
-
-// timeOf returns a time, nil if it is not known.
-func timeOf(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	return &t
 }

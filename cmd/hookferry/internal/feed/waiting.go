@@ -10,8 +10,8 @@ import (
 const (
 	// sampleEvery is how often the store is asked how much waits.
 	sampleEvery = time.Second
-	// sampleShare is how much longer than it took the next time is away, so
-	// that a store with many destinations is not kept busy by it.
+	// sampleShare is how many times as long as asking took the store is left alone
+	// afterwards, so that one with many destinations is not kept busy by it.
 	sampleShare = 50
 )
 

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -36,7 +37,7 @@ const scrapeTimeout = 5 * time.Second
 
 // Handler returns the handler for /metrics. It is called once.
 func (m *Metrics) Handler(s State) http.Handler {
-	m.registry.MustRegister(newSnapshot(s, &m.destinations))
+	m.registry.MustRegister(newSnapshot(s, m.destination))
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		// What can be told is told: a store that fails is when one looks.
 		ErrorHandling: promhttp.ContinueOnError,
@@ -47,9 +48,11 @@ func (m *Metrics) Handler(s State) http.Handler {
 
 // A snapshot is a collector that asks the State at each scrape.
 type snapshot struct {
-	state        State
-	destinations *labels
-	sources      labels
+	state       State
+	destination func(id string) (label string)
+	sources     labels
+	turn        chan struct{} // held by the scrape whose turn it is
+	counters    struct{ retried, accepted, rejected, limited ledger }
 
 	accepted, duplicate, off, retried, resent, forgotten, panics *prometheus.Desc
 	inFlight, ready, waiting, oldest, held                       *prometheus.Desc
@@ -58,17 +61,17 @@ type snapshot struct {
 	reloaded, loaded                                             *prometheus.Desc
 }
 
-func newSnapshot(state State, destinations *labels) *snapshot {
+func newSnapshot(state State, destination func(string) string) *snapshot {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("hookferry_"+name, help, labels, nil)
 	}
 	return &snapshot{
-		state: state, destinations: destinations,
+		state: state, destination: destination, turn: make(chan struct{}, 1),
 
 		accepted:  desc("deliveries_accepted_total", "Deliveries stored: each event once for each of its destinations."),
 		duplicate: desc("deliveries_duplicate_total", "Deliveries left out because the store had seen them."),
 		off:       desc("events_off_total", "Events not forwarded because their integrations switch Webhooks off."),
-		retried:   desc("deliveries_retried_total", "Attempts that failed and are to be repeated."),
+		retried:   desc("deliveries_retried_total", "Attempts that failed and are to be repeated.", "destination"),
 		resent:    desc("webhook_requests_resent_total", "Requests made again because a kept connection ended under them."),
 		forgotten: desc("dead_letters_forgotten_total", "Dead letters discarded over a bound: age or size.", "bound"),
 		panics:    desc("observer_panics_total", "Failures of the server's own bookkeeping; a bug if not zero."),
@@ -81,7 +84,7 @@ func newSnapshot(state State, destinations *labels) *snapshot {
 
 		storeDeliveries: desc("store_deliveries", "Deliveries in the store, of all destinations."),
 		storeDead:       desc("store_dead_letters", "Dead letters in the store."),
-		storeSize:       desc("store_size_bytes", "Bytes of the files of the store."),
+		storeSize:       desc("store_size_bytes", "Bytes of the files of the store; not of a database."),
 
 		callsAccepted: desc("calls_accepted_total", "Calls of clients taken.", "source"),
 		callsRejected: desc("calls_rejected_total", "Calls of clients that are wrong.", "source"),
@@ -107,10 +110,17 @@ func (s *snapshot) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector.
+// Collect implements prometheus.Collector. It does one scrape after the other.
 func (s *snapshot) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		ch <- prometheus.NewInvalidMetric(s.accepted, errors.New("another scrape takes too long"))
+		return
+	}
 	count := func(d *prometheus.Desc, n int64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
 	}
@@ -122,7 +132,6 @@ func (s *snapshot) Collect(ch chan<- prometheus.Metric) {
 	count(s.accepted, stats.Accepted)
 	count(s.duplicate, stats.Duplicates)
 	count(s.off, stats.Off)
-	count(s.retried, stats.Retried)
 	count(s.resent, stats.Resent)
 	count(s.forgotten, stats.Forgotten.Age, "age")
 	count(s.forgotten, stats.Forgotten.Size, "size")
@@ -130,7 +139,7 @@ func (s *snapshot) Collect(ch chan<- prometheus.Metric) {
 	gauge(s.inFlight, float64(stats.InFlight))
 	gauge(s.ready, float64(stats.Ready))
 
-	s.collectDestinations(ctx, ch, gauge)
+	s.collectDestinations(ctx, ch, count, gauge)
 
 	if counter, ok := s.state.Store.(webhook.Counter); ok {
 		if c, err := counter.Count(ctx); err != nil {
@@ -159,16 +168,24 @@ func (s *snapshot) Collect(ch chan<- prometheus.Metric) {
 }
 
 // collectDestinations adds up what the destinations with the same label have.
-func (s *snapshot) collectDestinations(ctx context.Context, ch chan<- prometheus.Metric, gauge func(*prometheus.Desc, float64, ...string)) {
+func (s *snapshot) collectDestinations(ctx context.Context, ch chan<- prometheus.Metric,
+	count func(*prometheus.Desc, int64, ...string), gauge func(*prometheus.Desc, float64, ...string)) {
 	all, err := s.state.Forwarder.DestinationStats(ctx)
-	if err != nil {
+	retried := make([]reading, len(all))
+	for i, d := range all {
+		retried[i] = reading{s.destination(d.Destination), d.Destination, d.Retried}
+	}
+	for label, n := range s.counters.retried.read(retried) {
+		count(s.retried, n, label)
+	}
+	if err != nil { // of the store, of what waits
 		ch <- prometheus.NewInvalidMetric(s.waiting, fmt.Errorf("counting by destination: %w", err))
 		return
 	}
 	type hold struct{ destination, hold string }
 	waiting, oldest, held := map[string]int{}, map[string]time.Time{}, map[hold]int{}
 	for _, d := range all {
-		label, _ := s.destinations.of(d.Destination)
+		label := s.destination(d.Destination)
 		if d.Counted {
 			waiting[label] += d.Waiting
 		}
@@ -191,20 +208,26 @@ func (s *snapshot) collectDestinations(ctx context.Context, ch chan<- prometheus
 }
 
 func (s *snapshot) collectSources(count func(*prometheus.Desc, int64, ...string)) {
-	type sum struct{ accepted, rejected, limited int64 }
-	sums := map[string]sum{}
+	var accepted, rejected, limited []reading
 	for _, source := range s.state.Sources() {
 		label, _ := s.sources.of(source.Name)
-		n := sums[label]
-		n.accepted += source.Accepted
-		n.rejected += source.Rejected
-		n.limited += source.Limited
-		sums[label] = n
+		accepted = append(accepted, reading{label, source.Name, source.Accepted})
+		rejected = append(rejected, reading{label, source.Name, source.Rejected})
+		limited = append(limited, reading{label, source.Name, source.Limited})
 	}
-	for label, n := range sums {
-		count(s.callsAccepted, n.accepted, label)
-		count(s.callsRejected, n.rejected, label)
-		count(s.limited, n.limited, label)
+	c := &s.counters
+	for _, of := range []struct {
+		desc   *prometheus.Desc
+		ledger *ledger
+		now    []reading
+	}{
+		{s.callsAccepted, &c.accepted, accepted},
+		{s.callsRejected, &c.rejected, rejected},
+		{s.limited, &c.limited, limited},
+	} {
+		for label, n := range of.ledger.read(of.now) {
+			count(of.desc, n, label)
+		}
 	}
 }
 

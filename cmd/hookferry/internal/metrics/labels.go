@@ -2,21 +2,24 @@ package metrics
 
 import (
 	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 )
 
-// A labels decides who has a name of its own in a label: the first MaxLabels.
-// They keep it, so that no counter ever goes on under another name. The set is
-// replaced with each name that is new, so finding one takes no lock.
+// A labels gives names their labels: the first MaxLabels names are their own labels,
+// all others share one. A name keeps its label, so that no counter goes on under
+// another. The set is copied for each new name, so that finding one takes no lock.
 type labels struct {
 	named  atomic.Pointer[map[string]struct{}]
 	shared atomic.Bool // the name "other" was given out
 	mu     sync.Mutex  // to replace the set
 }
 
-// of returns the label of a name, and whether that label is new.
+// of returns the label of a name, and whether that label is new. Labels are UTF-8,
+// which names in a store that others use too may not be.
 func (l *labels) of(name string) (label string, first bool) {
+	name = strings.ToValidUTF8(name, "\uFFFD")
 	label, ok := l.find(name)
 	if !ok {
 		if l.add(name) {

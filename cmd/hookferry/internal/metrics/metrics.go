@@ -98,7 +98,8 @@ func New(version, goVersion string) *Metrics {
 	return m
 }
 
-// destination returns the label of a destination.
+// destination returns the label of a destination. Whoever meets a destination
+// first, a scrape included, begins its counters at zero by it.
 func (m *Metrics) destination(id string) string {
 	label, first := m.destinations.of(id)
 	if first {

@@ -29,14 +29,15 @@ import (
 )
 
 // forwarded returns Metrics, and their handler, that have seen one of
-// everything: a delivery that was delivered at once, one that was dead, one
-// that waits for a destination that is paused. It is called in a bubble.
+// everything: a delivery that was delivered at once, one that was dead, one that
+// is retried, one that waits for a destination that is paused. It is called in a bubble.
 func forwarded(t *testing.T, alter func(*State)) (*Metrics, http.Handler) {
 	t.Helper()
 	network := webhooktest.NewNetwork()
 	t.Cleanup(func() { network.Close() })
 	network.Receiver("http://good.example/hook", "")
 	network.Receiver("http://gone.example/hook", "", webhooktest.Answer(410))
+	network.Receiver("http://slow.example/hook", "", webhooktest.Answer(503))
 	destination := func(id string) webhook.Destination {
 		return webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: "http://" + id + ".example/hook"}}}
 	}
@@ -44,7 +45,7 @@ func forwarded(t *testing.T, alter func(*State)) (*Metrics, http.Handler) {
 	queue := memqueue.New(memqueue.Config{})
 	forwarder, err := webhook.New(webhook.Config{
 		Queue:        queue,
-		Destinations: []webhook.Destination{destination("good"), destination("gone"), destination("paused")},
+		Destinations: []webhook.Destination{destination("good"), destination("gone"), destination("slow"), destination("paused")},
 		DialContext:  network.DialContext,
 		Observer:     m,
 	})
@@ -54,8 +55,8 @@ func forwarded(t *testing.T, alter func(*State)) (*Metrics, http.Handler) {
 	ctx := context.Background()
 	run := make(chan error, 1)
 	go func() { run <- forwarder.Run(ctx) }()
-	forwarder.Pause("paused")
-	for _, id := range []string{"good", "gone", "paused"} {
+	forwarder.Pause(t.Context(), "paused")
+	for _, id := range []string{"good", "gone", "slow", "paused"} {
 		track := &analytics.Track{UserId: "u1", Event: "Paid", MessageId: "m1"}
 		if err := forwarder.Forward(ctx, id, track); err != nil {
 			t.Fatal(err)
@@ -104,6 +105,48 @@ func scrape(t *testing.T, h http.Handler) []string {
 	})
 }
 
+// Another program on the same store may use ids that are no text. Prometheus's
+// client panics over such a label, in a goroutine of its own.
+func TestDestinationsThatAreNoText(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, h := forwarded(t, func(s *State) {
+			now := time.Now()
+			d := webhook.Delivery{Destination: "c\xffm", ID: "m1", Type: "track", Body: []byte("{}"), Accepted: now, Due: now.Add(time.Hour)}
+			if _, err := s.Store.Put(t.Context(), d); err != nil {
+				t.Fatal(err)
+			}
+		})
+		m.Attempted(webhook.Attempted{Destination: "c\xffm", Outcome: webhook.OutcomeDelivered})
+		lines := scrape(t, h)
+		for _, want := range []string{
+			"hookferry_deliveries_waiting{destination=\"c\uFFFDm\"} 1",
+			"hookferry_webhook_requests_total{destination=\"c\uFFFDm\",outcome=\"delivered\",reason=\"\"} 1",
+		} {
+			if !slices.Contains(lines, want) {
+				t.Errorf("the scrape lacks %s", want)
+			}
+		}
+	})
+}
+
+// Prometheus sees no increase in a series that begins with its first dead letter,
+// nor does an alert.
+func TestDeadLettersBeginAtZeroForADestinationOnlyAScrapeHasSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, h := forwarded(t, nil)
+		scrape(t, h)
+		lines := scrape(t, h)
+		for _, want := range []string{
+			`hookferry_deliveries_dead_total{destination="paused",reason="expired"} 0`,
+			`hookferry_deliveries_delivered_total{destination="paused"} 0`,
+		} {
+			if !slices.Contains(lines, want) {
+				t.Errorf("the second scrape lacks %s", want)
+			}
+		}
+	})
+}
+
 func TestScrape(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, h := forwarded(t, nil)
@@ -115,12 +158,14 @@ func TestScrape(t *testing.T) {
 			`hookferry_calls_rejected_total{source="web"} 2`,
 			`hookferry_config_last_reload_success_timestamp_seconds 1.7e+09`,
 			`hookferry_config_last_reload_successful 1`,
-			`hookferry_deliveries_accepted_total 3`,
+			`hookferry_deliveries_accepted_total 4`,
 			`hookferry_deliveries_dead_total{destination="gone",reason="refused"} 1`,
 			`hookferry_deliveries_dead_total{destination="good",reason="expired"} 0`,
 			`hookferry_deliveries_delivered_total{destination="gone"} 0`,
 			`hookferry_deliveries_delivered_total{destination="good"} 1`,
 			`hookferry_deliveries_in_flight 0`,
+			`hookferry_deliveries_retried_total{destination="good"} 0`,
+			`hookferry_deliveries_retried_total{destination="slow"} 1`,
 			`hookferry_deliveries_oldest_due_timestamp_seconds{destination="paused"} 9.466848e+08`,
 			`hookferry_deliveries_waiting{destination="paused"} 1`,
 			`hookferry_delivery_duration_seconds_count 1`,
@@ -133,7 +178,7 @@ func TestScrape(t *testing.T) {
 			`hookferry_http_requests_unavailable_total 5`,
 			`hookferry_http_requests_unknown_key_total 4`,
 			`hookferry_store_dead_letters 1`,
-			`hookferry_store_deliveries 1`,
+			`hookferry_store_deliveries 2`,
 			`hookferry_store_size_bytes 65536`,
 			`hookferry_webhook_request_duration_seconds_count{destination="good"} 1`,
 			`hookferry_webhook_requests_total{destination="gone",outcome="permanent",reason="refused"} 1`,
@@ -158,7 +203,7 @@ func TestScrapeOfFailingStore(t *testing.T) {
 			s.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		})
 		lines := scrape(t, h)
-		if want := "hookferry_deliveries_accepted_total 3"; !slices.Contains(lines, want) {
+		if want := "hookferry_deliveries_accepted_total 4"; !slices.Contains(lines, want) {
 			t.Errorf("no line %s", want)
 		}
 		if i := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "hookferry_store_size") }); i >= 0 {
@@ -365,4 +410,46 @@ func TestLabelsAreBounded(t *testing.T) {
 		return
 	}
 	t.Error("no deliveries were counted")
+}
+
+// A source that goes away takes nothing from the counter that it shares with
+// others, nor from its own, and adds to it when it comes back.
+func TestCountersDoNotFall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var named, shared []api.Source
+		for i := range MaxLabels {
+			named = append(named, api.Source{Name: fmt.Sprintf("named%d", i), Accepted: 1})
+		}
+		a, b := api.Source{Name: "a", Accepted: 10, Rejected: 2, Limited: 3}, api.Source{Name: "b", Accepted: 5}
+		_, h := forwarded(t, func(s *State) { s.Sources = func() []api.Source { return append(slices.Clip(named), shared...) } })
+		for _, step := range []struct {
+			name    string
+			sources []api.Source
+			want    int // of other
+		}{
+			{"none", nil, -1},
+			{"two", []api.Source{a, b}, 15},
+			{"one counts on", []api.Source{a, {Name: "b", Accepted: 6}}, 16},
+			{"one is gone", []api.Source{{Name: "b", Accepted: 7}}, 17},
+			{"it is back, and counts anew", []api.Source{{Name: "a", Accepted: 2}, {Name: "b", Accepted: 7}}, 19},
+			{"one begins anew", []api.Source{{Name: "a", Accepted: 1}, {Name: "b", Accepted: 7}}, 20},
+			{"all are gone", nil, 20},
+		} {
+			shared = step.sources
+			lines := scrape(t, h)
+			if want := fmt.Sprintf(`hookferry_calls_accepted_total{source="other"} %d`, step.want); slices.Contains(lines, want) != (step.want >= 0) {
+				t.Errorf("%s: no line %s", step.name, want)
+			}
+		}
+		named = named[1:]
+		lines := scrape(t, h)
+		for _, want := range []string{
+			`hookferry_calls_accepted_total{source="named0"} 1`, `hookferry_calls_rejected_total{source="other"} 2`,
+			`hookferry_http_requests_limited_total{source="other"} 3`,
+		} {
+			if !slices.Contains(lines, want) {
+				t.Errorf("no line %s", want)
+			}
+		}
+	})
 }

@@ -16,22 +16,22 @@ import (
 // client that goes wrong may send thousands.
 const maxAccess = 100
 
-// An accessLog logs requests: those that failed, and one of some that did not.
-// A line has no secret, no body, and of a path that may hold anything, such as a
-// write key, that there was one.
+// An accessLog logs requests: those that failed, up to maxAccess a second, and a
+// sample of the others. A line has no secret and no body; a path that is not known,
+// and may hold a write key or anything else, is logged as "other".
 type accessLog struct {
 	logger *slog.Logger
-	sample func() int // log one of so many; 0: none
+	sample func() int // one of this many successful requests is logged; 0: none
 	client func(*http.Request) string
 	n      atomic.Uint64
 
 	mu       sync.Mutex
-	second   time.Time
-	logged   int // in that second
-	unlogged int
+	second   time.Time // when the current second began
+	logged   int       // failed requests logged in it
+	unlogged int       // failed requests left out since the last one logged
 }
 
-// answered logs a request, or not.
+// answered logs a request if it is one to be logged.
 func (l *accessLog) answered(r *http.Request, a *collector.Answered) {
 	level, unlogged := slog.LevelInfo, 0
 	switch {
@@ -77,8 +77,8 @@ func (l *accessLog) answered(r *http.Request, a *collector.Answered) {
 	l.logger.LogAttrs(ctx, level, "request", attrs...)
 }
 
-// failed reports whether one more is logged, and how many were not since the
-// last.
+// failed counts a request that failed. It reports whether to log it, and then how
+// many were left out since the last one that was logged.
 func (l *accessLog) failed(now time.Time) (log bool, unlogged int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

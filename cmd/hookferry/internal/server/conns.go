@@ -21,25 +21,25 @@ import (
 type conns struct {
 	net.Listener
 	max, maxPerAddress int
-	many               func(netip.Addr) bool // whether an address is that of many clients
+	many               func(netip.Addr) bool // whether an address is a trusted proxy's, and so stands for many clients
 	logger             *slog.Logger
 
 	mu     sync.Mutex
 	all    int
 	clock  uint64 // grows when a connection becomes idle
 	by     map[netip.Prefix]*peer
-	closed int       // for a bound, since that was told
-	told   time.Time // when that was
+	closed int       // connections closed for a bound since that was logged last
+	told   time.Time // when it was logged last
 }
 
-// tellEvery is how often the log is told of connections that were closed.
+// tellEvery is how often closed connections are logged, at most.
 const tellEvery = 10 * time.Second
 
 // A peer is whoever is at the other end of connections: an IPv4 address or, as
 // one has as many of them as one likes, the first half of an IPv6 address.
 type peer struct {
 	n    int
-	idle map[*conn]uint64 // and when that began
+	idle map[*conn]uint64 // the value of conns.clock when each became idle
 }
 
 // A conn is one connection.
@@ -77,7 +77,8 @@ func (l *conns) Accept() (net.Conn, error) {
 	}
 }
 
-// tell tells the log that a connection was closed for a bound, when it is time.
+// tell counts a connection that was closed for a bound, and logs the count once in
+// tellEvery. The latest is the address of its client.
 func (l *conns) tell(latest string, now time.Time) {
 	l.mu.Lock()
 	l.closed++
@@ -92,7 +93,8 @@ func (l *conns) tell(latest string, now time.Time) {
 	}
 }
 
-// admit counts c, or returns nil. The victim is to be closed, if there is one.
+// admit counts c and returns it wrapped, or nil if a bound refuses it. The victim,
+// if there is one, made room for it; the caller closes that.
 func (l *conns) admit(c net.Conn) (admitted net.Conn, victim *conn) {
 	var ip netip.Addr
 	if ap, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil {

@@ -10,10 +10,15 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// unready is how long after the store refused calls the server is not ready.
-// Then it is again, to be tried: nobody else would find out that the store
-// takes calls again.
+// unready is how long the server reports not to be ready after the store refused
+// calls. Then it is ready again: only new calls can show whether the store takes
+// them again.
 const unready = 10 * time.Second
+
+// keptWaiting is how long a client has waited for the store where it is the store's
+// fault that it went away. Earlier, as browsers do when somebody leaves a page, it
+// says nothing of the store.
+const keptWaiting = time.Second
 
 // A readiness says whether calls are accepted: from the start until the stop
 // begins, but for a while after the store refused some. It passes calls on to
@@ -28,8 +33,9 @@ type readiness struct {
 
 // ForwardEvents implements collector.Forwarder.
 func (h *readiness) ForwardEvents(ctx context.Context, destinations []string, events ...webhook.Event) error {
+	began := time.Now()
 	err := h.next.ForwardEvents(ctx, destinations, events...)
-	if err != nil {
+	if err != nil && (ctx.Err() == nil || time.Since(began) >= keptWaiting) {
 		h.mu.Lock()
 		h.failed = time.Now()
 		h.mu.Unlock()

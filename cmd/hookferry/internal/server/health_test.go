@@ -12,10 +12,19 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A failing forwarder returns its error.
-type failing struct{ err error }
+// A failing forwarder returns its error, or hangs.
+type failing struct {
+	err   error
+	hangs bool
+}
 
-func (f *failing) ForwardEvents(context.Context, []string, ...webhook.Event) error { return f.err }
+func (f *failing) ForwardEvents(ctx context.Context, _ []string, _ ...webhook.Event) error {
+	if f.hangs {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return f.err
+}
 
 func TestReadiness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -40,6 +49,21 @@ func TestReadiness(t *testing.T) {
 			t.Fatal(err)
 		}
 		want("after calls", true)
+		f.hangs = true
+		wait := func(patience time.Duration) {
+			t.Helper()
+			ctx, leave := context.WithTimeout(t.Context(), patience)
+			defer leave()
+			if err := h.ForwardEvents(ctx, nil); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("ForwardEvents: %v", err)
+			}
+		}
+		wait(keptWaiting - time.Millisecond)
+		want("after a client that went away soon", true)
+		wait(keptWaiting)
+		want("after a client that was kept waiting", false)
+		time.Sleep(unready)
+		f.hangs = false
 		f.err = errors.New("disk full")
 		if err := h.ForwardEvents(t.Context(), nil); !errors.Is(err, f.err) {
 			t.Fatalf("ForwardEvents: %v", err)

@@ -7,6 +7,7 @@ import (
 	"net/http/pprof"
 	"net/netip"
 	"net/url"
+	"runtime/debug"
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
@@ -27,15 +28,34 @@ const (
 // NewHTTP returns an HTTP server with these limits.
 func NewHTTP(handler http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler:           handler,
+		Handler:           logPanics(handler, logger),
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		// What goes wrong with a connection is the peer's doing.
+		// What goes wrong with a connection is the peer's doing. Panics, which
+		// net/http tells in the same place, are logged before.
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
+}
+
+// logPanics logs a panic of next, which is a bug of the server's. The connection
+// ends as it does without it.
+func logPanics(next http.Handler, logger *slog.Logger) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			switch v := recover(); v {
+			case nil:
+			case http.ErrAbortHandler: // the way to end an answer that cannot be finished
+				panic(v)
+			default:
+				logger.Error("a request panicked", "panic", v, "stack", string(debug.Stack()))
+				panic(http.ErrAbortHandler)
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
 }
 
 // profiles serves what runtime/pprof knows.
@@ -47,15 +67,6 @@ func profiles() http.Handler {
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	return mux
-}
-
-// redacted is a webhook URL for the log: without user, query and fragment.
-func redacted(text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		return "?"
-	}
-	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
 // pageURL is where a browser on this machine finds the page.

@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -29,11 +28,7 @@ import (
 	"github.com/hookferry/analytics/collector"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/boltqueue"
 )
-
-// DataFile is the store, in the data folder.
-const DataFile = "hookferry.db"
 
 // Options are what a server needs beside its settings.
 type Options struct {
@@ -43,8 +38,9 @@ type Options struct {
 	// says so. Nil means that they do not change.
 	Load   func() (*config.Settings, error)
 	Reload <-chan os.Signal
-	// MakeKey returns the write key of a source that has none. The data folder
-	// is there, and no other server uses it.
+	// MakeKey returns the write key of a source that has none. It is called once the
+	// store in the data folder is open, so that no other server uses the folder.
+	// With a store that is shared, the settings name the keys of all sources.
 	MakeKey func() (signature.Secret, error)
 	// Level is what Logger logs from; it follows the settings.
 	Level  *slog.LevelVar
@@ -65,32 +61,36 @@ func (e *SettingError) Error() string { return e.Key + ": " + e.Err.Error() }
 
 func (e *SettingError) Unwrap() error { return e.Err }
 
-// A server is one that runs.
+// A server is the parts of a running server.
 type server struct {
 	Options
+	name      string // among the servers of its store
+	started   time.Time
 	settings  atomic.Pointer[config.Settings]
 	log       *slog.Logger
 	notify    *notifier
 	sources   sources
 	ready     readiness
 	access    accessLog
-	store     *boltqueue.Queue
+	store     *store
 	forwarder *webhook.Forwarder
 	feed      *feed.Feed
 	metrics   *metrics.Metrics // nil: none
 	tracer    *tracing.Tracer  // nil: none
 
 	running sync.WaitGroup
-	ended   chan error // of what runs, one each
+	ended   chan error // has the result of each part that run started
 }
 
 // Run serves until ctx is done, and then stops in order, within the grace of the
-// settings. An error at the start is a *SettingError, or says what is wrong.
+// settings. It returns nil after a stop, also one that came while the store was being
+// opened. An error at the start is a *SettingError, or says what is wrong.
 func Run(ctx context.Context, o Options) (err error) {
 	first := o.Settings
-	s := &server{Options: o, log: o.Logger, notify: newNotifier(o.Getenv, os.Getpid()), ended: make(chan error, 4)}
+	s := &server{Options: o, name: nodeName(), started: now(), log: o.Logger, notify: newNotifier(o.Getenv, os.Getpid()), ended: make(chan error, 4)}
 
-	// First what can be refused at once.
+	// The listeners come first: an address that is taken is refused before a store is
+	// opened, which may take long.
 	calls, err := s.listen(ctx, "listen", first.Listen)
 	if err != nil {
 		return err
@@ -103,7 +103,11 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 		defer control.Close()
 	}
-	if s.store, err = openStore(first, s.log); err != nil {
+	if s.store, err = openStore(ctx, first, s.name, s.log); err != nil {
+		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			s.log.Info("stopped before the store was open")
+			return nil
+		}
 		return err
 	}
 	defer func() { err = errors.Join(err, s.store.Close()) }()
@@ -131,6 +135,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 	}
 
+	s.present()
 	s.run(func() error { return s.forwarder.Run(context.WithoutCancel(ctx)) })
 	s.run(serve(public, calls, first.TLS))
 	if private != nil {
@@ -140,9 +145,10 @@ func Run(ctx context.Context, o Options) (err error) {
 	defer stopFollowing()
 	s.run(func() error { s.follow(following); return nil })
 	if s.feed != nil {
-		s.running.Go(func() { s.feed.Run(following, s.store) })
+		s.running.Go(func() { s.feed.Run(following, s.store.queue) })
 	}
 	s.ready.serve(true)
+	s.checkFiles()
 	s.announce(calls, control)
 	s.notify.ready()
 
@@ -154,12 +160,14 @@ func Run(ctx context.Context, o Options) (err error) {
 	return errors.Join(failure, s.stop(context.WithoutCancel(ctx), failure == nil, public, private, stopFollowing))
 }
 
-// run does a part of the server's work until it is stopped.
+// run starts a part of the server, whose result goes to s.ended. A part that ends
+// before the server is stopped ends the server.
 func (s *server) run(work func() error) {
 	s.running.Go(func() { s.ended <- work() })
 }
 
-// serve returns what serves with a server until it is shut down.
+// serve returns a part, for run, that accepts connections from l until h is shut
+// down. Without a certificate it speaks plain HTTP.
 func serve(h *http.Server, l net.Listener, cert *config.Certificate) func() error {
 	return func() (err error) {
 		if cert != nil {
@@ -174,9 +182,14 @@ func serve(h *http.Server, l net.Listener, cert *config.Certificate) func() erro
 	}
 }
 
-// listen opens a listener within the limits of connections.
+// listen opens a listener that keeps to the limits of connections. The key is that
+// of the setting with the address, for errors.
 func (s *server) listen(ctx context.Context, key, address string) (*conns, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	var op *net.OpError
+	if errors.As(err, &op) { // it begins by the key's word once more
+		err = fmt.Errorf("%s: %w", address, op.Err)
+	}
 	if err != nil {
 		return nil, &SettingError{key, err}
 	}
@@ -184,23 +197,6 @@ func (s *server) listen(ctx context.Context, key, address string) (*conns, error
 	return newConns(l, limits.Connections, limits.ConnectionsPerAddress, func(ip netip.Addr) bool {
 		return contains(s.settings.Load().TrustedProxies, ip)
 	}, s.log), nil
-}
-
-// openStore opens the store in the data folder, which it makes if it is
-// missing.
-func openStore(settings *config.Settings, logger *slog.Logger) (*boltqueue.Queue, error) {
-	folder := settings.Data
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return nil, &SettingError{"data", err}
-	}
-	store, err := boltqueue.Open(filepath.Join(folder, DataFile), &boltqueue.Config{Logger: logger, MaxBytes: int64(settings.Limits.Store)})
-	if errors.Is(err, boltqueue.ErrDamaged) {
-		err = fmt.Errorf("%w; 'hookferry store rescue -data %s -to FILE' writes what can be read to a new file", err, folder)
-	}
-	if err != nil {
-		return nil, &SettingError{"data", err}
-	}
-	return store, nil
 }
 
 // observers are several, told one after the other.
@@ -242,7 +238,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 			headers[name] = value.Reveal()
 		}
 		s.tracer, err = tracing.Start(ctx, tracing.Config{
-			Endpoint: to.Endpoint, Headers: headers, Sample: to.Sample, Version: s.Version, Logger: s.log,
+			Endpoint: to.Endpoint, Headers: headers, Sample: to.Sample, TrustClients: to.TrustClients, Version: s.Version, Logger: s.log,
 		})
 		if err != nil {
 			return &SettingError{"tracing", err}
@@ -250,7 +246,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		watching = append(watching, s.tracer)
 	}
 	c := webhook.Config{
-		Queue: s.store,
+		Queue: s.store.queue,
 		Lookup: func(_ context.Context, id string) (*webhook.Destination, error) {
 			if d := s.settings.Load().Destination(id); d != nil {
 				return d.Webhook, nil
@@ -323,15 +319,15 @@ func (s *server) answered(r *http.Request, a collector.Answered) {
 func (s *server) private(l *conns) (*http.Server, error) {
 	h, err := admin.New(admin.Config{
 		Forwarder: s.forwarder,
-		Store:     s.store,
+		Store:     s.store.queue,
 		Feed:      s.feed,
+		Node:      s.node,
 		Settings:  s.settings.Load,
 		Sources:   s.sources.list,
 		Calls:     s.sources.calls,
 		Ready:     s.ready.ready,
 		Token:     s.Settings.Admin.Token.Reveal(),
 		Page:      page.Handler(),
-		Version:   s.Version,
 		Logger:    s.log,
 	})
 	if err != nil {
@@ -343,8 +339,8 @@ func (s *server) private(l *conns) (*http.Server, error) {
 	if s.metrics != nil {
 		mux.Handle("GET /metrics", h.Guard(s.metrics.Handler(metrics.State{
 			Forwarder: s.forwarder,
-			Store:     s.store,
-			StoreSize: func() (int64, error) { return storeSize(s.Settings.Data) },
+			Store:     s.store.queue,
+			StoreSize: s.store.size,
 			Calls:     s.sources.calls,
 			Sources:   s.sources.list,
 			Config:    func() api.Config { return configOf(s.settings.Load()) },
@@ -364,19 +360,6 @@ func (s *server) private(l *conns) (*http.Server, error) {
 // configOf says where settings come from.
 func configOf(s *config.Settings) api.Config {
 	return api.Config{File: s.Path, Loaded: s.Loaded, Error: s.Error}
-}
-
-// storeSize returns the bytes of the files of the store.
-func storeSize(folder string) (int64, error) {
-	var size int64
-	for _, name := range []string{DataFile, DataFile + ".journal"} {
-		info, err := os.Stat(filepath.Join(folder, name))
-		if err != nil {
-			return 0, err
-		}
-		size += info.Size()
-	}
-	return size, nil
 }
 
 // http returns an HTTP server for a listener, with the certificate that the
@@ -402,24 +385,25 @@ func (s *server) announce(calls, control *conns) {
 			s.log.Info("forwarding to more destinations", "count", len(s.Settings.Destinations)-most)
 			break
 		}
-		for _, e := range d.Webhook.Endpoints {
-			s.log.Info("forwarding", "webhook", redacted(e.URL), "signed", d.Secret != "", "destination", d.ID)
+		for _, e := range d.Endpoints {
+			s.log.Info("forwarding", "webhook", e.Shown(), "signed", d.Secret != "", "destination", d.ID)
 		}
 	}
 	if control != nil {
 		s.log.Info("the page is at", "url", pageURL(s.Settings, control.Addr()))
 	}
-	s.log.Info("listening", "address", calls.Addr().String(), "data", s.Settings.Data)
+	s.log.Info("listening", "address", calls.Addr().String(), s.store.where, "node", s.name)
 }
 
-// stop stops what runs, in order: readiness, intake, attempts, and the admin
-// listener last, so that one can look. Clean is whether all ran until now.
+// stop stops the parts in order: readiness, intake, attempts, and the admin
+// listener last, so that the stop can be watched. Clean says that it was asked for;
+// otherwise a part has failed, whose result is no longer in s.ended.
 func (s *server) stop(ctx context.Context, clean bool, public, private *http.Server, stopFollowing func()) (failure error) {
 	settings := s.settings.Load()
 	s.notify.stopping()
 	s.ready.serve(false)
 	s.log.Info("stopping", "grace", settings.Grace)
-	left := 3 // of s.ended
+	left := 3 // results in s.ended that are still to come
 	if private != nil {
 		left++
 	}
@@ -442,7 +426,7 @@ func (s *server) stop(ctx context.Context, clean bool, public, private *http.Ser
 		s.log.Warn("attempts were cut off; they are repeated after the next start")
 	}
 	if private != nil {
-		// Its streams end at once. What else there is may have a moment.
+		// Streams and long work end at once; other requests have a second.
 		brief, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		if private.Shutdown(brief) != nil {

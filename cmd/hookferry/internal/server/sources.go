@@ -22,8 +22,8 @@ type sources struct {
 	requests, unknown, failed, limited, accepted, rejected atomic.Int64
 }
 
-// A table is what the sources are under some settings. It does not change, but
-// for the counts.
+// A table has the sources of one version of the settings. Only the counts and the
+// limits in it change.
 type table struct {
 	byKey  map[[sha256.Size]byte]collector.Source
 	byName map[string]*source
@@ -74,7 +74,8 @@ func (s *sources) use(settings *config.Settings) {
 	s.current.Store(t)
 }
 
-// burst is that of a source, a second's worth if it does not say.
+// burst returns how many calls a source may send at once: a second's worth unless
+// its settings say.
 func burst(c config.Source) int {
 	if c.Burst > 0 {
 		return c.Burst
@@ -119,15 +120,20 @@ func (s *sources) answered(a *collector.Answered) {
 	}
 }
 
+// namedDestinations is how many destinations of a source are named.
+const namedDestinations = 10
+
 // list returns the sources for the admin API.
 func (s *sources) list() []api.Source {
 	t := s.current.Load()
 	all := make([]api.Source, 0, len(t.byName))
 	for _, source := range t.byName {
 		a := api.Source{
-			Name: source.Name, Keys: len(source.Keys), Enabled: source.Enabled, Destinations: source.Destinations,
-			Rate:     source.Rate,
-			Accepted: source.accepted.Load(), Rejected: source.rejected.Load(), Limited: source.limited.Load(),
+			Name: source.Name, Keys: len(source.Keys), Enabled: source.Enabled,
+			Destinations:     append([]string{}, source.Destinations[:min(len(source.Destinations), namedDestinations)]...),
+			DestinationCount: len(source.Destinations),
+			Rate:             source.Rate,
+			Accepted:         source.accepted.Load(), Rejected: source.rejected.Load(), Limited: source.limited.Load(),
 		}
 		if source.Rate > 0 {
 			a.Burst = burst(source.Source)

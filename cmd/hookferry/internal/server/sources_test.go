@@ -58,7 +58,7 @@ func TestSources(t *testing.T) {
 
 		// Newer settings: counts go on by name, and so does a limit that is the
 		// same.
-		use(config.Source{Name: "a", Keys: keys("k1"), Enabled: true, Rate: 2.5}, config.Source{Name: "new", Keys: keys("k2", "k6"), Enabled: true, Rate: 1, Burst: 7})
+		use(config.Source{Name: "a", Keys: keys("k1"), Enabled: true, Rate: 2.5}, config.Source{Name: "new", Keys: keys("k2", "k6"), Enabled: true, Rate: 1, Burst: 7, Destinations: strings.Split("abcdefghijkl", "")})
 		if again := find("k1"); again == nil || again.Limit != one.Limit {
 			t.Error("a limit that did not change begins anew")
 		}
@@ -74,8 +74,8 @@ func TestSources(t *testing.T) {
 		list := s.list()
 		slices.SortFunc(list, func(a, b api.Source) int { return strings.Compare(a.Name, b.Name) })
 		want := []api.Source{
-			{Name: "a", Keys: 1, Enabled: true, Rate: 2.5, Burst: 3, Accepted: 3, Rejected: 3, Limited: 1, Last: &at},
-			{Name: "new", Keys: 2, Enabled: true, Rate: 1, Burst: 7},
+			{Name: "a", Keys: 1, Enabled: true, Destinations: []string{}, Rate: 2.5, Burst: 3, Accepted: 3, Rejected: 3, Limited: 1, Last: &at},
+			{Name: "new", Keys: 2, Enabled: true, Destinations: strings.Split("abcdefghij", ""), DestinationCount: 12, Rate: 1, Burst: 7},
 		}
 		if diff := cmp.Diff(want, list); diff != "" {
 			t.Errorf("list (-want +got):\n%s", diff)

@@ -1,6 +1,7 @@
 // Package tracing tells OpenTelemetry what becomes of a call, as one trace:
 //
-//	receive        a request of a client, below the span that its traceparent names
+//	receive        a request of a client; with TrustClients, below the span that its
+//	│              traceparent names, else with a link to it
 //	└ put          its calls are made durable
 //	  ├ attempt    one request to an endpoint
 //	  └ deliver    a delivery, from put until it was delivered or given up
@@ -14,13 +15,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
+	"os"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
@@ -40,9 +42,14 @@ type Config struct {
 	// Headers are added to each request to it.
 	Headers map[string]string
 	// Sample is the part of the traces that begin here which are recorded, from
-	// 0 to 1; of a client's trace it is the client that decides. At 1 the sampler
-	// of the environment counts, which records all unless it says otherwise.
+	// 0 to 1. At 1 the sampler of the environment counts, which records all
+	// unless it says otherwise.
 	Sample float64
+	// TrustClients makes requests part of the traces of their clients, who then
+	// decide what is recorded: all of them are to be of one's own. Otherwise
+	// anybody with a write key, such as a browser, could have everything
+	// recorded, and add to the traces of others.
+	TrustClients bool
 	// Version is that of the program.
 	Version string
 	// Logger is told when traces cannot be sent. Required.
@@ -62,24 +69,18 @@ func Wanted(endpoint string, getenv func(string) string) bool {
 type Tracer struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
+	trust    bool // of clients
 }
 
 var _ webhook.Observer = (*Tracer)(nil)
 
 // Start returns a Tracer. The receiver of the traces need not be there.
 func Start(ctx context.Context, c Config) (*Tracer, error) {
-	var to []otlptracehttp.Option
-	if c.Endpoint != "" {
-		u, err := url.Parse(c.Endpoint)
-		if err != nil {
-			return nil, fmt.Errorf("tracing: the endpoint is no URL")
-		}
-		to = append(to, otlptracehttp.WithEndpointURL(u.JoinPath("v1", "traces").String()))
+	to, err := newUploader(c.Endpoint, c.Headers, os.Getenv)
+	if err != nil {
+		return nil, fmt.Errorf("tracing: %w", err)
 	}
-	if len(c.Headers) > 0 {
-		to = append(to, otlptracehttp.WithHeaders(c.Headers))
-	}
-	exporter, err := otlptracehttp.New(ctx, to...)
+	exporter, err := otlptrace.New(ctx, to)
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
@@ -97,7 +98,7 @@ func Start(ctx context.Context, c Config) (*Tracer, error) {
 	// The exporter has no other way to tell.
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { c.Logger.Warn("tracing: spans were lost", "error", err) }))
 	provider := sdk.NewTracerProvider(options...)
-	return &Tracer{provider, provider.Tracer("github.com/hookferry/analytics/cmd/hookferry")}, nil
+	return &Tracer{provider, provider.Tracer("github.com/hookferry/analytics/cmd/hookferry"), c.TrustClients}, nil
 }
 
 // Shutdown sends what waits, until ctx is done. Spans that end afterwards are
@@ -117,9 +118,9 @@ func (t *Tracer) Handler(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
-		ctx, span := t.tracer.Start(ctx, "receive", trace.WithSpanKind(trace.SpanKindServer),
-			trace.WithAttributes(attribute.String("http.request.method", r.Method)))
+		ctx, options := t.caller(r)
+		ctx, span := t.tracer.Start(ctx, "receive", append(options, trace.WithSpanKind(trace.SpanKindServer),
+			trace.WithAttributes(attribute.String("http.request.method", r.Method)))...)
 		defer span.End()
 		answer := &answer{ResponseWriter: w, status: http.StatusOK}
 		next.ServeHTTP(answer, r.WithContext(ctx))
@@ -128,6 +129,29 @@ func (t *Tracer) Handler(next http.Handler) http.Handler {
 			span.SetStatus(codes.Error, "")
 		}
 	})
+}
+
+// caller returns the context of a request with the span of its client, or the
+// option that links to that span. The client's tracestate is bounded by
+// webhook.ParseTrace: it stays in memory with the spans.
+func (t *Tracer) caller(r *http.Request) (context.Context, []trace.SpanStartOption) {
+	ctx := r.Context()
+	theirs, ok := webhook.ParseTrace(r.Header.Get("traceparent"), strings.Join(r.Header.Values("tracestate"), ","))
+	if !ok {
+		return ctx, nil
+	}
+	if t.trust {
+		return extract(ctx, theirs), nil
+	}
+	if link := trace.LinkFromContext(extract(context.Background(), theirs)); link.SpanContext.IsValid() {
+		return ctx, []trace.SpanStartOption{trace.WithLinks(link)}
+	}
+	return ctx, nil
+}
+
+// extract returns a context with the span that a Trace names.
+func extract(ctx context.Context, t webhook.Trace) context.Context {
+	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": t.Parent, "tracestate": t.State})
 }
 
 // An answer notes the status.
@@ -177,8 +201,7 @@ func (t *Tracer) Trace(ctx context.Context) (traceparent, tracestate string) {
 // parent returns a context with the span that a delivery was put in, and
 // whether it is recorded.
 func parent(t webhook.Trace) (context.Context, bool) {
-	headers := propagation.MapCarrier{"traceparent": t.Parent, "tracestate": t.State}
-	ctx := propagation.TraceContext{}.Extract(context.Background(), headers)
+	ctx := extract(context.Background(), t)
 	return ctx, trace.SpanContextFromContext(ctx).IsSampled()
 }
 
@@ -233,11 +256,16 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// about are the attributes that say which delivery a span is of.
+// about are the attributes that say which delivery a span is of. They are UTF-8,
+// which names in a store that others use too may not be: a single text that is not
+// would cost all the spans that are sent together with it.
 func about(destination, id, kind string) []attribute.KeyValue {
+	text := func(key, value string) attribute.KeyValue {
+		return attribute.String(key, strings.ToValidUTF8(value, "\uFFFD"))
+	}
 	return []attribute.KeyValue{
-		attribute.String("hookferry.destination", destination),
-		attribute.String("hookferry.message_id", id),
-		attribute.String("hookferry.type", kind),
+		text("hookferry.destination", destination),
+		text("hookferry.message_id", id),
+		text("hookferry.type", kind),
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -85,10 +86,10 @@ func (e *ends) Ended(end webhook.Ended) {
 	e.ended <- end
 }
 
-// run posts a batch of one call, with a traceparent unless that is empty, to a
-// server that traces, and returns the webhooks' headers once its deliveries to
+// run posts a batch of one call, with a traceparent unless that is empty, and
+// headers tracestate, to a server that traces, and returns the webhooks' headers once its deliveries to
 // "good", which answers only the second time, and "gone" have ended.
-func run(t *testing.T, tracer *Tracer, traceparent string) (good http.Header) {
+func run(t *testing.T, tracer *Tracer, traceparent string, tracestate ...string) (good http.Header) {
 	t.Helper()
 	network := webhooktest.NewNetwork()
 	defer network.Close()
@@ -127,6 +128,9 @@ func run(t *testing.T, tracer *Tracer, traceparent string) (good http.Header) {
 	}
 	if traceparent != "" {
 		r.Header.Set("traceparent", traceparent)
+	}
+	for _, state := range tracestate {
+		r.Header.Add("tracestate", state)
 	}
 	a, err := http.DefaultClient.Do(r)
 	if err != nil {
@@ -169,7 +173,7 @@ const (
 // at which things happened.
 func TestTrace(t *testing.T) {
 	to := newReceiver(t)
-	tracer := start(t, Config{Endpoint: to.URL + "/base/", Headers: map[string]string{"Authorization": "Bearer t0ken"}, Sample: 1, Version: "v1.2.3"})
+	tracer := start(t, Config{Endpoint: to.URL + "/base/", Headers: map[string]string{"Authorization": "Bearer t0ken"}, Sample: 1, TrustClients: true, Version: "v1.2.3"})
 	begun := time.Now()
 	header := run(t, tracer, "00-"+traceID+"-"+caller+"-01")
 	if err := tracer.Shutdown(context.Background()); err != nil {
@@ -243,25 +247,28 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// Of traces that begin here the part that was asked for is recorded; of others
-// what their caller records. A webhook carries the decision on.
+// Of traces that begin here the part that was asked for is recorded; of those of
+// clients that are trusted, what these record. A webhook carries the decision on.
 func TestSampling(t *testing.T) {
 	for _, tt := range []struct {
 		name, parent string
+		trust        bool
 		sample       float64
 		spans        int
 		flags        string
 	}{
-		{"none", "", 0, 0, "00"},
-		{"all", "", 1, 7, "01"},
-		{"none, but the caller does", "00-" + traceID + "-" + caller + "-01", 0, 7, "01"},
-		{"all, but the caller does not", "00-" + traceID + "-" + caller + "-00", 1, 0, "00"},
-		{"a caller who is not understood", "00-0-0-01", 0, 0, "00"},
+		{"none", "", true, 0, 0, "00"},
+		{"all", "", true, 1, 7, "01"},
+		{"none, but the caller does", "00-" + traceID + "-" + caller + "-01", true, 0, 7, "01"},
+		{"all, but the caller does not", "00-" + traceID + "-" + caller + "-00", true, 1, 0, "00"},
+		{"a caller who is not understood", "00-0-0-01", true, 0, 0, "00"},
+		{"none, whatever the caller does", "00-" + traceID + "-" + caller + "-01", false, 0, 0, "00"},
+		{"all, whatever the caller does not", "00-" + traceID + "-" + caller + "-00", false, 1, 7, "01"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			to := newReceiver(t)
-			tracer := start(t, Config{Endpoint: to.URL, Sample: tt.sample})
+			tracer := start(t, Config{Endpoint: to.URL, Sample: tt.sample, TrustClients: tt.trust})
 			header := run(t, tracer, tt.parent)
 			if err := tracer.Shutdown(context.Background()); err != nil {
 				t.Fatal(err)
@@ -271,6 +278,67 @@ func TestSampling(t *testing.T) {
 			}
 			if got := header.Get("traceparent"); !strings.HasSuffix(got, "-"+tt.flags) {
 				t.Errorf("the webhook's traceparent is %q", got)
+			}
+		})
+	}
+}
+
+// The trace of a client that is not trusted is linked to, and neither it nor its
+// tracestate goes on to webhooks.
+func TestClientsThatAreNotTrusted(t *testing.T) {
+	to := newReceiver(t)
+	tracer := start(t, Config{Endpoint: to.URL, Sample: 1})
+	header := run(t, tracer, "00-"+traceID+"-"+caller+"-01", "a=1")
+	if err := tracer.Shutdown(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if parent, state := header.Get("traceparent"), header.Get("tracestate"); len(parent) != 55 || strings.Contains(parent, traceID) || state != "" {
+		t.Errorf("the webhook has the traceparent %q and the tracestate %q", parent, state)
+	}
+	for _, s := range to.spans {
+		if id := hex.EncodeToString(s.TraceId); id == traceID {
+			t.Errorf("span %s is of the client's trace", s.Name)
+		}
+		if s.Name != "receive" {
+			continue
+		}
+		if len(s.ParentSpanId) != 0 || len(s.Links) != 1 {
+			t.Fatalf("receive has the parent %x and the links %v", s.ParentSpanId, s.Links)
+		}
+		if l := s.Links[0]; hex.EncodeToString(l.TraceId) != traceID || hex.EncodeToString(l.SpanId) != caller {
+			t.Errorf("receive is linked to %v", l)
+		}
+	}
+}
+
+// A client's tracestate is kept within the bounds of W3C Trace Context.
+func TestTraceState(t *testing.T) {
+	member := func(n, size int) string { return fmt.Sprintf("k%d=%s", n, strings.Repeat("v", size)) }
+	var many []string
+	for i := range 33 {
+		many = append(many, member(i, 1))
+	}
+	for _, tt := range []struct {
+		name  string
+		state []string
+		want  string
+	}{
+		{"two headers", []string{"a=1 , b=2", "c=3"}, "a=1,b=2,c=3"},
+		{"as many as may be", []string{strings.Join(many[:32], ",")}, strings.Join(many[:32], ",")},
+		{"too many", []string{strings.Join(many, ",")}, ""},
+		{"long", []string{member(1, 200) + "," + member(2, 200), member(3, 200)}, member(1, 200) + "," + member(2, 200)},
+		{"endless", []string{member(1, 10_000)}, ""},
+		{"malformed", []string{"a=1,B=2"}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			tracer := start(t, Config{Endpoint: newReceiver(t).URL, Sample: 1, TrustClients: true})
+			header := run(t, tracer, "00-"+traceID+"-"+caller+"-01", tt.state...)
+			if err := tracer.Shutdown(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			if got := header.Get("tracestate"); got != tt.want || !strings.Contains(header.Get("traceparent"), traceID) {
+				t.Errorf("the webhook has the traceparent %q and the tracestate %q, want %q", header.Get("traceparent"), got, tt.want)
 			}
 		})
 	}
@@ -389,5 +457,30 @@ func TestWanted(t *testing.T) {
 		if got := Wanted(tt.endpoint, func(name string) string { return tt.env[name] }); got != tt.want {
 			t.Errorf("%s: Wanted = %v", tt.name, got)
 		}
+	}
+}
+
+// A name that is no UTF-8 costs no spans.
+func TestNamesThatAreNoText(t *testing.T) {
+	r := newReceiver(t)
+	tracer, err := Start(t.Context(), Config{Endpoint: r.URL, Sample: 1, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace, now := webhook.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, time.Now()
+	tracer.Attempted(webhook.Attempted{Destination: "c\xffm", ID: "m\xff", Type: "t\xff", Trace: trace, Attempt: webhook.Attempt{At: now}})
+	tracer.Ended(webhook.Ended{At: now, Delivery: webhook.Delivery{Destination: "crm", ID: "m1", Type: "track", Trace: trace, Accepted: now}})
+	if err := tracer.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var got []string
+	for _, s := range r.spans {
+		of := attributes(s.Attributes)
+		got = append(got, fmt.Sprintf("%s %s %s %s", s.Name, of["hookferry.destination"], of["hookferry.message_id"], of["hookferry.type"]))
+	}
+	if want := []string{"attempt c\uFFFDm m\uFFFD t\uFFFD", "deliver crm m1 track"}; !slices.Equal(got, want) {
+		t.Errorf("spans %q, want %q", got, want)
 	}
 }

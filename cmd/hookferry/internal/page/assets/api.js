@@ -39,11 +39,10 @@ function address(path, parameters) {
   return url
 }
 
-// segment is a name as a part of a path. Dots alone would be taken for folders.
-export function segment(name) {
-  const s = encodeURIComponent(name)
-  return s === '.' || s === '..' ? s.replaceAll('.', '%2E') : s
-}
+// segment is a name as a part of a path. There is no way to write "." and ".." as
+// one: a URL takes %2E for a dot. No destination has such an id; what may have any
+// is a parameter.
+export const segment = encodeURIComponent
 
 async function request(method, path, { parameters, body, type, signal } = {}) {
   for (;;) {

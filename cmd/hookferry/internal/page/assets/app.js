@@ -5,6 +5,7 @@ import { el, replace, say, set, text } from './dom.js'
 import { compact, count, span } from './format.js'
 import { setKeys, showKeys, startKeys } from './keys.js'
 import { field, notice, open, problem } from './parts.js'
+import { heldIn } from './words.js'
 import overview from './views/overview.js'
 import events from './views/events.js'
 import destinations from './views/destinations.js'
@@ -160,8 +161,8 @@ function startStatus() {
     for (const f of watchers) f(status)
   }, (error) => connected(false, error))
   repeat(5_000, forever, async () => {
-    const { destinations } = await get('destinations')
-    badge('failing', destinations.filter((d) => d.held && d.held.hold !== 'disabled').length, 'held')
+    const { states } = await get('destinations', { limit: 1 })
+    badge('failing', heldIn(states), 'held')
   }, () => {})
 }
 

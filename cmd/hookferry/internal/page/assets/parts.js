@@ -1,6 +1,6 @@
 // Parts that several views are made of.
 import { el, replace, text } from './dom.js'
-import { APIError, ConnectionError } from './api.js'
+import { APIError, ConnectionError, get } from './api.js'
 import { copyButton } from './json.js'
 import { compact, count, moment } from './format.js'
 import * as words from './words.js'
@@ -45,11 +45,25 @@ export function problem(error) {
   throw error
 }
 
-// field is a labelled control, with a hint below it.
-export function field(label, control, hint) {
+// field is a labelled control, with a hint below it. Of several nodes the first is
+// the control.
+export function field(label, nodes, hint) {
   const note = hint && el('small', { id: `hint-${++ids}` }, hint)
+  const [control] = [nodes].flat()
   if (note) control.setAttribute('aria-describedby', note.id)
-  return el('div', { class: 'field' }, el('label', {}, el('span', {}, label), control), note)
+  return el('div', { class: 'field' }, el('label', {}, el('span', {}, label), nodes), note)
+}
+
+// searchInput is a field for a part of what is looked for. It calls onChange once
+// somebody has stopped typing, unless the view is left by then.
+export function searchInput(properties, signal, onChange) {
+  const input = el('input', { type: 'search', autocomplete: 'off', spellcheck: 'false', ...properties })
+  let typing
+  input.addEventListener('input', () => {
+    clearTimeout(typing)
+    typing = setTimeout(() => { if (!signal.aborted) onChange() }, 250)
+  })
+  return input
 }
 
 // select is a list to choose from: texts, or pairs of value and text.
@@ -169,6 +183,79 @@ export function table(label, heads, body) {
         return el('th', { scope: 'col', class: className }, word || el('span', { class: 'hidden' }, 'Actions'))
       }))),
       body))
+}
+
+// pager turns pages of a listing that is continued by the after of its page
+// before. load shows the page that begins after().
+export function pager(load) {
+  let afters = ['']
+  let before = 0 // how many are on the pages before
+  let shown = 0
+  let following = ''
+  const sizes = []
+  const place = el('span', { class: 'note' })
+  const previous = el('button', { type: 'button', onclick: () => turn(-1) }, 'Previous')
+  const next = el('button', { type: 'button', onclick: () => turn(1) }, 'Next')
+  const node = el('nav', { class: 'pager', 'aria-label': 'Pages' }, place, previous, next)
+  function turn(by) {
+    if (by > 0 && following) {
+      afters.push(following)
+      sizes.push(shown)
+    } else if (by < 0 && afters.length > 1) {
+      afters.pop()
+      sizes.pop()
+    } else return
+    before = sizes.reduce((a, b) => a + b, 0)
+    following = ''
+    load()
+  }
+  return {
+    node,
+    turn,
+    after: () => afters.at(-1),
+    isFirst: () => afters.length === 1,
+    first() {
+      afters = ['']
+      sizes.length = before = 0
+      load()
+    },
+    // update tells of a page of n of total, and of what continues it. One that
+    // has emptied makes way for the one before; the only one needs no turning.
+    update(n, total, after = '') {
+      shown = n
+      following = after
+      if (n === 0 && afters.length > 1) return turn(-1)
+      text(place, n > 0 ? `${count(before + 1)} – ${count(before + n)}${total ? ` of ${count(total)}` : ''}` : '')
+      previous.disabled = afters.length === 1
+      next.disabled = !following
+      node.hidden = n === 0 || (afters.length === 1 && !following)
+    },
+  }
+}
+
+// destinationInput is a field for the id of a destination, sourceInput one for the
+// name of a source. They offer those that have what is typed in them.
+export const destinationInput = (properties, signal) => offeringInput(properties, signal, 'destinations', ({ destinations }) => destinations.map((d) => d.id))
+export const sourceInput = (properties, signal) => offeringInput(properties, signal, 'sources', ({ sources }) => sources.map((s) => s.name))
+
+function offeringInput(properties, signal, path, names) {
+  const list = el('datalist', { id: `list-${++ids}` })
+  const input = el('input', { type: 'text', autocomplete: 'off', spellcheck: 'false', list: list.id, ...properties })
+  let typing
+  let asked = 0
+  const offer = async () => {
+    const mine = ++asked
+    try {
+      const answer = await get(path, { q: input.value.trim(), limit: 50 }, signal)
+      if (mine === asked) replace(list, names(answer).map((value) => el('option', { value })))
+    } catch { /* what is typed is good without an offer */ }
+  }
+  input.addEventListener('focus', offer)
+  input.addEventListener('input', () => {
+    clearTimeout(typing)
+    typing = setTimeout(offer, 150)
+  })
+  return { input, list }
 }
 
 // attempts lists the requests of a delivery.

@@ -21,28 +21,33 @@ export const reasons = {
 export const reason = (code) => reasons[code]?.[0] ?? code ?? ''
 export const explain = (code) => reasons[code]?.[1] ?? ''
 
-// Why the deliveries of a destination wait.
-export const holds = {
-  paused: ['Paused', 'Somebody paused it. What comes in waits until it is resumed.'],
-  disabled: ['Disabled', 'The configuration has it disabled.'],
-  unknown: ['Unknown', 'Deliveries wait for it, but the configuration does not have it.'],
-  invalid: ['Invalid', 'Its settings are not valid.'],
-  lookup: ['Not found out', 'Its settings could not be looked up.'],
-  failing: ['Failing', 'It failed too often in a row, and is probed at intervals.'],
+// How a destination is: its word, its tone, and what to say of it.
+export const conditions = {
+  failing: ['Failing', 'bad', 'It failed too often in a row, and is probed at intervals.'],
+  invalid: ['Invalid', 'bad', 'Its settings are not valid.'],
+  unknown: ['Unknown', 'bad', 'Deliveries wait for it, but the configuration does not have it.'],
+  lookup: ['Not found out', 'bad', 'Its settings could not be looked up.'],
+  retrying: ['Retrying', 'warn', 'Some requests fail and are made again.'],
+  paused: ['Paused', 'still', 'Somebody paused it. What comes in waits until it is resumed.'],
+  ok: ['Healthy', 'ok', 'What is sent is taken.'],
+  idle: ['Idle', 'idle', 'Nothing has been delivered to it yet.'],
+  disabled: ['Disabled', 'still', 'The configuration has it disabled.'],
 }
 
-// health is how a destination is: its word, its tone, and what to say of it.
 export function health(d) {
-  if (d.held) {
-    const [word, why] = holds[d.held.hold] ?? [d.held.hold, '']
-    return { word, why, tone: d.held.hold === 'paused' || d.held.hold === 'disabled' ? 'still' : 'bad' }
-  }
-  if (d.paused) return { word: holds.paused[0], why: holds.paused[1], tone: 'still' }
-  if (!d.enabled) return { word: holds.disabled[0], why: holds.disabled[1], tone: 'still' }
-  if (d.rates.retried > 0) return { word: 'Retrying', why: 'Some requests fail and are made again.', tone: 'warn' }
-  if (d.delivered === 0 && !d.waiting) return { word: 'Idle', why: 'Nothing has been delivered to it yet.', tone: 'idle' }
-  return { word: 'Healthy', why: 'What is sent is taken.', tone: 'ok' }
+  const [word, tone, why] = conditions[d.state] ?? [d.state, 'idle', '']
+  return { word, tone, why }
 }
+
+// held are the conditions in which deliveries wait that nobody means to.
+export const held = ['failing', 'invalid', 'unknown', 'lookup', 'paused']
+const bad = held.filter((state) => conditions[state][1] === 'bad')
+
+// heldIn counts the destinations that are held, and failingIn those for which
+// that is bad, by the counts of states.
+const total = (states, among) => among.reduce((n, state) => n + (states[state] ?? 0), 0)
+export const heldIn = (states) => total(states, held)
+export const failingIn = (states) => total(states, bad)
 
 // The kinds of events, and the states and outcomes of deliveries: word and tone.
 export const kinds = {

@@ -4,7 +4,7 @@ import { readFile, writeFile } from 'node:fs/promises'
 import path from 'node:path'
 import { after, before, test } from 'node:test'
 import { check, launch, leave, overflow, visit } from './browser.mjs'
-import { Receiver, Server, until } from './serve.mjs'
+import { Database, Receiver, Server, until } from './serve.mjs'
 
 // limit bounds each test, in milliseconds. A test takes seconds, but a machine
 // may have much else to do.
@@ -97,7 +97,7 @@ test('charts are read by keyboard, by pointer and as a table', { timeout: limit 
   await page.mouse.move(box.x + box.width / 2, box.y + 50)
   await page.locator('.readout:visible').getByText('Delivered').waitFor()
   await page.locator('.as-table summary').first().click()
-  assert.ok(await page.getByRole('group', { name: 'Deliveries, as a table' }).locator('tbody tr').count() >= 25)
+  await until('the table has rows', async () => (await page.getByRole('group', { name: 'Deliveries, as a table' }).locator('tbody tr').count()) >= 25)
   await page.getByRole('radio', { name: '1 h' }).check()
   await page.getByText('per 10 s').waitFor()
   await leave(page)
@@ -154,6 +154,18 @@ test('live events are filtered, paused, chosen and read', { timeout: limit }, as
   await leave(page)
 })
 
+test('what comes between the list of a filter and its stream is not missed', { timeout: limit }, async () => {
+  const page = await visit(browser, server.page)
+  await page.route('**/api/v1/events/live?*', async (route) => {
+    await server.track('web-key', 1, () => ({ event: 'In Between', userId: 'between' }))
+    await until('it is delivered', async () => (await server.api('events?q=between&kind=delivered')).events.length > 0)
+    await route.continue()
+  }, { times: 1 })
+  await hash(page, '#/events?kind=accepted&q=between')
+  await page.locator('.event:not([hidden])').filter({ hasText: 'In Between' }).waitFor()
+  await leave(page)
+})
+
 test('a destination is paused and resumed', { timeout: limit }, async () => {
   const page = await visit(browser, `${server.page}#/destinations`)
   await page.getByRole('searchbox').fill('crm')
@@ -175,6 +187,124 @@ test('a destination is paused and resumed', { timeout: limit }, async () => {
   await until('none waits', async () => (await figure(page, 'Waiting').innerText()) === '0')
   await page.getByText('X-Signature').waitFor()
   assert.match(await figure(page, 'Latency').innerText(), /ms|s$/)
+  await leave(page)
+})
+
+test('what is typed when a view is left does not change the address', { timeout: limit }, async () => {
+  const page = await visit(browser, `${server.page}#/destinations`)
+  for (const view of ['#/destinations', '#/events']) {
+    await hash(page, view)
+    await page.getByRole('searchbox').fill('crm')
+    await hash(page, '#/test')
+    await page.evaluate(() => new Promise((resolve) => setTimeout(resolve, 250))) // as a filter waits for what is typed
+    assert.match(page.url(), /#\/test$/)
+  }
+  await leave(page)
+})
+
+test('thousands of destinations, and hundreds of sources and audiences, are listed in part', { timeout: limit }, async () => {
+  const ids = Array.from({ length: 2_000 }, (_, i) => `d${String(i).padStart(4, '0')}`)
+  const many = await Server.start({
+    sources: [{ name: 'first', keys: ['first-key'], destinations: ids.slice(0, 1_000) }, { name: 'second', keys: ['second-key'], destinations: ids.slice(1_000) },
+      ...Array.from({ length: 300 }, (_, i) => ({ name: `more-${i}`, keys: [`key-${i}`], destinations: [] }))],
+    destinations: ids.map((id, i) => ({ id, endpoints: endpoint(i === 1_234 ? '/busy' : '/many') })),
+  })
+  try {
+    await many.track('second-key', 5)
+    await until('one of them fails', async () => (await many.api('destinations?state=failing')).total === 1)
+    const page = await visit(browser, many.page)
+    const asked = []
+    page.on('requestfinished', async (r) => { if (r.url().includes('/api/v1/destinations')) asked.push((await r.sizes()).responseBodySize) })
+    await page.locator('.attention').getByText('d1234 is failing').waitFor()
+    await page.getByText('1 of 2,000 destinations is in trouble.').waitFor()
+    const rows = page.locator('tbody tr')
+    await page.getByRole('link', { name: 'All 2,000 destinations' }).click()
+    await page.getByText('1 – 50 of 2,000').waitFor()
+    assert.equal(await rows.count(), 50)
+    await page.getByRole('button', { name: 'Next' }).click()
+    await page.getByText('51 – 100 of 2,000').waitFor()
+    await page.getByRole('link', { name: 'd0050' }).waitFor()
+    await page.locator('h1').click()
+    await page.keyboard.press('p')
+    await page.getByRole('link', { name: 'd0000' }).waitFor()
+
+    await page.getByLabel('Order').selectOption('state')
+    await until('the one that fails is first', async () => /d1234.*Failing/.test(await rows.first().textContent()))
+    await page.getByLabel('Order').selectOption('id')
+    await page.getByLabel('Source').fill('SEC')
+    await until('what is typed is completed', async () => (await page.locator('datalist option').evaluateAll((list) => list.map((o) => o.value))).join() === 'second')
+    await page.getByLabel('Source').fill('second')
+    await page.keyboard.press('Enter')
+    await page.getByText('1,000 match the filter').waitFor()
+    await page.getByRole('checkbox', { name: /^Failing/ }).check()
+    await page.getByText('1 matches the filter').waitFor()
+    await page.reload()
+    await page.getByText('1 matches the filter').waitFor()
+    assert.equal(await rows.count(), 1)
+    await page.keyboard.press('/')
+    await page.keyboard.type('nothing of this name')
+    await page.getByText('No destination matches.').waitFor()
+    assert.ok(Math.max(...asked) < 50_000, `an answer has ${Math.max(...asked)} bytes`)
+
+    await hash(page, '#/sources')
+    await page.getByText('1 – 50 of 302').waitFor()
+    assert.equal(await rows.count(), 50)
+    await page.locator('h1').click()
+    await page.keyboard.press('n')
+    await page.getByText('51 – 100 of 302').waitFor()
+    await page.getByRole('searchbox', { name: 'Filter sources' }).fill('SECOND')
+    await until('one is found', async () => (await rows.count()) === 1)
+    await page.getByRole('link', { name: '990 more' }).click()
+    await page.getByText('1,000 match the filter').waitFor()
+    await hash(page, '#/dead')
+    await page.getByLabel('Destination').fill('d199')
+    await until('what is typed is completed', async () => (await page.locator('datalist option').count()) === 10)
+
+    for (let i = 0; i < 60; i++) {
+      const made = await fetch(`${many.page}api/v1/audiences`, {
+        method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ destination: 'd0000', name: `List ${String(i).padStart(2, '0')}` }),
+      })
+      assert.equal(made.status, 200)
+    }
+    await hash(page, '#/users')
+    await page.getByText('1 – 50 of 60').waitFor()
+    assert.equal(await rows.count(), 50)
+    await page.getByRole('button', { name: 'Next' }).click()
+    await page.getByText('51 – 60 of 60').waitFor()
+    await row(page, 'List 59').waitFor()
+    await page.getByRole('searchbox', { name: 'Filter audiences' }).fill('LIST 3')
+    await until('some are found', async () => (await rows.count()) === 10)
+
+    // Sources that are chosen stay so while others are looked for.
+    const choice = page.locator('form .types .types')
+    await page.getByText('252 more, which the filter finds').waitFor()
+    await choice.getByLabel('first', { exact: true }).check()
+    await page.getByRole('searchbox', { name: 'Filter sources' }).fill('second')
+    await until('two are offered', async () => (await choice.getByRole('checkbox').count()) === 2)
+    await choice.getByLabel('second', { exact: true }).check()
+    await page.getByRole('searchbox', { name: 'Filter sources' }).press('Enter')
+    await page.getByLabel('User ids').fill('u1')
+    await page.getByRole('button', { name: 'Delete users…' }).click()
+    await page.getByRole('dialog').getByText('Every destination of first, second is sent a deletion').waitFor()
+    await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click()
+    await leave(page)
+  } finally {
+    await many.stop()
+  }
+})
+
+test('what waits for a destination that is gone, and is not due, is shown', { timeout: limit }, async () => {
+  const page = await visit(browser, server.page)
+  await page.route('**/api/v1/destinations?*', async (route) => {
+    const response = await route.fetch()
+    const json = await response.json()
+    json.destinations[0] = { ...json.destinations[0], id: 'gone', state: 'unknown', enabled: false, endpoints: [], waiting: 3, held: undefined }
+    json.states.unknown = 1
+    await route.fulfill({ response, json })
+  })
+  await page.locator('.attention').getByText('gone is unknown: 3 waiting').waitFor()
+  assert.equal(await row(page, 'gone').getByRole('button').count(), 0)
+  await page.unrouteAll({ behavior: 'ignoreErrors' })
   await leave(page)
 })
 
@@ -200,9 +330,81 @@ test('the story of a delivery has every attempt and the body', { timeout: limit 
   await page.getByRole('group', { name: 'Body of the webhook' }).getByText('"Signed Up"').waitFor()
   await leave(page)
 
+  // An id may be any text, also what is no name in a path.
+  await server.track('web-key', 1, () => ({ messageId: '..', event: 'Up And Away', userId: 'u1' }))
+  const up = await visit(browser, `${server.page}#/events?q=up and away`)
+  await up.locator('.event:not([hidden])').filter({ hasText: 'Up And Away' }).first().click()
+  await up.getByRole('link', { name: 'The whole story' }).click()
+  await up.getByText('Taken after 1 try.').waitFor()
+  await up.getByRole('group', { name: 'Body of the webhook' }).getByText('"Up And Away"').waitFor()
+  await leave(up)
+
   const missing = await visit(browser, `${server.page}#/destinations/crm/deliveries/nothing`, { expected: [/404/] })
   await missing.getByRole('heading', { name: 'Nothing is known of this delivery' }).waitFor()
   await leave(missing)
+})
+
+test('the servers of a store that is shared are listed', { timeout: limit }, async () => {
+  const alone = await visit(browser, server.page)
+  await figure(alone, 'Received').waitFor()
+  await until('the server has said that it is alone', async () => (await alone.locator('tbody tr').count()) > 0)
+  assert.equal(await alone.locator('.panel', { hasText: 'Last sign' }).isVisible(), false)
+  await leave(alone)
+
+  const database = await Database.start()
+  const servers = []
+  try {
+    for (const name of ['first', 'second']) {
+      servers.push(await Server.start({
+        queue: { url: database.url },
+        sources: [{ name: 'web', keys: ['web-key'], destinations: ['crm'] }],
+        destinations: [{ id: 'crm', endpoints: endpoint(`/${name}`) }],
+      }))
+    }
+    const [one, two] = servers
+    const page = await visit(browser, one.page)
+    const rows = page.getByRole('group', { name: 'Servers' }).locator('tbody tr')
+    await until('both are listed, and are ready', async () => (await rows.filter({ hasText: 'Ready' }).count()) === 2)
+    const { node } = await one.api('status')
+    const { node: other } = await two.api('status')
+    assert.match(await rows.filter({ hasText: node }).textContent(), /answers this page/)
+    assert.doesNotMatch(await rows.filter({ hasText: other }).textContent(), /answers this page/)
+    await check(page, 'the servers')
+    assert.equal(await overflow(page), 0)
+
+    // A pause on one page holds on both, and what is accepted by one waits for both.
+    await row(page, '/first').getByRole('button', { name: 'Pause crm' }).click()
+    const second = await visit(browser, two.page)
+    await row(second, '/second').getByText('Paused').waitFor()
+    await two.track('web-key', 7)
+    for (const p of [page, second]) await until('7 wait on each page', async () => (await figure(p, 'Waiting').innerText()) === '7')
+    await row(second, '/second').getByRole('button', { name: 'Resume crm' }).click()
+    await until('they came', () => receiver.on('/first') + receiver.on('/second') === 7)
+    await until('what each has delivered is told of both', async () => {
+      const { nodes } = await one.api('nodes')
+      return nodes.reduce((n, { delivered }) => n + delivered, 0) === 7
+    })
+    await leave(second)
+
+    // One that stops is listed no longer.
+    await servers.pop().stop()
+    await until('one is left', async () => (await rows.count()) === 1)
+    assert.match(await rows.first().textContent(), /answers this page/)
+    await leave(page)
+  } finally {
+    for (const s of servers) await s.stop()
+    await database.stop()
+  }
+})
+
+test('a server that says nothing of itself is listed', { timeout: limit }, async () => {
+  const page = await visit(browser, server.page)
+  const seen = new Date().toISOString()
+  const node = { name: '<b>web2</b>/ghijkl', seen, ready: false, inFlight: 0, delivered: 0, rates: { accepted: 0, delivered: 0, retried: 0, dead: 0 } }
+  await page.route('**/api/v1/nodes', (route) => route.fulfill({ json: { shared: true, nodes: [node] } }))
+  await row(page, '<b>web2</b>/ghijkl').waitFor()
+  assert.match(await row(page, '<b>web2</b>/ghijkl').textContent(), /Takes no calls.*\?.*ago/)
+  await leave(page)
 })
 
 test('dead letters are filtered, looked at, replayed and discarded', { timeout: limit }, async () => {
@@ -220,7 +422,8 @@ test('dead letters are filtered, looked at, replayed and discarded', { timeout: 
   await page.getByLabel('Reason').selectOption('timeout')
   await page.getByRole('heading', { name: 'Nothing matches' }).waitFor()
   await page.getByLabel('Reason').selectOption('refused')
-  await page.getByLabel('Destination').selectOption('refuses/eu')
+  await page.getByLabel('Destination').fill('refuses/eu')
+  await page.keyboard.press('Enter')
   await page.getByLabel('Type').selectOption('track')
   await page.getByLabel('When they died').selectOption('1h')
   await page.getByText('63 match the filter').waitFor()
@@ -229,6 +432,24 @@ test('dead letters are filtered, looked at, replayed and discarded', { timeout: 
   await page.getByLabel('Died before').fill('2020-01-02T00:00:00')
   await page.getByText('0 match the filter').waitFor()
   await page.getByRole('button', { name: 'Show all dead letters' }).click()
+
+  // What is asked about is what is listed, not what a filter asks for meanwhile.
+  await page.getByLabel('Reason').selectOption('refused')
+  await page.getByText('63 match the filter').waitFor()
+  await page.route(/\/api\/v1\/dead(\/count)?(\?|$)/, () => {}) // they are not answered
+  const discarded = []
+  await page.route('**/api/v1/dead/discard', (route) => {
+    discarded.push(route.request().postDataJSON())
+    return route.fulfill({ contentType: 'text/plain', body: '{"done":63,"ended":true}\n' })
+  })
+  await page.getByLabel('Reason').selectOption('')
+  await page.getByRole('button', { name: 'Discard' }).click()
+  await page.getByRole('dialog').getByRole('button', { name: 'Discard 63 dead letters' }).click()
+  await page.locator('.job').getByText('Discarded 63 dead letters').waitFor()
+  assert.deepEqual(discarded, [{ filter: { reason: 'refused' } }])
+  await page.unrouteAll({ behavior: 'ignoreErrors' })
+  await page.reload()
+  await page.getByText('63 deliveries given up and kept').waitFor()
 
   // One, with its body, by keyboard.
   await page.locator('h1').click()
@@ -320,19 +541,19 @@ test('audiences are made and synced from a file, and users deleted', { timeout: 
   const page = await visit(browser, `${server.page}#/users`)
   await page.getByText('No audience yet.').waitFor()
   const form = page.getByRole('region', { name: 'New audience' })
-  await form.getByLabel('Destination').selectOption('crm')
-  await form.getByLabel('Name').fill('big spenders')
+  await form.getByLabel('Destination').fill('crm')
+  await form.getByLabel('Name').fill('Big Spenders!')
   await form.getByRole('button', { name: 'Create' }).click()
-  await row(page, 'big_spenders').waitFor()
+  await row(page, 'Big Spenders!').waitFor()
   const file = path.join(server.folder, 'members.txt')
   await writeFile(file, Array.from({ length: 1_000 }, (_, i) => `member-${i}\n`).join(''))
   const came = receiver.on('/crm')
-  await row(page, 'big_spenders').locator('input[type=file]').setInputFiles(file)
+  await row(page, 'Big Spenders!').locator('input[type=file]').setInputFiles(file)
   await page.getByRole('dialog').getByRole('button', { name: 'Sync' }).click()
   await page.locator('.job').getByText('1,000 users joined, 0 left.').waitFor()
   await until('the destination was told', () => receiver.on('/crm') === came + 1_000)
   const download = page.waitForEvent('download')
-  await page.getByRole('button', { name: 'Download members of big_spenders' }).click()
+  await page.getByRole('button', { name: 'Download members of Big Spenders!' }).click()
   const lines = (await readFile(await (await download).path(), 'utf8')).trim().split('\n')
   assert.equal(lines.length, 1_000)
   assert.ok(lines.includes('member-7'))
@@ -425,6 +646,9 @@ for (const [colorScheme, width] of [['light', 1280], ['dark', 360]]) {
       }
       if (view === '#/events') await page.locator('.event:not([hidden])').first().click()
       assert.equal(await overflow(page), 0, `pixels that ${view} is too wide`)
+      if (view === '#/dead' && width < 560) {
+        assert.equal(await page.getByRole('group', { name: 'Dead letters' }).evaluate((box) => box.scrollWidth - box.clientWidth), 0, 'pixels that dead letters are too wide')
+      }
       await check(page, view)
     }
     await page.getByRole('link', { name: 'Hookferry, overview' }).click()

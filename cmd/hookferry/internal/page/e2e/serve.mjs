@@ -40,6 +40,26 @@ export class Receiver {
   }
 }
 
+// A Database is a PostgreSQL server.
+export class Database {
+  static async start() {
+    const d = new Database()
+    const child = spawn(process.env.E2E_POSTGRES, { stdio: ['pipe', 'pipe', 'inherit'] })
+    // It ends with this process, as its standard input does.
+    d.child = child
+    d.ended = once(child, 'close')
+    child.stdout.setEncoding('utf8')
+    const [line] = await Promise.race([once(child.stdout, 'data'), d.ended.then(([code]) => { throw new Error(`the database ended with status ${code}`) })])
+    d.url = line.trim()
+    return d
+  }
+
+  async stop() {
+    this.child.stdin.end()
+    await this.ended
+  }
+}
+
 // A Server is a process of hookferry serve in a folder of its own.
 export class Server {
   // start starts one with a configuration, whose addresses are chosen by the

@@ -4,7 +4,7 @@ import { el, replace, set, text } from '../dom.js'
 import { compact, count, plural } from '../format.js'
 import { done, job } from '../jobs.js'
 import { pretty } from '../json.js'
-import { attempts, confirm, destinationLink, notice, open, problem, select, setOptions, table, time } from '../parts.js'
+import { attempts, confirm, destinationInput, destinationLink, notice, open, pager, problem, select, table, time } from '../parts.js'
 import * as words from '../words.js'
 
 // page is how many are listed at a time.
@@ -38,8 +38,7 @@ async function act(path, doing, did, selection, n) {
 }
 
 export default function dead({ query, every, onStatus, signal, keys }) {
-  const destination = el('select', { 'aria-label': 'Destination' })
-  setOptions(destination, [['', 'All destinations']], query.get('destination') ?? '')
+  const { input: destination, list: offered } = destinationInput({ 'aria-label': 'Destination', placeholder: 'All destinations', value: query.get('destination') ?? '' }, signal)
   const type = select([['', 'All types'], ...words.bodyTypes], query.get('type') ?? '', { 'aria-label': 'Type' })
   const reason = select([['', 'All reasons'], ...Object.entries(words.reasons).map(([code, [word]]) => [code, word])], query.get('reason') ?? '', { 'aria-label': 'Reason' })
   const age = select(ages, query.get('from') || query.get('to') ? 'own' : query.get('age') ?? '', { 'aria-label': 'When they died' })
@@ -53,23 +52,22 @@ export default function dead({ query, every, onStatus, signal, keys }) {
   const scroll = table('Dead letters', [[all, 'check'], 'Died', 'Destination', 'Type', 'Reason', ['Tries', 'n'], 'Delivery', 'Last answer'], rows)
   const empty = el('div', { class: 'empty', hidden: true })
   const wrong = el('div', { class: 'wrong' })
-  const previous = el('button', { type: 'button', onclick: () => turn(-1) }, 'Previous')
-  const next = el('button', { type: 'button', onclick: () => turn(1) }, 'Next')
-  const place = el('span', { class: 'note' })
-  const pager = el('nav', { class: 'pager', 'aria-label': 'Pages' }, place, previous, next)
+  const pages = pager(() => {
+    current = -1
+    load()
+  })
   const replayButton = el('button', { type: 'button', class: 'primary', onclick: () => onChosen(replay) })
   const discardButton = el('button', { type: 'button', onclick: () => onChosen(discard) })
 
-  let afters = [''] // where each page up to the shown one begins
-  let following = ''
   let letters = []
+  let listed = {} // the filter that they are of
   let matching = 0
   let current = -1
   const chosen = new Map() // key to letter, across pages
 
   function filter() {
     const f = {}
-    if (destination.value) f.destination = destination.value
+    if (destination.value.trim()) f.destination = destination.value.trim()
     if (type.value) f.type = type.value
     if (reason.value) f.reason = reason.value
     if (age.value === 'own') {
@@ -92,8 +90,7 @@ export default function dead({ query, every, onStatus, signal, keys }) {
     for (const [name, value] of Object.entries(f)) search.set(name, value)
     history.replaceState(null, '', search.size > 0 ? `#/dead?${search}` : '#/dead')
     chosen.clear()
-    afters = ['']
-    load()
+    pages.first()
   }
   for (const control of [destination, type, reason, age, from, to]) control.addEventListener('change', apply)
   own.hidden = age.value !== 'own'
@@ -106,30 +103,17 @@ export default function dead({ query, every, onStatus, signal, keys }) {
     const f = filter()
     try {
       const [list, { count: n }] = await Promise.all([
-        get('dead', { ...f, limit: page, after: afters.at(-1) }, signal), get('dead/count', f, signal)])
+        get('dead', { ...f, limit: page, after: pages.after() }, signal), get('dead/count', f, signal)])
       if (mine !== asked) return
       replace(wrong)
       letters = list.dead
-      following = list.after ?? ''
+      listed = f
       matching = n
-      // The last page may have emptied.
-      if (letters.length === 0 && afters.length > 1) {
-        afters.pop()
-        load()
-        return
-      }
       show()
+      pages.update(letters.length, n, list.after)
     } catch (error) {
       if (!signal.aborted && mine === asked) replace(wrong, notice(problem(error)))
     }
-  }
-
-  function turn(by) {
-    if (by > 0 && following) afters.push(following)
-    else if (by < 0 && afters.length > 1) afters.pop()
-    else return
-    current = -1
-    load()
   }
 
   let drawn = ''
@@ -140,11 +124,6 @@ export default function dead({ query, every, onStatus, signal, keys }) {
       drawn = key
       replace(rows, letters.map(row))
     }
-    const first = (afters.length - 1) * page
-    text(place, letters.length > 0 ? `${count(first + 1)} – ${count(first + letters.length)}${matching ? ` of ${count(matching)}` : ''}` : '')
-    previous.disabled = afters.length === 1
-    next.disabled = !following
-    pager.hidden = letters.length === 0
     scroll.hidden = letters.length === 0
     empty.hidden = letters.length > 0
     if (letters.length === 0) {
@@ -171,9 +150,9 @@ export default function dead({ query, every, onStatus, signal, keys }) {
     return el('tr', { 'data-index': i },
       el('td', { class: 'check' }, check),
       el('td', { class: 'when' }, time(letter.died)),
-      el('td', {}, destinationLink(letter.destination)),
-      el('td', {}, letter.type),
-      el('td', { title: words.explain(letter.reason) }, words.reason(letter.reason)),
+      el('td', { class: 'to', title: letter.destination }, destinationLink(letter.destination)),
+      el('td', { class: 'type' }, letter.type),
+      el('td', { class: 'why', title: words.explain(letter.reason) }, words.reason(letter.reason)),
       el('td', { class: 'n' }, letter.tries),
       el('th', { scope: 'row', class: 'mono' }, el('button', { type: 'button', class: 'as-link', onclick: () => inspect(letter) }, letter.id)),
       el('td', { class: 'detail' }, last ? [last.status > 0 && el('b', {}, last.status, ' '), last.error || last.answer || ''] : ''))
@@ -204,7 +183,8 @@ export default function dead({ query, every, onStatus, signal, keys }) {
 
   async function onChosen(f) {
     const n = chosen.size
-    const selection = n > 0 ? { keys: [...chosen.keys()] } : { filter: filter() }
+    // Not of a filter whose answer is still to come: n is said of what is listed.
+    const selection = n > 0 ? { keys: [...chosen.keys()] } : { filter: listed }
     if (f === replay && n === 0 && matching > 1 && !(await confirm(`Replay ${plural(matching, 'dead letter')}?`,
       'Each is sent again as if it had just come, in the order they died, beside what is new.', 'Replay', 'calm'))) return
     if (await f(selection, n || matching)) chosen.clear()
@@ -251,26 +231,22 @@ export default function dead({ query, every, onStatus, signal, keys }) {
     k: ['Previous', () => move(-1)],
     x: ['Select', () => { rows.children[current]?.querySelector('input').click() }],
     Enter: ['Look at it', () => { if (letters[current]) inspect(letters[current]) }],
-    n: ['Next page', () => turn(1)],
-    p: ['Previous page', () => turn(-1)],
+    n: ['Next page', () => pages.turn(1)],
+    p: ['Previous page', () => pages.turn(-1)],
     '/': ['Filter', () => destination.focus()],
   })
 
   changed.addEventListener('change', load, { signal })
   // The first page follows what happens while nothing is selected.
-  every(3_000, async () => { if (afters.length === 1 && chosen.size === 0) await load() })
-  every(10_000, async () => {
-    const { destinations } = await get('destinations', {}, signal)
-    setOptions(destination, [['', 'All destinations'], ...destinations.map((d) => d.id)])
-  })
+  every(3_000, async () => { if (pages.isFirst() && chosen.size === 0) await load() })
 
   return {
     title: 'Dead letters',
     node: el('div', {},
       el('div', { class: 'head' }, el('div', {}, el('h1', {}, 'Dead letters'), total), el('div', { class: 'actions' }, discardButton, replayButton)),
-      el('div', { class: 'filters', role: 'search' }, destination, type, reason, age, own),
+      el('div', { class: 'filters', role: 'search' }, destination, offered, type, reason, age, own),
       wrong,
-      el('section', { class: 'panel flush', 'aria-label': 'Dead letters' }, scroll, empty, pager)),
+      el('section', { class: 'panel flush', 'aria-label': 'Dead letters' }, scroll, empty, pages.node)),
   }
 }
 

@@ -1,5 +1,5 @@
 // The whole story of one delivery.
-import { APIError, get, segment } from '../api.js'
+import { APIError, get } from '../api.js'
 import { el, replace, text } from '../dom.js'
 import { plural, soon } from '../format.js'
 import { pretty } from '../json.js'
@@ -23,7 +23,7 @@ export default function delivery({ destination, id, every, signal }) {
   every(1_000, async () => {
     let story
     try {
-      story = await get(`destinations/${segment(destination)}/deliveries/${segment(id)}`, {}, signal)
+      story = await get('story', { destination, id }, signal)
     } catch (error) {
       if (!(error instanceof APIError) || error.status !== 404) throw error
       missing.hidden = false

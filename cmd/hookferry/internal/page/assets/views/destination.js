@@ -55,7 +55,7 @@ export default function destination({ destination: id, every, signal, keys }) {
     const h = words.health(d)
     updatePill(state, h.word, h.tone)
     text(why, [h.why, d.held?.since && `Since ${moment(d.held.since)}.`, d.held?.reason && `The latest attempt: ${words.reason(d.held.reason).toLowerCase()}.`,
-      d.held?.until && `Tried again ${soon(d.held.until)}.`].filter(Boolean).join(' '))
+      d.held?.until && `${d.held.hold === 'failing' ? 'Tried' : 'Looked up'} again ${soon(d.held.until)}.`].filter(Boolean).join(' '))
     toggle.update(d)
     went.update(compact(d.delivered), '', `${rate(d.rates.delivered)}/s now`)
     waits.update(d.waiting === undefined ? '–' : compact(d.waiting), '', d.oldest ? `oldest due ${since(d.oldest)} ago` : `${count(d.inFlight)} in flight`)
@@ -63,16 +63,17 @@ export default function destination({ destination: id, every, signal, keys }) {
     again.update(compact(d.retried), '', `${rate(d.rates.retried)}/s now`)
     died.update(compact(sum(d.dead)), '', d.since ? `since ${moment(d.since)}` : 'since the start')
     const measured = d.latency.requests > 0
-    speed.update(measured ? span(d.latency.p50) : '–', '', measured ? `p90 ${span(d.latency.p90)} · p99 ${span(d.latency.p99)}` : 'no request yet')
+    speed.update(measured ? span(d.latency.p50) : '–', '', measured ? `p99 ${span(d.latency.p99)}` : 'no request yet')
     errors.update(d.errors)
     dead.update(d.dead)
+    const more = d.sourceCount - d.sources.length
     const wanted = [
       ['Endpoints', d.endpoints.map((e) => el('div', {}, el('span', { class: 'mono' }, e.url), e.headers?.length > 0 && el('small', {}, ` with ${e.headers.join(', ')}`)))],
       ['Signed', [d.signed && 'X-Signature', d.standard && 'Standard Webhooks'].filter(Boolean).join(' and ') || 'no: without a secret, receivers cannot tell who sends'],
       ['Limits', [d.maxConcurrent && `${d.maxConcurrent} at a time`, d.maxRate && `${d.maxRate} a second`].filter(Boolean).join(', ') || 'the default'],
-      ['Sources', d.sources.join(', ') || 'none'],
+      ['Sources', [...d.sources, more > 0 && `${count(more)} more`].filter(Boolean).join(', ') || 'none'],
     ]
-    const key = JSON.stringify([d.endpoints, d.signed, d.standard, d.maxConcurrent, d.maxRate, d.sources])
+    const key = JSON.stringify([d.endpoints, d.signed, d.standard, d.maxConcurrent, d.maxRate, d.sources, more])
     if (facts.dataset.key !== key) {
       facts.dataset.key = key
       replace(facts, wanted.map(([name, value]) => el('div', {}, el('dt', {}, name), el('dd', {}, value))))

@@ -1,50 +1,100 @@
 // All destinations, and the table of them that the overview shows too.
 import { get, post, segment } from '../api.js'
 import { el, keyed, replace, say, text } from '../dom.js'
-import { compact, count, rate, soon, span } from '../format.js'
-import { destinationLink, pill, problem, table, updatePill, notice } from '../parts.js'
+import { compact, count, plural, rate, soon, span } from '../format.js'
+import { destinationLink, notice, pager, pill, problem, searchInput, select, sourceInput, table, updatePill } from '../parts.js'
 import * as words from '../words.js'
 
-export default function destinations({ every, signal }) {
-  const filter = el('input', { type: 'search', 'aria-label': 'Filter destinations', placeholder: 'Filter', autocomplete: 'off', spellcheck: 'false' })
+// page is how many are listed at a time.
+const page = 50
+
+const orders = [['id', 'By name'], ['state', 'Worst first'], ['waiting', 'Most waiting'], ['dead', 'Most dead'], ['retried', 'Most retried'], ['delivered', 'Most delivered']]
+
+export default function destinations({ query, every, signal, keys }) {
+  const search = searchInput({ 'aria-label': 'A part of the name or URL', placeholder: 'Part of name or URL', value: query.get('q') ?? '' }, signal, apply)
+  const states = Object.entries(words.conditions).map(([state, [word, tone]]) => {
+    const input = el('input', { type: 'checkbox', value: state, checked: query.getAll('state').includes(state), onchange: apply })
+    const n = el('b', {})
+    return { state, input, n, node: el('label', { class: 'chip', 'data-tone': tone, hidden: true }, input, el('span', {}, word, ' ', n)) }
+  })
+  const { input: source, list: offered } = sourceInput({ 'aria-label': 'Source', placeholder: 'All sources', value: query.get('source') ?? '', onchange: apply }, signal)
+  const order = select(orders, query.get('sort') ?? 'id', { 'aria-label': 'Order', onchange: apply })
+
   const list = destinationTable({ signal })
   const total = el('p', { class: 'lead' })
-  let latest = []
-  const show = () => {
-    const q = filter.value.trim().toLowerCase()
-    const shown = latest.filter((d) => !q || [d.id, ...d.sources, ...d.endpoints.map((e) => e.url)].some((s) => s.toLowerCase().includes(q)))
-    list.update(shown)
-    text(total, q ? `${count(shown.length)} of ${count(latest.length)}` : `${count(latest.length)} configured, or with deliveries that wait`)
+  const wrong = el('div', { class: 'wrong' })
+  const pages = pager(load)
+
+  // The address has the filter, so that it can be sent to somebody.
+  function filter() {
+    return {
+      q: search.value.trim(), source: source.value.trim(),
+      state: states.filter((s) => s.input.checked).map((s) => s.state),
+      sort: order.value === 'id' ? '' : order.value,
+    }
   }
-  filter.addEventListener('input', show)
-  every(2_000, async () => {
-    latest = (await get('destinations', {}, signal)).destinations
-    show()
+
+  function apply() {
+    const shown = new URLSearchParams()
+    for (const [name, value] of Object.entries(filter())) for (const v of [value].flat()) if (v) shown.append(name, v)
+    history.replaceState(null, '', shown.size > 0 ? `#/destinations?${shown}` : '#/destinations')
+    pages.first()
+  }
+
+  // A slow answer does not replace one that was asked for later.
+  let asked = 0
+  async function load() {
+    const mine = ++asked
+    try {
+      const answer = await get('destinations', { ...filter(), limit: page, after: pages.after() }, signal)
+      if (mine !== asked) return
+      replace(wrong)
+      show(answer)
+    } catch (error) {
+      if (mine === asked && !signal.aborted) replace(wrong, notice(problem(error)))
+    }
+  }
+
+  function show(answer) {
+    const { q, source, state } = filter()
+    list.update(answer.destinations, q || source || state.length > 0 ? 'No destination matches.' : 'No destination.')
+    for (const s of states) {
+      const n = answer.states[s.state] ?? 0
+      s.node.hidden = n === 0 && !s.input.checked
+      text(s.n, compact(n))
+    }
+    text(total, q || source || state.length > 0 ? `${plural(answer.total, 'matches', 'match')} the filter` : `${count(answer.total)} configured, or with deliveries that wait`)
+    pages.update(answer.destinations.length, answer.total, answer.after)
+  }
+
+  keys({
+    '/': ['Filter', () => search.focus()],
+    n: ['Next page', () => pages.turn(1)],
+    p: ['Previous page', () => pages.turn(-1)],
   })
+  every(2_000, load)
   return {
     title: 'Destinations',
     node: el('div', {},
-      el('div', { class: 'head' }, el('div', {}, el('h1', {}, 'Destinations'), total), filter),
-      el('section', { class: 'panel' }, list.node)),
+      el('div', { class: 'head' }, el('div', {}, el('h1', {}, 'Destinations'), total)),
+      el('div', { class: 'filters', role: 'search' },
+        el('div', { class: 'chips', role: 'group', 'aria-label': 'States' }, states.map((s) => s.node)), source, offered, order, search),
+      wrong,
+      el('section', { class: 'panel flush', 'aria-label': 'Destinations' }, list.node, pages.node)),
   }
 }
 
-// bound is how many rows are shown: the filter finds the others.
-const bound = 200
-
 export function destinationTable({ signal }) {
   const rows = el('tbody', {})
-  const more = el('p', { class: 'none' })
-  const empty = el('p', { class: 'none', hidden: true }, 'No destination.')
+  const empty = el('p', { class: 'none', hidden: true })
   const scroll = table('Destinations', ['Destination', 'State', ['Delivered/s', 'n'], ['Waiting', 'n'], ['Delivered', 'n'], ['Dead', 'n'], ['p99', 'n'], ['', 'end']], rows)
   return {
-    node: el('div', {}, scroll, empty, more),
-    update(list) {
+    node: el('div', {}, scroll, empty),
+    update(list, none = 'No destination.') {
       scroll.hidden = list.length === 0
       empty.hidden = list.length > 0
-      more.hidden = list.length <= bound
-      text(more, `${count(list.length - bound)} more: filter them in Destinations.`)
-      keyed(rows, list.slice(0, bound), (d) => d.id, (d) => {
+      text(empty, none)
+      keyed(rows, list, (d) => d.id, (d) => {
         const state = pill('', 'idle')
         const why = el('small', {})
         const cells = [0, 1, 2, 3, 4].map(() => el('td', { class: 'n' }))
@@ -70,10 +120,13 @@ export function destinationTable({ signal }) {
 
 export const sum = (counts) => Object.values(counts ?? {}).reduce((a, b) => a + b, 0)
 
+// lookedUp says what is done when a destination that is held is tried again.
+export const lookedUp = (held) => (held.hold === 'failing' ? 'probed' : 'looked up again')
+
 // reasonLine says why it is as it is, and when that may change.
 export function reasonLine(d) {
   if (!d.held) return ''
-  return [d.held.reason && words.reason(d.held.reason), d.held.until && `probed ${soon(d.held.until)}`].filter(Boolean).join(', ')
+  return [d.held.reason && words.reason(d.held.reason), d.held.until && `${lookedUp(d.held)} ${soon(d.held.until)}`].filter(Boolean).join(', ')
 }
 
 // pauseButton pauses and resumes.
@@ -106,7 +159,7 @@ export function pauseButton(id, signal, onChange) {
     toggle,
     update(d) {
       // What the configuration lacks or has disabled is not resumed here.
-      button.hidden = d.held?.hold === 'unknown' && !d.paused
+      button.hidden = d.state === 'unknown'
       paused = d.paused
       show()
     },

@@ -4,7 +4,7 @@ import { el, replace, say, set, text } from '../dom.js'
 import { clock, count } from '../format.js'
 import { pretty } from '../json.js'
 import { bound, List } from '../list.js'
-import { attempts, command, problem, route, setOptions, time } from '../parts.js'
+import { attempts, command, destinationInput, problem, route, searchInput, setOptions, time } from '../parts.js'
 import * as words from '../words.js'
 import { detail } from './destination.js'
 
@@ -29,16 +29,10 @@ export default function events({ query, every, onStatus, signal, keys }) {
     const input = el('input', { type: 'checkbox', value: kind, checked: filter.kind.includes(kind), onchange: apply })
     return { input, node: el('label', { class: 'chip', 'data-tone': tone }, input, el('span', {}, word)) }
   })
-  const destination = el('select', { 'aria-label': 'Destination', onchange: apply })
-  setOptions(destination, [['', 'All destinations']], filter.destination)
+  const { input: destination, list: offered } = destinationInput({ 'aria-label': 'Destination', placeholder: 'All destinations', value: filter.destination, onchange: apply }, signal)
   const type = el('select', { 'aria-label': 'Type', onchange: apply })
   setOptions(type, [['', 'All types'], ...words.bodyTypes], filter.type)
-  const search = el('input', { type: 'search', 'aria-label': 'A part of the id or the body', placeholder: 'Part of id or body', value: filter.q, autocomplete: 'off', spellcheck: 'false' })
-  let typing
-  search.addEventListener('input', () => {
-    clearTimeout(typing)
-    typing = setTimeout(apply, 250)
-  })
+  const search = searchInput({ 'aria-label': 'A part of the id or the body', placeholder: 'Part of id or body', value: filter.q }, signal, apply)
   const pauseButton = el('button', { type: 'button', onclick: pause }, 'Pause')
   const clear = el('button', { type: 'button', onclick: () => { list.reset([]); close() } }, 'Clear')
 
@@ -88,9 +82,8 @@ export default function events({ query, every, onStatus, signal, keys }) {
   }
 
   function apply() {
-    clearTimeout(typing)
     filter.kind = kinds.filter((k) => k.input.checked).map((k) => k.input.value)
-    filter.destination = destination.value
+    filter.destination = destination.value.trim()
     filter.type = type.value
     filter.q = search.value.trim()
     // The address has the filter, so that it can be sent to somebody.
@@ -116,8 +109,8 @@ export default function events({ query, every, onStatus, signal, keys }) {
     for (let wait = 500; !mine.aborted; wait = Math.min(wait * 2, 5_000)) {
       try {
         if (fresh) {
-          const { events } = await get('events', { ...filter, limit: past }, mine)
-          newest = events[0]?.seq
+          const { events, seq } = await get('events', { ...filter, limit: past }, mine)
+          newest = seq
           list.reset(events.reverse())
           fresh = false
         }
@@ -196,17 +189,13 @@ export default function events({ query, every, onStatus, signal, keys }) {
     counted = 0
     tell()
   })
-  every(10_000, async () => {
-    const { destinations } = await get('destinations', {}, signal)
-    setOptions(destination, [['', 'All destinations'], ...destinations.map((d) => d.id)], filter.destination)
-  })
   connect()
 
   return {
     title: 'Events',
     node: el('div', { class: 'fill' },
       el('div', { class: 'head' }, el('div', {}, el('h1', {}, 'Events'), state), el('div', { class: 'actions' }, clear, pauseButton)),
-      el('div', { class: 'filters', role: 'search' }, el('div', { class: 'chips', role: 'group', 'aria-label': 'Kinds' }, kinds.map((k) => k.node)), destination, type, search),
+      el('div', { class: 'filters', role: 'search' }, el('div', { class: 'chips', role: 'group', 'aria-label': 'Kinds' }, kinds.map((k) => k.node)), destination, offered, type, search),
       el('div', { class: 'split' }, el('div', { class: 'stream' }, list.node, empty), side)),
   }
 }

@@ -5,11 +5,14 @@ import { el, keyed, replace, text } from '../dom.js'
 import { clock, compact, count, moment, plural, rate, since, soon, span } from '../format.js'
 import { bars, command, figure, panel, route, segmented } from '../parts.js'
 import * as words from '../words.js'
-import { destinationTable, steps } from './destinations.js'
-import { sourceTable } from './sources.js'
+import { destinationTable, lookedUp, steps } from './destinations.js'
+import { nodePanel } from './nodes.js'
+import { few, sourceTable } from './sources.js'
 
-// most is how many destinations that are held are named.
+// most is how many destinations that are held are named, and listed how many
+// destinations are in the table, those in the worst state first.
 const most = 5
+const listed = 10
 
 export default function overview({ every, onStatus, signal }) {
   const state = el('p', { class: 'lead' }, 'Asking the server…')
@@ -51,7 +54,9 @@ export default function overview({ every, onStatus, signal }) {
   const errors = bars('Failed requests of the last hour, by reason', 'No request failed in the last hour.')
   const dead = bars('Dead letters since the start, by reason', 'Nothing was given up since the start.')
   const destinations = destinationTable({ signal })
+  const rest = el('a', { href: '#/destinations', hidden: true })
   const sources = sourceTable()
+  const nodes = nodePanel()
 
   onStatus((s) => {
     const { totals, rates, calls } = s
@@ -62,26 +67,27 @@ export default function overview({ every, onStatus, signal }) {
     again.update(rate(rates.retried), '/s', `${count(totals.retried)} since the start`)
     died.update(compact(s.dead), '', rates.dead > 0 ? `${rate(rates.dead)}/s now` : s.dead > 0 ? 'kept, to be replayed' : 'nothing given up')
     dead.update(totals.dead)
+    errors.update(s.errors)
   })
 
   let status = null
-  let latest = []
+  let latest = null
   onStatus((s) => { status = s; tell() })
   every(2_000, async () => {
-    const [d, s] = await Promise.all([get('destinations', {}, signal), get('sources', {}, signal)])
-    latest = d.destinations
-    destinations.update(latest)
-    sources.update(s.sources)
-    const sum = {}
-    for (const { errors } of latest) for (const [code, n] of Object.entries(errors ?? {})) sum[code] = (sum[code] ?? 0) + n
-    errors.update(sum)
+    const [d, s, n] = await Promise.all([get('destinations', { sort: 'state', limit: listed }, signal), get('sources', { limit: few }, signal), get('nodes', {}, signal)])
+    nodes.update(n)
+    latest = d
+    destinations.update(d.destinations)
+    rest.hidden = d.total <= listed
+    text(rest, `All ${count(d.total)} destinations`)
+    sources.update(s.sources, s.total)
     tell()
   })
   every(1_000, refreshSeries)
 
   // tell says in sentences what wants looking at, the worst first.
   function tell() {
-    if (!status) return
+    if (!status || !latest) return
     const items = []
     const add = (key, tone, ...what) => items.push({ key, tone, what })
     const { calls, config } = status
@@ -89,15 +95,16 @@ export default function overview({ every, onStatus, signal }) {
     if (config.restart?.length > 0) add('restart', 'warn', el('b', {}, 'Some settings count after a restart'), `: ${config.restart.join(', ')}`)
     if (!status.ready) add('ready', 'bad', el('b', {}, 'Calls are not accepted'), ': the server is starting or stopping, or cannot store them')
     if (calls.failed > 0) add('failed', 'bad', el('b', {}, `${plural(calls.failed, 'request')} could not be stored`), ', and were told to come back')
-    const held = latest.filter((d) => d.held && d.held.hold !== 'disabled')
-    const failing = held.filter((d) => words.health(d).tone === 'bad')
-    for (const d of [...failing, ...held.filter((d) => !failing.includes(d))].slice(0, most)) {
+    const held = words.heldIn(latest.states)
+    const failing = words.failingIn(latest.states)
+    for (const d of latest.destinations.filter((d) => words.held.includes(d.state)).slice(0, most)) {
       const h = words.health(d)
-      const more = [d.held.reason && words.reason(d.held.reason).toLowerCase(), d.held.since && `since ${moment(d.held.since)}`,
-        d.waiting > 0 && `${count(d.waiting)} waiting`, d.held.until && `probed ${soon(d.held.until)}`].filter(Boolean).join(', ')
+      // What waits for a destination that is unknown is held once it is due.
+      const more = [d.held?.reason && words.reason(d.held.reason).toLowerCase(), d.held?.since && `since ${moment(d.held.since)}`,
+        d.waiting > 0 && `${count(d.waiting)} waiting`, d.held?.until && `${lookedUp(d.held)} ${soon(d.held.until)}`].filter(Boolean).join(', ')
       add(`held ${d.id}`, h.tone, el('b', {}, el('a', { href: route('destinations', d.id) }, d.id), ` is ${h.word.toLowerCase()}`), more && `: ${more}`)
     }
-    if (held.length > most) add('more', 'bad', el('a', { href: '#/destinations' }, `${count(held.length - most)} more destinations are held`))
+    if (held > most) add('more', failing > most ? 'bad' : 'still', el('a', { href: `#/destinations?${new URLSearchParams(words.held.map((s) => ['state', s]))}` }, `${plural(held - most, 'more destination')} ${held - most === 1 ? 'is' : 'are'} held`))
     if (calls.unknown > 0) add('unknown', 'warn', el('b', {}, `${plural(calls.unknown, 'request')} with an unknown write key`), ' since the start')
     if (calls.rejected > 0) add('rejected', 'warn', el('b', {}, `${plural(calls.rejected, 'call')} rejected`), ' since the start, because they are not valid')
     if (calls.limited > 0) add('limited', 'warn', el('b', {}, `${plural(calls.limited, 'request')} over the rate`), ' of their source since the start')
@@ -118,9 +125,8 @@ export default function overview({ every, onStatus, signal }) {
       }
     })
     attention.hidden = items.length === 0
-    const n = latest.length
-    text(state, failing.length > 0 ? `${count(failing.length)} of ${plural(n, 'destination')} ${failing.length === 1 ? 'is' : 'are'} failing.`
-      : `${plural(n, 'destination')}, none is failing.`)
+    const all = plural(latest.total, 'destination')
+    text(state, failing > 0 ? `${count(failing)} of ${all} ${failing === 1 ? 'is' : 'are'} in trouble.` : `${all}, none is in trouble.`)
   }
 
   return {
@@ -130,7 +136,8 @@ export default function overview({ every, onStatus, signal }) {
       attention, begin, figures,
       panel('Deliveries', { actions: ranges }, flow.node),
       el('div', { class: 'pair' }, panel('Waiting', {}, backlog.node), panel('Latency', { note: 'of requests' }, latency.node)),
-      panel('Destinations', {}, destinations.node),
+      nodes.node,
+      panel('Destinations', { actions: rest }, destinations.node),
       el('div', { class: 'pair' }, panel('Why requests fail', { note: 'last hour' }, errors.node), panel('Why deliveries died', { note: 'since the start' }, dead.node)),
       panel('Sources', {}, sources.node)),
   }

@@ -4,16 +4,15 @@ import { get, post } from '../api.js'
 import { el, replace, say } from '../dom.js'
 import { plural, span } from '../format.js'
 import { plain, pretty } from '../json.js'
-import { field, notice, pill, problem, setOptions } from '../parts.js'
+import { destinationInput, field, notice, pill, problem } from '../parts.js'
 import * as words from '../words.js'
 
-export default function tester({ query, every, signal, keys }) {
-  const destination = el('select', {})
-  setOptions(destination, [['', 'Choose one']], query.get('destination') ?? '')
+export default function tester({ query, signal, keys }) {
+  const { input: destination, list: offered } = destinationInput({ placeholder: 'Type a part of its name', value: query.get('destination') ?? '' }, signal)
   const url = el('input', { type: 'url', placeholder: 'https://example.com/hook', spellcheck: 'false', autocomplete: 'url' })
   const where = el('input', { type: 'radio', name: 'to', value: 'destination', checked: true })
   const there = el('input', { type: 'radio', name: 'to', value: 'url' })
-  const destinationField = field('Destination', destination, 'Its endpoints, headers and secrets are used.')
+  const destinationField = field('Destination', [destination, offered], 'Its endpoints, headers and secrets are used.')
   const urlField = field('URL', url, 'Without a signature, as there is no secret for it.')
   const types = words.callTypes.map((t) => el('input', { type: 'checkbox', value: t, checked: true }))
   const send = el('button', { class: 'primary' }, 'Send')
@@ -40,7 +39,7 @@ export default function tester({ query, every, signal, keys }) {
     event.preventDefault()
     replace(wrong)
     const chosen = types.filter((t) => t.checked).map((t) => t.value)
-    const to = where.checked ? { destination: destination.value } : { url: url.value.trim() }
+    const to = where.checked ? { destination: destination.value.trim() } : { url: url.value.trim() }
     if (!Object.values(to)[0]) return replace(wrong, notice(where.checked ? 'Choose a destination.' : 'Give a URL, such as http://localhost:9000/hook.'))
     if (chosen.length === 0) return replace(wrong, notice('Choose at least one type.'))
     send.disabled = true
@@ -59,10 +58,10 @@ export default function tester({ query, every, signal, keys }) {
   })
 
   keys({ s: ['Send', () => form.requestSubmit()] })
-  every(10_000, async () => {
-    const { destinations } = await get('destinations', {}, signal)
-    setOptions(destination, [['', 'Choose one'], ...destinations.map((d) => d.id)], destination.value || (destinations.length === 1 ? destinations[0].id : ''))
-  })
+  // The only one that there is need not be chosen.
+  get('destinations', { limit: 1 }, signal).then(({ destinations, total }) => {
+    if (total === 1 && !destination.value) destination.value = destinations[0].id
+  }, () => {})
 
   return {
     title: 'Tester',

@@ -1,0 +1,33 @@
+package api
+
+import (
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+// AttemptOf returns an attempt as the API has it.
+func AttemptOf(a *webhook.Attempt) Attempt {
+	return Attempt{
+		At:       a.At,
+		Took:     Milliseconds(a.Took),
+		Try:      a.Try,
+		Endpoint: a.Endpoint,
+		Status:   a.Status,
+		Reason:   string(a.Reason),
+		Error:    a.Error,
+		Answer:   a.Answer,
+	}
+}
+
+// Milliseconds returns a duration as the API has it.
+func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// TimeOf returns a time as the API has it, nil if it is not known.
+func TimeOf(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}

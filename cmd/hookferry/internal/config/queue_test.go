@@ -1,0 +1,99 @@
+package config
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+func TestQueue(t *testing.T) {
+	const secret = "passw0rd"
+	for _, tt := range []struct {
+		name, queue, rest string
+		store             Store
+		problems          []string // keys
+	}{
+		{name: "none", queue: "{}", store: Embedded},
+		{name: "postgres", queue: `{url: "postgres://u:${SECRET}@db.example/app"}`, store: PostgreSQL},
+		{name: "postgresql", queue: `{url: "postgresql:///?host=/run/pg&user=u", postgres: {schema: s, migrate: false, pooler: true, connections: 5, claim: 1s}}`, store: PostgreSQL},
+		{name: "nats", queue: `{url: "nats://u:${SECRET}@a.example:4222,tls://b.example:4222", nats: {stream: A-1_b, replicas: 3, partitions: 1, claim: 1s, dedupWindow: 2h, maxBytes: 1GB, credentials: c}}`, store: JetStream},
+		{name: "nats, and what is not", queue: `{url: "nats://u:${SECRET}@a.example,postgres://b.example"}`, problems: []string{"queue.url"}},
+		{name: "nats with a path", queue: `{url: "nats://a.example/${SECRET}"}`, problems: []string{"queue.url"}},
+		{name: "bounds of nats", queue: `{nats: {stream: "a.b", replicas: 6, partitions: 0, claim: 2h, dedupWindow: 169h, maxBytes: 0}}`, store: Embedded,
+			problems: []string{"queue.nats.stream", "queue.nats.replicas", "queue.nats.partitions", "queue.nats.claim", "queue.nats.dedupWindow"}},
+		{name: "a window that nats is not to have", queue: `{nats: {dedupWindow: 59s}}`, store: Embedded, problems: []string{"queue.nats.dedupWindow"}},
+		{name: "the shortest window of nats", queue: `{nats: {dedupWindow: 1m}}`, store: Embedded},
+		{name: "TLS of nats", queue: `{url: "tls://a.example", nats: {tls: {ca: hookferry.yaml, certificate: hookferry.yaml}}}`, problems: []string{"queue.nats.tls"}},
+		{name: "authorities of nats", queue: `{url: "tls://a.example", nats: {tls: {ca: hookferry.yaml}}}`, problems: []string{"queue.nats.tls.ca"}},
+		{name: "another database", queue: `{url: "mysql://u:${SECRET}@db.example/app"}`, problems: []string{"queue.url"}},
+		{name: "no URL", queue: `{url: "host=h password=${SECRET}"}`, problems: []string{"queue.url"}},
+		{name: "a port that is none", queue: `{url: "postgres://u:${SECRET}@db.example:x/app"}`, problems: []string{"queue.url"}},
+		{name: "a parameter that is wrong", queue: `{url: "postgres://u:${SECRET}@db.example/app?sslmode=${SECRET}"}`, problems: []string{"queue.url"}},
+		{name: "bounds", queue: `{postgres: {schema: "", connections: 4, claim: 999ms}}`, store: Embedded,
+			problems: []string{"queue.postgres.schema", "queue.postgres.connections", "queue.postgres.claim"}},
+		{name: "a bound that is the data folder's", queue: `{url: "postgres://db.example/app"}`, rest: "limits: {store: 1GB}\n", store: PostgreSQL,
+			problems: []string{"limits.store"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := write(t, "queue: "+tt.queue+"\n"+tt.rest+minimal)
+			s, err := Load(path, env(map[string]string{"SECRET": secret}), nil)
+			var wrong *Error
+			if errors.As(err, &wrong) {
+				if strings.Contains(err.Error(), secret) {
+					t.Errorf("the error has the password: %v", err)
+				}
+				var keys []string
+				for _, p := range wrong.Problems {
+					keys = append(keys, p.Key)
+				}
+				if strings.Join(keys, " ") != strings.Join(tt.problems, " ") {
+					t.Errorf("problems with %q, want %q", keys, tt.problems)
+				}
+				return
+			}
+			if err != nil || len(tt.problems) > 0 {
+				t.Fatalf("Load = %v, want problems with %q", err, tt.problems)
+			}
+			if s.Queue.Store() != tt.store || s.Queue.Shared() != (tt.store != Embedded) {
+				t.Errorf("Store = %q", s.Queue.Store())
+			}
+		})
+	}
+}
+
+func TestCredentialsAreRelativeToTheFile(t *testing.T) {
+	path := write(t, "queue: {url: \"nats://a.example\", nats: {credentials: keys/user.creds}}\n"+minimal)
+	s, err := Load(path, env(nil), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := filepath.Join(filepath.Dir(path), "keys", "user.creds"); s.Queue.NATS.Credentials != want {
+		t.Errorf("credentials %q, want %q", s.Queue.NATS.Credentials, want)
+	}
+}
+
+func TestPool(t *testing.T) {
+	q := Default().Queue
+	q.URL = "postgres://u@db.example/app"
+	c, err := q.Pool("me")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.MaxConns != 10 || c.ConnConfig.ConnectTimeout != connectTimeout || c.ConnConfig.RuntimeParams["application_name"] != "me" ||
+		c.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
+		t.Errorf("%d connections, %v, %q, %v", c.MaxConns, c.ConnConfig.ConnectTimeout, c.ConnConfig.RuntimeParams, c.ConnConfig.DefaultQueryExecMode)
+	}
+	q.URL += "?connect_timeout=3&application_name=mine"
+	q.Postgres.Pooler, q.Postgres.Connections = true, 7
+	if c, err = q.Pool("me"); err != nil {
+		t.Fatal(err)
+	}
+	if c.MaxConns != 7 || c.ConnConfig.ConnectTimeout != 3*time.Second || c.ConnConfig.RuntimeParams["application_name"] != "mine" ||
+		c.ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeExec {
+		t.Errorf("%d connections, %v, %q, %v", c.MaxConns, c.ConnConfig.ConnectTimeout, c.ConnConfig.RuntimeParams, c.ConnConfig.DefaultQueryExecMode)
+	}
+}

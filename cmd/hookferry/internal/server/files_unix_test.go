@@ -1,0 +1,40 @@
+//go:build unix
+
+package server
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestFileLimit starts a server under a limit of the system, with settings that
+// need one file more, and with those that just fit.
+func TestFileLimit(t *testing.T) {
+	var was syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	now := was
+	now.Cur = 700
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &now); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Setrlimit(syscall.RLIMIT_NOFILE, &was) })
+	// 192 are the endpoints', and 128 the rest.
+	const settings = `
+sources: [{name: web, keys: [k1]}]
+destinations:
+  - {id: a, endpoints: [{url: "http://a.example/"}, {url: "http://b.example/"}]}
+  - {id: b, maxConcurrent: 64, endpoints: [{url: "http://a.example/"}]}
+`
+	for connections, warned := range map[string]bool{"380": false, "381": true} {
+		s := start(t, "limits: {connections: "+connections+"}\n"+settings, nil)
+		if got := strings.Contains(s.text(), "limit=700 needed=701"); got != warned {
+			t.Errorf("with %s connections: warned %v, want %v; the log:\n%s", connections, got, warned, s.text())
+		}
+		if err := s.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package server
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// A bug is logged at any level, and ends the request that met it. An answer that is
+// ended on purpose is no bug.
+func TestPanicsAreLogged(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		value any
+		want  string
+	}{
+		{"a bug", "out of tokens", `msg="a request panicked" panic="out of tokens" stack=`},
+		{"the end of an answer", http.ErrAbortHandler, ""},
+	} {
+		var log bytes.Buffer
+		logger := slog.New(slog.NewTextHandler(&log, nil))
+		server := httptest.NewUnstartedServer(nil)
+		server.Config = NewHTTP(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(tt.value) }), logger)
+		server.Start()
+		if _, err := server.Client().Get(server.URL); err == nil || !strings.HasSuffix(err.Error(), io.EOF.Error()) {
+			t.Errorf("%s: the client got %v, want %v", tt.name, err, io.EOF)
+		}
+		server.Close() // and wait for the handler
+		if got := log.String(); !strings.Contains(got, tt.want) || tt.want == "" && got != "" {
+			t.Errorf("%s: the log is %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}

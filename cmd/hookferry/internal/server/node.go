@@ -1,0 +1,55 @@
+package server
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/webhook"
+)
+
+// nodeName names this server among others: the host's name and a part made up,
+// as each of several containers may be process 1 of the same host.
+func nodeName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "?"
+	}
+	// PostgreSQL shows the first 63 bytes of "hookferry NAME".
+	const maxHost = 63 - len("hookferry ") - len("/abcdef")
+	return host[:min(len(host), maxHost)] + "/" + strings.ToLower(rand.Text()[:6])
+}
+
+// node says how this server is.
+func (s *server) node() api.Node {
+	stats := s.forwarder.Stats()
+	n := api.Node{
+		Name: s.name, Version: s.Version, Started: &s.started, Ready: s.ready.ready(),
+		InFlight: stats.InFlight, Delivered: stats.Delivered,
+	}
+	if s.feed != nil {
+		n.Rates = s.feed.Rates("")
+	}
+	return n
+}
+
+// present has the store show to other servers how this one is, if it can.
+func (s *server) present() {
+	nodes, ok := s.store.queue.(webhook.Nodes)
+	if !ok {
+		return
+	}
+	nodes.Present(func() []byte {
+		note, err := json.Marshal(s.node())
+		if err != nil {
+			return nil // as if nothing were known
+		}
+		return note
+	})
+}
+
+// now is the time as answers have it.
+func now() time.Time { return time.Now().UTC() }

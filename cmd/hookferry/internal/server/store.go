@@ -1,0 +1,155 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/nats-io/nats.go"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/boltqueue"
+	"github.com/hookferry/analytics/webhook/natsqueue"
+	"github.com/hookferry/analytics/webhook/pgqueue"
+)
+
+// DataFile is the store, in the data folder.
+const DataFile = "hookferry.db"
+
+// A store is where calls are kept.
+type store struct {
+	queue webhook.Queue
+	// release closes the connections that the queue was opened with, once the queue
+	// is closed. Nil means that there are none.
+	release func()
+	// size returns the bytes of the store's files. Nil means that it has none on
+	// this machine.
+	size func() (int64, error)
+	// where says in the log where it is.
+	where slog.Attr
+}
+
+// openStore opens the store of the settings. Others that share it know this
+// server by name.
+func openStore(ctx context.Context, settings *config.Settings, name string, logger *slog.Logger) (*store, error) {
+	switch settings.Queue.Store() {
+	case config.PostgreSQL:
+		return openPostgres(ctx, &settings.Queue, name, logger)
+	case config.JetStream:
+		return openNATS(ctx, &settings.Queue, name, logger)
+	}
+	return openEmbedded(settings, logger)
+}
+
+// Close closes the queue, and then its connections.
+func (s *store) Close() error {
+	err := s.queue.Close()
+	if s.release != nil {
+		s.release()
+	}
+	return err
+}
+
+// openEmbedded opens the store in the data folder, which it makes if it is
+// missing.
+func openEmbedded(settings *config.Settings, logger *slog.Logger) (*store, error) {
+	folder := settings.Data
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return nil, &SettingError{"data", err}
+	}
+	q, err := boltqueue.Open(filepath.Join(folder, DataFile), &boltqueue.Config{Logger: logger, MaxBytes: int64(settings.Limits.Store)})
+	if errors.Is(err, boltqueue.ErrDamaged) {
+		err = fmt.Errorf("%w; 'hookferry store rescue -data %s -to FILE' writes what can be read to a new file", err, folder)
+	}
+	if err != nil {
+		return nil, &SettingError{"data", err}
+	}
+	return &store{
+		queue: q,
+		size:  func() (int64, error) { return storeSize(folder) },
+		where: slog.String("data", folder),
+	}, nil
+}
+
+// storeSize returns the bytes of the files of the store.
+func storeSize(folder string) (int64, error) {
+	var size int64
+	for _, name := range []string{DataFile, DataFile + ".journal", DataFile + ".journal2"} {
+		info, err := os.Stat(filepath.Join(folder, name))
+		if errors.Is(err, fs.ErrNotExist) && name != DataFile {
+			continue // there was no room for it yet
+		}
+		if err != nil {
+			return 0, err
+		}
+		size += info.Size()
+	}
+	return size, nil
+}
+
+// openPostgres opens the store in a database.
+func openPostgres(ctx context.Context, c *config.Queue, name string, logger *slog.Logger) (*store, error) {
+	pc, err := c.Pool("hookferry " + name)
+	if err != nil { // it was good when the settings were checked, but libpq's variables count too
+		return nil, &SettingError{"queue.url", errors.New("is not one of PostgreSQL")}
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, pc)
+	if err != nil {
+		return nil, &SettingError{"queue.url", err}
+	}
+	q, err := pgqueue.Open(ctx, pool, &pgqueue.Config{
+		Schema: c.Postgres.Schema, NoMigrate: !c.Postgres.Migrate, NoListen: c.Postgres.Pooler, Claim: c.Postgres.Claim,
+		Node: name, Logger: logger,
+	})
+	if err != nil {
+		pool.Close()
+		return nil, &SettingError{"queue.url", err}
+	}
+	return &store{
+		queue: q, release: pool.Close,
+		where: slog.String("queue", fmt.Sprintf("postgres://%s:%d/%s", pc.ConnConfig.Host, pc.ConnConfig.Port, pc.ConnConfig.Database)),
+	}, nil
+}
+
+// natsTimeout bounds each of the first connects to a server.
+const natsTimeout = 10 * time.Second
+
+// openNATS opens the store in JetStream.
+func openNATS(ctx context.Context, c *config.Queue, name string, logger *slog.Logger) (*store, error) {
+	urls, hosts, err := c.Servers()
+	if err != nil {
+		return nil, &SettingError{"queue.url", err}
+	}
+	options := []nats.Option{nats.Name("hookferry " + name), nats.MaxReconnects(-1), nats.Timeout(natsTimeout)}
+	if c.NATS.Credentials != "" {
+		options = append(options, nats.UserCredentials(c.NATS.Credentials))
+	}
+	if c.NATS.TLS != nil {
+		secure, err := c.NATS.TLS.Config()
+		if err != nil {
+			return nil, &SettingError{"queue.nats.tls", err}
+		}
+		options = append(options, nats.Secure(secure))
+	}
+	nc, err := nats.Connect(strings.Join(urls, ","), options...)
+	if err != nil {
+		return nil, &SettingError{"queue.url", err}
+	}
+	q, err := natsqueue.Open(ctx, nc, &natsqueue.Config{
+		Stream: c.NATS.Stream, Replicas: c.NATS.Replicas, Partitions: c.NATS.Partitions, Claim: c.NATS.Claim,
+		DedupWindow: c.NATS.DedupWindow, MaxBytes: int64(c.NATS.MaxBytes), Node: name, Logger: logger,
+	})
+	if err != nil {
+		nc.Close()
+		return nil, &SettingError{"queue.url", err}
+	}
+	return &store{queue: q, release: nc.Close, where: slog.String("queue", strings.Join(hosts, ","))}, nil
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/server"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/boltqueue"
+)
+
+// largeStore makes a store of some 60 MB in a folder. To read it takes longer
+// than a process needs to notice that it is interrupted.
+func largeStore(t *testing.T, folder string) (file string) {
+	t.Helper()
+	file = filepath.Join(folder, server.DataFile)
+	q, err := boltqueue.Open(file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := []byte(`{"type":"track","event":"` + strings.Repeat("x", 7_900) + `"}`)
+	now := time.Now()
+	ds := make([]webhook.Delivery, 500)
+	for part := range 16 {
+		for i := range ds {
+			ds[i] = webhook.Delivery{Destination: "crm", ID: fmt.Sprint(part, "-", i), Type: "track", Body: body, Accepted: now, Due: now}
+		}
+		if _, err := q.Put(context.Background(), ds...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// halted starts a command at the terminal, as a shell does, and stops it in the
+// midst of its work on a file: once it has opened that.
+func (term *terminal) halted(file string, args ...string) *exec.Cmd {
+	term.t.Helper()
+	cmd := exec.Command("hookferry", args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = term.tty, term.tty, term.tty
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	if err := cmd.Start(); err != nil {
+		term.t.Fatal(err)
+	}
+	term.t.Cleanup(func() { _ = cmd.Process.Kill() })
+	tick, timeout := time.NewTicker(time.Millisecond), time.After(patience)
+	defer tick.Stop()
+	for !hasOpen(cmd.Process.Pid, file) {
+		select {
+		case <-tick.C:
+		case <-timeout:
+			text, _ := term.shown.read()
+			term.t.Fatalf("%q has not opened %s; the terminal shows %q", args, file, text)
+		}
+	}
+	term.signal(cmd, syscall.SIGSTOP)
+	return cmd
+}
+
+func (term *terminal) signal(cmd *exec.Cmd, s syscall.Signal) {
+	if err := cmd.Process.Signal(s); err != nil {
+		term.t.Error(err)
+	}
+}
+
+func hasOpen(pid int, file string) bool {
+	fds, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	for _, fd := range fds {
+		if to, err := os.Readlink(fd); err == nil && to == file {
+			return true
+		}
+	}
+	return false
+}
+
+// Each of the commands that work on a store is interrupted from the keyboard,
+// which leaves all as it was, and then ends, having shown how far it is.
+func TestTerminalStore(t *testing.T) {
+	folder, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := largeStore(t, folder)
+	before, err := boltqueue.Check(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rescued := filepath.Join(t.TempDir(), "rescued.db")
+	for _, tt := range []struct {
+		args        []string
+		interrupted string
+		bar         string
+		ended       string
+	}{
+		{[]string{"check"}, `hookferry store check: interrupted\r\n$`, `% read [\d.]+ MB of [\d.]+ MB, `, `\r\x1b\[K8,000 deliveries wait, 0 dead letters; `},
+		{[]string{"rescue", "-to", rescued}, `hookferry store rescue: interrupted; there is no new file, and the old one is as it was\r\n$`,
+			`% read [\d.]+ MB of [\d.]+ MB, `, `\r\x1b\[K8,000 deliveries, 0 dead letters, .*\r\nTo use it: `},
+		{[]string{"compact"}, `hookferry store compact: interrupted; the store is as it was\r\n$`, `% written [\d.]+ MB of [\d.]+ MB, `, `\r\x1b\[K[\d,]+ bytes before, [\d,]+ bytes now\r\n$`},
+	} {
+		args := append([]string{"store", tt.args[0], "-data", folder}, tt.args[1:]...)
+		t.Run(tt.args[0]+" interrupted", func(t *testing.T) {
+			term := newTerminal(t, 80, 24)
+			cmd := term.halted(file, args...)
+			term.typed("\x03")
+			term.signal(cmd, syscall.SIGCONT)
+			_ = cmd.Wait()
+			if status := cmd.ProcessState.ExitCode(); status != exitFailure {
+				t.Errorf("exit status %d, want %d", status, exitFailure)
+			}
+			term.await(tt.interrupted)
+			if now, err := boltqueue.Check(file); err != nil || now != before {
+				t.Errorf("the store holds %+v, and %+v before; %v", now, before, err)
+			}
+			left, err := os.ReadDir(folder)
+			if err != nil {
+				t.Error(err)
+			}
+			for _, f := range left {
+				if f.Name() != server.DataFile {
+					t.Errorf("it left %s", f.Name())
+				}
+			}
+			if _, err := os.Stat(rescued); tt.args[0] == "rescue" && err == nil {
+				t.Errorf("%s is there", rescued)
+			}
+		})
+		t.Run(tt.args[0], func(t *testing.T) {
+			term := newTerminal(t, 80, 24)
+			cmd := term.halted(file, args...)
+			// A bar is drawn once the work has taken longer than this.
+			timer := time.NewTimer(2 * meterRedraw)
+			defer timer.Stop()
+			<-timer.C
+			term.signal(cmd, syscall.SIGCONT)
+			term.await(`\r\x1b\[K\[#*-*\] +\d+` + tt.bar)
+			term.await(`(?s)` + tt.ended)
+			if err := cmd.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
