@@ -10,6 +10,7 @@ FROM --platform=$BUILDPLATFORM golang:1.26 AS build
 WORKDIR /src
 COPY go.mod go.sum go.work go.work.sum ./
 COPY cmd/hookferry/go.mod cmd/hookferry/go.sum cmd/hookferry/
+COPY webhook/natsqueue/go.mod webhook/natsqueue/go.sum webhook/natsqueue/
 COPY webhook/pgqueue/go.mod webhook/pgqueue/go.sum webhook/pgqueue/
 RUN go mod download
 # With .git, of which the program knows its version.

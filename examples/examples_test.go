@@ -67,6 +67,15 @@ func TestExamples(t *testing.T) {
 			`"messageId":"order-1004",.*"originalTimestamp":"2024-02-29T12:00:00.000Z"`,
 			`^imported 4 orders$`,
 		}},
+		{"sharded", []string{
+			`^customer-0 is in b; then in b$`,
+			`^customer-1 is in b; then in b$`,
+			`^customer-2 is in c; then in b$`,
+			`^customer-3 is in a; then in a$`,
+			`^customer-4 is in b; then in b$`,
+			`^customer-5 is in c; then in a$`,
+			`^12 webhooks arrived$`,
+		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			out, err := command(tt.name).CombinedOutput()
@@ -170,10 +179,10 @@ func TestReceiverWithoutSecret(t *testing.T) {
 	}
 }
 
-// TestExampleSize: an example is under sixty lines of code.
+// TestExampleSize: the main file of an example is under sixty lines of code.
 func TestExampleSize(t *testing.T) {
 	files, err := filepath.Glob("*/main.go")
-	if err != nil || len(files) != 4 {
+	if err != nil || len(files) != 5 {
 		t.Fatalf("examples %q, %v", files, err)
 	}
 	for _, file := range files {

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// A cell is one store and the nodes that share it. Destinations that are well
+// are one flow; those that an outage has, or had, are lanes of their own, one in
+// each node that serves them.
+type cell struct {
+	*scenario
+	random *rand.Rand
+
+	rate    float64 // deliveries a second of the flow, by the mean of the day
+	busy    float64 // destinations of the flow that are busy at a time, by the mean
+	backlog float64 // deliveries of the flow that wait, for processors, the store or slots
+	active  float64 // attempts at once
+	narrow  []narrow
+	out     []part // whose outage comes
+	troubled
+	result cellResult
+}
+
+// A part of a destination's deliveries, the same in each of its nodes, is what comes
+// to a cell. It is all of them unless they are more than a store should have.
+type part struct {
+	rate float64 // deliveries a second, by the mean of the day
+}
+
+// A narrow part has fewer slots than its rate needs at the peak, or hardly more.
+type narrow struct {
+	part
+	backlog float64
+}
+
+// troubled are the lanes of destinations that are down, or were.
+type troubled struct {
+	lanes []*lane
+	rates []float64 // by lane
+	turn  int       // where the round over them begins
+}
+
+// step is the resolution of the flow. Lanes have none.
+const step = time.Second
+
+// tight is the use of its slots from which a part is narrow.
+const tight = 0.9
+
+// add adds a part. down says that an outage comes to it.
+func (c *cell) add(p part, down bool) {
+	latency := c.latency.average().Seconds()
+	switch {
+	case down:
+		c.out = append(c.out, p)
+	case p.rate*c.peak*latency > tight*c.slots(c.laneShare(c.inFlight())):
+		c.narrow = append(c.narrow, narrow{part: p})
+	default:
+		c.rate += p.rate
+		c.busy += -math.Expm1(-p.rate * latency)
+	}
+}
+
+// slots is how many attempts for one destination there may be in the cell, if
+// each node leaves it a share.
+func (c *cell) slots(share float64) float64 {
+	return float64(c.owners()) * min(float64(c.maxConcurrent), share)
+}
+
+// warm is how long before an outage its lanes begin.
+const warm = 10 * time.Second
+
+// run simulates the length of the scenario.
+func (c *cell) run() {
+	for now := time.Duration(0); now < c.length; now += step {
+		if now == c.outage.at-warm {
+			c.singleOut(now)
+		}
+		c.advance(now, now+step)
+	}
+}
+
+// naps is how many steps a lane is left alone while its breaker is open: it does
+// next to nothing, and what it does it does at its own times.
+const naps = 10
+
+// sleeps reports whether the step to a time leaves out a lane.
+func (c *cell) sleeps(i int, to time.Duration) bool {
+	return c.lanes[i].open && to < c.outage.at+c.outage.length && (int(to/step)+i)%naps != 0
+}
+
+// singleOut makes lanes of the parts that will be down.
+func (c *cell) singleOut(now time.Duration) {
+	r := receiver{latency: c.latency, failures: c.failures, from: c.outage.at, to: c.outage.at + c.outage.length, hangs: c.outage.hangs}
+	for _, p := range c.out {
+		for range c.owners() {
+			l := newLane(c.maxConcurrent, r, c.random)
+			l.touched, l.told = now, now
+			c.lanes = append(c.lanes, l)
+			c.rates = append(c.rates, p.rate/float64(c.owners()))
+		}
+	}
+}
+
+// advance goes on from now to to.
+func (c *cell) advance(now, to time.Duration) {
+	dt := (to - now).Seconds()
+	load := c.curve(now)
+	latency := c.latency.average().Seconds()
+	again := 1 + c.failures // attempts of a delivery to a destination that is well
+
+	// What comes is accepted first, at the cost of what goes out.
+	fresh := float64(poisson(c.rate*load*dt, c.random))
+	came := fresh
+	lanes := 0.0
+	for i, l := range c.lanes {
+		if c.sleeps(i, to) {
+			continue
+		}
+		n := poisson(c.rates[i]*load*(to-l.told).Seconds(), c.random)
+		l.arrive(l.told, to, n)
+		l.told = to
+		lanes += float64(n)
+	}
+	if len(c.lanes) == 0 && now < c.outage.at {
+		// They are well until their lanes begin.
+		for _, p := range c.out {
+			fresh += p.rate * load * dt
+		}
+		came = fresh
+	}
+	for i := range c.narrow {
+		n := c.narrow[i].rate * load * dt
+		c.narrow[i].backlog += n
+		came += n
+	}
+	came += lanes
+	cpu := float64(c.nodes*c.cores)*dt - came/c.fanOut*c.store.accept.Seconds()
+	budget := max(min(cpu/c.store.deliver.Seconds(), c.most*dt, float64(c.nodes*c.maxInFlight)/latency*dt), 0)
+	whole := budget
+
+	// A destination with little to do has its turn before one with a backlog.
+	c.backlog += fresh
+	served := min(c.backlog, budget/again)
+	c.backlog -= served
+	budget -= served * again
+	inFlight := served * again * latency / dt
+	waiting := c.backlog
+	slots := c.slots(float64(c.share(load, c.active)))
+	for i := range c.narrow {
+		n := &c.narrow[i]
+		most := min(n.backlog, slots/latency*dt/again, budget/again)
+		n.backlog -= most
+		budget -= most * again
+		inFlight += most * again * latency / dt
+		waiting += n.backlog
+	}
+	for _, l := range c.lanes {
+		inFlight += float64(len(l.active))
+	}
+	c.active = inFlight
+	share := c.share(load, inFlight)
+	held := 0
+	for i := range c.lanes {
+		l := c.lanes[(i+c.turn)%len(c.lanes)]
+		held += l.backlog()
+		if l.told < to {
+			continue
+		}
+		l.share = share
+		most := int(budget / float64(len(c.lanes)-i))
+		n, ok := l.drain(now, to, most)
+		if !ok {
+			n = l.advance(to, most)
+		}
+		budget -= float64(n)
+	}
+	c.turn++
+	waiting += float64(held)
+	c.result.note(c, now, usage{
+		cpu:      1 - (cpu-(whole-budget)*c.store.deliver.Seconds())/(float64(c.nodes*c.cores)*dt),
+		store:    (whole - budget) / (c.most * dt),
+		slots:    inFlight / float64(c.nodes*c.maxInFlight),
+		inFlight: inFlight,
+		waiting:  waiting,
+		came:     came,
+		sent:     whole - budget,
+	})
+	if to > c.outage.at+c.outage.length {
+		c.rejoin(to)
+	}
+}
+
+// share is how many slots a lane gets while others are busy, by
+// dispatcher.window of package webhook.
+func (c *cell) share(load, inFlight float64) int {
+	busy := c.busy * load / float64(c.nodes)
+	for _, l := range c.lanes {
+		if len(l.active) > 0 {
+			busy += 1 / float64(c.nodes)
+		}
+	}
+	return int(max(math.Ceil(0.75*float64(c.maxInFlight)/max(busy, 1)), c.laneShare(inFlight/float64(c.nodes))))
+}
+
+// rejoin has the flow take over what comes for lanes that have recovered. They
+// end when nothing is left of what had waited.
+func (c *cell) rejoin(now time.Duration) {
+	kept := 0
+	for i, l := range c.lanes {
+		ended := l.recover(now)
+		if l.recovered == now {
+			c.rate += c.rates[i]
+			c.busy += -math.Expm1(-c.rates[i] * c.latency.average().Seconds())
+			c.rates[i] = 0
+		}
+		if ended {
+			c.result.end(l)
+			continue
+		}
+		c.lanes[kept], c.rates[kept] = l, c.rates[i]
+		kept++
+	}
+	c.lanes, c.rates = c.lanes[:kept], c.rates[:kept]
+}

@@ -1,0 +1,350 @@
+package main
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// The rules of package webhook that a lane follows; TestRules holds them to its
+// source.
+const (
+	firstSlots    = 4
+	lanePause     = time.Second
+	firstProbe    = time.Second
+	lastProbe     = 30 * time.Second
+	retrySpace    = time.Second
+	openPoints    = 10
+	timeoutPoints = 3
+	firstWait     = time.Second
+	longWait      = 10 * time.Minute
+)
+
+// A lane is one destination in one forwarder, delivery by delivery: its slots,
+// its breaker, its rate and the schedule of what failed. Times are since the
+// start of the simulation.
+type lane struct {
+	limit    int           // of attempts at once
+	timeout  time.Duration // of an attempt
+	window   time.Duration // from the first attempt of a delivery to its last
+	interval time.Duration // between attempts at most; 0: no rate
+	burst    int           // attempts that may come at once nevertheless
+	receiver receiver
+	random   *rand.Rand
+
+	fresh   []span // not attempted, in the order they are due
+	head    time.Duration
+	headed  bool          // head is when the first of fresh is due
+	waiting int           // in fresh
+	retries agenda        // by due
+	active  agenda        // by end
+	slots   int           // as its answers allow
+	share   int           // of the forwarder's slots, as other lanes allow; 0: all
+	credit  float64       // of drain, below one
+	full    time.Duration // when the rate's bucket is, as webhook.bucket has it
+	touched time.Duration // when it last did something
+
+	open, trial  bool
+	points       int
+	probes       int
+	since        time.Duration
+	retry, probe time.Duration
+
+	done, dead, attempts, failures int
+	begun                          int           // deliveries, by their first attempt
+	waited                         time.Duration // of all of these together, since they were due
+
+	// Of what was due before the receiver was well again:
+	old      int           // attempted, and neither done nor dead
+	caughtUp time.Duration // when the last was attempted first
+	settled  time.Duration // when the last was done, or dead
+
+	told      time.Duration // until when it was told what arrives
+	recovered time.Duration // when nothing waited any more after that; 0: not yet
+}
+
+// A receiver is what a lane sends to.
+type receiver struct {
+	latency  latency
+	failures float64       // the share of attempts that fail while it is well
+	from, to time.Duration // when it is down
+	hangs    bool          // down means that it does not answer, else that it answers 503
+}
+
+// attempt returns what comes of an attempt, and how long that takes.
+func (r *receiver) attempt(now, timeout time.Duration, random *rand.Rand) (pace, time.Duration) {
+	down := now >= r.from && now < r.to
+	if down && r.hangs {
+		return timedOut, timeout
+	}
+	took := r.latency.sample(random)
+	switch {
+	case took >= timeout:
+		return timedOut, timeout
+	case down || r.failures > 0 && random.Float64() < r.failures:
+		return failing, took
+	}
+	return answered, took
+}
+
+type pace uint8
+
+const (
+	answered pace = iota
+	failing
+	timedOut
+)
+
+// A delivery is one that was attempted: being attempted until at, or due at it.
+type delivery struct {
+	at      time.Duration
+	expires time.Duration
+	tries   int32
+	pace    pace
+	old     bool
+}
+
+// A span is n deliveries that came at random within a time.
+type span struct {
+	from, to time.Duration
+	n        int
+}
+
+// longSpan is how long a span gets while its lane does not move.
+const longSpan = time.Minute
+
+func newLane(limit int, r receiver, random *rand.Rand) *lane {
+	return &lane{limit: limit, slots: min(firstSlots, limit), timeout: 5 * time.Second, window: 4 * time.Hour, receiver: r, random: random}
+}
+
+// arrive adds n deliveries that come between from and to. Spans come in order.
+func (l *lane) arrive(from, to time.Duration, n int) {
+	if n == 0 {
+		return
+	}
+	l.waiting += n
+	if last := len(l.fresh) - 1; last > 0 && l.fresh[last].to == from && to-l.fresh[last].from <= longSpan {
+		l.fresh[last].to = to
+		l.fresh[last].n += n
+		return
+	}
+	l.fresh = append(l.fresh, span{from, to, n})
+}
+
+// first returns when the first delivery that was not attempted is due: of n
+// uniform times the least, which leaves n-1 uniform times behind it.
+func (l *lane) first() time.Duration {
+	if !l.headed {
+		s := &l.fresh[0]
+		s.from += time.Duration(float64(s.to-s.from) * least(s.n, l.random))
+		l.head, l.headed = s.from, true
+	}
+	return l.head
+}
+
+// pop removes the first delivery that was not attempted.
+func (l *lane) pop() {
+	l.headed = false
+	l.waiting--
+	if l.fresh[0].n--; l.fresh[0].n == 0 {
+		l.fresh = l.fresh[1:]
+	}
+}
+
+// backlog is how many deliveries wait, those that are being attempted left out.
+func (l *lane) backlog() int { return l.waiting + len(l.retries) }
+
+// advance goes on to a time, with at most budget attempts, and returns how many
+// there were. What has come since the last call was told to arrive before.
+func (l *lane) advance(to time.Duration, budget int) int {
+	began := l.attempts
+	for {
+		at, ok := l.next()
+		late := ok && l.attempts-began >= budget
+		ok = ok && !late && at <= to
+		switch ends := len(l.active) > 0 && l.active[0].at <= to; {
+		case ends && (!ok || l.active[0].at <= at):
+			l.end(l.active.pop())
+		case ok:
+			l.begin(at)
+		default:
+			if late {
+				l.touched = to // what could have begun before begins after
+			}
+			return l.attempts - began
+		}
+	}
+}
+
+// next returns when the next attempt may begin, if nothing ends before.
+func (l *lane) next() (time.Duration, bool) {
+	switch {
+	case l.backlog() == 0:
+		return 0, false
+	case l.open && len(l.active) > 0:
+		return 0, false
+	case len(l.active) >= l.allowed():
+		return 0, false
+	}
+	at, _ := l.earliest()
+	if l.open {
+		at = max(at, l.retry)
+	}
+	if l.interval > 0 {
+		at = max(at, l.full-l.interval*time.Duration(l.burst-1))
+	}
+	return max(at, l.touched), true
+}
+
+// allowed is how many attempts there may be at once.
+func (l *lane) allowed() int {
+	if l.share > 0 {
+		return min(l.slots, l.share)
+	}
+	return l.slots
+}
+
+// earliest returns when the first delivery that waits is due, and whether it is
+// one that was not attempted.
+func (l *lane) earliest() (time.Duration, bool) {
+	if l.waiting == 0 {
+		return l.retries[0].at, false
+	}
+	if at := l.first(); len(l.retries) == 0 || at <= l.retries[0].at {
+		return at, true
+	}
+	return l.retries[0].at, false
+}
+
+// begin begins the attempt that next told of, or finds that it has to wait.
+func (l *lane) begin(now time.Duration) {
+	due, fresh := l.earliest()
+	if len(l.active) == 0 && now-l.touched > lanePause {
+		l.slots = min(l.slots, firstSlots)
+	}
+	l.touched = now
+	var d delivery
+	switch {
+	case fresh && l.open && now >= max(l.since, due)+l.window:
+		l.pop() // it has lapsed
+		l.dead++
+		l.settled = now
+		return
+	case fresh && l.open && now < l.probe:
+		l.retry = l.probe
+		return
+	case fresh:
+		l.pop()
+		d.expires = now + l.window
+		l.begun++
+		l.waited += now - due
+		if due < l.receiver.to {
+			d.old = true
+			l.old++
+			l.caughtUp = now
+		}
+	default:
+		d = l.retries.pop()
+		if now > d.expires {
+			l.bury(d, now)
+			return
+		}
+	}
+	if l.interval > 0 {
+		l.full = max(l.full, now) + l.interval
+	}
+	l.trial = l.open
+	l.attempts++
+	took := time.Duration(0)
+	d.pace, took = l.receiver.attempt(now, l.timeout, l.random)
+	d.at = now + took
+	l.active.push(d)
+}
+
+// settle ends a delivery.
+func (l *lane) settle(d delivery, now time.Duration) {
+	if d.old {
+		l.old--
+		l.settled = now
+	}
+}
+
+func (l *lane) bury(d delivery, now time.Duration) {
+	l.dead++
+	l.settle(d, now)
+}
+
+// end ends an attempt.
+func (l *lane) end(d delivery) {
+	now := d.at
+	l.touched = max(l.touched, now)
+	if d.pace == answered {
+		l.done++
+		l.settle(d, now)
+		l.answer(len(l.active) + 1)
+		return
+	}
+	l.failures++
+	d.tries++
+	dies := now >= d.expires-l.timeout
+	if dies {
+		l.bury(d, now)
+	} else {
+		wait := time.Duration(l.random.Int64N(int64(longestWait(int(d.tries))) + 1))
+		d.at = min(now+wait, d.expires-l.timeout)
+		l.retries.push(d)
+	}
+	l.fail(d, now, dies)
+}
+
+// answer is lane.answer of package webhook.
+func (l *lane) answer(active int) {
+	if l.open {
+		l.slots = 1
+	}
+	l.open, l.points = false, 0
+	if 2*active >= l.slots {
+		l.slots = min(l.slots+1, l.limit)
+	}
+	if l.slots >= min(firstSlots, l.limit) {
+		l.probes = 0
+	}
+}
+
+// fail is lane.fail and breaker.fail of package webhook.
+func (l *lane) fail(d delivery, now time.Duration, dies bool) {
+	if d.pace == timedOut {
+		l.slots = max(l.slots-(l.slots+7)/8, 1)
+	}
+	trial := l.trial
+	l.trial = false
+	switch {
+	case l.open && !trial:
+		return
+	case !l.open:
+		l.points++
+		if d.pace == timedOut {
+			l.points += timeoutPoints - 1
+		}
+		if l.points < openPoints {
+			return
+		}
+		l.open, l.since = true, now
+	}
+	wait := min(firstProbe<<l.probes, lastProbe)
+	l.probes = min(l.probes+1, 10)
+	l.probe = now + wait/2 + time.Duration(l.random.Int64N(int64(wait/2)+1))
+	switch l.retry = now + retrySpace; {
+	case dies:
+		l.retry = now
+	case d.at < l.retry:
+		l.retry = d.at
+	}
+}
+
+// longestWait is the one of package webhook.
+func longestWait(n int) time.Duration {
+	if n > 10 {
+		return longWait
+	}
+	return min(firstWait<<max(n-1, 0), longWait)
+}

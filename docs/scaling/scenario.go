@@ -1,0 +1,60 @@
+package main
+
+import (
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A scenario is a plan put to the test: a day of its load, with an outage.
+type scenario struct {
+	*plan
+	outage outage
+	length time.Duration
+	seed   uint64
+}
+
+// An outage makes one in so many destinations fail, of all ranks alike.
+type outage struct {
+	every      int // one in so many
+	first      int // the rank of the first of them, from 0
+	at, length time.Duration
+	hangs      bool
+}
+
+// curve is the rate at a time of the day, to its mean: a wave that is lowest at
+// midnight.
+func (s *scenario) curve(now time.Duration) float64 {
+	return 1 - (s.peak-1)*math.Cos(2*math.Pi*now.Hours()/24)
+}
+
+// run simulates all cells. A seed gives the same result each time.
+func (s *scenario) run() *result {
+	cells := make([]*cell, s.cells)
+	for i := range cells {
+		cells[i] = &cell{scenario: s, random: rand.New(rand.NewPCG(s.seed, uint64(i)))}
+	}
+	where := rand.New(rand.NewPCG(s.seed, math.MaxUint64)) // stands for a hash of the id
+	for i, r := range s.rates() {
+		n := max(int(math.Ceil(r*s.peak/mostOfADestination)), 1)
+		first := where.IntN(s.cells)
+		down := s.outage.every > 0 && i%s.outage.every == s.outage.first
+		for j := range n {
+			cells[(first+j)%s.cells].add(part{r / float64(n)}, down)
+		}
+	}
+	var next atomic.Int64
+	var running sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		running.Go(func() {
+			for i := next.Add(1) - 1; i < int64(len(cells)); i = next.Add(1) - 1 {
+				cells[i].run()
+			}
+		})
+	}
+	running.Wait()
+	return merge(s, cells)
+}

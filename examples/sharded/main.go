@@ -1,0 +1,68 @@
+// Command sharded spreads destinations over several stores, each with a forwarder
+// of its own, by a hash of the destination's id. Then it goes on with one store
+// less: what waits there is delivered from there, while what comes goes to the
+// others. The forwarders may as well be in a process, on a machine, each.
+//
+//	go run ./examples/sharded
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"sync/atomic"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/boltqueue"
+)
+
+func main() {
+	ctx := context.Background()
+	var arrived atomic.Int64
+	customers := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived.Add(1) }))
+	folder, err := os.MkdirTemp("", "sharded")
+	check(err)
+	defer os.RemoveAll(folder)
+
+	var all shards
+	for _, name := range []string{"a", "b", "c"} {
+		store, err := boltqueue.Open(folder+"/"+name+".db", nil)
+		check(err)
+		f, err := webhook.New(webhook.Config{
+			Queue: store,
+			Lookup: func(_ context.Context, id string) (*webhook.Destination, error) {
+				return &webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: customers.URL + "/" + id}}}, nil
+			},
+			AllowAddresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}, // where the customers are, here
+		})
+		check(err)
+		go f.Run(ctx) // until drain
+		all = append(all, &shard{f, name, store})
+	}
+	fewer := all[:2]
+	for i := range 6 {
+		id := fmt.Sprint("customer-", i)
+		for _, ss := range []shards{all, fewer} { // from one moment to the next
+			e, err := webhook.EventOf(&analytics.Track{UserId: "u1", Event: "Order Placed"}, webhook.Envelope{})
+			check(err)
+			check(ss.ForwardEvents(ctx, []string{id}, e))
+		}
+		fmt.Printf("%s is in %s; then in %s\n", id, all.of(id).name, fewer.of(id).name)
+	}
+	for _, s := range all {
+		s.drain(ctx)
+	}
+	fmt.Println(arrived.Load(), "webhooks arrived")
+}
+
+func check(err error) bool {
+	if err != nil {
+		log.Fatal(err)
+	}
+	return true
+}
