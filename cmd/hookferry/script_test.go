@@ -1,7 +1,7 @@
 package main
 
 import (
-	"net"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/hookferry/analytics/internal/porttest"
 	"github.com/hookferry/analytics/signature"
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -157,8 +158,7 @@ func cmdAddress(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: address NAME")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := porttest.Free()
 	ts.Check(err)
-	ts.Setenv(args[0], l.Addr().String())
-	ts.Check(l.Close())
+	ts.Setenv(args[0], fmt.Sprintf("127.0.0.1:%d", port))
 }

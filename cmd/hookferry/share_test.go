@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -25,6 +24,7 @@ import (
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/internal/pgtest"
+	"github.com/hookferry/analytics/internal/porttest"
 )
 
 // password is in the URL of the database, and nowhere else.
@@ -54,12 +54,15 @@ type natsServer struct {
 
 func startNATS(t *testing.T) *natsServer {
 	t.Helper()
+	port, err := porttest.Free()
+	if err != nil {
+		t.Fatal(err)
+	}
 	s := &natsServer{options: server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(),
+		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: t.TempDir(),
 		NoSigs: true, NoLog: true, Username: "test", Password: password,
 	}}
 	s.up(t)
-	s.options.Port = s.running.Addr().(*net.TCPAddr).Port
 	t.Cleanup(s.down)
 	return s
 }

@@ -3,7 +3,6 @@ package natsqueue
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"github.com/hookferry/analytics/internal/porttest"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -47,6 +47,10 @@ func startCluster(t *testing.T, n int) (c testCluster) {
 		}
 	})
 	for i := range n {
+		port, err := porttest.Free()
+		if err != nil {
+			t.Fatal(err)
+		}
 		s := &testServer{dir: filepath.Join(dir, strconv.Itoa(i))}
 		var routes []*url.URL
 		for j := range n {
@@ -58,7 +62,7 @@ func startCluster(t *testing.T, n int) (c testCluster) {
 			s.routes = append(s.routes, links[j][i])
 		}
 		s.options = server.Options{
-			ServerName: fmt.Sprint("s", i), Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: s.dir,
+			ServerName: fmt.Sprint("s", i), Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: s.dir,
 			Cluster: server.ClusterOpts{
 				Name: "test", Host: "127.0.0.1", Port: server.RANDOM_PORT,
 				Advertise:   "127.0.0.1:1", // where nobody is: servers tell each other of routes past the links
@@ -69,7 +73,6 @@ func startCluster(t *testing.T, n int) (c testCluster) {
 		if err := s.up(); err != nil {
 			t.Fatal(err)
 		}
-		s.options.Port = s.running.Addr().(*net.TCPAddr).Port
 		c = append(c, s)
 	}
 	until(t, startTime, "the cluster has a leader of all servers", func() bool {

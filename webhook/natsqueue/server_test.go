@@ -4,11 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/hookferry/analytics/internal/porttest"
 )
 
 // maxPayload has room for the largest body of queuetest.
@@ -51,19 +52,22 @@ type testServer struct {
 
 // startServer starts a server of its own.
 func startServer() (*testServer, error) {
+	port, err := porttest.Free()
+	if err != nil {
+		return nil, err
+	}
 	dir, err := os.MkdirTemp("", "natsqueue")
 	if err != nil {
 		return nil, err
 	}
 	s := &testServer{dir: dir}
 	s.options = server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: dir,
+		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir,
 		NoSigs: true, NoLog: true, MaxPayload: maxPayload,
 	}
 	if err := s.up(); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	s.options.Port = s.running.Addr().(*net.TCPAddr).Port
 	return s, nil
 }
 
@@ -81,7 +85,7 @@ func (s *testServer) up() error {
 		return fmt.Errorf("the server was not ready in %v", startTime)
 	}
 	s.running = running
-	for _, l := range s.routes { // its port for routes is another each time, since a port set free may be taken
+	for _, l := range s.routes { // its port for routes is another each time
 		l.lead(running.ClusterAddr().String())
 	}
 	return nil

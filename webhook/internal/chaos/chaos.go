@@ -94,7 +94,7 @@ func runNode(open Open, setting string) error {
 	q, life, end, err := open(context.Background(), address)
 	for err != nil { // the store may be away just now
 		if ctx.Err() != nil {
-			return err
+			return nil // it was never part of it
 		}
 		wait(ctx, 50*time.Millisecond)
 		q, life, end, err = open(context.Background(), address)
