@@ -79,9 +79,9 @@ func destinations(url string) []webhook.Destination {
 	return ds
 }
 
-// runNode forwards and delivers until its standard input ends. It prints the ids
-// that were accepted, "anew" when it lost what it held, and "refused" for each call
-// that failed.
+// runNode forwards and delivers until its standard input ends. It prints "open" once it
+// has opened the store, the ids that were accepted, "anew" when it lost what it held, and
+// "refused" for each call that failed.
 func runNode(open Open, setting string) error {
 	lines := strings.Split(setting, "\n")
 	prefix, url, address := lines[0], lines[1], lines[2]
@@ -94,13 +94,14 @@ func runNode(open Open, setting string) error {
 	q, life, end, err := open(context.Background(), address)
 	for err != nil { // the store may be away just now
 		if ctx.Err() != nil {
-			return nil // it was never part of it
+			return err
 		}
 		wait(ctx, 50*time.Millisecond)
 		q, life, end, err = open(context.Background(), address)
 	}
 	defer end()
 	defer q.Close()
+	fmt.Println("open")
 	f, err := webhook.New(webhook.Config{
 		Queue: q, Destinations: destinations(url), MaxInFlight: inFlight,
 		Logger: slog.New(slog.DiscardHandler),
@@ -194,6 +195,7 @@ func (a *account) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type child struct {
 	cmd  *exec.Cmd
 	in   io.Closer
+	open chan struct{} // closed once it has opened the store, or has ended
 	read chan struct{}
 }
 
@@ -213,12 +215,16 @@ func (a *account) start(t *testing.T, prefix, url, address string) *child {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	c := &child{cmd, in, make(chan struct{})}
+	c := &child{cmd, in, make(chan struct{}), make(chan struct{})}
+	opened := sync.OnceFunc(func() { close(c.open) })
 	go func() { // ends with the process
 		defer close(c.read)
+		defer opened()
 		for s := bufio.NewScanner(out); s.Scan(); {
 			a.mu.Lock()
 			switch s.Text() {
+			case "open":
+				opened()
 			case "anew":
 				a.anew++
 			case "refused":
@@ -279,6 +285,7 @@ func Run(t *testing.T, store Store) {
 		}
 	}
 	for _, n := range nodes {
+		<-n.open // one that was started last may have found the store away
 		if err := n.end(false); err != nil {
 			t.Errorf("a node that was to stop: %v", err)
 		}
