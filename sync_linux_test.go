@@ -305,6 +305,11 @@ func TestTheLoggerMayUseTheClient(t *testing.T) {
 			}))
 			if test.spoil != nil {
 				track(t, c, 1)
+				// Not while files are made in the background: that would change the folder
+				// meanwhile.
+				if err := c.spooler.dir.Prepare(spareSegments); err != nil {
+					t.Fatal(err)
+				}
 				test.spoil(t, dir)
 			} else {
 				earlier, _ := newSpoolClient(dir, hang)
