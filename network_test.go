@@ -12,7 +12,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/hookferry/analytics/internal/memnet"
 )
 
 // startServer returns a server on a real socket and a count of the connections
@@ -30,6 +33,32 @@ func startServer(t *testing.T, h http.HandlerFunc) (*httptest.Server, *atomic.In
 	return server, &conns
 }
 
+// startInMemory returns a transport like the client's own to a server in memory,
+// and a count of the connections made to it. It is for bubbles: in real time
+// net/http gives up a connection on which a request was answered, but its writer has
+// not said within 50 ms that it has written it.
+func startInMemory(t *testing.T, h http.HandlerFunc) (*http.Transport, *atomic.Int32) {
+	var conns atomic.Int32
+	listener := memnet.Listen(&net.TCPAddr{IP: net.IPv4(203, 0, 113, 1), Port: 80})
+	server := &http.Server{Handler: h, ConnState: func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			conns.Add(1)
+		}
+	}}
+	var serving sync.WaitGroup
+	serving.Go(func() { server.Serve(listener) })
+	own := newTransport()
+	own.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return listener.Dial(ctx, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 50000})
+	}
+	t.Cleanup(func() {
+		own.CloseIdleConnections()
+		server.Close()
+		serving.Wait()
+	})
+	return own, &conns
+}
+
 // Connections are kept after successes, failures and answers with a body.
 func TestConnectionsAreReused(t *testing.T) {
 	for _, test := range []struct {
@@ -43,35 +72,37 @@ func TestConnectionsAreReused(t *testing.T) {
 		{"failure that is retried", 503, 100 << 10},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			var requests atomic.Int32
-			server, conns := startServer(t, func(w http.ResponseWriter, r *http.Request) {
-				io.Copy(io.Discard, r.Body)
-				code := test.code
-				if code == 503 && requests.Load()%2 == 1 {
-					code = 200
+			synctest.Test(t, func(t *testing.T) {
+				var requests atomic.Int32
+				own, conns := startInMemory(t, func(w http.ResponseWriter, r *http.Request) {
+					io.Copy(io.Discard, r.Body)
+					code := test.code
+					if code == 503 && requests.Load()%2 == 1 {
+						code = 200
+					}
+					requests.Add(1)
+					w.WriteHeader(code)
+					w.Write(make([]byte, test.body))
+				})
+				c := New("k")
+				c.Endpoint, c.Transport = "http://collector.example", own
+				const rounds = 3
+				for range rounds {
+					track(t, c, 1)
+					if err := c.Flush(t.Context()); (err == nil) != (test.code != 400) {
+						t.Fatal(err)
+					}
 				}
-				requests.Add(1)
-				w.WriteHeader(code)
-				w.Write(make([]byte, test.body))
-			})
-			c := New("k")
-			c.Endpoint = server.URL
-			const rounds = 3
-			for range rounds {
-				track(t, c, 1)
-				if err := c.Flush(t.Context()); (err == nil) != (test.code != 400) {
+				if err := c.Close(); err != nil {
 					t.Fatal(err)
 				}
-			}
-			if err := c.Close(); err != nil {
-				t.Fatal(err)
-			}
-			if n := conns.Load(); n != 1 {
-				t.Errorf("%d connections for %d requests one after the other, want 1", n, requests.Load())
-			}
-			if s := c.Stats(); s.Batches != rounds || s.Attempts != uint64(requests.Load()) {
-				t.Errorf("Stats() = %+v, want %d batches and %d attempts", s, rounds, requests.Load())
-			}
+				if n := conns.Load(); n != 1 {
+					t.Errorf("%d connections for %d requests one after the other, want 1", n, requests.Load())
+				}
+				if s := c.Stats(); s.Batches != rounds || s.Attempts != uint64(requests.Load()) {
+					t.Errorf("Stats() = %+v, want %d batches and %d attempts", s, rounds, requests.Load())
+				}
+			})
 		})
 	}
 }
@@ -106,29 +137,30 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 
 // A caller's transport is neither closed nor emptied by the client.
 func TestASharedTransportKeepsItsConnections(t *testing.T) {
-	server, conns := startServer(t, func(w http.ResponseWriter, r *http.Request) {
-		if _, _, ok := r.BasicAuth(); ok {
-			w.WriteHeader(400)
+	synctest.Test(t, func(t *testing.T) {
+		const url = "http://collector.example"
+		shared, conns := startInMemory(t, func(w http.ResponseWriter, r *http.Request) {
+			if _, _, ok := r.BasicAuth(); ok {
+				w.WriteHeader(400)
+			}
+		})
+		get := func() {
+			resp, err := (&http.Client{Transport: shared}).Get(url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+		}
+		get()
+		c := New("k")
+		c.Endpoint, c.Transport = url, shared
+		track(t, c, 1)
+		c.Close()
+		get()
+		if n := conns.Load(); n != 1 {
+			t.Errorf("%d connections, want 1", n)
 		}
 	})
-	shared := &http.Transport{}
-	defer shared.CloseIdleConnections()
-	get := func() {
-		resp, err := (&http.Client{Transport: shared}).Get(server.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-	}
-	get()
-	c := New("k")
-	c.Endpoint, c.Transport = server.URL, shared
-	track(t, c, 1)
-	c.Close()
-	get()
-	if n := conns.Load(); n != 1 {
-		t.Errorf("%d connections, want 1", n)
-	}
 }
 
 // Over a real network, with a server that fails now and then: everything
