@@ -81,7 +81,7 @@ var closeCases = []testCase{
 		run: func(k *kit) {
 			want := full("a", "1")
 			k.put(want)
-			d := k.leaseOne()
+			d := k.one(k.leaseBriefly(10))
 			until := time.Now().Add(k.traits.Lease)
 			k.reopen()
 			k.pass(time.Until(until))
@@ -158,7 +158,7 @@ var closeCases = []testCase{
 			k.settle(webhook.Bury, ds[1])
 			k.settle(webhook.Retry, ds[2])
 			k.counts(5, 1, 1)
-			k.pass(k.traits.Lease)
+			k.expire(ds[3])
 			k.counts(5, 0, 1)
 			if k.traits.Durable {
 				k.reopen()

@@ -22,7 +22,7 @@ var deadCases = []testCase{
 			d := full("a", "1")
 			d.Attempts = nil
 			k.put(d)
-			leased := k.leaseOne()
+			leased := k.one(k.leaseBriefly(10))
 			leased.Attempts = full("a", "1").Attempts
 			at := now().Add(-time.Hour)
 			want := leased

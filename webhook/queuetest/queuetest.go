@@ -44,9 +44,8 @@ type Traits struct {
 	// at once. A store on a server is not like that; its cases take as long as
 	// their leases.
 	Bubble bool
-	// Lease is the length of lease the cases use where time really passes:
-	// long enough for the store to be used within it. Zero means 2 seconds. In
-	// a bubble it is always a minute.
+	// Lease is the length of the leases that the cases let expire, where time
+	// really passes. Zero means 2 seconds. In a bubble it is always a minute.
 	Lease time.Duration
 	// OpenFull opens a store whose bound is so low that it is reached within
 	// 64 MB of bodies. Nil leaves the cases of ErrQueueFull out: the store has
@@ -234,17 +233,54 @@ func (k *kit) put(ds ...webhook.Delivery) {
 	}
 }
 
-// lease leases up to max deliveries for the usual time.
+// held is how long a lease lasts that is not to expire in a case, however slow
+// the machine is.
+const held = time.Hour
+
+// lease leases up to max deliveries, which does not expire.
 func (k *kit) lease(max int) []webhook.Delivery {
+	k.Helper()
+	ds, _ := k.leaseNext(webhook.LeaseRequest{Max: max})
+	return ds
+}
+
+// leaseBriefly leases up to max deliveries until traits.Lease has passed.
+func (k *kit) leaseBriefly(max int) []webhook.Delivery {
 	k.Helper()
 	ds, _ := k.leaseNext(webhook.LeaseRequest{Max: max, Until: time.Now().Add(k.traits.Lease)})
 	return ds
 }
 
+// leaseAt leases what becomes due at a time, and checks that it does not before.
+func (k *kit) leaseAt(due time.Time) []webhook.Delivery {
+	k.Helper()
+	ds, next := k.leaseNext(webhook.LeaseRequest{Max: 10})
+	// Where time really passes, it may have come.
+	if time.Now().Before(due) && (len(ds) != 0 || !next.Equal(due)) {
+		k.Fatalf("Lease = %v, next %v, want nothing before %v", ids(ds), next, due)
+	}
+	if len(ds) == 0 {
+		k.pass(time.Until(due))
+		ds = k.lease(10)
+	}
+	return ds
+}
+
+// expire lets the leases of ds expire.
+func (k *kit) expire(ds ...webhook.Delivery) {
+	k.Helper()
+	ds = slices.Clone(ds)
+	for i := range ds {
+		ds[i].Due = now().Add(k.traits.Lease)
+	}
+	k.settle(webhook.Renew, ds...)
+	k.pass(k.traits.Lease)
+}
+
 func (k *kit) leaseNext(req webhook.LeaseRequest) ([]webhook.Delivery, time.Time) {
 	k.Helper()
 	if req.Until.IsZero() {
-		req.Until = time.Now().Add(k.traits.Lease)
+		req.Until = time.Now().Add(held)
 	}
 	ds, next, err := k.q.Lease(k.ctx, req, nil)
 	if err != nil {
@@ -259,7 +295,12 @@ func (k *kit) leaseNext(req webhook.LeaseRequest) ([]webhook.Delivery, time.Time
 // leaseOne leases the one delivery that is due.
 func (k *kit) leaseOne() webhook.Delivery {
 	k.Helper()
-	ds := k.lease(10)
+	return k.one(k.lease(10))
+}
+
+// one returns the one delivery that was leased.
+func (k *kit) one(ds []webhook.Delivery) webhook.Delivery {
+	k.Helper()
 	if len(ds) != 1 {
 		k.Fatalf("Lease handed out %d deliveries, want 1: %v", len(ds), ids(ds))
 	}

@@ -18,7 +18,7 @@ var settleCases = []testCase{
 		sentence: "Done removes the delivery.",
 		run: func(k *kit) {
 			k.put(delivery("a", "1"))
-			k.settle(webhook.Done, k.leaseOne())
+			k.settle(webhook.Done, k.one(k.leaseBriefly(10)))
 			k.pass(k.traits.Lease)
 			k.leaseNone("it is done")
 		},
@@ -30,7 +30,7 @@ var settleCases = []testCase{
 		run: func(k *kit) {
 			ds := deliveries("a", 100)
 			k.put(ds...)
-			leased := k.lease(100)
+			leased := k.leaseBriefly(100)
 			var want []webhook.Delivery
 			for i, d := range leased {
 				switch {
@@ -71,12 +71,7 @@ var settleCases = []testCase{
 				d.Closed = f.Closed[:try%3]
 				d.Attempts = append(slices.Clone(d.Attempts), f.Attempts[0])
 				k.settle(webhook.Retry, d)
-				ds, next := k.leaseNext(webhook.LeaseRequest{Max: 1})
-				if len(ds) != 0 || !next.Equal(d.Due) {
-					k.Fatalf("Lease = %v, next %v, want nothing before %v", ids(ds), next, d.Due)
-				}
-				k.pass(time.Until(d.Due))
-				again := k.leaseOne()
+				again := k.one(k.leaseAt(d.Due))
 				k.same(fmt.Sprint("Lease after retry ", try), []webhook.Delivery{again}, d)
 				k.settle(webhook.Retry, again)
 			}
@@ -105,7 +100,7 @@ var settleCases = []testCase{
 				}
 			}
 			k.leaseNone("every Settle failed")
-			k.pass(k.traits.Lease)
+			k.expire(d)
 			k.same("Lease once it expired", k.lease(1), want)
 		},
 	},
@@ -115,15 +110,15 @@ var settleCases = []testCase{
 		run: func(k *kit) {
 			want := full("a", "1")
 			k.put(want)
-			d := k.leaseOne()
+			d := k.one(k.leaseBriefly(10))
 			for range 3 {
 				k.pass(k.traits.Lease / 2)
 				renewed := d
-				renewed.Due = now().Add(k.traits.Lease)
+				renewed.Due = now().Add(held)
 				k.settle(webhook.Renew, renewed)
 			}
 			k.leaseNone("the lease was renewed")
-			k.pass(k.traits.Lease)
+			k.expire(d)
 			again := k.leaseOne()
 			k.same("Lease once it expired", []webhook.Delivery{again}, want)
 			k.settle(webhook.Renew, again)
@@ -137,8 +132,9 @@ var settleCases = []testCase{
 		run: func(k *kit) {
 			want := full("e", "1")
 			k.put(delivery("a", "1"), delivery("b", "1"), delivery("c", "1"), want)
-			ds := k.lease(10)
+			ds := k.leaseBriefly(10)
 			k.pass(k.traits.Lease + k.traits.Lease/10)
+			var renewed webhook.Delivery
 			for _, d := range ds {
 				switch d.Destination {
 				case "a":
@@ -149,12 +145,13 @@ var settleCases = []testCase{
 				case "c":
 					k.settle(webhook.Bury, d)
 				default:
-					d.Due = now().Add(k.traits.Lease)
+					renewed = d
+					d.Due = now().Add(held)
 					k.settle(webhook.Renew, d)
 				}
 			}
 			k.leaseNone("all were settled")
-			k.pass(k.traits.Lease)
+			k.expire(renewed)
 			k.same("Lease", k.lease(10), want)
 		},
 	},
@@ -164,7 +161,7 @@ var settleCases = []testCase{
 		run: func(k *kit) {
 			want := full("a", "1")
 			k.put(want)
-			first := k.leaseOne()
+			first := k.one(k.leaseBriefly(10))
 			k.pass(k.traits.Lease)
 			second := k.leaseOne()
 			first.Tries = 99
@@ -172,7 +169,7 @@ var settleCases = []testCase{
 				k.settle(verdict, first)
 			}
 			k.leaseNone("the second lease holds")
-			k.pass(k.traits.Lease)
+			k.expire(second)
 			third := k.leaseOne()
 			k.same("Lease after the second expired", []webhook.Delivery{third}, want)
 			k.settle(webhook.Done, second)
@@ -206,7 +203,7 @@ var settleCases = []testCase{
 		sentence: "Settle ends leases, or prolongs them: all of it, or none and an error.",
 		run: func(k *kit) {
 			k.put(deliveries("a", 8)...)
-			ds := k.lease(8)
+			ds := k.leaseBriefly(8)
 			later := now().Add(3 * k.traits.Lease)
 			var ss []webhook.Settlement
 			for i, d := range ds {
@@ -220,9 +217,7 @@ var settleCases = []testCase{
 				k.Fatal(err)
 			}
 			k.pass(2 * k.traits.Lease)
-			k.leaseNone("two are retried and two renewed till later")
-			k.pass(time.Until(later))
-			got := k.lease(10)
+			got := k.leaseAt(later) // two are retried and two renewed till then
 			slices.SortFunc(got, func(x, y webhook.Delivery) int { return strings.Compare(x.ID, y.ID) })
 			want := []webhook.Delivery{ds[1], ds[3], ds[5], ds[7]}
 			want[0].Due, want[2].Due = later, later
@@ -242,7 +237,7 @@ var settleCases = []testCase{
 				}
 			}
 			k.leaseNone("the leases hold")
-			k.pass(k.traits.Lease)
+			k.expire(ds...)
 			k.same("Lease", k.lease(2), ds...)
 		},
 	},
@@ -281,7 +276,7 @@ var settleCases = []testCase{
 			}
 			k.leaseNone("the leases hold")
 			k.settle(webhook.Done, ds[0])
-			k.pass(k.traits.Lease)
+			k.expire(ds[1])
 			k.same("Lease", k.lease(2), ds[1])
 		},
 	},
