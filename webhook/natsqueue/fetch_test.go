@@ -13,7 +13,7 @@ import (
 // is its turn: each delivery is handed out once, and nothing is left.
 func TestNoMemory(t *testing.T) {
 	t.Parallel()
-	c := Config{Stream: nameOf(t.TempDir()), Claim: 5 * time.Second, Partitions: 4, CacheBytes: 1}
+	c := Config{Stream: nameOf(t.TempDir()), Claim: busyClaim, Partitions: 4, CacheBytes: 1}
 	q, other := openWith(t, c), openWith(t, c)
 	defer q.Close()
 	defer other.Close()

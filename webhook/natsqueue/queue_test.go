@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"log/slog"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -69,7 +70,21 @@ func nameOf(dir string) string {
 
 func open(t testing.TB, dir string) webhook.Queue {
 	t.Helper()
-	return openWith(t, Config{Stream: nameOf(dir), Claim: 2 * time.Second, Partitions: 16})
+	return ready(openWith(t, Config{Stream: nameOf(dir), Claim: busyClaim, Partitions: 16}))
+}
+
+// ready waits until q knows what waits in the partitions that it owns. Open does so for a second,
+// in which a machine that is busy may not have come to it.
+func ready(q *Queue) *Queue {
+	q.mu.Lock()
+	owned := slices.Clone(q.owned)
+	q.mu.Unlock()
+	for _, p := range owned {
+		if p != nil {
+			<-p.ready
+		}
+	}
+	return q
 }
 
 func openWith(t testing.TB, c Config) *Queue {
@@ -99,7 +114,7 @@ func TestQueue(t *testing.T) {
 	queuetest.Run(t, open, queuetest.Traits{
 		Durable: true, Share: true, Lease: 500 * time.Millisecond,
 		OpenFull: func(t testing.TB, dir string) webhook.Queue {
-			return openWith(t, Config{Stream: nameOf(dir), Claim: 2 * time.Second, Partitions: 4, MaxBytes: 8 << 20})
+			return ready(openWith(t, Config{Stream: nameOf(dir), Claim: busyClaim, Partitions: 4, MaxBytes: 8 << 20}))
 		},
 		Abandon: func(t testing.TB, q webhook.Queue) { q.(*Queue).abandon() },
 	})

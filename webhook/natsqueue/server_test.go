@@ -19,6 +19,10 @@ const maxPayload = 4 << 20
 // time where nothing is wrong and the processors are not busy with the tests of others.
 const startTime = time.Minute
 
+// busyClaim is the Claim of stores that are to keep what they own: a sign of life may be late by half of
+// it, as on a machine that is busy with other tests.
+const busyClaim = 10 * time.Second
+
 // serverVariable is the environment variable that makes the test binary a server.
 const serverVariable = "HOOKFERRY_NATS_SERVER"
 
