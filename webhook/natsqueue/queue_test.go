@@ -112,7 +112,7 @@ func (q *Queue) abandon() {
 
 func TestQueue(t *testing.T) {
 	queuetest.Run(t, open, queuetest.Traits{
-		Durable: true, Share: true, Lease: 500 * time.Millisecond,
+		Durable: true, Share: true, Lease: time.Second,
 		OpenFull: func(t testing.TB, dir string) webhook.Queue {
 			return ready(openWith(t, Config{Stream: nameOf(dir), Claim: busyClaim, Partitions: 4, MaxBytes: 8 << 20}))
 		},

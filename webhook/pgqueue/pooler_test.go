@@ -17,7 +17,7 @@ import (
 // Behind a pooler that gives each transaction a connection of its own all is as it
 // is without.
 func TestPooler(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	pooler, err := server.Pool(ctx)
 	if err != nil {
@@ -41,7 +41,7 @@ func TestPooler(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(p.Close)
-			q, err := Open(context.Background(), p, &Config{Schema: schemaOf(dir), NoListen: true, Claim: 5 * time.Second, Poll: 200 * time.Millisecond})
+			q, err := Open(context.Background(), p, &Config{Schema: schemaOf(dir), NoListen: true, Claim: busyClaim, Poll: 200 * time.Millisecond})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -50,7 +50,7 @@ func TestPooler(t *testing.T) {
 	}
 	t.Run("exec", func(t *testing.T) {
 		queuetest.Run(t, opener(pgx.QueryExecModeExec), queuetest.Traits{
-			Durable: true, Share: true, Lease: 500 * time.Millisecond,
+			Durable: true, Share: true, Lease: time.Second,
 			Abandon: func(t testing.TB, q webhook.Queue) { q.(*Queue).abandon() },
 		})
 	})
@@ -66,7 +66,7 @@ func TestPooler(t *testing.T) {
 				t.Fatal(err)
 			}
 			putAll(t, q, deliveries("mail", 0, 200)...)
-			ds := leaseUntil(t, q, 300, 10*time.Second)
+			ds := leaseUntil(t, q, 300)
 			settleAll(t, q, webhook.Done, ds[:250])
 			for i := range ds[250:] {
 				ds[250+i].Due = time.Now().Add(time.Hour)

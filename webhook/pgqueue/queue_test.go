@@ -72,7 +72,7 @@ func schemaOf(dir string) string {
 
 func open(t testing.TB, dir string) webhook.Queue {
 	t.Helper()
-	return openWith(t, Config{Schema: schemaOf(dir), Claim: 5 * time.Second, Poll: time.Second})
+	return openWith(t, Config{Schema: schemaOf(dir), Claim: busyClaim, Poll: time.Second})
 }
 
 func openWith(t testing.TB, c Config) *Queue {
@@ -95,7 +95,7 @@ func (q *Queue) abandon() {
 
 func TestQueue(t *testing.T) {
 	queuetest.Run(t, open, queuetest.Traits{
-		Durable: true, Share: true, Lease: 500 * time.Millisecond,
+		Durable: true, Share: true, Lease: time.Second,
 		Abandon: func(t testing.TB, q webhook.Queue) { q.(*Queue).abandon() },
 	})
 }
