@@ -5,12 +5,14 @@ package pgqueue
 import (
 	"context"
 	"errors"
-	"net"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hookferry/analytics/internal/porttest"
 )
 
 func TestOneLine(t *testing.T) {
@@ -33,12 +35,11 @@ func TestOneLine(t *testing.T) {
 // Where nobody listens, Open tells where that was, on one line and without the
 // password.
 func TestOpenWithoutDatabase(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := porttest.Free()
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := l.Addr().String()
-	l.Close()
+	addr := fmt.Sprint("127.0.0.1:", port)
 	p, err := pgxpool.New(context.Background(), "postgres://u:password@"+addr+"/app")
 	if err != nil {
 		t.Fatal(err)

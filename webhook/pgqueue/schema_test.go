@@ -134,5 +134,5 @@ func TestPutTxAtEachIsolation(t *testing.T) {
 			t.Errorf("%s: Commit = %v", level, err)
 		}
 	}
-	settleAll(t, q, webhook.Done, leaseUntil(t, q, 31, 10*time.Second))
+	settleAll(t, q, webhook.Done, leaseUntil(t, q, 31))
 }
