@@ -180,7 +180,8 @@ func TestASpoolThatCannotBeUsedIsTheErrorOfEveryCall(t *testing.T) {
 }
 
 // leave has a client leave n messages in a folder, and returns the folder and the
-// one file they are in.
+// one file they are in. It is for bubbles, where the disk may take longer than
+// Shutdown waits for what it has cancelled.
 func leave(t *testing.T, n int) (dir, file string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -197,102 +198,108 @@ func leave(t *testing.T, n int) (dir, file string) {
 }
 
 func TestDamagedMessagesAreSetAsideAndCounted(t *testing.T) {
-	dir, file := leave(t, 10)
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text[bytes.LastIndex(text, []byte("u-1"))] ^= 1
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	next, col := newSpoolClient(dir, nil)
-	var got fates
-	next.OnDelivery = got.add
-	err = next.Flush(t.Context())
-	if e := (*UndeliveredError)(nil); !errors.As(err, &e) || e.Delivered != 9 || e.Dropped != 1 || !errors.Is(err, errDamaged) {
-		t.Errorf("Flush: %v, want 9 delivered and 1 dropped because it is damaged", err)
-	}
-	s := next.Stats()
-	if s.Recovered != 10 || s.Delivered != 9 || s.ByReason[ReasonDamaged] != 1 || !s.sums() || len(got.got()) != 2 {
-		t.Errorf("Stats() = %+v, OnDelivery got %+v, want 9 delivered and 1 damaged", s, got.got())
-	}
-	if n := col.sizes(); len(n) != 1 || n[0] != 9 {
-		t.Errorf("messages per request: %v, want 9", n)
-	}
-	if _, err := os.Stat(file + ".aside"); err != nil {
-		t.Errorf("the damaged file is not set aside: %v", err)
-	}
-	if err := next.Close(); err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		dir, file := leave(t, 10)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text[bytes.LastIndex(text, []byte("u-1"))] ^= 1
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		next, col := newSpoolClient(dir, nil)
+		var got fates
+		next.OnDelivery = got.add
+		err = next.Flush(t.Context())
+		if e := (*UndeliveredError)(nil); !errors.As(err, &e) || e.Delivered != 9 || e.Dropped != 1 || !errors.Is(err, errDamaged) {
+			t.Errorf("Flush: %v, want 9 delivered and 1 dropped because it is damaged", err)
+		}
+		s := next.Stats()
+		if s.Recovered != 10 || s.Delivered != 9 || s.ByReason[ReasonDamaged] != 1 || !s.sums() || len(got.got()) != 2 {
+			t.Errorf("Stats() = %+v, OnDelivery got %+v, want 9 delivered and 1 damaged", s, got.got())
+		}
+		if n := col.sizes(); len(n) != 1 || n[0] != 9 {
+			t.Errorf("messages per request: %v, want 9", n)
+		}
+		if _, err := os.Stat(file + ".aside"); err != nil {
+			t.Errorf("the damaged file is not set aside: %v", err)
+		}
+		if err := next.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // Where every message of a file is damaged, one after the other, nothing is left
 // to send.
 func TestAFileOfDamagedMessages(t *testing.T) {
-	dir, file := leave(t, 3)
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text = bytes.ReplaceAll(text, []byte("userId"), []byte("userXX"))
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	next, col := newSpoolClient(dir, nil)
-	if err := next.setUpOnce(); err != nil {
-		t.Fatal(err)
-	}
-	next.lock()
-	next.spooler.width, next.spooler.down = 1, true
-	next.unlock()
-	err = next.Flush(t.Context())
-	if e := (*UndeliveredError)(nil); !errors.As(err, &e) || e.Delivered != 0 || e.Dropped != 3 {
-		t.Errorf("Flush: %v, want 3 dropped", err)
-	}
-	if s := next.Stats(); s.ByReason[ReasonDamaged] != 3 || !s.sums() {
-		t.Errorf("Stats() = %+v, want 3 damaged", s)
-	}
-	if n := col.sizes(); len(n) != 0 {
-		t.Errorf("requests of %v messages, want none", n)
-	}
-	next.lock()
-	if !next.spooler.down || next.spooler.width != 1 {
-		t.Error("that there was nothing to send passes for a sign that the collector is back")
-	}
-	next.unlock()
-	if err := next.Close(); err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		dir, file := leave(t, 3)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = bytes.ReplaceAll(text, []byte("userId"), []byte("userXX"))
+		if err := os.WriteFile(file, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		next, col := newSpoolClient(dir, nil)
+		if err := next.setUpOnce(); err != nil {
+			t.Fatal(err)
+		}
+		next.lock()
+		next.spooler.width, next.spooler.down = 1, true
+		next.unlock()
+		err = next.Flush(t.Context())
+		if e := (*UndeliveredError)(nil); !errors.As(err, &e) || e.Delivered != 0 || e.Dropped != 3 {
+			t.Errorf("Flush: %v, want 3 dropped", err)
+		}
+		if s := next.Stats(); s.ByReason[ReasonDamaged] != 3 || !s.sums() {
+			t.Errorf("Stats() = %+v, want 3 damaged", s)
+		}
+		if n := col.sizes(); len(n) != 0 {
+			t.Errorf("requests of %v messages, want none", n)
+		}
+		next.lock()
+		if !next.spooler.down || next.spooler.width != 1 {
+			t.Error("that there was nothing to send passes for a sign that the collector is back")
+		}
+		next.unlock()
+		if err := next.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A file that cannot be read is lost as a whole. OnDelivery may ask for its messages
 // all the same, and gets none.
 func TestAFileThatIsGone(t *testing.T) {
-	dir, file := leave(t, 3)
-	next, _ := newSpoolClient(dir, nil)
-	var got fates
-	next.OnDelivery = got.add
-	if err := next.setUpOnce(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	err := next.Flush(t.Context())
-	if e := (*UndeliveredError)(nil); !errors.As(err, &e) || e.Dropped != 3 {
-		t.Errorf("Flush: %v, want 3 dropped", err)
-	}
-	if d := got.got(); len(d) != 1 || d[0].Count != 3 || d[0].Reason != ReasonDamaged || len(got.messages) > 0 {
-		t.Errorf("OnDelivery got %+v with the messages %q, want 3 damaged and none", d, got.messages)
-	}
-	if s := next.Stats(); s.ByReason[ReasonDamaged] != 3 || !s.sums() {
-		t.Errorf("Stats() = %+v, want 3 damaged", s)
-	}
-	if err := next.Close(); err != nil {
-		t.Error(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		dir, file := leave(t, 3)
+		next, _ := newSpoolClient(dir, nil)
+		var got fates
+		next.OnDelivery = got.add
+		if err := next.setUpOnce(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		err := next.Flush(t.Context())
+		if e := (*UndeliveredError)(nil); !errors.As(err, &e) || e.Dropped != 3 {
+			t.Errorf("Flush: %v, want 3 dropped", err)
+		}
+		if d := got.got(); len(d) != 1 || d[0].Count != 3 || d[0].Reason != ReasonDamaged || len(got.messages) > 0 {
+			t.Errorf("OnDelivery got %+v with the messages %q, want 3 damaged and none", d, got.messages)
+		}
+		if s := next.Stats(); s.ByReason[ReasonDamaged] != 3 || !s.sums() {
+			t.Errorf("Stats() = %+v, want 3 damaged", s)
+		}
+		if err := next.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // Batches that are being moved to the disk when the deadline of Shutdown comes are
