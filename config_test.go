@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hookferry/analytics/internal/porttest"
 )
 
 func TestUnusableSettingsAreTheErrorOfEveryCall(t *testing.T) {
@@ -158,9 +160,12 @@ func TestSecretsDoNotLeak(t *testing.T) {
 		w.WriteHeader(http.StatusUnauthorized)
 	}))
 	defer server.Close()
-	dead := httptest.NewServer(http.NotFoundHandler())
-	dead.Close()
-	for _, endpoint := range []string{server.URL, dead.URL} {
+	port, err := porttest.Free()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := fmt.Sprintf("http://127.0.0.1:%d", port)
+	for _, endpoint := range []string{server.URL, dead} {
 		var told strings.Builder
 		t.Setenv("DEBUG", "*")
 		text := stderr(t, func() {
