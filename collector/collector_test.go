@@ -1056,7 +1056,7 @@ func TestSlowBody(t *testing.T) {
 	fmt.Fprintf(conn, "POST /v1/batch HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Length: 100\r\n\r\n{", basic)
 	select {
 	case <-ended:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the handler still waits for the body")
 	}
 }

@@ -116,7 +116,7 @@ func TestReceiver(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Should the receiver hang, its end unblocks the reads below.
-	defer time.AfterFunc(20*time.Second, func() { receiver.Process.Kill() }).Stop()
+	defer time.AfterFunc(time.Minute, func() { receiver.Process.Kill() }).Stop()
 	log := bufio.NewReader(stderr)
 	first, err := log.ReadString('\n')
 	_, url, ok := strings.Cut(strings.TrimSpace(first), "listening on ")

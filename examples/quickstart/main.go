@@ -30,7 +30,7 @@ func main() {
 	folder, err := os.MkdirTemp("", "quickstart")
 	check(err)
 	defer os.RemoveAll(folder)
-	time.AfterFunc(20*time.Second, func() { log.Fatal("not all webhooks have arrived") })
+	time.AfterFunc(time.Minute, func() { log.Fatal("not all webhooks have arrived") })
 
 	// What a customer runs: a receiver behind a check of the signature.
 	arrived := make(chan string) // the types of the webhooks
