@@ -328,10 +328,14 @@ func (p *partition) leases() int {
 	return n
 }
 
-// unerased returns the sequences that are settled and still on the server, and
-// those that only messages tell of. The queue is locked.
+// unerased returns the sequences that are settled and still on the server, those
+// that only messages tell of, and those that were not seen yet, as of a partition that is
+// given away before it was read. The queue is locked.
 func (p *partition) unerased() []uint64 {
 	seqs := slices.Clone(p.owed)
+	for seq := range p.settled {
+		seqs = append(seqs, seq)
+	}
 	for _, s := range p.shelves {
 		for seq := range s.done {
 			seqs = append(seqs, seq)
