@@ -32,6 +32,14 @@ func BenchmarkDeliveries(b *testing.B) {
 	bench.Deliveries(b, func(b *testing.B) webhook.Queue { return openApart(b) })
 }
 
+// BenchmarkReplicated is BenchmarkDeliveries with three servers that each keep all, on the same
+// processors, in this process. What they tell each other passes through a relay.
+func BenchmarkReplicated(b *testing.B) {
+	bench.Deliveries(b, func(b *testing.B) webhook.Queue {
+		return openAt(b, startCluster(b, 3).url(), Config{Replicas: 3, Logger: slog.New(slog.DiscardHandler)})
+	})
+}
+
 func BenchmarkIdleLatency(b *testing.B) { bench.IdleLatency(b, openApart(b)) }
 
 var backlog = flag.Int("backlog", 1000, "how many deliveries wait in BenchmarkBacklog")

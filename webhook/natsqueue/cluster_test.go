@@ -23,7 +23,7 @@ import (
 type testCluster []*testServer
 
 // startCluster starts n servers, until the test ends. Their routes are links.
-func startCluster(t *testing.T, n int) (c testCluster) {
+func startCluster(t testing.TB, n int) (c testCluster) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "natsqueue")
 	if err != nil {

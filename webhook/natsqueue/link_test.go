@@ -23,7 +23,7 @@ type link struct {
 
 // newLink listens until the test ends, which it does after the cleanups that are
 // registered later.
-func newLink(t *testing.T) *link {
+func newLink(t testing.TB) *link {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
