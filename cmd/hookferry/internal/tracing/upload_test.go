@@ -20,7 +20,7 @@ import (
 )
 
 // upload sends one span to what answers by handler, with variables, for at most
-// 5 seconds.
+// half a minute.
 func upload(t *testing.T, handler http.HandlerFunc, env map[string]string) error {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -30,7 +30,7 @@ func upload(t *testing.T, handler http.HandlerFunc, env map[string]string) error
 		t.Fatal(err)
 	}
 	defer u.Stop(context.Background())
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	return u.UploadTraces(ctx, []*tracepb.ResourceSpans{{ScopeSpans: []*tracepb.ScopeSpans{{Spans: []*tracepb.Span{{Name: "put"}}}}}})
 }
