@@ -48,8 +48,8 @@ func slow() {
 	<-interrupted.Done()
 }
 
-// patience bounds every wait for a child process.
-const patience = 20 * time.Second
+// patience bounds every wait for a child process, on a machine that may be busy with the tests of others.
+const patience = time.Minute
 
 // A child is a process that a test started, with all it has printed.
 type child struct {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -185,10 +186,9 @@ func TestTerminalQuestion(t *testing.T) {
 }
 
 func TestTerminalBar(t *testing.T) {
-	more := make(chan struct{})
+	lines := make(chan string)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		for _, line := range []string{`{"done":1,"total":4}`, `{"done":2,"total":4}`, `{"done":4,"total":4,"ended":true}`} {
-			<-more
+		for line := range lines {
 			io.WriteString(w, line+"\n")
 			http.NewResponseController(w).Flush()
 		}
@@ -196,14 +196,27 @@ func TestTerminalBar(t *testing.T) {
 	defer server.Close()
 	term := newTerminal(t, 80, 24)
 	status := term.run(t.Context(), map[string]string{"HOOKFERRY_ADMIN": server.URL}, func() {
-		more <- struct{}{}
-		// The bar is drawn ten times a second at most.
-		timer := time.NewTimer(2 * meterRedraw)
-		defer timer.Stop()
-		<-timer.C
-		more <- struct{}{}
+		lines <- `{"done":1,"total":4}`
+		// The bar is drawn ten times a second at most, and it is not known when it was.
+		drawn := make(chan struct{})
+		var sending sync.WaitGroup
+		sending.Go(func() {
+			tick := time.NewTicker(meterRedraw / 4)
+			defer tick.Stop()
+			for {
+				select {
+				case <-tick.C:
+					lines <- `{"done":2,"total":4}`
+				case <-drawn:
+					return
+				}
+			}
+		})
 		term.await(`\r\x1b\[K\[##########----------\]  50% replayed 2 of 4, \S+/s`)
-		more <- struct{}{}
+		close(drawn)
+		sending.Wait()
+		lines <- `{"done":4,"total":4,"ended":true}`
+		close(lines)
 		term.await(`\r\x1b\[K4 dead letters replayed\r\n$`)
 	}, "dead", "replay", "a", "b", "c", "d")
 	if status != exitOK {
