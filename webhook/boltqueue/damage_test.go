@@ -68,7 +68,7 @@ func damaged(t *testing.T) map[string]stored {
 			for j := range 10 {
 				ds = append(ds, webhook.Delivery{
 					Destination: fmt.Sprint("d", j), ID: fmt.Sprint(i, "-", j), Type: "track",
-					Body: bytes.Repeat([]byte{'x'}, 100*j), Accepted: now, Due: now.Add(time.Duration(i-20) * time.Minute),
+					Body: bytes.Repeat([]byte{'x'}, 100*j), Accepted: now, Due: now.Add(time.Duration(i-20) * time.Hour), // no test lasts until the next is due
 				})
 			}
 			if _, err := q.Put(t.Context(), ds...); err != nil {
