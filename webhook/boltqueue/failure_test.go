@@ -456,7 +456,7 @@ func TestCloseFails(t *testing.T) {
 		return errDisk
 	}
 	q.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := q.DeadLetter(ctx, "key"); !errors.Is(err, webhook.ErrClosed) {
 		t.Errorf("DeadLetter: %v, want ErrClosed", err)

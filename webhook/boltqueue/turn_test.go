@@ -202,7 +202,7 @@ func TestLeaseGoesOnWhileDatabaseIsWritten(t *testing.T) {
 			if r.err != nil || len(r.ds) != 1 || r.ds[0].Destination != "other" {
 				t.Fatalf("Lease = %d deliveries, %v, want the one that is not being moved", len(r.ds), r.err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("Lease waits for the database with a delivery that is due in %v", due)
 		}
 	}
@@ -214,7 +214,7 @@ func TestLeaseGoesOnWhileDatabaseIsWritten(t *testing.T) {
 		if !errors.Is(r.err, context.Canceled) {
 			t.Errorf("Lease = %v, want that it was canceled", r.err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("Lease waits for the database after its context has ended")
 	}
 }
