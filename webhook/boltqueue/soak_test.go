@@ -208,10 +208,14 @@ func (f *soakForwarder) end() {
 	}
 }
 
+// soakRounds is how often calls are made to each destination at least: of one batch
+// each twentieth has nothing refused, of those of four rounds one in ten thousand million.
+const soakRounds = 4
+
 // call forwards calls until over is closed, and to each destination at least
-// once. It makes those again that were cut off, but for some.
+// soakRounds times. It makes those again that were cut off, but for some.
 func (f *soakForwarder) call(over <-chan struct{}) {
-	for on := true; on || f.calls.Load() < int32(len(soakMix)); {
+	for on := true; on || f.calls.Load() < int32(soakRounds*len(soakMix)); {
 		select {
 		case <-over:
 			on = false
