@@ -60,16 +60,35 @@ export class Database {
   }
 }
 
+// free returns an address on which nothing listens, and whose port the system gives
+// to nobody, so that it is still there when a server starts again: see porttest.
+const given = new Set()
+async function free() {
+  for (;;) {
+    const port = 16_384 + Math.floor(Math.random() * 16_384)
+    if (given.has(port)) continue
+    const listener = createServer().listen(port, '127.0.0.1')
+    try {
+      await once(listener, 'listening')
+    } catch {
+      continue // somebody's
+    }
+    given.add(port)
+    listener.close()
+    await once(listener, 'close')
+    return `127.0.0.1:${port}`
+  }
+}
+
 // A Server is a process of hookferry serve in a folder of its own.
 export class Server {
-  // start starts one with a configuration, whose addresses are chosen by the
-  // system.
+  // start starts one with a configuration, on addresses of its own.
   static async start(configuration, { token = '' } = {}) {
     const s = new Server()
     s.folder = await mkdtemp(path.join(tmpdir(), 'hookferry-page-'))
     s.configuration = configuration
     s.token = token
-    s.ports = ['127.0.0.1:0', '127.0.0.1:0']
+    s.ports = [await free(), await free()]
     await s.restart()
     return s
   }
