@@ -161,7 +161,7 @@ async function startVerifier(command) {
       if (found) tell(found[1])
     },
   })
-  const late = new Promise((resolve) => { setTimeout(resolve, 20_000).unref() })
+  const late = new Promise((resolve) => { setTimeout(resolve, 60_000).unref() })
   const at = await Promise.race([address, child.ended.then(() => undefined), late])
   if (at === undefined) throw new Error(`the verifier does not say where it listens\n${child.output}`)
   return { process: child, url: `http://${at}/` }
@@ -190,7 +190,7 @@ async function serve(hookferry, scratch, hook) {
       }
     },
   })
-  const late = new Promise((resolve) => { setTimeout(resolve, 20_000).unref() })
+  const late = new Promise((resolve) => { setTimeout(resolve, 60_000).unref() })
   const number = await Promise.race([port, child.ended.then(() => undefined), late])
   if (number === undefined) throw new Error(`hookferry serve does not say where it listens\n${child.output}`)
   return { process: child, endpoint: `http://127.0.0.1:${number}` }
@@ -215,7 +215,7 @@ async function send(client, endpoint, receiver, scratch) {
         INTEROP_CALLS: file,
         INTEROP_SCRATCH: scratch,
       },
-      milliseconds: 90_000,
+      milliseconds: 180_000,
     })
   } catch (error) {
     found.push(error.message)
@@ -224,7 +224,7 @@ async function send(client, endpoint, receiver, scratch) {
   await receiver.until(() => {
     for (const { body } of receiver.webhooks) missing.delete(marker(body))
     return missing.size === 0
-  }, found.length ? 1_000 : 20_000)
+  }, found.length ? 1_000 : 60_000)
   return { client, cases, found, milliseconds: Date.now() - begun }
 }
 

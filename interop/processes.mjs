@@ -47,7 +47,7 @@ export async function run(command, args, { milliseconds = 60_000, ...options } =
 
 // stop asks a program to end, and insists after a while. It returns what was
 // wrong with the way it ended.
-export async function stop(child, milliseconds = 15_000) {
+export async function stop(child, milliseconds = 60_000) {
   child.kill('SIGTERM')
   return within(child, milliseconds)
 }

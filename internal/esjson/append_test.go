@@ -85,7 +85,7 @@ func TestAppendTakesLinearTime(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if took := time.Since(start); took > 20*time.Second {
+			if took := time.Since(start); took > time.Minute {
 				t.Errorf("Append took %v for %d bytes", took, len(tt.src))
 			}
 			again, err := Append(nil, out)
