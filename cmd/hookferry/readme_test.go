@@ -48,7 +48,7 @@ func TestReadmeCommands(t *testing.T) {
 		case "listen":
 			listener, receiver = start(`listening on (\S+)`, nil, append(args, "-listen", "127.0.0.1:0")...)
 		case "serve":
-			_, server = start(`msg=listening address=(\S+)`, []string{"HOOKFERRY_LISTEN=127.0.0.1:0"}, args...)
+			_, server = start(`msg=listening address=(\S+)`, []string{"HOOKFERRY_LISTEN=127.0.0.1:0", "HOOKFERRY_ADMIN=127.0.0.1:0"}, args...)
 		case "send":
 			start(`^accepted \S+\n$`, []string{"HOOKFERRY_ENDPOINT=http://" + server}, args...)
 		}
