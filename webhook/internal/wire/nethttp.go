@@ -142,6 +142,20 @@ func withEndless(ctx context.Context) context.Context {
 	}})
 }
 
+// A sending tells how far a request has come.
+type sending struct{ connected, begun atomic.Bool }
+
+// trace returns a context for the request.
+func (s *sending) trace(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn:      func(httptrace.GotConnInfo) { s.connected.Store(true) },
+		WroteHeaders: func() { s.begun.Store(true) },
+	})
+}
+
+// unsent reports whether the connection that the request was given turned out to have ended.
+func (s *sending) unsent() bool { return s.connected.Load() && !s.begun.Load() }
+
 // postNetHTTP is post by net/http. It hands cn over, unless that is nil.
 func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t *Target, lines, body []byte, b *Buffer, cn *conn) (Answer, error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, ErrTimeout)
@@ -185,7 +199,14 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 		name, value, _ := strings.Cut(strings.TrimRight(line, "\r\n"), ": ")
 		req.Header[name] = []string{value}
 	}
-	resp, err := h.httpTransport().RoundTrip(req.WithContext(ctx))
+	var first sending
+	resp, err := h.httpTransport().RoundTrip(req.WithContext(first.trace(ctx)))
+	if err != nil && first.unsent() && ctx.Err() == nil {
+		// net/http keeps a connection that it made to spare, and that has ended since, for
+		// whoever asks next, and does not make his request again.
+		req.Body, _ = open()
+		resp, err = h.httpTransport().RoundTrip(req.WithContext(ctx))
+	}
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
