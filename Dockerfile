@@ -6,9 +6,10 @@
 #
 # Every flag of serve may be given by environment. deploy/compose.yaml is a whole
 # try-out.
-FROM --platform=$BUILDPLATFORM golang:1.26 AS build
+FROM --platform=$BUILDPLATFORM golang:1.27 AS build
 WORKDIR /src
 COPY go.mod go.sum go.work go.work.sum ./
+COPY soak/go.mod soak/
 COPY cmd/hookferry/go.mod cmd/hookferry/go.sum cmd/hookferry/
 COPY webhook/natsqueue/go.mod webhook/natsqueue/go.sum webhook/natsqueue/
 COPY webhook/pgqueue/go.mod webhook/pgqueue/go.sum webhook/pgqueue/
@@ -27,7 +28,7 @@ COPY --from=build /out/hookferry /hookferry
 USER 65532:65532
 ENV HOOKFERRY_DATA=/data
 VOLUME /data
-EXPOSE 8080 9090
+EXPOSE 8080 8081
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["/hookferry", "health"]
 ENTRYPOINT ["/hookferry"]

@@ -59,10 +59,11 @@ type jsonTrack struct {
 	Properties map[string]any `json:"properties"`
 }
 
-// ratios runs the functions in turn, calls times each and for many rounds, and
-// returns the median times of the first as multiples of those of the others.
-func ratios(calls int, fs ...func()) []float64 {
-	const rounds = 41
+// ratios runs the functions in turn, up to 500 times each and for up to 41 rounds, and
+// returns the median times of the first as multiples of those of the others. After a
+// benchmark of a few iterations it runs them as few times.
+func ratios(b *testing.B, fs ...func()) []float64 {
+	rounds, calls := min(41, b.N), min(500, b.N)
 	times := make([][]time.Duration, len(fs))
 	for range rounds {
 		for i, f := range fs {
@@ -83,10 +84,9 @@ func ratios(calls int, fs ...func()) []float64 {
 	return r
 }
 
-// BenchmarkTrack measures a call with a map that is there already. It runs on
-// one processor, so that the time includes that of the uploads, to nowhere.
-// Beside it, in the same run and in turn with it, it prints how much that is of
-// json.Marshal of the same message, and of the floors.
+// BenchmarkTrack measures a call whose map exists already. It runs on one processor, so
+// that the time includes the uploads, which a transport discards. It prints the ratio to
+// json.Marshal of the same message and to the floors, measured in turn in the same run.
 func BenchmarkTrack(b *testing.B) {
 	for _, flushAt := range []int{DefaultFlushAt, 250, MaxBatchCalls} {
 		b.Run(fmt.Sprintf("flushAt=%d", flushAt), func(b *testing.B) {
@@ -111,7 +111,7 @@ func BenchmarkTrack(b *testing.B) {
 				call()
 			}
 			b.StopTimer()
-			r := ratios(500, call, marshal, newFloor((*floor).anyMap).track, newFloor((*floor).tenMap).track)
+			r := ratios(b, call, marshal, newFloor((*floor).anyMap).track, newFloor((*floor).tenMap).track)
 			b.ReportMetric(r[0], "x_json.Marshal")
 			b.ReportMetric(r[1], "x_floor")
 			b.ReportMetric(r[2], "x_shape")
@@ -125,15 +125,14 @@ func BenchmarkTrack(b *testing.B) {
 	}
 }
 
-// BenchmarkTrackParallel measures calls from several goroutines at once, beside
-// those of a client that hands messages to another goroutine.
+// BenchmarkTrackParallel measures calls from several goroutines at once, and those of a
+// client that hands messages to another goroutine.
 //
-// The throughput, calls/s of all goroutines together, is that of goroutines that
-// do nothing but call; it is printed also as a multiple of what one goroutine
-// gets, the two in turn. The latency is that of goroutines that have other work
-// to do between their calls, hashing 16 KB, and so keep all processors busy:
-// half of the calls take no longer than p50, and all but one in a thousand no
-// longer than p99.9. Everything is the median of several rounds.
+// For the throughput, in calls/s of all goroutines together, the goroutines do nothing
+// but call. It is also printed as a multiple of the throughput of one goroutine, measured
+// in turn. For the latency the goroutines hash 16 KB between their calls, so that all
+// processors are busy: half of the calls take no longer than p50, and all but one in a
+// thousand no longer than p99.9. Each figure is the median of several rounds.
 func BenchmarkTrackParallel(b *testing.B) {
 	clients := []struct {
 		name string
@@ -154,7 +153,12 @@ func BenchmarkTrackParallel(b *testing.B) {
 		for _, client := range clients {
 			b.Run(fmt.Sprintf("goroutines=%d/client=%s", goroutines, client.name), func(b *testing.B) {
 				track, end := client.new()
-				const rounds, calls = 7, 8 << 10
+				const calls = 8 << 10
+				for b.Loop() {
+					race(b, goroutines, calls, track, nil)
+				}
+				b.StopTimer()
+				elapsed, rounds := b.Elapsed(), min(7, b.N)
 				var one, all []time.Duration
 				for range rounds {
 					one = append(one, race(b, 1, calls, track, nil))
@@ -164,7 +168,7 @@ func BenchmarkTrackParallel(b *testing.B) {
 				slices.Sort(all)
 				var p50, p999 []time.Duration
 				for range rounds {
-					took := make([]time.Duration, 16<<10)
+					took := make([]time.Duration, min(16, b.N)<<10)
 					race(b, goroutines, len(took), track, took)
 					slices.Sort(took)
 					p50 = append(p50, took[len(took)/2])
@@ -172,17 +176,12 @@ func BenchmarkTrackParallel(b *testing.B) {
 				}
 				slices.Sort(p50)
 				slices.Sort(p999)
-
-				for b.Loop() {
-					race(b, goroutines, calls, track, nil)
-				}
-				b.StopTimer()
 				if err := end(); err != nil {
 					b.Fatal(err)
 				}
 				n := float64(b.N * calls)
-				b.ReportMetric(float64(b.Elapsed())/n, "ns/op") // a call, not a race
-				b.ReportMetric(n/b.Elapsed().Seconds(), "calls/s")
+				b.ReportMetric(float64(elapsed)/n, "ns/op") // a call, not a race
+				b.ReportMetric(n/elapsed.Seconds(), "calls/s")
 				b.ReportMetric(float64(one[rounds/2])/float64(all[rounds/2]), "x_one_goroutine")
 				b.ReportMetric(float64(p50[rounds/2]), "p50-ns")
 				b.ReportMetric(float64(p999[rounds/2]), "p99.9-ns")

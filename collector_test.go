@@ -98,6 +98,17 @@ func (c *collector) sizes() []int {
 	return sizes
 }
 
+// distinct returns how many different messages have arrived.
+func (c *collector) distinct() int {
+	ids := map[any]bool{}
+	for _, r := range c.got() {
+		for _, m := range r.messages {
+			ids[m["messageId"]] = true
+		}
+	}
+	return len(ids)
+}
+
 // status returns an answer; header is name, value, name, value.
 func status(code int, header ...string) *http.Response {
 	resp := &http.Response{StatusCode: code, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(`{"success":true}`))}
@@ -147,7 +158,7 @@ func track(t *testing.T, c *Client, n int) {
 	}
 }
 
-// fates collects what OnDelivery is told.
+// fates collects the deliveries that OnDelivery gets.
 type fates struct {
 	mu       sync.Mutex
 	list     []Delivery
@@ -172,7 +183,7 @@ func (f *fates) got() []Delivery {
 	return append([]Delivery(nil), f.list...)
 }
 
-// checkStats checks the invariant and the totals.
+// checkStats checks that the counters account for every message, and the totals.
 func checkStats(t *testing.T, c *Client, queued, delivered, dropped uint64, pending int) {
 	t.Helper()
 	s := c.Stats()

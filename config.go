@@ -77,6 +77,8 @@ type settings struct {
 	spoolDir   string // empty without a spool
 	spoolMax   int64
 	spoolSync  time.Duration
+	spoolOnly  bool
+	reserve    func(*os.File, int64) error
 	gzip       bool
 	transport  http.RoundTripper
 	own        *http.Transport // transport, if it is the client's own
@@ -94,6 +96,8 @@ func (c *Client) settings() (*settings, error) {
 		spoolDir:   c.SpoolDir,
 		spoolMax:   DefaultSpoolMax,
 		spoolSync:  c.SpoolSync,
+		spoolOnly:  c.SpoolOnly,
+		reserve:    c.reserve,
 		gzip:       c.Gzip,
 		transport:  c.Transport,
 		log:        c.Logger,
@@ -157,6 +161,9 @@ func (c *Client) settings() (*settings, error) {
 	s.maxQueue = s.maxMemory
 	if c.SpoolMax > 0 {
 		s.spoolMax = c.SpoolMax
+	}
+	if s.spoolOnly && s.spoolDir == "" {
+		return nil, refuse("SpoolOnly", "is set without SpoolDir")
 	}
 	if s.spoolDir != "" {
 		switch {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"strings"
@@ -14,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hookferry/analytics/internal/porttest"
+	"github.com/hookferry/analytics/analyticstest"
 )
 
 func TestUnusableSettingsAreTheErrorOfEveryCall(t *testing.T) {
@@ -156,30 +155,23 @@ func TestLoggingToStandardError(t *testing.T) {
 
 func TestSecretsDoNotLeak(t *testing.T) {
 	const key = "wk_hunter2"
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(http.StatusUnauthorized)
-	}))
-	defer server.Close()
-	port, err := porttest.Free()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead := fmt.Sprintf("http://127.0.0.1:%d", port)
-	for _, endpoint := range []string{server.URL, dead} {
+	t.Setenv("DEBUG", "*")
+	for _, step := range []analyticstest.Step{analyticstest.Answer(http.StatusUnauthorized), analyticstest.Refuse(), analyticstest.Hang()} {
 		var told strings.Builder
-		t.Setenv("DEBUG", "*")
 		text := stderr(t, func() {
-			c := New(key)
-			c.Endpoint = endpoint
-			c.OnDelivery = func(d Delivery) { fmt.Fprintf(&told, "%v %+v", d.Err, d.Reason) }
-			track(t, c, 1)
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			defer cancel()
-			err := c.Shutdown(ctx)
-			if err == nil {
-				t.Error("Shutdown: no error")
-			}
-			fmt.Fprintf(&told, "%v %+v %#v", err, c, c)
+			synctest.Test(t, func(t *testing.T) {
+				c := New(key)
+				c.Endpoint, c.Transport = "http://collector.example", analyticstest.New(t, step).Transport()
+				c.OnDelivery = func(d Delivery) { fmt.Fprintf(&told, "%v %+v", d.Err, d.Reason) }
+				track(t, c, 1)
+				ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+				defer cancel()
+				err := c.Shutdown(ctx)
+				if err == nil {
+					t.Error("Shutdown: no error")
+				}
+				fmt.Fprintf(&told, "%v %+v %#v", err, c, c)
+			})
 		})
 		all := told.String() + text
 		for _, secret := range []string{key, url.QueryEscape(key), "d2tfaHVudGVyMjo"} {

@@ -122,6 +122,9 @@ func (e *encoder) open(head, messageID, timestamp string) {
 		dst = append(dst, '"')
 		dst = uuid.Append(dst)
 		dst = append(dst, `","timestamp":"`...)
+	} else if len(messageID) > MaxCallSize {
+		e.err = esjson.ErrLong
+		return
 	} else {
 		dst = esjson.AppendString(dst, messageID)
 		dst = append(dst, `,"timestamp":"`...)
@@ -139,9 +142,14 @@ func (e *encoder) open(head, messageID, timestamp string) {
 
 // text appends a member unless its value is empty.
 func (e *encoder) text(name, value string) {
-	if value != "" {
-		e.dst = esjson.AppendString(append(e.dst, name...), value)
+	if value == "" || e.err != nil {
+		return
 	}
+	if len(value) > MaxCallSize {
+		e.err = esjson.ErrLong
+		return
+	}
+	e.dst = esjson.AppendString(append(e.dst, name...), value)
 }
 
 // object appends a member unless it is empty; field is its name in Go.
@@ -152,7 +160,7 @@ func (e *encoder) object(name, field string, value map[string]any) {
 	e.field = field
 	dst := append(e.dst, name...)
 	start := len(dst)
-	e.dst, e.err = esjson.AppendValue(dst, value)
+	e.dst, e.err = esjson.AppendValueWithin(dst, value, e.start+MaxCallSize)
 	if e.err == nil && deeper(e.dst[start:], maxDepth) {
 		e.err = esjson.ErrDepth
 	}
@@ -190,12 +198,15 @@ func deeper(text []byte, limit int) bool {
 
 // end closes the message, or takes it back.
 func (e *encoder) end(kind string) ([]byte, error) {
-	if e.err != nil {
+	switch {
+	case e.err == esjson.ErrLong:
+		return e.dst[:e.start], &SizeError{Type: kind}
+	case e.err != nil:
 		return e.dst[:e.start], e.fieldError(kind)
 	}
 	e.dst = append(e.dst, '}')
-	if size := len(e.dst) - e.start; size > MaxCallSize {
-		return e.dst[:e.start], &SizeError{Type: kind, Size: size}
+	if len(e.dst)-e.start > MaxCallSize {
+		return e.dst[:e.start], &SizeError{Type: kind}
 	}
 	return e.dst, nil
 }

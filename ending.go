@@ -2,6 +2,7 @@ package analytics
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -23,7 +24,7 @@ type UndeliveredError struct {
 	Dropped   int   // given up; OnDelivery has been told why
 	Spooled   int   // in SpoolDir, to be sent when the collector is back
 	Pending   int   // still to be sent: Flush ran out of time, or a Transport did not end with Shutdown
-	Err       error // why: the context's error, or else that of the last batch dropped
+	Err       error // why: the context's error, that of the last batch that was not delivered, or both
 }
 
 func (e *UndeliveredError) Error() string {
@@ -63,7 +64,8 @@ func (c *Client) Flush(ctx context.Context) error {
 
 // Shutdown refuses further calls with [ErrClosed], delivers what is queued,
 // and returns when nothing is left in memory and no goroutine runs. If ctx ends
-// first, it cancels the requests under way and drops what they and the queue
+// first, or everything is in SpoolDir and the latest attempt could not connect to the
+// collector, it cancels the requests under way and drops what they and the queue
 // held, with ReasonShutdown; what is in SpoolDir stays there, for the next
 // client on that folder. It returns an *[UndeliveredError] if messages queued
 // before it were not delivered, and lets the folder go. It does not open a
@@ -121,6 +123,9 @@ func (c *Client) depart(closing bool) *waiter {
 	}
 	c.dispatch()
 	if closing {
+		if c.spooler != nil && c.spooler.unreachable != nil {
+			c.answerSpooled(*c.spooler.unreachable, c.flying)
+		}
 		c.closed = true
 		c.tellRoom()
 		if c.timer != nil {
@@ -230,6 +235,9 @@ func (w *waiter) count(a awaited) {
 		w.sum.Dropped += lost
 		w.sum.Err = errDamaged
 	}
+	if a.n == 0 {
+		return // counted before
+	}
 	if a.settled.kept {
 		w.sum.Spooled += n
 		w.sum.Err = f.err
@@ -255,8 +263,12 @@ func (w *waiter) result(ctxErr error) error {
 	if e.Dropped+e.Spooled+e.Pending == 0 {
 		return nil
 	}
-	if ctxErr != nil {
+	switch {
+	case ctxErr == nil:
+	case e.Err == nil:
 		e.Err = ctxErr
+	case !errors.Is(e.Err, ctxErr):
+		e.Err = fmt.Errorf("%w; %w", ctxErr, e.Err)
 	}
 	return &e
 }

@@ -23,7 +23,7 @@ func TestEnqueueWaitsForRoom(t *testing.T) {
 			if spooled {
 				c.SpoolDir, c.SpoolMax, c.MaxMemory = t.TempDir(), minSpoolMax, minSpoolMemory
 			}
-			const calls = 2000
+			const calls = 600
 			event := strings.Repeat("e", 10000)
 			for range calls {
 				if err := c.Enqueue(t.Context(), &Track{UserId: "u", Event: event}); err != nil {

@@ -29,7 +29,8 @@ func ExampleClient_spool() {
 	if err := client.Track(&analytics.Track{UserId: "u1", Event: "Paid"}); err != nil {
 		fmt.Println(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	deadline := time.Now() // a program gives it some seconds
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
 	client.Shutdown(ctx) // its error says that one message stays on disk
 

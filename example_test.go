@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"time"
@@ -17,28 +16,26 @@ import (
 	"github.com/hookferry/analytics/analyticstest"
 )
 
-// startCollector stands for a collector: it prints the calls it gets.
-func startCollector() *httptest.Server {
-	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var body struct {
-			Batch []struct{ Type, UserID, Event string }
-		}
-		if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
-			w.WriteHeader(http.StatusBadRequest)
-			return
-		}
-		for _, call := range body.Batch {
-			fmt.Println(strings.TrimSpace(call.Type + " " + call.UserID + " " + call.Event))
-		}
-	}))
+// A printer stands for the network and a collector: it prints the calls it gets.
+type printer struct{}
+
+func (printer) RoundTrip(r *http.Request) (*http.Response, error) {
+	defer r.Body.Close()
+	var body struct {
+		Batch []struct{ Type, UserID, Event string }
+	}
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+		return nil, err
+	}
+	for _, call := range body.Batch {
+		fmt.Println(strings.TrimSpace(call.Type + " " + call.UserID + " " + call.Event))
+	}
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 }
 
 func Example() {
-	collector := startCollector()
-	defer collector.Close()
-
 	client := analytics.New("write-key")
-	client.Endpoint = collector.URL
+	client.Transport = printer{}
 
 	if err := client.Identify(&analytics.Identify{
 		UserId: "u-2041",
@@ -82,14 +79,13 @@ func ExampleNew_unusable() {
 
 // An empty write key and an empty Endpoint are those of the environment.
 func ExampleNew_environment() {
-	collector := startCollector()
-	defer collector.Close()
 	os.Setenv("HOOKFERRY_WRITE_KEY", "write-key")
-	os.Setenv("HOOKFERRY_ENDPOINT", collector.URL)
+	os.Setenv("HOOKFERRY_ENDPOINT", "https://collector.example")
 	defer os.Unsetenv("HOOKFERRY_WRITE_KEY")
 	defer os.Unsetenv("HOOKFERRY_ENDPOINT")
 
 	client := analytics.New("")
+	client.Transport = printer{}
 	err := client.Track(&analytics.Track{UserId: "u-2041", Event: "Signed Up"})
 	fmt.Println(err, client.Close())
 	// Output:
@@ -109,18 +105,17 @@ func ExampleClient_off() {
 // The transport of an http.Client, with what is around it: here a header that a
 // gateway asks for.
 func ExampleClient_transport() {
-	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Println(r.URL.Path, r.Header.Get("X-Gateway-Key"))
-	}))
+	collector := analyticstest.NewServer()
 	defer collector.Close()
 	client := analytics.New("write-key")
-	client.Endpoint = collector.URL
-	client.Transport = withHeader{http.DefaultTransport}
+	client.Transport = withHeader{collector.Transport()} // in a program, http.DefaultTransport
 	err := client.Track(&analytics.Track{UserId: "u-2041", Event: "Signed Up"})
 	fmt.Println(err, client.Close())
+	request := collector.Batches()[0]
+	fmt.Println(request.Path, request.Header.Get("X-Gateway-Key"))
 	// Output:
-	// /v1/batch let-me-in
 	// <nil> <nil>
+	// /v1/batch let-me-in
 }
 
 type withHeader struct{ next http.RoundTripper }
@@ -151,10 +146,8 @@ func ExampleClient_queueFull() {
 }
 
 func ExampleClient_Identify() {
-	collector := startCollector()
-	defer collector.Close()
 	client := analytics.New("write-key")
-	client.Endpoint = collector.URL
+	client.Transport = printer{}
 	defer client.Close()
 
 	err := client.Identify(&analytics.Identify{
@@ -188,10 +181,8 @@ func ExampleClient_Track() {
 }
 
 func ExampleClient_Page() {
-	collector := startCollector()
-	defer collector.Close()
 	client := analytics.New("write-key")
-	client.Endpoint = collector.URL
+	client.Transport = printer{}
 	defer client.Close()
 
 	err := client.Page(&analytics.Page{
@@ -206,10 +197,8 @@ func ExampleClient_Page() {
 }
 
 func ExampleClient_Screen() {
-	collector := startCollector()
-	defer collector.Close()
 	client := analytics.New("write-key")
-	client.Endpoint = collector.URL
+	client.Transport = printer{}
 	defer client.Close()
 
 	fmt.Println(client.Screen(&analytics.Screen{UserId: "u-2041", Name: "Home"}))
@@ -219,10 +208,8 @@ func ExampleClient_Screen() {
 }
 
 func ExampleClient_Group() {
-	collector := startCollector()
-	defer collector.Close()
 	client := analytics.New("write-key")
-	client.Endpoint = collector.URL
+	client.Transport = printer{}
 	defer client.Close()
 
 	err := client.Group(&analytics.Group{
@@ -237,10 +224,8 @@ func ExampleClient_Group() {
 }
 
 func ExampleClient_Alias() {
-	collector := startCollector()
-	defer collector.Close()
 	client := analytics.New("write-key")
-	client.Endpoint = collector.URL
+	client.Transport = printer{}
 	defer client.Close()
 
 	fmt.Println(client.Alias(&analytics.Alias{PreviousId: "visitor-5", UserId: "u-2041"}))
@@ -273,10 +258,8 @@ func ExampleFormatTime() {
 }
 
 func ExampleClient_Flush() {
-	collector := startCollector()
-	defer collector.Close()
 	client := analytics.New("write-key")
-	client.Endpoint = collector.URL
+	client.Transport = printer{}
 	defer client.Close()
 
 	client.Track(&analytics.Track{UserId: "u-2041", Event: "Function Invoked"})
@@ -293,37 +276,35 @@ func ExampleClient_Flush() {
 }
 
 func ExampleClient_Shutdown() {
-	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Retry-After", "120")
-		w.WriteHeader(http.StatusServiceUnavailable)
-	}))
+	collector := analyticstest.NewServer(analyticstest.Answer(http.StatusServiceUnavailable).With("Retry-After", "120"))
 	defer collector.Close()
 	client := analytics.New("write-key")
-	client.Endpoint = collector.URL
+	client.Transport = collector.Transport()
 
 	client.Track(&analytics.Track{UserId: "u-2041", Event: "Signed Up"})
 
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	deadline := time.Now() // a program gives it some seconds
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
 	err := client.Shutdown(ctx)
-	fmt.Println(err)
+	fmt.Println("deadline:", errors.Is(err, context.DeadlineExceeded))
 
 	var undelivered *analytics.UndeliveredError
 	if errors.As(err, &undelivered) {
 		fmt.Println("dropped:", undelivered.Dropped)
 	}
 	// Output:
-	// analytics: 1 of 1 messages not delivered: context deadline exceeded
+	// deadline: true
 	// dropped: 1
 }
 
 // OnDelivery sees every message again. Here, what could not be delivered is
 // written down.
 func ExampleDelivery_Messages() {
-	collector := httptest.NewServer(http.NotFoundHandler())
+	collector := analyticstest.NewServer(analyticstest.Answer(http.StatusNotFound))
 	defer collector.Close()
 	client := analytics.New("write-key")
-	client.Endpoint = collector.URL
+	client.Transport = collector.Transport()
 	client.OnDelivery = func(d analytics.Delivery) {
 		if d.Err == nil {
 			return
@@ -341,10 +322,8 @@ func ExampleDelivery_Messages() {
 }
 
 func ExampleClient_Stats() {
-	collector := startCollector()
-	defer collector.Close()
 	client := analytics.New("write-key")
-	client.Endpoint = collector.URL
+	client.Transport = printer{}
 	for range 3 {
 		client.Track(&analytics.Track{UserId: "u-2041", Event: "Signed In"})
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hookferry/analytics/analyticstest"
 	"github.com/hookferry/analytics/internal/disktest"
+	"github.com/hookferry/analytics/internal/soak"
 )
 
 const (
@@ -21,10 +22,10 @@ const (
 	fullFolder = "ANALYTICS_TEST_FULL_FOLDER"
 )
 
-// A client with SpoolDir goes on in memory while the disk is full, says so, and
-// returns to the disk. The disk is a small file system of its own, which takes
-// the right to mount: that of root, or of a user who may make namespaces; and a
-// bound on the size of files, which takes none.
+// While the disk is full, a client with SpoolDir keeps messages in memory and logs it.
+// Afterwards it returns to the disk. One disk is a small file system, for which the test
+// has to be root or a user who may make namespaces. The other is a bound on the size of
+// files, for which it needs no rights.
 func TestFullDisk(t *testing.T) {
 	if kind := os.Getenv(fullKind); kind != "" {
 		folder := os.Getenv(fullFolder)
@@ -41,6 +42,7 @@ func TestFullDisk(t *testing.T) {
 		fullDisk(t, filepath.Join(folder, "spool"), fill, free)
 		return
 	}
+	soak.Long(t, "client-disk")
 	for _, kind := range []string{"mount", "limit"} {
 		t.Run(kind, func(t *testing.T) {
 			cmd := exec.Command(os.Args[0], "-test.run=^TestFullDisk$", "-test.v")
@@ -67,7 +69,7 @@ func fullDisk(t *testing.T, folder string, fill, free func() error) {
 		c := New("k")
 		c.Transport, c.SpoolDir, c.Logger, c.Timeout = srv.Transport(), folder, slog.New(book), time.Hour
 		number := 0
-		// send makes n calls, and returns how many of them are in memory alone.
+		// send makes n calls, and returns how many of their messages are in memory alone.
 		send := func(n int) int {
 			before := c.Stats().Unspooled
 			for range n {
@@ -107,7 +109,7 @@ func fullDisk(t *testing.T, folder string, fill, free func() error) {
 			t.Error(err)
 		}
 
-		// A client that comes now cannot promise anything.
+		// A client that starts now cannot keep messages, and says so.
 		late := New("k")
 		late.Transport, late.SpoolDir = srv.Transport(), folder+"-late"
 		var config *ConfigError
@@ -134,8 +136,8 @@ func fullDisk(t *testing.T, folder string, fill, free func() error) {
 	})
 }
 
-// While the process has too many open files, as in an outage that keeps all
-// connections busy, what is on disk stays there.
+// If the process has too many open files, as in an outage that keeps all connections
+// busy, messages on the disk stay there.
 func TestTooManyOpenFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, _ := leave(t, 3)

@@ -1,6 +1,6 @@
 module github.com/hookferry/analytics
 
-go 1.25
+go 1.26.0
 
 // Uploads of the client, and the embedded store, which only its importers link.
 require (

@@ -17,7 +17,7 @@ import (
 	"github.com/hookferry/analytics/analyticstest"
 )
 
-// A hostility is what a collector may do to a request, and what comes of it.
+// A hostility is one way in which a collector may treat a request, and its effect.
 type hostility struct {
 	name string
 	step analyticstest.Step
@@ -33,10 +33,13 @@ type hostility struct {
 
 func hostilities() []hostility {
 	const mb = 1 << 20
-	var bomb bytes.Buffer
-	z, _ := gzip.NewWriterLevel(&bomb, gzip.BestSpeed)
+	var member bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&member, gzip.BestSpeed)
 	z.Write(make([]byte, 16*mb))
 	z.Close()
+	// So large that net/http leaves the rest of it unread: from Go 1.27 on it reads up to
+	// 256 KB after the body is closed, to keep the connection.
+	bomb := strings.Repeat(member.String(), 32)
 	far := "Fri, 31 Dec 9999 23:59:59 GMT"
 	pause := func(value string) analyticstest.Step { return analyticstest.Answer(429).With("Retry-After", value) }
 	return []hostility{
@@ -64,8 +67,8 @@ func hostilities() []hostility {
 
 		// Too much.
 		{name: "200 with a gigabyte", step: analyticstest.Stream(1 << 30), costs: true},
-		{name: "200 with a bomb of gzip", step: analyticstest.Answer(200).With("Content-Encoding", "gzip").WithBody(bomb.String()), costs: true},
-		{name: "503 with a bomb of gzip", step: analyticstest.Answer(503).With("Content-Encoding", "gzip").WithBody(bomb.String()), retried: true, costs: true},
+		{name: "200 with a bomb of gzip", step: analyticstest.Answer(200).With("Content-Encoding", "gzip").WithBody(bomb), costs: true},
+		{name: "503 with a bomb of gzip", step: analyticstest.Answer(503).With("Content-Encoding", "gzip").WithBody(bomb), retried: true, costs: true},
 		{name: "503 with two megabytes", step: analyticstest.Answer(503).WithBody(strings.Repeat("x", 2*mb)), retried: true, costs: true},
 		{name: "503 with half a megabyte", step: analyticstest.Answer(503).WithBody(strings.Repeat("x", mb/2)), retried: true},
 		{name: "400 with two megabytes", step: analyticstest.Answer(400).WithBody(strings.Repeat("x", 2*mb)), status: 400, costs: true},
@@ -122,7 +125,7 @@ func hostilities() []hostility {
 	}
 }
 
-// A stand is a client before a hostile collector.
+// A stand is a client with a hostile collector.
 type stand struct {
 	t      *testing.T
 	h      hostility
@@ -173,8 +176,7 @@ func (s *stand) track(n int) {
 	}
 }
 
-// attempts checks when the requests after the first message came, and their
-// headers.
+// attempts checks the times and the headers of the requests after the first message.
 func (s *stand) attempts(want int) {
 	s.t.Helper()
 	list := s.srv.Batches()[1:]
@@ -246,8 +248,8 @@ func (s *stand) finish(delivered, arrived, attempts, batches int) {
 	}
 }
 
-// A collector that does its worst to one request costs that attempt, and its
-// connection where there is no other way. No goroutine outlives the bubble.
+// A collector that misbehaves once costs that attempt and, where it has to be, its
+// connection. No goroutine outlives the bubble.
 func TestHostileCollectorsOnce(t *testing.T) {
 	for _, h := range hostilities() {
 		for _, spooled := range []bool{false, true} {
@@ -297,18 +299,21 @@ func TestHostileCollectorsOnce(t *testing.T) {
 	}
 }
 
-// A collector that does it to every request gets eleven attempts; then the
-// messages are dropped or, with a spool, kept until it has come to reason.
+// A collector that misbehaves at every request gets eleven attempts. Then the client
+// drops the messages or, with a spool, keeps them until the collector is well.
 func TestHostileCollectorsForEver(t *testing.T) {
 	for _, h := range hostilities() {
 		if !h.retried {
 			continue
 		}
+		// Connection steps reach requests on an open connection alone.
+		refuses := h.name == "refuses" || h.name == "is unreachable"
 		for _, spooled := range []bool{false, true} {
+			if refuses && spooled {
+				continue // see TestNobodyWaitsForACollectorThatIsAway
+			}
 			synctest.Test(t, func(t *testing.T) {
 				s := newStand(t, h, spooled)
-				// Connection steps reach requests on an open connection alone.
-				refuses := h.name == "refuses" || h.name == "is unreachable"
 				s.srv.SetScript(h.step)
 				s.track(3)
 				start := time.Now()
@@ -344,7 +349,7 @@ func TestHostileCollectorsForEver(t *testing.T) {
 	}
 }
 
-// Whatever bytes answer a request, the batch has a fate in time.
+// Whatever bytes answer a request, the batch is settled in time.
 func FuzzAnswer(f *testing.F) {
 	for _, text := range []string{
 		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
@@ -383,8 +388,8 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// A server whose patience with an idle connection ends just as the next request
-// is on its way costs one attempt at most.
+// A server may close an idle connection while the next request is on its way. That
+// costs one attempt at most.
 func TestIdleConnectionsThatTheServerCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := analyticstest.New(t)
@@ -414,7 +419,7 @@ func TestIdleConnectionsThatTheServerCloses(t *testing.T) {
 	})
 }
 
-// A header without end costs little memory with the client's own transport.
+// The client's own transport cuts off a header that does not end.
 func TestAnEndlessHeaderIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := analyticstest.New(t, analyticstest.EndlessHeader(), analyticstest.Answer(200))

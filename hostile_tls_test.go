@@ -49,8 +49,8 @@ func certificate(t *testing.T, host string, until time.Time) (tls.Certificate, *
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// A collector that cannot be trusted gets no request, and so no write key. All
-// of it may be put right, so it is tried again.
+// A collector that cannot be trusted gets no request, and so no write key. The cause
+// may go away, so the client tries again.
 func TestTLSFailures(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -157,7 +157,7 @@ const (
 	flagEndHeaders = 4
 )
 
-// What an http2Server goes on with after it has misbehaved.
+// What an http2Server does after it has misbehaved: it continues with ...
 const (
 	answers = iota // that request
 	goesOn         // with other requests
@@ -230,9 +230,9 @@ func (s *http2Server) serve(c net.Conn, times int) {
 	}
 }
 
-// On HTTP/2 a server may wind up connections, and refuse and reset streams, at
-// any moment. What it says it has not looked at goes out again at once, below
-// the client's count of attempts; the rest is an attempt that failed.
+// On HTTP/2 a server may close connections, and refuse and reset streams, at any
+// moment. net/http repeats at once a request that the server says it has not processed;
+// the client does not count that as an attempt. Any other such request is a failed attempt.
 func TestHTTP2Hostility(t *testing.T) {
 	for _, test := range []struct {
 		name     string

@@ -106,11 +106,6 @@ var walls = []struct {
 		why: "a store implements an interface of webhook; the server is for its tests alone",
 	},
 	{
-		name: "sizing",
-		of:   []string{module + "/docs/scaling"},
-		why:  "a model that shared code with what it stands for would agree with it whatever it does",
-	},
-	{
 		name: "collector",
 		of:   []string{module + "/collector"},
 		may: []string{module + "/webhook", module, module + "/signature", module + "/integrations", module + "/internal/...",

@@ -127,11 +127,10 @@ func (e *FieldError) Unwrap() error { return e.Err }
 // A SizeError says that a call is larger than MaxCallSize.
 type SizeError struct {
 	Type string // the call: "track" and so on
-	Size int    // its size in bytes, as it would be sent
 }
 
 func (e *SizeError) Error() string {
-	return fmt.Sprintf("analytics: %s: the call has %d bytes, more than the limit of %d", e.Type, e.Size, MaxCallSize)
+	return fmt.Sprintf("analytics: %s: the call has more than %d bytes", e.Type, MaxCallSize)
 }
 
 // Validate implements [Message].

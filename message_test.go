@@ -264,10 +264,10 @@ func TestCallSizeLimit(t *testing.T) {
 	m.Event += "e"
 	err = c.Track(m)
 	var size *SizeError
-	if !errors.As(err, &size) || size.Size != MaxCallSize+1 {
+	if !errors.As(err, &size) {
 		t.Fatalf("Track of %d bytes: error %v, want a *SizeError", MaxCallSize+1, err)
 	}
-	if want := "analytics: track: the call has 32769 bytes, more than the limit of 32768"; err.Error() != want {
+	if want := "analytics: track: the call has more than 32768 bytes"; err.Error() != want {
 		t.Errorf("error %q, want %q", err, want)
 	}
 	if err := c.Close(); err != nil {

@@ -3,12 +3,11 @@ package analytics
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,38 +17,39 @@ import (
 	"github.com/hookferry/analytics/internal/memnet"
 )
 
-// startServer returns a server on a real socket and a count of the connections
-// made to it.
-func startServer(t *testing.T, h http.HandlerFunc) (*httptest.Server, *atomic.Int32) {
-	var conns atomic.Int32
-	server := httptest.NewUnstartedServer(h)
-	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
-		if s == http.StateNew {
-			conns.Add(1)
-		}
-	}
-	server.Start()
-	t.Cleanup(server.Close)
-	return server, &conns
-}
-
-// startInMemory returns a transport like the client's own to a server in memory,
-// and a count of the connections made to it. It is for bubbles: in real time
-// net/http gives up a connection on which a request was answered, but its writer has
-// not said within 50 ms that it has written it.
+// startInMemory starts a server in memory. It returns a transport to the server like the
+// client's own, with TLS if the endpoint is https, and the number of connections so far.
+// Use it in bubbles: in real time net/http does not reuse a connection if its writer
+// takes longer than 50 ms to report that it has written the request.
 func startInMemory(t *testing.T, h http.HandlerFunc) (*http.Transport, *atomic.Int32) {
 	var conns atomic.Int32
-	listener := memnet.Listen(&net.TCPAddr{IP: net.IPv4(203, 0, 113, 1), Port: 80})
-	server := &http.Server{Handler: h, ConnState: func(_ net.Conn, s http.ConnState) {
-		if s == http.StateNew {
-			conns.Add(1)
-		}
-	}}
+	cert, pool := certificate(t, "collector.example", time.Now().Add(time.Hour))
+	server := &http.Server{
+		Handler:   h,
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: []string{"h2", "http/1.1"}},
+		ConnState: func(_ net.Conn, s http.ConnState) {
+			if s == http.StateNew {
+				conns.Add(1)
+			}
+		},
+	}
+	var network memnet.Network
 	var serving sync.WaitGroup
-	serving.Go(func() { server.Serve(listener) })
+	for port, serve := range map[string]func(net.Listener) error{
+		"80":  server.Serve,
+		"443": func(l net.Listener) error { return server.ServeTLS(l, "", "") },
+	} {
+		l, err := network.Listen(t.Context(), "tcp", ":"+port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		serving.Go(func() { serve(l) })
+	}
 	own := newTransport()
-	own.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return listener.Dial(ctx, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 50000})
+	own.TLSClientConfig = &tls.Config{RootCAs: pool}
+	own.DialContext = func(ctx context.Context, name, addr string) (net.Conn, error) {
+		_, port, _ := net.SplitHostPort(addr)
+		return network.DialContext(ctx, name, ":"+port)
 	}
 	t.Cleanup(func() {
 		own.CloseIdleConnections()
@@ -59,7 +59,7 @@ func startInMemory(t *testing.T, h http.HandlerFunc) (*http.Transport, *atomic.I
 	return own, &conns
 }
 
-// Connections are kept after successes, failures and answers with a body.
+// The client keeps connections after successes, failures and answers with a body.
 func TestConnectionsAreReused(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -110,32 +110,34 @@ func TestConnectionsAreReused(t *testing.T) {
 // Redirects are final, wherever they lead.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	for _, code := range []int{301, 302, 303, 307, 308} {
-		for _, location := range []string{"", "/elsewhere", "http://%zz", "http://127.0.0.1:1/"} {
-			var requests atomic.Int32
-			server, _ := startServer(t, func(w http.ResponseWriter, r *http.Request) {
-				requests.Add(1)
-				if location != "" {
-					w.Header().Set("Location", location)
+		for _, location := range []string{"", "/elsewhere", "http://%zz", "http://elsewhere.example/"} {
+			synctest.Test(t, func(t *testing.T) {
+				var requests atomic.Int32
+				own, _ := startInMemory(t, func(w http.ResponseWriter, r *http.Request) {
+					requests.Add(1)
+					if location != "" {
+						w.Header().Set("Location", location)
+					}
+					w.WriteHeader(code)
+				})
+				c := New("k")
+				c.Endpoint, c.Transport = "http://collector.example", own
+				track(t, c, 1)
+				if err := c.Flush(t.Context()); err == nil {
+					t.Errorf("%d to %q: no error", code, location)
 				}
-				w.WriteHeader(code)
+				if n, refused := requests.Load(), c.Stats().ByReason[ReasonRefused]; n != 1 || refused != 1 {
+					t.Errorf("%d to %q: %d requests, %d messages refused, want 1 and 1", code, location, n, refused)
+				}
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
 			})
-			c := New("k")
-			c.Endpoint = server.URL
-			track(t, c, 1)
-			if err := c.Flush(t.Context()); err == nil {
-				t.Errorf("%d to %q: no error", code, location)
-			}
-			if n, refused := requests.Load(), c.Stats().ByReason[ReasonRefused]; n != 1 || refused != 1 {
-				t.Errorf("%d to %q: %d requests, %d messages refused, want 1 and 1", code, location, n, refused)
-			}
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
 		}
 	}
 }
 
-// A caller's transport is neither closed nor emptied by the client.
+// The client does not close the idle connections of the caller's transport.
 func TestASharedTransportKeepsItsConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const url = "http://collector.example"
@@ -163,148 +165,128 @@ func TestASharedTransportKeepsItsConnections(t *testing.T) {
 	})
 }
 
-// Over a real network, with a server that fails now and then: everything
-// arrives, in bodies that are whole although attempts are cut short.
-func TestEverythingArrivesOverARealNetwork(t *testing.T) {
-	var requests atomic.Int32
-	var col collector
-	server, conns := startServer(t, func(w http.ResponseWriter, r *http.Request) {
-		n := requests.Add(1)
-		if n%5 == 0 {
+// A server fails now and then: everything arrives, in bodies that are whole although
+// attempts are cut short.
+func TestEverythingArrivesOverANetwork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var requests atomic.Int32
+		var col collector
+		own, conns := startInMemory(t, func(w http.ResponseWriter, r *http.Request) {
+			n := requests.Add(1)
+			if n%5 == 0 {
+				conn, _, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				conn.Close() // in the middle of the request
+				return
+			}
+			body, err := io.ReadAll(r.Body)
+			if err != nil || int64(len(body)) != r.ContentLength {
+				t.Errorf("a body of %d bytes, %v, want %d", len(body), err, r.ContentLength)
+				return
+			}
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			if _, err := col.RoundTrip(r); err != nil {
+				t.Error(err)
+			}
+			if n%7 == 0 {
+				w.WriteHeader(500) // although it was taken
+			}
+		})
+		c := New("k")
+		c.Endpoint, c.Transport = "http://collector.example", own
+		const callers, calls = 4, 500
+		var wg sync.WaitGroup
+		for range callers {
+			wg.Go(func() { track(t, c, calls) })
+		}
+		wg.Wait()
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		checkStats(t, c, callers*calls, callers*calls, 0, 0)
+		if s := c.Stats(); s.Attempts != uint64(requests.Load()) {
+			t.Errorf("Stats().Attempts = %d, the server counted %d", s.Attempts, requests.Load())
+		}
+		if n := col.distinct(); n != callers*calls {
+			t.Errorf("%d different messages arrived, want %d", n, callers*calls)
+		}
+		t.Logf("%d requests over %d connections", requests.Load(), conns.Load())
+	})
+}
+
+func TestHTTP2(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var col collector
+		var requests atomic.Int32
+		own, conns := startInMemory(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.ProtoMajor != 2 {
+				t.Errorf("the request came as %s, want HTTP/2", r.Proto)
+			}
+			if requests.Add(1)%4 == 0 {
+				w.WriteHeader(400) // before the body has been read
+				return
+			}
+			if _, err := col.RoundTrip(r); err != nil {
+				t.Error(err)
+			}
+		})
+		c := New("k")
+		c.Endpoint, c.Transport = "https://collector.example", own
+		event := string(bytes.Repeat([]byte("e"), 20000)) // so that a request takes several frames
+		for range 8 {
+			for range DefaultFlushAt {
+				if err := c.Track(&Track{UserId: "u", Event: event}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			c.Flush(t.Context())
+		}
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		checkStats(t, c, 8*DefaultFlushAt, 6*DefaultFlushAt, 2*DefaultFlushAt, 0)
+		if s, n := c.Stats(), col.distinct(); n != 6*DefaultFlushAt || s.ByReason[ReasonRefused] != s.Dropped || conns.Load() != 1 {
+			t.Errorf("Stats() = %+v, %d messages arrived over %d connections, want %d over one and the others refused", s, n, conns.Load(), 6*DefaultFlushAt)
+		}
+	})
+}
+
+// A collector that switches protocols and then is silent does not block an upload,
+// although neither a time limit nor a context ends reading from such a connection.
+func TestSwitchingProtocolsIsFinal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conns := make(chan net.Conn, 2)
+		own, _ := startInMemory(t, func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
 			conn, _, err := http.NewResponseController(w).Hijack()
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			conn.Close() // in the middle of the request
-			return
-		}
-		body, err := io.ReadAll(r.Body)
-		if err != nil || int64(len(body)) != r.ContentLength {
-			t.Errorf("a body of %d bytes, %v, want %d", len(body), err, r.ContentLength)
-			return
-		}
-		req, _ := http.NewRequest("POST", "/", io.NopCloser(bytes.NewReader(body)))
-		if _, err := col.RoundTrip(req); err != nil {
-			t.Error(err)
-		}
-		if n%7 == 0 {
-			w.WriteHeader(500) // although it was taken
-		}
-	})
-	c := New("k")
-	c.Endpoint = server.URL
-	var wg sync.WaitGroup
-	for range 4 {
-		wg.Go(func() { track(t, c, 2500) })
-	}
-	wg.Wait()
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
-	checkStats(t, c, 10000, 10000, 0, 0)
-	if s := c.Stats(); s.Attempts != uint64(requests.Load()) {
-		t.Errorf("Stats().Attempts = %d, the server counted %d", s.Attempts, requests.Load())
-	}
-	ids := map[any]bool{}
-	for _, r := range col.got() {
-		for _, m := range r.messages {
-			ids[m["messageId"]] = true
-		}
-	}
-	if len(ids) != 10000 {
-		t.Errorf("%d different messages arrived, want 10000", len(ids))
-	}
-	t.Logf("%d requests over %d connections", requests.Load(), conns.Load())
-}
-
-func TestHTTP2(t *testing.T) {
-	var col collector
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ProtoMajor != 2 {
-			t.Errorf("the request came as %s, want HTTP/2", r.Proto)
-		}
-		if n := len(col.got()); n%4 == 3 {
-			w.WriteHeader(400) // before the body has been read
-			col.mu.Lock()
-			col.requests = append(col.requests, request{})
-			col.mu.Unlock()
-			return
-		}
-		if _, err := col.RoundTrip(r); err != nil {
-			t.Error(err)
-		}
-	}))
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	defer server.Close()
-	c := New("k")
-	c.Endpoint, c.Transport = server.URL, server.Client().Transport
-	event := string(bytes.Repeat([]byte("e"), 20000)) // so that a request takes several frames
-	for range 8 {
-		for range 20 {
-			if err := c.Track(&Track{UserId: "u", Event: event}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		c.Flush(t.Context())
-	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
-	ids := map[any]bool{}
-	for _, r := range col.got() {
-		for _, m := range r.messages {
-			ids[m["messageId"]] = true
-		}
-	}
-	s := c.Stats()
-	if s.Queued != 160 || s.Delivered != uint64(len(ids)) || s.Dropped == 0 || s.ByReason[ReasonRefused] != s.Dropped {
-		t.Errorf("Stats() = %+v, %d messages arrived, want them delivered and the others of 160 refused", s, len(ids))
-	}
-}
-
-// A collector that switches protocols and then says nothing does not hold an
-// upload: neither a time limit nor a context would end reading from such a
-// connection.
-func TestSwitchingProtocolsIsFinal(t *testing.T) {
-	conns := make(chan net.Conn, 2)
-	server, _ := startServer(t, func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
-		conn, _, err := http.NewResponseController(w).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
-		conns <- conn
-	})
-	c := New("k")
-	c.Endpoint = server.URL
-	track(t, c, 2)
-	flushed := make(chan error, 1)
-	go func() { flushed <- c.Flush(context.Background()) }()
-	conn := <-conns
-	defer conn.Close()
-	select {
-	case err := <-flushed:
+			io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+			conns <- conn
+		})
+		c := New("k")
+		c.Endpoint, c.Transport = "http://collector.example", own
+		track(t, c, 2)
+		err := c.Flush(t.Context())
 		var status *StatusError
 		if !errors.As(err, &status) || status.Code != http.StatusSwitchingProtocols {
 			t.Errorf("Flush: %v, want a *StatusError of 101", err)
 		}
-	case <-time.After(time.Minute):
-		t.Fatal("the upload still waits")
-	}
-	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the connection is still open: read %d bytes, %v", n, err)
-	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
-	if s := c.Stats(); s.Attempts != 1 || s.ByReason[ReasonRefused] != 2 {
-		t.Errorf("Stats() = %+v, want one attempt and two messages refused", s)
-	}
+		conn := <-conns
+		defer conn.Close()
+		if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil {
+			t.Errorf("the connection is still open: read %d bytes, %v", n, err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if s := c.Stats(); s.Attempts != 1 || s.ByReason[ReasonRefused] != 2 {
+			t.Errorf("Stats() = %+v, want one attempt and two messages refused", s)
+		}
+	})
 }

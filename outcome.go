@@ -3,6 +3,7 @@ package analytics
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"time"
@@ -133,6 +134,13 @@ func retryAfter(resp *http.Response, now time.Time) time.Duration {
 	}
 	wait, _ := retryafter.Parse(resp.Header.Get("Retry-After"), now)
 	return min(wait, maxRetryAfter)
+}
+
+// noConnection reports whether an attempt failed because there was no connection to the
+// collector: it refuses connections, or its name does not resolve.
+func noConnection(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial"
 }
 
 // withoutURL takes the URL out of an error of http.Client.

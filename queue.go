@@ -112,10 +112,10 @@ func (c *Client) add(ctx context.Context, message []byte) error {
 		case err == nil:
 			c.commit(seg, n)
 			return nil
+		case errors.Is(err, ErrNotSpooled), err == ErrQueueFull && ctx == nil:
+			return c.refuse(err)
 		case err != ErrQueueFull:
 			return err
-		case ctx == nil:
-			return c.refuse(err)
 		}
 		if room != nil {
 			select {
@@ -128,7 +128,7 @@ func (c *Client) add(ctx context.Context, message []byte) error {
 	}
 }
 
-// refuse counts a call that ends with err, an ErrQueueFull.
+// refuse counts a call that ends with err, an ErrQueueFull or ErrNotSpooled.
 func (c *Client) refuse(err error) error {
 	c.lock()
 	defer c.unlock()
@@ -185,7 +185,7 @@ func (c *Client) put(message []byte, sum uint32) (*spool.Segment, int, error) {
 	if c.open.seg == nil {
 		c.open.append(message)
 	} else if err := c.open.write(message, sum); err != nil {
-		c.spooler.fail()
+		c.spooler.fail(err)
 		failed := &diskError{err: err}
 		if c.open.n > 0 {
 			c.fill()

@@ -2,6 +2,7 @@ package analytics
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -57,14 +58,17 @@ type spooler struct {
 	dir    *spool.Dir
 	report *reporter
 	sync   bool // each call waits for the disk
+	only   bool // messages are never held in memory alone
 
-	kept    []*batch  // on disk, oldest first
-	moving  *batch    // being unloaded: no longer in Client.full, not yet in kept
-	width   int       // how many batches may be under way
-	down    bool      // the latest batch failed in all its attempts, or could not be read
-	flying  int       // the footprints of Client.flying
-	tending bool      // tend has a goroutine
-	broken  time.Time // the disk failed: until then messages are held in memory alone
+	kept        []*batch  // on disk, oldest first
+	moving      *batch    // being unloaded: no longer in Client.full, not yet in kept
+	width       int       // how many batches may be under way
+	down        bool      // the latest batch failed in all its attempts, or could not be read
+	unreachable *fate     // of the latest attempt, if it found no collector
+	flying      int       // the footprints of Client.flying
+	tending     bool      // tend has a goroutine
+	broken      time.Time // the disk failed: until then messages are held in memory alone
+	cause       error     // why it failed
 }
 
 // openSpooler opens the folder. It fails, naming SpoolDir, if that cannot take
@@ -77,6 +81,7 @@ func openSpooler(conf *settings, report *reporter) (*spooler, error) {
 		MaxBytes:    conf.spoolMax,
 		SyncEach:    conf.spoolSync == SyncEachCall,
 		Report:      report.spool,
+		Reserve:     conf.reserve,
 	}
 	if !config.SyncEach {
 		config.SyncInterval = conf.spoolSync
@@ -85,11 +90,16 @@ func openSpooler(conf *settings, report *reporter) (*spooler, error) {
 	if err != nil {
 		return nil, &ConfigError{"SpoolDir", "cannot be used", err}
 	}
+	s := &spooler{dir: dir, report: report, sync: config.SyncEach, only: conf.spoolOnly, width: maxUploads}
 	if err := dir.Prepare(1); err != nil && err != spool.ErrFull {
-		dir.Close()
-		return nil, &ConfigError{"SpoolDir", "cannot be used", err}
+		if len(segments) == 0 {
+			dir.Close()
+			return nil, &ConfigError{"SpoolDir", "cannot be used", err}
+		}
+		// The disk may be full. To send what is there frees some of it.
+		report.spool(err)
+		s.fail(err)
 	}
-	s := &spooler{dir: dir, report: report, sync: config.SyncEach, width: maxUploads}
 	for _, segment := range segments {
 		b := &batch{seg: segment, id: segment.ID(), opened: segment.Opened(), n: segment.Len(), onDisk: true}
 		b.refs.Store(1)
@@ -107,10 +117,13 @@ func (s *spooler) close() {
 }
 
 // newBatch returns an empty batch, in memory alone while the disk fails. The error
-// is errNoSegment or a *diskError. low reports whether fewer than spareSegments are
+// is errNoSegment, a *diskError or, with SpoolOnly, ErrNotSpooled with its cause. low reports whether fewer than spareSegments are
 // left. The Client's mutex is held.
 func (s *spooler) newBatch(now time.Time) (b *batch, low bool, err error) {
 	if now.Before(s.broken) {
+		if s.only {
+			return nil, false, fmt.Errorf("%w: %w", ErrNotSpooled, s.cause)
+		}
 		return newBatch(now), false, nil
 	}
 	b = &batch{opened: now, size: len(batchHead)}
@@ -120,7 +133,7 @@ func (s *spooler) newBatch(now time.Time) (b *batch, low bool, err error) {
 	b.seg, left, err = s.dir.Take(b.id, now)
 	switch {
 	case err != nil:
-		s.fail()
+		s.fail(err)
 		err = &diskError{err: err}
 	case b.seg == nil:
 		err = errNoSegment
@@ -141,9 +154,9 @@ func (b *batch) write(message []byte, sum uint32) error {
 	return nil
 }
 
-// fail makes the next batches live in memory alone for a while. The Client's
-// mutex is held.
-func (s *spooler) fail() { s.broken = time.Now().Add(diskPause) }
+// fail makes the next batches live in memory alone for a while, because of err. The
+// Client's mutex is held.
+func (s *spooler) fail(err error) { s.broken, s.cause = time.Now().Add(diskPause), err }
 
 // waiting returns the batches that are on disk alone, or are being moved there.
 // The Client's mutex is held.
@@ -167,7 +180,7 @@ func (c *Client) prepare() error {
 		s.report.spool(err)
 		c.lock()
 		defer c.unlock()
-		s.fail()
+		s.fail(err)
 		return nil
 	}
 }
@@ -316,14 +329,36 @@ func (c *Client) keep(u *uploader, b *batch) *batch {
 	b.answer(b.fate, true)
 	if b.fate.reason == ReasonExhausted {
 		s.width, s.down = 1, true
-		for _, other := range append(slices.Concat(s.waiting(), c.full), c.open) {
-			if other != nil && other.seg != nil {
-				other.answer(b.fate, true)
-			}
-		}
+		c.answerSpooled(b.fate, nil)
 		c.hold(maxBackoff/6 + rand.N(maxBackoff/6))
 	}
 	return c.another(u)
+}
+
+// reached notes whether an attempt found the collector. If not, who waits for messages
+// that are in SpoolDir waits no longer: they are safe there, and the outage may take
+// hours. f says what the attempt met.
+func (c *Client) reached(found bool, f fate) {
+	if c.spooler == nil {
+		return
+	}
+	c.lock()
+	defer c.unlock()
+	c.spooler.unreachable = nil
+	if !found {
+		c.spooler.unreachable = &f
+		c.answerSpooled(f, c.flying)
+	}
+}
+
+// answerSpooled tells everybody who waits for a batch in SpoolDir that it stays there,
+// because of f: for one that waits to be sent, and for those of flying. c.mu is held.
+func (c *Client) answerSpooled(f fate, flying []*batch) {
+	for _, b := range append(slices.Concat(flying, c.spooler.waiting(), c.full), c.open) {
+		if b != nil && b.seg != nil {
+			b.answer(f, true)
+		}
+	}
 }
 
 // isDown reports whether the collector is down, as far as is known, so that a

@@ -3,14 +3,11 @@ package analytics
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -20,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/internal/spool"
 )
 
@@ -29,7 +27,7 @@ func newSpoolClient(dir string, answer func(int, request) (*http.Response, error
 	return c, col
 }
 
-// checkSpool checks the invariant and the number on disk.
+// checkSpool checks that the counters account for every message, and how many are on disk.
 func checkSpool(t *testing.T, c *Client, spooled int) {
 	t.Helper()
 	s := c.Stats()
@@ -38,7 +36,7 @@ func checkSpool(t *testing.T, c *Client, spooled int) {
 	}
 }
 
-// sums reports whether the invariant holds.
+// sums reports whether the counters account for every message.
 func (s Stats) sums() bool {
 	return s.Queued+s.Recovered == s.Delivered+s.Dropped+uint64(s.Pending)+uint64(s.Spooled)
 }
@@ -81,14 +79,8 @@ func TestShutdownLeavesOnDiskWhatIsNotDelivered(t *testing.T) {
 				if s.Recovered != uint64(queued) || s.Delivered != uint64(queued) || !s.sums() || s.Memory != 0 {
 					t.Errorf("Stats() = %+v, want %d recovered and delivered", s, queued)
 				}
-				ids := map[any]bool{}
-				for _, r := range col.got() {
-					for _, m := range r.messages {
-						ids[m["messageId"]] = true
-					}
-				}
-				if len(ids) != queued {
-					t.Errorf("%d different messages arrived, want %d", len(ids), queued)
+				if n := col.distinct(); n != queued {
+					t.Errorf("%d different messages arrived, want %d", n, queued)
 				}
 				if err := next.Close(); err != nil {
 					t.Error(err)
@@ -179,9 +171,9 @@ func TestASpoolThatCannotBeUsedIsTheErrorOfEveryCall(t *testing.T) {
 	}
 }
 
-// leave has a client leave n messages in a folder, and returns the folder and the
-// one file they are in. It is for bubbles, where the disk may take longer than
-// Shutdown waits for what it has cancelled.
+// leave has a client leave n messages in a folder, and returns the folder and the one
+// file that has them. Use it in bubbles: in real time a slow disk may take longer than
+// Shutdown waits for cancelled uploads.
 func leave(t *testing.T, n int) (dir, file string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -231,8 +223,7 @@ func TestDamagedMessagesAreSetAsideAndCounted(t *testing.T) {
 	})
 }
 
-// Where every message of a file is damaged, one after the other, nothing is left
-// to send.
+// If every message of a file is damaged, nothing is left to send.
 func TestAFileOfDamagedMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, file := leave(t, 3)
@@ -272,8 +263,8 @@ func TestAFileOfDamagedMessages(t *testing.T) {
 	})
 }
 
-// A file that cannot be read is lost as a whole. OnDelivery may ask for its messages
-// all the same, and gets none.
+// A file that cannot be read is lost as a whole. OnDelivery may still ask for its
+// messages, and gets none.
 func TestAFileThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, file := leave(t, 3)
@@ -302,8 +293,8 @@ func TestAFileThatIsGone(t *testing.T) {
 	})
 }
 
-// Batches that are being moved to the disk when the deadline of Shutdown comes are
-// accounted for, too.
+// The deadline of Shutdown may pass while batches are being moved to the disk. Shutdown
+// accounts for them, too.
 func TestTidyAfterTheDeadlineOfShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
@@ -335,8 +326,8 @@ func TestTidyAfterTheDeadlineOfShutdown(t *testing.T) {
 	})
 }
 
-// A batch that Shutdown has counted as kept may be under way again, as the collector
-// is back. It keeps Shutdown no longer than others do.
+// Shutdown counts a batch on disk as kept. If the collector comes back, that batch may be
+// uploaded again. Shutdown waits for it no longer than for other uploads.
 func TestShutdownLeavesBehindWhatIsUnderWayAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := map[any]chan struct{}{"slow": make(chan struct{}), "slower": make(chan struct{})}
@@ -391,7 +382,7 @@ func TestMessagesAreHeldInMemoryWhileTheDiskFails(t *testing.T) {
 		track(t, c, DefaultFlushAt)
 		synctest.Wait()
 		c.mu.Lock()
-		c.spooler.fail()
+		c.spooler.fail(errors.New("the disk is full"))
 		c.mu.Unlock()
 		track(t, c, DefaultFlushAt)
 		synctest.Wait()
@@ -432,7 +423,7 @@ func TestWhatWasHeldInMemoryGoesToTheDiskInTheEnd(t *testing.T) {
 					t.Fatal(err)
 				}
 				c.lock()
-				c.spooler.fail()
+				c.spooler.fail(errors.New("the disk is full"))
 				c.unlock()
 				track(t, c, DefaultFlushAt)
 				test.end(t, c)
@@ -454,7 +445,7 @@ func TestWhatWasHeldInMemoryGoesToTheDiskInTheEnd(t *testing.T) {
 	}
 }
 
-// checkKept checks the error of an ending that leaves messages on disk.
+// checkKept checks that Shutdown or Close returned the error for messages left on disk.
 func checkKept(t *testing.T, err error, spooled int) {
 	t.Helper()
 	var e *UndeliveredError
@@ -503,7 +494,7 @@ func TestSyncEachCall(t *testing.T) {
 	checkStats(t, c, 50, 50, 0, 0)
 }
 
-// An endless line of numbered messages, and a collector that ticks them off.
+// A tally is a collector of numbered messages. It ticks them off.
 type tally struct {
 	mu      sync.Mutex
 	down    bool
@@ -554,11 +545,11 @@ func (y *tally) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// An hour without a collector, at 2,000 messages a second.
+// An hour without a collector, at 20 messages a second and, in the soak, at 2,000.
 func TestAnOutageOfAnHour(t *testing.T) {
-	perSecond := 2000
-	if testing.Short() || raceEnabled() {
-		perSecond = 100
+	perSecond := 20
+	if soak.On() {
+		perSecond = 2000
 	}
 	for _, spooled := range []bool{true, false} {
 		t.Run(fmt.Sprintf("spool=%t", spooled), func(t *testing.T) {
@@ -621,7 +612,7 @@ func TestAnOutageOfAnHour(t *testing.T) {
 					if attempts > 420 {
 						t.Errorf("%d attempts in an hour, want at most 420", attempts)
 					}
-					// No stampede: one at a time, then one more with each that is taken.
+					// No stampede: first one upload, then one more for each that is taken.
 					for i, want := range []int{1, 2, 3, 4} {
 						if i < len(y.most) && y.most[i] > want {
 							t.Errorf("%d requests under way at the request %d that was taken, want at most %d", y.most[i], i+1, want)
@@ -639,7 +630,7 @@ func TestAnOutageOfAnHour(t *testing.T) {
 	}
 }
 
-// At SpoolMax calls are refused, and the messages before are kept.
+// At SpoolMax the client refuses calls and keeps the messages that it has.
 func TestTheSpoolIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := &tally{down: true}
@@ -678,120 +669,9 @@ func TestTheSpoolIsBounded(t *testing.T) {
 	})
 }
 
-const (
-	killEndpoint = "ANALYTICS_TEST_ENDPOINT" // set in the process that is to be killed
-	killFolder   = "ANALYTICS_TEST_FOLDER"
-	killFirst    = "ANALYTICS_TEST_FIRST"
-	killNotes    = "ANALYTICS_TEST_NOTES"
-)
-
-// killChild tracks numbered messages until it is killed, and notes each number
-// whose call has returned.
-func killChild() error {
-	first, err := strconv.Atoi(os.Getenv(killFirst))
-	if err != nil {
-		return err
-	}
-	notes, err := os.OpenFile(os.Getenv(killNotes), os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	c := New("k")
-	c.Endpoint, c.SpoolDir = os.Getenv(killEndpoint), os.Getenv(killFolder)
-	for n := first; ; n++ {
-		for err = ErrQueueFull; err == ErrQueueFull; {
-			err = c.Track(&Track{UserId: "u", Event: strconv.Itoa(n)})
-		}
-		if err != nil {
-			return err
-		}
-		if _, err := notes.WriteAt(binary.LittleEndian.AppendUint64(nil, uint64(n)), 0); err != nil {
-			return err
-		}
-		if n == first {
-			fmt.Println("tracking")
-		}
-	}
-}
-
-// TestKillLosesNothing kills a process that tracks, at random moments, again
-// and again on the same folder. What its calls had accepted arrives.
-func TestKillLosesNothing(t *testing.T) {
-	rounds := 20
-	if testing.Short() {
-		rounds = 5
-	}
-	y := &tally{}
-	requests := 0
-	server, _ := startServer(t, func(w http.ResponseWriter, r *http.Request) {
-		y.mu.Lock()
-		requests++
-		fails := requests%3 == 0
-		y.mu.Unlock()
-		if fails {
-			w.WriteHeader(503)
-			return
-		}
-		if _, err := y.RoundTrip(r); err != nil {
-			w.WriteHeader(400) // the process was killed in the middle of it
-		}
-	})
-	dir, notes := t.TempDir(), filepath.Join(t.TempDir(), "notes")
-	if err := os.WriteFile(notes, make([]byte, 8), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	next := 1
-	for range rounds {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), killEndpoint+"="+server.URL, killFolder+"="+dir, killNotes+"="+notes, killFirst+"="+strconv.Itoa(next))
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		line := make([]byte, len("tracking\n"))
-		if _, err := io.ReadFull(out, line); err != nil || string(line) != "tracking\n" {
-			t.Fatalf("the process says %q, %v", line, err)
-		}
-		kill := time.AfterFunc(rand.N(40*time.Millisecond), func() { cmd.Process.Kill() })
-		if rest, _ := io.ReadAll(out); len(rest) > 0 {
-			t.Fatalf("the process ended by itself: %s", rest)
-		}
-		cmd.Wait()
-		kill.Stop()
-		text, err := os.ReadFile(notes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		next = int(binary.LittleEndian.Uint64(text)) + 1
-	}
-	c := New("k")
-	c.Endpoint, c.SpoolDir = server.URL, dir
-	if err := c.Flush(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
-	y.mu.Lock()
-	defer y.mu.Unlock()
-	lost := 0
-	for n := 1; n < next; n++ {
-		if n >= len(y.seen) || !y.seen[n] {
-			lost++
-		}
-	}
-	if lost > 0 || next <= rounds {
-		t.Errorf("%d of %d messages lost in %d kills", lost, next-1, rounds)
-	}
-	t.Logf("%d kills: %d messages accepted, %d found by the last client, %d arrived twice", rounds, next-1, c.Stats().Recovered, y.twice)
-}
-
-// BenchmarkTrackSpooled measures a call with SpoolDir, and prints the ratio to
-// one without, both in turn in the same run. It runs on one processor, so that
-// the time includes that of the uploads, to nowhere.
+// BenchmarkTrackSpooled measures a call with SpoolDir. It prints the ratio to a call
+// without, both measured in turn in the same run. It runs on one processor, so that the
+// time includes the uploads, which a transport discards.
 func BenchmarkTrackSpooled(b *testing.B) {
 	for _, flushAt := range []int{DefaultFlushAt, 250, MaxBatchCalls} {
 		b.Run(fmt.Sprintf("flushAt=%d", flushAt), func(b *testing.B) {
@@ -813,7 +693,7 @@ func BenchmarkTrackSpooled(b *testing.B) {
 				callWith()
 			}
 			b.StopTimer()
-			b.ReportMetric(ratios(500, callWith, callWithout)[0], "x_without")
+			b.ReportMetric(ratios(b, callWith, callWithout)[0], "x_without")
 			refused := uint64(0)
 			for _, c := range []*Client{without, with} {
 				if err := c.Close(); err != nil {

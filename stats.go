@@ -14,9 +14,9 @@ type Stats struct {
 	Spooled   int               // in SpoolDir alone, to be sent later
 	Unspooled uint64            // of Queued: held in memory alone because SpoolDir could not be written
 	Memory    int               // bytes in memory, of at most MaxMemory; 0 once every callback has returned
-	Refused   uint64            // calls that returned ErrQueueFull; not in Queued
+	Refused   uint64            // calls that returned ErrQueueFull or ErrNotSpooled; not in Queued
 	Batches   uint64            // batches that were delivered or given up
-	Attempts  uint64            // requests made for these batches
+	Attempts  uint64            // requests made, also for batches that are still to be delivered
 }
 
 // counters are the running totals behind Stats.
@@ -29,9 +29,7 @@ type counters struct {
 }
 
 func (n *counters) settle(b *batch) {
-	f := &b.fate
 	n.batches++
-	n.attempts += uint64(f.attempts)
 	n.pending -= b.n
 	b.deliveries(func(d Delivery) {
 		if d.Reason == "" {
@@ -40,6 +38,12 @@ func (n *counters) settle(b *batch) {
 		}
 		n.drop(d.Reason, d.Count)
 	})
+}
+
+func (c *Client) countAttempt() {
+	c.lock()
+	defer c.unlock()
+	c.count.attempts++
 }
 
 // drop counts messages that are given up.

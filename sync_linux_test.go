@@ -15,8 +15,8 @@ import (
 	"unsafe"
 )
 
-// synced returns how many messages of the open batch are known to be on the
-// disk. That is the segment's own business, and not for the client to know.
+// synced returns how many messages of the open batch are known to be on the disk. It
+// reads a field of the segment, which the client has no access to.
 func synced(t *testing.T, c *Client) int {
 	t.Helper()
 	c.mu.Lock()
@@ -38,8 +38,7 @@ func (b *logbook) troubles() int {
 	return strings.Count(strings.Join(b.lines, "\n"), "trouble with SpoolDir")
 }
 
-// breakSync puts pipes in the place of the open files of dir, of which the
-// system refuses to sync any.
+// breakSync replaces the open files of dir by pipes. The system refuses to sync a pipe.
 func breakSync(t *testing.T, dir string) {
 	t.Helper()
 	var pipe [2]int
@@ -143,8 +142,8 @@ func TestSpoolSync(t *testing.T) {
 	})
 }
 
-// A disk that refuses to sync is told in the log. The messages are as safe as
-// they are without SpoolSync, and arrive.
+// The client logs that the disk refuses to sync. The messages are as safe as without
+// SpoolSync, and arrive.
 func TestASyncThatFails(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -186,8 +185,8 @@ func TestASyncThatFails(t *testing.T) {
 	}
 }
 
-// A disk that takes back what was reserved on it, which reading and writing a
-// mapping meets as a fault, costs what was there and nothing else.
+// A disk may lose space that was reserved. To a reader or a writer of a mapping that is
+// a fault. It costs the messages in that space and nothing else.
 func TestADiskThatLosesAFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -236,8 +235,8 @@ func TestADiskThatLosesAFile(t *testing.T) {
 	})
 }
 
-// A file that is ready, and is found to be bad when messages come for it, is told in
-// the log, and they are in memory alone.
+// A spare file may turn out to be bad when messages are written to it. The client logs
+// that and keeps them in memory alone.
 func TestADiskThatLosesASpareFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -265,8 +264,8 @@ func TestADiskThatLosesASpareFile(t *testing.T) {
 	})
 }
 
-// A logger may use the client whatever it is told, as one does that tracks errors:
-// nothing is logged while calls wait for the client.
+// A logger may use the client, as a logger does that tracks errors. So the client holds
+// no lock while it logs.
 func TestTheLoggerMayUseTheClient(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -305,8 +304,8 @@ func TestTheLoggerMayUseTheClient(t *testing.T) {
 			}))
 			if test.spoil != nil {
 				track(t, c, 1)
-				// Not while files are made in the background: that would change the folder
-				// meanwhile.
+				// The folder must not change below: have the files made now that the client
+				// would make in the background.
 				if err := c.spooler.dir.Prepare(spareSegments); err != nil {
 					t.Fatal(err)
 				}
@@ -323,13 +322,9 @@ func TestTheLoggerMayUseTheClient(t *testing.T) {
 				defer close(tracked)
 				track(t, c, 2*maxUploads)
 			}()
-			for _, done := range []chan struct{}{tracked, told} {
-				select {
-				case <-done:
-				case <-time.After(time.Minute):
-					t.Fatal("calls wait for a logger that waits for the client, or nothing is logged")
-				}
-			}
+			// Calls that wait for a logger that waits for the client would never return.
+			<-tracked
+			<-told
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			c.Shutdown(ctx)

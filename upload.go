@@ -129,6 +129,7 @@ func (u *uploader) undelivered(err error) fate {
 func (u *uploader) before(_ retryablehttp.Logger, req *http.Request, retries int) {
 	retries += u.earlier
 	u.attempts = retries + 1
+	u.c.countAttempt()
 	if retries > 0 {
 		req.Header = req.Header.Clone()
 		req.Header.Set(retryCountHeader, strconv.Itoa(retries))
@@ -154,6 +155,9 @@ func (u *uploader) check(ctx context.Context, resp *http.Response, err error) (b
 		u.lastErr = met
 	}
 	u.c.report.attempt(ctx, u.messages, u.attempts, met)
+	if cause == nil {
+		u.c.reached(!noConnection(err), fate{err: met, attempts: u.attempts})
+	}
 	if v != retry {
 		return false, nil
 	}

@@ -116,104 +116,141 @@ func TestBatchIsTheRequest(t *testing.T) {
 	})
 }
 
-// The client meets every step, in memory and on real sockets, and then a
-// server that is well.
+// steps has every step, and its effect on a batch of three calls.
+var steps = []struct {
+	name    string
+	step    analyticstest.Step
+	status  int              // of the first attempt
+	calls   int              // that it holds
+	reason  analytics.Reason // why what it holds is dropped; empty: it is delivered
+	retries int              // until it is
+	hangs   bool             // until the client gives up
+}{
+	{name: "zero", status: 200, calls: 3},
+	{name: "Answer 204", step: analyticstest.Answer(204), status: 204, calls: 3},
+	{name: "200 with garbage", step: analyticstest.Answer(200).WithBody("<html>{\"rejected\":\x00"), status: 200, calls: 3},
+	{name: "200 dripped", step: analyticstest.Answer(200).Drip(time.Nanosecond), status: 200, calls: 3},
+	{name: "200 that hangs in the middle", step: analyticstest.Answer(200).Drip(time.Hour), status: 200, calls: 3, hangs: true},
+	{name: "200 of a gigabyte", step: analyticstest.Stream(1 << 30), status: 200, calls: 3},
+	{name: "200 that claims too much", step: analyticstest.Answer(200).Misstate(1 << 20), status: 200, calls: 3},
+	{name: "200 that claims too little", step: analyticstest.Answer(200).Misstate(3), status: 200, calls: 3},
+	{name: "200 and hangs up", step: analyticstest.Answer(200).HangUp(), status: 200, calls: 3},
+	{name: "204 and hangs up", step: analyticstest.Answer(204).HangUp(), status: 204, calls: 3},
+	{name: "200 cut", step: analyticstest.Answer(200).Cut(), status: 200, calls: 3},
+	{name: "Reject all", step: analyticstest.Reject(0, 1, 2), status: 200, calls: 3, reason: analytics.ReasonRejected},
+	{name: "400", step: analyticstest.Answer(400), status: 400, calls: 3, reason: analytics.ReasonRefused},
+	{name: "413", step: analyticstest.Answer(413).WithBody("too large"), status: 413, calls: 3, reason: analytics.ReasonRefused},
+	{name: "307", step: analyticstest.Answer(307).With("Location", "http://elsewhere.example/"), status: 307, calls: 3, reason: analytics.ReasonRefused},
+	{name: "503", step: analyticstest.Answer(503), status: 503, calls: 3, retries: 1},
+	{name: "503 cut, three times", step: analyticstest.Answer(503).Cut().Times(3), status: 503, calls: 3, retries: 3},
+	{name: "Hang", step: analyticstest.Hang(), calls: 3, retries: 1, hangs: true},
+	{name: "HangReading", step: analyticstest.HangReading(), retries: 1, hangs: true},
+	{name: "Close", step: analyticstest.Close(), calls: 3, retries: 1},
+	{name: "HalfClose", step: analyticstest.HalfClose(), calls: 3, retries: 1},
+	{name: "Reset", step: analyticstest.Reset(), calls: 3, retries: 1},
+	{name: "ResetReading", step: analyticstest.ResetReading(), retries: 1},
+	{name: "Garbage", step: analyticstest.Garbage(), calls: 3, retries: 1},
+	{name: "Raw", step: analyticstest.Raw("HTTP/1.1 200 OK\r\nContent-Length: nine\r\n\r\n"), calls: 3, retries: 1},
+	{name: "EndlessHeader", step: analyticstest.EndlessHeader(), calls: 3, retries: 1},
+	{name: "EndlessInformational", step: analyticstest.EndlessInformational(), calls: 3, retries: 1},
+	{name: "Refuse on an open connection", step: analyticstest.Refuse(), calls: 3, retries: 1},
+	{name: "Unreachable on an open connection", step: analyticstest.Unreachable(), calls: 3, retries: 1, hangs: true},
+}
+
+// The client meets every step, and then a server that answers 200.
 func TestSteps(t *testing.T) {
-	tests := []struct {
-		name    string
-		step    analyticstest.Step
-		status  int              // of the first batch
-		calls   int              // that it holds
-		reason  analytics.Reason // why what it holds is dropped; empty: it is delivered
-		retries int              // until it is
-		hangs   bool             // until the client gives an attempt up
-	}{
-		{name: "zero", status: 200, calls: 3},
-		{name: "Answer 204", step: analyticstest.Answer(204), status: 204, calls: 3},
-		{name: "200 with garbage", step: analyticstest.Answer(200).WithBody("<html>{\"rejected\":\x00"), status: 200, calls: 3},
-		{name: "200 dripped", step: analyticstest.Answer(200).Drip(10 * time.Millisecond), status: 200, calls: 3},
-		{name: "200 that hangs in the middle", step: analyticstest.Answer(200).Drip(time.Hour), status: 200, calls: 3, hangs: true},
-		{name: "200 of a gigabyte", step: analyticstest.Stream(1 << 30), status: 200, calls: 3},
-		{name: "200 that claims too much", step: analyticstest.Answer(200).Misstate(1 << 20), status: 200, calls: 3},
-		{name: "200 that claims too little", step: analyticstest.Answer(200).Misstate(3), status: 200, calls: 3},
-		{name: "200 and hangs up", step: analyticstest.Answer(200).HangUp(), status: 200, calls: 3},
-		{name: "204 and hangs up", step: analyticstest.Answer(204).HangUp(), status: 204, calls: 3},
-		{name: "200 cut", step: analyticstest.Answer(200).Cut(), status: 200, calls: 3},
-		{name: "Reject all", step: analyticstest.Reject(0, 1, 2), status: 200, calls: 3, reason: analytics.ReasonRejected},
-		{name: "400", step: analyticstest.Answer(400), status: 400, calls: 3, reason: analytics.ReasonRefused},
-		{name: "413", step: analyticstest.Answer(413).WithBody("too large"), status: 413, calls: 3, reason: analytics.ReasonRefused},
-		{name: "307", step: analyticstest.Answer(307).With("Location", "http://elsewhere.example/"), status: 307, calls: 3, reason: analytics.ReasonRefused},
-		{name: "503", step: analyticstest.Answer(503), status: 503, calls: 3, retries: 1},
-		{name: "503 cut, three times", step: analyticstest.Answer(503).Cut().Times(3), status: 503, calls: 3, retries: 3},
-		{name: "Hang", step: analyticstest.Hang(), calls: 3, retries: 1, hangs: true},
-		{name: "HangReading", step: analyticstest.HangReading(), retries: 1, hangs: true},
-		{name: "Close", step: analyticstest.Close(), calls: 3, retries: 1},
-		{name: "HalfClose", step: analyticstest.HalfClose(), calls: 3, retries: 1},
-		{name: "Reset", step: analyticstest.Reset(), calls: 3, retries: 1},
-		{name: "ResetReading", step: analyticstest.ResetReading(), retries: 1},
-		{name: "Garbage", step: analyticstest.Garbage(), calls: 3, retries: 1},
-		{name: "Raw", step: analyticstest.Raw("HTTP/1.1 200 OK\r\nContent-Length: nine\r\n\r\n"), calls: 3, retries: 1},
-		{name: "EndlessHeader", step: analyticstest.EndlessHeader(), calls: 3, retries: 1},
-		{name: "EndlessInformational", step: analyticstest.EndlessInformational(), calls: 3, retries: 1},
-		{name: "Refuse on an open connection", step: analyticstest.Refuse(), calls: 3, retries: 1},
-		{name: "Unreachable on an open connection", step: analyticstest.Unreachable(), calls: 3, retries: 1, hangs: true},
-	}
-	run := func(t *testing.T, step analyticstest.Step, srv *analyticstest.Server, client *analytics.Client, i int) {
-		tt := tests[i]
-		// A request that opens the connection.
-		track(t, client, "first")
-		if err := client.Flush(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		srv.SetScript(step, analyticstest.Answer(200))
-		for range 3 {
-			track(t, client, "e")
-		}
-		err := client.Close()
-		if (err == nil) != (tt.reason == "") {
-			t.Errorf("Close() = %v, want an error: %v", err, tt.reason != "")
-		}
-		batches := srv.Batches()[1:]
-		if len(batches) != 1+tt.retries {
-			t.Fatalf("%d attempts, want %d", len(batches), 1+tt.retries)
-		}
-		for i, b := range batches {
-			if b.Number != i+2 || b.RetryCount != i {
-				t.Errorf("batch %d: Number = %d, RetryCount = %d, want %d, %d", i, b.Number, b.RetryCount, i+2, i)
-			}
-		}
-		if b := batches[0]; b.Status != tt.status || len(b.Calls) != tt.calls || (b.Err == nil) != (tt.calls > 0) {
-			t.Errorf("the first batch has status %d, %d calls, error %v, want %d, %d", b.Status, len(b.Calls), b.Err, tt.status, tt.calls)
-		}
-		want := 4
-		if tt.reason != "" {
-			want = 1
-			if n := client.Stats().ByReason[tt.reason]; n != 3 {
-				t.Errorf("%d messages dropped as %s, want 3: %+v", n, tt.reason, client.Stats())
-			}
-		}
-		if got := len(srv.Calls()); got != want {
-			t.Errorf("%d calls taken, want %d", got, want)
-		}
-	}
-	for i, tt := range tests {
-		t.Run("memory/"+tt.name, func(t *testing.T) {
+	for _, tt := range steps {
+		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv := analyticstest.New(t)
-				run(t, tt.step, srv, newClient(srv), i)
+				client := newClient(srv)
+				// A request that opens the connection.
+				track(t, client, "first")
+				if err := client.Flush(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				srv.SetScript(tt.step, analyticstest.Answer(200))
+				for range 3 {
+					track(t, client, "e")
+				}
+				err := client.Close()
+				if (err == nil) != (tt.reason == "") {
+					t.Errorf("Close() = %v, want an error: %v", err, tt.reason != "")
+				}
+				batches := srv.Batches()[1:]
+				if len(batches) != 1+tt.retries {
+					t.Fatalf("%d attempts, want %d", len(batches), 1+tt.retries)
+				}
+				for i, b := range batches {
+					if b.Number != i+2 || b.RetryCount != i {
+						t.Errorf("batch %d: Number = %d, RetryCount = %d, want %d, %d", i, b.Number, b.RetryCount, i+2, i)
+					}
+				}
+				if b := batches[0]; b.Status != tt.status || len(b.Calls) != tt.calls || (b.Err == nil) != (tt.calls > 0) {
+					t.Errorf("the first batch has status %d, %d calls, error %v, want %d, %d", b.Status, len(b.Calls), b.Err, tt.status, tt.calls)
+				}
+				want := 4
+				if tt.reason != "" {
+					want = 1
+					if n := client.Stats().ByReason[tt.reason]; n != 3 {
+						t.Errorf("%d messages dropped as %s, want 3: %+v", n, tt.reason, client.Stats())
+					}
+				}
+				if got := len(srv.Calls()); got != want {
+					t.Errorf("%d calls taken, want %d", got, want)
+				}
 			})
 		})
-		t.Run("sockets/"+tt.name, func(t *testing.T) {
-			t.Parallel()
-			srv := analyticstest.New(t)
+	}
+}
+
+// On real sockets every step looks to a client as it does in memory.
+func TestStepsOnSockets(t *testing.T) {
+	for _, tt := range steps {
+		t.Run(tt.name, func(t *testing.T) {
+			// exchange posts a batch. It returns the status and the beginning of the body.
+			exchange := func(srv *analyticstest.Server, transport *http.Transport, url string, hangs bool) (int, string, error) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				req, err := http.NewRequestWithContext(ctx, "POST", url, strings.NewReader(`{"batch":[]}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if hangs && tt.status == 0 {
+					next := len(srv.Batches()) + 1
+					go func() { // ends with ctx
+						srv.WaitBatches(ctx, next)
+						cancel()
+					}()
+				}
+				resp, err := transport.RoundTrip(req)
+				if err != nil {
+					return 0, "", err
+				}
+				defer resp.Body.Close()
+				if hangs {
+					cancel()
+				}
+				body, err := io.ReadAll(io.LimitReader(resp.Body, 1000))
+				return resp.StatusCode, string(body), err
+			}
+			// meet opens a connection with one request. Then another request meets the step.
+			meet := func(srv *analyticstest.Server, transport *http.Transport, url string) (int, string, error) {
+				transport.MaxResponseHeaderBytes = 64 << 10
+				if status, _, err := exchange(srv, transport, url, false); status != 200 || err != nil {
+					t.Fatalf("the first request: %d, %v", status, err)
+				}
+				srv.SetScript(tt.step)
+				return exchange(srv, transport, url, tt.hangs)
+			}
+			inMemory, srv := analyticstest.New(t), analyticstest.New(t)
 			web := httptest.NewServer(srv)
 			defer web.Close()
-			client := analytics.New("write-key")
-			client.Endpoint = web.URL
-			if tt.hangs {
-				client.Timeout = analytics.DefaultTimeout / 2 // it is waited for
+			wantStatus, wantBody, wantErr := meet(inMemory, inMemory.Transport(), web.URL)
+			status, body, err := meet(srv, web.Client().Transport.(*http.Transport), web.URL)
+			if status != wantStatus || body != wantBody || (err == nil) != (wantErr == nil) || status != tt.status {
+				t.Errorf("got %d, %q, %v; in memory %d, %q, %v; want the status %d", status, body, err, wantStatus, wantBody, wantErr, tt.status)
 			}
-			run(t, tt.step, srv, client, i)
 		})
 	}
 }
@@ -251,8 +288,8 @@ func TestConnectionSteps(t *testing.T) {
 	})
 }
 
-// What was tracked while connections were refused arrives once they are not. The
-// waits of the client are random; ten of them in five seconds do not happen.
+// Calls that were tracked while the server refused connections arrive afterwards. The
+// client waits for random times; ten of them never fit into five seconds.
 func TestCollectorThatComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := analyticstest.New(t, analyticstest.Refuse())
@@ -491,26 +528,28 @@ func TestAnswerPanics(t *testing.T) {
 }
 
 func TestConcurrentUse(t *testing.T) {
-	srv := analyticstest.New(t)
-	const clients, calls = 4, 500
-	var wg sync.WaitGroup
-	for range clients {
-		wg.Go(func() {
-			client := newClient(srv)
-			for range calls {
-				if err := client.Track(&analytics.Track{UserId: "u", Event: "e"}); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		srv := analyticstest.New(t)
+		const clients, calls = 4, 500
+		var wg sync.WaitGroup
+		for range clients {
+			wg.Go(func() {
+				client := newClient(srv)
+				for range calls {
+					if err := client.Track(&analytics.Track{UserId: "u", Event: "e"}); err != nil {
+						t.Error(err)
+					}
+				}
+				if err := client.Close(); err != nil {
 					t.Error(err)
 				}
-			}
-			if err := client.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	if got, err := srv.Wait(t.Context(), clients*calls); err != nil || len(got) != clients*calls {
-		t.Errorf("Wait = %d calls, %v, want %d", len(got), err, clients*calls)
-	}
-	wg.Wait()
+			})
+		}
+		if got, err := srv.Wait(t.Context(), clients*calls); err != nil || len(got) != clients*calls {
+			t.Errorf("Wait = %d calls, %v, want %d", len(got), err, clients*calls)
+		}
+		wg.Wait()
+	})
 }
 
 func TestDiscard(t *testing.T) {

@@ -1,6 +1,6 @@
 module github.com/hookferry/analytics/bench
 
-go 1.25
+go 1.26.0
 
 require (
 	github.com/hookferry/analytics v0.0.0

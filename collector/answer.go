@@ -27,9 +27,12 @@ func later(message string) *refusal {
 	return refuse(http.StatusServiceUnavailable, "unavailable", message)
 }
 
+// busy refuses a request that has waited for its turn for too long.
+func busy() *refusal { return later("too many requests at once") }
+
 // tooMany refuses what is over a limit, for a time.
-func tooMany(wait time.Duration) *refusal {
-	r := refuse(http.StatusTooManyRequests, "rate_limited", "the source sends more calls than its limit")
+func tooMany(what string, wait time.Duration) *refusal {
+	r := refuse(http.StatusTooManyRequests, "rate_limited", "the source sends more "+what+" than its limit")
 	r.wait = wait
 	return r
 }

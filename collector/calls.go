@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,19 +16,40 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// patience is how long a lookup and a commit may take together once a body is
-// read.
-const patience = 30 * time.Second
+// patience is how long a request may wait for a slot, for the lookup of its write key and for
+// the store together, once its body is read. After it the client is told to come back later.
+const patience = 5 * time.Second
 
-// eventSize is about what an event takes in memory beside its body, in bytes.
-const eventSize = 256
+// About what calls take in memory beside the bodies of their webhooks, in bytes: an event;
+// and a delivery, which the forwarder and its store make of an event for each destination,
+// with a copy of the body.
+const (
+	eventSize    = 256
+	deliverySize = 768
+)
+
+// The bodies of the webhooks that a request becomes, times the destinations, come to at most
+// growth bytes and growthFactor times its size.
+const (
+	growth       = 4 << 20
+	growthFactor = 4
+)
 
 // serveCalls takes one call of a type or, if kind is "", a batch: it is
 // answered once all of its calls that are good are durable.
 func (h *Handler) serveCalls(w http.ResponseWriter, r *http.Request, kind string, a *Answered) {
-	m := &reservation{h: h}
+	ip := h.config.ClientIP(r)
+	m := h.shares.reserve(ip)
 	defer m.release()
-	rejected, refused := h.take(w, r, kind, m, a)
+	env := webhook.Envelope{
+		Type:       kind,
+		ReceivedAt: time.Now(),
+		IP:         ip,
+		// Browsers send an Origin with every POST (Fetch standard, section
+		// 3.2), and nobody else has reason to.
+		Browser: r.Header.Get("Origin") != "",
+	}
+	rejected, refused := h.take(w, r, env, m, a)
 	if refused != nil {
 		a.Accepted, a.Rejected = 0, 0
 		if refused.status == http.StatusBadRequest && kind != "" {
@@ -39,30 +61,22 @@ func (h *Handler) serveCalls(w http.ResponseWriter, r *http.Request, kind string
 	a.success(w, rejected)
 }
 
-func (h *Handler) take(w http.ResponseWriter, r *http.Request, kind string, m *reservation, a *Answered) ([]rejection, *refusal) {
-	env := webhook.Envelope{
-		Type:       kind,
-		ReceivedAt: time.Now(),
-		IP:         h.config.ClientIP(r),
-		// Browsers send an Origin with every POST (Fetch standard, section
-		// 3.2), and nobody else has reason to.
-		Browser: r.Header.Get("Origin") != "",
-	}
-
+func (h *Handler) take(w http.ResponseWriter, r *http.Request, env webhook.Envelope, m *reservation, a *Answered) ([]rejection, *refusal) {
 	// A key in the header is checked before the body is read.
 	var source Source
 	var refused *refusal
 	key := basicKey(r.Header)
 	if key != "" {
-		if source, refused = h.admit(r.Context(), key, a); refused != nil {
+		if source, refused = h.admit(r.Context(), key, m, a); refused != nil {
 			return nil, refused
 		}
 	}
-	limit := analytics.MaxCallSize
-	if kind == "" {
-		limit = analytics.MaxBatchSize
+	single := env.Type != ""
+	limit := analytics.MaxBatchSize
+	if single {
+		limit = analytics.MaxCallSize
 	}
-	body, refused := m.read(w, r, limit)
+	body, compressed, refused := h.read(w, r, m, limit)
 	if a.Size = m.size; refused != nil {
 		return nil, refused
 	}
@@ -74,40 +88,62 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, kind string, m *r
 		ctx = webhook.ContextWithTrace(ctx, r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ","))
 	}
 
-	var bodyKey string
-	if kind == "" {
-		m.lists = lists.Get().(*list)
-		bodyKey, refused = m.lists.readBatch(body, &env)
-	} else if key == "" {
+	if m.work(ctx) != nil {
+		return nil, busy()
+	}
+	if compressed {
+		if body, refused = m.inflate(body, limit); refused != nil {
+			return nil, refused
+		}
+	}
+	bodyKey := ""
+	m.space = spaces.Get().(*space)
+	switch {
+	case !single:
+		bodyKey, refused = m.space.readBatch(body, &env)
+	case key == "":
 		bodyKey, refused = readKey(body)
 	}
 	if refused != nil {
 		return nil, refused
 	}
+	if single {
+		m.space.calls, m.space.most = append(m.space.calls, body), 1
+	}
 	if key == "" {
-		if source, refused = h.admit(ctx, bodyKey, a); refused != nil {
+		m.rest(0) // looking the key up may take long
+		if source, refused = h.admit(ctx, bodyKey, m, a); refused != nil {
 			return nil, refused
 		}
+		if m.work(ctx) != nil {
+			return nil, busy()
+		}
 	}
-
-	var events []webhook.Event
-	var rejected []rejection
-	if kind == "" {
-		events, rejected, refused = m.events(ctx, env)
-	} else {
-		events, refused = m.event(body, env)
-	}
-	if len(rejected) > 0 {
-		h.config.Logger.Debug("collector: calls refused", "source", source.Name,
-			"refused", len(rejected), "taken", len(events), "code", rejected[0].code, "message", rejected[0].message)
-	}
+	events, rejected, refused := m.events(ctx, env, len(body), len(source.Destinations))
 	if refused != nil {
 		return nil, refused
 	}
-	if source.Limit != nil {
-		if wait := source.Limit.take(len(events) + len(rejected)); wait > 0 {
-			return nil, tooMany(wait)
+	deliveries, stored := 0, 0 // that the forwarder makes of them
+	for i := range events {
+		if !events[i].Off {
+			deliveries += len(source.Destinations)
+			stored += len(source.Destinations) * len(events[i].Body)
 		}
+	}
+	m.rest(stored)
+	m.dropBody()
+	if len(rejected) > 0 {
+		if single {
+			return nil, refuse(http.StatusBadRequest, string(rejected[0].code), rejected[0].message)
+		}
+		h.config.Logger.Debug("collector: calls refused", "source", source.Name,
+			"refused", len(rejected), "taken", len(events), "code", rejected[0].code, "message", rejected[0].message)
+	}
+	if err := m.take(deliveries*deliverySize + stored); err != nil {
+		return nil, noMemory(err)
+	}
+	if refused := source.spend(len(events)+len(rejected), stored); refused != nil {
+		return nil, refused
 	}
 	a.Accepted, a.Rejected = len(events), len(rejected)
 	return rejected, h.forward(ctx, source, events)
@@ -115,15 +151,17 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, kind string, m *r
 
 // admit finds the source of a request, and refuses what is over its limit
 // already: that need not be read.
-func (h *Handler) admit(ctx context.Context, key string, a *Answered) (Source, *refusal) {
+func (h *Handler) admit(ctx context.Context, key string, m *reservation, a *Answered) (Source, *refusal) {
 	source, refused := h.source(ctx, key)
 	if a.Source = source.Name; refused != nil {
 		return source, refused
 	}
-	if source.Limit != nil {
-		if wait := source.Limit.take(0); wait > 0 {
-			return source, tooMany(wait)
-		}
+	if refused := source.spend(0, 0); refused != nil {
+		return source, refused
+	}
+	// Sources without a name are told apart by their keys.
+	if err := m.of(cmp.Or(source.Name, key)); err != nil {
+		return source, noMemory(err)
 	}
 	return source, nil
 }
@@ -152,36 +190,43 @@ func readKey(body []byte) (key string, refused *refusal) {
 	return key, malformed(err, body, "a call")
 }
 
-// A list is space for the calls of a batch.
-type list struct {
+// A space holds the calls of a request, and the events made of them.
+type space struct {
 	calls [][]byte
 	// found are the elements of the array that is being read, as far as they
 	// may be calls.
 	found  [][]byte
+	most   int // elements that calls and found have had
 	events []webhook.Event
 }
 
-// lists holds lists that are not in use, of type *list.
-var lists = sync.Pool{New: func() any { return new(list) }}
+// spaces holds spaces that are not in use, of type *space.
+var spaces = sync.Pool{New: func() any { return new(space) }}
 
-// release gives the list back. Its calls and events are not used any more.
-func (l *list) release() {
-	clear(l.calls[:cap(l.calls)])
-	clear(l.found[:cap(l.found)])
+// scratches holds space for one body at a time, of type *[]byte. It does not count for
+// Config.MaxMemory, as only requests that have a slot use it: the largest body has 177,000 bytes, of
+// a call of 32 KB that is full of numbers such as 1e20, and a context of 32 KB.
+var scratches = sync.Pool{New: func() any { return new([]byte) }}
+
+// release gives the space back. Its calls and events are not used any more.
+func (l *space) release() {
+	clear(l.calls[:min(l.most, cap(l.calls))])
+	clear(l.found[:min(l.most, cap(l.found))])
 	clear(l.events)
-	l.calls, l.found, l.events = l.calls[:0], l.found[:0], l.events[:0]
-	lists.Put(l)
+	l.calls, l.found, l.events, l.most = l.calls[:0], l.found[:0], l.events[:0], 0
+	spaces.Put(l)
 }
 
 // readBatch takes a batch apart. It reads its calls into l, one more than there
 // may be at most, returns its writeKey, and puts into env what applies to all calls.
 // How deeply calls are nested is left to be found out for each: one of them may not
 // spoil the others.
-func (l *list) readBatch(body []byte, env *webhook.Envelope) (key string, refused *refusal) {
+func (l *space) readBatch(body []byte, env *webhook.Envelope) (key string, refused *refusal) {
 	var batch, sentAt []byte
 	element := func(call []byte) {
 		if len(l.found) <= analytics.MaxBatchCalls {
 			l.found = append(l.found, call)
+			l.most = max(l.most, len(l.found))
 		}
 	}
 	err := esjson.Outline(body, element, func(name, value []byte) error {
@@ -239,19 +284,6 @@ func text(value []byte) string {
 	return string(b)
 }
 
-// event makes the event of a single call.
-func (m *reservation) event(body []byte, env webhook.Envelope) ([]webhook.Event, *refusal) {
-	e, err := webhook.NewEvent(body, env)
-	if err != nil {
-		r := reject(0, err)
-		return nil, refuse(http.StatusBadRequest, string(r.code), r.message)
-	}
-	if err := m.take(cap(e.Body) + eventSize); err != nil {
-		return nil, noMemory(err)
-	}
-	return []webhook.Event{e}, nil
-}
-
 // reject says what is wrong with a call: err is a *webhook.CallError.
 func reject(index int, err error) rejection {
 	var callErr *webhook.CallError
@@ -266,66 +298,85 @@ func reject(index int, err error) rejection {
 // there.
 const roomPerBody = 192
 
-// maxRoom bounds the room that is made for the bodies of a batch before they are
-// there, in bytes.
-const maxRoom = 1 << 20
+// maxChunk bounds the memory that is taken at once for bodies, in bytes. Only a body that is
+// larger takes more.
+const maxChunk = 256 << 10
 
-// events makes the events of the calls that were read. Their bodies share an
-// array.
-func (m *reservation) events(ctx context.Context, env webhook.Envelope) ([]webhook.Event, []rejection, *refusal) {
+// events makes the events of the calls that were read, of a request with a size and for so
+// many destinations. Their bodies share a few arrays.
+//
+// A body is encoded in a scratch first, so that its length is known when memory is taken
+// for it. Calls that do not fit into what the request may become are rejected, and the
+// request is refused if no call fits.
+func (m *reservation) events(ctx context.Context, env webhook.Envelope, size, destinations int) ([]webhook.Event, []rejection, *refusal) {
 	batch, err := webhook.NewBatch(env)
 	if err != nil {
 		r := reject(0, err)
 		return nil, nil, refuse(http.StatusBadRequest, string(r.code), r.message)
 	}
-	l := m.lists
+	l := m.space
 	calls := l.calls
 	if len(calls) > analytics.MaxBatchCalls {
 		return nil, nil, refuse(http.StatusBadRequest, "too_many_calls", fmt.Sprintf("a batch has at most %d calls", analytics.MaxBatchCalls))
 	}
-	room := len(calls) * (batch.ContextSize() + roomPerBody)
-	for _, call := range calls {
-		room += len(call)
-	}
-	room = min(room, maxRoom)
-	if err := m.take(batch.ContextSize() + len(calls)*eventSize + room); err != nil {
+	if err := m.take(batch.ContextSize() + len(calls)*eventSize); err != nil {
 		return nil, nil, noMemory(err)
 	}
-	bodies := make([]byte, 0, room)
-	size := 0
+	scratch := scratches.Get().(*[]byte)
+	defer scratches.Put(scratch)
+
 	var rejected []rejection
+	var over rejection // what is said of calls that do not fit
+	allowed := growth + growthFactor*size
+	left := allowed / max(destinations, 1) // for bodies
+	work := 2 * allowed                    // bytes that are encoded at most, in vain or not
+	expected := len(calls)*(batch.ContextSize()+roomPerBody) + size
+	var chunk []byte
 	for i, call := range calls {
 		if ctx.Err() != nil {
 			return nil, nil, later("the request took too long")
 		}
-		var e webhook.Event
-		bodies, e, err = batch.AppendEvent(bodies, call)
-		if err != nil {
-			rejected = append(rejected, reject(i, err))
-			continue
-		}
-		l.events = append(l.events, e)
-		if e.Off {
-			continue
-		}
 		// A context that the call's own overrides takes the same work to merge, so
 		// it counts although it is not in the body.
-		if size += max(len(e.Body), batch.ContextSize()); size > MaxBatchBodies {
-			return nil, nil, refuse(http.StatusBadRequest, string(webhook.CodeTooLarge), fmt.Sprintf("the webhooks of the batch have more than %d bytes, each with the context of the batch", MaxBatchBodies))
+		cost := batch.ContextSize()
+		var e webhook.Event
+		if cost <= min(left, work) {
+			*scratch, e, err = batch.AppendEvent((*scratch)[:0], call)
+			if err != nil {
+				rejected = append(rejected, reject(i, err))
+				continue
+			}
+			if e.Off {
+				l.events = append(l.events, e)
+				continue
+			}
+			cost = max(cost, len(e.Body))
+			work -= cost
 		}
-		if more := cap(bodies) - room; more > 0 {
-			if err := m.take(more); err != nil {
+		if e.Body == nil || cost > left {
+			if over.code == "" {
+				over = rejection{code: webhook.CodeTooLarge, message: fmt.Sprintf("the webhooks of the request have more than %d bytes, each counted for every destination and with the context of the batch", allowed)}
+			}
+			over.index = i
+			rejected = append(rejected, over)
+			continue
+		}
+		left -= cost
+		if n := len(e.Body); n > cap(chunk)-len(chunk) {
+			n = max(n, min(expected, maxChunk))
+			if err := m.take(n); err != nil {
 				return nil, nil, noMemory(err)
 			}
-			room += more
+			chunk = make([]byte, 0, n)
 		}
+		expected -= len(call) + batch.ContextSize() + roomPerBody
+		at := len(chunk)
+		chunk = append(chunk, e.Body...)
+		e.Body = chunk[at:len(chunk):len(chunk)]
+		l.events = append(l.events, e)
 	}
-	// If bodies has grown, the Body of the first events is in an earlier array.
-	for i := range l.events {
-		if e := &l.events[i]; !e.Off {
-			n := len(e.Body)
-			e.Body, bodies = bodies[:n:n], bodies[n:]
-		}
+	if len(l.events) == 0 && over.code != "" {
+		return nil, nil, refuse(http.StatusBadRequest, string(over.code), over.message)
 	}
 	return l.events, rejected, nil
 }

@@ -2,9 +2,10 @@ package collector_test
 
 import (
 	"errors"
-	"net/http/httptest"
+	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hookferry/analytics"
@@ -13,60 +14,63 @@ import (
 // TestClient: every call that the client takes, the collector takes, the
 // largest and the strangest among them.
 func TestClient(t *testing.T) {
-	f := &forwarder{}
-	srv := httptest.NewServer(newHandler(t, f))
-	defer srv.Close()
-	c := analytics.New("key")
-	c.Endpoint = srv.URL + "/"
+	synctest.Test(t, func(t *testing.T) {
+		f := &forwarder{}
+		n, address := serve(t, &http.Server{Handler: newHandler(t, f)})
+		transport := &http.Transport{DialContext: n.DialContext}
+		defer transport.CloseIdleConnections()
+		c := analytics.New("key")
+		c.Endpoint, c.Transport = "http://"+address+"/", transport
 
-	largest := ""
-	for n := analytics.MaxCallSize; ; n-- { // the first that the client takes
-		largest = strings.Repeat("x", n)
-		err := c.Track(&analytics.Track{UserId: "u", Event: largest, MessageId: "largest"})
-		if err == nil {
-			break
+		largest := ""
+		for n := analytics.MaxCallSize; ; n-- { // the first that the client takes
+			largest = strings.Repeat("x", n)
+			err := c.Track(&analytics.Track{UserId: "u", Event: largest, MessageId: "largest"})
+			if err == nil {
+				break
+			}
+			if !errors.As(err, new(*analytics.SizeError)) {
+				t.Fatal(err)
+			}
 		}
-		if !errors.As(err, new(*analytics.SizeError)) {
-			t.Fatal(err)
+		strange := map[string]any{"10": "ten", "2": "two", "__proto__": nil, "\u2028": "<&>\xff", "n": 1e21}
+		deepest := any(1)
+		for range 998 { // the map around them and the call are levels, too
+			deepest = []any{deepest}
 		}
-	}
-	strange := map[string]any{"10": "ten", "2": "two", "__proto__": nil, "\u2028": "<&>\xff", "n": 1e21}
-	deepest := any(1)
-	for range 998 { // the map around them and the call are levels, too
-		deepest = []any{deepest}
-	}
-	for _, err := range []error{
-		c.Track(&analytics.Track{UserId: "u", Event: "e", Properties: map[string]any{"d": deepest}, MessageId: "deepest"}),
-		c.Identify(&analytics.Identify{UserId: "u", AnonymousId: "a", Traits: strange, MessageId: "identify"}),
-		c.Track(&analytics.Track{AnonymousId: "a", Event: "e", Properties: strange, Context: strange, MessageId: "track"}),
-		c.Page(&analytics.Page{UserId: "u", Category: "c", Name: "n", Traits: strange, Timestamp: "2026-3-1T11:59:58+0100", MessageId: "page"}),
-		c.Screen(&analytics.Screen{UserId: "u", Name: "n", MessageId: strings.Repeat("\U0001F98A", analytics.MaxMessageID)}),
-		c.Group(&analytics.Group{UserId: "u", GroupId: "g", MessageId: "group"}),
-		c.Alias(&analytics.Alias{UserId: "u", PreviousId: "p", MessageId: "alias"}),
-		c.Track(&analytics.Track{UserId: "u", Event: "e", MessageId: "off", Integrations: map[string]any{"All": false}}),
-		c.Close(),
-	} {
-		if err != nil {
-			t.Error(err)
+		for _, err := range []error{
+			c.Track(&analytics.Track{UserId: "u", Event: "e", Properties: map[string]any{"d": deepest}, MessageId: "deepest"}),
+			c.Identify(&analytics.Identify{UserId: "u", AnonymousId: "a", Traits: strange, MessageId: "identify"}),
+			c.Track(&analytics.Track{AnonymousId: "a", Event: "e", Properties: strange, Context: strange, MessageId: "track"}),
+			c.Page(&analytics.Page{UserId: "u", Category: "c", Name: "n", Traits: strange, Timestamp: "2026-3-1T11:59:58+0100", MessageId: "page"}),
+			c.Screen(&analytics.Screen{UserId: "u", Name: "n", MessageId: strings.Repeat("\U0001F98A", analytics.MaxMessageID)}),
+			c.Group(&analytics.Group{UserId: "u", GroupId: "g", MessageId: "group"}),
+			c.Alias(&analytics.Alias{UserId: "u", PreviousId: "p", MessageId: "alias"}),
+			c.Track(&analytics.Track{UserId: "u", Event: "e", MessageId: "off", Integrations: map[string]any{"All": false}}),
+			c.Close(),
+		} {
+			if err != nil {
+				t.Error(err)
+			}
 		}
-	}
 
-	var got []string
-	for _, e := range f.events() {
-		id := e.ID
-		if strings.HasPrefix(id, "sha256:") {
-			id = "digest"
+		var got []string
+		for _, e := range f.events() {
+			id := e.ID
+			if strings.HasPrefix(id, "sha256:") {
+				id = "digest"
+			}
+			if e.Off {
+				id += " off"
+			}
+			got = append(got, e.Type+" "+id)
+			if !e.Off && !strings.Contains(string(e.Body), `"library":{"name":"analytics-go"`) {
+				t.Errorf("%s: the client's context is not in %s", id, e.Body)
+			}
 		}
-		if e.Off {
-			id += " off"
+		want := []string{"track largest", "track deepest", "identify identify", "track track", "page page", "screen digest", "group group", "alias alias", "track off off"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
 		}
-		got = append(got, e.Type+" "+id)
-		if !e.Off && !strings.Contains(string(e.Body), `"library":{"name":"analytics-go"`) {
-			t.Errorf("%s: the client's context is not in %s", id, e.Body)
-		}
-	}
-	want := []string{"track largest", "track deepest", "identify identify", "track track", "page page", "screen digest", "group group", "alias alias", "track off off"}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("events (-want +got):\n%s", diff)
-	}
+	})
 }

@@ -38,7 +38,14 @@
 // What a call has to look like is said at [webhook.NewEvent]. The context and
 // integrations of a batch are merged into each of its calls. As every webhook
 // repeats the context, it has at most analytics.MaxCallSize bytes without its
-// white space, and the webhooks of a batch have at most MaxBatchBodies bytes.
+// white space.
+//
+// A request may not become much larger than it was: the bodies of its webhooks, times the
+// destinations of its source, come to at most 4 MB (of 1,048,576 bytes) and four times its
+// size, counted before compression. Each body counts with at least the context of the batch.
+// Calls that do not fit are rejected one by one, with the code too_large; the request is
+// refused only if none fits.
+//
 // A context or integrations of another type than an object, or nested too
 // deeply, have the batch refused; a sentAt of a batch that is no time counts as
 // not known, because clients drop a batch that is refused.
@@ -53,11 +60,13 @@
 //	     So are all calls of the batch but those.
 //	400  {"success":false,"code":"...","message":"..."}  The request or its one call is wrong.
 //	401  The write key is missing or unknown.
-//	404, 405, 408, 415  As usual.
-//	429  The source sends more calls than its Limit. Nothing was taken. Send
-//	     the same request again after the seconds of Retry-After, which
-//	     X-RateLimit-Reset repeats.
-//	503  The queue is full or fails, or did not answer in time. Send the same
+//	404, 405, 415  As usual.
+//	408  The body came too slowly.
+//	429  The source sends more calls than its Limit, or more bytes than its
+//	     ByteLimit. Nothing was taken. Send the same request again after the
+//	     seconds of Retry-After, which X-RateLimit-Reset repeats.
+//	503  The queue is full or fails, or did not answer in time, or there are
+//	     more requests than there is memory for. Send the same
 //	     request again after Retry-After seconds. Nothing was taken, unless
 //	     the queue was about to take it when the time was over; calls are
 //	     told apart by their messageId, so none is forwarded twice.
@@ -71,8 +80,8 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"runtime"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
@@ -82,11 +91,8 @@ import (
 // being 1,048,576 bytes.
 const DefaultMaxMemory = 256 << 20
 
-// MaxBatchBodies bounds the bodies of the webhooks that one batch becomes, in
-// bytes: 16 MB, each body counted with at least the context of the batch. Calls
-// alone stay far below it: 2,500 of them, in a batch of the largest size, become
-// 4 MB at most.
-const MaxBatchBodies = 16 << 20
+// DefaultMaxRequests is the MaxRequests of a Config that sets none.
+const DefaultMaxRequests = 32
 
 // A Forwarder takes events; a [webhook.Forwarder] is one.
 type Forwarder interface {
@@ -108,9 +114,12 @@ type Source struct {
 	// Destinations are the ids of the destinations that get its calls.
 	// Without any, its calls are checked and dropped.
 	Destinations []string
-	// Limit bounds its calls. Nil means no limit. It is to be the same for
+	// Limit bounds its calls, and ByteLimit the bytes of the webhooks that they become,
+	// each counted once for each destination: that is what the store has to write, and
+	// the disk to hold, whatever the size of a request that was compressed or whose
+	// calls have a context in common. Nil means no limit. They are to be the same for
 	// every request.
-	Limit *Limit
+	Limit, ByteLimit *Limit
 }
 
 // An Answered is a request that was answered.
@@ -171,10 +180,26 @@ type Config struct {
 	Answered func(r *http.Request, a Answered)
 
 	// MaxMemory bounds the memory in bytes that requests hold at once for
-	// bodies and for events on their way to the Forwarder. Over it, clients
-	// are told to come back later, and those whose request would need more
-	// than all of it, that it is too large. Zero means DefaultMaxMemory.
+	// bodies and for events on their way to the Forwarder. Zero means
+	// DefaultMaxMemory.
+	//
+	// A source, and an address that ClientIP returns, may hold as much of it as they
+	// leave to all others: half, if they alone have requests, a third each of two that
+	// want all of it. So there is room for others whatever they do. Clients that want
+	// more are told to come back later, and those whose request would need more than
+	// half of all, that it is too large. Sources with the same Name count as one, and
+	// so do the addresses of an IPv6 /64.
+	//
+	// The space in which calls are read and encoded comes on top: up to about 1 MB for
+	// each processor.
 	MaxMemory int64
+
+	// MaxRequests bounds the requests of an address that are in progress at once, from
+	// when their body is there to their answer. One counts once more for each 256 KB of
+	// webhooks, times destinations, that it becomes. More of them wait, for some seconds
+	// at most, while those of other addresses are served in turn. Zero means
+	// DefaultMaxRequests.
+	MaxRequests int
 
 	// Logger is told when the Forwarder begins to refuse events or Sources to
 	// fail, and when they work again, and, at the debug level, of calls that
@@ -184,15 +209,16 @@ type Config struct {
 
 // A Handler serves the HTTP tracking API. It is safe for concurrent use.
 //
-// It sets no time limits: ReadHeaderTimeout and ReadTimeout of the
-// [http.Server] guard against slow clients. It stops reading a body when the
-// context of the request ends. A request whose body it has read it serves to
-// the end, also if the client is gone: some clients send and hang up.
+// ReadHeaderTimeout and ReadTimeout of the [http.Server] guard against slow clients. The
+// Handler itself only wants 4 KB of a body, or its end, within each 5 seconds. It stops
+// reading a body when the context of the request ends. A request whose body it has read it
+// serves to the end, also if the client is gone: some clients send and hang up.
 type Handler struct {
 	config   Config
 	protocol string // of BaseURL
 	apiHost  string // of BaseURL
-	memory   atomic.Int64
+	shares   *shares
+	pace     pacemaker
 	lookups  health
 	forwards health
 }
@@ -206,6 +232,11 @@ func New(c Config) (*Handler, error) {
 		return nil, errors.New("collector: Sources: is required")
 	case c.MaxMemory < 0:
 		return nil, fmt.Errorf("collector: MaxMemory: %d is negative", c.MaxMemory)
+	case c.MaxRequests < 0:
+		return nil, fmt.Errorf("collector: MaxRequests: %d is negative", c.MaxRequests)
+	}
+	if c.MaxRequests == 0 {
+		c.MaxRequests = DefaultMaxRequests
 	}
 	if c.MaxMemory == 0 {
 		c.MaxMemory = DefaultMaxMemory
@@ -218,6 +249,8 @@ func New(c Config) (*Handler, error) {
 	}
 	h := &Handler{
 		config:   c,
+		shares:   newShares(c.MaxMemory, c.MaxRequests, runtime.GOMAXPROCS(0)),
+		pace:     pacemaker{bodies: map[*pacedBody]struct{}{}},
 		lookups:  health{logger: c.Logger, fails: "collector: looking up write keys fails", recovers: "collector: looking up write keys works again"},
 		forwards: health{logger: c.Logger, fails: "collector: the forwarder refuses events", recovers: "collector: the forwarder takes events again"},
 	}

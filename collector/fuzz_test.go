@@ -2,6 +2,7 @@ package collector_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"errors"
 	"io"
 	"net/http"
@@ -36,6 +37,9 @@ func FuzzHandler(f *testing.F) {
 		f.Add("OPTIONS", path, "", "", "", []byte(nil), true)
 		f.Add("POST", path, bare, "", "identity", []byte(`{"type":"track","userId":1,"event":"e","context":{"direct":true}}`), true)
 	}
+	f.Add("POST", "/v1/track", basic, "x", "", []byte(`{"event":"e","userId":1e20,"properties":{"a":[1e20,-1e20,9E20]},"context":{"a":[`+strings.Repeat("1e20,", 500)+`1]}}`), false)
+	f.Add("POST", "/v1/track", basic, "x", "", []byte(`{"event":"`+strings.Repeat("\xff", 500)+`\u0000\ud800","userId":"u"}`), false)
+	f.Add("POST", "/v1/batch", basic, "x", "gzip", zipped([]byte(`{"batch":[`+strings.Repeat(`{"type":"page","userId":1},`, 200)+`1],"context":{"a":"`+strings.Repeat("x", 30_000)+`"}}`)), false)
 	f.Add("POST", "/v1/batch", basic, "", "", []byte(`{"batch":[{},[],null,1,{"type":"alias","userId":1,"previousId":2}],"context":null,"sentAt":1}`), true)
 
 	f.Fuzz(func(t *testing.T, method, path, authorization, origin, encoding string, body []byte, chunked bool) {
@@ -70,7 +74,19 @@ func FuzzHandler(f *testing.F) {
 		default:
 			t.Errorf("status %d", a.status)
 		}
+		plain := body
+		if z, err := gzip.NewReader(bytes.NewReader(body)); err == nil {
+			plain, _ = io.ReadAll(io.LimitReader(z, 1<<20))
+		}
+		stored := 0
 		for _, e := range fw.events() {
+			// A number such as 1e20 with its comma becomes 22 bytes of 5: nothing grows more.
+			if most := len(plain)*22/5 + 600; len(e.Body) > most {
+				t.Errorf("a request of %d bytes has a webhook of %d, more than %d", len(plain), len(e.Body), most)
+			}
+			if stored += 2 * len(e.Body); stored > 4<<20+4*len(plain) {
+				t.Errorf("a request of %d bytes becomes %d for two destinations", len(plain), stored)
+			}
 			if a.status != 200 {
 				t.Errorf("status %d, but %s was handed on", a.status, e.ID)
 			}

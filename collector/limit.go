@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// A Limit bounds the calls of a source over time. It is safe for concurrent
-// use, and may be shared by the write keys of a source.
+// A Limit bounds what a source sends over time: its calls, or the bytes of its webhooks.
+// It is safe for concurrent use, and may be shared by the write keys of a source.
 //
-// A request is taken whole or not at all, also a batch of more calls than burst:
-// that one leaves a debt, which is worked off before the next is taken. So in t
-// seconds there are at most burst + t*rate calls, and those of one batch.
+// A request is taken whole or not at all, also one of more than burst: that one leaves a
+// debt, which is worked off before the next is taken. So in t seconds there are at most
+// burst + t*rate calls or bytes, and those of one request.
 type Limit struct {
 	rate, burst float64
 
@@ -21,7 +21,7 @@ type Limit struct {
 	at     time.Time
 }
 
-// NewLimit returns a Limit of rate calls a second, and of burst at once after a
+// NewLimit returns a Limit of rate calls or bytes a second, and of burst at once after a
 // time with fewer. It panics unless rate is above 0 and finite, and burst at least
 // 1.
 func NewLimit(rate float64, burst int) *Limit {
@@ -31,9 +31,34 @@ func NewLimit(rate float64, burst int) *Limit {
 	return &Limit{rate: rate, burst: float64(burst), tokens: float64(burst)}
 }
 
-// take takes n calls, or returns how long it is until any can be taken. With an n
-// of 0 it takes none.
+// spend takes the calls of a request, and the bytes of its webhooks, of what the source may
+// send, or refuses the request and takes nothing.
+func (s *Source) spend(calls, bytes int) *refusal {
+	if wait := s.Limit.take(calls); wait > 0 {
+		return tooMany("calls", wait)
+	}
+	if wait := s.ByteLimit.take(bytes); wait > 0 {
+		s.Limit.giveBack(calls)
+		return tooMany("bytes", wait)
+	}
+	return nil
+}
+
+// giveBack makes a take undone.
+func (l *Limit) giveBack(n int) {
+	if l != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.tokens += float64(n)
+	}
+}
+
+// take takes n, or returns how long it is until any can be taken. With an n of 0 it takes
+// none. A nil Limit bounds nothing.
 func (l *Limit) take(n int) (wait time.Duration) {
+	if l == nil {
+		return 0
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now() // here, so that it is never before l.at: time would count twice

@@ -40,7 +40,8 @@ const maxMetrics = 64 << 10
 
 // serveMetrics takes what a client says about itself, and drops it.
 func (h *Handler) serveMetrics(w http.ResponseWriter, r *http.Request, a *Answered) {
-	defer interruptible(w, r)()
-	_, _ = io.CopyN(io.Discard, r.Body, maxMetrics)
+	body, done := h.pace.watch(w, r)
+	_, _ = io.CopyN(io.Discard, body, maxMetrics)
+	done()
 	a.success(w, nil)
 }

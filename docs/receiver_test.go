@@ -4,16 +4,19 @@ package docs_test
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
 const xSecret = "s3cret ✓"
@@ -27,9 +30,19 @@ func (endings) Accepted(webhook.Accepted)   {}
 func (endings) Attempted(webhook.Attempted) {}
 func (e endings) Ended(end webhook.Ended)   { e <- end }
 
+// testHandler tests a receiver that is in Go, in virtual time.
+func testHandler(t *testing.T, h http.Handler) {
+	synctest.Test(t, func(t *testing.T) {
+		network := webhooktest.NewNetwork()
+		defer network.Close()
+		receiver := network.Receiver("http://receiver.example", "", webhooktest.Serve(h))
+		testReceiver(t, receiver.URL, network.DialContext)
+	})
+}
+
 // testReceiver has the forwarder deliver to a receiver, which takes what is
 // signed with its secrets, and no other; and then sends what no forwarder does.
-func testReceiver(t *testing.T, base string) {
+func testReceiver(t *testing.T, base string, dial func(ctx context.Context, network, address string) (net.Conn, error)) {
 	t.Helper()
 	endpoint := func(path string) []webhook.Endpoint { return []webhook.Endpoint{{URL: base + path}} }
 	ended := make(endings)
@@ -44,9 +57,9 @@ func testReceiver(t *testing.T, base string) {
 			{ID: "standard, of another", Endpoints: endpoint("/standard"), StandardSecrets: []signature.Secret{signature.NewStandardSecret()}},
 			{ID: "standard, by the other scheme", Endpoints: endpoint("/standard"), Secret: xSecret},
 		},
-		// Interpreters that just started may be slow on a machine that is busy.
-		Timeout:  time.Minute,
-		Observer: ended,
+		Timeout:     time.Minute, // interpreters may be slow
+		Observer:    ended,
+		DialContext: dial,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +100,7 @@ func testReceiver(t *testing.T, base string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
 	post := func(name, path, body string, header map[string]string, want int) {
 		t.Helper()
 		r, err := http.NewRequest(http.MethodPost, base+path, strings.NewReader(body))

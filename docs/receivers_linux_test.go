@@ -1,33 +1,35 @@
 package docs_test
 
-// The receivers of receivers.md in other languages, run by their interpreters:
-// on Linux, where .ci/run installs these.
+// The receivers of receivers.md in other languages, run by their interpreters.
 
 import (
-	"bytes"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
-	"time"
+
+	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/testkit"
 )
 
 var languages = []struct {
 	name, fence, file string
 	command           []string // behind it the file
 	equal             string   // what compares in constant time
+	install           string
 }{
-	{"Node", "js", "receiver.mjs", []string{"node"}, "timingSafeEqual("},
-	{"Python", "python", "receiver.py", []string{"python3"}, "compare_digest("},
-	{"Ruby", "ruby", "receiver.rb", []string{"ruby"}, "secure_compare("},
-	{"PHP", "php", "receiver.php", []string{"php", "-S", "127.0.0.1:0"}, "hash_equals("},
+	{"Node", "js", "receiver.mjs", []string{"node"}, "timingSafeEqual(", "apt-get install nodejs"},
+	{"Python", "python", "receiver.py", []string{"python3"}, "compare_digest(", "apt-get install python3"},
+	{"Ruby", "ruby", "receiver.rb", []string{"ruby"}, "secure_compare(", "apt-get install ruby ruby-webrick"},
+	{"PHP", "php", "receiver.php", []string{"php", "-S", "127.0.0.1:0"}, "hash_equals(", "apt-get install php-cli"},
 }
 
 func TestReceivers(t *testing.T) {
+	soak.Only(t, "receivers")
 	guide := readText(t, "receivers.md")
 	for _, l := range languages {
 		t.Run(l.name, func(t *testing.T) {
@@ -43,15 +45,10 @@ func TestReceivers(t *testing.T) {
 			if err := os.WriteFile(file, []byte(blocks[0][1]), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := exec.LookPath(l.command[0]); err != nil {
-				if os.Getenv("CI") != "" {
-					t.Fatal(err)
-				}
-				t.Skip(err)
-			}
+			testkit.Program(t, l.command[0], l.install)
 			command := append(l.command, file)
 			port := start(t, command, "WEBHOOK_SECRET="+xSecret, "STANDARD_SECRET="+string(standardSecret))
-			testReceiver(t, "http://127.0.0.1:"+port)
+			testReceiver(t, "http://127.0.0.1:"+port, new(net.Dialer).DialContext)
 			testWithoutSecrets(t, command)
 		})
 	}
@@ -82,58 +79,19 @@ func testWithoutSecrets(t *testing.T, command []string) {
 // start starts a receiver, which ends with the test, and returns its port.
 func start(t *testing.T, command []string, env ...string) (port string) {
 	t.Helper()
-	out := &announcement{port: make(chan string, 1)}
 	c := exec.Command(command[0], command[1:]...)
 	c.Env = append(append(os.Environ(), "PORT=0"), env...)
-	c.Stdout, c.Stderr = out, out
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
-	exited := make(chan struct{})
-	go func() {
-		c.Wait()
-		close(exited)
-	}()
+	child := testkit.KillAtEnd(t, c)
 	t.Cleanup(func() {
-		c.Process.Kill()
-		<-exited
 		if t.Failed() {
-			t.Logf("%s printed:\n%s", command[0], out)
+			t.Logf("%s printed:\n%s", command[0], child.Output())
 		}
 	})
-	select {
-	case port = <-out.port:
-	case <-exited:
-		t.Fatalf("%s exited: %v", command[0], c.ProcessState)
-	case <-time.After(time.Minute):
-		t.Fatalf("%s does not listen", command[0])
+	port, err := child.Await(listening)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return port
 }
 
-// An announcement is what a receiver prints; it sends the port in it.
-type announcement struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-	told bool
-	port chan string
-}
-
-var listening = regexp.MustCompile(`listening on port (\d+)\n|Server \(http://127\.0\.0\.1:(\d+)\) started`)
-
-func (a *announcement) Write(b []byte) (int, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.text.Write(b)
-	if m := listening.FindStringSubmatch(a.text.String()); m != nil && !a.told {
-		a.told = true
-		a.port <- m[1] + m[2]
-	}
-	return len(b), nil
-}
-
-func (a *announcement) String() string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.text.String()
-}
+var listening = regexp.MustCompile(`(?:listening on port |Server \(http://127\.0\.0\.1:)(\d+)[)\r\n]`)

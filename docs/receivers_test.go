@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strconv"
 	"strings"
@@ -38,9 +37,7 @@ func TestReceiverInGo(t *testing.T) {
 			Next:    http.HandlerFunc(receive),
 		})
 	}(&muxed{mux})
-	server := httptest.NewServer(mux)
-	defer server.Close()
-	testReceiver(t, server.URL)
+	testHandler(t, mux)
 }
 
 // muxed stands for package http and its one ServeMux.
@@ -49,7 +46,7 @@ type muxed struct{ *http.ServeMux }
 func (*muxed) HandlerFunc(f http.HandlerFunc) http.Handler { return f }
 
 func TestReceiverInPlainGo(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	testHandler(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
@@ -66,8 +63,6 @@ func TestReceiverInPlainGo(t *testing.T) {
 		}
 		receive(w, r)
 	}))
-	defer server.Close()
-	testReceiver(t, server.URL)
 }
 
 func verify(body []byte, header http.Header, secrets ...string) bool {

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hookferry/analytics"
@@ -179,18 +180,20 @@ func TestEnqueue(t *testing.T) {
 }
 
 // A program that goes on, but delivers first.
-func Example_flush() {
-	srv := analyticstest.NewServer()
-	defer srv.Close()
-	client := analytics.New("write-key")
-	client.Transport = srv.Transport()
-	defer client.Close()
-	check(client.Track(&analytics.Track{UserId: "u-2041", Event: "Signed Up"}))
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-	defer cancel()
-	if err := client.Flush(ctx); err != nil {
-		slog.Warn("analytics", "error", err)
-	}
-	show(srv)
-	// Output: track u-2041 Signed Up
+func TestFlush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := analyticstest.New(t)
+		client := analytics.New("write-key")
+		client.Transport = srv.Transport()
+		defer client.Close()
+		check(client.Track(&analytics.Track{UserId: "u-2041", Event: "Signed Up"}))
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		if err := client.Flush(ctx); err != nil {
+			slog.Warn("analytics", "error", err)
+		}
+		if calls := srv.Calls(); len(calls) != 1 || calls[0].Event != "Signed Up" {
+			t.Errorf("calls = %+v, want one Signed Up", calls)
+		}
+	})
 }

@@ -2,9 +2,7 @@
 package examples_test
 
 import (
-	"bufio"
 	"bytes"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -12,8 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/signature"
 )
 
@@ -108,20 +106,10 @@ func TestExamples(t *testing.T) {
 func TestReceiver(t *testing.T) {
 	receiver := command("receiver", "-listen", "127.0.0.1:0")
 	receiver.Env = append(os.Environ(), "WEBHOOK_SECRET=s3cret")
-	stderr, err := receiver.StderrPipe()
+	child := testkit.KillAtEnd(t, receiver)
+	url, err := child.Await(regexp.MustCompile(`listening on (.*)\n`))
 	if err != nil {
 		t.Fatal(err)
-	}
-	if err := receiver.Start(); err != nil {
-		t.Fatal(err)
-	}
-	// Should the receiver hang, its end unblocks the reads below.
-	defer time.AfterFunc(time.Minute, func() { receiver.Process.Kill() }).Stop()
-	log := bufio.NewReader(stderr)
-	first, err := log.ReadString('\n')
-	_, url, ok := strings.Cut(strings.TrimSpace(first), "listening on ")
-	if !ok {
-		t.Fatalf("the receiver printed %q, %v", first, err)
 	}
 
 	post := func(body, signedWith string) int {
@@ -159,14 +147,11 @@ func TestReceiver(t *testing.T) {
 			t.Errorf("%s: status %d, want %d", tt.name, got, tt.want)
 		}
 	}
-	receiver.Process.Kill()
-	rest, err := io.ReadAll(log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	receiver.Wait()
-	if n := bytes.Count(rest, []byte("\n")); n != 2 || !bytes.Contains(rest, []byte("of user u1\n")) || !bytes.Contains(rest, []byte("of user u2\n")) {
-		t.Errorf("the receiver worked on other messages than m1 and m2:\n%s", rest)
+	// It says what it works on before it answers.
+	child.Kill()
+	_, worked, _ := strings.Cut(child.Output(), url+"\n")
+	if strings.Count(worked, "\n") != 2 || !strings.Contains(worked, "of user u1\n") || !strings.Contains(worked, "of user u2\n") {
+		t.Errorf("the receiver worked on other messages than m1 and m2:\n%s", worked)
 	}
 }
 

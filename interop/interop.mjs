@@ -10,7 +10,7 @@ import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { callsFor } from './calls.mjs'
 import { marker, problems } from './check.mjs'
-import { run, start, stop, stopAll } from './processes.mjs'
+import { printed, run, start, stop, stopAll } from './processes.mjs'
 import { Receiver } from './receiver.mjs'
 
 const here = path.dirname(fileURLToPath(import.meta.url))
@@ -110,9 +110,9 @@ async function main(scratch) {
   }
 
   const hookferry = path.join(scratch, 'hookferry')
-  await run('go', ['build', '-o', hookferry, './cmd/hookferry'], { cwd: root, milliseconds: 300_000 })
+  await run('go', ['build', '-o', hookferry, './cmd/hookferry'], { cwd: root })
   await run('go', ['build', '-o', path.join(scratch, 'client'), '.'],
-    { cwd: path.join(here, 'go'), env: { ...process.env, GOWORK: 'off' }, milliseconds: 300_000 })
+    { cwd: path.join(here, 'go'), env: { ...process.env, GOWORK: 'off' } })
 
   const verifier = await startVerifier(path.join(scratch, 'client'))
   const receiver = new Receiver(secret, standardSecrets, verifier.url)
@@ -152,18 +152,10 @@ async function main(scratch) {
 
 // startVerifier starts the verifier in Go, and tells its URL once it serves.
 async function startVerifier(command) {
-  let tell
-  const address = new Promise((resolve) => { tell = resolve })
   const child = start(command, ['verify'], {
     env: { ...process.env, INTEROP_STANDARD_SECRETS: standardSecrets.join(' ') },
-    onLine: (line) => {
-      const found = line.match(/^verifying on (\S+)$/)
-      if (found) tell(found[1])
-    },
   })
-  const late = new Promise((resolve) => { setTimeout(resolve, 60_000).unref() })
-  const at = await Promise.race([address, child.ended.then(() => undefined), late])
-  if (at === undefined) throw new Error(`the verifier does not say where it listens\n${child.output}`)
+  const at = await printed(child, 'the verifier does not say where it listens', (line) => line.match(/^verifying on (\S+)$/)?.[1])
   return { process: child, url: `http://${at}/` }
 }
 
@@ -171,8 +163,6 @@ async function startVerifier(command) {
 // serves. Each client is a source with a destination of its own: what takes the
 // wrong way has the wrong header. JSON is YAML.
 async function serve(hookferry, scratch, hook) {
-  let tell
-  const port = new Promise((resolve) => { tell = resolve })
   const file = path.join(scratch, 'hookferry.yaml')
   await writeFile(file, JSON.stringify({
     listen: '127.0.0.1:0',
@@ -183,16 +173,9 @@ async function serve(hookferry, scratch, hook) {
       id: client.id, endpoints: [{ url: hook, headers: headersOf(client) }], secret, standardSecrets,
     })),
   }))
-  const child = start(hookferry, ['serve', '-config', file], {
-    onLine: (line) => {
-      for (const [address, number] of line.matchAll(/127\.0\.0\.1:([1-9]\d*)/g)) {
-        if (address !== new URL(hook).host) tell(number)
-      }
-    },
-  })
-  const late = new Promise((resolve) => { setTimeout(resolve, 60_000).unref() })
-  const number = await Promise.race([port, child.ended.then(() => undefined), late])
-  if (number === undefined) throw new Error(`hookferry serve does not say where it listens\n${child.output}`)
+  const child = start(hookferry, ['serve', '-config', file])
+  const number = await printed(child, 'hookferry serve does not say where it listens', (line) =>
+    [...line.matchAll(/127\.0\.0\.1:([1-9]\d*)/g)].find(([address]) => address !== new URL(hook).host)?.[1])
   return { process: child, endpoint: `http://127.0.0.1:${number}` }
 }
 
@@ -215,16 +198,16 @@ async function send(client, endpoint, receiver, scratch) {
         INTEROP_CALLS: file,
         INTEROP_SCRATCH: scratch,
       },
-      milliseconds: 180_000,
     })
   } catch (error) {
     found.push(error.message)
   }
+  if (found.length) return { client, cases, found, milliseconds: Date.now() - begun }
   const missing = new Set(cases.filter((c) => c.forwarded).map(({ call }) => marker(call)))
   await receiver.until(() => {
     for (const { body } of receiver.webhooks) missing.delete(marker(body))
     return missing.size === 0
-  }, found.length ? 1_000 : 60_000)
+  })
   return { client, cases, found, milliseconds: Date.now() - begun }
 }
 
@@ -246,6 +229,12 @@ for (const signal of ['SIGINT', 'SIGTERM']) {
     process.exit(1)
   })
 }
+// The only time limit, so that a hang ends and says where it is.
+setTimeout(async () => {
+  console.log(`FAIL  not done in 10 minutes; ${passed} passed, ${failed} failed so far`)
+  await cleanUp()
+  process.exit(1)
+}, 600_000).unref()
 try {
   await main(scratch)
 } catch (error) {

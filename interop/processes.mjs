@@ -7,8 +7,8 @@ process.once('exit', () => {
   for (const child of running) child.kill('SIGKILL')
 })
 
-// start starts a program. Its output is kept, and given to onLine line by line.
-export function start(command, args, { onLine, ...options } = {}) {
+// start starts a program. Its output is kept; printed reads it line by line.
+export function start(command, args, options = {}) {
   const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'], ...options })
   running.add(child)
   child.output = ''
@@ -19,7 +19,7 @@ export function start(command, args, { onLine, ...options } = {}) {
       child.output += text
       const lines = (rest + text).split('\n')
       rest = lines.pop()
-      for (const line of lines) onLine?.(line)
+      for (const line of lines) child.onLine?.(line)
     })
   }
   child.ended = new Promise((resolve) => {
@@ -37,47 +37,36 @@ export function start(command, args, { onLine, ...options } = {}) {
 }
 
 // run runs a program to its end. It throws, with the output, if that is not a
-// good one, or takes too long.
-export async function run(command, args, { milliseconds = 60_000, ...options } = {}) {
+// good one.
+export async function run(command, args, options = {}) {
   const child = start(command, args, options)
-  const problem = await within(child, milliseconds)
+  const problem = await child.ended
   if (problem) throw new Error(`${[command, ...args].join(' ')}: ${problem}\n${child.output}`)
   return child.output
 }
 
-// stop asks a program to end, and insists after a while. It returns what was
-// wrong with the way it ended.
-export async function stop(child, milliseconds = 60_000) {
+// stop asks a program to end, waits for that, and returns what was wrong with it.
+export async function stop(child) {
   child.kill('SIGTERM')
-  return within(child, milliseconds)
+  return child.ended
 }
 
-async function within(child, milliseconds) {
-  const problem = await inTime(child.ended, milliseconds)
-  if (problem !== undefined) return problem
-  await end(child)
-  return `did not end within ${milliseconds} ms`
-}
-
-// end ends a child. It is given the time to end what it has started itself.
-async function end(child) {
-  child.kill('SIGTERM')
-  if ((await inTime(child.ended, 5_000)) === undefined) {
-    child.kill('SIGKILL')
-    await child.ended
-  }
-}
-
-// inTime returns what promise does, or undefined if that takes too long.
-async function inTime(promise, milliseconds) {
-  let timer
-  const late = new Promise((resolve) => { timer = setTimeout(resolve, milliseconds) })
-  const value = await Promise.race([promise, late])
-  clearTimeout(timer)
+// printed waits until a program prints a line of which find makes a value, and
+// returns that value.
+export async function printed(child, what, find) {
+  let tell
+  const found = new Promise((resolve) => { tell = resolve })
+  child.onLine = (line) => { const value = find(line); if (value) tell(value) }
+  for (const line of child.output.split('\n')) child.onLine(line)
+  const value = await Promise.race([found, child.ended.then(() => undefined)])
+  if (value === undefined) throw new Error(`${what}\n${child.output}`)
   return value
 }
 
 // stopAll ends what still runs.
 export async function stopAll() {
-  await Promise.all([...running].map(end))
+  await Promise.all([...running].map((child) => {
+    child.kill('SIGKILL')
+    return child.ended
+  }))
 }

@@ -41,20 +41,8 @@ export class Receiver extends EventEmitter {
   }
 
   // until waits for condition() to hold, looking at each arrival.
-  async until(condition, milliseconds) {
-    const deadline = AbortSignal.timeout(milliseconds)
-    while (!condition() && !deadline.aborted) {
-      await new Promise((resolve) => {
-        const done = () => {
-          this.off('webhook', done)
-          deadline.removeEventListener('abort', done)
-          resolve()
-        }
-        this.on('webhook', done)
-        deadline.addEventListener('abort', done)
-      })
-    }
-    return condition()
+  async until(condition) {
+    while (!condition()) await new Promise((resolve) => this.once('webhook', resolve))
   }
 
   close() {

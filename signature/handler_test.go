@@ -12,7 +12,9 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 
+	"github.com/hookferry/analytics/internal/memnet"
 	"github.com/hookferry/analytics/signature"
 )
 
@@ -131,33 +133,38 @@ func TestHandlerReadsNoBodyInVain(t *testing.T) {
 	}
 }
 
-// TestHandlerBrokenConnection: a client that says how much it sends and breaks
-// off is not passed on.
+// TestHandlerBrokenConnection: a request whose client says how much it sends, and then
+// breaks off, is not passed on.
 func TestHandlerBrokenConnection(t *testing.T) {
-	srv := httptest.NewServer(&signature.Handler{
-		Secrets: []signature.Secret{"secret"},
-		Next: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			t.Error("passed on")
-		}),
+	synctest.Test(t, func(t *testing.T) {
+		addr := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 80}
+		listener := memnet.Listen(addr)
+		srv := &http.Server{Handler: &signature.Handler{
+			Secrets: []signature.Secret{"secret"},
+			Next: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				t.Error("passed on")
+			}),
+		}}
+		go srv.Serve(listener) // ends with srv
+		defer srv.Close()
+		conn, err := listener.Dial(t.Context(), addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nX-Signature: %s\r\nContent-Length: 100\r\n\r\n{}", mustSign(t, "{}", "secret"))
+		if err := conn.CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("status %d, want 400", resp.StatusCode)
+		}
 	})
-	defer srv.Close()
-	conn, err := net.Dial("tcp", srv.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nX-Signature: %s\r\nContent-Length: 100\r\n\r\n{}", mustSign(t, "{}", "secret"))
-	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusBadRequest {
-		t.Errorf("status %d, want 400", resp.StatusCode)
-	}
 }
 
 func FuzzHandler(f *testing.F) {

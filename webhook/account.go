@@ -3,7 +3,9 @@ package webhook
 import (
 	"cmp"
 	"maps"
+	"math/bits"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,7 +15,8 @@ import (
 // them that was not used for longest is forgotten.
 const maxAccounts = 16 << 10
 
-// An account counts what was done for one destination, in about 700 bytes.
+// An account counts what was done for one destination, in about 900 bytes and up to
+// 512 of the latest failure.
 type account struct {
 	id    string
 	since time.Time
@@ -25,6 +28,9 @@ type account struct {
 	dead               [len(reasons)]int64
 	requests           int64
 	latency            histogram
+	outcome            Outcome // of the latest attempt
+	refused            uint8   // a bit for each of the latest eight that ended, the latest lowest: it was refused
+	failure            Failure // the latest, if it has a Try
 }
 
 // took counts a request.
@@ -43,12 +49,39 @@ func (a *account) settled(s *Settlement, now time.Time) {
 	switch s.Verdict {
 	case Done:
 		a.delivered++
+		a.outcome = OutcomeDelivered
+		a.refused <<= 1
+		return
 	case Retry:
 		a.retried++
+		a.outcome = OutcomeRetryable
 	case Bury:
 		if i := slices.Index(reasons[:], s.Reason); i >= 0 {
 			a.dead[i]++
 		}
+		a.outcome = OutcomeRetryable
+		a.refused <<= 1
+		if s.Reason.final() {
+			a.outcome = OutcomePermanent
+			a.refused |= 1
+		}
+	}
+	d := &s.Delivery
+	if n := len(d.Attempts); n > 0 {
+		a.failure = Failure{ID: strings.Clone(d.ID), Attempt: d.Attempts[n-1]} // the ID may keep the Body in memory
+		if s.Verdict == Retry {
+			a.failure.Due = d.Due
+		}
+	}
+}
+
+// condition sets the fields of s that say how the destination is.
+func (a *account) condition(s *DestinationStats) {
+	s.Outcome = a.outcome
+	s.Refusing = a.refused&1 != 0 || bits.OnesCount8(a.refused) >= 4
+	if a.failure.Try > 0 {
+		failure := a.failure
+		s.Failure = &failure
 	}
 }
 

@@ -146,7 +146,9 @@ func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now tim
 		}
 		wait := min(r.retryAfter, longest)
 		if wait > 0 {
-			next.Closed = append(next.Closed, Closed{Endpoint: endpoints[i].hash, Until: now.Add(wait).UTC()})
+			// Stores keep Due to the microsecond. The endpoint must be open by then.
+			until := now.Add(wait).UTC().Truncate(time.Microsecond)
+			next.Closed = append(next.Closed, Closed{Endpoint: endpoints[i].hash, Until: until})
 		}
 		if !again || wait < floor {
 			floor = wait

@@ -15,7 +15,7 @@ import (
 	"github.com/hookferry/analytics/webhook/boltqueue"
 )
 
-var audienceSize = flag.Int("audience", 20_000, "how many members BenchmarkAudience syncs")
+var audienceSize = flag.Int("audience", 2_000, "how many members BenchmarkAudience syncs")
 
 // BenchmarkAudience syncs an audience of -audience members, in a file, that
 // nobody is delivered to meanwhile: when it is created, when nothing has changed,

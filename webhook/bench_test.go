@@ -63,7 +63,8 @@ func (q countedQueue) Settle(ctx context.Context, ss ...webhook.Settlement) erro
 // that does nothing, to those without one, in turn; us_more is its processor
 // time and B_more its garbage for each delivery. The store is in memory.
 func BenchmarkObserver(b *testing.B) {
-	const round, concurrency = 10_000, 64
+	const concurrency = 64
+	round := *bench.Round
 	rawURL := bench.Receiver(b)
 	var hs [2]*bench.Load
 	for i, o := range []webhook.Observer{nil, attempts(func(webhook.Attempted) {})} {

@@ -198,7 +198,7 @@ func TestDispatchHoldsBacklogsBack(t *testing.T) {
 func TestSettlerPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &settleTimes{}
-		s := newSettler(q, nil, func([]Settlement, []*account, tally, bool, bool) {}, func() bool { return true })
+		s := newSettler(q, nil, func([]Settlement, []*account, bool) {}, func() bool { return true })
 		stop, ended := make(chan struct{}), make(chan error)
 		go func() { ended <- s.run(t.Context(), stop) }() // waited for below
 		begin := time.Now()

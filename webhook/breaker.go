@@ -1,9 +1,6 @@
 package webhook
 
-import (
-	"math/rand/v2"
-	"time"
-)
+import "time"
 
 // A breaker keeps a destination that is down from being asked with all that
 // waits for it. There is one for a destination, not for each of its endpoints:
@@ -79,7 +76,7 @@ func (b *breaker) fail(p pace, trial bool, s *Settlement, now time.Time) (opened
 	}
 	wait := min(firstProbe<<b.probes, lastProbe)
 	b.probes = min(b.probes+1, 10)
-	b.probe = now.Add(wait/2 + rand.N(wait/2+1))
+	b.probe = now.Add(wait/2 + jitter(wait/2+1))
 	b.retry = now.Add(retrySpace)
 	switch {
 	case s.Verdict == Bury:

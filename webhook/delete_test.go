@@ -83,12 +83,12 @@ func TestDeletionTellsOncePerSource(t *testing.T) {
 		}
 
 		// One user at a time, each call is a request of its own.
+		before := len(erp.Requests())
 		for range 2 {
 			if err := r.Delete(t.Context(), "u1", "erp", "erp"); err != nil {
 				t.Fatal(err)
 			}
 		}
-		before := len(erp.Requests())
 		synctest.Wait()
 		if n := len(erp.Requests()) - before; n != 4 {
 			t.Errorf("Delete for two sources, twice, told %d times, want 4", n)

@@ -81,7 +81,8 @@ type Endpoint struct {
 	Headers map[string]string
 }
 
-// Validate checks the destination as New does.
+// Validate checks the destination as New does, and returns everything that is
+// wrong with it: a *ConfigError, or several of them joined as errors.Join does.
 func (d *Destination) Validate() error {
 	_, err := compile(d, DefaultServiceName, DefaultMaxConcurrent)
 	return err

@@ -71,9 +71,9 @@ func newDispatcher(maxActive int, maxBytes int64, lapse time.Duration, known fun
 	return d
 }
 
-// capacity returns how many more deliveries may be leased. It is called at the
-// beginning of each lease.
-func (d *dispatcher) capacity(now time.Time) int {
+// capacity returns how many more deliveries may be leased; settling are the bytes of
+// bodies whose outcome is not stored yet. It is called at the beginning of each lease.
+func (d *dispatcher) capacity(now time.Time, settling int64) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.forget(now)
@@ -81,7 +81,7 @@ func (d *dispatcher) capacity(now time.Time) int {
 	d.again = time.Time{}
 	d.offered = [standings]int{}
 	n := max(2*d.maxActive-d.active-d.ready, 0)
-	if left := d.maxBytes - d.bytes; left <= 0 {
+	if left := d.maxBytes - d.bytes - settling; left <= 0 {
 		n = 0
 	} else if d.largest > 0 {
 		n = int(min(int64(n), max(left/d.largest, 1)))

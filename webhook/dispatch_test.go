@@ -2,12 +2,15 @@ package webhook
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hookferry/analytics/internal/soak"
 )
 
 // newTestDispatcher returns a dispatcher whose workers are the test's own.
@@ -33,9 +36,9 @@ func (d *dispatcher) lease(have map[string]int, now time.Time) int {
 
 // leaseDue is lease of what is due since a time.
 func (d *dispatcher) leaseDue(have map[string]int, now, due time.Time) int {
-	n := d.capacity(now)
+	n := d.capacity(now, 0)
 	var ds []Delivery
-	for name := range have {
+	for _, name := range slices.Sorted(maps.Keys(have)) {
 		if have[name] == 0 {
 			continue // the store does not ask for its room
 		}
@@ -113,74 +116,79 @@ func TestDispatchLeavesAParkedLaneAlone(t *testing.T) {
 // Whatever happens in whatever order, limits hold, nothing is lost, and as long
 // as the store has something that there is room for, a lease is asked for.
 func TestDispatchNeverStalls(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	synctest.Test(t, func(t *testing.T) { testDispatchNeverStalls(t, rand.New(rand.NewPCG(seed, 0))) })
+	for seed := range soak.Seeds(t, 300) {
+		synctest.Test(t, func(t *testing.T) { testDispatchNeverStalls(t, seed) })
+	}
 }
 
-func testDispatchNeverStalls(t *testing.T, rnd *rand.Rand) {
-	for range 300 {
-		maxActive, limit := 1+rnd.IntN(8), 1+rnd.IntN(8)
-		d, wakes := newTestDispatcher(maxActive, limit)
-		d.maxBytes = 1 + rnd.Int64N(200)
-		d.brake.bound = 1
-		now := time.Now()
-		have := make(map[string]int)
-		total := 0
-		for i := range 1 + rnd.IntN(5) {
-			have[fmt.Sprint("lane", i)] = rnd.IntN(40)
+func testDispatchNeverStalls(t *testing.T, seed uint64) {
+	defer func() {
+		if t.Failed() {
+			t.Logf("seed %d", seed)
 		}
-		for _, n := range have {
-			total += n
+	}()
+	SeedJitter(seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	maxActive, limit := 1+rnd.IntN(8), 1+rnd.IntN(8)
+	d, wakes := newTestDispatcher(maxActive, limit)
+	d.maxBytes = 1 + rnd.Int64N(200)
+	d.brake.bound = 1
+	now := time.Now()
+	have := make(map[string]int)
+	total := 0
+	for i := range 1 + rnd.IntN(5) {
+		have[fmt.Sprint("lane", i)] = rnd.IntN(40)
+	}
+	for _, n := range have {
+		total += n
+	}
+	var active []turn
+	got := 0
+	*wakes = 1
+	for steps := 0; got < total || len(active) > 0; steps++ {
+		if steps > 100_000 {
+			t.Fatalf("stalled at %d of %d with %d active, %d ready, %v in the store", got, total, len(active), d.ready, have)
 		}
-		var active []turn
-		got := 0
-		*wakes = 1
-		for steps := 0; got < total || len(active) > 0; steps++ {
-			if steps > 100_000 {
-				t.Fatalf("stalled at %d of %d with %d active, %d ready, %v in the store", got, total, len(active), d.ready, have)
+		switch k := rnd.IntN(3); {
+		case k == 0 && !d.again.IsZero() && now.Before(d.again) && rnd.IntN(10) == 0:
+			time.Sleep(d.again.Sub(now))
+			now = time.Now()
+			*wakes++
+		case k == 0 && *wakes > 0:
+			*wakes = 0
+			d.leaseDue(have, now, now.Add(-time.Duration(rnd.IntN(2))*time.Second))
+		case k == 0 && d.lanesIn(&d.braked) > 0:
+			time.Sleep(brakePeriod)
+			synctest.Wait()
+		case k == 1 && len(active) < maxActive && d.lanesIn(&d.run) > 0:
+			v := d.next(turn{}, noAttempt)
+			if v.Delivery == nil {
+				t.Fatal("next returned nothing")
 			}
-			switch k := rnd.IntN(3); {
-			case k == 0 && !d.again.IsZero() && now.Before(d.again) && rnd.IntN(10) == 0:
-				time.Sleep(d.again.Sub(now))
-				now = time.Now()
-				*wakes++
-			case k == 0 && *wakes > 0:
-				*wakes = 0
-				d.leaseDue(have, now, now.Add(-time.Duration(rnd.IntN(2))*time.Second))
-			case k == 0 && d.lanesIn(&d.braked) > 0:
-				time.Sleep(brakePeriod)
-				synctest.Wait()
-			case k == 1 && len(active) < maxActive && d.lanesIn(&d.run) > 0:
-				v := d.next(turn{}, noAttempt)
-				if v.Delivery == nil {
-					t.Fatal("next returned nothing")
-				}
-				active = append(active, v)
-				got++
-				if l := v.lane; l.active > limit || d.active > maxActive {
-					t.Fatalf("%d of %d active in the lane, %d of %d in all", l.active, limit, d.active, maxActive)
-				}
-			case k == 2 && len(active) > 0:
-				i := rnd.IntN(len(active))
-				p := pace(rnd.IntN(4))
-				if p == failing || p == timedOut {
-					s := postpone(active[i].Delivery, now.Add(time.Minute))
-					back, _ := d.fail(active[i].lane, p, &s, now)
-					for _, v := range back {
-						have[v.Destination]++
-					}
-					if len(back) > 0 {
-						*wakes++ // by the store
-					}
-				}
-				d.mu.Lock()
-				d.release(active[i], p)
-				d.mu.Unlock()
-				active = slices.Delete(active, i, i+1)
+			active = append(active, v)
+			got++
+			if l := v.lane; l.active > limit || d.active > maxActive {
+				t.Fatalf("%d of %d active in the lane, %d of %d in all", l.active, limit, d.active, maxActive)
 			}
-			d.check(t)
+		case k == 2 && len(active) > 0:
+			i := rnd.IntN(len(active))
+			p := pace(rnd.IntN(4))
+			if p == failing || p == timedOut {
+				s := postpone(active[i].Delivery, now.Add(time.Minute))
+				back, _ := d.fail(active[i].lane, p, &s, now)
+				for _, v := range back {
+					have[v.Destination]++
+				}
+				if len(back) > 0 {
+					*wakes++ // by the store
+				}
+			}
+			d.mu.Lock()
+			d.release(active[i], p)
+			d.mu.Unlock()
+			active = slices.Delete(active, i, i+1)
 		}
+		d.check(t)
 	}
 }
 
@@ -302,22 +310,22 @@ func TestDispatchForgetsIdleLanes(t *testing.T) {
 	slow.rate.take(now)
 	d.lease(map[string]int{"busy": 1}, now)
 	held := d.next(turn{}, noAttempt)
-	d.capacity(now.Add(idleLane - 2*time.Second))
+	d.capacity(now.Add(idleLane-2*time.Second), 0)
 	if n := len(d.lanes); n != 1002 {
 		t.Errorf("%d lanes before it", n)
 	}
-	d.capacity(now.Add(idleLane - time.Millisecond/2))
+	d.capacity(now.Add(idleLane-time.Millisecond/2), 0)
 	if n := len(d.lanes); n != 2 {
 		t.Errorf("%d lanes after it", n)
 	}
-	d.capacity(now.Add(30 * time.Minute))
+	d.capacity(now.Add(30*time.Minute), 0)
 	if d.lanes["slow"] == nil || d.lanes["busy"] == nil || len(d.lanes) != 2 {
 		t.Errorf("%d lanes after half an hour", len(d.lanes))
 	}
 	d.mu.Lock()
 	d.release(held, answered)
 	d.mu.Unlock()
-	d.capacity(now.Add(2 * time.Hour))
+	d.capacity(now.Add(2*time.Hour), 0)
 	if n := len(d.lanes); n != 0 || d.touched.first != nil || d.touched.last != nil {
 		t.Errorf("%d lanes after two hours", n)
 	}

@@ -54,6 +54,7 @@ func Example() {
 // started returns a forwarder that runs on queue, with one destination, "acme",
 // which answers as the steps say.
 func started(queue webhook.Queue, steps ...webhooktest.Step) (f *webhook.Forwarder, acme *webhooktest.Receiver, stop func()) {
+	webhook.SeedJitter(webhook.QuickRetry)
 	network := webhooktest.NewNetwork()
 	acme = network.Receiver("http://acme.example/hook", "secret", steps...)
 	f, err := webhook.New(webhook.Config{

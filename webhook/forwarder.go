@@ -158,8 +158,12 @@ func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, ev
 
 // Deliveries returns what ForwardEvents would store, for a store that takes it in
 // a transaction of the caller's own, as pgqueue.Queue.PutTx does. Stats and the
-// Observer are not told of it. The error is ErrUnknownDestination or ErrClosed,
-// as of Forward.
+// Observer are not told of it. EventOf makes an event of a call.
+//
+// It returns ErrClosed after Shutdown, and ErrUnknownDestination for an id that
+// Config.Destinations does not have. With a Config.Lookup any id of 1 to 255 bytes
+// is taken: nothing is looked up here, and what is stored for a destination that
+// the Lookup does not know waits until it does.
 func (f *Forwarder) Deliveries(ctx context.Context, destinations []string, events ...Event) ([]Delivery, error) {
 	if err := f.checkDestinations(destinations); err != nil {
 		return nil, err
@@ -260,15 +264,17 @@ func (f *Forwarder) wake() {
 // stored is the settler's storedFunc. It counts the settlements, and wakes Run if one
 // of them is a retry, whose time Run has to know, or if Run waits for the store to
 // catch up.
-func (f *Forwarder) stored(ss []Settlement, of []*account, t tally, retry, late bool) {
-	f.count.add(&t)
+func (f *Forwarder) stored(ss []Settlement, of []*account, late bool) {
 	now := time.Now()
+	wake := late
 	for i, a := range of {
 		if a != nil {
+			f.count.settled(&ss[i])
 			a.settled(&ss[i], now)
 		}
+		wake = wake || ss[i].Verdict == Retry
 	}
-	if retry || late {
+	if wake {
 		f.wake()
 	}
 	if f.observed != nil {

@@ -40,14 +40,17 @@ type rig struct {
 // own. What test starts is ended after it.
 func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
+	webhook.SeedJitter(1)
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{t: t, network: webhooktest.NewNetwork(), queue: memqueue.New(memqueue.Config{})}
 		defer r.network.Close()
-		defer func() { r.queue.Close() }()
+		defer func() {
+			if r.Forwarder != nil {
+				r.stop()
+			}
+			r.queue.Close()
+		}()
 		test(t, r)
-		if r.Forwarder != nil {
-			r.stop()
-		}
 	})
 }
 
@@ -421,31 +424,34 @@ func TestRetryAfterIsPerEndpoint(t *testing.T) {
 	})
 }
 
+// evilSteps are the ways in which receivers misbehave, each with the outcome of the first attempt.
+var evilSteps = []struct {
+	name   string
+	step   webhooktest.Step
+	reason webhook.Reason // of the first attempt; "" if it succeeds
+	dead   bool
+}{
+	{"hangs", webhooktest.Hang(), webhook.ReasonTimeout, false},
+	{"stalls before the request", webhooktest.Stall(), webhook.ReasonTimeout, false},
+	{"drips", webhooktest.Answer(200).WithBody(strings.Repeat("x", 100)).Drip(time.Second), webhook.ReasonTimeout, false},
+	{"resets", webhooktest.Reset(), webhook.ReasonConnection, false},
+	{"resets early", webhooktest.ResetEarly(), webhook.ReasonConnection, false},
+	{"closes", webhooktest.Close(), webhook.ReasonConnection, false},
+	{"refuses", webhooktest.Refuse(), webhook.ReasonConnection, false},
+	{"is nowhere", webhooktest.NoSuchHost(), webhook.ReasonDNS, false},
+	{"is unreachable", webhooktest.Unreachable(), webhook.ReasonTimeout, false},
+	{"is not HTTP", webhooktest.Garbage(), webhook.ReasonProtocol, false},
+	{"sends an endless header", webhooktest.EndlessHeader(), webhook.ReasonProtocol, false},
+	{"floods with 1xx", webhooktest.EndlessInformational(), webhook.ReasonProtocol, false},
+	{"answers less than it says", webhooktest.Answer(200).WithBody("short").Misstate(100), webhook.ReasonConnection, false},
+	{"answers 256 MB", webhooktest.Stream(256 << 20), "", false},
+	{"answers and hangs up", webhooktest.Answer(200).HangUp(), "", false},
+	{"redirects to a private address", webhooktest.Redirect(307, "http://169.254.169.254/"), webhook.ReasonRedirect, true},
+	{"switches protocols", webhooktest.Raw("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"), webhook.ReasonProtocol, false},
+}
+
 func TestEvilReceivers(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		step   webhooktest.Step
-		reason webhook.Reason // of the first attempt; "" if it succeeds
-		dead   bool
-	}{
-		{"hangs", webhooktest.Hang(), webhook.ReasonTimeout, false},
-		{"stalls before the request", webhooktest.Stall(), webhook.ReasonTimeout, false},
-		{"drips", webhooktest.Answer(200).WithBody(strings.Repeat("x", 100)).Drip(time.Second), webhook.ReasonTimeout, false},
-		{"resets", webhooktest.Reset(), webhook.ReasonConnection, false},
-		{"resets early", webhooktest.ResetEarly(), webhook.ReasonConnection, false},
-		{"closes", webhooktest.Close(), webhook.ReasonConnection, false},
-		{"refuses", webhooktest.Refuse(), webhook.ReasonConnection, false},
-		{"is nowhere", webhooktest.NoSuchHost(), webhook.ReasonDNS, false},
-		{"is unreachable", webhooktest.Unreachable(), webhook.ReasonTimeout, false},
-		{"is not HTTP", webhooktest.Garbage(), webhook.ReasonProtocol, false},
-		{"sends an endless header", webhooktest.EndlessHeader(), webhook.ReasonProtocol, false},
-		{"floods with 1xx", webhooktest.EndlessInformational(), webhook.ReasonProtocol, false},
-		{"answers less than it says", webhooktest.Answer(200).WithBody("short").Misstate(100), webhook.ReasonConnection, false},
-		{"answers 256 MB", webhooktest.Stream(256 << 20), "", false},
-		{"answers and hangs up", webhooktest.Answer(200).HangUp(), "", false},
-		{"redirects to a private address", webhooktest.Redirect(307, "http://169.254.169.254/"), webhook.ReasonRedirect, true},
-		{"switches protocols", webhooktest.Raw("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"), webhook.ReasonProtocol, false},
-	} {
+	for _, tt := range evilSteps {
 		inBubble(t, func(t *testing.T, r *rig) {
 			recv := r.network.Receiver(hook, "shh", tt.step, webhooktest.Answer(200))
 			seen := watch(r)
@@ -710,7 +716,7 @@ func TestDeliveriesOfAnUnusableDestinationWait(t *testing.T) {
 			for i := range 300 {
 				r.track(fmt.Sprint("m", i))
 			}
-			time.Sleep(24 * time.Hour)
+			time.Sleep(6 * time.Hour) // longer than the window
 			if c := r.counts(); c.Waiting != 300 || c.Dead != 0 || len(recv.Requests()) != 0 {
 				t.Errorf("%s: the store holds %+v, %d requests", tt.name, c, len(recv.Requests()))
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"reflect"
 	"strings"
@@ -15,6 +16,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
@@ -358,6 +361,7 @@ func (q *settleAway) Settle(ctx context.Context, ss ...webhook.Settlement) error
 	if q.away.Load() {
 		return errAway
 	}
+	time.Sleep(time.Millisecond) // long enough for a lease between two calls
 	return q.Queue.Settle(ctx, ss...)
 }
 
@@ -379,6 +383,48 @@ func TestNothingIsRepeatedWhileSettlingFails(t *testing.T) {
 		q.away.Store(false)
 		time.Sleep(time.Minute)
 		if s := r.Stats(); s.Delivered != 4 {
+			t.Errorf("Stats() = %+v", s)
+		}
+	})
+}
+
+// settleHangs does not settle before hang is closed.
+type settleHangs struct {
+	webhook.Queue
+	hang chan struct{}
+}
+
+func (q *settleHangs) Settle(ctx context.Context, ss ...webhook.Settlement) error {
+	select {
+	case <-q.hang:
+		return q.Queue.Settle(ctx, ss...)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// A body counts until its outcome is stored: a store that settles slowly does not fill
+// the memory.
+func TestBodiesCountUntilTheirOutcomeIsStored(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		q := &settleHangs{Queue: r.queue, hang: make(chan struct{})}
+		r.queue = q
+		recv := r.network.Receiver(hook, "")
+		r.start(webhook.Config{Destinations: crm(hook), MaxBytesInFlight: 200_000})
+		for i := range 100 {
+			err := r.Forward(t.Context(), "crm", &analytics.Track{UserId: "u1", Event: "e", MessageId: fmt.Sprint("m", i),
+				Properties: map[string]any{"text": strings.Repeat("x", 10_000)}})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		if n := len(recv.Requests()); n < 10 || n > 22 {
+			t.Errorf("%d bodies of 10,000 bytes are in memory, with room for 20", n)
+		}
+		close(q.hang)
+		time.Sleep(time.Minute)
+		if s := r.Stats(); s.Delivered != 100 {
 			t.Errorf("Stats() = %+v", s)
 		}
 	})
@@ -534,4 +580,153 @@ func TestEchoedSecretsAreNotKept(t *testing.T) {
 			t.Errorf("kept of the answer: %q", answer)
 		}
 	})
+}
+
+// The endpoints of some destinations change their behaviour every few hours, mostly to a bad one.
+// Each delivery must be taken or end as a dead letter. No attempt may last longer than the timeout or
+// begin after the retry window. A healthy destination must not be delayed.
+func TestReceiversThatMisbehaveForDays(t *testing.T) {
+	for seed := range soak.Seeds(t, 2) {
+		inBubble(t, func(t *testing.T, r *rig) {
+			webhook.SeedJitter(seed)
+			misbehave(t, r, rand.New(rand.NewPCG(seed, 0)))
+			if t.Failed() {
+				t.Logf("seed %d", seed)
+			}
+		})
+	}
+}
+
+func misbehave(t *testing.T, r *rig, random *rand.Rand) {
+	var (
+		ds    []webhook.Destination
+		recvs []*webhooktest.Receiver
+	)
+	for i := range 1 + random.IntN(12) {
+		d := webhook.Destination{ID: fmt.Sprint("d", i), Secret: "shh"}
+		for k := range 1 + random.IntN(3) {
+			scheme := "http"
+			if random.IntN(4) == 0 {
+				scheme = "https" // slow, as its handshakes take time of the processor
+			}
+			u := fmt.Sprintf("%s://e%d.d%d.example/", scheme, k, i)
+			recv := r.network.Receiver(u, "shh")
+			if scheme == "https" {
+				recv.SetTLS(webhooktest.TLS{HTTP2: random.IntN(2) == 0})
+			}
+			recvs = append(recvs, recv)
+			d.Endpoints = append(d.Endpoints, webhook.Endpoint{URL: u})
+		}
+		ds = append(ds, d)
+	}
+	fine := r.network.Receiver("http://fine.example/", "")
+	ds = append(ds, webhook.Destination{ID: "fine", Endpoints: []webhook.Endpoint{{URL: "http://fine.example/"}}})
+	seen := &outcomes{t: t, first: make(map[string]time.Time), ended: make(map[string]webhook.Reason)}
+	r.start(webhook.Config{Destinations: ds, MaxInFlight: 64, Observer: seen})
+
+	hours, each := 5, 12
+	if soak.On() {
+		hours, each = 24, 50
+	}
+	healthy := 0
+	for range hours {
+		for _, recv := range recvs {
+			if random.IntN(4) == 0 {
+				recv.SetScript(evilScript(random)...)
+			}
+		}
+		for _, d := range ds[:len(ds)-1] {
+			if random.IntN(3) == 0 {
+				r.fill([]webhook.Destination{d}, random.IntN(each))
+			}
+		}
+		for range 6 {
+			time.Sleep(time.Duration(random.Int64N(int64(20 * time.Minute))))
+			begin := time.Now()
+			r.fill(ds[len(ds)-1:], 1)
+			healthy++
+			fine.Wait(t.Context(), healthy)
+			if took := time.Since(begin); took > 0 {
+				t.Errorf("a delivery to the healthy destination took %v", took)
+			}
+		}
+	}
+	for _, recv := range recvs {
+		recv.SetScript(webhooktest.Answer(200))
+	}
+	time.Sleep(5 * time.Hour)
+	synctest.Wait()
+
+	arrived := make(map[string]bool)
+	for _, recv := range append(recvs, fine) {
+		for _, q := range recv.Requests() {
+			if q.Signature != nil && recv != fine {
+				t.Errorf("a request to %s: %v", recv.URL, q.Signature)
+			}
+			arrived[fmt.Sprint(q.JSON["messageId"])] = true
+		}
+	}
+	dead := make(map[string]webhook.Reason)
+	for _, d := range r.dead() {
+		dead[d.ID] = d.Reason
+	}
+	for id, reason := range seen.ended {
+		if reason == "" && !arrived[id] || reason != dead[id] {
+			t.Errorf("%s ended with the reason %q, arrived: %v, is a dead letter of %q", id, reason, arrived[id], dead[id])
+		}
+	}
+	s, c := r.Stats(), r.counts()
+	if len(seen.ended) != int(s.Accepted) || c != (webhook.Counts{Dead: len(dead)}) || len(r.Held()) > 0 {
+		t.Errorf("%d of %d have ended, the store holds %+v, Held() = %+v", len(seen.ended), s.Accepted, c, r.Held())
+	}
+	t.Logf("%d of %d were delivered, after %d more attempts", s.Delivered, s.Accepted, s.Retried)
+}
+
+// evilScript returns random steps, most of them evil.
+func evilScript(random *rand.Rand) (script []webhooktest.Step) {
+	for range 1 + random.IntN(4) {
+		var step webhooktest.Step
+		switch random.IntN(6) {
+		case 0:
+			step = webhooktest.Answer([]int{200, 204, 404, 410, 500, 503}[random.IntN(6)])
+		case 1:
+			step = webhooktest.Answer(429).With("Retry-After", fmt.Sprint(random.IntN(20_000)))
+		case 2:
+			step = webhooktest.Answer(200).After(time.Duration(random.Int64N(int64(6 * time.Second))))
+		default:
+			step = evilSteps[random.IntN(len(evilSteps))].step
+		}
+		script = append(script, step.Times(1+random.IntN(30)))
+	}
+	return script
+}
+
+// outcomes is an Observer that checks attempts, and keeps how deliveries ended.
+type outcomes struct {
+	t     *testing.T
+	mu    sync.Mutex
+	first map[string]time.Time // attempt, by delivery
+	ended map[string]webhook.Reason
+}
+
+func (d *outcomes) Accepted(webhook.Accepted) {}
+
+func (d *outcomes) Attempted(a webhook.Attempted) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.first[a.ID].IsZero() {
+		d.first[a.ID] = a.At
+	}
+	if after := a.At.Sub(d.first[a.ID]); after > webhook.DefaultWindow || a.Took > webhook.DefaultTimeout {
+		d.t.Errorf("an attempt %v after the first takes %v", after, a.Took)
+	}
+}
+
+func (d *outcomes) Ended(e webhook.Ended) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, twice := d.ended[e.Delivery.ID]; twice {
+		d.t.Errorf("%s ended twice", e.Delivery.ID)
+	}
+	d.ended[e.Delivery.ID] = e.Reason
 }

@@ -22,14 +22,13 @@ import (
 )
 
 var (
-	isolationDestinations = flag.Int("isolation.destinations", 500, "destinations of BenchmarkIsolation/trouble=dead, one in a hundred of them dead")
-	isolationBacklog      = flag.Int("isolation.backlog", 100_000, "deliveries that wait in BenchmarkIsolation")
-	isolationTime         = flag.Duration("isolation.time", 2*time.Second, "how long BenchmarkIsolation measures each side, in turns of a second")
+	isolationDestinations = flag.Int("isolation.destinations", 100, "destinations of BenchmarkIsolation/trouble=dead, one in a hundred of them dead")
+	isolationBacklog      = flag.Int("isolation.backlog", 20_000, "deliveries that wait in BenchmarkIsolation")
+	isolationTurns        = flag.Int("isolation.turns", 1, "how often each side is measured by BenchmarkIsolation, each time for -isolation.turn")
+	isolationTurn         = flag.Duration("isolation.turn", 100*time.Millisecond, "how long BenchmarkIsolation measures a side before the next one's turn")
 	isolationRate         = flag.Int("isolation.rate", 1000, "events a second for the healthy destinations of BenchmarkIsolation")
+	idleDestinations      = flag.Int("idle.destinations", 1000, "destinations of BenchmarkIdleDestination")
 )
-
-// isolationTurn is how long a side is measured before the next one's turn.
-const isolationTurn = time.Second
 
 // An isolation is a forwarder with healthy destinations and troubled ones, on a
 // store in a file, each commit synced. All receivers are in other processes, and
@@ -82,9 +81,9 @@ func newIsolation(b *testing.B, healthy, troubled int, hang bool) *isolation {
 	run := make(chan error, 1)
 	go func() { run <- s.Run(context.Background()) }() // ended by end
 	s.end = func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		s.Shutdown(ctx) // what hangs is cut off
+		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
+		s.Shutdown(ctx) // what hangs is cut off
 		if err := <-run; err != nil {
 			b.Error(err)
 		}
@@ -171,7 +170,7 @@ func (s *isolation) offer(a *arrivals) {
 	for i := range callers {
 		wg.Go(func() {
 			to := i
-			for at := begin.Add(every * time.Duration(i) / callers); at.Sub(begin) < isolationTurn; at = at.Add(every) {
+			for at := begin.Add(every * time.Duration(i) / callers); at.Sub(begin) < *isolationTurn; at = at.Add(every) {
 				time.Sleep(time.Until(at)) // the rate is what is measured at
 				e := timed(time.Now().UnixNano())
 				if err := s.ForwardEvents(context.Background(), s.healthy[to%len(s.healthy):][:1], e); err != nil {
@@ -225,7 +224,7 @@ func percentile(ds []time.Duration, p float64) float64 {
 }
 
 // BenchmarkIsolation prints what healthy destinations keep while others are in
-// trouble, of what they have while these are paused, in turns of a second: of
+// trouble, of what they have while these are paused, in turns: of
 // their throughput at a given rate (x_rate), and of the median and the 99th
 // percentile of the time from Forward to arrival (x_p50, x_p99) and of the
 // requests alone (x_req99). Below 1 is worse in the trouble.
@@ -252,7 +251,7 @@ func BenchmarkIsolation(b *testing.B) {
 				s := newIsolation(b, tt.healthy(), tt.troubled(), tt.hang)
 				s.fill(tt.waiting())
 				s.offer(&unused) // connections, the file's growth
-				for range max(int(*isolationTime/isolationTurn), 1) {
+				for range *isolationTurns {
 					s.offer(&before)
 					had := s.waiting()
 					s.resume()
@@ -266,7 +265,7 @@ func BenchmarkIsolation(b *testing.B) {
 						b.Fatalf("%d deliveries were too few to drain", had)
 					}
 					drained += n
-					load, _ := startProcess(b, "load", s.neighbour, max(int(float64(n)/isolationTurn.Seconds()), 1))
+					load, _ := startProcess(b, "load", s.neighbour, max(int(float64(n)/(*isolationTurn).Seconds()), 1))
 					s.offer(&control)
 					load.End()
 				}
@@ -298,7 +297,7 @@ func BenchmarkIsolation(b *testing.B) {
 // BenchmarkIdleDestination prints the heap that a destination costs after a
 // delivery to it, and after a minute without one, beside its settings.
 func BenchmarkIdleDestination(b *testing.B) {
-	const n = 10_000
+	n := *idleDestinations
 	heap := func() float64 {
 		runtime.GC()
 		runtime.GC()
@@ -320,16 +319,15 @@ func BenchmarkIdleDestination(b *testing.B) {
 		before := heap()
 		run := make(chan error, 1)
 		go func() { run <- f.Run(context.Background()) }() // ended below
-		order := rand.Perm(n)
-		for _, i := range order {
+		for _, i := range rand.New(rand.NewPCG(1, 0)).Perm(n) {
 			if err := f.ForwardEvents(context.Background(), []string{fmt.Sprint("d", i)}, timed(0)); err != nil {
 				b.Fatal(err)
 			}
 		}
-		for f.Stats().Delivered < n {
+		for f.Stats().Delivered < int64(n) {
 			time.Sleep(time.Millisecond) // for what is measured next
 		}
-		b.ReportMetric((heap()-before)/n, "B/destination")
+		b.ReportMetric((heap()-before)/float64(n), "B/destination")
 		f.Shutdown(context.Background())
 		if err := <-run; err != nil {
 			b.Error(err)

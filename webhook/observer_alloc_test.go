@@ -26,7 +26,7 @@ func TestObservingAllocatesNothing(t *testing.T) {
 	run := func(name string) {
 		if n := testing.AllocsPerRun(100, func() {
 			f.requested(l, p, r, time.Time{})
-			f.stored(ss, of, tally{delivered: 1}, false, false)
+			f.stored(ss, of, false)
 		}); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}

@@ -86,12 +86,10 @@ func TestEveryTransportErrorHasAnOutcome(t *testing.T) {
 }
 
 func TestReasonsAreAllCounted(t *testing.T) {
-	s := newSettler(nil, nil, nil, nil)
-	for _, r := range reasons {
-		s.add(Settlement{Verdict: Bury, Reason: r}, nil)
-	}
 	var c counters
-	c.add(&s.tally)
+	for _, r := range reasons {
+		c.settled(&Settlement{Verdict: Bury, Reason: r})
+	}
 	for i := range c.dead {
 		if n := c.dead[i].Load(); n != 1 {
 			t.Errorf("%s counted %d times, want once", reasons[i], n)

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -57,7 +56,7 @@ func (b *behind) through(t *testing.T, proxy string) (as [2]webhook.Attempted) {
 	f, err := webhook.New(webhook.Config{
 		Queue:    memqueue.New(memqueue.Config{}),
 		Proxy:    u,
-		Timeout:  time.Minute,
+		Timeout:  webhook.Never,
 		Observer: attempts(func(a webhook.Attempted) { seen <- a }),
 		// The name of httptest's certificate.
 		TLSClientConfig: &tls.Config{RootCAs: b.secure.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs},

@@ -102,12 +102,15 @@ type Queue interface {
 	// slices refer to.
 	Lease(ctx context.Context, req LeaseRequest, dst []Delivery) (ds []Delivery, next time.Time, err error)
 
-	// Settle ends leases, or prolongs them, and returns once that is stored:
-	// all of it, or none and an error, after which the leases still hold.
+	// Settle ends leases, or prolongs them, and returns nil once all of that is
+	// stored. It takes any number of settlements, of any size. After an error
+	// some may be stored, and the leases of the others still hold; the same
+	// call may be made again.
 	// Settling a lease that no longer holds, because it expired and the
 	// delivery was handed out again, or is gone, changes nothing and is no
 	// error. A lease that expired but was not handed out again still settles.
-	// A Retry or Bury with a field outside its limits is an error.
+	// A Retry or Bury with a field outside its limits is an error, and nothing
+	// of the call is stored.
 	//
 	// Settle does not keep ss or anything they refer to.
 	Settle(ctx context.Context, ss ...Settlement) error

@@ -32,3 +32,13 @@ const (
 	// ReasonExpired: the window ended before an endpoint took the delivery.
 	ReasonExpired Reason = "expired"
 )
+
+// final reports whether a delivery that was given up for r was refused for good,
+// whatever else would have been tried.
+func (r Reason) final() bool {
+	switch r {
+	case ReasonCertificate, ReasonAddress, ReasonRedirect, ReasonRefused:
+		return true
+	}
+	return false
+}

@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook/internal/nullreceiver"
@@ -36,7 +35,7 @@ func TestARequestDoesNotAllocate(t *testing.T) {
 		}
 	})
 	ctx, cancel := context.WithCancel(context.Background())
-	client := newClient(&Config{Timeout: time.Minute, MaxInFlight: 1}, &guard{allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, ctx)
+	client := newClient(&Config{Timeout: Never, MaxInFlight: 1}, &guard{allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, ctx)
 	defer serving.Wait()
 	defer ln.Close()
 	defer client.Close()
@@ -53,7 +52,7 @@ func TestARequestDoesNotAllocate(t *testing.T) {
 	}
 	e := target.endpoints[0]
 	e.wire = wire.NewTarget(e.url, e.header, nil)
-	s := &sender{client: client, timeout: time.Minute}
+	s := &sender{client: client, timeout: Never}
 	body := bytes.Repeat([]byte("x"), 450)
 	send := func() {
 		if r := s.send(ctx, &posting{id: "f81d4fae-7dec-11d0-a765-00a0c91e6bf6", body: body, try: 1}, e); r.outcome != delivered {

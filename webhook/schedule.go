@@ -32,6 +32,9 @@ const (
 	longWait  = 10 * time.Minute
 )
 
+// jitter returns a random duration below n. Tests give it a fixed seed.
+var jitter = rand.N[time.Duration]
+
 // longestWait returns the most that is waited after attempt n, counted from 1.
 func longestWait(n int) time.Duration {
 	if n > 10 {
@@ -49,7 +52,7 @@ func nextAttempt(now, expires time.Time, n int, retryAfter, timeout time.Duratio
 	if !now.Before(last) {
 		return time.Time{}, false
 	}
-	wait := max(rand.N(longestWait(n)+1), retryAfter)
+	wait := max(jitter(longestWait(n)+1), retryAfter)
 	due := now.Add(wait)
 	if due.After(last) {
 		due = last

@@ -37,12 +37,14 @@ func FuzzSettings(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, rawURL, name, value, id string) {
-		e, err := compileEndpoint(&Endpoint{URL: rawURL, Headers: map[string]string{name: value}}, "Test")
-		if err != nil {
+		e, wrong := compileEndpoint(&Endpoint{URL: rawURL, Headers: map[string]string{name: value}}, "Test")
+		for _, err := range wrong {
 			var ce *ConfigError
 			if !errors.As(err, &ce) {
 				t.Fatalf("%v is no *ConfigError", err)
 			}
+		}
+		if wrong != nil {
 			return
 		}
 		if e.url.Scheme != "http" {
@@ -74,11 +76,11 @@ func FuzzSettings(f *testing.F) {
 			requests <- all.Bytes()
 		}()
 		c := newClient(&Config{
-			Timeout: time.Minute, MaxInFlight: 1,
+			Timeout: Never, MaxInFlight: 1,
 			DialContext: func(context.Context, string, string) (net.Conn, error) { return client, nil },
 		}, nil, t.Context())
 		const body = `{"a":1}`
-		s := &sender{client: c, timeout: time.Minute}
+		s := &sender{client: c, timeout: Never}
 		res := s.send(t.Context(), &posting{id: id, body: []byte(body), try: 1}, e)
 		c.Close()
 		client.Close()

@@ -1,9 +1,9 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 )
@@ -11,31 +11,76 @@ import (
 // A settler reports to the store what became of leased deliveries. While one
 // report is being stored the next gathers, so that under load a commit holds
 // many.
+//
+// A report goes to the store in pieces. A piece that the store refuses is cut in
+// half until one settlement is left. That one is set aside and tried again later,
+// so that it holds up no other.
 type settler struct {
 	queue  Queue
 	logger *slog.Logger
-	stored storedFunc  // called after each commit
+	stored storedFunc  // called after each piece
 	calm   func() bool // reports whether commits may be rarer
+	bounds bounds      // of a piece
 
-	// The arrays that pending and accounts get at the next flush, which alone
-	// uses them.
-	spare       []Settlement
-	spareOwners []*account
+	// These belong to the goroutine of run.
+	queued  settlements // what the store is given next
+	aside   settlements // what it refused
+	most    int         // settlements in the next piece: halved by failures, doubled by successes
+	failure error       // of the latest call of Settle; nil if it succeeded
+	trouble outage
 
-	mu       sync.Mutex
-	pending  []Settlement
-	accounts []*account    // whom pending counts for; nil for what is given back
-	tally    tally         // of pending
-	failing  bool          // the store fails
-	retry    bool          // pending has a Retry
-	late     bool          // behind has returned true since the last commit
-	news     chan struct{} // capacity 1: has a value when pending is not empty
+	mu      sync.Mutex
+	pending settlements
+	bytes   int64         // of the bodies of everything that is not stored yet
+	failing bool          // the store stores nothing
+	late    bool          // behind has returned true since the last commit
+	news    chan struct{} // capacity 1: has a value when pending is not empty
 }
 
-// A storedFunc is called after settlements were stored, with the account of each,
-// their tally, whether one is a Retry, and whether behind has returned true since the
-// commit before. It keeps none of the slices.
-type storedFunc func(ss []Settlement, of []*account, t tally, retry, late bool)
+// bounds are how much one call of Queue.Settle is given.
+type bounds struct {
+	count int
+	bytes int64 // of the bodies; a single settlement may have more
+}
+
+// defaultBounds spread the cost of a commit over many settlements, and are small
+// enough for any store.
+var defaultBounds = bounds{count: 8192, bytes: 16 << 20}
+
+// settlements have beside each one the account that it counts for: nil for a
+// delivery that is given back.
+type settlements struct {
+	ss []Settlement
+	of []*account
+}
+
+func (v *settlements) len() int { return len(v.ss) }
+
+func (v *settlements) add(s Settlement, a *account) {
+	v.ss = append(v.ss, s)
+	v.of = append(v.of, a)
+}
+
+// take moves all of from to the end of v.
+func (v *settlements) take(from *settlements) {
+	v.ss = append(v.ss, from.ss...)
+	v.of = append(v.of, from.of...)
+	from.drop(from.len())
+}
+
+// drop takes out the first n, and keeps the arrays.
+func (v *settlements) drop(n int) {
+	left := copy(v.ss, v.ss[n:])
+	copy(v.of, v.of[n:])
+	clear(v.ss[left:])
+	clear(v.of[left:])
+	v.ss, v.of = v.ss[:left], v.of[:left]
+}
+
+// A storedFunc is called after settlements were stored, with the account of each, and
+// whether behind has returned true since the call before. It keeps none of the
+// slices.
+type storedFunc func(ss []Settlement, of []*account, late bool)
 
 // settlePause is the time between commits of settlements while a backlog drains
 // beside fresh deliveries. A Put has to wait while the store is busy with a commit,
@@ -43,47 +88,17 @@ type storedFunc func(ss []Settlement, of []*account, t tally, retry, late bool)
 const settlePause = 10 * time.Millisecond
 
 func newSettler(q Queue, logger *slog.Logger, stored storedFunc, calm func() bool) *settler {
-	return &settler{queue: q, logger: logger, stored: stored, calm: calm, news: make(chan struct{}, 1)}
-}
-
-// A tally counts attempts by what they led to.
-type tally struct {
-	delivered, retried int
-	dead               [len(reasons)]int
+	return &settler{queue: q, logger: logger, stored: stored, calm: calm, bounds: defaultBounds, most: defaultBounds.count,
+		news: make(chan struct{}, 1)}
 }
 
 // add hands over what becomes of a delivery after an attempt, or instead of one. a
-// is the account of its destination.
+// is the account of its destination; nil for a delivery that is given back.
 func (s *settler) add(v Settlement, a *account) {
 	s.mu.Lock()
-	switch v.Verdict {
-	case Done:
-		s.tally.delivered++
-	case Retry:
-		s.tally.retried++
-	case Bury:
-		// A reason that a later version has stored is not in the list.
-		if i := slices.Index(reasons[:], v.Reason); i >= 0 {
-			s.tally.dead[i]++
-		}
-	}
-	s.push(v, a)
-}
-
-// giveBack hands over a delivery that is to be leased again, as it was, and
-// empties it.
-func (s *settler) giveBack(d *Delivery) {
-	s.mu.Lock()
-	s.push(Settlement{Verdict: Retry, Delivery: *d}, nil)
-	*d = Delivery{}
-}
-
-// push adds to pending, and unlocks s.mu.
-func (s *settler) push(v Settlement, a *account) {
-	s.pending = append(s.pending, v)
-	s.accounts = append(s.accounts, a)
-	s.retry = s.retry || v.Verdict == Retry
-	first := len(s.pending) == 1
+	s.pending.add(v, a)
+	s.bytes += int64(len(v.Delivery.Body))
+	first := s.pending.len() == 1
 	s.mu.Unlock()
 	if first {
 		select {
@@ -93,80 +108,144 @@ func (s *settler) push(v Settlement, a *account) {
 	}
 }
 
-// behind reports whether the store fails to settle, or more than limit
-// settlements wait for it. If so, stored is told of it after the next commit.
-func (s *settler) behind(limit int) bool {
+// giveBack hands over a delivery that is to be leased again, as it was, and
+// empties it.
+func (s *settler) giveBack(d *Delivery) {
+	s.add(Settlement{Verdict: Retry, Delivery: *d}, nil)
+	*d = Delivery{}
+}
+
+// behind reports whether the store settles nothing, or more than limit settlements
+// wait for it, or their bodies have maxBytes. If so, stored is told of it when the
+// store has settled some. It returns the bytes of these bodies, too.
+func (s *settler) behind(limit int, maxBytes int64) (behind bool, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	behind := s.failing || len(s.pending) > limit
+	behind = s.failing || s.pending.len() > limit || s.bytes >= maxBytes
 	s.late = s.late || behind
-	return behind
+	return behind, s.bytes
 }
 
 // run stores what is added until stop is closed and all is stored. While the
 // store fails it tries again; once stop is closed, until ctx is done.
 func (s *settler) run(ctx context.Context, stop <-chan struct{}) error {
-	for {
+	again := time.NewTimer(longestPause) // when what was refused is tried again
+	defer again.Stop()
+	for stopping := false; ; {
+		news, retry := s.news, true
+		if s.queued.len() > 0 {
+			news = nil // the store fails: it is given no more before again
+		}
 		select {
-		case <-s.news:
+		case <-news:
+			retry = false
+		case <-again.C:
 		case <-stop:
-			return s.flush(ctx)
+			stop, stopping = nil, true
+		case <-ctx.Done():
+			return cmp.Or(s.failure, ctx.Err())
 		}
-		if err := s.flush(ctx); err != nil {
-			return err
+		if s.flush(ctx, retry) {
+			again.Reset(s.trouble.pause)
+		} else if stopping {
+			return nil
 		}
-		if s.calm() {
+		if s.calm() && !stopping {
 			select {
 			case <-time.After(settlePause):
 			case <-stop:
+				stop, stopping = nil, true
+				again.Reset(0)
 			}
 		}
 	}
 }
 
-// flush stores what is pending.
-func (s *settler) flush(ctx context.Context) error {
+// flush stores what is pending and, if retry is set, what was set aside. It stops
+// early when the store fails, and reports whether anything is left.
+func (s *settler) flush(ctx context.Context, retry bool) (left bool) {
 	s.mu.Lock()
-	batch, of, done, retry := s.pending, s.accounts, s.tally, s.retry
-	s.pending, s.accounts, s.tally, s.retry = s.spare[:0], s.spareOwners[:0], tally{}, false
+	if s.queued.len() == 0 {
+		s.queued, s.pending = s.pending, s.queued
+	} else {
+		s.queued.take(&s.pending)
+	}
 	s.mu.Unlock()
-	s.spare, s.spareOwners = batch, of
-	if len(batch) == 0 {
-		return nil
+	if retry {
+		s.queued.take(&s.aside)
 	}
-	var trouble outage
-	for {
-		err := s.queue.Settle(ctx, batch...)
-		if err == nil {
-			break
+	at, row := 0, 0 // row counts refusals of single settlements, one after the other
+	progress := s.queued.len() == 0
+	for at < s.queued.len() && row < 2 && ctx.Err() == nil {
+		ss := s.piece(s.queued.ss[at:])
+		n := len(ss)
+		if s.failure = s.queue.Settle(ctx, ss...); s.failure == nil {
+			s.finish(ss, s.queued.of[at:at+n])
+			s.most = min(2*s.most, s.bounds.count)
+			progress, row = true, 0
+			at += n
+			continue
 		}
-		if ctx.Err() != nil {
-			return err
+		if s.most = max(n/2, 1); n == 1 && ctx.Err() == nil {
+			s.aside.add(ss[0], s.queued.of[at])
+			row++
+			at++
 		}
-		if trouble.failed() {
-			s.logger.Error("webhook: the store fails, deliveries may be repeated", "error", err)
-		}
-		s.setFailing(true)
-		trouble.wait(ctx)
 	}
-	if trouble.over() {
-		s.setFailing(false)
+	s.queued.drop(at)
+	left = s.queued.len()+s.aside.len() > 0
+	s.setFailing(!progress && left)
+	switch {
+	case !left && s.trouble.over():
 		s.logger.Info("webhook: the store works again")
+	case left && s.trouble.failed() && ctx.Err() == nil:
+		if progress {
+			s.logger.Error("webhook: the store refuses some outcomes, these deliveries may be repeated", "error", s.failure)
+		} else {
+			s.logger.Error("webhook: the store fails, deliveries may be repeated", "error", s.failure)
+		}
 	}
-	s.mu.Lock()
-	late := s.late
-	s.late = false
-	s.mu.Unlock()
-	s.stored(batch, of, done, retry, late)
-	clear(batch)
-	clear(of)
-	return nil
+	return left
 }
 
+// piece returns as many of ss, from the first on, as one call of Settle is given.
+func (s *settler) piece(ss []Settlement) []Settlement {
+	n, bytes := 0, int64(0)
+	for n < min(len(ss), s.most) {
+		if bytes += int64(len(ss[n].Delivery.Body)); n > 0 && bytes > s.bounds.bytes {
+			break
+		}
+		n++
+	}
+	return ss[:n]
+}
+
+// finish notes that ss were stored.
+func (s *settler) finish(ss []Settlement, of []*account) {
+	bytes := int64(0)
+	for i := range ss {
+		bytes += int64(len(ss[i].Delivery.Body))
+	}
+	s.mu.Lock()
+	s.bytes -= bytes
+	late := s.late && !s.failing
+	s.late = s.late && s.failing
+	s.mu.Unlock()
+	s.stored(ss, of, late)
+}
+
+// setFailing notes at the end of a flush whether the store stores nothing. The end of
+// an outage is noted no earlier: while it lasted leases have expired, and what was not
+// stored yet would be leased and attempted again.
 func (s *settler) setFailing(failing bool) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	late := s.late && s.failing && !failing
+	s.late = s.late && !late
 	s.failing = failing
+	s.mu.Unlock()
+	if late {
+		s.stored(nil, nil, true)
+	}
 }
 
 // An outage paces the attempts at something that fails. The zero value is

@@ -74,6 +74,18 @@ type DestinationStats struct {
 	Dead               map[Reason]int64
 	Latency            Latency
 
+	// Outcome is what the latest attempt led to, once that is stored:
+	// OutcomeDelivered, OutcomeRetryable or OutcomePermanent. It is empty if there
+	// was no attempt since Since.
+	Outcome Outcome
+	// Refusing says that the destination refuses deliveries for good: the latest
+	// one that ended, or at least half of the latest eight. Each of those refused
+	// is a dead letter.
+	Refusing bool
+	// Failure is the latest attempt that failed, nil if none did. The destination
+	// may have taken other deliveries since.
+	Failure *Failure
+
 	// InFlight and Ready are those of Stats.
 	InFlight, Ready int
 	// Held says why its deliveries wait although they are due, nil if they do
@@ -90,6 +102,16 @@ type DestinationStats struct {
 	Oldest time.Time
 }
 
+// A Failure is an attempt that failed.
+type Failure struct {
+	// ID is that of the delivery.
+	ID string
+	// Attempt is the request; with several endpoints, that to the last one.
+	Attempt
+	// Due is when the delivery is attempted again; zero if it was given up.
+	Due time.Time
+}
+
 type counters struct {
 	accepted, duplicates, off, delivered, retried atomic.Int64
 
@@ -98,12 +120,17 @@ type counters struct {
 	forgottenAge, forgottenSize atomic.Int64
 }
 
-func (c *counters) add(t *tally) {
-	c.delivered.Add(int64(t.delivered))
-	c.retried.Add(int64(t.retried))
-	for i, n := range t.dead {
-		if n > 0 {
-			c.dead[i].Add(int64(n))
+// settled counts the outcome of a delivery that was attempted, or buried.
+func (c *counters) settled(s *Settlement) {
+	switch s.Verdict {
+	case Done:
+		c.delivered.Add(1)
+	case Retry:
+		c.retried.Add(1)
+	case Bury:
+		// A reason that a later version has stored is not in the list.
+		if i := slices.Index(reasons[:], s.Reason); i >= 0 {
+			c.dead[i].Add(1)
 		}
 	}
 }
@@ -139,6 +166,7 @@ func (f *Forwarder) DestinationStats(ctx context.Context) ([]DestinationStats, e
 		a.mu.Lock()
 		s.Delivered, s.Retried = a.delivered, a.retried
 		s.Dead = reasonCounts(func(i int) int64 { return a.dead[i] })
+		a.condition(s)
 		a.mu.Unlock()
 	}
 	for _, l := range f.dispatch.loads() {

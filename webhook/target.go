@@ -2,8 +2,10 @@ package webhook
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -39,103 +41,129 @@ type endpoint struct {
 	secrets []string
 }
 
-// compile checks d and makes it ready.
+// compile checks d and makes it ready. Its error is a *ConfigError, or several of
+// them joined: everything that is wrong.
 func compile(d *Destination, serviceName string, maxConcurrent int) (*target, error) {
+	var wrong faults
 	if d.ID == "" || len(d.ID) > maxID {
-		return nil, refuse("ID", "has %d bytes; 1 to %d are allowed", len(d.ID), maxID)
+		wrong.add(refuse("ID", "has %d bytes; 1 to %d are allowed", len(d.ID), maxID))
 	}
 	if n := len(d.Endpoints); n == 0 || n > MaxEndpoints {
-		return nil, refuse("Endpoints", "%d given; 1 to %d are allowed", n, MaxEndpoints)
+		wrong.add(refuse("Endpoints", "%d given; 1 to %d are allowed", n, MaxEndpoints))
 	}
 	if d.MaxConcurrent < 0 {
-		return nil, refuse("MaxConcurrent", "%d is negative", d.MaxConcurrent)
+		wrong.add(refuse("MaxConcurrent", "%d is negative", d.MaxConcurrent))
 	}
 	t := &target{disabled: d.Disabled, limit: d.MaxConcurrent, tls: d.TLS}
 	if d.TLS != nil {
-		if err := d.TLS.check(); err != nil {
-			return nil, err
-		}
+		wrong.add(d.TLS.check())
 	}
 	if t.limit == 0 {
 		t.limit = maxConcurrent
 	}
 	var err error
-	if t.interval, t.burst, err = checkRate(d.MaxRate, d.MaxBurst); err != nil {
-		return nil, err
-	}
+	t.interval, t.burst, err = checkRate(d.MaxRate, d.MaxBurst)
+	wrong.add(err)
 	var signer *signature.Signer
 	if d.Secret != "" {
 		if signer, err = signature.NewSigner(d.Secret); err != nil {
-			return nil, refuse("Secret", "%v", err)
+			wrong.add(refuse("Secret", "%v", err))
 		}
 	}
 	if len(d.StandardSecrets) > MaxStandardSecrets {
-		return nil, refuse("StandardSecrets", "%d given; at most %d are allowed", len(d.StandardSecrets), MaxStandardSecrets)
+		wrong.add(refuse("StandardSecrets", "%d given; at most %d are allowed", len(d.StandardSecrets), MaxStandardSecrets))
 	}
 	var standard *signature.StandardSigner
 	if len(d.StandardSecrets) > 0 {
 		for i, s := range d.StandardSecrets {
 			if _, err := signature.NewStandardSigner(s); err != nil {
-				return nil, refuse(fmt.Sprintf("StandardSecrets[%d]", i), `is not "whsec_" and the base64 of 24 to 64 bytes`)
+				wrong.add(refuse(fmt.Sprintf("StandardSecrets[%d]", i), `is not "whsec_" and the base64 of 24 to 64 bytes`))
 			}
 		}
 		standard, _ = signature.NewStandardSigner(d.StandardSecrets...)
 	}
 	for i := range d.Endpoints {
 		field := fmt.Sprintf("Endpoints[%d]", i)
-		e, err := compileEndpoint(&d.Endpoints[i], serviceName)
-		if err != nil {
-			return nil, under(field, err)
+		e, faults := compileEndpoint(&d.Endpoints[i], serviceName)
+		for _, err := range faults {
+			wrong.add(under(field, err))
+		}
+		if faults != nil {
+			continue
 		}
 		for _, other := range t.endpoints {
 			if other.hash == e.hash {
-				return nil, refuse(field+".URL", "is given twice")
+				wrong.add(refuse(field+".URL", "is given twice"))
+				break
 			}
 		}
 		e.signer, e.standard = signer, standard
 		t.endpoints = append(t.endpoints, e)
 	}
+	if len(wrong) > 0 {
+		return nil, wrong.join()
+	}
 	return t, nil
 }
 
-func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, error) {
-	u, err := checkURL("URL", e.URL)
+// faults are the *ConfigErrors of one destination.
+type faults []error
+
+func (f *faults) add(err error) {
 	if err != nil {
-		return nil, err
+		*f = append(*f, err)
 	}
+}
+
+func (f faults) join() error {
+	if len(f) == 1 {
+		return f[0]
+	}
+	return errors.Join(f...)
+}
+
+// compileEndpoint makes an endpoint ready, or returns everything that is wrong
+// with it.
+func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, faults) {
+	var wrong faults
+	u, err := checkURL("URL", e.URL)
+	wrong.add(err)
 	if len(e.Headers) > MaxHeaders {
-		return nil, refuse("Headers", "%d given; at most %d are allowed", len(e.Headers), MaxHeaders)
+		wrong.add(refuse("Headers", "%d given; at most %d are allowed", len(e.Headers), MaxHeaders))
 	}
 	h := http.Header{
 		"User-Agent":   {serviceName + "/1.0"},
 		"Content-Type": {"application/json"},
 	}
-	secrets := append(queryValues(u.RawQuery), u.RawQuery)
-	if u.User != nil {
-		password, _ := u.User.Password()
-		basic := base64.StdEncoding.EncodeToString([]byte(u.User.Username() + ":" + password))
-		h["Authorization"] = []string{"Basic " + basic}
-		secrets = append(secrets, basic, u.User.Username(), password)
-	}
-	seen := make(map[string]bool, len(e.Headers))
-	for name, value := range e.Headers {
-		field := fmt.Sprintf("Headers[%q]", name)
-		if err := checkHeader(field, name, value); err != nil {
-			return nil, err
+	var secrets []string
+	for _, name := range slices.Sorted(maps.Keys(e.Headers)) {
+		value, field, canonical := e.Headers[name], fmt.Sprintf("Headers[%q]", name), http.CanonicalHeaderKey(name)
+		switch err := checkHeader(field, name, value); {
+		case err != nil:
+			wrong.add(err)
+		case forbiddenHeaders[canonical]:
+			wrong.add(refuse(field, "may not be replaced"))
+		case len(h[canonical]) > 0:
+			wrong.add(refuse(field, "is given twice"))
 		}
-		canonical := http.CanonicalHeaderKey(name)
-		if forbiddenHeaders[canonical] {
-			return nil, refuse(field, "may not be replaced")
-		}
-		if seen[canonical] {
-			return nil, refuse(field, "is given twice")
-		}
-		seen[canonical] = true
 		h[canonical] = []string{value}
 		secrets = append(secrets, value)
 		if _, credentials, ok := strings.Cut(value, " "); ok && canonical == "Authorization" {
 			secrets = append(secrets, credentials)
 		}
+	}
+	if wrong != nil {
+		return nil, wrong
+	}
+	secrets = append(secrets, u.RawQuery)
+	secrets = append(secrets, queryValues(u.RawQuery)...)
+	if u.User != nil {
+		password, _ := u.User.Password()
+		basic := base64.StdEncoding.EncodeToString([]byte(u.User.Username() + ":" + password))
+		if h["Authorization"] == nil {
+			h["Authorization"] = []string{"Basic " + basic}
+		}
+		secrets = append(secrets, basic, u.User.Username(), password)
 	}
 	secrets = slices.DeleteFunc(secrets, func(s string) bool { return len(s) < minSecret })
 	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })

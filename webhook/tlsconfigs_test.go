@@ -12,7 +12,7 @@ func TestOwnTLSConfigsAreForgotten(t *testing.T) {
 	cs := newTLSConfigs(nil)
 	kept := &TLS{Certificates: []tls.Certificate{{Certificate: [][]byte{[]byte("kept")}}}}
 	config := cs.of(kept)
-	const rounds = 200
+	const rounds = 50
 	for i := range rounds {
 		cs.of(&TLS{Certificates: []tls.Certificate{{Certificate: [][]byte{{byte(i)}}}}})
 		runtime.GC()

@@ -13,6 +13,7 @@ import (
 
 // adminFlags are those of a command that asks a running server.
 type adminFlags struct {
+	o            *options
 	admin, token *string
 	json         *bool
 }
@@ -20,11 +21,18 @@ type adminFlags struct {
 // newAdminFlags defines them. The flags of o so far have no variables: they are
 // about the call, as -json is.
 func newAdminFlags(o *options) *adminFlags {
-	f := &adminFlags{json: jsonFlag(o)}
+	f := &adminFlags{o: o, json: jsonFlag(o)}
 	o.noVariables()
-	f.admin = o.text("admin", config.Default().Admin.Listen, "`URL` or host:port of the server's admin API")
+	f.admin = adminFlag(o)
 	f.token = o.text("admin-token", "", "`token` of the admin API, or file:PATH")
 	return f
+}
+
+// adminFlag says where the server is. Where only serve's own variable is set, as in
+// its container, that is where it listens.
+func adminFlag(o *options) *string {
+	o.second["admin"] = variable("admin-listen")
+	return o.text("admin", config.Default().Admin.Listen, "`URL` or host:port of the server's admin API")
 }
 
 func jsonFlag(o *options) *bool {
@@ -36,17 +44,17 @@ type adminAction func(ctx context.Context, c *api.Client, args []string, p proce
 
 func (f *adminFlags) action(do adminAction) action {
 	return func(ctx context.Context, args []string, p process) error {
-		c, err := f.client()
+		c, err := f.client(p)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		return explained(do(ctx, c, args, p), c, *f.token != "")
+		return f.explained(do(ctx, c, args, p), c)
 	}
 }
 
-func (f *adminFlags) client() (*api.Client, error) {
-	if *f.admin == config.Off { // from the variable, which serve reads too
+func (f *adminFlags) client(p process) (*api.Client, error) {
+	if *f.admin == config.Off {
 		return nil, usagef("-admin: the server's admin API is switched off")
 	}
 	secret, err := config.ReadSecret(*f.token)
@@ -57,7 +65,7 @@ func (f *adminFlags) client() (*api.Client, error) {
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		return nil, usagef("-admin-token: has characters that no token has")
 	}
-	c, err := api.NewClient(*f.admin, token)
+	c, err := api.NewClient(*f.admin, token, p.transport())
 	if err != nil {
 		return nil, usagef("-admin: %v", err)
 	}
@@ -65,18 +73,18 @@ func (f *adminFlags) client() (*api.Client, error) {
 }
 
 // explained says what to do about an error, and which exit status it has.
-func explained(err error, c *api.Client, hadToken bool) error {
+func (f *adminFlags) explained(err error, c *api.Client) error {
 	var dial *net.OpError
 	var refused *api.Error
 	switch {
 	case errors.Is(err, context.Canceled):
 		return errors.New("interrupted")
 	case errors.As(err, &dial) && dial.Op == "dial":
-		return fmt.Errorf("no server at %s: is 'hookferry serve' running? -admin says where (%w)", c.Host(), dial.Err)
+		return fmt.Errorf("no server at %s: is 'hookferry serve' running? %s says where (%w)", c.Host(), f.o.origin("admin"), dial.Err)
 	case !errors.As(err, &refused):
 		return err
-	case refused.Code == api.CodeUnauthorized && hadToken:
-		return fmt.Errorf("%s does not take this -admin-token", c.Host())
+	case refused.Code == api.CodeUnauthorized && *f.token != "":
+		return fmt.Errorf("%s does not take the token of %s", c.Host(), f.o.origin("admin-token"))
 	case refused.Code == api.CodeUnauthorized:
 		return fmt.Errorf("%s wants a token: see -admin-token", c.Host())
 	case refused.Code == api.CodeNotFound:

@@ -6,6 +6,8 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"slices"
 	"strings"
 )
@@ -23,6 +25,18 @@ type process struct {
 	getenv         func(string) string
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	// listen and dial are those of its network. Nil means the system's.
+	listen func(ctx context.Context, network, address string) (net.Listener, error)
+	dial   func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// transport returns an HTTP transport on the network of the process.
+func (p process) transport() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	if p.dial != nil {
+		t.DialContext = p.dial
+	}
+	return t
 }
 
 // A command is one of the words that may follow "hookferry", or, of a command
@@ -135,7 +149,7 @@ func (c command) run(ctx context.Context, name string, args []string, p process)
 	if len(args) > 0 && c.args == "" {
 		return usagef("unexpected argument %q", args[0])
 	}
-	return act(ctx, args, p)
+	return o.named(act(ctx, args, p))
 }
 
 // exitStatus reports err, if it is one, on a line of its own.

@@ -25,7 +25,13 @@ import (
 // asked for beside that.
 func fakeAdmin(t *testing.T, asked *[]string, answers map[string]any) string {
 	t.Helper()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewServer(fakeAPI(t, asked, answers))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func fakeAPI(t *testing.T, asked *[]string, answers map[string]any) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Error(err)
@@ -48,15 +54,13 @@ func fakeAdmin(t *testing.T, asked *[]string, answers map[string]any) string {
 			return
 		}
 		json.NewEncoder(w).Encode(answer)
-	}))
-	t.Cleanup(server.Close)
-	return server.URL
+	}
 }
 
 // call runs a command in this process.
 func call(ctx context.Context, stdin string, env map[string]string, args ...string) (stdout, stderr string, status int) {
 	var out, errs bytes.Buffer
-	status = run(ctx, args, process{func(name string) string { return env[name] }, strings.NewReader(stdin), &out, &errs})
+	status = run(ctx, args, process{getenv: func(name string) string { return env[name] }, stdin: strings.NewReader(stdin), stdout: &out, stderr: &errs})
 	return out.String(), errs.String(), status
 }
 
@@ -238,14 +242,14 @@ func TestAdminErrors(t *testing.T) {
 		{name: "no server", args: []string{"-admin", freeAddress(t)}, status: 1,
 			stderr: `^hookferry status: no server at 127\.0\.0\.1:\d+: is 'hookferry serve' running\? -admin says where \(.*\)\n$`},
 		{name: "no token", status: 1, stderr: `^hookferry status: 127\.0\.0\.1:\d+ wants a token: see -admin-token\n$`},
-		{name: "another token", args: []string{"-admin-token", "pa55"}, status: 1, stderr: `^hookferry status: 127\.0\.0\.1:\d+ does not take this -admin-token\n$`},
+		{name: "another token", args: []string{"-admin-token", "pa55"}, status: 1, stderr: `^hookferry status: 127\.0\.0\.1:\d+ does not take the token of -admin-token\n$`},
 		{name: "the token", args: []string{"-admin-token", "t0ken"}},
 		{name: "the token by environment", env: map[string]string{"HOOKFERRY_ADMIN_TOKEN": "t0ken"}},
 		{name: "the token by a file", args: []string{"-admin-token", "file:" + tokenFile}},
 		{name: "no such file", args: []string{"-admin-token", "file:" + tokenFile + ".not"}, status: 1, stderr: `-admin-token: file:.*\.not: reading the file: no such file or directory\n$`},
 		{name: "no token at all", args: []string{"-admin-token", "pa55\nword"}, status: 2, stderr: `-admin-token: has characters that no token has`},
 		{name: "no admin API", args: []string{"-admin-token", "html"}, status: 1, stderr: `answered 502 Bad Gateway, not as an admin API does`},
-		{name: "switched off", env: map[string]string{"HOOKFERRY_ADMIN": "off"}, status: 2, stderr: `-admin: the server's admin API is switched off`},
+		{name: "switched off", env: map[string]string{"HOOKFERRY_ADMIN": "", "HOOKFERRY_ADMIN_LISTEN": "off"}, status: 2, stderr: `: HOOKFERRY_ADMIN_LISTEN: the server's admin API is switched off`},
 		{name: "no address", args: []string{"-admin", "ftp://pa55@a.example"}, status: 2, stderr: `-admin: has the scheme "ftp"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -288,7 +292,7 @@ func TestInterrupts(t *testing.T) {
 			defer server.Close()
 			var errs bytes.Buffer
 			env := func(name string) string { return map[string]string{"HOOKFERRY_ADMIN": server.URL}[name] }
-			p := process{env, strings.NewReader(""), &notice{interrupt}, &errs}
+			p := process{getenv: env, stdin: strings.NewReader(""), stdout: &notice{interrupt}, stderr: &errs}
 			if status := run(ctx, append(tt.args, "-json"), p); status != tt.status {
 				t.Errorf("exit status %d, want %d", status, tt.status)
 			}

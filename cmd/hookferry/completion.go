@@ -256,7 +256,7 @@ func (o *options) values(ctx context.Context, what, word string, value flag.Valu
 	}
 	given, tokenGiven := admin.Value.String(), token.Value.String()
 	f := adminFlags{admin: &given, token: &tokenGiven}
-	c, err := f.client()
+	c, err := f.client(p)
 	if err != nil {
 		return nil, nil
 	}

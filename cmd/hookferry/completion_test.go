@@ -3,9 +3,8 @@ package main
 import (
 	"errors"
 	"flag"
-	"net/http"
-	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,8 +15,8 @@ import (
 
 func TestCandidates(t *testing.T) {
 	var asked []string
-	server := fakeAdmin(t, &asked, map[string]any{
-		"GET /api/v1/destinations": api.Destinations{Destinations: []api.Destination{{ID: "acme", Enabled: true}, {ID: "a\nb"}, {ID: "crm"}}},
+	server := fakeAPI(t, &asked, map[string]any{
+		"GET /api/v1/destinations": api.Destinations{Destinations: []api.Destination{{ID: "acme", State: "ok"}, {ID: "a\nb"}, {ID: "crm", State: "paused"}}},
 		"GET /api/v1/sources":      api.Sources{Sources: []api.Source{{Name: "web"}}},
 		"GET /api/v1/audiences":    api.Audiences{Audiences: []api.Audience{{Destination: "acme", Name: "Big Spenders"}}},
 		"GET /api/v1/dead":         api.Dead{Dead: []api.DeadLetter{{Key: "0019c5", Destination: "acme", Reason: "refused"}}},
@@ -25,7 +24,7 @@ func TestCandidates(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		words []string
-		want  []string // words
+		want  []string // words, or what they are as well, as "acme: destination, ok"
 		file  bool
 	}{
 		{"commands", []string{"de"}, []string{"dead", "delete-user"}, false},
@@ -40,12 +39,12 @@ func TestCandidates(t *testing.T) {
 		{"behind a flag without a value", []string{"pause", "-json", "a"}, []string{"acme"}, false},
 		{"behind a flag with its value", []string{"dead", "ls", "-type=track", "-rea"}, []string{"-reason"}, false},
 		{"destinations", []string{"pause", "crm", "a"}, []string{"acme"}, false},
-		{"a destination by a flag", []string{"dead", "ls", "-destination", ""}, []string{"acme", "crm"}, false},
+		{"a destination by a flag", []string{"dead", "ls", "-destination", ""}, []string{"acme: destination, ok", "crm: destination, paused"}, false},
 		{"a destination to test", []string{"test", "c"}, []string{"crm"}, false},
 		{"nothing behind the last argument", []string{"test", "crm", "c"}, nil, false},
-		{"sources", []string{"delete-user", "u1", "-source", ""}, []string{"web"}, false},
-		{"audiences", []string{"audience", "sync", "B"}, []string{"Big Spenders"}, false},
-		{"keys", []string{"dead", "replay", ""}, []string{"0019c5"}, false},
+		{"sources", []string{"delete-user", "u1", "-source", ""}, []string{"web: source"}, false},
+		{"audiences", []string{"audience", "sync", "B"}, []string{"Big Spenders: audience of acme"}, false},
+		{"keys", []string{"dead", "replay", ""}, []string{"0019c5: acme: refused"}, false},
 		{"a file behind a name", []string{"audience", "sync", "VIP", ""}, nil, true},
 		{"a file by a flag", []string{"delete-user", "-file", "us"}, nil, true},
 		{"a folder", []string{"store", "check", "-data", ""}, nil, true},
@@ -54,31 +53,25 @@ func TestCandidates(t *testing.T) {
 		{"an address that is none", []string{"pause", "-admin", "ftp://x", ""}, nil, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			env := func(name string) string { return map[string]string{"HOOKFERRY_ADMIN": server}[name] }
-			list, err := candidates(t.Context(), tt.words, process{getenv: env})
-			if errors.Is(err, errAnyFile) != tt.file || err != nil && !tt.file {
-				t.Errorf("candidates(%q): %v", tt.words, err)
-			}
-			var got []string
-			for _, c := range list {
-				got = append(got, c.word)
-			}
-			if diff := cmp.Diff(tt.want, got, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("candidates(%q) (-want +got):\n%s", tt.words, diff)
-			}
+			inMemory(t, server, func(t *testing.T, url string, p process) { // as it has a second
+				p.getenv = func(name string) string { return map[string]string{"HOOKFERRY_ADMIN": url}[name] }
+				list, err := candidates(t.Context(), tt.words, p)
+				if errors.Is(err, errAnyFile) != tt.file || err != nil && !tt.file {
+					t.Errorf("candidates(%q): %v", tt.words, err)
+				}
+				var got []string
+				for _, c := range list {
+					word := c.word
+					if slices.ContainsFunc(tt.want, func(w string) bool { return strings.Contains(w, ": ") }) {
+						word += ": " + c.what
+					}
+					got = append(got, word)
+				}
+				if diff := cmp.Diff(tt.want, got, cmpopts.EquateEmpty()); diff != "" {
+					t.Errorf("candidates(%q) (-want +got):\n%s", tt.words, diff)
+				}
+			})
 		})
-	}
-}
-
-// Nobody waits at the keyboard for a server that does not answer.
-func TestCandidatesOfASilentServer(t *testing.T) {
-	release := make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
-	defer server.Close()
-	defer close(release)
-	list, err := candidates(t.Context(), []string{"pause", "-admin", server.URL, ""}, process{getenv: func(string) string { return "" }})
-	if len(list) != 0 || err != nil {
-		t.Errorf("candidates of a silent server: %v, %v", list, err)
 	}
 }
 

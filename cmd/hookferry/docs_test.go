@@ -134,8 +134,11 @@ func TestDockerfileCopiesEachModuleOfTheWorkspace(t *testing.T) {
 		t.Fatal("no module found in go.work")
 	}
 	for _, m := range modules {
-		dir := m[1]
-		if want := "COPY " + dir + "/go.mod " + dir + "/go.sum " + dir + "/\n"; !strings.Contains(dockerfile, want) {
+		dir, sum := m[1], ""
+		if _, err := os.Stat(filepath.Join("..", "..", dir, "go.sum")); err == nil {
+			sum = dir + "/go.sum "
+		}
+		if want := "COPY " + dir + "/go.mod " + sum + dir + "/\n"; !strings.Contains(dockerfile, want) {
 			t.Errorf("Dockerfile lacks %q", want)
 		}
 	}

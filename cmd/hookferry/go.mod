@@ -3,7 +3,7 @@
 // "Releases"). Until then go.work at the root of the repository provides them.
 module github.com/hookferry/analytics/cmd/hookferry
 
-go 1.25.0
+go 1.26.0
 
 // The configuration file.
 require github.com/goccy/go-yaml v1.19.2

@@ -18,8 +18,8 @@ const healthHelp = `Usage: hookferry health [flags]
 
 Health asks a running server whether it accepts calls, by its /readyz. It prints
 nothing if it does, and fails if not: for the health checks of containers. Both
-listeners of serve know the answer, so -admin may be the URL of either. With the
-admin API switched off it asks the other, at HOOKFERRY_LISTEN.
+listeners of serve know the answer, so -admin may be the URL of either. With
+HOOKFERRY_ADMIN_LISTEN=off it asks the other, at HOOKFERRY_LISTEN.
 
 Examples:
   hookferry health
@@ -29,10 +29,10 @@ Examples:
 func health(o *options) action {
 	timeout := o.duration("timeout", 3*time.Second, "`time` that the answer may take")
 	o.noVariables()
-	admin := o.text("admin", config.Default().Admin.Listen, "`URL` or host:port of the server's admin API")
+	admin := adminFlag(o)
 	return func(ctx context.Context, _ []string, p process) error {
 		base := *admin
-		if base == config.Off { // from the variable, which serve reads too
+		if base == config.Off {
 			base = cmp.Or(p.getenv(variable("listen")), config.Default().Listen)
 		}
 		if !strings.Contains(base, "://") {
@@ -44,18 +44,20 @@ func health(o *options) action {
 		}
 		ctx, cancel := context.WithTimeout(ctx, *timeout)
 		defer cancel()
-		return ready(ctx, u.JoinPath("readyz"))
+		transport := p.transport()
+		transport.Proxy, transport.DisableKeepAlives = nil, true
+		return ready(ctx, u.JoinPath("readyz"), transport)
 	}
 }
 
 // ready returns nil if what is at u answers 200.
-func ready(ctx context.Context, u *url.URL) error {
+func ready(ctx context.Context, u *url.URL, transport http.RoundTripper) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return err
 	}
 	client := &http.Client{
-		Transport:     &http.Transport{DisableKeepAlives: true},
+		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	a, err := client.Do(r)

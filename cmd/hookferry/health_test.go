@@ -1,53 +1,61 @@
 package main
 
 import (
+	"bytes"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 )
 
 func TestHealth(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/readyz":
 		case "/moved/readyz":
 			http.Redirect(w, r, "/readyz", http.StatusFound)
-		case "/hangs/readyz":
-			<-r.Context().Done()
 		default:
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
-	}))
-	defer server.Close()
-	host := strings.TrimPrefix(server.URL, "http://")
-	closed := httptest.NewServer(nil)
-	closed.Close()
+	})
 	for _, tt := range []struct {
 		name   string
-		args   []string
-		env    string // HOOKFERRY_ADMIN
+		args   []string // with URL and HOST
+		env    string   // a variable and its value
 		status int
 		says   string
 	}{
-		{"ready", []string{"-admin", server.URL}, "", exitOK, ""},
-		{"host and port", []string{"-admin", host}, "", exitOK, ""},
-		{"variable", nil, host, exitOK, ""},
-		{"admin API switched off", nil, "off", exitOK, ""},
-		{"slash", []string{"-admin", server.URL + "/"}, "", exitOK, ""},
-		{"not ready", []string{"-admin", server.URL + "/busy"}, "", exitFailure, "answers 503"},
-		{"elsewhere", []string{"-admin", server.URL + "/moved"}, "", exitFailure, "answers 302"},
-		{"hangs", []string{"-admin", server.URL + "/hangs", "-timeout", "50ms"}, "", exitFailure, "no answer from " + host + " in time"},
-		{"nobody", []string{"-admin", closed.URL}, "", exitFailure, "no server at "},
-		{"no URL", []string{"-admin", "http://"}, "", exitUsage, "-admin: want a URL"},
+		{"ready", []string{"-admin", "URL"}, "", exitOK, ""},
+		{"host and port", []string{"-admin", "HOST"}, "", exitOK, ""},
+		{"variable", nil, "HOOKFERRY_ADMIN=HOST", exitOK, ""},
+		{"where serve listens", nil, "HOOKFERRY_ADMIN_LISTEN=HOST", exitOK, ""},
+		{"admin API switched off", nil, "HOOKFERRY_ADMIN_LISTEN=off", exitOK, ""},
+		{"slash", []string{"-admin", "URL/"}, "", exitOK, ""},
+		{"not ready", []string{"-admin", "URL/busy"}, "", exitFailure, "answers 503"},
+		{"elsewhere", []string{"-admin", "URL/moved"}, "", exitFailure, "answers 302"},
+		{"nobody", []string{"-admin", "127.0.0.1:1"}, "", exitFailure, "no server at "},
+		{"no address", []string{"-admin", "http://"}, "", exitUsage, ": -admin: want a "},
+		{"no address in the variable", nil, "HOOKFERRY_ADMIN=http://", exitUsage, ": HOOKFERRY_ADMIN: want a "},
 		{"argument", []string{"x"}, "", exitUsage, "unexpected argument"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			args := append([]string{"health"}, tt.args...)
-			out, problems, status := call(t.Context(), "", map[string]string{"HOOKFERRY_ADMIN": tt.env, "HOOKFERRY_LISTEN": host}, args...)
-			if status != tt.status || out != "" || !strings.Contains(problems, tt.says) || (tt.says == "") != (problems == "") {
-				t.Errorf("status %d, printed %q and %q; want %d, nothing and %q", status, out, problems, tt.status, tt.says)
-			}
+			inMemory(t, server, func(t *testing.T, url string, p process) { // as it has three seconds
+				host := strings.TrimPrefix(url, "http://")
+				here := strings.NewReplacer("URL", url, "HOST", host)
+				p.getenv = func(name string) string {
+					variable, value, _ := strings.Cut(here.Replace(tt.env), "=")
+					return map[string]string{variable: value, "HOOKFERRY_LISTEN": host}[name]
+				}
+				var out, problems bytes.Buffer
+				p.stdout, p.stderr = &out, &problems
+				args := []string{"health"}
+				for _, arg := range tt.args {
+					args = append(args, here.Replace(arg))
+				}
+				status := run(t.Context(), args, p)
+				if status != tt.status || out.Len() > 0 || !strings.Contains(problems.String(), tt.says) || (tt.says == "") != (problems.Len() == 0) {
+					t.Errorf("status %d, printed %q and %q; want %d, nothing and %q", status, &out, &problems, tt.status, tt.says)
+				}
+			})
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,12 +20,13 @@ import (
 const listenHelp = `Usage: hookferry listen [flags]
 
 Listen receives webhooks on any path, prints each of them, says whether its
-signature holds, and answers 200. It is for trying things out: it keeps
+signatures are good, and answers 200. It is for trying things out: it keeps
 nothing, and does not refuse a webhook that is wrongly signed.
 
 Examples:
   hookferry listen
   hookferry listen -listen :9000 -secret s3cret
+  HOOKFERRY_STANDARD_SECRET=whsec_... hookferry listen
   hookferry listen -status 503        # what is sent again, and when?
 `
 
@@ -38,7 +40,9 @@ func listen(o *options) action {
 	asJSON := jsonFlag(o)
 	// HOOKFERRY_LISTEN is where serve listens.
 	o.noVariables()
-	secrets := o.list("secret", "shared `secret`; give it twice while one replaces another", single)
+	secrets := o.list("secret", "shared `secret` to check X-Signature with; give it twice while one replaces another", single)
+	standard := o.list("standard-secret", "`secret` to check the signatures of Standard Webhooks with, whsec_ and base64; may be repeated;\n"+
+		"in the variable, separated by spaces", strings.Fields)
 	return func(ctx context.Context, _ []string, p process) error {
 		printer := &printer{out: p.stdout, status: *status, asJSON: *asJSON}
 		for _, s := range *secrets {
@@ -47,17 +51,23 @@ func listen(o *options) action {
 			}
 			printer.secrets = append(printer.secrets, signature.Secret(s))
 		}
+		for _, s := range *standard {
+			if _, err := signature.NewStandardSigner(signature.Secret(s)); err != nil {
+				return usagef(`-standard-secret: is not "whsec_" and the base64 of 24 to 64 bytes`)
+			}
+			printer.standard = append(printer.standard, signature.Secret(s))
+		}
 		announce := p.stdout
 		if *asJSON {
 			announce = p.stderr
 		}
-		return receive(ctx, *address, printer, announce)
+		return receive(ctx, *address, printer, announce, p)
 	}
 }
 
 // receive serves the printer until ctx is done.
-func receive(ctx context.Context, address string, printer *printer, announce io.Writer) error {
-	listener, err := listenOn(ctx, address)
+func receive(ctx context.Context, address string, printer *printer, announce io.Writer, p process) error {
+	listener, err := listenOn(ctx, address, p)
 	if err != nil {
 		return err
 	}
@@ -80,11 +90,15 @@ func receive(ctx context.Context, address string, printer *printer, announce io.
 }
 
 // listenOn opens the listener for a -listen flag.
-func listenOn(ctx context.Context, address string) (net.Listener, error) {
+func listenOn(ctx context.Context, address string, p process) (net.Listener, error) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return nil, usagef("-listen: %q is not an address; want host:port or :port", address)
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	open := p.listen
+	if open == nil {
+		open = new(net.ListenConfig).Listen
+	}
+	listener, err := open(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("-listen: %w", err)
 	}
@@ -96,9 +110,10 @@ const maxPrinted = 1 << 20
 
 // A printer is a receiver that prints the webhooks it is sent.
 type printer struct {
-	secrets []signature.Secret
-	status  int
-	asJSON  bool
+	secrets  []signature.Secret // of X-Signature
+	standard []signature.Secret // of Standard Webhooks
+	status   int
+	asJSON   bool
 
 	mu  sync.Mutex // one webhook is printed at a time
 	out io.Writer
@@ -142,22 +157,46 @@ func (p *printer) print(at time.Time, body []byte, signature string) {
 	printJSON(p.out, r)
 }
 
-// check says what becomes of the signature.
+// check says whether the signatures are good: that of X-Signature, those of Standard
+// Webhooks, or both.
 func (p *printer) check(body []byte, h http.Header) string {
-	given := h.Get(signature.Header)
-	switch {
-	case given == "":
-		return "unsigned"
-	case len(p.secrets) == 0:
-		return "signed, but not checked: listen has no -secret"
+	var found []string
+	if given := h.Get(signature.Header); given != "" {
+		if len(p.secrets) == 0 {
+			found = append(found, "signed, but not checked: listen has no -secret")
+		} else {
+			found = append(found, holds("signature", "not 40 lower-case hex digits", signature.Verify(body, given, p.secrets...)))
+		}
 	}
-	err := signature.Verify(body, given, p.secrets...)
+	if h.Get(signature.StandardSignature) != "" {
+		if len(p.standard) == 0 {
+			found = append(found, "signed by Standard Webhooks, but not checked: listen has no -standard-secret")
+		} else {
+			found = append(found, holds("Standard Webhooks signature", "not v1, and the base64 of 32 bytes, with an id and a time in seconds",
+				signature.VerifyStandard(body, h, 0, p.standard...)))
+		}
+	}
+	if len(found) == 0 {
+		return "unsigned"
+	}
+	return strings.Join(found, ", ")
+}
+
+// holds says whether a signature is good. malformed says what is wrong with one that
+// does not have its form.
+func holds(what, malformed string, err error) string {
+	why := "made with another secret, or of another body"
 	switch {
 	case err == nil:
-		return "signature ok"
+		return what + " ok"
+	case errors.Is(err, signature.ErrMissing):
+		why = "without webhook-id or webhook-timestamp"
 	case errors.Is(err, signature.ErrMalformed):
-		return "signature wrong: not 40 lower-case hex digits"
-	default:
-		return "signature wrong: made with another secret, or of another body"
+		why = malformed
+	case errors.Is(err, signature.ErrTooOld):
+		why = "made more than 5 minutes ago"
+	case errors.Is(err, signature.ErrTooNew):
+		why = "made more than 5 minutes from now; a clock is wrong"
 	}
+	return what + " wrong: " + why
 }

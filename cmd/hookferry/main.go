@@ -30,5 +30,5 @@ func main() {
 		signal.Stop(signals)
 		stop()
 	}()
-	os.Exit(run(ctx, os.Args[1:], process{os.Getenv, os.Stdin, os.Stdout, os.Stderr}))
+	os.Exit(run(ctx, os.Args[1:], process{getenv: os.Getenv, stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}))
 }

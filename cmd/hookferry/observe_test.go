@@ -4,21 +4,20 @@ package main
 
 import (
 	"encoding/hex"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	coltrace "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/hookferry/analytics/internal/testkit"
 )
 
 // TestObserved runs the server with an OTLP receiver that the environment names:
@@ -52,20 +51,9 @@ func TestObserved(t *testing.T) {
 	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { webhooks <- r.Header.Get("traceparent") }))
 	defer receiver.Close()
 
-	env := append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT="+traces.URL)
-	server, err := startChild(t.TempDir(), env, "hookferry", "serve", "-listen", "127.0.0.1:0", "-admin", "127.0.0.1:0", "-write-key", "key", "-webhook", receiver.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.kill)
-	await := func(re string) string {
-		found, err := server.await(regexp.MustCompile(re))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return found
-	}
-	admin, address := await(`page is at" url=(\S+)/`), await(`msg=listening address=(\S+)`)
+	server, address := start(t, t.TempDir(), []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + traces.URL}, `msg=listening address=(\S+)`,
+		"hookferry", "serve", "-listen", "127.0.0.1:0", "-admin-listen", "127.0.0.1:0", "-write-key", "key", "-webhook", receiver.URL)
+	admin := await(t, server, `page is at" url=(\S+)/`)
 
 	r, err := http.NewRequest(http.MethodPost, "http://"+address+"/v1/track", strings.NewReader(`{"writeKey":"key","userId":"u1","event":"Paid"}`))
 	if err != nil {
@@ -80,17 +68,12 @@ func TestObserved(t *testing.T) {
 	if a.StatusCode != http.StatusOK {
 		t.Fatalf("the call was answered by %s", a.Status)
 	}
-	var own string
-	select {
-	case parent := <-webhooks:
-		// A trace of the server's own: no client is trusted.
-		if len(parent) != 55 || strings.Contains(parent, traceID) || strings.Contains(parent, caller) || !strings.HasSuffix(parent, "-01") {
-			t.Fatalf("the webhook's traceparent is %q", parent)
-		}
-		own = parent[3:35]
-	case <-time.After(patience):
-		t.Fatal("no webhook")
+	parent := <-webhooks
+	// A trace of the server's own: no client is trusted.
+	if len(parent) != 55 || strings.Contains(parent, traceID) || strings.Contains(parent, caller) || !strings.HasSuffix(parent, "-01") {
+		t.Fatalf("the webhook's traceparent is %q", parent)
 	}
+	own := parent[3:35]
 
 	// The outcome is counted once it is stored, soon after the answer.
 	want := []string{
@@ -98,26 +81,20 @@ func TestObserved(t *testing.T) {
 		`hookferry_deliveries_delivered_total{destination="default"} 1`,
 		`hookferry_http_requests_total{code="200"} 1`,
 	}
-	var lines []string
-	has := func(line string) bool { return slices.Contains(lines, line) }
-	for begin := time.Now(); !(has(want[0]) && has(want[1]) && has(want[2])); {
-		if time.Since(begin) > patience {
-			t.Fatalf("scraped, without all of %q:\n%s", want, strings.Join(lines, "\n"))
-		}
+	testkit.Until(t, fmt.Sprintf("the metrics have %q", want), func() bool {
 		a, err := http.Get(admin + "/metrics")
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer a.Body.Close()
 		body, err := io.ReadAll(a.Body)
-		if a.Body.Close(); err != nil {
+		if err != nil {
 			t.Fatal(err)
 		}
-		lines = strings.Split(string(body), "\n")
-	}
-
-	if status, err := server.stop(syscall.SIGTERM); err != nil || status != 0 {
-		t.Fatalf("stopped with %d, %v", status, err)
-	}
+		lines := strings.Split(string(body), "\n")
+		return !slices.ContainsFunc(want, func(line string) bool { return !slices.Contains(lines, line) })
+	})
+	stop(t, server)
 	mu.Lock()
 	defer mu.Unlock()
 	slices.Sort(spans)

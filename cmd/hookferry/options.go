@@ -16,7 +16,7 @@ const envPrefix = "HOOKFERRY_"
 
 // options are the flags of one command. A flag may be set by an environment
 // variable too: -log-level by HOOKFERRY_LOG_LEVEL. The flag wins. A variable
-// that is empty counts as not set.
+// that is empty counts as not set. Errors name what the value came from.
 //
 // The values of lists and secrets are checked by the command, after they are
 // read, so that no error repeats them.
@@ -28,6 +28,10 @@ type options struct {
 	split map[string]func(string) []string
 	// flagOnly names the flags that no variable stands in for.
 	flagOnly map[string]bool
+	// second names another variable of a flag, read where its own is not set.
+	second map[string]string
+	// from names the variable of each flag that was set by one.
+	from map[string]string
 }
 
 // newOptions returns no flags yet. The help is what -h prints above the list
@@ -35,7 +39,8 @@ type options struct {
 func newOptions(name, help string) *options {
 	set := flag.NewFlagSet(name, flag.ContinueOnError)
 	set.SetOutput(io.Discard)
-	return &options{set: set, help: help, split: map[string]func(string) []string{}, flagOnly: map[string]bool{}}
+	return &options{set: set, help: help, split: map[string]func(string) []string{}, flagOnly: map[string]bool{},
+		second: map[string]string{}, from: map[string]string{}}
 }
 
 // noVariables says that no variables stand in for the flags defined so far:
@@ -129,31 +134,73 @@ func (o *options) parse(args []string, p process) (rest []string, err error) {
 
 // fromEnvironment sets the flags that were not given by their variables.
 func (o *options) fromEnvironment(p process) (err error) {
-	given := map[string]bool{}
-	o.set.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	given := o.given()
 	o.set.VisitAll(func(f *flag.Flag) {
 		if given[f.Name] || o.flagOnly[f.Name] || err != nil {
 			return
 		}
-		if value := p.getenv(variable(f.Name)); value != "" {
-			err = o.fromVariable(f, value)
+		for _, name := range []string{variable(f.Name), o.second[f.Name]} {
+			if value := p.getenv(name); name != "" && value != "" {
+				err = o.fromVariable(f, name, value)
+				return
+			}
 		}
 	})
 	return err
 }
 
-func (o *options) fromVariable(f *flag.Flag, value string) error {
+// given has the flags that were set, by themselves or by their variables.
+func (o *options) given() map[string]bool {
+	given := map[string]bool{}
+	o.set.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	return given
+}
+
+func (o *options) fromVariable(f *flag.Flag, name, value string) error {
+	o.from[f.Name] = name
 	values := []string{value}
 	if split := o.split[f.Name]; split != nil {
 		values = split(value)
 	}
 	for _, v := range values {
 		if err := o.set.Set(f.Name, v); err != nil {
-			return usagef("invalid value %q for %s: %v", v, variable(f.Name), err)
+			return usagef("invalid value %q for %s: %v", v, name, err)
 		}
 	}
 	return nil
 }
+
+// origin returns what a flag was set by: its variable, or else the flag itself.
+func (o *options) origin(name string) string {
+	if variable := o.from[name]; variable != "" {
+		return variable
+	}
+	return "-" + name
+}
+
+// named returns err with the variable in place of the flag that its text begins with,
+// if the flag was set by one.
+func (o *options) named(err error) error {
+	if err == nil {
+		return nil
+	}
+	rest, isFlag := strings.CutPrefix(err.Error(), "-")
+	name, _, _ := strings.Cut(rest, " ")
+	name = strings.TrimSuffix(name, ":")
+	if variable := o.from[name]; isFlag && variable != "" {
+		return &namedError{variable + strings.TrimPrefix(rest, name), err}
+	}
+	return err
+}
+
+// A namedError is an error with another text.
+type namedError struct {
+	text string
+	err  error
+}
+
+func (e *namedError) Error() string { return e.text }
+func (e *namedError) Unwrap() error { return e.err }
 
 // variable is the name of the environment variable of a flag.
 func variable(name string) string {

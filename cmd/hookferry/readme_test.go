@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/hookferry/analytics/internal/testkit"
 )
 
 // TestReadmeCommands runs what the README tells a stranger to try, with other
@@ -21,19 +23,7 @@ func TestReadmeCommands(t *testing.T) {
 	}
 	dir := t.TempDir()
 	var receiver, server string
-	start := func(ready string, env []string, args ...string) (*child, string) {
-		c, err := startChild(dir, append(os.Environ(), env...), "hookferry", args...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(c.kill)
-		found, err := c.await(regexp.MustCompile(ready))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c, found
-	}
-	var listener *child
+	var listener *testkit.Child
 	for i, want := range []string{"listen", "serve", "send"} {
 		name, rest := lines[i][1], lines[i][2]
 		if name != want {
@@ -46,14 +36,12 @@ func TestReadmeCommands(t *testing.T) {
 		}
 		switch name {
 		case "listen":
-			listener, receiver = start(`listening on (\S+)`, nil, append(args, "-listen", "127.0.0.1:0")...)
+			listener, receiver = start(t, dir, nil, `listening on (\S+)`, "hookferry", append(args, "-listen", "127.0.0.1:0")...)
 		case "serve":
-			_, server = start(`msg=listening address=(\S+)`, []string{"HOOKFERRY_LISTEN=127.0.0.1:0", "HOOKFERRY_ADMIN=127.0.0.1:0"}, args...)
+			_, server = start(t, dir, []string{"HOOKFERRY_LISTEN=127.0.0.1:0", "HOOKFERRY_ADMIN_LISTEN=127.0.0.1:0"}, `msg=listening address=(\S+)`, "hookferry", args...)
 		case "send":
-			start(`^accepted \S+\n$`, []string{"HOOKFERRY_ENDPOINT=http://" + server}, args...)
+			start(t, dir, []string{"HOOKFERRY_ENDPOINT=http://" + server, "HOOKFERRY_TIMEOUT=24h"}, `^accepted \S+\n$`, "hookferry", args...)
 		}
 	}
-	if _, err := listener.await(regexp.MustCompile(`track  "Signed Up"  user u1  unsigned\n\{\n  "version": 1,\n  "type": "track",`)); err != nil {
-		t.Fatal(err)
-	}
+	await(t, listener, `track  "Signed Up"  user u1  unsigned\n\{\n  "version": 1,\n  "type": "track",`)
 }

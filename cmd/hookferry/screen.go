@@ -101,7 +101,7 @@ func jsonOut(wanted bool, p process) io.Writer {
 type table struct {
 	columns []column
 	rows    [][]cell
-	notes   map[int]string // clean texts, each for the line below a row
+	notes   map[int][]string // clean texts, for the lines below a row
 }
 
 // A column that finds no room is left out, the one with the highest spare
@@ -126,12 +126,12 @@ const gap = 2 // between columns
 
 func (t *table) add(cells ...cell) { t.rows = append(t.rows, cells) }
 
-// note adds a line below the latest row.
-func (t *table) note(text string) {
+// note adds lines below the latest row.
+func (t *table) note(lines ...string) {
 	if t.notes == nil {
-		t.notes = map[int]string{}
+		t.notes = map[int][]string{}
 	}
-	t.notes[len(t.rows)-1] = text
+	t.notes[len(t.rows)-1] = lines
 }
 
 // print prints the rows below their titles.
@@ -151,7 +151,7 @@ func (t *table) print(s screen) {
 	t.printRow(s, header, widths)
 	for i, row := range t.rows {
 		t.printRow(s, row, widths)
-		if note := t.notes[i]; note != "" {
+		for _, note := range t.notes[i] {
 			indent := strings.Repeat(" ", gap)
 			if s.width > 0 {
 				note = shorten(note, s.width-gap)

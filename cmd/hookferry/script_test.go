@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -11,9 +12,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/hookferry/analytics/internal/porttest"
-	"github.com/hookferry/analytics/signature"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/hookferry/analytics/internal/testkit"
+	"github.com/hookferry/analytics/signature"
 )
 
 // TestScripts runs the scripts in testdata/script, one for each feature. They
@@ -34,23 +36,38 @@ import (
 //	address NAME
 //		sets the variable to an address that nothing listens on
 //
-// The program "slow DURATION" is a receiver that takes its time to answer.
+// The condition [missing:PROGRAM] is of a program that is not in PATH; with CI=true
+// there it is an error.
+//
+// The program "hang" is a receiver that does not answer.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
-			// The scripts run at once, and no two servers on one address.
-			e.Vars = append(e.Vars, "HOOKFERRY_ADMIN=off")
-			s := &script{env: e.Vars, dir: e.WorkDir, children: map[string]*child{}}
+			// The scripts run at once, and no two servers on one address. No send gives
+			// up on a machine that is busy.
+			e.Vars = append(e.Vars, "HOOKFERRY_ADMIN_LISTEN=off", "HOOKFERRY_TIMEOUT=24h")
+			s := &script{env: e.Vars, dir: e.WorkDir, address: func() string { return freeAddress(t) }, children: map[string]*testkit.Child{}}
 			e.Values[scriptKey{}] = s
 			e.Defer(func() {
 				for _, c := range s.children {
-					c.kill()
+					c.Kill()
 				}
 			})
 			return nil
+		},
+		Condition: func(condition string) (bool, error) {
+			name, ok := strings.CutPrefix(condition, "missing:")
+			if !ok {
+				return false, fmt.Errorf("there is no condition %q", condition)
+			}
+			_, err := exec.LookPath(name)
+			if err != nil && os.Getenv("CI") == "true" {
+				return true, err
+			}
+			return err != nil, nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"start":     cmdStart,
@@ -68,12 +85,13 @@ func TestScripts(t *testing.T) {
 type script struct {
 	env      []string
 	dir      string
-	children map[string]*child
+	address  func() string // returns one that nothing listens on
+	children map[string]*testkit.Child
 }
 
 type scriptKey struct{}
 
-func (s *script) child(ts *testscript.TestScript, name string) *child {
+func (s *script) child(ts *testscript.TestScript, name string) *testkit.Child {
 	c := s.children[name]
 	if c == nil {
 		ts.Fatalf("no program %q was started", name)
@@ -94,12 +112,14 @@ func cmdStart(ts *testscript.TestScript, neg bool, args []string) {
 		args = args[1:]
 	}
 	if old := s.children[name]; old != nil {
-		old.kill()
+		old.Kill()
 	}
-	c, err := startChild(s.dir, env, args[0], args[1:]...)
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir, cmd.Env = s.dir, env
+	c, err := testkit.StartChild(cmd)
 	ts.Check(err)
 	s.children[name] = c
-	found, err := c.await(re)
+	found, err := c.Await(re)
 	ts.Check(err)
 	ts.Setenv(name, found)
 }
@@ -109,7 +129,7 @@ func cmdAwait(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: await NAME REGEXP")
 	}
 	s := ts.Value(scriptKey{}).(*script)
-	_, err := s.child(ts, args[0]).await(regexp.MustCompile(args[1]))
+	_, err := s.child(ts, args[0]).Await(regexp.MustCompile(args[1]))
 	ts.Check(err)
 }
 
@@ -118,7 +138,7 @@ func cmdSignal(ts *testscript.TestScript, neg bool, args []string, signal os.Sig
 		ts.Fatalf("usage: signal|hangup NAME")
 	}
 	s := ts.Value(scriptKey{}).(*script)
-	ts.Check(s.child(ts, args[0]).cmd.Process.Signal(signal))
+	ts.Check(s.child(ts, args[0]).Cmd.Process.Signal(signal))
 }
 
 func cmdStop(ts *testscript.TestScript, neg bool, args []string, signal os.Signal) {
@@ -127,9 +147,9 @@ func cmdStop(ts *testscript.TestScript, neg bool, args []string, signal os.Signa
 	}
 	s := ts.Value(scriptKey{}).(*script)
 	c := s.child(ts, args[0])
-	status, err := c.stop(signal)
+	status, err := c.Stop(signal)
 	ts.Check(err)
-	text, _ := c.out.read()
+	text := c.Output()
 	ts.Check(os.WriteFile(filepath.Join(s.dir, args[0]+".out"), []byte(text), 0o600))
 	if (status == 0) == neg {
 		ts.Fatalf("%s: exit status %d; printed:\n%s", args[0], status, text)
@@ -158,7 +178,5 @@ func cmdAddress(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: address NAME")
 	}
-	port, err := porttest.Free()
-	ts.Check(err)
-	ts.Setenv(args[0], fmt.Sprintf("127.0.0.1:%d", port))
+	ts.Setenv(args[0], ts.Value(scriptKey{}).(*script).address())
 }

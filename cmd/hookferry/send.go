@@ -85,7 +85,7 @@ func send(o *options, kind string) action {
 // deliver sends one message, by a client that nothing else uses, and returns
 // its messageId once the server has taken it.
 func deliver(ctx context.Context, client *analytics.Client, message analytics.Message, timeout time.Duration, p process) (id string, err error) {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport := p.transport()
 	defer transport.CloseIdleConnections()
 	var outcome analytics.Delivery
 	client.FlushAt = 1
@@ -101,7 +101,8 @@ func deliver(ctx context.Context, client *analytics.Client, message analytics.Me
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if err := client.Shutdown(ctx); err != nil {
+	// Of a message that was refused before it was called, Shutdown knows nothing.
+	if err := client.Shutdown(ctx); err != nil || outcome.Reason != "" {
 		return "", undelivered(outcome, timeout, err)
 	}
 	return id, nil

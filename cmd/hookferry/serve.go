@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -32,7 +31,7 @@ kill -9, loses none of them; what was being delivered may be delivered again.
 A second signal ends it at once.
 
 What comes in and what goes out can be seen on a page, whose address serve
-prints; the other commands ask the same listener, that of -admin.
+prints; the other commands ask the same listener, that of -admin-listen.
 
 The flags are for one application that sends and one set of URLs. A file has
 any number of them, with limits of their own, and is read again when it changes,
@@ -66,7 +65,7 @@ func serve(o *options) action {
 		}
 		settings, err := load()
 		if err != nil {
-			return err
+			return flagErrors(o, err)
 		}
 		level := new(slog.LevelVar)
 		reload := make(chan os.Signal, 1)
@@ -79,6 +78,8 @@ func serve(o *options) action {
 			Logger:   newLogger(p.stderr, settings.Log.Format, level),
 			Getenv:   p.getenv,
 			Version:  version(),
+			Listen:   p.listen,
+			Dial:     p.dial,
 		}
 		run.MakeKey = func() (signature.Secret, error) {
 			run.Logger.Info("no -write-key: calls must carry the key in the file", "file", filepath.Join(settings.Data, writeKeyFile))
@@ -91,8 +92,10 @@ func serve(o *options) action {
 		}
 		err = server.Run(ctx, run)
 		var setting *server.SettingError
-		if errors.As(err, &setting) && settings.Path == "" {
-			return fmt.Errorf("%s: %w", flagOf(setting.Key), setting.Err)
+		if errors.As(err, &setting) {
+			if name := flagOf(setting.Key); name != "" && (settings.Path == "" || o.given()[name]) {
+				return fmt.Errorf("-%s: %w", name, setting.Err)
+			}
 		}
 		return err
 	}
@@ -104,7 +107,7 @@ func serveFlags(o *options) func(getenv func(string) string) (func() (*config.Se
 	def := config.Default()
 	file := o.text("config", "", "YAML `file` with sources, destinations and all other settings")
 	listen := o.text("listen", def.Listen, "`address` to accept calls on; without a host: on all of the machine's")
-	admin := o.text("admin", def.Admin.Listen, "`address` of the page and of the admin API; off: none")
+	admin := o.text("admin-listen", def.Admin.Listen, "`address` of the page and of the admin API; off: none")
 	token := o.text("admin-token", "", "`token` that requests to it must carry, or file:PATH; required unless only this machine can reach it")
 	data := o.text("data", def.Data, "`folder` for the data; made if missing")
 	queue := o.text("queue", "", "`URL` of a PostgreSQL database, or of NATS servers, to keep calls in, or file:PATH; several servers may share it. Without it: the data folder")
@@ -122,8 +125,7 @@ func serveFlags(o *options) func(getenv func(string) string) (func() (*config.Se
 	return func(getenv func(string) string) (func() (*config.Settings, error), error) {
 		// general puts the flags into s that go with a file too, all of them
 		// or those that were given.
-		given := map[string]bool{}
-		o.set.Visit(func(f *flag.Flag) { given[f.Name] = true })
+		given := o.given()
 		general := func(s *config.Settings, all bool) error {
 			set := func(name string, use func()) {
 				if all || given[name] {
@@ -131,7 +133,7 @@ func serveFlags(o *options) func(getenv func(string) string) (func() (*config.Se
 				}
 			}
 			set("listen", func() { s.Listen = *listen })
-			set("admin", func() { s.Admin.Listen = *admin })
+			set("admin-listen", func() { s.Admin.Listen = *admin })
 			set("data", func() { s.Data = *data })
 			set("grace", func() { s.Grace = *grace })
 			set("log-format", func() { s.Log.Format = *log.format })
@@ -148,7 +150,7 @@ func serveFlags(o *options) func(getenv func(string) string) (func() (*config.Se
 			return nil
 		}
 		if *file != "" {
-			with := []string{"config", "listen", "admin", "admin-token", "data", "queue", "grace", "log-format", "log-level"}
+			with := []string{"config", "listen", "admin-listen", "admin-token", "data", "queue", "grace", "log-format", "log-level"}
 			for name := range given {
 				if !slices.Contains(with, name) {
 					return nil, usagef("-%s does not go with -config: the file says it", name)
@@ -198,7 +200,7 @@ func serveFlags(o *options) func(getenv func(string) string) (func() (*config.Se
 		}
 		s.Destinations = []config.Destination{destination}
 		if err := s.Complete(); err != nil {
-			return nil, flagError(err)
+			return nil, flagErrors(o, err)
 		}
 		return func() (*config.Settings, error) { return s, nil }, nil
 	}
@@ -222,55 +224,55 @@ func parseHeaders(texts []string) (map[string]signature.Secret, error) {
 	return headers, nil
 }
 
-// flagError says which flag is wrong, of the first setting that is.
-func flagError(err error) error {
+// flagErrors returns err with the flag or the variable that each wrong setting came
+// from, and with the keys of those that are in the file.
+func flagErrors(o *options, err error) error {
 	var wrong *config.Error
 	if !errors.As(err, &wrong) {
 		return err
 	}
-	p := wrong.Problems[0]
-	return usagef("%s %s", flagText(p.Key), p.Text)
+	var flags, keys []string
+	given := o.given()
+	for _, p := range wrong.Problems {
+		if name := flagOf(p.Key); given[name] || wrong.Path == "" {
+			flags = append(flags, flagText(o, name, p.Key)+" "+p.Text)
+		} else {
+			keys = append(keys, wrong.Line(p))
+		}
+	}
+	if len(flags) == 0 {
+		return err
+	}
+	return &usageError{strings.Join(append(flags, keys...), "\n")}
 }
 
-// flagText names the flag of a setting, and which one of several it is.
-func flagText(key string) string {
-	name := flagOf(key)
-	if name == "-webhook" {
+// flagText names the flag or the variable of a setting, and which one of several it
+// is.
+func flagText(o *options, name, key string) string {
+	origin := o.origin(name)
+	if name == "webhook" {
 		var number int
 		if n, _ := fmt.Sscanf(key, "destinations[0].endpoints[%d].", &number); n == 1 {
-			return fmt.Sprintf("%s: number %d", name, number+1)
+			return fmt.Sprintf("%s: number %d", origin, number+1)
 		}
 	}
 	if _, header, ok := strings.Cut(key, ".headers."); ok {
-		return fmt.Sprintf("%s: %q", name, header)
+		return fmt.Sprintf("%s: %q", origin, header)
 	}
-	return name + ":"
+	return origin + ":"
 }
 
-// flagOf returns the flag that a setting comes from.
+// flagOf returns the flag that a setting may come from, or "".
 func flagOf(key string) string {
-	flags := []struct{ key, flag string }{
-		{"listen", "-listen"},
-		{"data", "-data"},
-		{"queue", "-queue"},
-		{"grace", "-grace"},
-		{"admin.listen", "-admin"},
-		{"admin.token", "-admin-token"},
-		{"webhooks.name", "-name"},
-		{"sources[0].keys", "-write-key"},
-		{"destinations[0].secret", "-secret"},
-		{"destinations[0].standardSecrets", "-standard-secret"},
+	switch {
+	case strings.Contains(key, ".headers"):
+		return "header"
+	case strings.HasPrefix(key, "destinations[0].endpoints"):
+		return "webhook"
 	}
-	for _, f := range flags {
-		if strings.HasPrefix(key, f.key) {
-			return f.flag
-		}
-	}
-	if strings.Contains(key, ".headers") {
-		return "-header"
-	}
-	if strings.HasPrefix(key, "destinations[0].endpoints") {
-		return "-webhook"
-	}
-	return key
+	key, _, _ = strings.Cut(strings.TrimPrefix(strings.TrimPrefix(key, "destinations[0]."), "sources[0]."), "[")
+	return map[string]string{
+		"listen": "listen", "data": "data", "queue.url": "queue", "grace": "grace", "admin.listen": "admin-listen", "admin.token": "admin-token",
+		"webhooks.name": "name", "keys": "write-key", "secret": "secret", "standardSecrets": "standard-secret",
+	}[key]
 }

@@ -70,7 +70,7 @@ func TestServeFlags(t *testing.T) {
 				"HOOKFERRY_LISTEN": "localhost:1", "HOOKFERRY_DATA": "d", "HOOKFERRY_WRITE_KEY": "k", "HOOKFERRY_GRACE": "2s",
 				"HOOKFERRY_WEBHOOK": " http://a.example\thttp://b.example\n", "HOOKFERRY_SECRET": "s", "HOOKFERRY_NAME": "N",
 				"HOOKFERRY_HEADER": "A: one, two\r\nB:3\n", "HOOKFERRY_ALLOW": "10.0.0.0/8 fd00::1",
-				"HOOKFERRY_ADMIN": ":2", "HOOKFERRY_ADMIN_TOKEN": "0123456789abcdef", "HOOKFERRY_LOG_FORMAT": "json", "HOOKFERRY_LOG_LEVEL": "error",
+				"HOOKFERRY_ADMIN_LISTEN": ":2", "HOOKFERRY_ADMIN_TOKEN": "0123456789abcdef", "HOOKFERRY_LOG_FORMAT": "json", "HOOKFERRY_LOG_LEVEL": "error",
 			},
 			want: flagged(func(s *config.Settings) {
 				s.Listen, s.Data, s.Grace = "localhost:1", "d", 2*time.Second
@@ -118,7 +118,7 @@ func TestServeFlagsWithAFile(t *testing.T) {
 		"sources: [{name: a, keys: [k], destinations: []}]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got := loadFlags(t, []string{"-config", path, "-grace", "3s"}, map[string]string{"HOOKFERRY_ADMIN": "off", "HOOKFERRY_DATA": "there"})
+	got := loadFlags(t, []string{"-config", path, "-grace", "3s"}, map[string]string{"HOOKFERRY_ADMIN_LISTEN": "off", "HOOKFERRY_DATA": "there"})
 	want := config.Default()
 	want.Path, want.Listen, want.Grace, want.Data, want.Admin.Listen, want.Log.Level = path, ":1", 3*time.Second, "there", "off", slog.LevelWarn
 	want.Sources = []config.Source{{Name: "a", Enabled: true, Keys: []signature.Secret{"k"}}}

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,22 +20,25 @@ const maxListed = 500
 const statusHelp = `Usage: hookferry status [flags]
 
 Status asks a running server how it is, and prints what came in, what went out,
-and each destination: whether its deliveries are held and why, how many wait,
-and how long its requests take (half of them, and 99 of 100, at most).
+and each destination: whether it takes its deliveries, and if not what it
+answered last and when it is asked again; how many deliveries wait; and how
+long its requests take (half of them, and 99 of 100, at most).
 
 Of many destinations it lists the first 20, those in the worst state first.
 With -limit, -all and -sort it lists more or others, with -q, -source and -state
 only some.
 
-Counts are since the server's start, rates of the last ten seconds. Of a store
-that several servers share it lists these; what waits, and the dead letters, are
-of the whole store, and the rest is of the server that is asked. With -watch it
-is printed anew until it is interrupted, on a terminal or as JSON.
+Counts are since the server's start, rates of the last ten seconds. What waits
+and the dead letters are what the store holds, from before the start too.
+
+Of a store that several servers share it lists the servers. What waits and the
+dead letters are of all of them, the rest is of the server that is asked. With
+-watch it is printed anew until it is interrupted, on a terminal or as JSON.
 
 Examples:
   hookferry status
   hookferry status -watch
-  hookferry status -state failing -state retrying -all
+  hookferry status -state failing -state refusing -all
   hookferry status -sort waiting -limit 5
   hookferry status -json | jq .status.waiting
 `
@@ -168,6 +174,13 @@ func (v *overview) lines(s screen) string {
 		v.nodeTable().print(s)
 		fmt.Fprintln(s)
 	}
+	if len(v.Destinations.Destinations) > 0 {
+		caption := "delivered, retried and given up: since the start, " + spell(st.Now.Sub(st.Started)) + " ago"
+		if s.width > 0 {
+			caption = shorten(caption, s.width)
+		}
+		fmt.Fprintln(s, s.paint(faint, caption))
+	}
 	v.table().print(s)
 	if more := v.Total - len(v.Destinations.Destinations); more > 0 {
 		fmt.Fprintln(s)
@@ -249,9 +262,9 @@ func amounts(s screen, indent int, label string, list ...amount) {
 
 func (v *overview) table() *table {
 	t := &table{columns: []column{
-		{title: "DESTINATION", flexible: true}, {title: "STATE"}, {title: "WAITING", right: true}, {title: "IN FLIGHT", right: true, spare: 5},
-		{title: "DELIVERED", right: true}, {title: "RETRIED", right: true, spare: 2}, {title: "DEAD", right: true},
-		{title: "/S", right: true, spare: 4}, {title: "P50", right: true, spare: 3}, {title: "P99", right: true, spare: 1},
+		{title: "DESTINATION", flexible: true}, {title: "STATE"}, {title: "WAITING", right: true}, {title: "IN FLIGHT", right: true, spare: 6},
+		{title: "DELIVERED", right: true, spare: 1}, {title: "RETRIED", right: true, spare: 3}, {title: "GIVEN UP", right: true},
+		{title: "/S", right: true, spare: 5}, {title: "P50", right: true, spare: 4}, {title: "P99", right: true, spare: 2},
 	}}
 	for _, d := range v.Destinations.Destinations {
 		waiting := "?"
@@ -269,9 +282,7 @@ func (v *overview) table() *table {
 		t.add(cell{clean(d.ID), bold}, cell{clean(d.State), styleOf(d.State)}, cell{waiting, normal}, cell{grouped(d.InFlight), normal},
 			cell{grouped(d.Delivered), normal}, number(d.Retried), number(given), cell{rate(d.Rates.Delivered), normal},
 			cell{p50, normal}, cell{p99, normal})
-		if why := waitsFor(d, v.Status.Now); why != "" {
-			t.note(why)
-		}
+		t.note(why(d, v.Status.Now)...)
 	}
 	return t
 }
@@ -289,27 +300,66 @@ func styleOf(state string) style {
 		return good
 	case api.StateIdle, "disabled":
 		return faint
-	case "failing", "invalid":
+	case api.StateFailing, api.StateRefusing, "invalid":
 		return bad
 	}
 	return uneasy
 }
 
-// waitsFor says why the deliveries of a destination wait, "" if they do not.
-func waitsFor(d api.Destination, now time.Time) string {
-	h := d.Held
-	if h == nil {
-		return ""
-	}
+// why says in lines why a destination does not take its deliveries: what it answered
+// last, and when it is asked again.
+func why(d api.Destination, now time.Time) (lines []string) {
 	var words []string
-	if h.Reason != "" {
-		words = append(words, clean(h.Reason))
+	add := func(text string) { words = append(words, text) }
+	h, next := d.Held, d.Next
+	troubled := slices.Contains([]string{api.StateFailing, api.StateRefusing, api.StateRetrying}, d.State)
+	switch f := d.Failure; {
+	case f != nil && troubled:
+		lines = append(lines, answered(&f.Attempt))
+		add(fmt.Sprintf("try %d, %s ago", f.Attempt.Try, spell(now.Sub(f.Attempt.At))))
+		if f.Due == nil {
+			add("given up")
+		}
+		if h == nil {
+			next = f.Due
+		}
+	case h == nil:
+		return nil
+	case h.Reason != "":
+		add(clean(h.Reason))
 	}
-	if h.Since != nil {
-		words = append(words, "since "+spell(now.Sub(*h.Since)))
+	if h != nil {
+		if h.Since != nil {
+			add("since " + spell(now.Sub(*h.Since)))
+		}
+		next = cmp.Or(h.Until, next)
 	}
-	if next := cmp.Or(h.Until, d.Next); next != nil {
-		words = append(words, "next attempt in "+spell(next.Sub(now)))
+	if next != nil {
+		what := "next attempt"
+		if h != nil && h.Hold != api.StateFailing {
+			what = "looked up again"
+		}
+		add(what + " in " + spell(next.Sub(now)))
 	}
-	return strings.Join(words, ", ")
+	return append(lines, strings.Join(words, ", "))
+}
+
+// tag is one of HTML, which may be cut.
+var tag = regexp.MustCompile(`<[^>]*>?`)
+
+// answered is what a failed request was answered, or why it was not, in one line. Of
+// HTML it has the text.
+func answered(a *api.Attempt) string {
+	what, words := a.Reason, a.Error
+	if a.Status != 0 {
+		what = strings.TrimSpace(fmt.Sprintf("%d %s", a.Status, http.StatusText(a.Status)))
+		words = cmp.Or(a.Answer, a.Error)
+	}
+	if strings.HasPrefix(strings.TrimSpace(words), "<") {
+		words = tag.ReplaceAllString(words, " ")
+	}
+	if words = strings.Join(strings.Fields(words), " "); words != "" {
+		what += ": " + words
+	}
+	return clean(what)
 }

@@ -51,11 +51,12 @@ deliveries  123,300 delivered  45 retried  3 given up
 a second    123 accepted  100.0 delivered  <0.1 retried  0 given up
 now         152 waiting  3m20s the oldest  4 on their way  3 dead letters
 
-DESTINATION                             STATE    WAITING  IN FLIGHT  DELIVERED  RETRIED  DEAD    /S    P50   P99
-acme                                    ok             0          4    120,300        0     0  99.9  3.1ms  42ms
-billing-and-invoices-of-the-old-system  paused       120          0      3,000        0     0     0  120ms  1.9s
+delivered, retried and given up: since the start, 3d4h ago
+DESTINATION                             STATE    WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP    /S    P50   P99
+acme                                    ok             0          4    120,300        0         0  99.9  3.1ms  42ms
+billing-and-invoices-of-the-old-system  paused       120          0      3,000        0         0     0  120ms  1.9s
   since 5m0s
-crm\x1b[31m                             failing        ?          0          0       45     3     0      -     -
+crm\x1b[31m                             failing        ?          0          0       45         3     0      -     -
   server_error, since 2m0s, next attempt in 12s
 `},
 		{name: "80 columns", width: 80, want: `
@@ -68,11 +69,12 @@ deliveries  123,300 delivered  45 retried  3 given up
 a second    123 accepted  100.0 delivered  <0.1 retried  0 given up
 now         152 waiting  3m20s the oldest  4 on their way  3 dead letters
 
-DESTINATION        STATE    WAITING  DELIVERED  RETRIED  DEAD    /S    P50   P99
-acme               ok             0    120,300        0     0  99.9  3.1ms  42ms
-billing-and-invo…  paused       120      3,000        0     0     0  120ms  1.9s
+delivered, retried and given up: since the start, 3d4h ago
+DESTINATION    STATE    WAITING  DELIVERED  RETRIED  GIVEN UP    /S    P50   P99
+acme           ok             0    120,300        0         0  99.9  3.1ms  42ms
+billing-and-…  paused       120      3,000        0         0     0  120ms  1.9s
   since 5m0s
-crm\x1b[31m        failing        ?          0       45     3     0      -     -
+crm\x1b[31m    failing        ?          0       45         3     0      -     -
   server_error, since 2m0s, next attempt in 12s
 `},
 		{name: "40 columns", width: 40, want: `
@@ -95,11 +97,12 @@ now         152 waiting
             4 on their way
             3 dead letters
 
-DEST…  STATE    WAITING  DELIVERED  DEAD
-acme   ok             0    120,300     0
-bill…  paused       120      3,000     0
+delivered, retried and given up: since …
+DESTINATION   STATE    WAITING  GIVEN UP
+acme          ok             0         0
+billing-and…  paused       120         0
   since 5m0s
-crm\…  failing        ?          0     3
+crm\x1b[31m   failing        ?         3
   server_error, since 2m0s, next attemp…
 `},
 		{name: "more destinations than are listed", edit: func(v *overview) {
@@ -114,8 +117,9 @@ deliveries  123,300 delivered  45 retried  3 given up
 a second    123 accepted  100.0 delivered  <0.1 retried  0 given up
 now         152 waiting  3m20s the oldest  4 on their way  3 dead letters
 
-DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  DEAD    /S    P50   P99
-acme         ok           0          4    120,300        0     0  99.9  3.1ms  42ms
+delivered, retried and given up: since the start, 3d4h ago
+DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP    /S    P50   P99
+acme         ok           0          4    120,300        0         0  99.9  3.1ms  42ms
 
 in all      400 failing  1 paused  9,598 ok  1 idle
 and 9,999 more: -all lists them
@@ -134,7 +138,7 @@ deliveries  123,300 delivered  45 retried  3 given up
 a second    123 accepted  100.0 delivered  <0.1 retried  0 given up
 now         152 waiting  3m20s the oldest  4 on their way  3 dead letters
 
-DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  DEAD  /S  P50  P99
+DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP  /S  P50  P99
 `},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -1,46 +1,18 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/server"
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook/boltqueue"
 )
-
-// largeStore makes a store of some 60 MB in a folder. To read it takes longer
-// than a process needs to notice that it is interrupted.
-func largeStore(t *testing.T, folder string) (file string) {
-	t.Helper()
-	file = filepath.Join(folder, server.DataFile)
-	q, err := boltqueue.Open(file, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	body := []byte(`{"type":"track","event":"` + strings.Repeat("x", 7_900) + `"}`)
-	now := time.Now()
-	ds := make([]webhook.Delivery, 500)
-	for part := range 16 {
-		for i := range ds {
-			ds[i] = webhook.Delivery{Destination: "crm", ID: fmt.Sprint(part, "-", i), Type: "track", Body: body, Accepted: now, Due: now}
-		}
-		if _, err := q.Put(context.Background(), ds...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := q.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
 
 // halted starts a command at the terminal, as a shell does, and stops it in the
 // midst of its work on a file: once it has opened that.
@@ -53,14 +25,9 @@ func (term *terminal) halted(file string, args ...string) *exec.Cmd {
 		term.t.Fatal(err)
 	}
 	term.t.Cleanup(func() { _ = cmd.Process.Kill() })
-	tick, timeout := time.NewTicker(time.Millisecond), time.After(patience)
-	defer tick.Stop()
-	for !hasOpen(cmd.Process.Pid, file) {
-		select {
-		case <-tick.C:
-		case <-timeout:
-			text, _ := term.shown.read()
-			term.t.Fatalf("%q has not opened %s; the terminal shows %q", args, file, text)
+	for end := time.Now().Add(time.Minute); !hasOpen(cmd.Process.Pid, file); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			term.t.Fatalf("%q was not seen to open %s; the terminal shows %q", args, file, term.shown.String())
 		}
 	}
 	term.signal(cmd, syscall.SIGSTOP)
@@ -84,13 +51,15 @@ func hasOpen(pid int, file string) bool {
 }
 
 // Each of the commands that work on a store is interrupted from the keyboard,
-// which leaves all as it was, and then ends, having shown how far it is.
+// which leaves all as it was, and then ends, having shown how far it is. To read the
+// store takes longer than a process needs to notice that it is interrupted.
 func TestTerminalStore(t *testing.T) {
+	soak.Only(t, "terminal")
 	folder, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := largeStore(t, folder)
+	file := storeOf(t, folder, 8_000)
 	before, err := boltqueue.Check(file)
 	if err != nil {
 		t.Fatal(err)

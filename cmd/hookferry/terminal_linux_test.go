@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/internal/testkit"
 )
 
 // A terminal is a real one, of which the test is the keyboard and the glass.
@@ -23,7 +24,7 @@ type terminal struct {
 	t     *testing.T
 	tty   *os.File // the program's end
 	glass *os.File // the test's
-	shown output
+	shown testkit.Output
 }
 
 func newTerminal(t *testing.T, columns, rows uint16) *terminal {
@@ -68,18 +69,8 @@ func (term *terminal) typed(keys string) {
 
 // await waits until what is shown matches. It may be called from any goroutine.
 func (term *terminal) await(pattern string) {
-	re, timeout := regexp.MustCompile(pattern), time.After(patience)
-	for {
-		text, more := term.shown.read()
-		if re.MatchString(text) {
-			return
-		}
-		select {
-		case <-more:
-		case <-timeout:
-			term.t.Errorf("the terminal does not show %q, but\n%q", pattern, text)
-			return
-		}
+	if _, ok := term.shown.Await(regexp.MustCompile(pattern), term.t.Context().Done()); !ok {
+		term.t.Errorf("the terminal does not show %q, but\n%q", pattern, term.shown.String())
 	}
 }
 
@@ -91,7 +82,7 @@ func (term *terminal) run(ctx context.Context, env map[string]string, meanwhile 
 		defer close(done)
 		meanwhile()
 	}()
-	status := run(ctx, args, process{func(name string) string { return env[name] }, term.tty, term.tty, term.tty})
+	status := run(ctx, args, process{getenv: func(name string) string { return env[name] }, stdin: term.tty, stdout: term.tty, stderr: term.tty})
 	<-done
 	return status
 }
@@ -137,8 +128,7 @@ func TestTerminalWatch(t *testing.T) {
 	if status != exitOK {
 		t.Errorf("exit status %d", status)
 	}
-	text, _ := term.shown.read()
-	frame, _, _ := strings.Cut(text, "\x1b[J")
+	frame, _, _ := strings.Cut(term.shown.String(), "\x1b[J")
 	if lines := strings.Count(frame, "\n"); lines > 9 {
 		t.Errorf("%d lines in 10 rows:\n%s", lines, frame)
 	}

@@ -11,6 +11,9 @@ import (
 // what is nested deeper than MaxDepth, a cyclic Go value among it.
 var ErrDepth = errors.New(problemDepth)
 
+// ErrLong is the error for a value that is longer than its caller has use for.
+var ErrLong = errors.New("longer than allowed")
+
 const problemDepth = "nested deeper than 1000 levels"
 
 // A SyntaxError says why and where a text is not JSON, or not the JSON value

@@ -69,8 +69,8 @@ func FuzzAppend(f *testing.F) {
 	})
 }
 
-// agreeOnMembers checks that Members, AppendMembers and Outline find in src what
-// Append did, which gave out or err.
+// agreeOnMembers checks that Members, AppendMembers and Outline agree with Append about
+// src. Append returned out or err.
 func agreeOnMembers(t *testing.T, src, out []byte, err error) {
 	t.Helper()
 	var syntax, checked *SyntaxError
@@ -147,7 +147,7 @@ func agreeOnElements(t *testing.T, src []byte, err error) {
 	}
 }
 
-// decoded is the value of a text, its numbers as JavaScript has them.
+// decoded returns the value of a text, with numbers rounded as in JavaScript.
 func decoded(t *testing.T, text []byte) any {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -179,7 +179,7 @@ func rounded(v any) any {
 	return v
 }
 
-// FuzzValue builds Go values, good and bad ones, by what the bytes say.
+// FuzzValue builds Go values from bytes, with and without a JSON form.
 func FuzzValue(f *testing.F) {
 	for i := range 256 {
 		f.Add([]byte{byte(i), 3, 'a', 'b', 'c', byte(i + 1), 2, '1', '2', byte(i + 2), 1, 'x'})
@@ -220,13 +220,12 @@ func FuzzValue(f *testing.F) {
 	})
 }
 
-// A builder makes a value of the bytes it eats.
+// A builder makes a value from bytes.
 type builder struct {
 	rest []byte
 
-	// differs says that encoding/json means to write it in another way: times
-	// in their zone and with all digits, and a U+FFFD for each byte that is not
-	// UTF-8 and not for all in a row.
+	// differs says that encoding/json writes the value in another way: a time in its
+	// zone and with all digits, or a U+FFFD for each byte that is not UTF-8.
 	differs bool
 }
 
@@ -314,6 +313,14 @@ func (b *builder) value(depth int) any {
 		return s
 	case 26:
 		return map[int]any{int(b.byte()): b.value(depth + 1), int(int64(b.bits())): nil}
+	case 28:
+		return options{Omitted: b.text(), NoInterface: b.value(depth + 1), Int: int64(b.bits()), Float: math.Float64frombits(b.bits()) + 0, Either: zeroMinus(b.byte())}
+	case 29:
+		return &struct {
+			*Exported
+			inner
+			A any `json:"1"`
+		}{&Exported{b.text(), int(b.byte())}, inner{}, b.value(depth + 1)}
 	case 27:
 		return anyMap{b.text(): namedString(b.text())}
 	}

@@ -83,10 +83,16 @@ func (e *encoder) sort(first int) (mask uint64) {
 	return mask
 }
 
+// minMember is how many bytes a member of an object has at least.
+const minMember = len(`"":0,`)
+
 // object appends m.
 func (e *encoder) object(dst []byte, m map[string]any, depth int) ([]byte, *ValueError) {
 	if m == nil {
 		return append(dst, "null"...), nil
+	}
+	if !e.fits(dst, minMember*len(m)) {
+		return e.tooLong(dst)
 	}
 	first := len(e.entries)
 	entries, ranks := e.entries, e.ranks // in registers
@@ -113,6 +119,9 @@ func (e *encoder) sorted(dst []byte, first, depth int) ([]byte, *ValueError) {
 		if dst, err = e.value(dst, entry.value, depth+1); err != nil {
 			return dst, err.within(entry.key)
 		}
+		if !e.fits(dst, 0) {
+			return e.tooLong(dst)
+		}
 	}
 	return e.end(dst, first), nil
 }
@@ -124,6 +133,9 @@ func appendMap[V any](e *encoder, dst []byte, m map[string]V, depth int, value f
 	}
 	if depth >= MaxDepth {
 		return dst, tooDeep()
+	}
+	if !e.fits(dst, minMember*len(m)) {
+		return e.tooLong(dst)
 	}
 	first := len(e.entries)
 	for k := range m {
@@ -138,6 +150,9 @@ func appendMap[V any](e *encoder, dst []byte, m map[string]V, depth int, value f
 		var err *ValueError
 		if dst, err = value(dst, m[key]); err != nil {
 			return dst, err.within(key)
+		}
+		if !e.fits(dst, 0) {
+			return e.tooLong(dst)
 		}
 	}
 	return e.end(dst, first), nil

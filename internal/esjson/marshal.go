@@ -6,18 +6,16 @@ import (
 	"fmt"
 	"reflect"
 	"strconv"
-	"strings"
 )
 
-// reflected appends a value whose type says nothing by itself: by its kind if
-// that is simple, and else as encoding/json encodes it.
+// reflected appends a value by the kind of its type, or refuses it.
 func (e *encoder) reflected(dst []byte, v any, depth int) ([]byte, *ValueError) {
 	rv := reflect.ValueOf(v)
 	switch rv.Kind() {
 	case reflect.Bool:
 		return appendBool(dst, rv.Bool()), nil
 	case reflect.String:
-		return AppendString(dst, rv.String()), nil
+		return e.text(dst, rv.String())
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		return appendInt(dst, rv.Int()), nil
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
@@ -30,13 +28,20 @@ func (e *encoder) reflected(dst []byte, v any, depth int) ([]byte, *ValueError) 
 		return e.reflectedMap(dst, rv, depth)
 	case reflect.Slice, reflect.Array:
 		return e.reflectedSlice(dst, rv, depth)
+	case reflect.Struct:
+		return e.structure(dst, rv, depth)
 	}
-	return appendMarshaled(dst, v, depth)
+	return dst, unsupported(rv.Type())
+}
+
+// unsupported refuses a value because of its type.
+func unsupported(t reflect.Type) *ValueError {
+	return &ValueError{Problem: "unsupported type: " + t.String()}
 }
 
 // pointer appends what the pointer rv leads to.
 func (e *encoder) pointer(dst []byte, rv reflect.Value, depth int) ([]byte, *ValueError) {
-	// Pointers do not nest anything, yet they may go round in circles.
+	// Pointers add no level to the output, but they may form a cycle.
 	for range MaxDepth {
 		if rv.IsNil() {
 			return append(dst, "null"...), nil
@@ -47,10 +52,12 @@ func (e *encoder) pointer(dst []byte, rv reflect.Value, depth int) ([]byte, *Val
 		case to.Kind() == reflect.Pointer || to.Kind() == reflect.Interface:
 			rv = to
 			continue
-		case to.Kind() == reflect.Struct || to.Kind() == reflect.Array:
-			// Through the pointer encoding/json finds the methods of fields
-			// and elements that have a pointer receiver.
-			return appendMarshaled(dst, rv.Interface(), depth)
+		// Its fields or elements have an address, so methods with a pointer receiver
+		// are found.
+		case to.Kind() == reflect.Struct:
+			return e.structure(dst, to, depth)
+		case to.Kind() == reflect.Array:
+			return e.reflectedSlice(dst, to, depth)
 		}
 		return e.value(dst, to.Interface(), depth)
 	}
@@ -69,27 +76,41 @@ func (e *encoder) reflectedMap(dst []byte, rv reflect.Value, depth int) ([]byte,
 	}
 	name := keyName(t.Key())
 	if name == nil {
-		return appendMarshaled(dst, rv.Interface(), depth)
+		return dst, unsupported(t)
+	}
+	if !e.fits(dst, minMember*rv.Len()) {
+		return e.tooLong(dst)
 	}
 	first := len(e.entries)
 	for iter := rv.MapRange(); iter.Next(); {
-		e.add(name(iter.Key()), iter.Value().Interface())
+		key, err := name(iter.Key())
+		if err != nil {
+			return dst, err
+		}
+		e.add(key, iter.Value().Interface())
 	}
+	e.mended = e.mended || t.Key().Implements(textMarshaler) // it may give two keys one text
 	return e.sorted(dst, first, depth)
 }
 
-// keyName returns what encoding/json makes of map keys of type t, or nil where
-// it takes a method to know.
-func keyName(t reflect.Type) func(reflect.Value) string {
+// keyName returns a function for the text of map keys of type t, or nil if such keys have
+// no text.
+func keyName(t reflect.Type) func(reflect.Value) (string, *ValueError) {
 	switch k := t.Kind(); {
 	case k == reflect.String:
-		return reflect.Value.String
-	case isMarshaler(t):
-		return nil
+		return func(v reflect.Value) (string, *ValueError) { return v.String(), nil }
+	case t.Implements(textMarshaler):
+		return func(v reflect.Value) (string, *ValueError) {
+			if (k == reflect.Pointer || k == reflect.Interface) && v.IsNil() {
+				return "", nil
+			}
+			text, err := guard("MarshalText: ", v.Interface().(encoding.TextMarshaler).MarshalText)
+			return string(text), err
+		}
 	case reflect.Int <= k && k <= reflect.Int64:
-		return func(v reflect.Value) string { return strconv.FormatInt(v.Int(), 10) }
+		return func(v reflect.Value) (string, *ValueError) { return strconv.FormatInt(v.Int(), 10), nil }
 	case reflect.Uint <= k && k <= reflect.Uintptr:
-		return func(v reflect.Value) string { return strconv.FormatUint(v.Uint(), 10) }
+		return func(v reflect.Value) (string, *ValueError) { return strconv.FormatUint(v.Uint(), 10), nil }
 	}
 	return nil
 }
@@ -100,28 +121,26 @@ func (e *encoder) reflectedSlice(dst []byte, rv reflect.Value, depth int) ([]byt
 			return append(dst, "null"...), nil
 		}
 		if t := rv.Type().Elem(); t.Kind() == reflect.Uint8 && !isMarshaler(reflect.PointerTo(t)) {
-			return appendBase64(dst, rv.Bytes()), nil
+			return e.base64(dst, rv.Bytes())
 		}
 	}
 	if depth >= MaxDepth {
 		return dst, tooDeep()
+	}
+	if !e.fits(dst, 2*rv.Len()) {
+		return e.tooLong(dst)
 	}
 	dst = append(dst, '[')
 	for i := range rv.Len() {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		v := rv.Index(i)
-		switch v.Kind() {
-		case reflect.Interface, reflect.Pointer, reflect.Map:
-		default:
-			if v.CanAddr() { // for methods that have a pointer receiver
-				v = v.Addr()
-			}
-		}
 		var err *ValueError
-		if dst, err = e.value(dst, v.Interface(), depth+1); err != nil {
+		if dst, err = e.value(dst, addressed(rv.Index(i)).Interface(), depth+1); err != nil {
 			return dst, err.at(i)
+		}
+		if !e.fits(dst, 0) {
+			return e.tooLong(dst)
 		}
 	}
 	return append(dst, ']'), nil
@@ -141,7 +160,7 @@ func isNilPointer(v any) bool {
 	return rv.Kind() == reflect.Pointer && rv.IsNil()
 }
 
-func appendMarshaler(dst []byte, m json.Marshaler, depth int) ([]byte, *ValueError) {
+func (e *encoder) marshaler(dst []byte, m json.Marshaler, depth int) ([]byte, *ValueError) {
 	if isNilPointer(m) {
 		return append(dst, "null"...), nil
 	}
@@ -149,10 +168,10 @@ func appendMarshaler(dst []byte, m json.Marshaler, depth int) ([]byte, *ValueErr
 	if err != nil {
 		return dst, err
 	}
-	return appendRaw(dst, text, depth)
+	return e.raw(dst, text, depth)
 }
 
-func appendTextMarshaler(dst []byte, m encoding.TextMarshaler) ([]byte, *ValueError) {
+func (e *encoder) textMarshaler(dst []byte, m encoding.TextMarshaler) ([]byte, *ValueError) {
 	if isNilPointer(m) {
 		return append(dst, "null"...), nil
 	}
@@ -160,19 +179,11 @@ func appendTextMarshaler(dst []byte, m encoding.TextMarshaler) ([]byte, *ValueEr
 	if err != nil {
 		return dst, err
 	}
-	return AppendString(dst, string(text)), nil
+	return e.text(dst, string(text))
 }
 
-func appendMarshaled(dst []byte, v any, depth int) ([]byte, *ValueError) {
-	text, err := guard("", func() ([]byte, error) { return json.Marshal(v) })
-	if err != nil {
-		return dst, err
-	}
-	return appendRaw(dst, text, depth)
-}
-
-// guard calls marshal, which may run anybody's code, and turns a panic into an
-// error. What it reports starts with prefix.
+// guard calls marshal, a method of the caller's, and turns a panic into an error. Its
+// errors start with prefix.
 func guard(prefix string, marshal func() ([]byte, error)) (text []byte, err *ValueError) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -181,8 +192,7 @@ func guard(prefix string, marshal func() ([]byte, error)) (text []byte, err *Val
 	}()
 	text, failed := marshal()
 	if failed != nil {
-		problem := strings.TrimPrefix(failed.Error(), "json: ")
-		return nil, &ValueError{Problem: prefix + problem, Err: failed}
+		return nil, &ValueError{Problem: prefix + failed.Error(), Err: failed}
 	}
 	return text, nil
 }

@@ -16,13 +16,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/testkit"
 )
 
-var (
-	update = flag.Bool("update", false, "rewrite testdata/golden.txt with what Node says")
-	seedOf = flag.Uint64("seed", 0, "seed of the generated inputs; 0 takes the time")
-)
+var update = flag.Bool("update", false, "rewrite testdata/golden.txt with what Node says")
 
 // golden holds what Node said of inputs: a line for each, the quoted text, a
 // tab, and the quoted answer with its HMAC or the word error.
@@ -43,6 +42,11 @@ func (a answer) String() string {
 	return strconv.QuoteToASCII(a.text) + " " + a.mac
 }
 
+func nodeProgram(t *testing.T) string {
+	t.Helper()
+	return testkit.Program(t, "node", "apt-get install nodejs, or https://nodejs.org")
+}
+
 // node asks Node about texts, all in one process.
 func node(t *testing.T, texts [][]byte) []answer {
 	t.Helper()
@@ -51,7 +55,7 @@ func node(t *testing.T, texts [][]byte) []answer {
 		in.WriteString(base64.StdEncoding.EncodeToString(text))
 		in.WriteByte('\n')
 	}
-	cmd := exec.Command("node", "testdata/oracle.mjs", oracleKey)
+	cmd := exec.Command(nodeProgram(t), "testdata/oracle.mjs", oracleKey)
 	cmd.Stdin = &in
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
@@ -88,61 +92,26 @@ func ours(text []byte) answer {
 	return answer{true, string(out), hex.EncodeToString(mac.Sum(nil))}
 }
 
-// withNode reports whether there is a Node to ask. Without one the test falls
-// back on what it said before, except where CI is to have one.
-func withNode(t *testing.T) bool {
-	t.Helper()
-	if _, err := exec.LookPath("node"); err != nil {
-		if os.Getenv("CI") == "true" || *update {
-			t.Fatalf("the oracle needs Node: %v", err)
-		}
-		t.Logf("no Node: %v; the live oracle is left out", err)
-		return false
-	}
-	return true
-}
-
-func TestAppendAgreesWithNode(t *testing.T) {
-	var texts [][]byte
-	var topics []string
+// inputTexts returns the texts of inputs.
+func inputTexts() (texts [][]byte) {
 	for _, group := range inputs {
 		for _, text := range group.texts {
 			texts = append(texts, []byte(text))
-			topics = append(topics, group.topic)
 		}
 	}
-	var want []answer
-	if withNode(t) {
-		want = node(t, texts)
-	} else {
-		want = readGolden(t, texts)
-	}
+	return texts
+}
+
+// TestAppendAgreesWithGolden compares with what Node said of inputs when the golden
+// file was written.
+func TestAppendAgreesWithGolden(t *testing.T) {
+	texts := inputTexts()
 	if *update {
-		writeGolden(t, texts, want)
+		writeGolden(t, texts, node(t, texts))
 	}
-	for i, text := range texts {
-		if got := ours(text); got != want[i] {
-			t.Errorf("%s: Append(%+q) gives\n\t%v\nwant\n\t%v", topics[i], text, got, want[i])
-		}
-	}
-	t.Logf("%d texts", len(texts))
-}
-
-// TestGoldenIsFresh keeps the answers on file those that Node gives.
-func TestGoldenIsFresh(t *testing.T) {
-	var texts [][]byte
-	for _, group := range inputs {
-		for _, text := range group.texts {
-			texts = append(texts, []byte(text))
-		}
-	}
-	want := readGolden(t, texts)
-	if !withNode(t) {
-		return
-	}
-	for i, now := range node(t, texts) {
-		if now != want[i] {
-			t.Errorf("%s has for %+q\n\t%v\nNode says\n\t%v", golden, texts[i], want[i], now)
+	for i, want := range readGolden(t, texts) {
+		if got := ours(texts[i]); got != want {
+			t.Errorf("Append(%+q) gives\n\t%v\nwant\n\t%v", texts[i], got, want)
 		}
 	}
 }
@@ -188,90 +157,87 @@ func readGolden(t *testing.T, texts [][]byte) []answer {
 	return answers
 }
 
-// newGenerator prints its seed, with which -seed makes the same inputs again.
-func newGenerator(t testing.TB) *generator {
-	seed := *seedOf
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
-	}
-	t.Logf("-seed %d", seed)
+func newGenerator(seed uint64) *generator {
 	return &generator{Rand: rand.New(rand.NewPCG(seed, 0))}
 }
 
-func TestAppendAgreesWithNodeOnGenerated(t *testing.T) {
-	g := newGenerator(t)
-	var texts [][]byte
-	for range 4000 {
+// texts returns JSON texts and texts that are nearly JSON.
+func (g *generator) texts() (texts [][]byte) {
+	for range 600 {
 		text := g.text(nil, 4)
 		texts = append(texts, text)
 		if g.IntN(3) == 0 {
 			texts = append(texts, g.mutated(text))
 		}
 	}
-	for range 3000 {
+	for range 400 {
 		texts = append(texts, g.number(nil))
 	}
-	texts = append(texts, nested("[", "", "]", MaxDepth), nested(`{"a":`, "1", "}", MaxDepth),
-		nested(`{"b":0,"1":`, "1", `,"b":2}`, MaxDepth), manyKeys(10_000))
-	ask := known
-	if withNode(t) {
-		ask = node
-	}
-	accepted := 0
-	for i, want := range ask(t, texts) {
-		got := ours(texts[i])
-		if got != want {
-			t.Errorf("Append(%+q) gives\n\t%v\nwant\n\t%v", texts[i], got, want)
+	return texts
+}
+
+// TestAppendAgreesWithNode asks Node about the texts of the golden file, about generated
+// texts, and about the output of AppendValue, which Node has to leave unchanged.
+func TestAppendAgreesWithNode(t *testing.T) {
+	nodeProgram(t)
+	for seed := range soak.Seeds(t, 1) {
+		g := newGenerator(seed)
+		texts := append(inputTexts(), g.texts()...)
+		texts = append(texts, nested("[", "", "]", MaxDepth), nested(`{"a":`, "1", "}", MaxDepth),
+			nested(`{"b":0,"1":`, "1", `,"b":2}`, MaxDepth), manyKeys(1000))
+		ownFrom := len(texts)
+		for range 500 {
+			for _, v := range []any{g.value(4), g.float(), g.float32()} {
+				text, err := AppendValue(nil, v)
+				if err != nil {
+					t.Fatalf("seed %d: AppendValue(%#v): %v", seed, v, err)
+				}
+				texts = append(texts, text)
+			}
 		}
-		if want.ok {
+		for i, want := range node(t, texts) {
+			if got := ours(texts[i]); got != want {
+				t.Errorf("seed %d: Append(%+q) gives\n\t%v\nwant\n\t%v", seed, texts[i], got, want)
+			}
+			if i >= ownFrom && want.text != string(texts[i]) {
+				t.Errorf("seed %d: Node makes of %+q\n\t%v", seed, texts[i], want)
+			}
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// TestGenerated checks properties that hold for any text, value or number.
+func TestGenerated(t *testing.T) {
+	for seed := range soak.Seeds(t, 3) {
+		for _, check := range []func(*testing.T, *generator){
+			textsKeepTheirForm, valuesAgreeWithEncodingJSON, canonicalNumbers, integersRoundAsDoubles, fewDecimals, keysInOrder,
+		} {
+			check(t, newGenerator(seed))
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+// textsKeepTheirForm checks that Append accepts JSON and nothing else, and that it leaves
+// its own output unchanged.
+func textsKeepTheirForm(t *testing.T, g *generator) {
+	accepted, texts := 0, g.texts()
+	for _, text := range texts {
+		got := ours(text)
+		if got.ok != json.Valid(text) || got.ok && ours([]byte(got.text)) != got {
+			t.Errorf("Append(%+q) gives %v", text, got)
+		}
+		if got.ok {
 			accepted++
 		}
 	}
-	if refused := len(texts) - accepted; accepted < 4000 || refused < 200 {
+	if refused := len(texts) - accepted; accepted < 500 || refused < 20 {
 		t.Errorf("generated %d valid and %d invalid texts, too few of one kind to prove anything", accepted, refused)
-	}
-}
-
-// known is what can be said of texts without Node: which of them are JSON, and
-// that their form is a fixed point.
-func known(t *testing.T, texts [][]byte) []answer {
-	t.Helper()
-	answers := make([]answer, len(texts))
-	for i, text := range texts {
-		if json.Valid(text) {
-			answers[i] = ours([]byte(ours(text).text))
-		}
-	}
-	return answers
-}
-
-func TestNodeLeavesValuesUnchanged(t *testing.T) {
-	g := newGenerator(t)
-	var texts [][]byte
-	for range 3000 {
-		v := g.value(4)
-		text, err := AppendValue(nil, v)
-		if err != nil {
-			t.Fatalf("AppendValue(%#v): %v", v, err)
-		}
-		texts = append(texts, text)
-	}
-	for range 2000 {
-		texts = append(texts, AppendFloat(nil, g.float()))
-		text, err := AppendValue(nil, g.float32())
-		if err != nil {
-			t.Fatal(err)
-		}
-		texts = append(texts, text)
-	}
-	ask := known
-	if withNode(t) {
-		ask = node
-	}
-	for i, want := range ask(t, texts) {
-		if !want.ok || want.text != string(texts[i]) {
-			t.Errorf("Node makes of %+q\n\t%v", texts[i], want)
-		}
 	}
 }
 

@@ -12,25 +12,35 @@ import (
 	"github.com/hookferry/analytics/internal/isotime"
 )
 
-// AppendValue appends the JSON of the Go value v. It writes what encoding/json
-// does, in the form of this package, but for a few differences:
+// AppendValue appends the JSON of the Go value v in the form of this package. It follows
+// the rules that encoding/json documents, but does not use that package: its output and
+// its refusals are the same with every Go release. There are a few differences:
 //
 //   - the keys of a map that are array indices come first and ascend, the others
 //     follow in the order of their bytes;
 //   - a time.Time is in UTC with milliseconds, as isotime.Append gives it;
 //   - an integer beyond 2^53 is rounded to a double;
-//   - a Marshaler that panics gives an error.
-//
-// Structs, and whatever else has no quick way of its own here, are encoded by
-// encoding/json and then brought into form; a time in a struct is therefore as
-// that writes it.
+//   - a method of a value that panics gives an error.
 //
 // On error, a *ValueError, AppendValue returns dst as it was. It keeps nothing
 // of v. Maps and slices of basic values take no allocation beyond growing dst.
 func AppendValue(dst []byte, v any) ([]byte, error) {
+	return AppendValueWithin(dst, v, math.MaxInt)
+}
+
+// AppendValueWithin is AppendValue for a caller who has no use for a slice of more than
+// limit bytes, dst included. It returns dst and ErrLong as soon as that is certain, so
+// that a value of any size costs a small multiple of limit in time and memory. What a
+// json.RawMessage or a Marshaler gives counts a quarter of its length, as it may have
+// white space in it.
+func AppendValueWithin(dst []byte, v any, limit int) ([]byte, error) {
 	e := encoders.Get().(*encoder)
 	defer e.release()
+	e.limit = limit
 	out, err := e.value(dst, v, 0)
+	if e.long {
+		return dst, ErrLong
+	}
 	if err != nil {
 		return dst, err
 	}
@@ -48,13 +58,32 @@ type encoder struct {
 	ranks   []uint64 // see rankOf and sort
 	// mended says that a key was not valid UTF-8.
 	mended bool
+	limit  int  // of the length of what is written
+	long   bool // it is exceeded
+}
+
+// fits reports whether n bytes more are within the limit.
+func (e *encoder) fits(dst []byte, n int) bool { return n <= e.limit-len(dst) }
+
+// tooLong ends the encoding of a value.
+func (e *encoder) tooLong(dst []byte) ([]byte, *ValueError) {
+	e.long = true
+	return dst, &ValueError{Problem: ErrLong.Error(), Err: ErrLong}
+}
+
+// text appends the string s.
+func (e *encoder) text(dst []byte, s string) ([]byte, *ValueError) {
+	if !e.fits(dst, len(s)) {
+		return e.tooLong(dst)
+	}
+	return AppendString(dst, s), nil
 }
 
 var encoders = sync.Pool{New: func() any { return new(encoder) }}
 
 func (e *encoder) release() {
 	clear(e.entries) // after an error there may be some left
-	e.entries, e.ranks, e.mended = e.entries[:0], e.ranks[:0], false
+	e.entries, e.ranks, e.mended, e.long = e.entries[:0], e.ranks[:0], false, false
 	if cap(e.entries) <= maxKept {
 		encoders.Put(e)
 	}
@@ -67,7 +96,7 @@ func (e *encoder) value(dst []byte, v any, depth int) ([]byte, *ValueError) {
 	case nil:
 		return append(dst, "null"...), nil
 	case string:
-		return AppendString(dst, v), nil
+		return e.text(dst, v)
 	case bool:
 		return appendBool(dst, v), nil
 	case int:
@@ -111,7 +140,7 @@ func (e *encoder) otherValue(dst []byte, v any, depth int) ([]byte, *ValueError)
 		if v == nil {
 			return append(dst, "null"...), nil
 		}
-		return appendRaw(dst, v, depth)
+		return e.raw(dst, v, depth)
 	case time.Time:
 		return appendTime(dst, v)
 	case time.Duration:
@@ -120,10 +149,10 @@ func (e *encoder) otherValue(dst []byte, v any, depth int) ([]byte, *ValueError)
 		if v == nil {
 			return append(dst, "null"...), nil
 		}
-		return appendBase64(dst, v), nil
+		return e.base64(dst, v)
 
 	case map[string]string:
-		return appendMap(e, dst, v, depth, func(dst []byte, s string) ([]byte, *ValueError) { return AppendString(dst, s), nil })
+		return appendMap(e, dst, v, depth, e.text)
 	case map[string]bool:
 		return appendMap(e, dst, v, depth, func(dst []byte, b bool) ([]byte, *ValueError) { return appendBool(dst, b), nil })
 	case map[string]int:
@@ -133,26 +162,26 @@ func (e *encoder) otherValue(dst []byte, v any, depth int) ([]byte, *ValueError)
 	case map[string]float64:
 		return appendMap(e, dst, v, depth, func(dst []byte, f float64) ([]byte, *ValueError) { return appendNumeric(dst, f, 64) })
 	case map[string][]string:
-		return appendMap(e, dst, v, depth, func(dst []byte, s []string) ([]byte, *ValueError) { return appendStrings(dst, s, depth+1) })
+		return appendMap(e, dst, v, depth, func(dst []byte, s []string) ([]byte, *ValueError) { return appendSlice(e, dst, s, depth+1, e.text) })
 
 	case []any:
-		return appendSlice(dst, v, depth, func(dst []byte, v any) ([]byte, *ValueError) { return e.value(dst, v, depth+1) })
+		return appendSlice(e, dst, v, depth, func(dst []byte, v any) ([]byte, *ValueError) { return e.value(dst, v, depth+1) })
 	case []map[string]any:
-		return appendSlice(dst, v, depth, func(dst []byte, m map[string]any) ([]byte, *ValueError) { return e.object(dst, m, depth+1) })
+		return appendSlice(e, dst, v, depth, func(dst []byte, m map[string]any) ([]byte, *ValueError) { return e.object(dst, m, depth+1) })
 	case []string:
-		return appendStrings(dst, v, depth)
+		return appendSlice(e, dst, v, depth, e.text)
 	case []bool:
-		return appendSlice(dst, v, depth, func(dst []byte, b bool) ([]byte, *ValueError) { return appendBool(dst, b), nil })
+		return appendSlice(e, dst, v, depth, func(dst []byte, b bool) ([]byte, *ValueError) { return appendBool(dst, b), nil })
 	case []int:
-		return appendSlice(dst, v, depth, func(dst []byte, n int) ([]byte, *ValueError) { return appendInt(dst, int64(n)), nil })
+		return appendSlice(e, dst, v, depth, func(dst []byte, n int) ([]byte, *ValueError) { return appendInt(dst, int64(n)), nil })
 	case []int64:
-		return appendSlice(dst, v, depth, func(dst []byte, n int64) ([]byte, *ValueError) { return appendInt(dst, n), nil })
+		return appendSlice(e, dst, v, depth, func(dst []byte, n int64) ([]byte, *ValueError) { return appendInt(dst, n), nil })
 	case []float64:
-		return appendSlice(dst, v, depth, func(dst []byte, f float64) ([]byte, *ValueError) { return appendNumeric(dst, f, 64) })
+		return appendSlice(e, dst, v, depth, func(dst []byte, f float64) ([]byte, *ValueError) { return appendNumeric(dst, f, 64) })
 
 	case *string:
 		if v != nil {
-			return AppendString(dst, *v), nil
+			return e.text(dst, *v)
 		}
 		return append(dst, "null"...), nil
 	case *bool:
@@ -182,9 +211,9 @@ func (e *encoder) otherValue(dst []byte, v any, depth int) ([]byte, *ValueError)
 		return append(dst, "null"...), nil
 
 	case json.Marshaler:
-		return appendMarshaler(dst, v, depth)
+		return e.marshaler(dst, v, depth)
 	case encoding.TextMarshaler:
-		return appendTextMarshaler(dst, v)
+		return e.textMarshaler(dst, v)
 	}
 	return e.reflected(dst, v, depth)
 }
@@ -240,14 +269,20 @@ func appendTime(dst []byte, t time.Time) ([]byte, *ValueError) {
 	return append(dst, '"'), nil
 }
 
-func appendBase64(dst, b []byte) []byte {
+func (e *encoder) base64(dst, b []byte) ([]byte, *ValueError) {
+	if !e.fits(dst, len(b)) {
+		return e.tooLong(dst)
+	}
 	dst = append(dst, '"')
 	dst = base64.StdEncoding.AppendEncode(dst, b)
-	return append(dst, '"')
+	return append(dst, '"'), nil
 }
 
-// appendRaw appends the JSON text raw.
-func appendRaw(dst, raw []byte, depth int) ([]byte, *ValueError) {
+// raw appends the JSON text raw.
+func (e *encoder) raw(dst, raw []byte, depth int) ([]byte, *ValueError) {
+	if !e.fits(dst, len(raw)/4) {
+		return e.tooLong(dst)
+	}
 	out, err := appendAt(dst, raw, depth)
 	if err != nil {
 		return dst, &ValueError{Problem: err.Error(), Err: err}
@@ -255,17 +290,16 @@ func appendRaw(dst, raw []byte, depth int) ([]byte, *ValueError) {
 	return out, nil
 }
 
-func appendStrings(dst []byte, s []string, depth int) ([]byte, *ValueError) {
-	return appendSlice(dst, s, depth, func(dst []byte, s string) ([]byte, *ValueError) { return AppendString(dst, s), nil })
-}
-
 // appendSlice appends s with its elements as element appends them.
-func appendSlice[V any](dst []byte, s []V, depth int, element func([]byte, V) ([]byte, *ValueError)) ([]byte, *ValueError) {
+func appendSlice[V any](e *encoder, dst []byte, s []V, depth int, element func([]byte, V) ([]byte, *ValueError)) ([]byte, *ValueError) {
 	if s == nil {
 		return append(dst, "null"...), nil
 	}
 	if depth >= MaxDepth {
 		return dst, tooDeep()
+	}
+	if !e.fits(dst, 2*len(s)) {
+		return e.tooLong(dst)
 	}
 	dst = append(dst, '[')
 	for i, v := range s {
@@ -275,6 +309,9 @@ func appendSlice[V any](dst []byte, s []V, depth int, element func([]byte, V) ([
 		var err *ValueError
 		if dst, err = element(dst, v); err != nil {
 			return dst, err.at(i)
+		}
+		if !e.fits(dst, 0) {
+			return e.tooLong(dst)
 		}
 	}
 	return append(dst, ']'), nil

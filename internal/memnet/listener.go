@@ -53,6 +53,16 @@ func (l *Listener) Close() error {
 	return nil
 }
 
+// closed reports whether Close was called.
+func (l *Listener) closed() bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // Addr implements [net.Listener].
 func (l *Listener) Addr() net.Addr { return l.addr }
 

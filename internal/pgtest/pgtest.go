@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package pgtest runs PostgreSQL servers of a test's own.
+// Package pgtest runs PostgreSQL servers for tests.
 package pgtest
 
 import (
@@ -15,21 +15,44 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
 	"time"
+
+	"github.com/hookferry/analytics/internal/testkit"
 )
 
-// A Server is a server that listens on a socket in a folder of its own.
+// ErrMissing is the error of Start where the programs of PostgreSQL are neither in PATH
+// nor where Debian installs them.
+var ErrMissing = errors.New("PostgreSQL is not installed: apt-get install postgresql")
+
+// A Server is a PostgreSQL server that listens on a socket in a folder of its own.
 type Server struct {
 	bin, dir string
 	settings []string
-	as       *syscall.Credential // nil: this process's
+	as       *syscall.Credential // nil: the user of this process
 }
 
-// Start makes a database cluster and starts a server for it, which Close ends.
+// New starts a server for a test, and closes it when the test ends. It skips the test
+// where PostgreSQL is not installed, or fails it with CI=true.
+func New(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	s, err := Start(settings...)
+	if err == ErrMissing {
+		testkit.Missing(t, err.Error())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// Start makes a database cluster and starts a server for it, which Close stops.
 // Each setting is one of PostgreSQL's, as in "fsync=off".
-//
-// It needs the programs of PostgreSQL: in PATH, or where Debian installs them
-// (apt-get install postgresql).
 func Start(settings ...string) (*Server, error) {
 	bin, err := programs()
 	if err != nil {
@@ -40,7 +63,7 @@ func Start(settings ...string) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{bin: bin, dir: dir, settings: settings}
-	if os.Getuid() == 0 { // as which PostgreSQL does not run
+	if os.Getuid() == 0 { // PostgreSQL refuses to run as root
 		u, err := user.Lookup("postgres")
 		if err != nil {
 			return nil, fmt.Errorf("pgtest: PostgreSQL does not run as root: %w", err)
@@ -70,16 +93,20 @@ func programs() (string, error) {
 	}
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if len(found) == 0 {
-		return "", errors.New("pgtest: no initdb in PATH or /usr/lib/postgresql: install PostgreSQL (apt-get install postgresql)")
+		return "", ErrMissing
 	}
 	slices.Sort(found)
 	return filepath.Dir(found[len(found)-1]), nil
 }
 
+// Socket is the path of the socket that the server listens on.
+func (s *Server) Socket() string { return filepath.Join(s.dir, ".s.PGSQL.5432") }
+
 // URL is what clients connect to.
-func (s *Server) URL() string {
-	return "host=" + s.dir + " user=test dbname=postgres"
-}
+func (s *Server) URL() string { return url(s.dir) }
+
+// url is what clients connect to where the socket is in dir.
+func url(dir string) string { return "host=" + dir + " user=test dbname=postgres" }
 
 // Up starts the server and waits until it answers.
 func (s *Server) Up() error {
@@ -87,22 +114,22 @@ func (s *Server) Up() error {
 	for _, setting := range s.settings {
 		options += " -c " + setting
 	}
-	return s.run("pg_ctl", "start", "-w", "-D", filepath.Join(s.dir, "data"), "-l", filepath.Join(s.dir, "log"), "-o", options)
+	// pg_ctl itself gives up after a minute.
+	return s.run("pg_ctl", "start", "-w", "-t", "100000", "-D", filepath.Join(s.dir, "data"), "-l", filepath.Join(s.dir, "log"), "-o", options)
 }
 
 // Down stops the server at once, as a loss of power to its process would.
 func (s *Server) Down() error {
-	return s.run("pg_ctl", "stop", "-w", "-m", "immediate", "-D", filepath.Join(s.dir, "data"))
+	return s.run("pg_ctl", "stop", "-w", "-t", "100000", "-m", "immediate", "-D", filepath.Join(s.dir, "data"))
 }
 
-// Close stops the server and removes what it has left.
+// Close stops the server and removes its files.
 func (s *Server) Close() error {
 	err := s.Down()
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// CPU returns the time that the server has had of the processors, 0 where there
-// is no /proc.
+// CPU returns the processor time that the server has used, 0 where there is no /proc.
 func (s *Server) CPU() time.Duration {
 	pid, err := os.ReadFile(filepath.Join(s.dir, "data", "postmaster.pid"))
 	if err != nil {
@@ -114,9 +141,10 @@ func (s *Server) CPU() time.Duration {
 	for _, name := range stats {
 		text, err := os.ReadFile(name)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
-		// After the name of the program: state, parent; 14 to 17 of all, from 1, are times.
+		// After the name of the program, fields[0] is the state and fields[1] the parent.
+		// fields[11:15] are the times of the process and of its children that have ended.
 		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 		if fields[1] != postmaster && filepath.Base(filepath.Dir(name)) != postmaster {
 			continue
@@ -139,7 +167,7 @@ func (s *Server) run(name string, args ...string) error {
 	}
 	defer os.Remove(log.Name())
 	defer log.Close()
-	cmd.Stdout, cmd.Stderr = log, log // not pipes, which the server would hold
+	cmd.Stdout, cmd.Stderr = log, log // not pipes: the server would keep them open
 	if err := cmd.Run(); err != nil {
 		text, _ := os.ReadFile(log.Name())
 		return fmt.Errorf("pgtest: %s: %w\n%s", name, err, text)

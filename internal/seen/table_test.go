@@ -3,20 +3,26 @@ package seen
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/hookferry/analytics/internal/soak"
 )
 
-// A table does what a map does, whatever is added and removed in what order.
+// A table does the same as a map, for any order of adding and removing.
 func TestTable(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	for seed := range soak.Seeds(t, 1) {
+		checkTable(t, seed)
+	}
+}
+
+func checkTable(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	got, want := newTable(0), map[Key]bool{}
 	const keys = 40 * shards
-	for i := range 500_000 {
+	for i := range 100_000 {
 		// The Key of zeros is one of them.
 		k := key(r.IntN(keys))
 		if have := got.has(&k); have != want[k] {
-			t.Fatalf("step %d: has(%x) = %t", i, k, have)
+			t.Fatalf("seed %d, step %d: has(%x) = %t", seed, i, k, have)
 		}
 		switch {
 		case r.IntN(3) == 0:
@@ -27,7 +33,7 @@ func TestTable(t *testing.T) {
 			want[k] = true
 		}
 		if got.len != len(want) {
-			t.Fatalf("step %d: %d keys, want %d", i, got.len, len(want))
+			t.Fatalf("seed %d, step %d: %d keys, want %d", seed, i, got.len, len(want))
 		}
 	}
 	for i := range keys {
@@ -35,16 +41,16 @@ func TestTable(t *testing.T) {
 		got.remove(&k)
 	}
 	if got.len != 0 {
-		t.Errorf("%d keys are left of none", got.len)
+		t.Fatalf("seed %d: %d keys are left of none", seed, got.len)
 	}
 	for i := range got.shards {
 		if s := &got.shards[i]; s.len != 0 || s.zero {
-			t.Errorf("a shard has %d keys of none", s.len)
+			t.Fatalf("seed %d: a shard has %d keys of none", seed, s.len)
 		}
 	}
 }
 
-// Room that was asked for is there: nothing grows.
+// A table does not grow up to the size it was made for.
 func TestTableRoom(t *testing.T) {
 	const size = 100_000
 	table := newTable(size)

@@ -10,13 +10,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/internal/spool"
 )
 
 var written = []string{"11", "222", "3333", "44444"}
 
-// image returns the bytes of a segment file that holds written, in its full
-// size.
+// image returns the bytes of a segment file of full size that holds written.
 func image(t testing.TB) []byte {
 	t.Helper()
 	path := t.TempDir()
@@ -71,7 +71,7 @@ func readImage(t testing.TB, path string, b []byte) reading {
 		}
 		remove(t, s)
 	}
-	// There is room for a new one, whatever the old one was called.
+	// A new segment can be made, whatever the name of the old file.
 	remove(t, newSegment(t, d, "1"))
 	closeDir(t, d)
 	r.left = files(t, path)
@@ -122,6 +122,9 @@ func TestFlippedBits(t *testing.T) {
 	used := dataAt + len("[11,222,3333,44444")
 	path := t.TempDir()
 	for bit := range 8 * len(whole) {
+		if bit%8 != 3*(bit/8)%8 && !soak.On() {
+			continue // an ordinary test run flips one bit of each byte
+		}
 		b := slices.Clone(whole)
 		b[bit/8] ^= 1 << (bit % 8)
 		r := readImage(t, path, b)
@@ -153,8 +156,8 @@ func TestFlippedBits(t *testing.T) {
 	}
 }
 
-// TestLostPages blanks parts of a file, as a loss of power does with what was
-// not written yet.
+// TestLostPages blanks parts of a file, as a loss of power does with pages that were not
+// written yet.
 func TestLostPages(t *testing.T) {
 	whole := image(t)
 	const index, entry = 128, 8
@@ -304,8 +307,8 @@ func TestFileChangesBehindOurBack(t *testing.T) {
 	}
 }
 
-// TestDamageIsRemembered loads a damaged segment twice, as when what is left of it
-// could not be sent at first.
+// TestDamageIsRemembered loads a damaged segment twice, as a client does if it could not
+// send the other messages at first.
 func TestDamageIsRemembered(t *testing.T) {
 	path := t.TempDir()
 	c := small()

@@ -27,7 +27,7 @@ func newFile(name string, c Config) (*file, error) {
 		return nil, err
 	}
 	f := &file{name: name, f: osf, mapped: !c.plain, ends: make([]int32, 0, l.messages)}
-	if err = reserve(osf, int64(l.size())); err == nil && c.syncs() {
+	if err = c.Reserve(osf, int64(l.size())); err == nil && c.syncs() {
 		err = osf.Sync()
 		if err == nil {
 			err = syncFolder(filepath.Dir(name))

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/hookferry/analytics/internal/disktest"
+	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/internal/spool"
 )
 
@@ -125,10 +126,11 @@ func TestTooManyOpenFiles(t *testing.T) {
 	remove(t, s)
 }
 
-// TestFileLimit has a process reach the bound on its files' size, which is to
-// a program what a full disk is.
+// TestFileLimit has a process reach the bound on the size of its files. To a program
+// that is as a full disk.
 func TestFileLimit(t *testing.T) {
-	if out, err := child("full", t.TempDir()).Output(); err != nil {
+	soak.Long(t, "spool-disk")
+	if out, err := child("full", t.TempDir()).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

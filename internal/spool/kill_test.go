@@ -1,12 +1,12 @@
 package spool_test
 
 import (
-	"bufio"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,17 +15,20 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/internal/spool"
+	"github.com/hookferry/analytics/internal/testkit"
 )
 
 const (
 	killNotes = "SPOOL_TEST_NOTES" // file
 	killFirst = "SPOOL_TEST_FIRST" // number of the first message
 	killPlain = "SPOOL_TEST_PLAIN"
+	killSeed  = "SPOOL_TEST_SEED"
 )
 
-// What a process that will be killed notes, all numbers of messages. Messages
-// leave in the order in which they came.
+// Numbers of messages that a writer notes. Messages leave in the order in which they
+// came.
 const (
 	noteAppended = iota // Append has returned
 	noteRemoving        // Remove has been called for messages up to this one
@@ -33,8 +36,8 @@ const (
 	notes
 )
 
-// A notebook survives the process, like a segment, and costs as little: so the
-// kill comes while something else is going on.
+// A notebook survives the process, as a segment does. A note costs so little time that
+// the kill rarely comes during one.
 type notebook struct {
 	f     *os.File
 	words []atomic.Uint64 // nil where files cannot be mapped
@@ -62,9 +65,8 @@ func (n *notebook) set(what int, number int) error {
 }
 
 func killConfig() spool.Config {
-	c := spool.Config{Head: `{"batch":[`, MaxData: 4000, MaxMessages: 50}
+	c := spool.Config{Head: `{"batch":[`, MaxData: 4000, MaxMessages: 50, Spare: 2}
 	c.MaxBytes = int64(12 * spool.SegmentSize(c))
-	c.Spare = 2
 	if os.Getenv(killPlain) != "" {
 		spool.Plain(&c)
 	}
@@ -85,9 +87,155 @@ func numberOf(message string) int {
 	return n
 }
 
-// killChild appends, unloads, loads and removes until it is killed.
+// A writer appends numbered messages, and at random unloads, loads and removes
+// segments. It notes what it is about to do and what it has done.
+type writer struct {
+	config spool.Config
+	dir    *spool.Dir
+	queue  []*spool.Segment
+	random *rand.Rand
+	note   func(what, number int) error
+}
+
+func (w *writer) removeFirst() error {
+	s := w.queue[0]
+	w.queue = w.queue[1:]
+	if lost, err := s.Load(); lost != 0 || err != nil {
+		return fmt.Errorf("Load = %d, %w", lost, err)
+	}
+	list := messages(s, w.config.Head)
+	last := numberOf(list[len(list)-1])
+	if err := w.note(noteRemoving, last); err != nil {
+		return err
+	}
+	if err := s.Remove(); err != nil {
+		return err
+	}
+	return w.note(noteRemoved, last)
+}
+
+func (w *writer) newSegment() error {
+	if len(w.queue) > 0 && w.random.IntN(3) == 0 {
+		if err := w.queue[len(w.queue)-1].Unload(); err != nil {
+			return err
+		}
+	}
+	for len(w.queue) > 0 && w.random.IntN(8) != 0 {
+		if err := w.removeFirst(); err != nil {
+			return err
+		}
+	}
+	s, err := w.dir.New(spool.ID{}, time.Now())
+	for err == spool.ErrFull {
+		if err := w.removeFirst(); err != nil {
+			return err
+		}
+		s, err = w.dir.New(spool.ID{}, time.Now())
+	}
+	if err == nil {
+		w.queue = append(w.queue, s)
+	}
+	return err
+}
+
+func (w *writer) append(n int) error {
+	m := numbered(n)
+	if len(w.queue) == 0 || !w.queue[len(w.queue)-1].Fits(len(m)) {
+		if err := w.newSegment(); err != nil {
+			return err
+		}
+	}
+	if err := w.queue[len(w.queue)-1].Append(m, spool.Checksum(m)); err != nil {
+		return err
+	}
+	return w.note(noteAppended, n)
+}
+
+// checkFound opens the folder of a writer that stopped at any moment. It has to find each
+// message whose Append had returned, unless the message was about to be removed. It must
+// find no removed message, and at most one whose Append had not returned. It returns the
+// numbers found and the number of the next message.
+func checkFound(t *testing.T, path string, c spool.Config, note [notes]int) (got []int, next int) {
+	t.Helper()
+	d, backlog := open(t, path, c)
+	for _, s := range backlog {
+		load(t, s)
+		for _, m := range messages(s, c.Head) {
+			got = append(got, numberOf(m))
+		}
+	}
+	closeDir(t, d)
+	first := note[noteRemoved] + 1
+	if len(got) > 0 && got[0] == note[noteRemoving]+1 || len(got) == 0 {
+		first = note[noteRemoving] + 1
+	}
+	// One that was appended, but not yet noted, may have been removed since.
+	last := max(note[noteAppended], note[noteRemoving])
+	if len(got) > 0 && got[len(got)-1] == last+1 {
+		last++
+	}
+	var want []int
+	for n := first; n <= last; n++ {
+		want = append(want, n)
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("appended %d, removing %d, removed %d; found %d messages %v, want %d to %d",
+			note[noteAppended], note[noteRemoving], note[noteRemoved], len(got), got, first, last)
+	}
+	return got, last + 1
+}
+
+// TestFoundAfterEveryStep copies the files of a folder after every step of a writer. A
+// kill at that moment leaves the same files.
+func TestFoundAfterEveryStep(t *testing.T) {
+	eachMode(t, func(t *testing.T, c spool.Config) {
+		c.MaxData, c.MaxMessages, c.Spare = 500, 5, 2
+		c.MaxBytes = int64(4 * spool.SegmentSize(c))
+		for seed := range soak.Seeds(t, 1) {
+			path, copied := t.TempDir(), t.TempDir()
+			d, _ := open(t, path, c)
+			var note [notes]int
+			found := 0
+			w := &writer{config: c, dir: d, random: rand.New(rand.NewPCG(seed, 0)), note: func(what, number int) error {
+				note[what] = number
+				for _, name := range files(t, copied) {
+					if err := os.Remove(filepath.Join(copied, name)); err != nil {
+						return err
+					}
+				}
+				for _, name := range files(t, path) {
+					b, err := os.ReadFile(filepath.Join(path, name))
+					if err != nil {
+						return err
+					}
+					if err := os.WriteFile(filepath.Join(copied, name), b, 0o600); err != nil {
+						return err
+					}
+				}
+				got, _ := checkFound(t, copied, c, note)
+				found += len(got)
+				return nil
+			}}
+			for n := 1; n <= 40; n++ {
+				if err := w.append(n); err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+			}
+			if note[noteRemoved] == 0 || found < 40 {
+				t.Errorf("seed %d: removed %d, found %d in all copies: too little to prove anything", seed, note[noteRemoved], found)
+			}
+			closeDir(t, d)
+		}
+	})
+}
+
+// killChild writes until it is killed.
 func killChild() error {
-	note, err := newNotebook(os.Getenv(killNotes))
+	book, err := newNotebook(os.Getenv(killNotes))
+	if err != nil {
+		return err
+	}
+	seed, err := strconv.ParseUint(os.Getenv(killSeed), 10, 64)
 	if err != nil {
 		return err
 	}
@@ -100,65 +248,18 @@ func killChild() error {
 		return err
 	}
 	fmt.Println("open")
-	removeFirst := func() error {
-		s := queue[0]
-		queue = queue[1:]
-		if lost, err := s.Load(); lost != 0 || err != nil {
-			return fmt.Errorf("Load = %d, %w", lost, err)
-		}
-		list := messages(s, killConfig().Head)
-		last := numberOf(list[len(list)-1])
-		if err := note.set(noteRemoving, last); err != nil {
-			return err
-		}
-		if err := s.Remove(); err != nil {
-			return err
-		}
-		return note.set(noteRemoved, last)
+	w := &writer{config: killConfig(), dir: dir, queue: queue, random: rand.New(rand.NewPCG(seed, 1)), note: book.set}
+	for ; err == nil; n++ {
+		err = w.append(n)
 	}
-	for ; ; n++ {
-		m := numbered(n)
-		if len(queue) == 0 || !queue[len(queue)-1].Fits(len(m)) {
-			if len(queue) > 0 && rand.IntN(3) == 0 {
-				if err := queue[len(queue)-1].Unload(); err != nil {
-					return err
-				}
-			}
-			for len(queue) > 0 && rand.IntN(8) != 0 {
-				if err := removeFirst(); err != nil {
-					return err
-				}
-			}
-			s, err := dir.New(spool.ID{}, time.Now())
-			for err == spool.ErrFull {
-				if err := removeFirst(); err != nil {
-					return err
-				}
-				s, err = dir.New(spool.ID{}, time.Now())
-			}
-			if err != nil {
-				return err
-			}
-			queue = append(queue, s)
-		}
-		if err := queue[len(queue)-1].Append(m, spool.Checksum(m)); err != nil {
-			return err
-		}
-		if err := note.set(noteAppended, n); err != nil {
-			return err
-		}
-	}
+	return err
 }
 
-// TestKill kills a process at random moments, again and again on the same
-// folder, and finds each message whose Append had returned unless it was about
-// to be removed, none that was removed, and at most one that it was about to
-// append.
+// TestKill kills a process that writes at random moments, again and again on the same
+// folder, and checks what it finds there.
 func TestKill(t *testing.T) {
-	rounds := 40
-	if testing.Short() {
-		rounds = 10
-	}
+	length, seed := soak.Long(t, "spool-kill")
+	random := rand.New(rand.NewPCG(seed, 0))
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		if spool.IsPlain(c) {
 			t.Setenv(killPlain, "1")
@@ -167,27 +268,19 @@ func TestKill(t *testing.T) {
 		if err := os.WriteFile(notesFile, make([]byte, 8*notes), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		next, found, further := 1, 0, 0
-		for round := range rounds {
-			cmd := child("kill", path, killNotes+"="+notesFile, fmt.Sprintf("%s=%d", killFirst, next))
-			out, err := cmd.StdoutPipe()
-			if err != nil {
+		next, found, rounds := 1, 0, 0
+		for end := time.Now().Add(length); time.Now().Before(end); rounds++ {
+			writing := testkit.KillAtEnd(t, child("kill", path, killNotes+"="+notesFile,
+				fmt.Sprintf("%s=%d", killFirst, next), fmt.Sprintf("%s=%d", killSeed, random.Uint64())))
+			if _, err := writing.Await(regexp.MustCompile("open\n")); err != nil {
 				t.Fatal(err)
 			}
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
+			select {
+			case <-time.After(time.Duration(random.Int64N(int64(10 * time.Millisecond)))):
+				writing.Kill()
+			case <-writing.Exited():
+				t.Fatalf("the process ended by itself: %s", writing.Output())
 			}
-			lines := bufio.NewReader(out)
-			if line, err := lines.ReadString('\n'); line != "open\n" {
-				t.Fatalf("round %d: the process says %q, %v", round, line, err)
-			}
-			kill := time.AfterFunc(rand.N(10*time.Millisecond), func() { cmd.Process.Kill() })
-			if rest, _ := lines.ReadString('\n'); rest != "" {
-				t.Fatalf("round %d: the process ended by itself: %s", round, rest)
-			}
-			cmd.Wait()
-			kill.Stop()
-
 			b, err := os.ReadFile(notesFile)
 			if err != nil {
 				t.Fatal(err)
@@ -196,39 +289,13 @@ func TestKill(t *testing.T) {
 			for i := range note {
 				note[i] = int(binary.NativeEndian.Uint64(b[8*i:]))
 			}
-			d, backlog := open(t, path, killConfig())
 			var got []int
-			for _, s := range backlog {
-				load(t, s)
-				for _, m := range messages(s, killConfig().Head) {
-					got = append(got, numberOf(m))
-				}
-			}
-			closeDir(t, d)
-			first := note[noteRemoved] + 1
-			if len(got) > 0 && got[0] == note[noteRemoving]+1 || len(got) == 0 {
-				first = note[noteRemoving] + 1
-			}
-			// One that was appended, but not yet noted, may have been removed since.
-			last := max(note[noteAppended], note[noteRemoving])
-			if len(got) > 0 && got[len(got)-1] == last+1 {
-				last++
-				further++
-			}
-			want := []int{}
-			for n := first; n <= last; n++ {
-				want = append(want, n)
-			}
-			if !slices.Equal(got, want) {
-				t.Fatalf("round %d: appended %d, removing %d, removed %d; found %d messages %v, want %d to %d",
-					round, note[noteAppended], note[noteRemoving], note[noteRemoved], len(got), got, first, last)
-			}
+			got, next = checkFound(t, path, killConfig(), note)
 			found += len(got)
-			next = last + 1
 		}
 		if next < rounds || found == 0 {
 			t.Fatalf("%d messages appended, %d found: the process was killed too early to prove anything", next-1, found)
 		}
-		t.Logf("%d kills: %d messages appended, %d found, %d of them of an Append that had not returned", rounds, next-1, found, further)
+		t.Logf("%d kills: %d messages appended, %d found", rounds, next-1, found)
 	})
 }

@@ -1,16 +1,17 @@
 package spool_test
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/hookferry/analytics/internal/spool"
+	"github.com/hookferry/analytics/internal/testkit"
 )
 
 const childFolder = "SPOOL_TEST_FOLDER"
@@ -20,7 +21,6 @@ func child(kind, path string, env ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childOf+"="+kind, childFolder+"="+path)
 	cmd.Env = append(cmd.Env, env...)
-	cmd.Stderr = os.Stderr
 	return cmd
 }
 
@@ -57,21 +57,12 @@ func TestFolderIsForOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	out, err := cmd.StdoutPipe()
-	if err != nil {
+	other := testkit.KillAtEnd(t, cmd)
+	if _, err := other.Await(regexp.MustCompile("open\n")); err != nil {
 		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		t.Fatalf("the other process: %q, %v", line, err)
 	}
 	refused("another process")
-	if err := cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	cmd.Wait()
+	other.Kill()
 	_, backlog := open(t, path, small())
 	equal(t, "segments after the other process was killed", len(backlog), 1)
 }

@@ -6,15 +6,17 @@ import (
 	"testing"
 
 	"github.com/hookferry/analytics/internal/disktest"
+	"github.com/hookferry/analytics/internal/soak"
 )
 
-// TestFullDisk fills a real file system to the last page, where to touch a page
-// without space would kill the process. It takes the right to mount: that of
-// root, or of a user who may make namespaces. TestFileLimit takes neither.
+// TestFullDisk fills a real file system to the last page. Writing to a mapped page
+// without space there would kill the process. The test needs the right to mount, as root
+// or as a user who may make namespaces. TestFileLimit needs no rights.
 func TestFullDisk(t *testing.T) {
+	soak.Long(t, "spool-disk")
 	cmd := child("full", t.TempDir(), fullMount+"=1")
 	disktest.Apart(cmd)
-	out, err := cmd.Output()
+	out, err := cmd.CombinedOutput()
 	if errors.Is(err, syscall.EPERM) || string(out) == "operation not permitted\n" {
 		t.Logf("not permitted to mount: %v%s", err, out)
 		return

@@ -95,6 +95,10 @@ type Config struct {
 	// Open, Load and Remove; it must not call the package.
 	Report func(error)
 
+	// Reserve reserves the space of a file on the disk. Nil asks the file system
+	// for it. Tests simulate a full disk by it.
+	Reserve func(f *os.File, size int64) error
+
 	plain bool // write through even where files can be mapped; set by tests
 }
 
@@ -105,6 +109,9 @@ func (c Config) check() (Config, error) {
 	}
 	if c.Report == nil {
 		c.Report = func(error) {}
+	}
+	if c.Reserve == nil {
+		c.Reserve = reserve
 	}
 	c.plain = c.plain || !canMap
 	switch {

@@ -1,6 +1,6 @@
 module github.com/hookferry/analytics/interop/go
 
-go 1.25
+go 1.26.0
 
 require (
 	github.com/rudderlabs/analytics-go/v4 v4.2.1

@@ -45,11 +45,11 @@ func (q *Queue) committer() {
 				q.commit(group)
 				q.committing.Unlock()
 			}
+			q.turn()
 			for i, r := range group {
 				close(r.done)
 				group[i] = nil
 			}
-			q.turn()
 		}
 	}
 }

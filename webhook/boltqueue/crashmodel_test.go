@@ -13,11 +13,14 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -166,9 +169,10 @@ func (k *disk) spoilJournal(j *journal) {
 // TestCrashModel does at random all that changes a store, has the disk fail now
 // and then, and the process end, and compares what is there with a model.
 func TestCrashModel(t *testing.T) {
-	for range 2 {
-		seed := rand.Uint64()
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { crashModel(t, seed) })
+	for seed := range soak.Seeds(t, 2) {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { crashModel(t, seed) })
+		})
 	}
 }
 
@@ -394,6 +398,7 @@ func crashModel(t *testing.T, seed uint64) {
 		}
 	}
 	for step := range 120 {
+		time.Sleep(time.Duration(rnd.IntN(3)) * time.Second / 2) // what failed is left alone for a second
 		fails := rnd.IntN(6) == 0
 		if fails {
 			disk.fail(rnd)
@@ -499,8 +504,6 @@ func crashModel(t *testing.T, seed uint64) {
 // The disk may go on failing while the database is opened again, so that more
 // transactions are in doubt than the one.
 func TestOpenAgainFails(t *testing.T) {
-	// What becomes of each transaction, before the database is closed.
-	ends := map[string]func(*bolt.Tx) error{"written": (*bolt.Tx).Commit, "not written": (*bolt.Tx).Rollback}
 	for _, tt := range []struct {
 		name   string
 		fail   []string
@@ -513,71 +516,78 @@ func TestOpenAgainFails(t *testing.T) {
 		{"not written at all", []string{"not written", "not written", "not written"}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			ctx := t.Context()
-			path := filepath.Join(t.TempDir(), "queue.db")
-			q, err := Open(path, &Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer q.Close()
-			put := func(id string) error {
-				_, err := q.Put(ctx, webhook.Delivery{Destination: "a", ID: id, Due: time.Now()})
-				return err
-			}
-			if err := put("in the journal"); err != nil {
-				t.Fatal(err)
-			}
-			fail := tt.fail
-			q.commit1 = func(tx *bolt.Tx) error {
-				if len(fail) == 0 {
-					return tx.Commit()
-				}
-				end := ends[fail[0]]
-				fail = fail[1:]
-				db := tx.DB()
-				end(tx)
-				db.Close() // nobody can tell
-				return errDisk
-			}
-			if _, err := q.Begin(ctx, "vip"); !errors.Is(err, errDisk) {
-				t.Errorf("Begin: %v, want %v", err, errDisk)
-			}
-			if len(fail) > 0 {
-				if err := put("while it fails"); !errors.Is(err, errDisk) {
-					t.Errorf("Put: %v, want %v", err, errDisk)
-				}
-			}
-			if err := put("while it works again"); err != nil {
-				t.Fatalf("Put once the disk works again: %v", err)
-			}
-			for _, at := range []string{crash(t, path), path} {
-				if at == path {
-					if err := q.Close(); err != nil {
-						t.Fatal(err)
-					}
-				}
-				p, err := Open(at, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer p.Close()
-				if counts, err := p.Count(ctx); err != nil || counts.Waiting != 2 {
-					t.Errorf("the store has %+v, %v, want the 2 that were acknowledged", counts, err)
-				}
-				gen, err := p.Begin(ctx, "vip")
-				if want := uint64(1); err != nil || tt.stored && gen != want+1 || !tt.stored && gen != want {
-					t.Errorf("the generation is %d, %v, want that the first is stored: %t", gen, err, tt.stored)
-				}
-				if err := p.Check(ctx); err != nil {
-					t.Error(err)
-				}
-			}
+			synctest.Test(t, func(t *testing.T) { testOpenAgainFails(t, tt.fail, tt.stored) })
 		})
 	}
 }
 
+// testOpenAgainFails has transactions end in some ways, before the database is closed.
+func testOpenAgainFails(t *testing.T, fail []string, stored bool) {
+	ends := map[string]func(*bolt.Tx) error{"written": (*bolt.Tx).Commit, "not written": (*bolt.Tx).Rollback}
+	ctx := t.Context()
+	path := filepath.Join(t.TempDir(), "queue.db")
+	q, err := Open(path, &Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	put := func(id string) error {
+		_, err := q.Put(ctx, webhook.Delivery{Destination: "a", ID: id, Due: time.Now()})
+		return err
+	}
+	if err := put("in the journal"); err != nil {
+		t.Fatal(err)
+	}
+	q.commit1 = func(tx *bolt.Tx) error {
+		if len(fail) == 0 {
+			return tx.Commit()
+		}
+		end := ends[fail[0]]
+		fail = fail[1:]
+		db := tx.DB()
+		end(tx)
+		db.Close() // nobody can tell
+		return errDisk
+	}
+	if _, err := q.Begin(ctx, "vip"); !errors.Is(err, errDisk) {
+		t.Errorf("Begin: %v, want %v", err, errDisk)
+	}
+	if len(fail) > 0 {
+		if err := put("while it fails"); !errors.Is(err, errDisk) {
+			t.Errorf("Put: %v, want %v", err, errDisk)
+		}
+	}
+	if err := put("while it works again"); err != nil {
+		t.Fatalf("Put once the disk works again: %v", err)
+	}
+	for _, at := range []string{crash(t, path), path} {
+		if at == path {
+			if err := q.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p, err := Open(at, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		if counts, err := p.Count(ctx); err != nil || counts.Waiting != 2 {
+			t.Errorf("the store has %+v, %v, want the 2 that were acknowledged", counts, err)
+		}
+		gen, err := p.Begin(ctx, "vip")
+		if want := uint64(1); err != nil || stored && gen != want+1 || !stored && gen != want {
+			t.Errorf("the generation is %d, %v, want that the first is stored: %t", gen, err, stored)
+		}
+		if err := p.Check(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // A database that has to be opened again and is not there is not made.
-func TestOpenAgainIsLost(t *testing.T) {
+func TestOpenAgainIsLost(t *testing.T) { synctest.Test(t, testOpenAgainIsLost) }
+
+func testOpenAgainIsLost(t *testing.T) {
 	ctx := t.Context()
 	path := filepath.Join(t.TempDir(), "queue.db")
 	q, err := Open(path, &Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
@@ -718,7 +728,9 @@ func TestCrashBesideMark(t *testing.T) {
 }
 
 // The space of the journal that could not be synced is not counted on.
-func TestJournalGrowthFails(t *testing.T) {
+func TestJournalGrowthFails(t *testing.T) { synctest.Test(t, testJournalGrowthFails) }
+
+func testJournalGrowthFails(t *testing.T) {
 	q, err := Open(filepath.Join(t.TempDir(), "queue.db"), &Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -741,7 +753,9 @@ func TestJournalGrowthFails(t *testing.T) {
 
 // Where the journal cannot grow while the database has room, all goes on: what is
 // stored, in calls that fill the journal and in one that is larger, and what settles.
-func TestJournalCannotGrow(t *testing.T) {
+func TestJournalCannotGrow(t *testing.T) { synctest.Test(t, testJournalCannotGrow) }
+
+func testJournalCannotGrow(t *testing.T) {
 	ctx := t.Context()
 	path := filepath.Join(t.TempDir(), "queue.db")
 	q, err := Open(path, &Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
@@ -815,7 +829,9 @@ func TestJournalCannotGrow(t *testing.T) {
 
 // When a checkpoint that a commit asked for leaves a doubt, the commit has to wait
 // too: the entry it would write is of an epoch that may be over.
-func TestDoubtBeforeEntry(t *testing.T) {
+func TestDoubtBeforeEntry(t *testing.T) { synctest.Test(t, testDoubtBeforeEntry) }
+
+func testDoubtBeforeEntry(t *testing.T) {
 	ctx := t.Context()
 	path := filepath.Join(t.TempDir(), "queue.db")
 	q, err := Open(path, &Config{MaxBytes: 1 << 30, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})

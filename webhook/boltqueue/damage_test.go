@@ -7,12 +7,14 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/boltqueue"
 )
@@ -147,14 +149,17 @@ func useOpen(t *testing.T, q *boltqueue.Queue) error {
 	_, err1 := q.Put(ctx, webhook.Delivery{Destination: "d0", ID: "new", Due: now})
 	ds, _, err2 := q.Lease(ctx, webhook.LeaseRequest{Max: 1000, Until: now.Add(time.Hour)}, nil)
 	var errs []error
+	var ss []webhook.Settlement
 	for i, d := range ds {
 		if i%7 == 0 {
-			errs = append(errs, q.Settle(ctx, webhook.Settlement{Verdict: webhook.Verdict(1 + i%3), Delivery: d, At: now}))
+			ss = append(ss, webhook.Settlement{Verdict: webhook.Verdict(1 + i%3), Delivery: d, At: now})
 		}
 	}
+	errs = append(errs, q.Settle(ctx, ss...))
+	revived := 0
 	for d, err := range q.Dead(ctx, webhook.DeadFilter{}, "") {
 		errs = append(errs, err)
-		if err == nil {
+		if revived++; err == nil && revived%10 == 1 {
 			_, err = q.Revive(ctx, d.Key)
 			errs = append(errs, err)
 		}
@@ -166,46 +171,77 @@ func useOpen(t *testing.T, q *boltqueue.Queue) error {
 	return errors.Join(append(errs, err1, err2, err3, q.Check(ctx))...)
 }
 
-func TestOpenTruncated(t *testing.T) {
-	for name, whole := range damaged(t) {
-		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "cut.db")
-			noticed, all := 0, len(whole.data)
-			for size := 1; size < all; size += 3001 {
-				cut := whole
-				cut.data = whole.data[:size]
-				cut.write(t, path)
-				q, err := boltqueue.Open(path, nil)
-				if err == nil && size > all/2 {
-					q.Close() // what was cut off was not in use yet
-					if err := use(t, path); err != nil {
-						t.Errorf("%d bytes of %d: %v", size, all, err)
-					}
-					break
-				}
-				if !errors.Is(err, boltqueue.ErrDamaged) || !strings.Contains(err.Error(), path) {
-					t.Fatalf("Open of %d bytes of %d: %v, want ErrDamaged and the file's name", size, all, err)
-				}
-				if b, err := os.ReadFile(path); err != nil || !bytes.Equal(b, cut.data) {
-					t.Fatalf("Open of %d bytes of %d changed the file", size, all)
-				}
-				noticed++
+const pageSize = 4096
+
+// A damage is what may become of a page.
+type damage struct {
+	name  string
+	spoil func(page []byte)
+}
+
+var damages = []damage{
+	{"zeros", func(page []byte) { clear(page) }},
+	{"ones", func(page []byte) { copy(page, bytes.Repeat([]byte{0xff}, len(page))) }},
+	{"header", func(page []byte) { page[8] ^= 0x07; page[10] ^= 0x55 }},
+	{"count", func(page []byte) { page[10], page[11] = 0xff, 0x7f }},
+	{"over", func(page []byte) { page[12], page[13], page[14] = 0xff, 0xff, 0xff }},
+	{"middle", func(page []byte) { copy(page[len(page)/3:], "spoilt, for about this many bytes") }},
+}
+
+// TestDamage spoils the files of a store, at places that the seed decides: pages of the
+// database, before it is opened and while it is open, bytes of the journal, and the ends
+// of both.
+func TestDamage(t *testing.T) {
+	for seed := range soak.Seeds(t, 1) {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 4))
+			stores := damaged(t)
+			for _, name := range []string{"closed", "killed"} {
+				t.Run(name+"/truncated", func(t *testing.T) { testTruncated(t, random, stores[name]) })
+				t.Run(name+"/pages", func(t *testing.T) { testPages(t, random, stores[name]) })
 			}
-			if noticed < 10 {
-				t.Fatalf("only %d sizes were tried", noticed)
-			}
-			whole.write(t, path)
-			if err := use(t, path); err != nil {
-				t.Errorf("the whole file: %v", err)
-			}
+			t.Run("closed/open pages", func(t *testing.T) { testOpenPages(t, random, stores["closed"]) })
+			t.Run("killed/journal", func(t *testing.T) { testJournal(t, random, stores["killed"]) })
+			t.Run("killed/rescue", func(t *testing.T) { testRescue(t, random, stores["killed"]) })
 		})
 	}
 }
 
-// The journal may be spoilt as well: what was acknowledged is there, or Open
-// says that the store is damaged.
-func TestOpenDamagedJournal(t *testing.T) {
-	whole := damaged(t)["killed"]
+func testTruncated(t *testing.T, random *rand.Rand, whole stored) {
+	path := filepath.Join(t.TempDir(), "cut.db")
+	noticed, all := 0, len(whole.data)
+	for size := 1; size < all; size += 1 + random.IntN(20_000) {
+		cut := whole
+		cut.data = whole.data[:size]
+		cut.write(t, path)
+		q, err := boltqueue.Open(path, nil)
+		if err == nil && size > all/2 {
+			q.Close() // what was cut off was not in use yet
+			if err := use(t, path); err != nil {
+				t.Errorf("%d bytes of %d: %v", size, all, err)
+			}
+			break
+		}
+		if !errors.Is(err, boltqueue.ErrDamaged) || !strings.Contains(err.Error(), path) {
+			t.Fatalf("Open of %d bytes of %d: %v, want ErrDamaged and the file's name", size, all, err)
+		}
+		if b, err := os.ReadFile(path); err != nil || !bytes.Equal(b, cut.data) {
+			t.Fatalf("Open of %d bytes of %d changed the file", size, all)
+		}
+		noticed++
+	}
+	if noticed < 10 {
+		t.Fatalf("only %d sizes were tried", noticed)
+	}
+	whole.write(t, path)
+	if err := use(t, path); err != nil {
+		t.Errorf("the whole file: %v", err)
+	}
+}
+
+// testJournal spoils the journal: what was acknowledged is there, or Open says that the
+// store is damaged.
+func testJournal(t *testing.T, random *rand.Rand, whole stored) {
 	end := len(bytes.TrimRight(whole.journal, "\x00"))
 	path := filepath.Join(t.TempDir(), "queue.db")
 	openWith := func(spoilt stored) (waiting int, err error) {
@@ -251,72 +287,70 @@ func TestOpenDamagedJournal(t *testing.T) {
 	}
 	// The last entry is that of a retry of one delivery, so the number of those
 	// that wait is the same without it.
-	noticed, unnoticed := 0, 0
-	for at := 0; at < end; at += 1 + end/61 {
+	const tries = 40
+	unnoticed := 0
+	for range tries {
+		at := random.IntN(end)
 		b := bytes.Clone(whole.journal)
-		b[at] ^= 0x10
+		b[at] ^= 1 << random.IntN(8)
 		n, err := open(b)
-		switch {
-		case err != nil:
-			noticed++
-		case n != whole.waiting:
-			t.Fatalf("with byte %d of %d spoilt, %d wait of %d", at, end, n, whole.waiting)
-		default:
+		if err == nil {
 			unnoticed++
+			if n != whole.waiting {
+				t.Fatalf("with byte %d of %d spoilt, %d wait of %d", at, end, n, whole.waiting)
+			}
 		}
-	}
-	if noticed < 40 || unnoticed > 5 {
-		t.Errorf("of the damages %d were noticed, and %d were not", noticed, unnoticed)
-	}
-	for at := end - 1; at > 0; at -= 1 + end/61 {
+		if at = random.IntN(end); at == 0 {
+			continue
+		}
 		if n, err := open(whole.journal[:at]); err == nil && n != whole.waiting {
 			t.Fatalf("cut at %d of %d, %d wait of %d", at, end, n, whole.waiting)
 		}
 	}
-}
-
-func TestUseDamagedPages(t *testing.T) {
-	const pageSize = 4096
-	for name, whole := range damaged(t) {
-		for what, spoil := range map[string]func(page []byte){
-			"zeros":  func(page []byte) { clear(page) },
-			"ones":   func(page []byte) { copy(page, bytes.Repeat([]byte{0xff}, len(page))) },
-			"header": func(page []byte) { page[8] ^= 0x07; page[10] ^= 0x55 },
-			"count":  func(page []byte) { page[10], page[11] = 0xff, 0x7f },
-			"over":   func(page []byte) { page[12], page[13], page[14] = 0xff, 0xff, 0xff },
-			"middle": func(page []byte) { copy(page[len(page)/3:], "spoilt, for about this many bytes") },
-			"moved":  func(page []byte) { copy(page, bytes.Clone(whole.data[3*pageSize:4*pageSize])) },
-		} {
-			t.Run(name+"/"+what, func(t *testing.T) {
-				path := filepath.Join(t.TempDir(), "spoilt.db")
-				noticed := 0
-				for at := 0; at+pageSize <= len(whole.data); at += 2 * pageSize {
-					spoilt := whole
-					spoilt.data = bytes.Clone(whole.data)
-					spoil(spoilt.data[at : at+pageSize])
-					spoilt.write(t, path)
-					// Not to go down is what is asked. A page may be free.
-					if err := use(t, path); err != nil {
-						noticed++
-						if !strings.Contains(err.Error(), path) && !strings.Contains(err.Error(), "boltqueue") {
-							t.Errorf("page %d: %v does not name the file", at/pageSize, err)
-						}
-					}
-				}
-				if noticed == 0 {
-					t.Error("nothing was noticed")
-				}
-			})
-		}
+	if unnoticed > tries/4 {
+		t.Errorf("of %d damages %d were not noticed", tries, unnoticed)
 	}
 }
 
-// The file may also be spoilt while it is open.
-func TestUseDamagedWhileOpen(t *testing.T) {
-	const pageSize = 4096
-	whole := damaged(t)["closed"]
+// spoilPages calls use for some pages of a store, which spoils one and uses the store.
+// Not to go down is what is asked: a page may be free. But some damage is noticed.
+func spoilPages(t *testing.T, name string, random *rand.Rand, whole stored, use func(page int) error) {
+	t.Helper()
 	noticed := 0
-	for at := 2 * pageSize; at+pageSize <= len(whole.data); at += 2 * pageSize {
+	for n, page := range random.Perm(len(whole.data) / pageSize) {
+		if n >= 6 && noticed > 0 {
+			return
+		}
+		if err := use(page); err != nil {
+			noticed++
+			if !strings.Contains(err.Error(), "boltqueue") {
+				t.Errorf("%s, page %d: %v does not name the file", name, page, err)
+			}
+		}
+	}
+	if noticed == 0 {
+		t.Errorf("%s: nothing was noticed", name)
+	}
+}
+
+// testPages spoils pages of a file that is opened then.
+func testPages(t *testing.T, random *rand.Rand, whole stored) {
+	path := filepath.Join(t.TempDir(), "spoilt.db")
+	moved := damage{"move", func(page []byte) { copy(page, whole.data[3*pageSize:]) }}
+	for _, d := range append(damages, moved) {
+		spoilPages(t, d.name, random, whole, func(page int) error {
+			spoilt := whole
+			spoilt.data = bytes.Clone(whole.data)
+			d.spoil(spoilt.data[page*pageSize : (page+1)*pageSize])
+			spoilt.write(t, path)
+			return use(t, path)
+		})
+	}
+}
+
+// testOpenPages spoils pages of a file that is open.
+func testOpenPages(t *testing.T, random *rand.Rand, whole stored) {
+	spoilPages(t, "zeros", random, whole, func(page int) error {
 		path := filepath.Join(t.TempDir(), "spoilt.db")
 		whole.write(t, path)
 		q, err := boltqueue.Open(path, &boltqueue.Config{CacheBytes: 1, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
@@ -327,17 +361,12 @@ func TestUseDamagedWhileOpen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := f.WriteAt(make([]byte, pageSize), int64(at)); err != nil {
+		if _, err := f.WriteAt(make([]byte, pageSize), int64(page*pageSize)); err != nil {
 			t.Fatal(err)
 		}
 		f.Close()
-		if err := useOpen(t, q); err != nil {
-			noticed++
-		}
-	}
-	if noticed == 0 {
-		t.Error("nothing was noticed")
-	}
+		return useOpen(t, q)
+	})
 }
 
 func TestOpenForeign(t *testing.T) {

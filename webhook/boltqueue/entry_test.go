@@ -100,18 +100,40 @@ func TestSettlementsShareEntries(t *testing.T) {
 	}
 }
 
-// A call that no entry has room for is refused before it is stored.
-func TestSettleIsBounded(t *testing.T) {
-	row := make([]byte, 1<<20)
-	r := &request{ends: make([]end, maxEntry>>20)}
-	for i := range r.ends {
-		r.ends[i].row = row
+// A call that is too long for an entry becomes several.
+func TestSettleOfAnySize(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "queue.db")
+	q, err := Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := r.bounded(); err == nil {
-		t.Errorf("%d rows of %d bytes are not refused", len(r.ends), len(row))
+	const n = 3*maxSettled>>20 + 1
+	var ds []webhook.Delivery
+	for i := range n {
+		ds = append(ds, webhook.Delivery{Destination: "crm", ID: fmt.Sprint("m", i), Type: "track", Body: make([]byte, 1<<20), Due: time.Now()})
 	}
-	r.ends = r.ends[:len(r.ends)-1]
-	if err := r.bounded(); err != nil {
-		t.Errorf("%d rows of %d bytes: %v", len(r.ends), len(row), err)
+	if stored, err := q.Put(t.Context(), ds...); stored != n || err != nil {
+		t.Fatalf("Put = %d, %v", stored, err)
+	}
+	leased, _, err := q.Lease(t.Context(), webhook.LeaseRequest{Max: n, Until: time.Now().Add(time.Hour)}, nil)
+	if err != nil || len(leased) != n {
+		t.Fatalf("Lease = %d deliveries, %v", len(leased), err)
+	}
+	var ss []webhook.Settlement
+	for _, d := range leased {
+		ss = append(ss, webhook.Settlement{Verdict: webhook.Bury, Delivery: d, Reason: webhook.ReasonExpired, At: time.Now()})
+	}
+	if err := q.Settle(t.Context(), ss...); err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if q, err = Open(path, nil); err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	if c, err := q.Count(t.Context()); err != nil || c.Dead != n || c.Waiting != 0 {
+		t.Errorf("Count = %+v, %v, want %d dead", c, err, n)
 	}
 }

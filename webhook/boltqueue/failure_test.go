@@ -2,7 +2,6 @@ package boltqueue
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -82,112 +82,118 @@ func TestCommitFails(t *testing.T) {
 		{"the journal is not synced", before, "sync", false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			ctx := t.Context()
-			path := filepath.Join(t.TempDir(), "queue.db")
-			q, err := Open(path, &Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer q.Close()
-			delivery := func(id string) webhook.Delivery {
-				return webhook.Delivery{Destination: "a", ID: id, Due: time.Now().Add(-time.Second)}
-			}
-			expect := func(what string, err error) {
-				t.Helper()
-				if tt.stored && err != nil || !tt.stored && err == nil {
-					t.Errorf("%s: %v, want an error: %t", what, err, !tt.stored)
-				}
-			}
-			var ds []webhook.Delivery
-			for i := range 6 {
-				ds = append(ds, delivery(fmt.Sprint(i)))
-			}
-			if _, err := q.Put(ctx, ds...); err != nil {
-				t.Fatal(err)
-			}
-			leased, _, err := q.Lease(ctx, webhook.LeaseRequest{Max: 6, Until: time.Now().Add(time.Hour)}, nil)
-			if err != nil || len(leased) != 6 {
-				t.Fatal(len(leased), err)
-			}
-			ss := []webhook.Settlement{
-				{Verdict: webhook.Done, Delivery: leased[0]},
-				{Verdict: webhook.Retry, Delivery: leased[1]},
-				{Verdict: webhook.Bury, Delivery: leased[2], At: time.Now()},
-			}
-
-			fail := func(do func()) {
-				if tt.journal == "" {
-					defer q.block(t)()
-				}
-				mend := q.journal.spoil(tt.journal)
-				q.commit1 = func(tx *bolt.Tx) error {
-					q.commit1 = (*bolt.Tx).Commit // opens the database again
-					return tt.commit(tx)
-				}
-				do()
-				q.commit1 = (*bolt.Tx).Commit
-				mend()
-			}
-			fail(func() {
-				n, err := q.Put(ctx, delivery("new"), delivery("newer"))
-				expect("Put", err)
-				if tt.stored && n != 2 || !tt.stored && n != 0 {
-					t.Errorf("Put = %d", n)
-				}
-			})
-			fail(func() { expect("Settle", q.Settle(ctx, ss...)) })
-			fail(func() {
-				_, err := q.Join(ctx, "vip", 1, []string{"u"}, func(string) ([]webhook.Delivery, error) {
-					return []webhook.Delivery{delivery("joined")}, nil
-				})
-				expect("Join", err)
-			})
-
-			// Afterwards all is as if it had never happened, or had succeeded.
-			want := webhook.Counts{Waiting: 6, Leased: 6}
-			if tt.stored {
-				want = webhook.Counts{Waiting: 6 - 2 + 2 + 1, Leased: 3, Dead: 1}
-			}
-			counted := func() {
-				t.Helper()
-				got, err := q.Count(ctx)
-				got.Oldest = time.Time{}
-				if err != nil || got != want {
-					t.Errorf("Count = %+v, %v, want %+v", got, err, want)
-				}
-				if err := q.Check(ctx); err != nil {
-					t.Error(err)
-				}
-			}
-			counted()
-			if !tt.stored {
-				if n, err := q.Put(ctx, delivery("new"), delivery("newer")); n != 2 || err != nil {
-					t.Errorf("Put again = %d, %v, want 2", n, err)
-				}
-				if err := q.Settle(ctx, ss...); err != nil {
-					t.Errorf("Settle again: %v", err)
-				}
-				want = webhook.Counts{Waiting: 6 - 2 + 2, Leased: 3, Dead: 1}
-				counted()
-			} else if n, err := q.Put(ctx, delivery("new")); n != 0 || err != nil {
-				t.Errorf("Put again = %d, %v, want 0", n, err)
-			}
-			if err := q.Close(); err != nil {
-				t.Fatal(err)
-			}
-			q, err = Open(path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer q.Close()
-			want.Leased = 0
-			counted()
+			synctest.Test(t, func(t *testing.T) { testCommitFails(t, tt.commit, tt.journal, tt.stored) })
 		})
 	}
 }
 
+func testCommitFails(t *testing.T, commit func(*bolt.Tx) error, journal string, stored bool) {
+	ctx := t.Context()
+	path := filepath.Join(t.TempDir(), "queue.db")
+	q, err := Open(path, &Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	delivery := func(id string) webhook.Delivery {
+		return webhook.Delivery{Destination: "a", ID: id, Due: time.Now().Add(-time.Second)}
+	}
+	expect := func(what string, err error) {
+		t.Helper()
+		if stored && err != nil || !stored && err == nil {
+			t.Errorf("%s: %v, want an error: %t", what, err, !stored)
+		}
+	}
+	var ds []webhook.Delivery
+	for i := range 6 {
+		ds = append(ds, delivery(fmt.Sprint(i)))
+	}
+	if _, err := q.Put(ctx, ds...); err != nil {
+		t.Fatal(err)
+	}
+	leased, _, err := q.Lease(ctx, webhook.LeaseRequest{Max: 6, Until: time.Now().Add(time.Hour)}, nil)
+	if err != nil || len(leased) != 6 {
+		t.Fatal(len(leased), err)
+	}
+	ss := []webhook.Settlement{
+		{Verdict: webhook.Done, Delivery: leased[0]},
+		{Verdict: webhook.Retry, Delivery: leased[1]},
+		{Verdict: webhook.Bury, Delivery: leased[2], At: time.Now()},
+	}
+
+	fail := func(do func()) {
+		if journal == "" {
+			defer q.block(t)()
+		}
+		mend := q.journal.spoil(journal)
+		q.commit1 = func(tx *bolt.Tx) error {
+			q.commit1 = (*bolt.Tx).Commit // opens the database again
+			return commit(tx)
+		}
+		do()
+		q.commit1 = (*bolt.Tx).Commit
+		mend()
+	}
+	fail(func() {
+		n, err := q.Put(ctx, delivery("new"), delivery("newer"))
+		expect("Put", err)
+		if stored && n != 2 || !stored && n != 0 {
+			t.Errorf("Put = %d", n)
+		}
+	})
+	fail(func() { expect("Settle", q.Settle(ctx, ss...)) })
+	fail(func() {
+		_, err := q.Join(ctx, "vip", 1, []string{"u"}, func(string) ([]webhook.Delivery, error) {
+			return []webhook.Delivery{delivery("joined")}, nil
+		})
+		expect("Join", err)
+	})
+
+	// Afterwards all is as if it had never happened, or had succeeded.
+	want := webhook.Counts{Waiting: 6, Leased: 6}
+	if stored {
+		want = webhook.Counts{Waiting: 6 - 2 + 2 + 1, Leased: 3, Dead: 1}
+	}
+	counted := func() {
+		t.Helper()
+		got, err := q.Count(ctx)
+		got.Oldest = time.Time{}
+		if err != nil || got != want {
+			t.Errorf("Count = %+v, %v, want %+v", got, err, want)
+		}
+		if err := q.Check(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	counted()
+	if !stored {
+		if n, err := q.Put(ctx, delivery("new"), delivery("newer")); n != 2 || err != nil {
+			t.Errorf("Put again = %d, %v, want 2", n, err)
+		}
+		if err := q.Settle(ctx, ss...); err != nil {
+			t.Errorf("Settle again: %v", err)
+		}
+		want = webhook.Counts{Waiting: 6 - 2 + 2, Leased: 3, Dead: 1}
+		counted()
+	} else if n, err := q.Put(ctx, delivery("new")); n != 0 || err != nil {
+		t.Errorf("Put again = %d, %v, want 0", n, err)
+	}
+	if err := q.Close(); err != nil {
+		t.Fatal(err)
+	}
+	q, err = Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	want.Leased = 0
+	counted()
+}
+
 // Another process may take the file while it is being opened again.
-func TestCommitFailsAndFileIsTaken(t *testing.T) {
+func TestCommitFailsAndFileIsTaken(t *testing.T) { synctest.Test(t, testCommitFailsAndFileIsTaken) }
+
+func testCommitFailsAndFileIsTaken(t *testing.T) {
 	ctx := t.Context()
 	path := filepath.Join(t.TempDir(), "queue.db")
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -321,7 +327,9 @@ func TestDamagedRowIsSetAside(t *testing.T) {
 
 // A row that cannot be read is counted off once, also if it cannot be set aside at
 // first and is read again.
-func TestDamagedRowIsCountedOnce(t *testing.T) {
+func TestDamagedRowIsCountedOnce(t *testing.T) { synctest.Test(t, testDamagedRowIsCountedOnce) }
+
+func testDamagedRowIsCountedOnce(t *testing.T) {
 	ctx := t.Context()
 	q, err := Open(filepath.Join(t.TempDir(), "queue.db"), &Config{CacheBytes: 1, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
@@ -436,7 +444,9 @@ func TestDamagedRowIsLeftByOpen(t *testing.T) {
 }
 
 // After a Close that could not write the database, all calls say that it is closed.
-func TestCloseFails(t *testing.T) {
+func TestCloseFails(t *testing.T) { synctest.Test(t, testCloseFails) }
+
+func testCloseFails(t *testing.T) {
 	q, err := Open(filepath.Join(t.TempDir(), "queue.db"), &Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -456,13 +466,11 @@ func TestCloseFails(t *testing.T) {
 		return errDisk
 	}
 	q.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if _, err := q.DeadLetter(ctx, "key"); !errors.Is(err, webhook.ErrClosed) {
+	if _, err := q.DeadLetter(t.Context(), "key"); !errors.Is(err, webhook.ErrClosed) {
 		t.Errorf("DeadLetter: %v, want ErrClosed", err)
 	}
 	err = nil
-	for _, err = range q.Dead(ctx, webhook.DeadFilter{}, "") {
+	for _, err = range q.Dead(t.Context(), webhook.DeadFilter{}, "") {
 	}
 	if !errors.Is(err, webhook.ErrClosed) {
 		t.Errorf("Dead: %v, want ErrClosed", err)

@@ -10,6 +10,8 @@ import (
 )
 
 func TestSyncFolder(t *testing.T) {
+	defer SetSyncing(syncing)
+	SetSyncing(true)
 	if err := syncFolder(t.TempDir()); err != nil {
 		t.Errorf("a folder: %v", err)
 	}

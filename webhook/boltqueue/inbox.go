@@ -167,18 +167,7 @@ func (b *inbox) len() int {
 const (
 	maxGroupRows  = 8192
 	maxGroupBytes = 4 << 20
-	// maxEntry is what that may come to: the file of the journal grows to it, and Open
-	// reads all of that at once.
-	maxEntry = 256 << 20
 )
-
-// bounded returns an error if an entry of the journal has no room for the request.
-func (r *request) bounded() error {
-	if n, _ := r.size(); n > maxEntry {
-		return fmt.Errorf("boltqueue: %d settlements come to %d bytes, more than the %d of one call", len(r.ends), n, maxEntry)
-	}
-	return nil
-}
 
 // take appends to group the requests for the next commit or transaction.
 func (b *inbox) take(group []*request) []*request {

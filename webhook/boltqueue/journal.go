@@ -123,7 +123,12 @@ func (j *journal) open() error {
 	}
 	j.file, j.info = f, info
 	j.size = info.Size() / journalStep * journalStep
-	j.write, j.sync = f.WriteAt, func() error { return syncData(f) }
+	j.write, j.sync = f.WriteAt, func() error {
+		if !syncing {
+			return nil
+		}
+		return syncData(f)
+	}
 	if j.wrap != nil {
 		j.wrap()
 	}

@@ -12,10 +12,12 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
 
+	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -239,9 +241,10 @@ func save(t *testing.T, files [3][]byte) (path string) {
 // moment leaves, or one after the end of the process. All that was acknowledged is there,
 // each call wholly or not at all.
 func TestPowerModel(t *testing.T) {
-	for range 2 {
-		seed := rand.Uint64()
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { powerModel(t, seed) })
+	for seed := range soak.Seeds(t, 2) {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { powerModel(t, seed) })
+		})
 	}
 }
 

@@ -278,36 +278,55 @@ func (q *Queue) Put(ctx context.Context, ds ...webhook.Delivery) (int, error) {
 	return r.stored, nil
 }
 
-// Settle implements webhook.Queue. What it stores is one entry of the journal, of up to
-// 256 MB: 64 bytes and the new record, if there is one, for each settlement.
+// maxSettled is how many bytes of bodies the settlements in one entry of the journal have
+// at most, or one settlement. A longer call of Settle becomes several entries.
+const maxSettled = 16 << 20
+
+// Settle implements webhook.Queue. A call of any size is stored.
 func (q *Queue) Settle(ctx context.Context, ss ...webhook.Settlement) error {
 	if err := q.enter(ctx); err != nil {
 		return err
 	}
 	defer q.calls.Done()
+	for i := range ss {
+		if v := ss[i].Verdict; v < webhook.Done || v > webhook.Renew {
+			return fmt.Errorf("boltqueue: settlement with verdict %d", v)
+		}
+		if err := ss[i].Delivery.Check(); err != nil {
+			return fmt.Errorf("boltqueue: %w", err)
+		}
+	}
+	for len(ss) > 0 {
+		n, bytes := 0, 0
+		for n < len(ss) {
+			if bytes += len(ss[n].Delivery.Body); n > 0 && bytes > maxSettled {
+				break
+			}
+			n++
+		}
+		if err := q.settle(ctx, ss[:n]); err != nil {
+			return err
+		}
+		ss = ss[n:]
+	}
+	return nil
+}
+
+// settle stores settlements in one entry.
+func (q *Queue) settle(ctx context.Context, ss []webhook.Settlement) error {
 	r := &request{ends: make([]end, len(ss))}
 	var encode []int
 	for i := range ss {
 		s := &ss[i]
 		r.ends[i] = end{lease: s.Delivery.Lease, verdict: s.Verdict, at: s.Delivery.Due.UnixMicro()}
-		switch s.Verdict {
-		case webhook.Done, webhook.Renew:
-		case webhook.Retry, webhook.Bury:
+		if s.Verdict == webhook.Retry || s.Verdict == webhook.Bury {
 			encode = append(encode, i)
-		default:
-			return fmt.Errorf("boltqueue: settlement with verdict %d", s.Verdict)
 		}
 	}
 	if len(encode) > 0 {
 		if err := q.encode(r, ss, encode); err != nil {
 			return err
 		}
-	}
-	if len(ss) == 0 {
-		return nil
-	}
-	if err := r.bounded(); err != nil {
-		return err
 	}
 	return q.do(ctx, r)
 }

@@ -2,39 +2,24 @@ package boltqueue_test
 
 import (
 	"errors"
+	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/boltqueue"
 	"github.com/hookferry/analytics/webhook/queuetest"
 )
 
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(crashDir); dir != "" {
-		crashChild(dir)
-		return
-	}
-	if dir := os.Getenv(syncDir); dir != "" {
-		syncChild(dir)
-		return
-	}
-	if dir := os.Getenv(limitDir); dir != "" {
-		limitChild(dir)
-		return
-	}
-	if settings := os.Getenv(soakSettings); settings != "" {
-		if err := soakChild(settings); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
+	flag.Parse()
+	bench := flag.Lookup("test.bench").Value.String()
+	boltqueue.SetSyncing(soak.On() || bench != "")
 	goleak.VerifyTestMain(m)
 }
 

@@ -10,11 +10,13 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
 
+	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -28,49 +30,60 @@ func TestLockFileThatIsReplaced(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		replaced int // how often
-		timeout  time.Duration
 		want     error
 	}{
-		{"never", 0, time.Minute, nil},
-		{"a few times", 3, time.Minute, nil},
-		{"until the timeout", math.MaxInt, 10 * time.Millisecond, berrors.ErrTimeout},
+		{"never", 0, nil},
+		{"a few times", 3, nil},
+		{"until the timeout", math.MaxInt, berrors.ErrTimeout},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "queue.db")
-			opened := 0
-			options := bolt.Options{Timeout: tt.timeout, OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
-				f, err := os.OpenFile(name, flag, mode)
-				if opened++; opened <= tt.replaced {
-					if err := os.WriteFile(path+".new", nil, 0o600); err != nil {
-						t.Error(err)
-					}
-					if err := os.Rename(path+".new", path); err != nil {
-						t.Error(err)
-					}
-				}
-				return f, err
-			}}
-			db, f, info, err := lockFile(path, options)
-			if !errors.Is(err, tt.want) {
-				t.Fatalf("lockFile: %v, want %v", err, tt.want)
-			}
-			if err != nil {
-				return
-			}
-			defer db.Close()
-			now, err := os.Stat(path)
-			if err != nil || !os.SameFile(info, now) {
-				t.Errorf("the file that is open is not the one that is there, %v", err)
-			}
-			if got, err := f.Stat(); err != nil || !os.SameFile(got, now) {
-				t.Errorf("the file that is returned is not the one that is open, %v", err)
-			}
+			synctest.Test(t, func(t *testing.T) { testLockFileThatIsReplaced(t, tt.replaced, tt.want) })
 		})
+	}
+}
+
+func testLockFileThatIsReplaced(t *testing.T, replaced int, want error) {
+	path := filepath.Join(t.TempDir(), "queue.db")
+	opened := 0
+	options := bolt.Options{Timeout: time.Second, OpenFile: func(name string, flag int, mode os.FileMode) (*os.File, error) {
+		f, err := os.OpenFile(name, flag, mode)
+		if opened++; opened <= replaced {
+			time.Sleep(100 * time.Millisecond) // of the bubble
+			if err := os.WriteFile(path+".new", nil, 0o600); err != nil {
+				t.Error(err)
+			}
+			if err := os.Rename(path+".new", path); err != nil {
+				t.Error(err)
+			}
+		}
+		return f, err
+	}}
+	db, f, info, err := lockFile(path, options)
+	if !errors.Is(err, want) {
+		t.Fatalf("lockFile: %v, want %v", err, want)
+	}
+	if err != nil {
+		return
+	}
+	defer db.Close()
+	now, err := os.Stat(path)
+	if err != nil || !os.SameFile(info, now) {
+		t.Errorf("the file that is open is not the one that is there, %v", err)
+	}
+	if got, err := f.Stat(); err != nil || !os.SameFile(got, now) {
+		t.Errorf("the file that is returned is not the one that is open, %v", err)
 	}
 }
 
 // Whatever is stored while others compact the store is there.
 func TestCompactBesideOpen(t *testing.T) {
+	soak.Only(t, "file-compact")
+	for range soak.Seeds(t, 1) {
+		testCompactBesideOpen(t)
+	}
+}
+
+func testCompactBesideOpen(t *testing.T) {
 	ctx := t.Context()
 	path := filepath.Join(t.TempDir(), "queue.db")
 	const openers, rounds = 4, 6
@@ -136,7 +149,9 @@ func TestCompactSymlink(t *testing.T) {
 
 // The file of the journal that holds nothing which counts may be removed. It is not
 // written over if another is put there.
-func TestIdleJournalIsRemoved(t *testing.T) {
+func TestIdleJournalIsRemoved(t *testing.T) { synctest.Test(t, testIdleJournalIsRemoved) }
+
+func testIdleJournalIsRemoved(t *testing.T) {
 	if os.PathSeparator != '/' {
 		t.Log("a file that is open cannot be removed here")
 		return

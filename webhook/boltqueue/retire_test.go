@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -15,7 +16,9 @@ import (
 
 // A lane that is to be forgotten keeps its name as long as the file has rows of it: those
 // that were settled after what is being written was sealed.
-func TestLaneIsNamedWhileItHasRows(t *testing.T) {
+func TestLaneIsNamedWhileItHasRows(t *testing.T) { synctest.Test(t, testLaneIsNamedWhileItHasRows) }
+
+func testLaneIsNamedWhileItHasRows(t *testing.T) {
 	ctx := t.Context()
 	path := filepath.Join(t.TempDir(), "queue.db")
 	q, err := Open(path, &Config{CacheBytes: 1, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})

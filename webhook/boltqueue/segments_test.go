@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/lanes"
 )
@@ -104,13 +105,13 @@ func foldNow(q *Queue) {
 
 // A lane's rows are in many segments, in no order, and come out in theirs.
 func TestSegmentsAreReadInOrder(t *testing.T) {
-	t.Run("as fast as they come", func(t *testing.T) { testSegments(t, 80) })
-	t.Run("once there are many", func(t *testing.T) { testSegments(t, 10) })
+	for seed := range soak.Seeds(t, 1) {
+		t.Run(fmt.Sprint("seed=", seed, "/as fast as they come"), func(t *testing.T) { testSegments(t, seed, 80) })
+		t.Run(fmt.Sprint("seed=", seed, "/once there are many"), func(t *testing.T) { testSegments(t, seed, 10) })
+	}
 }
 
-func testSegments(t *testing.T, most int) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+func testSegments(t *testing.T, seed uint64, most int) {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	ctx := t.Context()
 	path := filepath.Join(t.TempDir(), "queue.db")

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/boltqueue"
 )
@@ -15,6 +16,13 @@ import (
 // TestRetriesWhileReading has rows come into a lane while others of it are read
 // without the lock: none is passed over, and none is handed out twice.
 func TestRetriesWhileReading(t *testing.T) {
+	soak.Only(t, "file-retries")
+	for seed := range soak.Seeds(t, 1) {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) { testRetriesWhileReading(t, seed) })
+	}
+}
+
+func testRetriesWhileReading(t *testing.T, seed uint64) {
 	const n, tries, workers = 600, 6, 4
 	q, err := boltqueue.Open(filepath.Join(t.TempDir(), "queue.db"), &boltqueue.Config{CacheBytes: 1})
 	if err != nil {
@@ -22,6 +30,7 @@ func TestRetriesWhileReading(t *testing.T) {
 	}
 	defer q.Close()
 	due := time.Now().Add(-time.Hour)
+	place := 1 + int64(seed%n) // where a retry goes among the others
 	for i := range n {
 		d := webhook.Delivery{Destination: "a", ID: fmt.Sprint(i), Due: due.Add(time.Duration(i) * time.Second)}
 		if _, err := q.Put(t.Context(), d); err != nil {
@@ -34,7 +43,7 @@ func TestRetriesWhileReading(t *testing.T) {
 	until := time.Now().Add(time.Hour)
 	for range workers {
 		wg.Go(func() {
-			idle := 0
+			idle, before := 0, int64(0) // how often nothing was handed out, with so many left
 			for left.Load() > 0 {
 				ds, next, err := q.Lease(t.Context(), webhook.LeaseRequest{Max: 3, Until: until}, nil)
 				if err != nil {
@@ -44,8 +53,7 @@ func TestRetriesWhileReading(t *testing.T) {
 				for _, d := range ds {
 					s := webhook.Settlement{Verdict: webhook.Retry, Delivery: d}
 					s.Delivery.Tries++
-					// Somewhere among the others.
-					s.Delivery.Due = due.Add(time.Duration((d.Due.Unix()*7919)%n) * time.Second)
+					s.Delivery.Due = due.Add(time.Duration((d.Due.Unix()*place)%n) * time.Second)
 					if s.Delivery.Tries == tries {
 						s.Verdict = webhook.Done
 					}
@@ -64,6 +72,9 @@ func TestRetriesWhileReading(t *testing.T) {
 				counts, err := q.Count(t.Context())
 				if err != nil || counts.Leased > 0 || counts.Waiting == 0 {
 					continue
+				}
+				if now := left.Load(); now != before {
+					idle, before = 0, now
 				}
 				if idle++; idle == 1000 {
 					t.Errorf("%d deliveries wait, and nothing is handed out before %v", counts.Waiting, next)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -14,10 +15,13 @@ import (
 // sectors: it was acknowledged to nobody, and all before it is there. Below it is what
 // was there in an earlier epoch.
 func TestTornEntry(t *testing.T) {
-	for file := range 2 {
-		for _, at := range []int64{0, 1, 100, 487, 488, 489, 495, 496, 503, 504, 505, 507, 508, 511} {
-			t.Run(fmt.Sprintf("file=%d/offset=%d", file, at), func(t *testing.T) { testTornEntry(t, file, at) })
+	offsets := []int64{0, 1, 100, 487, 488, 489, 495, 496, 503, 504, 505, 507, 508, 511} // what is special
+	for seed := range soak.Seeds(t, len(offsets)) {
+		file, at := int(seed%2), int64(seed/2%sectorSize)
+		if !soak.On() {
+			at = offsets[seed-1]
 		}
+		t.Run(fmt.Sprintf("seed=%d/file=%d/offset=%d", seed, file, at), func(t *testing.T) { testTornEntry(t, file, at) })
 	}
 }
 

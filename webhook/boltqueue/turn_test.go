@@ -7,9 +7,9 @@ import (
 	"io"
 	"log/slog"
 	"path/filepath"
-	"runtime"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
@@ -20,6 +20,10 @@ import (
 // While the database is being written, puts and settlements go on, until there is as much
 // as memory may take: then puts wait, and are stored.
 func TestPutsGoOnWhileDatabaseIsWritten(t *testing.T) {
+	synctest.Test(t, testPutsGoOn)
+}
+
+func testPutsGoOn(t *testing.T) {
 	ctx := t.Context()
 	path := filepath.Join(t.TempDir(), "queue.db")
 	q, err := Open(path, nil)
@@ -63,10 +67,9 @@ func TestPutsGoOnWhileDatabaseIsWritten(t *testing.T) {
 		}
 		all <- err
 	}()
-	for deadline := time.Now().Add(time.Minute); q.errands.len() == 0; runtime.Gosched() {
-		if time.Now().After(deadline) {
-			t.Fatalf("after %d puts of %d bytes none waits", stored.Load(), size)
-		}
+	synctest.Wait()
+	if q.errands.len() == 0 {
+		t.Fatalf("after %d puts of %d bytes none waits", stored.Load(), size)
 	}
 	first := stored.Load()
 	if want := int64((tailBytes + maxTail) / size); first < want-2 || first > want+2 {
@@ -94,7 +97,9 @@ func TestPutsGoOnWhileDatabaseIsWritten(t *testing.T) {
 
 // While the database cannot be written, and puts have to wait for it, what is put fails
 // and what is settled with it does not.
-func TestSettlementsPassPutsThatWait(t *testing.T) {
+func TestSettlementsPassPutsThatWait(t *testing.T) { synctest.Test(t, testSettlementsPassPutsThatWait) }
+
+func testSettlementsPassPutsThatWait(t *testing.T) {
 	ctx := t.Context()
 	q, err := Open(filepath.Join(t.TempDir(), "queue.db"), &Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
@@ -153,6 +158,10 @@ func TestSettlementsPassPutsThatWait(t *testing.T) {
 // A Lease that wants what is being moved to the database hands out what else becomes due
 // meanwhile, and ends with its context.
 func TestLeaseGoesOnWhileDatabaseIsWritten(t *testing.T) {
+	synctest.Test(t, testLeaseGoesOn)
+}
+
+func testLeaseGoesOn(t *testing.T) {
 	q, err := Open(filepath.Join(t.TempDir(), "queue.db"), &Config{CacheBytes: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -187,34 +196,33 @@ func TestLeaseGoesOnWhileDatabaseIsWritten(t *testing.T) {
 			ds, _, err := q.Lease(ctx, webhook.LeaseRequest{Max: 1, Until: time.Now().Add(time.Hour)}, nil)
 			c <- result{ds, err}
 		}()
-		for deadline := time.Now().Add(time.Minute); len(q.leasing) == 0 && len(c) == 0; runtime.Gosched() {
-			if time.Now().After(deadline) {
-				t.Fatal("Lease does not begin")
-			}
-		}
+		synctest.Wait() // it has begun
 		return c
 	}
 	for i, due := range []time.Duration{-time.Second, 50 * time.Millisecond} {
 		c := lease(t.Context())
 		put("other", i, time.Now().Add(due), 1)
+		time.Sleep(due)
+		synctest.Wait()
 		select {
 		case r := <-c:
 			if r.err != nil || len(r.ds) != 1 || r.ds[0].Destination != "other" {
 				t.Fatalf("Lease = %d deliveries, %v, want the one that is not being moved", len(r.ds), r.err)
 			}
-		case <-time.After(time.Minute):
+		default:
 			t.Fatalf("Lease waits for the database with a delivery that is due in %v", due)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	c := lease(ctx)
 	cancel()
+	synctest.Wait()
 	select {
 	case r := <-c:
 		if !errors.Is(r.err, context.Canceled) {
 			t.Errorf("Lease = %v, want that it was canceled", r.err)
 		}
-	case <-time.After(time.Minute):
+	default:
 		t.Error("Lease waits for the database after its context has ended")
 	}
 }

@@ -22,7 +22,7 @@ func TestQueue(t *testing.T) {
 
 // The suite itself is to work for stores that cannot be in a bubble.
 func TestQueueInRealTime(t *testing.T) {
-	queuetest.Run(t, open, queuetest.Traits{Lease: 200 * time.Millisecond})
+	queuetest.Run(t, open, queuetest.Traits{Lease: 10 * time.Millisecond})
 }
 
 func BenchmarkQueue(b *testing.B) {

@@ -12,15 +12,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/bench"
 )
 
-// What a delivery costs in allocations, those of the connection and of reading back what was
-// stored included. The server is a process of its own.
+// A delivery costs few allocations, including those of the connection and of reading
+// messages back. The server is a process of its own.
 func TestAllocations(t *testing.T) {
 	_, url := bench.Start(t, serverVariable+"=1")
-	q := openAt(t, url, Config{Partitions: 4, Claim: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	q := openOn(t, connect(t, url), Config{Partitions: 4, Claim: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 	defer q.Close()
 	body := bytes.Repeat([]byte("x"), 450)
 	id := 0
@@ -29,7 +30,7 @@ func TestAllocations(t *testing.T) {
 		ss := make([]webhook.Settlement, n)
 		out := make([]webhook.Delivery, 0, n)
 		var put, settle uint64
-		lease := ^uint64(0) // the least: beside one that is short, an erasure may allocate as much as many
+		lease := ^uint64(0) // the least of all rounds: others may count what an erasure allocates
 		const rounds = 20
 		for round := range 1 + rounds {
 			now := time.Now()
@@ -41,7 +42,7 @@ func TestAllocations(t *testing.T) {
 			if k, err := q.Put(t.Context(), ds...); k != n || err != nil {
 				t.Fatalf("Put = %d, %v", k, err)
 			}
-			until(t, startTime, "what was put is seen", q.seesAll)
+			testkit.Until(t, "what was put is seen", q.seesAll)
 			between := mallocs()
 			var err error
 			if out, _, err = q.Lease(t.Context(), webhook.LeaseRequest{Max: n, Until: now.Add(time.Hour)}, out[:0]); err != nil || len(out) != n {
@@ -54,13 +55,13 @@ func TestAllocations(t *testing.T) {
 			if err := q.Settle(t.Context(), ss...); err != nil {
 				t.Fatal(err)
 			}
-			if round > 0 { // the first makes the buffers
+			if round > 0 { // the first round makes the buffers
 				put += between - before
 				lease = min(lease, leased-between)
 				settle += mallocs() - leased
 			}
 		}
-		const calls = 100 // allocations of a call, and of what is erased meanwhile
+		const calls = 100 // allocations of a call, and of erasing messages meanwhile
 		for _, c := range []struct {
 			what       string
 			got, limit int

@@ -5,17 +5,26 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"net/url"
+	"os"
 	"runtime"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/bench"
 	"github.com/hookferry/analytics/webhook/queuetest"
 )
 
+// openDefault opens a store with the defaults of Config, but for its stream.
 func openDefault(t testing.TB, dir string) webhook.Queue {
-	return openWith(t, Config{Stream: nameOf(dir), Logger: slog.New(slog.DiscardHandler)})
+	return openOn(t, connect(t, os.Getenv("NATS_URL")), Config{Stream: nameOf(dir), Logger: slog.New(slog.DiscardHandler)})
 }
 
 func BenchmarkQueue(b *testing.B) { queuetest.Bench(b, openDefault) }
@@ -23,7 +32,7 @@ func BenchmarkQueue(b *testing.B) { queuetest.Bench(b, openDefault) }
 // openApart is openDefault with a server that is a process of its own.
 func openApart(b *testing.B) *Queue {
 	_, url := bench.Start(b, serverVariable+"=1")
-	return openAt(b, url, Config{Logger: slog.New(slog.DiscardHandler)})
+	return openOn(b, connect(b, url), Config{Logger: slog.New(slog.DiscardHandler)})
 }
 
 // BenchmarkDeliveries has the server and the receiver as processes of the same
@@ -32,12 +41,46 @@ func BenchmarkDeliveries(b *testing.B) {
 	bench.Deliveries(b, func(b *testing.B) webhook.Queue { return openApart(b) })
 }
 
-// BenchmarkReplicated is BenchmarkDeliveries with three servers that each keep all, on the same
-// processors, in this process. What they tell each other passes through a relay.
+// BenchmarkReplicated is BenchmarkDeliveries with three servers that each keep all
+// deliveries, in this process.
 func BenchmarkReplicated(b *testing.B) {
 	bench.Deliveries(b, func(b *testing.B) webhook.Queue {
-		return openAt(b, startCluster(b, 3).url(), Config{Replicas: 3, Logger: slog.New(slog.DiscardHandler)})
+		return openOn(b, connect(b, startCluster(b)), Config{Replicas: 3, Logger: slog.New(slog.DiscardHandler)})
 	})
+}
+
+// startCluster starts three servers, until the benchmark ends, and returns their URLs.
+func startCluster(b *testing.B) string {
+	var routes []*url.URL
+	for range 3 {
+		routes = append(routes, &url.URL{Scheme: "nats-route", Host: fmt.Sprint("127.0.0.1:", testkit.Port(b))})
+	}
+	var all []*server.Server
+	var urls []string
+	for i, route := range routes {
+		name := fmt.Sprint("s", i)
+		port, _ := strconv.Atoi(route.Port())
+		s, err := server.NewServer(&server.Options{
+			ServerName: name, Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: b.TempDir(),
+			Cluster: server.ClusterOpts{Name: "bench", Host: "127.0.0.1", Port: port},
+			Routes:  routes, NoSigs: true, NoLog: true, MaxPayload: maxPayload,
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.Start()
+		b.Cleanup(func() { stop(s) })
+		all = append(all, s)
+	}
+	testkit.Until(b, "the cluster has a leader of all servers", func() bool {
+		return slices.ContainsFunc(all, func(s *server.Server) bool {
+			return s.JetStreamIsLeader() && len(s.JetStreamClusterPeers()) == len(all)
+		})
+	})
+	for _, s := range all {
+		urls = append(urls, s.ClientURL())
+	}
+	return strings.Join(urls, ",")
 }
 
 func BenchmarkIdleLatency(b *testing.B) { bench.IdleLatency(b, openApart(b)) }
@@ -62,7 +105,7 @@ func BenchmarkBacklog(b *testing.B) {
 				b.Fatalf("Put = %d, %v", n, err)
 			}
 		}
-		until(b, time.Minute, "what waits is seen", func() bool {
+		testkit.Until(b, "what waits is seen", func() bool {
 			q.mu.Lock()
 			defer q.mu.Unlock()
 			early := 0

@@ -270,7 +270,7 @@ func (q *Queue) Revive(ctx context.Context, keys ...string) (int, error) {
 		}
 		// Of several who revive it at once, one does.
 		all[0].header = nats.Header{headerID: {"revived " + decimal(id.seq)}}
-		_, err = q.put(all)
+		_, err = q.put(q.background, all)
 		return err
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// FuzzStored reads what a stream may have as a record, a deed, a member, an origin and
-// a subject. What is read is written as it was.
+// FuzzStored reads any bytes as a record, a deed, a member, an origin and a subject of a
+// stream. Whatever it can read, it writes as the same bytes.
 func FuzzStored(f *testing.F) {
 	f.Add(appendRecord(nil, []uint64{1, 2, 1 << 60}))
 	f.Add([]byte(`{"node":"n","name":"host/1","settled":"AQE="}`))
@@ -43,7 +43,7 @@ func FuzzStored(f *testing.F) {
 	})
 }
 
-// FuzzToken has any name stand in a subject by a token of its own.
+// FuzzToken turns any name into a token of a subject, and back.
 func FuzzToken(f *testing.F) {
 	for _, name := range []string{"", "crm", "=", "a.b", "*", ">", " ", "\x00\xff", strings.Repeat("ü", 127)} {
 		f.Add(name)

@@ -3,13 +3,12 @@
 // root of the repository provides it.
 module github.com/hookferry/analytics/webhook/natsqueue
 
-go 1.25.0
+go 1.26.0
 
 require (
 	github.com/nats-io/nats-server/v2 v2.12.11
 	github.com/nats-io/nats.go v1.53.1
 	github.com/nats-io/nuid v1.0.1
-	go.uber.org/goleak v1.3.0
 )
 
 require (

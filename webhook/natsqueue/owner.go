@@ -122,7 +122,7 @@ func (q *Queue) confirm(ctx context.Context) error {
 	defer q.mu.Unlock()
 	for i, m := range messages {
 		if errors.Is(m.err, errChanged) {
-			q.lose(all[i])
+			q.yield(all[i])
 		} else {
 			err = cmp.Or(err, m.err)
 		}
@@ -183,7 +183,7 @@ func (q *Queue) oversee(ctx context.Context) error {
 		p := q.owned[n]
 		mine := heir(nodes, n) == q.id
 		if p != nil && h.seq > p.epoch {
-			q.lose(p)
+			q.yield(p)
 			p = nil
 		}
 		switch {

@@ -195,8 +195,7 @@ func (q *Queue) sawDeed(p *partition, seq uint64, data []byte) {
 	if d, err := parseDeed(data); err == nil && d.Node == "" && p.draining {
 		return
 	}
-	q.config.Logger.Warn("natsqueue: another process has taken over a partition", "partition", p.n)
-	q.lose(p)
+	q.yield(p)
 	q.govern()
 }
 
@@ -281,6 +280,14 @@ func (q *Queue) stored(p *partition, subject string, seq uint64, d *webhook.Deli
 	}
 	p.early[seq] = struct{}{}
 	q.arrive(p, q.shelf(p, subject), seq, d, size)
+}
+
+// yield loses a partition that another process has taken over. The queue is locked.
+func (q *Queue) yield(p *partition) {
+	if !p.lost {
+		q.config.Logger.Warn("natsqueue: another process has taken over a partition", "partition", p.n)
+	}
+	q.lose(p)
 }
 
 // lose ends what this process does for a partition. The queue is locked.

@@ -73,7 +73,8 @@ func putID(d *webhook.Delivery) nats.Header {
 }
 
 // Put implements webhook.Queue. When the server fails in the middle of a call of several
-// deliveries, some of them may be stored; these are recognised when they are put again.
+// deliveries, or does not answer before the deadline of ctx, some of them may be stored;
+// these are recognised when they are put again.
 func (q *Queue) Put(ctx context.Context, ds ...webhook.Delivery) (int, error) {
 	if err := q.calls.Enter(ctx); err != nil {
 		return 0, err
@@ -86,11 +87,17 @@ func (q *Queue) Put(ctx context.Context, ds ...webhook.Delivery) (int, error) {
 	for i := range all {
 		all[i].header = putID(all[i].delivery)
 	}
-	return q.put(all)
+	// What is on its way may be stored, so its answer is waited for even if ctx is cancelled.
+	storing, cancel := q.background, context.CancelFunc(func() {})
+	if deadline, ok := ctx.Deadline(); ok {
+		storing, cancel = context.WithDeadline(q.background, deadline)
+	}
+	defer cancel()
+	return q.put(storing, all)
 }
 
 // put stores deliveries and returns how many of them were not there.
-func (q *Queue) put(all []fresh) (stored int, err error) {
+func (q *Queue) put(ctx context.Context, all []fresh) (stored int, err error) {
 	if len(all) == 0 {
 		return 0, nil
 	}
@@ -103,8 +110,7 @@ func (q *Queue) put(all []fresh) (stored int, err error) {
 	if err := q.room.take(q, size); err != nil {
 		return 0, err
 	}
-	// What is on its way may be stored, so the answer is waited for.
-	err = q.publisher.store(q.background, messages...)
+	err = q.publisher.store(ctx, messages...)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i := range all {

@@ -230,7 +230,7 @@ func (q *Queue) announced(ctx context.Context, ds []webhook.Delivery) error {
 	for i := range all {
 		all[i].header = putID(all[i].delivery) // sent again, it is stored once
 	}
-	_, err = q.put(all)
+	_, err = q.put(q.background, all)
 	return err
 }
 

@@ -1,27 +1,172 @@
 package natsqueue
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"os"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-
-	"github.com/hookferry/analytics/internal/porttest"
+	"github.com/nats-io/nats-server/v2/server/ats"
+	"github.com/nats-io/nats.go"
 )
 
 // maxPayload has room for the largest body of queuetest.
 const maxPayload = 4 << 20
 
-// startTime bounds the start of a server, and what is otherwise waited for that comes in no
-// time where nothing is wrong and the processors are not busy with the tests of others.
-const startTime = time.Minute
+// A testServer is a server with JetStream to which clients connect without a socket. So it
+// can be in a synctest bubble with them: leases and claims expire at once, and on a slow
+// machine none expires early.
+type testServer struct {
+	*server.Server
+	// wrap wraps the connections of clients, if it is not nil.
+	wrap func(net.Conn) (net.Conn, error)
+}
 
-// busyClaim is the Claim of stores that are to keep what they own: a sign of life may be late by half of
-// it, as on a machine that is busy with other tests.
-const busyClaim = 10 * time.Second
+// InProcessConn implements nats.InProcessConnProvider.
+func (s *testServer) InProcessConn() (net.Conn, error) {
+	conn, err := s.Server.InProcessConn()
+	if err == nil && s.wrap != nil {
+		return s.wrap(conn)
+	}
+	return conn, err
+}
+
+// start starts a server, which listens on a port if it is not 0.
+func start(dir string, port int) (*server.Server, error) {
+	s, err := server.NewServer(&server.Options{
+		DontListen: port == 0, Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir,
+		NoSigs: true, NoLog: true, MaxPayload: maxPayload,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.Start()
+	if port != 0 {
+		for !s.ReadyForConnections(time.Minute) {
+		}
+	}
+	return s, nil
+}
+
+func stop(s *server.Server) {
+	s.Shutdown()
+	s.WaitForShutdown()
+}
+
+// All servers of a process share a clock for the age of messages. A goroutine sets it,
+// which must not belong to a bubble. It tells the real time, so bubbles begin at that.
+var began = sync.OnceValue(func() time.Time {
+	ats.Register()
+	return time.Now().Truncate(time.Second) // the cases of queuetest count in microseconds
+})
+
+// serve starts a server until the test ends.
+func serve(t testing.TB) *testServer {
+	t.Helper()
+	time.Sleep(time.Until(began()))
+	s, err := start(t.TempDir(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(s) })
+	return &testServer{Server: s}
+}
+
+// bubble runs a test in a synctest bubble with a server of its own.
+func bubble(t *testing.T, test func(t *testing.T, s *testServer)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, serve(t)) })
+}
+
+// connect returns a connection that the end of the test closes.
+func (s *testServer) connect(t testing.TB) *nats.Conn {
+	t.Helper()
+	return connect(t, "", nats.InProcessServer(s))
+}
+
+func connect(t testing.TB, url string, options ...nats.Option) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(url, append(options, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// open opens a store that keeps what it owns for an hour after its last heartbeat, unless c
+// says otherwise.
+func (s *testServer) open(t testing.TB, c Config) *Queue {
+	t.Helper()
+	if c.Claim == 0 {
+		c.Claim = time.Hour
+	}
+	return openOn(t, s.connect(t), c)
+}
+
+func openOn(t testing.TB, nc *nats.Conn, c Config) *Queue {
+	t.Helper()
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	q, err := Open(context.Background(), nc, &c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+// until waits until what is wanted is so, for an hour of the bubble's time at most.
+func until(t testing.TB, want string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Hour); !so(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not in an hour: %s", want)
+		}
+	}
+}
+
+// ready waits until q knows what waits in the partitions that it owns. Open does so for a
+// second alone.
+func ready(q *Queue) *Queue {
+	q.mu.Lock()
+	owned := slices.Clone(q.owned)
+	q.mu.Unlock()
+	for _, p := range owned {
+		if p != nil {
+			<-p.ready
+		}
+	}
+	return q
+}
+
+// seesAll reports whether everything that was put has been read back.
+func (q *Queue) seesAll() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, p := range q.owned {
+		if p != nil && len(p.early) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// abandon ends the heartbeats of q.
+func (q *Queue) abandon() {
+	q.stop()
+	q.goroutines.Wait()
+}
 
 // serverVariable is the environment variable that makes the test binary a server.
 const serverVariable = "HOOKFERRY_NATS_SERVER"
@@ -32,92 +177,26 @@ func mainServer() {
 	if os.Getenv(serverVariable) == "" {
 		return
 	}
-	s, err := startServer()
-	if err == nil {
-		fmt.Println(s.url())
+	if err := withServer(func(url string) {
+		fmt.Println(url)
 		io.Copy(io.Discard, os.Stdin)
-		err = s.close()
-	}
-	if err != nil {
+	}); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-// A testServer is a server with JetStream, on a port that stays the same.
-type testServer struct {
-	options server.Options
-	running *server.Server
-	dir     string
-	links   []*link // from and to the others of its cluster
-	routes  []*link // those to it
-}
-
-// startServer starts a server of its own.
-func startServer() (*testServer, error) {
-	port, err := porttest.Free()
-	if err != nil {
-		return nil, err
-	}
+// withServer calls f with the URL of a server that listens.
+func withServer(f func(url string)) error {
 	dir, err := os.MkdirTemp("", "natsqueue")
-	if err != nil {
-		return nil, err
-	}
-	s := &testServer{dir: dir}
-	s.options = server.Options{
-		Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir,
-		NoSigs: true, NoLog: true, MaxPayload: maxPayload,
-	}
-	if err := s.up(); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	return s, nil
-}
-
-// up starts the server again.
-func (s *testServer) up() error {
-	options := s.options // it writes to them
-	running, err := server.NewServer(&options)
 	if err != nil {
 		return err
 	}
-	running.Start()
-	if !running.ReadyForConnections(startTime) {
-		running.Shutdown()
-		running.WaitForShutdown()
-		return fmt.Errorf("the server was not ready in %v", startTime)
+	s, err := start(dir, server.RANDOM_PORT)
+	if err == nil {
+		f(s.ClientURL())
+		stop(s)
 	}
-	s.running = running
-	for _, l := range s.routes { // its port for routes is another each time
-		l.lead(running.ClusterAddr().String())
-	}
-	return nil
-}
-
-// down stops the server. What it stores stays.
-func (s *testServer) down() {
-	s.running.Shutdown()
-	s.running.WaitForShutdown()
-}
-
-// url is where it listens.
-func (s *testServer) url() string { return fmt.Sprintf("nats://127.0.0.1:%d", s.options.Port) }
-
-// close stops the server, and forgets what it stored.
-func (s *testServer) close() error {
-	s.down()
-	return os.RemoveAll(s.dir)
-}
-
-// partition parts the server from the others of its cluster until heal is called.
-func (s *testServer) partition() (heal func()) {
-	for _, l := range s.links {
-		l.gate.Lock()
-	}
-	return func() {
-		for _, l := range s.links {
-			l.gate.Unlock()
-		}
-	}
+	return errors.Join(err, os.RemoveAll(dir))
 }

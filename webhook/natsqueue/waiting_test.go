@@ -10,8 +10,8 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/bench"
 )
 
-// BenchmarkWaiting prints the bytes that a replica of the stream takes for a delivery
-// that waits, with its body of 450 bytes.
+// BenchmarkWaiting prints the bytes that a replica of the stream needs for a delivery that
+// waits, including its body of 450 bytes.
 func BenchmarkWaiting(b *testing.B) {
 	q := openDefault(b, b.TempDir()).(*Queue)
 	defer q.Close()

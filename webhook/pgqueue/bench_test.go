@@ -18,7 +18,7 @@ import (
 )
 
 func openDefault(t testing.TB, dir string) webhook.Queue {
-	return openWith(t, Config{Schema: schemaOf(dir), Logger: slog.New(slog.DiscardHandler)})
+	return openOn(t, pool(t), Config{Schema: schemaOf(dir), Logger: slog.New(slog.DiscardHandler)})
 }
 
 func BenchmarkQueue(b *testing.B) { queuetest.Bench(b, openDefault) }

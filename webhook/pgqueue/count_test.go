@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// What takes long to count is counted again after twenty times as long, and what
-// is little each time.
+// A count that takes long is made again after twenty times as long. A quick one is made
+// each time.
 func TestMemo(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -51,7 +51,7 @@ func TestMemo(t *testing.T) {
 	}
 }
 
-// Who asks while another does waits for that answer, as long as its context lasts.
+// A call during another one's count waits for that count, as long as its context lasts.
 func TestMemoAsksOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemo[int]()

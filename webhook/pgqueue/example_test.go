@@ -8,16 +8,16 @@ import (
 	"log"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/pgqueue"
 )
 
-// An order and the event that tells of it are stored together, or not at all.
+// An order and the event about it are stored together, or not at all.
 func ExampleQueue_PutTx() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
@@ -40,7 +40,13 @@ func ExampleQueue_PutTx() {
 		log.Fatal(err)
 	}
 
-	event := webhook.Event{ID: "order-1", Type: "track", Body: []byte(`{"event":"Order Completed"}`), Received: time.Now()}
+	event, err := webhook.EventOf(&analytics.Track{
+		UserId: "u1", Event: "Order Completed", MessageId: "order-1",
+		Properties: map[string]any{"total": 12.5},
+	}, webhook.Envelope{})
+	if err != nil {
+		log.Fatal(err)
+	}
 	deliveries, err := forwarder.Deliveries(ctx, []string{"crm"}, event)
 	if err != nil {
 		log.Fatal(err)

@@ -3,7 +3,7 @@
 // root of the repository provides it.
 module github.com/hookferry/analytics/webhook/pgqueue
 
-go 1.25.0
+go 1.26.0
 
 require github.com/jackc/pgx/v5 v5.12.0
 

@@ -16,6 +16,10 @@ import (
 // within Claim of the end of a process.
 func (c *Config) term() time.Duration { return c.Claim * 3 / 4 }
 
+// late is the age at which the latest heartbeat of a process is late: it sends one in
+// every quarter of Claim.
+func (c *Config) late() time.Duration { return c.Claim / 2 }
+
 // trusted is how long a process itself relies on a sign of life that it sent.
 func (c *Config) trusted() time.Duration { return c.term() * 9 / 10 }
 
@@ -28,7 +32,7 @@ func (q *Queue) enroll(ctx context.Context) error {
 	}
 	q.mu.Lock()
 	q.node = id
-	q.steady, q.until = sent, sent.Add(q.config.trusted())
+	q.until = sent.Add(q.config.trusted())
 	q.mu.Unlock()
 	return q.beat(ctx)
 }
@@ -51,7 +55,7 @@ func (q *Queue) beat(ctx context.Context) error {
 		now, generation int64
 		shelf           int16
 	)
-	err := q.pool.QueryRow(ctx, q.sql.beat, node, q.config.term().Microseconds(), note).Scan(&now, &shelf, &generation)
+	err := q.pool.QueryRow(ctx, q.sql.beat, node, q.config.term().Microseconds(), note, q.config.late().Microseconds()).Scan(&now, &shelf, &generation)
 	took := time.Since(sent)
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -63,9 +67,6 @@ func (q *Queue) beat(ctx context.Context) error {
 	}
 	q.shelf.Store(int32(shelf))
 	q.turned(generation)
-	if last := q.until.Add(-q.config.trusted()); sent.Sub(last) > q.config.Claim/2 { // one was missed
-		q.steady = sent
-	}
 	q.until = sent.Add(q.config.trusted())
 	// The clocks are taken to be one unless they differ by more than is known.
 	q.offset = time.UnixMicro(now).Sub(sent.Add(took / 2))
@@ -232,18 +233,16 @@ func (q *Queue) steps(steps ...func(context.Context) error) {
 	}
 }
 
-// takeOver gives back what other nodes had claimed that have shown no sign of
-// life, and tells all of it. When the database was away, none could: so only who has
-// shown all of its own for as long, up to now, judges the others.
+// takeOver gives back what nodes had claimed whose heartbeats have ended, and tells all
+// other nodes of it. The statement that removes these nodes decides who is dead: it may
+// be carried out long after it was sent.
 func (q *Queue) takeOver(ctx context.Context) error {
 	q.mu.Lock()
-	node, judge := q.node, time.Now().Before(q.until) && time.Since(q.steady) >= q.config.term()
+	node := q.node
 	q.mu.Unlock()
-	if !judge {
-		return nil
-	}
+	judge := []any{node, q.config.term().Microseconds(), q.config.late().Microseconds()}
 	var some bool
-	if err := q.pool.QueryRow(ctx, q.sql.silent, node).Scan(&some); err != nil || !some {
+	if err := q.pool.QueryRow(ctx, q.sql.silent, judge...).Scan(&some); err != nil || !some {
 		return err
 	}
 	tx, err := q.pool.Begin(ctx)
@@ -254,7 +253,7 @@ func (q *Queue) takeOver(ctx context.Context) error {
 	if _, err := tx.Exec(ctx, byIndex); err != nil {
 		return err
 	}
-	rows, err := tx.Query(ctx, q.sql.expire, node)
+	rows, err := tx.Query(ctx, q.sql.expire, judge...)
 	if err != nil {
 		return err
 	}

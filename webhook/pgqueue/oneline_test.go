@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/hookferry/analytics/internal/porttest"
+	"github.com/hookferry/analytics/internal/testkit"
 )
 
 func TestOneLine(t *testing.T) {
@@ -32,14 +32,10 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
-// Where nobody listens, Open tells where that was, on one line and without the
-// password.
+// Where nobody listens, the error of Open names the address, on one line and without
+// the password.
 func TestOpenWithoutDatabase(t *testing.T) {
-	port, err := porttest.Free()
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := fmt.Sprint("127.0.0.1:", port)
+	addr := fmt.Sprint("127.0.0.1:", testkit.Port(t))
 	p, err := pgxpool.New(context.Background(), "postgres://u:password@"+addr+"/app")
 	if err != nil {
 		t.Fatal(err)

@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 )
 
-// The plans that are kept from when the tables were empty find rows by index.
+// Plans that were made while the tables were empty, and are kept, find rows by index.
 func TestPlans(t *testing.T) {
-	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour})
+	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
 	defer q.Close()
 	for _, c := range []struct{ name, sql, args string }{
 		{"remember", q.sql.remember[0], `(0, '{}')`},
@@ -62,10 +61,10 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// PutTx finds rows by index in a transaction whose settings are another's, when
-// its statements were planned for tables known to be empty.
+// PutTx finds rows by index in a transaction with the caller's settings, even if its
+// statements were planned for empty tables.
 func TestPlansOfPutTx(t *testing.T) {
-	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour})
+	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
 	defer q.Close()
 	ctx := t.Context()
 	for i := range generations {

@@ -3,7 +3,6 @@
 package pgqueue
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -11,52 +10,27 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/queuetest"
 )
 
-// Behind a pooler that gives each transaction a connection of its own all is as it
-// is without.
+// Behind a pooler that gives each transaction a connection of its own, the store passes
+// the same tests as without one.
 func TestPooler(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	pooler, err := server.Pool(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := pooler.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	opener := func(mode pgx.QueryExecMode) func(testing.TB, string) webhook.Queue {
-		return func(t testing.TB, dir string) webhook.Queue {
-			t.Helper()
-			c, err := pgxpool.ParseConfig(pooler.URL())
+	database(t)
+	url := server.Pool(t)
+	t.Run("exec", func(t *testing.T) { testVirtual(t, url, pgx.QueryExecModeExec) })
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeSimpleProtocol} {
+		t.Run(mode.String(), func(t *testing.T) {
+			c, err := pgxpool.ParseConfig(url)
 			if err != nil {
 				t.Fatal(err)
 			}
 			c.ConnConfig.DefaultQueryExecMode = mode
-			p, err := pgxpool.NewWithConfig(context.Background(), c)
+			p, err := pgxpool.NewWithConfig(t.Context(), c)
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(p.Close)
-			q, err := Open(context.Background(), p, &Config{Schema: schemaOf(dir), NoListen: true, Claim: busyClaim, Poll: 200 * time.Millisecond})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return q
-		}
-	}
-	t.Run("exec", func(t *testing.T) {
-		queuetest.Run(t, opener(pgx.QueryExecModeExec), queuetest.Traits{
-			Durable: true, Share: true, Lease: time.Second,
-			Abandon: func(t testing.TB, q webhook.Queue) { q.(*Queue).abandon() },
-		})
-	})
-	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeSimpleProtocol} {
-		t.Run(mode.String(), func(t *testing.T) {
-			q := opener(mode)(t, t.TempDir()).(*Queue)
+			defer p.Close()
+			q := openOn(t, p, Config{Schema: schemaOf(t.TempDir()), NoListen: true, Claim: time.Hour, Poll: 100 * time.Millisecond})
 			defer q.Close()
 			ctx := t.Context()
 			if err := pgx.BeginFunc(ctx, q.pool, func(tx pgx.Tx) error {

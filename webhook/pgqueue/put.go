@@ -69,7 +69,9 @@ func prepare(ds []webhook.Delivery) (news []fresh, size int, err error) {
 	return news, len(buf), nil
 }
 
-// Put implements webhook.Queue. What is being stored when ctx ends is waited for.
+// Put implements webhook.Queue. What is being stored when ctx is cancelled is waited for.
+// After the deadline of ctx it returns at once: what is being stored then may be stored,
+// and is recognised when it is put again.
 // While a transaction of PutTx goes on that has put one of ds, Put waits for the end
 // of that, or of ctx, for half a minute at most.
 func (q *Queue) Put(ctx context.Context, ds ...webhook.Delivery) (int, error) {
@@ -89,6 +91,9 @@ func (q *Queue) Put(ctx context.Context, ds ...webhook.Delivery) (int, error) {
 	case <-ctx.Done():
 		if q.puts.Drop(p) || q.stuck.Drop(p) {
 			return 0, fmt.Errorf("pgqueue: storing: %w", ctx.Err())
+		}
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return 0, fmt.Errorf("pgqueue: storing: no answer of the database in time: %w", ctx.Err())
 		}
 		<-p.done
 		return p.stored, p.err

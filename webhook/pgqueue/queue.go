@@ -185,7 +185,6 @@ type Queue struct {
 	cached  int64
 	node    int64
 	until   time.Time     // the claims hold
-	steady  time.Time     // since when all signs of life were stored
 	offset  time.Duration // what the database's clock is ahead
 	ids     []int64       // that are this process's own, in runs of idRun
 	looks   uint64        // how often the database was looked at for what is unclaimed

@@ -10,52 +10,71 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookferry/analytics/internal/pgtest"
+	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/bench"
-	"github.com/hookferry/analytics/webhook/internal/chaos"
 	"github.com/hookferry/analytics/webhook/queuetest"
 )
 
 var with = flag.String("postgres", "", "settings of the server, as in \"shared_buffers=16MB wal_level=minimal\"")
 
-// server is that of all tests of the package.
+// server is the server of all tests, nil where PostgreSQL is not installed.
 var server *pgtest.Server
 
 func TestMain(m *testing.M) {
 	bench.Main()
-	chaos.Main(openChaos)
 	flag.Parse()
 	os.Exit(func() int {
-		var err error
 		var settings []string
 		if flag.Lookup("test.bench").Value.String() == "" {
-			settings = []string{"fsync=off"} // no test pulls a plug
+			settings = []string{"fsync=off"} // no test cuts the power
 		}
-		settings = append(settings, strings.Fields(*with)...)
-		if server, err = pgtest.Start(settings...); err != nil {
+		var err error
+		server, err = pgtest.Start(append(settings, strings.Fields(*with)...)...)
+		switch {
+		case err == pgtest.ErrMissing:
+			flag.Set("test.skip", "^ExampleQueue_PutTx$") // an example cannot skip itself
+		case err != nil:
 			fmt.Fprintln(os.Stderr, err)
 			return 1
+		default:
+			os.Setenv("DATABASE_URL", server.URL()) // for the examples
+			defer func() {
+				if err := server.Close(); err != nil {
+					fmt.Fprintln(os.Stderr, err)
+				}
+			}()
 		}
-		defer func() {
-			if err := server.Close(); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-			}
-		}()
-		os.Setenv("DATABASE_URL", server.URL()) // of the examples
 		return m.Run()
 	}())
+}
+
+var missing sync.Once
+
+// database returns what clients of the server connect to. It skips the test where
+// PostgreSQL is not installed. The first test to be skipped says why.
+func database(t testing.TB) string {
+	t.Helper()
+	if server == nil {
+		missing.Do(func() { testkit.Missing(t, pgtest.ErrMissing.Error()) })
+		t.SkipNow()
+	}
+	return server.URL()
 }
 
 // pool returns a pool that the end of the test closes.
 func pool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
-	p, err := pgxpool.New(context.Background(), server.URL())
+	p, err := pgxpool.New(context.Background(), database(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,39 +82,58 @@ func pool(t testing.TB) *pgxpool.Pool {
 	return p
 }
 
-// schemaOf is the schema that a folder of queuetest stands for.
+// schemaOf returns the schema that stands for a folder of queuetest.
 func schemaOf(dir string) string {
 	h := fnv.New64a()
 	h.Write([]byte(dir))
 	return fmt.Sprintf("t%x", h.Sum64())
 }
 
-func open(t testing.TB, dir string) webhook.Queue {
+// openWith opens a store that keeps its claims, and polls nothing, for an hour, unless c
+// says otherwise: so no test depends on how busy the machine is.
+func openWith(t testing.TB, c Config) *Queue {
 	t.Helper()
-	return openWith(t, Config{Schema: schemaOf(dir), Claim: busyClaim, Poll: time.Second})
+	if c.Claim == 0 {
+		c.Claim = time.Hour
+	}
+	if c.Poll == 0 {
+		c.Poll = time.Hour
+	}
+	return openOn(t, pool(t), c)
 }
 
-func openWith(t testing.TB, c Config) *Queue {
+func openOn(t testing.TB, p *pgxpool.Pool, c Config) *Queue {
 	t.Helper()
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	q, err := Open(context.Background(), pool(t), &c)
+	q, err := Open(context.Background(), p, &c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return q
 }
 
-// abandon ends the signs of life of q.
+// abandon ends the heartbeats of q.
 func (q *Queue) abandon() {
 	q.stop()
 	q.goroutines.Wait()
 }
 
+// traits are those of the store in queuetest.
+var traits = queuetest.Traits{
+	Durable: true, Share: true,
+	Abandon: func(t testing.TB, q webhook.Queue) { q.(*Queue).abandon() },
+}
+
 func TestQueue(t *testing.T) {
-	queuetest.Run(t, open, queuetest.Traits{
-		Durable: true, Share: true, Lease: time.Second,
-		Abandon: func(t testing.TB, q webhook.Queue) { q.(*Queue).abandon() },
-	})
+	testVirtual(t, database(t), pgx.QueryExecModeCacheStatement)
+}
+
+// The same in real time, and with notifications.
+func TestQueueInRealTime(t *testing.T) {
+	soak.Only(t, "postgres-queue")
+	queuetest.Run(t, func(t testing.TB, dir string) webhook.Queue {
+		return openWith(t, Config{Schema: schemaOf(dir), Claim: 10 * time.Second, Poll: time.Second})
+	}, traits)
 }

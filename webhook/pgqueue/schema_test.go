@@ -14,8 +14,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A schema that a newer program has migrated serves this one too, as long as it
-// says so.
+// This program uses a schema that a newer program has migrated, if the schema allows that.
 func TestVersions(t *testing.T) {
 	for _, tt := range []struct {
 		name           string
@@ -58,7 +57,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// What SQL returns makes the schema that a program needs which may not change it.
+// The statements that SQL returns make a schema for programs that may not change it.
 func TestSQL(t *testing.T) {
 	c := Config{Schema: schemaOf(t.TempDir()), NoMigrate: true}
 	if q, err := Open(t.Context(), pool(t), &c); err == nil {
@@ -86,7 +85,7 @@ func TestSQL(t *testing.T) {
 }
 
 func TestOpenRefusesOtherIsolation(t *testing.T) {
-	config, err := pgxpool.ParseConfig(server.URL())
+	config, err := pgxpool.ParseConfig(database(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +114,7 @@ func TestOpenRefusesOtherIsolation(t *testing.T) {
 	}
 }
 
-// A transaction of the caller's may be stricter than the Queue's own.
+// The caller's transaction may be stricter than those of the Queue.
 func TestPutTxAtEachIsolation(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
 	defer q.Close()

@@ -9,11 +9,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/lanes"
 )
@@ -37,36 +39,24 @@ func putAll(t testing.TB, q *Queue, ds ...webhook.Delivery) {
 	}
 }
 
-// patience bounds the wait for what comes in no time where nothing is wrong and the processors are
-// not busy with the tests of others.
-const patience = time.Minute
-
-// busyClaim is the Claim of stores that are to keep what they claim: a sign of life may be late by
-// almost half of it, as on a machine that is busy with other tests.
-const busyClaim = 10 * time.Second
-
 // leaseUntil leases until n deliveries are leased.
 func leaseUntil(t testing.TB, q *Queue, n int) []webhook.Delivery {
 	t.Helper()
 	var ds []webhook.Delivery
-	for deadline := time.Now().Add(patience); len(ds) < n; {
-		var next time.Time
+	for {
 		var err error
-		ds, next, err = q.Lease(t.Context(), webhook.LeaseRequest{Max: n - len(ds), Until: time.Now().Add(time.Minute)}, ds)
+		ds, _, err = q.Lease(t.Context(), webhook.LeaseRequest{Max: n - len(ds), Until: time.Now().Add(time.Hour)}, ds)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d of %d leased in %v; next %v", len(ds), n, patience, next)
+		if len(ds) == n {
+			return ds
 		}
-		if len(ds) < n {
-			select {
-			case <-q.Wake():
-			case <-time.After(10 * time.Millisecond):
-			}
+		select {
+		case <-q.Wake():
+		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	return ds
 }
 
 func settleAll(t testing.TB, q *Queue, verdict webhook.Verdict, ds []webhook.Delivery) {
@@ -80,10 +70,9 @@ func settleAll(t testing.TB, q *Queue, verdict webhook.Verdict, ds []webhook.Del
 	}
 }
 
-// What one process puts, another is told of and delivers, each delivery by one of
-// them.
+// Another process is notified of what one puts. Each delivery goes to one of the two.
 func TestShare(t *testing.T) {
-	c := Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour}
+	c := Config{Schema: schemaOf(t.TempDir())}
 	a, b := openWith(t, c), openWith(t, c)
 	defer a.Close()
 	defer b.Close()
@@ -107,13 +96,13 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// However often others tell that there is something, and not what, it is looked for a
-// few times.
+// However many notifications come that name no destination, the process looks for unclaimed
+// deliveries a few times only.
 func TestLooksAreFew(t *testing.T) {
-	c := Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, Claim: time.Hour}
+	c := Config{Schema: schemaOf(t.TempDir())}
 	q := openWith(t, c)
 	defer q.Close()
-	c.NoListen = true // nor does it tell
+	c.NoListen = true // it does not notify either
 	other := openWith(t, c)
 	defer other.Close()
 	putAll(t, other, deliveries("crm", 0, 1)...)
@@ -128,7 +117,7 @@ func TestLooksAreFew(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(t.Context(), "LOCK TABLE "+q.schema+".chunk IN ACCESS EXCLUSIVE MODE"); err != nil { // until then a look waits
+	if _, err := tx.Exec(t.Context(), "LOCK TABLE "+q.schema+".chunk IN ACCESS EXCLUSIVE MODE"); err != nil { // a look waits for it
 		t.Fatal(err)
 	}
 	for i := range 100 {
@@ -154,43 +143,40 @@ func TestLooksAreFew(t *testing.T) {
 	}
 }
 
-// What a process held that dies is taken over, within Claim.
+// The claims of a process that dies are taken over within Claim.
 func TestTakeOver(t *testing.T) {
-	c := Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, Claim: 8 * time.Second}
-	a, b := openWith(t, c), openWith(t, c)
-	defer b.Close()
-	putAll(t, a, deliveries("crm", 0, 300)...)
-	got := leaseUntil(t, a, 100)
-	settleAll(t, a, webhook.Done, got[:50])
-	a.abandon()
-	began, steady := time.Now(), b.since()
-	ds := leaseUntil(t, b, 250)
-	// Who is itself kept from a sign of life waits for as long again.
-	if took := time.Since(began); took > c.Claim && b.since() == steady {
-		t.Errorf("taken over in %v, want at most %v", took, c.Claim)
-	}
-	settleAll(t, b, webhook.Done, ds)
-	// What the dead one still settles changes nothing.
-	settleAll(t, a, webhook.Retry, got[50:])
-	if c, err := b.Count(t.Context()); err != nil || c.Waiting != 0 {
-		t.Errorf("Count = %+v, %v; want nothing", c, err)
-	}
-	if _, _, err := a.Lease(t.Context(), webhook.LeaseRequest{Max: 1, Until: time.Now().Add(time.Minute)}, nil); err == nil {
-		t.Error("a process whose claims have expired leases")
-	}
+	makeVirtual(t)
+	synctest.Test(t, func(t *testing.T) {
+		c := Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, Claim: 8 * time.Second}
+		a := openVirtual(t, database(t), pgx.QueryExecModeCacheStatement, c)
+		b := openVirtual(t, database(t), pgx.QueryExecModeCacheStatement, c)
+		defer a.Close()
+		defer b.Close()
+		putAll(t, a, deliveries("crm", 0, 300)...)
+		got := leaseUntil(t, a, 100)
+		settleAll(t, a, webhook.Done, got[:50])
+		a.abandon()
+		began := time.Now()
+		ds := leaseUntil(t, b, 250)
+		if took := time.Since(began); took > c.Claim {
+			t.Errorf("taken over in %v, want at most %v", took, c.Claim)
+		}
+		settleAll(t, b, webhook.Done, ds)
+		// What the dead process still settles changes nothing.
+		settleAll(t, a, webhook.Retry, got[50:])
+		if c, err := b.Count(t.Context()); err != nil || c.Waiting != 0 {
+			t.Errorf("Count = %+v, %v; want nothing", c, err)
+		}
+		if _, _, err := a.Lease(t.Context(), webhook.LeaseRequest{Max: 1, Until: time.Now().Add(time.Minute)}, nil); err == nil {
+			t.Error("a process whose claims have expired leases")
+		}
+	})
 }
 
-// since returns since when q has shown all signs of life.
-func (q *Queue) since() time.Time {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.steady
-}
-
-// Who has not shown all signs of life of late takes nobody for dead: the database may have
-// been away, for the others too.
+// A process that has missed a heartbeat of late takes no other for dead: the database may
+// have been away, for the others too.
 func TestSilentJudgesNobody(t *testing.T) {
-	c := Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, Claim: time.Hour}
+	c := Config{Schema: schemaOf(t.TempDir())}
 	a, b := openWith(t, c), openWith(t, c)
 	defer a.Close()
 	defer b.Close()
@@ -205,10 +191,11 @@ func TestSilentJudgesNobody(t *testing.T) {
 		}
 		return !lives
 	}
-	last := func(ago time.Duration) { // when the last sign was shown; all before it were, long since
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.steady, a.until = time.Now().Add(-10*c.Claim), time.Now().Add(c.trusted()-ago)
+	last := func(ago time.Duration) { // when the last heartbeat was stored; none before it was late
+		if _, err := a.pool.Exec(t.Context(), "UPDATE "+a.schema+`.node SET steady = clock_timestamp() - interval '10 hours',
+			seen = clock_timestamp() - $2::bigint * interval '1 microsecond' WHERE id = $1`, a.nodeNow(), ago.Microseconds()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if _, err := a.pool.Exec(t.Context(), "UPDATE "+a.schema+".node SET expires = expires - interval '2 hours'"); err != nil {
 		t.Fatal(err)
@@ -219,11 +206,11 @@ func TestSilentJudgesNobody(t *testing.T) {
 		show func(context.Context) error
 		want bool
 	}{
-		{"its own signs are missing", c.Claim, func(context.Context) error { return nil }, false},
-		{"its own signs were missing", c.Claim, a.beat, false},
-		{"one sign was missing", c.Claim * 6 / 10, a.beat, false},
-		{"it has begun anew", c.Claim, a.again, false},
-		{"it has shown all signs", c.Claim / 4, a.beat, true},
+		{"its own heartbeats are missing", time.Hour, func(context.Context) error { return nil }, false},
+		{"its own heartbeats were missing", time.Hour, a.beat, false},
+		{"one heartbeat was missing", time.Hour * 6 / 10, a.beat, false},
+		{"it has started over", time.Hour, a.again, false},
+		{"it has missed no heartbeat", time.Hour / 4, a.beat, true},
 	} {
 		last(tt.ago)
 		if err := tt.show(t.Context()); err != nil {
@@ -235,10 +222,9 @@ func TestSilentJudgesNobody(t *testing.T) {
 	}
 }
 
-// A process that was silent for too long begins anew.
+// A process that was silent for too long starts over as a new node.
 func TestSilence(t *testing.T) {
-	c := Config{Schema: schemaOf(t.TempDir()), Poll: 50 * time.Millisecond, Claim: busyClaim}
-	q := openWith(t, c)
+	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
 	defer q.Close()
 	putAll(t, q, deliveries("crm", 0, 10)...)
 	held := leaseUntil(t, q, 5)
@@ -249,12 +235,8 @@ func TestSilence(t *testing.T) {
 	if _, err := q.pool.Exec(t.Context(), q.sql.heal); err != nil {
 		t.Fatal(err)
 	}
-	for q.nodeNow() == node {
-		if t.Context().Err() != nil {
-			t.Fatal("the process is still the node that was declared dead")
-		}
-		<-q.Wake()
-	}
+	q.Present(nil) // has it send a heartbeat at once
+	testkit.Until(t, "the process is another node than the one that was declared dead", func() bool { return q.nodeNow() != node })
 	ds := leaseUntil(t, q, 10)
 	settleAll(t, q, webhook.Retry, held) // changes nothing
 	settleAll(t, q, webhook.Done, ds)
@@ -266,7 +248,7 @@ func TestSilence(t *testing.T) {
 func TestPutTx(t *testing.T) {
 	for _, driver := range []string{"pgx", "database/sql"} {
 		t.Run(driver, func(t *testing.T) {
-			q := openWith(t, Config{Schema: "tx" + driver[:3], Poll: time.Hour})
+			q := openWith(t, Config{Schema: "tx" + driver[:3]})
 			defer q.Close()
 			in := func(commit bool, ds ...webhook.Delivery) (n int) {
 				t.Helper()
@@ -282,7 +264,7 @@ func TestPutTx(t *testing.T) {
 						err = tx.Commit(ctx)
 					}
 				} else {
-					db, berr := sql.Open("pgx", server.URL())
+					db, berr := sql.Open("pgx", database(t))
 					if berr != nil {
 						t.Fatal(berr)
 					}
@@ -326,10 +308,10 @@ func TestPutTx(t *testing.T) {
 	}
 }
 
-// Transactions of the strictest level that are tried again when PostgreSQL says so put
-// each delivery once.
+// Transactions at the strictest isolation level are tried again when PostgreSQL says so, and
+// put each delivery once.
 func TestPutTxSerializable(t *testing.T) {
-	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour})
+	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
 	defer q.Close()
 	const processes, each = 4, 10
 	var stored, failed atomic.Int64
@@ -364,9 +346,9 @@ func TestPutTxSerializable(t *testing.T) {
 	t.Logf("%d transactions were tried again", failed.Load())
 }
 
-// Finished chunks leave no dirt behind.
+// Upkeep removes the dead rows of finished chunks.
 func TestUpkeep(t *testing.T) {
-	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, DedupMax: 1000})
+	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), DedupMax: 1000})
 	defer q.Close()
 	ctx := context.Background()
 	size := func(table string) (n int64) {
@@ -395,10 +377,10 @@ func TestUpkeep(t *testing.T) {
 	if size("chunk_0") < dirtBytes {
 		t.Fatalf("chunk_0 has %d bytes", size("chunk_0"))
 	}
-	// One delivery is left: its chunk is given back, and moved on.
+	// One delivery is left. Its chunk is given back and moved to another shelf.
 	rest := leaseUntil(t, q, 1)
 	settleAll(t, q, webhook.Retry, rest)
-	for deadline := time.Now().Add(patience); ; {
+	testkit.Until(t, "chunk_0 is small, and new chunks go elsewhere", func() bool { // a step waits while an autovacuum has the table
 		if err := q.upkeep(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -413,19 +395,12 @@ func TestUpkeep(t *testing.T) {
 		if err := q.release(ctx); err != nil {
 			t.Fatal(err)
 		}
-		n := size("chunk_0")
-		if n <= dirtBytes && q.shelf.Load() != 0 {
-			break
-		}
-		// A step is put off while an autovacuum has the table.
-		if time.Now().After(deadline) {
-			t.Fatalf("chunk_0 has %d bytes, and new chunks go to shelf %d", n, q.shelf.Load())
-		}
-	}
+		return size("chunk_0") <= dirtBytes && q.shelf.Load() != 0
+	})
 	if got := leaseUntil(t, q, 1); got[0].ID != rest[0].ID {
 		t.Errorf("leased %s, want %s", got[0].ID, rest[0].ID)
 	}
-	// The generations hold the keys of the last 1,000 puts at least, not all.
+	// The generations hold the keys of at least the last 1,000 puts, not of all.
 	if n := size("seen_0"); n > 1<<20 {
 		t.Errorf("seen_0 has %d bytes", n)
 	}

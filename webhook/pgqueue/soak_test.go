@@ -4,7 +4,6 @@ package pgqueue
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"runtime"
 	"strings"
@@ -14,28 +13,32 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook/internal/bench"
 )
 
-var soak = flag.Duration("soak", time.Second, "how long BenchmarkSoak delivers")
-
-// BenchmarkSoak delivers at full rate for -soak, and prints what a delivery costs
-// the database and this process, and what is left in the tables by then.
+// BenchmarkSoak delivers at full rate, in one short round or for as long as the soak
+// command says. It prints what a delivery costs the database and this process, and what is
+// left in the tables by then.
 func BenchmarkSoak(b *testing.B) {
 	q := openDefault(b, b.TempDir()).(*Queue)
 	l := bench.NewLoad(b, q, 10, 64)
+	round, length := 2000, time.Duration(1)
+	if soak.On() {
+		round = 100_000
+		length, _ = soak.Long(b, "postgres-soak")
+	}
 	l.Bare(1000)
 	l.Forward(1000)
 	for b.Loop() {
-		soakFor(b, q, l, *soak)
+		soakFor(b, q, l, round, length)
 	}
 	b.ReportMetric(0, "ns/op")
 }
 
-// soakFor has rounds of deliveries, and a shorter one of bare requests after
-// each.
-func soakFor(b *testing.B, q *Queue, l *bench.Load, d time.Duration) {
-	const round, bare = 100_000, 10_000
+// soakFor delivers in rounds, each followed by a tenth as many bare requests.
+func soakFor(b *testing.B, q *Queue, l *bench.Load, round int, d time.Duration) {
+	bare := round / 10
 	var ours, theirs, our, their time.Duration // in all, and since the last line
 	n, m, rounds := 0, 0, 0
 	b.Log(bloat(b, q))
@@ -50,7 +53,7 @@ func soakFor(b *testing.B, q *Queue, l *bench.Load, d time.Duration) {
 		n, m = n+rounds*round, m+rounds*bare
 		ours, theirs = ours+our, theirs+their
 		b.Logf("%v: %.0f deliveries/s, %.2f x bare; %s", ours.Round(time.Second), float64(rounds*round)/our.Seconds(),
-			their.Seconds()/our.Seconds()*round/bare, bloat(b, q))
+			their.Seconds()/our.Seconds()*float64(round/bare), bloat(b, q))
 		our, their, rounds = 0, 0, 0
 	}
 	after := costs(b, q)
@@ -63,8 +66,8 @@ func soakFor(b *testing.B, q *Queue, l *bench.Load, d time.Duration) {
 	per("cpu-µs", before.process, after.process-float64(m)*bareCPU(b, l))
 }
 
-// A cost is what was spent so far: bytes of WAL, commits, and microseconds of the
-// processors.
+// A cost is what was spent so far: bytes of WAL, commits, and microseconds of processor
+// time of the database and of this process.
 type cost struct{ wal, commits, database, process float64 }
 
 func costs(b *testing.B, q *Queue) (c cost) {
@@ -87,7 +90,7 @@ func processCPU(b *testing.B) float64 {
 	return float64(time.Duration(u.Utime.Nano() + u.Stime.Nano()).Microseconds())
 }
 
-// bareCPU returns the microseconds that a bare request takes of this process.
+// bareCPU returns the microseconds of processor time that a bare request costs this process.
 func bareCPU(b *testing.B, l *bench.Load) float64 {
 	b.Helper()
 	const n = 10_000
@@ -96,8 +99,8 @@ func bareCPU(b *testing.B, l *bench.Load) float64 {
 	return (processCPU(b) - before) / n
 }
 
-// bloat says how large the tables are, with their indexes, and what is dead in
-// them, and the heap of this process.
+// bloat says how large the tables and their indexes are, how many of their rows are dead,
+// and how large the heap of this process is.
 func bloat(b *testing.B, q *Queue) string {
 	b.Helper()
 	rows, err := q.pool.Query(context.Background(), `SELECT relname, pg_table_size(relid) / 1048576, pg_indexes_size(relid) / 1048576,

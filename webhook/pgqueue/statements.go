@@ -154,11 +154,12 @@ WHERE $1::bytea IS NULL OR name > $1 ORDER BY name LIMIT $2`),
 		enroll: in(`INSERT INTO S.node (id, name, expires)
 VALUES (nextval('S.ids'), $1, clock_timestamp() + $2::bigint * interval '1 microsecond') RETURNING id`),
 		beat: in(`UPDATE S.node SET seen = clock_timestamp(), note = $3,
+	steady = CASE WHEN clock_timestamp() - seen < $4::bigint * interval '1 microsecond' THEN steady ELSE clock_timestamp() END,
 	expires = clock_timestamp() + $2::bigint * interval '1 microsecond' WHERE id = $1
 RETURNING (extract(epoch FROM clock_timestamp()) * 1e6)::bigint, (SELECT shelf FROM S.state), (SELECT generation FROM S.state)`),
 		resign: in(`DELETE FROM S.node WHERE id = $1`),
-		silent: in(`SELECT EXISTS (SELECT FROM S.node WHERE expires < clock_timestamp() AND id <> $1)`),
-		expire: in(`DELETE FROM S.node WHERE expires < clock_timestamp() AND id <> $1 RETURNING name`),
+		silent: in(`SELECT EXISTS (SELECT FROM S.node WHERE ` + silent + `)`),
+		expire: in(`DELETE FROM S.node WHERE ` + silent + ` RETURNING name`),
 		nodes:  in(`SELECT id, name, opened, seen, note FROM S.node ORDER BY opened, id LIMIT 1000`),
 		pause:  in(`INSERT INTO S.paused VALUES ($1, clock_timestamp()) ON CONFLICT DO NOTHING`),
 		resume: in(`DELETE FROM S.paused WHERE destination = $1`),
@@ -199,3 +200,11 @@ SELECT $2, id, destination, due, node, held, done, items FROM moved`),
 		ids: in(`SELECT nextval('S.ids') FROM generate_series(1, $1::int)`),
 	}
 }
+
+// silent is true of a node whose claims have expired. A database that stood still makes
+// nobody dead: the node $1 judges only if its own heartbeats were stored for a whole term
+// ($2), up to now, and none of them late ($3). These times are in microseconds.
+const silent = `expires < clock_timestamp() AND id <> $1 AND EXISTS (
+	SELECT FROM S.node judge WHERE judge.id = $1
+	AND judge.steady <= clock_timestamp() - $2::bigint * interval '1 microsecond'
+	AND judge.seen > clock_timestamp() - $3::bigint * interval '1 microsecond')`

@@ -26,7 +26,7 @@ func keys(from, n int) []seen.Key {
 	return all
 }
 
-// A filter knows what was added, and takes few others for it.
+// A filter knows all keys that were added, and takes few others for known.
 func TestFilter(t *testing.T) {
 	const n = 100_000
 	for _, size := range []int{0, 1, n} {
@@ -51,7 +51,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// What no filter excludes is looked for.
+// The keys that no filter excludes are suspects.
 func TestWindowSplit(t *testing.T) {
 	all := keys(0, 40) // four of each generation
 	of := func(g int64) filter {
@@ -93,14 +93,14 @@ func TestWindowSplit(t *testing.T) {
 	}
 }
 
-// ask has w take n keys for asked.
+// ask makes w believe that n keys were asked for.
 func (w *window) ask(n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked = n
 }
 
-// turnOnce puts a delivery of that number and has the generation end.
+// turnOnce puts a delivery with that number, and begins the next generation.
 func turnOnce(t *testing.T, q *Queue, number int) {
 	t.Helper()
 	putAll(t, q, deliveries("turns", number, 1)...)
@@ -109,12 +109,12 @@ func turnOnce(t *testing.T, q *Queue, number int) {
 	}
 }
 
-// A delivery is recognised until as many generations have come after its own, by
-// processes that have read those, that have not, and that have not heard of the turn.
+// A delivery is recognised until all generations have been replaced: by processes that have
+// read the generations, that have not, and that have not heard of the latest one.
 func TestGenerations(t *testing.T) {
 	for name, dedup := range map[string]int{"not read": generations, "read": 1000} { // a table of one page counts as 186 keys
 		t.Run(name, func(t *testing.T) {
-			c := Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, DedupMax: dedup, Claim: time.Hour}
+			c := Config{Schema: schemaOf(t.TempDir()), DedupMax: dedup}
 			a, b := openWith(t, c), openWith(t, c)
 			defer a.Close()
 			defer b.Close()
@@ -145,9 +145,9 @@ func TestGenerations(t *testing.T) {
 	}
 }
 
-// A process reads what is worth it alone.
+// A process reads a generation only if that pays.
 func TestReadKeys(t *testing.T) {
-	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, DedupMax: 10_000, Claim: time.Hour})
+	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), DedupMax: 10_000})
 	defer q.Close()
 	putAll(t, q, deliveries("crm", 0, 5000)...)
 	turnOnce(t, q, 0)
@@ -166,8 +166,8 @@ func TestReadKeys(t *testing.T) {
 	}
 }
 
-// The generations of a window of a billion keys are read in more time than a transaction has: else
-// each reading would be given up, and begun anew.
+// Reading a generation of a billion keys may take longer than a transaction: else each
+// reading would be given up, and begun again.
 func TestKeysTime(t *testing.T) {
 	const keys = 1_000_000_000 / generations
 	if got, least := keysTime(keys), keys*2*time.Microsecond; got < 5*least {
@@ -175,12 +175,12 @@ func TestKeysTime(t *testing.T) {
 	}
 }
 
-// PutTx goes by the generation of its own time. A transaction that reads as of an earlier
-// one has to be tried again.
+// PutTx uses the newest generation. A transaction that reads as of an earlier one has to be
+// tried again.
 func TestPutTxGenerations(t *testing.T) {
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
 		t.Run(string(level), func(t *testing.T) {
-			c := Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, DedupMax: generations, Claim: time.Hour}
+			c := Config{Schema: schemaOf(t.TempDir()), DedupMax: generations}
 			a, b := openWith(t, c), openWith(t, c)
 			defer a.Close()
 			defer b.Close()
@@ -205,7 +205,7 @@ func TestPutTxGenerations(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			turnOnce(t, a, 0) // of which b has not heard
+			turnOnce(t, a, 0) // b has not heard of it
 			early := begin()
 			put(begin(), 10)
 			put(begin(), 0)
@@ -275,12 +275,13 @@ func BenchmarkWindow(b *testing.B) {
 		}
 		wg.Wait()
 	}
-	puts(20_000)
+	each := min(*remembered, 100_000)
+	puts(each / 5)
 	before := costs(b, q)
 	n := 0
 	for b.Loop() {
-		puts(100_000)
-		n += 100_000
+		puts(each)
+		n += each
 	}
 	after := costs(b, q)
 	b.ReportMetric((after.wal-before.wal)/float64(n), "WAL-B/put")

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -31,14 +32,15 @@ var nodeCases = []testCase{
 				}
 				return got
 			}
+			began := time.Now()
 			paused()
 			set("a", false)
 			set("a", true)
 			odd := "odd \x00\xff\"\\"
 			set(odd, true)
 			first := paused("a", odd)
-			if ago := time.Since(first["a"]); ago.Abs() > time.Minute {
-				k.Errorf("paused since %v ago", ago)
+			if !likeNow(began, first["a"]) {
+				k.Errorf("paused since %v, after %v", first["a"], began)
 			}
 			set("a", true)
 			if again := paused("a", odd); !again["a"].Equal(first["a"]) {
@@ -78,6 +80,7 @@ var nodeCases = []testCase{
 		sentence: "Nodes returns those that are open, in the order they were opened, with what they present.",
 		needs:    []string{"Share", "Nodes"},
 		run: func(k *kit) {
+			began := time.Now()
 			other := k.another()
 			present := func(q webhook.Queue, note string) {
 				q.(webhook.Nodes).Present(func() []byte { return []byte(note) })
@@ -92,8 +95,8 @@ var nodeCases = []testCase{
 					if n.Name == "" || n.Self != ((i == 0) == (q == k.q)) {
 						k.Errorf("node %d is %q, self: %v", i, n.Name, n.Self)
 					}
-					if time.Since(n.Seen).Abs() > time.Minute || n.Opened.After(n.Seen) {
-						k.Errorf("node %d was opened at %v and seen at %v", i, n.Opened, n.Seen)
+					if !likeNow(began, n.Seen) || n.Opened.After(n.Seen) {
+						k.Errorf("node %d was opened at %v and seen at %v, after %v", i, n.Opened, n.Seen, began)
 					}
 				}
 			}
@@ -144,18 +147,21 @@ var nodeCases = []testCase{
 }
 
 // nodes returns the nodes that q knows once they are as wanted.
-func (k *kit) nodes(q webhook.Queue, wanted func([]webhook.Node) bool) []webhook.Node {
+func (k *kit) nodes(q webhook.Queue, wanted func([]webhook.Node) bool) (nodes []webhook.Node) {
 	k.Helper()
-	for end := time.Now().Add(patience); ; wait(k.ctx, 5*time.Millisecond) {
-		nodes, err := q.(webhook.Nodes).Nodes(k.ctx)
-		if err != nil {
+	testkit.Until(k, "Nodes returns those that are open", func() bool {
+		var err error
+		if nodes, err = q.(webhook.Nodes).Nodes(k.ctx); err != nil {
 			k.Fatalf("Nodes: %v", err)
 		}
-		if wanted(nodes) {
-			return nodes
-		}
-		if time.Now().After(end) {
-			k.Fatalf("Nodes returned %d, not as wanted, after %v", len(nodes), patience)
-		}
-	}
+		return wanted(nodes)
+	})
+	return nodes
+}
+
+// likeNow reports whether t is between began and now, both by the clock of this machine. It allows
+// for a store whose clock differs.
+func likeNow(began, t time.Time) bool {
+	const skew = time.Minute
+	return t.After(began.Add(-skew)) && t.Before(time.Now().Add(skew))
 }

@@ -8,12 +8,17 @@
 //	}
 //
 // The optional interfaces are tested where the store implements them.
+//
+// The random operations have a fixed seed, so that every run is the same. Two flags run them, and
+// nothing else, with other seeds: -soak.for=1m draws seeds for a minute, -soak.seed=42 takes that one.
+//
+// No case has a time limit of its own. If a store never does what a case waits for, the time limit of
+// the test binary ends the wait (go test -timeout).
 package queuetest
 
 import (
 	"bytes"
 	"context"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -25,6 +30,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -38,14 +45,15 @@ type Open func(t testing.TB, dir string) webhook.Queue
 type Traits struct {
 	// Durable: what was stored is there when the same folder is opened again.
 	Durable bool
-	// Bubble: the store does all its work in goroutines of this process that
-	// wait in no other way than by channels, condition variables and the time
-	// package, so that the cases may run in synctest bubbles, where hours pass
-	// at once. A store on a server is not like that; its cases take as long as
-	// their leases.
+	// Bubble: the cases may run in synctest bubbles, where hours pass at once,
+	// because all goroutines of the store wait for nothing but channels, condition
+	// variables and the time package. They may wait for a server, too, if that
+	// tells the time of the bubble and always answers. Else the cases take as long
+	// as their leases.
 	Bubble bool
 	// Lease is the length of the leases that the cases let expire, where time
-	// really passes. Zero means 2 seconds. In a bubble it is always a minute.
+	// really passes. No case fails because its calls take longer than that.
+	// Zero means 100 milliseconds. In a bubble it is always a minute.
 	Lease time.Duration
 	// OpenFull opens a store whose bound is so low that it is reached within
 	// 64 MB of bodies. Nil leaves the cases of ErrQueueFull out: the store has
@@ -68,14 +76,12 @@ func implements[Part any](q webhook.Queue) bool {
 	return ok
 }
 
-var seed = flag.Uint64("queuetest.seed", 0, "the `seed` of queuetest's random operations; 0 makes one up")
-
 // Run runs all cases, each as a subtest with a store of its own.
 func Run(t *testing.T, open Open, traits Traits) {
 	if traits.Bubble {
 		traits.Lease = time.Minute
 	} else if traits.Lease <= 0 {
-		traits.Lease = 2 * time.Second
+		traits.Lease = 100 * time.Millisecond
 	}
 	probe := open(t, t.TempDir())
 	has := map[string]bool{ // what a case may need
@@ -95,7 +101,7 @@ func Run(t *testing.T, open Open, traits Traits) {
 	}
 	var run []testCase
 	for _, c := range allCases() {
-		all := true
+		all := c.random || !soak.On() || !traits.Bubble // repeating the others shows nothing new, but in real time
 		for _, part := range c.needs {
 			ok, known := has[part]
 			if !known {
@@ -112,21 +118,26 @@ func Run(t *testing.T, open Open, traits Traits) {
 	}
 	for _, c := range run {
 		t.Run(c.name, func(t *testing.T) {
-			body := func(t *testing.T) {
-				k := &kit{T: t, ctx: t.Context(), open: open, traits: traits, dir: t.TempDir()}
-				defer func() {
-					k.close()
-					if t.Failed() {
-						t.Logf("the contract: %s", c.sentence)
-					}
-				}()
-				k.reopen()
-				c.run(k)
-			}
-			if traits.Bubble {
-				synctest.Test(t, body)
-			} else {
-				body(t)
+			for seed := range soak.Seeds(t, 1) {
+				body := func(t *testing.T) {
+					k := &kit{T: t, ctx: t.Context(), open: open, traits: traits, dir: t.TempDir(), r: rand.New(rand.NewPCG(seed, 0))}
+					defer func() {
+						k.close()
+						if t.Failed() {
+							t.Logf("the contract: %s (-soak.seed=%d)", c.sentence, seed)
+						}
+					}()
+					k.reopen()
+					c.run(k)
+				}
+				if traits.Bubble {
+					synctest.Test(t, body)
+				} else {
+					body(t)
+				}
+				if t.Failed() || !c.random {
+					return
+				}
 			}
 		})
 	}
@@ -137,6 +148,7 @@ type testCase struct {
 	name     string
 	sentence string
 	needs    []string // interfaces and traits
+	random   bool     // worth running with other seeds
 	run      func(k *kit)
 }
 
@@ -156,7 +168,9 @@ type kit struct {
 	traits Traits
 	dir    string
 	q      webhook.Queue
+	r      *rand.Rand
 	told   atomic.Int64 // announcements made
+	passed int          // calls of pass where time really passes
 }
 
 // reopen closes the store, if it is open, and opens it again.
@@ -180,8 +194,30 @@ func (k *kit) close() {
 	k.q = nil
 }
 
-// pass lets d pass.
-func (k *kit) pass(d time.Duration) { time.Sleep(d) }
+// pass waits until d has passed by the clock of the store. Where time really passes, it puts a delivery
+// that is due then, of a destination of its own, and waits until the store hands that out.
+func (k *kit) pass(d time.Duration) {
+	k.Helper()
+	if k.traits.Bubble {
+		time.Sleep(d)
+		return
+	}
+	k.passed++
+	mark := delivery("clock", fmt.Sprint(k.passed))
+	mark.Due = now().Add(d + time.Microsecond) // now cuts off up to one
+	k.put(mark)
+	room := func(name string) int {
+		if name == mark.Destination {
+			return 1
+		}
+		return 0
+	}
+	testkit.Until(k, fmt.Sprintf("%v pass by the clock of the store", d), func() bool {
+		ds, _ := k.leaseNext(webhook.LeaseRequest{Max: 1, Room: room})
+		k.settle(webhook.Done, ds...)
+		return len(ds) > 0
+	})
+}
 
 // now returns the time, as exactly as stores keep it.
 func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
@@ -363,14 +399,4 @@ func (k *kit) same(what string, got []webhook.Delivery, want ...webhook.Delivery
 	if diff := cmp.Diff(want, got, likeStored); diff != "" {
 		k.Fatalf("%s: (-want +got)\n%s", what, diff)
 	}
-}
-
-// random returns a source whose seed is logged.
-func (k *kit) random() *rand.Rand {
-	s := *seed
-	if s == 0 {
-		s = rand.Uint64()
-	}
-	k.Logf("-queuetest.seed=%d", s)
-	return rand.New(rand.NewPCG(s, 0))
 }

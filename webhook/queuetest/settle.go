@@ -312,7 +312,7 @@ var settleCases = []testCase{
 							return
 						}
 						if len(ds) == 0 {
-							k.pass(time.Millisecond) // in between two looks
+							wait(k.ctx, time.Millisecond) // in between two looks
 							continue
 						}
 						ss := make([]webhook.Settlement, len(ds))

@@ -7,11 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 )
-
-// patience is how long a case waits for what one Queue is to learn of another.
-const patience = 2 * time.Minute
 
 // another opens the store once more, until the case ends.
 func (k *kit) another() webhook.Queue {
@@ -26,26 +24,20 @@ func (k *kit) another() webhook.Queue {
 }
 
 // leaseFrom leases n deliveries from any of qs, and waits for them.
-func (k *kit) leaseFrom(n int, qs ...webhook.Queue) []webhook.Delivery {
+func (k *kit) leaseFrom(n int, qs ...webhook.Queue) (ds []webhook.Delivery) {
 	k.Helper()
-	var ds []webhook.Delivery
-	for end := time.Now().Add(patience); len(ds) < n; {
+	testkit.Until(k, fmt.Sprintf("%d deliveries are handed out", n), func() bool {
 		for _, q := range qs {
 			if len(ds) == n {
 				break
 			}
 			var err error
-			if ds, _, err = q.Lease(k.ctx, webhook.LeaseRequest{Max: n - len(ds), Until: time.Now().Add(time.Hour)}, ds); err != nil {
+			if ds, _, err = q.Lease(k.ctx, webhook.LeaseRequest{Max: n - len(ds), Until: time.Now().Add(held)}, ds); err != nil {
 				k.Fatalf("Lease: %v", err)
 			}
 		}
-		if len(ds) < n {
-			if time.Now().After(end) {
-				k.Fatalf("leased %d of %d in %v: %v", len(ds), n, patience, ids(ds))
-			}
-			wait(k.ctx, 5*time.Millisecond)
-		}
-	}
+		return len(ds) == n
+	})
 	return ds
 }
 
@@ -53,8 +45,6 @@ func (k *kit) leaseFrom(n int, qs ...webhook.Queue) []webhook.Delivery {
 // as are wanted, and does something meanwhile. It checks that each was handed out once.
 func (k *kit) share(want []string, max int, meanwhile func(), qs ...webhook.Queue) {
 	k.Helper()
-	ctx, cancel := context.WithTimeout(k.ctx, patience)
-	defer cancel()
 	var (
 		mu  sync.Mutex
 		got []string
@@ -62,10 +52,10 @@ func (k *kit) share(want []string, max int, meanwhile func(), qs ...webhook.Queu
 	)
 	for _, q := range qs {
 		wg.Go(func() {
-			for ctx.Err() == nil {
-				ds, _, err := q.Lease(ctx, webhook.LeaseRequest{Max: max, Until: time.Now().Add(time.Hour)}, nil)
+			for k.ctx.Err() == nil {
+				ds, _, err := q.Lease(k.ctx, webhook.LeaseRequest{Max: max, Until: time.Now().Add(held)}, nil)
 				if err == nil {
-					err = q.Settle(ctx, settlements(webhook.Done, ds...)...)
+					err = q.Settle(k.ctx, settlements(webhook.Done, ds...)...)
 				}
 				if err != nil {
 					k.Errorf("leasing and settling: %v", err)
@@ -79,7 +69,7 @@ func (k *kit) share(want []string, max int, meanwhile func(), qs ...webhook.Queu
 					return
 				}
 				if len(ds) == 0 {
-					wait(ctx, time.Millisecond)
+					wait(k.ctx, time.Millisecond)
 				}
 			}
 		})
@@ -153,17 +143,14 @@ var shareCases = []testCase{
 					k.Fatal(err)
 				}
 			}
-			for end := time.After(patience); ; {
+			testkit.Until(k, "Wake has a value that leads to a delivery", func() bool {
 				select {
 				case <-wake:
-				case <-end:
-					k.Fatalf("Wake had no value that led to the delivery in %v", patience)
+					return len(k.lease(10)) > 0
+				default:
+					return false
 				}
-				if ds := k.lease(10); len(ds) > 0 {
-					k.settle(webhook.Done, ds...)
-					return
-				}
-			}
+			})
 		},
 	},
 	{
@@ -172,7 +159,7 @@ var shareCases = []testCase{
 		needs:    []string{"Share"},
 		run: func(k *kit) {
 			other := k.another()
-			const backlog = 2000
+			const backlog = 500
 			k.put(deliveries("backlog", backlog)...)
 			small := make(map[string]bool)
 			for i := range 5 {
@@ -180,30 +167,23 @@ var shareCases = []testCase{
 				small[name] = true
 				k.put(delivery(name, "1"))
 			}
-			// A store may have one of them serve all of a destination, or both.
-			before, pause := 0, 5*time.Millisecond
-			for end := time.Now().Add(patience); len(small) > 0 && before < backlog/2; {
+			// A store may have one of the two serve a destination, or both. To agree on that may take
+			// them a while. The backlog never ends: what is leased of it is due again at once.
+			testkit.Until(k, "every destination gets its turn", func() bool {
 				for _, q := range []webhook.Queue{k.q, other} {
-					ds, _, err := q.Lease(k.ctx, webhook.LeaseRequest{Max: 12, Until: time.Now().Add(time.Hour)}, nil)
+					ds, _, err := q.Lease(k.ctx, webhook.LeaseRequest{Max: 12, Until: time.Now().Add(held)}, nil)
+					if err == nil {
+						err = q.Settle(k.ctx, settlements(webhook.Retry, ds...)...)
+					}
 					if err != nil {
 						k.Fatal(err)
 					}
 					for _, d := range ds {
 						delete(small, d.Destination)
 					}
-					before += count(ds)["backlog"]
 				}
-				if time.Now().After(end) {
-					k.Fatalf("%v were not handed out in %v", small, patience)
-				}
-				// Both may be settling who serves what, for as long as a slow machine
-				// takes: the backlog is to last until then.
-				wait(k.ctx, pause)
-				pause = min(2*pause, time.Second)
-			}
-			if len(small) > 0 {
-				k.Errorf("%d of the backlog were handed out before anything for %v", before, small)
-			}
+				return len(small) == 0
+			})
 		},
 	},
 	{
@@ -230,16 +210,14 @@ var shareCases = []testCase{
 				k.Fatal(err)
 			}
 			for _, q := range []webhook.Queue{k.q, other} {
-				for end := time.Now().Add(patience); ; wait(k.ctx, 5*time.Millisecond) {
+				// What another did a moment ago may be in it or not.
+				testkit.Until(k, "Count returns 11 that wait", func() bool {
 					c, err := q.(webhook.Counter).Count(k.ctx)
-					if err == nil && c.Waiting == 11 {
-						break
+					if err != nil {
+						k.Fatalf("Count: %v", err)
 					}
-					// What another did a moment ago may be in it or not.
-					if err != nil || time.Now().After(end) {
-						k.Fatalf("Count = %+v, %v; want 11 waiting", c, err)
-					}
-				}
+					return c.Waiting == 11
+				})
 			}
 		},
 	},

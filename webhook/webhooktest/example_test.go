@@ -74,9 +74,7 @@ func ExampleReceiver_Wait() {
 		}
 	}()
 
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	requests, err := crm.Wait(ctx, 2)
+	requests, err := crm.Wait(context.Background(), 2)
 	fmt.Println(len(requests), err)
 	// Output: 2 <nil>
 }

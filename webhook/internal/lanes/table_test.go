@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -62,8 +63,17 @@ func (t *Table) check(tb testing.TB) {
 }
 
 func TestTableStaysConsistent(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	for seed := range soak.Seeds(t, 3) {
+		testTable(t, seed)
+	}
+}
+
+func testTable(t *testing.T, seed uint64) {
+	defer func() {
+		if t.Failed() {
+			t.Logf("seed %d", seed)
+		}
+	}()
 	r := rand.New(rand.NewPCG(seed, 0))
 	table := New(nil)
 	now, seq := int64(1_000_000), uint64(0)

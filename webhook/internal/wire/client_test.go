@@ -817,12 +817,12 @@ func TestTLSSessionsAreResumed(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	roots := server.Client().Transport.(*http.Transport).TLSClientConfig
-	c := New(Config{Context: ctx, Dial: new(net.Dialer).DialContext, Timeout: time.Minute, MaxIdle: 8, TLS: roots})
+	c := New(Config{Context: ctx, Dial: new(net.Dialer).DialContext, Timeout: never, MaxIdle: 8, TLS: roots})
 	defer c.Close()
 	to := target(t, server.URL)
 	var b Buffer
 	for range 3 {
-		if _, err := c.Post(ctx, time.Now().Add(time.Minute), to, nil, nil, &b); err != nil {
+		if _, err := c.Post(ctx, time.Now().Add(never), to, nil, nil, &b); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log"
 	"math/rand/v2"
@@ -14,11 +15,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/hookferry/analytics/internal/soak"
 )
 
-// long is more time than anything here takes.
-const long = time.Minute
+// never is further away than the end of any test run. It is for deadlines that must not pass.
+const never = 24 * time.Hour
 
 // serve serves connections on loopback until the test has ended, and waits for
 // their ends: the client is made after it, to be closed before.
@@ -50,7 +54,7 @@ func serve(t testing.TB, serve func(c net.Conn)) (addr string) {
 
 func socketClient(t testing.TB) *Client {
 	ctx, cancel := context.WithCancel(context.Background())
-	c := New(Config{Context: ctx, Dial: new(net.Dialer).DialContext, Timeout: long, MaxIdle: 64})
+	c := New(Config{Context: ctx, Dial: new(net.Dialer).DialContext, Timeout: never, MaxIdle: 64})
 	t.Cleanup(func() {
 		c.Close()
 		cancel()
@@ -95,7 +99,7 @@ func TestIdleConnectionsAreLookedAt(t *testing.T) {
 			to := target(t, "http://"+addr+"/")
 			var b Buffer
 			for range 3 {
-				a, err := c.Post(c.config.Context, time.Now().Add(long), to, nil, []byte("{}"), &b)
+				a, err := c.Post(c.config.Context, time.Now().Add(never), to, nil, []byte("{}"), &b)
 				if err != nil || a.Status != 200 {
 					t.Fatalf("Post = %+v, %v", a, err)
 				}
@@ -129,14 +133,16 @@ func TestAnAnswerBeforeTheRequestIsNone(t *testing.T) {
 		return nc, err
 	}
 	var b Buffer
-	if a, err := c.Post(c.config.Context, time.Now().Add(long), target(t, "http://"+addr+"/"), nil, nil, &b); err != errEarly {
+	if a, err := c.Post(c.config.Context, time.Now().Add(never), target(t, "http://"+addr+"/"), nil, nil, &b); err != errEarly {
 		t.Errorf("Post = %+v, %v; want %v", a, err, errEarly)
 	}
 }
 
 // Requests and answers of all sizes go over sockets, alone and under TLS, from
 // many goroutines at once.
-func TestSockets(t *testing.T) {
+func TestSockets(t *testing.T) { testSockets(t, 1, 20) }
+
+func testSockets(t *testing.T, seed uint64, requests int) {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, _ := io.Copy(io.Discard, r.Body)
 		if n != r.ContentLength {
@@ -155,14 +161,15 @@ func TestSockets(t *testing.T) {
 		}
 		to := target(t, server.URL)
 		var wg sync.WaitGroup
-		for i := range 8 {
+		for i := range uint64(8) {
 			wg.Go(func() {
+				r := rand.New(rand.NewPCG(seed, i))
 				var b Buffer
-				for k := range 100 {
-					body := make([]byte, (i*7919+k*104729)%100_000)
-					a, err := c.Post(c.config.Context, time.Now().Add(long), to, nil, body, &b)
+				for range requests {
+					body := make([]byte, r.IntN(100_000))
+					a, err := c.Post(c.config.Context, time.Now().Add(never), to, nil, body, &b)
 					if err != nil || a.Status != 200 {
-						t.Errorf("%d bytes: Post = %+v, %v", len(body), a, err)
+						t.Errorf("seed %d, %d bytes: Post = %+v, %v", seed, len(body), a, err)
 					}
 				}
 			})
@@ -179,14 +186,37 @@ func TestSockets(t *testing.T) {
 // Receivers that close connections as they like, after any answer, cost no
 // request: those that they had not yet answered are made again.
 func TestReceiversThatCloseAtRandom(t *testing.T) {
-	addr := serve(t, func(c net.Conn) {
+	for seed := range soak.Seeds(t, 3) {
+		synctest.Test(t, func(t *testing.T) {
+			p := &peer{serve: closeAtRandom(seed)}
+			c, _ := p.client(t)
+			postToClosing(t, c, seed, "crm.example")
+		})
+	}
+}
+
+// TestSocketSoak makes requests of all sizes, and requests to receivers that close at random, on sockets.
+func TestSocketSoak(t *testing.T) {
+	length, seed := soak.Long(t, "wire")
+	for end := time.Now().Add(length); time.Now().Before(end) && !t.Failed(); seed++ {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			testSockets(t, seed, 100)
+			var n atomic.Int64
+			random := closeAtRandom(seed)
+			addr := serve(t, func(c net.Conn) { random(c, int(n.Add(1))) })
+			postToClosing(t, socketClient(t), seed, addr)
+		})
+	}
+}
+
+// closeAtRandom serves connections that answer at least one request and then close.
+func closeAtRandom(seed uint64) func(c net.Conn, n int) {
+	return func(c net.Conn, n int) {
+		random := rand.New(rand.NewPCG(seed, uint64(n)))
 		r := bufio.NewReader(c)
-		for {
-			if readRequest(r) != nil {
-				return
-			}
+		for readRequest(r) == nil {
 			io.WriteString(c, ok)
-			switch rand.IntN(8) {
+			switch random.IntN(8) {
 			case 0:
 				return
 			case 1:
@@ -197,24 +227,27 @@ func TestReceiversThatCloseAtRandom(t *testing.T) {
 				return
 			}
 		}
-	})
-	c := socketClient(t)
+	}
+}
+
+// postToClosing makes requests to a receiver that closes connections at random.
+func postToClosing(t *testing.T, c *Client, seed uint64, addr string) {
 	to := target(t, "http://"+addr+"/")
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
 			var b Buffer
 			for range 200 {
-				a, err := c.Post(c.config.Context, time.Now().Add(long), to, nil, []byte("{}"), &b)
+				a, err := c.Post(c.config.Context, time.Now().Add(never), to, nil, []byte("{}"), &b)
 				if err != nil || a.Status != 200 {
-					t.Errorf("Post = %+v, %v", a, err)
+					t.Errorf("seed %d: Post = %+v, %v", seed, a, err)
 				}
 			}
 		})
 	}
 	wg.Wait()
 	if c.Resent() == 0 {
-		t.Error("no request was made again")
+		t.Errorf("seed %d: no request was made again", seed)
 	}
 }
 
@@ -234,7 +267,7 @@ func TestSocketsAreInterrupted(t *testing.T) {
 		}))
 		server.Config.ErrorLog = log.New(io.Discard, "", 0)
 		ctx, cancel := context.WithCancelCause(t.Context())
-		config := Config{Context: ctx, Dial: new(net.Dialer).DialContext, Timeout: long, MaxIdle: 8}
+		config := Config{Context: ctx, Dial: new(net.Dialer).DialContext, Timeout: never, MaxIdle: 8}
 		if secure {
 			server.StartTLS()
 			config.TLS = server.Client().Transport.(*http.Transport).TLSClientConfig
@@ -243,42 +276,44 @@ func TestSocketsAreInterrupted(t *testing.T) {
 		}
 		c := New(config)
 		to := target(t, server.URL)
-		post := func(ctx context.Context, deadline time.Time) <-chan error {
+		post := func(ctx context.Context, deadline time.Duration) <-chan error {
 			done := make(chan error, 1)
 			go func() { // received from by each caller
 				var b Buffer
-				_, err := c.Post(ctx, deadline, to, nil, []byte("{}"), &b)
+				_, err := c.Post(ctx, time.Now().Add(deadline), to, nil, []byte("{}"), &b)
 				done <- err
 			}()
 			return done
 		}
+		ended := func(what string, got, want error) {
+			t.Helper()
+			if got != want {
+				t.Errorf("TLS %v: after the end of %s Post = %v, want %v", secure, what, got, want)
+			}
+		}
 
 		own, cut := context.WithCancelCause(ctx)
-		done := post(own, time.Now().Add(long))
+		done := post(own, never)
 		<-arrived
 		cut(enough)
-		if err := <-done; err != enough {
-			t.Errorf("TLS %v: after the end of its context Post = %v", secure, err)
-		}
+		ended("its context", <-done, enough)
 
-		done = post(ctx, time.Now().Add(100*time.Millisecond))
-		select {
-		case <-arrived:
-			if err := <-done; err != ErrTimeout {
-				t.Errorf("TLS %v: after its deadline Post = %v", secure, err)
-			}
-		case err := <-done: // on a machine that is too slow
-			if err != ErrTimeout {
-				t.Errorf("TLS %v: after its deadline Post = %v", secure, err)
+		// The deadline is long enough for the request to arrive, however slow the machine is.
+		for deadline, waits := time.Millisecond, false; !waits; deadline *= 2 {
+			done = post(ctx, deadline)
+			select {
+			case <-arrived:
+				waits = true
+				ended("its deadline", <-done, ErrTimeout)
+			case err := <-done:
+				ended("its deadline", err, ErrTimeout)
 			}
 		}
 
-		done = post(ctx, time.Now().Add(long))
+		done = post(ctx, never)
 		<-arrived
 		cancel(enough)
-		if err := <-done; err != enough {
-			t.Errorf("TLS %v: after the end of the client's context Post = %v", secure, err)
-		}
+		ended("the client's context", <-done, enough)
 		c.Close()
 		server.CloseClientConnections()
 		server.Close()
@@ -301,7 +336,7 @@ func TestLargeBodiesKeepTheirConnection(t *testing.T) {
 	body := make([]byte, 1<<20)
 	const requests = 300
 	for range requests {
-		if _, err := c.Post(c.config.Context, time.Now().Add(long), to, nil, body, &buf); err != nil {
+		if _, err := c.Post(c.config.Context, time.Now().Add(never), to, nil, body, &buf); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -346,7 +381,7 @@ func BenchmarkPost(b *testing.B) {
 		var buf Buffer
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := c.Post(c.config.Context, time.Now().Add(long), to, nil, body, &buf); err != nil {
+			if _, err := c.Post(c.config.Context, time.Now().Add(never), to, nil, body, &buf); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -359,7 +394,7 @@ func BenchmarkPost(b *testing.B) {
 		var buf Buffer
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := c.Post(c.config.Context, time.Now().Add(long), to, nil, body, &buf); err != nil {
+			if _, err := c.Post(c.config.Context, time.Now().Add(never), to, nil, body, &buf); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -88,7 +88,7 @@ func TestIdleTLSConnectionsAreLookedAt(t *testing.T) {
 			to := target(t, "https://"+addr+"/")
 			var b Buffer
 			for range 3 {
-				if a, err := c.Post(c.config.Context, time.Now().Add(long), to, nil, []byte("{}"), &b); err != nil || a.Status != 200 {
+				if a, err := c.Post(c.config.Context, time.Now().Add(never), to, nil, []byte("{}"), &b); err != nil || a.Status != 200 {
 					t.Errorf("%s, socket %v: Post = %+v, %v", tt.name, socket, a, err)
 				}
 				h := to.host.Load()
@@ -120,7 +120,7 @@ func BenchmarkPostTLS(b *testing.B) {
 	var buf Buffer
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := c.Post(c.config.Context, time.Now().Add(long), to, nil, body, &buf); err != nil {
+		if _, err := c.Post(c.config.Context, time.Now().Add(never), to, nil, body, &buf); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -10,6 +10,7 @@ CREATE TABLE node (
     name    text NOT NULL,
     opened  timestamptz NOT NULL DEFAULT clock_timestamp(),
     seen    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    steady  timestamptz NOT NULL DEFAULT clock_timestamp(), -- since when no heartbeat was late
     expires timestamptz NOT NULL,
     note    bytea -- what it presents
 );

@@ -2,8 +2,9 @@
 // page that uses it.
 //
 // Nobody is let in by mistake. Where there is a token every request of the API
-// carries it. Where there is none, only this machine is answered, under a name
-// of its own, and no page of another origin: see Guard.
+// carries it, but the one that asks whether a token is needed. Where there is none,
+// only this machine is answered, under a name of its own, and no page of another
+// origin: see Guard.
 package admin
 
 import (
@@ -36,6 +37,8 @@ type Config struct {
 	Calls   func() api.Calls
 	// Ready reports whether calls are accepted.
 	Ready func() bool
+	// Send says how a call is sent to the server.
+	Send api.Send
 	// Token is what requests must carry. Empty means none, for a listener on a
 	// loopback address.
 	Token string
@@ -80,7 +83,11 @@ func New(c Config) (*Handler, error) {
 	}
 	h.open, h.close = context.WithCancel(context.Background())
 	for _, r := range h.routes() {
-		h.mux.Handle(r.method+" "+r.path, h.Guard(h.answering(r.serve)))
+		guard := h.Guard
+		if r.path == api.AccessPath {
+			guard = func(next http.Handler) http.Handler { return withHeaders(h.onlyLocal(next)) }
+		}
+		h.mux.Handle(r.method+" "+r.path, guard(h.answering(r.serve)))
 	}
 	h.mux.Handle("/api/", h.Guard(h.answering(h.notFound)))
 	page := c.Page
@@ -128,6 +135,7 @@ func (h *Handler) routes() []route {
 		{"POST", api.AudiencesPath, h.createAudience},
 		{"GET", api.MembersPath, h.members},
 		{"PUT", api.MembersPath, h.syncMembers},
+		{"GET", api.AccessPath, h.access},
 		{"GET", api.OpenAPIPath, h.openAPI},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,20 +24,47 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
+	"github.com/hookferry/analytics/internal/memnet"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
-// A server is a Handler on a loopback address, with a Forwarder that it is
-// about and a receiver of its webhooks.
+// A server is a Handler with a Forwarder that it is about and a receiver of its
+// webhooks.
 type server struct {
 	t         testing.TB
+	client    *http.Client
 	handler   *Handler
 	url       string
 	forwarder *webhook.Forwarder
 	store     webhook.Queue
 	receiver  *receiver
+}
+
+// A network is how a server is reached, and reaches its receiver.
+type network struct {
+	listen func(ctx context.Context, network, address string) (net.Listener, error)
+	dial   func(ctx context.Context, network, address string) (net.Conn, error) // nil: the system's
+}
+
+// inMemory returns a network that may be used in a bubble.
+func inMemory() network {
+	n := new(memnet.Network)
+	return network{n.Listen, n.DialContext}
+}
+
+// serve serves requests until the test ends.
+func (n network) serve(t testing.TB, s *http.Server) *httptest.Server {
+	t.Helper()
+	l, err := n.listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &httptest.Server{Listener: l, Config: s}
+	server.Start()
+	t.Cleanup(server.Close)
+	return server
 }
 
 // A receiver answers webhooks with a status.
@@ -44,27 +73,20 @@ type receiver struct {
 	mu     sync.Mutex
 	status int
 	got    []*http.Request
-	bodies [][]byte
-	came   chan struct{} // one for each request, up to its capacity
 }
 
-func newReceiver(t testing.TB) *receiver {
-	r := &receiver{status: 200, came: make(chan struct{}, 1000)}
-	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		body, _ := io.ReadAll(q.Body)
+func newReceiver(t testing.TB, n network) *receiver {
+	r := &receiver{status: 200}
+	r.Server = n.serve(t, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		_, _ = io.Copy(io.Discard, q.Body)
 		r.mu.Lock()
-		r.got, r.bodies = append(r.got, q), append(r.bodies, body)
+		r.got = append(r.got, q)
 		status := r.status
 		r.mu.Unlock()
 		w.Header().Set("X-Receiver", "test")
 		w.WriteHeader(status)
 		io.WriteString(w, "answered")
-		select {
-		case r.came <- struct{}{}:
-		default:
-		}
-	}))
-	t.Cleanup(r.Close)
+	})})
 	return r
 }
 
@@ -83,12 +105,18 @@ const (
 // "shop/eu" which is not, and two sources. change, which may be nil, may
 // change its Config.
 func newServer(t testing.TB, change func(*Config)) *server {
-	return newServerWith(t, func(*config.Settings) {}, change)
+	return newServerOn(t, inMemory(), func(*config.Settings) {}, change)
 }
 
 // newServerWith is newServer with settings that edit has changed.
-func newServerWith(t testing.TB, edit func(*config.Settings), change func(*Config)) *server {
-	s := &server{t: t, receiver: newReceiver(t), store: memqueue.New(memqueue.Config{})}
+func newServerWith(t testing.TB, edit func(*config.Settings)) *server {
+	return newServerOn(t, inMemory(), edit, nil)
+}
+
+func newServerOn(t testing.TB, n network, edit func(*config.Settings), change func(*Config)) *server {
+	transport := &http.Transport{DialContext: n.dial}
+	t.Cleanup(transport.CloseIdleConnections)
+	s := &server{t: t, client: &http.Client{Transport: transport}, receiver: newReceiver(t, n), store: memqueue.New(memqueue.Config{})}
 	t.Cleanup(func() { s.store.Close() })
 	settings := config.Default()
 	settings.Path, settings.Loaded = "hookferry.yaml", time.Now()
@@ -110,7 +138,7 @@ func newServerWith(t testing.TB, edit func(*config.Settings), change func(*Confi
 		t.Fatal(err)
 	}
 	f := feed.New()
-	wc := webhook.Config{Queue: s.store, Observer: f}
+	wc := webhook.Config{Queue: s.store, Observer: f, DialContext: n.dial}
 	for _, d := range settings.Destinations {
 		wc.Destinations = append(wc.Destinations, *d.Webhook)
 	}
@@ -138,12 +166,8 @@ func newServerWith(t testing.TB, edit func(*config.Settings), change func(*Confi
 	if s.handler, err = New(c); err != nil {
 		t.Fatal(err)
 	}
-	front := httptest.NewUnstartedServer(s.handler)
-	front.Config.ReadTimeout, front.Config.WriteTimeout = 30*time.Second, 30*time.Second
-	front.Start()
-	t.Cleanup(front.Close)
+	s.url = n.serve(t, &http.Server{Handler: s.handler, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second}).URL
 	t.Cleanup(s.handler.Close)
-	s.url = front.URL
 	return s
 }
 
@@ -200,7 +224,7 @@ func (s *server) request(method, path string, body any) *http.Request {
 
 func (s *server) do(req *http.Request) (*http.Response, []byte) {
 	s.t.Helper()
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := s.client.Do(req)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -242,22 +266,6 @@ func diff(t testing.TB, what string, got, want any) {
 	t.Helper()
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("%s (-want +got):\n%s", what, d)
-	}
-}
-
-// until waits for ok to be true.
-func until(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(time.Minute)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("still not so: %s", what)
-		}
 	}
 }
 
@@ -336,7 +344,7 @@ func TestSourcesOfADestination(t *testing.T) {
 			source.Keys = []signature.Secret{signature.Secret("key-" + source.Name)}
 			settings.Sources = append(settings.Sources, source)
 		}
-	}, nil)
+	})
 	got := ask[api.Destination](s, 200, "GET", "/api/v1/destinations/crm", nil)
 	diff(t, "sources", got.Sources, []string{"app", "s0000", "s0001", "s0002", "s0003", "s0004", "s0005", "s0006", "s0007", "s0008"})
 	if got.SourceCount != 2_002 {
@@ -357,7 +365,7 @@ func TestDestinations(t *testing.T) {
 	}
 	crm.Oldest, crm.Next = nil, nil
 	diff(t, "crm", crm, api.Destination{
-		ID: "crm", State: api.StateOK, Sources: []string{"app", "web"}, SourceCount: 2, Enabled: true, Signed: true, MaxRate: 100_000,
+		ID: "crm", State: api.StateWaiting, Sources: []string{"app", "web"}, SourceCount: 2, Enabled: true, Signed: true, MaxRate: 100_000,
 		Endpoints: []api.Endpoint{{URL: s.receiver.URL + "/crm", Headers: []string{"Authorization-Key"}}},
 		Waiting:   &one, Dead: map[string]int64{}, Errors: map[string]int64{}, Rates: crm.Rates,
 	})
@@ -390,14 +398,14 @@ func moreDestinations(n int) func(*config.Settings) {
 }
 
 func TestDestinationsAreSelected(t *testing.T) {
-	s := newServerWith(t, moreDestinations(30), nil)
+	s := newServerWith(t, moreDestinations(30))
 	s.track("d0007", "m1", "m2")
 	s.track("d0003", "m3", "m4", "m5")
 	put(t, s.store, "gone", "m6")
 	if err := s.forwarder.Pause(t.Context(), "d0005"); err != nil {
 		t.Fatal(err)
 	}
-	states := map[string]int{"idle": 29, "ok": 2, "paused": 1, "unknown": 1}
+	states := map[string]int{"idle": 29, "waiting": 2, "paused": 1, "unknown": 1}
 	for _, tt := range []struct {
 		name, query string
 		want        []string
@@ -412,7 +420,7 @@ func TestDestinationsAreSelected(t *testing.T) {
 		{"a part of a host", "?q=hosT29", []string{"d0029"}, 1, map[string]int{"idle": 1}},
 		{"a part of a URL that is not shown", "?q=passw0rd", nil, 0, map[string]int{}},
 		{"a query that is not shown", "?q=s3cret", nil, 0, map[string]int{}},
-		{"states", "?state=paused&state=ok&sort=state", []string{"d0005", "d0003", "d0007"}, 3, states},
+		{"states", "?state=paused&state=waiting&sort=state", []string{"d0005", "d0003", "d0007"}, 3, states},
 		{"a source", "?source=web", []string{"crm", "shop/eu"}, 2, map[string]int{"idle": 2}},
 		{"a source that is not there", "?source=other", nil, 0, map[string]int{}},
 	} {
@@ -443,7 +451,7 @@ func put(t testing.TB, store webhook.Queue, destination, id string) {
 // Page by page every destination comes once, in every order, also while what
 // the order is of changes.
 func TestDestinationsArePaged(t *testing.T) {
-	s := newServerWith(t, moreDestinations(30), nil)
+	s := newServerWith(t, moreDestinations(30))
 	for _, order := range append(slices.Clone(api.Sorts), "") {
 		var got []string
 		for after, n := "", 0; n == 0 || after != ""; n++ {
@@ -466,7 +474,7 @@ func TestDestinationsArePaged(t *testing.T) {
 // BenchmarkDestinations asks for a page of 10,000 destinations, something waits
 // for every hundredth of which.
 func BenchmarkDestinations(b *testing.B) {
-	s := newServerWith(b, moreDestinations(9_998), nil)
+	s := newServerWith(b, moreDestinations(9_998))
 	for i := range 100 {
 		s.track(fmt.Sprintf("d%04d", i*100), "m")
 	}
@@ -518,30 +526,32 @@ func TestSeries(t *testing.T) {
 }
 
 func TestEvents(t *testing.T) {
-	s := newServer(t, nil)
-	s.run()
-	s.track("crm", "m1")
-	var got api.Events
-	until(t, "m1 is delivered", func() bool {
-		got = ask[api.Events](s, 200, "GET", api.EventsPath, nil)
-		return len(got.Events) == 3
-	})
-	if got.Seq != 3 || got.Events[0].Seq != 3 {
-		t.Errorf("the latest has the seq %d, and %d is told, want 3", got.Events[0].Seq, got.Seq)
-	}
-	if e := got.Events[2]; e.Kind != "accepted" || !strings.Contains(string(e.Body), `"event":"Signed <Up>"`) {
-		t.Errorf("the first event: %+v", e)
-	}
-	if e := got.Events[1]; e.Kind != "attempt" || e.Attempt == nil || e.Attempt.Status != 200 || e.Attempt.Endpoint != s.receiver.URL+"/crm" {
-		t.Errorf("the second event: %+v", e)
-	}
-	for query, want := range map[string]int{
-		"?limit=2": 2, "?kind=attempt&kind=dead": 1, "?destination=crm": 3, "?type=page": 0, "?q=signed+%3Cup": 3,
-	} {
-		if got := ask[api.Events](s, 200, "GET", api.EventsPath+query, nil).Events; len(got) != want {
-			t.Errorf("events%s: %d, want %d", query, len(got), want)
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nil)
+		s.track("crm", "m1")
+		s.run()         // by now it is told that m1 was accepted
+		synctest.Wait() // until it is delivered
+		got := ask[api.Events](s, 200, "GET", api.EventsPath, nil)
+		if len(got.Events) != 3 {
+			t.Fatalf("events %+v, want 3", got)
 		}
-	}
+		if got.Seq != 3 || got.Events[0].Seq != 3 {
+			t.Errorf("the latest has the seq %d, and %d is told, want 3", got.Events[0].Seq, got.Seq)
+		}
+		if e := got.Events[2]; e.Kind != "accepted" || !strings.Contains(string(e.Body), `"event":"Signed <Up>"`) {
+			t.Errorf("the first event: %+v", e)
+		}
+		if e := got.Events[1]; e.Kind != "attempt" || e.Attempt == nil || e.Attempt.Status != 200 || e.Attempt.Endpoint != s.receiver.URL+"/crm" {
+			t.Errorf("the second event: %+v", e)
+		}
+		for query, want := range map[string]int{
+			"?limit=2": 2, "?kind=attempt&kind=dead": 1, "?destination=crm": 3, "?type=page": 0, "?q=signed+%3Cup": 3,
+		} {
+			if got := ask[api.Events](s, 200, "GET", api.EventsPath+query, nil).Events; len(got) != want {
+				t.Errorf("events%s: %d, want %d", query, len(got), want)
+			}
+		}
+	})
 }
 
 // lines reads the lines of a stream that are not empty.
@@ -557,58 +567,62 @@ func lines[T any](t testing.TB, r io.Reader) func() (T, bool) {
 }
 
 func TestLive(t *testing.T) {
-	s := newServer(t, nil)
-	open := func(query string) (func() (api.Live, bool), *http.Response) {
-		resp, err := http.DefaultClient.Do(s.request("GET", api.LivePath+query, nil))
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nil)
+		open := func(query string) (func() (api.Live, bool), *http.Response) {
+			resp, err := s.client.Do(s.request("GET", api.LivePath+query, nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { resp.Body.Close() })
+			if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != api.StreamType {
+				t.Fatalf("%s, %s", resp.Status, resp.Header.Get("Content-Type"))
+			}
+			return lines[api.Live](t, resp.Body), resp
+		}
+		next, resp := open("?destination=crm")
+		s.track("shop/eu", "m1")
+		s.track("crm", "m2")
+		first, _ := next()
+		line, err := json.Marshal(first)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { resp.Body.Close() })
-		if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != api.StreamType {
-			t.Fatalf("%s, %s", resp.Status, resp.Header.Get("Content-Type"))
+		s.conforms(resp, line)
+		if first.Event == nil || first.Event.ID != "m2" || first.Event.Seq != 2 {
+			t.Errorf("the first line is %+v, want m2", first)
 		}
-		return lines[api.Live](t, resp.Body), resp
-	}
-	next, resp := open("?destination=crm")
-	s.track("shop/eu", "m1")
-	s.track("crm", "m2")
-	first, _ := next()
-	line, err := json.Marshal(first)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.conforms(resp, line)
-	if first.Event == nil || first.Event.ID != "m2" || first.Event.Seq != 2 {
-		t.Errorf("the first line is %+v, want m2", first)
-	}
-	s.track("crm", "m3")
-	if second, _ := next(); second.Event == nil || second.Event.ID != "m3" {
-		t.Errorf("the second line is %+v, want m3", second)
-	}
+		s.track("crm", "m3")
+		if second, _ := next(); second.Event == nil || second.Event.ID != "m3" {
+			t.Errorf("the second line is %+v, want m3", second)
+		}
 
-	// A stream is taken up again where it was cut.
-	again, resp := open("?after=2")
-	if e, _ := again(); e.Event == nil || e.Event.ID != "m3" {
-		t.Errorf("taken up again, the first line is %+v, want m3", e)
-	}
-	resp.Body.Close()
+		// A stream is taken up again where it was cut.
+		again, resp := open("?after=2")
+		if e, _ := again(); e.Event == nil || e.Event.ID != "m3" {
+			t.Errorf("taken up again, the first line is %+v, want m3", e)
+		}
+		resp.Body.Close()
 
-	s.handler.Close()
-	if v, ok := next(); ok {
-		t.Errorf("after Close there is %+v, want the end", v)
-	}
+		s.handler.Close()
+		if v, ok := next(); ok {
+			t.Errorf("after Close there is %+v, want the end", v)
+		}
+	})
 }
 
 func TestLiveHasABoundOfReaders(t *testing.T) {
-	s := newServer(t, nil)
-	for status := 200; status == 200; {
-		resp, err := http.DefaultClient.Do(s.request("GET", api.LivePath, nil))
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nil)
+		for status := 200; status == 200; {
+			resp, err := s.client.Do(s.request("GET", api.LivePath, nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			if status = resp.StatusCode; status != 200 && status != 503 {
+				t.Errorf("%s, want 503", resp.Status)
+			}
 		}
-		defer resp.Body.Close()
-		if status = resp.StatusCode; status != 200 && status != 503 {
-			t.Errorf("%s, want 503", resp.Status)
-		}
-	}
+	})
 }

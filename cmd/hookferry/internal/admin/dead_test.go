@@ -8,10 +8,10 @@ import (
 	"io"
 	"iter"
 	"log/slog"
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
@@ -54,7 +54,8 @@ func (s *server) bury(destination, reason string, n int, died time.Time) {
 	}
 }
 
-var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+// noon is before the clock of a bubble begins.
+var noon = time.Date(1999, 12, 31, 12, 0, 0, 0, time.UTC)
 
 func TestDead(t *testing.T) {
 	s := newServer(t, nil)
@@ -68,7 +69,7 @@ func TestDead(t *testing.T) {
 		{"?destination=shop%2Feu", []string{"shop/eu m0", "shop/eu m1"}},
 		{"?reason=refused&limit=2", []string{"crm m0", "crm m1"}},
 		{"?type=page", nil},
-		{"?from=2026-03-01T12:00:01Z&to=2026-03-01T13:00:01Z", []string{"crm m1", "crm m2", "shop/eu m0"}},
+		{"?from=1999-12-31T12:00:01Z&to=1999-12-31T13:00:01Z", []string{"crm m1", "crm m2", "shop/eu m0"}},
 	}
 	for _, tt := range tests {
 		var got []string
@@ -99,7 +100,7 @@ func TestDead(t *testing.T) {
 	if pages != 3 {
 		t.Errorf("%d pages of 2 for 5, want 3", pages)
 	}
-	for query, want := range map[string]int{"": 5, "?destination=crm": 3, "?reason=expired&to=2026-03-01T13:00:01Z": 1} {
+	for query, want := range map[string]int{"": 5, "?destination=crm": 3, "?reason=expired&to=1999-12-31T13:00:01Z": 1} {
 		if got := ask[api.Count](s, 200, "GET", api.DeadCountPath+query, nil).Count; got != want {
 			t.Errorf("count%s: %d, want %d", query, got, want)
 		}
@@ -203,40 +204,45 @@ func (q *slowStore) Revive(ctx context.Context, keys ...string) (int, error) {
 
 // Long work ends with the client, and with the server.
 func TestReplayThatIsCut(t *testing.T) {
-	for _, end := range []string{"client", "server"} {
-		store := &slowStore{reviving: make(chan struct{}, 1), ended: make(chan error, 1)}
-		s := newServer(t, func(c *Config) {
-			store.Queue = c.Store.(*memqueue.Queue)
-			f, err := webhook.New(webhook.Config{Queue: store, Destinations: []webhook.Destination{*c.Settings().Destinations[0].Webhook}})
+	synctest.Test(t, func(t *testing.T) {
+		for _, end := range []string{"client", "server"} {
+			store := &slowStore{reviving: make(chan struct{}, 1), ended: make(chan error, 1)}
+			s := newServer(t, func(c *Config) {
+				store.Queue = c.Store.(*memqueue.Queue)
+				f, err := webhook.New(webhook.Config{Queue: store, Destinations: []webhook.Destination{*c.Settings().Destinations[0].Webhook}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				c.Forwarder, c.Store = f, store
+			})
+			s.bury("crm", "refused", 3, noon)
+			resp, err := s.client.Do(s.request("POST", api.ReplayPath, api.Selection{Filter: &api.DeadFilter{}}))
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.Forwarder, c.Store = f, store
-		})
-		s.bury("crm", "refused", 3, noon)
-		resp, err := http.DefaultClient.Do(s.request("POST", api.ReplayPath, api.Selection{Filter: &api.DeadFilter{}}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		<-store.reviving
-		if end == "client" {
-			resp.Body.Close()
-		} else {
-			s.handler.Close()
-			text, err := io.ReadAll(resp.Body)
-			if err != nil || !strings.Contains(string(text), `"ended":true`) || !strings.Contains(string(text), api.CodeUnavailable) {
-				t.Errorf("the answer when the server stops: %v: %s", err, text)
+			defer resp.Body.Close()
+			<-store.reviving
+			if end == "client" {
+				resp.Body.Close()
+			} else {
+				s.handler.Close()
+				text, err := io.ReadAll(resp.Body)
+				if err != nil || !strings.Contains(string(text), `"ended":true`) || !strings.Contains(string(text), api.CodeUnavailable) {
+					t.Errorf("the answer when the server stops: %v: %s", err, text)
+				}
+			}
+			if err := <-store.ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v", end, err)
+			}
+			synctest.Wait()
+			if n := len(s.handler.works); n != 0 {
+				t.Errorf("%s: %d are worked on", end, n)
+			}
+			if n, err := s.handler.config.Forwarder.CountDead(t.Context(), webhook.DeadFilter{}); n != 3 || err != nil {
+				t.Errorf("%s: %d dead letters are left, %v, want 3", end, n, err)
 			}
 		}
-		if err := <-store.ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: %v", end, err)
-		}
-		until(t, "nothing is worked on", func() bool { return len(s.handler.works) == 0 })
-		if n, err := s.handler.config.Forwarder.CountDead(t.Context(), webhook.DeadFilter{}); n != 3 || err != nil {
-			t.Errorf("%s: %d dead letters are left, %v, want 3", end, n, err)
-		}
-	}
+	})
 }
 
 // A failingStore lists no dead letters, or only fails to go on from a key.
@@ -328,39 +334,34 @@ func TestStoryOfOneAmongMany(t *testing.T) {
 }
 
 func TestStory(t *testing.T) {
-	s := newServer(t, nil)
-	s.bury("shop/eu", "refused", 3, noon)
-	s.receiver.answers(410)
-	s.run()
-	s.track("crm", "..")
-	const story = api.StoryPath + "?destination=crm&id=.."
-	var told api.Story
-	until(t, "it is dead", func() bool {
-		resp, _ := s.do(s.request("GET", story, nil))
-		if resp.StatusCode != 200 {
-			return false
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nil)
+		s.bury("shop/eu", "refused", 3, noon)
+		s.receiver.answers(410)
+		s.track("crm", "..")
+		s.run()
+		const story = api.StoryPath + "?destination=crm&id=.."
+		synctest.Wait() // until it is refused
+		told := ask[api.Story](s, 200, "GET", story, nil)
+		if told.State != "dead" || told.Key == "" || told.Reason != "refused" || len(told.Attempts) != 1 || told.Attempts[0].Answer != "answered" || told.Body == nil || told.ID != ".." {
+			t.Errorf("story %+v", told)
 		}
-		told = ask[api.Story](s, 200, "GET", story, nil)
-		return told.State == "dead"
+		if d := ask[api.DeadLetter](s, 200, "GET", "/api/v1/dead/"+told.Key, nil); d.ID != ".." {
+			t.Errorf("the key of the story is of %+v", d)
+		}
+
+		// What became of one that is no dead letter any more is not known.
+		s.work("POST", api.DiscardPath, api.Selection{Keys: []string{told.Key}})
+		if again := ask[api.Story](s, 200, "GET", story, nil); again.Key != "" || again.State != "dead" {
+			t.Errorf("story of what was discarded: %+v", again)
+		}
+
+		// One that died before this process is in the store alone.
+		old := ask[api.Story](s, 200, "GET", api.StoryPath+"?destination=shop/eu&id=m1", nil)
+		died := noon.Add(time.Second)
+		if old.State != "dead" || old.Key == "" || !old.Ended.Equal(died) || len(old.Attempts) != 3 || string(old.Body) != `{"n":1}` {
+			t.Errorf("story %+v", old)
+		}
+		ask[api.Error](s, 404, "GET", api.StoryPath+"?destination=crm&id=other", nil)
 	})
-	if told.Key == "" || told.Reason != "refused" || len(told.Attempts) != 1 || told.Attempts[0].Answer != "answered" || told.Body == nil || told.ID != ".." {
-		t.Errorf("story %+v", told)
-	}
-	if d := ask[api.DeadLetter](s, 200, "GET", "/api/v1/dead/"+told.Key, nil); d.ID != ".." {
-		t.Errorf("the key of the story is of %+v", d)
-	}
-
-	// What became of one that is no dead letter any more is not known.
-	s.work("POST", api.DiscardPath, api.Selection{Keys: []string{told.Key}})
-	if again := ask[api.Story](s, 200, "GET", story, nil); again.Key != "" || again.State != "dead" {
-		t.Errorf("story of what was discarded: %+v", again)
-	}
-
-	// One that died before this process is in the store alone.
-	old := ask[api.Story](s, 200, "GET", api.StoryPath+"?destination=shop/eu&id=m1", nil)
-	died := noon.Add(time.Second)
-	if old.State != "dead" || old.Key == "" || !old.Ended.Equal(died) || len(old.Attempts) != 3 || string(old.Body) != `{"n":1}` {
-		t.Errorf("story %+v", old)
-	}
-	ask[api.Error](s, 404, "GET", api.StoryPath+"?destination=crm&id=other", nil)
 }

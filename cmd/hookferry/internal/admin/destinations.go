@@ -243,19 +243,27 @@ func (h *Handler) allDestinations(ctx context.Context) ([]*destination, error) {
 
 // stateNow is one of api.States.
 func (d *destination) stateNow() string {
+	s := &d.stats
+	failed := s.Outcome == webhook.OutcomeRetryable // the latest attempt
 	switch {
-	case d.stats.Held != nil:
-		return string(d.stats.Held.Hold)
+	case s.Held != nil:
+		return string(s.Held.Hold)
 	case d.settings == nil:
 		return string(webhook.HoldUnknown)
 	case !d.settings.Enabled:
 		return string(webhook.HoldDisabled)
-	case d.rates.Retried > 0:
+	case s.Refusing:
+		return api.StateRefusing
+	case failed && s.Failure != nil && s.Failure.Due.IsZero():
+		return api.StateFailing
+	case failed && (s.Waiting > 0 || !s.Counted), d.rates.Retried > 0:
 		return api.StateRetrying
-	case d.stats.Delivered == 0 && d.stats.Waiting == 0:
-		return api.StateIdle
+	case s.Delivered > 0:
+		return api.StateOK
+	case s.Waiting > 0:
+		return api.StateWaiting
 	}
-	return api.StateOK
+	return api.StateIdle
 }
 
 // tell returns all that is known of some destinations, in their order.
@@ -302,6 +310,9 @@ func (h *Handler) whole(of *destination) api.Destination {
 	}
 	if s.Counted {
 		d.Waiting, d.Oldest = &s.Waiting, api.TimeOf(s.Oldest)
+	}
+	if f := s.Failure; f != nil {
+		d.Failure = &api.Failure{ID: f.ID, Attempt: api.AttemptOf(&f.Attempt), Due: api.TimeOf(f.Due)}
 	}
 	next := s.Oldest
 	if held := s.Held; held != nil {

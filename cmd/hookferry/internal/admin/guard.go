@@ -87,6 +87,20 @@ func checkLocal(r *http.Request) *failure {
 	return nil
 }
 
+// access answers whether the request would be let in. It needs no token itself, so
+// that a page can ask for one before it is refused.
+func (h *Handler) access(w http.ResponseWriter, r *http.Request) error {
+	if q := queryOf(r); q.err != nil {
+		return q.err
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	err := h.admit(r)
+	if err != nil && err.status != http.StatusUnauthorized {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, api.Access{Granted: err == nil})
+}
+
 // admit refuses a request without the token, or of a page of another origin.
 func (h *Handler) admit(r *http.Request) *failure {
 	// Reading is refused to other origins too: they could not see the answers,

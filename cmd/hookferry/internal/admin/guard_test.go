@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
@@ -38,39 +39,39 @@ func TestGuard(t *testing.T) {
 		headers headers
 		want    int
 	}{
-		{"without a token", open, "GET", path, "localhost:9090", "127.0.0.1:1", nil, 200},
-		{"other loopback names", open, "GET", path, "127.0.0.1:9090", "[::1]:1", nil, 200},
-		{"IPv6", open, "GET", path, "[::1]:9090", "[::1]:1", nil, 200},
+		{"without a token", open, "GET", path, "localhost:8081", "127.0.0.1:1", nil, 200},
+		{"other loopback names", open, "GET", path, "127.0.0.1:8081", "[::1]:1", nil, 200},
+		{"IPv6", open, "GET", path, "[::1]:8081", "[::1]:1", nil, 200},
 		{"no port", open, "GET", path, "LocalHost", "127.8.0.1:1", nil, 200},
 		{"mapped", open, "GET", path, "[::ffff:127.0.0.1]", "[::ffff:127.0.0.1]:1", nil, 200},
-		{"rebinding", open, "GET", path, "evil.example:9090", "127.0.0.1:1", nil, 403},
-		{"rebinding of the page", open, "GET", page, "evil.example:9090", "127.0.0.1:1", nil, 403},
+		{"rebinding", open, "GET", path, "evil.example:8081", "127.0.0.1:1", nil, 403},
+		{"rebinding of the page", open, "GET", page, "evil.example:8081", "127.0.0.1:1", nil, 403},
 		{"a name that begins like it", open, "GET", path, "localhost.evil.example", "127.0.0.1:1", nil, 403},
 		{"an address that begins like it", open, "GET", path, "127.0.0.1.evil.example", "127.0.0.1:1", nil, 403},
 		{"no host", open, "GET", path, "", "127.0.0.1:1", nil, 403},
-		{"all addresses", open, "GET", path, "0.0.0.0:9090", "127.0.0.1:1", nil, 403},
-		{"another machine", open, "GET", path, "localhost:9090", "192.0.2.1:1", nil, 403},
-		{"no known peer", open, "GET", path, "localhost:9090", "@", nil, 403},
-		{"a proxy on this machine", open, "GET", path, "localhost:9090", "127.0.0.1:1", headers{"X-Forwarded-For": "192.0.2.1"}, 403},
-		{"a proxy that names nobody", open, "GET", path, "localhost:9090", "127.0.0.1:1", headers{"X-Forwarded-For": ""}, 403},
-		{"a proxy of RFC 7239", open, "GET", path, "localhost:9090", "127.0.0.1:1", headers{"Forwarded": "for=192.0.2.1"}, 403},
-		{"a proxy of HTTP", open, "GET", page, "localhost:9090", "127.0.0.1:1", headers{"Via": "1.1 proxy"}, 403},
-		{"the head of a stream", open, "HEAD", api.LivePath, "localhost:9090", "127.0.0.1:1", nil, 200},
-		{"the page", open, "GET", page, "localhost:9090", "127.0.0.1:1", nil, 200},
+		{"all addresses", open, "GET", path, "0.0.0.0:8081", "127.0.0.1:1", nil, 403},
+		{"another machine", open, "GET", path, "localhost:8081", "192.0.2.1:1", nil, 403},
+		{"no known peer", open, "GET", path, "localhost:8081", "@", nil, 403},
+		{"a proxy on this machine", open, "GET", path, "localhost:8081", "127.0.0.1:1", headers{"X-Forwarded-For": "192.0.2.1"}, 403},
+		{"a proxy that names nobody", open, "GET", path, "localhost:8081", "127.0.0.1:1", headers{"X-Forwarded-For": ""}, 403},
+		{"a proxy of RFC 7239", open, "GET", path, "localhost:8081", "127.0.0.1:1", headers{"Forwarded": "for=192.0.2.1"}, 403},
+		{"a proxy of HTTP", open, "GET", page, "localhost:8081", "127.0.0.1:1", headers{"Via": "1.1 proxy"}, 403},
+		{"the head of a stream", open, "HEAD", api.LivePath, "localhost:8081", "127.0.0.1:1", nil, 200},
+		{"the page", open, "GET", page, "localhost:8081", "127.0.0.1:1", nil, 200},
 
-		{"a POST of the page", open, "POST", api.PausePath, "localhost:9090", "127.0.0.1:1", headers{"Origin": "http://localhost:9090", "Sec-Fetch-Site": "same-origin"}, 404},
-		{"a POST of no browser", open, "POST", api.PausePath, "localhost:9090", "127.0.0.1:1", nil, 404},
-		{"a POST of another site", open, "POST", api.PausePath, "localhost:9090", "127.0.0.1:1", headers{"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}, 403},
-		{"a POST of another port", open, "POST", api.PausePath, "localhost:9090", "127.0.0.1:1", headers{"Origin": "http://localhost:8000", "Sec-Fetch-Site": "same-site"}, 403},
-		{"a POST of another site, old browser", open, "POST", api.PausePath, "localhost:9090", "127.0.0.1:1", headers{"Origin": "https://evil.example"}, 403},
-		{"a POST of no origin", open, "POST", api.PausePath, "localhost:9090", "127.0.0.1:1", headers{"Origin": "null"}, 403},
-		{"a GET of another site", open, "GET", api.LivePath, "localhost:9090", "127.0.0.1:1", headers{"Sec-Fetch-Site": "cross-site"}, 403},
-		{"a GET of another port", open, "GET", path, "localhost:9090", "127.0.0.1:1", headers{"Sec-Fetch-Site": "same-site"}, 403},
-		{"typed by the user", open, "GET", path, "localhost:9090", "127.0.0.1:1", headers{"Sec-Fetch-Site": "none"}, 200},
+		{"a POST of the page", open, "POST", api.PausePath, "localhost:8081", "127.0.0.1:1", headers{"Origin": "http://localhost:8081", "Sec-Fetch-Site": "same-origin"}, 404},
+		{"a POST of no browser", open, "POST", api.PausePath, "localhost:8081", "127.0.0.1:1", nil, 404},
+		{"a POST of another site", open, "POST", api.PausePath, "localhost:8081", "127.0.0.1:1", headers{"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}, 403},
+		{"a POST of another port", open, "POST", api.PausePath, "localhost:8081", "127.0.0.1:1", headers{"Origin": "http://localhost:8000", "Sec-Fetch-Site": "same-site"}, 403},
+		{"a POST of another site, old browser", open, "POST", api.PausePath, "localhost:8081", "127.0.0.1:1", headers{"Origin": "https://evil.example"}, 403},
+		{"a POST of no origin", open, "POST", api.PausePath, "localhost:8081", "127.0.0.1:1", headers{"Origin": "null"}, 403},
+		{"a GET of another site", open, "GET", api.LivePath, "localhost:8081", "127.0.0.1:1", headers{"Sec-Fetch-Site": "cross-site"}, 403},
+		{"a GET of another port", open, "GET", path, "localhost:8081", "127.0.0.1:1", headers{"Sec-Fetch-Site": "same-site"}, 403},
+		{"typed by the user", open, "GET", path, "localhost:8081", "127.0.0.1:1", headers{"Sec-Fetch-Site": "none"}, 200},
 
 		{"the token", closed, "GET", path, "admin.example", "192.0.2.1:1", token, 200},
 		{"the token, any case of its scheme", closed, "GET", path, "admin.example", "192.0.2.1:1", headers{"Authorization": "bearer right-token"}, 200},
-		{"the token, by a proxy", closed, "GET", path, "localhost:9090", "127.0.0.1:1", with(headers{"X-Forwarded-For": "192.0.2.1"}), 200},
+		{"the token, by a proxy", closed, "GET", path, "localhost:8081", "127.0.0.1:1", with(headers{"X-Forwarded-For": "192.0.2.1"}), 200},
 		{"no token", closed, "GET", path, "localhost", "127.0.0.1:1", nil, 401},
 		{"an empty token", closed, "GET", path, "localhost", "127.0.0.1:1", headers{"Authorization": "Bearer "}, 401},
 		{"a wrong token", closed, "GET", path, "localhost", "127.0.0.1:1", headers{"Authorization": "Bearer right-tokem"}, 401},
@@ -131,7 +132,6 @@ func TestGuardOfOtherHandlers(t *testing.T) {
 
 // Requests that are wrong are refused by the field that is.
 func TestRefusals(t *testing.T) {
-	s := newServer(t, nil)
 	long := strings.Repeat("x", maxJSON)
 	many := `{"keys":["` + strings.Repeat(`k","`, maxKeys) + `k"]}`
 	tests := []struct {
@@ -201,10 +201,12 @@ func TestRefusals(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := ask[api.Error](&server{t: t, url: s.url, handler: s.handler}, tt.want, tt.method, tt.path, tt.body)
-			if got.Code != tt.code || got.Field != tt.field || got.Message == "" || len(got.Message) > 300 {
-				t.Errorf("%+v, want the code %s and the field %q", got, tt.code, tt.field)
-			}
+			synctest.Test(t, func(t *testing.T) { // the server gives a client that is still sending half a second
+				got := ask[api.Error](newServer(t, nil), tt.want, tt.method, tt.path, tt.body)
+				if got.Code != tt.code || got.Field != tt.field || got.Message == "" || len(got.Message) > 300 {
+					t.Errorf("%+v, want the code %s and the field %q", got, tt.code, tt.field)
+				}
+			})
 		})
 	}
 }

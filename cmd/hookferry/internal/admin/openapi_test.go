@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -85,6 +86,9 @@ func (s *server) conforms(resp *http.Response, text []byte) {
 		return
 	}
 	_, pattern := s.handler.mux.Handler(resp.Request)
+	if of := doc().operation(pattern); of != nil && resp.StatusCode/100 == 4 && of.Responses[fmt.Sprint(resp.StatusCode)] == nil {
+		s.t.Errorf("%s: the document does not have the answer %d: %s", pattern, resp.StatusCode, text)
+	}
 	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	sch, err := doc().schemaAt(pattern, resp.StatusCode, kind)
 	if err != nil {
@@ -196,7 +200,7 @@ func TestOpenAPIHasTheTypes(t *testing.T) {
 		}
 	}
 	for _, v := range []any{
-		api.Error{}, api.Status{}, api.Nodes{}, api.Sources{}, api.Destinations{}, api.Series{}, api.Events{}, api.Live{}, api.Story{}, api.Dead{},
+		api.Error{}, api.Access{}, api.Status{}, api.Nodes{}, api.Sources{}, api.Destinations{}, api.Series{}, api.Events{}, api.Live{}, api.Story{}, api.Dead{},
 		api.Count{}, api.Selection{}, api.Progress{}, api.TestRequest{}, api.TestResult{}, api.Deletion{}, api.Audiences{},
 	} {
 		find(reflect.TypeOf(v))
@@ -282,35 +286,38 @@ func (s *schema) shape() string {
 // Every operation answers as documented. All other tests check that of what
 // they ask, too.
 func TestAnswersAreAsDocumented(t *testing.T) {
-	s := newServer(t, nil)
-	s.bury("crm", "refused", 3, noon)
-	s.receiver.answers(503)
-	s.run()
-	s.track("crm", "a1")
-	until(t, "there is an attempt", func() bool {
-		return len(ask[api.Events](s, 200, "GET", api.EventsPath+"?kind=attempt", nil).Events) > 0
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nil)
+		s.bury("crm", "refused", 3, noon)
+		s.receiver.answers(503)
+		s.track("crm", "a1")
+		s.run()
+		synctest.Wait() // until there is an attempt
+		if n := len(ask[api.Events](s, 200, "GET", api.EventsPath+"?kind=attempt", nil).Events); n != 1 {
+			t.Errorf("%d attempts, want 1", n)
+		}
+		key := ask[api.Dead](s, 200, "GET", api.DeadPath, nil).Dead[0].Key
+		fill := strings.NewReplacer("{destination}", "crm", "{key}", key, "{audience}", "vip", api.StoryPath, api.StoryPath+"?destination=crm&id=a1")
+		bodies := map[string]any{
+			"POST " + api.ReplayPath:    `{"filter":{"type":"page"}}`,
+			"POST " + api.DiscardPath:   `{"keys":["0123"]}`,
+			"POST " + api.TestPath:      `{"destination":"shop/eu"}`,
+			"POST " + api.DeletionsPath: `{"users":["u1"]}`,
+			"POST " + api.AudiencesPath: `{"destination":"crm","name":"vip"}`,
+			"PUT " + api.MembersPath:    strings.NewReader("u1\nu2\n"),
+		}
+		for _, r := range s.handler.routes() {
+			req := s.request(r.method, fill.Replace(r.path), bodies[r.method+" "+r.path])
+			if r.path == api.LivePath {
+				continue // does not end; TestLive looks at its lines
+			}
+			if resp, text := s.do(req); resp.StatusCode != 200 {
+				t.Errorf("%s %s: %s: %s", r.method, r.path, resp.Status, text)
+			}
+		}
+		resp, text := s.do(s.request("GET", api.OpenAPIPath, nil))
+		if resp.StatusCode != 200 || !bytes.Equal(text, openAPI) {
+			t.Errorf("%s, %d bytes, want the document", resp.Status, len(text))
+		}
 	})
-	key := ask[api.Dead](s, 200, "GET", api.DeadPath, nil).Dead[0].Key
-	fill := strings.NewReplacer("{destination}", "crm", "{key}", key, "{audience}", "vip", api.StoryPath, api.StoryPath+"?destination=crm&id=a1")
-	bodies := map[string]any{
-		"POST " + api.ReplayPath:    `{"filter":{"type":"page"}}`,
-		"POST " + api.DiscardPath:   `{"keys":["0123"]}`,
-		"POST " + api.TestPath:      `{"destination":"shop/eu"}`,
-		"POST " + api.DeletionsPath: `{"users":["u1"]}`,
-		"POST " + api.AudiencesPath: `{"destination":"crm","name":"vip"}`,
-		"PUT " + api.MembersPath:    strings.NewReader("u1\nu2\n"),
-	}
-	for _, r := range s.handler.routes() {
-		req := s.request(r.method, fill.Replace(r.path), bodies[r.method+" "+r.path])
-		if r.path == api.LivePath {
-			continue // does not end; TestLive looks at its lines
-		}
-		if resp, text := s.do(req); resp.StatusCode != 200 {
-			t.Errorf("%s %s: %s: %s", r.method, r.path, resp.Status, text)
-		}
-	}
-	resp, text := s.do(s.request("GET", api.OpenAPIPath, nil))
-	if resp.StatusCode != 200 || !bytes.Equal(text, openAPI) {
-		t.Errorf("%s, %d bytes, want the document", resp.Status, len(text))
-	}
 }

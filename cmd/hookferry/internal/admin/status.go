@@ -25,6 +25,7 @@ func (h *Handler) status(w http.ResponseWriter, r *http.Request) error {
 		Now:     time.Now().UTC(),
 		Ready:   h.config.Ready(),
 		Config:  api.Config{File: settings.Path, Loaded: settings.Loaded.UTC(), Error: settings.Error, Restart: settings.Restart},
+		Send:    h.config.Send,
 		Calls:   h.config.Calls(),
 		Totals: api.Totals{
 			Accepted:   stats.Accepted,

@@ -7,11 +7,17 @@ import (
 	"testing"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/signature"
 )
 
+// newServerOnSystem is newServer on the system's network.
+func newServerOnSystem(t *testing.T) *server {
+	return newServerOn(t, network{listen: new(net.ListenConfig).Listen}, func(*config.Settings) {}, nil)
+}
+
 func TestTest(t *testing.T) {
-	s := newServer(t, nil)
+	s := newServerOnSystem(t)
 	got := ask[api.TestResult](s, 200, "POST", api.TestPath, api.TestRequest{Destination: "crm"})
 	var types []string
 	for i, x := range got.Exchanges {
@@ -49,7 +55,7 @@ func TestTest(t *testing.T) {
 
 // What an operator writes may be an address of this machine.
 func TestTestOfAURL(t *testing.T) {
-	s := newServer(t, nil)
+	s := newServerOnSystem(t)
 	s.receiver.answers(500)
 	for _, host := range []string{"127.0.0.1", "localhost"} {
 		_, port, _ := net.SplitHostPort(s.receiver.Listener.Addr().String())

@@ -3,7 +3,6 @@ package admin
 import (
 	"bufio"
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,9 +12,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -184,108 +185,120 @@ func TestAudiences(t *testing.T) {
 
 // A list that is cut short makes nobody leave, and no half of an id a member.
 func TestSyncThatIsCut(t *testing.T) {
-	s := newServer(t, nil)
-	const members = "/api/v1/destinations/crm/audiences/vip/members"
-	s.work("PUT", members, strings.NewReader("user-1\nuser-2\n"))
-	// The client breaks off in the middle of a line.
-	body, more := io.Pipe()
-	ctx, cancel := context.WithCancel(t.Context())
-	req := s.request("PUT", members, body).WithContext(ctx)
-	var done sync.WaitGroup
-	done.Go(func() {
-		resp, err := http.DefaultClient.Do(req)
-		if err == nil {
-			_, err = io.ReadAll(resp.Body)
-			resp.Body.Close()
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nil)
+		const members = "/api/v1/destinations/crm/audiences/vip/members"
+		s.work("PUT", members, strings.NewReader("user-1\nuser-2\n"))
+		// The client breaks off in the middle of a line.
+		body, more := io.Pipe()
+		ctx, cancel := context.WithCancel(t.Context())
+		req := s.request("PUT", members, body).WithContext(ctx)
+		var done sync.WaitGroup
+		done.Go(func() {
+			resp, err := s.client.Do(req)
+			if err == nil {
+				_, err = io.ReadAll(resp.Body)
+				resp.Body.Close()
+			}
+			if err == nil {
+				t.Error("the request that was broken off ended well")
+			}
+		})
+		if _, err := io.WriteString(more, "user-1\nuser-3"); err != nil {
+			t.Fatal(err)
 		}
-		if err == nil {
-			t.Error("the request that was broken off ended well")
+		synctest.Wait()
+		if n := len(s.handler.works); n != 1 {
+			t.Errorf("%d syncs have begun, want 1", n)
 		}
+		cancel()
+		more.CloseWithError(io.ErrUnexpectedEOF)
+		done.Wait()
+		synctest.Wait()
+		if n := len(s.handler.works); n != 0 {
+			t.Errorf("%d syncs have not ended", n)
+		}
+		_, text := s.do(s.request("GET", members, nil))
+		if string(text) != "user-1\nuser-2\n" {
+			t.Errorf("members %q, want those of before", text)
+		}
+		diff(t, "sync again", s.work("PUT", members, strings.NewReader("user-1\nuser-33\n")), api.Progress{Done: 2, Joined: 1, Left: 1, Ended: true})
 	})
-	if _, err := io.WriteString(more, "user-1\nuser-3"); err != nil {
-		t.Fatal(err)
-	}
-	until(t, "the sync has begun", func() bool { return len(s.handler.works) == 1 })
-	cancel()
-	more.CloseWithError(io.ErrUnexpectedEOF)
-	done.Wait()
-	until(t, "the sync has ended", func() bool { return len(s.handler.works) == 0 })
-	_, text := s.do(s.request("GET", members, nil))
-	if string(text) != "user-1\nuser-2\n" {
-		t.Errorf("members %q, want those of before", text)
-	}
-	diff(t, "sync again", s.work("PUT", members, strings.NewReader("user-1\nuser-33\n")), api.Progress{Done: 2, Joined: 1, Left: 1, Ended: true})
 }
 
 // While a list is being sent it is told how far it is, and another one is
 // refused.
 func TestSyncTellsHowFarItIs(t *testing.T) {
-	s := newServer(t, nil)
-	const members = "/api/v1/destinations/crm/audiences/vip/members"
-	body, more := io.Pipe()
-	resp := make(chan *http.Response, 1)
-	go func() { // ends with more
-		r, err := http.DefaultClient.Do(s.request("PUT", members, body))
-		if err != nil {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nil)
+		const members = "/api/v1/destinations/crm/audiences/vip/members"
+		body, more := io.Pipe()
+		resp := make(chan *http.Response, 1)
+		go func() { // ends with more
+			r, err := s.client.Do(s.request("PUT", members, body))
+			if err != nil {
+				t.Error(err)
+			}
+			resp <- r
+		}()
+		io.WriteString(more, "u1\nu2\n")
+		r := <-resp // before the end of the request
+		defer r.Body.Close()
+		next := lines[api.Progress](t, r.Body)
+		for p, ok := next(); p.Done < 2; p, ok = next() {
+			if !ok {
+				t.Fatal("the stream ended")
+			}
 		}
-		resp <- r
-	}()
-	io.WriteString(more, "u1\nu2\n")
-	r := <-resp // before the end of the request
-	defer r.Body.Close()
-	next := lines[api.Progress](t, r.Body)
-	for p, ok := next(); p.Done < 2; p, ok = next() {
-		if !ok {
-			t.Fatal("the stream ended")
+		last := s.work("PUT", members, strings.NewReader("u9\n"))
+		if last.Error == nil || last.Error.Code != api.CodeConflict {
+			t.Errorf("a second sync at once: %+v", last)
 		}
-	}
-	last := s.work("PUT", members, strings.NewReader("u9\n"))
-	if last.Error == nil || last.Error.Code != api.CodeConflict {
-		t.Errorf("a second sync at once: %+v", last)
-	}
-	io.WriteString(more, "u3\n")
-	more.Close()
-	var p api.Progress
-	for ok := true; ok && !p.Ended; {
-		p, ok = next()
-	}
-	diff(t, "the end", p, api.Progress{Done: 3, Joined: 3, Ended: true})
+		io.WriteString(more, "u3\n")
+		more.Close()
+		var p api.Progress
+		for ok := true; ok && !p.Ended; {
+			p, ok = next()
+		}
+		diff(t, "the end", p, api.Progress{Done: 3, Joined: 3, Ended: true})
+	})
 }
 
 // Close ends long work, and says so.
 func TestCloseEndsWork(t *testing.T) {
-	s := newServer(t, nil)
-	body, more := io.Pipe()
-	defer more.Close()
-	resp := make(chan *http.Response, 1)
-	go func() {
-		r, err := http.DefaultClient.Do(s.request("PUT", "/api/v1/destinations/crm/audiences/vip/members", body))
-		if err != nil {
-			t.Error(err)
-		}
-		resp <- r
-	}()
-	users := strings.Repeat("user\n", 4096)
-	io.WriteString(more, users)
-	r := <-resp
-	defer r.Body.Close()
-	s.handler.Close()
-	go func() { // until the pipe is closed: the server reads no more
-		for {
-			if _, err := io.WriteString(more, users); err != nil {
-				return
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nil)
+		body, more := io.Pipe()
+		defer more.Close()
+		resp := make(chan *http.Response, 1)
+		go func() {
+			r, err := s.client.Do(s.request("PUT", "/api/v1/destinations/crm/audiences/vip/members", body))
+			if err != nil {
+				t.Error(err)
 			}
+			resp <- r
+		}()
+		users := strings.Repeat("user\n", 4096)
+		io.WriteString(more, users)
+		r := <-resp
+		defer r.Body.Close()
+		s.handler.Close()
+		go func() { // until the pipe is closed: the server reads no more
+			for {
+				if _, err := io.WriteString(more, users); err != nil {
+					return
+				}
+			}
+		}()
+		next := lines[api.Progress](t, r.Body)
+		var p api.Progress
+		for ok := true; ok && !p.Ended; {
+			p, ok = next()
 		}
-	}()
-	next := lines[api.Progress](t, r.Body)
-	var p api.Progress
-	for ok := true; ok && !p.Ended; {
-		p, ok = next()
-	}
-	if p.Error == nil || p.Error.Code != api.CodeUnavailable {
-		t.Errorf("the last line is %+v", p)
-	}
+		if p.Error == nil || p.Error.Code != api.CodeUnavailable {
+			t.Errorf("the last line is %+v", p)
+		}
+	})
 }
 
 func TestWorkHasABound(t *testing.T) {
@@ -303,11 +316,13 @@ func TestWorkHasABound(t *testing.T) {
 	ask[api.Error](s, 503, "POST", api.TestPath, `{"destination":"crm"}`)
 }
 
-var members = flag.Int("members", 20_000, "the members of TestLongUpload")
-
-// A long upload takes no memory of its own: the million of -members 1000000 as
-// little as the first twenty thousand. The store here keeps nothing.
+// A long upload takes no memory of its own: the million of the soak as little as
+// twenty thousand. The store here keeps nothing.
 func TestLongUpload(t *testing.T) {
+	members := 20_000
+	if soak.On() {
+		members = 1_000_000
+	}
 	counting := &countingRoster{}
 	s := newServer(t, func(c *Config) {
 		d := c.Settings().Destinations[0]
@@ -321,9 +336,9 @@ func TestLongUpload(t *testing.T) {
 	body, more := io.Pipe()
 	go func() {
 		out := bufio.NewWriter(more)
-		for i := range *members {
+		for i := range members {
 			fmt.Fprintf(out, "user-%012d\n", i)
-			if i%(*members/5) == 0 {
+			if i%(members/5) == 0 {
 				var m runtime.MemStats
 				runtime.GC()
 				runtime.ReadMemStats(&m)
@@ -337,8 +352,8 @@ func TestLongUpload(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	last := s.work("PUT", "/api/v1/destinations/crm/audiences/vip/members", body)
-	if last.Done != *members || last.Joined != *members || last.Error != nil {
-		t.Errorf("%+v, want %d", last, *members)
+	if last.Done != members || last.Joined != members || last.Error != nil {
+		t.Errorf("%+v, want %d", last, members)
 	}
 	if grown := int64(most) - int64(before.HeapAlloc); grown > 8<<20 {
 		t.Errorf("the heap grew by %d bytes", grown)

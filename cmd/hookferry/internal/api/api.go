@@ -35,6 +35,7 @@ const (
 	DeletionsPath    = "/api/v1/deletions"                                               // POST Deletion: a stream of Progress
 	AudiencesPath    = "/api/v1/audiences"                                               // GET ?limit=&after= and those of AudienceFilter: Audiences; POST Audience: Audience
 	MembersPath      = "/api/v1/destinations/{destination}/audiences/{audience}/members" // GET: lines; PUT lines: a stream of Progress
+	AccessPath       = "/api/v1/access"                                                  // GET, without a token: Access
 	OpenAPIPath      = "/api/v1/openapi.json"
 )
 
@@ -73,6 +74,12 @@ const (
 	CodeInternal     = "internal"
 )
 
+// Access says whether the rest of the API answers a request with the headers of this
+// one: it has the token, or none is needed.
+type Access struct {
+	Granted bool `json:"granted"`
+}
+
 // Status says how the server is.
 type Status struct {
 	Version string    `json:"version"`
@@ -82,6 +89,7 @@ type Status struct {
 	// Ready is what /readyz says: calls are accepted.
 	Ready  bool   `json:"ready"`
 	Config Config `json:"config"`
+	Send   Send   `json:"send"`
 	Calls  Calls  `json:"calls"`
 	Totals Totals `json:"totals"`
 	// Waiting counts deliveries in the store, Leased those of them that are
@@ -132,6 +140,14 @@ type Config struct {
 	Error string `json:"error,omitempty"`
 	// Restart names the keys whose newest values count after a restart only.
 	Restart []string `json:"restart,omitempty"`
+}
+
+// Send says how 'hookferry send' on the server's machine reaches it.
+type Send struct {
+	Endpoint string `json:"endpoint"` // URL
+	// Data is the data folder where send finds the write key that serve made up, ""
+	// if the sources have keys of their own.
+	Data string `json:"data,omitempty"`
 }
 
 // Calls counts what clients sent, since the start.
@@ -221,13 +237,16 @@ type Destinations struct {
 
 // The states of a destination that is not held; others are those of Held.
 const (
-	StateRetrying = "retrying" // attempts have failed within ten seconds
+	StateFailing  = "failing"  // or its latest delivery was given up after a whole window of failures
+	StateRefusing = "refusing" // it refuses deliveries for good, which makes dead letters of them
+	StateRetrying = "retrying" // attempts have failed within ten seconds, or the latest has
+	StateWaiting  = "waiting"  // no attempt has ended since the start, and deliveries wait
 	StateOK       = "ok"
-	StateIdle     = "idle" // nothing was delivered or waits
+	StateIdle     = "idle" // no attempt has ended since the start, and nothing waits
 )
 
 // States are all of them, the worst first.
-var States = []string{"failing", "invalid", "unknown", "lookup", StateRetrying, "paused", StateOK, StateIdle, "disabled"}
+var States = []string{StateFailing, StateRefusing, "invalid", "unknown", "lookup", StateRetrying, "paused", StateWaiting, StateOK, StateIdle, "disabled"}
 
 // The orders of destinations: by id, by state with the worst first, and by
 // number with the largest first.
@@ -260,6 +279,8 @@ type Destination struct {
 	MaxRate       float64 `json:"maxRate,omitempty"`
 	// Held says why its deliveries wait although they are due.
 	Held *Held `json:"held,omitempty"`
+	// Failure is the latest attempt that failed; it may have taken others since.
+	Failure *Failure `json:"failure,omitempty"`
 	// Waiting is left out where the store does not know it.
 	Waiting *int       `json:"waiting,omitempty"`
 	Oldest  *time.Time `json:"oldest,omitempty"`
@@ -288,6 +309,13 @@ type Held struct {
 	Since  *time.Time `json:"since,omitempty"`
 	Until  *time.Time `json:"until,omitempty"`
 	Reason string     `json:"reason,omitempty"`
+}
+
+// A Failure is an attempt that failed.
+type Failure struct {
+	ID      string     `json:"id"` // of the delivery
+	Attempt Attempt    `json:"attempt"`
+	Due     *time.Time `json:"due,omitempty"` // when it is attempted again; left out if it was given up
 }
 
 // A Series is what happened over time, of one destination or, without one, of

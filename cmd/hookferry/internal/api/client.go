@@ -47,8 +47,9 @@ type Client struct {
 }
 
 // NewClient returns a client of the server at base, a URL or host:port, which
-// sends the token unless it is "".
-func NewClient(base, token string) (*Client, error) {
+// sends the token unless it is "". It makes its requests by transport; nil means one
+// of its own.
+func NewClient(base, token string, transport http.RoundTripper) (*Client, error) {
 	if !strings.Contains(base, "://") {
 		base = "http://" + base
 	}
@@ -65,7 +66,9 @@ func NewClient(base, token string) (*Client, error) {
 		u.Host = "localhost:" + u.Port()
 	}
 	u.Path = strings.TrimSuffix(u.Path, "/")
-	transport := http.DefaultTransport.(*http.Transport).Clone()
+	if transport == nil {
+		transport = http.DefaultTransport.(*http.Transport).Clone()
+	}
 	return &Client{base: u, token: token, http: &http.Client{
 		Transport: transport,
 		// Another server would get the token, and a POST would become a GET.

@@ -25,19 +25,19 @@ func TestNewClientTakesAddressesAndURLs(t *testing.T) {
 		base string
 		host string // "" if it is refused
 	}{
-		{"localhost:9090", "localhost:9090"},
-		{":9090", "localhost:9090"},
+		{"localhost:8081", "localhost:8081"},
+		{":8081", "localhost:8081"},
 		{"http://admin.example", "admin.example"},
 		{"https://admin.example/hookferry/", "admin.example"},
-		{"[::1]:9090", "[::1]:9090"},
+		{"[::1]:8081", "[::1]:8081"},
 		{"ftp://admin.example", ""},
 		{"http://user:pa55@admin.example", ""},
 		{"http://admin.example/?token=pa55", ""},
 		{"", ""},
 		{"http://", ""},
-		{"local host:9090", ""},
+		{"local host:8081", ""},
 	} {
-		c, err := api.NewClient(tt.base, "")
+		c, err := api.NewClient(tt.base, "", nil)
 		switch {
 		case tt.host == "" && err == nil:
 			t.Errorf("NewClient(%q) was not refused", tt.base)
@@ -56,7 +56,7 @@ func newClient(t *testing.T, handle http.HandlerFunc) *api.Client {
 	t.Helper()
 	server := httptest.NewServer(handle)
 	t.Cleanup(server.Close)
-	c, err := api.NewClient(server.URL+"/base/", "t0ken")
+	c, err := api.NewClient(server.URL+"/base/", "t0ken", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func (b *slowBody) Close() error { return nil }
 
 func TestStreamsEndWhenTheServerIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := NewClient("localhost:9090", "")
+		c, err := NewClient("localhost:8081", "", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func TestStreamsEndWhenTheServerIsSilent(t *testing.T) {
 
 func TestAnswersHaveTheirTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, err := NewClient("localhost:9090", "")
+		c, err := NewClient("localhost:8081", "", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

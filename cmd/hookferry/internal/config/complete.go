@@ -26,14 +26,24 @@ import (
 // Complete checks settings, and makes what is derived of them. The error is an
 // *Error.
 func (s *Settings) Complete() error {
-	c := &checker{s: s}
-	c.check()
-	if len(c.problems) > 0 {
-		return &Error{Path: s.Path, Problems: c.problems}
+	if problems := s.complete(nil, nil); len(problems) > 0 {
+		return &Error{Path: s.Path, Problems: problems}
 	}
+	return nil
+}
+
+// complete is Complete for settings of a file, with what could not be read of it and
+// the places of its keys. It returns the other problems: a value that could not be
+// read gets no second one.
+func (s *Settings) complete(unread []Problem, places map[string]place) []Problem {
+	c := &checker{s: s, unread: unread, places: places}
+	if c.told("") {
+		return nil // nothing was read
+	}
+	c.check()
 	slices.SortFunc(s.Sources, func(a, b Source) int { return strings.Compare(a.Name, b.Name) })
 	slices.SortFunc(s.Destinations, func(a, b Destination) int { return strings.Compare(a.ID, b.ID) })
-	return nil
+	return c.problems
 }
 
 // Keep takes over from old, the settings in use, the Webhook of each destination that
@@ -86,13 +96,31 @@ func (s *Settings) NeedRestart(old *Settings) []string {
 // A checker collects what is wrong with settings.
 type checker struct {
 	s        *Settings
+	unread   []Problem        // of values that could not be read
+	places   map[string]place // of keys, nil if there is no file
 	problems []Problem
 }
 
 func (c *checker) problem(key, format string, args ...any) {
-	if len(c.problems) < maxProblems {
+	if len(c.problems) < maxProblems && !c.told(key) {
 		c.problems = append(c.problems, Problem{Key: key, Text: fmt.Sprintf(format, args...)})
 	}
+}
+
+// told reports whether the value at key could not be read, or that it is a part of.
+func (c *checker) told(key string) bool {
+	return slices.ContainsFunc(c.unread, func(p Problem) bool { return p.Key == key || within(key, p.Key) })
+}
+
+// lacks reports whether a part of the value at key could not be read.
+func (c *checker) lacks(key string) bool {
+	return slices.ContainsFunc(c.unread, func(p Problem) bool { return within(p.Key, key) })
+}
+
+// within reports whether key is below whole.
+func within(key, whole string) bool {
+	rest, ok := strings.CutPrefix(key, whole)
+	return ok && rest != "" && (rest[0] == '.' || rest[0] == '[')
 }
 
 // number checks that n is from least to most.
@@ -121,7 +149,13 @@ func (c *checker) check() {
 	number(c, "deadLetters.maxBytes", s.DeadLetters.MaxBytes, 1<<20, 1<<40)
 	number(c, "limits.connections", s.Limits.Connections, 1, 1_000_000)
 	number(c, "limits.connectionsPerAddress", s.Limits.ConnectionsPerAddress, 1, 1_000_000)
-	number(c, "limits.memory", s.Limits.Memory, 1<<20, 1<<40)
+	number(c, "limits.requestsPerAddress", s.Limits.RequestsPerAddress, 1, 1_000_000)
+	if s.Limits.Memory != 0 {
+		number(c, "limits.memory", s.Limits.Memory, 1<<20, 1<<40)
+	}
+	if s.Limits.ProcessMemory != 0 {
+		number(c, "limits.processMemory", s.Limits.ProcessMemory, 64<<20, 1<<50)
+	}
 	number(c, "limits.store", s.Limits.Store, 0, 1<<50)
 	if f := s.Log.Format; f != "text" && f != "json" {
 		c.problem("log.format", "want text or json")
@@ -188,7 +222,7 @@ func (c *checker) admin() {
 	const least = 16
 	switch {
 	case a.Token == "" && valid && !IsLoopback(a.Listen):
-		c.problem("admin.token", "is required, as admin.listen is more than this machine's own address; or set that to localhost:9090 or off")
+		c.problem("admin.token", "is required, as admin.listen is more than this machine's own address; or set that to localhost:8081 or off")
 	case a.Token != "" && (len(a.Token) < least || len(a.Token) > 1024 || strings.ContainsFunc(a.Token.Reveal(), func(r rune) bool { return r <= ' ' || r > '~' })):
 		c.problem("admin.token", "want %d to 1024 visible characters of ASCII", least)
 	}
@@ -213,11 +247,11 @@ func (c *checker) certificate(key string, t *Certificate) {
 		return
 	}
 	pair, err := tls.X509KeyPair([]byte(t.Cert.Data), []byte(t.Key.Data))
-	if err != nil {
+	if err == nil {
+		t.Pair = &pair
+	} else if !c.lacks(key) {
 		c.problem(key, "want a certificate and its key, both in PEM")
-		return
 	}
-	t.Pair = &pair
 }
 
 // ProxyURL is what Proxy says, nil if it is empty. The settings are complete.
@@ -234,24 +268,24 @@ func (w *Webhooks) ProxyURL() *url.URL {
 
 func (c *checker) webhooks() {
 	w := &c.s.Webhooks
-	if w.Proxy != "" && w.ProxyURL() == nil {
-		c.problem("webhooks.proxy", "is not a URL")
-		return
+	// The forwarder knows what it takes. It tells one problem at a time.
+	refusal := func(name string, proxy *url.URL) (refused *webhook.ConfigError) {
+		_, err := webhook.New(webhook.Config{
+			Queue:       memqueue.New(memqueue.Config{}),
+			Lookup:      func(context.Context, string) (*webhook.Destination, error) { return nil, webhook.ErrUnknownDestination },
+			ServiceName: name,
+			Proxy:       proxy,
+		})
+		errors.As(err, &refused)
+		return refused
 	}
-	// The forwarder knows what it takes.
-	_, err := webhook.New(webhook.Config{
-		Queue:          memqueue.New(memqueue.Config{}),
-		Lookup:         func(context.Context, string) (*webhook.Destination, error) { return nil, webhook.ErrUnknownDestination },
-		ServiceName:    w.Name,
-		AllowAddresses: w.Allow,
-		Proxy:          w.ProxyURL(),
-	})
-	var refused *webhook.ConfigError
-	switch {
-	case !errors.As(err, &refused):
-	case refused.Field == "ServiceName": // whose problem repeats it
+	if refusal(w.Name, nil) != nil { // whose text repeats the name
 		c.problem("webhooks.name", "want a product name: letters, digits and !#$%%&'*+-.^_`|~")
-	case refused.Field == "Proxy":
+	}
+	proxy := w.ProxyURL()
+	if w.Proxy != "" && proxy == nil {
+		c.problem("webhooks.proxy", "is not a URL")
+	} else if refused := refusal("", proxy); refused != nil {
 		c.problem("webhooks.proxy", "%s", refused.Problem)
 	}
 }
@@ -271,14 +305,11 @@ func (c *checker) destinations() {
 		c.problem("destinations", "at most %d are allowed", MaxDestinations)
 		return
 	}
-	seen := map[string]bool{}
+	ids := map[string]string{}
 	for i := range s.Destinations {
 		d, key := &s.Destinations[i], fmt.Sprintf("destinations[%d]", i)
 		if c.name(key+".id", d.ID) {
-			if seen[d.ID] {
-				c.problem(key+".id", "is that of another one")
-			}
-			seen[d.ID] = true
+			c.unique(ids, d.ID, key+".id")
 			if d.ID == "." || d.ID == ".." {
 				c.problem(key+".id", "is no name in the path of a URL, as the admin API has it")
 			}
@@ -300,15 +331,43 @@ func (c *checker) destinations() {
 		if t := c.clientTLS(key+".tls", d.TLS); t != nil {
 			w.TLS = &webhook.TLS{Certificates: t.Certificates, RootCAs: t.RootCAs}
 		}
-		err := w.Validate()
-		var refused *webhook.ConfigError
-		switch {
-		case errors.As(err, &refused) && refused.Field != "ID": // that was told above
-			c.problem(key+"."+keyOf(refused.Field), "%s", refused.Problem)
-		case err == nil:
+		refused := refusals(w.Validate())
+		for _, r := range refused {
+			if r.Field != "ID" { // that was told above
+				c.problem(key+"."+keyOf(r.Field), "%s", r.Problem)
+			}
+		}
+		if len(refused) == 0 {
 			d.Webhook = w
 		}
 	}
+}
+
+// unique checks that the value at key is not one that another key has. first has the
+// first key with each value.
+func (c *checker) unique(first map[string]string, value, key string) {
+	other, taken := first[value]
+	if !taken {
+		first[value] = key
+		return
+	}
+	if at, ok := c.places[other]; ok {
+		other = fmt.Sprintf("%s in line %d", other, at.line)
+	}
+	c.problem(key, "is the same as %s", other)
+}
+
+// refusals returns what Validate refuses.
+func refusals(err error) (list []*webhook.ConfigError) {
+	var one *webhook.ConfigError
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range several.Unwrap() {
+			list = append(list, refusals(err)...)
+		}
+	} else if errors.As(err, &one) {
+		list = append(list, one)
+	}
+	return list
 }
 
 // keyOf is the key of a field of a webhook.Destination.
@@ -343,23 +402,24 @@ var (
 	errAuthority = errors.New("holds no certificate in PEM")
 )
 
-// Config returns what the files say.
+// Config returns what the files say. The error is errPair, errAuthority or both.
 func (t *ClientTLS) Config() (*tls.Config, error) {
 	config := &tls.Config{}
+	var wrong error
 	if t.Cert.Data != "" || t.Key.Data != "" {
 		pair, err := tls.X509KeyPair([]byte(t.Cert.Data), []byte(t.Key.Data))
 		if err != nil {
-			return nil, errPair
+			wrong = errPair
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
 	if t.CA.Data != "" {
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM([]byte(t.CA.Data)) {
-			return nil, errAuthority
+			wrong = errors.Join(wrong, errAuthority)
 		}
 	}
-	return config, nil
+	return config, wrong
 }
 
 // clientTLS returns what t says, nil if it says nothing that is right.
@@ -368,11 +428,14 @@ func (c *checker) clientTLS(key string, t *ClientTLS) *tls.Config {
 		return nil
 	}
 	config, err := t.Config()
-	if err == errAuthority {
-		key += ".ca"
+	if errors.Is(err, errPair) && !c.lacks(key) {
+		c.problem(key, "%v", errPair)
+	}
+	if errors.Is(err, errAuthority) {
+		c.problem(key+".ca", "%v", errAuthority)
 	}
 	if err != nil {
-		c.problem(key, "%v", err)
+		return nil
 	}
 	return config
 }
@@ -387,34 +450,34 @@ func (c *checker) sources() {
 	for i := range s.Destinations {
 		known[s.Destinations[i].ID] = true
 	}
-	names, keys := map[string]bool{}, map[signature.Secret]bool{}
+	// While an id is not known, any of those named may be meant.
+	allKnown := !known[""] && !c.told("destinations")
+	names, keys := map[string]string{}, map[string]string{}
 	for i := range s.Sources {
 		source, key := &s.Sources[i], fmt.Sprintf("sources[%d]", i)
 		if c.name(key+".name", source.Name) {
-			if names[source.Name] {
-				c.problem(key+".name", "is that of another one")
-			}
-			names[source.Name] = true
+			c.unique(names, source.Name, key+".name")
 		}
 		if n := len(source.Keys); n > MaxKeys || n == 0 && (s.Path != "" || s.Queue.Shared()) {
 			c.problem(key+".keys", "1 to %d are allowed", MaxKeys)
 		}
 		for j, k := range source.Keys {
-			switch at := fmt.Sprintf("%s.keys[%d]", key, j); {
-			case k == "" || len(k) > 255 || strings.ContainsFunc(k.Reveal(), func(r rune) bool { return r <= ' ' || r > '~' || r == ':' }):
+			at := fmt.Sprintf("%s.keys[%d]", key, j)
+			if k == "" || len(k) > 255 || strings.ContainsFunc(k.Reveal(), func(r rune) bool { return r <= ' ' || r > '~' || r == ':' }) {
 				// Basic authentication ends it at a colon.
 				c.problem(at, "want 1 to 255 visible characters of ASCII without colons")
-			case keys[k]:
-				c.problem(at, "is given twice")
-			default:
-				keys[k] = true
+			} else {
+				c.unique(keys, k.Reveal(), at)
 			}
 		}
 		if source.Rate != 0 {
 			number(c, key+".rate", source.Rate, 1.0/86_400, 1_000_000)
 		}
 		number(c, key+".burst", source.Burst, 0, 10_000_000)
-		if source.Burst > 0 && source.Rate == 0 {
+		if source.ByteRate != 0 {
+			number(c, key+".byteRate", source.ByteRate, 1<<10, 1<<40)
+		}
+		if source.Burst > 0 && source.Rate == 0 && !c.told(key+".rate") {
 			c.problem(key+".burst", "needs a rate")
 		}
 		if len(source.Destinations) > 1000 {
@@ -423,7 +486,7 @@ func (c *checker) sources() {
 		mine := map[string]bool{}
 		for j, id := range source.Destinations {
 			switch at := fmt.Sprintf("%s.destinations[%d]", key, j); {
-			case !known[id]:
+			case !known[id] && allKnown:
 				c.problem(at, "there is no destination with this id")
 			case mine[id]:
 				c.problem(at, "is given twice")

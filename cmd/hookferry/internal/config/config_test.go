@@ -37,10 +37,15 @@ destinations:
 func write(t testing.TB, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "hookferry.yaml")
+	overwrite(t, path, text)
+	return path
+}
+
+func overwrite(t testing.TB, path, text string) {
+	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return path
 }
 
 func env(vars map[string]string) func(string) string {
@@ -76,12 +81,12 @@ data: data
 drain: 2s
 grace: 3s
 admin:
-  listen: 0.0.0.0:9090
+  listen: 0.0.0.0:8081
   token: ${TOKEN}
   tls: {certificate: cert.pem, key: key.pem}
 webhooks: {name: N, allow: [10.0.0.0/8], proxy: "http://u:p@proxy:1"}
 deadLetters: {maxAge: 24h, maxBytes: 2GB}
-limits: {connections: 1_000, connectionsPerAddress: 10, memory: 64MB, store: 1TB}
+limits: {connections: 1_000, connectionsPerAddress: 10, requestsPerAddress: 5, memory: 64MB, processMemory: 512MB, store: 1TB}
 log: {format: json, level: warn, access: 0}
 metrics: false
 tracing: {endpoint: "http://otel:4318", headers: {A: "file:token"}, sample: 0.5, trustClients: true}
@@ -90,6 +95,7 @@ sources:
     keys: [&key "${KEY}-1", 42]
     rate: ${RATE}
     burst: 7
+    byteRate: 3MB
     destinations: [b, a]
   - name: app
     keys: ["$${KEY}"]
@@ -131,15 +137,15 @@ destinations:
 		Path: path, Listen: "localhost:1", TLS: certificate, BaseURL: "https://t.example.com/x",
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("fd00::/8")},
 		Data:           filepath.Join(dir, "data"), Queue: Default().Queue, Drain: 2 * time.Second, Grace: 3 * time.Second,
-		Admin:       Admin{Listen: "0.0.0.0:9090", Token: "0123456789abcdef", TLS: &keyElsewhere},
+		Admin:       Admin{Listen: "0.0.0.0:8081", Token: "0123456789abcdef", TLS: &keyElsewhere},
 		Webhooks:    Webhooks{Name: "N", Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Proxy: "http://u:p@proxy:1"},
 		DeadLetters: DeadLetters{MaxAge: 24 * time.Hour, MaxBytes: 2 << 30},
-		Limits:      Limits{Connections: 1000, ConnectionsPerAddress: 10, Memory: 64 << 20, Store: 1 << 40},
+		Limits:      Limits{Connections: 1000, ConnectionsPerAddress: 10, RequestsPerAddress: 5, Memory: 64 << 20, ProcessMemory: 512 << 20, Store: 1 << 40},
 		Log:         Log{Format: "json", Level: slog.LevelWarn},
 		Tracing:     Tracing{Endpoint: "http://otel:4318", Headers: map[string]signature.Secret{"A": "t0ken"}, Sample: 0.5, TrustClients: true},
 		Sources: []Source{
 			{Name: "app", Keys: []signature.Secret{"${KEY}"}},
-			{Name: "web", Keys: []signature.Secret{"k-1", "42"}, Enabled: true, Rate: 1000, Burst: 7, Destinations: []string{"b", "a"}},
+			{Name: "web", Keys: []signature.Secret{"k-1", "42"}, Enabled: true, Rate: 1000, Burst: 7, ByteRate: 3 << 20, Destinations: []string{"b", "a"}},
 		},
 		Destinations: []Destination{
 			{ID: "a", Endpoints: two, Secret: "k-1"},
@@ -218,7 +224,7 @@ func TestExampleShowsTheDefaults(t *testing.T) {
 
 	// Each key is in it, at the right depth.
 	full := strings.NewReplacer("# tls:", "tls:", "# queue:", "queue:", "# baseURL", "baseURL", "# trusted", "trusted", "# token", "token", "# allow", "allow",
-		"# proxy", "proxy", "# store", "store", "# tracing", "tracing", "#   ", "  ", "# enabled", "enabled", "# rate", "rate", "# burst", "burst",
+		"# proxy", "proxy", "# store", "store", "# memory", "memory", "# process", "process", "# byteRate", "byteRate", "# tracing", "tracing", "#   ", "  ", "# enabled", "enabled", "# rate", "rate", "# burst", "burst",
 		"# headers", "headers", "# standard", "standard", "# max", "max").Replace(Example())
 	d := newDecoder("x", env(map[string]string{"HOOKFERRY_ADMIN_TOKEN": "0123456789abcdef", "CRM_TOKEN": "t", "DATABASE_PASSWORD": "p"}))
 	d.decode([]byte(full), Default())
@@ -287,10 +293,12 @@ func TestProblems(t *testing.T) {
 			"2:20: tls.certificate: want the path of a file",
 			"2:29: tls.key: reading the file: ",
 		}},
-		{"out of bounds", "grace: 2h\nlimits: {connections: 0, memory: 1KB}\nlog: {format: xml, access: -1}\ntracing: {sample: 2}\ndeadLetters: {maxAge: 1s, maxBytes: 2TB}\n" + minimal, []string{
+		{"out of bounds", "grace: 2h\nlimits: {connections: 0, memory: 1KB, processMemory: 1MB, requestsPerAddress: 0}\nlog: {format: xml, access: -1}\ntracing: {sample: 2}\ndeadLetters: {maxAge: 1s, maxBytes: 2TB}\n" + minimal, []string{
 			"1:8: grace: 0s to 1h0m0s are allowed",
 			"2:23: limits.connections: 1 to 1000000 are allowed",
 			"2:34: limits.memory: 1MB to 1TB are allowed",
+			"2:54: limits.processMemory: 64MB to 1024TB are allowed",
+			"2:79: limits.requestsPerAddress: 1 to 1000000 are allowed",
 			"3:15: log.format: want text or json",
 			"3:28: log.access: 0 to 1000000 are allowed",
 			"4:19: tracing.sample: 0 to 1 are allowed",
@@ -302,6 +310,7 @@ func TestProblems(t *testing.T) {
 			"2:10: baseURL: want an http or https URL",
 			"3:17: admin.listen: want an address",
 			"4:21: tracing.endpoint: want an http or https URL",
+			"5:18: webhooks.name: want a product name",
 			"5:32: webhooks.proxy: is not a URL",
 		}},
 		{"credentials where they would be ignored", "tracing: {endpoint: 'https://u:p@otel.example'}\n" + minimal, []string{
@@ -329,7 +338,7 @@ func TestProblems(t *testing.T) {
 			"4:10: destinations[1].id: is no name in the path of a URL",
 		}},
 		{"a name that is none", "webhooks: {name: 'a b'}\n" + minimal, []string{"1:18: webhooks.name: want a product name"}},
-		{"token that is needed", "admin: {listen: ':9090'}\n" + minimal, []string{"1:9: admin.token: is required, as admin.listen is more than this machine's own address"}},
+		{"token that is needed", "admin: {listen: ':8081'}\n" + minimal, []string{"1:9: admin.token: is required, as admin.listen is more than this machine's own address"}},
 		{"token that is short", "admin: {token: short}\n" + minimal, []string{"1:16: admin.token: want 16 to 1024 visible characters"}},
 		{"no sources", "destinations: []\n", []string{" sources: 1 to 10000 are allowed"}},
 		{"source", `
@@ -346,14 +355,14 @@ sources:
 			"3:11: sources[0].name: want 1 to 255 bytes of UTF-8",
 			"4:11: sources[0].keys: 1 to 10 are allowed",
 			"5:11: sources[0].rate: 1.1574074074074073e-05 to 1e+06 are allowed",
-			"7:15: sources[1].keys[1]: is given twice",
+			"7:15: sources[1].keys[1]: is the same as sources[1].keys[0] in line 7",
 			"7:18: sources[1].keys[2]: want 1 to 255 visible characters of ASCII without colons",
 			"7:25: sources[1].keys[3]: want 1 to 255",
 			"8:12: sources[1].burst: needs a rate",
 			"9:20: sources[1].destinations[0]: there is no destination with this id",
 			"9:23: sources[1].destinations[1]: there is no destination with this id",
-			"10:12: sources[2].name: is that of another one",
-			"10:22: sources[2].keys[0]: is given twice",
+			"10:12: sources[2].name: is the same as sources[1].name in line 6",
+			"10:22: sources[2].keys[0]: is the same as sources[1].keys[0] in line 7",
 		}},
 		{"destination", `
 sources: [{name: a, keys: [k], destinations: [d, d]}]
@@ -369,9 +378,10 @@ destinations:
 `, []string{
 			"2:50: sources[0].destinations[1]: is given twice",
 			"7:14: destinations[0].endpoints[1].url: has the scheme",
-			"8:10: destinations[1].id: is that of another one",
+			"8:10: destinations[1].id: is the same as destinations[0].id in line 4",
 			"8:24: destinations[1].endpoints: 0 given; 1 to 5 are allowed",
 			"9:10: destinations[2].id: want 1 to 255 bytes",
+			"9:69: destinations[2].endpoints[0].headers.Host: may not be replaced",
 			"10:22: destinations[3].maxRate: ",
 			"11:31: destinations[4].standardSecrets[0]: is not",
 		}},
@@ -425,6 +435,7 @@ destinations:
 // it in what Load says.
 func TestErrorsRepeatNoSecret(t *testing.T) {
 	const secret = "SENTINEL"
+	path := write(t, "")
 	for _, key := range Keys() {
 		for _, text := range []string{secret, "${S}", "file:" + secret, "http://" + secret + ":" + secret + "@[x/?" + secret, secret + "\x01", "[" + secret + "]", "{a: " + secret + "}", "'" + secret, "!!" + "int " + secret} {
 			doc := ""
@@ -444,7 +455,8 @@ func TestErrorsRepeatNoSecret(t *testing.T) {
 				}
 			}
 			doc += strings.Repeat("  ", len(parts)) + text + "\n"
-			_, err := Load(write(t, doc), env(map[string]string{"S": secret}), nil)
+			overwrite(t, path, doc)
+			_, err := Load(path, env(map[string]string{"S": secret}), nil)
 			if err == nil {
 				t.Errorf("%s: %q was taken", key, doc)
 				continue

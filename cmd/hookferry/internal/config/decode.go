@@ -34,8 +34,8 @@ const (
 )
 
 // A decoder puts what a file says into settings. It goes on after a problem, so
-// that as many as possible are told at once. The parser's own decoder stops at
-// the first, and shows the lines around it, secrets included.
+// that all of them are told at once. The parser's own decoder stops at the first
+// problem, and shows the lines around it, secrets included.
 type decoder struct {
 	folder   string // relative paths begin there
 	getenv   func(string) string
@@ -126,7 +126,8 @@ func under(key, name string) string {
 func (d *decoder) value(key string, n ast.Node, v reflect.Value) {
 	if d.values++; d.values > maxValues {
 		if d.values == maxValues+1 {
-			d.problem(key, "the file has more than %d values", maxValues)
+			d.places[""] = begin(n)
+			d.problem("", "has more than %d values", maxValues)
 		}
 		return
 	}

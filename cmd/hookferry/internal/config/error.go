@@ -30,19 +30,24 @@ type Problem struct {
 func (e *Error) Error() string {
 	lines := make([]string, len(e.Problems))
 	for i, p := range e.Problems {
-		var b strings.Builder
-		if e.Path != "" {
-			b.WriteString(e.Path + ":")
-			if p.Line > 0 {
-				fmt.Fprintf(&b, "%d:%d:", p.Line, p.Column)
-			}
-			b.WriteByte(' ')
-		}
-		if p.Key != "" {
-			b.WriteString(p.Key + ": ")
-		}
-		b.WriteString(p.Text)
-		lines[i] = b.String()
+		lines[i] = e.Line(p)
 	}
 	return strings.Join(lines, "\n")
+}
+
+// Line says what one of the problems is and where.
+func (e *Error) Line(p Problem) string {
+	var b strings.Builder
+	if e.Path != "" {
+		b.WriteString(e.Path + ":")
+		if p.Line > 0 {
+			fmt.Fprintf(&b, "%d:%d:", p.Line, p.Column)
+		}
+		b.WriteByte(' ')
+	}
+	if p.Key != "" {
+		b.WriteString(p.Key + ": ")
+	}
+	b.WriteString(p.Text)
+	return b.String()
 }

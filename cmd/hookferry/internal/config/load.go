@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"path/filepath"
 	"slices"
 	"time"
@@ -31,10 +30,8 @@ func Load(path string, getenv func(string) string, change func(*Settings) error)
 			return &Settings{Path: path, Files: d.files}, err
 		}
 	}
-	// What could not be read is not checked: it would be told twice.
-	var wrong *Error
-	if len(d.problems) == 0 && errors.As(s.Complete(), &wrong) {
-		for _, p := range wrong.Problems {
+	for _, p := range s.complete(d.problems, d.places) {
+		if len(d.problems) < maxProblems {
 			d.problems = append(d.problems, d.placed(p))
 		}
 	}

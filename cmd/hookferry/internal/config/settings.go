@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hookferry/analytics/collector"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/natsqueue"
@@ -157,15 +158,23 @@ type DeadLetters struct {
 	MaxBytes Size          `yaml:"maxBytes"` // 1MB to 1TB
 }
 
-// Limits bound what all clients together may take.
+// Limits bound what all clients together may take, and the process itself.
 type Limits struct {
 	// Connections are those of one listener, and ConnectionsPerAddress those
 	// of one address among them: 1 to 1,000,000.
 	Connections           int `yaml:"connections"`
 	ConnectionsPerAddress int `yaml:"connectionsPerAddress"`
-	// Memory is for bodies and events of requests at once: 1MB to 1TB.
+	// RequestsPerAddress are those of one address that are in progress; more wait:
+	// 1 to 1,000,000.
+	RequestsPerAddress int `yaml:"requestsPerAddress"`
+	// Memory is for bodies and events of requests at once: 1MB to 1TB. Zero means
+	// collector.DefaultMaxMemory, or a quarter of ProcessMemory if that is less.
 	Memory Size `yaml:"memory"`
-	// Store is for what waits on disk. Zero means no bound but the disk's.
+	// ProcessMemory is what Go's runtime keeps the process to: 64MB to 1PB. Zero means
+	// most of the container's memory, or half of the machine's.
+	ProcessMemory Size `yaml:"processMemory"`
+	// Store is for what waits on disk: up to 1PB. Zero means three quarters of what there
+	// is room for when the server starts.
 	Store Size `yaml:"store"`
 }
 
@@ -205,6 +214,10 @@ type Source struct {
 	// second's worth.
 	Rate  float64 `yaml:"rate"`
 	Burst int     `yaml:"burst"`
+	// ByteRate is how many bytes of webhooks a second they may become, counted once for
+	// each destination: 1KB to 1TB. Zero means 4 KB for each of Rate and each
+	// destination, and no limit without a Rate.
+	ByteRate Size `yaml:"byteRate"`
 	// Destinations are the ids of those that get its calls.
 	Destinations []string `yaml:"destinations"`
 }
@@ -286,10 +299,10 @@ func Default() *Settings {
 			NATS:     NATS{Stream: natsqueue.DefaultStream, Partitions: natsqueue.DefaultPartitions, Claim: natsqueue.DefaultClaim},
 		},
 		Grace:       10 * time.Second,
-		Admin:       Admin{Listen: "localhost:9090"},
+		Admin:       Admin{Listen: "localhost:8081"},
 		Webhooks:    Webhooks{Name: webhook.DefaultServiceName},
 		DeadLetters: DeadLetters{MaxAge: webhook.DefaultDeadMaxAge, MaxBytes: webhook.DefaultDeadMaxBytes},
-		Limits:      Limits{Connections: 10_000, ConnectionsPerAddress: 1_000, Memory: 256 << 20},
+		Limits:      Limits{Connections: 10_000, ConnectionsPerAddress: 1_000, RequestsPerAddress: collector.DefaultMaxRequests},
 		Log:         Log{Format: "text", Access: 100},
 		Metrics:     true,
 		Tracing:     Tracing{Sample: 1},

@@ -170,6 +170,15 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
+// CloseWrite is for net/http: an answer to a request that was not read to its end is lost
+// if the connection is reset right behind it.
+func (c *conn) CloseWrite() error {
+	if c, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return c.CloseWrite()
+	}
+	return nil
+}
+
 // changed is for http.Server.ConnState.
 func (l *conns) changed(nc net.Conn, state http.ConnState) {
 	if t, ok := nc.(*tls.Conn); ok {

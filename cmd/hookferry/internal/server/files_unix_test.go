@@ -29,12 +29,11 @@ destinations:
   - {id: b, maxConcurrent: 64, endpoints: [{url: "http://a.example/"}]}
 `
 	for connections, warned := range map[string]bool{"380": false, "381": true} {
-		s := start(t, "limits: {connections: "+connections+"}\n"+settings, nil)
-		if got := strings.Contains(s.text(), "limit=700 needed=701"); got != warned {
-			t.Errorf("with %s connections: warned %v, want %v; the log:\n%s", connections, got, warned, s.text())
-		}
-		if err := s.stop(); err != nil {
-			t.Errorf("Run: %v", err)
-		}
+		bubble(t, func(t *testing.T, w *world) {
+			s := w.start("limits: {connections: " + connections + "}\n" + settings)
+			if got := strings.Contains(s.text(), "limit=700 needed=701"); got != warned {
+				t.Errorf("with %s connections: warned %v, want %v; the log:\n%s", connections, got, warned, s.text())
+			}
+		})
 	}
 }

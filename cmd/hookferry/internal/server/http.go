@@ -69,13 +69,14 @@ func profiles() http.Handler {
 	return mux
 }
 
-// pageURL is where a browser on this machine finds the page.
-func pageURL(s *config.Settings, addr net.Addr) string {
-	u := url.URL{Scheme: "http", Host: addr.String(), Path: "/"}
-	if s.Admin.TLS != nil {
+// localURL is the URL by which this machine reaches a listener. listen is its setting,
+// addr what came of it.
+func localURL(listen string, cert *config.Certificate, addr net.Addr) string {
+	u := url.URL{Scheme: "http", Host: addr.String()}
+	if cert != nil {
 		u.Scheme = "https"
 	}
-	host, _, _ := net.SplitHostPort(s.Admin.Listen)
+	host, _, _ := net.SplitHostPort(listen)
 	ap, err := netip.ParseAddrPort(addr.String())
 	if err == nil && (host == "localhost" || ap.Addr().IsUnspecified()) {
 		_, port, _ := net.SplitHostPort(addr.String())

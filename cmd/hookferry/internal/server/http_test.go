@@ -5,7 +5,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -21,17 +20,16 @@ func TestPanicsAreLogged(t *testing.T) {
 		{"a bug", "out of tokens", `msg="a request panicked" panic="out of tokens" stack=`},
 		{"the end of an answer", http.ErrAbortHandler, ""},
 	} {
-		var log bytes.Buffer
-		logger := slog.New(slog.NewTextHandler(&log, nil))
-		server := httptest.NewUnstartedServer(nil)
-		server.Config = NewHTTP(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(tt.value) }), logger)
-		server.Start()
-		if _, err := server.Client().Get(server.URL); err == nil || !strings.HasSuffix(err.Error(), io.EOF.Error()) {
-			t.Errorf("%s: the client got %v, want %v", tt.name, err, io.EOF)
-		}
-		server.Close() // and wait for the handler
-		if got := log.String(); !strings.Contains(got, tt.want) || tt.want == "" && got != "" {
-			t.Errorf("%s: the log is %q, want %q", tt.name, got, tt.want)
-		}
+		bubble(t, func(t *testing.T, w *world) {
+			var log bytes.Buffer
+			server := w.serve(NewHTTP(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(tt.value) }), slog.New(slog.NewTextHandler(&log, nil))))
+			if _, err := w.client.Get(server.URL); err == nil || !strings.HasSuffix(err.Error(), io.EOF.Error()) {
+				t.Errorf("%s: the client got %v, want %v", tt.name, err, io.EOF)
+			}
+			server.Close() // and wait for the handler
+			if got := log.String(); !strings.Contains(got, tt.want) || tt.want == "" && got != "" {
+				t.Errorf("%s: the log is %q, want %q", tt.name, got, tt.want)
+			}
+		})
 	}
 }

@@ -49,6 +49,10 @@ type Options struct {
 	Getenv func(string) string
 	// Version is that of the program.
 	Version string
+	// Listen opens the listeners, Dial the connections to endpoints and to the receiver
+	// of traces. Nil means the system's, with webhook's address guard.
+	Listen func(ctx context.Context, network, address string) (net.Listener, error)
+	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // A SettingError is a setting that turned out not to work.
@@ -72,7 +76,9 @@ type server struct {
 	sources   sources
 	ready     readiness
 	access    accessLog
+	send      api.Send
 	store     *store
+	memory    int64 // for requests of clients
 	forwarder *webhook.Forwarder
 	feed      *feed.Feed
 	metrics   *metrics.Metrics // nil: none
@@ -89,6 +95,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	first := o.Settings
 	s := &server{Options: o, name: nodeName(), started: now(), log: o.Logger, notify: newNotifier(o.Getenv, os.Getpid()), ended: make(chan error, 4)}
 
+	process := limitMemory(&first.Limits, o.Getenv)
+	s.memory = requestMemory(&first.Limits, process)
 	// The listeners come first: an address that is taken is refused before a store is
 	// opened, which may take long.
 	calls, err := s.listen(ctx, "listen", first.Listen)
@@ -111,6 +119,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.store.Close()) }()
+	s.send.Endpoint = localURL(first.Listen, first.TLS, calls.Addr())
 	for i := range first.Sources {
 		if source := &first.Sources[i]; len(source.Keys) == 0 {
 			key, err := o.MakeKey()
@@ -118,6 +127,7 @@ func Run(ctx context.Context, o Options) (err error) {
 				return &SettingError{"data", err}
 			}
 			source.Keys = []signature.Secret{key}
+			s.send.Data = first.Data
 		}
 	}
 	s.use(first)
@@ -149,7 +159,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	s.ready.serve(true)
 	s.checkFiles()
-	s.announce(calls, control)
+	s.announce(calls, control, process)
 	s.notify.ready()
 
 	var failure error
@@ -185,7 +195,11 @@ func serve(h *http.Server, l net.Listener, cert *config.Certificate) func() erro
 // listen opens a listener that keeps to the limits of connections. The key is that
 // of the setting with the address, for errors.
 func (s *server) listen(ctx context.Context, key, address string) (*conns, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	open := s.Listen
+	if open == nil {
+		open = new(net.ListenConfig).Listen
+	}
+	l, err := open(ctx, "tcp", address)
 	var op *net.OpError
 	if errors.As(err, &op) { // it begins by the key's word once more
 		err = fmt.Errorf("%s: %w", address, op.Err)
@@ -239,6 +253,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		}
 		s.tracer, err = tracing.Start(ctx, tracing.Config{
 			Endpoint: to.Endpoint, Headers: headers, Sample: to.Sample, TrustClients: to.TrustClients, Version: s.Version, Logger: s.log,
+			Dial: s.Dial,
 		})
 		if err != nil {
 			return &SettingError{"tracing", err}
@@ -257,6 +272,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		ServiceName:    settings.Webhooks.Name,
 		AllowAddresses: settings.Webhooks.Allow,
 		Proxy:          settings.Webhooks.ProxyURL(),
+		DialContext:    s.Dial,
 		DeadMaxAge:     settings.DeadLetters.MaxAge,
 		DeadMaxBytes:   int64(settings.DeadLetters.MaxBytes),
 		Logger:         s.log,
@@ -279,13 +295,14 @@ func (s *server) public(l *conns) (*http.Server, error) {
 	}
 	s.access = accessLog{logger: s.log, sample: func() int { return s.settings.Load().Log.Access }, client: s.clientIP}
 	calls, err := collector.New(collector.Config{
-		Forwarder: &s.ready,
-		Sources:   s.sources.find,
-		BaseURL:   s.Settings.BaseURL,
-		ClientIP:  s.clientIP,
-		MaxMemory: int64(s.Settings.Limits.Memory),
-		Answered:  s.answered,
-		Logger:    s.log,
+		Forwarder:   &s.ready,
+		Sources:     s.sources.find,
+		BaseURL:     s.Settings.BaseURL,
+		ClientIP:    s.clientIP,
+		MaxMemory:   s.memory,
+		MaxRequests: s.Settings.Limits.RequestsPerAddress,
+		Answered:    s.answered,
+		Logger:      s.log,
 	})
 	if err != nil {
 		return nil, err
@@ -326,6 +343,7 @@ func (s *server) private(l *conns) (*http.Server, error) {
 		Sources:   s.sources.list,
 		Calls:     s.sources.calls,
 		Ready:     s.ready.ready,
+		Send:      s.send,
 		Token:     s.Settings.Admin.Token.Reveal(),
 		Page:      page.Handler(),
 		Logger:    s.log,
@@ -378,7 +396,7 @@ func (s *server) http(l *conns, certificate func(*config.Settings) *config.Certi
 }
 
 // announce logs what runs.
-func (s *server) announce(calls, control *conns) {
+func (s *server) announce(calls, control *conns, process int64) {
 	const most = 10
 	for i, d := range s.Settings.Destinations {
 		if i == most {
@@ -386,11 +404,12 @@ func (s *server) announce(calls, control *conns) {
 			break
 		}
 		for _, e := range d.Endpoints {
-			s.log.Info("forwarding", "webhook", e.Shown(), "signed", d.Secret != "", "destination", d.ID)
+			s.log.Info("forwarding", "webhook", e.Shown(), "signed", d.Secret != "" || len(d.StandardSecrets) > 0, "destination", d.ID)
 		}
 	}
+	s.log.Info("memory and disk have bounds", "process_memory", shown(process), "request_memory", shown(s.memory), "store", shown(s.store.bound))
 	if control != nil {
-		s.log.Info("the page is at", "url", pageURL(s.Settings, control.Addr()))
+		s.log.Info("the page is at", "url", localURL(s.Settings.Admin.Listen, s.Settings.Admin.TLS, control.Addr())+"/")
 	}
 	s.log.Info("listening", "address", calls.Addr().String(), s.store.where, "node", s.name)
 }

@@ -25,21 +25,61 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
+	"github.com/hookferry/analytics/internal/memnet"
 	"github.com/hookferry/analytics/signature"
 )
 
-// patience bounds every wait for something that is to happen, on a machine that may be busy with the
-// tests of others.
-const patience = time.Minute
+// A world is what the servers of a test live in: a network and a folder.
+type world struct {
+	*testing.T
+	dir    string
+	listen func(ctx context.Context, network, address string) (net.Listener, error)
+	dial   func(ctx context.Context, network, address string) (net.Conn, error)
+	from   func(ctx context.Context, ip net.IP, address string) (net.Conn, error)
+	client *http.Client
+}
+
+// bubble runs a test in a synctest bubble with a network in memory.
+func bubble(t *testing.T, test func(t *testing.T, w *world)) {
+	synctest.Test(t, func(t *testing.T) {
+		n := new(memnet.Network)
+		w := &world{T: t, dir: t.TempDir(), listen: n.Listen, dial: n.DialContext, from: n.DialFrom}
+		w.client = w.trusting(nil)
+		test(t, w)
+	})
+}
+
+// onTheSystem returns a world with the system's network and clock.
+func onTheSystem(t *testing.T) *world {
+	w := &world{T: t, dir: t.TempDir(), listen: new(net.ListenConfig).Listen}
+	w.client = w.trusting(nil)
+	return w
+}
+
+// never returns the end of a wait that is to end earlier: a day, which a bubble lets pass
+// at once. Elsewhere the time limit of the test comes first.
+func never() <-chan time.Time { return time.After(24 * time.Hour) }
+
+// trusting returns a client that trusts the certificate.
+func (w *world) trusting(c *x509.Certificate) *http.Client {
+	transport := &http.Transport{DialContext: w.dial, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: x509.NewCertPool()}}
+	if c != nil {
+		transport.TLSClientConfig.RootCAs.AddCert(c)
+	}
+	w.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
 
 // A running server is one of a test, with its log.
 type running struct {
-	t      *testing.T
-	dir    string
+	*world
 	env    map[string]string
 	reload chan os.Signal
 	cancel context.CancelFunc
@@ -52,46 +92,52 @@ type running struct {
 
 // start starts a server on what file says, with listen, admin and data added to
 // it, and waits until it runs.
-func start(t *testing.T, file string, env map[string]string) *running {
-	t.Helper()
-	s := prepare(t, file, env)
+func (w *world) start(file string) *running {
+	w.Helper()
+	s := w.prepare(file, nil)
 	s.begin()
 	s.await(`msg=listening`)
 	return s
 }
 
-func prepare(t *testing.T, file string, env map[string]string) *running {
-	s := &running{t: t, dir: t.TempDir(), env: env, reload: make(chan os.Signal), ended: make(chan error, 1), more: make(chan struct{})}
+func (w *world) prepare(file string, env map[string]string) *running {
+	w.Helper()
+	s := &running{world: w, env: env, reload: make(chan os.Signal), ended: make(chan error, 1), more: make(chan struct{})}
 	s.write(file)
 	return s
 }
 
 // write writes the configuration file, in one step.
 func (s *running) write(file string) {
-	s.t.Helper()
+	s.Helper()
 	if !strings.Contains(file, "\nadmin:") {
 		file += "\nadmin: {listen: 127.0.0.1:0}\n"
 	}
-	path := s.path("hookferry.yaml")
-	if err := os.WriteFile(path+".new", []byte("listen: 127.0.0.1:0\ndata: data\n"+file), 0o600); err != nil {
-		s.t.Fatal(err)
+	s.replace("hookferry.yaml", "listen: 127.0.0.1:0\ndata: data\n"+file)
+}
+
+// replace puts a new file in the place of one.
+func (w *world) replace(name, text string) {
+	w.Helper()
+	if err := os.WriteFile(w.path(name+".new"), []byte(text), 0o600); err != nil {
+		w.Fatal(err)
 	}
-	if err := os.Rename(path+".new", path); err != nil {
-		s.t.Fatal(err)
+	if err := os.Rename(w.path(name+".new"), w.path(name)); err != nil {
+		w.Fatal(err)
 	}
 }
 
-func (s *running) path(name string) string { return filepath.Join(s.dir, name) }
+func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
 
 func (s *running) load() (*config.Settings, error) {
 	return config.Load(s.path("hookferry.yaml"), func(name string) string { return s.env[name] }, nil)
 }
 
 func (s *running) begin() {
-	s.t.Helper()
+	s.Helper()
 	settings, err := s.load()
 	if err != nil {
-		s.t.Fatal(err)
+		s.Fatal(err)
 	}
 	level := new(slog.LevelVar)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -101,22 +147,18 @@ func (s *running) begin() {
 			Settings: settings, Load: s.load, Reload: s.reload,
 			Level: level, Logger: slog.New(slog.NewTextHandler(s, &slog.HandlerOptions{Level: level})),
 			Getenv: func(name string) string { return s.env[name] }, Version: "v1.2.3",
+			Listen: s.listen, Dial: s.dial,
 		})
 	}()
-	s.t.Cleanup(func() { s.stop() })
+	s.Cleanup(func() { s.stop() })
 }
 
 // stop stops the server, and returns its error; once.
 func (s *running) stop() error {
 	s.cancel()
-	select {
-	case err := <-s.ended:
-		s.ended <- err
-		return err
-	case <-time.After(patience):
-		s.t.Fatalf("the server does not stop; its log:\n%s", s.text())
-		return nil
-	}
+	err := <-s.ended
+	s.ended <- err
+	return err
 }
 
 // Write takes the log.
@@ -136,9 +178,9 @@ func (s *running) text() string {
 
 // await waits until the log has what matches, and returns the last group of it.
 func (s *running) await(pattern string) string {
-	s.t.Helper()
+	s.Helper()
 	re := regexp.MustCompile(pattern)
-	timeout := time.After(patience)
+	timeout := never()
 	for {
 		s.mu.Lock()
 		text, more := s.log.String(), s.more
@@ -149,9 +191,10 @@ func (s *running) await(pattern string) string {
 		select {
 		case <-more:
 		case err := <-s.ended:
-			s.t.Fatalf("ended with %v before it logged %s:\n%s", err, pattern, s.text())
+			s.ended <- err
+			s.Fatalf("ended with %v before it logged %s:\n%s", err, pattern, s.text())
 		case <-timeout:
-			s.t.Fatalf("the log lacks %s:\n%s", pattern, text)
+			s.Fatalf("the log lacks %s:\n%s", pattern, text)
 		}
 	}
 }
@@ -163,94 +206,113 @@ func (s *running) admin() string {
 	return strings.TrimSuffix(s.await(`msg="the page is at" url=(\S+)`), "/")
 }
 
-// track sends a call, and returns the status.
-func (s *running) track(client *http.Client, base, key, event string) int {
-	s.t.Helper()
+// call sends a call, and returns the status.
+func (s *running) call(key, event string) int {
+	s.Helper()
+	return s.callBy(s.client, "http://"+s.public(), key, event)
+}
+
+func (s *running) callBy(client *http.Client, base, key, event string) int {
+	s.Helper()
 	r, err := http.NewRequest("POST", base+"/v1/track", strings.NewReader(`{"event":"`+event+`","userId":"u","messageId":"`+event+`"}`))
 	if err != nil {
-		s.t.Fatal(err)
+		s.Fatal(err)
 	}
 	r.SetBasicAuth(key, "")
 	status, _ := s.do(client, r)
 	return status
 }
 
-func (s *running) do(client *http.Client, r *http.Request) (int, string) {
-	s.t.Helper()
+func (w *world) do(client *http.Client, r *http.Request) (int, string) {
+	w.Helper()
 	resp, err := client.Do(r)
 	if err != nil {
-		s.t.Fatal(err)
+		w.Fatal(err)
 	}
 	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
-		s.t.Fatal(err)
+		w.Fatal(err)
 	}
 	return resp.StatusCode, string(b)
 }
 
-func (s *running) get(url, token string) (int, string) {
-	s.t.Helper()
-	r, err := http.NewRequest("GET", url, nil)
+func (w *world) request(method, url string) (int, string) {
+	w.Helper()
+	r, err := http.NewRequest(method, url, nil)
 	if err != nil {
-		s.t.Fatal(err)
+		w.Fatal(err)
 	}
-	if token != "" {
-		r.Header.Set("Authorization", "Bearer "+token)
-	}
-	return s.do(http.DefaultClient, r)
+	return w.do(w.client, r)
 }
 
 // read reads an answer of the admin API.
 func (s *running) read(path string, to any) {
-	s.t.Helper()
-	status, text := s.get(s.admin()+path, "")
+	s.Helper()
+	status, text := s.request("GET", s.admin()+path)
 	if status != 200 {
-		s.t.Fatalf("GET %s: %d %s", path, status, text)
+		s.Fatalf("GET %s: %d %s", path, status, text)
 	}
 	if err := json.Unmarshal([]byte(text), to); err != nil {
-		s.t.Fatalf("GET %s: %v", path, err)
+		s.Fatalf("GET %s: %v", path, err)
 	}
 }
 
 // A sink is a receiver that tells which events arrive.
 type sink struct {
+	t       *testing.T
 	url     string
 	arrived chan string
 }
 
-func newSink(t *testing.T) *sink {
-	s := &sink{arrived: make(chan string, 100)}
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+func (w *world) sink() *sink {
+	s := &sink{t: w.T, arrived: make(chan string, 1000)}
+	s.url = w.receiver(func(_ http.ResponseWriter, r *http.Request) {
 		var m struct{ Event string }
 		if err := json.NewDecoder(r.Body).Decode(&m); err != nil {
-			t.Error(err)
+			w.Error(err)
 		}
 		s.arrived <- m.Event
-	}))
-	t.Cleanup(server.Close)
-	s.url = server.URL
+	})
 	return s
 }
 
-func (s *sink) want(t *testing.T, event string) {
-	t.Helper()
+// receiver serves webhooks until the test ends.
+func (w *world) receiver(handle http.HandlerFunc) (url string) {
+	w.Helper()
+	return w.serve(&http.Server{Handler: handle}).URL
+}
+
+func (w *world) serve(h *http.Server) *httptest.Server {
+	w.Helper()
+	server := &httptest.Server{Config: h}
+	var err error
+	if server.Listener, err = w.listen(w.Context(), "tcp", "127.0.0.1:0"); err != nil {
+		w.Fatal(err)
+	}
+	server.Start()
+	w.Cleanup(server.Close)
+	return server
+}
+
+func (s *sink) want(event string) {
+	s.t.Helper()
 	select {
 	case got := <-s.arrived:
 		if got != event {
-			t.Fatalf("the event %q arrived, want %q", got, event)
+			s.t.Fatalf("the event %q arrived, want %q", got, event)
 		}
-	case <-time.After(patience):
-		t.Fatalf("the event %q did not arrive", event)
+	case <-never():
+		s.t.Fatalf("the event %q did not arrive", event)
 	}
 }
 
 // certificate writes a certificate and its key, and returns the former.
-func certificate(t *testing.T, dir, name string, serial int64) *x509.Certificate {
-	t.Helper()
+func (w *world) certificate(name string, serial int64) *x509.Certificate {
+	w.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		t.Fatal(err)
+		w.Fatal(err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
@@ -258,83 +320,84 @@ func certificate(t *testing.T, dir, name string, serial int64) *x509.Certificate
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		t.Fatal(err)
+		w.Fatal(err)
 	}
 	keyDER, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
-		t.Fatal(err)
+		w.Fatal(err)
 	}
 	for file, block := range map[string]*pem.Block{
 		name + ".pem": {Type: "CERTIFICATE", Bytes: der}, name + "-key.pem": {Type: "EC PRIVATE KEY", Bytes: keyDER},
 	} {
-		if err := os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
+		if err := os.WriteFile(w.path(file), pem.EncodeToMemory(block), 0o600); err != nil {
+			w.Fatal(err)
 		}
 	}
 	c, err := x509.ParseCertificate(der)
 	if err != nil {
-		t.Fatal(err)
+		w.Fatal(err)
 	}
 	return c
 }
 
 func TestServer(t *testing.T) {
-	receiver := newSink(t)
-	s := start(t, fmt.Sprintf(`
+	bubble(t, func(t *testing.T, w *world) {
+		receiver := w.sink()
+		s := w.start(fmt.Sprintf(`
 sources: [{name: web, keys: [k1], destinations: [crm]}]
 destinations: [{id: crm, endpoints: [{url: %q}]}]
 log: {access: 1}
-`, receiver.url), nil)
-	base := "http://" + s.public()
-	if status := s.track(http.DefaultClient, base, "k1", "One"); status != 200 {
-		t.Fatalf("a call is answered by %d", status)
-	}
-	receiver.want(t, "One")
-	if status := s.track(http.DefaultClient, base, "other", "Two"); status != 401 {
-		t.Errorf("a call with another key is answered by %d", status)
-	}
-	for _, at := range []string{base, s.admin()} {
-		for _, path := range []string{"/healthz", "/readyz"} {
-			if status, text := s.get(at+path, ""); status != 200 || text != "ok\n" {
-				t.Errorf("%s%s: %d %q", at, path, status, text)
+`, receiver.url))
+		if status := s.call("k1", "One"); status != 200 {
+			t.Fatalf("a call is answered by %d", status)
+		}
+		receiver.want("One")
+		if status := s.call("other", "Two"); status != 401 {
+			t.Errorf("a call with another key is answered by %d", status)
+		}
+		for _, at := range []string{"http://" + s.public(), s.admin()} {
+			for _, path := range []string{"/healthz", "/readyz"} {
+				if status, text := s.request("GET", at+path); status != 200 || text != "ok\n" {
+					t.Errorf("%s%s: %d %q", at, path, status, text)
+				}
 			}
 		}
-	}
-	if status, _ := s.get(s.admin()+"/", ""); status != 200 {
-		t.Errorf("the page: %d", status)
-	}
-	status, text := s.get(s.admin()+"/metrics", "")
-	if status != 200 || !strings.Contains(text, `hookferry_calls_accepted_total{source="web"} 1`) || !strings.Contains(text, `hookferry_http_requests_total{code="401"} 1`) {
-		t.Errorf("metrics: %d\n%s", status, text)
-	}
-	if status, _ := s.get(s.admin()+"/debug/pprof/goroutine?debug=1", ""); status != 200 {
-		t.Errorf("a profile: %d", status)
-	}
-	if status, _ := s.get(s.admin()+"/debug/pprof/cmdline", ""); status != 404 {
-		t.Errorf("the flags of the process: %d, want 404", status)
-	}
-	var got api.Status
-	s.read(api.StatusPath, &got)
-	if !got.Ready || got.Version != "v1.2.3" || got.Config.File != s.path("hookferry.yaml") || got.Calls.Accepted != 1 || got.Calls.Unknown != 1 {
-		t.Errorf("status: %+v", got)
-	}
-	if err := s.stop(); err != nil {
-		t.Errorf("Run: %v", err)
-	}
-	s.await(`msg=request method=POST path=/v1/track status=200 .* source=web .* accepted=1`)
-	s.await(`msg=request .* status=401`)
-	if text := s.text(); strings.Contains(text, "k1") || strings.Contains(text, "level=ERROR") {
-		t.Errorf("the log has a key, or an error:\n%s", text)
-	}
+		if status, _ := s.request("GET", s.admin()+"/"); status != 200 {
+			t.Errorf("the page: %d", status)
+		}
+		status, text := s.request("GET", s.admin()+"/metrics")
+		if status != 200 || !strings.Contains(text, `hookferry_calls_accepted_total{source="web"} 1`) || !strings.Contains(text, `hookferry_http_requests_total{code="401"} 1`) {
+			t.Errorf("metrics: %d\n%s", status, text)
+		}
+		if status, _ := s.request("GET", s.admin()+"/debug/pprof/goroutine?debug=1"); status != 200 {
+			t.Errorf("a profile: %d", status)
+		}
+		if status, _ := s.request("GET", s.admin()+"/debug/pprof/cmdline"); status != 404 {
+			t.Errorf("the flags of the process: %d, want 404", status)
+		}
+		var got api.Status
+		s.read(api.StatusPath, &got)
+		if !got.Ready || got.Version != "v1.2.3" || got.Config.File != s.path("hookferry.yaml") || got.Calls.Accepted != 1 || got.Calls.Unknown != 1 {
+			t.Errorf("status: %+v", got)
+		}
+		if err := s.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		s.await(`msg=request method=POST path=/v1/track status=200 .* source=web .* accepted=1`)
+		s.await(`msg=request .* status=401`)
+		if text := s.text(); strings.Contains(text, "k1") || strings.Contains(text, "level=ERROR") {
+			t.Errorf("the log has a key, or an error:\n%s", text)
+		}
+	})
 }
 
 // TestServerRefusesToStart looks at what cannot work.
 func TestServerRefusesToStart(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	var network memnet.Network
+	taken, err := network.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer taken.Close()
 	for _, tt := range []struct {
 		name string
 		key  string
@@ -346,7 +409,7 @@ func TestServerRefusesToStart(t *testing.T) {
 		{"no key", "data", func(s *config.Settings) { s.Sources[0].Keys = nil }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := prepare(t, "sources: [{name: web, keys: [k1]}]\n", nil)
+			s := onTheSystem(t).prepare("sources: [{name: web, keys: [k1]}]\n", nil)
 			settings, err := s.load()
 			if err != nil {
 				t.Fatal(err)
@@ -355,6 +418,7 @@ func TestServerRefusesToStart(t *testing.T) {
 			err = Run(t.Context(), Options{
 				Settings: settings, Level: new(slog.LevelVar), Logger: slog.New(slog.DiscardHandler), Getenv: func(string) string { return "" },
 				MakeKey: func() (signature.Secret, error) { return "", errors.New("none can be made") },
+				Listen:  network.Listen,
 			})
 			var wrong *SettingError
 			if !errors.As(err, &wrong) || wrong.Key != tt.key {
@@ -366,195 +430,300 @@ func TestServerRefusesToStart(t *testing.T) {
 
 // TestReload changes the settings of a server that runs.
 func TestReload(t *testing.T) {
-	first, second := newSink(t), newSink(t)
-	file := func(crm, more string) string {
-		return fmt.Sprintf("sources: [{name: web, keys: [k1], destinations: [crm]}]\ndestinations: [{id: crm, endpoints: [{url: %q}]}]\n%s", crm, more)
-	}
-	s := start(t, file(first.url, ""), nil)
-	base := "http://" + s.public()
-	reload := func(text string) {
-		s.write(text)
-		s.reload <- os.Interrupt // any signal
-		s.reload <- os.Interrupt // is taken when the first has been followed
-	}
-	send := func(key, event string, want int) {
-		t.Helper()
-		if got := s.track(http.DefaultClient, base, key, event); got != want {
-			t.Fatalf("the call %s is answered by %d, want %d", event, got, want)
+	bubble(t, func(t *testing.T, w *world) {
+		first, second := w.sink(), w.sink()
+		file := func(crm, more string) string {
+			return fmt.Sprintf("sources: [{name: web, keys: [k1], destinations: [crm]}]\ndestinations: [{id: crm, endpoints: [{url: %q}]}]\n%s", crm, more)
 		}
-	}
-	send("k1", "Before", 200)
-	first.want(t, "Before")
+		s := w.start(file(first.url, ""))
+		reload := func(text string) {
+			s.write(text)
+			s.reload <- os.Interrupt // any signal
+			synctest.Wait()
+		}
+		send := func(key, event string, want int) {
+			t.Helper()
+			if got := s.call(key, event); got != want {
+				t.Fatalf("the call %s is answered by %d, want %d", event, got, want)
+			}
+		}
+		send("k1", "Before", 200)
+		first.want("Before")
 
-	reload(file(second.url, ""))
-	send("k1", "Elsewhere", 200)
-	second.want(t, "Elsewhere")
+		reload(file(second.url, ""))
+		send("k1", "Elsewhere", 200)
+		second.want("Elsewhere")
 
-	// What is bad changes nothing, and is told.
-	reload("destinations: [{id: crm}]\n")
-	send("k1", "Still", 200)
-	second.want(t, "Still")
-	var status api.Status
-	s.read(api.StatusPath, &status)
-	if !strings.Contains(status.Config.Error, "destinations[0].endpoints: 0 given") {
-		t.Errorf("the status has the error %q", status.Config.Error)
-	}
-
-	// What needs a restart is told, and the rest used.
-	reload(file(first.url, "grace: 1s\nlimits: {connections: 3}\nlog: {level: debug}\n"))
-	s.await(`msg="some of the new configuration counts after a restart" keys=\[limits\]`)
-	send("k1", "Rest", 200)
-	first.want(t, "Rest")
-	var after api.Status
-	s.read(api.StatusPath, &after)
-	if after.Config.Error != "" {
-		t.Errorf("the error stays: %q", after.Config.Error)
-	}
-
-	// The deliveries of a destination that is removed wait until it is back;
-	// a pause stays a pause.
-	resp, err := http.Post(s.admin()+strings.Replace(api.PausePath, "{destination}", "crm", 1), "", nil)
-	if err != nil || resp.StatusCode != 200 {
-		t.Fatalf("pause: %v, %v", resp, err)
-	}
-	resp.Body.Close()
-	send("k1", "Kept", 200)
-	reload("sources: [{name: web, keys: [k2]}]\n")
-	send("k1", "Refused", 401)
-	send("k2", "Dropped", 200)
-	for deadline := time.Now().Add(patience); ; {
+		// What is bad changes nothing, and is told.
+		reload("destinations: [{id: crm}]\n")
+		send("k1", "Still", 200)
+		second.want("Still")
+		var status api.Status
 		s.read(api.StatusPath, &status)
-		if status.Waiting == 1 {
-			break
+		if !strings.Contains(status.Config.Error, "destinations[0].endpoints: 0 given") {
+			t.Errorf("the status has the error %q", status.Config.Error)
 		}
-		if time.Now().After(deadline) { // what has arrived waits until that is stored
+
+		// What needs a restart is told, and the rest used.
+		reload(file(first.url, "grace: 1s\nlimits: {connections: 3}\nlog: {level: debug}\n"))
+		s.await(`msg="some of the new configuration counts after a restart" keys=\[limits\]`)
+		send("k1", "Rest", 200)
+		first.want("Rest")
+		var after api.Status
+		s.read(api.StatusPath, &after)
+		if after.Config.Error != "" {
+			t.Errorf("the error stays: %q", after.Config.Error)
+		}
+
+		// The deliveries of a destination that is removed wait until it is back;
+		// a pause stays a pause.
+		crmPath := strings.NewReplacer("{destination}", "crm")
+		if status, text := s.request("POST", s.admin()+crmPath.Replace(api.PausePath)); status != 200 {
+			t.Fatalf("pause: %d %s", status, text)
+		}
+		send("k1", "Kept", 200)
+		reload("sources: [{name: web, keys: [k2]}]\n")
+		send("k1", "Refused", 401)
+		send("k2", "Dropped", 200)
+		synctest.Wait() // until the outcomes are stored
+		if s.read(api.StatusPath, &status); status.Waiting != 1 {
 			t.Fatalf("%d deliveries wait, want 1", status.Waiting)
 		}
-	}
-	reload(file(second.url, ""))
-	var crm api.Destination
-	s.read(strings.Replace(api.DestinationPath, "{destination}", "crm", 1), &crm)
-	if !crm.Paused {
-		t.Errorf("the destination is not paused any more: %+v", crm)
-	}
-	resp, err = http.Post(s.admin()+strings.Replace(api.ResumePath, "{destination}", "crm", 1), "", nil)
-	if err != nil || resp.StatusCode != 200 {
-		t.Fatalf("resume: %v, %v", resp, err)
-	}
-	resp.Body.Close()
-	second.want(t, "Kept")
+		reload(file(second.url, ""))
+		var crm api.Destination
+		s.read(crmPath.Replace(api.DestinationPath), &crm)
+		if !crm.Paused {
+			t.Errorf("the destination is not paused any more: %+v", crm)
+		}
+		if status, text := s.request("POST", s.admin()+crmPath.Replace(api.ResumePath)); status != 200 {
+			t.Fatalf("resume: %d %s", status, text)
+		}
+		second.want("Kept")
+	})
+}
+
+// Files that change are read again without a signal, once they have stayed the same for
+// config.WatchEvery: the configuration, and those that it names.
+func TestFilesAreWatched(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		w.replace("key", "k1")
+		s := w.start(`sources: [{name: web, keys: ["file:key"]}]`)
+		status := func(key string, want int) {
+			t.Helper()
+			if got := s.call(key, "Any"); got != want {
+				t.Errorf("a call with %s is answered by %d, want %d", key, got, want)
+			}
+		}
+		time.Sleep(config.WatchEvery / 2) // the middle between two looks
+		status("k1", 200)
+		w.replace("key", "k2")
+		time.Sleep(config.WatchEvery) // it has changed, and may be changing
+		status("k1", 200)
+		time.Sleep(config.WatchEvery)
+		status("k1", 401)
+		status("k2", 200)
+
+		s.write(`sources: [{name: web, keys: [k3]}]`)
+		time.Sleep(2 * config.WatchEvery)
+		status("k2", 401)
+		status("k3", 200)
+		if n := strings.Count(s.text(), `msg="new configuration"`); n != 2 {
+			t.Errorf("the settings were read again %d times, want 2", n)
+		}
+	})
 }
 
 // TestTLS looks at both listeners with certificates, which change.
 func TestTLS(t *testing.T) {
-	const token = "0123456789abcdef"
-	s := prepare(t, `
+	bubble(t, func(t *testing.T, w *world) {
+		const token = "0123456789abcdef"
+		s := w.prepare(`
 admin: {listen: "127.0.0.1:0", token: "`+token+`", tls: {certificate: admin.pem, key: admin-key.pem}}
 tls: {certificate: calls.pem, key: calls-key.pem}
 sources: [{name: web, keys: [k1]}]
 `, nil)
-	old := certificate(t, s.dir, "calls", 1)
-	control := certificate(t, s.dir, "admin", 2)
-	s.begin()
-	client := func(of *x509.Certificate) *http.Client {
-		pool := x509.NewCertPool()
-		pool.AddCert(of)
-		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}
-		t.Cleanup(transport.CloseIdleConnections)
-		return &http.Client{Transport: transport}
-	}
-	base := "https://" + s.public()
-	if status := s.track(client(old), base, "k1", "One"); status != 200 {
-		t.Errorf("a call is answered by %d", status)
-	}
-	resp, err := client(old).Get(base + "/healthz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp.Body.Close()
-	if resp.ProtoMajor != 2 {
-		t.Errorf("the answer is by %s, want HTTP/2", resp.Proto)
-	}
+		old := w.certificate("calls", 1)
+		control := w.certificate("admin", 2)
+		s.begin()
+		base := "https://" + s.public()
+		if status := s.callBy(w.trusting(old), base, "k1", "One"); status != 200 {
+			t.Errorf("a call is answered by %d", status)
+		}
+		resp, err := w.trusting(old).Get(base + "/healthz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.ProtoMajor != 2 {
+			t.Errorf("the answer is by %s, want HTTP/2", resp.Proto)
+		}
 
-	for sent, want := range map[string]int{token: 200, "": 401, "wrong": 401} {
-		for _, path := range []string{api.StatusPath, "/metrics", "/debug/pprof/heap"} {
-			r, err := http.NewRequest("GET", s.admin()+path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.Header.Set("Authorization", "Bearer "+sent)
-			if status, _ := s.do(client(control), r); status != want {
-				t.Errorf("%s with the token %q: %d, want %d", path, sent, status, want)
+		for sent, want := range map[string]int{token: 200, "": 401, "wrong": 401} {
+			for _, path := range []string{api.StatusPath, "/metrics", "/debug/pprof/heap"} {
+				r, err := http.NewRequest("GET", s.admin()+path, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header.Set("Authorization", "Bearer "+sent)
+				if status, _ := s.do(w.trusting(control), r); status != want {
+					t.Errorf("%s with the token %q: %d, want %d", path, sent, status, want)
+				}
 			}
 		}
-	}
 
-	// Without a signal: the files are looked at.
-	renewed := certificate(t, s.dir, "calls", 3)
-	s.await(`msg="new configuration"`)
-	if status := s.track(client(renewed), base, "k1", "Two"); status != 200 {
-		t.Errorf("with the new certificate, a call is answered by %d", status)
-	}
-	if _, err := client(old).Get(base + "/healthz"); err == nil {
-		t.Error("the certificate of before is still in use")
-	}
-	if err := s.stop(); err != nil {
-		t.Errorf("Run: %v", err)
-	}
+		renewed := w.certificate("calls", 3)
+		s.await(`msg="new configuration"`)
+		if status := s.callBy(w.trusting(renewed), base, "k1", "Two"); status != 200 {
+			t.Errorf("with the new certificate, a call is answered by %d", status)
+		}
+		if _, err := w.trusting(old).Get(base + "/healthz"); err == nil {
+			t.Error("the certificate of before is still in use")
+		}
+		if err := s.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// slowReceiver returns a destination whose endpoint tells when a request has begun, and
+// answers it once finish is closed.
+func (w *world) slowReceiver() (url string, begun, finish chan struct{}) {
+	begun, finish = make(chan struct{}, 10), make(chan struct{})
+	url = w.receiver(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // only then is it noticed when the server hangs up
+		begun <- struct{}{}
+		select {
+		case <-finish:
+		case <-r.Context().Done():
+		}
+	})
+	return url, begun, finish
 }
 
 // TestStop stops a server that is busy: it says that it is not ready first,
 // takes calls for the drain time, then finishes what it has.
 func TestStop(t *testing.T) {
-	begun, finish := make(chan struct{}), make(chan struct{})
-	slow := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		close(begun)
-		<-finish
-	}))
-	defer slow.Close()
-	s := start(t, fmt.Sprintf(`
+	bubble(t, func(t *testing.T, w *world) {
+		url, begun, finish := w.slowReceiver()
+		s := w.start(fmt.Sprintf(`
 drain: 2s
 sources: [{name: web, keys: [k1], destinations: [crm]}, {name: app, keys: [k2]}]
 destinations: [{id: crm, endpoints: [{url: %q}]}]
-`, slow.URL), nil)
-	base := "http://" + s.public()
-	if status := s.track(http.DefaultClient, base, "k1", "Slow"); status != 200 {
-		t.Fatalf("the call is answered by %d", status)
-	}
-	<-begun
-	s.cancel()
-	s.await(`msg=stopping`)
-	if status, _ := s.get(base+"/readyz", ""); status != 503 {
-		t.Errorf("while it stops, /readyz says %d", status)
-	}
-	if status := s.track(http.DefaultClient, base, "k2", "Late"); status != 200 {
-		t.Errorf("during the drain time, a call is answered by %d", status)
-	}
-	// Once calls are not taken any more, one can still look.
-	for deadline := time.Now().Add(patience); ; {
-		c, err := net.Dial("tcp", s.public())
-		if err != nil {
-			break
+`, url))
+		base := "http://" + s.public()
+		if status := s.call("k1", "Slow"); status != 200 {
+			t.Fatalf("the call is answered by %d", status)
 		}
-		c.Close()
-		if time.Now().After(deadline) {
-			t.Fatal("the listener of calls stays open")
+		<-begun
+		s.cancel()
+		time.Sleep(2*time.Second - 1)
+		if status, _ := s.request("GET", base+"/readyz"); status != 503 {
+			t.Errorf("while it stops, /readyz says %d", status)
 		}
-	}
-	var status api.Status
-	s.read(api.StatusPath, &status)
-	if status.Ready || status.Totals.InFlight != 1 {
-		t.Errorf("while an attempt is under way, the status is %+v", status)
-	}
-	close(finish)
-	if err := s.stop(); err != nil {
-		t.Errorf("Run: %v", err)
-	}
-	s.await("msg=stopped")
-	if strings.Contains(s.text(), "cut off") {
-		t.Errorf("something was cut off:\n%s", s.text())
-	}
+		if status := s.call("k2", "Late"); status != 200 {
+			t.Errorf("during the drain time, a call is answered by %d", status)
+		}
+		// Once calls are not taken any more, one can still look.
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		if c, err := w.dial(t.Context(), "tcp", s.public()); err == nil {
+			t.Error("the listener of calls stays open")
+			c.Close()
+		}
+		var status api.Status
+		s.read(api.StatusPath, &status)
+		if status.Ready || status.Totals.InFlight != 1 {
+			t.Errorf("while an attempt is under way, the status is %+v", status)
+		}
+		close(finish)
+		if err := s.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		s.await("msg=stopped")
+		if strings.Contains(s.text(), "cut off") {
+			t.Errorf("something was cut off:\n%s", s.text())
+		}
+	})
+}
+
+// What is under way when the grace ends is cut off: a request for its sender to repeat, an
+// attempt to be repeated after the next start.
+func TestStopAfterTheGrace(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		url, begun, _ := w.slowReceiver()
+		file := fmt.Sprintf("grace: 4s\nsources: [{name: web, keys: [k1], destinations: [crm]}]\ndestinations: [{id: crm, endpoints: [{url: %q}]}]\n", url)
+		s := w.start(file)
+		if status := s.call("k1", "Cut"); status != 200 {
+			t.Fatalf("the call is answered by %d", status)
+		}
+		<-begun
+		slow := w.raw(s.public(), "POST /v1/track HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
+		synctest.Wait()
+		began := time.Now()
+		if err := s.stop(); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if took := time.Since(began); took != 4*time.Second {
+			t.Errorf("it stopped after %v, want 4s, the grace", took)
+		}
+		slow.wantEnd(began.Add(4 * time.Second))
+		s.await(`msg="requests were cut off; their senders will repeat them"`)
+		s.await(`msg="attempts were cut off; they are repeated after the next start"`)
+		w.start(file)
+		<-begun
+	})
+}
+
+// Under load, a server is stopped and started again: every call that was accepted arrives
+// once.
+func TestRestartUnderLoad(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		receiver := w.sink()
+		file := fmt.Sprintf("sources: [{name: web, keys: [k1], destinations: [crm]}]\ndestinations: [{id: crm, endpoints: [{url: %q}]}]\n", receiver.url)
+		want := map[string]int{}
+		for round := range 3 {
+			s := w.start(file)
+			address := s.public()
+			var mu sync.Mutex
+			var senders sync.WaitGroup
+			for sender := range 4 {
+				senders.Go(func() {
+					for n := 0; ; n++ {
+						event := fmt.Sprintf("%d-%d-%d", round, sender, n)
+						r, err := http.NewRequest("POST", "http://"+address+"/v1/track", strings.NewReader(`{"writeKey":"k1","event":"`+event+`","userId":"u"}`))
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						resp, err := w.client.Do(r)
+						if err != nil {
+							return // the server has stopped
+						}
+						if resp.Body.Close(); resp.StatusCode == 200 {
+							mu.Lock()
+							want[event] = 1
+							mu.Unlock()
+						}
+						time.Sleep(time.Millisecond)
+					}
+				})
+			}
+			time.Sleep(50 * time.Millisecond)
+			if err := s.stop(); err != nil {
+				t.Fatalf("Run: %v", err)
+			}
+			senders.Wait()
+		}
+		w.start(file)
+		synctest.Wait()
+		got := map[string]int{}
+		for range len(receiver.arrived) {
+			got[<-receiver.arrived]++
+		}
+		if d := cmp.Diff(want, got); d != "" || len(want) < 100 {
+			t.Errorf("of %d accepted calls, arrived how often (-want +got):\n%s", len(want), d)
+		}
+	})
 }
 
 // A stop while the database is waited for is a stop, and no failure.
@@ -564,7 +733,7 @@ func TestStopWhileTheStoreOpens(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	s := prepare(t, "queue: {url: 'postgres://"+silent.Addr().String()+"/app?sslmode=disable'}\nsources: [{name: web, keys: [k]}]\n", nil)
+	s := onTheSystem(t).prepare("queue: {url: 'postgres://"+silent.Addr().String()+"/app?sslmode=disable'}\nsources: [{name: web, keys: [k]}]\n", nil)
 	s.begin()
 	asked, err := silent.Accept()
 	if err != nil {
@@ -598,23 +767,18 @@ func TestNotify(t *testing.T) {
 	}()
 	want := func(pattern string) {
 		t.Helper()
-		timeout := time.After(patience)
-		for {
-			select {
-			case state := <-states:
-				if regexp.MustCompile(pattern).MatchString(state) {
-					return
-				}
-				if state != "WATCHDOG=1" {
-					t.Fatalf("the server tells %q, want %s", state, pattern)
-				}
-			case <-timeout:
-				t.Fatalf("the server does not tell %s", pattern)
+		for state := range states {
+			if regexp.MustCompile(pattern).MatchString(state) {
+				return
+			}
+			if state != "WATCHDOG=1" {
+				t.Fatalf("the server tells %q, want %s", state, pattern)
 			}
 		}
 	}
 	file := "sources: [{name: web, keys: [k1]}]\n"
-	s := start(t, file, map[string]string{"NOTIFY_SOCKET": socket, "WATCHDOG_USEC": "20000", "WATCHDOG_PID": strconv.Itoa(os.Getpid())})
+	s := onTheSystem(t).prepare(file, map[string]string{"NOTIFY_SOCKET": socket, "WATCHDOG_USEC": "20000", "WATCHDOG_PID": strconv.Itoa(os.Getpid())})
+	s.begin()
 	want(`^READY=1\nMAINPID=\d+$`)
 	want(`^WATCHDOG=1$`)
 	s.reload <- os.Interrupt

@@ -32,7 +32,7 @@ type table struct {
 // A source is one, with its counts.
 type source struct {
 	config.Source
-	limit *collector.Limit
+	calls, bytes rate
 	*counts
 }
 
@@ -46,41 +46,64 @@ func (s *sources) use(settings *config.Settings) {
 	before := s.current.Load()
 	t := &table{byKey: map[[sha256.Size]byte]collector.Source{}, byName: map[string]*source{}}
 	for _, c := range settings.Sources {
-		this := &source{Source: c}
-		var old *source
-		if before != nil {
-			old = before.byName[c.Name]
-		}
-		if old != nil {
+		this := &source{Source: c, counts: new(counts)}
+		var old source
+		if before != nil && before.byName[c.Name] != nil {
+			old = *before.byName[c.Name]
 			this.counts = old.counts
-		} else {
-			this.counts = new(counts)
 		}
-		switch {
-		case c.Rate == 0:
-		case old != nil && old.limit != nil && old.Rate == c.Rate && old.Burst == c.Burst:
-			this.limit = old.limit
-		default:
-			this.limit = collector.NewLimit(c.Rate, burst(c))
-		}
+		this.calls = old.calls.now(c.Rate, atOnce(c))
+		this.bytes = old.bytes.now(byteRate(c))
 		t.byName[c.Name] = this
 		if !c.Enabled {
 			continue
 		}
 		for _, key := range c.Keys {
-			t.byKey[sha256.Sum256([]byte(key))] = collector.Source{Name: c.Name, Destinations: c.Destinations, Limit: this.limit}
+			t.byKey[sha256.Sum256([]byte(key))] = collector.Source{Name: c.Name, Destinations: c.Destinations, Limit: this.calls.limit, ByteLimit: this.bytes.limit}
 		}
 	}
 	s.current.Store(t)
 }
 
-// burst returns how many calls a source may send at once: a second's worth unless
+// A rate is one that settings say, and the limit that keeps a source to it: nil for no limit.
+type rate struct {
+	rate  float64
+	burst int
+	limit *collector.Limit
+}
+
+// now returns the rate that newer settings say. Its limit is the same if the rate is.
+func (old rate) now(n float64, burst int) rate {
+	switch {
+	case n == 0:
+		return rate{}
+	case n == old.rate && burst == old.burst:
+		return old
+	}
+	return rate{n, burst, collector.NewLimit(n, burst)}
+}
+
+// atOnce returns how many calls a source may send at once: a second's worth unless
 // its settings say.
-func burst(c config.Source) int {
+func atOnce(c config.Source) int {
 	if c.Burst > 0 {
 		return c.Burst
 	}
 	return max(int(math.Ceil(c.Rate)), 1)
+}
+
+// bytesPerCall is what a call of a source with a rate becomes on the average, if its settings
+// do not say: several times what most calls have.
+const bytesPerCall = 4 << 10
+
+// byteRate returns how many bytes of webhooks a second a source may cause, 0 for any, and
+// how many at once.
+func byteRate(c config.Source) (n float64, burst int) {
+	if c.ByteRate > 0 {
+		return float64(c.ByteRate), int(min(c.ByteRate, math.MaxInt32))
+	}
+	each := bytesPerCall * float64(max(len(c.Destinations), 1))
+	return c.Rate * each, int(min(float64(atOnce(c))*each, math.MaxInt32))
 }
 
 // find is for collector.Config.Sources. It looks for the hash of the key, so the
@@ -136,7 +159,7 @@ func (s *sources) list() []api.Source {
 			Accepted:         source.accepted.Load(), Rejected: source.rejected.Load(), Limited: source.limited.Load(),
 		}
 		if source.Rate > 0 {
-			a.Burst = burst(source.Source)
+			a.Burst = atOnce(source.Source)
 		}
 		if last := source.last.Load(); last != 0 {
 			at := time.UnixMicro(last).UTC()

@@ -33,6 +33,9 @@ type store struct {
 	// size returns the bytes of the store's files. Nil means that it has none on
 	// this machine.
 	size func() (int64, error)
+	// bound is what it may come to, in bytes. Zero means that only its disk, or its
+	// database, bounds it.
+	bound int64
 	// where says in the log where it is.
 	where slog.Attr
 }
@@ -65,7 +68,11 @@ func openEmbedded(settings *config.Settings, logger *slog.Logger) (*store, error
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, &SettingError{"data", err}
 	}
-	q, err := boltqueue.Open(filepath.Join(folder, DataFile), &boltqueue.Config{Logger: logger, MaxBytes: int64(settings.Limits.Store)})
+	bound := int64(settings.Limits.Store)
+	if bound == 0 {
+		bound = defaultBound(folder)
+	}
+	q, err := boltqueue.Open(filepath.Join(folder, DataFile), &boltqueue.Config{Logger: logger, MaxBytes: bound})
 	if errors.Is(err, boltqueue.ErrDamaged) {
 		err = fmt.Errorf("%w; 'hookferry store rescue -data %s -to FILE' writes what can be read to a new file", err, folder)
 	}
@@ -75,9 +82,29 @@ func openEmbedded(settings *config.Settings, logger *slog.Logger) (*store, error
 	return &store{
 		queue: q,
 		size:  func() (int64, error) { return storeSize(folder) },
+		bound: bound,
 		where: slog.String("data", folder),
 	}, nil
 }
+
+// defaultBound returns what the store in a folder may come to if the settings do not say. It
+// is 0, for no bound, where it is not known how much of the disk is free.
+func defaultBound(folder string) int64 {
+	free, err := diskFree(folder)
+	if err != nil {
+		return 0
+	}
+	size, err := storeSize(folder)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0
+	}
+	return boundOf(size, free)
+}
+
+// boundOf returns the bound of a store of a size, on a disk of which so much is free: three
+// quarters of both, so that others who use the disk find some, and the store when it is
+// compacted. What it has already it may use, also on a disk that others have filled.
+func boundOf(size, free int64) int64 { return max(size, (size+free)/4*3) }
 
 // storeSize returns the bytes of the files of the store.
 func storeSize(folder string) (int64, error) {

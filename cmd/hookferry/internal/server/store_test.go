@@ -4,8 +4,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"net/http"
 	"testing"
+	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 )
@@ -13,7 +13,8 @@ import (
 // The store is on a server with a certificate of an authority of its own, which asks for one
 // in turn.
 func TestNATSWithTLS(t *testing.T) {
-	receiver := newSink(t)
+	w := onTheSystem(t)
+	receiver := w.sink()
 	file := func(tls string) string {
 		return fmt.Sprintf(`
 sources: [{name: web, keys: [k1], destinations: [crm]}]
@@ -22,10 +23,10 @@ queue: {url: "nats://${SERVER}", nats: {partitions: 1, tls: {%s}}}
 `, receiver.url, tls)
 	}
 	env := make(map[string]string)
-	s := prepare(t, file("ca: server.pem, certificate: client.pem, key: client-key.pem"), env)
-	certificate(t, s.dir, "server", 1)
+	s := w.prepare(file("ca: server.pem, certificate: client.pem, key: client-key.pem"), env)
+	w.certificate("server", 1)
 	clients := x509.NewCertPool()
-	clients.AddCert(certificate(t, s.dir, "client", 2))
+	clients.AddCert(w.certificate("client", 2))
 	own, err := tls.LoadX509KeyPair(s.path("server.pem"), s.path("server-key.pem"))
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +34,7 @@ queue: {url: "nats://${SERVER}", nats: {partitions: 1, tls: {%s}}}
 	n, err := natsserver.NewServer(&natsserver.Options{
 		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
 		TLSConfig:  &tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert},
-		TLSTimeout: patience.Seconds(),
+		TLSTimeout: time.Hour.Seconds(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -43,22 +44,22 @@ queue: {url: "nats://${SERVER}", nats: {partitions: 1, tls: {%s}}}
 		n.Shutdown()
 		n.WaitForShutdown()
 	})
-	if !n.ReadyForConnections(patience) {
+	if !n.ReadyForConnections(time.Hour) {
 		t.Fatal("the NATS server is not ready")
 	}
 	env["SERVER"] = n.Addr().String()
 	s.begin()
 	s.await(`msg=listening`)
-	if status := s.track(http.DefaultClient, "http://"+s.public(), "k1", "One"); status != 200 {
+	if status := s.call("k1", "One"); status != 200 {
 		t.Fatalf("a call is answered by %d", status)
 	}
-	receiver.want(t, "One")
+	receiver.want("One")
 
 	for name, tls := range map[string]string{
 		"without a certificate": fmt.Sprintf("ca: %q", s.path("server.pem")),
 		"without an authority":  fmt.Sprintf("certificate: %q, key: %q", s.path("client.pem"), s.path("client-key.pem")),
 	} {
-		stranger := prepare(t, file(tls), env)
+		stranger := w.prepare(file(tls), env)
 		stranger.begin()
 		err := <-stranger.ended
 		if stranger.ended <- err; err == nil { // stop waits for it too

@@ -35,11 +35,12 @@ func (e environment) find(what string) (name, value string) {
 // newUploader returns an uploader to the endpoint and with the headers of the
 // settings, and for what these leave out of the environment. Its errors have
 // names of variables, no values.
-func newUploader(endpoint string, headers map[string]string, getenv environment) (*uploader, error) {
-	to, err := getenv.target(endpoint)
+func newUploader(c *Config, getenv environment) (*uploader, error) {
+	to, err := getenv.target(c.Endpoint)
 	if err != nil {
 		return nil, err
 	}
+	headers := c.Headers
 	if len(headers) == 0 {
 		if headers, err = getenv.headers(); err != nil {
 			return nil, err
@@ -59,6 +60,9 @@ func newUploader(endpoint string, headers map[string]string, getenv environment)
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = secure
+	if c.Dial != nil {
+		transport.DialContext = c.Dial
+	}
 	u := &uploader{
 		to:     to,
 		header: http.Header{"User-Agent": {"hookferry"}},

@@ -14,6 +14,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -54,6 +55,8 @@ type Config struct {
 	Version string
 	// Logger is told when traces cannot be sent. Required.
 	Logger *slog.Logger
+	// Dial opens the connections to the receiver. Nil means the system's.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Wanted reports whether traces are asked for: by an endpoint in the settings or
@@ -76,7 +79,7 @@ var _ webhook.Observer = (*Tracer)(nil)
 
 // Start returns a Tracer. The receiver of the traces need not be there.
 func Start(ctx context.Context, c Config) (*Tracer, error) {
-	to, err := newUploader(c.Endpoint, c.Headers, os.Getenv)
+	to, err := newUploader(&c, os.Getenv)
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -23,14 +24,30 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/hookferry/analytics/collector"
+	"github.com/hookferry/analytics/internal/memnet"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
+// serve serves requests in memory until the test, which runs in a bubble, ends.
+func serve(t *testing.T, h http.Handler) (network *memnet.Network, url string) {
+	t.Helper()
+	network = new(memnet.Network)
+	l, err := network.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: h}}
+	server.Start()
+	t.Cleanup(server.Close)
+	return network, server.URL
+}
+
 // A receiver takes traces as OTLP has it.
 type receiver struct {
-	*httptest.Server
+	network  *memnet.Network
+	url      string
 	mu       sync.Mutex
 	header   http.Header
 	path     string
@@ -40,7 +57,7 @@ type receiver struct {
 
 func newReceiver(t *testing.T) *receiver {
 	r := &receiver{}
-	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	r.network, r.url = serve(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		body, err := io.ReadAll(req.Body)
 		if err != nil {
 			t.Error(err)
@@ -59,8 +76,14 @@ func newReceiver(t *testing.T) *receiver {
 			}
 		}
 	}))
-	t.Cleanup(r.Close)
 	return r
+}
+
+// start starts a tracer that sends to the receiver, below a path.
+func (r *receiver) start(t *testing.T, path string, c Config) *Tracer {
+	t.Helper()
+	c.Endpoint, c.Dial = r.url+path, r.network.DialContext
+	return start(t, c)
 }
 
 func attributes(kvs []*common.KeyValue) map[string]string {
@@ -118,11 +141,11 @@ func run(t *testing.T, tracer *Tracer, traceparent string, tracestate ...string)
 	}
 	ran := make(chan error, 1)
 	go func() { ran <- forwarder.Run(context.Background()) }()
-	server := httptest.NewServer(tracer.Handler(handler))
-	defer server.Close()
+	front, url := serve(t, tracer.Handler(handler))
+	client := &http.Client{Transport: &http.Transport{DialContext: front.DialContext, DisableKeepAlives: true}}
 
 	body := `{"writeKey":"key","batch":[{"type":"track","userId":"u1","event":"Paid","messageId":"m1"}]}`
-	r, err := http.NewRequest(http.MethodPost, server.URL+"/v1/batch", strings.NewReader(body))
+	r, err := http.NewRequest(http.MethodPost, url+"/v1/batch", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +155,7 @@ func run(t *testing.T, tracer *Tracer, traceparent string, tracestate ...string)
 	for _, state := range tracestate {
 		r.Header.Add("tracestate", state)
 	}
-	a, err := http.DefaultClient.Do(r)
+	a, err := client.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,79 +195,81 @@ const (
 // A call is one trace, from the client's span to the webhook's, with the times
 // at which things happened.
 func TestTrace(t *testing.T) {
-	to := newReceiver(t)
-	tracer := start(t, Config{Endpoint: to.URL + "/base/", Headers: map[string]string{"Authorization": "Bearer t0ken"}, Sample: 1, TrustClients: true, Version: "v1.2.3"})
-	begun := time.Now()
-	header := run(t, tracer, "00-"+traceID+"-"+caller+"-01")
-	if err := tracer.Shutdown(context.Background()); err != nil {
-		t.Fatal(err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		to := newReceiver(t)
+		tracer := to.start(t, "/base/", Config{Headers: map[string]string{"Authorization": "Bearer t0ken"}, Sample: 1, TrustClients: true, Version: "v1.2.3"})
+		begun := time.Now()
+		header := run(t, tracer, "00-"+traceID+"-"+caller+"-01")
+		if err := tracer.Shutdown(context.Background()); err != nil {
+			t.Fatal(err)
+		}
 
-	if to.path != "/base/v1/traces" || to.header.Get("Authorization") != "Bearer t0ken" {
-		t.Errorf("sent to %s with %q", to.path, to.header)
-	}
-	if to.resource["service.name"] != "hookferry" || to.resource["service.version"] != "v1.2.3" {
-		t.Errorf("resource %v", to.resource)
-	}
-	type row struct {
-		Name, Parent, Kind string
-		Failed             bool
-		Attributes         map[string]string
-	}
-	names := map[string]string{caller: "client"}
-	for _, s := range to.spans {
-		names[hex.EncodeToString(s.SpanId)] = s.Name
-	}
-	var got []row
-	for _, s := range to.spans {
-		if hex.EncodeToString(s.TraceId) != traceID {
-			t.Errorf("span %s is of the trace %x", s.Name, s.TraceId)
+		if to.path != "/base/v1/traces" || to.header.Get("Authorization") != "Bearer t0ken" {
+			t.Errorf("sent to %s with %q", to.path, to.header)
 		}
-		from, until := time.Unix(0, int64(s.StartTimeUnixNano)), time.Unix(0, int64(s.EndTimeUnixNano))
-		if from.Before(begun.Add(-time.Second)) || until.Before(from) || until.After(time.Now()) {
-			t.Errorf("span %s is from %v to %v", s.Name, from, until)
+		if to.resource["service.name"] != "hookferry" || to.resource["service.version"] != "v1.2.3" {
+			t.Errorf("resource %v", to.resource)
 		}
-		kind := strings.ToLower(strings.TrimPrefix(s.Kind.String(), "SPAN_KIND_"))
-		got = append(got, row{s.Name, names[hex.EncodeToString(s.ParentSpanId)], kind, s.Status.GetCode() == tracepb.Status_STATUS_CODE_ERROR, attributes(s.Attributes)})
-	}
-	of := func(destination string, more ...string) map[string]string {
-		m := map[string]string{"hookferry.destination": destination, "hookferry.message_id": "m1", "hookferry.type": "track"}
-		for i := 0; i < len(more); i += 2 {
-			m[more[i]] = more[i+1]
+		type row struct {
+			Name, Parent, Kind string
+			Failed             bool
+			Attributes         map[string]string
 		}
-		return m
-	}
-	request := func(destination, try, outcome, status string, more ...string) map[string]string {
-		return of(destination, append(more, "hookferry.try", try, "hookferry.outcome", outcome, "http.response.status_code", status,
-			"http.request.method", "POST", "url.full", "http://"+destination+".example/hook")...)
-	}
-	want := []row{
-		{"receive", "client", "server", false, map[string]string{"http.request.method": "POST", "http.response.status_code": "200"}},
-		{"put", "receive", "internal", false, map[string]string{"hookferry.events": "1", "hookferry.destinations": "2"}},
-		{"attempt", "put", "client", true, request("good", "1", "retryable", "503", "error.type", "server_error")},
-		{"attempt", "put", "client", false, request("good", "2", "delivered", "200")},
-		{"attempt", "put", "client", true, request("gone", "1", "permanent", "410", "error.type", "refused")},
-		{"deliver", "put", "internal", false, of("good")},
-		{"deliver", "put", "internal", true, of("gone", "error.type", "refused")},
-	}
-	order := func(rows []row) {
-		slices.SortFunc(rows, func(a, b row) int {
-			key := func(r row) string {
-				return r.Name + r.Attributes["hookferry.destination"] + r.Attributes["hookferry.try"]
+		names := map[string]string{caller: "client"}
+		for _, s := range to.spans {
+			names[hex.EncodeToString(s.SpanId)] = s.Name
+		}
+		var got []row
+		for _, s := range to.spans {
+			if hex.EncodeToString(s.TraceId) != traceID {
+				t.Errorf("span %s is of the trace %x", s.Name, s.TraceId)
 			}
-			return strings.Compare(key(a), key(b))
-		})
-	}
-	order(got)
-	order(want)
-	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("spans (-want +got):\n%s", d)
-	}
-	for id, name := range names {
-		if want := "00-" + traceID + "-" + id + "-01"; name == "put" && header.Get("traceparent") != want {
-			t.Errorf("the webhook's traceparent is %q, want %q", header.Get("traceparent"), want)
+			from, until := time.Unix(0, int64(s.StartTimeUnixNano)), time.Unix(0, int64(s.EndTimeUnixNano))
+			if from.Before(begun.Add(-time.Second)) || until.Before(from) || until.After(time.Now()) {
+				t.Errorf("span %s is from %v to %v", s.Name, from, until)
+			}
+			kind := strings.ToLower(strings.TrimPrefix(s.Kind.String(), "SPAN_KIND_"))
+			got = append(got, row{s.Name, names[hex.EncodeToString(s.ParentSpanId)], kind, s.Status.GetCode() == tracepb.Status_STATUS_CODE_ERROR, attributes(s.Attributes)})
 		}
-	}
+		of := func(destination string, more ...string) map[string]string {
+			m := map[string]string{"hookferry.destination": destination, "hookferry.message_id": "m1", "hookferry.type": "track"}
+			for i := 0; i < len(more); i += 2 {
+				m[more[i]] = more[i+1]
+			}
+			return m
+		}
+		request := func(destination, try, outcome, status string, more ...string) map[string]string {
+			return of(destination, append(more, "hookferry.try", try, "hookferry.outcome", outcome, "http.response.status_code", status,
+				"http.request.method", "POST", "url.full", "http://"+destination+".example/hook")...)
+		}
+		want := []row{
+			{"receive", "client", "server", false, map[string]string{"http.request.method": "POST", "http.response.status_code": "200"}},
+			{"put", "receive", "internal", false, map[string]string{"hookferry.events": "1", "hookferry.destinations": "2"}},
+			{"attempt", "put", "client", true, request("good", "1", "retryable", "503", "error.type", "server_error")},
+			{"attempt", "put", "client", false, request("good", "2", "delivered", "200")},
+			{"attempt", "put", "client", true, request("gone", "1", "permanent", "410", "error.type", "refused")},
+			{"deliver", "put", "internal", false, of("good")},
+			{"deliver", "put", "internal", true, of("gone", "error.type", "refused")},
+		}
+		order := func(rows []row) {
+			slices.SortFunc(rows, func(a, b row) int {
+				key := func(r row) string {
+					return r.Name + r.Attributes["hookferry.destination"] + r.Attributes["hookferry.try"]
+				}
+				return strings.Compare(key(a), key(b))
+			})
+		}
+		order(got)
+		order(want)
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("spans (-want +got):\n%s", d)
+		}
+		for id, name := range names {
+			if want := "00-" + traceID + "-" + id + "-01"; name == "put" && header.Get("traceparent") != want {
+				t.Errorf("the webhook's traceparent is %q, want %q", header.Get("traceparent"), want)
+			}
+		}
+	})
 }
 
 // Of traces that begin here the part that was asked for is recorded; of those of
@@ -266,19 +291,20 @@ func TestSampling(t *testing.T) {
 		{"all, whatever the caller does not", "00-" + traceID + "-" + caller + "-00", false, 1, 7, "01"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			to := newReceiver(t)
-			tracer := start(t, Config{Endpoint: to.URL, Sample: tt.sample, TrustClients: tt.trust})
-			header := run(t, tracer, tt.parent)
-			if err := tracer.Shutdown(context.Background()); err != nil {
-				t.Fatal(err)
-			}
-			if len(to.spans) != tt.spans {
-				t.Errorf("%d spans, want %d", len(to.spans), tt.spans)
-			}
-			if got := header.Get("traceparent"); !strings.HasSuffix(got, "-"+tt.flags) {
-				t.Errorf("the webhook's traceparent is %q", got)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				to := newReceiver(t)
+				tracer := to.start(t, "", Config{Sample: tt.sample, TrustClients: tt.trust})
+				header := run(t, tracer, tt.parent)
+				if err := tracer.Shutdown(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+				if len(to.spans) != tt.spans {
+					t.Errorf("%d spans, want %d", len(to.spans), tt.spans)
+				}
+				if got := header.Get("traceparent"); !strings.HasSuffix(got, "-"+tt.flags) {
+					t.Errorf("the webhook's traceparent is %q", got)
+				}
+			})
 		})
 	}
 }
@@ -286,29 +312,31 @@ func TestSampling(t *testing.T) {
 // The trace of a client that is not trusted is linked to, and neither it nor its
 // tracestate goes on to webhooks.
 func TestClientsThatAreNotTrusted(t *testing.T) {
-	to := newReceiver(t)
-	tracer := start(t, Config{Endpoint: to.URL, Sample: 1})
-	header := run(t, tracer, "00-"+traceID+"-"+caller+"-01", "a=1")
-	if err := tracer.Shutdown(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	if parent, state := header.Get("traceparent"), header.Get("tracestate"); len(parent) != 55 || strings.Contains(parent, traceID) || state != "" {
-		t.Errorf("the webhook has the traceparent %q and the tracestate %q", parent, state)
-	}
-	for _, s := range to.spans {
-		if id := hex.EncodeToString(s.TraceId); id == traceID {
-			t.Errorf("span %s is of the client's trace", s.Name)
+	synctest.Test(t, func(t *testing.T) {
+		to := newReceiver(t)
+		tracer := to.start(t, "", Config{Sample: 1})
+		header := run(t, tracer, "00-"+traceID+"-"+caller+"-01", "a=1")
+		if err := tracer.Shutdown(context.Background()); err != nil {
+			t.Fatal(err)
 		}
-		if s.Name != "receive" {
-			continue
+		if parent, state := header.Get("traceparent"), header.Get("tracestate"); len(parent) != 55 || strings.Contains(parent, traceID) || state != "" {
+			t.Errorf("the webhook has the traceparent %q and the tracestate %q", parent, state)
 		}
-		if len(s.ParentSpanId) != 0 || len(s.Links) != 1 {
-			t.Fatalf("receive has the parent %x and the links %v", s.ParentSpanId, s.Links)
+		for _, s := range to.spans {
+			if id := hex.EncodeToString(s.TraceId); id == traceID {
+				t.Errorf("span %s is of the client's trace", s.Name)
+			}
+			if s.Name != "receive" {
+				continue
+			}
+			if len(s.ParentSpanId) != 0 || len(s.Links) != 1 {
+				t.Fatalf("receive has the parent %x and the links %v", s.ParentSpanId, s.Links)
+			}
+			if l := s.Links[0]; hex.EncodeToString(l.TraceId) != traceID || hex.EncodeToString(l.SpanId) != caller {
+				t.Errorf("receive is linked to %v", l)
+			}
 		}
-		if l := s.Links[0]; hex.EncodeToString(l.TraceId) != traceID || hex.EncodeToString(l.SpanId) != caller {
-			t.Errorf("receive is linked to %v", l)
-		}
-	}
+	})
 }
 
 // A client's tracestate is kept within the bounds of W3C Trace Context.
@@ -331,15 +359,16 @@ func TestTraceState(t *testing.T) {
 		{"malformed", []string{"a=1,B=2"}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			tracer := start(t, Config{Endpoint: newReceiver(t).URL, Sample: 1, TrustClients: true})
-			header := run(t, tracer, "00-"+traceID+"-"+caller+"-01", tt.state...)
-			if err := tracer.Shutdown(context.Background()); err != nil {
-				t.Fatal(err)
-			}
-			if got := header.Get("tracestate"); got != tt.want || !strings.Contains(header.Get("traceparent"), traceID) {
-				t.Errorf("the webhook has the traceparent %q and the tracestate %q, want %q", header.Get("traceparent"), got, tt.want)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				tracer := newReceiver(t).start(t, "", Config{Sample: 1, TrustClients: true})
+				header := run(t, tracer, "00-"+traceID+"-"+caller+"-01", tt.state...)
+				if err := tracer.Shutdown(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+				if got := header.Get("tracestate"); got != tt.want || !strings.Contains(header.Get("traceparent"), traceID) {
+					t.Errorf("the webhook has the traceparent %q and the tracestate %q, want %q", header.Get("traceparent"), got, tt.want)
+				}
+			})
 		})
 	}
 }
@@ -347,92 +376,102 @@ func TestTraceState(t *testing.T) {
 // A receiver of traces that does not answer holds up nobody, and a stop for as
 // long as that may take.
 func TestReceiverThatHangs(t *testing.T) {
-	release := make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
-	defer server.Close()
-	defer close(release)
-	tracer := start(t, Config{Endpoint: server.URL, Sample: 1})
-	attempted := webhook.Attempted{Trace: webhook.Trace{Parent: "00-" + traceID + "-" + caller + "-01"}}
-	for range 10_000 { // of which 2,048 fit
-		tracer.Attempted(attempted)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if err := tracer.Shutdown(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("Shutdown = %v, want %v", err, context.Canceled)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		network, url := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+		defer close(release)
+		tracer := start(t, Config{Endpoint: url, Dial: network.DialContext, Sample: 1})
+		attempted := webhook.Attempted{Trace: webhook.Trace{Parent: "00-" + traceID + "-" + caller + "-01"}}
+		for range 10_000 { // of which 2,048 fit
+			tracer.Attempted(attempted)
+		}
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		if err := tracer.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Shutdown = %v, want %v", err, context.DeadlineExceeded)
+		}
+		if took := time.Since(began); took != 3*time.Second {
+			t.Errorf("the spans and Shutdown took %v, want 3s", took)
+		}
+	})
 }
 
 // A receiver of traces that is not there is told in the log, without the
 // headers.
 func TestReceiverThatRefuses(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "no", http.StatusUnauthorized)
-	}))
-	defer server.Close()
-	var log bytes.Buffer
-	tracer := start(t, Config{
-		Endpoint: server.URL, Headers: map[string]string{"Authorization": "Bearer t0ken"}, Sample: 1,
-		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	synctest.Test(t, func(t *testing.T) {
+		network, url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "no", http.StatusUnauthorized)
+		}))
+		var log bytes.Buffer
+		tracer := start(t, Config{
+			Endpoint: url, Dial: network.DialContext, Headers: map[string]string{"Authorization": "Bearer t0ken"}, Sample: 1,
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		tracer.Ended(webhook.Ended{Delivery: webhook.Delivery{Trace: webhook.Trace{Parent: "00-" + traceID + "-" + caller + "-01"}}})
+		err := tracer.Shutdown(context.Background())
+		told := log.String()
+		if err != nil {
+			told += err.Error()
+		}
+		if !strings.Contains(told, "401") || strings.Contains(told, "t0ken") {
+			t.Errorf("told: %s", told)
+		}
 	})
-	tracer.Ended(webhook.Ended{Delivery: webhook.Delivery{Trace: webhook.Trace{Parent: "00-" + traceID + "-" + caller + "-01"}}})
-	err := tracer.Shutdown(context.Background())
-	told := log.String()
-	if err != nil {
-		told += err.Error()
-	}
-	if !strings.Contains(told, "401") || strings.Contains(told, "t0ken") {
-		t.Errorf("told: %s", told)
-	}
 }
 
 // What was stored without a trace, or with one that nobody records, makes no
 // span.
 func TestNoTrace(t *testing.T) {
-	to := newReceiver(t)
-	tracer := start(t, Config{Endpoint: to.URL, Sample: 1})
-	for _, parent := range []string{"", "00-" + traceID + "-" + caller + "-00", "x"} {
-		tracer.Attempted(webhook.Attempted{Trace: webhook.Trace{Parent: parent}})
-		tracer.Ended(webhook.Ended{Delivery: webhook.Delivery{Trace: webhook.Trace{Parent: parent}}})
-	}
-	if err := tracer.Shutdown(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	if len(to.spans) != 0 {
-		t.Errorf("spans: %v", to.spans)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		to := newReceiver(t)
+		tracer := to.start(t, "", Config{Sample: 1})
+		for _, parent := range []string{"", "00-" + traceID + "-" + caller + "-00", "x"} {
+			tracer.Attempted(webhook.Attempted{Trace: webhook.Trace{Parent: parent}})
+			tracer.Ended(webhook.Ended{Delivery: webhook.Delivery{Trace: webhook.Trace{Parent: parent}}})
+		}
+		if err := tracer.Shutdown(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if len(to.spans) != 0 {
+			t.Errorf("spans: %v", to.spans)
+		}
+	})
 }
 
 // A failing store is a failed span, and the status of the answer is in it.
 func TestRefusedPut(t *testing.T) {
-	to := newReceiver(t)
-	tracer := start(t, Config{Endpoint: to.URL, Sample: 1})
-	handler, err := collector.New(collector.Config{
-		Forwarder: tracer.Forwarder(full{}),
-		Sources:   collector.Keys(map[string]collector.Source{"key": {Destinations: []string{"a"}}}),
+	synctest.Test(t, func(t *testing.T) {
+		to := newReceiver(t)
+		tracer := to.start(t, "", Config{Sample: 1})
+		handler, err := collector.New(collector.Config{
+			Forwarder: tracer.Forwarder(full{}),
+			Sources:   collector.Keys(map[string]collector.Source{"key": {Destinations: []string{"a"}}}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodPost, "/v1/track", strings.NewReader(`{"writeKey":"key","userId":"u1","event":"Paid"}`))
+		tracer.Handler(handler).ServeHTTP(w, r)
+		// A read of settings, whose path holds a key, makes no span.
+		tracer.Handler(handler).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/projects/key/settings", nil))
+		if err := tracer.Shutdown(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if len(to.spans) != 2 {
+			t.Fatalf("%d spans, want 2", len(to.spans))
+		}
+		for _, s := range to.spans {
+			if s.Status.GetCode() != tracepb.Status_STATUS_CODE_ERROR {
+				t.Errorf("%s has the status %v", s.Name, s.Status)
+			}
+			if status := attributes(s.Attributes)["http.response.status_code"]; s.Name == "receive" && status != "503" {
+				t.Errorf("%s has the answer %s", s.Name, status)
+			}
+		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := httptest.NewRecorder()
-	r := httptest.NewRequest(http.MethodPost, "/v1/track", strings.NewReader(`{"writeKey":"key","userId":"u1","event":"Paid"}`))
-	tracer.Handler(handler).ServeHTTP(w, r)
-	// A read of settings, whose path holds a key, makes no span.
-	tracer.Handler(handler).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/v1/projects/key/settings", nil))
-	if err := tracer.Shutdown(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	if len(to.spans) != 2 {
-		t.Fatalf("%d spans, want 2", len(to.spans))
-	}
-	for _, s := range to.spans {
-		if s.Status.GetCode() != tracepb.Status_STATUS_CODE_ERROR {
-			t.Errorf("%s has the status %v", s.Name, s.Status)
-		}
-		if status := attributes(s.Attributes)["http.response.status_code"]; s.Name == "receive" && status != "503" {
-			t.Errorf("%s has the answer %s", s.Name, status)
-		}
-	}
 }
 
 // A full forwarder.
@@ -462,25 +501,24 @@ func TestWanted(t *testing.T) {
 
 // A name that is no UTF-8 costs no spans.
 func TestNamesThatAreNoText(t *testing.T) {
-	r := newReceiver(t)
-	tracer, err := Start(t.Context(), Config{Endpoint: r.URL, Sample: 1, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	trace, now := webhook.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, time.Now()
-	tracer.Attempted(webhook.Attempted{Destination: "c\xffm", ID: "m\xff", Type: "t\xff", Trace: trace, Attempt: webhook.Attempt{At: now}})
-	tracer.Ended(webhook.Ended{At: now, Delivery: webhook.Delivery{Destination: "crm", ID: "m1", Type: "track", Trace: trace, Accepted: now}})
-	if err := tracer.Shutdown(t.Context()); err != nil {
-		t.Error(err)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var got []string
-	for _, s := range r.spans {
-		of := attributes(s.Attributes)
-		got = append(got, fmt.Sprintf("%s %s %s %s", s.Name, of["hookferry.destination"], of["hookferry.message_id"], of["hookferry.type"]))
-	}
-	if want := []string{"attempt c\uFFFDm m\uFFFD t\uFFFD", "deliver crm m1 track"}; !slices.Equal(got, want) {
-		t.Errorf("spans %q, want %q", got, want)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newReceiver(t)
+		tracer := r.start(t, "", Config{Sample: 1, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+		trace, now := webhook.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, time.Now()
+		tracer.Attempted(webhook.Attempted{Destination: "c\xffm", ID: "m\xff", Type: "t\xff", Trace: trace, Attempt: webhook.Attempt{At: now}})
+		tracer.Ended(webhook.Ended{At: now, Delivery: webhook.Delivery{Destination: "crm", ID: "m1", Type: "track", Trace: trace, Accepted: now}})
+		if err := tracer.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		var got []string
+		for _, s := range r.spans {
+			of := attributes(s.Attributes)
+			got = append(got, fmt.Sprintf("%s %s %s %s", s.Name, of["hookferry.destination"], of["hookferry.message_id"], of["hookferry.type"]))
+		}
+		if want := []string{"attempt c\uFFFDm m\uFFFD t\uFFFD", "deliver crm m1 track"}; !slices.Equal(got, want) {
+			t.Errorf("spans %q, want %q", got, want)
+		}
+	})
 }

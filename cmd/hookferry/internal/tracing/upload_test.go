@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	coltrace "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -20,19 +21,21 @@ import (
 )
 
 // upload sends one span to what answers by handler, with variables, for at most
-// half a minute.
-func upload(t *testing.T, handler http.HandlerFunc, env map[string]string) error {
+// half a minute of a bubble.
+func upload(t *testing.T, handler http.HandlerFunc, env map[string]string) (err error) {
 	t.Helper()
-	server := httptest.NewServer(handler)
-	defer server.Close()
-	u, err := newUploader(server.URL+"/?secret", nil, func(name string) string { return env[name] })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer u.Stop(context.Background())
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	return u.UploadTraces(ctx, []*tracepb.ResourceSpans{{ScopeSpans: []*tracepb.ScopeSpans{{Spans: []*tracepb.Span{{Name: "put"}}}}}})
+	synctest.Test(t, func(t *testing.T) {
+		network, url := serve(t, handler)
+		u, uerr := newUploader(&Config{Endpoint: url + "/?secret", Dial: network.DialContext}, func(name string) string { return env[name] })
+		if uerr != nil {
+			t.Fatal(uerr)
+		}
+		defer u.Stop(context.Background())
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		err = u.UploadTraces(ctx, []*tracepb.ResourceSpans{{ScopeSpans: []*tracepb.ScopeSpans{{Spans: []*tracepb.Span{{Name: "put"}}}}}})
+	})
+	return err
 }
 
 // What is sent again, and what is said of what was not taken.
@@ -64,7 +67,6 @@ func TestUpload(t *testing.T) {
 		{"down for longer than there is time", 503, "60", nil, 1, "503"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
 			tries := 0
 			err := upload(t, func(w http.ResponseWriter, r *http.Request) {
 				tries++
@@ -153,7 +155,7 @@ func TestCertificate(t *testing.T) {
 	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	u, err := newUploader(server.URL, nil, func(name string) string {
+	u, err := newUploader(&Config{Endpoint: server.URL}, func(name string) string {
 		return map[string]string{"OTEL_EXPORTER_OTLP_CERTIFICATE": file}[name]
 	})
 	if err != nil {
@@ -173,7 +175,7 @@ func TestWrongEnvironment(t *testing.T) {
 		"OTEL_EXPORTER_OTLP_TIMEOUT":        "10s3cret",
 		"OTEL_EXPORTER_OTLP_CERTIFICATE":    filepath.Join(t.TempDir(), "missing"),
 	} {
-		_, err := newUploader("http://a.example", nil, func(n string) string {
+		_, err := newUploader(&Config{Endpoint: "http://a.example"}, func(n string) string {
 			return map[string]string{name: value}[n]
 		})
 		if told := fmt.Sprint(err); !strings.Contains(told, name+": ") || strings.Contains(told, "s3cret") {

@@ -21,10 +21,25 @@ export class ConnectionError extends Error {}
 let ask = null
 export function onUnauthorized(askToken) { ask = askToken }
 
-let asking = null
-function nextToken() {
-  asking ??= ask().then((token) => sessionStorage.setItem(tokenKey, token)).finally(() => { asking = null })
-  return asking
+// letIn resolves once the server lets requests in: with the token of this tab, with
+// one that is typed, or without one. All requests wait for it, so that none is
+// refused for want of a token.
+let entry = null
+function letIn() {
+  entry ??= enter().catch((error) => {
+    entry = null
+    throw error
+  })
+  return entry
+}
+
+async function enter() {
+  for (;;) {
+    const response = await send('GET', 'access', {})
+    if (!response.ok) throw new APIError(response.status, await response.json().catch(() => ({})))
+    if ((await json(response)).granted) return
+    sessionStorage.setItem(tokenKey, await ask())
+  }
 }
 
 const token = () => sessionStorage.getItem(tokenKey)
@@ -44,30 +59,36 @@ function address(path, parameters) {
 // is a parameter.
 export const segment = encodeURIComponent
 
-async function request(method, path, { parameters, body, type, signal } = {}) {
+async function request(method, path, options = {}) {
   for (;;) {
-    const headers = {}
-    const used = token()
-    if (used) headers.Authorization = `Bearer ${used}`
-    if (body !== undefined) headers['Content-Type'] = type ?? 'application/json'
-    let response
-    try {
-      response = await fetch(address(path, parameters), {
-        method, headers, signal, cache: 'no-store', credentials: 'omit',
-        body: body === undefined || type ? body : JSON.stringify(body),
-      })
-    } catch (error) {
-      if (signal?.aborted) throw error
-      throw new ConnectionError('the server cannot be reached')
-    }
+    const mine = letIn()
+    await mine
+    options.signal?.throwIfAborted()
+    const response = await send(method, path, options)
     if (response.ok) return response
-    if (response.status === 401) {
-      // Another request may have been given a new token meanwhile.
-      if (token() === used) await nextToken()
-      signal?.throwIfAborted()
-      continue
-    }
-    throw new APIError(response.status, await response.json().catch(() => ({})))
+    if (response.status !== 401) throw new APIError(response.status, await response.json().catch(() => ({})))
+    refused(mine)
+  }
+}
+
+// refused has the next request find out anew whether it is let in, as the server has
+// another token now. It is told by each request that was let in before.
+function refused(before) {
+  if (entry === before) entry = null
+}
+
+async function send(method, path, { parameters, body, signal }) {
+  const headers = {}
+  if (token()) headers.Authorization = `Bearer ${token()}`
+  if (body !== undefined) headers['Content-Type'] = 'application/json'
+  try {
+    return await fetch(address(path, parameters), {
+      method, headers, signal, cache: 'no-store', credentials: 'omit',
+      body: body === undefined ? body : JSON.stringify(body),
+    })
+  } catch (error) {
+    if (signal?.aborted) throw error
+    throw new ConnectionError('the server cannot be reached')
   }
 }
 
@@ -140,7 +161,8 @@ function finished(last) {
 // is sent.
 export async function upload(method, path, { parameters, file, signal }, onSent, onProgress) {
   for (;;) {
-    const used = token()
+    const mine = letIn()
+    await mine
     const xhr = new XMLHttpRequest()
     const ended = new Promise((resolve, reject) => {
       xhr.onload = resolve
@@ -149,7 +171,7 @@ export async function upload(method, path, { parameters, file, signal }, onSent,
     })
     xhr.open(method, address(path, parameters))
     xhr.setRequestHeader('Content-Type', 'text/plain')
-    if (used) xhr.setRequestHeader('Authorization', `Bearer ${used}`)
+    if (token()) xhr.setRequestHeader('Authorization', `Bearer ${token()}`)
     xhr.upload.onprogress = (e) => onSent(e.loaded, e.total)
     let read = 0
     let last = {}
@@ -172,7 +194,7 @@ export async function upload(method, path, { parameters, file, signal }, onSent,
       signal?.removeEventListener('abort', abort)
     }
     if (xhr.status === 401) {
-      if (token() === used) await nextToken()
+      refused(mine)
       continue
     }
     if (xhr.status < 200 || xhr.status > 299) {

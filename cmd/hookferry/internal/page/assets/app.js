@@ -4,8 +4,8 @@ import { APIError, ConnectionError, get, onUnauthorized } from './api.js'
 import { el, replace, say, set, text } from './dom.js'
 import { compact, count, span } from './format.js'
 import { setKeys, showKeys, startKeys } from './keys.js'
-import { field, notice, open, problem } from './parts.js'
-import { heldIn } from './words.js'
+import { closeDialogs, field, notice, open, problem } from './parts.js'
+import { notedIn } from './words.js'
 import overview from './views/overview.js'
 import events from './views/events.js'
 import destinations from './views/destinations.js'
@@ -34,6 +34,18 @@ const main = byId('main')
 
 // Views.
 
+// On a narrow screen the links to the views are a strip that scrolls. showTab has the
+// one of this view in sight, also when a badge moves it or the window becomes narrow.
+const strip = document.querySelector('nav')
+const tabs = strip.querySelectorAll('a')
+function showTab() {
+  const tab = strip.querySelector('[aria-current]')?.getBoundingClientRect()
+  const { left, right } = strip.getBoundingClientRect()
+  if (tab) strip.scrollLeft += (tab.left + tab.right - left - right) / 2
+}
+const moved = new ResizeObserver(showTab)
+for (const node of [strip, ...tabs]) moved.observe(node)
+
 let leave = null
 let shownBefore = false
 
@@ -46,6 +58,7 @@ function show() {
   })
   leave?.abort()
   leave = new AbortController()
+  closeDialogs()
   const { signal } = leave
   setKeys({})
   if (!route) {
@@ -54,11 +67,8 @@ function show() {
     return
   }
   const [pattern, view, name] = route
-  for (const link of document.querySelectorAll('nav a')) {
-    set(link, 'aria-current', link.dataset.view === name ? 'page' : null)
-    // Where the views are a strip that scrolls.
-    if (link.dataset.view === name) link.scrollIntoView({ block: 'nearest', inline: 'center' })
-  }
+  for (const link of tabs) set(link, 'aria-current', link.dataset.view === name ? 'page' : null)
+  showTab()
   const names = {}
   pattern.split('/').forEach((n, i) => { if (n.startsWith(':')) names[n.slice(1)] = parts[i] })
   const problems = el('div', { class: 'problems' })
@@ -162,7 +172,7 @@ function startStatus() {
   }, (error) => connected(false, error))
   repeat(5_000, forever, async () => {
     const { states } = await get('destinations', { limit: 1 })
-    badge('failing', heldIn(states), 'held')
+    badge('noted', notedIn(states), 'in trouble or paused')
   }, () => {})
 }
 

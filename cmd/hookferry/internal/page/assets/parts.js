@@ -97,7 +97,7 @@ export function segmented(label, options, value, onChange) {
 export function open(title, { stay = false } = {}) {
   const body = el('div', {})
   const id = `dialog-${++ids}`
-  const dialog = el('dialog', { 'aria-labelledby': id }, el('h2', { id }, title), body)
+  const dialog = el('dialog', { 'aria-labelledby': id, 'data-stay': stay }, el('h2', { id }, title), body)
   const back = document.activeElement
   dialog.addEventListener('close', () => {
     dialog.remove()
@@ -107,6 +107,11 @@ export function open(title, { stay = false } = {}) {
   document.body.append(dialog)
   dialog.showModal()
   return { dialog, body }
+}
+
+// closeDialogs closes those of a view that is left.
+export function closeDialogs() {
+  for (const dialog of document.querySelectorAll('dialog:not([data-stay])')) dialog.close()
 }
 
 // confirm asks, and returns a promise of the answer. What cannot be undone has
@@ -125,9 +130,29 @@ export function confirm(title, message, action, tone = 'bad') {
 }
 
 // command is a line to type in a terminal.
-export function command(line) {
-  return el('div', { class: 'command' }, el('code', {}, line), copyButton(() => line))
+export const command = (line) => commandOf(el('code', {}, line))
+const commandOf = (code) => el('div', { class: 'command' }, code, copyButton(() => code.textContent))
+
+// sendCommand is a command that sends a call to the server, which update is told the
+// status of. Where the sources have keys of their own it lacks one, as the hint says:
+// no key is in an answer of the API.
+export function sendCommand() {
+  const code = el('code', {})
+  const hint = el('small', { hidden: true })
+  return {
+    node: el('div', { class: 'send' }, commandOf(code), hint),
+    update({ send, config }) {
+      const key = send.data ? send.data !== 'hookferry-data' && `-data ${quoted(send.data)}` : '-write-key KEY'
+      const to = send.endpoint !== 'http://localhost:8080' && `-endpoint ${send.endpoint}`
+      text(code, ['hookferry send track', key, to, '-user u1 -event "Signed Up"'].filter(Boolean).join(' '))
+      hint.hidden = Boolean(send.data)
+      text(hint, config.file ? `KEY is one of sources[].keys in ${config.file}.` : 'KEY is the one of serve -write-key or HOOKFERRY_WRITE_KEY.')
+    },
+  }
 }
+
+// quoted is a text as a shell takes it.
+const quoted = (word) => (/^[\w./:@-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)
 
 // bars shows counts by reason, largest first.
 export function bars(label, empty) {

@@ -13,24 +13,26 @@ export const reasons = {
   address: ['Address refused', 'The address guard refused the address. No request was sent.'],
   redirect: ['Redirected', 'The answer was 3xx. Redirects are not followed.'],
   throttled: ['Throttled', 'The answer was 408, 425 or 429.'],
-  refused: ['Refused', 'The answer was another 4xx.'],
+  refused: ['Refused', 'The answer was a 4xx that says this delivery is wrong. It is not tried again.'],
   server_error: ['Server error', 'The answer was 5xx, or of no known class.'],
-  expired: ['Expired', 'The window ended before an endpoint took the delivery.'],
+  expired: ['Expired', 'The retry window ended before an endpoint took the delivery.'],
 }
 
 export const reason = (code) => reasons[code]?.[0] ?? code ?? ''
 export const explain = (code) => reasons[code]?.[1] ?? ''
 
-// How a destination is: its word, its tone, and what to say of it.
+// How a destination is, the worst first: its word, its tone, and what to say of it.
 export const conditions = {
-  failing: ['Failing', 'bad', 'It failed too often in a row, and is probed at intervals.'],
+  failing: ['Failing', 'bad', 'One attempt after the other fails. It is probed at intervals while deliveries wait.'],
+  refusing: ['Refusing', 'bad', 'It refuses deliveries for good: each becomes a dead letter at once.'],
   invalid: ['Invalid', 'bad', 'Its settings are not valid.'],
   unknown: ['Unknown', 'bad', 'Deliveries wait for it, but the configuration does not have it.'],
   lookup: ['Not found out', 'bad', 'Its settings could not be looked up.'],
   retrying: ['Retrying', 'warn', 'Some requests fail and are made again.'],
   paused: ['Paused', 'still', 'Somebody paused it. What comes in waits until it is resumed.'],
+  waiting: ['Waiting', 'wait', 'Deliveries wait. No attempt has ended since the server started.'],
   ok: ['Healthy', 'ok', 'What is sent is taken.'],
-  idle: ['Idle', 'idle', 'Nothing has been delivered to it yet.'],
+  idle: ['Idle', 'idle', 'Nothing was sent to it since the server started.'],
   disabled: ['Disabled', 'still', 'The configuration has it disabled.'],
 }
 
@@ -39,15 +41,24 @@ export function health(d) {
   return { word, tone, why }
 }
 
-// held are the conditions in which deliveries wait that nobody means to.
-export const held = ['failing', 'invalid', 'unknown', 'lookup', 'paused']
-const bad = held.filter((state) => conditions[state][1] === 'bad')
+// troubled are the conditions that somebody should see to. noted are those that the
+// overview names: a pause may have been forgotten.
+export const troubled = Object.keys(conditions).filter((state) => conditions[state][1] === 'bad')
+export const noted = [...troubled, 'paused']
 
-// heldIn counts the destinations that are held, and failingIn those for which
-// that is bad, by the counts of states.
+// notedIn and troubledIn count such destinations, by the counts of states.
 const total = (states, among) => among.reduce((n, state) => n + (states[state] ?? 0), 0)
-export const heldIn = (states) => total(states, held)
-export const failingIn = (states) => total(states, bad)
+export const notedIn = (states) => total(states, noted)
+export const troubledIn = (states) => total(states, troubled)
+
+// answered is what a failed request was answered, or why it was not, in one line. Of
+// HTML it has the text.
+export function answered(a) {
+  const text = a.answer || a.error || ''
+  const said = (/^\s*</.test(text) ? text.replace(/<[^>]*>?/g, ' ') : text).replace(/\s+/g, ' ').trim()
+  if (said) return `${a.status || reason(a.reason)}: ${said}`
+  return a.status ? `${a.status} ${reason(a.reason)}` : explain(a.reason) || reason(a.reason)
+}
 
 // The kinds of events, and the states and outcomes of deliveries: word and tone.
 export const kinds = {

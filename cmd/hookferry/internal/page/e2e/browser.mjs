@@ -18,7 +18,7 @@ export const launch = () => chromium.launch({
 export async function visit(browser, url, { expected = [], bypassCSP = false, ...options } = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 860 }, permissions: ['clipboard-read', 'clipboard-write'], bypassCSP, ...options })
   const page = await context.newPage()
-  page.setDefaultTimeout(60_000)
+  page.setDefaultTimeout(0) // a test ends at the time limit of the test runner
   page.complaints = []
   const complain = (what) => { if (!expected.some((pattern) => pattern.test(what))) page.complaints.push(what) }
   page.on('pageerror', (error) => complain(`error: ${error.stack}`))

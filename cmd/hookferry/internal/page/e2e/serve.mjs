@@ -160,14 +160,16 @@ export class Server {
   }
 }
 
-// until waits until what f returns is true, and says what it waited for.
-export async function until(what, f, milliseconds = 60_000) {
-  const end = Date.now() + milliseconds
-  let last
-  for (;;) {
-    last = await f()
-    if (last) return last
-    if (Date.now() > end) throw new Error(`waited ${milliseconds} ms until ${what}`)
-    await new Promise((resolve) => setTimeout(resolve, 50))
+// until waits until what f returns is true. If that takes long it says what it waits for.
+export async function until(what, f) {
+  const slow = setTimeout(() => console.log(`still waiting until ${what}`), 60_000)
+  try {
+    for (;;) {
+      const last = await f()
+      if (last) return last
+      await new Promise((resolve) => setTimeout(resolve, 20))
+    }
+  } finally {
+    clearTimeout(slow)
   }
 }

@@ -5,11 +5,13 @@ import { el, keyed, replace, text } from '../dom.js'
 import { compact, count, moment, rate, since, soon, span } from '../format.js'
 import { bars, figure, panel, pill, route, segmented, table, time, updatePill } from '../parts.js'
 import * as words from '../words.js'
-import { pauseButton, steps, sum } from './destinations.js'
+import { pauseButton, saidBy, steps, sum, whenLine } from './destinations.js'
 
 export default function destination({ destination: id, every, signal, keys }) {
   const state = pill('', 'idle')
   const why = el('p', { class: 'lead' })
+  const when = el('span', {})
+  const failure = el('div', { class: 'notice failure', hidden: true })
   const toggle = pauseButton(id, signal, show)
   keys({ p: ['Pause or resume', toggle.toggle] })
 
@@ -17,7 +19,7 @@ export default function destination({ destination: id, every, signal, keys }) {
   const waits = figure('Waiting', 'wait')
   const next = figure('Next attempt', 'in')
   const again = figure('Retried', 'warn')
-  const died = figure('Dead', 'bad', { href: `#/dead?destination=${encodeURIComponent(id)}` })
+  const died = figure('Dead letters', 'bad', { href: `#/dead?destination=${encodeURIComponent(id)}` })
   const speed = figure('Latency, median', 'in')
 
   let range = '5m'
@@ -51,17 +53,48 @@ export default function destination({ destination: id, every, signal, keys }) {
   const none = el('p', { class: 'none', hidden: true }, 'Nothing has happened yet. ', el('a', { href: `#/test?destination=${encodeURIComponent(id)}` }, 'Send it a sample'), '.')
   const recent = table('Latest events', ['Time', 'What', 'Type', 'Delivery', 'Detail'], rows)
 
+  // Counting the dead letters of one destination takes longer the more there are in
+  // the store: it is done at most for a fiftieth of the time.
+  let given = 0
+  let stored = null
+  let countAgain = 0
+  async function countDead() {
+    const began = performance.now()
+    if (began < countAgain) return
+    const answer = await get('dead/count', { destination: id }, signal)
+    stored = answer.count
+    countAgain = began + Math.max(5_000, 50 * (performance.now() - began))
+    showDead()
+  }
+  const showDead = () => died.update(stored === null ? '–' : compact(stored), '', `${count(given)} given up since the start`)
+
+  // showFailure says what the destination answered last, if it does not take its
+  // deliveries.
+  function showFailure(d, tone) {
+    const said = saidBy(d)
+    failure.hidden = !said
+    failure.dataset.tone = tone
+    const key = `${said} ${d.failure?.id}`
+    if (said && failure.dataset.key !== key) {
+      failure.dataset.key = key
+      replace(failure, el('b', {}, said), el('span', {}, when, ' · ', el('a', { href: route('destinations', id, 'deliveries', d.failure.id) }, 'the delivery')))
+    }
+    text(when, whenLine(d))
+  }
+
   function show(d) {
     const h = words.health(d)
     updatePill(state, h.word, h.tone)
-    text(why, [h.why, d.held?.since && `Since ${moment(d.held.since)}.`, d.held?.reason && `The latest attempt: ${words.reason(d.held.reason).toLowerCase()}.`,
+    text(why, [h.why, d.held?.since && `Since ${moment(d.held.since)}.`,
       d.held?.until && `${d.held.hold === 'failing' ? 'Tried' : 'Looked up'} again ${soon(d.held.until)}.`].filter(Boolean).join(' '))
+    showFailure(d, h.tone)
     toggle.update(d)
-    went.update(compact(d.delivered), '', `${rate(d.rates.delivered)}/s now`)
+    went.update(compact(d.delivered), '', `since the start; ${rate(d.rates.delivered)}/s now`)
     waits.update(d.waiting === undefined ? '–' : compact(d.waiting), '', d.oldest ? `oldest due ${since(d.oldest)} ago` : `${count(d.inFlight)} in flight`)
     next.update(d.next && !d.paused ? soon(d.next) : '–', '', d.paused ? 'once it is resumed' : d.next ? moment(d.next) : 'nothing to do')
-    again.update(compact(d.retried), '', `${rate(d.rates.retried)}/s now`)
-    died.update(compact(sum(d.dead)), '', d.since ? `since ${moment(d.since)}` : 'since the start')
+    again.update(compact(d.retried), '', `since the start; ${rate(d.rates.retried)}/s now`)
+    given = sum(d.dead)
+    showDead()
     const measured = d.latency.requests > 0
     speed.update(measured ? span(d.latency.p50) : '–', '', measured ? `p99 ${span(d.latency.p99)}` : 'no request yet')
     errors.update(d.errors)
@@ -82,6 +115,7 @@ export default function destination({ destination: id, every, signal, keys }) {
 
   every(1_000, async () => show(await get(`destinations/${segment(id)}`, {}, signal)))
   every(1_000, refreshSeries)
+  every(1_000, countDead)
   every(2_000, async () => {
     const { events } = await get('events', { destination: id, limit: 20 }, signal)
     none.hidden = events.length > 0
@@ -96,10 +130,11 @@ export default function destination({ destination: id, every, signal, keys }) {
         el('div', {}, el('nav', { class: 'crumbs', 'aria-label': 'Path' }, el('a', { href: '#/destinations' }, 'Destinations')),
           el('h1', {}, id, ' ', state), why),
         el('div', { class: 'actions' }, el('a', { class: 'button', href: `#/test?destination=${encodeURIComponent(id)}` }, 'Send a sample'), toggle.node)),
+      failure,
       el('div', { class: 'figures' }, went.node, waits.node, next.node, again.node, died.node, speed.node),
       panel('Deliveries', { actions: ranges }, flow.node),
       el('div', { class: 'pair' }, panel('Waiting', {}, backlog.node), panel('Latency', { note: 'of requests' }, latency.node)),
-      el('div', { class: 'pair' }, panel('Why requests fail', { note: 'last hour' }, errors.node), panel('Why deliveries died', {}, dead.node)),
+      el('div', { class: 'pair' }, panel('Why requests fail', { note: 'last hour' }, errors.node), panel('Why deliveries died', { note: 'since the start' }, dead.node)),
       panel('Latest events', { actions: el('a', { href: `#/events?destination=${encodeURIComponent(id)}` }, 'Watch live') }, recent, none),
       panel('Settings', { note: 'from the configuration' }, facts)),
   }

@@ -1,14 +1,14 @@
 // All destinations, and the table of them that the overview shows too.
 import { get, post, segment } from '../api.js'
-import { el, keyed, replace, say, text } from '../dom.js'
-import { compact, count, plural, rate, soon, span } from '../format.js'
+import { el, keyed, replace, say, set, text } from '../dom.js'
+import { compact, count, plural, rate, since, soon, span } from '../format.js'
 import { destinationLink, notice, pager, pill, problem, searchInput, select, sourceInput, table, updatePill } from '../parts.js'
 import * as words from '../words.js'
 
 // page is how many are listed at a time.
 const page = 50
 
-const orders = [['id', 'By name'], ['state', 'Worst first'], ['waiting', 'Most waiting'], ['dead', 'Most dead'], ['retried', 'Most retried'], ['delivered', 'Most delivered']]
+const orders = [['state', 'Worst first'], ['id', 'By name'], ['waiting', 'Most waiting'], ['dead', 'Most given up'], ['retried', 'Most retried'], ['delivered', 'Most delivered']]
 
 export default function destinations({ query, every, signal, keys }) {
   const search = searchInput({ 'aria-label': 'A part of the name or URL', placeholder: 'Part of name or URL', value: query.get('q') ?? '' }, signal, apply)
@@ -18,7 +18,7 @@ export default function destinations({ query, every, signal, keys }) {
     return { state, input, n, node: el('label', { class: 'chip', 'data-tone': tone, hidden: true }, input, el('span', {}, word, ' ', n)) }
   })
   const { input: source, list: offered } = sourceInput({ 'aria-label': 'Source', placeholder: 'All sources', value: query.get('source') ?? '', onchange: apply }, signal)
-  const order = select(orders, query.get('sort') ?? 'id', { 'aria-label': 'Order', onchange: apply })
+  const order = select(orders, query.get('sort') ?? 'state', { 'aria-label': 'Order', onchange: apply })
 
   const list = destinationTable({ signal })
   const total = el('p', { class: 'lead' })
@@ -30,13 +30,13 @@ export default function destinations({ query, every, signal, keys }) {
     return {
       q: search.value.trim(), source: source.value.trim(),
       state: states.filter((s) => s.input.checked).map((s) => s.state),
-      sort: order.value === 'id' ? '' : order.value,
+      sort: order.value,
     }
   }
 
   function apply() {
     const shown = new URLSearchParams()
-    for (const [name, value] of Object.entries(filter())) for (const v of [value].flat()) if (v) shown.append(name, v)
+    for (const [name, value] of Object.entries(filter())) for (const v of [value].flat()) if (v && !(name === 'sort' && v === 'state')) shown.append(name, v)
     history.replaceState(null, '', shown.size > 0 ? `#/destinations?${shown}` : '#/destinations')
     pages.first()
   }
@@ -63,7 +63,7 @@ export default function destinations({ query, every, signal, keys }) {
       s.node.hidden = n === 0 && !s.input.checked
       text(s.n, compact(n))
     }
-    text(total, q || source || state.length > 0 ? `${plural(answer.total, 'matches', 'match')} the filter` : `${count(answer.total)} configured, or with deliveries that wait`)
+    text(total, `${q || source || state.length > 0 ? `${plural(answer.total, 'matches', 'match')} the filter` : `${count(answer.total)} configured, or with deliveries that wait`}; counted since the start`)
     pages.update(answer.destinations.length, answer.total, answer.after)
   }
 
@@ -87,7 +87,7 @@ export default function destinations({ query, every, signal, keys }) {
 export function destinationTable({ signal }) {
   const rows = el('tbody', {})
   const empty = el('p', { class: 'none', hidden: true })
-  const scroll = table('Destinations', ['Destination', 'State', ['Delivered/s', 'n'], ['Waiting', 'n'], ['Delivered', 'n'], ['Dead', 'n'], ['p99', 'n'], ['', 'end']], rows)
+  const scroll = table('Destinations', ['Destination', 'State', ['Delivered/s', 'n'], ['Waiting', 'n'], ['Delivered', 'n'], ['Given up', 'n'], ['p99', 'n'], ['', 'end']], rows)
   return {
     node: el('div', {}, scroll, empty),
     update(list, none = 'No destination.') {
@@ -100,12 +100,15 @@ export function destinationTable({ signal }) {
         const cells = [0, 1, 2, 3, 4].map(() => el('td', { class: 'n' }))
         const toggle = pauseButton(d.id, signal)
         const url = el('small', { class: 'mono' })
+        const said = el('small', { class: 'said' })
         return {
-          node: el('tr', {}, el('th', { scope: 'row' }, destinationLink(d.id), url), el('td', {}, state, why), cells, el('td', { class: 'end' }, toggle.node)),
+          node: el('tr', {}, el('th', { scope: 'row' }, destinationLink(d.id), url, said), el('td', {}, state, why), cells, el('td', { class: 'end' }, toggle.node)),
           update(now) {
             const h = words.health(now)
             updatePill(state, h.word, h.tone, h.why)
-            text(why, reasonLine(now))
+            text(why, whenLine(now))
+            text(said, saidBy(now))
+            set(said, 'title', saidBy(now))
             text(url, now.endpoints.map((e) => e.url).join('  '))
             const values = [rate(now.rates.delivered), now.waiting === undefined ? '–' : compact(now.waiting), compact(now.delivered),
               compact(sum(now.dead)), now.latency.requests > 0 ? span(now.latency.p99) : '–']
@@ -120,13 +123,19 @@ export function destinationTable({ signal }) {
 
 export const sum = (counts) => Object.values(counts ?? {}).reduce((a, b) => a + b, 0)
 
-// lookedUp says what is done when a destination that is held is tried again.
-export const lookedUp = (held) => (held.hold === 'failing' ? 'probed' : 'looked up again')
+// failed reports whether the latest failure of a destination says how it is now.
+const failed = (d) => d.failure && ['failing', 'refusing', 'retrying'].includes(d.state)
 
-// reasonLine says why it is as it is, and when that may change.
-export function reasonLine(d) {
-  if (!d.held) return ''
-  return [d.held.reason && words.reason(d.held.reason), d.held.until && `${lookedUp(d.held)} ${soon(d.held.until)}`].filter(Boolean).join(', ')
+// saidBy is what a destination that does not take its deliveries answered last.
+export const saidBy = (d) => (failed(d) ? words.answered(d.failure.attempt) : '')
+
+// whenLine says which try failed, and when there is another one.
+export function whenLine(d) {
+  const { held, failure } = d
+  const next = held?.until ?? (failed(d) ? failure.due : null)
+  return [failed(d) && (failure.due ? `try ${failure.attempt.try}` : `given up after ${plural(failure.attempt.try, 'try', 'tries')}`),
+    failed(d) && `${since(failure.attempt.at)} ago`,
+    next && `${held && held.hold !== 'failing' ? 'looked up again' : 'next'} ${soon(next)}`].filter(Boolean).join(', ')
 }
 
 // pauseButton pauses and resumes.

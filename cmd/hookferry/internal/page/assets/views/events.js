@@ -4,7 +4,7 @@ import { el, replace, say, set, text } from '../dom.js'
 import { clock, count } from '../format.js'
 import { pretty } from '../json.js'
 import { bound, List } from '../list.js'
-import { attempts, command, destinationInput, problem, route, searchInput, setOptions, time } from '../parts.js'
+import { attempts, destinationInput, problem, route, searchInput, sendCommand, setOptions, time } from '../parts.js'
 import * as words from '../words.js'
 import { detail } from './destination.js'
 
@@ -12,6 +12,8 @@ import { detail } from './destination.js'
 const past = 500
 
 export default function events({ query, every, onStatus, signal, keys }) {
+  const send = sendCommand()
+  onStatus(send.update)
   const filter = {
     kind: query.getAll('kind'),
     destination: query.get('destination') ?? '',
@@ -70,7 +72,7 @@ export default function events({ query, every, onStatus, signal, keys }) {
         empty.dataset.key = key
         replace(empty, filtered
           ? [el('h2', {}, 'Nothing matches'), el('p', {}, 'No event that is kept matches the filter. New ones show up here as they happen.'), el('button', { type: 'button', onclick: everything }, 'Show all events')]
-          : [el('h2', {}, 'Nothing has happened yet'), el('p', {}, 'Calls, and what becomes of them, show up here as they happen. Send one:'), command('hookferry send track -user u1 -event "Signed Up"')])
+          : [el('h2', {}, 'Nothing has happened yet'), el('p', {}, 'Calls, and what becomes of them, show up here as they happen. Send one:'), send.node])
       }
     }
   }

@@ -2,14 +2,14 @@
 import { get } from '../api.js'
 import { chart } from '../chart.js'
 import { el, keyed, replace, text } from '../dom.js'
-import { clock, compact, count, moment, plural, rate, since, soon, span } from '../format.js'
-import { bars, command, figure, panel, route, segmented } from '../parts.js'
+import { clock, compact, count, moment, plural, rate, since, span } from '../format.js'
+import { bars, command, figure, panel, route, segmented, sendCommand } from '../parts.js'
 import * as words from '../words.js'
-import { destinationTable, lookedUp, steps } from './destinations.js'
+import { destinationTable, saidBy, steps, whenLine } from './destinations.js'
 import { nodePanel } from './nodes.js'
 import { few, sourceTable } from './sources.js'
 
-// most is how many destinations that are held are named, and listed how many
+// most is how many destinations in trouble are named, and listed how many
 // destinations are in the table, those in the worst state first.
 const most = 5
 const listed = 10
@@ -17,7 +17,8 @@ const listed = 10
 export default function overview({ every, onStatus, signal }) {
   const state = el('p', { class: 'lead' }, 'Asking the server…')
   const attention = el('ul', { class: 'attention', 'aria-label': 'What wants looking at', hidden: true })
-  const begin = el('div', { hidden: true }, firstSteps())
+  const send = sendCommand()
+  const begin = el('div', { hidden: true }, firstSteps(send.node))
 
   const came = figure('Received', 'in', { href: '#/events' })
   const waits = figure('Waiting', 'wait')
@@ -60,7 +61,8 @@ export default function overview({ every, onStatus, signal }) {
 
   onStatus((s) => {
     const { totals, rates, calls } = s
-    begin.hidden = calls.accepted > 0 || totals.accepted > 0
+    begin.hidden = calls.accepted + totals.accepted + s.waiting + s.dead > 0
+    send.update(s)
     came.update(rate(rates.accepted), '/s', `${count(calls.accepted)} calls since ${clock(s.started).slice(0, 5)}`)
     waits.update(compact(s.waiting), '', s.oldest ? `oldest due ${since(s.oldest, Date.parse(s.now))} ago` : `${count(totals.inFlight)} in flight`)
     went.update(rate(rates.delivered), '/s', `${count(totals.delivered)} since the start`)
@@ -95,16 +97,17 @@ export default function overview({ every, onStatus, signal }) {
     if (config.restart?.length > 0) add('restart', 'warn', el('b', {}, 'Some settings count after a restart'), `: ${config.restart.join(', ')}`)
     if (!status.ready) add('ready', 'bad', el('b', {}, 'Calls are not accepted'), ': the server is starting or stopping, or cannot store them')
     if (calls.failed > 0) add('failed', 'bad', el('b', {}, `${plural(calls.failed, 'request')} could not be stored`), ', and were told to come back')
-    const held = words.heldIn(latest.states)
-    const failing = words.failingIn(latest.states)
-    for (const d of latest.destinations.filter((d) => words.held.includes(d.state)).slice(0, most)) {
+    const noted = words.notedIn(latest.states)
+    const troubled = words.troubledIn(latest.states)
+    for (const d of latest.destinations.filter((d) => words.noted.includes(d.state)).slice(0, most)) {
       const h = words.health(d)
       // What waits for a destination that is unknown is held once it is due.
-      const more = [d.held?.reason && words.reason(d.held.reason).toLowerCase(), d.held?.since && `since ${moment(d.held.since)}`,
-        d.waiting > 0 && `${count(d.waiting)} waiting`, d.held?.until && `${lookedUp(d.held)} ${soon(d.held.until)}`].filter(Boolean).join(', ')
-      add(`held ${d.id}`, h.tone, el('b', {}, el('a', { href: route('destinations', d.id) }, d.id), ` is ${h.word.toLowerCase()}`), more && `: ${more}`)
+      const more = [whenLine(d), d.held?.since && `since ${moment(d.held.since)}`, d.waiting > 0 && `${count(d.waiting)} waiting`].filter(Boolean).join(', ')
+      const said = saidBy(d)
+      add(`destination ${d.id}`, h.tone, el('b', {}, el('a', { href: route('destinations', d.id) }, d.id), ` is ${h.word.toLowerCase()}`),
+        (said || more) && `: ${said || more}`, said && el('small', {}, more))
     }
-    if (held > most) add('more', failing > most ? 'bad' : 'still', el('a', { href: `#/destinations?${new URLSearchParams(words.held.map((s) => ['state', s]))}` }, `${plural(held - most, 'more destination')} ${held - most === 1 ? 'is' : 'are'} held`))
+    if (noted > most) add('more', troubled > most ? 'bad' : 'still', el('a', { href: `#/destinations?${new URLSearchParams(words.noted.map((s) => ['state', s]))}` }, `${plural(noted - most, 'more destination')} ${noted - most === 1 ? 'is' : 'are'} in trouble or paused`))
     if (calls.unknown > 0) add('unknown', 'warn', el('b', {}, `${plural(calls.unknown, 'request')} with an unknown write key`), ' since the start')
     if (calls.rejected > 0) add('rejected', 'warn', el('b', {}, `${plural(calls.rejected, 'call')} rejected`), ' since the start, because they are not valid')
     if (calls.limited > 0) add('limited', 'warn', el('b', {}, `${plural(calls.limited, 'request')} over the rate`), ' of their source since the start')
@@ -126,7 +129,7 @@ export default function overview({ every, onStatus, signal }) {
     })
     attention.hidden = items.length === 0
     const all = plural(latest.total, 'destination')
-    text(state, failing > 0 ? `${count(failing)} of ${all} ${failing === 1 ? 'is' : 'are'} in trouble.` : `${all}, none is in trouble.`)
+    text(state, troubled > 0 ? `${count(troubled)} of ${all} ${troubled === 1 ? 'is' : 'are'} in trouble.` : `${all}, none is in trouble.`)
   }
 
   return {
@@ -137,20 +140,20 @@ export default function overview({ every, onStatus, signal }) {
       panel('Deliveries', { actions: ranges }, flow.node),
       el('div', { class: 'pair' }, panel('Waiting', {}, backlog.node), panel('Latency', { note: 'of requests' }, latency.node)),
       nodes.node,
-      panel('Destinations', { actions: rest }, destinations.node),
+      panel('Destinations', { actions: rest, note: 'counted since the start' }, destinations.node),
       el('div', { class: 'pair' }, panel('Why requests fail', { note: 'last hour' }, errors.node), panel('Why deliveries died', { note: 'since the start' }, dead.node)),
       panel('Sources', {}, sources.node)),
   }
 }
 
 // firstSteps is what a newcomer sees instead of zeros alone.
-function firstSteps() {
+function firstSteps(send) {
   return el('section', { class: 'first', 'aria-labelledby': 'first' },
     el('h2', { id: 'first' }, 'No call has come yet'),
     el('p', {}, 'Receive webhooks in one terminal, if nothing does yet, and send a call from another. It shows up here within a second.'),
     el('ol', {},
       el('li', {}, el('span', {}, 'A receiver that prints what it gets'), command('hookferry listen')),
-      el('li', {}, el('span', {}, 'A call'), command('hookferry send track -user u1 -event "Signed Up"'))),
+      el('li', {}, el('span', {}, 'A call'), send)),
     el('p', { class: 'more' }, 'From a clone of the repository, say ', el('code', {}, 'go run ./cmd/hookferry'), ' for ', el('code', {}, 'hookferry'),
       '. To see what a receiver makes of every type of call, use the ', el('a', { href: '#/test' }, 'tester'), '.'))
 }

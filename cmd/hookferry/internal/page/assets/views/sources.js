@@ -2,7 +2,7 @@
 import { get } from '../api.js'
 import { el, keyed, replace, text } from '../dom.js'
 import { compact, count, since } from '../format.js'
-import { command, destinationLink, pager, panel, pill, searchInput, table, updatePill } from '../parts.js'
+import { destinationLink, pager, panel, pill, searchInput, sendCommand, table, updatePill } from '../parts.js'
 
 // few sources need no filter, and are all that the overview lists; page is how many
 // the view lists at a time.
@@ -14,8 +14,11 @@ export default function sources({ every, onStatus, signal, keys }) {
   const from = el('p', { class: 'lead' })
   const pages = pager(() => load().catch(() => {})) // the next one says what is wrong
   const filter = searchInput({ 'aria-label': 'Filter sources', placeholder: 'Part of name', hidden: true }, signal, pages.first)
-  const hint = el('div', { hidden: true }, panel('Send a call', {}, el('p', {}, 'Nothing has come from any source. This sends one:'), command('hookferry send track -user u1 -event "Signed Up"')))
-  onStatus(({ config, calls }) => {
+  const send = sendCommand()
+  const hint = el('div', { hidden: true }, panel('Send a call', {}, el('p', {}, 'Nothing has come from any source. This sends one:'), send.node))
+  onStatus((status) => {
+    const { config, calls } = status
+    send.update(status)
     text(from, config.file ? `From ${config.file}.` : 'From the flags of serve.')
     hint.hidden = calls.accepted + calls.rejected + calls.limited > 0
   })
@@ -47,7 +50,7 @@ export function sourceTable({ whole = false } = {}) {
   const rows = el('tbody', {})
   const empty = el('p', { class: 'none', hidden: true }, 'No source.')
   const rest = el('a', { href: '#/sources' })
-  const more = el('p', { class: 'none' }, rest)
+  const more = el('p', { class: 'none', hidden: true }, rest)
   const heads = ['Source', 'State', whole && ['Keys', 'n'], whole && 'Destinations', whole && ['Rate', 'n'], ['Accepted', 'n'], ['Rejected', 'n'], ['Limited', 'n'], ['Last call', 'n']]
   const scroll = table('Sources', heads.filter(Boolean), rows)
   return {

@@ -1,0 +1,157 @@
+package analytics
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// refused is how a collector that is not there answers.
+func refused(int, request) (*http.Response, error) {
+	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+}
+
+// With everything in SpoolDir, Flush, Shutdown and Close return after one attempt that
+// found no collector, and say why.
+func TestNobodyWaitsForACollectorThatIsAway(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		before time.Duration // how long the collector was away already
+		end    func(t *testing.T, c *Client) error
+	}{
+		{"Flush", 0, func(t *testing.T, c *Client) error { return c.Flush(t.Context()) }},
+		{"Close", 0, func(_ *testing.T, c *Client) error { return c.Close() }},
+		{"Close in a back-off", 10 * time.Minute, func(_ *testing.T, c *Client) error { return c.Close() }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, col := newSpoolClient(t.TempDir(), refused)
+				c.FlushAt = 10
+				track(t, c, 25)
+				synctest.Wait()
+				time.Sleep(tt.before)
+				begin := time.Now()
+				err := tt.end(t, c)
+				var undelivered *UndeliveredError
+				if !errors.As(err, &undelivered) || undelivered.Spooled != 25 || !errors.Is(err, syscall.ECONNREFUSED) {
+					t.Errorf("%v, want 25 in SpoolDir because the connection was refused", err)
+				}
+				if took := time.Since(begin); took > 0 {
+					t.Errorf("it took %v", took)
+				}
+				if s := c.Stats(); s.Attempts != uint64(len(col.got())) || s.Attempts == 0 || s.Batches != 0 {
+					t.Errorf("Stats() = %+v, want the %d attempts and no batch delivered or given up", s, len(col.got()))
+				}
+				c.Close()
+			})
+		})
+	}
+}
+
+// Messages in memory alone would be lost: for these the client goes on trying.
+func TestWithoutSpoolTheCollectorMayComeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := newTestClient(func(i int, r request) (*http.Response, error) {
+			if i < 3 {
+				return refused(i, r)
+			}
+			return status(200), nil
+		})
+		track(t, c, 3)
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// noRoom is a disk that is full while full is set.
+type noRoom struct{ full bool }
+
+func (d *noRoom) reserve(f *os.File, size int64) error {
+	if d.full {
+		return &os.PathError{Op: "write", Path: f.Name(), Err: syscall.ENOSPC}
+	}
+	return f.Truncate(size)
+}
+
+// A client that starts on a full disk sends what is in SpoolDir.
+func TestAFullDiskDoesNotKeepWhatLiesThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir, disk := t.TempDir(), &noRoom{}
+		first, _ := newSpoolClient(dir, refused)
+		first.reserve = disk.reserve
+		track(t, first, 5)
+		if err := first.Close(); err == nil {
+			t.Fatal("Close returned nil with no collector")
+		}
+		disk.full = true
+		second, col := newSpoolClient(dir, always(200))
+		second.reserve = disk.reserve
+		if err := second.Flush(t.Context()); err != nil {
+			t.Errorf("Flush: %v", err)
+		}
+		if s := second.Stats(); s.Recovered != 5 || s.Delivered != 5 || len(col.got()) != 1 {
+			t.Errorf("Stats() = %+v, %d requests, want the 5 messages delivered in one", s, len(col.got()))
+		}
+		track(t, second, 1) // in the space of those
+		if err := second.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+}
+
+func TestAFullDiskWithNothingOnItIsAnError(t *testing.T) {
+	c, _ := newSpoolClient(t.TempDir(), always(200))
+	c.reserve = (&noRoom{full: true}).reserve
+	var config *ConfigError
+	if err := c.Track(&Track{UserId: "u", Event: "e"}); !errors.As(err, &config) || config.Field != "SpoolDir" || !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("Track = %v, want a ConfigError for SpoolDir", err)
+	}
+}
+
+// With SpoolOnly no message is held in memory alone.
+func TestSpoolOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := &noRoom{}
+		c, _ := newSpoolClient(t.TempDir(), hang)
+		c.reserve, c.SpoolOnly = disk.reserve, true
+		big := strings.Repeat("x", 30_000)
+		send := func() error { return c.Track(&Track{UserId: "u", Event: "e", Properties: map[string]any{"p": big}}) }
+		if err := send(); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // spare segments are made
+		disk.full = true
+		accepted := 1
+		var err error
+		for ; err == nil && accepted < 1000; accepted++ {
+			err = send()
+			synctest.Wait()
+		}
+		accepted--
+		if !errors.Is(err, ErrNotSpooled) || !errors.Is(err, syscall.ENOSPC) {
+			t.Fatalf("after %d messages on a full disk Track = %v, want ErrNotSpooled and why", accepted, err)
+		}
+		if s := c.Stats(); s.Queued != uint64(accepted) || s.Unspooled != 0 || s.Refused != 1 {
+			t.Errorf("Stats() = %+v, want %d queued, none of them unspooled, and 1 refused", s, accepted)
+		}
+		disk.full = false
+		time.Sleep(2 * diskPause)
+		if err := send(); err != nil {
+			t.Errorf("Track with room on the disk again: %v", err)
+		}
+		c.Close()
+	})
+	c := New("key")
+	c.SpoolOnly = true
+	var config *ConfigError
+	if err := c.Track(&Track{UserId: "u", Event: "e"}); !errors.As(err, &config) || config.Field != "SpoolOnly" {
+		t.Errorf("SpoolOnly without SpoolDir: %v, want a ConfigError", err)
+	}
+}

@@ -1,0 +1,155 @@
+// What the page says of destinations that do not take their deliveries, and details
+// of it that were wrong once, on a wide and on a narrow screen.
+import assert from 'node:assert/strict'
+import { execFile } from 'node:child_process'
+import { after, before, test } from 'node:test'
+import { promisify } from 'node:util'
+import { launch, leave, overflow, visit } from './browser.mjs'
+import { Receiver, Server, until } from './serve.mjs'
+
+const narrow = { viewport: { width: 390, height: 844 } }
+const views = ['#/destinations', '#/dead', '#/test', '#/users']
+
+let browser
+let receiver
+let server
+
+before(async () => {
+  receiver = await Receiver.start()
+  receiver.answers['/refuses'] = { status: 422, text: '{\n  "error": "unknown trait plan"\n}' }
+  receiver.answers['/busy'] = { status: 503, text: '<!DOCTYPE html><html><title>come back later</title></html>' }
+  const to = (id) => ({ id, endpoints: [{ url: `${receiver.url}/${id}` }] })
+  ;[browser, server] = await Promise.all([launch(), Server.start({
+    sources: [{ name: 'web', keys: ['web-key'], destinations: ['takes', 'refuses', 'busy'] }],
+    destinations: [to('takes'), to('refuses'), to('busy')],
+  })])
+})
+
+after(async () => {
+  await browser?.close()
+  await server?.stop()
+  receiver?.stop()
+})
+
+const row = (page, text) => page.locator('tbody tr', { hasText: text })
+const figure = (page, name) => page.locator('.figure', { hasText: name }).locator('.value')
+
+test('the empty overview does not scroll sideways on a narrow screen', async () => {
+  const page = await visit(browser, server.page, narrow)
+  await page.getByRole('heading', { name: 'No call has come yet' }).waitFor()
+  await row(page, '/takes').getByText('Idle').waitFor()
+  assert.equal(await overflow(page), 0)
+  await leave(page)
+})
+
+test('the suggested command sends a call, with a key of the configuration', async () => {
+  const page = await visit(browser, server.page)
+  await page.getByText(/KEY is one of sources\[\]\.keys in .*hookferry\.yaml/).waitFor()
+  const line = await page.locator('.command', { hasText: 'hookferry send' }).locator('code').innerText()
+  const command = line.replace(/^(\$ )?hookferry/, '"$E2E_HOOKFERRY"').replace('KEY', 'web-key')
+  const { stdout } = await promisify(execFile)('sh', ['-c', command])
+  assert.match(stdout, /^accepted /)
+  await page.getByRole('heading', { name: 'No call has come yet' }).waitFor({ state: 'hidden' })
+  await leave(page)
+})
+
+test('a destination that refuses is in trouble, with the words of its receiver', async () => {
+  const page = await visit(browser, server.page)
+  const refuses = page.locator('.attention li', { hasText: 'refuses is refusing' })
+  await refuses.getByText('422: { "error": "unknown trait plan" }').waitFor()
+  await refuses.getByText(/given up after 1 try/).waitFor()
+  await page.goto(`${server.page}#/destinations`)
+  await row(page, '/refuses').getByText('Refusing').waitFor()
+  await row(page, '/refuses').getByText('422: { "error": "unknown trait plan" }').waitFor()
+  await row(page, '/busy').getByText('503: come back later').waitFor()
+  await row(page, '/busy').getByText(/try \d+, .+ ago, next/).waitFor()
+  const order = await page.locator('tbody th a').allInnerTexts()
+  assert.equal(order.at(-1), 'takes', `the healthy one is not the last of ${order}`)
+  await page.getByRole('link', { name: 'refuses' }).click()
+  await page.locator('.failure').getByText('422: { "error": "unknown trait plan" }').waitFor()
+  await page.locator('.failure').getByRole('link', { name: 'the delivery' }).click()
+  await page.getByText('The answer was a 4xx that says this delivery is wrong.').waitFor()
+  await leave(page)
+})
+
+test('the button to copy covers no text', async () => {
+  for (const viewport of [{ width: 1440, height: 900 }, narrow.viewport]) {
+    const page = await visit(browser, `${server.page}#/dead`, { viewport })
+    await page.locator('tbody .as-link').first().click()
+    await page.getByRole('dialog').locator('.code').waitFor()
+    const covers = await page.evaluate(() => [...document.querySelectorAll('.copy')].filter((button) => {
+      const a = button.getBoundingClientRect()
+      const b = button.parentElement.querySelector('pre, code').getBoundingClientRect()
+      return a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom
+    }).length)
+    assert.equal(covers, 0)
+    await leave(page)
+  }
+})
+
+test('Back closes the dialog of a dead letter', async () => {
+  const page = await visit(browser, `${server.page}#/sources`)
+  await page.getByRole('heading', { name: 'Sources' }).waitFor()
+  await page.evaluate(() => { location.hash = '#/dead' })
+  await page.locator('tbody .as-link').first().click()
+  await page.getByRole('dialog').waitFor()
+  await page.goBack()
+  await page.getByRole('heading', { name: 'Sources' }).waitFor()
+  assert.equal(await page.getByRole('dialog').count(), 0)
+  await leave(page)
+})
+
+test('the tab of each view is in sight on a narrow screen', async () => {
+  const outside = (page) => page.evaluate(() => {
+    const tab = document.querySelector('nav [aria-current]').getBoundingClientRect()
+    return Math.max(0, Math.round(-tab.left), Math.round(tab.right - innerWidth))
+  })
+  for (const view of views) {
+    const page = await visit(browser, `${server.page}${view}`, narrow)
+    await page.locator('#dead:not([hidden])').waitFor()
+    await page.locator('#noted:not([hidden])').waitFor()
+    await until(`the tab of ${view} is in sight`, async () => (await outside(page)) === 0)
+    assert.equal(await overflow(page), 0)
+    await page.setViewportSize({ width: 1440, height: 900 })
+    await page.setViewportSize(narrow.viewport)
+    await until(`the tab of ${view} is in sight again`, async () => (await outside(page)) === 0)
+    await leave(page)
+  }
+})
+
+test('after a restart the dead letters of before are counted', async () => {
+  const { count } = await server.api('dead/count?destination=refuses')
+  assert.ok(count > 0)
+  await server.kill()
+  await server.restart()
+  const page = await visit(browser, server.page)
+  await until('the overview counts them', async () => (await figure(page, 'Dead letters').innerText()) === String(count))
+  assert.equal(await page.getByRole('heading', { name: 'No call has come yet' }).isVisible(), false)
+  await page.getByText('counted since the start').waitFor()
+  assert.equal(await page.getByRole('columnheader', { name: 'Given up' }).count(), 1)
+  await page.goto(`${server.page}#/destinations/refuses`)
+  await until('its view counts them', async () => (await figure(page, 'Dead letters').innerText()) === String(count))
+  await page.getByText('0 given up since the start').waitFor()
+  await leave(page)
+})
+
+test('no request is refused before a token is asked for', async () => {
+  const guarded = await Server.start({ sources: [{ name: 'web', keys: ['web-key'] }] }, { token: 'open-sesame-0123456789' })
+  try {
+    const page = await visit(browser, guarded.page)
+    const refused = []
+    page.on('response', (response) => { if (response.status() === 401) refused.push(response.url()) })
+    await page.reload()
+    const dialog = page.getByRole('dialog', { name: 'This server asks for a token' })
+    await dialog.getByLabel('Token').fill('wrong')
+    await page.keyboard.press('Enter')
+    await dialog.getByText('That token was not right.').waitFor()
+    await dialog.getByLabel('Token').fill('open-sesame-0123456789')
+    await page.keyboard.press('Enter')
+    await page.getByText('Connected').waitFor()
+    assert.deepEqual(refused, [])
+    await leave(page)
+  } finally {
+    await guarded.stop()
+  }
+})

@@ -1,0 +1,157 @@
+package server
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A raw client writes bytes to a connection. It collects what comes back.
+type raw struct {
+	w     *world
+	conn  net.Conn
+	ended chan time.Time // when the server ended the connection
+	got   strings.Builder
+}
+
+func (w *world) raw(address, text string) *raw {
+	w.Helper()
+	return w.rawFrom(net.IPv4(192, 0, 2, 1), address, text)
+}
+
+func (w *world) rawFrom(ip net.IP, address, text string) *raw {
+	w.Helper()
+	c, err := w.from(w.Context(), ip, address)
+	if err != nil {
+		w.Fatal(err)
+	}
+	r := &raw{w: w, conn: c, ended: make(chan time.Time, 1)}
+	w.Cleanup(func() { c.Close() })
+	go func() { // ends with the connection
+		io.Copy(&r.got, c)
+		r.ended <- time.Now()
+	}()
+	r.write(text)
+	return r
+}
+
+func (r *raw) write(text string) {
+	if _, err := io.WriteString(r.conn, text); err != nil {
+		r.w.Error(err)
+	}
+}
+
+// wantEnd waits until the server ends the connection, which has to be at that time.
+func (r *raw) wantEnd(at time.Time) {
+	r.w.Helper()
+	select {
+	case ended := <-r.ended:
+		if !ended.Equal(at) {
+			r.w.Errorf("the connection ended %v too late", ended.Sub(at))
+		}
+	case <-never():
+		r.w.Fatal("the connection does not end")
+	}
+}
+
+// Clients that send slowly are cut off, whether it is the handshake, the header or the
+// body, and so are idle ones. Others are served all the while.
+func TestSlowClientsAreCutOff(t *testing.T) {
+	const call = "POST /v1/track HTTP/1.1\r\nHost: a\r\nAuthorization: Basic azE6\r\n"
+	for _, tt := range []struct {
+		name  string
+		text  string
+		drip  string // what comes every second
+		admin bool
+		tls   bool
+		limit time.Duration
+		got   string // the answer, if there is one
+	}{
+		{"header", call + "X: ", "x", false, false, headerTimeout, ""},
+		{"header of the admin API", "GET /api/v1/status HTTP/1.1\r\nX: ", "x", true, false, headerTimeout, ""},
+		{"no header", "", "", false, false, headerTimeout, ""},
+		{"handshake", "", "", false, true, headerTimeout, ""},
+		{"body", call + "Content-Length: 30000\r\n\r\n{", "x", false, false, 5 * time.Second, "HTTP/1.1 408 "},
+		{"body that keeps its pace", call + "Content-Length: 30000\r\n\r\n{", strings.Repeat("x", 1025), false, false, readTimeout, "HTTP/1.1 408 "},
+		{"body of the admin API", "POST /api/v1/test HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4000\r\n\r\n{", "x", true, false, readTimeout, "HTTP/1.1 "},
+		{"idle", "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n", "", false, false, idleTimeout, "HTTP/1.1 200 "},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, w *world) {
+				client, scheme, more := w.client, "http", ""
+				if tt.tls {
+					client, scheme, more = w.trusting(w.certificate("calls", 1)), "https", "tls: {certificate: calls.pem, key: calls-key.pem}\n"
+				}
+				s := w.start(more + "sources: [{name: web, keys: [k1]}]\n")
+				address := s.public()
+				if tt.admin {
+					address = strings.TrimPrefix(s.admin(), "http://")
+				}
+				slow := w.raw(address, tt.text)
+				began := time.Now()
+				for n := 0; time.Since(began) < tt.limit-time.Second; n++ {
+					time.Sleep(time.Second)
+					if tt.drip != "" {
+						slow.write(tt.drip)
+					}
+					if status := s.callBy(client, scheme+"://"+s.public(), "k1", fmt.Sprint(n)); status != 200 {
+						t.Errorf("the call of another is answered by %d", status)
+					}
+				}
+				slow.wantEnd(began.Add(tt.limit))
+				if got := slow.got.String(); !strings.HasPrefix(got, tt.got) || tt.got == "" && got != "" {
+					t.Errorf("it is answered by %q, want %q", got, tt.got)
+				}
+			})
+		})
+	}
+}
+
+// Whoever opens connections and leaves them idle takes from nobody else: of the address
+// with the most, the one that is idle longest makes room. One address has a bound of its
+// own.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s := w.start("limits: {connections: 20, connectionsPerAddress: 15}\nsources: [{name: web, keys: [k1]}]\n")
+		open := func(from byte, n int) (all []*raw) {
+			for range n {
+				all = append(all, w.rawFrom(net.IPv4(192, 0, 2, from), s.public(), ""))
+				synctest.Wait()
+			}
+			return all
+		}
+		first := open(1, 16)
+		open(2, 9)
+		if status := s.call("k1", "Other"); status != 200 {
+			t.Errorf("the call of another is answered by %d", status)
+		}
+		for n, c := range first {
+			// Room was made for four and the call. The last one was over the bound of its address.
+			if ended, want := len(c.ended) == 1, n < 5 || n == 15; ended != want {
+				t.Errorf("connection %d of the first address: closed %v, want %v", n, ended, want)
+			}
+		}
+	})
+}
+
+// A header that is too large is refused.
+func TestLargeHeader(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		s := w.start("sources: [{name: web, keys: [k1]}]\n")
+		for size, want := range map[int]int{maxHeader / 2: 200, 2 * maxHeader: http.StatusRequestHeaderFieldsTooLarge} {
+			r, err := http.NewRequest("GET", "http://"+s.public()+"/healthz", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("X", strings.Repeat("x", size))
+			if status, _ := w.do(w.client, r); status != want {
+				t.Errorf("a header of %d bytes is answered by %d, want %d", size, status, want)
+			}
+		}
+	})
+}

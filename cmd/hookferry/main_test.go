@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"os/signal"
+	"regexp"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/hookferry/analytics/internal/testkit"
+)
+
+// TestMain lets the test binary be run as hookferry: under that name it calls
+// main. So the tests start real processes, with real signals.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"hookferry": main, "hang": hang})
+}
+
+// hang is a receiver that does not answer.
+func hang() {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		fmt.Println("begun")
+		// Only once the body is read is it noticed when the sender leaves.
+		io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	}))
+	fmt.Println("listening on", server.URL)
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt)
+	<-interrupted
+}
+
+// start starts a program in a folder, waits until it has printed what matches, and returns
+// the last group of it. Variables in env hide earlier ones of the same name.
+func start(t *testing.T, dir string, env []string, printed, name string, args ...string) (c *testkit.Child, found string) {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	c = testkit.KillAtEnd(t, cmd)
+	return c, await(t, c, printed)
+}
+
+func await(t *testing.T, c *testkit.Child, printed string) string {
+	t.Helper()
+	found, err := c.Await(regexp.MustCompile(printed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// stop stops a program in order.
+func stop(t *testing.T, c *testkit.Child) {
+	t.Helper()
+	if status, err := c.Stop(os.Interrupt); err != nil || status != 0 {
+		t.Fatalf("it stopped with status %d, %v:\n%s", status, err, c.Output())
+	}
+}
+
+// freeAddress returns an address that nothing listens on.
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	return fmt.Sprintf("127.0.0.1:%d", testkit.Port(t))
+}

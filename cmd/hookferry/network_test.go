@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hookferry/analytics/internal/memnet"
+)
+
+// inMemory calls do in a bubble, with the URL of a server on a network in memory, and a
+// process that is on it. A nil handler is a server that does not listen.
+func inMemory(t *testing.T, handle http.Handler, do func(t *testing.T, url string, p process)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var network memnet.Network
+		listener, err := network.Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: handle}}
+		server.Start()
+		defer server.Close()
+		if handle == nil {
+			listener.Close()
+		}
+		do(t, server.URL, process{getenv: func(string) string { return "" }, stdin: strings.NewReader(""), dial: network.DialContext})
+	})
+}
+
+// hangs is a server that does not answer.
+var hangs = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+
+// Nobody waits for ever for a server that is not there, does not answer, or is busy.
+func TestCommandsGiveUp(t *testing.T) {
+	send := []string{"send", "track", "-write-key", "k", "-user", "u1", "-event", "e", "-endpoint", "$server", "-timeout", "5s"}
+	for _, tt := range []struct {
+		name   string
+		handle http.Handler // nil: none
+		args   []string
+		status int
+		stderr string
+		took   time.Duration
+	}{
+		{"send to no server", nil, send, exitFailure,
+			`^(hookferry send: dial tcp.*; trying again\n)+hookferry send track: not accepted within 5s\n$`, 5 * time.Second},
+		{"send to a server that is busy", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTooManyRequests) }), send, exitFailure,
+			`^(hookferry send: the server answered 429 Too Many Requests; trying again\n)+hookferry send track: not accepted within 5s\n$`, 5 * time.Second},
+		{"health", hangs, []string{"health", "-admin", "$server"}, exitFailure, `^hookferry health: no answer from 127.0.0.1:\d+ in time\n$`, 3 * time.Second},
+		{"health with a time", hangs, []string{"health", "-admin", "$server", "-timeout", "50ms"}, exitFailure, `in time\n$`, 50 * time.Millisecond},
+		// Somebody waits at the keyboard.
+		{"completion", hangs, []string{"completion", "candidates", "--", "pause", "-admin", "$server", ""}, exitOK, `^$`, time.Second},
+		{"completion without a server", nil, []string{"completion", "candidates", "--", "pause", "-admin", "$server", ""}, exitOK, `^$`, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inMemory(t, tt.handle, func(t *testing.T, url string, p process) {
+				var out, errs bytes.Buffer
+				p.stdout, p.stderr = &out, &errs
+				args := slices.Clone(tt.args)
+				args[slices.Index(args, "$server")] = url
+				began := time.Now()
+				status := run(t.Context(), args, p)
+				if took := time.Since(began); status != tt.status || out.Len() > 0 || !regexp.MustCompile(tt.stderr).MatchString(errs.String()) || took != tt.took {
+					t.Errorf("exit status %d after %v, printed %q and %q; want %d after %v, nothing and %s", status, took, &out, &errs, tt.status, tt.took, tt.stderr)
+				}
+			})
+		})
+	}
+}
+
+// A lateContext waits until nothing else happens when it is asked for its deadline.
+type lateContext struct{ context.Context }
+
+func (c lateContext) Deadline() (time.Time, bool) {
+	synctest.Wait()
+	return c.Context.Deadline()
+}
+
+// A call that the server refuses at once is not taken for one that it has accepted.
+func TestSendIsRefusedAtOnce(t *testing.T) {
+	refuse := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) })
+	inMemory(t, refuse, func(t *testing.T, url string, p process) {
+		var out, errs bytes.Buffer
+		p.stdout, p.stderr = &out, &errs
+		// The context gets its deadline when the call is queued, and before the client is shut down.
+		status := run(lateContext{t.Context()}, []string{"send", "track", "-write-key", "k", "-user", "u1", "-event", "e", "-endpoint", url}, p)
+		const want = "hookferry send track: not accepted: the server does not know the write key; see -write-key and -data\n"
+		if status != exitFailure || out.Len() > 0 || errs.String() != want {
+			t.Errorf("exit status %d, printed %q and %q, want %d, nothing and %q", status, &out, &errs, exitFailure, want)
+		}
+	})
+}

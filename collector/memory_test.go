@@ -1,0 +1,90 @@
+//go:build !race
+
+// The race detector makes sync.Pool forget at random, so bytes are counted without it.
+
+package collector
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"testing"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+type forwardFunc func(events []webhook.Event) error
+
+func (f forwardFunc) ForwardEvents(_ context.Context, _ []string, events ...webhook.Event) error {
+	return f(events)
+}
+
+// TestMemoryIsTakenForAllThatIsAllocated: what a request allocates counts for it, whatever its
+// calls become, and nothing is allocated twice because it has grown.
+func TestMemoryIsTakenForAllThatIsAllocated(t *testing.T) {
+	// Garbage collection would empty the pools, and each processor has its own.
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const page = `{"type":"page","userId":"u","messageId":"m"}`
+	number := `{"type":"page","userId":"u","messageId":"m","properties":{"a":[` + strings.Repeat("1e20,", 600) + `1]}}`
+	for _, tt := range []struct {
+		name, call, context string
+		calls               int
+	}{
+		{"small calls", page, `{}`, 2500},
+		{"a context", page, `{"a":"` + strings.Repeat("x", 30_000) + `"}`, 2500},
+		{"a context of numbers", page, `{"a":[` + strings.Repeat("1e20,", 1_400) + `1]}`, 2500},
+		{"numbers", number, `{}`, 160},
+		{"large calls", `{"type":"page","userId":"u","messageId":"m","name":"` + strings.Repeat("x", 30_000) + `"}`, `{}`, 16},
+		{"white space", page + strings.Repeat(" ", 3_000), `{}`, 160},
+		{"calls that are wrong", `{}`, `{}`, 2500},
+		{"one call", number, `{}`, 1},
+	} {
+		var h *Handler
+		var held, size int64
+		var before, after runtime.MemStats
+		h, err := New(Config{
+			Sources: Keys(map[string]Source{"key": {Destinations: []string{"crm"}}}),
+			Forwarder: forwardFunc(func(events []webhook.Event) error {
+				runtime.ReadMemStats(&after)
+				held, size = h.shares.held, 0
+				for _, e := range events {
+					size += int64(len(e.Body))
+				}
+				held -= size + int64(len(events))*deliverySize // what is for the forwarder
+				return nil
+			}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		fmt.Fprintf(z, `{"batch":[%s],"context":%s}`, strings.Repeat(","+tt.call, tt.calls)[1:], tt.context)
+		z.Close()
+		for range 2 { // the first fills the pools
+			r := httptest.NewRequest("POST", "/v1/batch", bytes.NewReader(b.Bytes()))
+			r.SetBasicAuth("key", "")
+			w := httptest.NewRecorder()
+			runtime.ReadMemStats(&before)
+			after = before
+			h.ServeHTTP(w, r)
+			if w.Code != 200 {
+				t.Fatalf("%s: answered %d %.200s", tt.name, w.Code, w.Body)
+			}
+		}
+		allocated := int64(after.TotalAlloc - before.TotalAlloc)
+		t.Logf("%s: %d bytes of bodies, %d held, %d allocated", tt.name, size, held, allocated)
+		if allocated > held+held/10+16<<10 { // the allocator rounds up
+			t.Errorf("%s: %d bytes were allocated for %d of bodies, and %d were held", tt.name, allocated, size, held)
+		}
+		if h.shares.held != 0 {
+			t.Errorf("%s: %d bytes are held after the request", tt.name, h.shares.held)
+		}
+	}
+}

@@ -1,0 +1,336 @@
+package collector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hookferry/analytics/internal/soak"
+)
+
+// fill takes bytes one by one until it is refused, and returns how many it got.
+func fill(m *reservation) (n int) {
+	for m.take(1) == nil {
+		n++
+	}
+	return n
+}
+
+// TestMemoryIsShared: one holder alone gets half of the memory, two that want all of it a
+// third each, and there is always room for another one.
+func TestMemoryIsShared(t *testing.T) {
+	for _, by := range []string{"address", "source"} {
+		s := newShares(1200, 100, 1)
+		open := func(n int) *reservation {
+			if by == "address" {
+				m := s.reserve(fmt.Sprintf("192.0.2.%d", n))
+				m.of("all")
+				m.source = &holder{} // only addresses count
+				return m
+			}
+			m := s.reserve("192.0.2.1")
+			m.client = &holder{} // only sources count
+			m.of(fmt.Sprint(n))
+			return m
+		}
+		one := open(1)
+		if n := fill(one); n != 600 {
+			t.Errorf("by %s: the first takes %d of 1200, want 600", by, n)
+		}
+		if err := one.take(1); !errors.Is(err, errNever) {
+			t.Errorf("by %s: more than half: %v, want errNever", by, err)
+		}
+		if n := fill(open(1)); n != 0 {
+			t.Errorf("by %s: another request of the first takes %d, want 0", by, n)
+		}
+		two := open(2)
+		if n := fill(two); n != 300 {
+			t.Errorf("by %s: the second takes %d of what is left, want 300", by, n)
+		}
+		// The first gives what it has bit by bit, and both want more.
+		for range 300 {
+			one.give(1)
+			two.take(1)
+			one.take(1)
+		}
+		if one.held != 400 || two.held != 400 {
+			t.Errorf("by %s: two that want all hold %d and %d, want 400 each", by, one.held, two.held)
+		}
+		if n := fill(open(3)); n != 200 {
+			t.Errorf("by %s: a third takes %d, want 200", by, n)
+		}
+	}
+}
+
+// TestSourceIsKnownLater: what a request holds counts for its source from when that is known.
+func TestSourceIsKnownLater(t *testing.T) {
+	s := newShares(1200, 100, 1)
+	one, two := s.reserve("192.0.2.1"), s.reserve("192.0.2.2")
+	one.take(400)
+	two.take(300)
+	if err := one.of("shop"); err != nil {
+		t.Errorf("the first request of a source: %v", err)
+	}
+	if err := two.of("shop"); !errors.Is(err, errMemory) {
+		t.Errorf("a request that takes the source over its share: %v, want errMemory", err)
+	}
+	one.release()
+	two.release()
+	if s.held != 0 || s.sources["shop"].held != 0 || s.sources["shop"].requests != 0 {
+		t.Errorf("after both %d bytes are held, and %+v", s.held, s.sources["shop"])
+	}
+}
+
+func TestNetworkOf(t *testing.T) {
+	for ip, want := range map[string]string{
+		"192.0.2.1": "192.0.2.1/32", "::ffff:192.0.2.1": "192.0.2.1/32", "2001:db8::1:2": "2001:db8::/64", "fe80::1%eth0": "fe80::/64",
+		"": "invalid Prefix", "@": "invalid Prefix",
+	} {
+		if got := networkOf(ip).String(); got != want {
+			t.Errorf("networkOf(%q) = %s, want %s", ip, got, want)
+		}
+	}
+}
+
+// TestIdleHoldersAreForgotten: what is kept of addresses and sources does not grow with their
+// number.
+func TestIdleHoldersAreForgotten(t *testing.T) {
+	s := newShares(1200, 100, 1)
+	for n := range 5000 {
+		m := s.reserve(fmt.Sprintf("2001:db8:%x::1", n))
+		if err := m.of(fmt.Sprint(n)); err != nil {
+			t.Fatal(err)
+		}
+		m.release()
+	}
+	if a, b := len(s.addresses), len(s.sources); a != idleHolders || b != idleHolders {
+		t.Errorf("%d addresses and %d sources are kept, want %d", a, b, idleHolders)
+	}
+}
+
+// A worker is a request in a bubble that notes when it gets its slot.
+type worker struct {
+	*reservation
+	name string
+	done chan struct{} // closed when work has returned
+	err  error
+}
+
+// TestSlotsGoInTurn: addresses are served in turn, each in the order of its requests.
+func TestSlotsGoInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShares(1200, 100, 1)
+		var order []string
+		start := func(ctx context.Context, ip, name string) *worker {
+			w := &worker{reservation: s.reserve(ip), name: name, done: make(chan struct{})}
+			go func() {
+				if w.err = w.work(ctx); w.err == nil {
+					order = append(order, name)
+				}
+				close(w.done)
+			}()
+			synctest.Wait()
+			return w
+		}
+		var all []*worker
+		cancelled, cancel := context.WithCancel(t.Context())
+		for _, name := range []string{"a1", "a2", "a3", "a4", "b1", "c1", "c2", "c3"} {
+			ctx := t.Context()
+			if name == "a3" || name == "b1" {
+				ctx = cancelled
+			}
+			all = append(all, start(ctx, fmt.Sprintf("192.0.2.%d", name[0]), name))
+		}
+		cancel()
+		synctest.Wait()
+		for range all {
+			i := slices.IndexFunc(all, func(w *worker) bool { return w.slot })
+			if i < 0 {
+				break
+			}
+			all[i].release()
+			all = slices.Delete(all, i, i+1)
+			synctest.Wait()
+		}
+		if want := []string{"a1", "a2", "c1", "a4", "c2", "c3"}; !slices.Equal(order, want) {
+			t.Errorf("slots went to %v, want %v", order, want)
+		}
+		if s.slots != 1 || len(all) != 2 || all[0].err == nil || all[1].err == nil {
+			t.Errorf("%d slots are free, and %d requests have none, want 1 and the 2 that were cancelled", s.slots, len(all))
+		}
+	})
+}
+
+// TestRequestsOfAnAddress: an address has so many requests in progress at most, whether they
+// have a slot or not. One that is in progress goes on before others begin.
+func TestRequestsOfAnAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShares(1200, 2, 4)
+		start := func(ip string) *worker {
+			w := &worker{reservation: s.reserve(ip), done: make(chan struct{})}
+			go func() {
+				w.err = w.work(t.Context())
+				close(w.done)
+			}()
+			synctest.Wait()
+			return w
+		}
+		one, two, three := start("192.0.2.1"), start("192.0.2.1"), start("192.0.2.1")
+		if !one.slot || !two.slot || three.slot {
+			t.Fatalf("of three requests have slots: %v, %v, %v; want the first two", one.slot, two.slot, three.slot)
+		}
+		one.rest(0) // as while it waits for the store
+		synctest.Wait()
+		if other := start("192.0.2.2"); three.slot || !other.slot {
+			t.Errorf("a third request has a slot: %v, one of another address: %v; want false and true", three.slot, other.slot)
+		}
+		more := start("192.0.2.3")
+		again := make(chan struct{})
+		go func() { one.work(t.Context()); close(again) }()
+		synctest.Wait()
+		if !one.slot || !more.slot || s.slots != 0 {
+			t.Errorf("a request that was in progress has no slot again, with %d free", s.slots)
+		}
+		// Now all slots are taken. The one that goes on comes first.
+		one.rest(0)
+		blocker := start("192.0.2.4")
+		go one.work(t.Context())
+		synctest.Wait()
+		two.release()
+		synctest.Wait()
+		if !one.slot || three.slot {
+			t.Errorf("a slot that is free goes to a request in progress: %v, to a new one: %v; want true and false", one.slot, three.slot)
+		}
+		blocker.release()
+		synctest.Wait()
+		if !three.slot {
+			t.Error("the third request has no slot although there is one, and the first two are one now")
+		}
+	})
+}
+
+// TestHeavyRequests: a request that has much stored counts as several.
+func TestHeavyRequests(t *testing.T) {
+	s := newShares(1200, 10, 4)
+	for _, tt := range []struct{ stored, running int }{{weightSize - 1, 1}, {weightSize, 3}, {7 * weightSize, 11}} {
+		m := s.reserve("192.0.2.1")
+		if err := m.work(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m.rest(tt.stored)
+		defer m.release()
+		if n := m.client.running; n != tt.running {
+			t.Errorf("with one that has %d bytes stored, %d requests are in progress, want %d", tt.stored, n, tt.running)
+		}
+	}
+	m := s.reserve("192.0.2.1")
+	defer m.release()
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := m.work(done); err == nil {
+		t.Error("another request begins beside 11 of 10")
+	}
+}
+
+// TestSharesAddUp does anything at random, and counts afterwards.
+func TestSharesAddUp(t *testing.T) {
+	for seed := range soak.Seeds(t, 10) {
+		synctest.Test(t, func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(seed, 0))
+			const memory, perAddress, slots = 1000, 3, 4
+			s := newShares(memory, perAddress, slots)
+			var all []*worker // those whose work has returned, or has not been called
+			var working []*worker
+			for range 1000 {
+				working = slices.DeleteFunc(working, func(w *worker) bool {
+					select {
+					case <-w.done:
+						all = append(all, w)
+						return true
+					default:
+						return false
+					}
+				})
+				if len(all) == 0 || rnd.IntN(5) == 0 {
+					all = append(all, &worker{reservation: s.reserve(fmt.Sprintf("192.0.2.%d", rnd.IntN(4)))})
+				}
+				i := rnd.IntN(len(all))
+				w := all[i]
+				switch rnd.IntN(6) {
+				case 0:
+					if w.source == nil {
+						w.of(fmt.Sprint(rnd.IntN(3)))
+					}
+				case 1:
+					w.take(rnd.IntN(200))
+				case 2:
+					if w.held > 0 {
+						w.give(rnd.IntN(int(w.held)) + 1)
+					}
+				case 3:
+					if !w.slot {
+						w.done = make(chan struct{})
+						ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rnd.IntN(50))*time.Millisecond)
+						go func() { w.work(ctx); cancel(); close(w.done) }()
+						all = slices.Delete(all, i, i+1)
+						working = append(working, w)
+					}
+				case 4:
+					if w.slot {
+						w.rest(rnd.IntN(2 * weightSize))
+					}
+				case 5:
+					w.release()
+					all = slices.Delete(all, i, i+1)
+				}
+				synctest.Wait()
+				time.Sleep(time.Duration(rnd.IntN(3)) * time.Millisecond)
+				synctest.Wait()
+
+				s.mu.Lock()
+				held, taken := int64(0), 0
+				by := map[netip.Prefix]holder{}
+				for _, w := range slices.Concat(all, working) {
+					held += w.held
+					h := by[w.address]
+					h.held += w.held
+					h.requests++
+					if w.slot {
+						taken++
+					}
+					h.running += w.weight
+					by[w.address] = h
+				}
+				if s.held != held || s.held > memory || s.slots+taken != slots || s.slots < 0 {
+					t.Fatalf("seed %d: %d bytes held of %d, the requests have %d; %d slots free, %d taken", seed, s.held, memory, held, s.slots, taken)
+				}
+				for key, h := range s.addresses {
+					want := by[key]
+					if h.held != want.held || h.requests != want.requests || h.running != want.running || h.running > perAddress+slots {
+						t.Fatalf("seed %d: %v has %+v, its requests %+v", seed, key, h, want)
+					}
+					if s.slots > 0 && s.next(h) != nil {
+						t.Fatalf("seed %d: a request of %v waits although there is a slot", seed, key)
+					}
+				}
+				s.mu.Unlock()
+			}
+			for _, w := range all {
+				w.release()
+			}
+			for _, w := range working {
+				<-w.done
+				w.release()
+			}
+			if s.held != 0 || s.slots != slots {
+				t.Errorf("seed %d: at the end %d bytes are held, and %d slots are free", seed, s.held, s.slots)
+			}
+		})
+	}
+}

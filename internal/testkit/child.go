@@ -1,0 +1,140 @@
+package testkit
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"runtime"
+	"sync"
+	"testing"
+)
+
+// A Child is a process that a test started, with everything that it has printed.
+type Child struct {
+	Cmd *exec.Cmd
+
+	out    Output
+	exited chan struct{} // closed once status is set
+	status int           // -1: ended by a signal
+}
+
+// StartChild starts cmd and collects what it prints on both streams. The caller waits for
+// its end, by Stop, Kill or Exit. KillAtEnd does so for a test.
+func StartChild(cmd *exec.Cmd) (*Child, error) {
+	c := &Child{Cmd: cmd, exited: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = &c.out, &c.out
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	go func() { // ends with the process
+		cmd.Wait()
+		c.status = cmd.ProcessState.ExitCode()
+		close(c.exited)
+	}()
+	return c, nil
+}
+
+// KillAtEnd starts cmd as StartChild does, and kills it when the test ends.
+func KillAtEnd(t testing.TB, cmd *exec.Cmd) *Child {
+	t.Helper()
+	c, err := StartChild(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Kill)
+	return c
+}
+
+// Await waits until the child has printed what matches re, and returns the last group of
+// the first match. It is an error if the child exits without printing it.
+func (c *Child) Await(re *regexp.Regexp) (string, error) {
+	if found, ok := c.out.Await(re, c.exited); ok {
+		return found, nil
+	}
+	return "", fmt.Errorf("%s exited with status %d and did not print %q:\n%s", c.Cmd.Path, c.status, re, c.out.String())
+}
+
+// Output returns what the child has printed so far.
+func (c *Child) Output() string { return c.out.String() }
+
+// Stop sends a signal, waits for the end of the child, and returns its exit status, -1 if
+// a signal ended it. Windows has no signals to send: there it kills the child, and the
+// status is 0.
+func (c *Child) Stop(signal os.Signal) (int, error) {
+	if runtime.GOOS == "windows" {
+		c.Kill()
+		return 0, nil
+	}
+	if err := c.Cmd.Process.Signal(signal); err != nil {
+		return 0, err
+	}
+	return c.Exit(), nil
+}
+
+// Exit waits for the end of the child and returns its exit status, -1 if a signal ended it.
+func (c *Child) Exit() int {
+	<-c.exited
+	return c.status
+}
+
+// Exited is closed when the child has ended.
+func (c *Child) Exited() <-chan struct{} { return c.exited }
+
+// Kill ends the child, if it still runs, and waits for its end.
+func (c *Child) Kill() {
+	c.Cmd.Process.Kill()
+	<-c.exited
+}
+
+// An Output collects what is written to it. Its zero value is ready. It may be used
+// concurrently.
+type Output struct {
+	mu   sync.Mutex
+	buf  bytes.Buffer
+	more chan struct{} // closed at the next write; nil if nobody waits
+}
+
+// Write implements io.Writer.
+func (o *Output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.more != nil {
+		close(o.more)
+		o.more = nil
+	}
+	return o.buf.Write(b)
+}
+
+// String returns what was written so far.
+func (o *Output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// Await waits until what was written matches re, and returns the last group of the first
+// match. It returns false if there is none by the time that ended is closed.
+func (o *Output) Await(re *regexp.Regexp, ended <-chan struct{}) (string, bool) {
+	for last := false; ; {
+		o.mu.Lock()
+		text := o.buf.String()
+		if o.more == nil {
+			o.more = make(chan struct{})
+		}
+		more := o.more
+		o.mu.Unlock()
+		if m := re.FindStringSubmatch(text); m != nil {
+			return m[len(m)-1], true
+		}
+		if last {
+			return "", false
+		}
+		select {
+		case <-more:
+		case <-ended:
+			last = true // look at all of it once more
+		}
+	}
+}

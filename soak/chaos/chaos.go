@@ -1,0 +1,345 @@
+// Package chaos kills processes that share a store on a server, and takes the server away
+// from them. In the end each event that was accepted is delivered or dead, and only events
+// that were in flight are delivered twice.
+package chaos
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+const (
+	inFlight = 32
+	// nodeVariable is the environment variable that makes the test binary a node. Its
+	// value is the prefix of ids, the receiver's URL and the store's address, a line each.
+	nodeVariable = "HOOKFERRY_CHAOS_NODE"
+)
+
+// A Store is a kind of store on a server.
+type Store struct {
+	// Open opens the store at an address. The store logs to log. End closes what Open has
+	// opened besides the Queue, and is called after Close.
+	Open func(ctx context.Context, address string, log *slog.Logger) (q Queue, end func(), err error)
+	// Lost is in what a process logs when others have taken over its claims.
+	Lost string
+}
+
+// A Queue is what Open returns.
+type Queue interface {
+	webhook.Queue
+	webhook.Counter
+	webhook.DeadLetters
+	webhook.Waker
+}
+
+// Main is called by TestMain first. It does not return in the process of a node.
+func Main(store Store) {
+	setting := os.Getenv(nodeVariable)
+	if setting == "" {
+		return
+	}
+	if err := runNode(store, setting); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func destinations(url string) []webhook.Destination {
+	var ds []webhook.Destination
+	for i := range 3 {
+		ds = append(ds, webhook.Destination{ID: fmt.Sprint("d", i), Secret: "shh", Endpoints: []webhook.Endpoint{{URL: url}}})
+	}
+	return ds
+}
+
+// runNode forwards and delivers until its standard input ends. It prints "open" once the
+// store is open, "accepted ID" for each event, "refused" for each call that fails, and what
+// the store logs.
+func runNode(store Store, setting string) error {
+	lines := strings.Split(setting, "\n")
+	prefix, url, address := lines[0], lines[1], lines[2]
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	go func() { // ends with the process at the latest
+		io.Copy(io.Discard, os.Stdin)
+		stop()
+	}()
+	log := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	q, end, err := store.Open(context.Background(), address, log)
+	for err != nil { // the server may be away
+		if ctx.Err() != nil {
+			return err
+		}
+		wait(ctx, 50*time.Millisecond)
+		q, end, err = store.Open(context.Background(), address, log)
+	}
+	defer end()
+	defer q.Close()
+	fmt.Println("open")
+	f, err := webhook.New(webhook.Config{
+		Queue: q, Destinations: destinations(url), MaxInFlight: inFlight,
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- f.Run(context.Background()) }() // ended below
+	for i := 0; ctx.Err() == nil; i++ {
+		events := make([]webhook.Event, 5)
+		for j := range events {
+			id := fmt.Sprintf("%s-%d-%d", prefix, i, j)
+			events[j] = webhook.Event{ID: id, Type: "track", Body: fmt.Appendf(nil, `{"messageId":%q}`, id), Received: time.Now()}
+		}
+		if err := f.ForwardEvents(ctx, []string{fmt.Sprint("d", i%3)}, events...); err == nil {
+			for _, e := range events {
+				fmt.Println("accepted", e.ID)
+			}
+		} else {
+			fmt.Println("refused")
+		}
+		wait(ctx, 10*time.Millisecond)
+	}
+	if err := f.Shutdown(context.Background()); err != nil {
+		return err
+	}
+	return <-ended
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// A ledger is what is known of each event.
+type ledger struct {
+	mu        sync.Mutex
+	r         *rand.Rand
+	accepted  map[string]bool
+	delivered map[string]int
+	lost      int // claims that others have taken over
+	refused   int
+}
+
+// ServeHTTP is the receiver. It takes most events, fails some at first, and refuses those
+// with certain ids for good.
+func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var event struct {
+		ID string `json:"messageId"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&event); err != nil {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	if strings.HasSuffix(event.ID, "7-0") {
+		w.WriteHeader(http.StatusGone)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.r.IntN(50) == 0 && l.delivered[event.ID] == 0 {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	l.delivered[event.ID]++
+}
+
+// A node is a process that forwards and delivers.
+type node struct {
+	cmd  *exec.Cmd
+	in   io.Closer
+	open chan struct{} // closed once the store is open, or the process has ended
+	read chan struct{} // closed once all that it printed has been read
+}
+
+func (l *ledger) start(t *testing.T, store Store, prefix, url, address string) *node {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), nodeVariable+"="+prefix+"\n"+url+"\n"+address)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	n := &node{cmd, in, make(chan struct{}), make(chan struct{})}
+	opened := sync.OnceFunc(func() { close(n.open) })
+	go func() { // ends with the process
+		defer close(n.read)
+		defer opened()
+		var lost time.Time
+		for s := bufio.NewScanner(out); s.Scan(); {
+			id, accepted := strings.CutPrefix(s.Text(), "accepted ")
+			l.mu.Lock()
+			switch {
+			case accepted:
+				l.accepted[id] = true
+			case s.Text() == "open":
+				opened()
+			case s.Text() == "refused":
+				l.refused++
+			case strings.Contains(s.Text(), store.Lost) && time.Since(lost) > time.Second: // a store may log it for each partition
+				lost = time.Now()
+				l.lost++
+			}
+			l.mu.Unlock()
+		}
+	}()
+	return n
+}
+
+func (n *node) end(kill bool) error {
+	if kill {
+		n.cmd.Process.Kill()
+	} else {
+		n.in.Close()
+	}
+	<-n.read
+	return n.cmd.Wait()
+}
+
+// Run kills nodes, and calls away, for as long and from the seed that the soak command
+// gives. The nodes connect to the addresses in turn. Away takes the server or a part of it
+// away, for the time that it is given or one of its own.
+func Run(t *testing.T, store Store, addresses []string, length time.Duration, seed uint64, away func(time.Duration)) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	l := &ledger{r: rand.New(rand.NewPCG(seed, 2)), accepted: make(map[string]bool), delivered: make(map[string]int)}
+	receiver := httptest.NewServer(l)
+	defer receiver.Close()
+
+	nodes := make([]*node, 3)
+	started := 0
+	start := func(i int) {
+		started++
+		nodes[i] = l.start(t, store, fmt.Sprint("n", started), receiver.URL, addresses[i%len(addresses)])
+	}
+	for i := range nodes {
+		start(i)
+	}
+	kills, outages := 0, 0
+	for end := time.Now().Add(length); ; {
+		wait(t.Context(), time.Duration(1+r.IntN(5000))*time.Millisecond)
+		if kills > 0 && outages > 0 && time.Now().After(end) {
+			break
+		}
+		if outages*3 < kills {
+			outages++
+			away(time.Duration(1+r.IntN(5000)) * time.Millisecond)
+		} else {
+			kills++
+			i := r.IntN(len(nodes))
+			nodes[i].end(true)
+			start(i)
+		}
+	}
+	for _, n := range nodes {
+		<-n.open
+		if err := n.end(false); err != nil {
+			t.Errorf("the end of a node: %v", err)
+		}
+	}
+	q, end, err := store.Open(t.Context(), addresses[0], slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	defer q.Close()
+	rest := drain(t, q, receiver.URL)
+
+	dead := make(map[string]bool)
+	for d, err := range q.Dead(t.Context(), webhook.DeadFilter{}, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if dead[d.ID] {
+			t.Errorf("%s is dead twice", d.ID)
+		}
+		dead[d.ID] = true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	missing, twice := 0, 0
+	for id := range l.accepted {
+		if l.delivered[id] == 0 && !dead[id] {
+			missing++
+			t.Errorf("%s was accepted and is neither delivered nor dead", id)
+		}
+	}
+	for id, n := range l.delivered {
+		twice += n - 1
+		if dead[id] {
+			t.Errorf("%s is delivered and dead", id)
+		}
+	}
+	// In flight are events that are attempted, whose outcome is being stored, or that wait
+	// for that. A forwarder leases nothing while more than eight times MaxInFlight wait, so
+	// each of the two is nine times MaxInFlight at most.
+	if most := (kills + l.lost) * 18 * inFlight; twice > most {
+		t.Errorf("%d were delivered twice; %d could have been in flight", twice, most)
+	}
+	if len(l.accepted) < 100 || len(dead) == 0 {
+		t.Errorf("only %d accepted, and %d dead: no load", len(l.accepted), len(dead))
+	}
+	t.Logf("%d accepted, %d calls refused, %d delivered, %d dead, %d missing, %d twice; %d kills, %d outages, %d claims lost, %d left to the last node",
+		len(l.accepted), l.refused, len(l.delivered), len(dead), missing, twice, kills, outages, l.lost, rest)
+}
+
+// drain delivers what is left, and returns how much that was.
+func drain(t *testing.T, q Queue, url string) int {
+	t.Helper()
+	counts, err := q.Count(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest := counts.Waiting
+	f, err := webhook.New(webhook.Config{Queue: q, Destinations: destinations(url), Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- f.Run(context.Background()) }() // ended below
+	least, since := counts.Waiting, time.Now()
+	for counts.Waiting > 0 {
+		if time.Since(since) > 5*time.Minute {
+			t.Fatalf("%+v is left, as it was five minutes ago", counts)
+		}
+		wait(t.Context(), 50*time.Millisecond)
+		if counts, err = q.Count(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if counts.Waiting < least {
+			least, since = counts.Waiting, time.Now()
+		}
+	}
+	if err := f.Shutdown(context.Background()); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	return rest
+}

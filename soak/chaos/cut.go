@@ -1,0 +1,189 @@
+package chaos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+// A Cutter ends connections after some bytes of answers, while it is on: often when the
+// server has done what it was asked, and before the client hears of it.
+type Cutter struct {
+	Least, Most int // bytes
+
+	mu  sync.Mutex
+	r   *rand.Rand
+	on  bool
+	cut int // connections
+}
+
+// Conn returns a connection that the Cutter may end.
+func (c *Cutter) Conn(conn net.Conn) net.Conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return &cutConn{conn, c, c.Least + c.r.IntN(c.Most-c.Least)}
+}
+
+type cutConn struct {
+	net.Conn
+	c    *Cutter
+	left int
+}
+
+func (c *cutConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.left -= n
+	c.c.mu.Lock()
+	defer c.c.mu.Unlock()
+	if c.left < 0 && c.c.on && err == nil {
+		c.c.cut++
+		c.Close()
+		return 0, errors.New("cut")
+	}
+	return n, err
+}
+
+// set begins or stops the cutting, and returns how many connections were cut.
+func (c *Cutter) set(on bool) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.on = on
+	return c.cut
+}
+
+// Cut puts deliveries and settles them while c cuts the connections of the store that open
+// opens, round by round. Each delivery that was accepted ends once, and no claim stays that
+// no process knows of.
+func Cut(t *testing.T, c *Cutter, length time.Duration, seed uint64, open func() (q Queue, end func())) {
+	c.r = rand.New(rand.NewPCG(seed, 1))
+	r := rand.New(rand.NewPCG(seed, 2))
+	q, end := open()
+	defer end()
+	defer q.Close()
+	first, all := 0, 0
+	for over := time.Now().Add(length); first == 0 || time.Now().Before(over); first += puts * each {
+		round(t, q, c, r, first)
+		if t.Failed() {
+			break
+		}
+		before := all
+		if all = c.set(false); all < before+10 {
+			t.Errorf("only %d connections were cut", all-before)
+		}
+	}
+	t.Logf("%d deliveries, %d connections were cut", first, all)
+}
+
+const puts, each = 150, 4 // of a round of Cut
+
+func round(t *testing.T, q Queue, c *Cutter, r *rand.Rand, first int) {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	before, err := q.Count(ctx)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	c.set(true)
+	var wg sync.WaitGroup
+	for half := range 2 {
+		wg.Go(func() {
+			for i := range puts / 2 {
+				ds := deliveries(fmt.Sprint("d", i%3), first+(half*puts/2+i)*each, each)
+				for {
+					if _, err := q.Put(ctx, ds...); err == nil {
+						break
+					} else if ctx.Err() != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	ended := make(map[string]int) // how often each was settled for good without an error
+	buried := 0
+	quiet := time.Now()
+	for len(ended) < puts*each && ctx.Err() == nil {
+		ds, _, err := q.Lease(ctx, webhook.LeaseRequest{Max: 10, Until: time.Now().Add(time.Minute)}, nil)
+		if err != nil || len(ds) == 0 {
+			select {
+			case <-q.Wake():
+			case <-time.After(10 * time.Millisecond):
+			}
+			// The last deliveries are not cut off, so that the round comes to an end.
+			c.set(time.Since(quiet) < 3*time.Second)
+			continue
+		}
+		quiet = time.Now()
+		ss := make([]webhook.Settlement, len(ds))
+		for i, d := range ds {
+			ss[i] = webhook.Settlement{Verdict: webhook.Done, Delivery: d}
+			switch {
+			case d.Tries == 0 && r.IntN(3) == 0:
+				ss[i].Verdict = webhook.Retry
+				ss[i].Delivery.Tries = 1
+			case r.IntN(3) == 0:
+				ss[i].Verdict, ss[i].Reason, ss[i].At = webhook.Bury, webhook.ReasonExpired, time.Now()
+			}
+		}
+		for q.Settle(ctx, ss...) != nil && ctx.Err() == nil {
+		}
+		for i := range ss {
+			if ss[i].Verdict == webhook.Retry {
+				continue
+			}
+			ended[ds[i].Destination+"/"+ds[i].ID]++
+			if ss[i].Verdict == webhook.Bury {
+				buried++
+			}
+		}
+	}
+	wg.Wait()
+	c.set(false)
+	counts := webhook.Counts{Waiting: -1}
+	for counts.Waiting != 0 && ctx.Err() == nil {
+		if c, err := q.Count(ctx); err == nil {
+			counts = c
+		}
+		if counts.Waiting == 0 {
+			break
+		}
+		select {
+		case <-q.Wake():
+		case <-time.After(50 * time.Millisecond):
+		}
+		ds, _, _ := q.Lease(ctx, webhook.LeaseRequest{Max: 10, Until: time.Now().Add(time.Hour)}, nil)
+		for _, d := range ds {
+			t.Errorf("%s/%s is handed out after its end", d.Destination, d.ID)
+		}
+	}
+	if len(ended) != puts*each || counts.Waiting != 0 || counts.Dead != before.Dead+buried {
+		t.Errorf("%d of %d ended; Count = %+v, want %d dead", len(ended), puts*each, counts, before.Dead+buried)
+	}
+	for id, n := range ended {
+		if n > 1 {
+			t.Errorf("%s ended %d times", id, n)
+		}
+	}
+}
+
+func deliveries(destination string, from, n int) []webhook.Delivery {
+	now := time.Now()
+	ds := make([]webhook.Delivery, n)
+	for i := range ds {
+		id := fmt.Sprint(from + i)
+		ds[i] = webhook.Delivery{
+			Destination: destination, ID: id, Type: "track",
+			Body: fmt.Appendf(nil, `{"messageId":%q}`, id), Accepted: now, Due: now.Add(-time.Second),
+		}
+	}
+	return ds
+}

@@ -1,0 +1,312 @@
+package filestore_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/boltqueue"
+)
+
+// The settings of the forwarders. They are short, so that deliveries die.
+const (
+	chaosTimeout  = time.Second
+	chaosWindow   = 8 * time.Second
+	chaosInFlight = 256
+	chaosCache    = 2 << 20
+	chaosDedup    = 50_000
+	chaosSecret   = "s3cret"
+)
+
+// chaosLaunch is the header that says which launch of a process sent a webhook.
+const chaosLaunch = "X-Launch"
+
+type chaosConfig struct {
+	Dir          string
+	Launch       int
+	Destinations []webhook.Destination
+	Root         []byte // DER of the authority of the receivers' certificate
+}
+
+type chaosBatch struct {
+	Destination string
+	IDs         []uint32
+	Sizes       []int // of the calls, about
+}
+
+type chaosStatus struct {
+	Heap       uint64 // after a collection of garbage
+	Goroutines int
+	Files      int // open; -1 where that cannot be told
+	Counts     webhook.Counts
+	Stats      webhook.Stats
+}
+
+type chaosDead struct {
+	Key    string
+	ID     string
+	Reason webhook.Reason
+}
+
+// chaosChild is a process of TestChaos: a program that embeds a forwarder, and does as it
+// is told over HTTP until its standard input ends or it is killed. It prints its URL, and then "f" with the id of a
+// delivery before a failed attempt is stored, and "d" after a done one was, each
+// with a word after it.
+func chaosChild(settings []byte) error {
+	var c chaosConfig
+	if err := json.Unmarshal(settings, &c); err != nil {
+		return err
+	}
+	root, err := x509.ParseCertificate(c.Root)
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(root)
+	for i := range c.Destinations {
+		c.Destinations[i].Secret = chaosSecret // which does not marshal
+	}
+	store, err := openStore(c.Dir, &boltqueue.Config{CacheBytes: chaosCache, DedupMax: chaosDedup})
+	if err != nil {
+		return err
+	}
+	f, err := webhook.New(webhook.Config{
+		Queue: &chaosQueue{Queue: store, began: time.Now()}, Destinations: c.Destinations, Timeout: chaosTimeout, Window: chaosWindow, MaxInFlight: chaosInFlight,
+		TLSClientConfig: &tls.Config{RootCAs: roots}, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	run, serve := make(chan error, 1), make(chan error, 1)
+	server := &http.Server{Handler: chaosControl(f, store)}
+	go func() { run <- f.Run(context.Background()) }() // both end below
+	go func() { serve <- server.Serve(listener) }()
+	fmt.Println("http://" + listener.Addr().String())
+
+	io.Copy(io.Discard, os.Stdin)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		return fmt.Errorf("stopping the server: %w", err)
+	}
+	if err := f.Shutdown(ctx); err != nil {
+		return fmt.Errorf("Shutdown: %w", err)
+	}
+	if err := <-run; err != nil {
+		return fmt.Errorf("Run: %w", err)
+	}
+	if err := <-serve; err != http.ErrServerClosed {
+		return err
+	}
+	if err := store.Check(ctx); err != nil {
+		return err
+	}
+	if err := store.Close(); err != nil {
+		return err
+	}
+	return goleak.Find()
+}
+
+// A chaosQueue says what it is asked to settle.
+type chaosQueue struct {
+	*boltqueue.Queue
+	began time.Time
+}
+
+func (q *chaosQueue) Settle(ctx context.Context, ss ...webhook.Settlement) error {
+	var failed, done bytes.Buffer
+	for i := range ss {
+		d := &ss[i].Delivery
+		n := len(d.Attempts)
+		switch {
+		case ss[i].Verdict == webhook.Done:
+			fmt.Fprintln(&done, "d", d.ID, "stored")
+		case n > 0 && d.Attempts[n-1].At.After(q.began):
+			fmt.Fprintln(&failed, "f", d.ID, d.Attempts[n-1].Reason)
+		}
+	}
+	os.Stdout.Write(failed.Bytes())
+	if err := q.Queue.Settle(ctx, ss...); err != nil {
+		return err
+	}
+	os.Stdout.Write(done.Bytes())
+	return nil
+}
+
+func chaosControl(f *webhook.Forwarder, store *boltqueue.Queue) http.Handler {
+	mux := http.NewServeMux()
+	handle := func(pattern string, answer func(r *http.Request) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			v, err := answer(r)
+			if err != nil {
+				http.Error(w, err.Error(), 500)
+				return
+			}
+			json.NewEncoder(w).Encode(v)
+		})
+	}
+	handle("POST /forward", func(r *http.Request) (any, error) {
+		var b chaosBatch
+		if err := json.NewDecoder(r.Body).Decode(&b); err != nil {
+			return nil, err
+		}
+		var calls []analytics.Message
+		for i, id := range b.IDs {
+			calls = append(calls, &analytics.Track{
+				MessageId: strconv.FormatUint(uint64(id), 10), UserId: "u-2041", Event: "Soaked",
+				Properties: map[string]any{"note": strings.Repeat("<é>", b.Sizes[i]/4)},
+			})
+		}
+		return true, f.Forward(r.Context(), b.Destination, calls...)
+	})
+	handle("GET /status", func(r *http.Request) (any, error) {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		s := chaosStatus{Heap: m.HeapAlloc, Goroutines: runtime.NumGoroutine(), Files: -1, Stats: f.Stats()}
+		if list, err := os.ReadDir("/dev/fd"); err == nil {
+			s.Files = len(list)
+		}
+		var err error
+		s.Counts, err = store.Count(r.Context())
+		return s, err
+	})
+	handle("GET /dead", func(r *http.Request) (any, error) {
+		max, err := strconv.Atoi(r.FormValue("max"))
+		if err != nil {
+			return nil, err
+		}
+		list := []chaosDead{}
+		for d, err := range f.Dead(r.Context(), webhook.DeadFilter{}) {
+			if err != nil {
+				return nil, err
+			}
+			if list = append(list, chaosDead{d.Key, d.ID, d.Reason}); len(list) == max {
+				break
+			}
+		}
+		return list, nil
+	})
+	keys := func(do func(context.Context, ...string) (int, error)) func(r *http.Request) (any, error) {
+		return func(r *http.Request) (any, error) {
+			var keys []string
+			if err := json.NewDecoder(r.Body).Decode(&keys); err != nil {
+				return nil, err
+			}
+			return do(r.Context(), keys...)
+		}
+	}
+	handle("POST /replay", keys(f.Replay))
+	handle("POST /discard", keys(f.Discard))
+	return mux
+}
+
+// A chaosProcess is a launch of the process, as seen from the test.
+type chaosProcess struct {
+	cmd    *exec.Cmd
+	in     io.Closer
+	url    string
+	client *http.Client
+	read   chan struct{} // closed when all it printed has been read
+}
+
+// startChaos launches the process; hear is called with each line it prints.
+func startChaos(c chaosConfig, hear func(line string)) (*chaosProcess, error) {
+	p := &chaosProcess{cmd: command("chaos", c), client: &http.Client{Transport: &http.Transport{}}, read: make(chan struct{})}
+	var err error
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	lines := bufio.NewScanner(out)
+	if lines.Scan() {
+		p.url = lines.Text()
+	}
+	go func() { // ends with the process; wait waits for it
+		defer close(p.read)
+		for lines.Scan() {
+			hear(lines.Text())
+		}
+	}()
+	if !strings.HasPrefix(p.url, "http://") {
+		p.kill()
+		return nil, fmt.Errorf("launch %d did not start: %v", c.Launch, p.cmd.ProcessState)
+	}
+	return p, nil
+}
+
+// kill ends the process without notice.
+func (p *chaosProcess) kill() {
+	p.cmd.Process.Kill()
+	p.wait()
+}
+
+// stop asks the process to end.
+func (p *chaosProcess) stop() error {
+	p.client.CloseIdleConnections()
+	p.in.Close()
+	return p.wait()
+}
+
+func (p *chaosProcess) wait() error {
+	<-p.read // before Wait, which closes the pipe
+	err := p.cmd.Wait()
+	p.in.Close()
+	p.client.CloseIdleConnections()
+	return err
+}
+
+// errRefused says that the process answered, and not with 200.
+type errRefused string
+
+func (e errRefused) Error() string { return string(e) }
+
+// ask makes a request and decodes the answer.
+func (p *chaosProcess) ask(method, path string, body, answer any) error {
+	b, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequest(method, p.url+path, bytes.NewReader(b))
+	if err != nil {
+		return err
+	}
+	resp, err := p.client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != 200 {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return errRefused(fmt.Sprintf("%s: %s: %s", path, resp.Status, text))
+	}
+	return json.NewDecoder(resp.Body).Decode(answer)
+}

@@ -1,0 +1,425 @@
+package filestore_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/boltqueue"
+)
+
+const chaosCallers = 4 // of each forwarder
+
+// TestChaos runs two forwarders, in processes of their own, before receivers that
+// do their worst. One is killed every minute, at random, and what its store then
+// holds is compared with the accounts; the other goes on to the end, and is to
+// hold no more memory, goroutines and files then than at first. At the end the
+// receivers are kind, and accepted = delivered + discarded + dead + waiting, to
+// the last message.
+func TestChaos(t *testing.T) {
+	length, seed := soak.Long(t, "file-chaos")
+	dice := newDice(seed)
+	begin := time.Now()
+	ledger := newChaosLedger()
+	receivers := newChaosReceivers(t, ledger, dice, max(length/40, 500*time.Millisecond))
+	defer receivers.close()
+	var fs [2]*chaosForwarder
+	for i := range fs {
+		fs[i] = &chaosForwarder{t: t, number: i, dir: t.TempDir(), dice: dice, ledger: ledger, receivers: receivers}
+		if err := fs[i].start(); err != nil {
+			t.Fatal(err)
+		}
+		defer fs[i].end()
+	}
+	over := make(chan struct{})
+	timer := time.AfterFunc(length, func() { close(over) })
+	defer timer.Stop()
+	var working, killing sync.WaitGroup
+	for _, f := range fs {
+		for range chaosCallers {
+			working.Go(func() { f.call(over) })
+		}
+		working.Go(func() { f.bury(over, max(length/60, 200*time.Millisecond)) })
+	}
+	killing.Go(func() { fs[0].die(over, max(length/30, 400*time.Millisecond)) })
+
+	var samples []chaosStatus
+	var disk [2]int64
+	ticks := time.NewTicker(max(length/60, 250*time.Millisecond))
+	defer ticks.Stop()
+	for on := true; on; {
+		select {
+		case <-ticks.C:
+		case <-over:
+			on = false
+		}
+		var s chaosStatus
+		if err := fs[1].running().ask("GET", "/status", nil, &s); err != nil {
+			t.Fatal(err)
+		}
+		samples = append(samples, s)
+		for i, f := range fs {
+			disk[i] = max(disk[i], f.disk())
+		}
+		t.Logf("%5.0f s: %d made, launch %d; the other: %d delivered, %d waiting, %d dead, heap %.1f MB, %d goroutines, %d files; on disk %.1f and %.1f MB", time.Since(begin).Seconds(),
+			ledger.made(), fs[0].launches(), s.Stats.Delivered, s.Counts.Waiting, s.Counts.Dead, float64(s.Heap)/(1<<20), s.Goroutines, s.Files,
+			float64(fs[0].disk())/(1<<20), float64(fs[1].disk())/(1<<20))
+	}
+	killing.Wait() // and so there is a process to call
+	working.Wait()
+	receivers.kind.Store(true)
+	took := time.Since(begin)
+	for _, f := range fs {
+		f.drain()
+	}
+	for i, f := range fs {
+		var s chaosStatus
+		if err := f.running().ask("GET", "/status", nil, &s); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.running().stop(); err != nil {
+			t.Errorf("forwarder %d: the process ended with %v", i, err)
+		}
+		ledger.ended(i, f.launch)
+		sum := ledger.sum(i, f.census())
+		if sum.waiting != s.Counts.Waiting || sum.dead != s.Counts.Dead {
+			t.Errorf("forwarder %d: Count() = %+v before the end, the store then holds %d that wait and %d dead letters", i, s.Counts, sum.waiting, sum.dead)
+		}
+		if all := sum.delivered + sum.discarded + sum.dead + sum.waiting; sum.accepted+sum.unknown != all || sum.lost != 0 {
+			t.Errorf("forwarder %d: accounts do not agree: %+v", i, sum)
+		}
+		before, after, err := boltqueue.Compact(storePath(f.dir))
+		if err != nil || after > before+1<<20 { // small ones may get larger
+			t.Errorf("Compact = %d, %d, %v", before, after, err)
+		}
+		t.Logf("forwarder %d: %d accepted + %d of calls without an answer = %d delivered + %d dead and discarded + %d dead + %d waiting; %d lost; on disk %.1f MB at most, %.1f MB at the end, %.1f MB compacted",
+			i, sum.accepted, sum.unknown, sum.delivered, sum.discarded, sum.dead, sum.waiting, sum.lost, float64(disk[i])/(1<<20), float64(before)/(1<<20), float64(after)/(1<<20))
+		if sum.delivered == 0 || sum.dead+sum.discarded == 0 || sum.waiting == 0 {
+			t.Errorf("forwarder %d: %+v is too little to show anything", i, sum)
+		}
+	}
+
+	ledger.mu.Lock()
+	defer ledger.mu.Unlock()
+	for _, p := range ledger.problems {
+		t.Error(p)
+	}
+	again, most := 0, 0
+	for _, n := range ledger.killed[0] {
+		again, most = again+n, max(most, n)
+	}
+	// In flight, or on the way to the store, beyond which nothing is leased.
+	if limit := 10 * chaosInFlight; most > limit {
+		t.Errorf("after one kill %d messages arrived again, want at most %d", most, limit)
+	}
+	if len(ledger.killed[1]) > 0 {
+		t.Errorf("messages arrived again from the process that was not killed: %v", ledger.killed[1])
+	}
+	t.Logf("%.0f s, %.0f messages/s, %d launches; arrived again: %d after a kill (at most %d after one), %d whose answer was spoiled, %d whose answer came too late, %d at both endpoints of two",
+		took.Seconds(), float64(len(ledger.entries))/took.Seconds(), fs[0].launch, again, most, ledger.lost, ledger.late, ledger.pair)
+	checkFlat(t, samples, length)
+}
+
+// checkFlat compares the beginning and the end of a process that was not
+// killed.
+func checkFlat(t *testing.T, samples []chaosStatus, length time.Duration) {
+	for _, of := range []struct {
+		what  string
+		value func(chaosStatus) float64
+		slack float64
+	}{
+		{"MB of heap", func(s chaosStatus) float64 { return float64(s.Heap) / (1 << 20) }, 4},
+		{"goroutines", func(s chaosStatus) float64 { return float64(s.Goroutines) }, chaosInFlight / 2},
+		{"files", func(s chaosStatus) float64 { return float64(s.Files) }, chaosInFlight / 2},
+	} {
+		var values []float64
+		for _, s := range samples {
+			values = append(values, of.value(s))
+		}
+		quarter := max(1, len(values)/4)
+		median := func(vs []float64) float64 { return slices.Sorted(slices.Values(vs))[len(vs)/2] }
+		first, last := median(values[:quarter]), median(values[len(values)-quarter:])
+		if length >= 5*time.Minute && last > 1.25*first+of.slack {
+			t.Errorf("%s have grown from %.1f to %.1f", of.what, first, last)
+		}
+		t.Logf("%s: %.1f in the first quarter, %.1f in the last, %.1f at most", of.what, first, last, slices.Max(values))
+	}
+}
+
+// A chaosForwarder is a forwarder over several launches of its process.
+type chaosForwarder struct {
+	t         *testing.T
+	number    int
+	dir       string
+	dice      *dice
+	ledger    *chaosLedger
+	receivers *chaosReceivers
+	calls     atomic.Int32 // batches
+
+	mu      sync.Mutex // held while there is no process
+	process *chaosProcess
+	launch  int
+}
+
+func (f *chaosForwarder) running() *chaosProcess {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.process
+}
+
+func (f *chaosForwarder) launches() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.launch
+}
+
+// start launches the process; f.mu is held, or nobody else knows f.
+func (f *chaosForwarder) start() error {
+	f.launch++
+	launch := f.launch
+	c := chaosConfig{
+		Dir: f.dir, Launch: launch, Root: f.receivers.secure.Certificate().Raw,
+		Destinations: f.receivers.destinations(launch, f.number == 1 || launch%2 == 0),
+	}
+	p, err := startChaos(c, func(line string) { f.ledger.hear(launch, line) })
+	if err != nil {
+		return err
+	}
+	f.process = p
+	return nil
+}
+
+// end kills a process that a failed test has left.
+func (f *chaosForwarder) end() {
+	if p := f.running(); p.cmd.ProcessState == nil {
+		p.kill()
+	}
+}
+
+// chaosRounds is how often calls are made to each destination at least: of one batch
+// each twentieth has nothing refused, of those of four rounds one in ten thousand million.
+const chaosRounds = 4
+
+// call forwards calls until over is closed, and to each destination at least
+// chaosRounds times. It makes those again that were cut off, but for some.
+func (f *chaosForwarder) call(over <-chan struct{}) {
+	for on := true; on || f.calls.Load() < int32(chaosRounds*len(chaosMix)); {
+		select {
+		case <-over:
+			on = false
+		case <-time.After(f.dice.below(100 * time.Millisecond)):
+		}
+		d := int(f.calls.Add(1)) * 7 % len(chaosMix)
+		b := chaosBatch{Destination: chaosMix[d], IDs: f.ledger.open(f.number, d, 1+f.dice.IntN(20))}
+		for range b.IDs {
+			size := f.dice.IntN(600)
+			if f.dice.IntN(32) == 0 {
+				size = f.dice.IntN(30_000)
+			}
+			b.Sizes = append(b.Sizes, size)
+		}
+		for {
+			var ok bool
+			err := f.running().ask("POST", "/forward", b, &ok)
+			if err == nil {
+				f.ledger.set(b.IDs, chaosAccepted)
+				break
+			}
+			// Those for "off" are counted on, by drain.
+			if f.failed(err) || b.Destination != "off" && f.dice.IntN(4) == 0 {
+				break
+			}
+		}
+	}
+}
+
+// failed reports an error that no kill accounts for.
+func (f *chaosForwarder) failed(err error) bool {
+	var refused errRefused
+	if f.number == 1 || errors.As(err, &refused) {
+		f.t.Errorf("forwarder %d: %v", f.number, err)
+		return true
+	}
+	return false
+}
+
+// bury replays and discards dead letters now and then.
+func (f *chaosForwarder) bury(over <-chan struct{}, interval time.Duration) {
+	for {
+		select {
+		case <-over:
+			return
+		case <-time.After(f.dice.below(2 * interval)):
+		}
+		p := f.running()
+		var dead []chaosDead
+		if err := p.ask("GET", "/dead?max=2000", nil, &dead); err != nil {
+			f.failed(err)
+			continue
+		}
+		var replay, discard []string
+		var ids []uint32
+		for _, d := range dead[:len(dead)/2] { // the others are for the end
+			if f.dice.IntN(2) == 0 {
+				replay = append(replay, d.Key)
+				continue
+			}
+			discard = append(discard, d.Key)
+			id, err := strconv.ParseUint(d.ID, 10, 32)
+			if err != nil {
+				f.t.Error(err)
+			}
+			ids = append(ids, uint32(id))
+		}
+		f.ledger.set(ids, chaosDiscarded)
+		var n int
+		for path, keys := range map[string][]string{"/replay": replay, "/discard": discard} {
+			if err := p.ask("POST", path, keys, &n); err != nil {
+				f.failed(err)
+			}
+		}
+	}
+}
+
+// die kills the process and launches it again, every interval on average, and
+// now and then at once. At the end there is one for which no destination but
+// "off" is switched off.
+func (f *chaosForwarder) die(over <-chan struct{}, interval time.Duration) {
+	for on := true; on; {
+		wait := interval/2 + f.dice.below(interval)
+		if f.dice.IntN(5) == 0 {
+			wait = f.dice.below(50 * time.Millisecond)
+		}
+		select {
+		case <-over:
+			on = false
+		case <-time.After(wait):
+		}
+		f.mu.Lock()
+		for more := true; more; more = !on && f.launch%2 == 1 {
+			f.process.kill()
+			f.ledger.ended(f.number, f.launch)
+			if s := f.ledger.sum(f.number, f.census()); s.lost > 0 {
+				f.t.Errorf("after launch %d: %+v", f.launch, s)
+			}
+			if err := f.start(); err != nil {
+				f.t.Error(err)
+				on = false
+				break
+			}
+		}
+		f.mu.Unlock()
+	}
+}
+
+// drain waits until all is delivered that can be.
+func (f *chaosForwarder) drain() {
+	begin, kept := time.Now(), f.ledger.kept(f.number, "off")
+	for {
+		var s chaosStatus
+		if err := f.running().ask("GET", "/status", nil, &s); err != nil {
+			f.t.Error(err)
+			return
+		}
+		if s.Counts.Waiting <= kept {
+			f.t.Logf("forwarder %d: drained within %.1f s", f.number, time.Since(begin).Seconds())
+			return
+		}
+		if time.Since(begin) > 5*time.Minute {
+			f.t.Errorf("forwarder %d: %+v after five minutes with kind receivers, want %d that wait", f.number, s, kept)
+			return
+		}
+		time.Sleep(50 * time.Millisecond) // each question costs a collection of garbage
+	}
+}
+
+// disk returns the bytes of the store's files.
+func (f *chaosForwarder) disk() (n int64) {
+	for _, path := range storeFiles(f.dir) {
+		if info, err := os.Stat(path); err == nil {
+			n += info.Size()
+		}
+	}
+	return n
+}
+
+// census reads a copy of the store, which nobody has open, long after everything
+// in it is due.
+func (f *chaosForwarder) census() chaosCensus {
+	dir, err := os.MkdirTemp(f.dir, "copy")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := copyStore(dir, f.dir); err != nil {
+		f.t.Fatal(err)
+	}
+	c := chaosCensus{waiting: map[uint32]bool{}, dead: map[uint32]bool{}}
+	note := func(in map[uint32]bool, d *webhook.Delivery) error {
+		id, err := strconv.ParseUint(d.ID, 10, 32)
+		switch {
+		case err != nil:
+			return err
+		case in[uint32(id)]:
+			return fmt.Errorf("message %d is there twice", id)
+		case !strings.Contains(string(d.Body), `"messageId":"`+d.ID+`"`):
+			return fmt.Errorf("message %d has the body %.200q", id, d.Body)
+		}
+		in[uint32(id)] = true
+		return nil
+	}
+	synctest.Test(f.t, func(t *testing.T) {
+		time.Sleep(100 * 365 * 24 * time.Hour) // from the year 2000
+		q, err := openStore(dir, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer q.Close()
+		counts, err := q.Count(t.Context())
+		for len(c.waiting) < counts.Waiting && err == nil {
+			var ds []webhook.Delivery
+			ds, _, err = q.Lease(t.Context(), webhook.LeaseRequest{Max: 1000, Until: time.Now().Add(time.Hour)}, nil)
+			if len(ds) == 0 && err == nil {
+				err = fmt.Errorf("nothing is due, with %d of %+v seen", len(c.waiting), counts)
+			}
+			for i := range ds {
+				if nerr := note(c.waiting, &ds[i]); nerr != nil {
+					t.Error(nerr)
+				}
+			}
+		}
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for d, err := range q.Dead(t.Context(), webhook.DeadFilter{}, "") {
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := note(c.dead, &d.Delivery); err != nil {
+				t.Error(err)
+			}
+		}
+		if len(c.dead) != counts.Dead {
+			t.Errorf("%d dead letters, Count() = %+v", len(c.dead), counts)
+		}
+		if err := q.Check(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	runtime.GC()
+	return c
+}

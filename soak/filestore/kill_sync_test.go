@@ -1,0 +1,210 @@
+package filestore_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/webhook"
+)
+
+// syncRounds are the members of each round, from one number up to another. In
+// the first 8,000 join, in the second half of them leave while others join.
+var syncRounds = [][2]int{{0, 8_000}, {4_000, 12_000}, {3_000, 3_100}}
+
+// deletedUsers is for how many users a deletion is asked for in each round.
+const deletedUsers = 2500
+
+// TestKillDuringSync kills a process that syncs two audiences and makes a request
+// to delete users, at random moments of each, until it has come to its end in
+// each round. What is in the store then tells of every change once.
+func TestKillDuringSync(t *testing.T) {
+	soak.Only(t, "file-kill-sync")
+	for seed := range soak.Seeds(t, 1) {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) { testKillDuringSync(t, seed) })
+	}
+}
+
+func testKillDuringSync(t *testing.T, seed uint64) {
+	dir, random := t.TempDir(), rand.New(rand.NewPCG(seed, 0))
+	killed := 0
+	for round := range syncRounds {
+		for kill := 0; ; kill++ {
+			// It says something all the while, the last time when its lists
+			// have ended and members leave. After three kills it is left alone.
+			last := random.IntN(45)
+			err := runUntil(command("sync", syncSettings{dir, round, random.Uint64()}), func(n int, _ string) bool {
+				return n == last && kill < 3
+			})
+			if err == nil {
+				break
+			} else if kill >= 3 {
+				t.Fatalf("round %d: %v", round, err)
+			}
+			killed++
+		}
+	}
+	if killed == 0 {
+		t.Error("no process was killed")
+	}
+
+	q, err := openStore(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	if err := q.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	// By trait and user, what was told in order of time.
+	type change struct {
+		at     string
+		member bool
+	}
+	told := make(map[string]map[string][]change)
+	deleted := make(map[string]int) // by destination and user
+	ids := make(map[string]bool)
+	for {
+		ds, _, err := q.Lease(t.Context(), webhook.LeaseRequest{Max: 1000, Until: time.Now().Add(time.Hour)}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(ds) == 0 {
+			break
+		}
+		for _, d := range ds {
+			if key := d.Destination + " " + d.ID; ids[key] {
+				t.Errorf("%s is there twice", key)
+			} else {
+				ids[key] = true
+			}
+			var body struct {
+				Type, UserID, Timestamp string
+				Traits                  map[string]bool
+			}
+			if err := json.Unmarshal(d.Body, &body); err != nil {
+				t.Fatal(err)
+			}
+			if body.Type == "delete" {
+				deleted[d.Destination+" "+body.UserID]++
+			}
+			for trait, member := range body.Traits {
+				if told[trait] == nil {
+					told[trait] = make(map[string][]change)
+				}
+				told[trait][body.UserID] = append(told[trait][body.UserID], change{body.Timestamp, member})
+			}
+		}
+	}
+	for _, trait := range []string{"even", "odd"} {
+		wrong := 0
+		want := make(map[string][]bool)
+		for i := range 12_000 {
+			if (i%2 == 0) != (trait == "even") {
+				continue
+			}
+			was := false
+			for _, r := range syncRounds {
+				if is := r[0] <= i && i < r[1]; is != was {
+					want[userID(i)] = append(want[userID(i)], is)
+					was = is
+				}
+			}
+		}
+		for user, changes := range told[trait] {
+			slices.SortFunc(changes, func(a, b change) int { return strings.Compare(a.at, b.at) })
+			var got []bool
+			for _, c := range changes {
+				got = append(got, c.member)
+			}
+			if !slices.Equal(got, want[user]) {
+				if wrong++; wrong < 5 {
+					t.Errorf("%s: %s was announced as %v, want %v", trait, user, got, want[user])
+				}
+			}
+		}
+		if len(told[trait]) != len(want) {
+			t.Errorf("%s: %d users were announced, want %d", trait, len(told[trait]), len(want))
+		}
+		if wrong > 0 {
+			t.Errorf("%s: %d of %d users were announced wrongly", trait, wrong, len(want))
+		}
+	}
+	// One destination is told once of each user and round, the other twice.
+	want := make(map[string]int)
+	for i := range deletedUsers {
+		want["crm "+userID(i)] = len(syncRounds)
+		want["erp "+userID(i)] = 2 * len(syncRounds)
+	}
+	if !maps.Equal(deleted, want) {
+		t.Errorf("%d users and destinations were told of deletions, want %d, or not as often as asked for", len(deleted), len(want))
+	}
+}
+
+func userID(i int) string { return fmt.Sprint("user-", i) }
+
+type syncSettings struct {
+	Dir   string
+	Round int
+	Seed  uint64
+}
+
+// syncChild syncs and deletes as the round says, saying something now and then.
+func syncChild(settings []byte) error {
+	var c syncSettings
+	if err := json.Unmarshal(settings, &c); err != nil {
+		return err
+	}
+	q, err := openStore(c.Dir, nil)
+	if err != nil {
+		return err
+	}
+	f, err := webhook.New(webhook.Config{Queue: q, Destinations: []webhook.Destination{
+		{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "https://crm.example/"}}},
+		{ID: "erp", Endpoints: []webhook.Endpoint{{URL: "https://erp.example/"}}},
+	}})
+	if err != nil {
+		return err
+	}
+	// list yields every step-th user in a random order.
+	list := func(from, to, step int) iter.Seq2[string, error] {
+		random := rand.New(rand.NewPCG(c.Seed, uint64(from)))
+		return func(yield func(string, error) bool) {
+			for n, i := range random.Perm((to - from + step - 1) / step) {
+				if n%250 == 0 {
+					fmt.Println(n)
+				}
+				if !yield(userID(from+i*step), nil) {
+					return
+				}
+			}
+			fmt.Println("end")
+		}
+	}
+	ctx, r := context.Background(), syncRounds[c.Round]
+	ended := make(chan error, 3) // each goroutine sends once
+	for odd, name := range []string{"even", "odd"} {
+		a, err := f.Audience("crm", name)
+		if err != nil {
+			return err
+		}
+		go func() {
+			_, err := a.Sync(ctx, list(r[0]+odd, r[1], 2))
+			ended <- err
+		}()
+	}
+	go func() {
+		_, err := f.DeleteUsers(ctx, webhook.Deletion{ID: fmt.Sprint("request-", c.Round), Destinations: []string{"erp", "crm", "erp"}}, list(0, deletedUsers, 1))
+		ended <- err
+	}()
+	return errors.Join(<-ended, <-ended, <-ended, q.Close())
+}

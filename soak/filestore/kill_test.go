@@ -1,0 +1,193 @@
+package filestore_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/boltqueue"
+)
+
+// TestKill kills a process that puts and settles, at random moments, and finds
+// every delivery it was told is stored, unless it was about to settle it; and
+// none that it was told is settled.
+func TestKill(t *testing.T) {
+	soak.Only(t, "file-kill")
+	for seed := range soak.Seeds(t, 1) {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) { testKill(t, seed) })
+	}
+}
+
+func testKill(t *testing.T, seed uint64) {
+	const rounds = 8
+	dir, random := t.TempDir(), rand.New(rand.NewPCG(seed, 0))
+	said := newKillLedger()
+	for round := range rounds {
+		if err := said.run(dir, round, random.Uint64(), 100+random.IntN(3000)); err != nil {
+			t.Fatalf("round %d: %v", round, err)
+		}
+		q, err := openStore(dir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := q.Check(t.Context()); err != nil {
+			t.Error(err)
+		}
+		counts, err := q.Count(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		there := map[string]bool{}
+		for len(there) < counts.Waiting {
+			ds, _, err := q.Lease(t.Context(), webhook.LeaseRequest{Max: 1000, Until: time.Now().Add(time.Hour)}, nil)
+			if err != nil || len(ds) == 0 {
+				t.Fatalf("round %d: Lease = %d, %v, with %d of %d handed out", round, len(ds), err, len(there), counts.Waiting)
+			}
+			for _, d := range ds {
+				there[d.ID] = true
+				if !strings.Contains(string(d.Body), d.ID) {
+					t.Errorf("round %d: %s has the body %q", round, d.ID, d.Body)
+				}
+			}
+		}
+		back := 0
+		for id := range said.done {
+			if there[id] {
+				back++
+			}
+		}
+		if lost := said.lost(there); lost > 0 || back > 0 {
+			t.Errorf("round %d: of %d stored and %d settled deliveries, %d are lost and %d are back", round, len(said.stored), len(said.done), lost, back)
+		}
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(said.stored) < 100*rounds/4 || len(said.done) == 0 {
+		t.Errorf("the processes stored %d and settled %d deliveries, too few to show anything", len(said.stored), len(said.done))
+	}
+}
+
+// A killLedger is what processes have said before they were killed, by id.
+type killLedger struct{ stored, tried, done map[string]bool }
+
+func newKillLedger() *killLedger {
+	return &killLedger{map[string]bool{}, map[string]bool{}, map[string]bool{}}
+}
+
+// run runs a process that puts and settles in dir, and kills it after so many lines.
+func (l *killLedger) run(dir string, round int, seed uint64, lines int) error {
+	said := 0
+	err := runUntil(command("kill", killSettings{dir, round, seed}), func(n int, line string) bool {
+		said++
+		switch what, id, _ := strings.Cut(line, " "); what {
+		case "stored":
+			l.stored[id] = true
+		case "try":
+			l.tried[id] = true
+		case "done":
+			l.done[id] = true
+		}
+		return n == lines
+	})
+	if said <= lines {
+		return fmt.Errorf("the process ended by itself after %d lines: %v", said, err)
+	}
+	return nil
+}
+
+// lost counts what was stored, was not about to be settled, and is not there.
+func (l *killLedger) lost(there map[string]bool) (n int) {
+	for id := range l.stored {
+		if !there[id] && !l.tried[id] {
+			n++
+		}
+	}
+	return n
+}
+
+type killSettings struct {
+	Dir   string
+	Round int
+	Seed  uint64
+}
+
+// killChild puts and settles, and says so, until it is killed.
+func killChild(settings []byte) error {
+	var c killSettings
+	if err := json.Unmarshal(settings, &c); err != nil {
+		return err
+	}
+	dice := newDice(c.Seed)
+	// A little cache has some deliveries go through memory, others not.
+	q, err := openStore(c.Dir, &boltqueue.Config{CacheBytes: 128 << 10})
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	say := func(what string, ids ...string) {
+		var b strings.Builder
+		for _, id := range ids {
+			b.WriteString(what + " " + id + "\n")
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		os.Stdout.WriteString(b.String())
+	}
+	ctx := context.Background()
+	failed := make(chan error)
+	for p := range 4 {
+		go func() {
+			for i := 0; ; i++ {
+				var ds []webhook.Delivery
+				var ids []string
+				for j := range 1 + dice.IntN(20) {
+					id := fmt.Sprint(c.Round, "-", p, "-", i, "-", j)
+					now := time.Now()
+					ds = append(ds, webhook.Delivery{
+						Destination: fmt.Sprint("d", j%5), ID: id, Type: "track",
+						Body: []byte(`{"messageId":"` + id + `"}`), Accepted: now, Due: now,
+					})
+					ids = append(ids, id)
+				}
+				if _, err := q.Put(ctx, ds...); err != nil {
+					failed <- err
+				}
+				say("stored", ids...)
+			}
+		}()
+	}
+	go func() {
+		for {
+			ds, _, err := q.Lease(ctx, webhook.LeaseRequest{Max: 30, Until: time.Now().Add(time.Minute)}, nil)
+			if err != nil {
+				failed <- err
+			}
+			var ss []webhook.Settlement
+			var ids []string
+			for _, d := range ds {
+				s := webhook.Settlement{Verdict: webhook.Retry, Delivery: d}
+				s.Delivery.Due = time.Now()
+				if dice.IntN(3) > 0 {
+					s.Verdict = webhook.Done
+					ids = append(ids, d.ID)
+				}
+				ss = append(ss, s)
+			}
+			say("try", ids...)
+			if err := q.Settle(ctx, ss...); err != nil {
+				failed <- err
+			}
+			say("done", ids...)
+		}
+	}()
+	return <-failed
+}

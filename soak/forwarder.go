@@ -1,0 +1,43 @@
+package main
+
+var forwarder = []soak{
+	{
+		name: "dispatch", dir: "webhook", test: "TestDispatchNeverStalls",
+		what: "the forwarder's dispatcher at random: limits hold, nothing is lost, nothing stalls",
+	},
+	{
+		name: "lanes", dir: "webhook/internal/lanes", test: "TestTableStaysConsistent",
+		what: "the lanes of stores at random: everything is where it says it is",
+	},
+	{
+		name: "hostile", dir: "webhook", test: "TestReceiversThatMisbehaveForDays",
+		what: "receivers that misbehave for days of virtual time: every delivery ends, and no other is delayed",
+	},
+	{
+		name: "crowd", dir: "webhook", test: "TestManyThatHangAtOnceDelayNoOther",
+		what: "up to a thousand destinations that hang at once delay no other, in virtual time",
+	},
+	{
+		name: "wire", dir: "webhook/internal/wire", test: "TestSocketSoak",
+		what: "requests of all sizes over sockets, and receivers that close connections at random",
+	},
+	{
+		name: "memqueue", dir: "webhook/memqueue", test: "TestQueue",
+		what: "random operations on the store in memory, compared with a model of the contract",
+	},
+	{
+		name: "isolation", dir: "webhook", bench: "BenchmarkIsolation", apart: true,
+		what: "what healthy destinations keep beside a hundred dead ones of 10,000, and a backlog of a million",
+		args: []string{"-isolation.destinations=10000", "-isolation.backlog=1000000", "-isolation.turns=30", "-isolation.turn=1s"},
+	},
+	{
+		name: "deliveries", dir: "webhook", bench: "BenchmarkDeliveries|BenchmarkObserver|BenchmarkForwardDurable|BenchmarkIdleLatency|BenchmarkIdleDestination", apart: true,
+		what: "deliveries a second beside bare requests, and what else the forwarder's figures are made of",
+		args: []string{"-test.benchtime=10x", "-bench.round=10000", "-idle.destinations=10000"},
+	},
+	{
+		name: "audience", dir: "webhook", bench: "BenchmarkAudience", apart: true,
+		what: "an audience of a million members that is synced, in order and out of it",
+		args: []string{"-audience=1000000"},
+	},
+}

@@ -1,0 +1,194 @@
+// Command soak runs what is slow, random or bound to the speed of the machine: kills,
+// chaos on real servers, full disks, abuse, long fuzzing, and benchmarks of large
+// backlogs. The ordinary test run has a short run of each model with fixed seeds.
+//
+//	go run ./soak list                 # the soaks, with what each needs
+//	go run ./soak kill -for 10m        # one soak, for ten minutes
+//	go run ./soak kill -seed 42        # the same again, from a printed seed
+//	go run ./soak all -for 1m          # all of them, a minute each
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A soak is a test or a benchmark that the soak command runs for a time.
+type soak struct {
+	name  string
+	what  string // what it shows, for list
+	dir   string // the folder of its package, from the root of the repository
+	test  string // the regular expression of its tests
+	bench string // that of its benchmarks
+	fuzz  string // that of its one fuzz target
+	args  []string
+	// program is run in dir in place of a test, with SOAK_SECONDS in its environment.
+	program []string
+	apart   bool // all does not run it: it takes minutes whatever -for says, or a quiet machine
+}
+
+// soaks are all of them, by the part that they test.
+var soaks = slices.Concat(client, server, forwarder, fileStore, postgres, nats, docs, fuzzes)
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
+		if !errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(os.Stderr, "soak:", err)
+		}
+		os.Exit(1)
+	}
+}
+
+func run(args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("soak", flag.ContinueOnError)
+	length := flags.Duration("for", time.Minute, "how long each soak runs")
+	seed := flags.Uint64("seed", 0, "the `seed` of what is random, as an earlier run printed it; 0 draws one")
+	race := flags.Bool("race", false, "with the race detector")
+	flags.Usage = func() {
+		fmt.Fprintln(flags.Output(), "usage: go run ./soak list | all | NAME... [-for 10m] [-seed N] [-race]")
+		flags.PrintDefaults()
+	}
+	var names []string
+	for { // flags may stand before, between and after the names
+		if err := flags.Parse(args); err != nil {
+			return err
+		}
+		if args = flags.Args(); len(args) == 0 {
+			break
+		}
+		names, args = append(names, args[0]), args[1:]
+	}
+	if *length <= 0 {
+		return errors.New("-for: must be more than 0")
+	}
+	if len(names) == 0 || slices.Equal(names, []string{"list"}) {
+		for _, s := range soaks {
+			more := ""
+			if s.apart {
+				more = " (not in all)"
+			}
+			fmt.Fprintf(out, "%-20s %s%s\n", s.name, s.what, more)
+		}
+		return nil
+	}
+	chosen, err := choose(names)
+	if err != nil {
+		return err
+	}
+	root, err := root()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	var failed []string
+	for _, s := range chosen {
+		cmd := s.command(ctx, *length, *seed, *race)
+		cmd.Dir = filepath.Join(root, s.dir)
+		var text strings.Builder
+		cmd.Stdout, cmd.Stderr = io.MultiWriter(out, &text), os.Stderr
+		// With CI=true, a program that is missing is a failure.
+		cmd.Env = append(os.Environ(), "CI=true", fmt.Sprint("SOAK_SECONDS=", int(length.Seconds())))
+		fmt.Fprintf(out, "\n=== %s: %s\n%s\n", s.name, s.what, strings.Join(cmd.Args, " "))
+		begin := time.Now()
+		err := cmd.Run()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if s.fuzz != "" && endOfTime.MatchString(text.String()) {
+			err = nil
+		}
+		if err != nil {
+			failed = append(failed, s.name)
+		}
+		fmt.Fprintf(out, "=== %s: %v after %v\n", s.name, outcome(err), time.Since(begin).Round(time.Second))
+	}
+	if len(failed) > 0 {
+		return fmt.Errorf("failed: %s", strings.Join(failed, ", "))
+	}
+	return nil
+}
+
+// endOfTime matches what the fuzzer now and then reports as a failure, although nothing
+// is wrong: that its time is over.
+var endOfTime = regexp.MustCompile(`--- FAIL: Fuzz\w+ \(.*\)\n +context deadline exceeded\n`)
+
+// choose returns the soaks of these names.
+func choose(names []string) ([]soak, error) {
+	var chosen []soak
+	for _, name := range names {
+		if name == "all" {
+			for _, s := range soaks {
+				if !s.apart {
+					chosen = append(chosen, s)
+				}
+			}
+			continue
+		}
+		i := slices.IndexFunc(soaks, func(s soak) bool { return s.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no soak %q: go run ./soak list", name)
+		}
+		chosen = append(chosen, soaks[i])
+	}
+	return chosen, nil
+}
+
+// command returns the go command that runs a soak, in the folder of its package.
+func (s soak) command(ctx context.Context, length time.Duration, seed uint64, race bool) *exec.Cmd {
+	if len(s.program) > 0 {
+		return s.interruptible(exec.CommandContext(ctx, s.program[0], s.program[1:]...))
+	}
+	args := []string{"test", "-count=1", "-v", "-timeout=0"}
+	if race {
+		args = append(args, "-race")
+	}
+	switch {
+	case s.fuzz != "":
+		args = append(args, "-run=^$", "-fuzz=^"+s.fuzz+"$", "-fuzztime="+length.String(), "-fuzzminimizetime=1000x", ".")
+		return s.interruptible(exec.CommandContext(ctx, "go", args...))
+	case s.bench != "":
+		args = append(args, "-run=^$", "-bench=^("+s.bench+")$", "-benchtime=1x")
+	default:
+		args = append(args, "-run=^("+s.test+")$")
+	}
+	args = append(args, ".", "-soak.for="+length.String())
+	if seed > 0 {
+		args = append(args, fmt.Sprint("-soak.seed=", seed))
+	}
+	return s.interruptible(exec.CommandContext(ctx, "go", append(args, s.args...)...))
+}
+
+// interruptible has cmd end its children when it is cancelled.
+func (soak) interruptible(cmd *exec.Cmd) *exec.Cmd {
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	return cmd
+}
+
+func outcome(err error) string {
+	if err != nil {
+		return "FAILED (" + err.Error() + ")"
+	}
+	return "ok"
+}
+
+// root returns the folder of the repository, which this file is in.
+func root() (string, error) {
+	_, file, _, ok := runtime.Caller(0)
+	if dir := filepath.Dir(filepath.Dir(file)); ok && filepath.IsAbs(dir) {
+		return dir, nil
+	}
+	return os.Getwd()
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Each soak has a name of its own, and runs something that is there.
+func TestSoaksAreThere(t *testing.T) {
+	names := map[string]bool{"all": true, "list": true}
+	for _, s := range soaks {
+		if names[s.name] {
+			t.Errorf("two soaks have the name %s", s.name)
+		}
+		names[s.name] = true
+		if s.name == "" || s.what == "" || s.test+s.bench+s.fuzz == "" && len(s.program) == 0 {
+			t.Errorf("%+v: a soak has a name, says what it shows, and runs something", s)
+		}
+		dir := filepath.Join("..", s.dir)
+		if len(s.program) > 0 {
+			if _, err := os.Stat(filepath.Join(dir, s.program[0])); err != nil {
+				t.Errorf("%s: %v", s.name, err)
+			}
+			continue
+		}
+		files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+		if err != nil || len(files) == 0 {
+			t.Errorf("%s: no tests in %s, %v", s.name, s.dir, err)
+		}
+		var text strings.Builder
+		for _, file := range files {
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text.Write(b)
+		}
+		for prefix, pattern := range map[string]string{"Test": s.test, "Benchmark": s.bench, "Fuzz": s.fuzz} {
+			for name := range strings.SplitSeq(pattern, "|") {
+				name, _, _ = strings.Cut(strings.Trim(name, "^$()"), "/")
+				if name == "" {
+					continue
+				}
+				name = strings.TrimPrefix(strings.TrimRight(name, "$"), prefix)
+				if !regexp.MustCompile(`(?m)^func ` + prefix + `\w*` + name).MatchString(text.String()) {
+					t.Errorf("%s: there is no %s%s in %s", s.name, prefix, name, s.dir)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,12 @@
+package main
+
+var nats = []soak{
+	{name: "nats-chaos", what: "processes that share a store in NATS are killed, and the server is", dir: "soak/nats", test: "TestChaos"},
+	{name: "nats-parted", what: "the same, and of three servers the leader is cut off", dir: "soak/nats", test: "TestParted"},
+	{name: "nats-leader", what: "of three NATS servers the leader is killed under load", dir: "soak/nats", test: "TestLeaderKilled"},
+	{name: "nats-cut", what: "connections to NATS are cut while puts, leases and settlements are answered", dir: "soak/nats", test: "TestCut"},
+	{name: "nats-queue", what: "the conformance suite on NATS in real time, over sockets", dir: "webhook/natsqueue", test: "TestQueueInRealTime"},
+	{name: "nats-random", what: "random operations on NATS", dir: "webhook/natsqueue", test: "TestQueue"},
+	{name: "nats-backlog", what: "deliveries beside a million that wait in NATS", dir: "webhook/natsqueue", bench: "BenchmarkBacklog", args: []string{"-backlog", "1000000"}, apart: true},
+	{name: "nats-replicated", what: "deliveries with three NATS servers that each keep all", dir: "webhook/natsqueue", bench: "BenchmarkReplicated"},
+}

@@ -1,0 +1,268 @@
+// Package nats has the soaks of webhook/natsqueue that see its behaviour alone.
+package nats
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/testkit"
+	"github.com/hookferry/analytics/soak/chaos"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/natsqueue"
+)
+
+// With so many partitions each of three processes gets some. With half as many, one in two
+// hundred runs has a process that gets none.
+const partitions = 32
+
+const stream = "CHAOS"
+
+var store = chaos.Store{Open: open, Lost: "another process has taken over a partition"}
+
+func TestMain(m *testing.M) {
+	chaos.Main(store)
+	os.Exit(m.Run())
+}
+
+func connect(url string, options ...nats.Option) (*nats.Conn, error) {
+	return nats.Connect(url, append(options, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))...)
+}
+
+func open(ctx context.Context, url string, log *slog.Logger) (chaos.Queue, func(), error) {
+	nc, err := connect(url)
+	if err != nil {
+		return nil, nil, err
+	}
+	q, err := natsqueue.Open(ctx, nc, &natsqueue.Config{Stream: stream, Claim: 3 * time.Second, Partitions: partitions, Logger: log})
+	if err != nil {
+		nc.Close()
+		return nil, nil, err
+	}
+	return q, nc.Close, nil
+}
+
+// Processes are killed, and the server is.
+func TestChaos(t *testing.T) {
+	length, seed := soak.Long(t, "nats-chaos")
+	s := startServer(t)
+	chaos.Run(t, store, []string{s.url()}, length, seed, func(d time.Duration) {
+		s.down()
+		time.Sleep(d)
+		s.up(t)
+	})
+}
+
+// Each process has a server of its own. The server that leads the stream is cut off from the
+// two others until their processes own all partitions. Messages that it sent meanwhile
+// arrive afterwards.
+func TestParted(t *testing.T) {
+	length, seed := soak.Long(t, "nats-parted")
+	c := startCluster(t, 3)
+	var addresses []string
+	for _, s := range c {
+		addresses = append(addresses, s.url())
+	}
+	chaos.Run(t, store, addresses, length, seed, func(time.Duration) {
+		parted := c.leader(t, stream)
+		other := c[0]
+		if other == parted {
+			other = c[1]
+		}
+		nc, err := connect(other.url())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		testkit.Until(t, "each process owns something", func() bool { return owners(nc) == 3 })
+		began := time.Now()
+		heal := parted.partition()
+		defer heal()
+		// Until its silence is noticed, the others ask the parted server for some messages,
+		// and ask again.
+		testkit.Until(t, "the two others own all", func() bool { return owners(nc) == 2 })
+		t.Logf("taken over after %v", time.Since(began))
+	})
+}
+
+// owners returns how many processes own partitions of the stream, or 0 if its leader does
+// not answer. It asks the leader: a direct get may go to the server that is parted.
+func owners(nc *nats.Conn) int {
+	all := make(map[string]bool)
+	for n := range partitions {
+		m, err := nc.Request("$JS.API.STREAM.MSG.GET."+stream, fmt.Appendf(nil, `{"last_by_subj":"%s.%d.owner"}`, stream, n), time.Second)
+		if err != nil {
+			return 0
+		}
+		var got struct {
+			Message struct{ Data []byte }
+		}
+		var deed struct {
+			Node string `json:"node"`
+		}
+		if json.Unmarshal(m.Data, &got) != nil || json.Unmarshal(got.Message.Data, &deed) != nil {
+			return 0
+		}
+		all[deed.Node] = true
+	}
+	return len(all)
+}
+
+// A cutDialer makes connections that are cut.
+type cutDialer struct{ *chaos.Cutter }
+
+func (d cutDialer) Dial(network, address string) (net.Conn, error) {
+	conn, err := net.Dial(network, address)
+	if err != nil {
+		return nil, err
+	}
+	return d.Conn(conn), nil
+}
+
+// Whatever answer of the server is lost, each delivery that was accepted ends once.
+func TestCut(t *testing.T) {
+	length, seed := soak.Long(t, "nats-cut")
+	s := startServer(t)
+	c := &chaos.Cutter{Least: 3000, Most: 23_000}
+	chaos.Cut(t, c, length, seed, func() (chaos.Queue, func()) {
+		nc, err := connect(s.url(), nats.SetCustomDialer(cutDialer{c}), nats.ReconnectWait(10*time.Millisecond))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := natsqueue.Open(t.Context(), nc, &natsqueue.Config{Claim: 5 * time.Second, Partitions: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q, nc.Close
+	})
+}
+
+// The server that leads the stream is killed under load, again and again.
+func TestLeaderKilled(t *testing.T) {
+	length, seed := soak.Long(t, "nats-leader")
+	r := rand.New(rand.NewPCG(seed, 1))
+	c := startCluster(t, 3)
+	nc, err := connect(strings.Join([]string{c[0].url(), c[1].url(), c[2].url()}, ","))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	q, err := natsqueue.Open(t.Context(), nc, &natsqueue.Config{Stream: "LEADER", Claim: 2 * time.Second, Partitions: 4, Replicas: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	const each = 5
+	ctx := t.Context()
+	var wg sync.WaitGroup
+	over := make(chan struct{}) // closed when the last leader that was killed is up again
+	put := make(chan int, 1)    // how many deliveries were put in all
+	wg.Go(func() {
+		for i := 0; ; i++ {
+			ds := deliveries(fmt.Sprint("d", i%7), i*each, each)
+			for {
+				if _, err := q.Put(ctx, ds...); err == nil {
+					break
+				} else if ctx.Err() != nil {
+					t.Error(err)
+					return
+				}
+			}
+			select {
+			case <-over:
+				put <- (i + 1) * each
+				return
+			default:
+			}
+		}
+	})
+	kills := 0
+	wg.Go(func() {
+		defer close(over)
+		for end := time.Now().Add(length); ; {
+			wait(ctx, time.Duration(r.IntN(5000))*time.Millisecond)
+			dead := c.leader(t, "LEADER")
+			dead.down()
+			kills++
+			wait(ctx, time.Duration(r.IntN(3000))*time.Millisecond)
+			dead.up(t)
+			if time.Now().After(end) {
+				return
+			}
+		}
+	})
+	settled := make(map[string]int)
+	tries := make(map[string]bool)
+	for all := -1; len(settled) != all && ctx.Err() == nil; {
+		select {
+		case all = <-put:
+		default:
+		}
+		ds, _, err := q.Lease(ctx, webhook.LeaseRequest{Max: 50, Until: time.Now().Add(time.Minute)}, nil)
+		if err != nil || len(ds) == 0 {
+			wait(ctx, 5*time.Millisecond)
+			continue
+		}
+		ss := make([]webhook.Settlement, len(ds))
+		for i, d := range ds {
+			ss[i] = webhook.Settlement{Verdict: webhook.Done, Delivery: d}
+			if id, _ := strconv.Atoi(d.ID); id%10 == 0 && !tries[d.ID] {
+				tries[d.ID] = true
+				ss[i].Verdict, ss[i].Delivery.Tries = webhook.Retry, 1
+			}
+		}
+		for q.Settle(ctx, ss...) != nil && ctx.Err() == nil {
+			wait(ctx, 50*time.Millisecond)
+		}
+		for i := range ss {
+			if ss[i].Verdict == webhook.Done {
+				settled[ss[i].Delivery.ID]++
+			}
+		}
+	}
+	wg.Wait()
+	for id, n := range settled {
+		if n != 1 {
+			t.Errorf("delivery %s was done %d times", id, n)
+		}
+	}
+	var counts webhook.Counts
+	testkit.Until(t, "the servers answer", func() bool {
+		counts, err = q.Count(t.Context())
+		return err == nil
+	})
+	if counts.Waiting != 0 {
+		t.Errorf("Count = %+v, want nothing that waits", counts)
+	}
+	t.Logf("%d deliveries, %d kills", len(settled), kills)
+}
+
+func deliveries(destination string, from, n int) []webhook.Delivery {
+	now := time.Now().Add(-time.Second)
+	ds := make([]webhook.Delivery, n)
+	for i := range ds {
+		id := fmt.Sprint(from + i)
+		ds[i] = webhook.Delivery{Destination: destination, ID: id, Type: "track", Body: []byte(id), Accepted: now, Due: now}
+	}
+	return ds
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,12 @@
+package main
+
+var postgres = []soak{
+	{name: "postgres-chaos", what: "processes that share a store in PostgreSQL are killed, and the database is", dir: "soak/postgres", test: "TestChaos"},
+	{name: "postgres-cut", what: "connections to PostgreSQL are cut while puts, leases and settlements are answered", dir: "soak/postgres", test: "TestCut"},
+	{name: "postgres-hang", what: "the network to PostgreSQL hangs while a store is closed", dir: "soak/postgres", test: "TestHang"},
+	{name: "postgres-queue", what: "the conformance suite on PostgreSQL in real time, with notifications", dir: "webhook/pgqueue", test: "TestQueueInRealTime"},
+	{name: "postgres-random", what: "random operations on PostgreSQL, with and without PgBouncer", dir: "webhook/pgqueue", test: "TestQueue|TestPooler"},
+	{name: "postgres-soak", what: "deliveries at full rate: costs, and what is left in the tables", dir: "webhook/pgqueue", bench: "BenchmarkSoak"},
+	{name: "postgres-backlog", what: "deliveries beside a million that wait in PostgreSQL", dir: "webhook/pgqueue", bench: "BenchmarkBacklog", args: []string{"-backlog", "1000000"}, apart: true},
+	{name: "postgres-window", what: "puts while 9 million are remembered in PostgreSQL", dir: "webhook/pgqueue", bench: "BenchmarkWindow", args: []string{"-remembered", "9000000"}, apart: true},
+}

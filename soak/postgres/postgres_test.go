@@ -1,0 +1,127 @@
+//go:build unix
+
+// Package postgres has the soaks of webhook/pgqueue that see its behaviour alone.
+package postgres
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hookferry/analytics/internal/pgtest"
+	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/soak/chaos"
+	"github.com/hookferry/analytics/webhook/pgqueue"
+)
+
+var store = chaos.Store{Open: open, Lost: "this process was silent for too long"}
+
+func TestMain(m *testing.M) {
+	chaos.Main(store)
+	os.Exit(m.Run())
+}
+
+func open(ctx context.Context, url string, log *slog.Logger) (chaos.Queue, func(), error) {
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return nil, nil, err
+	}
+	q, err := pgqueue.Open(ctx, pool, &pgqueue.Config{Schema: "chaos", Claim: 3 * time.Second, Poll: 500 * time.Millisecond, Logger: log})
+	if err != nil {
+		pool.Close()
+		return nil, nil, err
+	}
+	return q, pool.Close, nil
+}
+
+// Processes are killed, and the database is.
+func TestChaos(t *testing.T) {
+	length, seed := soak.Long(t, "postgres-chaos")
+	db := pgtest.New(t, "fsync=off")
+	chaos.Run(t, store, []string{db.URL()}, length, seed, func(d time.Duration) {
+		if err := db.Down(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(d)
+		if err := db.Up(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// dialing opens a store whose connections dial makes of those to the database.
+func dialing(t *testing.T, db *pgtest.Server, c pgqueue.Config, dial func(net.Conn) net.Conn) (q *pgqueue.Queue, end func()) {
+	t.Helper()
+	pc, err := pgxpool.ParseConfig(db.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pc.ConnConfig.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return dial(conn), nil
+	}
+	p, err := pgxpool.NewWithConfig(t.Context(), pc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if q, err = pgqueue.Open(t.Context(), p, &c); err != nil {
+		t.Fatal(err)
+	}
+	return q, p.Close
+}
+
+// Whatever answer of the server is lost, each delivery that was accepted ends once.
+func TestCut(t *testing.T) {
+	length, seed := soak.Long(t, "postgres-cut")
+	db := pgtest.New(t, "fsync=off")
+	c := &chaos.Cutter{Least: 500, Most: 4500}
+	chaos.Cut(t, c, length, seed, func() (chaos.Queue, func()) {
+		return dialing(t, db, pgqueue.Config{Claim: 5 * time.Second, Poll: 200 * time.Millisecond}, c.Conn)
+	})
+}
+
+// A deafConn drops what is sent while it is deaf, so that no answer comes.
+type deafConn struct {
+	net.Conn
+	deaf *atomic.Bool
+}
+
+func (c deafConn) Write(b []byte) (int, error) {
+	if c.deaf.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// Close does not wait longer than Claim for a network that hangs.
+func TestHang(t *testing.T) {
+	length, _ := soak.Long(t, "postgres-hang")
+	db := pgtest.New(t, "fsync=off")
+	const claim = 3 * time.Second
+	for over := time.Now().Add(length); ; {
+		var deaf atomic.Bool
+		q, end := dialing(t, db, pgqueue.Config{Claim: claim}, func(conn net.Conn) net.Conn { return deafConn{conn, &deaf} })
+		deaf.Store(true)
+		began := time.Now()
+		if err := q.Close(); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Close = %v, want that there was no time", err)
+		}
+		if took := time.Since(began); took > 2*claim {
+			t.Errorf("Close took %v", took)
+		}
+		end()
+		if time.Now().After(over) {
+			break
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hookferry/analytics/internal/soak"
+)
+
+// go test ./soak/scaling -update -soak.for 1s writes all of them.
+var update = flag.Bool("update", false, "write the tables to docs/scaling.md")
+
+var guide = filepath.Join("..", "..", "docs", "scaling.md")
+
+// TestGuide holds the tables of docs/scaling.md to what the program prints.
+func TestGuide(t *testing.T) {
+	for name, table := range tables() {
+		holds(t, name, table)
+	}
+}
+
+// TestGuideOfAHundredBillion is TestGuide for the table that takes longest.
+func TestGuideOfAHundredBillion(t *testing.T) {
+	soak.Only(t, "scaling")
+	holds(t, "hundred billion", largeTable())
+}
+
+// holds compares a table of the guide, which stands below a comment with its
+// name, or writes it.
+func holds(t *testing.T, name, want string) {
+	t.Helper()
+	text, err := os.ReadFile(guide)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := strings.ReplaceAll(string(text), "\r\n", "\n")
+	_, rest, found := strings.Cut(page, "<!-- scaling: "+name+" -->\n")
+	if !found {
+		t.Fatalf("%s has no table %q", guide, name)
+	}
+	got, after, _ := strings.Cut(rest, "\n\n")
+	if *update {
+		page = strings.TrimSuffix(page, rest) + want + "\n" + after
+		if err := os.WriteFile(guide, []byte(page), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if runtime.GOARCH != "amd64" {
+		// Others round a multiplication with an addition once, which changes
+		// last digits: compare what is no number.
+		got, want = strings.Map(noDigit, got), strings.Map(noDigit, want)
+	}
+	if d := cmp.Diff(strings.Split(strings.TrimSpace(got), "\n"), strings.Split(strings.TrimSpace(want), "\n")); d != "" {
+		t.Errorf("%s: table %q (-page +program; -update writes it):\n%s", guide, name, d)
+	}
+}
+
+// noDigit maps what numbers are made of to nothing.
+func noDigit(r rune) rune {
+	if strings.ContainsRune("0123456789,.", r) {
+		return -1
+	}
+	return r
+}

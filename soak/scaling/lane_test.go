@@ -1,0 +1,214 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/printer"
+	"go/token"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/internal/soak"
+)
+
+const forever = 1 << 60 * time.Nanosecond
+
+// near fails the test if got is not within a share of want.
+func near(t *testing.T, what string, got, want, tolerance float64) {
+	t.Helper()
+	if math.Abs(got-want) > tolerance*math.Abs(want) {
+		t.Errorf("%s: %.4g, want %.4g within %.0f %%", what, got, want, tolerance*100)
+	}
+}
+
+// serve has a lane work on Poisson arrivals for a time, in steps, and calls each
+// after each of them.
+func serve(l *lane, rate float64, length, step time.Duration, each func()) {
+	for now := l.told; l.told < length; now = l.told {
+		l.arrive(now, now+step, poisson(rate*step.Seconds(), l.random))
+		l.told = now + step
+		l.advance(l.told, math.MaxInt)
+		each()
+	}
+}
+
+// steady is a lane whose receiver answers after times that are exponential, and
+// that gives up nothing.
+func steady(slots int, mean time.Duration) *lane {
+	l := newLane(slots, receiver{latency: latency{mean: mean}}, rand.New(rand.NewPCG(1, uint64(slots))))
+	l.timeout, l.slots = forever, slots
+	return l
+}
+
+// A lane with c slots is a queue with Poisson arrivals, exponential service and c
+// servers: Erlang's C formula says how long its deliveries wait.
+func TestWaitingTimeIsThatOfErlangC(t *testing.T) {
+	soak.Only(t, "scaling")
+	for _, tt := range []struct {
+		slots int
+		use   float64
+	}{{1, 0.5}, {1, 0.8}, {2, 0.7}, {4, 0.8}, {4, 0.9}, {16, 0.9}, {64, 0.9}} {
+		const mean = 100 * time.Millisecond
+		rate := tt.use * float64(tt.slots) / mean.Seconds()
+		l := steady(tt.slots, mean)
+		serve(l, rate, time.Duration(1e6/rate*float64(time.Second)), time.Second, func() { l.slots = tt.slots })
+		got := l.waited.Seconds() / float64(l.begun)
+		want := erlangC(tt.slots, tt.use*float64(tt.slots)) * mean.Seconds() / (float64(tt.slots) * (1 - tt.use))
+		near(t, fmt.Sprintf("%d slots at %.0f %%: seconds of waiting", tt.slots, tt.use*100), got, want, 0.05)
+	}
+}
+
+// erlangC is the probability that an arrival waits for one of c servers which are
+// offered a load of a.
+func erlangC(c int, a float64) float64 {
+	term, sum := 1.0, 0.0
+	for k := range c {
+		sum += term
+		term *= a / float64(k+1)
+	}
+	last := term / (1 - a/float64(c))
+	return last / (sum + last)
+}
+
+// What is in flight is the rate times the latency, whatever its distribution.
+func TestInFlightIsThatOfLittlesLaw(t *testing.T) {
+	for _, lat := range []latency{{mean: 300 * time.Millisecond}, {median: 60 * time.Millisecond, sigma: 1}, {median: 200 * time.Millisecond}} {
+		const rate = 50
+		l := newLane(1000, receiver{latency: lat}, rand.New(rand.NewPCG(1, 1)))
+		l.slots, l.timeout = 1000, forever
+		sum, n := 0, 0
+		serve(l, rate, 2*time.Hour, 100*time.Millisecond, func() {
+			l.slots = 1000
+			sum += len(l.active)
+			n++
+		})
+		near(t, fmt.Sprintf("in flight at %v", lat), float64(sum)/float64(n), rate*lat.average().Seconds(), 0.02)
+	}
+}
+
+// A backlog is over after it divided by what the slots do more than what comes,
+// delivery by delivery and as a flow.
+func TestBacklogDrainsAtWhatIsLeft(t *testing.T) {
+	const slots, rate, backlog = 50, 300.0, 200_000
+	lat := latency{median: 80 * time.Millisecond, sigma: 0.7}
+	capacity := slots / lat.average().Seconds()
+	want := backlog / (capacity - rate)
+	for _, flow := range []bool{false, true} {
+		l := newLane(slots, receiver{latency: lat}, rand.New(rand.NewPCG(1, 1)))
+		l.slots = slots
+		l.arrive(0, 1, backlog)
+		flowed := 0
+		now := time.Duration(0)
+		for ; l.waiting > slots; now += step {
+			l.arrive(now, now+step, poisson(rate, l.random))
+			if flow {
+				if n, ok := l.drain(now, now+step, math.MaxInt); ok {
+					flowed += n
+					continue
+				}
+			}
+			l.advance(now+step, math.MaxInt)
+		}
+		near(t, fmt.Sprintf("flow %v: seconds", flow), now.Seconds(), want, 0.02)
+		if flow != (flowed > backlog/2) {
+			t.Errorf("flow %v: %d deliveries flowed", flow, flowed)
+		}
+	}
+}
+
+// An attempt more than the budget is not begun, and what could not begin begins
+// later.
+func TestBudgetBoundsAttempts(t *testing.T) {
+	l := newLane(64, receiver{latency: latency{median: time.Millisecond}}, rand.New(rand.NewPCG(1, 1)))
+	l.arrive(0, 1, 1000)
+	for now := step; now <= 10*step; now += step {
+		if n := l.advance(now, 100); n != 100 {
+			t.Fatalf("%d attempts to %v, want 100", n, now)
+		}
+	}
+	if l.advance(11*step, 100); l.done != 1000 || l.backlog() != 0 {
+		t.Errorf("done %d, waiting %d", l.done, l.backlog())
+	}
+}
+
+// Nothing is lost: what arrived is done, dead, or still there.
+func TestLaneAddsUp(t *testing.T) {
+	for _, length := range []time.Duration{time.Minute, time.Hour, 6 * time.Hour} {
+		for _, hangs := range []bool{false, true} {
+			r := receiver{latency: latency{median: 60 * time.Millisecond, sigma: 1}, failures: 0.01, from: time.Minute, to: time.Minute + length, hangs: hangs}
+			l := newLane(16, r, rand.New(rand.NewPCG(1, 1)))
+			arrived := 0
+			for now := time.Duration(0); now < 12*time.Hour; now += step {
+				n := poisson(5, l.random)
+				arrived += n
+				l.arrive(now, now+step, n)
+				l.advance(now+step, math.MaxInt)
+				if sum := l.done + l.dead + l.backlog() + len(l.active); sum != arrived {
+					t.Fatalf("outage of %v, at %v: %d arrived, %d done, %d dead, %d wait, %d in flight", length, now, arrived, l.done, l.dead, l.backlog(), len(l.active))
+				}
+			}
+			if dies := length > l.window; dies != (l.dead > 0) {
+				t.Errorf("outage of %v: %d dead", length, l.dead)
+			}
+		}
+	}
+}
+
+// TestRules holds the constants of a lane to those of package webhook, as they are
+// written.
+func TestRules(t *testing.T) {
+	theirs := constants(t, filepath.Join("..", "..", "webhook"))
+	ours := constants(t, ".")
+	for _, name := range []string{
+		"firstSlots", "lanePause", "firstProbe", "lastProbe", "retrySpace", "openPoints", "timeoutPoints", "firstWait", "longWait",
+	} {
+		if ours[name] == "" || ours[name] != theirs[name] {
+			t.Errorf("%s is %q, and %q in package webhook", name, ours[name], theirs[name])
+		}
+	}
+	l := newLane(1, receiver{}, nil)
+	for name, got := range map[string]time.Duration{"DefaultTimeout": l.timeout, "DefaultWindow": l.window} {
+		want := map[string]time.Duration{"5 * time.Second": 5 * time.Second, "4 * time.Hour": 4 * time.Hour}[theirs[name]]
+		if got != want {
+			t.Errorf("a lane has %v for %s, which is %s", got, name, theirs[name])
+		}
+	}
+}
+
+// constants returns the constants of the package in a folder, as they are written.
+func constants(t *testing.T, folder string) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			if s, ok := n.(*ast.ValueSpec); ok && len(s.Values) == len(s.Names) {
+				for i, id := range s.Names {
+					var b strings.Builder
+					if err := printer.Fprint(&b, fset, s.Values[i]); err != nil {
+						t.Fatal(err)
+					}
+					found[id.Name] = b.String()
+				}
+			}
+			return true
+		})
+	}
+	return found
+}

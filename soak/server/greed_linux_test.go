@@ -1,0 +1,274 @@
+package server_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/internal/soak"
+)
+
+// greedy is the address of a client that takes what it can. Others have another one.
+var greedy = net.IPv4(127, 0, 0, 2)
+
+// dialGreedy connects from there.
+func dialGreedy(address string) (net.Conn, error) {
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: greedy}, Timeout: 5 * time.Second}
+	return d.Dial("tcp", address)
+}
+
+// request returns a request with a body.
+func request(path, header string, body []byte) []byte {
+	return append(fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: a\r\n%sContent-Length: %d\r\n\r\n", path, header, len(body)), body...)
+}
+
+// A tally counts answers by their status.
+type tally struct {
+	mu sync.Mutex
+	by map[string]int
+}
+
+var statusLine = regexp.MustCompile(`HTTP/1\.1 (\d+) `)
+
+// read reads answers until there are no more. One that is cut by the end of what is read at
+// once is not counted.
+func (t *tally) read(c net.Conn) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := c.Read(buf)
+		t.mu.Lock()
+		if t.by == nil {
+			t.by = map[string]int{}
+		}
+		for _, m := range statusLine.FindAllSubmatch(buf[:n], -1) {
+			t.by[string(m[1])]++
+		}
+		t.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (t *tally) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimPrefix(fmt.Sprint(t.by), "map")
+}
+
+// stored returns the bytes of the server's data.
+func (l *load) stored() (size int64) {
+	_ = filepath.WalkDir(filepath.Join(filepath.Dir(l.file), "data"), func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			if info, err := d.Info(); err == nil {
+				size += info.Size()
+			}
+		}
+		return nil
+	})
+	return size
+}
+
+// processMemory is what the server is told to take in the next two tests, in bytes. What
+// of it is resident may be a tenth more.
+const processMemory = 512 << 20
+
+// greed starts a server, and measures how long others wait without an attack and beside it.
+// They are to be served, and the server is to keep to its memory. The attack ends with its
+// context, and its result says how it was answered.
+func greed(t *testing.T, length time.Duration, attack func(ctx context.Context, l *load, address string, answers *tally)) {
+	l := startLoad(t, "", fmt.Sprintf("log: {access: 0}\nlimits: {processMemory: %dMB}\n", processMemory>>20))
+	o := &others{load: l}
+	o.run(length / 8) // warm
+	without := o.run(length / 4)
+	before := l.stored()
+	peak := watchMemory(t, l.server.Cmd.Process.Pid)
+	ctx, cancel := context.WithCancel(t.Context())
+	var answers tally
+	var attacking sync.WaitGroup
+	attacking.Go(func() { attack(ctx, l, strings.TrimPrefix(l.base, "http://"), &answers) })
+	with := o.run(length / 2)
+	cancel()
+	attacking.Wait()
+	resident := peak()
+	t.Logf("others waited %v without the attack and %v with it (p99), %d of their requests failed; the attack was answered by %v; %d MB resident, of %d MB; %d MB stored",
+		without.Round(time.Microsecond), with.Round(time.Microsecond), o.failed.Load(), &answers, resident>>20, int64(processMemory)>>20, (l.stored()-before)>>20)
+	if n := o.failed.Load(); n > 0 {
+		t.Errorf("%d requests of others failed", n)
+	}
+	if resident > processMemory/10*11 {
+		t.Errorf("%d bytes were resident, more than 1.1 x %d", resident, processMemory)
+	}
+	if answers.by == nil {
+		t.Error("there was no attack")
+	}
+	l.await(int(o.accepted.Load()))
+	stop(t, l.server)
+}
+
+// TestAmplification sends small requests with a public key that become large: a context of
+// 32 KB, 500 times.
+func TestAmplification(t *testing.T) {
+	length, _ := soak.Long(t, "amplify")
+	var b bytes.Buffer
+	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(z, `{"writeKey":"other","context":{"a":"%s"},"batch":[%s]}`, strings.Repeat("x", 32_000), strings.Repeat(`,{"type":"page","userId":"u"}`, 500)[1:])
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	greed(t, length, func(ctx context.Context, l *load, address string, answers *tally) {
+		r := request("/v1/batch", "Content-Encoding: gzip\r\n", b.Bytes())
+		const senders, rate = 16, 400 // 0.15 MB a second
+		t.Logf("%d requests of %d bytes a second", rate, len(r))
+		var sending sync.WaitGroup
+		for range senders {
+			sending.Go(func() {
+				c, err := dialGreedy(address)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer context.AfterFunc(ctx, func() { c.Close() })()
+				sending.Go(func() { answers.read(c) })
+				for tick := time.NewTicker(senders * time.Second / rate); err == nil; <-tick.C {
+					_, err = c.Write(r)
+				}
+			})
+		}
+		sending.Wait()
+	})
+}
+
+// TestSlowBodies begins requests without a key, as many as one address may, each with as much
+// of a body as makes the server hold the most for it.
+func TestSlowBodies(t *testing.T) {
+	length, _ := soak.Long(t, "slow-bodies")
+	greed(t, length, func(ctx context.Context, l *load, address string, answers *tally) {
+		begun := fmt.Appendf(nil, "POST /v1/batch HTTP/1.1\r\nHost: a\r\nContent-Length: 500000\r\n\r\n{%s", bytes.Repeat([]byte(" "), 64<<10))
+		var sending sync.WaitGroup
+		for range 900 {
+			sending.Go(func() {
+				for ctx.Err() == nil {
+					c, err := dialGreedy(address)
+					if err != nil {
+						time.Sleep(100 * time.Millisecond)
+						continue
+					}
+					done := context.AfterFunc(ctx, func() { c.Close() })
+					if _, err = c.Write(begun); err == nil {
+						answers.read(c)
+					}
+					done()
+					c.Close()
+				}
+			})
+		}
+		sending.Wait()
+	})
+}
+
+// mostFlooded is how many times as long as without it the requests of others may take beside
+// a flood.
+const mostFlooded = 4
+
+// TestFlood sends requests of one address as fast as they are taken, by a process of its own
+// with the least claim on the processors: what the others wait for is to be the server.
+func TestFlood(t *testing.T) {
+	length, _ := soak.Long(t, "flood")
+	batch := newBatch()
+	for _, tt := range []struct {
+		name, path            string
+		connections, pipeline int
+		body                  string
+	}{
+		{"calls", "/v1/track", 64, 64, `{"event":"Flood","userId":"u"}`},
+		{"calls on many connections", "/v1/track", 900, 16, `{"event":"Flood","userId":"u"}`},
+		{"batches", "/v1/batch", 64, 8, string(batch.body)},
+		{"batches on many connections", "/v1/batch", 900, 2, string(batch.body)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := startLoad(t, "", "log: {access: 0}\n")
+			o := &others{load: l}
+			o.run(length / 16) // warm
+			without := o.run(length / 16)
+			file := filepath.Join(t.TempDir(), "requests")
+			if err := os.WriteFile(file, bytes.Repeat(request(tt.path, "Authorization: Basic b3RoZXI6\r\n", []byte(tt.body)), tt.pipeline), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cmd := exec.Command("nice", "-n", "19", os.Args[0])
+			cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %s", floodVariable, strings.TrimPrefix(l.base, "http://"), tt.connections, file))
+			flood, _ := start(t, cmd, regexp.MustCompile("flooding"))
+			with := o.run(length / 16)
+			if status, err := flood.Stop(os.Interrupt); err != nil || status != 0 {
+				t.Errorf("the flood ends with status %d, %v", status, err)
+			}
+			t.Logf("others waited %v without the flood and %v with it (p99): %.1f x; it was %s", without.Round(time.Microsecond), with.Round(time.Microsecond),
+				float64(with)/float64(without), strings.TrimSpace(flood.Output()))
+			if n := o.failed.Load(); n > 0 {
+				t.Errorf("%d requests of others failed", n)
+			}
+			if with > mostFlooded*without+time.Millisecond {
+				t.Errorf("others wait %v, and %v without: more than %d times as long", with, without, mostFlooded)
+			}
+		})
+	}
+}
+
+const floodVariable = "HOOKFERRY_SOAK_FLOOD"
+
+func init() {
+	if how := os.Getenv(floodVariable); how != "" {
+		flood(how)
+	}
+}
+
+// flood is what the test binary does as a process of its own that floods a server, until it
+// is interrupted.
+func flood(how string) {
+	var address, file string
+	var connections int
+	if _, err := fmt.Sscan(how, &address, &connections, &file); err != nil {
+		panic(err)
+	}
+	requests, err := os.ReadFile(file)
+	if err != nil {
+		panic(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	var answers tally
+	for range connections {
+		go func() { // ends with the process
+			for {
+				c, err := dialGreedy(address)
+				if err != nil {
+					time.Sleep(100 * time.Millisecond)
+					continue
+				}
+				go answers.read(c)
+				_, _ = io.Copy(c, repeated(requests))
+				c.Close()
+			}
+		}()
+	}
+	fmt.Println("flooding:")
+	<-ctx.Done()
+	fmt.Println(&answers)
+	os.Exit(0)
+}

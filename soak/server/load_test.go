@@ -1,0 +1,331 @@
+package server_test
+
+import (
+	"bufio"
+	"bytes"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/internal/testkit"
+	"github.com/hookferry/analytics/signature"
+)
+
+// A load is a server with a receiver, both processes of their own, and what
+// sends to it.
+type load struct {
+	tb       testing.TB
+	server   *testkit.Child
+	base     string // of the server
+	admin    string // of its page, with the slash
+	receiver string
+	file     string // its configuration
+	client   *http.Client
+	next     atomic.Int64 // number of the next call
+}
+
+// config returns a configuration, with what is added to its destination, and
+// more.
+func (l *load) config(destination, more string) string {
+	return fmt.Sprintf(`
+listen: 127.0.0.1:0
+admin: {listen: "127.0.0.1:0"}
+data: data
+sources:
+  - {name: web, keys: [key], destinations: [crm]}
+  - {name: other, keys: [other], destinations: [crm]}
+destinations:
+  - {id: crm, secret: s3cret, endpoints: [{url: "%s/hook"}]%s}
+%s`, l.receiver, destination, more)
+}
+
+// startLoad starts both.
+func startLoad(tb testing.TB, destination, more string) *load {
+	tb.Helper()
+	l := &load{tb: tb}
+	receiver := exec.Command(os.Args[0])
+	receiver.Env = append(os.Environ(), nullVariable+"=1")
+	_, l.receiver = start(tb, receiver, regexp.MustCompile(`listening on (\S+)`))
+	l.file = filepath.Join(tb.TempDir(), "hookferry.yaml")
+	if err := os.WriteFile(l.file, []byte(l.config(destination, more)), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	var address string
+	l.server, address = start(tb, hookferry(tb, "serve", "-config", l.file), listening)
+	l.base = "http://" + address
+	var err error
+	if l.admin, err = l.server.Await(pageAt); err != nil {
+		tb.Fatal(err)
+	}
+	transport := &http.Transport{MaxIdleConnsPerHost: 128, DisableCompression: true}
+	tb.Cleanup(transport.CloseIdleConnections)
+	l.client = &http.Client{Transport: transport}
+	return l
+}
+
+// batchSize is how many calls a batch of post has.
+const batchSize = 100
+
+// A batch is one whose message ids are written anew for each request.
+type batch struct {
+	body []byte
+	ids  []int // where the ids are
+}
+
+// idDigits is the length of a message id.
+const idDigits = 12
+
+func newBatch() *batch {
+	b := &batch{body: []byte(`{"context":{"library":{"name":"load","version":"1"}},"batch":[`)}
+	for i := range batchSize {
+		if i > 0 {
+			b.body = append(b.body, ',')
+		}
+		b.body = append(b.body, `{"type":"track","messageId":"`...)
+		b.ids = append(b.ids, len(b.body))
+		b.body = fmt.Appendf(b.body, `%012d","timestamp":"2026-03-01T11:59:50.250Z","userId":"user-%d","event":"Order Completed","properties":{"orderId":"50314b8e9bcf000000000000","total":27.5,"currency":"EUR","coupon":"SUMMER","products":3,"first":false,"category":"Games","referrer":"https://example.com/cart?step=3"}}`, 0, i%17)
+	}
+	b.body = append(b.body, `]}`...)
+	return b
+}
+
+// number writes the ids, from first on.
+func (b *batch) number(first int64) {
+	for i, at := range b.ids {
+		n := first + int64(i)
+		for j := idDigits - 1; j >= 0; j-- {
+			b.body[at+j] = byte('0' + n%10)
+			n /= 10
+		}
+	}
+}
+
+// post posts n batches, so many at once, and returns how long that took.
+func (l *load) post(n, concurrency int) time.Duration {
+	l.tb.Helper()
+	var left atomic.Int64
+	left.Store(int64(n))
+	begin := time.Now()
+	var posting sync.WaitGroup
+	for range concurrency {
+		posting.Go(func() {
+			s := l.dial()
+			if s == nil {
+				return
+			}
+			defer s.conn.Close()
+			for left.Add(-1) >= 0 {
+				s.batch.number(l.next.Add(batchSize))
+				if status, err := s.send(); err != nil || status != 200 {
+					l.tb.Errorf("a batch: status %d, %v", status, err)
+					return
+				}
+			}
+		})
+	}
+	posting.Wait()
+	return time.Since(begin)
+}
+
+// A sender sends batches over a connection of its own, and takes as little of
+// the processor as may be: the server shares it.
+type sender struct {
+	batch
+	conn    net.Conn
+	request []byte // its body is that of the batch
+	answers *bufio.Reader
+}
+
+// dial returns a sender, nil if it cannot connect.
+func (l *load) dial() *sender {
+	conn, err := net.Dial("tcp", strings.TrimPrefix(l.base, "http://"))
+	if err != nil {
+		l.tb.Error(err)
+		return nil
+	}
+	s := &sender{batch: *newBatch(), conn: conn, answers: bufio.NewReader(conn)}
+	s.request = fmt.Appendf(nil, "POST /v1/batch HTTP/1.1\r\nHost: %s\r\nAuthorization: Basic a2V5Og==\r\nContent-Length: %d\r\n\r\n", conn.RemoteAddr(), len(s.body))
+	head := len(s.request)
+	s.request = append(s.request, s.body...)
+	s.body = s.request[head:]
+	return s
+}
+
+// send sends the batch as it is.
+func (s *sender) send() (status int, err error) {
+	if _, err := s.conn.Write(s.request); err != nil {
+		return 0, err
+	}
+	resp, err := http.ReadResponse(s.answers, nil)
+	if err != nil {
+		return 0, err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	return resp.StatusCode, err
+}
+
+// send sends one batch, by a client that connects again where it has to.
+func (l *load) send(body []byte) (status int, err error) {
+	r, err := http.NewRequest("POST", l.base+"/v1/batch", bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	r.SetBasicAuth("key", "")
+	resp, err := l.client.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	return resp.StatusCode, err
+}
+
+// received returns how many requests the receiver has answered.
+func (l *load) received() (int, error) {
+	text, err := l.get(l.receiver + countPath)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(text)
+}
+
+// get returns the body of an answer.
+func (l *load) get(url string) (string, error) {
+	resp, err := l.client.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return string(text), err
+}
+
+// await waits until the receiver has answered n requests.
+func (l *load) await(n int) {
+	l.tb.Helper()
+	until(l.tb, "deliveries that have arrived", n, l.received)
+}
+
+// cpu returns the processor time that the server has taken.
+func (l *load) cpu() time.Duration {
+	l.tb.Helper()
+	seconds, err := l.metric("process_cpu_seconds_total")
+	if err != nil {
+		l.tb.Fatal(err)
+	}
+	return time.Duration(seconds * float64(time.Second))
+}
+
+// metric returns the value of a metric of the server.
+func (l *load) metric(name string) (float64, error) {
+	text, err := l.get(l.admin + "metrics")
+	if err != nil {
+		return 0, err
+	}
+	m := regexp.MustCompile("(?m)^" + name + " (.*)$").FindStringSubmatch(text)
+	if m == nil {
+		return 0, fmt.Errorf("no metric %s", name)
+	}
+	return strconv.ParseFloat(m[1], 64)
+}
+
+// bare posts n webhooks of about the size of those of a batch to the receiver,
+// by an http.Transport alone.
+func (l *load) bare(n, concurrency int) time.Duration {
+	l.tb.Helper()
+	const head, tail = `{"version":1,"type":"track","userId":"user-1","event":"Order Completed","properties":{"note":"`, `"},"timestamp":"2026-01-02T03:04:05.678Z"}`
+	body := []byte(head + strings.Repeat("x", 450-len(head)-len(tail)) + tail)
+	sign, err := signature.Sign(body, "s3cret")
+	if err != nil {
+		l.tb.Fatal(err)
+	}
+	u, err := url.Parse(l.receiver + "/hook")
+	if err != nil {
+		l.tb.Fatal(err)
+	}
+	header := http.Header{"Content-Type": {"application/json"}, "User-Agent": {"Hookferry/1.0"}, signature.Header: {sign}}
+	var left atomic.Int64
+	left.Store(int64(n))
+	begin := time.Now()
+	var posting sync.WaitGroup
+	for range concurrency {
+		posting.Go(func() {
+			for left.Add(-1) >= 0 {
+				resp, err := l.client.Transport.RoundTrip(&http.Request{
+					Method: "POST", URL: u, Host: u.Host, Header: header,
+					Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
+				})
+				if err != nil {
+					l.tb.Error(err)
+					return
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+			}
+		})
+	}
+	posting.Wait()
+	return time.Since(begin)
+}
+
+var batches = flag.Int("batches", 10, "how many batches of 100 calls each round of BenchmarkServer sends")
+
+// BenchmarkServer prints how many calls a second the whole server accepts and
+// delivers: sender, server and receiver are three processes, the store is in a
+// file and synced, and everything is on that watches. x_bare is the ratio to a
+// bare http.Transport, which posts bodies of the same size to the same receiver,
+// in turn with it. us/call is the processor time of the server.
+func BenchmarkServer(b *testing.B) {
+	round := *batches
+	b.Run("deliver", func(b *testing.B) {
+		l := startLoad(b, "", "")
+		warm := max(round/10, 1)
+		l.bare(warm*batchSize, 64)
+		l.post(warm, 16)
+		want := 2 * warm * batchSize
+		l.await(want)
+		var bare, ours time.Duration
+		n, cpu := 0, l.cpu()
+		for b.Loop() {
+			bare += l.bare(round*batchSize, 64)
+			begin := time.Now()
+			l.post(round, 16)
+			want += 2 * round * batchSize
+			l.await(want)
+			ours += time.Since(begin)
+			n += round * batchSize
+		}
+		b.ReportMetric(float64(n)/bare.Seconds(), "bare/s")
+		b.ReportMetric(float64(n)/ours.Seconds(), "calls/s")
+		b.ReportMetric(bare.Seconds()/ours.Seconds(), "x_bare")
+		b.ReportMetric(float64((l.cpu()-cpu).Microseconds())/float64(n), "us/call")
+		b.ReportMetric(0, "ns/op")
+	})
+	b.Run("accept", func(b *testing.B) {
+		l := startLoad(b, ", enabled: false", "")
+		l.post(max(round/10, 1), 16)
+		var took time.Duration
+		n, cpu := 0, l.cpu()
+		for b.Loop() {
+			took += l.post(round, 16)
+			n += round * batchSize
+		}
+		b.ReportMetric(float64(n)/took.Seconds(), "calls/s")
+		b.ReportMetric(float64((l.cpu()-cpu).Microseconds())/float64(n), "us/call")
+		b.ReportMetric(0, "ns/op")
+	})
+}

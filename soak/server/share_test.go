@@ -1,0 +1,294 @@
+//go:build unix
+
+package server_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/hookferry/analytics/internal/pgtest"
+	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/testkit"
+)
+
+// A natsServer can be stopped and started again where it was.
+type natsServer struct {
+	options server.Options
+	running *server.Server
+}
+
+func startNATS(t *testing.T) *natsServer {
+	t.Helper()
+	s := &natsServer{options: server.Options{
+		Host: "127.0.0.1", Port: testkit.Port(t), JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
+	}}
+	s.up(t)
+	t.Cleanup(s.down)
+	return s
+}
+
+func (s *natsServer) up(t *testing.T) {
+	t.Helper()
+	options := s.options // it writes to them
+	var err error
+	if s.running, err = server.NewServer(&options); err != nil {
+		t.Fatal(err)
+	}
+	s.running.Start()
+	if !s.running.ReadyForConnections(stalled) {
+		t.Fatal("the NATS server is not ready")
+	}
+}
+
+func (s *natsServer) down() {
+	s.running.Shutdown()
+	s.running.WaitForShutdown()
+}
+
+func (s *natsServer) url() string { return fmt.Sprintf("nats://127.0.0.1:%d", s.options.Port) }
+
+// A node is a server in a process of its own, started again and again on the
+// same address.
+type node struct {
+	*testkit.Child
+	calls string // the address of its listener for calls
+	start func()
+}
+
+// nodes starts servers that share a store.
+func nodes(t *testing.T, n int, store, webhook string) []*node {
+	t.Helper()
+	all := make([]*node, n)
+	for i := range all {
+		s := &node{calls: freeAddress(t)}
+		s.start = func() {
+			t.Helper()
+			cmd := hookferry(t, "serve", "-listen", s.calls, "-admin-listen", "off", "-write-key", "key", "-webhook", webhook)
+			cmd.Env = append(os.Environ(), "HOOKFERRY_QUEUE="+store)
+			s.Child, _ = start(t, cmd, listening)
+		}
+		s.start()
+		all[i] = s
+	}
+	return all
+}
+
+// track sends calls with these ids, and reports whether they were accepted.
+func track(address string, ids ...string) bool {
+	var b bytes.Buffer
+	b.WriteString(`{"batch":[`)
+	for i, id := range ids {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `{"type":"track","userId":"u","event":"Shared","messageId":%q}`, id)
+	}
+	b.WriteString(`]}`)
+	req, err := http.NewRequest(http.MethodPost, "http://"+address+"/v1/batch", &b)
+	if err != nil {
+		return false
+	}
+	req.SetBasicAuth("key", "")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode == http.StatusOK
+}
+
+// A counter is a receiver that notes how often what arrives, and when first.
+type counter struct {
+	random *dice
+	mu     sync.Mutex
+	times  map[string]int
+	first  map[string]time.Time
+}
+
+func newCounter(random *dice) *counter {
+	return &counter{random: random, times: map[string]int{}, first: map[string]time.Time{}}
+}
+
+func (c *counter) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+	var event struct{ MessageID string }
+	if json.NewDecoder(r.Body).Decode(&event) != nil {
+		return
+	}
+	c.mu.Lock()
+	if c.times[event.MessageID]++; c.times[event.MessageID] == 1 {
+		c.first[event.MessageID] = time.Now()
+	}
+	c.mu.Unlock()
+	select { // something is in flight whenever a server stops
+	case <-time.After(5*time.Millisecond + c.random.below(15*time.Millisecond)):
+	case <-r.Context().Done():
+	}
+}
+
+func (c *counter) count() (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.times), nil
+}
+
+// Three servers are replaced one after the other under load: nothing is lost,
+// nothing arrives twice, and nothing is late.
+func TestRollingRestartOnPostgreSQL(t *testing.T) {
+	length, seed := soak.Long(t, "rolling-postgres")
+	db := pgtest.New(t, "fsync=off") // no test pulls a plug
+	socket := strings.TrimPrefix(strings.Fields(db.URL())[0], "host=")
+	rollingRestart(t, length, seed, "postgres://test@/postgres?host="+socket)
+}
+
+func TestRollingRestartOnNATS(t *testing.T) {
+	length, seed := soak.Long(t, "rolling-nats")
+	rollingRestart(t, length, seed, startNATS(t).url())
+}
+
+func rollingRestart(t *testing.T, length time.Duration, seed uint64, store string) {
+	random := newDice(seed)
+	arrived := newCounter(random)
+	receiver := httptest.NewServer(arrived)
+	defer receiver.Close()
+	servers := nodes(t, 3, store, receiver.URL)
+
+	var (
+		mu       sync.Mutex
+		accepted = map[string]time.Time{} // when the request began that was answered by 200
+		stopped  atomic.Bool
+		senders  sync.WaitGroup
+	)
+	for sender := range 4 {
+		senders.Go(func() {
+			for n := 0; !stopped.Load(); n++ {
+				ids := make([]string, 5)
+				for i := range ids {
+					ids[i] = fmt.Sprintf("%d-%d-%d", sender, n, i)
+				}
+				for at := sender + n; ; at++ { // the next one, if this one is being replaced
+					began := time.Now()
+					if track(servers[at%len(servers)].calls, ids...) {
+						mu.Lock()
+						for _, id := range ids {
+							accepted[id] = began
+						}
+						mu.Unlock()
+						break
+					}
+					if time.Since(began) > stalled {
+						t.Error("no server accepts calls")
+						return
+					}
+				}
+				<-time.After(10 * time.Millisecond)
+			}
+		})
+	}
+	end := time.Now().Add(length)
+	for n := 0; n < len(servers) || time.Now().Before(end); n++ {
+		pause(t, 500*time.Millisecond+random.below(time.Second))
+		s := servers[n%len(servers)]
+		stop(t, s.Child)
+		s.start()
+	}
+	pause(t, time.Second)
+	stopped.Store(true)
+	senders.Wait()
+	until(t, "accepted calls that have arrived", len(accepted), arrived.count)
+	for _, s := range servers {
+		stop(t, s.Child)
+	}
+
+	var delays []time.Duration
+	for id, began := range accepted {
+		if n := arrived.times[id]; n != 1 {
+			t.Errorf("%s arrived %d times", id, n)
+		}
+		delays = append(delays, arrived.first[id].Sub(began))
+	}
+	if len(delays) < 1000 {
+		t.Fatalf("only %d calls were accepted: no load", len(delays))
+	}
+	slices.Sort(delays)
+	at := func(share float64) time.Duration { return delays[int(share*float64(len(delays)-1))] }
+	t.Logf("%d accepted; from the call to its arrival: median %v, p99 %v, most %v", len(delays), at(0.5), at(0.99), at(1))
+	// What a server gives back in order waits neither for the next look at the whole store, every 5 seconds,
+	// nor for a claim to expire, which takes 7.5 at the least.
+	if at(0.99) > 2*time.Second || at(1) > 4*time.Second {
+		t.Errorf("deliveries were late: p99 %v, most %v", at(0.99), at(1))
+	}
+}
+
+// The NATS server is away now and then: what is sent meanwhile waits or is refused, and
+// all that was accepted arrives once it is back, without anybody's help.
+func TestNATSIsAway(t *testing.T) {
+	length, seed := soak.Long(t, "nats-away")
+	random := newDice(seed)
+	store := startNATS(t)
+	arrived := newCounter(random)
+	receiver := httptest.NewServer(arrived)
+	defer receiver.Close()
+	s := nodes(t, 1, store.url(), receiver.URL)[0]
+
+	var accepted atomic.Int64
+	var stopped atomic.Bool
+	ids := map[string]bool{} // that were accepted
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		for n := 0; !stopped.Load(); n++ {
+			if id := fmt.Sprint(n); track(s.calls, id) {
+				ids[id] = true
+				accepted.Add(1)
+			}
+			<-time.After(10 * time.Millisecond)
+		}
+	})
+	// flows waits until n more calls are accepted, and as many have arrived.
+	flows := func(n int) {
+		t.Helper()
+		arrivals, _ := arrived.count()
+		until(t, "calls that are accepted", int(accepted.Load())+n, func() (int, error) { return int(accepted.Load()), nil })
+		until(t, "calls that have arrived", arrivals+n, arrived.count)
+	}
+	flows(20)
+	for end := time.Now().Add(length); ; {
+		store.down()
+		before := accepted.Load() + 1 // one may be on its way to its answer
+		pause(t, time.Second+random.below(3*time.Second))
+		if n := accepted.Load(); n > before {
+			t.Errorf("%d calls were accepted without the store", n-before)
+		}
+		store.up(t)
+		flows(20)
+		if time.Now().After(end) {
+			break
+		}
+	}
+	stopped.Store(true)
+	sender.Wait()
+	until(t, "accepted calls that have arrived", len(ids), func() (n int, err error) {
+		arrived.mu.Lock()
+		defer arrived.mu.Unlock()
+		for id := range ids {
+			if arrived.times[id] > 0 {
+				n++
+			}
+		}
+		return n, nil
+	})
+	stop(t, s.Child)
+}

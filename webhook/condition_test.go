@@ -1,0 +1,99 @@
+package webhook_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/webhooktest"
+)
+
+// TestStatsSayHowADestinationIs has a destination answer deliveries, each of them
+// after the one before.
+func TestStatsSayHowADestinationIs(t *testing.T) {
+	taken, refused, busy := webhooktest.Answer(200), webhooktest.Answer(422).WithBody("unknown plan"), webhooktest.Answer(503).WithBody("come back later")
+	times := func(n int, step webhooktest.Step) []webhooktest.Step {
+		return slices.Repeat([]webhooktest.Step{step}, n)
+	}
+	for _, tt := range []struct {
+		name     string
+		answers  []webhooktest.Step
+		outcome  webhook.Outcome
+		refusing bool
+		status   int // of the latest failure; 0: there was none
+		again    bool
+	}{
+		{"nothing was sent", nil, "", false, 0, false},
+		{"taken", times(1, taken), webhook.OutcomeDelivered, false, 0, false},
+		{"refused", times(1, refused), webhook.OutcomePermanent, true, 422, false},
+		{"refused after many were taken", append(times(9, taken), refused), webhook.OutcomePermanent, true, 422, false},
+		{"one of nine refused", slices.Concat(times(4, taken), times(1, refused), times(4, taken)), webhook.OutcomeDelivered, false, 422, false},
+		{"every other one refused", slices.Repeat([]webhooktest.Step{refused, taken}, 4), webhook.OutcomeDelivered, true, 422, false},
+		{"all taken since", slices.Concat(times(8, refused), times(5, taken)), webhook.OutcomeDelivered, false, 422, false},
+		{"redirected", times(1, webhooktest.Answer(302)), webhook.OutcomePermanent, true, 302, false},
+		{"busy", times(1, busy), webhook.OutcomeRetryable, false, 503, true},
+		{"busy, having refused", append(times(1, refused), busy), webhook.OutcomeRetryable, true, 503, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				r.network.Receiver(hook, "", append(tt.answers, busy)...)
+				r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: hook}}}}})
+				for range tt.answers {
+					r.track("")
+					time.Sleep(time.Millisecond)
+					synctest.Wait()
+				}
+				var got webhook.DestinationStats
+				all, err := r.DestinationStats(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if len(all) > 0 {
+					got = all[0]
+				}
+				if got.Outcome != tt.outcome || got.Refusing != tt.refusing {
+					t.Errorf("outcome %q, refusing %v; want %q, %v", got.Outcome, got.Refusing, tt.outcome, tt.refusing)
+				}
+				f := got.Failure
+				if f == nil {
+					f = new(webhook.Failure)
+				}
+				if f.Status != tt.status || f.Due.IsZero() == tt.again || (tt.status == 0) != (f.ID == "") {
+					t.Errorf("failure %+v; want the status %d, again %v", f, tt.status, tt.again)
+				}
+			})
+		})
+	}
+}
+
+// TestAFailureHasTheReceiversWords follows a delivery to the end of its window.
+func TestAFailureHasTheReceiversWords(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.network.Receiver(hook, "", webhooktest.Answer(503).WithBody("come back later"))
+		r.start(webhook.Config{Window: time.Minute, Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: hook}}}}})
+		failure := func() *webhook.Failure {
+			synctest.Wait()
+			all, err := r.DestinationStats(t.Context())
+			if err != nil || len(all) != 1 || all[0].Failure == nil {
+				t.Fatalf("DestinationStats() = %+v, %v; want a failure", all, err)
+			}
+			return all[0].Failure
+		}
+		r.track("m1")
+		time.Sleep(5 * time.Millisecond)
+		first := failure()
+		if first.ID != "m1" || first.Try != 1 || first.Answer != "come back later" || first.Reason != webhook.ReasonServerError || !first.Due.After(time.Now()) {
+			t.Errorf("the first failure is %+v", first)
+		}
+		time.Sleep(2 * time.Minute)
+		last := failure()
+		if last.Try <= first.Try || !last.Due.IsZero() {
+			t.Errorf("the last failure is %+v, want a later one that is not tried again", last)
+		}
+		if all, _ := r.DestinationStats(t.Context()); all[0].Outcome != webhook.OutcomeRetryable || all[0].Refusing {
+			t.Errorf("in the end %+v, want no refusal", all[0])
+		}
+	})
+}

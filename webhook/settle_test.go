@@ -1,0 +1,236 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A fakeSettles is a Queue that notes what is settled, and refuses a call where
+// refuse returns an error.
+type fakeSettles struct {
+	Queue
+	mu     sync.Mutex // guards what follows
+	refuse func(ss []Settlement) error
+	calls  []int          // settlements in each call
+	stored map[string]int // calls that stored an ID
+}
+
+func (q *fakeSettles) Settle(ctx context.Context, ss ...Settlement) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.calls = append(q.calls, len(ss))
+	if q.refuse != nil {
+		if err := q.refuse(ss); err != nil {
+			return err
+		}
+	}
+	if q.stored == nil {
+		q.stored = make(map[string]int)
+	}
+	for i := range ss {
+		q.stored[ss[i].Delivery.ID]++
+	}
+	return nil
+}
+
+// seen returns the calls so far, and how many calls stored each ID.
+func (q *fakeSettles) seen() (calls []int, stored map[string]int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Clone(q.calls), maps.Clone(q.stored)
+}
+
+func settled(id string, size int) Settlement {
+	return Settlement{Verdict: Retry, Delivery: Delivery{Destination: "crm", ID: id, Body: make([]byte, size)}}
+}
+
+// newTestSettler starts a settler. stop ends it as Run does, and returns what run did.
+func newTestSettler(t *testing.T, q *fakeSettles, b bounds) (s *settler, stop func() error) {
+	s = newSettler(q, slog.New(slog.DiscardHandler), func([]Settlement, []*account, bool) {}, func() bool { return false })
+	s.bounds, s.most = b, b.count
+	ctx, cancel := context.WithCancel(t.Context())
+	stopped, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- s.run(ctx, stopped) }() // stop waits for it
+	return s, func() error {
+		defer cancel()
+		time.AfterFunc(5*time.Second, cancel)
+		close(stopped)
+		return <-ended
+	}
+}
+
+func TestOutcomesAreStoredInPieces(t *testing.T) {
+	tests := []struct {
+		name   string
+		bounds bounds
+		sizes  []int // of the bodies
+		want   []int // settlements in each call
+	}{
+		{"all at once", bounds{10, 100}, []int{10, 10, 10}, []int{3}},
+		{"at most count", bounds{2, 100}, []int{1, 1, 1, 1, 1}, []int{2, 2, 1}},
+		{"at most bytes", bounds{10, 100}, []int{60, 40, 1, 99, 1}, []int{2, 2, 1}},
+		{"one that is larger", bounds{10, 100}, []int{1, 1000, 1}, []int{1, 1, 1}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := &fakeSettles{}
+				s, stop := newTestSettler(t, q, tt.bounds)
+				for i, size := range tt.sizes {
+					s.add(settled(fmt.Sprint(i), size), nil)
+				}
+				synctest.Wait()
+				if calls, _ := q.seen(); fmt.Sprint(calls) != fmt.Sprint(tt.want) {
+					t.Errorf("calls of %v settlements, want %v", calls, tt.want)
+				}
+				if _, bytes := s.behind(100, 1<<20); bytes != 0 {
+					t.Errorf("%d bytes wait after all is stored", bytes)
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A store that refuses some settlements, whatever call they are in, stores all others
+// at once, and these when it takes them.
+func TestARefusedOutcomeHoldsUpNoOther(t *testing.T) {
+	for _, bad := range [][]int{{0}, {99}, {50}, {0, 99}, {10, 20, 70}} {
+		t.Run(fmt.Sprint(bad), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				refused := make(map[string]bool)
+				for _, i := range bad {
+					refused[fmt.Sprint(i)] = true
+				}
+				q := &fakeSettles{refuse: func(ss []Settlement) error {
+					for i := range ss {
+						if refused[ss[i].Delivery.ID] {
+							return errors.New("refused")
+						}
+					}
+					return nil
+				}}
+				s, stop := newTestSettler(t, q, bounds{64, 1 << 20})
+				for i := range 100 {
+					s.add(settled(fmt.Sprint(i), 1), nil)
+				}
+				synctest.Wait()
+				if calls, stored := q.seen(); len(stored) != 100-len(bad) {
+					t.Fatalf("%d of %d stored at once, in %d calls", len(stored), 100-len(bad), len(calls))
+				}
+				s.add(settled("later", 1), nil)
+				synctest.Wait()
+				before, stored := q.seen()
+				if stored["later"] != 1 {
+					t.Error("what came later is not stored")
+				}
+				if behind, bytes := s.behind(100, 1<<20); behind || bytes != int64(len(bad)) {
+					t.Errorf("behind = %v, %d bytes wait", behind, bytes)
+				}
+				time.Sleep(time.Hour)
+				if calls, _ := q.seen(); len(calls)-len(before) < 500 || len(calls)-len(before) > 20_000 {
+					t.Errorf("%d calls in an hour", len(calls)-len(before))
+				}
+				q.mu.Lock()
+				clear(refused)
+				q.mu.Unlock()
+				time.Sleep(longestPause)
+				synctest.Wait()
+				_, stored = q.seen()
+				for i := range 100 {
+					if n := stored[fmt.Sprint(i)]; n != 1 {
+						t.Errorf("outcome %d was stored %d times", i, n)
+					}
+				}
+				if err := stop(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A store that takes no more than so many bytes in one call is given smaller calls.
+func TestAStoreWithALowBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &fakeSettles{refuse: func(ss []Settlement) error {
+			if len(ss) > 3 {
+				return errors.New("too much")
+			}
+			return nil
+		}}
+		s, stop := newTestSettler(t, q, defaultBounds)
+		for i := range 1000 {
+			s.add(settled(fmt.Sprint(i), 100), nil)
+		}
+		synctest.Wait()
+		if _, stored := q.seen(); len(stored) != 1000 {
+			t.Errorf("%d of 1000 stored", len(stored))
+		}
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// While a store takes nothing, calls become rare; afterwards everything is stored.
+func TestOutcomesWaitForTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failed := errors.New("no room on the disk")
+		q := &fakeSettles{refuse: func([]Settlement) error { return failed }}
+		s, stop := newTestSettler(t, q, defaultBounds)
+		for i := range 1000 {
+			s.add(settled(fmt.Sprint(i), 100), nil)
+		}
+		time.Sleep(time.Hour)
+		if calls, _ := q.seen(); len(calls) > 3000 {
+			t.Errorf("%d calls in an hour of failure", len(calls))
+		}
+		if behind, bytes := s.behind(10_000, 1<<20); !behind || bytes != 100_000 {
+			t.Errorf("behind = %v, %d bytes wait", behind, bytes)
+		}
+		q.mu.Lock()
+		q.refuse = nil
+		q.mu.Unlock()
+		time.Sleep(2 * longestPause)
+		synctest.Wait()
+		_, stored := q.seen()
+		if behind, bytes := s.behind(10_000, 1<<20); behind || bytes != 0 || len(stored) != 1000 {
+			t.Errorf("behind = %v, %d bytes wait, %d stored", behind, bytes, len(stored))
+		}
+		q.mu.Lock()
+		q.refuse = func([]Settlement) error { return failed }
+		q.mu.Unlock()
+		s.add(settled("last", 1), nil)
+		synctest.Wait()
+		if err := stop(); !errors.Is(err, failed) {
+			t.Errorf("run = %v, want the error of the store", err)
+		}
+	})
+}
+
+func TestBodiesWhoseOutcomeWaitsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &fakeSettles{refuse: func([]Settlement) error { return errors.New("away") }}
+		s, stop := newTestSettler(t, q, defaultBounds)
+		s.add(settled("a", 400), nil)
+		if behind, _ := s.behind(100, 1000); behind {
+			t.Error("behind at 400 bytes of 1000")
+		}
+		s.add(settled("b", 600), nil)
+		if behind, bytes := s.behind(100, 1000); !behind || bytes != 1000 {
+			t.Errorf("behind = %v at %d bytes of 1000", behind, bytes)
+		}
+		stop()
+	})
+}
