@@ -896,7 +896,7 @@ func TestShutdownLetsAttemptsEnd(t *testing.T) {
 		if s := r.Stats(); s.Delivered != 4 || len(recv.Requests()) != 4 {
 			t.Errorf("Stats() = %+v with %d requests, want the 4 in flight and no more", s, len(recv.Requests()))
 		}
-		if c := r.counts(); c.Waiting != 96 || c.Leased != 0 {
+		if c := r.counts(); c.Waiting != 96 || c.Claimed != 0 {
 			t.Errorf("the store holds %+v", c)
 		}
 		if err := r.Forward(t.Context(), "crm", call("late")); !errors.Is(err, webhook.ErrClosed) {
@@ -926,7 +926,7 @@ func TestShutdownCutsOffAtItsDeadline(t *testing.T) {
 		if d := time.Since(begin); d != 0 {
 			t.Errorf("attempts went on for %v", d)
 		}
-		if c, s := r.counts(), r.Stats(); c.Waiting != 1 || c.Leased != 0 || s.Retried != 0 {
+		if c, s := r.counts(), r.Stats(); c.Waiting != 1 || c.Claimed != 0 || s.Retried != 0 {
 			t.Errorf("the store holds %+v, Stats() = %+v", c, s)
 		}
 		r.start(webhook.Config{Destinations: crm(hook)})

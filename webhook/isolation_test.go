@@ -406,7 +406,7 @@ func TestPauseKeepsDeliveries(t *testing.T) {
 		}
 		r.fill(crm(hook), 100)
 		time.Sleep(24 * time.Hour)
-		if n, c := len(recv.Requests()), r.counts(); n != 4 || c.Waiting != 196 || c.Leased != 0 {
+		if n, c := len(recv.Requests()), r.counts(); n != 4 || c.Waiting != 196 || c.Claimed != 0 {
 			t.Errorf("%d requests, the store holds %+v; want the 4 attempts that were in flight, and the rest to wait", n, c)
 		}
 		want := []webhook.Held{{Destination: "crm", Hold: webhook.HoldPaused, Since: begin}}
@@ -584,7 +584,7 @@ func (q *weigher) Lease(ctx context.Context, req webhook.LeaseRequest, dst []web
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, d := range ds[len(dst):] {
-		q.leased[d.Lease] = len(d.Body)
+		q.leased[d.Claim] = len(d.Body)
 		q.bytes += len(d.Body)
 	}
 	q.most = max(q.most, q.bytes)
@@ -594,8 +594,8 @@ func (q *weigher) Lease(ctx context.Context, req webhook.LeaseRequest, dst []web
 func (q *weigher) Settle(ctx context.Context, ss ...webhook.Settlement) error {
 	q.mu.Lock()
 	for _, s := range ss {
-		q.bytes -= q.leased[s.Delivery.Lease]
-		delete(q.leased, s.Delivery.Lease)
+		q.bytes -= q.leased[s.Delivery.Claim]
+		delete(q.leased, s.Delivery.Claim)
 	}
 	q.mu.Unlock()
 	return q.Queue.Settle(ctx, ss...)

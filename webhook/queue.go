@@ -11,6 +11,9 @@ import (
 // Close.
 var ErrClosed = errors.New("webhook: closed")
 
+// ErrTooLarge is returned by Put for more than the store can ever store at once.
+var ErrTooLarge = errors.New("webhook: too much for one call")
+
 // ErrQueueFull is returned by Forward and Put when the store has reached its
 // bound. Nothing of the call was stored; the same call may be made again.
 var ErrQueueFull = errors.New("webhook: queue is full")
@@ -46,9 +49,9 @@ type Delivery struct {
 	// does not change.
 	Trace Trace
 
-	// Lease is the store's handle on a leased delivery, valid in the process
-	// and for the Queue value that handed it out. It is not stored.
-	Lease uint64
+	// Claim is the store's handle on a claimed delivery, valid for the Store value
+	// that handed it out. It is not stored.
+	Claim uint64
 }
 
 // Closed is an endpoint that is not to be asked.
@@ -138,34 +141,6 @@ type LeaseRequest struct {
 	Room func(destination string) int
 }
 
-// Verdict says how a lease ends.
-type Verdict uint8
-
-// The verdicts of a Settlement.
-const (
-	// Done removes the delivery.
-	Done Verdict = iota + 1
-	// Retry puts it back with its Due, Expires, Tries, Closed and Attempts.
-	Retry
-	// Bury makes it a dead letter with its Attempts and the Reason.
-	Bury
-	// Renew keeps the lease, now until Due.
-	Renew
-)
-
-// A Settlement ends or prolongs the lease of one delivery.
-type Settlement struct {
-	// Verdict is what becomes of the delivery.
-	Verdict Verdict
-	// Delivery is the delivery as it was leased, with the fields changed that
-	// the Verdict names.
-	Delivery Delivery
-	// Reason is why it is buried.
-	Reason Reason
-	// At is when it is buried.
-	At time.Time
-}
-
 // A DeadLetter is a delivery that was given up.
 type DeadLetter struct {
 	Delivery
@@ -227,13 +202,17 @@ type DeadLetters interface {
 // Counts says how much a store holds.
 type Counts struct {
 	// Waiting counts the deliveries that are stored and neither done nor
-	// buried; those that are leased included.
+	// buried; those that are claimed included.
 	Waiting int
-	// Leased counts those of them that are leased.
-	Leased int
-	// Dead counts the dead letters.
-	Dead int
-	// Oldest is the earliest Due of what waits and is not leased, zero if
+	// Claimed counts those of them that are claimed.
+	Claimed int
+	// Dead counts the dead letters, DeadBytes the bytes of their bodies, ids and
+	// attempts, -1 if the store does not know; OldestDead is when the first of them
+	// died, zero if there is none.
+	Dead       int
+	DeadBytes  int64
+	OldestDead time.Time
+	// Oldest is the earliest Due of what waits and is not claimed, zero if
 	// there is none.
 	Oldest time.Time
 }
@@ -254,9 +233,9 @@ type Waker interface {
 // DestinationCounts says how much a store holds for one destination. The
 // fields are those of Counts.
 type DestinationCounts struct {
-	Destination     string
-	Waiting, Leased int
-	Oldest          time.Time
+	Destination      string
+	Waiting, Claimed int
+	Oldest           time.Time
 }
 
 // DestinationCounter is implemented by a Queue that knows how much it holds for

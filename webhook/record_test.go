@@ -55,7 +55,7 @@ func TestDeliveryRecord(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			prefix := []byte("before")
-			tt.d.Lease = 99
+			tt.d.Claim = 99
 			b, err := tt.d.AppendBinary(bytes.Clone(prefix))
 			if err != nil || !bytes.HasPrefix(b, prefix) {
 				t.Fatalf("AppendBinary = %q, %v", b, err)
@@ -66,7 +66,7 @@ func TestDeliveryRecord(t *testing.T) {
 				t.Fatalf("UnmarshalBinary: %v", err)
 			}
 			want := tt.d
-			want.Lease = 0
+			want.Claim = 0
 			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 				t.Fatalf("UnmarshalBinary (-want +got)\n%s", diff)
 			}

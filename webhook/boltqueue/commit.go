@@ -208,7 +208,6 @@ type commit struct {
 	keys    []seen.Key
 	stored  []stored
 	removed []removed
-	renewed []end
 }
 
 // A stored is a put that was let in.
@@ -257,10 +256,6 @@ func (c *commit) plan(group []*request) {
 		for _, x := range r.ends {
 			it := q.table.Leased(x.lease)
 			if it == nil || it.Settling() {
-				continue
-			}
-			if x.verdict == webhook.Renew {
-				c.renewed = append(c.renewed, x)
 				continue
 			}
 			q.table.Detach(it, c.now.UnixMicro())
@@ -315,11 +310,6 @@ func (c *commit) apply() {
 			it.Destination = l.Name
 			q.tail.add(it, rm.row)
 			q.table.Add(l, it, now)
-		}
-	}
-	for _, x := range c.renewed {
-		if it := q.table.Leased(x.lease); it != nil && !it.Settling() {
-			q.table.Renew(it, x.at, now)
 		}
 	}
 	if q.awaited {

@@ -224,12 +224,10 @@ func crashModel(t *testing.T, seed uint64) {
 				break
 			}
 			d := held[id]
-			s := webhook.Settlement{Verdict: webhook.Verdict(1 + rnd.IntN(4)), Delivery: d, At: time.Now(), Reason: webhook.ReasonExpired}
+			s := webhook.Settlement{Verdict: webhook.Verdict(1 + rnd.IntN(3)), Delivery: d, At: time.Now(), Reason: webhook.ReasonExpired}
 			switch s.Verdict {
 			case webhook.Retry:
 				s.Delivery.Due, s.Delivery.Tries = past.Add(time.Duration(rnd.IntN(1e6))*time.Microsecond), d.Tries+1
-			case webhook.Renew:
-				s.Delivery.Due = time.Now().Add(time.Hour)
 			}
 			ss = append(ss, s)
 		}
@@ -238,8 +236,6 @@ func crashModel(t *testing.T, seed uint64) {
 		}
 		for _, s := range ss {
 			switch s.Verdict {
-			case webhook.Renew:
-				continue
 			case webhook.Retry:
 				m.waiting[s.Delivery.ID]++
 			case webhook.Bury:
@@ -801,7 +797,7 @@ func testJournalCannotGrow(t *testing.T) {
 	// Of one commit, what fits is stored.
 	large := put("l0", "l1", "l2", "l3", "l4", "l5", "l6")
 	small := put("small")
-	done := &request{done: make(chan struct{}), ends: []end{{lease: leased[n-1].Lease, verdict: webhook.Done}}}
+	done := &request{done: make(chan struct{}), ends: []end{{lease: leased[n-1].Claim, verdict: webhook.Done}}}
 	q.inbox.mu.Lock()
 	q.inbox.requests = append(q.inbox.requests, large, small, done)
 	q.inbox.mu.Unlock()
@@ -872,7 +868,7 @@ func testDoubtBeforeEntry(t *testing.T) {
 	if err := put.prepare([]webhook.Delivery{{Destination: "a", ID: "new", Due: time.Now()}}); err != nil {
 		t.Fatal(err)
 	}
-	done := &request{done: make(chan struct{}), ends: []end{{lease: leased[1].Lease, verdict: webhook.Done}}}
+	done := &request{done: make(chan struct{}), ends: []end{{lease: leased[1].Claim, verdict: webhook.Done}}}
 	q.inbox.mu.Lock()
 	q.inbox.requests = append(q.inbox.requests, put, done)
 	q.inbox.mu.Unlock()

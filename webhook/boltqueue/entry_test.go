@@ -68,7 +68,7 @@ func TestSettlementsShareEntries(t *testing.T) {
 				which := make([]int, len(ss))
 				for i, s := range ss {
 					which[i] = i
-					r.ends[i] = end{lease: s.Delivery.Lease, verdict: s.Verdict, at: now.UnixMicro()}
+					r.ends[i] = end{lease: s.Delivery.Claim, verdict: s.Verdict, at: now.UnixMicro()}
 				}
 				if tt.verdict == webhook.Retry {
 					if err := q.encode(r, ss, which); err != nil {

@@ -150,9 +150,9 @@ func testCommitFails(t *testing.T, commit func(*bolt.Tx) error, journal string, 
 	})
 
 	// Afterwards all is as if it had never happened, or had succeeded.
-	want := webhook.Counts{Waiting: 6, Leased: 6}
+	want := webhook.Counts{Waiting: 6, Claimed: 6}
 	if stored {
-		want = webhook.Counts{Waiting: 6 - 2 + 2 + 1, Leased: 3, Dead: 1}
+		want = webhook.Counts{Waiting: 6 - 2 + 2 + 1, Claimed: 3, Dead: 1}
 	}
 	counted := func() {
 		t.Helper()
@@ -173,7 +173,7 @@ func testCommitFails(t *testing.T, commit func(*bolt.Tx) error, journal string, 
 		if err := q.Settle(ctx, ss...); err != nil {
 			t.Errorf("Settle again: %v", err)
 		}
-		want = webhook.Counts{Waiting: 6 - 2 + 2, Leased: 3, Dead: 1}
+		want = webhook.Counts{Waiting: 6 - 2 + 2, Claimed: 3, Dead: 1}
 		counted()
 	} else if n, err := q.Put(ctx, delivery("new")); n != 0 || err != nil {
 		t.Errorf("Put again = %d, %v, want 0", n, err)

@@ -289,7 +289,7 @@ func (q *Queue) Settle(ctx context.Context, ss ...webhook.Settlement) error {
 	}
 	defer q.calls.Done()
 	for i := range ss {
-		if v := ss[i].Verdict; v < webhook.Done || v > webhook.Renew {
+		if v := ss[i].Verdict; v < webhook.Done || v > webhook.Bury {
 			return fmt.Errorf("boltqueue: settlement with verdict %d", v)
 		}
 		if err := ss[i].Delivery.Check(); err != nil {
@@ -318,7 +318,7 @@ func (q *Queue) settle(ctx context.Context, ss []webhook.Settlement) error {
 	var encode []int
 	for i := range ss {
 		s := &ss[i]
-		r.ends[i] = end{lease: s.Delivery.Lease, verdict: s.Verdict, at: s.Delivery.Due.UnixMicro()}
+		r.ends[i] = end{lease: s.Delivery.Claim, verdict: s.Verdict, at: s.Delivery.Due.UnixMicro()}
 		if s.Verdict == webhook.Retry || s.Verdict == webhook.Bury {
 			encode = append(encode, i)
 		}
@@ -337,7 +337,7 @@ func (q *Queue) encode(r *request, ss []webhook.Settlement, which []int) error {
 	stored := make([]webhook.DeadLetter, len(which))
 	q.mu.Lock()
 	for j, i := range which {
-		if it := q.table.Leased(ss[i].Delivery.Lease); it != nil {
+		if it := q.table.Leased(ss[i].Delivery.Claim); it != nil {
 			stored[j].Delivery = it.Delivery
 		}
 	}
@@ -375,7 +375,7 @@ func (q *Queue) Count(ctx context.Context) (webhook.Counts, error) {
 	defer q.mu.Unlock()
 	now := time.Now().UnixMicro()
 	_, leased := q.table.Len(now)
-	c := webhook.Counts{Waiting: int(q.count.waiting), Leased: leased, Dead: int(q.count.dead)}
+	c := webhook.Counts{Waiting: int(q.count.waiting), Claimed: leased, Dead: int(q.count.dead)}
 	if at, ok := q.table.Oldest(now); ok {
 		c.Oldest = time.UnixMicro(at).UTC()
 	}

@@ -135,7 +135,7 @@ func testSettlementsPassPutsThatWait(t *testing.T) {
 	}
 	crowd(2 * maxTail)
 	put := prepared("2")
-	done := &request{done: make(chan struct{}), ends: []end{{lease: ds[0].Lease, verdict: webhook.Done}}}
+	done := &request{done: make(chan struct{}), ends: []end{{lease: ds[0].Claim, verdict: webhook.Done}}}
 	q.inbox.mu.Lock()
 	q.inbox.requests = append(q.inbox.requests, put, done)
 	q.inbox.mu.Unlock()

@@ -21,7 +21,7 @@ type deadLetter struct {
 
 func (q *Queue) bury(it *lanes.Item, reason webhook.Reason, at time.Time) {
 	q.seq++
-	it.Lease = 0
+	it.Claim = 0
 	d := &deadLetter{item: it}
 	d.DeadLetter = webhook.DeadLetter{
 		Delivery: it.Delivery,

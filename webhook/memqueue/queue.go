@@ -220,7 +220,7 @@ func (q *Queue) Settle(ctx context.Context, ss ...webhook.Settlement) error {
 	now := time.Now().UnixMicro()
 	for i := range ss {
 		s := &ss[i]
-		it := q.table.Leased(s.Delivery.Lease)
+		it := q.table.Leased(s.Delivery.Claim)
 		if it == nil {
 			continue
 		}
@@ -251,7 +251,7 @@ func (q *Queue) Count(ctx context.Context) (webhook.Counts, error) {
 	defer q.mu.Unlock()
 	now := time.Now().UnixMicro()
 	items, leased := q.table.Len(now)
-	c := webhook.Counts{Waiting: items, Leased: leased, Dead: len(q.dead)}
+	c := webhook.Counts{Waiting: items, Claimed: leased, Dead: len(q.dead)}
 	if at, ok := q.table.Oldest(now); ok {
 		c.Oldest = time.UnixMicro(at).UTC()
 	}

@@ -220,7 +220,7 @@ func (q *Queue) Count(ctx context.Context) (webhook.Counts, error) {
 		return webhook.Counts{}, fmt.Errorf("natsqueue: counting: %w", err)
 	}
 	total := sum(all)
-	c := webhook.Counts{Waiting: total.Waiting, Leased: total.Leased, Dead: int(dead.CachedInfo().State.Msgs)}
+	c := webhook.Counts{Waiting: total.Waiting, Claimed: total.Leased, Dead: int(dead.CachedInfo().State.Msgs)}
 	if total.Oldest != 0 {
 		c.Oldest = time.UnixMicro(total.Oldest).UTC()
 	}
@@ -233,7 +233,7 @@ func (q *Queue) CountByDestination(ctx context.Context) iter.Seq2[webhook.Destin
 	return func(yield func(webhook.DestinationCounts, error) bool) {
 		all, err := q.ask(ctx, true)
 		for _, c := range all {
-			d := webhook.DestinationCounts{Destination: string(c.Destination), Waiting: c.Waiting, Leased: c.Leased}
+			d := webhook.DestinationCounts{Destination: string(c.Destination), Waiting: c.Waiting, Claimed: c.Leased}
 			if c.Oldest != 0 {
 				d.Oldest = time.UnixMicro(c.Oldest).UTC()
 			}

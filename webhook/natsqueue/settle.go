@@ -54,12 +54,8 @@ func (q *Queue) Settle(ctx context.Context, ss ...webhook.Settlement) error {
 		return fmt.Errorf("natsqueue: settling: %w", err)
 	}
 	for i := range ss {
-		it := q.table.Leased(ss[i].Delivery.Lease)
+		it := q.table.Leased(ss[i].Delivery.Claim)
 		if it == nil {
-			continue
-		}
-		if ss[i].Verdict == webhook.Renew {
-			q.table.Renew(it, ss[i].Delivery.Due.UnixMicro(), now.UnixMicro())
 			continue
 		}
 		if it.Settling() {
@@ -89,7 +85,7 @@ func (q *Queue) endings(ss []webhook.Settlement) (ends []ending, size int, err e
 		s := &ss[i]
 		var record []byte
 		switch s.Verdict {
-		case webhook.Done, webhook.Renew:
+		case webhook.Done:
 			size += 64
 			continue
 		case webhook.Retry:

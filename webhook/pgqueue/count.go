@@ -79,7 +79,7 @@ func (q *Queue) Count(ctx context.Context) (webhook.Counts, error) {
 	defer q.mu.Unlock()
 	now := q.now().UnixMicro()
 	_, leased := q.table.Len(now)
-	c := webhook.Counts{Waiting: n.waiting, Leased: n.others + leased, Dead: n.dead}
+	c := webhook.Counts{Waiting: n.waiting, Claimed: n.others + leased, Dead: n.dead}
 	if at, ok := q.oldestHeld(now); ok && (n.first == nil || at < *n.first) {
 		n.first = &at
 	}
@@ -129,7 +129,7 @@ func (q *Queue) countBy(ctx context.Context) ([]webhook.DestinationCounts, error
 				first *int64
 				n     int
 			)
-			err = r.Scan(&name, &c.Waiting, &c.Leased, &first, &n)
+			err = r.Scan(&name, &c.Waiting, &c.Claimed, &first, &n)
 			c.Destination = string(name)
 			if first != nil {
 				c.Oldest = time.UnixMicro(*first).UTC()
@@ -162,7 +162,7 @@ func (q *Queue) countBy(ctx context.Context) ([]webhook.DestinationCounts, error
 					c.Oldest = at
 				}
 			default:
-				c.Leased++
+				c.Claimed++
 			}
 		}
 	}

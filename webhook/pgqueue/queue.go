@@ -368,7 +368,7 @@ func (q *Queue) Lease(ctx context.Context, req webhook.LeaseRequest, dst []webho
 		}
 	}
 	for i := len(dst); i < len(take.Out); i++ {
-		q.table.Leased(take.Out[i].Lease).Home.(*chunk).used = now
+		q.table.Leased(take.Out[i].Claim).Home.(*chunk).used = now
 	}
 	next := q.table.Next(now.UnixMicro())
 	if !next.IsZero() {

@@ -48,16 +48,12 @@ func (q *Queue) Settle(ctx context.Context, ss ...webhook.Settlement) error {
 	q.mu.Lock()
 	now := q.now()
 	for i := range ss {
-		it := q.table.Leased(ss[i].Delivery.Lease)
+		it := q.table.Leased(ss[i].Delivery.Claim)
 		if it == nil {
 			continue
 		}
 		c := it.Home.(*chunk)
 		c.used = now
-		if ss[i].Verdict == webhook.Renew {
-			q.table.Renew(it, ss[i].Delivery.Due.Add(q.offset).UnixMicro(), now.UnixMicro())
-			continue
-		}
 		if it.Settling() {
 			continue
 		}
@@ -83,7 +79,7 @@ func endings(ss []webhook.Settlement) (ends []ending, size int, err error) {
 		e := &ends[i]
 		e.verdict = s.Verdict
 		switch s.Verdict {
-		case webhook.Done, webhook.Renew:
+		case webhook.Done:
 			size += 64
 			continue
 		case webhook.Retry:

@@ -223,11 +223,11 @@ var closeCases = []testCase{
 			counts(webhook.DestinationCounts{Destination: "a", Waiting: 3, Oldest: a[0].Due},
 				webhook.DestinationCounts{Destination: "b", Waiting: 1, Oldest: b.Due})
 			ds := k.lease(2)
-			counts(webhook.DestinationCounts{Destination: "a", Waiting: 3, Leased: 2, Oldest: a[2].Due},
+			counts(webhook.DestinationCounts{Destination: "a", Waiting: 3, Claimed: 2, Oldest: a[2].Due},
 				webhook.DestinationCounts{Destination: "b", Waiting: 1, Oldest: b.Due})
 			k.settle(webhook.Done, ds...)
 			last := k.leaseOne()
-			counts(webhook.DestinationCounts{Destination: "a", Waiting: 1, Leased: 1},
+			counts(webhook.DestinationCounts{Destination: "a", Waiting: 1, Claimed: 1},
 				webhook.DestinationCounts{Destination: "b", Waiting: 1, Oldest: b.Due})
 			k.settle(webhook.Bury, last)
 			counts(webhook.DestinationCounts{Destination: "b", Waiting: 1, Oldest: b.Due})
@@ -270,7 +270,7 @@ func (k *kit) counts(waiting, leased, dead int) {
 	k.Helper()
 	got, err := k.q.(webhook.Counter).Count(k.ctx)
 	got.Oldest = time.Time{}
-	if want := (webhook.Counts{Waiting: waiting, Leased: leased, Dead: dead}); err != nil || got != want {
+	if want := (webhook.Counts{Waiting: waiting, Claimed: leased, Dead: dead}); err != nil || got != want {
 		k.Fatalf("Count = %+v, %v, want %+v", got, err, want)
 	}
 }

@@ -45,8 +45,8 @@ var leaseCases = []testCase{
 			k.pass(k.traits.Lease)
 			again := k.leaseOne()
 			k.same("Lease after the first expired", []webhook.Delivery{again}, want)
-			if again.Lease == first.Lease {
-				k.Errorf("the second lease has the handle %d of the first", first.Lease)
+			if again.Claim == first.Claim {
+				k.Errorf("the second lease has the handle %d of the first", first.Claim)
 			}
 		},
 	},

@@ -150,9 +150,9 @@ func (m *model) leases() {
 		}
 		m.same("Lease", []webhook.Delivery{d}, h.d)
 		if h.lease != 0 {
-			m.past = append(m.past, webhook.Delivery{Destination: name, ID: d.ID, Lease: h.lease})
+			m.past = append(m.past, webhook.Delivery{Destination: name, ID: d.ID, Claim: h.lease})
 		}
-		h.lease, h.until = d.Lease, req.Until
+		h.lease, h.until = d.Claim, req.Until
 		if req.Room != nil && got[name] > room[name] {
 			m.Fatalf("Lease handed out %d of %s, which has room for %d", got[name], name, room[name])
 		}
@@ -189,7 +189,7 @@ func (m *model) settles() {
 			continue
 		}
 		s := webhook.Settlement{Verdict: webhook.Verdict(1 + m.r.IntN(4)), Delivery: h.d, Reason: webhook.ReasonServerError, At: at.Add(-time.Duration(m.r.IntN(1000)) * time.Millisecond)}
-		s.Delivery.Lease = h.lease
+		s.Delivery.Claim = h.lease
 		switch s.Verdict {
 		case webhook.Done:
 			delete(m.held, key(&h.d))
@@ -202,7 +202,7 @@ func (m *model) settles() {
 				h.d.Attempts = append(slices.Clone(h.d.Attempts), webhook.Attempt{At: at, Try: h.d.Tries, Status: 500, Reason: s.Reason})
 			}
 			s.Delivery = h.d
-			s.Delivery.Lease = h.lease
+			s.Delivery.Claim = h.lease
 			h.lease, h.until = 0, time.Time{}
 		case webhook.Bury:
 			delete(m.held, key(&h.d))
@@ -329,7 +329,7 @@ func (m *model) drain() {
 	for _, h := range m.held {
 		if h.lease != 0 {
 			d := h.d
-			d.Lease = h.lease
+			d.Claim = h.lease
 			if d.Due.After(now()) {
 				m.Fatalf("%s is leased and due %v", key(&d), d.Due)
 			}

@@ -189,9 +189,9 @@ var settleCases = []testCase{
 			for _, verdict := range []webhook.Verdict{webhook.Done, webhook.Retry, webhook.Bury, webhook.Renew} {
 				k.settle(verdict, d)
 				never := d
-				never.Lease = 0
+				never.Claim = 0
 				k.settle(verdict, never)
-				never.Lease = 1<<63 + 12345
+				never.Claim = 1<<63 + 12345
 				k.settle(verdict, never)
 			}
 			k.leaseNone("one is done, the other leased")

@@ -36,7 +36,7 @@ func BenchmarkTable(b *testing.B) {
 					table.Serve(&take, now)
 					table.End()
 					for i := range take.Out {
-						table.Move(table.Leased(take.Out[i].Lease), order(), now)
+						table.Move(table.Leased(take.Out[i].Claim), order(), now)
 					}
 					n += len(take.Out)
 				}

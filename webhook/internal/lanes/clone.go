@@ -19,7 +19,7 @@ func Clone(d *webhook.Delivery) webhook.Delivery {
 // CloneHead is Clone without the Body.
 func CloneHead(d *webhook.Delivery) webhook.Delivery {
 	c := *d
-	c.Destination, c.Lease = "", 0
+	c.Destination, c.Claim = "", 0
 	c.ID = strings.Clone(d.ID)
 	c.Type = typeName(d.Type)
 	c.Body = nil

@@ -173,7 +173,7 @@ func (t *Table) Count(now int64, away func(*Lane) int) []webhook.DestinationCoun
 		if l.Empty() {
 			continue
 		}
-		c := webhook.DestinationCounts{Destination: l.Name, Waiting: l.held, Leased: l.held - l.run.len - len(l.rest)}
+		c := webhook.DestinationCounts{Destination: l.Name, Waiting: l.held, Claimed: l.held - l.run.len - len(l.rest)}
 		if away != nil {
 			c.Waiting += away(l)
 		}
@@ -301,13 +301,6 @@ func (t *Table) Attach(it *Item) {
 	t.hold(it, it.until)
 }
 
-// Renew lets the lease of it, which may have expired, end at until.
-func (t *Table) Renew(it *Item, until, now int64) {
-	t.take(it)
-	t.hold(it, until)
-	t.settle(it.lane, now)
-}
-
 // Leased returns the item that was handed out with the handle lease, or nil if
 // it is gone or was handed out again.
 func (t *Table) Leased(lease uint64) *Item {
@@ -358,7 +351,7 @@ func (t *Table) grant(it *Item) {
 	s := &t.slots[it.slot]
 	s.item = it
 	s.grant++
-	it.Lease = uint64(s.grant)<<32 | uint64(it.slot)
+	it.Claim = uint64(s.grant)<<32 | uint64(it.slot)
 }
 
 // hold puts it among the leases.

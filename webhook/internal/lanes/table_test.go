@@ -100,13 +100,13 @@ func testTable(t *testing.T, seed uint64) {
 				i := r.IntN(len(held))
 				d := held[i]
 				held = slices.Delete(held, i, i+1)
-				it := table.Leased(d.Lease)
+				it := table.Leased(d.Claim)
 				if it == nil {
 					continue
 				}
 				if r.IntN(2) == 0 {
 					table.Detach(it, now)
-					if !it.Settling() || table.Leased(d.Lease) != it {
+					if !it.Settling() || table.Leased(d.Claim) != it {
 						t.Fatal("a detached item has lost its handle")
 					}
 				}
@@ -118,12 +118,11 @@ func testTable(t *testing.T, seed uint64) {
 					if it.Settling() {
 						table.Attach(it)
 					}
-					table.Renew(it, now+r.Int64N(3000), now)
 					continue
 				default:
 					table.Remove(it, now)
 				}
-				if table.Leased(d.Lease) != nil {
+				if table.Leased(d.Claim) != nil {
 					t.Fatal("a handle outlives its lease")
 				}
 			}
@@ -171,7 +170,7 @@ func TestTableForgetsIdleLanes(t *testing.T) {
 		if len(take.Out) != 1 {
 			t.Fatalf("%d of 1 handed out", len(take.Out))
 		}
-		table.Remove(table.Leased(take.Out[0].Lease), now)
+		table.Remove(table.Leased(take.Out[0].Claim), now)
 	}
 	if n := table.Lanes(); n > 4*minSweep {
 		t.Errorf("%d lanes are left of 100,000 that are idle", n)
@@ -199,7 +198,7 @@ func TestServeAllocatesNothing(t *testing.T) {
 		table.Serve(take, now)
 		table.End()
 		for i := range take.Out {
-			it := table.Leased(take.Out[i].Lease)
+			it := table.Leased(take.Out[i].Claim)
 			table.Move(it, it.Order, now)
 		}
 	}

@@ -56,7 +56,7 @@ func (h *Handler) count(ctx context.Context, s *api.Status) error {
 		return nil
 	}
 	c, err := counter.Count(ctx)
-	s.Waiting, s.Leased, s.Dead, s.Oldest = c.Waiting, c.Leased, c.Dead, api.TimeOf(c.Oldest)
+	s.Waiting, s.Leased, s.Dead, s.Oldest = c.Waiting, c.Claimed, c.Dead, api.TimeOf(c.Oldest)
 	return err
 }
 

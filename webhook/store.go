@@ -1,0 +1,204 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+)
+
+// ErrConflict says that a setting was changed by somebody else since it was read.
+var ErrConflict = errors.New("webhook: the setting has another version")
+
+// A Store keeps deliveries from Put until their outcome, and decides nothing: the
+// scheduler of the Forwarder says which of them are fetched, and when. A value is used
+// by one Forwarder. All methods may be called concurrently.
+//
+// The deliveries of a destination are in two queues: fresh ones, whose Expires is zero,
+// and retries. Each is in the order of Due.
+//
+// A claim is the right to settle a delivery. It begins when Fetch returns the delivery,
+// or Put keeps it, and ends when it is settled or the store is closed. Claims do not
+// survive the process. Where several nodes share a store, the claims of a node that
+// died end when its last heartbeat is too old; see Shared.
+//
+// All times are those of Now, kept to the microsecond. A clock that jumps may change
+// what is due, and never who has claimed what.
+//
+// Each method returns ErrClosed after Close, and the wrapped cause when the store fails.
+// A store that failed may recover, so callers try again. No method keeps its arguments or
+// anything that they refer to.
+type Store interface {
+	// Put stores all of ps, or none and an error, and sets out[i] for each ps[i]; out is
+	// as long as ps. It returns once they would survive the loss of the process.
+	//
+	// A delivery whose Destination and ID are those of one put before, or earlier in ps,
+	// is left out. How many puts a store remembers, and how long, is bounded, and is a
+	// setting of the store; within these bounds it remembers them after a restart and
+	// after the delivery has been settled.
+	//
+	// Where ps[i].Keep is set, the store may claim the delivery for the caller. It may
+	// decline. After an error nothing is claimed, even if the error came too late and
+	// some of ps are stored.
+	//
+	// ErrQueueFull says that the store is at its bound, ErrTooLarge that ps is more than
+	// it can ever store at once. A delivery outside the limits of its fields is an error.
+	Put(ctx context.Context, ps []Put, out []Result) error
+
+	// Fetch claims, for each of wants, up to Max deliveries of its queue that are due,
+	// the earliest first, and appends them to dst in the order of wants. It stops at
+	// maxBytes of bodies, but claims one delivery if any is due. It does not wait for
+	// deliveries.
+	//
+	// It sets Next of each want to the earliest Due that is left in the queue and not
+	// claimed, zero if there is none.
+	//
+	// The caller may keep what it was handed; it does not change Body, nor what the
+	// slices refer to. With an error nothing is claimed, and wants are as they were.
+	Fetch(ctx context.Context, wants []Want, maxBytes int64, dst []Delivery) ([]Delivery, error)
+
+	// Settle ends claims, in the order of ss, of any number and any size. It returns how
+	// many it has settled: the first n are durable, and an error is about ss[n] alone.
+	// It does not look at the bodies of ss.
+	//
+	// A settlement of a claim that does not hold any more changes nothing, and is no
+	// error. On a full disk Settle may use space that Put may not.
+	Settle(ctx context.Context, ss []Settlement) (n int, err error)
+
+	// Heads yields, for each destination, when its earliest fresh delivery and its
+	// earliest retry that are not claimed are due. Unless all is set it yields only
+	// destinations whose heads somebody else has changed since the call before: another
+	// node, a transaction, Revive, or the end of a node's claims. It holds no lock
+	// between two yields. An error ends it.
+	Heads(ctx context.Context, all bool) iter.Seq2[Head, error]
+
+	// Changed returns a channel that has a value when Heads may have news. There may be
+	// one value for much news, and values for none.
+	Changed() <-chan struct{}
+
+	// Now is the time by the clock of the store.
+	Now() time.Time
+
+	// Close waits for calls in progress and releases the store. All claims end with it.
+	// A second Close returns nil.
+	Close() error
+
+	Keeper
+}
+
+// A Put is a delivery to be stored.
+type Put struct {
+	Delivery
+	// Keep asks the store to claim the delivery for the caller.
+	Keep bool
+}
+
+// A Result says what became of a Put.
+type Result struct {
+	// Stored is false for a delivery that was left out, because it was put before.
+	Stored bool
+	// Claim is that of a delivery which the store has kept for the caller, else zero.
+	Claim uint64
+}
+
+// A Want is what a Fetch asks for of one queue.
+type Want struct {
+	// Destination and Retries name the queue: the fresh deliveries of a destination, or
+	// its retries.
+	Destination string
+	Retries     bool
+	// Max is at least 1.
+	Max int
+	// Next is set by Fetch.
+	Next time.Time
+}
+
+// A Head says when the first deliveries of a destination are due that are not claimed.
+// A zero time says that there is none in that queue.
+type Head struct {
+	Destination  string
+	Fresh, Retry time.Time
+}
+
+// Verdict says how a claim ends.
+type Verdict uint8
+
+// The verdicts of a Settlement.
+const (
+	// Done removes the delivery.
+	Done Verdict = iota + 1
+	// Retry puts it back with its Due, Expires, Tries, Closed and Attempts.
+	Retry
+	// Bury makes it a dead letter with its Tries, Closed and Attempts, and the Reason.
+	Bury
+	// Return puts it back as it was.
+	Return
+)
+
+// A Settlement ends the claim of one delivery.
+type Settlement struct {
+	// Verdict is what becomes of the delivery.
+	Verdict Verdict
+	// Delivery is the delivery as it was claimed, with the fields changed that the
+	// Verdict names. Its Body may be nil.
+	Delivery Delivery
+	// Reason is why it is buried.
+	Reason Reason
+	// At is when it is buried.
+	At time.Time
+}
+
+// A Keeper is the part of a Store that people ask: for dead letters, for what waits,
+// and for settings.
+type Keeper interface {
+	// DeadLetter returns the dead letter with this key, or ErrNoDeadLetter.
+	DeadLetter(ctx context.Context, key string) (DeadLetter, error)
+	// Dead yields the dead letters that filter selects, in the order they died, from
+	// the one after the one whose Key is after ("" for the first). It holds no lock
+	// between two yields, so the loop may call the store. An error ends it.
+	Dead(ctx context.Context, filter DeadFilter, after string) iter.Seq2[DeadLetter, error]
+	// Revive makes fresh deliveries of the dead letters with these keys: due now, with
+	// no tries counted, no endpoint closed and their Attempts kept. It returns how many
+	// there were; a key that is not there is no error.
+	Revive(ctx context.Context, keys ...string) (int, error)
+	// Discard forgets the dead letters with these keys, and returns how many there were.
+	Discard(ctx context.Context, keys ...string) (int, error)
+
+	// Waiting yields the deliveries of a destination that wait, in the order of Due,
+	// from the one after the one whose ID is after ("" for the first), claimed ones
+	// included. It holds no lock between two yields. An error ends it.
+	Waiting(ctx context.Context, destination, after string) iter.Seq2[Delivery, error]
+	// Erase removes the deliveries and dead letters that carry data of a user, by their
+	// User, in every destination, but not what is claimed. It returns how many there
+	// were and how many it passed over because they are claimed.
+	Erase(ctx context.Context, user string) (erased, claimed int, err error)
+
+	// Count returns how much the store holds.
+	Count(ctx context.Context) (Counts, error)
+	// CountByDestination yields the counts of every destination that something waits
+	// for, once each, in no order. What happens meanwhile may be in them or not. It
+	// holds no lock between two yields. An error ends it.
+	CountByDestination(ctx context.Context) iter.Seq2[DestinationCounts, error]
+
+	// Settings yields the settings whose names begin with prefix, in the order of their
+	// names. It holds no lock between two yields. An error ends it.
+	Settings(ctx context.Context, prefix string) iter.Seq2[Setting, error]
+	// Set stores a setting if the store holds it with the version s.Version, zero for a
+	// setting that it does not hold, and else returns ErrConflict. It returns the new
+	// version, which is greater than every version that the setting had before. A nil
+	// Value removes the setting. All nodes see it at once.
+	Set(ctx context.Context, s Setting) (version uint64, err error)
+}
+
+// A Setting is a small document that a store keeps, such as a pause.
+type Setting struct {
+	// Name has 1 to 512 bytes, such as "pause/crm".
+	Name string
+	// Value has up to MaxSetting bytes.
+	Value []byte
+	// Version is the store's, above zero.
+	Version uint64
+}
+
+// MaxSetting is how many bytes the Value of a Setting has at most.
+const MaxSetting = 64 << 10
