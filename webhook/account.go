@@ -107,7 +107,7 @@ type accounts struct {
 func (as *accounts) of(l *lane) *account {
 	a := l.account.Load()
 	if a == nil || a.gone.Load() {
-		a = as.get(l.id)
+		a = as.get(l.ID)
 		l.account.Store(a)
 	}
 	return a

@@ -11,9 +11,9 @@ import (
 // returns what becomes of the delivery, and false if the forwarder was stopped
 // before any endpoint took it.
 func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
-	now := time.Now()
+	now := w.f.now()
 	w.open = w.open[:0]
-	if !d.Expires.IsZero() && now.After(d.Expires) && !w.f.dispatch.outlasted(l, d.Expires) {
+	if !d.Expires.IsZero() && now.After(d.Expires) && !w.f.schedule.Outlasted(l.Lane, d.Expires) {
 		return bury(d, ReasonExpired, now), true
 	}
 	var opens time.Time // the earliest end of a closed endpoint's wait
@@ -42,7 +42,7 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 	} else {
 		w.sendToAll(l, d, t)
 	}
-	s := decide(d, w.open, w.results[:len(w.open)], opens, time.Now(), w.f.config.Timeout)
+	s := decide(d, w.open, w.results[:len(w.open)], opens, w.f.now(), w.f.config.Timeout)
 	return s, s.Verdict == Done || context.Cause(w.f.attempts) == nil
 }
 
@@ -81,7 +81,7 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 		if left == 0 {
 			break
 		}
-		mayEnd := int(l.stragglers.Add(1)) <= t.limit
+		mayEnd := int(l.stragglers.Add(1)) <= t.limits.Slots
 		if !mayEnd {
 			l.stragglers.Add(-1)
 			cut(errTaken)

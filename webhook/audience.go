@@ -43,7 +43,7 @@ type SyncResult struct {
 //
 // Its methods may be called concurrently; see Sync.
 func (f *Forwarder) Audience(destination, name string) (*Audience, error) {
-	roster, ok := f.config.Queue.(Roster)
+	roster, ok := f.config.Store.(Roster)
 	if !ok {
 		return nil, ErrUnsupported
 	}
@@ -182,7 +182,6 @@ func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (
 func (a *Audience) sent(n int) {
 	if n > 0 {
 		a.f.count.accepted.Add(int64(n))
-		a.f.wake()
 		if a.f.observed != nil {
 			a.f.observed.accepted(Accepted{Stored: n})
 		}

@@ -19,10 +19,10 @@ type AudienceInfo struct {
 
 // Audiences yields the audiences that were synced or created, by destination and
 // trait, also those of destinations that are not known any more. An error ends
-// it: ErrUnsupported if the queue is no Rosters.
+// it: ErrUnsupported if the store is no Rosters.
 func (f *Forwarder) Audiences(ctx context.Context) iter.Seq2[AudienceInfo, error] {
 	return func(yield func(AudienceInfo, error) bool) {
-		rosters, ok := f.config.Queue.(Rosters)
+		rosters, ok := f.config.Store.(Rosters)
 		if !ok {
 			yield(AudienceInfo{}, ErrUnsupported)
 			return
@@ -55,7 +55,7 @@ func (f *Forwarder) Audiences(ctx context.Context) iter.Seq2[AudienceInfo, error
 
 // Create makes the audience, with no members, unless it was synced or created
 // before, so that Forwarder.Audiences yields it. It looks through all audiences,
-// and returns ErrUnsupported if the queue is no Rosters, or ErrClosed after
+// and returns ErrUnsupported if the store is no Rosters, or ErrClosed after
 // Shutdown.
 func (a *Audience) Create(ctx context.Context) error {
 	for known, err := range a.f.Audiences(ctx) {

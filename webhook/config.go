@@ -50,11 +50,10 @@ const (
 // a *ConfigError. A panic in DialContext, or in the handler of Logger, ends the
 // program, as under net/http and log/slog: neither recovers it.
 type Config struct {
-	// Queue keeps the deliveries. The caller opened it and closes it, after
-	// Run has returned. One that is a Releaser, as stores of several processes
-	// are, is leased from by a single Run: another Forwarder on the same store,
-	// in this process too, has a Queue value of its own. Required.
-	Queue Queue
+	// Store keeps the deliveries. The caller opened it and closes it, after Run has
+	// returned. It is used by this Forwarder alone: another one on the same store, in
+	// this process too, has a Store value of its own. Required.
+	Store Store
 
 	// Destinations are the destinations, each with an id of its own. IP
 	// addresses and "localhost" in their URLs are the operator's own words
@@ -251,8 +250,8 @@ func under(field string, err error) error {
 // withDefaults returns a copy of c with the zeros filled, or what is wrong
 // with it. The destinations are checked when they are compiled.
 func (c Config) withDefaults() (Config, error) {
-	if c.Queue == nil {
-		return c, refuse("Queue", "is required")
+	if c.Store == nil {
+		return c, refuse("Store", "is required")
 	}
 	switch {
 	case c.Lookup != nil && len(c.Destinations) > 0:

@@ -7,42 +7,32 @@ import (
 	"time"
 )
 
-// ErrUnsupported is returned when the queue lacks the part that a method
+// ErrUnsupported is returned when the store lacks the part that a method
 // needs.
-var ErrUnsupported = errors.New("webhook: the queue does not support this")
+var ErrUnsupported = errors.New("webhook: the store does not support this")
 
 // replayChunk is how many dead letters are replayed or discarded in one
 // commit.
 const replayChunk = 256
 
 // Dead yields the dead letters that filter selects, in the order they died.
-// The loop may replay and discard them. An error ends it: ErrUnsupported if the
-// queue does not implement DeadLetters, or what failed in the store. The other
-// methods for dead letters return the same errors.
+// The loop may replay and discard them. An error of the store ends it.
 func (f *Forwarder) Dead(ctx context.Context, filter DeadFilter) iter.Seq2[DeadLetter, error] {
-	q, ok := f.config.Queue.(DeadLetters)
-	if !ok {
-		return func(yield func(DeadLetter, error) bool) { yield(DeadLetter{}, ErrUnsupported) }
-	}
-	return q.Dead(ctx, filter, "")
+	return f.config.Store.Dead(ctx, filter, "")
 }
 
 // DeadLetter returns the dead letter with this key, with its body and its
 // attempts, or ErrNoDeadLetter.
 func (f *Forwarder) DeadLetter(ctx context.Context, key string) (DeadLetter, error) {
-	q, ok := f.config.Queue.(DeadLetters)
-	if !ok {
-		return DeadLetter{}, ErrUnsupported
-	}
-	return q.DeadLetter(ctx, key)
+	return f.config.Store.DeadLetter(ctx, key)
 }
 
 // CountDead returns how many dead letters filter selects. It reads all that died
-// within the filter's times; how many there are at all a Queue that is a Counter
-// says at once. With an error it returns how many it has read.
+// within the filter's times, unless the filter selects all. With an error it returns how
+// many it has read.
 func (f *Forwarder) CountDead(ctx context.Context, filter DeadFilter) (int, error) {
-	if c, ok := f.config.Queue.(Counter); ok && filter == (DeadFilter{}) {
-		counts, err := c.Count(ctx)
+	if filter == (DeadFilter{}) {
+		counts, err := f.config.Store.Count(ctx)
 		return counts.Dead, err
 	}
 	n := 0
@@ -60,18 +50,10 @@ func (f *Forwarder) CountDead(ctx context.Context, filter DeadFilter) (int, erro
 // not there, because it was replayed before, is no error. It returns ErrClosed
 // after Shutdown, as ReplayAll and ReplaySeq do.
 func (f *Forwarder) Replay(ctx context.Context, keys ...string) (int, error) {
-	q, ok := f.config.Queue.(DeadLetters)
-	switch {
-	case !ok:
-		return 0, ErrUnsupported
-	case f.open.Err() != nil:
+	if f.open.Err() != nil {
 		return 0, ErrClosed
 	}
-	n, err := q.Revive(ctx, keys...)
-	if n > 0 {
-		f.wake()
-	}
-	return n, err
+	return f.config.Store.Revive(ctx, keys...)
 }
 
 // ReplayAll is Replay for the dead letters that filter selects and that died
@@ -93,11 +75,7 @@ func (f *Forwarder) ReplaySeq(ctx context.Context, filter DeadFilter) iter.Seq2[
 // Discard forgets the dead letters with these keys, and returns how many there
 // were; a key that is not there is no error.
 func (f *Forwarder) Discard(ctx context.Context, keys ...string) (int, error) {
-	q, ok := f.config.Queue.(DeadLetters)
-	if !ok {
-		return 0, ErrUnsupported
-	}
-	return q.Discard(ctx, keys...)
+	return f.config.Store.Discard(ctx, keys...)
 }
 
 // DiscardAll is Discard for the dead letters that filter selects and that died

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"iter"
-	"time"
 )
 
 // Delete accepts a request to delete a user: it tells the destinations, with a
@@ -22,16 +21,16 @@ func (f *Forwarder) Delete(ctx context.Context, userID string, destinations ...s
 	if err := f.checkDestinations(destinations); err != nil {
 		return err
 	}
-	now, trace := time.Now(), f.trace(ctx)
-	ds := make([]Delivery, 0, len(destinations))
+	now, trace := f.now(), f.trace(ctx)
+	ps := make([]Put, 0, len(destinations))
 	for _, id := range destinations {
 		e, err := newDeletion(userID, now)
 		if err != nil {
 			return err
 		}
-		ds = append(ds, e.delivery(id, now.UTC(), trace))
+		ps = append(ps, Put{Delivery: e.delivery(id, now.UTC(), trace)})
 	}
-	_, err := f.put(ctx, ds)
+	_, err := f.put(ctx, ps, new(putSpace))
 	return err
 }
 
@@ -76,15 +75,16 @@ func (f *Forwarder) DeleteUsers(ctx context.Context, d Deletion, users iter.Seq2
 	}
 	trace := f.trace(ctx)
 	room := backpressure{f: f, limit: syncChunk}
-	ds := make([]Delivery, 0, syncChunk)
+	ps := make([]Put, 0, syncChunk)
+	space := new(putSpace)
 	size := 0
 	// flush puts what there is, in one commit unless the queue is full.
 	flush := func() error {
-		for rest := ds; len(rest) > 0; {
+		for rest := ps; len(rest) > 0; {
 			n := 0
 			err := room.wait(ctx, func(limit int) error {
 				n = min(limit, len(rest))
-				stored, err := f.put(ctx, rest[:n])
+				stored, err := f.put(ctx, rest[:n], space)
 				accepted += stored
 				return err
 			})
@@ -93,12 +93,12 @@ func (f *Forwarder) DeleteUsers(ctx context.Context, d Deletion, users iter.Seq2
 			}
 			rest = rest[n:]
 		}
-		clear(ds) // neither the store nor the observer keeps any of it
-		ds, size = ds[:0], 0
+		clear(ps) // neither the store nor the observer keeps any of it
+		ps, size = ps[:0], 0
 		return nil
 	}
 	err = eachUser(users, maxUserID, func(user string) error {
-		now := time.Now()
+		now := f.now()
 		e, err := newDeletion(user, now)
 		if err != nil {
 			return err
@@ -108,8 +108,8 @@ func (f *Forwarder) DeleteUsers(ctx context.Context, d Deletion, users iter.Seq2
 			if e.ID = first; nth[i] > 0 {
 				e.ID = d.noticeID(user, nth[i])
 			}
-			ds = append(ds, e.delivery(destination, now.UTC(), trace))
-			if size += len(e.Body); len(ds) == syncChunk || size >= maxChunkBytes {
+			ps = append(ps, Put{Delivery: e.delivery(destination, now.UTC(), trace)})
+			if size += len(e.Body); len(ps) == syncChunk || size >= maxChunkBytes {
 				if err := flush(); err != nil {
 					return err
 				}

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,10 +12,11 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/webhook/internal/schedule"
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// A Forwarder accepts events, keeps them in a Queue, and delivers them to
+// A Forwarder accepts events, keeps them in a Store, and delivers them to
 // their destinations' endpoints while Run runs. Its methods may be called
 // concurrently.
 type Forwarder struct {
@@ -22,11 +24,11 @@ type Forwarder struct {
 	static   map[string]*compiled // not changed after New
 	client   *wire.Client
 	tls      *tlsConfigs
-	dispatch *dispatcher
+	schedule *schedule.Scheduler
 	settler  *settler
 	senders  sync.Pool      // of *sender
 	workers  sync.WaitGroup // and requests that outlast their attempt
-	news     chan struct{}  // capacity 1: has a value when there may be something to lease
+	news     chan struct{}  // capacity 1: has a value when there may be something to fetch
 	count    counters
 	total    account // of all destinations, for its latency
 	accounts accounts
@@ -76,11 +78,11 @@ func New(c Config) (*Forwarder, error) {
 		}
 	}
 	f.senders.New = func() any { return newSender(f) }
-	f.dispatch = newDispatcher(c.MaxInFlight, c.MaxBytesInFlight, c.Window, f.staticTarget, func() { f.workers.Go(newWorker(f).run) }, f.wake)
+	f.schedule = f.newScheduler()
 	if c.Observer != nil {
 		f.observed = &observed{observer: c.Observer, logger: c.Logger}
 	}
-	f.settler = newSettler(c.Queue, c.Logger, f.stored, f.dispatch.draining)
+	f.settler = newSettler(c.Store, c.Logger, f.stored, f.schedule.Draining)
 	return f, nil
 }
 
@@ -95,14 +97,6 @@ func (f *Forwarder) compile(d *Destination) (*target, error) {
 		e.wire = wire.NewTarget(e.url, e.header, config)
 	}
 	return t, nil
-}
-
-// staticTarget returns the target of one of Config.Destinations, or nil.
-func (f *Forwarder) staticTarget(destination string) *target {
-	if c := f.static[destination]; c != nil {
-		return c.target
-	}
-	return nil
 }
 
 // Forward accepts calls for a destination and returns nil once they are
@@ -140,19 +134,19 @@ func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, ev
 	if err := f.checkDestinations(destinations); err != nil {
 		return err
 	}
-	space := puts.Get().(*[]Delivery)
-	ds := f.appendDeliveries(ctx, (*space)[:0], destinations, events)
+	space := puts.Get().(*putSpace)
+	ps := f.appendPuts(ctx, space.puts[:0], destinations, events)
 	defer func() {
 		// Neither stores nor observers keep what they were given.
-		if clear(ds); cap(ds) <= maxSpace {
-			*space = ds
+		if clear(ps); cap(ps) <= maxSpace {
+			space.puts = ps
 			puts.Put(space)
 		}
 	}()
-	if _, err := f.put(ctx, ds); err != nil {
+	if _, err := f.put(ctx, ps, space); err != nil {
 		return err
 	}
-	f.count.off.Add(int64(len(events) - len(ds)/len(destinations)))
+	f.count.off.Add(int64(len(events) - len(ps)/len(destinations)))
 	return nil
 }
 
@@ -168,28 +162,38 @@ func (f *Forwarder) Deliveries(ctx context.Context, destinations []string, event
 	if err := f.checkDestinations(destinations); err != nil {
 		return nil, err
 	}
-	return f.appendDeliveries(ctx, nil, destinations, events), nil
+	ps := f.appendPuts(ctx, nil, destinations, events)
+	ds := make([]Delivery, len(ps))
+	for i := range ps {
+		ds[i] = ps[i].Delivery
+	}
+	return ds, nil
 }
 
-// puts holds space for the deliveries of a call, of type *[]Delivery, up to
-// maxSpace of them.
-var puts = sync.Pool{New: func() any { return new([]Delivery) }}
+// putSpace is space for the deliveries of a call.
+type putSpace struct {
+	puts    []Put
+	results []Result
+}
+
+// puts holds space for calls, of type *putSpace, up to maxSpace deliveries.
+var puts = sync.Pool{New: func() any { return new(putSpace) }}
 
 const maxSpace = 4096
 
-// appendDeliveries appends the deliveries of events to destinations.
-func (f *Forwarder) appendDeliveries(ctx context.Context, ds []Delivery, destinations []string, events []Event) []Delivery {
-	now := time.Now().UTC()
+// appendPuts appends the deliveries of events to destinations.
+func (f *Forwarder) appendPuts(ctx context.Context, ps []Put, destinations []string, events []Event) []Put {
+	now := f.now().UTC()
 	trace := f.trace(ctx)
-	ds = slices.Grow(ds, len(destinations)*len(events))
+	ps = slices.Grow(ps, len(destinations)*len(events))
 	for i := range events {
 		if e := &events[i]; !e.Off {
 			for _, id := range destinations {
-				ds = append(ds, e.delivery(id, now, trace))
+				ps = append(ps, Put{Delivery: e.delivery(id, now, trace)})
 			}
 		}
 	}
-	return ds
+	return ps
 }
 
 // delivery returns the event's delivery to a destination.
@@ -234,26 +238,64 @@ func (f *Forwarder) known(id string) error {
 	return nil
 }
 
-// put puts ds, and returns how many of them had not been put before.
-func (f *Forwarder) put(ctx context.Context, ds []Delivery) (n int, err error) {
-	if len(ds) == 0 {
+// put stores ps, and returns how many of them had not been put before. The scheduler has
+// what it can attempt at once kept by the store, and is told of the rest.
+func (f *Forwarder) put(ctx context.Context, ps []Put, space *putSpace) (n int, err error) {
+	if len(ps) == 0 {
 		return 0, nil
 	}
-	if n, err = f.config.Queue.Put(ctx, ds...); err != nil {
+	for i := range ps {
+		p := &ps[i]
+		p.Keep = f.schedule.Reserve(p.Destination, int64(len(p.Body)))
+	}
+	space.results = append(space.results[:0], make([]Result, len(ps))...)
+	results := space.results
+	if err = f.config.Store.Put(ctx, ps, results); err != nil {
+		for i := range ps {
+			if ps[i].Keep {
+				f.schedule.Release(ps[i].Destination, 1, int64(len(ps[i].Body)))
+			}
+		}
 		return 0, err
 	}
-	f.count.accepted.Add(int64(n))
-	f.count.duplicates.Add(int64(len(ds) - n))
-	if f.observed != nil {
-		f.observed.accepted(Accepted{Deliveries: ds, Stored: n})
+	for i := range ps {
+		p, r := &ps[i], results[i]
+		if r.Stored {
+			n++
+		}
+		switch {
+		case r.Claim != 0:
+			d := p.Delivery
+			d.Body, d.Claim = bytes.Clone(d.Body), r.Claim
+			if !f.schedule.Start(itemOf(&d)) {
+				f.settler.giveBack(&d)
+			}
+			continue
+		case p.Keep:
+			f.schedule.Release(p.Destination, 1, int64(len(p.Body)))
+		}
+		if r.Stored {
+			f.schedule.Note(p.Destination, p.Due, time.Time{})
+		}
 	}
-	if n > 0 {
-		f.wake()
+	f.count.accepted.Add(int64(n))
+	f.count.duplicates.Add(int64(len(ps) - n))
+	if f.observed != nil {
+		f.observed.accepted(accepted(ps, n))
 	}
 	return n, nil
 }
 
-// wake makes Run look for something to lease.
+// accepted is what the Observer is told of ps, n of which were stored.
+func accepted(ps []Put, n int) Accepted {
+	ds := make([]Delivery, len(ps))
+	for i := range ps {
+		ds[i] = ps[i].Delivery
+	}
+	return Accepted{Deliveries: ds, Stored: n}
+}
+
+// wake makes Run look for something to fetch.
 func (f *Forwarder) wake() {
 	select {
 	case f.news <- struct{}{}:
@@ -261,20 +303,25 @@ func (f *Forwarder) wake() {
 	}
 }
 
-// stored is the settler's storedFunc. It counts the settlements, and wakes Run if one
-// of them is a retry, whose time Run has to know, or if Run waits for the store to
-// catch up.
+// stored is the settler's storedFunc. It counts the settlements, tells the scheduler of
+// what waits again, and wakes Run if it waits for the store to catch up.
 func (f *Forwarder) stored(ss []Settlement, of []*account, late bool) {
 	now := time.Now()
-	wake := late
 	for i, a := range of {
+		s := &ss[i]
 		if a != nil {
-			f.count.settled(&ss[i])
-			a.settled(&ss[i], now)
+			f.count.settled(s)
+			a.settled(s, now)
 		}
-		wake = wake || ss[i].Verdict == Retry
+		if s.Verdict == Retry || s.Verdict == Return {
+			if d := &s.Delivery; d.Expires.IsZero() {
+				f.schedule.Note(d.Destination, d.Due, time.Time{})
+			} else {
+				f.schedule.Note(d.Destination, time.Time{}, d.Due)
+			}
+		}
 	}
-	if wake {
+	if late {
 		f.wake()
 	}
 	if f.observed != nil {
@@ -283,9 +330,9 @@ func (f *Forwarder) stored(ss []Settlement, of []*account, late bool) {
 }
 
 // Run delivers until ctx is done or Shutdown is called, and returns nil after
-// a clean stop: nothing more is leased, the attempts in flight end, each
-// within Config.Timeout, what was leased and not attempted goes back to the
-// queue, and all of it is stored. Run returns an error if the queue was closed
+// a clean stop: nothing more is fetched, the attempts in flight end, each
+// within Config.Timeout, what was fetched and not attempted goes back to the
+// store, and all of it is stored. Run returns an error if the store was closed
 // under it, or failed until the end. It is called once: another call returns an
 // error at once. After Shutdown it returns nil.
 func (f *Forwarder) Run(ctx context.Context) error {
@@ -307,30 +354,26 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	settled := make(chan error, 1)
 	go func() { settled <- f.settler.run(settling, drained) }() // ends below
 
-	leasing, stopLeasing := context.WithCancel(ctx)
-	defer stopLeasing()
-	defer context.AfterFunc(f.open, stopLeasing)()
+	fetching, stopFetching := context.WithCancel(ctx)
+	defer stopFetching()
+	defer context.AfterFunc(f.open, stopFetching)()
 	var aside sync.WaitGroup
-	aside.Go(func() { f.sweep(leasing) })
-	var err error
-	if q, ok := f.config.Queue.(Pauses); ok {
-		if err = f.firstPauses(leasing, q); err == nil {
-			aside.Go(func() { f.followPauses(leasing, q) })
-		}
-	}
+	aside.Go(func() { f.sweep(fetching) })
+	err := f.firstPauses(fetching)
 	if err == nil {
-		err = f.lease(leasing)
+		aside.Go(func() { f.followPauses(fetching) })
+		f.schedule.Open()
+		err = f.fetch(fetching)
 	}
-	stopLeasing()
+	stopFetching()
 	aside.Wait()
 
 	// What is not being attempted is for others now, however long attempts take.
-	f.dispatch.close()
-	f.returnAll(f.dispatch.drain())
-	if q, ok := f.config.Queue.(Releaser); ok {
+	f.returnAll(f.schedule.Close())
+	if q, ok := f.config.Store.(Shared); ok {
 		releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.config.Timeout)
 		if err := q.Release(releasing); err != nil && !errors.Is(err, ErrClosed) {
-			f.config.Logger.Warn("webhook: what is not attempted stays with this process until it ends", "error", err)
+			f.config.Logger.Warn("webhook: could not give deliveries back to the store; other processes get them when this one exits", "error", err)
 		}
 		cancel()
 	}

@@ -2,9 +2,9 @@ package webhook
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 )
@@ -15,70 +15,90 @@ import (
 // the pause is attempted once more after it before it is given up. The same
 // holds while a destination is disabled or unknown.
 //
-// Where the Queue implements Pauses, a pause holds for all forwarders that share
-// the store, within about a second, and until Resume. After an error of the store
-// it holds only if the store has kept it, as when no more than its answer was lost.
-// Elsewhere a pause is this Forwarder's, and ends with it: to keep one through
-// restarts, set Destination.Disabled.
+// A pause is a setting of the store: it holds for all nodes that share the store, within
+// about a second, and until Resume, whatever is restarted meanwhile. After an error of the
+// store it holds only if the store has kept it, as when no more than its answer was lost.
 //
 // Pause returns ErrUnknownDestination for what Forward would not take. To pause
 // twice is to pause.
 func (f *Forwarder) Pause(ctx context.Context, destination string) error {
-	if err := f.setPaused(ctx, destination, true); err != nil {
+	if err := f.known(destination); err != nil {
 		return fmt.Errorf("webhook: pausing: %w", err)
 	}
-	f.returnAll(f.dispatch.pause(destination, time.Now()))
+	since, err := json.Marshal(pause{Since: f.now().UTC()})
+	if err == nil {
+		_, err = f.config.Store.Set(ctx, Setting{Name: pausePrefix + destination, Value: since})
+	}
+	if err != nil && !errors.Is(err, ErrConflict) { // somebody has paused it
+		return fmt.Errorf("webhook: pausing: %w", err)
+	}
+	f.returnAll(f.schedule.Pause(destination))
 	return nil
 }
 
-// Resume ends a pause, if there is one, whichever forwarder of the store began it.
-// Its errors are those of Pause.
+// Resume ends a pause, if there is one, whichever node began it. Its errors are those of
+// Pause.
 func (f *Forwarder) Resume(ctx context.Context, destination string) error {
-	if err := f.setPaused(ctx, destination, false); err != nil {
+	if err := f.known(destination); err != nil {
 		return fmt.Errorf("webhook: resuming: %w", err)
 	}
-	f.dispatch.unpause(destination, time.Now())
+	name := pausePrefix + destination
+	for s, err := range f.config.Store.Settings(ctx, name) {
+		if err == nil && s.Name == name {
+			_, err = f.config.Store.Set(ctx, Setting{Name: name, Version: s.Version})
+		}
+		if err != nil && !errors.Is(err, ErrConflict) { // somebody has resumed it
+			return fmt.Errorf("webhook: resuming: %w", err)
+		}
+	}
+	f.schedule.Resume(destination)
 	return nil
 }
 
-// setPaused checks a destination, and tells the store.
-func (f *Forwarder) setPaused(ctx context.Context, destination string, paused bool) error {
-	if err := f.known(destination); err != nil {
-		return err
-	}
-	if q, ok := f.config.Queue.(Pauses); ok {
-		return q.SetPaused(ctx, destination, paused)
-	}
-	return nil
+// pausePrefix and a destination are the name of the setting that says it is paused.
+const pausePrefix = "pause/"
+
+// A pause is the value of that setting.
+type pause struct {
+	Since time.Time `json:"since"`
 }
 
-// returnAll gives back what was leased.
-func (f *Forwarder) returnAll(vs []leased) {
-	for _, v := range vs {
-		f.settler.giveBack(v.Delivery)
+// pauses returns the pauses that the store holds, by destination, and since when.
+func (f *Forwarder) pauses(ctx context.Context) (map[string]time.Time, error) {
+	paused := make(map[string]time.Time)
+	for s, err := range f.config.Store.Settings(ctx, pausePrefix) {
+		if err != nil {
+			return nil, err
+		}
+		var p pause
+		if err := json.Unmarshal(s.Value, &p); err != nil {
+			return nil, fmt.Errorf("webhook: setting %q: %w", s.Name, err)
+		}
+		paused[strings.TrimPrefix(s.Name, pausePrefix)] = p.Since
 	}
+	return paused, nil
 }
 
-// pausesEvery is how often a store that is shared is asked what is paused.
+// pausesEvery is how often the store is asked what is paused.
 const pausesEvery = time.Second
 
 // learnPauses makes the pauses those of the store. An error changes nothing.
-func (f *Forwarder) learnPauses(ctx context.Context, q Pauses) error {
-	before := f.dispatch.pauseChanges()
-	paused, err := q.Paused(ctx)
+func (f *Forwarder) learnPauses(ctx context.Context) error {
+	before := f.schedule.PauseChanges()
+	paused, err := f.pauses(ctx)
 	if err != nil {
 		return err
 	}
-	f.returnAll(f.dispatch.setPaused(paused, before, time.Now()))
+	f.returnAll(f.schedule.SetPaused(paused, before))
 	return nil
 }
 
 // firstPauses waits until the pauses of the store are known, so that nothing is
 // attempted that is paused.
-func (f *Forwarder) firstPauses(ctx context.Context, q Pauses) error {
+func (f *Forwarder) firstPauses(ctx context.Context) error {
 	var trouble outage
 	for {
-		err := f.learnPauses(ctx, q)
+		err := f.learnPauses(ctx)
 		switch {
 		case err == nil:
 			if trouble.over() {
@@ -98,8 +118,8 @@ func (f *Forwarder) firstPauses(ctx context.Context, q Pauses) error {
 }
 
 // followPauses follows the pauses of the store until ctx is done. While the store
-// fails they stay as they are; leasing tells of that.
-func (f *Forwarder) followPauses(ctx context.Context, q Pauses) {
+// fails they stay as they are; fetching tells of that.
+func (f *Forwarder) followPauses(ctx context.Context) {
 	t := time.NewTicker(pausesEvery)
 	defer t.Stop()
 	for {
@@ -108,7 +128,7 @@ func (f *Forwarder) followPauses(ctx context.Context, q Pauses) {
 		case <-ctx.Done():
 			return
 		}
-		_ = f.learnPauses(ctx, q)
+		_ = f.learnPauses(ctx)
 	}
 }
 
@@ -151,105 +171,16 @@ type Held struct {
 // Held returns the destinations that are held now, by id. One that nothing has
 // been due for within a minute is left out, unless it is paused.
 func (f *Forwarder) Held() []Held {
-	return f.dispatch.holds()
-}
-
-// pause pauses a destination, and returns what its lane has ready.
-func (d *dispatcher) pause(destination string, now time.Time) []leased {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.pauses++
-	return d.pauseLane(destination, now, now)
-}
-
-func (d *dispatcher) pauseLane(destination string, since, now time.Time) []leased {
-	l := d.lane(destination, now)
-	if l.paused {
-		return nil
-	}
-	l.stop(now)
-	d.paused[destination] = since
-	l.paused = true
-	return d.take(l)
-}
-
-func (d *dispatcher) unpause(destination string, now time.Time) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.pauses++
-	d.unpauseLane(destination, now)
-}
-
-func (d *dispatcher) unpauseLane(destination string, now time.Time) {
-	l := d.lane(destination, now) // paused, if it had been forgotten meanwhile
-	delete(d.paused, destination)
-	if !l.paused {
-		return
-	}
-	l.paused = false
-	l.resume(now)
-	d.wake()
-}
-
-// pauseChanges is how often pause and unpause were called.
-func (d *dispatcher) pauseChanges() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.pauses
-}
-
-// setPaused makes the pauses those of the map, whose values say since when, and
-// returns what the lanes that this pauses have ready. It does nothing if there were
-// other calls of pause and unpause than these many changes: the map may be older
-// than those.
-func (d *dispatcher) setPaused(paused map[string]time.Time, changes int, now time.Time) (back []leased) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.pauses != changes {
-		return nil
-	}
-	for id := range d.paused {
-		if _, still := paused[id]; !still {
-			d.unpauseLane(id, now)
-		}
-	}
-	for id, since := range paused {
-		if _, known := d.paused[id]; !known {
-			back = append(back, d.pauseLane(id, since, now)...)
-		}
-	}
-	return back
-}
-
-// outlasted reports whether a window ended while the destination of l could not
-// be used.
-func (d *dispatcher) outlasted(l *lane, expires time.Time) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return l.outlasted(expires)
-}
-
-func (d *dispatcher) holds() []Held {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var hs []Held
-	for id, since := range d.paused {
-		hs = append(hs, Held{Destination: id, Hold: HoldPaused, Since: since})
-	}
-	for _, l := range d.lanes {
-		h := Held{Destination: l.id}
+	all := f.schedule.Held()
+	held := make([]Held, len(all))
+	for i, h := range all {
+		held[i] = Held{Destination: h.Destination, Hold: Hold(h.Why), Since: h.Since, Until: h.Until, Reason: Reason(h.Reason)}
 		switch {
-		case l.paused:
-			continue
-		case l.hold != "":
-			h.Hold, h.Since, h.Until = l.hold, l.stopped, l.parked
-		case l.breaker.open:
-			h.Hold, h.Since, h.Until, h.Reason = HoldFailing, l.breaker.since, l.breaker.retry, l.breaker.last
-		default:
-			continue
+		case h.Paused:
+			held[i].Hold = HoldPaused
+		case h.Why == "":
+			held[i].Hold = HoldFailing
 		}
-		hs = append(hs, h)
 	}
-	slices.SortFunc(hs, func(a, b Held) int { return strings.Compare(a.Destination, b.Destination) })
-	return hs
+	return held
 }

@@ -2,66 +2,12 @@ package webhook
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"time"
 )
 
-// ErrClosed is returned by a Forwarder after Shutdown and by a Queue after
-// Close.
-var ErrClosed = errors.New("webhook: closed")
-
-// ErrTooLarge is returned by Put for more than the store can ever store at once.
-var ErrTooLarge = errors.New("webhook: too much for one call")
-
-// ErrQueueFull is returned by Forward and Put when the store has reached its
-// bound. Nothing of the call was stored; the same call may be made again.
-var ErrQueueFull = errors.New("webhook: queue is full")
-
-// A Delivery is one event on its way to one destination.
-type Delivery struct {
-	// Destination is the id of the destination: the delivery's lane. 1 to 255
-	// bytes.
-	Destination string
-	// ID is the event's messageId, unique within its destination. 1 to 255
-	// bytes.
-	ID string
-	// Type is the event's type, such as "track".
-	Type string
-	// Body is the request body, exactly as it is signed and sent.
-	Body []byte
-	// Accepted is when Forward took the event.
-	Accepted time.Time
-	// Due is the time before which no attempt starts.
-	Due time.Time
-	// Expires is the end of the window, set at the first attempt; zero before.
-	Expires time.Time
-	// Tries counts the attempts so far. Not negative, nor is a number of
-	// Attempts.
-	Tries int
-	// Closed are the endpoints that are not asked now, or not again: at most
-	// MaxEndpoints.
-	Closed []Closed
-	// Attempts are the first and the latest requests made, oldest first; see
-	// MaxAttempts.
-	Attempts []Attempt
-	// Trace is sent with every attempt. It is stored with the delivery and
-	// does not change.
-	Trace Trace
-
-	// Claim is the store's handle on a claimed delivery, valid for the Store value
-	// that handed it out. It is not stored.
-	Claim uint64
-}
-
-// Closed is an endpoint that is not to be asked.
-type Closed struct {
-	// Endpoint is a hash of its URL.
-	Endpoint uint64
-	// Until is when it may be asked again, as its Retry-After said. Zero
-	// means never: it refused the delivery for good.
-	Until time.Time
-}
+// This is the contract of stores that schedule by themselves. FromQueue makes a Store of
+// one.
 
 // A Queue keeps deliveries from Forward until they are done, and hands each
 // of them to one forwarder at a time. Several forwarders, in several processes
@@ -141,43 +87,6 @@ type LeaseRequest struct {
 	Room func(destination string) int
 }
 
-// A DeadLetter is a delivery that was given up.
-type DeadLetter struct {
-	Delivery
-	// Reason is why it was given up.
-	Reason Reason
-	// Died is when.
-	Died time.Time
-	// Key is the store's name for the dead letter: printable, and the same
-	// until it is revived or discarded.
-	Key string
-}
-
-// A DeadFilter selects dead letters. The zero value selects all.
-type DeadFilter struct {
-	// Destination, Type and Reason select by equality where they are not
-	// empty.
-	Destination string
-	Type        string
-	Reason      Reason
-	// From and To select by the time of death: not before From, and before
-	// To. Zero means no bound.
-	From, To time.Time
-}
-
-// Match reports whether the filter selects d.
-func (f DeadFilter) Match(d *DeadLetter) bool {
-	return (f.Destination == "" || f.Destination == d.Destination) &&
-		(f.Type == "" || f.Type == d.Type) &&
-		(f.Reason == "" || f.Reason == d.Reason) &&
-		(f.From.IsZero() || !d.Died.Before(f.From)) &&
-		(f.To.IsZero() || d.Died.Before(f.To))
-}
-
-// ErrNoDeadLetter says that there is no dead letter with a key: there was none,
-// or it was revived or discarded.
-var ErrNoDeadLetter = errors.New("webhook: no such dead letter")
-
 // DeadLetters is the part of a store that keeps what was given up. A Queue
 // that implements it can be asked for its dead letters through the Forwarder.
 type DeadLetters interface {
@@ -199,24 +108,6 @@ type DeadLetters interface {
 	Discard(ctx context.Context, keys ...string) (int, error)
 }
 
-// Counts says how much a store holds.
-type Counts struct {
-	// Waiting counts the deliveries that are stored and neither done nor
-	// buried; those that are claimed included.
-	Waiting int
-	// Claimed counts those of them that are claimed.
-	Claimed int
-	// Dead counts the dead letters, DeadBytes the bytes of their bodies, ids and
-	// attempts, -1 if the store does not know; OldestDead is when the first of them
-	// died, zero if there is none.
-	Dead       int
-	DeadBytes  int64
-	OldestDead time.Time
-	// Oldest is the earliest Due of what waits and is not claimed, zero if
-	// there is none.
-	Oldest time.Time
-}
-
 // Counter is implemented by a Queue that knows how much it holds.
 type Counter interface {
 	Count(ctx context.Context) (Counts, error)
@@ -230,14 +121,6 @@ type Waker interface {
 	Wake() <-chan struct{}
 }
 
-// DestinationCounts says how much a store holds for one destination. The
-// fields are those of Counts.
-type DestinationCounts struct {
-	Destination      string
-	Waiting, Claimed int
-	Oldest           time.Time
-}
-
 // DestinationCounter is implemented by a Queue that knows how much it holds for
 // each destination without reading all of it.
 type DestinationCounter interface {
@@ -247,49 +130,34 @@ type DestinationCounter interface {
 	CountByDestination(ctx context.Context) iter.Seq2[DestinationCounts, error]
 }
 
-// Roster is the part of a store that remembers who is in an audience. The
-// members are user ids of 1 to 255 bytes. Each audience has a generation,
-// which is raised at the start of each sync; every member carries the
-// generation in which it was last seen.
-//
-// The ids of the deliveries that announce returns are new. A store need not
-// remember them, so that a large audience leaves the window of deduplication to
-// others. Announce is called once for a user in a call, at most, and with no
-// lock held.
-//
-// Join and Leave store the members and the deliveries that announce them
-// together. A store that cannot do so stores the deliveries first, so that a
-// crash repeats an announcement rather than losing one.
-type Roster interface {
-	// Begin raises the generation of audience and returns it: 1 for an
-	// audience that was not known.
-	Begin(ctx context.Context, audience string) (generation uint64, err error)
-	// Join marks users as seen in generation. For each that was no member
-	// before, it makes it one and puts the deliveries that announce returns.
-	// It returns how many joined.
-	Join(ctx context.Context, audience string, generation uint64, users []string, announce func(user string) ([]Delivery, error)) (joined int, err error)
-	// Leave goes through up to max members after the one named after ("" for
-	// the first), in the order of their bytes. It removes those last seen
-	// before generation and puts the deliveries that announce returns for
-	// each. It returns the last member it looked at, "" once there are no
-	// more, and how many left.
-	Leave(ctx context.Context, audience string, generation uint64, after string, max int, announce func(user string) ([]Delivery, error)) (last string, left int, err error)
-	// Members yields the members after the one named after, in the order of
-	// their bytes. It holds no lock between two yields.
-	Members(ctx context.Context, audience, after string) iter.Seq2[string, error]
+// Pauses is implemented by a Queue that keeps which destinations are paused. Then
+// a pause holds for all forwarders that share the store, and until Resume,
+// whatever is restarted meanwhile.
+type Pauses interface {
+	// SetPaused notes that a destination is paused, or is not, and returns once
+	// that would survive the loss of the process. To pause what is paused does
+	// not change since when it is.
+	SetPaused(ctx context.Context, destination string, paused bool) error
+	// Paused returns the destinations that are paused, and since when.
+	Paused(ctx context.Context) (map[string]time.Time, error)
 }
 
-// Rosters is implemented by a Roster that can list its audiences.
-type Rosters interface {
-	// Audiences yields the audiences that Begin was called for, in the order of
-	// the bytes of their names. It holds no lock between two yields. An error
-	// ends it.
-	Audiences(ctx context.Context) iter.Seq2[RosterAudience, error]
+// Releaser is implemented by a Queue that takes deliveries out of what others
+// share before they are leased.
+type Releaser interface {
+	// Release gives back at once what is not leased, and from then on what is no
+	// longer, for others to lease. Run calls it once it leases nothing more,
+	// before it waits for the last attempts: after it, nothing need be handed out
+	// through this Queue value any more.
+	Release(ctx context.Context) error
 }
 
-// A RosterAudience is an audience in a Roster.
-type RosterAudience struct {
-	// Name is what the Roster was called with.
-	Name       string
-	Generation uint64
+// A Presenter is implemented by a Queue that knows which others are open on the same
+// store, in other processes.
+type Presenter interface {
+	// Present has the store ask note what to show of this Queue value to all who call
+	// Nodes: now, and again with each heartbeat, until Close.
+	Present(note func() []byte)
+	// Nodes is that of Shared.
+	Nodes(ctx context.Context) ([]Node, error)
 }

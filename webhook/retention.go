@@ -26,8 +26,7 @@ type Forgotten struct {
 // has the same: all it has to do is list and discard. Several forwarders on a
 // store do no harm to each other, as each counts what it has discarded itself.
 func (f *Forwarder) sweep(ctx context.Context) {
-	q, ok := f.config.Queue.(DeadLetters)
-	if !ok || f.config.DeadMaxAge == Unlimited && f.config.DeadMaxBytes == Unlimited {
+	if f.config.DeadMaxAge == Unlimited && f.config.DeadMaxBytes == Unlimited {
 		return
 	}
 	t := time.NewTimer(firstSweep)
@@ -38,7 +37,7 @@ func (f *Forwarder) sweep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		err := f.forget(ctx, q, time.Now())
+		err := f.forget(ctx, f.now())
 		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
 			f.config.Logger.Error("webhook: dead letters over the bounds are kept, the store fails", "error", err)
 		}
@@ -46,40 +45,56 @@ func (f *Forwarder) sweep(ctx context.Context) {
 	}
 }
 
-// forget discards the dead letters that are over the bounds at now.
-func (f *Forwarder) forget(ctx context.Context, q DeadLetters, now time.Time) error {
-	if f.config.DeadMaxAge != Unlimited {
-		old := DeadFilter{To: now.Add(-f.config.DeadMaxAge)}
+// forget discards the dead letters that are over the bounds at now. It reads none where the
+// counts of the store say that there are none.
+func (f *Forwarder) forget(ctx context.Context, now time.Time) error {
+	counts, err := f.config.Store.Count(ctx)
+	if err != nil || counts.Dead == 0 {
+		return err
+	}
+	if oldest := now.Add(-f.config.DeadMaxAge); f.config.DeadMaxAge != Unlimited && counts.OldestDead.Before(oldest) {
 		every := func(*DeadLetter) bool { return true }
-		if err := f.forgetWhile(ctx, q, old, "age", &f.count.forgottenAge, every); err != nil {
+		if err := f.forgetWhile(ctx, DeadFilter{To: oldest}, "age", &f.count.forgottenAge, every); err != nil {
 			return err
 		}
 	}
 	if f.config.DeadMaxBytes == Unlimited {
 		return nil
 	}
-	excess := -f.config.DeadMaxBytes
-	for d, err := range q.Dead(ctx, DeadFilter{}, "") {
-		if err != nil {
-			return err
-		}
-		excess += deadSize(&d)
+	bytes, err := f.deadBytes(ctx)
+	excess := bytes - f.config.DeadMaxBytes
+	if err != nil || excess <= 0 {
+		return err
 	}
-	if excess <= 0 {
-		return nil
-	}
-	return f.forgetWhile(ctx, q, DeadFilter{}, "size", &f.count.forgottenSize, func(d *DeadLetter) bool {
+	return f.forgetWhile(ctx, DeadFilter{}, "size", &f.count.forgottenSize, func(d *DeadLetter) bool {
 		if excess <= 0 {
 			return false
 		}
-		excess -= deadSize(d)
+		excess -= d.Size()
 		return true
 	})
 }
 
+// deadBytes returns the Sizes of all dead letters. Only where the store does not know them
+// are the letters read.
+func (f *Forwarder) deadBytes(ctx context.Context) (int64, error) {
+	counts, err := f.config.Store.Count(ctx)
+	if err != nil || counts.DeadBytes >= 0 {
+		return counts.DeadBytes, err
+	}
+	bytes := int64(0)
+	for d, err := range f.config.Store.Dead(ctx, DeadFilter{}, "") {
+		if err != nil {
+			return 0, err
+		}
+		bytes += d.Size()
+	}
+	return bytes, nil
+}
+
 // forgetWhile discards the dead letters that filter selects, from the oldest on,
 // up to the first for which more returns false.
-func (f *Forwarder) forgetWhile(ctx context.Context, q DeadLetters, filter DeadFilter, bound string, count *atomic.Int64, more func(*DeadLetter) bool) error {
+func (f *Forwarder) forgetWhile(ctx context.Context, filter DeadFilter, bound string, count *atomic.Int64, more func(*DeadLetter) bool) error {
 	total := 0
 	defer func() {
 		if total > 0 {
@@ -88,13 +103,13 @@ func (f *Forwarder) forgetWhile(ctx context.Context, q DeadLetters, filter DeadF
 	}()
 	keys := make([]string, 0, replayChunk)
 	flush := func() error {
-		n, err := q.Discard(ctx, keys...)
+		n, err := f.config.Store.Discard(ctx, keys...)
 		count.Add(int64(n))
 		total += n
 		keys = keys[:0]
 		return err
 	}
-	for d, err := range q.Dead(ctx, filter, "") {
+	for d, err := range f.config.Store.Dead(ctx, filter, "") {
 		if err != nil {
 			return err
 		}
@@ -111,14 +126,4 @@ func (f *Forwarder) forgetWhile(ctx context.Context, q DeadLetters, filter DeadF
 		return nil
 	}
 	return flush()
-}
-
-// deadSize returns the bytes that d counts for towards Config.DeadMaxBytes.
-func deadSize(d *DeadLetter) int64 {
-	n := len(d.Body) + len(d.ID)
-	for i := range d.Attempts {
-		a := &d.Attempts[i]
-		n += len(a.Endpoint) + len(a.Error) + len(a.Answer)
-	}
-	return int64(n)
 }

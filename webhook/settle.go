@@ -12,11 +12,10 @@ import (
 // report is being stored the next gathers, so that under load a commit holds
 // many.
 //
-// A report goes to the store in pieces. A piece that the store refuses is cut in
-// half until one settlement is left. That one is set aside and tried again later,
-// so that it holds up no other.
+// A report goes to the store in pieces. What the store refuses is set aside and tried
+// again later, so that it holds up no other.
 type settler struct {
-	queue  Queue
+	store  Store
 	logger *slog.Logger
 	stored storedFunc  // called after each piece
 	calm   func() bool // reports whether commits may be rarer
@@ -25,7 +24,6 @@ type settler struct {
 	// These belong to the goroutine of run.
 	queued  settlements // what the store is given next
 	aside   settlements // what it refused
-	most    int         // settlements in the next piece: halved by failures, doubled by successes
 	failure error       // of the latest call of Settle; nil if it succeeded
 	trouble outage
 
@@ -87,8 +85,8 @@ type storedFunc func(ss []Settlement, of []*account, late bool)
 // and a commit of ten times as many settlements takes hardly longer.
 const settlePause = 10 * time.Millisecond
 
-func newSettler(q Queue, logger *slog.Logger, stored storedFunc, calm func() bool) *settler {
-	return &settler{queue: q, logger: logger, stored: stored, calm: calm, bounds: defaultBounds, most: defaultBounds.count,
+func newSettler(q Store, logger *slog.Logger, stored storedFunc, calm func() bool) *settler {
+	return &settler{store: q, logger: logger, stored: stored, calm: calm, bounds: defaultBounds,
 		news: make(chan struct{}, 1)}
 }
 
@@ -111,7 +109,7 @@ func (s *settler) add(v Settlement, a *account) {
 // giveBack hands over a delivery that is to be leased again, as it was, and
 // empties it.
 func (s *settler) giveBack(d *Delivery) {
-	s.add(Settlement{Verdict: Retry, Delivery: *d}, nil)
+	s.add(Settlement{Verdict: Return, Delivery: *d}, nil)
 	*d = Delivery{}
 }
 
@@ -174,20 +172,18 @@ func (s *settler) flush(ctx context.Context, retry bool) (left bool) {
 	if retry {
 		s.queued.take(&s.aside)
 	}
-	at, row := 0, 0 // row counts refusals of single settlements, one after the other
+	at, row := 0, 0 // row counts refusals, one after the other
 	progress := s.queued.len() == 0
 	for at < s.queued.len() && row < 2 && ctx.Err() == nil {
 		ss := s.piece(s.queued.ss[at:])
-		n := len(ss)
-		if s.failure = s.queue.Settle(ctx, ss...); s.failure == nil {
-			s.finish(ss, s.queued.of[at:at+n])
-			s.most = min(2*s.most, s.bounds.count)
+		var n int
+		if n, s.failure = s.store.Settle(ctx, ss); n > 0 {
+			s.finish(ss[:n], s.queued.of[at:at+n])
 			progress, row = true, 0
 			at += n
-			continue
 		}
-		if s.most = max(n/2, 1); n == 1 && ctx.Err() == nil {
-			s.aside.add(ss[0], s.queued.of[at])
+		if s.failure != nil && ctx.Err() == nil {
+			s.aside.add(s.queued.ss[at], s.queued.of[at])
 			row++
 			at++
 		}
@@ -211,7 +207,7 @@ func (s *settler) flush(ctx context.Context, retry bool) (left bool) {
 // piece returns as many of ss, from the first on, as one call of Settle is given.
 func (s *settler) piece(ss []Settlement) []Settlement {
 	n, bytes := 0, int64(0)
-	for n < min(len(ss), s.most) {
+	for n < min(len(ss), s.bounds.count) {
 		if bytes += int64(len(ss[n].Delivery.Body)); n > 0 && bytes > s.bounds.bytes {
 			break
 		}

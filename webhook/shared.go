@@ -5,52 +5,39 @@ import (
 	"time"
 )
 
-// Pauses is implemented by a Queue that keeps which destinations are paused. Then
-// a pause holds for all forwarders that share the store, and until Resume,
-// whatever is restarted meanwhile.
-type Pauses interface {
-	// SetPaused notes that a destination is paused, or is not, and returns once
-	// that would survive the loss of the process. To pause what is paused does
-	// not change since when it is.
-	SetPaused(ctx context.Context, destination string, paused bool) error
-	// Paused returns the destinations that are paused, and since when.
-	Paused(ctx context.Context) (map[string]time.Time, error)
-}
-
-// Releaser is implemented by a Queue that takes deliveries out of what others
-// share before they are leased.
-type Releaser interface {
-	// Release gives back at once what is not leased, and from then on what is no
-	// longer, for others to lease. Run calls it once it leases nothing more,
-	// before it waits for the last attempts: after it, nothing need be handed out
-	// through this Queue value any more.
+// Shared is implemented by a Store that several nodes have open at once, in several
+// processes. A node gives a sign of life at intervals, its heartbeat. The claims of a node
+// whose last heartbeat is too old end, and so does its right to settle them: it refuses to
+// fetch and to settle before others take it for dead, by the wall clock or the monotonic
+// one, whichever has gone further. A node judges another dead only if its own heartbeats
+// were stored without a gap for as long as that takes.
+type Shared interface {
+	// Present has the store ask note, for each heartbeat, what to show of this node to
+	// all who call Nodes, until Close. It returns up to MaxNote bytes, of which more are
+	// left out, and whether the node is alive: while it is not, there is no heartbeat.
+	// note does not wait.
+	Present(note func() (note []byte, alive bool))
+	// Release gives back at once what is not claimed through Fetch or Put, and from then
+	// on what is no longer, for others to fetch. Run calls it once it fetches nothing
+	// more, before it waits for the last attempts.
 	Release(ctx context.Context) error
-}
-
-// Nodes is implemented by a Queue that knows which others are open on the same
-// store, in other processes.
-type Nodes interface {
-	// Present has the store ask note what to show of this Queue value to all who
-	// call Nodes: now, and again with each sign of life, until Close. note returns
-	// up to MaxNote bytes, of which more are left out, and does not wait.
-	Present(note func() []byte)
-	// Nodes returns those that are open, or were until their last sign of life
-	// is too old, in the order they were opened; at most 1,000.
+	// Nodes returns the nodes that are open, or were until their last heartbeat is too
+	// old, in the order they were opened; at most 1,000.
 	Nodes(ctx context.Context) ([]Node, error)
 }
 
 // MaxNote is how many bytes the Note of a Node has at most.
 const MaxNote = 4096
 
-// A Node is a Queue value that is open on a store.
+// A Node is a Store value that is open on a store that is shared.
 type Node struct {
 	// Name is what its process calls it.
 	Name string
 	// Self: it is the one that was asked.
 	Self bool
-	// Opened is when it was opened, or began anew after others took it for gone;
-	// Seen is when it last gave a sign of life. Both are by the store's clock,
-	// and zero if that is not known.
+	// Opened is when it was opened, or began anew after others took it for dead;
+	// Seen is its last heartbeat. Both are by the store's clock, and zero if that is
+	// not known.
 	Opened, Seen time.Time
 	// Note is what it presents.
 	Note []byte

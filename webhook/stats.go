@@ -43,7 +43,7 @@ type Stats struct {
 	ObserverPanics int64
 
 	// InFlight counts the deliveries that are being attempted now, and Ready
-	// those that are leased and wait in memory to be.
+	// those that wait in memory to be.
 	InFlight, Ready int
 	// Latency is that of requests.
 	Latency Latency
@@ -92,12 +92,11 @@ type DestinationStats struct {
 	// not.
 	Held *Held
 
-	// Counted says that the Queue is a DestinationCounter, so that Waiting and
-	// Oldest are known.
+	// Counted says that Waiting and Oldest are known: the store has not failed.
 	Counted bool
 	// Waiting counts the deliveries in the store, those in flight included.
 	Waiting int
-	// Oldest is the earliest Due of those that are not leased: the first of
+	// Oldest is the earliest Due of those that are not claimed: the first of
 	// them could have been attempted from then on. Zero if there is none.
 	Oldest time.Time
 }
@@ -169,28 +168,25 @@ func (f *Forwarder) DestinationStats(ctx context.Context) ([]DestinationStats, e
 		a.condition(s)
 		a.mu.Unlock()
 	}
-	for _, l := range f.dispatch.loads() {
-		s := of(l.destination)
-		s.InFlight, s.Ready = l.active, l.ready
+	for _, l := range f.schedule.Loads() {
+		s := of(l.Destination)
+		s.InFlight, s.Ready = l.Active, l.Ready
 	}
 	for _, h := range f.Held() {
 		of(h.Destination).Held = &h
 	}
-	counter, counted := f.config.Queue.(DestinationCounter)
 	var err error
-	if counted {
-		for c, cerr := range counter.CountByDestination(ctx) {
-			if cerr != nil {
-				err = cerr
-				break
-			}
-			s := of(c.Destination)
-			s.Waiting, s.Oldest = c.Waiting, c.Oldest
+	for c, cerr := range f.config.Store.CountByDestination(ctx) {
+		if cerr != nil {
+			err = cerr
+			break
 		}
+		s := of(c.Destination)
+		s.Waiting, s.Oldest = c.Waiting, c.Oldest
 	}
 	all := make([]DestinationStats, 0, len(by))
 	for _, s := range by {
-		s.Counted = counted && err == nil
+		s.Counted = err == nil
 		all = append(all, *s)
 	}
 	slices.SortFunc(all, func(a, b DestinationStats) int { return strings.Compare(a.Destination, b.Destination) })
@@ -210,7 +206,7 @@ func (f *Forwarder) Stats() Stats {
 		Dead:       reasonCounts(func(i int) int64 { return c.dead[i].Load() }),
 		Forgotten:  Forgotten{Age: c.forgottenAge.Load(), Size: c.forgottenSize.Load()},
 	}
-	s.InFlight, s.Ready = f.dispatch.load()
+	s.InFlight, s.Ready = f.schedule.Load()
 	s.Latency = f.total.quantiles()
 	if f.observed != nil {
 		s.ObserverPanics = f.observed.panics.Load()

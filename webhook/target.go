@@ -10,18 +10,16 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/webhook/internal/schedule"
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
 // A target is a Destination made ready for attempts. It does not change.
 type target struct {
 	disabled  bool
-	limit     int
-	interval  time.Duration // between attempts; 0: none
-	burst     int
+	limits    schedule.Limits
 	tls       *TLS // nil: as all
 	endpoints []*endpoint
 }
@@ -54,15 +52,15 @@ func compile(d *Destination, serviceName string, maxConcurrent int) (*target, er
 	if d.MaxConcurrent < 0 {
 		wrong.add(refuse("MaxConcurrent", "%d is negative", d.MaxConcurrent))
 	}
-	t := &target{disabled: d.Disabled, limit: d.MaxConcurrent, tls: d.TLS}
+	t := &target{disabled: d.Disabled, limits: schedule.Limits{Slots: d.MaxConcurrent}, tls: d.TLS}
 	if d.TLS != nil {
 		wrong.add(d.TLS.check())
 	}
-	if t.limit == 0 {
-		t.limit = maxConcurrent
+	if t.limits.Slots == 0 {
+		t.limits.Slots = maxConcurrent
 	}
 	var err error
-	t.interval, t.burst, err = checkRate(d.MaxRate, d.MaxBurst)
+	t.limits.Interval, t.limits.Burst, err = checkRate(d.MaxRate, d.MaxBurst)
 	wrong.add(err)
 	var signer *signature.Signer
 	if d.Secret != "" {

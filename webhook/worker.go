@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"time"
-)
 
-// parkFor is how long the deliveries of a destination that cannot be used are
-// left alone before it is looked up again.
-const parkFor = 30 * time.Second
+	"github.com/hookferry/analytics/webhook/internal/schedule"
+)
 
 // A worker attempts one delivery after another.
 type worker struct {
@@ -27,51 +25,48 @@ func newWorker(f *Forwarder) *worker {
 }
 
 func (w *worker) run() {
-	t := w.f.dispatch.next(turn{}, noAttempt)
-	for t.lane != nil {
-		t = w.f.dispatch.next(t, w.deliver(t.lane, t.leased))
+	var t schedule.Turn
+	o := schedule.NoAttempt
+	for w.f.schedule.Next(&t, o) {
+		o = w.deliver(t.Lane.Data.(*lane), t.Value.(*Delivery))
 	}
 }
 
 // deliver attempts one delivery and reports what becomes of it.
-func (w *worker) deliver(l *lane, d leased) pace {
+func (w *worker) deliver(l *lane, d *Delivery) schedule.Outcome {
 	f := w.f
 	t, err := f.resolve(l)
 	if err != nil {
-		f.park(l, d, err)
-		return noAttempt
-	}
-	if time.Until(d.until) < 2*f.config.Timeout {
-		f.settler.giveBack(d.Delivery) // too late to be settled within the lease
-		return noAttempt
+		f.hold(l, d, err)
+		return schedule.NoAttempt
 	}
 	tries := d.Tries
-	s, ok := w.attempt(l, d.Delivery, t)
+	s, ok := w.attempt(l, d, t)
 	var due time.Time
 	if ok && s.Verdict == Retry {
 		due = s.Delivery.Due
 	}
-	w.report(l, d.Delivery, due)
+	w.report(l, d, due)
 	if !ok {
-		f.settler.giveBack(d.Delivery)
-		return noAttempt
+		f.settler.giveBack(d)
+		return schedule.NoAttempt
 	}
-	p := noAttempt
+	o := schedule.NoAttempt
 	switch {
 	case s.Verdict == Done:
-		p = answered
+		o = schedule.Answered
 	case s.Delivery.Tries > tries:
-		p = paceOf(w.results[:len(w.open)])
+		o = schedule.Answered
+		if failed, ok := failureOf(w.results[:len(w.open)], &s); ok {
+			o = schedule.Failing
+			defer f.failed(l, failed)
+		}
 	}
 	f.settler.add(s, f.accounts.of(l))
 	f.log(l, &s)
-	if p == failing || p == timedOut {
-		f.failed(l, p, &s)
-	}
-	// What was leased with it may be in flight for long, and keeps it in
-	// memory.
-	*d.Delivery = Delivery{}
-	return p
+	// What was fetched with it may be in flight for long, and keeps it in memory.
+	*d = Delivery{}
+	return o
 }
 
 // report counts the requests of an attempt that have ended, and tells the
@@ -94,22 +89,20 @@ func (f *Forwarder) requested(l *lane, p *posting, r *result, due time.Time) {
 	}
 	if f.observed != nil {
 		f.observed.attempted(Attempted{
-			Destination: l.id, ID: p.id, Type: p.kind, Trace: p.trace,
+			Destination: l.ID, ID: p.id, Type: p.kind, Trace: p.trace,
 			Attempt: r.attempt, Outcome: r.outcomeOf(), Due: due,
 		})
 	}
 }
 
-// failed tells the dispatcher of an attempt that failed for the destination's
-// fault. What the lane may not attempt now goes back to the store.
-func (f *Forwarder) failed(l *lane, p pace, s *Settlement) {
-	back, opened := f.dispatch.fail(l, p, s, time.Now())
-	for _, v := range back {
-		f.settler.giveBack(v.Delivery)
-	}
+// failed tells the scheduler of an attempt that failed for the destination's fault. What
+// the lane may not attempt now goes back to the store.
+func (f *Forwarder) failed(l *lane, failed schedule.Failure) {
+	back, opened := f.schedule.Fail(l.Lane, failed)
+	f.returnAll(back)
 	if opened {
 		f.config.Logger.Warn("webhook: destination keeps failing, its deliveries wait",
-			"destination", l.id, "reason", string(lastReason(&s.Delivery)))
+			"destination", l.ID, "reason", failed.Reason)
 	}
 }
 
@@ -127,15 +120,15 @@ func (f *Forwarder) resolve(l *lane) (*target, error) {
 	c := l.target.Load()
 	switch {
 	case f.config.Lookup != nil:
-		source, err := f.lookup(l.id)
+		source, err := f.lookup(l.ID)
 		if err != nil {
 			return nil, err
 		}
 		if c != nil && c.source == source {
 			break
 		}
-		if source.ID != l.id {
-			return nil, fmt.Errorf("%w: Lookup of %q returned the destination %q", errInvalid, l.id, source.ID)
+		if source.ID != l.ID {
+			return nil, fmt.Errorf("%w: Lookup of %q returned the destination %q", errInvalid, l.ID, source.ID)
 		}
 		t, err := f.compile(source)
 		if err != nil {
@@ -143,7 +136,7 @@ func (f *Forwarder) resolve(l *lane) (*target, error) {
 		}
 		c = &compiled{source, t}
 	case c == nil:
-		if c = f.static[l.id]; c == nil {
+		if c = f.static[l.ID]; c == nil {
 			return nil, ErrUnknownDestination
 		}
 	}
@@ -151,7 +144,8 @@ func (f *Forwarder) resolve(l *lane) (*target, error) {
 		return nil, errDisabled
 	}
 	if c != l.target.Load() {
-		f.dispatch.use(l, c, time.Now())
+		f.schedule.Use(l.Lane, c.target.limits)
+		l.target.Store(c)
 	}
 	return c.target, nil
 }
@@ -191,20 +185,20 @@ func holdOf(err error) Hold {
 	return HoldUnknown
 }
 
-// park leaves the lane alone for a while and gives d, and what else the lane
-// has ready, back to the store.
-func (f *Forwarder) park(l *lane, d leased, why error) {
-	now := time.Now()
-	ready, wait := f.dispatch.park(l, now, holdOf(why))
-	for _, v := range append(ready, d) {
-		f.settler.giveBack(v.Delivery)
-	}
+// hold leaves the lane alone for a while and gives d, and what else the lane has ready,
+// back to the store.
+func (f *Forwarder) hold(l *lane, d *Delivery, why error) {
+	hold := holdOf(why)
+	l.target.Store(nil) // so that resolve calls Use once it is usable again
+	ready, wait := f.schedule.Hold(l.Lane, string(hold), hold == HoldLookup)
+	f.returnAll(ready)
+	f.settler.giveBack(d)
 	if context.Cause(f.attempts) != nil {
 		return // not the destination's fault
 	}
-	if log, held := l.failures.failed(now); log {
+	if log, held := l.failures.failed(time.Now()); log {
 		f.config.Logger.Warn("webhook: destination cannot be used, its deliveries wait",
-			"destination", l.id, "error", why, "wait", wait, "unlogged", held)
+			"destination", l.ID, "error", why, "wait", wait, "unlogged", held)
 	}
 }
 
@@ -212,7 +206,7 @@ func (f *Forwarder) park(l *lane, d leased, why error) {
 func (f *Forwarder) log(l *lane, s *Settlement) {
 	if s.Verdict == Done {
 		if l.failures.recovered() {
-			f.config.Logger.Info("webhook: destination takes deliveries again", "destination", l.id)
+			f.config.Logger.Info("webhook: destination takes deliveries again", "destination", l.ID)
 		}
 		return
 	}
@@ -226,7 +220,7 @@ func (f *Forwarder) log(l *lane, s *Settlement) {
 	if !log {
 		return
 	}
-	args := []any{"destination", l.id, "id", d.ID, "reason", string(reason), "tries", d.Tries}
+	args := []any{"destination", l.ID, "id", d.ID, "reason", string(reason), "tries", d.Tries}
 	if n := len(d.Attempts); n > 0 {
 		a := &d.Attempts[n-1]
 		args = append(args, "endpoint", a.Endpoint, "status", a.Status, "error", a.Error)

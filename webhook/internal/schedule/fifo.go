@@ -1,4 +1,4 @@
-package webhook
+package schedule
 
 // A fifo is a queue in a ring that grows.
 type fifo[T comparable] struct {

@@ -1,0 +1,135 @@
+package webhook
+
+import (
+	"errors"
+	"time"
+)
+
+// ErrClosed is returned by a Forwarder after Shutdown and by a Queue after
+// Close.
+var ErrClosed = errors.New("webhook: closed")
+
+// ErrTooLarge is returned by Put for more than the store can ever store at once.
+var ErrTooLarge = errors.New("webhook: too much for one call")
+
+// ErrQueueFull is returned by Forward and Put when the store has reached its
+// bound. Nothing of the call was stored; the same call may be made again.
+var ErrQueueFull = errors.New("webhook: queue is full")
+
+// A Delivery is one event on its way to one destination.
+type Delivery struct {
+	// Destination is the id of the destination: the delivery's lane. 1 to 255
+	// bytes.
+	Destination string
+	// ID is the event's messageId, unique within its destination. 1 to 255
+	// bytes.
+	ID string
+	// Type is the event's type, such as "track".
+	Type string
+	// Body is the request body, exactly as it is signed and sent.
+	Body []byte
+	// Accepted is when Forward took the event.
+	Accepted time.Time
+	// Due is the time before which no attempt starts.
+	Due time.Time
+	// Expires is the end of the window, set at the first attempt; zero before.
+	Expires time.Time
+	// Tries counts the attempts so far. Not negative, nor is a number of
+	// Attempts.
+	Tries int
+	// Closed are the endpoints that are not asked now, or not again: at most
+	// MaxEndpoints.
+	Closed []Closed
+	// Attempts are the first and the latest requests made, oldest first; see
+	// MaxAttempts.
+	Attempts []Attempt
+	// Trace is sent with every attempt. It is stored with the delivery and
+	// does not change.
+	Trace Trace
+
+	// Claim is the store's handle on a claimed delivery, valid for the Store value
+	// that handed it out. It is not stored.
+	Claim uint64
+}
+
+// Closed is an endpoint that is not to be asked.
+type Closed struct {
+	// Endpoint is a hash of its URL.
+	Endpoint uint64
+	// Until is when it may be asked again, as its Retry-After said. Zero
+	// means never: it refused the delivery for good.
+	Until time.Time
+}
+
+// A DeadLetter is a delivery that was given up.
+type DeadLetter struct {
+	Delivery
+	// Reason is why it was given up.
+	Reason Reason
+	// Died is when.
+	Died time.Time
+	// Key is the store's name for the dead letter: printable, and the same
+	// until it is revived or discarded.
+	Key string
+}
+
+// Size returns the bytes that d counts for: its body and ID, and the texts of its attempts.
+func (d *DeadLetter) Size() int64 {
+	n := len(d.Body) + len(d.ID)
+	for i := range d.Attempts {
+		a := &d.Attempts[i]
+		n += len(a.Endpoint) + len(a.Error) + len(a.Answer)
+	}
+	return int64(n)
+}
+
+// A DeadFilter selects dead letters. The zero value selects all.
+type DeadFilter struct {
+	// Destination, Type and Reason select by equality where they are not
+	// empty.
+	Destination string
+	Type        string
+	Reason      Reason
+	// From and To select by the time of death: not before From, and before
+	// To. Zero means no bound.
+	From, To time.Time
+}
+
+// Match reports whether the filter selects d.
+func (f DeadFilter) Match(d *DeadLetter) bool {
+	return (f.Destination == "" || f.Destination == d.Destination) &&
+		(f.Type == "" || f.Type == d.Type) &&
+		(f.Reason == "" || f.Reason == d.Reason) &&
+		(f.From.IsZero() || !d.Died.Before(f.From)) &&
+		(f.To.IsZero() || d.Died.Before(f.To))
+}
+
+// ErrNoDeadLetter says that there is no dead letter with a key: there was none,
+// or it was revived or discarded.
+var ErrNoDeadLetter = errors.New("webhook: no such dead letter")
+
+// Counts says how much a store holds.
+type Counts struct {
+	// Waiting counts the deliveries that are stored and neither done nor
+	// buried; those that are claimed included.
+	Waiting int
+	// Claimed counts those of them that are claimed.
+	Claimed int
+	// Dead counts the dead letters, DeadBytes is the sum of their Sizes, -1 if the store
+	// does not know it, and OldestDead when the first of them died, zero if there is none
+	// or the store does not know.
+	Dead       int
+	DeadBytes  int64
+	OldestDead time.Time
+	// Oldest is the earliest Due of what waits and is not claimed, zero if
+	// there is none.
+	Oldest time.Time
+}
+
+// DestinationCounts says how much a store holds for one destination. The
+// fields are those of Counts.
+type DestinationCounts struct {
+	Destination      string
+	Waiting, Claimed int
+	Oldest           time.Time
+}

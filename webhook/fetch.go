@@ -1,0 +1,164 @@
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hookferry/analytics/webhook/internal/schedule"
+)
+
+// overdueTimeouts is how long a delivery may be claimed and not settled before it goes
+// back to the store, as a multiple of Config.Timeout: something hangs that should not.
+const overdueTimeouts = 3
+
+// fetch keeps the scheduler supplied until ctx is done. While the store fails it tries
+// again. The error is that of a store that was closed.
+func (f *Forwarder) fetch(ctx context.Context) error {
+	r := fetcher{f: f}
+	timer := time.NewTimer(f.config.Poll)
+	defer timer.Stop()
+	overdue := time.NewTicker(f.config.Timeout)
+	defer overdue.Stop()
+	for {
+		pause, err := r.fetch(ctx)
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		timer.Reset(pause)
+		select {
+		case <-f.news:
+		case <-f.config.Store.Changed():
+			r.changed = true
+		case <-timer.C:
+			r.changed = true
+		case <-overdue.C:
+			if late := f.schedule.Overdue(overdueTimeouts * f.config.Timeout); len(late) > 0 {
+				f.config.Logger.Error("webhook: attempts hang beyond their time limit; these deliveries go back to the store", "count", len(late))
+				f.returnAll(late)
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// A fetcher takes deliveries from the store for the scheduler.
+type fetcher struct {
+	f       *Forwarder
+	heads   bool // all heads of the store were read
+	changed bool // Heads may have news
+	plan    []schedule.Want
+	wants   []Want
+	items   []schedule.Item
+	// buf is space for what is fetched next. Lanes point into its array, so what was used
+	// of that is not used again.
+	buf     []Delivery
+	trouble outage
+}
+
+// fetchSpace is how many deliveries the array of a fetcher's buf has.
+const fetchSpace = 256
+
+// fetch fetches what there is room for, and returns how long to wait at most until it is
+// called again. It waits itself while the store fails. The error is that of a store that
+// was closed.
+func (r *fetcher) fetch(ctx context.Context) (pause time.Duration, err error) {
+	f := r.f
+	if !r.heads || r.changed {
+		if err := r.readHeads(ctx); err != nil {
+			return r.failed(ctx, err)
+		}
+	}
+	behind, settling := f.settler.behind(8*f.config.MaxInFlight, f.config.MaxBytesInFlight/2)
+	if behind {
+		return f.config.Poll, nil // a commit wakes Run
+	}
+	plan, maxBytes, again := f.schedule.Plan(settling, r.plan[:0])
+	r.plan = plan
+	if len(plan) > 0 {
+		if err := r.take(ctx, plan, maxBytes); err != nil {
+			return r.failed(ctx, err)
+		}
+		return 0, nil
+	}
+	pause = f.config.Poll
+	if !again.IsZero() {
+		pause = min(pause, max(again.Sub(f.now()), time.Millisecond))
+	}
+	return pause, nil
+}
+
+// failed waits after a failure of the store.
+func (r *fetcher) failed(ctx context.Context, err error) (time.Duration, error) {
+	switch {
+	case ctx.Err() != nil:
+		return 0, nil
+	case errors.Is(err, ErrClosed):
+		return 0, fmt.Errorf("webhook: fetching: %w", err)
+	}
+	if r.trouble.failed() {
+		r.f.config.Logger.Error("webhook: the store fails, nothing is delivered", "error", err)
+	}
+	r.trouble.wait(ctx)
+	return 0, nil
+}
+
+func (r *fetcher) works() {
+	if r.trouble.over() {
+		r.f.config.Logger.Info("webhook: the store works again")
+	}
+}
+
+// readHeads tells the scheduler what others have changed, and at first what there is.
+func (r *fetcher) readHeads(ctx context.Context) error {
+	r.changed = false
+	for h, err := range r.f.config.Store.Heads(ctx, !r.heads) {
+		if err != nil {
+			r.changed = true
+			return err
+		}
+		r.f.schedule.Note(h.Destination, h.Fresh, h.Retry)
+	}
+	r.heads = true
+	r.works()
+	return nil
+}
+
+// take fetches what is planned and hands it to the scheduler.
+func (r *fetcher) take(ctx context.Context, plan []schedule.Want, maxBytes int64) error {
+	f := r.f
+	r.wants = r.wants[:0]
+	for i := range plan {
+		p := &plan[i]
+		r.wants = append(r.wants, Want{Destination: p.Lane.ID, Retries: p.Retries, Max: p.Max})
+	}
+	if cap(r.buf) < fetchSpace/8 {
+		r.buf = make([]Delivery, 0, fetchSpace)
+	}
+	ds, err := f.config.Store.Fetch(ctx, r.wants, maxBytes, r.buf)
+	if err != nil {
+		f.schedule.Failed(plan)
+		return err
+	}
+	r.works()
+	r.items = r.items[:0]
+	for i := range ds {
+		r.items = append(r.items, itemOf(&ds[i]))
+	}
+	for i := range plan {
+		plan[i].Next = r.wants[i].Next
+	}
+	back, lapsed := f.schedule.Fetched(plan, r.items)
+	f.returnAll(back)
+	now := f.now()
+	for i := range lapsed {
+		d := lapsed[i].Value.(*Delivery)
+		f.settler.add(bury(d, ReasonExpired, now), f.accounts.get(d.Destination))
+		*d = Delivery{}
+	}
+	clear(r.items)
+	r.buf = ds[len(ds):len(ds):cap(ds)]
+	return nil
+}

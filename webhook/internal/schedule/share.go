@@ -1,0 +1,95 @@
+package schedule
+
+import "time"
+
+// room returns how many more deliveries l may hold. If it may hold none before a known
+// time, it returns that time; if it may hold none because of its standing, starved.
+//
+// The slots are divided so that no number of destinations that hang takes them all, not
+// even in the seconds before the first attempt of them times out:
+//
+//   - A lane that has not been answered yet has firstSlots of them; each answer adds one,
+//     as long as they are used.
+//   - All lanes that were not answered, or not of late, hold at most half of
+//     Config.Slots, and those that fail a quarter. They hold no more than they may
+//     attempt.
+//   - While several lanes are busy, each holds at most its share of three quarters. One
+//     that is being answered may have an eighth of what is free of these, if that is
+//     more; one that is not gets no more than firstSlots of the last quarter, and fewer
+//     towards its end.
+//   - Beyond its slots a lane holds as many as it was answered since the last fetch, so
+//     that what hangs fills no memory.
+//
+// A lane that has half of its slots ready has no room: fewer fetches bring more each.
+func (s *Scheduler) room(l *Lane, now time.Time) (n int, again time.Time, starved bool) {
+	held := l.holds()
+	switch {
+	case l.hold != "", l.breaker.open:
+		n = 1 - held
+	case l.ready.len() > l.slots/2:
+	case l.standing == proven:
+		// Up to as many ready as may be active, so that a worker that has ended an
+		// attempt finds the next delivery at once.
+		w := s.window(l)
+		n = w + min(l.answers, w) - held
+	default:
+		n = l.slots - held
+	}
+	if n > 0 && l.rate.interval > 0 {
+		waiting := l.ready.len() + l.reserved
+		tokens := l.rate.tokens(now) - waiting
+		if tokens <= 0 {
+			return 0, l.rate.when(min(waiting+1, l.rate.burst)), false
+		}
+		n = min(n, tokens)
+	}
+	if n > 0 && l.standing != proven {
+		if n = min(n, s.allowance(l, held)); n <= 0 {
+			return 0, time.Time{}, true
+		}
+	}
+	if n > 0 && l.largest > 0 {
+		n = int(min(int64(n), max(s.share(s.config.Bytes)/l.largest, 1)-int64(held)))
+	}
+	return max(n, 0), time.Time{}, false
+}
+
+// allowance returns how many more deliveries l may hold by its standing, which is not
+// proven.
+func (s *Scheduler) allowance(l *Lane, held int) int {
+	failing := s.held[doubtful] + s.offered[doubtful]
+	all := s.held[unproven] + s.offered[unproven] + failing
+	n := max(s.config.Slots/2, 1) - all
+	switch {
+	case l.standing == doubtful:
+		n = min(n, max(s.config.Slots/4, 1)-failing)
+	case all >= s.config.Slots/4:
+		n = min(n, 1-held) // there are many such lanes
+	}
+	return n
+}
+
+// window returns how many attempts l may make at once.
+func (s *Scheduler) window(l *Lane) int {
+	if s.busy <= 1 {
+		return l.slots
+	}
+	n := int(s.share(int64(s.config.Slots)))
+	free := s.config.Slots - s.active
+	switch {
+	case s.clock.Sub(l.answered) < moving:
+		n = max(n, (free-s.config.Slots/4)/8)
+	case free <= s.config.Slots/4:
+		n = min(n, firstSlots, max(16*free/s.config.Slots, 1))
+	}
+	return min(l.slots, n)
+}
+
+// share returns a busy lane's share of n: all of it if it is the only one, else at least
+// 1.
+func (s *Scheduler) share(n int64) int64 {
+	if s.busy <= 1 {
+		return n
+	}
+	return max((n-n/4+int64(s.busy)-1)/int64(s.busy), 1)
+}
