@@ -3,7 +3,6 @@ package memqueue_test
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
@@ -12,21 +11,24 @@ import (
 // A Forwarder does all of this; it is shown for those who write stores.
 func Example() {
 	ctx := context.Background()
-	q := memqueue.New(memqueue.Config{MaxBytes: 64 << 20})
-	defer q.Close()
+	s := memqueue.New(memqueue.Config{MaxBytes: 64 << 20})
+	defer s.Close()
 
-	d := webhook.Delivery{Destination: "crm", ID: "message-1", Type: "track", Body: []byte(`{"type":"track"}`), Due: time.Now()}
-	stored, err := q.Put(ctx, d, d) // the second is a repeat
-	fmt.Println("stored", stored, err)
+	d := webhook.Delivery{Destination: "crm", ID: "message-1", Type: "track", Body: []byte(`{"type":"track"}`), Due: s.Now()}
+	puts := []webhook.Put{{Delivery: d}, {Delivery: d}} // the second is a repeat
+	results := make([]webhook.Result, len(puts))
+	err := s.Put(ctx, puts, results)
+	fmt.Println("stored", results[0].Stored, results[1].Stored, err)
 
-	ds, _, err := q.Lease(ctx, webhook.LeaseRequest{Max: 10, Until: time.Now().Add(time.Minute)}, nil)
-	fmt.Println("leased", len(ds), ds[0].ID, err)
+	wants := []webhook.Want{{Destination: "crm", Max: 10}}
+	ds, err := s.Fetch(ctx, wants, 1<<20, nil)
+	fmt.Println("fetched", len(ds), ds[0].ID, err)
 
-	err = q.Settle(ctx, webhook.Settlement{Verdict: webhook.Done, Delivery: ds[0]})
-	counts, _ := q.Count(ctx)
-	fmt.Println("left", counts.Waiting, err)
+	n, err := s.Settle(ctx, []webhook.Settlement{{Verdict: webhook.Done, Delivery: ds[0]}})
+	counts, _ := s.Count(ctx)
+	fmt.Println("settled", n, "left", counts.Waiting, err)
 	// Output:
-	// stored 1 <nil>
-	// leased 1 message-1 <nil>
-	// left 0 <nil>
+	// stored true false <nil>
+	// fetched 1 message-1 <nil>
+	// settled 1 left 0 <nil>
 }

@@ -1,281 +1,164 @@
-// Package memqueue keeps deliveries in memory: a webhook.Queue for tests, for
-// development, and for events whose loss does not matter. Everything in it is
-// lost with the process.
-//
-//	f, err := webhook.New(webhook.Config{Queue: memqueue.New(memqueue.Config{}), ...})
 package memqueue
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"iter"
-	"sync"
 	"time"
 
 	"github.com/hookferry/analytics/internal/seen"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/internal/lanes"
-	"github.com/hookferry/analytics/webhook/internal/pages"
 )
 
-// The defaults of Config.
-const (
-	DefaultMaxBytes    = 256 << 20
-	DefaultDedupWindow = 24 * time.Hour
-	DefaultDedupMax    = 1_000_000
-)
-
-// overhead is about what a delivery, a dead letter or a member costs beside its
-// own bytes.
-const overhead = 512
-
-// Config configures a Queue. The zero value is ready for use.
-type Config struct {
-	// MaxBytes bounds the bytes of all deliveries that wait, of the dead
-	// letters, and of the members of audiences, each counted with 512 bytes
-	// beside its own. Put, Join and Leave return webhook.ErrQueueFull where
-	// they would exceed it; what is stored may always be retried and buried.
-	// Zero means DefaultMaxBytes, 256 MB of 1,048,576 bytes.
-	MaxBytes int64
-	// DedupWindow is how long a delivery that was put is recognised when it
-	// is put again. Zero means DefaultDedupWindow, 24 hours.
-	DedupWindow time.Duration
-	// DedupMax bounds how many puts are remembered for that, at about 32
-	// bytes each; half as many are in any case remembered for DedupWindow.
-	// Zero means DefaultDedupMax, 1,000,000.
-	DedupMax int
-}
-
-// A Queue is a webhook.Queue, and webhook.DeadLetters, webhook.Counter,
-// webhook.DestinationCounter, webhook.Roster and webhook.Rosters too.
-type Queue struct {
-	maxBytes int64
-
-	mu     sync.Mutex
-	closed bool
-	table  *lanes.Table
-	seen   *seen.Window
-	seq    uint64 // of the latest delivery or dead letter
-	bytes  int64
-	dead   []*deadLetter // in the order they died
-	roster map[string]*audience
-}
-
-var (
-	_ webhook.Queue       = (*Queue)(nil)
-	_ webhook.DeadLetters = (*Queue)(nil)
-	_ webhook.Counter     = (*Queue)(nil)
-	_ webhook.Roster      = (*Queue)(nil)
-	_ webhook.Rosters     = (*Queue)(nil)
-
-	_ webhook.DestinationCounter = (*Queue)(nil)
-)
-
-// New returns an empty queue.
-func New(c Config) *Queue {
-	if c.MaxBytes <= 0 {
-		c.MaxBytes = DefaultMaxBytes
-	}
-	if c.DedupWindow <= 0 {
-		c.DedupWindow = DefaultDedupWindow
-	}
-	if c.DedupMax <= 0 {
-		c.DedupMax = DefaultDedupMax
-	}
-	return &Queue{
-		maxBytes: c.MaxBytes,
-		table:    lanes.New(nil),
-		seen:     seen.New(c.DedupMax, c.DedupWindow),
-		roster:   make(map[string]*audience),
-	}
-}
-
-// lock locks q.mu for a call, unless its context has ended or the queue is closed.
-func (q *Queue) lock(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	q.mu.Lock()
-	if q.closed {
-		q.mu.Unlock()
-		return webhook.ErrClosed
-	}
-	return nil
-}
-
-// Put implements webhook.Queue.
-func (q *Queue) Put(ctx context.Context, ds ...webhook.Delivery) (int, error) {
-	puts, err := prepare(make([]put, 0, len(ds)), ds)
-	if err != nil {
-		return 0, err
-	}
-	if err := q.lock(ctx); err != nil {
-		return 0, err
-	}
-	defer q.mu.Unlock()
-	now := time.Now()
-	fresh, err := q.admit(puts, 0, now)
-	if err != nil {
-		return 0, err
-	}
-	q.store(fresh, now)
-	return len(fresh), nil
-}
-
-// A put is a delivery about to be stored.
-type put struct {
+// An item is a delivery that is stored: in its queue, or claimed.
+type item struct {
+	webhook.Delivery
+	lane  *lane
+	at    int64 // Due in microseconds
+	seq   uint64
+	next  *item // in the list, or the next sibling in the heap
+	child *item // in the heap
 	key   seen.Key
 	known bool // is stored without a look at what was put before
-	item  *lanes.Item
-	dest  string
 }
 
-// prepare checks and copies ds, before the queue is locked.
-func prepare(puts []put, ds []webhook.Delivery) ([]put, error) {
-	for i := range ds {
-		d := &ds[i]
-		if err := d.Check(); err != nil {
-			return nil, fmt.Errorf("memqueue: %w", err)
-		}
-		puts = append(puts, put{
-			key:  seen.KeyOf(d.Destination, d.ID),
-			item: &lanes.Item{Delivery: lanes.Clone(d), Order: lanes.Order{At: d.Due.UnixMicro()}},
-			dest: d.Destination,
-		})
-	}
-	return puts, nil
+// size returns the bytes that a delivery counts for. They do not change while it is stored.
+func size(d *webhook.Delivery) int64 { return int64(len(d.Body)+len(d.ID)) + overhead }
+
+// before reports whether it comes before another in a queue.
+func (it *item) before(other *item) bool {
+	return it.at < other.at || it.at == other.at && it.seq < other.seq
 }
 
-// admit leaves out of puts what was put before, and remembers the rest, unless
-// these and extra bytes do not fit.
-func (q *Queue) admit(puts []put, extra int64, now time.Time) ([]put, error) {
-	fresh := puts[:0]
-	for _, p := range puts {
-		if p.known || q.seen.Add(p.key, now) {
-			fresh = append(fresh, p)
-			extra += sizeOf(p.item)
-		}
+// due returns when an item is due, zero for nil.
+func (it *item) due() time.Time {
+	if it == nil {
+		return time.Time{}
 	}
-	if q.bytes+extra > q.maxBytes {
-		for _, p := range fresh {
-			if !p.known {
-				q.seen.Remove(p.key)
+	return time.UnixMicro(it.at).UTC()
+}
+
+// queue returns the queue that an item belongs in.
+func (it *item) queue() *queue {
+	if it.Expires.IsZero() {
+		return &it.lane.fresh
+	}
+	return &it.lane.retries
+}
+
+// update copies from d what both a Retry and a Bury change.
+func (it *item) update(d *webhook.Delivery) {
+	it.Tries, it.Closed, it.Attempts = d.Tries, exactly(d.Closed), exactly(d.Attempts)
+}
+
+// A lane is a destination that something waits for.
+type lane struct {
+	name             string
+	fresh, retries   queue
+	waiting, claimed int // the claimed ones are among those that wait
+}
+
+// oldest returns when the first item that is not claimed is due, zero if there is none.
+func (l *lane) oldest() time.Time {
+	a, b := l.fresh.first(), l.retries.first()
+	if a == nil || b != nil && b.before(a) {
+		return b.due()
+	}
+	return a.due()
+}
+
+// A queue holds items in order. Those that arrive in order make a list; each of the
+// others goes into a pairing heap. The links are in the items, so that a queue costs no
+// memory of its own.
+type queue struct {
+	head, tail *item
+	heap       *item
+}
+
+func (q *queue) push(it *item) {
+	switch {
+	case q.head == nil:
+		q.head, q.tail = it, it
+	case q.tail.before(it):
+		q.tail.next, q.tail = it, it
+	default:
+		q.heap = meld(q.heap, it)
+	}
+}
+
+// first returns the first item, nil if there is none.
+func (q *queue) first() *item {
+	if q.head == nil || q.heap != nil && q.heap.before(q.head) {
+		return q.heap
+	}
+	return q.head
+}
+
+// pop takes the first item out.
+func (q *queue) pop() {
+	it := q.first()
+	if it == q.head {
+		if q.head = it.next; q.head == nil {
+			q.tail = nil
+		}
+	} else {
+		q.heap = meldAll(it.child)
+	}
+	it.next, it.child = nil, nil
+}
+
+// meld makes one heap of two.
+func meld(a, b *item) *item {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	case b.before(a):
+		a, b = b, a
+	}
+	b.next, a.child = a.child, b
+	return a
+}
+
+// meldAll makes one heap of siblings: first of each two, and then of these, from the last.
+func meldAll(first *item) (heap *item) {
+	var pairs *item
+	for first != nil {
+		a, b := first, first.next
+		a.next, first = nil, nil
+		if b != nil {
+			first, b.next = b.next, nil
+		}
+		a = meld(a, b)
+		a.next, pairs = pairs, a
+	}
+	for pairs != nil {
+		a := pairs
+		pairs, a.next = a.next, nil
+		heap = meld(heap, a)
+	}
+	return heap
+}
+
+// all yields the items in no order.
+func (q *queue) all() iter.Seq[*item] {
+	return func(yield func(*item) bool) {
+		for it := q.head; it != nil; it = it.next {
+			if !yield(it) {
+				return
 			}
 		}
-		return nil, webhook.ErrQueueFull
-	}
-	return fresh, nil
-}
-
-// store adds what admit has let in.
-func (q *Queue) store(puts []put, now time.Time) {
-	for _, p := range puts {
-		l := q.table.Lane(p.dest)
-		p.item.Destination = l.Name
-		q.seq++
-		p.item.Seq = q.seq
-		q.bytes += sizeOf(p.item)
-		q.table.Add(l, p.item, now.UnixMicro())
-	}
-}
-
-// sizeOf returns what it counts for; it does not change while it is stored.
-func sizeOf(it *lanes.Item) int64 {
-	return int64(len(it.Body)+len(it.ID)) + overhead
-}
-
-// Lease implements webhook.Queue. Room is called with the queue locked.
-func (q *Queue) Lease(ctx context.Context, req webhook.LeaseRequest, dst []webhook.Delivery) ([]webhook.Delivery, time.Time, error) {
-	if req.Max < 1 {
-		return dst, time.Time{}, errors.New("memqueue: lease of less than one delivery")
-	}
-	take := lanes.Take{Max: req.Max, Until: req.Until.UnixMicro(), Room: req.Room, Out: dst}
-	if err := q.lock(ctx); err != nil {
-		return dst, time.Time{}, err
-	}
-	defer q.mu.Unlock()
-	now := time.Now().UnixMicro()
-	q.table.Begin(&take, now)
-	defer q.table.End() // Room may panic
-	q.table.Serve(&take, now)
-	return take.Out, q.table.Next(now), nil
-}
-
-// Settle implements webhook.Queue.
-func (q *Queue) Settle(ctx context.Context, ss ...webhook.Settlement) error {
-	for i := range ss {
-		s := &ss[i]
-		if s.Verdict < webhook.Done || s.Verdict > webhook.Renew {
-			return fmt.Errorf("memqueue: settlement with verdict %d", s.Verdict)
-		}
-		if err := s.Delivery.Check(); err != nil {
-			return fmt.Errorf("memqueue: %w", err)
+		rest := []*item{q.heap}
+		for len(rest) > 0 {
+			it := rest[len(rest)-1]
+			rest = rest[:len(rest)-1]
+			for ; it != nil; it = it.next {
+				if !yield(it) {
+					return
+				}
+				if it.child != nil {
+					rest = append(rest, it.child)
+				}
+			}
 		}
 	}
-	if err := q.lock(ctx); err != nil {
-		return err
-	}
-	defer q.mu.Unlock()
-	now := time.Now().UnixMicro()
-	for i := range ss {
-		s := &ss[i]
-		it := q.table.Leased(s.Delivery.Claim)
-		if it == nil {
-			continue
-		}
-		switch s.Verdict {
-		case webhook.Done:
-			q.bytes -= sizeOf(it)
-			q.table.Remove(it, now)
-		case webhook.Retry:
-			lanes.Update(&it.Delivery, &s.Delivery)
-			q.seq++
-			q.table.Move(it, lanes.Order{At: s.Delivery.Due.UnixMicro(), Seq: q.seq}, now)
-		case webhook.Bury:
-			q.table.Remove(it, now)
-			lanes.Update(&it.Delivery, &s.Delivery)
-			q.bury(it, s.Reason, s.At)
-		case webhook.Renew:
-			q.table.Renew(it, s.Delivery.Due.UnixMicro(), now)
-		}
-	}
-	return nil
-}
-
-// Count implements webhook.Counter.
-func (q *Queue) Count(ctx context.Context) (webhook.Counts, error) {
-	if err := q.lock(ctx); err != nil {
-		return webhook.Counts{}, err
-	}
-	defer q.mu.Unlock()
-	now := time.Now().UnixMicro()
-	items, leased := q.table.Len(now)
-	c := webhook.Counts{Waiting: items, Claimed: leased, Dead: len(q.dead)}
-	if at, ok := q.table.Oldest(now); ok {
-		c.Oldest = time.UnixMicro(at).UTC()
-	}
-	return c, nil
-}
-
-// CountByDestination implements webhook.DestinationCounter.
-func (q *Queue) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
-	return pages.One(func() ([]webhook.DestinationCounts, error) { return q.countLanes(ctx) })
-}
-
-func (q *Queue) countLanes(ctx context.Context) ([]webhook.DestinationCounts, error) {
-	if err := q.lock(ctx); err != nil {
-		return nil, err
-	}
-	defer q.mu.Unlock()
-	return q.table.Count(time.Now().UnixMicro(), nil), nil
-}
-
-// Close implements webhook.Queue. It forgets everything.
-func (q *Queue) Close() error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.closed = true
-	q.table, q.seen, q.dead, q.roster = nil, nil, nil, nil
-	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/pages"
@@ -40,38 +39,38 @@ func after(order []string, member string) []string {
 	return order[i:]
 }
 
-func (q *Queue) audience(name string) *audience {
-	a := q.roster[name]
+func (s *Store) audience(name string) *audience {
+	a := s.roster[name]
 	if a == nil {
 		a = &audience{seen: make(map[string]uint64)}
-		q.roster[strings.Clone(name)] = a
+		s.roster[strings.Clone(name)] = a
 	}
 	return a
 }
 
 // Begin implements webhook.Roster.
-func (q *Queue) Begin(ctx context.Context, audience string) (uint64, error) {
-	if err := q.lock(ctx); err != nil {
+func (s *Store) Begin(ctx context.Context, audience string) (uint64, error) {
+	if err := s.lock(ctx); err != nil {
 		return 0, err
 	}
-	defer q.mu.Unlock()
-	a := q.audience(audience)
+	defer s.mu.Unlock()
+	a := s.audience(audience)
 	a.generation++
 	return a.generation, nil
 }
 
 // Join implements webhook.Roster.
-func (q *Queue) Join(ctx context.Context, audience string, generation uint64, users []string, announce func(string) ([]webhook.Delivery, error)) (int, error) {
+func (s *Store) Join(ctx context.Context, audience string, generation uint64, users []string, announce func(string) ([]webhook.Delivery, error)) (int, error) {
 	for _, user := range users {
 		if len(user) < 1 || len(user) > 255 {
 			return 0, fmt.Errorf("memqueue: member of %d bytes, not 1 to 255", len(user))
 		}
 	}
-	notices := make(map[string][]put)
+	notices := make(map[string][]*item)
 	for {
 		// Who is new is found first, and announced without the lock; it is
 		// found again if somebody left in the meantime.
-		joining, err := q.newcomers(ctx, audience, users, notices)
+		joining, err := s.newcomers(ctx, audience, users, notices)
 		if err != nil {
 			return 0, err
 		}
@@ -80,37 +79,53 @@ func (q *Queue) Join(ctx context.Context, audience string, generation uint64, us
 				return 0, err
 			}
 		}
-		joined, complete, err := q.join(ctx, audience, generation, users, notices)
+		joined, complete, err := s.join(ctx, audience, generation, users, notices)
 		if err != nil || complete {
 			return joined, err
 		}
 	}
 }
 
-// announced returns the deliveries that announce a user, ready to be stored. The
-// ids in them are new: they would only take the place of others in the window of
-// deduplication.
-func announced(user string, announce func(string) ([]webhook.Delivery, error)) ([]put, error) {
+// announced returns the deliveries that announce a user, ready to be stored. Their ids
+// are new, so they do not take the place of others in the dedup window.
+func announced(user string, announce func(string) ([]webhook.Delivery, error)) ([]*item, error) {
 	ds, err := announce(user)
 	if err != nil {
 		return nil, err
 	}
-	puts, err := prepare(make([]put, 0, len(ds)), ds)
-	for i := range puts {
-		puts[i].known = true
+	items := make([]*item, len(ds))
+	for i := range ds {
+		if items[i], err = newItem(&ds[i]); err != nil {
+			return nil, err
+		}
+		items[i].known = true
 	}
-	return puts, err
+	return items, nil
+}
+
+// announce queues the deliveries that announce who joined or left, unless they and extra
+// bytes do not fit.
+func (s *Store) announce(items []*item, extra int64) error {
+	if err := s.admit(items, extra); err != nil {
+		return err
+	}
+	for _, it := range items {
+		s.add(it)
+		it.queue().push(it)
+		s.tell(it.lane)
+	}
+	s.bytes += extra
+	return nil
 }
 
 // join makes members of users, unless notices lacks that of one.
-func (q *Queue) join(ctx context.Context, audience string, generation uint64, users []string, notices map[string][]put) (joined int, complete bool, err error) {
-	if err := q.lock(ctx); err != nil {
+func (s *Store) join(ctx context.Context, audience string, generation uint64, users []string, notices map[string][]*item) (joined int, complete bool, err error) {
+	if err := s.lock(ctx); err != nil {
 		return 0, false, err
 	}
-	defer q.mu.Unlock()
-	now := time.Now()
-	a := q.audience(audience)
-	var puts []put
+	defer s.mu.Unlock()
+	a := s.audience(audience)
+	var items []*item
 	var extra int64
 	told := make(map[string]bool)
 	for _, user := range users {
@@ -122,14 +137,12 @@ func (q *Queue) join(ctx context.Context, audience string, generation uint64, us
 		if !ok {
 			return 0, false, nil
 		}
-		puts = append(puts, ps...)
+		items = append(items, ps...)
 		extra += int64(len(user)) + overhead
 	}
-	fresh, err := q.admit(puts, extra, now)
-	if err != nil {
+	if err := s.announce(items, extra); err != nil {
 		return 0, false, err
 	}
-	q.store(fresh, now)
 	for _, user := range users {
 		was, member := a.seen[user]
 		if member {
@@ -141,18 +154,17 @@ func (q *Queue) join(ctx context.Context, audience string, generation uint64, us
 		a.unsorted = true
 		joined++
 	}
-	q.bytes += extra
 	return joined, true, nil
 }
 
 // newcomers returns those of users that are not in the audience and have no
 // notice yet.
-func (q *Queue) newcomers(ctx context.Context, audience string, users []string, notices map[string][]put) ([]string, error) {
-	if err := q.lock(ctx); err != nil {
+func (s *Store) newcomers(ctx context.Context, audience string, users []string, notices map[string][]*item) ([]string, error) {
+	if err := s.lock(ctx); err != nil {
 		return nil, err
 	}
-	defer q.mu.Unlock()
-	a := q.roster[audience]
+	defer s.mu.Unlock()
+	a := s.roster[audience]
 	var joining []string
 	for _, user := range users {
 		if a != nil {
@@ -169,52 +181,49 @@ func (q *Queue) newcomers(ctx context.Context, audience string, users []string, 
 }
 
 // Leave implements webhook.Roster.
-func (q *Queue) Leave(ctx context.Context, audience string, generation uint64, from string, limit int, announce func(string) ([]webhook.Delivery, error)) (string, int, error) {
-	last, leaving, err := q.leavers(ctx, audience, generation, from, limit)
+func (s *Store) Leave(ctx context.Context, audience string, generation uint64, from string, limit int, announce func(string) ([]webhook.Delivery, error)) (string, int, error) {
+	last, leaving, err := s.leavers(ctx, audience, generation, from, limit)
 	if err != nil {
 		return "", 0, err
 	}
-	notices := make([][]put, len(leaving))
+	notices := make([][]*item, len(leaving))
 	for i, user := range leaving {
 		if notices[i], err = announced(user, announce); err != nil {
 			return "", 0, err
 		}
 	}
-	if err := q.lock(ctx); err != nil {
+	if err := s.lock(ctx); err != nil {
 		return "", 0, err
 	}
-	defer q.mu.Unlock()
-	now := time.Now()
-	a := q.roster[audience]
-	var puts []put
+	defer s.mu.Unlock()
+	a := s.roster[audience]
+	var items []*item
 	left := leaving[:0]
 	for i, user := range leaving {
 		// Unless it was seen again in the meantime.
 		if was, member := a.seen[user]; member && was < generation {
-			puts = append(puts, notices[i]...)
+			items = append(items, notices[i]...)
 			left = append(left, user)
 		}
 	}
-	fresh, err := q.admit(puts, 0, now)
-	if err != nil {
+	if err := s.announce(items, 0); err != nil {
 		return "", 0, err
 	}
-	q.store(fresh, now)
 	for _, user := range left {
 		delete(a.seen, user)
-		q.bytes -= int64(len(user)) + overhead
+		s.bytes -= int64(len(user)) + overhead
 	}
 	return last, len(left), nil
 }
 
 // leavers goes through up to limit members after from. It returns the last of
 // them, "" if there are no more, and those last seen before generation.
-func (q *Queue) leavers(ctx context.Context, audience string, generation uint64, from string, limit int) (last string, leaving []string, err error) {
-	if err := q.lock(ctx); err != nil {
+func (s *Store) leavers(ctx context.Context, audience string, generation uint64, from string, limit int) (last string, leaving []string, err error) {
+	if err := s.lock(ctx); err != nil {
 		return "", nil, err
 	}
-	defer q.mu.Unlock()
-	a := q.roster[audience]
+	defer s.mu.Unlock()
+	a := s.roster[audience]
 	if a == nil {
 		return "", nil, nil
 	}
@@ -237,47 +246,47 @@ func (q *Queue) leavers(ctx context.Context, audience string, generation uint64,
 }
 
 // Members implements webhook.Roster.
-func (q *Queue) Members(ctx context.Context, audience, from string) iter.Seq2[string, error] {
+func (s *Store) Members(ctx context.Context, audience, from string) iter.Seq2[string, error] {
 	return pages.All(from, func(from string) ([]string, string, error) {
-		return q.membersAfter(ctx, audience, from)
+		return s.membersAfter(ctx, audience, from)
 	})
 }
 
 // membersAfter returns the next members after the one named from, and the last
 // it has looked at, "" if there are no more.
-func (q *Queue) membersAfter(ctx context.Context, audience, from string) (chunk []string, more string, err error) {
-	if err := q.lock(ctx); err != nil {
+func (s *Store) membersAfter(ctx context.Context, audience, from string) (users []string, more string, err error) {
+	if err := s.lock(ctx); err != nil {
 		return nil, "", err
 	}
-	defer q.mu.Unlock()
-	a := q.roster[audience]
+	defer s.mu.Unlock()
+	a := s.roster[audience]
 	if a == nil {
 		return nil, "", nil
 	}
 	for i, user := range after(a.sorted(), from) {
 		if i == 1024 {
-			return chunk, more, nil
+			return users, more, nil
 		}
 		more = user
 		if _, member := a.seen[user]; member {
-			chunk = append(chunk, user)
+			users = append(users, user)
 		}
 	}
-	return chunk, "", nil
+	return users, "", nil
 }
 
 // Audiences implements webhook.Rosters.
-func (q *Queue) Audiences(ctx context.Context) iter.Seq2[webhook.RosterAudience, error] {
-	return pages.One(func() ([]webhook.RosterAudience, error) { return q.audiences(ctx) })
+func (s *Store) Audiences(ctx context.Context) iter.Seq2[webhook.RosterAudience, error] {
+	return pages.One(func() ([]webhook.RosterAudience, error) { return s.audiences(ctx) })
 }
 
-func (q *Queue) audiences(ctx context.Context) ([]webhook.RosterAudience, error) {
-	if err := q.lock(ctx); err != nil {
+func (s *Store) audiences(ctx context.Context) ([]webhook.RosterAudience, error) {
+	if err := s.lock(ctx); err != nil {
 		return nil, err
 	}
-	defer q.mu.Unlock()
-	all := make([]webhook.RosterAudience, 0, len(q.roster))
-	for name, a := range q.roster {
+	defer s.mu.Unlock()
+	all := make([]webhook.RosterAudience, 0, len(s.roster))
+	for name, a := range s.roster {
 		if a.generation > 0 {
 			all = append(all, webhook.RosterAudience{Name: name, Generation: a.generation})
 		}

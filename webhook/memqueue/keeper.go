@@ -1,0 +1,293 @@
+package memqueue
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/internal/pages"
+)
+
+// page is how many elements of a list are read under one lock.
+const page = 256
+
+// bury makes a dead letter of an item that is neither queued nor claimed.
+func (s *Store) bury(it *item, reason webhook.Reason, at time.Time) {
+	s.drop(it)
+	s.seq++
+	d := &webhook.DeadLetter{
+		Delivery: it.Delivery,
+		Reason:   reason,
+		Died:     at,
+		Key:      fmt.Sprintf("%016x%016x", uint64(at.UnixMicro())^1<<63, s.seq), // sorts as they died
+	}
+	i, _ := s.findDead(d.Key)
+	s.dead = slices.Insert(s.dead, i, d)
+	s.bytes += size(&d.Delivery)
+	s.deadBytes += deadBytes(d)
+}
+
+// deadBytes returns what a dead letter adds to Counts.DeadBytes.
+func deadBytes(d *webhook.DeadLetter) int64 {
+	n := len(d.Body) + len(d.ID)
+	for i := range d.Attempts {
+		a := &d.Attempts[i]
+		n += len(a.Endpoint) + len(a.Error) + len(a.Answer)
+	}
+	return int64(n)
+}
+
+// findDead returns the index of the dead letter with this key, or where it would be.
+func (s *Store) findDead(key string) (int, bool) {
+	return slices.BinarySearchFunc(s.dead, key, func(d *webhook.DeadLetter, key string) int { return strings.Compare(d.Key, key) })
+}
+
+// DeadLetter implements webhook.Keeper.
+func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter, error) {
+	if err := s.lock(ctx); err != nil {
+		return webhook.DeadLetter{}, err
+	}
+	defer s.mu.Unlock()
+	i, found := s.findDead(key)
+	if !found {
+		return webhook.DeadLetter{}, webhook.ErrNoDeadLetter
+	}
+	return *s.dead[i], nil
+}
+
+// Dead implements webhook.Keeper.
+func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
+	return pages.All(after, func(after string) (ds []webhook.DeadLetter, last string, err error) {
+		if err := s.lock(ctx); err != nil {
+			return nil, "", err
+		}
+		defer s.mu.Unlock()
+		i, found := s.findDead(after)
+		if found {
+			i++
+		}
+		rest := s.dead[i:]
+		if len(rest) > page {
+			rest = rest[:page]
+			last = rest[page-1].Key
+		}
+		for _, d := range rest {
+			if filter.Match(d) {
+				ds = append(ds, *d)
+			}
+		}
+		return ds, last, nil
+	})
+}
+
+// Revive implements webhook.Keeper.
+func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
+	return s.exhume(ctx, keys, func(d *webhook.DeadLetter) {
+		it := &item{Delivery: d.Delivery}
+		it.Due, it.Expires, it.Tries, it.Closed = now(), time.Time{}, 0, nil
+		it.at = it.Due.UnixMicro()
+		s.add(it)
+		it.queue().push(it)
+		s.tell(it.lane)
+	})
+}
+
+// Discard implements webhook.Keeper.
+func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
+	return s.exhume(ctx, keys, func(*webhook.DeadLetter) {})
+}
+
+// exhume takes the dead letters with these keys away, and calls each with every one.
+func (s *Store) exhume(ctx context.Context, keys []string, each func(*webhook.DeadLetter)) (int, error) {
+	if err := s.lock(ctx); err != nil {
+		return 0, err
+	}
+	defer s.mu.Unlock()
+	taken := make(map[string]bool, len(keys))
+	for _, key := range keys {
+		if i, found := s.findDead(key); found && !taken[key] {
+			taken[key] = true
+			each(s.dead[i])
+		}
+	}
+	return s.forget(func(d *webhook.DeadLetter) bool { return taken[d.Key] }), nil
+}
+
+// forget removes the dead letters that gone selects, and returns how many there were.
+func (s *Store) forget(gone func(*webhook.DeadLetter) bool) int {
+	n := len(s.dead)
+	s.dead = slices.DeleteFunc(s.dead, func(d *webhook.DeadLetter) bool {
+		if !gone(d) {
+			return false
+		}
+		s.bytes -= size(&d.Delivery)
+		s.deadBytes -= deadBytes(d)
+		return true
+	})
+	return n - len(s.dead)
+}
+
+// A place is where a delivery stood in the order of its destination.
+type place struct {
+	*item
+	at  int64
+	seq uint64
+}
+
+// places returns where the deliveries of a destination that come after the one with the
+// ID after stand. If that one is gone, it returns all places.
+func (s *Store) places(ctx context.Context, destination, after string) ([]place, error) {
+	if err := s.lock(ctx); err != nil {
+		return nil, err
+	}
+	var all []place
+	if l := s.lanes[destination]; l != nil {
+		for it := range s.all(l) {
+			all = append(all, place{it, it.at, it.seq})
+		}
+	}
+	s.mu.Unlock() // sorting many takes a while
+	slices.SortFunc(all, func(a, b place) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
+	i := slices.IndexFunc(all, func(p place) bool { return p.ID == after }) // an ID never changes
+	return all[i+1:], nil
+}
+
+// all yields the items of a lane, the claimed ones too.
+func (s *Store) all(l *lane) iter.Seq[*item] {
+	return func(yield func(*item) bool) {
+		for _, it := range s.claims {
+			if it != nil && it.lane == l && !yield(it) {
+				return
+			}
+		}
+		for _, q := range []*queue{&l.fresh, &l.retries} {
+			for it := range q.all() {
+				if !yield(it) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Waiting implements webhook.Keeper.
+func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
+	return func(yield func(webhook.Delivery, error) bool) {
+		rest, err := s.places(ctx, destination, after)
+		pages.All("", func(string) (found []webhook.Delivery, more string, _ error) {
+			if err == nil {
+				err = s.lock(ctx)
+			}
+			if err != nil {
+				return nil, "", err
+			}
+			defer s.mu.Unlock()
+			n := min(page, len(rest))
+			for _, p := range rest[:n] {
+				if p.lane != nil {
+					found = append(found, p.Delivery)
+					found[len(found)-1].Claim = 0
+				}
+			}
+			if rest = rest[n:]; len(rest) > 0 {
+				more = "more"
+			}
+			return found, more, nil
+		})(yield)
+	}
+}
+
+// Count implements webhook.Keeper.
+func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
+	if err := s.lock(ctx); err != nil {
+		return webhook.Counts{}, err
+	}
+	defer s.mu.Unlock()
+	c := webhook.Counts{Waiting: s.waiting, Claimed: len(s.claims) - len(s.free), Dead: len(s.dead), DeadBytes: s.deadBytes}
+	if len(s.dead) > 0 {
+		c.OldestDead = s.dead[0].Died
+	}
+	for _, l := range s.lanes {
+		if at := l.oldest(); c.Oldest.IsZero() || !at.IsZero() && at.Before(c.Oldest) {
+			c.Oldest = at
+		}
+	}
+	return c, nil
+}
+
+// CountByDestination implements webhook.Keeper.
+func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
+	return pages.One(func() ([]webhook.DestinationCounts, error) {
+		if err := s.lock(ctx); err != nil {
+			return nil, err
+		}
+		defer s.mu.Unlock()
+		all := make([]webhook.DestinationCounts, 0, len(s.lanes))
+		for name, l := range s.lanes {
+			all = append(all, webhook.DestinationCounts{Destination: name, Waiting: l.waiting, Claimed: l.claimed, Oldest: l.oldest()})
+		}
+		return all, nil
+	})
+}
+
+// findSetting returns the index of the setting with this name, or where it would be.
+func (s *Store) findSetting(name string) (int, bool) {
+	return slices.BinarySearchFunc(s.settings, name, func(e webhook.Setting, name string) int { return strings.Compare(e.Name, name) })
+}
+
+// Settings implements webhook.Keeper.
+func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
+	return pages.All(prefix, func(from string) (es []webhook.Setting, next string, err error) {
+		if err := s.lock(ctx); err != nil {
+			return nil, "", err
+		}
+		defer s.mu.Unlock()
+		i, _ := s.findSetting(from)
+		for _, e := range s.settings[i:] {
+			if !strings.HasPrefix(e.Name, prefix) {
+				break
+			}
+			if len(es) == page {
+				return es, e.Name, nil
+			}
+			e.Value = bytes.Clone(e.Value)
+			es = append(es, e)
+		}
+		return es, "", nil
+	})
+}
+
+// Set implements webhook.Keeper.
+func (s *Store) Set(ctx context.Context, e webhook.Setting) (uint64, error) {
+	if n := len(e.Name); n < 1 || n > 512 || len(e.Value) > webhook.MaxSetting {
+		return 0, fmt.Errorf("memqueue: setting with a name of %d bytes and a value of %d", n, len(e.Value))
+	}
+	if err := s.lock(ctx); err != nil {
+		return 0, err
+	}
+	defer s.mu.Unlock()
+	i, found := s.findSetting(e.Name)
+	if found && s.settings[i].Version != e.Version || !found && e.Version != 0 {
+		return 0, webhook.ErrConflict
+	}
+	if found {
+		s.settings = slices.Delete(s.settings, i, i+1)
+	}
+	s.seq++
+	if e.Value != nil {
+		e = webhook.Setting{Name: strings.Clone(e.Name), Value: bytes.Clone(e.Value), Version: s.seq}
+		s.settings = slices.Insert(s.settings, i, e)
+	}
+	return s.seq, nil
+}
+
+// Erase implements webhook.Keeper. Deliveries do not carry their user yet.
+func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
+	return 0, 0, webhook.ErrUnsupported
+}

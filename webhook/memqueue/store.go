@@ -1,0 +1,406 @@
+// Package memqueue keeps deliveries in memory: a webhook.Store for tests, for
+// development, and for events whose loss does not matter. Everything in it is
+// lost with the process.
+//
+//	f, err := webhook.New(webhook.Config{Store: memqueue.New(memqueue.Config{}), ...})
+package memqueue
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+	"time"
+	"unique"
+
+	"github.com/hookferry/analytics/internal/seen"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/internal/pages"
+)
+
+// The defaults of Config.
+const (
+	DefaultMaxBytes    = 256 << 20
+	DefaultDedupWindow = 24 * time.Hour
+	DefaultDedupMax    = 1_000_000
+)
+
+// overhead is about what a delivery, a dead letter or a member costs beside its
+// own bytes.
+const overhead = 512
+
+// Config configures a Store. The zero value is ready for use.
+type Config struct {
+	// MaxBytes bounds the bytes of all deliveries that wait, of the dead
+	// letters, and of the members of audiences, each counted with 512 bytes
+	// beside its own. Put, Join and Leave return webhook.ErrQueueFull where
+	// they would exceed it; what is stored may always be retried and buried.
+	// Zero means DefaultMaxBytes, 256 MB of 1,048,576 bytes.
+	MaxBytes int64
+	// DedupWindow is how long a delivery that was put is recognised when it
+	// is put again. Zero means DefaultDedupWindow, 24 hours.
+	DedupWindow time.Duration
+	// DedupMax bounds how many puts are remembered for that, at about 32
+	// bytes each; half as many are in any case remembered for DedupWindow.
+	// Zero means DefaultDedupMax, 1,000,000.
+	DedupMax int
+}
+
+// A Store is a webhook.Store, and webhook.Roster and webhook.Rosters too.
+type Store struct {
+	maxBytes int64
+	changed  chan struct{}
+
+	mu      sync.Mutex
+	closed  bool
+	lanes   map[string]*lane    // the destinations that something waits for
+	news    map[string]struct{} // the destinations that Heads(false) is to yield
+	seen    *seen.Window
+	seq     uint64 // of the latest delivery, dead letter or setting
+	bytes   int64
+	waiting int
+
+	claims []*item  // by slot, nil if the slot is free
+	free   []uint32 // the free slots
+	serial uint64   // of the latest claim, in the bits above slotBits
+
+	dead      []*webhook.DeadLetter // in the order they died
+	deadBytes int64
+	settings  []webhook.Setting // by name
+	roster    map[string]*audience
+}
+
+var (
+	_ webhook.Store   = (*Store)(nil)
+	_ webhook.Roster  = (*Store)(nil)
+	_ webhook.Rosters = (*Store)(nil)
+)
+
+// New returns an empty store.
+func New(c Config) *Store {
+	if c.MaxBytes <= 0 {
+		c.MaxBytes = DefaultMaxBytes
+	}
+	if c.DedupWindow <= 0 {
+		c.DedupWindow = DefaultDedupWindow
+	}
+	if c.DedupMax <= 0 {
+		c.DedupMax = DefaultDedupMax
+	}
+	return &Store{
+		maxBytes: c.MaxBytes,
+		changed:  make(chan struct{}, 1),
+		lanes:    make(map[string]*lane),
+		news:     make(map[string]struct{}),
+		seen:     seen.New(c.DedupMax, c.DedupWindow),
+		roster:   make(map[string]*audience),
+	}
+}
+
+// lock locks s.mu for a call, unless its context has ended or the store is closed.
+func (s *Store) lock(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return webhook.ErrClosed
+	}
+	return nil
+}
+
+// newItem returns a copy of d to be stored, or an error if d is outside its limits.
+func newItem(d *webhook.Delivery) (*item, error) {
+	if err := d.Check(); err != nil {
+		return nil, fmt.Errorf("memqueue: %w", err)
+	}
+	it := &item{Delivery: *d, at: d.Due.UnixMicro(), key: seen.KeyOf(d.Destination, d.ID)}
+	it.Claim = 0
+	it.ID = strings.Clone(d.ID)
+	it.Type = unique.Make(d.Type).Value()
+	it.Body = exactly(d.Body)
+	it.Closed = exactly(d.Closed)
+	it.Attempts = exactly(d.Attempts)
+	it.Trace = webhook.Trace{Parent: strings.Clone(d.Trace.Parent), State: strings.Clone(d.Trace.State)}
+	return it, nil
+}
+
+// exactly returns a copy of s without spare capacity, so that callers who are handed the
+// copy may append to it.
+func exactly[T any](s []T) []T {
+	if len(s) == 0 {
+		return nil
+	}
+	c := make([]T, len(s))
+	copy(c, s)
+	return c
+}
+
+// Put implements webhook.Store.
+func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+	var few [16]*item
+	items := few[:0]
+	for i := range ps {
+		it, err := newItem(&ps[i].Delivery)
+		if err != nil {
+			return err
+		}
+		items = append(items, it)
+	}
+	if err := s.lock(ctx); err != nil {
+		return err
+	}
+	defer s.mu.Unlock()
+	if err := s.admit(items, 0); err != nil {
+		return err
+	}
+	for i, it := range items {
+		out[i] = webhook.Result{Stored: it != nil}
+		if it == nil {
+			continue
+		}
+		s.add(it)
+		if ps[i].Keep {
+			out[i].Claim = s.claim(it)
+		} else {
+			it.queue().push(it)
+		}
+	}
+	return nil
+}
+
+// admit remembers the items, and sets those to nil that were put before. With an error,
+// which says that the others and extra bytes do not fit, it changes nothing.
+func (s *Store) admit(items []*item, extra int64) error {
+	now := time.Now()
+	for i, it := range items {
+		if it.known || s.seen.Add(it.key, now) {
+			extra += size(&it.Delivery)
+		} else {
+			items[i] = nil
+		}
+	}
+	if s.bytes+extra <= s.maxBytes {
+		return nil
+	}
+	for _, it := range items {
+		if it != nil && !it.known {
+			s.seen.Remove(it.key)
+		}
+	}
+	if extra > s.maxBytes {
+		return webhook.ErrTooLarge
+	}
+	return webhook.ErrQueueFull
+}
+
+// add counts an item that is about to be claimed or queued.
+func (s *Store) add(it *item) {
+	l := s.lanes[it.Destination]
+	if l == nil {
+		l = &lane{name: strings.Clone(it.Destination)}
+		s.lanes[l.name] = l
+	}
+	it.lane, it.Destination = l, l.name
+	s.seq++
+	it.seq = s.seq
+	l.waiting++
+	s.waiting++
+	s.bytes += size(&it.Delivery)
+}
+
+// drop is the opposite of add.
+func (s *Store) drop(it *item) {
+	l := it.lane
+	it.lane = nil
+	s.bytes -= size(&it.Delivery)
+	s.waiting--
+	if l.waiting--; l.waiting == 0 {
+		delete(s.lanes, l.name)
+	}
+}
+
+// slotBits is how many bits of a claim are its slot. The bits above are its serial number:
+// at 200,000 claims a second, four days pass before one comes again.
+const slotBits = 28
+
+// claim claims an item that is in no queue, and returns the claim.
+func (s *Store) claim(it *item) uint64 {
+	if len(s.free) == 0 {
+		s.free = append(s.free, uint32(len(s.claims)))
+		s.claims = append(s.claims, nil)
+	}
+	last := len(s.free) - 1
+	slot := s.free[last]
+	s.free = s.free[:last]
+	if s.serial += 1 << slotBits; s.serial == 0 { // no claim is 0
+		s.serial = 1 << slotBits
+	}
+	s.claims[slot] = it
+	it.Claim = s.serial | uint64(slot)
+	it.lane.claimed++
+	return it.Claim
+}
+
+// unclaim ends a claim and returns its item, nil if the claim does not hold.
+func (s *Store) unclaim(claim uint64) *item {
+	slot := claim & (1<<slotBits - 1)
+	if slot >= uint64(len(s.claims)) {
+		return nil
+	}
+	it := s.claims[slot]
+	if it == nil || it.Claim != claim {
+		return nil
+	}
+	s.claims[slot] = nil
+	s.free = append(s.free, uint32(slot))
+	it.Claim = 0
+	it.lane.claimed--
+	return it
+}
+
+// Fetch implements webhook.Store.
+func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
+	for i := range wants {
+		if wants[i].Max < 1 {
+			return dst, fmt.Errorf("memqueue: fetch of %d deliveries", wants[i].Max)
+		}
+	}
+	if err := s.lock(ctx); err != nil {
+		return dst, err
+	}
+	defer s.mu.Unlock()
+	now := time.Now().UnixMicro()
+	var bytes int64
+	none := len(dst)
+	full := false
+	for i := range wants {
+		w := &wants[i]
+		w.Next = time.Time{}
+		l := s.lanes[w.Destination]
+		if l == nil {
+			continue
+		}
+		q := &l.fresh
+		if w.Retries {
+			q = &l.retries
+		}
+		it := q.first()
+		for n := 0; it != nil && it.at <= now && n < w.Max && !full; n++ {
+			if bytes += int64(len(it.Body)); bytes > maxBytes && len(dst) > none {
+				full = true
+				break
+			}
+			q.pop()
+			s.claim(it)
+			dst = append(dst, it.Delivery)
+			it = q.first()
+		}
+		w.Next = it.due()
+	}
+	return dst, nil
+}
+
+// Settle implements webhook.Store.
+func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
+	if err := s.lock(ctx); err != nil {
+		return 0, err
+	}
+	defer s.mu.Unlock()
+	for i := range ss {
+		if err := s.settle(&ss[i]); err != nil {
+			return i, fmt.Errorf("memqueue: %w", err)
+		}
+	}
+	return len(ss), nil
+}
+
+func (s *Store) settle(by *webhook.Settlement) error {
+	switch by.Verdict {
+	case webhook.Done, webhook.Return:
+	case webhook.Retry, webhook.Bury:
+		if err := by.Delivery.Check(); err != nil {
+			return err
+		}
+	default:
+		return fmt.Errorf("settlement with verdict %d", by.Verdict)
+	}
+	it := s.unclaim(by.Delivery.Claim)
+	if it == nil {
+		return nil
+	}
+	switch by.Verdict {
+	case webhook.Done:
+		s.drop(it)
+	case webhook.Return:
+		it.queue().push(it)
+	case webhook.Retry:
+		it.update(&by.Delivery)
+		it.Due, it.Expires, it.at = by.Delivery.Due, by.Delivery.Expires, by.Delivery.Due.UnixMicro()
+		s.seq++
+		it.seq = s.seq
+		it.queue().push(it)
+	case webhook.Bury:
+		it.update(&by.Delivery)
+		s.bury(it, by.Reason, by.At)
+	}
+	return nil
+}
+
+// Heads implements webhook.Store.
+func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
+	return pages.One(func() ([]webhook.Head, error) {
+		if err := s.lock(ctx); err != nil {
+			return nil, err
+		}
+		defer s.mu.Unlock()
+		var heads []webhook.Head
+		if all {
+			heads = make([]webhook.Head, 0, len(s.lanes))
+			for name, l := range s.lanes {
+				if l.claimed < l.waiting {
+					heads = append(heads, webhook.Head{Destination: name, Fresh: l.fresh.first().due(), Retry: l.retries.first().due()})
+				}
+			}
+			return heads, nil
+		}
+		for name := range s.news {
+			h := webhook.Head{Destination: name}
+			if l := s.lanes[name]; l != nil {
+				h.Fresh, h.Retry = l.fresh.first().due(), l.retries.first().due()
+			}
+			heads = append(heads, h)
+		}
+		clear(s.news)
+		return heads, nil
+	})
+}
+
+// tell has Heads yield a destination that others than the scheduler have changed.
+func (s *Store) tell(l *lane) {
+	s.news[l.name] = struct{}{}
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Changed implements webhook.Store.
+func (s *Store) Changed() <-chan struct{} { return s.changed }
+
+// Now implements webhook.Store.
+func (s *Store) Now() time.Time { return now() }
+
+// now returns the time to the microsecond.
+func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
+
+// Close implements webhook.Store. It forgets everything.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.lanes, s.news, s.claims, s.seen, s.dead, s.settings, s.roster = nil, nil, nil, nil, nil, nil, nil
+	return nil
+}
