@@ -54,7 +54,7 @@ func TestWhoseAddressItIs(t *testing.T) {
 		server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { received <- struct{}{} }))
 		_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
 		d := webhook.Destination{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://" + tt.host + ":" + port + "/"}}}
-		c := webhook.Config{Queue: memqueue.New(memqueue.Config{}), Timeout: webhook.Never}
+		c := webhook.Config{Store: memqueue.New(memqueue.Config{}), Timeout: webhook.Never}
 		warned := make(signal, 1)
 		c.Logger = slog.New(warned)
 		if tt.lookup {

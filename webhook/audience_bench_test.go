@@ -39,7 +39,7 @@ func benchAudience(b *testing.B, random bool) {
 		b.Fatal(err)
 	}
 	defer q.Close()
-	f, err := webhook.New(webhook.Config{Queue: q, Destinations: crm(hook)})
+	f, err := webhook.New(webhook.Config{Store: webhook.FromQueue(q), Destinations: crm(hook)})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -231,7 +231,7 @@ func TestAudienceRefuses(t *testing.T) {
 // zero byte separates.
 func TestAudienceRefusesAZeroByte(t *testing.T) {
 	f, err := webhook.New(webhook.Config{
-		Queue:  memqueue.New(memqueue.Config{}),
+		Store:  memqueue.New(memqueue.Config{}),
 		Lookup: func(context.Context, string) (*webhook.Destination, error) { return nil, webhook.ErrUnknownDestination },
 	})
 	if err != nil {
@@ -360,7 +360,7 @@ func TestAudienceWaitsForRoom(t *testing.T) {
 		const n = 1000
 		r.queue = memqueue.New(memqueue.Config{MaxBytes: n*(512+25) + 64<<10})
 		recv := r.network.Receiver(hook, "shh")
-		f, err := webhook.New(webhook.Config{Queue: r.queue, Destinations: crm(hook)})
+		f, err := webhook.New(webhook.Config{Store: r.queue, Destinations: crm(hook)})
 		if err != nil {
 			t.Fatal(err)
 		}

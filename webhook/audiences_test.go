@@ -16,7 +16,7 @@ import (
 func TestAudiences(t *testing.T) {
 	q := memqueue.New(memqueue.Config{})
 	defer q.Close()
-	f, err := webhook.New(webhook.Config{Queue: q, Destinations: []webhook.Destination{
+	f, err := webhook.New(webhook.Config{Store: q, Destinations: []webhook.Destination{
 		{ID: "a", Endpoints: []webhook.Endpoint{{URL: "https://a.example/"}}},
 		{ID: "b", Endpoints: []webhook.Endpoint{{URL: "https://b.example/"}}},
 	}})
@@ -91,16 +91,16 @@ func TestAudiences(t *testing.T) {
 	}
 }
 
-// A plain queue implements nothing but webhook.Queue and webhook.Roster.
-type plainQueue struct {
-	webhook.Queue
+// A plainStore implements nothing but webhook.Store and webhook.Roster.
+type plainStore struct {
+	webhook.Store
 	webhook.Roster
 }
 
 func TestAudiencesUnsupported(t *testing.T) {
 	q := memqueue.New(memqueue.Config{})
 	defer q.Close()
-	f, err := webhook.New(webhook.Config{Queue: plainQueue{q, q}, Destinations: []webhook.Destination{
+	f, err := webhook.New(webhook.Config{Store: plainStore{q, q}, Destinations: []webhook.Destination{
 		{ID: "a", Endpoints: []webhook.Endpoint{{URL: "https://a.example/"}}},
 	}})
 	if err != nil {

@@ -19,15 +19,15 @@ import (
 func BenchmarkDeliveries(b *testing.B) {
 	for _, store := range []struct {
 		name string
-		open func(b *testing.B) webhook.Queue
+		open func(b *testing.B) webhook.Store
 	}{
-		{"mem", func(*testing.B) webhook.Queue { return memqueue.New(memqueue.Config{}) }},
-		{"bolt", func(b *testing.B) webhook.Queue {
+		{"mem", func(*testing.B) webhook.Store { return memqueue.New(memqueue.Config{}) }},
+		{"bolt", func(b *testing.B) webhook.Store {
 			q, err := boltqueue.Open(filepath.Join(b.TempDir(), "bench.db"), nil)
 			if err != nil {
 				b.Fatal(err)
 			}
-			return q
+			return webhook.FromQueue(q)
 		}},
 	} {
 		for _, destinations := range []int{1, 10} {
@@ -45,18 +45,18 @@ func BenchmarkDeliveries(b *testing.B) {
 // A countedQueue counts what it has settled as done, so that a forwarder without
 // an Observer can be waited for.
 type countedQueue struct {
-	webhook.Queue
+	webhook.Store
 	ended *bench.Endings
 }
 
-func (q countedQueue) Settle(ctx context.Context, ss ...webhook.Settlement) error {
-	err := q.Queue.Settle(ctx, ss...)
-	for i := range ss {
-		if err == nil && ss[i].Verdict == webhook.Done {
+func (q countedQueue) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
+	n, err := q.Store.Settle(ctx, ss)
+	for i := range ss[:n] {
+		if ss[i].Verdict == webhook.Done {
 			q.ended.Ended(webhook.Ended{})
 		}
 	}
-	return err
+	return n, err
 }
 
 // BenchmarkObserver prints as x_none the deliveries a second with an Observer
@@ -70,7 +70,7 @@ func BenchmarkObserver(b *testing.B) {
 	for i, o := range []webhook.Observer{nil, attempts(func(webhook.Attempted) {})} {
 		ended := bench.NewEndings()
 		q := countedQueue{memqueue.New(memqueue.Config{}), ended}
-		h := bench.StartLoad(b, webhook.Config{Queue: q, Observer: o}, ended, rawURL, 1, concurrency)
+		h := bench.StartLoad(b, webhook.Config{Store: q, Observer: o}, ended, rawURL, 1, concurrency)
 		h.Forward(round)
 		hs[i] = h
 	}

@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-type nullQueue struct{ Queue }
+type nullStore struct{ Store }
 
 func TestConfigNamesTheFieldItRefuses(t *testing.T) {
 	good := func() Config {
 		return Config{
-			Queue: nullQueue{},
+			Store: nullStore{},
 			Destinations: []Destination{{
 				ID:        "crm",
 				Endpoints: []Endpoint{{URL: "https://crm.example/hook", Headers: map[string]string{"X-Api-Key": "k"}}},
@@ -45,7 +45,7 @@ func TestConfigNamesTheFieldItRefuses(t *testing.T) {
 		change func(*Config)
 		field  string
 	}{
-		{"no queue", func(c *Config) { c.Queue = nil }, "Queue"},
+		{"no store", func(c *Config) { c.Store = nil }, "Store"},
 		{"no destination", func(c *Config) { c.Destinations = nil }, "Destinations"},
 		{"destinations and lookup", func(c *Config) {
 			c.Lookup = func(context.Context, string) (*Destination, error) { return nil, nil }
@@ -141,7 +141,7 @@ func TestConfigNamesTheFieldItRefuses(t *testing.T) {
 
 func TestConfigKeepsWhatIsSet(t *testing.T) {
 	set := Config{
-		Queue:            nullQueue{},
+		Store:            nullStore{},
 		MaxBytesInFlight: 1 << 20,
 		Destinations:     []Destination{{ID: "x"}},
 		ServiceName:      "Acme",
@@ -171,7 +171,7 @@ func TestConfigKeepsWhatIsSet(t *testing.T) {
 			t.Errorf("%s changed from %v to %v", name, a.Field(i), b.Field(i))
 		}
 	}
-	zero, err := Config{Queue: nullQueue{}, Destinations: set.Destinations}.withDefaults()
+	zero, err := Config{Store: nullStore{}, Destinations: set.Destinations}.withDefaults()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestConfigKeepsWhatIsSet(t *testing.T) {
 
 func TestConfigDefaultsThatDependOnOthers(t *testing.T) {
 	got, err := Config{
-		Queue: nullQueue{}, Destinations: []Destination{{ID: "x"}},
+		Store: nullStore{}, Destinations: []Destination{{ID: "x"}},
 		MaxInFlight:    20,
 		AllowAddresses: []netip.Prefix{netip.MustParsePrefix("::ffff:10.0.0.0/104")},
 	}.withDefaults()

@@ -138,36 +138,6 @@ func TestReplaySeqTellsHowFarItIs(t *testing.T) {
 	})
 }
 
-func TestDeadLettersOfAQueueWithout(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig) {
-		r.queue = &flaky{Queue: r.queue} // has the methods of Queue alone
-		r.start(webhook.Config{Destinations: crm(hook)})
-		ctx := t.Context()
-		for _, tt := range []struct {
-			name string
-			call func() error
-		}{
-			{"Dead", func() (err error) {
-				for _, err = range r.Dead(ctx, webhook.DeadFilter{}) {
-				}
-				return err
-			}},
-			{"DeadLetter", func() error { _, err := r.DeadLetter(ctx, "1"); return err }},
-			{"CountDead", func() error { _, err := r.CountDead(ctx, webhook.DeadFilter{}); return err }},
-			{"Replay", func() error { _, err := r.Replay(ctx, "1"); return err }},
-			{"ReplayAll", func() error { _, err := r.ReplayAll(ctx, webhook.DeadFilter{}); return err }},
-			{"Discard", func() error { _, err := r.Discard(ctx, "1"); return err }},
-			{"DiscardAll", func() error { _, err := r.DiscardAll(ctx, webhook.DeadFilter{}); return err }},
-			{"Audience", func() error { _, err := r.Audience("crm", "all"); return err }},
-		} {
-			if err := tt.call(); !errors.Is(err, webhook.ErrUnsupported) {
-				t.Errorf("%s = %v, want ErrUnsupported", tt.name, err)
-			}
-		}
-	})
-}
-
-// After Shutdown dead letters are read and discarded, but not replayed.
 func TestDeadLettersAfterShutdown(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "", webhooktest.Answer(404))

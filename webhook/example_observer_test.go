@@ -40,7 +40,7 @@ func ExampleObserver() {
 	defer network.Close()
 	network.Receiver("http://acme.example/hook", "", webhooktest.Answer(200), webhooktest.Answer(410))
 	forwarder, err := webhook.New(webhook.Config{
-		Queue: memqueue.New(memqueue.Config{}),
+		Store: memqueue.New(memqueue.Config{}),
 		Destinations: []webhook.Destination{{
 			ID: "acme", Endpoints: []webhook.Endpoint{{URL: "http://acme.example/hook"}},
 		}},
@@ -72,11 +72,11 @@ func ExampleForwarder_ReplaySeq() {
 	queue := memqueue.New(memqueue.Config{})
 	now := time.Now()
 	for i := range 600 {
-		queue.Put(ctx, webhook.Delivery{Destination: "acme", ID: fmt.Sprint(i), Body: []byte("{}"), Due: now})
-	}
-	ds, _, _ := queue.Lease(ctx, webhook.LeaseRequest{Max: 600, Until: now.Add(time.Minute)}, nil)
-	for _, d := range ds {
-		queue.Settle(ctx, webhook.Settlement{Verdict: webhook.Bury, Delivery: d, Reason: webhook.ReasonExpired, At: now})
+		d := webhook.Delivery{Destination: "acme", ID: fmt.Sprint(i), Body: []byte("{}"), Due: now}
+		kept := make([]webhook.Result, 1)
+		queue.Put(ctx, []webhook.Put{{Delivery: d, Keep: true}}, kept)
+		d.Claim = kept[0].Claim
+		queue.Settle(ctx, []webhook.Settlement{{Verdict: webhook.Bury, Delivery: d, Reason: webhook.ReasonExpired, At: now}})
 	}
 
 	forwarder, _, stop := started(queue)

@@ -20,7 +20,7 @@ func Example() {
 	acme := network.Receiver("https://acme.example/hook", "shared with acme")
 
 	forwarder, err := webhook.New(webhook.Config{
-		Queue: memqueue.New(memqueue.Config{}),
+		Store: memqueue.New(memqueue.Config{}),
 		Destinations: []webhook.Destination{{
 			ID:        "acme",
 			Endpoints: []webhook.Endpoint{{URL: "https://acme.example/hook"}},
@@ -53,12 +53,12 @@ func Example() {
 
 // started returns a forwarder that runs on queue, with one destination, "acme",
 // which answers as the steps say.
-func started(queue webhook.Queue, steps ...webhooktest.Step) (f *webhook.Forwarder, acme *webhooktest.Receiver, stop func()) {
+func started(queue webhook.Store, steps ...webhooktest.Step) (f *webhook.Forwarder, acme *webhooktest.Receiver, stop func()) {
 	webhook.SeedJitter(webhook.QuickRetry)
 	network := webhooktest.NewNetwork()
 	acme = network.Receiver("http://acme.example/hook", "secret", steps...)
 	f, err := webhook.New(webhook.Config{
-		Queue: queue,
+		Store: queue,
 		Destinations: []webhook.Destination{{
 			ID:        "acme",
 			Endpoints: []webhook.Endpoint{{URL: "http://acme.example/hook"}},
@@ -159,7 +159,7 @@ func ExampleDestination_standardWebhooks() {
 	defer network.Close()
 	acme := network.Receiver("https://acme.example/hook", "")
 	forwarder, err := webhook.New(webhook.Config{
-		Queue: memqueue.New(memqueue.Config{}),
+		Store: memqueue.New(memqueue.Config{}),
 		Destinations: []webhook.Destination{{
 			ID:              "acme",
 			Endpoints:       []webhook.Endpoint{{URL: "https://acme.example/hook"}},

@@ -22,7 +22,7 @@ func ExampleForwarder_Try() {
 		Endpoints: []webhook.Endpoint{{URL: "https://crm.example/hook"}},
 	}
 	forwarder, err := webhook.New(webhook.Config{
-		Queue:           memqueue.New(memqueue.Config{}),
+		Store:           memqueue.New(memqueue.Config{}),
 		Destinations:    []webhook.Destination{destination},
 		DialContext:     network.DialContext,
 		TLSClientConfig: network.TLSClientConfig(),

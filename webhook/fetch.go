@@ -19,6 +19,8 @@ func (f *Forwarder) fetch(ctx context.Context) error {
 	r := fetcher{f: f}
 	timer := time.NewTimer(f.config.Poll)
 	defer timer.Stop()
+	poll := time.NewTicker(f.config.Poll)
+	defer poll.Stop()
 	overdue := time.NewTicker(f.config.Timeout)
 	defer overdue.Stop()
 	for {
@@ -32,6 +34,7 @@ func (f *Forwarder) fetch(ctx context.Context) error {
 		case <-f.config.Store.Changed():
 			r.changed = true
 		case <-timer.C:
+		case <-poll.C:
 			r.changed = true
 		case <-overdue.C:
 			if late := f.schedule.Overdue(overdueTimeouts * f.config.Timeout); len(late) > 0 {
@@ -71,11 +74,10 @@ func (r *fetcher) fetch(ctx context.Context) (pause time.Duration, err error) {
 			return r.failed(ctx, err)
 		}
 	}
-	behind, settling := f.settler.behind(8*f.config.MaxInFlight, f.config.MaxBytesInFlight/2)
-	if behind {
+	if behind, _ := f.settler.behind(8*f.config.MaxInFlight, f.config.MaxBytesInFlight/2); behind {
 		return f.config.Poll, nil // a commit wakes Run
 	}
-	plan, maxBytes, again := f.schedule.Plan(settling, r.plan[:0])
+	plan, maxBytes, again := f.schedule.Plan(r.plan[:0])
 	r.plan = plan
 	if len(plan) > 0 {
 		if err := r.take(ctx, plan, maxBytes); err != nil {
@@ -85,7 +87,7 @@ func (r *fetcher) fetch(ctx context.Context) (pause time.Duration, err error) {
 	}
 	pause = f.config.Poll
 	if !again.IsZero() {
-		pause = min(pause, max(again.Sub(f.now()), time.Millisecond))
+		pause = min(pause, max(again.Sub(f.now()), 0))
 	}
 	return pause, nil
 }

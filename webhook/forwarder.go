@@ -253,7 +253,7 @@ func (f *Forwarder) put(ctx context.Context, ps []Put, space *putSpace) (n int, 
 	if err = f.config.Store.Put(ctx, ps, results); err != nil {
 		for i := range ps {
 			if ps[i].Keep {
-				f.schedule.Release(ps[i].Destination, 1, int64(len(ps[i].Body)))
+				f.schedule.Release(ps[i].Destination, int64(len(ps[i].Body)))
 			}
 		}
 		return 0, err
@@ -272,7 +272,7 @@ func (f *Forwarder) put(ctx context.Context, ps []Put, space *putSpace) (n int, 
 			}
 			continue
 		case p.Keep:
-			f.schedule.Release(p.Destination, 1, int64(len(p.Body)))
+			f.schedule.Release(p.Destination, int64(len(p.Body)))
 		}
 		if r.Stored {
 			f.schedule.Note(p.Destination, p.Due, time.Time{})
@@ -307,8 +307,10 @@ func (f *Forwarder) wake() {
 // what waits again, and wakes Run if it waits for the store to catch up.
 func (f *Forwarder) stored(ss []Settlement, of []*account, late bool) {
 	now := time.Now()
+	bytes := int64(0)
 	for i, a := range of {
 		s := &ss[i]
+		bytes += int64(len(s.Delivery.Body))
 		if a != nil {
 			f.count.settled(s)
 			a.settled(s, now)
@@ -321,6 +323,7 @@ func (f *Forwarder) stored(ss []Settlement, of []*account, late bool) {
 			}
 		}
 	}
+	f.schedule.Settled(bytes)
 	if late {
 		f.wake()
 	}

@@ -30,7 +30,7 @@ type rig struct {
 	*webhook.Forwarder
 	t       *testing.T
 	network *webhooktest.Network
-	queue   webhook.Queue
+	queue   webhook.Store
 	config  webhook.Config
 	run     chan error
 	events  atomic.Int64 // made by fill
@@ -57,7 +57,7 @@ func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
 // start runs a forwarder with the queue and the network.
 func (r *rig) start(c webhook.Config) {
 	r.t.Helper()
-	c.Queue = r.queue
+	c.Store = r.queue
 	c.DialContext = r.network.DialContext
 	c.TLSClientConfig = r.network.TLSClientConfig()
 	f, err := webhook.New(c)
@@ -108,14 +108,14 @@ func collect[T any](t *testing.T, seq iter.Seq2[T, error]) []T {
 	return vs
 }
 
-// counts returns what the store holds, but for Oldest.
+// counts returns how much the store holds, in numbers.
 func (r *rig) counts() webhook.Counts {
 	r.t.Helper()
-	c, err := r.queue.(webhook.Counter).Count(r.t.Context())
+	c, err := r.queue.Count(r.t.Context())
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	c.Oldest = time.Time{}
+	c.Oldest, c.DeadBytes, c.OldestDead = time.Time{}, 0, time.Time{}
 	return c
 }
 
@@ -197,10 +197,11 @@ func TestRetriesForFourHoursAndNoLonger(t *testing.T) {
 				if err := r.queue.Close(); err != nil {
 					t.Fatal(err)
 				}
-				var err error
-				if r.queue, err = boltqueue.Open(path, nil); err != nil {
+				q, err := boltqueue.Open(path, nil)
+				if err != nil {
 					t.Fatal(err)
 				}
+				r.queue = webhook.FromQueue(q)
 			}
 			open()
 			recv := r.network.Receiver(hook, "shh", webhooktest.Answer(503).WithBody("later"))
@@ -539,22 +540,22 @@ func TestEvilReceiversByHTTP2(t *testing.T) {
 
 // A watched queue remembers what was settled with attempts.
 type watched struct {
-	webhook.Queue
+	webhook.Store
 	mu      sync.Mutex
 	settled []webhook.Settlement
 }
 
 func watch(r *rig) *watched {
-	w := &watched{Queue: r.queue}
+	w := &watched{Store: r.queue}
 	r.queue = w
 	return w
 }
 
-func (w *watched) Settle(ctx context.Context, ss ...webhook.Settlement) error {
+func (w *watched) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.settled = append(w.settled, slices.Clone(ss)...)
-	return w.Queue.Settle(ctx, ss...)
+	return w.Store.Settle(ctx, ss)
 }
 
 func (w *watched) attempts() []webhook.Attempt {
@@ -822,36 +823,36 @@ func (l *lines) String() string {
 
 // A flaky queue fails while away is set.
 type flaky struct {
-	webhook.Queue
+	webhook.Store
 	away atomic.Bool
 }
 
 var errAway = errors.New("disk on fire")
 
-func (q *flaky) Put(ctx context.Context, ds ...webhook.Delivery) (int, error) {
-	if q.away.Load() {
-		return 0, errAway
-	}
-	return q.Queue.Put(ctx, ds...)
-}
-
-func (q *flaky) Lease(ctx context.Context, req webhook.LeaseRequest, dst []webhook.Delivery) ([]webhook.Delivery, time.Time, error) {
-	if q.away.Load() {
-		return dst, time.Time{}, errAway
-	}
-	return q.Queue.Lease(ctx, req, dst)
-}
-
-func (q *flaky) Settle(ctx context.Context, ss ...webhook.Settlement) error {
+func (q *flaky) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	if q.away.Load() {
 		return errAway
 	}
-	return q.Queue.Settle(ctx, ss...)
+	return q.Store.Put(ctx, ps, out)
+}
+
+func (q *flaky) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
+	if q.away.Load() {
+		return dst, errAway
+	}
+	return q.Store.Fetch(ctx, wants, maxBytes, dst)
+}
+
+func (q *flaky) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
+	if q.away.Load() {
+		return 0, errAway
+	}
+	return q.Store.Settle(ctx, ss)
 }
 
 func TestTheStoreMayFailAndComeBack(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		q := &flaky{Queue: r.queue}
+		q := &flaky{Store: r.queue}
 		r.queue = q
 		var log lines
 		recv := r.network.Receiver(hook, "shh", webhooktest.Answer(200).After(time.Second))
@@ -939,7 +940,7 @@ func TestShutdownCutsOffAtItsDeadline(t *testing.T) {
 
 func TestRunEndsWithItsContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		c := webhook.Config{Queue: r.queue, Destinations: crm(hook)}
+		c := webhook.Config{Store: r.queue, Destinations: crm(hook)}
 		f, err := webhook.New(c)
 		if err != nil {
 			t.Fatal(err)
@@ -978,7 +979,7 @@ func TestRunEndsWithItsStore(t *testing.T) {
 	})
 	t.Run("failing until the end", func(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *rig) {
-			q := &flaky{Queue: r.queue}
+			q := &flaky{Store: r.queue}
 			r.queue = q
 			r.network.Receiver(hook, "", webhooktest.Answer(200).After(time.Second))
 			r.start(webhook.Config{Destinations: crm(hook)})
@@ -1000,45 +1001,35 @@ func TestRunEndsWithItsStore(t *testing.T) {
 	})
 }
 
-// A waking queue tells of what others have put.
-type waking struct {
-	webhook.Queue
-	news chan struct{}
-}
-
-func (q *waking) Wake() <-chan struct{} { return q.news }
-
-func TestWhatOthersPutIsLeased(t *testing.T) {
+func TestWhatOthersPutIsFetched(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "")
-		others, err := webhook.New(webhook.Config{Queue: r.queue, Destinations: crm(hook)})
+		mine, theirs := newNode(r.queue), newNode(r.queue)
+		others, err := webhook.New(webhook.Config{Store: theirs, Destinations: crm(hook)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		q := &waking{r.queue, make(chan struct{}, 1)}
-		r.queue = q
+		r.queue = mine
 		r.start(webhook.Config{Destinations: crm(hook), Poll: time.Minute})
 		for i, tt := range []struct {
 			name string
-			wake bool
+			tell []*node
 			most time.Duration
 		}{
-			{"woken", true, 0},
-			{"polling", false, time.Minute},
+			{"told", []*node{mine}, 0},
+			{"polling", nil, time.Minute},
 		} {
+			theirs.others = tt.tell
 			synctest.Wait()
 			begin := time.Now()
 			if err := others.Forward(t.Context(), "crm", call(tt.name)); err != nil {
 				t.Fatal(err)
 			}
-			if tt.wake {
-				q.news <- struct{}{}
-			}
 			reqs, err := recv.Wait(t.Context(), i+1)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if took := reqs[i].Time.Sub(begin); took > tt.most || took == 0 && !tt.wake {
+			if took := reqs[i].Time.Sub(begin); took > tt.most || took == 0 && tt.tell == nil {
 				t.Errorf("%s: it arrives after %v, want %v at most", tt.name, took, tt.most)
 			}
 		}

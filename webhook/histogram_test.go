@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/hookferry/analytics/webhook/internal/schedule"
 )
 
 func TestHistogramBuckets(t *testing.T) {
@@ -54,9 +56,9 @@ func TestHistogramQuantiles(t *testing.T) {
 // However many destinations come, those that are used are kept.
 func TestAccountsAreBounded(t *testing.T) {
 	var as accounts
-	busy := &lane{id: "busy"}
+	busy := &lane{Lane: &schedule.Lane{ID: "busy"}}
 	as.of(busy).used.Store(math.MaxInt64)
-	idle := &lane{id: "idle"}
+	idle := &lane{Lane: &schedule.Lane{ID: "idle"}}
 	old := as.of(idle)
 	old.used.Store(0)
 	for i := range 2 * maxAccounts {

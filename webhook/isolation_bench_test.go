@@ -64,7 +64,7 @@ func newIsolation(b *testing.B, healthy, troubled int, hang bool) *isolation {
 	if s.queue, err = boltqueue.Open(filepath.Join(b.TempDir(), "bench.db"), nil); err != nil {
 		b.Fatal(err)
 	}
-	c := webhook.Config{Queue: s.queue, Observer: s}
+	c := webhook.Config{Store: webhook.FromQueue(s.queue), Observer: s}
 	add := func(ids *[]string, name, rawURL string, n int) {
 		for i := range n {
 			id := fmt.Sprint(name, i)
@@ -307,7 +307,7 @@ func BenchmarkIdleDestination(b *testing.B) {
 	}
 	for b.Loop() {
 		rawURL := bench.Receiver(b)
-		c := webhook.Config{Queue: memqueue.New(memqueue.Config{})}
+		c := webhook.Config{Store: memqueue.New(memqueue.Config{})}
 		for i := range n {
 			id := fmt.Sprint("d", i)
 			c.Destinations = append(c.Destinations, webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: rawURL + id}}})
@@ -332,7 +332,7 @@ func BenchmarkIdleDestination(b *testing.B) {
 		if err := <-run; err != nil {
 			b.Error(err)
 		}
-		if err := c.Queue.Close(); err != nil {
+		if err := c.Store.Close(); err != nil {
 			b.Error(err)
 		}
 	}

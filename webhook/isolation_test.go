@@ -152,18 +152,22 @@ func TestWhatWaitsForADestinationThatIsDownKeepsItsWindow(t *testing.T) {
 		r.start(webhook.Config{Destinations: crm(hook)})
 		r.fill(crm(hook), waiting)
 		time.Sleep(time.Minute)
-		if n := len(recv.Requests()); n > 30 {
+		if n := len(recv.Requests()); n > 90 {
 			t.Errorf("%d requests in the first minute", n)
 		}
 		time.Sleep(time.Hour - time.Minute)
-		if n := len(recv.Requests()); n > 400 {
+		if n := len(recv.Requests()); n > 800 {
 			t.Errorf("%d requests in the first hour", n)
 		}
 		time.Sleep(2*time.Hour + 50*time.Minute)
 		recv.SetScript(webhooktest.Answer(200))
 		time.Sleep(time.Minute)
+		if s := r.Stats(); s.Delivered < waiting-100 {
+			t.Errorf("Stats() = %+v a minute after it is back, want %d delivered, but for retries that are not due", s, waiting)
+		}
+		time.Sleep(10 * time.Minute)
 		if s := r.Stats(); s.Delivered != waiting || len(r.dead()) > 0 {
-			t.Errorf("Stats() = %+v a minute after it is back, want %d delivered", s, waiting)
+			t.Errorf("Stats() = %+v ten minutes later, want %d delivered", s, waiting)
 		}
 		if c := r.counts(); c.Waiting != 0 {
 			t.Errorf("the store holds %+v", c)
@@ -196,7 +200,7 @@ func TestABreakerKeepsTheSchedule(t *testing.T) {
 			t.Errorf("%d of %d were attempted", len(first), n)
 		}
 		for id := range first {
-			if d := first[id].Sub(begin); d > 10*time.Minute {
+			if d := first[id].Sub(begin); d > 20*time.Minute {
 				t.Errorf("a first attempt after %v", d)
 			}
 			if d := last[id].Sub(first[id]); d < 4*time.Hour-6*time.Second {
@@ -225,8 +229,8 @@ func TestWhatWaitsForAFailingDestinationLapses(t *testing.T) {
 		time.Sleep(3 * time.Hour)
 		r.fill(crm(hook), n)
 		time.Sleep(time.Hour - time.Second)
-		if c := r.counts(); c.Dead > 0 {
-			t.Errorf("within the window: %+v", c)
+		if c := r.counts(); c.Dead > 20 {
+			t.Errorf("before the window of those that were not attempted ends: %+v", c)
 		}
 		time.Sleep(10 * time.Minute)
 		// Those that were attempted, at intervals, have windows of their own.
@@ -239,7 +243,7 @@ func TestWhatWaitsForAFailingDestinationLapses(t *testing.T) {
 			}
 		}
 		recv.SetScript(webhooktest.Answer(200))
-		time.Sleep(time.Minute)
+		time.Sleep(11 * time.Minute) // the longest wait of a retry, and one of the probe
 		if c := r.counts(); c.Waiting != 0 || len(recv.Requests()) < n {
 			t.Errorf("%+v and %d requests after the destination came back", c, len(recv.Requests()))
 		}
@@ -278,28 +282,37 @@ func TestADeadEndpointBesideOthersDoesNotOpenTheBreaker(t *testing.T) {
 	})
 }
 
-// A leaser counts leases, each of which takes some time.
-type leaser struct {
-	webhook.Queue
-	leases atomic.Int64
-	took   time.Duration
+// A fetcher counts fetches, each of which takes some time. It keeps nothing for the caller
+// of Put.
+type fetcher struct {
+	webhook.Store
+	fetches atomic.Int64
+	took    time.Duration
 }
 
-func (q *leaser) Lease(ctx context.Context, req webhook.LeaseRequest, dst []webhook.Delivery) ([]webhook.Delivery, time.Time, error) {
-	q.leases.Add(1)
+func (q *fetcher) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+	ps = slices.Clone(ps)
+	for i := range ps {
+		ps[i].Keep = false
+	}
+	return q.Store.Put(ctx, ps, out)
+}
+
+func (q *fetcher) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
+	q.fetches.Add(1)
 	time.Sleep(q.took)
-	return q.Queue.Lease(ctx, req, dst)
+	return q.Store.Fetch(ctx, wants, maxBytes, dst)
 }
 
-// What comes during a lease waits for the end of it, however long it takes, and not for
+// What comes during a fetch waits for the end of it, however long it takes, and not for
 // longer.
-func TestALongLeaseIsFollowedByTheNext(t *testing.T) {
+func TestALongFetchIsFollowedByTheNext(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const took = 10 * time.Millisecond
-		r.queue = &leaser{Queue: r.queue, took: took}
+		r.queue = &fetcher{Store: r.queue, took: took}
 		recv := r.network.Receiver(hook, "shh")
 		r.start(webhook.Config{Destinations: crm(hook)})
-		synctest.Wait() // the first lease has begun, and finds nothing
+		synctest.Wait() // Run waits
 		for i := range 10 {
 			begin := time.Now()
 			r.fill(crm(hook), 1)
@@ -307,7 +320,7 @@ func TestALongLeaseIsFollowedByTheNext(t *testing.T) {
 				t.Fatal(err)
 			}
 			if d := time.Since(begin); d > 2*took {
-				t.Errorf("delivery %d took %v, two leases take %v", i, d, 2*took)
+				t.Errorf("delivery %d took %v, two fetches take %v", i, d, 2*took)
 			}
 		}
 	})
@@ -317,27 +330,27 @@ func TestALongLeaseIsFollowedByTheNext(t *testing.T) {
 // processor.
 func TestDestinationsWithoutRoomAreNotAskedAllTheTime(t *testing.T) {
 	for _, tt := range []struct {
-		hanging     int
-		least, most int64 // leases in a second, in which 1000 deliveries come for another
+		hanging int
+		most    int64 // fetches in a second, in which 1000 deliveries come for another
 	}{
-		{100, 900, 4000},
-		{3000, 20, 400},
+		{100, 1100},
+		{3000, 1100},
 	} {
 		inBubble(t, func(t *testing.T, r *rig) {
-			q := &leaser{Queue: r.queue}
+			q := &fetcher{Store: r.queue}
 			r.queue = q
 			good, _ := r.receivers("fine", 1)
 			bad, _ := r.receivers("sick", tt.hanging, webhooktest.Hang())
 			r.start(webhook.Config{Destinations: append(bad, good...), MaxInFlight: 64})
 			r.fill(bad, 5)
 			time.Sleep(time.Second)
-			before := q.leases.Load()
+			before := q.fetches.Load()
 			for range 1000 {
 				r.fill(good, 1)
 				time.Sleep(time.Millisecond)
 			}
-			if n := q.leases.Load() - before; n < tt.least || n > tt.most {
-				t.Errorf("%d leases beside %d destinations without room, want %d to %d", n, tt.hanging, tt.least, tt.most)
+			if n := q.fetches.Load() - before; n > tt.most {
+				t.Errorf("%d fetches beside %d destinations without room, want %d at most", n, tt.hanging, tt.most)
 			}
 		})
 	}
@@ -358,7 +371,7 @@ func TestMaxRateIsHeldExactly(t *testing.T) {
 		{"slow answers", 2, 0, webhooktest.Answer(200).After(1200 * time.Millisecond)},
 	} {
 		inBubble(t, func(t *testing.T, r *rig) {
-			q := &leaser{Queue: r.queue}
+			q := &fetcher{Store: r.queue}
 			r.queue = q
 			recv := r.network.Receiver(hook, "shh", tt.step)
 			d := crm(hook)
@@ -387,8 +400,8 @@ func TestMaxRateIsHeldExactly(t *testing.T) {
 					t.Errorf("%s: request %d after %v, want %v", tt.name, i, got, want)
 				}
 			}
-			if got := q.leases.Load(); got > 6*n+int64(time.Since(begin)/time.Second) {
-				t.Errorf("%s: %d leases for %d deliveries in %v", tt.name, got, n, time.Since(begin))
+			if got := q.fetches.Load(); got > 6*n+int64(time.Since(begin)/time.Second) {
+				t.Errorf("%s: %d fetches for %d deliveries in %v", tt.name, got, n, time.Since(begin))
 			}
 		})
 	}
@@ -436,7 +449,7 @@ func TestPauseKeepsDeliveries(t *testing.T) {
 func TestPauseBeforeRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "")
-		f, err := webhook.New(webhook.Config{Queue: r.queue, Destinations: crm(hook), DialContext: r.network.DialContext})
+		f, err := webhook.New(webhook.Config{Store: r.queue, Destinations: crm(hook), DialContext: r.network.DialContext})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -571,40 +584,54 @@ func TestHeldSaysWhy(t *testing.T) {
 	})
 }
 
-// A weigher knows the bytes of the bodies that are leased.
+// A weigher knows the bytes of the bodies that are claimed.
 type weigher struct {
-	webhook.Queue
+	webhook.Store
 	mu          sync.Mutex
 	bytes, most int
-	leased      map[uint64]int
+	claimed     map[uint64]int
 }
 
-func (q *weigher) Lease(ctx context.Context, req webhook.LeaseRequest, dst []webhook.Delivery) ([]webhook.Delivery, time.Time, error) {
-	ds, next, err := q.Queue.Lease(ctx, req, dst)
+func (q *weigher) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+	err := q.Store.Put(ctx, ps, out)
+	for i := range out {
+		if out[i].Claim != 0 {
+			q.claim(out[i].Claim, len(ps[i].Body))
+		}
+	}
+	return err
+}
+
+func (q *weigher) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
+	ds, err := q.Store.Fetch(ctx, wants, maxBytes, dst)
+	for _, d := range ds[len(dst):] {
+		q.claim(d.Claim, len(d.Body))
+	}
+	return ds, err
+}
+
+func (q *weigher) claim(claim uint64, size int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, d := range ds[len(dst):] {
-		q.leased[d.Claim] = len(d.Body)
-		q.bytes += len(d.Body)
-	}
+	q.claimed[claim] = size
+	q.bytes += size
 	q.most = max(q.most, q.bytes)
-	return ds, next, err
 }
 
-func (q *weigher) Settle(ctx context.Context, ss ...webhook.Settlement) error {
+func (q *weigher) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
 	q.mu.Lock()
 	for _, s := range ss {
-		q.bytes -= q.leased[s.Delivery.Claim]
-		delete(q.leased, s.Delivery.Claim)
+		q.bytes -= q.claimed[s.Delivery.Claim]
+		delete(q.claimed, s.Delivery.Claim)
 	}
 	q.mu.Unlock()
-	return q.Queue.Settle(ctx, ss...)
+	return q.Store.Settle(ctx, ss)
 }
 
 func TestBytesInFlightAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		const size, bound = 64 << 10, 512 << 10
-		q := &weigher{Queue: r.queue, leased: make(map[uint64]int)}
+		q := &weigher{Store: r.queue, claimed: make(map[uint64]int)}
 		r.queue = q
 		big, _ := r.receivers("big", 1, webhooktest.Answer(200).After(time.Second))
 		small, fine := r.receivers("small", 1, webhooktest.Answer(200).After(10*time.Millisecond))

@@ -5,6 +5,8 @@ package webhook
 import (
 	"testing"
 	"time"
+
+	"github.com/hookferry/analytics/webhook/internal/schedule"
 )
 
 type nullObserver struct{}
@@ -15,8 +17,8 @@ func (nullObserver) Ended(Ended)         {}
 
 // What counts and tells of a request allocates nothing, observed or not.
 func TestObservingAllocatesNothing(t *testing.T) {
-	f := &Forwarder{}
-	l := &lane{id: "crm"}
+	f := &Forwarder{schedule: schedule.New(schedule.Config{})}
+	l := &lane{Lane: &schedule.Lane{ID: "crm"}}
 	p := &posting{id: "m1", kind: "track"}
 	r := &result{attempt: Attempt{Took: time.Millisecond, Try: 1}}
 	a := f.accounts.of(l)

@@ -54,7 +54,7 @@ func (b *behind) through(t *testing.T, proxy string) (as [2]webhook.Attempted) {
 	}
 	seen := make(chan webhook.Attempted, 100)
 	f, err := webhook.New(webhook.Config{
-		Queue:    memqueue.New(memqueue.Config{}),
+		Store:    memqueue.New(memqueue.Config{}),
 		Proxy:    u,
 		Timeout:  webhook.Never,
 		Observer: attempts(func(a webhook.Attempted) { seen <- a }),

@@ -13,32 +13,32 @@ import (
 	"time"
 )
 
-// A fakeSettles is a Queue that notes what is settled, and refuses a call where
-// refuse returns an error.
+// A fakeSettles is a Store that notes what is settled, but for what refuse returns an
+// error for.
 type fakeSettles struct {
-	Queue
+	Store
 	mu     sync.Mutex // guards what follows
-	refuse func(ss []Settlement) error
+	refuse func(s *Settlement) error
 	calls  []int          // settlements in each call
 	stored map[string]int // calls that stored an ID
 }
 
-func (q *fakeSettles) Settle(ctx context.Context, ss ...Settlement) error {
+func (q *fakeSettles) Settle(ctx context.Context, ss []Settlement) (int, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.calls = append(q.calls, len(ss))
-	if q.refuse != nil {
-		if err := q.refuse(ss); err != nil {
-			return err
-		}
-	}
 	if q.stored == nil {
 		q.stored = make(map[string]int)
 	}
 	for i := range ss {
+		if q.refuse != nil {
+			if err := q.refuse(&ss[i]); err != nil {
+				return i, err
+			}
+		}
 		q.stored[ss[i].Delivery.ID]++
 	}
-	return nil
+	return len(ss), nil
 }
 
 // seen returns the calls so far, and how many calls stored each ID.
@@ -55,7 +55,7 @@ func settled(id string, size int) Settlement {
 // newTestSettler starts a settler. stop ends it as Run does, and returns what run did.
 func newTestSettler(t *testing.T, q *fakeSettles, b bounds) (s *settler, stop func() error) {
 	s = newSettler(q, slog.New(slog.DiscardHandler), func([]Settlement, []*account, bool) {}, func() bool { return false })
-	s.bounds, s.most = b, b.count
+	s.bounds = b
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- s.run(ctx, stopped) }() // stop waits for it
@@ -112,11 +112,9 @@ func TestARefusedOutcomeHoldsUpNoOther(t *testing.T) {
 				for _, i := range bad {
 					refused[fmt.Sprint(i)] = true
 				}
-				q := &fakeSettles{refuse: func(ss []Settlement) error {
-					for i := range ss {
-						if refused[ss[i].Delivery.ID] {
-							return errors.New("refused")
-						}
+				q := &fakeSettles{refuse: func(s *Settlement) error {
+					if refused[s.Delivery.ID] {
+						return errors.New("refused")
 					}
 					return nil
 				}}
@@ -160,34 +158,11 @@ func TestARefusedOutcomeHoldsUpNoOther(t *testing.T) {
 	}
 }
 
-// A store that takes no more than so many bytes in one call is given smaller calls.
-func TestAStoreWithALowBound(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := &fakeSettles{refuse: func(ss []Settlement) error {
-			if len(ss) > 3 {
-				return errors.New("too much")
-			}
-			return nil
-		}}
-		s, stop := newTestSettler(t, q, defaultBounds)
-		for i := range 1000 {
-			s.add(settled(fmt.Sprint(i), 100), nil)
-		}
-		synctest.Wait()
-		if _, stored := q.seen(); len(stored) != 1000 {
-			t.Errorf("%d of 1000 stored", len(stored))
-		}
-		if err := stop(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // While a store takes nothing, calls become rare; afterwards everything is stored.
 func TestOutcomesWaitForTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failed := errors.New("no room on the disk")
-		q := &fakeSettles{refuse: func([]Settlement) error { return failed }}
+		q := &fakeSettles{refuse: func(*Settlement) error { return failed }}
 		s, stop := newTestSettler(t, q, defaultBounds)
 		for i := range 1000 {
 			s.add(settled(fmt.Sprint(i), 100), nil)
@@ -209,7 +184,7 @@ func TestOutcomesWaitForTheStore(t *testing.T) {
 			t.Errorf("behind = %v, %d bytes wait, %d stored", behind, bytes, len(stored))
 		}
 		q.mu.Lock()
-		q.refuse = func([]Settlement) error { return failed }
+		q.refuse = func(*Settlement) error { return failed }
 		q.mu.Unlock()
 		s.add(settled("last", 1), nil)
 		synctest.Wait()
@@ -221,7 +196,7 @@ func TestOutcomesWaitForTheStore(t *testing.T) {
 
 func TestBodiesWhoseOutcomeWaitsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := &fakeSettles{refuse: func([]Settlement) error { return errors.New("away") }}
+		q := &fakeSettles{refuse: func(*Settlement) error { return errors.New("away") }}
 		s, stop := newTestSettler(t, q, defaultBounds)
 		s.add(settled("a", 400), nil)
 		if behind, _ := s.behind(100, 1000); behind {

@@ -3,8 +3,8 @@ package webhook_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"log/slog"
-	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -14,62 +14,88 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// A sharedQueue is a memqueue that keeps pauses too, as stores of several
-// processes do.
-type sharedQueue struct {
-	*memqueue.Queue
-
-	mu       sync.Mutex
-	paused   map[string]time.Time
-	err      error // of all about pauses
+// A node is one of several values of a store in memory, as stores of several processes
+// have them.
+type node struct {
+	webhook.Store
+	others   []*node // that are told of what is put here
+	changed  chan struct{}
 	released func()
+
+	mu  sync.Mutex
+	err error // of all about settings
 }
 
 var errAside = errors.New("the store is away")
 
-func (q *sharedQueue) SetPaused(_ context.Context, destination string, paused bool) error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.err == nil && paused {
-		q.paused[destination] = time.Now()
-	} else if q.err == nil {
-		delete(q.paused, destination)
+func newNode(s webhook.Store) *node { return &node{Store: s, changed: make(chan struct{}, 1)} }
+
+func (n *node) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+	err := n.Store.Put(ctx, ps, out)
+	for _, other := range n.others {
+		select {
+		case other.changed <- struct{}{}:
+		default:
+		}
 	}
-	return q.err
+	return err
 }
 
-func (q *sharedQueue) Paused(context.Context) (map[string]time.Time, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return maps.Clone(q.paused), q.err
+func (n *node) Changed() <-chan struct{} { return n.changed }
+
+func (n *node) Heads(ctx context.Context, _ bool) iter.Seq2[webhook.Head, error] {
+	return n.Store.Heads(ctx, true)
 }
 
-func (q *sharedQueue) Release(context.Context) error {
-	if q.released != nil {
-		q.released()
+func (n *node) Set(ctx context.Context, s webhook.Setting) (uint64, error) {
+	if err := n.failure(); err != nil {
+		return 0, err
+	}
+	return n.Store.Set(ctx, s)
+}
+
+func (n *node) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
+	if err := n.failure(); err != nil {
+		return func(yield func(webhook.Setting, error) bool) { yield(webhook.Setting{}, err) }
+	}
+	return n.Store.Settings(ctx, prefix)
+}
+
+func (n *node) Present(func() ([]byte, bool)) {}
+
+func (n *node) Nodes(context.Context) ([]webhook.Node, error) { return nil, nil }
+
+func (n *node) Release(context.Context) error {
+	if n.released != nil {
+		n.released()
 	}
 	return nil
 }
 
-func (q *sharedQueue) fail(err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.err = err
+func (n *node) failure() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.err
 }
 
-// inShared is inBubble with a store that is shared, and two forwarders on it.
-func inShared(t *testing.T, test func(t *testing.T, q *sharedQueue, a, b *rig)) {
+func (n *node) fail(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.err = err
+}
+
+// inShared is inBubble with two forwarders on a store that is shared by three nodes.
+func inShared(t *testing.T, test func(t *testing.T, nodes []*node, a, b *rig)) {
 	inBubble(t, func(t *testing.T, a *rig) {
-		q := &sharedQueue{Queue: a.queue.(*memqueue.Queue), paused: make(map[string]time.Time)}
-		a.queue = q
+		nodes := []*node{newNode(a.queue), newNode(a.queue), newNode(a.queue)}
+		a.queue = nodes[0]
 		a.start(webhook.Config{Destinations: crm(hook)})
-		b := &rig{t: t, network: a.network, queue: q}
+		b := &rig{t: t, network: a.network, queue: nodes[1]}
 		b.start(webhook.Config{Destinations: crm(hook)})
-		test(t, q, a, b)
+		test(t, nodes, a, b)
 		if b.Forwarder != nil {
 			b.stop()
 		}
@@ -77,7 +103,7 @@ func inShared(t *testing.T, test func(t *testing.T, q *sharedQueue, a, b *rig)) 
 }
 
 func TestAPauseHoldsForAllOfAStore(t *testing.T) {
-	inShared(t, func(t *testing.T, q *sharedQueue, a, b *rig) {
+	inShared(t, func(t *testing.T, nodes []*node, a, b *rig) {
 		recv := a.network.Receiver(hook, "shh")
 		began := time.Now()
 		if err := a.Pause(t.Context(), "crm"); err != nil {
@@ -92,7 +118,7 @@ func TestAPauseHoldsForAllOfAStore(t *testing.T) {
 			t.Errorf("%d requests in the pause", n)
 		}
 		// One that is started meanwhile begins with the pause.
-		c := &rig{t: t, network: a.network, queue: q}
+		c := &rig{t: t, network: a.network, queue: nodes[2]}
 		c.start(webhook.Config{Destinations: crm(hook)})
 		c.track("m3")
 		synctest.Wait()
@@ -123,10 +149,12 @@ func TestAPauseHoldsForAllOfAStore(t *testing.T) {
 }
 
 func TestAPauseThatCannotBeStored(t *testing.T) {
-	inShared(t, func(t *testing.T, q *sharedQueue, a, b *rig) {
+	inShared(t, func(t *testing.T, nodes []*node, a, b *rig) {
 		recv := a.network.Receiver(hook, "shh")
 		synctest.Wait() // both know what is paused
-		q.fail(errAside)
+		for _, n := range nodes {
+			n.fail(errAside)
+		}
 		if err := a.Pause(t.Context(), "crm"); !errors.Is(err, errAside) {
 			t.Errorf("Pause = %v", err)
 		}
@@ -134,13 +162,17 @@ func TestAPauseThatCannotBeStored(t *testing.T) {
 		if _, err := recv.Wait(t.Context(), 1); err != nil {
 			t.Error(err)
 		}
-		q.fail(nil)
+		for _, n := range nodes {
+			n.fail(nil)
+		}
 		if err := a.Pause(t.Context(), "crm"); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
 		// What is paused stays so while the store cannot say.
-		q.fail(errAside)
+		for _, n := range nodes {
+			n.fail(errAside)
+		}
 		b.track("m2")
 		time.Sleep(time.Hour)
 		if err := b.Resume(t.Context(), "crm"); !errors.Is(err, errAside) {
@@ -150,7 +182,7 @@ func TestAPauseThatCannotBeStored(t *testing.T) {
 			t.Errorf("%d requests, want that before the pause", n)
 		}
 		// And nothing is attempted by who does not know yet.
-		c := &rig{t: t, network: a.network, queue: q}
+		c := &rig{t: t, network: a.network, queue: nodes[2]}
 		var log lines
 		c.start(webhook.Config{Destinations: crm(hook), Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		time.Sleep(time.Minute)
@@ -161,20 +193,22 @@ func TestAPauseThatCannotBeStored(t *testing.T) {
 		if n := len(recv.Requests()); n != 1 {
 			t.Errorf("%d requests, want that before the pause", n)
 		}
-		q.fail(nil)
+		for _, n := range nodes {
+			n.fail(nil)
+		}
 	})
 }
 
 // What a forwarder that stops is not attempting is for others at once.
 func TestReleasesBeforeAttemptsEnd(t *testing.T) {
-	inShared(t, func(t *testing.T, q *sharedQueue, a, b *rig) {
+	inShared(t, func(t *testing.T, nodes []*node, a, b *rig) {
 		recv := a.network.Receiver(hook, "shh", webhooktest.Answer(200).After(4*time.Second))
 		b.stop()
 		a.fill(crm(hook), 20)
 		synctest.Wait()
 		began := time.Now()
 		var released time.Time
-		q.released = func() { released = time.Now() }
+		nodes[0].released = func() { released = time.Now() }
 		a.stop()
 		if n := len(recv.Requests()); n == 0 || n == 20 || time.Since(began) != 4*time.Second {
 			t.Fatalf("%d requests, and stopped after %v", n, time.Since(began))

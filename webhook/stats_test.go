@@ -91,17 +91,3 @@ func TestStatsByDestination(t *testing.T) {
 		}
 	})
 }
-
-func TestStatsOfAStoreThatDoesNotCount(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig) {
-		r.network.Receiver(hook, "")
-		r.queue = &flaky{Queue: r.queue} // has the methods of Queue alone
-		r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: hook}}}}})
-		r.track("m1")
-		synctest.Wait()
-		all, err := r.DestinationStats(t.Context())
-		if err != nil || len(all) != 1 || all[0].Delivered != 1 || all[0].Counted {
-			t.Errorf("DestinationStats = %+v, %v", all, err)
-		}
-	})
-}

@@ -15,13 +15,13 @@ import (
 )
 
 // openBolt opens a store in a file of its own.
-func openBolt(b *testing.B) webhook.Queue {
+func openBolt(b *testing.B) webhook.Store {
 	b.Helper()
 	q, err := boltqueue.Open(filepath.Join(b.TempDir(), "bench.db"), nil)
 	if err != nil {
 		b.Fatal(err)
 	}
-	return q
+	return webhook.FromQueue(q)
 }
 
 // BenchmarkForwardDurable prints how many events a second are durable, in calls
@@ -30,7 +30,7 @@ func BenchmarkForwardDurable(b *testing.B) {
 	for _, tt := range []struct{ batch, callers int }{{1, 64}, {100, 16}} {
 		b.Run(fmt.Sprintf("batch=%d/callers=%d", tt.batch, tt.callers), func(b *testing.B) {
 			q := openBolt(b)
-			f, err := webhook.New(webhook.Config{Queue: q, Destinations: []webhook.Destination{
+			f, err := webhook.New(webhook.Config{Store: q, Destinations: []webhook.Destination{
 				{ID: "d", Secret: "shh", Endpoints: []webhook.Endpoint{{URL: "http://127.0.0.1:9/hook"}}},
 			}})
 			if err != nil {

@@ -216,9 +216,8 @@ func TestTraceOfTheStoreIsChecked(t *testing.T) {
 		inBubble(t, func(t *testing.T, r *rig) {
 			crm := r.network.Receiver(hook, "")
 			now := time.Now()
-			if _, err := r.queue.Put(t.Context(), webhook.Delivery{
-				Destination: "crm", ID: "m1", Type: "track", Body: []byte("{}"), Accepted: now, Due: now, Trace: trace,
-			}); err != nil {
+			d := webhook.Delivery{Destination: "crm", ID: "m1", Type: "track", Body: []byte("{}"), Accepted: now, Due: now, Trace: trace}
+			if err := r.queue.Put(t.Context(), []webhook.Put{{Delivery: d}}, make([]webhook.Result, 1)); err != nil {
 				t.Fatal(err)
 			}
 			r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: hook}}}}})

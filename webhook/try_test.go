@@ -179,7 +179,7 @@ func TestTryHasAGuardOfItsOwn(t *testing.T) {
 	q := memqueue.New(memqueue.Config{})
 	defer q.Close()
 	f, err := webhook.New(webhook.Config{
-		Queue: q, Timeout: webhook.Never,
+		Store: q, Timeout: webhook.Never,
 		Lookup: func(context.Context, string) (*webhook.Destination, error) { return nil, webhook.ErrUnknownDestination },
 	})
 	if err != nil {
@@ -223,7 +223,7 @@ func TestTryTimesTLS(t *testing.T) {
 		roots := server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
 		d := webhook.Destination{ID: "crm", Endpoints: []webhook.Endpoint{{URL: server.URL}}}
 		f, err := webhook.New(webhook.Config{
-			Queue: q, Timeout: webhook.Never, TLSClientConfig: &tls.Config{RootCAs: roots}, Destinations: []webhook.Destination{d},
+			Store: q, Timeout: webhook.Never, TLSClientConfig: &tls.Config{RootCAs: roots}, Destinations: []webhook.Destination{d},
 		})
 		if err != nil {
 			t.Fatal(err)

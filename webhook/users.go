@@ -84,7 +84,8 @@ func (p *backpressure) wait(ctx context.Context, store func(limit int) error) er
 			return err
 		}
 		err := store(p.limit)
-		if !errors.Is(err, ErrQueueFull) {
+		tooLarge := errors.Is(err, ErrTooLarge) && p.limit > 1
+		if !errors.Is(err, ErrQueueFull) && !tooLarge {
 			p.limit = min(2*p.limit, syncChunk)
 			return err
 		}

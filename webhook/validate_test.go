@@ -36,7 +36,7 @@ func TestValidateReturnsEveryFault(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("Validate() refuses\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	_, err = webhook.New(webhook.Config{Queue: memqueue.New(memqueue.Config{}), Destinations: []webhook.Destination{*d}})
+	_, err = webhook.New(webhook.Config{Store: memqueue.New(memqueue.Config{}), Destinations: []webhook.Destination{*d}})
 	if one, ok := err.(*webhook.ConfigError); !ok || one.Field != "Destinations[0].ID" {
 		t.Errorf("New() = %v, want the first fault", err)
 	}

@@ -23,7 +23,7 @@ func TestFourHoursOfRetries(t *testing.T) {
 		queue := memqueue.New(memqueue.Config{})
 		defer queue.Close()
 		forwarder, err := webhook.New(webhook.Config{
-			Queue:           queue,
+			Store:           queue,
 			Destinations:    []webhook.Destination{{ID: "crm", Secret: "secret", Endpoints: []webhook.Endpoint{{URL: crm.URL}}}},
 			DialContext:     network.DialContext,
 			TLSClientConfig: network.TLSClientConfig(),

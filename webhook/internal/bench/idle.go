@@ -13,12 +13,12 @@ import (
 
 // IdleLatency prints how long one event takes from Forward to its receiver, which is in
 // this process, while nothing else goes on. The end of the benchmark closes q.
-func IdleLatency(b *testing.B, q webhook.Queue) {
+func IdleLatency(b *testing.B, q webhook.Store) {
 	arrived := make(chan time.Time, 1)
 	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived <- time.Now() }))
 	defer receiver.Close()
 	ended := NewEndings()
-	l := StartLoad(b, webhook.Config{Queue: q, Observer: ended}, ended, receiver.URL, 1, 16)
+	l := StartLoad(b, webhook.Config{Store: q, Observer: ended}, ended, receiver.URL, 1, 16)
 	var took []time.Duration
 	event := make([]webhook.Event, 1)
 	for b.Loop() {

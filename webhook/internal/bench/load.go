@@ -56,10 +56,10 @@ type Load struct {
 
 // NewLoad starts a forwarder on q that delivers to a Receiver. The end of the
 // benchmark closes both.
-func NewLoad(b *testing.B, q webhook.Queue, destinations, concurrency int) *Load {
+func NewLoad(b *testing.B, q webhook.Store, destinations, concurrency int) *Load {
 	b.Helper()
 	ended := NewEndings()
-	return StartLoad(b, webhook.Config{Queue: q, Observer: ended}, ended, Receiver(b), destinations, concurrency)
+	return StartLoad(b, webhook.Config{Store: q, Observer: ended}, ended, Receiver(b), destinations, concurrency)
 }
 
 // StartLoad starts a forwarder with c, which delivers to rawURL and tells ended of
@@ -87,7 +87,7 @@ func StartLoad(b *testing.B, c webhook.Config, ended *Endings, rawURL string, de
 		if err := <-run; err != nil {
 			b.Error(err)
 		}
-		if err := c.Queue.Close(); err != nil {
+		if err := c.Store.Close(); err != nil {
 			b.Error(err)
 		}
 	})
@@ -180,7 +180,7 @@ func (l *Load) Compare(cpu func() time.Duration) {
 
 // Deliveries is Compare with 1 and with 10 destinations, for a store that open
 // opens. The receiver is a process of its own.
-func Deliveries(b *testing.B, open func(b *testing.B) webhook.Queue) {
+func Deliveries(b *testing.B, open func(b *testing.B) webhook.Store) {
 	for _, destinations := range []int{1, 10} {
 		b.Run(fmt.Sprintf("destinations=%d/concurrency=64", destinations), func(b *testing.B) {
 			NewLoad(b, open(b), destinations, 64).Compare(nil)

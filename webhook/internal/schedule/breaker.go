@@ -9,10 +9,11 @@ import "time"
 //
 // It opens after several failures in a row. While it is open there is one attempt at a
 // time. Retries keep their schedule and their retry window, with at least retrySpace
-// between two attempts. Fresh deliveries wait, and their retry window does not begin, but
-// one is attempted as a probe when no retry is due, at intervals that double from
-// firstProbe to lastProbe, each jittered by half. Any answer of the destination closes the
-// breaker, and the lane starts with one slot.
+// between two attempts. Fresh deliveries wait, and their retry window does not begin. One
+// is attempted as a probe if there was no attempt for a time, which doubles with each from
+// firstProbe to lastProbe, jittered by half: while retries come more often than that, they
+// tell as much, and no further deliveries begin a schedule. Any answer of the destination
+// closes the breaker, and the lane starts with one slot.
 //
 // A destination that is gone for good must not fill the store: a fresh delivery that was
 // due for a whole retry window, with the breaker open all the time, lapses.

@@ -66,7 +66,7 @@ type Scheduler struct {
 	held     [standings]int // the sum of these, by the standing of their lanes
 	offered  [standings]int // what the fetch under way may bring, likewise
 	busy     int            // lanes that hold anything
-	bytes    int64          // of the bodies of what is held
+	bytes    int64          // of the bodies of what is held, or not settled yet
 	clock    time.Time      // of the latest call of Plan or Next
 	workers  int
 	idle     int  // workers that wait, and have not been signalled
@@ -131,19 +131,21 @@ func (s *Scheduler) Reserve(destination string, size int64) bool {
 		return false
 	}
 	s.hold(l, 1, size)
+	s.bytes += size
 	l.reserved++
 	s.reserved++
 	return true
 }
 
-// Release gives back reservations of a lane, with bodies of size bytes in all.
-func (s *Scheduler) Release(destination string, n int, size int64) {
+// Release gives back the reservation of a delivery with a body of size bytes.
+func (s *Scheduler) Release(destination string, size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.lanes[destination] // it holds a reservation, so it was not forgotten
-	l.reserved -= n
-	s.reserved -= n
-	s.drop(l, n, size)
+	l.reserved--
+	s.reserved--
+	s.drop(l, 1, size)
+	s.bytes -= size
 	s.place(l, s.config.Now())
 }
 
@@ -194,11 +196,10 @@ type Want struct {
 // maxWants bounds the queues of one fetch, so that the first results come soon.
 const maxWants = 1024
 
-// Plan appends to wants what is to be fetched now; settling are the bytes of bodies whose
-// outcome is not stored yet. It returns how many bytes may be fetched, and when something
-// is to be fetched at the latest that cannot be now, zero if nothing. If there is
-// something in wants, the next call has to be Fetched or Failed.
-func (s *Scheduler) Plan(settling int64, wants []Want) (_ []Want, maxBytes int64, again time.Time) {
+// Plan appends to wants what is to be fetched now. It returns how many bytes may be
+// fetched, and when something is to be fetched at the latest that cannot be now, zero if
+// nothing. If there is something in wants, the next call has to be Fetched or Failed.
+func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.config.Now()
@@ -208,7 +209,7 @@ func (s *Scheduler) Plan(settling int64, wants []Want) (_ []Want, maxBytes int64
 		s.place(s.later[0], now)
 	}
 	n := s.capacity()
-	maxBytes = s.config.Bytes - s.bytes - settling
+	maxBytes = s.config.Bytes - s.bytes
 	if s.full = n <= 0 || maxBytes <= 0; s.full {
 		return wants, 0, time.Time{}
 	}
@@ -261,6 +262,7 @@ func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
 	}
 	s.offered = [standings]int{}
 	for _, it := range items {
+		s.bytes += it.Size
 		l := s.lane(it.Destination, now)
 		b := &l.breaker
 		switch {
@@ -270,8 +272,13 @@ func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
 		case b.open && !it.Retry && !now.Before(b.lapses(it.Due, s.config.Window)):
 			lapsed = append(lapsed, it)
 			continue
-		case b.open && l.holds() > 0, b.open && !it.Retry && now.Before(b.probe), l.hold != "" && l.holds() > 0:
-			// It was planned before the lane began to wait.
+		case b.open && !it.Retry && now.Before(b.probe):
+			// It was planned before the lane began to wait, or the store mixes the two
+			// queues. Then retries are hidden until the probe.
+			b.retry = b.probe
+			back = append(back, it)
+			continue
+		case b.open && l.holds() > 0, l.hold != "" && l.holds() > 0:
 			back = append(back, it)
 			continue
 		}
@@ -428,6 +435,15 @@ func (s *Scheduler) release(t *Turn, o Outcome) {
 	s.refill()
 }
 
+// Settled says that the outcomes of deliveries are stored, whose bodies have bytes in all:
+// until then they count towards Config.Bytes.
+func (s *Scheduler) Settled(bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bytes -= bytes
+	s.refill()
+}
+
 // refill asks for a call of Plan if the last one had no capacity and there is some again.
 func (s *Scheduler) refill() {
 	if s.full && s.ready+s.reserved <= s.config.Slots/2 && s.bytes <= s.config.Bytes/2 {
@@ -443,14 +459,12 @@ func (s *Scheduler) hold(l *Lane, n int, size int64) {
 		s.busy++
 	}
 	s.held[l.standing] += n
-	s.bytes += size
 	l.bytes += size
 }
 
 // drop notes that l holds n deliveries less, after they are counted in l.
 func (s *Scheduler) drop(l *Lane, n int, size int64) {
 	s.held[l.standing] -= n
-	s.bytes -= size
 	l.bytes -= size
 	if n > 0 && l.holds() == 0 {
 		s.busy--

@@ -38,8 +38,11 @@ func (s *Scheduler) room(l *Lane, now time.Time) (n int, again time.Time, starve
 	if n > 0 && l.rate.interval > 0 {
 		waiting := l.ready.len() + l.reserved
 		tokens := l.rate.tokens(now) - waiting
-		if tokens <= 0 {
-			return 0, l.rate.when(min(waiting+1, l.rate.burst)), false
+		switch {
+		case tokens <= 0 && waiting < l.rate.burst:
+			return 0, l.rate.when(waiting + 1), false
+		case tokens <= 0:
+			return 0, time.Time{}, false // until one of those that wait begins
 		}
 		n = min(n, tokens)
 	}
