@@ -322,10 +322,7 @@ func (m *model) compareDead() []webhook.DeadLetter {
 		d.Key = ""
 		got[key(&d.Delivery)] = d
 	}
-	same := func(x, y webhook.DeadLetter) bool {
-		return alike(x.Delivery, y.Delivery) && x.Reason == y.Reason && x.Died.Equal(y.Died)
-	}
-	if !maps.EqualFunc(m.dead, got, same) {
+	if !maps.EqualFunc(m.dead, got, alikeDead) {
 		m.Fatalf("Dead (-want +got)\n%s", gocmp.Diff(m.dead, got, likeStored))
 	}
 	return all
