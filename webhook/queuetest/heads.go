@@ -102,6 +102,9 @@ var headsCases = []testCase{
 			k.Fatalf("Revive = %d, %v", n, err)
 		}
 		k.news(k.s, "d1")
+		if !k.traits.Mixed && !k.traits.Share {
+			k.headsAre(false)
+		}
 	}},
 	{"HeadsHoldsNoLock", "It holds no lock between two yields.", 0, func(k *kit) {
 		for i := range 20 {

@@ -333,16 +333,22 @@ func (m *model) compare() {
 	m.Helper()
 	m.compareDead()
 	claimed := 0
+	var oldest time.Time
 	var waiting []webhook.Delivery
 	for _, h := range m.inOrder() {
 		if h.Claim != 0 {
 			claimed++
+		} else if oldest.IsZero() {
+			oldest = h.Due
 		}
 		if h.Destination == "d0" {
 			waiting = append(waiting, h.Delivery)
 		}
 	}
 	m.counts(len(m.held), claimed, len(m.dead))
+	if got := m.count().Oldest; !got.Equal(oldest) {
+		m.Fatalf("Count says that the oldest is due %v, want %v", got, oldest)
+	}
 	if m.canList {
 		got := m.waiting("d0", "")
 		if !slices.IsSortedFunc(got, func(x, y webhook.Delivery) int { return x.Due.Compare(y.Due) }) {

@@ -283,8 +283,9 @@ var rosterCases = []testCase{
 		var want []webhook.RosterAudience
 		var begun sync.WaitGroup // together, to share commits
 		for i := range 1100 {    // more than a store reads at once
-			want = append(want, webhook.RosterAudience{Name: fmt.Sprintf("a\x00%04d", i), Generation: 1})
-			begun.Go(func() { k.begin(want[i].Name, 1) })
+			name := fmt.Sprintf("a\x00%04d", i)
+			want = append(want, webhook.RosterAudience{Name: name, Generation: 1})
+			begun.Go(func() { k.begin(name, 1) })
 		}
 		begun.Wait()
 		k.begin("\xff", 1)
