@@ -10,7 +10,7 @@ import (
 
 func open(testing.TB, string) webhook.Store { return memqueue.New(memqueue.Config{}) }
 
-func TestStore(t *testing.T) {
+func TestQueue(t *testing.T) {
 	queuetest.Run(t, open, queuetest.Traits{
 		Bubble: true,
 		OpenFull: func(testing.TB, string) webhook.Store {
@@ -20,11 +20,11 @@ func TestStore(t *testing.T) {
 }
 
 // The suite itself is to work for stores that cannot be in a bubble.
-func TestStoreInRealTime(t *testing.T) {
+func TestQueueInRealTime(t *testing.T) {
 	queuetest.Run(t, open, queuetest.Traits{})
 }
 
-func BenchmarkStore(b *testing.B) {
+func BenchmarkQueue(b *testing.B) {
 	queuetest.Bench(b, func(testing.TB, string) webhook.Store {
 		return memqueue.New(memqueue.Config{MaxBytes: 1 << 40})
 	})

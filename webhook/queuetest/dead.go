@@ -75,9 +75,6 @@ var deadCases = []testCase{
 				k.Errorf("DeadLetter(%q): %v, want ErrNoDeadLetter", key, err)
 			}
 		}
-		if _, err := k.s.DeadLetter(k.cancelled(), all[2].Key); !errors.Is(err, context.Canceled) {
-			k.Errorf("DeadLetter with a cancelled context: %v", err)
-		}
 	}},
 	{"DeadInOrder", "Dead yields the dead letters in the order they died, from the one after the one whose Key is after. Key is printable, and the same until it is revived or discarded.", 0, func(k *kit) {
 		k.put(k.deliveries("a", 20)...)
@@ -148,13 +145,6 @@ var deadCases = []testCase{
 		}
 		k.counts(n/2, 0, 0)
 	}},
-	{"DeadStops", "An error ends it.", 0, func(k *kit) {
-		k.bury(5, webhook.ReasonExpired)
-		for range k.s.Dead(k.ctx, webhook.DeadFilter{}, "") {
-			break
-		}
-		k.ends("Dead with a cancelled context", errorsOf(k.s.Dead(k.cancelled(), webhook.DeadFilter{}, "")), context.Canceled)
-	}},
 	{"Revive", "Revive makes fresh deliveries of the dead letters with these keys: due now, with no tries counted, no endpoint closed and their Attempts kept. It returns how many there were; a key that is not there is no error.", 0, func(k *kit) {
 		want := k.full("a", "1")
 		k.put(want)
@@ -186,16 +176,5 @@ var deadCases = []testCase{
 		k.restart()
 		k.sameDead("Dead", k.dead(webhook.DeadFilter{}, ""), all[0], all[2], all[3], all[5])
 		k.fetchNone("they are dead", "d0", "d1", "d2", "d3")
-	}},
-	{"DeadCancelled", "A cancelled call changes nothing.", 0, func(k *kit) {
-		key := k.bury(1, webhook.ReasonExpired)[0].Key
-		for _, do := range []func(context.Context, ...string) (int, error){k.s.Revive, k.s.Discard} {
-			if n, err := do(k.cancelled(), key); n != 0 || !errors.Is(err, context.Canceled) {
-				k.Errorf("Revive or Discard with a cancelled context = %d, %v", n, err)
-			}
-		}
-		if n := len(k.dead(webhook.DeadFilter{}, "")); n != 1 {
-			k.Errorf("%d are dead, want 1", n)
-		}
 	}},
 }

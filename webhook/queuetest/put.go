@@ -137,13 +137,6 @@ var putCases = []testCase{
 		ps[0] = webhook.Put{}
 		k.same("Fetch", k.fetch(1, "a"), want)
 	}},
-	{"PutCancelled", "Put stores all of ps, or none and an error.", 0, func(k *kit) {
-		if _, err := tryPut(k.cancelled(), k.s, k.delivery("a", "1")); !errors.Is(err, context.Canceled) {
-			k.Errorf("Put with a cancelled context: %v, want context.Canceled", err)
-		}
-		k.fetchNone("Put was cancelled", "a")
-		k.put(k.delivery("a", "1"))
-	}},
 	{"PutCancelledAtAnyMoment", "After an error nothing is claimed, even if the error came too late and some of ps are stored.", 0, func(k *kit) {
 		ds := k.deliveries("a", 200)
 		kept := make(map[string]bool)

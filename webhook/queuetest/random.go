@@ -249,6 +249,9 @@ func (m *model) exhumes() {
 	for _, d := range m.compareDead() {
 		switch m.r.IntN(4) {
 		case 0:
+			if !m.traits.Bubble { // when it would be due cannot be told
+				continue
+			}
 			m.pass(time.Microsecond)
 			began := m.s.Now()
 			m.exhume(m.s.Revive, 1, d.Key)
@@ -257,10 +260,6 @@ func (m *model) exhumes() {
 				m.Fatalf("Heads(false) yields %+v after Revive of %s", head, key(&d.Delivery))
 			}
 			d.Due, d.Expires, d.Tries, d.Closed = began, time.Time{}, 0, nil
-			if !m.traits.Bubble { // when it is due cannot be told
-				m.fetchAway(d.Delivery)
-				break
-			}
 			m.held[key(&d.Delivery)] = &modelled{d.Delivery}
 		case 1:
 			m.exhume(m.s.Discard, 1, d.Key)
@@ -269,26 +268,6 @@ func (m *model) exhumes() {
 		}
 		delete(m.dead, key(&d.Delivery))
 	}
-}
-
-// fetchAway takes a delivery out of the store that is due since a time not known, and
-// puts the others back.
-func (m *model) fetchAway(d webhook.Delivery) {
-	m.Helper()
-	var back []webhook.Delivery
-	found := false
-	for _, f := range m.fetch(10_000, d.Destination) {
-		if f.ID == d.ID {
-			m.settle(webhook.Done, f)
-			found = true
-		} else {
-			back = append(back, f)
-		}
-	}
-	if !found {
-		m.Fatalf("Fetch does not return %s after Revive", key(&d))
-	}
-	m.settle(webhook.Return, back...)
 }
 
 // sets changes some settings, with the right version or another.

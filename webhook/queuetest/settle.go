@@ -1,8 +1,6 @@
 package queuetest
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -139,25 +137,6 @@ var settleCases = []testCase{
 		k.settle(webhook.Return, second, second)
 		k.same("Fetch", k.fetch(10, "a"), want)
 	}},
-	{"SettleIsDurable", "The first n are durable.", durable, func(k *kit) {
-		k.put(k.deliveries("a", 99)...)
-		got := k.fetch(99, "a")
-		var want []webhook.Delivery
-		for i, d := range got {
-			switch {
-			case i%3 == 0:
-				k.settle(webhook.Done, d)
-				continue
-			case i%3 == 1:
-				d.Tries++
-				d.Expires = k.s.Now().Add(time.Hour)
-				k.settle(webhook.Retry, d)
-			}
-			want = append(want, d)
-		}
-		k.reopen()
-		k.sameSet("Fetch after reopening", k.fetch(100, "a"), want...)
-	}},
 	{"SettleKeepsNothing", "No method keeps its arguments or anything that they refer to.", 0, func(k *kit) {
 		k.put(k.delivery("a", "1"))
 		d := k.fetchOne("a")
@@ -170,17 +149,5 @@ var settleCases = []testCase{
 		spoil(&ss[0].Delivery)
 		ss[0] = webhook.Settlement{}
 		k.same("Fetch", k.fetch(1, "a"), want)
-	}},
-	{"SettleCancelled", "It returns how many it has settled.", 0, func(k *kit) {
-		ds := k.deliveries("a", 2)
-		k.put(ds...)
-		got := k.fetch(2, "a")
-		if n, err := k.s.Settle(k.cancelled(), k.settlements(webhook.Done, got...)); n != 0 || !errors.Is(err, context.Canceled) {
-			k.Errorf("Settle with a cancelled context = %d, %v, want context.Canceled", n, err)
-		}
-		k.fetchNone("they are claimed", "a")
-		k.settle(webhook.Done, got[0])
-		k.settle(webhook.Return, got[1])
-		k.same("Fetch", k.fetch(2, "a"), ds[1])
 	}},
 }
