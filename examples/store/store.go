@@ -6,9 +6,9 @@
 // methods call it for every line that they have appended, so the store is the same before
 // and after a restart. Claims are not in the log: they end with the process.
 //
-// What it lacks: Put and Settle sync the file once a call, and calls wait for each other.
-// The log shrinks only when it is opened. Lists are copied whole before they are yielded.
-// There is no bound, and nothing keeps a second process from opening the same file.
+// What it lacks: each call syncs the file, and calls wait for each other. The log never
+// shrinks. Lists are copied whole before they are yielded. There is no bound, and nothing
+// keeps a second process from opening the same file.
 //
 // It passes the suite for stores, package queuetest; see store_test.go.
 package store
@@ -19,7 +19,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -42,8 +41,7 @@ const (
 
 // Config configures a Store.
 type Config struct {
-	// Path is the file of the log. Beside it Open writes another, with ".new" at the end
-	// of its name.
+	// Path is the file of the log. Open makes it if it is not there.
 	Path string
 	// NoSync leaves it to the operating system when the log reaches the disk. That is for
 	// tests: a power cut loses deliveries.
@@ -107,8 +105,6 @@ const (
 	opRevive = "revive" // At is when the delivery is due
 	opDrop   = "drop"   // the delivery or dead letter is gone
 	opSet    = "set"    // N is the version, Data the name; the Value may be null
-	opSeen   = "seen"   // Data is the key of an earlier put, At its time
-	opLatest = "latest" // N was given to an entry or a version
 )
 
 // Open opens the store that is kept in a file, or makes it.
@@ -123,77 +119,42 @@ func Open(c Config) (*Store, error) {
 		window:   storekit.NewWindow(dedupMax, dedupWindow),
 		news:     make(map[string]bool),
 	}
-	seen, err := s.read()
-	if err == nil {
-		err = s.rewrite(seen)
-	}
-	if err != nil {
+	if err := s.read(); err != nil {
 		return nil, fmt.Errorf("store: opening %s: %w", c.Path, err)
 	}
 	return s, nil
 }
 
-// read reads the log, and returns a line for each put that is remembered.
-func (s *Store) read() (seen []line, err error) {
-	f, err := os.Open(s.config.Path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	} else if err != nil {
-		return nil, err
+// read opens the log and makes the changes that are in it.
+func (s *Store) read() (err error) {
+	if s.log, err = os.OpenFile(s.config.Path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
+		return err
 	}
-	defer f.Close()
-	for r := bufio.NewReader(f); ; {
+	defer func() {
+		if err != nil {
+			s.log.Close()
+		}
+	}()
+	for r := bufio.NewReader(s.log); ; {
 		text, err := r.ReadBytes('\n')
 		if err == io.EOF {
-			return seen, nil // a line without its end was cut off by a crash: its call did not return
+			return s.log.Truncate(s.size) // a crash may have cut off a line: its call did not return
 		} else if err != nil {
-			return nil, err
+			return err
 		}
 		var l line
 		if err := json.Unmarshal(text, &l); err != nil {
-			return nil, err
-		}
-		if err := s.apply(l); err != nil {
-			return nil, err
-		}
-		switch l.Op {
-		case opPut:
-			e := s.entries[l.N]
-			key := storekit.KeyOf(e.Destination, e.ID)
-			l.Data = key[:]
-			fallthrough
-		case opSeen:
-			if s.window.Add(storekit.Key(l.Data), l.At) {
-				seen = append(seen, line{Op: opSeen, Data: l.Data, At: l.At})
-			}
-		}
-	}
-}
-
-// rewrite writes a log of what is there now, and puts it in the place of the old one.
-func (s *Store) rewrite(seen []line) (err error) {
-	path := s.config.Path + ".new"
-	if s.log, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600); err != nil {
-		return err
-	}
-	ls := append(slices.Clone(seen[max(0, len(seen)-dedupMax):]), line{Op: opLatest, N: s.latest})
-	for _, n := range slices.Sorted(maps.Keys(s.entries)) {
-		e := s.entries[n]
-		data, err := e.Delivery.AppendBinary(nil)
-		if err != nil {
 			return err
 		}
-		if ls = append(ls, line{Op: opPut, N: n, Data: data, At: e.Accepted}); e.Key != "" {
-			ls = append(ls, line{Op: opBury, N: n, Data: data, Why: e.Reason, At: e.Died})
+		if err := s.apply(l); err != nil {
+			return err
 		}
+		if l.Op == opPut {
+			e := s.entries[l.N]
+			s.window.Add(storekit.KeyOf(e.Destination, e.ID), l.At)
+		}
+		s.size += int64(len(text))
 	}
-	for _, e := range s.settings {
-		ls = append(ls, line{Op: opSet, N: e.Version, Data: []byte(e.Name), Value: e.Value})
-	}
-	if err := s.write(ls); err != nil {
-		return errors.Join(err, s.log.Close())
-	}
-	return os.Rename(path, s.config.Path)
 }
 
 // write appends lines to the log. After an error the log is as it was.
@@ -239,8 +200,6 @@ func (s *Store) commit(ls []line) error {
 func (s *Store) apply(l line) error {
 	s.latest = max(s.latest, l.N)
 	switch l.Op {
-	case opSeen, opLatest:
-		return nil
 	case opSet:
 		if name := string(l.Data); l.Value == nil {
 			delete(s.settings, name)
