@@ -234,7 +234,7 @@ var closeCases = []testCase{
 		}
 		k.reopen()
 		k.counts(2, 0, 0)
-		k.same("Fetch after reopening", k.fetch(10, "a", "b"), want, kept)
+		k.sameSet("Fetch after reopening", k.fetch(10, "a", "b"), want, kept)
 	}},
 	{"CloseWaits", "Close waits for calls in progress.", durable, func(k *kit) {
 		stored := make([]int, 4) // by putter

@@ -90,7 +90,7 @@ var keeperCases = []testCase{
 		far.Due = k.s.Now().Add(5 * time.Hour)
 		k.put(append(k.deliveries("a", 6), far)...)
 		k.counts(7, 0, 0)
-		ds := k.fetch(5, "a")
+		ds, _ := k.fetchQueue("a", false, 5)
 		k.counts(7, 5, 0)
 		for i, verdict := range verdicts {
 			k.settle(verdict, ds[i])
