@@ -68,8 +68,8 @@ type Store interface {
 	// Heads yields, for each destination, when its earliest fresh delivery and its
 	// earliest retry that are not claimed are due. Unless all is set it yields only
 	// destinations whose heads somebody else has changed since the call before: another
-	// node, a transaction, Revive, or the end of a node's claims. It holds no lock
-	// between two yields. An error ends it.
+	// node, a transaction, Revive, an announcement of a Roster, or the end of a node's
+	// claims. It holds no lock between two yields. An error ends it.
 	Heads(ctx context.Context, all bool) iter.Seq2[Head, error]
 
 	// Changed returns a channel that has a value when Heads may have news. There may be
@@ -86,7 +86,8 @@ type Store interface {
 	Keeper
 }
 
-// A Put is a delivery to be stored.
+// A Put is a delivery to be stored. Its Due is not zero, as a zero Next or Head says that
+// nothing is due.
 type Put struct {
 	Delivery
 	// Keep asks the store to claim the delivery for the caller.
@@ -166,11 +167,12 @@ type Keeper interface {
 
 	// Waiting yields the deliveries of a destination that wait, in the order of Due,
 	// from the one after the one whose ID is after ("" for the first), claimed ones
-	// included. It holds no lock between two yields. An error ends it.
+	// included. It begins with the first if that one does not wait any more. It holds no
+	// lock between two yields. An error ends it.
 	Waiting(ctx context.Context, destination, after string) iter.Seq2[Delivery, error]
 	// Erase removes the deliveries and dead letters that carry data of a user, by their
 	// User, in every destination, but not what is claimed. It returns how many there
-	// were and how many it passed over because they are claimed.
+	// were and how many it passed over because they are claimed. An empty user is an error.
 	Erase(ctx context.Context, user string) (erased, claimed int, err error)
 
 	// Count returns how much the store holds.

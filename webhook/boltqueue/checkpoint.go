@@ -7,8 +7,8 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"github.com/hookferry/analytics/internal/seen"
 	"github.com/hookferry/analytics/webhook/internal/lanes"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // An edit is one transaction: what was sealed, and what requests want.
@@ -32,7 +32,7 @@ type edit struct {
 	changes []change
 	aside   []*home // had a row set aside, once for each
 
-	keys    []seen.Key
+	keys    []storekit.Key
 	stored  []stored                    // of direct requests
 	kept    []kept                      // go into blocks
 	cached  int64                       // of these

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hookferry/analytics/internal/seen"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/lanes"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // committer commits what callers want stored, until Close.
@@ -205,7 +205,7 @@ type commit struct {
 	rows    int64 // bytes of rows put so far
 	buf     []byte
 	write   bool // there is something to write
-	keys    []seen.Key
+	keys    []storekit.Key
 	stored  []stored
 	removed []removed
 }

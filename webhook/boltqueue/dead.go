@@ -12,7 +12,7 @@ import (
 
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/lanes"
-	"github.com/hookferry/analytics/webhook/internal/pages"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // The most that is read of dead letters and members in one go.
@@ -66,7 +66,7 @@ func (q *Queue) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter,
 // Dead implements webhook.DeadLetters.
 func (q *Queue) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
 	from, err := deadFrom(filter, after)
-	return pages.All(from, func(from []byte) ([]webhook.DeadLetter, []byte, error) {
+	return storekit.Pages(from, func(from []byte) ([]webhook.DeadLetter, []byte, error) {
 		if err != nil {
 			return nil, nil, err
 		}

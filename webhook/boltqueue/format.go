@@ -9,9 +9,9 @@ import (
 	"math"
 	"slices"
 
-	"github.com/hookferry/analytics/internal/seen"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/lanes"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // The data file is a bbolt database, which a journal follows: see journal.go.
@@ -183,8 +183,8 @@ const (
 var firstOrder = lanes.Order{At: math.MinInt64}
 
 // seenRow is the row of the keys of one commit.
-func seenRow(micros int64, keys []seen.Key) []byte {
-	b := make([]byte, 0, 8+len(keys)*len(seen.Key{}))
+func seenRow(micros int64, keys []storekit.Key) []byte {
+	b := make([]byte, 0, 8+len(keys)*len(storekit.Key{}))
 	b = binary.BigEndian.AppendUint64(b, uint64(micros))
 	for i := range keys {
 		b = append(b, keys[i][:]...)

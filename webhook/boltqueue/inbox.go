@@ -7,9 +7,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/hookferry/analytics/internal/seen"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/lanes"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // A request is what one call wants to have stored, all of it or nothing. The committer
@@ -40,7 +40,7 @@ const (
 
 // A put is a delivery about to be stored.
 type put struct {
-	key   seen.Key
+	key   storekit.Key
 	known bool // is stored though it was put before
 	row   []byte
 	item  *lanes.Item
@@ -102,7 +102,7 @@ func newPut(d *webhook.Delivery, rows []byte) (put, error) {
 	// The record ends with the body, which is kept once.
 	it := &lanes.Item{Delivery: lanes.CloneHead(d), Order: lanes.Order{At: d.Due.UnixMicro()}}
 	it.Body = bodyOf(row, len(d.Body))
-	return put{key: seen.KeyOf(d.Destination, d.ID), row: row, item: it, dest: d.Destination}, nil
+	return put{key: storekit.KeyOf(d.Destination, d.ID), row: row, item: it, dest: d.Destination}, nil
 }
 
 // size returns about how many bytes the request comes to in the journal, and how

@@ -12,9 +12,9 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"github.com/hookferry/analytics/internal/seen"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/lanes"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // load reads what is to be in memory of a file that was just opened: the
@@ -44,7 +44,7 @@ func (q *Queue) loadTable(tx *bolt.Tx, r *replay) error {
 }
 
 func (q *Queue) loadSeen(tx *bolt.Tx, r *replay) error {
-	const size = len(seen.Key{})
+	const size = len(storekit.Key{})
 	b, left := tx.Bucket(bucketSeen), 0
 	for _, p := range r.players {
 		for _, s := range p.keys {
@@ -64,7 +64,7 @@ func (q *Queue) loadSeen(tx *bolt.Tx, r *replay) error {
 	err = b.ForEach(func(k, v []byte) error {
 		at := time.UnixMicro(int64(binary.BigEndian.Uint64(v)))
 		for keys := v[8:]; len(keys) > 0; keys = keys[size:] {
-			q.seen.Restore(seen.Key(keys[:size]), at, left)
+			q.seen.Restore(storekit.Key(keys[:size]), at, left)
 			left--
 		}
 		q.turned(binary.BigEndian.Uint64(k))

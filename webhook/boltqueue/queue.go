@@ -43,10 +43,9 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 
-	"github.com/hookferry/analytics/internal/seen"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/lanes"
-	"github.com/hookferry/analytics/webhook/internal/pages"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // The defaults of Config.
@@ -163,7 +162,7 @@ type Queue struct {
 	landed     sync.Cond // a transaction has ended, or what is awaited may have come
 	awaited    bool      // a Lease waits for more to hand out
 	table      *lanes.Table
-	seen       *seen.Window
+	seen       *storekit.Window
 	count      counts
 	cached     int64 // bytes of the items in table that count against CacheBytes
 	used       int64 // bytes of the file in use
@@ -226,7 +225,7 @@ func newQueue(path string, c *Config) *Queue {
 	q.journal = q.journals[0]
 	q.landed.L = &q.mu
 	q.table = lanes.New(q.retire)
-	q.seen = seen.New(q.config.DedupMax, q.config.DedupWindow)
+	q.seen = storekit.NewWindow(q.config.DedupMax, q.config.DedupWindow)
 	return q
 }
 
@@ -385,7 +384,7 @@ func (q *Queue) Count(ctx context.Context) (webhook.Counts, error) {
 // CountByDestination implements webhook.DestinationCounter. It takes a pass over the
 // destinations that something waits for, in memory.
 func (q *Queue) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
-	return pages.One(func() ([]webhook.DestinationCounts, error) { return q.countLanes(ctx) })
+	return storekit.Page(func() ([]webhook.DestinationCounts, error) { return q.countLanes(ctx) })
 }
 
 func (q *Queue) countLanes(ctx context.Context) ([]webhook.DestinationCounts, error) {

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hookferry/analytics/internal/seen"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/lanes"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // A player gathers what the entries of an epoch come to.
@@ -61,7 +61,7 @@ func (p *player) play(micros int64, o op) error {
 			p.keys = append(p.keys, seenKeys{at: at})
 		}
 		last := &p.keys[len(p.keys)-1]
-		last.keys = append(last.keys, seen.KeyOf(d.Destination, d.ID))
+		last.keys = append(last.keys, storekit.KeyOf(d.Destination, d.ID))
 		p.fresh[o.order.Seq] = freshRow{o.order.At, o.row}
 	case opRetry:
 		p.fresh[o.order.Seq] = freshRow{o.order.At, o.row}

@@ -11,8 +11,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hookferry/analytics/internal/seen"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // Rescued says what Rescue has found.
@@ -232,13 +232,13 @@ func (x *rescue) row(names [][]byte, k, v []byte) error {
 	case isIn(names, bucketBlocks), orphan && len(k) == 8 && len(v) > 64:
 		return x.block(orphan, k, v)
 	case isIn(names, bucketSeen):
-		const size = len(seen.Key{})
+		const size = len(storekit.Key{})
 		if len(v) < 8 || len(v)%size != 8 {
 			return x.orLost(orphan, errRow)
 		}
 		s := seenKeys{at: time.UnixMicro(int64(binary.BigEndian.Uint64(v)))}
 		for b := v[8:]; len(b) > 0; b = b[size:] {
-			s.keys = append(s.keys, seen.Key(b[:size]))
+			s.keys = append(s.keys, storekit.Key(b[:size]))
 		}
 		x.keys = append(x.keys, s)
 	case len(names) == 2 && string(names[0]) == string(bucketAudiences) && string(k) == string(rowGeneration):

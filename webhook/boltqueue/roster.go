@@ -12,7 +12,7 @@ import (
 	bolt "go.etcd.io/bbolt"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/internal/pages"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // members returns the bucket of an audience's members, nil if it is not known.
@@ -309,7 +309,7 @@ func (q *Queue) Members(ctx context.Context, audience, after string) iter.Seq2[s
 	if after != "" {
 		from = append(from, 0) // just after it
 	}
-	return pages.All(from, func(from []byte) ([]string, []byte, error) {
+	return storekit.Pages(from, func(from []byte) ([]string, []byte, error) {
 		return q.membersFrom(ctx, audience, from)
 	})
 }
@@ -339,7 +339,7 @@ var _ webhook.Rosters = (*Queue)(nil)
 
 // Audiences implements webhook.Rosters.
 func (q *Queue) Audiences(ctx context.Context) iter.Seq2[webhook.RosterAudience, error] {
-	return pages.All([]byte(nil), func(from []byte) ([]webhook.RosterAudience, []byte, error) {
+	return storekit.Pages([]byte(nil), func(from []byte) ([]webhook.RosterAudience, []byte, error) {
 		return q.audiencesFrom(ctx, from)
 	})
 }

@@ -3,9 +3,9 @@ package boltqueue
 import (
 	"time"
 
-	"github.com/hookferry/analytics/internal/seen"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/lanes"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // The bounds of a tail at which the database is written.
@@ -47,7 +47,7 @@ type deadRow struct {
 // seenKeys are the keys of what was put within a second.
 type seenKeys struct {
 	at   time.Time
-	keys []seen.Key
+	keys []storekit.Key
 }
 
 // add takes in an item and its row, which nobody changes.
@@ -102,7 +102,7 @@ func (t *tail) bury(o lanes.Order, row []byte) {
 }
 
 // remember notes the keys of what was put.
-func (t *tail) remember(now time.Time, keys []seen.Key) {
+func (t *tail) remember(now time.Time, keys []storekit.Key) {
 	if len(keys) == 0 {
 		return
 	}

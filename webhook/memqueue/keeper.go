@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/internal/pages"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // page is how many elements of a list are read under one lock.
@@ -63,7 +63,7 @@ func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter,
 
 // Dead implements webhook.Keeper.
 func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
-	return pages.All(after, func(after string) (ds []webhook.DeadLetter, last string, err error) {
+	return storekit.Pages(after, func(after string) (ds []webhook.DeadLetter, last string, err error) {
 		if err := s.lock(ctx); err != nil {
 			return nil, "", err
 		}
@@ -180,7 +180,7 @@ func (s *Store) all(l *lane) iter.Seq[*item] {
 func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
 	return func(yield func(webhook.Delivery, error) bool) {
 		rest, err := s.places(ctx, destination, after)
-		pages.All("", func(string) (found []webhook.Delivery, more string, _ error) {
+		storekit.Pages("", func(string) (found []webhook.Delivery, more string, _ error) {
 			if err == nil {
 				err = s.lock(ctx)
 			}
@@ -223,7 +223,7 @@ func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
 
 // CountByDestination implements webhook.Keeper.
 func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
-	return pages.One(func() ([]webhook.DestinationCounts, error) {
+	return storekit.Page(func() ([]webhook.DestinationCounts, error) {
 		if err := s.lock(ctx); err != nil {
 			return nil, err
 		}
@@ -243,7 +243,7 @@ func (s *Store) findSetting(name string) (int, bool) {
 
 // Settings implements webhook.Keeper.
 func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
-	return pages.All(prefix, func(from string) (es []webhook.Setting, next string, err error) {
+	return storekit.Pages(prefix, func(from string) (es []webhook.Setting, next string, err error) {
 		if err := s.lock(ctx); err != nil {
 			return nil, "", err
 		}

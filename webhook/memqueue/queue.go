@@ -4,8 +4,8 @@ import (
 	"iter"
 	"time"
 
-	"github.com/hookferry/analytics/internal/seen"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // An item is a delivery that is stored: in its queue, or claimed.
@@ -16,7 +16,7 @@ type item struct {
 	seq   uint64
 	next  *item // in the list, or the next sibling in the heap
 	child *item // in the heap
-	key   seen.Key
+	key   storekit.Key
 	known bool // is stored without a look at what was put before
 }
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/internal/pages"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // An audience is the members and when each was last seen.
@@ -247,7 +247,7 @@ func (s *Store) leavers(ctx context.Context, audience string, generation uint64,
 
 // Members implements webhook.Roster.
 func (s *Store) Members(ctx context.Context, audience, from string) iter.Seq2[string, error] {
-	return pages.All(from, func(from string) ([]string, string, error) {
+	return storekit.Pages(from, func(from string) ([]string, string, error) {
 		return s.membersAfter(ctx, audience, from)
 	})
 }
@@ -277,7 +277,7 @@ func (s *Store) membersAfter(ctx context.Context, audience, from string) (users 
 
 // Audiences implements webhook.Rosters.
 func (s *Store) Audiences(ctx context.Context) iter.Seq2[webhook.RosterAudience, error] {
-	return pages.One(func() ([]webhook.RosterAudience, error) { return s.audiences(ctx) })
+	return storekit.Page(func() ([]webhook.RosterAudience, error) { return s.audiences(ctx) })
 }
 
 func (s *Store) audiences(ctx context.Context) ([]webhook.RosterAudience, error) {

@@ -14,9 +14,8 @@ import (
 	"time"
 	"unique"
 
-	"github.com/hookferry/analytics/internal/seen"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/internal/pages"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // The defaults of Config.
@@ -56,7 +55,7 @@ type Store struct {
 	closed  bool
 	lanes   map[string]*lane    // the destinations that something waits for
 	news    map[string]struct{} // the destinations that Heads(false) is to yield
-	seen    *seen.Window
+	seen    *storekit.Window
 	seq     uint64 // of the latest delivery, dead letter or setting
 	bytes   int64
 	waiting int
@@ -93,7 +92,7 @@ func New(c Config) *Store {
 		changed:  make(chan struct{}, 1),
 		lanes:    make(map[string]*lane),
 		news:     make(map[string]struct{}),
-		seen:     seen.New(c.DedupMax, c.DedupWindow),
+		seen:     storekit.NewWindow(c.DedupMax, c.DedupWindow),
 		roster:   make(map[string]*audience),
 	}
 }
@@ -116,7 +115,7 @@ func newItem(d *webhook.Delivery) (*item, error) {
 	if err := d.Check(); err != nil {
 		return nil, fmt.Errorf("memqueue: %w", err)
 	}
-	it := &item{Delivery: *d, at: d.Due.UnixMicro(), key: seen.KeyOf(d.Destination, d.ID)}
+	it := &item{Delivery: *d, at: d.Due.UnixMicro(), key: storekit.KeyOf(d.Destination, d.ID)}
 	it.Claim = 0
 	it.ID = strings.Clone(d.ID)
 	it.Type = unique.Make(d.Type).Value()
@@ -351,7 +350,7 @@ func (s *Store) settle(by *webhook.Settlement) error {
 
 // Heads implements webhook.Store.
 func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
-	return pages.One(func() ([]webhook.Head, error) {
+	return storekit.Page(func() ([]webhook.Head, error) {
 		if err := s.lock(ctx); err != nil {
 			return nil, err
 		}

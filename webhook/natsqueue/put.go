@@ -8,9 +8,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/hookferry/analytics/internal/seen"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/lanes"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // maxName is how many bytes a destination and an id have at most.
@@ -68,7 +68,7 @@ const (
 
 // putID is the id of a delivery by which the server knows it again.
 func putID(d *webhook.Delivery) nats.Header {
-	key := seen.KeyOf(d.Destination, d.ID)
+	key := storekit.KeyOf(d.Destination, d.ID)
 	return nats.Header{headerID: {base64.RawURLEncoding.EncodeToString(key[:])}}
 }
 

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/hookferry/analytics/internal/seen"
 	"github.com/hookferry/analytics/webhook/internal/lanes"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // The most that a chunk holds.
@@ -71,7 +71,7 @@ type drafter struct {
 
 // addUnknown adds the first of news with each key that is in unknown, which it
 // takes out of there. It returns how many.
-func (w *drafter) addUnknown(news []fresh, unknown map[seen.Key]bool) (n int) {
+func (w *drafter) addUnknown(news []fresh, unknown map[storekit.Key]bool) (n int) {
 	for i := range news {
 		if f := &news[i]; unknown[f.key] {
 			delete(unknown, f.key)

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/internal/pages"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // Counting reads a row for each chunk. From manyChunks on an answer is given again
@@ -110,7 +110,7 @@ func (q *Queue) oldestHeld(now int64) (at int64, ok bool) {
 // CountByDestination implements webhook.DestinationCounter. What other processes
 // have claimed counts as leased. Its answer may be as old as that of Count.
 func (q *Queue) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
-	return pages.One(func() ([]webhook.DestinationCounts, error) { return q.countBy(ctx) })
+	return storekit.Page(func() ([]webhook.DestinationCounts, error) { return q.countBy(ctx) })
 }
 
 func (q *Queue) countBy(ctx context.Context) ([]webhook.DestinationCounts, error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/internal/pages"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 var _ webhook.DeadLetters = (*Queue)(nil)
@@ -62,7 +62,7 @@ func (q *Queue) DeadLetter(ctx context.Context, key string) (d webhook.DeadLette
 
 // Dead implements webhook.DeadLetters.
 func (q *Queue) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
-	return pages.All(after, func(after string) ([]webhook.DeadLetter, string, error) { return q.deadAfter(ctx, filter, after) })
+	return storekit.Pages(after, func(after string) ([]webhook.DeadLetter, string, error) { return q.deadAfter(ctx, filter, after) })
 }
 
 // deadAfter returns the next dead letters, and the key of the last of them if there may

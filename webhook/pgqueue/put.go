@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/hookferry/analytics/internal/seen"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/lanes"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // writeTimeout bounds a transaction of this package.
@@ -38,7 +38,7 @@ type put struct {
 // fresh is a delivery to be stored, unless it was put before. It shares no memory with
 // the caller's.
 type fresh struct {
-	key         seen.Key
+	key         storekit.Key
 	destination string
 	due         time.Time
 	record      []byte
@@ -64,7 +64,7 @@ func prepare(ds []webhook.Delivery) (news []fresh, size int, err error) {
 		if buf, err = d.AppendBinary(buf); err != nil {
 			return nil, 0, fmt.Errorf("pgqueue: delivery %d: %w", i, err)
 		}
-		news[i] = fresh{seen.KeyOf(d.Destination, d.ID), d.Destination, d.Due, buf[from:len(buf):len(buf)]}
+		news[i] = fresh{storekit.KeyOf(d.Destination, d.ID), d.Destination, d.Due, buf[from:len(buf):len(buf)]}
 	}
 	return news, len(buf), nil
 }
@@ -175,8 +175,8 @@ func (q *Queue) storeOnce(ctx context.Context, puts []*put, wait string) error {
 	}
 	defer release(ctx, conn)
 
-	var keys []seen.Key
-	unknown := make(map[seen.Key]bool)
+	var keys []storekit.Key
+	unknown := make(map[storekit.Key]bool)
 	for _, p := range puts {
 		for i := range p.news {
 			if k := p.news[i].key; !unknown[k] {
@@ -239,7 +239,7 @@ func (q *Queue) commit(ctx context.Context, conn *pgxpool.Conn, b *pgx.Batch, dr
 	return nil
 }
 
-func scanKeys(rows pgx.Rows, into map[seen.Key]bool) error {
+func scanKeys(rows pgx.Rows, into map[storekit.Key]bool) error {
 	for rows.Next() {
 		var k [16]byte
 		if err := rows.Scan(&k); err != nil {

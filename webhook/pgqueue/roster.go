@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/internal/pages"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 var (
@@ -189,7 +189,7 @@ func (q *Queue) leave(ctx context.Context, audience string, generation uint64, l
 
 // Members implements webhook.Roster.
 func (q *Queue) Members(ctx context.Context, audience, after string) iter.Seq2[string, error] {
-	return pages.All(after, func(after string) (page []string, next string, err error) {
+	return storekit.Pages(after, func(after string) (page []string, next string, err error) {
 		page, err = listed(ctx, q, func(r pgx.CollectableRow) (string, error) {
 			var (
 				member []byte
@@ -210,7 +210,7 @@ func (q *Queue) Members(ctx context.Context, audience, after string) iter.Seq2[s
 
 // Audiences implements webhook.Rosters.
 func (q *Queue) Audiences(ctx context.Context) iter.Seq2[webhook.RosterAudience, error] {
-	return pages.All(nil, func(after []byte) (page []webhook.RosterAudience, next []byte, err error) {
+	return storekit.Pages(nil, func(after []byte) (page []webhook.RosterAudience, next []byte, err error) {
 		page, err = listed(ctx, q, func(r pgx.CollectableRow) (a webhook.RosterAudience, err error) {
 			var (
 				name       []byte

@@ -12,8 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/hookferry/analytics/internal/seen"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // PutTx stores ds in a transaction of the caller's own, as Put would: they are
@@ -58,8 +58,8 @@ func (q *Queue) putTx(ctx context.Context, tx foreignTx, ds []webhook.Delivery) 
 
 // putInto is one statement, and a second where something was put before.
 func (q *Queue) putInto(ctx context.Context, tx foreignTx, news []fresh) (int, error) {
-	unknown := make(map[seen.Key]bool, len(news))
-	keys := make([]seen.Key, 0, len(news))
+	unknown := make(map[storekit.Key]bool, len(news))
+	keys := make([]storekit.Key, 0, len(news))
 	for i := range news {
 		if k := news[i].key; !unknown[k] {
 			unknown[k] = true
@@ -84,7 +84,7 @@ func (q *Queue) putInto(ctx context.Context, tx foreignTx, news []fresh) (int, e
 
 // putAll is the first statement. It adds the keys that were not known to unknown, or
 // returns errTurned, and the next try will be right.
-func (q *Queue) putAll(ctx context.Context, tx foreignTx, keys []seen.Key, drafts []any, unknown map[seen.Key]bool) error {
+func (q *Queue) putAll(ctx context.Context, tx foreignTx, keys []storekit.Key, drafts []any, unknown map[storekit.Key]bool) error {
 	newest, certain, suspects, _ := q.window.split(keys)
 	args := append([]any{q.lock, newest, keyArray(certain), keyArray(suspects)}, drafts...)
 	turned := false
@@ -98,8 +98,8 @@ func (q *Queue) putAll(ctx context.Context, tx foreignTx, keys []seen.Key, draft
 			return nil
 		}
 		b, err := hex.DecodeString(strings.ReplaceAll(*text, "-", ""))
-		if err == nil && len(b) == len(seen.Key{}) {
-			unknown[seen.Key(b)] = true
+		if err == nil && len(b) == len(storekit.Key{}) {
+			unknown[storekit.Key(b)] = true
 		}
 		return err
 	})
@@ -185,7 +185,7 @@ func byteArray(values [][]byte) string {
 }
 
 // keyArray is the text of a uuid[].
-func keyArray(keys []seen.Key) string {
+func keyArray(keys []storekit.Key) string {
 	b := []byte{'{'}
 	for i, k := range keys {
 		if i > 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
-	"github.com/hookferry/analytics/internal/seen"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 const (
@@ -52,7 +52,7 @@ func (w *window) turn(newest int64) bool {
 
 // split divides keys into those that no older generation knows, and those that
 // some may know: a bit for the table of each. It returns the newest generation as well.
-func (w *window) split(keys []seen.Key) (newest int64, certain, suspects []seen.Key, tables []int32) {
+func (w *window) split(keys []storekit.Key) (newest int64, certain, suspects []storekit.Key, tables []int32) {
 	w.mu.Lock()
 	newest = w.newest
 	filters := w.filters
@@ -158,7 +158,7 @@ func (q *Queue) readKeys() (bool, error) {
 		return false, err
 	}
 	f := newFilter(n)
-	var k [len(seen.Key{})]byte
+	var k [len(storekit.Key{})]byte
 	if _, err := pgx.ForEachRow(rows, []any{&k}, func() error {
 		f.add(k)
 		return nil
@@ -189,12 +189,12 @@ func newFilter(n int) filter { return make(filter, n/32+1) }
 // bitsOf is how many bits a key has in its block.
 const bitsOf = 7
 
-func (f filter) place(k seen.Key) (block *[8]uint64, hash uint64) {
+func (f filter) place(k storekit.Key) (block *[8]uint64, hash uint64) {
 	i, _ := bits.Mul64(binary.LittleEndian.Uint64(k[:8]), uint64(len(f)))
 	return &f[i], binary.LittleEndian.Uint64(k[8:])
 }
 
-func (f filter) add(k seen.Key) {
+func (f filter) add(k storekit.Key) {
 	block, h := f.place(k)
 	for range bitsOf {
 		block[h>>6&7] |= 1 << (h & 63)
@@ -202,7 +202,7 @@ func (f filter) add(k seen.Key) {
 	}
 }
 
-func (f filter) has(k seen.Key) bool {
+func (f filter) has(k storekit.Key) bool {
 	block, h := f.place(k)
 	for range bitsOf {
 		if block[h>>6&7]&(1<<(h&63)) == 0 {
@@ -214,7 +214,7 @@ func (f filter) has(k seen.Key) bool {
 }
 
 // uuids returns keys as every QueryExecMode knows them.
-func uuids(keys []seen.Key) []pgtype.UUID {
+func uuids(keys []storekit.Key) []pgtype.UUID {
 	all := make([]pgtype.UUID, len(keys))
 	for i, k := range keys {
 		all[i] = pgtype.UUID{Bytes: k, Valid: true}

@@ -13,15 +13,15 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/hookferry/analytics/internal/seen"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/bench"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-func keys(from, n int) []seen.Key {
-	all := make([]seen.Key, n)
+func keys(from, n int) []storekit.Key {
+	all := make([]storekit.Key, n)
 	for i := range all {
-		all[i] = seen.KeyOf("crm", fmt.Sprint(from+i))
+		all[i] = storekit.KeyOf("crm", fmt.Sprint(from+i))
 	}
 	return all
 }

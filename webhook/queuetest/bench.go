@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/hookferry/analytics/webhook"
 )
@@ -16,7 +15,7 @@ import (
 // destinations, with bodies of 450 bytes. The store has to have room for some
 // millions of deliveries.
 func Bench(b *testing.B, open Open) {
-	for _, endpoints := range []int{1, 10, 1000} {
+	for _, endpoints := range []int{1, 10, 10_000} {
 		for _, batch := range []int{1, 64, 512} {
 			name := func(op string) string { return fmt.Sprintf("op=%s/batch=%d/endpoints=%d", op, batch, endpoints) }
 			b.Run(name("put"), func(b *testing.B) {
@@ -61,7 +60,7 @@ func Bench(b *testing.B, open Open) {
 			b.SetParallelism(max(1, putters/runtime.GOMAXPROCS(0)))
 			b.RunParallel(func(pb *testing.PB) {
 				own := *r
-				own.ds = make([]webhook.Delivery, 1)
+				own.ps, own.results = make([]webhook.Put, 1), make([]webhook.Result, 1)
 				for pb.Next() {
 					own.put()
 				}
@@ -73,25 +72,28 @@ func Bench(b *testing.B, open Open) {
 
 // A rig is a store that is measured.
 type rig struct {
-	b     *testing.B
-	q     webhook.Queue
-	batch int
-	names []string
-	id    *atomic.Int64
-	body  []byte
-	ds    []webhook.Delivery
-	out   []webhook.Delivery
-	ss    []webhook.Settlement
+	b       *testing.B
+	s       webhook.Store
+	batch   int
+	names   []string
+	id      *atomic.Int64 // of the latest put
+	settled int
+	body    []byte
+	ps      []webhook.Put
+	results []webhook.Result
+	wants   []webhook.Want
+	out     []webhook.Delivery
+	ss      []webhook.Settlement
 }
 
 func newRig(b *testing.B, open Open, endpoints, batch int) *rig {
-	q := open(b, b.TempDir())
+	s := open(b, b.TempDir())
 	b.Cleanup(func() {
-		if err := q.Close(); err != nil {
+		if err := s.Close(); err != nil {
 			b.Error(err)
 		}
 	})
-	r := &rig{b: b, q: q, batch: batch, body: make([]byte, 450), id: new(atomic.Int64), ds: make([]webhook.Delivery, batch)}
+	r := &rig{b: b, s: s, batch: batch, body: make([]byte, 450), id: new(atomic.Int64), ps: make([]webhook.Put, batch), results: make([]webhook.Result, batch)}
 	for i := range endpoints {
 		r.names = append(r.names, fmt.Sprintf("destination-%d", i))
 	}
@@ -103,10 +105,10 @@ func newRig(b *testing.B, open Open, endpoints, batch int) *rig {
 }
 
 func (r *rig) put() {
-	at := time.Now()
-	for i := range r.ds {
+	at := r.s.Now()
+	for i := range r.ps {
 		id := int(r.id.Add(1))
-		r.ds[i] = webhook.Delivery{
+		r.ps[i].Delivery = webhook.Delivery{
 			Destination: r.names[id%len(r.names)],
 			ID:          fmt.Sprintf("3f2c1d1e-6a54-4d0f-8a0e-%012d", id),
 			Type:        "track",
@@ -115,27 +117,32 @@ func (r *rig) put() {
 			Due:         at,
 		}
 	}
-	if n, err := r.q.Put(context.Background(), r.ds...); n != len(r.ds) || err != nil {
-		r.b.Errorf("Put = %d, %v", n, err)
+	if err := r.s.Put(context.Background(), r.ps, r.results); err != nil || !r.results[0].Stored {
+		r.b.Errorf("Put = %v, %v", r.results[0], err)
 	}
 }
 
-// settle hands out a batch, and settles it.
+// settle fetches the batch that was put first, and settles it.
 func (r *rig) settle() {
 	for left := r.batch; left > 0; {
+		r.wants = r.wants[:0]
+		for i := range min(left, len(r.names)) {
+			r.wants = append(r.wants, webhook.Want{Destination: r.names[(r.settled+1+i)%len(r.names)], Max: (left - i + len(r.names) - 1) / len(r.names)})
+		}
 		var err error
-		r.out, _, err = r.q.Lease(context.Background(), webhook.LeaseRequest{Max: left, Until: time.Now().Add(time.Minute)}, r.out[:0])
+		r.out, err = r.s.Fetch(context.Background(), r.wants, noLimit, r.out[:0])
 		if err != nil || len(r.out) == 0 {
-			r.b.Fatalf("Lease(%d) = %d, %v", left, len(r.out), err)
+			r.b.Fatalf("Fetch for %d = %d, %v", left, len(r.out), err)
 		}
 		r.ss = r.ss[:0]
 		for i := range r.out {
 			r.ss = append(r.ss, webhook.Settlement{Verdict: webhook.Done, Delivery: r.out[i]})
 		}
-		if err := r.q.Settle(context.Background(), r.ss...); err != nil {
-			r.b.Fatal(err)
+		if n, err := r.s.Settle(context.Background(), r.ss); n != len(r.ss) || err != nil {
+			r.b.Fatal(n, err)
 		}
 		left -= len(r.out)
+		r.settled += len(r.out)
 	}
 }
 

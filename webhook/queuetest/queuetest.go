@@ -1,13 +1,14 @@
-// Package queuetest is what a store for webhook.Forwarder has to pass: one case
-// for each sentence of the contract of webhook.Queue, webhook.DeadLetters,
-// webhook.Counter, webhook.DestinationCounter, webhook.Waker, webhook.Roster, webhook.Rosters,
-// webhook.Pauses, webhook.Nodes and webhook.Releaser, and at the end random operations compared with a model.
+// Package queuetest is what a store for webhook.Forwarder has to pass: one case for each
+// sentence of the contract of webhook.Store, webhook.Roster and webhook.Rosters, and at the
+// end random operations compared with a model.
 //
-//	func TestQueue(t *testing.T) {
+//	func TestStore(t *testing.T) {
 //		queuetest.Run(t, open, queuetest.Traits{Durable: true})
 //	}
 //
-// The optional interfaces are tested where the store implements them.
+// A case that fails prints its sentence. Roster, Rosters, Nodes and Releaser are tested where
+// the store implements them. A case ends early, with a line that says so, if the store returns
+// webhook.ErrUnsupported from Waiting, Erase, Settings or Set.
 //
 // The random operations have a fixed seed, so that every run is the same. Two flags run them, and
 // nothing else, with other seeds: -soak.for=1m draws seeds for a minute, -soak.seed=42 takes that one.
@@ -19,9 +20,12 @@ package queuetest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -39,7 +43,7 @@ import (
 // the test's own, or one that was opened and closed before. A store on a server
 // uses the name as that of its schema or stream. Open fails the test if it
 // cannot.
-type Open func(t testing.TB, dir string) webhook.Queue
+type Open = func(t testing.TB, dir string) webhook.Store
 
 // Traits says what a store is.
 type Traits struct {
@@ -48,13 +52,9 @@ type Traits struct {
 	// Bubble: the cases may run in synctest bubbles, where hours pass at once,
 	// because all goroutines of the store wait for nothing but channels, condition
 	// variables and the time package. They may wait for a server, too, if that
-	// tells the time of the bubble and always answers. Else the cases take as long
-	// as their leases.
+	// tells the time of the bubble and always answers. Else some cases wait for
+	// a few milliseconds of real time.
 	Bubble bool
-	// Lease is the length of the leases that the cases let expire, where time
-	// really passes. No case fails because its calls take longer than that.
-	// Zero means 100 milliseconds. In a bubble it is always a minute.
-	Lease time.Duration
 	// OpenFull opens a store whose bound is so low that it is reached within
 	// 64 MB of bodies. Nil leaves the cases of ErrQueueFull out: the store has
 	// no bound of its own.
@@ -64,63 +64,79 @@ type Traits struct {
 	Share bool
 	// Abandon leaves a store as the end of its process would: nothing is given
 	// back. It is closed later. Nil leaves the case of that out.
-	Abandon func(t testing.TB, q webhook.Queue)
+	Abandon func(t testing.TB, s webhook.Store)
 	// Check is called with every store before it is closed, to look for
 	// damage. May be nil.
-	Check func(t testing.TB, q webhook.Queue)
+	Check func(t testing.TB, s webhook.Store)
+	// Mixed: the store keeps one queue for each destination, as those did that
+	// were written for an earlier contract. Fetch hands out fresh deliveries and
+	// retries together, in the order they are due, up to the sum of what is wanted
+	// of both. It does not set Next. Heads yields only what is due, as Fresh or as Retry.
+	Mixed bool
 }
 
-// implements reports whether a store has an optional part of the contract.
-func implements[Part any](q webhook.Queue) bool {
-	_, ok := q.(Part)
-	return ok
+// What a case may need of a store.
+type needs uint
+
+const (
+	durable needs = 1 << iota
+	share
+	abandon
+	openFull
+	roster
+	rosters
+	nodes
+	releaser
+)
+
+// A testCase is one sentence of the contract, and how it is checked.
+type testCase struct {
+	name     string
+	sentence string
+	needs    needs
+	run      func(k *kit)
 }
 
 // Run runs all cases, each as a subtest with a store of its own.
 func Run(t *testing.T, open Open, traits Traits) {
-	if traits.Bubble {
-		traits.Lease = time.Minute
-	} else if traits.Lease <= 0 {
-		traits.Lease = 100 * time.Millisecond
+	var has needs
+	offer := func(part needs, ok bool) {
+		if ok {
+			has |= part
+		}
 	}
 	probe := open(t, t.TempDir())
-	has := map[string]bool{ // what a case may need
-		"DeadLetters":        implements[webhook.DeadLetters](probe),
-		"Counter":            implements[webhook.Counter](probe),
-		"DestinationCounter": implements[webhook.DestinationCounter](probe),
-		"Roster":             implements[webhook.Roster](probe),
-		"Rosters":            implements[webhook.Rosters](probe),
-		"Waker":              implements[webhook.Waker](probe),
-		"Pauses":             implements[webhook.Pauses](probe),
-		"Nodes":              implements[webhook.Nodes](probe),
-		"Releaser":           implements[webhook.Releaser](probe),
-		"Durable":            traits.Durable,
-		"Share":              traits.Share,
-		"Abandon":            traits.Abandon != nil,
-		"OpenFull":           traits.OpenFull != nil,
-	}
-	var run []testCase
-	for _, c := range allCases() {
-		all := c.random || !soak.On() || !traits.Bubble // repeating the others shows nothing new, but in real time
-		for _, part := range c.needs {
-			ok, known := has[part]
-			if !known {
-				panic("queuetest: unknown part " + part)
-			}
-			all = all && ok
-		}
-		if all {
-			run = append(run, c)
-		}
-	}
+	_, ok := probe.(webhook.Roster)
+	offer(roster, ok)
+	_, ok = probe.(webhook.Rosters)
+	offer(rosters, ok)
+	_, ok = probe.(webhook.Nodes)
+	offer(nodes, ok)
+	_, ok = probe.(webhook.Releaser)
+	offer(releaser, ok)
 	if err := probe.Close(); err != nil {
 		t.Fatalf("Close of an empty store: %v", err)
 	}
-	for _, c := range run {
+	offer(durable, traits.Durable)
+	offer(share, traits.Share)
+	offer(abandon, traits.Abandon != nil)
+	offer(openFull, traits.OpenFull != nil)
+
+	all := slices.Concat(putCases, fetchCases, settleCases, headsCases, closeCases, deadCases, keeperCases, rosterCases, shareCases)
+	if soak.On() && traits.Bubble { // repeating these shows nothing new, but in real time
+		all = nil
+	}
+	for _, c := range append(all, randomCase) {
+		if c.needs&^has != 0 {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			for seed := range soak.Seeds(t, 1) {
 				body := func(t *testing.T) {
-					k := &kit{T: t, ctx: t.Context(), open: open, traits: traits, dir: t.TempDir(), r: rand.New(rand.NewPCG(seed, 0))}
+					k := &kit{T: t, ctx: t.Context(), open: open, traits: traits, dir: t.TempDir(), r: rand.New(rand.NewPCG(seed, 0)), unit: time.Minute}
+					if !traits.Bubble {
+						k.unit = 5 * time.Millisecond
+					}
 					defer func() {
 						k.close()
 						if t.Failed() {
@@ -135,29 +151,12 @@ func Run(t *testing.T, open Open, traits Traits) {
 				} else {
 					body(t)
 				}
-				if t.Failed() || !c.random {
+				if t.Failed() || c.name != randomCase.name {
 					return
 				}
 			}
 		})
 	}
-}
-
-// A testCase is one sentence of the contract, and how it is checked.
-type testCase struct {
-	name     string
-	sentence string
-	needs    []string // interfaces and traits
-	random   bool     // worth running with other seeds
-	run      func(k *kit)
-}
-
-func allCases() []testCase {
-	var all []testCase
-	for _, part := range [][]testCase{putCases, leaseCases, settleCases, closeCases, deadCases, rosterCases, shareCases, nodeCases, randomCases} {
-		all = append(all, part...)
-	}
-	return all
 }
 
 // A kit is a store under test and what the cases do with it.
@@ -167,88 +166,88 @@ type kit struct {
 	open   Open
 	traits Traits
 	dir    string
-	q      webhook.Queue
+	s      webhook.Store
 	r      *rand.Rand
-	told   atomic.Int64 // announcements made
-	passed int          // calls of pass where time really passes
+	unit   time.Duration // a while: a minute in a bubble
+	told   atomic.Int64  // announcements made
 }
 
 // reopen closes the store, if it is open, and opens it again.
 func (k *kit) reopen() {
 	k.Helper()
 	k.close()
-	k.q = k.open(k, k.dir)
+	k.s = k.open(k, k.dir)
+}
+
+// restart is reopen for a store that is durable.
+func (k *kit) restart() {
+	k.Helper()
+	if k.traits.Durable {
+		k.reopen()
+	}
 }
 
 func (k *kit) close() {
 	k.Helper()
-	if k.q == nil {
+	if k.s == nil {
 		return
 	}
 	if k.traits.Check != nil {
-		k.traits.Check(k, k.q)
+		k.traits.Check(k, k.s)
 	}
-	if err := k.q.Close(); err != nil {
+	if err := k.s.Close(); err != nil {
 		k.Errorf("Close: %v", err)
 	}
-	k.q = nil
+	k.s = nil
 }
 
-// pass waits until d has passed by the clock of the store. Where time really passes, it puts a delivery
-// that is due then, of a destination of its own, and waits until the store hands that out.
+// pass waits until d has passed by the clock of the store.
 func (k *kit) pass(d time.Duration) {
 	k.Helper()
 	if k.traits.Bubble {
 		time.Sleep(d)
 		return
 	}
-	k.passed++
-	mark := delivery("clock", fmt.Sprint(k.passed))
-	mark.Due = now().Add(d + time.Microsecond) // now cuts off up to one
-	k.put(mark)
-	room := func(name string) int {
-		if name == mark.Destination {
-			return 1
-		}
-		return 0
-	}
-	testkit.Until(k, fmt.Sprintf("%v pass by the clock of the store", d), func() bool {
-		ds, _ := k.leaseNext(webhook.LeaseRequest{Max: 1, Room: room})
-		k.settle(webhook.Done, ds...)
-		return len(ds) > 0
-	})
+	end := k.s.Now().Add(d)
+	testkit.Until(k, fmt.Sprintf("%v pass by the clock of the store", d), func() bool { return !k.s.Now().Before(end) })
 }
 
-// now returns the time, as exactly as stores keep it.
-func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
+// cancelled returns a context that has ended.
+func (k *kit) cancelled() context.Context {
+	ctx, cancel := context.WithCancel(k.ctx)
+	cancel()
+	return ctx
+}
 
-// delivery returns a delivery that was due a moment ago.
-func delivery(destination, id string) webhook.Delivery {
-	at := now().Add(-time.Second)
-	return webhook.Delivery{
-		Destination: destination,
-		ID:          id,
-		Type:        "track",
-		Body:        []byte(`{"messageId":"` + id + `"}`),
-		Accepted:    at,
-		Due:         at,
+// optional ends the case if the store does not support what returned err.
+func (k *kit) optional(what string, err error) {
+	k.Helper()
+	if errors.Is(err, webhook.ErrUnsupported) {
+		k.Skipf("the store does not support %s", what)
 	}
+}
+
+// delivery returns a fresh delivery that was due a second ago.
+func (k *kit) delivery(destination, id string) webhook.Delivery {
+	at := k.s.Now().Add(-time.Second)
+	return webhook.Delivery{Destination: destination, ID: id, Type: "track", Body: []byte(`{"messageId":"` + id + `"}`), Accepted: at, Due: at}
 }
 
 // deliveries returns n deliveries of one destination, each due a microsecond
 // after the one before.
-func deliveries(destination string, n int) []webhook.Delivery {
+func (k *kit) deliveries(destination string, n int) []webhook.Delivery {
 	ds := make([]webhook.Delivery, n)
+	base := k.s.Now().Add(-time.Second)
 	for i := range ds {
-		ds[i] = delivery(destination, fmt.Sprintf("%s-%06d", destination, i))
-		ds[i].Due = ds[i].Due.Add(time.Duration(i-n) * time.Microsecond)
+		ds[i] = k.delivery(destination, fmt.Sprintf("%s-%06d", destination, i))
+		ds[i].Due = base.Add(time.Duration(i) * time.Microsecond)
 	}
 	return ds
 }
 
-// full returns a delivery with something in every field.
-func full(destination, id string) webhook.Delivery {
-	d := delivery(destination, id)
+// full returns a retry with something in every field.
+func (k *kit) full(destination, id string) webhook.Delivery {
+	d := k.delivery(destination, id)
 	d.Body = []byte("{\"binary\":\"\x00\xff\xfe\"}")
 	d.Expires = d.Due.Add(4 * time.Hour)
 	d.Tries = 3
@@ -261,128 +260,165 @@ func full(destination, id string) webhook.Delivery {
 	return d
 }
 
+// puts asks to keep none of ds.
+func puts(ds ...webhook.Delivery) []webhook.Put {
+	ps := make([]webhook.Put, len(ds))
+	for i := range ds {
+		ps[i].Delivery = ds[i]
+	}
+	return ps
+}
+
+// tryPut puts ds, and returns how many were stored.
+func tryPut(ctx context.Context, s webhook.Store, ds ...webhook.Delivery) (stored int, err error) {
+	out := make([]webhook.Result, len(ds))
+	if err := s.Put(ctx, puts(ds...), out); err != nil {
+		return 0, err
+	}
+	for _, r := range out {
+		if r.Stored {
+			stored++
+		}
+	}
+	return stored, nil
+}
+
+// put stores ds, which are new.
 func (k *kit) put(ds ...webhook.Delivery) {
 	k.Helper()
-	n, err := k.q.Put(k.ctx, ds...)
-	if err != nil || n != len(ds) {
-		k.Fatalf("Put of %d new deliveries = %d, %v", len(ds), n, err)
+	k.repeats("that are new", len(ds), ds...)
+}
+
+// repeats checks that want of ds are stored.
+func (k *kit) repeats(when string, want int, ds ...webhook.Delivery) {
+	k.Helper()
+	if n, err := tryPut(k.ctx, k.s, ds...); n != want || err != nil {
+		k.Fatalf("Put of %d deliveries %s stored %d, %v; want %d", len(ds), when, n, err, want)
 	}
 }
 
-// held is how long a lease lasts that is not to expire in a case, however slow
-// the machine is.
-const held = time.Hour
+// noLimit is more bytes than any case fetches.
+const noLimit = 1 << 40
 
-// lease leases up to max deliveries, which does not expire.
-func (k *kit) lease(max int) []webhook.Delivery {
-	k.Helper()
-	ds, _ := k.leaseNext(webhook.LeaseRequest{Max: max})
-	return ds
+// wants asks for max of both queues of each destination.
+func wants(max int, destinations ...string) (ws []webhook.Want) {
+	for _, name := range destinations {
+		ws = append(ws, webhook.Want{Destination: name, Max: max}, webhook.Want{Destination: name, Retries: true, Max: max})
+	}
+	return ws
 }
 
-// leaseBriefly leases up to max deliveries until traits.Lease has passed.
-func (k *kit) leaseBriefly(max int) []webhook.Delivery {
+// fetch fetches up to max fresh deliveries and max retries of each destination.
+func (k *kit) fetch(max int, destinations ...string) []webhook.Delivery {
 	k.Helper()
-	ds, _ := k.leaseNext(webhook.LeaseRequest{Max: max, Until: time.Now().Add(k.traits.Lease)})
-	return ds
-}
-
-// leaseAt leases what becomes due at a time, and checks that it does not before.
-func (k *kit) leaseAt(due time.Time) []webhook.Delivery {
-	k.Helper()
-	ds, next := k.leaseNext(webhook.LeaseRequest{Max: 10})
-	// Where time really passes, it may have come.
-	if time.Now().Before(due) && (len(ds) != 0 || !next.Equal(due)) {
-		k.Fatalf("Lease = %v, next %v, want nothing before %v", ids(ds), next, due)
-	}
-	if len(ds) == 0 {
-		k.pass(time.Until(due))
-		ds = k.lease(10)
-	}
-	return ds
-}
-
-// expire lets the leases of ds expire.
-func (k *kit) expire(ds ...webhook.Delivery) {
-	k.Helper()
-	ds = slices.Clone(ds)
-	for i := range ds {
-		ds[i].Due = now().Add(k.traits.Lease)
-	}
-	k.settle(webhook.Renew, ds...)
-	k.pass(k.traits.Lease)
-}
-
-func (k *kit) leaseNext(req webhook.LeaseRequest) ([]webhook.Delivery, time.Time) {
-	k.Helper()
-	if req.Until.IsZero() {
-		req.Until = time.Now().Add(held)
-	}
-	ds, next, err := k.q.Lease(k.ctx, req, nil)
+	ds, err := k.s.Fetch(k.ctx, wants(max, destinations...), noLimit, nil)
 	if err != nil {
-		k.Fatalf("Lease(%d): %v", req.Max, err)
+		k.Fatalf("Fetch: %v", err)
 	}
-	if len(ds) > req.Max {
-		k.Fatalf("Lease(%d) handed out %d", req.Max, len(ds))
-	}
-	return ds, next
+	return ds
 }
 
-// leaseOne leases the one delivery that is due.
-func (k *kit) leaseOne() webhook.Delivery {
+// fetchQueue fetches from one queue.
+func (k *kit) fetchQueue(destination string, retries bool, max int) ([]webhook.Delivery, time.Time) {
 	k.Helper()
-	return k.one(k.lease(10))
+	ws := []webhook.Want{{Destination: destination, Retries: retries, Max: max}}
+	ds, err := k.s.Fetch(k.ctx, ws, noLimit, nil)
+	if err != nil || len(ds) > max {
+		k.Fatalf("Fetch of %d = %v, %v", max, ids(ds), err)
+	}
+	return ds, ws[0].Next
 }
 
-// one returns the one delivery that was leased.
-func (k *kit) one(ds []webhook.Delivery) webhook.Delivery {
+// next checks the Next of a queue that nothing is due in.
+func (k *kit) next(destination string, retries bool, want time.Time) {
 	k.Helper()
+	if ds, next := k.fetchQueue(destination, retries, 10); len(ds) > 0 || !next.Equal(want) && !k.traits.Mixed {
+		k.Fatalf("Fetch = %v, next %v; want nothing, next %v", ids(ds), next, want)
+	}
+}
+
+// fetchOne fetches the one delivery of a destination that is due.
+func (k *kit) fetchOne(destination string) webhook.Delivery {
+	k.Helper()
+	ds := k.fetch(10, destination)
 	if len(ds) != 1 {
-		k.Fatalf("Lease handed out %d deliveries, want 1: %v", len(ds), ids(ds))
+		k.Fatalf("Fetch returned %v, want one delivery", ids(ds))
 	}
 	return ds[0]
 }
 
-// leaseNone checks that nothing is due.
-func (k *kit) leaseNone(why string) {
+// fetchNone checks that nothing is due.
+func (k *kit) fetchNone(why string, destinations ...string) {
 	k.Helper()
-	if ds := k.lease(10); len(ds) != 0 {
-		k.Fatalf("Lease handed out %v, want nothing: %s", ids(ds), why)
+	if ds := k.fetch(10, destinations...); len(ds) != 0 {
+		k.Fatalf("Fetch returned %v, want nothing: %s", ids(ds), why)
 	}
+}
+
+// fetchAt fetches what becomes due at a time, and checks that it does not before.
+func (k *kit) fetchAt(due time.Time, destination string) []webhook.Delivery {
+	k.Helper()
+	ds := k.fetch(100, destination)
+	if len(ds) > 0 && k.s.Now().Before(due) {
+		k.Fatalf("Fetch returned %v before it is due", ids(ds))
+	}
+	if len(ds) == 0 {
+		k.pass(due.Sub(k.s.Now()))
+		ds = k.fetch(100, destination)
+	}
+	return ds
 }
 
 func (k *kit) settle(verdict webhook.Verdict, ds ...webhook.Delivery) {
 	k.Helper()
-	if err := k.q.Settle(k.ctx, settlements(verdict, ds...)...); err != nil {
-		k.Fatalf("Settle: %v", err)
+	k.settleAll(k.settlements(verdict, ds...)...)
+}
+
+func (k *kit) settleAll(ss ...webhook.Settlement) {
+	k.Helper()
+	if n, err := k.s.Settle(k.ctx, ss); n != len(ss) || err != nil {
+		k.Fatalf("Settle of %d = %d, %v", len(ss), n, err)
 	}
 }
 
-func settlements(verdict webhook.Verdict, ds ...webhook.Delivery) []webhook.Settlement {
+func (k *kit) settlements(verdict webhook.Verdict, ds ...webhook.Delivery) []webhook.Settlement {
 	ss := make([]webhook.Settlement, len(ds))
 	for i, d := range ds {
+		d.Body = nil // Settle does not look at it
 		ss[i] = webhook.Settlement{Verdict: verdict, Delivery: d}
 		if verdict == webhook.Bury {
-			ss[i].Reason, ss[i].At = webhook.ReasonExpired, now()
+			ss[i].Reason, ss[i].At = webhook.ReasonExpired, k.s.Now()
 		}
 	}
 	return ss
 }
 
+func key(d *webhook.Delivery) string { return d.Destination + "/" + d.ID }
+
 func ids(ds []webhook.Delivery) []string {
 	out := make([]string, len(ds))
-	for i, d := range ds {
-		out[i] = d.Destination + "/" + d.ID
+	for i := range ds {
+		out[i] = key(&ds[i])
 	}
 	return out
 }
 
-var likeStored = cmp.Options{
-	cmpopts.EquateEmpty(),
-	cmpopts.IgnoreFields(webhook.Delivery{}, "Lease"),
+// list returns all that seq yields, and the error that ends it.
+func list[T any](seq iter.Seq2[T, error]) (all []T, err error) {
+	for e, failed := range seq {
+		if err != nil {
+			return all, fmt.Errorf("yielded %v and went on", err)
+		}
+		if err = failed; err == nil {
+			all = append(all, e)
+		}
+	}
+	return all, err
 }
 
-// alike reports whether x and y are the same but for their leases. It is a
+var likeStored = cmp.Options{cmpopts.EquateEmpty(), cmpopts.IgnoreFields(webhook.Delivery{}, "Claim")}
+
+// alike reports whether x and y are the same but for their claims. It is a
 // quick way to find that there is no difference.
 func alike(x, y webhook.Delivery) bool {
 	a, err1 := x.AppendBinary(nil)
@@ -390,13 +426,32 @@ func alike(x, y webhook.Delivery) bool {
 	return err1 == nil && err2 == nil && bytes.Equal(a, b)
 }
 
+func alikeDead(x, y webhook.DeadLetter) bool {
+	return x.Key == y.Key && x.Reason == y.Reason && x.Died.Equal(y.Died) && alike(x.Delivery, y.Delivery)
+}
+
 // same checks that the deliveries are those wanted, in this order.
 func (k *kit) same(what string, got []webhook.Delivery, want ...webhook.Delivery) {
 	k.Helper()
-	if slices.EqualFunc(want, got, alike) {
-		return
+	if !slices.EqualFunc(want, got, alike) {
+		k.Fatalf("%s (-want +got)\n%s", what, cmp.Diff(want, got, likeStored))
 	}
-	if diff := cmp.Diff(want, got, likeStored); diff != "" {
-		k.Fatalf("%s: (-want +got)\n%s", what, diff)
+}
+
+// sameSet is same in any order.
+func (k *kit) sameSet(what string, got []webhook.Delivery, want ...webhook.Delivery) {
+	k.Helper()
+	k.same(what, sorted(got), sorted(want)...)
+}
+
+func sorted(ds []webhook.Delivery) []webhook.Delivery {
+	return slices.SortedFunc(slices.Values(ds), func(x, y webhook.Delivery) int { return strings.Compare(key(&x), key(&y)) })
+}
+
+// sameDead is same for dead letters.
+func (k *kit) sameDead(what string, got []webhook.DeadLetter, want ...webhook.DeadLetter) {
+	k.Helper()
+	if !slices.EqualFunc(want, got, alikeDead) {
+		k.Fatalf("%s (-want +got)\n%s", what, cmp.Diff(want, got, likeStored))
 	}
 }

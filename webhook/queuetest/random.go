@@ -2,6 +2,7 @@ package queuetest
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,46 +14,47 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-var randomCases = []testCase{
-	{
-		name:     "Random",
-		sentence: "All of it at once: random operations do to the store what they do to a model of the contract.",
-		random:   true,
-		run: func(k *kit) {
-			m := &model{kit: k, held: map[string]*modelled{}, dead: map[string]webhook.DeadLetter{}}
-			steps := 3000
-			if k.traits.Share {
-				steps = 600
-			}
-			for range steps {
-				m.step()
-			}
-			m.drain()
-		},
-	},
-}
+var randomCase = testCase{"Random", "All of it at once: random operations do to the store what they do to a model of the contract.", 0, func(k *kit) {
+	m := &model{kit: k, held: map[string]*modelled{}, dead: map[string]webhook.DeadLetter{}, documents: map[string]webhook.Setting{}}
+	_, err := list(k.s.Waiting(k.ctx, "d0", ""))
+	m.canList = !errors.Is(err, webhook.ErrUnsupported)
+	_, err = k.s.Set(k.ctx, setting("doc/none", "", 0))
+	m.canSet = !errors.Is(err, webhook.ErrUnsupported)
+	steps := 3000
+	if k.traits.Share {
+		steps = 600
+	}
+	for range steps {
+		m.step()
+	}
+	m.drain()
+}}
 
-// A model says what a store with the same history holds. It takes the store's
-// word only for what the contract leaves open: which of several destinations
-// is served.
+// A model says what a store with the same history holds.
 type model struct {
 	*kit
-	held map[string]*modelled // by destination and id; what waits or is leased
-	dead map[string]webhook.DeadLetter
-	ids  int
-	old  []webhook.Delivery // to be put again
-	past []webhook.Delivery // leases that no longer hold
+	held            map[string]*modelled // by destination and id; what waits or is claimed
+	dead            map[string]webhook.DeadLetter
+	documents       map[string]webhook.Setting
+	old             []webhook.Delivery // to be put again
+	past            []webhook.Delivery // with claims that no longer hold
+	ids             int
+	canList, canSet bool
 }
 
-type modelled struct {
-	d     webhook.Delivery
-	until time.Time // of the lease, zero if there was none or it was settled
-	lease uint64
+// A modelled is a delivery in the model. Its Claim is zero if it is not claimed.
+type modelled struct{ webhook.Delivery }
+
+// A line is one queue.
+type line struct {
+	destination string
+	retries     bool
 }
 
-func (h *modelled) leasedAt(t time.Time) bool { return t.Before(h.until) }
-
-func key(d *webhook.Delivery) string { return d.Destination + "/" + d.ID }
+// of returns the queue of a delivery. All of a destination are in one if the store is Mixed.
+func (m *model) of(d *webhook.Delivery) line {
+	return line{d.Destination, !d.Expires.IsZero() && !m.traits.Mixed}
+}
 
 func (m *model) step() {
 	m.Helper()
@@ -60,176 +62,182 @@ func (m *model) step() {
 	case p < 30:
 		m.puts()
 	case p < 55:
-		m.leases()
-	case p < 85:
+		m.fetches()
+	case p < 82:
 		m.settles()
-	case p < 92:
-		if m.traits.Bubble {
-			m.pass(time.Duration(m.r.Int64N(int64(m.traits.Lease))))
-		}
-	case p < 96:
+	case p < 88 && m.traits.Bubble:
+		m.pass(time.Duration(m.r.Int64N(int64(m.unit))))
+	case p < 91:
 		m.exhumes()
-	case p < 97:
-		if m.traits.Durable {
-			m.restart()
+	case p < 94 && m.canSet:
+		m.sets()
+	case p < 95 && m.traits.Durable:
+		m.reopen()
+		for _, h := range m.held {
+			h.Claim = 0
 		}
+		m.past = nil
 	default:
-		m.checkCounts()
+		m.compare()
 	}
 }
 
 func (m *model) puts() {
 	m.Helper()
-	var ds []webhook.Delivery
-	want := 0
+	var ps []webhook.Put
+	var isNew []bool
 	for range 1 + m.r.IntN(12) {
+		keep := m.r.IntN(4) == 0
 		if len(m.old) > 0 && m.r.IntN(6) == 0 {
-			ds = append(ds, m.old[m.r.IntN(len(m.old))])
+			ps, isNew = append(ps, webhook.Put{Delivery: m.old[m.r.IntN(len(m.old))], Keep: keep}), append(isNew, false)
 			continue
 		}
 		m.ids++
-		d := delivery(fmt.Sprint("d", m.r.IntN(5)), fmt.Sprint(m.ids))
-		if m.r.IntN(5) == 0 {
-			d = full(d.Destination, d.ID)
+		d := m.delivery(fmt.Sprint("d", m.r.IntN(5)), fmt.Sprint(m.ids))
+		if m.r.IntN(4) == 0 {
+			d = m.full(d.Destination, d.ID)
 		}
 		d.Body = append(d.Body, make([]byte, m.r.IntN(2000))...)
 		switch m.r.IntN(3) {
 		case 0:
-			d.Due = now().Add(time.Duration(m.r.Int64N(int64(3 * m.traits.Lease))))
+			d.Due = m.s.Now().Add(time.Duration(m.r.Int64N(int64(3 * m.unit)))).Truncate(time.Microsecond)
 		case 1:
-			d.Due = now().Add(-time.Duration(m.r.Int64N(int64(time.Hour))))
+			d.Due = m.s.Now().Add(-time.Duration(m.r.Int64N(int64(time.Hour)))).Truncate(time.Microsecond)
 		}
-		d.Due = d.Due.Truncate(time.Microsecond) // as exact as a store has to be
-		ds = append(ds, d)
 		m.old = append(m.old, d)
-		m.held[key(&d)] = &modelled{d: d}
-		want++
+		ps, isNew = append(ps, webhook.Put{Delivery: d, Keep: keep}), append(isNew, true)
 	}
-	m.repeats("", want, ds...)
+	out := make([]webhook.Result, len(ps))
+	if err := m.s.Put(m.ctx, ps, out); err != nil {
+		m.Fatalf("Put: %v", err)
+	}
+	for i, r := range out {
+		if r.Stored != isNew[i] || r.Claim != 0 && !(r.Stored && ps[i].Keep) {
+			m.Fatalf("Put of %s, kept: %t, new: %t = %+v", key(&ps[i].Delivery), ps[i].Keep, isNew[i], r)
+		}
+		if d := ps[i].Delivery; r.Stored {
+			d.Claim = r.Claim
+			m.held[key(&d)] = &modelled{d}
+		}
+	}
 }
 
-func (m *model) leases() {
-	m.Helper()
-	at := now()
-	room := map[string]int{}
-	req := webhook.LeaseRequest{Max: 1 + m.r.IntN(40), Until: at.Add(m.traits.Lease)}
-	if m.r.IntN(2) == 0 {
-		for i := range 5 {
-			room[fmt.Sprint("d", i)] = m.r.IntN(8)
+// lines returns what is not claimed, by queue and in order.
+func (m *model) lines() map[line][]*modelled {
+	lines := make(map[line][]*modelled)
+	for _, h := range m.inOrder() {
+		if h.Claim == 0 {
+			lines[m.of(&h.Delivery)] = append(lines[m.of(&h.Delivery)], h)
 		}
-		req.Room = func(name string) int { return room[name] }
 	}
-	if !m.traits.Bubble {
-		req.Until = at.Add(time.Hour) // nothing expires by itself
-	}
-	ds, next := m.leaseNext(req)
-	after := time.Now()
+	return lines
+}
 
-	due := map[string][]*modelled{}
-	for _, h := range m.held {
-		if !h.leasedAt(after) && !h.d.Due.After(at) {
-			due[h.d.Destination] = append(due[h.d.Destination], h)
+// inOrder returns what is held, in an order that depends on the seed alone.
+func (m *model) inOrder() []*modelled {
+	return slices.SortedFunc(maps.Values(m.held), func(x, y *modelled) int {
+		return cmp.Or(x.Due.Compare(y.Due), strings.Compare(key(&x.Delivery), key(&y.Delivery)))
+	})
+}
+
+func (m *model) fetches() {
+	m.Helper()
+	var ws []webhook.Want
+	most := make(map[line]int)
+	for _, i := range m.r.Perm(10)[:1+m.r.IntN(10)] {
+		w := webhook.Want{Destination: fmt.Sprint("d", i/2), Retries: i%2 == 1, Max: 1 + m.r.IntN(8), Next: m.s.Now()}
+		ws = append(ws, w)
+		most[line{w.Destination, w.Retries && !m.traits.Mixed}] += w.Max
+	}
+	maxBytes := int64(noLimit)
+	if m.r.IntN(4) == 0 {
+		maxBytes = m.r.Int64N(20_000)
+	}
+	before := m.s.Now()
+	ds, err := m.s.Fetch(m.ctx, ws, maxBytes, nil)
+	after := m.s.Now()
+	if err != nil {
+		m.Fatalf("Fetch: %v", err)
+	}
+	lines := m.lines()
+	var bytes int64
+	for i, d := range ds {
+		l := m.of(&d)
+		if most[l]--; most[l] < 0 {
+			m.Fatalf("Fetch(%+v) returned too much of %v", ws, l)
 		}
-	}
-	for _, hs := range due {
-		slices.SortFunc(hs, func(x, y *modelled) int { return x.d.Due.Compare(y.d.Due) })
-	}
-	got := count(ds)
-	for _, d := range ds {
-		name := d.Destination
 		h := m.held[key(&d)]
-		if h == nil || h.leasedAt(at) || h.d.Due.After(after) {
-			m.Fatalf("Lease handed out %s, which is not due: %+v", key(&d), h)
+		at := slices.Index(lines[l], h)
+		switch {
+		case h == nil || at < 0 || d.Due.After(after):
+			m.Fatalf("Fetch returned %s, which is not to be had: %+v", key(&d), h)
+		case lines[l][0].Due.Before(d.Due):
+			m.Fatalf("Fetch returned %s, due %v, before %s, due %v", key(&d), d.Due, key(&lines[l][0].Delivery), lines[l][0].Due)
+		case i > 0 && !m.traits.Mixed && m.rank(ws, &d) < m.rank(ws, &ds[i-1]):
+			m.Fatalf("Fetch(%+v) returned %s behind %s", ws, key(&d), key(&ds[i-1]))
 		}
-		// A delivery that became due during the call may come or not.
-		if i := slices.Index(due[name], h); i >= 0 {
-			if first := due[name][0].d; first.Due.Before(d.Due) {
-				m.Fatalf("Lease handed out %s, due %v, before %s, due %v", key(&d), d.Due, key(&first), first.Due)
+		m.same("Fetch", []webhook.Delivery{d}, h.Delivery)
+		lines[l] = slices.Delete(lines[l], at, at+1)
+		h.Claim = d.Claim
+		bytes += int64(len(d.Body))
+	}
+	if bytes > maxBytes && len(ds) > 1 {
+		m.Fatalf("Fetch of up to %d bytes returned %d", maxBytes, bytes)
+	}
+	for _, w := range ws {
+		l := line{w.Destination, w.Retries && !m.traits.Mixed}
+		var next time.Time
+		if rest := lines[l]; len(rest) > 0 {
+			next = rest[0].Due
+			if most[l] > 0 && !next.After(before) && (len(ds) == 0 || bytes+int64(2100) < maxBytes) { // than which no body is longer
+				m.Fatalf("Fetch(%+v) of up to %d bytes returned %v, but not %s, due %v", ws, maxBytes, ids(ds), key(&rest[0].Delivery), next)
 			}
-			due[name] = slices.Delete(due[name], i, i+1)
 		}
-		m.same("Lease", []webhook.Delivery{d}, h.d)
-		if h.lease != 0 {
-			m.past = append(m.past, webhook.Delivery{Destination: name, ID: d.ID, Claim: h.lease})
-		}
-		h.lease, h.until = d.Claim, req.Until
-		if req.Room != nil && got[name] > room[name] {
-			m.Fatalf("Lease handed out %d of %s, which has room for %d", got[name], name, room[name])
+		if !m.traits.Mixed && !w.Next.Equal(next) {
+			m.Fatalf("Next of %+v, want %v", w, next)
 		}
 	}
-	if len(ds) < req.Max {
-		for name, hs := range due {
-			if len(hs) > 0 && (req.Room == nil || got[name] < room[name]) {
-				m.Fatalf("Lease(%d) handed out %d, but not %s, due %v", req.Max, len(ds), key(&hs[0].d), hs[0].d.Due)
-			}
-		}
-	}
-	for _, h := range m.held {
-		t := h.d.Due
-		if h.leasedAt(after) {
-			t = h.until
-		} else if req.Room != nil && got[h.d.Destination] >= room[h.d.Destination] {
-			continue
-		}
-		if t.Before(after) { // the store's now is between the two
-			t = after
-		}
-		if next.IsZero() || next.After(t) {
-			m.Fatalf("next = %v, but %s is to be had at %v", next, key(&h.d), t)
-		}
-	}
+}
+
+// rank returns the index of the want that d was fetched for.
+func (m *model) rank(ws []webhook.Want, d *webhook.Delivery) int {
+	return slices.IndexFunc(ws, func(w webhook.Want) bool { return line{w.Destination, w.Retries} == m.of(d) })
 }
 
 func (m *model) settles() {
 	m.Helper()
-	at := now()
+	at := m.s.Now()
 	var ss []webhook.Settlement
-	for _, h := range sorted(m.held) {
-		if h.lease == 0 || m.r.IntN(3) == 0 {
+	for _, h := range m.inOrder() {
+		if h.Claim == 0 || m.r.IntN(3) == 0 {
 			continue
 		}
-		s := webhook.Settlement{Verdict: webhook.Verdict(1 + m.r.IntN(4)), Delivery: h.d, Reason: webhook.ReasonServerError, At: at.Add(-time.Duration(m.r.IntN(1000)) * time.Millisecond)}
-		s.Delivery.Claim = h.lease
-		switch s.Verdict {
-		case webhook.Done:
-			delete(m.held, key(&h.d))
-		case webhook.Retry:
-			h.d.Tries++
-			h.d.Due = at.Add(time.Duration(m.r.Int64N(int64(2*m.traits.Lease))) - m.traits.Lease/2)
-			h.d.Due = h.d.Due.Truncate(time.Microsecond)
-			h.d.Expires = at.Add(4 * time.Hour)
-			if len(h.d.Attempts) < webhook.MaxAttempts {
-				h.d.Attempts = append(slices.Clone(h.d.Attempts), webhook.Attempt{At: at, Try: h.d.Tries, Status: 500, Reason: s.Reason})
-			}
-			s.Delivery = h.d
-			s.Delivery.Claim = h.lease
-			h.lease, h.until = 0, time.Time{}
-		case webhook.Bury:
-			delete(m.held, key(&h.d))
-			m.dead[key(&h.d)] = webhook.DeadLetter{Delivery: h.d, Reason: s.Reason, Died: s.At}
-		case webhook.Renew:
-			s.Delivery.Due = at.Add(m.traits.Lease)
-			if !m.traits.Bubble {
-				s.Delivery.Due = at.Add(time.Hour)
-			}
-			h.until = s.Delivery.Due
+		s := webhook.Settlement{Verdict: verdicts[m.r.IntN(4)], Delivery: h.Delivery, Reason: webhook.ReasonServerError, At: at.Add(-time.Duration(m.r.IntN(1000)) * time.Millisecond)}
+		m.past = append(m.past, s.Delivery)
+		d := &s.Delivery
+		d.Tries++
+		if len(d.Attempts) < webhook.MaxAttempts {
+			d.Attempts = append(slices.Clip(d.Attempts), webhook.Attempt{At: at, Try: d.Tries, Status: 500, Reason: s.Reason})
 		}
+		switch s.Verdict {
+		case webhook.Done, webhook.Bury:
+			delete(m.held, key(d))
+			if s.Verdict == webhook.Bury {
+				m.dead[key(d)] = webhook.DeadLetter{Delivery: *d, Reason: s.Reason, Died: s.At}
+			}
+		case webhook.Retry:
+			d.Due = at.Add(time.Duration(m.r.Int64N(int64(2*m.unit))) - m.unit/2).Truncate(time.Microsecond)
+			d.Expires = at.Add(4 * time.Hour)
+			h.Delivery = *d
+		}
+		h.Claim = 0
+		d.Body = nil
 		ss = append(ss, s)
 	}
-	for range m.r.IntN(3) {
-		if len(m.past) > 0 {
-			d := m.past[m.r.IntN(len(m.past))]
-			ss = append(ss, settlements(webhook.Verdict(1+m.r.IntN(4)), d)...)
-		}
+	for range min(m.r.IntN(3), len(m.past)-len(ss)) {
+		ss = append(ss, m.settlements(verdicts[m.r.IntN(4)], m.past[m.r.IntN(len(m.past)-len(ss))])...)
 	}
-	if err := m.q.Settle(m.ctx, ss...); err != nil {
-		m.Fatalf("Settle: %v", err)
-	}
-	for _, s := range ss {
-		if s.Verdict != webhook.Renew {
-			m.past = append(m.past, s.Delivery)
-		}
-	}
+	m.settleAll(ss...)
 	if len(m.past) > 500 {
 		m.past = m.past[400:]
 	}
@@ -238,41 +246,46 @@ func (m *model) settles() {
 // exhumes revives and discards some.
 func (m *model) exhumes() {
 	m.Helper()
-	if _, ok := m.q.(webhook.DeadLetters); !ok {
-		return
-	}
-	all := m.compareDead()
-	var revive, discard []string
-	var revived []webhook.Delivery
-	for _, d := range all {
+	for _, d := range m.compareDead() {
 		switch m.r.IntN(4) {
 		case 0:
-			revive = append(revive, d.Key)
-			revived = append(revived, d.Delivery)
+			if !m.traits.Bubble { // when it would be due cannot be told
+				continue
+			}
+			m.pass(time.Microsecond)
+			began := m.s.Now()
+			m.exhume(m.s.Revive, 1, d.Key)
+			head, ok := m.heads(m.s, false)[d.Destination]
+			if !m.traits.Share && (!ok || head.Fresh.IsZero() && !m.traits.Mixed) {
+				m.Fatalf("Heads(false) yields %+v after Revive of %s", head, key(&d.Delivery))
+			}
+			d.Due, d.Expires, d.Tries, d.Closed = began, time.Time{}, 0, nil
+			m.held[key(&d.Delivery)] = &modelled{d.Delivery}
 		case 1:
-			discard = append(discard, d.Key)
+			m.exhume(m.s.Discard, 1, d.Key)
 		default:
 			continue
 		}
 		delete(m.dead, key(&d.Delivery))
 	}
-	if n, err := m.letters().Discard(m.ctx, discard...); n != len(discard) || err != nil {
-		m.Fatalf("Discard of %d = %d, %v", len(discard), n, err)
+}
+
+// sets changes some settings, with the right version or another.
+func (m *model) sets() {
+	m.Helper()
+	name := fmt.Sprint("doc/", m.r.IntN(8))
+	was := m.documents[name]
+	value := ""
+	if m.r.IntN(4) > 0 {
+		value = fmt.Sprint("value ", m.r.IntN(1000))
 	}
-	if !m.traits.Bubble {
-		// Their due times could not be told exactly.
-		if n, err := m.letters().Discard(m.ctx, revive...); n != len(revive) || err != nil {
-			m.Fatalf("Discard of %d = %d, %v", len(revive), n, err)
-		}
+	if m.r.IntN(4) == 0 {
+		m.conflict(name, value, was.Version+1+m.r.Uint64N(3))
 		return
 	}
-	for i, d := range revived {
-		m.pass(time.Microsecond)
-		if n, err := m.letters().Revive(m.ctx, revive[i]); n != 1 || err != nil {
-			m.Fatalf("Revive = %d, %v", n, err)
-		}
-		d.Due, d.Expires, d.Tries, d.Closed = now(), time.Time{}, 0, nil
-		m.held[key(&d)] = &modelled{d: d}
+	s := setting(name, value, m.set(name, value, was.Version))
+	if m.documents[name] = s; value == "" {
+		delete(m.documents, name)
 	}
 }
 
@@ -288,88 +301,77 @@ func (m *model) compareDead() []webhook.DeadLetter {
 		d.Key = ""
 		got[key(&d.Delivery)] = d
 	}
-	same := func(x, y webhook.DeadLetter) bool {
-		return alike(x.Delivery, y.Delivery) && x.Reason == y.Reason && x.Died.Equal(y.Died)
-	}
-	if !maps.EqualFunc(m.dead, got, same) {
+	if !maps.EqualFunc(m.dead, got, alikeDead) {
 		m.Fatalf("Dead (-want +got)\n%s", gocmp.Diff(m.dead, got, likeStored))
 	}
 	return all
 }
 
-func (m *model) checkCounts() {
+// compare compares all that can be asked for.
+func (m *model) compare() {
 	m.Helper()
-	if _, ok := m.q.(webhook.Counter); !ok {
-		return
-	}
-	leased := 0
-	for _, h := range m.held {
-		if h.leasedAt(time.Now()) {
-			leased++
+	m.compareDead()
+	claimed := 0
+	var oldest time.Time
+	var waiting []webhook.Delivery
+	for _, h := range m.inOrder() {
+		if h.Claim != 0 {
+			claimed++
+		} else if oldest.IsZero() {
+			oldest = h.Due
+		}
+		if h.Destination == "d0" {
+			waiting = append(waiting, h.Delivery)
 		}
 	}
-	m.counts(len(m.held), leased, len(m.dead))
+	m.counts(len(m.held), claimed, len(m.dead))
+	if got := m.count().Oldest; !got.Equal(oldest) {
+		m.Fatalf("Count says that the oldest is due %v, want %v", got, oldest)
+	}
+	if m.canList {
+		got := m.waiting("d0", "")
+		if !slices.IsSortedFunc(got, func(x, y webhook.Delivery) int { return x.Due.Compare(y.Due) }) {
+			m.Fatalf("Waiting is out of order: %v", ids(got))
+		}
+		m.sameSet("Waiting", got, waiting...)
+	}
+	if m.canSet {
+		m.settings(m.s, "doc/", slices.SortedFunc(maps.Values(m.documents), func(x, y webhook.Setting) int { return strings.Compare(x.Name, y.Name) })...)
+	}
+	heads := make(map[string]webhook.Head)
+	for l, hs := range m.lines() {
+		h := heads[l.destination]
+		if h.Destination = l.destination; l.retries {
+			h.Retry = hs[0].Due
+		} else {
+			h.Fresh = hs[0].Due
+		}
+		heads[l.destination] = h
+	}
+	m.headsAre(true, slices.Collect(maps.Values(heads))...)
 }
 
-func (m *model) restart() {
-	m.Helper()
-	m.reopen()
-	if m.traits.Bubble {
-		m.pass(2 * m.traits.Lease) // a store may keep leases over a restart
-	}
-	for _, h := range m.held {
-		h.lease, h.until = 0, time.Time{}
-	}
-	m.past = nil
-}
-
-// drain leases and settles all there is, and compares it.
+// drain settles all there is, and compares it.
 func (m *model) drain() {
 	m.Helper()
+	m.compare()
+	last := m.s.Now()
 	for _, h := range m.held {
-		if h.lease != 0 {
-			d := h.d
-			d.Claim = h.lease
-			if d.Due.After(now()) {
-				m.Fatalf("%s is leased and due %v", key(&d), d.Due)
-			}
-			m.settle(webhook.Retry, d)
+		if h.Claim != 0 {
+			m.settle(webhook.Return, h.Delivery)
+		}
+		if h.Due.After(last) {
+			last = h.Due
 		}
 	}
-	last := now()
+	m.pass(last.Sub(m.s.Now()))
+	var want []webhook.Delivery
 	for _, h := range m.held {
-		if h.d.Due.After(last) {
-			last = h.d.Due
-		}
+		want = append(want, h.Delivery)
 	}
-	m.pass(time.Until(last))
-	for len(m.held) > 0 {
-		ds := m.lease(64)
-		if len(ds) == 0 {
-			m.Fatalf("%d deliveries are not handed out", len(m.held))
-		}
-		for _, d := range ds {
-			h := m.held[key(&d)]
-			if h == nil {
-				m.Fatalf("Lease handed out %s, which is gone", key(&d))
-			}
-			m.same("Lease", []webhook.Delivery{d}, h.d)
-			delete(m.held, key(&d))
-		}
-		m.settle(webhook.Done, ds...)
-	}
-	m.leaseNone("all are done")
-	m.checkCounts()
-}
-
-// sorted returns what is held in an order that depends on the seed alone.
-func sorted(held map[string]*modelled) []*modelled {
-	all := make([]*modelled, 0, len(held))
-	for _, h := range held {
-		all = append(all, h)
-	}
-	slices.SortFunc(all, func(x, y *modelled) int {
-		return cmp.Or(x.d.Due.Compare(y.d.Due), strings.Compare(key(&x.d), key(&y.d)))
-	})
-	return all
+	got := m.fetch(10_000, "d0", "d1", "d2", "d3", "d4")
+	m.sameSet("Fetch of all", got, want...)
+	m.settle(webhook.Done, got...)
+	m.held = nil
+	m.compare()
 }

@@ -1,4 +1,4 @@
-package seen
+package storekit
 
 import (
 	"math/rand/v2"

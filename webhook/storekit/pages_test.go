@@ -1,4 +1,4 @@
-package pages
+package storekit
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestAll(t *testing.T) {
+func TestPages(t *testing.T) {
 	broken := errors.New("broken")
 	type page struct {
 		elements []int
@@ -30,7 +30,7 @@ func TestAll(t *testing.T) {
 		{"ended by the error", map[string]page{"a": {[]int{1}, "b", broken}}, 2, []string{"1", "broken"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			all := All("a", func(from string) ([]int, string, error) {
+			all := Pages("a", func(from string) ([]int, string, error) {
 				p, ok := tt.pages[from]
 				if !ok {
 					t.Errorf("read from %q", from)
@@ -57,10 +57,10 @@ func TestAll(t *testing.T) {
 	}
 }
 
-func TestOne(t *testing.T) {
+func TestPage(t *testing.T) {
 	broken := errors.New("broken")
 	var got []string
-	for s, err := range One(func() ([]string, error) { return []string{"a", "b"}, broken }) {
+	for s, err := range Page(func() ([]string, error) { return []string{"a", "b"}, broken }) {
 		got = append(got, fmt.Sprint(s, err))
 	}
 	if diff := cmp.Diff([]string{"a<nil>", "b<nil>", "broken"}, got); diff != "" {

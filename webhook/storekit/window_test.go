@@ -1,4 +1,4 @@
-package seen
+package storekit
 
 import (
 	"encoding/binary"
@@ -37,7 +37,7 @@ func TestKeyOfTellsDeliveriesApart(t *testing.T) {
 }
 
 func TestWindowRemembersHalfOfItsLimit(t *testing.T) {
-	w := New(100, time.Hour)
+	w := NewWindow(100, time.Hour)
 	for i := range 1000 {
 		if !w.Add(key(i), start) {
 			t.Fatalf("Add(%d) = false, want true for a new key", i)
@@ -57,7 +57,7 @@ func TestWindowRemembersHalfOfItsLimit(t *testing.T) {
 }
 
 func TestWindowForgetsByAge(t *testing.T) {
-	w := New(1000, time.Hour)
+	w := NewWindow(1000, time.Hour)
 	w.Add(key(1), start)
 	w.Add(key(2), start.Add(time.Hour-1))
 	if w.Add(key(1), start.Add(time.Hour-1)) {
@@ -80,7 +80,7 @@ func TestWindowForgetsByAge(t *testing.T) {
 }
 
 func TestWindowRemove(t *testing.T) {
-	w := New(4, time.Hour)
+	w := NewWindow(4, time.Hour)
 	for i := range 3 {
 		w.Add(key(i), start)
 	}
@@ -93,7 +93,7 @@ func TestWindowRemove(t *testing.T) {
 }
 
 func BenchmarkAdd(b *testing.B) {
-	w := New(1_000_000, time.Hour)
+	w := NewWindow(1_000_000, time.Hour)
 	n := 0
 	b.ReportAllocs()
 	for b.Loop() {

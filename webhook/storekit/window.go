@@ -1,6 +1,4 @@
-// Package seen remembers which deliveries were put, for a bounded time and in
-// a bounded memory, so that a repeated put is recognised.
-package seen
+package storekit
 
 import (
 	"crypto/sha256"
@@ -24,7 +22,7 @@ func KeyOf(destination, id string) Key {
 	return Key(sum[:16])
 }
 
-// A Window remembers keys in two generations. When the newer one holds half of
+// A Window is a dedup window: it remembers keys, in two generations. When the newer one holds half of
 // the limit, or is as old as the age, the next Add forgets the older one and
 // begins another. So a key is remembered until at least half of the limit have
 // come after it or, if that takes longer, for at least the age.
@@ -39,8 +37,8 @@ type Window struct {
 	turns uint64
 }
 
-// New returns an empty window of at most limit keys, at least 2.
-func New(limit int, age time.Duration) *Window {
+// NewWindow returns an empty window of at most limit keys, at least 2.
+func NewWindow(limit int, age time.Duration) *Window {
 	return &Window{half: max(limit/2, 1), age: age, newer: newTable(0), older: newTable(0)}
 }
 

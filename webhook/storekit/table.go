@@ -1,4 +1,4 @@
-package seen
+package storekit
 
 import "hash/maphash"
 

@@ -1,0 +1,66 @@
+//go:build !race
+
+// The race detector allocates by itself.
+
+package memqueue_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+)
+
+// TestAllocations holds the life of a delivery to what the store has to copy: the delivery, its id
+// and its body. A destination that was empty costs two more, for itself and its name.
+func TestAllocations(t *testing.T) {
+	for _, destinations := range []int{1, 100} {
+		t.Run(fmt.Sprintf("destinations=%d", destinations), func(t *testing.T) {
+			const runs = 200
+			s := memqueue.New(memqueue.Config{})
+			defer s.Close()
+			ps := make([]webhook.Put, 100)
+			results := make([]webhook.Result, len(ps))
+			var wants []webhook.Want
+			for i := range destinations {
+				wants = append(wants, webhook.Want{Destination: fmt.Sprint("destination-", i), Max: len(ps) / destinations})
+			}
+			ds := make([]webhook.Delivery, 0, len(ps))
+			ss := make([]webhook.Settlement, len(ps))
+			var ids []string
+			for i := range (runs + 1) * len(ps) {
+				ids = append(ids, fmt.Sprint("message-", i))
+			}
+			body := make([]byte, 450)
+			allocated := testing.AllocsPerRun(runs, func() {
+				for i := range ps {
+					ps[i] = webhook.Put{Keep: i%2 == 0, Delivery: webhook.Delivery{Destination: wants[i%destinations].Destination, ID: ids[i], Type: "track", Body: body, Due: s.Now()}}
+				}
+				ids = ids[len(ps):]
+				if err := s.Put(t.Context(), ps, results); err != nil {
+					t.Fatal(err)
+				}
+				var err error
+				if ds, err = s.Fetch(t.Context(), wants, 1<<20, ds[:0]); err != nil || len(ds) != len(ps)/2 {
+					t.Fatalf("Fetch = %d, %v", len(ds), err)
+				}
+				for i, d := range ds {
+					ss[i] = webhook.Settlement{Verdict: webhook.Done, Delivery: d}
+				}
+				for i := range len(ps) / 2 {
+					d := ps[2*i].Delivery
+					d.Claim = results[2*i].Claim
+					ss[len(ds)+i] = webhook.Settlement{Verdict: webhook.Done, Delivery: d}
+				}
+				if n, err := s.Settle(t.Context(), ss); n != len(ss) || err != nil {
+					t.Fatalf("Settle = %d, %v", n, err)
+				}
+			})
+			// The list of a large Put, and the dedup window, which grows, are the rest.
+			if most := float64(3*len(ps) + 2*destinations + 12); allocated > most {
+				t.Errorf("%d deliveries to %d destinations allocate %v times, want at most %v", len(ps), destinations, allocated, most)
+			}
+		})
+	}
+}

@@ -1,0 +1,37 @@
+package storekit
+
+import "iter"
+
+// Pages yields the elements of one page after another, the first of which begins
+// at from. Read returns a page and where the next one begins; that is empty after
+// the last. An error is yielded after the elements that were returned with it,
+// and ends it.
+func Pages[T any, P ~string | ~[]byte](from P, read func(from P) (page []T, next P, err error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for next := from; ; {
+			page, after, err := read(next)
+			for i := range page {
+				if !yield(page[i], nil) {
+					return
+				}
+			}
+			if err != nil {
+				var none T
+				yield(none, err)
+				return
+			}
+			if len(after) == 0 {
+				return
+			}
+			next = after
+		}
+	}
+}
+
+// Page is Pages for a list that is a single page.
+func Page[T any](read func() ([]T, error)) iter.Seq2[T, error] {
+	return Pages("", func(string) ([]T, string, error) {
+		all, err := read()
+		return all, "", err
+	})
+}
