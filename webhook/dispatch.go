@@ -71,9 +71,17 @@ func newDispatcher(maxActive int, maxBytes int64, lapse time.Duration, known fun
 	return d
 }
 
-// capacity returns how many more deliveries may be leased; settling are the bytes of
-// bodies whose outcome is not stored yet. It is called at the beginning of each lease.
-func (d *dispatcher) capacity(now time.Time, settling int64) int {
+// heldBytes returns the bytes of the bodies of what is active or ready.
+func (d *dispatcher) heldBytes() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.bytes
+}
+
+// capacity returns how many more deliveries may be leased; used are the bytes of the bodies
+// in memory, those whose outcome is not stored yet included. It is called at the beginning
+// of each lease.
+func (d *dispatcher) capacity(now time.Time, used int64) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.forget(now)
@@ -81,7 +89,7 @@ func (d *dispatcher) capacity(now time.Time, settling int64) int {
 	d.again = time.Time{}
 	d.offered = [standings]int{}
 	n := max(2*d.maxActive-d.active-d.ready, 0)
-	if left := d.maxBytes - d.bytes - settling; left <= 0 {
+	if left := d.maxBytes - max(used, d.bytes); left <= 0 {
 		n = 0
 	} else if d.largest > 0 {
 		n = int(min(int64(n), max(left/d.largest, 1)))

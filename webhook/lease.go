@@ -67,13 +67,14 @@ const leaseSpace = 256
 // that of a store that was closed.
 func (l *leaser) lease(ctx context.Context) (pause time.Duration, err error) {
 	f := l.f
+	held := f.dispatch.heldBytes() // first: what ends meanwhile counts twice, not never
 	behind, settling := f.settler.behind(8*f.config.MaxInFlight, f.config.MaxBytesInFlight/2)
 	if behind {
 		// What is attempted now might not be settled before its lease expires,
 		// and be attempted again. A commit wakes Run.
 		return f.config.Poll, nil
 	}
-	n := f.dispatch.capacity(time.Now(), settling)
+	n := f.dispatch.capacity(time.Now(), held+settling)
 	if n == 0 {
 		return f.config.Poll, nil
 	}

@@ -143,7 +143,7 @@ func (m *model) leases() {
 		}
 		// A delivery that became due during the call may come or not.
 		if i := slices.Index(due[name], h); i >= 0 {
-			if first := due[name][0].d; first.Due.Before(d.Due) {
+			if first := due[name][0].d; first.Due.Before(h.d.Due) {
 				m.Fatalf("Lease handed out %s, due %v, before %s, due %v", key(&d), d.Due, key(&first), first.Due)
 			}
 			due[name] = slices.Delete(due[name], i, i+1)
