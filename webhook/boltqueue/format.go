@@ -36,7 +36,7 @@ import (
 //	damaged    key of a row of waiting -> row: could not be read
 //
 // A row is a CRC-32C and a record of package webhook.
-const formatVersion = 4
+const formatVersion = 5
 
 var (
 	bucketMeta      = []byte("meta")
@@ -84,7 +84,7 @@ func appendSealed(b []byte, d encoding.BinaryAppender) ([]byte, error) {
 // rowRoom returns about how long the row of d is, at least if it was not attempted.
 func rowRoom(d *webhook.Delivery) int {
 	const numbers = 64 // the checksum, times and lengths, at most
-	return len(d.Destination) + len(d.ID) + len(d.Type) + len(d.Trace.Parent) + len(d.Trace.State) + len(d.Body) + numbers
+	return len(d.Destination) + len(d.ID) + len(d.MessageID) + len(d.Source) + len(d.User) + len(d.Event) + len(d.Type) + len(d.Trace.Parent) + len(d.Trace.State) + len(d.Body) + numbers
 }
 
 // unseal reads a row into d, which keeps nothing of it.

@@ -182,7 +182,7 @@ func (q *Queue) store(puts []put, now time.Time) {
 
 // sizeOf returns what it counts for; it does not change while it is stored.
 func sizeOf(it *lanes.Item) int64 {
-	return int64(len(it.Body)+len(it.ID)) + overhead
+	return int64(len(it.Body)+len(it.ID)+len(it.MessageID)+len(it.Source)+len(it.User)+len(it.Event)) + overhead
 }
 
 // Lease implements webhook.Queue. Room is called with the queue locked.
