@@ -33,6 +33,7 @@ import (
 //	dead       died, number -> row
 //	seen       number -> time, keys: what was put within a second
 //	audiences  name -> "generation", and "members": user -> generation
+//	pauses     destination -> since when it is paused
 //	damaged    key of a row of waiting -> row: could not be read
 //
 // A row is a CRC-32C and a record of package webhook.
@@ -48,9 +49,10 @@ var (
 	bucketDead      = []byte("dead")
 	bucketSeen      = []byte("seen")
 	bucketAudiences = []byte("audiences")
+	bucketPauses    = []byte("pauses")
 	bucketDamaged   = []byte("damaged")
 
-	allBuckets = [][]byte{bucketMeta, bucketBlocks, bucketLeft, bucketLanes, bucketWaiting, bucketSegments, bucketDead, bucketSeen, bucketAudiences, bucketDamaged}
+	allBuckets = [][]byte{bucketMeta, bucketBlocks, bucketLeft, bucketLanes, bucketWaiting, bucketSegments, bucketDead, bucketSeen, bucketAudiences, bucketPauses, bucketDamaged}
 
 	rowVersion    = []byte("version")
 	rowState      = []byte("state")
