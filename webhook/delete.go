@@ -29,7 +29,7 @@ func (f *Forwarder) Delete(ctx context.Context, userID string, destinations ...s
 		if err != nil {
 			return err
 		}
-		ds = append(ds, e.delivery(id, now.UTC(), trace))
+		ds = append(ds, e.delivery(id, e.deliveryID(), now.UTC(), trace))
 	}
 	_, err := f.put(ctx, ds)
 	return err
@@ -108,7 +108,7 @@ func (f *Forwarder) DeleteUsers(ctx context.Context, d Deletion, users iter.Seq2
 			if e.ID = first; nth[i] > 0 {
 				e.ID = d.noticeID(user, nth[i])
 			}
-			ds = append(ds, e.delivery(destination, now.UTC(), trace))
+			ds = append(ds, e.delivery(destination, e.deliveryID(), now.UTC(), trace))
 			if size += len(e.Body); len(ds) == syncChunk || size >= maxChunkBytes {
 				if err := flush(); err != nil {
 					return err

@@ -17,7 +17,7 @@ func (nullObserver) Ended(Ended)         {}
 func TestObservingAllocatesNothing(t *testing.T) {
 	f := &Forwarder{}
 	l := &lane{id: "crm"}
-	p := &posting{id: "m1", kind: "track"}
+	d := &Delivery{ID: "m1", Type: "track"}
 	r := &result{attempt: Attempt{Took: time.Millisecond, Try: 1}}
 	a := f.accounts.of(l)
 	ss := []Settlement{{Verdict: Done, Delivery: Delivery{Destination: "crm", ID: "m1"}}}
@@ -25,7 +25,7 @@ func TestObservingAllocatesNothing(t *testing.T) {
 	f.news = make(chan struct{}, 1)
 	run := func(name string) {
 		if n := testing.AllocsPerRun(100, func() {
-			f.requested(l, p, r, time.Time{})
+			f.requested(l, d, r, time.Time{})
 			f.stored(ss, of, false)
 		}); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)

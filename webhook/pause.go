@@ -16,10 +16,11 @@ import (
 // holds while a destination is disabled or unknown.
 //
 // Where the Queue implements Pauses, a pause holds for all forwarders that share
-// the store, within about a second, and until Resume. After an error of the store
-// it holds only if the store has kept it, as when no more than its answer was lost.
-// Elsewhere a pause is this Forwarder's, and ends with it: to keep one through
-// restarts, set Destination.Disabled.
+// the store, within about a second, and until Resume. The stores of this module do;
+// with all but memqueue a pause survives restarts, and a forwarder attempts nothing
+// before it knows what is paused. After an error of the store a pause holds only if
+// the store has kept it, as when no more than its answer was lost. With another Queue
+// a pause is this Forwarder's, and ends with it.
 //
 // Pause returns ErrUnknownDestination for what Forward would not take. To pause
 // twice is to pause.

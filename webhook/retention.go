@@ -115,7 +115,7 @@ func (f *Forwarder) forgetWhile(ctx context.Context, q DeadLetters, filter DeadF
 
 // deadSize returns the bytes that d counts for towards Config.DeadMaxBytes.
 func deadSize(d *DeadLetter) int64 {
-	n := len(d.Body) + len(d.ID)
+	n := len(d.Body) + len(d.ID) + len(d.MessageID) + len(d.Source) + len(d.User) + len(d.Event)
 	for i := range d.Attempts {
 		a := &d.Attempts[i]
 		n += len(a.Endpoint) + len(a.Error) + len(a.Answer)

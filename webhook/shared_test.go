@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -18,34 +17,34 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// A sharedQueue is a memqueue that keeps pauses too, as stores of several
+// A sharedQueue is a memqueue whose pauses can fail, as those of stores of several
 // processes do.
 type sharedQueue struct {
 	*memqueue.Queue
 
 	mu       sync.Mutex
-	paused   map[string]time.Time
 	err      error // of all about pauses
 	released func()
 }
 
 var errAside = errors.New("the store is away")
 
-func (q *sharedQueue) SetPaused(_ context.Context, destination string, paused bool) error {
+func (q *sharedQueue) SetPaused(ctx context.Context, destination string, paused bool) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.err == nil && paused {
-		q.paused[destination] = time.Now()
-	} else if q.err == nil {
-		delete(q.paused, destination)
+	if q.err != nil {
+		return q.err
 	}
-	return q.err
+	return q.Queue.SetPaused(ctx, destination, paused)
 }
 
-func (q *sharedQueue) Paused(context.Context) (map[string]time.Time, error) {
+func (q *sharedQueue) Paused(ctx context.Context) (map[string]time.Time, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return maps.Clone(q.paused), q.err
+	if q.err != nil {
+		return nil, q.err
+	}
+	return q.Queue.Paused(ctx)
 }
 
 func (q *sharedQueue) Release(context.Context) error {
@@ -64,7 +63,7 @@ func (q *sharedQueue) fail(err error) {
 // inShared is inBubble with a store that is shared, and two forwarders on it.
 func inShared(t *testing.T, test func(t *testing.T, q *sharedQueue, a, b *rig)) {
 	inBubble(t, func(t *testing.T, a *rig) {
-		q := &sharedQueue{Queue: a.queue.(*memqueue.Queue), paused: make(map[string]time.Time)}
+		q := &sharedQueue{Queue: a.queue.(*memqueue.Queue)}
 		a.queue = q
 		a.start(webhook.Config{Destinations: crm(hook)})
 		b := &rig{t: t, network: a.network, queue: q}

@@ -48,7 +48,7 @@ type Config struct {
 }
 
 // A Queue is a webhook.Queue, and webhook.DeadLetters, webhook.Counter,
-// webhook.DestinationCounter, webhook.Roster and webhook.Rosters too.
+// webhook.DestinationCounter, webhook.Roster, webhook.Rosters and webhook.Pauses too.
 type Queue struct {
 	maxBytes int64
 
@@ -60,6 +60,7 @@ type Queue struct {
 	bytes  int64
 	dead   []*deadLetter // in the order they died
 	roster map[string]*audience
+	paused map[string]time.Time // since when, by destination
 }
 
 var (
@@ -68,6 +69,7 @@ var (
 	_ webhook.Counter     = (*Queue)(nil)
 	_ webhook.Roster      = (*Queue)(nil)
 	_ webhook.Rosters     = (*Queue)(nil)
+	_ webhook.Pauses      = (*Queue)(nil)
 
 	_ webhook.DestinationCounter = (*Queue)(nil)
 )
@@ -88,6 +90,7 @@ func New(c Config) *Queue {
 		table:    lanes.New(nil),
 		seen:     seen.New(c.DedupMax, c.DedupWindow),
 		roster:   make(map[string]*audience),
+		paused:   make(map[string]time.Time),
 	}
 }
 
@@ -182,7 +185,7 @@ func (q *Queue) store(puts []put, now time.Time) {
 
 // sizeOf returns what it counts for; it does not change while it is stored.
 func sizeOf(it *lanes.Item) int64 {
-	return int64(len(it.Body)+len(it.ID)) + overhead
+	return int64(len(it.Body)+len(it.ID)+len(it.MessageID)+len(it.Source)+len(it.User)+len(it.Event)) + overhead
 }
 
 // Lease implements webhook.Queue. Room is called with the queue locked.
@@ -276,6 +279,6 @@ func (q *Queue) Close() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.closed = true
-	q.table, q.seen, q.dead, q.roster = nil, nil, nil, nil
+	q.table, q.seen, q.dead, q.roster, q.paused = nil, nil, nil, nil, nil
 	return nil
 }

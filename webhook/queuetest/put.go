@@ -69,6 +69,8 @@ var putCases = []testCase{
 			for _, bad := range []webhook.Delivery{
 				{Destination: "", ID: "1"}, {Destination: "a", ID: ""},
 				{Destination: long, ID: "1"}, {Destination: "a", ID: long},
+				{Destination: "a", ID: "2", MessageID: long}, {Destination: "a", ID: "2", Source: long},
+				{Destination: "a", ID: "2", User: long}, {Destination: "a", ID: "2", Event: long},
 				{Destination: "a", ID: "2", Attempts: make([]webhook.Attempt, webhook.MaxAttempts+1)},
 				{Destination: "a", ID: "2", Closed: make([]webhook.Closed, webhook.MaxEndpoints+1)},
 				{Destination: "a", ID: "2", Tries: -1},
@@ -76,12 +78,12 @@ var putCases = []testCase{
 				{Destination: "a", ID: "2", Attempts: []webhook.Attempt{{Status: -1}}},
 			} {
 				if n, err := k.q.Put(k.ctx, delivery("a", "good"), bad); n != 0 || err == nil {
-					k.Errorf("Put(%d bytes of destination, %d of id, %d closed, %d tries, attempts %+v) = %d, %v, want an error",
-						len(bad.Destination), len(bad.ID), len(bad.Closed), bad.Tries, bad.Attempts, n, err)
+					k.Errorf("Put(%+v) = %d, %v, want an error", bad, n, err)
 				}
 			}
 			k.leaseNone("every Put failed")
 			most := full(long[1:], long[1:])
+			most.MessageID, most.Source, most.User, most.Event = long[1:], long[1:], long[1:], long[1:]
 			k.put(most, delivery("a", "good"))
 			for range 2 {
 				if d := k.lease(1)[0]; d.Destination != "a" {
