@@ -24,8 +24,8 @@ const patience = 5 * time.Second
 // and a delivery, which the forwarder and its store make of an event for each destination,
 // with a copy of the body.
 const (
-	eventSize    = 256
-	deliverySize = 768
+	eventSize    = 320
+	deliverySize = 896
 )
 
 // The bodies of the webhooks that a request becomes, times the destinations, come to at most
@@ -119,6 +119,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, env webhook.Envel
 			return nil, busy()
 		}
 	}
+	env.Source = source.id(cmp.Or(key, bodyKey))
 	events, rejected, refused := m.events(ctx, env, len(body), len(source.Destinations))
 	if refused != nil {
 		return nil, refused

@@ -69,7 +69,7 @@
 //	     more requests than there is memory for. Send the same
 //	     request again after Retry-After seconds. Nothing was taken, unless
 //	     the queue was about to take it when the time was over; calls are
-//	     told apart by their messageId, so none is forwarded twice.
+//	     told apart by their source and messageId, so none is forwarded twice.
 package collector
 
 import (
@@ -99,7 +99,7 @@ type Forwarder interface {
 	// ForwardEvents returns nil once the events are durable for each of the
 	// destinations. After an error clients send their calls again: what was taken
 	// nevertheless comes twice, unless it is recognised by its ID. Events that are
-	// Off are not forwarded, nor are those whose ID was seen before. It may keep the
+	// Off are not forwarded, nor are those whose Source and ID were seen before. It may keep the
 	// events' bodies, which nobody changes and which share an array, but not the
 	// slices. It is called concurrently.
 	ForwardEvents(ctx context.Context, destinations []string, events ...webhook.Event) error
@@ -109,7 +109,10 @@ var _ Forwarder = (*webhook.Forwarder)(nil)
 
 // A Source is where calls come from: an application with a write key.
 type Source struct {
-	// Name is what logs call the source. It is no secret.
+	// Name is what logs call the source, and the Source of its events: calls are
+	// deduplicated by it and their messageId, so that no source can suppress another's.
+	// It is no secret, and the same after a restart. Sources with the same Name are one
+	// source. A source without a Name goes by a digest of its write key instead.
 	Name string
 	// Destinations are the ids of the destinations that get its calls.
 	// Without any, its calls are checked and dropped.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -974,7 +975,7 @@ func TestBodiesOfABatch(t *testing.T) {
 			if i%10 == 3 {
 				continue
 			}
-			want, err := webhook.NewEvent([]byte(call), webhook.Envelope{ReceivedAt: events[0].Received})
+			want, err := webhook.NewEvent([]byte(call), webhook.Envelope{ReceivedAt: events[0].Received, Source: "shop"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -1139,6 +1140,51 @@ func TestDuplicates(t *testing.T) {
 	n, err := q.Count(t.Context())
 	if err != nil || n.Waiting != 4 {
 		t.Errorf("%d deliveries, %v, want 2 calls for 2 destinations", n.Waiting, err)
+	}
+	// Another source may have the same ids.
+	another := newHandler(t, f, func(c *collector.Config) {
+		c.Sources = collector.Keys(map[string]collector.Source{"key": {Name: "browser", Destinations: []string{"crm", "warehouse"}}})
+	})
+	for range 2 {
+		if a := send(t, another, "POST", "/v1/batch", auth, strings.NewReader(body)); a.status != 200 || len(a.Rejected) > 0 {
+			t.Errorf("answered %d %s", a.status, a.body)
+		}
+	}
+	if n, err = q.Count(t.Context()); err != nil || n.Waiting != 8 {
+		t.Errorf("%d deliveries, %v, want 2 calls for 2 destinations from each of 2 sources", n.Waiting, err)
+	}
+}
+
+// TestSourcesAreTold: the events of a source carry its Name, and those of sources without
+// one are told apart all the same, without their write keys.
+func TestSourcesAreTold(t *testing.T) {
+	f := &forwarder{}
+	h := newHandler(t, f, func(c *collector.Config) {
+		c.Sources = collector.Keys(map[string]collector.Source{
+			"browserKey": {Name: "browser", Destinations: []string{"crm"}},
+			"otherKey":   {Name: "browser", Destinations: []string{"crm"}},
+			"namelessA":  {Destinations: []string{"crm"}},
+			"namelessB":  {Destinations: []string{"crm"}},
+		})
+	})
+	var got []string
+	for _, key := range []string{"browserKey", "otherKey", "namelessA", "namelessB"} {
+		inHeader := map[string]string{"Authorization": "Basic " + base64.StdEncoding.EncodeToString([]byte(key+":"))}
+		a := send(t, h, "POST", "/v1/batch", inHeader, strings.NewReader(`{"batch":[`+track+`]}`))
+		inBody := send(t, h, "POST", "/v1/track", nil, strings.NewReader(track[:len(track)-1]+`,"writeKey":"`+key+`"}`))
+		if a.status != 200 || inBody.status != 200 {
+			t.Fatalf("%s: answered %d and %d", key, a.status, inBody.status)
+		}
+		events := f.events()
+		events = events[len(events)-2:]
+		if events[0].Source != events[1].Source || strings.Contains(events[0].Source, key) {
+			t.Errorf("%s: the Source is %q, and %q with the key in the body", key, events[0].Source, events[1].Source)
+		}
+		got = append(got, events[0].Source)
+	}
+	want := []string{"browser", "browser", got[2], got[3]}
+	if !reflect.DeepEqual(got, want) || got[2] == got[3] || got[2] == "" {
+		t.Errorf("sources %q, want two named and two others", got)
 	}
 }
 

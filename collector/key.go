@@ -30,6 +30,15 @@ func Keys(sources map[string]Source) func(context.Context, string) (Source, erro
 	}
 }
 
+// id returns what the events of a source with a write key have as their Source.
+func (s *Source) id(key string) string {
+	if s.Name != "" {
+		return s.Name
+	}
+	sum := sha256.Sum256([]byte(key))
+	return "key:" + base64.RawURLEncoding.EncodeToString(sum[:12])
+}
+
 // source finds the source of a write key, "" if none was sent.
 func (h *Handler) source(ctx context.Context, key string) (Source, *refusal) {
 	if key == "" {

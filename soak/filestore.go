@@ -32,6 +32,12 @@ var fileStore = []soak{
 		test: "TestSizes",
 	},
 	{
+		name: "settle-1gb",
+		what: "1 GB of outcomes settled in a file by one call: memory, how long others wait, and that all is there; needs Linux",
+		dir:  "soak/filestore",
+		test: "TestSettleGigabyte",
+	},
+	{
 		name: "file-crashmodel",
 		what: "a random history of a file whose disk fails and whose process ends, against a model",
 		dir:  "webhook/boltqueue",

@@ -4,6 +4,7 @@ var nats = []soak{
 	{name: "nats-chaos", what: "processes that share a store in NATS are killed, and the server is", dir: "soak/nats", test: "TestChaos"},
 	{name: "nats-parted", what: "the same, and of three servers the leader is cut off", dir: "soak/nats", test: "TestParted"},
 	{name: "nats-leader", what: "of three NATS servers the leader is killed under load", dir: "soak/nats", test: "TestLeaderKilled"},
+	{name: "nats-stopped", what: "of three NATS servers one is stopped, or silent: every call of a collector is answered in time", dir: "soak/nats", test: "TestServerStopped"},
 	{name: "nats-cut", what: "connections to NATS are cut while puts, leases and settlements are answered", dir: "soak/nats", test: "TestCut"},
 	{name: "nats-queue", what: "the conformance suite on NATS in real time, over sockets", dir: "webhook/natsqueue", test: "TestQueueInRealTime"},
 	{name: "nats-random", what: "random operations on NATS", dir: "webhook/natsqueue", test: "TestQueue"},

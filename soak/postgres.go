@@ -4,6 +4,7 @@ var postgres = []soak{
 	{name: "postgres-chaos", what: "processes that share a store in PostgreSQL are killed, and the database is", dir: "soak/postgres", test: "TestChaos"},
 	{name: "postgres-cut", what: "connections to PostgreSQL are cut while puts, leases and settlements are answered", dir: "soak/postgres", test: "TestCut"},
 	{name: "postgres-hang", what: "the network to PostgreSQL hangs while a store is closed", dir: "soak/postgres", test: "TestHang"},
+	{name: "postgres-frozen", what: "PostgreSQL stands still, or its table of nodes is locked, under a backlog: nobody is taken for dead; needs Linux", dir: "soak/postgres", test: "TestFrozen"},
 	{name: "postgres-queue", what: "the conformance suite on PostgreSQL in real time, with notifications", dir: "webhook/pgqueue", test: "TestQueueInRealTime"},
 	{name: "postgres-random", what: "random operations on PostgreSQL, with and without PgBouncer", dir: "webhook/pgqueue", test: "TestQueue|TestPooler"},
 	{name: "postgres-soak", what: "deliveries at full rate: costs, and what is left in the tables", dir: "webhook/pgqueue", bench: "BenchmarkSoak"},

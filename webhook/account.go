@@ -68,7 +68,8 @@ func (a *account) settled(s *Settlement, now time.Time) {
 	}
 	d := &s.Delivery
 	if n := len(d.Attempts); n > 0 {
-		a.failure = Failure{ID: strings.Clone(d.ID), Attempt: d.Attempts[n-1]} // the ID may keep the Body in memory
+		// The texts may keep a record in memory.
+		a.failure = Failure{MessageID: strings.Clone(d.MessageID), Source: strings.Clone(d.Source), Attempt: d.Attempts[n-1]}
 		if s.Verdict == Retry {
 			a.failure.Due = d.Due
 		}

@@ -86,10 +86,11 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 			l.stragglers.Add(-1)
 			cut(errTaken)
 		}
+		of := *d // which is cleared meanwhile
 		f.workers.Go(func() {
 			for range left {
 				end := <-ends
-				f.requested(l, &p, &end.result, time.Time{})
+				f.requested(l, &of, &end.result, time.Time{})
 			}
 			if mayEnd {
 				l.stragglers.Add(-1)

@@ -199,7 +199,7 @@ func (a *Audience) announce(member bool, trace Trace) func(user string) ([]Deliv
 		if err != nil {
 			return nil, err
 		}
-		return []Delivery{e.delivery(a.destination, now, trace)}, nil
+		return []Delivery{e.delivery(a.destination, e.deliveryID(), now, trace)}, nil
 	}
 }
 

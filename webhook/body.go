@@ -28,15 +28,11 @@ func (c *fields) appendEvent(dst []byte, batch *Batch) ([]byte, Event, error) {
 	if err != nil {
 		return dst, Event{}, err
 	}
-	id, err := c.id()
+	id, user, name, err := c.labels()
 	if err != nil {
 		return dst, Event{}, err
 	}
-	if id == "" {
-		var text [36]byte
-		id = string(uuid.Append(text[:0]))
-	}
-	e := Event{ID: id, Type: c.kind, Received: received, Off: off}
+	e := Event{ID: id, Source: label(env.Source), User: user, Name: name, Type: c.kind, Received: received, Off: off}
 	if off {
 		return dst, e, nil
 	}
@@ -97,6 +93,35 @@ func (c *fields) appendEvent(dst []byte, batch *Batch) ([]byte, Event, error) {
 	}
 	e.Body = w.b[len(dst):len(w.b):len(w.b)]
 	return w.b, e, nil
+}
+
+// labels returns the ID of the event, which is made up if the call has none, its User
+// and its Name. They share one allocation.
+func (c *fields) labels() (id, user, name string, err error) {
+	buf := buffers.Get().(*[]byte)
+	defer recycle(buf)
+	b, err := c.appendID((*buf)[:0])
+	if err != nil {
+		return
+	}
+	if len(b) == 0 {
+		b = uuid.Append(b)
+	}
+	idEnd := len(b)
+	if b, err = appendLabel(b, c.userID); err != nil {
+		return
+	}
+	userEnd := len(b)
+	named := c.event
+	if c.kind != "track" {
+		named = c.name
+	}
+	if b, err = appendLabel(b, named); err != nil {
+		return
+	}
+	*buf = b
+	all := string(b)
+	return all[:idEnd], all[idEnd:userEnd], all[userEnd:], nil
 }
 
 // appendEnd appends the end of a body: when the call was received and, if that is
@@ -355,7 +380,7 @@ func newDeletion(userID string, at time.Time) (Event, error) {
 	b = append(b, `{"type":"delete","userId":`...)
 	b = esjson.AppendString(b, userID)
 	b = appendTimeMember(b, `,"timestamp":"`, at)
-	return Event{ID: string(uuid.Append(id[:0])), Type: "delete", Body: append(b, '}'), Received: at}, nil
+	return Event{ID: string(uuid.Append(id[:0])), User: label(userID), Type: "delete", Body: append(b, '}'), Received: at}, nil
 }
 
 // maxUserID bounds the user id of a deletion, in bytes: with each of them

@@ -172,7 +172,7 @@ func (c *fields) check(call []byte) error {
 	if _, _, _, err := c.times(time.Time{}, time.Time{}); err != nil {
 		return err
 	}
-	_, err := c.id()
+	_, err := c.appendID(nil)
 	return err
 }
 
@@ -250,36 +250,66 @@ func (c *fields) required() error {
 	return nil
 }
 
-// id returns the ID of the event, "" if the call has no messageId, which it
-// checks. It is the text of the messageId, or a digest where that is too long or
-// does not tell it from others: two lone surrogates are two messageIds for a
-// receiver, but have no text of their own.
-func (c *fields) id() (string, error) {
+// appendID appends the ID of the event to dst, which is empty; nothing if the call
+// has no messageId. It checks the messageId. The ID is its text, or a digest where
+// that is too long or does not tell it from others: two lone surrogates are two
+// messageIds for a receiver, but have no text of their own.
+func (c *fields) appendID(dst []byte) ([]byte, error) {
 	if c.messageID == nil {
-		return "", nil
+		return dst, nil
 	}
-	if c.messageID[0] != '"' {
-		b := appendNumber(nil, c.messageID)
-		return string(b), checkMessageID(b)
-	}
-	var text [256]byte
-	b, err := esjson.AppendText(text[:0], c.messageID)
+	b, err := appendIdentifierText(dst, c.messageID)
 	if err != nil {
-		return "", malformed(err)
+		return b, err
 	}
 	if err := checkMessageID(b); err != nil {
-		return "", err
-	}
-	replaced := bytes.Contains(b, []byte("\uFFFD"))
-	if len(b) <= maxID && !replaced {
-		return string(b), nil
+		return b, err
 	}
 	// An escaped backslash may look like a surrogate; then there is a digest, too.
-	if len(b) <= maxID && !bytes.Contains(c.messageID, []byte(`\ud`)) {
-		return string(b), nil
+	replaced := bytes.Contains(b, []byte("\uFFFD")) && bytes.Contains(c.messageID, []byte(`\ud`))
+	if len(b) > maxID || replaced {
+		b = appendDigest(b[:0], c.messageID)
 	}
-	sum := sha256.Sum256(c.messageID)
-	return "sha256:" + hex.EncodeToString(sum[:]), nil
+	return b, nil
+}
+
+// appendLabel appends the text of a string or an identifier, or a digest of the text
+// if that is longer than 255 bytes; nothing if there is no value.
+func appendLabel(dst, value []byte) ([]byte, error) {
+	if value == nil {
+		return dst, nil
+	}
+	b, err := appendIdentifierText(dst, value)
+	if text := b[len(dst):]; err == nil && len(text) > maxID {
+		b = appendDigest(dst, text)
+	}
+	return b, err
+}
+
+// appendIdentifierText appends the text of a string, or of an id that is a number.
+func appendIdentifierText(dst, value []byte) ([]byte, error) {
+	if value[0] != '"' {
+		return appendNumber(dst, value), nil
+	}
+	b, err := esjson.AppendText(dst, value)
+	if err != nil {
+		return b, malformed(err)
+	}
+	return b, nil
+}
+
+// appendDigest appends what stands for a text that is too long.
+func appendDigest(dst, text []byte) []byte {
+	sum := sha256.Sum256(text)
+	return hex.AppendEncode(append(dst, "sha256:"...), sum[:])
+}
+
+// label returns text, or a digest of it if it is longer than 255 bytes.
+func label(text string) string {
+	if len(text) > maxID {
+		return string(appendDigest(nil, []byte(text)))
+	}
+	return text
 }
 
 // checkMessageID checks the length of the text of a messageId.

@@ -60,7 +60,7 @@ func TestStatsSayHowADestinationIs(t *testing.T) {
 				if f == nil {
 					f = new(webhook.Failure)
 				}
-				if f.Status != tt.status || f.Due.IsZero() == tt.again || (tt.status == 0) != (f.ID == "") {
+				if f.Status != tt.status || f.Due.IsZero() == tt.again || (tt.status == 0) != (f.MessageID == "") {
 					t.Errorf("failure %+v; want the status %d, again %v", f, tt.status, tt.again)
 				}
 			})
@@ -84,7 +84,7 @@ func TestAFailureHasTheReceiversWords(t *testing.T) {
 		r.track("m1")
 		time.Sleep(5 * time.Millisecond)
 		first := failure()
-		if first.ID != "m1" || first.Try != 1 || first.Answer != "come back later" || first.Reason != webhook.ReasonServerError || !first.Due.After(time.Now()) {
+		if first.MessageID != "m1" || first.Try != 1 || first.Answer != "come back later" || first.Reason != webhook.ReasonServerError || !first.Due.After(time.Now()) {
 			t.Errorf("the first failure is %+v", first)
 		}
 		time.Sleep(2 * time.Minute)

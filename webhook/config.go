@@ -205,7 +205,8 @@ type Config struct {
 	// logs. The keys are these, and no others:
 	//
 	//	destination  its id
-	//	id           the delivery's
+	//	source       the delivery's Source, empty if it has none
+	//	id           the delivery's MessageID
 	//	reason       a Reason
 	//	tries        attempts of the delivery so far
 	//	endpoint     URL without user, query and fragment

@@ -28,7 +28,7 @@ func (f *Forwarder) Delete(ctx context.Context, userID string, destinations ...s
 		if err != nil {
 			return err
 		}
-		ps = append(ps, Put{Delivery: e.delivery(id, now.UTC(), trace)})
+		ps = append(ps, Put{Delivery: e.delivery(id, e.deliveryID(), now.UTC(), trace)})
 	}
 	_, err := f.put(ctx, ps, new(putSpace))
 	return err
@@ -108,7 +108,7 @@ func (f *Forwarder) DeleteUsers(ctx context.Context, d Deletion, users iter.Seq2
 			if e.ID = first; nth[i] > 0 {
 				e.ID = d.noticeID(user, nth[i])
 			}
-			ps = append(ps, Put{Delivery: e.delivery(destination, now.UTC(), trace)})
+			ps = append(ps, Put{Delivery: e.delivery(destination, e.deliveryID(), now.UTC(), trace)})
 			if size += len(e.Body); len(ps) == syncChunk || size >= maxChunkBytes {
 				if err := flush(); err != nil {
 					return err

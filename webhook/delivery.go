@@ -21,9 +21,15 @@ type Delivery struct {
 	// Destination is the id of the destination: the delivery's lane. 1 to 255
 	// bytes.
 	Destination string
-	// ID is the event's messageId, unique within its destination. 1 to 255
-	// bytes.
+	// ID is unique within its destination: the store deduplicates by it, and the
+	// header webhook-id has it. It is the MessageID of an event without a Source.
+	// With one it is derived from both: the first 18 bytes of the SHA-256 of the
+	// length of the Source, as a uvarint, the Source and the MessageID, in base64url
+	// without padding. 1 to 255 bytes.
 	ID string
+	// MessageID, Source, User and Event are the ID, Source, User and Name of the
+	// webhook.Event. At most 255 bytes each.
+	MessageID, Source, User, Event string
 	// Type is the event's type, such as "track".
 	Type string
 	// Body is the request body, exactly as it is signed and sent.
@@ -73,9 +79,9 @@ type DeadLetter struct {
 	Key string
 }
 
-// Size returns the bytes that d counts for: its body and ID, and the texts of its attempts.
+// Size returns the bytes that d counts for: its body, its ids and names, and the texts of its attempts.
 func (d *DeadLetter) Size() int64 {
-	n := len(d.Body) + len(d.ID)
+	n := len(d.Body) + len(d.ID) + len(d.MessageID) + len(d.Source) + len(d.User) + len(d.Event)
 	for i := range d.Attempts {
 		a := &d.Attempts[i]
 		n += len(a.Endpoint) + len(a.Error) + len(a.Answer)

@@ -41,8 +41,9 @@ type Destination struct {
 	// with a signature for each secret: at most MaxStandardSecrets, and
 	// several only while one replaces another. Each is "whsec_" and the base64
 	// of 24 to 64 bytes, as signature.NewStandardSecret makes them. The
-	// webhook-id is the messageId, with bytes other than visible ASCII, full
-	// stops and percent signs percent-encoded. Empty means no such headers.
+	// webhook-id is the ID of the Delivery: the messageId, or with a source what is
+	// derived from both. Bytes other than visible ASCII, full stops and percent signs
+	// are percent-encoded. Empty means no such headers.
 	StandardSecrets []signature.Secret
 	// TLS has client certificates and authorities for the connections to this
 	// destination alone, which are not used for any with other settings. Nil

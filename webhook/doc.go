@@ -56,7 +56,7 @@
 //   - when the clock of the machine is set forward by more than twelve times
 //     Timeout, a minute, while it is in flight;
 //   - when it is replayed, or forwarded again after the store has forgotten its
-//     messageId.
+//     ID.
 //
 // So a dead letter, too, may have been taken by a receiver whose answers were
 // lost.
@@ -65,11 +65,13 @@
 // after others that were forwarded later. A receiver that keeps a state applies
 // an event only if its timestamp is not before that of the one it applied last.
 //
-// A receiver is idempotent when it inserts the messageId, under a unique key, in
+// A receiver is idempotent when it inserts the webhook-id, under a unique key, in
 // the transaction that does the work, answers 2xx after the commit, and answers
 // 2xx without the work where the key is there. It keeps the keys for longer than
-// the window, or for ever if dead letters are replayed. Bodies of the type
-// "delete" have no messageId: to delete twice is to delete. The example
+// the window, or for ever if dead letters are replayed. Without
+// [Destination.StandardSecrets] there is no webhook-id. The messageId serves
+// instead where nobody else can choose one that a trusted sender will use. Bodies
+// of the type "delete" have none: to delete twice is to delete. The example
 // IdempotentReceiver does so.
 //
 // Times are stored as the clock of the machine says. When it is set back, what

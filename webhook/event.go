@@ -12,10 +12,21 @@ import (
 // every endpoint of every destination it goes to. Nobody changes it once it is
 // made, so it may be shared.
 type Event struct {
-	// ID is the call's messageId, by which a destination gets it once. Of one
-	// that is longer than 255 bytes, or that has lone surrogates, it is a
+	// ID is the call's messageId. A destination gets it once from each Source. Of
+	// one that is longer than 255 bytes, or that has lone surrogates, it is a
 	// digest.
 	ID string
+	// Source is that of the Envelope. Events of different sources may have the same
+	// ID, and are different events.
+	Source string
+	// User is the call's userId, empty if it has none; of an alias it is the new
+	// user id.
+	User string
+	// Name is the event of a track, or the name of a page or a screen.
+	//
+	// Source, User and Name are at most 255 bytes each. In place of a longer text
+	// there is its digest: "sha256:" and the SHA-256 in hexadecimal.
+	Name string
 	// Type is "identify", "track", "page", "screen", "group", "alias" or
 	// "delete".
 	Type string
@@ -33,6 +44,11 @@ type Event struct {
 // zero Envelope is that of a call which says everything about itself and comes
 // in now. NewEvent keeps nothing of it.
 type Envelope struct {
+	// Source names the sender where several senders share destinations, and one may
+	// not suppress the events of another by taking their messageId first. It is the
+	// same after a restart, and no secret: it is stored and shown. Empty means that
+	// all calls come from the application itself.
+	Source string
 	// Type is the type of call where something else than the call tells it,
 	// such as the path of a request. Then the call's own type does not count.
 	Type string

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
 func TestNewEventAllocations(t *testing.T) {
@@ -19,5 +20,33 @@ func TestNewEventAllocations(t *testing.T) {
 		}
 	}); n > 2 {
 		t.Errorf("NewEvent allocates %v times, want 2: the body and the id", n)
+	}
+}
+
+// What a source costs is one text for an event, however many destinations it has.
+func TestDeliveriesAllocations(t *testing.T) {
+	endpoints := []webhook.Endpoint{{URL: "http://crm.example/"}}
+	f, err := webhook.New(webhook.Config{Store: memqueue.New(memqueue.Config{}), Destinations: []webhook.Destination{
+		{ID: "a", Endpoints: endpoints}, {ID: "b", Endpoints: endpoints},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		source string
+		want   float64
+	}{{"", 1}, {"shop", 4}} {
+		events := make([]webhook.Event, 3)
+		for i := range events {
+			events[i] = webhook.Event{ID: "m1", Source: tt.source}
+		}
+		destinations := []string{"a", "b"}
+		if n := testing.AllocsPerRun(200, func() {
+			if _, err := f.Deliveries(t.Context(), destinations, events...); err != nil {
+				t.Fatal(err)
+			}
+		}); n > tt.want {
+			t.Errorf("source %q: Deliveries allocates %v times, want %v", tt.source, n, tt.want)
+		}
 	}
 }

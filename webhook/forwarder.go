@@ -3,6 +3,9 @@ package webhook
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -188,19 +191,38 @@ func (f *Forwarder) appendPuts(ctx context.Context, ps []Put, destinations []str
 	ps = slices.Grow(ps, len(destinations)*len(events))
 	for i := range events {
 		if e := &events[i]; !e.Off {
-			for _, id := range destinations {
-				ps = append(ps, Put{Delivery: e.delivery(id, now, trace)})
+			id := e.deliveryID()
+			for _, destination := range destinations {
+				ps = append(ps, Put{Delivery: e.delivery(destination, id, now, trace)})
 			}
 		}
 	}
 	return ps
 }
 
-// delivery returns the event's delivery to a destination.
-func (e *Event) delivery(destination string, now time.Time, trace Trace) Delivery {
+// deliveryID returns the ID of the event's deliveries; see Delivery.ID.
+func (e *Event) deliveryID() string {
+	if e.Source == "" {
+		return e.ID
+	}
+	var space [binary.MaxVarintLen64 + 2*maxID]byte
+	b := binary.AppendUvarint(space[:0], uint64(len(e.Source)))
+	b = append(append(b, e.Source...), e.ID...)
+	sum := sha256.Sum256(b)
+	var id [24]byte
+	base64.RawURLEncoding.Encode(id[:], sum[:18])
+	return string(id[:])
+}
+
+// delivery returns the event's delivery to a destination. id is its deliveryID.
+func (e *Event) delivery(destination, id string, now time.Time, trace Trace) Delivery {
 	return Delivery{
 		Destination: destination,
-		ID:          e.ID,
+		ID:          id,
+		MessageID:   e.ID,
+		Source:      e.Source,
+		User:        e.User,
+		Event:       e.Name,
 		Type:        e.Type,
 		Body:        e.Body,
 		Accepted:    e.Received,

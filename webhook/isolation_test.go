@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/boltqueue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
@@ -472,6 +474,61 @@ func TestPauseBeforeRun(t *testing.T) {
 		}
 		f.Shutdown(t.Context())
 		<-run
+	})
+}
+
+// A pause survives a restart with the file store: the forwarder that comes after
+// attempts nothing of it until Resume.
+func TestAPauseSurvivesARestart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "queue.db")
+	inBubble(t, func(t *testing.T, r *rig) {
+		open := func() {
+			if err := r.queue.Close(); err != nil {
+				t.Fatal(err)
+			}
+			var err error
+			if r.queue, err = boltqueue.Open(path, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		open()
+		recv, other := r.network.Receiver(hook, ""), r.network.Receiver("http://erp.example/", "")
+		config := webhook.Config{Destinations: append(crm(hook), webhook.Destination{ID: "erp", Endpoints: []webhook.Endpoint{{URL: "http://erp.example/"}}})}
+		r.start(config)
+		begin := time.Now()
+		if err := r.Pause(t.Context(), "crm"); err != nil {
+			t.Fatal(err)
+		}
+		r.track("m1")
+		for range 2 {
+			r.stop()
+			open()
+			time.Sleep(time.Minute)
+			r.start(config)
+			if err := r.Forward(t.Context(), "erp", call("m2")); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			want := []webhook.Held{{Destination: "crm", Hold: webhook.HoldPaused, Since: begin.UTC()}}
+			if diff := cmp.Diff(want, r.Held()); diff != "" {
+				t.Errorf("Held (-want +got)\n%s", diff)
+			}
+			if n, others := len(recv.Requests()), len(other.Requests()); n != 0 || others != 1 {
+				t.Errorf("%d requests to what is paused, %d to another, want 0 and 1", n, others)
+			}
+		}
+		if err := r.Resume(t.Context(), "crm"); err != nil {
+			t.Fatal(err)
+		}
+		r.stop()
+		open()
+		r.start(config)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := len(recv.Requests()); n != 1 || len(r.Held()) != 0 {
+			t.Errorf("%d requests after Resume, Held = %+v", n, r.Held())
+		}
 	})
 }
 

@@ -63,9 +63,9 @@ const (
 
 // Attempted is one request to one endpoint.
 type Attempted struct {
-	// Destination, ID, Type and Trace are those of the delivery.
-	Destination, ID, Type string
-	Trace                 Trace
+	// These are those of the delivery.
+	Destination, ID, MessageID, Source, User, Event, Type string
+	Trace                                                 Trace
 	// Attempt is the request. The Answer of one that was taken is not kept.
 	Attempt
 	// Outcome is what it led to.

@@ -19,7 +19,7 @@ func (nullObserver) Ended(Ended)         {}
 func TestObservingAllocatesNothing(t *testing.T) {
 	f := &Forwarder{schedule: schedule.New(schedule.Config{})}
 	l := &lane{Lane: &schedule.Lane{ID: "crm"}}
-	p := &posting{id: "m1", kind: "track"}
+	d := &Delivery{ID: "m1", Type: "track"}
 	r := &result{attempt: Attempt{Took: time.Millisecond, Try: 1}}
 	a := f.accounts.of(l)
 	ss := []Settlement{{Verdict: Done, Delivery: Delivery{Destination: "crm", ID: "m1"}}}
@@ -27,7 +27,7 @@ func TestObservingAllocatesNothing(t *testing.T) {
 	f.news = make(chan struct{}, 1)
 	run := func(name string) {
 		if n := testing.AllocsPerRun(100, func() {
-			f.requested(l, p, r, time.Time{})
+			f.requested(l, d, r, time.Time{})
 			f.stored(ss, of, false)
 		}); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)

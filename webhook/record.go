@@ -34,12 +34,9 @@ type Attempt struct {
 	Answer string
 }
 
-// The first byte of every record is its version. Older versions stay readable.
-// A delivery is written in the oldest that has all its fields.
-const (
-	recordVersion      = 1
-	recordVersionTrace = 2 // a delivery's, with its Trace before the Body
-)
+// recordVersion is the first byte of every record. Versions 1 and 2 were never
+// released, and are not read.
+const recordVersion = 3
 
 // errRecord is the error of a record that cannot be read.
 var errRecord = errors.New("webhook: malformed delivery record")
@@ -52,13 +49,13 @@ func (d *Delivery) AppendBinary(b []byte) ([]byte, error) {
 	if err := d.checkRecord(); err != nil {
 		return b, err
 	}
-	version := byte(recordVersion)
-	if d.Trace != (Trace{}) {
-		version = recordVersionTrace
-	}
-	b = append(b, version)
+	b = append(b, recordVersion)
 	b = appendText(b, d.Destination)
 	b = appendText(b, d.ID)
+	b = appendText(b, d.MessageID)
+	b = appendText(b, d.Source)
+	b = appendText(b, d.User)
+	b = appendText(b, d.Event)
 	b = appendText(b, d.Type)
 	b = appendTime(b, d.Accepted)
 	b = appendTime(b, d.Due)
@@ -81,10 +78,8 @@ func (d *Delivery) AppendBinary(b []byte) ([]byte, error) {
 		b = appendText(b, a.Error)
 		b = appendText(b, a.Answer)
 	}
-	if version >= recordVersionTrace {
-		b = appendText(b, d.Trace.Parent)
-		b = appendText(b, d.Trace.State)
-	}
+	b = appendText(b, d.Trace.Parent)
+	b = appendText(b, d.Trace.State)
 	b = binary.AppendUvarint(b, uint64(len(d.Body)))
 	return append(b, d.Body...), nil
 }
@@ -97,6 +92,11 @@ func (d *Delivery) Check() error {
 	}
 	if n := len(d.ID); n < 1 || n > maxID {
 		return fmt.Errorf("webhook: delivery with an id of %d bytes, not 1 to %d", n, maxID)
+	}
+	for _, s := range [...]string{d.MessageID, d.Source, d.User, d.Event} {
+		if len(s) > maxID {
+			return fmt.Errorf("webhook: delivery with a message id, source, user or event of %d bytes, more than %d", len(s), maxID)
+		}
 	}
 	return d.checkRecord()
 }
@@ -122,24 +122,19 @@ const maxCount = 1 << 53
 
 func countable(n int) bool { return n >= 0 && int64(n) <= maxCount }
 
-// UnmarshalBinary reads what AppendBinary wrote, in this version of the package
-// or an earlier one. The delivery keeps nothing of b. After an error it holds
-// nothing of use.
+// UnmarshalBinary reads what AppendBinary wrote. The delivery keeps nothing of b.
+// After an error it holds nothing of use.
 func (d *Delivery) UnmarshalBinary(b []byte) error {
 	r := recordReader{b: b}
-	version := r.byte()
-	if version < recordVersion || version > recordVersionTrace {
+	if version := r.byte(); version != recordVersion {
 		return fmt.Errorf("%w: version %d", errRecord, version)
 	}
-	*d = Delivery{
-		Destination: r.text(),
-		ID:          r.text(),
-		Type:        r.text(),
-		Accepted:    r.time(),
-		Due:         r.time(),
-		Expires:     r.time(),
-		Tries:       r.int(),
-	}
+	*d = Delivery{Destination: r.text()}
+	r.texts(&d.ID, &d.MessageID, &d.Source, &d.User, &d.Event, &d.Type)
+	d.Accepted = r.time()
+	d.Due = r.time()
+	d.Expires = r.time()
+	d.Tries = r.int()
 	if n := r.count(MaxEndpoints); n > 0 {
 		d.Closed = make([]Closed, n)
 		for i := range d.Closed {
@@ -161,9 +156,7 @@ func (d *Delivery) UnmarshalBinary(b []byte) error {
 			}
 		}
 	}
-	if version >= recordVersionTrace {
-		d.Trace = Trace{Parent: r.text(), State: r.text()}
-	}
+	d.Trace = Trace{Parent: r.text(), State: r.text()}
 	d.Body = bytes.Clone(r.bytes())
 	if r.failed || len(r.b) != 0 {
 		return errRecord
@@ -278,6 +271,23 @@ func (r *recordReader) uint64() uint64 {
 }
 
 func (r *recordReader) text() string { return string(r.bytes()) }
+
+// texts reads texts that follow each other. They share one allocation.
+func (r *recordReader) texts(texts ...*string) {
+	from := r.b
+	for range texts {
+		r.bytes()
+	}
+	if r.failed {
+		return
+	}
+	all := string(from[:len(from)-len(r.b)])
+	for _, text := range texts {
+		n, size := binary.Uvarint(from)
+		end := size + int(n)
+		*text, all, from = all[size:end], all[end:], from[end:]
+	}
+}
 
 // bytes returns the next text, which is a part of the record.
 func (r *recordReader) bytes() []byte {

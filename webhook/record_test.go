@@ -19,6 +19,10 @@ func recordDelivery() Delivery {
 	return Delivery{
 		Destination: "crm",
 		ID:          "3f2c1d1e-6a54-4d0f-8a0e-0a8f2b0c9d11",
+		MessageID:   "invoice-1042-paid",
+		Source:      "shop",
+		User:        "u1",
+		Event:       "Invoice Paid",
 		Type:        "track",
 		Body:        []byte("{\"a\":\"\x00\xff\"}"),
 		Accepted:    at,
@@ -37,6 +41,8 @@ func TestDeliveryRecord(t *testing.T) {
 	full := recordDelivery()
 	most := recordDelivery()
 	most.Destination, most.ID = strings.Repeat("d", 255), strings.Repeat("i", 255)
+	most.MessageID, most.Source = strings.Repeat("m", 255), strings.Repeat("s", 255)
+	most.User, most.Event = strings.Repeat("u", 255), strings.Repeat("e", 255)
 	most.Closed = make([]Closed, MaxEndpoints)
 	most.Attempts = make([]Attempt, MaxAttempts)
 	most.Body = bytes.Repeat([]byte("b"), 64<<10)
@@ -138,47 +144,33 @@ func TestDeliveryCheck(t *testing.T) {
 		{Destination: long + "x", ID: "1"},
 		{Destination: "a", ID: long + "x"},
 		{Destination: "a", ID: "1", Tries: -1},
+		{Destination: "a", ID: "1", MessageID: long + "x"},
+		{Destination: "a", ID: "1", Source: long + "x"},
+		{Destination: "a", ID: "1", User: long + "x"},
+		{Destination: "a", ID: "1", Event: long + "x"},
 	} {
 		if err := d.Check(); err == nil {
-			t.Errorf("Check of a destination of %d bytes, an id of %d and %d tries is no error", len(d.Destination), len(d.ID), d.Tries)
+			t.Errorf("Check of a delivery that is not allowed is no error: %+v", d)
 		}
 	}
-	if err := (&Delivery{Destination: long, ID: long}).Check(); err != nil {
+	if err := (&Delivery{Destination: long, ID: long, MessageID: long, Source: long, User: long, Event: long}).Check(); err != nil {
 		t.Error(err)
 	}
 }
 
-// Records of each version stay readable.
-func TestOldRecordsAreRead(t *testing.T) {
-	at := time.UnixMicro(1_900_000_000_123_456).UTC()
-	for _, tt := range []struct {
-		name   string
-		record string
-		want   Delivery
-	}{
-		{
-			"version 1, written before there was another",
-			"\x01\x01a\x02m1\x05track" + "\x80\x89\xa5\x91\xc7\x82\xe0\x06" + "\x80\x89\xa5\x91\xc7\x82\xe0\x06" + "\x00\x00\x00\x00\x02{}",
-			Delivery{Destination: "a", ID: "m1", Type: "track", Accepted: at, Due: at, Body: []byte("{}")},
-		},
-		{
-			"version 2",
-			"\x02\x01a\x02m1\x05track" + "\x80\x89\xa5\x91\xc7\x82\xe0\x06" + "\x80\x89\xa5\x91\xc7\x82\xe0\x06" + "\x00\x00\x00\x00\x01p\x01s\x02{}",
-			Delivery{Destination: "a", ID: "m1", Type: "track", Accepted: at, Due: at, Trace: Trace{Parent: "p", State: "s"}, Body: []byte("{}")},
-		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var got Delivery
-			if err := got.UnmarshalBinary([]byte(tt.record)); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
-			}
-			if b, err := got.AppendBinary(nil); err != nil || string(b) != tt.record {
-				t.Errorf("it is written as %q, %v, want %q", b, err, tt.record)
-			}
-		})
+// The form of a record is written down here: another needs another version.
+func TestDeliveryRecordFormat(t *testing.T) {
+	const (
+		at   = "\x80\x89\xa5\x91\xc7\x82\xe0\x06"
+		want = "\x03\x01a\x02id\x02m1\x01s\x01u\x01e\x05track" + at + at + "\x00\x00\x00\x00\x01p\x01s\x02{}"
+	)
+	due := time.UnixMicro(1_900_000_000_123_456).UTC()
+	d := Delivery{
+		Destination: "a", ID: "id", MessageID: "m1", Source: "s", User: "u", Event: "e", Type: "track",
+		Accepted: due, Due: due, Trace: Trace{Parent: "p", State: "s"}, Body: []byte("{}"),
+	}
+	if b, err := d.AppendBinary(nil); err != nil || string(b) != want {
+		t.Errorf("AppendBinary = %q, %v, want %q", b, err, want)
 	}
 }
 
@@ -219,8 +211,8 @@ func TestDeliveryRecordMalformed(t *testing.T) {
 		}
 	}
 	bad(append(bytes.Clone(whole), 0), "with a byte more")
-	bad(append([]byte{recordVersionTrace + 1}, whole[1:]...), "of a later version")
-	bad(append([]byte{recordVersionTrace}, whole[1:]...), "of another version")
+	bad(append([]byte{recordVersion + 1}, whole[1:]...), "of a later version")
+	bad(append([]byte{recordVersion - 1}, whole[1:]...), "of an earlier version")
 	bad(append([]byte{0}, whole[1:]...), "of version 0")
 	if err := new(DeadLetter).UnmarshalBinary(append([]byte{recordVersion + 1}, wholeDead[1:]...)); !errors.Is(err, errRecord) {
 		t.Errorf("a dead letter of a later version: %v, want %v", err, errRecord)
@@ -229,7 +221,7 @@ func TestDeliveryRecordMalformed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const tries, closed, attempts = 7, 8, 9 // where these are in it, a byte each
+	const tries, closed, attempts = 11, 12, 13 // where these are in it, a byte each
 	for _, tt := range []struct {
 		name   string
 		at     int

@@ -59,14 +59,13 @@ func newSender(f *Forwarder) *sender {
 // A posting is what is posted of a delivery.
 type posting struct {
 	id    string
-	kind  string // its Type
 	body  []byte
 	trace Trace
 	try   int // the attempt that it is part of
 }
 
 func postingOf(d *Delivery) posting {
-	return posting{id: d.ID, kind: d.Type, body: d.Body, trace: d.Trace, try: d.Tries + 1}
+	return posting{id: d.ID, body: d.Body, trace: d.Trace, try: d.Tries + 1}
 }
 
 // send posts p to e. It ends with ctx and after the time of an attempt.

@@ -52,14 +52,17 @@ func settled(id string, size int) Settlement {
 	return Settlement{Verdict: Retry, Delivery: Delivery{Destination: "crm", ID: id, Body: make([]byte, size)}}
 }
 
-// newTestSettler starts a settler. stop ends it as Run does, and returns what run did.
-func newTestSettler(t *testing.T, q *fakeSettles, b bounds) (s *settler, stop func() error) {
+// newTestSettler returns a settler, whose run starts with start. stop ends it as Run does,
+// and returns what run did.
+func newTestSettler(t *testing.T, q *fakeSettles, b bounds) (s *settler, start func(), stop func() error) {
 	s = newSettler(q, slog.New(slog.DiscardHandler), func([]Settlement, []*account, bool) {}, func() bool { return false })
 	s.bounds = b
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped, ended := make(chan struct{}), make(chan error, 1)
-	go func() { ended <- s.run(ctx, stopped) }() // stop waits for it
-	return s, func() error {
+	start = func() {
+		go func() { ended <- s.run(ctx, stopped) }() // stop waits for it
+	}
+	return s, start, func() error {
 		defer cancel()
 		time.AfterFunc(5*time.Second, cancel)
 		close(stopped)
@@ -83,10 +86,11 @@ func TestOutcomesAreStoredInPieces(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := &fakeSettles{}
-				s, stop := newTestSettler(t, q, tt.bounds)
+				s, start, stop := newTestSettler(t, q, tt.bounds)
 				for i, size := range tt.sizes {
 					s.add(settled(fmt.Sprint(i), size), nil)
 				}
+				start() // what is added later may be in calls of its own
 				synctest.Wait()
 				if calls, _ := q.seen(); fmt.Sprint(calls) != fmt.Sprint(tt.want) {
 					t.Errorf("calls of %v settlements, want %v", calls, tt.want)
@@ -118,7 +122,8 @@ func TestARefusedOutcomeHoldsUpNoOther(t *testing.T) {
 					}
 					return nil
 				}}
-				s, stop := newTestSettler(t, q, bounds{64, 1 << 20})
+				s, start, stop := newTestSettler(t, q, bounds{64, 1 << 20})
+				start()
 				for i := range 100 {
 					s.add(settled(fmt.Sprint(i), 1), nil)
 				}
@@ -163,7 +168,8 @@ func TestOutcomesWaitForTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failed := errors.New("no room on the disk")
 		q := &fakeSettles{refuse: func(*Settlement) error { return failed }}
-		s, stop := newTestSettler(t, q, defaultBounds)
+		s, start, stop := newTestSettler(t, q, defaultBounds)
+		start()
 		for i := range 1000 {
 			s.add(settled(fmt.Sprint(i), 100), nil)
 		}
@@ -197,7 +203,8 @@ func TestOutcomesWaitForTheStore(t *testing.T) {
 func TestBodiesWhoseOutcomeWaitsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &fakeSettles{refuse: func(*Settlement) error { return errors.New("away") }}
-		s, stop := newTestSettler(t, q, defaultBounds)
+		s, start, stop := newTestSettler(t, q, defaultBounds)
+		start()
 		s.add(settled("a", 400), nil)
 		if behind, _ := s.behind(100, 1000); behind {
 			t.Error("behind at 400 bytes of 1000")

@@ -103,8 +103,8 @@ type DestinationStats struct {
 
 // A Failure is an attempt that failed.
 type Failure struct {
-	// ID is that of the delivery.
-	ID string
+	// MessageID and Source are those of the delivery.
+	MessageID, Source string
 	// Attempt is the request; with several endpoints, that to the last one.
 	Attempt
 	// Due is when the delivery is attempted again; zero if it was given up.

@@ -77,7 +77,7 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 	defer cancel()
 	client := newClient(&f.config, &guard{allow: f.config.AllowAddresses, operator: t.Trusted}, ctx)
 	defer client.Close()
-	p := posting{id: t.Event.ID, kind: t.Event.Type, body: t.Event.Body, trace: f.trace(ctx), try: 1}
+	p := posting{id: t.Event.deliveryID(), body: t.Event.Body, trace: f.trace(ctx), try: 1}
 	exchanges := make([]Exchange, len(target.endpoints))
 	var requests sync.WaitGroup
 	for i, e := range target.endpoints {

@@ -73,23 +73,22 @@ func (w *worker) deliver(l *lane, d *Delivery) schedule.Outcome {
 // observer of them. d is the delivery as it was, and due when it is attempted
 // again.
 func (w *worker) report(l *lane, d *Delivery, due time.Time) {
-	p := postingOf(d)
 	for i := range w.open {
 		if r := &w.results[i]; r.attempt.Try > 0 {
-			w.f.requested(l, &p, r, due)
+			w.f.requested(l, d, r, due)
 		}
 	}
 }
 
 // requested counts a request that has ended and tells the observer of it.
-func (f *Forwarder) requested(l *lane, p *posting, r *result, due time.Time) {
+func (f *Forwarder) requested(l *lane, d *Delivery, r *result, due time.Time) {
 	if !r.cut {
 		f.accounts.of(l).took(r.attempt.Took)
 		f.total.took(r.attempt.Took)
 	}
 	if f.observed != nil {
 		f.observed.attempted(Attempted{
-			Destination: l.ID, ID: p.id, Type: p.kind, Trace: p.trace,
+			Destination: l.ID, ID: d.ID, MessageID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type, Trace: d.Trace,
 			Attempt: r.attempt, Outcome: r.outcomeOf(), Due: due,
 		})
 	}
@@ -220,7 +219,7 @@ func (f *Forwarder) log(l *lane, s *Settlement) {
 	if !log {
 		return
 	}
-	args := []any{"destination", l.ID, "id", d.ID, "reason", string(reason), "tries", d.Tries}
+	args := []any{"destination", l.ID, "source", d.Source, "id", d.MessageID, "reason", string(reason), "tries", d.Tries}
 	if n := len(d.Attempts); n > 0 {
 		a := &d.Attempts[n-1]
 		args = append(args, "endpoint", a.Endpoint, "status", a.Status, "error", a.Error)

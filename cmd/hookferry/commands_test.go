@@ -67,7 +67,7 @@ func call(ctx context.Context, stdin string, env map[string]string, args ...stri
 func TestAdminCommands(t *testing.T) {
 	ended := func(p api.Progress) []api.Progress { p.Ended = true; return []api.Progress{{Done: p.Done / 2}, p} }
 	at := time.Now().Add(-90 * time.Minute)
-	letter := api.DeadLetter{Key: "0019c5", Destination: "acme", ID: "m1", Type: "track", Reason: "refused", Accepted: at, Died: at, Tries: 1,
+	letter := api.DeadLetter{Key: "0019c5", Destination: "acme", ID: "m1", Source: "shop", User: "u1", Event: "Signed Up\x1b", Type: "track", Reason: "refused", Accepted: at, Died: at, Tries: 1,
 		Attempts: []api.Attempt{{At: at, Took: 12.3, Try: 1, Endpoint: "http://a.example/hook", Status: 400, Reason: "refused", Answer: "no\x1b]0;x\x07 such"}},
 		Body:     json.RawMessage(`{"type":"track","event":"A\u202eB` + "\u202e" + `"}`)}
 	v := exampleOverview()
@@ -136,7 +136,7 @@ func TestAdminCommands(t *testing.T) {
 		{name: "dead ls by no time", args: []string{"dead", "ls", "-from", "noon"}, status: 2, stderr: `-from: "noon": want a time such as`, asked: []string{}},
 		{name: "dead ls by no reason", args: []string{"dead", "ls", "-reason", "malice"}, status: 2, stderr: `invalid value "malice" for flag -reason: want one of timeout, `},
 		{name: "dead show", args: []string{"dead", "show", "0019c5"},
-			stdout: `(?s)^key          0019c5\ndestination  acme\n.*\nreason       refused\n.*\n  1  \S+  +12ms  http://a.example/hook  400 no\\x1b\]0;x\\a such\n\n\{\n  "type": "track",\n  "event": "A\\u202eB\\u202e"\n\}\n$`},
+			stdout: `(?s)^key          0019c5\ndestination  acme\nid           m1\nsource       shop\ntype         track\nevent        Signed Up\\x1b\nuser         u1\n.*\nreason       refused\n.*\n  1  \S+  +12ms  http://a.example/hook  400 no\\x1b\]0;x\\a such\n\n\{\n  "type": "track",\n  "event": "A\\u202eB\\u202e"\n\}\n$`},
 		{name: "dead show as JSON", args: []string{"dead", "show", "-json", "0019c5"}, stdout: `^\{"key":"0019c5".*\}\n$`},
 		{name: "dead show what is not there", args: []string{"dead", "show", "0019c6"}, status: 3, stderr: `^hookferry dead show: no /api/v1/dead/0019c6`},
 		{name: "dead show two", args: []string{"dead", "show", "a", "b"}, status: 2, stderr: `want the key of one dead letter`},

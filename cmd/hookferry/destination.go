@@ -12,8 +12,7 @@ const (
 	pauseHelp = `Usage: hookferry pause DESTINATION... [flags]
 
 Pause stops attempts for destinations. Calls for them are taken, and wait until
-resume. A pause ends with the server: to keep one, disable the destination in
-its settings.
+resume, also after a restart.
 
 Examples:
   hookferry pause acme

@@ -51,7 +51,8 @@ func receive(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// Webhooks arrive at least once. A deletion request has no messageId and
-	// may be worked on twice.
+	// may be worked on twice. With public write keys go by webhook-id, which
+	// requests signed as of Standard Webhooks have.
 	if message.MessageID != "" {
 		if _, again := seen.LoadOrStore(message.MessageID, true); again {
 			return

@@ -19,6 +19,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -550,9 +551,30 @@ func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq
 	})
 }
 
-// Erase implements webhook.Keeper.
+// Erase implements webhook.Keeper. The log keeps what was erased: to be rid of it, it would
+// have to be written anew.
 func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
-	return 0, 0, webhook.ErrUnsupported
+	if user == "" {
+		return 0, 0, errors.New("store: erasure without a user")
+	}
+	if err := s.lock(ctx); err != nil {
+		return 0, 0, err
+	}
+	defer s.mu.Unlock()
+	var ls []line
+	for n, e := range s.entries {
+		switch {
+		case e.User != user:
+		case e.Claim != 0:
+			claimed++
+		default:
+			ls = append(ls, line{Op: opDrop, N: n})
+		}
+	}
+	if err := s.commit(ls); err != nil {
+		return 0, 0, err
+	}
+	return len(ls), claimed, nil
 }
 
 // Count implements webhook.Keeper. DeadBytes are not known.

@@ -131,13 +131,47 @@ func (s *Server) Close() error {
 
 // CPU returns the processor time that the server has used, 0 where there is no /proc.
 func (s *Server) CPU() time.Duration {
+	ticks := 0
+	for _, p := range s.processes() {
+		ticks += p.ticks
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+// Freeze stops all processes of the server by SIGSTOP, until Thaw. It takes a /proc.
+func (s *Server) Freeze() error { return s.signal(syscall.SIGSTOP) }
+
+// Thaw has the processes of the server go on.
+func (s *Server) Thaw() error { return s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(signal syscall.Signal) error {
+	// The first time is for the postmaster, which then starts no others.
+	for range 2 {
+		ps := s.processes()
+		if len(ps) == 0 {
+			return errors.New("pgtest: the server has no processes")
+		}
+		for _, p := range ps {
+			if err := syscall.Kill(p.id, signal); err != nil && err != syscall.ESRCH {
+				return fmt.Errorf("pgtest: sending %v: %w", signal, err)
+			}
+		}
+	}
+	return nil
+}
+
+// A process is one of the server. Ticks are the hundredths of a second that it and its
+// children which have ended were running.
+type process struct{ id, ticks int }
+
+// processes returns the postmaster and its children, none where there is no /proc.
+func (s *Server) processes() (ps []process) {
 	pid, err := os.ReadFile(filepath.Join(s.dir, "data", "postmaster.pid"))
 	if err != nil {
-		return 0
+		return nil
 	}
 	postmaster, _, _ := strings.Cut(string(pid), "\n")
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	ticks := 0
 	for _, name := range stats {
 		text, err := os.ReadFile(name)
 		if err != nil {
@@ -146,15 +180,19 @@ func (s *Server) CPU() time.Duration {
 		// After the name of the program, fields[0] is the state and fields[1] the parent.
 		// fields[11:15] are the times of the process and of its children that have ended.
 		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-		if fields[1] != postmaster && filepath.Base(filepath.Dir(name)) != postmaster {
+		id := filepath.Base(filepath.Dir(name))
+		if fields[1] != postmaster && id != postmaster {
 			continue
 		}
+		var p process
+		p.id, _ = strconv.Atoi(id)
 		for _, f := range fields[11:15] {
 			n, _ := strconv.Atoi(f)
-			ticks += n
+			p.ticks += n
 		}
+		ps = append(ps, p)
 	}
-	return time.Duration(ticks) * 10 * time.Millisecond
+	return ps
 }
 
 func (s *Server) run(name string, args ...string) error {

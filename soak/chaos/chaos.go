@@ -133,6 +133,7 @@ func wait(ctx context.Context, d time.Duration) {
 type ledger struct {
 	mu        sync.Mutex
 	r         *rand.Rand
+	takes     time.Duration // the answer to each request
 	accepted  map[string]bool
 	delivered map[string]int
 	lost      int // claims that others have taken over
@@ -149,6 +150,7 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusInternalServerError)
 		return
 	}
+	wait(r.Context(), l.takes)
 	if strings.HasSuffix(event.ID, "7-0") {
 		w.WriteHeader(http.StatusGone)
 		return
@@ -227,11 +229,45 @@ func (n *node) end(kill bool) error {
 // away, for the time that it is given or one of its own.
 func Run(t *testing.T, store Store, addresses []string, length time.Duration, seed uint64, away func(time.Duration)) {
 	r := rand.New(rand.NewPCG(seed, 1))
-	l := &ledger{r: rand.New(rand.NewPCG(seed, 2)), accepted: make(map[string]bool), delivered: make(map[string]int)}
+	run(t, store, addresses, seed, 0, func(kill func(i int)) int {
+		kills, outages := 0, 0
+		for end := time.Now().Add(length); ; {
+			wait(t.Context(), time.Duration(1+r.IntN(5000))*time.Millisecond)
+			if kills > 0 && outages > 0 && time.Now().After(end) {
+				t.Logf("%d outages", outages)
+				return kills
+			}
+			if outages*3 < kills {
+				outages++
+				away(time.Duration(1+r.IntN(5000)) * time.Millisecond)
+			} else {
+				kills++
+				kill(r.IntN(nodeCount))
+			}
+		}
+	})
+}
+
+// Survive kills no node while disturb runs, in which the server may be away. No node loses
+// its claims, so nothing is delivered twice. The receiver takes a while for each delivery,
+// so that a backlog grows.
+func Survive(t *testing.T, store Store, address string, seed uint64, takes time.Duration, disturb func()) {
+	run(t, store, []string{address}, seed, takes, func(func(int)) int {
+		disturb()
+		return 0
+	})
+}
+
+const nodeCount = 3
+
+// run has nodes forward and deliver while disturb runs, which returns how many it has
+// killed, and looks at what became of each event.
+func run(t *testing.T, store Store, addresses []string, seed uint64, takes time.Duration, disturb func(kill func(i int)) int) {
+	l := &ledger{r: rand.New(rand.NewPCG(seed, 2)), takes: takes, accepted: make(map[string]bool), delivered: make(map[string]int)}
 	receiver := httptest.NewServer(l)
 	defer receiver.Close()
 
-	nodes := make([]*node, 3)
+	nodes := make([]*node, nodeCount)
 	started := 0
 	start := func(i int) {
 		started++
@@ -240,22 +276,10 @@ func Run(t *testing.T, store Store, addresses []string, length time.Duration, se
 	for i := range nodes {
 		start(i)
 	}
-	kills, outages := 0, 0
-	for end := time.Now().Add(length); ; {
-		wait(t.Context(), time.Duration(1+r.IntN(5000))*time.Millisecond)
-		if kills > 0 && outages > 0 && time.Now().After(end) {
-			break
-		}
-		if outages*3 < kills {
-			outages++
-			away(time.Duration(1+r.IntN(5000)) * time.Millisecond)
-		} else {
-			kills++
-			i := r.IntN(len(nodes))
-			nodes[i].end(true)
-			start(i)
-		}
-	}
+	kills := disturb(func(i int) {
+		nodes[i].end(true)
+		start(i)
+	})
 	for _, n := range nodes {
 		<-n.open
 		if err := n.end(false); err != nil {
@@ -304,8 +328,11 @@ func Run(t *testing.T, store Store, addresses []string, length time.Duration, se
 	if len(l.accepted) < 100 || len(dead) == 0 {
 		t.Errorf("only %d accepted, and %d dead: no load", len(l.accepted), len(dead))
 	}
-	t.Logf("%d accepted, %d calls refused, %d delivered, %d dead, %d missing, %d twice; %d kills, %d outages, %d claims lost, %d left to the last node",
-		len(l.accepted), l.refused, len(l.delivered), len(dead), missing, twice, kills, outages, l.lost, rest)
+	t.Logf("%d accepted, %d calls refused, %d delivered, %d dead, %d missing, %d twice; %d kills, %d claims lost, %d left to the last node",
+		len(l.accepted), l.refused, len(l.delivered), len(dead), missing, twice, kills, l.lost, rest)
+	if kills == 0 && l.lost > 0 {
+		t.Errorf("nodes that were alive have lost their claims %d times", l.lost)
+	}
 }
 
 // drain delivers what is left, and returns how much that was.

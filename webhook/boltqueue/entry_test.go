@@ -93,7 +93,7 @@ func TestSettlementsShareEntries(t *testing.T) {
 			if tt.verdict == webhook.Retry {
 				want = len(ds)
 			}
-			if counts, err := q.Count(t.Context()); err != nil || counts.Waiting != want || counts.Leased != 0 {
+			if counts, err := q.Count(t.Context()); err != nil || counts.Waiting != want || counts.Claimed != 0 {
 				t.Errorf("Count = %+v, %v, want %d waiting", counts, err, want)
 			}
 		})

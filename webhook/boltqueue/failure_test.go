@@ -186,7 +186,7 @@ func testCommitFails(t *testing.T, commit func(*bolt.Tx) error, journal string, 
 		t.Fatal(err)
 	}
 	defer q.Close()
-	want.Leased = 0
+	want.Claimed = 0
 	counted()
 }
 

@@ -33,10 +33,11 @@ import (
 //	dead       died, number -> row
 //	seen       number -> time, keys: what was put within a second
 //	audiences  name -> "generation", and "members": user -> generation
+//	pauses     destination -> since when it is paused
 //	damaged    key of a row of waiting -> row: could not be read
 //
 // A row is a CRC-32C and a record of package webhook.
-const formatVersion = 4
+const formatVersion = 5
 
 var (
 	bucketMeta      = []byte("meta")
@@ -48,9 +49,10 @@ var (
 	bucketDead      = []byte("dead")
 	bucketSeen      = []byte("seen")
 	bucketAudiences = []byte("audiences")
+	bucketPauses    = []byte("pauses")
 	bucketDamaged   = []byte("damaged")
 
-	allBuckets = [][]byte{bucketMeta, bucketBlocks, bucketLeft, bucketLanes, bucketWaiting, bucketSegments, bucketDead, bucketSeen, bucketAudiences, bucketDamaged}
+	allBuckets = [][]byte{bucketMeta, bucketBlocks, bucketLeft, bucketLanes, bucketWaiting, bucketSegments, bucketDead, bucketSeen, bucketAudiences, bucketPauses, bucketDamaged}
 
 	rowVersion    = []byte("version")
 	rowState      = []byte("state")
@@ -84,7 +86,7 @@ func appendSealed(b []byte, d encoding.BinaryAppender) ([]byte, error) {
 // rowRoom returns about how long the row of d is, at least if it was not attempted.
 func rowRoom(d *webhook.Delivery) int {
 	const numbers = 64 // the checksum, times and lengths, at most
-	return len(d.Destination) + len(d.ID) + len(d.Type) + len(d.Trace.Parent) + len(d.Trace.State) + len(d.Body) + numbers
+	return len(d.Destination) + len(d.ID) + len(d.MessageID) + len(d.Source) + len(d.User) + len(d.Event) + len(d.Type) + len(d.Trace.Parent) + len(d.Trace.State) + len(d.Body) + numbers
 }
 
 // unseal reads a row into d, which keeps nothing of it.

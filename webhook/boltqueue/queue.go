@@ -127,7 +127,7 @@ func (c *Config) withDefaults() Config {
 }
 
 // A Queue is a webhook.Queue, and webhook.DeadLetters, webhook.Counter,
-// webhook.DestinationCounter, webhook.Roster and webhook.Rosters too.
+// webhook.DestinationCounter, webhook.Roster, webhook.Rosters and webhook.Pauses too.
 type Queue struct {
 	config  Config
 	path    string

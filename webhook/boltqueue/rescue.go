@@ -1,6 +1,7 @@
 package boltqueue
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -62,7 +63,7 @@ func RescueContext(ctx context.Context, from, to string, progress func(read, of 
 	if err != nil {
 		return r, err
 	}
-	x := &rescue{q: q, reading: newReading(ctx, progress, 2*info.Size()), left: make(map[uint64]uint64), player: newPlayer(), generations: make(map[string]uint64)}
+	x := &rescue{q: q, reading: newReading(ctx, progress, 2*info.Size()), left: make(map[uint64]uint64), pauses: make(map[string][]byte), player: newPlayer(), generations: make(map[string]uint64)}
 	x.player.lenient = true
 	err = x.run(f, readJournals(from))
 	if cerr := q.Close(); err == nil {
@@ -91,7 +92,8 @@ type rescue struct {
 	closed bool
 	player *player
 
-	keys []seenKeys
+	keys   []seenKeys
+	pauses map[string][]byte
 
 	// What is written next.
 	puts        []webhook.Delivery
@@ -135,6 +137,11 @@ func (x *rescue) run(f *os.File, journals [2]journalFile) error {
 	return x.q.do(context.Background(), &request{work: func(e *edit, _ *request) error {
 		for _, s := range append(x.keys, x.player.keys...) {
 			x.remember(e, s)
+		}
+		for destination, since := range x.pauses {
+			if err := e.bucket(bucketPauses).Put([]byte(destination), since); err != nil {
+				return err
+			}
 		}
 		return nil
 	}})
@@ -241,6 +248,11 @@ func (x *rescue) row(names [][]byte, k, v []byte) error {
 			s.keys = append(s.keys, storekit.Key(b[:size]))
 		}
 		x.keys = append(x.keys, s)
+	case isIn(names, bucketPauses):
+		if len(v) != 8 {
+			return x.orLost(orphan, errRow)
+		}
+		x.pauses[string(k)] = bytes.Clone(v)
 	case len(names) == 2 && string(names[0]) == string(bucketAudiences) && string(k) == string(rowGeneration):
 		x.generations[string(names[1])] = generation(v)
 	case len(names) == 3 && string(names[0]) == string(bucketAudiences):

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -287,7 +288,28 @@ func (s *Store) Set(ctx context.Context, e webhook.Setting) (uint64, error) {
 	return s.seq, nil
 }
 
-// Erase implements webhook.Keeper. Deliveries do not carry their user yet.
+// Erase implements webhook.Keeper.
 func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
-	return 0, 0, webhook.ErrUnsupported
+	if user == "" {
+		return 0, 0, errors.New("memqueue: erasure without a user")
+	}
+	if err := s.lock(ctx); err != nil {
+		return 0, 0, err
+	}
+	defer s.mu.Unlock()
+	for _, it := range s.claims {
+		if it != nil && it.User == user {
+			claimed++
+		}
+	}
+	for _, l := range s.lanes {
+		for _, q := range []*queue{&l.fresh, &l.retries} {
+			for _, it := range q.remove(func(it *item) bool { return it.User == user }) {
+				s.drop(it)
+				erased++
+			}
+		}
+	}
+	erased += s.forget(func(d *webhook.DeadLetter) bool { return d.User == user })
+	return erased, claimed, nil
 }

@@ -2,6 +2,7 @@ package memqueue
 
 import (
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
@@ -21,7 +22,9 @@ type item struct {
 }
 
 // size returns the bytes that a delivery counts for. They do not change while it is stored.
-func size(d *webhook.Delivery) int64 { return int64(len(d.Body)+len(d.ID)) + overhead }
+func size(d *webhook.Delivery) int64 {
+	return int64(len(d.Body)+len(d.ID)+len(d.MessageID)+len(d.Source)+len(d.User)+len(d.Event)) + overhead
+}
 
 // before reports whether it comes before another in a queue.
 func (it *item) before(other *item) bool {
@@ -161,4 +164,24 @@ func (q *queue) all() iter.Seq[*item] {
 			}
 		}
 	}
+}
+
+// remove takes out the items that gone selects, and returns them.
+func (q *queue) remove(gone func(*item) bool) (removed []*item) {
+	for it := range q.all() {
+		if gone(it) {
+			removed = append(removed, it)
+		}
+	}
+	if removed == nil {
+		return nil
+	}
+	all := slices.Collect(q.all())
+	*q = queue{}
+	for _, it := range all {
+		if it.next, it.child = nil, nil; !gone(it) {
+			q.push(it)
+		}
+	}
+	return removed
 }

@@ -118,6 +118,11 @@ func newItem(d *webhook.Delivery) (*item, error) {
 	it := &item{Delivery: *d, at: d.Due.UnixMicro(), key: storekit.KeyOf(d.Destination, d.ID)}
 	it.Claim = 0
 	it.ID = strings.Clone(d.ID)
+	if it.MessageID = it.ID; d.MessageID != d.ID { // it is the ID where there is no source
+		it.MessageID = strings.Clone(d.MessageID)
+	}
+	it.User = strings.Clone(d.User)
+	it.Source, it.Event = unique.Make(d.Source).Value(), unique.Make(d.Event).Value()
 	it.Type = unique.Make(d.Type).Value()
 	it.Body = exactly(d.Body)
 	it.Closed = exactly(d.Closed)

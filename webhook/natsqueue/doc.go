@@ -3,7 +3,7 @@
 // process adds throughput, and one that dies loses nothing: what it owned is taken
 // over by the others once its claim has expired.
 //
-//	nc, err := nats.Connect("nats://localhost", nats.MaxReconnects(-1))
+//	nc, err := nats.Connect("nats://localhost", nats.MaxReconnects(-1), nats.PingInterval(5*time.Second))
 //	...
 //	queue, err := natsqueue.Open(ctx, nc, nil)
 //	...

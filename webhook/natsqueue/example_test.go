@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -16,7 +17,7 @@ import (
 // as are wanted.
 func ExampleOpen() {
 	ctx := context.Background()
-	nc, err := nats.Connect(os.Getenv("NATS_URL"), nats.MaxReconnects(-1))
+	nc, err := nats.Connect(os.Getenv("NATS_URL"), nats.MaxReconnects(-1), nats.PingInterval(5*time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}

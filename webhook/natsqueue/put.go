@@ -13,7 +13,7 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// maxName is how many bytes a destination and an id have at most.
+// maxName is how many bytes a destination and a member of an audience have at most.
 const maxName = 255
 
 // A fresh delivery is one to be stored.
@@ -35,11 +35,8 @@ func (q *Queue) prepare(ds []webhook.Delivery) ([]fresh, error) {
 	now := time.Now()
 	for i := range ds {
 		d := &ds[i]
-		if n := len(d.Destination); n < 1 || n > maxName {
-			return nil, fmt.Errorf("natsqueue: delivery %d: destination of %d bytes, not 1 to %d", i, n, maxName)
-		}
-		if n := len(d.ID); n < 1 || n > maxName {
-			return nil, fmt.Errorf("natsqueue: delivery %d: id of %d bytes, not 1 to %d", i, n, maxName)
+		if err := d.Check(); err != nil {
+			return nil, fmt.Errorf("natsqueue: delivery %d: %w", i, err)
 		}
 		from := len(buf)
 		var err error

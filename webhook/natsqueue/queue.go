@@ -132,8 +132,9 @@ var (
 )
 
 // Open opens the store on the servers that nc is connected to, 2.11 or newer. The
-// connection is the caller's, and closed after the Queue; it should reconnect without
-// end (nats.MaxReconnects(-1)).
+// connection is the caller's, and closed after the Queue. It should reconnect without
+// end (nats.MaxReconnects(-1)), and ping every few seconds (nats.PingInterval): with the
+// driver's default, a server that falls silent is left for another one after six minutes.
 func Open(ctx context.Context, nc *nats.Conn, c *Config) (*Queue, error) {
 	if c == nil {
 		c = new(Config)

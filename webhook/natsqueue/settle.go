@@ -240,8 +240,7 @@ func (q *Queue) ledgers(settles []*settle, again []*ending) []*ledger {
 		if e.message.duplicate || p.lost {
 			continue // it was stored before, and is seen
 		}
-		d := *e.again
-		d.Type, d.Body, d.ID, d.Trace, d.Accepted = e.item.Type, e.item.Body, e.item.ID, e.item.Trace, e.item.Accepted
+		d := e.item.Delivery
 		lanes.Update(&d, e.again)
 		q.stored(p, e.message.subject, e.message.seq, &d, len(e.message.data))
 	}

@@ -22,7 +22,7 @@ const writeTimeout = 30 * time.Second
 // maxBatch is how many bytes of requests one transaction takes, about.
 const maxBatch = 4 << 20
 
-// maxName is how many bytes a destination and an id have at most.
+// maxName is how many bytes a destination and a member of an audience have at most.
 const maxName = 255
 
 // A put is a call of Put that waits for its transaction.
@@ -54,11 +54,8 @@ func prepare(ds []webhook.Delivery) (news []fresh, size int, err error) {
 	buf := make([]byte, 0, total)
 	for i := range ds {
 		d := &ds[i]
-		if n := len(d.Destination); n < 1 || n > maxName {
-			return nil, 0, fmt.Errorf("pgqueue: delivery %d: destination of %d bytes, not 1 to %d", i, n, maxName)
-		}
-		if n := len(d.ID); n < 1 || n > maxName {
-			return nil, 0, fmt.Errorf("pgqueue: delivery %d: id of %d bytes, not 1 to %d", i, n, maxName)
+		if err := d.Check(); err != nil {
+			return nil, 0, fmt.Errorf("pgqueue: delivery %d: %w", i, err)
 		}
 		from := len(buf)
 		if buf, err = d.AppendBinary(buf); err != nil {

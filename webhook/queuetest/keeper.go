@@ -220,6 +220,50 @@ var keeperCases = []testCase{
 		}
 		k.same("Waiting", k.waiting("a", ""), ds[5:]...)
 	}},
+	{"Erase", "Erase removes the deliveries and dead letters that carry data of a user, by their User, in every destination, but not what is claimed. It returns how many there were and how many it passed over because they are claimed.", 0, func(k *kit) {
+		var want []webhook.Delivery
+		put := func(n int, user, prefix string) {
+			k.Helper()
+			for i := range n {
+				d := k.delivery(fmt.Sprint("d", i%3), fmt.Sprint(prefix, "-", i))
+				if i%2 == 0 {
+					d = k.full(d.Destination, d.ID)
+				}
+				d.User = user
+				if k.put(d); user != "ann" {
+					want = append(want, d)
+				}
+			}
+		}
+		erase := func(user string, erased, claimed int) {
+			k.Helper()
+			n, passed, err := k.s.Erase(k.ctx, user)
+			k.optional("Erase", err)
+			if n != erased || passed != claimed || err != nil {
+				k.Fatalf("Erase(%q) = %d, %d, %v, want %d, %d", user, n, passed, err, erased, claimed)
+			}
+		}
+		put(3, "ann", "dead")
+		got := k.fetch(10, "d0", "d1", "d2")
+		k.settle(webhook.Bury, got[:2]...)
+		put(6, "bob", "bob")
+		put(4, "an", "an") // a part of another's name
+		put(7, "ann", "ann")
+		erase("nobody", 0, 0)
+		if _, _, err := k.s.Erase(k.ctx, ""); err == nil {
+			k.Error("Erase of no user is no error")
+		}
+		erase("ann", 9, 1)
+		k.counts(len(want)+1, 1, 0)
+		if k.traits.Durable {
+			k.reopen()
+		} else {
+			k.settle(webhook.Return, got[2])
+		}
+		erase("ann", 1, 0)
+		k.repeats("that were erased", 0, got...)
+		k.sameSet("Fetch of what is left", k.fetch(20, "d0", "d1", "d2"), want...)
+	}},
 	{"SettingsPause", "Settings yields the settings whose names begin with prefix, such as a pause.", 0, func(k *kit) {
 		odd := "pause/odd \x00\xff\"\\"
 		for _, name := range []string{odd, "pause/a"} {

@@ -34,6 +34,8 @@ var putCases = []testCase{
 		due := k.s.Now()
 		for _, bad := range []webhook.Delivery{
 			{Destination: "", ID: "1"}, {Destination: "a", ID: ""}, {Destination: long, ID: "1"}, {Destination: "a", ID: long},
+			{Destination: "a", ID: "2", MessageID: long}, {Destination: "a", ID: "2", Source: long},
+			{Destination: "a", ID: "2", User: long}, {Destination: "a", ID: "2", Event: long},
 			{Destination: "a", ID: "2", Attempts: make([]webhook.Attempt, webhook.MaxAttempts+1)},
 			{Destination: "a", ID: "2", Closed: make([]webhook.Closed, webhook.MaxEndpoints+1)},
 			{Destination: "a", ID: "2", Tries: -1},
@@ -48,6 +50,7 @@ var putCases = []testCase{
 		}
 		k.fetchNone("every Put failed", "a")
 		most := k.full(long[1:], long[1:])
+		most.MessageID, most.Source, most.User, most.Event = long[1:], long[1:], long[1:], long[1:]
 		k.put(most, k.delivery("a", "good"))
 		k.same("Fetch", k.fetch(1, long[1:]), most)
 		k.fetchOne("a")

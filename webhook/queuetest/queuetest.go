@@ -6,7 +6,7 @@
 //		queuetest.Run(t, open, queuetest.Traits{Durable: true})
 //	}
 //
-// A case that fails prints its sentence. Roster, Rosters, Nodes and Releaser are tested where
+// A case that fails prints its sentence. Roster, Rosters and Shared are tested where
 // the store implements them. A case ends early, with a line that says so, if the store returns
 // webhook.ErrUnsupported from Waiting, Erase, Settings or Set.
 //
@@ -86,7 +86,6 @@ const (
 	roster
 	rosters
 	nodes
-	releaser
 )
 
 // A testCase is one sentence of the contract, and how it is checked.
@@ -110,10 +109,8 @@ func Run(t *testing.T, open Open, traits Traits) {
 	offer(roster, ok)
 	_, ok = probe.(webhook.Rosters)
 	offer(rosters, ok)
-	_, ok = probe.(webhook.Nodes)
+	_, ok = probe.(webhook.Shared)
 	offer(nodes, ok)
-	_, ok = probe.(webhook.Releaser)
-	offer(releaser, ok)
 	if err := probe.Close(); err != nil {
 		t.Fatalf("Close of an empty store: %v", err)
 	}
@@ -256,6 +253,7 @@ func (k *kit) full(destination, id string) webhook.Delivery {
 		{At: d.Due.Add(-time.Minute), Took: 5 * time.Second, Try: 2, Endpoint: "https://example.com/a", Reason: webhook.ReasonTimeout, Error: "no answer in time"},
 		{At: d.Due, Took: 1234 * time.Microsecond, Try: 3, Endpoint: "https://example.com/b", Status: 503, Reason: webhook.ReasonServerError, Answer: "out of <order>"},
 	}
+	d.MessageID, d.Source, d.User, d.Event = "message "+id, "source \x00\xff", "user "+id, "Event of "+id
 	d.Trace = webhook.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", State: "vendor=value"}
 	return d
 }

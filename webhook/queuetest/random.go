@@ -20,6 +20,8 @@ var randomCase = testCase{"Random", "All of it at once: random operations do to 
 	m.canList = !errors.Is(err, webhook.ErrUnsupported)
 	_, err = k.s.Set(k.ctx, setting("doc/none", "", 0))
 	m.canSet = !errors.Is(err, webhook.ErrUnsupported)
+	_, _, err = k.s.Erase(k.ctx, "nobody")
+	m.canErase = !errors.Is(err, webhook.ErrUnsupported)
 	steps := 3000
 	if k.traits.Share {
 		steps = 600
@@ -40,6 +42,7 @@ type model struct {
 	past            []webhook.Delivery // with claims that no longer hold
 	ids             int
 	canList, canSet bool
+	canErase        bool
 }
 
 // A modelled is a delivery in the model. Its Claim is zero if it is not claimed.
@@ -71,7 +74,9 @@ func (m *model) step() {
 		m.exhumes()
 	case p < 94 && m.canSet:
 		m.sets()
-	case p < 95 && m.traits.Durable:
+	case p < 95 && m.canErase:
+		m.erases()
+	case p < 96 && m.traits.Durable:
 		m.reopen()
 		for _, h := range m.held {
 			h.Claim = 0
@@ -97,6 +102,7 @@ func (m *model) puts() {
 		if m.r.IntN(4) == 0 {
 			d = m.full(d.Destination, d.ID)
 		}
+		d.User = fmt.Sprint("user ", m.r.IntN(30))
 		d.Body = append(d.Body, make([]byte, m.r.IntN(2000))...)
 		switch m.r.IntN(3) {
 		case 0:
@@ -267,6 +273,30 @@ func (m *model) exhumes() {
 			continue
 		}
 		delete(m.dead, key(&d.Delivery))
+	}
+}
+
+// erases removes what is of a user.
+func (m *model) erases() {
+	m.Helper()
+	user := fmt.Sprint("user ", m.r.IntN(30))
+	erased, claimed := 0, 0
+	for id, h := range m.held {
+		if h.User == user && h.Claim == 0 {
+			delete(m.held, id)
+			erased++
+		} else if h.User == user {
+			claimed++
+		}
+	}
+	for id, d := range m.dead {
+		if d.User == user {
+			delete(m.dead, id)
+			erased++
+		}
+	}
+	if n, passed, err := m.s.Erase(m.ctx, user); n != erased || passed != claimed || err != nil {
+		m.Fatalf("Erase(%q) = %d, %d, %v, want %d, %d", user, n, passed, err, erased, claimed)
 	}
 }
 

@@ -111,7 +111,7 @@ func (k *kit) nodes(s webhook.Store, wanted func([]webhook.Node) bool) (nodes []
 	k.Helper()
 	testkit.Until(k, "Nodes returns those that are open", func() bool {
 		var err error
-		if nodes, err = s.(webhook.Nodes).Nodes(k.ctx); err != nil {
+		if nodes, err = s.(webhook.Shared).Nodes(k.ctx); err != nil {
 			k.Fatalf("Nodes: %v", err)
 		}
 		return wanted(nodes)
@@ -224,7 +224,7 @@ var shareCases = []testCase{
 	{"Nodes", "Nodes returns those that are open, in the order they were opened, with what they present.", share | nodes, func(k *kit) {
 		other := k.another()
 		present := func(s webhook.Store, note string) {
-			s.(webhook.Nodes).Present(func() []byte { return []byte(note) })
+			s.(webhook.Shared).Present(func() ([]byte, bool) { return []byte(note), true })
 		}
 		present(k.s, "first")
 		present(other, string(make([]byte, webhook.MaxNote)))
@@ -244,13 +244,13 @@ var shareCases = []testCase{
 		}
 		k.nodes(k.s, func(nodes []webhook.Node) bool { return len(nodes) == 1 && nodes[0].Self })
 	}},
-	{"ShareRelease", "Release gives back at once what is not claimed, and from then on what is no longer, for others to claim.", share | releaser, func(k *kit) {
+	{"ShareRelease", "Release gives back at once what is not claimed, and from then on what is no longer, for others to claim.", share | nodes, func(k *kit) {
 		const destinations, each = 40, 15
 		want := k.many(destinations, each)
 		k.put(want...)
 		held := k.fetch(10, "d0")
 		other := k.another()
-		if err := k.s.(webhook.Releaser).Release(k.ctx); err != nil && !errors.Is(err, webhook.ErrUnsupported) {
+		if err := k.s.(webhook.Shared).Release(k.ctx); err != nil && !errors.Is(err, webhook.ErrUnsupported) {
 			k.Fatal(err)
 		}
 		// What is claimed may keep the rest of its destination.

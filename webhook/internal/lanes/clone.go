@@ -20,7 +20,12 @@ func Clone(d *webhook.Delivery) webhook.Delivery {
 func CloneHead(d *webhook.Delivery) webhook.Delivery {
 	c := *d
 	c.Destination, c.Claim = "", 0
-	c.ID = strings.Clone(d.ID)
+	if d.MessageID == d.ID { // as without a source
+		cloneTexts(&c.ID, &c.Source, &c.User, &c.Event)
+		c.MessageID = c.ID
+	} else {
+		cloneTexts(&c.ID, &c.MessageID, &c.Source, &c.User, &c.Event)
+	}
 	c.Type = typeName(d.Type)
 	c.Body = nil
 	c.Closed = cloneClosed(d.Closed)
@@ -35,6 +40,23 @@ func Update(d, s *webhook.Delivery) {
 	d.Due, d.Expires, d.Tries = s.Due, s.Expires, s.Tries
 	d.Closed = cloneClosed(s.Closed)
 	d.Attempts = cloneAttempts(s.Attempts)
+}
+
+// cloneTexts replaces texts by copies that share one allocation.
+func cloneTexts(texts ...*string) {
+	n := 0
+	for _, s := range texts {
+		n += len(*s)
+	}
+	var b strings.Builder
+	b.Grow(n)
+	for _, s := range texts {
+		b.WriteString(*s)
+	}
+	all := b.String()
+	for _, s := range texts {
+		*s, all = all[:len(*s)], all[len(*s):]
+	}
 }
 
 // typeName returns a copy of s; for the types of the tracking API always the

@@ -78,7 +78,10 @@ func deadLetter(d *webhook.DeadLetter, whole bool) api.DeadLetter {
 	l := api.DeadLetter{
 		Key:         d.Key,
 		Destination: d.Destination,
-		ID:          d.ID,
+		ID:          d.MessageID,
+		Source:      d.Source,
+		User:        d.User,
+		Event:       d.Event,
 		Type:        d.Type,
 		Reason:      string(d.Reason),
 		Accepted:    d.Accepted,
@@ -206,20 +209,23 @@ const (
 // of one that is dead, what the store has. The id is a parameter, because it may be
 // any text: in a path, ".." would be the folder above.
 func (h *Handler) story(w http.ResponseWriter, r *http.Request) error {
-	q := queryOf(r, api.ParamDestination, api.ParamID)
-	destination, id := q.required(api.ParamDestination), q.required(api.ParamID)
+	q := queryOf(r, api.ParamDestination, api.ParamID, api.ParamSource)
+	destination, id, source := q.required(api.ParamDestination), q.required(api.ParamID), q.text(api.ParamSource)
 	if q.err != nil {
 		return q.err
 	}
-	s, told := h.config.Feed.Story(destination, id)
+	s, told := h.config.Feed.Story(destination, source, id)
 	if told && s.State != "dead" {
 		return writeJSON(w, http.StatusOK, s)
 	}
 	filter := webhook.DeadFilter{Destination: destination}
+	if told {
+		source, id = s.Source, s.ID
+	}
 	if told && s.Ended != nil {
 		filter.From = s.Ended.Add(-findBefore)
 	}
-	d, err := h.findDead(r.Context(), filter, id)
+	d, err := h.findDead(r.Context(), filter, source, id)
 	switch {
 	case err != nil:
 		return err
@@ -227,7 +233,7 @@ func (h *Handler) story(w http.ResponseWriter, r *http.Request) error {
 		s.Key = d.Key
 	case d != nil:
 		s = api.Story{
-			Destination: d.Destination, ID: d.ID, Type: d.Type, State: "dead",
+			Destination: d.Destination, ID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type, State: "dead",
 			Accepted: api.TimeOf(d.Accepted), Ended: api.TimeOf(d.Died), Tries: d.Tries, Reason: string(d.Reason), Key: d.Key,
 			TraceParent: d.Trace.Parent, Attempts: deadLetter(d, true).Attempts, Body: d.Body,
 		}
@@ -237,8 +243,9 @@ func (h *Handler) story(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, s)
 }
 
-// findDead returns the dead letter of a delivery, or nil if it is not found soon.
-func (h *Handler) findDead(ctx context.Context, filter webhook.DeadFilter, id string) (*webhook.DeadLetter, error) {
+// findDead returns the dead letter of a delivery, or nil if it is not found soon. The
+// source and the id are as of Feed.Story.
+func (h *Handler) findDead(ctx context.Context, filter webhook.DeadFilter, source, id string) (*webhook.DeadLetter, error) {
 	if _, ok := h.config.Store.(webhook.DeadLetters); !ok {
 		return nil, nil
 	}
@@ -253,7 +260,7 @@ func (h *Handler) findDead(ctx context.Context, filter webhook.DeadFilter, id st
 			return nil, nil
 		case err != nil:
 			return nil, fmt.Errorf("looking for the dead letter: %w", err)
-		case d.ID == id:
+		case (d.MessageID == id || d.ID == id) && (source == "" || d.Source == source):
 			return &d, nil
 		}
 		if rows++; rows == findRows {

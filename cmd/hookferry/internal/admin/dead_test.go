@@ -26,7 +26,7 @@ func (s *server) bury(destination, reason string, n int, died time.Time) {
 	ds := make([]webhook.Delivery, n)
 	for i := range ds {
 		ds[i] = webhook.Delivery{
-			Destination: destination, ID: fmt.Sprint("m", i), Type: "track", Body: []byte(`{"n":1}`),
+			Destination: destination, ID: fmt.Sprint("of shop m", i), MessageID: fmt.Sprint("m", i), Source: "shop", User: "u1", Event: "Signed Up", Type: "track", Body: []byte(`{"n":1}`),
 			Accepted: died.Add(-time.Hour), Due: died.Add(-time.Hour),
 		}
 	}
@@ -356,11 +356,19 @@ func TestStory(t *testing.T) {
 			t.Errorf("story of what was discarded: %+v", again)
 		}
 
-		// One that died before this process is in the store alone.
-		old := ask[api.Story](s, 200, "GET", api.StoryPath+"?destination=shop/eu&id=m1", nil)
-		died := noon.Add(time.Second)
-		if old.State != "dead" || old.Key == "" || !old.Ended.Equal(died) || len(old.Attempts) != 3 || string(old.Body) != `{"n":1}` {
-			t.Errorf("story %+v", old)
+		// One that died before this process is in the store alone. The webhook-id finds
+		// it as the messageId does.
+		for _, id := range []string{"m1", "m1&source=shop", "of+shop+m1"} {
+			old := ask[api.Story](s, 200, "GET", api.StoryPath+"?destination=shop/eu&id="+id, nil)
+			died := noon.Add(time.Second)
+			if old.State != "dead" || old.Key == "" || !old.Ended.Equal(died) || len(old.Attempts) != 3 || string(old.Body) != `{"n":1}` ||
+				old.ID != "m1" || old.Source != "shop" || old.User != "u1" || old.Event != "Signed Up" {
+				t.Errorf("story of %s: %+v", id, old)
+			}
+		}
+		ask[api.Error](s, 404, "GET", api.StoryPath+"?destination=shop/eu&id=m1&source=browser", nil)
+		if d := ask[api.Dead](s, 200, "GET", api.DeadPath, nil).Dead[0]; d.ID != "m0" || d.Source != "shop" || d.User != "u1" || d.Event != "Signed Up" {
+			t.Errorf("dead letter %+v", d)
 		}
 		ask[api.Error](s, 404, "GET", api.StoryPath+"?destination=crm&id=other", nil)
 	})

@@ -312,7 +312,7 @@ func (h *Handler) whole(of *destination) api.Destination {
 		d.Waiting, d.Oldest = &s.Waiting, api.TimeOf(s.Oldest)
 	}
 	if f := s.Failure; f != nil {
-		d.Failure = &api.Failure{ID: f.ID, Attempt: api.AttemptOf(&f.Attempt), Due: api.TimeOf(f.Due)}
+		d.Failure = &api.Failure{ID: f.MessageID, Source: f.Source, Attempt: api.AttemptOf(&f.Attempt), Due: api.TimeOf(f.Due)}
 	}
 	next := s.Oldest
 	if held := s.Held; held != nil {

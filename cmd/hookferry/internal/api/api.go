@@ -25,7 +25,7 @@ const (
 	SeriesPath       = "/api/v1/series"                                                  // GET ?destination=&range=5m|1h|24h: Series
 	EventsPath       = "/api/v1/events"                                                  // GET ?limit= and those of EventFilter: Events
 	LivePath         = "/api/v1/events/live"                                             // GET ?after= a seq, and those of EventFilter: a stream of Live
-	StoryPath        = "/api/v1/story"                                                   // GET ?destination=&id=: Story
+	StoryPath        = "/api/v1/story"                                                   // GET ?destination=&id=[&source=]: Story
 	DeadPath         = "/api/v1/dead"                                                    // GET ?limit=&after= and those of DeadFilter: Dead
 	DeadCountPath    = "/api/v1/dead/count"                                              // GET, those of DeadFilter: Count
 	DeadLetterPath   = "/api/v1/dead/{key}"                                              // GET: DeadLetter
@@ -313,7 +313,8 @@ type Held struct {
 
 // A Failure is an attempt that failed.
 type Failure struct {
-	ID      string     `json:"id"` // of the delivery
+	ID      string     `json:"id"`               // the delivery's messageId
+	Source  string     `json:"source,omitempty"` // and its source
 	Attempt Attempt    `json:"attempt"`
 	Due     *time.Time `json:"due,omitempty"` // when it is attempted again; left out if it was given up
 }
@@ -343,8 +344,14 @@ type Event struct {
 	Kind string    `json:"kind"` // accepted, attempt, delivered, dead
 
 	Destination string `json:"destination"`
-	ID          string `json:"id"`
-	Type        string `json:"type"` // track, identify, ...
+	// ID is the messageId, and Source the name of who sent the call, "" if that is the
+	// application itself. User is its userId, and Event the event of a track, or the name
+	// of a page or screen.
+	ID     string `json:"id"`
+	Source string `json:"source,omitempty"`
+	User   string `json:"user,omitempty"`
+	Event  string `json:"event,omitempty"`
+	Type   string `json:"type"` // track, identify, ...
 	// Attempt is the request, for an attempt.
 	Attempt *Attempt `json:"attempt,omitempty"`
 	// Outcome is what it led to: delivered, retryable, permanent, cut_off.
@@ -409,7 +416,10 @@ type Live struct {
 // was replayed or discarded since, and nothing has happened to it after that.
 type Story struct {
 	Destination string     `json:"destination"`
-	ID          string     `json:"id"`
+	ID          string     `json:"id"` // these as of an Event
+	Source      string     `json:"source,omitempty"`
+	User        string     `json:"user,omitempty"`
+	Event       string     `json:"event,omitempty"`
 	Type        string     `json:"type"`
 	State       string     `json:"state"` // waiting, delivered, dead
 	Accepted    *time.Time `json:"accepted,omitempty"`
@@ -451,7 +461,10 @@ type Count struct {
 type DeadLetter struct {
 	Key         string          `json:"key"`
 	Destination string          `json:"destination"`
-	ID          string          `json:"id"`
+	ID          string          `json:"id"` // these as of an Event
+	Source      string          `json:"source,omitempty"`
+	User        string          `json:"user,omitempty"`
+	Event       string          `json:"event,omitempty"`
 	Type        string          `json:"type"`
 	Reason      string          `json:"reason"`
 	Accepted    time.Time       `json:"accepted"`

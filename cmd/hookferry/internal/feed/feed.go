@@ -74,7 +74,7 @@ type event struct {
 // size is about what an event takes, bodies counted in full although they are
 // shared.
 func (e *event) size() int {
-	n := 256 + len(e.ID) + len(e.body)
+	n := 304 + len(e.ID) + len(e.Source) + len(e.User) + len(e.Event.Event) + len(e.body)
 	if e.Attempt != nil {
 		n += 128 + len(e.Attempt.Error) + len(e.Attempt.Answer)
 	}
@@ -128,7 +128,7 @@ func (f *Feed) Accepted(a webhook.Accepted) {
 			c.at(now).accepted++
 		}
 		if s == nil {
-			if s = f.begin(c, d.Destination, d.ID, d.Type, now); s == nil {
+			if s = f.begin(c, d, now); s == nil {
 				continue
 			}
 		}
@@ -151,7 +151,10 @@ func (f *Feed) Attempted(a webhook.Attempted) {
 	}
 	s := f.stories[storyKey{a.Destination, a.ID}]
 	if s == nil {
-		if s = f.begin(c, a.Destination, a.ID, a.Type, now); s == nil {
+		d := webhook.Delivery{
+			Destination: a.Destination, ID: a.ID, MessageID: a.MessageID, Source: a.Source, User: a.User, Event: a.Event, Type: a.Type,
+		}
+		if s = f.begin(c, &d, now); s == nil {
 			return
 		}
 		s.trace = a.Trace.Parent
@@ -181,7 +184,7 @@ func (f *Feed) Ended(ended webhook.Ended) {
 	}
 	s := f.stories[storyKey{d.Destination, d.ID}]
 	if s == nil {
-		if s = f.begin(c, d.Destination, d.ID, d.Type, ended.At); s == nil {
+		if s = f.begin(c, d, ended.At); s == nil {
 			return
 		}
 		s.trace = d.Trace.Parent
@@ -208,7 +211,8 @@ func (f *Feed) tell(c *counts, s *story, e api.Event) {
 		c.told(e.At)
 	}
 	f.seq++
-	e.Seq, e.Destination, e.ID, e.Type = f.seq, s.key.destination, s.key.id, s.typ
+	e.Seq, e.Destination, e.Type = f.seq, s.key.destination, s.typ
+	e.ID, e.Source, e.User, e.Event = s.messageID, s.source, s.user, s.event
 	kept := &event{Event: e, body: s.body}
 	f.events.push(kept)
 	f.eventBytes += kept.size()

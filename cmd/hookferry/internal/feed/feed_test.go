@@ -23,7 +23,7 @@ type teller struct{ *Feed }
 
 func delivery(destination, id string) webhook.Delivery {
 	return webhook.Delivery{
-		Destination: destination, ID: id, Type: "track",
+		Destination: destination, ID: id, MessageID: id, Source: "shop", User: "u1", Event: "Signed Up", Type: "track",
 		Body: []byte(`{"type":"track","event":"Signed Up","messageId":"` + id + `"}`), Accepted: time.Now().UTC(),
 	}
 }
@@ -34,7 +34,7 @@ func (t teller) accepts(ds ...webhook.Delivery) {
 
 func (t teller) succeeds(d webhook.Delivery, took time.Duration) {
 	t.Attempted(webhook.Attempted{
-		Destination: d.Destination, ID: d.ID, Type: d.Type, Outcome: webhook.OutcomeDelivered,
+		Destination: d.Destination, ID: d.ID, MessageID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type, Outcome: webhook.OutcomeDelivered,
 		Attempt: webhook.Attempt{At: time.Now().Add(-took).UTC(), Took: took, Try: d.Tries + 1, Endpoint: "https://a.example/", Status: 200},
 	})
 	t.Ended(webhook.Ended{Delivery: d, At: time.Now().UTC()})
@@ -49,7 +49,7 @@ func (t teller) fails(d *webhook.Delivery, wait time.Duration) {
 		Status: 503, Reason: webhook.ReasonServerError, Answer: "try later",
 	}
 	d.Attempts = append(d.Attempts, a)
-	told := webhook.Attempted{Destination: d.Destination, ID: d.ID, Type: d.Type, Attempt: a, Outcome: webhook.OutcomeRetryable}
+	told := webhook.Attempted{Destination: d.Destination, ID: d.ID, MessageID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type, Attempt: a, Outcome: webhook.OutcomeRetryable}
 	if wait > 0 {
 		told.Due = time.Now().Add(wait).UTC()
 	}
@@ -87,10 +87,10 @@ func TestEventsAndStory(t *testing.T) {
 		f.accepts(d)
 		time.Sleep(time.Second)
 		f.fails(&d, 2*time.Second)
-		s, ok := f.Story("crm", "m1")
+		s, ok := f.Story("crm", "", "m1")
 		due := begin.Add(3 * time.Second)
 		want := api.Story{
-			Destination: "crm", ID: "m1", Type: "track", State: StateWaiting, Accepted: &begin, Due: &due, Tries: 1,
+			Destination: "crm", ID: "m1", Source: "shop", User: "u1", Event: "Signed Up", Type: "track", State: StateWaiting, Accepted: &begin, Due: &due, Tries: 1,
 			Attempts: []api.Attempt{{
 				At: begin.Add(time.Second), Took: 1, Try: 1, Endpoint: "https://a.example/", Status: 503,
 				Reason: "server_error", Answer: "try later",
@@ -104,7 +104,7 @@ func TestEventsAndStory(t *testing.T) {
 
 		time.Sleep(2 * time.Second)
 		f.fails(&d, 0)
-		s, _ = f.Story("crm", "m1")
+		s, _ = f.Story("crm", "", "m1")
 		ended := begin.Add(3 * time.Second)
 		want.State, want.Reason, want.Due, want.Ended, want.Tries = StateDead, "expired", nil, &ended, 2
 		want.Attempts = append(want.Attempts, want.Attempts[0])
@@ -114,13 +114,34 @@ func TestEventsAndStory(t *testing.T) {
 		events := f.latest(Filter{}, 10)
 		diff(t, "events", kinds(events), []string{"m1 dead", "m1 attempt", "m1 attempt", "m1 accepted"})
 		diff(t, "event accepted", events[3], api.Event{
-			Seq: 1, At: begin, Kind: KindAccepted, Destination: "crm", ID: "m1", Type: "track", Body: d.Body,
+			Seq: 1, At: begin, Kind: KindAccepted, Destination: "crm", ID: "m1", Source: "shop", User: "u1", Event: "Signed Up", Type: "track", Body: d.Body,
 		})
 		diff(t, "the latest two", kinds(f.latest(Filter{}, 2)), []string{"m1 dead", "m1 attempt"})
-		if _, ok := f.Story("crm", "m2"); ok {
+		if _, ok := f.Story("crm", "", "m2"); ok {
 			t.Error("there is a story of a delivery that nothing happened to")
 		}
 	})
+}
+
+// Sources may have the same messageId: each has its story.
+func TestStoriesOfSources(t *testing.T) {
+	f := teller{New()}
+	shop, browser := delivery("crm", "m1"), delivery("crm", "m1")
+	shop.ID, browser.ID, browser.Source = "id of shop", "id of browser", "browser"
+	f.accepts(shop)
+	f.accepts(browser)
+	f.fails(&shop, 0)
+	for _, tt := range []struct{ source, id, want string }{
+		{"shop", "m1", "shop dead"},
+		{"browser", "m1", "browser waiting"},
+		{"", "m1", "browser waiting"}, // the latest
+		{"", "id of shop", "shop dead"},
+		{"backend", "m1", " "},
+	} {
+		if s, _ := f.Story("crm", tt.source, tt.id); s.Source+" "+s.State != tt.want {
+			t.Errorf("Story of %q from %q: %s %s, want %s", tt.id, tt.source, s.Source, s.State, tt.want)
+		}
+	}
 }
 
 // Of what was accepted by another process only the rest is told; what the end
@@ -132,7 +153,7 @@ func TestStoryThatBeganBefore(t *testing.T) {
 		before := webhook.Attempt{At: time.Now().Add(-time.Minute).UTC(), Try: 1, Endpoint: "https://a.example/", Reason: webhook.ReasonTimeout}
 		d.Attempts, d.Tries = []webhook.Attempt{before}, 1
 		f.succeeds(d, time.Millisecond)
-		s, _ := f.Story("crm", "m1")
+		s, _ := f.Story("crm", "", "m1")
 		if s.State != StateDelivered || len(s.Attempts) != 2 || s.Attempts[0].Reason != "timeout" || s.Attempts[1].Status != 200 || s.Body == nil {
 			t.Errorf("story %+v, want two attempts, the first of them a timeout, and the body", s)
 		}
@@ -206,7 +227,7 @@ func TestBounds(t *testing.T) {
 			if n := f.events.len(); n > b.events || f.eventBytes > b.eventBytes+10_000 || len(f.stories) > b.stories || f.storyBytes > b.storyBytes+10_000 {
 				t.Fatalf("%d events of %d bytes, %d stories of %d bytes", n, f.eventBytes, len(f.stories), f.storyBytes)
 			}
-			s, ok := f.Story("crm", d.ID)
+			s, ok := f.Story("crm", "", d.ID)
 			if !ok || len(s.Attempts) != webhook.MaxAttempts || s.Attempts[1].Try != 2 || s.Attempts[2].Try != 7 {
 				t.Fatalf("story of the latest delivery: %v, %d attempts", ok, len(s.Attempts))
 			}
@@ -566,7 +587,7 @@ func TestConcurrentUse(t *testing.T) {
 				f.Series("d1", Hour)
 				f.Errors("d1")
 				f.Rates("")
-				f.Story("d1", "5")
+				f.Story("d1", "", "5")
 				f.waitsEach(map[string]int{"d1": 1, "d9": 1})
 			}
 		})

@@ -22,6 +22,9 @@ type storyKey struct{ destination, id string }
 // A story is what is known of one delivery.
 type story struct {
 	key             storyKey
+	messageID       string
+	source          string
+	user, event     string
 	typ             string
 	state           string
 	accepted, ended time.Time
@@ -34,23 +37,27 @@ type story struct {
 	size            int    // about
 }
 
-// begin returns a new story, or nil if the budget does not allow one. The caller
+// begin returns a new story of d, or nil if the budget does not allow one. The caller
 // holds f.mu.
-func (f *Feed) begin(c *counts, destination, id, typ string, now time.Time) *story {
+func (f *Feed) begin(c *counts, d *webhook.Delivery, now time.Time) *story {
 	if !f.budget.begins(now, c.quiet(now)) {
 		f.leaveOut(c)
 		return nil
 	}
-	s := &story{typ: strings.Clone(typ), state: StateWaiting}
+	s := &story{
+		messageID: strings.Clone(d.MessageID), source: strings.Clone(d.Source),
+		user: strings.Clone(d.User), event: strings.Clone(d.Event),
+		typ: strings.Clone(d.Type), state: StateWaiting,
+	}
 	if c != nil {
 		s.key.destination = c.id
 	} else {
-		s.key.destination = strings.Clone(destination)
+		s.key.destination = strings.Clone(d.Destination)
 	}
-	s.key.id = strings.Clone(id)
+	s.key.id = strings.Clone(d.ID)
 	f.stories[s.key] = s
 	f.order.push(s)
-	f.grow(s, 384+len(id))
+	f.grow(s, 448+len(d.ID)+len(d.MessageID)+len(d.Source)+len(d.User)+len(d.Event))
 	return s
 }
 
@@ -108,17 +115,28 @@ func (f *Feed) complete(s *story, d *webhook.Delivery) {
 	f.trim(s)
 }
 
-// Story returns what is known of a delivery, if its story is kept.
-func (f *Feed) Story(destination, id string) (api.Story, bool) {
+// Story returns what is known of a delivery, if its story is kept. The id is its
+// messageId or its webhook-id. Sources may use the same messageId: without a source it
+// is the latest delivery that has it.
+func (f *Feed) Story(destination, source, id string) (api.Story, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := f.stories[storyKey{destination, id}]
+	var s *story
+	for i := f.order.len() - 1; i >= 0 && s == nil; i-- {
+		o := f.order.at(i)
+		if o.key.destination == destination && (o.messageID == id || o.key.id == id) && (source == "" || o.source == source) {
+			s = o
+		}
+	}
 	if s == nil {
 		return api.Story{}, false
 	}
 	return api.Story{
 		Destination: s.key.destination,
-		ID:          s.key.id,
+		ID:          s.messageID,
+		Source:      s.source,
+		User:        s.user,
+		Event:       s.event,
 		Type:        s.typ,
 		State:       s.state,
 		Accepted:    api.TimeOf(s.accepted),

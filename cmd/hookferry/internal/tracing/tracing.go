@@ -217,7 +217,7 @@ func (t *Tracer) Attempted(a webhook.Attempted) {
 	if !recorded {
 		return
 	}
-	attributes := append(about(a.Destination, a.ID, a.Type),
+	attributes := append(about(a.Destination, a.MessageID, a.Type),
 		attribute.Int("hookferry.try", a.Try),
 		attribute.String("hookferry.outcome", string(a.Outcome)),
 		attribute.String("http.request.method", http.MethodPost),
@@ -243,7 +243,7 @@ func (t *Tracer) Ended(e webhook.Ended) {
 	if !recorded {
 		return
 	}
-	_, span := t.tracer.Start(ctx, "deliver", trace.WithTimestamp(d.Accepted), trace.WithAttributes(about(d.Destination, d.ID, d.Type)...))
+	_, span := t.tracer.Start(ctx, "deliver", trace.WithTimestamp(d.Accepted), trace.WithAttributes(about(d.Destination, d.MessageID, d.Type)...))
 	if e.Reason != "" {
 		span.SetAttributes(attribute.String("error.type", string(e.Reason)))
 		span.SetStatus(codes.Error, "given up: "+string(e.Reason))

@@ -505,8 +505,8 @@ func TestNamesThatAreNoText(t *testing.T) {
 		r := newReceiver(t)
 		tracer := r.start(t, "", Config{Sample: 1, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 		trace, now := webhook.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, time.Now()
-		tracer.Attempted(webhook.Attempted{Destination: "c\xffm", ID: "m\xff", Type: "t\xff", Trace: trace, Attempt: webhook.Attempt{At: now}})
-		tracer.Ended(webhook.Ended{At: now, Delivery: webhook.Delivery{Destination: "crm", ID: "m1", Type: "track", Trace: trace, Accepted: now}})
+		tracer.Attempted(webhook.Attempted{Destination: "c\xffm", MessageID: "m\xff", Type: "t\xff", Trace: trace, Attempt: webhook.Attempt{At: now}})
+		tracer.Ended(webhook.Ended{At: now, Delivery: webhook.Delivery{Destination: "crm", MessageID: "m1", Type: "track", Trace: trace, Accepted: now}})
 		if err := tracer.Shutdown(t.Context()); err != nil {
 			t.Error(err)
 		}

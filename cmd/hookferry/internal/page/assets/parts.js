@@ -30,6 +30,14 @@ export function time(value, milliseconds) {
 // link is to a route, whose parts are encoded.
 export const route = (...parts) => '#/' + parts.map(encodeURIComponent).join('/')
 
+// deliveryRoute leads to the story of the delivery of an event. Sources may have the same ids.
+export const deliveryRoute = (destination, { id, source }) =>
+  route('destinations', destination, 'deliveries', id) + (source ? `?source=${encodeURIComponent(source)}` : '')
+
+// origin are the facts of whose call a delivery is.
+export const origin = ({ source, user, event }) => Object.entries({ Source: source, User: user, Event: event }).filter(([, value]) => value)
+  .map(([name, value]) => el('div', {}, el('dt', {}, name), el('dd', {}, value)))
+
 export const destinationLink = (id) => el('a', { href: route('destinations', id) }, id)
 
 // notice says what is wrong.

@@ -4,7 +4,7 @@ import { el, replace, set, text } from '../dom.js'
 import { compact, count, plural } from '../format.js'
 import { done, job } from '../jobs.js'
 import { pretty } from '../json.js'
-import { attempts, confirm, destinationInput, destinationLink, notice, open, pager, problem, select, table, time } from '../parts.js'
+import { attempts, confirm, destinationInput, destinationLink, notice, open, origin, pager, problem, select, table, time } from '../parts.js'
 import * as words from '../words.js'
 
 // page is how many are listed at a time.
@@ -207,6 +207,7 @@ export default function dead({ query, every, onStatus, signal, keys }) {
         el('dl', { class: 'facts' },
           el('div', {}, el('dt', {}, 'Destination'), el('dd', {}, destinationLink(whole.destination))),
           el('div', {}, el('dt', {}, 'Type'), el('dd', {}, whole.type)),
+          origin(whole),
           el('div', {}, el('dt', {}, 'Accepted'), el('dd', {}, time(whole.accepted, true)))),
         attempts(whole.attempts, whole.accepted),
         whole.body !== undefined && pretty(whole.body, 'Body of the webhook'),

@@ -3,11 +3,11 @@ import { APIError, get } from '../api.js'
 import { el, replace, text } from '../dom.js'
 import { plural, soon } from '../format.js'
 import { pretty } from '../json.js'
-import { attempts, panel, pill, route, time, updatePill } from '../parts.js'
+import { attempts, origin, panel, pill, route, time, updatePill } from '../parts.js'
 import * as words from '../words.js'
 import { discard, replay } from './dead.js'
 
-export default function delivery({ destination, id, every, signal }) {
+export default function delivery({ destination, id, query, every, signal }) {
   const state = pill('', 'idle')
   const lead = el('p', { class: 'lead' })
   const facts = el('dl', { class: 'facts' })
@@ -23,7 +23,7 @@ export default function delivery({ destination, id, every, signal }) {
   every(1_000, async () => {
     let story
     try {
-      story = await get('story', { destination, id }, signal)
+      story = await get('story', { destination, id, source: query.get('source') }, signal)
     } catch (error) {
       if (!(error instanceof APIError) || error.status !== 404) throw error
       missing.hidden = false
@@ -45,7 +45,7 @@ export default function delivery({ destination, id, every, signal }) {
     seen = now
     replace(list, attempts(story.attempts, story.accepted))
     const fact = (name, value) => value && el('div', {}, el('dt', {}, name), el('dd', {}, value))
-    replace(facts, fact('Type', story.type), fact('Accepted', story.accepted && time(story.accepted, true)),
+    replace(facts, fact('Type', story.type), origin(story), fact('Accepted', story.accepted && time(story.accepted, true)),
       fact('Ended', story.ended && time(story.ended, true)), fact('Due', story.due && time(story.due)),
       fact('Trace', story.traceparent && el('span', { class: 'mono' }, story.traceparent)))
     replace(body, story.body === undefined ? el('p', { class: 'none' }, 'The body is not kept.') : pretty(story.body, 'Body of the webhook'))

@@ -3,7 +3,7 @@ import { get, segment } from '../api.js'
 import { chart } from '../chart.js'
 import { el, keyed, replace, text } from '../dom.js'
 import { compact, count, moment, rate, since, soon, span } from '../format.js'
-import { bars, figure, panel, pill, route, segmented, table, time, updatePill } from '../parts.js'
+import { bars, deliveryRoute, figure, panel, pill, segmented, table, time, updatePill } from '../parts.js'
 import * as words from '../words.js'
 import { pauseButton, saidBy, steps, sum, whenLine } from './destinations.js'
 
@@ -74,10 +74,10 @@ export default function destination({ destination: id, every, signal, keys }) {
     const said = saidBy(d)
     failure.hidden = !said
     failure.dataset.tone = tone
-    const key = `${said} ${d.failure?.id}`
+    const key = `${said} ${d.failure?.source} ${d.failure?.id}`
     if (said && failure.dataset.key !== key) {
       failure.dataset.key = key
-      replace(failure, el('b', {}, said), el('span', {}, when, ' · ', el('a', { href: route('destinations', id, 'deliveries', d.failure.id) }, 'the delivery')))
+      replace(failure, el('b', {}, said), el('span', {}, when, ' · ', el('a', { href: deliveryRoute(id, d.failure) }, 'the delivery')))
     }
     text(when, whenLine(d))
   }
@@ -146,7 +146,7 @@ function eventRow(e) {
     el('td', { class: 'when' }, time(e.at, true)),
     el('td', {}, pill(word, tone)),
     el('td', {}, e.type),
-    el('th', { scope: 'row', class: 'mono' }, el('a', { href: route('destinations', e.destination, 'deliveries', e.id) }, e.id)),
+    el('th', { scope: 'row', class: 'mono' }, el('a', { href: deliveryRoute(e.destination, e) }, e.id)),
     el('td', { class: 'detail' }, detail(e)))
 }
 

@@ -4,7 +4,7 @@ import { el, replace, say, set, text } from '../dom.js'
 import { clock, count } from '../format.js'
 import { pretty } from '../json.js'
 import { bound, List } from '../list.js'
-import { attempts, destinationInput, problem, route, searchInput, sendCommand, setOptions, time } from '../parts.js'
+import { attempts, deliveryRoute, destinationInput, origin, problem, route, searchInput, sendCommand, setOptions, time } from '../parts.js'
 import * as words from '../words.js'
 import { detail } from './destination.js'
 
@@ -156,7 +156,7 @@ export default function events({ query, every, onStatus, signal, keys }) {
 
   function open(event) {
     side.hidden = false
-    const back = route('destinations', event.destination, 'deliveries', event.id)
+    const back = deliveryRoute(event.destination, event)
     const [word, tone] = words.happened(event)
     replace(side,
       el('header', {}, el('h2', { 'data-tone': tone }, word), el('button', { type: 'button', class: 'quiet', 'aria-label': 'Close', onclick: close }, '✕')),
@@ -164,6 +164,7 @@ export default function events({ query, every, onStatus, signal, keys }) {
         fact('When', time(event.at, true)),
         fact('Destination', el('a', { href: route('destinations', event.destination) }, event.destination)),
         fact('Delivery', el('span', { class: 'mono' }, event.id)),
+        origin(event),
         event.reason && fact('Reason', `${words.reason(event.reason)}. ${words.explain(event.reason)}`),
         event.due && fact('Again at', time(event.due))),
       event.attempt && attempts([event.attempt]),
@@ -182,7 +183,7 @@ export default function events({ query, every, onStatus, signal, keys }) {
     ' ': ['Pause and resume', pause],
     j: ['Next', () => list.move(1)],
     k: ['Previous', () => list.move(-1)],
-    Enter: ['The whole story of the chosen', () => { if (list.chosen) location.hash = route('destinations', list.chosen.destination, 'deliveries', list.chosen.id) }],
+    Enter: ['The whole story of the chosen', () => { if (list.chosen) location.hash = deliveryRoute(list.chosen.destination, list.chosen) }],
     Escape: ['Close what is chosen', close],
   })
 

@@ -1,0 +1,256 @@
+package filestore_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/webhook"
+)
+
+const (
+	outcomes    = 8192      // in the one call of Settle
+	outcomeSize = 128 << 10 // bytes of each body
+	settleExtra = 512 << 20 // bytes that the call may take beside what is leased
+	retryAfter  = 20 * time.Second
+	settleWait  = 5 * time.Second // how long a call of another destination may take: the collector's patience
+)
+
+func init() { children["settle"] = settleChild }
+
+// TestSettleGigabyte settles 1 GB of outcomes by one call, half of them retries and half
+// dead letters. The process is killed as soon as the call has returned nil. All of them
+// are there afterwards.
+func TestSettleGigabyte(t *testing.T) {
+	soak.Only(t, "settle-1gb")
+	dir, told := t.TempDir(), ""
+	err := runUntil(command("settle", dir), func(_ int, line string) bool {
+		told = line
+		return false
+	})
+	var got settleFigures
+	if jerr := json.Unmarshal([]byte(told), &got); jerr != nil {
+		t.Fatalf("the process ended: %v; it said %q", err, told)
+	}
+	t.Log(got)
+	if got.Rounds == 0 || max(got.Put, got.Lease, got.Settle) > settleWait {
+		t.Errorf("of another destination %d deliveries were settled meanwhile, and a call took more than %v", got.Rounds, settleWait)
+	}
+	if got.Peak-got.Before > settleExtra {
+		t.Errorf("the call took %d MB of memory, want %d at most", (got.Peak-got.Before)>>20, settleExtra>>20)
+	}
+
+	began := time.Now()
+	q, err := openStore(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	t.Logf("opened again in %v", time.Since(began))
+	retried, dead := map[string]bool{}, map[string]bool{}
+	check := func(d *webhook.Delivery, in map[string]bool) {
+		id, _ := strconv.Atoi(d.ID)
+		if in[d.ID] || d.Tries != 1 || !bytes.Equal(d.Body, outcomeBody(id)) {
+			t.Errorf("%s is there again, or not as it was settled: %d tries, a body of %d bytes", d.ID, d.Tries, len(d.Body))
+		}
+		in[d.ID] = true
+	}
+	for d, err := range webhook.DeadLetters(q).Dead(t.Context(), webhook.DeadFilter{}, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(&d.Delivery, dead)
+	}
+	for {
+		ds, next, err := q.Lease(t.Context(), lease("big", 64), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(ds) == 0 && next.IsZero() {
+			break
+		}
+		if len(ds) == 0 {
+			<-time.After(time.Until(next))
+			continue
+		}
+		for i := range ds {
+			check(&ds[i], retried)
+		}
+		if err := settle(q, webhook.Done, ds); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(retried) != outcomes/2 || len(dead) != outcomes/2 {
+		t.Errorf("%d retries and %d dead letters are there, want %d of each", len(retried), len(dead), outcomes/2)
+	}
+}
+
+// settleFigures are what settleChild has measured. Put, Lease and Settle are the longest
+// calls of another destination, of which Rounds deliveries came and went.
+type settleFigures struct {
+	Took, Put, Lease, Settle time.Duration
+	Rounds                   int
+	Before, Peak             int64 // bytes of memory before the call, and at most
+}
+
+func (f settleFigures) String() string {
+	return fmt.Sprintf("settled in %v; %d MB resident before, %d at most; meanwhile %d deliveries of another destination, longest Put %v, Lease %v, Settle %v",
+		f.Took, f.Before>>20, f.Peak>>20, f.Rounds, f.Put, f.Lease, f.Settle)
+}
+
+// settleChild puts and leases 1 GB, settles it by one call beside the load of another
+// destination, prints its figures, and kills itself.
+func settleChild(settings []byte) error {
+	var dir string
+	if err := json.Unmarshal(settings, &dir); err != nil {
+		return err
+	}
+	store, err := openStore(dir, nil)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	var q webhook.Queue = store
+	ctx := context.Background()
+	var ds []webhook.Delivery
+	for i := range outcomes {
+		ds = append(ds, webhook.Delivery{Destination: "big", ID: strconv.Itoa(i), Type: "track", Body: outcomeBody(i), Accepted: time.Now(), Due: time.Now()})
+		if len(ds) == 64 {
+			if _, err := q.Put(ctx, ds...); err != nil {
+				return err
+			}
+			ds = ds[:0]
+		}
+	}
+	ds = nil
+	for len(ds) < outcomes {
+		if ds, _, err = q.Lease(ctx, lease("big", 64), ds); err != nil {
+			return err
+		}
+	}
+	ss := make([]webhook.Settlement, len(ds))
+	for i := range ds {
+		ss[i] = webhook.Settlement{Verdict: webhook.Retry, Delivery: ds[i]}
+		ss[i].Delivery.Tries, ss[i].Delivery.Due = 1, time.Now().Add(retryAfter)
+		if i%2 == 0 {
+			ss[i].Verdict, ss[i].Reason, ss[i].At = webhook.Bury, webhook.ReasonExpired, time.Now()
+		}
+	}
+
+	var f settleFigures
+	debug.FreeOSMemory()
+	f.Before = resident()
+	debug.SetMemoryLimit(f.Before + settleExtra/2) // so that garbage does not count for much
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	// every calls do each millisecond until stop is closed, and keeps its first error.
+	every := func(err *error, do func(n int) error) {
+		wg.Go(func() {
+			tick := time.NewTicker(time.Millisecond)
+			defer tick.Stop()
+			for n := 0; *err == nil; n++ {
+				select {
+				case <-stop:
+					return
+				case <-tick.C:
+					*err = do(n)
+				}
+			}
+		})
+	}
+	timed := func(longest *time.Duration, call func() error) error {
+		began := time.Now()
+		defer func() { *longest = max(*longest, time.Since(began)) }()
+		return call()
+	}
+	var putErr, settleErr, none error
+	every(&putErr, func(n int) error {
+		d := webhook.Delivery{Destination: "other", ID: strconv.Itoa(n), Type: "track", Body: []byte("{}"), Accepted: time.Now(), Due: time.Now()}
+		return timed(&f.Put, func() error {
+			_, err := q.Put(ctx, d)
+			return err
+		})
+	})
+	every(&settleErr, func(int) (err error) {
+		var ds []webhook.Delivery
+		err = timed(&f.Lease, func() error {
+			ds, _, err = q.Lease(ctx, lease("other", 64), nil)
+			return err
+		})
+		if err != nil || len(ds) == 0 {
+			return err
+		}
+		f.Rounds += len(ds)
+		return timed(&f.Settle, func() error { return settle(q, webhook.Done, ds) })
+	})
+	every(&none, func(int) error {
+		f.Peak = max(f.Peak, resident())
+		return nil
+	})
+	err = timed(&f.Took, func() error { return q.Settle(ctx, ss...) })
+	close(stop)
+	wg.Wait()
+	if err := errors.Join(err, putErr, settleErr); err != nil {
+		return err
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(f); err != nil {
+		return err
+	}
+	return syscall.Kill(os.Getpid(), syscall.SIGKILL) // before the store is closed
+}
+
+// lease asks for deliveries of one destination, for an hour.
+func lease(destination string, n int) webhook.LeaseRequest {
+	return webhook.LeaseRequest{Max: n, Until: time.Now().Add(time.Hour), Room: func(d string) int {
+		if d == destination {
+			return n
+		}
+		return 0
+	}}
+}
+
+func settle(q webhook.Queue, v webhook.Verdict, ds []webhook.Delivery) error {
+	ss := make([]webhook.Settlement, len(ds))
+	for i := range ds {
+		ss[i] = webhook.Settlement{Verdict: v, Delivery: ds[i]}
+	}
+	return q.Settle(context.Background(), ss...)
+}
+
+// outcomeBody returns a body of outcomeSize bytes that follows from its id and cannot be
+// compressed.
+func outcomeBody(id int) []byte {
+	r := rand.NewPCG(uint64(id), 0)
+	b := make([]byte, 0, outcomeSize)
+	for len(b) < outcomeSize {
+		b = binary.LittleEndian.AppendUint64(b, r.Uint64())
+	}
+	return b
+}
+
+var anonymous = regexp.MustCompile(`RssAnon:\s+(\d+) kB`)
+
+// resident returns how many bytes of this process are in memory, without those of files,
+// which the system takes back as it needs them.
+func resident() int64 {
+	text, err := os.ReadFile("/proc/self/status")
+	found := anonymous.FindSubmatch(text)
+	if err != nil || found == nil {
+		return -1
+	}
+	kilobytes, _ := strconv.ParseInt(string(found[1]), 10, 64)
+	return kilobytes << 10
+}

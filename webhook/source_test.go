@@ -1,0 +1,165 @@
+package webhook_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/webhooktest"
+)
+
+func eventFrom(t *testing.T, source, id string) webhook.Event {
+	t.Helper()
+	e, err := webhook.EventOf(call(id), webhook.Envelope{Source: source})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// A source cannot claim the messageId of another: each has its call delivered, and
+// only its own repetition is left out.
+func TestSourcesDoNotSuppressEachOther(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		crm := r.network.Receiver("http://crm.example/", "")
+		r.start(webhook.Config{Destinations: []webhook.Destination{{
+			ID:              "crm",
+			Endpoints:       []webhook.Endpoint{{URL: "http://crm.example/"}},
+			StandardSecrets: []signature.Secret{newSecret},
+		}}})
+		const id = "invoice-1042-paid"
+		for range 2 {
+			for _, source := range []string{"browser", "backend", ""} {
+				if err := r.ForwardEvents(t.Context(), []string{"crm"}, eventFrom(t, source, id)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			synctest.Wait()
+		}
+		time.Sleep(time.Hour) // for what should not come
+		synctest.Wait()
+		got := make(map[string]int)
+		for _, q := range crm.Requests() {
+			if q.JSON["messageId"] != id {
+				t.Errorf("messageId %v", q.JSON["messageId"])
+			}
+			got[q.Header.Get("webhook-id")]++
+		}
+		// Written down: receivers keep them, so they stay the same.
+		want := map[string]int{id: 1, "TXc86agovbTQ16PYt9L_qN4R": 1, "UFpCUUYYtfxjrrMhgTMT1Zzw": 1}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("requests by webhook-id (-want +got)\n%s", diff)
+		}
+		if n := r.Stats().Duplicates; n != 3 {
+			t.Errorf("%d duplicates, want 3", n)
+		}
+	})
+}
+
+// Different pairs of source and messageId give different ids, whatever their texts.
+func TestDeliveryIDsDoNotCollide(t *testing.T) {
+	f, err := webhook.New(webhook.Config{Queue: memqueue.New(memqueue.Config{}), Destinations: []webhook.Destination{{
+		ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}},
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var texts []string
+	for _, text := range []string{"abcabcabc", "\x00\x01\x02\x03\x03\x02", "1a1b2ab", strings.Repeat("x", 255)} {
+		for from := range min(len(text), 8) {
+			for to := from + 1; to <= len(text); to += 1 + to/10 {
+				texts = append(texts, text[from:to])
+			}
+		}
+	}
+	slices.Sort(texts)
+	texts = slices.Compact(texts)
+	of := make(map[string]string)
+	for _, source := range texts {
+		for _, id := range texts {
+			ds, err := f.Deliveries(t.Context(), []string{"crm"}, webhook.Event{Source: source, ID: id, Type: "track", Body: []byte("{}")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d, pair := ds[0], fmt.Sprintf("%q and %q", source, id)
+			if d.Source != source || d.MessageID != id || len(d.ID) != 24 {
+				t.Fatalf("%s: the delivery has %q, %q and the ID %q", pair, d.Source, d.MessageID, d.ID)
+			}
+			if before, taken := of[d.ID]; taken {
+				t.Fatalf("%s and %s have the ID %s", before, pair, d.ID)
+			}
+			of[d.ID] = pair
+		}
+	}
+	if len(of) < 1000 {
+		t.Errorf("%d pairs, want more", len(of))
+	}
+}
+
+// A delivery says whose it is: the source, the user and the name of the event.
+func TestDeliveriesSayWhatTheyAreOf(t *testing.T) {
+	long := strings.Repeat("é", 128)
+	const digest = "sha256:e42dd264fd5cf1bc947505b995dceb9ae0a2d2a4c99b4ce5ea02f36526819280" // of long
+	for _, tt := range []struct {
+		call, source string
+		want         webhook.Delivery
+	}{
+		{`{"type":"track","userId":"u1","anonymousId":"a1","event":"Invoice \u0050aid","name":"no"}`, "shop", webhook.Delivery{Source: "shop", User: "u1", Event: "Invoice Paid"}},
+		{`{"type":"track","userId":12345678901234567890,"event":"e"}`, "", webhook.Delivery{User: "12345678901234567890", Event: "e"}},
+		{`{"type":"page","anonymousId":"a1","name":"Home"}`, "", webhook.Delivery{Event: "Home"}},
+		{`{"type":"screen","userId":"u1","name":"Start","event":"no"}`, "", webhook.Delivery{User: "u1", Event: "Start"}},
+		{`{"type":"page","userId":"u1"}`, "", webhook.Delivery{User: "u1"}},
+		{`{"type":"identify","userId":"u1","name":"no"}`, "", webhook.Delivery{User: "u1"}},
+		{`{"type":"group","userId":"u1","groupId":"g"}`, "", webhook.Delivery{User: "u1"}},
+		{`{"type":"alias","userId":"new","previousId":"old"}`, "", webhook.Delivery{User: "new"}},
+		{`{"type":"track","userId":"` + long[:254] + `x","event":"` + long[:254] + `x"}`, long[:254] + "x",
+			webhook.Delivery{Source: long[:254] + "x", User: long[:254] + "x", Event: long[:254] + "x"}},
+		{`{"type":"track","userId":"` + long + `","event":"` + long + `"}`, long, webhook.Delivery{Source: digest, User: digest, Event: digest}},
+	} {
+		e, err := webhook.NewEvent([]byte(tt.call), webhook.Envelope{Source: tt.source})
+		if err != nil {
+			t.Errorf("NewEvent(%s): %v", tt.call, err)
+			continue
+		}
+		got := webhook.Delivery{Source: e.Source, User: e.User, Event: e.Name}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", tt.call, diff)
+		}
+	}
+
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.network.Receiver("http://crm.example/", "", webhooktest.Answer(400))
+		r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}}}})
+		if err := r.Delete(t.Context(), long, "crm"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.DeleteUsers(t.Context(), webhook.Deletion{ID: "d1", Destinations: []string{"crm"}}, users("gone")); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.ForwardEvents(t.Context(), []string{"crm"}, eventFrom(t, "shop", "m1")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		got := make(map[string]string)
+		for _, d := range r.dead() {
+			got[d.User] = d.Type + " " + d.Source + " " + d.Event
+			if d.MessageID == "" || (d.MessageID == d.ID) != (d.Source == "") {
+				t.Errorf("the dead letter of %s has the ID %q and the MessageID %q", d.User, d.ID, d.MessageID)
+			}
+		}
+		want := map[string]string{digest: "delete  ", "gone": "delete  ", "u1": "track shop Tested"}
+		if !maps.Equal(got, want) {
+			t.Errorf("dead letters by user: %q, want %q", got, want)
+		}
+	})
+}
