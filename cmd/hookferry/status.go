@@ -267,10 +267,6 @@ func (v *overview) table() *table {
 		{title: "/S", right: true, spare: 5}, {title: "P50", right: true, spare: 4}, {title: "P99", right: true, spare: 2},
 	}}
 	for _, d := range v.Destinations.Destinations {
-		waiting := "?"
-		if d.Waiting != nil {
-			waiting = grouped(*d.Waiting)
-		}
 		var given int64
 		for _, n := range d.Dead {
 			given += n
@@ -279,7 +275,7 @@ func (v *overview) table() *table {
 		if d.Latency.Requests > 0 {
 			p50, p99 = millis(d.Latency.P50), millis(d.Latency.P99)
 		}
-		t.add(cell{clean(d.ID), bold}, cell{clean(d.State), styleOf(d.State)}, cell{waiting, normal}, cell{grouped(d.InFlight), normal},
+		t.add(cell{clean(d.ID), bold}, cell{clean(d.State), styleOf(d.State)}, cell{grouped(d.Waiting), normal}, cell{grouped(d.InFlight), normal},
 			cell{grouped(d.Delivered), normal}, number(d.Retried), number(given), cell{rate(d.Rates.Delivered), normal},
 			cell{p50, normal}, cell{p99, normal})
 		t.note(why(d, v.Status.Now)...)

@@ -12,9 +12,9 @@ import (
 )
 
 var (
-	_ webhook.Pauses   = (*Queue)(nil)
-	_ webhook.Nodes    = (*Queue)(nil)
-	_ webhook.Releaser = (*Queue)(nil)
+	_ webhook.Pauses    = (*Queue)(nil)
+	_ webhook.Presenter = (*Queue)(nil)
+	_ webhook.Releaser  = (*Queue)(nil)
 )
 
 // SetPaused implements webhook.Pauses.

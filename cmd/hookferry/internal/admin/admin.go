@@ -26,7 +26,7 @@ import (
 type Config struct {
 	Forwarder *webhook.Forwarder
 	// Store is that of the Forwarder.
-	Store webhook.Queue
+	Store webhook.Store
 	// Feed observes the Forwarder.
 	Feed *feed.Feed
 	// Settings returns those in use. It is called for each request.

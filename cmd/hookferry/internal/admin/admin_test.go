@@ -367,10 +367,10 @@ func TestDestinations(t *testing.T) {
 	diff(t, "crm", crm, api.Destination{
 		ID: "crm", State: api.StateWaiting, Sources: []string{"app", "web"}, SourceCount: 2, Enabled: true, Signed: true, MaxRate: 100_000,
 		Endpoints: []api.Endpoint{{URL: s.receiver.URL + "/crm", Headers: []string{"Authorization-Key"}}},
-		Waiting:   &one, Dead: map[string]int64{}, Errors: map[string]int64{}, Rates: crm.Rates,
+		Waiting:   1, Dead: map[string]int64{}, Errors: map[string]int64{}, Rates: crm.Rates,
 	})
 	shop := ask[api.Destination](s, 200, "GET", "/api/v1/destinations/shop%2Feu", nil)
-	if *shop.Waiting != 0 || shop.Next != nil || shop.ID != "shop/eu" {
+	if shop.Waiting != 0 || shop.Next != nil || shop.ID != "shop/eu" {
 		t.Errorf("shop %+v", shop)
 	}
 	refused := ask[api.Error](s, 404, "GET", "/api/v1/destinations/other", nil)

@@ -41,14 +41,10 @@ func (h *Handler) dead(w http.ResponseWriter, r *http.Request) error {
 	if q.err != nil {
 		return q.err
 	}
-	letters, ok := h.config.Store.(webhook.DeadLetters)
-	if !ok {
-		return webhook.ErrUnsupported
-	}
 	page := api.Dead{Dead: []api.DeadLetter{}}
-	for d, err := range letters.Dead(r.Context(), filter, after) {
+	for d, err := range h.config.Store.Dead(r.Context(), filter, after) {
 		if err != nil {
-			return h.badKey(r.Context(), letters, after, err)
+			return h.badKey(r.Context(), after, err)
 		}
 		if len(page.Dead) == limit {
 			page.After = page.Dead[limit-1].Key
@@ -61,11 +57,11 @@ func (h *Handler) dead(w http.ResponseWriter, r *http.Request) error {
 
 // badKey returns err, unless the store fails only because after is the key of
 // nothing.
-func (h *Handler) badKey(ctx context.Context, letters webhook.DeadLetters, after string, err error) error {
+func (h *Handler) badKey(ctx context.Context, after string, err error) error {
 	if after == "" {
 		return err
 	}
-	for _, other := range letters.Dead(ctx, webhook.DeadFilter{}, "") {
+	for _, other := range h.config.Store.Dead(ctx, webhook.DeadFilter{}, "") {
 		if other != nil {
 			return err
 		}
@@ -151,9 +147,6 @@ func (h *Handler) eachSelected(w http.ResponseWriter, r *http.Request,
 		return badRequest("", "want keys, or a filter, which selects all if it is empty")
 	case len(s.Keys) > maxKeys:
 		return badRequest("keys", "%d keys, the limit is %d", len(s.Keys), maxKeys)
-	}
-	if _, ok := h.config.Store.(webhook.DeadLetters); !ok {
-		return webhook.ErrUnsupported
 	}
 	return h.work(w, r, func(ctx context.Context, p *progress) error {
 		if s.Filter == nil {
@@ -246,9 +239,6 @@ func (h *Handler) story(w http.ResponseWriter, r *http.Request) error {
 // findDead returns the dead letter of a delivery, or nil if it is not found soon. The
 // source and the id are as of Feed.Story.
 func (h *Handler) findDead(ctx context.Context, filter webhook.DeadFilter, source, id string) (*webhook.DeadLetter, error) {
-	if _, ok := h.config.Store.(webhook.DeadLetters); !ok {
-		return nil, nil
-	}
 	// The store keeps to the time, also where it comes upon nothing that the
 	// filter selects.
 	search, cancel := context.WithTimeout(ctx, findTime)

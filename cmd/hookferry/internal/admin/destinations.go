@@ -216,7 +216,6 @@ func (h *Handler) allDestinations(ctx context.Context) ([]*destination, error) {
 		return nil, err
 	}
 	settings := h.config.Settings()
-	_, counted := h.config.Store.(webhook.DestinationCounter)
 	all := make([]*destination, 0, len(settings.Destinations))
 	by := make(map[string]*destination, len(settings.Destinations))
 	add := func(d *destination) {
@@ -225,7 +224,7 @@ func (h *Handler) allDestinations(ctx context.Context) ([]*destination, error) {
 	}
 	for i := range settings.Destinations {
 		c := &settings.Destinations[i]
-		add(&destination{id: c.ID, settings: c, stats: webhook.DestinationStats{Destination: c.ID, Counted: counted}})
+		add(&destination{id: c.ID, settings: c, stats: webhook.DestinationStats{Destination: c.ID}})
 	}
 	for _, s := range stats {
 		if d := by[s.Destination]; d != nil {
@@ -256,7 +255,7 @@ func (d *destination) stateNow() string {
 		return api.StateRefusing
 	case failed && s.Failure != nil && s.Failure.Due.IsZero():
 		return api.StateFailing
-	case failed && (s.Waiting > 0 || !s.Counted), d.rates.Retried > 0:
+	case failed && s.Waiting > 0, d.rates.Retried > 0:
 		return api.StateRetrying
 	case s.Delivered > 0:
 		return api.StateOK
@@ -300,6 +299,8 @@ func (h *Handler) whole(of *destination) api.Destination {
 		Sources:   []string{},
 		Endpoints: []api.Endpoint{},
 		InFlight:  s.InFlight,
+		Waiting:   s.Waiting,
+		Oldest:    api.TimeOf(s.Oldest),
 		Since:     api.TimeOf(s.Since),
 		Delivered: s.Delivered,
 		Retried:   s.Retried,
@@ -307,9 +308,6 @@ func (h *Handler) whole(of *destination) api.Destination {
 		Latency:   latencyOf(s.Latency),
 		Errors:    h.config.Feed.Errors(of.id),
 		Rates:     of.rates,
-	}
-	if s.Counted {
-		d.Waiting, d.Oldest = &s.Waiting, api.TimeOf(s.Oldest)
 	}
 	if f := s.Failure; f != nil {
 		d.Failure = &api.Failure{ID: f.MessageID, Source: f.Source, Attempt: api.AttemptOf(&f.Attempt), Due: api.TimeOf(f.Due)}

@@ -16,8 +16,8 @@ func (h *Handler) nodes(w http.ResponseWriter, r *http.Request) error {
 	self := h.config.Node()
 	self.Self, self.Seen = true, api.TimeOf(time.Now())
 	all := api.Nodes{Nodes: []api.Node{self}}
-	if store, ok := h.config.Store.(webhook.Nodes); ok {
-		known, err := store.Nodes(r.Context())
+	if shared, ok := h.config.Store.(webhook.Shared); ok {
+		known, err := shared.Nodes(r.Context())
 		if err != nil {
 			return err
 		}

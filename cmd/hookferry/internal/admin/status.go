@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"net/http"
 	"runtime/metrics"
 	"slices"
@@ -43,21 +42,12 @@ func (h *Handler) status(w http.ResponseWriter, r *http.Request) error {
 		Rates:  h.config.Feed.Rates(""),
 		Memory: heap(),
 	}
-	if err := h.count(r.Context(), &s); err != nil {
+	c, err := h.config.Store.Count(r.Context())
+	if err != nil {
 		return err
 	}
+	s.Waiting, s.Claimed, s.Dead, s.Oldest = c.Waiting, c.Claimed, c.Dead, api.TimeOf(c.Oldest)
 	return writeJSON(w, http.StatusOK, s)
-}
-
-// count says how much the store holds, if it knows.
-func (h *Handler) count(ctx context.Context, s *api.Status) error {
-	counter, ok := h.config.Store.(webhook.Counter)
-	if !ok {
-		return nil
-	}
-	c, err := counter.Count(ctx)
-	s.Waiting, s.Leased, s.Dead, s.Oldest = c.Waiting, c.Claimed, c.Dead, api.TimeOf(c.Oldest)
-	return err
 }
 
 // heap returns the bytes of the objects in the heap.

@@ -92,12 +92,12 @@ type Status struct {
 	Send   Send   `json:"send"`
 	Calls  Calls  `json:"calls"`
 	Totals Totals `json:"totals"`
-	// Waiting counts deliveries in the store, Leased those of them that are
-	// taken out for an attempt, Dead the dead letters.
+	// Waiting counts deliveries in the store, Claimed those of them that a server has
+	// taken to attempt, Dead the dead letters.
 	Waiting int        `json:"waiting"`
-	Leased  int        `json:"leased"`
+	Claimed int        `json:"claimed"`
 	Dead    int        `json:"dead"`
-	Oldest  *time.Time `json:"oldest,omitempty"` // the earliest that is due and not leased
+	Oldest  *time.Time `json:"oldest,omitempty"` // the earliest that is due and not claimed
 	// Errors counts the failed requests of the last hour, by reason.
 	Errors map[string]int64 `json:"errors"`
 	// Rates are of the last ten seconds, per second.
@@ -280,9 +280,8 @@ type Destination struct {
 	// Held says why its deliveries wait although they are due.
 	Held *Held `json:"held,omitempty"`
 	// Failure is the latest attempt that failed; it may have taken others since.
-	Failure *Failure `json:"failure,omitempty"`
-	// Waiting is left out where the store does not know it.
-	Waiting *int       `json:"waiting,omitempty"`
+	Failure *Failure   `json:"failure,omitempty"`
+	Waiting int        `json:"waiting"`
 	Oldest  *time.Time `json:"oldest,omitempty"`
 	// Next is when the next attempt is to be, if something waits.
 	Next      *time.Time       `json:"next,omitempty"`

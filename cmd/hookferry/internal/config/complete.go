@@ -271,7 +271,7 @@ func (c *checker) webhooks() {
 	// The forwarder knows what it takes. It tells one problem at a time.
 	refusal := func(name string, proxy *url.URL) (refused *webhook.ConfigError) {
 		_, err := webhook.New(webhook.Config{
-			Queue:       memqueue.New(memqueue.Config{}),
+			Store:       memqueue.New(memqueue.Config{}),
 			Lookup:      func(context.Context, string) (*webhook.Destination, error) { return nil, webhook.ErrUnknownDestination },
 			ServiceName: name,
 			Proxy:       proxy,

@@ -15,14 +15,8 @@ const (
 	sampleShare = 50
 )
 
-// Run notes how much waits in a store, as far as the store can tell, until ctx is
-// done.
-func (f *Feed) Run(ctx context.Context, store webhook.Queue) {
-	total, _ := store.(webhook.Counter)
-	each, _ := store.(webhook.DestinationCounter)
-	if total == nil && each == nil {
-		return
-	}
+// Run notes how much waits in a store, until ctx is done.
+func (f *Feed) Run(ctx context.Context, store webhook.Store) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -32,23 +26,19 @@ func (f *Feed) Run(ctx context.Context, store webhook.Queue) {
 		case <-timer.C:
 		}
 		begin := time.Now()
-		if total != nil {
-			if c, err := total.Count(ctx); err == nil {
-				f.waits(c.Waiting)
-			}
+		if c, err := store.Count(ctx); err == nil {
+			f.waits(c.Waiting)
 		}
-		if each != nil {
-			by := make(map[string]int)
-			for c, err := range each.CountByDestination(ctx) {
-				if err != nil {
-					by = nil
-					break
-				}
-				by[c.Destination] = c.Waiting
+		by := make(map[string]int)
+		for c, err := range store.CountByDestination(ctx) {
+			if err != nil {
+				by = nil
+				break
 			}
-			if by != nil {
-				f.waitsEach(by)
-			}
+			by[c.Destination] = c.Waiting
+		}
+		if by != nil {
+			f.waitsEach(by)
 		}
 		timer.Reset(max(sampleEvery, sampleShare*time.Since(begin)))
 	}

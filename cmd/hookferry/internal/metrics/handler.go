@@ -18,7 +18,7 @@ import (
 type State struct {
 	// Forwarder and Store are those of the server. Required.
 	Forwarder *webhook.Forwarder
-	Store     webhook.Queue
+	Store     webhook.Store
 	// StoreSize returns the bytes that the store takes on disk. Nil if it is
 	// in memory.
 	StoreSize func() (int64, error)
@@ -141,13 +141,11 @@ func (s *snapshot) Collect(ch chan<- prometheus.Metric) {
 
 	s.collectDestinations(ctx, ch, count, gauge)
 
-	if counter, ok := s.state.Store.(webhook.Counter); ok {
-		if c, err := counter.Count(ctx); err != nil {
-			ch <- prometheus.NewInvalidMetric(s.storeDeliveries, fmt.Errorf("counting what is stored: %w", err))
-		} else {
-			gauge(s.storeDeliveries, float64(c.Waiting))
-			gauge(s.storeDead, float64(c.Dead))
-		}
+	if c, err := s.state.Store.Count(ctx); err != nil {
+		ch <- prometheus.NewInvalidMetric(s.storeDeliveries, fmt.Errorf("counting what is stored: %w", err))
+	} else {
+		gauge(s.storeDeliveries, float64(c.Waiting))
+		gauge(s.storeDead, float64(c.Dead))
 	}
 	if s.state.StoreSize != nil {
 		if n, err := s.state.StoreSize(); err != nil {
@@ -186,9 +184,7 @@ func (s *snapshot) collectDestinations(ctx context.Context, ch chan<- prometheus
 	waiting, oldest, held := map[string]int{}, map[string]time.Time{}, map[hold]int{}
 	for _, d := range all {
 		label := s.destination(d.Destination)
-		if d.Counted {
-			waiting[label] += d.Waiting
-		}
+		waiting[label] += d.Waiting
 		if first := oldest[label]; !d.Oldest.IsZero() && (first.IsZero() || d.Oldest.Before(first)) {
 			oldest[label] = d.Oldest
 		}

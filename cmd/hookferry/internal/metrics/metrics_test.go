@@ -44,7 +44,7 @@ func forwarded(t *testing.T, alter func(*State)) (*Metrics, http.Handler) {
 	m := New("v1.2.3", "go1.26")
 	queue := memqueue.New(memqueue.Config{})
 	forwarder, err := webhook.New(webhook.Config{
-		Queue:        queue,
+		Store:        queue,
 		Destinations: []webhook.Destination{destination("good"), destination("gone"), destination("slow"), destination("paused")},
 		DialContext:  network.DialContext,
 		Observer:     m,

@@ -36,18 +36,18 @@ func (s *server) node() api.Node {
 	return n
 }
 
-// present has the store show to other servers how this one is, if it can.
+// present has the store show to other servers how this one is, if it is shared.
 func (s *server) present() {
-	nodes, ok := s.store.queue.(webhook.Nodes)
+	shared, ok := s.store.Store.(webhook.Shared)
 	if !ok {
 		return
 	}
-	nodes.Present(func() []byte {
+	shared.Present(func() (note []byte, alive bool) {
 		note, err := json.Marshal(s.node())
 		if err != nil {
-			return nil // as if nothing were known
+			return nil, true // as if nothing were known
 		}
-		return note
+		return note, true
 	})
 }
 

@@ -155,7 +155,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	defer stopFollowing()
 	s.run(func() error { s.follow(following); return nil })
 	if s.feed != nil {
-		s.running.Go(func() { s.feed.Run(following, s.store.queue) })
+		s.running.Go(func() { s.feed.Run(following, s.store.Store) })
 	}
 	s.ready.serve(true)
 	s.checkFiles()
@@ -261,7 +261,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		watching = append(watching, s.tracer)
 	}
 	c := webhook.Config{
-		Queue: s.store.queue,
+		Store: s.store.Store,
 		Lookup: func(_ context.Context, id string) (*webhook.Destination, error) {
 			if d := s.settings.Load().Destination(id); d != nil {
 				return d.Webhook, nil
@@ -336,7 +336,7 @@ func (s *server) answered(r *http.Request, a collector.Answered) {
 func (s *server) private(l *conns) (*http.Server, error) {
 	h, err := admin.New(admin.Config{
 		Forwarder: s.forwarder,
-		Store:     s.store.queue,
+		Store:     s.store.Store,
 		Feed:      s.feed,
 		Node:      s.node,
 		Settings:  s.settings.Load,
@@ -357,7 +357,7 @@ func (s *server) private(l *conns) (*http.Server, error) {
 	if s.metrics != nil {
 		mux.Handle("GET /metrics", h.Guard(s.metrics.Handler(metrics.State{
 			Forwarder: s.forwarder,
-			Store:     s.store.queue,
+			Store:     s.store.Store,
 			StoreSize: s.store.size,
 			Calls:     s.sources.calls,
 			Sources:   s.sources.list,

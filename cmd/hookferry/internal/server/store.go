@@ -24,10 +24,10 @@ import (
 // DataFile is the store, in the data folder.
 const DataFile = "hookferry.db"
 
-// A store is where calls are kept.
+// A store is a webhook.Store, and where it is.
 type store struct {
-	queue webhook.Queue
-	// release closes the connections that the queue was opened with, once the queue
+	Store webhook.Store
+	// release closes the connections that the store was opened with, once the store
 	// is closed. Nil means that there are none.
 	release func()
 	// size returns the bytes of the store's files. Nil means that it has none on
@@ -52,9 +52,9 @@ func openStore(ctx context.Context, settings *config.Settings, name string, logg
 	return openEmbedded(settings, logger)
 }
 
-// Close closes the queue, and then its connections.
+// Close closes the store, and then its connections.
 func (s *store) Close() error {
-	err := s.queue.Close()
+	err := s.Store.Close()
 	if s.release != nil {
 		s.release()
 	}
@@ -80,7 +80,7 @@ func openEmbedded(settings *config.Settings, logger *slog.Logger) (*store, error
 		return nil, &SettingError{"data", err}
 	}
 	return &store{
-		queue: q,
+		Store: webhook.FromQueue(q),
 		size:  func() (int64, error) { return storeSize(folder) },
 		bound: bound,
 		where: slog.String("data", folder),
@@ -141,7 +141,7 @@ func openPostgres(ctx context.Context, c *config.Queue, name string, logger *slo
 		return nil, &SettingError{"queue.url", err}
 	}
 	return &store{
-		queue: q, release: pool.Close,
+		Store: webhook.FromQueue(q), release: pool.Close,
 		where: slog.String("queue", fmt.Sprintf("postgres://%s:%d/%s", pc.ConnConfig.Host, pc.ConnConfig.Port, pc.ConnConfig.Database)),
 	}, nil
 }
@@ -184,5 +184,5 @@ func openNATS(ctx context.Context, c *config.Queue, name string, logger *slog.Lo
 		nc.Close()
 		return nil, &SettingError{"queue.url", err}
 	}
-	return &store{queue: q, release: nc.Close, where: slog.String("queue", strings.Join(hosts, ","))}, nil
+	return &store{Store: webhook.FromQueue(q), release: nc.Close, where: slog.String("queue", strings.Join(hosts, ","))}, nil
 }

@@ -120,7 +120,7 @@ func run(t *testing.T, tracer *Tracer, traceparent string, tracestate ...string)
 	network.Receiver("http://gone.example/hook", "", webhooktest.Answer(410))
 	observer := &ends{tracer, make(chan webhook.Ended, 2)}
 	forwarder, err := webhook.New(webhook.Config{
-		Queue: memqueue.New(memqueue.Config{}),
+		Store: memqueue.New(memqueue.Config{}),
 		Destinations: []webhook.Destination{
 			{ID: "good", Endpoints: []webhook.Endpoint{{URL: "http://good.example/hook?secret"}}},
 			{ID: "gone", Endpoints: []webhook.Endpoint{{URL: "http://gone.example/hook"}}},

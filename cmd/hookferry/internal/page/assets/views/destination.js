@@ -90,7 +90,7 @@ export default function destination({ destination: id, every, signal, keys }) {
     showFailure(d, h.tone)
     toggle.update(d)
     went.update(compact(d.delivered), '', `since the start; ${rate(d.rates.delivered)}/s now`)
-    waits.update(d.waiting === undefined ? '–' : compact(d.waiting), '', d.oldest ? `oldest due ${since(d.oldest)} ago` : `${count(d.inFlight)} in flight`)
+    waits.update(compact(d.waiting), '', d.oldest ? `oldest due ${since(d.oldest)} ago` : `${count(d.inFlight)} in flight`)
     next.update(d.next && !d.paused ? soon(d.next) : '–', '', d.paused ? 'once it is resumed' : d.next ? moment(d.next) : 'nothing to do')
     again.update(compact(d.retried), '', `since the start; ${rate(d.rates.retried)}/s now`)
     given = sum(d.dead)

@@ -110,7 +110,7 @@ export function destinationTable({ signal }) {
             text(said, saidBy(now))
             set(said, 'title', saidBy(now))
             text(url, now.endpoints.map((e) => e.url).join('  '))
-            const values = [rate(now.rates.delivered), now.waiting === undefined ? '–' : compact(now.waiting), compact(now.delivered),
+            const values = [rate(now.rates.delivered), compact(now.waiting), compact(now.delivered),
               compact(sum(now.dead)), now.latency.requests > 0 ? span(now.latency.p99) : '–']
             cells.forEach((cell, i) => text(cell, values[i]))
             toggle.update(now)
