@@ -1121,7 +1121,7 @@ func TestDuplicates(t *testing.T) {
 	q := memqueue.New(memqueue.Config{})
 	defer q.Close()
 	f, err := webhook.New(webhook.Config{
-		Queue: q,
+		Store: q,
 		Destinations: []webhook.Destination{
 			{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/hook"}}},
 			{ID: "warehouse", Endpoints: []webhook.Endpoint{{URL: "http://warehouse.example/hook"}}},

@@ -3,7 +3,6 @@ package collector_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hookferry/analytics/collector"
 	"github.com/hookferry/analytics/webhook"
@@ -26,7 +25,7 @@ func TestPassTrace(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			q := memqueue.New(memqueue.Config{})
 			defer q.Close()
-			f, err := webhook.New(webhook.Config{Queue: q, Destinations: []webhook.Destination{
+			f, err := webhook.New(webhook.Config{Store: q, Destinations: []webhook.Destination{
 				{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/hook"}}},
 				{ID: "warehouse", Endpoints: []webhook.Endpoint{{URL: "http://warehouse.example/hook"}}},
 			}})
@@ -38,9 +37,10 @@ func TestPassTrace(t *testing.T) {
 			if a := send(t, h, "POST", "/v1/track", header, strings.NewReader(track)); a.status != 200 {
 				t.Fatalf("answered %d %s", a.status, a.body)
 			}
-			ds, _, err := q.Lease(t.Context(), webhook.LeaseRequest{Max: 10, Until: time.Now().Add(time.Hour)}, nil)
+			wants := []webhook.Want{{Destination: "crm", Max: 10}, {Destination: "warehouse", Max: 10}}
+			ds, err := q.Fetch(t.Context(), wants, 1<<20, nil)
 			if err != nil || len(ds) == 0 {
-				t.Fatalf("Lease = %d, %v", len(ds), err)
+				t.Fatalf("Fetch = %d, %v", len(ds), err)
 			}
 			for _, d := range ds {
 				if d.Trace != tt.want {

@@ -47,7 +47,7 @@ func testReceiver(t *testing.T, base string, dial func(ctx context.Context, netw
 	endpoint := func(path string) []webhook.Endpoint { return []webhook.Endpoint{{URL: base + path}} }
 	ended := make(endings)
 	forwarder, err := webhook.New(webhook.Config{
-		Queue: memqueue.New(memqueue.Config{}),
+		Store: memqueue.New(memqueue.Config{}),
 		Destinations: []webhook.Destination{
 			{ID: "good", Endpoints: endpoint("/hook"), Secret: xSecret},
 			{ID: "good standard", Endpoints: endpoint("/standard"), StandardSecrets: []signature.Secret{standardSecret}},

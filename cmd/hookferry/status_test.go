@@ -14,7 +14,6 @@ func exampleOverview() *overview {
 	now := time.Date(2026, 11, 21, 22, 40, 0, 0, time.UTC)
 	ago := func(d time.Duration) *time.Time { t := now.Add(-d); return &t }
 	in := func(d time.Duration) *time.Time { t := now.Add(d); return &t }
-	number := func(n int) *int { return &n }
 	return &overview{
 		Status: api.Status{
 			Version: "v1.2.0", Node: "web1/k4m7tq", Started: now.Add(-76*time.Hour - 12*time.Minute), Now: now, Ready: true,
@@ -25,9 +24,9 @@ func exampleOverview() *overview {
 			Rates: api.Rates{Accepted: 123.4, Delivered: 99.95, Retried: 0.01},
 		},
 		Destinations: api.Destinations{Total: 3, States: map[string]int{"ok": 1, "paused": 1, "failing": 1}, Destinations: []api.Destination{
-			{ID: "acme", State: "ok", Enabled: true, Waiting: number(0), InFlight: 4, Delivered: 120300, Rates: api.Rates{Delivered: 99.9},
+			{ID: "acme", State: "ok", Enabled: true, Waiting: 0, InFlight: 4, Delivered: 120300, Rates: api.Rates{Delivered: 99.9},
 				Latency: api.Latency{Requests: 120300, P50: 3.14, P99: 41.5}},
-			{ID: "billing-and-invoices-of-the-old-system", State: "paused", Enabled: true, Paused: true, Waiting: number(120), Delivered: 3000, Held: &api.Held{Hold: "paused", Since: ago(5 * time.Minute)},
+			{ID: "billing-and-invoices-of-the-old-system", State: "paused", Enabled: true, Paused: true, Waiting: 120, Delivered: 3000, Held: &api.Held{Hold: "paused", Since: ago(5 * time.Minute)},
 				Latency: api.Latency{Requests: 3000, P50: 120, P99: 1870}},
 			{ID: "crm\x1b[31m", State: "failing", Enabled: true, Retried: 45, Dead: map[string]int64{"refused": 2, "expired": 1},
 				Held: &api.Held{Hold: "failing", Since: ago(2 * time.Minute), Until: in(12 * time.Second), Reason: "server_error"}},

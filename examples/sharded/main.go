@@ -31,10 +31,11 @@ func main() {
 
 	var all shards
 	for _, name := range []string{"a", "b", "c"} {
-		store, err := boltqueue.Open(folder+"/"+name+".db", nil)
+		queue, err := boltqueue.Open(folder+"/"+name+".db", nil)
 		check(err)
+		store := webhook.FromQueue(queue)
 		f, err := webhook.New(webhook.Config{
-			Queue: store,
+			Store: store,
 			Lookup: func(_ context.Context, id string) (*webhook.Destination, error) {
 				return &webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: customers.URL + "/" + id}}}, nil
 			},

@@ -7,14 +7,13 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/boltqueue"
 )
 
 // A shard is a store and its forwarder. Every shard knows all destinations.
 type shard struct {
 	*webhook.Forwarder
 	name  string
-	store *boltqueue.Queue
+	store webhook.Store
 }
 
 // shards take calls for all destinations.

@@ -38,7 +38,7 @@ type server struct {
 	handler   *Handler
 	url       string
 	forwarder *webhook.Forwarder
-	store     webhook.Queue
+	store     webhook.Store
 	receiver  *receiver
 }
 
@@ -138,7 +138,7 @@ func newServerOn(t testing.TB, n network, edit func(*config.Settings), change fu
 		t.Fatal(err)
 	}
 	f := feed.New()
-	wc := webhook.Config{Queue: s.store, Observer: f, DialContext: n.dial}
+	wc := webhook.Config{Store: s.store, Observer: f, DialContext: n.dial}
 	for _, d := range settings.Destinations {
 		wc.Destinations = append(wc.Destinations, *d.Webhook)
 	}
@@ -359,7 +359,7 @@ func TestDestinations(t *testing.T) {
 	if len(all) != 2 {
 		t.Fatalf("%d destinations, want 2", len(all))
 	}
-	crm, one := all[0], 1
+	crm := all[0]
 	if crm.Oldest == nil || crm.Next == nil {
 		t.Error("it is not said when the next attempt is")
 	}
@@ -439,11 +439,26 @@ func TestDestinationsAreSelected(t *testing.T) {
 	}
 }
 
+// claim claims what is due for some destinations.
+func claim(t testing.TB, store webhook.Store, destinations ...string) []webhook.Delivery {
+	t.Helper()
+	var wants []webhook.Want
+	for _, d := range destinations {
+		wants = append(wants, webhook.Want{Destination: d, Max: 1000})
+	}
+	ds, err := store.Fetch(t.Context(), wants, 1<<30, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ds
+}
+
 // put stores a delivery that nobody forwarded.
-func put(t testing.TB, store webhook.Queue, destination, id string) {
+func put(t testing.TB, store webhook.Store, destination, id string) {
 	t.Helper()
 	now := time.Now()
-	if _, err := store.Put(t.Context(), webhook.Delivery{Destination: destination, ID: id, Type: "track", Body: []byte("{}"), Accepted: now, Due: now}); err != nil {
+	ps := []webhook.Put{{Delivery: webhook.Delivery{Destination: destination, ID: id, Type: "track", Body: []byte("{}"), Accepted: now, Due: now}}}
+	if err := store.Put(t.Context(), ps, make([]webhook.Result, 1)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -23,23 +23,23 @@ import (
 // so on, each dead a second after the one before.
 func (s *server) bury(destination, reason string, n int, died time.Time) {
 	s.t.Helper()
-	ds := make([]webhook.Delivery, n)
-	for i := range ds {
-		ds[i] = webhook.Delivery{
+	ps := make([]webhook.Put, n)
+	for i := range ps {
+		ps[i].Delivery = webhook.Delivery{
 			Destination: destination, ID: fmt.Sprint("of shop m", i), MessageID: fmt.Sprint("m", i), Source: "shop", User: "u1", Event: "Signed Up", Type: "track", Body: []byte(`{"n":1}`),
 			Accepted: died.Add(-time.Hour), Due: died.Add(-time.Hour),
 		}
 	}
-	for part := range slices.Chunk(ds, 1000) {
-		if _, err := s.store.Put(s.t.Context(), part...); err != nil {
+	for part := range slices.Chunk(ps, 1000) {
+		if err := s.store.Put(s.t.Context(), part, make([]webhook.Result, len(part))); err != nil {
 			s.t.Fatal(err)
 		}
-		leased, _, err := s.store.Lease(s.t.Context(), webhook.LeaseRequest{Max: len(part), Until: time.Now().Add(time.Hour)}, nil)
-		if err != nil || len(leased) != len(part) {
-			s.t.Fatalf("%d of %d leased: %v", len(leased), len(part), err)
+		claimed := claim(s.t, s.store, destination)
+		if len(claimed) != len(part) {
+			s.t.Fatalf("%d of %d claimed", len(claimed), len(part))
 		}
 		var settled []webhook.Settlement
-		for i, d := range leased {
+		for i, d := range claimed {
 			for try := range 3 {
 				d.Attempts = append(d.Attempts, webhook.Attempt{
 					At: died.Add(-time.Minute), Took: time.Millisecond, Try: try + 1, Endpoint: "https://a.example/", Status: 500, Reason: "server_error",
@@ -48,7 +48,7 @@ func (s *server) bury(destination, reason string, n int, died time.Time) {
 			d.Tries = 3
 			settled = append(settled, webhook.Settlement{Verdict: webhook.Bury, Delivery: d, Reason: webhook.Reason(reason), At: died.Add(time.Duration(i) * time.Second)})
 		}
-		if err := s.store.Settle(s.t.Context(), settled...); err != nil {
+		if _, err := s.store.Settle(s.t.Context(), settled); err != nil {
 			s.t.Fatal(err)
 		}
 	}
@@ -190,7 +190,7 @@ func TestReplayOfTenThousand(t *testing.T) {
 
 // A slowStore tells of each Revive, which lasts as long as its context.
 type slowStore struct {
-	*memqueue.Queue
+	*memqueue.Store
 	reviving chan struct{}
 	ended    chan error
 }
@@ -208,8 +208,8 @@ func TestReplayThatIsCut(t *testing.T) {
 		for _, end := range []string{"client", "server"} {
 			store := &slowStore{reviving: make(chan struct{}, 1), ended: make(chan error, 1)}
 			s := newServer(t, func(c *Config) {
-				store.Queue = c.Store.(*memqueue.Queue)
-				f, err := webhook.New(webhook.Config{Queue: store, Destinations: []webhook.Destination{*c.Settings().Destinations[0].Webhook}})
+				store.Store = c.Store.(*memqueue.Store)
+				f, err := webhook.New(webhook.Config{Store: store, Destinations: []webhook.Destination{*c.Settings().Destinations[0].Webhook}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -247,14 +247,14 @@ func TestReplayThatIsCut(t *testing.T) {
 
 // A failingStore lists no dead letters, or only fails to go on from a key.
 type failingStore struct {
-	*memqueue.Queue
+	*memqueue.Store
 	err     error
 	byAfter bool
 }
 
 func (q *failingStore) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
 	if q.byAfter && after == "" {
-		return q.Queue.Dead(ctx, filter, after)
+		return q.Store.Dead(ctx, filter, after)
 	}
 	return func(yield func(webhook.DeadLetter, error) bool) { yield(webhook.DeadLetter{}, q.err) }
 }
@@ -264,25 +264,24 @@ func TestDeadOfAStoreThatFails(t *testing.T) {
 	away := errors.New("the disk is away")
 	for _, tt := range []struct {
 		name  string
-		store func(*memqueue.Queue) webhook.Queue
+		store func(*memqueue.Store) webhook.Store
 		path  string
 		want  int
 		code  string
 		field string
 	}{
-		{"keeps none", func(q *memqueue.Queue) webhook.Queue { return struct{ webhook.Queue }{q} }, api.DeadPath, 501, api.CodeUnsupported, ""},
-		{"is closed", func(q *memqueue.Queue) webhook.Queue { return &failingStore{q, webhook.ErrClosed, false} }, api.DeadPath, 503, api.CodeUnavailable, ""},
-		{"is full", func(q *memqueue.Queue) webhook.Queue {
+		{"is closed", func(q *memqueue.Store) webhook.Store { return &failingStore{q, webhook.ErrClosed, false} }, api.DeadPath, 503, api.CodeUnavailable, ""},
+		{"is full", func(q *memqueue.Store) webhook.Store {
 			return &failingStore{q, fmt.Errorf("now: %w", webhook.ErrQueueFull), false}
 		}, api.DeadPath, 503, api.CodeUnavailable, ""},
-		{"fails", func(q *memqueue.Queue) webhook.Queue { return &failingStore{q, away, false} }, api.DeadPath, 500, api.CodeInternal, ""},
-		{"fails after a key too", func(q *memqueue.Queue) webhook.Queue { return &failingStore{q, away, false} }, api.DeadPath + "?after=k", 500, api.CodeInternal, ""},
-		{"does not know the key", func(q *memqueue.Queue) webhook.Queue { return &failingStore{q, away, true} }, api.DeadPath + "?after=k", 400, api.CodeBadRequest, "after"},
+		{"fails", func(q *memqueue.Store) webhook.Store { return &failingStore{q, away, false} }, api.DeadPath, 500, api.CodeInternal, ""},
+		{"fails after a key too", func(q *memqueue.Store) webhook.Store { return &failingStore{q, away, false} }, api.DeadPath + "?after=k", 500, api.CodeInternal, ""},
+		{"does not know the key", func(q *memqueue.Store) webhook.Store { return &failingStore{q, away, true} }, api.DeadPath + "?after=k", 400, api.CodeBadRequest, "after"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var log bytes.Buffer
 			s := newServer(t, func(c *Config) {
-				c.Store = tt.store(c.Store.(*memqueue.Queue))
+				c.Store = tt.store(c.Store.(*memqueue.Store))
 				c.Logger = slog.New(slog.NewTextHandler(&log, nil))
 			})
 			got := ask[api.Error](s, tt.want, "GET", tt.path, nil)
@@ -298,7 +297,7 @@ func TestDeadOfAStoreThatFails(t *testing.T) {
 
 // A searchedStore has more dead letters than can be looked through.
 type searchedStore struct {
-	*memqueue.Queue
+	*memqueue.Store
 	left chan time.Duration // gets the time that a search has
 }
 
@@ -320,8 +319,8 @@ func (q *searchedStore) Dead(ctx context.Context, _ webhook.DeadFilter, _ string
 func TestStoryOfOneAmongMany(t *testing.T) {
 	store := &searchedStore{left: make(chan time.Duration, 1)}
 	s := newServer(t, func(c *Config) {
-		store.Queue = c.Store.(*memqueue.Queue)
-		f, err := webhook.New(webhook.Config{Queue: store, Destinations: []webhook.Destination{*c.Settings().Destinations[0].Webhook}})
+		store.Store = c.Store.(*memqueue.Store)
+		f, err := webhook.New(webhook.Config{Store: store, Destinations: []webhook.Destination{*c.Settings().Destinations[0].Webhook}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,11 +14,13 @@ import (
 
 // A sharedStore is a store that knows of other servers.
 type sharedStore struct {
-	webhook.Queue
+	webhook.Store
 	known []webhook.Node
 }
 
-func (s *sharedStore) Present(func() []byte) {}
+func (s *sharedStore) Present(func() ([]byte, bool)) {}
+
+func (s *sharedStore) Release(context.Context) error { return nil }
 
 func (s *sharedStore) Nodes(context.Context) ([]webhook.Node, error) { return s.known, nil }
 

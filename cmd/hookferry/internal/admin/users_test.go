@@ -13,21 +13,16 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
 )
 
-// leased returns what waits, as "destination body".
-func (s *server) leased() (all []string) {
+// claimed returns what was due, as "destination body".
+func (s *server) claimed() (all []string) {
 	s.t.Helper()
-	ds, _, err := s.store.Lease(s.t.Context(), webhook.LeaseRequest{Max: 1000, Until: time.Now().Add(time.Hour)}, nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	for _, d := range ds {
+	for _, d := range claim(s.t, s.store, "crm", "shop/eu") {
 		all = append(all, d.Destination+" "+string(d.Body))
 	}
 	slices.Sort(all)
@@ -56,7 +51,7 @@ func TestDeletions(t *testing.T) {
 				t.Errorf("%+v, want %d done", last, tt.done)
 			}
 			var got map[string]int
-			for _, d := range s.leased() {
+			for _, d := range s.claimed() {
 				destination, body, _ := strings.Cut(d, " ")
 				if got == nil {
 					got = make(map[string]int)
@@ -77,7 +72,7 @@ func TestDeletionAgain(t *testing.T) {
 	for range 2 {
 		s.work("POST", api.DeletionsPath, api.Deletion{ID: "d1", Users: []string{"u1"}, Sources: []string{"app"}})
 	}
-	if got := s.leased(); len(got) != 1 {
+	if got := s.claimed(); len(got) != 1 {
 		t.Errorf("told %q, want once", got)
 	}
 }
@@ -178,7 +173,7 @@ func TestAudiences(t *testing.T) {
 	if _, text := s.do(s.request("GET", "/api/v1/destinations/crm/audiences/new/members", nil)); len(text) != 0 {
 		t.Errorf("members of a new audience: %q", text)
 	}
-	if got := s.leased(); len(got) != 5 || !strings.Contains(got[0], `"vip_users":`) {
+	if got := s.claimed(); len(got) != 5 || !strings.Contains(got[0], `"vip_users":`) {
 		t.Errorf("told %q, want four who joined and one who left", got)
 	}
 }
@@ -326,7 +321,7 @@ func TestLongUpload(t *testing.T) {
 	counting := &countingRoster{}
 	s := newServer(t, func(c *Config) {
 		d := c.Settings().Destinations[0]
-		f, err := webhook.New(webhook.Config{Queue: counting, Destinations: []webhook.Destination{*d.Webhook}})
+		f, err := webhook.New(webhook.Config{Store: counting, Destinations: []webhook.Destination{*d.Webhook}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -362,7 +357,7 @@ func TestLongUpload(t *testing.T) {
 
 // A countingRoster takes all as new members, and keeps none.
 type countingRoster struct {
-	webhook.Queue
+	webhook.Store
 	webhook.Roster
 }
 

@@ -541,7 +541,8 @@ func TestRunNotesWhatWaits(t *testing.T) {
 		wg.Go(func() { f.Run(ctx, q) })
 		time.Sleep(3 * time.Second)
 		for _, id := range []string{"1", "2"} {
-			if _, err := q.Put(ctx, delivery("crm", id), delivery("shop", id)); err != nil {
+			ps := []webhook.Put{{Delivery: delivery("crm", id)}, {Delivery: delivery("shop", id)}}
+			if err := q.Put(ctx, ps, make([]webhook.Result, len(ps))); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -112,7 +112,7 @@ func TestDestinationsThatAreNoText(t *testing.T) {
 		m, h := forwarded(t, func(s *State) {
 			now := time.Now()
 			d := webhook.Delivery{Destination: "c\xffm", ID: "m1", Type: "track", Body: []byte("{}"), Accepted: now, Due: now.Add(time.Hour)}
-			if _, err := s.Store.Put(t.Context(), d); err != nil {
+			if err := s.Store.Put(t.Context(), []webhook.Put{{Delivery: d}}, make([]webhook.Result, 1)); err != nil {
 				t.Fatal(err)
 			}
 		})
