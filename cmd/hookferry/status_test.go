@@ -55,7 +55,7 @@ DESTINATION                             STATE    WAITING  IN FLIGHT  DELIVERED  
 acme                                    ok             0          4    120,300        0         0  99.9  3.1ms  42ms
 billing-and-invoices-of-the-old-system  paused       120          0      3,000        0         0     0  120ms  1.9s
   since 5m0s
-crm\x1b[31m                             failing        ?          0          0       45         3     0      -     -
+crm\x1b[31m                             failing        0          0          0       45         3     0      -     -
   server_error, since 2m0s, next attempt in 12s
 `},
 		{name: "80 columns", width: 80, want: `
@@ -73,7 +73,7 @@ DESTINATION    STATE    WAITING  DELIVERED  RETRIED  GIVEN UP    /S    P50   P99
 acme           ok             0    120,300        0         0  99.9  3.1ms  42ms
 billing-and-…  paused       120      3,000        0         0     0  120ms  1.9s
   since 5m0s
-crm\x1b[31m    failing        ?          0       45         3     0      -     -
+crm\x1b[31m    failing        0          0       45         3     0      -     -
   server_error, since 2m0s, next attempt in 12s
 `},
 		{name: "40 columns", width: 40, want: `
@@ -101,7 +101,7 @@ DESTINATION   STATE    WAITING  GIVEN UP
 acme          ok             0         0
 billing-and…  paused       120         0
   since 5m0s
-crm\x1b[31m   failing        ?         3
+crm\x1b[31m   failing        0         3
   server_error, since 2m0s, next attemp…
 `},
 		{name: "more destinations than are listed", edit: func(v *overview) {

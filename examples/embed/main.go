@@ -24,9 +24,8 @@ func main() {
 	folder, err := os.MkdirTemp("", "embed")
 	check(err)
 	defer os.RemoveAll(folder)
-	queue, err := boltqueue.Open(folder+"/webhooks.db", nil)
+	store, err := boltqueue.Open(folder+"/webhooks.db", nil)
 	check(err)
-	store := webhook.FromQueue(queue)
 
 	// Where a customer's webhooks go is looked up before each attempt.
 	arrived := make(chan []byte, 1)
@@ -38,7 +37,7 @@ func main() {
 		"acme": {ID: "acme", Endpoints: []webhook.Endpoint{{URL: crm.URL}}, Secret: "s3cret"},
 	}
 	forwarder, err := webhook.New(webhook.Config{
-		Store: store,
+		Store: webhook.FromQueue(store),
 		Lookup: func(_ context.Context, id string) (*webhook.Destination, error) {
 			if d := customers[id]; d != nil {
 				return d, nil

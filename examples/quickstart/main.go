@@ -42,11 +42,10 @@ func main() {
 		})})
 
 	// What you run: the forwarder on its store, and the collector before it.
-	queue, err := boltqueue.Open(folder+"/hookferry.db", nil)
+	store, err := boltqueue.Open(folder+"/hookferry.db", nil)
 	check(err)
-	store := webhook.FromQueue(queue)
 	crm := webhook.Destination{ID: "crm", Secret: "s3cret", Endpoints: []webhook.Endpoint{{URL: receiver.URL}}}
-	forwarder, err := webhook.New(webhook.Config{Store: store, Destinations: []webhook.Destination{crm}})
+	forwarder, err := webhook.New(webhook.Config{Store: webhook.FromQueue(store), Destinations: []webhook.Destination{crm}})
 	check(err)
 	go forwarder.Run(context.Background()) // until Shutdown, which waits for it
 	sources := collector.Keys(map[string]collector.Source{"write-key": {Destinations: []string{"crm"}}})

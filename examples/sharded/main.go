@@ -31,11 +31,10 @@ func main() {
 
 	var all shards
 	for _, name := range []string{"a", "b", "c"} {
-		queue, err := boltqueue.Open(folder+"/"+name+".db", nil)
+		store, err := boltqueue.Open(folder+"/"+name+".db", nil)
 		check(err)
-		store := webhook.FromQueue(queue)
 		f, err := webhook.New(webhook.Config{
-			Store: store,
+			Store: webhook.FromQueue(store),
 			Lookup: func(_ context.Context, id string) (*webhook.Destination, error) {
 				return &webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: customers.URL + "/" + id}}}, nil
 			},

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/boltqueue"
 )
 
 // A shard is a store and its forwarder. Every shard knows all destinations.
 type shard struct {
 	*webhook.Forwarder
 	name  string
-	store webhook.Store
+	store *boltqueue.Queue
 }
 
 // shards take calls for all destinations.

@@ -41,9 +41,7 @@ type Store struct {
 
 // A Queue is what Open returns.
 type Queue interface {
-	webhook.Queue
-	webhook.Counter
-	webhook.DeadLetters
+	webhook.SchedulingQueue
 	webhook.Waker
 }
 
@@ -90,10 +88,11 @@ func runNode(store Store, setting string) error {
 		q, end, err = store.Open(context.Background(), address, log)
 	}
 	defer end()
-	defer q.Close()
+	s := webhook.FromQueue(q)
+	defer s.Close()
 	fmt.Println("open")
 	f, err := webhook.New(webhook.Config{
-		Queue: q, Destinations: destinations(url), MaxInFlight: inFlight,
+		Store: s, Destinations: destinations(url), MaxInFlight: inFlight,
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -291,11 +290,12 @@ func run(t *testing.T, store Store, addresses []string, seed uint64, takes time.
 		t.Fatal(err)
 	}
 	defer end()
-	defer q.Close()
-	rest := drain(t, q, receiver.URL)
+	s := webhook.FromQueue(q)
+	defer s.Close()
+	rest := drain(t, s, receiver.URL)
 
 	dead := make(map[string]bool)
-	for d, err := range q.Dead(t.Context(), webhook.DeadFilter{}, "") {
+	for d, err := range s.Dead(t.Context(), webhook.DeadFilter{}, "") {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -336,14 +336,14 @@ func run(t *testing.T, store Store, addresses []string, seed uint64, takes time.
 }
 
 // drain delivers what is left, and returns how much that was.
-func drain(t *testing.T, q Queue, url string) int {
+func drain(t *testing.T, s webhook.Store, url string) int {
 	t.Helper()
-	counts, err := q.Count(t.Context())
+	counts, err := s.Count(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	rest := counts.Waiting
-	f, err := webhook.New(webhook.Config{Queue: q, Destinations: destinations(url), Logger: slog.New(slog.DiscardHandler)})
+	f, err := webhook.New(webhook.Config{Store: s, Destinations: destinations(url), Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -355,7 +355,7 @@ func drain(t *testing.T, q Queue, url string) int {
 			t.Fatalf("%+v is left, as it was five minutes ago", counts)
 		}
 		wait(t.Context(), 50*time.Millisecond)
-		if counts, err = q.Count(t.Context()); err != nil {
+		if counts, err = s.Count(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if counts.Waiting < least {

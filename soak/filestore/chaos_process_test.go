@@ -89,7 +89,7 @@ func chaosChild(settings []byte) error {
 		return err
 	}
 	f, err := webhook.New(webhook.Config{
-		Queue: &chaosQueue{Queue: store, began: time.Now()}, Destinations: c.Destinations, Timeout: chaosTimeout, Window: chaosWindow, MaxInFlight: chaosInFlight,
+		Store: webhook.FromQueue(&chaosQueue{Queue: store, began: time.Now()}), Destinations: c.Destinations, Timeout: chaosTimeout, Window: chaosWindow, MaxInFlight: chaosInFlight,
 		TLSClientConfig: &tls.Config{RootCAs: roots}, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

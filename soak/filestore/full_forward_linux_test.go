@@ -49,7 +49,7 @@ func forwardFull(d disk) error {
 	}
 	defer store.Close()
 	f, err := webhook.New(webhook.Config{
-		Queue: store, MaxInFlight: inFlight, Timeout: time.Minute,
+		Store: webhook.FromQueue(store), MaxInFlight: inFlight, Timeout: time.Minute,
 		Destinations: []webhook.Destination{{
 			ID: "crm", StandardSecrets: []signature.Secret{signature.NewStandardSecret()}, Endpoints: []webhook.Endpoint{{URL: receiver.URL}},
 		}},

@@ -168,7 +168,7 @@ func syncChild(settings []byte) error {
 	if err != nil {
 		return err
 	}
-	f, err := webhook.New(webhook.Config{Queue: q, Destinations: []webhook.Destination{
+	f, err := webhook.New(webhook.Config{Store: webhook.FromQueue(q), Destinations: []webhook.Destination{
 		{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "https://crm.example/"}}},
 		{ID: "erp", Endpoints: []webhook.Endpoint{{URL: "https://erp.example/"}}},
 	}})

@@ -70,7 +70,7 @@ func deliverAll(t *testing.T, calls, note int, maxHeap float64) {
 	}
 	defer store.Close()
 	f, err := webhook.New(webhook.Config{
-		Queue: store,
+		Store: webhook.FromQueue(store),
 		Destinations: []webhook.Destination{
 			{ID: "a", Secret: chaosSecret, Endpoints: []webhook.Endpoint{{URL: receiver.URL}}},
 			{ID: "b", Secret: chaosSecret, Endpoints: []webhook.Endpoint{{URL: receiver.URL + "/b"}}},

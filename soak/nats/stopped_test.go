@@ -58,12 +58,13 @@ func TestServerStopped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer q.Close()
+	s := webhook.FromQueue(q)
+	defer s.Close()
 	calls := &callLedger{accepted: make(map[string]bool), delivered: make(map[string]bool), latest: make(map[int]answers)}
 	receiver := httptest.NewServer(calls)
 	defer receiver.Close()
 	f, err := webhook.New(webhook.Config{
-		Queue: q, Logger: slog.New(slog.DiscardHandler),
+		Store: s, Logger: slog.New(slog.DiscardHandler),
 		Destinations: []webhook.Destination{{ID: "crm", Secret: "shh", Endpoints: []webhook.Endpoint{{URL: receiver.URL}}}},
 	})
 	if err != nil {

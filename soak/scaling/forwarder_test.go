@@ -31,7 +31,7 @@ type forwarding struct {
 	*webhook.Forwarder
 	t       *testing.T
 	network *webhooktest.Network
-	queue   webhook.Queue
+	store   webhook.Store
 	began   time.Time
 	ids     int
 	run     chan error
@@ -41,9 +41,9 @@ type forwarding struct {
 // has do use it.
 func forward(t *testing.T, destinations []webhook.Destination, receivers []receiver, do func(f *forwarding)) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &forwarding{t: t, network: webhooktest.NewNetwork(), queue: memqueue.New(memqueue.Config{}), began: time.Now(), run: make(chan error, 1)}
+		f := &forwarding{t: t, network: webhooktest.NewNetwork(), store: memqueue.New(memqueue.Config{}), began: time.Now(), run: make(chan error, 1)}
 		defer f.network.Close()
-		defer f.queue.Close()
+		defer f.store.Close()
 		for i := range destinations {
 			d, r := &destinations[i], &receivers[i]
 			u := "http://" + d.ID + ".example/"
@@ -64,7 +64,7 @@ func forward(t *testing.T, destinations []webhook.Destination, receivers []recei
 			}))
 		}
 		var err error
-		f.Forwarder, err = webhook.New(webhook.Config{Queue: f.queue, Destinations: destinations, DialContext: f.network.DialContext})
+		f.Forwarder, err = webhook.New(webhook.Config{Store: f.store, Destinations: destinations, DialContext: f.network.DialContext})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestBytesOfARequest(t *testing.T) {
 		queue := memqueue.New(memqueue.Config{})
 		defer queue.Close()
 		f, err := webhook.New(webhook.Config{
-			Queue:        queue,
+			Store:        queue,
 			Destinations: []webhook.Destination{{ID: "crm", Secret: "shh", Endpoints: []webhook.Endpoint{{URL: u}}}},
 			DialContext: func(ctx context.Context, kind, address string) (net.Conn, error) {
 				c, err := network.DialContext(ctx, kind, address)
@@ -143,7 +143,7 @@ func (f *forwarding) event(destination string) {
 }
 
 func (f *forwarding) sample() sample {
-	c, err := f.queue.(webhook.Counter).Count(context.Background())
+	c, err := f.store.Count(context.Background())
 	if err != nil {
 		f.t.Fatal(err)
 	}
