@@ -138,7 +138,8 @@ func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, ev
 		return err
 	}
 	space := puts.Get().(*putSpace)
-	ps := f.appendPuts(ctx, space.puts[:0], destinations, events)
+	ps := slices.Grow(space.puts[:0], len(destinations)*len(events))
+	f.eachDelivery(ctx, destinations, events, func(d Delivery) { ps = append(ps, Put{Delivery: d}) })
 	defer func() {
 		// Neither stores nor observers keep what they were given.
 		if clear(ps); cap(ps) <= maxSpace {
@@ -165,11 +166,8 @@ func (f *Forwarder) Deliveries(ctx context.Context, destinations []string, event
 	if err := f.checkDestinations(destinations); err != nil {
 		return nil, err
 	}
-	ps := f.appendPuts(ctx, nil, destinations, events)
-	ds := make([]Delivery, len(ps))
-	for i := range ps {
-		ds[i] = ps[i].Delivery
-	}
+	ds := make([]Delivery, 0, len(destinations)*len(events))
+	f.eachDelivery(ctx, destinations, events, func(d Delivery) { ds = append(ds, d) })
 	return ds, nil
 }
 
@@ -184,20 +182,18 @@ var puts = sync.Pool{New: func() any { return new(putSpace) }}
 
 const maxSpace = 4096
 
-// appendPuts appends the deliveries of events to destinations.
-func (f *Forwarder) appendPuts(ctx context.Context, ps []Put, destinations []string, events []Event) []Put {
+// eachDelivery calls add with the deliveries of events to destinations.
+func (f *Forwarder) eachDelivery(ctx context.Context, destinations []string, events []Event, add func(Delivery)) {
 	now := f.now().UTC()
 	trace := f.trace(ctx)
-	ps = slices.Grow(ps, len(destinations)*len(events))
 	for i := range events {
 		if e := &events[i]; !e.Off {
 			id := e.deliveryID()
 			for _, destination := range destinations {
-				ps = append(ps, Put{Delivery: e.delivery(destination, id, now, trace)})
+				add(e.delivery(destination, id, now, trace))
 			}
 		}
 	}
-	return ps
 }
 
 // deliveryID returns the ID of the event's deliveries; see Delivery.ID.

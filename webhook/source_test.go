@@ -67,7 +67,7 @@ func TestSourcesDoNotSuppressEachOther(t *testing.T) {
 
 // Different pairs of source and messageId give different ids, whatever their texts.
 func TestDeliveryIDsDoNotCollide(t *testing.T) {
-	f, err := webhook.New(webhook.Config{Queue: memqueue.New(memqueue.Config{}), Destinations: []webhook.Destination{{
+	f, err := webhook.New(webhook.Config{Store: memqueue.New(memqueue.Config{}), Destinations: []webhook.Destination{{
 		ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}},
 	}}})
 	if err != nil {

@@ -1,0 +1,50 @@
+package webhook_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/webhooktest"
+)
+
+// Behind a destination that only fails, what was attempted keeps its schedule whatever
+// waits behind it. What is given up was attempted, unless it has waited for a whole retry
+// window in which the destination failed all the time.
+func TestRetriesAreNotHiddenByFreshDeliveries(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		const first, more = 20, 2000
+		recv := r.network.Receiver(hook, "shh", webhooktest.Answer(503))
+		r.start(webhook.Config{Destinations: crm(hook)})
+		begin := time.Now()
+		r.fill(crm(hook), first)
+		time.Sleep(10 * time.Second)
+		r.fill(crm(hook), more)
+		old := make(map[string]bool)
+		for _, q := range recv.Requests() {
+			old[string(q.Body)] = true
+		}
+		time.Sleep(10 * time.Hour)
+		tries := make(map[string]int)
+		for _, q := range recv.Requests() {
+			tries[string(q.Body)]++
+		}
+		for body := range old {
+			if n := tries[body]; n < 30 {
+				t.Errorf("one of the %d that were attempted at once had %d attempts in all", len(old), n)
+			}
+		}
+		for _, d := range r.dead() {
+			if d.Tries == 0 && d.Died.Sub(begin) < webhook.DefaultWindow {
+				t.Errorf("%s was given up after %v without an attempt", d.ID, d.Died.Sub(begin))
+			}
+			if d.Tries > 0 && d.Tries < 30 {
+				t.Errorf("%s was given up after %d attempts", d.ID, d.Tries)
+			}
+		}
+		if c := r.counts(); c.Waiting != 0 {
+			t.Errorf("the store holds %+v", c)
+		}
+		t.Logf("%d of the first %d attempted within ten seconds, %d requests in ten hours", len(old), first, len(recv.Requests()))
+	})
+}
