@@ -2,8 +2,8 @@ package main
 
 var forwarder = []soak{
 	{
-		name: "dispatch", dir: "webhook", test: "TestDispatchNeverStalls",
-		what: "the forwarder's dispatcher at random: limits hold, nothing is lost, nothing stalls",
+		name: "schedule", dir: "webhook/internal/schedule", test: "TestNothingStalls",
+		what: "the forwarder's scheduler at random: limits hold, nothing is lost, nothing stalls",
 	},
 	{
 		name: "lanes", dir: "webhook/internal/lanes", test: "TestTableStaysConsistent",

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// The rules of package webhook that a lane follows; TestRules holds them to its
+// The rules of the forwarder's scheduler that a lane follows; TestRules holds them to its
 // source.
 const (
 	firstSlots    = 4
-	lanePause     = time.Second
+	laneRest      = time.Second
 	firstProbe    = time.Second
 	lastProbe     = 30 * time.Second
 	retrySpace    = time.Second
@@ -218,7 +218,7 @@ func (l *lane) earliest() (time.Duration, bool) {
 // begin begins the attempt that next told of, or finds that it has to wait.
 func (l *lane) begin(now time.Duration) {
 	due, fresh := l.earliest()
-	if len(l.active) == 0 && now-l.touched > lanePause {
+	if len(l.active) == 0 && now-l.touched > laneRest {
 		l.slots = min(l.slots, firstSlots)
 	}
 	l.touched = now

@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/printer"
 	"go/token"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
@@ -159,16 +160,17 @@ func TestLaneAddsUp(t *testing.T) {
 	}
 }
 
-// TestRules holds the constants of a lane to those of package webhook, as they are
-// written.
+// TestRules holds the constants of a lane to those of the forwarder and its scheduler, as
+// they are written.
 func TestRules(t *testing.T) {
 	theirs := constants(t, filepath.Join("..", "..", "webhook"))
+	maps.Copy(theirs, constants(t, filepath.Join("..", "..", "webhook", "internal", "schedule")))
 	ours := constants(t, ".")
 	for _, name := range []string{
-		"firstSlots", "lanePause", "firstProbe", "lastProbe", "retrySpace", "openPoints", "timeoutPoints", "firstWait", "longWait",
+		"firstSlots", "laneRest", "firstProbe", "lastProbe", "retrySpace", "openPoints", "timeoutPoints", "firstWait", "longWait",
 	} {
 		if ours[name] == "" || ours[name] != theirs[name] {
-			t.Errorf("%s is %q, and %q in package webhook", name, ours[name], theirs[name])
+			t.Errorf("%s is %q, and %q in the forwarder", name, ours[name], theirs[name])
 		}
 	}
 	l := newLane(1, receiver{}, nil)
