@@ -186,9 +186,6 @@ func (l *lane) next() (time.Duration, bool) {
 		return 0, false
 	}
 	at, _ := l.earliest()
-	if l.open {
-		at = max(at, l.retry)
-	}
 	if l.interval > 0 {
 		at = max(at, l.full-l.interval*time.Duration(l.burst-1))
 	}
@@ -203,21 +200,32 @@ func (l *lane) allowed() int {
 	return l.slots
 }
 
-// earliest returns when the first delivery that waits is due, and whether it is
-// one that was not attempted.
-func (l *lane) earliest() (time.Duration, bool) {
+// earliest returns when the first delivery that waits may be attempted, or lapses, and
+// whether it is one that was not attempted.
+func (l *lane) earliest() (at time.Duration, fresh bool) {
+	if len(l.retries) > 0 {
+		at = l.retries[0].at
+		if l.open {
+			at = max(at, l.retry)
+		}
+	}
 	if l.waiting == 0 {
-		return l.retries[0].at, false
+		return at, false
 	}
-	if at := l.first(); len(l.retries) == 0 || at <= l.retries[0].at {
-		return at, true
+	first := l.first()
+	if l.open {
+		first = min(max(first, l.probe), max(first, l.since)+l.window)
 	}
-	return l.retries[0].at, false
+	if len(l.retries) == 0 || first < at || first == at && !l.open {
+		return first, true
+	}
+	return at, false
 }
 
 // begin begins the attempt that next told of, or finds that it has to wait.
 func (l *lane) begin(now time.Duration) {
-	due, fresh := l.earliest()
+	_, fresh := l.earliest()
+	due := l.head
 	if len(l.active) == 0 && now-l.touched > laneRest {
 		l.slots = min(l.slots, firstSlots)
 	}
@@ -228,9 +236,6 @@ func (l *lane) begin(now time.Duration) {
 		l.pop() // it has lapsed
 		l.dead++
 		l.settled = now
-		return
-	case fresh && l.open && now < l.probe:
-		l.retry = l.probe
 		return
 	case fresh:
 		l.pop()
