@@ -423,9 +423,10 @@ func TestDeadLettersOfDestinations(t *testing.T) {
 		if took := time.Since(began); took > countTime+store.each {
 			t.Errorf("the list took %v", took)
 		}
-		stored(nil, nil)
-		time.Sleep(countEvery)
 		store.each = countTime / 10
+		time.Sleep(countEvery)
+		stored(nil, nil)
+		time.Sleep(countRest * countTime)
 		stored(3, 2)
 	})
 }

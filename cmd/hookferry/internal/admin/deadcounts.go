@@ -9,11 +9,13 @@ import (
 )
 
 // No store keeps a count of dead letters for each destination, so they are counted by
-// reading them: at most every countEvery, and for countTime. Of more dead letters than can
-// be read in it, the counts are not known.
+// reading them: for at most countTime, then not for countEvery, nor for countRest times as
+// long as it took. Of more dead letters than can be read in countTime, which are some tens
+// of thousands, the counts are not known.
 const (
-	countTime  = 100 * time.Millisecond
-	countEvery = 50 * countTime
+	countTime  = 500 * time.Millisecond
+	countEvery = 5 * time.Second
+	countRest  = 50
 )
 
 // deadCounts are the dead letters in the store, by destination.
@@ -36,7 +38,7 @@ func (c *deadCounts) get(ctx context.Context, f *webhook.Forwarder) map[string]i
 	began := time.Now()
 	by := countDead(ctx, f)
 	c.mu.Lock()
-	c.counting, c.by, c.next = false, by, began.Add(countEvery)
+	c.counting, c.by, c.next = false, by, time.Now().Add(max(countEvery, countRest*time.Since(began)))
 	return by
 }
 
