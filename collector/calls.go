@@ -56,6 +56,9 @@ func (h *Handler) serveCalls(w http.ResponseWriter, r *http.Request, kind string
 		if refused.status == http.StatusBadRequest && kind != "" {
 			a.Rejected = 1
 		}
+		if m.weight > 0 {
+			m.rest(0) // the answer may have to wait for the client
+		}
 		a.error(w, refused)
 		return
 	}
