@@ -78,13 +78,17 @@ func (a *Answered) preflight(w http.ResponseWriter, methods string) {
 	w.WriteHeader(a.Status)
 }
 
-// success says that the calls are taken, but for those rejected.
+// answerPiece is about how much of a long answer is written at once, in bytes.
+const answerPiece = 4 << 10
+
+// success says that the calls are taken, but for those rejected. A client that does not read
+// its answer may keep that waiting, so a long one is never in memory as a whole.
 func (a *Answered) success(w http.ResponseWriter, rejected []rejection) {
 	if len(rejected) == 0 {
 		a.json(w, http.StatusOK, success)
 		return
 	}
-	b := append([]byte(nil), `{"success":true,"rejected":[`...)
+	b := append(make([]byte, 0, min(2*answerPiece, 256*(len(rejected)+1))), `{"success":true,"rejected":[`...)
 	for i, r := range rejected {
 		if i > 0 {
 			b = append(b, ',')
@@ -96,6 +100,10 @@ func (a *Answered) success(w http.ResponseWriter, rejected []rejection) {
 		b = append(b, `,"message":`...)
 		b = esjson.AppendString(b, r.message)
 		b = append(b, '}')
+		if len(b) >= answerPiece {
+			a.json(w, http.StatusOK, b)
+			b = b[:0]
+		}
 	}
 	a.json(w, http.StatusOK, append(b, "]}\n"...))
 }
@@ -120,10 +128,13 @@ func (a *Answered) error(w http.ResponseWriter, r *refusal) {
 	a.json(w, r.status, append(b, "}\n"...))
 }
 
+// json writes an answer, or the next piece of it.
 func (a *Answered) json(w http.ResponseWriter, status int, body []byte) {
-	a.Status = status
-	w.Header()["Content-Type"] = contentJSON
-	w.WriteHeader(status)
+	if a.Status == 0 {
+		a.Status = status
+		w.Header()["Content-Type"] = contentJSON
+		w.WriteHeader(status)
+	}
 	// A client that is gone needs no answer.
 	_, _ = w.Write(body)
 }

@@ -20,11 +20,12 @@ import (
 // the store together, once its body is read. After it the client is told to come back later.
 const patience = 5 * time.Second
 
-// About what calls take in memory beside the bodies of their webhooks, in bytes: an event;
-// and a delivery, which the forwarder and its store make of an event for each destination,
-// with a copy of the body.
+// About what calls take in memory beside the bodies of their webhooks, in bytes: an event, or
+// its rejection; an error, beside its text; and a delivery, which the forwarder and its store
+// make of an event for each destination, with a copy of the body.
 const (
 	eventSize    = 320
+	errorSize    = 128
 	deliverySize = 896
 )
 
@@ -54,6 +55,9 @@ func (h *Handler) serveCalls(w http.ResponseWriter, r *http.Request, kind string
 		a.Accepted, a.Rejected = 0, 0
 		if refused.status == http.StatusBadRequest && kind != "" {
 			a.Rejected = 1
+		}
+		if m.weight > 0 {
+			m.rest(0) // the answer may have to wait for the client
 		}
 		a.error(w, refused)
 		return
@@ -191,14 +195,15 @@ func readKey(body []byte) (key string, refused *refusal) {
 	return key, malformed(err, body, "a call")
 }
 
-// A space holds the calls of a request, and the events made of them.
+// A space holds the calls of a request, and the events and rejections made of them.
 type space struct {
 	calls [][]byte
 	// found are the elements of the array that is being read, as far as they
 	// may be calls.
-	found  [][]byte
-	most   int // elements that calls and found have had
-	events []webhook.Event
+	found    [][]byte
+	most     int // elements that calls and found have had
+	events   []webhook.Event
+	rejected []rejection
 }
 
 // spaces holds spaces that are not in use, of type *space.
@@ -209,12 +214,13 @@ var spaces = sync.Pool{New: func() any { return new(space) }}
 // a call of 32 KB that is full of numbers such as 1e20, and a context of 32 KB.
 var scratches = sync.Pool{New: func() any { return new([]byte) }}
 
-// release gives the space back. Its calls and events are not used any more.
+// release gives the space back. Nothing in it is used any more.
 func (l *space) release() {
 	clear(l.calls[:min(l.most, cap(l.calls))])
 	clear(l.found[:min(l.most, cap(l.found))])
 	clear(l.events)
-	l.calls, l.found, l.events, l.most = l.calls[:0], l.found[:0], l.events[:0], 0
+	clear(l.rejected)
+	l.calls, l.found, l.events, l.rejected, l.most = l.calls[:0], l.found[:0], l.events[:0], l.rejected[:0], 0
 	spaces.Put(l)
 }
 
@@ -326,7 +332,6 @@ func (m *reservation) events(ctx context.Context, env webhook.Envelope, size, de
 	scratch := scratches.Get().(*[]byte)
 	defer scratches.Put(scratch)
 
-	var rejected []rejection
 	var over rejection // what is said of calls that do not fit
 	allowed := growth + growthFactor*size
 	left := allowed / max(destinations, 1) // for bodies
@@ -344,7 +349,11 @@ func (m *reservation) events(ctx context.Context, env webhook.Envelope, size, de
 		if cost <= min(left, work) {
 			*scratch, e, err = batch.AppendEvent((*scratch)[:0], call)
 			if err != nil {
-				rejected = append(rejected, reject(i, err))
+				r := reject(i, err)
+				if err := m.take(errorSize + len(r.message)); err != nil {
+					return nil, nil, noMemory(err)
+				}
+				l.rejected = append(l.rejected, r)
 				continue
 			}
 			if e.Off {
@@ -359,7 +368,7 @@ func (m *reservation) events(ctx context.Context, env webhook.Envelope, size, de
 				over = rejection{code: webhook.CodeTooLarge, message: fmt.Sprintf("the webhooks of the request have more than %d bytes, each counted for every destination and with the context of the batch", allowed)}
 			}
 			over.index = i
-			rejected = append(rejected, over)
+			l.rejected = append(l.rejected, over)
 			continue
 		}
 		left -= cost
@@ -379,5 +388,5 @@ func (m *reservation) events(ctx context.Context, env webhook.Envelope, size, de
 	if len(l.events) == 0 && over.code != "" {
 		return nil, nil, refuse(http.StatusBadRequest, string(over.code), over.message)
 	}
-	return l.events, rejected, nil
+	return l.events, l.rejected, nil
 }

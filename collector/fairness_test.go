@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -199,4 +200,43 @@ func TestByteLimit(t *testing.T) {
 			t.Errorf("just then: answered %d %s; do refused requests count as calls?", a.status, a.body)
 		}
 	})
+}
+
+// TestRequestsLetOthersGoFirst: connections whose clients have sent many requests share the
+// processor request by request, also where these wait for nothing.
+func TestRequestsLetOthersGoFirst(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	for _, tt := range []struct{ method, path, key string }{
+		{"GET", "/v1/nothing", ""},
+		{"OPTIONS", "/v1/track", ""},
+		{"POST", "/v1/m", ""},
+		{"POST", "/v1/track", "unknown"},
+		{"GET", "/v1/projects/key/settings", ""},
+	} {
+		h := newHandler(t, &forwarder{})
+		const connections, requests = 10, 1000
+		var served [connections]atomic.Int64
+		var first sync.Once
+		var serving sync.WaitGroup
+		for i := range served {
+			serving.Go(func() {
+				r := httptest.NewRequest(tt.method, tt.path, strings.NewReader(""))
+				if tt.key != "" {
+					r.SetBasicAuth(tt.key, "")
+				}
+				for range requests {
+					h.ServeHTTP(httptest.NewRecorder(), r)
+					served[i].Add(1)
+				}
+				first.Do(func() {
+					for j := range served {
+						if n := served[j].Load(); n < requests/2 {
+							t.Errorf("%s %s: %d requests of one connection are served when all %d of another are", tt.method, tt.path, n, requests)
+						}
+					}
+				})
+			})
+		}
+		serving.Wait()
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"compress/gzip"
 	"context"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"runtime/debug"
@@ -19,6 +20,20 @@ import (
 )
 
 type forwardFunc func(events []webhook.Event) error
+
+// A quietWriter calls written for each piece of an answer, and keeps none.
+type quietWriter struct {
+	header  http.Header
+	status  int
+	written func()
+}
+
+func (w *quietWriter) Header() http.Header    { return w.header }
+func (w *quietWriter) WriteHeader(status int) { w.status = status }
+func (w *quietWriter) Write(b []byte) (int, error) {
+	w.written()
+	return len(b), nil
+}
 
 func (f forwardFunc) ForwardEvents(_ context.Context, _ []string, events ...webhook.Event) error {
 	return f(events)
@@ -43,11 +58,12 @@ func TestMemoryIsTakenForAllThatIsAllocated(t *testing.T) {
 		{"large calls", `{"type":"page","userId":"u","messageId":"m","name":"` + strings.Repeat("x", 30_000) + `"}`, `{}`, 16},
 		{"white space", page + strings.Repeat(" ", 3_000), `{}`, 160},
 		{"calls that are wrong", `{}`, `{}`, 2500},
+		{"calls that are wrong in a long way", `{"type":"page","userId":"u","timestamp":"x"}`, `{}`, 2500},
 		{"one call", number, `{}`, 1},
 	} {
 		var h *Handler
-		var held, size int64
-		var before, after runtime.MemStats
+		var held, size, answering int64
+		var before, after, answered runtime.MemStats
 		h, err := New(Config{
 			Sources: Keys(map[string]Source{"key": {Destinations: []string{"crm"}}}),
 			Forwarder: forwardFunc(func(events []webhook.Event) error {
@@ -70,13 +86,19 @@ func TestMemoryIsTakenForAllThatIsAllocated(t *testing.T) {
 		for range 2 { // the first fills the pools
 			r := httptest.NewRequest("POST", "/v1/batch", bytes.NewReader(b.Bytes()))
 			r.SetBasicAuth("key", "")
-			w := httptest.NewRecorder()
+			w := &quietWriter{header: http.Header{}, written: func() {
+				runtime.ReadMemStats(&answered)
+				answering = h.shares.held
+			}}
 			runtime.ReadMemStats(&before)
 			after = before
 			h.ServeHTTP(w, r)
-			if w.Code != 200 {
-				t.Fatalf("%s: answered %d %.200s", tt.name, w.Code, w.Body)
+			if w.status != 200 {
+				t.Fatalf("%s: answered %d", tt.name, w.status)
 			}
+		}
+		if n := int64(answered.TotalAlloc - before.TotalAlloc); n > answering+answering/10+32<<10 {
+			t.Errorf("%s: %d bytes were allocated up to the end of the answer, and %d were held", tt.name, n, answering)
 		}
 		allocated := int64(after.TotalAlloc - before.TotalAlloc)
 		t.Logf("%s: %d bytes of bodies, %d held, %d allocated", tt.name, size, held, allocated)

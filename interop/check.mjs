@@ -1,4 +1,5 @@
 // What is to be true of the webhook of a call.
+import { createHash } from 'node:crypto'
 import { isDeepStrictEqual } from 'node:util'
 
 // marker is what tells the webhook of one call from those of all others.
@@ -8,10 +9,17 @@ export function marker(o) {
 
 const isoTime = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
 
-// problems returns what is wrong with the webhooks that one call led to, and
+// webhookId is the webhook-id of a source's message, as the comment of webhook.Delivery.ID says.
+function webhookId(source, messageId) {
+  if (source.length > 127) throw new Error('the length takes more than one byte')
+  const length = Buffer.of(Buffer.byteLength(source))
+  return createHash('sha256').update(length).update(source).update(messageId).digest().subarray(0, 18).toString('base64url')
+}
+
+// problems returns what is wrong with the webhooks that one call of a source led to, and
 // nothing if all is well. Headers are the static ones; adds and drops tell what
 // the client itself changes.
-export function problems({ call, forwarded }, webhooks, { headers, adds = {}, drops = [] }) {
+export function problems({ call, forwarded }, webhooks, { source, headers, adds = {}, drops = [] }) {
   if (!forwarded) return webhooks.length ? [`arrived ${times(webhooks.length)}, though it is switched off`] : []
   if (webhooks.length !== 1) return [`arrived ${times(webhooks.length)}`]
 
@@ -22,7 +30,7 @@ export function problems({ call, forwarded }, webhooks, { headers, adds = {}, dr
   const [{ headers: got, body, signed, standard, arrived }] = webhooks
   expect('the signature', signed ? 'good' : 'wrong', 'good')
   found.push(...standard)
-  expect('webhook-id', got['webhook-id'], body.messageId)
+  expect('webhook-id', got['webhook-id'], webhookId(source, body.messageId))
   expect('signatures by Standard Webhooks', got['webhook-signature']?.split(' ').length, 2)
   expect('User-Agent', got['user-agent'], 'Hookferry/1.0')
   expect('Content-Type', got['content-type'], 'application/json')

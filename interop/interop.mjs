@@ -133,7 +133,7 @@ async function main(scratch) {
       const webhooks = receiver.webhooks.filter(({ body }) => markers.has(marker(body)))
       for (const c of cases) {
         const own = webhooks.filter(({ body }) => marker(body) === marker(c.call))
-        for (const p of problems(c, own, { headers: headersOf(client), adds: client.adds, drops: client.drops })) found.push(`${c.name}: ${p}`)
+        for (const p of problems(c, own, { source: client.id, headers: headersOf(client), adds: client.adds, drops: client.drops })) found.push(`${c.name}: ${p}`)
       }
       report(client.title, `${cases.length} calls, ${webhooks.length} webhooks, ${milliseconds} ms`, found)
     }

@@ -12,7 +12,7 @@ func checkRate(perSecond float64, burst int) (time.Duration, int, error) {
 	case perSecond == 0 && burst == 0:
 		return 0, 0, nil
 	case perSecond == 0:
-		return 0, 0, refuse("MaxBurst", "is set without MaxRate")
+		return 0, 0, refuse("MaxBurst", "is set without a rate")
 	case !(perSecond >= 1/day.Seconds()) || perSecond > 1e6:
 		return 0, 0, refuse("MaxRate", "%v is not between one a day and 1,000,000 a second", perSecond)
 	case burst < 0:

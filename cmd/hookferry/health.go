@@ -8,9 +8,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
@@ -31,16 +31,13 @@ func health(o *options) action {
 	o.noVariables()
 	admin := adminFlag(o)
 	return func(ctx context.Context, _ []string, p process) error {
-		base := *admin
+		base, origin := *admin, "-admin"
 		if base == config.Off {
-			base = cmp.Or(p.getenv(variable("listen")), config.Default().Listen)
+			base, origin = cmp.Or(p.getenv(variable("listen")), config.Default().Listen), variable("listen")
 		}
-		if !strings.Contains(base, "://") {
-			base = "http://" + base
-		}
-		u, err := url.Parse(base)
-		if err != nil || u.Host == "" {
-			return usagef("-admin: want a URL or host:port")
+		u, err := api.ParseBase(base)
+		if err != nil {
+			return usagef("%s: %v", origin, err)
 		}
 		ctx, cancel := context.WithTimeout(ctx, *timeout)
 		defer cancel()

@@ -20,7 +20,7 @@ func TestHealth(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		args   []string // with URL and HOST
-		env    string   // a variable and its value
+		env    string   // variables and their values
 		status int
 		says   string
 	}{
@@ -35,6 +35,8 @@ func TestHealth(t *testing.T) {
 		{"nobody", []string{"-admin", "127.0.0.1:1"}, "", exitFailure, "no server at "},
 		{"no address", []string{"-admin", "http://"}, "", exitUsage, ": -admin: want a "},
 		{"no address in the variable", nil, "HOOKFERRY_ADMIN=http://", exitUsage, ": HOOKFERRY_ADMIN: want a "},
+		{"another scheme in the variable", nil, "HOOKFERRY_ADMIN=ftp://HOST", exitUsage, `: HOOKFERRY_ADMIN: has the scheme "ftp"`},
+		{"no address in the variable of calls", nil, "HOOKFERRY_ADMIN_LISTEN=off HOOKFERRY_LISTEN=a:b:c", exitUsage, ": HOOKFERRY_LISTEN: want a "},
 		{"argument", []string{"x"}, "", exitUsage, "unexpected argument"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -42,8 +44,12 @@ func TestHealth(t *testing.T) {
 				host := strings.TrimPrefix(url, "http://")
 				here := strings.NewReplacer("URL", url, "HOST", host)
 				p.getenv = func(name string) string {
-					variable, value, _ := strings.Cut(here.Replace(tt.env), "=")
-					return map[string]string{variable: value, "HOOKFERRY_LISTEN": host}[name]
+					values := map[string]string{"HOOKFERRY_LISTEN": host}
+					for _, v := range strings.Fields(here.Replace(tt.env)) {
+						variable, value, _ := strings.Cut(v, "=")
+						values[variable] = value
+					}
+					return values[name]
 				}
 				var out, problems bytes.Buffer
 				p.stdout, p.stderr = &out, &problems

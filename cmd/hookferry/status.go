@@ -29,7 +29,8 @@ With -limit, -all and -sort it lists more or others, with -q, -source and -state
 only some.
 
 Counts are since the server's start, rates of the last ten seconds. What waits
-and the dead letters are what the store holds, from before the start too.
+and the dead letters (DEAD) are what the store holds, from before the start too;
+"?" says that they are too many to be counted for each destination.
 
 Of a store that several servers share it lists the servers. What waits and the
 dead letters are of all of them, the rest is of the server that is asked. With
@@ -262,11 +263,15 @@ func amounts(s screen, indent int, label string, list ...amount) {
 
 func (v *overview) table() *table {
 	t := &table{columns: []column{
-		{title: "DESTINATION", flexible: true}, {title: "STATE"}, {title: "WAITING", right: true}, {title: "IN FLIGHT", right: true, spare: 6},
-		{title: "DELIVERED", right: true, spare: 1}, {title: "RETRIED", right: true, spare: 3}, {title: "GIVEN UP", right: true},
-		{title: "/S", right: true, spare: 5}, {title: "P50", right: true, spare: 4}, {title: "P99", right: true, spare: 2},
+		{title: "DESTINATION", flexible: true}, {title: "STATE"}, {title: "WAITING", right: true}, {title: "IN FLIGHT", right: true, spare: 7},
+		{title: "DELIVERED", right: true, spare: 1}, {title: "RETRIED", right: true, spare: 4}, {title: "GIVEN UP", right: true, spare: 2}, {title: "DEAD", right: true},
+		{title: "/S", right: true, spare: 6}, {title: "P50", right: true, spare: 5}, {title: "P99", right: true, spare: 3},
 	}}
 	for _, d := range v.Destinations.Destinations {
+		dead := cell{"?", normal}
+		if d.DeadLetters != nil {
+			dead = number(int64(*d.DeadLetters))
+		}
 		var given int64
 		for _, n := range d.Dead {
 			given += n
@@ -276,7 +281,7 @@ func (v *overview) table() *table {
 			p50, p99 = millis(d.Latency.P50), millis(d.Latency.P99)
 		}
 		t.add(cell{clean(d.ID), bold}, cell{clean(d.State), styleOf(d.State)}, cell{grouped(d.Waiting), normal}, cell{grouped(d.InFlight), normal},
-			cell{grouped(d.Delivered), normal}, number(d.Retried), number(given), cell{rate(d.Rates.Delivered), normal},
+			cell{grouped(d.Delivered), normal}, number(d.Retried), number(given), dead, cell{rate(d.Rates.Delivered), normal},
 			cell{p50, normal}, cell{p99, normal})
 		t.note(why(d, v.Status.Now)...)
 	}

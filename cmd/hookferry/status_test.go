@@ -14,6 +14,7 @@ func exampleOverview() *overview {
 	now := time.Date(2026, 11, 21, 22, 40, 0, 0, time.UTC)
 	ago := func(d time.Duration) *time.Time { t := now.Add(-d); return &t }
 	in := func(d time.Duration) *time.Time { t := now.Add(d); return &t }
+	number := func(n int) *int { return &n }
 	return &overview{
 		Status: api.Status{
 			Version: "v1.2.0", Node: "web1/k4m7tq", Started: now.Add(-76*time.Hour - 12*time.Minute), Now: now, Ready: true,
@@ -24,11 +25,11 @@ func exampleOverview() *overview {
 			Rates: api.Rates{Accepted: 123.4, Delivered: 99.95, Retried: 0.01},
 		},
 		Destinations: api.Destinations{Total: 3, States: map[string]int{"ok": 1, "paused": 1, "failing": 1}, Destinations: []api.Destination{
-			{ID: "acme", State: "ok", Enabled: true, Waiting: 0, InFlight: 4, Delivered: 120300, Rates: api.Rates{Delivered: 99.9},
+			{ID: "acme", State: "ok", Enabled: true, Waiting: 0, InFlight: 4, Delivered: 120300, DeadLetters: number(0), Rates: api.Rates{Delivered: 99.9},
 				Latency: api.Latency{Requests: 120300, P50: 3.14, P99: 41.5}},
 			{ID: "billing-and-invoices-of-the-old-system", State: "paused", Enabled: true, Paused: true, Waiting: 120, Delivered: 3000, Held: &api.Held{Hold: "paused", Since: ago(5 * time.Minute)},
 				Latency: api.Latency{Requests: 3000, P50: 120, P99: 1870}},
-			{ID: "crm\x1b[31m", State: "failing", Enabled: true, Retried: 45, Dead: map[string]int64{"refused": 2, "expired": 1},
+			{ID: "crm\x1b[31m", State: "failing", Enabled: true, Retried: 45, Dead: map[string]int64{"refused": 2, "expired": 1}, DeadLetters: number(3),
 				Held: &api.Held{Hold: "failing", Since: ago(2 * time.Minute), Until: in(12 * time.Second), Reason: "server_error"}},
 		}},
 	}
@@ -51,11 +52,11 @@ a second    123 accepted  100.0 delivered  <0.1 retried  0 given up
 now         152 waiting  3m20s the oldest  4 on their way  3 dead letters
 
 delivered, retried and given up: since the start, 3d4h ago
-DESTINATION                             STATE    WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP    /S    P50   P99
-acme                                    ok             0          4    120,300        0         0  99.9  3.1ms  42ms
-billing-and-invoices-of-the-old-system  paused       120          0      3,000        0         0     0  120ms  1.9s
+DESTINATION                             STATE    WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP  DEAD    /S    P50   P99
+acme                                    ok             0          4    120,300        0         0     0  99.9  3.1ms  42ms
+billing-and-invoices-of-the-old-system  paused       120          0      3,000        0         0     ?     0  120ms  1.9s
   since 5m0s
-crm\x1b[31m                             failing        0          0          0       45         3     0      -     -
+crm\x1b[31m                             failing        0          0          0       45         3     3     0      -     -
   server_error, since 2m0s, next attempt in 12s
 `},
 		{name: "80 columns", width: 80, want: `
@@ -69,11 +70,11 @@ a second    123 accepted  100.0 delivered  <0.1 retried  0 given up
 now         152 waiting  3m20s the oldest  4 on their way  3 dead letters
 
 delivered, retried and given up: since the start, 3d4h ago
-DESTINATION    STATE    WAITING  DELIVERED  RETRIED  GIVEN UP    /S    P50   P99
-acme           ok             0    120,300        0         0  99.9  3.1ms  42ms
-billing-and-…  paused       120      3,000        0         0     0  120ms  1.9s
+DESTINATION    STATE    WAITING  DELIVERED  RETRIED  GIVEN UP  DEAD    P50   P99
+acme           ok             0    120,300        0         0     0  3.1ms  42ms
+billing-and-…  paused       120      3,000        0         0     ?  120ms  1.9s
   since 5m0s
-crm\x1b[31m    failing        0          0       45         3     0      -     -
+crm\x1b[31m    failing        0          0       45         3     3      -     -
   server_error, since 2m0s, next attempt in 12s
 `},
 		{name: "40 columns", width: 40, want: `
@@ -97,11 +98,11 @@ now         152 waiting
             3 dead letters
 
 delivered, retried and given up: since …
-DESTINATION   STATE    WAITING  GIVEN UP
-acme          ok             0         0
-billing-and…  paused       120         0
+DESTINATION       STATE    WAITING  DEAD
+acme              ok             0     0
+billing-and-inv…  paused       120     ?
   since 5m0s
-crm\x1b[31m   failing        0         3
+crm\x1b[31m       failing        0     3
   server_error, since 2m0s, next attemp…
 `},
 		{name: "more destinations than are listed", edit: func(v *overview) {
@@ -117,8 +118,8 @@ a second    123 accepted  100.0 delivered  <0.1 retried  0 given up
 now         152 waiting  3m20s the oldest  4 on their way  3 dead letters
 
 delivered, retried and given up: since the start, 3d4h ago
-DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP    /S    P50   P99
-acme         ok           0          4    120,300        0         0  99.9  3.1ms  42ms
+DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP  DEAD    /S    P50   P99
+acme         ok           0          4    120,300        0         0     0  99.9  3.1ms  42ms
 
 in all      400 failing  1 paused  9,598 ok  1 idle
 and 9,999 more: -all lists them
@@ -137,7 +138,7 @@ deliveries  123,300 delivered  45 retried  3 given up
 a second    123 accepted  100.0 delivered  <0.1 retried  0 given up
 now         152 waiting  3m20s the oldest  4 on their way  3 dead letters
 
-DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP  /S  P50  P99
+DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP  DEAD  /S  P50  P99
 `},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -168,6 +168,10 @@ func (e *encoder) appendKey(dst []byte, open byte, key string) []byte {
 			return dst[:n+len(out)]
 		}
 	}
+	if !e.fits(dst, len(key)) {
+		e.limit = -1 // what comes behind the key does not fit either, and ends it
+		return dst
+	}
 	dst, mended := appendOddString(append(dst, open), key)
 	e.mended = e.mended || mended
 	return append(dst, ':')

@@ -31,8 +31,8 @@ func AppendValue(dst []byte, v any) ([]byte, error) {
 // AppendValueWithin is AppendValue for a caller who has no use for a slice of more than
 // limit bytes, dst included. It returns dst and ErrLong as soon as that is certain, so
 // that a value of any size costs a small multiple of limit in time and memory. What a
-// json.RawMessage or a Marshaler gives counts a quarter of its length, as it may have
-// white space in it.
+// json.RawMessage, a json.Number or a Marshaler gives counts a quarter of its length, as
+// it may have white space or needless digits in it.
 func AppendValueWithin(dst []byte, v any, limit int) ([]byte, error) {
 	e := encoders.Get().(*encoder)
 	defer e.release()
@@ -135,7 +135,7 @@ func (e *encoder) otherValue(dst []byte, v any, depth int) ([]byte, *ValueError)
 	case float32:
 		return appendNumeric(dst, float64(v), 32)
 	case json.Number:
-		return appendJSONNumber(dst, v)
+		return e.jsonNumber(dst, v)
 	case json.RawMessage:
 		if v == nil {
 			return append(dst, "null"...), nil
@@ -241,9 +241,12 @@ func appendNumeric(dst []byte, f float64, bits int) ([]byte, *ValueError) {
 	return appendFloat(dst, f, bits), nil
 }
 
-func appendJSONNumber(dst []byte, n json.Number) ([]byte, *ValueError) {
+func (e *encoder) jsonNumber(dst []byte, n json.Number) ([]byte, *ValueError) {
 	if n == "" {
 		return append(dst, '0'), nil // as encoding/json has it
+	}
+	if !e.fits(dst, len(n)/4) {
+		return e.tooLong(dst)
 	}
 	b := bytesOf(string(n))
 	if b[0] != '-' && !isDigit(b[0]) {

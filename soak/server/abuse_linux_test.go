@@ -360,7 +360,12 @@ func (a *attacker) often(ctx context.Context, rate int, method, path, key string
 
 // repeated reads b over and over.
 func repeated(b []byte) io.Reader {
-	return readerFunc(func(p []byte) (int, error) { return copy(p, b), nil })
+	at := 0
+	return readerFunc(func(p []byte) (int, error) {
+		n := copy(p, b[at:])
+		at = (at + n) % len(b)
+		return n, nil
+	})
 }
 
 type readerFunc func(p []byte) (int, error)

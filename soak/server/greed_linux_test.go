@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"io/fs"
@@ -193,14 +194,19 @@ func TestFlood(t *testing.T) {
 	length, _ := soak.Long(t, "flood")
 	batch := newBatch()
 	for _, tt := range []struct {
-		name, path            string
+		name, path, key       string
 		connections, pipeline int
 		body                  string
 	}{
-		{"calls", "/v1/track", 64, 64, `{"event":"Flood","userId":"u"}`},
-		{"calls on many connections", "/v1/track", 900, 16, `{"event":"Flood","userId":"u"}`},
-		{"batches", "/v1/batch", 64, 8, string(batch.body)},
-		{"batches on many connections", "/v1/batch", 900, 2, string(batch.body)},
+		{"calls", "/v1/track", "other", 64, 64, `{"event":"Flood","userId":"u"}`},
+		{"calls on many connections", "/v1/track", "other", 900, 16, `{"event":"Flood","userId":"u"}`},
+		{"batches", "/v1/batch", "other", 64, 8, string(batch.body)},
+		{"batches on many connections", "/v1/batch", "other", 900, 2, string(batch.body)},
+		{"unknown keys", "/v1/track", "unknown", 64, 64, `{"event":"Flood","userId":"u"}`},
+		{"unknown keys on many connections", "/v1/track", "unknown", 900, 16, `{"event":"Flood","userId":"u"}`},
+		{"nothing on many connections", "/v1/nothing", "other", 900, 16, ""},
+		{"metrics on many connections", "/v1/m", "other", 900, 16, `{}`},
+		{"health on many connections", "/healthz", "other", 900, 16, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := startLoad(t, "", "log: {access: 0}\n")
@@ -208,7 +214,7 @@ func TestFlood(t *testing.T) {
 			o.run(length / 16) // warm
 			without := o.run(length / 16)
 			file := filepath.Join(t.TempDir(), "requests")
-			if err := os.WriteFile(file, bytes.Repeat(request(tt.path, "Authorization: Basic b3RoZXI6\r\n", []byte(tt.body)), tt.pipeline), 0o600); err != nil {
+			if err := os.WriteFile(file, bytes.Repeat(request(tt.path, "Authorization: Basic "+base64.StdEncoding.EncodeToString([]byte(tt.key+":"))+"\r\n", []byte(tt.body)), tt.pipeline), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			cmd := exec.Command("nice", "-n", "19", os.Args[0])

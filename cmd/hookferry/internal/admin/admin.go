@@ -54,8 +54,9 @@ type Handler struct {
 	config Config
 	mux    *http.ServeMux
 	cross  *http.CrossOriginProtection
-	works  chan struct{}   // a semaphore of requests with long work
-	tests  chan struct{}   // and one of tests
+	works  chan struct{} // a semaphore of requests with long work
+	tests  chan struct{} // and one of tests
+	stored deadCounts
 	open   context.Context // done after Close
 	close  context.CancelFunc
 }

@@ -363,7 +363,7 @@ func TestDestinations(t *testing.T) {
 	if crm.Oldest == nil || crm.Next == nil {
 		t.Error("it is not said when the next attempt is")
 	}
-	crm.Oldest, crm.Next = nil, nil
+	crm.Oldest, crm.Next, crm.DeadLetters = nil, nil, nil
 	diff(t, "crm", crm, api.Destination{
 		ID: "crm", State: api.StateWaiting, Sources: []string{"app", "web"}, SourceCount: 2, Enabled: true, Signed: true, MaxRate: 100_000,
 		Endpoints: []api.Endpoint{{URL: s.receiver.URL + "/crm", Headers: []string{"Authorization-Key"}}},

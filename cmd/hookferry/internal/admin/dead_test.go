@@ -372,3 +372,68 @@ func TestStory(t *testing.T) {
 		ask[api.Error](s, 404, "GET", api.StoryPath+"?destination=crm&id=other", nil)
 	})
 }
+
+// A readingStore takes a time to read each dead letter.
+type readingStore struct {
+	*memqueue.Store
+	each time.Duration
+}
+
+func (q *readingStore) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
+	return func(yield func(webhook.DeadLetter, error) bool) {
+		for d, err := range q.Store.Dead(ctx, filter, after) {
+			time.Sleep(q.each)
+			if !yield(d, err) {
+				return
+			}
+		}
+	}
+}
+
+// TestDeadLettersOfDestinations: the list of destinations has the dead letters that the store
+// holds, also those from before the start, as they were some seconds ago. Too many are not
+// counted, and delay the list by countTime at most.
+func TestDeadLettersOfDestinations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &readingStore{}
+		s := newServer(t, func(c *Config) {
+			store.Store = c.Store.(*memqueue.Store)
+			f, err := webhook.New(webhook.Config{Store: store, Destinations: []webhook.Destination{*c.Settings().Destinations[0].Webhook}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Forwarder = f
+		})
+		stored := func(crm, shop any) {
+			t.Helper()
+			var got []any
+			for _, d := range ask[api.Destinations](s, 200, "GET", api.DestinationsPath, nil).Destinations {
+				var n any
+				if d.DeadLetters != nil {
+					n = *d.DeadLetters
+				}
+				got = append(got, n)
+			}
+			diff(t, "the dead letters of destinations", got, []any{crm, shop})
+		}
+		s.bury("crm", "refused", 3, time.Now())
+		stored(3, 0)
+		s.bury("shop/eu", "expired", 2, time.Now())
+		stored(3, 0)
+		time.Sleep(countEvery)
+		stored(3, 2)
+
+		time.Sleep(countEvery)
+		store.each = countTime / 4
+		began := time.Now()
+		stored(nil, nil)
+		if took := time.Since(began); took > countTime+store.each {
+			t.Errorf("the list took %v", took)
+		}
+		store.each = countTime / 10
+		time.Sleep(countEvery)
+		stored(nil, nil)
+		time.Sleep(countRest * countTime)
+		stored(3, 2)
+	})
+}

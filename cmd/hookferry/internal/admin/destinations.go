@@ -63,7 +63,7 @@ func (h *Handler) destinations(w http.ResponseWriter, r *http.Request) error {
 		all = all[:limit]
 		page.After = all[limit-1].place().String()
 	}
-	page.Destinations = h.tell(all)
+	page.Destinations = h.tell(r.Context(), all)
 	return writeJSON(w, http.StatusOK, page)
 }
 
@@ -182,7 +182,7 @@ func (h *Handler) answerDestination(w http.ResponseWriter, r *http.Request, id s
 	if i < 0 {
 		return notFound("there is no destination %q", id)
 	}
-	return writeJSON(w, http.StatusOK, h.tell(all[i : i+1])[0])
+	return writeJSON(w, http.StatusOK, h.tell(r.Context(), all[i:i+1])[0])
 }
 
 // A destination is what is found out of every one when some are asked for.
@@ -266,12 +266,17 @@ func (d *destination) stateNow() string {
 }
 
 // tell returns all that is known of some destinations, in their order.
-func (h *Handler) tell(some []*destination) []api.Destination {
+func (h *Handler) tell(ctx context.Context, some []*destination) []api.Destination {
 	list := make([]api.Destination, len(some))
 	by := make(map[string]*api.Destination, len(some))
+	stored := h.stored.get(ctx, h.config.Forwarder)
 	for i, d := range some {
 		list[i] = h.whole(d)
 		by[d.id] = &list[i]
+		if stored != nil {
+			n := stored[d.id]
+			list[i].DeadLetters = &n
+		}
 	}
 	for _, source := range h.config.Settings().Sources { // which are in order
 		for _, id := range source.Destinations {

@@ -289,10 +289,13 @@ type Destination struct {
 	Since     *time.Time       `json:"since,omitempty"` // when counting began
 	Delivered int64            `json:"delivered"`
 	Retried   int64            `json:"retried"`
-	Dead      map[string]int64 `json:"dead"`   // given up since then, by reason
-	Errors    map[string]int64 `json:"errors"` // failed requests of the last hour, by reason
-	Latency   Latency          `json:"latency"`
-	Rates     Rates            `json:"rates"`
+	Dead      map[string]int64 `json:"dead"` // given up since then, by reason
+	// DeadLetters counts those in the store, some seconds ago. It is left out where there
+	// are too many to count them often.
+	DeadLetters *int             `json:"deadLetters,omitempty"`
+	Errors      map[string]int64 `json:"errors"` // failed requests of the last hour, by reason
+	Latency     Latency          `json:"latency"`
+	Rates       Rates            `json:"rates"`
 }
 
 // An Endpoint is a URL, without user, query and fragment.

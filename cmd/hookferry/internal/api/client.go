@@ -50,6 +50,22 @@ type Client struct {
 // sends the token unless it is "". It makes its requests by transport; nil means one
 // of its own.
 func NewClient(base, token string, transport http.RoundTripper) (*Client, error) {
+	u, err := ParseBase(base)
+	if err != nil {
+		return nil, err
+	}
+	if transport == nil {
+		transport = http.DefaultTransport.(*http.Transport).Clone()
+	}
+	return &Client{base: u, token: token, http: &http.Client{
+		Transport: transport,
+		// Another server would get the token, and a POST would become a GET.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}
+
+// ParseBase returns the URL of a server that is given by it or by its host and port.
+func ParseBase(base string) (*url.URL, error) {
 	if !strings.Contains(base, "://") {
 		base = "http://" + base
 	}
@@ -66,14 +82,7 @@ func NewClient(base, token string, transport http.RoundTripper) (*Client, error)
 		u.Host = "localhost:" + u.Port()
 	}
 	u.Path = strings.TrimSuffix(u.Path, "/")
-	if transport == nil {
-		transport = http.DefaultTransport.(*http.Transport).Clone()
-	}
-	return &Client{base: u, token: token, http: &http.Client{
-		Transport: transport,
-		// Another server would get the token, and a POST would become a GET.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}, nil
+	return u, nil
 }
 
 // Host is the server's host and port.

@@ -249,9 +249,20 @@ func (c *checker) certificate(key string, t *Certificate) {
 	pair, err := tls.X509KeyPair([]byte(t.Cert.Data), []byte(t.Key.Data))
 	if err == nil {
 		t.Pair = &pair
-	} else if !c.lacks(key) {
+	} else if c.both(key, t.Cert, t.Key) && !c.lacks(key) {
 		c.problem(key, "want a certificate and its key, both in PEM")
 	}
+}
+
+// both checks that a certificate and its key are given, and says which is not.
+func (c *checker) both(key string, cert, private Pem) bool {
+	if cert.Path == "" {
+		c.problem(key+".certificate", "is required")
+	}
+	if private.Path == "" {
+		c.problem(key+".key", "is required")
+	}
+	return cert.Path != "" && private.Path != ""
 }
 
 // ProxyURL is what Proxy says, nil if it is empty. The settings are complete.
@@ -428,7 +439,8 @@ func (c *checker) clientTLS(key string, t *ClientTLS) *tls.Config {
 		return nil
 	}
 	config, err := t.Config()
-	if errors.Is(err, errPair) && !c.lacks(key) {
+	pair := t.Cert.Path != "" || t.Key.Path != "" || c.told(key+".certificate") || c.told(key+".key")
+	if pair && c.both(key, t.Cert, t.Key) && errors.Is(err, errPair) && !c.lacks(key) {
 		c.problem(key, "%v", errPair)
 	}
 	if errors.Is(err, errAuthority) {
@@ -470,8 +482,8 @@ func (c *checker) sources() {
 				c.unique(keys, k.Reveal(), at)
 			}
 		}
-		if source.Rate != 0 {
-			number(c, key+".rate", source.Rate, 1.0/86_400, 1_000_000)
+		if r := source.Rate; r != 0 && !(1.0/86_400 <= r && r <= 1_000_000) {
+			c.problem(key+".rate", "one a day to 1,000,000 a second are allowed")
 		}
 		number(c, key+".burst", source.Burst, 0, 10_000_000)
 		if source.ByteRate != 0 {

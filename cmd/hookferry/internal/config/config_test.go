@@ -354,7 +354,7 @@ sources:
 `, []string{
 			"3:11: sources[0].name: want 1 to 255 bytes of UTF-8",
 			"4:11: sources[0].keys: 1 to 10 are allowed",
-			"5:11: sources[0].rate: 1.1574074074074073e-05 to 1e+06 are allowed",
+			"5:11: sources[0].rate: one a day to 1,000,000 a second are allowed",
 			"7:15: sources[1].keys[1]: is the same as sources[1].keys[0] in line 7",
 			"7:18: sources[1].keys[2]: want 1 to 255 visible characters of ASCII without colons",
 			"7:25: sources[1].keys[3]: want 1 to 255",
@@ -394,7 +394,7 @@ destinations:
 `, []string{
 			"2:7: tls: want a certificate and its key, both in PEM",
 			"5:64: destinations[0].tls.ca: holds no certificate in PEM",
-			"6:60: destinations[1].tls: want certificate and key",
+			"6:60: destinations[1].tls.key: is required",
 		}},
 		{"very many", many, []string{"2:6: sources[0].nam: there is no such key"}},
 	} {

@@ -57,8 +57,14 @@ destinations: [{id: crm, endpoints: [{url: "${MISSING}", headers: {Host: a}}]}]
 		{"certificates that cannot be read", `
 tls: {certificate: missing, key: missing}
 sources: [{name: web, keys: [k]}]
-destinations: [{id: crm, endpoints: [{url: "https://a.example/"}], tls: {certificate: missing, ca: hookferry.yaml}}]
+destinations: [{id: crm, endpoints: [{url: "https://a.example/"}], tls: {certificate: missing, key: hookferry.yaml, ca: hookferry.yaml}}]
 `, []string{"tls.certificate", "tls.key", "destinations[0].tls.certificate", "destinations[0].tls.ca"}},
+		{"a certificate that cannot be read, without its key", `
+tls: {certificate: missing}
+admin: {tls: {key: hookferry.yaml}}
+sources: [{name: web, keys: [k]}]
+destinations: [{id: crm, endpoints: [{url: "https://a.example/"}], tls: {certificate: missing}}]
+`, []string{"tls.key", "tls.certificate", "admin.tls.certificate", "destinations[0].tls.key", "destinations[0].tls.certificate"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Load(write(t, tt.text), env(nil), nil)

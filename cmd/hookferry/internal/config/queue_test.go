@@ -27,7 +27,7 @@ func TestQueue(t *testing.T) {
 			problems: []string{"queue.nats.stream", "queue.nats.replicas", "queue.nats.partitions", "queue.nats.claim", "queue.nats.dedupWindow"}},
 		{name: "a window that nats is not to have", queue: `{nats: {dedupWindow: 59s}}`, store: Embedded, problems: []string{"queue.nats.dedupWindow"}},
 		{name: "the shortest window of nats", queue: `{nats: {dedupWindow: 1m}}`, store: Embedded},
-		{name: "TLS of nats", queue: `{url: "tls://a.example", nats: {tls: {ca: hookferry.yaml, certificate: hookferry.yaml}}}`, problems: []string{"queue.nats.tls", "queue.nats.tls.ca"}},
+		{name: "TLS of nats", queue: `{url: "tls://a.example", nats: {tls: {ca: hookferry.yaml, certificate: hookferry.yaml}}}`, problems: []string{"queue.nats.tls.key", "queue.nats.tls.ca"}},
 		{name: "authorities of nats", queue: `{url: "tls://a.example", nats: {tls: {ca: hookferry.yaml}}}`, problems: []string{"queue.nats.tls.ca"}},
 		{name: "another database", queue: `{url: "mysql://u:${SECRET}@db.example/app"}`, problems: []string{"queue.url"}},
 		{name: "no URL", queue: `{url: "host=h password=${SECRET}"}`, problems: []string{"queue.url"}},

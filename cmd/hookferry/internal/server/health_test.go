@@ -5,6 +5,9 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,4 +101,27 @@ func TestHealthServesItsPathsOnly(t *testing.T) {
 			t.Errorf("%s %s: served %v with %d, want %v with %d", tt.method, tt.path, served, w.Code, tt.served, tt.status)
 		}
 	}
+}
+
+// TestHealthLetsOthersGoFirst: connections whose clients have sent many requests share the
+// processor request by request.
+func TestHealthLetsOthersGoFirst(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const requests = 1000
+	var h readiness
+	var served [2]atomic.Int64
+	var serving sync.WaitGroup
+	for i := range served {
+		serving.Go(func() {
+			r := httptest.NewRequest("GET", healthPath, nil)
+			for range requests {
+				h.serveHealth(httptest.NewRecorder(), r)
+				served[i].Add(1)
+			}
+			if n := served[1-i].Load(); n < requests/2 {
+				t.Errorf("%d requests of one connection are served when all %d of the other are", n, requests)
+			}
+		})
+	}
+	serving.Wait()
 }

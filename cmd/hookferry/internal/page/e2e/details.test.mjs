@@ -127,6 +127,7 @@ test('after a restart the dead letters of before are counted', async () => {
   assert.equal(await page.getByRole('heading', { name: 'No call has come yet' }).isVisible(), false)
   await page.getByText('counted since the start').waitFor()
   assert.equal(await page.getByRole('columnheader', { name: 'Given up' }).count(), 1)
+  await until('the list counts them', async () => (await row(page, '/refuses').locator('td.n').nth(4).innerText()) === String(count))
   await page.goto(`${server.page}#/destinations/refuses`)
   await until('its view counts them', async () => (await figure(page, 'Dead letters').innerText()) === String(count))
   await page.getByText('0 given up since the start').waitFor()

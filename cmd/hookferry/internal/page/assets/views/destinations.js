@@ -87,7 +87,7 @@ export default function destinations({ query, every, signal, keys }) {
 export function destinationTable({ signal }) {
   const rows = el('tbody', {})
   const empty = el('p', { class: 'none', hidden: true })
-  const scroll = table('Destinations', ['Destination', 'State', ['Delivered/s', 'n'], ['Waiting', 'n'], ['Delivered', 'n'], ['Given up', 'n'], ['p99', 'n'], ['', 'end']], rows)
+  const scroll = table('Destinations', ['Destination', 'State', ['Delivered/s', 'n'], ['Waiting', 'n'], ['Delivered', 'n'], ['Given up', 'n'], ['Dead letters', 'n'], ['p99', 'n'], ['', 'end']], rows)
   return {
     node: el('div', {}, scroll, empty),
     update(list, none = 'No destination.') {
@@ -97,7 +97,7 @@ export function destinationTable({ signal }) {
       keyed(rows, list, (d) => d.id, (d) => {
         const state = pill('', 'idle')
         const why = el('small', {})
-        const cells = [0, 1, 2, 3, 4].map(() => el('td', { class: 'n' }))
+        const cells = [0, 1, 2, 3, 4, 5].map(() => el('td', { class: 'n' }))
         const toggle = pauseButton(d.id, signal)
         const url = el('small', { class: 'mono' })
         const said = el('small', { class: 'said' })
@@ -111,7 +111,7 @@ export function destinationTable({ signal }) {
             set(said, 'title', saidBy(now))
             text(url, now.endpoints.map((e) => e.url).join('  '))
             const values = [rate(now.rates.delivered), compact(now.waiting), compact(now.delivered),
-              compact(sum(now.dead)), now.latency.requests > 0 ? span(now.latency.p99) : '–']
+              compact(sum(now.dead)), now.deadLetters === undefined ? '–' : compact(now.deadLetters), now.latency.requests > 0 ? span(now.latency.p99) : '–']
             cells.forEach((cell, i) => text(cell, values[i]))
             toggle.update(now)
           },
