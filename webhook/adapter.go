@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -13,6 +14,8 @@ import (
 // A SchedulingQueue is a Queue with all the parts that FromQueue needs.
 type SchedulingQueue interface {
 	Queue
+	// PutEach is Put, and sets stored[i] if ds[i] was stored. stored is as long as ds, or nil.
+	PutEach(ctx context.Context, ds []Delivery, stored []bool) (n int, err error)
 	DeadLetters
 	Counter
 	DestinationCounter
@@ -26,7 +29,7 @@ type SchedulingQueue interface {
 // retries. Settings other than pauses, Waiting and Erase are not supported. If q is shared
 // by several nodes, so is the Store.
 func FromQueue(q SchedulingQueue) Store {
-	a := &adapter{SchedulingQueue: q, most: maxAdapted, changed: make(chan struct{}, 1), closed: make(chan struct{})}
+	a := &adapter{SchedulingQueue: q, most: maxAdapted, changed: make(chan struct{}, 1), closed: make(chan struct{}), claimed: make(map[uint64]Delivery)}
 	a.timer = time.AfterFunc(time.Hour, a.signal)
 	a.timer.Stop()
 	if w, ok := q.(Waker); ok {
@@ -55,11 +58,12 @@ type adapter struct {
 	once    sync.Once
 	waiting sync.WaitGroup
 
+	timer *time.Timer // signals when something becomes due
+
 	mu      sync.Mutex
-	timer   *time.Timer // signals when something becomes due
-	largest int64       // about the size of the largest recent body
-	most    int         // settlements in the next call
-	room    map[string]int
+	largest int64               // about the size of the largest recent body
+	most    int                 // settlements in the next call
+	claimed map[uint64]Delivery // by Claim
 }
 
 // maxAdapted is how many settlements a Queue is given at once.
@@ -76,63 +80,95 @@ func (a *adapter) signal() {
 	}
 }
 
+// Unwrap returns the Queue, for tests.
+func (a *adapter) Unwrap() SchedulingQueue { return a.SchedulingQueue }
+
 func (a *adapter) Changed() <-chan struct{} { return a.changed }
-func (a *adapter) Now() time.Time           { return time.Now() }
+func (a *adapter) Now() time.Time           { return time.Now().Truncate(time.Microsecond) }
 
 func (a *adapter) Put(ctx context.Context, ps []Put, out []Result) error {
 	ds := make([]Delivery, len(ps))
 	for i := range ps {
 		ds[i] = ps[i].Delivery
 	}
-	n, err := a.SchedulingQueue.Put(ctx, ds...)
-	if err != nil {
+	stored := make([]bool, len(ps))
+	if _, err := a.PutEach(ctx, ds, stored); err != nil {
 		return err
 	}
-	// A Queue does not say which were left out.
 	for i := range out {
-		out[i] = Result{Stored: i < n}
-	}
-	if n > 0 && n < len(ps) {
-		a.signal()
+		out[i] = Result{Stored: stored[i]}
 	}
 	return nil
 }
 
 func (a *adapter) Fetch(ctx context.Context, wants []Want, maxBytes int64, dst []Delivery) ([]Delivery, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.room = make(map[string]int, len(wants))
+	room := make(map[string]int, len(wants))
 	most := 0
 	for i := range wants {
-		a.room[wants[i].Destination] += wants[i].Max
+		room[wants[i].Destination] += wants[i].Max
 		most += wants[i].Max
 	}
-	if a.largest > 0 {
-		most = int(min(int64(most), max(maxBytes/a.largest, 1)))
-	}
-	before := len(dst)
-	now := time.Now()
-	dst, next, err := a.Lease(ctx, LeaseRequest{Max: most, Until: now.Add(adaptedLease), Room: func(d string) int { return a.room[d] }}, dst)
-	if err != nil {
-		return dst[:before], err
-	}
-	for i := range dst[before:] {
-		d := &dst[before+i]
-		a.room[d.Destination]--
-		size := int64(len(d.Body))
-		a.largest = max(size, a.largest-a.largest/1024)
+	now := a.Now()
+	before, more := len(dst), true
+	for more && most > 0 {
+		a.mu.Lock()
+		n, largest := most, a.largest
+		a.mu.Unlock()
+		if maxBytes < largest && len(dst) > before {
+			break
+		}
+		if largest > 0 {
+			n = int(min(int64(n), max(maxBytes/largest, 1)))
+		}
+		got, next, err := a.Lease(ctx, LeaseRequest{Max: n, Until: now.Add(adaptedLease), Room: func(d string) int { return room[d] }}, dst)
+		if err != nil {
+			if len(dst) > before {
+				break // what came before is claimed
+			}
+			return dst, err
+		}
+		a.due(next)
+		more = len(got)-len(dst) == n
+		at := len(dst)
+		for ; at < len(got); at++ {
+			size := int64(len(got[at].Body))
+			largest = max(size, largest-largest/1024)
+			if maxBytes -= size; maxBytes < 0 && at > before {
+				break
+			}
+		}
+		if at < len(got) && a.putBack(ctx, got[at:]) == nil {
+			got, more = got[:at], true
+		}
+		a.mu.Lock()
+		a.largest = largest
+		for _, d := range got[len(dst):] {
+			room[d.Destination]--
+			most--
+			a.claimed[d.Claim] = d
+		}
+		a.mu.Unlock()
+		dst = got
 	}
 	for i := range wants {
 		wants[i].Next = time.Time{}
-		if a.room[wants[i].Destination] <= 0 || len(dst)-before == most {
+		if more || room[wants[i].Destination] <= 0 {
 			wants[i].Next = now // there may be more
 		}
 	}
-	a.due(next)
 	return dst, nil
 }
 
-// due has Changed signal at a time. a.mu is held.
+// putBack ends the leases of ds, which were not handed out.
+func (a *adapter) putBack(ctx context.Context, ds []Delivery) error {
+	ss := make([]Settlement, len(ds))
+	for i, d := range ds {
+		ss[i] = Settlement{Verdict: Retry, Delivery: d}
+	}
+	return a.SchedulingQueue.Settle(ctx, ss...)
+}
+
+// due has Changed signal at a time.
 func (a *adapter) due(next time.Time) {
 	if !next.IsZero() {
 		a.timer.Reset(max(time.Until(next), 20*time.Millisecond))
@@ -142,21 +178,17 @@ func (a *adapter) due(next time.Time) {
 // Heads asks for the room of every destination that has something due, and gives none.
 func (a *adapter) Heads(ctx context.Context, _ bool) iter.Seq2[Head, error] {
 	return func(yield func(Head, error) bool) {
-		a.mu.Lock()
 		var due []string
-		now := time.Now()
+		now := a.Now()
 		_, next, err := a.Lease(ctx, LeaseRequest{Max: 1, Until: now, Room: func(d string) int {
 			due = append(due, strings.Clone(d))
 			return 0
 		}}, nil)
-		if err == nil {
-			a.due(next)
-		}
-		a.mu.Unlock()
 		if err != nil {
 			yield(Head{}, err)
 			return
 		}
+		a.due(next)
 		for _, d := range due {
 			if !yield(Head{Destination: d, Fresh: now}, nil) {
 				return
@@ -165,31 +197,65 @@ func (a *adapter) Heads(ctx context.Context, _ bool) iter.Seq2[Head, error] {
 	}
 }
 
+// Settle gives the Queue what was leased, with what the verdict changes. When the Queue
+// fails, the next call gives it half as many at once, so that an error is soon about one.
 func (a *adapter) Settle(ctx context.Context, ss []Settlement) (n int, err error) {
-	for n < len(ss) {
+	valid := len(ss)
+	var refused error
+	for i := range ss {
+		if refused = ss[i].check(); refused != nil {
+			valid = i
+			break
+		}
+	}
+	var piece []Settlement
+	for n < valid {
 		a.mu.Lock()
-		most := a.most
+		end := min(n+a.most, valid)
+		piece = piece[:0]
+		for _, s := range ss[n:end] {
+			d, ok := a.claimed[s.Delivery.Claim]
+			switch {
+			case !ok:
+				continue // the claim does not hold any more
+			case s.Verdict == Return:
+				s.Verdict = Retry
+			case s.Verdict != Done:
+				d.Due, d.Expires, d.Tries, d.Closed, d.Attempts = s.Delivery.Due, s.Delivery.Expires, s.Delivery.Tries, s.Delivery.Closed, s.Delivery.Attempts
+			}
+			s.Delivery = d
+			piece = append(piece, s)
+		}
 		a.mu.Unlock()
-		piece := slices.Clone(ss[n:min(n+most, len(ss))])
-		for i := range piece {
-			if piece[i].Verdict == Return {
-				piece[i].Verdict = Retry
+		if err = a.SchedulingQueue.Settle(ctx, piece...); err == nil {
+			n = end
+		}
+		a.mu.Lock()
+		a.most = min(2*a.most, maxAdapted)
+		if err != nil {
+			a.most = max(len(piece)/2, 1)
+		} else {
+			for i := range piece {
+				delete(a.claimed, piece[i].Delivery.Claim)
 			}
 		}
-		if err = a.SchedulingQueue.Settle(ctx, piece...); err != nil {
-			most = max(len(piece)/2, 1)
-		} else {
-			n += len(piece)
-			most = min(2*most, maxAdapted)
-		}
-		a.mu.Lock()
-		a.most = most
 		a.mu.Unlock()
 		if err != nil {
 			return n, err
 		}
 	}
-	return n, nil
+	return n, refused
+}
+
+// check returns an error for a settlement that no Queue stores.
+func (s *Settlement) check() error {
+	switch s.Verdict {
+	case Retry, Bury:
+		return s.Delivery.Check()
+	case Done, Return:
+		return nil
+	}
+	return fmt.Errorf("webhook: settlement with verdict %d", s.Verdict)
 }
 
 func (a *adapter) Revive(ctx context.Context, keys ...string) (int, error) {
@@ -252,14 +318,12 @@ func (a *adapter) Set(ctx context.Context, s Setting) (uint64, error) {
 	if _, is := paused[destination]; is != (s.Version != 0) {
 		return 0, ErrConflict
 	}
-	return 1, a.SetPaused(ctx, destination, s.Value != nil)
+	return s.Version + 1, a.SetPaused(ctx, destination, s.Value != nil)
 }
 
 func (a *adapter) Close() error {
 	a.once.Do(func() { close(a.closed) })
-	a.mu.Lock()
 	a.timer.Stop()
-	a.mu.Unlock()
 	a.waiting.Wait()
 	return a.SchedulingQueue.Close()
 }

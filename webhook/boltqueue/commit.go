@@ -240,7 +240,7 @@ func (c *commit) plan(group []*request) {
 		}
 		for i := range r.puts {
 			p := &r.puts[i]
-			if !q.seen.Add(p.key, c.now) {
+			if p.added = q.seen.Add(p.key, c.now); !p.added {
 				continue
 			}
 			c.keys = append(c.keys, p.key)

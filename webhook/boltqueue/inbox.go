@@ -42,6 +42,7 @@ const (
 type put struct {
 	key   storekit.Key
 	known bool // is stored though it was put before
+	added bool // was not put before
 	row   []byte
 	item  *lanes.Item
 	dest  string

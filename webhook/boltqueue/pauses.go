@@ -7,11 +7,7 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
-
-	"github.com/hookferry/analytics/webhook"
 )
-
-var _ webhook.Pauses = (*Queue)(nil)
 
 // SetPaused implements webhook.Pauses.
 func (q *Queue) SetPaused(ctx context.Context, destination string, paused bool) error {

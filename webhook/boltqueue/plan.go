@@ -110,7 +110,7 @@ func (e *edit) plan(group []*request) {
 		for i := range r.puts {
 			p := &r.puts[i]
 			if !p.known {
-				if !q.seen.Add(p.key, e.now) {
+				if p.added = q.seen.Add(p.key, e.now); !p.added {
 					continue
 				}
 				e.keys = append(e.keys, p.key)

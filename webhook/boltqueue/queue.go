@@ -3,7 +3,7 @@
 // the process or the machine goes down.
 //
 //	q, err := boltqueue.Open("hookferry.db", nil)
-//	f, err := webhook.New(webhook.Config{Queue: q, ...})
+//	f, err := webhook.New(webhook.Config{Store: webhook.FromQueue(q), ...})
 //
 // All that concurrent callers store is gathered and written to a journal beside
 // the file, by one write and one sync. What is still there after some 16 MB of that
@@ -184,13 +184,7 @@ type Queue struct {
 	doubt   *edit  // one whose outcome is not known yet
 }
 
-var (
-	_ webhook.Queue              = (*Queue)(nil)
-	_ webhook.DeadLetters        = (*Queue)(nil)
-	_ webhook.Counter            = (*Queue)(nil)
-	_ webhook.DestinationCounter = (*Queue)(nil)
-	_ webhook.Roster             = (*Queue)(nil)
-)
+var _ webhook.SchedulingQueue = (*Queue)(nil)
 
 // Open opens the store in the file path, which is made, readable by its owner
 // alone, if it is not there. A nil Config is the zero Config.
@@ -260,6 +254,11 @@ func (q *Queue) enter(ctx context.Context) error {
 
 // Put implements webhook.Queue.
 func (q *Queue) Put(ctx context.Context, ds ...webhook.Delivery) (int, error) {
+	return q.PutEach(ctx, ds, nil)
+}
+
+// PutEach implements webhook.SchedulingQueue.
+func (q *Queue) PutEach(ctx context.Context, ds []webhook.Delivery, stored []bool) (int, error) {
 	if err := q.enter(ctx); err != nil {
 		return 0, err
 	}
@@ -273,6 +272,9 @@ func (q *Queue) Put(ctx context.Context, ds ...webhook.Delivery) (int, error) {
 	}
 	if err := q.do(ctx, r); err != nil {
 		return 0, err
+	}
+	for i := range stored {
+		stored[i] = r.puts[i].added
 	}
 	return r.stored, nil
 }

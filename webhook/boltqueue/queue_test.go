@@ -24,17 +24,23 @@ func TestMain(m *testing.M) {
 }
 
 func openWith(c *boltqueue.Config) queuetest.Open {
-	return func(t testing.TB, dir string) webhook.Queue {
+	return func(t testing.TB, dir string) webhook.Store {
 		q, err := boltqueue.Open(filepath.Join(dir, "queue.db"), c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return q
+		return webhook.FromQueue(q)
 	}
 }
 
-func check(t testing.TB, q webhook.Queue) {
-	if err := q.(*boltqueue.Queue).Check(t.Context()); err != nil {
+func checkStore(t testing.TB, s webhook.Store) {
+	check(t, s.(interface {
+		Unwrap() webhook.SchedulingQueue
+	}).Unwrap().(*boltqueue.Queue))
+}
+
+func check(t testing.TB, q *boltqueue.Queue) {
+	if err := q.Check(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -44,14 +50,15 @@ func TestQueue(t *testing.T) {
 		Durable:  true,
 		Bubble:   true,
 		OpenFull: openWith(&boltqueue.Config{MaxBytes: 8 << 20}),
-		Check:    check,
+		Check:    checkStore,
+		Mixed:    true,
 	})
 }
 
 // With hardly any memory everything goes through the file.
 func TestQueueWithoutCache(t *testing.T) {
 	c := &boltqueue.Config{CacheBytes: 1}
-	queuetest.Run(t, openWith(c), queuetest.Traits{Durable: true, Bubble: true, Check: check})
+	queuetest.Run(t, openWith(c), queuetest.Traits{Durable: true, Bubble: true, Check: checkStore, Mixed: true})
 }
 
 // A store that is full is full when it is opened again.

@@ -335,8 +335,6 @@ func (q *Queue) membersFrom(ctx context.Context, audience string, from []byte) (
 	return chunk, more, err
 }
 
-var _ webhook.Rosters = (*Queue)(nil)
-
 // Audiences implements webhook.Rosters.
 func (q *Queue) Audiences(ctx context.Context) iter.Seq2[webhook.RosterAudience, error] {
 	return storekit.Pages([]byte(nil), func(from []byte) ([]webhook.RosterAudience, []byte, error) {

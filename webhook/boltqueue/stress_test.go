@@ -70,7 +70,7 @@ func testRetriesWhileReading(t *testing.T, seed uint64) {
 				// are neither, and still nothing is handed out, they were
 				// passed over.
 				counts, err := q.Count(t.Context())
-				if err != nil || counts.Leased > 0 || counts.Waiting == 0 {
+				if err != nil || counts.Claimed > 0 || counts.Waiting == 0 {
 					continue
 				}
 				if now := left.Load(); now != before {

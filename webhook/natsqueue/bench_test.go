@@ -23,8 +23,8 @@ import (
 )
 
 // openDefault opens a store with the defaults of Config, but for its stream.
-func openDefault(t testing.TB, dir string) webhook.Queue {
-	return openOn(t, connect(t, os.Getenv("NATS_URL")), Config{Stream: nameOf(dir), Logger: slog.New(slog.DiscardHandler)})
+func openDefault(t testing.TB, dir string) webhook.Store {
+	return webhook.FromQueue(openOn(t, connect(t, os.Getenv("NATS_URL")), Config{Stream: nameOf(dir), Logger: slog.New(slog.DiscardHandler)}))
 }
 
 func BenchmarkQueue(b *testing.B) { queuetest.Bench(b, openDefault) }
@@ -38,14 +38,14 @@ func openApart(b *testing.B) *Queue {
 // BenchmarkDeliveries has the server and the receiver as processes of the same
 // machine.
 func BenchmarkDeliveries(b *testing.B) {
-	bench.Deliveries(b, func(b *testing.B) webhook.Queue { return openApart(b) })
+	bench.Deliveries(b, func(b *testing.B) webhook.Store { return webhook.FromQueue(openApart(b)) })
 }
 
 // BenchmarkReplicated is BenchmarkDeliveries with three servers that each keep all
 // deliveries, in this process.
 func BenchmarkReplicated(b *testing.B) {
-	bench.Deliveries(b, func(b *testing.B) webhook.Queue {
-		return openOn(b, connect(b, startCluster(b)), Config{Replicas: 3, Logger: slog.New(slog.DiscardHandler)})
+	bench.Deliveries(b, func(b *testing.B) webhook.Store {
+		return webhook.FromQueue(openOn(b, connect(b, startCluster(b)), Config{Replicas: 3, Logger: slog.New(slog.DiscardHandler)}))
 	})
 }
 
@@ -83,14 +83,14 @@ func startCluster(b *testing.B) string {
 	return strings.Join(urls, ",")
 }
 
-func BenchmarkIdleLatency(b *testing.B) { bench.IdleLatency(b, openApart(b)) }
+func BenchmarkIdleLatency(b *testing.B) { bench.IdleLatency(b, webhook.FromQueue(openApart(b))) }
 
 var backlog = flag.Int("backlog", 1000, "how many deliveries wait in BenchmarkBacklog")
 
 // BenchmarkBacklog is BenchmarkDeliveries beside deliveries that wait, one in two
 // of which is due at a time of its own. It prints the heap of this process beside them.
 func BenchmarkBacklog(b *testing.B) {
-	bench.Deliveries(b, func(b *testing.B) webhook.Queue {
+	bench.Deliveries(b, func(b *testing.B) webhook.Store {
 		q := openApart(b)
 		due := time.Now().Add(time.Hour)
 		for left := *backlog; left > 0; left -= 1000 {
@@ -118,6 +118,6 @@ func BenchmarkBacklog(b *testing.B) {
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		b.Cleanup(func() { b.ReportMetric(float64(m.HeapAlloc)/(1<<20), "heap-MB") }) // the loop forgets it
-		return q
+		return webhook.FromQueue(q)
 	})
 }

@@ -259,7 +259,7 @@ func (q *Queue) Discard(ctx context.Context, keys ...string) (int, error) {
 // that was revived.
 func (q *Queue) Revive(ctx context.Context, keys ...string) (int, error) {
 	return q.remove(ctx, "reviving", keys, func(id deadID, d webhook.DeadLetter) error {
-		d.Due, d.Expires, d.Tries, d.Closed = time.Now(), time.Time{}, 0, nil
+		d.Due, d.Expires, d.Tries, d.Closed = time.Now().UTC().Truncate(time.Microsecond), time.Time{}, 0, nil
 		all, err := q.prepare([]webhook.Delivery{d.Delivery})
 		if err != nil && len(d.Attempts) > 0 { // there may be no room for them
 			d.Attempts = nil

@@ -7,7 +7,7 @@
 //	...
 //	queue, err := natsqueue.Open(ctx, nc, nil)
 //	...
-//	f, err := webhook.New(webhook.Config{Queue: queue, ...})
+//	f, err := webhook.New(webhook.Config{Store: webhook.FromQueue(queue), ...})
 //
 // # What it promises
 //

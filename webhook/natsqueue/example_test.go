@@ -28,7 +28,7 @@ func ExampleOpen() {
 	}
 	defer queue.Close()
 	forwarder, err := webhook.New(webhook.Config{
-		Queue: queue,
+		Store: webhook.FromQueue(queue),
 		Destinations: []webhook.Destination{
 			{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "https://crm.example/hook"}}},
 		},

@@ -73,6 +73,11 @@ func putID(d *webhook.Delivery) nats.Header {
 // deliveries, or does not answer before the deadline of ctx, some of them may be stored;
 // these are recognised when they are put again.
 func (q *Queue) Put(ctx context.Context, ds ...webhook.Delivery) (int, error) {
+	return q.PutEach(ctx, ds, nil)
+}
+
+// PutEach implements webhook.SchedulingQueue.
+func (q *Queue) PutEach(ctx context.Context, ds []webhook.Delivery, stored []bool) (int, error) {
 	if err := q.calls.Enter(ctx); err != nil {
 		return 0, err
 	}
@@ -90,7 +95,11 @@ func (q *Queue) Put(ctx context.Context, ds ...webhook.Delivery) (int, error) {
 		storing, cancel = context.WithDeadline(q.background, deadline)
 	}
 	defer cancel()
-	return q.put(storing, all)
+	n, err := q.put(storing, all)
+	for i := range stored {
+		stored[i] = err == nil && !all[i].duplicate
+	}
+	return n, err
 }
 
 // put stores deliveries and returns how many of them were not there.

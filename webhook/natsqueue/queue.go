@@ -85,7 +85,7 @@ type Config struct {
 }
 
 // A Queue is a webhook.Queue, and webhook.DeadLetters, webhook.Counter,
-// webhook.DestinationCounter, webhook.Roster, webhook.Pauses, webhook.Nodes and
+// webhook.DestinationCounter, webhook.Roster, webhook.Pauses, webhook.Presenter and
 // webhook.Releaser too.
 type Queue struct {
 	config    Config
@@ -127,8 +127,8 @@ type Queue struct {
 }
 
 var (
-	_ webhook.Queue = (*Queue)(nil)
-	_ webhook.Waker = (*Queue)(nil)
+	_ webhook.SchedulingQueue = (*Queue)(nil)
+	_ webhook.Waker           = (*Queue)(nil)
 )
 
 // Open opens the store on the servers that nc is connected to, 2.11 or newer. The

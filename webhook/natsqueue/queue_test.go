@@ -30,35 +30,42 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+// queueOf returns the Queue that a store was made of.
+func queueOf(s webhook.Store) *Queue {
+	return s.(interface {
+		Unwrap() webhook.SchedulingQueue
+	}).Unwrap().(*Queue)
+}
+
 // traits are those of the store in queuetest.
 var traits = queuetest.Traits{
-	Durable: true, Share: true,
-	Abandon: func(t testing.TB, q webhook.Queue) { q.(*Queue).abandon() },
+	Durable: true, Share: true, Mixed: true,
+	Abandon: func(t testing.TB, s webhook.Store) { queueOf(s).abandon() },
 }
 
 func TestQueue(t *testing.T) {
 	servers := make(map[string]*testServer) // by folder
-	open := func(t testing.TB, dir string, c Config) webhook.Queue {
+	open := func(t testing.TB, dir string, c Config) webhook.Store {
 		t.Helper()
 		if servers[dir] == nil {
 			servers[dir] = serve(t)
 		}
 		c.Claim, c.DedupWindow = time.Minute, 24*time.Hour
-		return ready(servers[dir].open(t, c))
+		return webhook.FromQueue(ready(servers[dir].open(t, c)))
 	}
 	traits := traits
 	traits.Bubble = true
-	traits.OpenFull = func(t testing.TB, dir string) webhook.Queue {
+	traits.OpenFull = func(t testing.TB, dir string) webhook.Store {
 		return open(t, dir, Config{Partitions: 4, MaxBytes: 8 << 20})
 	}
-	queuetest.Run(t, func(t testing.TB, dir string) webhook.Queue { return open(t, dir, Config{Partitions: 16}) }, traits)
+	queuetest.Run(t, func(t testing.TB, dir string) webhook.Store { return open(t, dir, Config{Partitions: 16}) }, traits)
 }
 
 // The same in real time, over sockets.
 func TestQueueInRealTime(t *testing.T) {
 	soak.Only(t, "nats-queue")
-	queuetest.Run(t, func(t testing.TB, dir string) webhook.Queue {
-		return ready(openOn(t, connect(t, os.Getenv("NATS_URL")), Config{Stream: nameOf(dir), Claim: 10 * time.Second, Partitions: 16}))
+	queuetest.Run(t, func(t testing.TB, dir string) webhook.Store {
+		return webhook.FromQueue(ready(openOn(t, connect(t, os.Getenv("NATS_URL")), Config{Stream: nameOf(dir), Claim: 10 * time.Second, Partitions: 16})))
 	}, traits)
 }
 

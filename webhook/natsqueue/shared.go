@@ -70,7 +70,7 @@ func (q *Queue) Paused(ctx context.Context) (map[string]time.Time, error) {
 	}
 }
 
-// Present implements webhook.Nodes.
+// Present implements webhook.Presenter.
 func (q *Queue) Present(note func() []byte) {
 	q.mu.Lock()
 	q.note = note
@@ -84,7 +84,7 @@ func (q *Queue) Present(note func() []byte) {
 // maxNodes is how many Nodes returns at most.
 const maxNodes = 1000
 
-// Nodes implements webhook.Nodes.
+// Nodes implements webhook.Presenter.
 func (q *Queue) Nodes(ctx context.Context) ([]webhook.Node, error) {
 	if err := q.calls.Enter(ctx); err != nil {
 		return nil, err

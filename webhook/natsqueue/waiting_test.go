@@ -13,7 +13,7 @@ import (
 // BenchmarkWaiting prints the bytes that a replica of the stream needs for a delivery that
 // waits, including its body of 450 bytes.
 func BenchmarkWaiting(b *testing.B) {
-	q := openDefault(b, b.TempDir()).(*Queue)
+	q := queueOf(openDefault(b, b.TempDir()))
 	defer q.Close()
 	ctx := context.Background()
 	const n, batch = 5000, 100

@@ -17,26 +17,30 @@ import (
 	"github.com/hookferry/analytics/webhook/queuetest"
 )
 
-func openDefault(t testing.TB, dir string) webhook.Queue {
+func openDefault(t testing.TB, dir string) *Queue {
 	return openOn(t, pool(t), Config{Schema: schemaOf(dir), Logger: slog.New(slog.DiscardHandler)})
 }
 
-func BenchmarkQueue(b *testing.B) { queuetest.Bench(b, openDefault) }
+func BenchmarkQueue(b *testing.B) {
+	queuetest.Bench(b, func(t testing.TB, dir string) webhook.Store { return webhook.FromQueue(openDefault(t, dir)) })
+}
 
 // BenchmarkDeliveries has PostgreSQL and the receiver as processes of the same
 // machine.
 func BenchmarkDeliveries(b *testing.B) {
-	bench.Deliveries(b, func(b *testing.B) webhook.Queue { return openDefault(b, b.TempDir()) })
+	bench.Deliveries(b, func(b *testing.B) webhook.Store { return webhook.FromQueue(openDefault(b, b.TempDir())) })
 }
 
-func BenchmarkIdleLatency(b *testing.B) { bench.IdleLatency(b, openDefault(b, b.TempDir())) }
+func BenchmarkIdleLatency(b *testing.B) {
+	bench.IdleLatency(b, webhook.FromQueue(openDefault(b, b.TempDir())))
+}
 
 var backlog = flag.Int("backlog", 1000, "how many deliveries wait in BenchmarkBacklog")
 
 // BenchmarkBacklog is BenchmarkDeliveries beside deliveries that wait, one in two
 // of which has a row of its own.
 func BenchmarkBacklog(b *testing.B) {
-	bench.Deliveries(b, func(b *testing.B) webhook.Queue {
+	bench.Deliveries(b, func(b *testing.B) webhook.Store {
 		q := openDefault(b, b.TempDir())
 		due := time.Now().Add(time.Hour)
 		for left := *backlog; left > 0; left -= 1000 {
@@ -52,14 +56,14 @@ func BenchmarkBacklog(b *testing.B) {
 				b.Fatalf("Put = %d, %v", n, err)
 			}
 		}
-		return q
+		return webhook.FromQueue(q)
 	})
 }
 
 // BenchmarkPutTx prints the medians of a transaction that inserts a row, without
 // and with an event, in turn.
 func BenchmarkPutTx(b *testing.B) {
-	q := openDefault(b, b.TempDir()).(*Queue)
+	q := openDefault(b, b.TempDir())
 	defer q.Close()
 	ctx := context.Background()
 	if _, err := q.pool.Exec(ctx, "CREATE TABLE "+q.schema+".orders (id bigint PRIMARY KEY)"); err != nil {

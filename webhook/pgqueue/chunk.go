@@ -73,7 +73,8 @@ type drafter struct {
 // takes out of there. It returns how many.
 func (w *drafter) addUnknown(news []fresh, unknown map[storekit.Key]bool) (n int) {
 	for i := range news {
-		if f := &news[i]; unknown[f.key] {
+		f := &news[i]
+		if f.added = unknown[f.key]; f.added {
 			delete(unknown, f.key)
 			w.add(f.destination, f.due, f.record)
 			n++

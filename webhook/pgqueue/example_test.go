@@ -31,7 +31,7 @@ func ExampleQueue_PutTx() {
 	}
 	defer queue.Close()
 	forwarder, err := webhook.New(webhook.Config{
-		Queue: queue,
+		Store: webhook.FromQueue(queue),
 		Destinations: []webhook.Destination{
 			{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "https://crm.example/hook"}}},
 		},

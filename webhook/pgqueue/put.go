@@ -42,6 +42,7 @@ type fresh struct {
 	destination string
 	due         time.Time
 	record      []byte
+	added       bool // was not put before
 }
 
 // prepare checks and encodes ds.
@@ -61,7 +62,7 @@ func prepare(ds []webhook.Delivery) (news []fresh, size int, err error) {
 		if buf, err = d.AppendBinary(buf); err != nil {
 			return nil, 0, fmt.Errorf("pgqueue: delivery %d: %w", i, err)
 		}
-		news[i] = fresh{storekit.KeyOf(d.Destination, d.ID), d.Destination, d.Due, buf[from:len(buf):len(buf)]}
+		news[i] = fresh{storekit.KeyOf(d.Destination, d.ID), d.Destination, d.Due, buf[from:len(buf):len(buf)], false}
 	}
 	return news, len(buf), nil
 }
@@ -72,6 +73,11 @@ func prepare(ds []webhook.Delivery) (news []fresh, size int, err error) {
 // While a transaction of PutTx goes on that has put one of ds, Put waits for the end
 // of that, or of ctx, for half a minute at most.
 func (q *Queue) Put(ctx context.Context, ds ...webhook.Delivery) (int, error) {
+	return q.PutEach(ctx, ds, nil)
+}
+
+// PutEach implements webhook.SchedulingQueue.
+func (q *Queue) PutEach(ctx context.Context, ds []webhook.Delivery, stored []bool) (int, error) {
 	if err := q.calls.Enter(ctx); err != nil {
 		return 0, err
 	}
@@ -84,7 +90,6 @@ func (q *Queue) Put(ctx context.Context, ds ...webhook.Delivery) (int, error) {
 	q.puts.Add(p, size)
 	select {
 	case <-p.done:
-		return p.stored, p.err
 	case <-ctx.Done():
 		if q.puts.Drop(p) || q.stuck.Drop(p) {
 			return 0, fmt.Errorf("pgqueue: storing: %w", ctx.Err())
@@ -93,8 +98,11 @@ func (q *Queue) Put(ctx context.Context, ds ...webhook.Delivery) (int, error) {
 			return 0, fmt.Errorf("pgqueue: storing: no answer of the database in time: %w", ctx.Err())
 		}
 		<-p.done
-		return p.stored, p.err
 	}
+	for i := range stored {
+		stored[i] = p.news[i].added
+	}
+	return p.stored, p.err
 }
 
 // How long a transaction waits for another that is adding one of its keys: one

@@ -7,7 +7,7 @@
 //	...
 //	queue, err := pgqueue.Open(ctx, pool, nil)
 //	...
-//	f, err := webhook.New(webhook.Config{Queue: queue, ...})
+//	f, err := webhook.New(webhook.Config{Store: webhook.FromQueue(queue), ...})
 //
 // PutTx stores deliveries in a transaction of the caller's own, so that an event
 // is forwarded if, and only if, what it tells of was committed.
@@ -141,7 +141,7 @@ type Config struct {
 }
 
 // A Queue is a webhook.Queue, and webhook.DeadLetters, webhook.Counter,
-// webhook.DestinationCounter, webhook.Roster, webhook.Pauses, webhook.Nodes and
+// webhook.DestinationCounter, webhook.Roster, webhook.Pauses, webhook.Presenter and
 // webhook.Releaser too.
 type Queue struct {
 	config Config
@@ -192,11 +192,7 @@ type Queue struct {
 	note    func() []byte // what Nodes is to show of this one; nil: nothing
 }
 
-var (
-	_ webhook.Queue              = (*Queue)(nil)
-	_ webhook.Counter            = (*Queue)(nil)
-	_ webhook.DestinationCounter = (*Queue)(nil)
-)
+var _ webhook.SchedulingQueue = (*Queue)(nil)
 
 // Open opens the store in the database that pool connects to. The pool is the
 // caller's, and closed after the Queue; a Queue uses up to eight of its

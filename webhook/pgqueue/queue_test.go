@@ -120,10 +120,17 @@ func (q *Queue) abandon() {
 	q.goroutines.Wait()
 }
 
+// queueOf returns the Queue that a store was made of.
+func queueOf(s webhook.Store) *Queue {
+	return s.(interface {
+		Unwrap() webhook.SchedulingQueue
+	}).Unwrap().(*Queue)
+}
+
 // traits are those of the store in queuetest.
 var traits = queuetest.Traits{
-	Durable: true, Share: true,
-	Abandon: func(t testing.TB, q webhook.Queue) { q.(*Queue).abandon() },
+	Durable: true, Share: true, Mixed: true,
+	Abandon: func(t testing.TB, s webhook.Store) { queueOf(s).abandon() },
 }
 
 func TestQueue(t *testing.T) {
@@ -133,7 +140,7 @@ func TestQueue(t *testing.T) {
 // The same in real time, and with notifications.
 func TestQueueInRealTime(t *testing.T) {
 	soak.Only(t, "postgres-queue")
-	queuetest.Run(t, func(t testing.TB, dir string) webhook.Queue {
-		return openWith(t, Config{Schema: schemaOf(dir), Claim: 10 * time.Second, Poll: time.Second})
+	queuetest.Run(t, func(t testing.TB, dir string) webhook.Store {
+		return webhook.FromQueue(openWith(t, Config{Schema: schemaOf(dir), Claim: 10 * time.Second, Poll: time.Second}))
 	}, traits)
 }

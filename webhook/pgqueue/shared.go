@@ -61,7 +61,7 @@ func (q *Queue) Paused(ctx context.Context) (map[string]time.Time, error) {
 	return paused, nil
 }
 
-// Present implements webhook.Nodes.
+// Present implements webhook.Presenter.
 func (q *Queue) Present(note func() []byte) {
 	q.mu.Lock()
 	q.note = note
@@ -72,7 +72,7 @@ func (q *Queue) Present(note func() []byte) {
 	}
 }
 
-// Nodes implements webhook.Nodes.
+// Nodes implements webhook.Presenter.
 func (q *Queue) Nodes(ctx context.Context) ([]webhook.Node, error) {
 	self := q.nodeNow()
 	nodes, err := listed(ctx, q, func(r pgx.CollectableRow) (n webhook.Node, err error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/bench"
 )
 
@@ -21,8 +22,8 @@ import (
 // command says. It prints what a delivery costs the database and this process, and what is
 // left in the tables by then.
 func BenchmarkSoak(b *testing.B) {
-	q := openDefault(b, b.TempDir()).(*Queue)
-	l := bench.NewLoad(b, q, 10, 64)
+	q := openDefault(b, b.TempDir())
+	l := bench.NewLoad(b, webhook.FromQueue(q), 10, 64)
 	round, length := 2000, time.Duration(1)
 	if soak.On() {
 		round = 100_000

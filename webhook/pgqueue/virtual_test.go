@@ -113,12 +113,12 @@ func testVirtual(t *testing.T, url string, mode pgx.QueryExecMode) {
 	schema, latest := schemaOf(t.Name()), ""
 	traits := traits
 	traits.Bubble = true
-	queuetest.Run(t, func(t testing.TB, dir string) webhook.Queue {
+	queuetest.Run(t, func(t testing.TB, dir string) webhook.Store {
 		if latest != "" && dir != latest { // the first case has made the schema
 			sleepUntilStarted()
 			execVirtual(t, fmt.Sprintf(empty, schema, time.Now().UnixMicro()))
 		}
 		latest = dir
-		return openVirtual(t, url, mode, Config{Schema: schema, Claim: time.Minute, Poll: 10 * time.Second})
+		return webhook.FromQueue(openVirtual(t, url, mode, Config{Schema: schema, Claim: time.Minute, Poll: 10 * time.Second}))
 	}, traits)
 }

@@ -20,7 +20,7 @@ func BenchmarkWaiting(b *testing.B) {
 	}{{"together", 100}, {"alone", 1}} {
 		b.Run(tt.name, func(b *testing.B) {
 			// It measures what is stored, which need not be on the disk.
-			q := openDefault(b, b.TempDir()).(*Queue)
+			q := openDefault(b, b.TempDir())
 			defer q.Close()
 			if _, err := q.pool.Exec(b.Context(), "ALTER ROLE test SET synchronous_commit = off"); err != nil {
 				b.Fatal(err)

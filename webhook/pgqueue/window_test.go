@@ -225,7 +225,7 @@ var remembered = flag.Int("remembered", 10_000, "how many puts are remembered in
 // BenchmarkWindow prints what a put costs the database and this process while so many are
 // remembered.
 func BenchmarkWindow(b *testing.B) {
-	q := openDefault(b, b.TempDir()).(*Queue)
+	q := openDefault(b, b.TempDir())
 	defer q.Close()
 	ctx := context.Background()
 	for i := range generations {
