@@ -54,8 +54,13 @@ var walls = []struct {
 		name: "forwarder",
 		of:   []string{module + "/webhook"},
 		may: []string{module, module + "/signature", module + "/integrations", module + "/internal/...",
-			wire, retryablehttp, cleanhttp, backo},
+			schedule, wire, retryablehttp, cleanhttp, backo},
 		why: "the forwarder knows stores by their interface alone, so that each program links the one it uses",
+	},
+	{
+		name: "scheduler",
+		of:   []string{schedule},
+		why:  "it decides from what it is told, and knows neither stores nor requests",
 	},
 	{
 		name: "receiver for tests",
@@ -73,7 +78,7 @@ var walls = []struct {
 		name: "suite for stores",
 		of:   []string{module + "/webhook/queuetest"},
 		may: []string{module + "/webhook", module, module + "/signature", module + "/integrations", module + "/internal/...",
-			wire, retryablehttp, cleanhttp, backo, "github.com/google/go-cmp/..."},
+			schedule, wire, retryablehttp, cleanhttp, backo, "github.com/google/go-cmp/..."},
 		why: "stores of others are tested with it, and are to link no other store for that",
 	},
 	{
@@ -114,12 +119,13 @@ var walls = []struct {
 		name: "collector",
 		of:   []string{module + "/collector"},
 		may: []string{module + "/webhook", module, module + "/signature", module + "/integrations", module + "/internal/...",
-			wire, retryablehttp, cleanhttp, backo},
+			schedule, wire, retryablehttp, cleanhttp, backo},
 		why: "the collector hands calls on; how they are kept is the choice of the program around it",
 	},
 }
 
 const (
+	schedule      = module + "/webhook/internal/schedule"
 	wire          = module + "/webhook/internal/wire"
 	retryablehttp = "github.com/hashicorp/go-retryablehttp"
 	cleanhttp     = "github.com/hashicorp/go-cleanhttp"
