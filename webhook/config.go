@@ -55,6 +55,11 @@ type Config struct {
 	// this process too, has a Store value of its own. Required.
 	Store Store
 
+	// Note returns what this node shows to all who ask a store that is shared for its
+	// nodes; see Shared. Of more than MaxNote bytes nothing is shown. It is called with
+	// each heartbeat, and does not wait. Nil shows nothing.
+	Note func() []byte
+
 	// Destinations are the destinations, each with an id of its own. IP
 	// addresses and "localhost" in their URLs are the operator's own words
 	// and pass the address guard; what a name resolves to does not unless

@@ -24,6 +24,7 @@ func (f *Forwarder) fetch(ctx context.Context) error {
 	overdue := time.NewTicker(f.config.Timeout)
 	defer overdue.Stop()
 	for {
+		f.moved.Store(time.Now().UnixNano())
 		pause, err := r.fetch(ctx)
 		if err != nil || ctx.Err() != nil {
 			return err

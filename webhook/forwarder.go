@@ -44,6 +44,7 @@ type Forwarder struct {
 	open    context.Context    // done after Shutdown: nothing more is accepted
 	close   context.CancelFunc // ends open
 	running atomic.Bool
+	moved   atomic.Int64  // when fetch last went on, in nanoseconds since 1970
 	ended   chan struct{} // closed at the end of Run
 }
 
@@ -380,6 +381,10 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	defer context.AfterFunc(f.open, stopFetching)()
 	var aside sync.WaitGroup
 	aside.Go(func() { f.sweep(fetching) })
+	if s, ok := f.config.Store.(Shared); ok {
+		f.moved.Store(time.Now().UnixNano())
+		s.Present(f.present)
+	}
 	err := f.firstPauses(fetching)
 	if err == nil {
 		aside.Go(func() { f.followPauses(fetching) })
@@ -406,6 +411,22 @@ func (f *Forwarder) Run(ctx context.Context) error {
 		err = fmt.Errorf("webhook: storing the last outcomes: %w", serr)
 	}
 	return err
+}
+
+// present returns what this node shows to others, and whether it is alive: not if the
+// scheduler has made no progress for three times the time limit of an attempt. Then others
+// take over what it has claimed. Before Run and after it there is nothing to take over.
+func (f *Forwarder) present() (note []byte, alive bool) {
+	if f.config.Note != nil {
+		note = f.config.Note()
+	}
+	select {
+	case <-f.ended:
+		return note, true
+	default:
+	}
+	still := time.Since(time.Unix(0, f.moved.Load()))
+	return note, still < overdueTimeouts*f.config.Timeout+f.config.Poll
 }
 
 // Shutdown ends the forwarder: Forward accepts nothing more, and Run stops as

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -25,24 +26,15 @@ type node struct {
 	changed  chan struct{}
 	released func()
 
-	mu  sync.Mutex
-	err error // of all about settings
+	mu      sync.Mutex            // guards what follows
+	err     error                 // of all about settings
+	present func() ([]byte, bool) // what Present was called with
+	hang    chan struct{}         // Fetch waits for it, if there is one
 }
 
 var errAside = errors.New("the store is away")
 
 func newNode(s webhook.Store) *node { return &node{Store: s, changed: make(chan struct{}, 1)} }
-
-func (n *node) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
-	err := n.Store.Put(ctx, ps, out)
-	for _, other := range n.others {
-		select {
-		case other.changed <- struct{}{}:
-		default:
-		}
-	}
-	return err
-}
 
 func (n *node) Changed() <-chan struct{} { return n.changed }
 
@@ -64,7 +56,42 @@ func (n *node) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Se
 	return n.Store.Settings(ctx, prefix)
 }
 
-func (n *node) Present(func() ([]byte, bool)) {}
+func (n *node) Present(note func() ([]byte, bool)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.present = note
+}
+
+func (n *node) note() ([]byte, bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.present()
+}
+
+func (n *node) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
+	n.mu.Lock()
+	hang := n.hang
+	n.mu.Unlock()
+	if hang != nil {
+		<-hang
+	}
+	return n.Store.Fetch(ctx, wants, maxBytes, dst)
+}
+
+func (n *node) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+	ps = slices.Clone(ps)
+	for i := range ps {
+		ps[i].Keep = false // so that there is something to fetch
+	}
+	err := n.Store.Put(ctx, ps, out)
+	for _, other := range n.others {
+		select {
+		case other.changed <- struct{}{}:
+		default:
+		}
+	}
+	return err
+}
 
 func (n *node) Nodes(context.Context) ([]webhook.Node, error) { return nil, nil }
 
@@ -217,5 +244,40 @@ func TestReleasesBeforeAttemptsEnd(t *testing.T) {
 			t.Errorf("released %v after the stop", took)
 		}
 		a.Forwarder, b.Forwarder = nil, nil
+	})
+}
+
+// A node whose scheduler makes no progress says so, and others take over what it has
+// claimed. One that has nothing to do is alive.
+func TestANodeThatHangsIsNotAlive(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		n := newNode(r.queue)
+		r.queue = n
+		recv := r.network.Receiver(hook, "shh")
+		r.start(webhook.Config{Destinations: crm(hook), Note: func() []byte { return []byte("all is well") }})
+		time.Sleep(time.Hour)
+		if note, alive := n.note(); !alive || string(note) != "all is well" {
+			t.Errorf("after an hour of nothing it shows %q, alive = %v", note, alive)
+		}
+		n.mu.Lock()
+		n.hang = make(chan struct{})
+		n.mu.Unlock()
+		r.track("m1")
+		time.Sleep(2 * webhook.DefaultTimeout)
+		if _, alive := n.note(); !alive {
+			t.Error("not alive while a fetch takes two timeouts")
+		}
+		time.Sleep(3 * webhook.DefaultTimeout)
+		if _, alive := n.note(); alive {
+			t.Error("alive though a fetch hangs")
+		}
+		close(n.hang)
+		if _, err := recv.Wait(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if _, alive := n.note(); !alive {
+			t.Error("not alive once the fetch has ended")
+		}
 	})
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
-	"github.com/hookferry/analytics/webhook"
 )
 
 // nodeName names this server among others: the host's name and a part made up,
@@ -36,19 +35,13 @@ func (s *server) node() api.Node {
 	return n
 }
 
-// present has the store show to other servers how this one is, if it is shared.
-func (s *server) present() {
-	shared, ok := s.store.Store.(webhook.Shared)
-	if !ok {
-		return
+// note is what other servers of the store are shown of this one.
+func (s *server) note() []byte {
+	note, err := json.Marshal(s.node())
+	if err != nil {
+		return nil // as if nothing were known
 	}
-	shared.Present(func() (note []byte, alive bool) {
-		note, err := json.Marshal(s.node())
-		if err != nil {
-			return nil, true // as if nothing were known
-		}
-		return note, true
-	})
+	return note
 }
 
 // now is the time as answers have it.

@@ -145,7 +145,6 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 	}
 
-	s.present()
 	s.run(func() error { return s.forwarder.Run(context.WithoutCancel(ctx)) })
 	s.run(serve(public, calls, first.TLS))
 	if private != nil {
@@ -261,6 +260,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		watching = append(watching, s.tracer)
 	}
 	c := webhook.Config{
+		Note:  s.note,
 		Store: s.store.Store,
 		Lookup: func(_ context.Context, id string) (*webhook.Destination, error) {
 			if d := s.settings.Load().Destination(id); d != nil {
