@@ -3,6 +3,7 @@ package schedule
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -500,4 +501,40 @@ func TestFifo(t *testing.T) {
 			t.Fatalf("len() = %d, want %d", q.len(), next-want)
 		}
 	}
+}
+
+// BenchmarkLane prints the heap that a lane takes: one that something waits for in the
+// store, and one that is idle and not yet dropped.
+func BenchmarkLane(b *testing.B) {
+	const n = 10_000
+	heap := func() float64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return float64(m.HeapAlloc)
+	}
+	for b.Loop() {
+		names := make([]string, n)
+		for i := range names {
+			names[i] = fmt.Sprint("lane", i)
+		}
+		for _, kind := range []string{"idle", "waiting"} {
+			w := newWorld(nil, 1024, 64, 64<<20)
+			before := heap()
+			for _, name := range names {
+				due := time.Now()
+				if kind == "waiting" {
+					due = due.Add(time.Hour)
+				}
+				w.Note(name, due, time.Time{})
+				if kind == "idle" {
+					plan, _, _ := w.Plan(nil)
+					w.Fetched(plan, nil)
+				}
+			}
+			b.ReportMetric((heap()-before)/n, kind+"-B")
+			w.Close()
+		}
+	}
+	b.ReportMetric(0, "ns/op")
 }
