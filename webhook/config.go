@@ -118,12 +118,12 @@ type Config struct {
 	// 425 and 429) is left alone: after ten failures in a row, of which one
 	// that times out counts as three, there is one attempt at a time.
 	// Deliveries that were attempted before keep their schedule, at most one a
-	// second, but each comes after all that was due before it; the others wait,
-	// with their window not begun, but for one that is attempted after 1 s, and
-	// then at intervals that double up to 30 s. When the destination answers,
-	// all go on, two at a time at first. What was due for as long as Window
-	// while the destination failed all the time, since Run began at the
-	// earliest, becomes a dead letter without an attempt.
+	// second. The others wait, with their window not begun; one of them is
+	// attempted if there was no attempt for 1 s, and then for times that double up
+	// to 30 s. When the destination answers, all go on, two at a time at first.
+	// What was due for as long as Window while the destination failed all the
+	// time, since Run began at the earliest, becomes a dead letter without an
+	// attempt.
 	MaxConcurrent int
 
 	// MaxInFlight bounds the deliveries that are attempted at once; as many
@@ -132,17 +132,16 @@ type Config struct {
 	// so that they leave room to the others however many they are. Zero means
 	// DefaultMaxInFlight.
 	//
-	// While deliveries come that are attempted at once, fewer of those that
-	// have waited for over 100 ms are attempted at a time, as far as they would
-	// have the others wait for a processor.
+	// While deliveries come that are attempted at once, few of those that have
+	// waited for over 100 ms are begun at a time: two for each processor, of which
+	// each counts for a millisecond at most.
 	MaxInFlight int
 
 	// MaxBytesInFlight bounds the bytes of bodies that are held in memory, of the
-	// deliveries that are attempted and of those that are ready. It may be
-	// exceeded somewhat, because the size of a body is not known before it was
-	// taken from the store. While several destinations have deliveries, each
-	// holds its share. At the bound nothing more is taken from the store. Zero
-	// means DefaultMaxBytesInFlight.
+	// deliveries that are attempted, of those that are ready, and of those whose
+	// outcome is not stored yet. A single body may exceed it. While several
+	// destinations have deliveries, each holds its share. At the bound nothing more is
+	// taken from the store. Zero means DefaultMaxBytesInFlight.
 	MaxBytesInFlight int64
 
 	// Poll is how often the store is asked whether another process has put
