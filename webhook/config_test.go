@@ -142,6 +142,7 @@ func TestConfigNamesTheFieldItRefuses(t *testing.T) {
 func TestConfigKeepsWhatIsSet(t *testing.T) {
 	set := Config{
 		Store:            nullStore{},
+		Note:             func() []byte { return nil },
 		MaxBytesInFlight: 1 << 20,
 		Destinations:     []Destination{{ID: "x"}},
 		ServiceName:      "Acme",
