@@ -17,8 +17,9 @@ import (
 )
 
 // patience is how long a request may wait for a slot, for the lookup of its write key and for
-// the store together, once its body is read. After it the client is told to come back later.
-const patience = 5 * time.Second
+// the store together, once its body is read. After it the client is told to come back later,
+// 5 seconds after its request at the latest.
+const patience = 4 * time.Second
 
 // About what calls take in memory beside the bodies of their webhooks, in bytes: an event, or
 // its rejection; an error, beside its text; and a delivery, which the forwarder and its store

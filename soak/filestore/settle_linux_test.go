@@ -26,7 +26,7 @@ const (
 	outcomeSize = 128 << 10 // bytes of each body
 	settleExtra = 512 << 20 // bytes that the call may take beside what is leased
 	retryAfter  = 20 * time.Second
-	settleWait  = 5 * time.Second // how long a call of another destination may take: the collector's patience
+	settleWait  = 4 * time.Second // how long a call of another destination may take: the collector's patience
 )
 
 func init() { children["settle"] = settleChild }

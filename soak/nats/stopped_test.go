@@ -24,9 +24,9 @@ import (
 	"github.com/hookferry/analytics/webhook/natsqueue"
 )
 
-// longestAnswer is how long an answer of the collector may take: its patience of 5 seconds,
+// longestAnswer is how long an answer of the collector may take: its patience of 4 seconds,
 // and one more for a busy machine.
-const longestAnswer = 6 * time.Second
+const longestAnswer = 5 * time.Second
 
 // soon is how long it may take until all goes on without one of the servers: 15 seconds of
 // pings without an answer, and 10 for the election of another leader, on a busy machine.
