@@ -138,7 +138,7 @@ func TestFloodOfAnAddress(t *testing.T) {
 		for _, step := range []struct {
 			wait time.Duration
 			want map[int]int
-		}{{4999 * time.Millisecond, map[int]int{}}, {time.Millisecond, map[int]int{503: 11}}} {
+		}{{3999 * time.Millisecond, map[int]int{}}, {time.Millisecond, map[int]int{503: 11}}} {
 			time.Sleep(step.wait)
 			synctest.Wait()
 			mu.Lock()
