@@ -183,7 +183,8 @@ type Keeper interface {
 	CountByDestination(ctx context.Context) iter.Seq2[DestinationCounts, error]
 
 	// Settings yields the settings whose names begin with prefix, in the order of their
-	// names. It holds no lock between two yields. An error ends it.
+	// names. The caller does not change their Values. It holds no lock between two yields.
+	// An error ends it.
 	Settings(ctx context.Context, prefix string) iter.Seq2[Setting, error]
 	// Set stores a setting if the store holds it with the version s.Version, zero for a
 	// setting that it does not hold, and else returns ErrConflict. It returns the new

@@ -367,7 +367,7 @@ var keeperCases = []testCase{
 						k.Errorf("Settings = %v, %v", held, err)
 						return
 					}
-					held[0].Value = append(held[0].Value, 'x')
+					held[0].Value = append(bytes.Clone(held[0].Value), 'x') // it is the store's
 					switch _, err := k.s.Set(k.ctx, held[0]); {
 					case err == nil:
 						added++
