@@ -44,6 +44,9 @@ func BenchmarkDeliveries(b *testing.B) {
 // BenchmarkReplicated is BenchmarkDeliveries with three servers that each keep all
 // deliveries, in this process.
 func BenchmarkReplicated(b *testing.B) {
+	if os.Getenv("CI") == "true" {
+		b.Skip("a cluster that has just started may have no leader: go run ./soak nats-replicated")
+	}
 	bench.Deliveries(b, func(b *testing.B) webhook.Store {
 		return webhook.FromQueue(openOn(b, connect(b, startCluster(b)), Config{Replicas: 3, Logger: slog.New(slog.DiscardHandler)}))
 	})
