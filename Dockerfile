@@ -18,7 +18,7 @@ RUN go mod download
 COPY . .
 ARG TARGETOS TARGETARCH
 RUN CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
-    go build -trimpath -ldflags "-s -w" -o /out/hookferry ./cmd/hookferry \
+    go build -tags grpcnotrace -trimpath -ldflags "-s -w" -o /out/hookferry ./cmd/hookferry \
     && mkdir -m 700 /out/data
 
 FROM scratch

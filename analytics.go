@@ -157,7 +157,7 @@ type Client struct {
 	Logger *slog.Logger
 
 	// OnDelivery, if not nil, is told what became of the messages of a
-	// batch: once for those that share a fate, so once for nearly every
+	// batch: once for those that share an outcome, so once for nearly every
 	// batch. It is called from several goroutines at once, holds up one
 	// of the uploads until it returns, and may call Track and the like, and
 	// Stats. Flush, Shutdown and Close wait for it, so it must not call them, nor
@@ -169,10 +169,10 @@ type Client struct {
 
 	writeKey *string // a pointer, so that printing a Client does not print it
 
-	begun    atomic.Bool // what follows is set for good, after the first call
-	start    sync.Mutex  // of who sets it
+	begun    atomic.Bool // the fields down to cancel are set and do not change any more
+	starting sync.Mutex  // held while they are set
 	startErr error
-	retryAt  time.Time // startErr stands until then; after it, setting up is tried again
+	retryAt  time.Time // calls return startErr until then; the next call sets up again
 	conf     *settings
 	report   *reporter
 	ctx      context.Context // of all uploads
@@ -183,19 +183,25 @@ type Client struct {
 	// log or a wait, nor across I/O, but that of spool.Dir.Take and Segment.Append.
 	mu     sync.Mutex
 	closed bool
-	open   *batch      // takes messages; nil when there are none
-	full   []*batch    // at a limit, waiting for an uploader, oldest first
-	flying []*batch    // with an uploader
-	idle   []*uploader // with no batch
-	starts []flight    // uploaders that unlock has to start
-	timer  *time.Timer // when the open batch is due
-	memory int         // the footprints of all batches
-	count  counters
-	room   chan struct{} // closed when there is more room; nil when nobody waits
 
-	spooler *spooler // nil without SpoolDir
+	collecting *batch   // takes messages; nil when there are none
+	waiting    []*batch // takes no more, and waits for an uploader, oldest first
+	uploading  []*batch // with an uploader
+	spooled    []*batch // on disk alone, oldest first
+	unloading  *batch   // on its way from waiting to spooled, and in neither
 
-	gate gate // closed while the collector has asked for a pause
+	memory          int           // the footprints of all batches
+	uploadingMemory int           // of uploading alone
+	room            chan struct{} // closed when there is more room; nil when nobody waits
+	count           counters
+	timer           *time.Timer // when the collecting batch is due
+	idle            []*uploader // with no batch
+	starts          []*uploader // that unlock has to start
+	maintaining     bool        // maintenance has a goroutine
+
+	spooler spooler
+	outage  outage
+	gate    gate // closed while the collector has asked for a pause
 }
 
 // New returns a client for the source that writeKey belongs to; an empty one means
@@ -222,13 +228,13 @@ func (c *Client) begin() error {
 // setUpOnce sets the client up, unless it is.
 func (c *Client) setUpOnce() error {
 	var report *reporter
-	defer func() { // once c.start is free
+	defer func() { // once c.starting is free
 		if report != nil {
 			report.unmute()
 		}
 	}()
-	c.start.Lock()
-	defer c.start.Unlock()
+	c.starting.Lock()
+	defer c.starting.Unlock()
 	if c.begun.Load() || time.Now().Before(c.retryAt) {
 		return c.startErr
 	}
@@ -243,50 +249,44 @@ func (c *Client) setUpOnce() error {
 	return c.startErr
 }
 
-// setUp makes a client of what its fields say. It returns a reporter to be unmuted,
-// unless the fields are wrong.
+// setUp gives the client what it works with, as its fields say. It returns a reporter to
+// be unmuted, unless the fields are wrong.
 func (c *Client) setUp() (*reporter, error) {
 	conf, err := c.settings()
 	if err != nil {
 		return nil, err
 	}
 	report := newReporter(conf.log)
-	var spooler *spooler
+	var disk spooler
+	var spooled []*batch
 	if conf.spoolDir != "" && !c.isClosed() {
-		if spooler, err = openSpooler(conf, report); err != nil {
+		if disk, spooled, err = openSpooler(conf, report); err != nil {
 			return report, err
 		}
 	}
-	if !c.equip(conf, report, spooler) && spooler != nil {
-		spooler.close()
-	}
-	return report, nil
-}
-
-// equip gives the client what it works with. It returns false, and takes no
-// spooler, if a Shutdown that found nothing to end has closed the client.
-func (c *Client) equip(conf *settings, report *reporter, spooler *spooler) bool {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	c.lock()
-	defer c.unlock()
 	c.conf = conf
 	c.report = report
 	c.ctx, c.cancel = ctx, cancel
 	for range maxUploads {
 		c.idle = append(c.idle, newUploader(c))
 	}
-	c.starts = make([]flight, 0, maxUploads)
-	if c.closed {
-		return false
-	}
-	if spooler != nil {
-		c.spooler = spooler
-		for _, b := range spooler.kept {
-			c.count.recovered += uint64(b.n)
-			c.count.spooled += b.n
+	c.starts = make([]*uploader, 0, maxUploads)
+	c.outage.limit = maxUploads
+	closed := c.closed // by a Shutdown that found nothing to end
+	if !closed {
+		c.spooler, c.spooled = disk, spooled
+		for _, b := range spooled {
+			c.count.Recovered += uint64(b.n)
+			c.count.Spooled += b.n
 		}
 	}
-	return true
+	c.unlock()
+	if closed {
+		disk.close()
+	}
+	return report, nil
 }
 
 // Identify queues an identify call.
@@ -297,62 +297,44 @@ func (c *Client) equip(conf *settings, report *reporter, spooler *spooler) bool 
 // or keep any part of it, and never waits for the network. The same holds for
 // the other five calls.
 func (c *Client) Identify(m *Identify) error {
-	s, err := c.scratch()
-	if err != nil {
-		return err
-	}
-	s.text, err = m.AppendJSON(s.text)
-	return c.queue(s, err)
+	s := newScratch()
+	s.text, s.err = m.AppendJSON(s.text)
+	return c.queue(s)
 }
 
 // Track queues a track call; see [Client.Identify] for the errors.
 func (c *Client) Track(m *Track) error {
-	s, err := c.scratch()
-	if err != nil {
-		return err
-	}
-	s.text, err = m.AppendJSON(s.text)
-	return c.queue(s, err)
+	s := newScratch()
+	s.text, s.err = m.AppendJSON(s.text)
+	return c.queue(s)
 }
 
 // Page queues a page call; see [Client.Identify] for the errors.
 func (c *Client) Page(m *Page) error {
-	s, err := c.scratch()
-	if err != nil {
-		return err
-	}
-	s.text, err = m.AppendJSON(s.text)
-	return c.queue(s, err)
+	s := newScratch()
+	s.text, s.err = m.AppendJSON(s.text)
+	return c.queue(s)
 }
 
 // Screen queues a screen call; see [Client.Identify] for the errors.
 func (c *Client) Screen(m *Screen) error {
-	s, err := c.scratch()
-	if err != nil {
-		return err
-	}
-	s.text, err = m.AppendJSON(s.text)
-	return c.queue(s, err)
+	s := newScratch()
+	s.text, s.err = m.AppendJSON(s.text)
+	return c.queue(s)
 }
 
 // Group queues a group call; see [Client.Identify] for the errors.
 func (c *Client) Group(m *Group) error {
-	s, err := c.scratch()
-	if err != nil {
-		return err
-	}
-	s.text, err = m.AppendJSON(s.text)
-	return c.queue(s, err)
+	s := newScratch()
+	s.text, s.err = m.AppendJSON(s.text)
+	return c.queue(s)
 }
 
 // Alias queues an alias call; see [Client.Identify] for the errors.
 func (c *Client) Alias(m *Alias) error {
-	s, err := c.scratch()
-	if err != nil {
-		return err
-	}
-	s.text, err = m.AppendJSON(s.text)
-	return c.queue(s, err)
+	s := newScratch()
+	s.text, s.err = m.AppendJSON(s.text)
+	return c.queue(s)
 }
 
 // Enqueue queues a call of any kind, and waits while that would return
@@ -368,10 +350,7 @@ func (c *Client) Enqueue(ctx context.Context, m Message) error {
 	default:
 		return &FieldError{Type: "enqueue", Field: "message", Problem: fmt.Sprintf("is a %T, not one of this package", m)}
 	}
-	s, err := c.scratch()
-	if err != nil {
-		return err
-	}
-	s.text, err = m.AppendJSON(s.text)
-	return c.finish(ctx, s, err)
+	s := newScratch()
+	s.text, s.err = m.AppendJSON(s.text)
+	return c.queueWithin(ctx, s)
 }

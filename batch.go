@@ -1,6 +1,7 @@
 package analytics
 
 import (
+	"bytes"
 	"io"
 	"sync"
 	"sync/atomic"
@@ -27,36 +28,40 @@ type batch struct {
 	buf    []byte         // the text, unless seg holds it
 	seg    *spool.Segment // nil for a batch that lives in memory alone
 	packed *packed        // the text compressed, if that is how it is sent
-	ends   []int32        // where each message ends in buf; of a segment, see Segment.Ends
+	ends   []int32        // where each message ends in buf
 	n      int            // messages
 	size   int            // bytes of the text
 	id     [uuid.Size]byte
 	opened time.Time // when the first message came
 	due    bool      // to be sent as soon as an uploader is free
 	onDisk bool      // seg is not in memory
-	tries  int       // attempts made before it was put on disk
+
+	unspooled bool // in memory because SpoolDir could not be written
+	tries     int  // attempts made before it was put on disk
 
 	// settled is for the waiters of the batch. It is made, under the Client's
 	// mutex, for the first of them.
 	settled *settlement
-	fate    fate
+	outcome outcome
 
-	refs atomic.Int32 // who may still read the batch; see release
+	refs atomic.Int32 // readers; see release
 }
 
-// A settlement is what became of a batch, for those who wait for that. Its
-// other fields are set once done is closed.
+// A settlement tells waiters the outcome of a batch. Its other fields are set once done
+// is closed.
 type settlement struct {
 	done chan struct{}
-	fate fate
-	n    int  // messages that shared it; fewer than there were if the disk has lost some
-	kept bool // the batch stays on disk for a later attempt, because of fate.err
+
+	outcome outcome
+	n       int  // messages that shared it; fewer than there were if the disk has lost some
+	spooled bool // the batch stays on disk for a later attempt, because of outcome.err
 }
 
-// answer tells those who wait for b. The Client's mutex is held.
-func (b *batch) answer(f fate, kept bool) {
+// resolve tells the waiters of b its outcome, or why it stays on disk. The Client's mutex
+// is held.
+func (b *batch) resolve(f outcome, spooled bool) {
 	if s := b.settled; s != nil {
-		s.fate, s.n, s.kept = f, b.n, kept
+		s.outcome, s.n, s.spooled = f, b.n, spooled
 		close(s.done)
 		b.settled = nil
 	}
@@ -82,14 +87,7 @@ var batches = sync.Pool{New: func() any {
 // newBatch returns an empty batch with one reference.
 func newBatch(now time.Time) *batch {
 	b := batches.Get().(*batch)
-	b.buf = append(b.buf[:0], batchHead...)
-	b.ends = b.ends[:0]
-	b.n, b.size = 0, len(batchHead)
-	b.packed = nil
-	b.opened = now
-	b.due = false
-	b.settled = nil
-	b.fate = fate{}
+	*b = batch{buf: append(b.buf[:0], batchHead...), ends: b.ends[:0], size: len(batchHead), opened: now}
 	uuid.Append(b.id[:0])
 	b.refs.Store(1)
 	return b
@@ -101,8 +99,19 @@ func (b *batch) fits(n int) bool {
 	return b.size+len(",")+n+tailSize <= MaxBatchSize && b.n < MaxBatchCalls
 }
 
-// append adds a message to a batch in memory.
-func (b *batch) append(message []byte) {
+// append adds a message; a segment wants its spool.Checksum, too. The error is that of
+// the disk, and then the batch takes no further message.
+func (b *batch) append(message []byte, sum uint32) error {
+	if b.seg != nil {
+		if err := b.seg.Append(message, sum); err != nil {
+			return err
+		}
+		if b.n > 0 {
+			b.size += len(",")
+		}
+		b.n, b.size = b.n+1, b.size+len(message)
+		return nil
+	}
 	if size := len(b.buf) + len(",") + len(message); size > cap(b.buf) {
 		b.grow(size)
 	}
@@ -112,6 +121,7 @@ func (b *batch) append(message []byte) {
 	b.buf = append(b.buf, message...)
 	b.ends = append(b.ends, int32(len(b.buf)))
 	b.n, b.size = b.n+1, len(b.buf)
+	return nil
 }
 
 // grow makes room for size bytes, in fewer steps than append would: callers wait
@@ -132,8 +142,8 @@ func (b *batch) footprint() int {
 	return b.size - len(batchHead) + len(",")
 }
 
-// text returns what precedes the tail; nil if the disk has lost it. It copies
-// that of a segment, which is not safe to touch in place when a disk fails.
+// text returns everything before the tail; nil if the disk has lost it. The text of a
+// segment is copied: touching it in place ends the program if the disk fails.
 func (b *batch) text() []byte {
 	if b.seg == nil {
 		return b.buf
@@ -145,20 +155,32 @@ func (b *batch) text() []byte {
 	return text
 }
 
+// reader reads the text.
+func (b *batch) reader() io.Reader {
+	if b.seg == nil {
+		return bytes.NewReader(b.buf)
+	}
+	return io.NewSectionReader(b.seg, 0, int64(b.size))
+}
+
 // message returns the i-th message of the batch with that text.
 func (b *batch) message(text []byte, i int) []byte {
+	ends := b.ends
+	if b.seg != nil {
+		ends = b.seg.Ends()
+	}
 	start := len(batchHead)
 	if i > 0 {
-		start = int(b.ends[i-1]) + len(",")
+		start = int(ends[i-1]) + len(",")
 	}
-	end := int(b.ends[i])
+	end := int(ends[i])
 	return text[start:end:end]
 }
 
-// retain and release count who may read the batch: the client until the batch
+// retain and release count the readers of the batch: the client until the batch
 // is settled, and each request body that the transport has not closed. The last
-// one to leave gives it to the pool. A transport that forgets to close a body
-// costs a reuse and nothing else.
+// release puts the batch into the pool. If a transport forgets to close a body, its
+// batch is not used again; there is no other harm.
 func (b *batch) retain() { b.refs.Add(1) }
 
 func (b *batch) release() {
@@ -179,39 +201,33 @@ func (b *batch) reusable() bool {
 // which HTTP/2 does to a request that is answered early.
 type requestBody struct {
 	mu    sync.Mutex
-	batch *batch         // nil once closed
-	seg   *spool.Segment // what precedes the tail, unless it is in head
-	head  []byte         // what is left to read of that
-	at    int            // what has been read of seg
-	left  int            // bytes left to read before the tail
-	tail  []byte         // what is left to read of the tail
-	text  [storedSize + tailSize + gzipEnd]byte
+	batch *batch    // nil once closed
+	text  io.Reader // of the batch and the tail
+	left  int       // bytes left to read
 }
 
 // newBody returns a body whose sentAt is now.
 func (b *batch) newBody(now time.Time) *requestBody {
-	r := &requestBody{batch: b, seg: b.seg, head: b.buf, left: b.size}
-	var plain [tailSize]byte
-	t := append(plain[:0], batchTail1...)
-	t = append(t, b.id[:]...)
-	t = append(t, batchTail2...)
-	t = isotime.Append(t, now)
-	t = append(t, batchTail3...)
-	if b.packed == nil {
-		r.tail = append(r.text[:0], t...)
-	} else {
-		r.seg, r.head, r.left = nil, b.packed.data, len(b.packed.data)
-		r.tail = b.packed.appendTail(r.text[:0], t, b.size)
+	tail := make([]byte, 0, storedSize+tailSize+gzipEnd)
+	tail = append(tail, batchTail1...)
+	tail = append(tail, b.id[:]...)
+	tail = append(tail, batchTail2...)
+	tail = isotime.Append(tail, now)
+	tail = append(tail, batchTail3...)
+	head, size := b.reader(), b.size
+	if b.packed != nil {
+		head, size = bytes.NewReader(b.packed.data), len(b.packed.data)
+		tail = b.packed.appendTail(nil, tail, b.size)
 	}
 	b.retain()
-	return r
+	return &requestBody{batch: b, text: io.MultiReader(head, bytes.NewReader(tail)), left: size + len(tail)}
 }
 
 // Len is the length of the body; retryablehttp makes it the Content-Length.
 func (r *requestBody) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.left + len(r.tail)
+	return r.left
 }
 
 func (r *requestBody) Read(p []byte) (int, error) {
@@ -220,30 +236,15 @@ func (r *requestBody) Read(p []byte) (int, error) {
 	if r.batch == nil {
 		return 0, io.ErrClosedPipe
 	}
-	n := min(len(p), r.left)
-	if r.seg == nil {
-		r.head = r.head[copy(p[:n], r.head):]
-	} else if n > 0 {
-		read, err := r.seg.ReadAt(p[:n], int64(r.at))
-		if r.at += read; read < n {
-			return read, err
-		}
-	}
-	if r.left -= n; r.left == 0 {
-		m := copy(p[n:], r.tail)
-		r.tail = r.tail[m:]
-		n += m
-		if len(r.tail) == 0 {
-			return n, io.EOF
-		}
-	}
-	return n, nil
+	n, err := r.text.Read(p)
+	r.left -= n
+	return n, err
 }
 
 func (r *requestBody) Close() error {
 	r.mu.Lock()
 	b := r.batch
-	r.batch, r.head = nil, nil
+	r.batch, r.text = nil, nil
 	r.mu.Unlock()
 	if b != nil {
 		b.release()

@@ -198,13 +198,13 @@ func TestBatchSizeIsExact(t *testing.T) {
 	defer b.release()
 	const n = 30000
 	for b.fits(n) {
-		b.append(bytes.Repeat([]byte("1"), n))
+		b.append(bytes.Repeat([]byte("1"), n), 0)
 	}
 	room := 0
 	for b.fits(room + 1) {
 		room++
 	}
-	b.append(bytes.Repeat([]byte("1"), room))
+	b.append(bytes.Repeat([]byte("1"), room), 0)
 	body := b.newBody(time.Now())
 	defer body.Close()
 	text, err := io.ReadAll(body)
@@ -265,7 +265,7 @@ func TestQueueFull(t *testing.T) {
 
 func TestRequestBodyAfterClose(t *testing.T) {
 	b := newBatch(time.Now())
-	b.append([]byte("{}"))
+	b.append([]byte("{}"), 0)
 	body := b.newBody(time.Now())
 	if err := body.Close(); err != nil {
 		t.Fatal(err)
@@ -286,7 +286,7 @@ func TestRequestBodyAfterClose(t *testing.T) {
 // must not be given to others before the body is closed.
 func TestABatchIsNotReusedWhileItIsRead(t *testing.T) {
 	b := newBatch(time.Now())
-	b.append([]byte(`{"event":"first"}`))
+	b.append([]byte(`{"event":"first"}`), 0)
 	body := b.newBody(time.Now())
 	want, err := io.ReadAll(b.newBody(b.opened))
 	if err != nil {
@@ -295,7 +295,7 @@ func TestABatchIsNotReusedWhileItIsRead(t *testing.T) {
 	b.release() // settled
 	for range 10 {
 		other := newBatch(time.Now())
-		other.append([]byte(`{"event":"other"}`))
+		other.append([]byte(`{"event":"other"}`), 0)
 	}
 	got, err := io.ReadAll(body)
 	if err != nil {

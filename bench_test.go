@@ -264,7 +264,7 @@ func TestTrackDoesNotAllocate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 500 { // the open batch grows to what follows
+	for range 500 { // the collecting batch grows to what follows
 		call()
 	}
 	if err := c.Flush(t.Context()); err != nil {

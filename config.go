@@ -73,8 +73,14 @@ type settings struct {
 	flushAfter time.Duration
 	timeout    time.Duration
 	maxMemory  int
-	maxQueue   int    // of that, for batches that are not under way
-	spoolDir   string // empty without a spool
+
+	// With SpoolDir, uploadMemory of maxMemory is kept for batches under way, so that
+	// batches on disk can be read whatever waits in memory. Above unloadAbove, batches
+	// that wait move to the disk.
+	uploadMemory int
+	unloadAbove  int
+
+	spoolDir   string
 	spoolMax   int64
 	spoolSync  time.Duration
 	spoolOnly  bool
@@ -89,12 +95,12 @@ type settings struct {
 // settings checks the fields and fills the zeros.
 func (c *Client) settings() (*settings, error) {
 	s := &settings{
-		flushAt:    DefaultFlushAt,
-		flushAfter: DefaultFlushAfter,
-		timeout:    DefaultTimeout,
-		maxMemory:  DefaultMaxMemory,
+		flushAt:    cmp.Or(c.FlushAt, c.Size, DefaultFlushAt),
+		flushAfter: cmp.Or(c.FlushAfter, DefaultFlushAfter),
+		timeout:    cmp.Or(c.Timeout, DefaultTimeout),
+		maxMemory:  cmp.Or(c.MaxMemory, DefaultMaxMemory),
 		spoolDir:   c.SpoolDir,
-		spoolMax:   DefaultSpoolMax,
+		spoolMax:   cmp.Or(c.SpoolMax, DefaultSpoolMax),
 		spoolSync:  c.SpoolSync,
 		spoolOnly:  c.SpoolOnly,
 		reserve:    c.reserve,
@@ -140,28 +146,10 @@ func (c *Client) settings() (*settings, error) {
 			return nil, refuse(n.field, "is negative")
 		}
 	}
-	switch {
-	case c.FlushAt > 0:
-		s.flushAt = c.FlushAt
-	case c.Size > 0:
-		s.flushAt = c.Size
-	}
-	if c.FlushAfter > 0 {
-		s.flushAfter = c.FlushAfter
-	}
-	if c.Timeout > 0 {
-		s.timeout = c.Timeout
-	}
-	if c.MaxMemory > 0 {
-		s.maxMemory = c.MaxMemory
-	}
 	if s.maxMemory < MaxBatchSize {
 		return nil, refuse("MaxMemory", "is %d, less than one batch of %d bytes", s.maxMemory, MaxBatchSize)
 	}
-	s.maxQueue = s.maxMemory
-	if c.SpoolMax > 0 {
-		s.spoolMax = c.SpoolMax
-	}
+	s.unloadAbove = s.maxMemory // never
 	if s.spoolOnly && s.spoolDir == "" {
 		return nil, refuse("SpoolOnly", "is set without SpoolDir")
 	}
@@ -174,7 +162,8 @@ func (c *Client) settings() (*settings, error) {
 		case s.spoolSync < 0 && s.spoolSync != SyncEachCall:
 			return nil, refuse("SpoolSync", "is negative, and not SyncEachCall")
 		}
-		s.maxQueue -= maxUploads * MaxBatchSize
+		s.uploadMemory = maxUploads * MaxBatchSize
+		s.unloadAbove = (s.maxMemory - s.uploadMemory) / 2
 	}
 	if s.transport == nil {
 		s.own = newTransport()
@@ -192,10 +181,7 @@ func (c *Client) settings() (*settings, error) {
 // batchURL is where an endpoint takes batches. Its errors do not repeat the
 // endpoint, which may hold credentials.
 func batchURL(endpoint string) (*url.URL, error) {
-	if endpoint == "" {
-		endpoint = DefaultEndpoint
-	}
-	u, err := url.Parse(endpoint)
+	u, err := url.Parse(cmp.Or(endpoint, DefaultEndpoint))
 	switch {
 	case err != nil:
 		return nil, refuse("Endpoint", "is not a URL")

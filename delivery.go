@@ -26,7 +26,7 @@ func (d Delivery) Messages() iter.Seq2[[]byte, error] {
 		if text == nil {
 			return
 		}
-		rejected := d.batch.fate.rejected
+		rejected := d.batch.outcome.rejected
 		if d.Reason == ReasonRejected {
 			for _, r := range rejected {
 				if !yield(d.batch.message(text, r.index), r.err) {
@@ -47,9 +47,9 @@ func (d Delivery) Messages() iter.Seq2[[]byte, error] {
 	}
 }
 
-// deliveries splits a batch whose fate is known by what its messages met.
+// deliveries splits a batch whose outcome is known by what its messages met.
 func (b *batch) deliveries(yield func(Delivery)) {
-	f := &b.fate
+	f := &b.outcome
 	if n := b.n - len(f.rejected); n > 0 {
 		yield(Delivery{Count: n, Attempts: f.attempts, Reason: f.reason, Err: f.err, batch: b})
 	}

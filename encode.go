@@ -1,7 +1,6 @@
 package analytics
 
 import (
-	"bytes"
 	"errors"
 	"time"
 
@@ -12,97 +11,73 @@ import (
 
 // AppendJSON implements [Message].
 func (m *Identify) AppendJSON(dst []byte) ([]byte, error) {
-	if err := m.check(); err != nil {
+	if err := m.check(false); err != nil {
 		return dst, err
 	}
 	e := encoder{dst: dst, start: len(dst)}
-	e.open(`{"type":"identify","messageId":`, m.MessageId, m.Timestamp)
-	e.text(`,"userId":`, m.UserId)
-	e.text(`,"anonymousId":`, m.AnonymousId)
+	e.open(`{"type":"identify","messageId":`, m.MessageId, m.Timestamp, m.UserId, m.AnonymousId)
 	e.object(`,"traits":`, "Traits", m.Traits)
-	e.object(`,"context":`, "Context", m.Context)
-	e.object(`,"integrations":`, "Integrations", m.Integrations)
-	return e.end("identify")
+	return e.end("identify", m.Context, m.Integrations)
 }
 
 // AppendJSON implements [Message].
 func (m *Track) AppendJSON(dst []byte) ([]byte, error) {
-	if err := m.check(); err != nil {
+	if err := m.check(false); err != nil {
 		return dst, err
 	}
 	e := encoder{dst: dst, start: len(dst)}
-	e.open(`{"type":"track","messageId":`, m.MessageId, m.Timestamp)
-	e.text(`,"userId":`, m.UserId)
-	e.text(`,"anonymousId":`, m.AnonymousId)
+	e.open(`{"type":"track","messageId":`, m.MessageId, m.Timestamp, m.UserId, m.AnonymousId)
 	e.text(`,"event":`, m.Event)
 	e.object(`,"properties":`, "Properties", m.Properties)
-	e.object(`,"context":`, "Context", m.Context)
-	e.object(`,"integrations":`, "Integrations", m.Integrations)
-	return e.end("track")
+	return e.end("track", m.Context, m.Integrations)
 }
 
 // AppendJSON implements [Message].
 func (m *Page) AppendJSON(dst []byte) ([]byte, error) {
-	if err := m.check(); err != nil {
+	if err := m.check(false); err != nil {
 		return dst, err
 	}
 	e := encoder{dst: dst, start: len(dst)}
-	e.open(`{"type":"page","messageId":`, m.MessageId, m.Timestamp)
-	e.text(`,"userId":`, m.UserId)
-	e.text(`,"anonymousId":`, m.AnonymousId)
+	e.open(`{"type":"page","messageId":`, m.MessageId, m.Timestamp, m.UserId, m.AnonymousId)
 	e.text(`,"name":`, m.Name)
 	e.text(`,"category":`, m.Category)
 	e.object(`,"properties":`, "Traits", m.Traits)
-	e.object(`,"context":`, "Context", m.Context)
-	e.object(`,"integrations":`, "Integrations", m.Integrations)
-	return e.end("page")
+	return e.end("page", m.Context, m.Integrations)
 }
 
 // AppendJSON implements [Message].
 func (m *Screen) AppendJSON(dst []byte) ([]byte, error) {
-	if err := m.check(); err != nil {
+	if err := m.check(false); err != nil {
 		return dst, err
 	}
 	e := encoder{dst: dst, start: len(dst)}
-	e.open(`{"type":"screen","messageId":`, m.MessageId, m.Timestamp)
-	e.text(`,"userId":`, m.UserId)
-	e.text(`,"anonymousId":`, m.AnonymousId)
+	e.open(`{"type":"screen","messageId":`, m.MessageId, m.Timestamp, m.UserId, m.AnonymousId)
 	e.text(`,"name":`, m.Name)
 	e.object(`,"properties":`, "Properties", m.Properties)
-	e.object(`,"context":`, "Context", m.Context)
-	e.object(`,"integrations":`, "Integrations", m.Integrations)
-	return e.end("screen")
+	return e.end("screen", m.Context, m.Integrations)
 }
 
 // AppendJSON implements [Message].
 func (m *Group) AppendJSON(dst []byte) ([]byte, error) {
-	if err := m.check(); err != nil {
+	if err := m.check(false); err != nil {
 		return dst, err
 	}
 	e := encoder{dst: dst, start: len(dst)}
-	e.open(`{"type":"group","messageId":`, m.MessageId, m.Timestamp)
-	e.text(`,"userId":`, m.UserId)
-	e.text(`,"anonymousId":`, m.AnonymousId)
+	e.open(`{"type":"group","messageId":`, m.MessageId, m.Timestamp, m.UserId, m.AnonymousId)
 	e.text(`,"groupId":`, m.GroupId)
 	e.object(`,"traits":`, "Traits", m.Traits)
-	e.object(`,"context":`, "Context", m.Context)
-	e.object(`,"integrations":`, "Integrations", m.Integrations)
-	return e.end("group")
+	return e.end("group", m.Context, m.Integrations)
 }
 
 // AppendJSON implements [Message].
 func (m *Alias) AppendJSON(dst []byte) ([]byte, error) {
-	if err := m.check(); err != nil {
+	if err := m.check(false); err != nil {
 		return dst, err
 	}
 	e := encoder{dst: dst, start: len(dst)}
-	e.open(`{"type":"alias","messageId":`, m.MessageId, m.Timestamp)
-	e.text(`,"userId":`, m.UserId)
-	e.text(`,"anonymousId":`, m.AnonymousId)
+	e.open(`{"type":"alias","messageId":`, m.MessageId, m.Timestamp, m.UserId, m.AnonymousId)
 	e.text(`,"previousId":`, m.PreviousId)
-	e.object(`,"context":`, "Context", m.Context)
-	e.object(`,"integrations":`, "Integrations", m.Integrations)
-	return e.end("alias")
+	return e.end("alias", m.Context, m.Integrations)
 }
 
 // An encoder appends the members of one message in the order they are sent. It
@@ -116,7 +91,7 @@ type encoder struct {
 }
 
 // open begins a message: head is its text up to the value of messageId.
-func (e *encoder) open(head, messageID, timestamp string) {
+func (e *encoder) open(head, messageID, timestamp, userID, anonymousID string) {
 	dst := append(e.dst, head...)
 	if messageID == "" {
 		dst = append(dst, '"')
@@ -138,6 +113,8 @@ func (e *encoder) open(head, messageID, timestamp string) {
 	}
 	dst = isotime.Append(dst, at)
 	e.dst = append(dst, '"')
+	e.text(`,"userId":`, userID)
+	e.text(`,"anonymousId":`, anonymousID)
 }
 
 // text appends a member unless its value is empty.
@@ -158,46 +135,13 @@ func (e *encoder) object(name, field string, value map[string]any) {
 		return
 	}
 	e.field = field
-	dst := append(e.dst, name...)
-	start := len(dst)
-	e.dst, e.err = esjson.AppendValueWithin(dst, value, e.start+MaxCallSize)
-	if e.err == nil && deeper(e.dst[start:], maxDepth) {
-		e.err = esjson.ErrDepth
-	}
-}
-
-// maxDepth is how deeply the value of a member may be nested: the message around
-// it is a level, too.
-const maxDepth = esjson.MaxDepth - 1
-
-// deeper reports whether valid JSON is nested deeper than limit. Values with
-// fewer brackets than that, which is all of them, are only counted.
-func deeper(text []byte, limit int) bool {
-	if len(text) <= 2*limit || bytes.Count(text, []byte("{"))+bytes.Count(text, []byte("[")) <= limit {
-		return false
-	}
-	depth := 0
-	quoted := false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '"':
-			quoted = !quoted
-		case quoted && c == '\\':
-			i++
-		case quoted:
-		case c == '{', c == '[':
-			if depth++; depth > limit {
-				return true
-			}
-		case c == '}', c == ']':
-			depth--
-		}
-	}
-	return false
+	e.dst, e.err = esjson.AppendMember(append(e.dst, name...), value, e.start+MaxCallSize)
 }
 
 // end closes the message, or takes it back.
-func (e *encoder) end(kind string) ([]byte, error) {
+func (e *encoder) end(kind string, context, integrations map[string]any) ([]byte, error) {
+	e.object(`,"context":`, "Context", context)
+	e.object(`,"integrations":`, "Integrations", integrations)
 	switch {
 	case e.err == esjson.ErrLong:
 		return e.dst[:e.start], &SizeError{Type: kind}
@@ -220,7 +164,7 @@ func (e *encoder) fieldError(kind string) error {
 	if errors.As(e.err, &v) {
 		problem = v.Problem
 		switch {
-		case v.Path == "":
+		case v.Path == "", errors.Is(v, esjson.ErrDepth): // that path has 1,000 levels
 		case v.Path[0] == '[':
 			field += v.Path
 		default:

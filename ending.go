@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -52,12 +53,12 @@ func (e *UndeliveredError) Unwrap() error { return e.Err }
 // is there. Its error is a *[ConfigError] if that is impossible.
 func (c *Client) Flush(ctx context.Context) error {
 	if c.SpoolDir != "" {
-		// depart has it sent, so that nothing of it ends before w waits for it.
+		// flushAll has it sent, so that nothing of it ends before w waits for it.
 		if err := c.setUpOnce(); err != nil {
 			return err
 		}
 	}
-	w := c.depart(false)
+	w := c.flushAll(false)
 	w.wait(ctx)
 	return w.result(ctx.Err())
 }
@@ -75,11 +76,11 @@ func (c *Client) Flush(ctx context.Context) error {
 // Shutdown may be called again, and while another call of it is still
 // waiting; the earliest deadline ends them all.
 func (c *Client) Shutdown(ctx context.Context) error {
-	w := c.depart(true)
+	w := c.flushAll(true)
 	w.wait(ctx)
 	cut := ctx.Err()
 	if len(w.pending) > 0 || w.sum.Spooled > 0 {
-		c.abandon(w)
+		c.cancelUploads(w)
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelGrace)
 		defer cancel()
 		w.wait(grace)
@@ -98,33 +99,28 @@ func (c *Client) Close() error {
 	return c.Shutdown(ctx)
 }
 
-// depart makes everything queued due and returns a waiter for it.
-func (c *Client) depart(closing bool) *waiter {
+// flushAll makes everything queued due and returns a waiter for it.
+func (c *Client) flushAll(closing bool) *waiter {
 	c.lock()
 	defer c.unlock()
 	w := &waiter{}
-	for _, b := range c.flying {
+	for _, b := range slices.Concat(c.uploading, c.waiting) {
 		w.add(b, b.n)
 	}
-	for _, b := range c.full {
+	for _, b := range c.allSpooled() {
 		w.add(b, b.n)
-	}
-	if c.spooler != nil {
-		for _, b := range c.spooler.waiting() {
-			w.add(b, b.n)
-			if c.ctx.Err() != nil { // an earlier Shutdown has left them there
-				b.answer(fate{err: errShutdown}, true)
-			}
+		if c.ctx.Err() != nil { // an earlier Shutdown has left them there
+			b.resolve(outcome{err: errShutdown}, true)
 		}
 	}
-	if c.open != nil {
-		w.add(c.open, c.open.n)
-		c.open.due = true
+	if c.collecting != nil {
+		w.add(c.collecting, c.collecting.n)
+		c.collecting.due = true
 	}
 	c.dispatch()
 	if closing {
-		if c.spooler != nil && c.spooler.unreachable != nil {
-			c.answerSpooled(*c.spooler.unreachable, c.flying)
+		if c.outage.unreachable != nil {
+			c.resolveSpooled(*c.outage.unreachable, c.uploading)
 		}
 		c.closed = true
 		c.tellRoom()
@@ -135,29 +131,27 @@ func (c *Client) depart(closing bool) *waiter {
 	return w
 }
 
-// abandon cancels all requests; the uploaders then run through what is left. w is
-// to wait, too, for batches that it has counted as kept and that are under way again.
-func (c *Client) abandon(w *waiter) {
+// cancelUploads cancels all requests. The uploaders then end all batches that are left.
+// w also waits for batches that it has counted as spooled and that are under way again.
+func (c *Client) cancelUploads(w *waiter) {
 	c.cancel(errShutdown)
 	c.lock()
 	defer c.unlock()
-	if c.spooler != nil {
-		for _, b := range c.flying {
-			if b.settled == nil {
-				w.add(b, 0)
-			}
+	for _, b := range c.uploading {
+		if b.settled == nil {
+			w.add(b, 0)
 		}
-		for _, b := range c.spooler.waiting() {
-			b.answer(fate{err: errShutdown}, true)
-		}
+	}
+	for _, b := range c.allSpooled() {
+		b.resolve(outcome{err: errShutdown}, true)
 	}
 	c.openGate()
 }
 
-// release gives up what a closed client with no messages still holds.
+// release frees the resources of a closed client that has no messages.
 func (c *Client) release() {
 	c.lock()
-	conf, report, spooler := c.conf, c.report, c.spooler
+	conf, report, disk := c.conf, c.report, c.spooler
 	if c.gate.timer != nil {
 		c.gate.timer.Stop()
 	}
@@ -165,10 +159,8 @@ func (c *Client) release() {
 	if conf == nil {
 		return // never started
 	}
-	if spooler != nil {
-		spooler.close()
-	}
-	report.close()
+	disk.close()
+	report.logPending()
 	if conf.own != nil {
 		conf.own.CloseIdleConnections()
 	}
@@ -180,8 +172,8 @@ type waiter struct {
 	sum     UndeliveredError
 }
 
-// An awaited is a batch and how many of its messages are waited for; later
-// ones may join the batch until it leaves.
+// An awaited is a batch and how many of its messages are waited for. Later messages may
+// join the batch until it is sealed.
 type awaited struct {
 	settled *settlement
 	n       int
@@ -197,48 +189,34 @@ func (w *waiter) add(b *batch, n int) {
 
 // wait returns when everything is settled or ctx has ended.
 func (w *waiter) wait(ctx context.Context) {
-	for len(w.pending) > 0 {
-		a := w.pending[0]
-		select {
-		case <-a.settled.done:
-		default:
-			select {
-			case <-a.settled.done:
-			case <-ctx.Done():
-				w.sweep()
-				return
-			}
-		}
-		w.pending = w.pending[1:]
-		w.count(a)
-	}
-}
-
-// sweep counts what has been settled out of turn.
-func (w *waiter) sweep() {
-	rest := w.pending[:0]
 	for _, a := range w.pending {
 		select {
 		case <-a.settled.done:
-			w.count(a)
-		default:
-			rest = append(rest, a)
+		case <-ctx.Done():
 		}
 	}
-	w.pending = rest
+	w.pending = slices.DeleteFunc(w.pending, func(a awaited) bool {
+		select {
+		case <-a.settled.done:
+			w.count(a)
+			return true
+		default:
+			return false
+		}
+	})
 }
 
 func (w *waiter) count(a awaited) {
-	f := &a.settled.fate
+	f := &a.settled.outcome
 	n := min(a.n, a.settled.n)
-	if lost := a.n - n; lost > 0 { // damaged on the disk
+	if lost := a.n - n; lost > 0 { // damaged on disk
 		w.sum.Dropped += lost
 		w.sum.Err = errDamaged
 	}
 	if a.n == 0 {
 		return // counted before
 	}
-	if a.settled.kept {
+	if a.settled.spooled {
 		w.sum.Spooled += n
 		w.sum.Err = f.err
 		return

@@ -102,7 +102,7 @@ func TestFlushCountsWhatWasQueuedBeforeIt(t *testing.T) {
 		for range maxUploads {
 			track(t, c, 1)
 		}
-		track(t, c, 5) // wait in the open batch
+		track(t, c, 5) // wait in the collecting batch
 		done := make(chan error)
 		go func() { done <- c.Flush(t.Context()) }()
 		synctest.Wait()

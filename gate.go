@@ -8,31 +8,27 @@ import (
 // A gate holds up the requests of the whole client while the collector has
 // asked for a pause. The Client's mutex guards it.
 type gate struct {
-	until time.Time
-	open  chan struct{} // closed when the pause ends; nil when there is none
+	until time.Time // the end of the pause; zero when there is none
 	timer *time.Timer
 }
 
-func (g *gate) isClosed() bool { return g.open != nil }
+func (g *gate) isClosed() bool { return !g.until.IsZero() }
 
 // pause closes the gate for d, unless it is closed for longer.
 func (c *Client) pause(d time.Duration) {
 	c.lock()
 	defer c.unlock()
-	c.hold(d)
+	c.closeGate(d)
 }
 
-// hold is pause for callers that hold c.mu.
-func (c *Client) hold(d time.Duration) {
+// closeGate is pause for callers that hold c.mu.
+func (c *Client) closeGate(d time.Duration) {
 	g := &c.gate
 	until := time.Now().Add(d)
-	if c.ctx.Err() != nil || g.isClosed() && !until.After(g.until) {
+	if c.ctx.Err() != nil || !until.After(g.until) {
 		return
 	}
 	g.until = until
-	if g.open == nil {
-		g.open = make(chan struct{})
-	}
 	if g.timer == nil {
 		g.timer = time.AfterFunc(d, c.resume)
 	} else {
@@ -44,32 +40,28 @@ func (c *Client) hold(d time.Duration) {
 func (c *Client) resume() {
 	c.lock()
 	defer c.unlock()
-	if c.gate.isClosed() && time.Now().Before(c.gate.until) {
-		return // extended while this was on its way
+	if !time.Now().Before(c.gate.until) { // else it was extended meanwhile
+		c.openGate()
 	}
-	c.openGate()
 }
 
 // openGate lets everybody through. c.mu is held.
 func (c *Client) openGate() {
-	if c.gate.isClosed() {
-		close(c.gate.open)
-		c.gate.open = nil
-	}
+	c.gate.until = time.Time{}
 	c.dispatch()
 }
 
-// passGate waits for the gate to be open.
+// passGate waits for the gate to be open, or for the end of ctx, whose cause it returns.
 func (c *Client) passGate(ctx context.Context) error {
 	for {
 		c.lock()
-		open := c.gate.open
+		wait := time.Until(c.gate.until)
 		c.unlock()
-		if open == nil {
+		if wait <= 0 {
 			return context.Cause(ctx)
 		}
 		select {
-		case <-open:
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -64,11 +64,7 @@ func (p *packed) appendTail(dst, tail []byte, size int) []byte {
 
 // pack compresses the text of b.
 func (b *batch) pack(p *packer) error {
-	r := io.Reader(bytes.NewReader(b.buf))
-	if b.seg != nil {
-		r = io.NewSectionReader(b.seg, 0, int64(b.size))
-	}
 	var err error
-	b.packed, err = p.pack(r)
+	b.packed, err = p.pack(b.reader())
 	return err
 }

@@ -107,7 +107,7 @@ func BenchmarkGzip(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		text.append(message)
+		text.append(message, 0)
 	}
 	var p packer
 	b.SetBytes(int64(text.size))

@@ -51,9 +51,15 @@ var walls = []struct {
 		why:  "what everything rests on rests on nothing but the standard library",
 	},
 	{
+		name: "events",
+		of:   []string{event},
+		may:  []string{module, module + "/integrations", module + "/internal/...", retryablehttp, cleanhttp, backo},
+		why:  "whoever makes webhooks of calls links no forwarder for it",
+	},
+	{
 		name: "forwarder",
 		of:   []string{module + "/webhook"},
-		may: []string{module, module + "/signature", module + "/integrations", module + "/internal/...",
+		may: []string{event, module, module + "/signature", module + "/integrations", module + "/internal/...",
 			schedule, wire, retryablehttp, cleanhttp, backo},
 		why: "the forwarder knows stores by their interface alone, so that each program links the one it uses",
 	},
@@ -77,7 +83,7 @@ var walls = []struct {
 	{
 		name: "suite for stores",
 		of:   []string{module + "/webhook/queuetest"},
-		may: []string{module + "/webhook", module, module + "/signature", module + "/integrations", module + "/internal/...",
+		may: []string{event, module + "/webhook", module, module + "/signature", module + "/integrations", module + "/internal/...",
 			schedule, wire, retryablehttp, cleanhttp, backo, "github.com/google/go-cmp/..."},
 		why: "stores of others are tested with it, and are to link no other store for that",
 	},
@@ -89,28 +95,35 @@ var walls = []struct {
 	{
 		name: "memory store",
 		of:   []string{module + "/webhook/memqueue", module + "/webhook/internal/..."},
-		may: []string{module + "/webhook", module + "/webhook/storekit", module + "/webhook/internal/...", module, module + "/signature", module + "/integrations",
+		may: []string{event, module + "/webhook", module + "/webhook/storekit", module + "/webhook/internal/...", module, module + "/signature", module + "/integrations",
 			module + "/internal/...", retryablehttp, cleanhttp, backo},
 		why: "a store implements an interface of webhook; what else it needs is its own",
 	},
 	{
 		name: "embedded store",
 		of:   []string{module + "/webhook/boltqueue"},
-		may: []string{module + "/webhook", module + "/webhook/storekit", module + "/webhook/internal/...", module, module + "/signature", module + "/integrations",
+		may: []string{event, module + "/webhook", module + "/webhook/storekit", module + "/webhook/internal/...", module, module + "/signature", module + "/integrations",
+			module + "/internal/...", retryablehttp, cleanhttp, backo, "go.etcd.io/bbolt/...", "golang.org/x/sys/..."},
+		why: "a store implements an interface of webhook; what else it needs is its own",
+	},
+	{
+		name: "file store",
+		of:   []string{module + "/webhook/filequeue"},
+		may: []string{module + "/webhook", module + "/webhook/storekit", module + "/webhook/internal/...", module, module + "/event", module + "/signature", module + "/integrations",
 			module + "/internal/...", retryablehttp, cleanhttp, backo, "go.etcd.io/bbolt/...", "golang.org/x/sys/..."},
 		why: "a store implements an interface of webhook; what else it needs is its own",
 	},
 	{
 		name: "store in PostgreSQL",
 		of:   []string{module + "/webhook/pgqueue/..."},
-		may: []string{module + "/webhook", module + "/webhook/storekit", module + "/webhook/internal/...", module + "/webhook/pgqueue/...", module, module + "/signature", module + "/integrations",
+		may: []string{event, module + "/webhook", module + "/webhook/storekit", module + "/webhook/internal/...", module + "/webhook/pgqueue/...", module, module + "/signature", module + "/integrations",
 			module + "/internal/...", retryablehttp, cleanhttp, backo, "github.com/jackc/...", "golang.org/x/text/...", "golang.org/x/sync/..."},
 		why: "a store implements an interface of webhook; what else it needs is its own",
 	},
 	{
 		name: "store in NATS",
 		of:   []string{module + "/webhook/natsqueue"},
-		may: []string{module + "/webhook", module + "/webhook/storekit", module + "/webhook/internal/...", module, module + "/signature", module + "/integrations",
+		may: []string{event, module + "/webhook", module + "/webhook/storekit", module + "/webhook/internal/...", module, module + "/signature", module + "/integrations",
 			module + "/internal/...", retryablehttp, cleanhttp, backo, "github.com/nats-io/nats.go/...", "github.com/nats-io/nkeys", "github.com/nats-io/nuid",
 			"github.com/klauspost/compress/...", "golang.org/x/crypto/...", "golang.org/x/sys/..."},
 		why: "a store implements an interface of webhook; the server is for its tests alone",
@@ -118,13 +131,13 @@ var walls = []struct {
 	{
 		name: "collector",
 		of:   []string{module + "/collector"},
-		may: []string{module + "/webhook", module, module + "/signature", module + "/integrations", module + "/internal/...",
-			schedule, wire, retryablehttp, cleanhttp, backo},
-		why: "the collector hands calls on; how they are kept is the choice of the program around it",
+		may:  []string{event, module, module + "/integrations", module + "/internal/...", retryablehttp, cleanhttp, backo},
+		why:  "the collector hands calls on; how they are kept is the choice of the program around it",
 	},
 }
 
 const (
+	event         = module + "/event"
 	schedule      = module + "/webhook/internal/schedule"
 	wire          = module + "/webhook/internal/wire"
 	retryablehttp = "github.com/hashicorp/go-retryablehttp"

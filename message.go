@@ -134,135 +134,99 @@ func (e *SizeError) Error() string {
 }
 
 // Validate implements [Message].
-func (m *Identify) Validate() error {
-	if err := m.check(); err != nil {
-		return err
-	}
-	return checkTimestamp("identify", m.Timestamp)
-}
+func (m *Identify) Validate() error { return m.check(true) }
 
 // Validate implements [Message].
-func (m *Track) Validate() error {
-	if err := m.check(); err != nil {
-		return err
-	}
-	return checkTimestamp("track", m.Timestamp)
-}
+func (m *Track) Validate() error { return m.check(true) }
 
 // Validate implements [Message].
-func (m *Page) Validate() error {
-	if err := m.check(); err != nil {
-		return err
-	}
-	return checkTimestamp("page", m.Timestamp)
-}
+func (m *Page) Validate() error { return m.check(true) }
 
 // Validate implements [Message].
-func (m *Screen) Validate() error {
-	if err := m.check(); err != nil {
-		return err
-	}
-	return checkTimestamp("screen", m.Timestamp)
-}
+func (m *Screen) Validate() error { return m.check(true) }
 
 // Validate implements [Message].
-func (m *Group) Validate() error {
-	if err := m.check(); err != nil {
-		return err
-	}
-	return checkTimestamp("group", m.Timestamp)
-}
+func (m *Group) Validate() error { return m.check(true) }
 
 // Validate implements [Message].
-func (m *Alias) Validate() error {
-	if err := m.check(); err != nil {
-		return err
+func (m *Alias) Validate() error { return m.check(true) }
+
+// The check methods look at what can be checked at no cost, and at the timestamp if they
+// are to: encoding a message parses it anyway.
+
+func (m *Identify) check(timestamp bool) error {
+	if m == nil {
+		return isNil("identify")
 	}
-	return checkTimestamp("alias", m.Timestamp)
+	return check("identify", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp, timestamp)
 }
 
-// The check methods look at what can be checked at no cost; the timestamp is
-// parsed when it is written, so that encoding a message parses it once.
-
-func (m *Identify) check() error {
+func (m *Track) check(timestamp bool) error {
 	switch {
 	case m == nil:
-		return &FieldError{Type: "identify", Field: "message", Problem: "is nil"}
-	case m.UserId == "" && m.AnonymousId == "":
-		return &FieldError{Type: "identify", Field: "UserId", Problem: "or AnonymousId is required"}
-	}
-	return checkMessageID("identify", m.MessageId)
-}
-
-func (m *Track) check() error {
-	switch {
-	case m == nil:
-		return &FieldError{Type: "track", Field: "message", Problem: "is nil"}
+		return isNil("track")
 	case m.Event == "":
-		return &FieldError{Type: "track", Field: "Event", Problem: "is required"}
-	case m.UserId == "" && m.AnonymousId == "":
-		return &FieldError{Type: "track", Field: "UserId", Problem: "or AnonymousId is required"}
+		return isMissing("track", "Event")
 	}
-	return checkMessageID("track", m.MessageId)
+	return check("track", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp, timestamp)
 }
 
-func (m *Page) check() error {
-	switch {
-	case m == nil:
-		return &FieldError{Type: "page", Field: "message", Problem: "is nil"}
-	case m.UserId == "" && m.AnonymousId == "":
-		return &FieldError{Type: "page", Field: "UserId", Problem: "or AnonymousId is required"}
+func (m *Page) check(timestamp bool) error {
+	if m == nil {
+		return isNil("page")
 	}
-	return checkMessageID("page", m.MessageId)
+	return check("page", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp, timestamp)
 }
 
-func (m *Screen) check() error {
-	switch {
-	case m == nil:
-		return &FieldError{Type: "screen", Field: "message", Problem: "is nil"}
-	case m.UserId == "" && m.AnonymousId == "":
-		return &FieldError{Type: "screen", Field: "UserId", Problem: "or AnonymousId is required"}
+func (m *Screen) check(timestamp bool) error {
+	if m == nil {
+		return isNil("screen")
 	}
-	return checkMessageID("screen", m.MessageId)
+	return check("screen", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp, timestamp)
 }
 
-func (m *Group) check() error {
+func (m *Group) check(timestamp bool) error {
 	switch {
 	case m == nil:
-		return &FieldError{Type: "group", Field: "message", Problem: "is nil"}
+		return isNil("group")
 	case m.GroupId == "":
-		return &FieldError{Type: "group", Field: "GroupId", Problem: "is required"}
-	case m.UserId == "" && m.AnonymousId == "":
-		return &FieldError{Type: "group", Field: "UserId", Problem: "or AnonymousId is required"}
+		return isMissing("group", "GroupId")
 	}
-	return checkMessageID("group", m.MessageId)
+	return check("group", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp, timestamp)
 }
 
-func (m *Alias) check() error {
+func (m *Alias) check(timestamp bool) error {
 	switch {
 	case m == nil:
-		return &FieldError{Type: "alias", Field: "message", Problem: "is nil"}
+		return isNil("alias")
 	case m.UserId == "":
-		return &FieldError{Type: "alias", Field: "UserId", Problem: "is required"}
+		return isMissing("alias", "UserId")
 	case m.PreviousId == "":
-		return &FieldError{Type: "alias", Field: "PreviousId", Problem: "is required"}
+		return isMissing("alias", "PreviousId")
 	}
-	return checkMessageID("alias", m.MessageId)
+	return check("alias", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp, timestamp)
 }
 
-func checkMessageID(kind, id string) error {
-	if len(id) > MaxMessageID && utf8.RuneCountInString(id) > MaxMessageID {
+func isNil(kind string) error {
+	return &FieldError{Type: kind, Field: "message", Problem: "is nil"}
+}
+
+func isMissing(kind, field string) error {
+	return &FieldError{Type: kind, Field: field, Problem: "is required"}
+}
+
+// check checks what all messages have in common.
+func check(kind, userID, anonymousID, messageID, timestamp string, parse bool) error {
+	switch {
+	case userID == "" && anonymousID == "":
+		return &FieldError{Type: kind, Field: "UserId", Problem: "or AnonymousId is required"}
+	case len(messageID) > MaxMessageID && utf8.RuneCountInString(messageID) > MaxMessageID:
 		return &FieldError{Type: kind, Field: "MessageId", Problem: fmt.Sprintf("is longer than %d characters", MaxMessageID)}
+	case parse && timestamp != "":
+		_, err := isotime.Parse(timestamp)
+		return timestampError(kind, err)
 	}
 	return nil
-}
-
-func checkTimestamp(kind, text string) error {
-	if text == "" {
-		return nil
-	}
-	_, err := isotime.Parse(text)
-	return timestampError(kind, err)
 }
 
 func timestampError(kind string, err error) error {

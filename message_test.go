@@ -229,22 +229,24 @@ func TestEncodingErrorsNameThePath(t *testing.T) {
 	}
 }
 
-func TestDeeper(t *testing.T) {
-	nested := func(n int) string { return strings.Repeat(`{"a":[`, n/2) + strings.Repeat(`]}`, n/2) }
-	flat := `[` + strings.Repeat(`[],`, 2000) + `0]`
-	quoted := `["` + strings.Repeat(`[\"{\\`, 2000) + `"]`
+// A message is a level itself, so its members have one less.
+func TestAMessageMayBeNestedAsDeepAsTheCollectorTakes(t *testing.T) {
+	nested := func(n int) json.RawMessage {
+		return json.RawMessage(strings.Repeat("[", n) + strings.Repeat("]", n))
+	}
 	for _, test := range []struct {
-		name string
-		text string
-		want bool
+		name  string
+		value any
+		want  bool
 	}{
-		{"at the limit", nested(100), false},
-		{"above the limit", nested(102), true},
-		{"many side by side", flat, false},
-		{"brackets in a string", quoted, false},
+		{"at the limit", nested(esjson.MaxDepth - 2), true},
+		{"above the limit", nested(esjson.MaxDepth - 1), false},
+		{"many side by side", json.RawMessage(`[` + strings.Repeat(`[],`, 2000) + `0]`), true},
+		{"brackets in a string", strings.Repeat(`[\"{\\`, 2000), true},
 	} {
-		if got := deeper([]byte(test.text), 100); got != test.want {
-			t.Errorf("%s: deeper(..., 100) = %t, want %t", test.name, got, test.want)
+		_, err := (&Track{UserId: "u", Event: "e", Properties: map[string]any{"p": test.value}}).AppendJSON(nil)
+		if got := err == nil; got != test.want || !got && !errors.Is(err, esjson.ErrDepth) {
+			t.Errorf("%s: AppendJSON: %v, want it taken: %t", test.name, err, test.want)
 		}
 	}
 }

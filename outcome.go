@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/hookferry/analytics/internal/retryafter"
@@ -35,12 +36,14 @@ const (
 	// under way. With SpoolDir such messages stay on disk instead, if it takes them.
 	ReasonShutdown Reason = "shutdown"
 
-	// ReasonDamaged: the disk under SpoolDir has not kept them. The file is
+	// ReasonDamaged: the disk under SpoolDir has damaged them. The file is
 	// set aside.
 	ReasonDamaged Reason = "damaged"
 )
 
 var reasons = [...]Reason{ReasonRefused, ReasonRejected, ReasonExhausted, ReasonShutdown, ReasonDamaged}
+
+func (r Reason) index() int { return slices.Index(reasons[:], r) }
 
 // A StatusError is an answer of the collector other than 2xx.
 type StatusError struct {
@@ -68,8 +71,8 @@ func (e *RejectedError) Error() string {
 // errShutdown is the cause that cancels uploads at the deadline of Shutdown.
 var errShutdown = errors.New("analytics: shut down before delivery")
 
-// A fate is what became of a batch.
-type fate struct {
+// An outcome is what became of a batch.
+type outcome struct {
 	reason   Reason // empty when the collector took the batch
 	err      error
 	attempts int
@@ -82,7 +85,7 @@ type rejection struct {
 }
 
 // dropped returns how many of the first n messages of the batch were dropped.
-func (f *fate) dropped(n int) int {
+func (f *outcome) dropped(n int) int {
 	if f.reason != "" {
 		return n
 	}
@@ -104,10 +107,9 @@ const (
 	final
 )
 
-// judge turns the result of an attempt into a verdict. Every error of the
-// transport is retried: a certificate that has expired or a name that does
-// not resolve may be put right within the schedule, and retrying one that is
-// not costs ten requests.
+// judge turns the result of an attempt into a verdict. Every error of the transport is
+// retried: somebody may renew an expired certificate or correct a name within the
+// schedule, and otherwise the retries cost ten requests.
 func judge(code int, err error) verdict {
 	switch {
 	case err != nil:

@@ -14,24 +14,22 @@ import (
 // A scratch is where a call encodes its message. Encoding into it and copying
 // costs less than encoding under the mutex, where calls would wait for each
 // other's maps and a caller's MarshalJSON could not use the client.
-type scratch struct{ text []byte }
+type scratch struct {
+	text []byte
+	err  error // of encoding
+}
 
 var scratches = sync.Pool{New: func() any { return &scratch{text: make([]byte, 0, 1<<10)} }}
 
-// scratch begins a call: it returns an empty buffer for its message.
-func (c *Client) scratch() (*scratch, error) {
-	if err := c.begin(); err != nil {
-		return nil, err
-	}
+func newScratch() *scratch {
 	s := scratches.Get().(*scratch)
 	s.text = s.text[:0]
-	return s, nil
+	return s
 }
 
-// lock locks c.mu. What is done under it takes a fraction of a microsecond. A
-// sync.Mutex parks the goroutine at once if others are ready to run, and it then
-// waits until all of these have had their turn, which may take milliseconds.
-// Trying for about a microsecond first avoids that.
+// lock locks c.mu, which is held for a fraction of a microsecond. If other goroutines are
+// ready to run, a sync.Mutex parks this one at once, and it then waits until all of them
+// have run, which may take milliseconds. Trying for about a microsecond first avoids that.
 func (c *Client) lock() {
 	for range 300 {
 		if c.mu.TryLock() {
@@ -41,41 +39,38 @@ func (c *Client) lock() {
 	c.mu.Lock()
 }
 
-// A flight is an uploader and the batch it is to send.
-type flight struct {
-	u *uploader
-	b *batch
-}
-
-// unlock unlocks c.mu and then starts the uploaders that dispatch has chosen: to
-// start a goroutine takes longer than all that is done under the mutex.
+// unlock unlocks c.mu and then starts the uploaders that dispatch has chosen. Starting a
+// goroutine takes longer than everything that is done under the mutex.
 func (c *Client) unlock() {
 	if len(c.starts) == 0 {
 		c.mu.Unlock()
 		return
 	}
-	var starts [maxUploads]flight
+	var starts [maxUploads]*uploader
 	n := copy(starts[:], c.starts)
-	clear(c.starts)
 	c.starts = c.starts[:0]
 	c.mu.Unlock()
-	for _, f := range starts[:n] {
+	for _, u := range starts[:n] {
 		go func() { // dispatch has added it to c.uploads
 			defer c.uploads.Done()
-			f.u.run(f.b)
+			u.run()
 		}()
 	}
 }
 
 // queue ends a call that does not wait.
-func (c *Client) queue(s *scratch, err error) error {
+func (c *Client) queue(s *scratch) error {
 	var none context.Context
-	return c.finish(none, s, err)
+	return c.queueWithin(none, s)
 }
 
-// finish ends a call: it takes the encoded message, unless encoding failed. With
+// queueWithin ends a call: it takes the encoded message, unless encoding failed. With
 // a context, it waits for room.
-func (c *Client) finish(ctx context.Context, s *scratch, err error) error {
+func (c *Client) queueWithin(ctx context.Context, s *scratch) error {
+	err := c.begin()
+	if err == nil {
+		err = s.err
+	}
 	if err == nil {
 		err = c.add(ctx, s.text)
 	}
@@ -89,28 +84,25 @@ func (c *Client) finish(ctx context.Context, s *scratch, err error) error {
 	return err
 }
 
-// add copies a message into the open batch. ctx is nil for a call that does not
+// add copies a message into the collecting batch. ctx is nil for a call that does not
 // wait for room.
 func (c *Client) add(ctx context.Context, message []byte) error {
-	var sum uint32
-	if c.spooler != nil {
-		sum = spool.Checksum(message)
-	}
+	sum := c.spooler.checksum(message)
 	var room <-chan struct{}
 	for {
 		seg, n, err := c.put(message, sum)
-		if failed, ok := err.(*diskError); ok {
-			failed.report(c.report)
+		if failed, ok := err.(diskError); ok {
+			c.report.spool(failed.error)
 			continue
 		}
 		if err == errNoSegment {
-			if err = c.prepare(); err == nil {
+			if err = c.makeSegment(); err == nil {
 				continue
 			}
 		}
 		switch {
 		case err == nil:
-			c.commit(seg, n)
+			c.spooler.commit(seg, n)
 			return nil
 		case errors.Is(err, ErrNotSpooled), err == ErrQueueFull && ctx == nil:
 			return c.refuse(err)
@@ -132,7 +124,7 @@ func (c *Client) add(ctx context.Context, message []byte) error {
 func (c *Client) refuse(err error) error {
 	c.lock()
 	defer c.unlock()
-	c.count.refused++
+	c.count.Refused++
 	return err
 }
 
@@ -145,8 +137,8 @@ func (c *Client) nextRoom() <-chan struct{} {
 	if c.room == nil {
 		c.room = make(chan struct{})
 	}
-	if c.open != nil { // it would make room only after FlushAfter
-		c.open.due = true
+	if c.collecting != nil { // it would make room only after FlushAfter
+		c.collecting.due = true
 		c.dispatch()
 	}
 	return c.room
@@ -160,10 +152,10 @@ func (c *Client) tellRoom() {
 	}
 }
 
-// put copies a message into the open batch, or a new one, without waiting. It
-// returns the segment that the message is in, nil for a batch in memory alone, and
+// put copies a message into the collecting batch, or a new one, without waiting. It
+// returns the segment that the message is in, nil for a batch in memory, and
 // how many messages the batch now has. The error is ErrClosed, ErrQueueFull,
-// errNoSegment if a file has to be made first, or a *diskError, after which the
+// errNoSegment if a file has to be made first, or a diskError, after which the
 // message is to be put again.
 func (c *Client) put(message []byte, sum uint32) (*spool.Segment, int, error) {
 	c.lock()
@@ -171,80 +163,75 @@ func (c *Client) put(message []byte, sum uint32) (*spool.Segment, int, error) {
 	if c.closed {
 		return nil, 0, ErrClosed
 	}
-	if c.waitingMemory()+footprint(len(message)) > c.conf.maxQueue {
+	size := footprint(len(message))
+	// Of the bound, conf.uploadMemory is for batches under way.
+	if c.memory+max(0, c.conf.uploadMemory-c.uploadingMemory)+size > c.conf.maxMemory {
 		return nil, 0, ErrQueueFull
 	}
-	if c.open != nil && !c.open.fits(len(message)) {
-		c.fill()
+	if c.collecting != nil && !c.collecting.fits(len(message)) {
+		c.seal()
 	}
-	if c.open == nil {
+	if c.collecting == nil {
 		if err := c.openBatch(); err != nil {
 			return nil, 0, err
 		}
 	}
-	if c.open.seg == nil {
-		c.open.append(message)
-	} else if err := c.open.write(message, sum); err != nil {
+	b := c.collecting
+	if err := b.append(message, sum); err != nil {
 		c.spooler.fail(err)
-		failed := &diskError{err: err}
-		if c.open.n > 0 {
-			c.fill()
+		if b.n > 0 {
+			c.seal()
 		} else {
-			failed.empty, c.open = c.open.seg, nil
+			c.collecting = nil
+			c.uploads.Go(func() { c.remove(b) })
 		}
-		return nil, 0, failed
+		return nil, 0, diskError{err}
 	}
-	if c.spooler != nil && c.open.seg == nil {
-		c.count.unspooled++
+	c.memory += size
+	c.count.Queued++
+	c.count.Pending++
+	if b.unspooled {
+		c.count.Unspooled++
 	}
-	c.memory += footprint(len(message))
-	c.count.queued++
-	c.count.pending++
-	b, n := c.open, c.open.n
+	n := b.n
 	if n >= c.conf.flushAt {
 		b.due = true
 	}
-	if b.due || len(c.full) > 0 {
+	if b.due || len(c.waiting) > 0 {
 		c.dispatch()
 	}
 	return b.seg, n, nil
 }
 
-// fill closes the open batch to further messages, and queues it to be sent. c.mu
-// is held.
-func (c *Client) fill() {
-	b := c.open
-	c.open = nil
-	c.full = append(c.full, b)
-	if c.spooler != nil {
-		c.tend(false)
+// makeSegment makes a segment for the next messages. If the disk fails, they are held
+// in memory alone. The error is ErrQueueFull if SpoolMax leaves no room.
+func (c *Client) makeSegment() error {
+	err := c.spooler.prepare(1)
+	if err == nil || err == ErrQueueFull {
+		return err
 	}
+	c.lock()
+	defer c.unlock()
+	c.spooler.fail(err)
+	return nil
 }
 
-// waitingMemory returns the part of c.memory that conf.maxQueue bounds: without
-// the batches under way if there is a spool, as these have a bound of their own.
-// c.mu is held.
-func (c *Client) waitingMemory() int {
-	if c.spooler != nil {
-		return c.memory - c.spooler.flying
-	}
-	return c.memory
+// seal closes the collecting batch to further messages. c.mu is held.
+func (c *Client) seal() {
+	c.waiting = append(c.waiting, c.collecting)
+	c.collecting = nil
+	c.maintain(false)
 }
 
-// openBatch opens a batch for the next messages. The error is errNoSegment if a
-// segment of the spool has to be made for it first, or a *diskError. c.mu is held.
+// openBatch makes a batch for the next messages. The error is that of
+// spooler.newBatch. c.mu is held.
 func (c *Client) openBatch() error {
-	now := time.Now()
-	if c.spooler == nil {
-		c.open = newBatch(now)
-	} else {
-		b, low, err := c.spooler.newBatch(now)
-		c.tend(low)
-		if err != nil {
-			return err
-		}
-		c.open = b
+	b, low, err := c.spooler.newBatch(time.Now())
+	c.maintain(low)
+	if err != nil {
+		return err
 	}
+	c.collecting = b
 	c.armTimer()
 	return nil
 }
@@ -255,28 +242,28 @@ func (c *Client) isClosed() bool {
 	return c.closed
 }
 
-// armTimer makes the open batch due after FlushAfter. c.mu is held.
+// armTimer makes the collecting batch due after FlushAfter. c.mu is held.
 func (c *Client) armTimer() {
 	if c.timer == nil {
-		c.timer = time.AfterFunc(c.conf.flushAfter, c.ripen)
+		c.timer = time.AfterFunc(c.conf.flushAfter, c.makeDue)
 		return
 	}
 	c.timer.Reset(c.conf.flushAfter)
 }
 
-// ripen makes the open batch due. The timer calls it, and is not stopped when a
-// batch leaves for another reason, so the batch it was set for may be gone.
-func (c *Client) ripen() {
+// makeDue makes the collecting batch due. The timer calls it. Nothing stops the timer when
+// a batch leaves for another reason, so the collecting batch may be a later one.
+func (c *Client) makeDue() {
 	c.lock()
 	defer c.unlock()
-	if c.open != nil && time.Since(c.open.opened) >= c.conf.flushAfter {
-		c.open.due = true
+	if c.collecting != nil && time.Since(c.collecting.opened) >= c.conf.flushAfter {
+		c.collecting.due = true
 		c.dispatch()
 	}
 }
 
-// dispatch hands what is due to idle uploaders. Without one, batches wait and
-// grow. c.mu is held.
+// dispatch gives batches that are due to idle uploaders. While there is none, batches
+// wait and grow. c.mu is held.
 func (c *Client) dispatch() {
 	for len(c.idle) > 0 {
 		b := c.next()
@@ -286,8 +273,9 @@ func (c *Client) dispatch() {
 		last := len(c.idle) - 1
 		u := c.idle[last]
 		c.idle = c.idle[:last]
+		u.batch = b
 		c.uploads.Add(1)
-		c.starts = append(c.starts, flight{u, b})
+		c.starts = append(c.starts, u)
 	}
 }
 
@@ -296,54 +284,44 @@ func (c *Client) dispatch() {
 func (c *Client) next() *batch {
 	var b *batch
 	switch {
-	case c.gate.isClosed():
+	case c.gate.isClosed() || len(c.uploading) >= c.outage.limit:
 		return nil
-	case c.spooler != nil && len(c.flying) >= c.spooler.width:
-		return nil
-	case c.spooler != nil && len(c.spooler.kept) > 0 && c.ctx.Err() == nil:
-		b = c.spooler.kept[0]
-		c.spooler.kept = slices.Delete(c.spooler.kept, 0, 1)
-	case len(c.full) > 0:
-		b = c.full[0]
-		c.full = slices.Delete(c.full, 0, 1)
-	case c.open != nil && c.open.due:
-		b, c.open = c.open, nil
+	case len(c.spooled) > 0 && c.ctx.Err() == nil:
+		b = c.spooled[0]
+		c.spooled = slices.Delete(c.spooled, 0, 1)
+	case len(c.waiting) > 0:
+		b = c.waiting[0]
+		c.waiting = slices.Delete(c.waiting, 0, 1)
+	case c.collecting != nil && c.collecting.due:
+		b, c.collecting = c.collecting, nil
 	default:
 		return nil
 	}
-	c.flying = append(c.flying, b)
-	if c.spooler != nil {
-		c.spooler.flying += b.footprint()
-	}
-	if b.seg != nil && !b.onDisk {
-		b.ends = b.seg.Ends()
-	}
+	c.uploading = append(c.uploading, b)
+	c.uploadingMemory += b.footprint()
 	return b
 }
 
-// settle records the fate of a batch and returns the next one for its
-// uploader; nil when it is to rest.
-func (c *Client) settle(u *uploader, b *batch) *batch {
+// settle records the outcome of an uploader's batch. It reports whether the uploader has
+// another one.
+func (c *Client) settle(u *uploader) bool {
+	b := u.batch
 	c.lock()
 	c.count.settle(b)
 	c.unlock()
 
 	b.deliveries(c.tell)
-	if b.seg != nil {
-		if err := b.seg.Remove(); err != nil {
-			c.report.spool(err)
-		}
-	}
+	c.remove(b)
 
 	c.lock()
 	defer c.unlock()
-	c.land(b)
-	b.answer(b.fate, false)
-	if c.spooler != nil && b.fate.reason == "" && b.n > 0 { // 0: all of it was damaged
-		c.widen()
+	c.endUpload(b)
+	b.resolve(b.outcome, false)
+	if b.outcome.reason == "" && b.n > 0 { // 0: all of it was damaged
+		c.noteTaken()
 	}
 	b.release()
-	return c.another(u)
+	return c.advance(u)
 }
 
 // tell reports what became of messages.
@@ -354,23 +332,21 @@ func (c *Client) tell(d Delivery) {
 	}
 }
 
-// land ends the flight of b. c.mu is held.
-func (c *Client) land(b *batch) {
-	i := slices.Index(c.flying, b)
-	c.flying = slices.Delete(c.flying, i, i+1)
+// endUpload takes b off the batches that are under way. c.mu is held.
+func (c *Client) endUpload(b *batch) {
+	i := slices.Index(c.uploading, b)
+	c.uploading = slices.Delete(c.uploading, i, i+1)
 	c.memory -= b.footprint()
-	if c.spooler != nil {
-		c.spooler.flying -= b.footprint()
-	}
+	c.uploadingMemory -= b.footprint()
 	c.tellRoom()
 }
 
-// another returns the next batch for an uploader; nil when it is to rest. c.mu
-// is held.
-func (c *Client) another(u *uploader) *batch {
-	next := c.next()
-	if next == nil {
+// advance gives an uploader the next batch, or makes it idle and returns false. c.mu is
+// held.
+func (c *Client) advance(u *uploader) bool {
+	u.batch = c.next()
+	if u.batch == nil {
 		c.idle = append(c.idle, u)
 	}
-	return next
+	return u.batch != nil
 }

@@ -21,16 +21,20 @@ type reporter struct {
 	muted   bool       // the client is being set up; unmute logs what there is
 	found   int        // messages of an earlier process
 	failing bool       // the latest attempt that ended failed
-	full    digest
-	disk    digest
-	dropped [len(reasons)]digest
+	digests [len(reasons) + 2]digest
 }
 
-// A digest adds up messages between log lines.
+// The digest of a Reason has its number among reasons; these are the others.
+const (
+	refusals  = len(reasons) + iota // calls that returned ErrQueueFull
+	diskFails                       // trouble with SpoolDir
+)
+
+// A digest adds up messages, or troubles, between log lines.
 type digest struct {
 	logged  time.Time // the latest line; zero before the first
-	pending int       // messages since
-	err     error     // of the latest of them
+	pending int       // since that line
+	err     error     // the latest
 }
 
 // newReporter returns a reporter that logs nothing about SpoolDir before unmute.
@@ -41,24 +45,30 @@ func newReporter(log *slog.Logger) *reporter { return &reporter{log: log, muted:
 func (r *reporter) unmute() {
 	r.mu.Lock()
 	r.muted = false
-	trouble, err := r.disk.take(time.Now()), r.disk.err
 	r.mu.Unlock()
 	if r.found > 0 {
 		r.log.Info("analytics: messages of an earlier process found in SpoolDir", "messages", r.found)
 	}
-	r.logSpool(trouble, err)
+	r.logPending()
 }
 
-// add returns how many messages to log now, possibly 0.
-func (d *digest) add(n int, err error, now time.Time) int {
+// note adds n to a digest, and logs it if that is due.
+func (r *reporter) note(kind, n int, err error) {
+	r.mu.Lock()
+	d := &r.digests[kind]
 	d.pending += n
 	d.err = err
-	if !d.logged.IsZero() && now.Sub(d.logged) < reportInterval {
-		return 0
+	now := time.Now()
+	if r.muted || !d.logged.IsZero() && now.Sub(d.logged) < reportInterval {
+		r.mu.Unlock()
+		return
 	}
-	return d.take(now)
+	n = d.take(now)
+	r.mu.Unlock()
+	r.logDigest(kind, n, err)
 }
 
+// take returns what is to be logged now, possibly 0.
 func (d *digest) take(now time.Time) int {
 	n := d.pending
 	if n > 0 {
@@ -67,39 +77,35 @@ func (d *digest) take(now time.Time) int {
 	return n
 }
 
-// refused notes a call that returned ErrQueueFull.
-func (r *reporter) refused() {
-	r.mu.Lock()
-	n := r.full.add(1, nil, time.Now())
-	r.mu.Unlock()
-	r.logRefused(n)
-}
-
-func (r *reporter) logRefused(n int) {
-	if n > 0 {
+func (r *reporter) logDigest(kind, n int, err error) {
+	switch {
+	case n == 0:
+	case kind == refusals:
 		r.log.Error("analytics: queue full, messages refused", "messages", n)
+	case kind == diskFails:
+		r.log.Error("analytics: trouble with SpoolDir", "times", n, "error", err)
+	default:
+		r.log.Error("analytics: messages dropped", "messages", n, "reason", string(reasons[kind]), "error", err)
 	}
 }
+
+// logPending logs what the digests still hold.
+func (r *reporter) logPending() {
+	now := time.Now()
+	for kind := range r.digests {
+		r.mu.Lock()
+		d := &r.digests[kind]
+		n, err := d.take(now), d.err
+		r.mu.Unlock()
+		r.logDigest(kind, n, err)
+	}
+}
+
+// refused notes a call that returned ErrQueueFull.
+func (r *reporter) refused() { r.note(refusals, 1, nil) }
 
 // spool notes trouble with SpoolDir.
-func (r *reporter) spool(err error) {
-	r.mu.Lock()
-	n := 0
-	if r.muted {
-		r.disk.pending++
-		r.disk.err = err
-	} else {
-		n = r.disk.add(1, err, time.Now())
-	}
-	r.mu.Unlock()
-	r.logSpool(n, err)
-}
-
-func (r *reporter) logSpool(n int, err error) {
-	if n > 0 {
-		r.log.Error("analytics: trouble with SpoolDir", "times", n, "error", err)
-	}
-}
+func (r *reporter) spool(err error) { r.note(diskFails, 1, err) }
 
 // failed notes an attempt that will be repeated.
 func (r *reporter) failed(err error) {
@@ -114,55 +120,17 @@ func (r *reporter) failed(err error) {
 
 // settled notes what became of messages.
 func (r *reporter) settled(d Delivery) {
-	if d.Reason == "" {
-		r.succeeded()
+	if d.Reason != "" {
+		r.note(d.Reason.index(), d.Count, d.Err)
 		return
 	}
-	for i, reason := range reasons {
-		if reason != d.Reason {
-			continue
-		}
-		r.mu.Lock()
-		n := r.dropped[i].add(d.Count, d.Err, time.Now())
-		r.mu.Unlock()
-		r.logDropped(reason, n, d.Err)
-	}
-}
-
-func (r *reporter) logDropped(reason Reason, n int, err error) {
-	if n > 0 {
-		r.log.Error("analytics: messages dropped", "messages", n, "reason", string(reason), "error", err)
-	}
-}
-
-func (r *reporter) succeeded() {
 	r.mu.Lock()
 	recovered := r.failing
 	r.failing = false
 	r.mu.Unlock()
 	if recovered {
-		r.close()
+		r.logPending()
 		r.log.Info("analytics: uploads succeed again")
-	}
-}
-
-// close logs what the digests still hold.
-func (r *reporter) close() {
-	r.mu.Lock()
-	now := time.Now()
-	full := r.full.take(now)
-	disk, diskErr := r.disk.take(now), r.disk.err
-	var dropped [len(reasons)]digest
-	for i := range r.dropped {
-		d := &r.dropped[i]
-		dropped[i].err = d.err
-		dropped[i].pending = d.take(now)
-	}
-	r.mu.Unlock()
-	r.logRefused(full)
-	r.logSpool(disk, diskErr)
-	for i, d := range dropped {
-		r.logDropped(reasons[i], d.pending, d.err)
 	}
 }
 

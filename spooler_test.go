@@ -240,7 +240,7 @@ func TestAFileOfDamagedMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 		next.lock()
-		next.spooler.width, next.spooler.down = 1, true
+		next.outage.limit, next.outage.down = 1, true
 		next.unlock()
 		err = next.Flush(t.Context())
 		if e := (*UndeliveredError)(nil); !errors.As(err, &e) || e.Delivered != 0 || e.Dropped != 3 {
@@ -253,7 +253,7 @@ func TestAFileOfDamagedMessages(t *testing.T) {
 			t.Errorf("requests of %v messages, want none", n)
 		}
 		next.lock()
-		if !next.spooler.down || next.spooler.width != 1 {
+		if !next.outage.down || next.outage.limit != 1 {
 			t.Error("that there was nothing to send passes for a sign that the collector is back")
 		}
 		next.unlock()
@@ -295,7 +295,7 @@ func TestAFileThatIsGone(t *testing.T) {
 
 // The deadline of Shutdown may pass while batches are being moved to the disk. Shutdown
 // accounts for them, too.
-func TestTidyAfterTheDeadlineOfShutdown(t *testing.T) {
+func TestMaintenanceAfterTheDeadlineOfShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
 		c, _ := newSpoolClient(t.TempDir(), func(int, request) (*http.Response, error) {
@@ -306,7 +306,7 @@ func TestTidyAfterTheDeadlineOfShutdown(t *testing.T) {
 		track(t, c, maxUploads)
 		synctest.Wait()
 		c.lock()
-		c.spooler.tending = true // tidy is yet to come
+		c.maintaining = true // maintenance is yet to come
 		c.unlock()
 		const waiting = 30 // one full batch, and another
 		for range waiting {
@@ -314,9 +314,9 @@ func TestTidyAfterTheDeadlineOfShutdown(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		w := c.depart(true)
-		c.abandon(w)
-		c.tidy()
+		w := c.flushAll(true)
+		c.cancelUploads(w)
+		c.maintenance()
 		close(stuck)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

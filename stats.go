@@ -19,59 +19,37 @@ type Stats struct {
 	Attempts  uint64            // requests made, also for batches that are still to be delivered
 }
 
-// counters are the running totals behind Stats.
+// counters are the running totals behind Stats, in which Dropped, ByReason and Memory
+// stay zero.
 type counters struct {
-	queued, delivered, refused uint64
-	batches, attempts          uint64
-	dropped                    [len(reasons)]uint64
-	recovered, unspooled       uint64
-	pending, spooled           int
+	Stats
+	dropped [len(reasons)]uint64
 }
 
 func (n *counters) settle(b *batch) {
-	n.batches++
-	n.pending -= b.n
+	n.Batches++
+	n.Pending -= b.n
 	b.deliveries(func(d Delivery) {
 		if d.Reason == "" {
-			n.delivered += uint64(d.Count)
+			n.Delivered += uint64(d.Count)
 			return
 		}
 		n.drop(d.Reason, d.Count)
 	})
 }
 
-func (c *Client) countAttempt() {
-	c.lock()
-	defer c.unlock()
-	c.count.attempts++
-}
-
 // drop counts messages that are given up.
 func (n *counters) drop(why Reason, count int) {
-	for i, reason := range reasons {
-		if reason == why {
-			n.dropped[i] += uint64(count)
-		}
-	}
+	n.dropped[why.index()] += uint64(count)
 }
 
 // Stats returns the counters as they are now.
 func (c *Client) Stats() Stats {
 	c.lock()
 	defer c.unlock()
-	s := Stats{
-		Queued:    c.count.queued,
-		Recovered: c.count.recovered,
-		Delivered: c.count.delivered,
-		ByReason:  make(map[Reason]uint64, len(reasons)),
-		Pending:   c.count.pending,
-		Spooled:   c.count.spooled,
-		Unspooled: c.count.unspooled,
-		Memory:    c.memory,
-		Refused:   c.count.refused,
-		Batches:   c.count.batches,
-		Attempts:  c.count.attempts,
-	}
+	s := c.count.Stats
+	s.Memory = c.memory
+	s.ByReason = make(map[Reason]uint64, len(reasons))
 	for i, reason := range reasons {
 		s.ByReason[reason] = c.count.dropped[i]
 		s.Dropped += c.count.dropped[i]

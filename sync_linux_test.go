@@ -15,16 +15,16 @@ import (
 	"unsafe"
 )
 
-// synced returns how many messages of the open batch are known to be on the disk. It
+// synced returns how many messages of the collecting batch are known to be on the disk. It
 // reads a field of the segment, which the client has no access to.
 func synced(t *testing.T, c *Client) int {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.open == nil || c.open.seg == nil {
-		t.Fatal("there is no open batch in a segment")
+	if c.collecting == nil || c.collecting.seg == nil {
+		t.Fatal("there is no collecting batch in a segment")
 	}
-	seg := reflect.ValueOf(c.open.seg).Elem()
+	seg := reflect.ValueOf(c.collecting.seg).Elem()
 	syncing := (*sync.Mutex)(unsafe.Pointer(seg.FieldByName("syncing").UnsafeAddr()))
 	syncing.Lock()
 	defer syncing.Unlock()

@@ -18,8 +18,7 @@ import (
 
 const (
 	// maxAnswer is how much is read of an answer: enough for a rejection of
-	// every call of a batch. What is left of a longer one costs the
-	// connection.
+	// every call of a batch. The connection of a longer answer is closed.
 	maxAnswer = 1 << 20
 
 	retryCountHeader = "X-Retry-Count"
@@ -31,10 +30,8 @@ type uploader struct {
 	http retryablehttp.Client
 	pack packer
 
-	// Of the batch it is at:
-	messages int
-	earlier  int   // attempts made before it was put on disk
-	attempts int   // attempts so far, earlier ones included
+	batch    *batch
+	attempts int   // attempts made for it, with those before it was put on disk
 	probe    bool  // there is one attempt only, because the collector is down
 	lastErr  error // what the latest attempt met
 }
@@ -57,25 +54,26 @@ func newUploader(c *Client) *uploader {
 	return u
 }
 
-// run sends b and then whatever is due, until nothing is.
-func (u *uploader) run(b *batch) {
-	for b != nil {
+// run sends its batch and then whatever is due, until nothing is.
+func (u *uploader) run() {
+	for more := true; more; {
+		b := u.batch
 		if !b.onDisk || u.c.load(b) {
-			b.fate = u.send(b)
+			b.outcome = u.send()
 		}
-		if (b.fate.reason == ReasonExhausted || b.fate.reason == ReasonShutdown) && u.c.save(b) {
-			b = u.c.keep(u, b)
+		if r := b.outcome.reason; (r == ReasonExhausted || r == ReasonShutdown) && u.c.persist(b) {
+			more = u.c.putBack(u)
 		} else {
-			b = u.c.settle(u, b)
+			more = u.c.settle(u)
 		}
 	}
 }
 
-// send makes the attempts for one batch.
-func (u *uploader) send(b *batch) fate {
-	u.messages, u.earlier, u.attempts, u.lastErr = b.n, b.tries, b.tries, nil
+// send makes the attempts for the batch.
+func (u *uploader) send() outcome {
+	b, ctx := u.batch, u.c.ctx
+	u.attempts, u.lastErr = b.tries, nil
 	u.probe = u.c.isDown()
-	ctx := u.c.ctx
 	if err := u.c.passGate(ctx); err != nil {
 		return u.undelivered(err)
 	}
@@ -84,15 +82,12 @@ func (u *uploader) send(b *batch) fate {
 			return u.undelivered(err)
 		}
 	}
-	hr := &http.Request{Method: http.MethodPost, URL: u.c.conf.url, Header: u.c.conf.header.Clone()}
-	req, err := retryablehttp.FromRequest(hr.WithContext(ctx))
-	if err == nil {
-		err = req.SetBody(func() (io.Reader, error) { return b.newBody(time.Now()), nil })
-	}
+	body := func() (io.Reader, error) { return b.newBody(time.Now()), nil }
+	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodPost, u.c.conf.url.String(), body)
 	if err != nil {
 		return u.undelivered(err)
 	}
-
+	req.Header = u.c.conf.header.Clone()
 	resp, err := u.http.Do(req)
 	var answer []byte
 	if resp != nil {
@@ -103,12 +98,12 @@ func (u *uploader) send(b *batch) fate {
 	if err != nil || judge(resp.StatusCode, nil) != delivered {
 		return u.undelivered(err)
 	}
-	return fate{attempts: u.attempts, rejected: rejections(answer, b.n)}
+	return outcome{attempts: u.attempts, rejected: rejections(answer, b.n)}
 }
 
-// undelivered is the fate of a batch after its last attempt, if it had any.
-func (u *uploader) undelivered(err error) fate {
-	f := fate{attempts: u.attempts}
+// undelivered is the outcome of a batch after its last attempt, if it had any.
+func (u *uploader) undelivered(err error) outcome {
+	f := outcome{attempts: u.attempts}
 	var status *StatusError
 	switch {
 	case errors.As(u.lastErr, &status) && judge(status.Code, nil) == final:
@@ -127,9 +122,11 @@ func (u *uploader) undelivered(err error) fate {
 // before runs before each attempt. The header is copied because the transport
 // may still be writing that of an attempt that timed out.
 func (u *uploader) before(_ retryablehttp.Logger, req *http.Request, retries int) {
-	retries += u.earlier
+	retries += u.batch.tries
 	u.attempts = retries + 1
-	u.c.countAttempt()
+	u.c.lock()
+	u.c.count.Attempts++
+	u.c.unlock()
 	if retries > 0 {
 		req.Header = req.Header.Clone()
 		req.Header.Set(retryCountHeader, strconv.Itoa(retries))
@@ -154,9 +151,9 @@ func (u *uploader) check(ctx context.Context, resp *http.Response, err error) (b
 	if err == nil || cause == nil { // not an attempt that Shutdown has cut short
 		u.lastErr = met
 	}
-	u.c.report.attempt(ctx, u.messages, u.attempts, met)
+	u.c.report.attempt(ctx, u.batch.n, u.attempts, met)
 	if cause == nil {
-		u.c.reached(!noConnection(err), fate{err: met, attempts: u.attempts})
+		u.c.noteAttempt(!noConnection(err), outcome{err: met, attempts: u.attempts})
 	}
 	if v != retry {
 		return false, nil
@@ -187,9 +184,8 @@ func (u *uploader) wait(_, _ time.Duration, attempt int, resp *http.Response) ti
 	return wait
 }
 
-// rejections reads from an answer to n calls which of them were left out, in
-// order. Anything unexpected in it is passed over: the status has said that
-// the batch was taken.
+// rejections returns the calls that an answer to n calls lists as rejected, by index.
+// It ignores whatever is malformed: the status has said that the batch was taken.
 func rejections(answer []byte, n int) []rejection {
 	if !bytes.Contains(answer, []byte(`"rejected"`)) {
 		return nil
@@ -214,13 +210,13 @@ func rejections(answer []byte, n int) []rejection {
 }
 
 // A transport makes three habits of net/http and retryablehttp harmless.
-// It has no CloseIdleConnections, which retryablehttp calls after every final
-// failure, at the cost of everybody who shares the transport. It hides where a
-// redirect leads: redirects are not followed, and http.Client would put a
-// malformed one into an error that looks like the network's. And it hangs up on
-// a server that switches protocols: the body of such an answer is the bare
-// connection, and neither http.Client.Timeout nor the request's context ends
-// reading it.
+//   - It has no CloseIdleConnections. retryablehttp calls that after every final
+//     failure, and it would close the connections of all users of a shared transport.
+//   - It removes the Location of a redirect. Redirects are not followed, and http.Client
+//     would report a malformed Location as if the network had failed.
+//   - It closes the connection of a server that switches protocols. The body of such an
+//     answer is the bare connection, and neither http.Client.Timeout nor the request's
+//     context ends reading it.
 type transport struct{ base http.RoundTripper }
 
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {

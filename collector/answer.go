@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/esjson"
-	"github.com/hookferry/analytics/webhook"
 )
 
 // A refusal is an answer other than 200.
@@ -38,14 +38,14 @@ func tooMany(what string, wait time.Duration) *refusal {
 }
 
 // wrong refuses a request for what is wrong with one call.
-func wrong(err *webhook.CallError) *refusal {
+func wrong(err *event.CallError) *refusal {
 	return refuse(http.StatusBadRequest, string(err.Code), err.Message())
 }
 
 // A rejection is a call of a batch that is refused while others are kept.
 type rejection struct {
 	index   int
-	code    webhook.Code
+	code    event.Code
 	message string
 }
 

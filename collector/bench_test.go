@@ -10,13 +10,13 @@ import (
 	"testing"
 
 	"github.com/hookferry/analytics/collector"
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/event"
 )
 
 // A sink takes events and keeps the last of them, as a queue in memory would.
 type sink struct{ last []byte }
 
-func (s *sink) ForwardEvents(_ context.Context, _ []string, events ...webhook.Event) error {
+func (s *sink) ForwardEvents(_ context.Context, _ []string, events ...event.Event) error {
 	s.last = events[len(events)-1].Body
 	return nil
 }

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/esjson"
 	"github.com/hookferry/analytics/internal/isotime"
-	"github.com/hookferry/analytics/webhook"
 )
 
 // patience is how long a request may wait for a slot, for the lookup of its write key and for
@@ -43,7 +43,7 @@ func (h *Handler) serveCalls(w http.ResponseWriter, r *http.Request, kind string
 	ip := h.config.ClientIP(r)
 	m := h.shares.reserve(ip)
 	defer m.release()
-	env := webhook.Envelope{
+	env := event.Envelope{
 		Type:       kind,
 		ReceivedAt: time.Now(),
 		IP:         ip,
@@ -66,7 +66,7 @@ func (h *Handler) serveCalls(w http.ResponseWriter, r *http.Request, kind string
 	a.success(w, rejected)
 }
 
-func (h *Handler) take(w http.ResponseWriter, r *http.Request, env webhook.Envelope, m *reservation, a *Answered) ([]rejection, *refusal) {
+func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelope, m *reservation, a *Answered) ([]rejection, *refusal) {
 	// A key in the header is checked before the body is read.
 	var source Source
 	var refused *refusal
@@ -90,7 +90,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, env webhook.Envel
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), patience)
 	defer cancel()
 	if h.config.PassTrace {
-		ctx = webhook.ContextWithTrace(ctx, r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ","))
+		ctx = event.ContextWithTrace(ctx, r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ","))
 	}
 
 	if m.work(ctx) != nil {
@@ -173,7 +173,7 @@ func (h *Handler) admit(ctx context.Context, key string, m *reservation, a *Answ
 }
 
 // forward hands events on.
-func (h *Handler) forward(ctx context.Context, source Source, events []webhook.Event) *refusal {
+func (h *Handler) forward(ctx context.Context, source Source, events []event.Event) *refusal {
 	if len(events) == 0 || len(source.Destinations) == 0 {
 		return nil
 	}
@@ -203,7 +203,7 @@ type space struct {
 	// may be calls.
 	found    [][]byte
 	most     int // elements that calls and found have had
-	events   []webhook.Event
+	events   []event.Event
 	rejected []rejection
 }
 
@@ -229,7 +229,7 @@ func (l *space) release() {
 // may be at most, returns its writeKey, and puts into env what applies to all calls.
 // How deeply calls are nested is left to be found out for each: one of them may not
 // spoil the others.
-func (l *space) readBatch(body []byte, env *webhook.Envelope) (key string, refused *refusal) {
+func (l *space) readBatch(body []byte, env *event.Envelope) (key string, refused *refusal) {
 	var batch, sentAt []byte
 	element := func(call []byte) {
 		if len(l.found) <= analytics.MaxBatchCalls {
@@ -259,9 +259,9 @@ func (l *space) readBatch(body []byte, env *webhook.Envelope) (key string, refus
 	}
 	switch {
 	case batch == nil:
-		refused = wrong(&webhook.CallError{Field: "batch", Code: webhook.CodeMissing, Problem: "is required"})
+		refused = wrong(&event.CallError{Field: "batch", Code: event.CodeMissing, Problem: "is required"})
 	case batch[0] != '[':
-		refused = wrong(&webhook.CallError{Field: "batch", Code: webhook.CodeWrongType, Problem: "has to be an array"})
+		refused = wrong(&event.CallError{Field: "batch", Code: event.CodeWrongType, Problem: "has to be an array"})
 	}
 	// Clients drop a batch that is refused, so a clock that makes no sense is
 	// passed over, like one that is not there.
@@ -278,9 +278,9 @@ func malformed(err error, body []byte, what string) *refusal {
 		return nil
 	}
 	if problem := esjson.Check(body); problem != nil {
-		return refuse(http.StatusBadRequest, string(webhook.CodeMalformed), problem.Error())
+		return refuse(http.StatusBadRequest, string(event.CodeMalformed), problem.Error())
 	}
-	return refuse(http.StatusBadRequest, string(webhook.CodeWrongType), what+" is a JSON object")
+	return refuse(http.StatusBadRequest, string(event.CodeWrongType), what+" is a JSON object")
 }
 
 // text returns the text of a JSON string, "" for another value.
@@ -292,13 +292,13 @@ func text(value []byte) string {
 	return string(b)
 }
 
-// reject says what is wrong with a call: err is a *webhook.CallError.
+// reject says what is wrong with a call: err is a *event.CallError.
 func reject(index int, err error) rejection {
-	var callErr *webhook.CallError
+	var callErr *event.CallError
 	if errors.As(err, &callErr) {
 		return rejection{index, callErr.Code, callErr.Message()}
 	}
-	return rejection{index, webhook.CodeMalformed, "could not be read"}
+	return rejection{index, event.CodeMalformed, "could not be read"}
 }
 
 // roomPerBody is about by how much a body is longer than its call, beside the
@@ -316,8 +316,8 @@ const maxChunk = 256 << 10
 // A body is encoded in a scratch first, so that its length is known when memory is taken
 // for it. Calls that do not fit into what the request may become are rejected, and the
 // request is refused if no call fits.
-func (m *reservation) events(ctx context.Context, env webhook.Envelope, size, destinations int) ([]webhook.Event, []rejection, *refusal) {
-	batch, err := webhook.NewBatch(env)
+func (m *reservation) events(ctx context.Context, env event.Envelope, size, destinations int) ([]event.Event, []rejection, *refusal) {
+	encoder, err := event.NewEncoder(env)
 	if err != nil {
 		r := reject(0, err)
 		return nil, nil, refuse(http.StatusBadRequest, string(r.code), r.message)
@@ -327,7 +327,7 @@ func (m *reservation) events(ctx context.Context, env webhook.Envelope, size, de
 	if len(calls) > analytics.MaxBatchCalls {
 		return nil, nil, refuse(http.StatusBadRequest, "too_many_calls", fmt.Sprintf("a batch has at most %d calls", analytics.MaxBatchCalls))
 	}
-	if err := m.take(batch.ContextSize() + len(calls)*eventSize); err != nil {
+	if err := m.take(encoder.ContextSize() + len(calls)*eventSize); err != nil {
 		return nil, nil, noMemory(err)
 	}
 	scratch := scratches.Get().(*[]byte)
@@ -337,7 +337,7 @@ func (m *reservation) events(ctx context.Context, env webhook.Envelope, size, de
 	allowed := growth + growthFactor*size
 	left := allowed / max(destinations, 1) // for bodies
 	work := 2 * allowed                    // bytes that are encoded at most, in vain or not
-	expected := len(calls)*(batch.ContextSize()+roomPerBody) + size
+	expected := len(calls)*(encoder.ContextSize()+roomPerBody) + size
 	var chunk []byte
 	for i, call := range calls {
 		if ctx.Err() != nil {
@@ -345,10 +345,10 @@ func (m *reservation) events(ctx context.Context, env webhook.Envelope, size, de
 		}
 		// A context that the call's own overrides takes the same work to merge, so
 		// it counts although it is not in the body.
-		cost := batch.ContextSize()
-		var e webhook.Event
+		cost := encoder.ContextSize()
+		var e event.Event
 		if cost <= min(left, work) {
-			*scratch, e, err = batch.AppendEvent((*scratch)[:0], call)
+			*scratch, e, err = encoder.Append((*scratch)[:0], call)
 			if err != nil {
 				r := reject(i, err)
 				if err := m.take(errorSize + len(r.message)); err != nil {
@@ -366,7 +366,7 @@ func (m *reservation) events(ctx context.Context, env webhook.Envelope, size, de
 		}
 		if e.Body == nil || cost > left {
 			if over.code == "" {
-				over = rejection{code: webhook.CodeTooLarge, message: fmt.Sprintf("the webhooks of the request have more than %d bytes, each counted for every destination and with the context of the batch", allowed)}
+				over = rejection{code: event.CodeTooLarge, message: fmt.Sprintf("the webhooks of the request have more than %d bytes, each counted for every destination and with the context of the batch", allowed)}
 			}
 			over.index = i
 			l.rejected = append(l.rejected, over)
@@ -380,7 +380,7 @@ func (m *reservation) events(ctx context.Context, env webhook.Envelope, size, de
 			}
 			chunk = make([]byte, 0, n)
 		}
-		expected -= len(call) + batch.ContextSize() + roomPerBody
+		expected -= len(call) + encoder.ContextSize() + roomPerBody
 		at := len(chunk)
 		chunk = append(chunk, e.Body...)
 		e.Body = chunk[at:len(chunk):len(chunk)]

@@ -35,7 +35,7 @@
 // analytics.MaxCallSize bytes, a batch analytics.MaxBatchSize bytes and
 // analytics.MaxBatchCalls calls, counted before compression.
 //
-// What a call has to look like is said at [webhook.NewEvent]. The context and
+// What a call has to look like is said at [event.Encoder.Append]. The context and
 // integrations of a batch are merged into each of its calls. As every webhook
 // repeats the context, it has at most analytics.MaxCallSize bytes without its
 // white space.
@@ -84,7 +84,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/event"
 )
 
 // DefaultMaxMemory is the MaxMemory of a Config that sets none: 256 MB, 1 MB
@@ -102,10 +102,8 @@ type Forwarder interface {
 	// Off are not forwarded, nor are those whose Source and ID were seen before. It may keep the
 	// events' bodies, which nobody changes and which share an array, but not the
 	// slices. It is called concurrently.
-	ForwardEvents(ctx context.Context, destinations []string, events ...webhook.Event) error
+	ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error
 }
-
-var _ Forwarder = (*webhook.Forwarder)(nil)
 
 // A Source is where calls come from: an application with a write key.
 type Source struct {
@@ -172,7 +170,7 @@ type Config struct {
 	ClientIP func(r *http.Request) string
 
 	// PassTrace passes the headers traceparent and tracestate of a request on
-	// with its events, as webhook.ContextWithTrace does: to the endpoints of
+	// with its events, as event.ContextWithTrace does: to the endpoints of
 	// customers, who then see the trace ids. It is for a collector whose
 	// clients are the operator's own services.
 	PassTrace bool

@@ -25,6 +25,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/collector"
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/memnet"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
@@ -34,18 +35,18 @@ import (
 type forwarder struct {
 	mu           sync.Mutex
 	err          error
-	handed       [][]webhook.Event
+	handed       [][]event.Event
 	destinations []string
 }
 
-func (f *forwarder) ForwardEvents(ctx context.Context, destinations []string, events ...webhook.Event) error {
+func (f *forwarder) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err != nil {
 		return f.err
 	}
 	f.destinations = append([]string(nil), destinations...)
-	f.handed = append(f.handed, append([]webhook.Event(nil), events...))
+	f.handed = append(f.handed, append([]event.Event(nil), events...))
 	return nil
 }
 
@@ -61,7 +62,7 @@ func (f *forwarder) calls() int {
 	return len(f.handed)
 }
 
-func (f *forwarder) events() (events []webhook.Event) {
+func (f *forwarder) events() (events []event.Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, es := range f.handed {
@@ -975,7 +976,11 @@ func TestBodiesOfABatch(t *testing.T) {
 			if i%10 == 3 {
 				continue
 			}
-			want, err := webhook.NewEvent([]byte(call), webhook.Envelope{ReceivedAt: events[0].Received, Source: "shop"})
+			encoder, err := event.NewEncoder(event.Envelope{ReceivedAt: events[0].Received, Source: "shop"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := encoder.Encode(event.JSON(call))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -1094,7 +1099,7 @@ func TestClientThatHangsUp(t *testing.T) {
 
 type forwardFunc func(context.Context) error
 
-func (f forwardFunc) ForwardEvents(ctx context.Context, _ []string, _ ...webhook.Event) error {
+func (f forwardFunc) ForwardEvents(ctx context.Context, _ []string, _ ...event.Event) error {
 	return f(ctx)
 }
 

@@ -9,13 +9,13 @@ import (
 	"strings"
 
 	"github.com/hookferry/analytics/collector"
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/event"
 )
 
 // A printer prints what it is handed. A *webhook.Forwarder delivers it.
 type printer struct{}
 
-func (printer) ForwardEvents(_ context.Context, destinations []string, events ...webhook.Event) error {
+func (printer) ForwardEvents(_ context.Context, destinations []string, events ...event.Event) error {
 	for _, e := range events {
 		fmt.Println(e.Type, e.ID, "for", destinations)
 	}

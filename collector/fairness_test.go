@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/collector"
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/event"
 )
 
 // A gate is a forwarder that lets nothing through until it is opened.
@@ -24,7 +24,7 @@ type gate struct {
 	waiting atomic.Int64
 }
 
-func (g *gate) ForwardEvents(ctx context.Context, _ []string, _ ...webhook.Event) error {
+func (g *gate) ForwardEvents(ctx context.Context, _ []string, _ ...event.Event) error {
 	g.waiting.Add(1)
 	select {
 	case <-g.open:

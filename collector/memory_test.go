@@ -16,10 +16,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/event"
 )
 
-type forwardFunc func(events []webhook.Event) error
+type forwardFunc func(events []event.Event) error
 
 // A quietWriter calls written for each piece of an answer, and keeps none.
 type quietWriter struct {
@@ -35,7 +35,7 @@ func (w *quietWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (f forwardFunc) ForwardEvents(_ context.Context, _ []string, events ...webhook.Event) error {
+func (f forwardFunc) ForwardEvents(_ context.Context, _ []string, events ...event.Event) error {
 	return f(events)
 }
 
@@ -66,7 +66,7 @@ func TestMemoryIsTakenForAllThatIsAllocated(t *testing.T) {
 		var before, after, answered runtime.MemStats
 		h, err := New(Config{
 			Sources: Keys(map[string]Source{"key": {Destinations: []string{"crm"}}}),
-			Forwarder: forwardFunc(func(events []webhook.Event) error {
+			Forwarder: forwardFunc(func(events []event.Event) error {
 				runtime.ReadMemStats(&after)
 				held, size = h.shares.held, 0
 				for _, e := range events {

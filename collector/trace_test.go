@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/hookferry/analytics/collector"
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
@@ -15,12 +16,12 @@ func TestPassTrace(t *testing.T) {
 		name   string
 		pass   bool
 		parent string
-		want   webhook.Trace
+		want   event.Trace
 	}{
-		{"not asked for", false, parent, webhook.Trace{}},
-		{"asked for", true, parent, webhook.Trace{Parent: parent, State: "a=1"}},
-		{"not valid", true, parent[1:], webhook.Trace{}},
-		{"none", true, "", webhook.Trace{}},
+		{"not asked for", false, parent, event.Trace{}},
+		{"asked for", true, parent, event.Trace{Parent: parent, State: "a=1"}},
+		{"not valid", true, parent[1:], event.Trace{}},
+		{"none", true, "", event.Trace{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			q := memqueue.New(memqueue.Config{})

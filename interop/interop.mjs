@@ -173,7 +173,7 @@ async function serve(hookferry, scratch, hook) {
       id: client.id, endpoints: [{ url: hook, headers: headersOf(client) }], secret, standardSecrets,
     })),
   }))
-  const child = start(hookferry, ['serve', '-config', file])
+  const child = start(hookferry, ['serve', '--config', file])
   const number = await printed(child, 'hookferry serve does not say where it listens', (line) =>
     [...line.matchAll(/127\.0\.0\.1:([1-9]\d*)/g)].find(([address]) => address !== new URL(hook).host)?.[1])
   return { process: child, endpoint: `http://127.0.0.1:${number}` }

@@ -2,6 +2,14 @@ package main
 
 var forwarder = []soak{
 	{
+		name: "simulation", dir: "internal/simulation", test: "TestSimulation",
+		what: "the whole service in virtual time, with crashes and faults of every kind: every message is accounted for",
+	},
+	{
+		name: "planted", dir: "internal/simulation", test: "TestPlantedFaultsAreFound",
+		what: "faults planted into the file store: the simulation finds each",
+	},
+	{
 		name: "schedule", dir: "webhook/internal/schedule", test: "TestNothingStalls",
 		what: "the forwarder's scheduler at random: limits hold, nothing is lost, nothing stalls",
 	},

@@ -21,10 +21,10 @@ var fuzzes = []soak{
 	// The forwarder.
 	{name: "fuzz-record", dir: "webhook", fuzz: "FuzzDeliveryRecord", what: "stored deliveries and dead letters, and what is not one"},
 	{name: "fuzz-settings", dir: "webhook", fuzz: "FuzzSettings", what: "settings of a destination, and the one request that comes of them"},
-	{name: "fuzz-trace", dir: "webhook", fuzz: "FuzzParseTrace", what: "trace headers"},
+	{name: "fuzz-trace", dir: "event", fuzz: "FuzzParseTrace", what: "trace headers"},
 	{name: "fuzz-host", dir: "webhook", fuzz: "FuzzHost", what: "hosts in URLs that somebody takes for addresses"},
 	{name: "fuzz-public", dir: "webhook", fuzz: "FuzzPublic", what: "addresses that are not public, in all their forms"},
-	{name: "fuzz-event", dir: "webhook", fuzz: "FuzzNewEvent", what: "calls, as events and their bodies"},
+	{name: "fuzz-event", dir: "event", fuzz: "FuzzEncoder", what: "calls, as events and their bodies"},
 	{name: "fuzz-wire", dir: "webhook/internal/wire", fuzz: "FuzzAnswer", what: "answers of receivers, read as net/http reads them"},
 
 	// The store in a file.

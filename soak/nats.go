@@ -6,8 +6,8 @@ var nats = []soak{
 	{name: "nats-leader", what: "of three NATS servers the leader is killed under load", dir: "soak/nats", test: "TestLeaderKilled"},
 	{name: "nats-stopped", what: "of three NATS servers one is stopped, or silent: every call of a collector is answered in time", dir: "soak/nats", test: "TestServerStopped"},
 	{name: "nats-cut", what: "connections to NATS are cut while puts, leases and settlements are answered", dir: "soak/nats", test: "TestCut"},
-	{name: "nats-queue", what: "the conformance suite on NATS in real time, over sockets", dir: "webhook/natsqueue", test: "TestQueueInRealTime"},
-	{name: "nats-random", what: "random operations on NATS", dir: "webhook/natsqueue", test: "TestQueue"},
+	{name: "nats-queue", what: "the conformance suite on NATS in real time, over sockets", dir: "webhook/natsqueue", test: "TestStoreInRealTime"},
+	{name: "nats-random", what: "random operations on NATS", dir: "webhook/natsqueue", test: "TestStore"},
 	{name: "nats-backlog", what: "deliveries beside a million that wait in NATS", dir: "webhook/natsqueue", bench: "BenchmarkBacklog", args: []string{"-backlog", "1000000"}, apart: true},
 	{name: "nats-replicated", what: "deliveries with three NATS servers that each keep all", dir: "webhook/natsqueue", bench: "BenchmarkReplicated"},
 }

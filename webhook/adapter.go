@@ -26,27 +26,11 @@ type SchedulingQueue interface {
 
 // FromQueue returns a Store on a Queue, which has a schedule of its own. It mixes fresh
 // deliveries and retries, as the Queue does: behind an open breaker fresh deliveries hide
-// retries. Settings other than pauses, Waiting and Erase are not supported. If q is shared
-// by several nodes, so is the Store.
+// retries. Settings other than pauses, Waiting and Erase are not supported.
 func FromQueue(q SchedulingQueue) Store {
-	a := &adapter{SchedulingQueue: q, most: maxAdapted, changed: make(chan struct{}, 1), closed: make(chan struct{}), claimed: make(map[uint64]Delivery)}
+	a := &adapter{SchedulingQueue: q, most: maxAdapted, changed: make(chan struct{}, 1), claimed: make(map[uint64]Delivery)}
 	a.timer = time.AfterFunc(time.Hour, a.signal)
 	a.timer.Stop()
-	if w, ok := q.(Waker); ok {
-		a.waiting.Go(func() {
-			for {
-				select {
-				case <-w.Wake():
-					a.signal()
-				case <-a.closed:
-					return
-				}
-			}
-		})
-	}
-	if s, ok := q.(sharedQueue); ok {
-		return &sharedAdapter{a, s}
-	}
 	return a
 }
 
@@ -54,9 +38,6 @@ type adapter struct {
 	SchedulingQueue
 
 	changed chan struct{}
-	closed  chan struct{}
-	once    sync.Once
-	waiting sync.WaitGroup
 
 	timer *time.Timer // signals when something becomes due
 
@@ -322,34 +303,11 @@ func (a *adapter) Set(ctx context.Context, s Setting) (uint64, error) {
 }
 
 func (a *adapter) Close() error {
-	a.once.Do(func() { close(a.closed) })
 	a.timer.Stop()
-	a.waiting.Wait()
 	return a.SchedulingQueue.Close()
 }
-
-type sharedQueue interface {
-	Releaser
-	Presenter
-}
-
-type sharedAdapter struct {
-	*adapter
-	shared sharedQueue
-}
-
-func (a *sharedAdapter) Present(note func() ([]byte, bool)) {
-	a.shared.Present(func() []byte {
-		n, _ := note() // a Queue's own heartbeat says that it is alive
-		return n
-	})
-}
-
-func (a *sharedAdapter) Release(ctx context.Context) error         { return a.shared.Release(ctx) }
-func (a *sharedAdapter) Nodes(ctx context.Context) ([]Node, error) { return a.shared.Nodes(ctx) }
 
 var (
 	_ Store  = (*adapter)(nil)
 	_ Roster = (*adapter)(nil)
-	_ Shared = (*sharedAdapter)(nil)
 )

@@ -11,9 +11,9 @@ import (
 // returns what becomes of the delivery, and false if the forwarder was stopped
 // before any endpoint took it.
 func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
-	now := w.f.now()
+	now := w.now()
 	w.open = w.open[:0]
-	if !d.Expires.IsZero() && now.After(d.Expires) && !w.f.schedule.Outlasted(l.Lane, d.Expires) {
+	if !d.Expires.IsZero() && now.After(d.Expires) && !w.schedule.Outlasted(l.Lane, d.Expires) {
 		return bury(d, ReasonExpired, now), true
 	}
 	var opens time.Time // the earliest end of a closed endpoint's wait
@@ -34,16 +34,16 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 		return postpone(d, opens), true
 	}
 	if d.Expires.IsZero() {
-		d.Expires = now.Add(w.f.config.Window).UTC()
+		d.Expires = now.Add(w.config.Window).UTC()
 	}
 	if len(w.open) == 1 {
 		p := postingOf(d)
-		w.results[0] = w.sender.send(w.f.attempts, &p, w.open[0])
+		w.results[0] = w.sender.send(w.attempts, &p, w.open[0])
 	} else {
 		w.sendToAll(l, d, t)
 	}
-	s := decide(d, w.open, w.results[:len(w.open)], opens, w.f.now(), w.f.config.Timeout)
-	return s, s.Verdict == Done || context.Cause(w.f.attempts) == nil
+	s := decide(d, w.open, w.results[:len(w.open)], opens, w.now(), w.config.Timeout)
+	return s, s.Verdict == Done || context.Cause(w.attempts) == nil
 }
 
 // errTaken is the cause of a request cut off because another endpoint has
@@ -56,8 +56,7 @@ var errTaken = errors.New("webhook: another endpoint has taken the delivery")
 // would slow the delivery to the others; as many deliveries of the lane may
 // have such requests as are attempted at once. Beyond that they are cut off.
 func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
-	f := w.f
-	ctx, cut := context.WithCancelCause(f.attempts)
+	ctx, cut := context.WithCancelCause(w.attempts)
 	type ending struct {
 		i int
 		result
@@ -65,10 +64,10 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 	ends := make(chan ending, len(w.open))
 	p := postingOf(d)
 	for i, e := range w.open {
-		f.workers.Go(func() {
-			s := f.senders.Get().(*sender)
+		w.workers.Go(func() {
+			s := w.senders.Get().(*sender)
 			ends <- ending{i, s.send(ctx, &p, e)}
-			f.senders.Put(s)
+			w.senders.Put(s)
 		})
 	}
 	clear(w.results[:len(w.open)])
@@ -87,10 +86,10 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 			cut(errTaken)
 		}
 		of := *d // which is cleared meanwhile
-		f.workers.Go(func() {
+		w.workers.Go(func() {
 			for range left {
 				end := <-ends
-				f.requested(l, &of, &end.result, time.Time{})
+				w.requested(l, &of, &end.result, time.Time{})
 			}
 			if mayEnd {
 				l.stragglers.Add(-1)
@@ -123,7 +122,7 @@ func closedUntil(d *Delivery, e *endpoint, now time.Time) (time.Time, bool) {
 func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now time.Time, timeout time.Duration) Settlement {
 	for i := range results {
 		if results[i].outcome == delivered {
-			return Settlement{Verdict: Done, Delivery: *d}
+			return Settlement{Verdict: Done, Delivery: *d, At: now}
 		}
 	}
 	next := *d

@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/event"
 )
 
 // ErrSyncing says that a sync of the same audience is in progress.
@@ -47,7 +48,7 @@ func (f *Forwarder) Audience(destination, name string) (*Audience, error) {
 	if !ok {
 		return nil, ErrUnsupported
 	}
-	if err := f.known(destination); err != nil {
+	if err := f.destinations.known(destination); err != nil {
 		return nil, err
 	}
 	if strings.Contains(destination, keySeparator) {
@@ -189,17 +190,21 @@ func (a *Audience) sent(n int) {
 }
 
 // announce returns what makes the identify of a user.
-func (a *Audience) announce(member bool, trace Trace) func(user string) ([]Delivery, error) {
+func (a *Audience) announce(member bool, trace event.Trace) func(user string) ([]Delivery, error) {
 	now := time.Now().UTC()
+	encoder, err := event.NewEncoder(event.Envelope{ReceivedAt: now})
 	return func(user string) ([]Delivery, error) {
-		e, err := EventOf(&analytics.Identify{
-			UserId: user,
-			Traits: map[string]any{a.trait: member},
-		}, Envelope{ReceivedAt: now})
 		if err != nil {
 			return nil, err
 		}
-		return []Delivery{e.delivery(a.destination, e.deliveryID(), now, trace)}, nil
+		e, err := encoder.Encode(&analytics.Identify{
+			UserId: user,
+			Traits: map[string]any{a.trait: member},
+		})
+		if err != nil {
+			return nil, err
+		}
+		return []Delivery{deliveryOf(&e, a.destination, deliveryID(&e), now, trace)}, nil
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
@@ -483,7 +484,7 @@ func TestWebhooksSwitchedOffIsNotForwarded(t *testing.T) {
 			`{"type":"track","event":"e","userId":"u","messageId":"4","integrations":{"All":false,"webhooks":true}}`,
 			`{"type":"track","event":"e","userId":"u","messageId":"3"}`,
 		} {
-			if err := r.Forward(t.Context(), "crm", webhook.JSON(j)); err != nil {
+			if err := r.Forward(t.Context(), "crm", event.JSON(j)); err != nil {
 				t.Errorf("Forward(%s) = %v", j, err)
 			}
 		}

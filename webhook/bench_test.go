@@ -29,6 +29,7 @@ func BenchmarkDeliveries(b *testing.B) {
 			}
 			return webhook.FromQueue(q)
 		}},
+		{"file", openFile},
 	} {
 		for _, destinations := range []int{1, 10} {
 			for _, concurrency := range []int{16, 64, 128} {

@@ -69,7 +69,7 @@ func (f *Forwarder) ReplayAll(ctx context.Context, filter DeadFilter) (int, erro
 // began is left alone: a replay to an endpoint that refuses would not end otherwise.
 // An error comes with that number, and is the last thing yielded.
 func (f *Forwarder) ReplaySeq(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
-	return f.eachDead(ctx, filter, f.Replay)
+	return eachDead(ctx, f.config.Store, filter, f.Replay)
 }
 
 // Discard forgets the dead letters with these keys, and returns how many there
@@ -86,12 +86,12 @@ func (f *Forwarder) DiscardAll(ctx context.Context, filter DeadFilter) (int, err
 
 // DiscardSeq is DiscardAll for callers that show its progress, as ReplaySeq does.
 func (f *Forwarder) DiscardSeq(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
-	return f.eachDead(ctx, filter, f.Discard)
+	return eachDead(ctx, f.config.Store, filter, f.Discard)
 }
 
 // eachDead calls do for all that filter selects, in chunks, and yields the sum
 // of what it returns after each.
-func (f *Forwarder) eachDead(ctx context.Context, filter DeadFilter, do func(context.Context, ...string) (int, error)) iter.Seq2[int, error] {
+func eachDead(ctx context.Context, store Store, filter DeadFilter, do func(context.Context, ...string) (int, error)) iter.Seq2[int, error] {
 	return func(yield func(int, error) bool) {
 		filter := filter
 		if now := time.Now(); filter.To.IsZero() || filter.To.After(now) {
@@ -105,7 +105,7 @@ func (f *Forwarder) eachDead(ctx context.Context, filter DeadFilter, do func(con
 			keys = keys[:0]
 			return yield(total, err) && err == nil
 		}
-		for d, err := range f.Dead(ctx, filter) {
+		for d, err := range store.Dead(ctx, filter, "") {
 			if err != nil {
 				yield(total, err)
 				return

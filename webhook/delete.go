@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"iter"
+
+	"github.com/hookferry/analytics/event"
 )
 
 // Delete accepts a request to delete a user: it tells the destinations, with a
@@ -15,20 +17,20 @@ import (
 // one that is given several times serves several sources, and is told once for
 // each. One that is disabled or paused is told once it no longer is.
 //
-// The error is a *CallError for a user id that is not 1 to 8192 bytes, and else
+// The error is a *event.CallError for a user id that is not 1 to 8192 bytes, and else
 // as of Forward. Each call is a request of its own, also for the same user.
 func (f *Forwarder) Delete(ctx context.Context, userID string, destinations ...string) error {
-	if err := f.checkDestinations(destinations); err != nil {
+	if err := f.check(destinations); err != nil {
 		return err
 	}
 	now, trace := f.now(), f.trace(ctx)
 	ps := make([]Put, 0, len(destinations))
 	for _, id := range destinations {
-		e, err := newDeletion(userID, now)
+		e, err := event.Delete(userID, now)
 		if err != nil {
 			return err
 		}
-		ps = append(ps, Put{Delivery: e.delivery(id, e.deliveryID(), now.UTC(), trace)})
+		ps = append(ps, Put{Delivery: deliveryOf(&e, id, deliveryID(&e), now.UTC(), trace)})
 	}
 	_, err := f.put(ctx, ps, new(putSpace))
 	return err
@@ -61,7 +63,7 @@ type Deletion struct {
 // then the error is both that of ctx and ErrQueueFull. It returns ErrClosed after
 // Shutdown, also in the middle. It may be called concurrently.
 func (f *Forwarder) DeleteUsers(ctx context.Context, d Deletion, users iter.Seq2[string, error]) (accepted int, err error) {
-	if err := f.checkDestinations(d.Destinations); err != nil {
+	if err := f.check(d.Destinations); err != nil {
 		return 0, err
 	}
 	if d.ID == "" || len(d.ID) > maxID {
@@ -97,9 +99,9 @@ func (f *Forwarder) DeleteUsers(ctx context.Context, d Deletion, users iter.Seq2
 		ps, size = ps[:0], 0
 		return nil
 	}
-	err = eachUser(users, maxUserID, func(user string) error {
+	err = eachUser(users, event.MaxUserID, func(user string) error {
 		now := f.now()
-		e, err := newDeletion(user, now)
+		e, err := event.Delete(user, now)
 		if err != nil {
 			return err
 		}
@@ -108,7 +110,7 @@ func (f *Forwarder) DeleteUsers(ctx context.Context, d Deletion, users iter.Seq2
 			if e.ID = first; nth[i] > 0 {
 				e.ID = d.noticeID(user, nth[i])
 			}
-			ps = append(ps, Put{Delivery: e.delivery(destination, e.deliveryID(), now.UTC(), trace)})
+			ps = append(ps, Put{Delivery: deliveryOf(&e, destination, deliveryID(&e), now.UTC(), trace)})
 			if size += len(e.Body); len(ps) == syncChunk || size >= maxChunkBytes {
 				if err := flush(); err != nil {
 					return err

@@ -1,8 +1,13 @@
 package webhook
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
 	"errors"
 	"time"
+
+	"github.com/hookferry/analytics/event"
 )
 
 // ErrClosed is returned by a Forwarder after Shutdown and by a Queue after
@@ -28,7 +33,7 @@ type Delivery struct {
 	// without padding. 1 to 255 bytes.
 	ID string
 	// MessageID, Source, User and Event are the ID, Source, User and Name of the
-	// webhook.Event. At most 255 bytes each.
+	// event.Event. At most 255 bytes each.
 	MessageID, Source, User, Event string
 	// Type is the event's type, such as "track".
 	Type string
@@ -51,7 +56,7 @@ type Delivery struct {
 	Attempts []Attempt
 	// Trace is sent with every attempt. It is stored with the delivery and
 	// does not change.
-	Trace Trace
+	Trace event.Trace
 
 	// Claim is the store's handle on a claimed delivery, valid for the Store value
 	// that handed it out. It is not stored.
@@ -80,13 +85,39 @@ type DeadLetter struct {
 }
 
 // Size returns the bytes that d counts for: its body, its ids and names, and the texts of its attempts.
-func (d *DeadLetter) Size() int64 {
+func (d *Delivery) Size() int64 {
 	n := len(d.Body) + len(d.ID) + len(d.MessageID) + len(d.Source) + len(d.User) + len(d.Event)
 	for i := range d.Attempts {
 		a := &d.Attempts[i]
 		n += len(a.Endpoint) + len(a.Error) + len(a.Answer)
 	}
 	return int64(n)
+}
+
+// Delivered is a delivery that was delivered and is kept in the History of a store.
+type Delivered struct {
+	Delivery
+	// At is when it was delivered.
+	At time.Time
+	// Key is the store's name for it: printable, and the same while it is kept.
+	Key string
+}
+
+// A DeliveredFilter selects what was delivered. The zero value selects all.
+type DeliveredFilter struct {
+	// Destination, MessageID and User select by equality where they are not empty.
+	Destination, MessageID, User string
+	// From and To select by At: not before From, and before To. Zero means no bound.
+	From, To time.Time
+}
+
+// Match reports whether the filter selects d.
+func (f DeliveredFilter) Match(d *Delivered) bool {
+	return (f.Destination == "" || f.Destination == d.Destination) &&
+		(f.MessageID == "" || f.MessageID == d.MessageID) &&
+		(f.User == "" || f.User == d.User) &&
+		(f.From.IsZero() || !d.At.Before(f.From)) &&
+		(f.To.IsZero() || d.At.Before(f.To))
 }
 
 // A DeadFilter selects dead letters. The zero value selects all.
@@ -127,6 +158,10 @@ type Counts struct {
 	Dead       int
 	DeadBytes  int64
 	OldestDead time.Time
+	// Delivered counts what the History keeps, DeliveredBytes is the sum of their Sizes.
+	// Both are zero if the store keeps none.
+	Delivered      int
+	DeliveredBytes int64
 	// Oldest is the earliest Due of what waits and is not claimed, zero if
 	// there is none.
 	Oldest time.Time
@@ -138,4 +173,35 @@ type DestinationCounts struct {
 	Destination      string
 	Waiting, Claimed int
 	Oldest           time.Time
+}
+
+// deliveryID returns the ID of the event's deliveries; see Delivery.ID.
+func deliveryID(e *event.Event) string {
+	if e.Source == "" {
+		return e.ID
+	}
+	var space [binary.MaxVarintLen64 + 2*maxID]byte
+	b := binary.AppendUvarint(space[:0], uint64(len(e.Source)))
+	b = append(append(b, e.Source...), e.ID...)
+	sum := sha256.Sum256(b)
+	var id [24]byte
+	base64.RawURLEncoding.Encode(id[:], sum[:18])
+	return string(id[:])
+}
+
+// deliveryOf returns the delivery of an event to a destination. id is the deliveryID.
+func deliveryOf(e *event.Event, destination, id string, now time.Time, trace event.Trace) Delivery {
+	return Delivery{
+		Destination: destination,
+		ID:          id,
+		MessageID:   e.ID,
+		Source:      e.Source,
+		User:        e.User,
+		Event:       e.Name,
+		Type:        e.Type,
+		Body:        e.Body,
+		Accepted:    e.Received,
+		Due:         now,
+		Trace:       trace,
+	}
 }

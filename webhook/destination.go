@@ -49,6 +49,13 @@ type Destination struct {
 	// destination alone, which are not used for any with other settings. Nil
 	// means those of Config.TLSClientConfig.
 	TLS *TLS
+	// NetHTTP makes the requests with net/http instead of the package's own client of
+	// HTTP/1.1. It is for a receiver whose answers the latter refuses as malformed
+	// (ReasonProtocol) although other clients take them. A request then costs twice to
+	// four times as much CPU, and about 60 allocations. Everything else stays: time
+	// limits, bounds, the address guard, and that redirects are not followed. HTTP/2,
+	// proxies and internationalised host names go through net/http in any case.
+	NetHTTP bool
 	// Disabled keeps the deliveries until the destination is enabled.
 	Disabled bool
 	// MaxConcurrent bounds the deliveries attempted at once. Zero means

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
@@ -96,12 +97,12 @@ func ExampleForwarder_ReplaySeq() {
 	// 600 of 600
 }
 
-func ExampleContextWithTrace() {
+func ExampleForwarder_Forward_trace() {
 	forwarder, acme, stop := started(memqueue.New(memqueue.Config{}))
 	defer stop()
 
 	// Such as r.Header.Get("traceparent") of the request being served.
-	ctx := webhook.ContextWithTrace(context.Background(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "")
+	ctx := event.ContextWithTrace(context.Background(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "")
 	forwarder.Forward(ctx, "acme", &analytics.Track{UserId: "u1", Event: "Paid"})
 	requests, _ := acme.Wait(ctx, 1)
 	fmt.Println(requests[0].Header.Get("traceparent"))

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
@@ -83,17 +84,17 @@ func ExampleForwarder_Forward_json() {
 	defer stop()
 
 	ctx := context.Background()
-	call := webhook.JSON(`{"type":"track","event":"Paid","userId":"u1","properties":{"total":12.50}}`)
+	call := event.JSON(`{"type":"track","event":"Paid","userId":"u1","properties":{"total":12.50}}`)
 	if err := forwarder.Forward(ctx, "acme", call); err != nil {
 		fmt.Println(err)
 	}
 	requests, _ := acme.Wait(ctx, 1)
 	fmt.Println(requests[0].JSON["properties"])
 
-	fmt.Println(forwarder.Forward(ctx, "acme", webhook.JSON(`{"type":"track","userId":"u1"}`)))
+	fmt.Println(forwarder.Forward(ctx, "acme", event.JSON(`{"type":"track","userId":"u1"}`)))
 	// Output:
 	// map[total:12.5]
-	// webhook: call: event is required
+	// event: call: event is required
 }
 
 func ExampleForwarder_ReplayAll() {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
@@ -31,7 +32,7 @@ func ExampleForwarder_Try() {
 		fmt.Println(err)
 		return
 	}
-	sample, err := webhook.EventOf(&analytics.Track{UserId: "u1", Event: "Signed Up"}, webhook.Envelope{})
+	sample, err := new(event.Encoder).Encode(&analytics.Track{UserId: "u1", Event: "Signed Up"})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -13,44 +13,9 @@ import (
 // back to the store, as a multiple of Config.Timeout: something hangs that should not.
 const overdueTimeouts = 3
 
-// fetch keeps the scheduler supplied until ctx is done. While the store fails it tries
-// again. The error is that of a store that was closed.
-func (f *Forwarder) fetch(ctx context.Context) error {
-	r := fetcher{f: f}
-	timer := time.NewTimer(f.config.Poll)
-	defer timer.Stop()
-	poll := time.NewTicker(f.config.Poll)
-	defer poll.Stop()
-	overdue := time.NewTicker(f.config.Timeout)
-	defer overdue.Stop()
-	for {
-		f.moved.Store(time.Now().UnixNano())
-		pause, err := r.fetch(ctx)
-		if err != nil || ctx.Err() != nil {
-			return err
-		}
-		timer.Reset(pause)
-		select {
-		case <-f.news:
-		case <-f.config.Store.Changed():
-			r.changed = true
-		case <-timer.C:
-		case <-poll.C:
-			r.changed = true
-		case <-overdue.C:
-			if late := f.schedule.Overdue(overdueTimeouts * f.config.Timeout); len(late) > 0 {
-				f.config.Logger.Error("webhook: attempts hang beyond their time limit; these deliveries go back to the store", "count", len(late))
-				f.returnAll(late)
-			}
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
 // A fetcher takes deliveries from the store for the scheduler.
 type fetcher struct {
-	f       *Forwarder
+	*engine
 	heads   bool // all heads of the store were read
 	changed bool // Heads may have news
 	plan    []schedule.Want
@@ -65,20 +30,54 @@ type fetcher struct {
 // fetchSpace is how many deliveries the array of a fetcher's buf has.
 const fetchSpace = 256
 
+// run keeps the scheduler supplied until ctx is done. While the store fails it tries
+// again. The error is that of a store that was closed.
+func (r *fetcher) run(ctx context.Context) error {
+	e := r.engine
+	timer := time.NewTimer(e.config.Poll)
+	defer timer.Stop()
+	poll := time.NewTicker(e.config.Poll)
+	defer poll.Stop()
+	overdue := time.NewTicker(e.config.Timeout)
+	defer overdue.Stop()
+	for {
+		e.moved.Store(time.Now().UnixNano())
+		pause, err := r.fetch(ctx)
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		timer.Reset(pause)
+		select {
+		case <-e.news:
+		case <-e.config.Store.Changed():
+			r.changed = true
+		case <-timer.C:
+		case <-poll.C:
+			r.changed = true
+		case <-overdue.C:
+			if late := e.schedule.Overdue(overdueTimeouts * e.config.Timeout); len(late) > 0 {
+				e.config.Logger.Error("webhook: attempts hang beyond their time limit; these deliveries go back to the store", "count", len(late))
+				e.returnAll(late)
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
 // fetch fetches what there is room for, and returns how long to wait at most until it is
 // called again. It waits itself while the store fails. The error is that of a store that
 // was closed.
 func (r *fetcher) fetch(ctx context.Context) (pause time.Duration, err error) {
-	f := r.f
 	if !r.heads || r.changed {
 		if err := r.readHeads(ctx); err != nil {
 			return r.failed(ctx, err)
 		}
 	}
-	if behind, _ := f.settler.behind(8*f.config.MaxInFlight, f.config.MaxBytesInFlight/2); behind {
-		return f.config.Poll, nil // a commit wakes Run
+	if behind, _ := r.settler.behind(8*r.config.MaxInFlight, r.config.MaxBytesInFlight/2); behind {
+		return r.config.Poll, nil // a commit wakes Run
 	}
-	plan, maxBytes, again := f.schedule.Plan(r.plan[:0])
+	plan, maxBytes, again := r.schedule.Plan(r.plan[:0])
 	r.plan = plan
 	if len(plan) > 0 {
 		if err := r.take(ctx, plan, maxBytes); err != nil {
@@ -86,9 +85,9 @@ func (r *fetcher) fetch(ctx context.Context) (pause time.Duration, err error) {
 		}
 		return 0, nil
 	}
-	pause = f.config.Poll
+	pause = r.config.Poll
 	if !again.IsZero() {
-		pause = min(pause, max(again.Sub(f.now()), 0))
+		pause = min(pause, max(again.Sub(r.now()), 0))
 	}
 	return pause, nil
 }
@@ -102,7 +101,7 @@ func (r *fetcher) failed(ctx context.Context, err error) (time.Duration, error) 
 		return 0, fmt.Errorf("webhook: fetching: %w", err)
 	}
 	if r.trouble.failed() {
-		r.f.config.Logger.Error("webhook: the store fails, nothing is delivered", "error", err)
+		r.config.Logger.Error("webhook: the store fails, nothing is delivered", "error", err)
 	}
 	r.trouble.wait(ctx)
 	return 0, nil
@@ -110,19 +109,19 @@ func (r *fetcher) failed(ctx context.Context, err error) (time.Duration, error) 
 
 func (r *fetcher) works() {
 	if r.trouble.over() {
-		r.f.config.Logger.Info("webhook: the store works again")
+		r.config.Logger.Info("webhook: the store works again")
 	}
 }
 
 // readHeads tells the scheduler what others have changed, and at first what there is.
 func (r *fetcher) readHeads(ctx context.Context) error {
 	r.changed = false
-	for h, err := range r.f.config.Store.Heads(ctx, !r.heads) {
+	for h, err := range r.config.Store.Heads(ctx, !r.heads) {
 		if err != nil {
 			r.changed = true
 			return err
 		}
-		r.f.schedule.Note(h.Destination, h.Fresh, h.Retry)
+		r.schedule.Note(h.Destination, h.Fresh, h.Retry)
 	}
 	r.heads = true
 	r.works()
@@ -131,7 +130,6 @@ func (r *fetcher) readHeads(ctx context.Context) error {
 
 // take fetches what is planned and hands it to the scheduler.
 func (r *fetcher) take(ctx context.Context, plan []schedule.Want, maxBytes int64) error {
-	f := r.f
 	r.wants = r.wants[:0]
 	for i := range plan {
 		p := &plan[i]
@@ -140,9 +138,9 @@ func (r *fetcher) take(ctx context.Context, plan []schedule.Want, maxBytes int64
 	if cap(r.buf) < fetchSpace/8 {
 		r.buf = make([]Delivery, 0, fetchSpace)
 	}
-	ds, err := f.config.Store.Fetch(ctx, r.wants, maxBytes, r.buf)
+	ds, err := r.config.Store.Fetch(ctx, r.wants, maxBytes, r.buf)
 	if err != nil {
-		f.schedule.Failed(plan)
+		r.schedule.Failed(plan)
 		return err
 	}
 	r.works()
@@ -153,12 +151,12 @@ func (r *fetcher) take(ctx context.Context, plan []schedule.Want, maxBytes int64
 	for i := range plan {
 		plan[i].Next = r.wants[i].Next
 	}
-	back, lapsed := f.schedule.Fetched(plan, r.items)
-	f.returnAll(back)
-	now := f.now()
+	back, lapsed := r.schedule.Fetched(plan, r.items)
+	r.returnAll(back)
+	now := r.now()
 	for i := range lapsed {
 		d := lapsed[i].Value.(*Delivery)
-		f.settler.add(bury(d, ReasonExpired, now), f.accounts.get(d.Destination))
+		r.settler.add(bury(d, ReasonExpired, now), r.accounts.get(d.Destination))
 		*d = Delivery{}
 	}
 	clear(r.items)

@@ -212,11 +212,7 @@ func TestEveryLaneGetsAWorker(t *testing.T) {
 		r.Forward(t.Context(), "hang", call("1")) // leaves one idle worker
 		synctest.Wait()
 		begin := time.Now()
-		e, err := webhook.EventOf(call("2"), webhook.Envelope{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.ForwardEvents(t.Context(), []string{"hang", "fine"}, e)
+		r.ForwardEvents(t.Context(), []string{"hang", "fine"}, eventOf(t, "2"))
 		fine.Wait(t.Context(), 1)
 		if d := time.Since(begin); d > 0 {
 			t.Errorf("delayed by %v", d)

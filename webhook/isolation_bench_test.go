@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/boltqueue"
 	"github.com/hookferry/analytics/webhook/internal/bench"
@@ -136,7 +137,7 @@ func (s *isolation) waiting() int {
 
 // fill has about n deliveries wait for the troubled.
 func (s *isolation) fill(n int) {
-	events := make([]webhook.Event, 500)
+	events := make([]event.Event, 500)
 	for i := 0; i*len(events) < n; i++ {
 		for j := range events {
 			events[j] = timed(0)
@@ -150,13 +151,13 @@ func (s *isolation) fill(n int) {
 var isolationIDs atomic.Int64
 
 // timed is an event that says when it was made, unless at is 0.
-func timed(at int64) webhook.Event {
+func timed(at int64) event.Event {
 	id := strconv.FormatInt(isolationIDs.Add(1), 10)
 	body := fmt.Appendf(nil, `{"x":"%s"}`, bench.Body[:420])
 	if at != 0 {
 		body = fmt.Appendf(nil, `{"made":%d,"x":"%s"}`, at, bench.Body[:400])
 	}
-	return webhook.Event{ID: id, Type: "track", Body: body, Received: time.Now()}
+	return event.Event{ID: id, Type: "track", Body: body, Received: time.Now()}
 }
 
 // offer forwards events to the healthy in turn for a while, at a rate, each in

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/boltqueue"
@@ -39,10 +40,10 @@ func (r *rig) receivers(name string, n int, script ...webhooktest.Step) ([]webho
 func (r *rig) fill(ds []webhook.Destination, n int) {
 	r.t.Helper()
 	for _, d := range ds {
-		var events []webhook.Event
+		var events []event.Event
 		for i := range n {
 			id := fmt.Sprint(d.ID, "-", r.events.Add(1), "-", i)
-			events = append(events, webhook.Event{ID: id, Type: "track", Body: []byte(`{"messageId":"` + id + `"}`), Received: time.Now()})
+			events = append(events, event.Event{ID: id, Type: "track", Body: []byte(`{"messageId":"` + id + `"}`), Received: time.Now()})
 		}
 		if err := r.ForwardEvents(r.t.Context(), []string{d.ID}, events...); err != nil {
 			r.t.Fatal(err)
@@ -696,7 +697,7 @@ func TestBytesInFlightAreBounded(t *testing.T) {
 		small, fine := r.receivers("small", 1, webhooktest.Answer(200).After(10*time.Millisecond))
 		r.start(webhook.Config{Destinations: append(big, small...), MaxBytesInFlight: bound})
 		for i := range 50 {
-			e := webhook.Event{ID: fmt.Sprint("big", i), Type: "track", Body: bytes.Repeat([]byte("1"), size), Received: time.Now()}
+			e := event.Event{ID: fmt.Sprint("big", i), Type: "track", Body: bytes.Repeat([]byte("1"), size), Received: time.Now()}
 			if err := r.ForwardEvents(t.Context(), []string{"big0"}, e); err != nil {
 				t.Fatal(err)
 			}

@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"sync/atomic"
-	"time"
 
 	"github.com/hookferry/analytics/webhook/internal/schedule"
 )
@@ -16,36 +15,6 @@ type lane struct {
 	stragglers atomic.Int32 // deliveries with requests left on their way
 	failures   logState
 	deaths     logState
-}
-
-// compiled is a target with the Destination it was made of.
-type compiled struct {
-	source *Destination
-	target *target
-}
-
-// newScheduler returns the scheduler of f.
-func (f *Forwarder) newScheduler() *schedule.Scheduler {
-	c := &f.config
-	return schedule.New(schedule.Config{
-		Slots:   c.MaxInFlight,
-		Bytes:   c.MaxBytesInFlight,
-		Window:  c.Window,
-		Limits:  f.staticLimits,
-		NewData: func(l *schedule.Lane) any { return &lane{Lane: l} },
-		Start:   func() { f.workers.Go(newWorker(f).run) },
-		Wake:    f.wake,
-		Now:     c.Store.Now,
-		Jitter:  jitter,
-	})
-}
-
-// staticLimits returns the limits of one of Config.Destinations.
-func (f *Forwarder) staticLimits(destination string) schedule.Limits {
-	if c := f.static[destination]; c != nil {
-		return c.target.limits
-	}
-	return schedule.Limits{}
 }
 
 // itemOf returns d, which is claimed, as the scheduler sees it.
@@ -69,13 +38,3 @@ func failureOf(results []result, s *Settlement) (schedule.Failure, bool) {
 	}
 	return failed, found
 }
-
-// returnAll gives claims back.
-func (f *Forwarder) returnAll(items []schedule.Item) {
-	for i := range items {
-		f.settler.giveBack(items[i].Value.(*Delivery))
-	}
-}
-
-// now is the time by the clock of the store.
-func (f *Forwarder) now() time.Time { return f.config.Store.Now() }

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/hookferry/analytics/event"
 )
 
 // An Observer is told of everything that happens to deliveries, such as to feed
@@ -65,7 +67,7 @@ const (
 type Attempted struct {
 	// These are those of the delivery.
 	Destination, ID, MessageID, Source, User, Event, Type string
-	Trace                                                 Trace
+	Trace                                                 event.Trace
 	// Attempt is the request. The Answer of one that was taken is not kept.
 	Attempt
 	// Outcome is what it led to.

@@ -17,7 +17,7 @@ func (nullObserver) Ended(Ended)         {}
 
 // What counts and tells of a request allocates nothing, observed or not.
 func TestObservingAllocatesNothing(t *testing.T) {
-	f := &Forwarder{schedule: schedule.New(schedule.Config{})}
+	f := &engine{schedule: schedule.New(schedule.Config{})}
 	l := &lane{Lane: &schedule.Lane{ID: "crm"}}
 	d := &Delivery{ID: "m1", Type: "track"}
 	r := &result{attempt: Attempt{Took: time.Millisecond, Try: 1}}

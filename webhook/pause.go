@@ -5,8 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
+
+	"github.com/hookferry/analytics/webhook/internal/schedule"
 )
 
 // Pause keeps the deliveries of a destination until Resume. Attempts in flight
@@ -22,24 +26,26 @@ import (
 // Pause returns ErrUnknownDestination for what Forward would not take. To pause
 // twice is to pause.
 func (f *Forwarder) Pause(ctx context.Context, destination string) error {
-	if err := f.known(destination); err != nil {
+	if err := f.destinations.known(destination); err != nil {
 		return fmt.Errorf("webhook: pausing: %w", err)
 	}
 	since, err := json.Marshal(pause{Since: f.now().UTC()})
 	if err == nil {
 		_, err = f.config.Store.Set(ctx, Setting{Name: pausePrefix + destination, Value: since})
 	}
-	if err != nil && !errors.Is(err, ErrConflict) { // somebody has paused it
+	if err == nil || errors.Is(err, ErrConflict) { // somebody has paused it
+		err = f.pauses.learn(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("webhook: pausing: %w", err)
 	}
-	f.returnAll(f.schedule.Pause(destination))
 	return nil
 }
 
 // Resume ends a pause, if there is one, whichever node began it. Its errors are those of
 // Pause.
 func (f *Forwarder) Resume(ctx context.Context, destination string) error {
-	if err := f.known(destination); err != nil {
+	if err := f.destinations.known(destination); err != nil {
 		return fmt.Errorf("webhook: resuming: %w", err)
 	}
 	name := pausePrefix + destination
@@ -51,7 +57,9 @@ func (f *Forwarder) Resume(ctx context.Context, destination string) error {
 			return fmt.Errorf("webhook: resuming: %w", err)
 		}
 	}
-	f.schedule.Resume(destination)
+	if err := f.pauses.learn(ctx); err != nil {
+		return fmt.Errorf("webhook: resuming: %w", err)
+	}
 	return nil
 }
 
@@ -63,18 +71,27 @@ type pause struct {
 	Since time.Time `json:"since"`
 }
 
-// pauses returns the pauses that the store holds, by destination, and since when.
-func (f *Forwarder) pauses(ctx context.Context) (map[string]time.Time, error) {
+// pauses keeps the scheduler's pauses those of the store.
+type pauses struct {
+	store    Store
+	schedule *schedule.Scheduler
+	giveBack func([]schedule.Item) // what the scheduler had ready
+	logger   *slog.Logger
+	readings atomic.Uint64 // counts the calls of read
+}
+
+// read returns the pauses that the store holds, by destination, and since when.
+func (p *pauses) read(ctx context.Context) (map[string]time.Time, error) {
 	paused := make(map[string]time.Time)
-	for s, err := range f.config.Store.Settings(ctx, pausePrefix) {
+	for s, err := range p.store.Settings(ctx, pausePrefix) {
 		if err != nil {
 			return nil, err
 		}
-		var p pause
-		if err := json.Unmarshal(s.Value, &p); err != nil {
+		var v pause
+		if err := json.Unmarshal(s.Value, &v); err != nil {
 			return nil, fmt.Errorf("webhook: setting %q: %w", s.Name, err)
 		}
-		paused[strings.TrimPrefix(s.Name, pausePrefix)] = p.Since
+		paused[strings.TrimPrefix(s.Name, pausePrefix)] = v.Since
 	}
 	return paused, nil
 }
@@ -82,27 +99,27 @@ func (f *Forwarder) pauses(ctx context.Context) (map[string]time.Time, error) {
 // pausesEvery is how often the store is asked what is paused.
 const pausesEvery = time.Second
 
-// learnPauses makes the pauses those of the store. An error changes nothing.
-func (f *Forwarder) learnPauses(ctx context.Context) error {
-	before := f.schedule.PauseChanges()
-	paused, err := f.pauses(ctx)
+// learn makes the pauses those of the store. An error changes nothing.
+func (p *pauses) learn(ctx context.Context) error {
+	reading := p.readings.Add(1)
+	paused, err := p.read(ctx)
 	if err != nil {
 		return err
 	}
-	f.returnAll(f.schedule.SetPaused(paused, before))
+	p.giveBack(p.schedule.SetPaused(paused, reading))
 	return nil
 }
 
-// firstPauses waits until the pauses of the store are known, so that nothing is
+// first waits until the pauses of the store are known, so that nothing is
 // attempted that is paused.
-func (f *Forwarder) firstPauses(ctx context.Context) error {
+func (p *pauses) first(ctx context.Context) error {
 	var trouble outage
 	for {
-		err := f.learnPauses(ctx)
+		err := p.learn(ctx)
 		switch {
 		case err == nil:
 			if trouble.over() {
-				f.config.Logger.Info("webhook: the store works again")
+				p.logger.Info("webhook: the store works again")
 			}
 			return nil
 		case ctx.Err() != nil:
@@ -111,15 +128,15 @@ func (f *Forwarder) firstPauses(ctx context.Context) error {
 			return fmt.Errorf("webhook: asking what is paused: %w", err)
 		}
 		if trouble.failed() {
-			f.config.Logger.Error("webhook: the store fails, nothing is delivered", "error", err)
+			p.logger.Error("webhook: the store fails, nothing is delivered", "error", err)
 		}
 		trouble.wait(ctx)
 	}
 }
 
-// followPauses follows the pauses of the store until ctx is done. While the store
+// follow follows the pauses of the store until ctx is done. While the store
 // fails they stay as they are; fetching tells of that.
-func (f *Forwarder) followPauses(ctx context.Context) {
+func (p *pauses) follow(ctx context.Context) {
 	t := time.NewTicker(pausesEvery)
 	defer t.Stop()
 	for {
@@ -128,7 +145,7 @@ func (f *Forwarder) followPauses(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		_ = f.learnPauses(ctx)
+		_ = p.learn(ctx)
 	}
 }
 

@@ -113,14 +113,6 @@ type Counter interface {
 	Count(ctx context.Context) (Counts, error)
 }
 
-// Waker is implemented by a Queue that learns of what other processes have put.
-type Waker interface {
-	// Wake returns a channel that has a value when something may have become
-	// due that was not put through this Queue value. There may be one value
-	// for many puts, and values for none.
-	Wake() <-chan struct{}
-}
-
 // DestinationCounter is implemented by a Queue that knows how much it holds for
 // each destination without reading all of it.
 type DestinationCounter interface {
@@ -140,24 +132,4 @@ type Pauses interface {
 	SetPaused(ctx context.Context, destination string, paused bool) error
 	// Paused returns the destinations that are paused, and since when.
 	Paused(ctx context.Context) (map[string]time.Time, error)
-}
-
-// Releaser is implemented by a Queue that takes deliveries out of what others
-// share before they are leased.
-type Releaser interface {
-	// Release gives back at once what is not leased, and from then on what is no
-	// longer, for others to lease. Run calls it once it leases nothing more,
-	// before it waits for the last attempts: after it, nothing need be handed out
-	// through this Queue value any more.
-	Release(ctx context.Context) error
-}
-
-// A Presenter is implemented by a Queue that knows which others are open on the same
-// store, in other processes.
-type Presenter interface {
-	// Present has the store ask note what to show of this Queue value to all who call
-	// Nodes: now, and again with each heartbeat, until Close.
-	Present(note func() []byte)
-	// Nodes is that of Shared.
-	Nodes(ctx context.Context) ([]Node, error)
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/hookferry/analytics/event"
 )
 
 // MaxAttempts bounds the attempts that are kept with a delivery: the first
@@ -156,7 +158,7 @@ func (d *Delivery) UnmarshalBinary(b []byte) error {
 			}
 		}
 	}
-	d.Trace = Trace{Parent: r.text(), State: r.text()}
+	d.Trace = event.Trace{Parent: r.text(), State: r.text()}
 	d.Body = bytes.Clone(r.bytes())
 	if r.failed || len(r.b) != 0 {
 		return errRecord

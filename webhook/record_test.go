@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/hookferry/analytics/event"
 )
 
 func recordDelivery() Delivery {
@@ -47,7 +48,7 @@ func TestDeliveryRecord(t *testing.T) {
 	most.Attempts = make([]Attempt, MaxAttempts)
 	most.Body = bytes.Repeat([]byte("b"), 64<<10)
 	traced := recordDelivery()
-	traced.Trace = Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", State: strings.Repeat("s", MaxTraceState)}
+	traced.Trace = event.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", State: strings.Repeat("s", event.MaxTraceState)}
 	old := Delivery{Destination: "a", ID: "1", Due: time.Date(1900, 1, 1, 0, 0, 0, 0, time.UTC), Expires: time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC)}
 	for _, tt := range []struct {
 		name string
@@ -167,7 +168,7 @@ func TestDeliveryRecordFormat(t *testing.T) {
 	due := time.UnixMicro(1_900_000_000_123_456).UTC()
 	d := Delivery{
 		Destination: "a", ID: "id", MessageID: "m1", Source: "s", User: "u", Event: "e", Type: "track",
-		Accepted: due, Due: due, Trace: Trace{Parent: "p", State: "s"}, Body: []byte("{}"),
+		Accepted: due, Due: due, Trace: event.Trace{Parent: "p", State: "s"}, Body: []byte("{}"),
 	}
 	if b, err := d.AppendBinary(nil); err != nil || string(b) != want {
 		t.Errorf("AppendBinary = %q, %v, want %q", b, err, want)
@@ -188,7 +189,7 @@ func TestDeliveryRecordMalformed(t *testing.T) {
 		t.Fatal(err)
 	}
 	traced := d
-	traced.Trace = Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", State: "a=1"}
+	traced.Trace = event.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", State: "a=1"}
 	wholeTraced, err := traced.AppendBinary(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -244,7 +245,7 @@ func TestDeliveryRecordMalformed(t *testing.T) {
 
 func FuzzDeliveryRecord(f *testing.F) {
 	traced := recordDelivery()
-	traced.Trace = Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", State: "a=1"}
+	traced.Trace = event.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", State: "a=1"}
 	for _, d := range []Delivery{{}, recordDelivery(), traced} {
 		b, err := d.AppendBinary(nil)
 		if err != nil {

@@ -9,14 +9,14 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/retryafter"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// newClient returns the one client of a forwarder. Its connections go through
-// the guard, unless a proxy or the caller makes them. attempts ends with the
-// forwarder.
+// newClient returns the client of a forwarder. The guard checks its connections,
+// unless a proxy or the caller makes them. attempts ends with the forwarder.
 func newClient(c *Config, g *guard, attempts context.Context) *wire.Client {
 	dial := g.dial
 	if c.Proxy != nil {
@@ -39,7 +39,7 @@ func newClient(c *Config, g *guard, attempts context.Context) *wire.Client {
 type result struct {
 	outcome    outcome
 	retryAfter time.Duration
-	cut        bool    // cut off, which says nothing of the endpoint
+	cut        bool    // the forwarder stopped it, which says nothing about the endpoint
 	attempt    Attempt // without the Answer if delivered
 }
 
@@ -49,26 +49,26 @@ type sender struct {
 	timeout time.Duration
 	lines   []byte // of the header
 	buffer  wire.Buffer
-	curious bool // the Answer of who takes it is wanted too
+	curious bool // also returns the Answer of a delivered request
 }
 
-func newSender(f *Forwarder) *sender {
-	return &sender{client: f.client, timeout: f.config.Timeout}
+func newSender(e *engine) *sender {
+	return &sender{client: e.client, timeout: e.config.Timeout}
 }
 
 // A posting is what is posted of a delivery.
 type posting struct {
 	id    string
 	body  []byte
-	trace Trace
-	try   int // the attempt that it is part of
+	trace event.Trace
+	try   int // the number of the attempt, counted from 1
 }
 
 func postingOf(d *Delivery) posting {
 	return posting{id: d.ID, body: d.Body, trace: d.Trace, try: d.Tries + 1}
 }
 
-// send posts p to e. It ends with ctx and after the time of an attempt.
+// send posts p to e. It ends with ctx and after s.timeout.
 func (s *sender) send(ctx context.Context, p *posting, e *endpoint) result {
 	start := time.Now()
 	res := s.roundTrip(ctx, start, p, e)
@@ -117,12 +117,11 @@ func (s *sender) roundTrip(ctx context.Context, now time.Time, p *posting, e *en
 	return res
 }
 
-// maxKept is the bytes kept of an answer or an error.
+// maxKept bounds the text kept of an answer or an error, in bytes.
 const maxKept = wire.MaxKept
 
-// clean makes a text that came from the endpoint fit to be kept and printed:
-// valid UTF-8 of at most maxKept bytes, without what the endpoint was sent in
-// confidence, should it send it back.
+// clean makes a text from the endpoint fit to be stored and printed: valid UTF-8 of at
+// most maxKept bytes, with the endpoint's own secrets redacted.
 func (e *endpoint) clean(s string) string {
 	cut := len(s) == maxKept // as Answer.Kept is
 	for _, secret := range e.secrets {
@@ -141,10 +140,10 @@ func (e *endpoint) clean(s string) string {
 
 const redacted = "[redacted]"
 
-// minSecret is the bytes of a text that is redacted.
+// minSecret is the length, in bytes, from which a text is redacted.
 const minSecret = 4
 
-// redactEnd redacts the beginning of a secret at the end of s.
+// redactEnd redacts the beginning of a secret at the end of s, where s was cut.
 func redactEnd(s string, secrets []string) string {
 	most := 0
 	for _, secret := range secrets {
@@ -158,4 +157,26 @@ func redactEnd(s string, secrets []string) string {
 		return s
 	}
 	return s[:len(s)-most] + redacted
+}
+
+const (
+	headerTraceParent = "Traceparent"
+	headerTraceState  = "Tracestate"
+)
+
+// appendTrace appends the header lines of a trace, each with its CRLF. It checks the
+// trace again, because other programs may write to the store.
+func appendTrace(dst []byte, t event.Trace) []byte {
+	if t.Parent == "" || !t.Valid() {
+		return dst
+	}
+	dst = append(dst, headerTraceParent+": "...)
+	dst = append(dst, t.Parent...)
+	dst = append(dst, "\r\n"...)
+	if t.State != "" {
+		dst = append(dst, headerTraceState+": "...)
+		dst = append(dst, t.State...)
+		dst = append(dst, "\r\n"...)
+	}
+	return dst
 }

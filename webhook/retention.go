@@ -21,12 +21,18 @@ type Forgotten struct {
 	Size int64 // the oldest of more than Config.DeadMaxBytes
 }
 
-// sweep keeps the dead letters within the bounds of the Config until ctx is
+// retention keeps the dead letters within the bounds of a Config.
+type retention struct {
+	config *Config
+	count  *counters
+}
+
+// run keeps the dead letters within the bounds of the Config until ctx is
 // done. The bounds are the forwarder's, not the store's, so that every store
 // has the same: all it has to do is list and discard. Several forwarders on a
 // store do no harm to each other, as each counts what it has discarded itself.
-func (f *Forwarder) sweep(ctx context.Context) {
-	if f.config.DeadMaxAge == Unlimited && f.config.DeadMaxBytes == Unlimited {
+func (r *retention) run(ctx context.Context) {
+	if r.config.DeadMaxAge == Unlimited && r.config.DeadMaxBytes == Unlimited {
 		return
 	}
 	t := time.NewTimer(firstSweep)
@@ -37,9 +43,9 @@ func (f *Forwarder) sweep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		err := f.forget(ctx, f.now())
+		err := r.forget(ctx, r.config.Store.Now())
 		if err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
-			f.config.Logger.Error("webhook: dead letters over the bounds are kept, the store fails", "error", err)
+			r.config.Logger.Error("webhook: dead letters over the bounds are kept, the store fails", "error", err)
 		}
 		t.Reset(sweepEvery)
 	}
@@ -47,26 +53,26 @@ func (f *Forwarder) sweep(ctx context.Context) {
 
 // forget discards the dead letters that are over the bounds at now. It reads none where the
 // counts of the store say that there are none.
-func (f *Forwarder) forget(ctx context.Context, now time.Time) error {
-	counts, err := f.config.Store.Count(ctx)
+func (r *retention) forget(ctx context.Context, now time.Time) error {
+	counts, err := r.config.Store.Count(ctx)
 	if err != nil || counts.Dead == 0 {
 		return err
 	}
-	if oldest := now.Add(-f.config.DeadMaxAge); f.config.DeadMaxAge != Unlimited && counts.OldestDead.Before(oldest) {
+	if oldest := now.Add(-r.config.DeadMaxAge); r.config.DeadMaxAge != Unlimited && counts.OldestDead.Before(oldest) {
 		every := func(*DeadLetter) bool { return true }
-		if err := f.forgetWhile(ctx, DeadFilter{To: oldest}, "age", &f.count.forgottenAge, every); err != nil {
+		if err := r.forgetWhile(ctx, DeadFilter{To: oldest}, "age", &r.count.forgottenAge, every); err != nil {
 			return err
 		}
 	}
-	if f.config.DeadMaxBytes == Unlimited {
+	if r.config.DeadMaxBytes == Unlimited {
 		return nil
 	}
-	bytes, err := f.deadBytes(ctx)
-	excess := bytes - f.config.DeadMaxBytes
+	bytes, err := r.deadBytes(ctx)
+	excess := bytes - r.config.DeadMaxBytes
 	if err != nil || excess <= 0 {
 		return err
 	}
-	return f.forgetWhile(ctx, DeadFilter{}, "size", &f.count.forgottenSize, func(d *DeadLetter) bool {
+	return r.forgetWhile(ctx, DeadFilter{}, "size", &r.count.forgottenSize, func(d *DeadLetter) bool {
 		if excess <= 0 {
 			return false
 		}
@@ -77,13 +83,13 @@ func (f *Forwarder) forget(ctx context.Context, now time.Time) error {
 
 // deadBytes returns the Sizes of all dead letters. Only where the store does not know them
 // are the letters read.
-func (f *Forwarder) deadBytes(ctx context.Context) (int64, error) {
-	counts, err := f.config.Store.Count(ctx)
+func (r *retention) deadBytes(ctx context.Context) (int64, error) {
+	counts, err := r.config.Store.Count(ctx)
 	if err != nil || counts.DeadBytes >= 0 {
 		return counts.DeadBytes, err
 	}
 	bytes := int64(0)
-	for d, err := range f.config.Store.Dead(ctx, DeadFilter{}, "") {
+	for d, err := range r.config.Store.Dead(ctx, DeadFilter{}, "") {
 		if err != nil {
 			return 0, err
 		}
@@ -94,22 +100,22 @@ func (f *Forwarder) deadBytes(ctx context.Context) (int64, error) {
 
 // forgetWhile discards the dead letters that filter selects, from the oldest on,
 // up to the first for which more returns false.
-func (f *Forwarder) forgetWhile(ctx context.Context, filter DeadFilter, bound string, count *atomic.Int64, more func(*DeadLetter) bool) error {
+func (r *retention) forgetWhile(ctx context.Context, filter DeadFilter, bound string, count *atomic.Int64, more func(*DeadLetter) bool) error {
 	total := 0
 	defer func() {
 		if total > 0 {
-			f.config.Logger.Warn("webhook: dead letters discarded, over the bound", "bound", bound, "count", total)
+			r.config.Logger.Warn("webhook: dead letters discarded, over the bound", "bound", bound, "count", total)
 		}
 	}()
 	keys := make([]string, 0, replayChunk)
 	flush := func() error {
-		n, err := f.config.Store.Discard(ctx, keys...)
+		n, err := r.config.Store.Discard(ctx, keys...)
 		count.Add(int64(n))
 		total += n
 		keys = keys[:0]
 		return err
 	}
-	for d, err := range f.config.Store.Dead(ctx, filter, "") {
+	for d, err := range r.config.Store.Dead(ctx, filter, "") {
 		if err != nil {
 			return err
 		}

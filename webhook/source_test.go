@@ -11,20 +11,27 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-func eventFrom(t *testing.T, source, id string) webhook.Event {
+func eventFrom(t *testing.T, source, id string) event.Event {
 	t.Helper()
-	e, err := webhook.EventOf(call(id), webhook.Envelope{Source: source})
+	encoder, err := event.NewEncoder(event.Envelope{Source: source})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := encoder.Encode(call(id))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return e
 }
+
+func eventOf(t *testing.T, id string) event.Event { return eventFrom(t, "", id) }
 
 // A source cannot claim the messageId of another: each has its call delivered, and
 // only its own repetition is left out.
@@ -86,7 +93,7 @@ func TestDeliveryIDsDoNotCollide(t *testing.T) {
 	of := make(map[string]string)
 	for _, source := range texts {
 		for _, id := range texts {
-			ds, err := f.Deliveries(t.Context(), []string{"crm"}, webhook.Event{Source: source, ID: id, Type: "track", Body: []byte("{}")})
+			ds, err := f.Deliveries(t.Context(), []string{"crm"}, event.Event{Source: source, ID: id, Type: "track", Body: []byte("{}")})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,9 +132,13 @@ func TestDeliveriesSayWhatTheyAreOf(t *testing.T) {
 			webhook.Delivery{Source: long[:254] + "x", User: long[:254] + "x", Event: long[:254] + "x"}},
 		{`{"type":"track","userId":"` + long + `","event":"` + long + `"}`, long, webhook.Delivery{Source: digest, User: digest, Event: digest}},
 	} {
-		e, err := webhook.NewEvent([]byte(tt.call), webhook.Envelope{Source: tt.source})
+		encoder, err := event.NewEncoder(event.Envelope{Source: tt.source})
 		if err != nil {
-			t.Errorf("NewEvent(%s): %v", tt.call, err)
+			t.Fatal(err)
+		}
+		e, err := encoder.Encode(event.JSON(tt.call))
+		if err != nil {
+			t.Errorf("Encode(%s): %v", tt.call, err)
 			continue
 		}
 		got := webhook.Delivery{Source: e.Source, User: e.User, Event: e.Name}

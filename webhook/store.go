@@ -126,7 +126,8 @@ type Verdict uint8
 
 // The verdicts of a Settlement.
 const (
-	// Done removes the delivery.
+	// Done removes the delivery, which was delivered. A store with a History may keep it
+	// there as it was claimed: its Attempts are those that failed.
 	Done Verdict = iota + 1
 	// Retry puts it back with its Due, Expires, Tries, Closed and Attempts.
 	Retry
@@ -145,7 +146,7 @@ type Settlement struct {
 	Delivery Delivery
 	// Reason is why it is buried.
 	Reason Reason
-	// At is when it is buried.
+	// At is when it was delivered or buried.
 	At time.Time
 }
 
@@ -205,3 +206,13 @@ type Setting struct {
 
 // MaxSetting is how many bytes the Value of a Setting has at most.
 const MaxSetting = 64 << 10
+
+// History is implemented by a Store that can keep what was delivered. For how long, and up
+// to how many bytes, are settings of the store; it forgets the oldest first. What it keeps is
+// in Counts, and Erase removes it as it does dead letters.
+type History interface {
+	// Delivered yields what filter selects of the deliveries that are kept, the latest
+	// first, from the one after the one whose Key is after ("" for the first). It holds no
+	// lock between two yields. An error ends it.
+	Delivered(ctx context.Context, filter DeliveredFilter, after string) iter.Seq2[Delivered, error]
+}

@@ -16,11 +16,12 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// A target is a Destination made ready for attempts. It does not change.
+// A target is a checked Destination, ready for attempts. It does not change.
 type target struct {
 	disabled  bool
 	limits    schedule.Limits
-	tls       *TLS // nil: as all
+	tls       *TLS // nil: the same as the forwarder
+	netHTTP   bool
 	endpoints []*endpoint
 }
 
@@ -34,13 +35,13 @@ type endpoint struct {
 	standard *signature.StandardSigner // nil: not signed by Standard Webhooks
 	traced   bool                      // header has a trace of its own
 
-	// secrets are texts of the request that are not to be kept should the
-	// endpoint send them back, the longest first: one may be in another.
+	// secrets are texts of the request that are redacted if the endpoint sends
+	// them back. The longest come first, because one may contain another.
 	secrets []string
 }
 
-// compile checks d and makes it ready. Its error is a *ConfigError, or several of
-// them joined: everything that is wrong.
+// compile checks d and makes a target of it. Its error is a *ConfigError for
+// everything that is wrong, joined if there are several.
 func compile(d *Destination, serviceName string, maxConcurrent int) (*target, error) {
 	var wrong faults
 	if d.ID == "" || len(d.ID) > maxID {
@@ -52,7 +53,7 @@ func compile(d *Destination, serviceName string, maxConcurrent int) (*target, er
 	if d.MaxConcurrent < 0 {
 		wrong.add(refuse("MaxConcurrent", "%d is negative", d.MaxConcurrent))
 	}
-	t := &target{disabled: d.Disabled, limits: schedule.Limits{Slots: d.MaxConcurrent}, tls: d.TLS}
+	t := &target{disabled: d.Disabled, limits: schedule.Limits{Slots: d.MaxConcurrent}, tls: d.TLS, netHTTP: d.NetHTTP}
 	if d.TLS != nil {
 		wrong.add(d.TLS.check())
 	}
@@ -120,8 +121,7 @@ func (f faults) join() error {
 	return errors.Join(f...)
 }
 
-// compileEndpoint makes an endpoint ready, or returns everything that is wrong
-// with it.
+// compileEndpoint makes an endpoint of e, or returns everything that is wrong with it.
 func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, faults) {
 	var wrong faults
 	u, err := checkURL("URL", e.URL)
@@ -172,12 +172,12 @@ func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, faults) {
 	return &endpoint{url: u, hash: f.Sum64(), name: shown.String(), header: h, secrets: secrets, traced: h[headerTraceParent] != nil || h[headerTraceState] != nil}, nil
 }
 
-// minQueryValue is the bytes of a query's value that is taken for a secret. A
-// shorter one is a setting, and may be a word of any answer.
+// minQueryValue is the length, in bytes, from which the value of a query counts as a
+// secret. A shorter one is a setting, and may be a word of any answer.
 const minQueryValue = 8
 
-// queryValues returns the values of a query that may be secrets, as they are
-// sent and as they are read.
+// queryValues returns the values of a query that may be secrets, escaped and
+// unescaped.
 func queryValues(query string) (values []string) {
 	for pair := range strings.SplitSeq(query, "&") {
 		_, value, named := strings.Cut(pair, "=")

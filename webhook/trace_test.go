@@ -2,13 +2,13 @@ package webhook_test
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
@@ -17,85 +17,6 @@ const (
 	parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	state  = "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"
 )
-
-func TestParseTrace(t *testing.T) {
-	long := strings.Repeat("x", 240)
-	members := func(n int) string {
-		var ms []string
-		for i := range n {
-			ms = append(ms, fmt.Sprintf("k%d=v", i))
-		}
-		return strings.Join(ms, ",")
-	}
-	for _, tt := range []struct {
-		name          string
-		parent, state string
-		want          webhook.Trace
-	}{
-		{"both", parent, state, webhook.Trace{Parent: parent, State: state}},
-		{"no state", parent, "", webhook.Trace{Parent: parent}},
-		{"not sampled", parent[:53] + "00", "", webhook.Trace{Parent: parent[:53] + "00"}},
-		{"unknown flags", parent[:53] + "fe", "", webhook.Trace{Parent: parent[:53] + "fe"}},
-		{"no parent", "", state, webhook.Trace{}},
-		{"too short", parent[:54], "", webhook.Trace{}},
-		{"too long for version 00", parent + "-x", "", webhook.Trace{}},
-		{"a later version", "cc" + parent[2:], "", webhook.Trace{Parent: parent}},
-		{"a later version with more", "cc" + parent[2:] + "-what-the-future-will-be-like", state, webhook.Trace{Parent: parent, State: state}},
-		{"a later version with something else", "cc" + parent[2:] + ".what", "", webhook.Trace{}},
-		{"version ff", "ff" + parent[2:], "", webhook.Trace{}},
-		{"upper case", strings.ToUpper(parent), "", webhook.Trace{}},
-		{"zero trace id", "00-00000000000000000000000000000000-00f067aa0ba902b7-01", "", webhook.Trace{}},
-		{"zero parent id", "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01", "", webhook.Trace{}},
-		{"other separators", strings.ReplaceAll(parent, "-", "_"), "", webhook.Trace{}},
-		{"a line break", parent[:53] + "\r\n", "", webhook.Trace{}},
-		{"white space in the state", parent, " a=1 ,\t,b=2\t,", webhook.Trace{Parent: parent, State: "a=1,b=2"}},
-		{"a space within a value", parent, "a=1 2", webhook.Trace{Parent: parent, State: "a=1 2"}},
-		{"a line break in the state", parent, "a=1\r\nX-Injected: 1", webhook.Trace{Parent: parent}},
-		{"a member without a value", parent, "a=1,b", webhook.Trace{Parent: parent}},
-		{"a value with an equals sign", parent, "a=1=2", webhook.Trace{Parent: parent}},
-		{"a key in upper case", parent, "A=1", webhook.Trace{Parent: parent}},
-		{"a key with a tenant", parent, "0fw529a@vendor=1", webhook.Trace{Parent: parent, State: "0fw529a@vendor=1"}},
-		{"a key that is too long", parent, strings.Repeat("k", 257) + "=1", webhook.Trace{Parent: parent}},
-		{"a value that is too long", parent, "k=" + strings.Repeat("v", 257), webhook.Trace{Parent: parent}},
-		{"bytes beyond ASCII", parent, "k=\u00e9", webhook.Trace{Parent: parent}},
-		{"as many members as there may be", parent, members(32), webhook.Trace{Parent: parent, State: members(32)}},
-		{"one member more", parent, members(33), webhook.Trace{Parent: parent}},
-		{"more than fits", parent, "a=" + long + ",b=" + long + ",c=" + long + ",d=1", webhook.Trace{Parent: parent, State: "a=" + long + ",b=" + long}},
-		{"as much as fits", parent, "a=" + long + ",b=" + long + ",c=" + long[:24], webhook.Trace{Parent: parent, State: "a=" + long + ",b=" + long + ",c=" + long[:24]}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got, ok := webhook.ParseTrace(tt.parent, tt.state)
-			if got != tt.want || ok != (tt.want != webhook.Trace{}) {
-				t.Errorf("ParseTrace(%q, %q) = %+v, %t, want %+v", tt.parent, tt.state, got, ok, tt.want)
-			}
-			if len(got.State) > webhook.MaxTraceState {
-				t.Errorf("the state has %d bytes", len(got.State))
-			}
-		})
-	}
-}
-
-func FuzzParseTrace(f *testing.F) {
-	f.Add(parent, state)
-	f.Add("cc"+parent[2:]+"-more", " a=1,,b=2 ")
-	f.Add(parent, "k="+strings.Repeat("v", 256)+",l="+strings.Repeat("w", 256))
-	f.Fuzz(func(t *testing.T, parent, state string) {
-		got, ok := webhook.ParseTrace(parent, state)
-		if !ok {
-			if got != (webhook.Trace{}) {
-				t.Fatalf("no trace is %+v", got)
-			}
-			return
-		}
-		if all := got.Parent + got.State; len(got.Parent) != 55 || len(got.State) > webhook.MaxTraceState ||
-			strings.ContainsFunc(all, func(r rune) bool { return r < ' ' || r > '~' }) {
-			t.Fatalf("%+v may not be in a header", got)
-		}
-		if again, ok := webhook.ParseTrace(got.Parent, got.State); !ok || again != got {
-			t.Fatalf("what was read is read as %+v, %t, want %+v", again, ok, got)
-		}
-	})
-}
 
 // Whatever is accepted, or tried, carries the trace of its caller.
 func TestEveryCallHasItsTrace(t *testing.T) {
@@ -106,11 +27,8 @@ func TestEveryCallHasItsTrace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := webhook.EventOf(call("m1"), webhook.Envelope{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx := webhook.ContextWithTrace(t.Context(), parent, state)
+		e := eventOf(t, "m1")
+		ctx := event.ContextWithTrace(t.Context(), parent, state)
 		for i, tt := range []struct {
 			name string
 			call func() error
@@ -153,22 +71,22 @@ func TestTraceIsPassedOn(t *testing.T) {
 	}{
 		{"none", func(ctx context.Context) context.Context { return ctx }, nil, map[string][]string{}},
 		{"by ContextWithTrace", func(ctx context.Context) context.Context {
-			return webhook.ContextWithTrace(ctx, parent, state)
+			return event.ContextWithTrace(ctx, parent, state)
 		}, nil, map[string][]string{"Traceparent": {parent}, "Tracestate": {state}}},
 		{"without a state", func(ctx context.Context) context.Context {
-			return webhook.ContextWithTrace(ctx, parent, "")
+			return event.ContextWithTrace(ctx, parent, "")
 		}, nil, map[string][]string{"Traceparent": {parent}}},
 		{"not valid", func(ctx context.Context) context.Context {
-			return webhook.ContextWithTrace(ctx, parent[1:], state)
+			return event.ContextWithTrace(ctx, parent[1:], state)
 		}, nil, map[string][]string{}},
 		{"not valid, in one that has a trace", func(ctx context.Context) context.Context {
-			return webhook.ContextWithTrace(webhook.ContextWithTrace(ctx, parent, state), parent[1:], "")
+			return event.ContextWithTrace(event.ContextWithTrace(ctx, parent, state), parent[1:], "")
 		}, nil, map[string][]string{"Traceparent": {parent}, "Tracestate": {state}}},
 		{"by Config.Trace", func(ctx context.Context) context.Context {
-			return context.WithValue(webhook.ContextWithTrace(ctx, parent, state), key{}, fromConfig)
+			return context.WithValue(event.ContextWithTrace(ctx, parent, state), key{}, fromConfig)
 		}, nil, map[string][]string{"Traceparent": {fromConfig}, "Tracestate": {"by=config"}}},
 		{"a static header in its place", func(ctx context.Context) context.Context {
-			return webhook.ContextWithTrace(ctx, parent, state)
+			return event.ContextWithTrace(ctx, parent, state)
 		}, map[string]string{"tracestate": "own=1"}, map[string][]string{"Tracestate": {"own=1"}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -207,7 +125,7 @@ func TestTraceIsPassedOn(t *testing.T) {
 
 // A store that others write to puts nothing into requests.
 func TestTraceOfTheStoreIsChecked(t *testing.T) {
-	for _, trace := range []webhook.Trace{
+	for _, trace := range []event.Trace{
 		{Parent: parent[:53] + "\r\n", State: state},
 		{Parent: parent, State: "a=1\r\nX-Injected: 1"},
 		{Parent: parent + "\r\nX-Injected: 1"},

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
@@ -26,7 +27,7 @@ type Trial struct {
 	// AllowAddresses lists it. Without it they are taken to be a customer's.
 	Trusted bool
 	// Event is what is sent.
-	Event Event
+	Event event.Event
 }
 
 // An Exchange is one request of a Trial, and what came of it.
@@ -68,16 +69,17 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 	if t.Event.Body == nil {
 		return nil, errors.New("webhook: the event has no body")
 	}
-	target, err := f.compile(t.Destination)
+	target, err := f.destinations.compile(t.Destination)
 	if err != nil {
 		return nil, under("Destination", err)
 	}
-	// A connection that only this destination may have is nobody else's.
+	// The trial has a client of its own, which closes its connections with it: they may have the
+	// client certificate of this destination.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	client := newClient(&f.config, &guard{allow: f.config.AllowAddresses, operator: t.Trusted}, ctx)
 	defer client.Close()
-	p := posting{id: t.Event.deliveryID(), body: t.Event.Body, trace: f.trace(ctx), try: 1}
+	p := posting{id: deliveryID(&t.Event), body: t.Event.Body, trace: f.trace(ctx), try: 1}
 	exchanges := make([]Exchange, len(target.endpoints))
 	var requests sync.WaitGroup
 	for i, e := range target.endpoints {
@@ -88,7 +90,7 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 }
 
 // exchange makes one request of a Trial.
-func (f *Forwarder) exchange(ctx context.Context, client *wire.Client, p *posting, e *endpoint) Exchange {
+func (e *engine) exchange(ctx context.Context, client *wire.Client, p *posting, to *endpoint) Exchange {
 	var (
 		mu                           sync.Mutex // both families of addresses are dialled at once
 		resolved, connected, secured time.Time
@@ -105,13 +107,13 @@ func (f *Forwarder) exchange(ctx context.Context, client *wire.Client, p *postin
 		ConnectDone:      func(_, _ string, err error) { now(&connected, err) },
 		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { now(&secured, err) },
 	})
-	s := newSender(f)
+	s := newSender(e)
 	s.client, s.curious = client, true
 	var notes wire.Notes
 	s.buffer.Note(&notes)
-	res := s.send(ctx, p, e)
+	res := s.send(ctx, p, to)
 
-	x := Exchange{Attempt: res.attempt, Outcome: res.outcomeOf(), Header: e.shownHeader(s.lines), Body: bytes.Clone(p.body)}
+	x := Exchange{Attempt: res.attempt, Outcome: res.outcomeOf(), Header: to.shownHeader(s.lines), Body: bytes.Clone(p.body)}
 	after := func(t time.Time) time.Duration {
 		if t.IsZero() {
 			return 0
@@ -126,7 +128,7 @@ func (f *Forwarder) exchange(ctx context.Context, client *wire.Client, p *postin
 		x.AnswerHeader = make(http.Header, len(notes.Header))
 		for name, values := range notes.Header {
 			for _, v := range values {
-				x.AnswerHeader.Add(e.clean(name), e.clean(v))
+				x.AnswerHeader.Add(to.clean(name), to.clean(v))
 			}
 		}
 	}

@@ -17,20 +17,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
-
-func event(t *testing.T, id string) webhook.Event {
-	t.Helper()
-	e, err := webhook.EventOf(call(id), webhook.Envelope{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
-}
 
 // The request of a Try is that of an attempt.
 func TestTrySendsWhatAnAttemptSends(t *testing.T) {
@@ -44,8 +36,8 @@ func TestTrySendsWhatAnAttemptSends(t *testing.T) {
 				Endpoints: []webhook.Endpoint{{URL: "https://user:passw0rd@crm.example/hook?token=t0ken", Headers: map[string]string{"X-Api-Key": "s3cret"}}},
 			}
 			r.start(webhook.Config{Destinations: []webhook.Destination{d}})
-			ctx := webhook.ContextWithTrace(t.Context(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "")
-			e := event(t, "m1")
+			ctx := event.ContextWithTrace(t.Context(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "")
+			e := eventOf(t, "m1")
 			if err := r.ForwardEvents(ctx, []string{"crm"}, e); err != nil {
 				t.Fatal(err)
 			}
@@ -108,7 +100,7 @@ func TestTryTellsWhatWentWrong(t *testing.T) {
 			d.Endpoints = append(d.Endpoints, webhook.Endpoint{URL: "https://" + host + ".example/", Headers: map[string]string{"X-Key": "s3cret"}})
 		}
 		begin := time.Now()
-		xs, err := r.Try(t.Context(), webhook.Trial{Destination: &d, Event: event(t, "m1")})
+		xs, err := r.Try(t.Context(), webhook.Trial{Destination: &d, Event: eventOf(t, "m1")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +140,7 @@ func TestTryRefuses(t *testing.T) {
 			"Destination.Endpoints":        {ID: "crm"},
 			"Destination.Endpoints[0].URL": {ID: "crm", Endpoints: []webhook.Endpoint{{URL: "ftp://crm.example/"}}},
 		} {
-			if _, err := r.Try(t.Context(), webhook.Trial{Destination: d, Event: event(t, "m1")}); !errors.As(err, &refused) || refused.Field != name {
+			if _, err := r.Try(t.Context(), webhook.Trial{Destination: d, Event: eventOf(t, "m1")}); !errors.As(err, &refused) || refused.Field != name {
 				t.Errorf("Try with a bad %s: %v", name, err)
 			}
 		}
@@ -157,13 +149,13 @@ func TestTryRefuses(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if xs, err := r.Try(ctx, webhook.Trial{Destination: good, Event: event(t, "m1")}); err != nil || xs[0].Outcome != webhook.OutcomeCutOff {
+		if xs, err := r.Try(ctx, webhook.Trial{Destination: good, Event: eventOf(t, "m1")}); err != nil || xs[0].Outcome != webhook.OutcomeCutOff {
 			t.Errorf("Try with a context that is done: %v, %v", xs, err)
 		}
 		if err := r.Shutdown(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := r.Try(t.Context(), webhook.Trial{Destination: good, Event: event(t, "m1")}); !errors.Is(err, webhook.ErrClosed) {
+		if _, err := r.Try(t.Context(), webhook.Trial{Destination: good, Event: eventOf(t, "m1")}); !errors.Is(err, webhook.ErrClosed) {
 			t.Errorf("Try after Shutdown: %v, want ErrClosed", err)
 		}
 	})
@@ -188,7 +180,7 @@ func TestTryHasAGuardOfItsOwn(t *testing.T) {
 	try := func(host string, trusted bool) webhook.Exchange {
 		t.Helper()
 		d := webhook.Destination{ID: "new", Endpoints: []webhook.Endpoint{{URL: "http://" + host + ":" + port + "/"}}}
-		xs, err := f.Try(t.Context(), webhook.Trial{Destination: &d, Trusted: trusted, Event: event(t, "m1")})
+		xs, err := f.Try(t.Context(), webhook.Trial{Destination: &d, Trusted: trusted, Event: eventOf(t, "m1")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +220,7 @@ func TestTryTimesTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		xs, err := f.Try(t.Context(), webhook.Trial{Destination: &d, Trusted: true, Event: event(t, "m1")})
+		xs, err := f.Try(t.Context(), webhook.Trial{Destination: &d, Trusted: true, Event: eventOf(t, "m1")})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,26 +13,26 @@ import (
 
 // adminFlags are those of a command that asks a running server.
 type adminFlags struct {
-	o            *options
-	admin, token *string
-	json         *bool
+	*options
+	json *bool
 }
 
 // newAdminFlags defines them. The flags of o so far have no variables: they are
-// about the call, as -json is.
+// about the call, as --json is.
 func newAdminFlags(o *options) *adminFlags {
-	f := &adminFlags{o: o, json: jsonFlag(o)}
+	f := &adminFlags{o, jsonFlag(o)}
 	o.noVariables()
-	f.admin = adminFlag(o)
-	f.token = o.text("admin-token", "", "`token` of the admin API, or file:PATH")
+	adminFlag(o)
+	o.text("admin-token", "", "`token` of the admin API, or file:PATH")
 	return f
 }
 
 // adminFlag says where the server is. Where only serve's own variable is set, as in
 // its container, that is where it listens.
 func adminFlag(o *options) *string {
-	o.second["admin"] = variable("admin-listen")
-	return o.text("admin", config.Default().Admin.Listen, "`URL` or host:port of the server's admin API")
+	admin := o.text("admin", config.Default().Admin.Listen, "`URL` or host:port of the server's admin API")
+	o.SetAnnotation("admin", variables, []string{variable("admin"), variable("admin-listen")})
+	return admin
 }
 
 func jsonFlag(o *options) *bool {
@@ -44,7 +44,7 @@ type adminAction func(ctx context.Context, c *api.Client, args []string, p proce
 
 func (f *adminFlags) action(do adminAction) action {
 	return func(ctx context.Context, args []string, p process) error {
-		c, err := f.client(p)
+		c, err := f.client()
 		if err != nil {
 			return err
 		}
@@ -53,21 +53,23 @@ func (f *adminFlags) action(do adminAction) action {
 	}
 }
 
-func (f *adminFlags) client(p process) (*api.Client, error) {
-	if *f.admin == config.Off {
-		return nil, usagef("-admin: the server's admin API is switched off")
+// client returns the client of the server that the flags name.
+func (o *options) client() (*api.Client, error) {
+	admin, _ := o.GetString("admin")
+	text, _ := o.GetString("admin-token")
+	if admin == config.Off {
+		return nil, usagef("--admin: the server's admin API is switched off")
 	}
-	secret, err := config.ReadSecret(*f.token)
+	token, err := config.ReadSecret(text)
 	if err != nil {
-		return nil, fmt.Errorf("-admin-token: %w", err)
+		return nil, fmt.Errorf("--admin-token: %w", err)
 	}
-	token := string(secret)
-	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-		return nil, usagef("-admin-token: has characters that no token has")
+	if strings.ContainsFunc(token.Reveal(), func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return nil, usagef("--admin-token: has characters that no token has")
 	}
-	c, err := api.NewClient(*f.admin, token, p.transport())
+	c, err := api.NewClient(admin, token.Reveal(), o.p.transport())
 	if err != nil {
-		return nil, usagef("-admin: %v", err)
+		return nil, usagef("--admin: %v", err)
 	}
 	return c, nil
 }
@@ -80,13 +82,13 @@ func (f *adminFlags) explained(err error, c *api.Client) error {
 	case errors.Is(err, context.Canceled):
 		return errors.New("interrupted")
 	case errors.As(err, &dial) && dial.Op == "dial":
-		return fmt.Errorf("no server at %s: is 'hookferry serve' running? %s says where (%w)", c.Host(), f.o.origin("admin"), dial.Err)
+		return fmt.Errorf("no server at %s: is 'hookferry serve' running? %s says where (%w)", c.Host(), f.origin("admin"), dial.Err)
 	case !errors.As(err, &refused):
 		return err
-	case refused.Code == api.CodeUnauthorized && *f.token != "":
-		return fmt.Errorf("%s does not take the token of %s", c.Host(), f.o.origin("admin-token"))
+	case refused.Code == api.CodeUnauthorized && f.Lookup("admin-token").Value.String() != "":
+		return fmt.Errorf("%s does not take the token of %s", c.Host(), f.origin("admin-token"))
 	case refused.Code == api.CodeUnauthorized:
-		return fmt.Errorf("%s wants a token: see -admin-token", c.Host())
+		return fmt.Errorf("%s wants a token: see --admin-token", c.Host())
 	case refused.Code == api.CodeNotFound:
 		return &nothingError{err}
 	}
@@ -103,7 +105,7 @@ func theDestination(ctx context.Context, c *api.Client, name string) (string, er
 		return "", err
 	}
 	if page.Total != 1 || len(page.Destinations) != 1 {
-		return "", usagef("-destination: want the id of one; the server has %s, which 'hookferry status' lists", grouped(page.Total))
+		return "", usagef("--destination: want the id of one; the server has %s, which 'hookferry status' lists", grouped(page.Total))
 	}
 	return page.Destinations[0].ID, nil
 }

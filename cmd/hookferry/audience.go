@@ -10,67 +10,43 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-const audienceHelp = `Usage: hookferry audience create|sync|ls|members [flags]
-
-An audience is a set of users that a destination is told of: of each user that
+const audienceHelp = `An audience is a set of users that a destination is told of: of each user that
 joins or leaves.
-
-  create   register one, with members if a file of them is given
-  sync     make its members those of a file, one id a line; - is standard input
-  ls       list the audiences
-  members  print the members of one, one id a line
 
 If a sync is interrupted, say it again: it goes on with what is left.
 
 Examples:
   hookferry audience create 'Big Spenders' spenders.txt
   hookferry audience sync 'Big Spenders' - < spenders.txt
-  hookferry audience members -destination acme 'Big Spenders'
+  hookferry audience members --destination acme 'Big Spenders'
 `
 
 const (
-	audienceCreateHelp = `Usage: hookferry audience create NAME [FILE] [flags]
-
-Register an audience, with members if a file of them is given: one id a line;
+	audienceCreateHelp = `Register an audience, with members if a file of them is given: one id a line;
 - is standard input.
 
 Examples:
   hookferry audience create 'Big Spenders'
-  hookferry audience create -destination acme 'Big Spenders' spenders.txt
+  hookferry audience create --destination acme 'Big Spenders' spenders.txt
 `
-	audienceSyncHelp = `Usage: hookferry audience sync NAME FILE [flags]
-
-Make the members of an audience those of a file, one id a line, and tell its
+	audienceSyncHelp = `Make the members of an audience those of a file, one id a line, and tell its
 destination who joined and who left; - is standard input. If it is interrupted,
 say it again: it goes on with what is left.
 
 Examples:
   hookferry audience sync 'Big Spenders' spenders.txt
 `
-	audienceListHelp = `Usage: hookferry audience ls [flags]
-
-List the audiences, by destination and trait.
+	audienceListHelp = `List the audiences, by destination and trait.
 
 Examples:
   hookferry audience ls
 `
-	audienceMembersHelp = `Usage: hookferry audience members NAME [flags]
-
-Print the members of an audience, one id a line.
+	audienceMembersHelp = `Print the members of an audience, one id a line.
 
 Examples:
   hookferry audience members 'Big Spenders' > members.txt
 `
 )
-
-func audienceCommands() []command {
-	return []command{
-		{name: "create", summary: "register an audience", help: audienceCreateHelp, args: "NAME [FILE]", define: createAudience},
-		{name: "sync", summary: "make the members of an audience those of a file", help: audienceSyncHelp, args: "NAME FILE", define: syncAudience},
-		{name: "ls", summary: "list the audiences", help: audienceListHelp, define: listAudiences},
-		{name: "members", summary: "print the members of an audience", help: audienceMembersHelp, args: "NAME", define: audienceMembers},
-	}
-}
 
 func destinationFlag(o *options) *string {
 	return o.text("destination", "", "`id` of the destination; may be left out if there is only one")
@@ -142,7 +118,7 @@ func syncMembers(ctx context.Context, c *api.Client, destination, name string, m
 
 func listAudiences(o *options) action {
 	destination := o.text("destination", "", "only those of the destination with this `id`")
-	query := o.text("q", "", "only those with this `text` in their name")
+	query := o.StringP("query", "q", "", "only those with this `text` in their name")
 	f := newAdminFlags(o)
 	return f.action(func(ctx context.Context, c *api.Client, _ []string, p process) error {
 		t := &table{columns: []column{{title: "DESTINATION"}, {title: "AUDIENCE", flexible: true}, {title: "TRAIT", spare: 1}, {title: "SYNCS", right: true}}}

@@ -94,10 +94,10 @@ func inFlags(err error) error {
 	return err
 }
 
-var fieldFlags = strings.NewReplacer("UserId", "-user", "AnonymousId", "-anonymous", "Event", "-event", "GroupId", "-group",
-	"PreviousId", "-previous", "Timestamp", "-timestamp", "MessageId", "-message-id", "Context", "-context",
-	"Integrations", "-integration", "Properties", "-property", "Traits", "-trait",
-	"Endpoint", "-endpoint", "write key", "-write-key")
+var fieldFlags = strings.NewReplacer("UserId", "--user", "AnonymousId", "--anonymous", "Event", "--event", "GroupId", "--group",
+	"PreviousId", "--previous", "Timestamp", "--timestamp", "MessageId", "--message-id", "Context", "--context",
+	"Integrations", "--integration", "Properties", "--property", "Traits", "--trait",
+	"Endpoint", "--endpoint", "write key", "--write-key")
 
 // readPairs makes a map of key=value texts; nil of none. A value that is JSON
 // is taken as that, any other as a string.
@@ -109,10 +109,10 @@ func readPairs(flag string, texts []string) (map[string]any, error) {
 	for _, text := range texts {
 		key, value, ok := strings.Cut(text, "=")
 		if !ok || key == "" {
-			return nil, usagef("-%s: %q is not of the form key=value", flag, text)
+			return nil, usagef("--%s: %q is not of the form key=value", flag, text)
 		}
 		if _, twice := m[key]; twice {
-			return nil, usagef("-%s: %q is given twice", flag, key)
+			return nil, usagef("--%s: %q is given twice", flag, key)
 		}
 		m[key] = value
 		if json.Valid([]byte(value)) {

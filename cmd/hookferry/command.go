@@ -3,13 +3,14 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // The exit statuses.
@@ -39,44 +40,132 @@ func (p process) transport() *http.Transport {
 	return t
 }
 
-// A command is one of the words that may follow "hookferry", or, of a command
-// that has others of its own, one of the words that may follow that.
-type command struct {
-	name    string
-	summary string
-	help    string // what -h prints, above the flags if it has some
-	args    string // its arguments, as the help has them; "" if it takes none
-	// define defines the flags, and returns what is done once they are read.
-	// It is nil if there are commands instead.
-	define   func(o *options) action
-	commands []command
+// commands returns "hookferry" with all commands below it.
+func (p process) commands() *cobra.Command {
+	root := group("hookferry", "", rootHelp,
+		p.command("serve", "accept calls and forward them to webhooks", serveHelp, serve),
+		p.command("listen", "receive webhooks and print them", listenHelp, listen),
+		group("send", "send one call", sendHelp, p.sendCommands()...),
+		p.command("status", "print how a running server is", statusHelp, status),
+		p.command("health", "ask a running server whether it accepts calls", healthHelp, health),
+		p.command("events", "print what happens to deliveries", eventsHelp, events),
+		p.command("test [DESTINATION|URL]", "send samples to a destination or URL now", testHelp, test),
+		p.command("pause DESTINATION...", "stop attempts for destinations", pauseHelp, pause),
+		p.command("resume DESTINATION...", "end the pause of destinations", resumeHelp, resume),
+		group("dead", "list, show, replay or discard dead letters", deadHelp,
+			p.command("ls", "list dead letters in the order they died", deadListHelp, listDead),
+			p.command("show KEY", "print all of a dead letter", deadShowHelp, showDead),
+			p.command("replay [KEY...]", "deliver dead letters again", deadReplayHelp, replayDead),
+			p.command("discard [KEY...]", "remove dead letters for good", deadDiscardHelp, discardDead)),
+		group("audience", "create, sync or list audiences", audienceHelp,
+			p.command("create NAME [FILE]", "register an audience", audienceCreateHelp, createAudience),
+			p.command("sync NAME FILE", "make the members of an audience those of a file", audienceSyncHelp, syncAudience),
+			p.command("ls", "list the audiences", audienceListHelp, listAudiences),
+			p.command("members NAME", "print the members of an audience", audienceMembersHelp, audienceMembers)),
+		p.command("delete-user [USER...]", "tell destinations to delete users", deleteUserHelp, deleteUsers),
+		group("config", "check a configuration file, or print an example", configHelp,
+			p.command("check FILE", "print all that is wrong with a configuration file", configCheckHelp, checkConfig),
+			p.command("example", "print a file that explains every key", configExampleHelp, exampleConfig)),
+		group("store", "check, compact or rescue what serve keeps", storeHelp,
+			p.command("check", "read all of the store, and print what it holds and what is wrong", storeCheckHelp, checkStore),
+			p.command("compact", "write the store anew, without the space that is free in it", storeCompactHelp, compactStore),
+			p.command("rescue", "write what can be read of a damaged store to a new file", storeRescueHelp, rescueStore),
+			p.command("sql", "print what makes the tables of a PostgreSQL database", storeSQLHelp, storeSQL)),
+		p.command("version", "print the version", versionHelp, printVersion))
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.Version = version()
+	root.SetIn(p.stdin)
+	root.SetOut(p.stdout)
+	root.SetErr(p.stderr)
+	root.SetHelpFunc(writeHelp)
+	root.SetFlagErrorFunc(flagError)
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+	root.InitDefaultCompletionCmd()
+	completion, _, _ := root.Find([]string{"completion"})
+	wantCommand(completion).Short = "print a script that completes words in a shell"
+	root.InitDefaultHelpCmd()
+	help, _, _ := root.Find([]string{"help"})
+	help.Use, help.Short, help.Run = "help [COMMAND...]", "explain a command", nil
+	help.RunE = func(_ *cobra.Command, args []string) error {
+		c, rest, _ := root.Find(args)
+		if len(rest) > 0 {
+			return unexpected(c, rest[0])
+		}
+		c.InitDefaultHelpFlag()
+		return c.Help()
+	}
+	return root
 }
 
-// An action does what its command is for, until ctx is done. A *usageError says
-// that it was called wrongly. Arguments may be left out, and repeated: it
-// checks how many it got.
-type action func(ctx context.Context, args []string, p process) error
+const rootHelp = `Hookferry accepts analytics calls and forwards each as a signed webhook.
 
-func commands() []command {
-	return []command{
-		{name: "serve", summary: "accept calls and forward them to webhooks", help: serveHelp, define: serve},
-		{name: "listen", summary: "receive webhooks and print them", help: listenHelp, define: listen},
-		{name: "send", summary: "send one call", help: sendHelp, commands: sendCommands()},
-		{name: "status", summary: "print how a running server is", help: statusHelp, define: status},
-		{name: "health", summary: "ask a running server whether it accepts calls", help: healthHelp, define: health},
-		{name: "events", summary: "print what happens to deliveries", help: eventsHelp, define: events},
-		{name: "test", summary: "send samples to a destination or URL now", help: testHelp, args: "[DESTINATION|URL]", define: test},
-		{name: "pause", summary: "stop attempts for destinations", help: pauseHelp, args: "DESTINATION...", define: pause},
-		{name: "resume", summary: "end the pause of destinations", help: resumeHelp, args: "DESTINATION...", define: resume},
-		{name: "dead", summary: "list, show, replay or discard dead letters", help: deadHelp, commands: deadCommands()},
-		{name: "audience", summary: "create, sync or list audiences", help: audienceHelp, commands: audienceCommands()},
-		{name: "delete-user", summary: "tell destinations to delete users", help: deleteUserHelp, args: "USER...", define: deleteUsers},
-		{name: "config", summary: "check a configuration file, or print an example", help: configHelp, commands: configCommands()},
-		{name: "store", summary: "check, compact or rescue what serve keeps", help: storeHelp, commands: storeCommands()},
-		{name: "completion", summary: "print a script that completes words in a shell", help: completionHelp, commands: completionCommands()},
-		{name: "version", summary: "print the version", help: versionHelp, define: printVersion},
-		{name: "help", summary: "print this text, or explain a command", help: helpHelp, args: "[COMMAND...]", define: printHelp},
+Try it, in three terminals:
+  hookferry listen
+  hookferry serve --webhook http://localhost:9000/hook
+  hookferry send track --user u1 --event "Signed Up"
+
+'hookferry COMMAND -h' explains a command.
+Exit status: 0 done, 1 failed, 2 called wrongly, 3 what was asked for is not
+there.
+`
+
+// writeHelp prints the help of c for terminals of 80 columns. A template of cobra would do, but
+// links text/template, and with it every method of every type.
+func writeHelp(c *cobra.Command, _ []string) {
+	out := c.OutOrStdout()
+	fmt.Fprintf(out, "Usage: %s\n\n%s\n", c.UseLine(), strings.TrimRight(c.Long, "\n"))
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintln(out, "\nCommands:")
 	}
+	for _, below := range c.Commands() {
+		if below.IsAvailableCommand() || below.Name() == "help" {
+			fmt.Fprintf(out, "  %-*s %s\n", below.NamePadding(), below.Name(), below.Short)
+		}
+	}
+	fmt.Fprintf(out, "\nFlags, and the environment variables that stand in for them:\n%s", c.LocalFlags().FlagUsagesWrapped(80))
+}
+
+// group returns a command that has others below it and does nothing itself.
+func group(name, short, long string, below ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{Use: name, Short: short, Long: long}
+	c.AddCommand(below...)
+	return wantCommand(c)
+}
+
+// wantCommand makes it an error to call c without one of the commands below it.
+func wantCommand(c *cobra.Command) *cobra.Command {
+	c.Use += " COMMAND"
+	c.Args, c.DisableFlagsInUseLine = cobra.ArbitraryArgs, true
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return unexpected(c, args[0])
+		}
+		return usagef("want a command: %s", names(c))
+	}
+	return c
+}
+
+// unexpected says that c has no place for an argument.
+func unexpected(c *cobra.Command, arg string) error {
+	if !c.HasSubCommands() {
+		return usagef("unexpected argument %q", arg)
+	}
+	c.SuggestionsMinimumDistance = 2
+	if meant := c.SuggestionsFor(arg); len(meant) > 0 {
+		return usagef("no command %q; did you mean %s?", arg, strings.Join(meant, " or "))
+	}
+	return usagef("no command %q; there are %s", arg, names(c))
+}
+
+// names lists the commands below c.
+func names(c *cobra.Command) string {
+	var list []string
+	for _, below := range c.Commands() {
+		if below.IsAvailableCommand() {
+			list = append(list, below.Name())
+		}
+	}
+	return strings.Join(list, ", ")
 }
 
 // A usageError is a mistake in how a command was called.
@@ -88,6 +177,37 @@ func usagef(format string, args ...any) error {
 	return &usageError{fmt.Sprintf(format, args...)}
 }
 
+// flagError makes an error of pflag a usageError.
+func flagError(c *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		name, _, _ := strings.Cut(unknown.GetSpecifiedShortnames(), "=")
+		if c.Flags().Lookup(name) != nil {
+			return usagef("no flag -%s; did you mean --%[1]s?", name)
+		}
+		given := "-" + name
+		if name == "" {
+			name = unknown.GetSpecifiedName()
+			given = "--" + name
+		}
+		if meant := flagsLike(c, name); len(meant) > 0 {
+			return usagef("no flag %s; did you mean --%s?", given, strings.Join(meant, " or --"))
+		}
+	}
+	return &usageError{err.Error()}
+}
+
+// flagsLike returns the flags of c that name may be a slip of. They are found as commands are.
+func flagsLike(c *cobra.Command, name string) []string {
+	list := &cobra.Command{SuggestionsMinimumDistance: 2}
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			list.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+		}
+	})
+	return list.SuggestionsFor(name)
+}
+
 // A nothingError says that what a command was to work on is not there.
 type nothingError struct{ error }
 
@@ -95,131 +215,27 @@ func (e *nothingError) Unwrap() error { return e.error }
 
 // run runs the command that args name, and returns the exit status.
 func run(ctx context.Context, args []string, p process) int {
+	root := p.commands()
 	if len(args) == 0 {
-		writeHelp(p.stderr)
+		root.SetOut(p.stderr)
+		root.Help()
 		return exitUsage
 	}
-	switch args[0] {
-	case "-h", "-help", "--help":
-		args[0] = "help"
-	case "-version", "--version":
-		args[0] = "version"
-	}
-	c, name, rest, err := findCommand(args)
+	root.SetArgs(args)
+	c, err := root.ExecuteContextC(ctx)
 	if err == nil {
-		err = c.run(ctx, name, rest, p)
-	}
-	return exitStatus(p.stderr, name, err)
-}
-
-// findCommand returns the command that args begin with, with its full name and
-// what follows it. With an error, the name is as far as it is known.
-func findCommand(args []string) (c command, name string, rest []string, err error) {
-	c, name = command{commands: commands()}, "hookferry"
-	for len(args) > 0 && c.define == nil && !strings.HasPrefix(args[0], "-") {
-		i := slices.IndexFunc(c.commands, func(c command) bool { return c.name == args[0] })
-		if i < 0 {
-			return c, name, args, usagef("no command %q; there are %s", args[0], c.names())
-		}
-		c, args = c.commands[i], args[1:]
-		name += " " + c.name
-	}
-	return c, name, args, nil
-}
-
-// names lists the commands that c has.
-func (c command) names() string {
-	names := make([]string, len(c.commands))
-	for i, sub := range c.commands {
-		names[i] = sub.name
-	}
-	return strings.Join(names, ", ")
-}
-
-func (c command) run(ctx context.Context, name string, args []string, p process) error {
-	o := newOptions(name, c.help)
-	act := func(context.Context, []string, process) error { return usagef("want a command: %s", c.names()) }
-	if c.define != nil {
-		act = c.define(o)
-	}
-	args, err := o.parse(args, p)
-	if err != nil {
-		return err
-	}
-	if len(args) > 0 && c.args == "" {
-		return usagef("unexpected argument %q", args[0])
-	}
-	return o.named(act(ctx, args, p))
-}
-
-// exitStatus reports err, if it is one, on a line of its own.
-func exitStatus(stderr io.Writer, name string, err error) int {
-	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return exitOK
 	}
 	// An error may say what a server answered.
-	fmt.Fprintf(stderr, "%s: %s\n", name, cleanLines(err.Error()))
+	fmt.Fprintf(p.stderr, "%s: %s\n", c.CommandPath(), cleanLines(inVariables(c, err)))
 	var usage *usageError
 	var nothing *nothingError
 	switch {
 	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "Run '%s -h' for help.\n", name)
+		fmt.Fprintf(p.stderr, "Run '%s -h' for help.\n", c.CommandPath())
 		return exitUsage
 	case errors.As(err, &nothing):
 		return exitNothing
 	}
 	return exitFailure
-}
-
-const helpHelp = `Usage: hookferry help [COMMAND...]
-
-Help lists the commands, or explains one.
-
-Examples:
-  hookferry help
-  hookferry help dead ls
-`
-
-func printHelp(*options) action {
-	return func(_ context.Context, args []string, p process) error {
-		if len(args) == 0 {
-			writeHelp(p.stdout)
-			return nil
-		}
-		c, name, rest, err := findCommand(args)
-		if err != nil {
-			return err
-		}
-		if len(rest) > 0 {
-			return usagef("unexpected argument %q", rest[0])
-		}
-		o := newOptions(name, c.help)
-		if c.define != nil {
-			c.define(o)
-		}
-		o.writeHelp(p.stdout)
-		return nil
-	}
-}
-
-func writeHelp(w io.Writer) {
-	fmt.Fprint(w, `Hookferry accepts analytics calls and forwards each of them as a signed webhook.
-
-Usage: hookferry COMMAND [flags]
-
-Commands:
-`)
-	for _, c := range commands() {
-		fmt.Fprintf(w, "  %-11s %s\n", c.name, c.summary)
-	}
-	fmt.Fprint(w, `
-Try it, in three terminals:
-  hookferry listen
-  hookferry serve -webhook http://localhost:9000/hook
-  hookferry send track -user u1 -event "Signed Up"
-
-'hookferry COMMAND -h' explains a command.
-Exit status: 0 done, 1 failed, 2 called wrongly, 3 what was asked for is not
-there.
-`)
 }

@@ -1,14 +1,16 @@
 package main
 
 import (
-	"errors"
-	"flag"
+	"bytes"
+	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/spf13/cobra"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
@@ -31,39 +33,39 @@ func TestCandidates(t *testing.T) {
 		{"commands of a command", []string{"dead", "re"}, []string{"replay"}, false},
 		{"commands to explain", []string{"help", "dead", "re"}, []string{"replay"}, false},
 		{"no command", []string{"mend", ""}, nil, false},
-		{"flags", []string{"dead", "ls", "-t"}, []string{"-to", "-type"}, false},
-		{"flags behind arguments", []string{"pause", "acme", "-j"}, []string{"-json"}, false},
-		{"values", []string{"dead", "ls", "-reason", "re"}, []string{"redirect", "refused"}, false},
-		{"values of what is repeated", []string{"events", "-kind", "dead", "-kind", "a"}, []string{"accepted", "attempt"}, false},
-		{"the value of a flag without values", []string{"dead", "ls", "-to", ""}, nil, false},
-		{"behind a flag without a value", []string{"pause", "-json", "a"}, []string{"acme"}, false},
-		{"behind a flag with its value", []string{"dead", "ls", "-type=track", "-rea"}, []string{"-reason"}, false},
+		{"flags", []string{"dead", "ls", "--t"}, []string{"--to", "--type"}, false},
+		{"flags behind arguments", []string{"pause", "acme", "--j"}, []string{"--json"}, false},
+		{"values", []string{"dead", "ls", "--reason", "re"}, []string{"redirect", "refused"}, false},
+		{"values of what is repeated", []string{"events", "--kind", "dead", "--kind", "a"}, []string{"accepted", "attempt"}, false},
+		{"the value of a flag without values", []string{"dead", "ls", "--to", ""}, nil, false},
+		{"behind a flag without a value", []string{"pause", "--json", "a"}, []string{"acme"}, false},
+		{"behind a flag with its value", []string{"dead", "ls", "--type=track", "--rea"}, []string{"--reason"}, false},
 		{"destinations", []string{"pause", "crm", "a"}, []string{"acme"}, false},
-		{"a destination by a flag", []string{"dead", "ls", "-destination", ""}, []string{"acme: destination, ok", "crm: destination, paused"}, false},
+		{"a destination by a flag", []string{"dead", "ls", "--destination", ""}, []string{"acme: destination, ok", "crm: destination, paused"}, false},
 		{"a destination to test", []string{"test", "c"}, []string{"crm"}, false},
 		{"nothing behind the last argument", []string{"test", "crm", "c"}, nil, false},
-		{"sources", []string{"delete-user", "u1", "-source", ""}, []string{"web: source"}, false},
+		{"sources", []string{"delete-user", "u1", "--source", ""}, []string{"web: source"}, false},
 		{"audiences", []string{"audience", "sync", "B"}, []string{"Big Spenders: audience of acme"}, false},
 		{"keys", []string{"dead", "replay", ""}, []string{"0019c5: acme: refused"}, false},
 		{"a file behind a name", []string{"audience", "sync", "VIP", ""}, nil, true},
-		{"a file by a flag", []string{"delete-user", "-file", "us"}, nil, true},
-		{"a folder", []string{"store", "check", "-data", ""}, nil, true},
+		{"a file by a flag", []string{"delete-user", "--file", "us"}, nil, true},
+		{"a folder", []string{"store", "check", "--data", ""}, nil, true},
 		{"arguments that look like flags", []string{"pause", "--", "-"}, nil, false},
-		{"a server that is not there", []string{"pause", "-admin", "127.0.0.1:1", ""}, nil, false},
-		{"an address that is none", []string{"pause", "-admin", "ftp://x", ""}, nil, false},
+		{"a server that is not there", []string{"pause", "--admin", "127.0.0.1:1", ""}, nil, false},
+		{"an address that is none", []string{"pause", "--admin", "ftp://x", ""}, nil, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inMemory(t, server, func(t *testing.T, url string, p process) { // as it has a second
 				p.getenv = func(name string) string { return map[string]string{"HOOKFERRY_ADMIN": url}[name] }
-				list, err := candidates(t.Context(), tt.words, p)
-				if errors.Is(err, errAnyFile) != tt.file || err != nil && !tt.file {
-					t.Errorf("candidates(%q): %v", tt.words, err)
+				list, directive := candidates(t, p, tt.words...)
+				if anyFile := directive&cobra.ShellCompDirectiveNoFileComp == 0; anyFile != tt.file {
+					t.Errorf("candidates(%q): files as well: %t", tt.words, anyFile)
 				}
 				var got []string
 				for _, c := range list {
-					word := c.word
+					word, what, _ := strings.Cut(c, "\t")
 					if slices.ContainsFunc(tt.want, func(w string) bool { return strings.Contains(w, ": ") }) {
-						word += ": " + c.what
+						word += ": " + what
 					}
 					got = append(got, word)
 				}
@@ -75,38 +77,31 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
-// Every command and flag is a candidate, and says what it is.
-func TestCandidatesNameAllThereIs(t *testing.T) {
-	p := process{getenv: func(string) string { return "" }}
-	var walk func(words []string, list []command)
-	walk = func(words []string, list []command) {
-		offered, err := candidates(t.Context(), append(slices.Clone(words), ""), p)
-		if err != nil {
-			t.Fatal(err)
+// Every command is a candidate, and says what it is.
+func TestCandidatesNameEachCommand(t *testing.T) {
+	eachCommand(noEnvironment.commands(), func(words string, c *cobra.Command) {
+		offered, _ := candidates(t, noEnvironment, append(strings.Fields(words), "")...)
+		for _, below := range c.Commands() {
+			if !slices.Contains(offered, below.Name()+"\t"+below.Short) {
+				t.Errorf("%q is not offered behind %q", below.Name(), words)
+			}
 		}
-		for _, c := range list {
-			i := slices.IndexFunc(offered, func(o candidate) bool { return o.word == c.name })
-			if i < 0 || offered[i].what == "" {
-				t.Errorf("%q is not offered behind %q, or without a word about it", c.name, words)
-			}
-			path := append(slices.Clone(words), c.name)
-			if c.define == nil {
-				walk(path, c.commands)
-				continue
-			}
-			o := newOptions(c.name, c.help)
-			c.define(o)
-			flags, err := candidates(t.Context(), append(path, "-"), p)
-			if err != nil {
-				t.Fatal(err)
-			}
-			o.set.VisitAll(func(f *flag.Flag) {
-				i := slices.IndexFunc(flags, func(o candidate) bool { return o.word == "-"+f.Name })
-				if i < 0 || flags[i].what == "" {
-					t.Errorf("-%s is not offered behind %q, or without a word about it", f.Name, path)
-				}
-			})
-		}
+	})
+}
+
+// candidates asks as the scripts of shells do: for what the last word may become.
+func candidates(t *testing.T, p process, words ...string) (list []string, directive cobra.ShellCompDirective) {
+	t.Helper()
+	var out bytes.Buffer
+	p.stdin, p.stdout, p.stderr = strings.NewReader(""), &out, io.Discard
+	if status := run(t.Context(), append([]string{cobra.ShellCompRequestCmd}, words...), p); status != exitOK {
+		t.Errorf("candidates(%q) ends with %d", words, status)
 	}
-	walk(nil, commands())
+	list = strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+	last := list[len(list)-1]
+	if _, err := fmt.Sscanf(last, ":%d", &directive); err != nil {
+		t.Fatalf("candidates(%q) print\n%s", words, out.String())
+	}
+	list = slices.DeleteFunc(list[:len(list)-1], func(word string) bool { return !strings.HasPrefix(word, words[len(words)-1]) }) // as shells do
+	return list, directive
 }

@@ -10,28 +10,26 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-const configHelp = `Usage: hookferry config check FILE [-json]
-       hookferry config example
-
-Config is about the file of 'hookferry serve -config FILE'.
-
-  check    read it as serve would, with the files that it names and this
-           environment, and print everything that is wrong with it
-  example  print one that explains every key
-
-The exit status of check is 1 if something is wrong. No secret is printed.
+const (
+	configHelp = `Config is about the file of 'hookferry serve --config FILE'.
 
 Examples:
   hookferry config example > hookferry.yaml
   hookferry config check hookferry.yaml
 `
+	configCheckHelp = `Check reads a configuration file as serve would, with the files that it names
+and this environment, and prints everything that is wrong with it, and no
+secret. The exit status is 1 if something is wrong.
 
-func configCommands() []command {
-	return []command{
-		{name: "check", summary: "print what is wrong with a configuration file", help: configHelp, args: "FILE", define: checkConfig},
-		{name: "example", summary: "print a file that explains every key", help: configHelp, define: exampleConfig},
-	}
-}
+Examples:
+  hookferry config check hookferry.yaml
+`
+	configExampleHelp = `Example prints a configuration file that explains every key.
+
+Examples:
+  hookferry config example > hookferry.yaml
+`
+)
 
 // errConfig says that check found something; what, it has printed.
 var errConfig = errors.New("the configuration would not be used")

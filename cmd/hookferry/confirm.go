@@ -12,11 +12,11 @@ import (
 )
 
 // confirm asks a question on the terminal, and returns nil for a yes. Where
-// nobody can be asked, -yes has to be given.
+// nobody can be asked, --yes has to be given.
 func confirm(ctx context.Context, p process, question string) error {
 	in, ok := p.stdin.(*os.File)
 	if !ok || !term.IsTerminal(int(in.Fd())) {
-		return usagef("%s Nobody can be asked here: say -yes", question)
+		return usagef("%s Nobody can be asked here: say --yes", question)
 	}
 	fmt.Fprintf(p.stderr, "%s [y/N] ", question)
 	answer := make(chan string, 1)

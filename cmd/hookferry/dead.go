@@ -13,70 +13,50 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-const deadHelp = `Usage: hookferry dead ls|show|replay|discard [flags]
-
-Dead letters are deliveries that were given up. Dead lists them, shows one with
-its attempts and its body, has them delivered again, or discards them.
-
-  ls       list those that the flags select, in the order they died
-  show     print all of one
-  replay   deliver again those named by their keys, or selected by flags
-  discard  remove those named by their keys, or selected by flags
-
-What flags select is counted, and on a terminal you are asked; elsewhere -yes
-is wanted. To select all, say -all.
+const deadHelp = `Dead letters are deliveries that were given up. What flags select is counted,
+and on a terminal you are asked; elsewhere --yes is wanted. To select all, say
+--all.
 
 Examples:
-  hookferry dead ls -reason refused -from '2h ago'
+  hookferry dead ls --reason refused --from '2h ago'
   hookferry dead show 0019c5
-  hookferry dead replay -destination acme -from 2026-01-31T12:00:00Z
-  hookferry dead discard -all -yes
+  hookferry dead replay --destination acme --from 2026-01-31T12:00:00Z
+  hookferry dead discard --all --yes
 `
 
 const (
-	deadListHelp = `Usage: hookferry dead ls [flags]
-
-List dead letters in the order they died, with the last thing that was tried.
+	deadListHelp = `List dead letters in the order they died, with the last thing that was tried.
 
 Examples:
-  hookferry dead ls -reason refused -from '2h ago'
-  hookferry dead ls -json | jq -r .key
+  hookferry dead ls --reason refused --from '2h ago'
+  hookferry dead ls --json | jq -r .key
 `
-	deadShowHelp = `Usage: hookferry dead show KEY [flags]
-
-Print all of a dead letter: its attempts, and the body of the webhook.
+	deadShowHelp = `Print all of a dead letter: its attempts, and the body of the webhook.
 
 Examples:
   hookferry dead show 0019c5
 `
-	deadReplayHelp = `Usage: hookferry dead replay [KEY...] [flags]
-
-Deliver dead letters again, as if they had just been accepted.
+	deadReplayHelp = `Deliver dead letters again, as if they had just been accepted.
 
 Examples:
   hookferry dead replay 0019c5 0019c6
-  hookferry dead replay -destination acme -from '2h ago'
-  hookferry dead replay -all -yes
+  hookferry dead replay --destination acme --from '2h ago'
+  hookferry dead replay --all --yes
 `
-	deadDiscardHelp = `Usage: hookferry dead discard [KEY...] [flags]
-
-Remove dead letters for good.
+	deadDiscardHelp = `Remove dead letters for good.
 
 Examples:
   hookferry dead discard 0019c5 0019c6
-  hookferry dead discard -to '30d ago' -yes
+  hookferry dead discard --to '30d ago' --yes
 `
 )
 
-func deadCommands() []command {
-	return []command{
-		{name: "ls", summary: "list dead letters", help: deadListHelp, define: listDead},
-		{name: "show", summary: "print all of a dead letter", help: deadShowHelp, args: "KEY", define: showDead},
-		{name: "replay", summary: "deliver dead letters again", help: deadReplayHelp, args: "KEY...",
-			define: func(o *options) action { return selectDead(o, "replay", "replayed", (*api.Client).Replay) }},
-		{name: "discard", summary: "remove dead letters for good", help: deadDiscardHelp, args: "KEY...",
-			define: func(o *options) action { return selectDead(o, "discard", "discarded", (*api.Client).Discard) }},
-	}
+func replayDead(o *options) action {
+	return selectDead(o, "replay", "replayed", (*api.Client).Replay)
+}
+
+func discardDead(o *options) action {
+	return selectDead(o, "discard", "discarded", (*api.Client).Discard)
 }
 
 // reasons are why deliveries are given up.
@@ -93,8 +73,8 @@ var eventTypes = append(slices.Clip(callTypes), "delete")
 // a filter of them.
 func deadFilter(o *options) func(now time.Time) (api.DeadFilter, error) {
 	destination := o.text("destination", "", "only those of the destination with this `id`")
-	kind := o.oneOf("type", "only those of this `type`", eventTypes...)
-	reason := o.oneOf("reason", "only those given up for this `reason`", reasons...)
+	kind := o.choice("type", "", "only those of this `type`", eventTypes...)
+	reason := o.choice("reason", "", "only those given up for this `reason`", reasons...)
 	from := o.text("from", "", "only those that died at this `time` or later: 2026-01-31T12:00:00Z, 2026-01-31, or '2h ago'")
 	to := o.text("to", "", "only those that died before this `time`")
 	return func(now time.Time) (api.DeadFilter, error) {
@@ -102,7 +82,7 @@ func deadFilter(o *options) func(now time.Time) (api.DeadFilter, error) {
 		for _, bound := range []struct {
 			flag, text string
 			to         **time.Time
-		}{{"-from", *from, &filter.From}, {"-to", *to, &filter.To}} {
+		}{{"--from", *from, &filter.From}, {"--to", *to, &filter.To}} {
 			if bound.text == "" {
 				continue
 			}
@@ -148,7 +128,7 @@ func listDead(o *options) action {
 			deadTable(list, now).print(p.screen(p.stdout))
 		}
 		if more {
-			fmt.Fprintf(p.stderr, "There are more; -limit %d ends the list here.\n", *limit)
+			fmt.Fprintf(p.stderr, "There are more; --limit %d ends the list here.\n", *limit)
 		}
 		return nil
 	})
@@ -252,9 +232,9 @@ func selectDead(o *options, verb, done string, do func(*api.Client, context.Cont
 		case len(keys) > 0 && (selected || *all):
 			return usagef("want keys, or flags that select; not both")
 		case *all && selected:
-			return usagef("-all: there are flags that select some")
+			return usagef("--all: there are flags that select some")
 		case len(keys) == 0 && !*all && !selected:
-			return usagef("want keys, flags that select, or -all")
+			return usagef("want keys, flags that select, or --all")
 		}
 		selection := api.Selection{Keys: keys}
 		if len(keys) == 0 {

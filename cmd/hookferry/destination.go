@@ -9,17 +9,13 @@ import (
 )
 
 const (
-	pauseHelp = `Usage: hookferry pause DESTINATION... [flags]
-
-Pause stops attempts for destinations. Calls for them are taken, and wait until
+	pauseHelp = `Pause stops attempts for destinations. Calls for them are taken, and wait until
 resume, also after a restart.
 
 Examples:
   hookferry pause acme
 `
-	resumeHelp = `Usage: hookferry resume DESTINATION... [flags]
-
-Resume ends the pause of destinations.
+	resumeHelp = `Resume ends the pause of destinations.
 
 Examples:
   hookferry resume acme

@@ -1,22 +1,28 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
-// eachCommand calls do for each command that does something, with its words.
-func eachCommand(list []command, words []string, do func(words []string, c command)) {
-	for _, c := range list {
-		path := append(slices.Clone(words), c.name)
-		if c.define != nil {
-			do(path, c)
+// noEnvironment is a process without variables.
+var noEnvironment = process{getenv: func(string) string { return "" }, stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard}
+
+// eachCommand calls do for c and all commands below it, but for those of cobra.
+func eachCommand(c *cobra.Command, do func(words string, c *cobra.Command)) {
+	words := strings.TrimSpace(strings.TrimPrefix(c.CommandPath(), "hookferry"))
+	if words != "completion" && words != "help" {
+		do(words, c)
+		for _, below := range c.Commands() {
+			eachCommand(below, do)
 		}
-		eachCommand(c.commands, path, do)
 	}
 }
 
@@ -35,18 +41,16 @@ func called(t *testing.T, text string) []string {
 			words = append(words, strings.NewReplacer(`"`, "", `'`, "").Replace(w))
 		}
 		words = words[slices.Index(words, "hookferry")+1:]
-		c, name, args, err := findCommand(words)
-		if err != nil || c.define == nil {
-			t.Errorf("%q: %s is no command, %v", call, name, err)
+		c, args, err := noEnvironment.commands().Find(words)
+		if err != nil || c.HasSubCommands() {
+			t.Errorf("%q: %s is no command, %v", call, c.CommandPath(), err)
 			continue
 		}
-		o := newOptions(name, c.help)
-		c.define(o)
-		rest, err := o.parse(args, process{getenv: func(string) string { return "" }})
-		if err != nil || len(rest) > 0 && c.args == "" {
-			t.Errorf("%q is called wrongly: %v, arguments %q", call, err, rest)
+		err = c.ParseFlags(args)
+		if err != nil || c.Flags().NArg() > 0 && !strings.Contains(c.Use, " ") {
+			t.Errorf("%q is called wrongly: %v, arguments %q", call, err, c.Flags().Args())
 		}
-		names = append(names, strings.TrimPrefix(name, "hookferry "))
+		names = append(names, strings.TrimPrefix(c.CommandPath(), "hookferry "))
 	}
 	return names
 }
@@ -62,11 +66,16 @@ func TestDocumentationHasEveryCommand(t *testing.T) {
 		shell.Write(block[1])
 	}
 	names := called(t, shell.String())
-	eachCommand(commands(), nil, func(words []string, _ command) {
-		if name := strings.Join(words, " "); !slices.Contains(names, name) {
-			t.Errorf("docs/cli.md has no example of %q", name)
+	eachCommand(noEnvironment.commands(), func(words string, c *cobra.Command) {
+		if !c.HasSubCommands() && !slices.Contains(names, words) {
+			t.Errorf("docs/cli.md has no example of %q", words)
 		}
 	})
+	for _, words := range []string{"completion bash", "help"} {
+		if !slices.Contains(names, words) {
+			t.Errorf("docs/cli.md has no example of %q", words)
+		}
+	}
 	for _, status := range []string{"| 0 | done |", "| 1 | failed", "| 2 | called wrongly", "| 3 | what was asked for is not there"} {
 		if !strings.Contains(string(text), status) {
 			t.Errorf("docs/cli.md does not say %q", status)
@@ -74,48 +83,30 @@ func TestDocumentationHasEveryCommand(t *testing.T) {
 	}
 }
 
-// The help of every command begins with how it is called, and its examples are
-// right.
+// The help of every command begins with how it is called, fits terminals of 80 columns, and
+// its examples are right.
 func TestHelpOfEveryCommand(t *testing.T) {
-	eachCommand(commands(), nil, func(words []string, c command) {
-		if !strings.HasPrefix(c.help, "Usage: hookferry "+words[0]) {
-			t.Errorf("the help of %q does not begin with its usage:\n%s", words, c.help)
+	eachCommand(noEnvironment.commands(), func(words string, c *cobra.Command) {
+		var b strings.Builder
+		c.SetOut(&b)
+		c.InitDefaultHelpFlag()
+		if err := c.Help(); err != nil {
+			t.Error(err)
 		}
-		_, examples, _ := strings.Cut(c.help, "Examples:\n")
+		if want := "Usage: " + strings.TrimSpace("hookferry "+words); !strings.HasPrefix(b.String(), want) {
+			t.Errorf("the help of %q does not begin with its usage:\n%s", words, b.String())
+		}
+		_, examples, _ := strings.Cut(c.Long, "Examples:\n")
 		called(t, examples)
-		if c.summary == "" {
+		if c.Short == "" && words != "" {
 			t.Errorf("%q has no summary", words)
 		}
-	})
-}
-
-// Help is read on terminals of 80 columns too.
-func TestHelpFitsTheTerminal(t *testing.T) {
-	helps := map[string]string{}
-	var add func(list []command, words string)
-	add = func(list []command, words string) {
-		for _, c := range list {
-			var b strings.Builder
-			o := newOptions("", c.help)
-			if c.define != nil {
-				c.define(o)
-			}
-			o.writeHelp(&b)
-			helps[words+c.name] = b.String()
-			add(c.commands, words+c.name+" ")
-		}
-	}
-	add(commands(), "")
-	var b strings.Builder
-	writeHelp(&b)
-	helps["help"] = b.String()
-	for words, help := range helps {
-		for line := range strings.Lines(help) {
-			if n := columns(strings.TrimSuffix(line, "\n")); n > helpWidth {
+		for line := range strings.Lines(b.String()) {
+			if n := columns(strings.TrimSuffix(line, "\n")); n > 80 {
 				t.Errorf("the help of %q has a line of %d columns: %s", words, n, line)
 			}
 		}
-	}
+	})
 }
 
 // The Dockerfile downloads modules before it has all of the source: go then reads

@@ -9,23 +9,21 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-const eventsHelp = `Usage: hookferry events [flags]
-
-Events prints what happens to deliveries, as it happens, until it is
+const eventsHelp = `Events prints what happens to deliveries, as it happens, until it is
 interrupted: they are accepted, attempted, delivered, or given up. Where more
 happens than can be shown, it says how much was left out.
 
 Examples:
   hookferry events
-  hookferry events -kind attempt -kind dead -destination acme
-  hookferry events -kind accepted -body -q u1
+  hookferry events --kind attempt --kind dead --destination acme
+  hookferry events --kind accepted --body -q u1
 `
 
 func events(o *options) action {
 	destination := o.text("destination", "", "only those of the destination with this `id`")
-	kind := o.oneOf("type", "only those of this `type`", eventTypes...)
-	kinds := o.someOf("kind", "only this `kind`", "accepted", "attempt", "delivered", "dead")
-	query := o.text("q", "", "only those with this `text` in their id or body")
+	kind := o.choice("type", "", "only those of this `type`", eventTypes...)
+	kinds := o.choices("kind", "only this `kind`", "accepted", "attempt", "delivered", "dead")
+	query := o.StringP("query", "q", "", "only those with this `text` in their id or body")
 	body := o.boolean("body", "print the body of what is accepted too")
 	f := newAdminFlags(o)
 	return f.action(func(ctx context.Context, c *api.Client, _ []string, p process) error {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"net/netip"
 	"os"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
@@ -99,18 +100,20 @@ func TestConfigurationKeys(t *testing.T) {
 // TestConfigurationFlags holds docs/configuration.md to the flags of serve.
 func TestConfigurationFlags(t *testing.T) {
 	text := guide(t, "configuration.md")
-	keys := config.Keys()
 	var got []string
-	for _, m := range regexp.MustCompile("(?m)^\\| `-([a-z-]+)` \\| `([A-Z_]+)`.* \\| (.*) \\|$").FindAllStringSubmatch(text, -1) {
-		got = append(got, "-"+m[1]+" "+m[2])
-		if key := quoted.FindStringSubmatch(m[3]); key != nil && !slices.Contains(keys, key[1]) {
-			t.Errorf("-%s stands for %s, which is no key", m[1], key[1])
+	for _, m := range regexp.MustCompile("(?m)^\\| `--([a-z-]+)` \\| `([A-Z_]+)`.* \\| (.*) \\|$").FindAllStringSubmatch(text, -1) {
+		got = append(got, "--"+m[1]+" "+m[2])
+		want := "config"
+		if key := quoted.FindStringSubmatch(m[3]); key != nil {
+			want = flagOf(strings.ReplaceAll(key[1], "[]", "[0]"))
+		}
+		if want != m[1] {
+			t.Errorf("--%s does not stand for %s", m[1], m[3])
 		}
 	}
-	o := newOptions("serve", "")
-	serve(o)
+	serve, _, _ := noEnvironment.commands().Find([]string{"serve"})
 	var want []string
-	o.set.VisitAll(func(f *flag.Flag) { want = append(want, "-"+f.Name+" "+variable(f.Name)) })
+	serve.Flags().VisitAll(func(f *pflag.Flag) { want = append(want, "--"+f.Name+" "+f.Annotations[variables][0]) })
 	slices.Sort(got)
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("flags (-there +documented):\n%s", d)
@@ -157,23 +160,13 @@ func TestRestartKeys(t *testing.T) {
 // name to the flags that there are.
 func TestGuideVariables(t *testing.T) {
 	known := map[string]bool{"HOOKFERRY_ENDPOINT": true, "HOOKFERRY_WRITE_KEY": true} // the client's own
-	var define func(cs []command)
-	define = func(cs []command) {
-		for _, c := range cs {
-			define(c.commands)
-			if c.define == nil {
-				continue
+	eachCommand(noEnvironment.commands(), func(_ string, c *cobra.Command) {
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			for _, name := range f.Annotations[variables] {
+				known[name] = true
 			}
-			o := newOptions(c.name, "")
-			c.define(o)
-			o.set.VisitAll(func(f *flag.Flag) {
-				if !o.flagOnly[f.Name] {
-					known[variable(f.Name)] = true
-				}
-			})
-		}
-	}
-	define(commands())
+		})
+	})
 	root := filepath.Join("..", "..")
 	files := []string{filepath.Join(root, "Dockerfile"), filepath.Join(root, "README.md")}
 	for _, pattern := range []string{"docs/*.md", "deploy/*.yaml", "deploy/systemd/*"} {

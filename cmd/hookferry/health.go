@@ -14,16 +14,14 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-const healthHelp = `Usage: hookferry health [flags]
-
-Health asks a running server whether it accepts calls, by its /readyz. It prints
+const healthHelp = `Health asks a running server whether it accepts calls, by its /readyz. It prints
 nothing if it does, and fails if not: for the health checks of containers. Both
-listeners of serve know the answer, so -admin may be the URL of either. With
+listeners of serve know the answer, so --admin may be the URL of either. With
 HOOKFERRY_ADMIN_LISTEN=off it asks the other, at HOOKFERRY_LISTEN.
 
 Examples:
   hookferry health
-  hookferry health -admin http://localhost:8080 -timeout 1s
+  hookferry health --admin http://localhost:8080 --timeout 1s
 `
 
 func health(o *options) action {
@@ -31,7 +29,7 @@ func health(o *options) action {
 	o.noVariables()
 	admin := adminFlag(o)
 	return func(ctx context.Context, _ []string, p process) error {
-		base, origin := *admin, "-admin"
+		base, origin := *admin, "--admin"
 		if base == config.Off {
 			base, origin = cmp.Or(p.getenv(variable("listen")), config.Default().Listen), variable("listen")
 		}

@@ -24,16 +24,16 @@ func TestHealth(t *testing.T) {
 		status int
 		says   string
 	}{
-		{"ready", []string{"-admin", "URL"}, "", exitOK, ""},
-		{"host and port", []string{"-admin", "HOST"}, "", exitOK, ""},
+		{"ready", []string{"--admin", "URL"}, "", exitOK, ""},
+		{"host and port", []string{"--admin", "HOST"}, "", exitOK, ""},
 		{"variable", nil, "HOOKFERRY_ADMIN=HOST", exitOK, ""},
 		{"where serve listens", nil, "HOOKFERRY_ADMIN_LISTEN=HOST", exitOK, ""},
 		{"admin API switched off", nil, "HOOKFERRY_ADMIN_LISTEN=off", exitOK, ""},
-		{"slash", []string{"-admin", "URL/"}, "", exitOK, ""},
-		{"not ready", []string{"-admin", "URL/busy"}, "", exitFailure, "answers 503"},
-		{"elsewhere", []string{"-admin", "URL/moved"}, "", exitFailure, "answers 302"},
-		{"nobody", []string{"-admin", "127.0.0.1:1"}, "", exitFailure, "no server at "},
-		{"no address", []string{"-admin", "http://"}, "", exitUsage, ": -admin: want a "},
+		{"slash", []string{"--admin", "URL/"}, "", exitOK, ""},
+		{"not ready", []string{"--admin", "URL/busy"}, "", exitFailure, "answers 503"},
+		{"elsewhere", []string{"--admin", "URL/moved"}, "", exitFailure, "answers 302"},
+		{"nobody", []string{"--admin", "127.0.0.1:1"}, "", exitFailure, "no server at "},
+		{"no address", []string{"--admin", "http://"}, "", exitUsage, ": --admin: want a "},
 		{"no address in the variable", nil, "HOOKFERRY_ADMIN=http://", exitUsage, ": HOOKFERRY_ADMIN: want a "},
 		{"another scheme in the variable", nil, "HOOKFERRY_ADMIN=ftp://HOST", exitUsage, `: HOOKFERRY_ADMIN: has the scheme "ftp"`},
 		{"no address in the variable of calls", nil, "HOOKFERRY_ADMIN_LISTEN=off HOOKFERRY_LISTEN=a:b:c", exitUsage, ": HOOKFERRY_LISTEN: want a "},

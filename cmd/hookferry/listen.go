@@ -17,17 +17,15 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-const listenHelp = `Usage: hookferry listen [flags]
-
-Listen receives webhooks on any path, prints each of them, says whether its
+const listenHelp = `Listen receives webhooks on any path, prints each of them, says whether its
 signatures are good, and answers 200. It is for trying things out: it keeps
 nothing, and does not refuse a webhook that is wrongly signed.
 
 Examples:
   hookferry listen
-  hookferry listen -listen :9000 -secret s3cret
+  hookferry listen --listen :9000 --secret s3cret
   HOOKFERRY_STANDARD_SECRET=whsec_... hookferry listen
-  hookferry listen -status 503        # what is sent again, and when?
+  hookferry listen --status 503        # what is sent again, and when?
 `
 
 // listenGrace bounds how long a webhook that is being received holds up the
@@ -41,19 +39,19 @@ func listen(o *options) action {
 	// HOOKFERRY_LISTEN is where serve listens.
 	o.noVariables()
 	secrets := o.list("secret", "shared `secret` to check X-Signature with; give it twice while one replaces another", single)
-	standard := o.list("standard-secret", "`secret` to check the signatures of Standard Webhooks with, whsec_ and base64; may be repeated;\n"+
+	standard := o.list("standard-secret", "`secret` to check the signatures of Standard Webhooks with, whsec_ and base64; may be repeated; "+
 		"in the variable, separated by spaces", strings.Fields)
 	return func(ctx context.Context, _ []string, p process) error {
 		printer := &printer{out: p.stdout, status: *status, asJSON: *asJSON}
 		for _, s := range *secrets {
 			if s == "" {
-				return usagef("-secret: empty; leave the flag out to check no signatures")
+				return usagef("--secret: empty; leave the flag out to check no signatures")
 			}
 			printer.secrets = append(printer.secrets, signature.Secret(s))
 		}
 		for _, s := range *standard {
 			if _, err := signature.NewStandardSigner(signature.Secret(s)); err != nil {
-				return usagef(`-standard-secret: is not "whsec_" and the base64 of 24 to 64 bytes`)
+				return usagef(`--standard-secret: is not "whsec_" and the base64 of 24 to 64 bytes`)
 			}
 			printer.standard = append(printer.standard, signature.Secret(s))
 		}
@@ -89,10 +87,10 @@ func receive(ctx context.Context, address string, printer *printer, announce io.
 	return nil
 }
 
-// listenOn opens the listener for a -listen flag.
+// listenOn opens the listener for a --listen flag.
 func listenOn(ctx context.Context, address string, p process) (net.Listener, error) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
-		return nil, usagef("-listen: %q is not an address; want host:port or :port", address)
+		return nil, usagef("--listen: %q is not an address; want host:port or :port", address)
 	}
 	open := p.listen
 	if open == nil {
@@ -100,7 +98,7 @@ func listenOn(ctx context.Context, address string, p process) (net.Listener, err
 	}
 	listener, err := open(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("-listen: %w", err)
+		return nil, fmt.Errorf("--listen: %w", err)
 	}
 	return listener, nil
 }
@@ -134,7 +132,7 @@ func (p *printer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(p.status)
 }
 
-// received is what listen -json prints of each webhook. What is not JSON is a
+// received is what listen --json prints of each webhook. What is not JSON is a
 // string.
 type received struct {
 	At        time.Time `json:"at"`
@@ -163,14 +161,14 @@ func (p *printer) check(body []byte, h http.Header) string {
 	var found []string
 	if given := h.Get(signature.Header); given != "" {
 		if len(p.secrets) == 0 {
-			found = append(found, "signed, but not checked: listen has no -secret")
+			found = append(found, "signed, but not checked: listen has no --secret")
 		} else {
 			found = append(found, holds("signature", "not 40 lower-case hex digits", signature.Verify(body, given, p.secrets...)))
 		}
 	}
 	if h.Get(signature.StandardSignature) != "" {
 		if len(p.standard) == 0 {
-			found = append(found, "signed by Standard Webhooks, but not checked: listen has no -standard-secret")
+			found = append(found, "signed by Standard Webhooks, but not checked: listen has no --standard-secret")
 		} else {
 			found = append(found, holds("Standard Webhooks signature", "not v1, and the base64 of 32 bytes, with an id and a time in seconds",
 				signature.VerifyStandard(body, h, 0, p.standard...)))

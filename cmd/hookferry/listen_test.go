@@ -42,7 +42,7 @@ func TestListenChecksSignatures(t *testing.T) {
 		known := []signature.Secret{standard}
 		for _, tt := range []struct {
 			name    string
-			secrets []signature.Secret // -standard-secret
+			secrets []signature.Secret // --standard-secret
 			header  http.Header
 			want    string
 		}{
@@ -51,7 +51,7 @@ func TestListenChecksSignatures(t *testing.T) {
 			{"Standard Webhooks", known, signed(standard, 0), "Standard Webhooks signature ok"},
 			{"both", known, with(signed(standard, 0), signature.Header, plain), "signature ok, Standard Webhooks signature ok"},
 			{"without a secret for it", nil, signed(standard, 0),
-				"signed by Standard Webhooks, but not checked: listen has no -standard-secret"},
+				"signed by Standard Webhooks, but not checked: listen has no --standard-secret"},
 			{"another secret", known, signed(other, 0), "Standard Webhooks signature wrong: made with another secret, or of another body"},
 			{"one of two secrets", []signature.Secret{other, standard}, signed(standard, 0), "Standard Webhooks signature ok"},
 			{"as old as may be", known, signed(standard, 5*time.Minute), "Standard Webhooks signature ok"},

@@ -5,25 +5,16 @@ import (
 	"log/slog"
 )
 
-// logOptions are the flags that say what is logged, and how.
-type logOptions struct{ format, level *string }
+// What the flags of a log may be; the first is the default.
+var (
+	logFormats = []string{"text", "json"}
+	logLevels  = []string{"info", "debug", "warn", "error"}
+)
 
-func newLogOptions(o *options) logOptions {
-	return logOptions{
-		format: o.choice("log-format", "`form` of the log on standard error", "text", "json"),
-		level:  o.choice("log-level", "lowest `level` that is logged", "info", "debug", "warn", "error"),
-	}
-}
-
-// slogLevel returns the level. The choice allows nothing else than the names of
-// levels.
-func (l logOptions) slogLevel() slog.Level {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(*l.level)); err != nil {
-		panic(err)
-	}
-	return level
-}
+const (
+	logFormatUsage = "`form` of the log on standard error"
+	logLevelUsage  = "lowest `level` that is logged"
+)
 
 func newLogger(w io.Writer, format string, level slog.Leveler) *slog.Logger {
 	settings := &slog.HandlerOptions{Level: level}

@@ -2,9 +2,9 @@
 // of the HTTP tracking API, keeps them in one file, and forwards each of them
 // as a signed webhook.
 //
-//	hookferry serve -webhook http://localhost:9000/hook
+//	hookferry serve --webhook http://localhost:9000/hook
 //	hookferry listen
-//	hookferry send track -user u1 -event "Signed Up"
+//	hookferry send track --user u1 --event "Signed Up"
 //
 // Each command explains itself with -h. The exit status is 0 when the command
 // did what it was asked, 1 when it failed, 2 when it was called wrongly, and 3

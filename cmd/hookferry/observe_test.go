@@ -52,7 +52,7 @@ func TestObserved(t *testing.T) {
 	defer receiver.Close()
 
 	server, address := start(t, t.TempDir(), []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + traces.URL}, `msg=listening address=(\S+)`,
-		"hookferry", "serve", "-listen", "127.0.0.1:0", "-admin-listen", "127.0.0.1:0", "-write-key", "key", "-webhook", receiver.URL)
+		"hookferry", "serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--write-key", "key", "--webhook", receiver.URL)
 	admin := await(t, server, `page is at" url=(\S+)/`)
 
 	r, err := http.NewRequest(http.MethodPost, "http://"+address+"/v1/track", strings.NewReader(`{"writeKey":"key","userId":"u1","event":"Paid"}`))

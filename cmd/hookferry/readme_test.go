@@ -36,7 +36,7 @@ func TestReadmeCommands(t *testing.T) {
 		}
 		switch name {
 		case "listen":
-			listener, receiver = start(t, dir, nil, `listening on (\S+)`, "hookferry", append(args, "-listen", "127.0.0.1:0")...)
+			listener, receiver = start(t, dir, nil, `listening on (\S+)`, "hookferry", append(args, "--listen", "127.0.0.1:0")...)
 		case "serve":
 			_, server = start(t, dir, []string{"HOOKFERRY_LISTEN=127.0.0.1:0", "HOOKFERRY_ADMIN_LISTEN=127.0.0.1:0"}, `msg=listening address=(\S+)`, "hookferry", args...)
 		case "send":

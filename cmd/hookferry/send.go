@@ -10,38 +10,33 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/hookferry/analytics"
 )
 
-const sendHelp = `Usage: hookferry send TYPE [flags]
-
-Send makes one call, waits until the server has taken it, and prints its
-messageId. TYPE is one of track, identify, page, screen, group, alias;
-'hookferry send TYPE -h' lists what may be said of it.
+const sendHelp = `Send makes one call, waits until the server has taken it, and prints its
+messageId. 'hookferry send TYPE -h' lists what may be said of a call of that
+type.
 
 Examples:
-  hookferry send track -user u1 -event "Signed Up" -property plan=pro
-  hookferry send identify -user u1 -trait age=42 -trait 'tags=["beta"]'
-  hookferry send page -anonymous a1 -name Home -property path=/
-  hookferry send group -user u1 -group g1 -trait name=Acme
-  hookferry send alias -user u1 -previous a1
+  hookferry send track --user u1 --event "Signed Up" --property plan=pro
+  hookferry send identify --user u1 --trait age=42 --trait 'tags=["beta"]'
+  hookferry send page --anonymous a1 --name Home --property path=/
+  hookferry send group --user u1 --group g1 --trait name=Acme
+  hookferry send alias --user u1 --previous a1
 `
 
 // sendCommands has one command for each type of call.
-func sendCommands() []command {
-	var list []command
+func (p process) sendCommands() (list []*cobra.Command) {
 	for _, kind := range callTypes {
-		list = append(list, command{
-			name:    kind,
-			summary: "send one call of this type",
-			help:    fmt.Sprintf("Usage: hookferry send %s [flags]\n", kind),
-			define:  func(o *options) action { return send(o, kind) },
-		})
+		list = append(list, p.command(kind, "send one call of this type", "Send makes one call of this type.\n",
+			func(o *options) action { return send(o, kind) }))
 	}
 	return list
 }
 
-// sent is what send -json prints.
+// sent is what send --json prints.
 type sent struct {
 	MessageID string `json:"messageId"`
 }
@@ -63,9 +58,9 @@ func send(o *options, kind string) action {
 			*writeKey, err = readWriteKey(*data)
 			switch {
 			case errors.Is(err, fs.ErrNotExist):
-				return usagef("-write-key: want the key of the source; there is none in %s, where serve keeps the one it makes up", *data)
+				return usagef("--write-key: want the key of the source; there is none in %s, where serve keeps the one it makes up", *data)
 			case err != nil:
-				return fmt.Errorf("-data: %w", err)
+				return fmt.Errorf("--data: %w", err)
 			}
 		}
 		client := analytics.New(*writeKey)
@@ -145,7 +140,7 @@ func undelivered(d analytics.Delivery, timeout time.Duration, err error) error {
 	case d.Reason == analytics.ReasonShutdown:
 		return fmt.Errorf("not accepted within %v", timeout)
 	case errors.As(d.Err, &status) && status.Code == http.StatusUnauthorized:
-		return fmt.Errorf("not accepted: the server does not know the write key; see -write-key and -data")
+		return fmt.Errorf("not accepted: the server does not know the write key; see --write-key and --data")
 	case d.Err != nil:
 		return fmt.Errorf("not accepted: %w", d.Err)
 	}

@@ -8,21 +8,20 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/server"
 	"github.com/hookferry/analytics/signature"
 )
 
-const serveHelp = `Usage: hookferry serve -webhook URL [flags]
-       hookferry serve -config FILE [flags]
-
-Serve accepts calls of the HTTP tracking API, keeps them in the data folder, or
-in a database that any number of servers share (-queue), and forwards each of
+const serveHelp = `Serve accepts calls of the HTTP tracking API, keeps them in the data folder, or
+in a database that any number of servers share (--queue), and forwards each of
 them to the webhook URLs: to all of them at once, and as often as it takes until
 one of them answers 2xx, for up to four hours.
 
@@ -31,24 +30,24 @@ kill -9, loses none of them; what was being delivered may be delivered again.
 A second signal ends it at once.
 
 What comes in and what goes out can be seen on a page, whose address serve
-prints; the other commands ask the same listener, that of -admin-listen.
+prints; the other commands ask the same listener, that of --admin-listen.
 
 The flags are for one application that sends and one set of URLs. A file has
 any number of them, with limits of their own, and is read again when it changes,
 or on SIGHUP; 'hookferry config example' prints one. With it, the flags that are
 not about sources and webhooks may be given too, and win.
 
-Without -write-key, serve makes up a key and keeps it in the data folder, where
+Without --write-key, serve makes up a key and keeps it in the data folder, where
 'hookferry send' finds it. Secrets are better given by environment: other
 users of the machine can read the flags of a process.
 
 Examples:
-  hookferry serve -webhook http://localhost:9000/hook
-  HOOKFERRY_SECRET=s3cret hookferry serve -listen localhost:8080 \
-      -webhook https://a.example/hook -webhook https://b.example/hook \
-      -header 'Authorization: Bearer t0ken'
-  hookferry serve -config hookferry.yaml
-  hookferry serve -config hookferry.yaml -queue file:/run/secrets/database-url
+  hookferry serve --webhook http://localhost:9000/hook
+  HOOKFERRY_SECRET=s3cret hookferry serve --listen localhost:8080 \
+      --webhook https://a.example/hook --webhook https://b.example/hook \
+      --header 'Authorization: Bearer t0ken'
+  hookferry serve --config hookferry.yaml
+  hookferry serve --config hookferry.yaml --queue file:/run/secrets/database-url
 `
 
 const defaultData = config.DefaultData
@@ -56,10 +55,59 @@ const defaultData = config.DefaultData
 // onlyName names the one source and the one destination that flags describe.
 const onlyName = "default"
 
+// serveFlags are the flags of serve beside config, each with the key of the setting that it
+// puts a value into. One with a split may be repeated, and appends a value each time.
+var serveFlags = []struct {
+	name, key, value, usage string
+	split                   func(string) []string
+	values                  []string
+}{
+	{name: "listen", key: "listen", value: config.Default().Listen,
+		usage: "`address` to accept calls on; without a host: on all of the machine's"},
+	{name: "admin-listen", key: "admin.listen", value: config.Default().Admin.Listen,
+		usage: "`address` of the page and of the admin API; off: none"},
+	{name: "admin-token", key: "admin.token",
+		usage: "`token` that requests to it must carry, or file:PATH; required unless only this machine can reach it"},
+	{name: "data", key: "data", value: config.DefaultData,
+		usage: "`folder` for the data; made if missing"},
+	{name: "queue", key: "queue.url",
+		usage: "`URL` of a PostgreSQL database, or of NATS servers, to keep calls in, or file:PATH; several servers may share it. Without it: the data folder"},
+	{name: "grace", key: "grace", value: config.Default().Grace.String(),
+		usage: "`time` that requests and attempts have to finish when serve is stopped"},
+	{name: "log-format", key: "log.format", values: logFormats, usage: logFormatUsage},
+	{name: "log-level", key: "log.level", values: logLevels, usage: logLevelUsage},
+	{name: "name", key: "webhooks.name", value: config.Default().Webhooks.Name,
+		usage: "service `name`, in the User-Agent of webhooks"},
+	{name: "allow", key: "webhooks.allow[]", split: strings.Fields,
+		usage: "`addresses`, such as 10.0.0.0/8, that are not public and that the host name of a webhook " +
+			"may resolve to nevertheless; in the variable, separated by spaces"},
+	{name: "write-key", key: "sources[0].keys[]", split: single,
+		usage: "`key` that calls must carry, or file:PATH; without it one is made up"},
+	{name: "webhook", key: "destinations[0].endpoints[].url", split: strings.Fields,
+		usage: "`URL` to forward calls to, or file:PATH, up to five; in the variable, separated by spaces"},
+	{name: "header", key: "destinations[0].endpoints[].headers", split: lines,
+		usage: "`'Name: value'` to add to each webhook, up to five; in the variable, one a line"},
+	{name: "secret", key: "destinations[0].secret",
+		usage: "shared `secret` to sign webhooks with, or file:PATH; without it they are not signed"},
+	{name: "standard-secret", key: "destinations[0].standardSecrets[]", split: strings.Fields,
+		usage: "`secret` to sign webhooks with by Standard Webhooks, or file:PATH, beside --secret; whsec_ and base64; give it twice " +
+			"while one replaces another; in the variable, separated by spaces"},
+}
+
 func serve(o *options) action {
-	read := serveFlags(o)
+	o.text("config", "", "YAML `file` with sources, destinations and all other settings")
+	for _, f := range serveFlags {
+		switch {
+		case f.split != nil:
+			o.list(f.name, f.usage, f.split)
+		case f.values != nil:
+			o.choice(f.name, f.values[0], f.usage, f.values...)
+		default:
+			o.text(f.name, f.value, f.usage)
+		}
+	}
 	return func(ctx context.Context, _ []string, p process) error {
-		load, err := read(p.getenv)
+		load, err := serveSettings(o)
 		if err != nil {
 			return err
 		}
@@ -68,6 +116,7 @@ func serve(o *options) action {
 			return flagErrors(o, err)
 		}
 		level := new(slog.LevelVar)
+		level.Set(settings.Log.Level)
 		reload := make(chan os.Signal, 1)
 		signal.Notify(reload, syscall.SIGHUP)
 		defer signal.Stop(reload)
@@ -82,128 +131,82 @@ func serve(o *options) action {
 			Dial:     p.dial,
 		}
 		run.MakeKey = func() (signature.Secret, error) {
-			run.Logger.Info("no -write-key: calls must carry the key in the file", "file", filepath.Join(settings.Data, writeKeyFile))
+			run.Logger.Info("no --write-key: calls must carry the key in the file", "file", filepath.Join(settings.Data, writeKeyFile))
 			key, err := makeWriteKey(settings.Data)
 			return signature.Secret(key), err
 		}
-		level.Set(settings.Log.Level)
 		if settings.Path != "" {
 			run.Load = load
 		}
 		err = server.Run(ctx, run)
 		var setting *server.SettingError
 		if errors.As(err, &setting) {
-			if name := flagOf(setting.Key); name != "" && (settings.Path == "" || o.given()[name]) {
-				return fmt.Errorf("-%s: %w", name, setting.Err)
+			if name := flagOf(setting.Key); name != "" && (settings.Path == "" || o.Changed(name)) {
+				return fmt.Errorf("--%s: %w", name, setting.Err)
 			}
 		}
 		return err
 	}
 }
 
-// serveFlags returns what reads the flags, and then what loads the settings,
-// each time it is called.
-func serveFlags(o *options) func(getenv func(string) string) (func() (*config.Settings, error), error) {
-	def := config.Default()
-	file := o.text("config", "", "YAML `file` with sources, destinations and all other settings")
-	listen := o.text("listen", def.Listen, "`address` to accept calls on; without a host: on all of the machine's")
-	admin := o.text("admin-listen", def.Admin.Listen, "`address` of the page and of the admin API; off: none")
-	token := o.text("admin-token", "", "`token` that requests to it must carry, or file:PATH; required unless only this machine can reach it")
-	data := o.text("data", def.Data, "`folder` for the data; made if missing")
-	queue := o.text("queue", "", "`URL` of a PostgreSQL database, or of NATS servers, to keep calls in, or file:PATH; several servers may share it. Without it: the data folder")
-	writeKey := o.text("write-key", "", "`key` that calls must carry; without it one is made up")
-	urls := o.list("webhook", "`URL` to forward calls to, up to five; in the variable, separated by spaces", strings.Fields)
-	headers := o.list("header", "`'Name: value'` to add to each webhook, up to five; in the variable, one a line", lines)
-	secret := o.text("secret", "", "shared `secret` to sign webhooks with; without it they are not signed")
-	standard := o.list("standard-secret", "`secret` to sign webhooks with by Standard Webhooks, beside -secret; whsec_ and base64; give it twice\n"+
-		"while one replaces another; in the variable, separated by spaces", strings.Fields)
-	name := o.text("name", def.Webhooks.Name, "service `name`, in the User-Agent of webhooks")
-	allow := o.list("allow", "`addresses`, such as 10.0.0.0/8, that are not public and that the host name of a webhook\n"+
-		"may resolve to nevertheless; in the variable, separated by spaces", strings.Fields)
-	grace := o.duration("grace", def.Grace, "`time` that requests and attempts have to finish when serve is stopped")
-	log := newLogOptions(o)
-	return func(getenv func(string) string) (func() (*config.Settings, error), error) {
-		// general puts the flags into s that go with a file too, all of them
-		// or those that were given.
-		given := o.given()
-		general := func(s *config.Settings, all bool) error {
-			set := func(name string, use func()) {
-				if all || given[name] {
-					use()
+// serveSettings returns what loads the settings, each time it is called: those of the flags,
+// or of the file, in which flags that are not about sources and webhooks win.
+func serveSettings(o *options) (load func() (*config.Settings, error), err error) {
+	put := func(s *config.Settings) error {
+		for _, f := range serveFlags {
+			value := o.Lookup(f.name).Value
+			texts := []string{value.String()}
+			if list, ok := value.(pflag.SliceValue); ok {
+				texts = list.GetSlice()
+			}
+			if !o.Changed(f.name) || f.name == "header" {
+				continue
+			}
+			for _, text := range texts {
+				if err := s.Set(f.key, text); err != nil {
+					return usagef("--%s: %v", f.name, err)
 				}
 			}
-			set("listen", func() { s.Listen = *listen })
-			set("admin-listen", func() { s.Admin.Listen = *admin })
-			set("data", func() { s.Data = *data })
-			set("grace", func() { s.Grace = *grace })
-			set("log-format", func() { s.Log.Format = *log.format })
-			set("log-level", func() { s.Log.Level = log.slogLevel() })
-			var err error
-			set("admin-token", func() { s.Admin.Token, err = config.ReadSecret(*token) })
-			if err != nil {
-				return usagef("-admin-token: %v", err)
-			}
-			set("queue", func() { s.Queue.URL, err = config.ReadSecret(*queue) })
-			if err != nil {
-				return usagef("-queue: %v", err)
-			}
-			return nil
 		}
-		if *file != "" {
-			with := []string{"config", "listen", "admin-listen", "admin-token", "data", "queue", "grace", "log-format", "log-level"}
-			for name := range given {
-				if !slices.Contains(with, name) {
-					return nil, usagef("-%s does not go with -config: the file says it", name)
-				}
-			}
-			return func() (*config.Settings, error) {
-				return config.Load(*file, getenv, func(s *config.Settings) error { return general(s, false) })
-			}, nil
-		}
-
-		s := config.Default()
-		if err := general(s, true); err != nil {
-			return nil, err
-		}
-		s.Loaded = time.Now()
-		s.Webhooks.Name = *name
-		source := config.DefaultSource()
-		source.Name, source.Destinations = onlyName, []string{onlyName}
-		if *writeKey != "" {
-			source.Keys = []signature.Secret{signature.Secret(*writeKey)}
-		}
-		s.Sources = []config.Source{source}
-		if *queue != "" && *writeKey == "" {
-			return nil, usagef("-write-key: is required with -queue, as all servers have to know the same")
-		}
-		if len(*urls) == 0 {
-			return nil, usagef("-webhook: want at least one URL to forward calls to, such as http://localhost:9000/hook; or a file with -config")
-		}
-		for _, a := range *allow {
-			prefix, err := config.ParsePrefix(a)
-			if err != nil {
-				return nil, usagef("-allow: %q: %v", a, err)
-			}
-			s.Webhooks.Allow = append(s.Webhooks.Allow, prefix)
-		}
-		static, err := parseHeaders(*headers)
-		if err != nil {
-			return nil, err
-		}
-		destination := config.DefaultDestination()
-		destination.ID, destination.Secret = onlyName, signature.Secret(*secret)
-		for _, s := range *standard {
-			destination.StandardSecrets = append(destination.StandardSecrets, signature.Secret(s))
-		}
-		for _, u := range *urls {
-			destination.Endpoints = append(destination.Endpoints, config.Endpoint{URL: signature.Secret(u), Headers: static})
-		}
-		s.Destinations = []config.Destination{destination}
-		if err := s.Complete(); err != nil {
-			return nil, flagErrors(o, err)
-		}
-		return func() (*config.Settings, error) { return s, nil }, nil
+		return nil
 	}
+	if file := o.Lookup("config").Value.String(); file != "" {
+		for _, f := range serveFlags {
+			whole, _, _ := strings.Cut(f.key, "[")
+			if o.Changed(f.name) && (whole != f.key || f.name == "name") {
+				return nil, usagef("--%s does not go with --config: the file says it", f.name)
+			}
+		}
+		return func() (*config.Settings, error) { return config.Load(file, o.p.getenv, put) }, nil
+	}
+
+	s := config.Default()
+	s.Loaded = time.Now()
+	source, destination := config.DefaultSource(), config.DefaultDestination()
+	source.Name, source.Destinations, destination.ID = onlyName, []string{onlyName}, onlyName
+	s.Sources, s.Destinations = []config.Source{source}, []config.Destination{destination}
+	if err := put(s); err != nil {
+		return nil, err
+	}
+	if s.Queue.Shared() && len(s.Sources[0].Keys) == 0 {
+		return nil, usagef("--write-key: is required with --queue, as all servers have to know the same")
+	}
+	endpoints := s.Destinations[0].Endpoints
+	if len(endpoints) == 0 {
+		return nil, usagef("--webhook: want at least one URL to forward calls to, such as http://localhost:9000/hook; or a file with --config")
+	}
+	texts, _ := o.GetStringArray("header")
+	headers, err := parseHeaders(texts)
+	if err != nil {
+		return nil, err
+	}
+	for i := range endpoints {
+		endpoints[i].Headers = headers
+	}
+	if err := s.Complete(); err != nil {
+		return nil, flagErrors(o, err)
+	}
+	return func() (*config.Settings, error) { return s, nil }, nil
 }
 
 // parseHeaders takes "Name: value" texts apart. No error repeats a value: it
@@ -213,11 +216,11 @@ func parseHeaders(texts []string) (map[string]signature.Secret, error) {
 	for i, text := range texts {
 		name, value, ok := strings.Cut(text, ":")
 		if !ok {
-			return nil, usagef("-header: number %d has no colon; want 'Name: value'", i+1)
+			return nil, usagef("--header: number %d has no colon; want 'Name: value'", i+1)
 		}
 		name = strings.TrimSpace(name)
 		if _, twice := headers[name]; twice {
-			return nil, usagef("-header: %q is given twice", name)
+			return nil, usagef("--header: %q is given twice", name)
 		}
 		headers[name] = signature.Secret(strings.TrimSpace(value))
 	}
@@ -232,9 +235,8 @@ func flagErrors(o *options, err error) error {
 		return err
 	}
 	var flags, keys []string
-	given := o.given()
 	for _, p := range wrong.Problems {
-		if name := flagOf(p.Key); given[name] || wrong.Path == "" {
+		if name := flagOf(p.Key); name != "" && o.Changed(name) || wrong.Path == "" {
 			flags = append(flags, flagText(o, name, p.Key)+" "+p.Text)
 		} else {
 			keys = append(keys, wrong.Line(p))
@@ -264,15 +266,16 @@ func flagText(o *options, name, key string) string {
 
 // flagOf returns the flag that a setting may come from, or "".
 func flagOf(key string) string {
-	switch {
-	case strings.Contains(key, ".headers"):
-		return "header"
-	case strings.HasPrefix(key, "destinations[0].endpoints"):
-		return "webhook"
+	for _, f := range serveFlags {
+		if key == f.key || strings.HasPrefix(f.key, key+"[") || indexed.ReplaceAllString(key, "[]") == indexed.ReplaceAllString(f.key, "[]") {
+			return f.name
+		}
 	}
-	key, _, _ = strings.Cut(strings.TrimPrefix(strings.TrimPrefix(key, "destinations[0]."), "sources[0]."), "[")
-	return map[string]string{
-		"listen": "listen", "data": "data", "queue.url": "queue", "grace": "grace", "admin.listen": "admin-listen", "admin.token": "admin-token",
-		"webhooks.name": "name", "keys": "write-key", "secret": "secret", "standardSecrets": "standard-secret",
-	}[key]
+	if before, _, ok := strings.Cut(key, ".headers."); ok {
+		return flagOf(before + ".headers")
+	}
+	return ""
 }
+
+// indexed is a value of a list in a key.
+var indexed = regexp.MustCompile(`\[\d*\]`)

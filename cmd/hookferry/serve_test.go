@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -18,13 +19,17 @@ import (
 // loadFlags returns the settings of flags and variables.
 func loadFlags(t *testing.T, args []string, env map[string]string) *config.Settings {
 	t.Helper()
-	getenv := func(name string) string { return env[name] }
-	o := newOptions("serve", serveHelp)
-	read := serveFlags(o)
-	if _, err := o.parse(args, process{getenv: getenv}); err != nil {
-		t.Fatalf("parse(%q): %v", args, err)
-	}
-	load, err := read(getenv)
+	var load func() (*config.Settings, error)
+	p := process{getenv: func(name string) string { return env[name] }}
+	c := p.command("serve", "", "", func(o *options) action {
+		serve(o)
+		return func(context.Context, []string, process) (err error) {
+			load, err = serveSettings(o)
+			return err
+		}
+	})
+	c.SetArgs(args)
+	err := c.Execute()
 	if err != nil {
 		t.Fatalf("serve %q: %v", args, err)
 	}
@@ -61,7 +66,7 @@ func TestServeFlags(t *testing.T) {
 	}{
 		{
 			name: "defaults",
-			args: []string{"-webhook", "http://a.example"},
+			args: []string{"--webhook", "http://a.example"},
 			want: flagged(func(*config.Settings) {}, "http://a.example"),
 		},
 		{
@@ -88,7 +93,7 @@ func TestServeFlags(t *testing.T) {
 		},
 		{
 			name: "a flag wins, also where it may be repeated",
-			args: []string{"-webhook", "http://c.example", "-listen", ":2", "-grace", "3s"},
+			args: []string{"--webhook", "http://c.example", "--listen", ":2", "--grace", "3s"},
 			env: map[string]string{
 				"HOOKFERRY_LISTEN": "localhost:1", "HOOKFERRY_GRACE": "nonsense",
 				"HOOKFERRY_WEBHOOK": "http://a.example http://b.example",
@@ -97,7 +102,7 @@ func TestServeFlags(t *testing.T) {
 		},
 		{
 			name: "an empty variable is not set",
-			args: []string{"-webhook", "http://a.example"},
+			args: []string{"--webhook", "http://a.example"},
 			env:  map[string]string{"HOOKFERRY_LISTEN": "", "HOOKFERRY_HEADER": ""},
 			want: flagged(func(*config.Settings) {}, "http://a.example"),
 		},
@@ -118,7 +123,7 @@ func TestServeFlagsWithAFile(t *testing.T) {
 		"sources: [{name: a, keys: [k], destinations: []}]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got := loadFlags(t, []string{"-config", path, "-grace", "3s"}, map[string]string{"HOOKFERRY_ADMIN_LISTEN": "off", "HOOKFERRY_DATA": "there"})
+	got := loadFlags(t, []string{"--config", path, "--grace", "3s"}, map[string]string{"HOOKFERRY_ADMIN_LISTEN": "off", "HOOKFERRY_DATA": "there"})
 	want := config.Default()
 	want.Path, want.Listen, want.Grace, want.Data, want.Admin.Listen, want.Log.Level = path, ":1", 3*time.Second, "there", "off", slog.LevelWarn
 	want.Sources = []config.Source{{Name: "a", Enabled: true, Keys: []signature.Secret{"k"}}}

@@ -74,7 +74,7 @@ func nodes(t *testing.T, n int, url string, args ...string) []*node {
 		s.start = func() {
 			t.Helper()
 			s.Child, _ = start(t, t.TempDir(), []string{"HOOKFERRY_QUEUE=" + url}, "msg=listening", "hookferry",
-				append([]string{"serve", "-listen", s.calls, "-admin-listen", control, "-write-key", "key"}, args...)...)
+				append([]string{"serve", "--listen", s.calls, "--admin-listen", control, "--write-key", "key"}, args...)...)
 			t.Cleanup(func() {
 				if text := s.Output(); strings.Contains(text, password) {
 					t.Errorf("the password of the database is in the log:\n%s", text)
@@ -125,7 +125,7 @@ func serversShareAStore(t *testing.T, url string) {
 	var arrived atomic.Int64
 	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived.Add(1) }))
 	defer receiver.Close()
-	servers := nodes(t, 2, url, "-webhook", receiver.URL)
+	servers := nodes(t, 2, url, "--webhook", receiver.URL)
 	a, b := servers[0], servers[1]
 	ctx := t.Context()
 
@@ -189,17 +189,17 @@ func TestQueueURLsAreRefused(t *testing.T) {
 		status    int
 		says      string
 	}{
-		{"another kind", "mysql://test:" + password + "@h/db", []string{"-write-key", "k"}, 2, "HOOKFERRY_QUEUE: want postgres://"},
-		{"no URL", "host=h password=" + password, []string{"-write-key", "k"}, 2, "HOOKFERRY_QUEUE: want postgres://"},
-		{"a parameter", "postgres://test:" + password + "@h/db?sslmode=maybe", []string{"-write-key", "k"}, 2, "HOOKFERRY_QUEUE: want postgres://"},
-		{"no write key", missing, nil, 2, "-write-key: is required with -queue"},
-		{"no such file", "file:/no/such/file", []string{"-write-key", "k"}, 2, "reading the file: no such file"},
-		{"NATS, with a path", "nats://test:" + password + "@h,nats://h/" + password, []string{"-write-key", "k"}, 2, "HOOKFERRY_QUEUE: want nats://"},
-		{"NATS, nobody answers", "nats://test:" + password + "@127.0.0.1:1", []string{"-write-key", "k"}, 1, "HOOKFERRY_QUEUE: "},
-		{"nobody answers", missing, []string{"-write-key", "k"}, 1, "HOOKFERRY_QUEUE: "},
+		{"another kind", "mysql://test:" + password + "@h/db", []string{"--write-key", "k"}, 2, "HOOKFERRY_QUEUE: want postgres://"},
+		{"no URL", "host=h password=" + password, []string{"--write-key", "k"}, 2, "HOOKFERRY_QUEUE: want postgres://"},
+		{"a parameter", "postgres://test:" + password + "@h/db?sslmode=maybe", []string{"--write-key", "k"}, 2, "HOOKFERRY_QUEUE: want postgres://"},
+		{"no write key", missing, nil, 2, "--write-key: is required with --queue"},
+		{"no such file", "file:/no/such/file", []string{"--write-key", "k"}, 2, "reading the file: no such file"},
+		{"NATS, with a path", "nats://test:" + password + "@h,nats://h/" + password, []string{"--write-key", "k"}, 2, "HOOKFERRY_QUEUE: want nats://"},
+		{"NATS, nobody answers", "nats://test:" + password + "@127.0.0.1:1", []string{"--write-key", "k"}, 1, "HOOKFERRY_QUEUE: "},
+		{"nobody answers", missing, []string{"--write-key", "k"}, 1, "HOOKFERRY_QUEUE: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			args := append([]string{"serve", "-listen", "127.0.0.1:0", "-admin-listen", "127.0.0.1:0", "-webhook", "http://127.0.0.1:9/", "-data", t.TempDir()}, tt.args...)
+			args := append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--webhook", "http://127.0.0.1:9/", "--data", t.TempDir()}, tt.args...)
 			_, text, status := call(t.Context(), "", map[string]string{"HOOKFERRY_QUEUE": tt.url}, args...)
 			if status != tt.status || !strings.Contains(text, tt.says) || strings.Contains(text, password) {
 				t.Errorf("status %d, want %d with %q and without the password:\n%s", status, tt.status, tt.says, text)

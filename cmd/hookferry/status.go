@@ -17,16 +17,14 @@ import (
 // maxListed is how many destinations may be asked for at a time.
 const maxListed = 500
 
-const statusHelp = `Usage: hookferry status [flags]
-
-Status asks a running server how it is, and prints what came in, what went out,
+const statusHelp = `Status asks a running server how it is, and prints what came in, what went out,
 and each destination: whether it takes its deliveries, and if not what it
 answered last and when it is asked again; how many deliveries wait; and how
 long its requests take (half of them, and 99 of 100, at most).
 
 Of many destinations it lists the first 20, those in the worst state first.
-With -limit, -all and -sort it lists more or others, with -q, -source and -state
-only some.
+With --limit, --all and --sort it lists more or others, with -q, --source and
+--state only some.
 
 Counts are since the server's start, rates of the last ten seconds. What waits
 and the dead letters (DEAD) are what the store holds, from before the start too;
@@ -34,17 +32,17 @@ and the dead letters (DEAD) are what the store holds, from before the start too;
 
 Of a store that several servers share it lists the servers. What waits and the
 dead letters are of all of them, the rest is of the server that is asked. With
--watch it is printed anew until it is interrupted, on a terminal or as JSON.
+--watch it is printed anew until it is interrupted, on a terminal or as JSON.
 
 Examples:
   hookferry status
-  hookferry status -watch
-  hookferry status -state failing -state refusing -all
-  hookferry status -sort waiting -limit 5
-  hookferry status -json | jq .status.waiting
+  hookferry status --watch
+  hookferry status --state failing --state refusing --all
+  hookferry status --sort waiting --limit 5
+  hookferry status --json | jq .status.waiting
 `
 
-// An overview is what status -json prints.
+// An overview is what status --json prints.
 type overview struct {
 	Status  api.Status   `json:"status"`
 	Nodes   api.Nodes    `json:"nodes"`
@@ -55,10 +53,10 @@ type overview struct {
 func status(o *options) action {
 	watch := o.boolean("watch", "print it again and again")
 	every := o.duration("every", 2*time.Second, "`time` between two")
-	query := o.text("q", "", "list only destinations with this `text` in their id or URL")
+	query := o.StringP("query", "q", "", "list only destinations with this `text` in their id or URL")
 	source := o.text("source", "", "list only destinations of the source with this `name`")
-	states := o.someOf("state", "list only destinations in this `state`", api.States...)
-	order := o.choice("sort", "`order` of the destinations", api.Sorts...)
+	states := o.choices("state", "list only destinations in this `state`", api.States...)
+	order := o.choice("sort", api.Sorts[0], "`order` of the destinations", api.Sorts...)
 	limit := o.number("limit", 20, 1, maxListed, "`number` of destinations to list")
 	all := o.boolean("all", "list all destinations")
 	f := newAdminFlags(o)
@@ -192,7 +190,7 @@ func (v *overview) lines(s screen) string {
 			}
 		}
 		amounts(s, 12, "in all", states...)
-		fmt.Fprintln(s, s.paint(faint, "and "+grouped(more)+" more: -all lists them"))
+		fmt.Fprintln(s, s.paint(faint, "and "+grouped(more)+" more: --all lists them"))
 	}
 	return b.String()
 }

@@ -122,7 +122,7 @@ DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP  DEAD    /S
 acme         ok           0          4    120,300        0         0     0  99.9  3.1ms  42ms
 
 in all      400 failing  1 paused  9,598 ok  1 idle
-and 9,999 more: -all lists them
+and 9,999 more: --all lists them
 `},
 		{name: "bad news", width: 0, edit: func(v *overview) {
 			v.Status.Ready = false

@@ -11,40 +11,46 @@ import (
 	"github.com/hookferry/analytics/webhook/pgqueue"
 )
 
-const storeHelp = `Usage: hookferry store check|compact|rescue|sql [flags]
-
-Store looks after the file that serve keeps in its data folder. No server may be
-running on it. A database (serve -queue) is looked after by its own tools; of it
-there is only sql.
-
-  check    read all of it, and print what it holds and what is wrong with it
-  compact  write it anew, without the space that is free in it
-  rescue   write what can be read of a damaged one to a new file
-  sql      print what makes the tables of a PostgreSQL database, for servers
-           that may not do so themselves (queue.postgres.migrate)
+const (
+	storeHelp = `Store looks after the file that serve keeps in its data folder. No server may
+be running on it. A database (serve --queue) is looked after by its own tools;
+of it there is only sql.
 
 Examples:
   hookferry store check
-  hookferry store compact -data /var/lib/hookferry
-  hookferry store rescue -to rescued.db
+  hookferry store compact --data /var/lib/hookferry
+  hookferry store rescue --to rescued.db
   hookferry store sql | psql -v ON_ERROR_STOP=1 "$DATABASE_URL"
 `
+	storeCheckHelp = `Check reads all of the store, and prints what it holds and what is wrong.
 
-func storeCommands() []command {
-	return []command{
-		{name: "check", summary: "read all of it, and print what it holds and what is wrong with it", help: storeHelp, define: checkStore},
-		{name: "compact", summary: "write it anew, without the space that is free in it", help: storeHelp, define: compactStore},
-		{name: "rescue", summary: "write what can be read of a damaged one to a new file", help: storeHelp, define: rescueStore},
-		{name: "sql", summary: "print what makes the tables of a PostgreSQL database", help: storeHelp, define: storeSQL},
-	}
-}
+Examples:
+  hookferry store check
+`
+	storeCompactHelp = `Compact writes the store anew, without the space that is free in it.
+
+Examples:
+  hookferry store compact --data /var/lib/hookferry
+`
+	storeRescueHelp = `Rescue writes what can be read of a damaged store to a new file.
+
+Examples:
+  hookferry store rescue --to rescued.db
+`
+	storeSQLHelp = `Sql prints what makes the tables of a PostgreSQL database, for servers that may
+not do so themselves (queue.postgres.migrate).
+
+Examples:
+  hookferry store sql | psql -v ON_ERROR_STOP=1 "$DATABASE_URL"
+`
+)
 
 // storeFlag is the folder that an action is about.
 func storeFlag(o *options) *string {
 	return o.text("data", defaultData, "data `folder` of serve")
 }
 
-// What the actions print with -json.
+// What the actions print with --json.
 type (
 	checked struct {
 		Waiting int   `json:"waiting"`
@@ -79,7 +85,7 @@ func checkStore(o *options) action {
 			return errors.New("interrupted")
 		}
 		if errors.Is(err, boltqueue.ErrDamaged) {
-			return fmt.Errorf("%w; 'hookferry store rescue -data %s -to FILE' writes what can be read to a new file", err, *data)
+			return fmt.Errorf("%w; 'hookferry store rescue --data %s --to FILE' writes what can be read to a new file", err, *data)
 		}
 		if err != nil {
 			return err
@@ -126,7 +132,7 @@ func rescueStore(o *options) action {
 	data := storeFlag(o)
 	return func(ctx context.Context, _ []string, p process) error {
 		if *to == "" {
-			return usagef("-to: want the file to write")
+			return usagef("--to: want the file to write")
 		}
 		from := filepath.Join(*data, server.DataFile)
 		m := newMeter(p.screen(p.stderr), "read")

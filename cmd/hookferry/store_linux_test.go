@@ -72,11 +72,11 @@ func TestTerminalStore(t *testing.T) {
 		ended       string
 	}{
 		{[]string{"check"}, `hookferry store check: interrupted\r\n$`, `% read [\d.]+ MB of [\d.]+ MB, `, `\r\x1b\[K8,000 deliveries wait, 0 dead letters; `},
-		{[]string{"rescue", "-to", rescued}, `hookferry store rescue: interrupted; there is no new file, and the old one is as it was\r\n$`,
+		{[]string{"rescue", "--to", rescued}, `hookferry store rescue: interrupted; there is no new file, and the old one is as it was\r\n$`,
 			`% read [\d.]+ MB of [\d.]+ MB, `, `\r\x1b\[K8,000 deliveries, 0 dead letters, .*\r\nTo use it: `},
 		{[]string{"compact"}, `hookferry store compact: interrupted; the store is as it was\r\n$`, `% written [\d.]+ MB of [\d.]+ MB, `, `\r\x1b\[K[\d,]+ bytes before, [\d,]+ bytes now\r\n$`},
 	} {
-		args := append([]string{"store", tt.args[0], "-data", folder}, tt.args[1:]...)
+		args := append([]string{"store", tt.args[0], "--data", folder}, tt.args[1:]...)
 		t.Run(tt.args[0]+" interrupted", func(t *testing.T) {
 			term := newTerminal(t, 80, 24)
 			cmd := term.halted(file, args...)

@@ -69,11 +69,11 @@ func TestStoreCommands(t *testing.T) {
 		ended       string
 	}{
 		{[]string{"check"}, "hookferry store check: interrupted\n", `^(read [\d.]+ MB of [\d.]+ MB, .*\n)+$`, `^700 deliveries wait, 0 dead letters; `},
-		{[]string{"rescue", "-to", rescued}, "hookferry store rescue: interrupted; there is no new file, and the old one is as it was\n",
+		{[]string{"rescue", "--to", rescued}, "hookferry store rescue: interrupted; there is no new file, and the old one is as it was\n",
 			`^(read [\d.]+ MB of [\d.]+ MB, .*\n)+$`, `^700 deliveries, 0 dead letters, .*\nTo use it: `},
 		{[]string{"compact"}, "hookferry store compact: interrupted; the store is as it was\n", `^(written [\d.]+ MB of [\d.]+ MB, .*\n)+$`, `^[\d,]+ bytes before, [\d,]+ bytes now\n$`},
 	} {
-		args := append([]string{"store", tt.args[0], "-data", folder}, tt.args[1:]...)
+		args := append([]string{"store", tt.args[0], "--data", folder}, tt.args[1:]...)
 		for _, point := range []int{0, 1, 2, 10, 100} { // how often it was asked before
 			left := point
 			ctx := &asked{context.Background(), func() error {

@@ -124,7 +124,7 @@ func TestTerminalWatch(t *testing.T) {
 	status := term.run(ctx, map[string]string{"HOOKFERRY_ADMIN": server, "NO_COLOR": "1"}, func() {
 		term.await(`(?s)(\x1b\[Hhookferry .*and \d+ more lines\x1b\[K\r\n\x1b\[J.*){3}`)
 		interrupt()
-	}, "status", "-watch", "-every", "1ms")
+	}, "status", "--watch", "--every", "1ms")
 	if status != exitOK {
 		t.Errorf("exit status %d", status)
 	}
@@ -164,7 +164,7 @@ func TestTerminalQuestion(t *testing.T) {
 				}
 				term.typed(tt.answer)
 				term.await(tt.shown)
-			}, "dead", "discard", "-all")
+			}, "dead", "discard", "--all")
 			if status != tt.status || len(asked) != tt.asked {
 				t.Errorf("exit status %d and %d requests, want %d and %d", status, len(asked), tt.status, tt.asked)
 			}

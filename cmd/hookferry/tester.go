@@ -10,21 +10,19 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-const testHelp = `Usage: hookferry test [DESTINATION|URL] [flags]
-
-Test has the server send a sample of each type of call now, past the queue, and
+const testHelp = `Test has the server send a sample of each type of call now, past the queue, and
 prints each request, its signature, the answer and how long it took. A
 destination may be left out if there is only one. The exit status is 1 if an
 endpoint took one of them amiss.
 
 Examples:
   hookferry test
-  hookferry test acme -type track
-  hookferry test http://localhost:9000/hook -type track -type identify
+  hookferry test acme --type track
+  hookferry test http://localhost:9000/hook --type track --type identify
 `
 
 func test(o *options) action {
-	types := o.someOf("type", "`type` of call", callTypes...)
+	types := o.choices("type", "`type` of call", callTypes...)
 	f := newAdminFlags(o)
 	return f.action(func(ctx context.Context, c *api.Client, args []string, p process) (err error) {
 		if len(args) > 1 {

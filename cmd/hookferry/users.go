@@ -11,18 +11,15 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-const deleteUserHelp = `Usage: hookferry delete-user USER... [flags]
-       hookferry delete-user -file FILE [flags]
-
-Delete-user tells destinations to delete users: each destination that is
+const deleteUserHelp = `Delete-user tells destinations to delete users: each destination that is
 enabled, once for each source that it serves. Users are named by their ids, or
 by a file with one id a line; - is standard input.
 
-If it is interrupted, say it again with the same -id, and nobody is told twice.
+If it is interrupted, say it again with the same --id, and nobody is told twice.
 
 Examples:
   hookferry delete-user u1 u2
-  hookferry delete-user -id request-17 -source web -file users.txt
+  hookferry delete-user --id request-17 --source web --file users.txt
 `
 
 func deleteUsers(o *options) action {
@@ -36,7 +33,7 @@ func deleteUsers(o *options) action {
 		var part func() float64
 		switch {
 		case (len(users) == 0) == (*file == ""):
-			return usagef("want ids of users, or -file; one of them")
+			return usagef("want ids of users, or --file; one of them")
 		case *file == "":
 			stream = c.Delete(ctx, deletion)
 		default:

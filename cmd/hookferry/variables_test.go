@@ -19,20 +19,20 @@ func TestErrorsNameWhereAValueCameFrom(t *testing.T) {
 		env        map[string]string
 		want       string // begins the error
 	}{
-		{"flag", "serve -webhook http://a.example -listen 8080", nil, "-listen: want an address"},
-		{"variable", "serve -webhook http://a.example", map[string]string{"HOOKFERRY_LISTEN": "8080"}, "HOOKFERRY_LISTEN: want an address"},
+		{"flag", "serve --webhook http://a.example --listen 8080", nil, "--listen: want an address"},
+		{"variable", "serve --webhook http://a.example", map[string]string{"HOOKFERRY_LISTEN": "8080"}, "HOOKFERRY_LISTEN: want an address"},
 		{"one of several in a variable", "serve", map[string]string{"HOOKFERRY_WEBHOOK": "http://a.example ftp://b.example"},
 			"HOOKFERRY_WEBHOOK: number 2 has the scheme"},
-		{"a flag and a variable", "serve -webhook http://a.example -admin-listen nowhere", map[string]string{"HOOKFERRY_WRITE_KEY": "a:b"},
-			"-admin-listen: want an address such as :8080 or localhost:8080\nHOOKFERRY_WRITE_KEY: want 1 to 255"},
-		{"a variable beside a file", "serve -config " + file, map[string]string{"HOOKFERRY_ADMIN_LISTEN": "nowhere"},
+		{"a flag and a variable", "serve --webhook http://a.example --admin-listen nowhere", map[string]string{"HOOKFERRY_WRITE_KEY": "a:b"},
+			"--admin-listen: want an address such as :8080 or localhost:8080\nHOOKFERRY_WRITE_KEY: want 1 to 255"},
+		{"a variable beside a file", "serve --config " + file, map[string]string{"HOOKFERRY_ADMIN_LISTEN": "nowhere"},
 			"HOOKFERRY_ADMIN_LISTEN: want an address such as :8080 or localhost:8080\n" + file + ":1:8: grace: "},
-		{"a secret that a variable names", "serve -webhook http://a.example", map[string]string{"HOOKFERRY_ADMIN_TOKEN": "file:missing"},
+		{"a secret that a variable names", "serve --webhook http://a.example", map[string]string{"HOOKFERRY_ADMIN_TOKEN": "file:missing"},
 			"HOOKFERRY_ADMIN_TOKEN: file:missing: reading the file"},
-		{"a variable that does not go with a flag", "serve -config " + file, map[string]string{"HOOKFERRY_WEBHOOK": "http://a.example"},
-			"HOOKFERRY_WEBHOOK does not go with -config"},
+		{"a variable that does not go with a flag", "serve --config " + file, map[string]string{"HOOKFERRY_WEBHOOK": "http://a.example"},
+			"HOOKFERRY_WEBHOOK does not go with --config"},
 		{"no URL of a server", "status", map[string]string{"HOOKFERRY_ADMIN": "ftp://a.example"}, `HOOKFERRY_ADMIN: has the scheme "ftp"`},
-		{"what serve reads is no URL", "serve -webhook http://a.example -data ''", map[string]string{"HOOKFERRY_ADMIN": "http://a.example"}, "-data: want a folder"},
+		{"what serve reads is no URL", "serve --webhook http://a.example --data ''", map[string]string{"HOOKFERRY_ADMIN": "http://a.example"}, "--data: want a folder"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var args []string

@@ -7,15 +7,13 @@ import (
 	"runtime/debug"
 )
 
-const versionHelp = `Usage: hookferry version [flags]
-
-Version prints the version, that of Go, and the system it was built for.
+const versionHelp = `Version prints the version, that of Go, and the system it was built for.
 
 Examples:
   hookferry version
 `
 
-// A build is what version -json prints.
+// A build is what version --json prints.
 type build struct {
 	Version string `json:"version"`
 	Go      string `json:"go"`

@@ -13,7 +13,7 @@ import (
 // writeKeyFile is where serve keeps the write key it made up, in the data
 // folder.
 //
-// Without -write-key neither "any key is good" nor a fixed key would do: serve
+// Without --write-key neither "any key is good" nor a fixed key would do: serve
 // listens on all of the machine's addresses unless told otherwise, and
 // browsers let any web page send to localhost. A random key in a file that
 // only its owner reads lets send, which looks there, in, and nobody else.

@@ -18,7 +18,7 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/collector"
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/event"
 )
 
 //go:embed orders.csv
@@ -56,7 +56,7 @@ func main() {
 // A printer takes the place of a forwarder.
 type printer struct{}
 
-func (printer) ForwardEvents(_ context.Context, _ []string, events ...webhook.Event) error {
+func (printer) ForwardEvents(_ context.Context, _ []string, events ...event.Event) error {
 	for _, e := range events {
 		fmt.Printf("%s\n", e.Body)
 	}

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/boltqueue"
 )
@@ -45,10 +46,11 @@ func main() {
 		all = append(all, &shard{f, name, store})
 	}
 	fewer := all[:2]
+	var encoder event.Encoder
 	for i := range 6 {
 		id := fmt.Sprint("customer-", i)
 		for _, ss := range []shards{all, fewer} { // from one moment to the next
-			e, err := webhook.EventOf(&analytics.Track{UserId: "u1", Event: "Order Placed"}, webhook.Envelope{})
+			e, err := encoder.Encode(&analytics.Track{UserId: "u1", Event: "Order Placed"})
 			check(err)
 			check(ss.ForwardEvents(ctx, []string{id}, e))
 		}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"time"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/boltqueue"
 )
@@ -35,7 +36,7 @@ func (ss shards) of(destination string) *shard {
 
 // ForwardEvents makes shards a collector.Forwarder. What was stored before an error
 // is recognised by its messageId when the call is made again.
-func (ss shards) ForwardEvents(ctx context.Context, destinations []string, events ...webhook.Event) error {
+func (ss shards) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
 	for _, d := range destinations {
 		if err := ss.of(d).Forwarder.ForwardEvents(ctx, []string{d}, events...); err != nil {
 			return err

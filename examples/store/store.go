@@ -6,9 +6,9 @@
 // methods call it for every line that they have appended, so the store is the same before
 // and after a restart. Claims are not in the log: they end with the process.
 //
-// What it lacks: each call syncs the file, and calls wait for each other. The log never
-// shrinks. Lists are copied whole before they are yielded. There is no bound, and nothing
-// keeps a second process from opening the same file.
+// What it lacks: each call syncs the file, goes through all deliveries, and waits for the
+// calls before it. The log never shrinks. Lists are copied whole before they are yielded.
+// There is no bound, and nothing keeps a second process from opening the same file.
 //
 // It passes the suite for stores, package queuetest; see store_test.go.
 package store
@@ -61,52 +61,51 @@ type Store struct {
 	size     int64  // of the log
 	latest   uint64 // number that was given to an entry or a version of a setting
 	entries  map[uint64]*entry
-	queues   map[queue][]*entry // what is not claimed, in order; no queue is empty
 	claims   map[uint64]*entry
-	claim    uint64   // the latest
-	dead     []*entry // in the order of their keys, in which they died
+	claim    uint64 // the latest
 	settings map[string]webhook.Setting
 	window   *storekit.Window
 	news     map[string]bool // destinations for Heads(false)
 }
 
-// An entry is a delivery. It is a dead letter if it has a Key.
+// An entry is a delivery. It is a dead letter if it has a Key, and else it waits. It is
+// claimed if it has a Claim.
 type entry struct {
 	n uint64
 	webhook.DeadLetter
 }
 
-// A queue names a queue.
-type queue struct {
-	destination string
-	retries     bool
+// find returns the entries that want selects: first what waits, in the order of Due, then
+// the dead letters, in the order they died.
+func (s *Store) find(want func(e *entry) bool) (es []*entry) {
+	for _, e := range s.entries {
+		if want(e) {
+			es = append(es, e)
+		}
+	}
+	slices.SortFunc(es, func(a, b *entry) int {
+		if c := strings.Compare(a.Key, b.Key); c != 0 {
+			return c
+		}
+		return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.n, b.n))
+	})
+	return es
 }
 
-func (e *entry) queue() queue { return queue{e.Destination, !e.Expires.IsZero()} }
-
-func inOrder(a, b *entry) int { return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.n, b.n)) }
-
-func byKey(a, b *entry) int { return strings.Compare(a.Key, b.Key) }
-
-// A line is a line of the log. What its fields hold depends on Op.
+// A line is a line of the log: what an entry or a setting is from now on.
 type line struct {
-	Op    string         `json:"op"`
-	N     uint64         `json:"n,omitempty"`
-	Data  []byte         `json:"data,omitempty"`
-	Value []byte         `json:"value"`
-	Why   webhook.Reason `json:"why,omitempty"`
-	At    time.Time      `json:"at"`
+	N    uint64         `json:"n"`              // the entry's number, or the setting's version
+	Name []byte         `json:"name,omitempty"` // of a setting
+	Data []byte         `json:"data"`           // the delivery or the setting's value, null once it is gone
+	Why  webhook.Reason `json:"why,omitempty"`  // of a dead letter
+	At   time.Time      `json:"at"`             // when it died, else the time of the line
 }
 
-// The values of line.Op.
-const (
-	opPut    = "put"    // N is the entry's number, Data the delivery, At the time
-	opRetry  = "retry"  // Data is the delivery without its body
-	opBury   = "bury"   // as opRetry; Why and At are those of the dead letter
-	opRevive = "revive" // At is when the delivery is due
-	opDrop   = "drop"   // the delivery or dead letter is gone
-	opSet    = "set"    // N is the version, Data the name; the Value may be null
-)
+// lineOf returns the line that an entry is written as.
+func (s *Store) lineOf(n uint64, d webhook.Delivery) line {
+	data, _ := d.AppendBinary(nil) // Check found nothing wrong
+	return line{N: n, Data: data, At: s.Now()}
+}
 
 // Open opens the store that is kept in a file, or makes it.
 func Open(c Config) (*Store, error) {
@@ -114,7 +113,6 @@ func Open(c Config) (*Store, error) {
 		config:   c,
 		changed:  make(chan struct{}, 1),
 		entries:  make(map[uint64]*entry),
-		queues:   make(map[queue][]*entry),
 		claims:   make(map[uint64]*entry),
 		settings: make(map[string]webhook.Setting),
 		window:   storekit.NewWindow(dedupMax, dedupWindow),
@@ -147,26 +145,27 @@ func (s *Store) read() (err error) {
 		if err := json.Unmarshal(text, &l); err != nil {
 			return err
 		}
+		known := s.entries[l.N] != nil
 		if err := s.apply(l); err != nil {
 			return err
 		}
-		if l.Op == opPut {
-			e := s.entries[l.N]
+		if e := s.entries[l.N]; e != nil && !known {
 			s.window.Add(storekit.KeyOf(e.Destination, e.ID), l.At)
 		}
 		s.size += int64(len(text))
 	}
 }
 
-// write appends lines to the log. After an error the log is as it was.
-func (s *Store) write(ls []line) error {
-	if s.failed != nil {
+// commit appends lines to the log, and makes their changes. After an error the log is as
+// it was.
+func (s *Store) commit(ls ...line) error {
+	if len(ls) == 0 || s.failed != nil {
 		return s.failed
 	}
 	var b bytes.Buffer
 	for _, l := range ls {
 		if err := json.NewEncoder(&b).Encode(l); err != nil {
-			return err
+			return fmt.Errorf("store: %w", err)
 		}
 	}
 	_, err := s.log.Write(b.Bytes())
@@ -175,20 +174,9 @@ func (s *Store) write(ls []line) error {
 	}
 	if err != nil {
 		s.failed = s.log.Truncate(s.size)
-		return err
-	}
-	s.size += int64(b.Len())
-	return nil
-}
-
-// commit writes lines, and makes their changes.
-func (s *Store) commit(ls []line) error {
-	if len(ls) == 0 {
-		return nil
-	}
-	if err := s.write(ls); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
+	s.size += int64(b.Len())
 	for _, l := range ls {
 		if err := s.apply(l); err != nil {
 			return fmt.Errorf("store: %w", err) // cannot be: it was written a moment ago
@@ -197,99 +185,43 @@ func (s *Store) commit(ls []line) error {
 	return nil
 }
 
-// apply makes the change that a line stands for.
+// apply makes the change that a line stands for. It ends the claim of the entry.
 func (s *Store) apply(l line) error {
 	s.latest = max(s.latest, l.N)
-	switch l.Op {
-	case opSet:
-		if name := string(l.Data); l.Value == nil {
-			delete(s.settings, name)
-		} else {
-			s.settings[name] = webhook.Setting{Name: name, Value: l.Value, Version: l.N}
-		}
-		return nil
-	case opPut:
-		s.entries[l.N] = &entry{n: l.N}
+	if was := s.entries[l.N]; was != nil {
+		s.release(was)
 	}
-	e := s.entries[l.N]
-	if e == nil {
-		return fmt.Errorf("a line is about number %d, which is not there", l.N)
-	}
-	if l.Op != opPut {
-		s.take(e)
-	}
-	switch l.Op {
-	case opPut, opRetry, opBury:
-		body := e.Body
-		if err := e.Delivery.UnmarshalBinary(l.Data); err != nil {
-			return err
-		}
-		if l.Op != opPut {
-			e.Body = body
-		}
-		if l.Op == opBury {
-			e.Reason, e.Died = l.Why, l.At
-			e.Key = fmt.Sprintf("%016x%016x", uint64(l.At.UnixMicro())^1<<63, e.n) // sorts as they died
-		}
-	case opRevive:
-		e.DeadLetter = webhook.DeadLetter{Delivery: e.Delivery}
-		e.Due, e.Expires, e.Tries, e.Closed = l.At, time.Time{}, 0, nil
-	case opDrop:
+	switch {
+	case l.Name != nil && l.Data == nil:
+		delete(s.settings, string(l.Name))
+	case l.Name != nil:
+		s.settings[string(l.Name)] = webhook.Setting{Name: string(l.Name), Value: l.Data, Version: l.N}
+	case l.Data == nil:
 		delete(s.entries, l.N)
-		return nil
+	default:
+		e := &entry{n: l.N}
+		if l.Why != "" {
+			e.Reason, e.Died = l.Why, l.At
+			e.Key = fmt.Sprintf("%016x%016x", uint64(l.At.UnixMicro())^1<<63, l.N) // sorts as they died
+		}
+		s.entries[l.N] = e
+		return e.Delivery.UnmarshalBinary(l.Data)
 	}
-	s.place(e)
 	return nil
-}
-
-// place puts an entry where it belongs: among the dead letters, or into its queue.
-func (s *Store) place(e *entry) {
-	if e.Key != "" {
-		i, _ := slices.BinarySearchFunc(s.dead, e, byKey)
-		s.dead = slices.Insert(s.dead, i, e)
-		return
-	}
-	q := s.queues[e.queue()]
-	i, _ := slices.BinarySearchFunc(q, e, inOrder)
-	s.queues[e.queue()] = slices.Insert(q, i, e)
-}
-
-// take takes an entry out of where it is: claimed, among the dead letters, or in its queue.
-func (s *Store) take(e *entry) {
-	if e.Claim != 0 {
-		delete(s.claims, e.Claim)
-		e.Claim = 0
-		return
-	}
-	if e.Key != "" {
-		i, _ := slices.BinarySearchFunc(s.dead, e, byKey)
-		s.dead = slices.Delete(s.dead, i, i+1)
-		return
-	}
-	q := s.queues[e.queue()]
-	i, _ := slices.BinarySearchFunc(q, e, inOrder)
-	if q = slices.Delete(q, i, i+1); len(q) == 0 {
-		delete(s.queues, e.queue())
-	} else {
-		s.queues[e.queue()] = q
-	}
 }
 
 // hold claims an entry.
 func (s *Store) hold(e *entry) uint64 {
-	s.take(e)
 	s.claim++
 	e.Claim = s.claim
 	s.claims[e.Claim] = e
 	return e.Claim
 }
 
-// first returns when the first delivery of a queue is due, zero if there is none.
-func (s *Store) first(q queue) time.Time {
-	if es := s.queues[q]; len(es) > 0 {
-		return es[0].Due
-	}
-	return time.Time{}
+// release ends the claim of an entry.
+func (s *Store) release(e *entry) {
+	delete(s.claims, e.Claim)
+	e.Claim = 0
 }
 
 // lock locks s.mu for a call, unless its context has ended or the store is closed.
@@ -325,11 +257,10 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 		if !out[i].Stored {
 			continue
 		}
-		data, _ := ps[i].AppendBinary(nil) // Check found nothing wrong
-		ls = append(ls, line{Op: opPut, N: s.latest + uint64(len(ls)) + 1, Data: data, At: now})
+		ls = append(ls, s.lineOf(s.latest+uint64(len(ls))+1, ps[i].Delivery))
 		added = append(added, key)
 	}
-	if err := s.commit(ls); err != nil {
+	if err := s.commit(ls...); err != nil {
 		for _, key := range added {
 			s.window.Remove(key)
 		}
@@ -355,16 +286,21 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 	now, had := s.Now(), len(dst)
 	for i := range wants {
 		w := &wants[i]
-		q := queue{w.Destination, w.Retries}
-		for n := 0; n < w.Max && len(s.queues[q]) > 0 && !s.queues[q][0].Due.After(now); n++ {
-			e := s.queues[q][0]
-			if maxBytes -= int64(len(e.Body)); maxBytes < 0 && len(dst) > had {
-				break // at the next want, too: maxBytes stays below zero
+		w.Next = time.Time{}
+		left := w.Max
+		for _, e := range s.find(func(e *entry) bool {
+			return e.Key == "" && e.Claim == 0 && e.Destination == w.Destination && e.Expires.IsZero() != w.Retries
+		}) {
+			size := int64(len(e.Body))
+			if left == 0 || e.Due.After(now) || maxBytes < size && len(dst) > had {
+				w.Next = e.Due
+				break
 			}
 			s.hold(e)
 			dst = append(dst, e.Delivery)
+			left--
+			maxBytes -= size
 		}
-		w.Next = s.first(q)
 	}
 	return dst, nil
 }
@@ -375,72 +311,76 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error
 		return 0, err
 	}
 	defer s.mu.Unlock()
-	var ls []line
-	var back []*entry
-	claims := make(map[uint64]bool)
-	n, wrong := len(ss), error(nil)
 	for i := range ss {
-		l, err := lineOf(&ss[i])
-		if err != nil {
-			n, wrong = i, err
-			break
-		}
-		claim := ss[i].Delivery.Claim
-		e := s.claims[claim]
-		if e == nil || claims[claim] {
-			continue
-		}
-		claims[claim] = true
-		if l.N = e.n; ss[i].Verdict == webhook.Return {
-			back = append(back, e)
-		} else {
-			ls = append(ls, l)
+		if err := s.settle(&ss[i]); err != nil {
+			return i, fmt.Errorf("store: %w", err)
 		}
 	}
-	if err := s.commit(ls); err != nil {
-		return 0, err
-	}
-	for _, e := range back {
-		s.take(e)
-		s.place(e)
-	}
-	return n, wrong
+	return len(ss), nil
 }
 
-// lineOf returns the line for a settlement, without its number.
-func lineOf(by *webhook.Settlement) (line, error) {
+func (s *Store) settle(by *webhook.Settlement) error {
+	d := &by.Delivery
 	switch by.Verdict {
 	case webhook.Done, webhook.Return:
-		return line{Op: opDrop}, nil
 	case webhook.Retry, webhook.Bury:
+		if err := d.Check(); err != nil {
+			return err
+		}
 	default:
-		return line{}, fmt.Errorf("store: settlement with verdict %d", by.Verdict)
+		return fmt.Errorf("settlement with verdict %d", by.Verdict)
 	}
-	d := by.Delivery
-	d.Body = nil
-	data, err := d.AppendBinary(nil)
-	if by.Verdict == webhook.Bury {
-		return line{Op: opBury, Data: data, Why: by.Reason, At: by.At}, err
+	e := s.claims[d.Claim]
+	if e == nil {
+		return nil
 	}
-	return line{Op: opRetry, Data: data}, err
+	l := line{N: e.n, At: s.Now()}
+	switch then := e.Delivery; by.Verdict {
+	case webhook.Return:
+		s.release(e)
+		return nil
+	case webhook.Retry, webhook.Bury:
+		then.Tries, then.Closed, then.Attempts = d.Tries, d.Closed, d.Attempts
+		if by.Verdict == webhook.Retry {
+			then.Due, then.Expires = d.Due, d.Expires
+		}
+		if l = s.lineOf(e.n, then); by.Verdict == webhook.Bury {
+			l.Why, l.At = by.Reason, by.At
+		}
+	}
+	return s.commit(l)
 }
 
 // Heads implements webhook.Store.
 func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
 	return copied(ctx, s, func() (hs []webhook.Head) {
-		names := s.news
-		if all {
-			names = make(map[string]bool)
-			for q := range s.queues {
-				names[q.destination] = true
+		heads := make(map[string]webhook.Head)
+		for name := range s.news {
+			heads[name] = webhook.Head{Destination: name}
+		}
+		for _, e := range s.find(func(e *entry) bool { return e.Key == "" && e.Claim == 0 && (all || s.news[e.Destination]) }) {
+			h := heads[e.Destination]
+			h.Destination = e.Destination
+			if e.Expires.IsZero() {
+				h.Fresh = first(h.Fresh, e.Due)
+			} else {
+				h.Retry = first(h.Retry, e.Due)
 			}
+			heads[h.Destination] = h
 		}
-		for name := range names {
-			hs = append(hs, webhook.Head{Destination: name, Fresh: s.first(queue{name, false}), Retry: s.first(queue{name, true})})
+		if !all {
+			clear(s.news)
 		}
-		clear(names)
-		return hs
+		return slices.Collect(maps.Values(heads))
 	})
+}
+
+// first returns a, or b if a is zero.
+func first(a, b time.Time) time.Time {
+	if a.IsZero() {
+		return b
+	}
+	return a
 }
 
 // copied yields what list returns, which is called while the store is locked.
@@ -471,30 +411,30 @@ func (s *Store) Close() error {
 	return s.log.Close()
 }
 
+// dead returns the dead letters that filter selects, with keys after the one given.
+func (s *Store) dead(filter webhook.DeadFilter, after string) []*entry {
+	return s.find(func(e *entry) bool { return e.Key > after && filter.Match(&e.DeadLetter) })
+}
+
 // DeadLetter implements webhook.Keeper.
 func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter, error) {
 	if err := s.lock(ctx); err != nil {
 		return webhook.DeadLetter{}, err
 	}
 	defer s.mu.Unlock()
-	if i, found := s.find(key); found {
-		return s.dead[i].DeadLetter, nil
+	for _, e := range s.dead(webhook.DeadFilter{}, "") {
+		if e.Key == key {
+			return e.DeadLetter, nil
+		}
 	}
 	return webhook.DeadLetter{}, webhook.ErrNoDeadLetter
-}
-
-// find returns the index of the dead letter with a key, or where it would be.
-func (s *Store) find(key string) (int, bool) {
-	return slices.BinarySearchFunc(s.dead, &entry{DeadLetter: webhook.DeadLetter{Key: key}}, byKey)
 }
 
 // Dead implements webhook.Keeper.
 func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
 	return copied(ctx, s, func() (ds []webhook.DeadLetter) {
-		for _, e := range s.dead {
-			if e.Key > after && filter.Match(&e.DeadLetter) {
-				ds = append(ds, e.DeadLetter)
-			}
+		for _, e := range s.dead(filter, after) {
+			ds = append(ds, e.DeadLetter)
 		}
 		return ds
 	})
@@ -502,48 +442,43 @@ func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after strin
 
 // Revive implements webhook.Keeper.
 func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
-	return s.exhume(ctx, opRevive, keys)
+	n, err := s.exhume(ctx, keys, func(e *entry) line {
+		d := e.Delivery
+		d.Due, d.Expires, d.Tries, d.Closed = s.Now(), time.Time{}, 0, nil
+		s.news[d.Destination] = true
+		return s.lineOf(e.n, d)
+	})
+	select {
+	case s.changed <- struct{}{}:
+	default: // it has a value that nobody has taken yet
+	}
+	return n, err
 }
 
 // Discard implements webhook.Keeper.
 func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
-	return s.exhume(ctx, opDrop, keys)
+	return s.exhume(ctx, keys, func(e *entry) line { return line{N: e.n, At: s.Now()} })
 }
 
-func (s *Store) exhume(ctx context.Context, op string, keys []string) (int, error) {
+// exhume writes what becomes of the dead letters with these keys.
+func (s *Store) exhume(ctx context.Context, keys []string, become func(*entry) line) (int, error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, err
 	}
 	defer s.mu.Unlock()
 	var ls []line
-	for _, key := range slices.Compact(slices.Sorted(slices.Values(keys))) {
-		if i, found := s.find(key); found {
-			ls = append(ls, line{Op: op, N: s.dead[i].n, At: s.Now()})
+	for _, e := range s.dead(webhook.DeadFilter{}, "") {
+		if slices.Contains(keys, e.Key) {
+			ls = append(ls, become(e))
 		}
 	}
-	if err := s.commit(ls); err != nil || op != opRevive {
-		return len(ls), err
-	}
-	for _, l := range ls {
-		s.news[s.entries[l.N].Destination] = true
-	}
-	select {
-	case s.changed <- struct{}{}:
-	default: // it has a value that nobody has taken yet
-	}
-	return len(ls), nil
+	return len(ls), s.commit(ls...)
 }
 
 // Waiting implements webhook.Keeper.
 func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
 	return copied(ctx, s, func() (ds []webhook.Delivery) {
-		var es []*entry
-		for _, e := range s.entries {
-			if e.Destination == destination && e.Key == "" {
-				es = append(es, e)
-			}
-		}
-		slices.SortFunc(es, inOrder)
+		es := s.find(func(e *entry) bool { return e.Destination == destination && e.Key == "" })
 		for _, e := range es[slices.IndexFunc(es, func(e *entry) bool { return e.ID == after })+1:] {
 			ds = append(ds, e.Delivery)
 		}
@@ -562,16 +497,14 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 	}
 	defer s.mu.Unlock()
 	var ls []line
-	for n, e := range s.entries {
-		switch {
-		case e.User != user:
-		case e.Claim != 0:
+	for _, e := range s.find(func(e *entry) bool { return e.User == user }) {
+		if e.Claim != 0 {
 			claimed++
-		default:
-			ls = append(ls, line{Op: opDrop, N: n})
+		} else {
+			ls = append(ls, line{N: e.n, At: s.Now()})
 		}
 	}
-	if err := s.commit(ls); err != nil {
+	if err := s.commit(ls...); err != nil {
 		return 0, 0, err
 	}
 	return len(ls), claimed, nil
@@ -583,14 +516,19 @@ func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
 		return webhook.Counts{}, err
 	}
 	defer s.mu.Unlock()
-	c := webhook.Counts{Waiting: len(s.entries) - len(s.dead), Claimed: len(s.claims), Dead: len(s.dead), DeadBytes: -1}
-	if len(s.dead) > 0 {
-		c.OldestDead = s.dead[0].Died
-	}
-	for q := range s.queues {
-		if at := s.first(q); c.Oldest.IsZero() || at.Before(c.Oldest) {
-			c.Oldest = at
+	c := webhook.Counts{DeadBytes: -1}
+	for _, e := range s.find(func(*entry) bool { return true }) {
+		switch {
+		case e.Key != "":
+			c.Dead++
+			c.OldestDead = first(c.OldestDead, e.Died)
+			continue
+		case e.Claim != 0:
+			c.Claimed++
+		default:
+			c.Oldest = first(c.Oldest, e.Due)
 		}
+		c.Waiting++
 	}
 	return c, nil
 }
@@ -599,18 +537,15 @@ func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
 func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
 	return copied(ctx, s, func() []webhook.DestinationCounts {
 		counts := make(map[string]webhook.DestinationCounts)
-		for _, e := range s.entries {
-			if e.Key != "" {
-				continue
-			}
+		for _, e := range s.find(func(e *entry) bool { return e.Key == "" }) {
 			c := counts[e.Destination]
 			c.Destination = e.Destination
 			if c.Waiting++; e.Claim != 0 {
 				c.Claimed++
-			} else if c.Oldest.IsZero() || e.Due.Before(c.Oldest) {
-				c.Oldest = e.Due
+			} else {
+				c.Oldest = first(c.Oldest, e.Due)
 			}
-			counts[e.Destination] = c
+			counts[c.Destination] = c
 		}
 		return slices.Collect(maps.Values(counts))
 	})
@@ -640,6 +575,6 @@ func (s *Store) Set(ctx context.Context, e webhook.Setting) (uint64, error) {
 	if s.settings[e.Name].Version != e.Version {
 		return 0, webhook.ErrConflict
 	}
-	l := line{Op: opSet, N: s.latest + 1, Data: []byte(e.Name), Value: bytes.Clone(e.Value)}
-	return l.N, s.commit([]line{l})
+	l := line{N: s.latest + 1, Name: []byte(e.Name), Data: bytes.Clone(e.Value), At: s.Now()}
+	return l.N, s.commit(l)
 }

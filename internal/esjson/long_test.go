@@ -14,7 +14,7 @@ type longText struct{ s string }
 func (l longText) MarshalText() ([]byte, error) { return []byte(l.s), nil }
 
 // A value that is too long costs little more than the limit, however long it is.
-func TestAppendValueWithin(t *testing.T) {
+func TestAppendMember(t *testing.T) {
 	const limit, huge = 1000, 20_000_000
 	text := strings.Repeat("x", huge)
 	type named string
@@ -57,7 +57,7 @@ func TestAppendValueWithin(t *testing.T) {
 			dst := []byte("before")
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			out, err := AppendValueWithin(dst, tt.value, limit)
+			out, err := AppendMember(dst, tt.value, limit)
 			runtime.ReadMemStats(&after)
 			if !errors.Is(err, ErrLong) || string(out) != "before" {
 				t.Errorf("%.20q, %v, want ErrLong", out, err)
@@ -70,14 +70,14 @@ func TestAppendValueWithin(t *testing.T) {
 }
 
 // A value that fits exactly is written, and with one byte less it is not.
-func TestAppendValueWithinItsLength(t *testing.T) {
+func TestAppendMemberItsLength(t *testing.T) {
 	for _, v := range []any{"text", 12345, []int{1, 2, 3}, map[string]any{"a": "b", "c": []string{"d"}}, map[string]int{"a": 1}, struct{ A int }{7}} {
 		want, err := AppendValue(nil, v)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := AppendValueWithin(nil, v, len(want)); err != nil || string(got) != string(want) {
-			t.Errorf("AppendValueWithin(%v, %d) = %s, %v, want %s", v, len(want), got, err, want)
+		if got, err := AppendMember(nil, v, len(want)); err != nil || string(got) != string(want) {
+			t.Errorf("AppendMember(%v, %d) = %s, %v, want %s", v, len(want), got, err, want)
 		}
 	}
 }

@@ -25,19 +25,25 @@ import (
 // On error, a *ValueError, AppendValue returns dst as it was. It keeps nothing
 // of v. Maps and slices of basic values take no allocation beyond growing dst.
 func AppendValue(dst []byte, v any) ([]byte, error) {
-	return AppendValueWithin(dst, v, math.MaxInt)
+	return appendValue(dst, v, 0, math.MaxInt)
 }
 
-// AppendValueWithin is AppendValue for a caller who has no use for a slice of more than
-// limit bytes, dst included. It returns dst and ErrLong as soon as that is certain, so
+// AppendMember is AppendValue for a value inside an object that the caller writes: that
+// is a level of MaxDepth. The caller has no use for a slice of more than limit bytes, dst
+// included: AppendMember returns dst and ErrLong as soon as that is certain, so
 // that a value of any size costs a small multiple of limit in time and memory. What a
 // json.RawMessage, a json.Number or a Marshaler gives counts a quarter of its length, as
 // it may have white space or needless digits in it.
-func AppendValueWithin(dst []byte, v any, limit int) ([]byte, error) {
+func AppendMember(dst []byte, v any, limit int) ([]byte, error) {
+	return appendValue(dst, v, 1, limit)
+}
+
+// appendValue appends v inside depth arrays and objects.
+func appendValue(dst []byte, v any, depth, limit int) ([]byte, error) {
 	e := encoders.Get().(*encoder)
 	defer e.release()
 	e.limit = limit
-	out, err := e.value(dst, v, 0)
+	out, err := e.value(dst, v, depth)
 	if e.long {
 		return dst, ErrLong
 	}

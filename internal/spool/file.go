@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/hookferry/analytics/internal/disk"
 )
 
 // A file is that of a segment that takes messages, or of a spare one.
@@ -30,7 +32,7 @@ func newFile(name string, c Config) (*file, error) {
 	if err = c.Reserve(osf, int64(l.size())); err == nil && c.syncs() {
 		err = osf.Sync()
 		if err == nil {
-			err = syncFolder(filepath.Dir(name))
+			err = disk.SyncFolder(filepath.Dir(name))
 		}
 	}
 	if err == nil && f.mapped {

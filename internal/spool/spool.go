@@ -29,6 +29,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/hookferry/analytics/internal/disk"
 )
 
 var (
@@ -42,7 +44,7 @@ var (
 
 	// ErrLocked is returned by Open for a folder that is open already, in
 	// this process or another.
-	ErrLocked = errors.New("in use by another client or process")
+	ErrLocked = disk.ErrLocked
 )
 
 // DefaultSpare is how many spare segments are kept where Config says nothing.
@@ -182,13 +184,13 @@ func Open(path string, c Config) (*Dir, []*Segment, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, nil, fmt.Errorf("spool: %w", err)
 	}
-	lock, err := lockFile(filepath.Join(path, "lock"))
+	lock, err := disk.LockFile(filepath.Join(path, "lock"))
 	if err != nil {
 		return nil, nil, fmt.Errorf("spool: folder %s: %w", path, err)
 	}
 	d := &Dir{path: path, conf: c, lock: lock, open: map[*Segment]struct{}{}}
 	if c.syncs() && missing != nil {
-		err = syncFolder(filepath.Dir(path))
+		err = disk.SyncFolder(filepath.Dir(path))
 	}
 	var segments []*Segment
 	if err == nil {

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -33,16 +34,10 @@ const (
 // A Store is a kind of store on a server.
 type Store struct {
 	// Open opens the store at an address. The store logs to log. End closes what Open has
-	// opened besides the Queue, and is called after Close.
-	Open func(ctx context.Context, address string, log *slog.Logger) (q Queue, end func(), err error)
+	// opened besides the store, and is called after Close.
+	Open func(ctx context.Context, address string, log *slog.Logger) (s webhook.Store, end func(), err error)
 	// Lost is in what a process logs when others have taken over its claims.
 	Lost string
-}
-
-// A Queue is what Open returns.
-type Queue interface {
-	webhook.SchedulingQueue
-	webhook.Waker
 }
 
 // Main is called by TestMain first. It does not return in the process of a node.
@@ -79,16 +74,15 @@ func runNode(store Store, setting string) error {
 		stop()
 	}()
 	log := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	q, end, err := store.Open(context.Background(), address, log)
+	s, end, err := store.Open(context.Background(), address, log)
 	for err != nil { // the server may be away
 		if ctx.Err() != nil {
 			return err
 		}
 		wait(ctx, 50*time.Millisecond)
-		q, end, err = store.Open(context.Background(), address, log)
+		s, end, err = store.Open(context.Background(), address, log)
 	}
 	defer end()
-	s := webhook.FromQueue(q)
 	defer s.Close()
 	fmt.Println("open")
 	f, err := webhook.New(webhook.Config{
@@ -101,10 +95,10 @@ func runNode(store Store, setting string) error {
 	ended := make(chan error, 1)
 	go func() { ended <- f.Run(context.Background()) }() // ended below
 	for i := 0; ctx.Err() == nil; i++ {
-		events := make([]webhook.Event, 5)
+		events := make([]event.Event, 5)
 		for j := range events {
 			id := fmt.Sprintf("%s-%d-%d", prefix, i, j)
-			events[j] = webhook.Event{ID: id, Type: "track", Body: fmt.Appendf(nil, `{"messageId":%q}`, id), Received: time.Now()}
+			events[j] = event.Event{ID: id, Type: "track", Body: fmt.Appendf(nil, `{"messageId":%q}`, id), Received: time.Now()}
 		}
 		if err := f.ForwardEvents(ctx, []string{fmt.Sprint("d", i%3)}, events...); err == nil {
 			for _, e := range events {
@@ -285,12 +279,11 @@ func run(t *testing.T, store Store, addresses []string, seed uint64, takes time.
 			t.Errorf("the end of a node: %v", err)
 		}
 	}
-	q, end, err := store.Open(t.Context(), addresses[0], slog.New(slog.DiscardHandler))
+	s, end, err := store.Open(t.Context(), addresses[0], slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer end()
-	s := webhook.FromQueue(q)
 	defer s.Close()
 	rest := drain(t, s, receiver.URL)
 

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"os"
 	"testing"
+
+	"github.com/hookferry/analytics/webhook"
 )
 
 // A node that cannot open its store ends when its standard input does, with the reason.
@@ -19,7 +21,7 @@ func TestNodeWithoutStoreEnds(t *testing.T) {
 	os.Stdin = in
 	defer func() { os.Stdin = before }()
 	gone := errors.New("there is no store")
-	err = runNode(Store{Open: func(context.Context, string, *slog.Logger) (Queue, func(), error) {
+	err = runNode(Store{Open: func(context.Context, string, *slog.Logger) (webhook.Store, func(), error) {
 		told.Close()
 		return nil, nil, gone
 	}}, "n1\nhttp://127.0.0.1:1/\naddress")

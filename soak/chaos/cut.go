@@ -61,15 +61,15 @@ func (c *Cutter) set(on bool) int {
 // Cut puts deliveries and settles them while c cuts the connections of the store that open
 // opens, round by round. Each delivery that was accepted ends once, and no claim stays that
 // no process knows of.
-func Cut(t *testing.T, c *Cutter, length time.Duration, seed uint64, open func() (q Queue, end func())) {
+func Cut(t *testing.T, c *Cutter, length time.Duration, seed uint64, open func() (s webhook.Store, end func())) {
 	c.r = rand.New(rand.NewPCG(seed, 1))
 	r := rand.New(rand.NewPCG(seed, 2))
-	q, end := open()
+	s, end := open()
 	defer end()
-	defer q.Close()
+	defer s.Close()
 	first, all := 0, 0
 	for over := time.Now().Add(length); first == 0 || time.Now().Before(over); first += puts * each {
-		round(t, q, c, r, first)
+		round(t, s, c, r, first)
 		if t.Failed() {
 			break
 		}
@@ -83,10 +83,10 @@ func Cut(t *testing.T, c *Cutter, length time.Duration, seed uint64, open func()
 
 const puts, each = 150, 4 // of a round of Cut
 
-func round(t *testing.T, q Queue, c *Cutter, r *rand.Rand, first int) {
+func round(t *testing.T, s webhook.Store, c *Cutter, r *rand.Rand, first int) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	before, err := q.Count(ctx)
+	before, err := s.Count(ctx)
 	if err != nil {
 		t.Error(err)
 		return
@@ -98,7 +98,7 @@ func round(t *testing.T, q Queue, c *Cutter, r *rand.Rand, first int) {
 			for i := range puts / 2 {
 				ds := deliveries(fmt.Sprint("d", i%3), first+(half*puts/2+i)*each, each)
 				for {
-					if _, err := q.Put(ctx, ds...); err == nil {
+					if err := Put(ctx, s, ds...); err == nil {
 						break
 					} else if ctx.Err() != nil {
 						t.Error(err)
@@ -112,10 +112,10 @@ func round(t *testing.T, q Queue, c *Cutter, r *rand.Rand, first int) {
 	buried := 0
 	quiet := time.Now()
 	for len(ended) < puts*each && ctx.Err() == nil {
-		ds, _, err := q.Lease(ctx, webhook.LeaseRequest{Max: 10, Until: time.Now().Add(time.Minute)}, nil)
+		ds, err := Fetch(ctx, s, 10, "d0", "d1", "d2")
 		if err != nil || len(ds) == 0 {
 			select {
-			case <-q.Wake():
+			case <-s.Changed():
 			case <-time.After(10 * time.Millisecond):
 			}
 			// The last deliveries are not cut off, so that the round comes to an end.
@@ -129,13 +129,12 @@ func round(t *testing.T, q Queue, c *Cutter, r *rand.Rand, first int) {
 			switch {
 			case d.Tries == 0 && r.IntN(3) == 0:
 				ss[i].Verdict = webhook.Retry
-				ss[i].Delivery.Tries = 1
+				ss[i].Delivery.Tries, ss[i].Delivery.Expires = 1, time.Now().Add(time.Hour)
 			case r.IntN(3) == 0:
 				ss[i].Verdict, ss[i].Reason, ss[i].At = webhook.Bury, webhook.ReasonExpired, time.Now()
 			}
 		}
-		for q.Settle(ctx, ss...) != nil && ctx.Err() == nil {
-		}
+		Settle(ctx, s, ss)
 		for i := range ss {
 			if ss[i].Verdict == webhook.Retry {
 				continue
@@ -150,17 +149,17 @@ func round(t *testing.T, q Queue, c *Cutter, r *rand.Rand, first int) {
 	c.set(false)
 	counts := webhook.Counts{Waiting: -1}
 	for counts.Waiting != 0 && ctx.Err() == nil {
-		if c, err := q.Count(ctx); err == nil {
+		if c, err := s.Count(ctx); err == nil {
 			counts = c
 		}
 		if counts.Waiting == 0 {
 			break
 		}
 		select {
-		case <-q.Wake():
+		case <-s.Changed():
 		case <-time.After(50 * time.Millisecond):
 		}
-		ds, _, _ := q.Lease(ctx, webhook.LeaseRequest{Max: 10, Until: time.Now().Add(time.Hour)}, nil)
+		ds, _ := Fetch(ctx, s, 10, "d0", "d1", "d2")
 		for _, d := range ds {
 			t.Errorf("%s/%s is handed out after its end", d.Destination, d.ID)
 		}
@@ -171,6 +170,34 @@ func round(t *testing.T, q Queue, c *Cutter, r *rand.Rand, first int) {
 	for id, n := range ended {
 		if n > 1 {
 			t.Errorf("%s ended %d times", id, n)
+		}
+	}
+}
+
+// Put puts deliveries.
+func Put(ctx context.Context, s webhook.Store, ds ...webhook.Delivery) error {
+	ps := make([]webhook.Put, len(ds))
+	for i := range ds {
+		ps[i].Delivery = ds[i]
+	}
+	return s.Put(ctx, ps, make([]webhook.Result, len(ds)))
+}
+
+// Fetch fetches up to most deliveries of each queue of the destinations.
+func Fetch(ctx context.Context, s webhook.Store, most int, destinations ...string) ([]webhook.Delivery, error) {
+	var wants []webhook.Want
+	for _, name := range destinations {
+		wants = append(wants, webhook.Want{Destination: name, Max: most}, webhook.Want{Destination: name, Retries: true, Max: most})
+	}
+	return s.Fetch(ctx, wants, 1<<20, nil)
+}
+
+// Settle settles all of ss, until ctx ends.
+func Settle(ctx context.Context, s webhook.Store, ss []webhook.Settlement) {
+	for len(ss) > 0 && ctx.Err() == nil {
+		n, err := s.Settle(ctx, ss)
+		if ss = ss[n:]; err != nil {
+			wait(ctx, 50*time.Millisecond)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/boltqueue"
@@ -62,10 +63,10 @@ func forwardFull(d disk) error {
 	accepted := map[string]bool{}
 	n := 0
 	forward := func() error {
-		var es []webhook.Event
+		var es []event.Event
 		for range 20 {
 			n++
-			es = append(es, webhook.Event{ID: fmt.Sprint(n), Type: "track", Body: make([]byte, 2000), Received: time.Now()})
+			es = append(es, event.Event{ID: fmt.Sprint(n), Type: "track", Body: make([]byte, 2000), Received: time.Now()})
 		}
 		if err := f.ForwardEvents(ctx, []string{"crm"}, es...); err != nil {
 			return err

@@ -30,7 +30,7 @@ const partitions = 32
 
 const stream = "CHAOS"
 
-var store = chaos.Store{Open: open, Lost: "another process has taken over a partition"}
+var store = chaos.Store{Open: open, Lost: "another node has taken over a partition"}
 
 func TestMain(m *testing.M) {
 	chaos.Main(store)
@@ -42,7 +42,7 @@ func connect(url string, options ...nats.Option) (*nats.Conn, error) {
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))...)
 }
 
-func open(ctx context.Context, url string, log *slog.Logger) (chaos.Queue, func(), error) {
+func open(ctx context.Context, url string, log *slog.Logger) (webhook.Store, func(), error) {
 	nc, err := connect(url)
 	if err != nil {
 		return nil, nil, err
@@ -103,20 +103,18 @@ func TestParted(t *testing.T) {
 func owners(nc *nats.Conn) int {
 	all := make(map[string]bool)
 	for n := range partitions {
-		m, err := nc.Request("$JS.API.STREAM.MSG.GET."+stream, fmt.Appendf(nil, `{"last_by_subj":"%s.%d.owner"}`, stream, n), time.Second)
+		m, err := nc.Request("$JS.API.STREAM.MSG.GET."+stream, fmt.Appendf(nil, `{"last_by_subj":"%s.%d.log.own"}`, stream, n), time.Second)
 		if err != nil {
 			return 0
 		}
 		var got struct {
 			Message struct{ Data []byte }
 		}
-		var deed struct {
-			Node string `json:"node"`
-		}
-		if json.Unmarshal(m.Data, &got) != nil || json.Unmarshal(got.Message.Data, &deed) != nil {
+		// A version, and the owner with its length before it.
+		if json.Unmarshal(m.Data, &got) != nil || len(got.Message.Data) < 2 || len(got.Message.Data) < 2+int(got.Message.Data[1]) {
 			return 0
 		}
-		all[deed.Node] = true
+		all[string(got.Message.Data[2:2+got.Message.Data[1]])] = true
 	}
 	return len(all)
 }
@@ -136,8 +134,8 @@ func (d cutDialer) Dial(network, address string) (net.Conn, error) {
 func TestCut(t *testing.T) {
 	length, seed := soak.Long(t, "nats-cut")
 	s := startServer(t)
-	c := &chaos.Cutter{Least: 3000, Most: 23_000}
-	chaos.Cut(t, c, length, seed, func() (chaos.Queue, func()) {
+	c := &chaos.Cutter{Least: 1000, Most: 8000}
+	chaos.Cut(t, c, length, seed, func() (webhook.Store, func()) {
 		nc, err := connect(s.url(), nats.SetCustomDialer(cutDialer{c}), nats.ReconnectWait(10*time.Millisecond))
 		if err != nil {
 			t.Fatal(err)
@@ -174,7 +172,7 @@ func TestLeaderKilled(t *testing.T) {
 		for i := 0; ; i++ {
 			ds := deliveries(fmt.Sprint("d", i%7), i*each, each)
 			for {
-				if _, err := q.Put(ctx, ds...); err == nil {
+				if err := chaos.Put(ctx, q, ds...); err == nil {
 					break
 				} else if ctx.Err() != nil {
 					t.Error(err)
@@ -211,7 +209,7 @@ func TestLeaderKilled(t *testing.T) {
 		case all = <-put:
 		default:
 		}
-		ds, _, err := q.Lease(ctx, webhook.LeaseRequest{Max: 50, Until: time.Now().Add(time.Minute)}, nil)
+		ds, err := chaos.Fetch(ctx, q, 50, "d0", "d1", "d2", "d3", "d4", "d5", "d6")
 		if err != nil || len(ds) == 0 {
 			wait(ctx, 5*time.Millisecond)
 			continue
@@ -224,9 +222,7 @@ func TestLeaderKilled(t *testing.T) {
 				ss[i].Verdict, ss[i].Delivery.Tries = webhook.Retry, 1
 			}
 		}
-		for q.Settle(ctx, ss...) != nil && ctx.Err() == nil {
-			wait(ctx, 50*time.Millisecond)
-		}
+		chaos.Settle(ctx, q, ss)
 		for i := range ss {
 			if ss[i].Verdict == webhook.Done {
 				settled[ss[i].Delivery.ID]++

@@ -54,11 +54,10 @@ func TestServerStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	q, err := natsqueue.Open(t.Context(), nc, &natsqueue.Config{Stream: "STOPPED", Replicas: 3})
+	s, err := natsqueue.Open(t.Context(), nc, &natsqueue.Config{Stream: "STOPPED", Replicas: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := webhook.FromQueue(q)
 	defer s.Close()
 	calls := &callLedger{accepted: make(map[string]bool), delivered: make(map[string]bool), latest: make(map[int]answers)}
 	receiver := httptest.NewServer(calls)

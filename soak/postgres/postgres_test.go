@@ -23,10 +23,11 @@ import (
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/soak/chaos"
+	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/pgqueue"
 )
 
-var store = chaos.Store{Open: open, Lost: "this process was silent for too long"}
+var store = chaos.Store{Open: open, Lost: "this node was silent for too long"}
 
 func TestMain(m *testing.M) {
 	chaos.Main(store)
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 }
 
 // open opens the store at an address, which is its Claim and the URL of the database.
-func open(ctx context.Context, address string, log *slog.Logger) (chaos.Queue, func(), error) {
+func open(ctx context.Context, address string, log *slog.Logger) (webhook.Store, func(), error) {
 	claim, url, _ := strings.Cut(address, " ")
 	c, err := time.ParseDuration(claim)
 	if err != nil {
@@ -139,7 +140,7 @@ func pause(t *testing.T, d time.Duration) {
 }
 
 // dialing opens a store whose connections dial makes of those to the database.
-func dialing(t *testing.T, db *pgtest.Server, c pgqueue.Config, dial func(net.Conn) net.Conn) (q *pgqueue.Queue, end func()) {
+func dialing(t *testing.T, db *pgtest.Server, c pgqueue.Config, dial func(net.Conn) net.Conn) (q *pgqueue.Store, end func()) {
 	t.Helper()
 	pc, err := pgxpool.ParseConfig(db.URL())
 	if err != nil {
@@ -167,7 +168,7 @@ func TestCut(t *testing.T) {
 	length, seed := soak.Long(t, "postgres-cut")
 	db := pgtest.New(t, "fsync=off")
 	c := &chaos.Cutter{Least: 500, Most: 4500}
-	chaos.Cut(t, c, length, seed, func() (chaos.Queue, func()) {
+	chaos.Cut(t, c, length, seed, func() (webhook.Store, func()) {
 		return dialing(t, db, pgqueue.Config{Claim: 5 * time.Second, Poll: 200 * time.Millisecond}, c.Conn)
 	})
 }

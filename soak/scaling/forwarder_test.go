@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
@@ -112,7 +113,7 @@ func TestBytesOfARequest(t *testing.T) {
 			t.Fatal(err)
 		}
 		body := []byte(`{"x":"` + strings.Repeat("x", 450-8) + `"}`)
-		if err := f.ForwardEvents(t.Context(), []string{"crm"}, webhook.Event{ID: "m1", Type: "track", Body: body, Received: time.Now()}); err != nil {
+		if err := f.ForwardEvents(t.Context(), []string{"crm"}, event.Event{ID: "m1", Type: "track", Body: body, Received: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		run := make(chan error, 1)
@@ -136,7 +137,7 @@ func (f *forwarding) until(at time.Duration) { time.Sleep(time.Until(f.began.Add
 // event forwards an event.
 func (f *forwarding) event(destination string) {
 	f.ids++
-	e := webhook.Event{ID: fmt.Sprint("m", f.ids), Type: "track", Body: []byte(`{}`), Received: time.Now()}
+	e := event.Event{ID: fmt.Sprint("m", f.ids), Type: "track", Body: []byte(`{}`), Received: time.Now()}
 	if err := f.ForwardEvents(context.Background(), []string{destination}, e); err != nil {
 		f.t.Fatal(err)
 	}

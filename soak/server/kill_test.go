@@ -36,8 +36,8 @@ func TestKill(t *testing.T) {
 	launches := 0
 	launch := func() *testkit.Child {
 		launches++
-		cmd := hookferry(t, "serve", "-listen", address, "-admin-listen", "127.0.0.1:0", "-data", data,
-			"-write-key", "key", "-webhook", receiver.URL, "-header", fmt.Sprintf("%s: %d", launchHeader, launches))
+		cmd := hookferry(t, "serve", "--listen", address, "--admin-listen", "127.0.0.1:0", "--data", data,
+			"--write-key", "key", "--webhook", receiver.URL, "--header", fmt.Sprintf("%s: %d", launchHeader, launches))
 		cmd.Env = []string{"HOOKFERRY_SECRET=" + secret}
 		c, _ := start(t, cmd, listening)
 		return c

@@ -64,7 +64,7 @@ func startLoad(tb testing.TB, destination, more string) *load {
 		tb.Fatal(err)
 	}
 	var address string
-	l.server, address = start(tb, hookferry(tb, "serve", "-config", l.file), listening)
+	l.server, address = start(tb, hookferry(tb, "serve", "--config", l.file), listening)
 	l.base = "http://" + address
 	var err error
 	if l.admin, err = l.server.Await(pageAt); err != nil {

@@ -76,7 +76,7 @@ func nodes(t *testing.T, n int, store, webhook string) []*node {
 		s := &node{calls: freeAddress(t)}
 		s.start = func() {
 			t.Helper()
-			cmd := hookferry(t, "serve", "-listen", s.calls, "-admin-listen", "off", "-write-key", "key", "-webhook", webhook)
+			cmd := hookferry(t, "serve", "--listen", s.calls, "--admin-listen", "off", "--write-key", "key", "--webhook", webhook)
 			cmd.Env = append(os.Environ(), "HOOKFERRY_QUEUE="+store)
 			s.Child, _ = start(t, cmd, listening)
 		}

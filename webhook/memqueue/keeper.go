@@ -15,8 +15,8 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// page is how many elements of a list are read under one lock.
-const page = 256
+// pageSize is how many elements of a long list are read under one lock.
+const pageSize = 256
 
 // bury makes a dead letter of an item that is neither queued nor claimed.
 func (s *Store) bury(it *item, reason webhook.Reason, at time.Time) {
@@ -31,17 +31,7 @@ func (s *Store) bury(it *item, reason webhook.Reason, at time.Time) {
 	i, _ := s.findDead(d.Key)
 	s.dead = slices.Insert(s.dead, i, d)
 	s.bytes += size(&d.Delivery)
-	s.deadBytes += deadBytes(d)
-}
-
-// deadBytes returns what a dead letter adds to Counts.DeadBytes.
-func deadBytes(d *webhook.DeadLetter) int64 {
-	n := len(d.Body) + len(d.ID)
-	for i := range d.Attempts {
-		a := &d.Attempts[i]
-		n += len(a.Endpoint) + len(a.Error) + len(a.Answer)
-	}
-	return int64(n)
+	s.deadBytes += d.Size()
 }
 
 // findDead returns the index of the dead letter with this key, or where it would be.
@@ -74,9 +64,9 @@ func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after strin
 			i++
 		}
 		rest := s.dead[i:]
-		if len(rest) > page {
-			rest = rest[:page]
-			last = rest[page-1].Key
+		if len(rest) > pageSize {
+			rest = rest[:pageSize]
+			last = rest[pageSize-1].Key
 		}
 		for _, d := range rest {
 			if filter.Match(d) {
@@ -128,7 +118,7 @@ func (s *Store) forget(gone func(*webhook.DeadLetter) bool) int {
 			return false
 		}
 		s.bytes -= size(&d.Delivery)
-		s.deadBytes -= deadBytes(d)
+		s.deadBytes -= d.Size()
 		return true
 	})
 	return n - len(s.dead)
@@ -149,7 +139,7 @@ func (s *Store) places(ctx context.Context, destination, after string) ([]place,
 	}
 	var all []place
 	if l := s.lanes[destination]; l != nil {
-		for it := range s.all(l) {
+		for it := range l.all() {
 			all = append(all, place{it, it.at, it.seq})
 		}
 	}
@@ -157,24 +147,6 @@ func (s *Store) places(ctx context.Context, destination, after string) ([]place,
 	slices.SortFunc(all, func(a, b place) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
 	i := slices.IndexFunc(all, func(p place) bool { return p.ID == after }) // an ID never changes
 	return all[i+1:], nil
-}
-
-// all yields the items of a lane, the claimed ones too.
-func (s *Store) all(l *lane) iter.Seq[*item] {
-	return func(yield func(*item) bool) {
-		for _, it := range s.claims {
-			if it != nil && it.lane == l && !yield(it) {
-				return
-			}
-		}
-		for _, q := range []*queue{&l.fresh, &l.retries} {
-			for it := range q.all() {
-				if !yield(it) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // Waiting implements webhook.Keeper.
@@ -189,7 +161,7 @@ func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq
 				return nil, "", err
 			}
 			defer s.mu.Unlock()
-			n := min(page, len(rest))
+			n := min(pageSize, len(rest))
 			for _, p := range rest[:n] {
 				if p.lane != nil {
 					found = append(found, p.Delivery)
@@ -224,43 +196,24 @@ func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
 
 // CountByDestination implements webhook.Keeper.
 func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
-	return storekit.Page(func() ([]webhook.DestinationCounts, error) {
-		if err := s.lock(ctx); err != nil {
-			return nil, err
-		}
-		defer s.mu.Unlock()
-		all := make([]webhook.DestinationCounts, 0, len(s.lanes))
+	return page(ctx, s, func() (all []webhook.DestinationCounts) {
 		for name, l := range s.lanes {
 			all = append(all, webhook.DestinationCounts{Destination: name, Waiting: l.waiting, Claimed: l.claimed, Oldest: l.oldest()})
 		}
-		return all, nil
+		return all
 	})
-}
-
-// findSetting returns the index of the setting with this name, or where it would be.
-func (s *Store) findSetting(name string) (int, bool) {
-	return slices.BinarySearchFunc(s.settings, name, func(e webhook.Setting, name string) int { return strings.Compare(e.Name, name) })
 }
 
 // Settings implements webhook.Keeper.
 func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
-	return storekit.Pages(prefix, func(from string) (es []webhook.Setting, next string, err error) {
-		if err := s.lock(ctx); err != nil {
-			return nil, "", err
-		}
-		defer s.mu.Unlock()
-		i, _ := s.findSetting(from)
-		for _, e := range s.settings[i:] {
-			if !strings.HasPrefix(e.Name, prefix) {
-				break
+	return page(ctx, s, func() (found []webhook.Setting) {
+		for name, e := range s.settings {
+			if strings.HasPrefix(name, prefix) {
+				found = append(found, e)
 			}
-			if len(es) == page {
-				return es, e.Name, nil
-			}
-			e.Value = bytes.Clone(e.Value)
-			es = append(es, e)
 		}
-		return es, "", nil
+		slices.SortFunc(found, func(a, b webhook.Setting) int { return strings.Compare(a.Name, b.Name) })
+		return found
 	})
 }
 
@@ -273,17 +226,15 @@ func (s *Store) Set(ctx context.Context, e webhook.Setting) (uint64, error) {
 		return 0, err
 	}
 	defer s.mu.Unlock()
-	i, found := s.findSetting(e.Name)
-	if found && s.settings[i].Version != e.Version || !found && e.Version != 0 {
+	if s.settings[e.Name].Version != e.Version {
 		return 0, webhook.ErrConflict
 	}
-	if found {
-		s.settings = slices.Delete(s.settings, i, i+1)
-	}
 	s.seq++
-	if e.Value != nil {
+	if e.Value == nil {
+		delete(s.settings, e.Name)
+	} else {
 		e = webhook.Setting{Name: strings.Clone(e.Name), Value: bytes.Clone(e.Value), Version: s.seq}
-		s.settings = slices.Insert(s.settings, i, e)
+		s.settings[e.Name] = e
 	}
 	return s.seq, nil
 }
@@ -297,16 +248,23 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 		return 0, 0, err
 	}
 	defer s.mu.Unlock()
-	for _, it := range s.claims {
-		if it != nil && it.User == user {
-			claimed++
-		}
-	}
 	for _, l := range s.lanes {
-		for _, q := range []*queue{&l.fresh, &l.retries} {
-			for _, it := range q.remove(func(it *item) bool { return it.User == user }) {
+		before := erased
+		for it := range l.all() {
+			if it.User == user && it.Claim != 0 {
+				claimed++
+			} else if it.User == user {
 				s.drop(it)
 				erased++
+			}
+		}
+		if erased == before {
+			continue
+		}
+		l.fresh, l.retries = queue{}, queue{}
+		for it := range l.all() {
+			if it.next, it.child = nil, nil; it.Claim == 0 {
+				it.queue().push(it)
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package memqueue
 
 import (
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
@@ -12,13 +11,15 @@ import (
 // An item is a delivery that is stored: in its queue, or claimed.
 type item struct {
 	webhook.Delivery
-	lane  *lane
+	lane *lane // nil once it is gone
+
+	left, right *item // its neighbours in lane.items
+
 	at    int64 // Due in microseconds
 	seq   uint64
-	next  *item // in the list, or the next sibling in the heap
-	child *item // in the heap
+	next  *item // in the list, or a child in the heap
+	child *item // the other child in the heap
 	key   storekit.Key
-	known bool // is stored without a look at what was put before
 }
 
 // size returns the bytes that a delivery counts for. They do not change while it is stored.
@@ -47,29 +48,43 @@ func (it *item) queue() *queue {
 	return &it.lane.retries
 }
 
-// update copies from d what both a Retry and a Bury change.
-func (it *item) update(d *webhook.Delivery) {
-	it.Tries, it.Closed, it.Attempts = d.Tries, exactly(d.Closed), exactly(d.Attempts)
-}
-
 // A lane is a destination that something waits for.
 type lane struct {
 	name             string
-	fresh, retries   queue
-	waiting, claimed int // the claimed ones are among those that wait
+	items            *item // the latest, linked to all others, the claimed ones too
+	waiting, claimed int   // the claimed ones are among those that wait
+	fresh, retries   queue // of what is not claimed
+}
+
+// all yields the items, in no order. The loop may drop the item that it is at.
+func (l *lane) all() iter.Seq[*item] {
+	return func(yield func(*item) bool) {
+		for it := l.items; it != nil; {
+			right := it.right
+			if !yield(it) {
+				return
+			}
+			it = right
+		}
+	}
+}
+
+// head returns when the first items that are not claimed are due.
+func (l *lane) head() webhook.Head {
+	return webhook.Head{Destination: l.name, Fresh: l.fresh.first().due(), Retry: l.retries.first().due()}
 }
 
 // oldest returns when the first item that is not claimed is due, zero if there is none.
 func (l *lane) oldest() time.Time {
-	a, b := l.fresh.first(), l.retries.first()
-	if a == nil || b != nil && b.before(a) {
-		return b.due()
+	h := l.head()
+	if h.Fresh.IsZero() || !h.Retry.IsZero() && h.Retry.Before(h.Fresh) {
+		return h.Retry
 	}
-	return a.due()
+	return h.Fresh
 }
 
 // A queue holds items in order. Those that arrive in order make a list; each of the
-// others goes into a pairing heap. The links are in the items, so that a queue costs no
+// others goes into a skew heap. The links are in the items, so that a queue costs no
 // memory of its own.
 type queue struct {
 	head, tail *item
@@ -96,92 +111,28 @@ func (q *queue) first() *item {
 }
 
 // pop takes the first item out.
-func (q *queue) pop() {
-	it := q.first()
+func (q *queue) pop(it *item) {
 	if it == q.head {
-		if q.head = it.next; q.head == nil {
-			q.tail = nil
-		}
+		q.head = it.next
 	} else {
-		q.heap = meldAll(it.child)
+		q.heap = meld(it.next, it.child)
 	}
 	it.next, it.child = nil, nil
 }
 
-// meld makes one heap of two.
+// meld makes one heap of two. It walks down one side of each and swaps the children on its
+// way: that keeps the walks short, log n on average over all.
 func meld(a, b *item) *item {
-	switch {
-	case a == nil:
-		return b
-	case b == nil:
-		return a
-	case b.before(a):
-		a, b = b, a
-	}
-	b.next, a.child = a.child, b
-	return a
-}
-
-// meldAll makes one heap of siblings: first of each two, and then of these, from the last.
-func meldAll(first *item) (heap *item) {
-	var pairs *item
-	for first != nil {
-		a, b := first, first.next
-		a.next, first = nil, nil
-		if b != nil {
-			first, b.next = b.next, nil
+	var top *item
+	for at := &top; ; at = &(*at).child {
+		if a == nil || b != nil && b.before(a) {
+			a, b = b, a
 		}
-		a = meld(a, b)
-		a.next, pairs = pairs, a
-	}
-	for pairs != nil {
-		a := pairs
-		pairs, a.next = a.next, nil
-		heap = meld(heap, a)
-	}
-	return heap
-}
-
-// all yields the items in no order.
-func (q *queue) all() iter.Seq[*item] {
-	return func(yield func(*item) bool) {
-		for it := q.head; it != nil; it = it.next {
-			if !yield(it) {
-				return
-			}
+		if *at = a; b == nil {
+			return top
 		}
-		rest := []*item{q.heap}
-		for len(rest) > 0 {
-			it := rest[len(rest)-1]
-			rest = rest[:len(rest)-1]
-			for ; it != nil; it = it.next {
-				if !yield(it) {
-					return
-				}
-				if it.child != nil {
-					rest = append(rest, it.child)
-				}
-			}
-		}
+		rest := a.next
+		a.next = a.child
+		a = rest
 	}
-}
-
-// remove takes out the items that gone selects, and returns them.
-func (q *queue) remove(gone func(*item) bool) (removed []*item) {
-	for it := range q.all() {
-		if gone(it) {
-			removed = append(removed, it)
-		}
-	}
-	if removed == nil {
-		return nil
-	}
-	all := slices.Collect(q.all())
-	*q = queue{}
-	for _, it := range all {
-		if it.next, it.child = nil, nil; !gone(it) {
-			q.push(it)
-		}
-	}
-	return removed
 }

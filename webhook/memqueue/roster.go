@@ -98,7 +98,6 @@ func announced(user string, announce func(string) ([]webhook.Delivery, error)) (
 		if items[i], err = newItem(&ds[i]); err != nil {
 			return nil, err
 		}
-		items[i].known = true
 	}
 	return items, nil
 }
@@ -106,7 +105,11 @@ func announced(user string, announce func(string) ([]webhook.Delivery, error)) (
 // announce queues the deliveries that announce who joined or left, unless they and extra
 // bytes do not fit.
 func (s *Store) announce(items []*item, extra int64) error {
-	if err := s.admit(items, extra); err != nil {
+	bytes := extra
+	for _, it := range items {
+		bytes += size(&it.Delivery)
+	}
+	if err := s.room(bytes); err != nil {
 		return err
 	}
 	for _, it := range items {
@@ -277,20 +280,12 @@ func (s *Store) membersAfter(ctx context.Context, audience, from string) (users 
 
 // Audiences implements webhook.Rosters.
 func (s *Store) Audiences(ctx context.Context) iter.Seq2[webhook.RosterAudience, error] {
-	return storekit.Page(func() ([]webhook.RosterAudience, error) { return s.audiences(ctx) })
-}
-
-func (s *Store) audiences(ctx context.Context) ([]webhook.RosterAudience, error) {
-	if err := s.lock(ctx); err != nil {
-		return nil, err
-	}
-	defer s.mu.Unlock()
-	all := make([]webhook.RosterAudience, 0, len(s.roster))
-	for name, a := range s.roster {
-		if a.generation > 0 {
-			all = append(all, webhook.RosterAudience{Name: name, Generation: a.generation})
+	return page(ctx, s, func() (all []webhook.RosterAudience) {
+		for _, name := range slices.Sorted(maps.Keys(s.roster)) {
+			if g := s.roster[name].generation; g > 0 {
+				all = append(all, webhook.RosterAudience{Name: name, Generation: g})
+			}
 		}
-	}
-	slices.SortFunc(all, func(a, b webhook.RosterAudience) int { return strings.Compare(a.Name, b.Name) })
-	return all, nil
+		return all
+	})
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 	"unique"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/storekit"
 )
@@ -66,7 +67,7 @@ type Store struct {
 
 	dead      []*webhook.DeadLetter // in the order they died
 	deadBytes int64
-	settings  []webhook.Setting // by name
+	settings  map[string]webhook.Setting
 	roster    map[string]*audience
 }
 
@@ -93,6 +94,7 @@ func New(c Config) *Store {
 		lanes:    make(map[string]*lane),
 		news:     make(map[string]struct{}),
 		seen:     storekit.NewWindow(c.DedupMax, c.DedupWindow),
+		settings: make(map[string]webhook.Setting),
 		roster:   make(map[string]*audience),
 	}
 }
@@ -108,6 +110,17 @@ func (s *Store) lock(ctx context.Context) error {
 		return webhook.ErrClosed
 	}
 	return nil
+}
+
+// page yields what list returns, which is called with the lock held.
+func page[T any](ctx context.Context, s *Store, list func() []T) iter.Seq2[T, error] {
+	return storekit.Page(func() ([]T, error) {
+		if err := s.lock(ctx); err != nil {
+			return nil, err
+		}
+		defer s.mu.Unlock()
+		return list(), nil
+	})
 }
 
 // newItem returns a copy of d to be stored, or an error if d is outside its limits.
@@ -127,7 +140,7 @@ func newItem(d *webhook.Delivery) (*item, error) {
 	it.Body = exactly(d.Body)
 	it.Closed = exactly(d.Closed)
 	it.Attempts = exactly(d.Attempts)
-	it.Trace = webhook.Trace{Parent: strings.Clone(d.Trace.Parent), State: strings.Clone(d.Trace.State)}
+	it.Trace = event.Trace{Parent: strings.Clone(d.Trace.Parent), State: strings.Clone(d.Trace.State)}
 	return it, nil
 }
 
@@ -157,12 +170,23 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 		return err
 	}
 	defer s.mu.Unlock()
-	if err := s.admit(items, 0); err != nil {
+	var bytes int64
+	now := time.Now()
+	for i, it := range items {
+		if out[i] = (webhook.Result{Stored: s.seen.Add(it.key, now)}); out[i].Stored {
+			bytes += size(&it.Delivery)
+		}
+	}
+	if err := s.room(bytes); err != nil {
+		for i, it := range items {
+			if out[i].Stored {
+				s.seen.Remove(it.key)
+			}
+		}
 		return err
 	}
 	for i, it := range items {
-		out[i] = webhook.Result{Stored: it != nil}
-		if it == nil {
+		if !out[i].Stored {
 			continue
 		}
 		s.add(it)
@@ -175,29 +199,15 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 	return nil
 }
 
-// admit remembers the items, and sets those to nil that were put before. With an error,
-// which says that the others and extra bytes do not fit, it changes nothing.
-func (s *Store) admit(items []*item, extra int64) error {
-	now := time.Now()
-	for i, it := range items {
-		if it.known || s.seen.Add(it.key, now) {
-			extra += size(&it.Delivery)
-		} else {
-			items[i] = nil
-		}
-	}
-	if s.bytes+extra <= s.maxBytes {
-		return nil
-	}
-	for _, it := range items {
-		if it != nil && !it.known {
-			s.seen.Remove(it.key)
-		}
-	}
-	if extra > s.maxBytes {
+// room returns an error if so many bytes more do not fit.
+func (s *Store) room(bytes int64) error {
+	switch {
+	case bytes > s.maxBytes:
 		return webhook.ErrTooLarge
+	case s.bytes+bytes > s.maxBytes:
+		return webhook.ErrQueueFull
 	}
-	return webhook.ErrQueueFull
+	return nil
 }
 
 // add counts an item that is about to be claimed or queued.
@@ -207,9 +217,12 @@ func (s *Store) add(it *item) {
 		l = &lane{name: strings.Clone(it.Destination)}
 		s.lanes[l.name] = l
 	}
-	it.lane, it.Destination = l, l.name
 	s.seq++
-	it.seq = s.seq
+	it.lane, it.Destination, it.seq = l, l.name, s.seq
+	if it.right = l.items; it.right != nil {
+		it.right.left = it
+	}
+	l.items = it
 	l.waiting++
 	s.waiting++
 	s.bytes += size(&it.Delivery)
@@ -218,12 +231,21 @@ func (s *Store) add(it *item) {
 // drop is the opposite of add.
 func (s *Store) drop(it *item) {
 	l := it.lane
-	it.lane = nil
-	s.bytes -= size(&it.Delivery)
-	s.waiting--
+	if it.left != nil {
+		it.left.right = it.right
+	} else {
+		l.items = it.right
+	}
+	if it.right != nil {
+		it.right.left = it.left
+	}
+	it.left, it.right = nil, nil
 	if l.waiting--; l.waiting == 0 {
 		delete(s.lanes, l.name)
 	}
+	it.lane = nil
+	s.bytes -= size(&it.Delivery)
+	s.waiting--
 }
 
 // slotBits is how many bits of a claim are its slot. The bits above are its serial number:
@@ -276,10 +298,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		return dst, err
 	}
 	defer s.mu.Unlock()
-	now := time.Now().UnixMicro()
-	var bytes int64
-	none := len(dst)
-	full := false
+	now, had := time.Now().UnixMicro(), len(dst)
 	for i := range wants {
 		w := &wants[i]
 		w.Next = time.Time{}
@@ -292,12 +311,11 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 			q = &l.retries
 		}
 		it := q.first()
-		for n := 0; it != nil && it.at <= now && n < w.Max && !full; n++ {
-			if bytes += int64(len(it.Body)); bytes > maxBytes && len(dst) > none {
-				full = true
-				break
+		for n := 0; n < w.Max && it != nil && it.at <= now; n++ {
+			if maxBytes -= int64(len(it.Body)); maxBytes < 0 && len(dst) > had {
+				break // at the next want, too: maxBytes stays below zero
 			}
-			q.pop()
+			q.pop(it)
 			s.claim(it)
 			dst = append(dst, it.Delivery)
 			it = q.first()
@@ -331,54 +349,50 @@ func (s *Store) settle(by *webhook.Settlement) error {
 	default:
 		return fmt.Errorf("settlement with verdict %d", by.Verdict)
 	}
-	it := s.unclaim(by.Delivery.Claim)
+	d := &by.Delivery
+	it := s.unclaim(d.Claim)
 	if it == nil {
 		return nil
+	}
+	if by.Verdict == webhook.Retry || by.Verdict == webhook.Bury {
+		it.Tries, it.Closed, it.Attempts = d.Tries, exactly(d.Closed), exactly(d.Attempts)
 	}
 	switch by.Verdict {
 	case webhook.Done:
 		s.drop(it)
-	case webhook.Return:
-		it.queue().push(it)
-	case webhook.Retry:
-		it.update(&by.Delivery)
-		it.Due, it.Expires, it.at = by.Delivery.Due, by.Delivery.Expires, by.Delivery.Due.UnixMicro()
-		s.seq++
-		it.seq = s.seq
-		it.queue().push(it)
+		return nil
 	case webhook.Bury:
-		it.update(&by.Delivery)
 		s.bury(it, by.Reason, by.At)
+		return nil
+	case webhook.Retry:
+		s.seq++
+		it.Due, it.Expires, it.at, it.seq = d.Due, d.Expires, d.Due.UnixMicro(), s.seq
 	}
+	it.queue().push(it)
 	return nil
 }
 
 // Heads implements webhook.Store.
 func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
-	return storekit.Page(func() ([]webhook.Head, error) {
-		if err := s.lock(ctx); err != nil {
-			return nil, err
-		}
-		defer s.mu.Unlock()
-		var heads []webhook.Head
+	return page(ctx, s, func() (heads []webhook.Head) {
 		if all {
 			heads = make([]webhook.Head, 0, len(s.lanes))
-			for name, l := range s.lanes {
+			for _, l := range s.lanes {
 				if l.claimed < l.waiting {
-					heads = append(heads, webhook.Head{Destination: name, Fresh: l.fresh.first().due(), Retry: l.retries.first().due()})
+					heads = append(heads, l.head())
 				}
 			}
-			return heads, nil
+			return heads
 		}
 		for name := range s.news {
-			h := webhook.Head{Destination: name}
 			if l := s.lanes[name]; l != nil {
-				h.Fresh, h.Retry = l.fresh.first().due(), l.retries.first().due()
+				heads = append(heads, l.head())
+			} else {
+				heads = append(heads, webhook.Head{Destination: name})
 			}
-			heads = append(heads, h)
 		}
 		clear(s.news)
-		return heads, nil
+		return heads
 	})
 }
 

@@ -147,17 +147,34 @@ func (n *node) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) 
 		return err
 	}
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	for _, r := range out {
 		n.held[r.Claim] = true
 	}
-	for other := range n.nodes {
+	n.mu.Unlock()
+	n.tell()
+	return nil
+}
+
+// tell has all nodes ask for Heads.
+func (c *common) tell() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for n := range c.nodes {
 		select {
-		case other.changed <- struct{}{}:
+		case n.changed <- struct{}{}:
 		default:
 		}
 	}
-	return nil
+}
+
+func (n *node) Join(ctx context.Context, audience string, generation uint64, users []string, announce func(string) ([]webhook.Delivery, error)) (int, error) {
+	defer n.tell()
+	return n.Store.Join(ctx, audience, generation, users, announce)
+}
+
+func (n *node) Leave(ctx context.Context, audience string, generation uint64, after string, max int, announce func(string) ([]webhook.Delivery, error)) (string, int, error) {
+	defer n.tell()
+	return n.Store.Leave(ctx, audience, generation, after, max, announce)
 }
 
 func (n *node) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
@@ -178,12 +195,8 @@ func (n *node) Heads(ctx context.Context, _ bool) iter.Seq2[webhook.Head, error]
 func (n *node) Changed() <-chan struct{} { return n.changed }
 
 func (n *node) Revive(ctx context.Context, keys ...string) (int, error) {
-	revived, err := n.Store.Revive(ctx, keys...)
-	select {
-	case n.changed <- struct{}{}:
-	default:
-	}
-	return revived, err
+	defer n.tell()
+	return n.Store.Revive(ctx, keys...)
 }
 
 // release ends the claims of a node.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -13,16 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/hookferry/analytics/webhook"
 )
-
-var _ webhook.DeadLetters = (*Queue)(nil)
-
-// deadPage is how many dead letters are read at a time.
-const deadPage = 256
 
 // A deadID is where a dead letter stands among them: by the time it died and its
 // sequence. Its key is that in hexadecimal digits.
@@ -52,17 +45,19 @@ func (d deadID) compare(e deadID) int {
 // sorted in memory.
 const deadBucket = time.Hour
 
-// deadSubject is the subject of a dead letter: the hour in which it died, and its
-// destination.
-func (q *Queue) deadSubject(d *webhook.DeadLetter) string {
-	return q.config.dead() + "." + bucketOf(d.Died) + "." + token(d.Destination)
+// deadSubject is the subject of a dead letter: the hour in which it died, its destination, and a part
+// of the hash of its user.
+func (c *Config) deadSubject(d *webhook.DeadLetter) string {
+	return c.dead(strconv.FormatInt(bucketOf(d.Died), 10), token(d.Destination), deadUser(d.User))
 }
 
-func bucketOf(t time.Time) string {
-	return strconv.FormatInt(floor(t), 10)
+func (c *Config) dead(bucket, destination, user string) string {
+	return c.Stream + ".dead." + bucket + "." + destination + "." + user
 }
 
-func floor(t time.Time) int64 {
+func deadUser(user string) string { return strconv.Itoa(int(hash(user) % 64)) }
+
+func bucketOf(t time.Time) int64 {
 	micros, width := t.UnixMicro(), deadBucket.Microseconds()
 	n := micros / width
 	if micros%width < 0 {
@@ -71,48 +66,38 @@ func floor(t time.Time) int64 {
 	return n
 }
 
-// at returns the dead letter at a sequence, or webhook.ErrNoDeadLetter.
-func (q *Queue) at(ctx context.Context, id deadID) (d webhook.DeadLetter, err error) {
-	s, err := q.js.Stream(ctx, q.config.dead())
-	if err != nil {
-		return d, err
+// countDead returns how many dead letters there are.
+func (s *Store) countDead(ctx context.Context) (int, error) {
+	pages, err := s.read(ctx, request{Batch: 1, Seq: 1, Next: s.config.dead("*", "*", "*")})
+	if err != nil || len(pages[0]) == 0 {
+		return 0, err
 	}
-	m, err := s.GetMsg(ctx, id.seq)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return d, webhook.ErrNoDeadLetter
-	}
-	if err != nil {
-		return d, err
-	}
-	if err := d.UnmarshalBinary(m.Data); err != nil {
-		return d, err
-	}
-	if d.Died.UnixMicro() != id.died {
-		return webhook.DeadLetter{}, webhook.ErrNoDeadLetter
-	}
-	d.Key = id.key()
-	return d, nil
+	return 1 + pages[0][0].pending, nil
 }
 
-// DeadLetter implements webhook.DeadLetters.
-func (q *Queue) DeadLetter(ctx context.Context, key string) (d webhook.DeadLetter, err error) {
-	if err := q.calls.Enter(ctx); err != nil {
+// DeadLetter implements webhook.Keeper.
+func (s *Store) DeadLetter(ctx context.Context, key string) (d webhook.DeadLetter, err error) {
+	if err := s.enter(ctx); err != nil {
 		return d, err
 	}
-	defer q.calls.Leave()
+	defer s.calls.Leave()
 	id, ok := parseKey(key)
-	if !ok || id.seq == 0 {
+	if !ok {
 		return d, webhook.ErrNoDeadLetter
 	}
-	if d, err = q.at(ctx, id); err != nil {
-		return webhook.DeadLetter{}, fmt.Errorf("natsqueue: dead letter %s: %w", key, err)
+	letters, err := s.letters(ctx, []deadID{id})
+	if err != nil {
+		return d, err
 	}
-	return d, nil
+	if len(letters) == 0 {
+		return d, webhook.ErrNoDeadLetter
+	}
+	return letters[0], nil
 }
 
-// Dead implements webhook.DeadLetters. It keeps a few bytes of each dead letter of an
+// Dead implements webhook.Keeper. It keeps a few bytes of each dead letter of an
 // hour in memory.
-func (q *Queue) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
+func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
 	return func(yield func(webhook.DeadLetter, error) bool) {
 		fail := func(err error) { yield(webhook.DeadLetter{}, err) }
 		from := deadID{died: -1 << 63}
@@ -123,19 +108,19 @@ func (q *Queue) Dead(ctx context.Context, filter webhook.DeadFilter, after strin
 				return
 			}
 		}
-		buckets, err := q.buckets(ctx, filter, from)
+		buckets, err := s.buckets(ctx, filter, from)
 		if err != nil {
 			fail(err)
 			return
 		}
 		for _, bucket := range buckets {
-			ids, err := q.bucket(ctx, bucket, filter, from)
+			ids, err := s.bucket(ctx, bucket, filter, from)
 			if err != nil {
 				fail(err)
 				return
 			}
-			for page := range slices.Chunk(ids, deadPage) {
-				letters, err := q.letters(ctx, page)
+			for page := range slices.Chunk(ids, pageLen) {
+				letters, err := s.letters(ctx, page)
 				for _, d := range letters {
 					if filter.Match(&d) && !yield(d, nil) {
 						return
@@ -150,99 +135,95 @@ func (q *Queue) Dead(ctx context.Context, filter webhook.DeadFilter, after strin
 	}
 }
 
+// destinations returns what stands for those that a filter selects.
+func destinations(f webhook.DeadFilter) string {
+	if f.Destination == "" {
+		return "*"
+	}
+	return token(f.Destination)
+}
+
 // buckets returns the buckets that may have what a filter selects, in their order.
-func (q *Queue) buckets(ctx context.Context, f webhook.DeadFilter, from deadID) ([]int64, error) {
-	if err := q.calls.Enter(ctx); err != nil {
+func (s *Store) buckets(ctx context.Context, f webhook.DeadFilter, from deadID) ([]int64, error) {
+	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer q.calls.Leave()
-	s, err := q.js.Stream(ctx, q.config.dead())
-	if err != nil {
-		return nil, fmt.Errorf("natsqueue: dead letters: %w", err)
-	}
-	to := "*"
-	if f.Destination != "" {
-		to = token(f.Destination)
-	}
-	info, err := s.Info(ctx, jetstream.WithSubjectFilter(q.config.dead()+".*."+to))
-	if err != nil {
-		return nil, fmt.Errorf("natsqueue: dead letters: %w", err)
-	}
+	defer s.calls.Leave()
 	var buckets []int64
-	for subject := range info.State.Subjects {
-		text, _, _ := strings.Cut(subject[len(q.config.dead())+1:], ".")
-		n, err := strconv.ParseInt(text, 10, 64)
+	for offset, more := 0, true; more; {
+		var info struct {
+			Total int `json:"total"`
+			State struct {
+				Subjects map[string]uint64 `json:"subjects"`
+			} `json:"state"`
+		}
+		text, err := json.Marshal(map[string]any{"subjects_filter": s.config.dead("*", destinations(f), "*"), "offset": offset})
+		if err == nil {
+			err = s.request(ctx, "STREAM.INFO."+s.config.Stream, text, &info)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("natsqueue: dead letters: %w", err)
 		}
-		if (from.seq == 0 || n >= floor(time.UnixMicro(from.died))) &&
-			(f.From.IsZero() || n >= floor(f.From)) && (f.To.IsZero() || n <= floor(f.To)) {
-			buckets = append(buckets, n)
+		for subject := range info.State.Subjects {
+			text, _, _ := strings.Cut(strings.TrimPrefix(subject, s.config.Stream+".dead."), ".")
+			n, err := strconv.ParseInt(text, 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("natsqueue: dead letters: %w", err)
+			}
+			if (from.seq == 0 || n >= bucketOf(time.UnixMicro(from.died))) &&
+				(f.From.IsZero() || n >= bucketOf(f.From)) && (f.To.IsZero() || n <= bucketOf(f.To)) {
+				buckets = append(buckets, n)
+			}
 		}
+		offset += len(info.State.Subjects)
+		more = len(info.State.Subjects) > 0 && offset < info.Total
 	}
 	slices.Sort(buckets)
 	return slices.Compact(buckets), nil
 }
 
 // bucket returns the dead letters of a bucket after from, in their order.
-func (q *Queue) bucket(ctx context.Context, n int64, f webhook.DeadFilter, from deadID) ([]deadID, error) {
-	if err := q.calls.Enter(ctx); err != nil {
+func (s *Store) bucket(ctx context.Context, n int64, f webhook.DeadFilter, from deadID) (ids []deadID, _ error) {
+	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer q.calls.Leave()
-	to := "*"
-	if f.Destination != "" {
-		to = token(f.Destination)
-	}
-	subject := q.config.dead() + "." + strconv.FormatInt(n, 10) + "." + to
-	var ids []deadID
-	for next := uint64(1); ; {
-		pages, err := q.reader.read(ctx, q.config.dead(), request{Batch: deadPage, MaxBytes: fetchBytes, Seq: next, Next: subject})
+	defer s.calls.Leave()
+	for m, err := range s.list(ctx, s.config.dead(strconv.FormatInt(n, 10), destinations(f), "*")) {
 		if err != nil {
 			return nil, fmt.Errorf("natsqueue: dead letters: %w", err)
 		}
-		if len(pages[0]) == 0 {
-			break
+		var d webhook.DeadLetter
+		if err := d.UnmarshalBinary(m.data); err != nil {
+			s.config.Logger.Error("natsqueue: a dead letter cannot be read and is left out", "sequence", m.seq, "error", err)
+			continue
 		}
-		for _, m := range pages[0] {
-			next = m.seq + 1
-			died, err := strconv.ParseInt(m.header.Get(headerDied), 10, 64)
-			if err != nil {
-				return nil, fmt.Errorf("natsqueue: dead letter of sequence %d: %w", m.seq, err)
-			}
-			if id := (deadID{died, m.seq}); from.compare(id) < 0 {
-				ids = append(ids, id)
-			}
+		if id := (deadID{d.Died.UnixMicro(), m.seq}); from.compare(id) < 0 {
+			ids = append(ids, id)
 		}
 	}
 	slices.SortFunc(ids, deadID.compare)
 	return ids, nil
 }
 
-// headerDied is when a dead letter died, in microseconds.
-const headerDied = "Hookferry-Died"
-
 // letters reads dead letters. Those that are gone are left out.
-func (q *Queue) letters(ctx context.Context, ids []deadID) (letters []webhook.DeadLetter, err error) {
-	if err := q.calls.Enter(ctx); err != nil {
+func (s *Store) letters(ctx context.Context, ids []deadID) (letters []webhook.DeadLetter, err error) {
+	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
-	defer q.calls.Leave()
+	defer s.calls.Leave()
 	requests := make([]request, len(ids))
 	for i, id := range ids {
-		requests[i] = request{Seq: id.seq, Batch: 1}
+		requests[i] = request{Seq: max(id.seq, 1), Batch: 1}
 	}
-	pages, err := q.reader.read(ctx, q.config.dead(), requests...)
+	pages, err := s.read(ctx, requests...)
 	if err != nil {
 		return nil, fmt.Errorf("natsqueue: dead letters: %w", err)
 	}
 	for i, page := range pages {
-		if len(page) == 0 || page[0].seq != ids[i].seq {
-			continue
-		}
 		var d webhook.DeadLetter
-		if err := d.UnmarshalBinary(page[0].data); err != nil {
-			return letters, fmt.Errorf("natsqueue: dead letter %s: %w", ids[i].key(), err)
+		if len(page) == 0 || page[0].seq != ids[i].seq || !strings.HasPrefix(page[0].subject, s.config.Stream+".dead.") ||
+			d.UnmarshalBinary(page[0].data) != nil || d.Died.UnixMicro() != ids[i].died {
+			continue
 		}
 		d.Key = ids[i].key()
 		letters = append(letters, d)
@@ -250,60 +231,83 @@ func (q *Queue) letters(ctx context.Context, ids []deadID) (letters []webhook.De
 	return letters, nil
 }
 
-// Discard implements webhook.DeadLetters.
-func (q *Queue) Discard(ctx context.Context, keys ...string) (int, error) {
-	return q.remove(ctx, "discarding", keys, func(deadID, webhook.DeadLetter) error { return nil })
+// Discard implements webhook.Keeper.
+func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
+	return s.exhume(ctx, "discarding", keys, func(deadID, webhook.DeadLetter) error { return nil })
 }
 
-// Revive implements webhook.DeadLetters. A crash in the middle of it may leave a dead letter
+// Revive implements webhook.Keeper. A crash in the middle of it may leave a dead letter
 // that was revived.
-func (q *Queue) Revive(ctx context.Context, keys ...string) (int, error) {
-	return q.remove(ctx, "reviving", keys, func(id deadID, d webhook.DeadLetter) error {
-		d.Due, d.Expires, d.Tries, d.Closed = time.Now().UTC().Truncate(time.Microsecond), time.Time{}, 0, nil
-		all, err := q.prepare([]webhook.Delivery{d.Delivery})
-		if err != nil && len(d.Attempts) > 0 { // there may be no room for them
-			d.Attempts = nil
-			all, err = q.prepare([]webhook.Delivery{d.Delivery})
+func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
+	return s.exhume(ctx, "reviving", keys, func(id deadID, d webhook.DeadLetter) error {
+		d.Due, d.Expires, d.Tries, d.Closed = now(), time.Time{}, 0, nil
+		for {
+			p, err := s.newPut(1, func(int) *webhook.Put { return &webhook.Put{Delivery: d.Delivery} })
+			if errors.Is(err, webhook.ErrTooLarge) && len(d.Attempts) > 0 { // there is no room for them
+				d.Attempts = nil
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			p.once = "revived " + decimal(id.seq)
+			return s.put(ctx, p)
 		}
-		if err != nil {
-			return err
-		}
-		// Of several who revive it at once, one does.
-		all[0].header = nats.Header{headerID: {"revived " + decimal(id.seq)}}
-		_, err = q.put(q.background, all)
-		return err
 	})
 }
 
-// remove deletes the dead letters of keys that are there, each after before has
+// exhume deletes the dead letters of keys that are there, each after before has
 // returned nil for it. It returns how many it has deleted.
-func (q *Queue) remove(ctx context.Context, doing string, keys []string, before func(deadID, webhook.DeadLetter) error) (n int, err error) {
-	if err := q.calls.Enter(ctx); err != nil {
+func (s *Store) exhume(ctx context.Context, doing string, keys []string, before func(deadID, webhook.DeadLetter) error) (n int, err error) {
+	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
-	defer q.calls.Leave()
+	defer s.calls.Leave()
+	var ids []deadID
 	for _, key := range keys {
-		id, ok := parseKey(key)
-		if !ok || id.seq == 0 {
-			continue
+		if id, ok := parseKey(key); ok && !slices.Contains(ids, id) {
+			ids = append(ids, id)
 		}
-		// The key tells the sequence; that it is the one, the time of death.
-		d, err := q.at(ctx, id)
-		if errors.Is(err, webhook.ErrNoDeadLetter) {
-			continue
-		}
-		gone := false
-		if err == nil {
-			err = before(id, d)
-		}
-		if err == nil {
-			gone, err = q.delete(ctx, q.config.dead(), id.seq)
+	}
+	for some := range slices.Chunk(ids, pageLen) {
+		letters, err := s.letters(ctx, some)
+		for _, d := range letters {
+			id, _ := parseKey(d.Key)
+			gone := false
+			if err = before(id, d); err == nil {
+				gone, err = s.delete(ctx, id.seq)
+			}
+			if gone {
+				n++
+			}
+			if err != nil {
+				break
+			}
 		}
 		if err != nil {
-			return n, fmt.Errorf("natsqueue: %s %s: %w", doing, key, err)
+			return n, fmt.Errorf("natsqueue: %s: %w", doing, err)
+		}
+	}
+	return n, nil
+}
+
+// eraseDead deletes the dead letters of a user.
+func (s *Store) eraseDead(ctx context.Context, user string) (n int, err error) {
+	if err := s.enter(ctx); err != nil {
+		return 0, err
+	}
+	defer s.calls.Leave()
+	for m, err := range s.list(ctx, s.config.dead("*", "*", deadUser(user))) {
+		var d webhook.DeadLetter
+		gone := false
+		if err == nil && d.UnmarshalBinary(m.data) == nil && d.User == user {
+			gone, err = s.delete(ctx, m.seq)
 		}
 		if gone {
 			n++
+		}
+		if err != nil {
+			return n, fmt.Errorf("natsqueue: erasing dead letters: %w", err)
 		}
 	}
 	return n, nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/natsqueue"
 )
@@ -28,7 +29,7 @@ func ExampleOpen() {
 	}
 	defer queue.Close()
 	forwarder, err := webhook.New(webhook.Config{
-		Store: webhook.FromQueue(queue),
+		Store: queue,
 		Destinations: []webhook.Destination{
 			{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "https://crm.example/hook"}}},
 		},
@@ -38,7 +39,7 @@ func ExampleOpen() {
 	}
 	// forwarder.Run(ctx) delivers.
 
-	event := webhook.Event{ID: "order-1", Type: "track", Body: []byte(`{"event":"Order Completed"}`)}
+	event := event.Event{ID: "order-1", Type: "track", Body: []byte(`{"event":"Order Completed"}`)}
 	if err := forwarder.ForwardEvents(ctx, []string{"crm"}, event); err != nil {
 		log.Fatal(err)
 	}

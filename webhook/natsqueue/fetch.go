@@ -3,89 +3,211 @@ package natsqueue
 import (
 	"context"
 	"fmt"
+	"iter"
+	"slices"
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/internal/lanes"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-const (
-	// fetchMax and fetchBytes are what is read of a subject at a time, at most.
-	fetchMax   = 256
-	fetchBytes = 1 << 20
-	// behind is how long a shelf is left alone whose messages a replica does not
-	// have yet.
-	behind = 20 * time.Millisecond
-	// blanks is after how many readings that find nothing it is told, and from when
-	// on no more is waited in between.
-	blanks = 50
-)
-
-// fetch reads the first deliveries of the lanes that take wants into memory. The
-// queue is locked, but not while it asks the server.
-func (q *Queue) fetch(ctx context.Context, take *lanes.Take, now time.Time) error {
-	var shelves []*shelf
-	var requests []request
-	for _, l := range take.Wants {
-		h := l.Home.(*home)
-		var s *shelf
-		for _, x := range h.shelves {
-			if s == nil || x.first.Before(s.first) {
-				s = x
-			}
+// Fetch implements webhook.Store.
+func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
+	for i := range wants {
+		if wants[i].Max < 1 {
+			return dst, fmt.Errorf("natsqueue: fetch of %d deliveries", wants[i].Max)
 		}
-		n := min(fetchMax, max(take.Want(l), 1, int((q.config.CacheBytes-q.cached)/itemBytes/4/int64(len(take.Wants)))))
-		shelves = append(shelves, s)
-		requests = append(requests, request{Batch: n, MaxBytes: fetchBytes, Seq: s.cursor, Next: s.subject})
 	}
-	q.mu.Unlock()
-	pages, err := q.reader.read(ctx, q.config.Stream, requests...)
-	q.mu.Lock()
+	if err := s.enter(ctx); err != nil {
+		return dst, err
+	}
+	defer s.calls.Leave()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.lapsed(); err != nil {
+		return dst, err
+	}
+	picked := s.pick(wants, maxBytes)
+	err := s.load(ctx, slices.DeleteFunc(slices.Clone(picked), func(e *entry) bool { return e.delivery != nil }))
+	if err == nil {
+		err = s.lapsed()
+	}
+	picked = slices.DeleteFunc(picked, func(e *entry) bool { return s.claims[e.claim] != e }) // lost meanwhile
 	if err != nil {
-		return fmt.Errorf("natsqueue: reading what waits: %w", err)
+		for _, e := range picked {
+			s.putBack(e)
+		}
+		return dst, err
 	}
-	for i, s := range shelves {
-		// If something before came to be known meanwhile, it is read first.
-		if !s.p.lost && s.cursor == requests[i].Seq {
-			q.shelve(s, pages[i], now)
+	for _, e := range picked {
+		d := *e.delivery
+		d.Claim = e.claim
+		dst = append(dst, d)
+	}
+	for i := range wants {
+		w := &wants[i]
+		w.Next = time.Time{}
+		if l := s.lanes[w.Destination]; l != nil && l.p.open() {
+			w.Next = l.queue(w.Retries).due()
+		}
+	}
+	return dst, nil
+}
+
+// pick claims what wants ask for. The store is locked.
+func (s *Store) pick(wants []webhook.Want, maxBytes int64) (picked []*entry) {
+	at := time.Now().UnixMicro()
+	var bytes int64
+	for _, w := range wants {
+		l := s.lanes[w.Destination]
+		if l == nil || !l.p.open() {
+			continue
+		}
+		q := l.queue(w.Retries)
+		for n := 0; n < w.Max; n++ {
+			e := q.first()
+			if e == nil || e.due > at {
+				break
+			}
+			if bytes += int64(e.size); bytes > maxBytes && len(picked) > 0 {
+				return picked
+			}
+			q.pop()
+			s.claim(e)
+			picked = append(picked, e)
+		}
+	}
+	return picked
+}
+
+// loadBlocks is how many messages are read from the stream at a time.
+const loadBlocks = 32
+
+// load reads the deliveries of entries into memory, and others of the same messages that are due
+// soon. Those that cannot be read are left alone from then on. The store is locked, but not while
+// the server is asked.
+func (s *Store) load(ctx context.Context, entries []*entry) error {
+	seqs := make(map[uint64]*block)
+	var all []*block
+	for _, e := range entries {
+		if b := e.block; seqs[b.seq] == nil {
+			seqs[b.seq] = b
+			all = append(all, b)
+		}
+	}
+	for some := range slices.Chunk(all, loadBlocks) {
+		s.mu.Unlock()
+		chunks, err := s.chunks(ctx, some)
+		s.mu.Lock()
+		if err != nil {
+			return err
+		}
+		for i, b := range some {
+			soonest := time.Now().Add(soon).UnixMicro()
+			for j, e := range b.entries {
+				if e == nil || e.delivery != nil || e.damaged || e.claim == 0 && e.due > soonest {
+					continue
+				}
+				d := new(webhook.Delivery)
+				if err := d.UnmarshalBinary(chunks[i].records[j]); err != nil {
+					s.config.Logger.Error("natsqueue: a delivery cannot be read and is left alone", "partition", b.p.n, "sequence", b.seq, "place", j, "error", err)
+					b.left++ // it stays in the stream
+					s.remove(e)
+					b.entries[j] = &entry{block: b, damaged: true}
+					continue
+				}
+				d.Destination, e.delivery = e.lane.name, d
+				if e.claim == 0 {
+					s.cache.add(e)
+				}
+			}
 		}
 	}
 	return nil
 }
 
-// shelve takes a page of a shelf into memory. The queue is locked.
-func (q *Queue) shelve(s *shelf, page []stored, now time.Time) {
-	p, from, found := s.p, s.cursor, 0
-	for _, m := range page {
-		if _, early := p.early[m.seq]; m.seq > p.seen && !early {
-			break // it is not known of yet
-		}
-		s.cursor = m.seq + 1
-		_, over := s.done[m.seq]
-		if _, damaged := s.damaged[m.seq]; damaged || over || p.held[m.seq] != nil {
-			continue
-		}
-		s.away--
-		found++
-		var d webhook.Delivery
-		if err := d.UnmarshalBinary(m.data); err != nil {
-			q.damaged(s, m.seq, err)
-			continue
-		}
-		q.hold(s, m.seq, &d, int64(len(m.data))+itemBytes)
-		// As what is left was stored later, it is taken to be due later.
-		s.first = lanes.Order{At: d.Due.UnixMicro(), Seq: m.seq + 1}
+// chunks reads what blocks have. The store is not locked.
+func (s *Store) chunks(ctx context.Context, blocks []*block) ([]*chunk, error) {
+	requests := make([]request, len(blocks))
+	for i, b := range blocks {
+		requests[i] = request{Seq: b.seq, Batch: 1}
 	}
-	switch {
-	case found > 0:
-		s.blank = 0
-	case s.cursor == from:
-		// It stays on the account: not even an error of ours is to have it erased.
-		if s.blank++; s.blank == blanks {
-			q.config.Logger.Error("natsqueue: the server does not have deliveries that it had", "partition", p.n, "deliveries", s.away)
+	chunks := make([]*chunk, len(blocks))
+	for wait := behind; ; wait *= 2 {
+		pages, err := s.read(ctx, requests...)
+		if err != nil {
+			return nil, fmt.Errorf("natsqueue: reading what waits: %w", err)
 		}
-		s.first.At = now.Add(behind * time.Duration(min(s.blank, blanks))).UnixMicro()
+		missing := uint64(0)
+		for i, page := range pages {
+			if len(page) == 0 || page[0].seq != blocks[i].seq {
+				missing = blocks[i].seq // the replica does not have it yet
+				continue
+			}
+			if chunks[i], err = chunkOf(&page[0]); err != nil {
+				return nil, err
+			}
+			if len(chunks[i].records) != len(blocks[i].entries) {
+				return nil, errRecord
+			}
+		}
+		if missing == 0 {
+			return chunks, nil
+		}
+		if wait > resend {
+			return nil, fmt.Errorf("natsqueue: reading what waits: the server does not have message %d", missing)
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return nil, err
+		}
 	}
-	s.fetched()
-	q.table.Refresh(s.lane, now.UnixMicro())
+}
+
+// behind is how long a replica is given at first for what it does not have yet.
+const behind = 20 * time.Millisecond
+
+// sleep waits, or returns the error of ctx.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// head returns the head of a lane. The store is locked.
+func (s *Store) head(name string) webhook.Head {
+	h := webhook.Head{Destination: name}
+	if l := s.lanes[name]; l != nil && l.p.open() {
+		h.Fresh, h.Retry = l.queues[0].due(), l.queues[1].due()
+	}
+	return h
+}
+
+// Heads implements webhook.Store.
+func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
+	return storekit.Page(func() (heads []webhook.Head, _ error) {
+		if err := s.enter(ctx); err != nil {
+			return nil, err
+		}
+		defer s.calls.Leave()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !all {
+			for name := range s.news {
+				heads = append(heads, s.head(name))
+			}
+			clear(s.news)
+			return heads, nil
+		}
+		for name := range s.lanes {
+			if h := s.head(name); !h.Fresh.IsZero() || !h.Retry.IsZero() {
+				heads = append(heads, h)
+			}
+		}
+		return heads, nil
+	})
 }

@@ -13,249 +13,281 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"github.com/hookferry/analytics/webhook"
 )
 
-// live gives signs of life until the Queue is closed.
-func (q *Queue) live() {
-	tick := time.NewTicker(q.config.Claim / 3)
+// live gives heartbeats until the Store is closed.
+func (s *Store) live() {
+	tick := time.NewTicker(s.config.Claim / 3)
 	defer tick.Stop()
 	silent := false
 	for {
 		select {
 		case <-tick.C:
-		case <-q.speak:
-		case <-q.background.Done():
+		case <-s.speak:
+		case <-s.background.Done():
 			return
 		}
-		ctx, cancel := context.WithTimeout(q.background, q.config.Claim/3)
-		err := q.beat(ctx)
+		ctx, cancel := context.WithTimeout(s.background, s.config.Claim/3)
+		err := s.beat(ctx)
 		cancel()
 		switch {
-		case err != nil && q.background.Err() == nil && !silent:
+		case err != nil && s.background.Err() == nil && !silent:
 			silent = true
-			q.config.Logger.Warn("natsqueue: the server does not answer", "error", err)
+			s.config.Logger.Warn("natsqueue: no heartbeat is stored; after most of a claim nothing is attempted until one is", "error", err)
 		case err == nil && silent:
 			silent = false
-			q.config.Logger.Info("natsqueue: the server answers again")
-			q.awake()
+			s.config.Logger.Info("natsqueue: heartbeats are stored again")
+			s.mu.Lock()
+			for name := range s.lanes {
+				s.tell(name)
+			}
+			s.mu.Unlock()
 		}
-		q.govern()
+		s.govern()
 	}
 }
 
-// A sign is a sign of life: the message of a process.
-type sign struct {
+// A heartbeat is the message of a node.
+type heartbeat struct {
 	Name string `json:"name"`
-	// Opened is when the first sign was stored, in microseconds; 0 in the first.
+	// Opened is when the first one was stored, in microseconds; 0 in the first.
 	Opened int64 `json:"opened,omitempty"`
-	// Leaving: it owns nothing from now on.
+	// Leaving: the node owns nothing from now on.
 	Leaving bool   `json:"leaving,omitempty"`
 	Note    []byte `json:"note,omitempty"`
 }
 
-// beat gives a sign of life.
-func (q *Queue) beat(ctx context.Context) error {
-	q.mu.Lock()
-	s := sign{Name: q.config.Node, Opened: q.opened, Leaving: q.leaving}
-	present := q.note
-	q.mu.Unlock()
+// heartbeat is the subject of the heartbeats of a node.
+func (c *Config) heartbeat(node string) string { return c.Stream + ".node." + node }
+
+// beat gives a heartbeat, if the node is alive. After a time in which others may have taken it
+// for dead, it asks for every partition whether it is still this node's.
+func (s *Store) beat(ctx context.Context) error {
+	s.mu.Lock()
+	h := heartbeat{Name: s.config.Node, Opened: s.opened, Leaving: s.leaving}
+	present := s.note
+	s.mu.Unlock()
 	if present != nil {
-		if s.Note = present(); len(s.Note) > webhook.MaxNote {
-			s.Note = nil
+		alive := true
+		if h.Note, alive = present(); !alive {
+			return errors.New("natsqueue: the node makes no progress")
+		}
+		if len(h.Note) > webhook.MaxNote {
+			h.Note = nil
 		}
 	}
-	data, err := json.Marshal(s)
+	data, err := json.Marshal(h)
 	if err != nil {
 		return err
 	}
 	sent := time.Now()
-	err = q.publisher.store(ctx, &message{subject: q.config.nodes() + "." + q.id, data: data})
-	if err == nil && q.lapsed() {
-		err = q.confirm(ctx)
+	ttl := max(24*s.config.Claim, time.Hour)
+	err = s.store(ctx, &parcel{messages: []*nats.Msg{{Subject: s.config.heartbeat(s.id), Data: data, Header: nats.Header{
+		headerRollup: {"sub"}, headerTTL: {strconv.Itoa(int(ttl/time.Second)) + "s"},
+	}}}})
+	if err == nil {
+		err = s.confirm(ctx)
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.lastErr = err; err != nil {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lastErr = err; err != nil {
 		return err
 	}
-	if last := q.until.Add(-q.config.trusted()); sent.Sub(last) > q.config.Claim*2/3 { // one was missed
-		q.steady = sent
+	if last := s.until.Add(-s.config.trusted()); sent.Sub(last) > s.config.Claim*2/3 { // one was missed
+		s.steady = sent
 	}
-	q.until = sent.Add(q.config.trusted())
+	s.until = sent.Add(s.config.trusted())
 	return nil
 }
 
-// trusted is how long a process relies on a sign of life that it sent.
+// trusted is how long a node relies on a heartbeat that it sent.
 func (c *Config) trusted() time.Duration { return c.Claim * 9 / 10 }
 
-// lapsed reports whether others may have taken over what this process owns.
-func (q *Queue) lapsed() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return !q.until.IsZero() && time.Now().After(q.until)
-}
-
-// confirm loses the partitions that others have taken over while no sign of life was stored:
-// for each that is owned it stores a record of no epoch, which says nothing, if its deed
-// is still the last.
-func (q *Queue) confirm(ctx context.Context) error {
-	var all []*partition
-	var messages []*message
-	q.mu.Lock()
-	for _, p := range q.owned {
-		if p == nil {
-			continue
-		}
-		all = append(all, p)
-		messages = append(messages, &message{subject: p.prefix + kindDone, data: appendRecord(nil, nil), header: nats.Header{
-			headerExpected: {decimal(p.epoch)}, headerExpectedOf: {p.prefix + kindOwner},
-			headerEpoch: {decimal(0)}, headerID: {nuid.Next()},
-		}})
-	}
-	q.mu.Unlock()
-	err := q.publisher.send(ctx, messages...)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for i, m := range messages {
-		if errors.Is(m.err, errChanged) {
-			q.yield(all[i])
-		} else {
-			err = cmp.Or(err, m.err)
+// confirm writes a record in each partition, if others may have taken over: so the node
+// learns which are still its own.
+func (s *Store) confirm(ctx context.Context) error {
+	s.mu.Lock()
+	w := &write{done: make(chan struct{})}
+	if s.lapsed() != nil {
+		for _, p := range s.owned {
+			if p != nil {
+				w.owed = append(w.owed, p)
+			}
 		}
 	}
-	return err
+	s.mu.Unlock()
+	if len(w.owed) == 0 {
+		return nil
+	}
+	return s.write(ctx, w)
 }
 
 // govern asks for a look at who owns what.
-func (q *Queue) govern() {
+func (s *Store) govern() {
 	select {
-	case q.look <- struct{}{}:
+	case s.look <- struct{}{}:
 	default:
 	}
 }
 
-// rule looks at who owns what when that may have changed, until the Queue is closed.
-func (q *Queue) rule() {
+// rule looks at who owns what when that may have changed, until the Store is closed.
+func (s *Store) rule() {
 	for {
 		select {
-		case <-q.look:
-		case <-q.background.Done():
+		case <-s.look:
+		case <-s.background.Done():
 			return
 		}
-		ctx, cancel := context.WithTimeout(q.background, writeTimeout)
-		if err := q.oversee(ctx); err != nil && q.background.Err() == nil {
-			q.config.Logger.Debug("natsqueue: the look at who owns what failed", "error", err)
+		if err := s.oversee(s.background); err != nil && s.background.Err() == nil {
+			s.config.Logger.Debug("natsqueue: the look at who owns what failed", "error", err)
 		}
-		cancel()
 	}
 }
 
-// A holding is what the stream says of a partition.
+// A holding is what the stream says of the owner of a partition.
 type holding struct {
-	seq uint64 // of the deed, 0 if there is none
-	deed
+	seq  uint64 // of the last record, 0 if there is none
+	node string
 }
 
-// oversee takes the partitions that are this process's to take, and gives away
+// oversee takes the partitions that are this node's to take, and gives away
 // those that are others'.
-func (q *Queue) oversee(ctx context.Context) error {
-	q.ruling.Lock()
-	defer q.ruling.Unlock()
+func (s *Store) oversee(ctx context.Context) error {
+	s.ruling.Lock()
+	defer s.ruling.Unlock()
 	// Who asks a leader that is out of reach gets no answer, and is to ask again.
-	looking, cancel := context.WithTimeout(ctx, max(time.Second, q.config.Claim/3))
+	looking, cancel := context.WithTimeout(ctx, max(time.Second, s.config.Claim/3))
 	defer cancel()
-	nodes, err := q.nodes(looking)
+	peers, err := s.peers(looking)
 	if err != nil {
 		return err
 	}
-	holdings, err := q.holdings(looking)
+	holdings, err := s.holdings(looking)
 	if err != nil {
 		return err
 	}
-	q.mu.Lock()
+	if err := s.askLeader(looking, holdings); err != nil {
+		return err
+	}
 	var wanted []int
-	again := false
+	w := &write{done: make(chan struct{})}
+	drained := true
+	s.mu.Lock()
 	for n, h := range holdings {
-		p := q.owned[n]
-		mine := heir(nodes, n) == q.id
-		if p != nil && h.seq > p.epoch {
-			q.yield(p)
+		p := s.owned[n]
+		mine := heir(peers, n) == s.id
+		if p != nil && h.node != s.id {
+			s.yield(p)
 			p = nil
 		}
 		switch {
 		case p != nil && !mine:
-			q.drain(p)
-			again = true
-		case p != nil:
+			p.draining = true
+			if s.claimed(p) {
+				drained = false
+			} else {
+				w.release = append(w.release, p)
+			}
+		case p != nil && p.draining:
 			p.draining = false
-		case mine && (h.Node == "" || h.Node == q.id || !slices.ContainsFunc(nodes, func(x node) bool { return x.id == h.Node })):
+			s.tellAll(p)
+		case p == nil && mine && (h.node == "" || h.node == s.id || !slices.ContainsFunc(peers, func(x peer) bool { return x.id == h.node })):
 			wanted = append(wanted, n)
 		}
 	}
-	q.mu.Unlock()
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var failed error
-	for chunk := range slices.Chunk(wanted, 8) {
-		for _, n := range chunk {
-			wg.Go(func() {
-				if err := q.claim(ctx, n, holdings[n]); err != nil {
-					mu.Lock()
-					failed = err
-					mu.Unlock()
-				}
-			})
+	leaving := s.leaving
+	s.mu.Unlock()
+	if !drained {
+		time.AfterFunc(drainEvery, s.govern) // what is claimed ends soon
+	}
+	if len(w.release) > 0 {
+		if err := s.write(looking, w); err != nil {
+			return err
 		}
-		wg.Wait()
+		s.nc.Publish(s.config.ask("look"), nil)
 	}
-	if failed != nil {
-		return failed
+	if leaving {
+		return nil
 	}
-	if again {
-		return q.giveAway(ctx)
+	errs := make([]error, len(wanted))
+	var wg sync.WaitGroup
+	for i, n := range wanted {
+		wg.Go(func() { errs[i] = s.take(ctx, n, holdings[n]) })
+	}
+	wg.Wait()
+	return cmp.Or(errs...)
+}
+
+// askLeader asks for the holdings again, where they have another owner than this node for what it
+// owns: a replica may be behind. Or the stream is a new one, as somebody has deleted it.
+func (s *Store) askLeader(ctx context.Context, holdings []holding) error {
+	for n := range holdings {
+		s.mu.Lock()
+		p := s.owned[n]
+		s.mu.Unlock()
+		if p == nil || holdings[n].node == s.id {
+			continue
+		}
+		seq, data, err := s.last(ctx, p.prefix+kindOwn)
+		if err != nil {
+			return err
+		}
+		holdings[n] = holding{seq: seq}
+		if r, err := parseRecord(data); err == nil {
+			holdings[n].node = r.node
+		}
 	}
 	return nil
 }
 
-// A node is a process that shares the store, as its last sign of life says.
-type node struct {
-	id   string
-	at   time.Time // of the sign, by the server's clock
-	self bool
-	sign
+// drainEvery is how often a node looks whether the claims in a partition have ended.
+const drainEvery = 20 * time.Millisecond
+
+// claimed reports whether something in p is claimed. The store is locked.
+func (s *Store) claimed(p *partition) bool {
+	for _, e := range s.claims {
+		if e.block.p == p {
+			return true
+		}
+	}
+	return false
 }
 
-// nodes returns the processes that live, this one among them. When the server was away
-// nobody could give signs of life: so only who has given all of its own for as long, up
+// tellAll has Heads yield the lanes of p. The store is locked.
+func (s *Store) tellAll(p *partition) {
+	for name, l := range s.lanes {
+		if l.p == p {
+			s.tell(name)
+		}
+	}
+}
+
+// A peer is a node that shares the store, as its last heartbeat says.
+type peer struct {
+	id   string
+	at   time.Time // of the heartbeat, by the server's clock
+	self bool
+	heartbeat
+}
+
+// peers returns the nodes that live, this one among them. When the server was away
+// nobody could give heartbeats: so only who has given all of its own for a whole claim, up
 // to now, takes others for dead.
-func (q *Queue) nodes(ctx context.Context) ([]node, error) {
-	s, err := q.js.Stream(ctx, q.config.nodes())
+func (s *Store) peers(ctx context.Context) ([]peer, error) {
+	page, err := s.lasts(ctx, s.config.heartbeat("*"))
 	if err != nil {
 		return nil, err
 	}
-	info, err := s.Info(ctx, jetstream.WithSubjectFilter(q.config.nodes()+".>"))
-	if err != nil {
-		return nil, err
-	}
-	var all []node
+	var all []peer
 	var now time.Time
-	for subject := range info.State.Subjects {
-		m, err := s.GetLastMsgForSubject(ctx, subject)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			continue // it has left
+	for _, m := range page {
+		n := peer{id: m.subject[len(s.config.heartbeat("")):], at: m.at.UTC()}
+		if err := json.Unmarshal(m.data, &n.heartbeat); err != nil {
+			return nil, fmt.Errorf("natsqueue: a heartbeat of %s: %w", n.id, err)
 		}
-		if err != nil {
-			return nil, err
-		}
-		n := node{id: subject[len(q.config.nodes())+1:], at: m.Time.UTC()}
-		if err := json.Unmarshal(m.Data, &n.sign); err != nil {
-			return nil, fmt.Errorf("natsqueue: a sign of life of %s: %w", n.id, err)
-		}
-		if n.self = n.id == q.id; n.self {
+		if n.self = n.id == s.id; n.self {
 			now = n.at
 		}
 		if n.Opened == 0 {
@@ -264,23 +296,32 @@ func (q *Queue) nodes(ctx context.Context) ([]node, error) {
 		all = append(all, n)
 	}
 	if now.IsZero() {
-		return nil, errors.New("natsqueue: the sign of life of this process is gone")
+		return nil, errors.New("natsqueue: the heartbeat of this node is gone")
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	judge := time.Now().Before(q.until) && time.Since(q.steady) >= q.config.Claim
-	all = slices.DeleteFunc(all, func(n node) bool {
-		if n.self && q.opened == 0 {
-			q.opened = n.Opened
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	judge := s.lapsed() == nil && time.Since(s.steady) >= s.config.Claim
+	return slices.DeleteFunc(all, func(n peer) bool {
+		if n.self && s.opened == 0 {
+			s.opened = n.Opened
 		}
-		return judge && now.Sub(n.at) > q.config.Claim
-	})
-	return all, nil
+		return judge && now.Sub(n.at) > s.config.Claim
+	}), nil
+}
+
+// lasts returns the last messages of the subjects that match. A replica may have answered that
+// is a little behind.
+func (s *Store) lasts(ctx context.Context, subjects string) ([]stored, error) {
+	pages, err := s.read(ctx, request{MultiLast: []string{subjects}, Batch: maxNodes})
+	if err != nil {
+		return nil, err
+	}
+	return pages[0], nil
 }
 
 // heir returns who of the nodes is to own the partition n: each is as likely, and most
 // stay where they are when nodes come and go.
-func heir(nodes []node, n int) string {
+func heir(peers []peer, n int) string {
 	weight := func(id string) uint64 {
 		h := fnv.New64a()
 		h.Write([]byte(id))
@@ -291,7 +332,7 @@ func heir(nodes []node, n int) string {
 		return x ^ x>>33
 	}
 	first, most := "", uint64(0)
-	for _, x := range nodes {
+	for _, x := range peers {
 		if w := weight(x.id); !x.Leaving && (first == "" || w > most || w == most && x.id > first) {
 			first, most = x.id, w
 		}
@@ -300,164 +341,110 @@ func heir(nodes []node, n int) string {
 }
 
 // holdings returns what the stream says of all partitions. It may be a little old,
-// which a claim finds out.
-func (q *Queue) holdings(ctx context.Context) ([]holding, error) {
-	pages, err := q.reader.read(ctx, q.config.Stream, request{MultiLast: []string{q.subjects.name + ".*." + kindOwner}, Batch: maxPartitions})
+// which taking one finds out.
+func (s *Store) holdings(ctx context.Context) ([]holding, error) {
+	page, err := s.lasts(ctx, s.config.Stream+".*."+kindOwn)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]holding, q.config.Partitions)
-	for _, m := range pages[0] {
+	all := make([]holding, s.config.Partitions)
+	for _, m := range page {
 		var n int
-		if _, err := fmt.Sscanf(m.subject[len(q.subjects.name):], ".%d.", &n); err != nil || n < 0 || n >= len(all) {
+		if _, err := fmt.Sscanf(m.subject[len(s.config.Stream):], ".%d.", &n); err != nil || n < 0 || n >= len(all) {
 			return nil, fmt.Errorf("natsqueue: no partition has the subject %q", m.subject)
 		}
-		d, err := parseDeed(m.data)
-		if err != nil {
-			return nil, err
+		all[n].seq = m.seq
+		if r, err := parseRecord(m.data); err == nil { // else nobody can go on with it, so it is for the taking
+			all[n].node = r.node
 		}
-		all[n] = holding{m.seq, d}
 	}
 	return all, nil
 }
 
-// claim makes this process the owner of the partition n, unless the partition is no
+// take makes this node the owner of the partition n, unless the partition is no
 // longer held as h says.
-func (q *Queue) claim(ctx context.Context, n int, h holding) error {
-	p := newPartition(n, q.subjects.partition(n), 0)
-	m := p.transfer(h.seq, deed{Node: q.id, Name: q.config.Node})
-	err := q.publisher.store(ctx, m)
+func (s *Store) take(ctx context.Context, n int, h holding) error {
+	p := &partition{n: n, prefix: s.config.prefix(n), ready: make(chan struct{}), blocks: make(map[uint64]*block)}
+	s.mu.Lock()
+	s.serial++
+	r := record{node: s.id, serial: s.serial}
+	s.mu.Unlock()
+	c := &parcel{messages: []*nats.Msg{expect(p.prefix+kindOwn, h.seq, r.append(nil), false)}}
+	err := s.store(ctx, c)
 	if errors.Is(err, errChanged) {
-		return nil // somebody else was first, who will be heard of
+		return nil // somebody else was first, or an answer was lost: the next look tells
 	}
 	if err != nil {
 		return err
 	}
-	p.epoch = m.seq
-	if h.Node == "" { // nobody's, or left in order
-		if len(h.Settled) > 0 {
-			seqs, err := parseRecord(h.Settled)
-			if err != nil {
-				return err
-			}
-			for _, seq := range seqs {
-				p.settled[seq] = struct{}{}
-			}
-		}
-	} else {
-		a, err := q.audit(ctx, p.prefix, p.epoch)
-		if err != nil {
-			return err
-		}
-		p.settled = a.settled
-		q.config.Logger.Warn("natsqueue: took over a partition", "partition", n, "from", h.Name)
+	if h.node != "" {
+		s.config.Logger.Warn("natsqueue: took over a partition", "partition", n, "from", h.node)
 	}
-	p.recorded = p.epoch
-	p.context, p.end = context.WithCancel(q.background)
-	q.mu.Lock()
-	if q.owned[n] != nil || q.background.Err() != nil {
-		q.mu.Unlock()
+	p.epoch, p.last = c.seq, c.seq
+	p.context, p.end = context.WithCancel(s.background)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.background.Err() != nil || s.leaving { // others take it once this node is gone
 		p.end()
-		return q.background.Err()
+		return s.background.Err()
 	}
-	q.owned[n] = p
-	q.mu.Unlock()
-	q.goroutines.Go(func() { q.follow(p) })
+	s.owned[n] = p
+	s.goroutines.Go(func() { s.follow(p) })
 	return nil
 }
 
-// transfer makes the message that puts a deed behind the one at the sequence last.
-func (p *partition) transfer(last uint64, d deed) *message {
-	data, err := json.Marshal(d)
+// Present implements webhook.Shared.
+func (s *Store) Present(note func() ([]byte, bool)) {
+	s.mu.Lock()
+	s.note = note
+	s.mu.Unlock()
+	select {
+	case s.speak <- struct{}{}:
+	default:
+	}
+}
+
+// maxNodes is how many Nodes returns at most.
+const maxNodes = 1000
+
+// Nodes implements webhook.Shared.
+func (s *Store) Nodes(ctx context.Context) ([]webhook.Node, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.calls.Leave()
+	all, err := s.peers(ctx)
 	if err != nil {
-		panic(err) // it has nothing that could fail
+		return nil, fmt.Errorf("natsqueue: listing nodes: %w", err)
 	}
-	return &message{subject: p.prefix + kindOwner, data: data, header: nats.Header{
-		headerExpected: {decimal(last)},
-		headerID:       {nuid.Next()}, // an answer that is lost leaves no doubt
-	}}
+	slices.SortFunc(all, func(a, b peer) int {
+		return cmp.Or(cmp.Compare(a.Opened, b.Opened), cmp.Compare(a.id, b.id))
+	})
+	nodes := make([]webhook.Node, 0, len(all))
+	for _, n := range all[:min(len(all), maxNodes)] {
+		nodes = append(nodes, webhook.Node{
+			Name: n.Name, Self: n.self, Opened: time.UnixMicro(n.Opened).UTC(), Seen: n.at, Note: n.Note,
+		})
+	}
+	return nodes, nil
 }
 
-func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
-
-// drain has nothing of p be leased any more. The queue is locked.
-func (q *Queue) drain(p *partition) {
-	if !p.draining {
-		p.draining = true
-		q.drains++
+// Release implements webhook.Shared. A partition of which something is claimed is given
+// away once that is settled.
+func (s *Store) Release(ctx context.Context) error {
+	if err := s.enter(ctx); err != nil {
+		return err
 	}
-}
-
-// giveAway gives away the partitions that are others', once nothing of them is
-// leased.
-func (q *Queue) giveAway(ctx context.Context) error {
-	var ready []*partition
-	left := 0
-	q.mu.Lock()
-	now := time.Now().UnixMicro()
-	q.table.Len(now) // leases that have expired are over
-	for _, p := range q.owned {
-		if p == nil || !p.draining {
-			continue
-		}
-		if p.leases() == 0 {
-			ready = append(ready, p)
-		} else {
-			left++
-		}
-	}
-	q.mu.Unlock()
-	if left > 0 {
-		// What is leased ends soon.
-		time.AfterFunc(drainEvery, q.govern)
-	}
-	return q.release(ctx, ready)
-}
-
-// drainEvery is how often it is looked whether the leases of a partition have ended.
-const drainEvery = 20 * time.Millisecond
-
-// nobody is no process's id. Who takes over from it reads the records.
-const nobody = "-"
-
-// release gives partitions away.
-func (q *Queue) release(ctx context.Context, all []*partition) error {
-	messages := make([]*message, 0, len(all))
-	q.mu.Lock()
-	all = slices.DeleteFunc(all, func(p *partition) bool { return p.lost })
-	for _, p := range all {
-		d := deed{}
-		if seqs := p.unerased(); len(seqs) > wholeMost {
-			d.Node = nobody
-		} else if len(seqs) > 0 {
-			d.Settled = appendRecord(nil, seqs)
-		}
-		messages = append(messages, p.transfer(p.epoch, d))
-	}
-	q.mu.Unlock()
-	err := q.publisher.send(ctx, messages...)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for i, p := range all {
-		switch m := messages[i]; {
-		case m.answered && (m.err == nil || errors.Is(m.err, errChanged)):
-			q.lose(p)
-		case err == nil:
-			err = m.err
-		}
-	}
-	return err
-}
-
-// resign gives everything away, and ends the signs of life.
-func (q *Queue) resign(ctx context.Context) error {
-	q.mu.Lock()
-	all := slices.DeleteFunc(slices.Clone(q.owned), func(p *partition) bool { return p == nil })
-	q.mu.Unlock()
-	err := q.release(ctx, all)
+	defer s.calls.Leave()
+	s.mu.Lock()
+	s.leaving = true
+	s.mu.Unlock()
+	err := s.beat(ctx)
 	if err == nil {
-		err = q.purge(ctx, q.config.nodes(), q.config.nodes()+"."+q.id, 0)
+		err = s.oversee(ctx)
 	}
-	q.nc.Publish(q.subjects.look(), nil)
-	return err
+	if err != nil {
+		return fmt.Errorf("natsqueue: giving away what is owned: %w", err)
+	}
+	return s.nc.Publish(s.config.ask("look"), nil)
 }

@@ -1,58 +1,43 @@
 package natsqueue
 
 import (
-	"errors"
 	"fmt"
-	"net"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/hookferry/analytics/internal/testkit"
+	"github.com/nats-io/nats.go"
+
 	"github.com/hookferry/analytics/webhook"
 )
 
-func deliveries(destination string, from, n int) []webhook.Delivery {
-	now := time.Now().Add(-time.Second)
-	ds := make([]webhook.Delivery, n)
-	for i := range ds {
-		id := fmt.Sprint(from + i)
-		ds[i] = webhook.Delivery{Destination: destination, ID: id, Type: "track", Body: []byte(id), Accepted: now, Due: now}
+// seize makes s the owner of a partition, whoever owns it. Nobody else decides who is.
+func seize(t *testing.T, s *Store, n int) {
+	t.Helper()
+	holdings, err := s.holdings(t.Context())
+	if err == nil {
+		err = s.take(t.Context(), n, holdings[n])
 	}
-	return ds
-}
-
-// A cable is the connections to a server, which can be cut, and then makes no new ones.
-type cable struct {
-	mu    sync.Mutex
-	conns []net.Conn
-	off   bool
-}
-
-func (c *cable) wrap(conn net.Conn) (net.Conn, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.off {
-		conn.Close()
-		return nil, errors.New("cut off")
+	if err != nil {
+		t.Fatal(err)
 	}
-	c.conns = append(c.conns, conn)
-	return conn, nil
+	<-s.owned[n].ready
 }
 
-func (c *cable) cut(off bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.off = off
-	if off {
-		for _, conn := range c.conns {
-			conn.Close()
+// openRuled opens a store that takes and gives away nothing by itself any more.
+func openRuled(t *testing.T, s *testServer, c Config) *Store {
+	t.Helper()
+	q := ready(s.open(t, c))
+	q.ruling.Lock()
+	t.Cleanup(func() {
+		q.ruling.Unlock()
+		if err := q.Close(); err != nil {
+			t.Error(err)
 		}
-		c.conns = nil
-	}
+	})
+	return q
 }
 
-// A process that is cut off loses its partitions to the others once its claim has expired.
+// A node that is cut off loses its partitions to the others once its claim has expired.
 // It comes back.
 func TestCutOff(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
@@ -63,55 +48,47 @@ func TestCutOff(t *testing.T) {
 		b := s.open(t, c)
 		defer b.Close()
 		const n = 40
+		var names []string
 		for i := range n {
-			if _, err := b.Put(t.Context(), deliveries(fmt.Sprint("d", i), 0, 1)...); err != nil {
-				t.Fatal(err)
-			}
+			names = append(names, fmt.Sprint("d", i))
+			mustPut(t, b, deliveries(names[i], 0, 1)...)
 		}
 		var held []webhook.Delivery
-		until(t, "a owns something", func() bool {
+		until(t, "a owns something", func() (ok bool) {
 			var err error
-			held, _, err = a.Lease(t.Context(), webhook.LeaseRequest{Max: n, Until: time.Now().Add(time.Hour)}, nil)
+			held, err = a.tryFetch(t.Context(), 1, names...)
 			return err == nil && len(held) > 0
 		})
-		a.mu.Lock()
-		steady := a.steady
-		a.mu.Unlock()
 		wire.cut(true)
 		buried := make(chan error, 1)
 		go func() {
-			buried <- a.Settle(t.Context(), webhook.Settlement{Verdict: webhook.Bury, Delivery: held[0], Reason: webhook.ReasonExpired, At: time.Now()})
+			_, err := a.Settle(t.Context(), settlements(webhook.Bury, held[0]))
+			buried <- err
 		}()
-		began := time.Now()
 		var got []webhook.Delivery
 		until(t, "b has all", func() bool {
-			var err error
-			if got, _, err = b.Lease(t.Context(), webhook.LeaseRequest{Max: n, Until: time.Now().Add(time.Hour)}, got); err != nil {
+			more, err := b.tryFetch(t.Context(), 1, names...)
+			if err != nil {
 				t.Fatal(err)
 			}
+			got = append(got, more...)
 			return len(got) == n
 		})
-		t.Logf("taken over in %v", time.Since(began))
-		if _, _, err := a.Lease(t.Context(), webhook.LeaseRequest{Max: 1, Until: time.Now().Add(time.Hour)}, nil); err == nil {
-			t.Error("a leases though its claim has expired")
+		if _, err := a.tryFetch(t.Context(), 1, names...); err == nil {
+			t.Error("a fetches though its claim has expired")
 		}
-		if err := a.Settle(t.Context(), webhook.Settlement{Verdict: webhook.Done, Delivery: held[0]}); err == nil {
+		if _, err := a.Settle(t.Context(), settlements(webhook.Done, held[0])); err == nil {
 			t.Error("a settles though its claim has expired")
 		}
 		if err := <-buried; err == nil {
 			t.Error("a buries though it is cut off")
 		}
 		wire.cut(false)
-		for i := range got {
-			if err := b.Settle(t.Context(), webhook.Settlement{Verdict: webhook.Done, Delivery: got[i]}); err != nil {
-				t.Fatal(err)
-			}
-		}
+		settle(t, b, webhook.Done, got...)
 		until(t, "a is back", func() bool {
 			counts, err := a.Count(t.Context())
-			a.mu.Lock()
-			defer a.mu.Unlock()
-			return err == nil && counts.Waiting == 0 && !a.steady.Equal(steady) // it has missed a heartbeat
+			_, fetched := a.tryFetch(t.Context(), 1, names...)
+			return err == nil && fetched == nil && counts.Waiting == 0
 		})
 		for dead, err := range a.Dead(t.Context(), webhook.DeadFilter{}, "") {
 			t.Errorf("%s was buried late: %v", dead.Destination, err)
@@ -119,114 +96,51 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
-// Settlements of a process that does not know yet that another owns the partition do not
-// count.
+// The server refuses what a node records that does not know yet that another owns the
+// partition.
 func TestLate(t *testing.T) {
 	s := serve(t) // in no bubble: a goroutine that waits for ruling would have its time stand still
 	c := Config{Partitions: 1}
-	open := func() *Queue {
-		t.Helper()
-		q := s.open(t, c)
-		q.ruling.Lock() // the test decides who owns which partition
-		return q
-	}
-	a := open()
-	if _, err := a.Put(t.Context(), append(deliveries("x", 0, 1), deliveries("y", 0, 1)...)...); err != nil {
-		t.Fatal(err)
-	}
-	late, _, err := a.Lease(t.Context(), webhook.LeaseRequest{Max: 2, Until: time.Now().Add(time.Hour)}, nil)
-	if err != nil || len(late) != 2 {
-		t.Fatalf("Lease = %d, %v", len(late), err)
-	}
+	a := openRuled(t, s, c)
+	mustPut(t, a, append(deliveries("x", 0, 1), deliveries("y", 0, 2)...)...)
+	late := fetch(t, a, 3, "x", "y")
 	a.owned[0].end() // it reads no more
-	b := open()
+	b := openRuled(t, s, c)
 	seize(t, b, 0)
-	got, _, err := b.Lease(t.Context(), webhook.LeaseRequest{Max: 2, Until: time.Now().Add(time.Hour)}, nil)
-	if err != nil || len(got) != 2 {
-		t.Fatalf("Lease of what was taken over = %d, %v", len(got), err)
+	got := fetch(t, b, 3, "x", "y")
+	settle(t, a, webhook.Done, late[0])
+	settle(t, a, webhook.Retry, late[1])
+	settle(t, a, webhook.Bury, late[2])
+	if a.owned[0] != nil {
+		t.Error("a still takes itself for the owner")
 	}
-	again := late[1]
-	again.Tries = 1
-	if err := a.Settle(t.Context(), webhook.Settlement{Verdict: webhook.Done, Delivery: late[0]}, webhook.Settlement{Verdict: webhook.Retry, Delivery: again}); err != nil {
-		t.Fatal(err)
+	if counts, err := b.Count(t.Context()); err != nil || counts.Waiting != 3 || counts.Claimed != 3 || counts.Dead != 0 {
+		t.Errorf("Count = %+v, %v; want three claimed", counts, err)
 	}
-	check := func(q *Queue, leased int) {
-		t.Helper()
-		// Once a later message has been seen, all earlier ones have.
-		if n, err := q.Put(t.Context(), deliveries("z", int(time.Now().UnixNano()), 1)...); n != 1 || err != nil {
-			t.Fatal(err)
-		}
-		testkit.Until(t, "the messages are seen", func() bool {
-			q.mu.Lock()
-			defer q.mu.Unlock()
-			return len(q.owned[0].early) == 0
-		})
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		for _, it := range q.owned[0].held {
-			if it.Tries != 0 {
-				t.Errorf("%s was put back by one who was too late", it.Lane().Name)
-			}
-		}
-		if n := q.owned[0].leases(); n != leased {
-			t.Errorf("%d are leased, want %d", n, leased)
-		}
-	}
-	check(b, 2)
-	// The next owner decides the same.
-	b.owned[0].end()
-	d := open()
-	seize(t, d, 0)
-	check(d, 0)
-	all, _, err := d.Lease(t.Context(), webhook.LeaseRequest{Max: 10, Until: time.Now().Add(time.Hour)}, nil)
-	if err != nil || len(all) != 4 {
-		t.Errorf("Lease of what was taken over again = %v, %v; want x, y and two z", all, err)
-	}
-	for _, q := range []*Queue{a, b, d} {
-		q.ruling.Unlock()
-		if err := q.Close(); err != nil {
-			t.Error(err)
-		}
-	}
+	// Who owns a partition again takes nothing in it for a duplicate of itself.
+	seize(t, a, 0)
+	fetch(t, a, 3, "x", "y")
+	settle(t, b, webhook.Done, got...)
+	seize(t, b, 0)
+	fetch(t, b, 3, "x", "y")
 }
 
-// seize makes q the owner of a partition, whoever owns it.
-func seize(t *testing.T, q *Queue, n int) {
-	t.Helper()
-	holdings, err := q.holdings(t.Context())
-	if err == nil {
-		err = q.claim(t.Context(), n, holdings[n])
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	<-q.owned[n].ready
-}
-
-// A process whose heartbeat comes too late hands out nothing from partitions that others
+// A node whose heartbeat comes too late hands out nothing from partitions that others
 // have taken over, though it has not heard of that. It keeps the others.
-func TestLateSign(t *testing.T) {
+func TestLateHeartbeat(t *testing.T) {
 	s := serve(t) // in no bubble: a goroutine that waits for ruling would have its time stand still
 	c := Config{Partitions: 2}
-	a := s.open(t, c)
-	defer a.Close()
-	a.ruling.Lock() // the test decides who owns which partition
-	defer a.ruling.Unlock()
+	a := openRuled(t, s, c)
 	var names [2]string // of a destination of each partition
 	for i := 0; names[0] == "" || names[1] == ""; i++ {
 		name := fmt.Sprint("d", i)
-		names[partitionOf(name, 2)] = name
+		names[a.config.partition(name)] = name
 	}
 	for _, name := range names {
-		if n, err := a.Put(t.Context(), deliveries(name, 0, 1)...); n != 1 || err != nil {
-			t.Fatalf("Put = %d, %v", n, err)
-		}
+		mustPut(t, a, deliveries(name, 0, 1)...)
 	}
 	a.owned[0].end() // it reads no more
-	b := s.open(t, c)
-	defer b.Close()
-	b.ruling.Lock()
-	defer b.ruling.Unlock()
+	b := openRuled(t, s, c)
 	seize(t, b, 0)
 	a.mu.Lock()
 	a.until = time.Now().Add(-time.Second)
@@ -234,17 +148,15 @@ func TestLateSign(t *testing.T) {
 	if err := a.beat(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	ds, _, err := a.Lease(t.Context(), webhook.LeaseRequest{Max: 10, Until: time.Now().Add(time.Hour)}, nil)
-	if err != nil || len(ds) != 1 || ds[0].Destination != names[1] {
-		t.Errorf("Lease after a late heartbeat = %v, %v; want that of %s alone", ds, err, names[1])
+	if ds := fetch(t, a, 1, names[:]...); ds[0].Destination != names[1] {
+		t.Errorf("Fetch after a late heartbeat = %v; want that of %s alone", ds, names[1])
 	}
-	ds, _, err = b.Lease(t.Context(), webhook.LeaseRequest{Max: 10, Until: time.Now().Add(time.Hour)}, nil)
-	if err != nil || len(ds) != 1 || ds[0].Destination != names[0] {
-		t.Errorf("Lease of who took over = %v, %v; want that of %s alone", ds, err, names[0])
+	if ds := fetch(t, b, 1, names[:]...); ds[0].Destination != names[0] {
+		t.Errorf("Fetch of who took over = %v; want that of %s alone", ds, names[0])
 	}
 }
 
-// A process that has missed a heartbeat of late takes no other for dead: the servers may
+// A node that has missed a heartbeat of late takes no other for dead: the servers may
 // have been away, for the others too.
 func TestSilentJudgesNobody(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
@@ -254,72 +166,51 @@ func TestSilentJudgesNobody(t *testing.T) {
 		defer b.Close()
 		a.abandon()
 		b.abandon()
-		a.mu.Lock()
-		a.steady = time.Now().Add(-time.Hour)
-		a.mu.Unlock()
-		sign := func() { // stores a heartbeat of a, whose answer is lost
+		heartbeat := func() { // stores one of a, whose answer is lost
 			t.Helper()
-			if err := a.publisher.store(t.Context(), &message{subject: a.config.nodes() + "." + a.id, data: []byte("{}")}); err != nil {
+			if err := a.store(t.Context(), &parcel{messages: []*nats.Msg{{Subject: a.config.heartbeat(a.id), Data: []byte("{}"), Header: nats.Header{headerRollup: {"sub"}}}}}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		seen := func() map[string]time.Time {
-			t.Helper()
-			stream, err := a.js.Stream(t.Context(), a.config.nodes())
-			if err != nil {
-				t.Fatal(err)
-			}
-			at := make(map[string]time.Time)
-			for _, q := range []*Queue{a, b} {
-				m, err := stream.GetLastMsgForSubject(t.Context(), a.config.nodes()+"."+q.id)
-				if err != nil {
-					t.Fatal(err)
-				}
-				at[q.id] = m.Time
-			}
-			return at
+		set := func(steady, until time.Duration) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.steady, a.until = time.Now().Add(steady), time.Now().Add(until)
 		}
-		until(t, "b has been silent for long, and a's own claim has expired", func() bool {
-			sign()
-			at := seen()
-			return at[a.id].Sub(at[b.id]) > c.Claim && a.lapsed() // a's last heartbeat may be later than b's
-		})
 		judges := func() bool {
 			t.Helper()
-			nodes, err := a.nodes(t.Context())
+			peers, err := a.peers(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
-			return len(nodes) == 1
+			return len(peers) == 1
 		}
-		if judges() {
-			t.Error("b is taken for dead by a process whose own heartbeats were not stored")
+		end := time.Now().Add(2 * c.Claim)
+		until(t, "b has been silent for long", func() bool { return time.Now().After(end) })
+		heartbeat()
+		if set(-time.Hour, -time.Second); judges() {
+			t.Error("b is taken for dead by a node whose own heartbeats were not stored")
 		}
+		// One that is stored after a gap begins anew.
 		if err := a.beat(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if judges() {
-			t.Error("b is taken for dead by a process that has just missed one")
+			t.Error("b is taken for dead by a node that has just missed one")
 		}
-		// It has missed one, and its claim has not expired.
-		a.mu.Lock()
-		a.steady = time.Now().Add(-time.Hour)
-		a.until = time.Now().Add(c.trusted() - c.Claim*8/10)
-		a.mu.Unlock()
+		set(-time.Hour, c.trusted()-c.Claim*8/10) // it has missed one, and its claim has not expired
 		if err := a.beat(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if judges() {
-			t.Error("b is taken for dead by a process that has missed one")
+			t.Error("b is taken for dead by a node that has missed one")
 		}
-		until(t, "b is taken for dead by a process that has missed none", func() bool {
-			a.mu.Lock()
-			a.steady = time.Now().Add(-time.Hour)
-			a.mu.Unlock()
-			if err := a.beat(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			return judges()
-		})
+		set(-time.Hour, c.trusted())
+		if err := a.beat(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !judges() {
+			t.Error("b is not taken for dead by a node that has missed none")
+		}
 	})
 }

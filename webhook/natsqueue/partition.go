@@ -2,458 +2,416 @@ package natsqueue
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strconv"
-	"time"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/internal/lanes"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A partition is a part of the destinations, of which this process is the owner.
-// What it knows of it is a fold over the messages of the stream in their order;
-// what this process stored itself it learns from the answers, before.
+// A partition is a part of the destinations, of which this node is the owner. What it knows
+// of it is a fold over the messages of the partition in their order, and what it has written
+// itself since.
 type partition struct {
 	n      int
 	prefix string // of its subjects
-	epoch  uint64 // the sequence of the deed
+	epoch  uint64 // the sequence of the owner's first record
 	ready  chan struct{}
 	// context ends when the partition is lost.
 	context context.Context
 	end     context.CancelFunc
 
-	// The rest is guarded by Queue.mu.
+	// The rest is guarded by Store.mu.
 	lost     bool
-	draining bool
-	seen     uint64                 // up to here the messages were read
-	held     map[uint64]*lanes.Item // by sequence
-	early    map[uint64]struct{}    // what was learned of before it was seen
-	settled  map[uint64]struct{}    // what the records say before it was seen
-	shelves  map[string]*shelf      // by subject
-	done     int                    // settled, and still on the server
-	unproven map[uint64]*shelf      // those of them whose record was not seen yet
-	proven   map[uint64]struct{}    // those being settled whose record was seen
-	owed     []uint64               // settled by messages alone; the next record is to say so
-	records  int                    // stored since the last that says everything
-	recorded uint64                 // the sequence of the latest record
-	whole    uint64                 // that of the latest that says everything
-	erased   uint64                 // the records below are erased
-	awaited  uint64                 // a sequence that room.take waits to be seen
-	reached  chan struct{}          // closed when it is, or the partition is lost; else nil
+	draining bool              // it is about to be given to another node
+	seen     uint64            // up to here the messages were read
+	cursor   uint64            // that of the latest record, and later the last put that was looked at
+	last     uint64            // the sequence of the owner's latest record
+	records  int               // since the one that was whole
+	whole    uint64            // the sequence of the latest record that was whole
+	drops    []ref             // duplicates that no record tells of yet
+	blocks   map[uint64]*block // by sequence
+	order    []*block          // by sequence; those that are erased may be among them
+	idle     []*block          // of which nothing waits any more
+	ends     int               // entries that ended since the last look for sparse blocks
+	keys     []keyMessage      // in the order of their sequences
 }
 
-// reach tells room.take. The queue is locked.
-func (p *partition) reach() {
-	if p.reached != nil {
-		close(p.reached)
-		p.reached = nil
-	}
+// A block is a message that has deliveries, or had them. Records have none often.
+type block struct {
+	seq     uint64
+	p       *partition
+	own     bool // a record of the owner
+	judged  bool // its deliveries are known not to be duplicates
+	erased  bool
+	keys    []storekit.Key // a zero one is not to be remembered
+	entries []*entry       // nil for what has ended
+	left    int            // entries that are not nil
+	asker   *chunk         // who waits for an answer, before the partition is read
 }
 
-func newPartition(n int, prefix string, epoch uint64) *partition {
-	return &partition{
-		n: n, prefix: prefix, epoch: epoch, ready: make(chan struct{}),
-		held: make(map[uint64]*lanes.Item), early: make(map[uint64]struct{}),
-		settled: make(map[uint64]struct{}), shelves: make(map[string]*shelf),
-		unproven: make(map[uint64]*shelf), proven: make(map[uint64]struct{}),
-	}
-}
-
-// shelf returns the shelf of a subject, nil if it is no subject of deliveries.
-func (q *Queue) shelf(p *partition, subject string) *shelf {
-	if s := p.shelves[subject]; s != nil {
-		return s
-	}
-	name, err := destinationOf(subject[len(p.prefix):])
-	if err != nil {
-		return nil
-	}
-	l := q.table.Lane(name)
-	h, _ := l.Home.(*home)
-	if h == nil || h.p != p {
-		h = &home{p: p}
-		l.Home = h
-	}
-	h.known++
-	s := &shelf{subject: subject, p: p, lane: l, done: make(map[uint64]struct{}), first: lanes.Last}
-	p.shelves[subject] = s
-	return s
-}
-
-// itemBytes is about what a delivery in memory costs beside its record.
-const itemBytes = 256
-
-// arrive takes a delivery that the stream has: into memory if there is room, and it
-// is due soon. The queue is locked.
-func (q *Queue) arrive(p *partition, s *shelf, seq uint64, d *webhook.Delivery, size int) {
-	now := time.Now()
-	o := lanes.Order{At: d.Due.UnixMicro(), Seq: seq}
-	cost := int64(size) + itemBytes
-	if s.away > 0 || d.Due.Sub(now) > soon || q.cached+cost > q.config.CacheBytes {
-		s.leave(o)
-		q.table.Refresh(s.lane, now.UnixMicro())
-		return
-	}
-	q.hold(s, seq, d, cost)
-}
-
-// hold takes a delivery into memory. The queue is locked.
-func (q *Queue) hold(s *shelf, seq uint64, d *webhook.Delivery, cost int64) {
-	it := &lanes.Item{Delivery: *d, Home: s, Size: cost, Order: lanes.Order{At: d.Due.UnixMicro(), Seq: seq}}
-	it.Destination = s.lane.Name
-	s.p.held[seq] = it
-	s.add(seq)
-	q.cached += cost
-	q.table.Add(s.lane, it, time.Now().UnixMicro())
-}
-
-// strike notes that a message is settled. The queue is locked.
-func (q *Queue) strike(s *shelf, seq uint64) {
-	if _, ok := s.done[seq]; !ok {
-		s.done[seq] = struct{}{}
-		s.p.done++
-	}
-}
-
-// settle takes an item that is settled out of memory. Until it is seen that it is, in the
-// order of the messages, it is not erased: another might own the partition by now.
-// The queue is locked.
-func (q *Queue) settle(it *lanes.Item, seen bool) {
-	s, now := it.Home.(*shelf), time.Now().UnixMicro()
-	if it.Free() {
-		q.table.Expel(s.lane, func(x *lanes.Item) bool { return x == it }, now)
-	} else if !it.Gone() {
-		q.table.Remove(it, now)
-	}
-	if s.p.held[it.Seq] == it {
-		delete(s.p.held, it.Seq)
-		q.cached -= it.Size
-		q.strike(s, it.Seq)
-		if _, proven := s.p.proven[it.Seq]; proven {
-			delete(s.p.proven, it.Seq)
-		} else if !seen {
-			s.p.unproven[it.Seq] = s
-		}
+// open reports whether the partition is read, and is to be fetched from.
+func (p *partition) open() bool {
+	select {
+	case <-p.ready:
+		return !p.lost && !p.draining
+	default:
+		return false
 	}
 }
 
 // follow reads the messages of p from the first one on, until p is lost.
-func (q *Queue) follow(p *partition) {
-	t := q.tail(p.prefix+">", 1, func(seq uint64, m *nats.Msg) bool { return q.saw(p, seq, m) })
+func (s *Store) follow(p *partition) {
 	told := false
-	t.refused = func(err error) { // as where an account has too few consumers
-		if !told {
-			told = true
-			q.config.Logger.Error("natsqueue: the server does not let a partition be read", "partition", p.n, "error", err)
-		}
-	}
+	t := &tail{nc: s.nc, js: s.js, stream: s.config.Stream, subject: p.prefix + ">", next: 1, patience: createSoon,
+		take: func(seq uint64, m *nats.Msg) bool { return s.saw(p, seq, m) },
+		refused: func(err error) { // as where an account has too few consumers
+			if !told {
+				told = true
+				s.config.Logger.Error("natsqueue: the server does not let a partition be read, so its deliveries wait", "partition", p.n, "error", err)
+			}
+		}}
 	if err := t.run(p.context); err != nil && p.context.Err() == nil {
-		q.config.Logger.Error("natsqueue: a partition is no longer read", "partition", p.n, "error", err)
+		s.config.Logger.Error("natsqueue: a partition is no longer read, so its deliveries wait", "partition", p.n, "error", err)
 	}
-}
-
-func (q *Queue) tail(subject string, from uint64, take func(uint64, *nats.Msg) bool) *tail {
-	return &tail{nc: q.nc, js: q.js, stream: q.config.Stream, subject: subject, next: from, patience: createSoon, take: take, refused: func(error) {}}
 }
 
 // saw takes the next message of p, and reports whether more are wanted.
-func (q *Queue) saw(p *partition, seq uint64, m *nats.Msg) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
+func (s *Store) saw(p *partition, seq uint64, m *nats.Msg) bool {
+	kind := m.Subject[len(p.prefix):]
+	var c *chunk
+	var r *record
+	var err error
+	switch kind {
+	case kindPut:
+		c, err = parseChunk(m.Data)
+	case kindOwn:
+		if r, err = parseRecord(m.Data); err == nil {
+			c = &r.chunk
+		}
+	}
+	var ds []*webhook.Delivery
+	if c != nil && (kind == kindPut || seq < p.epoch) {
+		ds = s.decode(p, seq, c)
+	}
+	var dups []byte
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if p.lost {
 		return false
 	}
-	switch m.Subject[len(p.prefix):] {
-	case kindOwner:
-		q.sawDeed(p, seq, m.Data)
-	case kindDone:
-		q.sawRecord(p, seq, m)
-	default:
-		q.sawDelivery(p, seq, m)
+	switch {
+	case err != nil:
+		s.config.Logger.Error("natsqueue: a message cannot be read and is left alone; deliveries in it are not attempted",
+			"partition", p.n, "sequence", seq, "error", err)
+		if kind == kindPut || seq < p.epoch {
+			s.spoiled(p, seq, kind == kindOwn)
+		}
+	case kind == kindPut:
+		b := s.arrive(p, seq, false, c, ds)
+		if seq > p.epoch {
+			dups = s.judge(b, c)
+			p.cursor = seq
+		} else if !b.judged {
+			b.asker = &chunk{node: strings.Clone(c.node), number: c.number}
+		}
+	case kind == kindKey:
+		s.sawKeys(p, seq, m)
+	case kind == kindOwn && seq < p.epoch:
+		s.sawRecord(p, r)
+		s.arrive(p, seq, true, c, ds)
+		p.records++
+		if r.whole {
+			p.records, p.whole = 0, seq
+		}
+	case kind == kindOwn && seq == p.epoch:
+		s.sawRecord(p, r)
+		s.arrive(p, seq, true, c, nil)
+		s.loaded(p)
+	case kind == kindOwn && r.node == "": // it was given away
+		s.lose(p)
+	case kind == kindOwn && r.node != s.id:
+		s.yield(p)
 	}
 	if p.lost {
 		return false
 	}
-	if p.seen = seq; seq >= p.awaited {
-		p.reach()
-	}
-	if seq == p.epoch {
-		clear(p.settled) // of what is no longer there
-		close(p.ready)
-		q.awake()
+	p.seen = seq
+	if dups != nil {
+		s.answer(c, dups)
 	}
 	return true
 }
 
-func (q *Queue) sawDeed(p *partition, seq uint64, data []byte) {
-	if seq <= p.epoch {
-		return
+// answer tells who put a chunk what of it is duplicate. The store is locked.
+func (s *Store) answer(c *chunk, dups []byte) {
+	if c.node == s.id {
+		s.answered(c.number, dups)
+	} else {
+		s.nc.Publish(s.config.ask("put."+c.node), putAnswer(c.number, dups))
 	}
-	if d, err := parseDeed(data); err == nil && d.Node == "" && p.draining {
-		return
-	}
-	q.yield(p)
-	q.govern()
 }
 
-func (q *Queue) sawRecord(p *partition, seq uint64, m *nats.Msg) {
-	if seq < p.epoch || m.Header.Get(headerEpoch) != fmt.Sprint(p.epoch) {
-		return // of those before, which was read, or of one who did not know that he is over
+// decode reads the deliveries of a chunk. Those that cannot be read are nil.
+func (s *Store) decode(p *partition, seq uint64, c *chunk) []*webhook.Delivery {
+	ds := make([]*webhook.Delivery, len(c.records))
+	for i, r := range c.records {
+		d := new(webhook.Delivery)
+		if err := d.UnmarshalBinary(r); err != nil || d.Destination == "" {
+			s.config.Logger.Error("natsqueue: a delivery cannot be read and is left alone", "partition", p.n, "sequence", seq, "place", i, "error", err)
+			continue
+		}
+		ds[i] = d
 	}
-	seqs, err := parseRecord(m.Data)
-	if err != nil {
-		q.config.Logger.Error("natsqueue: a record cannot be read", "partition", p.n, "sequence", seq, "error", err)
-		return
+	return ds
+}
+
+// block adds the block of a message with n deliveries. The store is locked.
+func (p *partition) block(seq uint64, own bool, n int) *block {
+	b := &block{seq: seq, p: p, own: own, keys: make([]storekit.Key, n), entries: make([]*entry, n), left: n}
+	p.blocks[seq] = b
+	i := len(p.order)
+	for i > 0 && p.order[i-1].seq > seq {
+		i--
 	}
-	for _, s := range seqs {
-		delete(p.unproven, s)
-		if it := p.held[s]; it != nil && it.Settling() {
-			p.proven[s] = struct{}{} // the answer is on its way
-		} else if it != nil {
-			q.settle(it, true) // the answer was lost
+	p.order = slices.Insert(p.order, i, b)
+	if n == 0 {
+		p.idle = append(p.idle, b)
+	}
+	return b
+}
+
+// arrive takes the deliveries of a message, which are in no queue yet. The store is locked.
+func (s *Store) arrive(p *partition, seq uint64, own bool, c *chunk, ds []*webhook.Delivery) *block {
+	b := p.block(seq, own, len(ds))
+	b.judged = own || c.revived
+	for i, d := range ds {
+		e := &entry{block: b, i: uint32(i), damaged: d == nil}
+		if b.entries[i] = e; d != nil {
+			b.keys[i] = storekit.KeyOf(d.Destination, d.ID)
+			l := s.lanes[d.Destination]
+			if l == nil {
+				l = &lane{name: strings.Clone(d.Destination), p: p}
+				s.lanes[l.name] = l
+			}
+			e.lane, d.Destination = l, l.name
+			l.waiting++
+			s.fill(e, d)
+			s.cache.add(e)
 		}
 	}
+	return b
 }
 
-func (q *Queue) sawDelivery(p *partition, seq uint64, m *nats.Msg) {
-	if _, known := p.early[seq]; known {
-		delete(p.early, seq)
-		return
+// spoiled keeps a message that cannot be read from being erased. The store is locked.
+func (s *Store) spoiled(p *partition, seq uint64, own bool) {
+	b := p.block(seq, own, 1)
+	b.entries[0], b.judged = &entry{block: b, damaged: true}, true
+}
+
+// fill has e tell of d. The store is locked.
+func (s *Store) fill(e *entry, d *webhook.Delivery) {
+	s.serial++
+	e.due, e.retry, e.order = d.Due.UnixMicro(), !d.Expires.IsZero(), s.serial
+	e.size, e.user, e.delivery = uint32(len(d.Body)), hash(d.User), d
+}
+
+// judge has the deliveries of b wait that were not put before, and returns a bit for each of
+// those that were. The store is locked.
+func (s *Store) judge(b *block, c *chunk) []byte {
+	var mine []*item
+	if x := s.parts[c.number]; x != nil && c.node == s.id {
+		mine = x.items
 	}
-	s := q.shelf(p, m.Subject)
-	if s == nil {
-		q.config.Logger.Error("natsqueue: a message has a subject of nobody", "subject", m.Subject, "sequence", seq)
-		return
+	dups := make([]byte, (len(b.entries)+7)/8)
+	at := now()
+	for i, e := range b.entries {
+		if e == nil || e.damaged {
+			continue
+		}
+		if !s.seen.Add(b.keys[i], at) && !b.judged {
+			s.leaveOut(b, i, dups)
+			continue
+		}
+		ours := i < len(mine) && mine[i].put != nil && mine[i].put.called && !mine[i].put.over
+		if ours && mine[i].keep && e.delivery != nil && b.p.open() && s.lapsed() == nil {
+			mine[i].Claim = s.claim(e)
+			continue
+		}
+		e.lane.push(e)
+		if !ours {
+			s.tell(e.lane.name)
+		}
 	}
-	if _, over := p.settled[seq]; over {
-		delete(p.settled, seq)
-		q.strike(s, seq)
-		return
+	b.judged = true
+	return dups
+}
+
+// leaveOut ends the duplicate i of b, and notes it in dups. The store is locked.
+func (s *Store) leaveOut(b *block, i int, dups []byte) {
+	dups[i/8] |= 1 << (i % 8)
+	b.p.drops = append(b.p.drops, ref{b.seq, uint32(i)})
+	b.keys[i] = storekit.Key{}
+	s.remove(b.entries[i])
+}
+
+// remove ends e, which does not wait any more. The store is locked.
+func (s *Store) remove(e *entry) {
+	s.cache.leave(e)
+	s.unclaim(e)
+	e.gone = true
+	if l := e.lane; l != nil {
+		if l.waiting--; l.waiting == 0 {
+			delete(s.lanes, l.name)
+		}
 	}
-	o, is, err := originOf(m.Header)
-	if err != nil {
-		q.config.Logger.Error("natsqueue: a message has an origin that cannot be read", "partition", p.n, "sequence", seq)
+	e.block.drop(e)
+}
+
+// drop takes e out of b, which is its block. The store is locked.
+func (b *block) drop(e *entry) {
+	b.entries[e.i] = nil
+	b.p.ends++
+	if b.left--; b.left == 0 {
+		b.p.idle = append(b.p.idle, b)
 	}
-	if is {
-		if o.epoch < p.epoch && seq > p.epoch {
-			q.strike(s, seq) // of one who did not know that he is over
-			p.owed = append(p.owed, seq)
+}
+
+// claim gives e, which is in no queue, a claim. The store is locked.
+func (s *Store) claim(e *entry) uint64 {
+	s.serial++
+	e.claim = s.serial
+	s.claims[e.claim] = e
+	e.lane.claimed++
+	s.cache.leave(e)
+	return e.claim
+}
+
+// unclaim ends the claim of e, if it has one. The store is locked.
+func (s *Store) unclaim(e *entry) {
+	if e.claim != 0 {
+		delete(s.claims, e.claim)
+		e.claim = 0
+		e.lane.claimed--
+	}
+}
+
+// putBack ends the claim of e, which waits again. The store is locked.
+func (s *Store) putBack(e *entry) {
+	s.unclaim(e)
+	e.lane.push(e)
+	if e.delivery != nil {
+		s.cache.add(e)
+	}
+}
+
+// sawRecord takes a record of an owner before. The store is locked.
+func (s *Store) sawRecord(p *partition, r *record) {
+	p.cursor = max(p.cursor, r.cursor)
+	end := func(x ref, drop bool) {
+		b := p.blocks[x.seq]
+		if b == nil || int(x.i) >= len(b.entries) || b.entries[x.i] == nil || b.entries[x.i].damaged {
 			return
 		}
-		if it := p.held[o.seq]; it != nil && !it.Settling() {
-			q.settle(it, true)
-			p.owed = append(p.owed, o.seq)
+		if drop {
+			b.keys[x.i] = storekit.Key{}
+		}
+		s.remove(b.entries[x.i])
+	}
+	for _, x := range r.drops {
+		end(x, true)
+	}
+	for _, x := range r.ends {
+		end(x, false)
+	}
+}
+
+// loaded begins to hand out what is known of p, of which all messages up to the epoch were
+// read. The store is locked.
+func (s *Store) loaded(p *partition) {
+	at := now()
+	each := func(which func(*block) bool, do func(*block, int, *entry)) {
+		for _, b := range p.order {
+			if !which(b) {
+				continue
+			}
+			for i, e := range b.entries {
+				if e == nil || !e.damaged {
+					do(b, i, e)
+				}
+			}
 		}
 	}
-	var d webhook.Delivery
-	if err := d.UnmarshalBinary(m.Data); err != nil {
-		q.damaged(s, seq, err)
-		return
+	// First what is not in question: so a put that nobody has looked at yet is no duplicate of
+	// itself.
+	known := func(b *block) bool { return b.judged || b.seq <= p.cursor }
+	each(func(*block) bool { return true }, func(b *block, i int, e *entry) {
+		if (e == nil || known(b)) && b.keys[i] != (storekit.Key{}) {
+			s.seen.Add(b.keys[i], at)
+		}
+	})
+	for _, b := range p.order {
+		if known(b) {
+			continue
+		}
+		dups := make([]byte, (len(b.entries)+7)/8)
+		for i, e := range b.entries {
+			if e != nil && !e.damaged && !s.seen.Add(b.keys[i], at) {
+				s.leaveOut(b, i, dups)
+			}
+		}
+		s.answer(b.asker, dups)
 	}
-	fresh := seq > p.epoch
-	q.arrive(p, s, seq, &d, len(m.Data))
-	if fresh {
-		q.awake()
-	}
+	each(func(*block) bool { return true }, func(b *block, _ int, e *entry) {
+		b.judged, b.asker = true, nil
+		if e != nil {
+			e.lane.push(e)
+			s.tell(e.lane.name)
+		}
+	})
+	p.cursor = max(p.cursor, p.seen)
+	close(p.ready)
 }
 
-// damaged keeps a message that cannot be read where it is: a later version may have
-// written it. The queue is locked.
-func (q *Queue) damaged(s *shelf, seq uint64, err error) {
-	q.config.Logger.Error("natsqueue: a delivery cannot be read and is left alone", "partition", s.p.n, "sequence", seq, "error", err)
-	if s.damaged == nil {
-		s.damaged = make(map[uint64]struct{})
-	}
-	s.damaged[seq] = struct{}{}
-}
-
-// stored tells of a delivery that this process stored. The queue is locked.
-func (q *Queue) stored(p *partition, subject string, seq uint64, d *webhook.Delivery, size int) {
-	if p.lost || seq <= p.seen {
-		return
-	}
-	if _, known := p.early[seq]; known {
-		return
-	}
-	p.early[seq] = struct{}{}
-	q.arrive(p, q.shelf(p, subject), seq, d, size)
-}
-
-// yield loses a partition that another process has taken over. The queue is locked.
-func (q *Queue) yield(p *partition) {
+// yield loses a partition that another node has taken over. The store is locked.
+func (s *Store) yield(p *partition) {
 	if !p.lost {
-		q.config.Logger.Warn("natsqueue: another process has taken over a partition", "partition", p.n)
+		s.config.Logger.Warn("natsqueue: another node has taken over a partition; what this one is attempting of it is attempted again", "partition", p.n)
 	}
-	q.lose(p)
+	s.lose(p)
+	s.govern()
 }
 
-// lose ends what this process does for a partition. The queue is locked.
-func (q *Queue) lose(p *partition) {
+// lose ends what this node does for a partition. The store is locked.
+func (s *Store) lose(p *partition) {
 	if p.lost {
 		return
 	}
 	p.lost = true
-	if q.owned[p.n] == p {
-		q.owned[p.n] = nil
+	if s.owned[p.n] == p {
+		s.owned[p.n] = nil
 	}
-	now := time.Now().UnixMicro()
-	for _, s := range p.shelves {
-		if h, _ := s.lane.Home.(*home); h == nil || h.p != p {
-			continue
+	for _, b := range p.blocks {
+		for i, e := range b.entries {
+			if e == nil {
+				continue
+			}
+			s.seen.Remove(b.keys[i]) // else it is a duplicate of itself if this node owns p again
+			s.cache.leave(e)
+			delete(s.claims, e.claim)
+			if l := e.lane; l != nil && s.lanes[l.name] == l {
+				delete(s.lanes, l.name)
+				s.tell(l.name)
+			}
 		}
-		s.lane.Home = nil
-		s.lane.Beyond = lanes.Last
-		q.table.Expel(s.lane, func(it *lanes.Item) bool { return it.Home.(*shelf).p == p }, now)
 	}
-	for _, it := range p.held {
-		if !it.Gone() && !it.Settling() {
-			q.table.Remove(it, now)
-		}
-		q.cached -= it.Size
-	}
-	p.held, p.shelves, p.early, p.settled, p.unproven, p.proven = nil, nil, nil, nil, nil, nil
+	p.blocks, p.order, p.idle, p.keys = nil, nil, nil, nil
 	p.end()
-	p.reach()
 	select {
 	case <-p.ready:
 	default:
 		close(p.ready)
-	}
-}
-
-// leases returns how many deliveries of p are leased. The queue is locked.
-func (p *partition) leases() int {
-	n := 0
-	for _, it := range p.held {
-		if !it.Waits() && !it.Gone() {
-			n++
-		}
-	}
-	return n
-}
-
-// unerased returns the sequences that are settled and still on the server, those
-// that only messages tell of, and those that were not seen yet, as of a partition that is
-// given away before it was read. The queue is locked.
-func (p *partition) unerased() []uint64 {
-	seqs := slices.Clone(p.owed)
-	for seq := range p.settled {
-		seqs = append(seqs, seq)
-	}
-	for _, s := range p.shelves {
-		for seq := range s.done {
-			seqs = append(seqs, seq)
-		}
-	}
-	slices.Sort(seqs)
-	return slices.Compact(seqs)
-}
-
-// An account is what the records of a partition say.
-type account struct {
-	settled  map[uint64]struct{}
-	deeds    []uint64
-	recorded uint64 // the sequence of the last record
-}
-
-// over reports whether what was stored at seq in an epoch came too late.
-func (a *account) over(epoch, seq uint64) bool {
-	for _, e := range a.deeds {
-		if e > epoch && e < seq {
-			return true
-		}
-	}
-	return false
-}
-
-// audit reads the records of a partition, up to its deed at the sequence until, and
-// of the deliveries those after the last record, which it need not know. What cannot be read
-// is told and left out: rather is something delivered again than nothing.
-func (q *Queue) audit(ctx context.Context, prefix string, until uint64) (*account, error) {
-	a := &account{settled: make(map[uint64]struct{})}
-	err := q.readUntil(ctx, prefix+"*", 1, until, func(m *stored) {
-		if err := a.read(m, m.subject[len(prefix):] == kindOwner); err != nil {
-			q.config.Logger.Error("natsqueue: a record cannot be read", "subject", m.subject, "sequence", m.seq, "error", err)
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	err = q.readUntil(ctx, prefix+">", a.recorded+1, until, func(m *stored) {
-		o, is, _ := originOf(m.header) // sawDelivery tells of an error
-		if is && !a.over(o.epoch, m.seq) {
-			a.settled[o.seq] = struct{}{}
-		} else if is {
-			a.settled[m.seq] = struct{}{}
-		}
-	})
-	return a, err
-}
-
-// read takes a record, or the one in a deed.
-func (a *account) read(m *stored, isDeed bool) error {
-	record := m.data
-	if isDeed {
-		a.deeds = append(a.deeds, m.seq)
-		d, err := parseDeed(m.data)
-		if err != nil || len(d.Settled) == 0 {
-			return err
-		}
-		record = d.Settled
-	} else {
-		epoch, err := strconv.ParseUint(m.header.Get(headerEpoch), 10, 64)
-		if err != nil {
-			return err
-		}
-		if a.over(epoch, m.seq) {
-			return nil
-		}
-	}
-	seqs, err := parseRecord(record)
-	if err != nil {
-		return err
-	}
-	for _, seq := range seqs {
-		a.settled[seq] = struct{}{}
-	}
-	if !isDeed {
-		a.recorded = m.seq
-	}
-	return nil
-}
-
-// auditBatch is how many messages readUntil reads at a time, at most.
-const auditBatch = 1024
-
-// readUntil calls fn with the messages under the subjects from a sequence on, before
-// one which is there. It does without a consumer, which might be put on a server that
-// is out of reach.
-func (q *Queue) readUntil(ctx context.Context, subjects string, from, until uint64, fn func(*stored)) error {
-	for {
-		pages, err := q.reader.read(ctx, q.config.Stream, request{Batch: auditBatch, MaxBytes: fetchBytes, Seq: from, Next: subjects})
-		if err != nil {
-			return err
-		}
-		for i := range pages[0] {
-			m := &pages[0][i]
-			if m.seq >= until {
-				return nil
-			}
-			fn(m)
-			from = m.seq + 1
-		}
-		if len(pages[0]) > 0 {
-			continue
-		}
-		timer := time.NewTimer(behind) // the replica does not have it yet
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		}
 	}
 }

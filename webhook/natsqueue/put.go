@@ -2,39 +2,76 @@ package natsqueue
 
 import (
 	"context"
-	"encoding/base64"
+	"encoding/binary"
 	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/internal/lanes"
-	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// maxName is how many bytes a destination and a member of an audience have at most.
-const maxName = 255
+const (
+	// maxName is how many bytes a member of an audience has at most.
+	maxName = 255
+	// headerRoom is what a message has beside its records at most, and what a delivery grows by
+	// until it is settled, but for its attempts: these are left out where there is no room for them.
+	headerRoom = 4096
+	// blockBytes and blockLen bound what shares a message, unless it is a single delivery.
+	blockBytes = 128 << 10
+	blockLen   = 1024
+	// maxBatch is how many messages the server stores together.
+	maxBatch = 1000
+	// maxGroup is how many bytes of different calls are stored together.
+	maxGroup = 4 << 20
+	// answerPatience is how long a put that is stored waits to learn what of it is duplicate. An
+	// owner says so at once, if there is one.
+	answerPatience = 250 * time.Millisecond
+)
 
-// A fresh delivery is one to be stored.
-type fresh struct {
-	message
-	delivery  *webhook.Delivery
-	partition int
+// A put is a call of Put.
+type put struct {
+	items  []item
+	called bool // by Put: the caller knows that something waits
+	size   int
+	once   string      // the id of its only message, which has a dead letter that is revived: several nodes may do so at once
+	extra  []*nats.Msg // stored with it or not at all
+	err    error
+	stored chan struct{} // closed when it is stored, or err is set
+
+	// Guarded by Store.mu.
+	left int           // items without an answer
+	done chan struct{} // closed when there is none
+	over bool          // nobody waits for it any more
 }
 
-// prepare checks and encodes ds.
-func (q *Queue) prepare(ds []webhook.Delivery) ([]fresh, error) {
+// An item is a delivery to be stored.
+type item struct {
+	put       *put
+	partition int
+	record    []byte
+	keep      bool
+	webhook.Result
+}
+
+// A part is a message of puts, whose answer is awaited.
+type part struct {
+	items []*item
+	size  int
+	sent  time.Time
+}
+
+// newPut checks and encodes ds.
+func (s *Store) newPut(n int, at func(int) *webhook.Put) (*put, error) {
+	p := &put{items: make([]item, n), left: n, stored: make(chan struct{}), done: make(chan struct{})}
 	total := 0
-	for i := range ds {
-		total += len(ds[i].Body) + 256
+	for i := range n {
+		total += len(at(i).Body) + 256
 	}
+	limit := int(s.nc.MaxPayload()) - headerRoom
 	buf := make([]byte, 0, total)
-	all := make([]fresh, len(ds))
-	limit := q.nc.MaxPayload()
-	now := time.Now()
-	for i := range ds {
-		d := &ds[i]
+	for i := range n {
+		d := at(i)
 		if err := d.Check(); err != nil {
 			return nil, fmt.Errorf("natsqueue: delivery %d: %w", i, err)
 		}
@@ -43,95 +80,251 @@ func (q *Queue) prepare(ds []webhook.Delivery) ([]fresh, error) {
 		if buf, err = d.AppendBinary(buf); err != nil {
 			return nil, fmt.Errorf("natsqueue: delivery %d: %w", i, err)
 		}
-		f := &all[i]
-		f.data = buf[from:len(buf):len(buf)]
-		if n := int64(len(f.data) + recordRoom + headerRoom); n > limit {
-			return nil, fmt.Errorf("natsqueue: delivery %d takes %d bytes; the server's max_payload is %d", i, n, limit)
+		if size := len(buf) - from; size > limit {
+			return nil, fmt.Errorf("natsqueue: delivery %d takes %d bytes, and the server's max_payload has room for %d: %w", i, size, limit, webhook.ErrTooLarge)
 		}
-		f.delivery = d
-		f.partition = partitionOf(d.Destination, q.config.Partitions)
-		f.subject = q.subjects.delivery(f.partition, token(d.Destination), d.Due, now)
+		p.items[i] = item{put: p, partition: s.config.partition(d.Destination), record: buf[from:len(buf):len(buf)], keep: d.Keep}
 	}
-	return all, nil
-}
-
-const (
-	// headerRoom is what the headers of a delivery take at most.
-	headerRoom = 256
-	// recordRoom is what a record grows by at most until it is settled, but for the
-	// attempts: these are left out where there is no room for them.
-	recordRoom = 256
-)
-
-// putID is the id of a delivery by which the server knows it again.
-func putID(d *webhook.Delivery) nats.Header {
-	key := storekit.KeyOf(d.Destination, d.ID)
-	return nats.Header{headerID: {base64.RawURLEncoding.EncodeToString(key[:])}}
-}
-
-// Put implements webhook.Queue. When the server fails in the middle of a call of several
-// deliveries, or does not answer before the deadline of ctx, some of them may be stored;
-// these are recognised when they are put again.
-func (q *Queue) Put(ctx context.Context, ds ...webhook.Delivery) (int, error) {
-	return q.PutEach(ctx, ds, nil)
-}
-
-// PutEach implements webhook.SchedulingQueue.
-func (q *Queue) PutEach(ctx context.Context, ds []webhook.Delivery, stored []bool) (int, error) {
-	if err := q.calls.Enter(ctx); err != nil {
-		return 0, err
+	p.size = len(buf) + 32*n
+	if n == 0 {
+		close(p.done)
 	}
-	defer q.calls.Leave()
-	all, err := q.prepare(ds)
+	return p, nil
+}
+
+// Put implements webhook.Store. Its deliveries, of as many destinations as there are, are one
+// message, or an atomic batch: more than 1,000 messages of 128 KB are ErrTooLarge. While the owner
+// of a destination is dead, duplicates for it are reported as stored, and left out later.
+func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.calls.Leave()
+	p, err := s.newPut(len(ps), func(i int) *webhook.Put { return &ps[i] })
 	if err != nil {
-		return 0, err
+		return err
 	}
-	for i := range all {
-		all[i].header = putID(all[i].delivery)
+	p.called = true
+	if err := s.put(ctx, p); err != nil {
+		return err
 	}
-	// What is on its way may be stored, so its answer is waited for even if ctx is cancelled.
-	storing, cancel := q.background, context.CancelFunc(func() {})
-	if deadline, ok := ctx.Deadline(); ok {
-		storing, cancel = context.WithDeadline(q.background, deadline)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range p.items {
+		out[i] = p.items[i].Result
 	}
-	defer cancel()
-	n, err := q.put(storing, all)
-	for i := range stored {
-		stored[i] = err == nil && !all[i].duplicate
-	}
-	return n, err
+	return nil
 }
 
-// put stores deliveries and returns how many of them were not there.
-func (q *Queue) put(ctx context.Context, all []fresh) (stored int, err error) {
-	if len(all) == 0 {
-		return 0, nil
+// put stores a put, and waits for the answers.
+func (s *Store) put(ctx context.Context, p *put) error {
+	if len(p.items)+len(p.extra) == 0 {
+		return nil
 	}
-	size := int64(0)
-	messages := make([]*message, len(all))
-	for i := range all {
-		messages[i] = &all[i].message
-		size += int64(len(all[i].data)) + storedBytes
+	if p.pack().messages()+len(p.extra) > maxBatch || s.config.MaxBytes > 0 && int64(p.size) > s.config.MaxBytes {
+		return fmt.Errorf("natsqueue: %d deliveries with %d bytes: %w", len(p.items), p.size, webhook.ErrTooLarge)
 	}
-	if err := q.room.take(q, size); err != nil {
-		return 0, err
+	if err := ctx.Err(); err != nil {
+		return err
 	}
-	err = q.publisher.store(ctx, messages...)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for i := range all {
-		f := &all[i]
-		if !f.answered || f.err != nil || f.duplicate {
+	if err := s.room.take(s, int64(p.size)); err != nil {
+		return err
+	}
+	s.puts.Add(p, p.size)
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout+resend/2, errNoAnswer)
+	defer cancel()
+	select {
+	case <-p.stored:
+	case <-ctx.Done():
+	}
+	if err := context.Cause(ctx); err != nil { // it may be stored
+		s.puts.Drop(p)
+		s.giveUp(p)
+		return err
+	}
+	if p.err != nil {
+		s.giveUp(p)
+		return fmt.Errorf("natsqueue: storing: %w", p.err)
+	}
+	timer := time.NewTimer(answerPatience)
+	defer timer.Stop()
+	select {
+	case <-p.done:
+		return nil
+	case <-timer.C:
+	}
+	// It is stored, whatever its owner says.
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.over = true
+	for i := range p.items {
+		if it := &p.items[i]; it.put != nil {
+			it.Stored = true
+		}
+	}
+	return nil
+}
+
+// giveUp gives back what was claimed for p, and claims nothing for it any more.
+func (s *Store) giveUp(p *put) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p.over = true
+	for i := range p.items {
+		if e := s.claims[p.items[i].Claim]; e != nil {
+			s.putBack(e)
+			s.tell(e.lane.name)
+		}
+	}
+}
+
+// A packing is puts, by the messages they make.
+type packing map[int][]*part
+
+// pack divides p into messages.
+func (p *put) pack() packing {
+	all := make(packing)
+	all.add(p)
+	return all
+}
+
+func (k packing) messages() (n int) {
+	for _, parts := range k {
+		n += len(parts)
+	}
+	return n
+}
+
+// add adds a put to messages that have room.
+func (k packing) add(p *put) {
+	for i := range p.items {
+		it := &p.items[i]
+		parts := k[it.partition]
+		if n := len(parts); n == 0 || parts[n-1].size+len(it.record) > blockBytes || len(parts[n-1].items) == blockLen {
+			parts = append(parts, new(part))
+			k[it.partition] = parts
+		}
+		last := parts[len(parts)-1]
+		last.items, last.size = append(last.items, it), last.size+len(it.record)
+	}
+}
+
+// storePuts stores puts. Those that take one message share some with others; the rest is one
+// atomic batch.
+func (s *Store) storePuts(puts []*put) {
+	single, batch := make(packing), make(packing)
+	of := make(map[*parcel][]*put)
+	var parcels []*parcel
+	together := new(parcel)
+	for _, p := range puts {
+		switch {
+		case p.once != "":
+			for _, parts := range p.pack() {
+				for _, x := range parts {
+					c := &parcel{messages: []*nats.Msg{s.message(x, true)}}
+					c.messages[0].Header = nats.Header{headerID: {p.once}}
+					parcels, of[c] = append(parcels, c), []*put{p}
+				}
+			}
+		case len(p.extra) > 0:
+			c := &parcel{messages: p.extra}
+			for _, parts := range p.pack() {
+				for _, x := range parts {
+					c.messages = append(c.messages, s.message(x, false))
+				}
+			}
+			parcels, of[c] = append(parcels, c), []*put{p}
+		case p.pack().messages() == 1:
+			single.add(p)
+		default:
+			batch.add(p)
+			of[together] = append(of[together], p)
+		}
+	}
+	for _, parts := range single {
+		for _, x := range parts {
+			c := &parcel{messages: []*nats.Msg{s.message(x, false)}}
+			parcels = append(parcels, c)
+			for _, it := range x.items {
+				if n := len(of[c]); n == 0 || of[c][n-1] != it.put {
+					of[c] = append(of[c], it.put)
+				}
+			}
+		}
+	}
+	for _, parts := range batch {
+		for _, x := range parts {
+			together.messages = append(together.messages, s.message(x, false))
+		}
+	}
+	if len(together.messages) > 0 {
+		parcels = append(parcels, together)
+	}
+	err := s.send(s.background, parcels...)
+	for _, c := range parcels {
+		for _, p := range of[c] {
+			switch {
+			case c.err != nil:
+				p.err = c.err
+			case !c.answered:
+				p.err = err
+			}
+		}
+	}
+	for _, p := range puts {
+		close(p.stored)
+	}
+}
+
+// message returns the message of a part.
+func (s *Store) message(x *part, revived bool) *nats.Msg {
+	c := chunk{revived: revived, node: s.id, records: make([][]byte, len(x.items))}
+	size := headerRoom
+	for i, it := range x.items {
+		c.records[i] = it.record
+		size += len(it.record) + 4
+	}
+	s.mu.Lock()
+	s.serial++
+	c.number = s.serial
+	x.sent = time.Now()
+	s.parts[c.number] = x
+	s.mu.Unlock()
+	return &nats.Msg{Subject: s.config.prefix(x.items[0].partition) + kindPut, Data: c.append(make([]byte, 0, size))}
+}
+
+// answered takes the answer for a part: a bit for each item that is a duplicate. The store is locked.
+func (s *Store) answered(number uint64, dups []byte) {
+	x := s.parts[number]
+	if x == nil {
+		return
+	}
+	delete(s.parts, number)
+	for i, it := range x.items {
+		p := it.put
+		if p == nil || i/8 >= len(dups) {
 			continue
 		}
-		stored++
-		if p := q.owned[f.partition]; p != nil {
-			d := lanes.Clone(f.delivery)
-			q.stored(p, f.subject, f.seq, &d, len(f.data))
+		it.put = nil
+		it.Stored = it.Stored || dups[i/8]&(1<<(i%8)) == 0
+		if p.left--; p.left == 0 {
+			close(p.done)
 		}
 	}
-	if err != nil {
-		return 0, fmt.Errorf("natsqueue: storing: %w", err)
+}
+
+// putAnswer is what an owner answers the node that put a chunk.
+func putAnswer(number uint64, dups []byte) []byte {
+	return append(binary.AppendUvarint(nil, number), dups...)
+}
+
+// heardOfPut takes an answer of another node.
+func (s *Store) heardOfPut(m *nats.Msg) {
+	number, n := binary.Uvarint(m.Data)
+	if n <= 0 {
+		return
 	}
-	return stored, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answered(number, m.Data[n:])
 }

@@ -3,32 +3,161 @@ package natsqueue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/hookferry/analytics/webhook"
 )
 
-// A server that does not answer keeps nobody waiting beyond the deadline of a Put.
-func TestPutEndsAtItsDeadline(t *testing.T) {
+// Every call gets an answer or an error within five seconds while the server is silent, and goes
+// on with what the server has done when it answers again.
+func TestSilentServer(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		var deaf atomic.Bool
 		s.wrap = func(conn net.Conn) (net.Conn, error) { return deafConn{conn, &deaf}, nil }
-		q := ready(s.open(t, Config{}))
+		q := ready(s.open(t, Config{Partitions: 4}))
+		defer q.Close()
+		mustPut(t, q, deliveries("crm", 0, 2)...)
+		held := fetch(t, q, 2, "crm")
 		deaf.Store(true)
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		begin := time.Now()
-		ds := deliveries("crm", 0, 1)
-		if n, err := q.Put(ctx, ds...); n != 0 || !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) != 5*time.Second {
-			t.Errorf("Put = %d, %v after %v, want the deadline after 5s", n, err, time.Since(begin))
+		for name, call := range map[string]func() error{
+			"Put":    func() error { _, err := q.tryPut(t.Context(), deliveries("crm", 2, 1)...); return err },
+			"Settle": func() error { _, err := q.Settle(t.Context(), settlements(webhook.Done, held[0])); return err },
+			"Bury":   func() error { _, err := q.Settle(t.Context(), settlements(webhook.Bury, held[1])); return err },
+			"Count":  func() error { _, err := q.Count(t.Context()); return err },
+			"Set":    func() error { _, err := q.Set(t.Context(), webhook.Setting{Name: "a", Value: []byte("b")}); return err },
+			"Begin":  func() error { _, err := q.Begin(t.Context(), "vip"); return err },
+			"Settings": func() error {
+				for _, err := range q.Settings(t.Context(), "") {
+					return err
+				}
+				return nil
+			},
+		} {
+			begin := time.Now()
+			if err := call(); !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) > 5*time.Second {
+				t.Errorf("%s = %v after %v, want a timeout within 5s", name, err, time.Since(begin))
+			}
 		}
 		deaf.Store(false)
-		if _, err := q.Put(t.Context(), ds...); err != nil {
-			t.Error(err)
+		until(t, "the settlements are recorded", func() bool {
+			n, err := q.Settle(t.Context(), settlements(webhook.Done, held...))
+			return n == 2 && err == nil
+		})
+		if c, err := q.Count(t.Context()); err != nil || c.Claimed != 0 || c.Dead != 1 {
+			t.Errorf("Count = %+v, %v; want one dead letter", c, err)
 		}
-		if err := q.Close(); err != nil {
-			t.Error(err)
+	})
+}
+
+// Close waits for a server that hangs as long as for an answer, however long a claim lasts.
+func TestCloseBesideHang(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		var deaf atomic.Bool
+		s.wrap = func(conn net.Conn) (net.Conn, error) { return deafConn{conn, &deaf}, nil }
+		q := s.open(t, Config{Partitions: 2})
+		deaf.Store(true)
+		began := time.Now()
+		if err := q.Close(); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Close = %v, want that there was no time", err)
 		}
+		// A second goes to the consumers that it asks the server to delete.
+		if took := time.Since(began); took < callTimeout || took > callTimeout+2*time.Second {
+			t.Errorf("Close took %v with a Claim of an hour, want %v", took, callTimeout)
+		}
+	})
+}
+
+// A Put that takes several messages is stored at once or not at all, up to what the server stores
+// in an atomic batch.
+func TestPutIsAtomic(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		q := ready(s.open(t, Config{Partitions: 8}))
+		defer q.Close()
+		var ds []webhook.Delivery
+		var names []string
+		for i := range 40 {
+			names = append(names, fmt.Sprint("d", i))
+			ds = append(ds, deliveries(names[i], 0, 2)...)
+		}
+		bad := append(ds, webhook.Delivery{Destination: "d0", Due: time.Now()})
+		if n, err := q.tryPut(t.Context(), bad...); n != 0 || err == nil {
+			t.Errorf("Put with a delivery without an ID = %d, %v", n, err)
+		}
+		fetch(t, q, 0, names...)
+		mustPut(t, q, ds...)
+		fetch(t, q, len(ds), names...)
+
+		big := deliveries("d0", 0, maxBatch+1)
+		for i := range big {
+			big[i].ID, big[i].Body = fmt.Sprint("big", i), make([]byte, blockBytes/2+1)
+		}
+		if n, err := q.tryPut(t.Context(), big...); n != 0 || !errors.Is(err, webhook.ErrTooLarge) {
+			t.Errorf("Put of more than a batch = %d, %v; want ErrTooLarge", n, err)
+		}
+		fetch(t, q, 0, names...)
+	})
+}
+
+// While nobody owns a partition its deliveries are stored. Who owns it next leaves out what
+// was put twice.
+func TestPutWithoutOwner(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		c := Config{Partitions: 1, Claim: time.Minute}
+		a := ready(s.open(t, c))
+		a.abandon()
+		b := s.open(t, c)
+		defer b.Close()
+		defer a.Close()
+		for range 2 {
+			mustPut(t, b, deliveries("d", 0, 3)...) // nobody knows that the second is a duplicate
+		}
+		until(t, "b owns the partition", func() bool { return partitionOf(b) != nil })
+		fetch(t, ready(b), 3, "d")
+		if n, err := b.tryPut(t.Context(), deliveries("d", 0, 4)...); n != 1 || err != nil {
+			t.Errorf("Put of three known and a new one = %d, %v", n, err)
+		}
+	})
+}
+
+// After somebody has deleted the stream each call gets an error in time. The store goes on once
+// another node has opened the store, which makes the stream again.
+func TestStreamDeleted(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		c := Config{Partitions: 2, Claim: 10 * time.Second}
+		a := ready(s.open(t, c))
+		defer a.Close()
+		mustPut(t, a, deliveries("d", 0, 2)...)
+		held := fetch(t, a, 2, "d")
+		if err := a.js.DeleteStream(t.Context(), DefaultStream); err != nil {
+			t.Fatal(err)
+		}
+		for name, call := range map[string]func() error{
+			"Put":    func() error { _, err := a.tryPut(t.Context(), deliveries("d", 2, 1)...); return err },
+			"Settle": func() error { _, err := a.Settle(t.Context(), settlements(webhook.Done, held[0])); return err },
+			"Count":  func() error { _, err := a.Count(t.Context()); return err },
+		} {
+			begin := time.Now()
+			if err := call(); err == nil || time.Since(begin) > 5*time.Second {
+				t.Errorf("%s = %v after %v, want an error within 5s", name, err, time.Since(begin))
+			}
+		}
+		b := s.open(t, c)
+		defer b.Close()
+		until(t, "both own something, and deliveries go through", func() bool {
+			if _, err := b.tryPut(t.Context(), deliveries("d", 10, 1)...); err != nil {
+				return false
+			}
+			for _, q := range []*Store{a, b} {
+				if ds, err := q.tryFetch(t.Context(), 1, "d"); err == nil && len(ds) == 1 {
+					n, err := q.Settle(t.Context(), settlements(webhook.Done, ds[0]))
+					return n == 1 && err == nil
+				}
+			}
+			return false
+		})
 	})
 }

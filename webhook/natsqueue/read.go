@@ -5,14 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"strconv"
-	"sync"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 )
 
-// A request is what the server is asked to read directly from a stream.
+// A request is what the server is asked to read directly from the stream.
 type request struct {
 	Batch     int      `json:"batch,omitempty"`
 	MaxBytes  int      `json:"max_bytes,omitempty"`
@@ -21,200 +22,124 @@ type request struct {
 	MultiLast []string `json:"multi_last,omitempty"`
 }
 
-// A page is what was read: the first of the answers to a request.
-type page struct {
-	messages []stored
-	done     chan struct{}
-	err      error
-}
-
-// An asking is a request that was sent, and what has come of the answer to it.
-type asking struct {
-	page     *page
-	messages []stored
-}
-
 // A stored message.
 type stored struct {
 	subject string
 	seq     uint64
 	at      time.Time
-	header  nats.Header
+	pending int // how many messages match behind this one
 	data    []byte
 }
 
 const (
+	// pageLen and pageBytes are what is read of a list at a time, at most.
+	pageLen   = 256
+	pageBytes = 1 << 20
 	// askAgain is how long an answer may take before the request is made again, which
 	// another replica may answer then; twice as long after each time.
 	askAgain = 250 * time.Millisecond
-	// asks is how often a request is made.
-	asks = 4
 )
 
-// A reader reads batches of messages. Any replica answers, and may be a little
-// behind the leader. The servers choose which: also one that they can no longer reach, until
-// they know.
-type reader struct {
-	nc    *nats.Conn
-	inbox string
-	sub   *nats.Subscription
-
-	mu      sync.Mutex
-	next    uint64
-	asked   map[uint64]*asking
-	renewed chan struct{} // closed when the connection is a new one
-}
-
-func newReader(nc *nats.Conn) (*reader, error) {
-	r := &reader{nc: nc, inbox: nc.NewInbox() + ".", asked: make(map[uint64]*asking), renewed: make(chan struct{})}
-	var err error
-	if r.sub, err = nc.Subscribe(r.inbox+"*", r.answer); err != nil {
+// read reads from the stream, within callTimeout; the answers are in the order of the requests.
+// Any replica answers, and may be a little behind the leader. The servers choose which: also one
+// that they can no longer reach, until they know.
+func (s *Store) read(ctx context.Context, requests ...request) ([][]stored, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
+	defer cancel()
+	inbox := s.nc.NewInbox()
+	sub, err := s.nc.SubscribeSync(inbox + ".*.*")
+	if err != nil {
+		return nil, fmt.Errorf("natsqueue: reading: %w", err)
+	}
+	defer sub.Unsubscribe()
+	if err := sub.SetPendingLimits(-1, -1); err != nil { // no more than is asked for
 		return nil, err
 	}
-	return r, r.sub.SetPendingLimits(-1, -1) // no more than was asked for
-}
-
-func (r *reader) close() { r.sub.Unsubscribe() }
-
-// again makes the requests again that were not answered: the connection is a new one.
-func (r *reader) again() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	close(r.renewed)
-	r.renewed = make(chan struct{})
-}
-
-// read reads from a stream; the answers are in the order of the requests.
-func (r *reader) read(ctx context.Context, stream string, requests ...request) ([][]stored, error) {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	pages := make([]*page, len(requests))
-	texts := make([][]byte, len(requests))
-	for i := range requests {
-		var err error
-		if texts[i], err = json.Marshal(requests[i]); err != nil {
-			return nil, err
-		}
-		pages[i] = &page{done: make(chan struct{})}
-	}
-	var ids []uint64
-	defer func() {
-		r.mu.Lock()
-		for _, id := range ids {
-			delete(r.asked, id)
-		}
-		r.mu.Unlock()
-	}()
-	began := time.Now()
-	for wait, left := askAgain, asks; left > 0; left-- {
-		r.mu.Lock()
-		renewed := r.renewed
-		r.mu.Unlock()
-		for i, p := range pages {
-			if p.isDone() {
+	pages, done := make([][]stored, len(requests)), make([]bool, len(requests))
+	left := len(requests)
+	for attempt, wait := 0, askAgain; left > 0; attempt, wait = attempt+1, 2*wait {
+		turn := strconv.Itoa(attempt)
+		for i := range requests {
+			if done[i] {
 				continue
 			}
-			id := r.expect(p)
-			ids = append(ids, id)
-			if err := r.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, r.inbox+strconv.FormatUint(id, 36), texts[i]); err != nil {
+			pages[i] = nil
+			text, err := json.Marshal(requests[i])
+			if err == nil {
+				err = s.nc.PublishRequest("$JS.API.DIRECT.GET."+s.config.Stream, inbox+"."+turn+"."+strconv.Itoa(i), text)
+			}
+			if err != nil {
 				return nil, fmt.Errorf("natsqueue: reading: %w", err)
 			}
 		}
-		all, err := await(ctx, pages, wait, renewed)
-		switch {
-		case err == nil:
-			return all, nil
-		case errors.Is(err, errRenewed):
-			wait, left = askAgain, asks+1
-		case errors.Is(err, errSlow):
-			wait *= 2
-		default:
-			return nil, err
-		}
-	}
-	return nil, fmt.Errorf("natsqueue: reading: no answer of the server in %v", time.Since(began).Round(time.Millisecond))
-}
-
-var (
-	errSlow    = errors.New("natsqueue: an answer takes its time")
-	errRenewed = errors.New("natsqueue: the connection is a new one")
-)
-
-// await returns what is read once all pages are done.
-func await(ctx context.Context, pages []*page, patience time.Duration, renewed <-chan struct{}) ([][]stored, error) {
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	all := make([][]stored, len(pages))
-	for i, p := range pages {
-		select {
-		case <-p.done:
-			if p.err != nil {
-				return nil, p.err
+		asking, cancel := context.WithTimeout(ctx, wait)
+		for left > 0 {
+			m, err := sub.NextMsgWithContext(asking)
+			if errors.Is(err, context.DeadlineExceeded) {
+				break
 			}
-			all[i] = p.messages
-		case <-timer.C:
-			return nil, errSlow
-		case <-renewed:
-			return nil, errRenewed
-		case <-ctx.Done():
-			return nil, fmt.Errorf("natsqueue: reading: %w", ctx.Err())
+			if err != nil {
+				cancel()
+				return nil, fmt.Errorf("natsqueue: reading: %w", err)
+			}
+			of, at, _ := strings.Cut(m.Subject[len(inbox)+1:], ".")
+			i, err := strconv.Atoi(at)
+			if of != turn || err != nil || i < 0 || i >= len(pages) || done[i] {
+				continue
+			}
+			switch status := m.Header.Get("Status"); {
+			case status == "503": // nobody answers just now
+			case status == "204" || status == "404":
+				done[i] = true
+				left--
+			case status != "":
+				cancel()
+				return nil, fmt.Errorf("natsqueue: reading: the server: %s %s", status, m.Header.Get("Description"))
+			default:
+				x, err := parseStored(m)
+				if err != nil {
+					cancel()
+					return nil, fmt.Errorf("natsqueue: reading: %w", err)
+				}
+				pages[i] = append(pages[i], x)
+			}
+		}
+		cancel()
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
 		}
 	}
-	return all, nil
+	return pages, nil
 }
 
-func (p *page) isDone() bool {
-	select {
-	case <-p.done:
-		return true
-	default:
-		return false
+func parseStored(m *nats.Msg) (x stored, err error) {
+	x = stored{subject: m.Header.Get("Nats-Subject"), data: m.Data}
+	if x.seq, err = strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64); err != nil {
+		return x, err
 	}
+	x.pending, _ = strconv.Atoi(m.Header.Get("Nats-Num-Pending"))
+	x.at, err = time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp"))
+	return x, err
 }
 
-// expect returns the id of another request for a page.
-func (r *reader) expect(p *page) uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.next++
-	r.asked[r.next] = &asking{page: p}
-	return r.next
-}
-
-// answer takes a message of an answer, the last of which has a status.
-func (r *reader) answer(m *nats.Msg) {
-	id, err := strconv.ParseUint(m.Subject[len(r.inbox):], 36, 64)
-	if err != nil {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	a := r.asked[id]
-	if a == nil {
-		return
-	}
-	end := func(err error) {
-		delete(r.asked, id)
-		if p := a.page; !p.isDone() {
-			p.messages, p.err = a.messages, err
-			close(p.done)
+// list yields the messages under subjects, in pages. An error ends it.
+func (s *Store) list(ctx context.Context, subjects string) iter.Seq2[stored, error] {
+	return func(yield func(stored, error) bool) {
+		for next := uint64(1); ; {
+			pages, err := s.read(ctx, request{Batch: pageLen, MaxBytes: pageBytes, Seq: next, Next: subjects})
+			if err != nil {
+				yield(stored{}, err)
+				return
+			}
+			if len(pages[0]) == 0 {
+				return
+			}
+			for _, m := range pages[0] {
+				next = m.seq + 1
+				if !yield(m, nil) {
+					return
+				}
+			}
 		}
-	}
-	switch status := m.Header.Get("Status"); {
-	case status == "204" || status == "404":
-		end(nil)
-	case status != "":
-		end(fmt.Errorf("natsqueue: reading: the server: %s %s", status, m.Header.Get("Description")))
-	default:
-		s := stored{subject: m.Header.Get("Nats-Subject"), header: m.Header, data: m.Data}
-		if s.seq, err = strconv.ParseUint(m.Header.Get("Nats-Sequence"), 10, 64); err != nil {
-			end(fmt.Errorf("natsqueue: reading: %w", err))
-			return
-		}
-		if s.at, err = time.Parse(time.RFC3339Nano, m.Header.Get("Nats-Time-Stamp")); err != nil {
-			end(fmt.Errorf("natsqueue: reading: %w", err))
-			return
-		}
-		a.messages = append(a.messages, s)
 	}
 }

@@ -1,100 +1,199 @@
 package natsqueue
 
 import (
+	"cmp"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
-	"fmt"
+	"math"
 	"slices"
-	"strconv"
-	"strings"
-
-	"github.com/nats-io/nats.go"
 )
 
-// headerFrom tells of a delivery that was put back which message it was before,
-// and in which epoch: so the one settles the other, whatever else is stored.
-const headerFrom = "Hookferry-From"
-
-// headerEpoch tells of a record in which epoch it was written.
-const headerEpoch = "Hookferry-Epoch"
-
-// An origin is the value of headerFrom.
-type origin struct{ epoch, seq uint64 }
-
-func (o origin) String() string {
-	return strconv.FormatUint(o.epoch, 10) + " " + strconv.FormatUint(o.seq, 10)
-}
-
-var errOrigin = errors.New("natsqueue: a malformed origin")
-
-// originOf reads headerFrom; ok is false where there is none.
-func originOf(h nats.Header) (o origin, ok bool, err error) {
-	text := h.Get(headerFrom)
-	if text == "" {
-		return o, false, nil
-	}
-	epoch, seq, found := strings.Cut(text, " ")
-	if o.epoch, err = strconv.ParseUint(epoch, 10, 64); err == nil && found {
-		o.seq, err = strconv.ParseUint(seq, 10, 64)
-	}
-	if err != nil || !found || o.String() != text {
-		return origin{}, false, errOrigin
-	}
-	return o, true, nil
-}
-
+// recordVersion is the first byte of every message in a partition.
 const recordVersion = 1
 
-// appendRecord appends a record of the messages that were settled, whose sequences
-// it sorts: a version and the differences between them.
-func appendRecord(b []byte, seqs []uint64) []byte {
-	slices.Sort(seqs)
-	b = append(b, recordVersion)
-	last := uint64(0)
-	for _, seq := range seqs {
-		b = binary.AppendUvarint(b, seq-last)
-		last = seq
+// A chunk of deliveries is a message, or the end of one. It names the node that waits to learn
+// which of them are duplicates, by a number of its own.
+type chunk struct {
+	revived bool // dead letters that are revived, which are no duplicates
+	node    string
+	number  uint64
+	records [][]byte // each of a delivery
+}
+
+// append appends the chunk: a version, flags, the node, the number, how many records
+// there are and how long each is, and the records.
+func (c *chunk) append(b []byte) []byte {
+	flags := byte(0)
+	if c.revived {
+		flags = 1
+	}
+	b = append(b, recordVersion, flags)
+	b = appendText(b, c.node)
+	b = binary.AppendUvarint(b, c.number)
+	b = binary.AppendUvarint(b, uint64(len(c.records)))
+	for _, r := range c.records {
+		b = binary.AppendUvarint(b, uint64(len(r)))
+	}
+	for _, r := range c.records {
+		b = append(b, r...)
 	}
 	return b
 }
 
-var errRecord = errors.New("natsqueue: a malformed record")
-
-// parseRecord reads what appendRecord wrote.
-func parseRecord(b []byte) ([]uint64, error) {
-	if len(b) == 0 || b[0] != recordVersion {
+// parseChunk reads what append wrote. The records are parts of b.
+func parseChunk(b []byte) (*chunk, error) {
+	p := parser{b: b}
+	if p.byte() != recordVersion {
 		return nil, errRecord
 	}
-	var seqs []uint64
-	last := uint64(0)
-	for b = b[1:]; len(b) > 0; {
-		d, n := binary.Uvarint(b)
-		if n <= 0 || last+d < last {
-			return nil, errRecord
+	c := &chunk{revived: p.byte() == 1, node: p.text(), number: p.uvarint()}
+	sizes := make([]int, p.count())
+	for i := range sizes {
+		sizes[i] = p.count()
+	}
+	c.records = make([][]byte, len(sizes))
+	for i, n := range sizes {
+		c.records[i] = p.bytes(n)
+	}
+	if p.failed || len(p.b) != 0 {
+		return nil, errRecord
+	}
+	return c, nil
+}
+
+// A ref names a delivery: by the sequence of the message that has it, and its place in the chunk.
+type ref struct {
+	seq uint64
+	i   uint32
+}
+
+// A record is a message of the owner of a partition. Each takes the place behind the one before:
+// so who writes a record is the owner, and the sequence of the first is his epoch.
+type record struct {
+	node   string // the owner from now on, "" for none
+	serial uint64 // of the record, among those of the node
+	cursor uint64 // up to here the puts were looked at
+	whole  bool   // ends has all that are not begun any more, and not only those since the record before
+	drops  []ref  // that were duplicates
+	ends   []ref  // that were settled or moved
+	chunk         // what begins
+}
+
+func (r *record) append(b []byte) []byte {
+	b = append(b, recordVersion)
+	b = appendText(b, r.node)
+	b = binary.AppendUvarint(b, r.serial)
+	b = binary.AppendUvarint(b, r.cursor)
+	whole := byte(0)
+	if r.whole {
+		whole = 1
+	}
+	b = append(b, whole)
+	b = appendRefs(b, r.drops)
+	b = appendRefs(b, r.ends)
+	return r.chunk.append(b)
+}
+
+func parseRecord(b []byte) (*record, error) {
+	p := parser{b: b}
+	if p.byte() != recordVersion {
+		return nil, errRecord
+	}
+	r := &record{node: p.text(), serial: p.uvarint(), cursor: p.uvarint(), whole: p.byte() == 1, drops: p.refs(), ends: p.refs()}
+	if p.failed {
+		return nil, errRecord
+	}
+	c, err := parseChunk(p.b)
+	if err != nil {
+		return nil, err
+	}
+	r.chunk = *c
+	return r, nil
+}
+
+// appendRefs sorts refs and appends how many they are, and of each what it has more than the
+// one before.
+func appendRefs(b []byte, refs []ref) []byte {
+	slices.SortFunc(refs, func(x, y ref) int { return cmp.Or(cmp.Compare(x.seq, y.seq), cmp.Compare(x.i, y.i)) })
+	b = binary.AppendUvarint(b, uint64(len(refs)))
+	last := ref{}
+	for _, r := range refs {
+		b = binary.AppendUvarint(b, r.seq-last.seq)
+		if r.seq != last.seq {
+			last.i = 0
 		}
-		last += d
-		seqs = append(seqs, last)
-		b = b[n:]
+		b = binary.AppendUvarint(b, uint64(r.i-last.i))
+		last = r
 	}
-	return seqs, nil
+	return b
 }
 
-// A deed says whose a partition is. Its sequence is the epoch that begins with it.
-type deed struct {
-	// Node is the id of the owner, empty if there is none, nobody if there is none and
-	// what he had settled is to be looked for.
-	Node string `json:"node,omitempty"`
-	// Name is the owner's Config.Node.
-	Name string `json:"name,omitempty"`
-	// Settled is a record of what the one before had settled and not erased,
-	// if he left in order; then there is no other to look for.
-	Settled []byte `json:"settled,omitempty"`
+func appendText(b []byte, s string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(s)))
+	return append(b, s...)
 }
 
-func parseDeed(b []byte) (d deed, err error) {
-	if err := json.Unmarshal(b, &d); err != nil {
-		return deed{}, fmt.Errorf("natsqueue: the owner of a partition: %w", err)
+var errRecord = errors.New("natsqueue: a malformed record")
+
+// A parser takes a message apart. After the first thing that does not fit, failed is set and
+// everything reads as zero.
+type parser struct {
+	b      []byte
+	failed bool
+}
+
+func (p *parser) byte() byte {
+	if b := p.bytes(1); len(b) == 1 {
+		return b[0]
 	}
-	return d, nil
+	return 0
+}
+
+func (p *parser) uvarint() uint64 {
+	v, n := binary.Uvarint(p.b)
+	if n <= 0 {
+		p.b, p.failed = nil, true
+		return 0
+	}
+	p.b = p.b[n:]
+	return v
+}
+
+// count reads how many things follow, of a byte at least each.
+func (p *parser) count() int {
+	v := p.uvarint()
+	if v > uint64(len(p.b)) {
+		p.b, p.failed = nil, true
+		return 0
+	}
+	return int(v)
+}
+
+func (p *parser) bytes(n int) []byte {
+	if n > len(p.b) {
+		p.b, p.failed = nil, true
+		return nil
+	}
+	b := p.b[:n:n]
+	p.b = p.b[n:]
+	return b
+}
+
+func (p *parser) text() string { return string(p.bytes(p.count())) }
+
+func (p *parser) refs() []ref {
+	refs := make([]ref, p.count())
+	last := ref{}
+	for i := range refs {
+		if more := p.uvarint(); more > 0 {
+			last = ref{seq: last.seq + more}
+		}
+		more := p.uvarint()
+		if more > math.MaxUint32 {
+			p.b, p.failed = nil, true
+		}
+		last.i += uint32(more)
+		refs[i] = last
+	}
+	return refs
 }

@@ -2,17 +2,13 @@ package natsqueue
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
 )
 
-// storedBytes is about what a delivery takes in a stream beside its record.
-const storedBytes = 160
-
-// A room knows how much more the stream of deliveries may take. The bound is kept here
+// A room knows how much more the stream may take. The bound is kept here
 // and not by the server, as settlements are stored beyond it: they make room.
 type room struct {
 	asking sync.Mutex // held while the server is asked
@@ -23,75 +19,43 @@ type room struct {
 }
 
 // take takes size bytes, or returns webhook.ErrQueueFull.
-func (r *room) take(q *Queue, size int64) error {
-	if q.config.MaxBytes == 0 || r.fits(q, size) {
+func (r *room) take(s *Store, size int64) error {
+	if s.config.MaxBytes == 0 || r.fits(s, size) {
 		return nil
 	}
 	r.asking.Lock()
 	defer r.asking.Unlock()
-	if r.fits(q, size) { // another has asked
+	if r.fits(s, size) { // another has asked
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(q.background, writeTimeout)
+	ctx, cancel := context.WithTimeoutCause(s.background, callTimeout, errNoAnswer)
 	defer cancel()
-	for again := false; ; again = true {
-		unproven := q.unproven()
-		if err := q.erase(ctx); err != nil {
-			return err
-		}
-		s, err := q.js.Stream(ctx, q.config.Stream)
-		if err != nil {
-			return fmt.Errorf("natsqueue: asking for the size of the stream: %w", err)
-		}
-		r.mu.Lock()
-		r.used, r.asked = int64(s.CachedInfo().State.Bytes), time.Now()
-		r.mu.Unlock()
-		if r.fits(q, size) {
-			return nil
-		}
-		if again || !prove(ctx, unproven) {
-			return webhook.ErrQueueFull
-		}
+	if err := s.erase(ctx); err != nil {
+		return err
 	}
-}
-
-// proveFor is how long Put waits for what is settled to be seen to be: that is what can be
-// erased.
-const proveFor = 5 * time.Second
-
-// unproven returns what is closed once that is seen which was settled by now: for each partition
-// of which something is not.
-func (q *Queue) unproven() (all []<-chan struct{}) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, p := range q.owned {
-		if p != nil && len(p.unproven) > 0 && p.recorded > p.seen {
-			p.awaited, p.reached = p.recorded, make(chan struct{})
-			all = append(all, p.reached)
-		}
+	var info struct {
+		State struct {
+			Bytes int64 `json:"bytes"`
+		} `json:"state"`
 	}
-	return all
-}
-
-// prove waits for what unproven returned, and reports whether there was anything to wait for.
-func prove(ctx context.Context, unproven []<-chan struct{}) bool {
-	ctx, cancel := context.WithTimeout(ctx, proveFor)
-	defer cancel()
-	for _, seen := range unproven {
-		select {
-		case <-seen:
-		case <-ctx.Done():
-		}
+	if err := s.request(ctx, "STREAM.INFO."+s.config.Stream, nil, &info); err != nil {
+		return err
 	}
-	return len(unproven) > 0
+	r.mu.Lock()
+	r.used, r.asked = info.State.Bytes, time.Now()
+	r.mu.Unlock()
+	if !r.fits(s, size) {
+		return webhook.ErrQueueFull
+	}
+	return nil
 }
 
 // fits takes size bytes if they are known to be there.
-func (r *room) fits(q *Queue, size int64) bool {
+func (r *room) fits(s *Store, size int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// What others put shows when the server is asked again.
-	if r.used+size > q.config.MaxBytes || time.Since(r.asked) > q.config.Claim {
+	if r.used+size > s.config.MaxBytes || time.Since(r.asked) > s.config.Claim {
 		return false
 	}
 	r.used += size

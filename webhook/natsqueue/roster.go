@@ -9,347 +9,211 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nuid"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-var (
-	_ webhook.Roster  = (*Queue)(nil)
-	_ webhook.Rosters = (*Queue)(nil)
+// audience is the subject of an audience, and member that of a member. Both have a generation;
+// 0 is that of who is no member any more.
+func (c *Config) audience(name string) string { return c.Stream + ".audience." + token(name) }
+func (c *Config) member(audience, user string) string {
+	return c.Stream + ".member." + token(audience) + "." + token(user)
+}
+
+const (
+	// membersMost is how many members are looked for, or change, at a time.
+	membersMost = 256
+	// goneTTL is how long the server keeps the message of who is no member any more.
+	goneTTL = "60s"
 )
 
-// A member is a message under a subject of an audience and a user. While who joins is
-// announced it names who does that: a claim, which is void after claimAge.
+// A member is what the stream has of a user in an audience.
 type member struct {
 	user       string
 	generation uint64
-	claim      string
-	seq        uint64 // 0 if there is none
-	at         time.Time
-}
-
-// claimAge is how long announcing members may take before somebody else may begin
-// anew: who did has died.
-const claimAge = 2 * time.Minute
-
-// text is the message of a member: the generation, and the claim.
-func (m *member) text() []byte {
-	b := strconv.AppendUint(nil, m.generation, 10)
-	if m.claim != "" {
-		b = append(append(b, ' '), m.claim...)
-	}
-	return b
-}
-
-// parseMember reads what text returns, and the user from the subject.
-func parseMember(subject string, data []byte) (m member, err error) {
-	text, claim, claimed := strings.Cut(string(data), " ")
-	if m.generation, err = strconv.ParseUint(text, 10, 64); err != nil {
-		return member{}, fmt.Errorf("natsqueue: a member: %w", err)
-	}
-	if m.claim = claim; claimed == (claim == "") || string(m.text()) != string(data) {
-		return member{}, errors.New("natsqueue: a malformed member")
-	}
-	m.user, err = untoken(subject[strings.LastIndexByte(subject, '.')+1:])
-	return m, err
-}
-
-// joined reports whether it is a member, and not only to become one.
-func (m *member) joined() bool { return m.seq != 0 && m.claim == "" }
-
-// taken reports whether somebody else is announcing it.
-func (m *member) taken(now time.Time) bool {
-	return m.seq != 0 && m.claim != "" && now.Sub(m.at) < claimAge
-}
-
-// audience is the subject of an audience, and members that of its members but for the
-// last token.
-func (c *Config) audience(name string) string { return c.state() + ".audience." + token(name) }
-func (c *Config) members(audience string) string {
-	return c.state() + ".member." + token(audience) + "."
+	seq        uint64 // 0 if there is no message
 }
 
 // Begin implements webhook.Roster.
-func (q *Queue) Begin(ctx context.Context, audience string) (uint64, error) {
-	if err := q.calls.Enter(ctx); err != nil {
+func (s *Store) Begin(ctx context.Context, audience string) (uint64, error) {
+	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
-	defer q.calls.Leave()
-	subject := q.config.audience(audience)
+	defer s.calls.Leave()
 	for {
-		pages, err := q.reader.read(ctx, q.config.state(), request{Batch: 1, Seq: 1, Next: subject})
-		if err != nil {
-			return 0, fmt.Errorf("natsqueue: beginning a sync: %w", err)
-		}
-		var last, generation uint64
-		if len(pages[0]) > 0 {
-			last = pages[0][0].seq
-			if generation, err = strconv.ParseUint(string(pages[0][0].data), 10, 64); err != nil {
-				return 0, fmt.Errorf("natsqueue: beginning a sync: %w", err)
-			}
+		last, data, err := s.last(ctx, s.config.audience(audience))
+		generation := uint64(0)
+		if err == nil && last > 0 {
+			generation, err = strconv.ParseUint(string(data), 10, 64)
 		}
 		generation++
-		err = q.publisher.store(ctx, change(subject, last, strconv.AppendUint(nil, generation, 10)))
-		if errors.Is(err, errChanged) {
-			continue
+		if err == nil {
+			err = s.store(ctx, &parcel{messages: []*nats.Msg{expect(s.config.audience(audience), last, []byte(decimal(generation)), true)}})
 		}
-		if err != nil {
+		switch {
+		case errors.Is(err, errChanged):
+		case err != nil:
 			return 0, fmt.Errorf("natsqueue: beginning a sync: %w", err)
+		default:
+			return generation, nil
 		}
-		return generation, nil
 	}
 }
 
-// change is a message that replaces the one at the sequence last of its subject.
-func change(subject string, last uint64, data []byte) *message {
-	return &message{subject: subject, data: data, header: nats.Header{headerExpected: {decimal(last)}, headerID: {nuid.Next()}}}
-}
-
-// lookMembers is how many members are asked for in a request, at most.
-const lookMembers = 256
-
 // find returns what the stream has of users, in their order.
-func (q *Queue) find(ctx context.Context, audience string, users []string) ([]member, error) {
-	prefix := q.config.members(audience)
-	found := make(map[string]member, len(users))
-	for some := range slices.Chunk(users, lookMembers) {
-		var ask request
-		for _, user := range some {
-			ask.MultiLast = append(ask.MultiLast, prefix+token(user))
-		}
-		ask.Batch = len(some)
-		pages, err := q.reader.read(ctx, q.config.state(), ask)
-		if err != nil {
-			return nil, err
-		}
-		for _, s := range pages[0] {
-			m, err := parseMember(s.subject, s.data)
-			if err != nil {
-				return nil, err
-			}
-			m.seq, m.at = s.seq, s.at
-			found[m.user] = m
-		}
+func (s *Store) find(ctx context.Context, audience string, users []string) ([]member, error) {
+	if len(users) == 0 {
+		return nil, nil
+	}
+	ask := request{Batch: len(users)}
+	for _, user := range users {
+		ask.MultiLast = append(ask.MultiLast, s.config.member(audience, user))
+	}
+	pages, err := s.read(ctx, ask)
+	if err != nil {
+		return nil, err
 	}
 	all := make([]member, len(users))
 	for i, user := range users {
-		if all[i] = found[user]; all[i].seq == 0 {
-			all[i].user = user
+		all[i].user = user
+	}
+	for i := range pages[0] {
+		m, err := memberOf(&pages[0][i])
+		if err != nil {
+			return nil, err
+		}
+		if j := slices.Index(users, m.user); j >= 0 {
+			all[j] = m
 		}
 	}
 	return all, nil
 }
 
-// Join implements webhook.Roster. Who is no member is claimed first, so that it is one
-// of all processes that announces it; what announces it is stored before it is
-// a member.
-func (q *Queue) Join(ctx context.Context, audience string, generation uint64, users []string, announce func(string) ([]webhook.Delivery, error)) (joined int, err error) {
-	if err := q.calls.Enter(ctx); err != nil {
+func memberOf(m *stored) (x member, err error) {
+	x.seq = m.seq
+	if x.generation, err = strconv.ParseUint(string(m.data), 10, 64); err != nil {
+		return x, fmt.Errorf("natsqueue: a member: %w", err)
+	}
+	x.user, err = lastToken(m.subject)
+	return x, err
+}
+
+// change returns the message that gives m a generation, if nobody has changed it since.
+func (s *Store) change(audience string, m member, generation uint64) *nats.Msg {
+	c := expect(s.config.member(audience, m.user), m.seq, []byte(decimal(generation)), true)
+	if generation == 0 {
+		c.Header[headerTTL] = []string{goneTTL}
+	}
+	return c
+}
+
+// changeAll stores changes of members with the deliveries that announce them.
+func (s *Store) changeAll(ctx context.Context, changes []*nats.Msg, ds []webhook.Delivery) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	p, err := s.newPut(len(ds), func(i int) *webhook.Put { return &webhook.Put{Delivery: ds[i]} })
+	if err != nil {
+		return err
+	}
+	p.extra = changes
+	return s.put(ctx, p)
+}
+
+// An announcer calls announce once for a user.
+type announcer struct {
+	announce func(string) ([]webhook.Delivery, error)
+	told     map[string][]webhook.Delivery
+}
+
+func (a *announcer) of(user string) (ds []webhook.Delivery, err error) {
+	ds, ok := a.told[user]
+	if !ok {
+		if ds, err = a.announce(user); err == nil {
+			a.told[user] = ds
+		}
+	}
+	return ds, err
+}
+
+// Join implements webhook.Roster. Members and what announces them are one atomic batch for
+// each 256 users.
+func (s *Store) Join(ctx context.Context, audience string, generation uint64, users []string, announce func(string) ([]webhook.Delivery, error)) (joined int, err error) {
+	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
-	defer q.calls.Leave()
+	defer s.calls.Leave()
 	for _, user := range users {
 		if len(user) < 1 || len(user) > maxName {
 			return 0, fmt.Errorf("natsqueue: member of %d bytes, not 1 to %d", len(user), maxName)
 		}
 	}
-	users = slices.Compact(slices.Sorted(slices.Values(users)))
-	var mine []member
-	defer func() {
-		if err != nil {
-			joined = 0
-			q.disclaim(audience, mine)
-		}
-	}()
-	for wait := pause / 10; len(users) > 0; wait = min(2*wait, pause) {
-		all, err := q.find(ctx, audience, users)
-		if err != nil {
-			return 0, fmt.Errorf("natsqueue: joining: %w", err)
-		}
-		claimed, rest, err := q.claimMembers(ctx, audience, generation, all)
-		mine = append(mine, claimed...)
-		if err != nil {
-			return 0, fmt.Errorf("natsqueue: joining: %w", err)
-		}
-		if users = rest; len(rest) > 0 { // others are at it
-			timer := time.NewTimer(wait)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
-				return 0, ctx.Err()
+	a := &announcer{announce, make(map[string][]webhook.Delivery)}
+	for some := range slices.Chunk(slices.Compact(slices.Sorted(slices.Values(users))), membersMost) {
+		for wait := behind; ; wait = min(2*wait, askEvery) {
+			n, err := s.join(ctx, audience, max(generation, 1), some, a)
+			joined += n
+			if errors.Is(err, errChanged) { // others are at it
+				err = sleep(ctx, wait)
+				if err == nil {
+					continue
+				}
 			}
-		}
-	}
-	var notices []webhook.Delivery
-	for i := range mine {
-		ds, err := announce(mine[i].user)
-		if err != nil {
-			return 0, err
-		}
-		notices = append(notices, ds...)
-	}
-	if err := q.announced(ctx, notices); err != nil {
-		return 0, err
-	}
-	messages := make([]*message, len(mine))
-	for i, m := range mine {
-		last := m.seq
-		m.claim = ""
-		messages[i] = change(q.config.members(audience)+token(m.user), last, m.text())
-	}
-	mine = nil // what is announced stays so
-	if err := q.publisher.send(context.WithoutCancel(ctx), messages...); err != nil {
-		return 0, fmt.Errorf("natsqueue: joining: %w", err)
-	}
-	for _, m := range messages {
-		switch {
-		case m.err == nil:
-			joined++
-		case !errors.Is(m.err, errChanged): // else it took so long that another has joined it
-			return 0, fmt.Errorf("natsqueue: joining: %w", m.err)
+			if err != nil {
+				return 0, fmt.Errorf("natsqueue: joining: %w", err)
+			}
+			break
 		}
 	}
 	return joined, nil
 }
 
-// announced stores deliveries whose ids are new, which need not be remembered.
-func (q *Queue) announced(ctx context.Context, ds []webhook.Delivery) error {
-	all, err := q.prepare(ds)
+// join is Join for a few users. With errChanged it is to be called again.
+func (s *Store) join(ctx context.Context, audience string, generation uint64, users []string, a *announcer) (int, error) {
+	all, err := s.find(ctx, audience, users)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	for i := range all {
-		all[i].header = putID(all[i].delivery) // sent again, it is stored once
-	}
-	_, err = q.put(q.background, all)
-	return err
-}
-
-// claimMembers marks the members of all as seen in generation, and claims those that are
-// none. It returns what was claimed, and the users of whom others know more.
-func (q *Queue) claimMembers(ctx context.Context, audience string, generation uint64, all []member) (claimed []member, rest []string, err error) {
-	prefix, claim, now := q.config.members(audience), nuid.Next(), time.Now()
-	var of []member
-	var messages []*message
+	var changes []*nats.Msg
+	var marks []*parcel
+	var ds []webhook.Delivery
 	for _, m := range all {
-		last := m.seq
 		switch {
-		case m.joined() && m.generation >= generation:
-			continue
-		case m.joined():
-			m.generation = generation
-		case m.taken(now):
-			rest = append(rest, m.user)
-			continue
-		default:
-			m.generation, m.claim = generation, claim
-		}
-		of = append(of, m)
-		messages = append(messages, change(prefix+token(m.user), last, m.text()))
-	}
-	err = q.publisher.send(ctx, messages...)
-	for i, m := range messages {
-		switch {
-		case errors.Is(m.err, errChanged):
-			rest = append(rest, of[i].user)
-		case m.err != nil:
-			err = cmp.Or(err, m.err)
-		case m.answered && of[i].claim != "":
-			of[i].seq = m.seq
-			claimed = append(claimed, of[i])
+		case m.generation == 0:
+			told, err := a.of(m.user)
+			if err != nil {
+				return 0, err
+			}
+			changes, ds = append(changes, s.change(audience, m, generation)), append(ds, told...)
+		case m.generation < generation:
+			marks = append(marks, &parcel{messages: []*nats.Msg{s.change(audience, m, generation)}})
 		}
 	}
-	return claimed, rest, err
-}
-
-// disclaim gives up claims. Those it cannot give up are void after claimAge.
-func (q *Queue) disclaim(audience string, mine []member) {
-	ctx, cancel := context.WithTimeout(q.background, writeTimeout)
-	defer cancel()
-	for _, m := range mine {
-		q.purge(ctx, q.config.state(), q.config.members(audience)+token(m.user), m.seq+1)
+	if err := s.changeAll(ctx, changes, ds); err != nil {
+		return 0, err
 	}
+	return len(changes), s.store(context.WithoutCancel(ctx), marks...)
 }
 
-// members returns the members of an audience, by their users.
-func (q *Queue) members(ctx context.Context, audience string) (map[string]member, error) {
+// members yields the members of an audience, in no order.
+func (s *Store) members(ctx context.Context, audience string) (map[string]member, error) {
 	all := make(map[string]member)
-	subject := q.config.members(audience) + "*"
-	for next := uint64(1); ; {
-		pages, err := q.reader.read(ctx, q.config.state(), request{Batch: 4 * lookMembers, MaxBytes: fetchBytes, Seq: next, Next: subject})
+	for m, err := range s.list(ctx, s.config.Stream+".member."+token(audience)+".*") {
 		if err != nil {
 			return nil, err
 		}
-		if len(pages[0]) == 0 {
-			return all, nil
-		}
-		for _, s := range pages[0] {
-			next = s.seq + 1
-			m, err := parseMember(s.subject, s.data)
-			if err != nil {
-				return nil, err
-			}
-			m.seq, m.at = s.seq, s.at
-			if m.joined() {
-				all[m.user] = m
-			}
-		}
-	}
-}
-
-// Leave implements webhook.Roster. It reads the audience when it begins at the first
-// member, and goes by that until it is through.
-func (q *Queue) Leave(ctx context.Context, audience string, generation uint64, after string, max int, announce func(string) ([]webhook.Delivery, error)) (last string, left int, err error) {
-	if err := q.calls.Enter(ctx); err != nil {
-		return "", 0, err
-	}
-	defer q.calls.Leave()
-	rest, err := q.after(ctx, audience, after)
-	if err != nil {
-		return "", 0, fmt.Errorf("natsqueue: leaving: %w", err)
-	}
-	page := rest[:min(len(rest), max)]
-	if len(page) == max && max > 0 {
-		last = page[max-1]
-	}
-	all, err := q.find(ctx, audience, page)
-	if err != nil {
-		return "", 0, fmt.Errorf("natsqueue: leaving: %w", err)
-	}
-	all = slices.DeleteFunc(all, func(m member) bool { return !m.joined() || m.generation >= generation })
-	var notices []webhook.Delivery
-	for _, m := range all {
-		ds, err := announce(m.user)
+		x, err := memberOf(&m)
 		if err != nil {
-			return "", 0, err
+			return nil, err
 		}
-		notices = append(notices, ds...)
-	}
-	if err := q.announced(ctx, notices); err != nil {
-		return "", 0, err
-	}
-	for _, m := range all {
-		// One who has joined again meanwhile has a later sequence.
-		if err := q.purge(ctx, q.config.state(), q.config.members(audience)+token(m.user), m.seq+1); err != nil {
-			return "", 0, fmt.Errorf("natsqueue: leaving: %w", err)
+		if all[x.user] = x; x.generation == 0 {
+			delete(all, x.user)
 		}
-		left++
 	}
-	if last == "" {
-		q.mu.Lock()
-		q.listed = listing{}
-		q.mu.Unlock()
-	}
-	return last, left, nil
+	return all, nil
 }
 
 // A listing is the users of an audience in their order, as they were when a Leave began.
@@ -359,19 +223,19 @@ type listing struct {
 }
 
 // after returns the users of an audience after one.
-func (q *Queue) after(ctx context.Context, audience, after string) ([]string, error) {
-	q.mu.Lock()
-	l := q.listed
-	q.mu.Unlock()
+func (s *Store) after(ctx context.Context, audience, after string) ([]string, error) {
+	s.mu.Lock()
+	l := s.listed
+	s.mu.Unlock()
 	if after == "" || l.audience != audience || l.users == nil {
-		all, err := q.members(ctx, audience)
+		all, err := s.members(ctx, audience)
 		if err != nil {
 			return nil, err
 		}
 		l = listing{audience, slices.Sorted(maps.Keys(all))}
-		q.mu.Lock()
-		q.listed = l
-		q.mu.Unlock()
+		s.mu.Lock()
+		s.listed = l
+		s.mu.Unlock()
 	}
 	i, found := slices.BinarySearch(l.users, after)
 	if found {
@@ -380,79 +244,109 @@ func (q *Queue) after(ctx context.Context, audience, after string) ([]string, er
 	return l.users[i:], nil
 }
 
-// Members implements webhook.Roster. It has the names of all members in memory.
-func (q *Queue) Members(ctx context.Context, audience, after string) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		all, err := func() (map[string]member, error) {
-			if err := q.calls.Enter(ctx); err != nil {
-				return nil, err
-			}
-			defer q.calls.Leave()
-			return q.members(ctx, audience)
-		}()
-		if err != nil {
-			yield("", err)
-			return
+// Leave implements webhook.Roster. It reads the audience when it begins at the first
+// member, and goes by that until it is through.
+func (s *Store) Leave(ctx context.Context, audience string, generation uint64, after string, max int, announce func(string) ([]webhook.Delivery, error)) (last string, left int, err error) {
+	if err := s.enter(ctx); err != nil {
+		return "", 0, err
+	}
+	defer s.calls.Leave()
+	rest, err := s.after(ctx, audience, after)
+	if err != nil {
+		return "", 0, fmt.Errorf("natsqueue: leaving: %w", err)
+	}
+	page := rest[:min(len(rest), max, membersMost)]
+	if n := len(page); n > 0 && n < len(rest) {
+		last = page[n-1]
+	}
+	a := &announcer{announce, make(map[string][]webhook.Delivery)}
+	for {
+		left, err = s.leave(ctx, audience, generation, page, a)
+		if !errors.Is(err, errChanged) {
+			break
 		}
-		for _, user := range slices.Sorted(maps.Keys(all)) {
-			if user > after && !yield(user, nil) {
-				return
-			}
+		if err = sleep(ctx, behind); err != nil {
+			break
 		}
 	}
+	if err != nil {
+		return "", 0, fmt.Errorf("natsqueue: leaving: %w", err)
+	}
+	if last == "" {
+		s.mu.Lock()
+		s.listed = listing{}
+		s.mu.Unlock()
+	}
+	return last, left, nil
+}
+
+func (s *Store) leave(ctx context.Context, audience string, generation uint64, users []string, a *announcer) (int, error) {
+	all, err := s.find(ctx, audience, users)
+	if err != nil {
+		return 0, err
+	}
+	var changes []*nats.Msg
+	var ds []webhook.Delivery
+	for _, m := range all {
+		if m.generation == 0 || m.generation >= generation {
+			continue
+		}
+		told, err := a.of(m.user)
+		if err != nil {
+			return 0, err
+		}
+		changes, ds = append(changes, s.change(audience, m, 0)), append(ds, told...)
+	}
+	return len(changes), s.changeAll(ctx, changes, ds)
+}
+
+// Members implements webhook.Roster. It has the names of all members in memory.
+func (s *Store) Members(ctx context.Context, audience, after string) iter.Seq2[string, error] {
+	return storekit.Page(func() ([]string, error) {
+		if err := s.enter(ctx); err != nil {
+			return nil, err
+		}
+		defer s.calls.Leave()
+		all, err := s.members(ctx, audience)
+		if err != nil {
+			return nil, fmt.Errorf("natsqueue: members: %w", err)
+		}
+		users := slices.Sorted(maps.Keys(all))
+		i, found := slices.BinarySearch(users, after)
+		if found {
+			i++
+		}
+		return users[i:], nil
+	})
 }
 
 // Audiences implements webhook.Rosters.
-func (q *Queue) Audiences(ctx context.Context) iter.Seq2[webhook.RosterAudience, error] {
-	return func(yield func(webhook.RosterAudience, error) bool) {
-		all, err := q.audiences(ctx)
-		if err != nil {
-			yield(webhook.RosterAudience{}, fmt.Errorf("natsqueue: audiences: %w", err))
-			return
-		}
-		for _, a := range all {
-			if !yield(a, nil) {
-				return
-			}
-		}
-	}
-}
-
-func (q *Queue) audiences(ctx context.Context) (all []webhook.RosterAudience, err error) {
-	if err := q.calls.Enter(ctx); err != nil {
-		return nil, err
-	}
-	defer q.calls.Leave()
-	for next := uint64(1); ; {
-		pages, err := q.reader.read(ctx, q.config.state(), request{Batch: 4 * lookMembers, MaxBytes: fetchBytes, Seq: next, Next: q.config.state() + ".audience.*"})
-		if err != nil {
+func (s *Store) Audiences(ctx context.Context) iter.Seq2[webhook.RosterAudience, error] {
+	return storekit.Page(func() (all []webhook.RosterAudience, _ error) {
+		if err := s.enter(ctx); err != nil {
 			return nil, err
 		}
-		if len(pages[0]) == 0 {
-			break
-		}
-		for _, s := range pages[0] {
-			next = s.seq + 1
-			name, err := untoken(s.subject[strings.LastIndexByte(s.subject, '.')+1:])
+		defer s.calls.Leave()
+		for m, err := range s.list(ctx, s.config.Stream+".audience.*") {
 			if err != nil {
-				return nil, err
+				return nil, fmt.Errorf("natsqueue: audiences: %w", err)
 			}
-			generation, err := strconv.ParseUint(string(s.data), 10, 64)
-			if err != nil {
-				return nil, err
+			name, err1 := lastToken(m.subject)
+			generation, err2 := strconv.ParseUint(string(m.data), 10, 64)
+			if err1 != nil || err2 != nil {
+				return nil, fmt.Errorf("natsqueue: audiences: %w", cmp.Or(err1, err2))
 			}
 			all = append(all, webhook.RosterAudience{Name: name, Generation: generation})
 		}
-	}
-	slices.SortFunc(all, func(a, b webhook.RosterAudience) int { return strings.Compare(a.Name, b.Name) })
-	// One that is begun while it is read is found twice: the later is the last.
-	n := 0
-	for i := range all {
-		if i+1 < len(all) && all[i+1].Name == all[i].Name {
-			continue
+		// One that is begun while it is read is found twice: the later is the last.
+		slices.SortStableFunc(all, func(a, b webhook.RosterAudience) int { return cmp.Compare(a.Name, b.Name) })
+		n := 0
+		for i := range all {
+			if i+1 == len(all) || all[i+1].Name != all[i].Name {
+				all[n] = all[i]
+				n++
+			}
 		}
-		all[n] = all[i]
-		n++
-	}
-	return all[:n], nil
+		return all[:n], nil
+	})
 }

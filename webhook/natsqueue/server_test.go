@@ -77,7 +77,10 @@ func serve(t testing.TB) *testServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { stop(s) })
+	t.Cleanup(func() {
+		stop(s)
+		time.Sleep(20 * time.Millisecond) // of a bubble: the server does not wait for those who write an atomic batch
+	})
 	return &testServer{Server: s}
 }
 
@@ -106,7 +109,7 @@ func connect(t testing.TB, url string, options ...nats.Option) *nats.Conn {
 
 // open opens a store that keeps what it owns for an hour after its last heartbeat, unless c
 // says otherwise.
-func (s *testServer) open(t testing.TB, c Config) *Queue {
+func (s *testServer) open(t testing.TB, c Config) *Store {
 	t.Helper()
 	if c.Claim == 0 {
 		c.Claim = time.Hour
@@ -114,7 +117,7 @@ func (s *testServer) open(t testing.TB, c Config) *Queue {
 	return openOn(t, s.connect(t), c)
 }
 
-func openOn(t testing.TB, nc *nats.Conn, c Config) *Queue {
+func openOn(t testing.TB, nc *nats.Conn, c Config) *Store {
 	t.Helper()
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -138,34 +141,29 @@ func until(t testing.TB, want string, so func() bool) {
 
 // ready waits until q knows what waits in the partitions that it owns. Open does so for a
 // second alone.
-func ready(q *Queue) *Queue {
-	q.mu.Lock()
-	owned := slices.Clone(q.owned)
-	q.mu.Unlock()
+func ready(s *Store) *Store {
+	s.mu.Lock()
+	owned := slices.Clone(s.owned)
+	s.mu.Unlock()
 	for _, p := range owned {
 		if p != nil {
 			<-p.ready
 		}
 	}
-	return q
+	return s
 }
 
-// seesAll reports whether everything that was put has been read back.
-func (q *Queue) seesAll() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, p := range q.owned {
-		if p != nil && len(p.early) > 0 {
-			return false
+// abandon ends the heartbeats of s, and all that it does.
+func (s *Store) abandon() {
+	s.stop()
+	s.goroutines.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.owned {
+		if p != nil {
+			s.lose(p)
 		}
 	}
-	return true
-}
-
-// abandon ends the heartbeats of q.
-func (q *Queue) abandon() {
-	q.stop()
-	q.goroutines.Wait()
 }
 
 // serverVariable is the environment variable that makes the test binary a server.

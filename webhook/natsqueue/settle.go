@@ -2,323 +2,455 @@ package natsqueue
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nuid"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/internal/lanes"
 )
 
-// maxBatch is how many bytes of settlements are stored at a time, about.
-const maxBatch = 4 << 20
+const (
+	// recordsKept is how many records a partition has before one says everything.
+	recordsKept = 128
+	// wholeMost is how many refs everything has at most, and refBytes about what one takes at most. It is
+	// left out where the message has no room for it.
+	wholeMost = 100_000
+	refBytes  = 8
+	// buriesMost is how many dead letters a record has beside it at most.
+	buriesMost = 500
+)
 
-// A settle is a call of Settle that waits until it is stored.
-type settle struct {
-	ends []ending
-	err  error
-	done chan struct{}
+// A write is something that owners are to record: settlements, erasures, or that a
+// partition is given away.
+type write struct {
+	endings []*ending
+	moves   []move
+	owed    []*partition // a record is wanted even if there is nothing else to say
+	release []*partition
+	done    chan struct{} // closed when all of it is recorded, or cannot be any more
+	err     error         // of a release
 }
 
-// An ending is the end of the lease of an item.
+// An ending is what becomes of an entry.
 type ending struct {
-	item *lanes.Item
-	// message is what a Retry puts back, or the dead letter; nil for a Done.
-	message *message
-	// again is what a Retry puts back.
-	again *webhook.Delivery
-	// died is when a dead letter died, as its header has it.
-	died string
+	*entry
+	verdict webhook.Verdict
+	again   *webhook.Delivery // that a Retry puts back
+	record  []byte            // of again, or of the dead letter
+	subject string            // of the dead letter
+	erase   bool              // it is not claimed, and stays if it is by now
+	erased  bool
 }
 
-// Settle implements webhook.Queue.
-func (q *Queue) Settle(ctx context.Context, ss ...webhook.Settlement) error {
-	if err := q.calls.Enter(ctx); err != nil {
-		return err
+// A move takes all that waits of a block to another message, so that the block can be erased.
+type move struct {
+	*block
+	records [][]byte
+}
+
+// Settle implements webhook.Store. What is not recorded within 4.5 s is an error; it may be recorded
+// later, which the next call for the same claims waits for.
+func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
+	if err := s.enter(ctx); err != nil {
+		return 0, err
 	}
-	defer q.calls.Leave()
-	ends, size, err := q.endings(ss)
-	if err != nil {
-		return err
-	}
-	s := &settle{done: make(chan struct{})}
-	q.mu.Lock()
-	now := time.Now()
-	if now.After(q.until) {
-		err := q.unheard() // others may have what is leased
-		q.mu.Unlock()
-		return fmt.Errorf("natsqueue: settling: %w", err)
-	}
+	defer s.calls.Leave()
+	n := len(ss)
+	var refused error
 	for i := range ss {
-		it := q.table.Leased(ss[i].Delivery.Claim)
-		if it == nil {
-			continue
+		if refused = check(&ss[i]); refused != nil {
+			n, refused = i, fmt.Errorf("natsqueue: settlement %d: %w", i, refused)
+			break
 		}
-		if it.Settling() {
-			continue
-		}
-		q.table.Detach(it, now.UnixMicro())
-		e := ends[i]
-		e.item = it
-		q.address(&e, ss[i].Verdict, now)
-		s.ends = append(s.ends, e)
 	}
-	q.mu.Unlock()
-	if len(s.ends) == 0 {
+	w := &write{done: make(chan struct{})}
+	waits := map[*write]bool{}
+	s.mu.Lock()
+	if err := s.lapsed(); err != nil { // others may have what is claimed
+		s.mu.Unlock()
+		return 0, fmt.Errorf("natsqueue: settling: %w", err)
+	}
+	for i := range ss[:n] {
+		by := &ss[i]
+		e := s.claims[by.Delivery.Claim]
+		switch {
+		case e == nil:
+		case e.write != nil:
+			waits[e.write] = true
+		case by.Verdict == webhook.Return:
+			s.putBack(e)
+		default:
+			e.write = w
+			w.endings = append(w.endings, s.ending(e, by))
+		}
+	}
+	s.mu.Unlock()
+	delete(waits, w)
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout+resend/2, errNoAnswer)
+	defer cancel()
+	if len(w.endings) > 0 {
+		if err := s.write(ctx, w); err != nil {
+			return 0, fmt.Errorf("natsqueue: settling: %w", err)
+		}
+	}
+	for w := range waits {
+		if err := w.wait(ctx); err != nil {
+			return 0, fmt.Errorf("natsqueue: settling: %w", err)
+		}
+	}
+	return n, refused
+}
+
+func check(s *webhook.Settlement) error {
+	switch s.Verdict {
+	case webhook.Retry, webhook.Bury:
+		return s.Delivery.Check()
+	case webhook.Done, webhook.Return:
 		return nil
 	}
-	q.settles.Add(s, size)
-	<-s.done
-	return s.err
+	return fmt.Errorf("verdict %d", s.Verdict)
 }
 
-// endings checks and encodes ss. Attempts for which there is no room are left out: a message
-// that the server refuses would keep those that are stored with it from being settled.
-func (q *Queue) endings(ss []webhook.Settlement) (ends []ending, size int, err error) {
-	ends = make([]ending, len(ss))
-	limit := int(q.nc.MaxPayload()) - headerRoom
-	for i := range ss {
-		s := &ss[i]
-		var record []byte
-		switch s.Verdict {
-		case webhook.Done:
-			size += 64
+// ending returns what by makes of e. The store is locked.
+func (s *Store) ending(e *entry, by *webhook.Settlement) *ending {
+	end := &ending{entry: e, verdict: by.Verdict}
+	if by.Verdict == webhook.Done {
+		return end
+	}
+	d := *e.delivery
+	d.Tries, d.Closed, d.Attempts = by.Delivery.Tries, exactly(by.Delivery.Closed), exactly(by.Delivery.Attempts)
+	for limit := int(s.nc.MaxPayload()) - headerRoom/2; ; d.Attempts = nil {
+		if by.Verdict == webhook.Retry {
+			d.Due, d.Expires = by.Delivery.Due, by.Delivery.Expires
+			end.again = &d
+			end.record, _ = d.AppendBinary(nil) // it was checked
+		} else {
+			dead := webhook.DeadLetter{Delivery: d, Reason: by.Reason, Died: by.At}
+			end.subject = s.config.deadSubject(&dead)
+			end.record, _ = dead.AppendBinary(nil)
+		}
+		if len(end.record) <= limit || d.Attempts == nil {
+			return end
+		}
+	}
+}
+
+func exactly[T any](all []T) []T {
+	if len(all) == 0 {
+		return nil
+	}
+	return slices.Clip(slices.Clone(all))
+}
+
+// write hands over w, and waits until it is recorded.
+func (s *Store) write(ctx context.Context, w *write) error {
+	size := 64 * len(w.endings)
+	for _, e := range w.endings {
+		size += len(e.record)
+	}
+	s.writes.Add(w, size)
+	return w.wait(ctx)
+}
+
+func (w *write) wait(ctx context.Context) error {
+	select {
+	case <-w.done:
+		return w.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// A draft is the next record of a partition, and what it says.
+type draft struct {
+	p       *partition
+	record  record
+	endings []*ending
+	moved   []*entry
+	drops   int
+	release bool
+	buries  []*nats.Msg
+	parcel
+}
+
+// storeWrites records writes. It is called by one goroutine, and tries until it is known what is
+// recorded.
+func (s *Store) storeWrites(writes []*write) {
+	endings := make(map[*partition][]*ending)
+	moves := make(map[*partition][]move)
+	wanted := make(map[*partition]struct{})
+	release := make(map[*partition]bool)
+	for _, w := range writes {
+		for _, e := range w.endings {
+			p := e.block.p
+			endings[p], wanted[p] = append(endings[p], e), struct{}{}
+		}
+		for _, m := range w.moves {
+			moves[m.p], wanted[m.p] = append(moves[m.p], m), struct{}{}
+		}
+		for _, p := range w.owed {
+			wanted[p] = struct{}{}
+		}
+		for _, p := range w.release {
+			wanted[p], release[p] = struct{}{}, true
+		}
+	}
+	var err error
+	for len(wanted) > 0 && err == nil {
+		var drafts []*draft
+		s.mu.Lock()
+		for p := range wanted {
+			if p.lost {
+				delete(wanted, p)
+				continue
+			}
+			d := &draft{p: p}
+			endings[p], moves[p] = s.compose(d, endings[p], moves[p])
+			if len(endings[p])+len(moves[p]) == 0 {
+				delete(wanted, p)
+				d.release = release[p]
+			}
+			s.finish(d)
+			drafts = append(drafts, d)
+		}
+		s.mu.Unlock()
+		err = s.storeDrafts(drafts)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range writes {
+		for _, e := range w.endings {
+			if e.write == w {
+				e.write = nil
+			}
+		}
+		for _, p := range w.release {
+			if !p.lost && w.err == nil {
+				w.err = err
+			}
+		}
+		if len(w.release) == 0 {
+			w.err = err
+		}
+		close(w.done)
+	}
+}
+
+// compose has d say what there is room for, and returns the rest. The store is locked.
+func (s *Store) compose(d *draft, endings []*ending, moves []move) ([]*ending, []move) {
+	size := 0
+	room := func(n int) bool {
+		if size > 0 && size+n > blockBytes {
+			return false
+		}
+		size += n + 8
+		return true
+	}
+	taken := make(map[*entry]bool)
+	begin := func(e *entry, record []byte) {
+		d.moved = append(d.moved, e)
+		d.record.records = append(d.record.records, record)
+	}
+	for len(endings) > 0 {
+		e := endings[0]
+		if e.block.entries[e.i] != e.entry || e.erase && e.claim != 0 {
+			endings = endings[1:]
 			continue
+		}
+		if !room(len(e.record)) || len(d.endings) == blockLen || len(d.buries) == buriesMost {
+			return endings, moves
+		}
+		endings = endings[1:]
+		if e.erase {
+			e.gone = true // nobody claims it from now on
+		}
+		d.endings = append(d.endings, e)
+		d.record.ends = append(d.record.ends, ref{e.block.seq, e.i})
+		taken[e.entry] = true
+		switch e.verdict {
 		case webhook.Retry:
-			ends[i].again = &s.Delivery
-			if record, err = s.Delivery.AppendBinary(nil); len(record) > limit {
-				d := s.Delivery
-				d.Attempts = nil
-				record, err = d.AppendBinary(nil)
-			}
+			begin(e.entry, e.record)
 		case webhook.Bury:
-			d := webhook.DeadLetter{Delivery: s.Delivery, Reason: s.Reason, Died: s.At}
-			if record, err = d.AppendBinary(nil); len(record) > limit {
-				d.Attempts = nil
-				record, err = d.AppendBinary(nil)
-			}
-			ends[i].message = &message{subject: q.deadSubject(&d)}
-			ends[i].died = strconv.FormatInt(s.At.UnixMicro(), 10)
-		default:
-			err = fmt.Errorf("verdict %d", s.Verdict)
+			d.buries = append(d.buries, &nats.Msg{Subject: e.subject, Data: e.record})
 		}
-		if err != nil {
-			return nil, 0, fmt.Errorf("natsqueue: settlement %d: %w", i, err)
-		}
-		if ends[i].message == nil {
-			ends[i].message = new(message)
-		}
-		ends[i].message.data = record
-		size += len(record)
 	}
-	return ends, size, nil
-}
-
-// address completes the message of an ending. The ids have the first settlement of a
-// delivery in an epoch be the only one. The queue is locked.
-func (q *Queue) address(e *ending, verdict webhook.Verdict, now time.Time) {
-	s := e.item.Home.(*shelf)
-	from := origin{s.p.epoch, e.item.Seq}
-	switch verdict {
-	case webhook.Retry:
-		e.message.subject = q.subjects.delivery(s.p.n, token(s.lane.Name), e.again.Due, now)
-		e.message.header = nats.Header{headerID: {"again " + from.String()}, headerFrom: {from.String()}}
-	case webhook.Bury:
-		// Whoever buries it, it is one dead letter.
-		e.message.header = nats.Header{headerID: {"dead " + decimal(e.item.Seq)}, headerDied: {e.died}}
-	}
-}
-
-// A ledger is what a record is to say of a partition.
-type ledger struct {
-	p    *partition
-	seqs []uint64
-	owed int // how many of them are p's
-	all  bool
-	message
-}
-
-// settled stores settles: first what is put back, and the dead letters, then records
-// of everything that is settled. It is called by one goroutine.
-func (q *Queue) settled(settles []*settle) {
-	err := q.settleAll(settles)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, s := range settles {
-		for i := range s.ends {
-			it := s.ends[i].item
-			p := it.Home.(*shelf).p
-			if _, proven := p.proven[it.Seq]; err != nil && !p.lost && !proven {
-				q.table.Attach(it)
-			} else {
-				q.settle(it, false)
+	for ; len(moves) > 0; moves = moves[1:] {
+		m := moves[0]
+		total := 0
+		for i, e := range m.entries {
+			if e != nil {
+				total += len(m.records[i])
 			}
 		}
-		if err != nil {
-			s.err = fmt.Errorf("natsqueue: settling: %w", err)
+		if !room(total) {
+			return nil, moves
 		}
-		close(s.done)
-	}
-}
-
-// claimed returns a context that ends when what is owned no longer is: a dead letter, which names
-// no epoch, is not to be stored after that.
-func (q *Queue) claimed() (ctx context.Context, end func()) {
-	ctx, cancel := context.WithCancel(q.background)
-	ended := make(chan struct{})
-	left := func() time.Duration {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		return time.Until(q.until)
-	}
-	go func() { // end waits for it
-		defer close(ended)
-		defer cancel()
-		for d := left(); d > 0; d = left() {
-			timer := time.NewTimer(d)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
-				return
-			}
-		}
-	}()
-	return ctx, func() {
-		cancel()
-		<-ended
-	}
-}
-
-func (q *Queue) settleAll(settles []*settle) error {
-	var messages []*message
-	var again []*ending
-	for _, s := range settles {
-		for i := range s.ends {
-			e := &s.ends[i]
-			if e.message != nil {
-				messages = append(messages, e.message)
-			}
-			if e.again != nil {
-				again = append(again, e)
+		for i, e := range m.entries {
+			if e != nil && !e.damaged && !taken[e] {
+				begin(e, m.records[i])
+				d.record.ends = append(d.record.ends, ref{m.seq, uint32(i)})
 			}
 		}
 	}
-	if len(messages) > 0 {
-		ctx, end := q.claimed()
-		err := q.publisher.store(ctx, messages...)
-		end()
-		if err != nil {
-			return err
-		}
-	}
-	return q.record(q.ledgers(settles, again))
+	return nil, nil
 }
 
-// ledgers collects what is to be recorded of settles, and takes into memory what they put
-// back.
-func (q *Queue) ledgers(settles []*settle, again []*ending) []*ledger {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	of := make(map[*partition]*ledger)
-	var all []*ledger
-	open := func(p *partition) *ledger {
-		l := of[p]
-		if l == nil {
-			l = &ledger{p: p, seqs: slices.Clone(p.owed), owed: len(p.owed)}
-			of[p] = l
-			all = append(all, l)
-		}
-		return l
+// finish completes the record of d. The store is locked.
+func (s *Store) finish(d *draft) {
+	p, r := d.p, &d.record
+	s.serial++
+	r.serial, r.node, r.cursor = s.serial, s.id, p.cursor
+	if d.release {
+		r.node = ""
 	}
-	for _, e := range again {
-		p := e.item.Home.(*shelf).p
-		if e.message.duplicate || p.lost {
-			continue // it was stored before, and is seen
-		}
-		d := e.item.Delivery
-		lanes.Update(&d, e.again)
-		q.stored(p, e.message.subject, e.message.seq, &d, len(e.message.data))
+	room := int(s.nc.MaxPayload()) - headerRoom/4 - refBytes*len(r.ends)
+	for _, x := range r.records {
+		room -= len(x)
 	}
-	for _, s := range settles {
-		for i := range s.ends {
-			p := s.ends[i].item.Home.(*shelf).p
-			if !p.lost {
-				l := open(p)
-				l.seqs = append(l.seqs, s.ends[i].item.Seq)
-			}
+	d.drops = min(len(p.drops), max(room/refBytes, 1))
+	r.drops = slices.Clone(p.drops[:d.drops])
+	if p.records >= recordsKept || d.release {
+		if all := p.ended(); len(all) <= min(wholeMost, room/refBytes-d.drops) {
+			r.whole = true
+			r.ends = append(all, r.ends...)
+		} else {
+			p.records = 0 // it is tried again later
 		}
 	}
-	for _, p := range q.owned {
-		if p == nil {
+	m := expect(p.prefix+kindOwn, p.last, r.append(nil), false)
+	d.messages = append(d.buries, m)
+}
+
+// ended returns all that has ended and is still on the server. The store is locked.
+func (p *partition) ended() (all []ref) {
+	for _, b := range p.order {
+		if b.left == len(b.entries) || p.blocks[b.seq] != b {
 			continue
 		}
-		// From time to time a record says everything, so that those before need not
-		// be kept, nor much be read by who takes over.
-		if len(p.owed) > 0 {
-			open(p)
-		}
-		if p.seen >= p.epoch && (p.records >= recordsKept || p.seen > p.recorded+seenKept) {
-			l := open(p)
-			if seqs := p.unerased(); len(seqs) <= wholeMost {
-				l.all = true
-				l.seqs = append(l.seqs, seqs...)
-			} else {
-				p.records = 0 // it is tried again later
+		for i, e := range b.entries {
+			if e == nil {
+				all = append(all, ref{b.seq, uint32(i)})
 			}
 		}
 	}
 	return all
 }
 
-const (
-	// recordsKept is how many records a partition has before one says everything.
-	recordsKept = 128
-	// seenKept is how many sequences a partition sees before its next record.
-	seenKept = 100_000
-	// wholeMost is how much everything is at most, of one to three bytes each: a message of the server
-	// has room for it. It is more where the server does not erase.
-	wholeMost = 100_000
-)
-
-// record stores ledgers.
-func (q *Queue) record(all []*ledger) error {
-	messages := make([]*message, 0, len(all))
-	for _, l := range all {
-		slices.Sort(l.seqs)
-		l.seqs = slices.Compact(l.seqs)
-		l.subject = l.p.prefix + kindDone
-		l.header = nats.Header{headerEpoch: {decimal(l.p.epoch)}, headerID: {nuid.Next()}}
-		l.data = appendRecord(nil, l.seqs)
-		messages = append(messages, &l.message)
-	}
-	if err := q.publisher.store(q.background, messages...); err != nil {
-		return err
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, l := range all {
-		p := l.p
-		p.owed = p.owed[l.owed:]
-		p.recorded = l.seq
-		p.records++
-		if l.all {
-			p.records, p.whole = 0, l.seq
+// storeDrafts stores records until it is known what became of each.
+func (s *Store) storeDrafts(drafts []*draft) error {
+	for len(drafts) > 0 {
+		parcels := make([]*parcel, len(drafts))
+		for i, d := range drafts {
+			parcels[i] = &d.parcel
+		}
+		err := s.send(s.background, parcels...)
+		var left []*draft
+		for _, d := range drafts {
+			switch {
+			case !d.answered:
+				left = append(left, d)
+			case d.err == nil:
+				s.recorded(d, d.seq)
+			default:
+				if !s.doubted(d) {
+					d.parcel = parcel{messages: d.messages}
+					left = append(left, d)
+				}
+			}
+		}
+		if drafts = left; len(drafts) == 0 {
+			return nil
+		}
+		if err == nil {
+			err = sleep(s.background, pause)
+		}
+		if s.background.Err() != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// recordOwed stores what is to be recorded though nothing is settled.
-func (q *Queue) recordOwed(ctx context.Context) {
-	s := &settle{done: make(chan struct{})}
-	q.settles.Add(s, 0)
-	select {
-	case <-s.done:
-	case <-ctx.Done():
+// doubted finds out whether d was stored after all, by a message whose answer was lost, or whether
+// another node owns the partition. It reports false if neither is so: then d is to be sent again.
+func (s *Store) doubted(d *draft) bool {
+	seq, data, err := s.last(s.background, d.p.prefix+kindOwn)
+	if err != nil {
+		return false
+	}
+	if r, err := parseRecord(data); err == nil && r.serial == d.record.serial && (r.node == s.id || d.release && r.node == "") && seq > d.p.last {
+		s.recorded(d, seq)
+		return true
+	}
+	if seq == d.p.last {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.yield(d.p)
+	return true
+}
+
+// last returns the last message of a subject, as the leader has it.
+func (s *Store) last(ctx context.Context, subject string) (seq uint64, data []byte, err error) {
+	text, err := json.Marshal(map[string]string{"last_by_subj": subject})
+	if err != nil {
+		return 0, nil, err
+	}
+	var answer struct {
+		Message struct {
+			Sequence uint64 `json:"seq"`
+			Data     string `json:"data"`
+		} `json:"message"`
+	}
+	err = s.request(ctx, "STREAM.MSG.GET."+s.config.Stream, text, &answer)
+	var refused *refusal
+	if errors.As(err, &refused) && refused.noMessage() {
+		return 0, nil, nil
+	}
+	if err == nil {
+		data, err = base64.StdEncoding.DecodeString(answer.Message.Data)
+	}
+	return answer.Message.Sequence, data, err
+}
+
+// recorded takes into memory what d says, which is stored.
+func (s *Store) recorded(d *draft, seq uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := d.p
+	if p.lost {
+		return
+	}
+	p.last = seq
+	p.drops = p.drops[d.drops:]
+	p.records++
+	if d.record.whole {
+		p.records, p.whole = 0, seq
+	}
+	b := p.block(seq, true, len(d.moved))
+	b.judged = true
+	for i, e := range d.moved {
+		b.entries[i], b.keys[i] = e, e.block.keys[e.i]
+		e.block.keys[e.i] = [16]byte{} // the new block has it
+		e.block.drop(e)
+		e.block, e.i = b, uint32(i)
+	}
+	for _, e := range d.endings {
+		e.entry.write = nil
+		if e.verdict != webhook.Retry {
+			e.erased = e.erase
+			s.remove(e.entry)
+			continue
+		}
+		s.fill(e.entry, e.again)
+		s.putBack(e.entry)
+	}
+	if d.release {
+		s.lose(p)
 	}
 }

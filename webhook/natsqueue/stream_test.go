@@ -2,14 +2,12 @@ package natsqueue
 
 import (
 	"bytes"
-	"context"
 	"log/slog"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -30,20 +28,6 @@ func TestOpenRefusesConfig(t *testing.T) {
 	})
 }
 
-func TestOpenRefusesNoEcho(t *testing.T) {
-	bubble(t, func(t *testing.T, s *testServer) {
-		nc, err := nats.Connect("", nats.InProcessServer(s), nats.NoEcho())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer nc.Close()
-		if q, err := Open(t.Context(), nc, &Config{}); err == nil {
-			q.Close()
-			t.Error("Open takes a connection that does not hear itself")
-		}
-	})
-}
-
 // Open refuses a stream whose configuration would lose deliveries.
 func TestOpenChecksStream(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
@@ -54,18 +38,18 @@ func TestOpenChecksStream(t *testing.T) {
 		for name, spoil := range map[string]func(*jetstream.StreamConfig){
 			"retention": func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy },
 			"discards":  func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld },
-			"subjects":  func(c *jetstream.StreamConfig) { c.Subjects = c.Subjects[:2] },
+			"subjects":  func(c *jetstream.StreamConfig) { c.Subjects = []string{c.Name + ".*"} },
 			"max_age":   func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour },
 			"direct":    func(c *jetstream.StreamConfig) { c.AllowDirect = false },
 			"version":   func(c *jetstream.StreamConfig) { c.Metadata = nil },
-
-			"duplicate_window": func(c *jetstream.StreamConfig) { c.Duplicates = time.Second },
+			"atomic":    func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = false },
+			"a subject": func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 },
 		} {
-			c := Config{Stream: "SPOILT-" + strings.ToUpper(name)}
+			c := Config{Stream: "SPOILT-" + strings.ReplaceAll(strings.ToUpper(name), " ", "-")}
 			if err := c.complete(); err != nil {
 				t.Fatal(err)
 			}
-			stream := c.streams(1)[0]
+			stream := c.stream(1)
 			spoil(&stream)
 			if _, err := js.CreateStream(t.Context(), stream); err != nil {
 				t.Fatal(err)
@@ -111,48 +95,12 @@ func TestOpenWarns(t *testing.T) {
 
 func TestTooOld(t *testing.T) {
 	for version, want := range map[string]bool{
-		"1.4.1": true, "2.9.10": true, "2.10.29": true, "2.11.0": false, "2.11.0-RC.1": false, "2.12.11": false, "3.0.0": false, "": false, "dev": false,
+		"1.4.1": true, "2.9.10": true, "2.10.29": true, "2.11.0": true, "2.12.0": true, "2.12.1": false, "2.12.11": false, "2.14.0-RC.1": false, "3.0.0": false, "": false, "dev": false,
 	} {
 		if got := tooOld(version); got != want {
 			t.Errorf("tooOld(%q) = %v, want %v", version, got, want)
 		}
 	}
-}
-
-// Open succeeds if its context ends while it reads the deliveries that wait: the rest is
-// done by then.
-func TestOpenCancelledLate(t *testing.T) {
-	bubble(t, func(t *testing.T, s *testServer) {
-		c := Config{Partitions: 1}
-		q := s.open(t, c)
-		for i := range 20 {
-			if _, err := q.Put(t.Context(), deliveries("d", i*1000, 1000)...); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := q.Close(); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		nc := s.connect(t)
-		_, err := nc.Subscribe("$JS.EVENT.ADVISORY.CONSUMER.CREATED."+DefaultStream+".>", func(*nats.Msg) { cancel() }) // it begins to read
-		if err == nil {
-			err = nc.Flush()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if q, err = Open(ctx, s.connect(t), &c); err != nil {
-			t.Fatalf("Open = %v", err)
-		}
-		if err := q.Close(); err != nil {
-			t.Error(err)
-		}
-		if ctx.Err() == nil {
-			t.Error("the context has not ended")
-		}
-	})
 }
 
 // A partition that cannot be read, because the server allows no more consumers, is logged
@@ -165,7 +113,7 @@ func TestTooFewConsumers(t *testing.T) {
 		if err := c.complete(); err != nil {
 			t.Fatal(err)
 		}
-		stream := c.streams(1)[0]
+		stream := c.stream(1)
 		stream.MaxConsumers = 1
 		js, err := jetstream.New(s.connect(t))
 		if err == nil {

@@ -6,7 +6,6 @@ import (
 	"hash/fnv"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // token is what stands for a name, of any bytes, in a subject: the name itself
@@ -39,66 +38,32 @@ func untoken(t string) (string, error) {
 	return name, nil
 }
 
-// partitionOf returns the partition of a destination, of n.
-func partitionOf(destination string, n int) int {
-	h := fnv.New32a()
-	h.Write([]byte(destination))
-	return int(h.Sum32() % uint32(n))
+// lastToken undoes token for the last part of a subject.
+func lastToken(subject string) (string, error) {
+	return untoken(subject[strings.LastIndexByte(subject, '.')+1:])
 }
 
-// The kinds of subjects of a partition, the third token.
+// hash returns a number that stands for a text.
+func hash(text string) uint32 {
+	h := fnv.New32a()
+	h.Write([]byte(text))
+	return h.Sum32()
+}
+
+// The kinds of messages of a partition, the last token of their subjects.
 const (
-	kindQueue = "q"     // then the destination: deliveries that are due, or soon
-	kindWait  = "w"     // then the destination and the bucket: those that wait
-	kindDone  = "done"  // records of what was settled
-	kindOwner = "owner" // whose the partition is
+	kindPut = "log.put" // chunks of deliveries, by any node
+	kindOwn = "log.own" // records, by the owner
+	kindKey = "key"     // dedup keys of deliveries that are erased, by the owner
 )
 
-// soon is how long before its time a delivery may be in memory.
-const soon = 10 * time.Second
+// prefix returns the subjects of a partition but for the kind.
+func (c *Config) prefix(partition int) string { return c.Stream + "." + strconv.Itoa(partition) + "." }
 
-// A subjects makes the subjects of a stream.
-type subjects struct{ name string }
+// ask returns the subject of questions between nodes, which no stream keeps.
+func (c *Config) ask(what string) string { return c.Stream + "_ASK." + what }
 
-func (s subjects) partition(p int) string { return s.name + "." + strconv.Itoa(p) + "." }
-
-func (s subjects) all() []string {
-	return []string{
-		s.name + ".*." + kindQueue + ".*",
-		s.name + ".*." + kindWait + ".*.*",
-		s.name + ".*." + kindDone,
-		s.name + ".*." + kindOwner,
-	}
-}
-
-// count and look are subjects of messages between processes, which no stream keeps: one
-// asks all for their counts, the other for a look at who owns what.
-func (s subjects) count() string { return s.name + ".ask.count" }
-func (s subjects) look() string  { return s.name + ".ask.look" }
-
-// delivery is the subject of a delivery to the destination that token stands for.
-// What is not due soon is kept in buckets, each of deliveries that are due at about
-// the same time: so memory needs to know no more than the first of each.
-func (s subjects) delivery(p int, token string, due, now time.Time) string {
-	wait := due.Sub(now)
-	if wait <= soon {
-		return s.partition(p) + kindQueue + "." + token
-	}
-	width := int64(1)
-	for width < int64(wait/time.Second)/32 {
-		width *= 2
-	}
-	from := due.Unix() / width * width
-	return s.partition(p) + kindWait + "." + token + "." + strconv.FormatInt(from, 36) + "-" + strconv.FormatInt(width, 36)
-}
-
-// destinationOf returns the destination of a subject of deliveries without the
-// part that names stream and partition.
-func destinationOf(rest string) (string, error) {
-	kind, rest, _ := strings.Cut(rest, ".")
-	t, _, bucket := strings.Cut(rest, ".")
-	if kind != kindQueue && kind != kindWait || bucket != (kind == kindWait) {
-		return "", fmt.Errorf("natsqueue: no deliveries have the subject %q", kind+"."+rest)
-	}
-	return untoken(t)
+// partition returns the partition of a destination.
+func (c *Config) partition(destination string) int {
+	return int(hash(destination) % uint32(c.Partitions))
 }

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// heartbeat is how often the server gives a sign when there is nothing to read.
-	heartbeat = time.Second
+	// consumerBeat is how often the server gives a sign when there is nothing to read.
+	consumerBeat = time.Second
 	// consumerIdle is when the server forgets a consumer that nobody listens to.
 	consumerIdle = 30 * time.Second
 	// createSoon is how long the creation of a consumer may take at first, as it may be put on
@@ -76,7 +76,7 @@ func (t *tail) consume(ctx context.Context) error {
 	c, err := t.js.CreatePushConsumer(creating, t.stream, jetstream.ConsumerConfig{
 		DeliverSubject: sub.Subject, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: t.next,
 		FilterSubject: t.subject, AckPolicy: jetstream.AckNonePolicy, MaxDeliver: 1,
-		FlowControl: true, IdleHeartbeat: heartbeat, InactiveThreshold: consumerIdle, MemoryStorage: true, Replicas: 1,
+		FlowControl: true, IdleHeartbeat: consumerBeat, InactiveThreshold: consumerIdle, MemoryStorage: true, Replicas: 1,
 	})
 	if err != nil {
 		t.patience = min(2*t.patience, createTimeout)
@@ -89,7 +89,7 @@ func (t *tail) consume(ctx context.Context) error {
 		defer cancel()
 		t.js.DeleteConsumer(ctx, t.stream, name) // else the server forgets it soon
 	}()
-	silence := time.AfterFunc(3*heartbeat, func() { sub.Unsubscribe() })
+	silence := time.AfterFunc(3*consumerBeat, func() { sub.Unsubscribe() })
 	defer silence.Stop()
 	for delivered := uint64(0); ; {
 		m, err := sub.NextMsgWithContext(ctx)
@@ -99,7 +99,7 @@ func (t *tail) consume(ctx context.Context) error {
 			}
 			return err
 		}
-		silence.Reset(3 * heartbeat)
+		silence.Reset(3 * consumerBeat)
 		if len(m.Data) == 0 && m.Header.Get("Status") == "100" {
 			if reply := m.Header.Get("Nats-Consumer-Stalled"); reply != "" {
 				t.nc.Publish(reply, nil)

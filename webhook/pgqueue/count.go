@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,158 +12,73 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// Counting reads a row for each chunk. From manyChunks on an answer is given again
-// for countRest times as long as it took, so that counts, however many are asked for by
-// a process, take a small part of the database's time.
-const (
-	manyChunks = 100_000
-	countRest  = 20
-)
-
-// A memo is the answer to a question of the database, as long as it is given.
-type memo[T any] struct {
-	turn  chan struct{} // has a value while somebody has the rest
-	value T
-	until time.Time
-}
-
-func newMemo[T any]() memo[T] { return memo[T]{turn: make(chan struct{}, 1)} }
-
-// get returns the answer, which ask looks for if need be, and counts the chunks of.
-// One asks at a time; the others wait for the answer, until ctx ends.
-func (m *memo[T]) get(ctx context.Context, ask func() (value T, chunks int, err error)) (value T, err error) {
-	select {
-	case m.turn <- struct{}{}:
-	case <-ctx.Done():
-		return value, ctx.Err()
+// Count implements webhook.Store. What is in chunks of other nodes counts as claimed.
+func (s *Store) Count(ctx context.Context) (c webhook.Counts, err error) {
+	if err := s.calls.Enter(ctx); err != nil {
+		return c, err
 	}
-	defer func() { <-m.turn }()
-	begin := time.Now()
-	if begin.Before(m.until) {
-		return m.value, nil
-	}
-	value, chunks, err := ask()
-	if err == nil && chunks >= manyChunks {
-		now := time.Now()
-		m.value, m.until = value, now.Add(countRest*now.Sub(begin))
-	}
-	return value, err
-}
-
-// counted is what the database says for Count.
-type counted struct {
-	waiting, others, dead int
-	first                 *int64
-}
-
-// Count implements webhook.Counter. What other processes have claimed counts as
-// leased. With a backlog of more than 100,000 rows the answer may be older by twenty
-// times what it takes.
-func (q *Queue) Count(ctx context.Context) (webhook.Counts, error) {
-	if err := q.calls.Enter(ctx); err != nil {
-		return webhook.Counts{}, err
-	}
-	defer q.calls.Leave()
-	n, err := q.counted.get(ctx, func() (n counted, chunks int, err error) {
-		var b pgx.Batch
-		b.Queue(q.sql.count, q.nodeNow()).QueryRow(func(r pgx.Row) error { return r.Scan(&n.waiting, &n.others, &n.first, &chunks) })
-		b.Queue(q.sql.countDead).QueryRow(func(r pgx.Row) error { return r.Scan(&n.dead) })
-		err = q.pool.SendBatch(ctx, &b).Close()
-		return n, chunks, err
-	})
-	if err != nil {
+	defer s.calls.Leave()
+	var first, died *int64
+	var b pgx.Batch
+	b.Queue(s.sql.count, s.nodeNow()).QueryRow(func(r pgx.Row) error { return r.Scan(&c.Waiting, &c.Claimed, &first) })
+	b.Queue(s.sql.countDead).QueryRow(func(r pgx.Row) error { return r.Scan(&c.Dead, &c.DeadBytes, &died) })
+	if err := s.pool.SendBatch(ctx, &b).Close(); err != nil {
 		return webhook.Counts{}, fmt.Errorf("pgqueue: counting: %w", err)
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	now := q.now().UnixMicro()
-	_, leased := q.table.Len(now)
-	c := webhook.Counts{Waiting: n.waiting, Claimed: n.others + leased, Dead: n.dead}
-	if at, ok := q.oldestHeld(now); ok && (n.first == nil || at < *n.first) {
-		n.first = &at
-	}
-	if n.first != nil {
-		c.Oldest = time.UnixMicro(*n.first).UTC()
+	c.Oldest, c.OldestDead = timeAt(first), timeAt(died)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.Claimed += len(s.claimed)
+	for _, l := range s.lines {
+		c.Oldest = earliest(c.Oldest, l.first())
 	}
 	return c, nil
 }
 
-func (q *Queue) nodeNow() int64 {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.node
-}
-
-// oldestHeld returns when the first is due of what is held and not leased. The queue is locked.
-func (q *Queue) oldestHeld(now int64) (at int64, ok bool) {
-	for _, c := range q.chunks {
-		for _, it := range c.items {
-			if it != nil && it.Waits() && (!ok || it.At < at) {
-				at, ok = it.At, true
-			}
-		}
+func timeAt(micros *int64) time.Time {
+	if micros == nil {
+		return time.Time{}
 	}
-	return at, ok
+	return timeOf(*micros)
 }
 
-// CountByDestination implements webhook.DestinationCounter. What other processes
-// have claimed counts as leased. Its answer may be as old as that of Count.
-func (q *Queue) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
-	return storekit.Page(func() ([]webhook.DestinationCounts, error) { return q.countBy(ctx) })
-}
-
-func (q *Queue) countBy(ctx context.Context) ([]webhook.DestinationCounts, error) {
-	if err := q.calls.Enter(ctx); err != nil {
-		return nil, err
+// earliest returns the earlier of t, unless it is zero, and when it is due, unless it is nil.
+func earliest(t time.Time, it *item) time.Time {
+	if it != nil && (t.IsZero() || it.due < t.UnixMicro()) {
+		return timeOf(it.due)
 	}
-	defer q.calls.Leave()
-	counts, err := q.countedBy.get(ctx, func() (counts []webhook.DestinationCounts, chunks int, err error) {
-		rows, err := q.pool.Query(ctx, q.sql.countBy, q.nodeNow())
-		if err != nil {
-			return nil, 0, err
-		}
-		counts, err = pgx.CollectRows(rows, func(r pgx.CollectableRow) (c webhook.DestinationCounts, err error) {
-			var (
-				name  []byte
-				first *int64
-				n     int
-			)
-			err = r.Scan(&name, &c.Waiting, &c.Claimed, &first, &n)
-			c.Destination = string(name)
-			if first != nil {
-				c.Oldest = time.UnixMicro(*first).UTC()
-			}
-			chunks += n
+	return t
+}
+
+// CountByDestination implements webhook.Store. What is in chunks of other nodes counts as
+// claimed.
+func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
+	return storekit.Page(func() ([]webhook.DestinationCounts, error) {
+		counts, err := listed(ctx, s, func(r pgx.CollectableRow) (c webhook.DestinationCounts, err error) {
+			var name []byte
+			var first *int64
+			err = r.Scan(&name, &c.Waiting, &c.Claimed, &first)
+			c.Destination, c.Oldest = string(name), timeAt(first)
 			return c, err
-		})
-		return counts, chunks, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("pgqueue: counting: %w", err)
-	}
-	counts = slices.Clone(counts) // the answer may be given again
-	held := make(map[string]*webhook.DestinationCounts, len(counts))
-	for i := range counts {
-		held[counts[i].Destination] = &counts[i]
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, k := range q.chunks {
-		c := held[k.lane.Name]
-		if c == nil {
-			continue
+		}, s.sql.countBy, s.nodeNow())
+		if err != nil {
+			return nil, fmt.Errorf("pgqueue: counting: %w", err)
 		}
-		for _, it := range k.items {
-			switch {
-			case it == nil:
-			case it.Waits():
-				if at := time.UnixMicro(it.At).UTC(); c.Oldest.IsZero() || at.Before(c.Oldest) {
-					c.Oldest = at
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		claimed := make(map[string]int)
+		for _, it := range s.claimed {
+			claimed[it.chunk.line.destination]++
+		}
+		for i := range counts {
+			c := &counts[i]
+			c.Claimed += claimed[c.Destination]
+			for _, retries := range []bool{false, true} {
+				if l := s.lines[lineKey{c.Destination, retries}]; l != nil {
+					c.Oldest = earliest(c.Oldest, l.first())
 				}
-			default:
-				c.Claimed++
 			}
 		}
-	}
-	return counts, nil
+		return counts, nil
+	})
 }

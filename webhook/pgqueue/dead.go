@@ -14,10 +14,8 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-var _ webhook.DeadLetters = (*Queue)(nil)
-
-// deadPage is how many dead letters and members are read in one go.
-const deadPage = 256
+// page is how many dead letters and members are read in one go.
+const page = 256
 
 // A deadID is where a dead letter stands among them. Its key is that in hexadecimal digits.
 type deadID struct{ died, id int64 }
@@ -35,18 +33,39 @@ func parseKey(key string) (deadID, bool) {
 	return deadID{int64(binary.BigEndian.Uint64(b)), int64(binary.BigEndian.Uint64(b[8:]))}, true
 }
 
-// DeadLetter implements webhook.DeadLetters.
-func (q *Queue) DeadLetter(ctx context.Context, key string) (d webhook.DeadLetter, err error) {
-	if err := q.calls.Enter(ctx); err != nil {
+// A deadRow is a dead letter as it is stored.
+type deadRow struct {
+	deadID
+	record []byte
+}
+
+func scanDead(r pgx.CollectableRow) (d deadRow, err error) {
+	err = r.Scan(&d.died, &d.id, &d.record)
+	return d, err
+}
+
+// read returns the dead letter. It says false of one that is damaged.
+func (s *Store) read(r deadRow) (d webhook.DeadLetter, ok bool) {
+	err := d.UnmarshalBinary(r.record)
+	if err != nil {
+		s.config.Logger.Error("pgqueue: a dead letter is damaged and left out; discard it by its key", "key", r.key(), "error", err)
+	}
+	d.Key = r.key()
+	return d, err == nil
+}
+
+// DeadLetter implements webhook.Store.
+func (s *Store) DeadLetter(ctx context.Context, key string) (d webhook.DeadLetter, err error) {
+	if err := s.calls.Enter(ctx); err != nil {
 		return d, err
 	}
-	defer q.calls.Leave()
+	defer s.calls.Leave()
 	at, ok := parseKey(key)
 	if !ok {
 		return d, webhook.ErrNoDeadLetter
 	}
 	var record []byte
-	err = q.pool.QueryRow(ctx, q.sql.deadLetter, at.died, at.id).Scan(&record)
+	err = s.pool.QueryRow(ctx, s.sql.deadLetter, at.died, at.id).Scan(&record)
 	if err == pgx.ErrNoRows {
 		return d, webhook.ErrNoDeadLetter
 	}
@@ -60,25 +79,8 @@ func (q *Queue) DeadLetter(ctx context.Context, key string) (d webhook.DeadLette
 	return d, nil
 }
 
-// Dead implements webhook.DeadLetters.
-func (q *Queue) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
-	return storekit.Pages(after, func(after string) ([]webhook.DeadLetter, string, error) { return q.deadAfter(ctx, filter, after) })
-}
-
-// deadAfter returns the next dead letters, and the key of the last of them if there may
-// be more.
-func (q *Queue) deadAfter(ctx context.Context, f webhook.DeadFilter, after string) (page []webhook.DeadLetter, next string, err error) {
-	if err := q.calls.Enter(ctx); err != nil {
-		return nil, "", err
-	}
-	defer q.calls.Leave()
-	var from deadID
-	if after != "" {
-		var ok bool
-		if from, ok = parseKey(after); !ok {
-			return nil, "", fmt.Errorf("pgqueue: %q is not the key of a dead letter", after)
-		}
-	}
+// Dead implements webhook.Store. It leaves out what is damaged.
+func (s *Store) Dead(ctx context.Context, f webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
 	bound := func(t time.Time) *int64 {
 		if t.IsZero() {
 			return nil
@@ -86,44 +88,39 @@ func (q *Queue) deadAfter(ctx context.Context, f webhook.DeadFilter, after strin
 		n := t.UnixMicro()
 		return &n
 	}
-	rows, err := q.pool.Query(ctx, q.sql.dead, from.died, from.id, []byte(f.Destination), []byte(f.Type), []byte(f.Reason),
-		bound(f.From), bound(f.To), deadPage)
-	if err != nil {
-		return nil, "", fmt.Errorf("pgqueue: dead letters: %w", err)
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var (
-			id     deadID
-			record []byte
-		)
-		if err := rows.Scan(&id.died, &id.id, &record); err != nil {
-			return page, "", fmt.Errorf("pgqueue: dead letters: %w", err)
+	return storekit.Pages(after, func(after string) (ds []webhook.DeadLetter, next string, err error) {
+		var from deadID
+		if after != "" {
+			var ok bool
+			if from, ok = parseKey(after); !ok {
+				return nil, "", fmt.Errorf("pgqueue: %q is not the key of a dead letter", after)
+			}
 		}
-		var d webhook.DeadLetter
-		if err := d.UnmarshalBinary(record); err != nil {
-			return page, "", fmt.Errorf("pgqueue: dead letter %s: %w", id.key(), err)
+		rows, err := listed(ctx, s, scanDead, s.sql.dead, from.died, from.id, []byte(f.Destination), []byte(f.Type), []byte(f.Reason),
+			bound(f.From), bound(f.To), page)
+		if err != nil {
+			return nil, "", fmt.Errorf("pgqueue: dead letters: %w", err)
 		}
-		d.Key = id.key()
-		page = append(page, d)
-	}
-	if err := rows.Err(); err != nil {
-		return page, "", fmt.Errorf("pgqueue: dead letters: %w", err)
-	}
-	if len(page) == deadPage {
-		next = page[len(page)-1].Key
-	}
-	return page, next, nil
+		for _, r := range rows {
+			if d, ok := s.read(r); ok {
+				ds = append(ds, d)
+			}
+		}
+		if len(rows) == page {
+			next = rows[page-1].key()
+		}
+		return ds, next, nil
+	})
 }
 
-// Discard implements webhook.DeadLetters.
-func (q *Queue) Discard(ctx context.Context, keys ...string) (int, error) {
-	if err := q.calls.Enter(ctx); err != nil {
+// Discard implements webhook.Store.
+func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
+	if err := s.calls.Enter(ctx); err != nil {
 		return 0, err
 	}
-	defer q.calls.Leave()
+	defer s.calls.Leave()
 	died, ids := deadIDs(keys)
-	tag, err := q.pool.Exec(ctx, q.sql.discard, died, ids)
+	tag, err := s.pool.Exec(ctx, s.sql.discard, died, ids)
 	if err != nil {
 		return 0, fmt.Errorf("pgqueue: discarding: %w", err)
 	}
@@ -131,6 +128,7 @@ func (q *Queue) Discard(ctx context.Context, keys ...string) (int, error) {
 }
 
 func deadIDs(keys []string) (died, ids []int64) {
+	died, ids = []int64{}, []int64{}
 	for _, key := range keys {
 		if d, ok := parseKey(key); ok {
 			died, ids = append(died, d.died), append(ids, d.id)
@@ -139,38 +137,36 @@ func deadIDs(keys []string) (died, ids []int64) {
 	return died, ids
 }
 
-// Revive implements webhook.DeadLetters.
-func (q *Queue) Revive(ctx context.Context, keys ...string) (int, error) {
-	if err := q.calls.Enter(ctx); err != nil {
+// Revive implements webhook.Store. What is damaged stays.
+func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
+	if err := s.calls.Enter(ctx); err != nil {
 		return 0, err
 	}
-	defer q.calls.Leave()
+	defer s.calls.Leave()
 	died, ids := deadIDs(keys)
 	if len(ids) == 0 {
 		return 0, nil
 	}
-	n := 0
-	err := q.within(ctx, func(t *transaction) error {
-		rows, err := t.conn.Query(ctx, q.sql.discard+" RETURNING record", died, ids)
+	err = s.within(ctx, func(tx pgx.Tx) ([]webhook.Delivery, error) {
+		rows, err := collect(ctx, tx, scanDead, s.sql.deadOf, died, ids)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		records, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
-		if err != nil {
-			return err
-		}
-		n = len(records)
-		now := q.time()
-		ds := make([]webhook.Delivery, n)
-		for i, record := range records {
-			var d webhook.DeadLetter
-			if err := d.UnmarshalBinary(record); err != nil {
-				return err
+		now := s.Now()
+		var ds []webhook.Delivery
+		died, ids = died[:0], ids[:0]
+		for _, r := range rows {
+			dead, ok := s.read(r)
+			if !ok {
+				continue
 			}
-			ds[i] = d.Delivery
-			ds[i].Due, ds[i].Expires, ds[i].Tries, ds[i].Closed = now, time.Time{}, 0, nil
+			d := dead.Delivery
+			d.Due, d.Expires, d.Tries, d.Closed = now, time.Time{}, 0, nil
+			ds, died, ids = append(ds, d), append(died, r.died), append(ids, r.id)
 		}
-		return t.add(ds)
+		n = len(ds)
+		_, err = tx.Exec(ctx, s.sql.discard, died, ids)
+		return ds, err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("pgqueue: reviving: %w", err)

@@ -13,25 +13,26 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/pgqueue"
 )
 
 // An order and the event about it are stored together, or not at all.
-func ExampleQueue_PutTx() {
+func ExampleStore_PutTx() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer pool.Close()
-	queue, err := pgqueue.Open(ctx, pool, &pgqueue.Config{Schema: "example"})
+	store, err := pgqueue.Open(ctx, pool, &pgqueue.Config{Schema: "example"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer queue.Close()
+	defer store.Close()
 	forwarder, err := webhook.New(webhook.Config{
-		Store: webhook.FromQueue(queue),
+		Store: store,
 		Destinations: []webhook.Destination{
 			{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "https://crm.example/hook"}}},
 		},
@@ -40,14 +41,14 @@ func ExampleQueue_PutTx() {
 		log.Fatal(err)
 	}
 
-	event, err := webhook.EventOf(&analytics.Track{
+	e, err := new(event.Encoder).Encode(&analytics.Track{
 		UserId: "u1", Event: "Order Completed", MessageId: "order-1",
 		Properties: map[string]any{"total": 12.5},
-	}, webhook.Envelope{})
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	deliveries, err := forwarder.Deliveries(ctx, []string{"crm"}, event)
+	deliveries, err := forwarder.Deliveries(ctx, []string{"crm"}, e)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -58,14 +59,14 @@ func ExampleQueue_PutTx() {
 		if _, err := tx.Exec(ctx, "INSERT INTO orders VALUES ('order-1')"); err != nil {
 			return err
 		}
-		stored, err := queue.PutTx(ctx, tx, deliveries...)
+		stored, err := store.PutTx(ctx, tx, deliveries...)
 		fmt.Println("stored:", stored)
 		return err
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
-	counts, err := queue.Count(ctx)
+	counts, err := store.Count(ctx)
 	fmt.Println("waiting:", counts.Waiting, err)
 	// Output:
 	// stored: 1

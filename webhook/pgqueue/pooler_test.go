@@ -40,7 +40,7 @@ func TestPooler(t *testing.T) {
 				t.Fatal(err)
 			}
 			putAll(t, q, deliveries("mail", 0, 200)...)
-			ds := leaseUntil(t, q, 300)
+			ds := fetchUntil(t, q, 300, "crm", "mail")
 			settleAll(t, q, webhook.Done, ds[:250])
 			for i := range ds[250:] {
 				ds[250+i].Due = time.Now().Add(time.Hour)

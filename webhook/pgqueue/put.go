@@ -4,15 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/internal/lanes"
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
@@ -22,87 +23,86 @@ const writeTimeout = 30 * time.Second
 // maxBatch is how many bytes of requests one transaction takes, about.
 const maxBatch = 4 << 20
 
-// maxName is how many bytes a destination and a member of an audience have at most.
-const maxName = 255
-
 // A put is a call of Put that waits for its transaction.
 type put struct {
-	ctx    context.Context
-	began  time.Time
-	news   []fresh
-	stored int
-	err    error
-	done   chan struct{}
+	ctx   context.Context
+	began time.Time
+	news  []fresh
+	done  chan struct{}
+	err   error
+	gone  bool // the caller has gone, and claims nothing; the store is locked for it
+	ended bool // what is kept is claimed; the same
 }
 
-// fresh is a delivery to be stored, unless it was put before. It shares no memory with
-// the caller's.
-type fresh struct {
-	key         storekit.Key
-	destination string
-	due         time.Time
-	record      []byte
-	added       bool // was not put before
-}
-
-// prepare checks and encodes ds.
-func prepare(ds []webhook.Delivery) (news []fresh, size int, err error) {
-	news = make([]fresh, len(ds))
-	total := 0
-	for i := range ds {
-		total += len(ds[i].Body) + 256
-	}
-	buf := make([]byte, 0, total)
-	for i := range ds {
-		d := &ds[i]
-		if err := d.Check(); err != nil {
-			return nil, 0, fmt.Errorf("pgqueue: delivery %d: %w", i, err)
-		}
-		from := len(buf)
-		if buf, err = d.AppendBinary(buf); err != nil {
-			return nil, 0, fmt.Errorf("pgqueue: delivery %d: %w", i, err)
-		}
-		news[i] = fresh{storekit.KeyOf(d.Destination, d.ID), d.Destination, d.Due, buf[from:len(buf):len(buf)], false}
-	}
-	return news, len(buf), nil
-}
-
-// Put implements webhook.Queue. What is being stored when ctx is cancelled is waited for.
+// Put implements webhook.Store. What is being stored when ctx is cancelled is waited for.
 // After the deadline of ctx it returns at once: what is being stored then may be stored,
 // and is recognised when it is put again.
-// While a transaction of PutTx goes on that has put one of ds, Put waits for the end
+// While a transaction of PutTx goes on that has put one of ps, Put waits for the end
 // of that, or of ctx, for half a minute at most.
-func (q *Queue) Put(ctx context.Context, ds ...webhook.Delivery) (int, error) {
-	return q.PutEach(ctx, ds, nil)
-}
-
-// PutEach implements webhook.SchedulingQueue.
-func (q *Queue) PutEach(ctx context.Context, ds []webhook.Delivery, stored []bool) (int, error) {
-	if err := q.calls.Enter(ctx); err != nil {
-		return 0, err
+func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+	if err := s.calls.Enter(ctx); err != nil {
+		return err
 	}
-	defer q.calls.Leave()
-	news, size, err := prepare(ds)
-	if err != nil || len(news) == 0 {
-		return 0, err
+	defer s.calls.Leave()
+	p := &put{ctx: ctx, began: time.Now(), news: make([]fresh, len(ps)), done: make(chan struct{})}
+	total := 0
+	for i := range ps {
+		total += len(ps[i].Body) + 256
 	}
-	p := &put{ctx: ctx, began: time.Now(), news: news, done: make(chan struct{})}
-	q.puts.Add(p, size)
+	buf := make([]byte, 0, total)
+	for i := range ps {
+		var err error
+		if p.news[i], buf, err = newFresh(&ps[i].Delivery, buf); err != nil {
+			return fmt.Errorf("pgqueue: delivery %d: %w", i, err)
+		}
+		f := &p.news[i]
+		f.key, f.keep, f.put = storekit.KeyOf(ps[i].Destination, ps[i].ID), ps[i].Keep, p
+	}
+	if len(ps) == 0 {
+		return nil
+	}
+	s.puts.Add(p, len(buf))
 	select {
 	case <-p.done:
 	case <-ctx.Done():
-		if q.puts.Drop(p) || q.stuck.Drop(p) {
-			return 0, fmt.Errorf("pgqueue: storing: %w", ctx.Err())
-		}
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return 0, fmt.Errorf("pgqueue: storing: no answer of the database in time: %w", ctx.Err())
+		if err := s.abandonPut(p); err != nil {
+			return fmt.Errorf("pgqueue: storing: %w", err)
 		}
 		<-p.done
 	}
-	for i := range stored {
-		stored[i] = p.news[i].added
+	for hasCode(p.err, lockNotAvailable) && time.Since(p.began) < writeTimeout {
+		if err := s.stuck.take(ctx); err != nil {
+			return fmt.Errorf("pgqueue: storing: %w", err)
+		}
+		p.err = s.store([]*put{p}, stuckWait)
+		s.stuck.give()
+		if err := ctx.Err(); err != nil && p.err != nil {
+			p.err = err
+		}
 	}
-	return p.stored, p.err
+	if p.err != nil {
+		return fmt.Errorf("pgqueue: storing: %w", oneLine(p.err))
+	}
+	for i := range out {
+		out[i] = webhook.Result{Stored: !p.news[i].known, Claim: p.news[i].claim}
+	}
+	return nil
+}
+
+// abandonPut has a put end whose context has ended. It returns nil if the caller is to wait for
+// its transaction.
+func (s *Store) abandonPut(p *put) error {
+	err := p.ctx.Err()
+	if s.puts.Drop(p) {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p.ended || !errors.Is(err, context.DeadlineExceeded) {
+		return nil
+	}
+	p.gone = true
+	return fmt.Errorf("no answer of the database in time: %w", err)
 }
 
 // How long a transaction waits for another that is adding one of its keys: one
@@ -112,9 +112,9 @@ const (
 	stuckWait = "500ms"
 )
 
-// store stores puts in one transaction, or in several if keys of some are being
-// added by others for longer than wait: the others of the batch do not wait for that.
-func (q *Queue) store(puts []*put, wait string) {
+// storePuts stores puts in one transaction, or in several if keys of some are being
+// added by others for longer than busyWait: the others of the batch do not wait for that.
+func (s *Store) storePuts(puts []*put) {
 	puts = slices.DeleteFunc(puts, func(p *put) bool {
 		if p.err = p.ctx.Err(); p.err != nil {
 			close(p.done)
@@ -125,31 +125,23 @@ func (q *Queue) store(puts []*put, wait string) {
 	if len(puts) == 0 {
 		return
 	}
-	err := q.storeAll(puts, wait)
-	if hasCode(err, lockNotAvailable) {
-		if half := len(puts) / 2; half > 0 {
-			q.store(puts[:half:half], wait)
-			q.store(puts[half:], wait)
-			return
-		}
-		if p := puts[0]; time.Since(p.began) < writeTimeout {
-			q.stuck.Add(p, 1)
-			return
-		}
+	err := s.store(puts, busyWait)
+	if half := len(puts) / 2; half > 0 && hasCode(err, lockNotAvailable) {
+		s.storePuts(puts[:half:half])
+		s.storePuts(puts[half:])
+		return
 	}
 	for _, p := range puts {
-		if err != nil {
-			p.stored, p.err = 0, fmt.Errorf("pgqueue: storing: %w", oneLine(err))
-		}
+		p.err = err
 		close(p.done)
 	}
 }
 
-// The codes of errors of PostgreSQL after which a transaction is tried again.
+// The codes of errors of PostgreSQL that this package looks for.
 const (
 	deadlockDetected = "40P01"
-	uniqueViolation  = "23505"
 	lockNotAvailable = "55P03"
+	claimsEnded      = "HF001" // of the function settle
 )
 
 func hasCode(err error, codes ...string) bool {
@@ -157,213 +149,161 @@ func hasCode(err error, codes ...string) bool {
 	return errors.As(err, &failed) && slices.Contains(codes, failed.Code)
 }
 
-var errTurned = errors.New("pgqueue: keys go to another generation by now")
-
-// storeAll stores puts in one transaction. It tries again after the turn of a
-// generation, and if another has added one of the keys meanwhile, or waits for one, as
-// transactions of PutTx may have the keys in another order.
-func (q *Queue) storeAll(puts []*put, wait string) (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
-	defer cancel()
+// store stores puts in one transaction. It tries again if that waits for a transaction of
+// PutTx which has keys in another order.
+func (s *Store) store(puts []*put, wait string) (err error) {
+	var all, again []*fresh
+	first := make(map[storekit.Key]bool)
+	for _, p := range puts {
+		for i := range p.news {
+			if f := &p.news[i]; first[f.key] {
+				again = append(again, f)
+			} else {
+				first[f.key] = true
+				all = append(all, f)
+			}
+		}
+	}
 	for range 10 {
-		if err = q.storeOnce(ctx, puts, wait); err != errTurned && !hasCode(err, deadlockDetected, uniqueViolation) {
+		err = s.claiming(context.Background(), func(ctx context.Context, conn *pgxpool.Conn) error {
+			return s.storeOnce(ctx, conn, all, wait)
+		})
+		if !hasCode(err, deadlockDetected) {
 			break
 		}
+	}
+	for _, f := range again {
+		f.known = true
 	}
 	return err
 }
 
-func (q *Queue) storeOnce(ctx context.Context, puts []*put, wait string) error {
-	conn, err := q.pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer release(ctx, conn)
-
-	var keys []storekit.Key
-	unknown := make(map[storekit.Key]bool)
-	for _, p := range puts {
-		for i := range p.news {
-			if k := p.news[i].key; !unknown[k] {
-				unknown[k] = true
-				keys = append(keys, k)
-			}
-		}
-	}
-	newest, certain, suspects, tables := q.window.split(keys)
-	now := newest
+func (s *Store) storeOnce(ctx context.Context, conn *pgxpool.Conn, all []*fresh, wait string) error {
+	now := time.Now()
+	drafts := draftsOf(all, now)
+	node := s.claimDrafts(drafts, now)
+	var r stored
 	var b pgx.Batch
-	b.Queue("BEGIN")
-	b.Queue("SELECT pg_advisory_xact_lock_shared($1)", q.lock)
-	b.Queue(byIndex + ", set_config('lock_timeout', '" + wait + "', true)")
-	b.Queue(q.sql.newest).QueryRow(func(r pgx.Row) error { return r.Scan(&now) })
-	clear(unknown)
-	sql, args := q.sql.remember[newest%generations], []any{newest, uuids(certain)}
-	if len(suspects) > 0 {
-		sql, args = q.sql.rememberAny[newest%generations], append(args, uuids(suspects), tables)
-	}
-	b.Queue(sql, args...).Query(func(rows pgx.Rows) error { return scanKeys(rows, unknown) })
+	b.Queue("SELECT set_config('lock_timeout', $1, true)", wait)
+	s.queuePut(&b, node, drafts, true, &r)
 	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
 		return err
 	}
-	if now != newest { // nothing was remembered
-		q.turned(now)
-		return errTurned
-	}
-	w := drafter{now: time.Now()}
-	for _, p := range puts {
-		p.stored = w.addUnknown(p.news, unknown)
-	}
-	return q.commit(ctx, conn, new(pgx.Batch), w.drafts, w.now)
-}
-
-// release gives a connection back to its pool, after a transaction on it that may
-// have failed.
-func release(ctx context.Context, conn *pgxpool.Conn) {
-	if status := conn.Conn().PgConn().TxStatus(); status != 'I' && !conn.Conn().IsClosed() {
-		conn.Exec(ctx, "ROLLBACK") // else the pool closes it
-	}
-	conn.Release()
-}
-
-// commit ends a transaction: it inserts drafts, does what is in b, and tells memory of
-// the drafts.
-func (q *Queue) commit(ctx context.Context, conn *pgxpool.Conn, b *pgx.Batch, drafts []*draft, now time.Time) error {
-	q.claims.RLock()
-	defer q.claims.RUnlock()
-	node := q.claimDrafts(drafts, now)
-	if err := q.insert(ctx, conn, b, node, drafts); err != nil {
-		return err
-	}
-	b.Queue("COMMIT")
-	if err := conn.SendBatch(ctx, b).Close(); err != nil {
-		q.doubts()
-		return err
-	}
-	q.stored(drafts, node)
+	s.stored(drafts, node, &r, now)
 	return nil
 }
 
-func scanKeys(rows pgx.Rows, into map[storekit.Key]bool) error {
-	for rows.Next() {
-		var k [16]byte
-		if err := rows.Scan(&k); err != nil {
-			return err
-		}
-		into[k] = true
-	}
-	return rows.Err()
+// delivers reports whether this node attempts what it puts.
+func (s *Store) delivers(now time.Time) bool {
+	return now.UnixMicro()-s.fetched.Load() < (2 * time.Second).Microseconds()
 }
 
-// delivers reports whether this process delivers what it puts.
-func (q *Queue) delivers() bool {
-	return !q.releasing.Load() && time.Now().UnixMicro()-q.leased.Load() < (2*time.Second).Microseconds()
-}
-
-// claimDrafts marks those of the drafts that this node keeps for itself, because
-// they are due soon and fit into its memory, and returns the node.
-func (q *Queue) claimDrafts(drafts []*draft, now time.Time) int64 {
-	if !q.delivers() {
+// claimDrafts marks those of the drafts that this node claims, because they are due soon, fit
+// into its memory, and are behind nothing that is not claimed. It returns the node.
+func (s *Store) claimDrafts(drafts []*draft, now time.Time) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.releasing.Load() || s.expired() != nil {
 		return 0
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if time.Now().After(q.until) {
-		return 0
-	}
-	free := q.config.CacheBytes - q.cached
-	soon := now.Add(time.Second).UnixMicro()
+	room := s.config.CacheBytes - s.cached
+	soon := now.Add(s.offset + time.Second).UnixMicro()
+	delivers := s.delivers(now)
 	for _, d := range drafts {
-		size := int64(len(d.data) + d.n*itemBytes)
-		// Behind chunks that are not claimed it would wait for these.
-		l := q.table.Lane(d.destination)
-		if d.due <= soon && size <= free && l.Beyond.At > d.due {
-			d.claim = true
-			free -= size
+		size := int64(len(d.data) + len(d.items)*itemBytes)
+		l := s.lines[d.line]
+		d.mine = d.due <= soon && size <= room && (l == nil || l.beyond > d.due) &&
+			(delivers || slices.ContainsFunc(d.items, func(f *fresh) bool { return f.keep }))
+		if d.mine {
+			room -= size
 		}
 	}
-	return q.node
+	return s.node
 }
 
-// insert queues the statement that stores drafts.
-func (q *Queue) insert(ctx context.Context, conn *pgxpool.Conn, b *pgx.Batch, node int64, drafts []*draft) error {
-	if len(drafts) == 0 {
-		return nil
-	}
-	ids, err := q.newIDs(ctx, conn, len(drafts))
-	if err != nil {
-		return err
-	}
-	shelf := int16(q.shelf.Load())
-	var (
-		names, items = make([][]byte, len(drafts)), make([][]byte, len(drafts))
-		dues, nodes  = make([]int64, len(drafts)), make([]int64, len(drafts))
-		held         = make([]int16, len(drafts))
-	)
-	for i, d := range drafts {
-		d.id, d.shelf = ids[i], shelf
-		names[i], items[i], dues[i], held[i] = []byte(d.destination), d.data, d.due, int16(d.n)
-		if d.claim {
-			nodes[i] = node
-		}
-	}
-	b.Queue(q.sql.insert, shelf, ids, names, dues, nodes, held, items)
-	return nil
+// stored is what the function put returns.
+type stored struct {
+	n     *int
+	known []int32 // places, from 1
+	shelf int16
+	ids   []int64
 }
 
-// idRun is how many ids a value of the sequence stands for.
-const idRun = 256
-
-// newIDs returns n ids in ascending order.
-func (q *Queue) newIDs(ctx context.Context, conn *pgxpool.Conn, n int) ([]int64, error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for len(q.ids) < n { // again if others take them meanwhile
-		runs := (n - len(q.ids) + idRun - 1) / idRun
-		q.mu.Unlock()
-		rows, err := conn.Query(ctx, q.sql.ids, runs)
-		var firsts []int64
-		if err == nil {
-			firsts, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-		}
-		q.mu.Lock()
-		if err != nil {
-			return nil, err
-		}
-		for _, f := range firsts {
-			for i := range int64(idRun) {
-				q.ids = append(q.ids, f+i)
-			}
-		}
-		slices.Sort(q.ids)
-	}
-	ids := slices.Clone(q.ids[:n])
-	q.ids = q.ids[n:]
-	return ids, nil
-}
-
-// stored tells memory, and others, what was inserted.
-func (q *Queue) stored(drafts []*draft, node int64) {
+// queuePut queues the statement that stores drafts, unless there are none. Without keys, what
+// was put before is not looked for. If tell is set, other nodes are notified of what this
+// one does not claim.
+func (s *Store) queuePut(b *pgx.Batch, node int64, drafts []*draft, tell bool, r *stored) {
 	if len(drafts) == 0 {
 		return
 	}
-	told := false
-	q.mu.Lock()
-	now := q.now()
-	for _, d := range drafts {
-		l := q.table.Lane(d.destination)
-		if !d.claim || node != q.node {
-			if o := (lanes.Order{At: d.due, Seq: uint64(d.id) << 8}); o.Before(l.Beyond) {
-				homeOf(l).per = d.n
-				q.report(l, o)
-			}
-			told = q.told.add(d.destination) || told
-			continue
+	var (
+		n       = len(drafts)
+		keys    []pgtype.UUID
+		dues    []int64
+		names   = make([][]byte, n)
+		retries = make([]bool, n)
+		counts  = make([]int32, n)
+		mine    = make([]bool, n)
+		whys    = make([]*string, n)
+		items   = make([][]byte, n)
+		told    = make(map[string]bool)
+		text    string
+	)
+	for i, d := range drafts {
+		if tell && !d.mine {
+			told[d.line.destination] = true
 		}
-		q.install(l, row{key: chunkKey{d.shelf, d.id}, held: d.n, items: d.data}, now)
+		names[i], retries[i], counts[i], mine[i], items[i] = []byte(d.line.destination), d.line.retries, int32(len(d.items)), d.mine, d.data
+		if why := &d.items[0].why; *why != "" {
+			whys[i] = why
+		}
+		for _, f := range d.items {
+			dues = append(dues, f.due)
+			if f.put != nil {
+				keys = append(keys, pgtype.UUID{Bytes: f.key, Valid: true})
+			}
+		}
 	}
-	q.mu.Unlock()
-	if told {
-		q.told.ring()
+	if len(told) > 0 && !s.config.NoListen {
+		text = payload(s.nodeNow(), maps.Keys(told))
 	}
+	b.Queue(s.sql.put, s.lock, node, keys, names, retries, dues, counts, mine, whys, items, s.channel(), text).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&r.n, &r.known, &r.shelf, &r.ids)
+	})
+}
+
+// stored tells memory what was stored of drafts.
+func (s *Store) stored(drafts []*draft, node int64, r *stored, now time.Time) {
+	place := int32(1)
+	s.mu.Lock()
+	for i, d := range drafts {
+		var known []int
+		d.due = never
+		for j, f := range d.items {
+			if _, f.known = slices.BinarySearch(r.known, place); f.known {
+				known = append(known, j)
+			} else {
+				d.due = min(d.due, f.due)
+			}
+			place++
+		}
+		held := len(d.items) - len(known)
+		switch {
+		case held == 0:
+		case d.mine && node == s.node:
+			c := &chunk{key: chunkKey{r.shelf, r.ids[i]}, line: d.line, held: held}
+			if len(known) > 0 {
+				c.done = withSet("", len(d.items), known)
+			}
+			s.install(c, d.data, now, d.items)
+		default:
+			s.report(d.line, d.due, held)
+		}
+	}
+	for _, d := range drafts {
+		for _, f := range d.items {
+			f.put.ended = true
+		}
+	}
+	s.mu.Unlock()
 }

@@ -24,14 +24,14 @@ func TestPutEndsAtItsDeadline(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	ds := deliveries("crm", 0, 1)
-	if n, err := q.Put(ctx, ds...); n != 0 || !errors.Is(err, context.DeadlineExceeded) {
+	if n, err := putSome(ctx, q, ds...); n != 0 || !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("Put = %d, %v, want the deadline", n, err)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	// Put again, it is stored once, whatever became of the first call.
-	if _, err := q.Put(t.Context(), ds...); err != nil {
+	if _, err := putSome(t.Context(), q, ds...); err != nil {
 		t.Fatal(err)
 	}
 	if c, err := q.Count(t.Context()); err != nil || c.Waiting != 1 {

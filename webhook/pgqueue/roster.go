@@ -14,32 +14,35 @@ import (
 )
 
 var (
-	_ webhook.Roster  = (*Queue)(nil)
-	_ webhook.Rosters = (*Queue)(nil)
+	_ webhook.Roster  = (*Store)(nil)
+	_ webhook.Rosters = (*Store)(nil)
 )
 
 // Begin implements webhook.Roster.
-func (q *Queue) Begin(ctx context.Context, audience string) (generation uint64, err error) {
-	if err := q.calls.Enter(ctx); err != nil {
+func (s *Store) Begin(ctx context.Context, audience string) (generation uint64, err error) {
+	if err := s.calls.Enter(ctx); err != nil {
 		return 0, err
 	}
-	defer q.calls.Leave()
-	err = q.pool.QueryRow(ctx, q.sql.begin, []byte(audience)).Scan(&generation)
+	defer s.calls.Leave()
+	err = s.pool.QueryRow(ctx, s.sql.begin, []byte(audience)).Scan(&generation)
 	if err != nil {
 		return 0, fmt.Errorf("pgqueue: beginning a sync: %w", err)
 	}
 	return generation, nil
 }
 
+// maxName is how many bytes a member of an audience has at most.
+const maxName = 255
+
 // errAgain says that somebody joined of whom it was not known.
 var errAgain = errors.New("pgqueue: members have changed")
 
 // Join implements webhook.Roster.
-func (q *Queue) Join(ctx context.Context, audience string, generation uint64, users []string, announce func(string) ([]webhook.Delivery, error)) (int, error) {
-	if err := q.calls.Enter(ctx); err != nil {
+func (s *Store) Join(ctx context.Context, audience string, generation uint64, users []string, announce func(string) ([]webhook.Delivery, error)) (int, error) {
+	if err := s.calls.Enter(ctx); err != nil {
 		return 0, err
 	}
-	defer q.calls.Leave()
+	defer s.calls.Leave()
 	users = slices.Compact(slices.Sorted(slices.Values(users)))
 	members := make([][]byte, len(users))
 	for i, user := range users {
@@ -52,10 +55,10 @@ func (q *Queue) Join(ctx context.Context, audience string, generation uint64, us
 	for {
 		// Who is new is found first, and announced while nothing is held; it is
 		// found again if somebody has left meanwhile.
-		if err := q.announce(ctx, audience, members, announce, notices); err != nil {
+		if err := s.announce(ctx, audience, members, announce, notices); err != nil {
 			return 0, err
 		}
-		n, err := q.join(ctx, audience, generation, members, notices)
+		n, err := s.join(ctx, audience, generation, members, notices)
 		if !errors.Is(err, errAgain) {
 			return n, err
 		}
@@ -63,17 +66,12 @@ func (q *Queue) Join(ctx context.Context, audience string, generation uint64, us
 }
 
 // announce adds to notices what there is to say of those who are no members.
-func (q *Queue) announce(ctx context.Context, audience string, members [][]byte, announce func(string) ([]webhook.Delivery, error), notices map[string][]webhook.Delivery) error {
-	rows, err := q.pool.Query(ctx, q.sql.strangers, []byte(audience), members)
+func (s *Store) announce(ctx context.Context, audience string, members [][]byte, announce func(string) ([]webhook.Delivery, error), notices map[string][]webhook.Delivery) error {
+	names, err := collect(ctx, s.pool, scanName, s.sql.strangers, []byte(audience), members)
 	if err != nil {
 		return fmt.Errorf("pgqueue: joining: %w", err)
 	}
-	names, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
-	if err != nil {
-		return fmt.Errorf("pgqueue: joining: %w", err)
-	}
-	for _, name := range names {
-		user := string(name)
+	for _, user := range names {
 		if _, told := notices[user]; told {
 			continue
 		}
@@ -84,37 +82,34 @@ func (q *Queue) announce(ctx context.Context, audience string, members [][]byte,
 	return ctx.Err()
 }
 
-func (q *Queue) join(ctx context.Context, audience string, generation uint64, members [][]byte, notices map[string][]webhook.Delivery) (joined int, err error) {
-	err = q.within(ctx, func(t *transaction) error {
-		joined = 0
-		rows, err := t.conn.Query(ctx, q.sql.join, []byte(audience), members, int64(generation))
-		if err != nil {
-			return err
-		}
-		names, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (name []byte, err error) {
-			var added bool
-			if err := r.Scan(&name, &added); err != nil || added {
-				return name, err
+func (s *Store) join(ctx context.Context, audience string, generation uint64, members [][]byte, notices map[string][]webhook.Delivery) (joined int, err error) {
+	err = s.within(ctx, func(tx pgx.Tx) (all []webhook.Delivery, err error) {
+		names, err := collect(ctx, tx, func(r pgx.CollectableRow) (name string, err error) {
+			var (
+				b     []byte
+				added bool
+			)
+			if err := r.Scan(&b, &added); err != nil || !added {
+				return "", err
 			}
-			return nil, nil
-		})
+			return string(b), nil
+		}, s.sql.join, []byte(audience), members, int64(generation))
 		if err != nil {
-			return err
+			return nil, err
 		}
+		joined = 0
 		for _, name := range names {
-			if name == nil {
+			if name == "" { // a member already
 				continue
 			}
-			ds, told := notices[string(name)]
+			ds, told := notices[name]
 			if !told {
-				return errAgain
+				return nil, errAgain
 			}
 			joined++
-			if err := t.add(ds); err != nil {
-				return err
-			}
+			all = append(all, ds...)
 		}
-		return nil
+		return all, nil
 	})
 	if err != nil {
 		return 0, fmt.Errorf("pgqueue: joining: %w", err)
@@ -123,95 +118,80 @@ func (q *Queue) join(ctx context.Context, audience string, generation uint64, me
 }
 
 // Leave implements webhook.Roster.
-func (q *Queue) Leave(ctx context.Context, audience string, generation uint64, after string, max int, announce func(string) ([]webhook.Delivery, error)) (last string, left int, err error) {
-	if err := q.calls.Enter(ctx); err != nil {
+func (s *Store) Leave(ctx context.Context, audience string, generation uint64, after string, max int, announce func(string) ([]webhook.Delivery, error)) (last string, left int, err error) {
+	if err := s.calls.Enter(ctx); err != nil {
 		return "", 0, err
 	}
-	defer q.calls.Leave()
-	rows, err := q.pool.Query(ctx, q.sql.members, []byte(audience), []byte(after), max)
+	defer s.calls.Leave()
+	members, err := collect(ctx, s.pool, scanMember, s.sql.members, []byte(audience), []byte(after), max)
 	if err != nil {
 		return "", 0, fmt.Errorf("pgqueue: leaving: %w", err)
 	}
-	var (
-		member  []byte
-		seen    int64
-		looked  int
-		leaving [][]byte
-	)
-	_, err = pgx.ForEachRow(rows, []any{&member, &seen}, func() error {
-		looked++
-		last = string(member)
-		if uint64(seen) < generation {
-			leaving = append(leaving, slices.Clone(member))
+	if len(members) == max && max > 0 {
+		last = members[max-1].name
+	}
+	var leaving [][]byte
+	notices := make(map[string][]webhook.Delivery)
+	for _, m := range members {
+		if m.seen >= generation {
+			continue
 		}
-		return nil
-	})
-	if err != nil {
-		return "", 0, fmt.Errorf("pgqueue: leaving: %w", err)
-	}
-	if looked < max {
-		last = ""
-	}
-	notices := make(map[string][]webhook.Delivery, len(leaving))
-	for _, member := range leaving {
-		if notices[string(member)], err = announce(string(member)); err != nil {
+		leaving = append(leaving, []byte(m.name))
+		if notices[m.name], err = announce(m.name); err != nil {
 			return "", 0, err
 		}
 	}
-	if len(leaving) > 0 {
-		if left, err = q.leave(ctx, audience, generation, leaving, notices); err != nil {
-			return "", 0, fmt.Errorf("pgqueue: leaving: %w", err)
+	if len(leaving) == 0 {
+		return last, 0, nil
+	}
+	err = s.within(ctx, func(tx pgx.Tx) (all []webhook.Delivery, err error) {
+		gone, err := collect(ctx, tx, scanName, s.sql.leave, []byte(audience), leaving, int64(generation))
+		left = len(gone)
+		for _, name := range gone {
+			all = append(all, notices[name]...)
 		}
+		return all, err
+	})
+	if err != nil {
+		return "", 0, fmt.Errorf("pgqueue: leaving: %w", err)
 	}
 	return last, left, nil
 }
 
-func (q *Queue) leave(ctx context.Context, audience string, generation uint64, leaving [][]byte, notices map[string][]webhook.Delivery) (left int, err error) {
-	err = q.within(ctx, func(t *transaction) error {
-		rows, err := t.conn.Query(ctx, q.sql.leave, []byte(audience), leaving, int64(generation))
-		if err != nil {
-			return err
-		}
-		gone, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
-		if err != nil {
-			return err
-		}
-		left = len(gone)
-		for _, member := range gone {
-			if err := t.add(notices[string(member)]); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return left, err
+// A member of an audience, and the generation in which it was seen.
+type member struct {
+	name string
+	seen uint64
+}
+
+func scanMember(r pgx.CollectableRow) (m member, err error) {
+	var b []byte
+	err = r.Scan(&b, &m.seen)
+	m.name = string(b)
+	return m, err
 }
 
 // Members implements webhook.Roster.
-func (q *Queue) Members(ctx context.Context, audience, after string) iter.Seq2[string, error] {
-	return storekit.Pages(after, func(after string) (page []string, next string, err error) {
-		page, err = listed(ctx, q, func(r pgx.CollectableRow) (string, error) {
-			var (
-				member []byte
-				seen   int64
-			)
-			err := r.Scan(&member, &seen)
-			return string(member), err
-		}, q.sql.members, []byte(audience), []byte(after), deadPage)
+func (s *Store) Members(ctx context.Context, audience, after string) iter.Seq2[string, error] {
+	return storekit.Pages(after, func(after string) (names []string, next string, err error) {
+		members, err := listed(ctx, s, scanMember, s.sql.members, []byte(audience), []byte(after), page)
 		if err != nil {
 			return nil, "", fmt.Errorf("pgqueue: members: %w", err)
 		}
-		if len(page) == deadPage {
-			next = page[len(page)-1]
+		for _, m := range members {
+			names = append(names, m.name)
 		}
-		return page, next, nil
+		if len(names) == page {
+			next = names[page-1]
+		}
+		return names, next, nil
 	})
 }
 
 // Audiences implements webhook.Rosters.
-func (q *Queue) Audiences(ctx context.Context) iter.Seq2[webhook.RosterAudience, error] {
-	return storekit.Pages(nil, func(after []byte) (page []webhook.RosterAudience, next []byte, err error) {
-		page, err = listed(ctx, q, func(r pgx.CollectableRow) (a webhook.RosterAudience, err error) {
+func (s *Store) Audiences(ctx context.Context) iter.Seq2[webhook.RosterAudience, error] {
+	return storekit.Pages(nil, func(after []byte) (all []webhook.RosterAudience, next []byte, err error) {
+		all, err = listed(ctx, s, func(r pgx.CollectableRow) (a webhook.RosterAudience, err error) {
 			var (
 				name       []byte
 				generation int64
@@ -219,26 +199,13 @@ func (q *Queue) Audiences(ctx context.Context) iter.Seq2[webhook.RosterAudience,
 			err = r.Scan(&name, &generation)
 			a.Name, a.Generation = string(name), uint64(generation)
 			return a, err
-		}, q.sql.audiences, after, deadPage)
+		}, s.sql.audiences, after, page)
 		if err != nil {
 			return nil, nil, fmt.Errorf("pgqueue: audiences: %w", err)
 		}
-		if len(page) == deadPage {
-			next = []byte(page[len(page)-1].Name)
+		if len(all) == page {
+			next = []byte(all[page-1].Name)
 		}
-		return page, next, nil
+		return all, next, nil
 	})
-}
-
-// listed returns what scan makes of the rows of a query.
-func listed[T any](ctx context.Context, q *Queue, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
-	if err := q.calls.Enter(ctx); err != nil {
-		return nil, err
-	}
-	defer q.calls.Leave()
-	rows, err := q.pool.Query(ctx, sql, args...)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, scan)
 }

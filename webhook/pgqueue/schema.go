@@ -148,7 +148,9 @@ func (v version) check(schema string) error {
 	return nil
 }
 
+// A querier is a pool, or a transaction.
 type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 

@@ -114,7 +114,7 @@ func TestOpenRefusesOtherIsolation(t *testing.T) {
 	}
 }
 
-// The caller's transaction may be stricter than those of the Queue.
+// The caller's transaction may be stricter than those of the Store.
 func TestPutTxAtEachIsolation(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
 	defer q.Close()
@@ -133,5 +133,5 @@ func TestPutTxAtEachIsolation(t *testing.T) {
 			t.Errorf("%s: Commit = %v", level, err)
 		}
 	}
-	settleAll(t, q, webhook.Done, leaseUntil(t, q, 31))
+	settleAll(t, q, webhook.Done, fetchUntil(t, q, 31, "crm"))
 }

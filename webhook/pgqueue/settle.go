@@ -1,371 +1,281 @@
 package pgqueue
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/internal/lanes"
 )
 
-// A settle is a call of Settle that waits for its transaction.
-type settle struct {
-	ends []ending
-	err  error
-	done chan struct{}
-}
-
-// An ending is the end of the lease of an item.
-type ending struct {
-	item    *lanes.Item
-	chunk   *chunk
+// An end is what becomes of an item.
+type end struct {
+	item    *item
 	verdict webhook.Verdict
-	// again is what a Retry puts back.
-	again *webhook.Delivery
-	// record is that of again, or of the dead letter.
-	record []byte
-	reason webhook.Reason
-	died   int64
+	again   *fresh // of a Retry
+	dead    *webhook.DeadLetter
+	record  []byte // of the dead letter
 }
 
-// Settle implements webhook.Queue.
-func (q *Queue) Settle(ctx context.Context, ss ...webhook.Settlement) error {
-	if err := q.calls.Enter(ctx); err != nil {
-		return err
+// Settle implements webhook.Store.
+func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
+	if err := s.calls.Enter(ctx); err != nil {
+		return 0, err
 	}
-	defer q.calls.Leave()
-	ends, size, err := endings(ss)
+	defer s.calls.Leave()
+	if err := s.settling.take(ctx); err != nil {
+		return 0, err
+	}
+	defer s.settling.give()
+	for n < len(ss) {
+		ends, taken, refused := s.ends(ss[n:])
+		if len(ends) > 0 {
+			if err := s.settle(ctx, ends); err != nil {
+				return n, fmt.Errorf("pgqueue: settling: %w", oneLine(err))
+			}
+		}
+		if n += taken; refused != nil {
+			return n, fmt.Errorf("pgqueue: settlement %d: %w", n, refused)
+		}
+	}
+	if s.releasing.Load() {
+		if err := s.release(ctx, 0); err != nil {
+			s.config.Logger.Debug("pgqueue: others have to wait for the end of this node", "error", err)
+		}
+	}
+	return n, nil
+}
+
+// ends makes ready as many of ss, from the first on, as one transaction takes: taken. An
+// error is about the one behind them.
+func (s *Store) ends(ss []webhook.Settlement) (ends []end, taken int, err error) {
+	size := 0
+	ended := make(map[*item]bool, len(ss))
+	for i := range ss {
+		v := &ss[i]
+		switch v.Verdict {
+		case webhook.Done, webhook.Return:
+		case webhook.Retry, webhook.Bury:
+			err = v.Delivery.Check()
+		default:
+			err = fmt.Errorf("verdict %d", v.Verdict)
+		}
+		if err != nil || size > maxBatch {
+			return ends, i, err
+		}
+		s.mu.Lock()
+		it := s.claimed[v.Delivery.Claim]
+		s.mu.Unlock()
+		if it == nil || ended[it] {
+			continue // it does not hold any more
+		}
+		ended[it] = true
+		e := end{item: it, verdict: v.Verdict}
+		if v.Verdict == webhook.Retry || v.Verdict == webhook.Bury {
+			if err := e.change(v); err != nil {
+				return ends, i, err
+			}
+			size += len(it.record)
+		}
+		size += 64
+		ends = append(ends, e)
+	}
+	return ends, len(ss), nil
+}
+
+// change makes what a Retry or a Bury stores.
+func (e *end) change(v *webhook.Settlement) error {
+	d, err := e.item.delivery()
 	if err != nil {
 		return err
 	}
-	s := &settle{done: make(chan struct{})}
-	q.mu.Lock()
-	now := q.now()
-	for i := range ss {
-		it := q.table.Leased(ss[i].Delivery.Claim)
-		if it == nil {
-			continue
-		}
-		c := it.Home.(*chunk)
-		c.used = now
-		if it.Settling() {
-			continue
-		}
-		q.table.Detach(it, now.UnixMicro())
-		e := ends[i]
-		e.item, e.chunk = it, c
-		s.ends = append(s.ends, e)
+	d.Tries, d.Closed, d.Attempts = v.Delivery.Tries, v.Delivery.Closed, v.Delivery.Attempts
+	if v.Verdict == webhook.Retry {
+		d.Due, d.Expires = v.Delivery.Due, v.Delivery.Expires
+		f, _, err := newFresh(&d, nil)
+		e.again = &f
+		return err
 	}
-	q.mu.Unlock()
-	if len(s.ends) == 0 {
-		return nil
-	}
-	q.settles.Add(s, size)
-	<-s.done
-	return s.err
+	e.dead = &webhook.DeadLetter{Delivery: d, Reason: v.Reason, Died: v.At}
+	e.record, err = e.dead.AppendBinary(nil)
+	return err
 }
 
-// endings checks and encodes ss.
-func endings(ss []webhook.Settlement) (ends []ending, size int, err error) {
-	ends = make([]ending, len(ss))
-	for i := range ss {
-		s := &ss[i]
-		e := &ends[i]
-		e.verdict = s.Verdict
-		switch s.Verdict {
-		case webhook.Done:
-			size += 64
-			continue
-		case webhook.Retry:
-			e.again = &s.Delivery
-			e.record, err = s.Delivery.AppendBinary(nil)
-		case webhook.Bury:
-			d := webhook.DeadLetter{Delivery: s.Delivery, Reason: s.Reason, Died: s.At}
-			e.reason, e.died = s.Reason, s.At.UnixMicro()
-			e.record, err = d.AppendBinary(nil)
-		default:
-			err = fmt.Errorf("verdict %d", s.Verdict)
+// settle stores ends, and then ends their claims.
+func (s *Store) settle(ctx context.Context, ends []end) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	for again := true; ; again = false {
+		err := s.settleOnce(ctx, ends)
+		if err == nil {
+			return nil
 		}
-		if err != nil {
-			return nil, 0, fmt.Errorf("pgqueue: settlement %d: %w", i, err)
+		if !again || !hasCode(err, claimsEnded, deadlockDetected) {
+			return err
 		}
-		size += len(e.record)
 	}
-	return ends, size, nil
 }
 
 // A progress is what a transaction changes in a chunk.
 type progress struct {
 	chunk *chunk
 	set   []int // the deliveries that are done
-	lost  bool  // the chunk is no longer this node's
+	held  int   // how many are held afterwards
+	done  string
 }
 
-// settled stores settles in one transaction. It is called by one goroutine, which
-// alone changes what chunks have done.
-func (q *Queue) settled(settles []*settle) {
-	ctx, cancel := context.WithTimeout(context.Background(), writeTimeout)
-	defer cancel()
-	node := q.dropLost(settles)
-	if err := q.settleAll(ctx, node, settles); err != nil {
-		q.mu.Lock()
-		for _, s := range settles {
-			s.err = fmt.Errorf("pgqueue: settling: %w", oneLine(err))
-			for i := range s.ends {
-				e := &s.ends[i]
-				q.unsure[e.chunk] = true
-				if e.chunk.node != q.node {
-					q.removeItem(e.chunk, e.item, q.now().UnixMicro())
-				} else {
-					q.table.Attach(e.item)
-				}
-			}
-		}
-		q.mu.Unlock()
-	}
-	for _, s := range settles {
-		close(s.done)
-	}
-	if q.releasing.Load() {
-		if err := q.release(ctx); err != nil {
-			q.config.Logger.Debug("pgqueue: others have to wait for the end of this process", "error", err)
-		}
-	}
-}
-
-// dropLost takes the endings out of settles whose chunks were claimed by a node
-// that this process no longer is, and returns the one it is.
-func (q *Queue) dropLost(settles []*settle) (node int64) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	now := q.now().UnixMicro()
-	for _, s := range settles {
-		s.ends = slices.DeleteFunc(s.ends, func(e ending) bool {
-			lost := e.chunk.node != q.node
-			if lost {
-				q.removeItem(e.chunk, e.item, now)
-			}
-			return lost
-		})
-	}
-	return q.node
-}
-
-func (q *Queue) settleAll(ctx context.Context, node int64, batch []*settle) error {
-	conn, err := q.pool.Acquire(ctx)
-	if err != nil {
+func (s *Store) settleOnce(ctx context.Context, ends []end) error {
+	if err := s.verify(ctx); err != nil {
 		return err
 	}
-	defer conn.Release() // which closes one that is within a transaction
-	if err := q.verify(ctx, conn, node); err != nil {
+	s.mu.Lock()
+	if err := s.expired(); err != nil {
+		s.mu.Unlock()
 		return err
 	}
 	var (
-		changed []*progress
+		node    = s.node
+		changes []*progress
 		of      = make(map[*chunk]*progress)
-		again   []*ending
-		dead    []*ending
+		retries []*fresh
+		dead    []*end
 	)
-	for _, s := range batch {
-		for i := range s.ends {
-			e := &s.ends[i]
-			if e.chunk.over || isSet(e.chunk.done, e.item.Index) {
-				continue // it is stored, or lost
-			}
-			p := of[e.chunk]
-			if p == nil {
-				p = &progress{chunk: e.chunk}
-				of[e.chunk] = p
-				changed = append(changed, p)
-			}
-			p.set = append(p.set, e.item.Index)
-			switch e.verdict {
-			case webhook.Retry:
-				again = append(again, e)
-			case webhook.Bury:
-				dead = append(dead, e)
-			}
+	for i := range ends {
+		e := &ends[i]
+		c := e.item.chunk
+		if e.verdict == webhook.Return || c.over || isSet(c.done, e.item.index) {
+			continue // there is nothing to store
+		}
+		p := of[c]
+		if p == nil {
+			p = &progress{chunk: c}
+			of[c], changes = p, append(changes, p)
+		}
+		p.set = append(p.set, e.item.index)
+		switch e.verdict {
+		case webhook.Retry:
+			retries = append(retries, e.again)
+		case webhook.Bury:
+			dead = append(dead, e)
 		}
 	}
-	var b pgx.Batch
-	more := len(again)+len(dead) > 0
-	if more {
-		b.Queue("BEGIN")
-	}
-	kept := make(map[int64]bool, len(changed))
-	if len(changed) > 0 {
-		b.Queue(byIndex)
-		q.queueProgress(&b, node, changed, kept)
-		if err := conn.SendBatch(ctx, &b).Close(); err != nil {
+	s.mu.Unlock()
+	drafts := draftsOf(retries, time.Now())
+	if len(changes) > 0 {
+		var b pgx.Batch
+		s.queueProgress(&b, node, changes)
+		s.queuePut(&b, 0, drafts, false, new(stored))
+		s.queueDead(&b, dead)
+		if err := s.pool.SendBatch(ctx, &b).Close(); err != nil {
+			for _, p := range changes {
+				s.unsure[p.chunk] = true
+			}
 			return err
 		}
 	}
-	for _, p := range changed {
-		if p.lost = !kept[p.chunk.key.id]; p.lost {
-			q.doubts()
-		}
-	}
-	if more {
-		b = pgx.Batch{}
-		now := time.Now()
-		w := drafter{now: now}
-		slices.SortStableFunc(again, func(x, y *ending) int { return cmp.Compare(x.again.Due.UnixMicro(), y.again.Due.UnixMicro()) })
-		for _, e := range again {
-			if !of[e.chunk].lost {
-				w.add(e.chunk.lane.Name, e.again.Due, e.record)
-			}
-		}
-		q.queueDead(&b, slices.DeleteFunc(dead, func(e *ending) bool { return of[e.chunk].lost }))
-		if err := q.commit(ctx, conn, &b, w.drafts, now); err != nil {
-			return err
-		}
-	}
-
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	now := q.now().UnixMicro()
-	for _, s := range batch {
-		for i := range s.ends {
-			q.removeItem(s.ends[i].chunk, s.ends[i].item, now)
-		}
-	}
-	for _, p := range changed {
-		p.chunk.held -= len(p.set)
-		p.chunk.done = withSet(p.chunk.done, p.chunk.n, p.set)
-		if p.lost || p.chunk.held == 0 {
-			q.forget(p.chunk, now)
-		}
-	}
+	s.finish(ends, changes, drafts)
 	return nil
 }
 
-// verify finds out what was stored of the progress of the chunks that are unsure.
+// finish tells memory of what was settled.
+func (s *Store) finish(ends []end, changes []*progress, drafts []*draft) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now().Add(s.offset)
+	for i := range ends {
+		it := ends[i].item
+		if it.state != inHand {
+			continue
+		}
+		it.chunk.used = now
+		if s.unhand(it); ends[i].verdict == webhook.Return && !isSet(it.chunk.done, it.index) {
+			s.putFree(it)
+		}
+	}
+	for _, p := range changes {
+		if p.chunk.held, p.chunk.done = p.held, p.done; p.held == 0 {
+			s.forget(p.chunk)
+		}
+	}
+	for _, d := range drafts {
+		s.report(d.line, d.due, len(d.items))
+	}
+}
+
+// verify finds out what was stored of the latest settlements of the chunks that are unsure.
 // If their transaction is still at work, it waits for that.
-func (q *Queue) verify(ctx context.Context, conn *pgxpool.Conn, node int64) error {
-	if len(q.unsure) == 0 {
+func (s *Store) verify(ctx context.Context) error {
+	if len(s.unsure) == 0 {
 		return nil
 	}
 	var shelves []int16
 	var ids []int64
-	for c := range q.unsure {
+	for c := range s.unsure {
 		shelves, ids = append(shelves, c.key.shelf), append(ids, c.key.id)
 	}
-	rows, err := conn.Query(ctx, q.sql.verify, node, shelves, ids)
+	rows, err := s.pool.Query(ctx, s.sql.verify, s.nodeNow(), shelves, ids)
 	if err != nil {
 		return err
 	}
 	type state struct {
-		held int16
-		done []byte
+		held int
+		done string
 	}
 	states := make(map[int64]state)
 	var (
 		id int64
-		s  state
+		st state
 	)
-	if _, err := pgx.ForEachRow(rows, []any{&id, &s.held, &s.done}, func() error {
-		states[id] = state{s.held, slices.Clone(s.done)}
+	if _, err := pgx.ForEachRow(rows, []any{&id, &st.held, &st.done}, func() error {
+		states[id] = st
 		return nil
 	}); err != nil {
 		return err
 	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for c := range q.unsure {
-		if s, ok := states[c.key.id]; ok && c.node == node {
-			c.held, c.done = int(s.held), s.done
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.unsure {
+		if st, ok := states[c.key.id]; ok && !c.over {
+			c.held, c.done = st.held, st.done
 			continue
 		}
-		c.over = true
-		q.forget(c, q.now().UnixMicro())
+		s.forget(c)
 	}
-	clear(q.unsure)
+	clear(s.unsure)
 	return nil
 }
 
-// queueProgress queues the statements that store progress, and notes the ids of
-// the chunks that were still this node's.
-func (q *Queue) queueProgress(b *pgx.Batch, node int64, changed []*progress, kept map[int64]bool) {
-	note := func(rows pgx.Rows) error {
-		for rows.Next() {
-			var id int64
-			if err := rows.Scan(&id); err != nil {
-				return err
-			}
-			kept[id] = true
-		}
-		return rows.Err()
-	}
-	var (
-		fullShelves, shelves []int16
-		fullIDs, ids         []int64
-		before, held         []int16
-		done                 [][]byte
-	)
-	for _, p := range changed {
+// queueProgress queues the statement that stores progress. It fails unless all the chunks
+// are still this node's.
+func (s *Store) queueProgress(b *pgx.Batch, node int64, changes []*progress) {
+	n := len(changes)
+	shelves, ids, before, held, done := make([]int16, n), make([]int64, n), make([]int32, n), make([]int32, n), make([]*string, n)
+	for i, p := range changes {
 		c := p.chunk
-		if left := c.held - len(p.set); left == 0 {
-			fullShelves, fullIDs = append(fullShelves, c.key.shelf), append(fullIDs, c.key.id)
-		} else {
-			shelves, ids = append(shelves, c.key.shelf), append(ids, c.key.id)
-			before = append(before, int16(c.held))
-			held, done = append(held, int16(left)), append(done, withSet(c.done, c.n, p.set))
+		p.held = c.held - len(p.set)
+		if p.held > 0 {
+			p.done = withSet(c.done, c.n, p.set)
+			done[i] = &p.done
 		}
+		shelves[i], ids[i], before[i], held[i] = c.key.shelf, c.key.id, int32(c.held), int32(p.held)
 	}
-	if len(fullIDs) > 0 {
-		b.Queue(q.sql.finish, node, fullShelves, fullIDs).Query(note)
-	}
-	if len(ids) > 0 {
-		b.Queue(q.sql.advance, node, shelves, ids, before, held, done).Query(note)
-	}
+	b.Queue(s.sql.settle, node, shelves, ids, before, held, done)
 }
 
 // queueDead queues the statement that stores dead letters.
-func (q *Queue) queueDead(b *pgx.Batch, dead []*ending) {
-	if len(dead) == 0 {
+func (s *Store) queueDead(b *pgx.Batch, dead []*end) {
+	n := len(dead)
+	if n == 0 {
 		return
 	}
-	var (
-		died                           = make([]int64, len(dead))
-		names, types, reasons, records = make([][]byte, len(dead)), make([][]byte, len(dead)), make([][]byte, len(dead)), make([][]byte, len(dead))
-	)
+	died, sizes := make([]int64, n), make([]int64, n)
+	names, types, reasons, users, records := make([][]byte, n), make([][]byte, n), make([][]byte, n), make([][]byte, n), make([][]byte, n)
 	for i, e := range dead {
-		died[i], reasons[i], records[i] = e.died, []byte(e.reason), e.record
-		names[i], types[i] = []byte(e.item.Lane().Name), []byte(e.item.Type)
+		d := e.dead
+		died[i], sizes[i], records[i] = d.Died.UnixMicro(), d.Size(), e.record
+		names[i], types[i], reasons[i], users[i] = []byte(d.Destination), []byte(d.Type), []byte(d.Reason), []byte(d.User)
 	}
-	b.Queue(q.sql.bury, died, names, types, reasons, records)
-}
-
-// removeItem takes an item out of memory. The queue is locked.
-func (q *Queue) removeItem(c *chunk, it *lanes.Item, now int64) {
-	q.table.Remove(it, now)
-	c.items[it.Index] = nil
-	c.size -= it.Size
-	q.cached -= it.Size
-}
-
-// forget takes a chunk, which may be lost, out of memory, but for items that are
-// being settled. The queue is locked.
-func (q *Queue) forget(c *chunk, now int64) {
-	q.table.Expel(c.lane, func(it *lanes.Item) bool { return it.Home == c }, now)
-	for i, it := range c.items {
-		if it == nil || it.Settling() {
-			continue
-		}
-		if !it.Gone() {
-			q.table.Remove(it, now)
-		}
-		c.items[i] = nil
-		c.size -= it.Size
-		q.cached -= it.Size
-	}
-	if q.chunks[c.key] == c { // not claimed again meanwhile
-		delete(q.chunks, c.key)
-	}
+	b.Queue(s.sql.bury, died, names, types, reasons, users, sizes, records)
 }

@@ -5,72 +5,23 @@ package pgqueue
 import (
 	"context"
 	"database/sql"
-	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/internal/lanes"
 )
 
-func deliveries(destination string, from, n int) []webhook.Delivery {
-	now := time.Now()
-	ds := make([]webhook.Delivery, n)
-	for i := range ds {
-		ds[i] = webhook.Delivery{
-			Destination: destination, ID: fmt.Sprint(from + i), Type: "track",
-			Body: fmt.Appendf(nil, `{"messageId":"%d"}`, from+i), Accepted: now, Due: now.Add(-time.Second),
-		}
-	}
-	return ds
-}
-
-func putAll(t testing.TB, q *Queue, ds ...webhook.Delivery) {
-	t.Helper()
-	if n, err := q.Put(t.Context(), ds...); n != len(ds) || err != nil {
-		t.Fatalf("Put = %d, %v, want %d", n, err, len(ds))
-	}
-}
-
-// leaseUntil leases until n deliveries are leased.
-func leaseUntil(t testing.TB, q *Queue, n int) []webhook.Delivery {
-	t.Helper()
-	var ds []webhook.Delivery
-	for {
-		var err error
-		ds, _, err = q.Lease(t.Context(), webhook.LeaseRequest{Max: n - len(ds), Until: time.Now().Add(time.Hour)}, ds)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(ds) == n {
-			return ds
-		}
-		select {
-		case <-q.Wake():
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-}
-
-func settleAll(t testing.TB, q *Queue, verdict webhook.Verdict, ds []webhook.Delivery) {
-	t.Helper()
-	ss := make([]webhook.Settlement, len(ds))
-	for i := range ds {
-		ss[i] = webhook.Settlement{Verdict: verdict, Delivery: ds[i]}
-	}
-	if err := q.Settle(t.Context(), ss...); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// Another process is notified of what one puts. Each delivery goes to one of the two.
+// Another node is notified of what one puts. Each delivery goes to one of the two.
 func TestShare(t *testing.T) {
 	c := Config{Schema: schemaOf(t.TempDir())}
 	a, b := openWith(t, c), openWith(t, c)
@@ -78,26 +29,22 @@ func TestShare(t *testing.T) {
 	defer b.Close()
 	putAll(t, a, deliveries("crm", 0, 1000)...)
 	seen := map[string]bool{}
-	for _, q := range []*Queue{b, a, b, a} {
-		got := leaseUntil(t, q, 200)
+	for _, q := range []*Store{b, a, b, a} {
+		got := fetchUntil(t, q, 200, "crm")
 		for _, d := range got {
 			if seen[d.ID] {
-				t.Errorf("delivery %s was leased twice", d.ID)
+				t.Errorf("delivery %s was handed out twice", d.ID)
 			}
 			seen[d.ID] = true
 		}
 		settleAll(t, q, webhook.Done, got)
 	}
-	for _, q := range []*Queue{a, b} {
-		counts, err := q.Count(t.Context())
-		if err != nil || counts.Waiting != 200 {
-			t.Errorf("Count = %+v, %v; want 200 waiting", counts, err)
-		}
+	for _, q := range []*Store{a, b} {
+		waits(t, q, 200)
 	}
 }
 
-// However many notifications come that name no destination, the process looks for unclaimed
-// deliveries a few times only.
+// However many notifications come that name no destination, Changed has few values.
 func TestLooksAreFew(t *testing.T) {
 	c := Config{Schema: schemaOf(t.TempDir())}
 	q := openWith(t, c)
@@ -106,44 +53,33 @@ func TestLooksAreFew(t *testing.T) {
 	other := openWith(t, c)
 	defer other.Close()
 	putAll(t, other, deliveries("crm", 0, 1)...)
-	looks := func() uint64 {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		return q.looks
-	}
-	before := looks()
-	tx, err := other.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tx.Rollback(context.Background())
-	if _, err := tx.Exec(t.Context(), "LOCK TABLE "+q.schema+".chunk IN ACCESS EXCLUSIVE MODE"); err != nil { // a look waits for it
-		t.Fatal(err)
-	}
+	q.mu.Lock()
+	q.looked = time.Hour // so long rests a look
+	q.mu.Unlock()
 	for i := range 100 {
-		if _, err := other.pool.Exec(t.Context(), notify, q.channel(), payload(0, nil)); err != nil {
+		if _, err := other.pool.Exec(t.Context(), notify, q.channel(), payload(0, noNames)); err != nil {
 			t.Fatalf("notification %d: %v", i, err)
 		}
 	}
-	if _, err := other.pool.Exec(t.Context(), notify, q.channel(), payload(0, map[string]bool{"last": true})); err != nil {
+	if _, err := other.pool.Exec(t.Context(), notify, q.channel(), payload(0, slices.Values([]string{"last"}))); err != nil {
 		t.Fatal(err)
 	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for last := false; !last; {
-		<-q.Wake()
+	for last, looks := false, 0; !last; {
+		<-q.Changed()
 		q.mu.Lock()
-		last = q.table.Lane("last").Beyond != lanes.Last
+		if q.allNew {
+			looks++
+			q.allNew = false
+		}
+		last = q.news["last"]
 		q.mu.Unlock()
-	}
-	leaseUntil(t, q, 1)
-	if n := looks() - before; n > 20 { // leasing looks too
-		t.Errorf("after 100 notifications the database was looked through %d times", n)
+		if looks > 1 {
+			t.Fatalf("after 100 notifications all is looked through %d times", looks)
+		}
 	}
 }
 
-// The claims of a process that dies are taken over within Claim.
+// Others take over the claims of a node that dies within Claim.
 func TestTakeOver(t *testing.T) {
 	makeVirtual(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -153,27 +89,27 @@ func TestTakeOver(t *testing.T) {
 		defer a.Close()
 		defer b.Close()
 		putAll(t, a, deliveries("crm", 0, 300)...)
-		got := leaseUntil(t, a, 100)
+		got := fetchUntil(t, a, 100, "crm")
 		settleAll(t, a, webhook.Done, got[:50])
 		a.abandon()
 		began := time.Now()
-		ds := leaseUntil(t, b, 250)
+		ds := fetchUntil(t, b, 250, "crm")
 		if took := time.Since(began); took > c.Claim {
 			t.Errorf("taken over in %v, want at most %v", took, c.Claim)
 		}
 		settleAll(t, b, webhook.Done, ds)
-		// What the dead process still settles changes nothing.
-		settleAll(t, a, webhook.Retry, got[50:])
-		if c, err := b.Count(t.Context()); err != nil || c.Waiting != 0 {
-			t.Errorf("Count = %+v, %v; want nothing", c, err)
+		// The dead node neither settles nor fetches.
+		if n, err := a.Settle(t.Context(), settlements(webhook.Retry, got[50:])); n != 0 || err == nil {
+			t.Errorf("Settle of a node whose claims have expired = %d, %v", n, err)
 		}
-		if _, _, err := a.Lease(t.Context(), webhook.LeaseRequest{Max: 1, Until: time.Now().Add(time.Minute)}, nil); err == nil {
-			t.Error("a process whose claims have expired leases")
+		waits(t, b, 0)
+		if _, err := a.Fetch(t.Context(), []webhook.Want{{Destination: "crm", Max: 1}}, 1, nil); err == nil {
+			t.Error("a node whose claims have expired fetches")
 		}
 	})
 }
 
-// A process that has missed a heartbeat of late takes no other for dead: the database may
+// A node that has missed a heartbeat of late takes no other for dead: the database may
 // have been away, for the others too.
 func TestSilentJudgesNobody(t *testing.T) {
 	c := Config{Schema: schemaOf(t.TempDir())}
@@ -227,7 +163,7 @@ func TestSilence(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
 	defer q.Close()
 	putAll(t, q, deliveries("crm", 0, 10)...)
-	held := leaseUntil(t, q, 5)
+	held := fetchUntil(t, q, 5, "crm")
 	node := q.nodeNow()
 	if _, err := q.pool.Exec(t.Context(), "DELETE FROM "+q.schema+".node WHERE id = $1", node); err != nil {
 		t.Fatal(err)
@@ -235,14 +171,12 @@ func TestSilence(t *testing.T) {
 	if _, err := q.pool.Exec(t.Context(), q.sql.heal); err != nil {
 		t.Fatal(err)
 	}
-	q.Present(nil) // has it send a heartbeat at once
+	q.Present(func() ([]byte, bool) { return nil, true }) // has it send a heartbeat at once
 	testkit.Until(t, "the process is another node than the one that was declared dead", func() bool { return q.nodeNow() != node })
-	ds := leaseUntil(t, q, 10)
+	ds := fetchUntil(t, q, 10, "crm")
 	settleAll(t, q, webhook.Retry, held) // changes nothing
 	settleAll(t, q, webhook.Done, ds)
-	if c, err := q.Count(t.Context()); err != nil || c.Waiting != 0 {
-		t.Errorf("Count = %+v, %v; want nothing", c, err)
-	}
+	waits(t, q, 0)
 }
 
 func TestPutTx(t *testing.T) {
@@ -296,13 +230,13 @@ func TestPutTx(t *testing.T) {
 			if n := in(true, ds[:2]...); n != 0 {
 				t.Errorf("PutTx stored %d again", n)
 			}
-			got := leaseUntil(t, q, len(ds))
+			got := fetchUntil(t, q, len(ds), ds[0].Destination, ds[3].Destination)
 			by := map[string]int{}
 			for _, d := range got {
 				by[d.Destination]++
 			}
 			if by[ds[0].Destination] != 3 || by[ds[3].Destination] != 300 {
-				t.Errorf("leased %v", by)
+				t.Errorf("fetched %v", by)
 			}
 		})
 	}
@@ -346,11 +280,11 @@ func TestPutTxSerializable(t *testing.T) {
 	t.Logf("%d transactions were tried again", failed.Load())
 }
 
-// Upkeep removes the dead rows of finished chunks.
+// Upkeep removes the dead rows of finished chunks, and forgets old keys.
 func TestUpkeep(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), DedupMax: 1000})
 	defer q.Close()
-	ctx := context.Background()
+	ctx := t.Context()
 	size := func(table string) (n int64) {
 		t.Helper()
 		if err := q.pool.QueryRow(ctx, "SELECT pg_total_relation_size('"+q.schema+"."+table+"')").Scan(&n); err != nil {
@@ -359,18 +293,14 @@ func TestUpkeep(t *testing.T) {
 		return n
 	}
 	body := make([]byte, 8<<10)
-	fill := func(from int) {
-		t.Helper()
-		for i := range 12 {
-			ds := deliveries("crm", from+100*i, 100)
-			for j := range ds {
-				ds[j].Body = body
-			}
-			putAll(t, q, ds...)
+	for i := range 12 {
+		ds := deliveries("crm", 100*i, 100)
+		for j := range ds {
+			ds[j].Body = body
 		}
+		putAll(t, q, ds...)
 	}
-	fill(0)
-	settleAll(t, q, webhook.Done, leaseUntil(t, q, 1199))
+	settleAll(t, q, webhook.Done, fetchUntil(t, q, 1199, "crm"))
 	if _, err := q.pool.Exec(ctx, "UPDATE "+q.schema+".state SET shelved = shelved - interval '1 hour'"); err != nil {
 		t.Fatal(err)
 	}
@@ -378,30 +308,102 @@ func TestUpkeep(t *testing.T) {
 		t.Fatalf("chunk_0 has %d bytes", size("chunk_0"))
 	}
 	// One delivery is left. Its chunk is given back and moved to another shelf.
-	rest := leaseUntil(t, q, 1)
-	settleAll(t, q, webhook.Retry, rest)
+	rest := fetchUntil(t, q, 1, "crm")
+	settleAll(t, q, webhook.Return, rest)
 	testkit.Until(t, "chunk_0 is small, and new chunks go elsewhere", func() bool { // a step waits while an autovacuum has the table
 		if err := q.upkeep(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if err := q.beat(ctx); err != nil {
+		if err := q.release(ctx, 0); err != nil {
 			t.Fatal(err)
 		}
-		q.mu.Lock()
-		for _, c := range q.chunks {
-			c.used = c.used.Add(-time.Hour)
-		}
-		q.mu.Unlock()
-		if err := q.release(ctx); err != nil {
+		var shelf int
+		if err := q.pool.QueryRow(ctx, "SELECT shelf FROM "+q.schema+".state").Scan(&shelf); err != nil {
 			t.Fatal(err)
 		}
-		return size("chunk_0") <= dirtBytes && q.shelf.Load() != 0
+		return size("chunk_0") <= dirtBytes && shelf != 0
 	})
-	if got := leaseUntil(t, q, 1); got[0].ID != rest[0].ID {
-		t.Errorf("leased %s, want %s", got[0].ID, rest[0].ID)
+	if got := fetchUntil(t, q, 1, "crm"); got[0].ID != rest[0].ID {
+		t.Errorf("fetched %s, want %s", got[0].ID, rest[0].ID)
 	}
-	// The generations hold the keys of at least the last 1,000 puts, not of all.
-	if n := size("seen_0"); n > 1<<20 {
-		t.Errorf("seen_0 has %d bytes", n)
+}
+
+// A damaged delivery, chunk or dead letter hides no other.
+func TestDamage(t *testing.T) {
+	s := openWith(t, Config{Schema: schemaOf(t.TempDir())})
+	defer s.Close()
+	exec := func(sql string, args ...any) {
+		t.Helper()
+		if _, err := s.pool.Exec(t.Context(), strings.ReplaceAll(sql, "S.", s.schema+"."), args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put := func(from int) {
+		t.Helper()
+		putAll(t, s, deliveries("crm", from, 10)...)
+	}
+	put(0)
+	put(10)
+	put(20)
+	// The first record of the second chunk has an unknown version; the third chunk ends early.
+	exec(`UPDATE S.chunk SET items = set_byte(items, position('{"messageId":"10"}'::bytea IN items) - 2, 255) WHERE position('{"messageId":"10"}'::bytea IN items) > 0`)
+	exec(`UPDATE S.chunk SET items = substring(items FOR octet_length(items) - 1) WHERE position('{"messageId":"20"}'::bytea IN items) > 0`)
+	got := fetchUntil(t, s, 28, "crm")
+	ss := settlements(webhook.Bury, got)
+	for i := range ss {
+		ss[i].At = time.Now()
+	}
+	if n, err := s.Settle(t.Context(), ss); n != 28 || err != nil {
+		t.Fatalf("Settle = %d, %v", n, err)
+	}
+	waits(t, s, 2)
+	exec(`UPDATE S.dead SET record = '\x00' WHERE id = (SELECT id FROM S.dead LIMIT 1)`)
+	var keys []string
+	for d, err := range s.Dead(t.Context(), webhook.DeadFilter{}, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, d.Key)
+	}
+	if n, err := s.Revive(t.Context(), keys...); len(keys) != 27 || n != 27 || err != nil {
+		t.Errorf("of 28 dead letters, one of which is damaged, Dead yields %d, and Revive = %d, %v", len(keys), n, err)
+	}
+	n := 0
+	for _, err := range s.Waiting(t.Context(), "crm", "") {
+		if n++; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n != 27 {
+		t.Errorf("Waiting yields %d, want 27", n)
+	}
+	settleAll(t, s, webhook.Done, fetchUntil(t, s, 27, "crm"))
+}
+
+// The views tell what waits, for whom and why.
+func TestViews(t *testing.T) {
+	s := openWith(t, Config{Schema: schemaOf(t.TempDir()), Node: "n1"})
+	defer s.Close()
+	later, dies := deliveries("later", 0, 2), deliveries("dies", 0, 1)
+	for i := range later {
+		later[i].Due = time.Now().Add(time.Hour)
+	}
+	putAll(t, s, slices.Concat(deliveries("crm", 0, 3), later, dies, deliveries("paused", 0, 1))...)
+	if _, err := s.Set(t.Context(), webhook.Setting{Name: "pause/paused", Value: []byte("{}")}); err != nil {
+		t.Fatal(err)
+	}
+	fetchUntil(t, s, 1, "crm")
+	d := fetchUntil(t, s, 1, "dies")
+	d[0].Attempts = []webhook.Attempt{{Reason: webhook.ReasonTimeout}}
+	d[0].Due, d[0].Expires = time.Now().Add(time.Hour), time.Now().Add(time.Hour)
+	settleAll(t, s, webhook.Retry, d)
+	rows, err := s.pool.Query(t.Context(), "SELECT concat_ws(' ', destination, deliveries, queue, state, node, reason) FROM "+s.schema+".waiting ORDER BY 1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	want := []string{"crm 3 fresh claimed n1", "dies 1 retry not due yet timeout", "later 2 fresh not due yet", "paused 1 fresh paused"}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("the view waiting: %v (-want +got)\n%s", err, diff)
 	}
 }

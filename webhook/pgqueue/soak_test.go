@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/hookferry/analytics/internal/soak"
-	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/bench"
 )
 
@@ -23,7 +22,7 @@ import (
 // left in the tables by then.
 func BenchmarkSoak(b *testing.B) {
 	q := openDefault(b, b.TempDir())
-	l := bench.NewLoad(b, webhook.FromQueue(q), 10, 64)
+	l := bench.NewLoad(b, q, 10, 64)
 	round, length := 2000, time.Duration(1)
 	if soak.On() {
 		round = 100_000
@@ -38,7 +37,7 @@ func BenchmarkSoak(b *testing.B) {
 }
 
 // soakFor delivers in rounds, each followed by a tenth as many bare requests.
-func soakFor(b *testing.B, q *Queue, l *bench.Load, round int, d time.Duration) {
+func soakFor(b *testing.B, q *Store, l *bench.Load, round int, d time.Duration) {
 	bare := round / 10
 	var ours, theirs, our, their time.Duration // in all, and since the last line
 	n, m, rounds := 0, 0, 0
@@ -71,7 +70,7 @@ func soakFor(b *testing.B, q *Queue, l *bench.Load, round int, d time.Duration) 
 // time of the database and of this process.
 type cost struct{ wal, commits, database, process float64 }
 
-func costs(b *testing.B, q *Queue) (c cost) {
+func costs(b *testing.B, q *Store) (c cost) {
 	b.Helper()
 	err := q.pool.QueryRow(context.Background(), `SELECT pg_current_wal_lsn() - '0/0'::pg_lsn,
 	(SELECT xact_commit FROM pg_stat_database WHERE datname = current_database())`).Scan(&c.wal, &c.commits)
@@ -102,7 +101,7 @@ func bareCPU(b *testing.B, l *bench.Load) float64 {
 
 // bloat says how large the tables and their indexes are, how many of their rows are dead,
 // and how large the heap of this process is.
-func bloat(b *testing.B, q *Queue) string {
+func bloat(b *testing.B, q *Store) string {
 	b.Helper()
 	rows, err := q.pool.Query(context.Background(), `SELECT relname, pg_table_size(relid) / 1048576, pg_indexes_size(relid) / 1048576,
 	pg_stat_get_live_tuples(relid), pg_stat_get_dead_tuples(relid)

@@ -42,7 +42,7 @@ func TestPutBesideTransaction(t *testing.T) {
 				}
 				ended := make(chan result, 1)
 				put := func(ctx context.Context) {
-					n, err := q.Put(ctx, same[1])
+					n, err := putSome(ctx, q, same[1])
 					ended <- result{n, err}
 				}
 				short, cancel := context.WithCancel(ctx)
@@ -73,11 +73,9 @@ func TestPutBesideTransaction(t *testing.T) {
 				if r := <-ended; r.n != want || r.err != nil {
 					t.Errorf("Put after the transaction = %d, %v, want %d", r.n, r.err, want)
 				}
-				got := leaseUntil(t, q, 102+map[bool]int{true: 2}[commit])
+				got := fetchUntil(t, q, 102+map[bool]int{true: 2}[commit], "crm")
 				settleAll(t, q, webhook.Done, got)
-				if c, err := q.Count(ctx); err != nil || c.Waiting != 0 {
-					t.Errorf("Count = %+v, %v; want nothing", c, err)
-				}
+				waits(t, q, 0)
 			})
 		})
 	}

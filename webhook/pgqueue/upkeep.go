@@ -19,8 +19,10 @@ const (
 	shelfAge   = 10 * time.Minute
 	// dirtBytes is the size up to which a shelf is not worth a thought.
 	dirtBytes = 8 << 20
+	// generations is how many generations of keys are remembered.
+	generations = 2
 	// seenBytes is about what a key takes in its table.
-	seenBytes = 44
+	seenBytes = 52
 	// fewChunks is how many chunks are moved on from a shelf at most, in several turns.
 	fewChunks = 20_000
 	// lockWait is how long others may have to wait while a lock is asked for.
@@ -37,16 +39,16 @@ type shelfState struct {
 
 // upkeep keeps the tables small. One process does it at a time. Each step is a
 // transaction, so that no lock is held longer than for it.
-func (q *Queue) upkeep(ctx context.Context) error {
-	conn, err := q.pool.Acquire(ctx)
+func (s *Store) upkeep(ctx context.Context) error {
+	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release()
-	for _, step := range []func(context.Context, pgx.Tx) error{q.turnGeneration, q.turnShelf, q.clearShelves, q.heal} {
+	for _, step := range []func(context.Context, pgx.Tx) error{s.turnGeneration, s.turnShelf, s.clearShelves, s.heal} {
 		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			var mine bool
-			if err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1)", lockOf(q.config.Schema, "upkeep")).Scan(&mine); err != nil || !mine {
+			if err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1)", lockOf(s.config.Schema, "upkeep")).Scan(&mine); err != nil || !mine {
 				return err
 			}
 			if _, err := tx.Exec(ctx, byIndex+", set_config('lock_timeout', '"+lockWait+"', true)"); err != nil {
@@ -58,7 +60,7 @@ func (q *Queue) upkeep(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if err != nil { // such as that it could not have its lock
-			q.config.Logger.Debug("pgqueue: upkeep is put off", "error", err)
+			s.config.Logger.Debug("pgqueue: upkeep is put off", "error", err)
 		}
 	}
 	return nil
@@ -66,31 +68,31 @@ func (q *Queue) upkeep(ctx context.Context) error {
 
 // turnGeneration forgets the oldest of what was put once the newest generation is
 // full, or old enough.
-func (q *Queue) turnGeneration(ctx context.Context, tx pgx.Tx) error {
+func (s *Store) turnGeneration(ctx context.Context, tx pgx.Tx) error {
 	var (
 		generation int64
 		age        time.Duration
 		size       int64
 	)
-	err := tx.QueryRow(ctx, q.sql.generation).Scan(&generation, (*micros)(&age), &size)
-	if err != nil || size == 0 || age < q.config.DedupWindow/(generations-1) && size/seenBytes < int64(q.config.DedupMax)/generations {
+	err := tx.QueryRow(ctx, s.sql.generation).Scan(&generation, (*micros)(&age), &size)
+	if err != nil || size == 0 || age < s.config.DedupWindow && size/seenBytes < int64(s.config.DedupMax)/generations {
 		return err
 	}
 	// Puts hold this lock shared, so none is between two generations.
-	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", q.lock); err != nil {
+	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", s.lock); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, fmt.Sprintf("TRUNCATE %s.seen_%d", q.schema, (generation+1)%generations)); err != nil {
+	if _, err := tx.Exec(ctx, fmt.Sprintf("TRUNCATE %s.seen_%d", s.schema, (generation+1)%generations)); err != nil {
 		return err
 	}
-	_, err = tx.Exec(ctx, q.sql.turnGeneration)
+	_, err = tx.Exec(ctx, s.sql.turnGeneration)
 	return err
 }
 
 // turnShelf has new chunks go to a shelf that is empty, once the one in use is
 // large, or old and worth it.
-func (q *Queue) turnShelf(ctx context.Context, tx pgx.Tx) error {
-	current, age, states, err := q.shelves(ctx, tx)
+func (s *Store) turnShelf(ctx context.Context, tx pgx.Tx) error {
+	current, age, states, err := s.shelves(ctx, tx)
 	if err != nil {
 		return err
 	}
@@ -100,8 +102,8 @@ func (q *Queue) turnShelf(ctx context.Context, tx pgx.Tx) error {
 	}
 	for i := 1; i < shelves; i++ {
 		next := (int(current) + i) % shelves
-		if s := states[next]; s.chunks == 0 && s.size < dirtBytes {
-			_, err := tx.Exec(ctx, q.sql.turnShelf, next)
+		if st := states[next]; st.chunks == 0 && st.size < dirtBytes {
+			_, err := tx.Exec(ctx, s.sql.turnShelf, next)
 			return err
 		}
 	}
@@ -110,24 +112,24 @@ func (q *Queue) turnShelf(ctx context.Context, tx pgx.Tx) error {
 
 // clearShelves truncates the shelves that are not in use and empty, and moves on
 // what little is left on others.
-func (q *Queue) clearShelves(ctx context.Context, tx pgx.Tx) error {
-	current, _, states, err := q.shelves(ctx, tx)
+func (s *Store) clearShelves(ctx context.Context, tx pgx.Tx) error {
+	current, _, states, err := s.shelves(ctx, tx)
 	if err != nil {
 		return err
 	}
-	for _, s := range states {
-		if s.number == current || s.size < dirtBytes {
+	for _, st := range states {
+		if st.number == current || st.size < dirtBytes {
 			continue
 		}
-		if s.chunks > 0 {
-			if s.chunks < fewChunks && s.live < s.size/8 {
-				if _, err := tx.Exec(ctx, q.sql.move, s.number, current); err != nil {
+		if st.chunks > 0 {
+			if st.chunks < fewChunks && st.live < st.size/8 {
+				if _, err := tx.Exec(ctx, s.sql.move, st.number, current); err != nil {
 					return err
 				}
 			}
 			continue
 		}
-		name := fmt.Sprintf("%s.chunk_%d", q.schema, s.number)
+		name := fmt.Sprintf("%s.chunk_%d", s.schema, st.number)
 		if _, err := tx.Exec(ctx, "LOCK TABLE "+name+" IN ACCESS EXCLUSIVE MODE"); err != nil {
 			return err
 		}
@@ -145,27 +147,27 @@ func (q *Queue) clearShelves(ctx context.Context, tx pgx.Tx) error {
 
 // heal gives back what is claimed by no node: one that was declared dead while a
 // claim of it was on its way.
-func (q *Queue) heal(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Exec(ctx, q.sql.heal)
+func (s *Store) heal(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, s.sql.heal)
 	return err
 }
 
 // shelves returns the shelf in use, since when, and the state of each.
-func (q *Queue) shelves(ctx context.Context, tx pgx.Tx) (current int16, age time.Duration, states [shelves]shelfState, err error) {
-	if err := tx.QueryRow(ctx, q.sql.shelf).Scan(&current, (*micros)(&age)); err != nil {
+func (s *Store) shelves(ctx context.Context, tx pgx.Tx) (current int16, age time.Duration, states [shelves]shelfState, err error) {
+	if err := tx.QueryRow(ctx, s.sql.shelf).Scan(&current, (*micros)(&age)); err != nil {
 		return 0, 0, states, err
 	}
-	rows, err := tx.Query(ctx, q.sql.shelves, current, fewChunks)
+	rows, err := tx.Query(ctx, s.sql.shelves, current, fewChunks)
 	if err != nil {
 		return 0, 0, states, err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var s shelfState
-		if err := rows.Scan(&s.number, &s.size, &s.live, &s.chunks); err != nil {
+		var st shelfState
+		if err := rows.Scan(&st.number, &st.size, &st.live, &st.chunks); err != nil {
 			return 0, 0, states, err
 		}
-		states[s.number] = s
+		states[st.number] = st
 	}
 	return current, age, states, rows.Err()
 }

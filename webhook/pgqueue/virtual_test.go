@@ -64,7 +64,7 @@ func execVirtual(t testing.TB, sql string) {
 
 // openVirtual opens a store in a bubble. It does not listen: a bubble would wait for the
 // next notification before it has time pass.
-func openVirtual(t testing.TB, url string, mode pgx.QueryExecMode, c Config) *Queue {
+func openVirtual(t testing.TB, url string, mode pgx.QueryExecMode, c Config) *Store {
 	t.Helper()
 	sleepUntilStarted()
 	pc, err := pgxpool.ParseConfig(url)
@@ -119,6 +119,6 @@ func testVirtual(t *testing.T, url string, mode pgx.QueryExecMode) {
 			execVirtual(t, fmt.Sprintf(empty, schema, time.Now().UnixMicro()))
 		}
 		latest = dir
-		return webhook.FromQueue(openVirtual(t, url, mode, Config{Schema: schema, Claim: time.Minute, Poll: 10 * time.Second}))
+		return openVirtual(t, url, mode, Config{Schema: schema, Claim: time.Minute, Poll: 10 * time.Second})
 	}, traits)
 }

@@ -44,7 +44,7 @@ func BenchmarkWaiting(b *testing.B) {
 						ds[i].Due = time.Now().Add(time.Hour)
 						ds[i].Body = bench.Body
 					}
-					if _, err := q.Put(ctx, ds...); err != nil {
+					if _, err := putSome(ctx, q, ds...); err != nil {
 						b.Fatal(err)
 					}
 				}

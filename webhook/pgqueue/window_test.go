@@ -9,169 +9,49 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/bench"
-	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-func keys(from, n int) []storekit.Key {
-	all := make([]storekit.Key, n)
-	for i := range all {
-		all[i] = storekit.KeyOf("crm", fmt.Sprint(from+i))
-	}
-	return all
-}
-
-// A filter knows all keys that were added, and takes few others for known.
-func TestFilter(t *testing.T) {
-	const n = 100_000
-	for _, size := range []int{0, 1, n} {
-		f := newFilter(size)
-		for _, k := range keys(0, size) {
-			f.add(k)
-		}
-		for i, k := range keys(0, size) {
-			if !f.has(k) {
-				t.Fatalf("a filter of %d keys does not know number %d", size, i)
-			}
-		}
-		wrong := 0
-		for _, k := range keys(n, n) {
-			if f.has(k) {
-				wrong++
-			}
-		}
-		if wrong > n/200 {
-			t.Errorf("a filter of %d keys takes %d of %d others for known", size, wrong, n)
-		}
-	}
-}
-
-// The keys that no filter excludes are suspects.
-func TestWindowSplit(t *testing.T) {
-	all := keys(0, 40) // four of each generation
-	of := func(g int64) filter {
-		f := newFilter(1000) // large enough to take none of the others for known
-		for _, k := range all[4*g : 4*g+4] {
-			f.add(k)
-		}
-		return f
-	}
-	const newest = 9
-	for _, tt := range []struct {
-		name     string
-		spoil    func(*window)
-		suspects int
-	}{
-		{"all are read", func(*window) {}, 4 * (generations - 1)},
-		{"one is not", func(w *window) { w.filters[5] = nil }, len(all)},
-		{"one that is forgotten is learned late", func(w *window) { w.learn(newest-generations, of(1), 4) }, 4 * (generations - 1)},
-		{"the newest is learned", func(w *window) { w.learn(newest, of(9), 4) }, 4 * (generations - 1)},
-		{"another begins", func(w *window) { w.turn(newest + 1) }, len(all)},
-		{"the database is an older one", func(w *window) { w.turn(newest - 1) }, len(all)},
-		{"there are no older ones", func(w *window) { w.turn(0) }, 0},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			var w window
-			w.turn(newest)
-			for {
-				g, _, ok := w.unread()
-				if !ok {
-					break
-				}
-				w.learn(g, of(g), 4)
-			}
-			tt.spoil(&w)
-			if _, certain, suspects, _ := w.split(all); len(suspects) != tt.suspects || len(certain) != len(all)-tt.suspects {
-				t.Errorf("%d keys are certain and %d suspects, want %d suspects of %d", len(certain), len(suspects), tt.suspects, len(all))
-			}
-		})
-	}
-}
-
-// ask makes w believe that n keys were asked for.
-func (w *window) ask(n int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.asked = n
-}
-
 // turnOnce puts a delivery with that number, and begins the next generation.
-func turnOnce(t *testing.T, q *Queue, number int) {
+func turnOnce(t *testing.T, q *Store, number int) {
 	t.Helper()
 	putAll(t, q, deliveries("turns", number, 1)...)
-	if err := q.upkeep(t.Context()); err != nil {
+	sql := "SELECT generation FROM " + q.schema + ".state"
+	var before, after int64
+	if err := q.pool.QueryRow(t.Context(), sql).Scan(&before); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// A delivery is recognised until all generations have been replaced: by processes that have
-// read the generations, that have not, and that have not heard of the latest one.
-func TestGenerations(t *testing.T) {
-	for name, dedup := range map[string]int{"not read": generations, "read": 1000} { // a table of one page counts as 186 keys
-		t.Run(name, func(t *testing.T) {
-			c := Config{Schema: schemaOf(t.TempDir()), DedupMax: dedup}
-			a, b := openWith(t, c), openWith(t, c)
-			defer a.Close()
-			defer b.Close()
-			ds := deliveries("crm", 0, 10)
-			putAll(t, a, ds...)
-			for turn := range generations {
-				if n, err := b.Put(t.Context(), ds...); n != 0 || err != nil {
-					t.Fatalf("after %d turns: Put = %d, %v", turn, n, err)
-				}
-				turnOnce(t, a, turn)
-				b.window.ask(1000)
-				for more := true; more; {
-					var err error
-					if more, err = b.readKeys(); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-			putAll(t, b, ds...)
-			if n, err := a.Put(t.Context(), ds...); n != 0 || err != nil {
-				t.Errorf("Put = %d, %v", n, err)
-			}
-			newest, certain, _, _ := b.window.split(keys(1000, 1000))
-			if newest != generations || (len(certain) > 0) != (name == "read") {
-				t.Errorf("the newest generation is %d, and older ones exclude %d of 1000 keys", newest, len(certain))
-			}
-		})
-	}
-}
-
-// A process reads a generation only if that pays.
-func TestReadKeys(t *testing.T) {
-	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), DedupMax: 10_000})
-	defer q.Close()
-	putAll(t, q, deliveries("crm", 0, 5000)...)
-	turnOnce(t, q, 0)
-	q.window.turn(1)
-	for _, tt := range []struct {
-		asked int
-		want  bool
-	}{{5000/worthReading - 10, false}, {5000/worthReading + 10, true}, {5000, false}} {
-		q.window.ask(tt.asked)
-		if got, err := q.readKeys(); got != tt.want || err != nil {
-			t.Errorf("after %d keys: readKeys = %t, %v", tt.asked, got, err)
+	testkit.Until(t, "the next generation begins", func() bool { // a step waits while an autovacuum has the table
+		if err := q.upkeep(t.Context()); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if _, certain, suspects, _ := q.window.split(keys(0, 10_000)); len(suspects) < 5000 || len(suspects) > 5100 {
-		t.Errorf("%d of the keys are suspects, and %d certain", len(suspects), len(certain))
-	}
+		if err := q.pool.QueryRow(t.Context(), sql).Scan(&after); err != nil {
+			t.Fatal(err)
+		}
+		return after > before
+	})
 }
 
-// Reading a generation of a billion keys may take longer than a transaction: else each
-// reading would be given up, and begun again.
-func TestKeysTime(t *testing.T) {
-	const keys = 1_000_000_000 / generations
-	if got, least := keysTime(keys), keys*2*time.Microsecond; got < 5*least {
-		t.Errorf("keysTime(%d) = %v; from a disk they may take %v", keys, got, least)
+// A key is remembered for the generation that it was put in, and for the next one.
+func TestGenerations(t *testing.T) {
+	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), DedupMax: 2})
+	defer q.Close()
+	for i, step := range []struct {
+		name   string
+		n, new int
+		turn   bool
+	}{{"new", 10, 10, true}, {"after a turn", 11, 1, true}, {"the first generation is forgotten", 11, 10, false}, {"all are known", 11, 0, false}} {
+		if n, err := putSome(t.Context(), q, deliveries("crm", 0, step.n)...); n != step.new || err != nil {
+			t.Errorf("%s: Put = %d, %v, want %d", step.name, n, err, step.new)
+		}
+		if step.turn {
+			turnOnce(t, q, i)
+		}
 	}
 }
 
@@ -205,7 +85,7 @@ func TestPutTxGenerations(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			turnOnce(t, a, 0) // b has not heard of it
+			turnOnce(t, a, 0)
 			early := begin()
 			put(begin(), 10)
 			put(begin(), 0)
@@ -230,25 +110,13 @@ func BenchmarkWindow(b *testing.B) {
 	ctx := context.Background()
 	for i := range generations {
 		for left := *remembered / generations; left > 0; left -= 500_000 {
-			if _, err := q.pool.Exec(ctx, fmt.Sprintf("INSERT INTO %s.seen_%d SELECT gen_random_uuid() k FROM generate_series(1, $1) ORDER BY k", q.schema, i), min(left, 500_000)); err != nil {
+			sql := fmt.Sprintf("INSERT INTO %s.seen SELECT %d, gen_random_uuid() k FROM generate_series(1, $1) ORDER BY k", q.schema, i)
+			if _, err := q.pool.Exec(ctx, sql, min(left, 500_000)); err != nil {
 				b.Fatal(err)
 			}
 		}
 	}
-	if _, err := q.pool.Exec(ctx, "UPDATE "+q.schema+".state SET generation = 7"); err != nil {
-		b.Fatal(err)
-	}
-	if err := q.beat(ctx); err != nil {
-		b.Fatal(err)
-	}
 	b.Log(bloat(b, q))
-	q.window.ask(*remembered)
-	for more := true; more; {
-		var err error
-		if more, err = q.readKeys(); err != nil {
-			b.Fatal(err)
-		}
-	}
 	if _, err := q.pool.Exec(ctx, "CHECKPOINT"); err != nil {
 		b.Fatal(err)
 	}
@@ -267,7 +135,7 @@ func BenchmarkWindow(b *testing.B) {
 						ds[i] = deliveries(to, from+i, 1)[0]
 						ds[i].Body = bench.Body
 					}
-					if n, err := q.Put(ctx, ds...); n != len(ds) || err != nil {
+					if n, err := putSome(ctx, q, ds...); n != len(ds) || err != nil {
 						b.Errorf("Put = %d, %v", n, err)
 					}
 				}

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -15,152 +15,178 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// announcer is the type of the functions that announce members.
-type announcer = func(user string) ([]webhook.Delivery, error)
+// An audience is the model of one: in which generation each member was last seen.
+type audience struct {
+	generation uint64
+	seen       map[string]uint64
+}
 
-func nobody(string) ([]webhook.Delivery, error) { return nil, nil }
+func (k *kit) audience(name string) *audience {
+	if k.audiences[name] == nil {
+		k.audiences[name] = &audience{seen: map[string]uint64{}}
+	}
+	return k.audiences[name]
+}
 
-// announce returns one delivery with an id of its own, to the destination
-// "announcements".
+// announce returns one delivery with an id of its own. It calls the store, which holds no lock.
 func (k *kit) announce(user string) ([]webhook.Delivery, error) {
-	d := k.delivery("announcements", fmt.Sprint("notice-", k.told.Add(1)))
-	d.Body = []byte(user)
-	return []webhook.Delivery{d}, nil
+	_, err := k.s.Count(k.ctx)
+	return []webhook.Delivery{k.delivery("announcements", fmt.Sprint("notice-", k.told.Add(1)))}, err
+}
+
+// announced checks who was announced, and adds what announces them to the model.
+func (k *kit) announced(did string, want []string, count int, told map[string][]webhook.Delivery) {
+	k.Helper()
+	slices.Sort(want)
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(told)), cmpopts.EquateEmpty()); count != len(want) || diff != "" {
+		k.Fatalf("%d %s, announced (-want +got)\n%s", count, did, diff)
+	}
+	for _, ds := range told {
+		k.held[key(&ds[0])] = &ds[0]
+	}
+}
+
+// note returns announce, which fills told and fails for a user that is there.
+func (k *kit) note(told map[string][]webhook.Delivery) func(string) ([]webhook.Delivery, error) {
+	return func(user string) (ds []webhook.Delivery, err error) {
+		if told[user] != nil {
+			return nil, fmt.Errorf("queuetest: %q is announced twice", user)
+		}
+		told[user], err = k.announce(user)
+		return told[user], err
+	}
 }
 
 func (k *kit) roster() webhook.Roster { return k.s.(webhook.Roster) }
 
-func (k *kit) begin(audience string, want uint64) {
+func (k *kit) begin(name string) {
 	k.Helper()
-	if got, err := k.roster().Begin(k.ctx, audience); got != want || err != nil {
-		k.Errorf("Begin(%q) = %d, %v, want %d", audience, got, err, want)
+	a := k.audience(name)
+	a.generation++
+	if got, err := k.roster().Begin(k.ctx, name); got != a.generation || err != nil {
+		k.Errorf("Begin(%q) = %d, %v, want %d", name, got, err, a.generation)
 	}
 }
 
-// join checks who joins.
-func (k *kit) join(audience string, generation uint64, users []string, want ...string) {
+func (k *kit) join(name string, generation uint64, users ...string) {
 	k.Helper()
-	var told []string
-	n, err := k.roster().Join(k.ctx, audience, generation, users, func(user string) ([]webhook.Delivery, error) {
-		told = append(told, user)
-		return k.announce(user)
-	})
-	slices.Sort(told)
-	if diff := cmp.Diff(want, told, cmpopts.EquateEmpty()); n != len(want) || err != nil || diff != "" {
-		k.Fatalf("Join(%q, %d, %q) = %d, %v, want %d, announced (-want +got)\n%s", audience, generation, users, n, err, len(want), diff)
+	told := make(map[string][]webhook.Delivery)
+	n, err := k.roster().Join(k.ctx, name, generation, users, k.note(told))
+	if err != nil {
+		k.Fatalf("Join: %v", err)
 	}
+	var want []string
+	seen := k.audience(name).seen
+	for _, user := range users {
+		if seen[user] == 0 {
+			want = append(want, user)
+		}
+		seen[user] = max(seen[user], generation)
+	}
+	k.announced("joined", want, n, told)
 }
 
-// leave checks who leaves. It asks for a few members at a time.
-func (k *kit) leave(audience string, generation uint64, want ...string) {
+// leave asks for a few members at a time.
+func (k *kit) leave(name string, generation uint64) {
 	k.Helper()
-	var told []string
+	told := make(map[string][]webhook.Delivery)
 	left := 0
-	for after, calls := "", 0; ; calls++ {
-		last, n, err := k.roster().Leave(k.ctx, audience, generation, after, 4, func(user string) ([]webhook.Delivery, error) {
-			told = append(told, user)
-			return k.announce(user)
-		})
-		if err != nil || n > 4 || calls > 100 || last != "" && last <= after {
+	for after, more := "", true; more; {
+		last, n, err := k.roster().Leave(k.ctx, name, generation, after, 4, k.note(told))
+		if err != nil || n > 4 || last != "" && last <= after {
 			k.Fatalf("Leave after %q = %q, %d, %v", after, last, n, err)
 		}
 		left += n
-		if after = last; last == "" {
-			break
+		after, more = last, last != ""
+	}
+	var want []string
+	for user, seen := range k.audience(name).seen {
+		if seen < generation {
+			want = append(want, user)
+			delete(k.audience(name).seen, user)
 		}
 	}
-	if diff := cmp.Diff(want, told, cmpopts.EquateEmpty()); left != len(want) || diff != "" {
-		k.Fatalf("%d left %q, want %d, announced (-want +got)\n%s", left, audience, len(want), diff)
+	k.announced("left", want, left, told)
+}
+
+func (k *kit) compareRoster(after string) {
+	k.Helper()
+	var begun []webhook.RosterAudience
+	for _, name := range slices.Sorted(maps.Keys(k.audiences)) {
+		want := slices.DeleteFunc(slices.Sorted(maps.Keys(k.audiences[name].seen)), func(user string) bool { return user <= after })
+		if diff := cmp.Diff(want, all(k, k.roster().Members(k.ctx, name, after)), cmpopts.EquateEmpty()); diff != "" {
+			k.Fatalf("Members(%q, %q) (-want +got)\n%s", name, after, diff)
+		}
+		if g := k.audiences[name].generation; g > 0 {
+			begun = append(begun, webhook.RosterAudience{Name: name, Generation: g})
+		}
+	}
+	if r, ok := k.s.(webhook.Rosters); ok {
+		if diff := cmp.Diff(begun, all(k, r.Audiences(k.ctx)), cmpopts.EquateEmpty()); diff != "" {
+			k.Fatalf("Audiences (-want +got)\n%s", diff)
+		}
 	}
 }
 
-func (k *kit) members(audience, after string, want ...string) {
+// joinTogether has users join through several nodes at once, and checks that each joins once.
+func (k *kit) joinTogether(rs ...webhook.Roster) {
 	k.Helper()
-	got, err := list(k.roster().Members(k.ctx, audience, after))
-	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); err != nil || diff != "" {
-		k.Fatalf("Members(%q, %q): %v (-want +got)\n%s", audience, after, err, diff)
+	k.begin("vip")
+	joined := make([]int, 6)
+	var wg sync.WaitGroup
+	for g := range joined {
+		wg.Go(func() {
+			for i := range 20 {
+				n, err := rs[g%len(rs)].Join(k.ctx, "vip", 1, []string{fmt.Sprint("u", i), fmt.Sprint("u", (i+g)%20)}, k.announce)
+				if err != nil {
+					k.Errorf("Join: %v", err)
+				}
+				joined[g] += n
+			}
+		})
 	}
-}
-
-func (k *kit) audiences(want ...webhook.RosterAudience) {
-	k.Helper()
-	got, err := list(k.s.(webhook.Rosters).Audiences(k.ctx))
-	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); err != nil || diff != "" {
-		k.Fatalf("Audiences: %v (-want +got)\n%s", err, diff)
+	wg.Wait()
+	c, err := k.s.Count(k.ctx)
+	for _, n := range joined {
+		c.Claimed += n
 	}
-}
-
-// announced fetches what waits, checks that it announces these users, and
-// settles it.
-func (k *kit) announced(want ...string) {
-	k.Helper()
-	ds := k.fetch(len(want)+10, "announcements")
-	var got []string
-	for _, d := range ds {
-		got = append(got, string(d.Body))
-	}
-	k.settle(webhook.Done, ds...)
-	slices.Sort(got)
-	if diff := cmp.Diff(slices.Sorted(slices.Values(want)), got, cmpopts.EquateEmpty()); diff != "" {
-		k.Fatalf("announced (-want +got)\n%s", diff)
+	if c.Claimed != 20 || c.Waiting != 20 {
+		k.Errorf("%d joined and %d were announced, want 20; %v", c.Claimed, c.Waiting, err)
 	}
 }
 
 var rosterCases = []testCase{
-	{"RosterBegin", "Begin raises the generation of audience and returns it: 1 for an audience that was not known.", roster, func(k *kit) {
-		for want := range uint64(3) {
-			k.begin("vip", want+1)
-			k.restart()
-		}
-		k.begin("other", 1)
-		k.begin("vip", 4)
-	}},
-	{"RosterJoin", "Join marks users as seen in generation. For each that was no member before, it makes it one and puts the deliveries that announce returns. It returns how many joined.", roster, func(k *kit) {
-		k.begin("vip", 1)
-		k.join("vip", 1, []string{"b", "a", "c", "a"}, "a", "b", "c")
-		k.restart()
-		k.members("vip", "", "a", "b", "c")
-		k.announced("a", "b", "c")
-		k.begin("vip", 2)
-		k.join("vip", 2, []string{"d", "b", "a"}, "d")
-		k.announced("d")
-		k.join("other", 1, []string{"a"}, "a")
-		k.members("other", "", "a")
-		k.members("unknown", "")
-		k.join("vip", 2, nil)
-	}},
-	{"RosterLeave", "Leave goes through up to max members after the one named after, in the order of their bytes. It removes those last seen before generation and puts the deliveries that announce returns for each. It returns the last member it looked at, \"\" once there are no more, and how many left.", roster, func(k *kit) {
-		k.begin("vip", 1)
-		var users, stay, gone []string
+	{"Roster", "Begin raises the generation of audience and returns it: 1 for an audience that was not known. Join marks users as seen in generation; for each that was no member before, it makes it one and puts the deliveries that announce returns, and returns how many joined. Announce is called once for a user in a call, at most, and with no lock held. Leave goes through up to max members after the one named after, in the order of their bytes. It removes those last seen before generation and puts the deliveries that announce returns for each. It returns the last member it looked at, \"\" once there are no more, and how many left.", roster, func(k *kit) {
+		users := []string{"b", "a", "c", "a", "\x00\xff", strings.Repeat("u", 255)}
 		for i := range 25 {
-			u := fmt.Sprintf("u%02d", i)
-			users = append(users, u)
-			if i%3 == 0 {
-				stay = append(stay, u)
-			} else {
-				gone = append(gone, u)
-			}
+			users = append(users, fmt.Sprintf("u%02d", i*7%25))
 		}
-		k.join("vip", 1, users, users...)
-		k.announced(users...)
-		k.begin("vip", 2)
-		k.join("vip", 2, stay)
-		k.leave("vip", 2, gone...)
-		k.restart()
-		k.members("vip", "", stay...)
-		k.announced(gone...)
-		k.leave("vip", 2)
+		k.join("joined", 1, "a")
+		k.compareRoster("")
+		for range 3 {
+			k.begin("vip")
+			generation := k.audience("vip").generation
+			k.join("vip", generation, users...)
+			k.join("vip", generation)
+			k.restart()
+			k.compareRoster("")
+			k.leave("vip", generation)
+			k.leave("vip", generation)
+			k.compareRoster("")
+			users = append(users[4:], "new", "a") // who left joins again
+		}
 		k.leave("unknown", 1)
-		k.join("vip", 2, gone[:1], gone[:1]...) // who left may join again
-		k.announced(gone[0])
+		k.begin("other")
+		k.compareRoster("u03")
+		k.compare()
+		k.news(k.s, func(name string) bool { return name == "announcements" })
 	}},
-	{"RosterAnnounceFails", "Join and Leave store the members and the deliveries that announce them together.", roster, func(k *kit) {
-		k.begin("vip", 1)
-		k.join("vip", 1, []string{"a", "b"}, "a", "b")
-		k.announced("a", "b")
-		k.begin("vip", 2)
+	{"RosterAnnounceFails", "Join and Leave store the members and the deliveries that announce them together. The members are user ids of 1 to 255 bytes.", roster, func(k *kit) {
+		k.begin("vip")
+		k.join("vip", 1, "a", "b")
+		k.begin("vip")
 		ctx, cancel := context.WithCancel(k.ctx)
-		for _, announce := range []announcer{
+		for _, announce := range []func(string) ([]webhook.Delivery, error){
 			func(user string) ([]webhook.Delivery, error) {
 				if user == "z" || user == "b" {
 					return nil, errors.New("queuetest: announce fails")
@@ -182,110 +208,37 @@ var rosterCases = []testCase{
 				k.Errorf("Leave, when announce fails = %d, %v", n, err)
 			}
 		}
-		k.members("vip", "", "a", "b")
-		k.announced()
-	}},
-	{"RosterLimits", "The members are user ids of 1 to 255 bytes.", roster, func(k *kit) {
-		k.begin("vip", 1)
-		long := strings.Repeat("u", 255)
-		for _, bad := range []string{"", long + "u"} {
-			if n, err := k.roster().Join(k.ctx, "vip", 1, []string{"good", bad}, nobody); n != 0 || err == nil {
+		for _, bad := range []string{"", strings.Repeat("u", 256)} {
+			if n, err := k.roster().Join(k.ctx, "vip", 2, []string{"good", bad}, k.announce); n != 0 || err == nil {
 				k.Errorf("Join of a user of %d bytes = %d, %v, want an error", len(bad), n, err)
 			}
 		}
-		k.members("vip", "")
-		k.join("vip", 1, []string{long, "\x00\xff"}, "\x00\xff", long)
-		k.members("vip", "", "\x00\xff", long)
+		k.compareRoster("")
+		k.compare()
 	}},
-	{"RosterMembers", "Members yields the members after the one named after, in the order of their bytes. It holds no lock between two yields.", roster, func(k *kit) {
-		k.begin("vip", 1)
+	{"RosterMany", "Members yields the members after the one named after, in the order of their bytes. Audiences yields the audiences that Begin was called for, in the order of the bytes of their names.", roster, func(k *kit) {
 		var users []string
-		for i := range 2500 {
+		for i := range 2500 { // more than a store reads at once
 			users = append(users, fmt.Sprintf("%x", i*i))
 		}
-		slices.Sort(users)
-		if n, err := k.roster().Join(k.ctx, "vip", 1, users, nobody); n != len(users) || err != nil {
+		n, err := k.roster().Join(k.ctx, "vip", 1, users, func(string) ([]webhook.Delivery, error) { return nil, nil })
+		if n != 2500 || err != nil {
 			k.Fatalf("Join = %d, %v", n, err)
 		}
-		k.members("vip", "", users...)
-		k.members("vip", users[1200], users[1201:]...)
-		k.members("vip", "zzz")
-		for user, err := range k.roster().Members(k.ctx, "vip", "") {
-			if err != nil {
-				k.Fatal(err)
-			}
-			k.put(k.delivery("a", user))
-			if user == users[10] {
-				break
-			}
+		for _, user := range users {
+			k.audience("vip").seen[user] = 1
 		}
-	}},
-	{"RosterAnnounceWithoutLock", "Announce is called once for a user in a call, at most, and with no lock held.", roster, func(k *kit) {
-		told := map[string]int{}
-		announce := func(user string) ([]webhook.Delivery, error) {
-			told[user]++
-			k.put(k.delivery("a", fmt.Sprint(user, "-", k.told.Add(1))))
-			return nil, nil
+		for _, after := range []string{"", users[1200], "zzz"} {
+			k.compareRoster(after)
 		}
-		k.begin("vip", 1)
-		if n, err := k.roster().Join(k.ctx, "vip", 1, []string{"b", "a", "b"}, announce); n != 2 || err != nil {
-			k.Errorf("Join, announce calling the store = %d, %v, want 2", n, err)
+		for i := range 1100 {
+			k.begin(fmt.Sprintf("a\x00%04d", i))
 		}
-		k.begin("vip", 2)
-		if _, n, err := k.roster().Leave(k.ctx, "vip", 2, "", 10, announce); n != 2 || err != nil {
-			k.Errorf("Leave, announce calling the store = %d, %v, want 2", n, err)
-		}
-		if diff := cmp.Diff(map[string]int{"a": 2, "b": 2}, told); diff != "" {
-			k.Errorf("announce was called (-want +got)\n%s", diff)
-		}
-		k.counts(4, 0, 0)
-	}},
-	{"RosterConcurrentJoin", "For each that was no member before, it makes it one and puts the deliveries that announce returns. All methods may be called concurrently.", roster, func(k *kit) {
-		k.begin("vip", 1)
-		var joined atomic.Int64
-		var wg sync.WaitGroup
-		for g := range 6 {
-			wg.Go(func() {
-				for i := range 20 {
-					n, err := k.roster().Join(k.ctx, "vip", 1, []string{fmt.Sprint("u", i), fmt.Sprint("u", (i+g)%20)}, k.announce)
-					if err != nil {
-						k.Errorf("Join: %v", err)
-					}
-					joined.Add(int64(n))
-				}
-			})
-		}
-		wg.Wait()
-		if n, told := joined.Load(), len(k.fetch(1000, "announcements")); n != 20 || told != 20 {
-			k.Errorf("%d joined and %d were announced, want 20", n, told)
-		}
-	}},
-	{"RosterAudiences", "Audiences yields the audiences that Begin was called for, in the order of the bytes of their names. It holds no lock between two yields.", roster | rosters, func(k *kit) {
-		k.join("joined", 1, []string{"a"}, "a")
-		k.audiences()
-		var want []webhook.RosterAudience
-		var begun sync.WaitGroup // together, to share commits
-		for i := range 1100 {    // more than a store reads at once
-			name := fmt.Sprintf("a\x00%04d", i)
-			want = append(want, webhook.RosterAudience{Name: name, Generation: 1})
-			begun.Go(func() { k.begin(name, 1) })
-		}
-		begun.Wait()
-		k.begin("\xff", 1)
-		k.begin("\xff", 2)
-		want = append(want, webhook.RosterAudience{Name: "\xff", Generation: 2})
-		k.audiences(want...)
+		k.begin("\xff")
 		k.restart()
-		k.audiences(want...)
-		next := uint64(3)
-		for _, err := range k.s.(webhook.Rosters).Audiences(k.ctx) {
-			if err != nil {
-				k.Fatal(err)
-			}
-			k.begin("\xff", next)
-			if next++; next == 6 {
-				break
-			}
-		}
+		k.compareRoster("")
+	}},
+	{"RosterConcurrently", "For each that was no member before, Join makes it one. All methods may be called concurrently.", roster, func(k *kit) {
+		k.joinTogether(k.roster())
 	}},
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -20,7 +21,7 @@ func IdleLatency(b *testing.B, q webhook.Store) {
 	ended := NewEndings()
 	l := StartLoad(b, webhook.Config{Store: q, Observer: ended}, ended, receiver.URL, 1, 16)
 	var took []time.Duration
-	event := make([]webhook.Event, 1)
+	event := make([]event.Event, 1)
 	for b.Loop() {
 		time.Sleep(2 * time.Millisecond) // idle
 		start := time.Now()

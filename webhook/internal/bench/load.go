@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -95,11 +96,11 @@ func StartLoad(b *testing.B, c webhook.Config, ended *Endings, rawURL string, de
 }
 
 // Next makes events the next of the load.
-func (l *Load) Next(events []webhook.Event) {
+func (l *Load) Next(events []event.Event) {
 	now := time.Now()
 	after := l.id.Add(int64(len(events)))
 	for i := range events {
-		events[i] = webhook.Event{ID: fmt.Sprint("message-", after-int64(i)), Type: "track", Body: Body, Received: now}
+		events[i] = event.Event{ID: fmt.Sprint("message-", after-int64(i)), Type: "track", Body: Body, Received: now}
 	}
 }
 
@@ -114,7 +115,7 @@ func (l *Load) Forward(n int) time.Duration {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			events := make([]webhook.Event, Batch)
+			events := make([]event.Event, Batch)
 			for {
 				turn := left.Add(-1)
 				if turn < 0 {

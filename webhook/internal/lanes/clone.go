@@ -3,6 +3,7 @@ package lanes
 import (
 	"strings"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -30,7 +31,7 @@ func CloneHead(d *webhook.Delivery) webhook.Delivery {
 	c.Body = nil
 	c.Closed = cloneClosed(d.Closed)
 	c.Attempts = cloneAttempts(d.Attempts)
-	c.Trace = webhook.Trace{Parent: strings.Clone(d.Trace.Parent), State: strings.Clone(d.Trace.State)}
+	c.Trace = event.Trace{Parent: strings.Clone(d.Trace.Parent), State: strings.Clone(d.Trace.State)}
 	return c
 }
 

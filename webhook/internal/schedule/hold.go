@@ -28,80 +28,41 @@ func (s *Scheduler) Hold(l *Lane, why string, soon bool) ([]Item, time.Duration)
 	}
 	l.stop(now)
 	l.hold, l.known = why, false
-	s.setStanding(l, doubtful)
+	s.shares.setStanding(l, doubtful)
 	items := s.take(l)
-	s.place(l, now)
+	s.places.update(l, now)
 	return items, wait
 }
 
-// Pause pauses a destination, and returns what its lane has ready.
-func (s *Scheduler) Pause(destination string) []Item {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pauses++
-	now := s.config.Now()
-	return s.pause(destination, now, now)
-}
-
-func (s *Scheduler) pause(destination string, since, now time.Time) []Item {
-	l := s.lane(destination, now)
-	if l.paused {
-		return nil
-	}
-	l.stop(now)
-	s.paused[destination] = since
-	l.paused = true
-	items := s.take(l)
-	s.place(l, now)
-	return items
-}
-
-// Resume ends the pause of a destination, if there is one.
-func (s *Scheduler) Resume(destination string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pauses++
-	s.resume(destination, s.config.Now())
-}
-
-func (s *Scheduler) resume(destination string, now time.Time) {
-	l := s.lane(destination, now) // paused, if it had been forgotten meanwhile
-	delete(s.paused, destination)
-	if !l.paused {
-		return
-	}
-	l.paused = false
-	l.resume(now)
-	s.place(l, now)
-}
-
-// PauseChanges is how often Pause and Resume were called.
-func (s *Scheduler) PauseChanges() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.pauses
-}
-
 // SetPaused makes the pauses those of the map, whose values say since when, and returns
-// what the lanes that this pauses have ready. It does nothing if there were other calls of
-// Pause and Resume than these many changes: the map may be older than those.
-func (s *Scheduler) SetPaused(paused map[string]time.Time, changes int) (back []Item) {
+// what the lanes that this pauses have ready. The map was read from the store, and readings
+// are numbered from 1 in the order in which they began. One that began before the latest
+// that was given may be older than it, and changes nothing.
+func (s *Scheduler) SetPaused(paused map[string]time.Time, reading uint64) (back []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.pauses != changes {
+	if reading < s.pauses {
 		return nil
 	}
+	s.pauses = reading
 	now := s.config.Now()
-	for id := range s.paused {
+	for id := range s.lanes.paused {
 		if _, still := paused[id]; !still {
-			s.resume(id, now)
+			l := s.lanes.of(id, now) // paused, if it had been forgotten meanwhile
+			l.paused = false
+			l.resume(now)
+			s.places.update(l, now)
 		}
 	}
-	for id, since := range paused {
-		if _, known := s.paused[id]; !known {
-			back = append(back, s.pause(id, since, now)...)
+	for id := range paused {
+		if l := s.lanes.byID[id]; l != nil && !l.paused {
+			l.stop(now)
+			l.paused = true
+			back = append(back, s.take(l)...)
+			s.places.update(l, now)
 		}
 	}
+	s.lanes.paused = paused
 	return back
 }
 
@@ -126,10 +87,10 @@ type Held struct {
 func (s *Scheduler) Held() (all []Held) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, since := range s.paused {
+	for id, since := range s.lanes.paused {
 		all = append(all, Held{Destination: id, Paused: true, Since: since})
 	}
-	for _, l := range s.lanes {
+	for _, l := range s.lanes.byID {
 		h := Held{Destination: l.ID}
 		switch {
 		case l.paused:

@@ -16,11 +16,38 @@ const (
 	inLater                 // it may fetch from a time on
 )
 
-// place moves l to the list that it belongs to.
-func (s *Scheduler) place(l *Lane, now time.Time) {
+// places knows which lanes may fetch now, and when the others may.
+type places struct {
+	shares *shares
+	window time.Duration // Config.Window
+	wake   func()        // Config.Wake
+	full   bool          // Plan had no capacity
+
+	due                list     // lanes that have something due in the store, and room for it
+	unproven, doubtful list     // lanes that have no room because of their standing
+	later              laneHeap // lanes that may fetch from a time on
+}
+
+func newPlaces(s *shares, window time.Duration, wake func()) places {
+	return places{
+		shares: s, window: window, wake: wake,
+		due: list{kind: byPlace}, unproven: list{kind: byPlace}, doubtful: list{kind: byPlace},
+	}
+}
+
+// update moves l to the list that it belongs to, and then those lanes that have room now.
+func (p *places) update(l *Lane, now time.Time) {
+	p.move(l, now)
+	if p.shares.freed {
+		p.feed(now)
+	}
+}
+
+// move moves l to the list that it belongs to.
+func (p *places) move(l *Lane, now time.Time) {
 	to, at := nowhere, time.Time{}
 	if !l.fetching {
-		switch w := s.wanted(l, now); {
+		switch w := p.wanted(l, now); {
 		case w.fresh+w.retries > 0:
 			to = inDue
 		case w.starved && l.standing == doubtful:
@@ -34,50 +61,59 @@ func (s *Scheduler) place(l *Lane, now time.Time) {
 	if to == l.place {
 		if to == inLater && !at.Equal(l.at) {
 			l.at = at
-			heap.Fix(&s.later, l.pos)
+			heap.Fix(&p.later, l.pos)
 			if l.pos == 0 {
-				s.config.Wake()
+				p.wake()
 			}
 		}
 		return
 	}
 	switch l.place {
 	case inDue:
-		s.due.remove(l)
+		p.due.remove(l)
 	case inUnproven:
-		s.unproven.remove(l)
+		p.unproven.remove(l)
 	case inDoubtful:
-		s.doubtful.remove(l)
+		p.doubtful.remove(l)
 	case inLater:
-		heap.Remove(&s.later, l.pos)
+		heap.Remove(&p.later, l.pos)
 	}
 	l.place, l.at = to, at
 	switch to {
 	case inDue:
-		if s.due.push(l); !s.full {
-			s.config.Wake()
+		if p.due.push(l); !p.full {
+			p.wake()
 		}
 	case inUnproven:
-		s.unproven.push(l)
+		p.unproven.push(l)
 	case inDoubtful:
-		s.doubtful.push(l)
+		p.doubtful.push(l)
 	case inLater:
-		if heap.Push(&s.later, l); l.pos == 0 {
-			s.config.Wake()
+		if heap.Push(&p.later, l); l.pos == 0 {
+			p.wake()
 		}
 	}
 }
 
-// feedStarved looks at lanes that had no room because of their standing, as far as there
+// feed looks at lanes that had no room because of their standing, as far as there
 // is room now.
-func (s *Scheduler) feedStarved(now time.Time) {
-	for _, q := range []*list{&s.unproven, &s.doubtful} {
+func (p *places) feed(now time.Time) {
+	p.shares.freed = false
+	for _, q := range []*list{&p.unproven, &p.doubtful} {
 		for n := q.n; n > 0 && q.first != nil; n-- {
 			l, was := q.first, q.first.place
-			if s.place(l, now); l.place == was {
+			if p.move(l, now); l.place == was {
 				break
 			}
 		}
+	}
+}
+
+// refill asks for a call of Plan if the last one had no capacity and there is some again.
+func (p *places) refill() {
+	if p.full && p.shares.ready+p.shares.reserved <= p.shares.slots/2 && p.shares.bytes <= p.shares.maxBytes/2 {
+		p.full = false
+		p.wake()
 	}
 }
 
@@ -105,7 +141,7 @@ const lapseChunk = 256
 //
 // If both retries and fresh deliveries are due, each has half of the room: a flood of one
 // kind does not hold up the other.
-func (s *Scheduler) wanted(l *Lane, now time.Time) (w wants) {
+func (p *places) wanted(l *Lane, now time.Time) (w wants) {
 	fresh, retry := l.fresh.isDue(now), l.retry.isDue(now)
 	b := &l.breaker
 	switch {
@@ -117,13 +153,13 @@ func (s *Scheduler) wanted(l *Lane, now time.Time) (w wants) {
 			return w
 		}
 	case b.open:
-		return s.wantedOpen(l, now)
+		return p.wantedOpen(l, now)
 	}
 	if !fresh && !retry {
 		w.at = earlier(l.fresh.due, l.retry.due)
 		return w
 	}
-	n, at, starved := s.room(l, now)
+	n, at, starved := p.shares.room(l, now)
 	if n <= 0 || !at.IsZero() {
 		w.at, w.starved = at, starved
 		return w
@@ -139,11 +175,11 @@ func (s *Scheduler) wanted(l *Lane, now time.Time) (w wants) {
 }
 
 // wantedOpen is wanted while the breaker is open.
-func (s *Scheduler) wantedOpen(l *Lane, now time.Time) (w wants) {
+func (p *places) wantedOpen(l *Lane, now time.Time) (w wants) {
 	b := &l.breaker
 	var probe, retry, lapse time.Time
 	if !l.fresh.due.IsZero() {
-		lapse = b.lapses(l.fresh.due, s.config.Window)
+		lapse = b.lapses(l.fresh.due, p.window)
 		if probe = b.probe; probe.Before(l.fresh.due) {
 			probe = l.fresh.due
 		}
@@ -168,77 +204,9 @@ func (s *Scheduler) wantedOpen(l *Lane, now time.Time) (w wants) {
 		return w
 	}
 	if !w.lapsing && w.fresh+w.retries > 0 {
-		if n, at, starved := s.room(l, now); n <= 0 || !at.IsZero() {
+		if n, at, starved := p.shares.room(l, now); n <= 0 || !at.IsZero() {
 			return wants{at: at, starved: starved}
 		}
 	}
 	return w
-}
-
-// list is a list of lanes.
-type list struct {
-	kind        int // of the links
-	first, last *Lane
-	n           int
-}
-
-const (
-	byUse = iota
-	byPlace
-)
-
-type links struct {
-	prev, next *Lane
-}
-
-func (q *list) push(l *Lane) {
-	l.links[q.kind].prev = q.last
-	if q.last == nil {
-		q.first = l
-	} else {
-		q.last.links[q.kind].next = l
-	}
-	q.last = l
-	q.n++
-}
-
-func (q *list) remove(l *Lane) {
-	k := &l.links[q.kind]
-	if k.prev != nil {
-		k.prev.links[q.kind].next = k.next
-	} else {
-		q.first = k.next
-	}
-	if k.next != nil {
-		k.next.links[q.kind].prev = k.prev
-	} else {
-		q.last = k.prev
-	}
-	*k = links{}
-	q.n--
-}
-
-// laneHeap is a container/heap of lanes, the one with the earliest at first.
-type laneHeap []*Lane
-
-func (h laneHeap) Len() int           { return len(h) }
-func (h laneHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
-func (h laneHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].pos, h[j].pos = i, j
-}
-
-func (h *laneHeap) Push(x any) {
-	l := x.(*Lane)
-	l.pos = len(*h)
-	*h = append(*h, l)
-}
-
-func (h *laneHeap) Pop() any {
-	old := *h
-	n := len(old) - 1
-	l := old[n]
-	old[n] = nil
-	*h = old[:n]
-	return l
 }

@@ -97,34 +97,34 @@ func (w *world) fetch() (got, lapsed []Item) {
 }
 
 // begin takes the next delivery, if there is one to be attempted now.
-func (w *world) begin() *Turn {
+func (w *world) begin() *Slot {
 	w.mu.Lock()
-	none := w.run.len() == 0 || w.active == w.config.Slots
+	none := w.run.lanes.len() == 0 || w.shares.active == w.config.Slots
 	if !none {
-		w.workers++ // one for each turn
+		w.run.workers++ // one for each slot
 	}
 	w.mu.Unlock()
 	if none {
 		return nil
 	}
-	t := new(Turn)
+	t := new(Slot)
 	if !w.Next(t, NoAttempt) {
 		w.t.Fatal("Next ends a worker")
 	}
 	return t
 }
 
-// end ends a turn.
-func (w *world) end(t *Turn, o Outcome) {
+// end ends an attempt.
+func (w *world) end(t *Slot, o Outcome) {
 	w.mu.Lock()
 	w.release(t, o)
-	w.workers--
+	w.run.workers--
 	w.mu.Unlock()
 	w.Settled(t.Size)
 }
 
-// fail ends a turn whose attempt failed. The delivery is due again after wait.
-func (w *world) fail(t *Turn, wait time.Duration, timedOut bool) {
+// fail ends an attempt whose attempt failed. The delivery is due again after wait.
+func (w *world) fail(t *Slot, wait time.Duration, timedOut bool) {
 	due := time.Now().Add(wait)
 	back, _ := w.Fail(t.Lane, Failure{TimedOut: timedOut, Due: due})
 	for _, it := range back {
@@ -143,7 +143,7 @@ func (w *world) check() {
 	var active, ready, reserved, busy int
 	var held [standings]int
 	places := make(map[place]int)
-	for _, l := range w.lanes {
+	for _, l := range w.lanes.byID {
 		active += l.active
 		ready += l.ready.len()
 		reserved += l.reserved
@@ -155,16 +155,16 @@ func (w *world) check() {
 		if l.active > l.limit {
 			w.t.Fatalf("%d attempts in a lane with a limit of %d", l.active, l.limit)
 		}
-		if l.place == inLater && (l.pos >= len(w.later) || w.later[l.pos] != l) {
+		if l.place == inLater && (l.pos >= len(w.places.later) || w.places.later[l.pos] != l) {
 			w.t.Fatal("a lane is not where it believes to be in later")
 		}
 	}
-	if active != w.active || ready != w.ready || reserved != w.reserved || busy != w.busy || held != w.held || active > w.config.Slots {
+	if active != w.shares.active || ready != w.shares.ready || reserved != w.shares.reserved || busy != w.shares.busy || held != w.shares.held || active > w.config.Slots {
 		w.t.Fatalf("%d active, %d ready, %d reserved, %d busy, %v held; counted were %d, %d, %d, %d, %v",
-			active, ready, reserved, busy, held, w.active, w.ready, w.reserved, w.busy, w.held)
+			active, ready, reserved, busy, held, w.shares.active, w.shares.ready, w.shares.reserved, w.shares.busy, w.shares.held)
 	}
-	if places[inDue] != w.due.n || places[inLater] != len(w.later) || places[inUnproven] != w.unproven.n || places[inDoubtful] != w.doubtful.n {
-		w.t.Fatalf("lanes are in %v, the lists have %d, %d, %d and %d", places, w.due.n, len(w.later), w.unproven.n, w.doubtful.n)
+	if places[inDue] != w.places.due.n || places[inLater] != len(w.places.later) || places[inUnproven] != w.places.unproven.n || places[inDoubtful] != w.places.doubtful.n {
+		w.t.Fatalf("lanes are in %v, the lists have %d, %d, %d and %d", places, w.places.due.n, len(w.places.later), w.places.unproven.n, w.places.doubtful.n)
 	}
 }
 
@@ -195,7 +195,8 @@ func testNothingStalls(t *testing.T, seed uint64) {
 	for range lanes {
 		put()
 	}
-	var active []*Turn
+	var active []*Slot
+	readings := uint64(0) // of pauses
 	for steps := 0; left > 0 || len(active) > 0; steps++ {
 		if steps > 200_000 {
 			t.Fatalf("%d are left, %d active, of %+v", left, len(active), w.store)
@@ -218,14 +219,15 @@ func testNothingStalls(t *testing.T, seed uint64) {
 			w.fetch()
 		case k == 3:
 			d := fmt.Sprint(r.IntN(lanes))
-			for _, it := range w.Pause(d) {
+			readings += 2
+			for _, it := range w.SetPaused(map[string]time.Time{d: time.Now()}, readings-1) {
 				w.Settled(1)
 				w.put(it.Destination, it.Retry, it.Due, 1)
 			}
-			w.Resume(d)
+			w.SetPaused(nil, readings)
 		case k <= 5:
-			if turn := w.begin(); turn != nil {
-				active = append(active, turn)
+			if slot := w.begin(); slot != nil {
+				active = append(active, slot)
 				break
 			}
 			if len(active) == 0 {
@@ -236,23 +238,23 @@ func testNothingStalls(t *testing.T, seed uint64) {
 			w.fetch()
 		case len(active) > 0:
 			i := r.IntN(len(active))
-			turn := active[i]
+			slot := active[i]
 			active = slices.Delete(active, i, i+1)
 			switch r.IntN(6) {
 			case 0:
-				w.fail(turn, time.Duration(r.IntN(60))*time.Second, r.IntN(2) == 0)
+				w.fail(slot, time.Duration(r.IntN(60))*time.Second, r.IntN(2) == 0)
 			case 1:
-				w.end(turn, NoAttempt)
-				w.put(turn.Item.Destination, turn.Retry, turn.Due, 1)
+				w.end(slot, NoAttempt)
+				w.put(slot.Item.Destination, slot.Retry, slot.Due, 1)
 			default:
-				w.end(turn, Answered)
+				w.end(slot, Answered)
 				left--
 			}
 		}
 		w.check()
 	}
-	if w.bytes != 0 {
-		t.Errorf("%d bytes are held in the end", w.bytes)
+	if w.shares.bytes != 0 {
+		t.Errorf("%d bytes are held in the end", w.shares.bytes)
 	}
 }
 
@@ -273,26 +275,26 @@ func TestRetriesAreNotHidden(t *testing.T) {
 		for i := range 20 {
 			due := w.store["crm"][1][0]
 			time.Sleep(time.Until(due))
-			turn := w.next()
-			for !turn.Retry { // a probe may have begun just before
-				w.fail(turn, 10*time.Hour, false)
+			slot := w.next()
+			for !slot.Retry { // a probe may have begun just before
+				w.fail(slot, 10*time.Hour, false)
 				time.Sleep(retrySpace)
-				turn = w.next()
+				slot = w.next()
 			}
 			if late := time.Since(due); late > 2*retrySpace {
 				t.Errorf("retry %d is attempted %v late", i, late)
 			}
-			w.fail(turn, 10*time.Hour, false)
+			w.fail(slot, 10*time.Hour, false)
 		}
 	})
 }
 
 // next fetches and begins the next attempt, however long that takes.
-func (w *world) next() *Turn {
+func (w *world) next() *Slot {
 	for {
 		w.fetch()
-		if turn := w.begin(); turn != nil {
-			return turn
+		if slot := w.begin(); slot != nil {
+			return slot
 		}
 		if !w.sleep() {
 			w.t.Fatal("nothing is to be fetched later")
@@ -305,8 +307,8 @@ func (w *world) next() *Turn {
 func (w *world) sleep() bool {
 	w.mu.Lock()
 	var at time.Time
-	if len(w.later) > 0 {
-		at = w.later[0].at
+	if len(w.places.later) > 0 {
+		at = w.places.later[0].at
 	}
 	w.mu.Unlock()
 	time.Sleep(time.Until(at))
@@ -322,9 +324,9 @@ func TestRetriesAndFreshDeliveriesShareTheRoom(t *testing.T) {
 		w.put("crm", false, time.Now(), 10_000)
 		n := [2]int{}
 		for range 1000 {
-			turn := w.next()
-			n[index(turn.Retry)]++
-			w.end(turn, Answered)
+			slot := w.next()
+			n[index(slot.Retry)]++
+			w.end(slot, Answered)
 		}
 		if n[0] < 400 || n[1] < 400 {
 			t.Errorf("%d fresh deliveries and %d retries were attempted", n[0], n[1])
@@ -346,9 +348,9 @@ func TestFreshDeliveriesLapse(t *testing.T) {
 			if lapsed += len(gone); len(gone) > 0 && time.Since(begin) < window {
 				t.Fatalf("%d lapse after %v", len(gone), time.Since(begin))
 			}
-			if turn := w.begin(); turn != nil {
+			if slot := w.begin(); slot != nil {
 				attempted++
-				w.fail(turn, 24*time.Hour, false)
+				w.fail(slot, 24*time.Hour, false)
 			}
 			if attempted+lapsed < 1000 {
 				w.sleep()
@@ -379,8 +381,8 @@ func TestWhatIsNotedDuringAFetch(t *testing.T) {
 func TestAllocations(t *testing.T) {
 	w := newWorld(t, 64, 64, 1<<20)
 	defer w.Close()
-	w.workers++ // the test is one
-	turn := new(Turn)
+	w.run.workers++ // the test is one
+	slot := new(Slot)
 	w.Note("crm", time.Now(), time.Time{})
 	var plan []Want
 	items := []Item{{Destination: "crm", Size: 1}}
@@ -390,7 +392,7 @@ func TestAllocations(t *testing.T) {
 		plan, _, _ = w.Plan(plan[:0])
 		items[0].Due = now
 		w.Fetched(plan, items)
-		w.Next(turn, Answered)
+		w.Next(slot, Answered)
 		w.Settled(1)
 	}
 	for range 100 {
@@ -415,16 +417,16 @@ func TestIdleLanesAreForgotten(t *testing.T) {
 		w.put("later", true, time.Now().Add(time.Hour), 1)
 		w.put("slow", false, time.Now(), 1)
 		w.fetch()
-		turn := w.begin()
-		w.Use(turn.Lane, Limits{Slots: 1, Interval: 30 * time.Minute, Burst: 1})
-		turn.Lane.rate.take(time.Now())
-		w.end(turn, Answered)
+		slot := w.begin()
+		w.Use(slot.Lane, Limits{Slots: 1, Interval: 30 * time.Minute, Burst: 1})
+		slot.Lane.rate.take(time.Now())
+		w.end(slot, Answered)
 		count := func(wait time.Duration) int {
 			time.Sleep(wait)
 			w.fetch()
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return len(w.lanes)
+			return len(w.lanes.byID)
 		}
 		if n := count(idleLane - time.Second); n != 1002 {
 			t.Errorf("%d lanes before it", n)
@@ -435,7 +437,7 @@ func TestIdleLanesAreForgotten(t *testing.T) {
 		if n := count(31*time.Minute + 2*idleLane); n != 1 {
 			t.Errorf("%d lanes after half an hour", n)
 		}
-		if n := count(time.Hour); n != 1 || w.lanes["later"] == nil {
+		if n := count(time.Hour); n != 1 || w.lanes.byID["later"] == nil {
 			t.Errorf("%d lanes after an hour", n)
 		}
 	})
@@ -445,10 +447,10 @@ func TestFewIdleWorkersAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s *Scheduler
 		w := newWorld(t, 500, 500, 1<<20)
-		w.config.Start = func() {
+		w.run.start = func() {
 			go func() { // ended by Close
-				var turn Turn
-				for s.Next(&turn, Answered) {
+				var slot Slot
+				for s.Next(&slot, Answered) {
 					time.Sleep(time.Second)
 				}
 			}()
@@ -457,10 +459,10 @@ func TestFewIdleWorkersAreKept(t *testing.T) {
 		w.put("crm", false, time.Now(), 2000)
 		w.fetch()
 		w.mu.Lock()
-		l := w.lanes["crm"]
-		w.setStanding(l, proven)
+		l := w.lanes.byID["crm"]
+		w.shares.setStanding(l, proven)
 		l.slots, l.answers = 500, 500
-		w.place(l, time.Now())
+		w.places.update(l, time.Now())
 		w.mu.Unlock()
 		w.fetch()
 		synctest.Wait()
@@ -470,16 +472,16 @@ func TestFewIdleWorkersAreKept(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		w.mu.Lock()
-		if w.workers != maxIdle || w.idle != maxIdle {
-			t.Errorf("%d workers, %d idle after it", w.workers, w.idle)
+		if w.run.workers != maxIdle || w.run.idle != maxIdle {
+			t.Errorf("%d workers, %d idle after it", w.run.workers, w.run.idle)
 		}
 		w.mu.Unlock()
 		w.Close()
 		synctest.Wait()
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if w.workers != 0 {
-			t.Errorf("%d workers after Close", w.workers)
+		if w.run.workers != 0 {
+			t.Errorf("%d workers after Close", w.run.workers)
 		}
 	})
 }

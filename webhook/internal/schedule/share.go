@@ -2,6 +2,57 @@ package schedule
 
 import "time"
 
+// shares counts what is claimed, and divides the slots and the bytes among lanes.
+type shares struct {
+	slots    int   // Config.Slots
+	maxBytes int64 // Config.Bytes
+
+	active   int            // deliveries being attempted
+	ready    int            // deliveries waiting for a slot
+	reserved int            // deliveries on their way into the store, to be kept
+	held     [standings]int // the sum of these, by the standing of their lanes
+	offered  [standings]int // what the fetch under way may bring, likewise
+	busy     int            // lanes that hold anything
+	bytes    int64          // of the bodies of what is held, or not settled yet
+	clock    time.Time      // of the latest call of Plan or Next
+	freed    bool           // a lane that was starved because of its standing may have room
+}
+
+// capacity returns how many more deliveries may be held.
+func (s *shares) capacity() int { return 2*s.slots - s.active - s.ready - s.reserved }
+
+// hold notes that l holds n more deliveries, with bodies of size bytes in all, before
+// they are counted in l.
+func (s *shares) hold(l *Lane, n int, size int64) {
+	if l.holds() == 0 {
+		s.busy++
+	}
+	s.held[l.standing] += n
+	l.bytes += size
+}
+
+// drop notes that l holds n deliveries less, after they are counted in l.
+func (s *shares) drop(l *Lane, n int, size int64) {
+	s.held[l.standing] -= n
+	l.bytes -= size
+	if n > 0 && l.holds() == 0 {
+		s.busy--
+	}
+	s.freed = s.freed || l.standing != proven
+}
+
+// setStanding changes the standing of l.
+func (s *shares) setStanding(l *Lane, to standing) {
+	if l.standing == to {
+		return
+	}
+	n := l.holds()
+	s.held[l.standing] -= n
+	s.held[to] += n
+	l.standing = to
+	s.freed = s.freed || to != doubtful
+}
+
 // room returns how many more deliveries l may hold. If it may hold none before a known
 // time, it returns that time; if it may hold none because of its standing, starved.
 //
@@ -21,7 +72,7 @@ import "time"
 //     that what hangs fills no memory.
 //
 // A lane that has half of its slots ready has no room: fewer fetches bring more each.
-func (s *Scheduler) room(l *Lane, now time.Time) (n int, again time.Time, starved bool) {
+func (s *shares) room(l *Lane, now time.Time) (n int, again time.Time, starved bool) {
 	held := l.holds()
 	switch {
 	case l.hold != "", l.breaker.open:
@@ -30,7 +81,7 @@ func (s *Scheduler) room(l *Lane, now time.Time) (n int, again time.Time, starve
 	case l.standing == proven:
 		// Up to as many ready as may be active, so that a worker that has ended an
 		// attempt finds the next delivery at once.
-		w := s.window(l)
+		w := s.slotsOf(l)
 		n = w + min(l.answers, w) - held
 	default:
 		n = l.slots - held
@@ -52,45 +103,45 @@ func (s *Scheduler) room(l *Lane, now time.Time) (n int, again time.Time, starve
 		}
 	}
 	if n > 0 && l.largest > 0 {
-		n = int(min(int64(n), max(s.share(s.config.Bytes)/l.largest, 1)-int64(held)))
+		n = int(min(int64(n), max(s.part(s.maxBytes)/l.largest, 1)-int64(held)))
 	}
 	return max(n, 0), time.Time{}, false
 }
 
 // allowance returns how many more deliveries l may hold by its standing, which is not
 // proven.
-func (s *Scheduler) allowance(l *Lane, held int) int {
+func (s *shares) allowance(l *Lane, held int) int {
 	failing := s.held[doubtful] + s.offered[doubtful]
 	all := s.held[unproven] + s.offered[unproven] + failing
-	n := max(s.config.Slots/2, 1) - all
+	n := max(s.slots/2, 1) - all
 	switch {
 	case l.standing == doubtful:
-		n = min(n, max(s.config.Slots/4, 1)-failing)
-	case all >= s.config.Slots/4:
+		n = min(n, max(s.slots/4, 1)-failing)
+	case all >= s.slots/4:
 		n = min(n, 1-held) // there are many such lanes
 	}
 	return n
 }
 
-// window returns how many attempts l may make at once.
-func (s *Scheduler) window(l *Lane) int {
+// slotsOf returns how many attempts l may make at once.
+func (s *shares) slotsOf(l *Lane) int {
 	if s.busy <= 1 {
 		return l.slots
 	}
-	n := int(s.share(int64(s.config.Slots)))
-	free := s.config.Slots - s.active
+	n := int(s.part(int64(s.slots)))
+	free := s.slots - s.active
 	switch {
 	case s.clock.Sub(l.answered) < moving:
-		n = max(n, (free-s.config.Slots/4)/8)
-	case free <= s.config.Slots/4:
-		n = min(n, firstSlots, max(16*free/s.config.Slots, 1))
+		n = max(n, (free-s.slots/4)/8)
+	case free <= s.slots/4:
+		n = min(n, firstSlots, max(16*free/s.slots, 1))
 	}
 	return min(l.slots, n)
 }
 
-// share returns a busy lane's share of n: all of it if it is the only one, else at least
+// part returns a busy lane's share of n: all of it if it is the only one, else at least
 // 1.
-func (s *Scheduler) share(n int64) int64 {
+func (s *shares) part(n int64) int64 {
 	if s.busy <= 1 {
 		return n
 	}

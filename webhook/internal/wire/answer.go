@@ -4,17 +4,17 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"strconv"
 )
 
 // What answers are malformed for.
 const (
-	errLong      = ProtocolError("its header is too long")
-	errStatus    = ProtocolError("no status line")
-	errField     = ProtocolError("no header field")
-	errLength    = ProtocolError("its length is not one number")
-	errCoding    = ProtocolError("unknown transfer coding")
-	errChunk     = ProtocolError("no chunk")
-	errChunkLong = ProtocolError("a chunk is too long")
+	errLong   = ProtocolError("its header is too long")
+	errStatus = ProtocolError("no status line")
+	errField  = ProtocolError("no header field")
+	errLength = ProtocolError("its length is not one number")
+	errCoding = ProtocolError("unknown transfer coding")
+	errChunk  = ProtocolError("no chunk")
 )
 
 // An answerHead is what matters of a status line and a header.
@@ -30,104 +30,91 @@ type answerHead struct {
 }
 
 // answer reads the final answer, and the beginning of its body into kept. keep
-// reports whether its end was seen, with nothing after it, and the connection
-// may be used again. It is as lenient as net/http, but for what could be read
-// as the end of an answer by one and not by another.
+// reports that the answer ended with nothing after it, so that the connection can
+// be used again. answer accepts what net/http accepts, except where two readers
+// could disagree about the end of an answer. Such a receiver needs Target.NetHTTP.
 func (in *reader) answer(kept []byte) (a Answer, keep bool, err error) {
 	var h answerHead
-	for {
-		h, err = in.head()
-		if err != nil {
+	// Interim answers come first. budget bounds their number. After 101 the
+	// connection is not HTTP any more.
+	for h.status < 200 && h.status != http.StatusSwitchingProtocols {
+		if h, err = in.head(); err != nil {
 			return a, false, err
 		}
-		// Interim answers, of which in.budget bounds the number. After 101 the
-		// connection is not HTTP any more.
-		if h.status >= 200 || h.status == 101 {
-			break
-		}
 	}
-	ended, err := true, error(nil)
+	ended := true
 	closing := h.close || h.minor == 0 && !h.keepAlive
 	keep = !closing && !h.doubtful
 	switch {
-	case h.status == 101:
+	case h.status == http.StatusSwitchingProtocols:
 		ended = false
-	case h.status == 204 || h.status == 304:
-		// No body, whatever the header says (RFC 9112, section 6.3). A sender
-		// that says otherwise may send one.
+	case h.status == http.StatusNoContent || h.status == http.StatusNotModified:
+		// These have no body, whatever the header says (RFC 9112, section 6.3). A
+		// receiver that says otherwise may send one.
 		keep = keep && !h.chunked && h.length <= 0
 	case h.chunked:
 		kept, ended, err = in.chunks(kept)
 	case h.length >= 0:
 		ended = h.length <= MaxBody
-		kept, err = in.data(kept, min(h.length, MaxBody))
+		kept, err = in.body(kept, min(h.length, MaxBody))
 	default:
 		keep, closing = false, true
-		kept, err = in.rest(kept)
+		if kept, err = in.body(kept, MaxBody); err == io.EOF {
+			err = nil
+		}
+	}
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
 		return a, false, err
 	}
 	a = Answer{Status: h.status, RetryAfter: h.retryAfter, Kept: kept, closing: closing}
-	return a, keep && ended && in.r == in.w && in.err == nil, nil
+	return a, keep && ended && in.buf.Buffered() == 0, nil
 }
 
 // head reads a status line and a header.
 func (in *reader) head() (h answerHead, err error) {
 	h.length = -1
-	line, err := in.first()
+	if _, err := in.buf.Peek(1); err != nil {
+		return h, err // io.EOF if the connection ended before the answer
+	}
+	line, err := in.line()
 	if err != nil {
 		return h, err
 	}
 	if in.notes != nil {
-		in.notes.Header = make(http.Header) // those of an interim answer do not count
+		in.notes.Header = make(http.Header) // replaces that of an interim answer
 	}
 	if err := h.statusLine(trimEnd(line)); err != nil {
 		return h, err
 	}
-	f := fieldNone
-	for n := 0; ; n++ {
+	for f, n := fieldNone, 0; ; n++ {
 		if line, err = in.line(); err != nil {
 			return h, err
 		}
-		line = trimEnd(line)
-		folded := len(line) > 0 && (line[0] == ' ' || line[0] == '\t')
-		switch {
-		case !folded:
-			// What is folded onto nothing begins with the space that joins them.
-			if err := h.set(f, bytes.TrimLeft(in.value, " ")); err != nil {
-				return h, err
+		if line = trimEnd(line); len(line) == 0 {
+			return h, nil
+		}
+		if line[0] == ' ' || line[0] == '\t' {
+			// The line continues a folded field, which some senders have in fields
+			// that do not matter here.
+			if n == 0 || f != fieldNone || !isValue(line) {
+				return h, errField
 			}
-			if len(line) == 0 {
-				return h, nil
-			}
-			var value []byte
-			if f, value, err = field(line); err != nil {
-				return h, err
-			}
-			if f != fieldNone {
-				in.value = append(in.value[:0], value...)
-			}
-			if in.notes != nil {
-				name, _, _ := bytes.Cut(line, []byte(":"))
-				in.notes.Header.Add(string(name), string(value))
-			}
-		case n == 0 || f == fieldLength || f == fieldCoding || !isValue(line):
-			return h, errField
-		case f != fieldNone:
-			in.value = append(append(in.value, ' '), trim(line)...)
+			continue
+		}
+		var name, value []byte
+		if f, name, value, err = field(line); err != nil {
+			return h, err
+		}
+		if err := h.set(f, value); err != nil {
+			return h, err
+		}
+		if in.notes != nil {
+			in.notes.Header.Add(string(name), string(value))
 		}
 	}
-}
-
-// first reads a status line. The end of the connection before it is io.EOF.
-func (in *reader) first() ([]byte, error) {
-	if in.r == in.w {
-		if err := in.fill(); err != nil {
-			return nil, err
-		}
-	}
-	return in.line()
 }
 
 // statusLine reads "HTTP/1.1 200 OK", of which the text, and the space before
@@ -169,61 +156,44 @@ const (
 	fieldRetryAfter
 )
 
-// field takes a header line apart. Names with spaces are in use (go.dev/issue/34540).
-func field(line []byte) (f fieldName, value []byte, err error) {
-	i := bytes.IndexByte(line, ':')
-	if i <= 0 {
-		return f, nil, errField
+// field splits a header line. Receivers use names with spaces (go.dev/issue/34540).
+func field(line []byte) (f fieldName, name, value []byte, err error) {
+	name, value, ok := bytes.Cut(line, []byte{':'})
+	value = trim(value)
+	if !ok || len(name) == 0 || !isValue(value) {
+		return fieldNone, nil, nil, errField
 	}
-	name, value := line[:i], trim(line[i+1:])
 	spaced := false
 	for _, c := range name {
 		if !isTokenByte(c) && c != ' ' {
-			return f, nil, errField
+			return fieldNone, nil, nil, errField
 		}
 		spaced = spaced || c == ' '
 	}
-	if !isValue(value) {
-		return f, nil, errField
+	switch bare := bytes.Trim(name, " "); {
+	case equalFold(bare, "connection"):
+		f = fieldConnection
+	case equalFold(bare, "retry-after"):
+		f = fieldRetryAfter
+	case equalFold(bare, "content-length"):
+		f = fieldLength
+	case equalFold(bare, "transfer-encoding"):
+		f = fieldCoding
 	}
-	if f = fieldOf(bytes.Trim(name, " ")); spaced && f != fieldNone {
-		return fieldNone, nil, errField // for some it is that field
+	if spaced && f != fieldNone {
+		return fieldNone, nil, nil, errField // only some readers take it for that field
 	}
-	return f, value, nil
-}
-
-// fieldOf returns the field of a name.
-func fieldOf(name []byte) (f fieldName) {
-	switch len(name) {
-	case len("Connection"):
-		if equalFold(name, "connection") {
-			f = fieldConnection
-		}
-	case len("Retry-After"):
-		if equalFold(name, "retry-after") {
-			f = fieldRetryAfter
-		}
-	case len("Content-Length"):
-		if equalFold(name, "content-length") {
-			f = fieldLength
-		}
-	case len("Transfer-Encoding"):
-		if equalFold(name, "transfer-encoding") {
-			f = fieldCoding
-		}
-	}
-	return f
+	return f, name, value, nil
 }
 
 // set notes the value of a field.
 func (h *answerHead) set(f fieldName, value []byte) error {
 	switch f {
 	case fieldLength:
-		n, err := parseLength(value)
+		u, err := strconv.ParseUint(string(value), 10, 63)
+		n := int64(u)
 		switch {
-		case err != nil:
-			return err
-		case h.length >= 0 && h.length != n:
+		case err != nil || h.length >= 0 && h.length != n:
 			return errLength
 		case h.length >= 0 || h.chunked:
 			h.doubtful = true
@@ -256,19 +226,6 @@ func (h *answerHead) set(f fieldName, value []byte) error {
 	return nil
 }
 
-func parseLength(s []byte) (n int64, err error) {
-	if len(s) == 0 || len(s) > 18 {
-		return 0, errLength
-	}
-	for _, c := range s {
-		if c < '0' || c > '9' {
-			return 0, errLength
-		}
-		n = 10*n + int64(c-'0')
-	}
-	return n, nil
-}
-
 // chunks reads a chunked body and its trailer. ended is false if there was more
 // than MaxBody of it.
 func (in *reader) chunks(kept []byte) (_ []byte, ended bool, err error) {
@@ -284,7 +241,7 @@ func (in *reader) chunks(kept []byte) (_ []byte, ended bool, err error) {
 		if size == 0 {
 			return kept, true, in.trailer()
 		}
-		if kept, err = in.data(kept, min(size, left)); err != nil || size > left {
+		if kept, err = in.body(kept, min(size, left)); err != nil || size > left {
 			return kept, false, err
 		}
 		left -= size
@@ -308,27 +265,11 @@ func chunkSize(line []byte) (n int64, err error) {
 	if i := bytes.IndexByte(line, ';'); i >= 0 {
 		line = line[:i]
 	}
-	if len(line) == 0 || len(line) > 16 {
+	size, err := strconv.ParseUint(string(line), 16, 63)
+	if err != nil || len(line) > 16 {
 		return 0, errChunk
 	}
-	for _, c := range line {
-		var d byte
-		switch {
-		case '0' <= c && c <= '9':
-			d = c - '0'
-		case 'a' <= c && c <= 'f':
-			d = c - 'a' + 10
-		case 'A' <= c && c <= 'F':
-			d = c - 'A' + 10
-		default:
-			return 0, errChunk
-		}
-		if n >= 1<<59 {
-			return 0, errChunkLong
-		}
-		n = n<<4 | int64(d)
-	}
-	return n, nil
+	return int64(size), nil
 }
 
 // trailer reads the fields after the last chunk, of which none matters.
@@ -342,30 +283,10 @@ func (in *reader) trailer() error {
 		if len(line) == 0 {
 			return nil
 		}
-		if _, _, err := field(line); err != nil {
+		if _, _, _, err := field(line); err != nil {
 			return err
 		}
 	}
-}
-
-// rest reads a body that ends with the connection.
-func (in *reader) rest(kept []byte) ([]byte, error) {
-	for left := MaxBody; left > 0; {
-		if in.r == in.w {
-			switch err := in.fill(); err {
-			case nil:
-			case io.EOF:
-				return kept, nil
-			default:
-				return kept, err
-			}
-		}
-		n := min(in.w-in.r, left)
-		kept = keepSome(kept, in.buf[in.r:in.r+n])
-		in.r += n
-		left -= n
-	}
-	return kept, nil
 }
 
 // trimEnd returns a line without its LF or CRLF.

@@ -1,24 +1,22 @@
-// Package wire posts webhooks: HTTP/1.1 over TCP and TLS, by the goroutine that
-// asks for it, on connections that are kept.
+// Package wire posts webhooks over HTTP/1.1 and TLS, on connections that it keeps. The
+// calling goroutine writes the request and reads the answer.
 //
-// net/http's transport hands each request from the caller to a goroutine that
-// writes and one that reads, and makes contexts, maps and readers on the way;
-// at tens of thousands of requests a second that is most of their cost. Here a
-// request is bytes that were put together once for its endpoint, one write, one
-// wait and one read. What is not HTTP/1.1 goes through net/http all the same:
-// see nethttp.go.
+// net/http's transport passes each request to one goroutine that writes and one that
+// reads, and allocates contexts, maps and readers. At tens of thousands of requests a
+// second that is most of their cost. Here the head of a request is put together once
+// for its endpoint, and a request is one look at the connection, one write and one
+// read. net/http makes all requests that are not HTTP/1.1: see nethttp.go.
 package wire
 
 import (
+	"container/list"
 	"context"
 	"crypto/tls"
 	"errors"
-	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,21 +43,19 @@ type Config struct {
 	// Context ends all requests when it is done, with its cause as their
 	// error.
 	Context context.Context
-	// Dial opens connections. It must end with its context. Those that are no
-	// sockets of the net package need no deadlines; what is being read and
-	// written has to end when they are closed.
+	// Dial opens connections. It must end with its context. The connections need no
+	// deadlines, but reads and writes must end when they are closed.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	// Proxy is the proxy of all requests; nil is none.
 	Proxy *url.URL
 	// TLS is the configuration of connections whose Target has none. It is
 	// not changed.
 	TLS *tls.Config
-	// Timeout is the time that requests have, as their deadlines say. It bounds
-	// what has no request's deadline, too: the making of an HTTP/2 connection,
-	// and a sign of life on one.
+	// Timeout is the time from the beginning of a request to its deadline. It also
+	// bounds what net/http does without a request: dials, and pings by HTTP/2.
 	Timeout time.Duration
-	// MaxIdle is how many idle connections are kept. Beyond it, some are
-	// closed, those unused for longest first.
+	// MaxIdle is how many idle connections are kept. Beyond it, those that have been
+	// idle for longest are closed.
 	MaxIdle int
 }
 
@@ -71,40 +67,37 @@ type Client struct {
 
 	aborted atomic.Bool  // config.Context is done, or the client closed
 	resent  atomic.Int64 // see Resent
-	idle    atomic.Int64 // connections
 
-	// mu is not held across I/O. A host's mutex is taken under it.
+	// mu is not held across I/O.
 	mu     sync.Mutex
-	closed bool
 	hosts  map[key]*host
-	conns  map[*conn]struct{} // open, idle or not
-	sweeps *time.Timer        // nil while there is no host
+	conns  *list.List  // of *conn: all that are open, those released last first
+	idle   int         // of conns
+	sweeps *time.Timer // nil while there is no host
 }
 
 // New returns a Client.
 func New(c Config) *Client {
-	client := &Client{config: c, hosts: make(map[key]*host), conns: make(map[*conn]struct{}), http2: speaksHTTP2()}
+	client := &Client{config: c, hosts: make(map[key]*host), conns: list.New(), http2: speaksHTTP2()}
 	client.stop = context.AfterFunc(c.Context, client.abort)
 	return client
 }
 
-// Close closes all connections. It is called when no request is under way. Requests
-// made after it fail.
+// Close closes all connections. No request may be under way. Requests made after
+// it fail.
 func (c *Client) Close() {
 	c.stop()
 	c.aborted.Store(true)
 	c.mu.Lock()
-	c.closed = true
 	if c.sweeps != nil {
 		c.sweeps.Stop()
 		c.sweeps = nil
 	}
+	old := c.takeIdle(nil, func(*conn) bool { return true })
 	hosts := c.hosts
 	c.hosts = make(map[key]*host)
 	c.mu.Unlock()
-	for _, h := range hosts {
-		h.discard()
-	}
+	closeAll(old, hosts)
 }
 
 // abort interrupts all requests under way. A request looks at aborted after its
@@ -112,7 +105,10 @@ func (c *Client) Close() {
 func (c *Client) abort() {
 	c.aborted.Store(true)
 	c.mu.Lock()
-	conns := slices.Collect(maps.Keys(c.conns))
+	conns := make([]*conn, 0, c.conns.Len())
+	for e := c.conns.Front(); e != nil; e = e.Next() {
+		conns = append(conns, e.Value.(*conn))
+	}
 	c.mu.Unlock()
 	for _, cn := range conns {
 		cn.interrupt()
@@ -137,16 +133,16 @@ type Answer struct {
 	closing bool // it says that it is the last on its connection
 }
 
-// farewell reports whether a may be no answer to the request, but the last word of a
-// receiver that was about to close an idle connection: some send 408 (RFC 9110,
-// section 15.5.9) or 400 then.
+// farewell reports whether a may not answer the request. Some receivers send 408 (RFC
+// 9110, section 15.5.9) or 400 before they close an idle connection.
 func (a *Answer) farewell() bool {
 	return a.closing && (a.Status == http.StatusRequestTimeout || a.Status == http.StatusBadRequest)
 }
 
-// A Buffer is where a request is put together and its answer is read. It serves
-// one request after another, and keeps a few kilobytes from one to the next.
-// The zero value is ready to use.
+// A Buffer holds a request and the beginning of its answer. It serves one request
+// after another, and keeps at most 48 KB from one to the next: 4 KB for the answer,
+// the rest for the largest request that is written at once. The zero value is ready
+// to use. A Buffer may not be copied after its first use.
 type Buffer struct {
 	out  []byte
 	in   reader
@@ -155,32 +151,6 @@ type Buffer struct {
 
 // Note has the requests made with b fill in n, until it is called with nil.
 func (b *Buffer) Note(n *Notes) { b.in.notes = n }
-
-// Notes are details of an answer, for those who show them to people.
-type Notes struct {
-	// FirstByte is when its first byte was read.
-	FirstByte time.Time
-	// Header is its header. Of fields that are folded over several lines it has
-	// the first line.
-	Header http.Header
-}
-
-// began notes that something was read.
-func (n *Notes) began() {
-	if n.FirstByte.IsZero() {
-		n.FirstByte = time.Now()
-	}
-}
-
-// maxInline bounds, in bytes, the requests that are written to their end before the
-// answer is read. That much fits into the buffers of the two systems, even if the
-// receiver reads nothing. With more, the write and a receiver that answers without
-// reading could wait for each other.
-const maxInline = 32 << 10
-
-// maxCopy bounds, in bytes, the requests that are copied into one buffer, to be
-// written at once.
-const maxCopy = 16 << 10
 
 // Post posts body to t and reads the answer to its end, or to MaxBody. lines
 // are header lines of this request, each with its CRLF. body and lines are
@@ -192,7 +162,7 @@ const maxCopy = 16 << 10
 // ProtocolError, or the error of the dial, the TLS handshake or the connection.
 func (c *Client) Post(ctx context.Context, deadline time.Time, t *Target, lines, body []byte, b *Buffer) (Answer, error) {
 	a, err := c.post(ctx, deadline, t, lines, body, b)
-	b.in.release()
+	b.in.src = nil
 	if err == nil {
 		return a, nil
 	}
@@ -211,13 +181,14 @@ func (c *Client) Post(ctx context.Context, deadline time.Time, t *Target, lines,
 
 func (c *Client) post(ctx context.Context, deadline time.Time, t *Target, lines, body []byte, b *Buffer) (Answer, error) {
 	h, cn := c.acquire(t)
-	if t.foreign || c.config.Proxy != nil || h.h2.Load() {
-		defer h.release(deadline)
-		return c.postNetHTTP(ctx, deadline, h, t, lines, body, b, cn)
+	var keep *conn
+	defer func() { c.release(h, deadline, keep) }()
+	if c.byNetHTTP(h, t) {
+		return c.postNetHTTP(ctx, deadline, h, t, lines, body, b, nil)
 	}
 	b.out = t.appendHead(b.out[:0], lines, len(body))
 	rest := body
-	if len(b.out)+len(body) <= maxCopy {
+	if len(b.out)+len(body) <= maxInline { // two writes would cost a third more than one
 		b.out = append(b.out, body...)
 		rest = nil
 	}
@@ -225,23 +196,21 @@ func (c *Client) post(ctx context.Context, deadline time.Time, t *Target, lines,
 		if cn == nil {
 			var err error
 			if cn, err = c.dial(ctx, deadline, h); err != nil {
-				h.release(deadline)
 				return Answer{}, err
 			}
 			if cn.http2() {
 				h.h2.Store(true)
-				defer h.release(deadline)
 				return c.postNetHTTP(ctx, deadline, h, t, lines, body, b, cn)
 			}
 		}
-		a, keep, err := cn.exchange(ctx, deadline, b, rest)
-		if keep {
-			h.put(cn, deadline)
+		a, ok, err := cn.exchange(ctx, deadline, b, rest)
+		if ok {
+			keep = cn
 			return a, nil
 		}
 		cn.abandon()
 		if err == errStale {
-			cn = h.take() // nothing was written
+			cn = c.take(h) // nothing was written
 			continue
 		}
 		ended := a.farewell()
@@ -249,7 +218,6 @@ func (c *Client) post(ctx context.Context, deadline time.Time, t *Target, lines,
 			ended = !b.in.got && !isTimeout(err) && ctx.Err() == nil && c.config.Context.Err() == nil
 		}
 		if !cn.kept || !ended {
-			h.release(deadline)
 			return a, err
 		}
 		// The connection was closed, most likely before the request arrived.

@@ -1,51 +1,27 @@
 package wire
 
 import (
+	"container/list"
 	"context"
 	"crypto/tls"
 	"errors"
 	"net"
-	"syscall"
 	"time"
 )
 
-// A conn is one connection. It belongs to one request, or is idle.
+// A conn is one connection. One request uses it, or it is idle.
 type conn struct {
 	client *Client
-	nc     net.Conn
-	raw    syscall.RawConn       // of nc, if that is a socket, and one that is known
-	tap    *tap                  // under nc, if that is TLS of our making
-	socket bool                  // nc is a socket, or TLS on one: it has deadlines
-	limit  *time.Timer           // stands in for a deadline where there is none; made by the first request
-	asks   func(fd uintptr) bool // turnAround as a value, which allocates once
-	poll   poll                  // reads raw for alive
-	one    [1]byte               // what poll reads into
-	kept   bool                  // it has served a request
-	used   time.Time             // the deadline of the last request
+	host   *host
+	nc     net.Conn    // the tap, or TLS over it
+	tap    *tap        // under TLS
+	limit  *time.Timer // interrupts the request at its deadline
+	kept   bool        // it has served a request
 
-	turn turn
-}
-
-func newConn(c *Client, nc net.Conn) *conn {
-	cn := &conn{client: c, nc: nc, raw: rawConn(nc)}
-	if tc, ok := nc.(*tls.Conn); ok {
-		cn.tap, _ = tc.NetConn().(*tap)
-	}
-	cn.socket = cn.raw != nil || cn.tap != nil && cn.tap.raw != nil
-	cn.asks = cn.turnAround
-	return cn
-}
-
-// rawConn returns the socket of nc. It is nil unless nc is of a type of the net
-// package: others may do something of their own with what is read and written.
-func rawConn(nc net.Conn) (raw syscall.RawConn) {
-	switch s := nc.(type) {
-	case *net.TCPConn:
-		raw, _ = s.SyscallConn()
-	case *net.UnixConn:
-		raw, _ = s.SyscallConn()
-	}
-	return raw
+	// Client.mu guards these.
+	place *list.Element // in Client.conns
+	idle  bool
+	used  time.Time // the deadline of its last request
 }
 
 // http2 reports whether the two ends have agreed on HTTP/2.
@@ -55,72 +31,64 @@ func (cn *conn) http2() bool {
 }
 
 // interrupt makes all reads and writes fail, those under way included. It may be
-// called at any time. It closes the connection without the close_notify of TLS,
-// which could wait for the peer.
-func (cn *conn) interrupt() {
-	if tc, ok := cn.nc.(*tls.Conn); ok {
-		tc.NetConn().Close()
-		return
-	}
-	cn.nc.Close()
-}
+// called at any time. It sends no close_notify of TLS, which could wait for the
+// receiver.
+func (cn *conn) interrupt() { cn.tap.Close() }
 
-// forget takes cn off the client's list.
+// forget removes cn from the client's list.
 func (cn *conn) forget() {
 	cn.client.mu.Lock()
-	delete(cn.client.conns, cn)
+	cn.client.conns.Remove(cn.place)
 	cn.client.mu.Unlock()
 }
 
-// close ends a connection that is in order. It does not wait: a peer that does not
-// read gets no close_notify of TLS.
+// close closes a connection that is in order.
 func (cn *conn) close() {
-	switch {
-	case cn.tap != nil && cn.tap.raw != nil && canProbe:
-		cn.tap.parting = true
-	case cn.raw == nil:
-		cn.abandon()
-		return
-	}
 	cn.forget()
-	cn.nc.Close()
+	cn.tap.close(cn.nc)
 }
 
-// abandon ends a connection that may be in any state.
+// abandon closes a connection that may be in any state.
 func (cn *conn) abandon() {
 	cn.forget()
 	cn.interrupt()
 }
 
 var (
-	// errStale says that a kept connection had ended, or had something to
-	// say, before the request; nothing was written.
+	// errStale says that an idle connection had ended, or that the receiver had
+	// said something on it, before the request. Nothing was written.
 	errStale = errors.New("connection was closed while it was idle")
-	// errEarly says that a new one spoke first.
+	// errEarly says that the receiver sent something before the request.
 	errEarly error = ProtocolError("it came before the request")
-	// errInterrupted stands in for the cause of a context that is done.
+	// errInterrupted stands for the cause of a context that is done.
 	errInterrupted = errors.New("interrupted")
 )
+
+// maxInline bounds, in bytes, the requests that are put together in one buffer and
+// written before the answer is read. That much fits into the buffers of the two
+// systems, even if the receiver reads nothing. With more, the write and a receiver
+// that answers without reading could wait for each other.
+const maxInline = 32 << 10
 
 // exchange writes the request, b.out and then rest, and reads the answer. keep
 // reports whether the connection can be used again.
 func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, rest []byte) (a Answer, keep bool, err error) {
 	b.in.begin(cn.nc)
-	if !cn.socket {
-		// It may have no deadlines, as those of SSH tunnels do not: then it is
-		// closed instead.
-		cn.endAt(deadline)
-		defer func() {
-			if !cn.limit.Stop() {
-				keep = false
-				if err != nil {
-					err = ErrTimeout
-				}
-			}
-		}()
-	} else if err := cn.nc.SetDeadline(deadline); err != nil {
-		return a, false, cn.broken(err)
+	// A timer costs what a deadline of a socket does, and ends connections that
+	// have no deadlines, such as those of SSH tunnels, too.
+	if cn.limit == nil {
+		cn.limit = time.AfterFunc(time.Until(deadline), cn.interrupt)
+	} else {
+		cn.limit.Reset(time.Until(deadline))
 	}
+	defer func() {
+		if !cn.limit.Stop() {
+			keep = false
+			if err != nil {
+				err = ErrTimeout
+			}
+		}
+	}()
 	if cn.client.aborted.Load() || ctx.Err() != nil {
 		return a, false, errInterrupted
 	}
@@ -128,102 +96,58 @@ func (cn *conn) exchange(ctx context.Context, deadline time.Time, b *Buffer, res
 		stop := context.AfterFunc(ctx, cn.interrupt)
 		defer func() { keep = stop() && keep }() // if it cannot be stopped, it may interrupt the next request
 	}
-	switch {
-	case len(b.out)+len(rest) > maxInline:
-		return cn.exchangeLarge(b, rest)
-	case cn.raw != nil && canProbe:
-		err = cn.ask(b, rest)
-	default:
-		if cn.kept && !cn.alive() {
+	// On a new connection TLS may be in the middle of its own messages.
+	if cn.kept || !cn.tap.secure {
+		if err := cn.tap.look(cn.nc); err != nil && cn.kept {
 			return a, false, errStale
+		} else if err != nil {
+			return a, false, err
 		}
-		err = writeAll(cn.nc, b.out, rest)
 	}
-	if err != nil && (err == errStale || err == errEarly || isTimeout(err)) {
+	if len(rest) > 0 {
+		return cn.exchangeLarge(b, rest)
+	}
+	_, err = cn.nc.Write(b.out)
+	if isTimeout(err) {
 		return a, false, err
 	}
-	// A receiver may answer and close before it has read all: what it said may
-	// be there although the write has failed.
+	// A receiver may answer and close before it has read the whole request. Its
+	// answer may be there although the write failed.
 	a, keep, rerr := b.in.answer(b.kept[:0])
+	if rerr == nil {
+		return a, keep && err == nil, nil
+	}
 	if err == nil {
-		return a, keep, rerr
+		err = rerr
 	}
-	if rerr != nil {
-		return a, false, err
-	}
-	return a, false, nil
+	return a, false, err
 }
 
-// endAt interrupts the connection at t, unless cn.limit is stopped before.
-func (cn *conn) endAt(t time.Time) {
-	if cn.limit == nil {
-		cn.limit = time.AfterFunc(time.Until(t), cn.interrupt)
-		return
-	}
-	cn.limit.Reset(time.Until(t))
-}
-
-// exchangeLarge is exchange for a request that may not fit into the buffers
-// between here and the receiver: the answer is read meanwhile.
+// exchangeLarge is exchange for a request that may not fit into the buffers between
+// here and the receiver: it reads the answer while a goroutine writes.
 func (cn *conn) exchangeLarge(b *Buffer, rest []byte) (a Answer, keep bool, err error) {
-	if cn.kept && !cn.alive() {
-		return a, false, errStale
-	}
 	written := make(chan error, 1)
-	go func() { written <- writeAll(cn.nc, b.out, rest) }() // waited for below
+	go func() { // waited for below
+		_, err := cn.nc.Write(b.out)
+		if err == nil {
+			_, err = cn.nc.Write(rest)
+		}
+		written <- err
+	}()
 	a, keep, err = b.in.answer(b.kept[:0])
-	if keep && cn.socket {
-		// The receiver may have read all before the goroutine comes to say that
-		// it was written. If it was not, it is not going to be.
-		_ = cn.nc.SetWriteDeadline(time.Unix(1, 0))
-		werr := <-written
-		return a, werr == nil, err
+	if keep && cn.nc.SetWriteDeadline(time.Unix(1, 0)) == nil {
+		// The receiver may have read everything before the goroutine reports that
+		// it was written. A write that still waits now ends by the deadline.
+		keep = <-written == nil && cn.nc.SetWriteDeadline(time.Time{}) == nil
+		return a, keep, err
 	}
 	select {
 	case werr := <-written:
 		return a, keep && werr == nil, err
 	default:
-		// It was answered, or failed, before all of it was sent. The caller
-		// abandons the connection too, which does no harm.
-		cn.abandon()
+		// The request was answered, or failed, before all of it was sent.
+		cn.interrupt()
 		<-written
 		return a, false, err
 	}
-}
-
-// broken returns the error for a connection that failed before its request: errStale
-// if it was kept, else err.
-func (cn *conn) broken(err error) error {
-	if cn.kept {
-		return errStale
-	}
-	return err
-}
-
-// alive reports whether a kept connection is open and silent, as far as that
-// can be told.
-func (cn *conn) alive() bool {
-	switch {
-	case cn.tap != nil:
-		return cn.tap.silent(cn.nc)
-	case cn.raw != nil && canProbe:
-		_, err := cn.poll.read(cn.raw, cn.one[:])
-		return err == errSilent
-	}
-	return true
-}
-
-// writeAll writes two slices, one after the other.
-func writeAll(nc net.Conn, first, second []byte) error {
-	if len(first) > 0 {
-		if _, err := nc.Write(first); err != nil {
-			return err
-		}
-	}
-	if len(second) > 0 {
-		if _, err := nc.Write(second); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -15,10 +15,9 @@ import (
 	"time"
 )
 
-// What is not HTTP/1.1 straight to a name in ASCII is net/http's: receivers that
-// choose HTTP/2 in the TLS handshake, hosts in other scripts, and proxies. The
-// first connection to a receiver is made here, and handed over if it turns out to
-// be HTTP/2.
+// net/http makes the requests to receivers that choose HTTP/2 in the TLS handshake, to
+// hosts in other scripts, through proxies, and of targets that want it. The first
+// connection to an https receiver is made here, and handed over if it speaks HTTP/2.
 
 // speaksHTTP2 reports whether net/http speaks HTTP/2, which the setting
 // GODEBUG=http2client=0 switches off.
@@ -33,17 +32,22 @@ type handover struct{ conn atomic.Pointer[tls.Conn] }
 
 type handoverKey struct{}
 
+// byNetHTTP reports whether net/http makes the requests of t.
+func (c *Client) byNetHTTP(h *host, t *Target) bool {
+	return t.NetHTTP || t.foreign || c.config.Proxy != nil || h.h2.Load()
+}
+
 // httpTransport returns the transport of h.
-func (h *host) httpTransport() *http.Transport {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (client *Client) httpTransport(h *host) *http.Transport {
+	client.mu.Lock()
+	defer client.mu.Unlock()
 	if h.transport != nil {
 		return h.transport
 	}
-	c := &h.client.config
-	// net/http goes on dialling after the request has ended, for the benefit of
-	// the next one. So a dial has a timeout of its own, or sockets would pile up
-	// towards a receiver that does not answer.
+	c := &client.config
+	// net/http goes on dialling after the request has ended, for the next request. A
+	// dial has a timeout of its own, or sockets towards a receiver that does not
+	// answer would pile up.
 	connect := func(ctx context.Context, addr string, config *tls.Config) (net.Conn, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, ErrTimeout)
 		defer cancel()
@@ -52,7 +56,11 @@ func (h *host) httpTransport() *http.Transport {
 	}
 	h.transport = &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
-			return connect(ctx, addr, nil)
+			nc, err := connect(ctx, addr, nil)
+			if err == nil && c.Proxy != nil {
+				nc = newProxied(c, nc)
+			}
+			return nc, err
 		},
 		DialTLSContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			if o, ok := ctx.Value(handoverKey{}).(*handover); ok {
@@ -67,15 +75,14 @@ func (h *host) httpTransport() *http.Transport {
 			}
 			return connect(ctx, addr, config)
 		},
-		TLSClientConfig:        h.client.baseTLS(h.key), // behind a proxy
+		TLSClientConfig:        client.baseTLS(h.key), // behind a proxy
 		DisableCompression:     true,
 		ForceAttemptHTTP2:      true,
 		MaxIdleConns:           c.MaxIdle,
 		MaxIdleConnsPerHost:    c.MaxIdle,
 		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: MaxHeader,
-		// A connection that is dead has to be found out, because all requests
-		// share it.
+		// All requests share an HTTP/2 connection, so a dead one must be noticed.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: c.Timeout, PingTimeout: c.Timeout, WriteByteTimeout: c.Timeout},
 	}
 	if c.Proxy != nil {
@@ -86,15 +93,7 @@ func (h *host) httpTransport() *http.Transport {
 			}
 			return nil
 		}
-		h.transport.DialTLSContext = nil
-		dial := h.transport.DialContext
-		h.transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
-			nc, err := dial(ctx, network, addr)
-			if err != nil {
-				return nil, err
-			}
-			return newProxied(c, nc), nil
-		}
+		h.transport.DialTLSContext = nil // the TLS is net/http's own
 	}
 	return h.transport
 }
@@ -107,9 +106,9 @@ func (e ProxyError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("the proxy answered %d %s", int(e), http.StatusText(int(e))))
 }
 
-// A proxied is a connection to the proxy. net/http talks to the proxy, and by TLS to
-// the receiver, before the first request, and goes on when that has ended. So until
-// the connection is handed to a request it is closed after the time of one, and when
+// A proxied is a connection to the proxy. Before the first request net/http talks to
+// the proxy, and by TLS to the receiver, and it goes on even if that request has ended.
+// So a connection that no request got is closed after Config.Timeout, and when
 // Config.Context ends.
 type proxied struct {
 	net.Conn
@@ -128,41 +127,34 @@ func (p *proxied) Close() error {
 	return p.Conn.Close()
 }
 
-// withEndless returns a context for requests through a proxy. It ends the time limit
-// of a connection that is handed to a request, which has a deadline of its own.
-func withEndless(ctx context.Context) context.Context {
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
-		nc := i.Conn
-		if tc, ok := nc.(*tls.Conn); ok {
-			nc = tc.NetConn()
-		}
-		if p, ok := nc.(*proxied); ok {
-			p.limit.Stop()
-		}
-	}})
-}
-
 // A sending tells how far a request has come.
 type sending struct{ connected, begun atomic.Bool }
 
 // trace returns a context for the request.
 func (s *sending) trace(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn:      func(httptrace.GotConnInfo) { s.connected.Store(true) },
+		GotConn: func(i httptrace.GotConnInfo) {
+			s.connected.Store(true)
+			nc := i.Conn
+			if tc, ok := nc.(*tls.Conn); ok {
+				nc = tc.NetConn()
+			}
+			if p, ok := nc.(*proxied); ok {
+				p.limit.Stop() // the request has a deadline of its own
+			}
+		},
 		WroteHeaders: func() { s.begun.Store(true) },
 	})
 }
 
-// unsent reports whether the connection that the request was given turned out to have ended.
+// unsent reports whether the connection that the request was given had ended before.
 func (s *sending) unsent() bool { return s.connected.Load() && !s.begun.Load() }
 
 // postNetHTTP is post by net/http. It hands cn over, unless that is nil.
 func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t *Target, lines, body []byte, b *Buffer, cn *conn) (Answer, error) {
 	ctx, cancel := context.WithDeadlineCause(ctx, deadline, ErrTimeout)
 	defer cancel()
-	if cn != nil && !cn.http2() {
-		cn.close() // it is from before the receiver spoke HTTP/2
-	} else if cn != nil {
+	if cn != nil {
 		cn.forget()
 		var o handover
 		o.conn.Store(cn.nc.(*tls.Conn))
@@ -173,23 +165,12 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 			}
 		}()
 	}
-	if c.config.Proxy != nil {
-		ctx = withEndless(ctx)
+	var first sending
+	req, err := http.NewRequestWithContext(first.trace(ctx), http.MethodPost, "/", bytes.NewReader(body))
+	if err != nil {
+		return Answer{}, err
 	}
-	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-	reader, _ := open()
-	req := &http.Request{
-		Method:        http.MethodPost,
-		URL:           t.url,
-		Host:          t.url.Host,
-		Proto:         "HTTP/1.1",
-		ProtoMajor:    1,
-		ProtoMinor:    1,
-		Header:        t.header.Clone(),
-		Body:          reader,
-		GetBody:       open,
-		ContentLength: int64(len(body)),
-	}
+	req.URL, req.Host, req.Header = t.url, t.url.Host, t.header.Clone()
 	// An empty list is not sent. It tells http.Transport that a request may be
 	// made again when a kept connection turns out to be closed.
 	if len(req.Header["Idempotency-Key"]) == 0 {
@@ -199,13 +180,13 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 		name, value, _ := strings.Cut(strings.TrimRight(line, "\r\n"), ": ")
 		req.Header[name] = []string{value}
 	}
-	var first sending
-	resp, err := h.httpTransport().RoundTrip(req.WithContext(first.trace(ctx)))
+	transport := c.httpTransport(h)
+	resp, err := transport.RoundTrip(req)
 	if err != nil && first.unsent() && ctx.Err() == nil {
-		// net/http keeps a connection that it made to spare, and that has ended since, for
-		// whoever asks next, and does not make his request again.
-		req.Body, _ = open()
-		resp, err = h.httpTransport().RoundTrip(req.WithContext(ctx))
+		// net/http gives a spare connection to the next request. If that connection
+		// has ended since, it does not make the request again.
+		req.Body, _ = req.GetBody()
+		resp, err = transport.RoundTrip(req)
 	}
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
@@ -229,7 +210,7 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 		return a, nil // the body is the connection, which ctx does not end
 	}
 	b.in.begin(resp.Body)
-	if a.Kept, err = b.in.rest(b.kept[:0]); err != nil {
+	if a.Kept, err = b.in.body(b.kept[:0], MaxBody); err != nil && err != io.EOF {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}

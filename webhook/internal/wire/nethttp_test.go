@@ -208,6 +208,72 @@ func TestNetHTTPMakesRequestsAgain(t *testing.T) {
 	})
 }
 
+// A target can choose net/http, which takes what is refused otherwise. Ordinary
+// targets of the same host keep their connection beside it.
+func TestTargetChoosesNetHTTP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &peer{serve: each("HTTP/1.1 200 OK\r\nRetry-After:\r\n 7\r\nContent-Length: 0\r\n\r\n")}
+		c, _ := p.client(t)
+		to := target(t, "http://crm.example/")
+		if a, err := post(c, to, nil); err != errField {
+			t.Errorf("Post = %+v, %v; want %v", a, err, errField)
+		}
+		to = target(t, "http://crm.example/")
+		to.NetHTTP = true
+		for range 3 {
+			if a, err := post(c, to, []byte("{}")); err != nil || a.Status != 200 || a.RetryAfter != "7" {
+				t.Errorf("Post = %+v, %v", a, err)
+			}
+		}
+		if n := p.dials.Load(); n != 2 {
+			t.Errorf("%d connections, want 2", n)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		p := &peer{serve: each(ok)}
+		c, _ := p.client(t)
+		for i := range 6 {
+			to := target(t, "http://crm.example/")
+			to.NetHTTP = i%2 == 0
+			if a, err := post(c, to, nil); err != nil || a.Status != 200 {
+				t.Errorf("Post = %+v, %v", a, err)
+			}
+		}
+		if n := p.dials.Load(); n != 2 {
+			t.Errorf("%d connections, want one of each client", n)
+		}
+	})
+}
+
+// net/http has the same bounds: it ends in time, and leaves no connection open. It may
+// lose an answer that comes before the request was written.
+func TestEvilPeersByNetHTTP(t *testing.T) {
+	for _, tt := range deadPeers {
+		synctest.Test(t, func(t *testing.T) {
+			p := &peer{serve: tt.serve}
+			c, _ := p.client(t)
+			u := "http://crm.example/"
+			if tt.tls {
+				u = "https://crm.example/"
+			}
+			to := target(t, u)
+			to.NetHTTP = true
+			begin := time.Now()
+			a, err := post(c, to, make([]byte, tt.size))
+			if err == nil && (tt.status == 0 || a.Status != tt.status) {
+				t.Errorf("%s: Post = %+v", tt.name, a)
+			}
+			if took := time.Since(begin); took > timeout {
+				t.Errorf("%s: Post took %v", tt.name, took)
+			}
+			synctest.Wait()
+			if n := p.open.Load(); n != 0 {
+				t.Errorf("%s: %d connections are open", tt.name, n)
+			}
+		})
+	}
+}
+
 // The header of an answer by HTTP/2 has the same bound.
 func TestHTTP2HeaderIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -17,63 +16,44 @@ import (
 // theirs after one to two minutes.
 const idleTimeout = 90 * time.Second
 
-// A host is one end of the connections of a key.
+// A host is the receiver's end of the connections of a key.
 type host struct {
-	key    key
-	client *Client
-	tls    *tls.Config // of its connections; nil without TLS
-	h2     atomic.Bool // it was last seen to speak HTTP/2
+	key key
+	tls *tls.Config // of its connections; nil without TLS
+	h2  atomic.Bool // it was last seen to speak HTTP/2
 
-	mu        sync.Mutex
-	gone      bool // no longer in Client.hosts
-	inUse     int  // requests
+	// Client.mu guards these.
+	idle      []*conn // the one released last is at the end, and used next
+	inUse     int     // requests
 	used      time.Time
-	idle      []*conn // the one used last at the end, to be used next
 	transport *http.Transport
 }
 
-// acquire returns the host of t, which is not forgotten until release or put,
-// and the idle connection of it that was used last, or nil.
+// acquire returns the host of t, which is known until release, and its idle
+// connection that was released last, or nil.
 func (c *Client) acquire(t *Target) (*host, *conn) {
-	for {
-		h := t.host.Load()
-		if h == nil {
-			k := t.key
-			if c.config.Proxy != nil {
-				k = key{tls: k.tls} // the connections are the proxy's
-			}
-			h = c.host(k)
-			t.host.Store(h)
-		}
-		h.mu.Lock()
-		if !h.gone {
-			h.inUse++
-			cn := h.pop()
-			h.mu.Unlock()
-			return h, cn
-		}
-		h.mu.Unlock()
-		t.host.CompareAndSwap(h, nil)
+	k := t.key
+	if c.config.Proxy != nil {
+		k = key{tls: k.tls} // the connections lead to the proxy
 	}
-}
-
-// host returns the host of k.
-func (c *Client) host(k key) *host {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	h := c.hosts[k]
-	if h != nil {
-		return h
+	if h == nil {
+		h = &host{key: k}
+		if k.secure {
+			h.tls = c.hostTLS(k)
+		}
+		c.hosts[k] = h
+		if c.sweeps == nil && !c.aborted.Load() {
+			c.sweeps = time.AfterFunc(idleTimeout/2, c.sweep)
+		}
 	}
-	h = &host{key: k, client: c, used: time.Now()}
-	if k.secure {
-		h.tls = c.hostTLS(k)
+	h.inUse++
+	if c.byNetHTTP(h, t) {
+		return h, nil
 	}
-	c.hosts[k] = h
-	if c.sweeps == nil && !c.closed {
-		c.sweeps = time.AfterFunc(idleTimeout/2, c.sweep)
-	}
-	return h
+	return h, c.pop(h)
 }
 
 // baseTLS returns the configuration of connections of k, whatever the host.
@@ -88,9 +68,9 @@ func (c *Client) baseTLS(k key) *tls.Config {
 	return base.Clone()
 }
 
-// hostTLS returns the configuration of connections to k. The cache of sessions
-// is its own: one that was begun under another configuration was verified by
-// other rules.
+// hostTLS returns the configuration of connections to k. Each host has a session cache
+// of its own, because a session that began under another configuration was verified
+// by other rules.
 func (c *Client) hostTLS(k key) *tls.Config {
 	config := c.baseTLS(k)
 	if config.ServerName == "" {
@@ -106,24 +86,39 @@ func (c *Client) hostTLS(k key) *tls.Config {
 	return config
 }
 
-// release ends the use of h by a request with that deadline.
-func (h *host) release(deadline time.Time) {
-	h.mu.Lock()
+// release ends the use of h by a request with that deadline, after which cn, unless
+// it is nil, is kept for the next request.
+func (c *Client) release(h *host, deadline time.Time, cn *conn) {
+	var old []*conn
+	c.mu.Lock()
 	h.inUse--
 	h.used = deadline
-	h.mu.Unlock()
+	if cn != nil && c.aborted.Load() {
+		old = append(old, cn)
+	} else if cn != nil {
+		cn.idle, cn.kept, cn.used = true, true, deadline
+		h.idle = append(h.idle, cn)
+		c.conns.MoveToFront(cn.place)
+		if c.idle++; c.idle > c.config.MaxIdle {
+			// The walk may pass many connections in use. It closes several to be rare.
+			most := c.config.MaxIdle - c.config.MaxIdle/16
+			old = c.takeIdle(old, func(*conn) bool { return c.idle > most })
+		}
+	}
+	c.mu.Unlock()
+	closeAll(old, nil)
 }
 
-// take is acquire for a request that needs another connection.
-func (h *host) take() *conn {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.pop()
+// take is pop for a request whose idle connection was stale.
+func (c *Client) take(h *host) *conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pop(h)
 }
 
-// pop returns the idle connection that was used last, or nil. The caller holds
-// h.mu.
-func (h *host) pop() *conn {
+// pop returns the idle connection that was released last, or nil. The caller holds
+// c.mu.
+func (c *Client) pop(h *host) *conn {
 	n := len(h.idle)
 	if n == 0 {
 		return nil
@@ -131,51 +126,41 @@ func (h *host) pop() *conn {
 	cn := h.idle[n-1]
 	h.idle[n-1] = nil
 	h.idle = h.idle[:n-1]
-	h.client.idle.Add(-1)
+	cn.idle = false
+	c.idle--
 	return cn
 }
 
-// put is release for a request after which cn is kept for the next. deadline is
-// that of the request, which says when it began.
-func (h *host) put(cn *conn, deadline time.Time) {
-	c := h.client
-	h.mu.Lock()
-	h.inUse--
-	if h.gone || c.aborted.Load() {
-		h.mu.Unlock()
-		cn.close()
-		return
+// takeIdle takes the idle connections that old reports, asked in the order of their
+// release, and appends them to dst. The caller holds c.mu.
+func (c *Client) takeIdle(dst []*conn, old func(*conn) bool) []*conn {
+	for e := c.conns.Back(); e != nil; e = e.Prev() {
+		if cn := e.Value.(*conn); cn.idle && old(cn) {
+			cn.idle = false
+			c.idle--
+			cn.host.idle = slices.DeleteFunc(cn.host.idle, func(o *conn) bool { return o == cn })
+			dst = append(dst, cn)
+		}
 	}
-	cn.kept = true
-	cn.used = deadline
-	h.used = deadline
-	h.idle = append(h.idle, cn)
-	h.mu.Unlock()
-	if c.idle.Add(1) > int64(c.config.MaxIdle) {
-		c.trim()
-	}
+	return dst
 }
 
 // sweep closes connections that have been idle for long, and forgets hosts that
 // have none. It runs at intervals while there are hosts.
 func (c *Client) sweep() {
-	var old []*conn
-	var gone []*host
 	c.mu.Lock()
-	if c.closed {
+	if c.aborted.Load() {
 		c.mu.Unlock()
 		return
 	}
 	before := time.Now().Add(c.config.Timeout - idleTimeout)
+	old := c.takeIdle(nil, func(cn *conn) bool { return !cn.used.After(before) })
+	gone := make(map[key]*host)
 	for k, h := range c.hosts {
-		h.mu.Lock()
-		old = h.oldest(old, before)
 		if h.inUse == 0 && len(h.idle) == 0 && h.used.Before(before) {
-			h.gone = true
-			gone = append(gone, h)
+			gone[k] = h
 			delete(c.hosts, k)
 		}
-		h.mu.Unlock()
 	}
 	if len(c.hosts) > 0 {
 		c.sweeps.Reset(idleTimeout / 2)
@@ -183,68 +168,18 @@ func (c *Client) sweep() {
 		c.sweeps = nil
 	}
 	c.mu.Unlock()
-	for _, cn := range old {
+	closeAll(old, gone)
+}
+
+// closeAll closes connections, and the idle ones that net/http keeps for hosts.
+func closeAll(conns []*conn, hosts map[key]*host) {
+	for _, cn := range conns {
 		cn.close()
 	}
-	for _, h := range gone {
-		h.discard()
-	}
-}
-
-// oldest takes out the idle connections that were not used after until, and appends
-// them to dst. The caller holds h.mu.
-func (h *host) oldest(dst []*conn, until time.Time) []*conn {
-	n := 0
-	for n < len(h.idle) && !h.idle[n].used.After(until) {
-		n++
-	}
-	dst = append(dst, h.idle[:n]...)
-	h.idle = slices.Delete(h.idle, 0, n)
-	h.client.idle.Add(int64(-n))
-	return dst
-}
-
-// trim closes the sixteenth of the idle connections that was not used for longest.
-// It looks at all of them, so it closes several at once to be called rarely.
-func (c *Client) trim() {
-	var used []time.Time
-	var old []*conn
-	c.mu.Lock()
-	for _, h := range c.hosts {
-		h.mu.Lock()
-		for _, cn := range h.idle {
-			used = append(used, cn.used)
+	for _, h := range hosts {
+		if h.transport != nil {
+			h.transport.CloseIdleConnections()
 		}
-		h.mu.Unlock()
-	}
-	if len(used) > c.config.MaxIdle { // else another trim was faster
-		slices.SortFunc(used, time.Time.Compare)
-		until := used[len(used)/16]
-		for _, h := range c.hosts {
-			h.mu.Lock()
-			old = h.oldest(old, until)
-			h.mu.Unlock()
-		}
-	}
-	c.mu.Unlock()
-	for _, cn := range old {
-		cn.close()
-	}
-}
-
-// discard closes what h keeps, and lets it keep no more.
-func (h *host) discard() {
-	h.mu.Lock()
-	h.gone = true
-	idle, t := h.idle, h.transport
-	h.idle = nil
-	h.client.idle.Add(int64(-len(idle)))
-	h.mu.Unlock()
-	for _, cn := range idle {
-		cn.close()
-	}
-	if t != nil {
-		t.CloseIdleConnections()
 	}
 }
 
@@ -256,22 +191,30 @@ func (c *Client) dial(ctx context.Context, deadline time.Time, h *host) (*conn, 
 	if err != nil {
 		return nil, err
 	}
-	cn := newConn(c, nc)
+	cn := &conn{client: c, host: h, nc: nc}
+	if tc, ok := nc.(*tls.Conn); ok {
+		nc = tc.NetConn()
+	}
+	cn.tap = nc.(*tap)
 	c.mu.Lock()
-	c.conns[cn] = struct{}{}
+	cn.place = c.conns.PushFront(cn)
 	c.mu.Unlock()
 	return cn, nil
 }
 
-// connect opens a connection to addr, with TLS unless config is nil. A
-// httptrace.ClientTrace of ctx is told of the dial, by a net.Dialer, and of the
-// end of a handshake that succeeds.
+// connect opens a connection to addr: a tap, with TLS over it unless config is nil.
+// It reports the dial, by a net.Dialer, and a handshake that succeeds to the
+// httptrace.ClientTrace of ctx.
 func connect(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error), addr string, config *tls.Config) (net.Conn, error) {
 	nc, err := dial(ctx, "tcp", addr)
-	if err != nil || config == nil {
-		return nc, err
+	if err != nil {
+		return nil, err
 	}
-	tc := tls.Client(newTap(nc), config)
+	t := newTap(nc, config != nil)
+	if config == nil {
+		return t, nil
+	}
+	tc := tls.Client(t, config)
 	if err := tc.HandshakeContext(ctx); err != nil {
 		nc.Close()
 		return nil, err

@@ -1,148 +1,99 @@
 package wire
 
 import (
-	"bytes"
+	"bufio"
 	"io"
+	"net/http"
+	"time"
 )
 
-const (
-	smallBuffer = 4 << 10 // bytes kept from one answer to the next
-	// maxReads bounds the reads in a row that bring nothing.
-	maxReads = 100
-)
+// bufferSize is the size, in bytes, of the buffer that answers are read into.
+const bufferSize = 4 << 10
 
-// A reader reads an answer: lines, and the bytes of a body.
+// A reader reads the lines and bodies of answers. It may not be copied after its
+// first use.
 type reader struct {
-	src  io.Reader
-	buf  []byte // grows while a line is longer
-	r, w int    // buf[r:w] is to be read
-	err  error  // of src, to be returned once that is read
-	got  bool   // anything has been read
-
-	budget int    // bytes that lines may still have
-	value  []byte // of the header field being read
-	notes  *Notes // nil: nobody wants them
+	src    io.Reader
+	buf    *bufio.Reader // reads from src, through Read
+	got    bool          // src has returned a byte of this answer
+	budget int           // bytes that the remaining lines may have
+	notes  *Notes        // nil if nobody wants them
 }
 
-// begin makes in ready for an answer from src.
+// begin prepares for an answer from src.
 func (in *reader) begin(src io.Reader) {
-	in.src, in.err = src, nil
-	in.r, in.w = 0, 0
-	in.got = false
-	in.budget = MaxHeader
+	in.src, in.got, in.budget = src, false, MaxHeader
+	if in.buf == nil {
+		in.buf = bufio.NewReaderSize(in, bufferSize)
+		return
+	}
+	in.buf.Reset(in)
 }
 
-// release lets go of what a large answer needed.
-func (in *reader) release() {
-	in.src, in.err = nil, nil
-	if len(in.buf) > smallBuffer {
-		in.buf = nil
-	}
-	if cap(in.value) > smallBuffer {
-		in.value = nil
-	}
-}
-
-// space returns what the next read may fill. There is some.
-func (in *reader) space() []byte {
-	if in.r == in.w {
-		in.r, in.w = 0, 0
-	}
-	if in.w == len(in.buf) {
-		switch {
-		case in.r > 0:
-			in.w = copy(in.buf, in.buf[in.r:in.w])
-			in.r = 0
-		case len(in.buf) == 0:
-			in.buf = make([]byte, smallBuffer)
-		default:
-			buf := make([]byte, 2*len(in.buf))
-			copy(buf, in.buf)
-			in.buf = buf
+// Read reads from src on behalf of buf.
+func (in *reader) Read(p []byte) (int, error) {
+	n, err := in.src.Read(p)
+	if n > 0 {
+		in.got = true
+		if in.notes != nil {
+			in.notes.began()
 		}
 	}
-	return in.buf[in.w:]
+	return n, err
 }
 
-// took notes that n bytes were read into space.
-func (in *reader) took(n int) {
-	if in.notes != nil && n > 0 {
-		in.notes.began()
-	}
-	in.w += n
-	in.got = in.got || n > 0
-}
-
-// fill reads more, at least one byte unless it returns an error.
-func (in *reader) fill() error {
-	for range maxReads {
-		if in.err != nil {
-			return in.err
-		}
-		n, err := in.src.Read(in.space())
-		in.took(n)
-		in.err = err
-		if n > 0 {
-			return nil
-		}
-	}
-	if in.err != nil {
-		return in.err
-	}
-	return io.ErrNoProgress
-}
-
-// more is fill within an answer: the end of the connection is an error.
-func (in *reader) more() error {
-	err := in.fill()
-	if err == io.EOF {
-		return io.ErrUnexpectedEOF
-	}
-	return err
-}
-
-// line returns the next line with its LF. It is valid until the next read.
+// line returns the next line with its LF. The line is valid until the next read.
+// Only a line longer than the buffer allocates, at most twice MaxHeader.
 func (in *reader) line() ([]byte, error) {
-	seen := 0
+	var long []byte
 	for {
-		if i := bytes.IndexByte(in.buf[in.r+seen:in.w], '\n'); i >= 0 {
-			line := in.buf[in.r : in.r+seen+i+1]
-			if len(line) > in.budget {
-				return nil, errLong
-			}
-			in.budget -= len(line)
-			in.r += len(line)
-			return line, nil
-		}
-		seen = in.w - in.r
-		if seen > in.budget {
+		part, err := in.buf.ReadSlice('\n')
+		if in.budget -= len(part); in.budget < 0 {
 			return nil, errLong
 		}
-		if err := in.more(); err != nil {
+		if err == nil && long == nil {
+			return part, nil
+		}
+		long = append(long, part...)
+		switch err {
+		case nil:
+			return long, nil
+		case bufio.ErrBufferFull:
+		case io.EOF:
+			return nil, io.ErrUnexpectedEOF
+		default:
 			return nil, err
 		}
 	}
 }
 
-// data reads n bytes of a body. It appends the first of them to kept, as far as
-// that has room.
-func (in *reader) data(kept []byte, n int64) ([]byte, error) {
-	for n > 0 {
-		if in.r == in.w {
-			if err := in.more(); err != nil {
-				return kept, err
-			}
-		}
-		p := in.buf[in.r:in.w]
-		p = p[:min(int64(len(p)), n)]
-		in.r += len(p)
-		n -= int64(len(p))
-		kept = keepSome(kept, p)
+// body reads n bytes of a body. It appends the first of them to kept, up to its
+// capacity, and discards the others. A body that ends before is io.EOF.
+func (in *reader) body(kept []byte, n int64) ([]byte, error) {
+	size := int(min(n, int64(cap(kept)-len(kept))))
+	got, err := io.ReadFull(in.buf, kept[len(kept):len(kept)+size])
+	kept = kept[:len(kept)+got]
+	if err == io.ErrUnexpectedEOF {
+		return kept, io.EOF
 	}
-	return kept, nil
+	if err == nil {
+		_, err = in.buf.Discard(int(n) - size)
+	}
+	return kept, err
 }
 
-// keepSome appends as much of p to kept as there is room for.
-func keepSome(kept, p []byte) []byte {
-	return append(kept, p[:min(len(p), cap(kept)-len(kept))]...)
+// Notes are details of an answer to show to people.
+type Notes struct {
+	// FirstByte is the time at which the first byte was read.
+	FirstByte time.Time
+	// Header is the header of the final answer. Of a field that is folded over
+	// several lines it has the first line.
+	Header http.Header
+}
+
+// began notes that something was read.
+func (n *Notes) began() {
+	if n.FirstByte.IsZero() {
+		n.FirstByte = time.Now()
+	}
 }

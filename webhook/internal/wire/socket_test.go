@@ -103,8 +103,8 @@ func TestIdleConnectionsAreLookedAt(t *testing.T) {
 				if err != nil || a.Status != 200 {
 					t.Fatalf("Post = %+v, %v", a, err)
 				}
-				h := to.host.Load()
-				for len(h.idle) > 0 && h.idle[0].alive() {
+				h := c.hosts[to.key]
+				for len(h.idle) > 0 && h.idle[0].tap.look(h.idle[0].nc) == nil {
 					runtime.Gosched()
 				}
 			}
@@ -175,7 +175,7 @@ func testSockets(t *testing.T, seed uint64, requests int) {
 			})
 		}
 		wg.Wait()
-		if n := len(to.host.Load().idle); n == 0 || n > 8 {
+		if n := len(c.hosts[to.key].idle); n == 0 || n > 8 {
 			t.Errorf("%d connections are kept", n)
 		}
 		c.Close()
@@ -388,9 +388,8 @@ func BenchmarkPost(b *testing.B) {
 	})
 	b.Run("client=net/http", func(b *testing.B) {
 		c := socketClient(b)
-		to := target(b, "http://bücher.example/") // goes by net/http
-		dial := c.config.Dial
-		c.config.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) { return dial(ctx, network, addr) }
+		to := target(b, u)
+		to.NetHTTP = true
 		var buf Buffer
 		b.ReportAllocs()
 		for b.Loop() {

@@ -1,29 +1,43 @@
 package wire
 
 import (
+	"crypto/tls"
 	"net"
 	"syscall"
+	"time"
 )
 
-// A tap is the connection under a TLS connection. TLS reads ahead and buffers, so the
-// socket alone does not show whether the peer has sent anything. It takes a read
-// through TLS that does not wait, and to know where TLS records end.
+// A tap lies under every connection, and under TLS. It reads without waiting, to
+// find out whether an idle connection has ended or has something to say. TLS buffers
+// what it reads, so a tap also follows where TLS records end.
 type tap struct {
 	net.Conn
-	raw  syscall.RawConn // of Conn; nil if there is none, or none that is known
-	poll poll
+	raw    syscall.RawConn // nil unless Conn is a socket of the net package
+	probe  probe
+	secure bool // TLS is over it
 
 	looking bool    // Read does not wait
-	parting bool    // Write does not
-	header  [5]byte // of the record that is being read (RFC 8446, section 5.1)
-	have    int     // bytes of header
-	left    int     // bytes of the record after its header
+	parting bool    // writes wait for partingTime at most
+	header  [5]byte // of the TLS record that is being read (RFC 8446, section 5.1)
+	have    int     // bytes of header that were read
+	left    int     // bytes of the record that follow
 	one     [1]byte
 }
 
-func newTap(nc net.Conn) *tap { return &tap{Conn: nc, raw: rawConn(nc)} }
+// newTap returns a tap over nc. It probes only sockets of the net package: another
+// type may change what is read from a socket below it.
+func newTap(nc net.Conn, secure bool) *tap {
+	t := &tap{Conn: nc, secure: secure}
+	switch s := nc.(type) {
+	case *net.TCPConn:
+		t.raw, _ = s.SyscallConn()
+	case *net.UnixConn:
+		t.raw, _ = s.SyscallConn()
+	}
+	return t
+}
 
-// Read is for TLS.
+// Read reads, and waits unless t is looking.
 func (t *tap) Read(p []byte) (n int, err error) {
 	switch {
 	case !t.looking:
@@ -31,22 +45,27 @@ func (t *tap) Read(p []byte) (n int, err error) {
 	case t.raw == nil || !canProbe:
 		return 0, errSilent
 	default:
-		n, err = t.poll.read(t.raw, p)
+		n, err = t.probe.tryRead(t.raw, p)
 	}
-	t.took(p[:n])
+	if t.secure {
+		t.follow(p[:n])
+	}
 	return n, err
 }
 
-// Write is for TLS, whose Close would wait for five seconds.
-func (t *tap) Write(p []byte) (int, error) {
-	if t.parting {
-		return writeOnce(t.raw, p)
+// partingTime is how long a close may wait for a receiver that does not read.
+const partingTime = time.Millisecond
+
+// SetWriteDeadline shortens the five seconds that the close of TLS allows.
+func (t *tap) SetWriteDeadline(at time.Time) error {
+	if last := time.Now().Add(partingTime); t.parting && at.After(last) {
+		at = last
 	}
-	return t.Conn.Write(p)
+	return t.Conn.SetWriteDeadline(at)
 }
 
-// took notes that p was read.
-func (t *tap) took(p []byte) {
+// follow finds the ends of TLS records in p, which was read.
+func (t *tap) follow(p []byte) {
 	for len(p) > 0 {
 		if t.left > 0 {
 			n := min(t.left, len(p))
@@ -63,18 +82,34 @@ func (t *tap) took(p []byte) {
 	}
 }
 
-// silent reports whether tc, which is over t, is open and has nothing to say,
-// as far as that can be told without waiting. What TLS has to say to itself,
-// such as a session ticket, is taken in.
-func (t *tap) silent(tc net.Conn) bool {
+// look returns nil if the connection is open and silent, as far as a read without
+// waiting can tell. nc is t, or TLS over it. TLS handles its own messages, such as
+// session tickets.
+func (t *tap) look(nc net.Conn) error {
 	t.looking = true
-	_, err := tc.Read(t.one[:])
+	_, err := nc.Read(t.one[:])
 	t.looking = false
-	return err == errSilent && t.have == 0 && t.left == 0
+	switch {
+	case err == nil || err == errSilent && (t.have > 0 || t.left > 0):
+		return errEarly
+	case err == errSilent:
+		return nil
+	}
+	return err
 }
 
-// errSilent says that there is nothing to read yet. After an error that is
-// temporary, TLS goes on.
+// close closes nc, which is t or TLS over it, without waiting for the receiver.
+func (t *tap) close(nc net.Conn) {
+	if tc, ok := nc.(*tls.Conn); ok && t.raw != nil {
+		t.parting = true
+		tc.Close() // sends close_notify
+		return
+	}
+	t.Conn.Close()
+}
+
+// errSilent says that there is nothing to read yet. TLS goes on after an error that
+// is temporary.
 var errSilent error = silentError{}
 
 type silentError struct{}

@@ -91,8 +91,8 @@ func TestIdleTLSConnectionsAreLookedAt(t *testing.T) {
 				if a, err := c.Post(c.config.Context, time.Now().Add(never), to, nil, []byte("{}"), &b); err != nil || a.Status != 200 {
 					t.Errorf("%s, socket %v: Post = %+v, %v", tt.name, socket, a, err)
 				}
-				h := to.host.Load()
-				for tt.end != nil && len(h.idle) > 0 && h.idle[0].alive() {
+				h := c.hosts[to.key]
+				for tt.end != nil && len(h.idle) > 0 && h.idle[0].tap.look(h.idle[0].nc) == nil {
 					runtime.Gosched()
 				}
 			}

@@ -1,26 +1,28 @@
 package wire
 
 import (
+	"bytes"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 )
 
-// A Target is an endpoint with what its requests have in common, made once. It
-// is used with one Client, and may be used concurrently.
+// A Target is an endpoint with the parts that its requests have in common. It is used
+// with one Client, and may be used concurrently.
 type Target struct {
+	// NetHTTP has net/http make all requests, for a receiver whose HTTP/1.1 this
+	// package refuses. It is set before the first request.
+	NetHTTP bool
+
 	url     *url.URL
 	header  http.Header
 	key     key
-	foreign bool   // for net/http alone
+	foreign bool   // only net/http knows how to spell the host
 	head    []byte // of a request, up to the value of Content-Length
-
-	host atomic.Pointer[host]
 }
 
 // A key names what connections have in common. Those of different TLS
@@ -45,35 +47,18 @@ func NewTarget(u *url.URL, header http.Header, tls *tls.Config) *Target {
 		}
 	}
 	t.key.addr = net.JoinHostPort(u.Hostname(), port)
-	// Names in other scripts are spelled in punycode, and zones of IPv6
-	// addresses left out, by tables and rules that net/http has.
-	if t.foreign = strings.Trim(u.Host, hostBytes) != ""; t.foreign {
-		return t
-	}
-	t.head = append(t.head, "POST "...)
-	t.head = append(t.head, u.RequestURI()...)
-	t.head = append(t.head, " HTTP/1.1\r\nHost: "...)
-	t.head = append(t.head, u.Host...)
-	names := make([]string, 0, len(header))
-	for name := range header {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		for _, value := range header[name] {
-			t.head = append(t.head, "\r\n"...)
-			t.head = append(t.head, name...)
-			t.head = append(t.head, ": "...)
-			t.head = append(t.head, value...)
-		}
-	}
-	t.head = append(t.head, "\r\nContent-Length: "...)
-	t.head = slices.Clip(t.head)
+	// net/http has the tables and rules to spell names in other scripts in punycode,
+	// and to leave out zones of IPv6 addresses.
+	t.foreign = strings.Trim(u.Host, hostBytes) != ""
+	var head bytes.Buffer
+	fmt.Fprintf(&head, "POST %s HTTP/1.1\r\nHost: %s\r\n", u.RequestURI(), u.Host)
+	header.Write(&head)
+	head.WriteString("Content-Length: ")
+	t.head = head.Bytes()
 	return t
 }
 
-// hostBytes are the bytes of host names and addresses that are sent as they
-// are.
+// hostBytes are the bytes of host names and addresses that are sent unchanged.
 const hostBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._:[]"
 
 // appendHead appends the head of a request.

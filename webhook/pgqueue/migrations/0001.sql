@@ -1,9 +1,9 @@
 -- Names without a schema are found by search_path, which is set to the schema.
+-- Ids and names of destinations and users may have any bytes, and so are bytea.
 
--- Each value stands for itself and the 255 after it.
-CREATE SEQUENCE ids INCREMENT BY 256;
+CREATE SEQUENCE ids;
 
--- A node is a Queue that is open. What it has claimed is its own until it
+-- A node is a Store that is open. Others leave alone what it has claimed until it
 -- expires.
 CREATE TABLE node (
     id      bigint PRIMARY KEY,
@@ -15,23 +15,27 @@ CREATE TABLE node (
     note    bytea -- what it presents
 );
 
-CREATE TABLE paused (
-    destination bytea PRIMARY KEY,
-    since       timestamptz NOT NULL
+-- A setting is a small document, such as a pause.
+CREATE TABLE setting (
+    name    bytea PRIMARY KEY,
+    value   bytea NOT NULL,
+    version bigint NOT NULL -- from ids
 );
 
--- A chunk is up to 256 deliveries to one destination. Finished ones are deleted; so
--- that nothing has to be vacuumed, they are kept on shelves that are used in
--- turn and truncated when they are empty.
+-- A chunk is up to 256 deliveries to one destination, all fresh or all retries. A chunk
+-- that is done is deleted. So that vacuum has nothing to do, chunks are kept on shelves:
+-- partitions that are used in turn, and truncated when they are empty.
 CREATE TABLE chunk (
     shelf       smallint NOT NULL,
     id          bigint   NOT NULL, -- from ids
     destination bytea    NOT NULL,
-    due         bigint   NOT NULL, -- microseconds since 1970: of the first of items
-    node        bigint   NOT NULL, -- who has claimed it; 0: nobody
+    retry       boolean  NOT NULL,
+    due         bigint   NOT NULL, -- microseconds since 1970: of the first that is not done
+    node        bigint   NOT NULL, -- which has claimed it; 0: none
     held        smallint NOT NULL, -- how many deliveries are not done
-    done        bytea,             -- a bit for each that is, once one is
-    items       bytea    NOT NULL, -- their records, each after its length
+    done        varbit,            -- a bit for each delivery; null: none is done
+    why         text,              -- why the first of them failed last
+    items       bytea    NOT NULL, -- the deliveries, in the order they are due
     PRIMARY KEY (shelf, id)
 ) PARTITION BY LIST (shelf);
 
@@ -42,25 +46,20 @@ CREATE TABLE chunk_1 PARTITION OF chunk FOR VALUES IN (1);
 CREATE TABLE chunk_2 PARTITION OF chunk FOR VALUES IN (2);
 CREATE TABLE chunk_3 PARTITION OF chunk FOR VALUES IN (3);
 
-CREATE INDEX chunk_due ON chunk (destination, due, id) WHERE node = 0;
+CREATE INDEX chunk_due ON chunk (destination, retry, due, id) WHERE node = 0;
 CREATE INDEX chunk_node ON chunk (node) WHERE node <> 0;
 
--- What was put before, by the first 128 bits of a SHA-256, in generations: generation
--- n is in table n % 8. Keys are added to the newest alone; seen has all.
-CREATE TABLE seen_0 (key uuid PRIMARY KEY);
-CREATE TABLE seen_1 (key uuid PRIMARY KEY);
-CREATE TABLE seen_2 (key uuid PRIMARY KEY);
-CREATE TABLE seen_3 (key uuid PRIMARY KEY);
-CREATE TABLE seen_4 (key uuid PRIMARY KEY);
-CREATE TABLE seen_5 (key uuid PRIMARY KEY);
-CREATE TABLE seen_6 (key uuid PRIMARY KEY);
-CREATE TABLE seen_7 (key uuid PRIMARY KEY);
+-- What was put before, by the first 128 bits of a SHA-256: of the present generation and
+-- of the one before. Generation n is in slot n % 2.
+CREATE TABLE seen (
+    slot smallint NOT NULL,
+    key  uuid     NOT NULL
+) PARTITION BY LIST (slot);
 
-CREATE VIEW seen AS
-    SELECT key FROM seen_0 UNION ALL SELECT key FROM seen_1 UNION ALL
-    SELECT key FROM seen_2 UNION ALL SELECT key FROM seen_3 UNION ALL
-    SELECT key FROM seen_4 UNION ALL SELECT key FROM seen_5 UNION ALL
-    SELECT key FROM seen_6 UNION ALL SELECT key FROM seen_7;
+CREATE TABLE seen_0 PARTITION OF seen FOR VALUES IN (0);
+CREATE TABLE seen_1 PARTITION OF seen FOR VALUES IN (1);
+CREATE UNIQUE INDEX ON seen_0 (key);
+CREATE UNIQUE INDEX ON seen_1 (key);
 
 CREATE TABLE state (
     shelf      smallint    NOT NULL, -- where new chunks go
@@ -70,72 +69,100 @@ CREATE TABLE state (
 );
 INSERT INTO state VALUES (0, clock_timestamp(), 0, clock_timestamp());
 
--- put_all_n is for the generations in table n. It remembers keys, which no older one
--- knows, and suspects, which one may know, and returns those that were not known. If
--- none was, it stores the chunks too, and notifies. If the generation is another by
--- now, it returns a null, and has done nothing. It is for transactions of others: it
--- finds by index whatever they have set, and whatever was known of the tables when its
--- statements were planned. A transaction that reads as of its beginning has to be tried
--- again if the generation has changed since: it does not see what others added to the
--- older one.
-DO $do$
-BEGIN
-    FOR n IN 0..7 LOOP
-        EXECUTE format($create$
-CREATE FUNCTION put_all_%1$s(generations bigint, generation bigint, keys uuid[], suspects uuid[], shelf smallint, destinations bytea[], dues bigint[], held bigint[], items bytea[], channel text, told text)
-RETURNS SETOF uuid LANGUAGE plpgsql
+-- put remembers new_keys, and stores chunks of the deliveries whose keys were not known: of
+-- all, without keys. The keys and dues are those of the deliveries, chunk by chunk. It
+-- returns how many keys were not known, and the places of those that were: null if none was.
+-- Their deliveries are stored as done. A chunk that is mine is claimed by the node.
+--
+-- Transactions of others call it, too: it finds by index whatever they have set, and
+-- whatever was known of the tables when its statements were planned. A transaction that
+-- reads as of its beginning has to be tried again if the generation has changed since: it
+-- does not see what others added to the older one.
+CREATE FUNCTION put(lock_key bigint, claimer bigint, new_keys uuid[], destinations bytea[], retries boolean[], dues bigint[],
+    counts int[], mine boolean[], whys text[], records bytea[], channel text, told text,
+    OUT stored int, OUT known int[], OUT to_shelf smallint, OUT chunks bigint[])
+LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
-    newest bigint;
-    unknown uuid[] := keys;
+    to_slot smallint;
     fresh uuid[];
 BEGIN
-    PERFORM pg_advisory_xact_lock_shared(generations);
+    PERFORM pg_advisory_xact_lock_shared(lock_key);
     IF current_setting('transaction_isolation') = 'read committed' THEN
-        SELECT s.generation INTO newest FROM state s;
+        SELECT s.shelf, s.generation % 2 INTO to_shelf, to_slot FROM state s;
     ELSE
-        SELECT s.generation INTO newest FROM state s FOR SHARE;
+        SELECT s.shelf, s.generation % 2 INTO to_shelf, to_slot FROM state s FOR SHARE;
     END IF;
-    IF newest <> put_all_%1$s.generation THEN
-        RETURN NEXT NULL;
-        RETURN;
+    IF cardinality(new_keys) > 0 THEN
+        WITH added AS (
+            INSERT INTO seen (slot, key)
+            SELECT to_slot, k FROM unnest(new_keys) k WHERE NOT EXISTS (SELECT FROM seen o WHERE o.key = k) ORDER BY k
+            ON CONFLICT DO NOTHING RETURNING key
+        )
+        SELECT coalesce(array_agg(key), '{}') INTO fresh FROM added;
+        stored := cardinality(fresh);
+        IF stored < cardinality(new_keys) THEN
+            known := ARRAY(SELECT u.place::int FROM unnest(new_keys) WITH ORDINALITY u (key, place) WHERE u.key NOT IN (SELECT unnest(fresh)));
+        END IF;
     END IF;
-    IF cardinality(suspects) > 0 THEN -- which takes twice as long, whether one is known or not
-        SELECT keys || coalesce(array_agg(k), '{}') INTO unknown
-        FROM unnest(suspects) k WHERE NOT EXISTS (SELECT FROM seen o WHERE o.key = k);
-    END IF;
-    WITH added AS (
-        INSERT INTO seen_%1$s SELECT k FROM unnest(unknown) k ORDER BY k
-        ON CONFLICT DO NOTHING RETURNING key
-    ) SELECT array_agg(key) INTO fresh FROM added;
-    IF cardinality(fresh) = cardinality(keys) + cardinality(suspects) THEN
-        INSERT INTO chunk (shelf, id, destination, due, node, held, items)
-        SELECT put_all_%1$s.shelf, nextval('ids'), c.destination, c.due, 0, c.held, c.items
-        FROM unnest(destinations, dues, put_all_%1$s.held, put_all_%1$s.items) c (destination, due, held, items);
+    chunks := ARRAY(SELECT nextval('ids') FROM generate_series(1, cardinality(destinations)));
+    INSERT INTO chunk (shelf, id, destination, retry, due, node, held, done, why, items)
+    SELECT to_shelf, c.id, c.destination, c.retry, coalesce(k.due, dues[c.before + 1]), CASE WHEN c.mine THEN claimer ELSE 0 END,
+        coalesce(k.held, c.n), k.done, c.why, c.items
+    FROM (
+        SELECT u.*, (sum(u.n) OVER (ORDER BY u.place) - u.n)::int AS before
+        FROM unnest(chunks, destinations, retries, counts, mine, whys, records) WITH ORDINALITY
+            u (id, destination, retry, n, mine, why, items, place)
+    ) c LEFT JOIN LATERAL (
+        SELECT count(*) FILTER (WHERE NOT d.known) AS held, min(dues[d.at]) FILTER (WHERE NOT d.known) AS due,
+            string_agg(d.known::int::text, '' ORDER BY d.at)::varbit AS done
+        FROM (SELECT g AS at, g = ANY (known) AS known FROM generate_series(c.before + 1, c.before + c.n) g) d
+    ) k ON known IS NOT NULL
+    WHERE k.held IS DISTINCT FROM 0;
+    IF told <> '' THEN
         PERFORM pg_notify(channel, told);
     END IF;
-    RETURN QUERY SELECT unnest(fresh);
 END
-$$
-        $create$, n);
-    END LOOP;
-END
-$do$;
+$$;
 
-CREATE SEQUENCE deaths;
+-- settle stores how many deliveries of chunks are held, of befores, and which are done. It
+-- changes nothing, and fails, unless the node has claimed all of them.
+CREATE FUNCTION settle(claimer bigint, shelves smallint[], ids bigint[], befores int[], helds int[], dones text[])
+RETURNS void LANGUAGE plpgsql
+SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+DECLARE
+    deleted int;
+    updated int;
+BEGIN
+    DELETE FROM chunk c USING unnest(shelves, ids, befores, helds) u (shelf, id, before, held)
+    WHERE u.held = 0 AND c.shelf = u.shelf AND c.id = u.id AND c.node = claimer AND c.held = u.before;
+    GET DIAGNOSTICS deleted = ROW_COUNT;
+    UPDATE chunk c SET held = u.held, done = u.done::varbit
+    FROM unnest(shelves, ids, befores, helds, dones) u (shelf, id, before, held, done)
+    WHERE u.held > 0 AND c.shelf = u.shelf AND c.id = u.id AND c.node = claimer AND c.held = u.before;
+    GET DIAGNOSTICS updated = ROW_COUNT;
+    IF deleted + updated < cardinality(ids) THEN
+        RAISE EXCEPTION 'claims have ended' USING ERRCODE = 'HF001';
+    END IF;
+END
+$$;
 
 CREATE TABLE dead (
     died        bigint NOT NULL, -- microseconds since 1970
-    id          bigint NOT NULL, -- from deaths
+    id          bigint NOT NULL, -- from ids
     destination bytea  NOT NULL,
     type        bytea  NOT NULL,
     reason      bytea  NOT NULL,
+    user_id     bytea  NOT NULL,
+    size        bigint NOT NULL,
     record      bytea  NOT NULL,
     PRIMARY KEY (died, id)
 );
 
 CREATE INDEX dead_destination ON dead (destination, died, id);
+CREATE INDEX dead_user ON dead (user_id) WHERE user_id <> '';
 
 CREATE TABLE audience (
     name       bytea PRIMARY KEY,
@@ -148,3 +175,22 @@ CREATE TABLE member (
     generation bigint NOT NULL,
     PRIMARY KEY (audience, member)
 );
+
+-- The views are for people: what waits, for whom and why, and what was given up. reason
+-- is that of the last failure of the first delivery of a chunk.
+CREATE VIEW waiting AS
+SELECT encode(c.destination, 'escape') AS destination, c.held AS deliveries,
+    CASE WHEN c.retry THEN 'retry' ELSE 'fresh' END AS queue,
+    to_timestamp(c.due / 1e6) AS due,
+    CASE WHEN c.node <> 0 THEN 'claimed'
+        WHEN EXISTS (SELECT FROM setting s WHERE s.name = 'pause/'::bytea || c.destination) THEN 'paused'
+        WHEN to_timestamp(c.due / 1e6) > clock_timestamp() THEN 'not due yet'
+        ELSE 'due' END AS state,
+    n.name AS node, c.why AS reason, c.shelf, c.id AS chunk
+FROM chunk c LEFT JOIN node n ON n.id = c.node;
+
+CREATE VIEW dead_letters AS
+SELECT encode(destination, 'escape') AS destination, to_timestamp(died / 1e6) AS died, encode(reason, 'escape') AS reason,
+    encode(type, 'escape') AS type, encode(user_id, 'escape') AS user_id, size,
+    lpad(to_hex(died), 16, '0') || lpad(to_hex(id), 16, '0') AS key
+FROM dead;

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
 )
@@ -127,7 +128,7 @@ func (h *Handler) testDestination(asked *api.TestRequest) (*webhook.Destination,
 // may use this API writes, is the operator's word; what a name resolves to is
 // not.
 func (h *Handler) try(ctx context.Context, d *webhook.Destination, typ string) ([]api.Exchange, error) {
-	e, err := webhook.EventOf(samples[typ]("test-"+rand.Text()), webhook.Envelope{})
+	e, err := new(event.Encoder).Encode(samples[typ]("test-" + rand.Text()))
 	if err != nil {
 		return nil, err
 	}

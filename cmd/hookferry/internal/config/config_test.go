@@ -253,8 +253,8 @@ func TestProblems(t *testing.T) {
 	}{
 		{"empty", "", []string{" is empty"}},
 		{"comments", "# nothing\n", []string{" is empty"}},
-		{"not YAML", "a: [1\n", []string{"1:4: sequence end token ']' not found"}},
-		{"tab", "a:\n\tb: 1\n", []string{"2:1: found character '\t' that cannot start any token"}},
+		{"not YAML", "a: [1\n", []string{"2:1: did not find expected ',' or ']'"}},
+		{"tab", "a:\n\tb: 1\n", []string{"2:1: found character that cannot start any token"}},
 		{"a text", "hello\n", []string{"1:1: want keys and values"}},
 		{"a list", "- a\n", []string{"1:1: want keys and values"}},
 		{"two documents", minimal + "---\na: 1\n", []string{" has more than one document"}},
@@ -266,8 +266,9 @@ func TestProblems(t *testing.T) {
 		{"given twice within", "log: {level: info, level: warn}\n" + minimal, []string{"1:20: log.level: is given twice; first in line 1"}},
 		{"without a value", "listen:\n" + minimal, []string{"1:8: listen: has no value; leave the key out for the default"}},
 		{"merge", "log: {<<: {level: info}}\n" + minimal, []string{"1:7: log.<<: there is no such key"}},
+		{"tag that does not fit", "listen: !!int secret\n" + minimal, []string{"1:9: listen: has a tag"}},
 		{"tag", "listen: !!str :1\n" + minimal, []string{"1:9: listen: has a tag"}},
-		{"anchor that is not there", "listen: *x\n" + minimal, []string{"1:9: listen: refers to an anchor that is not above"}},
+		{"anchor that is not there", "listen: *x\n" + minimal, []string{"1:9: refers to an anchor that is not above"}},
 		{"of the wrong kind", "listen: [a]\nlog: 3\ntrustedProxies: x\nmetrics: yes\nlimits: {connections: ten}\ntracing: {sample: all}\ngrace: 10\n" + minimal, []string{
 			"1:9: listen: want a single value",
 			"2:6: log: want keys and values",
@@ -338,7 +339,7 @@ func TestProblems(t *testing.T) {
 			"4:10: destinations[1].id: is no name in the path of a URL",
 		}},
 		{"a name that is none", "webhooks: {name: 'a b'}\n" + minimal, []string{"1:18: webhooks.name: want a product name"}},
-		{"token that is needed", "admin: {listen: ':8081'}\n" + minimal, []string{"1:9: admin.token: is required, as admin.listen is more than this machine's own address"}},
+		{"token that is needed", "admin: {listen: ':8081'}\n" + minimal, []string{"1:8: admin.token: is required, as admin.listen is more than this machine's own address"}},
 		{"token that is short", "admin: {token: short}\n" + minimal, []string{"1:16: admin.token: want 16 to 1024 visible characters"}},
 		{"no sources", "destinations: []\n", []string{" sources: 1 to 10000 are allowed"}},
 		{"source", `
@@ -392,9 +393,9 @@ destinations:
   - {id: d, endpoints: [{url: "http://a.example/"}], tls: {ca: hookferry.yaml}}
   - {id: e, endpoints: [{url: "http://a.example/"}], tls: {certificate: hookferry.yaml}}
 `, []string{
-			"2:7: tls: want a certificate and its key, both in PEM",
+			"2:6: tls: want a certificate and its key, both in PEM",
 			"5:64: destinations[0].tls.ca: holds no certificate in PEM",
-			"6:60: destinations[1].tls.key: is required",
+			"6:59: destinations[1].tls.key: is required",
 		}},
 		{"very many", many, []string{"2:6: sources[0].nam: there is no such key"}},
 	} {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"encoding"
 	"errors"
 	"fmt"
@@ -14,9 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/hookferry/analytics/signature"
 )
@@ -35,11 +34,10 @@ const (
 
 // A decoder puts what a file says into settings. It goes on after a problem, so
 // that all of them are told at once. The parser's own decoder stops at the first
-// problem, and shows the lines around it, secrets included.
+// problem, and its errors may repeat what a value is.
 type decoder struct {
 	folder   string // relative paths begin there
 	getenv   func(string) string
-	anchors  map[string]ast.Node
 	places   map[string]place // by key
 	files    []File           // that were read
 	values   int
@@ -50,49 +48,40 @@ type place struct{ line, column int }
 
 func newDecoder(path string, getenv func(string) string) *decoder {
 	return &decoder{
-		folder:  filepath.Dir(path),
-		getenv:  getenv,
-		anchors: map[string]ast.Node{},
-		places:  map[string]place{},
+		folder: filepath.Dir(path),
+		getenv: getenv,
+		places: map[string]place{},
 	}
 }
 
 // decode reads a file into s, which has the defaults.
 func (d *decoder) decode(text []byte, s *Settings) {
-	root, err := parse(text)
-	var syntax *yaml.SyntaxError
-	var over *excess
+	var document, more yaml.Node
+	loader, err := yaml.NewLoader(bytes.NewReader(text))
+	if err == nil {
+		err = loader.Load(&document)
+	}
+	var syntax *yaml.LoadError
 	switch {
-	case errors.As(err, &over):
-		d.places[""] = over.place
-		d.problem("", "%s", over.text)
+	case err == io.EOF || err == nil && document.Content[0].ShortTag() == "!!null":
+		d.problem("", "is empty")
 	case errors.As(err, &syntax):
-		d.places[""] = placeOf(syntax.Token)
-		d.problem("", "%s", syntax.Message)
+		d.places[""] = place{syntax.Mark.Line, syntax.Mark.Column}
+		text := "is not YAML"
+		switch syntax.Stage { // messages of others repeat what a value is
+		case yaml.ScannerStage, yaml.ParserStage:
+			text = syntax.Message
+		case yaml.ComposerStage:
+			text = "refers to an anchor that is not above"
+		}
+		d.problem("", "%s", text)
 	case err != nil:
 		d.problem("", "is not YAML")
-	case len(root.Docs) > 1 && root.Docs[1].Body != nil:
+	case loader.Load(&more) != io.EOF:
 		d.problem("", "has more than one document")
-	case len(root.Docs) == 0 || root.Docs[0].Body == nil:
-		d.problem("", "is empty")
 	default:
-		d.value("", root.Docs[0].Body, reflect.ValueOf(s).Elem())
+		d.value("", document.Content[0], reflect.ValueOf(s).Elem())
 	}
-}
-
-// parse takes YAML apart. A panic of the parser is not the end of a server that
-// reads its file again.
-func parse(text []byte) (f *ast.File, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("panic: %v", v)
-		}
-	}()
-	all, err := tokens(text)
-	if err != nil {
-		return nil, err
-	}
-	return parser.Parse(all, 0, parser.AllowDuplicateMapKey())
 }
 
 // problem notes what is wrong with a key.
@@ -123,32 +112,23 @@ func under(key, name string) string {
 }
 
 // value puts n, which is at key, into v.
-func (d *decoder) value(key string, n ast.Node, v reflect.Value) {
+func (d *decoder) value(key string, n *yaml.Node, v reflect.Value) {
 	if d.values++; d.values > maxValues {
 		if d.values == maxValues+1 {
-			d.places[""] = begin(n)
+			d.places[""] = placeOf(n)
 			d.problem("", "has more than %d values", maxValues)
 		}
 		return
 	}
-	d.places[key] = begin(n)
-	switch node := n.(type) {
-	case *ast.AnchorNode:
-		d.anchors[node.Name.GetToken().Value] = node.Value
-		d.value(key, node.Value, v)
-		return
-	case *ast.AliasNode:
-		target := d.anchors[node.Value.GetToken().Value]
-		if target == nil {
-			d.problem(key, "refers to an anchor that is not above")
-			return
-		}
-		d.value(key, target, v)
-		return
-	case *ast.TagNode:
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	d.places[key] = placeOf(n)
+	switch {
+	case n.Style&yaml.TaggedStyle != 0:
 		d.problem(key, "has a tag; there are none here")
 		return
-	case *ast.NullNode:
+	case n.ShortTag() == "!!null":
 		d.problem(key, "has no value; leave the key out for the default")
 		return
 	}
@@ -166,13 +146,8 @@ func (d *decoder) value(key string, n ast.Node, v reflect.Value) {
 	}
 	switch v.Kind() {
 	case reflect.Struct:
-		fields := map[string]reflect.Value{}
-		for i := range v.NumField() {
-			if name := v.Type().Field(i).Tag.Get("yaml"); name != "-" {
-				fields[name] = v.Field(i)
-			}
-		}
-		d.mapping(key, n, func(name string, value ast.Node) {
+		fields := fieldsOf(v)
+		d.mapping(key, n, func(name string, value *yaml.Node) {
 			if field, ok := fields[name]; ok {
 				d.value(under(key, name), value, field)
 			} else {
@@ -181,18 +156,17 @@ func (d *decoder) value(key string, n ast.Node, v reflect.Value) {
 		})
 	case reflect.Map:
 		v.Set(reflect.MakeMap(v.Type()))
-		d.mapping(key, n, func(name string, value ast.Node) {
+		d.mapping(key, n, func(name string, value *yaml.Node) {
 			e := reflect.New(v.Type().Elem()).Elem()
 			d.value(under(key, name), value, e)
 			v.SetMapIndex(reflect.ValueOf(name), e)
 		})
 	case reflect.Slice:
-		list, ok := n.(*ast.SequenceNode)
-		if !ok {
+		if n.Kind != yaml.SequenceNode {
 			d.problem(key, "want a list")
 			return
 		}
-		for i, value := range list.Values {
+		for i, value := range n.Content {
 			e := reflect.New(v.Type().Elem()).Elem()
 			switch e := e.Addr().Interface().(type) {
 			case *Source:
@@ -209,16 +183,14 @@ func (d *decoder) value(key string, n ast.Node, v reflect.Value) {
 }
 
 // mapping calls each for what n, a mapping, holds.
-func (d *decoder) mapping(key string, n ast.Node, each func(name string, value ast.Node)) {
-	m, ok := n.(ast.MapNode)
-	if !ok {
+func (d *decoder) mapping(key string, n *yaml.Node, each func(name string, value *yaml.Node)) {
+	if n.Kind != yaml.MappingNode {
 		d.problem(key, "want keys and values")
 		return
 	}
 	seen := map[string]place{}
-	for i := m.MapRange(); i.Next(); {
-		token := i.Key().GetToken()
-		name, at := token.Value, placeOf(token)
+	for i := 0; i < len(n.Content); i += 2 {
+		name, at := n.Content[i].Value, placeOf(n.Content[i])
 		full := under(key, name)
 		d.places[full] = at
 		if first, twice := seen[name]; twice {
@@ -226,22 +198,19 @@ func (d *decoder) mapping(key string, n ast.Node, each func(name string, value a
 			continue
 		}
 		seen[name] = at
-		each(name, i.Value())
+		each(name, n.Content[i+1])
 	}
 }
 
+func placeOf(n *yaml.Node) place { return place{n.Line, n.Column} }
+
 // text returns the text of a scalar with its variables replaced.
-func (d *decoder) text(key string, n ast.Node) (string, bool) {
-	var text string
-	switch node := n.(type) {
-	case *ast.LiteralNode:
-		text = node.Value.Value
-	case ast.ScalarNode:
-		text = node.GetToken().Value
-	default:
+func (d *decoder) text(key string, n *yaml.Node) (string, bool) {
+	if n.Kind != yaml.ScalarNode {
 		d.problem(key, "want a single value; quote one with a colon or braces")
 		return "", false
 	}
+	text := n.Value
 	var b strings.Builder
 	for {
 		before, rest, found := strings.Cut(text, "${")

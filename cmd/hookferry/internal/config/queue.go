@@ -103,8 +103,6 @@ func (c *checker) queue() {
 	number(c, "queue.nats.replicas", n.Replicas, 0, 5)
 	number(c, "queue.nats.partitions", n.Partitions, 1, 256)
 	number(c, "queue.nats.claim", n.Claim, time.Second, time.Hour)
-	if n.DedupWindow != 0 {
-		number(c, "queue.nats.dedupWindow", n.DedupWindow, time.Minute, 7*24*time.Hour)
-	}
+	number(c, "queue.nats.dedupWindow", n.DedupWindow, time.Minute, 7*24*time.Hour)
 	number(c, "queue.nats.maxBytes", n.MaxBytes, 0, 1<<50)
 }

@@ -85,14 +85,14 @@ func (q *Queue) Shared() bool { return q.URL != "" }
 
 // NATS says how JetStream is used; see natsqueue.Config.
 type NATS struct {
-	// Stream is the name of the stream, and the beginning of those beside it.
+	// Stream is the name of the stream.
 	Stream string `yaml:"stream"`
 	// Credentials is a file with a user's JWT and seed. Empty means none.
 	Credentials string `yaml:"credentials"`
 	// TLS is of the connections to the servers, which are encrypted with it in any
 	// case. Nil means the system's authorities, where the servers want TLS.
 	TLS *ClientTLS `yaml:"tls"`
-	// Replicas is how many servers keep each stream: 1 to 5. Zero means what the
+	// Replicas is how many servers keep the stream: 1 to 5. Zero means what the
 	// stream has, and for a new one 3 where there are as many servers.
 	Replicas int `yaml:"replicas"`
 	// Partitions is into how many parts destinations are divided: 1 to 256. It
@@ -102,7 +102,7 @@ type NATS struct {
 	// gone: 1s to 1h.
 	Claim time.Duration `yaml:"claim"`
 	// DedupWindow is how long a call is recognised when it comes again: 1m to
-	// 168h. Zero means what the stream has, and for a new one an hour.
+	// 168h.
 	DedupWindow time.Duration `yaml:"dedupWindow"`
 	// MaxBytes bounds what waits on the disk, in each replica. Zero means no
 	// bound but the server's.
@@ -296,7 +296,7 @@ func Default() *Settings {
 		Data:   DefaultData,
 		Queue: Queue{
 			Postgres: Postgres{Schema: pgqueue.DefaultSchema, Migrate: true, Connections: 10, Claim: pgqueue.DefaultClaim},
-			NATS:     NATS{Stream: natsqueue.DefaultStream, Partitions: natsqueue.DefaultPartitions, Claim: natsqueue.DefaultClaim},
+			NATS:     NATS{Stream: natsqueue.DefaultStream, Partitions: natsqueue.DefaultPartitions, Claim: natsqueue.DefaultClaim, DedupWindow: natsqueue.DefaultDedupWindow},
 		},
 		Grace:       10 * time.Second,
 		Admin:       Admin{Listen: "localhost:8081"},

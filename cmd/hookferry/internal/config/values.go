@@ -9,9 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/token"
-
 	"github.com/hookferry/analytics/signature"
 )
 
@@ -66,13 +63,39 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 // or the content of the file that it names. Relative paths begin in the working
 // directory. The error names the path: it is what somebody typed, or a variable
 // that stands for it alone.
-func ReadSecret(text string) (signature.Secret, error) {
-	d := newDecoder("", nil)
-	var secret signature.Secret
-	if problem := scalar(reflect.ValueOf(&secret).Elem())(d, text); problem != "" {
-		return "", fmt.Errorf("%s: %s", text, problem) // only a file can be wrong
+func ReadSecret(text string) (secret signature.Secret, err error) {
+	return secret, read(text, reflect.ValueOf(&secret).Elem())
+}
+
+// Set puts a text into the setting at a key, such as "log.level", as the file would, but for
+// variables. In the key, "[0]" is the first value of a list, and "[]" a new one behind the
+// last. The error is that of ReadSecret, or says what is allowed.
+func (s *Settings) Set(key, text string) error {
+	v := reflect.ValueOf(s).Elem()
+	for part := range strings.SplitSeq(key, ".") {
+		name, index, isList := strings.Cut(part, "[")
+		v = fieldsOf(v)[name]
+		switch {
+		case isList && index == "]":
+			v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
+			v = v.Index(v.Len() - 1)
+		case isList:
+			v = v.Index(0)
+		}
 	}
-	return secret, nil
+	return read(text, v)
+}
+
+// read puts a text into a value that is a scalar.
+func read(text string, v reflect.Value) error {
+	problem := scalar(v)(newDecoder("", nil), text)
+	if strings.HasPrefix(text, "file:") && problem != "" {
+		return fmt.Errorf("%s: %s", text, problem)
+	}
+	if problem != "" {
+		return errors.New(problem)
+	}
+	return nil
 }
 
 // Keys returns every key of the file, such as "sources[].keys[]" or, where a
@@ -94,15 +117,25 @@ func Keys() []string {
 		case t.Kind() == reflect.Map:
 			walk(key+".*", t.Elem())
 		default:
-			for i := range t.NumField() {
-				if name := t.Field(i).Tag.Get("yaml"); name != "-" {
-					walk(under(key, name), t.Field(i).Type)
-				}
+			fields := fieldsOf(reflect.New(t).Elem())
+			for _, name := range keysOf(t) {
+				walk(under(key, name), fields[name].Type())
 			}
 		}
 	}
 	walk("", reflect.TypeFor[Settings]())
 	return keys
+}
+
+// fieldsOf returns the fields of a struct by their keys.
+func fieldsOf(v reflect.Value) map[string]reflect.Value {
+	fields := map[string]reflect.Value{}
+	for i := range v.NumField() {
+		if name := v.Type().Field(i).Tag.Get("yaml"); name != "-" {
+			fields[name] = v.Field(i)
+		}
+	}
+	return fields
 }
 
 // keysOf returns the keys of a mapping that is read into a struct.
@@ -114,21 +147,4 @@ func keysOf(t reflect.Type) []string {
 		}
 	}
 	return keys
-}
-
-// begin is where a node begins: for the parser, a mapping does so at a colon.
-func begin(n ast.Node) place {
-	if m, ok := n.(ast.MapNode); ok {
-		if first := m.MapRange(); first.Next() {
-			return placeOf(first.Key().GetToken())
-		}
-	}
-	return placeOf(n.GetToken())
-}
-
-func placeOf(t *token.Token) place {
-	if t == nil || t.Position == nil {
-		return place{}
-	}
-	return place{t.Position.Line, t.Position.Column}
 }

@@ -1,53 +1,14 @@
 package server
 
 import (
-	"fmt"
 	"math"
 	"runtime/debug"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/signature"
 )
-
-func TestSystemMemory(t *testing.T) {
-	const gb = 1 << 30
-	meminfo := fmt.Sprintf("MemTotal:       %d kB\nMemFree: 1 kB\n", 8*gb>>10)
-	for _, tt := range []struct {
-		name  string
-		files map[string]string
-		want  int64
-	}{
-		{"nothing is known", nil, 0},
-		{"a machine", map[string]string{"proc/meminfo": meminfo}, 4 * gb},
-		{"a machine with control groups", map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "max\n"}, 4 * gb},
-		{"a container", map[string]string{"proc/meminfo": meminfo, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "1000000000\n"}, 900_000_000},
-		{"a group within others", map[string]string{
-			"proc/meminfo": meminfo, "proc/self/cgroup": "0::/a/b\n",
-			"sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/memory.max": "1000000000\n", "sys/fs/cgroup/memory.max": "2000000000\n",
-		}, 900_000_000},
-		{"of version 1", map[string]string{
-			"proc/meminfo": meminfo, "proc/self/cgroup": "3:cpu,cpuacct:/\n2:memory:/a\n0::/\n",
-			"sys/fs/cgroup/memory/a/memory.limit_in_bytes": "1000000000\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
-		}, 900_000_000},
-		{"of version 1, with the path of the host", map[string]string{
-			"proc/meminfo": meminfo, "proc/self/cgroup": "2:memory:/docker/0123\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "1000000000\n",
-		}, 900_000_000},
-		{"of version 1, without a limit", map[string]string{
-			"proc/meminfo": meminfo, "proc/self/cgroup": "2:memory:/\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
-		}, 4 * gb},
-	} {
-		root := fstest.MapFS{}
-		for name, text := range tt.files {
-			root[name] = &fstest.MapFile{Data: []byte(text)}
-		}
-		if got := systemMemory(root); got != tt.want {
-			t.Errorf("%s: %d, want %d", tt.name, got, tt.want)
-		}
-	}
-}
 
 // TestMemoryLimit: GOMEMLIMIT goes before the settings, and they before what the system has.
 // What requests may take follows, unless the settings say.

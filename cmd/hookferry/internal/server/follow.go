@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
+
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
@@ -58,8 +60,8 @@ func (s *server) follow(ctx context.Context) {
 		defer t.Stop()
 		look, watch = t.C, config.NewWatch(s.Settings)
 	}
-	if s.notify.beat > 0 {
-		t := time.NewTicker(s.notify.beat)
+	if every := heartbeat(); every > 0 {
+		t := time.NewTicker(every)
 		defer t.Stop()
 		beat = t.C
 	}
@@ -68,7 +70,7 @@ func (s *server) follow(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-beat:
-			s.notify.alive()
+			notify(daemon.SdNotifyWatchdog)
 			continue
 		case <-look:
 			if !watch.Changed() {
@@ -80,8 +82,8 @@ func (s *server) follow(ctx context.Context) {
 				continue
 			}
 		}
-		s.notify.reloading()
+		notifyReloading()
 		watch = s.reload()
-		s.notify.ready()
+		notify(daemon.SdNotifyReady)
 	}
 }

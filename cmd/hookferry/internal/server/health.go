@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/collector"
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/event"
 )
 
 // unready is how long the server reports not to be ready after the store refused
@@ -33,7 +33,7 @@ type readiness struct {
 }
 
 // ForwardEvents implements collector.Forwarder.
-func (h *readiness) ForwardEvents(ctx context.Context, destinations []string, events ...webhook.Event) error {
+func (h *readiness) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
 	began := time.Now()
 	err := h.next.ForwardEvents(ctx, destinations, events...)
 	if err != nil && (ctx.Err() == nil || time.Since(began) >= keptWaiting) {

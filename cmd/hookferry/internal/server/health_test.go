@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/event"
 )
 
 // A failing forwarder returns its error, or hangs.
@@ -21,7 +21,7 @@ type failing struct {
 	hangs bool
 }
 
-func (f *failing) ForwardEvents(ctx context.Context, _ []string, _ ...webhook.Event) error {
+func (f *failing) ForwardEvents(ctx context.Context, _ []string, _ ...event.Event) error {
 	if f.hangs {
 		<-ctx.Done()
 		return ctx.Err()

@@ -130,6 +130,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 		if status := s.call("k1", "Other"); status != 200 {
 			t.Errorf("the call of another is answered by %d", status)
 		}
+		synctest.Wait() // until each client has seen how its connection ended
 		for n, c := range first {
 			// Room was made for four and the call. The last one was over the bound of its address.
 			if ended, want := len(c.ended) == 1, n < 5 || n == 15; ended != want {

@@ -18,6 +18,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
+
 	"github.com/hookferry/analytics/cmd/hookferry/internal/admin"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
@@ -45,7 +47,7 @@ type Options struct {
 	// Level is what Logger logs from; it follows the settings.
 	Level  *slog.LevelVar
 	Logger *slog.Logger
-	// Getenv is for the variables of the service manager.
+	// Getenv is for GOMEMLIMIT and the variables of OpenTelemetry.
 	Getenv func(string) string
 	// Version is that of the program.
 	Version string
@@ -72,7 +74,6 @@ type server struct {
 	started   time.Time
 	settings  atomic.Pointer[config.Settings]
 	log       *slog.Logger
-	notify    *notifier
 	sources   sources
 	ready     readiness
 	access    accessLog
@@ -93,7 +94,7 @@ type server struct {
 // opened. An error at the start is a *SettingError, or says what is wrong.
 func Run(ctx context.Context, o Options) (err error) {
 	first := o.Settings
-	s := &server{Options: o, name: nodeName(), started: now(), log: o.Logger, notify: newNotifier(o.Getenv, os.Getpid()), ended: make(chan error, 4)}
+	s := &server{Options: o, name: nodeName(), started: now(), log: o.Logger, ended: make(chan error, 4)}
 
 	process := limitMemory(&first.Limits, o.Getenv)
 	s.memory = requestMemory(&first.Limits, process)
@@ -159,7 +160,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	s.ready.serve(true)
 	s.checkFiles()
 	s.announce(calls, control, process)
-	s.notify.ready()
+	notify(daemon.SdNotifyReady)
 
 	var failure error
 	select {
@@ -419,7 +420,7 @@ func (s *server) announce(calls, control *conns, process int64) {
 // otherwise a part has failed, whose result is no longer in s.ended.
 func (s *server) stop(ctx context.Context, clean bool, public, private *http.Server, stopFollowing func()) (failure error) {
 	settings := s.settings.Load()
-	s.notify.stopping()
+	notify(daemon.SdNotifyStopping)
 	s.ready.serve(false)
 	s.log.Info("stopping", "grace", settings.Grace)
 	left := 3 // results in s.ended that are still to come

@@ -21,7 +21,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -777,27 +776,18 @@ func TestNotify(t *testing.T) {
 		}
 	}
 	file := "sources: [{name: web, keys: [k1]}]\n"
-	s := onTheSystem(t).prepare(file, map[string]string{"NOTIFY_SOCKET": socket, "WATCHDOG_USEC": "20000", "WATCHDOG_PID": strconv.Itoa(os.Getpid())})
+	t.Setenv("NOTIFY_SOCKET", socket)
+	t.Setenv("WATCHDOG_USEC", "20000")
+	s := onTheSystem(t).prepare(file, nil)
 	s.begin()
-	want(`^READY=1\nMAINPID=\d+$`)
+	want(`^READY=1$`)
 	want(`^WATCHDOG=1$`)
 	s.reload <- os.Interrupt
-	want(`^RELOADING=1\nMONOTONIC_USEC=[1-9]\d+$`)
-	want(`^READY=1\n`)
+	want(`^RELOADING=1\nMONOTONIC_USEC=[1-9]\d+\n$`)
+	want(`^READY=1$`)
 	s.cancel()
 	want(`^STOPPING=1$`)
 	if err := s.stop(); err != nil {
 		t.Errorf("Run: %v", err)
-	}
-}
-
-func TestWatchdogOfAnother(t *testing.T) {
-	env := map[string]string{"WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}
-	if n := newNotifier(func(name string) string { return env[name] }, 2); n.beat != 0 {
-		t.Errorf("signs of life every %v for another process", n.beat)
-	}
-	env["WATCHDOG_PID"] = "2"
-	if n := newNotifier(func(name string) string { return env[name] }, 2); n.beat != 500*time.Millisecond {
-		t.Errorf("signs of life every %v, want every half second", n.beat)
 	}
 }

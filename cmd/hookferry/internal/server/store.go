@@ -74,7 +74,7 @@ func openEmbedded(settings *config.Settings, logger *slog.Logger) (*store, error
 	}
 	q, err := boltqueue.Open(filepath.Join(folder, DataFile), &boltqueue.Config{Logger: logger, MaxBytes: bound})
 	if errors.Is(err, boltqueue.ErrDamaged) {
-		err = fmt.Errorf("%w; 'hookferry store rescue -data %s -to FILE' writes what can be read to a new file", err, folder)
+		err = fmt.Errorf("%w; 'hookferry store rescue --data %s --to FILE' writes what can be read to a new file", err, folder)
 	}
 	if err != nil {
 		return nil, &SettingError{"data", err}
@@ -141,7 +141,7 @@ func openPostgres(ctx context.Context, c *config.Queue, name string, logger *slo
 		return nil, &SettingError{"queue.url", err}
 	}
 	return &store{
-		Store: webhook.FromQueue(q), release: pool.Close,
+		Store: q, release: pool.Close,
 		where: slog.String("queue", fmt.Sprintf("postgres://%s:%d/%s", pc.ConnConfig.Host, pc.ConnConfig.Port, pc.ConnConfig.Database)),
 	}, nil
 }
@@ -184,5 +184,5 @@ func openNATS(ctx context.Context, c *config.Queue, name string, logger *slog.Lo
 		nc.Close()
 		return nil, &SettingError{"queue.url", err}
 	}
-	return &store{Store: webhook.FromQueue(q), release: nc.Close, where: slog.String("queue", strings.Join(hosts, ","))}, nil
+	return &store{Store: q, release: nc.Close, where: slog.String("queue", strings.Join(hosts, ","))}, nil
 }

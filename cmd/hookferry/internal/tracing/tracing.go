@@ -16,20 +16,20 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hookferry/analytics/collector"
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -79,11 +79,19 @@ var _ webhook.Observer = (*Tracer)(nil)
 
 // Start returns a Tracer. The receiver of the traces need not be there.
 func Start(ctx context.Context, c Config) (*Tracer, error) {
-	to, err := newUploader(&c, os.Getenv)
-	if err != nil {
-		return nil, fmt.Errorf("tracing: %w", err)
+	// The exporter has no other way to tell.
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { c.Logger.Warn("tracing: spans were lost", "error", err) }))
+	var to []otlptracehttp.Option
+	if c.Endpoint != "" {
+		to = append(to, otlptracehttp.WithEndpointURL(strings.TrimSuffix(c.Endpoint, "/")+"/v1/traces"))
 	}
-	exporter, err := otlptrace.New(ctx, to)
+	if len(c.Headers) > 0 {
+		to = append(to, otlptracehttp.WithHeaders(c.Headers))
+	}
+	if c.Dial != nil {
+		to = append(to, otlptracehttp.WithHTTPClient(&http.Client{Transport: &http.Transport{DialContext: c.Dial}}))
+	}
+	exporter, err := otlptracehttp.New(ctx, to...)
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
@@ -98,8 +106,6 @@ func Start(ctx context.Context, c Config) (*Tracer, error) {
 	if c.Sample < 1 {
 		options = append(options, sdk.WithSampler(sdk.ParentBased(sdk.TraceIDRatioBased(c.Sample))))
 	}
-	// The exporter has no other way to tell.
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { c.Logger.Warn("tracing: spans were lost", "error", err) }))
 	provider := sdk.NewTracerProvider(options...)
 	return &Tracer{provider, provider.Tracer("github.com/hookferry/analytics/cmd/hookferry"), c.TrustClients}, nil
 }
@@ -136,10 +142,10 @@ func (t *Tracer) Handler(next http.Handler) http.Handler {
 
 // caller returns the context of a request with the span of its client, or the
 // option that links to that span. The client's tracestate is bounded by
-// webhook.ParseTrace: it stays in memory with the spans.
+// event.ParseTrace: it stays in memory with the spans.
 func (t *Tracer) caller(r *http.Request) (context.Context, []trace.SpanStartOption) {
 	ctx := r.Context()
-	theirs, ok := webhook.ParseTrace(r.Header.Get("traceparent"), strings.Join(r.Header.Values("tracestate"), ","))
+	theirs, ok := event.ParseTrace(r.Header.Get("traceparent"), strings.Join(r.Header.Values("tracestate"), ","))
 	if !ok {
 		return ctx, nil
 	}
@@ -153,7 +159,7 @@ func (t *Tracer) caller(r *http.Request) (context.Context, []trace.SpanStartOpti
 }
 
 // extract returns a context with the span that a Trace names.
-func extract(ctx context.Context, t webhook.Trace) context.Context {
+func extract(ctx context.Context, t event.Trace) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": t.Parent, "tracestate": t.State})
 }
 
@@ -183,7 +189,7 @@ type forwarder struct {
 	next collector.Forwarder
 }
 
-func (f *forwarder) ForwardEvents(ctx context.Context, destinations []string, events ...webhook.Event) error {
+func (f *forwarder) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
 	ctx, span := f.tracer.Start(ctx, "put", trace.WithAttributes(
 		attribute.Int("hookferry.events", len(events)), attribute.Int("hookferry.destinations", len(destinations))))
 	defer span.End()
@@ -203,7 +209,7 @@ func (t *Tracer) Trace(ctx context.Context) (traceparent, tracestate string) {
 
 // parent returns a context with the span that a delivery was put in, and
 // whether it is recorded.
-func parent(t webhook.Trace) (context.Context, bool) {
+func parent(t event.Trace) (context.Context, bool) {
 	ctx := extract(context.Background(), t)
 	return ctx, trace.SpanContextFromContext(ctx).IsSampled()
 }

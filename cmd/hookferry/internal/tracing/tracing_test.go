@@ -24,6 +24,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/hookferry/analytics/collector"
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/memnet"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
@@ -381,7 +382,7 @@ func TestReceiverThatHangs(t *testing.T) {
 		network, url := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 		defer close(release)
 		tracer := start(t, Config{Endpoint: url, Dial: network.DialContext, Sample: 1})
-		attempted := webhook.Attempted{Trace: webhook.Trace{Parent: "00-" + traceID + "-" + caller + "-01"}}
+		attempted := webhook.Attempted{Trace: event.Trace{Parent: "00-" + traceID + "-" + caller + "-01"}}
 		for range 10_000 { // of which 2,048 fit
 			tracer.Attempted(attempted)
 		}
@@ -409,7 +410,7 @@ func TestReceiverThatRefuses(t *testing.T) {
 			Endpoint: url, Dial: network.DialContext, Headers: map[string]string{"Authorization": "Bearer t0ken"}, Sample: 1,
 			Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		})
-		tracer.Ended(webhook.Ended{Delivery: webhook.Delivery{Trace: webhook.Trace{Parent: "00-" + traceID + "-" + caller + "-01"}}})
+		tracer.Ended(webhook.Ended{Delivery: webhook.Delivery{Trace: event.Trace{Parent: "00-" + traceID + "-" + caller + "-01"}}})
 		err := tracer.Shutdown(context.Background())
 		told := log.String()
 		if err != nil {
@@ -428,8 +429,8 @@ func TestNoTrace(t *testing.T) {
 		to := newReceiver(t)
 		tracer := to.start(t, "", Config{Sample: 1})
 		for _, parent := range []string{"", "00-" + traceID + "-" + caller + "-00", "x"} {
-			tracer.Attempted(webhook.Attempted{Trace: webhook.Trace{Parent: parent}})
-			tracer.Ended(webhook.Ended{Delivery: webhook.Delivery{Trace: webhook.Trace{Parent: parent}}})
+			tracer.Attempted(webhook.Attempted{Trace: event.Trace{Parent: parent}})
+			tracer.Ended(webhook.Ended{Delivery: webhook.Delivery{Trace: event.Trace{Parent: parent}}})
 		}
 		if err := tracer.Shutdown(context.Background()); err != nil {
 			t.Fatal(err)
@@ -477,7 +478,7 @@ func TestRefusedPut(t *testing.T) {
 // A full forwarder.
 type full struct{}
 
-func (full) ForwardEvents(context.Context, []string, ...webhook.Event) error {
+func (full) ForwardEvents(context.Context, []string, ...event.Event) error {
 	return webhook.ErrQueueFull
 }
 
@@ -504,7 +505,7 @@ func TestNamesThatAreNoText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReceiver(t)
 		tracer := r.start(t, "", Config{Sample: 1, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
-		trace, now := webhook.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, time.Now()
+		trace, now := event.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, time.Now()
 		tracer.Attempted(webhook.Attempted{Destination: "c\xffm", MessageID: "m\xff", Type: "t\xff", Trace: trace, Attempt: webhook.Attempt{At: now}})
 		tracer.Ended(webhook.Ended{At: now, Delivery: webhook.Delivery{Destination: "crm", MessageID: "m1", Type: "track", Trace: trace, Accepted: now}})
 		if err := tracer.Shutdown(t.Context()); err != nil {

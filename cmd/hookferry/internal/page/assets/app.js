@@ -202,7 +202,7 @@ onUnauthorized(() => new Promise((resolve, reject) => {
   const { dialog, body } = open('This server asks for a token', { stay: true })
   const form = el('form', {},
     sessionStorage.getItem('hookferry.token') && notice('That token was not right.'),
-    el('p', {}, 'It is the one of ', el('code', {}, 'hookferry serve -admin-token'), ' or ', el('code', {}, 'HOOKFERRY_ADMIN_TOKEN'), '. This tab keeps it until it is closed.'),
+    el('p', {}, 'It is the one of ', el('code', {}, 'hookferry serve --admin-token'), ' or ', el('code', {}, 'HOOKFERRY_ADMIN_TOKEN'), '. This tab keeps it until it is closed.'),
     field('Token', input),
     el('div', { class: 'actions' }, el('button', { class: 'primary' }, 'Continue')))
   form.addEventListener('submit', (event) => {

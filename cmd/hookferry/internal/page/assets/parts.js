@@ -150,11 +150,11 @@ export function sendCommand() {
   return {
     node: el('div', { class: 'send' }, commandOf(code), hint),
     update({ send, config }) {
-      const key = send.data ? send.data !== 'hookferry-data' && `-data ${quoted(send.data)}` : '-write-key KEY'
-      const to = send.endpoint !== 'http://localhost:8080' && `-endpoint ${send.endpoint}`
-      text(code, ['hookferry send track', key, to, '-user u1 -event "Signed Up"'].filter(Boolean).join(' '))
+      const key = send.data ? send.data !== 'hookferry-data' && `--data ${quoted(send.data)}` : '--write-key KEY'
+      const to = send.endpoint !== 'http://localhost:8080' && `--endpoint ${send.endpoint}`
+      text(code, ['hookferry send track', key, to, '--user u1 --event "Signed Up"'].filter(Boolean).join(' '))
       hint.hidden = Boolean(send.data)
-      text(hint, config.file ? `KEY is one of sources[].keys in ${config.file}.` : 'KEY is the one of serve -write-key or HOOKFERRY_WRITE_KEY.')
+      text(hint, config.file ? `KEY is one of sources[].keys in ${config.file}.` : 'KEY is the one of serve --write-key or HOOKFERRY_WRITE_KEY.')
     },
   }
 }

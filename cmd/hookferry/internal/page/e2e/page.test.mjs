@@ -51,7 +51,7 @@ test('a newcomer is told what to type, and sees the first call', { timeout: limi
   const page = await visit(browser, server.page)
   await page.getByRole('heading', { name: 'No call has come yet' }).waitFor()
   await page.getByRole('button', { name: 'Copy' }).nth(1).click()
-  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), `hookferry send track -write-key KEY -endpoint ${server.calls} -user u1 -event "Signed Up"`)
+  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), `hookferry send track --write-key KEY --endpoint ${server.calls} --user u1 --event "Signed Up"`)
   await hash(page, '#/events')
   await page.getByRole('heading', { name: 'Nothing has happened yet' }).waitFor()
   await page.getByText('Live', { exact: true }).waitFor()
@@ -694,7 +694,9 @@ test('a token is asked for, kept for the tab, and sent with every request', { ti
 
 test('a lost connection is shown, and taken up again', { timeout: limit }, async () => {
   const page = await visit(browser, `${server.page}#/events`, { expected: [/ERR_/] })
-  await page.getByText('Live', { exact: false }).first().waitFor()
+  await page.locator('.lead').getByText('Live').waitFor()
+  await server.track('web-key', 1, () => ({ event: 'Before It', userId: 'u1' }))
+  await page.locator('.event:not([hidden])').filter({ hasText: 'Before It' }).waitFor()
   await server.kill()
   await page.getByText('Connection lost').first().waitFor()
   assert.ok(await page.locator('.event:not([hidden])').count() > 0, 'what was shown is gone')

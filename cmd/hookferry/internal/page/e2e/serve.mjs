@@ -100,7 +100,7 @@ export class Server {
       admin: { listen: this.ports[1], ...(this.token && { token: this.token }) },
       ...this.configuration,
     }))
-    const child = spawn(process.env.E2E_HOOKFERRY, ['serve', '-config', file], { stdio: ['ignore', 'pipe', 'pipe'] })
+    const child = spawn(process.env.E2E_HOOKFERRY, ['serve', '--config', file], { stdio: ['ignore', 'pipe', 'pipe'] })
     children.add(child)
     this.child = child
     let output = ''

@@ -1,0 +1,353 @@
+package event
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/integrations"
+	"github.com/hookferry/analytics/internal/esjson"
+	"github.com/hookferry/analytics/internal/isotime"
+	"github.com/hookferry/analytics/internal/uuid"
+)
+
+// append makes the event of a call that was read, and appends its body to dst. The values
+// are in the form that bodies have, and so is what stands between them.
+func (e *Encoder) append(dst []byte, c *fields) ([]byte, Event, error) {
+	off, err := c.off(e.integrations)
+	if err != nil {
+		return dst, Event{}, err
+	}
+	received := e.env.ReceivedAt
+	if received.IsZero() {
+		received = time.Now()
+	}
+	timestamp, original, sent, err := c.times(received, e.env.SentAt)
+	if err != nil {
+		return dst, Event{}, err
+	}
+	id, user, name, err := c.labels()
+	if err != nil {
+		return dst, Event{}, err
+	}
+	event := Event{ID: id, Source: label(e.env.Source), User: user, Name: name, Type: c.kind, Received: received, Off: off}
+	if off {
+		return dst, event, nil
+	}
+
+	w := writer{b: dst}
+	w.text(`{"version":1,"type":"`)
+	w.text(c.kind)
+	w.text(`"`)
+	if c.kind != "alias" {
+		w.identifier(`,"userId":`, c.userID)
+	}
+	switch c.kind {
+	case "page":
+		w.object(`,"properties":`, c.properties)
+		w.ifKnown(`,"name":`, c.name)
+		w.ifKnown(`,"category":`, c.category)
+	case "screen":
+		w.ifKnown(`,"name":`, c.name)
+		w.context(e, c.context)
+		w.ifKnown(`,"category":`, c.category)
+		w.ifKnown(`,"properties":`, c.properties)
+	case "identify":
+		w.object(`,"traits":`, c.traits)
+	case "track":
+		w.ifKnown(`,"event":`, c.event)
+		w.object(`,"properties":`, c.properties)
+	case "group":
+		w.identifier(`,"groupId":`, c.groupID)
+		w.object(`,"traits":`, c.traits)
+	case "alias":
+		w.identifier(`,"Previous ID":`, c.previousID)
+		w.identifier(`,"User ID":`, c.userID)
+	}
+	w.time(`,"timestamp":"`, timestamp)
+	if c.messageID != nil {
+		w.identifier(`,"messageId":`, c.messageID)
+	} else {
+		w.text(`,"messageId":"`)
+		w.text(id)
+		w.text(`"`)
+	}
+	if c.anonymousID != nil {
+		w.identifier(`,"anonymousId":`, c.anonymousID)
+	}
+	if c.kind != "screen" {
+		w.context(e, c.context)
+	}
+	if !original.IsZero() {
+		w.time(`,"originalTimestamp":"`, original)
+	}
+	if e.end != nil && c.sentAt == nil {
+		w.b = append(w.b, e.end...)
+	} else {
+		w.b = appendEnd(w.b, received, sent)
+	}
+	if w.err != nil {
+		return dst, Event{}, w.err
+	}
+	event.Body = w.b[len(dst):len(w.b):len(w.b)]
+	return w.b, event, nil
+}
+
+// labels returns the ID of the event, which is made up if the call has none, its User
+// and its Name. They share one allocation.
+func (c *fields) labels() (id, user, name string, err error) {
+	buf := buffers.Get().(*[]byte)
+	defer recycle(buf)
+	b, err := c.appendID((*buf)[:0])
+	if err != nil {
+		return
+	}
+	if len(b) == 0 {
+		b = uuid.Append(b)
+	}
+	idEnd := len(b)
+	if b, err = appendLabel(b, c.userID); err != nil {
+		return
+	}
+	userEnd := len(b)
+	named := c.event
+	if c.kind != "track" {
+		named = c.name
+	}
+	if b, err = appendLabel(b, named); err != nil {
+		return
+	}
+	*buf = b
+	all := string(b)
+	return all[:idEnd], all[idEnd:userEnd], all[userEnd:], nil
+}
+
+// appendEnd appends the end of a body: when the call was received and, if that is
+// known, sent.
+func appendEnd(b []byte, received, sent time.Time) []byte {
+	b = appendTimeMember(b, `,"receivedAt":"`, received)
+	if !sent.IsZero() {
+		b = appendTimeMember(b, `,"sentAt":"`, sent)
+	}
+	return append(b, '}')
+}
+
+// A writer appends the members of a body to b. Their names come with the comma
+// before them and the colon behind; their values are in the form of bodies.
+type writer struct {
+	b   []byte
+	err error // of the context
+}
+
+func (w *writer) text(s string) { w.b = append(w.b, s...) }
+
+func (w *writer) ifKnown(name string, value []byte) {
+	if value != nil {
+		w.text(name)
+		w.b = append(w.b, value...)
+	}
+}
+
+func (w *writer) object(name string, value []byte) {
+	w.text(name)
+	if value == nil {
+		w.text(`{}`)
+		return
+	}
+	w.b = append(w.b, value...)
+}
+
+// identifier appends an id as a string, or null.
+func (w *writer) identifier(name string, value []byte) {
+	w.text(name)
+	switch {
+	case value == nil:
+		w.text(`null`)
+	case value[0] == '"':
+		w.b = append(w.b, value...)
+	default:
+		w.b = appendIdentifier(w.b, value)
+	}
+}
+
+// time appends a time; name ends with its opening quote.
+func (w *writer) time(name string, t time.Time) {
+	w.b = appendTimeMember(w.b, name, t)
+}
+
+// context appends the context: the address where it belongs, then the members that
+// all calls have in common, then the call's own.
+func (w *writer) context(e *Encoder, own []byte) {
+	ip := e.env.IP
+	if ip != "" && !e.env.Browser && !direct(own, e.context) {
+		ip = ""
+	}
+	switch {
+	case ip == "" && e.context == nil:
+		w.object(`,"context":`, own)
+		return
+	case ip == "" && (own == nil || string(own) == "{}"):
+		w.object(`,"context":`, e.context)
+		return
+	}
+	buf := buffers.Get().(*[]byte)
+	defer recycle(buf)
+	// In an array the context is as deep as it will be in the body.
+	*buf = append(appendMerged(append((*buf)[:0], '['), ip, e.context, own), ']')
+	w.text(`,"context"`)
+	colon := len(w.b)
+	var err error
+	if w.b, err = esjson.Append(w.b, *buf); err != nil {
+		w.err = malformed(err)
+		return
+	}
+	w.b[colon] = ':'
+	w.b = w.b[:len(w.b)-1]
+}
+
+// sharedContext returns a copy of a batch's context in the form that it has in a
+// body, nil if there is none.
+func sharedContext(object []byte) ([]byte, error) {
+	if !given(object) {
+		return nil, nil
+	}
+	if err := checkObject("context", object); err != nil {
+		return nil, err
+	}
+	// In an array it is as deep as it will be in a body.
+	buf := buffers.Get().(*[]byte)
+	defer recycle(buf)
+	*buf = append(append(append((*buf)[:0], '['), object...), ']')
+	form, err := esjson.Append(nil, *buf)
+	if err != nil {
+		return nil, ofBatch("context", err)
+	}
+	form = bytes.Clone(form[1 : len(form)-1])
+	if len(form) > analytics.MaxCallSize {
+		return nil, &CallError{Field: "context", Code: CodeTooLarge, Problem: fmt.Sprintf("of the batch has %d bytes, more than the limit of %d", len(form), analytics.MaxCallSize)}
+	}
+	return form, nil
+}
+
+// sharedSwitches returns those of a batch's integrations that count, nil if
+// there are none.
+func sharedSwitches(object []byte) ([]byte, error) {
+	if !given(object) {
+		return nil, nil
+	}
+	if err := checkObject("integrations", object); err != nil {
+		return nil, err
+	}
+	var all, own string
+	err := esjson.Members(object, func(key, value []byte) error {
+		on := `true` // whatever it is
+		if string(value) == `false` {
+			on = `false`
+		}
+		switch string(key) {
+		case integrations.All:
+			all = `"` + integrations.All + `":` + on
+		case integrations.Webhooks:
+			own = `"` + integrations.Webhooks + `":` + on
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, ofBatch("integrations", err)
+	case all != "" && own != "":
+		all += ","
+	}
+	return []byte("{" + all + own + "}"), nil
+}
+
+// checkObject checks that what a batch has in a field is one object.
+func checkObject(field string, object []byte) error {
+	if err := esjson.Members(object, func(_, _ []byte) error { return nil }); err == nil {
+		return nil
+	}
+	if err := esjson.Check(object); err != nil {
+		return ofBatch(field, err)
+	}
+	return &CallError{Field: field, Code: CodeWrongType, Problem: "of the batch has to be an object"}
+}
+
+// ofBatch says that a field of a batch is malformed.
+func ofBatch(field string, err error) error {
+	return &CallError{Field: field, Code: CodeMalformed, Problem: "of the batch: " + err.Error()}
+}
+
+// direct reports whether a context, merged of two, says "direct":true.
+func direct(own, common []byte) bool {
+	for _, object := range [][]byte{own, common} {
+		// Hardly any context has that name in it, be it written with escapes.
+		if !bytes.Contains(object, []byte("direct")) && bytes.IndexByte(object, '\\') < 0 {
+			continue
+		}
+		var there, is bool
+		err := esjson.Members(object, func(key, value []byte) error {
+			if string(key) == "direct" {
+				there, is = true, string(value) == "true"
+			}
+			return nil
+		})
+		if err == nil && there {
+			return is
+		}
+	}
+	return false
+}
+
+// appendMerged appends one object with the members of two, own's after those that all calls
+// have in common, and an ip before them. Esjson takes the last of those with one name. Both
+// objects are checked; either may be nil.
+func appendMerged(b []byte, ip string, common, own []byte) []byte {
+	b = append(b, '{')
+	start := len(b)
+	if ip != "" {
+		b = append(b, `"ip":`...)
+		b = esjson.AppendString(b, ip)
+	}
+	if common != nil {
+		b = appendMembers(b, start, common)
+	}
+	if own != nil {
+		b = appendMembers(b, start, own)
+	}
+	return append(b, '}')
+}
+
+// appendMembers appends the inside of object, and a comma before it if
+// something stands there since start.
+func appendMembers(b []byte, start int, object []byte) []byte {
+	inside := bytes.Trim(object[1:len(object)-1], space)
+	if len(inside) == 0 {
+		return b
+	}
+	if len(b) > start {
+		b = append(b, ',')
+	}
+	return append(b, inside...)
+}
+
+// given reports whether there is an object, or something in its place that has
+// to be refused, and not just nothing.
+func given(object []byte) bool {
+	object = bytes.Trim(object, space)
+	return len(object) > 0 && string(object) != "null"
+}
+
+// appendIdentifier appends an id that is a number as a string.
+func appendIdentifier(b, number []byte) []byte {
+	b = append(b, '"')
+	b = appendNumber(b, number)
+	return append(b, '"')
+}
+
+// appendTimeMember appends t; open is what comes before, up to the quote.
+func appendTimeMember(b []byte, open string, t time.Time) []byte {
+	b = append(b, open...)
+	b = isotime.Append(b, t)
+	return append(b, '"')
+}

@@ -1,0 +1,68 @@
+package event
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/internal/esjson"
+)
+
+// A Code says what is wrong with a call. The list is closed, so that it can
+// label counters.
+type Code string
+
+// The codes.
+const (
+	// CodeMalformed: not JSON, or nested too deeply.
+	CodeMalformed Code = "malformed_json"
+	// CodeTooLarge: larger than analytics.MaxCallSize.
+	CodeTooLarge Code = "too_large"
+	// CodeType: the type of call is missing or unknown.
+	CodeType Code = "unknown_type"
+	// CodeMissing: a field that the type requires is missing or empty.
+	CodeMissing Code = "missing_field"
+	// CodeWrongType: a field, or the call, is JSON of the wrong type.
+	CodeWrongType Code = "wrong_type"
+	// CodeTimestamp: a timestamp is none of the accepted forms.
+	CodeTimestamp Code = "invalid_timestamp"
+	// CodeMessageID: the messageId has more than analytics.MaxMessageID
+	// characters.
+	CodeMessageID Code = "invalid_message_id"
+)
+
+// A CallError says why a call is refused. Its text holds no value of the call.
+type CallError struct {
+	// Field is the name of the field, such as "userId"; "" for the call as a
+	// whole.
+	Field string
+	// Code says what is wrong.
+	Code Code
+	// Problem says it to people, such as "is required".
+	Problem string
+}
+
+func (e *CallError) Error() string { return "event: call: " + e.Message() }
+
+// Message returns the text of the error without saying which package it is
+// from.
+func (e *CallError) Message() string {
+	if e.Field == "" {
+		return e.Problem
+	}
+	return e.Field + " " + e.Problem
+}
+
+// malformed returns the CallError for a text that esjson refuses.
+func malformed(err error) error {
+	var syntax *esjson.SyntaxError
+	if errors.As(err, &syntax) {
+		err = syntax
+	}
+	return &CallError{Code: CodeMalformed, Problem: err.Error()}
+}
+
+// tooLarge returns the CallError for a call of size bytes.
+func tooLarge(size int) error {
+	return &CallError{Code: CodeTooLarge, Problem: fmt.Sprintf("the call has %d bytes, more than the limit of %d", size, analytics.MaxCallSize)}
+}

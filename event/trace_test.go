@@ -1,0 +1,93 @@
+package event_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/hookferry/analytics/event"
+)
+
+const (
+	parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	state  = "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"
+)
+
+func TestParseTrace(t *testing.T) {
+	long := strings.Repeat("x", 240)
+	members := func(n int) string {
+		var ms []string
+		for i := range n {
+			ms = append(ms, fmt.Sprintf("k%d=v", i))
+		}
+		return strings.Join(ms, ",")
+	}
+	for _, tt := range []struct {
+		name          string
+		parent, state string
+		want          event.Trace
+	}{
+		{"both", parent, state, event.Trace{Parent: parent, State: state}},
+		{"no state", parent, "", event.Trace{Parent: parent}},
+		{"not sampled", parent[:53] + "00", "", event.Trace{Parent: parent[:53] + "00"}},
+		{"unknown flags", parent[:53] + "fe", "", event.Trace{Parent: parent[:53] + "fe"}},
+		{"no parent", "", state, event.Trace{}},
+		{"too short", parent[:54], "", event.Trace{}},
+		{"too long for version 00", parent + "-x", "", event.Trace{}},
+		{"a later version", "cc" + parent[2:], "", event.Trace{Parent: parent}},
+		{"a later version with more", "cc" + parent[2:] + "-what-the-future-will-be-like", state, event.Trace{Parent: parent, State: state}},
+		{"a later version with something else", "cc" + parent[2:] + ".what", "", event.Trace{}},
+		{"version ff", "ff" + parent[2:], "", event.Trace{}},
+		{"upper case", strings.ToUpper(parent), "", event.Trace{}},
+		{"zero trace id", "00-00000000000000000000000000000000-00f067aa0ba902b7-01", "", event.Trace{}},
+		{"zero parent id", "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01", "", event.Trace{}},
+		{"other separators", strings.ReplaceAll(parent, "-", "_"), "", event.Trace{}},
+		{"a line break", parent[:53] + "\r\n", "", event.Trace{}},
+		{"white space in the state", parent, " a=1 ,\t,b=2\t,", event.Trace{Parent: parent, State: "a=1,b=2"}},
+		{"a space within a value", parent, "a=1 2", event.Trace{Parent: parent, State: "a=1 2"}},
+		{"a line break in the state", parent, "a=1\r\nX-Injected: 1", event.Trace{Parent: parent}},
+		{"a member without a value", parent, "a=1,b", event.Trace{Parent: parent}},
+		{"a value with an equals sign", parent, "a=1=2", event.Trace{Parent: parent}},
+		{"a key in upper case", parent, "A=1", event.Trace{Parent: parent}},
+		{"a key with a tenant", parent, "0fw529a@vendor=1", event.Trace{Parent: parent, State: "0fw529a@vendor=1"}},
+		{"a key that is too long", parent, strings.Repeat("k", 257) + "=1", event.Trace{Parent: parent}},
+		{"a value that is too long", parent, "k=" + strings.Repeat("v", 257), event.Trace{Parent: parent}},
+		{"bytes beyond ASCII", parent, "k=\u00e9", event.Trace{Parent: parent}},
+		{"as many members as there may be", parent, members(32), event.Trace{Parent: parent, State: members(32)}},
+		{"one member more", parent, members(33), event.Trace{Parent: parent}},
+		{"more than fits", parent, "a=" + long + ",b=" + long + ",c=" + long + ",d=1", event.Trace{Parent: parent, State: "a=" + long + ",b=" + long}},
+		{"as much as fits", parent, "a=" + long + ",b=" + long + ",c=" + long[:24], event.Trace{Parent: parent, State: "a=" + long + ",b=" + long + ",c=" + long[:24]}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, ok := event.ParseTrace(tt.parent, tt.state)
+			if got != tt.want || ok != (tt.want != event.Trace{}) {
+				t.Errorf("ParseTrace(%q, %q) = %+v, %t, want %+v", tt.parent, tt.state, got, ok, tt.want)
+			}
+			if len(got.State) > event.MaxTraceState {
+				t.Errorf("the state has %d bytes", len(got.State))
+			}
+		})
+	}
+}
+
+func FuzzParseTrace(f *testing.F) {
+	f.Add(parent, state)
+	f.Add("cc"+parent[2:]+"-more", " a=1,,b=2 ")
+	f.Add(parent, "k="+strings.Repeat("v", 256)+",l="+strings.Repeat("w", 256))
+	f.Fuzz(func(t *testing.T, parent, state string) {
+		got, ok := event.ParseTrace(parent, state)
+		if !ok {
+			if got != (event.Trace{}) {
+				t.Fatalf("no trace is %+v", got)
+			}
+			return
+		}
+		if all := got.Parent + got.State; len(got.Parent) != 55 || len(got.State) > event.MaxTraceState ||
+			strings.ContainsFunc(all, func(r rune) bool { return r < ' ' || r > '~' }) {
+			t.Fatalf("%+v may not be in a header", got)
+		}
+		if again, ok := event.ParseTrace(got.Parent, got.State); !ok || again != got {
+			t.Fatalf("what was read is read as %+v, %t, want %+v", again, ok, got)
+		}
+	})
+}

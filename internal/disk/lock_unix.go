@@ -1,0 +1,31 @@
+//go:build linux || darwin || freebsd || dragonfly || netbsd || openbsd || illumos
+
+package disk
+
+import (
+	"os"
+	"syscall"
+)
+
+// LockFile makes sure that nobody else has locked the file of that name, until
+// it is closed or the process dies. The file itself stays.
+func LockFile(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err != syscall.EINTR {
+			break
+		}
+	}
+	if err != nil {
+		f.Close()
+		if err == syscall.EWOULDBLOCK {
+			return nil, ErrLocked
+		}
+		return nil, &os.PathError{Op: "flock", Path: name, Err: err}
+	}
+	return f, nil
+}

@@ -1,0 +1,464 @@
+// Package simdisk is a disk in memory that crashes, tears writes, forgets what was not
+// synced, fails and fills up, as a test wants it to. What it does at random depends on its
+// seed alone.
+//
+//	d := simdisk.New(seed)
+//	d.CrashAt(17)         // the 17th operation from now is the last
+//	...                   // run the store on d until it fails
+//	d = d.Reboot(simdisk.Power)
+package simdisk
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+
+	"github.com/hookferry/analytics/internal/disk"
+)
+
+// ErrCrashed is what every operation returns after a crash.
+var ErrCrashed = errors.New("simdisk: crashed")
+
+// sector is what a loss of power leaves as it was, or writes whole.
+const sector = 512
+
+// A Kind is that of an operation.
+type Kind string
+
+// The kinds of operations.
+const (
+	Open      Kind = "open"
+	Create    Kind = "create"
+	Rename    Kind = "rename"
+	Remove    Kind = "remove"
+	List      Kind = "list"
+	SyncNames Kind = "sync names"
+	Lock      Kind = "lock"
+	Read      Kind = "read"
+	Write     Kind = "write"
+	Sync      Kind = "sync"
+	Truncate  Kind = "truncate"
+)
+
+// An Op is an operation that is about to be done. Size and Is do not count as operations.
+type Op struct {
+	Kind Kind
+	// Name is that of the file when it was opened or made.
+	Name string
+	// Off and Len are what is read or written. Off is the size of a Truncate.
+	Off int64
+	Len int
+	// N counts the operations of this disk from 1.
+	N int
+}
+
+// Changes reports whether the operation changes the disk, or makes a change durable.
+func (o Op) Changes() bool {
+	return o.Kind != Read && o.Kind != List && o.Kind != Open && o.Kind != Lock
+}
+
+// A Loss is what a crash loses.
+type Loss int
+
+const (
+	// Process: the process ends, and the system keeps all that was written.
+	Process Loss = iota
+	// Power: what was not synced is lost in part or altogether.
+	Power
+)
+
+// A Disk implements disk.Disk. All methods may be called concurrently.
+type Disk struct {
+	mu       sync.Mutex
+	rnd      *rand.Rand
+	names    map[string]*node // as the process sees them
+	durable  map[string]*node // after a loss of power
+	pending  []func(names map[string]*node)
+	locks    map[string]bool
+	fault    func(Op) error
+	n        int // operations so far
+	crashAt  int // the operation that is the last, 0 if none is
+	crashed  bool
+	capacity int64 // 0 is no bound
+	used     int64
+}
+
+// A node is what is in a file.
+type node struct {
+	data    []byte // as the process sees it
+	synced  []byte // after a loss of power
+	pending []change
+	links   int // names and open handles
+}
+
+// A change was done to a file and is not synced. A nil data is a Truncate to off.
+type change struct {
+	off  int64
+	data []byte
+}
+
+// New returns an empty disk.
+func New(seed uint64) *Disk {
+	return &Disk{
+		rnd:     rand.New(rand.NewPCG(seed, 0xd15c)),
+		names:   make(map[string]*node),
+		durable: make(map[string]*node),
+		locks:   make(map[string]bool),
+	}
+}
+
+// OnOp has fault be called before each operation, without a lock, so that it may wait. If it
+// returns an error the operation fails with it: a Write may have been done in part, and a
+// Sync may have saved some of the writes and lost the others for good. Nil ends that.
+func (d *Disk) OnOp(fault func(Op) error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fault = fault
+}
+
+// CrashAt makes the nth operation from now the last: it may be done in part, and then all
+// operations return ErrCrashed. Zero ends that.
+func (d *Disk) CrashAt(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.crashAt = d.n + n; n == 0 {
+		d.crashAt = 0
+	}
+}
+
+// Crash makes all operations return ErrCrashed from now on.
+func (d *Disk) Crash() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.crashed = true
+}
+
+// Crashed reports whether the disk has crashed.
+func (d *Disk) Crashed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.crashed
+}
+
+// Ops returns how many operations there were.
+func (d *Disk) Ops() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.n
+}
+
+// SetCapacity bounds the bytes of all files. What would exceed it returns ENOSPC. Zero is no bound.
+func (d *Disk) SetCapacity(bytes int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.capacity = bytes
+}
+
+// Used returns the bytes of all files, those included that are removed and still open.
+func (d *Disk) Used() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.used
+}
+
+// Reboot crashes the disk and returns what is left of it: a new disk, with the same bound and
+// nothing open or locked. The old one can be rebooted again, with another outcome.
+func (d *Disk) Reboot(loss Loss) *Disk {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.crashed = true
+	next := New(d.rnd.Uint64())
+	next.capacity = d.capacity
+	names := d.names
+	if loss == Power {
+		names = maps.Clone(d.durable)
+		for _, change := range d.pending[:d.rnd.IntN(len(d.pending)+1)] {
+			change(names)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(names)) { // in one order, as each draws
+		data := slices.Clone(names[name].data)
+		if loss == Power {
+			data = names[name].lose(d.rnd)
+		}
+		next.put(name, data)
+	}
+	return next
+}
+
+// lose returns what a loss of power leaves of a file.
+func (n *node) lose(rnd *rand.Rand) []byte {
+	data := slices.Clone(n.synced)
+	how, upTo := rnd.IntN(4), rnd.IntN(len(n.pending)+1)
+	for i, c := range n.pending {
+		switch {
+		case how == 0: // nothing survives
+		case how == 1: // everything does
+			data = c.apply(data)
+		case how == 2: // the first changes do, and a part of the next
+			if i < upTo {
+				data = c.apply(data)
+			} else if i == upTo {
+				data = c.tear(data, rnd)
+			}
+		default: // anything
+			data = c.tear(data, rnd)
+		}
+	}
+	return data
+}
+
+func (c change) apply(data []byte) []byte {
+	if c.data == nil {
+		return resize(data, c.off)
+	}
+	if end := c.off + int64(len(c.data)); end > int64(len(data)) {
+		data = resize(data, end)
+	}
+	copy(data[c.off:], c.data)
+	return data
+}
+
+// tear does some sectors of a write, or a Truncate or not.
+func (c change) tear(data []byte, rnd *rand.Rand) []byte {
+	if c.data == nil {
+		if rnd.IntN(2) == 0 {
+			return data
+		}
+		return c.apply(data)
+	}
+	for from := 0; from < len(c.data); {
+		to := min(from+sector-int(c.off+int64(from))%sector, len(c.data))
+		if rnd.IntN(2) == 0 {
+			data = change{c.off + int64(from), c.data[from:to]}.apply(data)
+		}
+		from = to
+	}
+	return data
+}
+
+func resize(data []byte, size int64) []byte {
+	if size <= int64(len(data)) {
+		return data[:size]
+	}
+	// What was cut off before may still be in the array behind.
+	return append(data, make([]byte, size-int64(len(data)))...)
+}
+
+// Names returns the names of the files, in their order.
+func (d *Disk) Names() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Sorted(maps.Keys(d.names))
+}
+
+// ReadFile returns what is in a file, nil if there is none.
+func (d *Disk) ReadFile(name string) []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n := d.names[name]; n != nil {
+		return slices.Clone(n.data)
+	}
+	return nil
+}
+
+// WriteFile makes a file with this in it, durably, or replaces it. It is no operation.
+func (d *Disk) WriteFile(name string, data []byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if n := d.names[name]; n != nil {
+		d.unlink(n)
+	}
+	d.put(name, slices.Clone(data))
+}
+
+// put adds a file that is durable.
+func (d *Disk) put(name string, data []byte) {
+	n := &node{data: data, synced: slices.Clone(data), links: 1}
+	d.names[name], d.durable[name] = n, n
+	d.used += int64(len(data))
+}
+
+// begin begins an operation. The caller holds d.mu, and holds it again afterwards. With last
+// set the operation is the last, and may be done in part.
+func (d *Disk) begin(kind Kind, name string, off int64, length int) (last bool, err error) {
+	if d.crashed {
+		return false, ErrCrashed
+	}
+	d.n++
+	op := Op{kind, name, off, length, d.n}
+	if d.n == d.crashAt {
+		d.crashed = true
+		return true, ErrCrashed
+	}
+	if fault := d.fault; fault != nil {
+		d.mu.Unlock()
+		err = fault(op)
+		d.mu.Lock()
+		if d.crashed && err == nil {
+			err = ErrCrashed
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("%s %s: %w", kind, name, err)
+	}
+	return false, err
+}
+
+// rename notes a change to the names, which is done with f.
+func (d *Disk) rename(f func(names map[string]*node)) {
+	f(d.names)
+	d.pending = append(d.pending, f)
+}
+
+func (d *Disk) unlink(n *node) {
+	if n.links--; n.links == 0 {
+		d.used -= int64(len(n.data))
+	}
+}
+
+func missing(op, name string) error { return &fs.PathError{Op: op, Path: name, Err: fs.ErrNotExist} }
+
+// Open implements disk.Disk.
+func (d *Disk) Open(name string) (disk.File, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, err := d.begin(Open, name, 0, 0); err != nil {
+		return nil, err
+	}
+	n := d.names[name]
+	if n == nil {
+		return nil, missing("open", name)
+	}
+	n.links++
+	return &file{disk: d, node: n, name: name}, nil
+}
+
+// Create implements disk.Disk.
+func (d *Disk) Create(name string) (disk.File, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	last, err := d.begin(Create, name, 0, 0)
+	if err != nil && !(last && d.rnd.IntN(2) == 0) {
+		return nil, err
+	}
+	if d.names[name] != nil {
+		return nil, &fs.PathError{Op: "create", Path: name, Err: fs.ErrExist}
+	}
+	n := &node{links: 2}
+	d.rename(func(names map[string]*node) { names[name] = n })
+	return &file{disk: d, node: n, name: name}, err
+}
+
+// Rename implements disk.Disk.
+func (d *Disk) Rename(from, to string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	last, err := d.begin(Rename, from, 0, 0)
+	if err != nil && !(last && d.rnd.IntN(2) == 0) {
+		return err
+	}
+	n := d.names[from]
+	if n == nil {
+		return missing("rename", from)
+	}
+	if old := d.names[to]; old != nil && old != n {
+		d.unlink(old)
+	}
+	d.rename(func(names map[string]*node) {
+		delete(names, from)
+		names[to] = n
+	})
+	return err
+}
+
+// Remove implements disk.Disk.
+func (d *Disk) Remove(name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	last, err := d.begin(Remove, name, 0, 0)
+	if err != nil && !(last && d.rnd.IntN(2) == 0) {
+		return err
+	}
+	n := d.names[name]
+	if n == nil {
+		return missing("remove", name)
+	}
+	d.unlink(n)
+	d.rename(func(names map[string]*node) { delete(names, name) })
+	return err
+}
+
+// List implements disk.Disk.
+func (d *Disk) List() ([]disk.Info, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, err := d.begin(List, "", 0, 0); err != nil {
+		return nil, err
+	}
+	var files []disk.Info
+	for _, name := range slices.Sorted(maps.Keys(d.names)) {
+		files = append(files, disk.Info{Name: name, Size: int64(len(d.names[name].data))})
+	}
+	return files, nil
+}
+
+// SyncNames implements disk.Disk.
+func (d *Disk) SyncNames() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	last, err := d.begin(SyncNames, "", 0, 0)
+	if err != nil && !(last && d.rnd.IntN(2) == 0) {
+		return err
+	}
+	d.durable = maps.Clone(d.names)
+	d.pending = nil
+	return err
+}
+
+// Lock implements disk.Disk.
+func (d *Disk) Lock(name string) (io.Closer, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, err := d.begin(Lock, name, 0, 0); err != nil {
+		return nil, err
+	}
+	if d.locks[name] {
+		return nil, disk.ErrLocked
+	}
+	if d.names[name] == nil {
+		n := &node{links: 1}
+		d.rename(func(names map[string]*node) { names[name] = n })
+	}
+	d.locks[name] = true
+	return lock{d, name}, nil
+}
+
+type lock struct {
+	disk *Disk
+	name string
+}
+
+func (l lock) Close() error {
+	l.disk.mu.Lock()
+	defer l.disk.mu.Unlock()
+	delete(l.disk.locks, l.name)
+	return nil
+}
+
+// Room implements disk.Disk.
+func (d *Disk) Room() (total, free int64, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.capacity == 0 {
+		return 1 << 40, 1<<40 - d.used, nil
+	}
+	return d.capacity, max(0, d.capacity-d.used), nil
+}
+
+var _ disk.Disk = (*Disk)(nil)

@@ -1,0 +1,139 @@
+package simdisk_test
+
+import (
+	"bytes"
+	"errors"
+	"syscall"
+	"testing"
+
+	"github.com/hookferry/analytics/internal/disk"
+	"github.com/hookferry/analytics/internal/simdisk"
+)
+
+// create makes a file, whose name is durable.
+func create(t *testing.T, d disk.Disk, name string) disk.File {
+	t.Helper()
+	f, err := d.Create(name)
+	if err == nil {
+		err = d.SyncNames()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func write(t *testing.T, f disk.File, b []byte, off int64) {
+	t.Helper()
+	if _, err := f.WriteAt(b, off); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What was synced survives each loss of power; of what was not, any sectors do.
+func TestPower(t *testing.T) {
+	outcomes := make(map[string]int)
+	for seed := range uint64(200) {
+		d := simdisk.New(seed)
+		f := create(t, d, "a")
+		write(t, f, bytes.Repeat([]byte("a"), 1024), 0)
+		if err := f.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		write(t, f, bytes.Repeat([]byte("b"), 1536), 512)
+		if _, err := d.Create("new"); err != nil {
+			t.Fatal(err)
+		}
+		after := d.Reboot(simdisk.Power)
+		if _, err := f.Size(); !errors.Is(err, simdisk.ErrCrashed) {
+			t.Fatalf("Size after a crash: %v", err)
+		}
+		got := after.ReadFile("a")
+		if len(got) < 1024 || !bytes.Equal(got[:512], bytes.Repeat([]byte("a"), 512)) {
+			t.Fatalf("seed %d lost what was synced", seed)
+		}
+		outcome := ""
+		for i := 0; i < len(got); i += 512 {
+			outcome += string(got[i])
+		}
+		if len(after.Names()) == 2 {
+			outcome += " new"
+		}
+		outcomes[outcome]++
+		if got := d.Reboot(simdisk.Process).ReadFile("a"); len(got) != 2048 || got[2047] != 'b' {
+			t.Fatalf("the end of the process lost something: %d bytes", len(got))
+		}
+	}
+	for _, want := range []string{"aa", "abbb", "ab", "aa\x00b", "aabb", "ab new"} {
+		if outcomes[want] == 0 {
+			t.Errorf("no seed leads to %q: %v", want, outcomes)
+		}
+	}
+}
+
+// A Sync that fails loses writes for good, though the process still sees them.
+func TestSyncFails(t *testing.T) {
+	lost := 0
+	for seed := range uint64(40) {
+		d := simdisk.New(seed)
+		f := create(t, d, "a")
+		write(t, f, []byte("a"), 0)
+		d.OnOp(func(op simdisk.Op) error {
+			if op.Kind == simdisk.Sync {
+				return syscall.EIO
+			}
+			return nil
+		})
+		if err := f.Sync(); !errors.Is(err, syscall.EIO) {
+			t.Fatalf("Sync: %v", err)
+		}
+		d.OnOp(nil)
+		if err := f.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		if len(d.ReadFile("a")) != 1 {
+			t.Fatal("the process does not see what it wrote")
+		}
+		if len(d.Reboot(simdisk.Power).ReadFile("a")) == 0 {
+			lost++
+		}
+	}
+	if lost == 0 || lost == 40 {
+		t.Errorf("%d of 40 writes were lost", lost)
+	}
+}
+
+func TestCrashAt(t *testing.T) {
+	d := simdisk.New(1)
+	f := create(t, d, "a")
+	d.CrashAt(2)
+	write(t, f, []byte("a"), 0)
+	if err := f.Sync(); !errors.Is(err, simdisk.ErrCrashed) {
+		t.Errorf("the last operation: %v", err)
+	}
+	if _, err := d.Lock("lock"); !errors.Is(err, simdisk.ErrCrashed) || !d.Crashed() {
+		t.Errorf("after it: %v", err)
+	}
+	if _, err := d.Reboot(simdisk.Power).Open("a"); err != nil {
+		t.Errorf("Open after Reboot: %v", err)
+	}
+}
+
+func TestCapacity(t *testing.T) {
+	d := simdisk.New(1)
+	d.SetCapacity(1000)
+	f := create(t, d, "a")
+	write(t, f, make([]byte, 900), 0)
+	if n, err := f.WriteAt(make([]byte, 200), 800); n != 200 || err != nil {
+		t.Errorf("WriteAt to the last byte = %d, %v", n, err)
+	}
+	if n, err := f.WriteAt(make([]byte, 200), 900); n != 100 || !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("WriteAt beyond the last byte = %d, %v", n, err)
+	}
+	if err := d.Remove("a"); err != nil || d.Used() != 1000 {
+		t.Errorf("Remove of an open file: %v, %d bytes used", err, d.Used())
+	}
+	if err := f.Close(); err != nil || d.Used() != 0 {
+		t.Errorf("Close: %v, %d bytes used", err, d.Used())
+	}
+}

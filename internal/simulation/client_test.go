@@ -1,0 +1,230 @@
+package simulation
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"github.com/hookferry/analytics"
+)
+
+// A sender is a program that tracks: one client after another, on one spool or none.
+type sender struct {
+	w    *world
+	name string
+	dir  string // of the spool; empty without one
+	rnd  *rand.Rand
+
+	mu     sync.Mutex // never held across a wait, which would stop the clock
+	away   bool       // between two clients
+	client *analytics.Client
+	link   *link
+	lives  int
+	sent   []string // ids that the present client took
+}
+
+func newSender(w *world, name string, spooled bool) *sender {
+	s := &sender{w: w, name: name, rnd: w.random(name)}
+	if spooled {
+		s.dir = filepath.Join(w.t.TempDir(), name)
+	}
+	s.begin()
+	return s
+}
+
+func (s *sender) begin() {
+	s.lives++
+	s.sent = nil
+	s.link = &link{w: s.w, rnd: s.w.random(fmt.Sprint(s.name, s.lives))}
+	s.client = analytics.New("key")
+	s.client.Endpoint = "http://collector.example"
+	s.client.Transport = s.link
+	s.client.FlushAt = 1 + s.rnd.IntN(10)
+	s.client.SpoolDir = s.dir
+	s.client.OnDelivery = s.told
+}
+
+// told excuses what a client has dropped, and has said so.
+func (s *sender) told(d analytics.Delivery) {
+	if d.Reason == "" || d.Reason == analytics.ReasonShutdown {
+		return
+	}
+	var ids []string
+	for message := range d.Messages() {
+		ids = append(ids, idOf(message))
+	}
+	s.w.ledger.excuse(ids, string(d.Reason))
+}
+
+func idOf(message []byte) string {
+	var m struct {
+		MessageID string `json:"messageId"`
+	}
+	if err := json.Unmarshal(message, &m); err != nil {
+		panic(err)
+	}
+	return m.MessageID
+}
+
+// run tracks messages until ctx ends.
+func (s *sender) run(ctx context.Context) {
+	for n := 0; ctx.Err() == nil; n++ {
+		id := fmt.Sprintf("%s-%d", s.name, n)
+		s.mu.Lock()
+		if !s.away {
+			err := s.client.Track(&analytics.Track{UserId: fmt.Sprint("user-", s.rnd.IntN(20)), Event: "Tick", MessageId: id,
+				Properties: map[string]any{"text": string(bytes.Repeat([]byte("x"), s.rnd.IntN(2000)))}})
+			if err == nil {
+				s.sent = append(s.sent, id)
+				s.w.ledger.track(id, "")
+			}
+		}
+		wait := time.Duration(s.rnd.ExpFloat64() * float64(s.w.pace))
+		s.mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+	}
+}
+
+// crash ends the client as the end of its process would, and begins another. What a client
+// without a spool had in memory is lost.
+func (s *sender) crash() error {
+	s.mu.Lock()
+	s.away = true
+	s.mu.Unlock()
+	s.link.cut()
+	if s.dir == "" {
+		s.w.ledger.excuse(s.sent, "the process of a client without a spool ended")
+	} else {
+		synctest.Wait() // a copy of files that change is none of a moment
+		next := filepath.Join(s.w.t.TempDir(), fmt.Sprint(s.name, "-", s.lives))
+		if err := os.CopyFS(next, os.DirFS(s.dir)); err != nil {
+			return err
+		}
+		s.dir = next
+	}
+	if err := s.end(0); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begin()
+	s.away = false
+	return nil
+}
+
+// finish sends what the client has, by further clients on its spool if need be: one that has
+// just missed the collector leaves it there.
+func (s *sender) finish() error {
+	for range 10 {
+		_ = s.client.Flush(context.Background()) // opens the spool; Shutdown says the same
+		err := s.client.Shutdown(context.Background())
+		if err == nil || s.dir == "" {
+			return nil // what is dropped is excused
+		}
+		time.Sleep(time.Minute)
+		s.begin()
+	}
+	return fmt.Errorf("%s cannot send what is in its spool", s.name)
+}
+
+// end ends the client; it may take so long to send what it has.
+func (s *sender) end(patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var undelivered *analytics.UndeliveredError
+	if err := s.client.Shutdown(ctx); err != nil && !errors.As(err, &undelivered) {
+		return fmt.Errorf("%s: %w", s.name, err)
+	}
+	return nil
+}
+
+// A link is a client's connection to the collector.
+type link struct {
+	w   *world
+	mu  sync.Mutex
+	rnd *rand.Rand
+	off bool
+}
+
+var errNetwork = errors.New("simulation: the network fails")
+
+func (l *link) cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.off = true
+}
+
+// draw returns how long a request takes, and whether it and its answer arrive.
+func (l *link) draw() (delay time.Duration, request, answer bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delay = time.Duration(l.rnd.Int64N(int64(200 * time.Millisecond)))
+	bad := l.w.trouble.Load()
+	return delay, !l.off && !(bad && l.rnd.IntN(2) == 0), !(bad && l.rnd.IntN(2) == 0)
+}
+
+func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
+	defer r.Body.Close()
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	delay, request, answer := l.draw()
+	time.Sleep(delay)
+	server := l.w.server.Load()
+	if !request || server == nil {
+		return nil, errNetwork
+	}
+	r = r.Clone(context.WithoutCancel(r.Context()))
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	rec := httptest.NewRecorder()
+	server.handler.ServeHTTP(rec, r)
+	if rec.Code == http.StatusOK {
+		l.w.ledger.accept(acknowledged(body, rec.Body.Bytes()))
+	}
+	if !answer {
+		return nil, errNetwork
+	}
+	return rec.Result(), nil
+}
+
+// acknowledged returns the ids of the calls of a batch that the collector has taken.
+func acknowledged(request, answer []byte) (ids []string) {
+	var batch struct {
+		Batch []struct {
+			MessageID string `json:"messageId"`
+		} `json:"batch"`
+	}
+	var said struct {
+		Rejected []struct {
+			Index int `json:"index"`
+		} `json:"rejected"`
+	}
+	if err := errors.Join(json.Unmarshal(request, &batch), json.Unmarshal(answer, &said)); err != nil {
+		panic(err)
+	}
+	rejected := make(map[int]bool)
+	for _, r := range said.Rejected {
+		rejected[r.Index] = true
+	}
+	for i, call := range batch.Batch {
+		if !rejected[i] {
+			ids = append(ids, call.MessageID)
+		}
+	}
+	return ids
+}

@@ -1,0 +1,27 @@
+package simulation
+
+import (
+	"log/slog"
+	"testing"
+	"testing/synctest"
+
+	"github.com/hookferry/analytics/internal/simdisk"
+	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/filequeue"
+)
+
+func open(d *simdisk.Disk) (webhook.Store, error) {
+	return filequeue.OpenOn(d, filequeue.Config{Logger: slog.New(slog.DiscardHandler)})
+}
+
+func TestSimulation(t *testing.T) {
+	soak.Only(t, "simulation") // it still finds faults of the file store now and then
+	for seed := range soak.Seeds(t, 200) {
+		var err error
+		synctest.Test(t, func(t *testing.T) { err = simulate(t, seed, open) })
+		if err != nil {
+			t.Fatalf("go run ./soak simulation -seed %d\n%v", seed, err)
+		}
+	}
+}

@@ -1,0 +1,281 @@
+package filequeue_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hookferry/analytics/internal/simdisk"
+	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/filequeue"
+)
+
+// One bit is wrong anywhere in a store that was closed. Then no other delivery is missing than
+// the one whose record it is in, and that is said.
+func TestBitFlip(t *testing.T) {
+	for seed := range soak.Seeds(t, 80) {
+		synctest.Test(t, func(t *testing.T) { testBitFlip(t, seed) })
+		if t.Failed() {
+			t.Fatalf("seed %d (-soak.seed)", seed)
+		}
+	}
+}
+
+func testBitFlip(t *testing.T, seed uint64) {
+	rnd := rand.New(rand.NewPCG(seed, 4))
+	d := smallDisk(seed)
+	l := newLedger(t, rnd)
+	defer l.close()
+	if err := l.open(d, filequeue.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	l.body = 2000
+	for range 60 {
+		l.step()
+	}
+	want := l.holds()
+	if err := l.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	names := d.Names()
+	name := names[rnd.IntN(len(names))]
+	b := d.ReadFile(name)
+	if len(b) == 0 || name == "reserve" {
+		return
+	}
+	at := rnd.IntN(len(b))
+	b[at] ^= 1 << rnd.IntN(8)
+	d.WriteFile(name, b)
+	if rnd.IntN(2) == 0 && name != "MANIFEST" { // all hints are gone, so that the segments are read
+		for _, n := range names {
+			if strings.HasSuffix(n, ".hint") {
+				if err := d.Remove(n); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	var log bytes.Buffer
+	s, err := filequeue.OpenOn(d, filequeue.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		if !errors.Is(err, filequeue.ErrDamaged) && !errors.Is(err, filequeue.ErrVersion) {
+			t.Fatalf("a bit of %s at %d: Open: %v", name, at, err)
+		}
+		return
+	}
+	l.s = s
+	got := l.holds() // sets aside dead letters
+	for i := range 3 {
+		time.Sleep(time.Hour)
+		for _, retries := range []bool{false, true} {
+			if _, err := s.Fetch(t.Context(), []webhook.Want{{Destination: fmt.Sprint("d", i), Max: 10_000, Retries: retries}}, 1<<40, nil); err != nil {
+				t.Fatalf("Fetch: %v", err)
+			}
+		}
+	}
+	var missing, changed []string
+	for id, was := range want {
+		if got[id] == "" {
+			missing = append(missing, id)
+		} else if got[id] != was {
+			changed = append(changed, id)
+		}
+		delete(got, id)
+	}
+	told := strings.Contains(log.String(), "level=ERROR")
+	if len(missing) > 8 || (len(missing) > 0 || len(changed) > 0 || len(got) > 20) && !told {
+		t.Errorf("a bit of %s at %d of %d: missing %v, changed %v, and back are %v; %d lost; the log:\n%s", name, at, len(b), missing, changed, got, s.Lost(), &log)
+	}
+	if c, err := s.Count(t.Context()); err != nil || c.Waiting+c.Dead+s.Lost() != len(want)+len(got) && !strings.Contains(log.String(), "what was in") {
+		t.Errorf("a bit of %s at %d: Count = %+v, %v, %d lost, want %d in all; the log:\n%s", name, at, c, err, s.Lost(), len(want), &log)
+	}
+	s.Close()
+}
+
+// flip changes a byte of a body in a file.
+func flip(t *testing.T, d *simdisk.Disk, body string) {
+	t.Helper()
+	for _, name := range d.Names() {
+		b := d.ReadFile(name)
+		if i := bytes.Index(b, []byte(body)); i >= 0 {
+			b[i+len(body)/2] ^= 1
+			d.WriteFile(name, b)
+			return
+		}
+	}
+	t.Fatalf("no file has %q", body)
+}
+
+// A dead letter, a delivery and one with attempts that are damaged are set aside alone, said once,
+// with the messageId, and counted.
+func TestDamagedRecordHidesNoOther(t *testing.T) {
+	d := simdisk.New(1)
+	var log bytes.Buffer
+	c := filequeue.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	open := func() *filequeue.Store {
+		t.Helper()
+		s, err := filequeue.OpenOn(d, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	s := open()
+	for _, dest := range []string{"dead", "waits"} {
+		for i := range 5 {
+			p := webhook.Put{Delivery: webhook.Delivery{Destination: dest, ID: fmt.Sprint(i), MessageID: fmt.Sprintf("message-%d", i), Due: s.Now(), Body: []byte(fmt.Sprintf("the %s body %d", dest, i))}}
+			p.Keep = dest == "dead"
+			out := make([]webhook.Result, 1)
+			if err := s.Put(t.Context(), []webhook.Put{p}, out); err != nil {
+				t.Fatal(err)
+			}
+			if p.Claim = out[0].Claim; p.Keep {
+				if _, err := s.Settle(t.Context(), []webhook.Settlement{{Verdict: webhook.Bury, Delivery: p.Delivery, Reason: webhook.ReasonExpired, At: s.Now()}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	flip(t, d, "the dead body 2")
+	flip(t, d, "the waits body 3")
+	for range 2 {
+		s := open()
+		for range 2 {
+			dead := 0
+			for d, err := range s.Dead(t.Context(), webhook.DeadFilter{}, "") {
+				if dead++; err != nil || d.ID == "2" {
+					t.Errorf("Dead yields %v, %v", d.ID, err)
+				}
+			}
+			if dead != 4 {
+				t.Errorf("Dead yields %d, want the 4 that can be read", dead)
+			}
+			ds, err := s.Fetch(t.Context(), []webhook.Want{{Destination: "waits", Max: 10}}, 1<<20, nil)
+			if err != nil || len(ds) != 4 && len(ds) != 0 {
+				t.Errorf("Fetch = %d, %v", len(ds), err)
+			}
+		}
+		if c, err := s.Count(t.Context()); err != nil || c.Dead != 4 || c.Waiting != 4 || s.Lost() != 2 {
+			t.Errorf("Count = %+v, %v, and %d lost", c, err, s.Lost())
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []string{"message-2", "message-3"} {
+		if n := strings.Count(log.String(), id); n != 1 {
+			t.Errorf("the log has %s %d times:\n%s", id, n, &log)
+		}
+	}
+}
+
+// fill makes a store in a folder with some of everything, in several segments.
+func fill(t *testing.T, dir string) {
+	t.Helper()
+	s, err := filequeue.OpenUnsynced(dir, filequeue.Config{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		p := webhook.Put{Keep: i < 10, Delivery: webhook.Delivery{Destination: "a", ID: fmt.Sprint(i), Due: s.Now(), Body: bytes.Repeat([]byte{byte(i)}, 1<<20)}}
+		out := make([]webhook.Result, 1)
+		if err := s.Put(t.Context(), []webhook.Put{p}, out); err != nil {
+			t.Fatal(err)
+		}
+		if p.Claim = out[0].Claim; p.Keep {
+			if _, err := s.Settle(t.Context(), []webhook.Settlement{{Verdict: webhook.Bury, Delivery: p.Delivery, Reason: webhook.ReasonExpired, At: s.Now()}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := s.Set(t.Context(), webhook.Setting{Name: "pause/a", Value: []byte("{}")}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Join(t.Context(), "vip", 1, []string{"ann"}, func(string) ([]webhook.Delivery, error) { return nil, nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCheckAndRescue(t *testing.T) {
+	from := filepath.Join(t.TempDir(), "store")
+	fill(t, from)
+	r, err := filequeue.Check(from)
+	if err != nil || r.Waiting != 90 || r.Dead != 10 || r.Settings != 1 || len(r.Missing) != 0 {
+		t.Errorf("Check = %+v, %v", r, err)
+	}
+	segments, err := filepath.Glob(filepath.Join(from, "*.log"))
+	if err != nil || len(segments) < 3 {
+		t.Fatal(segments, err)
+	}
+	// A segment is missing, a body is damaged, and so is the manifest.
+	if err := os.Remove(segments[1]); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(segments[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[bytes.Index(b, bytes.Repeat([]byte{20}, 1000))+5] ^= 1
+	if err := os.WriteFile(segments[0], b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := filequeue.Open(from, filequeue.Config{Logger: quiet}); !errors.Is(err, filequeue.ErrDamaged) || !strings.Contains(fmt.Sprint(err), filepath.Base(segments[1])) {
+		t.Errorf("Open without a segment: %v", err)
+	}
+	if err := os.Remove(filepath.Join(from, "MANIFEST")); err != nil {
+		t.Fatal(err)
+	}
+	_, err = filequeue.Check(from)
+	for _, want := range []string{"MANIFEST", filepath.Base(segments[1]) + ", of", `the delivery at`, `destination "a"`} {
+		if !errors.Is(err, filequeue.ErrDamaged) || !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("Check: %v, want ErrDamaged with %q", err, want)
+		}
+	}
+	to := filepath.Join(t.TempDir(), "rescued")
+	last := int64(0)
+	rescued, err := filequeue.RescueContext(t.Context(), from, to, func(read, of int64) { last = of - read })
+	if err != nil || last != 0 || len(rescued.Missing) != 3 || rescued.Dead != 10 || rescued.Waiting < 40 || rescued.Waiting > 65 {
+		t.Errorf("Rescue = %+v, %v; %d bytes are left", rescued, err, last)
+	}
+	again, err := filequeue.Check(to)
+	if again.Waiting != rescued.Waiting || again.Dead != rescued.Dead || again.Settings != 1 || err != nil {
+		t.Errorf("Check of what was rescued = %+v, %v", again, err)
+	}
+	if _, err := filequeue.Rescue(from, to); err == nil {
+		t.Error("Rescue to a store that exists is no error")
+	}
+	if _, err := filequeue.Check(t.TempDir()); !errors.Is(err, filequeue.ErrDamaged) {
+		t.Errorf("Check of an empty folder: %v", err)
+	}
+	s, err := filequeue.OpenUnsynced(to, filequeue.Config{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for user, err := range s.Members(t.Context(), "vip", "") {
+		if user != "ann" || err != nil {
+			t.Errorf("Members yields %q, %v", user, err)
+		}
+	}
+	if err := s.Put(t.Context(), []webhook.Put{{Delivery: webhook.Delivery{Destination: "a", ID: "99", Due: s.Now()}}}, make([]webhook.Result, 1)); err != nil {
+		t.Error(err)
+	}
+	if _, err := filequeue.Check(to); !errors.Is(err, filequeue.ErrLocked) {
+		t.Errorf("Check of a store that is open: %v", err)
+	}
+}

@@ -1,0 +1,197 @@
+package filequeue
+
+import (
+	"math"
+	"slices"
+	"sort"
+	"time"
+)
+
+// A place is where a record begins.
+type place struct{ seg, off uint32 }
+
+// An entry is what the index has of a delivery: 40 bytes, and no body, id or name.
+type entry struct {
+	due   int64 // microseconds; of a dead letter, when it died; in the history, when it was delivered
+	seq   uint64
+	put   place
+	state place  // of the record that has its state, if units is not 0
+	size  uint32 // of the payload of put
+	over  uint16 // how many bytes do not count, at most 65,535; see bytes
+	units uint16 // the size of the record at state, in multiples of 8 bytes
+}
+
+// maxState is how many bytes the record of a state has at most.
+const maxState = 8 * math.MaxUint16
+
+// bytes returns how long the body of a delivery that waits is, or the Size of one that is
+// dead or in the history. It may be too much if over is at its bound.
+func (e *entry) bytes() int64 { return e.total() - int64(e.over) }
+
+func (e *entry) total() int64 { return int64(e.size) + 8*int64(e.units) }
+
+// setBytes sets what bytes returns.
+func (e *entry) setBytes(n int64) { e.over = uint16(min(max(e.total()-n, 0), math.MaxUint16)) }
+
+// setState notes the state that a record has.
+func (e *entry) setState(seg uint32, s *summary) {
+	e.state, e.units, e.due = place{seg, s.off}, uint16(recordSize(int(s.size))/8), s.due
+}
+
+func (e *entry) dueAt() time.Time { return timeOf(e.due) }
+
+// timeOf returns the time that is so many microseconds after the beginning of 1970.
+func timeOf(micros int64) time.Time { return time.UnixMicro(micros).UTC() }
+
+// A point is a position in a queue.
+type point struct {
+	due int64
+	seq uint64
+}
+
+func (e *entry) point() point { return point{e.due, e.seq} }
+
+func (p point) before(q point) bool { return p.due < q.due || p.due == q.due && p.seq < q.seq }
+
+// firstPoint and lastPoint are before and behind all others.
+var (
+	firstPoint = point{math.MinInt64, 0}
+	lastPoint  = point{math.MaxInt64, math.MaxUint64}
+)
+
+// A queue holds entries in the order of their points, in chunks: an entry that comes last is
+// appended, and another moves a part of one chunk.
+type queue struct {
+	chunks [][]entry // none is empty
+	len    int
+}
+
+// chunkLen is how many entries a chunk has at most.
+const chunkLen = 512
+
+// find returns the chunk and the index of the first entry that is not before p.
+func (q *queue) find(p point) (c, i int) {
+	c = sort.Search(len(q.chunks), func(c int) bool {
+		chunk := q.chunks[c]
+		return !chunk[len(chunk)-1].point().before(p)
+	})
+	if c < len(q.chunks) {
+		chunk := q.chunks[c]
+		i = sort.Search(len(chunk), func(i int) bool { return !chunk[i].point().before(p) })
+	}
+	return c, i
+}
+
+func (q *queue) push(e entry) {
+	q.len++
+	last := len(q.chunks) - 1
+	if last < 0 {
+		q.chunks = append(q.chunks, append([]entry(nil), e))
+		return
+	}
+	if chunk := q.chunks[last]; chunk[len(chunk)-1].point().before(e.point()) {
+		if len(chunk) < chunkLen {
+			q.chunks[last] = append(chunk, e)
+		} else {
+			q.chunks = append(q.chunks, append([]entry(nil), e))
+		}
+		return
+	}
+	c, i := q.find(e.point())
+	chunk := slices.Insert(q.chunks[c], i, e)
+	if len(chunk) <= chunkLen {
+		q.chunks[c] = chunk
+		return
+	}
+	half := len(chunk) / 2
+	q.chunks[c] = slices.Clone(chunk[:half])
+	q.chunks = slices.Insert(q.chunks, c+1, slices.Clone(chunk[half:]))
+}
+
+// first returns the first entry, nil if there is none.
+func (q *queue) first() *entry {
+	if q.len == 0 {
+		return nil
+	}
+	return &q.chunks[0][0]
+}
+
+// at returns the entry at a point, nil if there is none.
+func (q *queue) at(p point) *entry {
+	c, i := q.find(p)
+	if c == len(q.chunks) || q.chunks[c][i].point() != p {
+		return nil
+	}
+	return &q.chunks[c][i]
+}
+
+// remove takes the entry at a point out, and reports whether there was one.
+func (q *queue) remove(p point) (e entry, ok bool) {
+	c, i := q.find(p)
+	if c == len(q.chunks) || q.chunks[c][i].point() != p {
+		return e, false
+	}
+	chunk := q.chunks[c]
+	e = chunk[i]
+	q.len--
+	switch {
+	case len(chunk) == 1:
+		q.chunks[c] = nil
+		if c == 0 {
+			q.chunks = q.chunks[1:]
+		} else {
+			q.chunks = slices.Delete(q.chunks, c, c+1)
+		}
+	case i == 0:
+		q.chunks[c] = chunk[1:]
+	default:
+		q.chunks[c] = slices.Delete(chunk, i, i+1)
+	}
+	if q.len == 0 {
+		q.chunks = nil
+	}
+	return e, true
+}
+
+// after appends to dst up to n entries behind a point.
+func (q *queue) after(p point, n int, dst []entry) []entry {
+	for c, i := q.find(point{p.due, p.seq + 1}); c < len(q.chunks) && n > 0; c, i = c+1, 0 {
+		some := q.chunks[c][i:]
+		some = some[:min(n, len(some))]
+		dst = append(dst, some...)
+		n -= len(some)
+	}
+	return dst
+}
+
+// before appends to dst up to n entries in front of a point, the last first.
+func (q *queue) before(p point, n int, dst []entry) []entry {
+	c, i := q.find(p)
+	for ; n > 0; n-- {
+		if i == 0 {
+			if c == 0 {
+				break
+			}
+			c--
+			i = len(q.chunks[c])
+		}
+		i--
+		dst = append(dst, q.chunks[c][i])
+	}
+	return dst
+}
+
+// fill makes a queue of entries in any order. It may change them, and keeps none.
+func (q *queue) fill(all []entry) {
+	slices.SortFunc(all, func(a, b entry) int {
+		if a.point().before(b.point()) {
+			return -1
+		}
+		return 1
+	})
+	q.len = len(all)
+	q.chunks = make([][]entry, 0, (len(all)+chunkLen-1)/chunkLen)
+	for chunk := range slices.Chunk(all, chunkLen) {
+		q.chunks = append(q.chunks, slices.Clone(chunk))
+	}
+}

@@ -1,0 +1,121 @@
+package filequeue_test
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hookferry/analytics/internal/simdisk"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/filequeue"
+)
+
+// After Erase no file has a body of the user, whatever became of the deliveries, but for what is
+// claimed; and all that is of others is there after a crash.
+func TestEraseRemovesBytes(t *testing.T) { synctest.Test(t, testEraseRemovesBytes) }
+
+func testEraseRemovesBytes(t *testing.T) {
+	d := simdisk.New(1)
+	d.SetCapacity(8 << 20)
+	c := filequeue.Config{Logger: quiet, HistoryAge: time.Hour}
+	s, err := filequeue.OpenOn(d, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 400
+	secret, held := []byte("a secret of ann, "), 0
+	for i := range n {
+		p := webhook.Put{Keep: i%5 != 0, Delivery: webhook.Delivery{Destination: "a", ID: fmt.Sprint(i), Due: s.Now(), User: []string{"ann", "bob"}[i%2]}}
+		p.Body = bytes.Repeat([]byte("others' text. "), 20)
+		if p.User == "ann" {
+			p.Body = bytes.Repeat(secret, 20)
+		}
+		out := make([]webhook.Result, 1)
+		if err := s.Put(t.Context(), []webhook.Put{p}, out); err != nil {
+			t.Fatal(err)
+		}
+		p.Claim = out[0].Claim
+		p.Expires = p.Due.Add(time.Hour)
+		p.Attempts = []webhook.Attempt{{At: p.Due, Try: 1, Answer: string(p.Body[:50])}}
+		verdict := []webhook.Verdict{webhook.Return, webhook.Done, webhook.Retry, webhook.Bury, 0}[i%5]
+		if i == 4 {
+			held++ // stays claimed
+		} else if verdict == 0 {
+			verdict = webhook.Done
+		}
+		if i != 4 {
+			if _, err := s.Settle(t.Context(), []webhook.Settlement{{Verdict: verdict, Delivery: p.Delivery, At: s.Now(), Reason: webhook.ReasonExpired}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	erased, claimed, err := s.Erase(t.Context(), "ann")
+	if erased != n/2-held || claimed != held || err != nil {
+		t.Errorf("Erase = %d, %d, %v, want %d, %d", erased, claimed, err, n/2-held, held)
+	}
+	found := 0
+	after := d.Reboot(simdisk.Power)
+	s.Close()
+	for _, name := range after.Names() {
+		found += bytes.Count(after.ReadFile(name), secret)
+	}
+	if found != 20*held {
+		t.Errorf("the files have %d times what was erased, want %d, of what is claimed", found, 20*held)
+	}
+	if s, err = filequeue.OpenOn(after, c); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if c, err := s.Count(t.Context()); err != nil || c.Waiting+c.Dead+c.Delivered != n/2+held || s.Lost() != 0 {
+		t.Errorf("Count after a crash = %+v, %v, and %d lost", c, err, s.Lost())
+	}
+}
+
+// The history is bounded by age and by bytes, and forgets the oldest first.
+func TestHistoryIsBounded(t *testing.T) { synctest.Test(t, testHistoryIsBounded) }
+
+func testHistoryIsBounded(t *testing.T) {
+	d := simdisk.New(1)
+	d.SetCapacity(8 << 20)
+	s, err := filequeue.OpenOn(d, filequeue.Config{Logger: quiet, HistoryAge: time.Hour, HistoryBytes: 50_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	deliver := func(id int) {
+		p := webhook.Put{Keep: true, Delivery: webhook.Delivery{Destination: "a", ID: fmt.Sprint(id), Due: s.Now(), Body: make([]byte, 998)}}
+		out := make([]webhook.Result, 1)
+		if err := s.Put(t.Context(), []webhook.Put{p}, out); err != nil {
+			t.Fatal(err)
+		}
+		p.Claim = out[0].Claim
+		if _, err := s.Settle(t.Context(), []webhook.Settlement{{Verdict: webhook.Done, Delivery: p.Delivery, At: s.Now()}}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+	}
+	counted := func(when string, want int) {
+		t.Helper()
+		if c, err := s.Count(t.Context()); err != nil || c.Delivered != want || c.DeliveredBytes > 50_000 {
+			t.Errorf("%s: Count = %+v, %v, want %d", when, c, err, want)
+		}
+	}
+	for i := range 80 {
+		deliver(10 + i)
+		time.Sleep(time.Second)
+	}
+	counted("80 of 1,000 bytes", 50)
+	for e, err := range s.Delivered(t.Context(), webhook.DeliveredFilter{}, "") {
+		if err != nil || e.ID < "40" {
+			t.Errorf("Delivered yields %s, %v", e.ID, err)
+		}
+	}
+	time.Sleep(time.Hour - 20*time.Second)
+	synctest.Wait()
+	counted("after an hour but 20 seconds", 19)
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	counted("after an hour", 0)
+}

@@ -1,0 +1,60 @@
+package filequeue
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/storekit"
+)
+
+// Delivered implements webhook.History.
+func (s *Store) Delivered(ctx context.Context, filter webhook.DeliveredFilter, after string) iter.Seq2[webhook.Delivered, error] {
+	from := lastPoint
+	if p := pointOf(after); p != firstPoint {
+		from = p
+	}
+	if to := filter.To; !to.IsZero() && to.UnixMicro() < from.due {
+		from = point{due: to.UnixMicro()}
+	}
+	return storekit.Pages(keyAt(from), func(after string) (some []webhook.Delivered, next string, err error) {
+		var found int
+		ds, points, last, err := s.list(ctx, func(x *index) []entry {
+			all := x.history.before(pointOf(after), page, nil)
+			found = len(all)
+			return all
+		})
+		for i, d := range ds {
+			e := webhook.Delivered{Delivery: d.Delivery, At: d.Died, Key: keyAt(points[i])}
+			if filter.Match(&e) {
+				some = append(some, e)
+			}
+		}
+		if found == page && (filter.From.IsZero() || last.due >= filter.From.UnixMicro()) {
+			next = keyAt(last)
+		}
+		return some, next, err
+	})
+}
+
+// expired returns the oldest in the history that it may not keep any more, at most page of them,
+// and when the next one expires, zero if that depends on no time.
+func (x *index) expired(c *Config, now time.Time) (points []point, next time.Time) {
+	bytes := x.history.bytes
+	for _, e := range x.history.after(firstPoint, page, nil) {
+		old := c.HistoryAge != Unlimited && !e.dueAt().Add(c.HistoryAge).After(now)
+		if !old && (c.HistoryBytes == Unlimited || bytes <= c.HistoryBytes) {
+			if c.HistoryAge != Unlimited {
+				next = e.dueAt().Add(c.HistoryAge)
+			}
+			return points, next
+		}
+		points = append(points, e.point())
+		bytes -= e.bytes()
+	}
+	if len(points) == page {
+		next = now
+	}
+	return points, next
+}

@@ -1,0 +1,345 @@
+package filequeue
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io/fs"
+	"slices"
+	"time"
+)
+
+// A janitor gives the disk's space back, in the background: it writes the hints of sealed
+// segments, removes segments in which nothing is needed, merges those with little, and
+// expires the history.
+type janitor struct {
+	*Store
+	wake   chan struct{}
+	ctx    context.Context // ends with the store
+	cancel context.CancelFunc
+	ended  chan struct{}
+	// leftovers are files that are to be removed. While one is there, no segment is removed or
+	// merged: it may have the record that says so, or say that deliveries in it are gone.
+	leftovers []string
+}
+
+func newJanitor(s *Store, leftovers []string) *janitor {
+	j := &janitor{Store: s, wake: make(chan struct{}, 1), ended: make(chan struct{}), leftovers: leftovers}
+	j.ctx, j.cancel = context.WithCancel(context.Background())
+	return j
+}
+
+func (j *janitor) close() {
+	j.cancel()
+	<-j.ended
+}
+
+// look has the janitor look for work.
+func (j *janitor) look() {
+	select {
+	case j.wake <- struct{}{}:
+	default:
+	}
+}
+
+// again is when the janitor tries what failed once more.
+const again = time.Second
+
+// run works until close.
+func (j *janitor) run() {
+	defer close(j.ended)
+	for j.ctx.Err() == nil {
+		next, err := j.tidy(j.ctx)
+		wake := j.wake
+		if err != nil {
+			next, wake = time.Now().Add(again), nil
+		}
+		timer := time.NewTimer(time.Until(next))
+		if next.IsZero() {
+			timer.Stop()
+		}
+		select {
+		case <-wake:
+		case <-timer.C:
+		case <-j.ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// tidy does what there is to do, and returns when there will be more, zero if that is not known.
+func (j *janitor) tidy(ctx context.Context) (next time.Time, err error) {
+	next = j.requeue()
+	j.mu.Lock()
+	var unhinted []*segment
+	for _, g := range j.segs.all {
+		if g.sealed && g.hint != nil && g.live > 0 {
+			unhinted = append(unhinted, g)
+		}
+	}
+	j.index.forgetKeys()
+	j.mu.Unlock()
+	for _, g := range unhinted {
+		if herr := j.hint(g); herr != nil {
+			err = herr // the rest may work
+		}
+	}
+	if j.config.HistoryAge != 0 {
+		at, herr := j.expire(ctx)
+		if next.IsZero() || !at.IsZero() && at.Before(next) {
+			next = at
+		}
+		if herr != nil {
+			err = herr
+		}
+	}
+	if err := j.removeLeftovers(); err != nil {
+		return next, err
+	}
+	for ctx.Err() == nil {
+		var gerr error
+		if g := j.unneeded(); g != nil {
+			gerr = j.drop(ctx, g)
+		} else if g := j.wasteful(); g != nil {
+			gerr = j.merge(ctx, g)
+		} else {
+			break
+		}
+		if gerr != nil {
+			return next, gerr
+		}
+	}
+	return next, err
+}
+
+// forgetKeys forgets the records of keys that the dedup window does not have any more.
+func (x *index) forgetKeys() {
+	x.keys = slices.DeleteFunc(x.keys, func(k remembered) bool {
+		if x.seen.Turns() < k.turn+2 {
+			return false
+		}
+		x.segs.count(&k.entry, -1)
+		return true
+	})
+}
+
+// hint writes the hint file of a segment to which nothing is written any more.
+func (j *janitor) hint(g *segment) error {
+	if g == nil || g.hint == nil {
+		return nil
+	}
+	if err := writeHint(j.disk, g.number, g.hint.finish(g.salt, g.end)); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	g.hint = nil
+	j.mu.Unlock()
+	return nil
+}
+
+// expire removes what the history may not keep any more.
+func (j *janitor) expire(ctx context.Context) (next time.Time, err error) {
+	for {
+		j.mu.Lock()
+		points, next := j.index.expired(&j.config, time.Now())
+		j.mu.Unlock()
+		if len(points) == 0 {
+			return next, nil
+		}
+		o := &forgetOp{kind: kindGone, points: points, from: func(x *index) []*listed { return []*listed{&x.history} }}
+		if err := j.writer.do(ctx, o, recordHeader+16*page, false); err != nil {
+			return next, err
+		}
+	}
+}
+
+// unneeded returns a segment that may be removed, nil if there is none.
+func (j *janitor) unneeded() *segment {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.segs.sealed() { // nothing was stored since Open, and for this alone nothing is
+		return nil
+	}
+	for _, n := range j.segs.numbers() {
+		if g := j.segs.all[n]; !j.segs.needed(g) {
+			return g
+		}
+	}
+	return nil
+}
+
+// wasteful returns the segment to be merged next, nil if there is none. That is one with little that is
+// needed, or one of many small ones. With that the files take at most about twice what is needed.
+func (j *janitor) wasteful() *segment {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.segs.sealed() {
+		return nil
+	}
+	var best *segment
+	small := 0
+	var sources []uint32
+	total, live := j.segs.bytes()
+	for _, g := range j.segs.all {
+		for n := range g.sources {
+			sources = append(sources, n)
+		}
+		if !g.sealed || g.live == 0 {
+			continue
+		}
+		if g.end < j.writer.log.segmentBytes/4 {
+			small++
+		}
+		if best == nil || cmp.Or(cmp.Compare(g.live*best.end, best.live*g.end), cmp.Compare(g.end, best.end)) < 0 {
+			best = g
+		}
+	}
+	for _, n := range sources { // was begun, and is in others' way
+		if g := j.segs.all[n]; g != nil && g.sealed && g.live > 0 {
+			return g
+		}
+	}
+	const fewSmall = 8
+	if best != nil && small > fewSmall {
+		for _, g := range j.segs.all {
+			if g.sealed && g.live > 0 && g.end < best.end {
+				best = g
+			}
+		}
+		return best
+	}
+	if best != nil && (best.live < best.end/4 || best.live < best.end*3/4 && total > 2*live+2*j.writer.log.segmentBytes) {
+		return best
+	}
+	return nil
+}
+
+// drop removes a segment in which nothing is needed.
+func (j *janitor) drop(ctx context.Context, g *segment) error {
+	sums, err := j.summaries(g)
+	if err != nil {
+		return err
+	}
+	o := &dropOp{number: g.number}
+	var keys []byte
+	last := int64(0)
+	j.mu.Lock()
+	remembered := j.index.seen.Turns() < g.turn+2
+	for i := range sums {
+		s := &sums[i]
+		if s.kind == kindPut && !s.damaged && remembered {
+			keys = append(keys, s.key[:]...)
+			last = max(last, s.at)
+		}
+		if s.kind == kindGone || s.kind == kindLost { // a kindLost itself is moved by merge
+			for _, r := range s.refs {
+				if r.seg != g.number && r.seq != 0 && j.segs.all[r.seg] != nil {
+					o.refs = append(o.refs, r)
+				}
+			}
+		}
+	}
+	j.mu.Unlock()
+	const each = 16 << 12 // in one record
+	for chunk := range slices.Chunk(keys, each) {
+		r := newRecord(kindKeys, append(binary.LittleEndian.AppendUint64(nil, uint64(last)), chunk...))
+		r.at = last
+		o.keys = append(o.keys, &r)
+	}
+	err = j.writer.do(ctx, o, recordSize(len(keys)+8*len(o.refs)), false)
+	if full(err) && len(o.keys) > 0 {
+		// Rather forget what was put before than stay full.
+		o.keys = nil
+		err = j.writer.do(ctx, o, recordSize(8*len(o.refs)), false)
+	}
+	if err != nil {
+		return err
+	}
+	g.unpin()
+	j.leftovers = append(j.leftovers, hintName(g.number), segmentName(g.number))
+	if err := j.removeLeftovers(); err != nil {
+		j.config.Logger.Warn("filequeue: a segment that is not needed could not be removed; the disk's space comes back once it can be", "segment", segmentName(g.number), "error", err)
+		return err
+	}
+	j.writer.log.roomier.Store(true)
+	return nil
+}
+
+// removeLeftovers removes the leftovers. It returns once they would not come back after a loss
+// of power.
+func (j *janitor) removeLeftovers() error {
+	if len(j.leftovers) == 0 {
+		return nil
+	}
+	for _, name := range j.leftovers {
+		if err := j.disk.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) { // it may have no hint
+			return err
+		}
+	}
+	if err := j.disk.SyncNames(); err != nil {
+		return err
+	}
+	j.leftovers = nil
+	return nil
+}
+
+// summaries returns those of a segment, up to where it ends now.
+func (s *Store) summaries(g *segment) ([]summary, error) {
+	s.mu.Lock()
+	end := g.end
+	var b []byte
+	if g.hint != nil {
+		b = slices.Clone(g.hint.b[hintStart:])
+	}
+	s.mu.Unlock()
+	if b != nil {
+		return decodeSummaries(b, nil)
+	}
+	if b, err := readAll(s.disk, hintName(g.number), maxHint); err == nil {
+		if sums, err := decodeHint(b, g.salt, end, nil); err == nil {
+			return sums, nil
+		}
+	}
+	c, err := scan(g.file, &g.segmentHeader, end, true)
+	return c.summaries, err
+}
+
+// maxHint is how long a hint file is at most, in bytes.
+const maxHint = 256 << 20
+
+// A dropOp notes that a segment is about to be removed, and keeps what is needed of it: keys of
+// the dedup window, and that records of other segments are gone.
+type dropOp struct {
+	number uint32
+	refs   []ref
+	keys   []*record
+
+	gone, dropped record
+}
+
+func (o *dropOp) plan(g *group) error {
+	for _, k := range o.keys {
+		g.add(k)
+	}
+	if len(o.refs) > 0 {
+		o.gone = listRecord(kindGone, o.refs)
+		g.add(&o.gone)
+	}
+	o.dropped = newRecord(kindDropped, binary.AppendUvarint(nil, uint64(o.number)))
+	o.dropped.refs = []ref{{0, o.number}}
+	g.add(&o.dropped)
+	return nil
+}
+
+func (o *dropOp) undo(*index) {}
+
+func (o *dropOp) apply(x *index, seg *segment) {
+	turn := x.segs.all[o.number].turn
+	for _, k := range o.keys {
+		e := k.entryOf(seg.number)
+		x.segs.count(&e, 1)
+		x.keys = append(x.keys, remembered{e, turn})
+	}
+	delete(x.segs.all, o.number)
+}

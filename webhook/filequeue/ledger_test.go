@@ -1,0 +1,307 @@
+package filequeue_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hookferry/analytics/internal/disk"
+	"github.com/hookferry/analytics/internal/simdisk"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/filequeue"
+)
+
+// quiet is a logger of tests that fail the disk on purpose.
+var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+
+// A ledger knows what a store may hold of each delivery: one thing after a call that returned nil,
+// several after one that failed.
+type ledger struct {
+	*testing.T
+	rnd      *rand.Rand
+	s        *filequeue.Store
+	may      map[string]map[string]bool // by destination and id: where it may be
+	together [][]string                 // of puts that failed: all of these were stored, or none
+	setting  map[string]bool            // what the setting may be
+	version  uint64
+	held     []webhook.Delivery
+	ids      int
+	body     int // how long bodies are at most
+}
+
+// What a delivery may be: nothing, done, or what state returns.
+const (
+	nothing = "nothing"
+	done    = "done"
+)
+
+func state(d *webhook.Delivery) string {
+	return fmt.Sprint("waiting, try ", d.Tries, ", due ", d.Due.UnixMicro(), len(d.Body))
+}
+
+func stateDead(d *webhook.DeadLetter) string {
+	return fmt.Sprint("dead, try ", d.Tries, d.Reason, len(d.Body))
+}
+
+func newLedger(t *testing.T, rnd *rand.Rand) *ledger {
+	return &ledger{T: t, rnd: rnd, may: make(map[string]map[string]bool), setting: map[string]bool{"": true}, body: 3000}
+}
+
+func (l *ledger) open(d disk.Disk, c filequeue.Config) error {
+	c.Logger = quiet
+	s, err := filequeue.OpenOn(d, c)
+	if err == nil {
+		l.s, l.held = s, nil
+	}
+	return err
+}
+
+// close closes the store, also if the test has failed.
+func (l *ledger) close() {
+	if l.s != nil {
+		l.s.Close()
+	}
+}
+
+func id(d *webhook.Delivery) string { return d.Destination + "/" + d.ID }
+
+// bodyOf returns a body that depends on the id, so that a wrong one is noticed.
+func bodyOf(id string, n int) []byte { return bytes.Repeat([]byte(id+"."), n/(len(id)+1)+1)[:n] }
+
+func (l *ledger) set(id string, err error, was, is string) {
+	l.may[id] = map[string]bool{is: true}
+	if err != nil {
+		l.may[id][was] = true
+	}
+}
+
+// step does one thing at random.
+func (l *ledger) step() {
+	ctx := l.Context()
+	switch n := l.rnd.IntN(20); {
+	case n < 7:
+		l.put(1 + l.rnd.IntN(8))
+	case n < 11:
+		var wants []webhook.Want
+		for i := range 3 {
+			wants = append(wants, webhook.Want{Destination: fmt.Sprint("d", i), Max: 1 + l.rnd.IntN(6)}, webhook.Want{Destination: fmt.Sprint("d", i), Retries: true, Max: 3})
+		}
+		ds, err := l.s.Fetch(ctx, wants, 1<<20, nil)
+		if err == nil {
+			l.held = append(l.held, ds...)
+		}
+	case n < 17:
+		l.settle(1 + l.rnd.IntN(10))
+	case n == 17:
+		l.exhume()
+	case n == 18:
+		value := fmt.Sprint("value ", l.rnd.IntN(1000))
+		v, err := l.s.Set(ctx, webhook.Setting{Name: "pause/a", Value: []byte(value), Version: l.version})
+		if err != nil {
+			l.setting[value] = true
+		} else {
+			l.setting, l.version = map[string]bool{value: true}, v
+		}
+	default:
+		time.Sleep(time.Duration(l.rnd.IntN(2000)) * time.Millisecond)
+	}
+	synctest.Wait() // for what goes on in the background, so that a seed is the same each time
+}
+
+func (l *ledger) put(n int) {
+	ps := make([]webhook.Put, n)
+	ids := make([]string, n)
+	now := l.s.Now()
+	for i := range ps {
+		l.ids++
+		name := fmt.Sprint(l.ids)
+		ps[i] = webhook.Put{Keep: l.rnd.IntN(3) == 0, Delivery: webhook.Delivery{
+			Destination: fmt.Sprint("d", l.rnd.IntN(3)), ID: name, User: fmt.Sprint("user ", l.rnd.IntN(20)), Due: now.Add(-time.Duration(l.rnd.IntN(1000)) * time.Millisecond),
+			Body: bodyOf(name, l.rnd.IntN(l.body)),
+		}}
+		ids[i] = id(&ps[i].Delivery)
+	}
+	out := make([]webhook.Result, n)
+	err := l.s.Put(l.Context(), ps, out)
+	for i := range ps {
+		d := ps[i].Delivery
+		if l.set(ids[i], err, nothing, state(&d)); err == nil && !out[i].Stored {
+			l.Fatalf("Put left out %s, which is new", ids[i])
+		}
+		if d.Claim = out[i].Claim; err == nil && d.Claim != 0 {
+			l.held = append(l.held, d)
+		}
+	}
+	if err != nil && !errors.Is(err, webhook.ErrQueueFull) {
+		l.together = append(l.together, ids)
+	}
+	if err == nil && l.rnd.IntN(4) == 0 {
+		if err := l.s.Put(l.Context(), ps, out); err == nil && slices.ContainsFunc(out, func(r webhook.Result) bool { return r.Stored }) {
+			l.Fatalf("Put stored %v twice", ids)
+		}
+	}
+}
+
+// settle settles some of what is held.
+func (l *ledger) settle(n int) {
+	l.rnd.Shuffle(len(l.held), func(i, j int) { l.held[i], l.held[j] = l.held[j], l.held[i] })
+	n = min(n, len(l.held))
+	ss := make([]webhook.Settlement, n)
+	after := make([]string, n)
+	for i := range ss {
+		d := l.held[i]
+		ss[i] = webhook.Settlement{Verdict: webhook.Verdict(1 + l.rnd.IntN(4)), At: l.s.Now(), Reason: webhook.ReasonExpired}
+		switch ss[i].Verdict {
+		case webhook.Done:
+			after[i] = done
+		case webhook.Retry:
+			d.Tries++
+			d.Due, d.Expires = l.s.Now().Add(time.Duration(l.rnd.IntN(3000))*time.Millisecond), l.s.Now().Add(time.Hour)
+			d.Attempts = []webhook.Attempt{{At: d.Due, Try: d.Tries, Status: 500}}
+			after[i] = state(&d)
+		case webhook.Bury:
+			d.Tries++
+			after[i] = stateDead(&webhook.DeadLetter{Delivery: d, Reason: webhook.ReasonExpired})
+		case webhook.Return:
+			after[i] = state(&d)
+		}
+		ss[i].Delivery = d
+		ss[i].Delivery.Body = nil
+	}
+	settled, err := l.s.Settle(l.Context(), ss)
+	for i := range ss {
+		if i < settled {
+			l.set(id(&l.held[i]), nil, "", after[i])
+		} else {
+			l.set(id(&l.held[i]), err, state(&l.held[i]), after[i])
+		}
+	}
+	l.held = append(l.held[:0], l.held[settled:]...)
+}
+
+// exhume revives or discards some of what is dead.
+func (l *ledger) exhume() {
+	for d, err := range l.s.Dead(l.Context(), webhook.DeadFilter{}, "") {
+		if err != nil {
+			return
+		}
+		was := stateDead(&d)
+		switch l.rnd.IntN(6) {
+		case 0:
+			_, err := l.s.Discard(l.Context(), d.Key)
+			l.set(id(&d.Delivery), err, was, done)
+		case 1:
+			d.Tries, d.Due = 0, l.s.Now() // the clock of the bubble stands still until then
+			_, err := l.s.Revive(l.Context(), d.Key)
+			l.set(id(&d.Delivery), err, was, state(&d.Delivery))
+		}
+	}
+}
+
+// holds returns where each delivery is.
+func (l *ledger) holds() map[string]string {
+	l.Helper()
+	got := make(map[string]string)
+	note := func(d *webhook.Delivery, state string) {
+		if had, twice := got[id(d)]; twice {
+			l.Fatalf("%s is %s and %s", id(d), had, state)
+		}
+		if !bytes.Equal(d.Body, bodyOf(d.ID, len(d.Body))) {
+			l.Fatalf("%s has the body of another", id(d))
+		}
+		got[id(d)] = state
+	}
+	for i := range 3 {
+		for d, err := range l.s.Waiting(l.Context(), fmt.Sprint("d", i), "") {
+			if err != nil {
+				l.Fatalf("Waiting: %v", err)
+			}
+			note(&d, state(&d))
+		}
+	}
+	for d, err := range l.s.Dead(l.Context(), webhook.DeadFilter{}, "") {
+		if err != nil {
+			l.Fatalf("Dead: %v", err)
+		}
+		note(&d.Delivery, stateDead(&d))
+	}
+	return got
+}
+
+// check compares what the store holds with what it may. Then that is what it may.
+func (l *ledger) check() {
+	l.Helper()
+	got := l.holds()
+	for _, name := range slices.Sorted(maps.Keys(l.may)) {
+		may := l.may[name]
+		is := got[name]
+		if is == "" {
+			is = nothing
+			if may[done] {
+				is = done
+			}
+		}
+		if !may[is] {
+			l.Fatalf("%s is %s, may be %v", name, is, slices.Sorted(maps.Keys(may)))
+		}
+		l.may[name] = map[string]bool{is: true}
+		delete(got, name)
+	}
+	for name, is := range got {
+		l.Fatalf("%s is %s, and was never put", name, is)
+	}
+	for _, ids := range l.together {
+		stored := 0
+		for _, name := range ids {
+			if !l.may[name][nothing] {
+				stored++
+			}
+		}
+		if stored != 0 && stored != len(ids) {
+			l.Fatalf("of a Put that failed %d of %d are stored: %v", stored, len(ids), ids)
+		}
+	}
+	l.together = nil
+	value, version := "", uint64(0)
+	for e, err := range l.s.Settings(l.Context(), "") {
+		if err != nil {
+			l.Fatalf("Settings: %v", err)
+		}
+		value, version = string(e.Value), e.Version
+	}
+	if !l.setting[value] {
+		l.Fatalf("the setting is %q, may be %v", value, l.setting)
+	}
+	l.setting, l.version = map[string]bool{value: true}, version
+	c, err := l.s.Count(l.Context())
+	waiting, dead := 0, 0
+	for _, may := range l.may {
+		for is := range may {
+			switch {
+			case is == nothing || is == done:
+			case is[0] == 'w':
+				waiting++
+			default:
+				dead++
+			}
+		}
+	}
+	if err != nil || c.Waiting != waiting || c.Dead != dead || l.s.Lost() != 0 {
+		l.Fatalf("Count = %+v, %v, and %d lost; want %d waiting, %d dead", c, err, l.s.Lost(), waiting, dead)
+	}
+}
+
+// A disk on which segments have 64 KB, so that they are sealed, merged and removed all the time.
+func smallDisk(seed uint64) *simdisk.Disk {
+	d := simdisk.New(seed)
+	d.SetCapacity(4 << 20)
+	return d
+}

@@ -1,0 +1,96 @@
+package filequeue_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/filequeue"
+)
+
+// BenchmarkWaiting prints what a million deliveries that wait cost: the heap, the time from Open to
+// the first Fetch after the process ended without a Close, and how many are put and drained a second.
+func BenchmarkWaiting(b *testing.B) {
+	for _, destinations := range []int{10, 10_000} {
+		b.Run(fmt.Sprintf("deliveries=1000000/destinations=%d", destinations), func(b *testing.B) {
+			for b.Loop() {
+				benchWaiting(b, 1_000_000, destinations)
+			}
+		})
+	}
+}
+
+func heap() float64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
+}
+
+func benchWaiting(b *testing.B, n, destinations int) {
+	dir := b.TempDir()
+	before := heap()
+	s, err := filequeue.Open(dir, filequeue.Config{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	body := make([]byte, 450)
+	ps, out := make([]webhook.Put, 1000), make([]webhook.Result, 1000)
+	began := time.Now()
+	for i := 0; i < n; i += len(ps) {
+		for j := range ps {
+			ps[j].Delivery = webhook.Delivery{Destination: fmt.Sprint("destination-", (i+j)%destinations), ID: fmt.Sprintf("3f2c1d1e-6a54-4d0f-8a0e-%012d", i+j), Type: "track", Body: body, Accepted: began, Due: began}
+		}
+		if err := s.Put(b.Context(), ps, out); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(n)/time.Since(began).Seconds(), "puts/s")
+	b.ReportMetric((heap()-before)/1e6, "heap-MB")
+	crashed := filepath.Join(b.TempDir(), "copy") // as the process left it
+	if err := os.CopyFS(crashed, os.DirFS(dir)); err != nil {
+		b.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		b.Fatal(err)
+	}
+	began = time.Now()
+	if s, err = filequeue.Open(crashed, filequeue.Config{}); err != nil {
+		b.Fatal(err)
+	}
+	ds, err := s.Fetch(b.Context(), []webhook.Want{{Destination: "destination-0", Max: 10}}, 1<<20, nil)
+	if err != nil || len(ds) != 10 {
+		b.Fatal(len(ds), err)
+	}
+	b.ReportMetric(time.Since(began).Seconds(), "first-s")
+	b.ReportMetric((heap()-before)/1e6, "reopened-MB")
+	began = time.Now()
+	drained := 0
+	for i := 0; drained < 100_000; i++ {
+		var wants []webhook.Want
+		for j := range 64 {
+			wants = append(wants, webhook.Want{Destination: fmt.Sprint("destination-", (64*i+j)%destinations), Max: 8})
+		}
+		ds, err := s.Fetch(b.Context(), wants[:min(len(wants), destinations)], 1<<24, ds[:0])
+		if err != nil {
+			b.Fatal(err)
+		}
+		ss := make([]webhook.Settlement, len(ds))
+		for i := range ds {
+			ss[i] = webhook.Settlement{Verdict: webhook.Done, Delivery: ds[i]}
+		}
+		if _, err := s.Settle(b.Context(), ss); err != nil {
+			b.Fatal(err)
+		}
+		drained += len(ds)
+	}
+	b.ReportMetric(float64(drained)/time.Since(began).Seconds(), "drained/s")
+	b.ReportMetric(0, "ns/op")
+	if err := s.Close(); err != nil {
+		b.Fatal(err)
+	}
+}

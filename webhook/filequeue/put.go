@@ -1,0 +1,157 @@
+package filequeue
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+// maxPut is how many bytes the records of one Put have at most.
+const maxPut = 256 << 20
+
+// A put is a delivery about to be stored.
+type put struct {
+	record
+	keep  bool
+	known bool // is stored without a look at what was put before
+	left  bool // was put before
+	claim uint64
+}
+
+// newPut encodes d, behind what is in b where there is room.
+func newPut(b []byte, now int64, d *webhook.Delivery) (put, error) {
+	if err := d.Check(); err != nil {
+		return put{}, fmt.Errorf("filequeue: %w", err)
+	}
+	payload, err := putPayload(b, now, d)
+	if err != nil {
+		return put{}, fmt.Errorf("filequeue: %w", err)
+	}
+	p := put{record: newRecord(kindPut, payload)}
+	p.at = now
+	p.summarizePut(d)
+	return p, nil
+}
+
+// newPuts encodes ds, and returns how long their records are.
+func newPuts(ps []webhook.Put, now int64) (puts []put, size int64, err error) {
+	const envelope = 256 // about what a record has beside the body, in bytes
+	puts = make([]put, len(ps))
+	var rest []byte
+	for i := range ps {
+		if room := len(ps[i].Body) + envelope; cap(rest) < room {
+			rest = make([]byte, 0, max(room, min((len(ps)-i)*room, 64<<10)))
+		}
+		if puts[i], err = newPut(rest, now, &ps[i].Delivery); err != nil {
+			return nil, 0, err
+		}
+		if n := len(puts[i].payload); n <= cap(rest) {
+			rest = rest[n:n:cap(rest)]
+		}
+		puts[i].keep = ps[i].Keep
+		if size += recordSize(len(puts[i].payload)); size > maxPut {
+			return nil, 0, fmt.Errorf("%w: filequeue: more than %d bytes", webhook.ErrTooLarge, maxPut)
+		}
+	}
+	return puts, size, nil
+}
+
+// A putOp stores deliveries.
+type putOp struct {
+	puts     []put
+	maxBytes int64
+	tell     bool // Heads is to yield the destinations
+}
+
+func (o *putOp) plan(g *group) error {
+	var bytes int64
+	had := g.bytes
+	for i := range o.puts {
+		p := &o.puts[i]
+		if p.left = !p.known && !g.seen.Add(p.key, g.now); p.left {
+			g.depends = g.depends || g.has(p.key)
+			continue
+		}
+		bytes += recordSize(len(p.payload))
+		g.add(&p.record)
+	}
+	if o.maxBytes == Unlimited || bytes == 0 || g.stored()+had+bytes <= o.maxBytes {
+		return nil
+	}
+	o.undo(g.index)
+	if bytes > o.maxBytes {
+		return webhook.ErrTooLarge
+	}
+	return webhook.ErrQueueFull
+}
+
+// has reports whether the group puts a delivery with this key.
+func (g *group) has(key [16]byte) bool {
+	for _, r := range g.records {
+		if r.kind == kindPut && r.key == key {
+			return true
+		}
+	}
+	return false
+}
+
+func (o *putOp) apply(x *index, seg *segment) {
+	for i := range o.puts {
+		p := &o.puts[i]
+		if p.left {
+			continue
+		}
+		l := x.lane(p.dest)
+		e := p.entry(seg.number)
+		x.segs.count(&e, 1)
+		if p.keep {
+			p.claim = x.claims.add(e, l, p.retry, int64(p.body)).id
+			x.waiting++
+		} else {
+			x.enqueue(l, e, p.retry)
+		}
+		if o.tell {
+			x.tell(l)
+		}
+	}
+}
+
+// entry returns the entry of a put.
+func (s *summary) entry(seg uint32) entry {
+	e := entry{due: s.due, seq: s.seq, put: place{seg, s.off}, size: s.size}
+	e.setBytes(int64(s.body))
+	return e
+}
+
+func (o *putOp) undo(x *index) {
+	for i := range o.puts {
+		if p := &o.puts[i]; !p.left && !p.known {
+			x.seen.Remove(p.key)
+		}
+	}
+}
+
+// Put implements webhook.Store.
+func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.calls.Done()
+	if len(ps) == 0 {
+		return nil
+	}
+	puts, size, err := newPuts(ps, time.Now().UnixMicro())
+	if err != nil {
+		return err
+	}
+	o := &putOp{puts: puts, maxBytes: s.config.MaxBytes}
+	if err := s.writer.do(ctx, o, size, true); err != nil {
+		return err
+	}
+	for i := range puts {
+		out[i] = webhook.Result{Stored: !puts[i].left, Claim: puts[i].claim}
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package filequeue_test
+
+import (
+	"flag"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/hookferry/analytics/internal/simdisk"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/filequeue"
+	"github.com/hookferry/analytics/webhook/queuetest"
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	goleak.VerifyTestMain(m)
+}
+
+// onFolder opens stores in folders.
+func onFolder(c filequeue.Config) queuetest.Open {
+	return func(t testing.TB, dir string) webhook.Store {
+		s, err := filequeue.OpenUnsynced(dir, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+}
+
+// simulated opens stores on simulated disks of a size. On a small disk segments are short, so that
+// they are sealed, merged and removed all the time.
+func simulated(c filequeue.Config, capacity int64) queuetest.Open {
+	disks := make(map[string]*simdisk.Disk)
+	return func(t testing.TB, dir string) webhook.Store {
+		d := disks[dir]
+		if d == nil {
+			d = simdisk.New(1)
+			d.SetCapacity(capacity)
+			disks[dir] = d
+			t.Cleanup(func() { delete(disks, dir) })
+		}
+		s, err := filequeue.OpenOn(d, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+}
+
+// withoutRoster hides that a store has a Roster, which a simulated disk has not.
+func withoutRoster(open queuetest.Open) queuetest.Open {
+	return func(t testing.TB, dir string) webhook.Store {
+		return struct {
+			webhook.Store
+		}{open(t, dir)}
+	}
+}
+
+// Audiences need a real folder.
+func TestStoreInFolder(t *testing.T) {
+	queuetest.Run(t, onFolder(filequeue.Config{}), queuetest.Traits{
+		Durable: true, Bubble: true, OpenHistory: onFolder(filequeue.Config{HistoryAge: filequeue.Unlimited}),
+	})
+}
+
+func TestStore(t *testing.T) {
+	queuetest.Run(t, withoutRoster(simulated(filequeue.Config{}, 64<<20)), queuetest.Traits{
+		Durable:     true,
+		Bubble:      true,
+		OpenFull:    simulated(filequeue.Config{MaxBytes: 8 << 20}, 64<<20),
+		OpenHistory: simulated(filequeue.Config{HistoryAge: 24 * time.Hour}, 8<<20),
+	})
+}
+
+// With segments of 64 KB most cases go through several.
+func TestStoreOnSmallDisk(t *testing.T) {
+	queuetest.Run(t, withoutRoster(simulated(filequeue.Config{}, 32<<20)), queuetest.Traits{
+		Durable:  true,
+		Bubble:   true,
+		OpenFull: simulated(filequeue.Config{MaxBytes: 8 << 20}, 32<<20),
+	})
+}

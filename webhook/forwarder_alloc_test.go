@@ -1,0 +1,42 @@
+//go:build !race
+
+// The race detector makes sync.Pool forget at random, so allocations are
+// counted without it.
+
+package webhook_test
+
+import (
+	"testing"
+
+	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+)
+
+// What a source costs is one text for an event, however many destinations it has.
+func TestDeliveriesAllocations(t *testing.T) {
+	endpoints := []webhook.Endpoint{{URL: "http://crm.example/"}}
+	f, err := webhook.New(webhook.Config{Store: memqueue.New(memqueue.Config{}), Destinations: []webhook.Destination{
+		{ID: "a", Endpoints: endpoints}, {ID: "b", Endpoints: endpoints},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		source string
+		want   float64
+	}{{"", 1}, {"shop", 4}} {
+		events := make([]event.Event, 3)
+		for i := range events {
+			events[i] = event.Event{ID: "m1", Source: tt.source}
+		}
+		destinations := []string{"a", "b"}
+		if n := testing.AllocsPerRun(200, func() {
+			if _, err := f.Deliveries(t.Context(), destinations, events...); err != nil {
+				t.Fatal(err)
+			}
+		}); n > tt.want {
+			t.Errorf("source %q: Deliveries allocates %v times, want %v", tt.source, n, tt.want)
+		}
+	}
+}

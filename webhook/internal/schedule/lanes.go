@@ -1,0 +1,56 @@
+package schedule
+
+import "time"
+
+// lanes has the lane of each destination that something waits for.
+type lanes struct {
+	config  *Config
+	byID    map[string]*Lane
+	touched list                 // all lanes, the one that was used last at the end
+	paused  map[string]time.Time // the destinations that are paused, since when
+}
+
+// of returns the lane of a destination, which is made if need be.
+func (ls *lanes) of(destination string, now time.Time) *Lane {
+	l := ls.byID[destination]
+	if l == nil {
+		l = &Lane{ID: destination, limit: 1, touched: now}
+		l.Data = ls.config.NewData(l)
+		l.stopped, l.paused = ls.paused[destination]
+		if c := ls.config.Limits(destination); c.Slots > 0 {
+			l.slots = c.Slots
+			l.setLimits(c, now)
+		}
+		l.slots = min(firstSlots, l.limit)
+		ls.byID[destination] = l
+		ls.touched.push(l)
+	}
+	return l
+}
+
+// touch notes that l is used.
+func (ls *lanes) touch(l *Lane, now time.Time) {
+	if l.active == 0 && now.Sub(l.touched) > laneRest {
+		l.slots, l.answers = min(l.slots, firstSlots), 0
+	}
+	l.touched = now
+	if ls.touched.last != l {
+		ls.touched.remove(l)
+		ls.touched.push(l)
+	}
+}
+
+// forget drops the lanes that nothing has waited for in a while. They are made anew when
+// something does.
+func (ls *lanes) forget(now time.Time) {
+	for l := ls.touched.first; l != nil && now.Sub(l.touched) >= idleLane; l = ls.touched.first {
+		ls.touched.remove(l)
+		waits := !l.fresh.due.IsZero() || !l.retry.due.IsZero() || l.fetching
+		if waits || l.holds() > 0 || !l.rate.idle(now) {
+			l.touched = now
+			ls.touched.push(l)
+			continue
+		}
+		delete(ls.byID, l.ID)
+	}
+}

@@ -1,0 +1,143 @@
+package schedule
+
+import (
+	"sync"
+	"time"
+)
+
+// A runQueue has the lanes that may begin an attempt, and the workers that take them. The
+// scheduler's mutex guards it.
+type runQueue struct {
+	mu     *sync.Mutex
+	shares *shares
+	start  func()           // Config.Start
+	now    func() time.Time // Config.Now
+
+	work    *sync.Cond  // there is work for an idle worker, or closed
+	lanes   fifo[*Lane] // lanes that have something ready, and may attempt it
+	behind  fifo[*Lane] // lanes that would be there, but give way
+	backlog backlog     // says which do
+	giveWay *time.Timer // moves lanes from behind to lanes, while there are any
+	workers int
+	idle    int // workers that wait, and have not been signalled
+	closed  bool
+}
+
+// maxIdle is how many workers are kept when there is nothing to do.
+const maxIdle = 64
+
+// add puts l into the run queue if it may begin an attempt, and makes sure that a
+// worker takes it.
+func (q *runQueue) add(l *Lane) {
+	if l.queued || l.ready.len() == 0 || l.active >= q.shares.slotsOf(l) {
+		return
+	}
+	l.queued = true
+	if q.holdBack(l) {
+		return
+	}
+	q.lanes.push(l)
+	q.summon()
+}
+
+// summon makes sure that a worker takes the lane that was put into the run queue: an idle
+// one, a new one, or else the next that ends an attempt.
+func (q *runQueue) summon() {
+	switch {
+	case q.idle > 0:
+		q.idle--
+		q.work.Signal()
+	case q.workers < q.shares.slots && !q.closed:
+		q.workers++
+		q.start()
+	}
+}
+
+// next returns the lane that is next. It waits for one, and returns nil when the worker
+// that calls it has to end.
+func (q *runQueue) next() *Lane {
+	l := q.pick()
+	for l == nil || q.closed {
+		if q.closed || q.idle >= maxIdle {
+			q.workers--
+			return nil
+		}
+		q.idle++
+		q.work.Wait() // summon has taken it off idle
+		l = q.pick()
+	}
+	l.queued = false
+	return l
+}
+
+// pick takes the lane that is next out of the run queue; nil if there is none.
+func (q *runQueue) pick() *Lane {
+	for q.lanes.len() > 0 {
+		if l := q.lanes.pop(); !q.holdBack(l) {
+			return l
+		}
+	}
+	return nil
+}
+
+// remove takes l out of the queue.
+func (q *runQueue) remove(l *Lane) {
+	if l.queued {
+		l.queued = false
+		q.lanes.remove(l)
+		q.behind.remove(l)
+	}
+}
+
+// ended says that an attempt has ended for which backlog.begin returned period.
+func (q *runQueue) ended(period int64, now time.Time) {
+	if q.backlog.end(period); q.behind.len() > 0 && q.backlog.free(now) {
+		q.lanes.push(q.behind.pop()) // the worker whose attempt it was takes a lane next
+	}
+}
+
+// holdBack puts l, which is queued, among the lanes that give way if it has to, and
+// reports whether it does.
+func (q *runQueue) holdBack(l *Lane) bool {
+	if !l.behind || q.backlog.lane == nil || q.backlog.free(q.now()) {
+		return false
+	}
+	q.behind.push(l)
+	switch {
+	case q.behind.len() > 1 || q.closed:
+	case q.giveWay == nil:
+		q.giveWay = time.AfterFunc(backlogPeriod, q.proceed)
+	default:
+		q.giveWay.Reset(backlogPeriod)
+	}
+	return true
+}
+
+// proceed moves lanes that need no longer give way to the run queue.
+func (q *runQueue) proceed() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.now()
+	free := q.behind.len()
+	if q.backlog.on(now) {
+		q.backlog.advance(now)
+		free = min(free, q.backlog.bound-q.backlog.begun[0]-q.backlog.begun[1])
+	}
+	for ; free > 0; free-- {
+		q.lanes.push(q.behind.pop())
+		q.summon()
+	}
+	if q.behind.len() > 0 && !q.closed {
+		q.giveWay.Reset(backlogPeriod)
+	}
+}
+
+// close ends the workers, each after its attempt.
+func (q *runQueue) close() {
+	q.closed = true
+	q.idle = 0
+	if q.giveWay != nil {
+		q.giveWay.Stop()
+	}
+	q.work.Broadcast()
+}

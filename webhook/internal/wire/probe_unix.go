@@ -1,0 +1,47 @@
+//go:build unix
+
+package wire
+
+import (
+	"io"
+	"os"
+	"syscall"
+)
+
+// canProbe says that sockets can be read without waiting.
+const canProbe = true
+
+// A probe reads a socket without waiting.
+type probe struct {
+	read func(fd uintptr) bool // made once, because each closure allocates
+	p    []byte
+	n    int
+	err  error
+}
+
+// tryRead reads into p. It returns errSilent if there is nothing to read.
+func (o *probe) tryRead(raw syscall.RawConn, p []byte) (int, error) {
+	if o.read == nil {
+		o.read = func(fd uintptr) bool {
+			for {
+				if o.n, o.err = syscall.Read(int(fd), o.p); o.err != syscall.EINTR {
+					return true
+				}
+			}
+		}
+	}
+	o.p = p
+	err := raw.Read(o.read)
+	o.p = nil
+	switch {
+	case err != nil:
+		return 0, err
+	case o.err == syscall.EAGAIN:
+		return 0, errSilent
+	case o.err != nil:
+		return 0, os.NewSyscallError("read", o.err)
+	case o.n == 0:
+		return 0, io.EOF
+	}
+	return o.n, nil
+}

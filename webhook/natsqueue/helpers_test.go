@@ -1,0 +1,131 @@
+package natsqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+func deliveries(destination string, from, n int) []webhook.Delivery {
+	now := time.Now().Add(-time.Second)
+	ds := make([]webhook.Delivery, n)
+	for i := range ds {
+		id := fmt.Sprint(from + i)
+		ds[i] = webhook.Delivery{Destination: destination, ID: id, Type: "track", Body: []byte(id), Accepted: now, Due: now}
+	}
+	return ds
+}
+
+// tryPut returns how many of ds a Put stores.
+func (s *Store) tryPut(ctx context.Context, ds ...webhook.Delivery) (n int, err error) {
+	ps, out := make([]webhook.Put, len(ds)), make([]webhook.Result, len(ds))
+	for i := range ds {
+		ps[i].Delivery = ds[i]
+	}
+	if err := s.Put(ctx, ps, out); err != nil {
+		return 0, err
+	}
+	for _, r := range out {
+		if r.Stored {
+			n++
+		}
+	}
+	return n, nil
+}
+
+func mustPut(t testing.TB, s *Store, ds ...webhook.Delivery) {
+	t.Helper()
+	if n, err := s.tryPut(t.Context(), ds...); n != len(ds) || err != nil {
+		t.Fatalf("Put of %d = %d, %v", len(ds), n, err)
+	}
+}
+
+// tryFetch fetches up to n of each queue of the destinations.
+func (s *Store) tryFetch(ctx context.Context, n int, destinations ...string) ([]webhook.Delivery, error) {
+	var wants []webhook.Want
+	for _, name := range destinations {
+		wants = append(wants, webhook.Want{Destination: name, Max: n}, webhook.Want{Destination: name, Retries: true, Max: n})
+	}
+	return s.Fetch(ctx, wants, 1<<40, nil)
+}
+
+// fetch fetches all that is due, and checks how much that is.
+func fetch(t testing.TB, s *Store, want int, destinations ...string) []webhook.Delivery {
+	t.Helper()
+	ds, err := s.tryFetch(t.Context(), want+10, destinations...)
+	if err != nil || len(ds) != want {
+		t.Fatalf("Fetch = %d, %v; want %d", len(ds), err, want)
+	}
+	return ds
+}
+
+func settlements(verdict webhook.Verdict, ds ...webhook.Delivery) (ss []webhook.Settlement) {
+	for _, d := range ds {
+		ss = append(ss, webhook.Settlement{Verdict: verdict, Delivery: d, Reason: webhook.ReasonExpired, At: time.Now()})
+	}
+	return ss
+}
+
+func settle(t testing.TB, s *Store, verdict webhook.Verdict, ds ...webhook.Delivery) {
+	t.Helper()
+	if n, err := s.Settle(t.Context(), settlements(verdict, ds...)); n != len(ds) || err != nil {
+		t.Fatalf("Settle of %d = %d, %v", len(ds), n, err)
+	}
+}
+
+// partitionOf returns the partition 0.
+func partitionOf(s *Store) *partition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.owned[0]
+}
+
+// A deafConn drops what is sent while it is deaf, so that no answer comes.
+type deafConn struct {
+	net.Conn
+	deaf *atomic.Bool
+}
+
+func (c deafConn) Write(b []byte) (int, error) {
+	if c.deaf.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// A cable is the connections to a server, which can be cut, and then makes no new ones.
+type cable struct {
+	mu    sync.Mutex
+	conns []net.Conn
+	off   bool
+}
+
+func (c *cable) wrap(conn net.Conn) (net.Conn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.off {
+		conn.Close()
+		return nil, errors.New("cut off")
+	}
+	c.conns = append(c.conns, conn)
+	return conn, nil
+}
+
+func (c *cable) cut(off bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.off = off
+	if off {
+		for _, conn := range c.conns {
+			conn.Close()
+		}
+		c.conns = nil
+	}
+}

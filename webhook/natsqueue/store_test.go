@@ -1,0 +1,70 @@
+package natsqueue
+
+import (
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/internal/bench"
+	"github.com/hookferry/analytics/webhook/queuetest"
+)
+
+func TestMain(m *testing.M) {
+	bench.Main()
+	mainServer()
+	flag.Parse()
+	began()
+	code := 1
+	if err := withServer(func(url string) {
+		os.Setenv("NATS_URL", url) // of the examples, and of tests in real time
+		code = m.Run()
+	}); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// traits are those of the store in queuetest.
+var traits = queuetest.Traits{
+	Durable: true, Share: true,
+	Abandon: func(t testing.TB, s webhook.Store) { s.(*Store).abandon() },
+}
+
+func TestStore(t *testing.T) {
+	servers := make(map[string]*testServer) // by folder
+	open := func(t testing.TB, dir string, c Config) webhook.Store {
+		t.Helper()
+		if servers[dir] == nil {
+			servers[dir] = serve(t)
+		}
+		c.Claim, c.DedupWindow = time.Minute, 24*time.Hour
+		return ready(servers[dir].open(t, c))
+	}
+	traits := traits
+	traits.Bubble = true
+	traits.OpenFull = func(t testing.TB, dir string) webhook.Store {
+		return open(t, dir, Config{Partitions: 4, MaxBytes: 8 << 20})
+	}
+	queuetest.Run(t, func(t testing.TB, dir string) webhook.Store { return open(t, dir, Config{Partitions: 16}) }, traits)
+}
+
+// The same in real time, over sockets.
+func TestStoreInRealTime(t *testing.T) {
+	soak.Only(t, "nats-queue")
+	queuetest.Run(t, func(t testing.TB, dir string) webhook.Store {
+		return ready(openOn(t, connect(t, os.Getenv("NATS_URL")), Config{Stream: nameOf(dir), Claim: 10 * time.Second, Partitions: 16}))
+	}, traits)
+}
+
+// nameOf returns the stream that stands for a folder of queuetest.
+func nameOf(dir string) string {
+	h := fnv.New64a()
+	h.Write([]byte(dir))
+	return fmt.Sprintf("T%X", h.Sum64())
+}

@@ -1,0 +1,205 @@
+package natsqueue
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+// left returns what the log of partition 0 still has.
+func left(t *testing.T, s *Store) (all []stored) {
+	t.Helper()
+	for m, err := range s.list(t.Context(), s.config.prefix(0)+"log.*") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// What can be read is delivered and erased around what cannot: a delivery in a message, a message,
+// or a record. That stays in the stream.
+func TestDamaged(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		q := ready(s.open(t, Config{Partitions: 1, Claim: time.Minute}))
+		p := partitionOf(q)
+		mustPut(t, q, deliveries("d", 0, 3)...)
+		good, err := deliveries("d", 3, 1)[0].AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mixed := chunk{records: [][]byte{[]byte("?"), good, nil}}
+		damaged := []*parcel{one(p.prefix+kindPut, []byte("?")), one(p.prefix+kindPut, mixed.append(nil))}
+		if err := q.store(t.Context(), damaged...); err != nil {
+			t.Fatal(err)
+		}
+		mustPut(t, q, deliveries("d", 4, 3)...)
+		settle(t, q, webhook.Done, fetch(t, q, 7, "d")[:5]...)
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+		// A record that cannot be read, before the next owner's.
+		q = ready(s.open(t, Config{Partitions: 1, Claim: time.Minute}))
+		defer func() { q.Close() }()
+		q.abandon()
+		if err := q.store(t.Context(), one(p.prefix+kindOwn, []byte("?"))); err != nil {
+			t.Fatal(err)
+		}
+		broken := q
+		defer broken.Close()
+		q = s.open(t, Config{Partitions: 1, Claim: time.Minute})
+		until(t, "somebody owns the partition", func() bool { return partitionOf(q) != nil })
+		settle(t, ready(q), webhook.Done, fetch(t, q, 2, "d")...)
+		until(t, "all but the damaged is erased", func() bool {
+			n := 0
+			for _, m := range left(t, q) {
+				if strings.HasSuffix(m.subject, kindPut) {
+					n++
+					if m.seq != damaged[0].seq && m.seq != damaged[1].seq {
+						return false
+					}
+				}
+			}
+			return n == 2
+		})
+		if counts, err := q.Count(t.Context()); err != nil || counts.Waiting != 0 {
+			t.Errorf("Count = %+v, %v; want nothing", counts, err)
+		}
+	})
+}
+
+// The bytes of a user leave the stream with an erasure, and what shared messages with them does not.
+func TestEraseLeavesNoBytes(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		q := ready(s.open(t, Config{Partitions: 1}))
+		defer q.Close()
+		ds := deliveries("d", 0, 20)
+		for i := range ds {
+			if ds[i].User = "bob"; i%5 == 0 {
+				ds[i].User, ds[i].Body = "ann", []byte("a secret of ann")
+			}
+		}
+		mustPut(t, q, ds...)
+		if n, claimed, err := q.Erase(t.Context(), "ann"); n != 4 || claimed != 0 || err != nil {
+			t.Errorf("Erase = %d, %d, %v; want 4", n, claimed, err)
+		}
+		until(t, "nothing is left of ann", func() bool {
+			for _, m := range left(t, q) {
+				if bytes.Contains(m.data, []byte("secret")) {
+					return false
+				}
+			}
+			return true
+		})
+		fetch(t, q, 16, "d")
+	})
+}
+
+// A message of which little waits is erased once that has been moved, and records do not pile up.
+// What is erased is remembered.
+func TestSparse(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		c := Config{Partitions: 1}
+		q := ready(s.open(t, c))
+		const n, each = 10, 20
+		var names []string
+		for i := range n {
+			names = append(names, fmt.Sprint("d", i))
+			mustPut(t, q, deliveries(names[i], 0, each)...)
+			for _, d := range fetch(t, q, each, names[i])[1:] {
+				settle(t, q, webhook.Done, d)
+			}
+		}
+		until(t, "little is left", func() bool { return len(left(t, q)) < recordsKept })
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+		q = ready(s.open(t, c))
+		defer q.Close()
+		for _, name := range names {
+			if n, err := q.tryPut(t.Context(), deliveries(name, 0, each)...); n != 0 || err != nil {
+				t.Errorf("Put of what was put before = %d, %v", n, err)
+			}
+		}
+		fetch(t, q, n, names...)
+	})
+}
+
+// What does not fit into the cache is read again.
+func TestCache(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		q := ready(s.open(t, Config{Partitions: 2, CacheBytes: 10_000, Logger: slog.New(slog.DiscardHandler)}))
+		defer q.Close()
+		for i := range 20 {
+			mustPut(t, q, append(deliveries("a", 100*i, 10), deliveries("b", 100*i, 10)...)...)
+		}
+		q.mu.Lock()
+		if q.cache.used > q.cache.limit || q.cache.left > 20 {
+			t.Errorf("the cache has %d bytes of %d deliveries", q.cache.used, q.cache.left)
+		}
+		q.mu.Unlock()
+		ds := fetch(t, q, 400, "a", "b")
+		for i := range ds {
+			if string(ds[i].Body) != ds[i].ID {
+				t.Fatalf("%s has the body %q", ds[i].ID, ds[i].Body)
+			}
+		}
+		settle(t, q, webhook.Return, ds...)
+		settle(t, q, webhook.Done, fetch(t, q, 400, "a", "b")...)
+		fetch(t, q, 0, "a", "b")
+		if q.cache.used != 0 || q.cache.left != 0 {
+			t.Errorf("the cache of nothing has %d bytes of %d deliveries", q.cache.used, q.cache.left)
+		}
+	})
+}
+
+// The largest delivery that can be put can be put back, buried and revived, whatever was
+// added to it since.
+func TestLargest(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		q := ready(s.open(t, Config{Partitions: 1}))
+		defer q.Close()
+		d := deliveries("d", 0, 1)[0]
+		d.Body = make([]byte, maxPayload/2)
+		record, err := d.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Body = make([]byte, len(d.Body)+maxPayload-headerRoom-len(record)+1)
+		if n, err := q.tryPut(t.Context(), d); err == nil {
+			t.Fatalf("Put of what is too large = %d", n)
+		}
+		d.Body = d.Body[1:]
+		mustPut(t, q, d)
+		d = fetch(t, q, 1, "d")[0]
+		d.Tries, d.Expires = 1<<53, time.Now().Add(time.Hour)
+		for range webhook.MaxEndpoints {
+			d.Closed = append(d.Closed, webhook.Closed{Endpoint: 1 << 63, Until: d.Expires})
+		}
+		for range webhook.MaxAttempts {
+			d.Attempts = append(d.Attempts, webhook.Attempt{At: time.Now(), Endpoint: strings.Repeat("x", 1000), Error: strings.Repeat("x", 256), Answer: strings.Repeat("x", 256)})
+		}
+		settle(t, q, webhook.Retry, d)
+		again := fetch(t, q, 1, "d")[0]
+		if again.Tries != d.Tries || len(again.Closed) != len(d.Closed) || len(again.Body) != len(d.Body) {
+			t.Errorf("put back with %d tries, %d endpoints closed and %d bytes; want %d, %d and %d", again.Tries, len(again.Closed), len(again.Body), d.Tries, len(d.Closed), len(d.Body))
+		}
+		again.Attempts = d.Attempts
+		settle(t, q, webhook.Bury, again)
+		for dead, err := range q.Dead(t.Context(), webhook.DeadFilter{}, "") {
+			if err != nil || len(dead.Body) != len(d.Body) {
+				t.Fatalf("the dead letter has a body of %d bytes, %v", len(dead.Body), err)
+			}
+			if n, err := q.Revive(t.Context(), dead.Key); n != 1 || err != nil {
+				t.Fatalf("Revive = %d, %v", n, err)
+			}
+		}
+		fetch(t, q, 1, "d")
+	})
+}

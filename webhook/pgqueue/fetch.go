@@ -1,0 +1,310 @@
+package pgqueue
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+// A fetch is a call of Fetch.
+type fetch struct {
+	s        *Store
+	wants    []webhook.Want
+	maxBytes int64
+	now      time.Time // by the database's clock
+	at       int64     // now
+	node     int64
+	items    []*item // what is handed out
+	taken    []int   // how many of them for each want
+	bytes    int64
+	full     bool // maxBytes is reached
+}
+
+// Fetch implements webhook.Store. It asks the database once for many of wants, if they cannot be
+// had from memory.
+func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
+	for i := range wants {
+		if wants[i].Max < 1 {
+			return dst, fmt.Errorf("pgqueue: fetch of %d deliveries", wants[i].Max)
+		}
+	}
+	if err := s.calls.Enter(ctx); err != nil {
+		return dst, err
+	}
+	defer s.calls.Leave()
+	if err := s.fetching.take(ctx); err != nil {
+		return dst, err
+	}
+	defer s.fetching.give()
+	s.fetched.Store(time.Now().UnixMicro())
+	f := fetch{s: s, wants: wants, maxBytes: maxBytes, taken: make([]int, len(wants))}
+	next, err := f.run(ctx)
+	if err != nil {
+		return dst, fmt.Errorf("pgqueue: fetching: %w", oneLine(err))
+	}
+	for i := range wants {
+		wants[i].Next = next[i]
+	}
+	for _, it := range f.items {
+		d, err := it.delivery()
+		if err != nil {
+			s.damaged(it, err)
+			continue
+		}
+		dst = append(dst, d)
+	}
+	s.mu.Lock()
+	overfull := s.cached > s.config.CacheBytes
+	s.mu.Unlock()
+	if overfull {
+		if err := s.release(ctx, 0); err != nil {
+			s.config.Logger.Debug("pgqueue: could not give chunks back; memory holds more than CacheBytes", "error", err)
+		}
+	}
+	return dst, nil
+}
+
+// damaged leaves out an item that cannot be read.
+func (s *Store) damaged(it *item, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if it.state == inHand {
+		s.unhand(it)
+	}
+	it.chunk.broken = true
+	s.config.Logger.Error("pgqueue: a delivery is damaged; it stays in the table until somebody deletes its chunk",
+		"shelf", it.chunk.key.shelf, "chunk", it.chunk.key.id, "index", it.index, "destination", it.chunk.line.destination, "error", err)
+}
+
+// run takes what is wanted, and returns what Next of each want is to be. With an error nothing is
+// claimed.
+func (f *fetch) run(ctx context.Context) (next []time.Time, err error) {
+	s := f.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f.node = s.node
+	f.now = time.Now().Add(s.offset)
+	f.at = f.now.UnixMicro()
+	defer func() {
+		if err == nil {
+			return
+		}
+		for _, it := range f.items {
+			if it.state == inHand {
+				s.unhand(it)
+				s.putFree(it)
+			}
+		}
+	}()
+	if err := s.expired(); err != nil {
+		return nil, err
+	}
+	for i := range f.wants {
+		for !f.full && !f.serve(i) {
+			if err := f.ask(ctx, i, true); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for i := range f.wants { // those that were not served
+		for !s.knows(f.line(i)) {
+			if err := f.ask(ctx, i, false); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for i := range f.wants {
+		next = append(next, f.line(i).next())
+	}
+	return next, nil
+}
+
+func (f *fetch) line(i int) *line {
+	return f.s.lineOf(lineKey{f.wants[i].Destination, f.wants[i].Retries})
+}
+
+// serve takes what want i asks for from memory. It returns false if the database may have
+// something earlier or more.
+func (f *fetch) serve(i int) bool {
+	l := f.line(i)
+	for f.taken[i] < f.wants[i].Max && !f.full {
+		it := l.first()
+		if it == nil || it.due > f.at {
+			return f.s.knows(l) && l.beyond > f.at
+		}
+		if !f.s.knows(l) || l.beyond < it.due {
+			return false
+		}
+		if f.full = len(f.items) > 0 && f.bytes+int64(it.body) > f.maxBytes; f.full {
+			break
+		}
+		heap.Pop(&l.free)
+		f.s.hand(it, f.now)
+		f.items = append(f.items, it)
+		f.bytes += int64(it.body)
+		f.taken[i]++
+	}
+	return true
+}
+
+// missing returns how many chunks of want i are to be claimed, -1 if the database need not be
+// asked.
+func (f *fetch) missing(i int) int {
+	l := f.line(i)
+	need := f.wants[i].Max - f.taken[i] - len(l.free)
+	chunks := (max(need, 0) + l.per - 1) / l.per
+	it := l.first()
+	switch {
+	case !f.s.knows(l):
+		return chunks
+	case l.beyond > f.at, it != nil && it.due <= l.beyond && need <= 0:
+		return -1
+	}
+	return max(chunks, 1)
+}
+
+const (
+	// maxAsk is how many queues and how many chunks the database is asked for at once.
+	maxAsk = 64
+	// contended is how long a queue is left alone whose due chunks others are claiming.
+	contended = 10 * time.Millisecond
+)
+
+// ask asks the database for want i and those behind it that need it: for chunks if claim is
+// set, and when the first chunk is due that is left. The store is locked, but not meanwhile.
+func (f *fetch) ask(ctx context.Context, i int, claim bool) error {
+	s := f.s
+	var (
+		names, distinct [][]byte
+		retries         []bool
+		most            []int32
+		asked           []lineKey
+	)
+	left := maxAsk
+	seen := make(map[string]bool)
+	for j := i; j < len(f.wants) && left > 0; j++ {
+		n := f.missing(j)
+		if n < 0 {
+			continue
+		}
+		if n = min(n, left); !claim {
+			n = 0
+		}
+		left -= max(n, 1)
+		w := &f.wants[j]
+		name := []byte(w.Destination)
+		if !seen[w.Destination] {
+			seen[w.Destination], distinct = true, append(distinct, name)
+		}
+		names, retries, most = append(names, name), append(retries, w.Retries), append(most, int32(n))
+		asked = append(asked, lineKey{w.Destination, w.Retries})
+	}
+	look := s.beginLook()
+	s.mu.Unlock()
+	var rows []row
+	var firsts []first
+	err := s.claiming(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
+		var b pgx.Batch
+		b.Queue(byIndex)
+		b.Queue(s.sql.claim, f.node, names, retries, f.at, most).Query(func(rs pgx.Rows) (err error) {
+			rows, err = pgx.CollectRows(rs, scanRow)
+			return err
+		})
+		b.Queue(s.sql.heads, distinct).Query(func(rs pgx.Rows) (err error) {
+			firsts, err = pgx.CollectRows(rs, scanFirst)
+			return err
+		})
+		if err := conn.SendBatch(ctx, &b).Close(); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.node != f.node {
+			return errEnded
+		}
+		for _, r := range rows {
+			s.install(&chunk{key: r.key, line: r.line, held: r.held, done: r.done}, r.items, f.now, nil)
+		}
+		return nil
+	})
+	s.mu.Lock()
+	if err != nil {
+		return err
+	}
+	got := make(map[lineKey]bool, len(rows))
+	for _, r := range rows {
+		got[r.line] = true
+	}
+	of := make(map[string]*first, len(firsts))
+	for i := range firsts {
+		of[firsts[i].destination] = &firsts[i]
+	}
+	for j, key := range asked {
+		l := s.lineOf(key)
+		if h := of[key.destination]; key.retries {
+			s.learn(l, h.retry, look)
+		} else {
+			s.learn(l, h.fresh, look)
+		}
+		if most[j] > 0 && !got[key] && l.beyond <= f.at {
+			l.beyond = f.now.Add(contended).UnixMicro()
+		}
+	}
+	return nil
+}
+
+// claiming runs fn, which claims chunks and puts them into memory.
+func (s *Store) claiming(ctx context.Context, fn func(context.Context, *pgxpool.Conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	s.claims.RLock()
+	defer s.claims.RUnlock()
+	if err := fn(ctx, conn); err != nil {
+		s.doubt.Store(time.Now().UnixMicro())
+		return err
+	}
+	return nil
+}
+
+// A row is a chunk as it is stored.
+type row struct {
+	key   chunkKey
+	line  lineKey
+	held  int
+	done  string
+	items []byte
+}
+
+func scanRow(rs pgx.CollectableRow) (r row, err error) {
+	var name []byte
+	err = rs.Scan(&r.key.shelf, &r.key.id, &name, &r.line.retries, &r.held, &r.done, &r.items)
+	r.line.destination = string(name)
+	return r, err
+}
+
+var errEnded = errors.New("the claims of this node have ended: its heartbeats were too late")
+
+// expired returns an error once others may take this node for dead, by the wall clock or the
+// monotonic one. The store is locked.
+func (s *Store) expired() error {
+	now, trusted := time.Now(), s.config.trusted()
+	if now.Sub(s.sent) <= trusted && now.Round(0).Sub(s.sent.Round(0)) <= trusted {
+		return nil
+	}
+	if s.lastErr != nil {
+		return fmt.Errorf("claims have expired, no heartbeat was stored in time: %w", s.lastErr)
+	}
+	return errors.New("claims have expired, no heartbeat was stored in time")
+}

@@ -1,0 +1,90 @@
+//go:build unix
+
+package pgqueue
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/internal/testkit"
+	"github.com/hookferry/analytics/webhook"
+)
+
+func deliveries(destination string, from, n int) []webhook.Delivery {
+	now := time.Now()
+	ds := make([]webhook.Delivery, n)
+	for i := range ds {
+		ds[i] = webhook.Delivery{
+			Destination: destination, ID: fmt.Sprint(from + i), Type: "track",
+			Body: fmt.Appendf(nil, `{"messageId":"%d"}`, from+i), Accepted: now, Due: now.Add(-time.Second),
+		}
+	}
+	return ds
+}
+
+// putSome puts ds and returns how many were stored.
+func putSome(ctx context.Context, s *Store, ds ...webhook.Delivery) (n int, err error) {
+	ps, out := make([]webhook.Put, len(ds)), make([]webhook.Result, len(ds))
+	for i := range ds {
+		ps[i].Delivery = ds[i]
+	}
+	err = s.Put(ctx, ps, out)
+	for _, r := range out {
+		if r.Stored {
+			n++
+		}
+	}
+	return n, err
+}
+
+func putAll(t testing.TB, s *Store, ds ...webhook.Delivery) {
+	t.Helper()
+	if n, err := putSome(t.Context(), s, ds...); n != len(ds) || err != nil {
+		t.Fatalf("Put = %d, %v, want %d", n, err, len(ds))
+	}
+}
+
+// fetchUntil fetches from one destination after the other until it has n.
+func fetchUntil(t testing.TB, s *Store, n int, destinations ...string) (ds []webhook.Delivery) {
+	t.Helper()
+	testkit.Until(t, fmt.Sprintf("%d deliveries are handed out", n), func() bool {
+		for _, name := range destinations {
+			for _, retries := range []bool{false, true} {
+				if len(ds) == n {
+					return true
+				}
+				var err error
+				if ds, err = s.Fetch(t.Context(), []webhook.Want{{Destination: name, Retries: retries, Max: n - len(ds)}}, 1<<40, ds); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		return len(ds) == n
+	})
+	return ds
+}
+
+func settlements(verdict webhook.Verdict, ds []webhook.Delivery) []webhook.Settlement {
+	ss := make([]webhook.Settlement, len(ds))
+	for i := range ds {
+		ss[i] = webhook.Settlement{Verdict: verdict, Delivery: ds[i]}
+	}
+	return ss
+}
+
+func settleAll(t testing.TB, s *Store, verdict webhook.Verdict, ds []webhook.Delivery) {
+	t.Helper()
+	if n, err := s.Settle(t.Context(), settlements(verdict, ds)); n != len(ds) || err != nil {
+		t.Fatalf("Settle = %d, %v", n, err)
+	}
+}
+
+// waits checks how many deliveries wait.
+func waits(t testing.TB, s *Store, want int) {
+	t.Helper()
+	if c, err := s.Count(t.Context()); err != nil || c.Waiting != want {
+		t.Errorf("Count = %+v, %v; want %d waiting", c, err, want)
+	}
+}

@@ -1,0 +1,139 @@
+//go:build unix
+
+package pgqueue
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hookferry/analytics/internal/pgtest"
+	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/testkit"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/internal/bench"
+	"github.com/hookferry/analytics/webhook/queuetest"
+)
+
+var with = flag.String("postgres", "", "settings of the server, as in \"shared_buffers=16MB wal_level=minimal\"")
+
+// server is the server of all tests, nil where PostgreSQL is not installed.
+var server *pgtest.Server
+
+func TestMain(m *testing.M) {
+	bench.Main()
+	flag.Parse()
+	os.Exit(func() int {
+		var settings []string
+		if flag.Lookup("test.bench").Value.String() == "" {
+			settings = []string{"fsync=off"} // no test cuts the power
+		}
+		var err error
+		server, err = pgtest.Start(append(settings, strings.Fields(*with)...)...)
+		switch {
+		case err == pgtest.ErrMissing:
+			flag.Set("test.skip", "^ExampleStore_PutTx$") // an example cannot skip itself
+		case err != nil:
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		default:
+			os.Setenv("DATABASE_URL", server.URL()) // for the examples
+			defer func() {
+				if err := server.Close(); err != nil {
+					fmt.Fprintln(os.Stderr, err)
+				}
+			}()
+		}
+		return m.Run()
+	}())
+}
+
+var missing sync.Once
+
+// database returns what clients of the server connect to. It skips the test where
+// PostgreSQL is not installed. The first test to be skipped says why.
+func database(t testing.TB) string {
+	t.Helper()
+	if server == nil {
+		missing.Do(func() { testkit.Missing(t, pgtest.ErrMissing.Error()) })
+		t.SkipNow()
+	}
+	return server.URL()
+}
+
+// pool returns a pool that the end of the test closes.
+func pool(t testing.TB) *pgxpool.Pool {
+	t.Helper()
+	p, err := pgxpool.New(context.Background(), database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// schemaOf returns the schema that stands for a folder of queuetest.
+func schemaOf(dir string) string {
+	h := fnv.New64a()
+	h.Write([]byte(dir))
+	return fmt.Sprintf("t%x", h.Sum64())
+}
+
+// openWith opens a store that keeps its claims, and polls nothing, for an hour, unless c
+// says otherwise: so no test depends on how busy the machine is.
+func openWith(t testing.TB, c Config) *Store {
+	t.Helper()
+	if c.Claim == 0 {
+		c.Claim = time.Hour
+	}
+	if c.Poll == 0 {
+		c.Poll = time.Hour
+	}
+	return openOn(t, pool(t), c)
+}
+
+func openOn(t testing.TB, p *pgxpool.Pool, c Config) *Store {
+	t.Helper()
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	q, err := Open(context.Background(), p, &c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+// abandon ends the heartbeats of s.
+func (s *Store) abandon() {
+	s.stop()
+	s.goroutines.Wait()
+}
+
+// traits are those of the store in queuetest.
+var traits = queuetest.Traits{
+	Durable: true, Share: true,
+	Abandon: func(t testing.TB, s webhook.Store) { s.(*Store).abandon() },
+}
+
+func TestStore(t *testing.T) {
+	testVirtual(t, database(t), pgx.QueryExecModeCacheStatement)
+}
+
+// The same in real time, and with notifications.
+func TestStoreInRealTime(t *testing.T) {
+	soak.Only(t, "postgres-queue")
+	queuetest.Run(t, func(t testing.TB, dir string) webhook.Store {
+		return openWith(t, Config{Schema: schemaOf(dir), Claim: 10 * time.Second, Poll: time.Second})
+	}, traits)
+}
