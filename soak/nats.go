@@ -6,6 +6,7 @@ var nats = []soak{
 	{name: "nats-leader", what: "of three NATS servers the leader is killed under load", dir: "soak/nats", test: "TestLeaderKilled"},
 	{name: "nats-stopped", what: "of three NATS servers one is stopped, or silent: every call of a collector is answered in time", dir: "soak/nats", test: "TestServerStopped"},
 	{name: "nats-cut", what: "connections to NATS are cut while puts, leases and settlements are answered", dir: "soak/nats", test: "TestCut"},
+	{name: "nats-neighbours", what: "calls at full rate before three NATS servers that are killed, cut off, wiped, frozen, full, or lose the stream; needs unix and the right to mount", dir: "soak/nats", test: "TestNeighbours", apart: true},
 	{name: "nats-queue", what: "the conformance suite on NATS in real time, over sockets", dir: "webhook/natsqueue", test: "TestStoreInRealTime"},
 	{name: "nats-random", what: "random operations on NATS", dir: "webhook/natsqueue", test: "TestStore"},
 	{name: "nats-backlog", what: "deliveries beside a million that wait in NATS", dir: "webhook/natsqueue", bench: "BenchmarkBacklog", args: []string{"-backlog", "1000000"}, apart: true},

@@ -33,6 +33,7 @@ const stream = "CHAOS"
 var store = chaos.Store{Open: open, Lost: "another node has taken over a partition"}
 
 func TestMain(m *testing.M) {
+	mainServer()
 	chaos.Main(store)
 	os.Exit(m.Run())
 }

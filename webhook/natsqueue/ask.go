@@ -18,6 +18,11 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
+// owners answers questions about partitions: of this node, or of those that own them.
+type owners struct {
+	*cleaner
+}
+
 // A question is one to the owner of a partition.
 type question struct {
 	// Lanes asks for the counts of lanes, from the one after After on; Waiting for what waits for
@@ -68,7 +73,7 @@ const (
 )
 
 // ask asks the owner of a partition.
-func (s *Store) ask(ctx context.Context, n int, q question) (answer, error) {
+func (s *owners) ask(ctx context.Context, n int, q question) (answer, error) {
 	if err := s.enter(ctx); err != nil {
 		return answer{}, err
 	}
@@ -111,7 +116,7 @@ func (a answer) checked() (answer, error) {
 }
 
 // asked answers another node, if this one is the owner.
-func (s *Store) asked(m *nats.Msg) {
+func (s *owners) asked(m *nats.Msg) {
 	n, err := strconv.Atoi(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:])
 	var q question
 	if err != nil || json.Unmarshal(m.Data, &q) != nil || s.enter(s.background) != nil {
@@ -130,7 +135,7 @@ func (s *Store) asked(m *nats.Msg) {
 }
 
 // reply answers a question if this node is the owner of the partition n.
-func (s *Store) reply(ctx context.Context, n int, q question) (a answer, ok bool) {
+func (s *owners) reply(ctx context.Context, n int, q question) (a answer, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if n < 0 || n >= len(s.owned) || s.owned[n] == nil || s.lapsed() != nil {
@@ -159,7 +164,7 @@ func (s *Store) reply(ctx context.Context, n int, q question) (a answer, ok bool
 }
 
 // counts returns the counts of p, or of some of its lanes. The store is locked.
-func (s *Store) counts(p *partition, q question) (all []count) {
+func (s *index) counts(p *partition, q question) (all []count) {
 	total := count{}
 	for name, l := range s.lanes {
 		if l.p != p || q.Lanes && name <= string(q.After) {
@@ -189,7 +194,7 @@ func (c *count) add(d count) {
 
 // places returns where the deliveries of a lane stand that come after an ID, or a place. The store
 // is locked.
-func (s *Store) places(name, after string, at *place) (all []place) {
+func (s *index) places(name, after string, at *place) (all []place) {
 	l := s.lanes[name]
 	if l == nil {
 		return nil
@@ -217,7 +222,7 @@ func (s *Store) places(name, after string, at *place) (all []place) {
 // Count implements webhook.Keeper: it asks the nodes that share the store. What one of
 // them does is in the counts once the owner of the destination knows of it, in
 // milliseconds.
-func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
+func (s *owners) Count(ctx context.Context) (webhook.Counts, error) {
 	var total count
 	for n := range s.config.Partitions {
 		a, err := s.ask(ctx, n, question{})
@@ -228,7 +233,7 @@ func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
 			total.add(c)
 		}
 	}
-	dead, err := s.countDead(ctx)
+	dead, err := countDead(ctx, s.conn)
 	if err != nil {
 		return webhook.Counts{}, fmt.Errorf("natsqueue: counting: %w", err)
 	}
@@ -236,7 +241,7 @@ func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
 }
 
 // CountByDestination implements webhook.Keeper: it asks the nodes that share the store.
-func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
+func (s *owners) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
 	return func(yield func(webhook.DestinationCounts, error) bool) {
 		for n := range s.config.Partitions {
 			q := question{Lanes: true}
@@ -261,7 +266,7 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.Destin
 }
 
 // Waiting implements webhook.Keeper. What is settled or put back while it is read may be left out.
-func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
+func (s *owners) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
 	return func(yield func(webhook.Delivery, error) bool) {
 		q := question{Waiting: true, Name: []byte(destination), After: []byte(after)}
 		for {
@@ -290,7 +295,7 @@ func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq
 }
 
 // deliveries reads what is at places of a lane, and is still there.
-func (s *Store) deliveries(ctx context.Context, places []place, lane string) (ds []webhook.Delivery, err error) {
+func (s *owners) deliveries(ctx context.Context, places []place, lane string) (ds []webhook.Delivery, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}

@@ -17,6 +17,11 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
+// letters are the dead letters. They are in the stream alone, so that every node reads them.
+type letters struct {
+	*putter
+}
+
 // A deadID is where a dead letter stands among them: by the time it died and its
 // sequence. Its key is that in hexadecimal digits.
 type deadID struct {
@@ -67,7 +72,7 @@ func bucketOf(t time.Time) int64 {
 }
 
 // countDead returns how many dead letters there are.
-func (s *Store) countDead(ctx context.Context) (int, error) {
+func countDead(ctx context.Context, s *conn) (int, error) {
 	pages, err := s.read(ctx, request{Batch: 1, Seq: 1, Next: s.config.dead("*", "*", "*")})
 	if err != nil || len(pages[0]) == 0 {
 		return 0, err
@@ -76,7 +81,7 @@ func (s *Store) countDead(ctx context.Context) (int, error) {
 }
 
 // DeadLetter implements webhook.Keeper.
-func (s *Store) DeadLetter(ctx context.Context, key string) (d webhook.DeadLetter, err error) {
+func (s *letters) DeadLetter(ctx context.Context, key string) (d webhook.DeadLetter, err error) {
 	if err := s.enter(ctx); err != nil {
 		return d, err
 	}
@@ -85,7 +90,7 @@ func (s *Store) DeadLetter(ctx context.Context, key string) (d webhook.DeadLette
 	if !ok {
 		return d, webhook.ErrNoDeadLetter
 	}
-	letters, err := s.letters(ctx, []deadID{id})
+	letters, err := s.get(ctx, []deadID{id})
 	if err != nil {
 		return d, err
 	}
@@ -97,7 +102,7 @@ func (s *Store) DeadLetter(ctx context.Context, key string) (d webhook.DeadLette
 
 // Dead implements webhook.Keeper. It keeps a few bytes of each dead letter of an
 // hour in memory.
-func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
+func (s *letters) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
 	return func(yield func(webhook.DeadLetter, error) bool) {
 		fail := func(err error) { yield(webhook.DeadLetter{}, err) }
 		from := deadID{died: -1 << 63}
@@ -120,7 +125,7 @@ func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after strin
 				return
 			}
 			for page := range slices.Chunk(ids, pageLen) {
-				letters, err := s.letters(ctx, page)
+				letters, err := s.get(ctx, page)
 				for _, d := range letters {
 					if filter.Match(&d) && !yield(d, nil) {
 						return
@@ -144,7 +149,7 @@ func destinations(f webhook.DeadFilter) string {
 }
 
 // buckets returns the buckets that may have what a filter selects, in their order.
-func (s *Store) buckets(ctx context.Context, f webhook.DeadFilter, from deadID) ([]int64, error) {
+func (s *letters) buckets(ctx context.Context, f webhook.DeadFilter, from deadID) ([]int64, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -183,7 +188,7 @@ func (s *Store) buckets(ctx context.Context, f webhook.DeadFilter, from deadID) 
 }
 
 // bucket returns the dead letters of a bucket after from, in their order.
-func (s *Store) bucket(ctx context.Context, n int64, f webhook.DeadFilter, from deadID) (ids []deadID, _ error) {
+func (s *letters) bucket(ctx context.Context, n int64, f webhook.DeadFilter, from deadID) (ids []deadID, _ error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -205,8 +210,8 @@ func (s *Store) bucket(ctx context.Context, n int64, f webhook.DeadFilter, from 
 	return ids, nil
 }
 
-// letters reads dead letters. Those that are gone are left out.
-func (s *Store) letters(ctx context.Context, ids []deadID) (letters []webhook.DeadLetter, err error) {
+// get reads dead letters. Those that are gone are left out.
+func (s *letters) get(ctx context.Context, ids []deadID) (letters []webhook.DeadLetter, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -232,13 +237,13 @@ func (s *Store) letters(ctx context.Context, ids []deadID) (letters []webhook.De
 }
 
 // Discard implements webhook.Keeper.
-func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
+func (s *letters) Discard(ctx context.Context, keys ...string) (int, error) {
 	return s.exhume(ctx, "discarding", keys, func(deadID, webhook.DeadLetter) error { return nil })
 }
 
 // Revive implements webhook.Keeper. A crash in the middle of it may leave a dead letter
 // that was revived.
-func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
+func (s *letters) Revive(ctx context.Context, keys ...string) (int, error) {
 	return s.exhume(ctx, "reviving", keys, func(id deadID, d webhook.DeadLetter) error {
 		d.Due, d.Expires, d.Tries, d.Closed = now(), time.Time{}, 0, nil
 		for {
@@ -258,7 +263,7 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
 
 // exhume deletes the dead letters of keys that are there, each after before has
 // returned nil for it. It returns how many it has deleted.
-func (s *Store) exhume(ctx context.Context, doing string, keys []string, before func(deadID, webhook.DeadLetter) error) (n int, err error) {
+func (s *letters) exhume(ctx context.Context, doing string, keys []string, before func(deadID, webhook.DeadLetter) error) (n int, err error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
@@ -270,7 +275,7 @@ func (s *Store) exhume(ctx context.Context, doing string, keys []string, before 
 		}
 	}
 	for some := range slices.Chunk(ids, pageLen) {
-		letters, err := s.letters(ctx, some)
+		letters, err := s.get(ctx, some)
 		for _, d := range letters {
 			id, _ := parseKey(d.Key)
 			gone := false
@@ -292,7 +297,7 @@ func (s *Store) exhume(ctx context.Context, doing string, keys []string, before 
 }
 
 // eraseDead deletes the dead letters of a user.
-func (s *Store) eraseDead(ctx context.Context, user string) (n int, err error) {
+func (s *letters) eraseDead(ctx context.Context, user string) (n int, err error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}

@@ -54,39 +54,13 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 	return dst, nil
 }
 
-// pick claims what wants ask for. The store is locked.
-func (s *Store) pick(wants []webhook.Want, maxBytes int64) (picked []*entry) {
-	at := time.Now().UnixMicro()
-	var bytes int64
-	for _, w := range wants {
-		l := s.lanes[w.Destination]
-		if l == nil || !l.p.open() {
-			continue
-		}
-		q := l.queue(w.Retries)
-		for n := 0; n < w.Max; n++ {
-			e := q.first()
-			if e == nil || e.due > at {
-				break
-			}
-			if bytes += int64(e.size); bytes > maxBytes && len(picked) > 0 {
-				return picked
-			}
-			q.pop()
-			s.claim(e)
-			picked = append(picked, e)
-		}
-	}
-	return picked
-}
-
 // loadBlocks is how many messages are read from the stream at a time.
 const loadBlocks = 32
 
 // load reads the deliveries of entries into memory, and others of the same messages that are due
-// soon. Those that cannot be read are left alone from then on. The store is locked, but not while
+// soon. Those that cannot be read do not wait any more. The store is locked, but not while
 // the server is asked.
-func (s *Store) load(ctx context.Context, entries []*entry) error {
+func (s *index) load(ctx context.Context, entries []*entry) error {
 	seqs := make(map[uint64]*block)
 	var all []*block
 	for _, e := range entries {
@@ -110,10 +84,9 @@ func (s *Store) load(ctx context.Context, entries []*entry) error {
 				}
 				d := new(webhook.Delivery)
 				if err := d.UnmarshalBinary(chunks[i].records[j]); err != nil {
-					s.config.Logger.Error("natsqueue: a delivery cannot be read and is left alone", "partition", b.p.n, "sequence", b.seq, "place", j, "error", err)
-					b.left++ // it stays in the stream
+					s.config.Logger.Error("natsqueue: a delivery cannot be read and is set aside", "partition", b.p.n, "sequence", b.seq, "place", j, "error", err)
 					s.remove(e)
-					b.entries[j] = &entry{block: b, damaged: true}
+					b.set(j, &entry{damaged: true})
 					continue
 				}
 				d.Destination, e.delivery = e.lane.name, d
@@ -126,8 +99,8 @@ func (s *Store) load(ctx context.Context, entries []*entry) error {
 	return nil
 }
 
-// chunks reads what blocks have. The store is not locked.
-func (s *Store) chunks(ctx context.Context, blocks []*block) ([]*chunk, error) {
+// chunks reads what blocks have. The records of what cannot be read are nil. The store is not locked.
+func (s *index) chunks(ctx context.Context, blocks []*block) ([]*chunk, error) {
 	requests := make([]request, len(blocks))
 	for i, b := range blocks {
 		requests[i] = request{Seq: b.seq, Batch: 1}
@@ -138,24 +111,24 @@ func (s *Store) chunks(ctx context.Context, blocks []*block) ([]*chunk, error) {
 		if err != nil {
 			return nil, fmt.Errorf("natsqueue: reading what waits: %w", err)
 		}
-		missing := uint64(0)
+		missing := 0
 		for i, page := range pages {
-			if len(page) == 0 || page[0].seq != blocks[i].seq {
-				missing = blocks[i].seq // the replica does not have it yet
-				continue
-			}
-			if chunks[i], err = chunkOf(&page[0]); err != nil {
-				return nil, err
-			}
-			if len(chunks[i].records) != len(blocks[i].entries) {
-				return nil, errRecord
+			b := blocks[i]
+			chunks[i] = &chunk{records: make([][]byte, len(b.entries))}
+			if len(page) == 0 || page[0].seq != b.seq {
+				missing++ // the replica does not have it yet
+			} else if b.damaged {
+				chunks[i].records[0] = page[0].data
+			} else if c, err := chunkOf(&page[0]); err == nil && len(c.records) == len(b.entries) {
+				chunks[i] = c
 			}
 		}
 		if missing == 0 {
 			return chunks, nil
 		}
-		if wait > resend {
-			return nil, fmt.Errorf("natsqueue: reading what waits: the server does not have message %d", missing)
+		if wait > resend { // no server has it
+			s.config.Logger.Error("natsqueue: the stream has lost messages; deliveries in them are not attempted", "messages", missing)
+			return chunks, nil
 		}
 		if err := sleep(ctx, wait); err != nil {
 			return nil, err
@@ -176,15 +149,6 @@ func sleep(ctx context.Context, d time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// head returns the head of a lane. The store is locked.
-func (s *Store) head(name string) webhook.Head {
-	h := webhook.Head{Destination: name}
-	if l := s.lanes[name]; l != nil && l.p.open() {
-		h.Fresh, h.Retry = l.queues[0].due(), l.queues[1].due()
-	}
-	return h
 }
 
 // Heads implements webhook.Store.

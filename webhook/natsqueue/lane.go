@@ -2,6 +2,7 @@ package natsqueue
 
 import (
 	"cmp"
+	"container/heap"
 	"slices"
 	"time"
 
@@ -11,15 +12,15 @@ import (
 // An entry is a delivery that waits. The delivery itself may be in memory or not; a message
 // of the stream has it.
 type entry struct {
-	lane  *lane
-	block *block // the message
-	i     uint32 // in the block
-	user  uint32 // the hash of its user
-	size  uint32 // of the body
-	retry bool
-	gone  bool // it does not wait any more, though a queue may have it
-	// damaged: it cannot be read, belongs to no lane, and is left alone.
-	damaged bool
+	lane    *lane
+	block   *block // the message
+	i       uint32 // in the block
+	user    uint32 // the hash of its user
+	size    uint32 // of the body
+	stored  uint32 // how many bytes its message has of it
+	retry   bool
+	gone    bool   // it does not wait any more, though a queue may have it
+	damaged bool   // it cannot be read, is in no lane, and is set aside by the cleaner
 	due     int64  // in microseconds
 	order   uint64 // among those that are due at the same time
 	claim   uint64 // 0 if it is not claimed
@@ -28,6 +29,14 @@ type entry struct {
 	slot    uint64 // in the cache
 
 	delivery *webhook.Delivery // nil if it is not in memory; a claimed one always is
+}
+
+// bytes is what e takes in its message. What is damaged counts as garbage.
+func (e *entry) bytes() int64 {
+	if e.damaged {
+		return 0
+	}
+	return int64(e.stored) + 4
 }
 
 func (e *entry) compare(f *entry) int {
@@ -50,18 +59,16 @@ func (l *lane) queue(retries bool) *queue {
 }
 
 // push puts an entry into its queue.
-func (l *lane) push(e *entry) { l.queue(e.retry).push(e) }
+func (l *lane) push(e *entry) { heap.Push(l.queue(e.retry), e) }
 
 // oldest returns when the first entry that is not claimed is due, in microseconds; 0 if there is none.
-func (l *lane) oldest() int64 {
-	a, b := l.queues[0].first(), l.queues[1].first()
-	switch {
-	case a == nil && b == nil:
-		return 0
-	case a == nil || b != nil && b.due < a.due:
-		return b.due
+func (l *lane) oldest() (due int64) {
+	for i := range l.queues {
+		if e := l.queues[i].first(); e != nil && (due == 0 || e.due < due) {
+			due = e.due
+		}
 	}
-	return a.due
+	return due
 }
 
 // dueTime returns a time in microseconds, zero for 0.
@@ -76,19 +83,19 @@ func dueTime(micros int64) time.Time {
 // come first.
 type queue []*entry
 
-func (q *queue) push(e *entry) {
-	h := append(*q, e)
-	i := len(h) - 1
-	for i > 0 {
-		up := (i - 1) / 2
-		if h[up].compare(e) <= 0 {
-			break
-		}
-		h[i] = h[up]
-		i = up
+// The methods of heap.Interface.
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return q[i].compare(q[j]) < 0 }
+func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q *queue) Push(e any)        { *q = append(*q, e.(*entry)) }
+func (q *queue) Pop() any {
+	n := len(*q) - 1
+	e := (*q)[n]
+	(*q)[n] = nil
+	if *q = (*q)[:n]; n == 0 {
+		*q = nil // so that the array goes
 	}
-	h[i] = e
-	*q = h
+	return e
 }
 
 // first returns the first entry, nil if there is none.
@@ -97,7 +104,7 @@ func (q *queue) first() *entry {
 		if e := (*q)[0]; !e.gone {
 			return e
 		}
-		q.pop()
+		heap.Pop(q)
 	}
 	return nil
 }
@@ -108,35 +115,6 @@ func (q *queue) due() time.Time {
 		return dueTime(e.due)
 	}
 	return time.Time{}
-}
-
-// pop takes the first entry out.
-func (q *queue) pop() {
-	h := *q
-	n := len(h) - 1
-	e := h[n]
-	h[n] = nil
-	h = h[:n]
-	if *q = h; n == 0 {
-		*q = nil
-		return
-	}
-	i := 0
-	for {
-		down := 2*i + 1
-		if down >= n {
-			break
-		}
-		if down+1 < n && h[down+1].compare(h[down]) < 0 {
-			down++
-		}
-		if e.compare(h[down]) <= 0 {
-			break
-		}
-		h[i] = h[down]
-		i = down
-	}
-	h[i] = e
 }
 
 // soon is how long before its time a delivery may be in memory.

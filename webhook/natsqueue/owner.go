@@ -13,12 +13,28 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/hookferry/analytics/webhook"
 )
 
+// A node keeps this node among those that share the store: it gives heartbeats, and takes
+// and gives away partitions.
+type node struct {
+	*recorder
+	speak  chan struct{} // asks for a heartbeat
+	ruling sync.Mutex    // one look at who owns what at a time
+
+	// Guarded by index.mu.
+	opened  int64 // when, by the server's clock, in microseconds; 0 if that is not known yet
+	leaving bool  // for good
+	note    func() ([]byte, bool)
+	steady  time.Time // since when all heartbeats were stored
+	latest  uint64    // the sequence of the latest heartbeat
+}
+
 // live gives heartbeats until the Store is closed.
-func (s *Store) live() {
+func (s *node) live() {
 	tick := time.NewTicker(s.config.Claim / 3)
 	defer tick.Stop()
 	silent := false
@@ -39,13 +55,38 @@ func (s *Store) live() {
 		case err == nil && silent:
 			silent = false
 			s.config.Logger.Info("natsqueue: heartbeats are stored again")
-			s.mu.Lock()
-			for name := range s.lanes {
-				s.tell(name)
+			for _, p := range s.mine() {
+				s.mu.Lock()
+				p.tellAll()
+				s.mu.Unlock()
 			}
-			s.mu.Unlock()
+		}
+		if errors.Is(err, nats.ErrNoResponders) {
+			s.restore()
 		}
 		s.govern()
+	}
+}
+
+// restore creates the stream if somebody has deleted it.
+func (s *node) restore() {
+	ctx, cancel := context.WithTimeout(s.background, callTimeout)
+	defer cancel()
+	_, err := s.js.Stream(ctx, s.config.Stream)
+	if !errors.Is(err, jetstream.ErrStreamNotFound) || s.config.NoCreate {
+		return
+	}
+	if _, err = s.js.CreateStream(ctx, s.config.stream(s.config.Replicas)); err == nil {
+		s.config.Logger.Error("natsqueue: the stream was deleted, and is created anew; what waited in it is lost", "stream", s.config.Stream)
+		s.hasten()
+	}
+}
+
+// hasten asks for a heartbeat now.
+func (s *node) hasten() {
+	select {
+	case s.speak <- struct{}{}:
+	default:
 	}
 }
 
@@ -64,7 +105,7 @@ func (c *Config) heartbeat(node string) string { return c.Stream + ".node." + no
 
 // beat gives a heartbeat, if the node is alive. After a time in which others may have taken it
 // for dead, it asks for every partition whether it is still this node's.
-func (s *Store) beat(ctx context.Context) error {
+func (s *node) beat(ctx context.Context) error {
 	s.mu.Lock()
 	h := heartbeat{Name: s.config.Node, Opened: s.opened, Leaving: s.leaving}
 	present := s.note
@@ -84,15 +125,26 @@ func (s *Store) beat(ctx context.Context) error {
 	}
 	sent := time.Now()
 	ttl := max(24*s.config.Claim, time.Hour)
-	err = s.store(ctx, &parcel{messages: []*nats.Msg{{Subject: s.config.heartbeat(s.id), Data: data, Header: nats.Header{
+	c := &parcel{messages: []*nats.Msg{{Subject: s.config.heartbeat(s.id), Data: data, Header: nats.Header{
 		headerRollup: {"sub"}, headerTTL: {strconv.Itoa(int(ttl/time.Second)) + "s"},
-	}}}})
-	if err == nil {
+	}}}}
+	if err = s.store(ctx, c); err == nil {
+		s.mu.Lock()
+		another := c.seq < s.latest
+		s.latest = c.seq
+		s.mu.Unlock()
+		if another { // the stream is a new one: what is owned was of the old
+			for _, p := range s.mine() {
+				s.mu.Lock()
+				p.yield()
+				s.mu.Unlock()
+			}
+		}
 		err = s.confirm(ctx)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lastErr = err; err != nil {
+	if s.failed = err; err != nil {
 		return err
 	}
 	if last := s.until.Add(-s.config.trusted()); sent.Sub(last) > s.config.Claim*2/3 { // one was missed
@@ -107,33 +159,19 @@ func (c *Config) trusted() time.Duration { return c.Claim * 9 / 10 }
 
 // confirm writes a record in each partition, if others may have taken over: so the node
 // learns which are still its own.
-func (s *Store) confirm(ctx context.Context) error {
+func (s *node) confirm(ctx context.Context) error {
 	s.mu.Lock()
-	w := &write{done: make(chan struct{})}
-	if s.lapsed() != nil {
-		for _, p := range s.owned {
-			if p != nil {
-				w.owed = append(w.owed, p)
-			}
-		}
-	}
+	lapsed := s.lapsed() != nil
 	s.mu.Unlock()
-	if len(w.owed) == 0 {
+	owed := s.mine()
+	if !lapsed || len(owed) == 0 {
 		return nil
 	}
-	return s.write(ctx, w)
-}
-
-// govern asks for a look at who owns what.
-func (s *Store) govern() {
-	select {
-	case s.look <- struct{}{}:
-	default:
-	}
+	return s.write(ctx, &write{owed: owed, done: make(chan struct{})})
 }
 
 // rule looks at who owns what when that may have changed, until the Store is closed.
-func (s *Store) rule() {
+func (s *node) rule() {
 	for {
 		select {
 		case <-s.look:
@@ -154,7 +192,7 @@ type holding struct {
 
 // oversee takes the partitions that are this node's to take, and gives away
 // those that are others'.
-func (s *Store) oversee(ctx context.Context) error {
+func (s *node) oversee(ctx context.Context) error {
 	s.ruling.Lock()
 	defer s.ruling.Unlock()
 	// Who asks a leader that is out of reach gets no answer, and is to ask again.
@@ -168,9 +206,6 @@ func (s *Store) oversee(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.askLeader(looking, holdings); err != nil {
-		return err
-	}
 	var wanted []int
 	w := &write{done: make(chan struct{})}
 	drained := true
@@ -178,21 +213,17 @@ func (s *Store) oversee(ctx context.Context) error {
 	for n, h := range holdings {
 		p := s.owned[n]
 		mine := heir(peers, n) == s.id
-		if p != nil && h.node != s.id {
-			s.yield(p)
-			p = nil
-		}
 		switch {
 		case p != nil && !mine:
 			p.draining = true
-			if s.claimed(p) {
+			if p.claimed() {
 				drained = false
 			} else {
 				w.release = append(w.release, p)
 			}
 		case p != nil && p.draining:
 			p.draining = false
-			s.tellAll(p)
+			p.tellAll()
 		case p == nil && mine && (h.node == "" || h.node == s.id || !slices.ContainsFunc(peers, func(x peer) bool { return x.id == h.node })):
 			wanted = append(wanted, n)
 		}
@@ -220,49 +251,8 @@ func (s *Store) oversee(ctx context.Context) error {
 	return cmp.Or(errs...)
 }
 
-// askLeader asks for the holdings again, where they have another owner than this node for what it
-// owns: a replica may be behind. Or the stream is a new one, as somebody has deleted it.
-func (s *Store) askLeader(ctx context.Context, holdings []holding) error {
-	for n := range holdings {
-		s.mu.Lock()
-		p := s.owned[n]
-		s.mu.Unlock()
-		if p == nil || holdings[n].node == s.id {
-			continue
-		}
-		seq, data, err := s.last(ctx, p.prefix+kindOwn)
-		if err != nil {
-			return err
-		}
-		holdings[n] = holding{seq: seq}
-		if r, err := parseRecord(data); err == nil {
-			holdings[n].node = r.node
-		}
-	}
-	return nil
-}
-
 // drainEvery is how often a node looks whether the claims in a partition have ended.
 const drainEvery = 20 * time.Millisecond
-
-// claimed reports whether something in p is claimed. The store is locked.
-func (s *Store) claimed(p *partition) bool {
-	for _, e := range s.claims {
-		if e.block.p == p {
-			return true
-		}
-	}
-	return false
-}
-
-// tellAll has Heads yield the lanes of p. The store is locked.
-func (s *Store) tellAll(p *partition) {
-	for name, l := range s.lanes {
-		if l.p == p {
-			s.tell(name)
-		}
-	}
-}
 
 // A peer is a node that shares the store, as its last heartbeat says.
 type peer struct {
@@ -275,7 +265,7 @@ type peer struct {
 // peers returns the nodes that live, this one among them. When the server was away
 // nobody could give heartbeats: so only who has given all of its own for a whole claim, up
 // to now, takes others for dead.
-func (s *Store) peers(ctx context.Context) ([]peer, error) {
+func (s *node) peers(ctx context.Context) ([]peer, error) {
 	page, err := s.lasts(ctx, s.config.heartbeat("*"))
 	if err != nil {
 		return nil, err
@@ -309,16 +299,6 @@ func (s *Store) peers(ctx context.Context) ([]peer, error) {
 	}), nil
 }
 
-// lasts returns the last messages of the subjects that match. A replica may have answered that
-// is a little behind.
-func (s *Store) lasts(ctx context.Context, subjects string) ([]stored, error) {
-	pages, err := s.read(ctx, request{MultiLast: []string{subjects}, Batch: maxNodes})
-	if err != nil {
-		return nil, err
-	}
-	return pages[0], nil
-}
-
 // heir returns who of the nodes is to own the partition n: each is as likely, and most
 // stay where they are when nodes come and go.
 func heir(peers []peer, n int) string {
@@ -342,7 +322,7 @@ func heir(peers []peer, n int) string {
 
 // holdings returns what the stream says of all partitions. It may be a little old,
 // which taking one finds out.
-func (s *Store) holdings(ctx context.Context) ([]holding, error) {
+func (s *node) holdings(ctx context.Context) ([]holding, error) {
 	page, err := s.lasts(ctx, s.config.Stream+".*."+kindOwn)
 	if err != nil {
 		return nil, err
@@ -363,8 +343,8 @@ func (s *Store) holdings(ctx context.Context) ([]holding, error) {
 
 // take makes this node the owner of the partition n, unless the partition is no
 // longer held as h says.
-func (s *Store) take(ctx context.Context, n int, h holding) error {
-	p := &partition{n: n, prefix: s.config.prefix(n), ready: make(chan struct{}), blocks: make(map[uint64]*block)}
+func (s *node) take(ctx context.Context, n int, h holding) error {
+	p := &partition{index: s.index, n: n, prefix: s.config.prefix(n), ready: make(chan struct{}), blocks: make(map[uint64]*block)}
 	s.mu.Lock()
 	s.serial++
 	r := record{node: s.id, serial: s.serial}
@@ -389,26 +369,23 @@ func (s *Store) take(ctx context.Context, n int, h holding) error {
 		return s.background.Err()
 	}
 	s.owned[n] = p
-	s.goroutines.Go(func() { s.follow(p) })
+	s.goroutines.Go(p.follow)
 	return nil
 }
 
 // Present implements webhook.Shared.
-func (s *Store) Present(note func() ([]byte, bool)) {
+func (s *node) Present(note func() ([]byte, bool)) {
 	s.mu.Lock()
 	s.note = note
 	s.mu.Unlock()
-	select {
-	case s.speak <- struct{}{}:
-	default:
-	}
+	s.hasten()
 }
 
 // maxNodes is how many Nodes returns at most.
 const maxNodes = 1000
 
 // Nodes implements webhook.Shared.
-func (s *Store) Nodes(ctx context.Context) ([]webhook.Node, error) {
+func (s *node) Nodes(ctx context.Context) ([]webhook.Node, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -431,7 +408,7 @@ func (s *Store) Nodes(ctx context.Context) ([]webhook.Node, error) {
 
 // Release implements webhook.Shared. A partition of which something is claimed is given
 // away once that is settled.
-func (s *Store) Release(ctx context.Context) error {
+func (s *node) Release(ctx context.Context) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}

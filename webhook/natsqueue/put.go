@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/internal/batcher"
 )
 
 const (
@@ -28,6 +29,13 @@ const (
 	// owner says so at once, if there is one.
 	answerPatience = 250 * time.Millisecond
 )
+
+// A putter stores puts.
+type putter struct {
+	*index
+	puts *batcher.Batcher[put]
+	room room
+}
 
 // A put is a call of Put.
 type put struct {
@@ -62,7 +70,7 @@ type part struct {
 }
 
 // newPut checks and encodes ds.
-func (s *Store) newPut(n int, at func(int) *webhook.Put) (*put, error) {
+func (s *putter) newPut(n int, at func(int) *webhook.Put) (*put, error) {
 	p := &put{items: make([]item, n), left: n, stored: make(chan struct{}), done: make(chan struct{})}
 	total := 0
 	for i := range n {
@@ -117,7 +125,7 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 }
 
 // put stores a put, and waits for the answers.
-func (s *Store) put(ctx context.Context, p *put) error {
+func (s *putter) put(ctx context.Context, p *put) error {
 	if len(p.items)+len(p.extra) == 0 {
 		return nil
 	}
@@ -127,7 +135,7 @@ func (s *Store) put(ctx context.Context, p *put) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := s.room.take(s, int64(p.size)); err != nil {
+	if err := s.room.take(int64(p.size)); err != nil {
 		return err
 	}
 	s.puts.Add(p, p.size)
@@ -166,7 +174,7 @@ func (s *Store) put(ctx context.Context, p *put) error {
 }
 
 // giveUp gives back what was claimed for p, and claims nothing for it any more.
-func (s *Store) giveUp(p *put) {
+func (s *putter) giveUp(p *put) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.over = true
@@ -211,7 +219,7 @@ func (k packing) add(p *put) {
 
 // storePuts stores puts. Those that take one message share some with others; the rest is one
 // atomic batch.
-func (s *Store) storePuts(puts []*put) {
+func (s *putter) storePuts(puts []*put) {
 	single, batch := make(packing), make(packing)
 	of := make(map[*parcel][]*put)
 	var parcels []*parcel
@@ -277,7 +285,7 @@ func (s *Store) storePuts(puts []*put) {
 }
 
 // message returns the message of a part.
-func (s *Store) message(x *part, revived bool) *nats.Msg {
+func (s *putter) message(x *part, revived bool) *nats.Msg {
 	c := chunk{revived: revived, node: s.id, records: make([][]byte, len(x.items))}
 	size := headerRoom
 	for i, it := range x.items {
@@ -293,33 +301,13 @@ func (s *Store) message(x *part, revived bool) *nats.Msg {
 	return &nats.Msg{Subject: s.config.prefix(x.items[0].partition) + kindPut, Data: c.append(make([]byte, 0, size))}
 }
 
-// answered takes the answer for a part: a bit for each item that is a duplicate. The store is locked.
-func (s *Store) answered(number uint64, dups []byte) {
-	x := s.parts[number]
-	if x == nil {
-		return
-	}
-	delete(s.parts, number)
-	for i, it := range x.items {
-		p := it.put
-		if p == nil || i/8 >= len(dups) {
-			continue
-		}
-		it.put = nil
-		it.Stored = it.Stored || dups[i/8]&(1<<(i%8)) == 0
-		if p.left--; p.left == 0 {
-			close(p.done)
-		}
-	}
-}
-
 // putAnswer is what an owner answers the node that put a chunk.
 func putAnswer(number uint64, dups []byte) []byte {
 	return append(binary.AppendUvarint(nil, number), dups...)
 }
 
 // heardOfPut takes an answer of another node.
-func (s *Store) heardOfPut(m *nats.Msg) {
+func (s *putter) heardOfPut(m *nats.Msg) {
 	number, n := binary.Uvarint(m.Data)
 	if n <= 0 {
 		return

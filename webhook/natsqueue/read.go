@@ -2,6 +2,7 @@ package natsqueue
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,7 +44,7 @@ const (
 // read reads from the stream, within callTimeout; the answers are in the order of the requests.
 // Any replica answers, and may be a little behind the leader. The servers choose which: also one
 // that they can no longer reach, until they know.
-func (s *Store) read(ctx context.Context, requests ...request) ([][]stored, error) {
+func (s *conn) read(ctx context.Context, requests ...request) ([][]stored, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
 	defer cancel()
 	inbox := s.nc.NewInbox()
@@ -123,7 +124,7 @@ func parseStored(m *nats.Msg) (x stored, err error) {
 }
 
 // list yields the messages under subjects, in pages. An error ends it.
-func (s *Store) list(ctx context.Context, subjects string) iter.Seq2[stored, error] {
+func (s *conn) list(ctx context.Context, subjects string) iter.Seq2[stored, error] {
 	return func(yield func(stored, error) bool) {
 		for next := uint64(1); ; {
 			pages, err := s.read(ctx, request{Batch: pageLen, MaxBytes: pageBytes, Seq: next, Next: subjects})
@@ -142,4 +143,106 @@ func (s *Store) list(ctx context.Context, subjects string) iter.Seq2[stored, err
 			}
 		}
 	}
+}
+
+// lasts returns the last messages of the subjects that match. A replica may have answered that
+// is a little behind.
+func (s *conn) lasts(ctx context.Context, subjects string) ([]stored, error) {
+	pages, err := s.read(ctx, request{MultiLast: []string{subjects}, Batch: maxNodes})
+	if err != nil {
+		return nil, err
+	}
+	return pages[0], nil
+}
+
+// last returns the last message of a subject, as the leader has it.
+func (s *conn) last(ctx context.Context, subject string) (seq uint64, data []byte, err error) {
+	text, err := json.Marshal(map[string]string{"last_by_subj": subject})
+	if err != nil {
+		return 0, nil, err
+	}
+	var answer struct {
+		Message struct {
+			Sequence uint64 `json:"seq"`
+			Data     string `json:"data"`
+		} `json:"message"`
+	}
+	err = s.request(ctx, "STREAM.MSG.GET."+s.config.Stream, text, &answer)
+	var refused *refusal
+	if errors.As(err, &refused) && refused.noMessage() {
+		return 0, nil, nil
+	}
+	if err == nil {
+		data, err = base64.StdEncoding.DecodeString(answer.Message.Data)
+	}
+	return answer.Message.Sequence, data, err
+}
+
+// request asks the server to do something, and reads its answer.
+func (s *conn) request(ctx context.Context, what string, text []byte, answer any) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
+	defer cancel()
+	m, err := s.nc.RequestWithContext(ctx, "$JS.API."+what, text)
+	if err != nil {
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return fmt.Errorf("natsqueue: asking the server: %w", err)
+	}
+	var failed struct {
+		Error *struct {
+			ErrorCode   int    `json:"err_code"`
+			Description string `json:"description"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal(m.Data, &failed); err != nil {
+		return fmt.Errorf("natsqueue: an answer of the server: %w", err)
+	}
+	if e := failed.Error; e != nil {
+		return &refusal{e.ErrorCode, e.Description}
+	}
+	if answer == nil {
+		return nil
+	}
+	if err := json.Unmarshal(m.Data, answer); err != nil {
+		return fmt.Errorf("natsqueue: an answer of the server: %w", err)
+	}
+	return nil
+}
+
+// A refusal is an error that the server answers with.
+type refusal struct {
+	code int
+	text string
+}
+
+func (r *refusal) Error() string {
+	return fmt.Sprintf("natsqueue: the server: %s (%d)", r.text, r.code)
+}
+
+// noMessage reports whether what was asked for is not there.
+func (r *refusal) noMessage() bool {
+	return r.code == codeNoMessage || r.code == codeNoSequence || r.code == codeNotDeleted && r.text == "no message found"
+}
+
+// purge erases what the stream has under a subject, below a sequence if it is not 0.
+func (s *conn) purge(ctx context.Context, subject string, below uint64) error {
+	text, err := json.Marshal(struct {
+		Filter   string `json:"filter"`
+		Sequence uint64 `json:"seq,omitempty"`
+	}{subject, below})
+	if err != nil {
+		return err
+	}
+	return s.request(ctx, "STREAM.PURGE."+s.config.Stream, text, nil)
+}
+
+// delete erases a message, and reports whether it was there.
+func (s *conn) delete(ctx context.Context, seq uint64) (bool, error) {
+	err := s.request(ctx, "STREAM.MSG.DELETE."+s.config.Stream, fmt.Appendf(nil, `{"seq":%d,"no_erase":true}`, seq), nil)
+	var refused *refusal
+	if errors.As(err, &refused) && refused.noMessage() {
+		return false, nil
+	}
+	return err == nil, err
 }

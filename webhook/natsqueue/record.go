@@ -73,7 +73,6 @@ type record struct {
 	node   string // the owner from now on, "" for none
 	serial uint64 // of the record, among those of the node
 	cursor uint64 // up to here the puts were looked at
-	whole  bool   // ends has all that are not begun any more, and not only those since the record before
 	drops  []ref  // that were duplicates
 	ends   []ref  // that were settled or moved
 	chunk         // what begins
@@ -84,11 +83,6 @@ func (r *record) append(b []byte) []byte {
 	b = appendText(b, r.node)
 	b = binary.AppendUvarint(b, r.serial)
 	b = binary.AppendUvarint(b, r.cursor)
-	whole := byte(0)
-	if r.whole {
-		whole = 1
-	}
-	b = append(b, whole)
 	b = appendRefs(b, r.drops)
 	b = appendRefs(b, r.ends)
 	return r.chunk.append(b)
@@ -99,7 +93,7 @@ func parseRecord(b []byte) (*record, error) {
 	if p.byte() != recordVersion {
 		return nil, errRecord
 	}
-	r := &record{node: p.text(), serial: p.uvarint(), cursor: p.uvarint(), whole: p.byte() == 1, drops: p.refs(), ends: p.refs()}
+	r := &record{node: p.text(), serial: p.uvarint(), cursor: p.uvarint(), drops: p.refs(), ends: p.refs()}
 	if p.failed {
 		return nil, errRecord
 	}

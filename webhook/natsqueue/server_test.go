@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -142,13 +141,8 @@ func until(t testing.TB, want string, so func() bool) {
 // ready waits until q knows what waits in the partitions that it owns. Open does so for a
 // second alone.
 func ready(s *Store) *Store {
-	s.mu.Lock()
-	owned := slices.Clone(s.owned)
-	s.mu.Unlock()
-	for _, p := range owned {
-		if p != nil {
-			<-p.ready
-		}
+	for _, p := range s.mine() {
+		<-p.ready
 	}
 	return s
 }
@@ -157,12 +151,10 @@ func ready(s *Store) *Store {
 func (s *Store) abandon() {
 	s.stop()
 	s.goroutines.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, p := range s.owned {
-		if p != nil {
-			s.lose(p)
-		}
+	for _, p := range s.mine() {
+		s.mu.Lock()
+		p.lose()
+		s.mu.Unlock()
 	}
 }
 

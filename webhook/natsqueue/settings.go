@@ -15,6 +15,11 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
+// settings are in the stream alone, the last message of a subject for each.
+type settings struct {
+	*conn
+}
+
 // setting is the subject of a setting. Its message has an id of its own, so that one whose answer
 // was lost is known again, a byte that says whether it has a value, and that.
 func (c *Config) setting(name string) string { return c.Stream + ".setting." + token(name) }
@@ -26,7 +31,7 @@ const (
 )
 
 // Settings implements webhook.Keeper. It has all settings with the prefix in memory.
-func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
+func (s *settings) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
 	return storekit.Page(func() ([]webhook.Setting, error) {
 		if err := s.enter(ctx); err != nil {
 			return nil, err
@@ -37,7 +42,7 @@ func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.S
 		for wait := behind; err == nil; wait *= 2 {
 			var all map[string]webhook.Setting
 			var seen uint64
-			if all, seen, err = s.settings(ctx, prefix); err == nil && seen >= last {
+			if all, seen, err = s.all(ctx, prefix); err == nil && seen >= last {
 				sorted := make([]webhook.Setting, 0, len(all))
 				for _, e := range all {
 					sorted = append(sorted, e)
@@ -51,8 +56,8 @@ func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.S
 	})
 }
 
-// settings returns the settings with a prefix, and the last sequence of any.
-func (s *Store) settings(ctx context.Context, prefix string) (all map[string]webhook.Setting, seen uint64, err error) {
+// all returns the settings with a prefix, and the last sequence of any.
+func (s *settings) all(ctx context.Context, prefix string) (all map[string]webhook.Setting, seen uint64, err error) {
 	all = make(map[string]webhook.Setting)
 	for m, err := range s.list(ctx, s.config.Stream+".setting.*") {
 		if err != nil {
@@ -73,7 +78,7 @@ func (s *Store) settings(ctx context.Context, prefix string) (all map[string]web
 }
 
 // Set implements webhook.Keeper.
-func (s *Store) Set(ctx context.Context, e webhook.Setting) (uint64, error) {
+func (s *settings) Set(ctx context.Context, e webhook.Setting) (uint64, error) {
 	if n := len(e.Name); n < 1 || n > 512 || len(e.Value) > webhook.MaxSetting {
 		return 0, fmt.Errorf("natsqueue: setting with a name of %d bytes and a value of %d", n, len(e.Value))
 	}
@@ -88,7 +93,7 @@ func (s *Store) Set(ctx context.Context, e webhook.Setting) (uint64, error) {
 	return version, err
 }
 
-func (s *Store) set(ctx context.Context, e webhook.Setting) (uint64, error) {
+func (s *settings) set(ctx context.Context, e webhook.Setting) (uint64, error) {
 	subject, id, kind := s.config.setting(e.Name), nuid.Next(), byte(settingValue)
 	if e.Value == nil {
 		kind = settingGone

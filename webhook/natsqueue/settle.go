@@ -2,27 +2,28 @@ package natsqueue
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/internal/batcher"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 const (
-	// recordsKept is how many records a partition has before one says everything.
-	recordsKept = 128
-	// wholeMost is how many refs everything has at most, and refBytes about what one takes at most. It is
-	// left out where the message has no room for it.
-	wholeMost = 100_000
-	refBytes  = 8
 	// buriesMost is how many dead letters a record has beside it at most.
 	buriesMost = 500
+	// dropsMost is how many duplicates a record tells of at most.
+	dropsMost = 256
 )
+
+// A recorder writes the records of the partitions that this node owns.
+type recorder struct {
+	*index
+	writes *batcher.Batcher[write]
+}
 
 // A write is something that owners are to record: settlements, erasures, or that a
 // partition is given away.
@@ -46,7 +47,8 @@ type ending struct {
 	erased  bool
 }
 
-// A move takes all that waits of a block to another message, so that the block can be erased.
+// A move takes all that waits of a block to another message, and what is damaged aside, so that the
+// block can be purged.
 type move struct {
 	*block
 	records [][]byte
@@ -116,7 +118,7 @@ func check(s *webhook.Settlement) error {
 }
 
 // ending returns what by makes of e. The store is locked.
-func (s *Store) ending(e *entry, by *webhook.Settlement) *ending {
+func (s *recorder) ending(e *entry, by *webhook.Settlement) *ending {
 	end := &ending{entry: e, verdict: by.Verdict}
 	if by.Verdict == webhook.Done {
 		return end
@@ -147,7 +149,7 @@ func exactly[T any](all []T) []T {
 }
 
 // write hands over w, and waits until it is recorded.
-func (s *Store) write(ctx context.Context, w *write) error {
+func (s *recorder) write(ctx context.Context, w *write) error {
 	size := 64 * len(w.endings)
 	for _, e := range w.endings {
 		size += len(e.record)
@@ -171,6 +173,7 @@ type draft struct {
 	record  record
 	endings []*ending
 	moved   []*entry
+	damaged []*entry
 	drops   int
 	release bool
 	buries  []*nats.Msg
@@ -179,7 +182,7 @@ type draft struct {
 
 // storeWrites records writes. It is called by one goroutine, and tries until it is known what is
 // recorded.
-func (s *Store) storeWrites(writes []*write) {
+func (s *recorder) storeWrites(writes []*write) {
 	endings := make(map[*partition][]*ending)
 	moves := make(map[*partition][]move)
 	wanted := make(map[*partition]struct{})
@@ -241,7 +244,7 @@ func (s *Store) storeWrites(writes []*write) {
 }
 
 // compose has d say what there is room for, and returns the rest. The store is locked.
-func (s *Store) compose(d *draft, endings []*ending, moves []move) ([]*ending, []move) {
+func (s *recorder) compose(d *draft, endings []*ending, moves []move) ([]*ending, []move) {
 	size := 0
 	room := func(n int) bool {
 		if size > 0 && size+n > blockBytes {
@@ -286,13 +289,19 @@ func (s *Store) compose(d *draft, endings []*ending, moves []move) ([]*ending, [
 				total += len(m.records[i])
 			}
 		}
-		if !room(total) {
+		if !room(total) || len(d.buries) == buriesMost {
 			return nil, moves
 		}
 		for i, e := range m.entries {
-			if e != nil && !e.damaged && !taken[e] {
+			if e == nil || taken[e] {
+				continue
+			}
+			d.record.ends = append(d.record.ends, ref{m.seq, uint32(i)})
+			if e.damaged {
+				d.damaged = append(d.damaged, e)
+				d.buries = append(d.buries, &nats.Msg{Subject: d.p.prefix + kindDamaged, Data: m.records[i]})
+			} else {
 				begin(e, m.records[i])
-				d.record.ends = append(d.record.ends, ref{m.seq, uint32(i)})
 			}
 		}
 	}
@@ -300,48 +309,23 @@ func (s *Store) compose(d *draft, endings []*ending, moves []move) ([]*ending, [
 }
 
 // finish completes the record of d. The store is locked.
-func (s *Store) finish(d *draft) {
+func (s *recorder) finish(d *draft) {
 	p, r := d.p, &d.record
 	s.serial++
 	r.serial, r.node, r.cursor = s.serial, s.id, p.cursor
 	if d.release {
 		r.node = ""
 	}
-	room := int(s.nc.MaxPayload()) - headerRoom/4 - refBytes*len(r.ends)
-	for _, x := range r.records {
-		room -= len(x)
+	if d.drops = min(len(p.drops), dropsMost); d.drops < len(p.drops) {
+		r.cursor = min(r.cursor, p.drops[d.drops].seq-1)
 	}
-	d.drops = min(len(p.drops), max(room/refBytes, 1))
 	r.drops = slices.Clone(p.drops[:d.drops])
-	if p.records >= recordsKept || d.release {
-		if all := p.ended(); len(all) <= min(wholeMost, room/refBytes-d.drops) {
-			r.whole = true
-			r.ends = append(all, r.ends...)
-		} else {
-			p.records = 0 // it is tried again later
-		}
-	}
 	m := expect(p.prefix+kindOwn, p.last, r.append(nil), false)
 	d.messages = append(d.buries, m)
 }
 
-// ended returns all that has ended and is still on the server. The store is locked.
-func (p *partition) ended() (all []ref) {
-	for _, b := range p.order {
-		if b.left == len(b.entries) || p.blocks[b.seq] != b {
-			continue
-		}
-		for i, e := range b.entries {
-			if e == nil {
-				all = append(all, ref{b.seq, uint32(i)})
-			}
-		}
-	}
-	return all
-}
-
 // storeDrafts stores records until it is known what became of each.
-func (s *Store) storeDrafts(drafts []*draft) error {
+func (s *recorder) storeDrafts(drafts []*draft) error {
 	for len(drafts) > 0 {
 		parcels := make([]*parcel, len(drafts))
 		for i, d := range drafts {
@@ -377,7 +361,7 @@ func (s *Store) storeDrafts(drafts []*draft) error {
 
 // doubted finds out whether d was stored after all, by a message whose answer was lost, or whether
 // another node owns the partition. It reports false if neither is so: then d is to be sent again.
-func (s *Store) doubted(d *draft) bool {
+func (s *recorder) doubted(d *draft) bool {
 	seq, data, err := s.last(s.background, d.p.prefix+kindOwn)
 	if err != nil {
 		return false
@@ -391,35 +375,12 @@ func (s *Store) doubted(d *draft) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.yield(d.p)
+	d.p.yield()
 	return true
 }
 
-// last returns the last message of a subject, as the leader has it.
-func (s *Store) last(ctx context.Context, subject string) (seq uint64, data []byte, err error) {
-	text, err := json.Marshal(map[string]string{"last_by_subj": subject})
-	if err != nil {
-		return 0, nil, err
-	}
-	var answer struct {
-		Message struct {
-			Sequence uint64 `json:"seq"`
-			Data     string `json:"data"`
-		} `json:"message"`
-	}
-	err = s.request(ctx, "STREAM.MSG.GET."+s.config.Stream, text, &answer)
-	var refused *refusal
-	if errors.As(err, &refused) && refused.noMessage() {
-		return 0, nil, nil
-	}
-	if err == nil {
-		data, err = base64.StdEncoding.DecodeString(answer.Message.Data)
-	}
-	return answer.Message.Sequence, data, err
-}
-
 // recorded takes into memory what d says, which is stored.
-func (s *Store) recorded(d *draft, seq uint64) {
+func (s *recorder) recorded(d *draft, seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := d.p
@@ -428,22 +389,24 @@ func (s *Store) recorded(d *draft, seq uint64) {
 	}
 	p.last = seq
 	p.drops = p.drops[d.drops:]
-	p.records++
-	if d.record.whole {
-		p.records, p.whole = 0, seq
-	}
-	b := p.block(seq, true, len(d.moved))
+	b := p.block(seq, len(d.messages[len(d.messages)-1].Data), len(d.moved))
 	b.judged = true
 	for i, e := range d.moved {
-		b.entries[i], b.keys[i] = e, e.block.keys[e.i]
-		e.block.keys[e.i] = [16]byte{} // the new block has it
-		e.block.drop(e)
-		e.block, e.i = b, uint32(i)
+		old, at := e.block, e.i
+		b.keys[i], old.keys[at] = old.keys[at], storekit.Key{} // the new block has it
+		old.drop(e)
+		e.stored = uint32(len(d.record.records[i]))
+		b.set(i, e)
+	}
+	for _, e := range d.damaged {
+		s.remove(e)
 	}
 	for _, e := range d.endings {
 		e.entry.write = nil
 		if e.verdict != webhook.Retry {
-			e.erased = e.erase
+			if e.erase {
+				e.erased, e.block.erase = true, true
+			}
 			s.remove(e.entry)
 			continue
 		}
@@ -451,6 +414,6 @@ func (s *Store) recorded(d *draft, seq uint64) {
 		s.putBack(e.entry)
 	}
 	if d.release {
-		s.lose(p)
+		p.lose()
 	}
 }

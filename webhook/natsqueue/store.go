@@ -2,9 +2,7 @@ package natsqueue
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -13,52 +11,30 @@ import (
 
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/batcher"
-	"github.com/hookferry/analytics/webhook/internal/calls"
-	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // A Store is a webhook.Store that several nodes share. It is a webhook.Roster and
-// webhook.Rosters too.
+// webhook.Rosters too. Its parts:
+//
+//   - conn has the stream: what is sent to it, and read from it.
+//   - index has what this node owns in memory: partitions, lanes, claims.
+//   - putter stores puts, recorder the records of partitions that are owned, and cleaner purges
+//     what has ended.
+//   - node gives heartbeats, and takes partitions and gives them away.
+//   - owners answers questions about partitions, letters about dead letters, and settings about
+//     settings.
 type Store struct {
-	config Config
-	id     string // of the node
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	puts   *batcher.Batcher[put]
-	writes *batcher.Batcher[write]
-	room   room
+	*conn
+	*index
+	*putter
+	*recorder
+	*cleaner
+	*node
+	*owners
+	*letters
+	*settings
 	subs   []*nats.Subscription
-
-	background context.Context
-	stop       context.CancelFunc
-	goroutines sync.WaitGroup
-	calls      calls.Gate
-	ruling     sync.Mutex // one look at who owns what at a time
-	changed    chan struct{}
-	speak      chan struct{} // asks for a heartbeat
-	look       chan struct{} // asks for a look at who owns what
-
-	mu     sync.Mutex
-	owned  []*partition // by number, nil for those of others
-	lanes  map[string]*lane
-	news   map[string]struct{} // lanes that Heads is to yield
-	claims map[uint64]*entry
-	seen   *storekit.Window
-	cache  cache
-	parts  map[uint64]*part // puts whose answer is awaited
-	serial uint64           // of the latest claim, part, record and entry
-	node                    // what the heartbeat says
-	listed listing          // for Leave
-}
-
-// A node is what a Store knows of its own heartbeats.
-type node struct {
-	opened  int64 // when, by the server's clock, in microseconds; 0 if that is not known yet
-	leaving bool  // for good
-	note    func() ([]byte, bool)
-	until   time.Time // what is owned is owned until then
-	steady  time.Time // since when all heartbeats were stored
-	lastErr error     // of the latest of them
+	listed listing // for Leave
 }
 
 var (
@@ -79,27 +55,27 @@ func Open(ctx context.Context, nc *nats.Conn, c *Config) (*Store, error) {
 	if c == nil {
 		c = new(Config)
 	}
-	s := &Store{
-		config: *c, nc: nc, id: nuid.Next(),
-		changed: make(chan struct{}, 1), speak: make(chan struct{}, 1), look: make(chan struct{}, 1),
-		lanes: make(map[string]*lane), news: make(map[string]struct{}), claims: make(map[uint64]*entry), parts: make(map[uint64]*part),
-	}
-	if err := s.config.complete(); err != nil {
+	config := *c
+	if err := config.complete(); err != nil {
 		return nil, err
 	}
-	var err error
 	if v := nc.ConnectedServerVersion(); tooOld(v) {
 		return nil, fmt.Errorf("natsqueue: the server has version %s, which is older than 2.12.1", v)
 	}
-	if s.js, err = jetstream.New(nc); err != nil {
+	js, err := jetstream.New(nc)
+	if err != nil {
 		return nil, err
 	}
-	if err := s.config.prepare(ctx, s.js); err != nil {
+	if err := config.prepare(ctx, js); err != nil {
 		return nil, err
 	}
-	s.owned = make([]*partition, s.config.Partitions)
-	s.seen = storekit.NewWindow(s.config.DedupMax, s.config.DedupWindow)
-	s.cache.limit = s.config.CacheBytes
+	s := &Store{conn: &conn{config: &config, id: nuid.Next(), nc: nc, js: js}}
+	s.index = newIndex(s.conn)
+	s.recorder = &recorder{index: s.index}
+	s.cleaner = &cleaner{s.recorder}
+	s.putter = &putter{index: s.index, room: room{cleaner: s.cleaner}}
+	s.node = &node{recorder: s.recorder, speak: make(chan struct{}, 1)}
+	s.owners, s.letters, s.settings = &owners{s.cleaner}, &letters{s.putter}, &settings{s.conn}
 	if err := s.begin(ctx); err != nil {
 		return nil, fmt.Errorf("natsqueue: opening stream %s: %w", s.config.Stream, err)
 	}
@@ -139,18 +115,12 @@ func (s *Store) begin(ctx context.Context) (err error) {
 	}
 	s.goroutines.Go(s.live)
 	s.goroutines.Go(s.rule)
-	s.goroutines.Go(s.sweep)
+	s.goroutines.Go(s.cleaner.run)
 	// What waits is usually known in no time; if it is very much, it is found while
 	// the first of it is delivered.
 	patience, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	s.mu.Lock()
-	mine := append([]*partition(nil), s.owned...)
-	s.mu.Unlock()
-	for _, p := range mine {
-		if p == nil {
-			continue
-		}
+	for _, p := range s.mine() {
 		select {
 		case <-p.ready:
 		case <-patience.Done():
@@ -164,21 +134,16 @@ func (s *Store) end() {
 	s.goroutines.Wait()
 	s.puts.Close()
 	s.writes.Close()
-	s.mu.Lock()
-	for _, p := range s.owned {
-		if p != nil {
-			s.lose(p)
-		}
+	for _, p := range s.mine() {
+		s.mu.Lock()
+		p.lose()
+		s.mu.Unlock()
 	}
-	s.mu.Unlock()
 	s.goroutines.Wait()
 	for _, sub := range s.subs {
 		sub.Unsubscribe()
 	}
 }
-
-// enter begins a call, which s.calls.Leave ends.
-func (s *Store) enter(ctx context.Context) error { return s.calls.Enter(ctx) }
 
 // Now implements webhook.Store.
 func (s *Store) Now() time.Time { return now() }
@@ -188,15 +153,6 @@ func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
 // Changed implements webhook.Store.
 func (s *Store) Changed() <-chan struct{} { return s.changed }
-
-// tell has Heads yield a lane. The store is locked.
-func (s *Store) tell(lane string) {
-	s.news[lane] = struct{}{}
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
-}
 
 // Close implements webhook.Store. What this node owned is the others' at once, or, if the
 // server does not answer within 4 s, when the claim expires.
@@ -208,14 +164,8 @@ func (s *Store) Close() error {
 	defer cancel()
 	s.mu.Lock()
 	s.leaving = true // so nothing is taken from now on
-	w := &write{done: make(chan struct{})}
-	for _, p := range s.owned {
-		if p != nil {
-			w.release = append(w.release, p)
-		}
-	}
 	s.mu.Unlock()
-	err := s.write(ctx, w)
+	err := s.write(ctx, &write{release: s.mine(), done: make(chan struct{})})
 	if err == nil {
 		err = s.purge(ctx, s.config.heartbeat(s.id), 0)
 	}
@@ -226,17 +176,4 @@ func (s *Store) Close() error {
 		return fmt.Errorf("natsqueue: giving back what was owned, which others get in %v: %w", s.config.Claim, err)
 	}
 	return nil
-}
-
-// lapsed reports whether others may have taken over what this node owns, by the clock on the
-// wall or the monotonic one. The store is locked.
-func (s *Store) lapsed() error {
-	now := time.Now()
-	if !now.After(s.until) && !now.Round(0).After(s.until.Round(0)) {
-		return nil
-	}
-	if s.lastErr != nil {
-		return fmt.Errorf("natsqueue: ownership lapsed, the last heartbeat is too old: %w", s.lastErr)
-	}
-	return errors.New("natsqueue: ownership lapsed, the last heartbeat is too old")
 }

@@ -52,9 +52,10 @@ func hash(text string) uint32 {
 
 // The kinds of messages of a partition, the last token of their subjects.
 const (
-	kindPut = "log.put" // chunks of deliveries, by any node
-	kindOwn = "log.own" // records, by the owner
-	kindKey = "key"     // dedup keys of deliveries that are erased, by the owner
+	kindPut     = "log.put" // chunks of deliveries, by any node
+	kindOwn     = "log.own" // records, by the owner
+	kindKey     = "key"     // dedup keys of deliveries that are erased, by the owner
+	kindDamaged = "damaged" // what could not be read, for people to look at
 )
 
 // prefix returns the subjects of a partition but for the kind.

@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/internal/calls"
 )
 
 const (
@@ -24,6 +26,22 @@ const (
 	// pause is the wait after the server says that it cannot answer just now.
 	pause = 100 * time.Millisecond
 )
+
+// A conn is the stream, and what of this node lives as long as its connection to it.
+type conn struct {
+	config *Config
+	id     string // of the node
+	nc     *nats.Conn
+	js     jetstream.JetStream
+
+	background context.Context
+	stop       context.CancelFunc
+	goroutines sync.WaitGroup
+	calls      calls.Gate
+}
+
+// enter begins a call, which calls.Leave ends.
+func (s *conn) enter(ctx context.Context) error { return s.calls.Enter(ctx) }
 
 // Headers of the server.
 const (
@@ -84,7 +102,7 @@ func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
 // send stores parcels, within callTimeout. It returns once each has an answer, which its
 // fields tell, or an error where an answer is missing: then each may be stored or not. A
 // parcel without an answer is sent again, and may be stored twice.
-func (s *Store) send(ctx context.Context, parcels ...*parcel) error {
+func (s *conn) send(ctx context.Context, parcels ...*parcel) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -100,7 +118,7 @@ func (s *Store) send(ctx context.Context, parcels ...*parcel) error {
 	return errors.Join(errs...)
 }
 
-func (s *Store) sendOne(ctx context.Context, c *parcel) error {
+func (s *conn) sendOne(ctx context.Context, c *parcel) error {
 	for !c.answered {
 		m, err := s.publish(ctx, c)
 		again := err != nil
@@ -112,6 +130,9 @@ func (s *Store) sendOne(ctx context.Context, c *parcel) error {
 			return fmt.Errorf("natsqueue: sending: %w", err)
 		}
 		if c.answered = !again; again && !errors.Is(err, context.DeadlineExceeded) && sleep(ctx, pause) != nil {
+			if err != nil { // there may be no stream
+				return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+			}
 			return context.Cause(ctx)
 		}
 	}
@@ -119,7 +140,7 @@ func (s *Store) sendOne(ctx context.Context, c *parcel) error {
 }
 
 // publish sends a parcel once, and waits for the answer for as long as resend.
-func (s *Store) publish(ctx context.Context, c *parcel) (*nats.Msg, error) {
+func (s *conn) publish(ctx context.Context, c *parcel) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, resend)
 	defer cancel()
 	// The connection would keep messages until it is a new one, which may be long after
@@ -149,7 +170,7 @@ func (s *Store) publish(ctx context.Context, c *parcel) (*nats.Msg, error) {
 }
 
 // store is send, and returns the first error of a parcel too.
-func (s *Store) store(ctx context.Context, parcels ...*parcel) error {
+func (s *conn) store(ctx context.Context, parcels ...*parcel) error {
 	if err := s.send(ctx, parcels...); err != nil {
 		return err
 	}

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics/webhook"
 )
@@ -56,18 +59,19 @@ func TestDamaged(t *testing.T) {
 		q = s.open(t, Config{Partitions: 1, Claim: time.Minute})
 		until(t, "somebody owns the partition", func() bool { return partitionOf(q) != nil })
 		settle(t, ready(q), webhook.Done, fetch(t, q, 2, "d")...)
-		until(t, "all but the damaged is erased", func() bool {
-			n := 0
-			for _, m := range left(t, q) {
-				if strings.HasSuffix(m.subject, kindPut) {
-					n++
-					if m.seq != damaged[0].seq && m.seq != damaged[1].seq {
-						return false
-					}
-				}
+		ready(q).clean(t.Context(), true)
+		until(t, "the log is empty but for the last record", func() bool { return len(left(t, q)) == 1 })
+		var aside []string
+		for m, err := range q.list(t.Context(), p.prefix+kindDamaged) {
+			if err != nil {
+				t.Fatal(err)
 			}
-			return n == 2
-		})
+			aside = append(aside, string(m.data))
+		}
+		slices.Sort(aside)
+		if diff := cmp.Diff([]string{"", "?", "?", "?"}, aside); diff != "" {
+			t.Errorf("set aside (-want +got)\n%s", diff)
+		}
 		if counts, err := q.Count(t.Context()); err != nil || counts.Waiting != 0 {
 			t.Errorf("Count = %+v, %v; want nothing", counts, err)
 		}
@@ -101,22 +105,34 @@ func TestEraseLeavesNoBytes(t *testing.T) {
 	})
 }
 
-// A message of which little waits is erased once that has been moved, and records do not pile up.
-// What is erased is remembered.
-func TestSparse(t *testing.T) {
+// A log in which little waits is cleaned, whatever waits at its beginning. What is purged is
+// remembered.
+func TestClean(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		c := Config{Partitions: 1}
 		q := ready(s.open(t, c))
 		const n, each = 10, 20
 		var names []string
+		size := func() (n int) {
+			for _, m := range left(t, q) {
+				n += len(m.data)
+			}
+			return n
+		}
 		for i := range n {
 			names = append(names, fmt.Sprint("d", i))
-			mustPut(t, q, deliveries(names[i], 0, each)...)
-			for _, d := range fetch(t, q, each, names[i])[1:] {
-				settle(t, q, webhook.Done, d)
+			ds := deliveries(names[i], 0, each)
+			for j := range ds {
+				ds[j].Body = bytes.Repeat([]byte("x"), 20_000)
 			}
+			mustPut(t, q, ds...)
+			settle(t, q, webhook.Done, fetch(t, q, each, names[i])[1:]...)
 		}
-		until(t, "little is left", func() bool { return len(left(t, q)) < recordsKept })
+		until(t, "little is left", func() bool { return size() < 4*n*20_000+slack+slack/2 })
+		if err := q.clean(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "hardly more is left than what waits", func() bool { return size() < 2*n*20_000 })
 		if err := q.Close(); err != nil {
 			t.Fatal(err)
 		}
