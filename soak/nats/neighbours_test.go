@@ -232,8 +232,9 @@ func (h *house) cluster(t *testing.T, disk bool) {
 			if out, err := exec.Command("mount", "-t", "tmpfs", "-o", fmt.Sprint("size=", diskSize), "tmpfs", from.Dir).CombinedOutput(); err != nil {
 				t.Skipf("it takes the right to mount: %s", out)
 			}
-			t.Cleanup(func() { exec.Command("umount", "-l", from.Dir).Run() })
-			from.Dir = filepath.Join(from.Dir, "store")
+			disk := from.Dir
+			t.Cleanup(func() { exec.Command("umount", "-l", disk).Run() })
+			from.Dir = filepath.Join(disk, "store")
 		}
 		for j, to := range h.servers {
 			if i == j {

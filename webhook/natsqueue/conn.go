@@ -33,6 +33,7 @@ type conn struct {
 	id     string // of the node
 	nc     *nats.Conn
 	js     jetstream.JetStream
+	stream jetstream.Stream
 
 	background context.Context
 	stop       context.CancelFunc
@@ -57,7 +58,6 @@ const (
 	codeMemoryFull      = 10023
 	codeStorageFull     = 10047
 	codeStoreFailed     = 10077
-	codeNoMessage       = 10037
 	codeNoSequence      = 10043
 	codeNotDeleted      = 10057
 	codeWrongLast       = 10071

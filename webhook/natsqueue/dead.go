@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -154,34 +153,21 @@ func (s *letters) buckets(ctx context.Context, f webhook.DeadFilter, from deadID
 		return nil, err
 	}
 	defer s.calls.Leave()
+	info, err := s.info(ctx, s.config.dead("*", destinations(f), "*"))
+	if err != nil {
+		return nil, fmt.Errorf("natsqueue: dead letters: %w", err)
+	}
 	var buckets []int64
-	for offset, more := 0, true; more; {
-		var info struct {
-			Total int `json:"total"`
-			State struct {
-				Subjects map[string]uint64 `json:"subjects"`
-			} `json:"state"`
-		}
-		text, err := json.Marshal(map[string]any{"subjects_filter": s.config.dead("*", destinations(f), "*"), "offset": offset})
-		if err == nil {
-			err = s.request(ctx, "STREAM.INFO."+s.config.Stream, text, &info)
-		}
+	for subject := range info.State.Subjects {
+		text, _, _ := strings.Cut(strings.TrimPrefix(subject, s.config.Stream+".dead."), ".")
+		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
 			return nil, fmt.Errorf("natsqueue: dead letters: %w", err)
 		}
-		for subject := range info.State.Subjects {
-			text, _, _ := strings.Cut(strings.TrimPrefix(subject, s.config.Stream+".dead."), ".")
-			n, err := strconv.ParseInt(text, 10, 64)
-			if err != nil {
-				return nil, fmt.Errorf("natsqueue: dead letters: %w", err)
-			}
-			if (from.seq == 0 || n >= bucketOf(time.UnixMicro(from.died))) &&
-				(f.From.IsZero() || n >= bucketOf(f.From)) && (f.To.IsZero() || n <= bucketOf(f.To)) {
-				buckets = append(buckets, n)
-			}
+		if (from.seq == 0 || n >= bucketOf(time.UnixMicro(from.died))) &&
+			(f.From.IsZero() || n >= bucketOf(f.From)) && (f.To.IsZero() || n <= bucketOf(f.To)) {
+			buckets = append(buckets, n)
 		}
-		offset += len(info.State.Subjects)
-		more = len(info.State.Subjects) > 0 && offset < info.Total
 	}
 	slices.Sort(buckets)
 	return slices.Compact(buckets), nil

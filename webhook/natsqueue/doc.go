@@ -38,8 +38,13 @@
 // theirs if they come back in time. What a node records that does not know yet that another owns
 // the partition is refused by the server.
 //
-// What cannot be read, as it is damaged or was stored by a later version, is logged and
-// left where it is. It hides nothing else.
+// A message or a delivery that cannot be read, because it is damaged or of a later version, is
+// logged. When the log of its partition is cleaned, it is moved to a subject of its own,
+// n.damaged, for people to look at. It hides nothing else. The same goes for a message that the
+// servers have lost.
+//
+// A stream that somebody deletes is created anew at the next heartbeat, unless Config.NoCreate is
+// set. What waited in it is lost.
 //
 // Due times are compared with the clock of the node that owns the destination, and
 // heartbeats by the servers' clocks. Both are to be right to about a second, as NTP
@@ -50,12 +55,15 @@
 //   - Put says that a delivery is a duplicate only if its owner answers within a quarter of a second
 //     after it is stored. While a partition has no owner, as its last one has just died, Put
 //     says that all was stored. The next owner leaves the duplicates out.
-//   - There is no History: a delivered delivery leaves the stream with the message that has it. To keep
-//     it would be to store each delivery twice.
+//   - There is no History. A delivered delivery leaves the stream with the message that has it.
+//     To keep it for longer, each delivery would have to be stored a second time. Set
+//     webhook.Config.Observer to keep a history elsewhere.
 //   - Counts.DeadBytes is -1: it would take reading all dead letters.
 //   - Erase finds what waits and what is dead. A delivery of the user that was delivered may share a
-//     message with others that wait, and stays in it until that message is erased, when an
-//     eighth or less of it waits, at the latest.
+//     message with others that wait, and stays in the stream until the log is cleaned up to it.
+//   - If the server reaches its own bound (max_file_store, or that of the account), it refuses the
+//     records that would make room, so nothing ends until the bound is raised. Set Config.MaxBytes
+//     below it: Put keeps to that, and records may exceed it.
 //   - Settings are read from a replica that has caught up with the leader. Lists of members, audiences
 //     and dead letters may be some milliseconds old.
 //
@@ -82,18 +90,21 @@
 // records are a chain, the owner is who wrote the last one, a node that lost the
 // partition writes no more, and whether a record whose answer was lost is stored can be told. A
 // record says which deliveries have ended, which puts were duplicates, up to where puts were looked at,
-// and has the deliveries that are put back, with their bodies. After 128 records one repeats
-// all that has ended and is still there, so that those before can go. Dead letters are messages in
+// and has the deliveries that are put back, with their bodies. Dead letters are messages in
 // an atomic batch with the record that buries them.
 //
-// n.key has the dedup keys of deliveries that are erased.
+// n.key has the dedup keys of deliveries that are purged. The server forgets them after
+// Config.DedupWindow.
 //
 // The owner reads its partitions from the first message on, by a consumer without acknowledgements: the
 // puts of this node too. It leaves out duplicates, and tells the node that put them. In memory it has about
 // 150 bytes for a delivery that waits, and the delivery itself if it is due within ten seconds
-// and Config.CacheBytes has room; else that is read when it is fetched. Messages
-// of which nothing waits are erased by purges of all before the first that is needed, and one by one
-// behind it. Of a message of which an eighth or less waits, the rest is moved to a record.
+// and Config.CacheBytes has room; else that is read when it is fetched.
+//
+// Logs are cleaned by one rule. The log of a partition is purged up to the first message in which
+// something waits. If the log is longer than four times what waits and a megabyte, what waits in its
+// first messages is moved behind it, in a record. A record is only of use together with the
+// messages before it, so records go the same way.
 //
 // Heartbeats, settings and members of audiences are messages of the same stream that take the
 // place of the one before. Members and what announces them are one atomic batch.

@@ -2,7 +2,6 @@ package natsqueue
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // A request is what the server is asked to read directly from the stream.
@@ -157,92 +157,74 @@ func (s *conn) lasts(ctx context.Context, subjects string) ([]stored, error) {
 
 // last returns the last message of a subject, as the leader has it.
 func (s *conn) last(ctx context.Context, subject string) (seq uint64, data []byte, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
+	defer cancel()
 	text, err := json.Marshal(map[string]string{"last_by_subj": subject})
 	if err != nil {
 		return 0, nil, err
 	}
 	var answer struct {
+		Error   *jetstream.APIError
 		Message struct {
 			Sequence uint64 `json:"seq"`
-			Data     string `json:"data"`
-		} `json:"message"`
+			Data     []byte
+		}
 	}
-	err = s.request(ctx, "STREAM.MSG.GET."+s.config.Stream, text, &answer)
-	var refused *refusal
-	if errors.As(err, &refused) && refused.noMessage() {
-		return 0, nil, nil
-	}
+	m, err := s.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+s.config.Stream, text)
 	if err == nil {
-		data, err = base64.StdEncoding.DecodeString(answer.Message.Data)
+		err = json.Unmarshal(m.Data, &answer)
 	}
-	return answer.Message.Sequence, data, err
+	if err == nil && answer.Error != nil && answer.Error.ErrorCode != jetstream.JSErrCodeMessageNotFound {
+		err = answer.Error
+	}
+	if err != nil {
+		return 0, nil, asking(ctx, err)
+	}
+	return answer.Message.Sequence, answer.Message.Data, nil
 }
 
-// request asks the server to do something, and reads its answer.
-func (s *conn) request(ctx context.Context, what string, text []byte, answer any) error {
+func asking(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		err = fmt.Errorf("natsqueue: asking the server: %w", err)
+	}
+	return err
+}
+
+// info returns what is known of the stream, with its subjects that match.
+func (s *conn) info(ctx context.Context, subjects string) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
 	defer cancel()
-	m, err := s.nc.RequestWithContext(ctx, "$JS.API."+what, text)
-	if err != nil {
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
-		return fmt.Errorf("natsqueue: asking the server: %w", err)
+	var options []jetstream.StreamInfoOpt
+	if subjects != "" {
+		options = append(options, jetstream.WithSubjectFilter(subjects))
 	}
-	var failed struct {
-		Error *struct {
-			ErrorCode   int    `json:"err_code"`
-			Description string `json:"description"`
-		} `json:"error"`
-	}
-	if err := json.Unmarshal(m.Data, &failed); err != nil {
-		return fmt.Errorf("natsqueue: an answer of the server: %w", err)
-	}
-	if e := failed.Error; e != nil {
-		return &refusal{e.ErrorCode, e.Description}
-	}
-	if answer == nil {
-		return nil
-	}
-	if err := json.Unmarshal(m.Data, answer); err != nil {
-		return fmt.Errorf("natsqueue: an answer of the server: %w", err)
-	}
-	return nil
-}
-
-// A refusal is an error that the server answers with.
-type refusal struct {
-	code int
-	text string
-}
-
-func (r *refusal) Error() string {
-	return fmt.Sprintf("natsqueue: the server: %s (%d)", r.text, r.code)
-}
-
-// noMessage reports whether what was asked for is not there.
-func (r *refusal) noMessage() bool {
-	return r.code == codeNoMessage || r.code == codeNoSequence || r.code == codeNotDeleted && r.text == "no message found"
+	info, err := s.stream.Info(ctx, options...)
+	return info, asking(ctx, err)
 }
 
 // purge erases what the stream has under a subject, below a sequence if it is not 0.
 func (s *conn) purge(ctx context.Context, subject string, below uint64) error {
-	text, err := json.Marshal(struct {
-		Filter   string `json:"filter"`
-		Sequence uint64 `json:"seq,omitempty"`
-	}{subject, below})
-	if err != nil {
-		return err
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
+	defer cancel()
+	options := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(subject)}
+	if below > 0 {
+		options = append(options, jetstream.WithPurgeSequence(below))
 	}
-	return s.request(ctx, "STREAM.PURGE."+s.config.Stream, text, nil)
+	return asking(ctx, s.stream.Purge(ctx, options...))
 }
 
 // delete erases a message, and reports whether it was there.
 func (s *conn) delete(ctx context.Context, seq uint64) (bool, error) {
-	err := s.request(ctx, "STREAM.MSG.DELETE."+s.config.Stream, fmt.Appendf(nil, `{"seq":%d,"no_erase":true}`, seq), nil)
-	var refused *refusal
-	if errors.As(err, &refused) && refused.noMessage() {
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
+	defer cancel()
+	err := s.stream.DeleteMsg(ctx, seq)
+	var refused *jetstream.APIError
+	if errors.As(err, &refused) && (refused.ErrorCode == jetstream.JSErrCodeMessageNotFound || refused.ErrorCode == codeNoSequence ||
+		refused.ErrorCode == codeNotDeleted && refused.Description == "no message found") {
 		return false, nil
 	}
-	return err == nil, err
+	return err == nil, asking(ctx, err)
 }

@@ -34,16 +34,12 @@ func (r *room) take(size int64) error {
 	if err := r.clean(ctx, true); err != nil {
 		return err
 	}
-	var info struct {
-		State struct {
-			Bytes int64 `json:"bytes"`
-		} `json:"state"`
-	}
-	if err := r.request(ctx, "STREAM.INFO."+r.config.Stream, nil, &info); err != nil {
+	info, err := r.info(ctx, "")
+	if err != nil {
 		return err
 	}
 	r.spent.Lock()
-	r.used, r.asked = info.State.Bytes, time.Now()
+	r.used, r.asked = int64(info.State.Bytes), time.Now()
 	r.spent.Unlock()
 	if !r.fits(size) {
 		return webhook.ErrQueueFull

@@ -66,10 +66,11 @@ func Open(ctx context.Context, nc *nats.Conn, c *Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := config.prepare(ctx, js); err != nil {
+	stream, err := config.prepare(ctx, js)
+	if err != nil {
 		return nil, err
 	}
-	s := &Store{conn: &conn{config: &config, id: nuid.Next(), nc: nc, js: js}}
+	s := &Store{conn: &conn{config: &config, id: nuid.Next(), nc: nc, js: js, stream: stream}}
 	s.index = newIndex(s.conn)
 	s.recorder = &recorder{index: s.index}
 	s.cleaner = &cleaner{s.recorder}

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -17,7 +17,7 @@ const (
 )
 
 // streamVersion is that of what is in the stream.
-const streamVersion = "2"
+const streamVersion = "3"
 
 // stream returns the stream as it is to be.
 func (c *Config) stream(replicas int) jetstream.StreamConfig {
@@ -30,7 +30,7 @@ func (c *Config) stream(replicas int) jetstream.StreamConfig {
 }
 
 // prepare creates the stream if it is missing, and else checks it.
-func (c *Config) prepare(ctx context.Context, js jetstream.JetStream) error {
+func (c *Config) prepare(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, error) {
 	want := c.stream(c.Replicas)
 	if c.Replicas == 0 {
 		want.Replicas = 3
@@ -38,7 +38,7 @@ func (c *Config) prepare(ctx context.Context, js jetstream.JetStream) error {
 	s, err := js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if c.NoCreate {
-			return fmt.Errorf("natsqueue: there is no stream %s", want.Name)
+			return nil, fmt.Errorf("natsqueue: there is no stream %s", want.Name)
 		}
 		s, err = js.CreateStream(ctx, want)
 		var refused *jetstream.APIError
@@ -51,66 +51,66 @@ func (c *Config) prepare(ctx context.Context, js jetstream.JetStream) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("natsqueue: stream %s: %w", want.Name, err)
+		return nil, fmt.Errorf("natsqueue: stream %s: %w", want.Name, err)
 	}
-	info := s.CachedInfo()
-	have := &info.Config
-	switch {
-	case have.Metadata[metaVersion] != streamVersion:
-		err = fmt.Errorf("has version %q, this program %q", have.Metadata[metaVersion], streamVersion)
-	case have.Storage != want.Storage && c.stored:
-		err = fmt.Errorf("is kept in %v, not %v", have.Storage, want.Storage)
-	case have.Retention != want.Retention:
-		err = fmt.Errorf("has the retention %v, not %v", have.Retention, want.Retention)
-	case have.Discard != want.Discard:
-		err = fmt.Errorf("discards %v, not %v", have.Discard, want.Discard)
-	case !slices.Equal(have.Subjects, want.Subjects):
-		err = fmt.Errorf("has the subjects %q, not %q", have.Subjects, want.Subjects)
-	case !have.AllowDirect || !have.AllowRollup || !have.AllowMsgTTL || !have.AllowAtomicPublish:
-		err = errors.New("is to allow direct reads, rollups, a TTL of messages and atomic batches")
-	case have.MaxAge != 0:
-		err = fmt.Errorf("has max_age %v: what is old would be lost", have.MaxAge)
-	case have.MaxMsgsPerSubject > 0:
-		err = fmt.Errorf("keeps %d messages of a subject: others would be lost", have.MaxMsgsPerSubject)
-	case have.DenyPurge || have.DenyDelete:
-		err = errors.New("denies purges or deletions")
-	}
-	if err != nil {
-		return fmt.Errorf("natsqueue: stream %s %w", want.Name, err)
+	have := s.CachedInfo().Config
+	for _, x := range []struct {
+		name    string
+		is      any
+		want    any
+		ignored bool
+	}{
+		{"version", have.Metadata[metaVersion], streamVersion, false},
+		{"storage", have.Storage, want.Storage, !c.stored},
+		{"retention", have.Retention, want.Retention, false},
+		{"discard policy", have.Discard, want.Discard, false},
+		{"subjects", fmt.Sprint(have.Subjects), fmt.Sprint(want.Subjects), false},
+		{"allow_direct", have.AllowDirect, true, false},
+		{"allow_rollup_hdrs", have.AllowRollup, true, false},
+		{"allow_msg_ttl", have.AllowMsgTTL, true, false},
+		{"allow_atomic", have.AllowAtomicPublish, true, false},
+		{"max_age", have.MaxAge, time.Duration(0), false},
+		{"max_msgs_per_subject", max(have.MaxMsgsPerSubject, 0), int64(0), false},
+		{"deny_purge", have.DenyPurge, false, false},
+		{"deny_delete", have.DenyDelete, false, false},
+	} {
+		if x.is != x.want && !x.ignored {
+			return nil, fmt.Errorf("natsqueue: stream %s has the %s %v, not %v", want.Name, x.name, x.is, x.want)
+		}
 	}
 	n, err := strconv.Atoi(have.Metadata[metaPartitions])
 	if err != nil || n < 1 || n > maxPartitions {
-		return fmt.Errorf("natsqueue: stream %s has %q partitions", c.Stream, have.Metadata[metaPartitions])
+		return nil, fmt.Errorf("natsqueue: stream %s has %q partitions", c.Stream, have.Metadata[metaPartitions])
 	}
 	if c.Partitions = n; c.wanted > 0 && c.wanted != n {
 		c.Logger.Warn("natsqueue: the number of partitions stays what it was", "stream", c.Stream, "partitions", n, "wanted", c.wanted)
 	}
 	if c.Replicas > 0 && have.Replicas != c.Replicas && !c.NoCreate {
-		changed := *have
-		changed.Replicas = c.Replicas
-		if s, err = js.UpdateStream(ctx, changed); err != nil {
-			return fmt.Errorf("natsqueue: changing stream %s: %w", want.Name, err)
+		have.Replicas = c.Replicas
+		if s, err = js.UpdateStream(ctx, have); err != nil {
+			return nil, fmt.Errorf("natsqueue: changing stream %s: %w", want.Name, err)
 		}
-		info = s.CachedInfo()
 	}
-	c.warn(info)
-	return nil
+	c.Replicas, c.Storage = have.Replicas, have.Storage // of one that is created anew
+	c.warn(s.CachedInfo())
+	return s, nil
 }
 
 // warn tells how what was accepted can be lost, as far as a client can know: how often
 // a server syncs its files is not among what it tells clients.
 func (c *Config) warn(info *jetstream.StreamInfo) {
 	have := &info.Config
-	switch {
-	case have.Storage == jetstream.MemoryStorage && have.Replicas == 1:
-		c.Logger.Warn("natsqueue: what is accepted is lost when the server stops: the stream is in memory, without replicas", "stream", have.Name)
-	case have.Storage == jetstream.MemoryStorage:
-		c.Logger.Warn("natsqueue: what is accepted is lost when most servers stop: the stream is in memory", "stream", have.Name, "replicas", have.Replicas)
-	case have.Replicas == 1:
-		c.Logger.Warn("natsqueue: what was accepted last is lost when the server's machine stops, unless its sync_interval is always, and all with its disk: the stream has no replicas",
-			"stream", have.Name)
-	case have.Replicas == 2:
-		c.Logger.Warn("natsqueue: two replicas stop when one of them does; have three", "stream", have.Name)
+	for _, x := range []struct {
+		is   bool
+		what string
+	}{
+		{have.Storage == jetstream.MemoryStorage, "the stream is in memory: what is accepted is lost when the server stops, or most of the replicas"},
+		{have.Replicas == 1 && have.Storage == jetstream.FileStorage, "the stream has no replicas: what was accepted last is lost when the server's machine stops, unless its sync_interval is always, and all with its disk"},
+		{have.Replicas == 2, "two replicas stop when one of them does; have three"},
+	} {
+		if x.is {
+			c.Logger.Warn("natsqueue: "+x.what, "stream", have.Name, "replicas", have.Replicas)
+		}
 	}
 }
 

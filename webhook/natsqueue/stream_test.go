@@ -36,14 +36,14 @@ func TestOpenChecksStream(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, spoil := range map[string]func(*jetstream.StreamConfig){
-			"retention": func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy },
-			"discards":  func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld },
-			"subjects":  func(c *jetstream.StreamConfig) { c.Subjects = []string{c.Name + ".*"} },
-			"max_age":   func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour },
-			"direct":    func(c *jetstream.StreamConfig) { c.AllowDirect = false },
-			"version":   func(c *jetstream.StreamConfig) { c.Metadata = nil },
-			"atomic":    func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = false },
-			"a subject": func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 },
+			"retention":            func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy },
+			"discard policy":       func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld },
+			"subjects":             func(c *jetstream.StreamConfig) { c.Subjects = []string{c.Name + ".*"} },
+			"max_age":              func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour },
+			"allow_direct":         func(c *jetstream.StreamConfig) { c.AllowDirect = false },
+			"version":              func(c *jetstream.StreamConfig) { c.Metadata = nil },
+			"allow_atomic":         func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = false },
+			"max_msgs_per_subject": func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 1 },
 		} {
 			c := Config{Stream: "SPOILT-" + strings.ReplaceAll(strings.ToUpper(name), " ", "-")}
 			if err := c.complete(); err != nil {
