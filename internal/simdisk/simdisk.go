@@ -78,7 +78,7 @@ type Disk struct {
 	rnd      *rand.Rand
 	names    map[string]*node // as the process sees them
 	durable  map[string]*node // after a loss of power
-	pending  []func(names map[string]*node)
+	pending  []renames
 	locks    map[string]bool
 	fault    func(Op) error
 	n        int // operations so far
@@ -86,6 +86,17 @@ type Disk struct {
 	crashed  bool
 	capacity int64 // 0 is no bound
 	used     int64
+}
+
+// A renames is one change to the names: what each stands for afterwards, nil for nothing.
+type renames map[string]*node
+
+func (r renames) apply(names map[string]*node) {
+	for name, n := range r {
+		if names[name] = n; n == nil {
+			delete(names, name)
+		}
+	}
 }
 
 // A node is what is in a file.
@@ -167,28 +178,50 @@ func (d *Disk) Used() int64 {
 }
 
 // Reboot crashes the disk and returns what is left of it: a new disk, with the same bound and
-// nothing open or locked. The old one can be rebooted again, with another outcome.
+// nothing open or locked. What a Process leaves without a sync, a loss of power that comes later
+// may still take. The old disk can be rebooted again, with another outcome.
 func (d *Disk) Reboot(loss Loss) *Disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.crashed = true
 	next := New(d.rnd.Uint64())
 	next.capacity = d.capacity
-	names := d.names
-	if loss == Power {
-		names = maps.Clone(d.durable)
-		for _, change := range d.pending[:d.rnd.IntN(len(d.pending)+1)] {
-			change(names)
+	if loss == Process {
+		copies := make(map[*node]*node)
+		next.names, next.durable = copyNames(d.names, copies), copyNames(d.durable, copies)
+		for _, r := range d.pending {
+			next.pending = append(next.pending, copyNames(r, copies))
 		}
+		for _, n := range next.names {
+			n.links++
+		}
+		for n := range maps.Values(copies) {
+			if n.links > 0 {
+				next.used += int64(len(n.data))
+			}
+		}
+		return next
+	}
+	names := maps.Clone(d.durable)
+	for _, r := range d.pending[:d.rnd.IntN(len(d.pending)+1)] {
+		r.apply(names)
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) { // in one order, as each draws
-		data := slices.Clone(names[name].data)
-		if loss == Power {
-			data = names[name].lose(d.rnd)
-		}
-		next.put(name, data)
+		next.put(name, names[name].lose(d.rnd))
 	}
 	return next
+}
+
+// copyNames copies names and their nodes, each node once.
+func copyNames(names map[string]*node, copies map[*node]*node) map[string]*node {
+	all := make(map[string]*node, len(names))
+	for name, n := range names {
+		if n != nil && copies[n] == nil {
+			copies[n] = &node{data: slices.Clone(n.data), synced: slices.Clone(n.synced), pending: slices.Clone(n.pending)}
+		}
+		all[name] = copies[n]
+	}
+	return all
 }
 
 // lose returns what a loss of power leaves of a file.
@@ -310,10 +343,10 @@ func (d *Disk) begin(kind Kind, name string, off int64, length int) (last bool, 
 	return false, err
 }
 
-// rename notes a change to the names, which is done with f.
-func (d *Disk) rename(f func(names map[string]*node)) {
-	f(d.names)
-	d.pending = append(d.pending, f)
+// rename changes the names.
+func (d *Disk) rename(r renames) {
+	r.apply(d.names)
+	d.pending = append(d.pending, r)
 }
 
 func (d *Disk) unlink(n *node) {
@@ -351,7 +384,7 @@ func (d *Disk) Create(name string) (disk.File, error) {
 		return nil, &fs.PathError{Op: "create", Path: name, Err: fs.ErrExist}
 	}
 	n := &node{links: 2}
-	d.rename(func(names map[string]*node) { names[name] = n })
+	d.rename(renames{name: n})
 	return &file{disk: d, node: n, name: name}, err
 }
 
@@ -370,10 +403,7 @@ func (d *Disk) Rename(from, to string) error {
 	if old := d.names[to]; old != nil && old != n {
 		d.unlink(old)
 	}
-	d.rename(func(names map[string]*node) {
-		delete(names, from)
-		names[to] = n
-	})
+	d.rename(renames{from: nil, to: n})
 	return err
 }
 
@@ -390,7 +420,7 @@ func (d *Disk) Remove(name string) error {
 		return missing("remove", name)
 	}
 	d.unlink(n)
-	d.rename(func(names map[string]*node) { delete(names, name) })
+	d.rename(renames{name: nil})
 	return err
 }
 
@@ -433,7 +463,7 @@ func (d *Disk) Lock(name string) (io.Closer, error) {
 	}
 	if d.names[name] == nil {
 		n := &node{links: 1}
-		d.rename(func(names map[string]*node) { names[name] = n })
+		d.rename(renames{name: n})
 	}
 	d.locks[name] = true
 	return lock{d, name}, nil

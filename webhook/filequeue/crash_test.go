@@ -112,7 +112,7 @@ func testFailingDisk(t *testing.T, seed uint64) {
 			d.Crash()
 		}
 		l.s.Close()
-		d = d.Reboot(simdisk.Power)
+		d = d.Reboot(simdisk.Loss(rnd.IntN(2)))
 		if err := l.open(d, filequeue.Config{}); err != nil {
 			t.Fatal(err)
 		}
@@ -120,6 +120,63 @@ func testFailingDisk(t *testing.T, seed uint64) {
 	}
 	if err := l.s.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// What a store finds at its start is durable from then on, though the process before ended
+// between writing it and its sync, or the sync failed: a put that is answered as a duplicate
+// is not lost with the power.
+func TestWhatOpenFindsIsDurable(t *testing.T) {
+	for _, syncFails := range []bool{false, true} {
+		for seed := range uint64(8) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := t.Context()
+				d := smallDisk(seed)
+				put := func(s webhook.Store, id string) (bool, error) {
+					out := make([]webhook.Result, 1)
+					at := s.Now()
+					err := s.Put(ctx, []webhook.Put{{Delivery: webhook.Delivery{Destination: "a", ID: id, Type: "track", Body: bodyOf(id, 2000), Accepted: at, Due: at}}}, out)
+					return out[0].Stored, err
+				}
+				open := func() *filequeue.Store {
+					s, err := filequeue.OpenOn(d, filequeue.Config{Logger: quiet})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return s
+				}
+				s := open()
+				if _, err := put(s, "first"); err != nil {
+					t.Fatal(err)
+				}
+				d.OnOp(func(op simdisk.Op) error {
+					if op.Kind != simdisk.Sync {
+						return nil
+					}
+					if d.Crash(); syncFails {
+						return syscall.EIO
+					}
+					return nil
+				})
+				if _, err := put(s, "second"); err == nil {
+					t.Fatal("a put returned nil though its sync failed")
+				}
+				s.Close()
+				d = d.Reboot(simdisk.Process)
+				s = open()
+				if stored, err := put(s, "second"); err != nil || stored {
+					t.Fatalf("put again: stored %v, %v; want a duplicate", stored, err)
+				}
+				d.Crash()
+				s.Close()
+				d = d.Reboot(simdisk.Power)
+				s = open()
+				if c, err := s.Count(ctx); err != nil || c.Waiting != 2 {
+					t.Errorf("seed %d, sync fails %v: after a loss of power %d wait, %v; want 2", seed, syncFails, c.Waiting, err)
+				}
+				s.Close()
+			})
+		}
 	}
 }
 

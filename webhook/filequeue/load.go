@@ -212,6 +212,11 @@ func (ld *loader) summaries(g *segment, latest bool, dst []summary) ([]summary, 
 		return nil, fmt.Errorf("filequeue: %s: %w", segmentName(g.number), err)
 	}
 	g.end = c.end
+	if latest && !ld.lenient {
+		if err := ld.secure(g, c.last); err != nil {
+			return nil, fmt.Errorf("filequeue: %w", err)
+		}
+	}
 	if c.torn > 0 && latest {
 		ld.config.Logger.Info("filequeue: the last commit before the process ended is incomplete, and is left out; nobody was told that it was stored", "segment", segmentName(g.number), "bytes", c.torn)
 	} else if c.torn > 0 {
@@ -227,6 +232,20 @@ func (ld *loader) summaries(g *segment, latest bool, dst []summary) ([]summary, 
 		}
 	}
 	return append(dst, c.summaries...), nil
+}
+
+// secure makes the last commit of the latest segment durable. It may be in the system's cache
+// alone: the process may have ended before its sync, or the sync may have failed, after which
+// another sync saves only what is written again. All commits before it were synced.
+func (ld *loader) secure(g *segment, last int64) error {
+	b := make([]byte, g.end-last)
+	if _, err := g.file.ReadAt(b, last); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	if _, err := g.file.WriteAt(b, last); err != nil {
+		return err
+	}
+	return g.file.Sync()
 }
 
 // apply does what a record says.

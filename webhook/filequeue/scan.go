@@ -10,8 +10,8 @@ import (
 // A scanned is what a reading of a whole segment has found.
 type scanned struct {
 	summaries []summary
-	// end is where the records end.
-	end int64
+	// last is where the last commit begins, and end where the records end.
+	last, end int64
 	// torn is how many bytes follow that belong to a commit which was never completed. Zero
 	// if the end was known.
 	torn int64
@@ -27,7 +27,7 @@ type gap struct{ from, to int64 }
 // A commit that is incomplete, but is followed by another, was complete once: what can be read of
 // it counts. Where a header cannot be read, the scan looks for the next that can.
 func scan(r io.ReaderAt, sh *segmentHeader, limit int64, known bool) (c scanned, err error) {
-	c.end = segmentStart
+	c.last, c.end = segmentStart, segmentStart
 	var commit []summary // the present one
 	var gaps []gap
 	flush := func() {
@@ -52,6 +52,7 @@ func scan(r io.ReaderAt, sh *segmentHeader, limit int64, known bool) (c scanned,
 		whole = whole && !s.damaged
 		commit = append(commit, s)
 		if complete = w.last && whole && len(commit) == int(w.index)+1 && len(gaps) == 0; complete {
+			c.last = int64(commit[0].off)
 			flush()
 			c.end = w.off + w.recordSize()
 		}
