@@ -100,13 +100,6 @@ var walls = []struct {
 		why: "a store implements an interface of webhook; what else it needs is its own",
 	},
 	{
-		name: "embedded store",
-		of:   []string{module + "/webhook/boltqueue"},
-		may: []string{event, module + "/webhook", module + "/webhook/storekit", module + "/webhook/internal/...", module, module + "/signature", module + "/integrations",
-			module + "/internal/...", retryablehttp, cleanhttp, backo, "go.etcd.io/bbolt/...", "golang.org/x/sys/..."},
-		why: "a store implements an interface of webhook; what else it needs is its own",
-	},
-	{
 		name: "file store",
 		of:   []string{module + "/webhook/filequeue"},
 		may: []string{module + "/webhook", module + "/webhook/storekit", module + "/webhook/internal/...", module, module + "/event", module + "/signature", module + "/integrations",

@@ -14,10 +14,6 @@ var forwarder = []soak{
 		what: "the forwarder's scheduler at random: limits hold, nothing is lost, nothing stalls",
 	},
 	{
-		name: "lanes", dir: "webhook/internal/lanes", test: "TestTableStaysConsistent",
-		what: "the lanes of stores at random: everything is where it says it is",
-	},
-	{
 		name: "hostile", dir: "webhook", test: "TestReceiversThatMisbehaveForDays",
 		what: "receivers that misbehave for days of virtual time: every delivery ends, and no other is delayed",
 	},

@@ -27,10 +27,9 @@ var fuzzes = []soak{
 	{name: "fuzz-event", dir: "event", fuzz: "FuzzEncoder", what: "calls, as events and their bodies"},
 	{name: "fuzz-wire", dir: "webhook/internal/wire", fuzz: "FuzzAnswer", what: "answers of receivers, read as net/http reads them"},
 
-	// The store in a file.
-	{name: "fuzz-file-journal", dir: "webhook/boltqueue", fuzz: "FuzzJournal", what: "both readers of the journal of a file"},
-	{name: "fuzz-file-ops", dir: "webhook/boltqueue", fuzz: "FuzzOps", what: "the entries of the journal of a file"},
-	{name: "fuzz-file-directory", dir: "webhook/boltqueue", fuzz: "FuzzDirectory", what: "the rows of segments of a file"},
+	// The store in a folder.
+	{name: "fuzz-file-segment", dir: "webhook/filequeue", fuzz: "FuzzScan", what: "any bytes as a segment"},
+	{name: "fuzz-file-hint", dir: "webhook/filequeue", fuzz: "FuzzHint", what: "any bytes as the hint of a segment"},
 
 	// The server.
 	{name: "fuzz-collector", dir: "collector", fuzz: "FuzzHandler", what: "any request to the collector"},

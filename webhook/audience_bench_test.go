@@ -6,22 +6,21 @@ import (
 	"fmt"
 	"iter"
 	"os"
-	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/boltqueue"
+	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
 var audienceSize = flag.Int("audience", 2_000, "how many members BenchmarkAudience syncs")
 
-// BenchmarkAudience syncs an audience of -audience members, in a file, that
+// BenchmarkAudience syncs an audience of -audience members, in a folder, that
 // nobody is delivered to meanwhile: when it is created, when nothing has changed,
 // and when one member in a hundred has left and as many have joined. It reports
 // the members a second, the most heap in use beside that of an empty store, and
-// the bytes of the file for each member and the announcement that waits.
+// the bytes on the disk for each member and the announcement that waits.
 func BenchmarkAudience(b *testing.B) {
 	for _, order := range []string{"sorted", "random"} {
 		b.Run("order="+order, func(b *testing.B) {
@@ -33,13 +32,13 @@ func BenchmarkAudience(b *testing.B) {
 }
 
 func benchAudience(b *testing.B, random bool) {
-	path := filepath.Join(b.TempDir(), "queue.db")
-	q, err := boltqueue.Open(path, nil)
+	dir := b.TempDir()
+	q, err := filequeue.Open(dir, filequeue.Config{})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer q.Close()
-	f, err := webhook.New(webhook.Config{Store: webhook.FromQueue(q), Destinations: crm(hook)})
+	f, err := webhook.New(webhook.Config{Store: q, Destinations: crm(hook)})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -60,12 +59,26 @@ func benchAudience(b *testing.B, random bool) {
 		b.ReportMetric(float64(n)/time.Since(start).Seconds(), what+"-members/s")
 	}
 	sync("created", 0, webhook.SyncResult{Joined: n})
-	if info, err := os.Stat(path); err == nil {
-		b.ReportMetric(float64(info.Size())/float64(n), "file-B/member")
-	}
+	b.ReportMetric(filesIn(b, dir)/float64(n), "disk-B/member")
 	sync("unchanged", 0, webhook.SyncResult{})
 	sync("changed", n/100, webhook.SyncResult{Joined: n / 100, Left: n / 100})
 	b.ReportMetric((peak-empty)/(1<<20), "heap-MB")
+}
+
+// filesIn returns the bytes of the files in a folder.
+func filesIn(b *testing.B, dir string) (bytes float64) {
+	files, err := os.ReadDir(dir)
+	for _, f := range files {
+		var info os.FileInfo
+		if info, err = f.Info(); err != nil {
+			break
+		}
+		bytes += float64(info.Size())
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	return bytes
 }
 
 // numbered yields the users with these numbers, each once: in the order of their

@@ -3,13 +3,11 @@ package webhook_test
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"runtime"
 	"testing"
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/boltqueue"
 	"github.com/hookferry/analytics/webhook/internal/bench"
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
@@ -22,13 +20,6 @@ func BenchmarkDeliveries(b *testing.B) {
 		open func(b *testing.B) webhook.Store
 	}{
 		{"mem", func(*testing.B) webhook.Store { return memqueue.New(memqueue.Config{}) }},
-		{"bolt", func(b *testing.B) webhook.Store {
-			q, err := boltqueue.Open(filepath.Join(b.TempDir(), "bench.db"), nil)
-			if err != nil {
-				b.Fatal(err)
-			}
-			return webhook.FromQueue(q)
-		}},
 		{"file", openFile},
 	} {
 		for _, destinations := range []int{1, 10} {

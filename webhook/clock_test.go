@@ -2,37 +2,36 @@ package webhook_test
 
 import (
 	"fmt"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/boltqueue"
+	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
 // atTime calls test in a bubble whose clock is so long after that of all
-// bubbles' begin, with a store in the file path. So from one call to the next
+// bubbles' begin, with a store in the folder dir. So from one call to the next
 // the machine's clock may be set forward or back.
-func atTime(t *testing.T, after time.Duration, path string, test func(t *testing.T, r *rig)) {
+func atTime(t *testing.T, after time.Duration, dir string, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(after)
-		q, err := boltqueue.Open(path, nil)
+		q, err := filequeue.Open(dir, filequeue.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := &rig{t: t, network: webhooktest.NewNetwork(), queue: webhook.FromQueue(q)}
+		r := &rig{t: t, network: webhooktest.NewNetwork(), queue: q}
 		defer r.network.Close()
 		test(t, r)
 		if r.Forwarder != nil {
 			r.stop()
 		}
-		if err := q.Check(t.Context()); err != nil {
+		if err := q.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := q.Close(); err != nil {
+		if _, err := filequeue.Check(dir); err != nil {
 			t.Error(err)
 		}
 	})
@@ -69,9 +68,9 @@ func leaveBehind(t *testing.T, r *rig) {
 // times are stored as they were read. What comes meanwhile is delivered at once.
 func TestTheClockIsSetBack(t *testing.T) {
 	const day = 24 * time.Hour
-	path := filepath.Join(t.TempDir(), "queue.db")
-	atTime(t, day, path, leaveBehind)
-	atTime(t, 0, path, func(t *testing.T, r *rig) {
+	dir := t.TempDir()
+	atTime(t, day, dir, leaveBehind)
+	atTime(t, 0, dir, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh")
 		r.start(webhook.Config{Destinations: crm(hook)})
 		r.track("new")
@@ -104,9 +103,9 @@ func TestTheClockIsSetBack(t *testing.T) {
 // With the clock set forward, windows have ended: what was attempted before is a
 // dead letter without a further attempt, and what was not is delivered.
 func TestTheClockIsSetForward(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "queue.db")
-	atTime(t, 0, path, leaveBehind)
-	atTime(t, 50*365*24*time.Hour, path, func(t *testing.T, r *rig) {
+	dir := t.TempDir()
+	atTime(t, 0, dir, leaveBehind)
+	atTime(t, 50*365*24*time.Hour, dir, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh")
 		r.start(webhook.Config{Destinations: crm(hook)})
 		time.Sleep(time.Second)
@@ -124,7 +123,7 @@ func TestTheClockIsSetForward(t *testing.T) {
 		}
 	})
 	// And back again.
-	atTime(t, 0, path, func(t *testing.T, r *rig) {
+	atTime(t, 0, dir, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "shh")
 		r.start(webhook.Config{Destinations: crm(hook)})
 		for i := range 3 {

@@ -2,10 +2,10 @@
 // with a JSON body, retried for up to four hours, and never lost once it was
 // accepted.
 //
-//	queue, err := boltqueue.Open("events.db", nil)
+//	store, err := filequeue.Open("events", filequeue.Config{})
 //	...
 //	forwarder, err := webhook.New(webhook.Config{
-//		Queue: queue,
+//		Store: store,
 //		Destinations: []webhook.Destination{{
 //			ID:        "acme",
 //			Endpoints: []webhook.Endpoint{{URL: "https://acme.example/hook"}},
@@ -17,8 +17,8 @@
 //	...
 //	err = forwarder.Forward(ctx, "acme", &analytics.Track{UserId: "u1", Event: "Signed Up"})
 //
-// Forward returns nil once the event is durable in the [Queue]; package
-// boltqueue keeps it in a file, package memqueue in memory. From then on it
+// Forward returns nil once the event is durable in the [Store]; package
+// filequeue keeps it in a folder, package memqueue in memory. From then on it
 // ends as delivered or as a dead letter.
 //
 // # Delivery
@@ -83,10 +83,9 @@
 // million events waiting takes no slot, memory or time of another, up to
 // [Config.MaxInFlight] in all.
 //
-// One that only fails is probed at intervals, with the events that were due
-// first. Those that were attempted before and stand behind a fresh backlog
-// therefore get few further attempts until it recovers. Then all of both are
-// delivered; those whose window ends before are dead letters.
+// One that only fails is probed at intervals. Events that were attempted before
+// keep their schedule, whatever waits behind them. Once the destination answers
+// all are delivered; those whose window ends before are dead letters.
 //
 // Requests are signed in X-Signature with [Destination.Secret], and by Standard
 // Webhooks with each of [Destination.StandardSecrets], which also says when, so

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +19,7 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/boltqueue"
+	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
@@ -191,17 +190,17 @@ func TestUnsignedWithoutASecret(t *testing.T) {
 // nothing.
 func TestRetriesForFourHoursAndNoLonger(t *testing.T) {
 	for _, restarts := range []int{0, 3} {
-		path := filepath.Join(t.TempDir(), "events.db")
+		dir := t.TempDir()
 		inBubble(t, func(t *testing.T, r *rig) {
 			open := func() {
 				if err := r.queue.Close(); err != nil {
 					t.Fatal(err)
 				}
-				q, err := boltqueue.Open(path, nil)
+				q, err := filequeue.Open(dir, filequeue.Config{})
 				if err != nil {
 					t.Fatal(err)
 				}
-				r.queue = webhook.FromQueue(q)
+				r.queue = q
 			}
 			open()
 			recv := r.network.Receiver(hook, "shh", webhooktest.Answer(503).WithBody("later"))

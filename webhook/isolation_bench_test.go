@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -17,7 +16,7 @@ import (
 
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/boltqueue"
+	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/internal/bench"
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
@@ -37,7 +36,7 @@ var (
 type isolation struct {
 	*webhook.Forwarder
 	b                 *testing.B
-	queue             *boltqueue.Queue
+	queue             *filequeue.Store
 	watch             *bench.Process // receives for the healthy
 	neighbour         string         // URL of what the troubled send to
 	healthy, troubled []string
@@ -62,10 +61,10 @@ func newIsolation(b *testing.B, healthy, troubled int, hang bool) *isolation {
 	}
 	s.neighbour = "http://" + other + path
 	var err error
-	if s.queue, err = boltqueue.Open(filepath.Join(b.TempDir(), "bench.db"), nil); err != nil {
+	if s.queue, err = filequeue.Open(b.TempDir(), filequeue.Config{}); err != nil {
 		b.Fatal(err)
 	}
-	c := webhook.Config{Store: webhook.FromQueue(s.queue), Observer: s}
+	c := webhook.Config{Store: s.queue, Observer: s}
 	add := func(ids *[]string, name, rawURL string, n int) {
 		for i := range n {
 			id := fmt.Sprint(name, i)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,7 +17,7 @@ import (
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/boltqueue"
+	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
@@ -482,17 +481,17 @@ func TestPauseBeforeRun(t *testing.T) {
 // A pause survives a restart with the file store: the forwarder that comes after
 // attempts nothing of it until Resume.
 func TestAPauseSurvivesARestart(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "queue.db")
+	dir := t.TempDir()
 	inBubble(t, func(t *testing.T, r *rig) {
 		open := func() {
 			if err := r.queue.Close(); err != nil {
 				t.Fatal(err)
 			}
-			q, err := boltqueue.Open(path, nil)
+			q, err := filequeue.Open(dir, filequeue.Config{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.queue = webhook.FromQueue(q)
+			r.queue = q
 		}
 		open()
 		recv, other := r.network.Receiver(hook, ""), r.network.Receiver("http://erp.example/", "")

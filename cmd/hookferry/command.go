@@ -66,10 +66,9 @@ func (p process) commands() *cobra.Command {
 		group("config", "check a configuration file, or print an example", configHelp,
 			p.command("check FILE", "print all that is wrong with a configuration file", configCheckHelp, checkConfig),
 			p.command("example", "print a file that explains every key", configExampleHelp, exampleConfig)),
-		group("store", "check, compact or rescue what serve keeps", storeHelp,
-			p.command("check", "read all of the store, and print what it holds and what is wrong", storeCheckHelp, checkStore),
-			p.command("compact", "write the store anew, without the space that is free in it", storeCompactHelp, compactStore),
-			p.command("rescue", "write what can be read of a damaged store to a new file", storeRescueHelp, rescueStore),
+		group("store", "check or rescue what serve keeps", storeHelp,
+			p.command("check", "read all of the store, and print what it holds and what is missing", storeCheckHelp, checkStore),
+			p.command("rescue", "write what can be read of a damaged store to a new folder", storeRescueHelp, rescueStore),
 			p.command("sql", "print what makes the tables of a PostgreSQL database", storeSQLHelp, storeSQL)),
 		p.command("version", "print the version", versionHelp, printVersion))
 	root.SilenceErrors, root.SilenceUsage = true, true

@@ -4,38 +4,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
+	"io"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/server"
-	"github.com/hookferry/analytics/webhook/boltqueue"
+	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/pgqueue"
 )
 
 const (
-	storeHelp = `Store looks after the file that serve keeps in its data folder. No server may
+	storeHelp = `Store looks after the store that serve keeps in its data folder. No server may
 be running on it. A database (serve --queue) is looked after by its own tools;
 of it there is only sql.
 
 Examples:
   hookferry store check
-  hookferry store compact --data /var/lib/hookferry
-  hookferry store rescue --to rescued.db
+  hookferry store rescue --data /var/lib/hookferry --to rescued
   hookferry store sql | psql -v ON_ERROR_STOP=1 "$DATABASE_URL"
 `
-	storeCheckHelp = `Check reads all of the store, and prints what it holds and what is wrong.
+	storeCheckHelp = `Check reads all of the store, and prints what it holds and what is missing. It
+changes nothing.
 
 Examples:
   hookferry store check
 `
-	storeCompactHelp = `Compact writes the store anew, without the space that is free in it.
+	storeRescueHelp = `Rescue writes what can be read of a damaged store to a new folder, and prints
+what is missing. It changes nothing of the old one.
 
 Examples:
-  hookferry store compact --data /var/lib/hookferry
-`
-	storeRescueHelp = `Rescue writes what can be read of a damaged store to a new file.
-
-Examples:
-  hookferry store rescue --to rescued.db
+  hookferry store rescue --to rescued
 `
 	storeSQLHelp = `Sql prints what makes the tables of a PostgreSQL database, for servers that may
 not do so themselves (queue.postgres.migrate).
@@ -52,23 +48,21 @@ func storeFlag(o *options) *string {
 
 // What the actions print with --json.
 type (
-	checked struct {
-		Waiting int   `json:"waiting"`
-		Dead    int   `json:"dead"`
-		Bytes   int64 `json:"bytes"`
-		Free    int64 `json:"free"`
-		Journal int64 `json:"journal"`
+	found struct {
+		Waiting   int      `json:"waiting"`
+		Dead      int      `json:"dead"`
+		Delivered int      `json:"delivered"`
+		Settings  int      `json:"settings"`
+		Missing   []string `json:"missing"`
 	}
-	compacted struct {
-		Before int64 `json:"before"`
-		After  int64 `json:"after"`
+	checked struct {
+		found
+		Bytes  int64 `json:"bytes"`
+		Needed int64 `json:"needed"`
 	}
 	rescued struct {
-		Waiting int    `json:"waiting"`
-		Dead    int    `json:"dead"`
-		Members int    `json:"members"`
-		Lost    int    `json:"lost"`
-		File    string `json:"file"`
+		found
+		Folder string `json:"folder"`
 	}
 )
 
@@ -79,79 +73,65 @@ func checkStore(o *options) action {
 	return func(ctx context.Context, _ []string, p process) error {
 		m := newMeter(p.screen(p.stderr), "read")
 		m.amount = megabytes
-		r, err := boltqueue.CheckContext(ctx, filepath.Join(*data, server.DataFile), func(read, of int64) { m.show(read, of, -1) })
-		m.end()
-		if errors.Is(err, context.Canceled) {
-			return errors.New("interrupted")
-		}
-		if errors.Is(err, boltqueue.ErrDamaged) {
-			return fmt.Errorf("%w; 'hookferry store rescue --data %s --to FILE' writes what can be read to a new file", err, *data)
-		}
-		if err != nil {
-			return err
-		}
-		if *asJSON {
-			return printJSON(p.stdout, checked(r))
-		}
-		verb := "wait"
-		if r.Waiting == 1 {
-			verb = "waits"
-		}
-		_, err = fmt.Fprintf(p.stdout, "%s %s, %s; %s bytes, of which %s are free, and a journal of %s bytes\n",
-			deliveries(r.Waiting), verb, counted(r.Dead, "dead letter"), grouped(r.Bytes), grouped(r.Free), grouped(r.Journal))
-		return err
-	}
-}
-
-func compactStore(o *options) action {
-	asJSON := jsonFlag(o)
-	o.noVariables()
-	data := storeFlag(o)
-	return func(ctx context.Context, _ []string, p process) error {
-		m := newMeter(p.screen(p.stderr), "written")
-		m.amount = megabytes
-		before, after, err := boltqueue.CompactContext(ctx, filepath.Join(*data, server.DataFile), func(written, of int64) { m.show(written, of, -1) })
+		folder := server.StorePath(*data)
+		r, err := filequeue.CheckContext(ctx, folder, func(read, of int64) { m.show(read, of, -1) })
 		m.end()
 		switch {
 		case errors.Is(err, context.Canceled):
-			return errors.New("interrupted; the store is as it was")
+			return errors.New("interrupted")
+		case len(r.Missing) > 0:
+			err = fmt.Errorf("%s is damaged; 'hookferry store rescue --data %s --to FOLDER' writes what can be read to a new folder", folder, *data)
 		case err != nil:
 			return err
-		case *asJSON:
-			return printJSON(p.stdout, compacted{before, after})
 		}
-		_, err = fmt.Fprintf(p.stdout, "%s bytes before, %s bytes now\n", grouped(before), grouped(after))
+		if *asJSON {
+			return errors.Join(printJSON(p.stdout, checked{newFound(&r), r.Bytes, r.Needed}), err)
+		}
+		printFound(p.stdout, &r)
+		fmt.Fprintf(p.stdout, "%s bytes, of which %s are needed\n", grouped(r.Bytes), grouped(r.Needed))
 		return err
 	}
 }
 
 func rescueStore(o *options) action {
-	to := o.text("to", "", "`file` to write, which must not exist")
+	to := o.text("to", "", "`folder` to write, which must not exist")
 	asJSON := jsonFlag(o)
 	o.noVariables()
 	data := storeFlag(o)
 	return func(ctx context.Context, _ []string, p process) error {
 		if *to == "" {
-			return usagef("--to: want the file to write")
+			return usagef("--to: want the folder to write")
 		}
-		from := filepath.Join(*data, server.DataFile)
+		from := server.StorePath(*data)
 		m := newMeter(p.screen(p.stderr), "read")
 		m.amount = megabytes
-		r, err := boltqueue.RescueContext(ctx, from, *to, func(read, of int64) { m.show(read, of, -1) })
+		r, err := filequeue.RescueContext(ctx, from, *to, func(read, of int64) { m.show(read, of, -1) })
 		m.end()
 		if errors.Is(err, context.Canceled) {
-			return errors.New("interrupted; there is no new file, and the old one is as it was")
+			return errors.New("interrupted; there is no new store, and the old one is as it was")
 		}
 		if err != nil {
 			return err
 		}
 		if *asJSON {
-			return printJSON(p.stdout, rescued{r.Waiting, r.Dead, r.Members, r.Lost, *to})
+			return printJSON(p.stdout, rescued{newFound(&r), *to})
 		}
-		fmt.Fprintf(p.stdout, "%s, %s, %s of audiences; %s that could not be read\n",
-			deliveries(r.Waiting), counted(r.Dead, "dead letter"), counted(r.Members, "member"), counted(r.Lost, "place"))
-		_, err = fmt.Fprintf(p.stdout, "To use it: move %s and the files of its journal away, and %s in its place\n", from, *to)
+		printFound(p.stdout, &r)
+		_, err = fmt.Fprintf(p.stdout, "To use it: move %s away, and %s in its place\n", from, *to)
 		return err
+	}
+}
+
+func newFound(r *filequeue.Report) found {
+	return found{r.Waiting, r.Dead, r.Delivered, r.Settings, append([]string{}, r.Missing...)}
+}
+
+// printFound prints what a store holds, and a line for each thing that is missing.
+func printFound(w io.Writer, r *filequeue.Report) {
+	fmt.Fprintf(w, "waiting: %s, dead letters: %s, delivered and kept: %s, settings: %s, missing: %s\n",
+		grouped(r.Waiting), grouped(r.Dead), grouped(r.Delivered), grouped(r.Settings), grouped(len(r.Missing)))
+	for _, what := range r.Missing {
+		fmt.Fprintln(w, "missing:", what)
 	}
 }
 
@@ -167,12 +147,4 @@ func storeSQL(o *options) action {
 		_, err = fmt.Fprint(p.stdout, text)
 		return err
 	}
-}
-
-// deliveries is counted for a word that has a plural of its own.
-func deliveries(n int) string {
-	if n == 1 {
-		return "1 delivery"
-	}
-	return grouped(n) + " deliveries"
 }

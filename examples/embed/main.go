@@ -1,5 +1,5 @@
 // Command embed is a service that tells its customers about their orders: it
-// has the forwarder inside, with one file for a store, and no server beside
+// has the forwarder inside, with one folder for a store, and no server beside
 // it. It takes one order from itself, and ends once the webhook has arrived.
 //
 //	go run ./examples/embed
@@ -17,14 +17,14 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/boltqueue"
+	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
 func main() {
 	folder, err := os.MkdirTemp("", "embed")
 	check(err)
 	defer os.RemoveAll(folder)
-	store, err := boltqueue.Open(folder+"/webhooks.db", nil)
+	store, err := filequeue.Open(folder+"/webhooks", filequeue.Config{})
 	check(err)
 
 	// Where a customer's webhooks go is looked up before each attempt.
@@ -37,7 +37,7 @@ func main() {
 		"acme": {ID: "acme", Endpoints: []webhook.Endpoint{{URL: crm.URL}}, Secret: "s3cret"},
 	}
 	forwarder, err := webhook.New(webhook.Config{
-		Store: webhook.FromQueue(store),
+		Store: store,
 		Lookup: func(_ context.Context, id string) (*webhook.Destination, error) {
 			if d := customers[id]; d != nil {
 				return d, nil

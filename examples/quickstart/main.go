@@ -21,7 +21,7 @@ import (
 	"github.com/hookferry/analytics/collector"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/boltqueue"
+	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
 var typeOf = regexp.MustCompile(`"type":"\w+"`)
@@ -42,10 +42,10 @@ func main() {
 		})})
 
 	// What you run: the forwarder on its store, and the collector before it.
-	store, err := boltqueue.Open(folder+"/hookferry.db", nil)
+	store, err := filequeue.Open(folder+"/store", filequeue.Config{})
 	check(err)
 	crm := webhook.Destination{ID: "crm", Secret: "s3cret", Endpoints: []webhook.Endpoint{{URL: receiver.URL}}}
-	forwarder, err := webhook.New(webhook.Config{Store: webhook.FromQueue(store), Destinations: []webhook.Destination{crm}})
+	forwarder, err := webhook.New(webhook.Config{Store: store, Destinations: []webhook.Destination{crm}})
 	check(err)
 	go forwarder.Run(context.Background()) // until Shutdown, which waits for it
 	sources := collector.Keys(map[string]collector.Source{"write-key": {Destinations: []string{"crm"}}})

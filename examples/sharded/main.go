@@ -19,7 +19,7 @@ import (
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/boltqueue"
+	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
 func main() {
@@ -32,10 +32,10 @@ func main() {
 
 	var all shards
 	for _, name := range []string{"a", "b", "c"} {
-		store, err := boltqueue.Open(folder+"/"+name+".db", nil)
+		store, err := filequeue.Open(folder+"/"+name, filequeue.Config{})
 		check(err)
 		f, err := webhook.New(webhook.Config{
-			Store: webhook.FromQueue(store),
+			Store: store,
 			Lookup: func(_ context.Context, id string) (*webhook.Destination, error) {
 				return &webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: customers.URL + "/" + id}}}, nil
 			},

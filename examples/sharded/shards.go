@@ -8,14 +8,14 @@ import (
 
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/boltqueue"
+	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
 // A shard is a store and its forwarder. Every shard knows all destinations.
 type shard struct {
 	*webhook.Forwarder
 	name  string
-	store *boltqueue.Queue
+	store *filequeue.Store
 }
 
 // shards take calls for all destinations.
@@ -46,7 +46,7 @@ func (ss shards) ForwardEvents(ctx context.Context, destinations []string, event
 }
 
 // drain ends a shard to which nothing is forwarded any more, once nothing waits in
-// it. Its dead letters and audiences stay in its file.
+// it. Its dead letters and audiences stay in its folder.
 func (s *shard) drain(ctx context.Context) {
 	for tick := time.Tick(100 * time.Millisecond); ; <-tick {
 		if c, err := s.store.Count(ctx); check(err) && c.Waiting == 0 {

@@ -3,19 +3,18 @@ package filestore_test
 import (
 	"flag"
 	"fmt"
-	"os"
 	"runtime"
 	"testing"
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/boltqueue"
+	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
 var backlog = flag.Int("backlog", 2_000, "how many deliveries wait in BenchmarkBacklog")
 
 // BenchmarkBacklog fills a store with -backlog deliveries and reports what that
-// costs: a put, the memory, the file, opening it and the first lease after a
+// costs: a put, the memory, the files, opening it and the first fetch after a
 // Close and after a crash, and the life of a delivery beside the backlog.
 func BenchmarkBacklog(b *testing.B) {
 	for _, lanes := range []int{10, 10_000} {
@@ -33,30 +32,22 @@ func BenchmarkBacklog(b *testing.B) {
 
 func benchBacklog(b *testing.B, lanes int, due time.Duration) {
 	dir := b.TempDir()
-	open := func(dir string) (*boltqueue.Queue, time.Duration) {
+	open := func(dir string) (*filequeue.Store, time.Duration) {
 		start := time.Now()
-		q, err := openStore(dir, nil)
+		s, err := openStore(dir, filequeue.Config{})
 		if err != nil {
 			b.Fatal(err)
 		}
-		return q, time.Since(start)
+		return s, time.Since(start)
 	}
 	metrics := map[string]float64{}
 	report := func(value float64, unit string) { metrics[unit] = value }
-	q, _ := open(dir)
+	s, _ := open(dir)
 	body := make([]byte, 450)
 	batch := make([]webhook.Delivery, 500)
 	start := time.Now()
 	at := start.Add(due)
-	last := *backlog - min(*backlog/2, 10_000) // are in the journal when the files are copied
 	for i := 0; i < *backlog; {
-		if i >= last {
-			// The database is not being written from here on.
-			last = *backlog
-			if _, err := q.Begin(b.Context(), "audience"); err != nil {
-				b.Fatal(err)
-			}
-		}
 		for j := range batch {
 			batch[j] = webhook.Delivery{
 				Destination: fmt.Sprintf("destination-%d", i%lanes), ID: fmt.Sprintf("3f2c1d1e-6a54-4d0f-8a0e-%012d", i),
@@ -64,7 +55,7 @@ func benchBacklog(b *testing.B, lanes int, due time.Duration) {
 			}
 			i++
 		}
-		if _, err := q.Put(b.Context(), batch...); err != nil {
+		if _, err := put(b.Context(), s, batch...); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -81,31 +72,27 @@ func benchBacklog(b *testing.B, lanes int, due time.Duration) {
 	if err := copyStore(crashed, dir); err != nil {
 		b.Fatal(err)
 	}
-	if err := q.Close(); err != nil {
+	if err := s.Close(); err != nil {
 		b.Fatal(err)
 	}
-	if info, err := os.Stat(storePath(dir)); err == nil {
-		report(float64(info.Size())/float64(*backlog), "file-B/delivery")
-	}
-	lease := func(q *boltqueue.Queue) time.Duration {
+	report(float64(storeSize(dir))/float64(*backlog), "file-B/delivery")
+	first := func(s *filequeue.Store) time.Duration {
 		start := time.Now()
-		if _, _, err := q.Lease(b.Context(), webhook.LeaseRequest{Max: 64, Until: start.Add(time.Minute)}, nil); err != nil {
+		if _, err := fetch(b.Context(), s, 64); err != nil {
 			b.Fatal(err)
 		}
 		return time.Since(start)
 	}
-	q, took := open(crashed)
-	report((took+lease(q)).Seconds()*1e3, "crash-to-lease-ms")
-	q.Close()
-	q, took = open(dir)
-	report((took+lease(q)).Seconds()*1e3, "open-to-lease-ms")
+	s, took := open(crashed)
+	report((took+first(s)).Seconds()*1e3, "crash-to-fetch-ms")
+	s.Close()
+	s, took = open(dir)
+	report((took+first(s)).Seconds()*1e3, "open-to-fetch-ms")
 	report(heap(), "open-heap-MB")
-	defer q.Close()
+	defer s.Close()
 
 	id := 0
 	ds := make([]webhook.Delivery, 256)
-	ss := make([]webhook.Settlement, len(ds))
-	out := make([]webhook.Delivery, 0, len(ds))
 	n := 0
 	start = time.Now()
 	for b.Loop() {
@@ -114,21 +101,18 @@ func benchBacklog(b *testing.B, lanes int, due time.Duration) {
 			id++
 			ds[i] = webhook.Delivery{Destination: fmt.Sprintf("destination-%d", id%lanes), ID: fmt.Sprint("new-", id), Type: "track", Body: body, Accepted: now, Due: now}
 		}
-		if _, err := q.Put(b.Context(), ds...); err != nil {
+		if _, err := put(b.Context(), s, ds...); err != nil {
 			b.Fatal(err)
 		}
-		for out = out[:0]; len(out) < len(ds); {
-			had := len(out)
-			var err error
-			out, _, err = q.Lease(b.Context(), webhook.LeaseRequest{Max: len(ds) - had, Until: now.Add(time.Minute)}, out)
-			if err != nil || len(out) == had {
-				b.Fatalf("Lease = %d, %v", len(out)-had, err)
-			}
+		var wants []webhook.Want
+		for i := range min(lanes, len(ds)) {
+			wants = append(wants, webhook.Want{Destination: ds[i].Destination, Max: (len(ds) + lanes - 1) / lanes})
 		}
-		for i := range out {
-			ss[i] = webhook.Settlement{Verdict: webhook.Done, Delivery: out[i]}
+		out, err := s.Fetch(b.Context(), wants, 1<<40, nil)
+		if err != nil || len(out) == 0 {
+			b.Fatalf("Fetch = %d, %v", len(out), err)
 		}
-		if err := q.Settle(b.Context(), ss...); err != nil {
+		if err := settle(b.Context(), s, webhook.Done, out...); err != nil {
 			b.Fatal(err)
 		}
 		n += len(out)

@@ -23,7 +23,7 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/boltqueue"
+	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
 // The settings of the forwarders. They are short, so that deliveries die.
@@ -31,7 +31,6 @@ const (
 	chaosTimeout  = time.Second
 	chaosWindow   = 8 * time.Second
 	chaosInFlight = 256
-	chaosCache    = 2 << 20
 	chaosDedup    = 50_000
 	chaosSecret   = "s3cret"
 )
@@ -84,12 +83,12 @@ func chaosChild(settings []byte) error {
 	for i := range c.Destinations {
 		c.Destinations[i].Secret = chaosSecret // which does not marshal
 	}
-	store, err := openStore(c.Dir, &boltqueue.Config{CacheBytes: chaosCache, DedupMax: chaosDedup})
+	store, err := openStore(c.Dir, filequeue.Config{DedupMax: chaosDedup})
 	if err != nil {
 		return err
 	}
 	f, err := webhook.New(webhook.Config{
-		Store: webhook.FromQueue(&chaosQueue{Queue: store, began: time.Now()}), Destinations: c.Destinations, Timeout: chaosTimeout, Window: chaosWindow, MaxInFlight: chaosInFlight,
+		Store: &chaosStore{Store: store, began: time.Now()}, Destinations: c.Destinations, Timeout: chaosTimeout, Window: chaosWindow, MaxInFlight: chaosInFlight,
 		TLSClientConfig: &tls.Config{RootCAs: roots}, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -120,42 +119,41 @@ func chaosChild(settings []byte) error {
 	if err := <-serve; err != http.ErrServerClosed {
 		return err
 	}
-	if err := store.Check(ctx); err != nil {
+	if err := store.Close(); err != nil {
 		return err
 	}
-	if err := store.Close(); err != nil {
+	if _, err := checkStore(c.Dir); err != nil {
 		return err
 	}
 	return goleak.Find()
 }
 
-// A chaosQueue says what it is asked to settle.
-type chaosQueue struct {
-	*boltqueue.Queue
+// A chaosStore says what it is asked to settle.
+type chaosStore struct {
+	*filequeue.Store
 	began time.Time
 }
 
-func (q *chaosQueue) Settle(ctx context.Context, ss ...webhook.Settlement) error {
+func (s *chaosStore) Settle(ctx context.Context, ss []webhook.Settlement) (int, error) {
 	var failed, done bytes.Buffer
 	for i := range ss {
 		d := &ss[i].Delivery
-		n := len(d.Attempts)
-		switch {
-		case ss[i].Verdict == webhook.Done:
-			fmt.Fprintln(&done, "d", d.ID, "stored")
-		case n > 0 && d.Attempts[n-1].At.After(q.began):
+		if n := len(d.Attempts); ss[i].Verdict != webhook.Done && n > 0 && d.Attempts[n-1].At.After(s.began) {
 			fmt.Fprintln(&failed, "f", d.ID, d.Attempts[n-1].Reason)
 		}
 	}
 	os.Stdout.Write(failed.Bytes())
-	if err := q.Queue.Settle(ctx, ss...); err != nil {
-		return err
+	n, err := s.Store.Settle(ctx, ss)
+	for i := range ss[:n] {
+		if ss[i].Verdict == webhook.Done {
+			fmt.Fprintln(&done, "d", ss[i].Delivery.ID, "stored")
+		}
 	}
 	os.Stdout.Write(done.Bytes())
-	return nil
+	return n, err
 }
 
-func chaosControl(f *webhook.Forwarder, store *boltqueue.Queue) http.Handler {
+func chaosControl(f *webhook.Forwarder, store *filequeue.Store) http.Handler {
 	mux := http.NewServeMux()
 	handle := func(pattern string, answer func(r *http.Request) (any, error)) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {

@@ -1,6 +1,7 @@
 package filestore_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,12 +12,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/boltqueue"
+	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
 const chaosCallers = 4 // of each forwarder
@@ -70,11 +70,11 @@ func TestChaos(t *testing.T) {
 		}
 		samples = append(samples, s)
 		for i, f := range fs {
-			disk[i] = max(disk[i], f.disk())
+			disk[i] = max(disk[i], storeSize(f.dir))
 		}
 		t.Logf("%5.0f s: %d made, launch %d; the other: %d delivered, %d waiting, %d dead, heap %.1f MB, %d goroutines, %d files; on disk %.1f and %.1f MB", time.Since(begin).Seconds(),
 			ledger.made(), fs[0].launches(), s.Stats.Delivered, s.Counts.Waiting, s.Counts.Dead, float64(s.Heap)/(1<<20), s.Goroutines, s.Files,
-			float64(fs[0].disk())/(1<<20), float64(fs[1].disk())/(1<<20))
+			float64(storeSize(fs[0].dir))/(1<<20), float64(storeSize(fs[1].dir))/(1<<20))
 	}
 	killing.Wait() // and so there is a process to call
 	working.Wait()
@@ -99,12 +99,12 @@ func TestChaos(t *testing.T) {
 		if all := sum.delivered + sum.discarded + sum.dead + sum.waiting; sum.accepted+sum.unknown != all || sum.lost != 0 {
 			t.Errorf("forwarder %d: accounts do not agree: %+v", i, sum)
 		}
-		before, after, err := boltqueue.Compact(storePath(f.dir))
-		if err != nil || after > before+1<<20 { // small ones may get larger
-			t.Errorf("Compact = %d, %d, %v", before, after, err)
+		r, err := checkStore(f.dir)
+		if err != nil || r.Waiting != sum.waiting || r.Dead != sum.dead {
+			t.Errorf("Check = %+v, %v", r, err)
 		}
-		t.Logf("forwarder %d: %d accepted + %d of calls without an answer = %d delivered + %d dead and discarded + %d dead + %d waiting; %d lost; on disk %.1f MB at most, %.1f MB at the end, %.1f MB compacted",
-			i, sum.accepted, sum.unknown, sum.delivered, sum.discarded, sum.dead, sum.waiting, sum.lost, float64(disk[i])/(1<<20), float64(before)/(1<<20), float64(after)/(1<<20))
+		t.Logf("forwarder %d: %d accepted + %d of calls without an answer = %d delivered + %d dead and discarded + %d dead + %d waiting; %d lost; on disk %.1f MB at most, %.1f MB at the end, %.1f MB of it needed",
+			i, sum.accepted, sum.unknown, sum.delivered, sum.discarded, sum.dead, sum.waiting, sum.lost, float64(disk[i])/(1<<20), float64(r.Bytes)/(1<<20), float64(r.Needed)/(1<<20))
 		if sum.delivered == 0 || sum.dead+sum.discarded == 0 || sum.waiting == 0 {
 			t.Errorf("forwarder %d: %+v is too little to show anything", i, sum)
 		}
@@ -344,18 +344,7 @@ func (f *chaosForwarder) drain() {
 	}
 }
 
-// disk returns the bytes of the store's files.
-func (f *chaosForwarder) disk() (n int64) {
-	for _, path := range storeFiles(f.dir) {
-		if info, err := os.Stat(path); err == nil {
-			n += info.Size()
-		}
-	}
-	return n
-}
-
-// census reads a copy of the store, which nobody has open, long after everything
-// in it is due.
+// census reads a copy of the store, which nobody has open.
 func (f *chaosForwarder) census() chaosCensus {
 	dir, err := os.MkdirTemp(f.dir, "copy")
 	if err != nil {
@@ -366,6 +355,27 @@ func (f *chaosForwarder) census() chaosCensus {
 		f.t.Fatal(err)
 	}
 	c := chaosCensus{waiting: map[uint32]bool{}, dead: map[uint32]bool{}}
+	if err := c.read(f.t.Context(), dir); err != nil {
+		f.t.Error(err)
+	}
+	runtime.GC()
+	return c
+}
+
+// read notes what a store holds.
+func (c chaosCensus) read(ctx context.Context, dir string) error {
+	if _, err := checkStore(dir); err != nil {
+		return err
+	}
+	s, err := openStore(dir, filequeue.Config{})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	counts, err := s.Count(ctx)
+	if err != nil {
+		return err
+	}
 	note := func(in map[uint32]bool, d *webhook.Delivery) error {
 		id, err := strconv.ParseUint(d.ID, 10, 32)
 		switch {
@@ -379,47 +389,29 @@ func (f *chaosForwarder) census() chaosCensus {
 		in[uint32(id)] = true
 		return nil
 	}
-	synctest.Test(f.t, func(t *testing.T) {
-		time.Sleep(100 * 365 * 24 * time.Hour) // from the year 2000
-		q, err := openStore(dir, nil)
+	for of, err := range s.CountByDestination(ctx) {
 		if err != nil {
-			t.Error(err)
-			return
+			return err
 		}
-		defer q.Close()
-		counts, err := q.Count(t.Context())
-		for len(c.waiting) < counts.Waiting && err == nil {
-			var ds []webhook.Delivery
-			ds, _, err = q.Lease(t.Context(), webhook.LeaseRequest{Max: 1000, Until: time.Now().Add(time.Hour)}, nil)
-			if len(ds) == 0 && err == nil {
-				err = fmt.Errorf("nothing is due, with %d of %+v seen", len(c.waiting), counts)
+		for d, err := range s.Waiting(ctx, of.Destination, "") {
+			if err == nil {
+				err = note(c.waiting, &d)
 			}
-			for i := range ds {
-				if nerr := note(c.waiting, &ds[i]); nerr != nil {
-					t.Error(nerr)
-				}
-			}
-		}
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		for d, err := range q.Dead(t.Context(), webhook.DeadFilter{}, "") {
 			if err != nil {
-				t.Error(err)
-				return
-			}
-			if err := note(c.dead, &d.Delivery); err != nil {
-				t.Error(err)
+				return err
 			}
 		}
-		if len(c.dead) != counts.Dead {
-			t.Errorf("%d dead letters, Count() = %+v", len(c.dead), counts)
+	}
+	for d, err := range s.Dead(ctx, webhook.DeadFilter{}, "") {
+		if err == nil {
+			err = note(c.dead, &d.Delivery)
 		}
-		if err := q.Check(t.Context()); err != nil {
-			t.Error(err)
+		if err != nil {
+			return err
 		}
-	})
-	runtime.GC()
-	return c
+	}
+	if len(c.waiting) != counts.Waiting || len(c.dead) != counts.Dead || s.Lost() != 0 {
+		return fmt.Errorf("%d deliveries wait and %d dead letters are there, %d are lost, Count() = %+v", len(c.waiting), len(c.dead), s.Lost(), counts)
+	}
+	return nil
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/boltqueue"
+	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
 // TestKill kills a process that puts and settles, at random moments, and finds
@@ -34,22 +34,22 @@ func testKill(t *testing.T, seed uint64) {
 		if err := said.run(dir, round, random.Uint64(), 100+random.IntN(3000)); err != nil {
 			t.Fatalf("round %d: %v", round, err)
 		}
-		q, err := openStore(dir, nil)
+		if _, err := checkStore(dir); err != nil {
+			t.Error(err)
+		}
+		s, err := openStore(dir, filequeue.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := q.Check(t.Context()); err != nil {
-			t.Error(err)
-		}
-		counts, err := q.Count(t.Context())
+		counts, err := s.Count(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		there := map[string]bool{}
 		for len(there) < counts.Waiting {
-			ds, _, err := q.Lease(t.Context(), webhook.LeaseRequest{Max: 1000, Until: time.Now().Add(time.Hour)}, nil)
+			ds, err := fetch(t.Context(), s, 1000)
 			if err != nil || len(ds) == 0 {
-				t.Fatalf("round %d: Lease = %d, %v, with %d of %d handed out", round, len(ds), err, len(there), counts.Waiting)
+				t.Fatalf("round %d: fetched %d, %v, after %d of %d", round, len(ds), err, len(there), counts.Waiting)
 			}
 			for _, d := range ds {
 				there[d.ID] = true
@@ -67,7 +67,7 @@ func testKill(t *testing.T, seed uint64) {
 		if lost := said.lost(there); lost > 0 || back > 0 {
 			t.Errorf("round %d: of %d stored and %d settled deliveries, %d are lost and %d are back", round, len(said.stored), len(said.done), lost, back)
 		}
-		if err := q.Close(); err != nil {
+		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -127,8 +127,7 @@ func killChild(settings []byte) error {
 		return err
 	}
 	dice := newDice(c.Seed)
-	// A little cache has some deliveries go through memory, others not.
-	q, err := openStore(c.Dir, &boltqueue.Config{CacheBytes: 128 << 10})
+	s, err := openStore(c.Dir, filequeue.Config{})
 	if err != nil {
 		return err
 	}
@@ -147,43 +146,55 @@ func killChild(settings []byte) error {
 	for p := range 4 {
 		go func() {
 			for i := 0; ; i++ {
-				var ds []webhook.Delivery
-				var ids []string
+				var ps []webhook.Put
+				var ids, kept []string
 				for j := range 1 + dice.IntN(20) {
 					id := fmt.Sprint(c.Round, "-", p, "-", i, "-", j)
 					now := time.Now()
-					ds = append(ds, webhook.Delivery{
+					ps = append(ps, webhook.Put{Keep: dice.IntN(4) == 0, Delivery: webhook.Delivery{
 						Destination: fmt.Sprint("d", j%5), ID: id, Type: "track",
 						Body: []byte(`{"messageId":"` + id + `"}`), Accepted: now, Due: now,
-					})
+					}})
 					ids = append(ids, id)
 				}
-				if _, err := q.Put(ctx, ds...); err != nil {
+				out := make([]webhook.Result, len(ps))
+				if err := s.Put(ctx, ps, out); err != nil {
 					failed <- err
 				}
 				say("stored", ids...)
+				var ds []webhook.Delivery
+				for j, r := range out {
+					if ps[j].Claim = r.Claim; r.Claim != 0 {
+						ds, kept = append(ds, ps[j].Delivery), append(kept, ids[j])
+					}
+				}
+				say("try", kept...)
+				if err := settle(ctx, s, webhook.Done, ds...); err != nil {
+					failed <- err
+				}
+				say("done", kept...)
 			}
 		}()
 	}
 	go func() {
 		for {
-			ds, _, err := q.Lease(ctx, webhook.LeaseRequest{Max: 30, Until: time.Now().Add(time.Minute)}, nil)
+			ds, err := fetch(ctx, s, 30)
 			if err != nil {
 				failed <- err
 			}
 			var ss []webhook.Settlement
 			var ids []string
 			for _, d := range ds {
-				s := webhook.Settlement{Verdict: webhook.Retry, Delivery: d}
-				s.Delivery.Due = time.Now()
+				d.Due, d.Expires = time.Now(), time.Now().Add(time.Hour)
+				as := webhook.Settlement{Verdict: webhook.Retry, Delivery: d}
 				if dice.IntN(3) > 0 {
-					s.Verdict = webhook.Done
+					as.Verdict = webhook.Done
 					ids = append(ids, d.ID)
 				}
-				ss = append(ss, s)
+				ss = append(ss, as)
 			}
 			say("try", ids...)
-			if err := q.Settle(ctx, ss...); err != nil {
+			if _, err := s.Settle(ctx, ss); err != nil {
 				failed <- err
 			}
 			say("done", ids...)

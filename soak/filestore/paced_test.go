@@ -8,11 +8,12 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
 // BenchmarkPutPaced puts 20 deliveries each millisecond, whatever has become of the
 // calls before, and reports how long a call takes from when it was to begin. Nothing
-// is delivered, so that all goes into the file.
+// is delivered, so that all of them stay in the store.
 func BenchmarkPutPaced(b *testing.B) {
 	for _, lanes := range []int{10, 10_000} {
 		b.Run(fmt.Sprintf("endpoints=%d", lanes), func(b *testing.B) { benchPaced(b, lanes) })
@@ -21,11 +22,11 @@ func BenchmarkPutPaced(b *testing.B) {
 
 func benchPaced(b *testing.B, lanes int) {
 	const size, pace = 20, time.Millisecond
-	q, err := openStore(b.TempDir(), nil)
+	s, err := openStore(b.TempDir(), filequeue.Config{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer q.Close()
+	defer s.Close()
 	body := make([]byte, 450)
 	var (
 		calls sync.WaitGroup
@@ -46,7 +47,7 @@ func benchPaced(b *testing.B, lanes int) {
 			id++
 		}
 		calls.Go(func() {
-			if n, err := q.Put(b.Context(), ds...); n != size || err != nil {
+			if n, err := put(b.Context(), s, ds...); n != size || err != nil {
 				b.Errorf("Put = %d, %v", n, err)
 			}
 			mu.Lock()

@@ -19,12 +19,13 @@ import (
 
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
 const (
 	outcomes    = 8192      // in the one call of Settle
 	outcomeSize = 128 << 10 // bytes of each body
-	settleExtra = 512 << 20 // bytes that the call may take beside what is leased
+	settleExtra = 512 << 20 // bytes that the call may take beside what is fetched
 	retryAfter  = 20 * time.Second
 	settleWait  = 4 * time.Second // how long a call of another destination may take: the collector's patience
 )
@@ -46,7 +47,7 @@ func TestSettleGigabyte(t *testing.T) {
 		t.Fatalf("the process ended: %v; it said %q", err, told)
 	}
 	t.Log(got)
-	if got.Rounds == 0 || max(got.Put, got.Lease, got.Settle) > settleWait {
+	if got.Rounds == 0 || max(got.Put, got.Fetch, got.Settle) > settleWait {
 		t.Errorf("of another destination %d deliveries were settled meanwhile, and a call took more than %v", got.Rounds, settleWait)
 	}
 	if got.Peak-got.Before > settleExtra {
@@ -54,11 +55,11 @@ func TestSettleGigabyte(t *testing.T) {
 	}
 
 	began := time.Now()
-	q, err := openStore(dir, nil)
+	s, err := openStore(dir, filequeue.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer q.Close()
+	defer s.Close()
 	t.Logf("opened again in %v", time.Since(began))
 	retried, dead := map[string]bool{}, map[string]bool{}
 	check := func(d *webhook.Delivery, in map[string]bool) {
@@ -68,28 +69,29 @@ func TestSettleGigabyte(t *testing.T) {
 		}
 		in[d.ID] = true
 	}
-	for d, err := range webhook.DeadLetters(q).Dead(t.Context(), webhook.DeadFilter{}, "") {
+	for d, err := range s.Dead(t.Context(), webhook.DeadFilter{}, "") {
 		if err != nil {
 			t.Fatal(err)
 		}
 		check(&d.Delivery, dead)
 	}
 	for {
-		ds, next, err := q.Lease(t.Context(), lease("big", 64), nil)
+		wants := []webhook.Want{{Destination: "big", Max: 64, Retries: true}}
+		ds, err := s.Fetch(t.Context(), wants, 1<<40, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(ds) == 0 && next.IsZero() {
+		if len(ds) == 0 && wants[0].Next.IsZero() {
 			break
 		}
 		if len(ds) == 0 {
-			<-time.After(time.Until(next))
+			<-time.After(time.Until(wants[0].Next))
 			continue
 		}
 		for i := range ds {
 			check(&ds[i], retried)
 		}
-		if err := settle(q, webhook.Done, ds); err != nil {
+		if err := settle(t.Context(), s, webhook.Done, ds...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -98,38 +100,37 @@ func TestSettleGigabyte(t *testing.T) {
 	}
 }
 
-// settleFigures are what settleChild has measured. Put, Lease and Settle are the longest
+// settleFigures are what settleChild has measured. Put, Fetch and Settle are the longest
 // calls of another destination, of which Rounds deliveries came and went.
 type settleFigures struct {
-	Took, Put, Lease, Settle time.Duration
+	Took, Put, Fetch, Settle time.Duration
 	Rounds                   int
 	Before, Peak             int64 // bytes of memory before the call, and at most
 }
 
 func (f settleFigures) String() string {
-	return fmt.Sprintf("settled in %v; %d MB resident before, %d at most; meanwhile %d deliveries of another destination, longest Put %v, Lease %v, Settle %v",
-		f.Took, f.Before>>20, f.Peak>>20, f.Rounds, f.Put, f.Lease, f.Settle)
+	return fmt.Sprintf("settled in %v; %d MB resident before, %d at most; meanwhile %d deliveries of another destination, longest Put %v, Fetch %v, Settle %v",
+		f.Took, f.Before>>20, f.Peak>>20, f.Rounds, f.Put, f.Fetch, f.Settle)
 }
 
-// settleChild puts and leases 1 GB, settles it by one call beside the load of another
+// settleChild puts and fetches 1 GB, settles it by one call beside the load of another
 // destination, prints its figures, and kills itself.
 func settleChild(settings []byte) error {
 	var dir string
 	if err := json.Unmarshal(settings, &dir); err != nil {
 		return err
 	}
-	store, err := openStore(dir, nil)
+	s, err := openStore(dir, filequeue.Config{})
 	if err != nil {
 		return err
 	}
-	defer store.Close()
-	var q webhook.Queue = store
+	defer s.Close()
 	ctx := context.Background()
 	var ds []webhook.Delivery
 	for i := range outcomes {
 		ds = append(ds, webhook.Delivery{Destination: "big", ID: strconv.Itoa(i), Type: "track", Body: outcomeBody(i), Accepted: time.Now(), Due: time.Now()})
 		if len(ds) == 64 {
-			if _, err := q.Put(ctx, ds...); err != nil {
+			if _, err := put(ctx, s, ds...); err != nil {
 				return err
 			}
 			ds = ds[:0]
@@ -137,14 +138,14 @@ func settleChild(settings []byte) error {
 	}
 	ds = nil
 	for len(ds) < outcomes {
-		if ds, _, err = q.Lease(ctx, lease("big", 64), ds); err != nil {
+		if ds, err = s.Fetch(ctx, []webhook.Want{{Destination: "big", Max: 64}}, 1<<40, ds); err != nil {
 			return err
 		}
 	}
 	ss := make([]webhook.Settlement, len(ds))
 	for i := range ds {
 		ss[i] = webhook.Settlement{Verdict: webhook.Retry, Delivery: ds[i]}
-		ss[i].Delivery.Tries, ss[i].Delivery.Due = 1, time.Now().Add(retryAfter)
+		ss[i].Delivery.Tries, ss[i].Delivery.Due, ss[i].Delivery.Expires = 1, time.Now().Add(retryAfter), time.Now().Add(time.Hour)
 		if i%2 == 0 {
 			ss[i].Verdict, ss[i].Reason, ss[i].At = webhook.Bury, webhook.ReasonExpired, time.Now()
 		}
@@ -180,27 +181,30 @@ func settleChild(settings []byte) error {
 	every(&putErr, func(n int) error {
 		d := webhook.Delivery{Destination: "other", ID: strconv.Itoa(n), Type: "track", Body: []byte("{}"), Accepted: time.Now(), Due: time.Now()}
 		return timed(&f.Put, func() error {
-			_, err := q.Put(ctx, d)
+			_, err := put(ctx, s, d)
 			return err
 		})
 	})
 	every(&settleErr, func(int) (err error) {
 		var ds []webhook.Delivery
-		err = timed(&f.Lease, func() error {
-			ds, _, err = q.Lease(ctx, lease("other", 64), nil)
+		err = timed(&f.Fetch, func() error {
+			ds, err = s.Fetch(ctx, []webhook.Want{{Destination: "other", Max: 64}}, 1<<40, nil)
 			return err
 		})
 		if err != nil || len(ds) == 0 {
 			return err
 		}
 		f.Rounds += len(ds)
-		return timed(&f.Settle, func() error { return settle(q, webhook.Done, ds) })
+		return timed(&f.Settle, func() error { return settle(ctx, s, webhook.Done, ds...) })
 	})
 	every(&none, func(int) error {
 		f.Peak = max(f.Peak, resident())
 		return nil
 	})
-	err = timed(&f.Took, func() error { return q.Settle(ctx, ss...) })
+	err = timed(&f.Took, func() error {
+		_, err := s.Settle(ctx, ss)
+		return err
+	})
 	close(stop)
 	wg.Wait()
 	if err := errors.Join(err, putErr, settleErr); err != nil {
@@ -210,24 +214,6 @@ func settleChild(settings []byte) error {
 		return err
 	}
 	return syscall.Kill(os.Getpid(), syscall.SIGKILL) // before the store is closed
-}
-
-// lease asks for deliveries of one destination, for an hour.
-func lease(destination string, n int) webhook.LeaseRequest {
-	return webhook.LeaseRequest{Max: n, Until: time.Now().Add(time.Hour), Room: func(d string) int {
-		if d == destination {
-			return n
-		}
-		return 0
-	}}
-}
-
-func settle(q webhook.Queue, v webhook.Verdict, ds []webhook.Delivery) error {
-	ss := make([]webhook.Settlement, len(ds))
-	for i := range ds {
-		ss[i] = webhook.Settlement{Verdict: v, Delivery: ds[i]}
-	}
-	return q.Settle(context.Background(), ss...)
 }
 
 // outcomeBody returns a body of outcomeSize bytes that follows from its id and cannot be

@@ -17,6 +17,7 @@ import (
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
 // TestSizes has many small calls, and calls as large as may be, wait in a store
@@ -64,13 +65,14 @@ func deliverAll(t *testing.T, calls, note int, maxHeap float64) {
 		}
 	}))
 	defer receiver.Close()
-	store, err := openStore(t.TempDir(), nil)
+	dir := t.TempDir()
+	store, err := openStore(dir, filequeue.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer store.Close()
 	f, err := webhook.New(webhook.Config{
-		Store: webhook.FromQueue(store),
+		Store: store,
 		Destinations: []webhook.Destination{
 			{ID: "a", Secret: chaosSecret, Endpoints: []webhook.Endpoint{{URL: receiver.URL}}},
 			{ID: "b", Secret: chaosSecret, Endpoints: []webhook.Endpoint{{URL: receiver.URL + "/b"}}},
@@ -137,7 +139,10 @@ func deliverAll(t *testing.T, calls, note int, maxHeap float64) {
 	if s := f.Stats(); err != nil || counts.Waiting+counts.Dead > 0 || s.Delivered != int64(calls) || again > int(s.Retried+s.Resent) {
 		t.Errorf("Count() = %+v, %v, Stats() = %+v, %d arrived again", counts, err, s, again)
 	}
-	if err := store.Check(t.Context()); err != nil {
+	if err := store.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := checkStore(dir); err != nil {
 		t.Error(err)
 	}
 	if most > maxHeap {

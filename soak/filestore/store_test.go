@@ -5,10 +5,9 @@ package filestore_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -19,37 +18,82 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/hookferry/analytics/webhook/boltqueue"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
 // openStore opens the store under test, in a folder.
-func openStore(dir string, c *boltqueue.Config) (*boltqueue.Queue, error) {
-	return boltqueue.Open(storePath(dir), c)
+func openStore(dir string, c filequeue.Config) (*filequeue.Store, error) {
+	return filequeue.Open(storePath(dir), c)
 }
 
-func storePath(dir string) string { return filepath.Join(dir, "queue.db") }
+func storePath(dir string) string { return filepath.Join(dir, "store") }
 
-// storeFiles are the files of a store, some of which may not be there.
-func storeFiles(dir string) []string {
-	path := storePath(dir)
-	return []string{path, path + ".journal", path + ".journal2"}
-}
-
-// copyStore copies the files of a store that is not being written to another folder.
-func copyStore(to, from string) error {
-	for _, name := range storeFiles(from) {
-		b, err := os.ReadFile(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err == nil {
-			err = os.WriteFile(filepath.Join(to, filepath.Base(name)), b, 0o600)
-		}
-		if err != nil {
-			return err
+// storeSize returns the bytes of the files of a store that may be in use.
+func storeSize(dir string) (n int64) {
+	files, _ := os.ReadDir(storePath(dir))
+	for _, f := range files {
+		if info, err := f.Info(); err == nil { // else it was removed since
+			n += info.Size()
 		}
 	}
-	return nil
+	return n
+}
+
+// copyStore copies a store that is not being written from a folder to another one.
+func copyStore(to, from string) error { return os.CopyFS(storePath(to), os.DirFS(storePath(from))) }
+
+// checkStore reads all of a store that nobody has open. It returns an error if anything is missing, or
+// the files are larger than Config.MaxBytes says.
+func checkStore(dir string) (filequeue.Report, error) {
+	r, err := filequeue.Check(storePath(dir))
+	if err == nil && r.Bytes > 2*r.Needed+50<<20 {
+		err = fmt.Errorf("the segments have %d bytes, %d of which are needed", r.Bytes, r.Needed)
+	}
+	return r, err
+}
+
+// put stores deliveries, and returns how many of them are new.
+func put(ctx context.Context, s webhook.Store, ds ...webhook.Delivery) (n int, err error) {
+	ps, out := make([]webhook.Put, len(ds)), make([]webhook.Result, len(ds))
+	for i := range ds {
+		ps[i].Delivery = ds[i]
+	}
+	err = s.Put(ctx, ps, out)
+	for _, r := range out {
+		if r.Stored && err == nil {
+			n++
+		}
+	}
+	return n, err
+}
+
+// fetch claims up to max deliveries that are due, of all destinations.
+func fetch(ctx context.Context, s webhook.Store, max int) (ds []webhook.Delivery, err error) {
+	for h, err := range s.Heads(ctx, true) {
+		if err != nil {
+			return ds, err
+		}
+		for _, w := range []webhook.Want{{Destination: h.Destination, Next: h.Fresh}, {Destination: h.Destination, Next: h.Retry, Retries: true}} {
+			if w.Max = max - len(ds); w.Max == 0 || w.Next.IsZero() || w.Next.After(s.Now()) {
+				continue
+			}
+			if ds, err = s.Fetch(ctx, []webhook.Want{w}, 1<<40, ds); err != nil {
+				return ds, err
+			}
+		}
+	}
+	return ds, nil
+}
+
+// settle ends the claims of deliveries.
+func settle(ctx context.Context, s webhook.Store, v webhook.Verdict, ds ...webhook.Delivery) error {
+	ss := make([]webhook.Settlement, len(ds))
+	for i := range ds {
+		ss[i] = webhook.Settlement{Verdict: v, Delivery: ds[i], At: s.Now()}
+	}
+	_, err := s.Settle(ctx, ss)
+	return err
 }
 
 // children are what the test binary does when it is started by command.

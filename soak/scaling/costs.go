@@ -23,7 +23,7 @@ type store struct {
 	// and for a database what cpu-us/delivery of
 	//	cd webhook/pgqueue; go test -run - -bench Soak . -soak 15s
 	// is more than bare_us and us_more of
-	//	go test -run - -bench Deliveries/store=bolt/destinations=10/concurrency=64 -benchtime 8x ./webhook
+	//	go test -run - -bench Deliveries/store=file/destinations=10/concurrency=64 -benchtime 8x ./webhook
 	// For JetStream, whose server is in the process of the benchmark, a profile
 	// tells the two apart:
 	//	cd webhook/natsqueue; go test -run - -bench Deliveries/destinations=10 -benchtime 8x -cpuprofile FILE .
@@ -32,12 +32,12 @@ type store struct {
 	// put to its end: db-cpu-us/delivery of Soak, or of the same profile.
 	database time.Duration
 	// most is how many deliveries a second one store takes, from put to end,
-	// without requests: of a file
-	//	go test -run - -bench Queue/op=life/batch=512/endpoints=10$ -benchtime 2s ./webhook/boltqueue
+	// without requests: of a folder what one core allows by the processor time of
+	//	go test -run - -bench Store/op=life/batch=512/endpoints=10$ -benchtime 400x ./webhook/filequeue
 	// and of a server, by each of its cores, what database allows.
 	most float64
 	// waiting is the bytes that a delivery which waits takes beside its body.
-	//	go test -run - -bench Backlog/endpoints=10000/ ./webhook/boltqueue -args -backlog 1000000
+	//	go run ./soak file-backlog
 	//	cd webhook/pgqueue; go test -run - -bench Waiting -benchtime 1x .
 	//	cd webhook/natsqueue; the same
 	waiting int
@@ -54,12 +54,12 @@ const overTLS = 4 * time.Microsecond
 // stores are those whose costs are known.
 var stores = []*store{
 	{
-		name:    "bbolt",
+		name:    "folder",
 		copies:  1,
 		accept:  10_100 * time.Nanosecond,
 		deliver: 34_600*time.Nanosecond + overTLS,
-		most:    185_000,
-		waiting: 270,
+		most:    140_000,
+		waiting: 180,
 	},
 	{
 		name:        "PostgreSQL",

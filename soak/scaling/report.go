@@ -65,7 +65,7 @@ func plansTable(ps []*plan) string {
 		if p.store.server {
 			return fmt.Sprintf("%d of %d cores, %d copies", p.cells, p.databaseCores, p.store.copies)
 		}
-		return fmt.Sprintf("%d files", p.cells)
+		return fmt.Sprintf("%d folders", p.cells)
 	})
 	row(&t, "nodes", ps, func(p *plan) string { return fmt.Sprintf("%d of %d cores", p.cells*p.nodes, p.cores) })
 	row(&t, "stores over which the busiest destination is spread", ps, func(p *plan) string { return count(min(p.parts, float64(p.cells))) })

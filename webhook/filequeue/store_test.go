@@ -82,3 +82,13 @@ func TestStoreOnSmallDisk(t *testing.T) {
 		OpenFull: simulated(filequeue.Config{MaxBytes: 8 << 20}, 32<<20),
 	})
 }
+
+func BenchmarkStore(b *testing.B) {
+	queuetest.Bench(b, func(t testing.TB, dir string) webhook.Store {
+		s, err := filequeue.Open(dir, filequeue.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	})
+}

@@ -26,10 +26,8 @@ func (k *kit) busy() *busy {
 	k.put(k.delivery("a", "1"))
 	b.claimed = k.fetchOne("a")
 	k.put(k.delivery("a", "2"), k.delivery("b", "3"))
-	if !k.traits.Mixed {
-		k.set("doc/1", []byte("{}"), 0)
-		k.set("doc/2", []byte("{}"), 0)
-	}
+	k.set("doc/1", []byte("{}"), 0)
+	k.set("doc/2", []byte("{}"), 0)
 	if _, ok := k.s.(webhook.Roster); ok {
 		for _, name := range []string{"vip", "other"} {
 			k.begin(name)
@@ -57,10 +55,8 @@ func (b *busy) lists(ctx context.Context) map[string]iter.Seq[error] {
 		"CountByDestination": errs(b.s.CountByDestination(ctx)),
 		"Heads":              errs(b.s.Heads(ctx, true)),
 		"Dead":               errs(b.s.Dead(ctx, webhook.DeadFilter{}, "")),
-	}
-	if !b.traits.Mixed {
-		lists["Waiting"] = errs(b.s.Waiting(ctx, "a", ""))
-		lists["Settings"] = errs(b.s.Settings(ctx, "doc/"))
+		"Waiting":            errs(b.s.Waiting(ctx, "a", "")),
+		"Settings":           errs(b.s.Settings(ctx, "doc/")),
 	}
 	if r, ok := b.s.(webhook.Roster); ok {
 		lists["Members"] = errs(r.Members(ctx, "vip", ""))
@@ -99,12 +95,10 @@ func (b *busy) calls() map[string]func(ctx context.Context) error {
 		ss := settlements(s, verdict, b.claimed)
 		calls[fmt.Sprint("Settle with verdict ", verdict)] = func(ctx context.Context) error { _, err := s.Settle(ctx, ss); return err }
 	}
-	if !b.traits.Mixed {
-		calls["Erase"] = func(ctx context.Context) error { _, _, err := s.Erase(ctx, "user"); return err }
-		calls["Set"] = func(ctx context.Context) error {
-			_, err := s.Set(ctx, webhook.Setting{Name: "doc/3", Value: []byte("{}")})
-			return err
-		}
+	calls["Erase"] = func(ctx context.Context) error { _, _, err := s.Erase(ctx, "user"); return err }
+	calls["Set"] = func(ctx context.Context) error {
+		_, err := s.Set(ctx, webhook.Setting{Name: "doc/3", Value: []byte("{}")})
+		return err
 	}
 	if r, ok := s.(webhook.Roster); ok {
 		calls["Begin"] = func(ctx context.Context) error { _, err := r.Begin(ctx, "vip"); return err }

@@ -42,7 +42,7 @@ var headsCases = []testCase{
 	{"HeadsChanged", "Unless all is set Heads yields only destinations whose heads somebody else has changed since the call before: Revive. Changed returns a channel that has a value when Heads may have news.", 0, func(k *kit) {
 		onlyNews := func(want int) {
 			k.Helper()
-			if got := k.heads(k.s, false); len(got) != want && !k.traits.Mixed && !k.traits.Share {
+			if got := k.heads(k.s, false); len(got) != want && !k.traits.Share {
 				k.Fatalf("Heads(false) yields %v, want %d", got, want)
 			}
 		}

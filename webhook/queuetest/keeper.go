@@ -33,7 +33,7 @@ var keeperCases = []testCase{
 		k.exhume(false, k.compareDead(webhook.DeadFilter{}, "")[0].Key)
 		k.compare()
 	}},
-	{"Waiting", "Waiting yields the deliveries of a destination that wait, in the order of Due, from the one after the one whose ID is after, claimed ones included. It begins with the first if that one does not wait any more. It holds no lock between two yields.", unmixed, func(k *kit) {
+	{"Waiting", "Waiting yields the deliveries of a destination that wait, in the order of Due, from the one after the one whose ID is after, claimed ones included. It begins with the first if that one does not wait any more. It holds no lock between two yields.", 0, func(k *kit) {
 		ds := k.deliveries("a", 2100) // more than a store reads at once
 		for i := range ds[:1000] {
 			ds[i].Expires = ds[i].Due.Add(time.Hour)
@@ -58,7 +58,7 @@ var keeperCases = []testCase{
 		}
 		k.same("Waiting after one that is done", k.listed("a", ds[8].ID), ds[10:]...)
 	}},
-	{"Erase", "Erase removes the deliveries and dead letters that carry data of a user, by their User, in every destination, but not what is claimed. It returns how many there were and how many it passed over because they are claimed. An empty user is an error.", unmixed, func(k *kit) {
+	{"Erase", "Erase removes the deliveries and dead letters that carry data of a user, by their User, in every destination, but not what is claimed. It returns how many there were and how many it passed over because they are claimed. An empty user is an error.", 0, func(k *kit) {
 		for i := range 60 {
 			d := k.full(fmt.Sprint("d", i%2), fmt.Sprint(i))
 			if i%3 == 0 {
@@ -82,7 +82,7 @@ var keeperCases = []testCase{
 		k.put(got...)
 		k.fetch(60, "d0", "d1")
 	}},
-	{"Settings", "Settings yields the settings whose names begin with prefix, in the order of their names. It holds no lock between two yields.", unmixed, func(k *kit) {
+	{"Settings", "Settings yields the settings whose names begin with prefix, in the order of their names. It holds no lock between two yields.", 0, func(k *kit) {
 		for i := range 600 { // more than a store reads at once
 			k.set(fmt.Sprintf("list/%04d", i*7%600), fmt.Append(nil, "value ", i), 0)
 		}
@@ -103,7 +103,7 @@ var keeperCases = []testCase{
 		}
 		k.compareSettings("")
 	}},
-	{"Set", "Set stores a setting if the store holds it with the version s.Version, zero for a setting that it does not hold, and else returns ErrConflict. It returns the new version, which is greater than every version that the setting had before. A nil Value removes the setting. Name has 1 to 512 bytes, Value up to MaxSetting.", unmixed, func(k *kit) {
+	{"Set", "Set stores a setting if the store holds it with the version s.Version, zero for a setting that it does not hold, and else returns ErrConflict. It returns the new version, which is greater than every version that the setting had before. A nil Value removes the setting. Name has 1 to 512 bytes, Value up to MaxSetting.", 0, func(k *kit) {
 		const name = "doc/a"
 		for _, value := range [][]byte{[]byte("one"), []byte("\x00\xff"), {}, make([]byte, webhook.MaxSetting), nil, []byte("again")} {
 			version := k.settings[name].Version
@@ -120,7 +120,7 @@ var keeperCases = []testCase{
 		}
 		k.compareSettings("")
 	}},
-	{"SetConcurrently", "Set stores a setting if the store holds it with the version s.Version. All methods may be called concurrently.", unmixed, func(k *kit) {
+	{"SetConcurrently", "Set stores a setting if the store holds it with the version s.Version. All methods may be called concurrently.", 0, func(k *kit) {
 		k.set("doc/count", []byte("x"), 0)
 		var wg sync.WaitGroup
 		for range 4 {

@@ -40,12 +40,7 @@ type queue struct {
 	retries     bool
 }
 
-// queue returns the queue of a destination. There is only one if the store is Mixed.
-func (k *kit) queue(destination string, retries bool) queue {
-	return queue{destination, retries && !k.traits.Mixed}
-}
-
-func (k *kit) of(d *webhook.Delivery) queue { return k.queue(d.Destination, !d.Expires.IsZero()) }
+func queueOf(d *webhook.Delivery) queue { return queue{d.Destination, !d.Expires.IsZero()} }
 
 // inOrder returns what is held.
 func (k *kit) inOrder() []*webhook.Delivery {
@@ -59,7 +54,7 @@ func (k *kit) waiting() map[queue][]*webhook.Delivery {
 	waiting := make(map[queue][]*webhook.Delivery)
 	for _, h := range k.inOrder() {
 		if h.Claim == 0 {
-			waiting[k.of(h)] = append(waiting[k.of(h)], h)
+			waiting[queueOf(h)] = append(waiting[queueOf(h)], h)
 		}
 	}
 	return waiting
@@ -124,7 +119,7 @@ func (k *kit) fetchWants(maxBytes int64, ws ...webhook.Want) []webhook.Delivery 
 	most := make(map[queue]int)
 	for i := range ws {
 		ws[i].Next = k.s.Now()
-		asked = append(asked, k.queue(ws[i].Destination, ws[i].Retries))
+		asked = append(asked, queue{ws[i].Destination, ws[i].Retries})
 		most[asked[i]] += ws[i].Max
 	}
 	before, first := k.s.Now(), webhook.Delivery{ID: "first"}
@@ -138,12 +133,12 @@ func (k *kit) fetchWants(maxBytes int64, ws ...webhook.Want) []webhook.Delivery 
 	var bytes int64
 	rank := 0
 	for _, d := range ds {
-		q := k.of(&d)
+		q := queueOf(&d)
 		h, was := k.held[key(&d)], rank
 		at := slices.Index(waiting[q], h)
 		rank = slices.Index(asked, q)
 		switch most[q]--; {
-		case most[q] < 0 || rank < was && !k.traits.Mixed:
+		case most[q] < 0 || rank < was:
 			k.Fatalf("Fetch(%+v) returned %s too much, or out of order", ws, key(&d))
 		case at < 0 || d.Due.After(after):
 			k.Fatalf("Fetch returned %s, which is not to be had: %+v", key(&d), h)
@@ -168,13 +163,12 @@ func (k *kit) fetchWants(maxBytes int64, ws ...webhook.Want) []webhook.Delivery 
 				size = max(size, int64(len(rest[j].Body)))
 			}
 			if most[q] > 0 && !next.After(before) && !full {
-				full = len(ds) > 0 && (bytes+size > maxBytes || k.traits.Mixed && maxBytes < noLimit)
-				if !full {
+				if full = len(ds) > 0 && bytes+size > maxBytes; !full {
 					k.Fatalf("Fetch(%+v) of up to %d bytes returned %v, but not %s, due %v", ws, maxBytes, ids(ds), key(rest[0]), next)
 				}
 			}
 		}
-		if !k.traits.Mixed && !ws[i].Next.Equal(next) {
+		if !ws[i].Next.Equal(next) {
 			k.Fatalf("Fetch set Next of %+v, want %v", ws[i], next)
 		}
 	}
@@ -245,7 +239,7 @@ func (k *kit) exhume(revive bool, keys ...string) {
 	if n, err := do(k.ctx, keys...); n != want || err != nil {
 		k.Fatalf("Revive (%t) or Discard of %q = %d, %v, want %d", revive, keys, n, err, want)
 	}
-	if k.traits.Bubble || k.traits.Mixed || !revive {
+	if k.traits.Bubble || !revive {
 		return
 	}
 	for _, d := range k.inOrder() { // when exactly they were revived
@@ -342,9 +336,6 @@ func (k *kit) compare() {
 	}
 	if diff := gocmp.Diff(counts, gotCounts); diff != "" {
 		k.Fatalf("CountByDestination (-want +got)\n%s", diff)
-	}
-	if k.traits.Mixed {
-		return
 	}
 	if diff := gocmp.Diff(heads, k.heads(k.s, true)); diff != "" {
 		k.Fatalf("Heads (-want +got)\n%s", diff)

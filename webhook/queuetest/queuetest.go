@@ -59,12 +59,6 @@ type Traits struct {
 	// Check is called with every store before it is closed, to look for
 	// damage. May be nil.
 	Check func(t testing.TB, s webhook.Store)
-	// Mixed: the store keeps one queue for each destination, as those did that
-	// were written for an earlier contract. Fetch hands out fresh deliveries and
-	// retries together, in the order they are due, up to the sum of what is wanted
-	// of both. Next and Heads are not checked, and the cases that need two queues, Waiting,
-	// Erase, Settings or Set are left out.
-	Mixed bool
 }
 
 // What a case may need of a store.
@@ -75,7 +69,6 @@ const (
 	share
 	abandon
 	openFull
-	unmixed
 	roster
 	rosters
 	nodes
@@ -102,7 +95,7 @@ func Run(t *testing.T, open Open, traits Traits) {
 	var has needs
 	for part, ok := range map[needs]bool{
 		durable: traits.Durable, share: traits.Share, abandon: traits.Abandon != nil, openFull: traits.OpenFull != nil,
-		unmixed: !traits.Mixed, roster: isRoster, rosters: isRosters, nodes: isShared, history: traits.OpenHistory != nil,
+		roster: isRoster, rosters: isRosters, nodes: isShared, history: traits.OpenHistory != nil,
 	} {
 		if ok {
 			has |= part

@@ -52,7 +52,7 @@ func (w *walk) step() {
 		w.pass(time.Duration(w.r.Int64N(int64(w.unit))))
 	case p < 91:
 		w.exhumes()
-	case p < 94 && !w.traits.Mixed:
+	case p < 94:
 		name := fmt.Sprint("doc/", w.r.IntN(8))
 		version := w.settings[name].Version
 		if w.r.IntN(4) == 0 {
@@ -60,7 +60,7 @@ func (w *walk) step() {
 		}
 		values := [][]byte{nil, []byte("one"), []byte("two"), []byte("three")}
 		w.set(name, values[w.r.IntN(4)], version)
-	case p < 95 && !w.traits.Mixed:
+	case p < 95:
 		w.erase(fmt.Sprint("user ", w.r.IntN(30)))
 	case p < 96 && w.traits.Durable:
 		w.reopen()

@@ -92,10 +92,9 @@ var shareCases = []testCase{
 			k.Errorf("%v were fetched twice", ids(ds))
 		}
 		for _, s := range []webhook.Store{first, other, first} {
-			if k.s = s; !k.traits.Mixed {
-				k.set("doc/a", []byte("{}"), k.settings["doc/a"].Version)
-				k.set("doc/a", []byte("{}"), 0)
-			}
+			k.s = s
+			k.set("doc/a", []byte("{}"), k.settings["doc/a"].Version)
+			k.set("doc/a", []byte("{}"), 0)
 		}
 	}},
 	{"ShareRoster", "For each that was no member before, Join makes it one.", share | roster, func(k *kit) {

@@ -16,13 +16,16 @@ import (
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/boltqueue"
+	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/natsqueue"
 	"github.com/hookferry/analytics/webhook/pgqueue"
 )
 
-// DataFile is the store, in the data folder.
-const DataFile = "hookferry.db"
+// StorePath returns the folder of the store in a data folder.
+func StorePath(data string) string { return filepath.Join(data, "store") }
+
+// oldFile is the store that versions before the first release kept in the data folder.
+const oldFile = "hookferry.db"
 
 // A store is a webhook.Store, and where it is.
 type store struct {
@@ -61,40 +64,48 @@ func (s *store) Close() error {
 	return err
 }
 
-// openEmbedded opens the store in the data folder, which it makes if it is
-// missing.
+// openEmbedded opens the store in the data folder. It makes both if they are missing.
 func openEmbedded(settings *config.Settings, logger *slog.Logger) (*store, error) {
-	folder := settings.Data
-	if err := os.MkdirAll(folder, 0o700); err != nil {
+	if old := filepath.Join(settings.Data, oldFile); exists(old) && !exists(StorePath(settings.Data)) {
+		return nil, &SettingError{"data", fmt.Errorf("%s is a store that this version cannot read; let the version that wrote it deliver what is in it, and then remove it", old)}
+	}
+	folder := StorePath(settings.Data)
+	if err := os.MkdirAll(settings.Data, 0o700); err != nil {
 		return nil, &SettingError{"data", err}
 	}
 	bound := int64(settings.Limits.Store)
 	if bound == 0 {
-		bound = defaultBound(folder)
+		bound = defaultBound(settings.Data)
 	}
-	q, err := boltqueue.Open(filepath.Join(folder, DataFile), &boltqueue.Config{Logger: logger, MaxBytes: bound})
-	if errors.Is(err, boltqueue.ErrDamaged) {
-		err = fmt.Errorf("%w; 'hookferry store rescue --data %s --to FILE' writes what can be read to a new file", err, folder)
-	}
+	s, err := filequeue.Open(folder, filequeue.Config{Logger: logger, MaxBytes: bound})
 	if err != nil {
+		err = fmt.Errorf("%s: %w", folder, err)
+		if errors.Is(err, filequeue.ErrDamaged) {
+			err = fmt.Errorf("%w; 'hookferry store rescue --data %s --to FOLDER' writes what can be read to a new folder", err, settings.Data)
+		}
 		return nil, &SettingError{"data", err}
 	}
 	return &store{
-		Store: webhook.FromQueue(q),
+		Store: s,
 		size:  func() (int64, error) { return storeSize(folder) },
 		bound: bound,
-		where: slog.String("data", folder),
+		where: slog.String("data", settings.Data),
 	}, nil
 }
 
-// defaultBound returns what the store in a folder may come to if the settings do not say. It
-// is 0, for no bound, where it is not known how much of the disk is free.
-func defaultBound(folder string) int64 {
-	free, err := diskFree(folder)
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// defaultBound returns what the store in a data folder may come to if the settings do not say.
+// It is 0, for no bound, where it is not known how much of the disk is free.
+func defaultBound(data string) int64 {
+	free, err := diskFree(data)
 	if err != nil {
 		return 0
 	}
-	size, err := storeSize(folder)
+	size, err := storeSize(StorePath(data))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return 0
 	}
@@ -102,17 +113,20 @@ func defaultBound(folder string) int64 {
 }
 
 // boundOf returns the bound of a store of a size, on a disk of which so much is free: three
-// quarters of both, so that others who use the disk find some, and the store when it is
-// compacted. What it has already it may use, also on a disk that others have filled.
+// quarters of both, so that others who use the disk find some. The store may always have what
+// it has already, also on a disk that others have filled.
 func boundOf(size, free int64) int64 { return max(size, (size+free)/4*3) }
 
 // storeSize returns the bytes of the files of the store.
-func storeSize(folder string) (int64, error) {
-	var size int64
-	for _, name := range []string{DataFile, DataFile + ".journal", DataFile + ".journal2"} {
-		info, err := os.Stat(filepath.Join(folder, name))
-		if errors.Is(err, fs.ErrNotExist) && name != DataFile {
-			continue // there was no room for it yet
+func storeSize(folder string) (size int64, err error) {
+	files, err := os.ReadDir(folder)
+	if err != nil {
+		return 0, err
+	}
+	for _, f := range files {
+		info, err := f.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed since
 		}
 		if err != nil {
 			return 0, err

@@ -1,4 +1,0 @@
-package boltqueue
-
-// SetSyncing says whether files are synced.
-func SetSyncing(on bool) { syncing = on }

@@ -1,0 +1,120 @@
+package filequeue
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hookferry/analytics/internal/simdisk"
+	"github.com/hookferry/analytics/webhook"
+)
+
+// filesOf returns the segments and the hints of a store that has some of everything.
+func filesOf(f *testing.F) (segments, hints [][]byte) {
+	d := simdisk.New(1)
+	for range 2 {
+		s, err := OpenOn(d, Config{})
+		if err != nil {
+			f.Fatal(err)
+		}
+		ps := []webhook.Put{
+			{Delivery: webhook.Delivery{Destination: "a", ID: "1", User: "u", Due: s.Now(), Body: []byte("{}")}, Keep: true},
+			{Delivery: webhook.Delivery{Destination: "b", ID: "2", Due: s.Now().Add(time.Hour)}},
+		}
+		out := make([]webhook.Result, len(ps))
+		if err := s.Put(f.Context(), ps, out); err != nil {
+			f.Fatal(err)
+		}
+		ps[0].Claim = out[0].Claim
+		if _, err := s.Settle(f.Context(), []webhook.Settlement{{Verdict: webhook.Bury, Delivery: ps[0].Delivery, Reason: webhook.ReasonExpired, At: s.Now()}}); err != nil {
+			f.Fatal(err)
+		}
+		if _, err := s.Set(f.Context(), webhook.Setting{Name: "pause/a", Value: []byte("{}")}); err != nil && err != webhook.ErrConflict {
+			f.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			f.Fatal(err)
+		}
+	}
+	for _, name := range d.Names() {
+		if _, ok := segmentNumber(name, ".log"); ok {
+			segments = append(segments, bytes.TrimRight(d.ReadFile(name), "\x00"))
+		} else if _, ok := segmentNumber(name, ".hint"); ok {
+			hints = append(hints, d.ReadFile(name))
+		}
+	}
+	if len(segments) == 0 || len(hints) == 0 {
+		f.Fatalf("there are %d segments and %d hints", len(segments), len(hints))
+	}
+	return segments, hints
+}
+
+// FuzzScan reads any bytes as a segment: what is found is within it, in order, and with the
+// gaps it is all there is.
+func FuzzScan(f *testing.F) {
+	segments, _ := filesOf(f)
+	for _, b := range segments {
+		f.Add(b, true)
+		f.Add(b[:len(b)-1], false)
+	}
+	f.Fuzz(func(t *testing.T, b []byte, known bool) {
+		d := simdisk.New(1)
+		d.WriteFile("segment", b)
+		r, err := d.Open("segment")
+		if err != nil {
+			t.Fatal(err)
+		}
+		sh, err := readSegmentHeader(r)
+		if err != nil {
+			return
+		}
+		c, err := scan(r, &sh, int64(len(b)), known)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := int64(segmentStart)
+		gaps := slices.Clone(c.gaps)
+		for _, s := range c.summaries {
+			for len(gaps) > 0 && gaps[0].from == at {
+				at, gaps = gaps[0].to, gaps[1:]
+			}
+			if int64(s.off) != at {
+				t.Fatalf("a record at %d, and nothing is said of what is before it from %d; gaps %v", s.off, at, c.gaps)
+			}
+			at += recordSize(int(s.size))
+		}
+		if limit := int64(max(len(b), segmentStart) + 7); at > limit || c.end > limit {
+			t.Fatalf("the records end at %d, the segment at %d, and the file has %d bytes", at, c.end, len(b))
+		}
+	})
+}
+
+// FuzzHint reads any bytes as the hint of a segment: what is found encodes to the same again.
+func FuzzHint(f *testing.F) {
+	_, hints := filesOf(f)
+	for _, b := range hints {
+		f.Add(b[hintStart : len(b)-4])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		sums, err := decodeSummaries(b, nil)
+		if err != nil {
+			return
+		}
+		w := newHintWriter()
+		for i := range sums {
+			w.add(&sums[i])
+		}
+		again, err := decodeSummaries(w.b[hintStart:], nil)
+		if err != nil || len(again) != len(sums) {
+			t.Fatalf("%d summaries, and %d once they were encoded: %v", len(sums), len(again), err)
+		}
+		second := newHintWriter()
+		for i := range again {
+			second.add(&again[i])
+		}
+		if !bytes.Equal(w.b, second.b) {
+			t.Fatalf("encoded once and twice:\n%x\n%x", w.b, second.b)
+		}
+	})
+}
