@@ -8,12 +8,17 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hookferry/analytics"
 )
 
 const module = "github.com/hookferry/analytics"
@@ -90,7 +95,9 @@ var walls = []struct {
 	{
 		name: "parts for stores",
 		of:   []string{module + "/webhook/storekit"},
-		why:  "stores of others are made with it, and it knows none of them",
+		may: []string{event, module + "/webhook", module, module + "/signature", module + "/integrations", module + "/internal/...",
+			schedule, wire, retryablehttp, cleanhttp, backo},
+		why: "stores of others are made with it, and it knows none of them",
 	},
 	{
 		name: "memory store",
@@ -151,13 +158,14 @@ type listed struct {
 	Imports    []string
 	Standard   bool
 	DepOnly    bool
+	Module     struct{ Path string }
 }
 
 // goList lists the packages of the whole work and everything they import, for
 // an operating system.
 func goList(t *testing.T, goos string) map[string]listed {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,Name,GoFiles,Imports,Standard,DepOnly",
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,Name,GoFiles,Imports,Standard,DepOnly,Module",
 		"./...", "./cmd/hookferry/...", "./webhook/natsqueue/...", "./webhook/pgqueue/...")
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED=0")
 	var stderr bytes.Buffer
@@ -263,6 +271,67 @@ func TestImportWalls(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestModulesKeepToPublicPackages: the version of each module is chosen by the programs that
+// import it. So a module may meet any later version of another one, of which only the public
+// packages stay as they are. Tests run in the repository alone, and may import everything.
+func TestModulesKeepToPublicPackages(t *testing.T) {
+	for _, goos := range []string{"linux", "windows"} {
+		packages := goList(t, goos)
+		checked := map[string]bool{}
+		for _, p := range packages {
+			if p.DepOnly || p.Module.Path == module {
+				continue
+			}
+			checked[p.Module.Path] = true
+			for _, imported := range p.Imports {
+				if other := packages[imported].Module.Path; other != p.Module.Path && strings.HasPrefix(other, module) && strings.Contains(imported, "/internal/") {
+					t.Errorf("%s: %s imports %s of the module %s.\nIt must not: a later version of that module may not have it.",
+						goos, p.ImportPath, imported, other)
+				}
+			}
+		}
+		want := []string{module + "/cmd/hookferry", module + "/webhook/natsqueue", module + "/webhook/pgqueue"}
+		if got := slices.Sorted(maps.Keys(checked)); !slices.Equal(got, want) {
+			t.Errorf("%s: checked the modules %q, want %q", goos, got, want)
+		}
+	}
+}
+
+// Each module requires the others of the repository in the version that is Version, and go.work
+// provides exactly that version.
+func TestModulesRequireVersion(t *testing.T) {
+	provided := map[string]bool{}
+	work, err := os.ReadFile("go.work")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(work)) {
+		if f := strings.Fields(line); len(f) == 4 && f[2] == "=>" {
+			provided[f[0]+" "+f[1]] = true
+		}
+	}
+	required := map[string]bool{}
+	for _, dir := range []string{"cmd/hookferry", "webhook/natsqueue", "webhook/pgqueue"} {
+		mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(mod)) {
+			f := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "require "))
+			if len(f) != 2 || f[0] == "module" || f[0] != module && !strings.HasPrefix(f[0], module+"/") {
+				continue
+			}
+			required[f[0]+" "+f[1]] = true
+			if f[1] != "v"+analytics.Version {
+				t.Errorf("%s/go.mod requires %s in version %s, want v%s", dir, f[0], f[1], analytics.Version)
+			}
+		}
+	}
+	if diff := cmp.Diff(required, provided); diff != "" || len(required) != 3 {
+		t.Errorf("what go.mod files require and go.work provides (-required +provided):\n%s", diff)
 	}
 }
 

@@ -1,9 +1,14 @@
-// The requirements of github.com/hookferry/analytics itself, and of its modules
-// webhook/pgqueue and webhook/natsqueue, are written when a release is tagged (CONTRIBUTING.md,
-// "Releases"). Until then go.work at the root of the repository provides them.
+// The version of each module of this repository is that of the last release, or of the first
+// one. In the repository, go.work provides them (CONTRIBUTING.md, "Releases").
 module github.com/hookferry/analytics/cmd/hookferry
 
 go 1.26.0
+
+require (
+	github.com/hookferry/analytics v0.1.0
+	github.com/hookferry/analytics/webhook/natsqueue v0.1.0
+	github.com/hookferry/analytics/webhook/pgqueue v0.1.0
+)
 
 // Commands, flags, help and completion.
 require (

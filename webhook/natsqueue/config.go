@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/hookferry/analytics/webhook/internal/calls"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // The defaults of Config.
@@ -111,7 +111,7 @@ func (c *Config) complete() error {
 		c.CacheBytes = DefaultCacheBytes
 	}
 	if c.Node == "" {
-		c.Node = calls.Process()
+		c.Node = storekit.ProcessName()
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/internal/calls"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 const (
@@ -38,7 +38,7 @@ type conn struct {
 	background context.Context
 	stop       context.CancelFunc
 	goroutines sync.WaitGroup
-	calls      calls.Gate
+	calls      storekit.Gate
 }
 
 // enter begins a call, which calls.Leave ends.

@@ -1,9 +1,10 @@
-// The requirement of github.com/hookferry/analytics itself is written when a
-// release is tagged (CONTRIBUTING.md, "Releases"). Until then go.work at the
-// root of the repository provides it.
+// The version of each module of this repository is that of the last release, or of the first
+// one. In the repository, go.work provides them (CONTRIBUTING.md, "Releases").
 module github.com/hookferry/analytics/webhook/natsqueue
 
 go 1.26.0
+
+require github.com/hookferry/analytics v0.1.0
 
 require (
 	github.com/nats-io/nats-server/v2 v2.12.11

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/internal/batcher"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 const (
@@ -33,7 +33,7 @@ const (
 // A putter stores puts.
 type putter struct {
 	*index
-	puts *batcher.Batcher[put]
+	puts *storekit.Batcher[put]
 	room room
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/internal/batcher"
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
@@ -22,7 +21,7 @@ const (
 // A recorder writes the records of the partitions that this node owns.
 type recorder struct {
 	*index
-	writes *batcher.Batcher[write]
+	writes *storekit.Batcher[write]
 }
 
 // A write is something that owners are to record: settlements, erasures, or that a

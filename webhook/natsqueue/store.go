@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/internal/batcher"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // A Store is a webhook.Store that several nodes share. It is a webhook.Roster and
@@ -86,8 +86,8 @@ func Open(ctx context.Context, nc *nats.Conn, c *Config) (*Store, error) {
 // begin starts everything.
 func (s *Store) begin(ctx context.Context) (err error) {
 	s.background, s.stop = context.WithCancel(context.Background())
-	s.puts = batcher.New(putters, maxGroup, s.storePuts)
-	s.writes = batcher.New(1, maxGroup, s.storeWrites)
+	s.puts = storekit.NewBatcher(putters, maxGroup, s.storePuts)
+	s.writes = storekit.NewBatcher(1, maxGroup, s.storeWrites)
 	defer func() {
 		if err != nil {
 			s.stop()

@@ -89,8 +89,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/internal/batcher"
-	"github.com/hookferry/analytics/webhook/internal/calls"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // The defaults of Config.
@@ -152,12 +151,12 @@ type Store struct {
 	sql        statements
 	lock       int64         // the advisory lock of generations
 	farewell   time.Duration // how long Close may take to give back what is claimed
-	calls      calls.Gate
+	calls      storekit.Gate
 	background context.Context
 	stop       context.CancelFunc
 	goroutines sync.WaitGroup
 
-	puts     *batcher.Batcher[put]
+	puts     *storekit.Batcher[put]
 	stuck    turn // of puts whose keys others are adding, in transactions that go on
 	fetching turn
 	fetched  atomic.Int64 // when Fetch was called last, in microseconds
@@ -254,7 +253,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c *Config) (*Store, error) {
 		return nil, fmt.Errorf("pgqueue: opening schema %q: %w", s.config.Schema, oneLine(err))
 	}
 	s.background, s.stop = context.WithCancel(context.Background())
-	s.puts = batcher.New(2, maxBatch, s.storePuts)
+	s.puts = storekit.NewBatcher(2, maxBatch, s.storePuts)
 	s.goroutines.Go(s.live)
 	s.goroutines.Go(s.look)
 	if !c.NoListen {
@@ -302,7 +301,7 @@ func (c *Config) complete() error {
 		c.Poll = DefaultPoll
 	}
 	if c.Node == "" {
-		c.Node = calls.Process()
+		c.Node = storekit.ProcessName()
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

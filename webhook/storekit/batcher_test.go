@@ -1,4 +1,4 @@
-package batcher_test
+package storekit_test
 
 import (
 	"runtime"
@@ -9,10 +9,10 @@ import (
 	"testing/synctest"
 	"weak"
 
-	"github.com/hookferry/analytics/webhook/internal/batcher"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A book has what was worked on, batch by batch, once the gate lets it.
+// A book records the batches that were worked on, once the gate lets each through.
 type book struct {
 	gate chan struct{} // a value for each batch that may begin
 
@@ -42,10 +42,10 @@ func (b *book) check(t *testing.T, want ...[]int) {
 
 func number(n int) *int { return &n }
 
-func TestWhatComesMeanwhileIsShared(t *testing.T) {
+func TestBatcherSharesWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &book{gate: make(chan struct{}, 10)}
-		q := batcher.New(1, 100, b.work)
+		q := storekit.NewBatcher(1, 100, b.work)
 		q.Add(number(1), 10)
 		synctest.Wait() // it is being worked on
 		q.Add(number(2), 60)
@@ -64,10 +64,10 @@ func TestWhatComesMeanwhileIsShared(t *testing.T) {
 	})
 }
 
-func TestDrop(t *testing.T) {
+func TestBatcherDrop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &book{gate: make(chan struct{})}
-		q := batcher.New(1, 100, b.work)
+		q := storekit.NewBatcher(1, 100, b.work)
 		begun, waits, stays := number(1), number(2), number(3)
 		q.Add(begun, 100)
 		synctest.Wait()
@@ -85,10 +85,10 @@ func TestDrop(t *testing.T) {
 	})
 }
 
-// Close waits for what was added, by however many goroutines it is worked on.
-func TestCloseWorksOnAll(t *testing.T) {
+// Close waits for all requests, with any number of goroutines that work on them.
+func TestBatcherClose(t *testing.T) {
 	var sum atomic.Int64
-	q := batcher.New(4, 3, func(rs []*int) {
+	q := storekit.NewBatcher(4, 3, func(rs []*int) {
 		for _, r := range rs {
 			sum.Add(int64(*r))
 		}
@@ -108,11 +108,11 @@ func TestCloseWorksOnAll(t *testing.T) {
 	}
 }
 
-// What was worked on is not kept while nothing more comes.
-func TestNothingIsKept(t *testing.T) {
+// A Batcher that idles does not keep requests that were worked on in memory.
+func TestBatcherKeepsNothing(t *testing.T) {
 	type request [1 << 10]byte
 	synctest.Test(t, func(t *testing.T) {
-		q := batcher.New(1, 100, func([]*request) {})
+		q := storekit.NewBatcher(1, 100, func([]*request) {})
 		defer q.Close()
 		add := func() weak.Pointer[request] {
 			r := new(request)

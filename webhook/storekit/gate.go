@@ -1,5 +1,4 @@
-// Package calls has what stores on a server do alike about their calls and their process.
-package calls
+package storekit
 
 import (
 	"context"
@@ -10,7 +9,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A Gate lets calls of a store begin until it is closed. The zero value is open.
+// A Gate lets calls of a store begin until it is closed, and waits for those that have
+// begun. The zero value is open.
 type Gate struct {
 	mu     sync.Mutex
 	closed bool
@@ -35,8 +35,8 @@ func (g *Gate) Enter(ctx context.Context) error {
 // Leave ends a call.
 func (g *Gate) Leave() { g.inside.Done() }
 
-// Close lets no more calls begin, and waits for those that have. It reports whether it is
-// the first; any other returns at once.
+// Close lets no more calls begin, and waits for those that have begun. It reports whether it
+// is the first Close; any other returns at once.
 func (g *Gate) Close() bool {
 	g.mu.Lock()
 	first := !g.closed
@@ -48,9 +48,8 @@ func (g *Gate) Close() bool {
 	return first
 }
 
-// Process is what a process is called that was given no name: the host's name and the
-// process id.
-func Process() string {
+// ProcessName is the name of a node that was given none: the host's name and the process id.
+func ProcessName() string {
 	host, _ := os.Hostname()
 	return fmt.Sprintf("%s/%d", host, os.Getpid())
 }

@@ -1,13 +1,13 @@
-// Package batcher lets concurrent calls share transactions, for stores on a server.
-package batcher
+package storekit
 
 import (
 	"slices"
 	"sync"
 )
 
-// A Batcher gathers what concurrent calls want stored while others are being
-// stored, so that under load it is stored for many of them at once.
+// A Batcher collects the requests of concurrent calls while earlier requests are being
+// stored, so that under load one transaction stores the requests of many calls. It is for
+// stores on a server. It has no bound: each caller waits for its own request.
 type Batcher[T any] struct {
 	limit int
 	work  func([]*T)
@@ -20,9 +20,9 @@ type Batcher[T any] struct {
 	running sync.WaitGroup
 }
 
-// New starts n goroutines, each of which calls work with the requests that wait, in
-// their order: as many as have up to limit bytes together, at least one.
-func New[T any](n, limit int, work func([]*T)) *Batcher[T] {
+// NewBatcher starts n goroutines. Each calls work with the requests that wait, in the order
+// they were added: as many as have up to limit bytes together, but at least one.
+func NewBatcher[T any](n, limit int, work func([]*T)) *Batcher[T] {
 	b := &Batcher[T]{limit: limit, work: work}
 	b.arrived.L = &b.mu
 	for range n {
@@ -31,7 +31,7 @@ func New[T any](n, limit int, work func([]*T)) *Batcher[T] {
 	return b
 }
 
-// Add hands over a request of size bytes. It is not called after Close.
+// Add hands over a request of size bytes. It must not be called after Close.
 func (b *Batcher[T]) Add(r *T, size int) {
 	b.mu.Lock()
 	b.waiting = append(b.waiting, r)
@@ -40,7 +40,7 @@ func (b *Batcher[T]) Add(r *T, size int) {
 	b.arrived.Signal()
 }
 
-// Drop takes back a request, and reports whether it was still waiting. If not, work
+// Drop takes a request back and reports whether it was still waiting. If it was not, work
 // has it.
 func (b *Batcher[T]) Drop(r *T) bool {
 	b.mu.Lock()
@@ -74,7 +74,7 @@ func (b *Batcher[T]) run() {
 	}
 }
 
-// Close returns when all that was added has been worked on.
+// Close returns when work has returned for every request.
 func (b *Batcher[T]) Close() {
 	b.mu.Lock()
 	b.closed = true

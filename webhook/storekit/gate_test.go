@@ -1,4 +1,4 @@
-package calls_test
+package storekit_test
 
 import (
 	"context"
@@ -7,13 +7,13 @@ import (
 	"testing/synctest"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/internal/calls"
+	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // Close waits for the calls that have begun, and none begins after it.
 func TestGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g calls.Gate
+		var g storekit.Gate
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := g.Enter(ended); !errors.Is(err, context.Canceled) {
