@@ -31,7 +31,6 @@ type loader struct {
 	live      []ref            // what the latest kindSegments lists, nil until it is found
 	seq       uint64           // the latest
 	number    uint32           // the latest
-	reserve   bool             // there is one
 	leftovers []string         // files that are not needed
 	lost      []ref            // what cannot be read, and was not set aside yet
 
@@ -140,8 +139,6 @@ func (ld *loader) files() (numbers []uint32, hints map[uint32]bool, err error) {
 			hints[n] = true
 		} else if f.Name == nextName || f.Name == "hint" {
 			ld.leftovers = append(ld.leftovers, f.Name)
-		} else if f.Name == reserveName {
-			ld.reserve = true
 		}
 	}
 	slices.Sort(numbers)

@@ -124,7 +124,9 @@ func (l *log) commit(rs []*record, puts bool) (*segment, error) {
 	g.end += int64(len(b))
 	for _, r := range rs {
 		g.source(&r.summary)
-		g.hint.add(&r.summary)
+		if g.hint != nil {
+			g.hint.add(&r.summary)
+		}
 	}
 	l.mu.Unlock()
 	return g, nil
@@ -184,8 +186,11 @@ func (l *log) roll(size int64, puts bool) error {
 	f, room, err := l.next(size)
 	name := nextName
 	if err != nil {
-		if !full(err) || puts || l.reserve == nil {
+		switch {
+		case !full(err) || puts:
 			return err
+		case l.reserve == nil:
+			return l.resume(size, err)
 		}
 		f, name, room = l.reserve, reserveName, l.reserveBytes
 	}
@@ -210,21 +215,22 @@ func (l *log) roll(size int64, puts bool) error {
 		l.broken = true
 		err = l.disk.Rename(name, segmentName(g.number))
 		if err == nil {
-			if err = l.disk.SyncNames(); err != nil {
-				l.disk.Rename(segmentName(g.number), name)
+			if err = l.disk.SyncNames(); err != nil && l.disk.Rename(segmentName(g.number), name) != nil {
+				name = "" // the next segment replaces it
 			}
 		}
 	}
 	if err != nil {
-		if name == nextName {
+		if name != reserveName {
 			f.Close()
+		}
+		if f == l.reserve && name != reserveName {
+			l.reserve = nil
 		}
 		return err
 	}
 	if name == reserveName {
 		l.reserve = nil
-	}
-	if name == reserveName {
 		l.logger.Warn("filequeue: the disk is full; settling goes on in the reserve, and puts are refused until there is space")
 	}
 	g.pins.Store(1)
@@ -234,10 +240,36 @@ func (l *log) roll(size int64, puts bool) error {
 		l.active.sealed = true
 	}
 	l.mu.Unlock()
-	if l.active != nil {
-		l.active.file.Truncate(l.active.end) // gives the rest back
+	if l.before != nil {
+		l.before.file.Truncate(l.before.end) // gives the rest back
 	}
 	l.active, l.size, l.broken, l.number = g, room, false, g.number
+	return nil
+}
+
+// resume makes the latest segment of the process before the active one, if it has room for size
+// bytes. That process may have taken the reserve and ended before it could make another one.
+// Else resume returns err.
+func (l *log) resume(size int64, err error) error {
+	g := l.before
+	if l.active != nil || g == nil {
+		return err
+	}
+	room, serr := g.file.Size()
+	if serr != nil || g.end+size > room || g.end == segmentStart {
+		return err
+	}
+	// A hint that says less than the segment would hide what comes.
+	if rerr := l.disk.Remove(hintName(g.number)); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+		return rerr
+	}
+	if rerr := l.disk.SyncNames(); rerr != nil {
+		return rerr
+	}
+	l.mu.Lock()
+	g.sealed, g.hint = false, nil
+	l.mu.Unlock()
+	l.active, l.before, l.size, l.broken = g, nil, room, false
 	return nil
 }
 
@@ -264,6 +296,8 @@ func (l *log) next(size int64) (f disk.File, room int64, err error) {
 	return nil, 0, err
 }
 
+var errNoReserve = fmt.Errorf("no room for the reserve: %w", syscall.ENOSPC)
+
 // secure makes the reserve if there is none. While the disk has no room for it, it looks once
 // a second, or after a file was removed.
 func (l *log) secure(now time.Time) (err error) {
@@ -271,7 +305,7 @@ func (l *log) secure(now time.Time) (err error) {
 		return nil
 	}
 	if !l.roomier.Swap(false) && now.Sub(l.refused) < time.Second && !now.Before(l.refused) {
-		return fmt.Errorf("no room for the reserve: %w", syscall.ENOSPC)
+		return errNoReserve
 	}
 	defer func() {
 		if err != nil {
@@ -279,13 +313,23 @@ func (l *log) secure(now time.Time) (err error) {
 		}
 	}()
 	f, err := l.disk.Open(reserveName)
-	if errors.Is(err, fs.ErrNotExist) {
-		f, err = l.disk.Create(reserveName)
-	}
-	if err != nil {
+	missing := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !missing {
 		return err
 	}
-	size, err := f.Size()
+	size := int64(0)
+	if !missing {
+		if size, err = f.Size(); err != nil {
+			f.Close()
+			return err
+		}
+	}
+	if _, free, rerr := l.disk.Room(); rerr == nil && free < l.reserveBytes-size {
+		err = errNoReserve
+	} else if missing {
+		f, err = l.disk.Create(reserveName)
+		missing = err != nil
+	}
 	if err == nil {
 		err = zero(f, size/4096*4096, l.reserveBytes)
 	}
@@ -293,8 +337,10 @@ func (l *log) secure(now time.Time) (err error) {
 		err = f.Sync()
 	}
 	if err != nil {
-		f.Close()
-		l.disk.Remove(reserveName) // a part of it is of no use
+		if !missing { // a part of it is of no use
+			f.Close()
+			l.disk.Remove(reserveName)
+		}
 		return err
 	}
 	l.reserve = f

@@ -86,8 +86,8 @@ func open(d disk.Disk, dir string, c Config) (_ *Store, err error) {
 	if n := s.segs.numbers(); len(n) > 0 {
 		l.before = s.segs.all[n[len(n)-1]]
 	}
-	if ld.reserve {
-		l.secure(time.Now()) // what there is of it
+	if len(s.segs.all) > 0 {
+		l.secure(time.Now()) // if it fails, the next commit tries again
 	}
 	s.janitor = newJanitor(s, ld.leftovers)
 	s.writer.after, s.writer.tidy = s.janitor.look, c.HistoryAge != 0

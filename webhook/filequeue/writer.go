@@ -251,10 +251,9 @@ func (w *writer) commit(rs []*request) {
 	for _, r := range rs {
 		puts = puts || r.puts
 	}
-	if puts {
-		if err := w.log.secure(time.Now()); err != nil {
-			w.refuse(rs, noRoom(err))
-		}
+	// What is only settled makes the reserve too: it may have been taken.
+	if err := w.log.secure(time.Now()); err != nil && puts {
+		w.refuse(rs, noRoom(err))
 	}
 	err := w.try(rs)
 	if full(err) && puts {
