@@ -63,25 +63,31 @@ func (s *cleaner) run() {
 	}
 }
 
-// clean cleans the logs of all partitions. Where there is little room, it moves more.
+// clean cleans the logs of all partitions. Where room is short, it moves as much as it takes.
 func (s *cleaner) clean(ctx context.Context, short bool) error {
-	w := &write{done: make(chan struct{})}
-	for _, p := range s.mine() {
-		moves, err := s.cleanOne(ctx, p, short)
-		if err != nil {
-			return err
+	for {
+		w := &write{done: make(chan struct{})}
+		for _, p := range s.mine() {
+			moves, err := s.cleanOne(ctx, p, short)
+			if err != nil {
+				return err
+			}
+			w.moves = append(w.moves, moves...)
+			s.mu.Lock()
+			if len(p.drops) > 0 {
+				w.owed = append(w.owed, p)
+			}
+			s.mu.Unlock()
 		}
-		w.moves = append(w.moves, moves...)
-		s.mu.Lock()
-		if len(p.drops) > 0 {
-			w.owed = append(w.owed, p)
+		if len(w.owed)+len(w.moves) > 0 {
+			if err := s.write(ctx, w); err != nil {
+				return err
+			}
 		}
-		s.mu.Unlock()
+		if !short || len(w.moves) == 0 {
+			return nil
+		}
 	}
-	if len(w.owed)+len(w.moves) == 0 {
-		return nil
-	}
-	return s.write(ctx, w)
 }
 
 // cleanOne purges the log of a partition, and returns what is to be moved.
@@ -97,7 +103,10 @@ func (s *cleaner) cleanOne(ctx context.Context, p *partition, short bool) ([]mov
 	for n < len(p.order) && p.order[n].left == 0 && p.order[n].seq < below {
 		n++
 	}
-	over, rest := slices.Clone(p.order[:n]), p.order[n:]
+	over, rest, bytes := slices.Clone(p.order[:n]), p.order[n:], p.bytes
+	for _, b := range over {
+		bytes -= b.size
+	}
 	if len(rest) > 0 {
 		below = min(below, rest[0].seq)
 	}
@@ -110,7 +119,7 @@ func (s *cleaner) cleanOne(ctx context.Context, p *partition, short bool) ([]mov
 		if b.left == 0 && b.erase {
 			erased = append(erased, b)
 		}
-		if p.bytes > bound && len(first) < movesMost && b.left > 0 && b.judged && b.seq < min(p.last, p.read+1) {
+		if bytes > bound && len(first) < movesMost && b.left > 0 && b.judged && b.seq < min(p.last, p.read+1) {
 			first = append(first, b)
 		}
 	}

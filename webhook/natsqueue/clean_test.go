@@ -2,6 +2,7 @@ package natsqueue
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -217,5 +218,97 @@ func TestLargest(t *testing.T) {
 			}
 		}
 		fetch(t, q, 1, "d")
+	})
+}
+
+// A message that the servers have lost hides no other: the rest of the lane is delivered, and the
+// log is cleaned.
+func TestLostMessage(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		q := ready(s.open(t, Config{Partitions: 1, CacheBytes: 1}))
+		defer q.Close()
+		for i := range 5 {
+			mustPut(t, q, deliveries("d", 10*i, 10)...)
+		}
+		lost := left(t, q)[2]
+		if _, err := q.delete(t.Context(), lost.seq); err != nil || !strings.HasSuffix(lost.subject, kindPut) {
+			t.Fatalf("deleting %s: %v", lost.subject, err)
+		}
+		settle(t, q, webhook.Done, fetch(t, q, 40, "d")...)
+		for range 2 { // what is lost is moved aside, and the rest is purged then
+			if err := q.clean(t.Context(), true); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if all := left(t, q); len(all) != 1 {
+			t.Errorf("%d messages are left, want the last record", len(all))
+		}
+	})
+}
+
+// A delivery that is moved while it is read to be fetched is read at its new place.
+func TestMovedWhileFetched(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		q := ready(s.open(t, Config{Partitions: 1, CacheBytes: 1}))
+		defer q.Close()
+		const n = 300
+		mustPut(t, q, deliveries("d", 0, n)...)
+		p := partitionOf(q)
+		go func() {
+			for range 20 {
+				q.mu.Lock()
+				moving := slices.DeleteFunc(slices.Clone(p.order), func(b *block) bool { return b.left == 0 })
+				q.mu.Unlock()
+				moves, err := q.movesOf(t.Context(), moving)
+				if err == nil {
+					err = q.write(t.Context(), &write{moves: moves, done: make(chan struct{})})
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		}()
+		for range 50 {
+			settle(t, q, webhook.Return, fetch(t, q, n, "d")...)
+		}
+		for _, d := range fetch(t, q, n, "d") {
+			if string(d.Body) != d.ID {
+				t.Errorf("%s has the body %q", d.ID, d.Body)
+			}
+		}
+	})
+}
+
+// Records go beyond MaxBytes, which holds for puts alone, and what has ended makes room.
+func TestRoom(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		q := ready(s.open(t, Config{Partitions: 2, MaxBytes: 1 << 20}))
+		defer q.Close()
+		fill := func(from int) (n int) {
+			t.Helper()
+			for ; ; n++ {
+				d := deliveries("d", from+n, 1)[0]
+				d.Body = make([]byte, 50_000)
+				switch _, err := q.tryPut(t.Context(), d); {
+				case errors.Is(err, webhook.ErrQueueFull):
+					return n
+				case err != nil || n > 100:
+					t.Fatalf("Put number %d = %v, want ErrQueueFull", n, err)
+				}
+			}
+		}
+		n := fill(0)
+		ds := fetch(t, q, n, "d")
+		for i := range ds {
+			ds[i].Expires = time.Now().Add(time.Hour)
+		}
+		settle(t, q, webhook.Retry, ds...) // with their bodies
+		if more := fill(1000); more > 1 {
+			t.Errorf("there is room for %d in a full store", more)
+		}
+		settle(t, q, webhook.Done, fetch(t, q, n, "d")[:n/2]...)
+		if more := fill(2000); more < n/4 {
+			t.Errorf("there is room for %d after %d of %d have ended", more, n/2, n)
+		}
 	})
 }

@@ -28,7 +28,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		return dst, err
 	}
 	picked := s.pick(wants, maxBytes)
-	err := s.load(ctx, slices.DeleteFunc(slices.Clone(picked), func(e *entry) bool { return e.delivery != nil }))
+	err := s.load(ctx, picked)
 	if err == nil {
 		err = s.lapsed()
 	}
@@ -57,27 +57,31 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 // loadBlocks is how many messages are read from the stream at a time.
 const loadBlocks = 32
 
-// load reads the deliveries of entries into memory, and others of the same messages that are due
+// load reads the deliveries of entries that are not in memory, and others of the same messages that are due
 // soon. Those that cannot be read do not wait any more. The store is locked, but not while
 // the server is asked.
 func (s *index) load(ctx context.Context, entries []*entry) error {
-	seqs := make(map[uint64]*block)
-	var all []*block
-	for _, e := range entries {
-		if b := e.block; seqs[b.seq] == nil {
-			seqs[b.seq] = b
-			all = append(all, b)
+	for {
+		var some []*block
+		for _, e := range entries {
+			if e.delivery == nil && s.claims[e.claim] == e && !slices.Contains(some, e.block) {
+				if some = append(some, e.block); len(some) == loadBlocks {
+					break
+				}
+			}
 		}
-	}
-	for some := range slices.Chunk(all, loadBlocks) {
+		if len(some) == 0 {
+			return nil
+		}
 		s.mu.Unlock()
 		chunks, err := s.chunks(ctx, some)
 		s.mu.Lock()
 		if err != nil {
 			return err
 		}
+		// What has been moved meanwhile is read from its new message next.
+		soonest := time.Now().Add(soon).UnixMicro()
 		for i, b := range some {
-			soonest := time.Now().Add(soon).UnixMicro()
 			for j, e := range b.entries {
 				if e == nil || e.delivery != nil || e.damaged || e.claim == 0 && e.due > soonest {
 					continue
@@ -96,7 +100,6 @@ func (s *index) load(ctx context.Context, entries []*entry) error {
 			}
 		}
 	}
-	return nil
 }
 
 // chunks reads what blocks have. The records of what cannot be read are nil. The store is not locked.

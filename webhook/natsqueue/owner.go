@@ -3,10 +3,11 @@ package natsqueue
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"strconv"
 	"sync"
@@ -303,13 +304,8 @@ func (s *node) peers(ctx context.Context) ([]peer, error) {
 // stay where they are when nodes come and go.
 func heir(peers []peer, n int) string {
 	weight := func(id string) uint64 {
-		h := fnv.New64a()
-		h.Write([]byte(id))
-		h.Write([]byte(strconv.Itoa(n)))
-		x := h.Sum64()
-		x ^= x >> 33
-		x *= 0xff51afd7ed558ccd // what differs in the last bytes is to differ in all bits
-		return x ^ x>>33
+		h := sha256.Sum256([]byte(id + " " + strconv.Itoa(n)))
+		return binary.BigEndian.Uint64(h[:])
 	}
 	first, most := "", uint64(0)
 	for _, x := range peers {

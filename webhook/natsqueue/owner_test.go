@@ -214,3 +214,59 @@ func TestSilentJudgesNobody(t *testing.T) {
 		}
 	})
 }
+
+// A node that joins gets partitions once nothing in them is claimed, and what is claimed is never
+// handed out twice.
+func TestHandOver(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		c := Config{Partitions: 8}
+		a := ready(s.open(t, c))
+		defer a.Close()
+		const n, each = 40, 3
+		var names []string
+		for i := range n {
+			names = append(names, fmt.Sprint("d", i))
+			mustPut(t, a, deliveries(names[i], 0, each)...)
+		}
+		held := fetch(t, a, n*each, names...)
+		b := s.open(t, c)
+		defer b.Close()
+		until(t, "a drains what b is to own", func() bool {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			for _, p := range a.owned {
+				if p != nil && p.draining {
+					return true
+				}
+			}
+			return false
+		})
+		settle(t, a, webhook.Done, held[:n]...)
+		fetch(t, b, 0, names...)
+		settle(t, a, webhook.Return, held[n:]...)
+		var got []webhook.Delivery
+		var both [2]bool
+		until(t, "all is handed out", func() bool {
+			for i, q := range []*Store{a, b} {
+				ds, err := q.tryFetch(t.Context(), each, names...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				both[i] = both[i] || len(ds) > 0
+				got = append(got, ds...)
+			}
+			return len(got) >= len(held)-n
+		})
+		seen := make(map[string]bool)
+		for _, d := range got {
+			if key := d.Destination + " " + d.ID; seen[key] {
+				t.Errorf("%s is handed out twice", key)
+			} else {
+				seen[key] = true
+			}
+		}
+		if len(got) != len(held)-n || both != [2]bool{true, true} {
+			t.Errorf("%d are handed out, want %d; by each node: %v", len(got), len(held)-n, both)
+		}
+	})
+}

@@ -217,64 +217,48 @@ func (k packing) add(p *put) {
 	}
 }
 
-// storePuts stores puts. Those that take one message share some with others; the rest is one
-// atomic batch.
+// storePuts stores puts. Those that take one message share it with others, and the rest share an
+// atomic batch; one that comes with other messages, or that several nodes may store, is alone.
 func (s *putter) storePuts(puts []*put) {
 	single, batch := make(packing), make(packing)
 	of := make(map[*parcel][]*put)
 	var parcels []*parcel
-	together := new(parcel)
+	add := func(c *parcel, puts ...*put) { parcels, of[c] = append(parcels, c), puts }
+	var rest []*put
 	for _, p := range puts {
+		k := p.pack()
 		switch {
-		case p.once != "":
-			for _, parts := range p.pack() {
-				for _, x := range parts {
-					c := &parcel{messages: []*nats.Msg{s.message(x, true)}}
-					c.messages[0].Header = nats.Header{headerID: {p.once}}
-					parcels, of[c] = append(parcels, c), []*put{p}
-				}
+		case p.once != "" || len(p.extra) > 0:
+			c := &parcel{messages: append(p.extra, s.messages(k, p.once != "")...)}
+			if p.once != "" {
+				c.messages[0].Header = nats.Header{headerID: {p.once}}
 			}
-		case len(p.extra) > 0:
-			c := &parcel{messages: p.extra}
-			for _, parts := range p.pack() {
-				for _, x := range parts {
-					c.messages = append(c.messages, s.message(x, false))
-				}
-			}
-			parcels, of[c] = append(parcels, c), []*put{p}
-		case p.pack().messages() == 1:
+			add(c, p)
+		case k.messages() == 1:
 			single.add(p)
 		default:
 			batch.add(p)
-			of[together] = append(of[together], p)
+			rest = append(rest, p)
 		}
 	}
 	for _, parts := range single {
 		for _, x := range parts {
-			c := &parcel{messages: []*nats.Msg{s.message(x, false)}}
-			parcels = append(parcels, c)
+			var puts []*put
 			for _, it := range x.items {
-				if n := len(of[c]); n == 0 || of[c][n-1] != it.put {
-					of[c] = append(of[c], it.put)
+				if n := len(puts); n == 0 || puts[n-1] != it.put {
+					puts = append(puts, it.put)
 				}
 			}
+			add(&parcel{messages: []*nats.Msg{s.message(x, false)}}, puts...)
 		}
 	}
-	for _, parts := range batch {
-		for _, x := range parts {
-			together.messages = append(together.messages, s.message(x, false))
-		}
-	}
-	if len(together.messages) > 0 {
-		parcels = append(parcels, together)
+	if len(rest) > 0 {
+		add(&parcel{messages: s.messages(batch, false)}, rest...)
 	}
 	err := s.send(s.background, parcels...)
-	for _, c := range parcels {
-		for _, p := range of[c] {
-			switch {
-			case c.err != nil:
-				p.err = c.err
-			case !c.answered:
+	for c, puts := range of {
+		for _, p := range puts {
+			if p.err = c.err; !c.answered {
 				p.err = err
 			}
 		}
@@ -282,6 +266,16 @@ func (s *putter) storePuts(puts []*put) {
 	for _, p := range puts {
 		close(p.stored)
 	}
+}
+
+// messages returns the messages of a packing.
+func (s *putter) messages(k packing, revived bool) (all []*nats.Msg) {
+	for _, parts := range k {
+		for _, x := range parts {
+			all = append(all, s.message(x, revived))
+		}
+	}
+	return all
 }
 
 // message returns the message of a part.

@@ -1,11 +1,8 @@
 package natsqueue
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
-	"math"
-	"slices"
 )
 
 // recordVersion is the first byte of every message in a partition.
@@ -105,19 +102,14 @@ func parseRecord(b []byte) (*record, error) {
 	return r, nil
 }
 
-// appendRefs sorts refs and appends how many they are, and of each what it has more than the
-// one before.
+// appendRefs appends how many refs there are, and of each its distance in the stream from the one
+// before, and its place.
 func appendRefs(b []byte, refs []ref) []byte {
-	slices.SortFunc(refs, func(x, y ref) int { return cmp.Or(cmp.Compare(x.seq, y.seq), cmp.Compare(x.i, y.i)) })
 	b = binary.AppendUvarint(b, uint64(len(refs)))
-	last := ref{}
+	last := uint64(0)
 	for _, r := range refs {
-		b = binary.AppendUvarint(b, r.seq-last.seq)
-		if r.seq != last.seq {
-			last.i = 0
-		}
-		b = binary.AppendUvarint(b, uint64(r.i-last.i))
-		last = r
+		b = binary.AppendUvarint(binary.AppendVarint(b, int64(r.seq-last)), uint64(r.i))
+		last = r.seq
 	}
 	return b
 }
@@ -153,6 +145,11 @@ func (p *parser) uvarint() uint64 {
 	return v
 }
 
+func (p *parser) varint() int64 {
+	v := p.uvarint() // in zigzag, as binary.AppendVarint has it
+	return int64(v>>1) ^ -int64(v&1)
+}
+
 // count reads how many things follow, of a byte at least each.
 func (p *parser) count() int {
 	v := p.uvarint()
@@ -177,17 +174,10 @@ func (p *parser) text() string { return string(p.bytes(p.count())) }
 
 func (p *parser) refs() []ref {
 	refs := make([]ref, p.count())
-	last := ref{}
+	last := uint64(0)
 	for i := range refs {
-		if more := p.uvarint(); more > 0 {
-			last = ref{seq: last.seq + more}
-		}
-		more := p.uvarint()
-		if more > math.MaxUint32 {
-			p.b, p.failed = nil, true
-		}
-		last.i += uint32(more)
-		refs[i] = last
+		last += uint64(p.varint())
+		refs[i] = ref{last, uint32(p.uvarint())}
 	}
 	return refs
 }

@@ -1,0 +1,35 @@
+//go:build !race
+
+package natsqueue
+
+import (
+	"testing"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+// Fetching deliveries that are in memory, and returning them, allocates nothing for each.
+func TestFetchAllocatesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		q := ready(s.open(t, Config{Partitions: 1}))
+		defer q.Close()
+		const n = 500
+		mustPut(t, q, deliveries("d", 0, n)...)
+		dst, ss := make([]webhook.Delivery, 0, n), make([]webhook.Settlement, n)
+		wants := []webhook.Want{{Destination: "d", Max: n}}
+		if all := testing.AllocsPerRun(20, func() {
+			var err error
+			if dst, err = q.Fetch(t.Context(), wants, 1<<30, dst[:0]); err != nil || len(dst) != n {
+				t.Fatalf("Fetch = %d, %v", len(dst), err)
+			}
+			for i := range ss {
+				ss[i] = webhook.Settlement{Verdict: webhook.Return, Delivery: dst[i]}
+			}
+			if n, err := q.Settle(t.Context(), ss); n != len(ss) || err != nil {
+				t.Fatalf("Settle = %d, %v", n, err)
+			}
+		}); all > n/10 {
+			t.Errorf("%v allocations for %d deliveries", all, n)
+		}
+	})
+}
