@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -254,7 +255,9 @@ func TestMovedWhileFetched(t *testing.T) {
 		const n = 300
 		mustPut(t, q, deliveries("d", 0, n)...)
 		p := partitionOf(q)
-		go func() {
+		var mover sync.WaitGroup
+		defer mover.Wait()
+		mover.Go(func() {
 			for range 20 {
 				q.mu.Lock()
 				moving := slices.DeleteFunc(slices.Clone(p.order), func(b *block) bool { return b.left == 0 })
@@ -267,7 +270,7 @@ func TestMovedWhileFetched(t *testing.T) {
 					t.Error(err)
 				}
 			}
-		}()
+		})
 		for range 50 {
 			settle(t, q, webhook.Return, fetch(t, q, n, "d")...)
 		}

@@ -161,10 +161,7 @@ func (s *letters) buckets(ctx context.Context, f webhook.DeadFilter, from deadID
 	for subject := range info.State.Subjects {
 		text, _, _ := strings.Cut(strings.TrimPrefix(subject, s.config.Stream+".dead."), ".")
 		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return nil, fmt.Errorf("natsqueue: dead letters: %w", err)
-		}
-		if (from.seq == 0 || n >= bucketOf(time.UnixMicro(from.died))) &&
+		if err == nil && (from.seq == 0 || n >= bucketOf(time.UnixMicro(from.died))) &&
 			(f.From.IsZero() || n >= bucketOf(f.From)) && (f.To.IsZero() || n <= bucketOf(f.To)) {
 			buckets = append(buckets, n)
 		}

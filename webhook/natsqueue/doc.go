@@ -31,8 +31,7 @@
 //
 // A delivery is claimed by one node at a time, while that node gives heartbeats:
 // one that gives none for Config.Claim loses what it owns to the others, which may then
-// attempt again what it was attempting. They look three times in a Claim, so it takes
-// them up to a third longer. If the server that led the stream is gone too, or out of
+// attempt again what it was attempting. If the server that led the stream is gone too, or out of
 // reach, the others have to elect another leader first, in 4 to 10 seconds. When the
 // servers were away, nodes wait for each other as long again, and what they own stays
 // theirs if they come back in time. What a node records that does not know yet that another owns

@@ -267,27 +267,31 @@ type peer struct {
 // nobody could give heartbeats: so only who has given all of its own for a whole claim, up
 // to now, takes others for dead.
 func (s *node) peers(ctx context.Context) ([]peer, error) {
-	page, err := s.lasts(ctx, s.config.heartbeat("*"))
-	if err != nil {
-		return nil, err
-	}
 	var all []peer
 	var now time.Time
-	for _, m := range page {
-		n := peer{id: m.subject[len(s.config.heartbeat("")):], at: m.at.UTC()}
-		if err := json.Unmarshal(m.data, &n.heartbeat); err != nil {
-			return nil, fmt.Errorf("natsqueue: a heartbeat of %s: %w", n.id, err)
+	for { // a replica may not have the heartbeat of this node yet
+		page, err := s.lasts(ctx, s.config.heartbeat("*"))
+		if err != nil {
+			return nil, err
 		}
-		if n.self = n.id == s.id; n.self {
-			now = n.at
+		all = all[:0]
+		for _, m := range page {
+			n := peer{id: m.subject[len(s.config.heartbeat("")):], at: m.at.UTC()}
+			json.Unmarshal(m.data, &n.heartbeat) // one that cannot be read is a heartbeat all the same
+			if n.self = n.id == s.id; n.self {
+				now = n.at
+			}
+			if n.Opened == 0 {
+				n.Opened = n.at.UnixMicro()
+			}
+			all = append(all, n)
 		}
-		if n.Opened == 0 {
-			n.Opened = n.at.UnixMicro()
+		if !now.IsZero() {
+			break
 		}
-		all = append(all, n)
-	}
-	if now.IsZero() {
-		return nil, errors.New("natsqueue: the heartbeat of this node is gone")
+		if sleep(ctx, behind) != nil {
+			return nil, errors.New("natsqueue: the heartbeat of this node is gone")
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -296,7 +300,11 @@ func (s *node) peers(ctx context.Context) ([]peer, error) {
 		if n.self && s.opened == 0 {
 			s.opened = n.Opened
 		}
-		return judge && now.Sub(n.at) > s.config.Claim
+		age := now.Sub(n.at)
+		if age > s.config.Claim/2 && age <= s.config.Claim { // it has missed one: look again once it is dead
+			time.AfterFunc(s.config.Claim-age+time.Millisecond, s.hasten)
+		}
+		return judge && age > s.config.Claim
 	}), nil
 }
 
@@ -327,7 +335,7 @@ func (s *node) holdings(ctx context.Context) ([]holding, error) {
 	for _, m := range page {
 		var n int
 		if _, err := fmt.Sscanf(m.subject[len(s.config.Stream):], ".%d.", &n); err != nil || n < 0 || n >= len(all) {
-			return nil, fmt.Errorf("natsqueue: no partition has the subject %q", m.subject)
+			continue // somebody else's
 		}
 		all[n].seq = m.seq
 		if r, err := parseRecord(m.data); err == nil { // else nobody can go on with it, so it is for the taking

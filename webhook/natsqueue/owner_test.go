@@ -219,7 +219,7 @@ func TestSilentJudgesNobody(t *testing.T) {
 // handed out twice.
 func TestHandOver(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
-		c := Config{Partitions: 8}
+		c := Config{Partitions: 64}
 		a := ready(s.open(t, c))
 		defer a.Close()
 		const n, each = 40, 3
@@ -267,6 +267,64 @@ func TestHandOver(t *testing.T) {
 		}
 		if len(got) != len(held)-n || both != [2]bool{true, true} {
 			t.Errorf("%d are handed out, want %d; by each node: %v", len(got), len(held)-n, both)
+		}
+	})
+}
+
+// What a node owned that died is taken over when its last heartbeat is as old as a claim.
+func TestTakeOverInTime(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		c := Config{Partitions: 64, Claim: 9 * time.Second}
+		a := ready(s.open(t, c))
+		defer a.Close()
+		b := s.open(t, c)
+		defer b.Close()
+		time.Sleep(3*c.Claim + time.Second) // so that both have judged for long
+		if n := len(b.mine()); n == 0 || n == c.Partitions {
+			t.Fatalf("b owns %d partitions of %d, want some", n, c.Partitions)
+		}
+		a.abandon()
+		began := time.Now()
+		until(t, "b owns all", func() bool { return len(b.mine()) == c.Partitions })
+		if took := time.Since(began); took > c.Claim+100*time.Millisecond {
+			t.Errorf("it took %v, want %v at most", took, c.Claim)
+		}
+	})
+}
+
+// Heartbeats, owners and dead letters that cannot be read hide no others.
+func TestStrangers(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		c := Config{Partitions: 64, Claim: 10 * time.Second}
+		a := ready(s.open(t, c))
+		defer a.Close()
+		mustPut(t, a, deliveries("d", 0, 2)...)
+		settle(t, a, webhook.Bury, fetch(t, a, 2, "d")...)
+		for _, subject := range []string{"node.x", "x.log.own", "99.log.own", "dead.x.y.z", "dead.1.y.0", "setting.=", "setting.x"} {
+			if err := a.store(t.Context(), one(DefaultStream+"."+subject, []byte("?"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b := s.open(t, c)
+		defer b.Close()
+		until(t, "both own something", func() bool {
+			n, m := len(a.mine()), len(b.mine())
+			return n > 0 && m > 0 && n+m == c.Partitions
+		})
+		n := 0
+		for _, err := range b.Dead(t.Context(), webhook.DeadFilter{}, "") {
+			if n++; err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n != 2 {
+			t.Errorf("Dead yields %d, want 2", n)
+		}
+		for s, err := range b.Settings(t.Context(), "") {
+			t.Errorf("Settings yields %v, %v", s, err)
+		}
+		if nodes, err := b.Nodes(t.Context()); err != nil || len(nodes) != 2 {
+			t.Errorf("Nodes = %v, %v", nodes, err)
 		}
 	})
 }
