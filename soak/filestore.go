@@ -56,6 +56,12 @@ var fileStore = []soak{
 		test: "TestBitFlip",
 	},
 	{
+		name: "file-damage",
+		what: "files of a store removed, cut short and spoilt: all that is missing is told, and the rest is rescued",
+		dir:  "webhook/filequeue",
+		test: "TestNoLossIsSilent",
+	},
+	{
 		name: "file-model",
 		what: "random operations on the store in a folder, compared with a model of the contract",
 		dir:  "webhook/filequeue",

@@ -2,12 +2,15 @@ package filequeue
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/hookferry/analytics/internal/disk"
@@ -82,10 +85,40 @@ func examine(ctx context.Context, dir string, progress func(read, of int64)) (_ 
 		ld.closeFiles()
 		return nil, err
 	}
+	ld.compareHints(files)
 	if progress != nil {
 		progress(of, of)
 	}
 	return ld, nil
+}
+
+// compareHints reports the segments and the deliveries that hints have, and that nothing else says
+// anything of.
+func (ld *loader) compareHints(files []disk.Info) {
+	for _, f := range files {
+		n, ok := segmentNumber(f.Name, ".hint")
+		b, err := readAll(ld.disk, f.Name, maxHint)
+		if !ok || err != nil || len(b) < hintStart || ld.dropped[n] {
+			continue
+		}
+		end := binary.LittleEndian.Uint64(b[16:])
+		sums, err := decodeHint(b, binary.LittleEndian.Uint64(b[8:]), int64(end), nil)
+		if err != nil {
+			continue // it is made anew, and nothing is lost
+		}
+		if _, listed := ld.ends[n]; ld.segs.all[n] == nil && !listed {
+			ld.report("%s, of %d bytes, is missing", segmentName(n), end)
+		}
+		missing := make(map[string]int)
+		for _, s := range sums {
+			if s.kind == kindPut && !ld.gone.has(s.seq) {
+				missing[s.dest]++
+			}
+		}
+		for _, dest := range slices.Sorted(maps.Keys(missing)) {
+			ld.report("%s: deliveries to %q that are missing: %d", segmentName(n), dest, missing[dest])
+		}
+	}
 }
 
 // A patient reader takes what the disk does not yield for zeros, in blocks.

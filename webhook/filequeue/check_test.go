@@ -1,0 +1,127 @@
+package filequeue_test
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/webhook/filequeue"
+)
+
+// A file of a store is removed, cut short or spoilt. Check says so if anything is missing, and Rescue
+// copies all that is not missing, as it was.
+func TestNoLossIsSilent(t *testing.T) {
+	lost := 0
+	for seed := range soak.Seeds(t, 40) {
+		synctest.Test(t, func(t *testing.T) { lost += testNoLossIsSilent(t, seed) })
+		if t.Failed() {
+			t.Fatalf("seed %d (-soak.seed)", seed)
+		}
+	}
+	if lost == 0 {
+		t.Error("nothing was lost, so the test shows nothing")
+	}
+}
+
+func testNoLossIsSilent(t *testing.T, seed uint64) (lost int) {
+	rnd := rand.New(rand.NewPCG(seed, 6))
+	d := smallDisk(seed)
+	l := newLedger(t, rnd)
+	defer l.close()
+	if err := l.open(d, filequeue.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	l.body = 4000
+	for range 40 + rnd.IntN(120) {
+		l.step()
+	}
+	want := l.holds()
+	if err := l.s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	from, to := t.TempDir(), filepath.Join(t.TempDir(), "rescued")
+	var files []string
+	for _, name := range d.Names() {
+		if err := os.WriteFile(filepath.Join(from, name), d.ReadFile(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if name != "reserve" && name != "lock" {
+			files = append(files, name)
+		}
+	}
+	name := files[rnd.IntN(len(files))]
+	what := spoil(t, rnd, filepath.Join(from, name))
+
+	r, err := filequeue.Check(from)
+	if name == "MANIFEST" && errors.Is(err, filequeue.ErrVersion) {
+		return 0
+	}
+	if (err != nil) != (len(r.Missing) > 0) || err != nil && !errors.Is(err, filequeue.ErrDamaged) {
+		t.Fatalf("%s %s: Check = %+v, %v", name, what, r, err)
+	}
+	rescued, err := filequeue.Rescue(from, to)
+	if err != nil || rescued.Waiting != r.Waiting || rescued.Dead != r.Dead || len(rescued.Missing) != len(r.Missing) {
+		t.Fatalf("%s %s: Rescue = %+v, %v; Check = %+v", name, what, rescued, err, r)
+	}
+	if l.s, err = filequeue.Open(to, filequeue.Config{Logger: quiet}); err != nil {
+		t.Fatal(err)
+	}
+	got := l.holds()
+	different := 0
+	for id, was := range want {
+		if got[id] == "" {
+			lost++
+		} else if got[id] != was {
+			different++
+		}
+		delete(got, id)
+	}
+	told := strings.Join(r.Missing, "\n")
+	if lost+different+len(got) > 0 && told == "" {
+		t.Errorf("%s %s: %d deliveries are lost, %d are not as they were and %d are back, and nothing is said of it", name, what, lost, different, len(got))
+	}
+	if lost > 0 && !strings.Contains(told, "deliver") {
+		t.Errorf("%s %s: %d deliveries are lost, and Check says only:\n%s", name, what, lost, told)
+	}
+	if strings.HasSuffix(name, ".hint") && told != "" {
+		t.Errorf("%s %s: Check says, though no segment was touched:\n%s", name, what, told)
+	}
+	return lost
+}
+
+// spoil does something to a file.
+func spoil(t *testing.T, rnd *rand.Rand, path string) (what string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := rnd.IntN(len(b))
+	some := b[at:min(at+1+rnd.IntN(8192), len(b))]
+	switch rnd.IntN(4) {
+	case 0:
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		return "removed"
+	case 1:
+		what, b = "cut short", b[:at]
+	case 2:
+		what = "with zeros"
+		clear(some)
+	case 3:
+		what = "with random bytes"
+		for i := range some {
+			some[i] = byte(rnd.IntN(256))
+		}
+	}
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return what
+}
