@@ -1,6 +1,7 @@
 package natsqueue
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -48,7 +49,7 @@ func (s *cleaner) run() {
 		case <-s.background.Done():
 			return
 		}
-		err := s.clean(s.background, false)
+		err := cmp.Or(s.clean(s.background, false), s.refill(s.background))
 		if err != nil && !failing && s.background.Err() == nil {
 			s.config.Logger.Warn("natsqueue: what has ended cannot be erased just now, so the stream grows", "error", err)
 		}
@@ -176,6 +177,7 @@ func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error
 	s.mu.Unlock()
 	for some := range slices.Chunk(keys, blockBytes/16*16) {
 		c := one(p.prefix+kindKey, some)
+		c.vital = true
 		c.messages[0].Header = nats.Header{headerTTL: {strconv.Itoa(int(s.config.DedupWindow/time.Second)) + "s"}}
 		if err := s.store(ctx, c); err != nil {
 			return err

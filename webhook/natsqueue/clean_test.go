@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -313,5 +314,40 @@ func TestRoom(t *testing.T) {
 		if more := fill(2000); more < n/4 {
 			t.Errorf("there is room for %d after %d of %d have ended", more, n/2, n)
 		}
+	})
+}
+
+// A server that takes no more refuses puts, and what waits is delivered all the same.
+func TestServerFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serveUpTo(t, 4<<20)
+		q := ready(s.open(t, Config{Partitions: 2}))
+		defer q.Close()
+		until(t, "the reserve is there", q.reserve.there.Load)
+		n := 0
+		for ; ; n++ {
+			d := deliveries("d", n, 1)[0]
+			d.Body = make([]byte, 50_000)
+			_, err := q.tryPut(t.Context(), d)
+			if errors.Is(err, webhook.ErrQueueFull) {
+				break
+			}
+			if err != nil || n > 100 {
+				t.Fatalf("Put number %d = %v, want ErrQueueFull", n, err)
+			}
+		}
+		for i := 0; ; i++ { // to the last byte
+			if _, err := q.tryPut(t.Context(), deliveries("d", 10_000+i, 1)...); err != nil {
+				break
+			}
+			n++
+		}
+		ds := fetch(t, q, n, "d")
+		settle(t, q, webhook.Done, ds[0])
+		settle(t, q, webhook.Done, ds[1:]...)
+		until(t, "there is room", func() bool {
+			_, err := q.tryPut(t.Context(), deliveries("d", 20_000, 1)...)
+			return err == nil
+		})
 	})
 }

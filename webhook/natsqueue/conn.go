@@ -29,11 +29,12 @@ const (
 
 // A conn is the stream, and what of this node lives as long as its connection to it.
 type conn struct {
-	config *Config
-	id     string // of the node
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	stream jetstream.Stream
+	config  *Config
+	id      string // of the node
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	stream  jetstream.Stream
+	reserve reserve
 
 	background context.Context
 	stop       context.CancelFunc
@@ -76,6 +77,7 @@ var errNoAnswer = fmt.Errorf("natsqueue: no answer of the server in %v: %w", cal
 // A parcel is a message to be stored, or an atomic batch of several, with the server's answer.
 type parcel struct {
 	messages []*nats.Msg
+	vital    bool // it may use the reserve
 
 	answered bool
 	seq      uint64 // of the last message
@@ -123,7 +125,9 @@ func (s *conn) sendOne(ctx context.Context, c *parcel) error {
 		m, err := s.publish(ctx, c)
 		again := err != nil
 		if err == nil {
-			c.seq, again, c.err = parseAck(m)
+			if c.seq, again, c.err = parseAck(m); c.vital && errors.Is(c.err, webhook.ErrQueueFull) {
+				again = s.relieve(ctx)
+			}
 		} else if ctx.Err() != nil {
 			return context.Cause(ctx)
 		} else if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrNoResponders) {

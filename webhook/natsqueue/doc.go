@@ -42,6 +42,11 @@
 // n.damaged, for people to look at. It hides nothing else. The same goes for a message that the
 // servers have lost.
 //
+// When a server takes no more (MaxBytes, max_file_store, or the bound of the account), Put returns
+// webhook.ErrQueueFull, and what waits is delivered all the same: a reserve of 512 KB in the stream
+// is given up for the records that make room. A server whose disk is full to the last byte stops
+// JetStream until it is restarted. With three replicas the other two go on.
+//
 // A stream that somebody deletes is created anew at the next heartbeat, unless Config.NoCreate is
 // set. What waited in it is lost.
 //
@@ -60,9 +65,6 @@
 //   - Counts.DeadBytes is -1: it would take reading all dead letters.
 //   - Erase finds what waits and what is dead. A delivery of the user that was delivered may share a
 //     message with others that wait, and stays in the stream until the log is cleaned up to it.
-//   - If the server reaches its own bound (max_file_store, or that of the account), it refuses the
-//     records that would make room, so nothing ends until the bound is raised. Set Config.MaxBytes
-//     below it: Put keeps to that, and records may exceed it.
 //   - Settings are read from a replica that has caught up with the leader. Lists of members, audiences
 //     and dead letters may be some milliseconds old.
 //

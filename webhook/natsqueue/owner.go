@@ -126,7 +126,7 @@ func (s *node) beat(ctx context.Context) error {
 	}
 	sent := time.Now()
 	ttl := max(24*s.config.Claim, time.Hour)
-	c := &parcel{messages: []*nats.Msg{{Subject: s.config.heartbeat(s.id), Data: data, Header: nats.Header{
+	c := &parcel{vital: true, messages: []*nats.Msg{{Subject: s.config.heartbeat(s.id), Data: data, Header: nats.Header{
 		headerRollup: {"sub"}, headerTTL: {strconv.Itoa(int(ttl/time.Second)) + "s"},
 	}}}}
 	if err = s.store(ctx, c); err == nil {
@@ -353,7 +353,7 @@ func (s *node) take(ctx context.Context, n int, h holding) error {
 	s.serial++
 	r := record{node: s.id, serial: s.serial}
 	s.mu.Unlock()
-	c := &parcel{messages: []*nats.Msg{expect(p.prefix+kindOwn, h.seq, r.append(nil), false)}}
+	c := &parcel{vital: true, messages: []*nats.Msg{expect(p.prefix+kindOwn, h.seq, r.append(nil), false)}}
 	err := s.store(ctx, c)
 	if errors.Is(err, errChanged) {
 		return nil // somebody else was first, or an answer was lost: the next look tells

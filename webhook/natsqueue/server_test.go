@@ -39,10 +39,11 @@ func (s *testServer) InProcessConn() (net.Conn, error) {
 	return conn, err
 }
 
-// start starts a server, which listens on a port if it is not 0.
-func start(dir string, port int) (*server.Server, error) {
+// start starts a server, which listens on a port if it is not 0, and stores up to a number of bytes
+// if that is not 0.
+func start(dir string, port int, most int64) (*server.Server, error) {
 	s, err := server.NewServer(&server.Options{
-		DontListen: port == 0, Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir,
+		DontListen: port == 0, Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, JetStreamMaxStore: most,
 		NoSigs: true, NoLog: true, MaxPayload: maxPayload,
 	})
 	if err != nil {
@@ -69,10 +70,13 @@ var began = sync.OnceValue(func() time.Time {
 })
 
 // serve starts a server until the test ends.
-func serve(t testing.TB) *testServer {
+func serve(t testing.TB) *testServer { return serveUpTo(t, 0) }
+
+// serveUpTo starts a server that stores up to a number of bytes.
+func serveUpTo(t testing.TB, most int64) *testServer {
 	t.Helper()
 	time.Sleep(time.Until(began()))
-	s, err := start(t.TempDir(), 0)
+	s, err := start(t.TempDir(), 0, most)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +187,7 @@ func withServer(f func(url string)) error {
 	if err != nil {
 		return err
 	}
-	s, err := start(dir, server.RANDOM_PORT)
+	s, err := start(dir, server.RANDOM_PORT, 0)
 	if err == nil {
 		f(s.ClientURL())
 		stop(s)

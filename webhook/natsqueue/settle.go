@@ -320,7 +320,7 @@ func (s *recorder) finish(d *draft) {
 	}
 	r.drops = slices.Clone(p.drops[:d.drops])
 	m := expect(p.prefix+kindOwn, p.last, r.append(nil), false)
-	d.messages = append(d.buries, m)
+	d.messages, d.vital = append(d.buries, m), true
 }
 
 // storeDrafts stores records until it is known what became of each.
@@ -340,7 +340,7 @@ func (s *recorder) storeDrafts(drafts []*draft) error {
 				s.recorded(d, d.seq)
 			default:
 				if !s.doubted(d) {
-					d.parcel = parcel{messages: d.messages}
+					d.parcel = parcel{messages: d.messages, vital: true}
 					left = append(left, d)
 				}
 			}
