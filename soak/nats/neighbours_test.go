@@ -372,7 +372,7 @@ func live(t *testing.T, n neighbour, length time.Duration) {
 	load.Wait()
 	end := time.Now().Add(2 * time.Minute)
 	idle := h.distinct.Load()
-	for quiet := 0; quiet < 50 && time.Now().Before(end); quiet++ { // five seconds of nothing
+	for quiet := 0; quiet < 150 && time.Now().Before(end); quiet++ { // fifteen seconds of nothing
 		wait(t.Context(), 100*time.Millisecond)
 		if now := h.distinct.Load(); now != idle {
 			idle, quiet = now, 0
@@ -401,14 +401,19 @@ func live(t *testing.T, n neighbour, length time.Duration) {
 		t.Errorf("%s: %d of %d are lost", n.name, lost, accepted)
 	}
 	// The node has given away all that it owned, so that another one counts.
-	other, err := natsqueue.Open(t.Context(), nc, &natsqueue.Config{Stream: stream, Logger: log})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var other *natsqueue.Store
+	testkit.Until(t, "another node opens the store", func() bool {
+		other, err = natsqueue.Open(t.Context(), nc, &natsqueue.Config{Stream: stream, Logger: log})
+		return err == nil
+	})
 	defer other.Close()
-	left, err := other.Count(t.Context())
-	if err != nil || left.Waiting > 0 || left.Dead > 0 {
-		t.Errorf("%s: %+v is left, %v", n.name, left, err)
+	var left webhook.Counts
+	testkit.Until(t, "the servers count", func() bool {
+		left, err = other.Count(t.Context())
+		return err == nil
+	})
+	if left.Waiting > 0 || left.Dead > 0 {
+		t.Errorf("%s: %+v is left", n.name, left)
 	}
 	// The rates are for who reads the table: those of a machine that others use vary by more
 	// than a neighbour takes.
