@@ -92,6 +92,12 @@ type Config struct {
 	// in those of Destinations.
 	TrustLookup bool
 
+	// LookupFilters says that Lookup returns destinations with filters: Forward,
+	// ForwardEvents and Deliveries call it too, with their context, for each destination.
+	// They return its error and store nothing, but take ErrUnknownDestination for a
+	// destination without a filter.
+	LookupFilters bool
+
 	// ServiceName is the product in "User-Agent: <ServiceName>/1.0". Empty
 	// means DefaultServiceName.
 	ServiceName string
@@ -265,6 +271,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, refuse("Destinations", "at least one, or Lookup, is required")
 	case c.TrustLookup && c.Lookup == nil:
 		return c, refuse("TrustLookup", "may be set together with Lookup only")
+	case c.LookupFilters && c.Lookup == nil:
+		return c, refuse("LookupFilters", "may be set together with Lookup only")
 	}
 	if c.ServiceName == "" {
 		c.ServiceName = DefaultServiceName

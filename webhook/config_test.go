@@ -51,6 +51,13 @@ func TestConfigNamesTheFieldItRefuses(t *testing.T) {
 			c.Lookup = func(context.Context, string) (*Destination, error) { return nil, nil }
 		}, "Destinations"},
 		{"trust without Lookup", func(c *Config) { c.TrustLookup = true }, "TrustLookup"},
+		{"filters without Lookup", func(c *Config) { c.LookupFilters = true }, "LookupFilters"},
+		{"filter of no type", func(c *Config) { c.Destinations[0].Filter.Include = []string{"track", "Order *"} }, "Destinations[0].Filter.Include[1]"},
+		{"filter of no name", func(c *Config) { c.Destinations[0].Filter.Exclude = []string{"track:"} }, "Destinations[0].Filter.Exclude[0]"},
+		{"filter that is long", func(c *Config) {
+			c.Destinations[0].Filter.Exclude = []string{"track:" + strings.Repeat("x", maxPattern)}
+		}, "Destinations[0].Filter.Exclude[0]"},
+		{"patterns of a filter", func(c *Config) { c.Destinations[0].Filter.Include = make([]string, MaxPatterns+1) }, "Destinations[0].Filter.Include"},
 		{"service name with a space", func(c *Config) { c.ServiceName = "My Service" }, "ServiceName"},
 		{"service name with a line end", func(c *Config) { c.ServiceName = "a\r\nX: y" }, "ServiceName"},
 		{"negative timeout", func(c *Config) { c.Timeout = -1 }, "Timeout"},
@@ -165,7 +172,7 @@ func TestConfigKeepsWhatIsSet(t *testing.T) {
 	a, b := reflect.ValueOf(set), reflect.ValueOf(got)
 	for i := range a.NumField() {
 		name := a.Type().Field(i).Name
-		if name != "Lookup" && name != "TrustLookup" && name != "DialContext" && name != "Trace" && name != "Observer" && a.Field(i).IsZero() {
+		if name != "Lookup" && name != "TrustLookup" && name != "LookupFilters" && name != "DialContext" && name != "Trace" && name != "Observer" && a.Field(i).IsZero() {
 			t.Errorf("the test does not set %s", name)
 		}
 		if a.Field(i).Kind() != reflect.Func && !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/signature"
 )
 
@@ -58,6 +59,14 @@ type Destination struct {
 	NetHTTP bool
 	// Disabled keeps the deliveries until the destination is enabled.
 	Disabled bool
+	// Filter selects the events that Forward, ForwardEvents and Deliveries store for this
+	// destination; Stats counts the others as Filtered. With Config.Lookup it is set only
+	// together with Config.LookupFilters. Deletion notices and audiences pass it.
+	Filter Filter
+	// FilterFunc is a filter in Go beside Filter: it reports whether the destination gets
+	// the event, of those that Filter takes. It is called concurrently, and changes nothing
+	// of the event. Nil takes all.
+	FilterFunc func(*event.Event) bool
 	// MaxConcurrent bounds the deliveries attempted at once. Zero means
 	// Config.MaxConcurrent.
 	MaxConcurrent int

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/hookferry/analytics/webhook/internal/schedule"
 	"github.com/hookferry/analytics/webhook/internal/wire"
@@ -13,8 +14,10 @@ import (
 type destinations struct {
 	config *Config
 	static map[string]*compiled // Config.Destinations; not changed after New
-	tls    *tlsConfigs
-	ctx    context.Context // parent of those of Config.Lookup
+	// filtering says that there may be destinations with filters.
+	filtering bool
+	tls       *tlsConfigs
+	ctx       context.Context // parent of those of Config.Lookup
 }
 
 // compiled is a target with the Destination it was made of.
@@ -35,7 +38,10 @@ func (ds *destinations) add(all []Destination, g *guard) error {
 		if ds.static[id] != nil {
 			return refuse(field+".ID", "%q is given twice", id)
 		}
-		ds.static[id] = &compiled{target: t}
+		d := all[i]
+		d.Filter = Filter{Include: slices.Clone(d.Filter.Include), Exclude: slices.Clone(d.Filter.Exclude)}
+		ds.static[id] = &compiled{source: &d, target: t}
+		ds.filtering = ds.filtering || all[i].filters()
 		for _, e := range t.endpoints {
 			g.trust(e.url)
 		}
@@ -48,6 +54,9 @@ func (ds *destinations) compile(d *Destination) (*target, error) {
 	t, err := compile(d, ds.config.ServiceName, ds.config.MaxConcurrent)
 	if err != nil {
 		return nil, err
+	}
+	if d.filters() && !ds.filtering && ds.config.Lookup != nil {
+		return nil, refuse("Filter", "is not asked for; set Config.LookupFilters")
 	}
 	config := ds.tls.of(t.tls)
 	for _, e := range t.endpoints {
@@ -131,11 +140,16 @@ func (ds *destinations) resolve(l *lane) (*compiled, error) {
 	return c, nil
 }
 
-// lookup calls Config.Lookup. A panic in it is not the end of the program that
-// the forwarder is part of.
-func (ds *destinations) lookup(id string) (d *Destination, err error) {
+// lookup asks for a destination within Config.Timeout.
+func (ds *destinations) lookup(id string) (*Destination, error) {
 	ctx, cancel := context.WithTimeout(ds.ctx, ds.config.Timeout)
 	defer cancel()
+	return ds.ask(ctx, id)
+}
+
+// ask calls Config.Lookup. A panic in it is not the end of the program that the forwarder is
+// part of.
+func (ds *destinations) ask(ctx context.Context, id string) (d *Destination, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			d, err = nil, fmt.Errorf("%w: panic: %v", errLookup, v)

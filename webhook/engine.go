@@ -51,7 +51,7 @@ func newEngine(c Config) (*engine, error) {
 	e.destinations = destinations{
 		config: &e.config, ctx: e.attempts,
 		static: make(map[string]*compiled, len(c.Destinations)),
-		tls:    newTLSConfigs(c.TLSClientConfig),
+		tls:    newTLSConfigs(c.TLSClientConfig), filtering: c.LookupFilters,
 	}
 	if err := e.destinations.add(c.Destinations, g); err != nil {
 		return nil, err
@@ -93,18 +93,27 @@ var puts = sync.Pool{New: func() any { return new(putSpace) }}
 
 const maxSpace = 4096
 
-// eachDelivery calls add with the deliveries of events to destinations.
-func (en *engine) eachDelivery(ctx context.Context, destinations []string, events []event.Event, add func(Delivery)) {
+// eachDelivery calls add with the deliveries of events to destinations, and counts in routes
+// what their filters leave out. It returns how many events are Off.
+func (en *engine) eachDelivery(ctx context.Context, destinations []string, routes []route, events []event.Event, add func(Delivery)) (off int) {
 	now := en.now().UTC()
 	trace := en.trace(ctx)
 	for i := range events {
-		if e := &events[i]; !e.Off {
-			id := deliveryID(e)
-			for _, destination := range destinations {
-				add(deliveryOf(e, destination, id, now, trace))
+		e := &events[i]
+		if e.Off {
+			off++
+			continue
+		}
+		id := deliveryID(e)
+		for j, destination := range destinations {
+			if routes != nil && routes[j].Destination != nil && !routes[j].takes(e) {
+				routes[j].filtered++
+				continue
 			}
+			add(deliveryOf(e, destination, id, now, trace))
 		}
 	}
+	return off
 }
 
 // trace returns the Trace of a caller's context.

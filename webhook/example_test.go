@@ -269,3 +269,32 @@ func ExampleAudience_Sync_listing() {
 	// {952 0} <nil>
 	// true 1
 }
+
+// A destination gets the events that its filter takes. The others are not stored.
+func ExampleFilter() {
+	f, err := webhook.New(webhook.Config{
+		Store: memqueue.New(memqueue.Config{}),
+		Destinations: []webhook.Destination{{
+			ID:        "crm",
+			Endpoints: []webhook.Endpoint{{URL: "https://crm.example/hook"}},
+			Filter: webhook.Filter{
+				Include: []string{"identify", "track:Order *"},
+				Exclude: []string{"track:Order Draft*"},
+			},
+		}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	if err := f.Forward(context.Background(), "crm",
+		&analytics.Identify{UserId: "u1"},
+		&analytics.Track{UserId: "u1", Event: "Order Completed"},
+		&analytics.Track{UserId: "u1", Event: "Order Drafted"},
+		&analytics.Page{UserId: "u1", Name: "Home"},
+	); err != nil {
+		panic(err)
+	}
+	s := f.Stats()
+	fmt.Println(s.Accepted, "accepted,", s.Filtered, "filtered")
+	// Output: 2 accepted, 2 filtered
+}

@@ -44,8 +44,9 @@ func New(c Config) (*Forwarder, error) {
 // durable in the queue: from then on each is delivered, or becomes a dead
 // letter. All of them are accepted, or none and an error. A call is a message
 // of the root package, or a JSON. Calls that switch the destination Webhooks
-// off in their integrations are left out and counted, and so are those with a
-// messageId that the queue has seen for the destination.
+// off in their integrations are left out and counted, and so are those that the
+// destination's Filter leaves out, and those with a messageId that the queue has seen for
+// the destination.
 //
 // It returns a *event.CallError, or an error of the root package, for a call that is
 // not valid; ErrUnknownDestination, though not for what a Lookup does not know:
@@ -77,9 +78,14 @@ func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, ev
 	if err := f.check(destinations); err != nil {
 		return err
 	}
+	var routesOf [routesSpace]route
+	routes, err := f.destinations.routes(ctx, destinations, routesOf[:0])
+	if err != nil {
+		return err
+	}
 	space := puts.Get().(*putSpace)
 	ps := slices.Grow(space.puts[:0], len(destinations)*len(events))
-	f.eachDelivery(ctx, destinations, events, func(d Delivery) { ps = append(ps, Put{Delivery: d}) })
+	off := f.eachDelivery(ctx, destinations, routes, events, func(d Delivery) { ps = append(ps, Put{Delivery: d}) })
 	defer func() {
 		// Neither stores nor observers keep what they were given.
 		if clear(ps); cap(ps) <= maxSpace {
@@ -90,7 +96,13 @@ func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, ev
 	if _, err := f.put(ctx, ps, space); err != nil {
 		return err
 	}
-	f.count.off.Add(int64(len(events) - len(ps)/len(destinations)))
+	f.count.off.Add(int64(off))
+	for i := range routes {
+		if n := int64(routes[i].filtered); n > 0 {
+			f.count.filtered.Add(n)
+			f.accounts.get(destinations[i]).filtered.Add(n)
+		}
+	}
 	return nil
 }
 
@@ -100,14 +112,19 @@ func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, ev
 //
 // It returns ErrClosed after Shutdown, and ErrUnknownDestination for an id that
 // Config.Destinations does not have. With a Config.Lookup any id of 1 to 255 bytes
-// is taken: nothing is looked up here, and what is stored for a destination that
-// the Lookup does not know waits until it does.
+// is taken: what is stored for a destination that the Lookup does not know waits until it
+// does.
 func (f *Forwarder) Deliveries(ctx context.Context, destinations []string, events ...event.Event) ([]Delivery, error) {
 	if err := f.check(destinations); err != nil {
 		return nil, err
 	}
+	var routesOf [routesSpace]route
+	routes, err := f.destinations.routes(ctx, destinations, routesOf[:0])
+	if err != nil {
+		return nil, err
+	}
 	ds := make([]Delivery, 0, len(destinations)*len(events))
-	f.eachDelivery(ctx, destinations, events, func(d Delivery) { ds = append(ds, d) })
+	f.eachDelivery(ctx, destinations, routes, events, func(d Delivery) { ds = append(ds, d) })
 	return ds, nil
 }
 

@@ -13,11 +13,12 @@ import (
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
-// What a source costs is one text for an event, however many destinations it has.
+// A source costs one text for an event, however many destinations it has. A filter costs
+// nothing.
 func TestDeliveriesAllocations(t *testing.T) {
 	endpoints := []webhook.Endpoint{{URL: "http://crm.example/"}}
 	f, err := webhook.New(webhook.Config{Store: memqueue.New(memqueue.Config{}), Destinations: []webhook.Destination{
-		{ID: "a", Endpoints: endpoints}, {ID: "b", Endpoints: endpoints},
+		{ID: "a", Endpoints: endpoints, Filter: webhook.Filter{Exclude: []string{"*:Draft *"}}}, {ID: "b", Endpoints: endpoints},
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -24,6 +24,9 @@ type Stats struct {
 	// Off counts the events not forwarded because their integrations switch
 	// Webhooks off.
 	Off int64
+	// Filtered counts the deliveries that were not stored because the filter of their
+	// destination leaves them out.
+	Filtered int64
 	// Delivered counts the deliveries that an endpoint took.
 	Delivered int64
 	// Retried counts the attempts that failed and are to be repeated.
@@ -65,7 +68,7 @@ type DestinationStats struct {
 	// Destination is its id.
 	Destination string
 
-	// Since is when counting began: with the first attempt, or after the
+	// Since is when counting began: with the first attempt or filtered event, or after the
 	// counts were forgotten, because 16,384 destinations were used later. Zero
 	// if nothing was attempted. Delivered, Retried, Dead and Latency are
 	// counted from then on; see Stats.
@@ -73,6 +76,8 @@ type DestinationStats struct {
 	Delivered, Retried int64
 	Dead               map[Reason]int64
 	Latency            Latency
+	// Filtered is counted from Since on, too: what the destination's filter left out.
+	Filtered int64
 
 	// Outcome is what the latest attempt led to, once that is stored:
 	// OutcomeDelivered, OutcomeRetryable or OutcomePermanent. It is empty if there
@@ -112,7 +117,7 @@ type Failure struct {
 }
 
 type counters struct {
-	accepted, duplicates, off, delivered, retried atomic.Int64
+	accepted, duplicates, off, filtered, delivered, retried atomic.Int64
 
 	dead [len(reasons)]atomic.Int64
 
@@ -161,7 +166,7 @@ func (f *Forwarder) DestinationStats(ctx context.Context) ([]DestinationStats, e
 	}
 	for _, a := range f.accounts.all() {
 		s := of(a.id)
-		s.Since, s.Latency = a.since, a.quantiles()
+		s.Since, s.Latency, s.Filtered = a.since, a.quantiles(), a.filtered.Load()
 		a.mu.Lock()
 		s.Delivered, s.Retried = a.delivered, a.retried
 		s.Dead = reasonCounts(func(i int) int64 { return a.dead[i] })
@@ -200,6 +205,7 @@ func (f *Forwarder) Stats() Stats {
 		Accepted:   c.accepted.Load(),
 		Duplicates: c.duplicates.Load(),
 		Off:        c.off.Load(),
+		Filtered:   c.filtered.Load(),
 		Delivered:  c.delivered.Load(),
 		Retried:    c.retried.Load(),
 		Resent:     f.client.Resent(),

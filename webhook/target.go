@@ -54,6 +54,9 @@ func compile(d *Destination, serviceName string, maxConcurrent int) (*target, er
 		wrong.add(refuse("MaxConcurrent", "%d is negative", d.MaxConcurrent))
 	}
 	t := &target{disabled: d.Disabled, limits: schedule.Limits{Slots: d.MaxConcurrent}, tls: d.TLS, netHTTP: d.NetHTTP}
+	for _, err := range split(d.Filter.Validate()) {
+		wrong.add(under("Filter", err))
+	}
 	if d.TLS != nil {
 		wrong.add(d.TLS.check())
 	}
@@ -119,6 +122,17 @@ func (f faults) join() error {
 		return f[0]
 	}
 	return errors.Join(f...)
+}
+
+// split takes apart what join returned.
+func split(err error) faults {
+	switch err := err.(type) {
+	case nil:
+		return nil
+	case interface{ Unwrap() []error }:
+		return err.Unwrap()
+	}
+	return faults{err}
 }
 
 // compileEndpoint makes an endpoint of e, or returns everything that is wrong with it.

@@ -34,6 +34,9 @@ type Trial struct {
 type Exchange struct {
 	// Attempt is the request. The Answer is kept whoever gave it.
 	Attempt
+	// Filtered says that Forward would not store the event: the destination's filter leaves
+	// it out. It was sent nevertheless.
+	Filtered bool
 	// Outcome is what it would lead to.
 	Outcome Outcome
 	// Header is that of the request, without Host and Content-Length. The
@@ -79,11 +82,15 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 	defer cancel()
 	client := newClient(&f.config, &guard{allow: f.config.AllowAddresses, operator: t.Trusted}, ctx)
 	defer client.Close()
+	filtered := !t.Destination.takes(&t.Event)
 	p := posting{id: deliveryID(&t.Event), body: t.Event.Body, trace: f.trace(ctx), try: 1}
 	exchanges := make([]Exchange, len(target.endpoints))
 	var requests sync.WaitGroup
 	for i, e := range target.endpoints {
-		requests.Go(func() { exchanges[i] = f.exchange(ctx, client, &p, e) })
+		requests.Go(func() {
+			exchanges[i] = f.exchange(ctx, client, &p, e)
+			exchanges[i].Filtered = filtered
+		})
 	}
 	requests.Wait()
 	return exchanges, nil

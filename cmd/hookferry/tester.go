@@ -17,18 +17,20 @@ endpoint took one of them amiss.
 
 Examples:
   hookferry test
-  hookferry test acme --type track
+  hookferry test acme --type track --event 'Order Completed'
   hookferry test http://localhost:9000/hook --type track --type identify
 `
 
 func test(o *options) action {
 	types := o.choices("type", "`type` of call", callTypes...)
+	event := o.text("event", "", "the `name` of tracks, pages and screens")
+	source := o.text("source", "", "say what the filter of this `source` leaves out, too")
 	f := newAdminFlags(o)
 	return f.action(func(ctx context.Context, c *api.Client, args []string, p process) (err error) {
 		if len(args) > 1 {
 			return usagef("want one destination or URL")
 		}
-		request := api.TestRequest{Types: *types}
+		request := api.TestRequest{Types: *types, Event: *event, Source: *source}
 		switch {
 		case len(args) == 1 && strings.Contains(args[0], "://"):
 			request.URL = args[0]
@@ -82,6 +84,9 @@ func writeExchange(s screen, e api.Exchange) error {
 	}
 	fmt.Fprintf(s, "%s to %s: %s in %s\n", s.paint(bold, clean(e.Type)), clean(e.Endpoint),
 		s.paint(how, answer+", "+clean(cmp.Or(e.Outcome, "?"))), millis(e.Timing.Total))
+	if e.Filtered {
+		fmt.Fprintln(s, s.paint(bad, "filtered: a filter leaves such calls out; only this test sent one"))
+	}
 	if e.Reason != "" || e.Error != "" {
 		fmt.Fprintln(s, s.paint(bad, clean(strings.TrimSpace(e.Reason+"  "+e.Error))))
 	}

@@ -309,6 +309,7 @@ func (h *Handler) whole(of *destination) api.Destination {
 		Since:     api.TimeOf(s.Since),
 		Delivered: s.Delivered,
 		Retried:   s.Retried,
+		Filtered:  s.Filtered,
 		Dead:      byReason(s.Dead),
 		Latency:   latencyOf(s.Latency),
 		Errors:    h.config.Feed.Errors(of.id),

@@ -30,6 +30,7 @@ func (h *Handler) status(w http.ResponseWriter, r *http.Request) error {
 			Accepted:   stats.Accepted,
 			Duplicates: stats.Duplicates,
 			Off:        stats.Off,
+			Filtered:   stats.Filtered,
 			Delivered:  stats.Delivered,
 			Retried:    stats.Retried,
 			Resent:     stats.Resent,

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -13,34 +14,36 @@ import (
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
 )
 
-// samples are the calls that the tester sends, by their type.
-var samples = map[string]func(id string) analytics.Message{
-	"identify": func(id string) analytics.Message {
+// samples are the calls that the tester sends, by their type. A name is that of an event, a
+// page or a screen.
+var samples = map[string]func(id, name string) analytics.Message{
+	"identify": func(id, _ string) analytics.Message {
 		return &analytics.Identify{
 			UserId: "test-user", MessageId: id,
 			Traits: map[string]any{"name": "Test User", "email": "test-user@example.com", "plan": "free"},
 		}
 	},
-	"track": func(id string) analytics.Message {
+	"track": func(id, name string) analytics.Message {
 		return &analytics.Track{
-			UserId: "test-user", MessageId: id, Event: "Test Event",
+			UserId: "test-user", MessageId: id, Event: cmp.Or(name, "Test Event"),
 			Properties: map[string]any{"product": "Blue Shirt", "price": 19.5, "quantity": 2},
 		}
 	},
-	"page": func(id string) analytics.Message {
+	"page": func(id, name string) analytics.Message {
 		return &analytics.Page{
-			UserId: "test-user", MessageId: id, Name: "Home",
+			UserId: "test-user", MessageId: id, Name: cmp.Or(name, "Home"),
 			Traits: map[string]any{"title": "Home", "path": "/", "url": "https://www.example.com/", "referrer": ""},
 		}
 	},
-	"screen": func(id string) analytics.Message {
+	"screen": func(id, name string) analytics.Message {
 		return &analytics.Screen{
-			UserId: "test-user", MessageId: id, Name: "Home",
+			UserId: "test-user", MessageId: id, Name: cmp.Or(name, "Home"),
 			Context: map[string]any{
 				"device": map[string]any{"model": "iPhone 7", "type": "ios"},
 				"os":     map[string]any{"name": "iOS", "version": "10.2"},
@@ -48,13 +51,13 @@ var samples = map[string]func(id string) analytics.Message{
 			},
 		}
 	},
-	"group": func(id string) analytics.Message {
+	"group": func(id, _ string) analytics.Message {
 		return &analytics.Group{
 			UserId: "test-user", MessageId: id, GroupId: "test-group",
 			Traits: map[string]any{"name": "Example Ltd", "employees": 42},
 		}
 	},
-	"alias": func(id string) analytics.Message {
+	"alias": func(id, _ string) analytics.Message {
 		return &analytics.Alias{UserId: "test-user", PreviousId: "test-visitor", MessageId: id}
 	},
 }
@@ -74,6 +77,15 @@ func (h *Handler) test(w http.ResponseWriter, r *http.Request) error {
 	destination, err := h.testDestination(&asked)
 	if err != nil {
 		return err
+	}
+	var source config.Source
+	if asked.Source != "" {
+		all := h.config.Settings().Sources
+		i := slices.IndexFunc(all, func(s config.Source) bool { return s.Name == asked.Source })
+		if i < 0 {
+			return notFound("there is no source %q", asked.Source)
+		}
+		source = all[i]
 	}
 	types := asked.Types
 	if len(types) == 0 {
@@ -97,7 +109,7 @@ func (h *Handler) test(w http.ResponseWriter, r *http.Request) error {
 	errs := make([]error, len(types))
 	var tries sync.WaitGroup
 	for i, typ := range types {
-		tries.Go(func() { exchanges[i], errs[i] = h.try(r.Context(), destination, typ) })
+		tries.Go(func() { exchanges[i], errs[i] = h.try(r.Context(), destination, &source, typ, asked.Event) })
 	}
 	tries.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -127,8 +139,8 @@ func (h *Handler) testDestination(asked *api.TestRequest) (*webhook.Destination,
 // try sends one sample. What is written in the settings, and what somebody who
 // may use this API writes, is the operator's word; what a name resolves to is
 // not.
-func (h *Handler) try(ctx context.Context, d *webhook.Destination, typ string) ([]api.Exchange, error) {
-	e, err := new(event.Encoder).Encode(samples[typ]("test-" + rand.Text()))
+func (h *Handler) try(ctx context.Context, d *webhook.Destination, source *config.Source, typ, name string) ([]api.Exchange, error) {
+	e, err := new(event.Encoder).Encode(samples[typ]("test-"+rand.Text(), name))
 	if err != nil {
 		return nil, err
 	}
@@ -136,6 +148,7 @@ func (h *Handler) try(ctx context.Context, d *webhook.Destination, typ string) (
 	if err != nil {
 		return nil, err
 	}
+	filter := webhook.Filter(source.Filter)
 	var all []api.Exchange
 	for i := range tried {
 		x := &tried[i]
@@ -145,6 +158,7 @@ func (h *Handler) try(ctx context.Context, d *webhook.Destination, typ string) (
 		}
 		all = append(all, api.Exchange{
 			Type:      typ,
+			Filtered:  x.Filtered || !filter.Match(&e),
 			Endpoint:  x.Endpoint,
 			Headers:   append(headers, headersOf(x.Header)...),
 			Body:      x.Body,

@@ -165,6 +165,7 @@ type Totals struct {
 	Accepted   int64            `json:"accepted"`
 	Duplicates int64            `json:"duplicates"`
 	Off        int64            `json:"off"`
+	Filtered   int64            `json:"filtered"` // left out by filters of destinations
 	Delivered  int64            `json:"delivered"`
 	Retried    int64            `json:"retried"`
 	Resent     int64            `json:"resent"`
@@ -211,7 +212,8 @@ type Source struct {
 	Burst            int        `json:"burst,omitempty"`
 	Accepted         int64      `json:"accepted"` // calls, since the start
 	Rejected         int64      `json:"rejected"`
-	Limited          int64      `json:"limited"` // requests
+	Limited          int64      `json:"limited"`  // requests
+	Filtered         int64      `json:"filtered"` // calls that its filter left out
 	Last             *time.Time `json:"last,omitempty"`
 }
 
@@ -289,7 +291,8 @@ type Destination struct {
 	Since     *time.Time       `json:"since,omitempty"` // when counting began
 	Delivered int64            `json:"delivered"`
 	Retried   int64            `json:"retried"`
-	Dead      map[string]int64 `json:"dead"` // given up since then, by reason
+	Filtered  int64            `json:"filtered"` // calls that its filter left out
+	Dead      map[string]int64 `json:"dead"`     // given up since then, by reason
 	// DeadLetters counts those in the store, some seconds ago. It is left out where there
 	// are too many to count them often.
 	DeadLetters *int             `json:"deadLetters,omitempty"`
@@ -507,6 +510,10 @@ type TestRequest struct {
 	URL         string `json:"url,omitempty"`
 	// Types are those of the calls; none means all six.
 	Types []string `json:"types,omitempty"`
+	// Event is the name of tracks, pages and screens. Empty means that of the sample.
+	Event string `json:"event,omitempty"`
+	// Source is the source whose filter counts beside that of the destination.
+	Source string `json:"source,omitempty"`
 }
 
 // TestResult has one Exchange for each type and endpoint.
@@ -516,6 +523,9 @@ type TestResult struct {
 
 // An Exchange is one request and its answer.
 type Exchange struct {
+	// Filtered says that a filter of the destination or the source leaves such a call out.
+	// It was sent nevertheless.
+	Filtered bool            `json:"filtered,omitempty"`
 	Type     string          `json:"type"`
 	Endpoint string          `json:"endpoint"`
 	Headers  []Header        `json:"headers"` // of the request; credentials are left out

@@ -327,7 +327,7 @@ func (c *checker) destinations() {
 		}
 		w := &webhook.Destination{
 			ID: d.ID, Disabled: !d.Enabled, Secret: d.Secret, StandardSecrets: d.StandardSecrets,
-			MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst,
+			Filter: webhook.Filter(d.Filter), MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst,
 		}
 		for _, e := range d.Endpoints {
 			we := webhook.Endpoint{URL: e.URL.Reveal()}
@@ -491,6 +491,10 @@ func (c *checker) sources() {
 		}
 		if source.Burst > 0 && source.Rate == 0 && !c.told(key+".rate") {
 			c.problem(key+".burst", "needs a rate")
+		}
+		filter := webhook.Filter(source.Filter)
+		for _, r := range refusals(filter.Validate()) {
+			c.problem(key+".filter."+keyOf(r.Field), "%s", r.Problem)
 		}
 		if len(source.Destinations) > 1000 {
 			c.problem(key+".destinations", "at most 1000 are allowed")

@@ -224,7 +224,7 @@ func TestExampleShowsTheDefaults(t *testing.T) {
 
 	// Each key is in it, at the right depth.
 	full := strings.NewReplacer("# tls:", "tls:", "# queue:", "queue:", "# baseURL", "baseURL", "# trusted", "trusted", "# token", "token", "# allow", "allow",
-		"# proxy", "proxy", "# store", "store", "# memory", "memory", "# process", "process", "# byteRate", "byteRate", "# tracing", "tracing", "#   ", "  ", "# enabled", "enabled", "# rate", "rate", "# burst", "burst",
+		"# proxy", "proxy", "# store", "store", "# memory", "memory", "# process", "process", "# byteRate", "byteRate", "# tracing", "tracing", "#   ", "  ", "# enabled", "enabled", "# filter", "filter", "# rate", "rate", "# burst", "burst",
 		"# headers", "headers", "# standard", "standard", "# max", "max").Replace(Example())
 	d := newDecoder("x", env(map[string]string{"HOOKFERRY_ADMIN_TOKEN": "0123456789abcdef", "CRM_TOKEN": "t", "DATABASE_PASSWORD": "p"}))
 	d.decode([]byte(full), Default())

@@ -218,6 +218,8 @@ type Source struct {
 	// each destination: 1KB to 1TB. Zero means 4 KB for each of Rate and each
 	// destination, and no limit without a Rate.
 	ByteRate Size `yaml:"byteRate"`
+	// Filter selects the calls that are forwarded. The others are accepted and counted.
+	Filter Filter `yaml:"filter"`
 	// Destinations are the ids of those that get its calls.
 	Destinations []string `yaml:"destinations"`
 }
@@ -230,6 +232,7 @@ type Destination struct {
 	Secret          signature.Secret   `yaml:"secret"`
 	StandardSecrets []signature.Secret `yaml:"standardSecrets"`
 	TLS             *ClientTLS         `yaml:"tls"`
+	Filter          Filter             `yaml:"filter"`
 	MaxConcurrent   int                `yaml:"maxConcurrent"`
 	MaxRate         float64            `yaml:"maxRate"`
 	MaxBurst        int                `yaml:"maxBurst"`
@@ -237,6 +240,12 @@ type Destination struct {
 	// Webhook is what it is to a forwarder. Complete makes it, and Keep keeps
 	// the pointer where nothing changed.
 	Webhook *webhook.Destination `yaml:"-"`
+}
+
+// A Filter selects events; see webhook.Filter.
+type Filter struct {
+	Include []string `yaml:"include"`
+	Exclude []string `yaml:"exclude"`
 }
 
 // An Endpoint is a URL that webhooks are sent to.

@@ -54,11 +54,11 @@ type snapshot struct {
 	turn        chan struct{} // held by the scrape whose turn it is
 	counters    struct{ retried, accepted, rejected, limited ledger }
 
-	accepted, duplicate, off, retried, resent, forgotten, panics *prometheus.Desc
-	inFlight, ready, waiting, oldest, held                       *prometheus.Desc
-	storeDeliveries, storeDead, storeSize                        *prometheus.Desc
-	callsAccepted, callsRejected, limited, unknown, unavailable  *prometheus.Desc
-	reloaded, loaded                                             *prometheus.Desc
+	accepted, duplicate, off, filtered, retried, resent, forgotten, panics *prometheus.Desc
+	inFlight, ready, waiting, oldest, held                                 *prometheus.Desc
+	storeDeliveries, storeDead, storeSize                                  *prometheus.Desc
+	callsAccepted, callsRejected, limited, unknown, unavailable            *prometheus.Desc
+	reloaded, loaded                                                       *prometheus.Desc
 }
 
 func newSnapshot(state State, destination func(string) string) *snapshot {
@@ -71,6 +71,7 @@ func newSnapshot(state State, destination func(string) string) *snapshot {
 		accepted:  desc("deliveries_accepted_total", "Deliveries stored: each event once for each of its destinations."),
 		duplicate: desc("deliveries_duplicate_total", "Deliveries left out because the store had seen them."),
 		off:       desc("events_off_total", "Events not forwarded because their integrations switch Webhooks off."),
+		filtered:  desc("deliveries_filtered_total", "Deliveries not stored because the filter of their destination leaves them out."),
 		retried:   desc("deliveries_retried_total", "Attempts that failed and are to be repeated.", "destination"),
 		resent:    desc("webhook_requests_resent_total", "Requests made again because a kept connection ended under them."),
 		forgotten: desc("dead_letters_forgotten_total", "Dead letters discarded over a bound: age or size.", "bound"),
@@ -100,7 +101,7 @@ func newSnapshot(state State, destination func(string) string) *snapshot {
 // Describe implements prometheus.Collector.
 func (s *snapshot) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		s.accepted, s.duplicate, s.off, s.retried, s.resent, s.forgotten, s.panics,
+		s.accepted, s.duplicate, s.off, s.filtered, s.retried, s.resent, s.forgotten, s.panics,
 		s.inFlight, s.ready, s.waiting, s.oldest, s.held,
 		s.storeDeliveries, s.storeDead, s.storeSize,
 		s.callsAccepted, s.callsRejected, s.limited, s.unknown, s.unavailable,
@@ -132,6 +133,7 @@ func (s *snapshot) Collect(ch chan<- prometheus.Metric) {
 	count(s.accepted, stats.Accepted)
 	count(s.duplicate, stats.Duplicates)
 	count(s.off, stats.Off)
+	count(s.filtered, stats.Filtered)
 	count(s.resent, stats.Resent)
 	count(s.forgotten, stats.Forgotten.Age, "age")
 	count(s.forgotten, stats.Forgotten.Size, "size")

@@ -270,6 +270,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 			return nil, webhook.ErrUnknownDestination
 		},
 		TrustLookup:    true,
+		LookupFilters:  true,
 		ServiceName:    settings.Webhooks.Name,
 		AllowAddresses: settings.Webhooks.Allow,
 		Proxy:          settings.Webhooks.ProxyURL(),
@@ -294,6 +295,7 @@ func (s *server) public(l *conns) (*http.Server, error) {
 	if s.tracer != nil {
 		s.ready.next = s.tracer.Forwarder(s.forwarder)
 	}
+	s.ready.next = &filtering{&s.sources, s.ready.next}
 	s.access = accessLog{logger: s.log, sample: func() int { return s.settings.Load().Log.Access }, client: s.clientIP}
 	calls, err := collector.New(collector.Config{
 		Forwarder:   &s.ready,

@@ -5,12 +5,15 @@ import (
 	"crypto/sha256"
 	"math"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/collector"
+	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/webhook"
 )
 
 // sources finds the source of a write key, and counts what the sources send.
@@ -37,8 +40,8 @@ type source struct {
 }
 
 type counts struct {
-	accepted, rejected, limited atomic.Int64
-	last                        atomic.Int64 // microseconds of Unix time of the last call accepted; 0: none
+	accepted, rejected, limited, filtered atomic.Int64
+	last                                  atomic.Int64 // microseconds of Unix time of the last call accepted; 0: none
 }
 
 // use replaces the sources.
@@ -116,6 +119,29 @@ func (s *sources) find(_ context.Context, key string) (collector.Source, error) 
 	return source, nil
 }
 
+// A filtering forwarder leaves out what the filter of a call's source leaves out.
+type filtering struct {
+	sources *sources
+	next    collector.Forwarder
+}
+
+// ForwardEvents implements collector.Forwarder. The events are of one source.
+func (f *filtering) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
+	s := f.sources.current.Load().byName[events[0].Source]
+	if s == nil || len(s.Filter.Include)+len(s.Filter.Exclude) == 0 {
+		return f.next.ForwardEvents(ctx, destinations, events...)
+	}
+	filter := webhook.Filter(s.Filter)
+	taken := slices.DeleteFunc(slices.Clone(events), func(e event.Event) bool { return !e.Off && !filter.Match(&e) })
+	if len(taken) > 0 {
+		if err := f.next.ForwardEvents(ctx, destinations, taken...); err != nil {
+			return err
+		}
+	}
+	s.filtered.Add(int64(len(events) - len(taken)))
+	return nil
+}
+
 // answered counts a request.
 func (s *sources) answered(a *collector.Answered) {
 	s.requests.Add(1)
@@ -156,7 +182,7 @@ func (s *sources) list() []api.Source {
 			Destinations:     append([]string{}, source.Destinations[:min(len(source.Destinations), namedDestinations)]...),
 			DestinationCount: len(source.Destinations),
 			Rate:             source.Rate,
-			Accepted:         source.accepted.Load(), Rejected: source.rejected.Load(), Limited: source.limited.Load(),
+			Accepted:         source.accepted.Load(), Rejected: source.rejected.Load(), Limited: source.limited.Load(), Filtered: source.filtered.Load(),
 		}
 		if source.Rate > 0 {
 			a.Burst = atOnce(source.Source)

@@ -1,0 +1,129 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hookferry/analytics/event"
+)
+
+// A Filter selects events by patterns. A pattern is a type of event, or a type, a colon and
+// an event name: "identify", "track:Order Completed". A name that ends in "*" stands for all
+// names that begin so: "page:Docs *". The type "*" stands for all types: "*:Order *". The name
+// is that of a track, a page or a screen; other types have none. Letter case counts.
+//
+// The zero Filter takes every event. A Filter is a plain value that can be stored, such as in
+// JSON.
+type Filter struct {
+	// Include takes only the events that one of these patterns matches. Empty takes all.
+	Include []string `json:"include,omitempty"`
+	// Exclude leaves out events that one of these patterns matches, even if Include takes
+	// them.
+	Exclude []string `json:"exclude,omitempty"`
+}
+
+// MaxPatterns is how many patterns each list of a Filter may have. A pattern has up to 512
+// bytes.
+const (
+	MaxPatterns = 100
+	maxPattern  = 512
+)
+
+// filterTypes are the types that a pattern may name.
+var filterTypes = []string{"identify", "track", "page", "screen", "group", "alias", "*"}
+
+// Match reports whether the filter takes e.
+func (f *Filter) Match(e *event.Event) bool {
+	return (len(f.Include) == 0 || matchAny(f.Include, e)) && !matchAny(f.Exclude, e)
+}
+
+func matchAny(patterns []string, e *event.Event) bool {
+	for _, p := range patterns {
+		kind, name, named := strings.Cut(p, ":")
+		if kind != "*" && kind != e.Type {
+			continue
+		}
+		prefix, open := strings.CutSuffix(name, "*")
+		switch {
+		case !named, open && e.Name != "" && strings.HasPrefix(e.Name, prefix), !open && e.Name == name:
+			return true
+		}
+	}
+	return false
+}
+
+// Validate returns a *ConfigError for what is wrong with the filter, or several joined.
+func (f *Filter) Validate() error {
+	var wrong faults
+	for _, list := range []struct {
+		field    string
+		patterns []string
+	}{{"Include", f.Include}, {"Exclude", f.Exclude}} {
+		if n := len(list.patterns); n > MaxPatterns {
+			wrong.add(refuse(list.field, "%d given; at most %d are allowed", n, MaxPatterns))
+			continue
+		}
+		for i, p := range list.patterns {
+			field := fmt.Sprintf("%s[%d]", list.field, i)
+			kind, name, named := strings.Cut(p, ":")
+			switch {
+			case len(p) > maxPattern:
+				wrong.add(refuse(field, "has %d bytes, the limit is %d", len(p), maxPattern))
+			case !slices.Contains(filterTypes, kind):
+				wrong.add(refuse(field, "does not begin with a type: %s", strings.Join(filterTypes, ", ")))
+			case named && name == "":
+				wrong.add(refuse(field, "has no event name after the colon"))
+			}
+		}
+	}
+	return wrong.join()
+}
+
+// takes reports whether Forward stores the event for the destination.
+func (d *Destination) takes(e *event.Event) bool {
+	return d.Filter.Match(e) && (d.FilterFunc == nil || d.FilterFunc(e))
+}
+
+func (d *Destination) filters() bool {
+	return len(d.Filter.Include) > 0 || len(d.Filter.Exclude) > 0 || d.FilterFunc != nil
+}
+
+// A route is a destination of a call of Forward.
+type route struct {
+	*Destination     // nil: it has no filter
+	filtered     int // events that the filter left out
+}
+
+// routesSpace is for how many destinations of a call Forward has space without allocating.
+const routesSpace = 8
+
+// routes appends the destinations of a call of Forward to rs, or returns nil if none of them
+// has a filter. The error is that of Config.Lookup.
+func (ds *destinations) routes(ctx context.Context, ids []string, rs []route) ([]route, error) {
+	if !ds.filtering {
+		return nil, nil
+	}
+	found := false
+	for _, id := range ids {
+		var d *Destination
+		if ds.config.Lookup == nil {
+			d = ds.static[id].source
+		} else {
+			var err error
+			if d, err = ds.ask(ctx, id); err != nil && holdOf(err) != HoldUnknown {
+				return nil, err
+			}
+		}
+		if d != nil && !d.filters() {
+			d = nil
+		}
+		found = found || d != nil
+		rs = append(rs, route{Destination: d})
+	}
+	if !found {
+		return nil, nil
+	}
+	return rs, nil
+}

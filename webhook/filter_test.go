@@ -1,0 +1,154 @@
+package webhook_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+)
+
+func TestFilter(t *testing.T) {
+	all := []string{"identify", "track:Order Completed", "track:Order Test", "track:", "page:Order Completed", "page:Home", "alias"}
+	for _, tt := range []struct {
+		name             string
+		include, exclude []string
+		want             []string
+	}{
+		{"zero", nil, nil, all},
+		{"type", []string{"identify", "page"}, nil, []string{"identify", "page:Order Completed", "page:Home"}},
+		{"name", []string{"track:Order Completed"}, nil, []string{"track:Order Completed"}},
+		{"name that only begins so", []string{"track:Order"}, nil, nil},
+		{"prefix", []string{"track:Order *"}, nil, []string{"track:Order Completed", "track:Order Test"}},
+		{"any name", []string{"track:*"}, nil, []string{"track:Order Completed", "track:Order Test"}},
+		{"any type", []string{"*:Order *"}, nil, []string{"track:Order Completed", "track:Order Test", "page:Order Completed"}},
+		{"everything", []string{"*"}, nil, all},
+		{"case", []string{"track:order *"}, nil, nil},
+		{"exclude", nil, []string{"track", "alias"}, []string{"identify", "page:Order Completed", "page:Home"}},
+		{"both", []string{"track:Order *"}, []string{"track:* Test", "track:Order T*"}, []string{"track:Order Completed"}},
+	} {
+		f := webhook.Filter{Include: tt.include, Exclude: tt.exclude}
+		if err := f.Validate(); err != nil {
+			t.Errorf("%s: Validate = %v", tt.name, err)
+		}
+		stored, err := json.Marshal(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f = webhook.Filter{}
+		if err := json.Unmarshal(stored, &f); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range all {
+			kind, name, _ := strings.Cut(e, ":")
+			if f.Match(&event.Event{Type: kind, Name: name}) {
+				got = append(got, e)
+			}
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s: what is taken (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+// Forward stores what the filters take, and counts the rest, with and without a Lookup.
+func TestForwardFilters(t *testing.T) {
+	endpoints := []webhook.Endpoint{{URL: "http://crm.example/"}}
+	destinations := []webhook.Destination{
+		{ID: "all", Endpoints: endpoints},
+		{ID: "orders", Endpoints: endpoints, Filter: webhook.Filter{Include: []string{"track:Order *"}}},
+		{ID: "u1", Endpoints: endpoints, FilterFunc: func(e *event.Event) bool { return e.User == "u1" }},
+	}
+	failure := errors.New("database is away")
+	var failing error
+	lookup := func(_ context.Context, id string) (*webhook.Destination, error) {
+		i := slices.IndexFunc(destinations, func(d webhook.Destination) bool { return d.ID == id })
+		if i < 0 {
+			return nil, webhook.ErrUnknownDestination
+		}
+		return &destinations[i], failing
+	}
+	for _, c := range []webhook.Config{{Destinations: destinations}, {Lookup: lookup, LookupFilters: true}} {
+		store := memqueue.New(memqueue.Config{})
+		c.Store = store
+		f, err := webhook.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var encoder event.Encoder
+		var events []event.Event
+		for _, m := range []analytics.Message{
+			&analytics.Track{UserId: "u1", Event: "Order Completed", MessageId: "m1"},
+			&analytics.Track{UserId: "u2", Event: "Order Completed", MessageId: "m2"},
+			&analytics.Identify{UserId: "u1", MessageId: "m3"},
+			&analytics.Identify{UserId: "u1", MessageId: "m4", Integrations: map[string]any{"All": false}},
+		} {
+			e, err := encoder.Encode(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			events = append(events, e)
+		}
+		ids := []string{"all", "orders", "u1"}
+		if err := f.ForwardEvents(t.Context(), ids, events...); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string][]string{}
+		for _, id := range ids {
+			for d, err := range store.Waiting(t.Context(), id, "") {
+				if err != nil {
+					t.Fatal(err)
+				}
+				got[id] = append(got[id], d.MessageID)
+			}
+			slices.Sort(got[id])
+		}
+		want := map[string][]string{"all": {"m1", "m2", "m3"}, "orders": {"m1", "m2"}, "u1": {"m1", "m3"}}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("what waits (-want +got):\n%s", diff)
+		}
+		if s := f.Stats(); s.Accepted != 7 || s.Filtered != 2 || s.Off != 1 || s.Duplicates != 0 {
+			t.Errorf("Stats = %+v, want 7 accepted, 2 filtered, 1 off", s)
+		}
+		of, err := f.DestinationStats(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range of {
+			if want := map[string]int64{"orders": 1, "u1": 1}[s.Destination]; s.Filtered != want {
+				t.Errorf("%s: %d filtered, want %d", s.Destination, s.Filtered, want)
+			}
+		}
+		ds, err := f.Deliveries(t.Context(), []string{"orders"}, events...)
+		if err != nil || len(ds) != 2 || f.Stats().Filtered != 2 {
+			t.Errorf("Deliveries = %d, %v, %d filtered; want 2, and no more counted", len(ds), err, f.Stats().Filtered)
+		}
+	}
+
+	// While a Lookup fails, nothing is stored unfiltered.
+	failing = failure
+	store := memqueue.New(memqueue.Config{})
+	f, err := webhook.New(webhook.Config{Store: store, Lookup: lookup, LookupFilters: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := &analytics.Track{UserId: "u1", Event: "E"}
+	if err := f.Forward(t.Context(), "orders", call); !errors.Is(err, failure) {
+		t.Errorf("Forward while Lookup fails = %v, want %v", err, failure)
+	}
+	if err := f.Forward(t.Context(), "gone", call); err != nil {
+		t.Errorf("Forward to an unknown destination = %v", err)
+	}
+	if n, err := store.Count(t.Context()); err != nil || n.Waiting != 1 {
+		t.Errorf("%d wait, %v; want 1", n.Waiting, err)
+	}
+}
