@@ -1,0 +1,111 @@
+package main
+
+// Enough for a number on a machine that does nothing else, and enough to see a row.
+var (
+	load   = []string{"-benchtime", "10x", "-bench.round=10000"}
+	glance = []string{"-benchtime", "1x"}
+)
+
+// runs are all rows of the table, in its order.
+var runs = []run{
+	{"track", ".", "^BenchmarkTrack$/flushAt=250$", nil, []string{"-benchtime", "1000x"}, []value{
+		{"`Track`, ten properties, uploads included", "Track/flushAt=250", "ns/op", " ns"},
+		{"its allocations", "Track/flushAt=250", "allocs/op", ""},
+		{"its time to that of `json.Marshal` of the message", "Track/flushAt=250", "x_json.Marshal", " x"},
+		{"its time to that of a client written by hand for any map", "Track/flushAt=250", "x_floor", " x"},
+		{"its time to that of a client written by hand for these ten properties", "Track/flushAt=250", "x_shape", " x"},
+	}},
+	{"spooled", ".", "^BenchmarkTrackSpooled$/flushAt=250$", nil, []string{"-benchtime", "1000x"}, []value{
+		{"`Track` with `SpoolDir`, to one without", "TrackSpooled/flushAt=250", "x_without", " x"},
+	}},
+	{"values", "internal/esjson", "^BenchmarkAppendValue$/value=ten$", nil, []string{"-benchtime", "1000x"}, []value{
+		{"encoding ten properties, to `json.Marshal` of them", "AppendValue/value=ten", "x_json.Marshal", " x"},
+	}},
+	{"collector", "collector", "^BenchmarkHandler$/calls=100$/encoding=none$", nil, glance, []value{
+		{"collector in process, batches of 100", "Handler/calls=100/encoding=none", "calls/s", " calls/s"},
+	}},
+	{"loopback", "collector", "^BenchmarkServer$", nil, glance, []value{
+		{"collector over loopback, batches of 100", "Server", "calls/s", " calls/s"},
+	}},
+	{"deliveries", "webhook", "^BenchmarkDeliveries$//destinations=(1|10)$/concurrency=64$", load, glance, []value{
+		{"deliveries, store in memory, 1 destination", "Deliveries/store=mem/destinations=1/concurrency=64", "deliveries/s", "/s"},
+		{"the same, to a bare `http.Transport`", "Deliveries/store=mem/destinations=1/concurrency=64", "x_bare", " x"},
+		{"deliveries, store in memory, 10 destinations", "Deliveries/store=mem/destinations=10/concurrency=64", "deliveries/s", "/s"},
+		{"the same at 10, to a bare `http.Transport`", "Deliveries/store=mem/destinations=10/concurrency=64", "x_bare", " x"},
+		{"its processor time beyond that of the bare request", "Deliveries/store=mem/destinations=10/concurrency=64", "us_more", " us"},
+		{"deliveries, store in files, each commit synced, 1 destination", "Deliveries/store=file/destinations=1/concurrency=64", "deliveries/s", "/s"},
+		{"the same in files, to a bare `http.Transport`", "Deliveries/store=file/destinations=1/concurrency=64", "x_bare", " x"},
+		{"deliveries, store in files, each commit synced, 10 destinations", "Deliveries/store=file/destinations=10/concurrency=64", "deliveries/s", "/s"},
+		{"the same in files at 10, to a bare `http.Transport`", "Deliveries/store=file/destinations=10/concurrency=64", "x_bare", " x"},
+		{"its processor time in files beyond that of the bare request", "Deliveries/store=file/destinations=10/concurrency=64", "us_more", " us"},
+	}},
+	{"post", "webhook/internal/wire", "^BenchmarkPost$", nil, []string{"-benchtime", "1000x"}, []value{
+		{"one request on a kept connection", "Post/client=wire", "ns/op", " ns"},
+		{"its allocations on a kept connection", "Post/client=wire", "allocs/op", ""},
+		{"the same request by `net/http`", "Post/client=net/http", "ns/op", " ns"},
+		{"its allocations by `net/http`", "Post/client=net/http", "allocs/op", ""},
+	}},
+	{"observer", "webhook", "^BenchmarkObserver$", []string{"-benchtime", "40x"}, glance, []value{
+		{"deliveries with an `Observer` that does nothing, to those without", "Observer", "x_none", " x"},
+	}},
+	{"durable", "webhook", "^BenchmarkForwardDurable$", nil, []string{"-benchtime", "100x"}, []value{
+		{"`Forward` until it is durable, one event a call, 64 goroutines", "ForwardDurable/store=file/batch=1/callers=64", "events/s", " events/s"},
+		{"`ForwardEvents` until it is durable, 100 events a call, 16 goroutines", "ForwardDurable/store=file/batch=100/callers=16", "events/s", " events/s"},
+	}},
+	{"idle", "webhook", "^BenchmarkIdleLatency$", []string{"-benchtime", "1000x"}, []string{"-benchtime", "20x"}, []value{
+		{"one event on an idle forwarder to its arrival, store in files, p50", "IdleLatency/store=file", "p50-ms", " ms"},
+		{"the same in files, p99", "IdleLatency/store=file", "p99-ms", " ms"},
+	}},
+	{"lane", "webhook/internal/schedule", "^BenchmarkLane$", glance, glance, []value{
+		{"heap of a destination that something waits for", "Lane", "waiting-B", " bytes"},
+		{"heap of a destination that is idle", "Lane", "idle-B", " bytes"},
+	}},
+	{"isolation", "webhook", "^BenchmarkIsolation$",
+		[]string{"-benchtime", "1x", "-isolation.destinations=10000", "-isolation.backlog=1000000", "-isolation.turns=30", "-isolation.turn=1s"}, glance, []value{
+			{"1 destination of 10 hangs: the others' throughput, to that without", "Isolation/trouble=hang", "x_rate", " x"},
+			{"the same with one that hangs, their p50, the inverse", "Isolation/trouble=hang", "x_p50", " x"},
+			{"the same with one that hangs, their p99, the inverse", "Isolation/trouble=hang", "x_p99", " x"},
+			{"100 destinations of 10,000 are dead, a million wait: the others' throughput", "Isolation/trouble=dead", "x_rate", " x"},
+			{"the same with dead ones, their p50, the inverse", "Isolation/trouble=dead", "x_p50", " x"},
+			{"the same with dead ones, their p99, the inverse", "Isolation/trouble=dead", "x_p99", " x"},
+			{"a neighbour's backlog of a million drains: the others' throughput", "Isolation/trouble=backlog", "x_rate", " x"},
+			{"the same with a backlog, their p99, the inverse", "Isolation/trouble=backlog", "x_p99", " x"},
+			{"the same while another process posts at that rate", "Isolation/trouble=backlog", "ctl_p99", " x"},
+		}},
+	{"waiting", "webhook/filequeue", "^BenchmarkWaiting$//destinations=10000$", glance, glance, []value{
+		{"a million waiting in files, 10,000 destinations: heap", "Waiting/deliveries=1000000/destinations=10000", "heap-MB", " MB"},
+		{"the same million, `Open` after a crash to the first `Fetch`", "Waiting/deliveries=1000000/destinations=10000", "first-s", " s"},
+		{"the same million, put", "Waiting/deliveries=1000000/destinations=10000", "puts/s", "/s"},
+		{"the same million, fetched and settled", "Waiting/deliveries=1000000/destinations=10000", "drained/s", "/s"},
+	}},
+	{"audience", "webhook", "^BenchmarkAudience$/order=sorted$", []string{"-benchtime", "1x", "-audience", "1000000"}, glance, []value{
+		{"an audience of a million members, created", "Audience/order=sorted", "created-members/s", " members/s"},
+		{"the same audience, unchanged", "Audience/order=sorted", "unchanged-members/s", " members/s"},
+		{"the same audience, 1 % changed", "Audience/order=sorted", "changed-members/s", " members/s"},
+	}},
+	{"postgres", "webhook/pgqueue", "^BenchmarkDeliveries$", []string{"-benchtime", "3x", "-bench.round=10000"}, glance, []value{
+		{"deliveries, store in PostgreSQL, 1 destination, to a bare `http.Transport`", "Deliveries/destinations=1/concurrency=64", "x_bare", " x"},
+		{"deliveries, store in PostgreSQL, 10 destinations, to a bare `http.Transport`", "Deliveries/destinations=10/concurrency=64", "x_bare", " x"},
+	}},
+	{"postgres-idle", "webhook/pgqueue", "^BenchmarkIdleLatency$", []string{"-benchtime", "1000x"}, []string{"-benchtime", "20x"}, []value{
+		{"one event on an idle forwarder to its arrival, PostgreSQL, p50", "IdleLatency", "p50-ms", " ms"},
+		{"the same in PostgreSQL, p99", "IdleLatency", "p99-ms", " ms"},
+	}},
+	{"postgres-tx", "webhook/pgqueue", "^BenchmarkPutTx$", []string{"-benchtime", "3s"}, []string{"-benchtime", "20x"}, []value{
+		{"a transaction that inserts a row, p50", "PutTx", "p50-ms-without", " ms"},
+		{"the same with an event, by `PutTx`, p50", "PutTx", "p50-ms-with", " ms"},
+	}},
+	{"nats", "webhook/natsqueue", "^BenchmarkDeliveries$", []string{"-benchtime", "3x", "-bench.round=10000"}, glance, []value{
+		{"deliveries, store in JetStream, one replica, 1 destination, to a bare `http.Transport`", "Deliveries/destinations=1/concurrency=64", "x_bare", " x"},
+		{"deliveries, store in JetStream, one replica, 10 destinations, to a bare `http.Transport`", "Deliveries/destinations=10/concurrency=64", "x_bare", " x"},
+	}},
+	{"nats-idle", "webhook/natsqueue", "^BenchmarkIdleLatency$", []string{"-benchtime", "1000x"}, []string{"-benchtime", "20x"}, []value{
+		{"one event on an idle forwarder to its arrival, JetStream, p50", "IdleLatency", "p50-ms", " ms"},
+		{"the same in JetStream, p99", "IdleLatency", "p99-ms", " ms"},
+	}},
+	{"server", "soak/server", "^BenchmarkServer$", []string{"-benchtime", "30x"}, glance, []value{
+		{"the whole server, batches of 100: calls accepted and delivered", "Server/deliver", "calls/s", " calls/s"},
+		{"the same, to a bare `http.Transport` that posts as many bodies", "Server/deliver", "x_bare", " x"},
+		{"the whole server: processor time of a call", "Server/deliver", "us/call", " us"},
+	}},
+}
