@@ -199,10 +199,8 @@ func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error
 func (p *partition) sawKeys(seq uint64, m *nats.Msg) {
 	n := len(m.Data) / 16
 	p.keys = append(p.keys, keyMessage{seq, n})
-	if seq < p.epoch {
-		for i := range n {
-			p.seen.Add(storekit.Key(m.Data[16*i:16*i+16]), now())
-		}
+	for i := range n { // behind the epoch too: the owner before may have stored some late
+		p.seen.Add(storekit.Key(m.Data[16*i:16*i+16]), now())
 	}
 }
 

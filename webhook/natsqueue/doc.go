@@ -105,7 +105,8 @@
 // Logs are cleaned by one rule. The log of a partition is purged up to the first message in which
 // something waits. If the log is longer than four times what waits and a megabyte, what waits in its
 // first messages is moved behind it, in a record. A record is only of use together with the
-// messages before it, so records go the same way.
+// messages before it, so records go the same way. A node that takes a partition over asks for the
+// first message once it has read the log: what it has read before that one was purged meanwhile.
 //
 // Heartbeats, settings and members of audiences are messages of the same stream that take the
 // place of the one before. Members and what announces them are one atomic batch.

@@ -1,6 +1,7 @@
 package natsqueue
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -327,4 +328,42 @@ func TestStrangers(t *testing.T) {
 			t.Errorf("Nodes = %v, %v", nodes, err)
 		}
 	})
+}
+
+// What the owner before has purged has ended, even if its messages were read before, and the record
+// that says so was not.
+func TestPurgedWhileRead(t *testing.T) {
+	s := serve(t) // in no bubble: a goroutine that waits for ruling would have its time stand still
+	c := Config{Partitions: 1}
+	a := openRuled(t, s, c)
+	mustPut(t, a, deliveries("d", 0, 3)...)
+	settle(t, a, webhook.Done, fetch(t, a, 3, "d")...)
+	mustPut(t, a, deliveries("d", 3, 2)...)
+	settle(t, a, webhook.Done, fetch(t, a, 2, "d")[0])
+	all := left(t, a)
+	if len(all) != 5 { // the first record of a, a put, a record, a put, a record
+		t.Fatalf("the log has %d messages, want 5", len(all))
+	}
+	a.owned[0].end() // it reads no more
+	b := openRuled(t, s, c)
+	p := &partition{index: b.index, prefix: b.config.prefix(0), ready: make(chan struct{}), blocks: make(map[uint64]*block)}
+	p.context, p.end = context.WithCancel(t.Context())
+	p.epoch, p.last = all[4].seq+1, all[4].seq+1
+	b.owned[0] = p
+	read := func(m stored) { p.saw(m.seq, &nats.Msg{Subject: m.subject, Data: m.data}) }
+	read(all[0])
+	read(all[1])
+	if err := a.clean(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if rest := left(t, a); len(rest) != 2 || rest[0].seq != all[3].seq {
+		t.Fatalf("%d messages are left, want the last two", len(rest))
+	}
+	read(all[3])
+	read(all[4])
+	r := record{node: b.id}
+	read(stored{subject: p.prefix + kindOwn, seq: p.epoch, data: r.append(nil)})
+	if ds := fetch(t, b, 1, "d"); ds[0].ID != "4" {
+		t.Errorf("%s is handed out, want the one that waits", ds[0].ID)
+	}
 }

@@ -96,6 +96,12 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 			"partition", p.n, "sequence", seq, "error", err)
 		c = &chunk{revived: true, records: [][]byte{nil}}
 	}
+	first := uint64(0)
+	if seq == p.epoch {
+		if first, err = p.first(); err != nil {
+			return false
+		}
+	}
 	var ds []*webhook.Delivery
 	if c != nil && (kind == kindPut || seq < p.epoch) {
 		ds = p.decode(seq, c)
@@ -123,7 +129,7 @@ func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 		}
 	case seq == p.epoch:
 		p.arrive(seq, len(m.Data), true, c, nil)
-		p.loaded()
+		p.loaded(first)
 	case r == nil: // the next record of this node finds out whose it is
 	case r.node == "": // it was given away
 		p.lose()
@@ -267,15 +273,33 @@ func (p *partition) sawRecord(r *record) {
 	}
 }
 
+// first returns the sequence of the first message of the log, as the leader has it.
+func (p *partition) first() (uint64, error) {
+	for {
+		seq, _, err := p.get(p.context, request{Seq: 1, Next: p.prefix + "log.*"})
+		if err == nil || p.context.Err() != nil {
+			return seq, err
+		}
+		if err := sleep(p.context, pause); err != nil {
+			return 0, err
+		}
+	}
+}
+
 // loaded begins to hand out what is known of p, of which all messages up to the epoch were
-// read. The store is locked.
-func (p *partition) loaded() {
+// read. The owner before may have purged some of them since, with the records that say what has
+// ended: so all has ended that is before first. The store is locked.
+func (p *partition) loaded(first uint64) {
 	at := now()
 	// First what is not in question: so a put that nobody has looked at yet is no duplicate of
 	// itself.
 	for _, b := range p.order {
-		known := b.judged || b.seq <= p.cursor
+		known := b.judged || b.seq <= p.cursor || b.seq < first
 		for i, e := range b.entries {
+			if e != nil && b.seq < first {
+				p.remove(e)
+				e = nil
+			}
 			if (e == nil || known) && b.keys[i] != (storekit.Key{}) {
 				p.seen.Add(b.keys[i], at)
 			}

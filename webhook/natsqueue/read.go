@@ -20,6 +20,7 @@ type request struct {
 	MaxBytes  int      `json:"max_bytes,omitempty"`
 	Seq       uint64   `json:"seq,omitempty"`
 	Next      string   `json:"next_by_subj,omitempty"`
+	Last      string   `json:"last_by_subj,omitempty"`
 	MultiLast []string `json:"multi_last,omitempty"`
 }
 
@@ -157,9 +158,14 @@ func (s *conn) lasts(ctx context.Context, subjects string) ([]stored, error) {
 
 // last returns the last message of a subject, as the leader has it.
 func (s *conn) last(ctx context.Context, subject string) (seq uint64, data []byte, err error) {
+	return s.get(ctx, request{Last: subject})
+}
+
+// get returns a message as the leader has it; 0 if there is none.
+func (s *conn) get(ctx context.Context, r request) (seq uint64, data []byte, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
 	defer cancel()
-	text, err := json.Marshal(map[string]string{"last_by_subj": subject})
+	text, err := json.Marshal(r)
 	if err != nil {
 		return 0, nil, err
 	}
