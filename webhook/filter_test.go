@@ -128,10 +128,6 @@ func TestForwardFilters(t *testing.T) {
 				t.Errorf("%s: %d filtered, want %d", s.Destination, s.Filtered, want)
 			}
 		}
-		ds, err := f.Deliveries(t.Context(), []string{"orders"}, events...)
-		if err != nil || len(ds) != 2 || f.Stats().Filtered != 2 {
-			t.Errorf("Deliveries = %d, %v, %d filtered; want 2, and no more counted", len(ds), err, f.Stats().Filtered)
-		}
 	}
 
 	// While a Lookup fails, nothing is stored unfiltered.

@@ -56,20 +56,29 @@ func New(c Config) (*Forwarder, error) {
 //
 // Forward works before, after and without Run.
 func (f *Forwarder) Forward(ctx context.Context, destination string, calls ...analytics.Message) error {
-	encoder, err := event.NewEncoder(event.Envelope{ReceivedAt: time.Now()})
+	events, err := encode(calls)
 	if err != nil {
 		return err
+	}
+	return f.ForwardEvents(ctx, []string{destination}, events...)
+}
+
+// encode makes events of calls that come in now.
+func encode(calls []analytics.Message) ([]event.Event, error) {
+	encoder, err := event.NewEncoder(event.Envelope{ReceivedAt: time.Now()})
+	if err != nil {
+		return nil, err
 	}
 	events := make([]event.Event, len(calls))
 	for i, call := range calls {
 		if events[i], err = encoder.Encode(call); err != nil {
 			if len(calls) > 1 {
-				return fmt.Errorf("call %d: %w", i, err)
+				return nil, fmt.Errorf("call %d: %w", i, err)
 			}
-			return err
+			return nil, err
 		}
 	}
-	return f.ForwardEvents(ctx, []string{destination}, events...)
+	return events, nil
 }
 
 // ForwardEvents is Forward for events that were made of calls before, and for
@@ -96,6 +105,12 @@ func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, ev
 	if _, err := f.put(ctx, ps, space); err != nil {
 		return err
 	}
+	f.leftOut(destinations, routes, off)
+	return nil
+}
+
+// leftOut counts the events that are off, and those that the filters of destinations left out.
+func (f *Forwarder) leftOut(destinations []string, routes []route, off int) {
 	f.count.off.Add(int64(off))
 	for i := range routes {
 		if n := int64(routes[i].filtered); n > 0 {
@@ -103,29 +118,6 @@ func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, ev
 			f.accounts.get(destinations[i]).filtered.Add(n)
 		}
 	}
-	return nil
-}
-
-// Deliveries returns what ForwardEvents would store, for a store that takes it in
-// a transaction of the caller's own, as pgqueue.Store.PutTx does. Stats and the
-// Observer are not told of it.
-//
-// It returns ErrClosed after Shutdown, and ErrUnknownDestination for an id that
-// Config.Destinations does not have. With a Config.Lookup any id of 1 to 255 bytes
-// is taken: what is stored for a destination that the Lookup does not know waits until it
-// does.
-func (f *Forwarder) Deliveries(ctx context.Context, destinations []string, events ...event.Event) ([]Delivery, error) {
-	if err := f.check(destinations); err != nil {
-		return nil, err
-	}
-	var routesOf [routesSpace]route
-	routes, err := f.destinations.routes(ctx, destinations, routesOf[:0])
-	if err != nil {
-		return nil, err
-	}
-	ds := make([]Delivery, 0, len(destinations)*len(events))
-	f.eachDelivery(ctx, destinations, routes, events, func(d Delivery) { ds = append(ds, d) })
-	return ds, nil
 }
 
 // Run delivers until ctx is done or Shutdown is called, and returns nil after

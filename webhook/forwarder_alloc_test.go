@@ -10,14 +10,13 @@ import (
 
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
 // A source costs one text for an event, however many destinations it has. A filter costs
 // nothing.
 func TestDeliveriesAllocations(t *testing.T) {
 	endpoints := []webhook.Endpoint{{URL: "http://crm.example/"}}
-	f, err := webhook.New(webhook.Config{Store: memqueue.New(memqueue.Config{}), Destinations: []webhook.Destination{
+	f, err := webhook.New(webhook.Config{Store: newOutbox(), Destinations: []webhook.Destination{
 		{ID: "a", Endpoints: endpoints, Filter: webhook.Filter{Exclude: []string{"*:Draft *"}}}, {ID: "b", Endpoints: endpoints},
 	}})
 	if err != nil {
@@ -33,11 +32,11 @@ func TestDeliveriesAllocations(t *testing.T) {
 		}
 		destinations := []string{"a", "b"}
 		if n := testing.AllocsPerRun(200, func() {
-			if _, err := f.Deliveries(t.Context(), destinations, events...); err != nil {
+			if err := f.ForwardEventsTx(t.Context(), "tx", destinations, events...); err != nil {
 				t.Fatal(err)
 			}
 		}); n > tt.want {
-			t.Errorf("source %q: Deliveries allocates %v times, want %v", tt.source, n, tt.want)
+			t.Errorf("source %q: ForwardEventsTx allocates %v times, want %v", tt.source, n, tt.want)
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
@@ -74,7 +73,8 @@ func TestSourcesDoNotSuppressEachOther(t *testing.T) {
 
 // Different pairs of source and messageId give different ids, whatever their texts.
 func TestDeliveryIDsDoNotCollide(t *testing.T) {
-	f, err := webhook.New(webhook.Config{Store: memqueue.New(memqueue.Config{}), Destinations: []webhook.Destination{{
+	box := newOutbox()
+	f, err := webhook.New(webhook.Config{Store: box, Destinations: []webhook.Destination{{
 		ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}},
 	}}})
 	if err != nil {
@@ -93,11 +93,11 @@ func TestDeliveryIDsDoNotCollide(t *testing.T) {
 	of := make(map[string]string)
 	for _, source := range texts {
 		for _, id := range texts {
-			ds, err := f.Deliveries(t.Context(), []string{"crm"}, event.Event{Source: source, ID: id, Type: "track", Body: []byte("{}")})
+			err := f.ForwardEventsTx(t.Context(), "tx", []string{"crm"}, event.Event{Source: source, ID: id, Type: "track", Body: []byte("{}")})
 			if err != nil {
 				t.Fatal(err)
 			}
-			d, pair := ds[0], fmt.Sprintf("%q and %q", source, id)
+			d, pair := box.last[0], fmt.Sprintf("%q and %q", source, id)
 			if d.Source != source || d.MessageID != id || len(d.ID) != 24 {
 				t.Fatalf("%s: the delivery has %q, %q and the ID %q", pair, d.Source, d.MessageID, d.ID)
 			}

@@ -17,8 +17,12 @@ var reasons = [...]Reason{
 // Stats counts what a Forwarder has done since New, each thing once it is
 // stored.
 type Stats struct {
-	// Accepted counts the deliveries stored.
+	// Accepted counts the deliveries stored, and those stored by ForwardTx on any node that
+	// this node was the first to claim.
 	Accepted int64
+	// InTransaction counts the deliveries that ForwardTx has stored here, whether their
+	// transactions were committed or not.
+	InTransaction int64
 	// Duplicates counts those left out because the store had seen them.
 	Duplicates int64
 	// Off counts the events not forwarded because their integrations switch
@@ -117,7 +121,7 @@ type Failure struct {
 }
 
 type counters struct {
-	accepted, duplicates, off, filtered, delivered, retried atomic.Int64
+	accepted, inTransaction, duplicates, off, filtered, delivered, retried atomic.Int64
 
 	dead [len(reasons)]atomic.Int64
 
@@ -202,15 +206,19 @@ func (f *Forwarder) DestinationStats(ctx context.Context) ([]DestinationStats, e
 func (f *Forwarder) Stats() Stats {
 	c := &f.count
 	s := Stats{
-		Accepted:   c.accepted.Load(),
-		Duplicates: c.duplicates.Load(),
-		Off:        c.off.Load(),
-		Filtered:   c.filtered.Load(),
-		Delivered:  c.delivered.Load(),
-		Retried:    c.retried.Load(),
-		Resent:     f.client.Resent(),
-		Dead:       reasonCounts(func(i int) int64 { return c.dead[i].Load() }),
-		Forgotten:  Forgotten{Age: c.forgottenAge.Load(), Size: c.forgottenSize.Load()},
+		Accepted:      c.accepted.Load(),
+		InTransaction: c.inTransaction.Load(),
+		Duplicates:    c.duplicates.Load(),
+		Off:           c.off.Load(),
+		Filtered:      c.filtered.Load(),
+		Delivered:     c.delivered.Load(),
+		Retried:       c.retried.Load(),
+		Resent:        f.client.Resent(),
+		Dead:          reasonCounts(func(i int) int64 { return c.dead[i].Load() }),
+		Forgotten:     Forgotten{Age: c.forgottenAge.Load(), Size: c.forgottenSize.Load()},
+	}
+	if o, ok := f.config.Store.(Outbox); ok {
+		s.Accepted += o.FirstClaims()
 	}
 	s.InFlight, s.Ready = f.schedule.Load()
 	s.Latency = f.total.quantiles()

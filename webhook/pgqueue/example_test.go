@@ -13,13 +13,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookferry/analytics"
-	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/pgqueue"
 )
 
 // An order and the event about it are stored together, or not at all.
-func ExampleStore_PutTx() {
+func Example_outbox() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	if err != nil {
@@ -41,27 +40,18 @@ func ExampleStore_PutTx() {
 		log.Fatal(err)
 	}
 
-	e, err := new(event.Encoder).Encode(&analytics.Track{
+	order := &analytics.Track{
 		UserId: "u1", Event: "Order Completed", MessageId: "order-1",
 		Properties: map[string]any{"total": 12.5},
-	})
-	if err != nil {
-		log.Fatal(err)
 	}
-	deliveries, err := forwarder.Deliveries(ctx, []string{"crm"}, e)
-	if err != nil {
+	if _, err := pool.Exec(ctx, "CREATE TABLE orders (id text PRIMARY KEY)"); err != nil {
 		log.Fatal(err)
 	}
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "CREATE TABLE orders (id text PRIMARY KEY)"); err != nil {
-			return err
-		}
 		if _, err := tx.Exec(ctx, "INSERT INTO orders VALUES ('order-1')"); err != nil {
 			return err
 		}
-		stored, err := store.PutTx(ctx, tx, deliveries...)
-		fmt.Println("stored:", stored)
-		return err
+		return forwarder.ForwardTx(ctx, tx, "crm", order)
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -69,7 +59,6 @@ func ExampleStore_PutTx() {
 	counts, err := store.Count(ctx)
 	fmt.Println("waiting:", counts.Waiting, err)
 	// Output:
-	// stored: 1
 	// waiting: 1 <nil>
 }
 

@@ -224,6 +224,11 @@ func (f *fetch) ask(ctx context.Context, i int, claim bool) error {
 		if err := conn.SendBatch(ctx, &b).Close(); err != nil {
 			return err
 		}
+		for _, r := range rows {
+			if r.outbox {
+				s.firstClaims.Add(int64(r.held))
+			}
+		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.node != f.node {
@@ -280,16 +285,17 @@ func (s *Store) claiming(ctx context.Context, fn func(context.Context, *pgxpool.
 
 // A row is a chunk as it is stored.
 type row struct {
-	key   chunkKey
-	line  lineKey
-	held  int
-	done  string
-	items []byte
+	key    chunkKey
+	line   lineKey
+	held   int
+	done   string
+	outbox bool // of a transaction of a user, and claimed for the first time
+	items  []byte
 }
 
 func scanRow(rs pgx.CollectableRow) (r row, err error) {
 	var name []byte
-	err = rs.Scan(&r.key.shelf, &r.key.id, &name, &r.line.retries, &r.held, &r.done, &r.items)
+	err = rs.Scan(&r.key.shelf, &r.key.id, &name, &r.line.retries, &r.held, &r.done, &r.outbox, &r.items)
 	r.line.destination = string(name)
 	return r, err
 }

@@ -81,7 +81,7 @@ func TestPlansOfPutTx(t *testing.T) {
 	if _, err := tx.Exec(ctx, "SET LOCAL plan_cache_mode = force_generic_plan"); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := q.PutTx(ctx, tx, deliveries("crm", 0, 20)...); n != 20 || err != nil {
+	if n, err := q.PutTx(ctx, tx, deliveries("crm", 0, 20)); n != 20 || err != nil {
 		t.Fatalf("PutTx = %d, %v", n, err)
 	}
 	var all, found int

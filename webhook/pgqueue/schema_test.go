@@ -125,7 +125,7 @@ func TestPutTxAtEachIsolation(t *testing.T) {
 			t.Fatal(err)
 		}
 		// One was put before.
-		n, err := q.PutTx(t.Context(), tx, append(deliveries("crm", 0, 1), deliveries("crm", 10*(i+1), 10)...)...)
+		n, err := q.PutTx(t.Context(), tx, append(deliveries("crm", 0, 1), deliveries("crm", 10*(i+1), 10)...))
 		if err != nil || n != 10 {
 			t.Errorf("%s: PutTx = %d, %v, want 10", level, n, err)
 		}

@@ -194,7 +194,7 @@ func TestPutTx(t *testing.T) {
 						t.Fatal(berr)
 					}
 					defer tx.Rollback(ctx)
-					if n, err = q.PutTx(ctx, tx, ds...); err == nil && commit {
+					if n, err = q.PutTx(ctx, tx, ds); err == nil && commit {
 						err = tx.Commit(ctx)
 					}
 				} else {
@@ -208,7 +208,7 @@ func TestPutTx(t *testing.T) {
 						t.Fatal(berr)
 					}
 					defer tx.Rollback()
-					if n, err = q.PutSQL(ctx, tx, ds...); err == nil && commit {
+					if n, err = q.PutTx(ctx, tx, ds); err == nil && commit {
 						err = tx.Commit()
 					}
 				}
@@ -253,7 +253,7 @@ func TestPutTxSerializable(t *testing.T) {
 		for {
 			n := 0
 			err := pgx.BeginTxFunc(t.Context(), q.pool, pgx.TxOptions{IsoLevel: pgx.Serializable}, func(tx pgx.Tx) (err error) {
-				n, err = q.PutTx(t.Context(), tx, d)
+				n, err = q.PutTx(t.Context(), tx, []webhook.Delivery{d})
 				return err
 			})
 			if !hasCode(err, "40001") {

@@ -46,8 +46,8 @@ func newStatements(schema string) statements {
 	in := func(sql string) string { return strings.ReplaceAll(sql, "S.", schema+".") }
 	return statements{
 		put: in(`SELECT stored, known, to_shelf, chunks FROM S.put($1::bigint, $2::bigint, $3::uuid[], $4::bytea[], $5::boolean[],
-	$6::bigint[], $7::int[], $8::boolean[], $9::text[], $10::bytea[], $11::text, $12::text)`),
-		putTx:  in(`SELECT stored FROM S.put($1::bigint, 0, $2::uuid[], $3::bytea[], $4::boolean[], $5::bigint[], $6::int[], NULL, NULL, $7::bytea[], $8::text, $9::text)`),
+	$6::bigint[], $7::int[], $8::boolean[], $9::text[], $10::bytea[], false, $11::text, $12::text)`),
+		putTx:  in(`SELECT stored FROM S.put($1::bigint, 0, $2::uuid[], $3::bytea[], $4::boolean[], $5::bigint[], $6::int[], NULL, NULL, $7::bytea[], true, $8::text, $9::text)`),
 		settle: in(`SELECT S.settle($1::bigint, $2::smallint[], $3::bigint[], $4::int[], $5::int[], $6::text[])`),
 		bury: in(`INSERT INTO S.dead (died, id, destination, type, reason, user_id, size, record)
 SELECT u.died, nextval('S.ids'), u.destination, u.type, u.reason, u.user_id, u.size, u.record
@@ -55,16 +55,16 @@ FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bytea[], $6
 	u (died, destination, type, reason, user_id, size, record)`),
 		// claim claims up to $5[i] chunks of the queue $2[i], $3[i] that are due at $4.
 		claim: in(`WITH picked AS MATERIALIZED (
-	SELECT c.shelf, c.id FROM unnest($2::bytea[], $3::boolean[], $5::int[]) l (destination, retry, most),
+	SELECT c.shelf, c.id, c.outbox FROM unnest($2::bytea[], $3::boolean[], $5::int[]) l (destination, retry, most),
 	LATERAL (
-		SELECT shelf, id FROM S.chunk
+		SELECT shelf, id, outbox FROM S.chunk
 		WHERE node = 0 AND destination = l.destination AND retry = l.retry AND due <= $4 AND EXISTS (SELECT FROM S.node WHERE id = $1)
 		ORDER BY due, id LIMIT l.most FOR UPDATE SKIP LOCKED
 	) c
 )
-UPDATE S.chunk c SET node = $1 FROM picked p
+UPDATE S.chunk c SET node = $1, outbox = false FROM picked p
 WHERE c.shelf = p.shelf AND c.id = p.id
-RETURNING c.shelf, c.id, c.destination, c.retry, c.held, coalesce(c.done::text, ''), c.items`),
+RETURNING c.shelf, c.id, c.destination, c.retry, c.held, coalesce(c.done::text, ''), p.outbox, c.items`),
 		heads: in(`WITH l AS (SELECT * FROM unnest($1::bytea[]) l (destination)) ` + heads),
 		// headsAfter is for the destinations after $1: each is found from the one before by
 		// the index.
@@ -159,7 +159,7 @@ FROM generate_series(0, 3) n, LATERAL (
 		SELECT id FROM S.chunk WHERE shelf = $1 AND node = 0 LIMIT 1000 FOR UPDATE SKIP LOCKED
 	) RETURNING *
 )
-INSERT INTO S.chunk (shelf, id, destination, retry, due, node, held, done, why, items)
-SELECT $2, id, destination, retry, due, node, held, done, why, items FROM moved`),
+INSERT INTO S.chunk (shelf, id, destination, retry, due, node, held, done, why, outbox, items)
+SELECT $2, id, destination, retry, due, node, held, done, why, outbox, items FROM moved`),
 	}
 }

@@ -9,8 +9,8 @@
 //	...
 //	f, err := webhook.New(webhook.Config{Store: store, ...})
 //
-// PutTx stores deliveries in a transaction of the caller's own, so that an event
-// is forwarded if, and only if, what it tells of was committed.
+// webhook.Forwarder.ForwardTx stores an event in a transaction of the caller's own, the
+// transactional outbox: it is forwarded if, and only if, what it tells of was committed.
 //
 // # What it promises
 //
@@ -44,7 +44,7 @@
 // unless the pooler knows them, as PgBouncer does from 1.21 on.
 //
 // Transactions of the pool are READ COMMITTED, PostgreSQL's default: Open refuses
-// another default_transaction_isolation. That of PutTx and PutSQL is the caller's.
+// another default_transaction_isolation. That of ForwardTx is the caller's.
 //
 // # Schema
 //
@@ -160,8 +160,10 @@ type Store struct {
 	stuck    turn // of puts whose keys others are adding, in transactions that go on
 	fetching turn
 	fetched  atomic.Int64 // when Fetch was called last, in microseconds
-	settling turn
-	unsure   map[*chunk]bool // their latest settlement may be stored or not; of who has the turn of settling
+	// firstClaims counts deliveries of transactions; see FirstClaims.
+	firstClaims atomic.Int64
+	settling    turn
+	unsure      map[*chunk]bool // their latest settlement may be stored or not; of who has the turn of settling
 
 	// claims is held for reading from before a claim is stored until it is in
 	// memory, by who has a connection already. doubt is when storing one

@@ -32,7 +32,7 @@ func TestPutBesideTransaction(t *testing.T) {
 				}
 				defer tx.Rollback(ctx)
 				same := deliveries("crm", 0, 3)
-				if n, err := q.PutTx(ctx, tx, same...); n != 3 || err != nil {
+				if n, err := q.PutTx(ctx, tx, same); n != 3 || err != nil {
 					t.Fatalf("PutTx = %d, %v", n, err)
 				}
 

@@ -16,9 +16,8 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// PutTx stores ds in a transaction of the caller's own, as Put would: they are
-// delivered if it commits, and were never there if it does not. It returns how
-// many of ds had not been put before.
+// PutTx implements webhook.Outbox; webhook.Forwarder.ForwardTx calls it. The transaction is a
+// pgx.Tx, or a *sql.Tx of any driver for PostgreSQL.
 //
 // Transactions that put the same delivery wait for each other. Long ones keep
 // what is remembered of puts from being thinned out, and nothing else.
@@ -29,22 +28,24 @@ import (
 // went on to other tables, as it does some times an hour. At SERIALIZABLE, transactions
 // that put at the same time may fail for each other, at the latest when they commit,
 // whatever they put. Long ones keep finished rows from being cleared away, too.
-//
-// Deliveries are made of calls by webhook.Forwarder.Deliveries.
-func (s *Store) PutTx(ctx context.Context, tx pgx.Tx, ds ...webhook.Delivery) (int, error) {
-	return s.putTx(ctx, ds, func(args ...any) (n *int, err error) {
-		err = tx.QueryRow(ctx, s.sql.putTx, args...).Scan(&n)
-		return n, err
-	})
+func (s *Store) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (int, error) {
+	switch tx := tx.(type) {
+	case pgx.Tx:
+		return s.putTx(ctx, ds, func(args ...any) (n *int, err error) {
+			err = tx.QueryRow(ctx, s.sql.putTx, args...).Scan(&n)
+			return n, err
+		})
+	case *sql.Tx:
+		return s.putTx(ctx, ds, func(args ...any) (n *int, err error) {
+			err = tx.QueryRowContext(ctx, s.sql.putTx, args...).Scan(&n)
+			return n, err
+		})
+	}
+	return 0, fmt.Errorf("pgqueue: a transaction is a pgx.Tx or a *sql.Tx, not a %T", tx)
 }
 
-// PutSQL is PutTx for database/sql, with any driver for PostgreSQL.
-func (s *Store) PutSQL(ctx context.Context, tx *sql.Tx, ds ...webhook.Delivery) (int, error) {
-	return s.putTx(ctx, ds, func(args ...any) (n *int, err error) {
-		err = tx.QueryRowContext(ctx, s.sql.putTx, args...).Scan(&n)
-		return n, err
-	})
-}
+// FirstClaims implements webhook.Outbox.
+func (s *Store) FirstClaims() int64 { return s.firstClaims.Load() }
 
 // putTx makes the arguments of the statement that do executes. Arrays are texts, which every
 // driver passes on. What is notified is heard when the transaction has committed.

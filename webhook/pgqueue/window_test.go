@@ -78,7 +78,7 @@ func TestPutTxGenerations(t *testing.T) {
 			}
 			put := func(tx pgx.Tx, want int) {
 				t.Helper()
-				if n, err := b.PutTx(t.Context(), tx, deliveries("crm", 0, 10)...); n != want || err != nil {
+				if n, err := b.PutTx(t.Context(), tx, deliveries("crm", 0, 10)); n != want || err != nil {
 					t.Fatalf("PutTx = %d, %v, want %d", n, err, want)
 				}
 				if err := tx.Commit(t.Context()); err != nil {
@@ -92,7 +92,7 @@ func TestPutTxGenerations(t *testing.T) {
 			turnOnce(t, a, 1)
 			if level == pgx.ReadCommitted {
 				put(early, 0)
-			} else if n, err := b.PutTx(t.Context(), early, deliveries("crm", 0, 10)...); !hasCode(err, "40001") {
+			} else if n, err := b.PutTx(t.Context(), early, deliveries("crm", 0, 10)); !hasCode(err, "40001") {
 				t.Errorf("PutTx of a transaction from before the turn = %d, %v", n, err)
 			}
 			put(begin(), 0)

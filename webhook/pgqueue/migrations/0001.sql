@@ -35,6 +35,7 @@ CREATE TABLE chunk (
     held        smallint NOT NULL, -- how many deliveries are not done
     done        varbit,            -- a bit for each delivery; null: none is done
     why         text,              -- why the first of them failed last
+    outbox      boolean  NOT NULL, -- was put in a transaction of a user, and claimed by no node yet
     items       bytea    NOT NULL, -- the deliveries, in the order they are due
     PRIMARY KEY (shelf, id)
 ) PARTITION BY LIST (shelf);
@@ -79,7 +80,7 @@ INSERT INTO state VALUES (0, clock_timestamp(), 0, clock_timestamp());
 -- reads as of its beginning has to be tried again if the generation has changed since: it
 -- does not see what others added to the older one.
 CREATE FUNCTION put(lock_key bigint, claimer bigint, new_keys uuid[], destinations bytea[], retries boolean[], dues bigint[],
-    counts int[], mine boolean[], whys text[], records bytea[], channel text, told text,
+    counts int[], mine boolean[], whys text[], records bytea[], outbox boolean, channel text, told text,
     OUT stored int, OUT known int[], OUT to_shelf smallint, OUT chunks bigint[])
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -107,9 +108,9 @@ BEGIN
         END IF;
     END IF;
     chunks := ARRAY(SELECT nextval('ids') FROM generate_series(1, cardinality(destinations)));
-    INSERT INTO chunk (shelf, id, destination, retry, due, node, held, done, why, items)
+    INSERT INTO chunk (shelf, id, destination, retry, due, node, held, done, why, outbox, items)
     SELECT to_shelf, c.id, c.destination, c.retry, coalesce(k.due, dues[c.before + 1]), CASE WHEN c.mine THEN claimer ELSE 0 END,
-        coalesce(k.held, c.n), k.done, c.why, c.items
+        coalesce(k.held, c.n), k.done, c.why, put.outbox, c.items
     FROM (
         SELECT u.*, (sum(u.n) OVER (ORDER BY u.place) - u.n)::int AS before
         FROM unnest(chunks, destinations, retries, counts, mine, whys, records) WITH ORDINALITY

@@ -1,0 +1,81 @@
+package webhook_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+)
+
+// An outbox is a Store whose transactions are texts. It has what was stored last.
+type outbox struct {
+	*memqueue.Store
+	tx    any
+	last  []webhook.Delivery
+	known int // how many of them were put before
+	err   error
+}
+
+func newOutbox() *outbox { return &outbox{Store: memqueue.New(memqueue.Config{})} }
+
+func (o *outbox) PutTx(_ context.Context, tx any, ds []webhook.Delivery) (int, error) {
+	o.tx, o.last = tx, ds
+	return len(ds) - o.known, o.err
+}
+
+func (o *outbox) FirstClaims() int64 { return 7 }
+
+func TestForwardTx(t *testing.T) {
+	box := newOutbox()
+	destinations := []webhook.Destination{{
+		ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}, Filter: webhook.Filter{Exclude: []string{"track:Draft *"}},
+	}}
+	f, err := webhook.New(webhook.Config{Store: box, Destinations: destinations})
+	if err != nil {
+		t.Fatal(err)
+	}
+	order := &analytics.Track{UserId: "u1", Event: "Order Placed", MessageId: "m1"}
+	draft := &analytics.Track{UserId: "u1", Event: "Draft Saved"}
+	off := &analytics.Track{UserId: "u1", Event: "Order Seen", Integrations: map[string]any{"All": false}}
+	box.known = 1
+	if err := f.ForwardTx(t.Context(), "tx", "crm", order, order, draft, off); err != nil {
+		t.Fatal(err)
+	}
+	if box.tx != "tx" || len(box.last) != 2 || box.last[0].ID != "m1" || box.last[0].Event != "Order Placed" || len(box.last[0].Body) == 0 {
+		t.Errorf("in transaction %v the store got %+v", box.tx, box.last)
+	}
+	s := f.Stats()
+	if s.InTransaction != 1 || s.Duplicates != 1 || s.Off != 1 || s.Filtered != 1 || s.Accepted != 7 {
+		t.Errorf("Stats = %+v; want 1 in a transaction, 1 duplicate, 1 off, 1 filtered, and the 7 accepted that the store claimed first", s)
+	}
+	box.err = errors.New("serialization failure")
+	if err := f.ForwardTx(t.Context(), "tx", "crm", order); !errors.Is(err, box.err) {
+		t.Errorf("an error of the store: %v", err)
+	}
+	if err := f.ForwardTx(t.Context(), "tx", "unknown", order); !errors.Is(err, webhook.ErrUnknownDestination) {
+		t.Errorf("an unknown destination: %v", err)
+	}
+	if err := f.ForwardTx(t.Context(), "tx", "crm", &analytics.Track{UserId: "u1"}); err == nil {
+		t.Error("an invalid call is taken")
+	}
+	if got := f.Stats().InTransaction; got != 1 {
+		t.Errorf("after errors %d are in transactions", got)
+	}
+	if err := f.Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.ForwardTx(t.Context(), "tx", "crm", order); !errors.Is(err, webhook.ErrClosed) {
+		t.Errorf("after Shutdown: %v", err)
+	}
+
+	plain, err := webhook.New(webhook.Config{Store: memqueue.New(memqueue.Config{}), Destinations: destinations})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := plain.ForwardTx(t.Context(), "tx", "crm", order); !errors.Is(err, webhook.ErrUnsupported) {
+		t.Errorf("with a store that is no Outbox: %v", err)
+	}
+}

@@ -1,0 +1,135 @@
+package pgqueue
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/internal/testkit"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/webhooktest"
+)
+
+// Two nodes put in transactions and without, one is stopped and another takes over. Summed over
+// all nodes: accepted = delivered + dead + waiting, each delivery accepted where it was claimed
+// first. What was rolled back is nowhere.
+func TestForwardTxIsCountedOnce(t *testing.T) {
+	schema := schemaOf(t.TempDir())
+	network := webhooktest.NewNetwork()
+	defer network.Close()
+	network.Receiver("https://good.example/", "")
+	network.Receiver("https://gone.example/", "", webhooktest.Answer(http.StatusNotFound))
+	type node struct {
+		*webhook.Forwarder
+		store *Store
+		ran   chan error
+	}
+	start := func() *node {
+		n := &node{store: openWith(t, Config{Schema: schema}), ran: make(chan error, 1)}
+		var err error
+		n.Forwarder, err = webhook.New(webhook.Config{
+			Store: n.store, DialContext: network.DialContext, TLSClientConfig: network.TLSClientConfig(), Logger: slog.New(slog.DiscardHandler),
+			Destinations: []webhook.Destination{
+				{ID: "good", Endpoints: []webhook.Endpoint{{URL: "https://good.example/"}}},
+				{ID: "gone", Endpoints: []webhook.Endpoint{{URL: "https://gone.example/"}}},
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	run := func(n *node) {
+		go func() { n.ran <- n.Run(context.Background()) }() // until stop
+	}
+	stop := func(n *node) {
+		if err := errors.Join(n.Shutdown(context.Background()), <-n.ran, n.store.Close()); err != nil {
+			t.Error(err)
+		}
+	}
+	ctx := t.Context()
+	db, err := sql.Open("pgx", database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	// forward puts n calls to a destination, in a transaction of pgx or database/sql, or in none.
+	forward := func(n *node, destination string, from, to int) {
+		t.Helper()
+		for i := from; i < to; i++ {
+			call := &analytics.Track{UserId: "u1", Event: "Order Placed", MessageId: fmt.Sprint(destination, i)}
+			var err error
+			switch i % 3 {
+			case 0:
+				err = n.Forward(ctx, destination, call)
+			case 1:
+				err = pgx.BeginFunc(ctx, n.store.pool, func(tx pgx.Tx) error { return n.ForwardTx(ctx, tx, destination, call) })
+			default:
+				var tx *sql.Tx
+				if tx, err = db.Begin(); err == nil {
+					if err = n.ForwardTx(ctx, tx, destination, call); err == nil {
+						err = tx.Commit()
+					}
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	back := errors.New("rolled back")
+	a, b := start(), start()
+	forward(a, "good", 0, 60) // nobody delivers yet
+	forward(b, "gone", 0, 30)
+	err = pgx.BeginFunc(ctx, a.store.pool, func(tx pgx.Tx) error {
+		if err := a.ForwardTx(ctx, tx, "good", &analytics.Track{UserId: "u1", Event: "Never", MessageId: "never"}); err != nil {
+			return err
+		}
+		return back
+	})
+	if !errors.Is(err, back) {
+		t.Fatal(err)
+	}
+	if got := a.Stats(); got.InTransaction != 41 || got.Accepted != 20 {
+		t.Errorf("before anything is claimed: in transactions %d, accepted %d; want 41, 20", got.InTransaction, got.Accepted)
+	}
+	run(a)
+	run(b)
+	var sending sync.WaitGroup
+	for _, n := range []*node{a, b} {
+		sending.Go(func() { forward(n, "good", 30, 120) }) // half of them are duplicates
+	}
+	sending.Wait()
+	stop(a)
+	c := start()
+	run(c)
+	forward(c, "good", 120, 150)
+	var counts webhook.Counts
+	testkit.Until(t, "all is delivered or dead", func() bool {
+		if counts, err = c.store.Count(ctx); err != nil {
+			t.Fatal(err)
+		}
+		return counts.Waiting == 0
+	})
+	stop(b)
+	stop(c)
+	var accepted, delivered, dead int64
+	for _, n := range []*node{a, b, c} {
+		s := n.Stats()
+		accepted, delivered, dead = accepted+s.Accepted, delivered+s.Delivered, dead+s.Dead[webhook.ReasonRefused]
+	}
+	if delivered != 150 || dead != 30 || counts.Dead != 30 {
+		t.Errorf("%d delivered, %d dead, %d dead letters; want 150, 30, 30", delivered, dead, counts.Dead)
+	}
+	if accepted != delivered+dead {
+		t.Errorf("%d accepted, want the %d delivered and the %d dead", accepted, delivered, dead)
+	}
+}
