@@ -34,7 +34,7 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 		return postpone(d, opens), true
 	}
 	if d.Expires.IsZero() {
-		d.Expires = now.Add(w.config.Window).UTC()
+		d.Expires = now.Add(t.window).UTC()
 	}
 	if len(w.open) == 1 {
 		p := postingOf(d)
@@ -42,7 +42,7 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 	} else {
 		w.sendToAll(l, d, t)
 	}
-	s := decide(d, w.open, w.results[:len(w.open)], opens, w.now(), w.config.Timeout)
+	s := decide(d, w.open, w.results[:len(w.open)], opens, w.now(), t.pace)
 	return s, s.Verdict == Done || context.Cause(w.attempts) == nil
 }
 
@@ -119,7 +119,7 @@ func closedUntil(d *Delivery, e *endpoint, now time.Time) (time.Time, bool) {
 // alone for as long, or until the last attempt of the window, without delaying the
 // others. opens is the earliest end of such a wait from an earlier attempt, zero if
 // there is none.
-func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now time.Time, timeout time.Duration) Settlement {
+func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now time.Time, p pace) Settlement {
 	for i := range results {
 		if results[i].outcome == delivered {
 			return Settlement{Verdict: Done, Delivery: *d, At: now}
@@ -136,7 +136,7 @@ func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now tim
 	}
 	again := !opens.IsZero()
 	floor := max(opens.Sub(now), 0)
-	longest := max(d.Expires.Add(-timeout).Sub(now), 0)
+	longest := max(d.Expires.Add(-p.timeout).Sub(now), 0)
 	for i := range results {
 		r := &results[i]
 		next.Attempts = keep(next.Attempts, r.attempt)
@@ -162,7 +162,7 @@ func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now tim
 	if !again {
 		return bury(&next, results[0].attempt.Reason, now)
 	}
-	due, ok := nextAttempt(now, d.Expires, next.Tries, floor, timeout)
+	due, ok := p.nextAttempt(now, d.Expires, next.Tries, floor)
 	if !ok {
 		return bury(&next, ReasonExpired, now)
 	}

@@ -12,7 +12,7 @@ func TestAnEndpointIsOpenWhenItsDeliveryIsDue(t *testing.T) {
 	d := &Delivery{Expires: now.Add(DefaultWindow)}
 	endpoints := []*endpoint{{hash: 1}, {hash: 2}}
 	results := []result{{outcome: retryable, retryAfter: time.Minute}, {outcome: retryable, retryAfter: time.Hour}}
-	s := decide(d, endpoints, results, time.Time{}, now, DefaultTimeout)
+	s := decide(d, endpoints, results, time.Time{}, now, pace{timeout: DefaultTimeout})
 	due := s.Delivery.Due.Truncate(time.Microsecond)
 	if until, closed := closedUntil(&s.Delivery, endpoints[0], due); closed {
 		t.Errorf("the delivery is due %v, and the endpoint is closed until %v", due, until)

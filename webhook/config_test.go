@@ -51,6 +51,10 @@ func TestConfigNamesTheFieldItRefuses(t *testing.T) {
 			c.Lookup = func(context.Context, string) (*Destination, error) { return nil, nil }
 		}, "Destinations"},
 		{"trust without Lookup", func(c *Config) { c.TrustLookup = true }, "TrustLookup"},
+		{"timeout of one", func(c *Config) { c.Destinations[0].Timeout = DefaultTimeout + 1 }, "Destinations[0].Timeout"},
+		{"negative timeout of one", func(c *Config) { c.Destinations[0].Timeout = -1 }, "Destinations[0].Timeout"},
+		{"window of one", func(c *Config) { c.Window, c.Destinations[0].Window = time.Hour, time.Hour+1 }, "Destinations[0].Window"},
+		{"schedule of one", func(c *Config) { c.Destinations[0].Schedule = "often" }, "Destinations[0].Schedule"},
 		{"filters without Lookup", func(c *Config) { c.LookupFilters = true }, "LookupFilters"},
 		{"filter of no type", func(c *Config) { c.Destinations[0].Filter.Include = []string{"track", "Order *"} }, "Destinations[0].Filter.Include[1]"},
 		{"filter of no name", func(c *Config) { c.Destinations[0].Filter.Exclude = []string{"track:"} }, "Destinations[0].Filter.Exclude[0]"},

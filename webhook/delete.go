@@ -36,6 +36,21 @@ func (f *Forwarder) Delete(ctx context.Context, userID string, destinations ...s
 	return err
 }
 
+// EraseUser removes the deliveries, the dead letters and the history of a user from the
+// store, for every destination. It returns how many there were, and how many it passed over
+// because they are claimed, as for an attempt: it may be called again for these. Destinations
+// are not told; see Delete. It goes by Delivery.User: what is stored for another user and
+// names this one in its body stays, as do the members of audiences.
+//
+// The error is a *event.CallError for a user id that is not 1 to 8192 bytes, or the store's.
+func (f *Forwarder) EraseUser(ctx context.Context, userID string) (erased, claimed int, err error) {
+	e, err := event.Delete(userID, f.now()) // for the digest of a long id
+	if err != nil {
+		return 0, 0, err
+	}
+	return f.config.Store.Erase(ctx, e.User)
+}
+
 // A Deletion is a request to delete users.
 type Deletion struct {
 	// ID names the request, 1 to 255 bytes. What is asked for again under the

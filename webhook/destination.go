@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/signature"
@@ -57,6 +58,13 @@ type Destination struct {
 	// limits, bounds, the address guard, and that redirects are not followed. HTTP/2,
 	// proxies and internationalised host names go through net/http in any case.
 	NetHTTP bool
+	// Timeout is the time that one attempt has, at most Config.Timeout. Zero means that.
+	Timeout time.Duration
+	// Window is how long a delivery is attempted, at most Config.Window. Zero means that. A
+	// change counts for deliveries that were not attempted before.
+	Window time.Duration
+	// Schedule says how long a delivery waits between its attempts.
+	Schedule Schedule
 	// Disabled keeps the deliveries until the destination is enabled.
 	Disabled bool
 	// Filter selects the events that Forward, ForwardEvents and Deliveries store for this
@@ -102,7 +110,20 @@ type Endpoint struct {
 // wrong with it: a *ConfigError, or several of them joined as errors.Join does.
 func (d *Destination) Validate() error {
 	_, err := compile(d, DefaultServiceName, DefaultMaxConcurrent)
-	return err
+	return append(split(err), d.checkPace(DefaultTimeout, DefaultWindow)...).join()
+}
+
+// checkPace checks the times of d, which are at most those of a Config.
+func (d *Destination) checkPace(timeout, window time.Duration) (wrong faults) {
+	for _, c := range []struct {
+		field      string
+		value, max time.Duration
+	}{{"Timeout", d.Timeout, timeout}, {"Window", d.Window, window}} {
+		if c.value < 0 || c.value > c.max {
+			wrong.add(refuse(c.field, "%v is given; up to %v is allowed", c.value, c.max))
+		}
+	}
+	return wrong
 }
 
 // forbiddenHeaders are those that carry the message or are about the connection

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,9 +53,11 @@ func (ds *destinations) add(all []Destination, g *guard) error {
 // compile checks d and makes it ready for requests.
 func (ds *destinations) compile(d *Destination) (*target, error) {
 	t, err := compile(d, ds.config.ServiceName, ds.config.MaxConcurrent)
-	if err != nil {
+	if err := append(split(err), d.checkPace(ds.config.Timeout, ds.config.Window)...).join(); err != nil {
 		return nil, err
 	}
+	t.timeout, t.window = cmp.Or(t.timeout, ds.config.Timeout), cmp.Or(t.window, ds.config.Window)
+	t.limits.Window = t.window
 	if d.filters() && !ds.filtering && ds.config.Lookup != nil {
 		return nil, refuse("Filter", "is not asked for; set Config.LookupFilters")
 	}

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -68,7 +69,7 @@ func postingOf(d *Delivery) posting {
 	return posting{id: d.ID, body: d.Body, trace: d.Trace, try: d.Tries + 1}
 }
 
-// send posts p to e. It ends with ctx and after s.timeout.
+// send posts p to e. It ends with ctx and after the timeout of e, or s.timeout if e has none.
 func (s *sender) send(ctx context.Context, p *posting, e *endpoint) result {
 	start := time.Now()
 	res := s.roundTrip(ctx, start, p, e)
@@ -93,7 +94,7 @@ func (s *sender) roundTrip(ctx context.Context, now time.Time, p *posting, e *en
 	if !e.traced {
 		s.lines = appendTrace(s.lines, p.trace)
 	}
-	a, err := s.client.Post(ctx, now.Add(s.timeout), e.wire, s.lines, p.body, &s.buffer)
+	a, err := s.client.Post(ctx, now.Add(cmp.Or(e.timeout, s.timeout)), e.wire, s.lines, p.body, &s.buffer)
 	if err != nil {
 		out, reason := errorOutcome(err)
 		var ue *url.Error

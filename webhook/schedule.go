@@ -5,9 +5,41 @@ import (
 	"time"
 )
 
-// The schedule of a delivery that keeps failing, with full jitter: the wait
-// before attempt n+1 is between 0 and the least of 1 s doubled n-1 times and
-// 10 minutes.
+// A Schedule says how long a delivery that keeps failing waits between its attempts: with
+// full jitter, between 0 and a longest wait that doubles with each attempt up to a bound.
+type Schedule string
+
+// The schedules.
+const (
+	// ScheduleDefault begins with 1 s, and waits up to 10 minutes.
+	ScheduleDefault Schedule = ""
+	// ScheduleEager begins with 1 s, and waits up to 1 minute: for a receiver that is to
+	// get a delivery soon after an outage. It gets up to ten times as many requests.
+	ScheduleEager Schedule = "eager"
+	// SchedulePatient begins with 30 s, and waits up to 30 minutes: for a receiver that
+	// repeated requests harm.
+	SchedulePatient Schedule = "patient"
+)
+
+// bounds returns the longest wait after the first attempt, and after any. known says that
+// there is such a schedule.
+func (s Schedule) bounds() (first, most time.Duration, known bool) {
+	switch s {
+	case ScheduleEager:
+		return time.Second, time.Minute, true
+	case SchedulePatient:
+		return 30 * time.Second, 30 * time.Minute, true
+	}
+	return time.Second, 10 * time.Minute, s == ScheduleDefault
+}
+
+// A pace is how the deliveries of a destination are attempted.
+type pace struct {
+	timeout, window time.Duration
+	schedule        Schedule
+}
+
+// The default schedule in full:
 //
 //	attempt   wait at most   latest start after the first
 //	      2            1 s                 1 s
@@ -27,32 +59,29 @@ import (
 // most of the rest last longer than anyone wants to be asked about each
 // minute. Jitter over the whole wait keeps the deliveries that failed together
 // from coming back together.
-const (
-	firstWait = time.Second
-	longWait  = 10 * time.Minute
-)
 
 // jitter returns a random duration below n. Tests give it a fixed seed.
 var jitter = rand.N[time.Duration]
 
 // longestWait returns the most that is waited after attempt n, counted from 1.
-func longestWait(n int) time.Duration {
+func (s Schedule) longestWait(n int) time.Duration {
+	first, most, _ := s.bounds()
 	if n > 10 {
-		return longWait
+		return most
 	}
-	return min(firstWait<<max(n-1, 0), longWait)
+	return min(first<<max(n-1, 0), most)
 }
 
 // nextAttempt returns when a delivery whose attempt n has just failed is due
 // again. retryAfter is what the endpoints asked for, a floor under the
 // schedule. The last attempt starts early enough to end within the window;
 // nextAttempt returns false once that time has passed.
-func nextAttempt(now, expires time.Time, n int, retryAfter, timeout time.Duration) (time.Time, bool) {
-	last := expires.Add(-timeout)
+func (p pace) nextAttempt(now, expires time.Time, n int, retryAfter time.Duration) (time.Time, bool) {
+	last := expires.Add(-p.timeout)
 	if !now.Before(last) {
 		return time.Time{}, false
 	}
-	wait := max(jitter(longestWait(n)+1), retryAfter)
+	wait := max(jitter(p.schedule.longestWait(n)+1), retryAfter)
 	due := now.Add(wait)
 	if due.After(last) {
 		due = last

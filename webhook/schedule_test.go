@@ -10,8 +10,19 @@ func TestScheduleBounds(t *testing.T) {
 		1: time.Second, 2: 2 * time.Second, 3: 4 * time.Second, 9: 256 * time.Second,
 		10: 512 * time.Second, 11: 10 * time.Minute, 12: 10 * time.Minute, 1000: 10 * time.Minute, 1 << 30: 10 * time.Minute,
 	} {
-		if got := longestWait(n); got != want {
+		if got := Schedule("").longestWait(n); got != want {
 			t.Errorf("longestWait(%d) = %v, want %v", n, got, want)
+		}
+	}
+}
+
+func TestSchedules(t *testing.T) {
+	for s, want := range map[Schedule][3]time.Duration{
+		ScheduleEager:   {time.Second, 32 * time.Second, time.Minute},
+		SchedulePatient: {30 * time.Second, 16 * time.Minute, 30 * time.Minute},
+	} {
+		if got := [3]time.Duration{s.longestWait(1), s.longestWait(6), s.longestWait(50)}; got != want {
+			t.Errorf("%s: the longest waits after the attempts 1, 6 and 50 are %v, want %v", s, got, want)
 		}
 	}
 }
@@ -41,7 +52,7 @@ func TestNextAttempt(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var least, most time.Duration = 1 << 62, -1
 			for range 2000 {
-				due, ok := nextAttempt(now, now.Add(tt.left), tt.n, tt.retryAfter, timeout)
+				due, ok := (pace{timeout: timeout}).nextAttempt(now, now.Add(tt.left), tt.n, tt.retryAfter)
 				if ok == tt.dead {
 					t.Fatalf("nextAttempt() = %v, %v; want dead %v", due, ok, tt.dead)
 				}

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook/internal/schedule"
@@ -18,10 +19,11 @@ import (
 
 // A target is a checked Destination, ready for attempts. It does not change.
 type target struct {
-	disabled  bool
-	limits    schedule.Limits
-	tls       *TLS // nil: the same as the forwarder
-	netHTTP   bool
+	disabled bool
+	limits   schedule.Limits
+	tls      *TLS // nil: the same as the forwarder
+	netHTTP  bool
+	pace
 	endpoints []*endpoint
 }
 
@@ -30,6 +32,7 @@ type endpoint struct {
 	hash     uint64                    // names the URL in Delivery.Closed
 	name     string                    // the URL without what may be secret, for logs and Attempt
 	header   http.Header               // of each request; the signatures are not in it
+	timeout  time.Duration             // zero: that of the forwarder
 	wire     *wire.Target              // nil until there is a forwarder
 	signer   *signature.Signer         // nil: not signed
 	standard *signature.StandardSigner // nil: not signed by Standard Webhooks
@@ -53,7 +56,11 @@ func compile(d *Destination, serviceName string, maxConcurrent int) (*target, er
 	if d.MaxConcurrent < 0 {
 		wrong.add(refuse("MaxConcurrent", "%d is negative", d.MaxConcurrent))
 	}
-	t := &target{disabled: d.Disabled, limits: schedule.Limits{Slots: d.MaxConcurrent}, tls: d.TLS, netHTTP: d.NetHTTP}
+	t := &target{disabled: d.Disabled, limits: schedule.Limits{Slots: d.MaxConcurrent}, tls: d.TLS, netHTTP: d.NetHTTP,
+		pace: pace{d.Timeout, d.Window, d.Schedule}}
+	if _, _, known := d.Schedule.bounds(); !known {
+		wrong.add(refuse("Schedule", "is none; there are eager, patient and, if it is empty, the default"))
+	}
 	for _, err := range split(d.Filter.Validate()) {
 		wrong.add(under("Filter", err))
 	}
@@ -99,7 +106,7 @@ func compile(d *Destination, serviceName string, maxConcurrent int) (*target, er
 				break
 			}
 		}
-		e.signer, e.standard = signer, standard
+		e.signer, e.standard, e.timeout = signer, standard, d.Timeout
 		t.endpoints = append(t.endpoints, e)
 	}
 	if len(wrong) > 0 {
@@ -118,7 +125,10 @@ func (f *faults) add(err error) {
 }
 
 func (f faults) join() error {
-	if len(f) == 1 {
+	switch len(f) {
+	case 0:
+		return nil
+	case 1:
 		return f[0]
 	}
 	return errors.Join(f...)

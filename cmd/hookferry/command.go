@@ -63,6 +63,7 @@ func (p process) commands() *cobra.Command {
 			p.command("ls", "list the audiences", audienceListHelp, listAudiences),
 			p.command("members NAME", "print the members of an audience", audienceMembersHelp, audienceMembers)),
 		p.command("delete-user [USER...]", "tell destinations to delete users", deleteUserHelp, deleteUsers),
+		p.command("erase-user USER...", "remove what is stored of users", eraseUserHelp, eraseUsers),
 		group("config", "check a configuration file, or print an example", configHelp,
 			p.command("check FILE", "print all that is wrong with a configuration file", configCheckHelp, checkConfig),
 			p.command("example", "print a file that explains every key", configExampleHelp, exampleConfig)),

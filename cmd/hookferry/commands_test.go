@@ -83,6 +83,7 @@ func TestAdminCommands(t *testing.T) {
 		"GET /api/v1/dead/0019c5":                                        letter,
 		"POST /api/v1/dead/replay":                                       ended(api.Progress{Done: 1234, Total: 1234}),
 		"POST /api/v1/dead/discard":                                      ended(api.Progress{Done: 1}),
+		"POST /api/v1/erasures":                                          api.Erased{Erased: 2, Claimed: 1},
 		"POST /api/v1/deletions":                                         ended(api.Progress{Done: 2}),
 		"GET /api/v1/audiences":                                          api.Audiences{Audiences: []api.Audience{{Destination: "acme", Name: "Big Spenders", Trait: "big_spenders", Generation: 3}, {Destination: "crm", Name: "VIP"}}},
 		"POST /api/v1/audiences":                                         api.Audience{Destination: "acme", Name: "Big Spenders", Trait: "big_spenders"},
@@ -161,6 +162,10 @@ func TestAdminCommands(t *testing.T) {
 		{name: "delete nobody", args: []string{"delete-user"}, status: 2, stderr: `want ids of users, or --file`, asked: []string{}},
 		{name: "delete users twice over", args: []string{"delete-user", "u1", "--file", file}, status: 2, stderr: `one of them`, asked: []string{}},
 		{name: "delete users of no file", args: []string{"delete-user", "--file", file + ".not"}, status: 1, stderr: `users.txt.not`, asked: []string{}},
+
+		{name: "erase users", args: []string{"erase-user", "u1", "--yes"}, stdout: `^u1: 2 erased, 1 left that are being attempted; say it again\n$`,
+			asked: []string{`POST /api/v1/erasures {"user":"u1"}`}},
+		{name: "erase nobody", args: []string{"erase-user"}, status: 2, stderr: `want ids of users`, asked: []string{}},
 
 		{name: "audience create", args: []string{"audience", "create", "Big Spenders"}, stdout: `^Big Spenders created for acme, as the trait big_spenders\n$`,
 			asked: []string{"GET /api/v1/destinations?limit=1", `POST /api/v1/audiences {"destination":"acme","name":"Big Spenders"}`}},

@@ -53,6 +53,46 @@ func deleteUsers(o *options) action {
 	})
 }
 
+const eraseUserHelp = `Erase-user removes what the server has stored of users: deliveries that wait,
+dead letters and the history. Destinations are not told; delete-user does that.
+Deliveries that are being attempted are left and counted: say it again.
+
+Examples:
+  hookferry erase-user u1 --yes
+`
+
+func eraseUsers(o *options) action {
+	yes := o.boolean("yes", "do not ask")
+	f := newAdminFlags(o)
+	return f.action(func(ctx context.Context, c *api.Client, users []string, p process) error {
+		if len(users) == 0 {
+			return usagef("want ids of users")
+		}
+		if !*yes {
+			if err := confirm(ctx, p, fmt.Sprintf("erase what is stored of %s?", counted(len(users), "user"))); err != nil {
+				return err
+			}
+		}
+		for _, user := range users {
+			e, err := c.Erase(ctx, user)
+			switch {
+			case err != nil:
+				return fmt.Errorf("%s: %w", user, err)
+			case *f.json:
+				err = printJSON(p.stdout, e)
+			case e.Claimed > 0:
+				_, err = fmt.Fprintf(p.stdout, "%s: %d erased, %d left that are being attempted; say it again\n", clean(user), e.Erased, e.Claimed)
+			default:
+				_, err = fmt.Fprintf(p.stdout, "%s: %d erased\n", clean(user), e.Erased)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // An upload is a file that is sent, with how much of it was read.
 type upload struct {
 	io.ReadCloser

@@ -1,6 +1,9 @@
 package schedule
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // A breaker keeps a destination that is down from being asked with everything that waits
 // for it. There is one for a destination, not one for each of its endpoints: an attempt
@@ -26,6 +29,8 @@ type breaker struct {
 
 	retry time.Time // while open: when a retry may be attempted
 	probe time.Time // while open: when a fresh delivery may be
+
+	window time.Duration // Limits.Window
 }
 
 const (
@@ -101,7 +106,7 @@ func (b *breaker) lapses(due time.Time, window time.Duration) time.Time {
 	if due.Before(b.since) {
 		due = b.since
 	}
-	return due.Add(window)
+	return due.Add(cmp.Or(b.window, window))
 }
 
 // next returns when the next attempt of l may begin, once a delivery is due.

@@ -95,10 +95,13 @@ type Limits struct {
 	// many may be made at once after a rest.
 	Interval time.Duration
 	Burst    int
+	// Window is the retry window, zero for that of the Config.
+	Window time.Duration
 }
 
 func (l *Lane) setLimits(c Limits, now time.Time) {
 	l.limit = c.Slots
+	l.breaker.window = c.Window
 	l.slots = min(l.slots, l.limit)
 	l.rate.set(c.Interval, c.Burst, now)
 }

@@ -132,6 +132,7 @@ func (h *Handler) routes() []route {
 		{"POST", api.DiscardPath, h.discard},
 		{"POST", api.TestPath, h.test},
 		{"POST", api.DeletionsPath, h.deletions},
+		{"POST", api.ErasuresPath, h.erase},
 		{"GET", api.AudiencesPath, h.audiences},
 		{"POST", api.AudiencesPath, h.createAudience},
 		{"GET", api.MembersPath, h.members},

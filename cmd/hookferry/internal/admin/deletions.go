@@ -54,6 +54,25 @@ func (h *Handler) deletions(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
+// erase removes what is stored of a user.
+func (h *Handler) erase(w http.ResponseWriter, r *http.Request) error {
+	if q := queryOf(r); q.err != nil {
+		return q.err
+	}
+	var asked api.Erasure
+	if err := readJSON(w, r, &asked); err != nil {
+		return err
+	}
+	if n := len(asked.User); n == 0 || n > maxUser {
+		return badRequest("user", "user has %d bytes, 1 to %d are allowed", n, maxUser)
+	}
+	erased, claimed, err := h.config.Forwarder.EraseUser(r.Context(), asked.User)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, api.Erased{Erased: erased, Claimed: claimed})
+}
+
 const (
 	maxUser = 8192 // bytes of a user id
 	maxName = 255  // bytes of the id of a deletion

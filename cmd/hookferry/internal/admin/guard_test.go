@@ -187,6 +187,7 @@ func TestRefusals(t *testing.T) {
 		{"unknown type", "POST", api.TestPath, `{"destination":"crm","types":["delete"]}`, 400, api.CodeBadRequest, "types"},
 		{"type twice", "POST", api.TestPath, `{"destination":"crm","types":["track","track"]}`, 400, api.CodeBadRequest, "types"},
 
+		{"erasure of nobody", "POST", api.ErasuresPath, `{}`, 400, api.CodeBadRequest, "user"},
 		{"no users", "POST", api.DeletionsPath, `{"users":[]}`, 400, api.CodeBadRequest, "users"},
 		{"empty user", "POST", api.DeletionsPath, `{"users":["a",""]}`, 400, api.CodeBadRequest, "users"},
 		{"unknown source", "POST", api.DeletionsPath, `{"users":["a"],"sources":["other"]}`, 400, api.CodeBadRequest, "sources"},

@@ -201,7 +201,7 @@ func TestOpenAPIHasTheTypes(t *testing.T) {
 	}
 	for _, v := range []any{
 		api.Error{}, api.Access{}, api.Status{}, api.Nodes{}, api.Sources{}, api.Destinations{}, api.Series{}, api.Events{}, api.Live{}, api.Story{}, api.Dead{},
-		api.Count{}, api.Selection{}, api.Progress{}, api.TestRequest{}, api.TestResult{}, api.Deletion{}, api.Audiences{},
+		api.Count{}, api.Selection{}, api.Progress{}, api.TestRequest{}, api.TestResult{}, api.Deletion{}, api.Erasure{}, api.Erased{}, api.Audiences{},
 	} {
 		find(reflect.TypeOf(v))
 	}
@@ -303,6 +303,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 			"POST " + api.DiscardPath:   `{"keys":["0123"]}`,
 			"POST " + api.TestPath:      `{"destination":"shop/eu"}`,
 			"POST " + api.DeletionsPath: `{"users":["u1"]}`,
+			"POST " + api.ErasuresPath:  `{"user":"u1"}`,
 			"POST " + api.AudiencesPath: `{"destination":"crm","name":"vip"}`,
 			"PUT " + api.MembersPath:    strings.NewReader("u1\nu2\n"),
 		}

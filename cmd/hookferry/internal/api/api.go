@@ -33,6 +33,7 @@ const (
 	DiscardPath      = "/api/v1/dead/discard"                                            // POST Selection: a stream of Progress
 	TestPath         = "/api/v1/test"                                                    // POST TestRequest: TestResult
 	DeletionsPath    = "/api/v1/deletions"                                               // POST Deletion: a stream of Progress
+	ErasuresPath     = "/api/v1/erasures"                                                // POST Erasure: Erased
 	AudiencesPath    = "/api/v1/audiences"                                               // GET ?limit=&after= and those of AudienceFilter: Audiences; POST Audience: Audience
 	MembersPath      = "/api/v1/destinations/{destination}/audiences/{audience}/members" // GET: lines; PUT lines: a stream of Progress
 	AccessPath       = "/api/v1/access"                                                  // GET, without a token: Access
@@ -554,6 +555,18 @@ type Timing struct {
 	Secured   float64 `json:"secured,omitempty"`
 	FirstByte float64 `json:"firstByte,omitempty"`
 	Total     float64 `json:"total"`
+}
+
+// Erasure asks for what is stored of a user to be removed. Destinations are not told.
+type Erasure struct {
+	User string `json:"user"`
+}
+
+// Erased says how many deliveries, dead letters and kept deliveries were removed. Claimed
+// counts those that were left because they are being attempted.
+type Erased struct {
+	Erased  int `json:"erased"`
+	Claimed int `json:"claimed"`
 }
 
 // Deletion asks for users to be deleted. Many users are sent as LinesType

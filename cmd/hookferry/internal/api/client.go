@@ -23,6 +23,7 @@ import (
 const (
 	answerTimeout = 30 * time.Second
 	testTimeout   = 5 * time.Minute
+	eraseTimeout  = time.Hour // all of a store may be read
 	lineTimeout   = 4 * KeepAlive
 )
 
@@ -179,6 +180,11 @@ func (c *Client) Discard(ctx context.Context, s Selection) iter.Seq2[Progress, e
 // Test has a sample of calls sent now, past the queue.
 func (c *Client) Test(ctx context.Context, r TestRequest) (TestResult, error) {
 	return askWithin[TestResult](ctx, testTimeout, c, http.MethodPost, TestPath, nil, r)
+}
+
+// Erase removes what is stored of a user.
+func (c *Client) Erase(ctx context.Context, user string) (Erased, error) {
+	return askWithin[Erased](ctx, eraseTimeout, c, http.MethodPost, ErasuresPath, nil, Erasure{user})
 }
 
 // Delete tells destinations to delete users.

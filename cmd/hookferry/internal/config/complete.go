@@ -327,7 +327,9 @@ func (c *checker) destinations() {
 		}
 		w := &webhook.Destination{
 			ID: d.ID, Disabled: !d.Enabled, Secret: d.Secret, StandardSecrets: d.StandardSecrets,
-			Filter: webhook.Filter(d.Filter), MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst,
+			Filter:  webhook.Filter(d.Filter),
+			Timeout: d.Timeout, Window: d.Window, Schedule: webhook.Schedule(d.Schedule), NetHTTP: d.NetHTTP,
+			MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst,
 		}
 		for _, e := range d.Endpoints {
 			we := webhook.Endpoint{URL: e.URL.Reveal()}

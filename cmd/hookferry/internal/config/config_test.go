@@ -109,6 +109,11 @@ destinations:
     secret: file:token
     standardSecrets: [whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw]
     tls: {certificate: cert.pem, key: key.pem, ca: cert.pem}
+    timeout: 1500ms
+    window: 1h
+    schedule: eager
+    netHTTP: true
+    filter: {include: [identify, "track:Order *"], exclude: ["*:Test"]}
     maxConcurrent: 3
     maxRate: 2.5
     maxBurst: 4
@@ -150,7 +155,9 @@ destinations:
 		Destinations: []Destination{
 			{ID: "a", Endpoints: two, Secret: "k-1"},
 			{ID: "b", Enabled: true, Endpoints: two, Secret: "t0ken", StandardSecrets: []signature.Secret{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"},
-				TLS:           &ClientTLS{Cert: Pem{"cert.pem", signature.Secret(cert)}, Key: Pem{"key.pem", signature.Secret(key)}, CA: Pem{"cert.pem", signature.Secret(cert)}},
+				TLS:     &ClientTLS{Cert: Pem{"cert.pem", signature.Secret(cert)}, Key: Pem{"key.pem", signature.Secret(key)}, CA: Pem{"cert.pem", signature.Secret(cert)}},
+				Timeout: 1500 * time.Millisecond, Window: time.Hour, Schedule: "eager", NetHTTP: true,
+				Filter:        Filter{Include: []string{"identify", "track:Order *"}, Exclude: []string{"*:Test"}},
 				MaxConcurrent: 3, MaxRate: 2.5, MaxBurst: 4},
 		},
 	}
@@ -176,6 +183,8 @@ destinations:
 	static := map[string]string{"Authorization": "Bearer 0123456789abcdef"}
 	if diff := cmp.Diff(webhook.Destination{
 		ID: "b", Secret: "t0ken", StandardSecrets: b.StandardSecrets, MaxConcurrent: 3, MaxRate: 2.5, MaxBurst: 4,
+		Timeout: 1500 * time.Millisecond, Window: time.Hour, Schedule: webhook.ScheduleEager, NetHTTP: true,
+		Filter:    webhook.Filter{Include: []string{"identify", "track:Order *"}, Exclude: []string{"*:Test"}},
 		Endpoints: []webhook.Endpoint{{URL: "http://a.example/hook", Headers: static}, {URL: "http://localhost:1/", Headers: static}},
 	}, w); diff != "" {
 		t.Errorf("webhook.Destination (-want +got):\n%s", diff)
@@ -224,7 +233,7 @@ func TestExampleShowsTheDefaults(t *testing.T) {
 
 	// Each key is in it, at the right depth.
 	full := strings.NewReplacer("# tls:", "tls:", "# queue:", "queue:", "# baseURL", "baseURL", "# trusted", "trusted", "# token", "token", "# allow", "allow",
-		"# proxy", "proxy", "# store", "store", "# memory", "memory", "# process", "process", "# byteRate", "byteRate", "# tracing", "tracing", "#   ", "  ", "# enabled", "enabled", "# filter", "filter", "# rate", "rate", "# burst", "burst",
+		"# proxy", "proxy", "# store", "store", "# memory", "memory", "# process", "process", "# byteRate", "byteRate", "# tracing", "tracing", "#   ", "  ", "# enabled", "enabled", "# filter", "filter", "# timeout", "timeout", "# window", "window", "# schedule", "schedule", "# netHTTP", "netHTTP", "# rate", "rate", "# burst", "burst",
 		"# headers", "headers", "# standard", "standard", "# max", "max").Replace(Example())
 	d := newDecoder("x", env(map[string]string{"HOOKFERRY_ADMIN_TOKEN": "0123456789abcdef", "CRM_TOKEN": "t", "DATABASE_PASSWORD": "p"}))
 	d.decode([]byte(full), Default())

@@ -233,6 +233,10 @@ type Destination struct {
 	StandardSecrets []signature.Secret `yaml:"standardSecrets"`
 	TLS             *ClientTLS         `yaml:"tls"`
 	Filter          Filter             `yaml:"filter"`
+	Timeout         time.Duration      `yaml:"timeout"` // up to 5s
+	Window          time.Duration      `yaml:"window"`  // up to 4h
+	Schedule        string             `yaml:"schedule"`
+	NetHTTP         bool               `yaml:"netHTTP"`
 	MaxConcurrent   int                `yaml:"maxConcurrent"`
 	MaxRate         float64            `yaml:"maxRate"`
 	MaxBurst        int                `yaml:"maxBurst"`
