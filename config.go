@@ -146,6 +146,9 @@ func (c *Client) settings() (*settings, error) {
 			return nil, refuse(n.field, "is negative")
 		}
 	}
+	if s.spoolSync < 0 && s.spoolSync != SyncEachCall {
+		return nil, refuse("SpoolSync", "is negative, and not SyncEachCall")
+	}
 	if s.maxMemory < MaxBatchSize {
 		return nil, refuse("MaxMemory", "is %d, less than one batch of %d bytes", s.maxMemory, MaxBatchSize)
 	}
@@ -159,8 +162,6 @@ func (c *Client) settings() (*settings, error) {
 			return nil, refuse("MaxMemory", "is %d, less than the %d that SpoolDir needs", s.maxMemory, minSpoolMemory)
 		case s.spoolMax < minSpoolMax:
 			return nil, refuse("SpoolMax", "is %d, less than %d", s.spoolMax, minSpoolMax)
-		case s.spoolSync < 0 && s.spoolSync != SyncEachCall:
-			return nil, refuse("SpoolSync", "is negative, and not SyncEachCall")
 		}
 		s.uploadMemory = maxUploads * MaxBatchSize
 		s.unloadAbove = (s.maxMemory - s.uploadMemory) / 2

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -182,5 +183,36 @@ func TestSecretsDoNotLeak(t *testing.T) {
 		if strings.Contains(all, "/v1/batch") {
 			t.Errorf("the URL is in %q", all)
 		}
+	}
+}
+
+// A negative number in a field of Client is refused with an error that names the field.
+// SpoolSync of -1 is SyncEachCall.
+func TestNegativeFields(t *testing.T) {
+	checked := 0
+	for i := range reflect.TypeFor[Client]().NumField() {
+		field := reflect.TypeFor[Client]().Field(i)
+		if !field.IsExported() || field.Type.Kind() != reflect.Int && field.Type.Kind() != reflect.Int64 {
+			continue
+		}
+		checked++
+		for _, n := range []int64{-1, -2} {
+			c := New("k")
+			reflect.ValueOf(c).Elem().Field(i).SetInt(n)
+			_, err := c.settings()
+			if field.Name == "SpoolSync" && n == int64(SyncEachCall) {
+				if err != nil {
+					t.Errorf("SyncEachCall: %v", err)
+				}
+				continue
+			}
+			var refused *ConfigError
+			if !errors.As(err, &refused) || refused.Field != field.Name {
+				t.Errorf("%s of %d: %v, want a ConfigError that names the field", field.Name, n, err)
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("Client has no field with a number")
 	}
 }

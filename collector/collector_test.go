@@ -27,6 +27,7 @@ import (
 	"github.com/hookferry/analytics/collector"
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/memnet"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
@@ -1291,4 +1292,11 @@ func TestKeysCopies(t *testing.T) {
 			t.Errorf("%q: %+v, %v, want ErrUnknownKey", key, s, err)
 		}
 	}
+}
+
+func TestNegativeConfig(t *testing.T) {
+	testkit.Negative(t, collector.Config{Forwarder: &sink{}, Sources: lookup}, func(c collector.Config) error {
+		_, err := collector.New(c)
+		return err
+	})
 }

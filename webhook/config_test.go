@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hookferry/analytics/internal/testkit"
 )
 
 type nullStore struct{ Store }
@@ -234,4 +236,13 @@ func TestEndpointNameHidesWhatMayBeSecret(t *testing.T) {
 	if e.url.Fragment != "" {
 		t.Error("the fragment is sent")
 	}
+}
+
+func TestNegativeConfig(t *testing.T) {
+	ok := Destination{ID: "crm", Endpoints: []Endpoint{{URL: "https://crm.example/"}}}
+	testkit.Negative(t, Config{Store: nullStore{}, Destinations: []Destination{ok}}, func(c Config) error {
+		_, err := New(c)
+		return err
+	}, "DeadMaxAge", "DeadMaxBytes")
+	testkit.Negative(t, ok, func(d Destination) error { return d.Validate() })
 }

@@ -204,7 +204,7 @@ func produce(n int, put func(first int) error) error {
 }
 
 func hookferry(ctx context.Context, pool *pgxpool.Pool, url string, body []byte, n int) (time.Duration, error) {
-	store, err := pgqueue.Open(ctx, pool, &pgqueue.Config{Schema: "hookferry"})
+	store, err := pgqueue.Open(ctx, pool, pgqueue.Config{Schema: "hookferry"})
 	if err != nil {
 		return 0, err
 	}

@@ -15,6 +15,9 @@ func TestRowsHaveNames(t *testing.T) {
 			t.Errorf("two runs have the name %s", r.name)
 		}
 		seen["run "+r.name] = true
+		if strings.Contains(r.command(), "|") {
+			t.Errorf("%s: the | of its command would end a cell of the table", r.name)
+		}
 		for _, v := range r.values {
 			if seen[v.what] || strings.Contains(v.what, "|") {
 				t.Errorf("row %q is there twice, or has a |", v.what)

@@ -48,7 +48,7 @@ func open(ctx context.Context, url string, log *slog.Logger) (webhook.Store, fun
 	if err != nil {
 		return nil, nil, err
 	}
-	q, err := natsqueue.Open(ctx, nc, &natsqueue.Config{Stream: stream, Claim: 3 * time.Second, Partitions: partitions, Logger: log})
+	q, err := natsqueue.Open(ctx, nc, natsqueue.Config{Stream: stream, Claim: 3 * time.Second, Partitions: partitions, Logger: log})
 	if err != nil {
 		nc.Close()
 		return nil, nil, err
@@ -141,7 +141,7 @@ func TestCut(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q, err := natsqueue.Open(t.Context(), nc, &natsqueue.Config{Claim: 5 * time.Second, Partitions: 2})
+		q, err := natsqueue.Open(t.Context(), nc, natsqueue.Config{Claim: 5 * time.Second, Partitions: 2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,7 +159,7 @@ func TestLeaderKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	q, err := natsqueue.Open(t.Context(), nc, &natsqueue.Config{Stream: "LEADER", Claim: 2 * time.Second, Partitions: 4, Replicas: 3})
+	q, err := natsqueue.Open(t.Context(), nc, natsqueue.Config{Stream: "LEADER", Claim: 2 * time.Second, Partitions: 4, Replicas: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -319,7 +319,7 @@ func live(t *testing.T, n neighbour, length time.Duration) {
 	var s *natsqueue.Store
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	testkit.Until(t, "the store is open", func() bool {
-		s, err = natsqueue.Open(t.Context(), nc, &natsqueue.Config{Stream: stream, Replicas: 3, Logger: log})
+		s, err = natsqueue.Open(t.Context(), nc, natsqueue.Config{Stream: stream, Replicas: 3, Logger: log})
 		return err == nil
 	})
 	defer s.Close()
@@ -403,7 +403,7 @@ func live(t *testing.T, n neighbour, length time.Duration) {
 	// The node has given away all that it owned, so that another one counts.
 	var other *natsqueue.Store
 	testkit.Until(t, "another node opens the store", func() bool {
-		other, err = natsqueue.Open(t.Context(), nc, &natsqueue.Config{Stream: stream, Logger: log})
+		other, err = natsqueue.Open(t.Context(), nc, natsqueue.Config{Stream: stream, Logger: log})
 		return err == nil
 	})
 	defer other.Close()

@@ -54,7 +54,7 @@ func TestServerStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	s, err := natsqueue.Open(t.Context(), nc, &natsqueue.Config{Stream: "STOPPED", Replicas: 3})
+	s, err := natsqueue.Open(t.Context(), nc, natsqueue.Config{Stream: "STOPPED", Replicas: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

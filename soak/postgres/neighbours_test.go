@@ -183,7 +183,7 @@ func live(t *testing.T, n neighbour, length time.Duration) {
 	receiver := httptest.NewServer(http.HandlerFunc(h.receive))
 	defer receiver.Close()
 	var err error
-	if h.store, err = pgqueue.Open(t.Context(), h.pool, nil); err != nil {
+	if h.store, err = pgqueue.Open(t.Context(), h.pool, pgqueue.Config{}); err != nil {
 		t.Fatal(err)
 	}
 	defer h.store.Close()

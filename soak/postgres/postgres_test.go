@@ -45,7 +45,7 @@ func open(ctx context.Context, address string, log *slog.Logger) (webhook.Store,
 	if err != nil {
 		return nil, nil, err
 	}
-	q, err := pgqueue.Open(ctx, pool, &pgqueue.Config{Schema: "chaos", Claim: c, Poll: 500 * time.Millisecond, Logger: log})
+	q, err := pgqueue.Open(ctx, pool, pgqueue.Config{Schema: "chaos", Claim: c, Poll: 500 * time.Millisecond, Logger: log})
 	if err != nil {
 		pool.Close()
 		return nil, nil, err
@@ -157,7 +157,7 @@ func dialing(t *testing.T, db *pgtest.Server, c pgqueue.Config, dial func(net.Co
 	if err != nil {
 		t.Fatal(err)
 	}
-	if q, err = pgqueue.Open(t.Context(), p, &c); err != nil {
+	if q, err = pgqueue.Open(t.Context(), p, c); err != nil {
 		t.Fatal(err)
 	}
 	return q, p.Close

@@ -59,7 +59,7 @@ type Config struct {
 	// means DefaultLockTimeout, 1 second.
 	LockTimeout time.Duration
 	// Logger is told when the disk fails or is full and when it works again, and of what
-	// cannot be read. Nil means slog.Default.
+	// cannot be read. Nil means no logs.
 	Logger *slog.Logger
 }
 
@@ -90,7 +90,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.DedupMax = DefaultDedupMax
 	}
 	if c.Logger == nil {
-		c.Logger = slog.Default()
+		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c, nil
 }

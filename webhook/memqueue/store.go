@@ -6,9 +6,11 @@
 package memqueue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -36,7 +38,8 @@ type Config struct {
 	// letters, and of the members of audiences, each counted with 512 bytes
 	// beside its own. Put, Join and Leave return webhook.ErrQueueFull where
 	// they would exceed it; what is stored may always be retried and buried.
-	// Zero means DefaultMaxBytes, 256 MB of 1,048,576 bytes.
+	// Zero means DefaultMaxBytes, 256 MB of 1,048,576 bytes;
+	// webhook.Unlimited means no bound.
 	MaxBytes int64
 	// DedupWindow is how long a delivery that was put is recognised when it
 	// is put again. Zero means DefaultDedupWindow, 24 hours.
@@ -77,17 +80,23 @@ var (
 	_ webhook.Rosters = (*Store)(nil)
 )
 
-// New returns an empty store.
+// New returns an empty store. It panics with an error that names the field if c has a negative
+// value that is not Unlimited: nothing else can fail, so New returns no error.
 func New(c Config) *Store {
-	if c.MaxBytes <= 0 {
-		c.MaxBytes = DefaultMaxBytes
+	for _, f := range []struct {
+		name           string
+		value, minimum int64
+	}{{"MaxBytes", c.MaxBytes, webhook.Unlimited}, {"DedupWindow", int64(c.DedupWindow), 0}, {"DedupMax", int64(c.DedupMax), 0}} {
+		if f.value < f.minimum {
+			panic(fmt.Errorf("memqueue: %s: %d is negative", f.name, f.value))
+		}
 	}
-	if c.DedupWindow <= 0 {
-		c.DedupWindow = DefaultDedupWindow
+	c.MaxBytes = cmp.Or(c.MaxBytes, DefaultMaxBytes)
+	if c.MaxBytes == webhook.Unlimited {
+		c.MaxBytes = math.MaxInt64
 	}
-	if c.DedupMax <= 0 {
-		c.DedupMax = DefaultDedupMax
-	}
+	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
+	c.DedupMax = cmp.Or(c.DedupMax, DefaultDedupMax)
 	return &Store{
 		maxBytes: c.MaxBytes,
 		changed:  make(chan struct{}, 1),

@@ -3,6 +3,7 @@ package memqueue_test
 import (
 	"testing"
 
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/queuetest"
@@ -28,4 +29,15 @@ func BenchmarkQueue(b *testing.B) {
 	queuetest.Bench(b, func(testing.TB, string) webhook.Store {
 		return memqueue.New(memqueue.Config{MaxBytes: 1 << 40})
 	})
+}
+
+func TestNegativeConfig(t *testing.T) {
+	testkit.Negative(t, memqueue.Config{}, func(c memqueue.Config) (err error) {
+		defer func() {
+			if r := recover(); r != nil {
+				err = r.(error)
+			}
+		}()
+		return memqueue.New(c).Close()
+	}, "MaxBytes")
 }

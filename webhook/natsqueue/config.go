@@ -1,6 +1,7 @@
 package natsqueue
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
@@ -50,7 +52,7 @@ type Config struct {
 	// for DedupWindow. Zero means DefaultDedupMax, 1,000,000.
 	DedupMax int
 	// MaxBytes bounds what the stream takes of the disk, in each replica: about. Put returns
-	// ErrQueueFull beyond it. Zero means no bound but the server's.
+	// ErrQueueFull beyond it. Zero and webhook.Unlimited mean no bound but the server's.
 	MaxBytes int64
 	// Claim is how long what this node owns is its own after its last heartbeat;
 	// then others take it over. There are three heartbeats in that time. From a
@@ -101,15 +103,19 @@ func (c *Config) complete() error {
 	if c.DedupWindow < time.Minute {
 		return fmt.Errorf("natsqueue: DedupWindow of %v; want a minute or more", c.DedupWindow)
 	}
-	if c.DedupMax <= 0 {
-		c.DedupMax = DefaultDedupMax
+	switch {
+	case c.Storage != jetstream.FileStorage && c.Storage != jetstream.MemoryStorage:
+		return fmt.Errorf("natsqueue: Storage: %d is unknown", c.Storage)
+	case c.DedupMax < 0:
+		return fmt.Errorf("natsqueue: DedupMax: %d is negative", c.DedupMax)
+	case c.MaxBytes < webhook.Unlimited:
+		return fmt.Errorf("natsqueue: MaxBytes: %d is negative", c.MaxBytes)
+	case c.CacheBytes < 0:
+		return fmt.Errorf("natsqueue: CacheBytes: %d is negative", c.CacheBytes)
 	}
-	if c.MaxBytes < 0 {
-		return fmt.Errorf("natsqueue: MaxBytes of %d; want none or a bound", c.MaxBytes)
-	}
-	if c.CacheBytes <= 0 {
-		c.CacheBytes = DefaultCacheBytes
-	}
+	c.DedupMax = cmp.Or(c.DedupMax, DefaultDedupMax)
+	c.MaxBytes = max(c.MaxBytes, 0) // 0: no bound
+	c.CacheBytes = cmp.Or(c.CacheBytes, DefaultCacheBytes)
 	if c.Node == "" {
 		c.Node = storekit.ProcessName()
 	}

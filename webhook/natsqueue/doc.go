@@ -5,7 +5,7 @@
 //
 //	nc, err := nats.Connect("nats://localhost", nats.MaxReconnects(-1), nats.PingInterval(5*time.Second))
 //	...
-//	store, err := natsqueue.Open(ctx, nc, nil)
+//	store, err := natsqueue.Open(ctx, nc, natsqueue.Config{})
 //	...
 //	f, err := webhook.New(webhook.Config{Store: store, ...})
 //

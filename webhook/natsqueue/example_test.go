@@ -23,7 +23,7 @@ func ExampleOpen() {
 		log.Fatal(err)
 	}
 	defer nc.Close()
-	queue, err := natsqueue.Open(ctx, nc, &natsqueue.Config{Stream: "EXAMPLE", MaxBytes: 10 << 30})
+	queue, err := natsqueue.Open(ctx, nc, natsqueue.Config{Stream: "EXAMPLE", MaxBytes: 10 << 30})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -125,7 +125,7 @@ func openOn(t testing.TB, nc *nats.Conn, c Config) *Store {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	q, err := Open(context.Background(), nc, &c)
+	q, err := Open(context.Background(), nc, c)
 	if err != nil {
 		t.Fatal(err)
 	}

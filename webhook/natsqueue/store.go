@@ -51,11 +51,7 @@ const putters = 4
 // connection is the caller's, and closed after the Store. It should reconnect without
 // end (nats.MaxReconnects(-1)), and ping every few seconds (nats.PingInterval): with the
 // driver's default, a server that falls silent is left for another one after six minutes.
-func Open(ctx context.Context, nc *nats.Conn, c *Config) (*Store, error) {
-	if c == nil {
-		c = new(Config)
-	}
-	config := *c
+func Open(ctx context.Context, nc *nats.Conn, config Config) (*Store, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
 	}

@@ -19,9 +19,9 @@ func TestOpenRefusesConfig(t *testing.T) {
 			"Partitions":  {Partitions: maxPartitions + 1},
 			"Claim":       {Claim: time.Millisecond},
 			"DedupWindow": {DedupWindow: time.Second},
-			"MaxBytes":    {MaxBytes: -1},
+			"MaxBytes":    {MaxBytes: -2},
 		} {
-			if q, err := Open(t.Context(), s.connect(t), &c); err == nil || !strings.Contains(err.Error(), name) {
+			if q, err := Open(t.Context(), s.connect(t), c); err == nil || !strings.Contains(err.Error(), name) {
 				t.Errorf("Open with a bad %s = %v, %v; want an error that names it", name, q, err)
 			}
 		}
@@ -54,12 +54,12 @@ func TestOpenChecksStream(t *testing.T) {
 			if _, err := js.CreateStream(t.Context(), stream); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Open(t.Context(), s.connect(t), &Config{Stream: c.Stream}); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), c.Stream) {
+			if _, err := Open(t.Context(), s.connect(t), Config{Stream: c.Stream}); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), c.Stream) {
 				t.Errorf("Open of a stream with another %s: %v", name, err)
 			}
 		}
 		none := Config{Stream: "MISSING", NoCreate: true}
-		if _, err := Open(t.Context(), s.connect(t), &none); err == nil {
+		if _, err := Open(t.Context(), s.connect(t), none); err == nil {
 			t.Error("Open with NoCreate makes a stream")
 		}
 	})

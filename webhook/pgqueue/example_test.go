@@ -25,7 +25,7 @@ func Example_outbox() {
 		log.Fatal(err)
 	}
 	defer pool.Close()
-	store, err := pgqueue.Open(ctx, pool, &pgqueue.Config{Schema: "example"})
+	store, err := pgqueue.Open(ctx, pool, pgqueue.Config{Schema: "example"})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func TestOpenWithoutDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	_, err = Open(t.Context(), p, nil)
+	_, err = Open(t.Context(), p, Config{})
 	var failed *pgconn.ConnectError
 	if !errors.As(err, &failed) {
 		t.Fatalf("Open = %v, want a ConnectError", err)

@@ -42,7 +42,7 @@ func TestVersions(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.NoMigrate = tt.noMigrate
-			q, err := Open(t.Context(), p, &c)
+			q, err := Open(t.Context(), p, c)
 			if tt.ok != (err == nil) {
 				t.Fatalf("Open = %v", err)
 			}
@@ -60,7 +60,7 @@ func TestVersions(t *testing.T) {
 // The statements that SQL returns make a schema for programs that may not change it.
 func TestSQL(t *testing.T) {
 	c := Config{Schema: schemaOf(t.TempDir()), NoMigrate: true}
-	if q, err := Open(t.Context(), pool(t), &c); err == nil {
+	if q, err := Open(t.Context(), pool(t), c); err == nil {
 		q.Close()
 		t.Error("opened a schema that is not there")
 	}
@@ -103,7 +103,7 @@ func TestOpenRefusesOtherIsolation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q, err := Open(t.Context(), p, &Config{Schema: schemaOf(t.TempDir())})
+		q, err := Open(t.Context(), p, Config{Schema: schemaOf(t.TempDir())})
 		if tt.ok != (err == nil) {
 			t.Errorf("with %s: Open = %v", tt.level, err)
 		}

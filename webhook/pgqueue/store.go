@@ -5,7 +5,7 @@
 //
 //	pool, err := pgxpool.New(ctx, "postgres://localhost/app")
 //	...
-//	store, err := pgqueue.Open(ctx, pool, nil)
+//	store, err := pgqueue.Open(ctx, pool, pgqueue.Config{})
 //	...
 //	f, err := webhook.New(webhook.Config{Store: store, ...})
 //
@@ -78,6 +78,7 @@
 package pgqueue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -217,12 +218,9 @@ func (t turn) give() { <-t }
 // Open opens the store in the database that pool connects to. The pool is the
 // caller's, and closed after the Store; a Store uses up to eight of its
 // connections, and Dead and its like one more each.
-func Open(ctx context.Context, pool *pgxpool.Pool, c *Config) (*Store, error) {
-	if c == nil {
-		c = new(Config)
-	}
+func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	s := &Store{
-		config: *c, pool: pool, unsure: make(map[*chunk]bool),
+		config: c, pool: pool, unsure: make(map[*chunk]bool),
 		stuck: make(turn, 1), fetching: make(turn, 1), settling: make(turn, 1),
 		changed: make(chan struct{}, 1), presented: make(chan struct{}, 1), sought: make(chan struct{}, 1),
 		lines: make(map[lineKey]*line), chunks: make(map[chunkKey]*chunk), claimed: make(map[uint64]*item), news: make(map[string]bool),
@@ -290,18 +288,20 @@ func (c *Config) complete() error {
 	if c.Claim < time.Second || c.Claim > time.Hour {
 		return fmt.Errorf("pgqueue: Claim of %v; want a second to an hour", c.Claim)
 	}
-	if c.CacheBytes <= 0 {
-		c.CacheBytes = DefaultCacheBytes
+	switch {
+	case c.CacheBytes < 0:
+		return fmt.Errorf("pgqueue: CacheBytes: %d is negative", c.CacheBytes)
+	case c.DedupWindow < 0:
+		return fmt.Errorf("pgqueue: DedupWindow: %v is negative", c.DedupWindow)
+	case c.DedupMax < 0:
+		return fmt.Errorf("pgqueue: DedupMax: %d is negative", c.DedupMax)
+	case c.Poll < 0:
+		return fmt.Errorf("pgqueue: Poll: %v is negative", c.Poll)
 	}
-	if c.DedupWindow <= 0 {
-		c.DedupWindow = DefaultDedupWindow
-	}
-	if c.DedupMax <= 0 {
-		c.DedupMax = DefaultDedupMax
-	}
-	if c.Poll <= 0 {
-		c.Poll = DefaultPoll
-	}
+	c.CacheBytes = cmp.Or(c.CacheBytes, DefaultCacheBytes)
+	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
+	c.DedupMax = cmp.Or(c.DedupMax, DefaultDedupMax)
+	c.Poll = cmp.Or(c.Poll, DefaultPoll)
 	if c.Node == "" {
 		c.Node = storekit.ProcessName()
 	}

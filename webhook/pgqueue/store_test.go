@@ -107,7 +107,7 @@ func openOn(t testing.TB, p *pgxpool.Pool, c Config) *Store {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	q, err := Open(context.Background(), p, &c)
+	q, err := Open(context.Background(), p, c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -146,7 +146,7 @@ func openPostgres(ctx context.Context, c *config.Queue, name string, logger *slo
 	if err != nil {
 		return nil, &SettingError{"queue.url", err}
 	}
-	q, err := pgqueue.Open(ctx, pool, &pgqueue.Config{
+	q, err := pgqueue.Open(ctx, pool, pgqueue.Config{
 		Schema: c.Postgres.Schema, NoMigrate: !c.Postgres.Migrate, NoListen: c.Postgres.Pooler, Claim: c.Postgres.Claim,
 		Node: name, Logger: logger,
 	})
@@ -190,7 +190,7 @@ func openNATS(ctx context.Context, c *config.Queue, name string, logger *slog.Lo
 	if err != nil {
 		return nil, &SettingError{"queue.url", err}
 	}
-	q, err := natsqueue.Open(ctx, nc, &natsqueue.Config{
+	q, err := natsqueue.Open(ctx, nc, natsqueue.Config{
 		Stream: c.NATS.Stream, Replicas: c.NATS.Replicas, Partitions: c.NATS.Partitions, Claim: c.NATS.Claim,
 		DedupWindow: c.NATS.DedupWindow, MaxBytes: int64(c.NATS.MaxBytes), Node: name, Logger: logger,
 	})
