@@ -10,7 +10,7 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// ErrClosed is returned by a Forwarder after Shutdown and by a Queue after
+// ErrClosed is returned by a Forwarder after Shutdown and by a Store after
 // Close.
 var ErrClosed = errors.New("webhook: closed")
 

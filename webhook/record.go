@@ -44,7 +44,7 @@ const recordVersion = 3
 var errRecord = errors.New("webhook: malformed delivery record")
 
 // AppendBinary appends the record of the delivery in the form that stores
-// keep: a version, then all fields but Lease, the Body last. Times are kept to the
+// keep: a version, then all fields but Claim, the Body last. Times are kept to the
 // microsecond. For a delivery outside the limits of its fields it returns b as it
 // was, and an error.
 func (d *Delivery) AppendBinary(b []byte) ([]byte, error) {

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// A settler reports to the store what became of leased deliveries. While one
-// report is being stored the next gathers, so that under load a commit holds
-// many.
+// A settler tells the store what became of claimed deliveries. While one report is
+// being stored the next gathers, so that under load a commit holds many.
 //
 // A report goes to the store in pieces. What the store refuses is set aside and tried
 // again later, so that it holds up no other.
@@ -35,7 +34,7 @@ type settler struct {
 	news    chan struct{} // capacity 1: has a value when pending is not empty
 }
 
-// bounds are how much one call of Queue.Settle is given.
+// bounds are how much one call of Store.Settle is given.
 type bounds struct {
 	count int
 	bytes int64 // of the bodies; a single settlement may have more
@@ -85,8 +84,8 @@ type storedFunc func(ss []Settlement, of []*account, late bool)
 // and a commit of ten times as many settlements takes hardly longer.
 const settlePause = 10 * time.Millisecond
 
-func newSettler(q Store, logger *slog.Logger, stored storedFunc, calm func() bool) *settler {
-	return &settler{store: q, logger: logger, stored: stored, calm: calm, bounds: defaultBounds,
+func newSettler(store Store, logger *slog.Logger, stored storedFunc, calm func() bool) *settler {
+	return &settler{store: store, logger: logger, stored: stored, calm: calm, bounds: defaultBounds,
 		news: make(chan struct{}, 1)}
 }
 
@@ -106,7 +105,7 @@ func (s *settler) add(v Settlement, a *account) {
 	}
 }
 
-// giveBack hands over a delivery that is to be leased again, as it was, and
+// giveBack hands over a delivery that is to be fetched again, as it was, and
 // empties it.
 func (s *settler) giveBack(d *Delivery) {
 	s.add(Settlement{Verdict: Return, Delivery: *d}, nil)
@@ -231,8 +230,8 @@ func (s *settler) finish(ss []Settlement, of []*account) {
 }
 
 // setFailing notes at the end of a flush whether the store stores nothing. The end of
-// an outage is noted no earlier: while it lasted leases have expired, and what was not
-// stored yet would be leased and attempted again.
+// an outage is noted no earlier: claims may have ended while it lasted, and the
+// deliveries whose outcome is not stored yet would be fetched and attempted again.
 func (s *settler) setFailing(failing bool) {
 	s.mu.Lock()
 	late := s.late && s.failing && !failing
