@@ -96,6 +96,18 @@ func fullChild(settings []byte) (err error) {
 	return fullTests[c.Test].test(d)
 }
 
+// onceThereIsRoom makes a call until it succeeds. A store without a reserve looks once a second
+// whether there is room for one.
+func onceThereIsRoom(call func() error) (err error) {
+	for range 50 {
+		if err = call(); !errors.Is(err, webhook.ErrQueueFull) {
+			return err
+		}
+		<-time.After(100 * time.Millisecond)
+	}
+	return err
+}
+
 func diskFull(d disk) error {
 	ctx := context.Background()
 	config := filequeue.Config{Logger: slog.New(slog.DiscardHandler)}
@@ -152,7 +164,7 @@ func diskFull(d disk) error {
 	if err := d.free(); err != nil {
 		return err
 	}
-	if err := more(); err != nil {
+	if err := onceThereIsRoom(more); err != nil {
 		return fmt.Errorf("Put with room again: %w", err)
 	}
 	for _, d := range ds {

@@ -89,7 +89,7 @@ func serveFull(d disk, said *killLedger) error {
 			return fmt.Errorf("Settle with room again: %w", err)
 		}
 	}
-	if err := more(); err != nil {
+	if err := onceThereIsRoom(more); err != nil {
 		return fmt.Errorf("Put with room again: %w", err)
 	}
 	want := counts.Waiting - counts.Waiting/2 + 1
