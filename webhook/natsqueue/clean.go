@@ -129,6 +129,12 @@ func (s *cleaner) cleanOne(ctx context.Context, p *partition, short bool) ([]mov
 	if err := s.keep(ctx, p, over); err != nil {
 		return nil, err
 	}
+	s.mu.Lock()
+	lost := p.lost
+	s.mu.Unlock()
+	if lost {
+		return nil, nil
+	}
 	if n > 0 {
 		if err := s.purge(ctx, p.prefix+"log.*", below); err != nil {
 			return nil, err

@@ -69,6 +69,9 @@ func (s *node) live() {
 	}
 }
 
+// newStream is how far the sequences of a stream that is created anew are behind the last.
+const newStream = 1 << 32
+
 // restore creates the stream if somebody has deleted it.
 func (s *node) restore() {
 	ctx, cancel := context.WithTimeout(s.background, callTimeout)
@@ -77,7 +80,13 @@ func (s *node) restore() {
 	if !errors.Is(err, jetstream.ErrStreamNotFound) || s.config.NoCreate {
 		return
 	}
-	if _, err = s.js.CreateStream(ctx, s.config.stream(s.config.Replicas)); err == nil {
+	// Its sequences begin far behind those of the old one, so that what nodes still ask for of that
+	// purges nothing of this one.
+	stream := s.config.stream(s.config.Replicas)
+	s.mu.Lock()
+	stream.FirstSeq = s.latest + newStream
+	s.mu.Unlock()
+	if _, err = s.js.CreateStream(ctx, stream); err == nil {
 		s.config.Logger.Error("natsqueue: the stream was deleted, and is created anew; what waited in it is lost", "stream", s.config.Stream)
 		s.hasten()
 	}
@@ -131,7 +140,7 @@ func (s *node) beat(ctx context.Context) error {
 	}}}}
 	if err = s.store(ctx, c); err == nil {
 		s.mu.Lock()
-		another := c.seq < s.latest
+		another := s.latest > 0 && (c.seq < s.latest || c.seq >= s.latest+newStream)
 		s.latest = c.seq
 		s.mu.Unlock()
 		if another { // the stream is a new one: what is owned was of the old

@@ -132,6 +132,7 @@ func TestStreamDeleted(t *testing.T) {
 		defer a.Close()
 		mustPut(t, a, deliveries("d", 0, 2)...)
 		held := fetch(t, a, 2, "d")
+		old := left(t, a)
 		if err := a.js.DeleteStream(t.Context(), DefaultStream); err != nil {
 			t.Fatal(err)
 		}
@@ -159,5 +160,8 @@ func TestStreamDeleted(t *testing.T) {
 			}
 			return false
 		})
+		if all := left(t, b); len(all) == 0 || all[0].seq <= old[len(old)-1].seq {
+			t.Errorf("the log of partition 0 has %d messages, with sequences of the old stream", len(all))
+		}
 	})
 }
