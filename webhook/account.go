@@ -26,6 +26,7 @@ type account struct {
 
 	mu                 sync.Mutex
 	delivered, retried int64
+	fails              time.Time // since when all attempts failed; zero without Config.DisableAfter
 	dead               [len(reasons)]int64
 	requests           int64
 	latency            histogram
@@ -51,6 +52,7 @@ func (a *account) settled(s *Settlement, now time.Time) {
 	case Done:
 		a.delivered++
 		a.outcome = OutcomeDelivered
+		a.fails = time.Time{}
 		a.refused <<= 1
 		return
 	case Retry:

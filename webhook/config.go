@@ -112,6 +112,15 @@ type Config struct {
 	// before that begins it anew. Zero means DefaultWindow.
 	Window time.Duration
 
+	// DisableAfter is how long all attempts of a destination may fail, without one success,
+	// until the forwarder disables it: it logs that, tells a DisableObserver, and keeps what
+	// waits, as Pause does, until Resume. Each node counts by itself, and begins anew with
+	// the process. Zero means never.
+	DisableAfter time.Duration
+	// DisableGone disables a destination in the same way when all endpoints that are asked
+	// for a delivery answer 410 Gone. That delivery becomes a dead letter.
+	DisableGone bool
+
 	// MaxConcurrent bounds the deliveries of one destination that are
 	// attempted at once, where the destination does not say. A destination
 	// begins with four, gets one more with each answer while it uses half of
@@ -310,6 +319,9 @@ func (c Config) withDefaults() (Config, error) {
 		if *n.value == 0 {
 			*n.value = n.def
 		}
+	}
+	if c.DisableAfter < 0 {
+		return c, refuse("DisableAfter", "%v is negative", c.DisableAfter)
 	}
 	if c.MaxBytesInFlight < 0 {
 		return c, refuse("MaxBytesInFlight", "%d is negative", c.MaxBytesInFlight)

@@ -24,6 +24,7 @@ type engine struct {
 	schedule     *schedule.Scheduler
 	settler      *settler
 	pauses       pauses
+	disabling    sync.Map       // ids of destinations that are being disabled
 	senders      sync.Pool      // of *sender
 	workers      sync.WaitGroup // and requests that outlast their attempt
 	news         chan struct{}  // capacity 1: has a value when there may be something to fetch

@@ -20,8 +20,8 @@ import (
 // What they are given holds no secrets, except what callers put into bodies. It is
 // valid during the call: they copy what they keep, and change nothing.
 //
-// Later versions will add methods as further interfaces, which an Observer may
-// implement.
+// Further interfaces have methods which an Observer may implement: DisableObserver, and what
+// later versions add.
 type Observer interface {
 	// Accepted is called by Forward, ForwardEvents, Delete, DeleteUsers and Sync
 	// once events are durable, before they return. Under load the first attempts
@@ -116,6 +116,13 @@ func (o *observed) accepted(a Accepted) {
 func (o *observed) attempted(a Attempted) {
 	defer o.caught()
 	o.observer.Attempted(a)
+}
+
+func (o *observed) disabled(d Disabled) {
+	defer o.caught()
+	if of, ok := o.observer.(DisableObserver); ok {
+		of.Disabled(d)
+	}
 }
 
 func (o *observed) ended(e Ended) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,7 +43,8 @@ func (f *Forwarder) Pause(ctx context.Context, destination string) error {
 	return nil
 }
 
-// Resume ends a pause, if there is one, whichever node began it. Its errors are those of
+// Resume ends a pause, if there is one, whichever node began it, and enables what the
+// forwarder has disabled; see Config.DisableAfter. Its errors are those of
 // Pause.
 func (f *Forwarder) Resume(ctx context.Context, destination string) error {
 	if err := f.destinations.known(destination); err != nil {
@@ -69,6 +71,8 @@ const pausePrefix = "pause/"
 // A pause is the value of that setting.
 type pause struct {
 	Since time.Time `json:"since"`
+	// Reason is why the forwarder has disabled it, "" if Pause was called.
+	Reason Reason `json:"reason,omitempty"`
 }
 
 // pauses keeps the scheduler's pauses those of the store.
@@ -78,6 +82,7 @@ type pauses struct {
 	giveBack func([]schedule.Item) // what the scheduler had ready
 	logger   *slog.Logger
 	readings atomic.Uint64 // counts the calls of read
+	disabled sync.Map      // the Reasons of destinations that were disabled, by id
 }
 
 // read returns the pauses that the store holds, by destination, and since when.
@@ -91,7 +96,12 @@ func (p *pauses) read(ctx context.Context) (map[string]time.Time, error) {
 		if err := json.Unmarshal(s.Value, &v); err != nil {
 			return nil, fmt.Errorf("webhook: setting %q: %w", s.Name, err)
 		}
-		paused[strings.TrimPrefix(s.Name, pausePrefix)] = v.Since
+		id := strings.TrimPrefix(s.Name, pausePrefix)
+		if paused[id] = v.Since; v.Reason != "" {
+			p.disabled.Store(id, v.Reason)
+		} else {
+			p.disabled.Delete(id)
+		}
 	}
 	return paused, nil
 }
@@ -156,7 +166,8 @@ type Hold string
 const (
 	// HoldPaused: Pause was called.
 	HoldPaused Hold = "paused"
-	// HoldDisabled: Destination.Disabled is set.
+	// HoldDisabled: Destination.Disabled is set, or the forwarder has disabled it. Then
+	// Reason is not empty, and Resume enables it.
 	HoldDisabled Hold = "disabled"
 	// HoldUnknown: there is no such destination.
 	HoldUnknown Hold = "unknown"
@@ -181,7 +192,8 @@ type Held struct {
 	// Until is when it is found out next whether that is over: for HoldFailing
 	// from then on, once a delivery is due. It is zero for HoldPaused.
 	Until time.Time
-	// Reason is why the latest attempt failed, for HoldFailing.
+	// Reason is why the latest attempt failed, for HoldFailing, and for HoldDisabled if the
+	// forwarder has disabled it.
 	Reason Reason
 }
 
@@ -195,6 +207,9 @@ func (f *Forwarder) Held() []Held {
 		switch {
 		case h.Paused:
 			held[i].Hold = HoldPaused
+			if why, ok := f.pauses.disabled.Load(h.Destination); ok {
+				held[i].Hold, held[i].Reason = HoldDisabled, why.(Reason)
+			}
 		case h.Why == "":
 			held[i].Hold = HoldFailing
 		}

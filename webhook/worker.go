@@ -62,6 +62,9 @@ func (w *worker) deliver(l *lane, d *Delivery) schedule.Outcome {
 			o = schedule.Failing
 			defer w.failed(l, failed)
 		}
+		if w.config.DisableGone || w.config.DisableAfter > 0 {
+			w.outlived(l, &s)
+		}
 	}
 	w.settler.add(s, w.accounts.of(l))
 	w.log(l, &s)

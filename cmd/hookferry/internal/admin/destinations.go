@@ -326,7 +326,7 @@ func (h *Handler) whole(of *destination) api.Destination {
 			next = held.Until
 		}
 	}
-	if s.Waiting > 0 && !d.Paused {
+	if s.Waiting > 0 && (s.Held == nil || !s.Held.Until.IsZero()) {
 		d.Next = api.TimeOf(next)
 	}
 	if c := of.settings; c != nil {

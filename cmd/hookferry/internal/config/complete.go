@@ -145,6 +145,7 @@ func (c *checker) check() {
 	number(c, "grace", s.Grace, 0, time.Hour)
 	c.admin()
 	c.webhooks()
+	number(c, "webhooks.disableAfter", s.Webhooks.DisableAfter, 0, 8760*time.Hour)
 	number(c, "deadLetters.maxAge", s.DeadLetters.MaxAge, time.Minute, 87_600*time.Hour)
 	number(c, "deadLetters.maxBytes", s.DeadLetters.MaxBytes, 1<<20, 1<<40)
 	number(c, "limits.connections", s.Limits.Connections, 1, 1_000_000)

@@ -84,7 +84,7 @@ admin:
   listen: 0.0.0.0:8081
   token: ${TOKEN}
   tls: {certificate: cert.pem, key: key.pem}
-webhooks: {name: N, allow: [10.0.0.0/8], proxy: "http://u:p@proxy:1"}
+webhooks: {name: N, disableAfter: 48h, allow: [10.0.0.0/8], proxy: "http://u:p@proxy:1"}
 deadLetters: {maxAge: 24h, maxBytes: 2GB}
 limits: {connections: 1_000, connectionsPerAddress: 10, requestsPerAddress: 5, memory: 64MB, processMemory: 512MB, store: 1TB}
 log: {format: json, level: warn, access: 0}
@@ -143,7 +143,7 @@ destinations:
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("fd00::/8")},
 		Data:           filepath.Join(dir, "data"), Queue: Default().Queue, Drain: 2 * time.Second, Grace: 3 * time.Second,
 		Admin:       Admin{Listen: "0.0.0.0:8081", Token: "0123456789abcdef", TLS: &keyElsewhere},
-		Webhooks:    Webhooks{Name: "N", Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Proxy: "http://u:p@proxy:1"},
+		Webhooks:    Webhooks{Name: "N", DisableAfter: 48 * time.Hour, Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Proxy: "http://u:p@proxy:1"},
 		DeadLetters: DeadLetters{MaxAge: 24 * time.Hour, MaxBytes: 2 << 30},
 		Limits:      Limits{Connections: 1000, ConnectionsPerAddress: 10, RequestsPerAddress: 5, Memory: 64 << 20, ProcessMemory: 512 << 20, Store: 1 << 40},
 		Log:         Log{Format: "json", Level: slog.LevelWarn},

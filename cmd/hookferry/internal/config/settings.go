@@ -148,6 +148,9 @@ type Webhooks struct {
 	// nevertheless. Addresses and localhost written out in a URL of the
 	// configuration need no entry.
 	Allow []netip.Prefix `yaml:"allow"`
+	// DisableAfter is how long a destination may fail without one success until it is
+	// disabled: up to a year, 0 for ever.
+	DisableAfter time.Duration `yaml:"disableAfter"`
 	// Proxy is the URL of a proxy that makes all their connections, with http or socks5.
 	Proxy signature.Secret `yaml:"proxy"`
 }
@@ -313,7 +316,7 @@ func Default() *Settings {
 		},
 		Grace:       10 * time.Second,
 		Admin:       Admin{Listen: "localhost:8081"},
-		Webhooks:    Webhooks{Name: webhook.DefaultServiceName},
+		Webhooks:    Webhooks{Name: webhook.DefaultServiceName, DisableAfter: 120 * time.Hour},
 		DeadLetters: DeadLetters{MaxAge: webhook.DefaultDeadMaxAge, MaxBytes: webhook.DefaultDeadMaxBytes},
 		Limits:      Limits{Connections: 10_000, ConnectionsPerAddress: 1_000, RequestsPerAddress: collector.DefaultMaxRequests},
 		Log:         Log{Format: "text", Access: 100},

@@ -275,6 +275,8 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		AllowAddresses: settings.Webhooks.Allow,
 		Proxy:          settings.Webhooks.ProxyURL(),
 		DialContext:    s.Dial,
+		DisableGone:    true,
+		DisableAfter:   settings.Webhooks.DisableAfter,
 		DeadMaxAge:     settings.DeadLetters.MaxAge,
 		DeadMaxBytes:   int64(settings.DeadLetters.MaxBytes),
 		Logger:         s.log,

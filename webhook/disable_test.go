@@ -1,0 +1,93 @@
+package webhook_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/webhooktest"
+)
+
+// disabled is an observer of destinations that are disabled.
+type disabled struct {
+	webhook.Observer
+	all []webhook.Disabled
+}
+
+func (*disabled) Accepted(webhook.Accepted)      {}
+func (*disabled) Attempted(webhook.Attempted)    {}
+func (*disabled) Ended(webhook.Ended)            {}
+func (d *disabled) Disabled(is webhook.Disabled) { d.all = append(d.all, is) }
+
+// A destination that is gone, or fails for too long, is disabled until Resume, also after a
+// restart. What waits is kept.
+func TestDisable(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		answer webhooktest.Step
+		config webhook.Config
+		reason webhook.Reason
+		after  time.Duration // the first attempt it is disabled; negative: never
+		status int
+	}{
+		{"gone", webhooktest.Answer(410), webhook.Config{DisableGone: true}, webhook.ReasonRefused, 0, 410},
+		{"gone, not asked for", webhooktest.Answer(410), webhook.Config{DisableAfter: 240 * time.Hour}, "", -1, 0},
+		{"refusing", webhooktest.Answer(404), webhook.Config{DisableGone: true}, "", -1, 0},
+		{"failing", webhooktest.Answer(503), webhook.Config{DisableAfter: 2 * time.Hour}, webhook.ReasonServerError, 2 * time.Hour, 503},
+		{"failing for less", webhooktest.Answer(503), webhook.Config{DisableAfter: 24 * time.Hour}, "", -1, 0},
+	} {
+		inBubble(t, func(t *testing.T, r *rig) {
+			recv := r.network.Receiver("http://crm.example/", "", tt.answer)
+			observer := new(disabled)
+			tt.config.Observer = observer
+			tt.config.Destinations = []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}}}
+			r.start(tt.config)
+			forward := func() {
+				t.Helper()
+				if err := r.Forward(t.Context(), "crm", &analytics.Track{UserId: "u1", Event: "E"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			begin := time.Now()
+			forward()
+			time.Sleep(3 * time.Hour)
+			synctest.Wait()
+			var want []webhook.Disabled
+			if tt.after >= 0 {
+				want = []webhook.Disabled{{Destination: "crm", Reason: tt.reason, Status: tt.status, Since: begin.UTC()}}
+			}
+			if diff := cmp.Diff(want, observer.all); diff != "" {
+				t.Fatalf("%s: what the observer is told (-want +got):\n%s", tt.name, diff)
+			}
+			if tt.after < 0 {
+				return
+			}
+			requests := recv.Requests()
+			if last := requests[len(requests)-1].Time; last.Sub(begin) < tt.after || last.Sub(begin) > tt.after+10*time.Minute {
+				t.Errorf("%s: the last attempt is after %v, want about %v", tt.name, last.Sub(begin), tt.after)
+			}
+			r.stop()
+			r.start(tt.config)
+			forward()
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			held := r.Held()
+			if len(recv.Requests()) != len(requests) || len(held) != 1 || held[0].Hold != webhook.HoldDisabled || held[0].Reason != tt.reason {
+				t.Errorf("%s: after a restart %d requests more, held %+v; want none, disabled", tt.name, len(recv.Requests())-len(requests), held)
+			}
+			recv.SetScript(webhooktest.Answer(200))
+			if err := r.Resume(t.Context(), "crm"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if c, err := r.queue.Count(t.Context()); err != nil || c.Waiting != 0 || len(r.Held()) != 0 {
+				t.Errorf("%s: after Resume %d wait, held %+v, %v", tt.name, c.Waiting, r.Held(), err)
+			}
+		})
+	}
+}
