@@ -9,11 +9,11 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/internal/uuid"
 )
 
@@ -271,25 +271,10 @@ func TestTrackDoesNotAllocate(t *testing.T) {
 		t.Fatal(err)
 	}
 	const limit = 0
-	if n := testing.AllocsPerRun(400, call); n > limit && !raceEnabled() {
+	if n := testing.AllocsPerRun(400, call); n > limit && !testkit.Race {
 		t.Errorf("Track allocates %v times, want %d", n, limit)
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-}
-
-// raceEnabled reports whether the race detector is on, under which sync.Pool
-// drops objects at random.
-func raceEnabled() bool {
-	p := sync.Pool{}
-	lost := 0
-	// It drops every fourth: 250 of them, give or take 14, so never as few as 100.
-	for range 1000 {
-		p.Put(new(strings.Builder))
-		if p.Get() == nil {
-			lost++
-		}
-	}
-	return lost > 100
 }

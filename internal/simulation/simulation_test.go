@@ -7,6 +7,7 @@ import (
 
 	"github.com/hookferry/analytics/internal/simdisk"
 	"github.com/hookferry/analytics/internal/soak"
+	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
@@ -16,8 +17,11 @@ func open(d *simdisk.Disk) (webhook.Store, error) {
 }
 
 func TestSimulation(t *testing.T) {
-	soak.Only(t, "simulation") // it still finds faults of the file store now and then
-	for seed := range soak.Seeds(t, 200) {
+	seeds := 200
+	if testkit.Race {
+		seeds = 10
+	}
+	for seed := range soak.Seeds(t, seeds) {
 		var err error
 		synctest.Test(t, func(t *testing.T) { err = simulate(t, seed, open) })
 		if err != nil {
