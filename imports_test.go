@@ -93,6 +93,20 @@ var walls = []struct {
 		why: "stores of others are tested with it, and are to link no other store for that",
 	},
 	{
+		name: "audiences",
+		of:   []string{audience},
+		may: []string{event, module + "/webhook", module, module + "/signature", module + "/integrations", module + "/internal/...",
+			schedule, wire, retryablehttp, cleanhttp, backo},
+		why: "who has audiences chooses a store for them, and who has none links nothing of them",
+	},
+	{
+		name: "suite for rosters",
+		of:   []string{audience + "/rostertest"},
+		may: []string{event, audience, module + "/webhook", module, module + "/signature", module + "/integrations", module + "/internal/...",
+			schedule, wire, retryablehttp, cleanhttp, backo, "github.com/google/go-cmp/..."},
+		why: "rosters of others are tested with it, and are to link no other store for that",
+	},
+	{
 		name: "parts for stores",
 		of:   []string{module + "/webhook/storekit"},
 		may: []string{event, module + "/webhook", module, module + "/signature", module + "/integrations", module + "/internal/...",
@@ -102,31 +116,31 @@ var walls = []struct {
 	{
 		name: "memory store",
 		of:   []string{module + "/webhook/memqueue", module + "/webhook/internal/..."},
-		may: []string{event, module + "/webhook", module + "/webhook/storekit", module + "/webhook/internal/...", module, module + "/signature", module + "/integrations",
+		may: []string{event, module + "/webhook", audience, module + "/webhook/storekit", module + "/webhook/internal/...", module, module + "/signature", module + "/integrations",
 			module + "/internal/...", retryablehttp, cleanhttp, backo},
-		why: "a store implements an interface of webhook; what else it needs is its own",
+		why: "a store implements interfaces of webhook and audience; what else it needs is its own",
 	},
 	{
 		name: "file store",
 		of:   []string{module + "/webhook/filequeue"},
-		may: []string{module + "/webhook", module + "/webhook/storekit", module + "/webhook/internal/...", module, module + "/event", module + "/signature", module + "/integrations",
+		may: []string{module + "/webhook", audience, module + "/webhook/storekit", module + "/webhook/internal/...", module, module + "/event", module + "/signature", module + "/integrations",
 			module + "/internal/...", retryablehttp, cleanhttp, backo, "go.etcd.io/bbolt/...", "golang.org/x/sys/..."},
-		why: "a store implements an interface of webhook; what else it needs is its own",
+		why: "a store implements interfaces of webhook and audience; what else it needs is its own",
 	},
 	{
 		name: "store in PostgreSQL",
 		of:   []string{module + "/webhook/pgqueue/..."},
-		may: []string{event, module + "/webhook", module + "/webhook/storekit", module + "/webhook/internal/...", module + "/webhook/pgqueue/...", module, module + "/signature", module + "/integrations",
+		may: []string{event, module + "/webhook", audience, module + "/webhook/storekit", module + "/webhook/internal/...", module + "/webhook/pgqueue/...", module, module + "/signature", module + "/integrations",
 			module + "/internal/...", retryablehttp, cleanhttp, backo, "github.com/jackc/...", "golang.org/x/text/...", "golang.org/x/sync/..."},
-		why: "a store implements an interface of webhook; what else it needs is its own",
+		why: "a store implements interfaces of webhook and audience; what else it needs is its own",
 	},
 	{
 		name: "store in NATS",
 		of:   []string{module + "/webhook/natsqueue"},
-		may: []string{event, module + "/webhook", module + "/webhook/storekit", module + "/webhook/internal/...", module, module + "/signature", module + "/integrations",
+		may: []string{event, module + "/webhook", audience, module + "/webhook/storekit", module + "/webhook/internal/...", module, module + "/signature", module + "/integrations",
 			module + "/internal/...", retryablehttp, cleanhttp, backo, "github.com/nats-io/nats.go/...", "github.com/nats-io/nkeys", "github.com/nats-io/nuid",
 			"github.com/klauspost/compress/...", "golang.org/x/crypto/...", "golang.org/x/sys/..."},
-		why: "a store implements an interface of webhook; the server is for its tests alone",
+		why: "a store implements interfaces of webhook and audience; the server is for its tests alone",
 	},
 	{
 		name: "collector",
@@ -138,6 +152,7 @@ var walls = []struct {
 
 const (
 	event         = module + "/event"
+	audience      = module + "/audience"
 	schedule      = module + "/webhook/internal/schedule"
 	wire          = module + "/webhook/internal/wire"
 	retryablehttp = "github.com/hashicorp/go-retryablehttp"

@@ -46,6 +46,9 @@ type Event struct {
 	// Off says that the call's integrations switch Webhooks off, so the event
 	// is not forwarded.
 	Off bool
+	// NoDedup says that the event is forwarded even if its ID was forwarded before, and that
+	// the dedup window does not remember the ID. It is for many events that nobody sends twice.
+	NoDedup bool
 }
 
 // An Envelope holds what is known about a call beside the call itself. The

@@ -40,8 +40,8 @@ var forwarder = []soak{
 		args: []string{"-test.benchtime=10x", "-bench.round=10000", "-idle.destinations=10000"},
 	},
 	{
-		name: "audience", dir: "webhook", bench: "BenchmarkAudience", apart: true,
-		what: "an audience of a million members that is synced, in order and out of it",
-		args: []string{"-audience=1000000"},
+		name: "audience", dir: "audience", bench: "BenchmarkAudience", apart: true,
+		what: "an audience of five million members that is synced, in order and out of it",
+		args: []string{"-audience=5000000"},
 	},
 }

@@ -212,10 +212,9 @@ type Config struct {
 	Observer Observer
 
 	// Trace returns the values of the headers traceparent and tracestate for the
-	// context that Forward, ForwardEvents, Delete, DeleteUsers, Sync and Try are
-	// called with, such as by OpenTelemetry's propagator. They are stored, and
-	// sent with every attempt; see event.Trace. A traceparent that is
-	// not valid counts as none. If there is none, or Trace is nil, that of
+	// context that Forward, ForwardEvents and Try are called with, such as by
+	// OpenTelemetry's propagator. They are stored, and sent with every attempt; see
+	// event.Trace. A traceparent that is not valid counts as none. If there is none, or Trace is nil, that of
 	// event.ContextWithTrace is taken. A static header with the name of one of the two
 	// is sent in place of both. Trace is called concurrently.
 	Trace func(ctx context.Context) (traceparent, tracestate string)

@@ -96,7 +96,7 @@ const maxSpace = 4096
 
 // eachDelivery calls add with the deliveries of events to destinations, and counts in routes
 // what their filters leave out. It returns how many events are Off.
-func (en *engine) eachDelivery(ctx context.Context, destinations []string, routes []route, events []event.Event, add func(Delivery)) (off int) {
+func (en *engine) eachDelivery(ctx context.Context, destinations []string, routes []route, events []event.Event, add func(Put)) (off int) {
 	now := en.now().UTC()
 	trace := en.trace(ctx)
 	for i := range events {
@@ -111,7 +111,7 @@ func (en *engine) eachDelivery(ctx context.Context, destinations []string, route
 				routes[j].filtered++
 				continue
 			}
-			add(deliveryOf(e, destination, id, now, trace))
+			add(Put{Delivery: deliveryOf(e, destination, id, now, trace), NoDedup: e.NoDedup})
 		}
 	}
 	return off

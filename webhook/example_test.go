@@ -2,9 +2,7 @@ package webhook_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/event"
@@ -125,33 +123,6 @@ func ExampleForwarder_ReplayAll() {
 	// received m1
 }
 
-func ExampleAudience_Sync() {
-	forwarder, acme, stop := started(memqueue.New(memqueue.Config{}))
-	defer stop()
-
-	ctx := context.Background()
-	vips, err := forwarder.Audience("acme", "VIP Users")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, members := range [][]string{{"u1", "u2"}, {"u2", "u3"}} {
-		res, err := vips.Sync(ctx, webhook.Users(slices.Values(members)))
-		fmt.Println(res.Joined, "joined,", res.Left, "left,", err)
-	}
-	requests, _ := acme.Wait(ctx, 4)
-	var told []string
-	for _, r := range requests {
-		told = append(told, fmt.Sprint(r.JSON["userId"], r.JSON["traits"]))
-	}
-	slices.Sort(told)
-	fmt.Println(told)
-	// Output:
-	// 2 joined, 0 left, <nil>
-	// 1 joined, 1 left, <nil>
-	// [u1map[vip_users:false] u1map[vip_users:true] u2map[vip_users:true] u3map[vip_users:true]]
-}
-
 // While a secret is being replaced, the receiver may have either. Every request
 // is signed with both.
 func ExampleDestination_standardWebhooks() {
@@ -193,81 +164,6 @@ func ExampleDestination_standardWebhooks() {
 	// m1
 	// <nil>
 	// <nil>
-}
-
-func ExampleForwarder_Delete() {
-	forwarder, acme, stop := started(memqueue.New(memqueue.Config{}))
-	defer stop()
-
-	ctx := context.Background()
-	if err := forwarder.Delete(ctx, "u1", "acme"); err != nil {
-		fmt.Println(err)
-	}
-	requests, _ := acme.Wait(ctx, 1)
-	fmt.Println(requests[0].JSON["type"], requests[0].JSON["userId"])
-	// Output: delete u1
-}
-
-// A request for many users is made again after an error, or a crash, under the
-// same ID: who was told of is left out.
-func ExampleForwarder_DeleteUsers() {
-	forwarder, acme, stop := started(memqueue.New(memqueue.Config{}))
-	defer stop()
-
-	ctx := context.Background()
-	request := webhook.Deletion{ID: "request-2026-03-01", Destinations: []string{"acme"}}
-	for _, users := range [][]string{{"u1", "u2", ""}, {"u1", "u2", "u3"}} {
-		n, err := forwarder.DeleteUsers(ctx, request, webhook.Users(slices.Values(users)))
-		fmt.Println(n, "accepted,", err)
-	}
-	requests, _ := acme.Wait(ctx, 3)
-	var told []string
-	for _, r := range requests {
-		told = append(told, fmt.Sprint(r.JSON["type"], " ", r.JSON["userId"]))
-	}
-	slices.Sort(told)
-	fmt.Println(told)
-	// Output:
-	// 0 accepted, webhook: user 2: an id of 0 bytes, 1 to 8192 are allowed
-	// 3 accepted, <nil>
-	// [delete u1 delete u2 delete u3]
-}
-
-// An audience is synced from what cannot be held in memory, such as the rows of
-// a database. What goes wrong there ends the sync, and nobody leaves by it.
-func ExampleAudience_Sync_listing() {
-	forwarder, _, stop := started(memqueue.New(memqueue.Config{}))
-	defer stop()
-
-	ctx := context.Background()
-	everyone, err := forwarder.Audience("acme", "Everyone")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	var failure error
-	rows := func(yield func(string, error) bool) {
-		for i := range 3000 {
-			if !yield(fmt.Sprint("u", i), nil) {
-				return
-			}
-		}
-		if failure != nil {
-			yield("", failure)
-		}
-	}
-	failure = errors.New("connection lost")
-	fmt.Println(everyone.Sync(ctx, rows))
-	failure = nil
-	fmt.Println(everyone.Sync(ctx, rows))
-
-	_, err = everyone.Sync(ctx, webhook.Users(slices.Values([]string{"u1", ""})))
-	var userErr *webhook.UserError
-	fmt.Println(errors.As(err, &userErr), userErr.Position)
-	// Output:
-	// {2048 0} connection lost
-	// {952 0} <nil>
-	// true 1
 }
 
 // A destination gets the events that its filter takes. The others are not stored.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,7 +17,6 @@ import (
 // concurrently.
 type Forwarder struct {
 	*engine
-	syncing sync.Map           // keys of the audiences being synced
 	open    context.Context    // done after Shutdown: nothing more is accepted
 	close   context.CancelFunc // ends open
 	running atomic.Bool
@@ -92,9 +90,23 @@ func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, ev
 	if err != nil {
 		return err
 	}
+	return f.forward(ctx, destinations, routes, events)
+}
+
+// Announce is ForwardEvents for audiences and deletions, which pass the filters of
+// destinations. Package audience makes such events.
+func (f *Forwarder) Announce(ctx context.Context, destinations []string, events ...event.Event) error {
+	if err := f.check(destinations); err != nil {
+		return err
+	}
+	return f.forward(ctx, destinations, nil, events)
+}
+
+// forward stores events for destinations.
+func (f *Forwarder) forward(ctx context.Context, destinations []string, routes []route, events []event.Event) error {
 	space := puts.Get().(*putSpace)
 	ps := slices.Grow(space.puts[:0], len(destinations)*len(events))
-	off := f.eachDelivery(ctx, destinations, routes, events, func(d Delivery) { ps = append(ps, Put{Delivery: d}) })
+	off := f.eachDelivery(ctx, destinations, routes, events, func(p Put) { ps = append(ps, p) })
 	defer func() {
 		// Neither stores nor observers keep what they were given.
 		if clear(ps); cap(ps) <= maxSpace {

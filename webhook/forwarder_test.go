@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/memqueue"
@@ -1166,4 +1167,29 @@ func TestSecretsStayOutOfLogsAndRecords(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestWebhooksSwitchedOffIsNotForwarded(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		recv := r.network.Receiver(hook, "shh")
+		r.start(webhook.Config{Destinations: crm(hook)})
+		for _, j := range []string{
+			`{"type":"track","event":"e","userId":"u","messageId":"1","integrations":{"All":false}}`,
+			`{"type":"track","event":"e","userId":"u","messageId":"2","integrations":{"Webhooks":false}}`,
+			`{"type":"track","event":"e","userId":"u","messageId":"3","integrations":{"All":false,"Webhooks":true}}`,
+			`{"type":"track","event":"e","userId":"u","messageId":"4","integrations":{"All":false,"webhooks":true}}`,
+			`{"type":"track","event":"e","userId":"u","messageId":"3"}`,
+		} {
+			if err := r.Forward(t.Context(), "crm", event.JSON(j)); err != nil {
+				t.Errorf("Forward(%s) = %v", j, err)
+			}
+		}
+		synctest.Wait()
+		if s := r.Stats(); s.Off != 3 || s.Accepted != 1 || s.Duplicates != 1 || s.Delivered != 1 {
+			t.Errorf("Stats() = %+v", s)
+		}
+		if reqs := recv.Requests(); len(reqs) != 1 || reqs[0].JSON["messageId"] != "3" {
+			t.Errorf("%d requests", len(reqs))
+		}
+	})
 }

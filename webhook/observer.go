@@ -23,9 +23,8 @@ import (
 // Further interfaces have methods which an Observer may implement: DisableObserver, and what
 // later versions add.
 type Observer interface {
-	// Accepted is called by Forward, ForwardEvents, Delete, DeleteUsers and Sync
-	// once events are durable, before they return. Under load the first attempts
-	// of these events may come before it.
+	// Accepted is called by Forward and ForwardEvents once events are durable, before they
+	// return. Under load the first attempts of these events may come before it.
 	Accepted(Accepted)
 	// Attempted is called after each request to an endpoint. The outcome may
 	// not be stored yet.
@@ -35,11 +34,9 @@ type Observer interface {
 	Ended(Ended)
 }
 
-// Accepted is what one call of Forward, or a part of a DeleteUsers or a Sync, has
-// stored.
+// Accepted is what one call of Forward or ForwardEvents has stored.
 type Accepted struct {
-	// Deliveries are those of the call, with their Trace. Those of a Sync are
-	// not told.
+	// Deliveries are those of the call, with their Trace.
 	Deliveries []Delivery
 	// Stored is how many of them were stored. The store had seen the others
 	// before; it does not say which.

@@ -46,7 +46,7 @@ func (f *Forwarder) ForwardTx(ctx context.Context, tx any, destination string, c
 }
 
 // ForwardEventsTx is ForwardTx for events that were made of calls before, and for several
-// destinations.
+// destinations. Event.NoDedup has no effect.
 func (f *Forwarder) ForwardEventsTx(ctx context.Context, tx any, destinations []string, events ...event.Event) error {
 	outbox, ok := f.config.Store.(Outbox)
 	if !ok {
@@ -61,7 +61,7 @@ func (f *Forwarder) ForwardEventsTx(ctx context.Context, tx any, destinations []
 		return err
 	}
 	ds := make([]Delivery, 0, len(destinations)*len(events))
-	off := f.eachDelivery(ctx, destinations, routes, events, func(d Delivery) { ds = append(ds, d) })
+	off := f.eachDelivery(ctx, destinations, routes, events, func(p Put) { ds = append(ds, p.Delivery) })
 	stored, err := outbox.PutTx(ctx, tx, ds)
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
@@ -150,10 +151,8 @@ func TestDeliveriesSayWhatTheyAreOf(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver("http://crm.example/", "", webhooktest.Answer(400))
 		r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}}}})
-		if err := r.Delete(t.Context(), long, "crm"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := r.DeleteUsers(t.Context(), webhook.Deletion{ID: "d1", Destinations: []string{"crm"}}, users("gone")); err != nil {
+		deletion := audience.Deletion{ID: "d1", Destinations: []string{"crm"}}
+		if err := audience.New(r.Forwarder, nil).Delete(t.Context(), deletion, audience.Users(slices.Values([]string{long, "gone"}))); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.ForwardEvents(t.Context(), []string{"crm"}, eventFrom(t, "shop", "m1")); err != nil {

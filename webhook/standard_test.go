@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/webhooktest"
@@ -107,7 +108,7 @@ func TestStandardWebhooksIsOptional(t *testing.T) {
 				StandardSecrets: tt.secrets,
 			}}})
 			r.track("m1")
-			if err := r.Delete(t.Context(), "u1", "crm"); err != nil {
+			if err := audience.New(r.Forwarder, nil).Delete(t.Context(), audience.Deletion{Destinations: []string{"crm"}}, audience.Users(slices.Values([]string{"u1"}))); err != nil {
 				t.Fatal(err)
 			}
 			requests, err := crm.Wait(t.Context(), 2)

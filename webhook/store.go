@@ -33,7 +33,7 @@ type Store interface {
 	// as long as ps. It returns once they would survive the loss of the process.
 	//
 	// A delivery whose Destination and ID are those of one put before, or earlier in ps,
-	// is left out. How many puts a store remembers, and how long, is bounded, and is a
+	// is left out, unless its NoDedup is set. How many puts a store remembers, and how long, is bounded, and is a
 	// setting of the store; within these bounds it remembers them after a restart and
 	// after the delivery has been settled.
 	//
@@ -68,7 +68,7 @@ type Store interface {
 	// Heads yields, for each destination, when its earliest fresh delivery and its
 	// earliest retry that are not claimed are due. Unless all is set it yields only
 	// destinations whose heads somebody else has changed since the call before: another
-	// node, a transaction, Revive, an announcement of a Roster, or the end of a node's
+	// node, a transaction, Revive, or the end of a node's
 	// claims. It holds no lock between two yields. An error ends it.
 	Heads(ctx context.Context, all bool) iter.Seq2[Head, error]
 
@@ -92,6 +92,9 @@ type Put struct {
 	Delivery
 	// Keep asks the store to claim the delivery for the caller.
 	Keep bool
+	// NoDedup stores the delivery even if it was put before, and keeps it out of what the
+	// store remembers of puts.
+	NoDedup bool
 }
 
 // A Result says what became of a Put.

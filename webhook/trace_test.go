@@ -23,10 +23,6 @@ func TestEveryCallHasItsTrace(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh")
 		r.start(webhook.Config{Destinations: crm(hook)})
-		audience, err := r.Audience("crm", "all")
-		if err != nil {
-			t.Fatal(err)
-		}
 		e := eventOf(t, "m1")
 		ctx := event.ContextWithTrace(t.Context(), parent, state)
 		for i, tt := range []struct {
@@ -34,12 +30,6 @@ func TestEveryCallHasItsTrace(t *testing.T) {
 			call func() error
 		}{
 			{"ForwardEvents", func() error { return r.ForwardEvents(ctx, []string{"crm"}, e) }},
-			{"Delete", func() error { return r.Delete(ctx, "u1", "crm") }},
-			{"DeleteUsers", func() error {
-				_, err := r.DeleteUsers(ctx, webhook.Deletion{ID: "r1", Destinations: []string{"crm"}}, users("u1"))
-				return err
-			}},
-			{"Sync", func() error { _, err := audience.Sync(ctx, users("u1")); return err }},
 			{"Try", func() error {
 				_, err := r.Try(ctx, webhook.Trial{Destination: &crm(hook)[0], Event: e})
 				return err

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
@@ -197,10 +198,11 @@ func syncChild(settings []byte) error {
 			fmt.Println("end")
 		}
 	}
+	announcer := audience.New(f, s)
 	ctx, r := context.Background(), syncRounds[c.Round]
 	ended := make(chan error, 3) // each goroutine sends once
 	for odd, name := range []string{"even", "odd"} {
-		a, err := f.Audience("crm", name)
+		a, err := announcer.Audience("crm", name)
 		if err != nil {
 			return err
 		}
@@ -210,8 +212,7 @@ func syncChild(settings []byte) error {
 		}()
 	}
 	go func() {
-		_, err := f.DeleteUsers(ctx, webhook.Deletion{ID: fmt.Sprint("request-", c.Round), Destinations: []string{"erp", "crm", "erp"}}, list(0, deletedUsers, 1))
-		ended <- err
+		ended <- announcer.Delete(ctx, audience.Deletion{ID: fmt.Sprint("request-", c.Round), Destinations: []string{"erp", "crm", "erp"}}, list(0, deletedUsers, 1))
 	}()
 	return errors.Join(<-ended, <-ended, <-ended, s.Close())
 }

@@ -203,7 +203,13 @@ func fill(t *testing.T, dir string) {
 	if _, err := s.Set(t.Context(), webhook.Setting{Name: "pause/a", Value: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Join(t.Context(), "vip", 1, []string{"ann"}, func(string) ([]webhook.Delivery, error) { return nil, nil }); err != nil {
+	if _, _, err := s.Begin(t.Context(), "vip", ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Join(t.Context(), "vip", 1, []string{"ann"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Confirm(t.Context(), "vip", 1, 1); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -267,10 +273,14 @@ func TestCheckAndRescue(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
+	n := 0
 	for user, err := range s.Members(t.Context(), "vip", "") {
-		if user != "ann" || err != nil {
+		if n++; user != "ann" || err != nil {
 			t.Errorf("Members yields %q, %v", user, err)
 		}
+	}
+	if n != 1 {
+		t.Errorf("%d members, want 1", n)
 	}
 	if err := s.Put(t.Context(), []webhook.Put{{Delivery: webhook.Delivery{Destination: "a", ID: "99", Due: s.Now()}}}, make([]webhook.Result, 1)); err != nil {
 		t.Error(err)

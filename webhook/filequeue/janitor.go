@@ -228,7 +228,7 @@ func (j *janitor) drop(ctx context.Context, g *segment) error {
 	remembered := j.index.seen.Turns() < g.turn+2
 	for i := range sums {
 		s := &sums[i]
-		if s.kind == kindPut && !s.damaged && remembered {
+		if s.kind == kindPut && !s.damaged && s.at != noDedup && remembered {
 			keys = append(keys, s.key[:]...)
 			last = max(last, s.at)
 		}

@@ -333,7 +333,7 @@ func (ld *loader) remember(key storekit.Key, at int64) {
 
 // put adds a delivery, unless it is gone.
 func (ld *loader) put(g *segment, s *summary) {
-	if !s.damaged {
+	if !s.damaged && s.at != noDedup {
 		ld.remember(s.key, s.at)
 	}
 	if !ld.gone.add(s.seq) {

@@ -15,13 +15,20 @@ const maxPut = 256 << 20
 type put struct {
 	record
 	keep  bool
-	known bool // is stored without a look at what was put before
+	known bool // is kept out of the dedup window
 	left  bool // was put before
 	claim uint64
 }
 
-// newPut encodes d, behind what is in b where there is room.
-func newPut(b []byte, now int64, d *webhook.Delivery) (put, error) {
+// noDedup is the time of a put that the dedup window does not remember.
+const noDedup = 0
+
+// newPut encodes a delivery, behind what is in b where there is room.
+func newPut(b []byte, now int64, p *webhook.Put) (put, error) {
+	d := &p.Delivery
+	if p.NoDedup {
+		now = noDedup
+	}
 	if err := d.Check(); err != nil {
 		return put{}, fmt.Errorf("filequeue: %w", err)
 	}
@@ -29,10 +36,10 @@ func newPut(b []byte, now int64, d *webhook.Delivery) (put, error) {
 	if err != nil {
 		return put{}, fmt.Errorf("filequeue: %w", err)
 	}
-	p := put{record: newRecord(kindPut, payload)}
-	p.at = now
-	p.summarizePut(d)
-	return p, nil
+	r := newRecord(kindPut, payload)
+	r.at = now
+	r.summarizePut(d)
+	return put{record: r, keep: p.Keep, known: p.NoDedup}, nil
 }
 
 // newPuts encodes ds, and returns how long their records are.
@@ -44,13 +51,12 @@ func newPuts(ps []webhook.Put, now int64) (puts []put, size int64, err error) {
 		if room := len(ps[i].Body) + envelope; cap(rest) < room {
 			rest = make([]byte, 0, max(room, min((len(ps)-i)*room, 64<<10)))
 		}
-		if puts[i], err = newPut(rest, now, &ps[i].Delivery); err != nil {
+		if puts[i], err = newPut(rest, now, &ps[i]); err != nil {
 			return nil, 0, err
 		}
 		if n := len(puts[i].payload); n <= cap(rest) {
 			rest = rest[n:n:cap(rest)]
 		}
-		puts[i].keep = ps[i].Keep
 		if size += recordSize(len(puts[i].payload)); size > maxPut {
 			return nil, 0, fmt.Errorf("%w: filequeue: more than %d bytes", webhook.ErrTooLarge, maxPut)
 		}
@@ -62,7 +68,6 @@ func newPuts(ps []webhook.Put, now int64) (puts []put, size int64, err error) {
 type putOp struct {
 	puts     []put
 	maxBytes int64
-	tell     bool // Heads is to yield the destinations
 }
 
 func (o *putOp) plan(g *group) error {
@@ -111,9 +116,6 @@ func (o *putOp) apply(x *index, seg *segment) {
 			x.waiting++
 		} else {
 			x.enqueue(l, e, p.retry)
-		}
-		if o.tell {
-			x.tell(l)
 		}
 	}
 }

@@ -34,7 +34,7 @@ type kind uint8
 
 const (
 	// kindPut has a delivery as it was put. The payload is the time of the put, in
-	// microseconds, 8 bytes, and the delivery's record.
+	// microseconds or noDedup, 8 bytes, and the delivery's record.
 	kindPut kind = iota + 1
 	// These have the state that a delivery has instead of the one in its kindPut, or in an
 	// earlier record of these kinds. The payload is the Size of the delivery, a uvarint, and

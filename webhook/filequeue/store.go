@@ -30,12 +30,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/internal/disk"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A Store is a webhook.Store, webhook.History, webhook.Roster and webhook.Rosters.
+// A Store is a webhook.Store, webhook.History and audience.Roster.
 type Store struct {
 	*roster
 	config  Config
@@ -56,8 +57,7 @@ type Store struct {
 var (
 	_ webhook.Store   = (*Store)(nil)
 	_ webhook.History = (*Store)(nil)
-	_ webhook.Roster  = (*Store)(nil)
-	_ webhook.Rosters = (*Store)(nil)
+	_ audience.Roster = (*Store)(nil)
 )
 
 // enter begins a call; the caller ends it by s.calls.Done.

@@ -16,6 +16,7 @@ import (
 	"time"
 	"unique"
 
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/storekit"
@@ -36,7 +37,7 @@ const overhead = 512
 type Config struct {
 	// MaxBytes bounds the bytes of all deliveries that wait, of the dead
 	// letters, and of the members of audiences, each counted with 512 bytes
-	// beside its own. Put, Join and Leave return webhook.ErrQueueFull where
+	// beside its own. Put and Join return webhook.ErrQueueFull where
 	// they would exceed it; what is stored may always be retried and buried.
 	// Zero means DefaultMaxBytes, 256 MB of 1,048,576 bytes;
 	// webhook.Unlimited means no bound.
@@ -50,7 +51,7 @@ type Config struct {
 	DedupMax int
 }
 
-// A Store is a webhook.Store, and webhook.Roster and webhook.Rosters too.
+// A Store is a webhook.Store and an audience.Roster.
 type Store struct {
 	maxBytes int64
 	changed  chan struct{}
@@ -71,13 +72,12 @@ type Store struct {
 	dead      []*webhook.DeadLetter // in the order they died
 	deadBytes int64
 	settings  map[string]webhook.Setting
-	roster    map[string]*audience
+	roster    map[string]*members // by the id of the audience
 }
 
 var (
 	_ webhook.Store   = (*Store)(nil)
-	_ webhook.Roster  = (*Store)(nil)
-	_ webhook.Rosters = (*Store)(nil)
+	_ audience.Roster = (*Store)(nil)
 )
 
 // New returns an empty store. It panics with an error that names the field if c has a negative
@@ -104,7 +104,7 @@ func New(c Config) *Store {
 		news:     make(map[string]struct{}),
 		seen:     storekit.NewWindow(c.DedupMax, c.DedupWindow),
 		settings: make(map[string]webhook.Setting),
-		roster:   make(map[string]*audience),
+		roster:   make(map[string]*members),
 	}
 }
 
@@ -182,13 +182,13 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 	var bytes int64
 	now := time.Now()
 	for i, it := range items {
-		if out[i] = (webhook.Result{Stored: s.seen.Add(it.key, now)}); out[i].Stored {
+		if out[i] = (webhook.Result{Stored: ps[i].NoDedup || s.seen.Add(it.key, now)}); out[i].Stored {
 			bytes += size(&it.Delivery)
 		}
 	}
 	if err := s.room(bytes); err != nil {
 		for i, it := range items {
-			if out[i].Stored {
+			if out[i].Stored && !ps[i].NoDedup {
 				s.seen.Remove(it.key)
 			}
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/hookferry/analytics/webhook/queuetest"
 )
 
-// TestLeast checks that the suite takes a store that declines to keep, and is no Roster.
+// TestLeast checks that the suite takes a store that declines to keep.
 func TestLeast(t *testing.T) {
 	queuetest.Run(t, func(testing.TB, string) webhook.Store {
 		return least{memqueue.New(memqueue.Config{})}
@@ -83,16 +83,6 @@ func (c *common) tell() {
 		default:
 		}
 	}
-}
-
-func (n *node) Join(ctx context.Context, audience string, generation uint64, users []string, announce func(string) ([]webhook.Delivery, error)) (int, error) {
-	defer n.tell()
-	return n.Store.Join(ctx, audience, generation, users, announce)
-}
-
-func (n *node) Leave(ctx context.Context, audience string, generation uint64, after string, max int, announce func(string) ([]webhook.Delivery, error)) (string, int, error) {
-	defer n.tell()
-	return n.Store.Leave(ctx, audience, generation, after, max, announce)
 }
 
 func (n *node) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {

@@ -166,8 +166,8 @@ func (s *cleaner) keep(ctx context.Context, p *partition, blocks []*block) error
 	s.mu.Lock()
 	for _, b := range blocks {
 		for i := range b.keys {
-			if b.keys[i] != (storekit.Key{}) {
-				keys = append(keys, b.keys[i][:]...)
+			if k := b.dedupKey(i); k != (storekit.Key{}) {
+				keys = append(keys, k[:]...)
 			}
 		}
 	}

@@ -47,6 +47,7 @@ type block struct {
 	damaged bool           // the message cannot be read; it is a single entry
 	erase   bool           // it has bytes of a user who is erased
 	keys    []storekit.Key // a zero one is not to be remembered
+	noDedup []bool         // which of them the dedup window leaves out; nil for none
 	entries []*entry       // nil for what has ended
 	left    int            // entries that are not nil
 	asker   *chunk         // who waits for an answer, before the partition is read
@@ -173,6 +174,23 @@ func (p *partition) block(seq uint64, size, n int) *block {
 	return b
 }
 
+// leaveToRepeat keeps the entry i of b out of the dedup window. The store is locked.
+func (b *block) leaveToRepeat(i int) {
+	if b.noDedup == nil {
+		b.noDedup = make([]bool, len(b.keys))
+	}
+	b.noDedup[i] = true
+}
+
+// dedupKey is the key of the entry i of b in the dedup window, zero if it is not in there. The
+// store is locked.
+func (b *block) dedupKey(i int) storekit.Key {
+	if b.noDedup != nil && b.noDedup[i] {
+		return storekit.Key{}
+	}
+	return b.keys[i]
+}
+
 // set has e be the entry i of b. The store is locked.
 func (b *block) set(i int, e *entry) {
 	e.block, e.i = b, uint32(i)
@@ -199,6 +217,9 @@ func (p *partition) arrive(seq uint64, size int, own bool, c *chunk, ds []*webho
 			continue
 		}
 		b.keys[i] = storekit.KeyOf(d.Destination, d.ID)
+		if c.noDedup {
+			b.leaveToRepeat(i)
+		}
 		l := p.lanes[d.Destination]
 		if l == nil {
 			l = &lane{name: strings.Clone(d.Destination), p: p}
@@ -226,7 +247,7 @@ func (p *partition) judge(b *block, c *chunk) []byte {
 		if e == nil || e.damaged {
 			continue
 		}
-		if !p.seen.Add(b.keys[i], at) && !b.judged {
+		if k := b.dedupKey(i); k != (storekit.Key{}) && !p.seen.Add(k, at) && !b.judged {
 			p.leaveOut(b, i, dups)
 			continue
 		}
@@ -300,8 +321,8 @@ func (p *partition) loaded(first uint64) {
 				p.remove(e)
 				e = nil
 			}
-			if (e == nil || known) && b.keys[i] != (storekit.Key{}) {
-				p.seen.Add(b.keys[i], at)
+			if k := b.dedupKey(i); (e == nil || known) && k != (storekit.Key{}) {
+				p.seen.Add(k, at)
 			}
 		}
 		b.judged = known
@@ -309,9 +330,10 @@ func (p *partition) loaded(first uint64) {
 	for _, b := range p.order {
 		dups := make([]byte, (len(b.entries)+7)/8)
 		for i, e := range b.entries {
+			k := b.dedupKey(i)
 			switch {
 			case e == nil || e.damaged:
-			case !b.judged && !p.seen.Add(b.keys[i], at):
+			case !b.judged && k != (storekit.Key{}) && !p.seen.Add(k, at):
 				p.leaveOut(b, i, dups)
 			default:
 				e.lane.push(e)
@@ -369,8 +391,8 @@ func (p *partition) lose() {
 			if e == nil {
 				continue
 			}
-			if b.judged {
-				p.seen.Remove(b.keys[i]) // else it is a duplicate of itself if this node owns p again
+			if k := b.dedupKey(i); b.judged && k != (storekit.Key{}) {
+				p.seen.Remove(k) // else it is a duplicate of itself if this node owns p again
 			}
 			p.cache.leave(e)
 			delete(p.claims, e.claim)

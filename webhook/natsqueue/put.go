@@ -13,8 +13,6 @@ import (
 )
 
 const (
-	// maxName is how many bytes a member of an audience has at most.
-	maxName = 255
 	// headerRoom is what a message has beside its records at most, and what a delivery grows by
 	// until it is settled, but for its attempts: these are left out where there is no room for them.
 	headerRoom = 4096
@@ -42,8 +40,7 @@ type put struct {
 	items  []item
 	called bool // by Put: the caller knows that something waits
 	size   int
-	once   string      // the id of its only message, which has a dead letter that is revived: several nodes may do so at once
-	extra  []*nats.Msg // stored with it or not at all
+	once   string // the id of its only message, which has a dead letter that is revived: several nodes may do so at once
 	err    error
 	stored chan struct{} // closed when it is stored, or err is set
 
@@ -59,6 +56,7 @@ type item struct {
 	partition int
 	record    []byte
 	keep      bool
+	noDedup   bool
 	webhook.Result
 }
 
@@ -91,7 +89,7 @@ func (s *putter) newPut(n int, at func(int) *webhook.Put) (*put, error) {
 		if size := len(buf) - from; size > limit {
 			return nil, fmt.Errorf("natsqueue: delivery %d takes %d bytes, and the server's max_payload has room for %d: %w", i, size, limit, webhook.ErrTooLarge)
 		}
-		p.items[i] = item{put: p, partition: s.config.partition(d.Destination), record: buf[from:len(buf):len(buf)], keep: d.Keep}
+		p.items[i] = item{put: p, partition: s.config.partition(d.Destination), record: buf[from:len(buf):len(buf)], keep: d.Keep, noDedup: d.NoDedup}
 	}
 	p.size = len(buf) + 32*n
 	if n == 0 {
@@ -126,10 +124,10 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 
 // put stores a put, and waits for the answers.
 func (s *putter) put(ctx context.Context, p *put) error {
-	if len(p.items)+len(p.extra) == 0 {
+	if len(p.items) == 0 {
 		return nil
 	}
-	if p.pack().messages()+len(p.extra) > maxBatch || s.config.MaxBytes > 0 && int64(p.size) > s.config.MaxBytes {
+	if p.pack().messages() > maxBatch || s.config.MaxBytes > 0 && int64(p.size) > s.config.MaxBytes {
 		return fmt.Errorf("natsqueue: %d deliveries with %d bytes: %w", len(p.items), p.size, webhook.ErrTooLarge)
 	}
 	if err := ctx.Err(); err != nil {
@@ -208,7 +206,7 @@ func (k packing) add(p *put) {
 	for i := range p.items {
 		it := &p.items[i]
 		parts := k[it.partition]
-		if n := len(parts); n == 0 || parts[n-1].size+len(it.record) > blockBytes || len(parts[n-1].items) == blockLen {
+		if n := len(parts); n == 0 || parts[n-1].size+len(it.record) > blockBytes || parts[n-1].items[0].noDedup != it.noDedup || len(parts[n-1].items) == blockLen {
 			parts = append(parts, new(part))
 			k[it.partition] = parts
 		}
@@ -218,7 +216,7 @@ func (k packing) add(p *put) {
 }
 
 // storePuts stores puts. Those that take one message share it with others, and the rest share an
-// atomic batch; one that comes with other messages, or that several nodes may store, is alone.
+// atomic batch; one that several nodes may store is alone.
 func (s *putter) storePuts(puts []*put) {
 	single, batch := make(packing), make(packing)
 	of := make(map[*parcel][]*put)
@@ -228,11 +226,9 @@ func (s *putter) storePuts(puts []*put) {
 	for _, p := range puts {
 		k := p.pack()
 		switch {
-		case p.once != "" || len(p.extra) > 0:
-			c := &parcel{messages: append(p.extra, s.messages(k, p.once != "")...)}
-			if p.once != "" {
-				c.messages[0].Header = nats.Header{headerID: {p.once}}
-			}
+		case p.once != "":
+			c := &parcel{messages: s.messages(k, true)}
+			c.messages[0].Header = nats.Header{headerID: {p.once}}
 			add(c, p)
 		case k.messages() == 1:
 			single.add(p)
@@ -280,7 +276,7 @@ func (s *putter) messages(k packing, revived bool) (all []*nats.Msg) {
 
 // message returns the message of a part.
 func (s *putter) message(x *part, revived bool) *nats.Msg {
-	c := chunk{revived: revived, node: s.id, records: make([][]byte, len(x.items))}
+	c := chunk{revived: revived, noDedup: x.items[0].noDedup, node: s.id, records: make([][]byte, len(x.items))}
 	size := headerRoom
 	for i, it := range x.items {
 		c.records[i] = it.record

@@ -29,7 +29,7 @@ func TestSilentServer(t *testing.T) {
 			"Bury":   func() error { _, err := q.Settle(t.Context(), settlements(webhook.Bury, held[1])); return err },
 			"Count":  func() error { _, err := q.Count(t.Context()); return err },
 			"Set":    func() error { _, err := q.Set(t.Context(), webhook.Setting{Name: "a", Value: []byte("b")}); return err },
-			"Begin":  func() error { _, err := q.Begin(t.Context(), "vip"); return err },
+			"Begin":  func() error { _, _, err := q.Begin(t.Context(), "vip", ""); return err },
 			"Settings": func() error {
 				for _, err := range q.Settings(t.Context(), "") {
 					return err

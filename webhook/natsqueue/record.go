@@ -12,6 +12,7 @@ const recordVersion = 1
 // which of them are duplicates, by a number of its own.
 type chunk struct {
 	revived bool // dead letters that are revived, which are no duplicates
+	noDedup bool // the dedup window leaves them out
 	node    string
 	number  uint64
 	records [][]byte // each of a delivery
@@ -23,6 +24,9 @@ func (c *chunk) append(b []byte) []byte {
 	flags := byte(0)
 	if c.revived {
 		flags = 1
+	}
+	if c.noDedup {
+		flags |= 2
 	}
 	b = append(b, recordVersion, flags)
 	b = appendText(b, c.node)
@@ -43,7 +47,8 @@ func parseChunk(b []byte) (*chunk, error) {
 	if p.byte() != recordVersion {
 		return nil, errRecord
 	}
-	c := &chunk{revived: p.byte() == 1, node: p.text(), number: p.uvarint()}
+	flags := p.byte()
+	c := &chunk{revived: flags&1 > 0, noDedup: flags&2 > 0, node: p.text(), number: p.uvarint()}
 	sizes := make([]int, p.count())
 	for i := range sizes {
 		sizes[i] = p.count()

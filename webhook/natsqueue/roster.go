@@ -12,21 +12,21 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// audience is the subject of an audience, and member that of a member. Both have a generation;
-// 0 is that of who is no member any more.
-func (c *Config) audience(name string) string { return c.Stream + ".audience." + token(name) }
-func (c *Config) member(audience, user string) string {
-	return c.Stream + ".member." + token(audience) + "." + token(user)
+// audience is the subject of an audience.Record, and member that of a member, which has a
+// generation; 0 is that of a user who is no member any more.
+func (c *Config) audience(id string) string { return c.Stream + ".audience." + token(id) }
+func (c *Config) member(id, user string) string {
+	return c.Stream + ".member." + token(id) + "." + token(user)
 }
 
 const (
-	// membersMost is how many members are looked for, or change, at a time.
+	// membersMost is how many members are looked for at a time.
 	membersMost = 256
-	// goneTTL is how long the server keeps the message of who is no member any more.
+	// goneTTL is how long the server keeps the message of a user who is no member any more.
 	goneTTL = "60s"
 )
 
@@ -37,56 +37,73 @@ type member struct {
 	seq        uint64 // 0 if there is no message
 }
 
-// Begin implements webhook.Roster.
-func (s *Store) Begin(ctx context.Context, audience string) (uint64, error) {
+// change calls f with an audience, and stores what f changes. It begins again if another node
+// has changed the audience, or a member that f has changed, meanwhile.
+func (s *Store) change(ctx context.Context, id string, f func(rec *audience.Record, seq uint64) error) error {
 	if err := s.enter(ctx); err != nil {
-		return 0, err
+		return err
 	}
 	defer s.calls.Leave()
-	for {
-		last, data, err := s.last(ctx, s.config.audience(audience))
-		generation := uint64(0)
-		if err == nil && last > 0 {
-			generation, err = strconv.ParseUint(string(data), 10, 64)
-		}
-		generation++
+	for wait := behind; ; wait = min(2*wait, askEvery) {
+		rec, seq, err := s.record(ctx, id)
 		if err == nil {
-			err = s.store(ctx, &parcel{messages: []*nats.Msg{expect(s.config.audience(audience), last, []byte(decimal(generation)), true)}})
+			before := rec
+			if err = f(&rec, seq); err == nil && !same(&before, &rec) {
+				var b []byte
+				if b, err = rec.AppendBinary(nil); err == nil {
+					err = s.store(ctx, &parcel{messages: []*nats.Msg{expect(s.config.audience(id), seq, b, true)}})
+				}
+			}
 		}
-		switch {
-		case errors.Is(err, errChanged):
-		case err != nil:
-			return 0, fmt.Errorf("natsqueue: beginning a sync: %w", err)
-		default:
-			return generation, nil
+		if errors.Is(err, errChanged) {
+			if err = sleep(ctx, wait); err == nil {
+				continue
+			}
 		}
+		if err != nil {
+			return fmt.Errorf("natsqueue: audience: %w", err)
+		}
+		return nil
 	}
 }
 
-// find returns what the stream has of users, in their order.
-func (s *Store) find(ctx context.Context, audience string, users []string) ([]member, error) {
-	if len(users) == 0 {
-		return nil, nil
+// same reports whether a call has left a record as it was.
+func same(a, b *audience.Record) bool {
+	return a.Generation == b.Generation && len(a.InFlight.Users) == len(b.InFlight.Users)
+}
+
+// record returns the record of an audience, and its sequence, 0 if there is none.
+func (s *Store) record(ctx context.Context, id string) (rec audience.Record, seq uint64, err error) {
+	seq, data, err := s.last(ctx, s.config.audience(id))
+	if err == nil && seq > 0 {
+		err = rec.UnmarshalBinary(data)
 	}
-	ask := request{Batch: len(users)}
-	for _, user := range users {
-		ask.MultiLast = append(ask.MultiLast, s.config.member(audience, user))
-	}
-	pages, err := s.read(ctx, ask)
-	if err != nil {
-		return nil, err
-	}
+	return rec, seq, err
+}
+
+// find returns what the stream has of users, which are sorted.
+func (s *Store) find(ctx context.Context, id string, users []string) ([]member, error) {
 	all := make([]member, len(users))
 	for i, user := range users {
 		all[i].user = user
 	}
-	for i := range pages[0] {
-		m, err := memberOf(&pages[0][i])
+	for some := range slices.Chunk(users, membersMost) {
+		ask := request{Batch: len(some)}
+		for _, user := range some {
+			ask.MultiLast = append(ask.MultiLast, s.config.member(id, user))
+		}
+		pages, err := s.read(ctx, ask)
 		if err != nil {
 			return nil, err
 		}
-		if j := slices.Index(users, m.user); j >= 0 {
-			all[j] = m
+		for i := range pages[0] {
+			m, err := memberOf(&pages[0][i])
+			if err != nil {
+				return nil, err
+			}
+			if j, found := slices.BinarySearch(users, m.user); found {
+				all[j] = m
+			}
 		}
 	}
 	return all, nil
@@ -101,101 +118,60 @@ func memberOf(m *stored) (x member, err error) {
 	return x, err
 }
 
-// change returns the message that gives m a generation, if nobody has changed it since.
-func (s *Store) change(audience string, m member, generation uint64) *nats.Msg {
-	c := expect(s.config.member(audience, m.user), m.seq, []byte(decimal(generation)), true)
+// moved returns the message that gives m a generation, if nobody has changed it since.
+func (s *Store) moved(id string, m member, generation uint64) *parcel {
+	c := expect(s.config.member(id, m.user), m.seq, []byte(decimal(generation)), true)
 	if generation == 0 {
 		c.Header[headerTTL] = []string{goneTTL}
 	}
-	return c
+	return &parcel{messages: []*nats.Msg{c}}
 }
 
-// changeAll stores changes of members with the deliveries that announce them.
-func (s *Store) changeAll(ctx context.Context, changes []*nats.Msg, ds []webhook.Delivery) error {
-	if len(changes) == 0 {
+// Begin implements audience.Roster.
+func (s *Store) Begin(ctx context.Context, id, name string) (generation uint64, inFlight audience.Chunk, err error) {
+	if err := audience.CheckID(id, name); err != nil {
+		return 0, inFlight, err
+	}
+	err = s.change(ctx, id, func(rec *audience.Record, _ uint64) error {
+		if rec.Generation == 0 {
+			rec.Name = name
+		}
+		rec.Generation++
+		generation, inFlight = rec.Generation, rec.InFlight
 		return nil
-	}
-	p, err := s.newPut(len(ds), func(i int) *webhook.Put { return &webhook.Put{Delivery: ds[i]} })
-	if err != nil {
-		return err
-	}
-	p.extra = changes
-	return s.put(ctx, p)
+	})
+	return generation, inFlight, err
 }
 
-// An announcer calls announce once for a user.
-type announcer struct {
-	announce func(string) ([]webhook.Delivery, error)
-	told     map[string][]webhook.Delivery
-}
-
-func (a *announcer) of(user string) (ds []webhook.Delivery, err error) {
-	ds, ok := a.told[user]
-	if !ok {
-		if ds, err = a.announce(user); err == nil {
-			a.told[user] = ds
+// Join implements audience.Roster.
+func (s *Store) Join(ctx context.Context, id string, generation uint64, users []string) (c audience.Chunk, err error) {
+	if err := audience.CheckUsers(users); err != nil {
+		return c, err
+	}
+	users = slices.Compact(slices.Sorted(slices.Values(users)))
+	err = s.change(ctx, id, func(rec *audience.Record, _ uint64) error {
+		if err := rec.Idle(generation); err != nil {
+			return err
 		}
-	}
-	return ds, err
-}
-
-// Join implements webhook.Roster. Members and what announces them are one atomic batch for
-// each 256 users.
-func (s *Store) Join(ctx context.Context, audience string, generation uint64, users []string, announce func(string) ([]webhook.Delivery, error)) (joined int, err error) {
-	if err := s.enter(ctx); err != nil {
-		return 0, err
-	}
-	defer s.calls.Leave()
-	for _, user := range users {
-		if len(user) < 1 || len(user) > maxName {
-			return 0, fmt.Errorf("natsqueue: member of %d bytes, not 1 to %d", len(user), maxName)
+		all, err := s.find(ctx, id, users)
+		if err != nil {
+			return err
 		}
-	}
-	a := &announcer{announce, make(map[string][]webhook.Delivery)}
-	for some := range slices.Chunk(slices.Compact(slices.Sorted(slices.Values(users))), membersMost) {
-		for wait := behind; ; wait = min(2*wait, askEvery) {
-			n, err := s.join(ctx, audience, max(generation, 1), some, a)
-			joined += n
-			if errors.Is(err, errChanged) { // others are at it
-				err = sleep(ctx, wait)
-				if err == nil {
-					continue
-				}
+		var joining []string
+		var marks []*parcel
+		for _, m := range all {
+			switch {
+			case m.generation == 0:
+				joining = append(joining, m.user)
+			case m.generation < generation:
+				marks = append(marks, s.moved(id, m, generation))
 			}
-			if err != nil {
-				return 0, fmt.Errorf("natsqueue: joining: %w", err)
-			}
-			break
 		}
-	}
-	return joined, nil
-}
-
-// join is Join for a few users. With errChanged it is to be called again.
-func (s *Store) join(ctx context.Context, audience string, generation uint64, users []string, a *announcer) (int, error) {
-	all, err := s.find(ctx, audience, users)
-	if err != nil {
-		return 0, err
-	}
-	var changes []*nats.Msg
-	var marks []*parcel
-	var ds []webhook.Delivery
-	for _, m := range all {
-		switch {
-		case m.generation == 0:
-			told, err := a.of(m.user)
-			if err != nil {
-				return 0, err
-			}
-			changes, ds = append(changes, s.change(audience, m, generation)), append(ds, told...)
-		case m.generation < generation:
-			marks = append(marks, &parcel{messages: []*nats.Msg{s.change(audience, m, generation)}})
-		}
-	}
-	if err := s.changeAll(ctx, changes, ds); err != nil {
-		return 0, err
-	}
-	return len(changes), s.store(context.WithoutCancel(ctx), marks...)
+		rec.InFlight = audience.NewChunk(generation, false, joining)
+		c = rec.InFlight
+		return s.store(context.WithoutCancel(ctx), marks...)
+	})
+	return c, err
 }
 
 // members yields the members of an audience, in no order.
@@ -216,7 +192,7 @@ func (s *Store) members(ctx context.Context, audience string) (map[string]member
 	return all, nil
 }
 
-// A listing is the users of an audience in their order, as they were when a Leave began.
+// A listing is the users of an audience in their order, as they were when Leave began with the first.
 type listing struct {
 	audience string
 	users    []string
@@ -244,70 +220,83 @@ func (s *Store) after(ctx context.Context, audience, after string) ([]string, er
 	return l.users[i:], nil
 }
 
-// Leave implements webhook.Roster. It reads the audience when it begins at the first
-// member, and goes by that until it is through.
-func (s *Store) Leave(ctx context.Context, audience string, generation uint64, after string, max int, announce func(string) ([]webhook.Delivery, error)) (last string, left int, err error) {
-	if err := s.enter(ctx); err != nil {
-		return "", 0, err
-	}
-	defer s.calls.Leave()
-	rest, err := s.after(ctx, audience, after)
-	if err != nil {
-		return "", 0, fmt.Errorf("natsqueue: leaving: %w", err)
-	}
-	page := rest[:min(len(rest), max, membersMost)]
-	if n := len(page); n > 0 && n < len(rest) {
-		last = page[n-1]
-	}
-	a := &announcer{announce, make(map[string][]webhook.Delivery)}
-	for {
-		left, err = s.leave(ctx, audience, generation, page, a)
-		if !errors.Is(err, errChanged) {
-			break
+// Leave implements audience.Roster. It reads the audience when it begins at the first member,
+// and goes by that until it is through.
+func (s *Store) Leave(ctx context.Context, id string, generation uint64, after string, max int) (c audience.Chunk, last string, err error) {
+	err = s.change(ctx, id, func(rec *audience.Record, _ uint64) error {
+		if err := rec.Idle(generation); err != nil {
+			return err
 		}
-		if err = sleep(ctx, behind); err != nil {
-			break
+		rest, err := s.after(ctx, id, after)
+		if err != nil {
+			return err
 		}
-	}
-	if err != nil {
-		return "", 0, fmt.Errorf("natsqueue: leaving: %w", err)
-	}
-	if last == "" {
+		page := rest[:min(len(rest), max)]
+		if last = ""; len(page) > 0 && len(page) < len(rest) {
+			last = page[len(page)-1]
+		}
+		all, err := s.find(ctx, id, page)
+		if err != nil {
+			return err
+		}
+		var leaving []string
+		for _, m := range all {
+			if m.generation > 0 && m.generation < generation {
+				leaving = append(leaving, m.user)
+			}
+		}
+		rec.InFlight = audience.NewChunk(generation, true, leaving)
+		c = rec.InFlight
+		return nil
+	})
+	if err == nil && last == "" {
 		s.mu.Lock()
 		s.listed = listing{}
 		s.mu.Unlock()
 	}
-	return last, left, nil
+	return c, last, err
 }
 
-func (s *Store) leave(ctx context.Context, audience string, generation uint64, users []string, a *announcer) (int, error) {
-	all, err := s.find(ctx, audience, users)
-	if err != nil {
-		return 0, err
-	}
-	var changes []*nats.Msg
-	var ds []webhook.Delivery
-	for _, m := range all {
-		if m.generation == 0 || m.generation >= generation {
-			continue
+// Confirm implements audience.Roster. It changes one member after the other, and the record at
+// the end: a Confirm that is interrupted can be made again.
+func (s *Store) Confirm(ctx context.Context, id string, generation uint64, n int) error {
+	return s.change(ctx, id, func(rec *audience.Record, seq uint64) error {
+		if err := rec.Owned(generation); err != nil {
+			return err
 		}
-		told, err := a.of(m.user)
+		c := rec.InFlight
+		all, err := s.find(ctx, id, c.Users[:min(n, len(c.Users))])
 		if err != nil {
-			return 0, err
+			return err
 		}
-		changes, ds = append(changes, s.change(audience, m, 0)), append(ds, told...)
-	}
-	return len(changes), s.changeAll(ctx, changes, ds)
+		// Members that a later generation changes after this are changed in vain here, as
+		// their sequences are others then.
+		if _, now, err := s.record(ctx, id); err != nil || now != seq {
+			return cmp.Or(err, errChanged)
+		}
+		to := c.Generation
+		if c.Left {
+			to = 0
+		}
+		var changes []*parcel
+		for _, m := range all {
+			if m.generation != to {
+				changes = append(changes, s.moved(id, m, to))
+			}
+		}
+		rec.InFlight = c.Rest(n)
+		return s.store(context.WithoutCancel(ctx), changes...)
+	})
 }
 
-// Members implements webhook.Roster. It has the names of all members in memory.
-func (s *Store) Members(ctx context.Context, audience, after string) iter.Seq2[string, error] {
+// Members implements audience.Roster. It has the names of all members in memory.
+func (s *Store) Members(ctx context.Context, id, after string) iter.Seq2[string, error] {
 	return storekit.Page(func() ([]string, error) {
 		if err := s.enter(ctx); err != nil {
 			return nil, err
 		}
 		defer s.calls.Leave()
-		all, err := s.members(ctx, audience)
+		all, err := s.members(ctx, id)
 		if err != nil {
 			return nil, fmt.Errorf("natsqueue: members: %w", err)
 		}
@@ -320,33 +309,28 @@ func (s *Store) Members(ctx context.Context, audience, after string) iter.Seq2[s
 	})
 }
 
-// Audiences implements webhook.Rosters.
-func (s *Store) Audiences(ctx context.Context) iter.Seq2[webhook.RosterAudience, error] {
-	return storekit.Page(func() (all []webhook.RosterAudience, _ error) {
+// Audiences implements audience.Roster.
+func (s *Store) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] {
+	return storekit.Page(func() ([]audience.Entry, error) {
 		if err := s.enter(ctx); err != nil {
 			return nil, err
 		}
 		defer s.calls.Leave()
+		all := make(map[string]audience.Entry) // one that changes while it is read is found twice
 		for m, err := range s.list(ctx, s.config.Stream+".audience.*") {
+			var rec audience.Record
+			var id string
+			if err == nil {
+				err = rec.UnmarshalBinary(m.data)
+			}
+			if err == nil {
+				id, err = lastToken(m.subject)
+			}
 			if err != nil {
 				return nil, fmt.Errorf("natsqueue: audiences: %w", err)
 			}
-			name, err1 := lastToken(m.subject)
-			generation, err2 := strconv.ParseUint(string(m.data), 10, 64)
-			if err1 != nil || err2 != nil {
-				return nil, fmt.Errorf("natsqueue: audiences: %w", cmp.Or(err1, err2))
-			}
-			all = append(all, webhook.RosterAudience{Name: name, Generation: generation})
+			all[id] = audience.Entry{ID: id, Name: rec.Name, Generation: rec.Generation}
 		}
-		// One that is begun while it is read is found twice: the later is the last.
-		slices.SortStableFunc(all, func(a, b webhook.RosterAudience) int { return cmp.Compare(a.Name, b.Name) })
-		n := 0
-		for i := range all {
-			if i+1 == len(all) || all[i+1].Name != all[i].Name {
-				all[n] = all[i]
-				n++
-			}
-		}
-		return all[:n], nil
+		return slices.SortedFunc(maps.Values(all), func(a, b audience.Entry) int { return cmp.Compare(a.ID, b.ID) }), nil
 	})
 }

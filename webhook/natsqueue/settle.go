@@ -392,6 +392,9 @@ func (s *recorder) recorded(d *draft, seq uint64) {
 	b.judged = true
 	for i, e := range d.moved {
 		old, at := e.block, e.i
+		if old.noDedup != nil && old.noDedup[at] {
+			b.leaveToRepeat(i)
+		}
 		b.keys[i], old.keys[at] = old.keys[at], storekit.Key{} // the new block has it
 		old.drop(e)
 		e.stored = uint32(len(d.record.records[i]))

@@ -9,12 +9,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A Store is a webhook.Store that several nodes share. It is a webhook.Roster and
-// webhook.Rosters too. Its parts:
+// A Store is a webhook.Store that several nodes share. It is an
+// audience.Roster too. Its parts:
 //
 //   - conn has the stream: what is sent to it, and read from it.
 //   - index has what this node owns in memory: partitions, lanes, claims.
@@ -40,8 +41,7 @@ type Store struct {
 var (
 	_ webhook.Store   = (*Store)(nil)
 	_ webhook.Shared  = (*Store)(nil)
-	_ webhook.Roster  = (*Store)(nil)
-	_ webhook.Rosters = (*Store)(nil)
+	_ audience.Roster = (*Store)(nil)
 )
 
 // putters is how many groups of puts are stored at a time.

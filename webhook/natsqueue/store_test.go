@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hookferry/analytics/audience/rostertest"
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/internal/bench"
@@ -67,4 +68,14 @@ func nameOf(dir string) string {
 	h := fnv.New64a()
 	h.Write([]byte(dir))
 	return fmt.Sprintf("T%X", h.Sum64())
+}
+
+func TestRoster(t *testing.T) {
+	servers := make(map[string]*testServer) // by folder
+	rostertest.Run(t, func(t testing.TB, dir string) rostertest.Store {
+		if servers[dir] == nil {
+			servers[dir] = serve(t)
+		}
+		return ready(servers[dir].open(t, Config{Partitions: 4, Claim: time.Minute, DedupWindow: 24 * time.Hour}))
+	}, rostertest.Traits{Durable: true, Bubble: true, Share: true})
 }

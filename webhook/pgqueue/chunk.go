@@ -122,16 +122,17 @@ func withSet(bits string, n int, set []int) string {
 
 // A fresh is a delivery to be stored. It shares no memory with the caller's.
 type fresh struct {
-	key    storekit.Key
-	line   lineKey
-	due    int64
-	body   int
-	record []byte
-	why    string
-	keep   bool   // the caller wants to claim it
-	known  bool   // it was put before
-	claim  uint64 // the caller's
-	put    *put
+	key        storekit.Key
+	line       lineKey
+	due        int64
+	body       int
+	record     []byte
+	why        string
+	keep       bool   // the caller wants to claim it
+	remembered bool   // by its key, in what was put before
+	known      bool   // it was put before
+	claim      uint64 // the caller's
+	put        *put
 }
 
 // newFresh returns d with its record, which is appended to buf.

@@ -56,7 +56,10 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 			return fmt.Errorf("pgqueue: delivery %d: %w", i, err)
 		}
 		f := &p.news[i]
-		f.key, f.keep, f.put = storekit.KeyOf(ps[i].Destination, ps[i].ID), ps[i].Keep, p
+		f.keep, f.put = ps[i].Keep, p
+		if f.remembered = !ps[i].NoDedup; f.remembered {
+			f.key = storekit.KeyOf(ps[i].Destination, ps[i].ID)
+		}
 	}
 	if len(ps) == 0 {
 		return nil
@@ -156,7 +159,7 @@ func (s *Store) store(puts []*put, wait string) (err error) {
 	first := make(map[storekit.Key]bool)
 	for _, p := range puts {
 		for i := range p.news {
-			if f := &p.news[i]; first[f.key] {
+			if f := &p.news[i]; f.remembered && first[f.key] {
 				again = append(again, f)
 			} else {
 				first[f.key] = true
@@ -260,7 +263,7 @@ func (s *Store) queuePut(b *pgx.Batch, node int64, drafts []*draft, tell bool, r
 		for _, f := range d.items {
 			dues = append(dues, f.due)
 			if f.put != nil {
-				keys = append(keys, pgtype.UUID{Bytes: f.key, Valid: true})
+				keys = append(keys, pgtype.UUID{Bytes: f.key, Valid: f.remembered})
 			}
 		}
 	}

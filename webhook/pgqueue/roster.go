@@ -1,6 +1,7 @@
 package pgqueue
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,177 +10,162 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-var (
-	_ webhook.Roster  = (*Store)(nil)
-	_ webhook.Rosters = (*Store)(nil)
-)
+var _ audience.Roster = (*Store)(nil)
 
-// Begin implements webhook.Roster.
-func (s *Store) Begin(ctx context.Context, audience string) (generation uint64, err error) {
+// change runs f on an audience in a transaction that locks it, and stores what f changes.
+func (s *Store) change(ctx context.Context, id string, f func(pgx.Tx, *audience.Record) error) error {
 	if err := s.calls.Enter(ctx); err != nil {
-		return 0, err
+		return err
 	}
 	defer s.calls.Leave()
-	err = s.pool.QueryRow(ctx, s.sql.begin, []byte(audience)).Scan(&generation)
-	if err != nil {
-		return 0, fmt.Errorf("pgqueue: beginning a sync: %w", err)
-	}
-	return generation, nil
-}
-
-// maxName is how many bytes a member of an audience has at most.
-const maxName = 255
-
-// errAgain says that somebody joined of whom it was not known.
-var errAgain = errors.New("pgqueue: members have changed")
-
-// Join implements webhook.Roster.
-func (s *Store) Join(ctx context.Context, audience string, generation uint64, users []string, announce func(string) ([]webhook.Delivery, error)) (int, error) {
-	if err := s.calls.Enter(ctx); err != nil {
-		return 0, err
-	}
-	defer s.calls.Leave()
-	users = slices.Compact(slices.Sorted(slices.Values(users)))
-	members := make([][]byte, len(users))
-	for i, user := range users {
-		if len(user) < 1 || len(user) > maxName {
-			return 0, fmt.Errorf("pgqueue: member of %d bytes, not 1 to %d", len(user), maxName)
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		var (
+			before []byte
+			rec    audience.Record
+		)
+		err := tx.QueryRow(ctx, s.sql.audience, []byte(id)).Scan(&before)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return audience.ErrSuperseded
 		}
-		members[i] = []byte(user)
-	}
-	notices := make(map[string][]webhook.Delivery)
-	for {
-		// Who is new is found first, and announced while nothing is held; it is
-		// found again if somebody has left meanwhile.
-		if err := s.announce(ctx, audience, members, announce, notices); err != nil {
-			return 0, err
+		if err == nil && len(before) > 0 { // Begin adds an audience with no record
+			err = rec.UnmarshalBinary(before)
 		}
-		n, err := s.join(ctx, audience, generation, members, notices)
-		if !errors.Is(err, errAgain) {
-			return n, err
+		if err == nil {
+			err = f(tx, &rec)
 		}
-	}
-}
-
-// announce adds to notices what there is to say of those who are no members.
-func (s *Store) announce(ctx context.Context, audience string, members [][]byte, announce func(string) ([]webhook.Delivery, error), notices map[string][]webhook.Delivery) error {
-	names, err := collect(ctx, s.pool, scanName, s.sql.strangers, []byte(audience), members)
-	if err != nil {
-		return fmt.Errorf("pgqueue: joining: %w", err)
-	}
-	for _, user := range names {
-		if _, told := notices[user]; told {
-			continue
-		}
-		if notices[user], err = announce(user); err != nil {
+		if err != nil {
 			return err
 		}
-	}
-	return ctx.Err()
-}
-
-func (s *Store) join(ctx context.Context, audience string, generation uint64, members [][]byte, notices map[string][]webhook.Delivery) (joined int, err error) {
-	err = s.within(ctx, func(tx pgx.Tx) (all []webhook.Delivery, err error) {
-		names, err := collect(ctx, tx, func(r pgx.CollectableRow) (name string, err error) {
-			var (
-				b     []byte
-				added bool
-			)
-			if err := r.Scan(&b, &added); err != nil || !added {
-				return "", err
-			}
-			return string(b), nil
-		}, s.sql.join, []byte(audience), members, int64(generation))
-		if err != nil {
-			return nil, err
+		after, err := rec.AppendBinary(nil)
+		if err == nil && !bytes.Equal(after, before) {
+			_, err = tx.Exec(ctx, s.sql.setAudience, []byte(id), after)
 		}
-		joined = 0
-		for _, name := range names {
-			if name == "" { // a member already
-				continue
-			}
-			ds, told := notices[name]
-			if !told {
-				return nil, errAgain
-			}
-			joined++
-			all = append(all, ds...)
-		}
-		return all, nil
+		return err
 	})
 	if err != nil {
-		return 0, fmt.Errorf("pgqueue: joining: %w", err)
+		return fmt.Errorf("pgqueue: audience: %w", err)
 	}
-	return joined, nil
+	return nil
 }
 
-// Leave implements webhook.Roster.
-func (s *Store) Leave(ctx context.Context, audience string, generation uint64, after string, max int, announce func(string) ([]webhook.Delivery, error)) (last string, left int, err error) {
+func bytesOf(users []string) [][]byte {
+	all := make([][]byte, len(users))
+	for i, user := range users {
+		all[i] = []byte(user)
+	}
+	return all
+}
+
+// Begin implements audience.Roster.
+func (s *Store) Begin(ctx context.Context, id, name string) (generation uint64, inFlight audience.Chunk, err error) {
+	if err := audience.CheckID(id, name); err != nil {
+		return 0, inFlight, err
+	}
 	if err := s.calls.Enter(ctx); err != nil {
-		return "", 0, err
+		return 0, inFlight, err
 	}
-	defer s.calls.Leave()
-	members, err := collect(ctx, s.pool, scanMember, s.sql.members, []byte(audience), []byte(after), max)
+	_, err = s.pool.Exec(ctx, s.sql.addAudience, []byte(id))
+	s.calls.Leave()
 	if err != nil {
-		return "", 0, fmt.Errorf("pgqueue: leaving: %w", err)
+		return 0, inFlight, fmt.Errorf("pgqueue: audience: %w", err)
 	}
-	if len(members) == max && max > 0 {
-		last = members[max-1].name
-	}
-	var leaving [][]byte
-	notices := make(map[string][]webhook.Delivery)
-	for _, m := range members {
-		if m.seen >= generation {
-			continue
+	err = s.change(ctx, id, func(_ pgx.Tx, rec *audience.Record) error {
+		if rec.Generation == 0 {
+			rec.Name = name
 		}
-		leaving = append(leaving, []byte(m.name))
-		if notices[m.name], err = announce(m.name); err != nil {
-			return "", 0, err
-		}
-	}
-	if len(leaving) == 0 {
-		return last, 0, nil
-	}
-	err = s.within(ctx, func(tx pgx.Tx) (all []webhook.Delivery, err error) {
-		gone, err := collect(ctx, tx, scanName, s.sql.leave, []byte(audience), leaving, int64(generation))
-		left = len(gone)
-		for _, name := range gone {
-			all = append(all, notices[name]...)
-		}
-		return all, err
+		rec.Generation++
+		generation, inFlight = rec.Generation, rec.InFlight
+		return nil
 	})
-	if err != nil {
-		return "", 0, fmt.Errorf("pgqueue: leaving: %w", err)
+	return generation, inFlight, err
+}
+
+// Join implements audience.Roster.
+func (s *Store) Join(ctx context.Context, id string, generation uint64, users []string) (c audience.Chunk, err error) {
+	if err := audience.CheckUsers(users); err != nil {
+		return c, err
 	}
-	return last, left, nil
+	users = slices.Compact(slices.Sorted(slices.Values(users)))
+	err = s.change(ctx, id, func(tx pgx.Tx, rec *audience.Record) error {
+		if err := rec.Idle(generation); err != nil {
+			return err
+		}
+		joining, err := collect(ctx, tx, scanName, s.sql.strangers, []byte(id), bytesOf(users))
+		if err == nil && len(joining) < len(users) {
+			_, err = tx.Exec(ctx, s.sql.mark, []byte(id), bytesOf(users), int64(generation))
+		}
+		rec.InFlight = audience.NewChunk(generation, false, joining)
+		c = rec.InFlight
+		return err
+	})
+	return c, err
 }
 
-// A member of an audience, and the generation in which it was seen.
-type member struct {
-	name string
-	seen uint64
+// Leave implements audience.Roster.
+func (s *Store) Leave(ctx context.Context, id string, generation uint64, after string, max int) (c audience.Chunk, last string, err error) {
+	err = s.change(ctx, id, func(tx pgx.Tx, rec *audience.Record) error {
+		if err := rec.Idle(generation); err != nil {
+			return err
+		}
+		var leaving []string
+		n := 0
+		names, err := collect(ctx, tx, func(r pgx.CollectableRow) (string, error) {
+			var (
+				name []byte
+				seen int64
+			)
+			err := r.Scan(&name, &seen)
+			if n++; uint64(seen) != generation {
+				leaving = append(leaving, string(name))
+			}
+			return string(name), err
+		}, s.sql.members, []byte(id), []byte(after), max)
+		if err == nil && n == max && n > 0 {
+			last = names[n-1]
+		}
+		rec.InFlight = audience.NewChunk(generation, true, leaving)
+		c = rec.InFlight
+		return err
+	})
+	return c, last, err
 }
 
-func scanMember(r pgx.CollectableRow) (m member, err error) {
-	var b []byte
-	err = r.Scan(&b, &m.seen)
-	m.name = string(b)
-	return m, err
+// Confirm implements audience.Roster.
+func (s *Store) Confirm(ctx context.Context, id string, generation uint64, n int) error {
+	return s.change(ctx, id, func(tx pgx.Tx, rec *audience.Record) (err error) {
+		if err := rec.Owned(generation); err != nil {
+			return err
+		}
+		c := rec.InFlight
+		switch users := bytesOf(c.Users[:min(n, len(c.Users))]); {
+		case len(users) == 0:
+		case c.Left:
+			_, err = tx.Exec(ctx, s.sql.leave, []byte(id), users)
+		default:
+			_, err = tx.Exec(ctx, s.sql.join, []byte(id), users, int64(c.Generation))
+		}
+		rec.InFlight = c.Rest(n)
+		return err
+	})
 }
 
-// Members implements webhook.Roster.
-func (s *Store) Members(ctx context.Context, audience, after string) iter.Seq2[string, error] {
+// Members implements audience.Roster.
+func (s *Store) Members(ctx context.Context, id, after string) iter.Seq2[string, error] {
 	return storekit.Pages(after, func(after string) (names []string, next string, err error) {
-		members, err := listed(ctx, s, scanMember, s.sql.members, []byte(audience), []byte(after), page)
+		names, err = listed(ctx, s, func(r pgx.CollectableRow) (string, error) {
+			var (
+				name []byte
+				seen int64
+			)
+			err := r.Scan(&name, &seen)
+			return string(name), err
+		}, s.sql.members, []byte(id), []byte(after), page)
 		if err != nil {
 			return nil, "", fmt.Errorf("pgqueue: members: %w", err)
-		}
-		for _, m := range members {
-			names = append(names, m.name)
 		}
 		if len(names) == page {
 			next = names[page-1]
@@ -188,23 +174,25 @@ func (s *Store) Members(ctx context.Context, audience, after string) iter.Seq2[s
 	})
 }
 
-// Audiences implements webhook.Rosters.
-func (s *Store) Audiences(ctx context.Context) iter.Seq2[webhook.RosterAudience, error] {
-	return storekit.Pages(nil, func(after []byte) (all []webhook.RosterAudience, next []byte, err error) {
-		all, err = listed(ctx, s, func(r pgx.CollectableRow) (a webhook.RosterAudience, err error) {
+// Audiences implements audience.Roster.
+func (s *Store) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] {
+	return storekit.Pages("", func(after string) (all []audience.Entry, next string, err error) {
+		all, err = listed(ctx, s, func(r pgx.CollectableRow) (audience.Entry, error) {
 			var (
-				name       []byte
-				generation int64
+				id, b []byte
+				rec   audience.Record
 			)
-			err = r.Scan(&name, &generation)
-			a.Name, a.Generation = string(name), uint64(generation)
-			return a, err
-		}, s.sql.audiences, after, page)
+			err := r.Scan(&id, &b)
+			if err == nil {
+				err = rec.UnmarshalBinary(b)
+			}
+			return audience.Entry{ID: string(id), Name: rec.Name, Generation: rec.Generation}, err
+		}, s.sql.audiences, []byte(after), page)
 		if err != nil {
-			return nil, nil, fmt.Errorf("pgqueue: audiences: %w", err)
+			return nil, "", fmt.Errorf("pgqueue: audiences: %w", err)
 		}
 		if len(all) == page {
-			next = []byte(all[page-1].Name)
+			next = all[page-1].ID
 		}
 		return all, next, nil
 	})

@@ -5,21 +5,22 @@ import "strings"
 // statements are the SQL of a Store. S. stands for the schema. The hottest ones are functions
 // of the schema.
 type statements struct {
-	put, putTx, settle, bury          string
-	claim, heads, headsAfter          string
-	verify, release, giveBack, heal   string
-	waiting, chunksAt                 string
-	erasable, eraseDead               string
-	deadLetter, dead, deadOf, discard string
-	begin, strangers, join            string // of audiences
-	members, leave, audiences         string
-	count, countDead, countBy         string
-	settings, addSetting, setSetting  string
-	removeSetting, absentSetting      string
-	enroll, beat, resign, nodes       string
-	silent, expire                    string
-	generation, turnGeneration        string // of upkeep
-	shelf, shelves, turnShelf, move   string
+	put, putTx, settle, bury           string
+	claim, heads, headsAfter           string
+	verify, release, giveBack, heal    string
+	waiting, chunksAt                  string
+	erasable, eraseDead                string
+	deadLetter, dead, deadOf, discard  string
+	audience, addAudience, setAudience string
+	strangers, mark, join, leave       string // of members
+	members, audiences                 string
+	count, countDead, countBy          string
+	settings, addSetting, setSetting   string
+	removeSetting, absentSetting       string
+	enroll, beat, resign, nodes        string
+	silent, expire                     string
+	generation, turnGeneration         string // of upkeep
+	shelf, shelves, turnShelf, move    string
 }
 
 // byIndex has rows found by index for the rest of the transaction. Plans are kept:
@@ -109,18 +110,17 @@ ORDER BY died, id LIMIT $8`),
 WHERE d.died = u.died AND d.id = u.id FOR UPDATE OF d`),
 		discard: in(`DELETE FROM S.dead d USING unnest($1::bigint[], $2::bigint[]) u (died, id)
 WHERE d.died = u.died AND d.id = u.id`),
-		begin: in(`INSERT INTO S.audience AS a (name, generation) VALUES ($1, 1)
-ON CONFLICT (name) DO UPDATE SET generation = a.generation + 1 RETURNING generation`),
+		audience:    in(`SELECT record FROM S.audience WHERE id = $1 FOR UPDATE`),
+		addAudience: in(`INSERT INTO S.audience (id) VALUES ($1) ON CONFLICT DO NOTHING`),
+		setAudience: in(`UPDATE S.audience SET record = $2 WHERE id = $1`),
 		strangers: in(`SELECT u FROM unnest($2::bytea[]) u
-WHERE NOT EXISTS (SELECT FROM S.member WHERE audience = $1 AND member = u)`),
-		join: in(`INSERT INTO S.member AS m (audience, member, generation)
-SELECT $1, u, $3 FROM unnest($2::bytea[]) u ORDER BY u
-ON CONFLICT (audience, member) DO UPDATE SET generation = excluded.generation
-WHERE m.generation <> excluded.generation RETURNING member, xmax = 0`),
-		members: in(`SELECT member, generation FROM S.member WHERE audience = $1 AND member > $2 ORDER BY member LIMIT $3`),
-		leave:   in(`DELETE FROM S.member WHERE audience = $1 AND member = ANY ($2::bytea[]) AND generation < $3 RETURNING member`),
-		audiences: in(`SELECT name, generation FROM S.audience
-WHERE $1::bytea IS NULL OR name > $1 ORDER BY name LIMIT $2`),
+WHERE NOT EXISTS (SELECT FROM S.member WHERE audience = $1 AND member = u) ORDER BY u`),
+		mark: in(`UPDATE S.member SET generation = $3 WHERE audience = $1 AND member = ANY ($2::bytea[]) AND generation <> $3`),
+		join: in(`INSERT INTO S.member (audience, member, generation) SELECT $1, u, $3 FROM unnest($2::bytea[]) u
+ON CONFLICT (audience, member) DO UPDATE SET generation = excluded.generation`),
+		leave:     in(`DELETE FROM S.member WHERE audience = $1 AND member = ANY ($2::bytea[])`),
+		members:   in(`SELECT member, generation FROM S.member WHERE audience = $1 AND member > $2 ORDER BY member LIMIT $3`),
+		audiences: in(`SELECT id, record FROM S.audience WHERE id > $1 AND record <> '' ORDER BY id LIMIT $2`),
 		count: in(`SELECT coalesce(sum(held), 0), coalesce(sum(held) FILTER (WHERE node NOT IN (0, $1)), 0),
 	min(due) FILTER (WHERE node = 0) FROM S.chunk`),
 		countDead: in(`SELECT count(*), coalesce(sum(size), 0)::bigint, min(died) FROM S.dead`),

@@ -144,7 +144,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// A Store is a webhook.Store and webhook.Shared, and webhook.Roster and webhook.Rosters too.
+// A Store is a webhook.Store, webhook.Shared and audience.Roster.
 type Store struct {
 	config     Config
 	pool       *pgxpool.Pool

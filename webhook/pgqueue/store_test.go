@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/hookferry/analytics/audience/rostertest"
 	"github.com/hookferry/analytics/internal/pgtest"
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/internal/testkit"
@@ -136,4 +137,10 @@ func TestStoreInRealTime(t *testing.T) {
 	queuetest.Run(t, func(t testing.TB, dir string) webhook.Store {
 		return openWith(t, Config{Schema: schemaOf(dir), Claim: 10 * time.Second, Poll: time.Second})
 	}, traits)
+}
+
+func TestRoster(t *testing.T) {
+	rostertest.Run(t, func(t testing.TB, dir string) rostertest.Store {
+		return openWith(t, Config{Schema: schemaOf(dir), Claim: 10 * time.Second, Poll: time.Second})
+	}, rostertest.Traits{Durable: true, Share: true})
 }

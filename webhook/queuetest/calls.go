@@ -28,13 +28,6 @@ func (k *kit) busy() *busy {
 	k.put(k.delivery("a", "2"), k.delivery("b", "3"))
 	k.set("doc/1", []byte("{}"), 0)
 	k.set("doc/2", []byte("{}"), 0)
-	if _, ok := k.s.(webhook.Roster); ok {
-		for _, name := range []string{"vip", "other"} {
-			k.begin(name)
-			k.join(name, 1, "a", "b")
-		}
-		k.begin("vip")
-	}
 	return b
 }
 
@@ -51,20 +44,13 @@ func errs[T any](seq iter.Seq2[T, error]) iter.Seq[error] {
 
 // lists returns the errors that each list yields.
 func (b *busy) lists(ctx context.Context) map[string]iter.Seq[error] {
-	lists := map[string]iter.Seq[error]{
+	return map[string]iter.Seq[error]{
 		"CountByDestination": errs(b.s.CountByDestination(ctx)),
 		"Heads":              errs(b.s.Heads(ctx, true)),
 		"Dead":               errs(b.s.Dead(ctx, webhook.DeadFilter{}, "")),
 		"Waiting":            errs(b.s.Waiting(ctx, "a", "")),
 		"Settings":           errs(b.s.Settings(ctx, "doc/")),
 	}
-	if r, ok := b.s.(webhook.Roster); ok {
-		lists["Members"] = errs(r.Members(ctx, "vip", ""))
-	}
-	if r, ok := b.s.(webhook.Rosters); ok {
-		lists["Audiences"] = errs(r.Audiences(ctx))
-	}
-	return lists
 }
 
 // calls returns a call of each method, which would do something.
@@ -99,14 +85,6 @@ func (b *busy) calls() map[string]func(ctx context.Context) error {
 	calls["Set"] = func(ctx context.Context) error {
 		_, err := s.Set(ctx, webhook.Setting{Name: "doc/3", Value: []byte("{}")})
 		return err
-	}
-	if r, ok := s.(webhook.Roster); ok {
-		calls["Begin"] = func(ctx context.Context) error { _, err := r.Begin(ctx, "vip"); return err }
-		calls["Join"] = func(ctx context.Context) error {
-			_, err := r.Join(ctx, "vip", 2, []string{"u"}, b.announce)
-			return err
-		}
-		calls["Leave"] = func(ctx context.Context) error { _, _, err := r.Leave(ctx, "vip", 2, "", 10, b.announce); return err }
 	}
 	return calls
 }

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,7 +29,6 @@ type kit struct {
 	s      webhook.Store
 	r      *rand.Rand
 	unit   time.Duration // a while: a minute in a bubble
-	told   atomic.Int64  // announcements made
 	model
 }
 

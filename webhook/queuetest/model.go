@@ -26,12 +26,10 @@ type model struct {
 	dead     map[string]webhook.DeadLetter
 	settings map[string]webhook.Setting
 	versions map[string]uint64 // the latest of each setting
-
-	audiences map[string]*audience
 }
 
 func newModel() model {
-	return model{map[string]*webhook.Delivery{}, map[string]bool{}, map[string]bool{}, map[string]webhook.DeadLetter{}, map[string]webhook.Setting{}, map[string]uint64{}, map[string]*audience{}}
+	return model{map[string]*webhook.Delivery{}, map[string]bool{}, map[string]bool{}, map[string]webhook.DeadLetter{}, map[string]webhook.Setting{}, map[string]uint64{}}
 }
 
 // A queue names one queue.
@@ -86,8 +84,9 @@ func (k *kit) putAll(ps ...webhook.Put) (kept []webhook.Delivery) {
 	}
 	for i, r := range out {
 		h := ps[i].Delivery
-		if r.Stored == k.known[key(&h)] || r.Claim != 0 && !(r.Stored && ps[i].Keep) {
-			k.Fatalf("Put of %s, keep: %t, which was put before: %t, returned %+v", key(&h), ps[i].Keep, k.known[key(&h)], r)
+		before := k.known[key(&h)] && !ps[i].NoDedup
+		if r.Stored == before || r.Claim != 0 && !(r.Stored && ps[i].Keep) {
+			k.Fatalf("Put of %s, keep: %t, which was put before: %t, returned %+v", key(&h), ps[i].Keep, before, r)
 		}
 		if !r.Stored {
 			continue
@@ -96,7 +95,7 @@ func (k *kit) putAll(ps ...webhook.Put) (kept []webhook.Delivery) {
 			k.claim(&h, r.Claim)
 			kept = append(kept, h)
 		}
-		k.held[key(&h)], k.known[key(&h)] = &h, true
+		k.held[key(&h)], k.known[key(&h)] = &h, k.known[key(&h)] || !ps[i].NoDedup
 	}
 	return kept
 }

@@ -55,6 +55,19 @@ var putCases = []testCase{
 		k.put(most, k.delivery("a", "good"))
 		k.fetch(1, "a", long[1:])
 	}},
+	{"PutNoDedup", "NoDedup stores the delivery even if it was put before, and keeps it out of what the store remembers of puts.", 0, func(k *kit) {
+		d := k.delivery("a", "1")
+		for i, noDedup := range []bool{true, true, false, false, true, false} {
+			k.putAll(webhook.Put{Delivery: k.delivery("a", fmt.Sprint("before ", i))}, webhook.Put{Delivery: d, NoDedup: noDedup},
+				webhook.Put{Delivery: k.delivery("a", fmt.Sprint("behind ", i)), Keep: true}, webhook.Put{Delivery: k.delivery("b", fmt.Sprint(i)), NoDedup: true})
+			k.restart()
+			k.settle(webhook.Done, k.fetch(10, "a", "b")...)
+			if i%2 == 0 {
+				k.restart()
+			}
+		}
+		k.compare()
+	}},
 	{"PutLeavesOutRepeats", "A delivery whose Destination and ID are those of one put before, or earlier in ps, is left out. Within these bounds it remembers them after a restart and after the delivery has been settled.", 0, func(k *kit) {
 		ds := []webhook.Delivery{k.delivery("a", "1"), k.delivery("a", "2"), k.delivery("b", "1")}
 		k.put(ds[0], ds[2], ds[0])

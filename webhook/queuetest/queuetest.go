@@ -1,13 +1,13 @@
 // Package queuetest is what a store for webhook.Forwarder has to pass: cases for the sentences
-// of the contract of webhook.Store, webhook.Shared, webhook.Roster and webhook.Rosters, and at the
-// end random operations compared with a model.
+// of the contract of webhook.Store and webhook.Shared, and at the end random
+// operations compared with a model.
 //
 //	func TestStore(t *testing.T) {
 //		queuetest.Run(t, open, queuetest.Traits{Durable: true})
 //	}
 //
-// A case that fails prints its sentences. Roster, Rosters and Shared are tested where
-// the store implements them.
+// A case that fails prints its sentences. Shared is tested where the store implements
+// it; an audience.Roster is tested by package rostertest.
 //
 // The random operations have a fixed seed, so that every run is the same. Two flags run them, and
 // nothing else, with other seeds: -soak.for=1m draws seeds for a minute, -soak.seed=42 takes that one.
@@ -69,8 +69,6 @@ const (
 	share
 	abandon
 	openFull
-	roster
-	rosters
 	nodes
 	history
 )
@@ -86,8 +84,6 @@ type testCase struct {
 // Run runs all cases, each as a subtest with a store of its own.
 func Run(t *testing.T, open Open, traits Traits) {
 	probe := open(t, t.TempDir())
-	_, isRoster := probe.(webhook.Roster)
-	_, isRosters := probe.(webhook.Rosters)
 	_, isShared := probe.(webhook.Shared)
 	if err := probe.Close(); err != nil {
 		t.Fatalf("Close of an empty store: %v", err)
@@ -95,14 +91,14 @@ func Run(t *testing.T, open Open, traits Traits) {
 	var has needs
 	for part, ok := range map[needs]bool{
 		durable: traits.Durable, share: traits.Share, abandon: traits.Abandon != nil, openFull: traits.OpenFull != nil,
-		roster: isRoster, rosters: isRosters, nodes: isShared, history: traits.OpenHistory != nil,
+		nodes: isShared, history: traits.OpenHistory != nil,
 	} {
 		if ok {
 			has |= part
 		}
 	}
 
-	all := slices.Concat(putCases, fetchCases, settleCases, headsCases, callCases, deadCases, keeperCases, rosterCases, historyCases, shareCases)
+	all := slices.Concat(putCases, fetchCases, settleCases, headsCases, callCases, deadCases, keeperCases, historyCases, shareCases)
 	if soak.On() && traits.Bubble { // repeating these shows nothing new, but in real time
 		all = nil
 	}

@@ -97,9 +97,6 @@ var shareCases = []testCase{
 			k.set("doc/a", []byte("{}"), 0)
 		}
 	}},
-	{"ShareRoster", "For each that was no member before, Join makes it one.", share | roster, func(k *kit) {
-		k.joinTogether(k.roster(), k.another().(webhook.Roster))
-	}},
 	{"ShareTakeOver", "The claims of a node that died end when its last heartbeat is too old.", share | abandon, func(k *kit) {
 		dead := k.another()
 		want, names := k.many(40, 8)

@@ -72,8 +72,9 @@ INSERT INTO state VALUES (0, clock_timestamp(), 0, clock_timestamp());
 
 -- put remembers new_keys, and stores chunks of the deliveries whose keys were not known: of
 -- all, without keys. The keys and dues are those of the deliveries, chunk by chunk. It
--- returns how many keys were not known, and the places of those that were: null if none was.
--- Their deliveries are stored as done. A chunk that is mine is claimed by the node.
+-- A delivery
+-- whose key is null is not remembered. It returns how many keys were not known, and the places of
+-- those that were: null if none was. Their deliveries are stored as done. A chunk that is mine is claimed by the node.
 --
 -- Transactions of others call it, too: it finds by index whatever they have set, and
 -- whatever was known of the tables when its statements were planned. A transaction that
@@ -98,7 +99,7 @@ BEGIN
     IF cardinality(new_keys) > 0 THEN
         WITH added AS (
             INSERT INTO seen (slot, key)
-            SELECT to_slot, k FROM unnest(new_keys) k WHERE NOT EXISTS (SELECT FROM seen o WHERE o.key = k) ORDER BY k
+            SELECT to_slot, k FROM unnest(new_keys) k WHERE k IS NOT NULL AND NOT EXISTS (SELECT FROM seen o WHERE o.key = k) ORDER BY k
             ON CONFLICT DO NOTHING RETURNING key
         )
         SELECT coalesce(array_agg(key), '{}') INTO fresh FROM added;
@@ -166,8 +167,8 @@ CREATE INDEX dead_destination ON dead (destination, died, id);
 CREATE INDEX dead_user ON dead (user_id) WHERE user_id <> '';
 
 CREATE TABLE audience (
-    name       bytea PRIMARY KEY,
-    generation bigint NOT NULL
+    id     bytea PRIMARY KEY,
+    record bytea NOT NULL DEFAULT '' -- an audience.Record
 );
 
 CREATE TABLE member (

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
@@ -51,14 +52,15 @@ type Config struct {
 
 // A Handler is the http.Handler of the admin listener.
 type Handler struct {
-	config Config
-	mux    *http.ServeMux
-	cross  *http.CrossOriginProtection
-	works  chan struct{} // a semaphore of requests with long work
-	tests  chan struct{} // and one of tests
-	stored deadCounts
-	open   context.Context // done after Close
-	close  context.CancelFunc
+	config    Config
+	announcer *audience.Announcer
+	mux       *http.ServeMux
+	cross     *http.CrossOriginProtection
+	works     chan struct{} // a semaphore of requests with long work
+	tests     chan struct{} // and one of tests
+	stored    deadCounts
+	open      context.Context // done after Close
+	close     context.CancelFunc
 }
 
 // How many requests with long work, and how many tests, are served at once. More
@@ -75,12 +77,14 @@ func New(c Config) (*Handler, error) {
 		c.Sources == nil, c.Calls == nil, c.Ready == nil, c.Node == nil, c.Logger == nil:
 		return nil, errors.New("admin: the Config is not complete")
 	}
+	roster, _ := c.Store.(audience.Roster) // or there are no audiences
 	h := &Handler{
-		config: c,
-		mux:    http.NewServeMux(),
-		cross:  http.NewCrossOriginProtection(),
-		works:  make(chan struct{}, maxWorks),
-		tests:  make(chan struct{}, maxTests),
+		config:    c,
+		announcer: audience.New(c.Forwarder, roster),
+		mux:       http.NewServeMux(),
+		cross:     http.NewCrossOriginProtection(),
+		works:     make(chan struct{}, maxWorks),
+		tests:     make(chan struct{}, maxTests),
 	}
 	h.open, h.close = context.WithCancel(context.Background())
 	for _, r := range h.routes() {

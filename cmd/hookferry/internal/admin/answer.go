@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/webhook"
 )
@@ -55,7 +56,7 @@ func failureOf(err error) *failure {
 		return notFound("there is no such dead letter: it may have been replayed or discarded")
 	case errors.Is(err, webhook.ErrUnknownDestination):
 		return notFound("%v", err)
-	case errors.Is(err, webhook.ErrSyncing):
+	case errors.Is(err, audience.ErrSyncing), errors.Is(err, audience.ErrSuperseded):
 		return refuse(api.CodeConflict, http.StatusConflict, "", "%v", err)
 	case errors.Is(err, webhook.ErrClosed):
 		return refuse(api.CodeUnavailable, http.StatusServiceUnavailable, "", "the server is stopping")

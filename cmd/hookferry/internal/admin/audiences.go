@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/webhook"
 )
@@ -24,9 +25,9 @@ func (h *Handler) audiences(w http.ResponseWriter, r *http.Request) error {
 		return q.err
 	}
 	page := api.Audiences{Audiences: []api.Audience{}}
-	var last webhook.AudienceInfo // of the page
-	more := false                 // there are others behind it
-	for a, err := range h.config.Forwarder.Audiences(r.Context()) {
+	var last audience.Info // of the page
+	more := false          // there are others behind it
+	for a, err := range h.announcer.Audiences(r.Context()) {
 		if err != nil {
 			return err
 		}
@@ -66,16 +67,16 @@ func (q *query) afterAudience() (destination, trait string) {
 	return destination, trait
 }
 
-func audienceOf(a webhook.AudienceInfo) api.Audience {
+func audienceOf(a audience.Info) api.Audience {
 	return api.Audience{Destination: a.Destination, Name: a.Name, Trait: a.Trait, Generation: a.Generation}
 }
 
 // audience returns the audience of a name, or what is wrong with it.
-func (h *Handler) audience(destination, name string) (*webhook.Audience, error) {
+func (h *Handler) audience(destination, name string) (*audience.Audience, error) {
 	if err := h.known(destination); err != nil {
 		return nil, err
 	}
-	a, err := h.config.Forwarder.Audience(destination, name)
+	a, err := h.announcer.Audience(destination, name)
 	if err != nil && !errors.Is(err, webhook.ErrUnsupported) && !errors.Is(err, webhook.ErrUnknownDestination) {
 		return nil, badRequest("name", "%v", err)
 	}
@@ -100,7 +101,7 @@ func (h *Handler) createAudience(w http.ResponseWriter, r *http.Request) error {
 	if err := a.Create(r.Context()); err != nil {
 		return err
 	}
-	for known, err := range h.config.Forwarder.Audiences(r.Context()) {
+	for known, err := range h.announcer.Audiences(r.Context()) {
 		if err != nil {
 			return err
 		}

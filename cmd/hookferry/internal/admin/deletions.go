@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
-	"github.com/hookferry/analytics/webhook"
 )
 
 // deletions asks for users to be deleted: those of a JSON, or one a line.
@@ -50,7 +50,7 @@ func (h *Handler) deletions(w http.ResponseWriter, r *http.Request) error {
 	}
 	return h.work(w, r, func(ctx context.Context, p *progress) error {
 		p.expect(len(asked.Users))
-		return h.deleteUsers(ctx, d, webhook.Users(slices.Values(asked.Users)), p)
+		return h.deleteUsers(ctx, d, audience.Users(slices.Values(asked.Users)), p)
 	})
 }
 
@@ -80,14 +80,14 @@ const (
 
 // deletion returns the deletion of an id, which "" makes up, that tells the
 // destinations of sources: of all if there are none.
-func (h *Handler) deletion(id string, sources []string) (webhook.Deletion, error) {
+func (h *Handler) deletion(id string, sources []string) (audience.Deletion, error) {
 	if id == "" {
 		id = "deletion-" + rand.Text()
 	}
 	if len(id) > maxName {
-		return webhook.Deletion{}, badRequest(api.ParamID, "id has %d bytes, the limit is %d", len(id), maxName)
+		return audience.Deletion{}, badRequest(api.ParamID, "id has %d bytes, the limit is %d", len(id), maxName)
 	}
-	d := webhook.Deletion{ID: id}
+	d := audience.Deletion{ID: id}
 	settings := h.config.Settings()
 	for _, name := range sources {
 		if !slices.ContainsFunc(settings.Sources, func(s config.Source) bool { return s.Name == name }) {
@@ -111,7 +111,6 @@ func (h *Handler) deletion(id string, sources []string) (webhook.Deletion, error
 }
 
 // deleteUsers has destinations told of users, and counts them.
-func (h *Handler) deleteUsers(ctx context.Context, d webhook.Deletion, users iter.Seq2[string, error], p *progress) error {
-	_, err := h.config.Forwarder.DeleteUsers(ctx, d, p.counting(users))
-	return err
+func (h *Handler) deleteUsers(ctx context.Context, d audience.Deletion, users iter.Seq2[string, error], p *progress) error {
+	return h.announcer.Delete(ctx, d, p.counting(users))
 }

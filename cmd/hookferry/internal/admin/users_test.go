@@ -13,7 +13,9 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/internal/soak"
 	"github.com/hookferry/analytics/webhook"
@@ -358,19 +360,25 @@ func TestLongUpload(t *testing.T) {
 // A countingRoster takes all as new members, and keeps none.
 type countingRoster struct {
 	webhook.Store
-	webhook.Roster
+	audience.Roster
 }
 
-func (*countingRoster) Close() error                                  { return nil }
-func (*countingRoster) Begin(context.Context, string) (uint64, error) { return 1, nil }
-func (*countingRoster) Join(_ context.Context, _ string, _ uint64, users []string, announce func(string) ([]webhook.Delivery, error)) (int, error) {
-	for _, user := range users {
-		if _, err := announce(user); err != nil {
-			return 0, err
-		}
+func (*countingRoster) Close() error   { return nil }
+func (*countingRoster) Now() time.Time { return time.Now() }
+
+func (*countingRoster) Put(_ context.Context, ps []webhook.Put, out []webhook.Result) error {
+	for i := range ps {
+		out[i] = webhook.Result{Stored: true}
 	}
-	return len(users), nil
+	return nil
 }
-func (*countingRoster) Leave(context.Context, string, uint64, string, int, func(string) ([]webhook.Delivery, error)) (string, int, error) {
-	return "", 0, nil
+func (*countingRoster) Begin(context.Context, string, string) (uint64, audience.Chunk, error) {
+	return 1, audience.Chunk{}, nil
 }
+func (*countingRoster) Join(_ context.Context, _ string, _ uint64, users []string) (audience.Chunk, error) {
+	return audience.NewChunk(1, false, slices.Clone(users)), nil
+}
+func (*countingRoster) Leave(context.Context, string, uint64, string, int) (audience.Chunk, string, error) {
+	return audience.Chunk{}, "", nil
+}
+func (*countingRoster) Confirm(context.Context, string, uint64, int) error { return nil }

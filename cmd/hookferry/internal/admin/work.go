@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
-	"github.com/hookferry/analytics/webhook"
 )
 
 // progressEvery is how often the client is told how far its work is.
@@ -65,7 +65,7 @@ func (h *Handler) upload(w http.ResponseWriter, r *http.Request, do func(context
 
 // lineError names the line that err is about, if it is about one.
 func lineError(err error, line int) error {
-	var user *webhook.UserError
+	var user *audience.UserError
 	if errors.As(err, &user) {
 		return badRequest("", "line %d: an id of %d bytes, 1 to %d are allowed", line, user.Size, user.Limit)
 	}

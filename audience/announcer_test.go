@@ -1,4 +1,4 @@
-package webhook_test
+package audience_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
@@ -23,16 +24,16 @@ func TestAudiences(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx := t.Context()
-	audience := func(destination, name string) *webhook.Audience {
-		a, err := f.Audience(destination, name)
+	ctx, announcer := t.Context(), audience.New(f, q)
+	of := func(destination, name string) *audience.Audience {
+		a, err := announcer.Audience(destination, name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return a
 	}
-	list := func() (all []webhook.AudienceInfo) {
-		for a, err := range f.Audiences(ctx) {
+	list := func() (all []audience.Info) {
+		for a, err := range announcer.Audiences(ctx) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -44,12 +45,12 @@ func TestAudiences(t *testing.T) {
 		t.Errorf("there are audiences from the start: %v", all)
 	}
 	for range 2 { // to sync is to raise the generation
-		if _, err := audience("b", "VIP Users").Sync(ctx, webhook.Users(slices.Values([]string{"u1"}))); err != nil {
+		if _, err := of("b", "VIP Users").Sync(ctx, audience.Users(slices.Values([]string{"u1"}))); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for range 2 { // to create again is nothing
-		for _, a := range []*webhook.Audience{audience("a", "VIP"), audience("b", "vip users")} {
+		for _, a := range []*audience.Audience{of("a", "VIP"), of("b", "vip users")} {
 			if err := a.Create(ctx); err != nil {
 				t.Fatal(err)
 			}
@@ -57,33 +58,33 @@ func TestAudiences(t *testing.T) {
 	}
 	long := "Long " + strings.Repeat("l", 250) + "."
 	for _, name := range []string{"plain", "b\x00B", long} {
-		if err := audience("b", name).Create(ctx); err != nil {
+		if err := of("b", name).Create(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want := []webhook.AudienceInfo{
+	want := []audience.Info{
 		{Destination: "a", Trait: "vip", Name: "VIP", Generation: 1},
 		{Destination: "b", Trait: "b_b", Name: "b\x00B", Generation: 1},
-		{Destination: "b", Trait: webhook.TraitName(long), Name: webhook.TraitName(long), Generation: 1},
+		{Destination: "b", Trait: audience.TraitName(long), Name: audience.TraitName(long), Generation: 1},
 		{Destination: "b", Trait: "plain", Name: "plain", Generation: 1},
 		{Destination: "b", Trait: "vip_users", Name: "VIP Users", Generation: 2},
 	}
 	if diff := cmp.Diff(want, list()); diff != "" {
 		t.Errorf("Audiences (-want +got)\n%s", diff)
 	}
-	for range f.Audiences(ctx) {
+	for range announcer.Audiences(ctx) {
 		break // the loop may end before
 	}
 
 	cancelled, cancel := context.WithCancel(ctx)
 	cancel()
-	if err := audience("a", "other").Create(cancelled); !errors.Is(err, context.Canceled) {
+	if err := of("a", "other").Create(cancelled); !errors.Is(err, context.Canceled) {
 		t.Errorf("Create with a context that is done: %v", err)
 	}
 	if err := f.Shutdown(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := audience("a", "other").Create(ctx); !errors.Is(err, webhook.ErrClosed) {
+	if err := of("a", "other").Create(ctx); !errors.Is(err, webhook.ErrClosed) {
 		t.Errorf("Create after Shutdown: %v, want ErrClosed", err)
 	}
 	if diff := cmp.Diff(want, list()); diff != "" {
@@ -91,26 +92,24 @@ func TestAudiences(t *testing.T) {
 	}
 }
 
-// A plainStore implements nothing but webhook.Store and webhook.Roster.
-type plainStore struct {
-	webhook.Store
-	webhook.Roster
-}
-
-func TestAudiencesUnsupported(t *testing.T) {
+// Without a Roster there are deletions, and no audiences.
+func TestWithoutRoster(t *testing.T) {
 	q := memqueue.New(memqueue.Config{})
 	defer q.Close()
-	f, err := webhook.New(webhook.Config{Store: plainStore{q, q}, Destinations: []webhook.Destination{
-		{ID: "a", Endpoints: []webhook.Endpoint{{URL: "https://a.example/"}}},
-	}})
+	f, err := webhook.New(webhook.Config{Store: q, Destinations: []webhook.Destination{crm}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := f.Audience("a", "vip")
-	if err != nil {
-		t.Fatal(err)
+	a := audience.New(f, nil)
+	if _, err := a.Audience("crm", "vip"); !errors.Is(err, webhook.ErrUnsupported) {
+		t.Errorf("Audience: %v, want ErrUnsupported", err)
 	}
-	if err := a.Create(t.Context()); !errors.Is(err, webhook.ErrUnsupported) {
-		t.Errorf("Create: %v, want ErrUnsupported", err)
+	for _, err := range a.Audiences(t.Context()) {
+		if !errors.Is(err, webhook.ErrUnsupported) {
+			t.Errorf("Audiences: %v, want ErrUnsupported", err)
+		}
+	}
+	if err := a.Delete(t.Context(), audience.Deletion{Destinations: []string{"crm"}}, users("u")); err != nil {
+		t.Errorf("Delete: %v", err)
 	}
 }

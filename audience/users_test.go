@@ -1,9 +1,11 @@
-package webhook
+package audience
 
 import (
 	"context"
 	"errors"
 	"testing"
+
+	"github.com/hookferry/analytics/webhook"
 )
 
 // Once a context has ended nothing more is stored, whether the store looks at it or not: a
@@ -25,14 +27,14 @@ func TestBackpressureEndsWithItsContext(t *testing.T) {
 			}
 		}
 		until()
-		p := &backpressure{f: &Forwarder{open: t.Context()}, limit: syncChunk}
+		p := newBackpressure()
 		err := p.wait(ctx, func(int) error {
 			calls++
 			until()
 			if calls > tt.after {
 				return nil
 			}
-			return ErrQueueFull
+			return webhook.ErrQueueFull
 		})
 		if !errors.Is(err, context.Canceled) || calls != tt.after {
 			t.Errorf("%s: %v after %d calls of the store, want the context's error after %d", tt.name, err, calls, tt.after)

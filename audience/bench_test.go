@@ -1,4 +1,4 @@
-package webhook_test
+package audience_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
@@ -38,19 +39,19 @@ func benchAudience(b *testing.B, random bool) {
 		b.Fatal(err)
 	}
 	defer q.Close()
-	f, err := webhook.New(webhook.Config{Store: q, Destinations: crm(hook)})
+	f, err := webhook.New(webhook.Config{Store: q, Destinations: []webhook.Destination{crm}})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer f.Shutdown(context.Background())
-	a, err := f.Audience("crm", "everyone")
+	a, err := audience.New(f, q).Audience("crm", "everyone")
 	if err != nil {
 		b.Fatal(err)
 	}
 	empty := heapInUse()
 	peak := empty
 	n := *audienceSize
-	sync := func(what string, from int, want webhook.SyncResult) {
+	sync := func(what string, from int, want audience.SyncResult) {
 		start := time.Now()
 		got, err := a.Sync(b.Context(), numbered(from, from+n, random, func() { peak = max(peak, heapInUse()) }))
 		if err != nil || got != want {
@@ -58,10 +59,10 @@ func benchAudience(b *testing.B, random bool) {
 		}
 		b.ReportMetric(float64(n)/time.Since(start).Seconds(), what+"-members/s")
 	}
-	sync("created", 0, webhook.SyncResult{Joined: n})
+	sync("created", 0, audience.SyncResult{Joined: n})
 	b.ReportMetric(filesIn(b, dir)/float64(n), "disk-B/member")
-	sync("unchanged", 0, webhook.SyncResult{})
-	sync("changed", n/100, webhook.SyncResult{Joined: n / 100, Left: n / 100})
+	sync("unchanged", 0, audience.SyncResult{})
+	sync("changed", n/100, audience.SyncResult{Joined: n / 100, Left: n / 100})
 	b.ReportMetric((peak-empty)/(1<<20), "heap-MB")
 }
 

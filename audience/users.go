@@ -1,4 +1,4 @@
-package webhook
+package audience
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"iter"
 	"time"
+
+	"github.com/hookferry/analytics/webhook"
 )
 
 // A UserError says which user of a list has an id that is not allowed.
@@ -17,11 +19,11 @@ type UserError struct {
 }
 
 func (e *UserError) Error() string {
-	return fmt.Sprintf("webhook: user %d: an id of %d bytes, 1 to %d are allowed", e.Position, e.Size, e.Limit)
+	return fmt.Sprintf("audience: user %d: an id of %d bytes, 1 to %d are allowed", e.Position, e.Size, e.Limit)
 }
 
 // Users turns a list of user ids, such as slices.Values of a slice, into one whose
-// listing may fail, as Sync and DeleteUsers take.
+// listing may fail, as Sync and Delete take.
 func Users(ids iter.Seq[string]) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for id := range ids {
@@ -36,7 +38,7 @@ func Users(ids iter.Seq[string]) iter.Seq2[string, error] {
 // that the cost of the commit itself does not matter, and so few that other calls do
 // not wait for it long.
 const (
-	syncChunk     = 2048
+	maxChunk      = 2048
 	maxChunkBytes = 1 << 20
 )
 
@@ -68,25 +70,22 @@ const (
 // A backpressure stores at the pace of a queue that is full: while the queue refuses,
 // it offers half as much each time, and a single element after growing waits.
 type backpressure struct {
-	f     *Forwarder
-	limit int // of what is stored at once, up to syncChunk
+	limit int // of what is stored at once, up to maxChunk
 }
+
+func newBackpressure() backpressure { return backpressure{maxChunk} }
 
 // wait calls store, which stores up to limit elements or none, until it does not
 // return ErrQueueFull any more.
 func (p *backpressure) wait(ctx context.Context, store func(limit int) error) error {
 	for pause := firstRoomWait; ; {
-		if p.f.open.Err() != nil {
-			return ErrClosed
-		}
-		// A list that ends with ctx, and does not say so, is not at its end.
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		err := store(p.limit)
-		tooLarge := errors.Is(err, ErrTooLarge) && p.limit > 1
-		if !errors.Is(err, ErrQueueFull) && !tooLarge {
-			p.limit = min(2*p.limit, syncChunk)
+		tooLarge := errors.Is(err, webhook.ErrTooLarge) && p.limit > 1
+		if !errors.Is(err, webhook.ErrQueueFull) && !tooLarge {
+			p.limit = min(2*p.limit, maxChunk)
 			return err
 		}
 		if p.limit > 1 {
@@ -96,12 +95,10 @@ func (p *backpressure) wait(ctx context.Context, store func(limit int) error) er
 		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
-		case <-p.f.open.Done():
 		case <-ctx.Done():
 			timer.Stop()
-			return fmt.Errorf("%w: %w", ErrQueueFull, ctx.Err())
+			return fmt.Errorf("%w: %w", webhook.ErrQueueFull, ctx.Err())
 		}
-		timer.Stop()
 		pause = min(2*pause, maxRoomWait)
 	}
 }

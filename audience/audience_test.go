@@ -1,4 +1,4 @@
-package webhook_test
+package audience_test
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
@@ -46,7 +46,7 @@ func TestTraitName(t *testing.T) {
 		"cafe\u0301Bar":    "cafe\u0301_bar",
 		"x" + "\xff" + "y": "x_y",
 	} {
-		if got := webhook.TraitName(name); got != want {
+		if got := audience.TraitName(name); got != want {
 			t.Errorf("TraitName(%q) = %q, want %q", name, got, want)
 		}
 	}
@@ -55,19 +55,16 @@ func TestTraitName(t *testing.T) {
 func TestAudienceTellsOfChanges(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh")
-		r.start(webhook.Config{Destinations: crm(hook)})
-		a, err := r.Audience("crm", "VIP Users 2024")
-		if err != nil {
-			t.Fatal(err)
-		}
+		r.start(crm)
+		a := r.audience("crm", "VIP Users 2024")
 		if a.Trait() != "vip_users_2024" {
 			t.Errorf("Trait() = %q", a.Trait())
 		}
 		seen := 0
 		sync := func(joined, left int, members ...string) []string {
 			t.Helper()
-			res, err := a.Sync(t.Context(), webhook.Users(slices.Values(members)))
-			if want := (webhook.SyncResult{Joined: joined, Left: left}); res != want || err != nil {
+			res, err := a.Sync(t.Context(), audience.Users(slices.Values(members)))
+			if want := (audience.SyncResult{Joined: joined, Left: left}); res != want || err != nil {
 				t.Errorf("Sync(%v) = %+v, %v; want %+v", members, res, err, want)
 			}
 			synctest.Wait()
@@ -107,14 +104,12 @@ func TestAudienceTellsOfChanges(t *testing.T) {
 		// A restart sends nobody again.
 		sync(2, 0, "u1", "u2")
 		r.stop()
-		r.start(webhook.Config{Destinations: crm(hook)})
-		if a, err = r.Audience("crm", "vip users 2024"); err != nil {
-			t.Fatal(err)
-		}
+		r.start(crm)
+		a = r.audience("crm", "vip users 2024")
 		if got := sync(0, 0, "u2", "u1"); got != nil {
 			t.Errorf("after a restart %v are sent", got)
 		}
-		joining, leaving, err := a.Diff(t.Context(), webhook.Users(slices.Values([]string{"u2", "u9"})))
+		joining, leaving, err := a.Diff(t.Context(), audience.Users(slices.Values([]string{"u2", "u9"})))
 		if !slices.Equal(joining, []string{"u9"}) || !slices.Equal(leaving, []string{"u1"}) || err != nil {
 			t.Errorf("Diff = %v, %v, %v", joining, leaving, err)
 		}
@@ -127,21 +122,18 @@ func TestAudienceTellsOfChanges(t *testing.T) {
 func TestAudienceLargerThanACommit(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "shh")
-		r.start(webhook.Config{Destinations: crm(hook)})
-		a, err := r.Audience("crm", "all")
-		if err != nil {
-			t.Fatal(err)
-		}
+		r.start(crm)
+		a := r.audience("crm", "all")
 		members := func(from, to int) iter.Seq2[string, error] {
 			return func(yield func(string, error) bool) {
 				for i := from; i < to && yield(fmt.Sprint("user-", i), nil); i++ {
 				}
 			}
 		}
-		if res, err := a.Sync(t.Context(), members(0, 3000)); res != (webhook.SyncResult{Joined: 3000}) || err != nil {
+		if res, err := a.Sync(t.Context(), members(0, 3000)); res != (audience.SyncResult{Joined: 3000}) || err != nil {
 			t.Errorf("Sync = %+v, %v", res, err)
 		}
-		if res, err := a.Sync(t.Context(), members(1000, 4000)); res != (webhook.SyncResult{Joined: 1000, Left: 1000}) || err != nil {
+		if res, err := a.Sync(t.Context(), members(1000, 4000)); res != (audience.SyncResult{Joined: 1000, Left: 1000}) || err != nil {
 			t.Errorf("Sync = %+v, %v", res, err)
 		}
 		synctest.Wait()
@@ -156,12 +148,9 @@ func TestAudienceLargerThanACommit(t *testing.T) {
 func TestAudienceSyncGoesOnAfterAnError(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh")
-		r.start(webhook.Config{Destinations: crm(hook)})
-		a, err := r.Audience("crm", "all")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := a.Sync(t.Context(), webhook.Users(slices.Values([]string{"gone", "kept"}))); err != nil {
+		r.start(crm)
+		a := r.audience("crm", "all")
+		if _, err := a.Sync(t.Context(), audience.Users(slices.Values([]string{"gone", "kept"}))); err != nil {
 			t.Fatal(err)
 		}
 		listing := func(until int, failure error) iter.Seq2[string, error] {
@@ -175,12 +164,12 @@ func TestAudienceSyncGoesOnAfterAnError(t *testing.T) {
 			}
 		}
 		broken := errors.New("the cursor is lost")
-		if _, err = a.Sync(t.Context(), listing(1200, broken)); !errors.Is(err, broken) {
+		if _, err := a.Sync(t.Context(), listing(1200, broken)); !errors.Is(err, broken) {
 			t.Fatalf("Sync of a listing that fails = %v", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err = a.Sync(ctx, listing(2000, nil)); !errors.Is(err, context.Canceled) {
+		if _, err := a.Sync(ctx, listing(2000, nil)); !errors.Is(err, context.Canceled) {
 			t.Fatalf("Sync with a cancelled context = %v", err)
 		}
 		if _, err := a.Sync(t.Context(), listing(2000, nil)); err != nil {
@@ -204,7 +193,7 @@ func TestAudienceSyncGoesOnAfterAnError(t *testing.T) {
 
 func TestAudienceRefuses(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
-		r.start(webhook.Config{Destinations: crm(hook)})
+		r.start(crm)
 		if _, err := r.Audience("erp", "all"); !errors.Is(err, webhook.ErrUnknownDestination) {
 			t.Errorf("Audience of an unknown destination: %v", err)
 		}
@@ -213,12 +202,9 @@ func TestAudienceRefuses(t *testing.T) {
 				t.Errorf("Audience %q is no error", name)
 			}
 		}
-		a, err := r.Audience("crm", "all")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = a.Sync(t.Context(), func(yield func(string, error) bool) {
-			if _, err := a.Sync(t.Context(), webhook.Users(slices.Values([]string{"u"}))); !errors.Is(err, webhook.ErrSyncing) {
+		a := r.audience("crm", "all")
+		_, err := a.Sync(t.Context(), func(yield func(string, error) bool) {
+			if _, err := a.Sync(t.Context(), audience.Users(slices.Values([]string{"u"}))); !errors.Is(err, audience.ErrSyncing) {
 				t.Errorf("a second Sync = %v", err)
 			}
 		})
@@ -231,14 +217,15 @@ func TestAudienceRefuses(t *testing.T) {
 // Stores keep the members of an audience, and its name, under keys whose parts a
 // zero byte separates.
 func TestAudienceRefusesAZeroByte(t *testing.T) {
+	store := memqueue.New(memqueue.Config{})
 	f, err := webhook.New(webhook.Config{
-		Store:  memqueue.New(memqueue.Config{}),
+		Store:  store,
 		Lookup: func(context.Context, string) (*webhook.Destination, error) { return nil, webhook.ErrUnknownDestination },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Audience("crm\x00vip", "all"); err == nil {
+	if _, err := audience.New(f, store).Audience("crm\x00vip", "all"); err == nil {
 		t.Error("Audience of a destination with a zero byte in its id is no error")
 	}
 }
@@ -248,12 +235,9 @@ func TestAudienceRefusesAZeroByte(t *testing.T) {
 func TestAudienceRefusesUserIDs(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "shh")
-		r.start(webhook.Config{Destinations: crm(hook)})
+		r.start(crm)
 		for _, user := range []string{"", strings.Repeat("x", 256)} {
-			a, err := r.Audience("crm", fmt.Sprint("all ", len(user)))
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := r.audience("crm", fmt.Sprint("all ", len(user)))
 			if _, err := a.Sync(t.Context(), users("before")); err != nil {
 				t.Fatal(err)
 			}
@@ -262,8 +246,8 @@ func TestAudienceRefusesUserIDs(t *testing.T) {
 				list = append(list, fmt.Sprint("u", i))
 			}
 			list = append(list, user, "after")
-			want := webhook.UserError{Position: 2050, Size: len(user), Limit: 255}
-			var ue *webhook.UserError
+			want := audience.UserError{Position: 2050, Size: len(user), Limit: 255}
+			var ue *audience.UserError
 			if _, _, err := a.Diff(t.Context(), users(list...)); !errors.As(err, &ue) || *ue != want {
 				t.Errorf("a user id of %d bytes: Diff returns %v, want %v", len(user), err, &want)
 			}
@@ -271,7 +255,7 @@ func TestAudienceRefusesUserIDs(t *testing.T) {
 			if ue = nil; !errors.As(err, &ue) || *ue != want {
 				t.Errorf("a user id of %d bytes: Sync returns %v, want %v", len(user), err, &want)
 			}
-			if res != (webhook.SyncResult{Joined: 2048}) {
+			if res != (audience.SyncResult{Joined: 2048}) {
 				t.Errorf("before a user id of %d bytes: %+v", len(user), res)
 			}
 			if n := len(collect(t, a.Members(t.Context()))); n != 2049 {
@@ -289,11 +273,8 @@ func TestAudienceRefusesUserIDs(t *testing.T) {
 func TestAudienceListCutShort(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "shh")
-		r.start(webhook.Config{Destinations: crm(hook)})
-		a, err := r.Audience("crm", "all")
-		if err != nil {
-			t.Fatal(err)
-		}
+		r.start(crm)
+		a := r.audience("crm", "all")
 		if _, err := a.Sync(t.Context(), users("u1", "u2", "u3")); err != nil {
 			t.Fatal(err)
 		}
@@ -336,10 +317,10 @@ func TestAudienceListCutShort(t *testing.T) {
 				t.Errorf("%s: the members are %q", tt.name, got)
 			}
 		}
-		if res, err := a.Sync(t.Context(), users("u1", "u3")); res != (webhook.SyncResult{Left: 1}) || err != nil {
+		if res, err := a.Sync(t.Context(), users("u1", "u3")); res != (audience.SyncResult{Left: 1}) || err != nil {
 			t.Errorf("Sync = %+v, %v", res, err)
 		}
-		_, err = a.Sync(t.Context(), func(yield func(string, error) bool) {
+		_, err := a.Sync(t.Context(), func(yield func(string, error) bool) {
 			r.Shutdown(t.Context())
 		})
 		if !errors.Is(err, webhook.ErrClosed) {
@@ -361,15 +342,8 @@ func TestAudienceWaitsForRoom(t *testing.T) {
 		const n = 1000
 		r.queue = memqueue.New(memqueue.Config{MaxBytes: n*(512+25) + 64<<10})
 		recv := r.network.Receiver(hook, "shh")
-		f, err := webhook.New(webhook.Config{Store: r.queue, Destinations: crm(hook)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		// Nothing is delivered yet.
-		a, err := f.Audience("crm", "all")
-		if err != nil {
-			t.Fatal(err)
-		}
+		r.open(crm) // nothing is delivered yet
+		a := r.audience("crm", "all")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		list := numbered(0, n, false, func() {})
@@ -377,14 +351,12 @@ func TestAudienceWaitsForRoom(t *testing.T) {
 		if !errors.Is(err, webhook.ErrQueueFull) || !errors.Is(err, context.DeadlineExceeded) || res.Joined == 0 || res.Joined > n/2+200 {
 			t.Errorf("Sync to a full queue = %+v, %v", res, err)
 		}
-		if c := r.counts(); c.Waiting != res.Joined {
-			t.Errorf("%d announcements wait, want %d", c.Waiting, res.Joined)
+		if n := r.waiting(); n != res.Joined {
+			t.Errorf("%d announcements wait, want %d", n, res.Joined)
 		}
 
-		r.start(webhook.Config{Destinations: crm(hook)})
-		if a, err = r.Audience("crm", "all"); err != nil {
-			t.Fatal(err)
-		}
+		r.start(crm)
+		a = r.audience("crm", "all")
 		again, err := a.Sync(t.Context(), list)
 		if again.Joined+res.Joined != n || again.Left != 0 || err != nil {
 			t.Errorf("Sync while there is room now and then = %+v, %v", again, err)
@@ -412,15 +384,12 @@ func TestAudienceWaitsForRoom(t *testing.T) {
 func TestAudiencesSyncConcurrently(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh")
-		r.start(webhook.Config{Destinations: crm(hook)})
+		r.start(crm)
 		var wg sync.WaitGroup
 		for i := range 8 {
-			a, err := r.Audience("crm", fmt.Sprint("group ", i))
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := r.audience("crm", fmt.Sprint("group ", i))
 			wg.Go(func() {
-				for round, want := range []webhook.SyncResult{{Joined: 300 + i}, {Joined: i, Left: i}, {}} {
+				for round, want := range []audience.SyncResult{{Joined: 300 + i}, {Joined: i, Left: i}, {}} {
 					from := min(round, 1) * i
 					if res, err := a.Sync(t.Context(), numbered(from, from+300+i, true, func() {})); res != want || err != nil {
 						t.Errorf("%s, sync %d: %+v, %v, want %+v", a.Trait(), round, res, err, want)
@@ -449,51 +418,6 @@ func TestAudiencesSyncConcurrently(t *testing.T) {
 					t.Errorf("group %d: %s was sent %d times", i, what, n)
 				}
 			}
-		}
-	})
-}
-
-func TestDelete(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig) {
-		recv := r.network.Receiver(hook, "shh")
-		r.start(webhook.Config{Destinations: crm(hook)})
-		if err := r.Delete(t.Context(), "u<1>", "crm"); err != nil {
-			t.Fatal(err)
-		}
-		reqs, _ := recv.Wait(t.Context(), 1)
-		if got, want := string(reqs[0].Body), `{"type":"delete","userId":"u<1>","timestamp":"2000-01-01T00:00:00.000Z"}`; got != want {
-			t.Errorf("body is %s, want %s", got, want)
-		}
-		if err := r.Delete(t.Context(), "", "crm"); err == nil {
-			t.Error("Delete of nobody is no error")
-		}
-		if err := r.Delete(t.Context(), "u", "erp"); !errors.Is(err, webhook.ErrUnknownDestination) {
-			t.Errorf("Delete at an unknown destination = %v", err)
-		}
-	})
-}
-
-func TestWebhooksSwitchedOffIsNotForwarded(t *testing.T) {
-	inBubble(t, func(t *testing.T, r *rig) {
-		recv := r.network.Receiver(hook, "shh")
-		r.start(webhook.Config{Destinations: crm(hook)})
-		for _, j := range []string{
-			`{"type":"track","event":"e","userId":"u","messageId":"1","integrations":{"All":false}}`,
-			`{"type":"track","event":"e","userId":"u","messageId":"2","integrations":{"Webhooks":false}}`,
-			`{"type":"track","event":"e","userId":"u","messageId":"3","integrations":{"All":false,"Webhooks":true}}`,
-			`{"type":"track","event":"e","userId":"u","messageId":"4","integrations":{"All":false,"webhooks":true}}`,
-			`{"type":"track","event":"e","userId":"u","messageId":"3"}`,
-		} {
-			if err := r.Forward(t.Context(), "crm", event.JSON(j)); err != nil {
-				t.Errorf("Forward(%s) = %v", j, err)
-			}
-		}
-		synctest.Wait()
-		if s := r.Stats(); s.Off != 3 || s.Accepted != 1 || s.Duplicates != 1 || s.Delivered != 1 {
-			t.Errorf("Stats() = %+v", s)
-		}
-		if reqs := recv.Requests(); len(reqs) != 1 || reqs[0].JSON["messageId"] != "3" {
-			t.Errorf("%d requests", len(reqs))
 		}
 	})
 }

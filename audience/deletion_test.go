@@ -1,4 +1,4 @@
-package webhook_test
+package audience_test
 
 import (
 	"context"
@@ -12,33 +12,39 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hookferry/analytics/audience"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
 const erpHook = "http://erp.example/hook"
 
-// crmAndERP are two destinations with a URL each, "off" one that is disabled.
-func crmAndERP() []webhook.Destination {
-	return append(crm(hook),
-		webhook.Destination{ID: "erp", Secret: "shh", Endpoints: []webhook.Endpoint{{URL: erpHook}}},
-		webhook.Destination{ID: "off", Secret: "shh", Disabled: true, Endpoints: []webhook.Endpoint{{URL: "http://off.example/hook"}}})
+// several are two destinations, and "off" which is disabled.
+func several() []webhook.Destination {
+	off := destination("off", "http://off.example/hook")
+	off.Disabled = true
+	return []webhook.Destination{crm, destination("erp", erpHook), off}
 }
 
-func users(ids ...string) iter.Seq2[string, error] { return webhook.Users(slices.Values(ids)) }
+// delete is Delete, and returns how many events were accepted by it.
+func (r *rig) delete(ctx context.Context, d audience.Deletion, users iter.Seq2[string, error]) (accepted int64, err error) {
+	before := r.Stats().Accepted
+	err = r.Delete(ctx, d, users)
+	return r.Stats().Accepted - before, err
+}
 
 // "Deletion request created (per affected source with the destination enabled)".
 func TestDeletionTellsOncePerSource(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		crm, erp := r.network.Receiver(hook, "shh"), r.network.Receiver(erpHook, "shh")
-		r.start(webhook.Config{Destinations: crmAndERP()})
+		r.start(several()...)
 		type want = map[string]int // notifications by receiver and user
 		for i, tt := range []struct {
 			name         string
 			id           string
 			destinations []string
 			users        []string
-			accepted     int
+			accepted     int64
 			want         want
 		}{
 			{"one source", "r1", []string{"crm"}, []string{"u1"}, 1, want{"crm u1": 1}},
@@ -56,9 +62,9 @@ func TestDeletionTellsOncePerSource(t *testing.T) {
 			{"disabled", "r9", []string{"off"}, []string{"u1"}, 1, nil},
 		} {
 			before := []int{len(crm.Requests()), len(erp.Requests())}
-			n, err := r.DeleteUsers(t.Context(), webhook.Deletion{ID: tt.id, Destinations: tt.destinations}, users(tt.users...))
+			n, err := r.delete(t.Context(), audience.Deletion{ID: tt.id, Destinations: tt.destinations}, users(tt.users...))
 			if n != tt.accepted || err != nil {
-				t.Errorf("%s: DeleteUsers = %d, %v, want %d", tt.name, n, err, tt.accepted)
+				t.Errorf("%s: %d events, %v, want %d", tt.name, n, err, tt.accepted)
 			}
 			synctest.Wait()
 			got := make(want)
@@ -78,14 +84,14 @@ func TestDeletionTellsOncePerSource(t *testing.T) {
 				t.Errorf("%d, %s (-want +got):\n%s", i, tt.name, d)
 			}
 		}
-		if c := r.counts(); c.Waiting != 1 {
-			t.Errorf("%d deliveries wait for the destination that is disabled, want 1", c.Waiting)
+		if n := r.waiting(); n != 1 {
+			t.Errorf("%d deliveries wait for the destination that is disabled, want 1", n)
 		}
 
-		// One user at a time, each call is a request of its own.
+		// Each call without an ID is a request of its own.
 		before := len(erp.Requests())
 		for range 2 {
-			if err := r.Delete(t.Context(), "u1", "erp", "erp"); err != nil {
+			if err := r.Delete(t.Context(), audience.Deletion{Destinations: []string{"erp", "erp"}}, users("u1")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -102,8 +108,8 @@ func TestDeletionGoesOnAfterAnError(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "shh")
 		erp := r.network.Receiver(erpHook, "shh")
-		r.start(webhook.Config{Destinations: crmAndERP()})
-		d := webhook.Deletion{ID: "r1", Destinations: []string{"crm", "erp"}}
+		r.start(several()...)
+		d := audience.Deletion{ID: "r1", Destinations: []string{"crm", "erp"}}
 		const n = 5000
 		broken := errors.New("the cursor is lost")
 		list := func(until int, end func(yield func(string, error) bool)) iter.Seq2[string, error] {
@@ -119,7 +125,7 @@ func TestDeletionGoesOnAfterAnError(t *testing.T) {
 			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		total := 0
+		total := int64(0)
 		for _, tt := range []struct {
 			name string
 			ctx  context.Context
@@ -131,9 +137,9 @@ func TestDeletionGoesOnAfterAnError(t *testing.T) {
 			{"nothing fails", t.Context(), list(n, nil), nil},
 			{"nothing is left", t.Context(), list(n, nil), nil},
 		} {
-			accepted, err := r.DeleteUsers(tt.ctx, d, tt.list)
+			accepted, err := r.delete(tt.ctx, d, tt.list)
 			if !errors.Is(err, tt.want) {
-				t.Errorf("%s: DeleteUsers = %v, want %v", tt.name, err, tt.want)
+				t.Errorf("%s: Delete = %v, want %v", tt.name, err, tt.want)
 			}
 			total += accepted
 		}
@@ -157,46 +163,45 @@ func TestDeletionGoesOnAfterAnError(t *testing.T) {
 func TestDeletionRefuses(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "shh")
-		r.start(webhook.Config{Destinations: crmAndERP()})
-		good := webhook.Deletion{ID: "r", Destinations: []string{"crm"}}
+		r.start(several()...)
+		good := audience.Deletion{ID: "r", Destinations: []string{"crm"}}
 		for _, tt := range []struct {
 			name     string
-			deletion webhook.Deletion
+			deletion audience.Deletion
 			want     error // nil: any
 		}{
-			{"without ID", webhook.Deletion{Destinations: []string{"crm"}}, nil},
-			{"with an ID that is too long", webhook.Deletion{ID: strings.Repeat("x", 256), Destinations: []string{"crm"}}, nil},
-			{"without destinations", webhook.Deletion{ID: "r"}, webhook.ErrUnknownDestination},
-			{"of an unknown destination", webhook.Deletion{ID: "r", Destinations: []string{"crm", "xyz"}}, webhook.ErrUnknownDestination},
+			{"with an ID that is too long", audience.Deletion{ID: strings.Repeat("x", 256), Destinations: []string{"crm"}}, nil},
+			{"without destinations", audience.Deletion{ID: "r"}, webhook.ErrUnknownDestination},
+			{"of an unknown destination", audience.Deletion{ID: "r", Destinations: []string{"crm", "xyz"}}, webhook.ErrUnknownDestination},
 		} {
-			n, err := r.DeleteUsers(t.Context(), tt.deletion, users("u"))
+			n, err := r.delete(t.Context(), tt.deletion, users("u"))
 			if n != 0 || err == nil || tt.want != nil && !errors.Is(err, tt.want) {
 				t.Errorf("a deletion %s: %d, %v", tt.name, n, err)
 			}
 		}
 		for _, user := range []string{"", strings.Repeat("x", 8193)} {
 			list := append(slices.Repeat([]string{"same"}, 2048), "last", user, "after")
-			n, err := r.DeleteUsers(t.Context(), webhook.Deletion{ID: fmt.Sprint(len(user)), Destinations: []string{"crm"}}, users(list...))
-			var ue *webhook.UserError
-			if want := (webhook.UserError{Position: 2049, Size: len(user), Limit: 8192}); !errors.As(err, &ue) || *ue != want {
+			n, err := r.delete(t.Context(), audience.Deletion{ID: fmt.Sprint(len(user)), Destinations: []string{"crm"}}, users(list...))
+			var ue *audience.UserError
+			if want := (audience.UserError{Position: 2049, Size: len(user), Limit: 8192}); !errors.As(err, &ue) || *ue != want {
 				t.Errorf("a user id of %d bytes: %v, want %v", len(user), err, &want)
 			}
 			if n != 1 {
 				t.Errorf("%d notifications were accepted before it, want 1", n)
 			}
 		}
-		if n, err := r.DeleteUsers(t.Context(), good, users(strings.Repeat("x", 8192))); n != 1 || err != nil {
+		if n, err := r.delete(t.Context(), good, users(strings.Repeat("x", 8192))); n != 1 || err != nil {
 			t.Errorf("a user id of 8192 bytes: %d, %v", n, err)
 		}
-		n, err := r.DeleteUsers(t.Context(), good, func(yield func(string, error) bool) {
+		n, err := r.delete(t.Context(), good, func(yield func(string, error) bool) {
 			r.Shutdown(t.Context())
 			yield("late", nil)
 		})
 		if n != 0 || !errors.Is(err, webhook.ErrClosed) {
-			t.Errorf("DeleteUsers during Shutdown = %d, %v", n, err)
+			t.Errorf("Delete during Shutdown = %d, %v", n, err)
 		}
-		if n, err := r.DeleteUsers(t.Context(), good, users("u")); n != 0 || !errors.Is(err, webhook.ErrClosed) {
-			t.Errorf("DeleteUsers after Shutdown = %d, %v", n, err)
+		if n, err := r.delete(t.Context(), good, users("u")); n != 0 || !errors.Is(err, webhook.ErrClosed) {
+			t.Errorf("Delete after Shutdown = %d, %v", n, err)
 		}
 	})
 }
@@ -207,15 +212,29 @@ func TestDeletionWaitsForRoom(t *testing.T) {
 		r.queue.Close()
 		r.queue = memqueue.New(memqueue.Config{MaxBytes: 64 << 10})
 		recv := r.network.Receiver(hook, "shh")
-		r.start(webhook.Config{Destinations: crm(hook)})
-		d := webhook.Deletion{ID: "r1", Destinations: []string{"crm"}}
-		n, err := r.DeleteUsers(t.Context(), d, numbered(0, 1000, false, func() {}))
+		r.start(crm)
+		d := audience.Deletion{ID: "r1", Destinations: []string{"crm"}}
+		n, err := r.delete(t.Context(), d, numbered(0, 1000, false, func() {}))
 		if n != 1000 || err != nil {
-			t.Errorf("DeleteUsers = %d, %v, want 1000", n, err)
+			t.Errorf("Delete = %d, %v, want 1000", n, err)
 		}
 		synctest.Wait()
 		if got := len(recv.Requests()); got != 1000 {
 			t.Errorf("%d notifications arrived, want 1000", got)
+		}
+	})
+}
+
+func TestDeletionBody(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		recv := r.network.Receiver(hook, "shh")
+		r.start(crm)
+		if err := r.Delete(t.Context(), audience.Deletion{Destinations: []string{"crm"}}, users("u<1>")); err != nil {
+			t.Fatal(err)
+		}
+		reqs, _ := recv.Wait(t.Context(), 1)
+		if got, want := string(reqs[0].Body), `{"type":"delete","userId":"u<1>","timestamp":"2000-01-01T00:00:00.000Z"}`; got != want {
+			t.Errorf("body is %s, want %s", got, want)
 		}
 	})
 }

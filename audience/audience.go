@@ -1,0 +1,245 @@
+package audience
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"iter"
+	"time"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/event"
+)
+
+// An Audience is a set of users that a destination is told of: by an identify for each user
+// who joins or leaves, with a trait that is true or false. The Roster keeps who is a member,
+// so a restart sends nobody again.
+type Audience struct {
+	*Announcer
+	id          string // in the Roster
+	destination string
+	trait       string
+	name        string // as the caller has it
+}
+
+// A SyncResult counts the changes that a sync has announced.
+type SyncResult struct {
+	// Joined counts the users who were sent with true.
+	Joined int
+	// Left counts those who were sent with false.
+	Left int
+}
+
+// Trait is the name of the trait that tells of the membership.
+func (a *Audience) Trait() string { return a.trait }
+
+// Sync makes members the members of the audience. It forwards an identify for every user who
+// was not a member before, and then for every user who is not a member any more, and returns
+// once they are durable. A member is a user id of 1 to 255 bytes; another one ends the Sync
+// with a *UserError.
+//
+// Members may come in any order and more than once, and are not kept in memory. In the order
+// of their bytes (sort -u with LC_ALL=C) a store in a file is several times as fast, because
+// neighbours are in the same page; BenchmarkAudience of this package compares the two.
+//
+// Nobody is told to have left before members has come to its end. An error that it yields
+// ends the Sync, and a panic passes through; the end of ctx does the same wherever it is
+// noticed. A list that is cut short has to say so by an error: a member that it lacks has
+// left.
+//
+// Users are announced in chunks of up to 2048. A chunk is noted in the Roster, announced, and
+// then confirmed there. After an error or a crash, Sync again with all members: it announces
+// what was in flight once more, and then goes on with what is left. So a crash repeats at most
+// the chunk in flight, with the same message ids, which receivers deduplicate by. These ids
+// stay out of the dedup window of the store: an audience of any size takes no room there. A
+// chunk in flight is finished, and counted, even if the new list lacks its users; they leave
+// afterwards.
+//
+// While the queue is full, Sync waits for room, as long as ctx lasts; then the error is both
+// that of ctx and webhook.ErrQueueFull. It returns webhook.ErrClosed after Shutdown of the
+// forwarder, also in the middle.
+//
+// Different audiences may be synced concurrently. A second Sync of one audience by the same
+// Announcer returns ErrSyncing at once. A Sync on another node takes over: it finishes the
+// chunk in flight of the earlier one, which ends with ErrSuperseded.
+//
+// The announcements of one user may arrive in any order, like all deliveries: the one with
+// the later timestamp counts.
+func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (res SyncResult, err error) {
+	if _, busy := a.syncing.LoadOrStore(a.id, true); busy {
+		return res, ErrSyncing
+	}
+	defer a.syncing.Delete(a.id)
+	if err := a.check(ctx, a.destination); err != nil {
+		return res, err
+	}
+	generation, inFlight, err := a.roster.Begin(ctx, a.id, a.name)
+	if err != nil {
+		return res, err
+	}
+	room := newBackpressure()
+	if err := a.announce(ctx, generation, inFlight, &room, &res); err != nil {
+		return res, err
+	}
+	chunk := make([]string, 0, maxChunk)
+	flush := func() error {
+		for len(chunk) > 0 {
+			var c Chunk
+			n := 0
+			err := room.wait(ctx, func(limit int) (err error) {
+				n = min(limit, len(chunk))
+				c, err = a.roster.Join(ctx, a.id, generation, chunk[:n])
+				return err
+			})
+			if err == nil {
+				err = a.announce(ctx, generation, c, &room, &res)
+			}
+			if err != nil {
+				return err
+			}
+			chunk = chunk[:copy(chunk, chunk[n:])]
+		}
+		return nil
+	}
+	err = eachUser(members, MaxUser, func(user string) error {
+		if chunk = append(chunk, user); len(chunk) == maxChunk {
+			return flush()
+		}
+		return nil
+	})
+	if err == nil {
+		err = flush()
+	}
+	for last := ""; err == nil; {
+		// A list that ends with ctx, and does not say so, is not at its end.
+		if err = ctx.Err(); err != nil {
+			break
+		}
+		var c Chunk
+		if c, last, err = a.roster.Leave(ctx, a.id, generation, last, maxChunk); err == nil {
+			err = a.announce(ctx, generation, c, &room, &res)
+		}
+		if last == "" {
+			break
+		}
+	}
+	return res, err
+}
+
+// confirmTimeout bounds a Confirm, which does not end with the caller's context: what was
+// announced would be announced again.
+const confirmTimeout = 10 * time.Second
+
+// announce forwards the announcements of the chunk in flight and confirms them.
+func (a *Audience) announce(ctx context.Context, generation uint64, c Chunk, room *backpressure, res *SyncResult) error {
+	if len(c.Users) == 0 {
+		return nil
+	}
+	encoder, err := event.NewEncoder(event.Envelope{ReceivedAt: time.Now()})
+	if err != nil {
+		return err
+	}
+	events := make([]event.Event, len(c.Users))
+	for i, user := range c.Users {
+		events[i], err = encoder.Encode(&analytics.Identify{
+			MessageId: a.messageID(&c, user),
+			Timestamp: c.At.Format(time.RFC3339Nano),
+			UserId:    user,
+			Traits:    map[string]any{a.trait: !c.Left},
+		})
+		if err != nil {
+			return err
+		}
+		events[i].NoDedup = true
+	}
+	for len(events) > 0 {
+		n := 0
+		err := room.wait(ctx, func(limit int) error {
+			n = min(limit, len(events))
+			return a.forwarder.Announce(ctx, []string{a.destination}, events[:n]...)
+		})
+		if err != nil {
+			return err
+		}
+		confirming, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmTimeout)
+		err = a.roster.Confirm(confirming, a.id, generation, n)
+		cancel()
+		if err != nil {
+			return err
+		}
+		if c.Left {
+			res.Left += n
+		} else {
+			res.Joined += n
+		}
+		events = events[n:]
+	}
+	return nil
+}
+
+// messageID returns the id of an announcement. It is the same each time the chunk is
+// announced, differs for each time that a user joins or leaves, and does not reveal the user.
+func (a *Audience) messageID(c *Chunk, user string) string {
+	b := binary.AppendUvarint(make([]byte, 0, 512), uint64(len(a.id)))
+	b = binary.AppendUvarint(append(b, a.id...), c.Generation)
+	left := byte(0)
+	if c.Left {
+		left = 1
+	}
+	sum := sha256.Sum256(append(append(b, left), user...))
+	return base64.RawURLEncoding.EncodeToString(sum[:18])
+}
+
+// Create makes the audience, with no members, unless it was synced or created before, so that
+// Announcer.Audiences yields it. It looks through all audiences.
+func (a *Audience) Create(ctx context.Context) error {
+	for known, err := range a.roster.Audiences(ctx) {
+		if err != nil {
+			return err
+		}
+		if known.ID == a.id {
+			return nil
+		}
+	}
+	if err := a.check(ctx, a.destination); err != nil {
+		return err
+	}
+	_, _, err := a.roster.Begin(ctx, a.id, a.name)
+	return err
+}
+
+// Members yields the members, in the order of their bytes. An error ends it.
+func (a *Audience) Members(ctx context.Context) iter.Seq2[string, error] {
+	return a.roster.Members(ctx, a.id, "")
+}
+
+// Diff returns who would join and who would leave if members were synced, in
+// no order. It holds them in memory, and sends nothing. Of a list that Sync would
+// not take it returns the error.
+func (a *Audience) Diff(ctx context.Context, members iter.Seq2[string, error]) (joining, leaving []string, err error) {
+	want := make(map[string]bool) // false: not known to be a member yet
+	err = eachUser(members, MaxUser, func(user string) error {
+		want[user] = false
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	for user, err := range a.Members(ctx) {
+		if err != nil {
+			return nil, nil, err
+		}
+		if _, ok := want[user]; ok {
+			want[user] = true
+		} else {
+			leaving = append(leaving, user)
+		}
+	}
+	for user, member := range want {
+		if !member {
+			joining = append(joining, user)
+		}
+	}
+	return joining, leaving, nil
+}

@@ -1,0 +1,120 @@
+package audience
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"iter"
+	"time"
+
+	"github.com/hookferry/analytics/event"
+)
+
+// maxDeletionID is how many bytes the ID of a Deletion has at most.
+const maxDeletionID = 255
+
+// A Deletion is a request to delete users.
+type Deletion struct {
+	// ID names the request, up to 255 bytes. What is asked for again under the same ID is the
+	// same request. A request without an ID is a new one.
+	ID string
+	// Destinations are those that are told: one for each affected source that has webhooks
+	// enabled. A destination that is given several times serves several sources, and is told
+	// once for each. One that is disabled or paused is told once it no longer is.
+	Destinations []string
+}
+
+// Delete tells the destinations of a Deletion that users are to be deleted, by an event of the
+// type "delete" for each, and returns once these are durable. Users are not kept in memory; an
+// id has 1 to 8192 bytes, another one ends the call with a *UserError. An ID that is too long
+// is an error, and so is a destination that the forwarder would not take: then nobody is told.
+//
+// After an error, or a crash, what was forwarded stays so: of the users before the one with the
+// error up to 2048 may lack their events, and those after it do. The same Deletion may be asked
+// for again, with all users in any order: events that the dedup window of the store remembers
+// are left out, and others are forwarded again. The same goes for a user who comes twice.
+//
+// While the queue is full, Delete waits for room, as long as ctx lasts; then the error is both
+// that of ctx and webhook.ErrQueueFull. It returns webhook.ErrClosed after Shutdown of the
+// forwarder, also in the middle. It may be called concurrently.
+func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[string, error]) error {
+	if err := a.check(ctx, d.Destinations...); err != nil {
+		return err
+	}
+	if d.ID == "" {
+		d.ID = rand.Text()
+	}
+	if len(d.ID) > maxDeletionID {
+		return fmt.Errorf("audience: deletion ID of %d bytes, the limit is %d", len(d.ID), maxDeletionID)
+	}
+	// rounds[n] are the destinations that are told for an nth source.
+	var rounds [][]string
+	times := make(map[string]int)
+	for _, destination := range d.Destinations {
+		n := times[destination]
+		if times[destination]++; n == len(rounds) {
+			rounds = append(rounds, nil)
+		}
+		rounds[n] = append(rounds[n], destination)
+	}
+	// Each of the deliveries of an event has a body.
+	limit := max(maxChunk/len(d.Destinations), 1)
+	room := newBackpressure()
+	var (
+		chunk []event.Event
+		names []string // of their users
+		size  int
+	)
+	flush := func() error {
+		for nth, destinations := range rounds {
+			for i := range chunk {
+				chunk[i].ID = d.messageID(names[i], uint64(nth))
+			}
+			for rest := chunk; len(rest) > 0; {
+				n := 0
+				err := room.wait(ctx, func(limit int) error {
+					n = min(limit, len(rest))
+					return a.forwarder.Announce(ctx, destinations, rest[:n]...)
+				})
+				if err != nil {
+					return err
+				}
+				rest = rest[n:]
+			}
+		}
+		chunk, names, size = chunk[:0], names[:0], 0
+		return nil
+	}
+	err := eachUser(users, event.MaxUserID, func(user string) error {
+		e, err := event.Delete(user, time.Now())
+		if err != nil {
+			return err
+		}
+		chunk, names = append(chunk, e), append(names, user)
+		if size += len(e.Body) * len(d.Destinations); len(chunk) == limit || size >= maxChunkBytes {
+			return flush()
+		}
+		return nil
+	})
+	if err == nil {
+		err = flush()
+	}
+	return err
+}
+
+// messageID returns the id of the event about a user, for the nth of the sources of a
+// destination. It is the same each time the request is made, so that the dedup window
+// recognises it, and does not reveal the user's id.
+func (d *Deletion) messageID(user string, nth uint64) string {
+	b := make([]byte, 0, 64+len(d.ID)+len(user))
+	b = append(b, "deletion"...)
+	b = binary.AppendUvarint(b, nth)
+	b = binary.AppendUvarint(b, uint64(len(d.ID)))
+	b = append(b, d.ID...)
+	b = append(b, user...)
+	sum := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,125 @@
+package audience_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/hookferry/analytics/audience"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/webhooktest"
+)
+
+// started returns an Announcer beside a forwarder that runs until stop is called, and the
+// receiver of its only destination, "acme".
+func started() (announcer *audience.Announcer, acme *webhooktest.Receiver, stop func()) {
+	network := webhooktest.NewNetwork()
+	acme = network.Receiver("http://acme.example/hook", "")
+	store := memqueue.New(memqueue.Config{})
+	forwarder, err := webhook.New(webhook.Config{
+		Store:        store,
+		Destinations: []webhook.Destination{{ID: "acme", Endpoints: []webhook.Endpoint{{URL: "http://acme.example/hook"}}}},
+		DialContext:  network.DialContext,
+	})
+	if err != nil {
+		panic(err)
+	}
+	run := make(chan error)
+	go func() { run <- forwarder.Run(context.Background()) }()
+	return audience.New(forwarder, store), acme, func() {
+		forwarder.Shutdown(context.Background())
+		<-run
+		store.Close()
+		network.Close()
+	}
+}
+
+func ExampleAudience_Sync() {
+	announcer, acme, stop := started()
+	defer stop()
+
+	ctx := context.Background()
+	vips, err := announcer.Audience("acme", "VIP Users")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, members := range [][]string{{"u1", "u2"}, {"u2", "u3"}} {
+		res, err := vips.Sync(ctx, audience.Users(slices.Values(members)))
+		fmt.Println(res.Joined, "joined,", res.Left, "left,", err)
+	}
+	requests, _ := acme.Wait(ctx, 4)
+	var told []string
+	for _, r := range requests {
+		told = append(told, fmt.Sprint(r.JSON["userId"], r.JSON["traits"]))
+	}
+	slices.Sort(told)
+	fmt.Println(told)
+	// Output:
+	// 2 joined, 0 left, <nil>
+	// 1 joined, 1 left, <nil>
+	// [u1map[vip_users:false] u1map[vip_users:true] u2map[vip_users:true] u3map[vip_users:true]]
+}
+
+// A request for many users is made again after an error, or a crash, under the
+// same ID: who was told of is left out.
+func ExampleAnnouncer_Delete() {
+	announcer, acme, stop := started()
+	defer stop()
+
+	ctx := context.Background()
+	request := audience.Deletion{ID: "request-2026-03-01", Destinations: []string{"acme"}}
+	for _, users := range [][]string{{"u1", "u2", ""}, {"u1", "u2", "u3"}} {
+		fmt.Println(announcer.Delete(ctx, request, audience.Users(slices.Values(users))))
+	}
+	requests, _ := acme.Wait(ctx, 3)
+	var told []string
+	for _, r := range requests {
+		told = append(told, fmt.Sprint(r.JSON["type"], " ", r.JSON["userId"]))
+	}
+	slices.Sort(told)
+	fmt.Println(told)
+	// Output:
+	// audience: user 2: an id of 0 bytes, 1 to 8192 are allowed
+	// <nil>
+	// [delete u1 delete u2 delete u3]
+}
+
+// An audience is synced from what cannot be held in memory, such as the rows of
+// a database. What goes wrong there ends the sync, and nobody leaves by it.
+func ExampleAudience_Sync_listing() {
+	announcer, _, stop := started()
+	defer stop()
+
+	ctx := context.Background()
+	everyone, err := announcer.Audience("acme", "Everyone")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var failure error
+	rows := func(yield func(string, error) bool) {
+		for i := range 3000 {
+			if !yield(fmt.Sprint("u", i), nil) {
+				return
+			}
+		}
+		if failure != nil {
+			yield("", failure)
+		}
+	}
+	failure = errors.New("connection lost")
+	fmt.Println(everyone.Sync(ctx, rows))
+	failure = nil
+	fmt.Println(everyone.Sync(ctx, rows))
+
+	_, err = everyone.Sync(ctx, audience.Users(slices.Values([]string{"u1", ""})))
+	var userErr *audience.UserError
+	fmt.Println(errors.As(err, &userErr), userErr.Position)
+	// Output:
+	// {2048 0} connection lost
+	// {952 0} <nil>
+	// true 1
+}

@@ -1,0 +1,213 @@
+package audience
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+)
+
+// The limits of what a Roster keeps, in bytes.
+const (
+	MaxUser = 255 // a member
+	maxID   = 767 // an audience: two names of 255 bytes and what separates them
+	maxName = 255
+)
+
+// ErrSuperseded says that a later sync of the same audience has begun, on this node or on
+// another one. The later sync goes on with what the earlier one left.
+var ErrSuperseded = errors.New("audience: a later sync of this audience has begun")
+
+// A Roster keeps who is a member of which audience, durably if the store beside it is
+// durable. It forwards nothing and decides nothing. All methods may be called concurrently,
+// by several nodes where the store is shared.
+//
+// An audience has an id of 1 to 767 bytes, and a generation, which each sync raises. A member
+// is a user id of 1 to 255 bytes, with the generation that has seen it last. An audience also
+// has at most one chunk in flight: users who are about to join or to leave, and are
+// announced before Confirm changes the members. Begin hands out the chunk in flight that an
+// interrupted sync has left, so that the next sync announces it again.
+//
+// The latest generation owns the audience. Join, Leave and Confirm of an older generation, or
+// of one that Begin did not return, change nothing and return ErrSuperseded.
+//
+// Each change is all or nothing: after an error, or a crash, either all of it is stored or
+// none. A store that cannot do so stores in an order in which the same call can be made
+// again. After Close of the store the methods return webhook.ErrClosed.
+type Roster interface {
+	// Begin raises the generation of an audience and returns it: 1 for a new audience, which
+	// gets the name, of up to 255 bytes. It also returns the chunk in flight, which stays.
+	Begin(ctx context.Context, audience, name string) (generation uint64, inFlight Chunk, err error)
+
+	// Join marks those of users that are members as seen in the generation. The others are
+	// the new chunk in flight, each once, in the order of their bytes. It returns this chunk,
+	// which has no users if all of them are members. A
+	// chunk in flight is an error.
+	Join(ctx context.Context, audience string, generation uint64, users []string) (Chunk, error)
+
+	// Leave looks at up to max members after the one named after ("" for the first), in the
+	// order of their bytes. Those that the generation has not seen are the new chunk in
+	// flight. It returns this chunk and the last member it looked at, "" once there are no
+	// more. A chunk in flight is an error.
+	Leave(ctx context.Context, audience string, generation uint64, after string, max int) (c Chunk, last string, err error)
+
+	// Confirm makes the first n users of the chunk in flight members that the generation of
+	// the chunk has seen, or removes them if they leave. The rest stays in flight.
+	Confirm(ctx context.Context, audience string, generation uint64, n int) error
+
+	// Members yields the members after the one named after, in the order of their bytes. It
+	// holds no lock between two yields. An error ends it.
+	Members(ctx context.Context, audience, after string) iter.Seq2[string, error]
+
+	// Audiences yields the audiences that Begin was called for, in the order of the bytes of
+	// their ids. It holds no lock between two yields. An error ends it.
+	Audiences(ctx context.Context) iter.Seq2[Entry, error]
+}
+
+// An Entry is an audience in a Roster.
+type Entry struct {
+	ID         string
+	Name       string // that of the first Begin
+	Generation uint64
+}
+
+// A Chunk is a part of an audience that is announced at once.
+type Chunk struct {
+	// Generation is that of the Join or the Leave that made the chunk. The ids of
+	// announcements are derived from it.
+	Generation uint64
+	// At is when it was made, to the millisecond.
+	At time.Time
+	// Left says that the users leave. Else they join.
+	Left bool
+	// Users are in the order of their bytes.
+	Users []string
+}
+
+// NewChunk returns a chunk that is made now.
+func NewChunk(generation uint64, left bool, users []string) Chunk {
+	if len(users) == 0 {
+		return Chunk{}
+	}
+	return Chunk{Generation: generation, At: time.Now().UTC().Truncate(time.Millisecond), Left: left, Users: users}
+}
+
+// Rest returns the chunk without its first n users.
+func (c Chunk) Rest(n int) Chunk {
+	if n >= len(c.Users) {
+		return Chunk{}
+	}
+	c.Users = c.Users[max(n, 0):]
+	return c
+}
+
+// A Record is what a Roster keeps of an audience beside its members.
+type Record struct {
+	Generation uint64
+	Name       string
+	InFlight   Chunk
+}
+
+// Owned returns ErrSuperseded unless the generation is the latest.
+func (r *Record) Owned(generation uint64) error {
+	if generation == 0 || r.Generation != generation {
+		return ErrSuperseded
+	}
+	return nil
+}
+
+// Idle is Owned, and an error if there is a chunk in flight.
+func (r *Record) Idle(generation uint64) error {
+	err := r.Owned(generation)
+	if err == nil && len(r.InFlight.Users) > 0 {
+		err = errors.New("audience: a chunk is in flight")
+	}
+	return err
+}
+
+// recordVersion is the first byte of a record.
+const recordVersion = 1
+
+// AppendBinary appends the record to b, in a form that UnmarshalBinary reads.
+func (r *Record) AppendBinary(b []byte) ([]byte, error) {
+	text := func(s string) { b = append(binary.AppendUvarint(b, uint64(len(s))), s...) }
+	b = binary.AppendUvarint(append(b, recordVersion), r.Generation)
+	text(r.Name)
+	c := &r.InFlight
+	b = binary.AppendUvarint(b, uint64(len(c.Users)))
+	if len(c.Users) == 0 {
+		return b, nil
+	}
+	left := byte(0)
+	if c.Left {
+		left = 1
+	}
+	b = append(binary.AppendVarint(binary.AppendUvarint(b, c.Generation), c.At.UnixMilli()), left)
+	for _, user := range c.Users {
+		text(user)
+	}
+	return b, nil
+}
+
+// UnmarshalBinary reads what AppendBinary has written. It keeps nothing of b.
+func (r *Record) UnmarshalBinary(b []byte) error {
+	failed := len(b) == 0 || b[0] != recordVersion
+	number := func() uint64 {
+		v, n := binary.Uvarint(b)
+		if failed = failed || n <= 0; failed {
+			return 0
+		}
+		b = b[n:]
+		return v
+	}
+	text := func() string {
+		n := number()
+		if failed = failed || n > uint64(len(b)); failed {
+			return ""
+		}
+		s := string(b[:n])
+		b = b[n:]
+		return s
+	}
+	if failed {
+		return errRecord
+	}
+	b = b[1:]
+	*r = Record{Generation: number(), Name: text()}
+	if n := number(); n > 0 && !failed {
+		c := &r.InFlight
+		c.Generation = number()
+		at := number() // zig-zag, as binary.AppendVarint writes it
+		c.At = time.UnixMilli(int64(at>>1) ^ -int64(at&1)).UTC()
+		c.Left = number() == 1
+		for ; n > 0 && !failed; n-- {
+			c.Users = append(c.Users, text())
+		}
+	}
+	if failed || len(b) > 0 {
+		return errRecord
+	}
+	return nil
+}
+
+var errRecord = errors.New("audience: malformed record")
+
+// CheckUsers returns an error for a user that cannot be a member.
+func CheckUsers(users []string) error {
+	for _, user := range users {
+		if len(user) < 1 || len(user) > MaxUser {
+			return fmt.Errorf("audience: member of %d bytes, not 1 to %d", len(user), MaxUser)
+		}
+	}
+	return nil
+}
+
+// CheckID returns an error for what cannot be the id of an audience, or its name.
+func CheckID(id, name string) error {
+	if len(id) < 1 || len(id) > maxID || len(name) > maxName {
+		return fmt.Errorf("audience: id of %d bytes, not 1 to %d, or name of %d bytes, over %d", len(id), maxID, len(name), maxName)
+	}
+	return nil
+}

@@ -1,0 +1,235 @@
+package rostertest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/hookferry/analytics/audience"
+	"github.com/hookferry/analytics/event"
+)
+
+// A change is one that was announced.
+type change struct {
+	id, user string
+	member   bool
+}
+
+// A recorder is a forwarder that keeps what it is given in memory.
+type recorder struct {
+	mu   sync.Mutex
+	told []change
+}
+
+// Announce implements audience.Forwarder.
+func (r *recorder) Announce(_ context.Context, _ []string, events ...event.Event) error {
+	runtime.Gosched() // let another node do something
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range events {
+		e := &events[i]
+		var body struct {
+			Traits map[string]bool `json:"traits"`
+		}
+		if err := json.Unmarshal(e.Body, &body); err != nil {
+			return err
+		}
+		if !e.NoDedup || len(body.Traits) != 1 {
+			return fmt.Errorf("rostertest: announcement %+v", e)
+		}
+		for _, member := range body.Traits {
+			r.told = append(r.told, change{e.ID, e.User, member})
+		}
+	}
+	return nil
+}
+
+// check compares what was announced with the members: each joined once more often than it
+// left. It returns the changes that were announced before, each time.
+func (r *recorder) check(k *kit, members []string) (again []change) {
+	k.Helper()
+	times := make(map[change]int)
+	balance := make(map[string]int)
+	for _, c := range r.told {
+		switch times[c]++; {
+		case times[c] > 1:
+			again = append(again, c)
+		case c.member:
+			balance[c.user]++
+		default:
+			balance[c.user]--
+		}
+	}
+	var want []string
+	for _, user := range slices.Sorted(maps.Keys(balance)) {
+		switch n := balance[user]; n {
+		case 1:
+			want = append(want, user)
+		case 0:
+		default:
+			k.Errorf("%q joined %d times more often than it left", user, n)
+		}
+	}
+	k.diff("the members, by the announcements", want, members)
+	return again
+}
+
+var errCrash = errors.New("rostertest: crash")
+
+// crashing ends a sync at one of its calls, before it or after it.
+type crashing struct {
+	audience.Roster
+	*recorder
+	countdown int // of the points until the crash
+	calls     []string
+}
+
+func (c *crashing) at(call string) error {
+	c.calls = append(c.calls, call)
+	if c.countdown--; c.countdown == 0 {
+		return errCrash
+	}
+	if c.countdown < 0 {
+		return errors.New("rostertest: a call after the crash")
+	}
+	return nil
+}
+
+// around runs a call with a point for a crash before it and another one after it.
+func (c *crashing) around(call string, do func() error) error {
+	err := c.at("before " + call)
+	if err == nil {
+		err = do()
+	}
+	if err == nil {
+		err = c.at("after " + call)
+	}
+	return err
+}
+
+func (c *crashing) Begin(ctx context.Context, id, name string) (generation uint64, inFlight audience.Chunk, err error) {
+	err = c.around("Begin", func() (err error) { generation, inFlight, err = c.Roster.Begin(ctx, id, name); return err })
+	return generation, inFlight, err
+}
+
+func (c *crashing) Join(ctx context.Context, id string, generation uint64, users []string) (chunk audience.Chunk, err error) {
+	err = c.around("Join", func() (err error) { chunk, err = c.Roster.Join(ctx, id, generation, users); return err })
+	return chunk, err
+}
+
+func (c *crashing) Leave(ctx context.Context, id string, generation uint64, after string, max int) (chunk audience.Chunk, last string, err error) {
+	err = c.around("Leave", func() (err error) {
+		chunk, last, err = c.Roster.Leave(ctx, id, generation, after, max)
+		return err
+	})
+	return chunk, last, err
+}
+
+func (c *crashing) Confirm(ctx context.Context, id string, generation uint64, n int) error {
+	return c.around("Confirm", func() error { return c.Roster.Confirm(ctx, id, generation, n) })
+}
+
+func (c *crashing) Announce(ctx context.Context, destinations []string, events ...event.Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	return c.around("Announce", func() error { return c.recorder.Announce(ctx, destinations, events...) })
+}
+
+func users(ids ...string) iter.Seq2[string, error] { return audience.Users(slices.Values(ids)) }
+
+// sync syncs the audience of a destination, and returns its error.
+func (k *kit) sync(a *audience.Announcer, destination string, members ...string) error {
+	k.Helper()
+	vip, err := a.Audience(destination, "vip")
+	if err != nil {
+		k.Fatal(err)
+	}
+	_, err = vip.Sync(k.ctx, users(members...))
+	return err
+}
+
+// crash ends a sync at each of its points, and syncs again with other members.
+func crash(k *kit) {
+	for point := 1; ; point++ {
+		destination, told := fmt.Sprintf("crm %02d", point), new(recorder)
+		if err := k.sync(audience.New(told, k.s), destination, "a", "b", "c"); err != nil {
+			k.Fatal(err)
+		}
+		c := &crashing{Roster: k.s, recorder: told, countdown: point}
+		err := k.sync(audience.New(c, c), destination, "b", "c", "d", "e") // d and e join, a leaves
+		if err == nil && point == len(c.calls)+1 {
+			return
+		}
+		if !errors.Is(err, errCrash) {
+			k.Fatalf("a crash %s: %v", c.calls[len(c.calls)-1], err)
+		}
+		k.restart()
+		// c leaves, f joins, and whoever was in flight changes again: d and a.
+		if err := k.sync(audience.New(told, k.s), destination, "a", "b", "e", "f"); err != nil {
+			k.Fatal(err)
+		}
+		members := all(k, k.s.Members(k.ctx, destination+"\x00vip", ""))
+		k.diff("Members", []string{"a", "b", "e", "f"}, members)
+		again := told.check(k, members)
+		last := c.calls[len(c.calls)-1]
+		// Only what was announced and not confirmed is announced again.
+		var want []string
+		if last == "after Announce" || last == "before Confirm" {
+			if want = []string{"d", "e"}; slices.Contains(c.calls, "before Leave") {
+				want = []string{"a"}
+			}
+		}
+		var got []string
+		for _, c := range again {
+			got = append(got, c.user)
+		}
+		k.diff(fmt.Sprintf("announced again after a crash %s (%s)", last, strings.Join(c.calls, ", ")), want, got)
+	}
+}
+
+// nodes has two nodes sync the same audience at the same time.
+func nodes(k *kit) {
+	other := k.s
+	if k.traits.Share {
+		other = k.open(k.T, k.dir)
+		defer func() {
+			if err := other.Close(); err != nil {
+				k.Error(err)
+			}
+		}()
+	}
+	told := new(recorder)
+	var wg sync.WaitGroup
+	for i, s := range []Store{k.s, other} {
+		a := audience.New(told, s)
+		wg.Go(func() {
+			for round := range 10 {
+				var members []string
+				for n := range 100 {
+					if (n+round+i)%3 > 0 {
+						members = append(members, fmt.Sprintf("u%02d", n))
+					}
+				}
+				if err := k.sync(a, "crm", members...); err != nil && !errors.Is(err, audience.ErrSuperseded) {
+					k.Errorf("Sync: %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	want := []string{"u00", "u01", "v"}
+	if err := k.sync(audience.New(told, other), "crm", want...); err != nil {
+		k.Fatal(err)
+	}
+	members := all(k, k.s.Members(k.ctx, "crm\x00vip", ""))
+	k.diff("Members", want, members)
+	told.check(k, members) // each node that takes over may announce a chunk again
+}
