@@ -172,7 +172,11 @@ func forwardFull(d disk) error {
 	}
 	first, before := s.n, len(s.accepted)
 	r.open()
-	<-r.more
+	select {
+	case <-r.more:
+	case <-ctx.Done():
+		return fmt.Errorf("nothing arrives; Stats() = %+v", s.Stats())
+	}
 	refused := 0
 	for range 100 {
 		if s.forward(ctx) != nil {
