@@ -229,6 +229,7 @@ type Config struct {
 	//	tries        attempts of the delivery so far
 	//	endpoint     URL without user, query and fragment
 	//	status       HTTP status, 0 if there was none
+	//	since        when the attempts of a destination began to fail
 	//	error        what failed, without secrets
 	//	due          when the delivery is attempted again
 	//	wait         how long a destination is left alone
