@@ -6,7 +6,7 @@ go 1.26.0
 require (
 	github.com/hashicorp/go-retryablehttp v0.7.8
 	github.com/segmentio/backo-go v1.1.0
-	go.etcd.io/bbolt v1.4.3
+	go.etcd.io/bbolt v1.5.0
 )
 
 // Tests.
@@ -17,5 +17,5 @@ require (
 
 require (
 	github.com/hashicorp/go-cleanhttp v0.5.2 // indirect
-	golang.org/x/sys v0.29.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
 )

@@ -6,10 +6,12 @@ go 1.26.0
 
 require github.com/hookferry/analytics v0.1.0
 
-require github.com/jackc/pgx/v5 v5.12.0
+require (
+	github.com/google/go-cmp v0.7.0
+	github.com/jackc/pgx/v5 v5.12.0
+)
 
 require (
-	github.com/google/go-cmp v0.7.0 // indirect
 	github.com/hashicorp/go-cleanhttp v0.5.2 // indirect
 	github.com/hashicorp/go-retryablehttp v0.7.8 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
