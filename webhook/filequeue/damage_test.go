@@ -289,3 +289,44 @@ func TestCheckAndRescue(t *testing.T) {
 		t.Errorf("Check of a store that is open: %v", err)
 	}
 }
+
+// A store without its latest segment does not open: nothing else would tell that deliveries are
+// missing.
+func TestLatestSegmentIsMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := simdisk.New(1)
+		open := func() (*filequeue.Store, error) { return filequeue.OpenOn(d, filequeue.Config{Logger: quiet}) }
+		for i := range 2 {
+			s, err := open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := s.Now()
+			put := webhook.Put{Delivery: webhook.Delivery{Destination: "a", ID: fmt.Sprint(i), Type: "track", Body: []byte("{}"), Accepted: at, Due: at}}
+			if err := s.Put(t.Context(), []webhook.Put{put}, make([]webhook.Result, 1)); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		latest := ""
+		for _, name := range d.Names() {
+			if strings.HasSuffix(name, ".log") {
+				latest = name
+			}
+		}
+		if err := d.Remove(latest); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // an attempt to open it changes nothing of that
+			s, err := open()
+			if !errors.Is(err, filequeue.ErrDamaged) || !strings.Contains(err.Error(), latest) {
+				t.Fatalf("Open without %s: %v, want ErrDamaged that names it", latest, err)
+			}
+			if err == nil {
+				s.Close()
+			}
+		}
+	})
+}

@@ -119,6 +119,10 @@ func (ld *loader) load() error {
 		}
 	}
 	for n := range hints {
+		// A segment is removed after its hint. So somebody else has removed this one.
+		if !ld.dropped[n] && !ld.lenient {
+			return fmt.Errorf("%w: %s is missing, though %s is there", ErrDamaged, segmentName(n), hintName(n))
+		}
 		ld.leftovers = append(ld.leftovers, hintName(n))
 	}
 	ld.finish()

@@ -44,11 +44,28 @@ func Open(dir string, c Config) (*Store, error) {
 		return nil, fmt.Errorf("filequeue: %w", err)
 	}
 	if missing != nil {
-		if err := disk.SyncFolder(filepath.Dir(dir)); err != nil {
+		if err := syncParents(dir); err != nil {
 			return nil, fmt.Errorf("filequeue: %w", err)
 		}
 	}
 	return open(disk.Folder(dir), dir, c)
+}
+
+// syncParents makes a new folder durable, and those above it, which may be as new, as far up as
+// this process may read.
+func syncParents(dir string) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	parent := filepath.Dir(dir)
+	if err := disk.SyncFolder(parent); err != nil {
+		return err
+	}
+	for dir := filepath.Dir(parent); dir != filepath.Dir(dir) && disk.SyncFolder(dir) == nil; {
+		dir = filepath.Dir(dir)
+	}
+	return nil
 }
 
 // OpenOn is Open on a disk. Its Roster returns errors.ErrUnsupported.
