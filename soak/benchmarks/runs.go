@@ -78,7 +78,7 @@ var runs = []run{
 		{"the same million, put", "Waiting/deliveries=1000000/destinations=10000", "puts/s", "/s"},
 		{"the same million, fetched and settled", "Waiting/deliveries=1000000/destinations=10000", "drained/s", "/s"},
 	}},
-	{"audience", "webhook", "^BenchmarkAudience$/order=sorted$", []string{"-benchtime", "1x", "-audience", "1000000"}, glance, []value{
+	{"audience", "audience", "^BenchmarkAudience$/order=sorted$", []string{"-benchtime", "1x", "-audience", "1000000"}, glance, []value{
 		{"an audience of a million members, created", "Audience/order=sorted", "created-members/s", " members/s"},
 		{"the same audience, unchanged", "Audience/order=sorted", "unchanged-members/s", " members/s"},
 		{"the same audience, 1 % changed", "Audience/order=sorted", "changed-members/s", " members/s"},
