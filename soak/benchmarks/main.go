@@ -144,7 +144,7 @@ func (r run) measure(ctx context.Context, root, toolchain string, quick bool) (m
 	for _, v := range r.values {
 		n, ok := metrics[v.bench+" "+v.unit]
 		if !ok {
-			return nil, fmt.Errorf("Benchmark%s has not printed %s", v.bench, v.unit)
+			return nil, fmt.Errorf("no %s was printed by Benchmark%s", v.unit, v.bench)
 		}
 		results[v.what] = format(n) + v.shown
 	}

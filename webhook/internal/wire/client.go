@@ -6,6 +6,18 @@
 // second that is most of their cost. Here the head of a request is put together once
 // for its endpoint, and a request is one look at the connection, one write and one
 // read. net/http makes all requests that are not HTTP/1.1: see nethttp.go.
+//
+// Idle connections are used last in, first out. They are closed after 90 seconds, or when more
+// are idle than may be. Before the client uses one, it reads from it without waiting: if the
+// receiver has closed it or sent something unasked, the client takes another.
+//
+// That read does not work on Windows or on connections of a caller's own type, and the receiver
+// may close right after it. So a request on a kept connection that ends without a byte of an
+// answer is made again, once, on a new connection. So is one that is answered by 408 or 400 and a
+// close, which some receivers send on an idle connection. The receiver may have got both.
+//
+// Answers are read strictly where two readers could disagree about their end, and to 64 KB of
+// header and of body. After an answer that left anything in doubt the connection is closed.
 package wire
 
 import (

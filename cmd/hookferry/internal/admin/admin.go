@@ -5,6 +5,13 @@
 // carries it, but the one that asks whether a token is needed. Where there is none,
 // only this machine is answered, under a name of its own, and no page of another
 // origin: see Guard.
+//
+// Package api has the paths and types, openapi.json describes them, and tests hold all three to
+// each other. Long work, such as a replay or a sync, is one request: it answers with a line a
+// second and ends with the client. What was done stays done, and asking again goes on.
+//
+// What is shown of deliveries comes from package feed. A reader that is slow is overtaken and
+// told how much it missed; it never delays a delivery.
 package admin
 
 import (

@@ -2,6 +2,12 @@
 // ES modules, embedded as they are: there is no build, and nothing is fetched
 // from elsewhere. All that it shows and does goes through the admin API, which
 // it finds beside itself, so that it also works below a prefix of a proxy.
+//
+// app.js has the routes, and asks for the status once for all views. Each file of views/ is a
+// view: it is made once and updated in place, so that focus and selection outlive a refresh.
+// Leaving a view aborts its requests, and nothing is asked while nobody looks. Text is made
+// by textContent alone, to which the policy's trusted types hold the scripts. e2e/ uses the page
+// in Chromium before the real program.
 package page
 
 import (

@@ -1,6 +1,20 @@
 // Package server is the server as it runs: it puts the store, the forwarder, the
 // collector and the admin listener together, follows the settings when they
 // change, and stops all of it in order.
+//
+// Settings do not change once they are complete. A reload makes new ones and swaps a pointer, or
+// keeps the old ones and says why. Destinations that are as they were keep their value, by which
+// the forwarder knows them; the counts and limits of sources go on by name. A destination that is
+// gone is unknown to the forwarder, which keeps its deliveries. Files are looked at each second,
+// and read once they have stayed the same for a second, so half of a file is never used.
+//
+// Clients are bounded in time for header, body and answer, in bytes of both, and in
+// connections, in all and by address (of IPv6, by /64). At the bound of all, an idle connection of
+// whoever has the most is closed for a new one.
+//
+// The server is ready while it runs, is not stopping, and no call was refused by the store within
+// ten seconds. A stop goes in this order: not ready for the drain time, no more calls, no more
+// attempts, the admin listener, the traces, the store.
 package server
 
 import (
