@@ -99,6 +99,8 @@ type line struct {
 	Data []byte         `json:"data"`           // the delivery or the setting's value, null once it is gone
 	Why  webhook.Reason `json:"why,omitempty"`  // of a dead letter
 	At   time.Time      `json:"at"`             // when it died, else the time of the line
+
+	NoDedup bool `json:"noDedup,omitempty"` // as it was put
 }
 
 // lineOf returns the line that an entry is written as.
@@ -149,7 +151,7 @@ func (s *Store) read() (err error) {
 		if err := s.apply(l); err != nil {
 			return err
 		}
-		if e := s.entries[l.N]; e != nil && !known {
+		if e := s.entries[l.N]; e != nil && !known && !l.NoDedup {
 			s.window.Add(storekit.KeyOf(e.Destination, e.ID), l.At)
 		}
 		s.size += int64(len(text))
@@ -253,12 +255,15 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 	var added []storekit.Key
 	for i := range ps {
 		key := storekit.KeyOf(ps[i].Destination, ps[i].ID)
-		out[i] = webhook.Result{Stored: s.window.Add(key, now)}
+		out[i] = webhook.Result{Stored: ps[i].NoDedup || s.window.Add(key, now)}
 		if !out[i].Stored {
 			continue
 		}
-		ls = append(ls, s.lineOf(s.latest+uint64(len(ls))+1, ps[i].Delivery))
-		added = append(added, key)
+		l := s.lineOf(s.latest+uint64(len(ls))+1, ps[i].Delivery)
+		if l.NoDedup = ps[i].NoDedup; !l.NoDedup {
+			added = append(added, key)
+		}
+		ls = append(ls, l)
 	}
 	if err := s.commit(ls...); err != nil {
 		for _, key := range added {
