@@ -3,7 +3,7 @@ module github.com/hookferry/analytics/bench/river
 go 1.26.0
 
 require (
-	github.com/hookferry/analytics v0.0.0
+	github.com/hookferry/analytics v0.1.0
 	github.com/hookferry/analytics/webhook/pgqueue v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/riverqueue/river v0.51.1
