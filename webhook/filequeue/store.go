@@ -62,13 +62,13 @@ var (
 
 // enter begins a call; the caller ends it by s.calls.Done.
 func (s *Store) enter(ctx context.Context) error {
+	if err := ctx.Err(); err != nil { // a caller's code, which may wait: not under the lock
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return webhook.ErrClosed
-	}
-	if err := ctx.Err(); err != nil {
-		return err
 	}
 	s.calls.Add(1)
 	return nil
