@@ -24,6 +24,7 @@ type settler struct {
 	queued  settlements // what the store is given next
 	aside   settlements // what it refused
 	failure error       // of the latest call of Settle; nil if it succeeded
+	refusal error       // why the latest of aside was refused
 	trouble outage
 
 	mu      sync.Mutex
@@ -183,6 +184,7 @@ func (s *settler) flush(ctx context.Context, retry bool) (left bool) {
 		}
 		if s.failure != nil && ctx.Err() == nil {
 			s.aside.add(s.queued.ss[at], s.queued.of[at])
+			s.refusal = s.failure
 			row++
 			at++
 		}
@@ -195,7 +197,7 @@ func (s *settler) flush(ctx context.Context, retry bool) (left bool) {
 		s.logger.Info("webhook: the store works again")
 	case left && s.trouble.failed() && ctx.Err() == nil:
 		if progress {
-			s.logger.Error("webhook: the store refuses some outcomes, these deliveries may be repeated", "error", s.failure)
+			s.logger.Error("webhook: the store refuses some outcomes, these deliveries may be repeated", "error", s.refusal)
 		} else {
 			s.logger.Error("webhook: the store fails, deliveries may be repeated", "error", s.failure)
 		}

@@ -122,7 +122,9 @@ func writeHelp(c *cobra.Command, _ []string) {
 			fmt.Fprintf(out, "  %-*s %s\n", below.NamePadding(), below.Name(), below.Short)
 		}
 	}
-	fmt.Fprintf(out, "\nFlags, and the environment variables that stand in for them:\n%s", c.LocalFlags().FlagUsagesWrapped(80))
+	flags := c.LocalFlags().FlagUsagesWrapped(80)
+	flags = strings.ReplaceAll(flags, "[=true|false]", "             ") // a switch is given or not; the columns stay
+	fmt.Fprintf(out, "\nFlags, and the environment variables that stand in for them:\n%s", flags)
 }
 
 // group returns a command that has others below it and does nothing itself.
