@@ -21,16 +21,22 @@ const (
 	SchedulePatient Schedule = "patient"
 )
 
+// The longest wait of ScheduleDefault after the first attempt, and after any.
+const (
+	firstWait = time.Second
+	longWait  = 10 * time.Minute
+)
+
 // bounds returns the longest wait after the first attempt, and after any. known says that
 // there is such a schedule.
 func (s Schedule) bounds() (first, most time.Duration, known bool) {
 	switch s {
 	case ScheduleEager:
-		return time.Second, time.Minute, true
+		return firstWait, time.Minute, true
 	case SchedulePatient:
 		return 30 * time.Second, 30 * time.Minute, true
 	}
-	return time.Second, 10 * time.Minute, s == ScheduleDefault
+	return firstWait, longWait, s == ScheduleDefault
 }
 
 // A pace is how the deliveries of a destination are attempted.
