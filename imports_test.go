@@ -39,6 +39,12 @@ var walls = []struct {
 		why:  "a program that only tracks links no forwarder and no store",
 	},
 	{
+		name: "client for programs of v3",
+		of:   []string{module + "/analyticsv3"},
+		may:  []string{module, module + "/internal/...", retryablehttp, cleanhttp, backo},
+		why:  "it is the client under other names",
+	},
+	{
 		name: "signature",
 		of:   []string{module + "/signature"},
 		why:  "receivers check signatures in programs that want nothing else of us",

@@ -1,0 +1,74 @@
+package analytics
+
+import (
+	"context"
+	"log"
+	"log/slog"
+	"os"
+	"strings"
+)
+
+// A Logger takes the lines that a client logs. Its methods may be called from several
+// goroutines at once.
+type Logger interface {
+	Logf(format string, args ...any)   // what happens
+	Errorf(format string, args ...any) // trouble
+}
+
+// StdLogger returns a Logger that writes to logger, with INFO or ERROR before each line.
+func StdLogger(logger *log.Logger) Logger { return stdLogger{logger} }
+
+type stdLogger struct{ *log.Logger }
+
+func (l stdLogger) Logf(format string, args ...any)   { l.Printf("INFO: "+format, args...) }
+func (l stdLogger) Errorf(format string, args ...any) { l.Printf("ERROR: "+format, args...) }
+
+func defaultLogger() Logger { return StdLogger(log.New(os.Stderr, "analytics ", log.LstdFlags)) }
+
+// A line is a writer of lines: Logf or Errorf.
+type line func(format string, args ...any)
+
+func (l line) Write(p []byte) (int, error) {
+	l("%s", strings.TrimSuffix(string(p), "\n"))
+	return len(p), nil
+}
+
+// A handler hands what the root package logs to a Logger: warnings and errors to Errorf,
+// the rest to Logf.
+type handler struct{ info, trouble slog.Handler }
+
+func newHandler(l Logger, verbose bool) slog.Handler {
+	options := &slog.HandlerOptions{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+		if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
+			return slog.Attr{} // Loggers add their own
+		}
+		return a
+	}}
+	if verbose {
+		options.Level = slog.LevelDebug
+	}
+	return handler{slog.NewTextHandler(line(l.Logf), options), slog.NewTextHandler(line(l.Errorf), options)}
+}
+
+func (h handler) of(level slog.Level) slog.Handler {
+	if level >= slog.LevelWarn {
+		return h.trouble
+	}
+	return h.info
+}
+
+func (h handler) Enabled(ctx context.Context, level slog.Level) bool {
+	return h.of(level).Enabled(ctx, level)
+}
+
+func (h handler) Handle(ctx context.Context, r slog.Record) error {
+	return h.of(r.Level).Handle(ctx, r)
+}
+
+func (h handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return handler{h.info.WithAttrs(attrs), h.trouble.WithAttrs(attrs)}
+}
+
+func (h handler) WithGroup(name string) slog.Handler {
+	return handler{h.info.WithGroup(name), h.trouble.WithGroup(name)}
+}
