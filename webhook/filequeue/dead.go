@@ -42,8 +42,12 @@ func (s *Store) list(ctx context.Context, get func(x *index) []entry) (ds []webh
 			s.complain("the attempts of a delivery cannot be read", p.seq, &d, err)
 			d.Due, d.Died = p.dueAt(), p.dueAt()
 		case errors.Is(err, errDamaged):
-			o := &forgetOp{kind: kindLost, points: []point{p.point()}, from: func(x *index) []*listed { return []*listed{&x.dead, &x.history} }}
-			if s.writer.do(ctx, o, recordHeader, false); o.n > 0 {
+			n := 0
+			s.writer.do(ctx, func(g *group) error {
+				g.forget(kindLost, []point{p.point()}, &n, &g.dead, &g.history)
+				return nil
+			}, recordHeader, false)
+			if n > 0 {
 				s.complain("a dead letter, or a delivery of the history, cannot be read, and is set aside", p.seq, &d, err)
 			}
 			err = nil
@@ -125,7 +129,7 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 		if err != nil {
 			return n, err
 		}
-		o := &reviveOp{}
+		var rs []revival
 		size := int64(0)
 		for i := range ds {
 			d := &ds[i]
@@ -137,16 +141,15 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 			r := revival{record: newRecord(kindFresh, payload), point: points[i], dest: d.Destination, body: int64(len(d.Body))}
 			r.user = userHash(d.User)
 			r.summarizeState(d, d.Size())
-			o.revivals = append(o.revivals, r)
+			rs = append(rs, r)
 			size += recordSize(len(payload))
 		}
 		if len(ds) == 0 {
 			continue
 		}
-		if err := s.do(ctx, o, size); err != nil {
+		if err := s.do(ctx, func(g *group) error { g.revive(rs, &n); return nil }, size); err != nil {
 			return n, err
 		}
-		n += o.n
 		s.notify()
 	}
 	return n, nil
@@ -167,106 +170,69 @@ type revival struct {
 	point point
 	dest  string
 	body  int64
-	entry entry // as it is dead
-	found bool
 }
 
-// A reviveOp makes fresh deliveries of dead letters.
-type reviveOp struct {
-	revivals []revival
-	n        int
-}
-
-func (o *reviveOp) plan(g *group) error {
-	for i := range o.revivals {
-		r := &o.revivals[i]
-		if r.entry, r.found = g.dead.remove(r.point); r.found {
-			r.seq = r.entry.seq
-			g.add(&r.record)
-		}
-	}
-	return nil
-}
-
-func (o *reviveOp) undo(x *index) {
-	for _, r := range o.revivals {
-		if r.found {
-			x.dead.push(r.entry)
-		}
-	}
-}
-
-func (o *reviveOp) apply(x *index, seg *segment) {
-	for i := range o.revivals {
-		r := &o.revivals[i]
-		if !r.found {
+// revive makes fresh deliveries of dead letters. It returns how many there were once the op is done.
+func (g *group) revive(rs []revival, n *int) {
+	for i := range rs {
+		r := &rs[i]
+		e, ok := g.take(&g.dead, r.point)
+		if !ok {
 			continue
 		}
-		e := r.entry
-		x.segs.count(&e, -1)
-		e.setState(seg.number, &r.summary)
-		e.setBytes(r.body)
-		x.segs.count(&e, 1)
-		l := x.lane(r.dest)
-		x.enqueue(l, e, false)
-		x.tell(l)
-		o.n++
+		r.seq = e.seq
+		g.add(&r.record)
+		g.then(func(seg *segment) {
+			g.segs.count(&e, -1)
+			e.setState(seg.number, &r.summary)
+			e.setBytes(r.body)
+			g.segs.count(&e, 1)
+			l := g.lane(r.dest)
+			g.enqueue(l, e, false)
+			g.tell(l)
+			*n++
+		})
 	}
 }
 
 // Discard implements webhook.Keeper.
-func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
-	o := &forgetOp{kind: kindGone, from: func(x *index) []*listed { return []*listed{&x.dead} }}
-	for _, key := range keys {
-		o.points = append(o.points, pointOf(key))
+func (s *Store) Discard(ctx context.Context, keys ...string) (n int, err error) {
+	points := make([]point, len(keys))
+	for i, key := range keys {
+		points[i] = pointOf(key)
 	}
-	err := s.do(ctx, o, int64(recordHeader+16*len(keys)))
-	return o.n, err
+	err = s.do(ctx, func(g *group) error { g.forget(kindGone, points, &n, &g.dead); return nil }, int64(recordHeader+16*len(keys)))
+	return n, err
 }
 
-// A forgetOp removes dead letters, or what is in the history.
-type forgetOp struct {
-	kind   kind // kindGone or kindLost
-	points []point
-	from   func(x *index) []*listed
-	n      int // how many there were
-
-	taken []entry
-	lists []*listed // that each was in
-	gone  record
-}
-
-func (o *forgetOp) plan(g *group) error {
-	o.taken, o.lists = nil, nil
+// forget removes what is at these points of one of the lists. k is kindGone or kindLost. n is how
+// many there were, once the op is done.
+func (g *group) forget(k kind, points []point, n *int, from ...*listed) {
 	var refs []ref
-	for _, p := range o.points {
-		for _, l := range o.from(g.index) {
-			if e, ok := l.remove(p); ok {
-				o.taken, o.lists = append(o.taken, e), append(o.lists, l)
+	for _, p := range points {
+		for _, l := range from {
+			if e, ok := g.take(l, p); ok {
 				refs = append(refs, ref{e.seq, e.put.seg})
+				g.then(func(*segment) { g.segs.count(&e, -1) })
 				break
 			}
 		}
 	}
-	if len(refs) > 0 {
-		o.gone = listRecord(o.kind, refs)
-		g.add(&o.gone)
-	}
-	return nil
+	gone := g.list(k, refs)
+	g.then(func(seg *segment) {
+		*n = len(refs)
+		g.addLost(gone, seg)
+	})
 }
 
-func (o *forgetOp) undo(*index) {
-	for i, e := range o.taken {
-		o.lists[i].push(e)
+// take takes an entry out of a queue until the op is undone.
+func (g *group) take(from interface {
+	remove(point) (entry, bool)
+	push(entry)
+}, p point) (entry, bool) {
+	e, ok := from.remove(p)
+	if ok {
+		g.undo(func() { from.push(e) })
 	}
-}
-
-func (o *forgetOp) apply(x *index, seg *segment) {
-	for i := range o.taken {
-		x.segs.count(&o.taken[i], -1)
-	}
-	o.n = len(o.taken)
-	if o.kind == kindLost {
-		x.addLost(&o.gone, seg)
-	}
+	return e, ok
 }

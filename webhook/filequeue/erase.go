@@ -45,11 +45,12 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 			return erased, 0, fmt.Errorf("filequeue: %w", err)
 		}
 		for len(found) > 0 {
-			o := &eraseOp{traced: found[:min(len(found), maxErased)]}
-			found = found[len(o.traced):]
-			err := s.writer.do(ctx, o, int64(recordHeader+16*len(o.traced)), false)
-			for i, t := range o.traced {
-				if err == nil && o.changed[i] {
+			some := found[:min(len(found), maxErased)]
+			found = found[len(some):]
+			changed := make([]bool, len(some))
+			err := s.writer.do(ctx, func(g *group) error { g.erase(some, changed, &erased); return nil }, int64(recordHeader+16*len(some)), false)
+			for i, t := range some {
+				if err == nil && changed[i] {
 					again = true // something happened to it since it was found
 				} else if err == nil {
 					all = append(all, t)
@@ -59,7 +60,6 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 			if err != nil {
 				return erased, 0, errors.Join(err, s.blank(all))
 			}
-			erased += o.n
 		}
 	}
 	for _, t := range all {
@@ -191,38 +191,23 @@ func (s *Store) blank(all []*traced) error {
 	return nil
 }
 
-// An eraseOp removes deliveries of a user from the index.
-type eraseOp struct {
-	traced  []*traced
-	changed []bool // whether each is elsewhere than it was found
-	n       int    // how many there were
-
-	taken []erased
-	gone  record
-}
-
-// An erased is an entry that was taken out.
-type erased struct {
-	entry
-	lane *lane  // where it waited
-	back func() // puts it back
-}
-
-func (o *eraseOp) plan(g *group) error {
-	o.taken, o.changed = nil, make([]bool, len(o.traced))
+// erase removes deliveries of a user from the index. changed says which are elsewhere than they were
+// found, n how many there were, once the op is done.
+func (g *group) erase(all []*traced, changed []bool, n *int) {
+	clear(changed)
 	claims := g.claims.bySeq()
 	var refs []ref
-	for i, t := range o.traced {
+	for i, t := range all {
 		if t.latest.kind == kindGone {
 			continue
 		}
-		if c := claims[t.seq]; c != nil {
+		if claims[t.seq] != nil {
 			t.claimed = true
 			continue
 		}
-		e, ok := o.take(g.index, t)
+		e, lane, ok := g.takeTraced(t)
 		if !ok {
-			o.changed[i] = true
+			changed[i] = true
 			continue
 		}
 		// A merge may have copied it since.
@@ -230,52 +215,30 @@ func (o *eraseOp) plan(g *group) error {
 		if e.units > 0 {
 			t.records = append(t.records, tracedRecord{e.state, 8*uint32(e.units) - recordHeader})
 		}
-		o.taken = append(o.taken, e)
 		refs = append(refs, ref{t.seq, e.put.seg})
+		g.then(func(*segment) {
+			g.segs.count(&e, -1)
+			if lane != nil {
+				g.dequeue(lane)
+			}
+		})
 	}
-	if len(refs) > 0 {
-		o.gone = listRecord(kindGone, refs)
-		g.add(&o.gone)
-	}
-	return nil
+	g.list(kindGone, refs)
+	g.then(func(*segment) { *n += len(refs) })
 }
 
-// take removes the entry of a delivery from where it was found to be.
-func (o *eraseOp) take(x *index, t *traced) (e erased, ok bool) {
+// takeTraced takes the entry of a delivery out of where it was found to be. The lane is nil if it
+// does not wait.
+func (g *group) takeTraced(t *traced) (e entry, l *lane, ok bool) {
 	p := point{t.latest.due, t.seq}
-	retry := t.latest.kind == kindRetry || t.latest.kind == kindPut && t.latest.retry
-	switch t.latest.kind {
-	case kindDead, kindDelivered:
-		l := &x.dead
-		if t.latest.kind == kindDelivered {
-			l = &x.history
-		}
-		e.entry, ok = l.remove(p)
-		e.back = func() { l.push(e.entry) }
-	default:
-		if e.lane = x.lanes[t.dest]; e.lane == nil {
-			return e, false
-		}
-		q := e.lane.queue(retry)
-		e.entry, ok = q.remove(p)
-		e.back = func() { q.push(e.entry) }
+	k := t.latest.kind
+	if k == kindDead || k == kindDelivered {
+		e, ok = g.take(g.index.list(k), p)
+		return e, nil, ok
 	}
-	return e, ok
-}
-
-func (o *eraseOp) undo(*index) {
-	for i := range o.taken {
-		o.taken[i].back()
+	if l = g.lanes[t.dest]; l == nil {
+		return e, nil, false
 	}
-}
-
-func (o *eraseOp) apply(x *index, _ *segment) {
-	for i := range o.taken {
-		e := &o.taken[i]
-		x.segs.count(&e.entry, -1)
-		if e.lane != nil {
-			x.dequeue(e.lane)
-		}
-	}
-	o.n = len(o.taken)
+	e, ok = g.take(l.queue(k == kindRetry || k == kindPut && t.latest.retry), p)
+	return e, l, ok
 }

@@ -90,6 +90,14 @@ func (l *listed) remove(p point) (entry, bool) {
 	return e, ok
 }
 
+// list returns where dead letters are, or what is in the history.
+func (x *index) list(k kind) *listed {
+	if k == kindDelivered {
+		return &x.history
+	}
+	return &x.dead
+}
+
 func (x *index) lane(name string) *lane {
 	l := x.lanes[name]
 	if l == nil {

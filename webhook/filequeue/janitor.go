@@ -147,8 +147,8 @@ func (j *janitor) expire(ctx context.Context) (next time.Time, err error) {
 		if len(points) == 0 {
 			return next, nil
 		}
-		o := &forgetOp{kind: kindGone, points: points, from: func(x *index) []*listed { return []*listed{&x.history} }}
-		if err := j.writer.do(ctx, o, recordHeader+16*page, false); err != nil {
+		var n int
+		if err := j.writer.do(ctx, func(g *group) error { g.forget(kindGone, points, &n, &g.history); return nil }, recordHeader+16*page, false); err != nil {
 			return next, err
 		}
 	}
@@ -221,7 +221,7 @@ func (j *janitor) drop(ctx context.Context, g *segment) error {
 	if err != nil {
 		return err
 	}
-	o := &dropOp{number: g.number}
+	var refs []ref
 	var keys []byte
 	last := int64(0)
 	j.mu.Lock()
@@ -235,23 +235,17 @@ func (j *janitor) drop(ctx context.Context, g *segment) error {
 		if s.kind == kindGone || s.kind == kindLost { // a kindLost itself is moved by merge
 			for _, r := range s.refs {
 				if r.seg != g.number && r.seq != 0 && j.segs.all[r.seg] != nil {
-					o.refs = append(o.refs, r)
+					refs = append(refs, r)
 				}
 			}
 		}
 	}
 	j.mu.Unlock()
-	const each = 16 << 12 // in one record
-	for chunk := range slices.Chunk(keys, each) {
-		r := newRecord(kindKeys, append(binary.LittleEndian.AppendUint64(nil, uint64(last)), chunk...))
-		r.at = last
-		o.keys = append(o.keys, &r)
+	note := func(keys []byte) error {
+		return j.writer.do(ctx, func(group *group) error { group.drop(g, refs, keys, last); return nil }, recordSize(len(keys)+8*len(refs)), false)
 	}
-	err = j.writer.do(ctx, o, recordSize(len(keys)+8*len(o.refs)), false)
-	if full(err) && len(o.keys) > 0 {
-		// Rather forget what was put before than stay full.
-		o.keys = nil
-		err = j.writer.do(ctx, o, recordSize(8*len(o.refs)), false)
+	if err = note(keys); full(err) && len(keys) > 0 {
+		err = note(nil) // rather forget what was put before than stay full
 	}
 	if err != nil {
 		return err
@@ -308,38 +302,29 @@ func (s *Store) summaries(g *segment) ([]summary, error) {
 // maxHint is how long a hint file is at most, in bytes.
 const maxHint = 256 << 20
 
-// A dropOp notes that a segment is about to be removed, and keeps what is needed of it: keys of
-// the dedup window, and that records of other segments are gone.
-type dropOp struct {
-	number uint32
-	refs   []ref
-	keys   []*record
-
-	gone, dropped record
+// drop notes that a segment is about to be removed, and keeps what is needed of it: keys of the
+// dedup window, and that records of other segments are gone.
+func (g *group) drop(seg *segment, refs []ref, keys []byte, last int64) {
+	g.remember(keys, last, seg.turn)
+	g.list(kindGone, refs)
+	dropped := newRecord(kindDropped, binary.AppendUvarint(nil, uint64(seg.number)))
+	dropped.refs = []ref{{0, seg.number}}
+	g.add(&dropped)
+	g.then(func(*segment) { delete(g.segs.all, seg.number) })
 }
 
-func (o *dropOp) plan(g *group) error {
-	for _, k := range o.keys {
-		g.add(k)
+// remember stores keys of the dedup window, 16 bytes each. last is when the latest was put, turn
+// that of the window.
+func (g *group) remember(keys []byte, last int64, turn uint64) {
+	const each = 16 << 12 // in one record
+	for chunk := range slices.Chunk(keys, each) {
+		r := newRecord(kindKeys, append(binary.LittleEndian.AppendUint64(nil, uint64(last)), chunk...))
+		r.at = last
+		g.add(&r)
+		g.then(func(seg *segment) {
+			e := r.entryOf(seg.number)
+			g.segs.count(&e, 1)
+			g.keys = append(g.keys, remembered{e, turn})
+		})
 	}
-	if len(o.refs) > 0 {
-		o.gone = listRecord(kindGone, o.refs)
-		g.add(&o.gone)
-	}
-	o.dropped = newRecord(kindDropped, binary.AppendUvarint(nil, uint64(o.number)))
-	o.dropped.refs = []ref{{0, o.number}}
-	g.add(&o.dropped)
-	return nil
-}
-
-func (o *dropOp) undo(*index) {}
-
-func (o *dropOp) apply(x *index, seg *segment) {
-	turn := x.segs.all[o.number].turn
-	for _, k := range o.keys {
-		e := k.entryOf(seg.number)
-		x.segs.count(&e, 1)
-		x.keys = append(x.keys, remembered{e, turn})
-	}
-	delete(x.segs.all, o.number)
 }

@@ -42,16 +42,16 @@ func (s *Store) complain(what string, seq uint64, d *webhook.DeadLetter, err err
 // setAside removes claimed deliveries that cannot be read. While that cannot be stored, they
 // stay claimed.
 func (s *Store) setAside(lost []*claim) {
-	o := &settleOp{kind: kindLost}
+	var ts []settlement
 	for _, c := range lost {
-		o.settlements = append(o.settlements, settlement{verdict: webhook.Done, id: c.id})
+		ts = append(ts, settlement{verdict: webhook.Done, id: c.id})
 	}
-	s.writer.do(context.Background(), o, recordHeader, false)
+	s.writer.do(context.Background(), func(g *group) error { g.settle(ts, kindLost); return nil }, recordHeader, false)
 }
 
-// addLost counts what a record of kindLost lists.
+// addLost counts what a record lists if it is a kindLost.
 func (x *index) addLost(r *record, seg *segment) {
-	if seg == nil || len(r.refs) == 0 {
+	if r.kind != kindLost || seg == nil || len(r.refs) == 0 {
 		return
 	}
 	e := r.entryOf(seg.number)

@@ -19,7 +19,6 @@ type move struct {
 	// it does not find what an op before is about to settle.
 	find   func(x *index, planning bool) *entry
 	copies []record
-	taken  bool
 }
 
 // maxMove is about how many bytes a merge copies in one commit. Then it pauses for movePace times as
@@ -37,7 +36,7 @@ func (j *janitor) merge(ctx context.Context, g *segment) error {
 	}
 	for len(moves) > 0 {
 		began := time.Now()
-		o := &moveOp{from: g.number}
+		var some []*move
 		size := int64(0)
 		for len(moves) > 0 && size < maxMove {
 			m := moves[0]
@@ -48,9 +47,9 @@ func (j *janitor) merge(ctx context.Context, g *segment) error {
 			for i := range m.copies {
 				size += recordSize(len(m.copies[i].payload))
 			}
-			o.moves = append(o.moves, m)
+			some = append(some, m)
 		}
-		if err := j.writer.do(ctx, o, size, false); err != nil {
+		if err := j.writer.do(ctx, func(group *group) error { group.move(g.number, some); return nil }, size, false); err != nil {
 			return err
 		}
 		if took := time.Since(began); len(moves) > 0 && took > 0 {
@@ -110,58 +109,45 @@ var errNoMoves = errors.New("nothing to copy")
 
 var errGone = errors.New("the segment is gone")
 
-// A moveOp copies records.
-type moveOp struct {
-	from  uint32
-	moves []*move
-	gone  record
-}
-
-func (o *moveOp) plan(g *group) error {
-	source := false
-	for _, m := range o.moves {
+// move copies records of a segment.
+func (g *group) move(from uint32, moves []*move) {
+	var refs []ref
+	for _, m := range moves {
 		e := m.find(g.index, true)
-		if m.taken = e != nil && m.same(e) && len(m.copies) > 0; !m.taken {
+		if e == nil || !m.same(e) || len(m.copies) == 0 {
 			continue
 		}
 		for i := range m.copies {
 			g.add(&m.copies[i])
 		}
-		source = source || m.was.put.seg == o.from
+		if m.was.put.seg == from {
+			refs = []ref{{0, from}}
+		}
+		g.then(func(seg *segment) {
+			if e := m.find(g.index, false); e != nil && m.same(e) {
+				m.apply(g.index, e, from, seg)
+			}
+		})
 	}
-	if source {
-		o.gone = listRecord(kindGone, []ref{{0, o.from}})
-		g.add(&o.gone)
+	g.list(kindGone, refs)
+}
+
+// apply has an entry point to the copies.
+func (m *move) apply(x *index, e *entry, from uint32, seg *segment) {
+	x.segs.count(e, -1)
+	copies := m.copies
+	if e.put.seg == from {
+		e.put, copies = place{seg.number, copies[0].off}, copies[1:]
 	}
-	return nil
+	if len(copies) > 0 {
+		e.state = place{seg.number, copies[0].off}
+	}
+	x.segs.count(e, 1)
 }
 
 // same reports whether the records of an entry are where they were.
 func (m *move) same(e *entry) bool {
 	return e.put == m.was.put && e.units == m.was.units && e.state == m.was.state
-}
-
-func (o *moveOp) undo(*index) {}
-
-func (o *moveOp) apply(x *index, seg *segment) {
-	for _, m := range o.moves {
-		if !m.taken {
-			continue
-		}
-		e := m.find(x, false)
-		if e == nil || !m.same(e) {
-			continue
-		}
-		x.segs.count(e, -1)
-		copies := m.copies
-		if e.put.seg == o.from {
-			e.put, copies = place{seg.number, copies[0].off}, copies[1:]
-		}
-		if len(copies) > 0 {
-			e.state = place{seg.number, copies[0].off}
-		}
-		x.segs.count(e, 1)
-	}
 }
 
 // moves returns what a merge of a segment has to copy. It holds the lock for a part of the index

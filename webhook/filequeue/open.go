@@ -111,7 +111,11 @@ func open(d disk.Disk, dir string, c Config) (_ *Store, err error) {
 	go s.writer.run() // Close ends it
 	go s.janitor.run()
 	if len(ld.lost) > 0 {
-		s.writer.do(context.Background(), &lostOp{refs: ld.lost}, recordHeader, false) // or else the next start does
+		s.writer.do(context.Background(), func(g *group) error {
+			lost := g.list(kindLost, ld.lost)
+			g.then(func(seg *segment) { g.addLost(lost, seg) })
+			return nil
+		}, recordHeader, false) // or else the next start does
 	}
 	return s, nil
 }
@@ -197,19 +201,3 @@ func (l *log) resize() {
 	l.reserveBytes = max(minSegment, min(maxReserve, total/reserveFraction))
 	l.step = max(minSegment/4, min(step, l.segmentBytes/4)) &^ 4095
 }
-
-// A lostOp notes that deliveries cannot be read, which Open has found.
-type lostOp struct {
-	refs   []ref
-	record record
-}
-
-func (o *lostOp) plan(g *group) error {
-	o.record = listRecord(kindLost, o.refs)
-	g.add(&o.record)
-	return nil
-}
-
-func (o *lostOp) undo(*index) {}
-
-func (o *lostOp) apply(x *index, seg *segment) { x.addLost(&o.record, seg) }

@@ -64,32 +64,53 @@ func newPuts(ps []webhook.Put, now int64) (puts []put, size int64, err error) {
 	return puts, size, nil
 }
 
-// A putOp stores deliveries.
-type putOp struct {
-	puts     []put
-	maxBytes int64
+// store stores puts, unless what is needed would have more than maxBytes then.
+func (g *group) store(puts []put, maxBytes int64) error {
+	had := g.bytes
+	for i := range puts {
+		p := &puts[i]
+		if p.left = !p.known && !g.seen.Add(p.key, g.now); !p.left {
+			g.add(&p.record)
+		} else if g.has(p.key) {
+			g.request.depends = true
+		}
+	}
+	g.undo(func() {
+		for i := range puts {
+			if p := &puts[i]; !p.left && !p.known {
+				g.seen.Remove(p.key)
+			}
+		}
+	})
+	bytes := g.bytes - had
+	switch {
+	case maxBytes == Unlimited || bytes == 0 || g.stored()+g.bytes <= maxBytes:
+	case bytes > maxBytes:
+		return webhook.ErrTooLarge
+	default:
+		return webhook.ErrQueueFull
+	}
+	g.then(func(seg *segment) {
+		for i := range puts {
+			if p := &puts[i]; !p.left {
+				p.apply(g.index, seg)
+			}
+		}
+	})
+	return nil
 }
 
-func (o *putOp) plan(g *group) error {
-	var bytes int64
-	had := g.bytes
-	for i := range o.puts {
-		p := &o.puts[i]
-		if p.left = !p.known && !g.seen.Add(p.key, g.now); p.left {
-			g.depends = g.depends || g.has(p.key)
-			continue
-		}
-		bytes += recordSize(len(p.payload))
-		g.add(&p.record)
+// apply adds to the index what is durable in a segment.
+func (p *put) apply(x *index, seg *segment) {
+	l := x.lane(p.dest)
+	e := p.entry(seg.number)
+	x.segs.count(&e, 1)
+	if p.keep {
+		p.claim = x.claims.add(e, l, p.retry, int64(p.body)).id
+		x.waiting++
+	} else {
+		x.enqueue(l, e, p.retry)
 	}
-	if o.maxBytes == Unlimited || bytes == 0 || g.stored()+had+bytes <= o.maxBytes {
-		return nil
-	}
-	o.undo(g.index)
-	if bytes > o.maxBytes {
-		return webhook.ErrTooLarge
-	}
-	return webhook.ErrQueueFull
 }
 
 // has reports whether the group puts a delivery with this key.
@@ -102,37 +123,11 @@ func (g *group) has(key [16]byte) bool {
 	return false
 }
 
-func (o *putOp) apply(x *index, seg *segment) {
-	for i := range o.puts {
-		p := &o.puts[i]
-		if p.left {
-			continue
-		}
-		l := x.lane(p.dest)
-		e := p.entry(seg.number)
-		x.segs.count(&e, 1)
-		if p.keep {
-			p.claim = x.claims.add(e, l, p.retry, int64(p.body)).id
-			x.waiting++
-		} else {
-			x.enqueue(l, e, p.retry)
-		}
-	}
-}
-
 // entry returns the entry of a put.
 func (s *summary) entry(seg uint32) entry {
 	e := entry{due: s.due, seq: s.seq, put: place{seg, s.off}, size: s.size}
 	e.setBytes(int64(s.body))
 	return e
-}
-
-func (o *putOp) undo(x *index) {
-	for i := range o.puts {
-		if p := &o.puts[i]; !p.left && !p.known {
-			x.seen.Remove(p.key)
-		}
-	}
 }
 
 // Put implements webhook.Store.
@@ -148,8 +143,7 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 	if err != nil {
 		return err
 	}
-	o := &putOp{puts: puts, maxBytes: s.config.MaxBytes}
-	if err := s.writer.do(ctx, o, size, true); err != nil {
+	if err := s.writer.do(ctx, func(g *group) error { return g.store(puts, s.config.MaxBytes) }, size, true); err != nil {
 		return err
 	}
 	for i := range puts {

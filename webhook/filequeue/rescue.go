@@ -2,7 +2,6 @@ package filequeue
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -130,33 +129,18 @@ func (ld *loader) copyTo(ctx context.Context, s *Store, q *queue, verdict webhoo
 // copyKeys has another store remember what was put before.
 func (ld *loader) copyKeys(ctx context.Context, s *Store) error {
 	for chunk := range slices.Chunk(ld.keys, 4096) {
-		b := binary.LittleEndian.AppendUint64(nil, uint64(chunk[len(chunk)-1].at))
+		var keys []byte
 		for _, k := range chunk {
-			b = append(b, k.key[:]...)
+			keys = append(keys, k.key[:]...)
 		}
-		o := &keysOp{record: newRecord(kindKeys, b)}
-		o.record.at = chunk[len(chunk)-1].at
-		if err := s.writer.do(ctx, o, recordSize(len(b)), false); err != nil {
+		if err := s.writer.do(ctx, func(g *group) error {
+			g.remember(keys, chunk[len(chunk)-1].at, g.seen.Turns())
+			return nil
+		}, recordSize(len(keys)), false); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// A keysOp stores keys of the dedup window.
-type keysOp struct{ record record }
-
-func (o *keysOp) plan(g *group) error {
-	g.add(&o.record)
-	return nil
-}
-
-func (o *keysOp) undo(*index) {}
-
-func (o *keysOp) apply(x *index, seg *segment) {
-	e := o.record.entryOf(seg.number)
-	x.segs.count(&e, 1)
-	x.keys = append(x.keys, remembered{e, x.seen.Turns()})
 }
 
 // copyRoster copies the database of the audiences, if there is one and it can be read.

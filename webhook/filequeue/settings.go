@@ -50,21 +50,31 @@ func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.S
 }
 
 // Set implements webhook.Keeper.
-func (s *Store) Set(ctx context.Context, e webhook.Setting) (uint64, error) {
+func (s *Store) Set(ctx context.Context, e webhook.Setting) (version uint64, err error) {
 	if n := len(e.Name); n < 1 || n > 512 || len(e.Value) > webhook.MaxSetting {
 		return 0, fmt.Errorf("filequeue: setting with a name of %d bytes and a value of %d", n, len(e.Value))
 	}
-	o := &setOp{Setting: webhook.Setting{Name: strings.Clone(e.Name), Value: bytes.Clone(e.Value), Version: e.Version}}
+	e.Name, e.Value = strings.Clone(e.Name), bytes.Clone(e.Value)
+	var b []byte
 	if e.Value != nil {
-		b := binary.AppendUvarint(nil, uint64(len(e.Name)))
+		b = binary.AppendUvarint(nil, uint64(len(e.Name)))
 		b = binary.AppendUvarint(append(b, e.Name...), uint64(len(e.Value)))
-		o.record = newRecord(kindSetting, append(b, e.Value...))
-		o.name = o.Name
+		b = append(b, e.Value...)
 	}
-	if err := s.do(ctx, o, recordSize(len(o.payload))); err != nil {
+	err = s.do(ctx, func(g *group) (err error) {
+		var r *record
+		if b != nil {
+			r = new(record)
+			*r = newRecord(kindSetting, b)
+			r.name = e.Name
+		}
+		version, err = g.set(e, r)
+		return err
+	}, recordSize(len(b)))
+	if err != nil {
 		return 0, err
 	}
-	return o.version, nil
+	return version, nil
 }
 
 func readSetting(payload []byte) (e webhook.Setting, err error) {
@@ -79,63 +89,38 @@ func readSetting(payload []byte) (e webhook.Setting, err error) {
 	return e, nil
 }
 
-// A setOp changes a setting. Others see the change before it is durable, for as long as that
-// takes.
-type setOp struct {
-	webhook.Setting
-	record  // none if it removes the setting
-	gone    record
-	was     stored
-	had     bool
-	version uint64
-}
-
-func (o *setOp) plan(g *group) error {
-	i, had := g.settings.find(o.Name)
-	if had && g.settings[i].Version != o.Version || !had && o.Version != 0 {
-		return webhook.ErrConflict
+// set changes a setting, or removes it if r is nil, and returns its new version. Others see the
+// change before it is durable, for as long as that takes.
+func (g *group) set(e webhook.Setting, r *record) (uint64, error) {
+	i, had := g.settings.find(e.Name)
+	if had && g.settings[i].Version != e.Version || !had && e.Version != 0 {
+		return 0, webhook.ErrConflict
 	}
-	if o.had = had; had {
-		o.was = g.settings[i]
-		o.gone = listRecord(kindGone, []ref{{o.was.Version, o.was.put.seg}})
-		g.add(&o.gone)
-		o.version = o.gone.seq
+	if had {
+		was := g.settings[i]
+		e.Version = g.list(kindGone, []ref{{was.Version, was.put.seg}}).seq
 		g.settings = slices.Delete(g.settings, i, i+1)
+		g.undo(func() { g.settings = slices.Insert(g.settings, i, was) })
+		g.then(func(*segment) { g.segs.count(&was.entry, -1) })
 	}
-	if o.payload != nil {
-		g.add(&o.record)
-		o.version = o.seq
-		e := stored{o.Setting, entry{}}
-		e.Version = o.version
-		g.settings = slices.Insert(g.settings, i, e)
-	} else if !had {
-		g.depends = true // nothing to remove
-		o.version = g.seq
+	switch {
+	case r != nil:
+		g.add(r)
+		e.Version = r.seq
+		g.settings = slices.Insert(g.settings, i, stored{e, entry{}})
+		g.undo(func() { g.settings = slices.Delete(g.settings, i, i+1) })
+		g.then(func(seg *segment) {
+			// Another Set of the same commit may have come after this one.
+			if i, found := g.settings.find(e.Name); found && g.settings[i].Version == e.Version {
+				own := r.entryOf(seg.number)
+				g.settings[i].entry = own
+				g.segs.count(&own, 1)
+			}
+		})
+	case !had: // nothing to remove
+		g.request.depends = true
+		e.Version = g.seq
 		g.seq++
 	}
-	return nil
-}
-
-func (o *setOp) undo(x *index) {
-	i, found := x.settings.find(o.Name)
-	if found {
-		x.settings = slices.Delete(x.settings, i, i+1)
-	}
-	if o.had {
-		x.settings = slices.Insert(x.settings, i, o.was)
-	}
-}
-
-func (o *setOp) apply(x *index, seg *segment) {
-	if o.had {
-		x.segs.count(&o.was.entry, -1)
-	}
-	if o.payload == nil {
-		return
-	}
-	// Another Set of the same commit may have come after this one.
-	if i, found := x.settings.find(o.Name); found && x.settings[i].Version == o.version {
-		x.settings[i].entry = o.entryOf(seg.number)
-		x.segs.count(&x.settings[i].entry, 1)
-	}
+	return e.Version, nil
 }

@@ -21,17 +21,11 @@ const (
 	maxSettledBytes = 2 << 20
 )
 
-// A settleOp ends claims. What is done is one record for all.
-type settleOp struct {
-	settlements []settlement
-	gone        record
-	kind        kind // of gone
-}
-
-func (o *settleOp) plan(g *group) error {
+// settle ends claims. What is done is one record for all, of kind k.
+func (g *group) settle(ts []settlement, k kind) {
 	var refs []ref
-	for i := range o.settlements {
-		t := &o.settlements[i]
+	for i := range ts {
+		t := &ts[i]
 		t.claim = g.claims.get(t.id)
 		if t.claim == nil || t.claim.busy {
 			t.claim = nil
@@ -46,59 +40,48 @@ func (o *settleOp) plan(g *group) error {
 			refs = append(refs, ref{t.claim.seq, t.claim.put.seg})
 		}
 	}
-	if len(refs) > 0 {
-		o.gone = listRecord(o.kind, refs)
-		g.add(&o.gone)
-	}
-	return nil
+	gone := g.list(k, refs)
+	g.undo(func() {
+		for i := range ts {
+			if c := ts[i].claim; c != nil {
+				c.busy = false
+			}
+		}
+	})
+	g.then(func(seg *segment) {
+		for i := range ts {
+			if ts[i].claim != nil {
+				ts[i].apply(g.index, seg)
+			}
+		}
+		g.addLost(gone, seg)
+	})
 }
 
-func (o *settleOp) undo(*index) {
-	for i := range o.settlements {
-		if c := o.settlements[i].claim; c != nil {
-			c.busy = false
-		}
+// apply moves what was claimed to where it belongs now.
+func (t *settlement) apply(x *index, seg *segment) {
+	c := t.claim
+	x.claims.end(c)
+	if t.verdict == webhook.Return {
+		c.lane.queue(c.retry).push(c.entry)
+		return
 	}
-}
-
-func (o *settleOp) apply(x *index, seg *segment) {
-	for i := range o.settlements {
-		t := &o.settlements[i]
-		c := t.claim
-		if c == nil {
-			continue
-		}
-		x.claims.end(c)
-		x.segs.count(&c.entry, -1)
-		e := c.entry
-		if t.payload != nil {
-			e.setState(seg.number, &t.summary)
-		}
-		switch {
-		case t.verdict == webhook.Return:
-			x.segs.count(&e, 1)
-			c.lane.queue(c.retry).push(e)
-			continue
-		case t.payload == nil: // done, and not to be kept
-		case t.kind == kindFresh || t.kind == kindRetry:
-			e.setBytes(c.body)
-			x.segs.count(&e, 1)
-			c.lane.queue(t.kind == kindRetry).push(e)
-			continue
-		case t.kind == kindDead:
-			e.setBytes(t.bytes)
-			x.segs.count(&e, 1)
-			x.dead.push(e)
-		default:
-			e.setBytes(t.bytes)
-			x.segs.count(&e, 1)
-			x.history.push(e)
-		}
+	x.segs.count(&c.entry, -1)
+	e := c.entry
+	if t.payload == nil { // done, and not to be kept
+		x.dequeue(c.lane)
+		return
+	}
+	e.setState(seg.number, &t.summary)
+	if t.kind == kindFresh || t.kind == kindRetry {
+		e.setBytes(c.body)
+		c.lane.queue(t.kind == kindRetry).push(e)
+	} else {
+		e.setBytes(t.bytes)
+		x.list(t.kind).push(e)
 		x.dequeue(c.lane)
 	}
-	if o.kind == kindLost {
-		x.addLost(&o.gone, seg)
-	}
+	x.segs.count(&e, 1)
 }
 
 // settlement prepares one for an op. The error is about it alone.
@@ -167,22 +150,22 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (n int, err
 	}
 	defer s.calls.Done()
 	for n < len(ss) {
-		o := &settleOp{kind: kindGone}
+		var ts []settlement
 		size := int64(0)
 		var bad error
-		for i := n; i < len(ss) && len(o.settlements) < maxSettled && size < maxSettledBytes; i++ {
+		for i := n; i < len(ss) && len(ts) < maxSettled && size < maxSettledBytes; i++ {
 			var t settlement
 			if t, bad = s.settlement(&ss[i]); bad != nil {
 				break
 			}
-			o.settlements = append(o.settlements, t)
+			ts = append(ts, t)
 			size += recordSize(len(t.payload))
 		}
-		if len(o.settlements) > 0 {
-			if err := s.writer.do(ctx, o, size, false); err != nil {
+		if len(ts) > 0 {
+			if err := s.writer.do(ctx, func(g *group) error { g.settle(ts, kindGone); return nil }, size, false); err != nil {
 				return n, err
 			}
-			n += len(o.settlements)
+			n += len(ts)
 		}
 		if bad != nil {
 			return n, bad

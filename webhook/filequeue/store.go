@@ -168,7 +168,11 @@ func (s *Store) Close() error {
 	s.calls.Wait()
 	s.janitor.close()
 	if !s.segs.sealed() {
-		s.writer.do(context.Background(), &closedOp{}, recordHeader, false) // if it fails, Open does without
+		s.writer.do(context.Background(), func(g *group) error {
+			r := newRecord(kindClosed, nil)
+			g.add(&r)
+			return nil
+		}, recordHeader, false) // if it fails, Open does without
 	}
 	close(s.writer.stop)
 	<-s.writer.ended
@@ -187,15 +191,3 @@ func (s *Store) closeFiles() {
 	}
 	s.lock.Close()
 }
-
-// A closedOp notes that the store is closed.
-type closedOp struct{ record record }
-
-func (o *closedOp) plan(g *group) error {
-	o.record = newRecord(kindClosed, nil)
-	g.add(&o.record)
-	return nil
-}
-
-func (o *closedOp) apply(*index, *segment) {}
-func (o *closedOp) undo(*index)            {}

@@ -3,21 +3,15 @@ package filequeue
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
 
-// An op is what one call wants to have stored, all of it or nothing.
-type op interface {
-	// plan adds the records of the op to the group, or returns why it cannot be done. It
-	// may be called again after undo. plan, apply and undo are called with the store's lock.
-	plan(g *group) error
-	// apply changes the index, once the records are durable in seg, which is nil if there
-	// are none.
-	apply(x *index, seg *segment)
-	// undo takes back what plan has done to the index.
-	undo(x *index)
-}
+// An op is what one call wants to have stored, all of it or nothing. It adds the records to
+// the group, or returns why it cannot be done, and may be called again after it was undone. It
+// and what it hands to then and undo are called with the store's lock.
+type op func(g *group) error
 
 // A group is the ops that are committed together.
 type group struct {
@@ -25,10 +19,11 @@ type group struct {
 	now     time.Time
 	seq     uint64 // of the record to come
 	records []*record
-	bytes   int64 // of the records
-	depends bool  // set by plan: the op fails if the commit does, though it may have no records
+	bytes   int64    // of the records
+	request *request // whose op is being called
 }
 
+// add adds a record, with a sequence number of its own unless it has one.
 func (g *group) add(r *record) {
 	if r.seq == 0 {
 		r.seq = g.seq
@@ -36,16 +31,42 @@ func (g *group) add(r *record) {
 	}
 	g.records = append(g.records, r)
 	g.bytes += recordSize(len(r.payload))
+	g.request.depends = true
 }
+
+// list adds a record that lists refs, if there are any, and returns it.
+func (g *group) list(k kind, refs []ref) *record {
+	r := listRecord(k, refs)
+	if len(refs) > 0 {
+		g.add(&r)
+	}
+	return &r
+}
+
+// then has f called once the records are durable in seg, which is nil if there are none.
+func (g *group) then(f func(seg *segment)) { g.request.then = append(g.request.then, f) }
+
+// undo has f called if the op or the commit fails. It takes back what the op did to the index.
+func (g *group) undo(f func()) { g.request.undo = append(g.request.undo, f) }
 
 // A request is an op that is on its way.
 type request struct {
-	op
-	size  int64 // about how many bytes it writes
-	puts  bool  // it may not take the reserve
-	err   error
-	done  chan struct{}
-	taken bool
+	op      op
+	size    int64 // about how many bytes it writes
+	puts    bool  // it may not take the reserve
+	err     error
+	done    chan struct{}
+	taken   bool
+	depends bool // the op fails if the commit does
+	then    []func(seg *segment)
+	undo    []func()
+}
+
+// undone takes back what the op did.
+func (r *request) undone() {
+	for _, f := range slices.Backward(r.undo) {
+		f()
+	}
 }
 
 // The bounds of a group and of what waits for the next one, in bytes. A request that is longer
@@ -283,20 +304,19 @@ func (w *writer) refuse(rs []*request, err error) {
 func (w *writer) try(rs []*request) error {
 	g := group{index: w.index, now: time.Now(), seq: w.log.seq}
 	w.mu.Lock()
-	needs := make([]bool, len(rs)) // which need the commit
 	puts := false
-	for i, r := range rs {
+	for _, r := range rs {
 		if r.err != nil {
 			continue
 		}
-		before := len(g.records)
-		g.depends = false
-		if r.err = r.plan(&g); r.err != nil {
-			g.records = g.records[:before]
+		before, bytes := len(g.records), g.bytes
+		g.request, r.depends, r.then, r.undo = r, false, nil, nil
+		if r.err = r.op(&g); r.err != nil {
+			r.undone()
+			g.records, g.bytes = g.records[:before], bytes
 			continue
 		}
-		needs[i] = g.depends || len(g.records) > before
-		puts = puts || r.puts && needs[i]
+		puts = puts || r.puts && r.depends
 	}
 	w.log.seq = g.seq // is not used again, even if the commit fails
 	w.mu.Unlock()
@@ -307,21 +327,23 @@ func (w *writer) try(rs []*request) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	failed := rs[:0:0]
-	for i, r := range rs {
-		switch {
-		case r.err != nil:
-		case err != nil && needs[i]:
-			failed = append(failed, r)
-		default:
-			r.apply(w.index, seg)
+	for _, r := range rs {
+		if r.err == nil && (err == nil || !r.depends) {
+			for _, f := range r.then {
+				f(seg)
+			}
 		}
 	}
-	for i := len(failed) - 1; i >= 0; i-- {
-		failed[i].undo(w.index)
+	if err == nil {
+		if seg != nil {
+			seg.turn = w.index.seen.Turns()
+		}
+		return nil
 	}
-	if err == nil && seg != nil {
-		seg.turn = w.index.seen.Turns()
+	for _, r := range slices.Backward(rs) {
+		if r.err == nil && r.depends {
+			r.undone()
+		}
 	}
 	return err
 }
