@@ -166,10 +166,8 @@ func (j *janitor) moves(from uint32) (moves []*move) {
 	for name := range x.lanes {
 		lanes = append(lanes, name)
 	}
-	for _, c := range x.claims.slots {
-		if c != nil {
-			add(move{was: c.entry, kind: stateOf[c.retry], dest: c.lane.name, find: findWaiting(c.lane.name, c.retry, c.point())})
-		}
+	for _, c := range x.claims.byID {
+		add(move{was: c.entry, kind: stateOf[c.retry], dest: c.lane.name, find: findWaiting(c.lane.name, c.retry, c.point())})
 	}
 	for _, e := range x.settings {
 		add(move{was: e.entry, kind: kindSetting, name: e.Name, find: func(x *index, _ bool) *entry {
@@ -244,8 +242,8 @@ func findWaiting(dest string, retry bool, p point) func(x *index, planning bool)
 		if e := l.queue(retry).at(p); e != nil {
 			return e
 		}
-		for _, c := range x.claims.slots {
-			if c != nil && c.seq == p.seq && c.lane == l && !(planning && c.busy) {
+		for _, c := range x.claims.byID {
+			if c.seq == p.seq && c.lane == l && !(planning && c.busy) {
 				return &c.entry
 			}
 		}

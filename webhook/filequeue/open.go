@@ -125,7 +125,7 @@ func newStore(d disk.Disk, c Config, lock io.Closer) *Store {
 	s := &Store{config: c, lock: lock, disk: d, changed: make(chan struct{}, 1), done: make(chan struct{})}
 	s.segs = &segments{all: make(map[uint32]*segment)}
 	s.index = &index{
-		segs: s.segs, lanes: make(map[string]*lane), news: make(map[string]struct{}),
+		segs: s.segs, claims: claims{byID: make(map[uint64]*claim)}, lanes: make(map[string]*lane), news: make(map[string]struct{}),
 		seen: storekit.NewWindow(c.DedupMax, c.DedupWindow), told: make(map[uint64]struct{}),
 	}
 	return s

@@ -26,7 +26,7 @@ func (g *group) settle(ts []settlement, k kind) {
 	var refs []ref
 	for i := range ts {
 		t := &ts[i]
-		t.claim = g.claims.get(t.id)
+		t.claim = g.claims.byID[t.id]
 		if t.claim == nil || t.claim.busy {
 			t.claim = nil
 			continue
@@ -113,7 +113,7 @@ func (s *Store) settlement(by *webhook.Settlement) (t settlement, err error) {
 		}
 	}
 	s.mu.Lock()
-	c := s.index.claims.get(t.id)
+	c := s.index.claims.byID[t.id]
 	var held claim
 	var p pinned
 	if c != nil {

@@ -125,7 +125,7 @@ func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
 	defer s.mu.Unlock()
 	x := s.index
 	c := webhook.Counts{
-		Waiting: x.waiting, Claimed: x.claims.len(),
+		Waiting: x.waiting, Claimed: len(x.claims.byID),
 		Dead: x.dead.len, DeadBytes: x.dead.bytes, OldestDead: dueOf(x.dead.first()),
 		Delivered: x.history.len, DeliveredBytes: x.history.bytes,
 	}

@@ -59,8 +59,8 @@ func (s *Store) waitingAfter(ctx context.Context, destination string, from point
 			return nil
 		}
 		all := l.retries.after(from, page, l.fresh.after(from, page, nil))
-		for _, c := range x.claims.slots {
-			if c != nil && c.lane == l && from.before(c.point()) {
+		for _, c := range x.claims.byID {
+			if c.lane == l && from.before(c.point()) {
 				all = append(all, c.entry)
 			}
 		}
