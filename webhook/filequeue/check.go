@@ -42,7 +42,7 @@ func CheckContext(ctx context.Context, dir string, progress func(read, of int64)
 	defer ld.closeFiles()
 	x := ld.index
 	r := Report{Waiting: x.waiting, Dead: x.dead.len, Delivered: x.history.len, Settings: len(x.settings), Missing: ld.missing}
-	r.Bytes, r.Needed = ld.segs.bytes()
+	r.Bytes, r.Needed = ld.index.segs.bytes()
 	if len(r.Missing) > 0 {
 		return r, fmt.Errorf("%w: %s: %s", ErrDamaged, dir, strings.Join(r.Missing, "; "))
 	}
@@ -106,7 +106,7 @@ func (ld *loader) compareHints(files []disk.Info) {
 		if err != nil {
 			continue // it is made anew, and nothing is lost
 		}
-		if _, listed := ld.ends[n]; ld.segs.all[n] == nil && !listed {
+		if _, listed := ld.ends[n]; ld.index.segs[n] == nil && !listed {
 			ld.report("%s, of %d bytes, is missing", segmentName(n), end)
 		}
 		missing := make(map[string]int)

@@ -15,40 +15,45 @@ import (
 // page is how many deliveries of a list are read at once.
 const page = 256
 
-// list reads the deliveries that get selects from the index. It leaves out those that are gone
-// meanwhile, and sets aside those that cannot be read. last is the point of the last one.
-func (s *Store) list(ctx context.Context, get func(x *index) []entry) (ds []webhook.DeadLetter, points []point, last point, err error) {
+// A found is a delivery that was read, and where the index has it.
+type found struct {
+	webhook.DeadLetter
+	at point
+}
+
+// list reads entries of the index. It leaves out those that are gone meanwhile, and sets aside
+// those that cannot be read.
+func (s *Store) list(ctx context.Context, get func(x *index) []entry) (all []found, err error) {
 	if err := s.enter(ctx); err != nil {
-		return nil, nil, last, err
+		return nil, err
 	}
 	defer s.calls.Done()
 	s.mu.Lock()
 	entries := get(s.index)
 	pins := make([]pinned, len(entries))
 	for i, e := range entries {
-		pins[i] = s.segs.pin(e)
-		last = e.point()
+		pins[i] = s.index.segs.pin(e)
 	}
 	s.mu.Unlock()
 	for i := range pins {
 		p := &pins[i]
-		var d webhook.DeadLetter
+		f := found{at: p.point()}
 		if err == nil {
-			err = p.load(&d)
+			err = p.load(&f.DeadLetter)
 		}
 		p.release()
 		switch {
 		case errors.Is(err, errState):
-			s.complain("the attempts of a delivery cannot be read", p.seq, &d, err)
-			d.Due, d.Died = p.dueAt(), p.dueAt()
+			s.complaints.add("the attempts of a delivery cannot be read", p.seq, &f.DeadLetter, err)
+			f.Due, f.Died = p.dueAt(), p.dueAt()
 		case errors.Is(err, errDamaged):
 			n := 0
 			s.writer.do(ctx, func(g *group) error {
-				g.forget(kindLost, []point{p.point()}, &n, &g.dead, &g.history)
+				g.forget(kindLost, []point{f.at}, &n, &g.dead, &g.history)
 				return nil
 			}, recordHeader, false)
 			if n > 0 {
-				s.complain("a dead letter, or a delivery of the history, cannot be read, and is set aside", p.seq, &d, err)
+				s.complaints.add("a dead letter, or a delivery of the history, cannot be read, and is set aside", p.seq, &f.DeadLetter, err)
 			}
 			err = nil
 			continue
@@ -56,12 +61,30 @@ func (s *Store) list(ctx context.Context, get func(x *index) []entry) (ds []webh
 			continue
 		}
 		err = nil
-		ds, points = append(ds, d), append(points, p.point())
+		f.Key = keyAt(f.at)
+		all = append(all, f)
 	}
 	if err != nil {
-		return nil, nil, last, fmt.Errorf("filequeue: %w", err)
+		return nil, fmt.Errorf("filequeue: %w", err)
 	}
-	return ds, points, last, nil
+	return all, nil
+}
+
+// pages reads the entries behind a point, of which get returns the next page.
+func (s *Store) pages(ctx context.Context, from point, get func(x *index, from point) []entry) iter.Seq2[found, error] {
+	return func(yield func(found, error) bool) {
+		last := from
+		storekit.Pages("more", func(string) (all []found, next string, err error) {
+			all, err = s.list(ctx, func(x *index) []entry {
+				entries := get(x, last)
+				if len(entries) > 0 {
+					last, next = entries[len(entries)-1].point(), "more"
+				}
+				return entries
+			})
+			return all, next, err
+		})(yield)
+	}
 }
 
 // Dead implements webhook.Keeper.
@@ -70,75 +93,58 @@ func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after strin
 	if !filter.From.IsZero() && from.due < filter.From.UnixMicro() {
 		from = point{filter.From.UnixMicro() - 1, lastPoint.seq - 1}
 	}
-	return storekit.Pages(keyAt(from), func(after string) (some []webhook.DeadLetter, next string, err error) {
-		var found int
-		ds, points, last, err := s.list(ctx, func(x *index) []entry {
-			all := x.dead.after(pointOf(after), page, nil)
-			found = len(all)
-			return all
-		})
-		for i, d := range ds {
-			if d.Key = keyAt(points[i]); filter.Match(&d) {
-				some = append(some, d)
+	return func(yield func(webhook.DeadLetter, error) bool) {
+		for d, err := range s.pages(ctx, from, func(x *index, from point) []entry { return x.dead.after(from, page, nil) }) {
+			if err == nil && !filter.To.IsZero() && d.at.due >= filter.To.UnixMicro() {
+				return
+			}
+			if (err != nil || filter.Match(&d.DeadLetter)) && !yield(d.DeadLetter, err) {
+				return
 			}
 		}
-		if found == page && (filter.To.IsZero() || last.due < filter.To.UnixMicro()) {
-			next = keyAt(last)
-		}
-		return some, next, err
-	})
+	}
 }
 
 // DeadLetter implements webhook.Keeper.
 func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter, error) {
-	ds, points, _, err := s.deadLetters(ctx, key)
-	if err != nil || len(ds) == 0 {
-		return webhook.DeadLetter{}, cmpErr(err, webhook.ErrNoDeadLetter)
+	all, err := s.list(ctx, func(x *index) []entry { return x.dead.named(key) })
+	switch {
+	case err != nil:
+		return webhook.DeadLetter{}, err
+	case len(all) == 0:
+		return webhook.DeadLetter{}, webhook.ErrNoDeadLetter
 	}
-	ds[0].Key = keyAt(points[0])
-	return ds[0], nil
+	return all[0].DeadLetter, nil
 }
 
-// cmpErr returns the first error that is not nil.
-func cmpErr(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
+// named returns the entries with these keys.
+func (q *queue) named(keys ...string) (all []entry) {
+	for _, key := range keys {
+		if e := q.at(pointOf(key)); e != nil {
+			all = append(all, *e)
 		}
 	}
-	return nil
-}
-
-// deadLetters reads the dead letters with these keys.
-func (s *Store) deadLetters(ctx context.Context, keys ...string) ([]webhook.DeadLetter, []point, point, error) {
-	return s.list(ctx, func(x *index) (all []entry) {
-		for _, key := range keys {
-			if e := x.dead.at(pointOf(key)); e != nil {
-				all = append(all, *e)
-			}
-		}
-		return all
-	})
+	return all
 }
 
 // Revive implements webhook.Keeper.
 func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 	keys = slices.Compact(slices.Sorted(slices.Values(keys)))
 	for chunk := range slices.Chunk(append(keys, ""), page) {
-		ds, points, _, err := s.deadLetters(ctx, chunk...)
+		ds, err := s.list(ctx, func(x *index) []entry { return x.dead.named(chunk...) })
 		if err != nil {
 			return n, err
 		}
 		var rs []revival
 		size := int64(0)
 		for i := range ds {
-			d := &ds[i]
+			d := &ds[i].DeadLetter
 			d.Due, d.Expires, d.Tries, d.Closed, d.Reason, d.Died = s.Now(), time.Time{}, 0, nil, "", time.Time{}
 			payload, err := statePayload(nil, d, d.Size())
 			if err != nil {
 				return n, fmt.Errorf("filequeue: %w", err)
 			}
-			r := revival{record: newRecord(kindFresh, payload), point: points[i], dest: d.Destination, body: int64(len(d.Body))}
+			r := revival{record: newRecord(kindFresh, payload), point: ds[i].at, dest: d.Destination, body: int64(len(d.Body))}
 			r.user = userHash(d.User)
 			r.summarizeState(d, d.Size())
 			rs = append(rs, r)

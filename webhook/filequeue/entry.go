@@ -1,6 +1,7 @@
 package filequeue
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sort"
@@ -51,7 +52,11 @@ type point struct {
 
 func (e *entry) point() point { return point{e.due, e.seq} }
 
-func (p point) before(q point) bool { return p.due < q.due || p.due == q.due && p.seq < q.seq }
+func (p point) before(q point) bool { return p.compare(q) < 0 }
+
+func (p point) compare(q point) int {
+	return cmp.Or(cmp.Compare(p.due, q.due), cmp.Compare(p.seq, q.seq))
+}
 
 // firstPoint and lastPoint are before and behind all others.
 var (
@@ -183,12 +188,7 @@ func (q *queue) before(p point, n int, dst []entry) []entry {
 
 // fill makes a queue of entries in any order. It may change them, and keeps none.
 func (q *queue) fill(all []entry) {
-	slices.SortFunc(all, func(a, b entry) int {
-		if a.point().before(b.point()) {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(all, func(a, b entry) int { return a.point().compare(b.point()) })
 	q.len = len(all)
 	q.chunks = make([][]entry, 0, (len(all)+chunkLen-1)/chunkLen)
 	for chunk := range slices.Chunk(all, chunkLen) {

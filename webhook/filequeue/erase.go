@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/hookferry/analytics/webhook"
 )
@@ -36,57 +37,68 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 		return 0, 0, err
 	}
 	defer s.calls.Done()
-	var all []*traced
-	known := make(map[uint64]bool) // those in all
-	for again := true; again; {
-		again = false
-		found, err := s.trace(ctx, user, known)
-		if err != nil {
-			return erased, 0, fmt.Errorf("filequeue: %w", err)
-		}
-		for len(found) > 0 {
-			some := found[:min(len(found), maxErased)]
-			found = found[len(some):]
-			changed := make([]bool, len(some))
-			err := s.writer.do(ctx, func(g *group) error { g.erase(some, changed, &erased); return nil }, int64(recordHeader+16*len(some)), false)
-			for i, t := range some {
-				if err == nil && changed[i] {
-					again = true // something happened to it since it was found
-				} else if err == nil {
-					all = append(all, t)
-					known[t.seq] = true
-				}
-			}
-			if err != nil {
-				return erased, 0, errors.Join(err, s.blank(all))
-			}
-		}
-	}
-	for _, t := range all {
+	e := eraser{Store: s, user: user, known: make(map[uint64]bool)}
+	err = errors.Join(e.remove(ctx), e.blank())
+	for _, t := range e.all {
 		if t.claimed {
 			claimed++
 		}
 	}
-	if err := s.blank(all); err != nil {
-		return erased, claimed, fmt.Errorf("filequeue: %w", err)
+	if err != nil {
+		err = fmt.Errorf("filequeue: %w", err)
 	}
-	return erased, claimed, nil
+	return e.erased, claimed, err
 }
 
-// trace finds the deliveries of a user, but those that are known.
-func (s *Store) trace(ctx context.Context, user string, known map[uint64]bool) ([]*traced, error) {
-	hash := userHash(user)
+// An eraser erases the deliveries of a user.
+type eraser struct {
+	*Store
+	user   string
+	all    []*traced
+	known  map[uint64]bool // the sequence numbers of all
+	erased int
+}
+
+// remove removes the deliveries from the index, and notes in all where their bytes are.
+func (e *eraser) remove(ctx context.Context) error {
+	for again := true; again; {
+		again = false
+		found, err := e.trace(ctx)
+		if err != nil {
+			return err
+		}
+		for some := range slices.Chunk(found, maxErased) {
+			changed := make([]bool, len(some))
+			if err := e.writer.do(ctx, func(g *group) error { g.erase(some, changed, &e.erased); return nil }, int64(recordHeader+16*len(some)), false); err != nil {
+				return err
+			}
+			for i, t := range some {
+				if changed[i] {
+					again = true // something happened to it since it was found
+				} else {
+					e.all = append(e.all, t)
+					e.known[t.seq] = true
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// trace finds the deliveries, but those that are known.
+func (e *eraser) trace(ctx context.Context) (found []*traced, err error) {
+	hash := userHash(e.user)
 	bySeq := make(map[uint64]*traced)
 	gone := make(seqSet)
-	s.mu.Lock()
-	numbers := s.segs.numbers()
-	s.mu.Unlock()
+	e.mu.Lock()
+	numbers := e.index.segs.numbers()
+	e.mu.Unlock()
 	for _, n := range numbers {
-		g := s.pinSegment(n)
+		g := e.pinned(n)
 		if g == nil {
 			continue // was merged: what was in it comes later
 		}
-		sums, err := s.summaries(g)
+		sums, err := e.summaries(g)
 		for i := range sums {
 			m := &sums[i]
 			if m.kind == kindGone || m.kind == kindLost {
@@ -94,7 +106,7 @@ func (s *Store) trace(ctx context.Context, user string, known map[uint64]bool) (
 					gone.add(r.seq)
 				}
 			}
-			if m.kind != kindPut && !m.kind.state() || m.user != hash || known[m.seq] {
+			if m.kind != kindPut && !m.kind.state() || m.user != hash || e.known[m.seq] {
 				continue
 			}
 			t := bySeq[m.seq]
@@ -107,7 +119,7 @@ func (s *Store) trace(ctx context.Context, user string, known map[uint64]bool) (
 				t.latest = *m
 			}
 			if m.kind == kindPut && t.dest == "" {
-				t.dest = s.destinationOf(g, m, user)
+				t.dest = e.destination(g, m)
 			}
 		}
 		g.unpin()
@@ -118,7 +130,6 @@ func (s *Store) trace(ctx context.Context, user string, known map[uint64]bool) (
 			return nil, err
 		}
 	}
-	var found []*traced
 	for seq, t := range bySeq {
 		// Another user may have the same hash. What is gone has only bytes left.
 		if t.dest == "" {
@@ -132,63 +143,44 @@ func (s *Store) trace(ctx context.Context, user string, known map[uint64]bool) (
 	return found, nil
 }
 
-// pinSegment returns a segment, which the caller unpins, nil if it is gone.
-func (s *Store) pinSegment(n uint32) *segment {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	g := s.segs.all[n]
-	if g != nil {
-		g.pins.Add(1)
-	}
-	return g
-}
-
-// destinationOf returns the destination of a put if it is the user's, or "".
-func (s *Store) destinationOf(g *segment, m *summary, user string) string {
+// destination returns that of a put if it is the user's, or "".
+func (e *eraser) destination(g *segment, m *summary) string {
 	b, _, err := g.read(m.off, int(m.size), m.seq, nil)
-	if err != nil {
-		return ""
-	}
 	var d webhook.Delivery
-	if err := readPut(b, &d); err != nil || d.User != user {
+	if err != nil || readPut(b, &d) != nil || d.User != e.user {
 		return ""
 	}
 	return d.Destination
 }
 
-// blank writes zeros over the payloads of what was erased. A put whose payload cannot be read is
+// blank writes zeros over the payloads of what was removed. A put whose payload cannot be read is
 // not missed by Open, as it is gone.
-func (s *Store) blank(all []*traced) error {
+func (e *eraser) blank() (err error) {
 	touched := make(map[uint32]*segment)
-	defer func() {
-		for _, g := range touched {
-			g.unpin()
-		}
-	}()
-	for _, t := range all {
-		if t.claimed {
-			continue
-		}
+	for _, t := range e.all {
 		for _, r := range t.records {
-			g := touched[r.seg]
-			if g == nil {
-				if g = s.pinSegment(r.seg); g == nil {
+			if t.claimed || err != nil {
+				break
+			}
+			if touched[r.seg] == nil {
+				if touched[r.seg] = e.pinned(r.seg); touched[r.seg] == nil {
 					continue // was removed, with all that was in it
 				}
-				touched[r.seg] = g
 			}
 			from := int64(r.off) + recordHeader
-			if err := zero(g.file, from, from+int64(r.size)); err != nil {
-				return err
-			}
+			err = zero(touched[r.seg].file, from, from+int64(r.size))
 		}
 	}
 	for _, g := range touched {
-		if err := g.file.Sync(); err != nil {
-			return err
+		if g == nil {
+			continue
 		}
+		if err == nil {
+			err = g.file.Sync()
+		}
+		g.unpin()
 	}
-	return nil
+	return err
 }
 
 // erase removes deliveries of a user from the index. changed says which are elsewhere than they were

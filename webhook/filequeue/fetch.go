@@ -29,7 +29,9 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		return dst, err
 	}
 	defer s.calls.Done()
-	picks, next := s.pick(wants, maxBytes)
+	s.mu.Lock()
+	picks, next := s.index.pick(wants, maxBytes)
+	s.mu.Unlock()
 	defer func() {
 		for i := range picks {
 			picks[i].release()
@@ -43,7 +45,8 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 	had := len(dst)
 	dst = slices.Grow(dst, len(picks))[:had+len(picks)]
 	clear(dst[had:])
-	var lost, unread []*claim
+	var lost []settlement
+	var unread []postponed
 	var failure error
 	for i := range picks {
 		p := &picks[i]
@@ -52,31 +55,35 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		switch {
 		case errors.Is(err, errState):
 			// Its window is taken to be over: it is attempted at most once more.
-			s.complain("a delivery is handed out without its attempts", p.seq, &d, err)
+			s.complaints.add("a delivery is handed out without its attempts", p.seq, &d, err)
 			if d.Due = p.dueAt(); p.claim.retry && d.Expires.IsZero() {
 				d.Expires = d.Due
 			}
 		case errors.Is(err, errDamaged):
-			s.complain("a delivery cannot be read, and is set aside", p.seq, &d, err)
-			lost = append(lost, p.claim)
+			s.complaints.add("a delivery cannot be read, and is set aside", p.seq, &d, err)
+			lost = append(lost, settlement{verdict: webhook.Done, id: p.claim.id})
 			continue
 		case err != nil:
 			// The disk may fail, or only this place of it.
-			s.complain("a delivery cannot be read now; it is tried again every minute, and others are delivered", p.seq, &d, err)
-			unread, failure = append(unread, p.claim), err
+			s.complaints.add("a delivery cannot be read now; it is tried again every minute, and others are delivered", p.seq, &d, err)
+			unread, failure = append(unread, postponed{p.claim, time.Now().Add(readAgain)}), err
 			continue
 		}
 		d.Claim = p.claim.id
 		dst[had+p.index] = d.Delivery
 	}
 	if len(unread) > 0 {
-		s.postpone(unread)
+		s.mu.Lock()
+		s.index.unread = append(s.index.unread, unread...)
+		s.mu.Unlock()
+		s.janitor.look()
 		if len(unread) == len(picks) {
 			return dst[:had], fmt.Errorf("filequeue: %w", failure)
 		}
 	}
 	if len(lost) > 0 {
-		s.setAside(lost)
+		// While that cannot be stored, they stay claimed.
+		s.writer.do(context.Background(), func(g *group) error { g.settle(lost, kindLost); return nil }, recordHeader, false)
 	}
 	if len(lost)+len(unread) > 0 {
 		dst = dst[:had+len(slices.DeleteFunc(dst[had:], func(d webhook.Delivery) bool { return d.Claim == 0 }))]
@@ -88,11 +95,8 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 }
 
 // pick claims what wants ask for.
-func (s *Store) pick(wants []webhook.Want, maxBytes int64) (picks []picked, next []time.Time) {
+func (x *index) pick(wants []webhook.Want, maxBytes int64) (picks []picked, next []time.Time) {
 	next = make([]time.Time, len(wants))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	x := s.index
 	now := time.Now().UnixMicro()
 	var bytes int64
 	full := false
@@ -111,7 +115,7 @@ func (s *Store) pick(wants []webhook.Want, maxBytes int64) (picks []picked, next
 			}
 			taken, _ := q.remove(e.point())
 			c := x.claims.add(taken, l, w.Retries, taken.bytes())
-			picks = append(picks, picked{pinned: s.segs.pin(taken), claim: c, index: len(picks)})
+			picks = append(picks, picked{pinned: x.segs.pin(taken), claim: c, index: len(picks)})
 			e = q.first()
 		}
 		next[i] = dueOf(e)
@@ -122,40 +126,9 @@ func (s *Store) pick(wants []webhook.Want, maxBytes int64) (picks []picked, next
 // readAgain is when a delivery is tried again that the disk could not read.
 const readAgain = time.Minute
 
-// An unread is the claim of a delivery that the disk could not read, until it is tried again.
-type unread struct {
+// A postponed is the claim of a delivery that the disk could not read, until it is tried again: so
+// it hides no others.
+type postponed struct {
 	claim *claim
 	at    time.Time
-}
-
-// postpone keeps claims aside for a while, so that deliveries that cannot be read hide no others.
-func (s *Store) postpone(claims []*claim) {
-	at := time.Now().Add(readAgain)
-	s.mu.Lock()
-	for _, c := range claims {
-		s.index.unread = append(s.index.unread, unread{c, at})
-	}
-	s.mu.Unlock()
-	s.janitor.look()
-}
-
-// requeue ends the claims that were postponed long enough. It returns when the next ones will have been, zero if
-// there are none.
-func (s *Store) requeue() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	x := s.index
-	now := time.Now()
-	for len(x.unread) > 0 && !now.Before(x.unread[0].at) {
-		c := x.unread[0].claim
-		x.unread = x.unread[1:]
-		x.claims.end(c)
-		c.lane.queue(c.retry).push(c.entry)
-		x.tell(c.lane)
-		s.notify()
-	}
-	if len(x.unread) == 0 {
-		return time.Time{}
-	}
-	return x.unread[0].at
 }

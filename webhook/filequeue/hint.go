@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"slices"
 
 	"github.com/hookferry/analytics/internal/disk"
 )
@@ -206,4 +207,39 @@ func readAll(d disk.Disk, name string, limit int64) ([]byte, error) {
 		b = b[:n]
 	}
 	return b, nil
+}
+
+// maxHint is how long a hint file is at most, in bytes.
+const maxHint = 256 << 20
+
+// pinned returns a segment, which the caller unpins, nil if it is gone.
+func (s *Store) pinned(n uint32) *segment {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g := s.index.segs[n]
+	if g != nil {
+		g.pins.Add(1)
+	}
+	return g
+}
+
+// summaries returns those of a segment, up to where it ends now.
+func (s *Store) summaries(g *segment) ([]summary, error) {
+	s.mu.Lock()
+	end := g.end
+	var b []byte
+	if g.hint != nil {
+		b = slices.Clone(g.hint.b[hintStart:])
+	}
+	s.mu.Unlock()
+	if b != nil {
+		return decodeSummaries(b, nil)
+	}
+	if b, err := readAll(s.disk, hintName(g.number), maxHint); err == nil {
+		if sums, err := decodeHint(b, g.salt, end, nil); err == nil {
+			return sums, nil
+		}
+	}
+	c, err := scan(g.file, &g.segmentHeader, end, true)
+	return c.summaries, err
 }

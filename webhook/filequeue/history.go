@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // Delivered implements webhook.History.
@@ -18,24 +17,17 @@ func (s *Store) Delivered(ctx context.Context, filter webhook.DeliveredFilter, a
 	if to := filter.To; !to.IsZero() && to.UnixMicro() < from.due {
 		from = point{due: to.UnixMicro()}
 	}
-	return storekit.Pages(keyAt(from), func(after string) (some []webhook.Delivered, next string, err error) {
-		var found int
-		ds, points, last, err := s.list(ctx, func(x *index) []entry {
-			all := x.history.before(pointOf(after), page, nil)
-			found = len(all)
-			return all
-		})
-		for i, d := range ds {
-			e := webhook.Delivered{Delivery: d.Delivery, At: d.Died, Key: keyAt(points[i])}
-			if filter.Match(&e) {
-				some = append(some, e)
+	return func(yield func(webhook.Delivered, error) bool) {
+		for d, err := range s.pages(ctx, from, func(x *index, from point) []entry { return x.history.before(from, page, nil) }) {
+			if err == nil && !filter.From.IsZero() && d.at.due < filter.From.UnixMicro() {
+				return
+			}
+			e := webhook.Delivered{Delivery: d.Delivery, At: d.Died, Key: d.Key}
+			if (err != nil || filter.Match(&e)) && !yield(e, err) {
+				return
 			}
 		}
-		if found == page && (filter.From.IsZero() || last.due >= filter.From.UnixMicro()) {
-			next = keyAt(last)
-		}
-		return some, next, err
-	})
+	}
 }
 
 // expired returns the oldest in the history that it may not keep any more, at most page of them,

@@ -55,7 +55,7 @@ func (s *summary) entryOf(seg uint32) entry {
 
 // An index is what memory has of the store. It is guarded by the store's lock.
 type index struct {
-	segs     *segments
+	segs     segments
 	lanes    map[string]*lane
 	news     map[string]struct{} // the destinations that Heads(false) is to yield
 	claims   claims
@@ -67,8 +67,7 @@ type index struct {
 	lost     []entry // records of kindLost
 	losses   int     // that they list
 	settings settings
-	told     map[uint64]struct{} // what was complained of, at most maxTold
-	unread   []unread            // in the order of their times
+	unread   []postponed // in the order of their times
 }
 
 // A listed is a queue with the sum of the Sizes.
@@ -123,7 +122,7 @@ func (x *index) dequeue(l *lane) {
 
 // stored returns the bytes of all that is needed.
 func (x *index) stored() (n int64) {
-	for _, g := range x.segs.all {
+	for _, g := range x.segs {
 		n += g.live
 	}
 	return n

@@ -73,7 +73,7 @@ func (j *janitor) tidy(ctx context.Context) (next time.Time, err error) {
 	next = j.requeue()
 	j.mu.Lock()
 	var unhinted []*segment
-	for _, g := range j.segs.all {
+	for _, g := range j.index.segs {
 		if g.sealed && g.hint != nil && g.live > 0 {
 			unhinted = append(unhinted, g)
 		}
@@ -111,6 +111,27 @@ func (j *janitor) tidy(ctx context.Context) (next time.Time, err error) {
 		}
 	}
 	return next, err
+}
+
+// requeue ends the claims that were postponed long enough. It returns when the next ones will have
+// been, zero if there are none.
+func (j *janitor) requeue() time.Time {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	x := j.index
+	now := time.Now()
+	for len(x.unread) > 0 && !now.Before(x.unread[0].at) {
+		c := x.unread[0].claim
+		x.unread = x.unread[1:]
+		x.claims.end(c)
+		c.lane.queue(c.retry).push(c.entry)
+		x.tell(c.lane)
+		j.notify()
+	}
+	if len(x.unread) == 0 {
+		return time.Time{}
+	}
+	return x.unread[0].at
 }
 
 // forgetKeys forgets the records of keys that the dedup window does not have any more.
@@ -158,11 +179,11 @@ func (j *janitor) expire(ctx context.Context) (next time.Time, err error) {
 func (j *janitor) unneeded() *segment {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.segs.sealed() { // nothing was stored since Open, and for this alone nothing is
+	if j.index.segs.sealed() { // nothing was stored since Open, and for this alone nothing is
 		return nil
 	}
-	for _, n := range j.segs.numbers() {
-		if g := j.segs.all[n]; !j.segs.needed(g) {
+	for _, n := range j.index.segs.numbers() {
+		if g := j.index.segs[n]; !j.index.segs.needed(g) {
 			return g
 		}
 	}
@@ -174,14 +195,14 @@ func (j *janitor) unneeded() *segment {
 func (j *janitor) wasteful() *segment {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.segs.sealed() {
+	if j.index.segs.sealed() {
 		return nil
 	}
 	var best *segment
 	small := 0
 	var sources []uint32
-	total, live := j.segs.bytes()
-	for _, g := range j.segs.all {
+	total, live := j.index.segs.bytes()
+	for _, g := range j.index.segs {
 		for n := range g.sources {
 			sources = append(sources, n)
 		}
@@ -196,13 +217,13 @@ func (j *janitor) wasteful() *segment {
 		}
 	}
 	for _, n := range sources { // was begun, and is in others' way
-		if g := j.segs.all[n]; g != nil && g.sealed && g.live > 0 {
+		if g := j.index.segs[n]; g != nil && g.sealed && g.live > 0 {
 			return g
 		}
 	}
 	const fewSmall = 8
 	if best != nil && small > fewSmall {
-		for _, g := range j.segs.all {
+		for _, g := range j.index.segs {
 			if g.sealed && g.live > 0 && g.end < best.end {
 				best = g
 			}
@@ -234,7 +255,7 @@ func (j *janitor) drop(ctx context.Context, g *segment) error {
 		}
 		if s.kind == kindGone || s.kind == kindLost { // a kindLost itself is moved by merge
 			for _, r := range s.refs {
-				if r.seg != g.number && r.seq != 0 && j.segs.all[r.seg] != nil {
+				if r.seg != g.number && r.seq != 0 && j.index.segs[r.seg] != nil {
 					refs = append(refs, r)
 				}
 			}
@@ -278,30 +299,6 @@ func (j *janitor) removeLeftovers() error {
 	return nil
 }
 
-// summaries returns those of a segment, up to where it ends now.
-func (s *Store) summaries(g *segment) ([]summary, error) {
-	s.mu.Lock()
-	end := g.end
-	var b []byte
-	if g.hint != nil {
-		b = slices.Clone(g.hint.b[hintStart:])
-	}
-	s.mu.Unlock()
-	if b != nil {
-		return decodeSummaries(b, nil)
-	}
-	if b, err := readAll(s.disk, hintName(g.number), maxHint); err == nil {
-		if sums, err := decodeHint(b, g.salt, end, nil); err == nil {
-			return sums, nil
-		}
-	}
-	c, err := scan(g.file, &g.segmentHeader, end, true)
-	return c.summaries, err
-}
-
-// maxHint is how long a hint file is at most, in bytes.
-const maxHint = 256 << 20
-
 // drop notes that a segment is about to be removed, and keeps what is needed of it: keys of the
 // dedup window, and that records of other segments are gone.
 func (g *group) drop(seg *segment, refs []ref, keys []byte, last int64) {
@@ -310,7 +307,7 @@ func (g *group) drop(seg *segment, refs []ref, keys []byte, last int64) {
 	dropped := newRecord(kindDropped, binary.AppendUvarint(nil, uint64(seg.number)))
 	dropped.refs = []ref{{0, seg.number}}
 	g.add(&dropped)
-	g.then(func(*segment) { delete(g.segs.all, seg.number) })
+	g.then(func(*segment) { delete(g.segs, seg.number) })
 }
 
 // remember stores keys of the dedup window, 16 bytes each. last is when the latest was put, turn

@@ -111,7 +111,7 @@ func (ld *loader) load() error {
 		}
 	}
 	for _, r := range ld.live {
-		if ld.segs.all[r.seg] != nil || ld.dropped[r.seg] || slices.Contains(numbers, r.seg) {
+		if ld.index.segs[r.seg] != nil || ld.dropped[r.seg] || slices.Contains(numbers, r.seg) {
 			continue
 		}
 		if ld.report("%s, of %d bytes, is missing", segmentName(r.seg), r.seq); !ld.lenient {
@@ -175,7 +175,7 @@ func (ld *loader) open(n uint32) (*segment, error) {
 		f.Close()
 		return nil, fmt.Errorf("filequeue: %w", err)
 	}
-	ld.segs.all[n] = g
+	ld.index.segs[n] = g
 	ld.seq = max(ld.seq, g.seq)
 	return g, nil
 }
@@ -363,7 +363,7 @@ func (ld *loader) put(g *segment, s *summary) {
 	}
 	e.setBytes(body)
 	if s.damaged {
-		p := ld.segs.pin(e)
+		p := ld.index.segs.pin(e)
 		var d webhook.DeadLetter
 		p.load(&d)
 		p.release()
@@ -371,7 +371,7 @@ func (ld *loader) put(g *segment, s *summary) {
 		ld.lost = append(ld.lost, ref{s.seq, g.number})
 		return
 	}
-	ld.segs.count(&e, 1)
+	ld.index.segs.count(&e, 1)
 	switch k {
 	case kindDead:
 		ld.dead = append(ld.dead, e)
@@ -417,7 +417,7 @@ func (ld *loader) finish() {
 	for i, k := range ld.keys {
 		x.seen.Restore(k.key, timeOf(k.at), len(ld.keys)-i)
 	}
-	for _, g := range ld.segs.all {
+	for _, g := range ld.index.segs {
 		g.turn = x.seen.Turns()
 	}
 	for i := range x.keys {

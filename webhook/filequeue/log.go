@@ -36,7 +36,7 @@ type log struct {
 	disk   disk.Disk
 	logger *slog.Logger
 	mu     *sync.Mutex // the store's lock
-	segs   *segments
+	segs   segments
 
 	segmentBytes int64 // how long a segment gets
 	reserveBytes int64
@@ -138,7 +138,7 @@ func (l *log) liveRecord(but uint32) record {
 	l.mu.Lock()
 	for _, n := range l.segs.numbers() {
 		if n != but {
-			refs = append(refs, ref{uint64(l.segs.all[n].end), n})
+			refs = append(refs, ref{uint64(l.segs[n].end), n})
 		}
 	}
 	l.mu.Unlock()
@@ -149,7 +149,7 @@ func (l *log) liveRecord(but uint32) record {
 func (l *log) grow(size int64) error {
 	need := l.active.end + size
 	if l.active.end == segmentStart {
-		need += recordSize(10 * len(l.segs.all)) // for liveRecord
+		need += recordSize(10 * len(l.segs)) // for liveRecord
 	}
 	if need <= l.size {
 		return nil
@@ -235,7 +235,7 @@ func (l *log) roll(size int64, puts bool) error {
 	}
 	g.pins.Store(1)
 	l.mu.Lock()
-	l.segs.all[g.number] = g
+	l.segs[g.number] = g
 	if l.active != nil {
 		l.active.sealed = true
 	}
@@ -276,7 +276,7 @@ func (l *log) resume(size int64, err error) error {
 // next makes a file that is to become a segment. A disk without space for a whole step may have
 // enough for size bytes.
 func (l *log) next(size int64) (f disk.File, room int64, err error) {
-	need := segmentStart + size + recordSize(10*len(l.segs.all))
+	need := segmentStart + size + recordSize(10*len(l.segs))
 	for _, room := range []int64{max(l.step, (need+l.step-1)/l.step*l.step), need} {
 		if err = l.disk.Remove(nextName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, 0, err

@@ -1,7 +1,9 @@
 package filequeue
 
 import (
-	"context"
+	"cmp"
+	"log/slog"
+	"sync"
 
 	"github.com/hookferry/analytics/webhook"
 )
@@ -17,36 +19,29 @@ func (s *Store) Lost() int {
 // maxTold is how many deliveries are complained of once.
 const maxTold = 1000
 
-// complain tells the log, once, of a delivery that cannot be read. d has what is known of it.
-func (s *Store) complain(what string, seq uint64, d *webhook.DeadLetter, err error) {
-	s.mu.Lock()
-	_, told := s.index.told[seq]
-	if len(s.index.told) < maxTold {
-		s.index.told[seq] = struct{}{}
+// complaints tell the log, once each, of deliveries that cannot be read.
+type complaints struct {
+	logger *slog.Logger
+	mu     sync.Mutex
+	told   map[uint64]bool // at most maxTold
+}
+
+// add complains of a delivery. d has what is known of it.
+func (c *complaints) add(what string, seq uint64, d *webhook.DeadLetter, err error) {
+	c.mu.Lock()
+	told := c.told[seq]
+	if len(c.told) < maxTold {
+		c.told[seq] = true
 	}
-	s.mu.Unlock()
+	c.mu.Unlock()
 	if told {
 		return
 	}
 	args := []any{"error", err}
-	if d.ID != "" {
-		id := d.MessageID
-		if id == "" {
-			id = d.ID
-		}
+	if id := cmp.Or(d.MessageID, d.ID); id != "" {
 		args = append(args, "messageId", id, "destination", d.Destination)
 	}
-	s.config.Logger.Error("filequeue: "+what, args...)
-}
-
-// setAside removes claimed deliveries that cannot be read. While that cannot be stored, they
-// stay claimed.
-func (s *Store) setAside(lost []*claim) {
-	var ts []settlement
-	for _, c := range lost {
-		ts = append(ts, settlement{verdict: webhook.Done, id: c.id})
-	}
-	s.writer.do(context.Background(), func(g *group) error { g.settle(ts, kindLost); return nil }, recordHeader, false)
+	c.logger.Error("filequeue: "+what, args...)
 }
 
 // addLost counts what a record lists if it is a kindLost.

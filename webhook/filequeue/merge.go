@@ -69,7 +69,7 @@ func (j *janitor) merge(ctx context.Context, g *segment) error {
 func (j *janitor) copy(m *move, from uint32) error {
 	e := &m.was
 	read := func(s summary, at place) error {
-		g := j.pinSegment(at.seg)
+		g := j.pinned(at.seg)
 		if g == nil {
 			return errGone
 		}

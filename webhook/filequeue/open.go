@@ -83,7 +83,7 @@ func open(d disk.Disk, dir string, c Config) (_ *Store, err error) {
 		return nil, err
 	}
 	s := newStore(d, c, lock)
-	l := &log{disk: d, logger: c.Logger, mu: &s.mu, segs: s.segs}
+	l := &log{disk: d, logger: c.Logger, mu: &s.mu, segs: s.index.segs}
 	s.writer = newWriter(l, s.index, &s.mu, c.Logger)
 	s.roster = newRoster(s, dir)
 	defer func() {
@@ -100,10 +100,10 @@ func open(d disk.Disk, dir string, c Config) (_ *Store, err error) {
 		return nil, err
 	}
 	l.seq, l.number = ld.seq+1, ld.number
-	if n := s.segs.numbers(); len(n) > 0 {
-		l.before = s.segs.all[n[len(n)-1]]
+	if n := s.index.segs.numbers(); len(n) > 0 {
+		l.before = s.index.segs[n[len(n)-1]]
 	}
-	if len(s.segs.all) > 0 {
+	if len(s.index.segs) > 0 {
 		l.secure(time.Now()) // if it fails, the next commit tries again
 	}
 	s.janitor = newJanitor(s, ld.leftovers)
@@ -122,11 +122,10 @@ func open(d disk.Disk, dir string, c Config) (_ *Store, err error) {
 
 // newStore returns a Store that is empty and does nothing yet.
 func newStore(d disk.Disk, c Config, lock io.Closer) *Store {
-	s := &Store{config: c, lock: lock, disk: d, changed: make(chan struct{}, 1), done: make(chan struct{})}
-	s.segs = &segments{all: make(map[uint32]*segment)}
+	s := &Store{config: c, complaints: complaints{logger: c.Logger, told: make(map[uint64]bool)}, lock: lock, disk: d, changed: make(chan struct{}, 1), done: make(chan struct{})}
 	s.index = &index{
-		segs: s.segs, claims: claims{byID: make(map[uint64]*claim)}, lanes: make(map[string]*lane), news: make(map[string]struct{}),
-		seen: storekit.NewWindow(c.DedupMax, c.DedupWindow), told: make(map[uint64]struct{}),
+		segs: make(segments), claims: claims{byID: make(map[uint64]*claim)}, lanes: make(map[string]*lane), news: make(map[string]struct{}),
+		seen: storekit.NewWindow(c.DedupMax, c.DedupWindow),
 	}
 	return s
 }

@@ -36,7 +36,7 @@ func RescueContext(ctx context.Context, from, to string, progress func(read, of 
 	defer func() {
 		s.mu.Lock()
 		r.Waiting, r.Dead, r.Delivered, r.Settings = s.index.waiting, s.index.dead.len, s.index.history.len, len(s.index.settings)
-		r.Bytes, r.Needed = s.segs.bytes()
+		r.Bytes, r.Needed = s.index.segs.bytes()
 		s.mu.Unlock()
 		if cerr := s.Close(); err == nil {
 			err = cerr
@@ -100,7 +100,7 @@ func (ld *loader) copyTo(ctx context.Context, s *Store, q *queue, verdict webhoo
 	for chunk := range slices.Values(q.chunks) {
 		for _, e := range chunk {
 			var d webhook.DeadLetter
-			p := ld.segs.pin(e)
+			p := ld.index.segs.pin(e)
 			err := p.load(&d)
 			p.release()
 			switch {

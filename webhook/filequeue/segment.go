@@ -146,29 +146,27 @@ func (g *segment) read(off uint32, size int, seq uint64, b []byte) (_ []byte, h 
 	return b, h, err
 }
 
-// segments are those of a store. The map is guarded by the store's lock.
-type segments struct {
-	all map[uint32]*segment
-}
+// segments are those of a store, by their numbers. They are guarded by the store's lock.
+type segments map[uint32]*segment
 
 // numbers returns the numbers of all, in their order.
-func (s *segments) numbers() []uint32 { return slices.Sorted(maps.Keys(s.all)) }
+func (s segments) numbers() []uint32 { return slices.Sorted(maps.Keys(s)) }
 
 // count adds the bytes of the records that an entry needs, or no longer needs if by is -1.
-func (s *segments) count(e *entry, by int64) {
-	if g := s.all[e.put.seg]; g != nil {
+func (s segments) count(e *entry, by int64) {
+	if g := s[e.put.seg]; g != nil {
 		g.live += by * recordSize(int(e.size))
 	}
 	if e.units > 0 {
-		if g := s.all[e.state.seg]; g != nil {
+		if g := s[e.state.seg]; g != nil {
 			g.live += by * 8 * int64(e.units)
 		}
 	}
 }
 
 // bytes returns what the files of all take, and what is needed of it.
-func (s *segments) bytes() (total, live int64) {
-	for _, g := range s.all {
+func (s segments) bytes() (total, live int64) {
+	for _, g := range s {
 		total += g.end
 		live += g.live
 	}
@@ -182,13 +180,13 @@ type pinned struct {
 }
 
 // pin keeps the files that an entry is in open until release.
-func (s *segments) pin(e entry) pinned {
-	p := pinned{entry: e, put: s.all[e.put.seg]}
+func (s segments) pin(e entry) pinned {
+	p := pinned{entry: e, put: s[e.put.seg]}
 	if p.put != nil {
 		p.put.pins.Add(1)
 	}
 	if e.units > 0 {
-		if p.state = s.all[e.state.seg]; p.state != nil {
+		if p.state = s[e.state.seg]; p.state != nil {
 			p.state.pins.Add(1)
 		}
 	}
@@ -264,12 +262,12 @@ func (g *segment) source(s *summary) {
 }
 
 // needed reports whether a segment may not be removed.
-func (s *segments) needed(g *segment) bool {
+func (s segments) needed(g *segment) bool {
 	if g.live > 0 || !g.sealed {
 		return true
 	}
 	for n := range g.sources {
-		if s.all[n] != nil {
+		if s[n] != nil {
 			return true
 		}
 	}
@@ -277,8 +275,8 @@ func (s *segments) needed(g *segment) bool {
 }
 
 // sealed reports whether nothing is written to any of them.
-func (s *segments) sealed() bool {
-	for _, g := range s.all {
+func (s segments) sealed() bool {
+	for _, g := range s {
 		if !g.sealed {
 			return false
 		}

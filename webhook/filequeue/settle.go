@@ -118,7 +118,7 @@ func (s *Store) settlement(by *webhook.Settlement) (t settlement, err error) {
 	var p pinned
 	if c != nil {
 		if held = *c; k == kindDelivered {
-			p = s.segs.pin(held.entry)
+			p = s.index.segs.pin(held.entry)
 		}
 	}
 	s.mu.Unlock()

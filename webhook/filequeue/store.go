@@ -39,18 +39,18 @@ import (
 // A Store is a webhook.Store, webhook.History and audience.Roster.
 type Store struct {
 	*roster
-	config  Config
-	disk    disk.Disk
-	lock    io.Closer
-	calls   sync.WaitGroup // calls in progress
-	changed chan struct{}
-	writer  *writer
-	janitor *janitor
+	config     Config
+	disk       disk.Disk
+	lock       io.Closer
+	calls      sync.WaitGroup // calls in progress
+	changed    chan struct{}
+	complaints complaints
+	writer     *writer
+	janitor    *janitor
 
 	mu     sync.Mutex // guards what follows
 	closed bool
 	done   chan struct{} // closed when Close is through
-	segs   *segments
 	index  *index
 }
 
@@ -167,7 +167,7 @@ func (s *Store) Close() error {
 	defer close(s.done)
 	s.calls.Wait()
 	s.janitor.close()
-	if !s.segs.sealed() {
+	if !s.index.segs.sealed() {
 		s.writer.do(context.Background(), func(g *group) error {
 			r := newRecord(kindClosed, nil)
 			g.add(&r)
@@ -183,7 +183,7 @@ func (s *Store) Close() error {
 }
 
 func (s *Store) closeFiles() {
-	for _, g := range s.segs.all {
+	for _, g := range s.index.segs {
 		g.unpin()
 	}
 	if s.writer != nil && s.writer.log.reserve != nil {

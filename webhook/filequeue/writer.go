@@ -235,7 +235,7 @@ func (w *writer) run() {
 func (w *writer) leftover() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, g := range w.index.segs.all {
+	for _, g := range w.index.segs {
 		if g.sealed && g.live == 0 {
 			return true
 		}
