@@ -28,13 +28,13 @@ func (s *Store) list(ctx context.Context, get func(x *index) []entry) (all []fou
 		return nil, err
 	}
 	defer s.calls.Done()
-	s.mu.Lock()
+	s.index.mu.Lock()
 	entries := get(s.index)
 	pins := make([]pinned, len(entries))
 	for i, e := range entries {
 		pins[i] = s.index.segs.pin(e)
 	}
-	s.mu.Unlock()
+	s.index.mu.Unlock()
 	for i := range pins {
 		p := &pins[i]
 		f := found{at: p.point()}
@@ -156,7 +156,7 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 		if err := s.do(ctx, func(g *group) error { g.revive(rs, &n); return nil }, size); err != nil {
 			return n, err
 		}
-		s.notify()
+		s.changed.give()
 	}
 	return n, nil
 }

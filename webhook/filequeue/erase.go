@@ -90,15 +90,15 @@ func (e *eraser) trace(ctx context.Context) (found []*traced, err error) {
 	hash := userHash(e.user)
 	bySeq := make(map[uint64]*traced)
 	gone := make(seqSet)
-	e.mu.Lock()
+	e.index.mu.Lock()
 	numbers := e.index.segs.numbers()
-	e.mu.Unlock()
+	e.index.mu.Unlock()
 	for _, n := range numbers {
-		g := e.pinned(n)
+		g := e.index.pinned(n)
 		if g == nil {
 			continue // was merged: what was in it comes later
 		}
-		sums, err := e.summaries(g)
+		sums, err := e.index.summaries(e.disk, g)
 		for i := range sums {
 			m := &sums[i]
 			if m.kind == kindGone || m.kind == kindLost {
@@ -163,7 +163,7 @@ func (e *eraser) blank() (err error) {
 				break
 			}
 			if touched[r.seg] == nil {
-				if touched[r.seg] = e.pinned(r.seg); touched[r.seg] == nil {
+				if touched[r.seg] = e.index.pinned(r.seg); touched[r.seg] == nil {
 					continue // was removed, with all that was in it
 				}
 			}

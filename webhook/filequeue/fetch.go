@@ -29,9 +29,9 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		return dst, err
 	}
 	defer s.calls.Done()
-	s.mu.Lock()
+	s.index.mu.Lock()
 	picks, next := s.index.pick(wants, maxBytes)
-	s.mu.Unlock()
+	s.index.mu.Unlock()
 	defer func() {
 		for i := range picks {
 			picks[i].release()
@@ -73,10 +73,10 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		dst[had+p.index] = d.Delivery
 	}
 	if len(unread) > 0 {
-		s.mu.Lock()
+		s.index.mu.Lock()
 		s.index.unread = append(s.index.unread, unread...)
-		s.mu.Unlock()
-		s.janitor.look()
+		s.index.mu.Unlock()
+		s.janitor.wake.give()
 		if len(unread) == len(picks) {
 			return dst[:had], fmt.Errorf("filequeue: %w", failure)
 		}

@@ -212,30 +212,19 @@ func readAll(d disk.Disk, name string, limit int64) ([]byte, error) {
 // maxHint is how long a hint file is at most, in bytes.
 const maxHint = 256 << 20
 
-// pinned returns a segment, which the caller unpins, nil if it is gone.
-func (s *Store) pinned(n uint32) *segment {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	g := s.index.segs[n]
-	if g != nil {
-		g.pins.Add(1)
-	}
-	return g
-}
-
-// summaries returns those of a segment, up to where it ends now.
-func (s *Store) summaries(g *segment) ([]summary, error) {
-	s.mu.Lock()
+// summaries returns those of a segment, up to where it ends now. It takes the lock itself.
+func (x *index) summaries(d disk.Disk, g *segment) ([]summary, error) {
+	x.mu.Lock()
 	end := g.end
 	var b []byte
 	if g.hint != nil {
 		b = slices.Clone(g.hint.b[hintStart:])
 	}
-	s.mu.Unlock()
+	x.mu.Unlock()
 	if b != nil {
 		return decodeSummaries(b, nil)
 	}
-	if b, err := readAll(s.disk, hintName(g.number), maxHint); err == nil {
+	if b, err := readAll(d, hintName(g.number), maxHint); err == nil {
 		if sums, err := decodeHint(b, g.salt, end, nil); err == nil {
 			return sums, nil
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
@@ -53,8 +54,10 @@ func (s *summary) entryOf(seg uint32) entry {
 	return entry{seq: s.seq, put: place{seg, s.off}, size: s.size}
 }
 
-// An index is what memory has of the store. It is guarded by the store's lock.
+// An index is what memory has of the store. Its methods are called with its lock, but for those that
+// say otherwise.
 type index struct {
+	mu       sync.Mutex
 	segs     segments
 	lanes    map[string]*lane
 	news     map[string]struct{} // the destinations that Heads(false) is to yield
@@ -126,6 +129,17 @@ func (x *index) stored() (n int64) {
 		n += g.live
 	}
 	return n
+}
+
+// pinned returns a segment, which the caller unpins, nil if it is gone. It takes the lock itself.
+func (x *index) pinned(n uint32) *segment {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	g := x.segs[n]
+	if g != nil {
+		g.pins.Add(1)
+	}
+	return g
 }
 
 // tell has Heads yield a destination that others than the scheduler have changed.

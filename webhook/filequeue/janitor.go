@@ -15,7 +15,7 @@ import (
 // expires the history.
 type janitor struct {
 	*Store
-	wake   chan struct{}
+	wake   signal          // there may be work
 	ctx    context.Context // ends with the store
 	cancel context.CancelFunc
 	ended  chan struct{}
@@ -25,7 +25,7 @@ type janitor struct {
 }
 
 func newJanitor(s *Store, leftovers []string) *janitor {
-	j := &janitor{Store: s, wake: make(chan struct{}, 1), ended: make(chan struct{}), leftovers: leftovers}
+	j := &janitor{Store: s, wake: make(signal, 1), ended: make(chan struct{}), leftovers: leftovers}
 	j.ctx, j.cancel = context.WithCancel(context.Background())
 	return j
 }
@@ -33,14 +33,6 @@ func newJanitor(s *Store, leftovers []string) *janitor {
 func (j *janitor) close() {
 	j.cancel()
 	<-j.ended
-}
-
-// look has the janitor look for work.
-func (j *janitor) look() {
-	select {
-	case j.wake <- struct{}{}:
-	default:
-	}
 }
 
 // again is when the janitor tries what failed once more.
@@ -71,7 +63,7 @@ func (j *janitor) run() {
 // tidy does what there is to do, and returns when there will be more, zero if that is not known.
 func (j *janitor) tidy(ctx context.Context) (next time.Time, err error) {
 	next = j.requeue()
-	j.mu.Lock()
+	j.index.mu.Lock()
 	var unhinted []*segment
 	for _, g := range j.index.segs {
 		if g.sealed && g.hint != nil && g.live > 0 {
@@ -79,7 +71,7 @@ func (j *janitor) tidy(ctx context.Context) (next time.Time, err error) {
 		}
 	}
 	j.index.forgetKeys()
-	j.mu.Unlock()
+	j.index.mu.Unlock()
 	for _, g := range unhinted {
 		if herr := j.hint(g); herr != nil {
 			err = herr // the rest may work
@@ -116,8 +108,8 @@ func (j *janitor) tidy(ctx context.Context) (next time.Time, err error) {
 // requeue ends the claims that were postponed long enough. It returns when the next ones will have
 // been, zero if there are none.
 func (j *janitor) requeue() time.Time {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+	j.index.mu.Lock()
+	defer j.index.mu.Unlock()
 	x := j.index
 	now := time.Now()
 	for len(x.unread) > 0 && !now.Before(x.unread[0].at) {
@@ -126,7 +118,7 @@ func (j *janitor) requeue() time.Time {
 		x.claims.end(c)
 		c.lane.queue(c.retry).push(c.entry)
 		x.tell(c.lane)
-		j.notify()
+		j.changed.give()
 	}
 	if len(x.unread) == 0 {
 		return time.Time{}
@@ -153,18 +145,18 @@ func (j *janitor) hint(g *segment) error {
 	if err := writeHint(j.disk, g.number, g.hint.finish(g.salt, g.end)); err != nil {
 		return err
 	}
-	j.mu.Lock()
+	j.index.mu.Lock()
 	g.hint = nil
-	j.mu.Unlock()
+	j.index.mu.Unlock()
 	return nil
 }
 
 // expire removes what the history may not keep any more.
 func (j *janitor) expire(ctx context.Context) (next time.Time, err error) {
 	for {
-		j.mu.Lock()
+		j.index.mu.Lock()
 		points, next := j.index.expired(&j.config, time.Now())
-		j.mu.Unlock()
+		j.index.mu.Unlock()
 		if len(points) == 0 {
 			return next, nil
 		}
@@ -177,8 +169,8 @@ func (j *janitor) expire(ctx context.Context) (next time.Time, err error) {
 
 // unneeded returns a segment that may be removed, nil if there is none.
 func (j *janitor) unneeded() *segment {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+	j.index.mu.Lock()
+	defer j.index.mu.Unlock()
 	if j.index.segs.sealed() { // nothing was stored since Open, and for this alone nothing is
 		return nil
 	}
@@ -193,8 +185,8 @@ func (j *janitor) unneeded() *segment {
 // wasteful returns the segment to be merged next, nil if there is none. That is one with little that is
 // needed, or one of many small ones. With that the files take at most about twice what is needed.
 func (j *janitor) wasteful() *segment {
-	j.mu.Lock()
-	defer j.mu.Unlock()
+	j.index.mu.Lock()
+	defer j.index.mu.Unlock()
 	if j.index.segs.sealed() {
 		return nil
 	}
@@ -238,14 +230,14 @@ func (j *janitor) wasteful() *segment {
 
 // drop removes a segment in which nothing is needed.
 func (j *janitor) drop(ctx context.Context, g *segment) error {
-	sums, err := j.summaries(g)
+	sums, err := j.index.summaries(j.disk, g)
 	if err != nil {
 		return err
 	}
 	var refs []ref
 	var keys []byte
 	last := int64(0)
-	j.mu.Lock()
+	j.index.mu.Lock()
 	remembered := j.index.seen.Turns() < g.turn+2
 	for i := range sums {
 		s := &sums[i]
@@ -261,7 +253,7 @@ func (j *janitor) drop(ctx context.Context, g *segment) error {
 			}
 		}
 	}
-	j.mu.Unlock()
+	j.index.mu.Unlock()
 	note := func(keys []byte) error {
 		return j.writer.do(ctx, func(group *group) error { group.drop(g, refs, keys, last); return nil }, recordSize(len(keys)+8*len(refs)), false)
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -35,8 +34,7 @@ const (
 type log struct {
 	disk   disk.Disk
 	logger *slog.Logger
-	mu     *sync.Mutex // the store's lock
-	segs   segments
+	index  *index
 
 	segmentBytes int64 // how long a segment gets
 	reserveBytes int64
@@ -120,7 +118,7 @@ func (l *log) commit(rs []*record, puts bool) (*segment, error) {
 		return nil, err
 	}
 	l.size = max(l.size, g.end+int64(len(b)))
-	l.mu.Lock()
+	l.index.mu.Lock()
 	g.end += int64(len(b))
 	for _, r := range rs {
 		g.source(&r.summary)
@@ -128,20 +126,20 @@ func (l *log) commit(rs []*record, puts bool) (*segment, error) {
 			g.hint.add(&r.summary)
 		}
 	}
-	l.mu.Unlock()
+	l.index.mu.Unlock()
 	return g, nil
 }
 
 // liveRecord lists the segments that are there beside one.
 func (l *log) liveRecord(but uint32) record {
 	var refs []ref
-	l.mu.Lock()
-	for _, n := range l.segs.numbers() {
+	l.index.mu.Lock()
+	for _, n := range l.index.segs.numbers() {
 		if n != but {
-			refs = append(refs, ref{uint64(l.segs[n].end), n})
+			refs = append(refs, ref{uint64(l.index.segs[n].end), n})
 		}
 	}
-	l.mu.Unlock()
+	l.index.mu.Unlock()
 	return listRecord(kindSegments, refs)
 }
 
@@ -149,7 +147,7 @@ func (l *log) liveRecord(but uint32) record {
 func (l *log) grow(size int64) error {
 	need := l.active.end + size
 	if l.active.end == segmentStart {
-		need += recordSize(10 * len(l.segs)) // for liveRecord
+		need += recordSize(10 * len(l.index.segs)) // for liveRecord
 	}
 	if need <= l.size {
 		return nil
@@ -234,12 +232,12 @@ func (l *log) roll(size int64, puts bool) error {
 		l.logger.Warn("filequeue: the disk is full; settling goes on in the reserve, and puts are refused until there is space")
 	}
 	g.pins.Store(1)
-	l.mu.Lock()
-	l.segs[g.number] = g
+	l.index.mu.Lock()
+	l.index.segs[g.number] = g
 	if l.active != nil {
 		l.active.sealed = true
 	}
-	l.mu.Unlock()
+	l.index.mu.Unlock()
 	if l.before != nil {
 		l.before.file.Truncate(l.before.end) // gives the rest back
 	}
@@ -266,9 +264,9 @@ func (l *log) resume(size int64, err error) error {
 	if rerr := l.disk.SyncNames(); rerr != nil {
 		return rerr
 	}
-	l.mu.Lock()
+	l.index.mu.Lock()
 	g.sealed, g.hint = false, nil
-	l.mu.Unlock()
+	l.index.mu.Unlock()
 	l.active, l.before, l.size, l.broken = g, nil, room, false
 	return nil
 }
@@ -276,7 +274,7 @@ func (l *log) resume(size int64, err error) error {
 // next makes a file that is to become a segment. A disk without space for a whole step may have
 // enough for size bytes.
 func (l *log) next(size int64) (f disk.File, room int64, err error) {
-	need := segmentStart + size + recordSize(10*len(l.segs))
+	need := segmentStart + size + recordSize(10*len(l.index.segs))
 	for _, room := range []int64{max(l.step, (need+l.step-1)/l.step*l.step), need} {
 		if err = l.disk.Remove(nextName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, 0, err

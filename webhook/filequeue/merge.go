@@ -69,7 +69,7 @@ func (j *janitor) merge(ctx context.Context, g *segment) error {
 func (j *janitor) copy(m *move, from uint32) error {
 	e := &m.was
 	read := func(s summary, at place) error {
-		g := j.pinned(at.seg)
+		g := j.index.pinned(at.seg)
 		if g == nil {
 			return errGone
 		}
@@ -160,7 +160,7 @@ func (j *janitor) moves(from uint32) (moves []*move) {
 		}
 	}
 	stateOf := map[bool]kind{false: kindFresh, true: kindRetry}
-	j.mu.Lock()
+	j.index.mu.Lock()
 	x := j.index
 	var lanes []string
 	for name := range x.lanes {
@@ -190,17 +190,17 @@ func (j *janitor) moves(from uint32) (moves []*move) {
 			return &x.lost[slices.IndexFunc(x.lost, func(now entry) bool { return now.seq == e.seq })]
 		}})
 	}
-	j.mu.Unlock()
+	j.index.mu.Unlock()
 	walk := func(like move, get func(x *index) *queue, find func(p point) func(x *index, planning bool) *entry) {
 		const some = 4096 // entries under one lock
 		var all []entry
 		for last, more := firstPoint, true; more; {
-			j.mu.Lock()
+			j.index.mu.Lock()
 			all = all[:0]
 			if q := get(x); q != nil {
 				all = q.after(last, some, all)
 			}
-			j.mu.Unlock()
+			j.index.mu.Unlock()
 			for i := range all {
 				if last = all[i].point(); isIn(&all[i]) {
 					m := like

@@ -83,8 +83,8 @@ func open(d disk.Disk, dir string, c Config) (_ *Store, err error) {
 		return nil, err
 	}
 	s := newStore(d, c, lock)
-	l := &log{disk: d, logger: c.Logger, mu: &s.mu, segs: s.index.segs}
-	s.writer = newWriter(l, s.index, &s.mu, c.Logger)
+	l := &log{disk: d, logger: c.Logger, index: s.index}
+	s.writer = newWriter(l, c.Logger)
 	s.roster = newRoster(s, dir)
 	defer func() {
 		if err != nil {
@@ -107,7 +107,7 @@ func open(d disk.Disk, dir string, c Config) (_ *Store, err error) {
 		l.secure(time.Now()) // if it fails, the next commit tries again
 	}
 	s.janitor = newJanitor(s, ld.leftovers)
-	s.writer.after, s.writer.tidy = s.janitor.look, c.HistoryAge != 0
+	s.writer.after, s.writer.tidy = s.janitor.wake.give, c.HistoryAge != 0
 	go s.writer.run() // Close ends it
 	go s.janitor.run()
 	if len(ld.lost) > 0 {
@@ -122,7 +122,7 @@ func open(d disk.Disk, dir string, c Config) (_ *Store, err error) {
 
 // newStore returns a Store that is empty and does nothing yet.
 func newStore(d disk.Disk, c Config, lock io.Closer) *Store {
-	s := &Store{config: c, complaints: complaints{logger: c.Logger, told: make(map[uint64]bool)}, lock: lock, disk: d, changed: make(chan struct{}, 1), done: make(chan struct{})}
+	s := &Store{config: c, complaints: complaints{logger: c.Logger, told: make(map[uint64]bool)}, lock: lock, disk: d, changed: make(signal, 1), done: make(chan struct{})}
 	s.index = &index{
 		segs: make(segments), claims: claims{byID: make(map[uint64]*claim)}, lanes: make(map[string]*lane), news: make(map[string]struct{}),
 		seen: storekit.NewWindow(c.DedupMax, c.DedupWindow),

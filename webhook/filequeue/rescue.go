@@ -34,10 +34,10 @@ func RescueContext(ctx context.Context, from, to string, progress func(read, of 
 		return r, err
 	}
 	defer func() {
-		s.mu.Lock()
+		s.index.mu.Lock()
 		r.Waiting, r.Dead, r.Delivered, r.Settings = s.index.waiting, s.index.dead.len, s.index.history.len, len(s.index.settings)
 		r.Bytes, r.Needed = s.index.segs.bytes()
-		s.mu.Unlock()
+		s.index.mu.Unlock()
 		if cerr := s.Close(); err == nil {
 			err = cerr
 		}

@@ -33,8 +33,8 @@ func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.S
 			return nil, "", err
 		}
 		defer s.calls.Done()
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		s.index.mu.Lock()
+		defer s.index.mu.Unlock()
 		i, _ := s.index.settings.find(from)
 		for _, e := range s.index.settings[i:] {
 			if !strings.HasPrefix(e.Name, prefix) {

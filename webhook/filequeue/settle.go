@@ -112,7 +112,7 @@ func (s *Store) settlement(by *webhook.Settlement) (t settlement, err error) {
 			return t, fmt.Errorf("filequeue: %w", err)
 		}
 	}
-	s.mu.Lock()
+	s.index.mu.Lock()
 	c := s.index.claims.byID[t.id]
 	var held claim
 	var p pinned
@@ -121,7 +121,7 @@ func (s *Store) settlement(by *webhook.Settlement) (t settlement, err error) {
 			p = s.index.segs.pin(held.entry)
 		}
 	}
-	s.mu.Unlock()
+	s.index.mu.Unlock()
 	if c == nil {
 		return t, nil // changes nothing
 	}

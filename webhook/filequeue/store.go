@@ -43,15 +43,14 @@ type Store struct {
 	disk       disk.Disk
 	lock       io.Closer
 	calls      sync.WaitGroup // calls in progress
-	changed    chan struct{}
+	changed    signal
 	complaints complaints
 	writer     *writer
 	janitor    *janitor
 
-	mu     sync.Mutex // guards what follows
-	closed bool
-	done   chan struct{} // closed when Close is through
 	index  *index
+	closed bool          // guarded by the lock of index
+	done   chan struct{} // closed when Close is through
 }
 
 var (
@@ -65,8 +64,8 @@ func (s *Store) enter(ctx context.Context) error {
 	if err := ctx.Err(); err != nil { // a caller's code, which may wait: not under the lock
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
 	if s.closed {
 		return webhook.ErrClosed
 	}
@@ -81,8 +80,8 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 			return nil, err
 		}
 		defer s.calls.Done()
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		s.index.mu.Lock()
+		defer s.index.mu.Unlock()
 		var heads []webhook.Head
 		if all {
 			heads = make([]webhook.Head, 0, len(s.index.lanes))
@@ -101,14 +100,6 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 	})
 }
 
-// notify has Changed yield a value.
-func (s *Store) notify() {
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
-}
-
 // Changed implements webhook.Store.
 func (s *Store) Changed() <-chan struct{} { return s.changed }
 
@@ -121,8 +112,8 @@ func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
 		return webhook.Counts{}, err
 	}
 	defer s.calls.Done()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
 	x := s.index
 	c := webhook.Counts{
 		Waiting: x.waiting, Claimed: len(x.claims.byID),
@@ -144,8 +135,8 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.Destin
 			return nil, err
 		}
 		defer s.calls.Done()
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		s.index.mu.Lock()
+		defer s.index.mu.Unlock()
 		all := make([]webhook.DestinationCounts, 0, len(s.index.lanes))
 		for name, l := range s.index.lanes {
 			all = append(all, webhook.DestinationCounts{Destination: name, Waiting: l.waiting(), Claimed: l.claimed, Oldest: l.oldest()})
@@ -156,10 +147,10 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.Destin
 
 // Close implements webhook.Store.
 func (s *Store) Close() error {
-	s.mu.Lock()
+	s.index.mu.Lock()
 	first := !s.closed
 	s.closed = true
-	s.mu.Unlock()
+	s.index.mu.Unlock()
 	if !first {
 		<-s.done
 		return nil
@@ -190,4 +181,14 @@ func (s *Store) closeFiles() {
 		s.writer.log.reserve.Close()
 	}
 	s.lock.Close()
+}
+
+// A signal has room for one value, which says that there is something to do.
+type signal chan struct{}
+
+func (c signal) give() {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }

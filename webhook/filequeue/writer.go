@@ -81,9 +81,8 @@ const (
 type writer struct {
 	log    *log
 	index  *index
-	mu     *sync.Mutex // the store's lock
 	logger *slog.Logger
-	wake   chan struct{}
+	wake   signal
 	stop   chan struct{}
 	ended  chan struct{}
 	after  func() // is called after a commit that may have left work behind
@@ -98,8 +97,8 @@ type writer struct {
 	failing bool // the log was told so
 }
 
-func newWriter(l *log, x *index, mu *sync.Mutex, logger *slog.Logger) *writer {
-	w := &writer{log: l, index: x, mu: mu, logger: logger, wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{})}
+func newWriter(l *log, logger *slog.Logger) *writer {
+	w := &writer{log: l, index: l.index, logger: logger, wake: make(signal, 1), stop: make(chan struct{}), ended: make(chan struct{})}
 	w.inbox.room = make(chan struct{})
 	return w
 }
@@ -141,10 +140,7 @@ func (w *writer) send(ctx context.Context, r *request) error {
 	in.requests = append(in.requests, r)
 	in.size += r.size
 	in.Unlock()
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
+	w.wake.give()
 	return nil
 }
 
@@ -233,8 +229,8 @@ func (w *writer) run() {
 
 // leftover reports whether nothing is needed in a segment that is sealed.
 func (w *writer) leftover() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.index.mu.Lock()
+	defer w.index.mu.Unlock()
 	for _, g := range w.index.segs {
 		if g.sealed && g.live == 0 {
 			return true
@@ -303,7 +299,7 @@ func (w *writer) refuse(rs []*request, err error) {
 // records are done.
 func (w *writer) try(rs []*request) error {
 	g := group{index: w.index, now: time.Now(), seq: w.log.seq}
-	w.mu.Lock()
+	w.index.mu.Lock()
 	puts := false
 	for _, r := range rs {
 		if r.err != nil {
@@ -319,14 +315,14 @@ func (w *writer) try(rs []*request) error {
 		puts = puts || r.puts && r.depends
 	}
 	w.log.seq = g.seq // is not used again, even if the commit fails
-	w.mu.Unlock()
+	w.index.mu.Unlock()
 	var seg *segment
 	var err error
 	if len(g.records) > 0 {
 		seg, err = w.log.commit(g.records, puts)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
+	w.index.mu.Lock()
+	defer w.index.mu.Unlock()
 	for _, r := range rs {
 		if r.err == nil && (err == nil || !r.depends) {
 			for _, f := range r.then {
