@@ -89,6 +89,28 @@ func ExampleSignStandard() {
 	// Output: v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE= <nil>
 }
 
+// A receiver that has only the public key can verify, and not sign.
+func ExampleStandardPublicKey() {
+	private := signature.NewStandardPrivateKey() // the sender's, in Destination.StandardSecrets
+	public, err := signature.StandardPublicKey(private)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	body, now := []byte(`{"type":"track","userId":"u1"}`), time.Now()
+	value, err := signature.SignStandard(body, "m1", now, private)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	header := http.Header{}
+	header.Set(signature.StandardID, "m1")
+	header.Set(signature.StandardTimestamp, fmt.Sprint(now.Unix()))
+	header.Set(signature.StandardSignature, value)
+	fmt.Println(public[:5], value[:4], signature.VerifyStandard(body, header, 0, signature.Secret(public)))
+	// Output: whpk_ v1a, <nil>
+}
+
 // A receiver that wants the headers of Standard Webhooks.
 func ExampleHandler_standardWebhooks() {
 	secret := signature.NewStandardSecret() // shown to the receiver once

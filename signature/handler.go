@@ -110,7 +110,7 @@ func (h *Handler) claim(header http.Header) (verify func(body []byte) error, err
 	case XSignature:
 		return xSignatureClaim(header, h.Secrets)
 	case StandardWebhooks:
-		keys, err := standardKeys(h.Secrets)
+		keys, err := standardKeys(h.Secrets, false)
 		if err != nil {
 			return nil, err
 		}

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hookferry/analytics/internal/testkit"
@@ -42,8 +43,8 @@ var secrets = []signature.Secret{
 	signature.Secret(strings.Repeat("longer than a block of the hash ", 20)),
 }
 
-// signed returns the signature of every body under every secret, and what the oracle
-// reads of them.
+// signed returns the X-Signature of every body under every secret, and its signature by a
+// private key, and what the oracle reads of them.
 func signed(t *testing.T) (got []string, questions *bytes.Buffer) {
 	t.Helper()
 	questions = new(bytes.Buffer)
@@ -58,6 +59,17 @@ func signed(t *testing.T) (got []string, questions *bytes.Buffer) {
 			if err := enc.Encode(map[string]string{"secret": secret.Reveal(), "body": body}); err != nil {
 				t.Fatal(err)
 			}
+		}
+	}
+	const id, at = "msg_1", 1614265330
+	for _, body := range bodies {
+		s, err := signature.SignStandard([]byte(body), id, time.Unix(at, 0), specPrivate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, s)
+		if err := enc.Encode(map[string]any{"secret": specPrivate, "body": body, "id": id, "time": at}); err != nil {
+			t.Fatal(err)
 		}
 	}
 	return got, questions

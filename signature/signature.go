@@ -68,9 +68,11 @@ var (
 	ErrTooOld = errors.New("signature: too old")
 	// ErrTooNew: it was signed further in the future than is tolerated.
 	ErrTooNew = errors.New("signature: too new")
-	// ErrSecretFormat: a secret is not "whsec_" and the base64 of 24 to 64
-	// bytes, as Standard Webhooks has them.
-	ErrSecretFormat = errors.New("signature: the secret is not whsec_ and base64 of 24 to 64 bytes")
+	// ErrSecretFormat: a secret is none that Standard Webhooks has: "whsec_" and the
+	// base64 of 24 to 64 bytes, or an Ed25519 key, behind "whsk_" to sign and behind "whpk_"
+	// to verify.
+	ErrSecretFormat = errors.New("signature: the secret is not whsec_ and base64 of 24 to 64 bytes, " +
+		"nor an Ed25519 key: whsk_ and base64 to sign, whpk_ and base64 to verify")
 )
 
 // Sign returns the signature of body: 40 lower-case hex digits. The only error

@@ -1,6 +1,7 @@
 package signature
 
 import (
+	"crypto/ed25519"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -22,8 +23,9 @@ const (
 	StandardID = "webhook-id"
 	// StandardTimestamp is when the attempt was made, in seconds since 1970.
 	StandardTimestamp = "webhook-timestamp"
-	// StandardSignature is a list of signatures, separated by single spaces:
-	// "v1," and the base64 of an HMAC-SHA256, for each of the secrets.
+	// StandardSignature is a list of signatures, separated by single spaces, one for
+	// each of the secrets: "v1," and the base64 of an HMAC-SHA256, or "v1a," and
+	// that of an Ed25519 signature.
 	StandardSignature = "webhook-signature"
 )
 
@@ -33,17 +35,21 @@ const (
 const DefaultTolerance = 5 * time.Minute
 
 const (
-	secretPrefix = "whsec_"
-	// Bytes of a secret, by the specification.
+	// What a secret begins with: one that is shared, a private and a public key.
+	sharedPrefix, privatePrefix, publicPrefix = "whsec_", "whsk_", "whpk_"
+	// Bytes of a shared secret, by the specification.
 	minSecret, maxSecret = 24, 64
 
-	version      = "v1,"
-	standardSize = (sha256.Size + 2) / 3 * 4 // of a signature behind its version
+	// What a signature begins with.
+	versionShared, versionKey = "v1,", "v1a,"
 
 	// Bytes of headers that are looked at. The longest id that this project
 	// sends has 765.
 	maxStandardID        = 1 << 10
 	maxStandardSignature = 4 << 10
+	// maxKeySignatures is how many signatures by private keys are looked at: each costs
+	// some 50 us for each public key.
+	maxKeySignatures = 10
 )
 
 // NewStandardSecret returns a random secret for Standard Webhooks: "whsec_" and
@@ -51,35 +57,80 @@ const (
 func NewStandardSecret() Secret {
 	var key [32]byte
 	_, _ = rand.Read(key[:]) // never fails
-	return Secret(secretPrefix + base64.StdEncoding.EncodeToString(key[:]))
+	return Secret(sharedPrefix + base64.StdEncoding.EncodeToString(key[:]))
 }
 
-// standardKey decodes a secret of Standard Webhooks.
-func standardKey(secret Secret) ([]byte, error) {
+// NewStandardPrivateKey returns a random private key for Standard Webhooks: "whsk_" and the
+// base64 of the 64 bytes of an [ed25519.PrivateKey]. Who has only its public key can verify,
+// and not sign.
+func NewStandardPrivateKey() Secret {
+	_, private, _ := ed25519.GenerateKey(nil) // never fails
+	return Secret(privatePrefix + base64.StdEncoding.EncodeToString(private))
+}
+
+// StandardPublicKey returns the public key of a private one, for receivers: "whpk_" and
+// the base64 of 32 bytes. The error is [ErrNoSecret] or [ErrSecretFormat].
+func StandardPublicKey(private Secret) (string, error) {
+	k, err := standardKeyOf(private)
+	if err == nil && k.private == nil {
+		err = ErrSecretFormat
+	}
+	if err != nil {
+		return "", err
+	}
+	return publicPrefix + base64.StdEncoding.EncodeToString(k.private.Public().(ed25519.PublicKey)), nil
+}
+
+// A standardKey is what a secret stands for. One of its fields is set.
+type standardKey struct {
+	shared  []byte
+	private ed25519.PrivateKey
+	public  ed25519.PublicKey
+}
+
+// standardKeyOf decodes a secret of Standard Webhooks.
+func standardKeyOf(secret Secret) (k standardKey, err error) {
 	if secret == "" {
-		return nil, ErrNoSecret
+		return k, ErrNoSecret
 	}
-	text, ok := strings.CutPrefix(string(secret), secretPrefix)
-	if !ok || strings.ContainsAny(text, "\r\n") { // the decoder passes over line ends
-		return nil, ErrSecretFormat
-	}
+	prefix, text, _ := strings.Cut(string(secret), "_")
 	key, err := base64.StdEncoding.DecodeString(text)
-	if err != nil || len(key) < minSecret || len(key) > maxSecret {
-		return nil, ErrSecretFormat
+	if err != nil || strings.ContainsAny(text, "\r\n") { // the decoder passes over line ends
+		return k, ErrSecretFormat
 	}
-	return key, nil
+	switch prefix += "_"; {
+	case prefix == sharedPrefix && len(key) >= minSecret && len(key) <= maxSecret:
+		k.shared = key
+	case prefix == publicPrefix && len(key) == ed25519.PublicKeySize:
+		k.public = key
+	case prefix == privatePrefix && len(key) == ed25519.SeedSize:
+		k.private = ed25519.NewKeyFromSeed(key)
+	case prefix == privatePrefix && len(key) == ed25519.PrivateKeySize:
+		// A public half of another key would give the private one away.
+		if k.private = ed25519.NewKeyFromSeed(key[:ed25519.SeedSize]); !k.private.Equal(ed25519.PrivateKey(key)) {
+			return standardKey{}, ErrSecretFormat
+		}
+	default:
+		return k, ErrSecretFormat
+	}
+	return k, nil
 }
 
-func standardKeys(secrets []Secret) ([][]byte, error) {
+// standardKeys decodes secrets to sign with, or to verify with.
+func standardKeys(secrets []Secret, sign bool) ([]standardKey, error) {
 	if len(secrets) == 0 {
 		return nil, ErrNoSecret
 	}
-	keys := make([][]byte, len(secrets))
+	keys := make([]standardKey, len(secrets))
 	for i, s := range secrets {
-		var err error
-		if keys[i], err = standardKey(s); err != nil {
+		k, err := standardKeyOf(s)
+		if err == nil && (sign && k.public != nil || !sign && k.private != nil) {
+			err = ErrSecretFormat
+		}
+		if err != nil {
 			return nil, err
 		}
+		keys[i] = k
 	}
 	return keys, nil
 }
@@ -87,30 +138,37 @@ func standardKeys(secrets []Secret) ([][]byte, error) {
 // A StandardSigner signs many messages by Standard Webhooks, with one or more
 // secrets, whose keys it prepares once. Its methods may be called concurrently.
 type StandardSigner struct {
+	keys   []standardKey
 	states sync.Pool // of *standardState
 }
 
-// A standardState has an HMAC for each secret, and room for what is fed to it.
+// A standardState has an HMAC for each shared secret, and room for what is signed.
 type standardState struct {
-	macs []hash.Hash
-	head []byte // id and timestamp, as they are signed
+	macs []hash.Hash // nil for a private key
+	text []byte      // id and timestamp, as they are signed; the body too for a private key
 	sum  [sha256.Size]byte
 }
 
+// maxStandardText is how much room a standardState keeps, in bytes.
+const maxStandardText = 64 << 10
+
 // NewStandardSigner returns a StandardSigner that makes a signature with each
-// of secrets, in their order. There are several while a secret is being
+// of secrets, in their order: shared ones as [NewStandardSecret] makes them, and private
+// keys as [NewStandardPrivateKey] does. There are several while a secret is being
 // replaced: the receiver takes a message if any signature is good. The error is
 // [ErrNoSecret] or [ErrSecretFormat].
 func NewStandardSigner(secrets ...Secret) (*StandardSigner, error) {
-	keys, err := standardKeys(secrets)
+	keys, err := standardKeys(secrets, true)
 	if err != nil {
 		return nil, err
 	}
-	s := &StandardSigner{}
+	s := &StandardSigner{keys: keys}
 	s.states.New = func() any {
-		st := &standardState{}
-		for _, key := range keys {
-			st.macs = append(st.macs, hmac.New(sha256.New, key))
+		st := &standardState{macs: make([]hash.Hash, len(keys))}
+		for i, k := range keys {
+			if k.shared != nil {
+				st.macs[i] = hmac.New(sha256.New, k.shared)
+			}
 		}
 		return st
 	}
@@ -123,20 +181,31 @@ func NewStandardSigner(secrets ...Secret) (*StandardSigner, error) {
 // another id, time and body, and is refused by [VerifyStandard].
 func (s *StandardSigner) Append(dst []byte, id string, at time.Time, body []byte) []byte {
 	st := s.states.Get().(*standardState)
-	defer s.states.Put(st)
-	st.head = append(st.head[:0], id...)
-	st.head = append(st.head, '.')
-	st.head = strconv.AppendInt(st.head, at.Unix(), 10)
-	st.head = append(st.head, '.')
+	st.text = append(st.text[:0], id...)
+	st.text = append(st.text, '.')
+	st.text = strconv.AppendInt(st.text, at.Unix(), 10)
+	st.text = append(st.text, '.')
+	head := len(st.text)
 	for i, mac := range st.macs {
 		if i > 0 {
 			dst = append(dst, ' ')
 		}
+		if mac == nil {
+			if len(st.text) == head {
+				st.text = append(st.text, body...)
+			}
+			dst = append(dst, versionKey...)
+			dst = base64.StdEncoding.AppendEncode(dst, ed25519.Sign(s.keys[i].private, st.text[:head+len(body)]))
+			continue
+		}
 		mac.Reset()
-		mac.Write(st.head)
+		mac.Write(st.text[:head])
 		mac.Write(body)
-		dst = append(dst, version...)
+		dst = append(dst, versionShared...)
 		dst = base64.StdEncoding.AppendEncode(dst, mac.Sum(st.sum[:0]))
+	}
+	if cap(st.text) <= maxStandardText {
+		s.states.Put(st)
 	}
 	return dst
 }
@@ -157,14 +226,18 @@ func SignStandard(body []byte, id string, at time.Time, secrets ...Secret) (stri
 // or less means [DefaultTolerance]. Within it a request can be replayed: who
 // minds remembers the ids for as long.
 //
+// The secrets are those that are shared with the sender, and public keys of the sender as
+// [StandardPublicKey] returns them.
+//
 // The error is [ErrNoSecret] or [ErrSecretFormat] if that holds for any of
 // secrets, whatever the others are; [ErrMissing] if one of the headers is
 // missing or empty; [ErrMalformed] if one is there twice, or does not have its
-// form, or no signature has the version v1; [ErrTooOld] or [ErrTooNew]; else
-// [ErrMismatch]. Signatures of other versions are passed over. How long
-// VerifyStandard takes does not tell how much of a signature is right.
+// form, or no signature has the version v1 or v1a; [ErrTooOld] or [ErrTooNew]; else
+// [ErrMismatch]. Signatures of other versions are passed over, and so are those of v1a
+// behind the tenth. How long VerifyStandard takes does not tell how much of a signature is
+// right.
 func VerifyStandard(body []byte, header http.Header, tolerance time.Duration, secrets ...Secret) error {
-	keys, err := standardKeys(secrets)
+	keys, err := standardKeys(secrets, false)
 	if err != nil {
 		return err
 	}
@@ -177,8 +250,9 @@ func VerifyStandard(body []byte, header http.Header, tolerance time.Duration, se
 
 // A standardClaim is what a request says of itself by Standard Webhooks.
 type standardClaim struct {
-	head       string // what is signed before the body
-	signatures string
+	head   string // what is signed before the body
+	shared [][sha256.Size]byte
+	byKey  [][ed25519.SignatureSize]byte
 }
 
 // standardClaimOf reads the headers and returns the errors of VerifyStandard
@@ -201,12 +275,18 @@ func standardClaimOf(header http.Header, tolerance time.Duration, now time.Time)
 	if err != nil || !ok || !wellFormedID(id) || len(signatures) > maxStandardSignature {
 		return standardClaim{}, ErrMalformed
 	}
-	found := false
+	c := standardClaim{head: id + "." + timestamp + "."}
 	for s := range strings.SplitSeq(signatures, " ") {
-		_, ok := v1(s)
-		found = found || ok
+		var sum [sha256.Size]byte
+		if decodeSignature(sum[:], s, versionShared) {
+			c.shared = append(c.shared, sum)
+		}
+		var signature [ed25519.SignatureSize]byte
+		if len(c.byKey) < maxKeySignatures && decodeSignature(signature[:], s, versionKey) {
+			c.byKey = append(c.byKey, signature)
+		}
 	}
-	if !found {
+	if len(c.shared)+len(c.byKey) == 0 {
 		return standardClaim{}, ErrMalformed
 	}
 	if tolerance <= 0 {
@@ -218,21 +298,31 @@ func standardClaimOf(header http.Header, tolerance time.Duration, now time.Time)
 	case at.Sub(now) > tolerance:
 		return standardClaim{}, ErrTooNew
 	}
-	return standardClaim{id + "." + timestamp + ".", signatures}, nil
+	return c, nil
 }
 
 // verify compares each signature with that of each key.
-func (c standardClaim) verify(body []byte, keys [][]byte) error {
+func (c standardClaim) verify(body []byte, keys []standardKey) error {
 	match := 0
-	for _, key := range keys {
-		var buf [standardSize]byte
-		mac := hmac.New(sha256.New, key)
-		mac.Write([]byte(c.head))
-		mac.Write(body)
-		want := base64.StdEncoding.AppendEncode(buf[:0], mac.Sum(nil))
-		for s := range strings.SplitSeq(c.signatures, " ") {
-			if got, ok := v1(s); ok {
-				match |= subtle.ConstantTimeCompare(want, []byte(got))
+	var text []byte // what is signed, for public keys
+	for _, k := range keys {
+		if k.shared != nil {
+			mac := hmac.New(sha256.New, k.shared)
+			mac.Write([]byte(c.head))
+			mac.Write(body)
+			var sum [sha256.Size]byte
+			want := mac.Sum(sum[:0])
+			for i := range c.shared {
+				match |= subtle.ConstantTimeCompare(want, c.shared[i][:])
+			}
+			continue
+		}
+		if text == nil && len(c.byKey) > 0 {
+			text = append([]byte(c.head), body...)
+		}
+		for i := range c.byKey {
+			if ed25519.Verify(k.public, text, c.byKey[i][:]) {
+				match = 1
 			}
 		}
 	}
@@ -242,20 +332,16 @@ func (c standardClaim) verify(body []byte, keys [][]byte) error {
 	return nil
 }
 
-// v1 returns what is behind the version of a signature, if it is one of
-// version 1 in its form.
-func v1(s string) (string, bool) {
+// decodeSignature decodes one of a version into dst, which has its size, and reports
+// whether it has its form: base64 as encoders write it, of which there is one.
+func decodeSignature(dst []byte, s, version string) bool {
 	text, ok := strings.CutPrefix(s, version)
-	if !ok || len(text) != standardSize || text[standardSize-1] != '=' {
-		return "", false
+	if !ok || len(text) != base64.StdEncoding.EncodedLen(len(dst)) || strings.ContainsAny(text, "\r\n") {
+		return false
 	}
-	for i := range standardSize - 1 {
-		c := text[i]
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '+' || c == '/') {
-			return "", false
-		}
-	}
-	return text, true
+	var buf [ed25519.SignatureSize + 2]byte
+	n, err := base64.StdEncoding.Strict().Decode(buf[:], []byte(text))
+	return err == nil && copy(dst, buf[:n]) == len(dst) && n == len(dst)
 }
 
 // parseTimestamp reads seconds since 1970 in the one form that they are signed

@@ -27,6 +27,9 @@ const (
 	specTime      = 1614265330
 	specBody      = `{"test": 2432232314}`
 	specSignature = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+	specPrivate   = "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg=="
+	specPublic    = "whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4="
+	specByKey     = "v1a,hnO3f9T8Ytu9HwrXslvumlUpqtNVqkhqw/enGzPCXe5BdqzCInXqYXFymVJaA7AZdpXwVLPo3mNl8EM+m7TBAg=="
 	// specOther is well formed, and the signature of something else.
 	specOther = "v1,Ceo5qEr07ixe2NLpvHk3FH9bwy/WavXrAFQ/9tdO6mc="
 )
@@ -42,10 +45,65 @@ func standardHeader(id, timestamp, signatures string) http.Header {
 	return h
 }
 
+// otherByKey is well formed, and the signature of something else.
+var otherByKey = specByKey[:4] + strings.ToLower(specByKey[4:88]) + specByKey[88:]
+
+// The private key may be written with its public half or without.
+func TestStandardKeys(t *testing.T) {
+	key, err := base64.StdEncoding.DecodeString(specPrivate[5:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed := signature.Secret("whsk_" + base64.StdEncoding.EncodeToString(key[:32]))
+	for _, private := range []signature.Secret{specPrivate, seed} {
+		public, err := signature.StandardPublicKey(private)
+		if err != nil || public != specPublic {
+			t.Errorf("StandardPublicKey(%d bytes) = %q, %v, want %q", len(private), public, err, specPublic)
+		}
+	}
+	made := signature.NewStandardPrivateKey()
+	public, err := signature.StandardPublicKey(made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	both, err := signature.SignStandard([]byte(specBody), specID, now, made, specSecret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, by := range []signature.Secret{signature.Secret(public), specSecret} {
+		if err := signature.VerifyStandard([]byte(specBody), standardHeader(specID, strconv.FormatInt(now.Unix(), 10), both), 0, by); err != nil {
+			t.Errorf("VerifyStandard with a secret of %d bytes = %v", len(by), err)
+		}
+	}
+	for name, s := range map[string]struct {
+		secret signature.Secret
+		want   error
+	}{
+		"empty":                         {"", signature.ErrNoSecret},
+		"shared":                        {specSecret, signature.ErrSecretFormat},
+		"public":                        {specPublic, signature.ErrSecretFormat},
+		"private with another's public": {signature.Secret(specPrivate[:len(specPrivate)-8] + "AAAAAA=="), signature.ErrSecretFormat},
+		"private with a line end":       {specPrivate + "\n", signature.ErrSecretFormat},
+		"private, one byte less":        {signature.Secret("whsk_" + base64.StdEncoding.EncodeToString(make([]byte, 63))), signature.ErrSecretFormat},
+	} {
+		if _, err := signature.StandardPublicKey(s.secret); !errors.Is(err, s.want) {
+			t.Errorf("%s: StandardPublicKey = %v, want %v", name, err, s.want)
+		}
+	}
+	if _, err := signature.NewStandardSigner(specPublic); !errors.Is(err, signature.ErrSecretFormat) {
+		t.Errorf("NewStandardSigner with a public key = %v", err)
+	}
+}
+
 func TestSignStandardVector(t *testing.T) {
 	got, err := signature.SignStandard([]byte(specBody), specID, time.Unix(specTime, 999_999_999), specSecret)
 	if err != nil || got != specSignature {
 		t.Errorf("SignStandard = %q, %v, want %q", got, err, specSignature)
+	}
+	got, err = signature.SignStandard([]byte(specBody), specID, time.Unix(specTime, 0), specPrivate)
+	if err != nil || got != specByKey {
+		t.Errorf("SignStandard with a private key = %q, %v, want %q", got, err, specByKey)
 	}
 	got, err = signature.SignStandard([]byte(specBody), specID, time.Unix(specTime, 0), otherSecret, specSecret)
 	other, ok := strings.CutSuffix(got, " "+specSignature)
@@ -95,7 +153,15 @@ func TestVerifyStandard(t *testing.T) {
 		{"good with the first of two", good, 0, list{specSecret, otherSecret}, nil},
 		{"good with the last of three", good, 0, list{whsec(64), otherSecret, specSecret}, nil},
 		{"one of several signatures", with(signature.StandardSignature, strings.Join([]string{specOther, "v2," + specSignature[3:], specSignature, specOther}, " ")), 0, list{specSecret}, nil},
-		{"beside an asymmetric signature", with(signature.StandardSignature, "v1a,hnO3f9T8Ytu9HwrXslvumlUpqtNVqkhqw/enGzPCXe5BdqzCInXqYXFymVJaA7AZdpXwVLPo3mNl8EM+m7TBAg== "+specSignature), 0, list{specSecret}, nil},
+		{"beside one by a private key", with(signature.StandardSignature, specByKey+" "+specSignature), 0, list{specSecret}, nil},
+		{"by a private key", with(signature.StandardSignature, specByKey), 0, list{specPublic}, nil},
+		{"by a private key, others before", with(signature.StandardSignature, strings.Repeat(otherByKey+" ", 9)+specByKey), 0, list{otherSecret, specPublic}, nil},
+		{"by a private key, too many before", with(signature.StandardSignature, strings.Repeat(otherByKey+" ", 10)+specByKey), 0, list{specPublic}, signature.ErrMismatch},
+		{"by another private key", with(signature.StandardSignature, otherByKey), 0, list{specPublic}, signature.ErrMismatch},
+		{"by a private key, secret is shared", with(signature.StandardSignature, specByKey), 0, list{specSecret}, signature.ErrMismatch},
+		{"shared, secret is a public key", good, 0, list{specPublic}, signature.ErrMismatch},
+		{"by a private key, cut", with(signature.StandardSignature, specByKey[:len(specByKey)-4]), 0, list{specPublic}, signature.ErrMalformed},
+		{"by a private key, of the shared version", with(signature.StandardSignature, "v1,"+specByKey[4:]), 0, list{specPublic}, signature.ErrMalformed},
 		{"longest id", signed(strings.Repeat("x", 1024), specTime), 0, list{specSecret}, nil},
 
 		{"no secrets", good, 0, nil, signature.ErrNoSecret},
@@ -106,7 +172,8 @@ func TestVerifyStandard(t *testing.T) {
 		{"secret with a line end", good, 0, list{specSecret + "\n"}, signature.ErrSecretFormat},
 		{"secret of 23 bytes", good, 0, list{whsec(23)}, signature.ErrSecretFormat},
 		{"secret of 65 bytes", good, 0, list{specSecret, whsec(65)}, signature.ErrSecretFormat},
-		{"asymmetric secret", good, 0, list{signature.Secret("whsk_" + specSecret[6:])}, signature.ErrSecretFormat},
+		{"private key", good, 0, list{specPrivate}, signature.ErrSecretFormat},
+		{"public key of 31 bytes", good, 0, list{signature.Secret("whpk_" + base64.StdEncoding.EncodeToString(make([]byte, 31)))}, signature.ErrSecretFormat},
 
 		{"no headers", nil, 0, list{specSecret}, signature.ErrMissing},
 		{"no id", without(signature.StandardID), 0, list{specSecret}, signature.ErrMissing},
@@ -331,8 +398,8 @@ func FuzzVerifyStandard(f *testing.F) {
 func BenchmarkStandardAppend(b *testing.B) {
 	body := bytes.Repeat([]byte("x"), 450)
 	at := time.Now()
-	for _, secrets := range [][]signature.Secret{{specSecret}, {specSecret, otherSecret}} {
-		b.Run(fmt.Sprintf("secrets=%d", len(secrets)), func(b *testing.B) {
+	for _, secrets := range [][]signature.Secret{{specSecret}, {specSecret, otherSecret}, {specPrivate}} {
+		b.Run(fmt.Sprintf("secrets=%d/key=%t", len(secrets), secrets[0] == specPrivate), func(b *testing.B) {
 			signer, err := signature.NewStandardSigner(secrets...)
 			if err != nil {
 				b.Fatal(err)

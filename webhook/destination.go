@@ -42,7 +42,9 @@ type Destination struct {
 	// StandardSecrets add the headers of Standard Webhooks to every request,
 	// with a signature for each secret: at most MaxStandardSecrets, and
 	// several only while one replaces another. Each is "whsec_" and the base64
-	// of 24 to 64 bytes, as signature.NewStandardSecret makes them. The
+	// of 24 to 64 bytes, as signature.NewStandardSecret makes them, or a private key, "whsk_"
+	// and the base64 of an Ed25519 key, as signature.NewStandardPrivateKey does: then the
+	// receiver has only its public key. A signature by a private key takes some 25 us. The
 	// webhook-id is the ID of the Delivery: the messageId, or with a source what is
 	// derived from both. Bytes other than visible ASCII, full stops and percent signs
 	// are percent-encoded. Empty means no such headers.

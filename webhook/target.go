@@ -86,7 +86,7 @@ func compile(d *Destination, serviceName string, maxConcurrent int) (*target, er
 	if len(d.StandardSecrets) > 0 {
 		for i, s := range d.StandardSecrets {
 			if _, err := signature.NewStandardSigner(s); err != nil {
-				wrong.add(refuse(fmt.Sprintf("StandardSecrets[%d]", i), `is not "whsec_" and the base64 of 24 to 64 bytes`))
+				wrong.add(refuse(fmt.Sprintf("StandardSecrets[%d]", i), `is not "whsec_" and the base64 of 24 to 64 bytes, nor "whsk_" and that of an Ed25519 key`))
 			}
 		}
 		standard, _ = signature.NewStandardSigner(d.StandardSecrets...)
