@@ -71,6 +71,9 @@ func (p process) commands() *cobra.Command {
 			p.command("check", "read all of the store, and print what it holds and what is missing", storeCheckHelp, checkStore),
 			p.command("rescue", "write what can be read of a damaged store to a new folder", storeRescueHelp, rescueStore),
 			p.command("sql", "print what makes the tables of a PostgreSQL database", storeSQLHelp, storeSQL)),
+		group("key", "make keys for signatures that a public key verifies", keyHelp,
+			p.command("new FILE", "write a private key to a new file, and print its public key", keyNewHelp, newKey),
+			p.command("public FILE", "print the public key of a private one", keyPublicHelp, publicKey)),
 		p.command("version", "print the version", versionHelp, printVersion))
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = version()
