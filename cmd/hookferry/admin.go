@@ -15,12 +15,13 @@ import (
 type adminFlags struct {
 	*options
 	json *bool
+	at   string // the name of the flag that says where the server is
 }
 
 // newAdminFlags defines them. The flags of o so far have no variables: they are
 // about the call, as --json is.
 func newAdminFlags(o *options) *adminFlags {
-	f := &adminFlags{o, jsonFlag(o)}
+	f := &adminFlags{o, jsonFlag(o), "admin"}
 	o.noVariables()
 	adminFlag(o)
 	o.text("admin-token", "", "`token` of the admin API, or file:PATH")
@@ -44,7 +45,7 @@ type adminAction func(ctx context.Context, c *api.Client, args []string, p proce
 
 func (f *adminFlags) action(do adminAction) action {
 	return func(ctx context.Context, args []string, p process) error {
-		c, err := f.client()
+		c, err := f.client(f.at)
 		if err != nil {
 			return err
 		}
@@ -53,12 +54,12 @@ func (f *adminFlags) action(do adminAction) action {
 	}
 }
 
-// client returns the client of the server that the flags name.
-func (o *options) client() (*api.Client, error) {
-	admin, _ := o.GetString("admin")
+// client returns the client of the server that the flag called at names.
+func (o *options) client(at string) (*api.Client, error) {
+	admin, _ := o.GetString(at)
 	text, _ := o.GetString("admin-token")
 	if admin == config.Off {
-		return nil, usagef("--admin: the server's admin API is switched off")
+		return nil, usagef("--%s: the server's admin API is switched off", at)
 	}
 	token, err := config.ReadSecret(text)
 	if err != nil {
@@ -69,7 +70,7 @@ func (o *options) client() (*api.Client, error) {
 	}
 	c, err := api.NewClient(admin, token.Reveal(), o.p.transport())
 	if err != nil {
-		return nil, usagef("--admin: %v", err)
+		return nil, usagef("--%s: %v", at, err)
 	}
 	return c, nil
 }
@@ -82,7 +83,7 @@ func (f *adminFlags) explained(err error, c *api.Client) error {
 	case errors.Is(err, context.Canceled):
 		return errors.New("interrupted")
 	case errors.As(err, &dial) && dial.Op == "dial":
-		return fmt.Errorf("no server at %s: is 'hookferry serve' running? %s says where (%w)", c.Host(), f.origin("admin"), dial.Err)
+		return fmt.Errorf("no server at %s: is 'hookferry serve' running? %s says where (%w)", c.Host(), f.origin(f.at), dial.Err)
 	case !errors.As(err, &refused):
 		return err
 	case refused.Code == api.CodeUnauthorized && f.Lookup("admin-token").Value.String() != "":

@@ -57,7 +57,11 @@ func (o *options) known(ctx context.Context, kind, word string) (list []string) 
 	if o.Lookup("admin-token") == nil || o.readVariables() != nil {
 		return nil
 	}
-	c, err := o.client()
+	at := "admin"
+	if o.Lookup(at) == nil {
+		at = "from" // of listen
+	}
+	c, err := o.client(at)
 	if err != nil {
 		return nil
 	}

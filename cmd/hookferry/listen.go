@@ -1,31 +1,40 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/server"
 	"github.com/hookferry/analytics/signature"
 )
 
 const listenHelp = `Listen receives webhooks on any path, prints each of them, says whether its
-signatures are good, and answers 200. It is for trying things out: it keeps
-nothing, and does not refuse a webhook that is wrongly signed.
+signatures are good, and if not, why, and answers 200. It is for trying things
+out: it keeps nothing, and does not refuse a webhook that is wrongly signed.
+
+With --from it follows a server elsewhere, by its admin API, and posts to --to
+what that server accepts for a destination: the same body, once, signed with the
+secrets given here.
 
 Examples:
   hookferry listen
   hookferry listen --listen :9000 --secret s3cret
   HOOKFERRY_STANDARD_SECRET=whsec_... hookferry listen
   hookferry listen --status 503        # what is sent again, and when?
+  hookferry listen --status 500 --times 3 --delay 2s
+  hookferry listen --from https://hooks.example:8081 --to localhost:3000/hook
 `
 
 // listenGrace bounds how long a webhook that is being received holds up the
@@ -35,14 +44,20 @@ const listenGrace = 2 * time.Second
 func listen(o *options) action {
 	address := o.text("listen", "localhost:9000", "`address` to receive webhooks on; without a host: on all of the machine's")
 	status := o.number("status", http.StatusOK, 200, 599, "`status` to answer with")
+	times := o.number("times", 0, 0, 1_000_000, "answer with --status, and wait for --delay, this `number` of times only; then answer 200 at once; 0: always")
+	delay := o.duration("delay", 0, "`time` to wait before each answer")
+	from := o.text("from", "", "`URL` or host:port of the admin API of a server whose webhooks are posted to --to")
+	to := o.text("to", "", "`URL` to post them to, or host:port and a path")
+	destination := o.text("destination", "", "those for the destination with this `id`; may be left out if the server has only one")
 	asJSON := jsonFlag(o)
 	// HOOKFERRY_LISTEN is where serve listens.
 	o.noVariables()
 	secrets := o.list("secret", "shared `secret` to check X-Signature with; give it twice while one replaces another", single)
 	standard := o.list("standard-secret", "`secret` to check the signatures of Standard Webhooks with, whsec_ and base64; may be repeated; "+
 		"in the variable, separated by spaces", strings.Fields)
+	o.text("admin-token", "", "`token` of the admin API of --from, or file:PATH")
 	return func(ctx context.Context, _ []string, p process) error {
-		printer := &printer{out: p.stdout, status: *status, asJSON: *asJSON}
+		printer := &printer{out: p.stdout, status: *status, times: *times, delay: *delay, asJSON: *asJSON}
 		for _, s := range *secrets {
 			if s == "" {
 				return usagef("--secret: empty; leave the flag out to check no signatures")
@@ -59,7 +74,27 @@ func listen(o *options) action {
 		if *asJSON {
 			announce = p.stderr
 		}
-		return receive(ctx, *address, printer, announce, p)
+		if *from == "" {
+			for _, name := range []string{"to", "destination"} {
+				if o.Changed(name) {
+					return usagef("--%s: is for --from", name)
+				}
+			}
+			return receive(ctx, *address, printer, announce, p)
+		}
+		for _, name := range []string{"listen", "status", "times", "delay"} {
+			if o.Changed(name) {
+				return usagef("--%s: is not for --from, which receives nothing", name)
+			}
+		}
+		f := &adminFlags{o, asJSON, "from"}
+		return f.action(func(ctx context.Context, c *api.Client, _ []string, p process) error {
+			r, err := newRelay(*to, printer, p)
+			if err != nil {
+				return err
+			}
+			return r.follow(ctx, c, *destination, announce)
+		})(ctx, nil, p)
 	}
 }
 
@@ -111,10 +146,13 @@ type printer struct {
 	secrets  []signature.Secret // of X-Signature
 	standard []signature.Secret // of Standard Webhooks
 	status   int
+	times    int // how many get that status, and the delay; 0 for all
+	delay    time.Duration
 	asJSON   bool
 
-	mu  sync.Mutex // one webhook is printed at a time
-	out io.Writer
+	mu   sync.Mutex // one webhook is printed at a time
+	seen int        // how many were
+	out  io.Writer
 }
 
 func (p *printer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -128,27 +166,49 @@ func (p *printer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "webhooks are sent by POST", http.StatusMethodNotAllowed)
 		return
 	}
-	p.print(time.Now(), body, p.check(body, r.Header))
-	w.WriteHeader(p.status)
+	status, delay := p.take(body, r.Header)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // the delay may be longer; tests have none
+	select {
+	case <-time.After(delay):
+		w.WriteHeader(status)
+	case <-r.Context().Done():
+	}
+}
+
+// take prints a webhook, and returns what it is answered with, and when.
+func (p *printer) take(body []byte, h http.Header) (status int, delay time.Duration) {
+	what := p.check(body, h)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen++
+	status, delay = p.status, p.delay
+	if p.times > 0 {
+		if p.seen > p.times {
+			status, delay = http.StatusOK, 0
+		}
+		what += fmt.Sprintf("  answered %d", status)
+	}
+	p.print(received{At: time.Now(), Signature: what}, body)
+	return status, delay
 }
 
 // received is what listen --json prints of each webhook. What is not JSON is a
 // string.
 type received struct {
 	At        time.Time `json:"at"`
-	Signature string    `json:"signature"`
+	Signature string    `json:"signature,omitempty"`
+	Answer    string    `json:"answer,omitempty"` // of --to
 	Body      any       `json:"body"`
 }
 
-func (p *printer) print(at time.Time, body []byte, signature string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// print prints a webhook. The caller sees to it that one is printed at a time.
+func (p *printer) print(r received, body []byte) {
 	if !p.asJSON {
-		text := fmt.Appendf(nil, "\n%s  %s  %s\n", at.Format(time.TimeOnly), describe(body), signature)
+		text := fmt.Appendf(nil, "\n%s  %s  %s\n", r.At.Format(time.TimeOnly), describe(body), r.Signature+r.Answer)
 		p.out.Write(appendPretty(text, body))
 		return
 	}
-	r := received{at.UTC(), signature, string(body)}
+	r.At, r.Body = r.At.UTC(), string(body)
 	if json.Valid(body) {
 		r.Body = json.RawMessage(body)
 	}
@@ -156,23 +216,34 @@ func (p *printer) print(at time.Time, body []byte, signature string) {
 }
 
 // check says whether the signatures are good: that of X-Signature, those of Standard
-// Webhooks, or both.
+// Webhooks, or both. Both are of the same body, so a good one shows that the body is
+// what was signed.
 func (p *printer) check(body []byte, h http.Header) string {
+	plain := func(body []byte) error { return signature.Verify(body, h.Get(signature.Header), p.secrets...) }
+	standard := func(body []byte) error { return signature.VerifyStandard(body, h, 0, p.standard...) }
+	plainErr, standardErr := plain(body), standard(body)
 	var found []string
-	if given := h.Get(signature.Header); given != "" {
-		if len(p.secrets) == 0 {
-			found = append(found, "signed, but not checked: listen has no --secret")
-		} else {
-			found = append(found, holds("signature", "not 40 lower-case hex digits", signature.Verify(body, given, p.secrets...)))
-		}
+	switch {
+	case h.Get(signature.Header) == "":
+	case len(p.secrets) == 0:
+		found = append(found, "signed, but not checked: listen has no --secret")
+	case plainErr == nil:
+		found = append(found, "signature ok")
+	case plainErr == signature.ErrMalformed:
+		found = append(found, "X-Signature wrong: not 40 lower-case hex digits")
+	default:
+		found = append(found, "X-Signature wrong: "+mismatch(body, plain, standardErr == nil))
 	}
-	if h.Get(signature.StandardSignature) != "" {
-		if len(p.standard) == 0 {
-			found = append(found, "signed by Standard Webhooks, but not checked: listen has no --standard-secret")
-		} else {
-			found = append(found, holds("Standard Webhooks signature", "not v1, and the base64 of 32 bytes, with an id and a time in seconds",
-				signature.VerifyStandard(body, h, 0, p.standard...)))
-		}
+	switch {
+	case h.Get(signature.StandardSignature) == "":
+	case len(p.standard) == 0:
+		found = append(found, "signed by Standard Webhooks, but not checked: listen has no --standard-secret")
+	case standardErr == nil:
+		found = append(found, "Standard Webhooks signature ok")
+	case standardErr == signature.ErrMismatch:
+		found = append(found, "webhook-signature wrong: "+mismatch(body, standard, plainErr == nil))
+	default:
+		found = append(found, fault(h, standardErr))
 	}
 	if len(found) == 0 {
 		return "unsigned"
@@ -180,21 +251,47 @@ func (p *printer) check(body []byte, h http.Header) string {
 	return strings.Join(found, ", ")
 }
 
-// holds says whether a signature is good. malformed says what is wrong with one that
-// does not have its form.
-func holds(what, malformed string, err error) string {
-	why := "made with another secret, or of another body"
+// mismatch says why a signature in its right form is not that of body: verify is nil
+// for the body that was signed. whole says that another signature of body is good.
+func mismatch(body []byte, verify func([]byte) error, whole bool) string {
+	var compact bytes.Buffer
 	switch {
-	case err == nil:
-		return what + " ok"
-	case errors.Is(err, signature.ErrMissing):
-		why = "without webhook-id or webhook-timestamp"
-	case errors.Is(err, signature.ErrMalformed):
-		why = malformed
-	case errors.Is(err, signature.ErrTooOld):
-		why = "made more than 5 minutes ago"
-	case errors.Is(err, signature.ErrTooNew):
-		why = "made more than 5 minutes from now; a clock is wrong"
+	case whole:
+		return "made with another secret; the other signature shows that the body is as it was signed"
+	case json.Compact(&compact, body) == nil && verify(compact.Bytes()) == nil:
+		return "the body was reformatted after it was signed: without white space the signature is good"
 	}
-	return what + " wrong: " + why
+	return "made with another secret, or of another body"
+}
+
+// fault says which header of Standard Webhooks is wrong, and how.
+func fault(h http.Header, err error) string {
+	headers := []string{signature.StandardID, signature.StandardTimestamp, signature.StandardSignature}
+	for _, name := range headers {
+		switch n := len(h.Values(name)); {
+		case h.Get(name) == "":
+			return name + " is missing"
+		case n > 1:
+			return fmt.Sprintf("%s is there %d times", name, n)
+		}
+	}
+	seconds, wrong := strconv.ParseInt(h.Get(signature.StandardTimestamp), 10, 64)
+	off := time.Since(time.Unix(seconds, 0)).Round(time.Second)
+	switch {
+	case wrong != nil:
+		return "webhook-timestamp wrong: not a time in seconds since 1970"
+	case err == signature.ErrTooOld:
+		return fmt.Sprintf("webhook-timestamp wrong: %v ago, more than %v; it was sent again late, or a clock is wrong", off, signature.DefaultTolerance)
+	case err == signature.ErrTooNew:
+		return fmt.Sprintf("webhook-timestamp wrong: %v from now, more than %v; a clock is wrong", -off, signature.DefaultTolerance)
+	}
+	var versions []string
+	for s := range strings.SplitSeq(h.Get(signature.StandardSignature), " ") {
+		version, _, _ := strings.Cut(s, ",")
+		versions = append(versions, clean(version))
+	}
+	if !slices.Contains(versions, "v1") {
+		return "webhook-signature wrong: has no signature of version v1, only of " + strings.Join(versions, ", ")
+	}
+	return "webhook-signature wrong: not v1, and the base64 of 32 bytes; or webhook-id holds a full stop or a space"
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -40,6 +41,10 @@ func TestListenChecksSignatures(t *testing.T) {
 			return h
 		}
 		known := []signature.Secret{standard}
+		without := func(h http.Header, name string) http.Header {
+			h.Del(name)
+			return h
+		}
 		for _, tt := range []struct {
 			name    string
 			secrets []signature.Secret // --standard-secret
@@ -52,14 +57,24 @@ func TestListenChecksSignatures(t *testing.T) {
 			{"both", known, with(signed(standard, 0), signature.Header, plain), "signature ok, Standard Webhooks signature ok"},
 			{"without a secret for it", nil, signed(standard, 0),
 				"signed by Standard Webhooks, but not checked: listen has no --standard-secret"},
-			{"another secret", known, signed(other, 0), "Standard Webhooks signature wrong: made with another secret, or of another body"},
+			{"another secret", known, signed(other, 0), "webhook-signature wrong: made with another secret, or of another body"},
+			{"another secret, as X-Signature shows", known, with(signed(other, 0), signature.Header, plain),
+				"signature ok, webhook-signature wrong: made with another secret; the other signature shows that the body is as it was signed"},
+			{"another secret, as the other one shows", known, with(signed(standard, 0), signature.Header, strings.Repeat("0", 40)),
+				"X-Signature wrong: made with another secret; the other signature shows that the body is as it was signed, Standard Webhooks signature ok"},
 			{"one of two secrets", []signature.Secret{other, standard}, signed(standard, 0), "Standard Webhooks signature ok"},
 			{"as old as may be", known, signed(standard, 5*time.Minute), "Standard Webhooks signature ok"},
-			{"too old", known, signed(standard, 5*time.Minute+time.Second), "Standard Webhooks signature wrong: made more than 5 minutes ago"},
-			{"from the future", known, signed(standard, -6*time.Minute), "Standard Webhooks signature wrong: made more than 5 minutes from now; a clock is wrong"},
-			{"no id", known, with(signed(standard, 0), signature.StandardID, ""), "Standard Webhooks signature wrong: without webhook-id or webhook-timestamp"},
+			{"too old", known, signed(standard, 5*time.Minute+time.Second),
+				"webhook-timestamp wrong: 5m1s ago, more than 5m0s; it was sent again late, or a clock is wrong"},
+			{"from the future", known, signed(standard, -6*time.Minute), "webhook-timestamp wrong: 6m0s from now, more than 5m0s; a clock is wrong"},
+			{"no id", known, with(signed(standard, 0), signature.StandardID, ""), "webhook-id is missing"},
+			{"no time", known, without(signed(standard, 0), signature.StandardTimestamp), "webhook-timestamp is missing"},
+			{"two ids", known, http.Header{"Webhook-Id": {"m1", "m2"}, "Webhook-Timestamp": {"1"}, "Webhook-Signature": {"v1,x"}}, "webhook-id is there 2 times"},
+			{"a time in words", known, with(signed(standard, 0), signature.StandardTimestamp, "today"), "webhook-timestamp wrong: not a time in seconds since 1970"},
 			{"malformed", known, with(signed(standard, 0), signature.StandardSignature, "v1,x"),
-				"Standard Webhooks signature wrong: not v1, and the base64 of 32 bytes, with an id and a time in seconds"},
+				"webhook-signature wrong: not v1, and the base64 of 32 bytes; or webhook-id holds a full stop or a space"},
+			{"of another version", known, with(signed(standard, 0), signature.StandardSignature, "v2,x v3,y"),
+				"webhook-signature wrong: has no signature of version v1, only of v2, v3"},
 		} {
 			var out bytes.Buffer
 			p := printer{secrets: []signature.Secret{secret}, standard: tt.secrets, out: &out, status: http.StatusOK}
@@ -71,4 +86,34 @@ func TestListenChecksSignatures(t *testing.T) {
 			}
 		}
 	})
+}
+
+// The first --times webhooks get --status after --delay, the others 200 at once.
+func TestListenAnswersAsTold(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		p      *printer
+		status []int // of one webhook after the other
+		took   time.Duration
+	}{
+		{"always", &printer{status: 503, delay: 2 * time.Second}, []int{503, 503}, 4 * time.Second},
+		{"some", &printer{status: 500, times: 2, delay: time.Minute}, []int{500, 500, 200, 200}, 2 * time.Minute},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tt.p.out = io.Discard
+				start := time.Now()
+				for i, want := range tt.status {
+					w := httptest.NewRecorder()
+					tt.p.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/", strings.NewReader("{}")))
+					if w.Code != want {
+						t.Errorf("webhook %d is answered %d, want %d", i, w.Code, want)
+					}
+				}
+				if took := time.Since(start); took != tt.took {
+					t.Errorf("%d webhooks took %v, want %v", len(tt.status), took, tt.took)
+				}
+			})
+		})
+	}
 }

@@ -133,6 +133,11 @@ func (c *Client) AllDestinations(ctx context.Context, filter DestinationFilter) 
 	}
 }
 
+// Destination asks for one of them.
+func (c *Client) Destination(ctx context.Context, id string) (Destination, error) {
+	return ask[Destination](ctx, c, http.MethodGet, fill(DestinationPath, "destination", id), nil, nil)
+}
+
 // Pause stops attempts for a destination.
 func (c *Client) Pause(ctx context.Context, destination string) (Destination, error) {
 	return ask[Destination](ctx, c, http.MethodPost, fill(PausePath, "destination", destination), nil, nil)

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/signature"
+)
+
+const (
+	// relayTimeout bounds one request to --to. It is longer than a server waits, so that
+	// somebody can step through the code that answers.
+	relayTimeout = 30 * time.Second
+
+	// relayPause is how long a relay waits before it asks the server again.
+	relayPause = time.Second
+)
+
+// A relay posts what a server elsewhere accepts to a URL, one event after the other. It
+// holds one event at a time: those that come meanwhile are with the server, which keeps
+// a bounded number of the latest, and says how many it left out.
+type relay struct {
+	to      *url.URL
+	printer *printer
+	signer  *signature.StandardSigner // nil without --standard-secret
+	client  *http.Client
+	stderr  io.Writer
+}
+
+func newRelay(to string, printer *printer, p process) (*relay, error) {
+	if to == "" {
+		return nil, usagef("--to: want the URL to post webhooks to, such as localhost:3000/hook")
+	}
+	if !strings.Contains(to, "://") {
+		to = "http://" + to
+	}
+	u, err := url.Parse(to)
+	switch {
+	case err != nil || u.Hostname() == "":
+		return nil, usagef("--to: want a URL, or host:port and a path")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return nil, usagef("--to: want http or https")
+	case u.User != nil:
+		return nil, usagef("--to: want a URL without a user")
+	}
+	r := &relay{to: u, printer: printer, stderr: p.stderr, client: &http.Client{
+		Transport:     p.transport(),
+		Timeout:       relayTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // as the server does
+	}}
+	if len(printer.standard) > 0 {
+		r.signer, err = signature.NewStandardSigner(printer.standard...)
+	}
+	return r, err
+}
+
+// follow posts what the server accepts for the destination, until ctx is done. Once it
+// has begun, it outlives the server's restarts.
+func (r *relay) follow(ctx context.Context, c *api.Client, destination string, announce io.Writer) error {
+	defer r.client.CloseIdleConnections()
+	destination, err := theDestination(ctx, c, destination)
+	if err == nil {
+		_, err = c.Destination(ctx, destination)
+	}
+	if err != nil {
+		return err
+	}
+	filter := url.Values{api.ParamKind: {"accepted"}, api.ParamDestination: {destination}}
+	began := false
+	begun := func() {
+		if !began {
+			fmt.Fprintf(announce, "posting what %s accepts for %s to %s\n", c.Host(), clean(destination), r.to.Scheme+"://"+r.to.Host+r.to.Path)
+		}
+		began = true
+	}
+	for {
+		err := api.ErrCutOff
+		var live api.Live
+		for live, err = range c.Live(ctx, filter, begun) {
+			if err != nil {
+				break
+			}
+			if live.Skipped > 0 {
+				fmt.Fprintln(r.stderr, counted(live.Skipped, "more event")+" left out: more happens than can be posted")
+			}
+			if live.Event != nil {
+				filter.Set(api.ParamAfter, strconv.FormatUint(live.Event.Seq, 10))
+				r.post(ctx, live.Event)
+			}
+		}
+		var refused *api.Error
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case !began || errors.As(err, &refused) && refused.Code != api.CodeUnavailable:
+			return err
+		}
+		fmt.Fprintf(r.stderr, "lost %s, trying again\n", c.Host())
+		select {
+		case <-time.After(relayPause):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// post posts one event, and prints it with the answer.
+func (r *relay) post(ctx context.Context, e *api.Event) {
+	start := time.Now()
+	answer, err := r.request(ctx, e)
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err // the line that announced --to names it
+	}
+	if err != nil {
+		answer = "no answer: " + err.Error()
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	took := float64(time.Since(start)) / float64(time.Millisecond)
+	r.printer.print(received{At: start, Answer: clean(answer) + " in " + millis(took)}, e.Body)
+}
+
+// request returns what --to answers.
+func (r *relay) request(ctx context.Context, e *api.Event) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, r.to.String(), bytes.NewReader(e.Body))
+	if err != nil {
+		return "", err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("User-Agent", "hookferry-listen/"+version())
+	if len(r.printer.secrets) > 0 {
+		value, err := signature.Sign(e.Body, r.printer.secrets[0])
+		if err != nil {
+			return "", err
+		}
+		request.Header.Set(signature.Header, value)
+	}
+	if r.signer != nil {
+		now, id := time.Now(), webhookID(e.ID)
+		request.Header[signature.StandardID] = []string{id}
+		request.Header[signature.StandardTimestamp] = []string{strconv.FormatInt(now.Unix(), 10)}
+		request.Header[signature.StandardSignature] = []string{string(r.signer.Append(nil, id, now, e.Body))}
+	}
+	response, err := r.client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	_, err = io.Copy(io.Discard, io.LimitReader(response.Body, maxPrinted))
+	return "answered " + response.Status, err
+}
+
+// webhookID returns the webhook-id of an event: visible ASCII without a full stop. The
+// id that the server itself sends differs for events of a source.
+func webhookID(id string) string {
+	return strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
+}
