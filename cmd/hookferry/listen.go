@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/server"
 	"github.com/hookferry/analytics/signature"
 )
@@ -53,8 +54,8 @@ func listen(o *options) action {
 	// HOOKFERRY_LISTEN is where serve listens.
 	o.noVariables()
 	secrets := o.list("secret", "shared `secret` to check X-Signature with; give it twice while one replaces another", single)
-	standard := o.list("standard-secret", "`secret` to check the signatures of Standard Webhooks with, whsec_ and base64; may be repeated; "+
-		"in the variable, separated by spaces", strings.Fields)
+	standard := o.list("standard-secret", "`secret` to check the signatures of Standard Webhooks with: whsec_ and base64, a public key, whpk_ and base64, or file:PATH; "+
+		"with --from, to sign with: whsec_, or a private key, whsk_; may be repeated; in the variable, separated by spaces", strings.Fields)
 	o.text("admin-token", "", "`token` of the admin API of --from, or file:PATH")
 	return func(ctx context.Context, _ []string, p process) error {
 		printer := &printer{out: p.stdout, status: *status, times: *times, delay: *delay, asJSON: *asJSON}
@@ -64,11 +65,12 @@ func listen(o *options) action {
 			}
 			printer.secrets = append(printer.secrets, signature.Secret(s))
 		}
-		for _, s := range *standard {
-			if _, err := signature.NewStandardSigner(signature.Secret(s)); err != nil {
-				return usagef(`--standard-secret: is not "whsec_" and the base64 of 24 to 64 bytes`)
+		for _, text := range *standard {
+			s, err := config.ReadSecret(text)
+			if err != nil {
+				return fmt.Errorf("--standard-secret: %w", err)
 			}
-			printer.standard = append(printer.standard, signature.Secret(s))
+			printer.standard = append(printer.standard, s)
 		}
 		announce := p.stdout
 		if *asJSON {
@@ -79,6 +81,9 @@ func listen(o *options) action {
 				if o.Changed(name) {
 					return usagef("--%s: is for --from", name)
 				}
+			}
+			if err := signature.VerifyStandard(nil, nil, 0, printer.standard...); len(printer.standard) > 0 && err != signature.ErrMissing {
+				return usagef(`--standard-secret: is not "whsec_" and the base64 of 24 to 64 bytes, nor "whpk_" and that of a public key`)
 			}
 			return receive(ctx, *address, printer, announce, p)
 		}
@@ -240,6 +245,8 @@ func (p *printer) check(body []byte, h http.Header) string {
 		found = append(found, "signed by Standard Webhooks, but not checked: listen has no --standard-secret")
 	case standardErr == nil:
 		found = append(found, "Standard Webhooks signature ok")
+	case standardErr == signature.ErrMismatch && !p.checkable(h):
+		found = append(found, "webhook-signature wrong: of version "+versions(h)+", but v1 is checked with a shared secret, whsec_, and v1a with a public key, whpk_")
 	case standardErr == signature.ErrMismatch:
 		found = append(found, "webhook-signature wrong: "+mismatch(body, standard, plainErr == nil))
 	default:
@@ -285,13 +292,29 @@ func fault(h http.Header, err error) string {
 	case err == signature.ErrTooNew:
 		return fmt.Sprintf("webhook-timestamp wrong: %v from now, more than %v; a clock is wrong", -off, signature.DefaultTolerance)
 	}
-	var versions []string
+	if has := versions(h); !strings.Contains(has, "v1") {
+		return "webhook-signature wrong: neither v1 nor v1a, but " + has
+	}
+	return "webhook-signature wrong: not v1, and the base64 of 32 bytes, nor v1a, and that of 64; or webhook-id holds a full stop or a space"
+}
+
+// versions lists those of the signatures of Standard Webhooks.
+func versions(h http.Header) string {
+	var list []string
 	for s := range strings.SplitSeq(h.Get(signature.StandardSignature), " ") {
 		version, _, _ := strings.Cut(s, ",")
-		versions = append(versions, clean(version))
+		list = append(list, clean(version))
 	}
-	if !slices.Contains(versions, "v1") {
-		return "webhook-signature wrong: has no signature of version v1, only of " + strings.Join(versions, ", ")
-	}
-	return "webhook-signature wrong: not v1, and the base64 of 32 bytes; or webhook-id holds a full stop or a space"
+	return strings.Join(list, ", ")
+}
+
+// checkable reports whether there is a secret for one of the versions that h has.
+func (p *printer) checkable(h http.Header) bool {
+	has := strings.Split(versions(h), ", ")
+	return slices.ContainsFunc(p.standard, func(s signature.Secret) bool {
+		if strings.HasPrefix(string(s), "whpk_") {
+			return slices.Contains(has, "v1a")
+		}
+		return slices.Contains(has, "v1")
+	})
 }

@@ -41,6 +41,12 @@ func TestListenChecksSignatures(t *testing.T) {
 			return h
 		}
 		known := []signature.Secret{standard}
+		private := signature.NewStandardPrivateKey()
+		key, err := signature.StandardPublicKey(private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		public := signature.Secret(key)
 		without := func(h http.Header, name string) http.Header {
 			h.Del(name)
 			return h
@@ -72,9 +78,16 @@ func TestListenChecksSignatures(t *testing.T) {
 			{"two ids", known, http.Header{"Webhook-Id": {"m1", "m2"}, "Webhook-Timestamp": {"1"}, "Webhook-Signature": {"v1,x"}}, "webhook-id is there 2 times"},
 			{"a time in words", known, with(signed(standard, 0), signature.StandardTimestamp, "today"), "webhook-timestamp wrong: not a time in seconds since 1970"},
 			{"malformed", known, with(signed(standard, 0), signature.StandardSignature, "v1,x"),
-				"webhook-signature wrong: not v1, and the base64 of 32 bytes; or webhook-id holds a full stop or a space"},
+				"webhook-signature wrong: not v1, and the base64 of 32 bytes, nor v1a, and that of 64; or webhook-id holds a full stop or a space"},
 			{"of another version", known, with(signed(standard, 0), signature.StandardSignature, "v2,x v3,y"),
-				"webhook-signature wrong: has no signature of version v1, only of v2, v3"},
+				"webhook-signature wrong: neither v1 nor v1a, but v2, v3"},
+			{"a public key", []signature.Secret{public}, signed(private, 0), "Standard Webhooks signature ok"},
+			{"another public key", []signature.Secret{public}, signed(signature.NewStandardPrivateKey(), 0),
+				"webhook-signature wrong: made with another secret, or of another body"},
+			{"a private key, and no public one", known, signed(private, 0),
+				"webhook-signature wrong: of version v1a, but v1 is checked with a shared secret, whsec_, and v1a with a public key, whpk_"},
+			{"a shared secret, and a public key", []signature.Secret{public}, signed(standard, 0),
+				"webhook-signature wrong: of version v1, but v1 is checked with a shared secret, whsec_, and v1a with a public key, whpk_"},
 		} {
 			var out bytes.Buffer
 			p := printer{secrets: []signature.Secret{secret}, standard: tt.secrets, out: &out, status: http.StatusOK}

@@ -58,9 +58,11 @@ func newRelay(to string, printer *printer, p process) (*relay, error) {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // as the server does
 	}}
 	if len(printer.standard) > 0 {
-		r.signer, err = signature.NewStandardSigner(printer.standard...)
+		if r.signer, err = signature.NewStandardSigner(printer.standard...); err != nil {
+			return nil, usagef(`--standard-secret: is not "whsec_" and the base64 of 24 to 64 bytes, nor "whsk_" and that of a private key`)
+		}
 	}
-	return r, err
+	return r, nil
 }
 
 // follow posts what the server accepts for the destination, until ctx is done. Once it
