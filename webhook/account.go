@@ -18,11 +18,13 @@ const maxAccounts = 16 << 10
 // An account counts what was done for one destination, in about 900 bytes and up to
 // 512 of the latest failure.
 type account struct {
-	id       string
-	since    time.Time
-	used     atomic.Int64 // seconds since 1970
-	filtered atomic.Int64
-	gone     atomic.Bool // it was forgotten, so what is counted in it is lost
+	id              string
+	since           time.Time
+	used            atomic.Int64 // seconds since 1970
+	filtered        atomic.Int64
+	transformErrors atomic.Int64
+	untransformed   logState
+	gone            atomic.Bool // it was forgotten, so what is counted in it is lost
 
 	mu                 sync.Mutex
 	delivered, retried int64

@@ -92,10 +92,10 @@ type Config struct {
 	// in those of Destinations.
 	TrustLookup bool
 
-	// LookupFilters says that Lookup returns destinations with filters: Forward,
+	// LookupFilters says that Lookup returns destinations with filters or a Transform: Forward,
 	// ForwardEvents and Deliveries call it too, with their context, for each destination.
 	// They return its error and store nothing, but take ErrUnknownDestination for a
-	// destination without a filter.
+	// destination without either.
 	LookupFilters bool
 
 	// ServiceName is the product in "User-Agent: <ServiceName>/1.0". Empty

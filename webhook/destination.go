@@ -1,6 +1,8 @@
 package webhook
 
 import (
+	"context"
+	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
@@ -77,6 +79,33 @@ type Destination struct {
 	// the event, of those that Filter takes. It is called concurrently, and changes nothing
 	// of the event. Nil takes all.
 	FilterFunc func(*event.Event) bool
+	// Transform makes the body that this destination gets of each event that its filters take,
+	// before Forward, ForwardEvents, ForwardTx and ForwardEventsTx store it. The Body of the
+	// result has to be a JSON object of at most 128 KB; it is written in the form of all
+	// bodies, and its other fields do not count. A result that is Off leaves the event out,
+	// which Stats counts as Filtered. The event that Transform is given is its own to change.
+	//
+	// It has 1 s for an event, and must end with its context; Forward waits for it. An error,
+	// a panic, and a result that comes later or is not valid leave the event out for this
+	// destination alone: it is not stored, so it is lost to the destination. Stats counts it
+	// in TransformErrors, and the error is logged, so it must not hold what is secret. A
+	// Transform that may lose no event returns those it fails for as they are. It is called
+	// concurrently. What is replayed was transformed before. Deletion notices and audiences
+	// are not transformed. With Config.Lookup it is set only together with
+	// Config.LookupFilters. Nil stores events as they are.
+	Transform func(context.Context, event.Event) (event.Event, error)
+	// Authorize sets headers of one request to one endpoint, such as an access token that
+	// expires. It is called before each request with the endpoint's URL as it stands in
+	// Endpoints, and with an empty header: what it sets is sent with this request alone. It may set up to
+	// MaxHeaders headers, each with one value, and none that Endpoint.Headers may not
+	// replace or that the endpoint has already, nor traceparent and tracestate.
+	//
+	// It has the time of the attempt, and must end with its context. An error, a panic or a
+	// header that is not allowed is a failed attempt with ReasonAuthorize, for which no request
+	// is sent and which is repeated as one that the endpoint answered by 5xx. The error is
+	// stored and logged, in up to 256 bytes, without the values that were set. It is called
+	// concurrently, also by Try. Nil sets nothing.
+	Authorize func(ctx context.Context, url string, header http.Header) error
 	// MaxConcurrent bounds the deliveries attempted at once. Zero means
 	// Config.MaxConcurrent.
 	MaxConcurrent int

@@ -15,7 +15,7 @@ import (
 type destinations struct {
 	config *Config
 	static map[string]*compiled // Config.Destinations; not changed after New
-	// filtering says that there may be destinations with filters.
+	// filtering says that there may be destinations with filters or a Transform.
 	filtering bool
 	tls       *tlsConfigs
 	ctx       context.Context // parent of those of Config.Lookup
@@ -59,7 +59,11 @@ func (ds *destinations) compile(d *Destination) (*target, error) {
 	t.timeout, t.window = cmp.Or(t.timeout, ds.config.Timeout), cmp.Or(t.window, ds.config.Window)
 	t.limits.Window = t.window
 	if d.filters() && !ds.filtering && ds.config.Lookup != nil {
-		return nil, refuse("Filter", "is not asked for; set Config.LookupFilters")
+		field := "Filter"
+		if d.Transform != nil {
+			field = "Transform"
+		}
+		return nil, refuse(field, "is not asked for; set Config.LookupFilters")
 	}
 	config := ds.tls.of(t.tls)
 	for _, e := range t.endpoints {

@@ -95,8 +95,9 @@ var puts = sync.Pool{New: func() any { return new(putSpace) }}
 const maxSpace = 4096
 
 // eachDelivery calls add with the deliveries of events to destinations, and counts in routes
-// what their filters leave out. It returns how many events are Off.
-func (en *engine) eachDelivery(ctx context.Context, destinations []string, routes []route, events []event.Event, add func(Put)) (off int) {
+// what they leave out. It returns how many events are Off. The error is that of ctx, which may
+// end while events are transformed.
+func (en *engine) eachDelivery(ctx context.Context, destinations []string, routes []route, events []event.Event, add func(Put)) (off int, err error) {
 	now := en.now().UTC()
 	trace := en.trace(ctx)
 	for i := range events {
@@ -111,10 +112,26 @@ func (en *engine) eachDelivery(ctx context.Context, destinations []string, route
 				routes[j].filtered++
 				continue
 			}
-			add(Put{Delivery: deliveryOf(e, destination, id, now, trace), NoDedup: e.NoDedup})
+			p := Put{Delivery: deliveryOf(e, destination, id, now, trace), NoDedup: e.NoDedup}
+			if routes != nil && routes[j].Destination != nil && routes[j].Transform != nil {
+				left := false
+				p.Body, left, err = routes[j].transform(ctx, e)
+				switch {
+				case ctx.Err() != nil:
+					return off, ctx.Err()
+				case err != nil:
+					routes[j].transformErrors++
+					en.untransformed(&p.Delivery, err)
+					continue
+				case left:
+					routes[j].filtered++
+					continue
+				}
+			}
+			add(p)
 		}
 	}
-	return off
+	return off, nil
 }
 
 // trace returns the Trace of a caller's context.

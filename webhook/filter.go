@@ -86,21 +86,23 @@ func (d *Destination) takes(e *event.Event) bool {
 	return d.Filter.Match(e) && (d.FilterFunc == nil || d.FilterFunc(e))
 }
 
+// filters reports whether Forward has to ask the destination about each event.
 func (d *Destination) filters() bool {
-	return len(d.Filter.Include) > 0 || len(d.Filter.Exclude) > 0 || d.FilterFunc != nil
+	return len(d.Filter.Include) > 0 || len(d.Filter.Exclude) > 0 || d.FilterFunc != nil || d.Transform != nil
 }
 
 // A route is a destination of a call of Forward.
 type route struct {
-	*Destination     // nil: it has no filter
-	filtered     int // events that the filter left out
+	*Destination        // nil: it has no filter and no Transform
+	filtered        int // events that they left out
+	transformErrors int // of Transform
 }
 
 // routesSpace is for how many destinations of a call Forward has space without allocating.
 const routesSpace = 8
 
 // routes appends the destinations of a call of Forward to rs, or returns nil if none of them
-// has a filter. The error is that of Config.Lookup.
+// has a filter or a Transform. The error is that of Config.Lookup.
 func (ds *destinations) routes(ctx context.Context, ids []string, rs []route) ([]route, error) {
 	if !ds.filtering {
 		return nil, nil

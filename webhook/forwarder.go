@@ -43,7 +43,7 @@ func New(c Config) (*Forwarder, error) {
 // letter. All of them are accepted, or none and an error. A call is a message
 // of the root package, or a JSON. Calls that switch the destination Webhooks
 // off in their integrations are left out and counted, and so are those that the
-// destination's Filter leaves out, and those with a messageId that the queue has seen for
+// destination's Filter leaves out or its Transform fails for, and those with a messageId that the queue has seen for
 // the destination.
 //
 // It returns a *event.CallError, or an error of the root package, for a call that is
@@ -94,7 +94,7 @@ func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, ev
 }
 
 // Announce is ForwardEvents for audiences and deletions, which pass the filters of
-// destinations. Package audience makes such events.
+// destinations and are not transformed. Package audience makes such events.
 func (f *Forwarder) Announce(ctx context.Context, destinations []string, events ...event.Event) error {
 	if err := f.check(destinations); err != nil {
 		return err
@@ -106,7 +106,6 @@ func (f *Forwarder) Announce(ctx context.Context, destinations []string, events 
 func (f *Forwarder) forward(ctx context.Context, destinations []string, routes []route, events []event.Event) error {
 	space := puts.Get().(*putSpace)
 	ps := slices.Grow(space.puts[:0], len(destinations)*len(events))
-	off := f.eachDelivery(ctx, destinations, routes, events, func(p Put) { ps = append(ps, p) })
 	defer func() {
 		// Neither stores nor observers keep what they were given.
 		if clear(ps); cap(ps) <= maxSpace {
@@ -114,6 +113,10 @@ func (f *Forwarder) forward(ctx context.Context, destinations []string, routes [
 			puts.Put(space)
 		}
 	}()
+	off, err := f.eachDelivery(ctx, destinations, routes, events, func(p Put) { ps = append(ps, p) })
+	if err != nil {
+		return err
+	}
 	if _, err := f.put(ctx, ps, space); err != nil {
 		return err
 	}
@@ -121,13 +124,18 @@ func (f *Forwarder) forward(ctx context.Context, destinations []string, routes [
 	return nil
 }
 
-// leftOut counts the events that are off, and those that the filters of destinations left out.
+// leftOut counts the events that are off, and what destinations left out by their filters and
+// Transforms.
 func (f *Forwarder) leftOut(destinations []string, routes []route, off int) {
 	f.count.off.Add(int64(off))
 	for i := range routes {
 		if n := int64(routes[i].filtered); n > 0 {
 			f.count.filtered.Add(n)
 			f.accounts.get(destinations[i]).filtered.Add(n)
+		}
+		if n := int64(routes[i].transformErrors); n > 0 {
+			f.count.transformErrors.Add(n)
+			f.accounts.get(destinations[i]).transformErrors.Add(n)
 		}
 	}
 }

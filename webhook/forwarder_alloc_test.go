@@ -6,6 +6,7 @@
 package webhook_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/hookferry/analytics/event"
@@ -13,11 +14,12 @@ import (
 )
 
 // A source costs one text for an event, however many destinations it has. A filter costs
-// nothing.
+// nothing, and neither does a Transform of another destination.
 func TestDeliveriesAllocations(t *testing.T) {
 	endpoints := []webhook.Endpoint{{URL: "http://crm.example/"}}
 	f, err := webhook.New(webhook.Config{Store: newOutbox(), Destinations: []webhook.Destination{
 		{ID: "a", Endpoints: endpoints, Filter: webhook.Filter{Exclude: []string{"*:Draft *"}}}, {ID: "b", Endpoints: endpoints},
+		{ID: "c", Endpoints: endpoints, Transform: func(_ context.Context, e event.Event) (event.Event, error) { return e, nil }},
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -61,7 +61,10 @@ func (f *Forwarder) ForwardEventsTx(ctx context.Context, tx any, destinations []
 		return err
 	}
 	ds := make([]Delivery, 0, len(destinations)*len(events))
-	off := f.eachDelivery(ctx, destinations, routes, events, func(p Put) { ds = append(ds, p.Delivery) })
+	off, err := f.eachDelivery(ctx, destinations, routes, events, func(p Put) { ds = append(ds, p.Delivery) })
+	if err != nil {
+		return err
+	}
 	stored, err := outbox.PutTx(ctx, tx, ds)
 	if err != nil {
 		return err

@@ -21,6 +21,9 @@ const (
 	// ReasonAddress: the address guard refused the endpoint's address; no
 	// request was sent.
 	ReasonAddress Reason = "address"
+	// ReasonAuthorize: Destination.Authorize failed, panicked, took all the time of the
+	// attempt or set a header that it may not; no request was sent.
+	ReasonAuthorize Reason = "authorize"
 	// ReasonRedirect: the answer was 3xx, and redirects are not followed.
 	ReasonRedirect Reason = "redirect"
 	// ReasonThrottled: the answer was 408, 425 or 429.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -51,6 +52,10 @@ type sender struct {
 	lines   []byte // of the header
 	buffer  wire.Buffer
 	curious bool // also returns the Answer of a delivered request
+
+	// Of the latest request:
+	secrets    []string    // of the endpoint and of authorized
+	authorized http.Header // what Authorize has set; nil without it
 }
 
 func newSender(e *engine) *sender {
@@ -82,7 +87,13 @@ func (s *sender) send(ctx context.Context, p *posting, e *endpoint) result {
 
 // roundTrip makes the request and reads the answer to its end.
 func (s *sender) roundTrip(ctx context.Context, now time.Time, p *posting, e *endpoint) result {
-	s.lines = s.lines[:0]
+	s.lines, s.secrets, s.authorized = s.lines[:0], e.secrets, nil
+	deadline := now.Add(cmp.Or(e.timeout, s.timeout))
+	if e.authorize != nil {
+		if err := s.authorize(ctx, deadline, e); err != nil {
+			return s.failed(ctx, retryable, ReasonAuthorize, err)
+		}
+	}
 	if e.signer != nil {
 		s.lines = append(s.lines, signature.Header+": "...)
 		s.lines = e.signer.Append(s.lines, p.body)
@@ -94,42 +105,47 @@ func (s *sender) roundTrip(ctx context.Context, now time.Time, p *posting, e *en
 	if !e.traced {
 		s.lines = appendTrace(s.lines, p.trace)
 	}
-	a, err := s.client.Post(ctx, now.Add(cmp.Or(e.timeout, s.timeout)), e.wire, s.lines, p.body, &s.buffer)
+	a, err := s.client.Post(ctx, deadline, e.wire, s.lines, p.body, &s.buffer)
 	if err != nil {
 		out, reason := errorOutcome(err)
-		var ue *url.Error
-		if errors.As(err, &ue) {
-			err = ue.Err // the URL may hold secrets
-		}
-		return result{outcome: out, cut: ctx.Err() != nil, attempt: Attempt{Reason: reason, Error: e.clean(err.Error())}}
+		return s.failed(ctx, out, reason, err)
 	}
 	out, reason := statusOutcome(a.Status)
 	if out == delivered {
 		res := result{attempt: Attempt{Status: a.Status}}
 		if s.curious {
-			res.attempt.Answer = e.clean(string(a.Kept))
+			res.attempt.Answer = s.clean(string(a.Kept))
 		}
 		return res
 	}
-	res := result{outcome: out, attempt: Attempt{Status: a.Status, Reason: reason, Answer: e.clean(string(a.Kept))}}
+	res := result{outcome: out, attempt: Attempt{Status: a.Status, Reason: reason, Answer: s.clean(string(a.Kept))}}
 	if a.RetryAfter != "" && out == retryable {
 		res.retryAfter, _ = retryafter.Parse(a.RetryAfter, time.Now())
 	}
 	return res
 }
 
+// failed is the result of a request without an answer.
+func (s *sender) failed(ctx context.Context, out outcome, reason Reason, err error) result {
+	var ue *url.Error
+	if errors.As(err, &ue) {
+		err = ue.Err // the URL may hold secrets
+	}
+	return result{outcome: out, cut: ctx.Err() != nil, attempt: Attempt{Reason: reason, Error: s.clean(err.Error())}}
+}
+
 // maxKept bounds the text kept of an answer or an error, in bytes.
 const maxKept = wire.MaxKept
 
 // clean makes a text from the endpoint fit to be stored and printed: valid UTF-8 of at
-// most maxKept bytes, with the endpoint's own secrets redacted.
-func (e *endpoint) clean(s string) string {
+// most maxKept bytes, with secrets redacted.
+func clean(s string, secrets []string) string {
 	cut := len(s) == maxKept // as Answer.Kept is
-	for _, secret := range e.secrets {
+	for _, secret := range secrets {
 		s = strings.ReplaceAll(s, secret, redacted)
 	}
 	if cut {
-		s = redactEnd(s, e.secrets)
+		s = redactEnd(s, secrets)
 	}
 	s = strings.ToValidUTF8(s[:min(len(s), maxKept)], "\uFFFD")
 	for len(s) > maxKept {
@@ -138,6 +154,9 @@ func (e *endpoint) clean(s string) string {
 	}
 	return s
 }
+
+// clean cleans a text from the endpoint of the latest request.
+func (s *sender) clean(text string) string { return clean(text, s.secrets) }
 
 const redacted = "[redacted]"
 

@@ -14,7 +14,7 @@ func TestAnswersAreKeptWithoutSecrets(t *testing.T) {
 	}
 	for at := range maxKept + 1 {
 		answer := strings.Repeat("x", at) + secret + strings.Repeat("y", maxKept)
-		s := e.clean(answer[:maxKept])
+		s := clean(answer[:maxKept], e.secrets)
 		if len(s) > maxKept {
 			t.Errorf("secret at %d: %d bytes", at, len(s))
 		}
@@ -25,7 +25,7 @@ func TestAnswersAreKeptWithoutSecrets(t *testing.T) {
 			t.Errorf("secret at %d: %q lacks what is before it", at, s)
 		}
 	}
-	if s := e.clean("refused: " + secret[:10]); s != "refused: "+secret[:10] {
+	if s := clean("refused: "+secret[:10], e.secrets); s != "refused: "+secret[:10] {
 		t.Errorf("clean of an error = %q", s)
 	}
 }
@@ -61,7 +61,7 @@ func TestEverySecretIsRedacted(t *testing.T) {
 		{"longer as text", strings.Repeat("x\xff", maxKept/2), strings.Repeat("x\uFFFD", maxKept/4)},
 		{"cut off in one that begins like another", strings.Repeat("x", maxKept-6) + "prefix", strings.Repeat("x", maxKept-6) + "[redac"},
 	} {
-		if got := e.clean(tt.answer); got != tt.want {
+		if got := clean(tt.answer, e.secrets); got != tt.want {
 			t.Errorf("%s: clean(%q) = %q, want %q", tt.name, tt.answer, got, tt.want)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // reasons is the closed list, in the order of counters.
 var reasons = [...]Reason{
 	ReasonTimeout, ReasonDNS, ReasonConnection, ReasonProtocol, ReasonCertificate, ReasonAddress,
-	ReasonRedirect, ReasonThrottled, ReasonRefused, ReasonServerError, ReasonExpired,
+	ReasonAuthorize, ReasonRedirect, ReasonThrottled, ReasonRefused, ReasonServerError, ReasonExpired,
 }
 
 // Stats counts what a Forwarder has done since New, each thing once it is
@@ -29,8 +29,11 @@ type Stats struct {
 	// Webhooks off.
 	Off int64
 	// Filtered counts the deliveries that were not stored because the filter of their
-	// destination leaves them out.
+	// destination, or its Transform, leaves them out.
 	Filtered int64
+	// TransformErrors counts the deliveries that were not stored because the Transform of
+	// their destination failed.
+	TransformErrors int64
 	// Delivered counts the deliveries that an endpoint took.
 	Delivered int64
 	// Retried counts the attempts that failed and are to be repeated.
@@ -72,7 +75,7 @@ type DestinationStats struct {
 	// Destination is its id.
 	Destination string
 
-	// Since is when counting began: with the first attempt or filtered event, or after the
+	// Since is when counting began: with the first attempt or filtered event, or error of Transform, or after the
 	// counts were forgotten, because 16,384 destinations were used later. Zero
 	// if nothing was attempted. Delivered, Retried, Dead and Latency are
 	// counted from then on; see Stats.
@@ -80,8 +83,8 @@ type DestinationStats struct {
 	Delivered, Retried int64
 	Dead               map[Reason]int64
 	Latency            Latency
-	// Filtered is counted from Since on, too: what the destination's filter left out.
-	Filtered int64
+	// Filtered and TransformErrors are counted from Since on, too: see Stats.
+	Filtered, TransformErrors int64
 
 	// Outcome is what the latest attempt led to, once that is stored:
 	// OutcomeDelivered, OutcomeRetryable or OutcomePermanent. It is empty if there
@@ -121,7 +124,7 @@ type Failure struct {
 }
 
 type counters struct {
-	accepted, inTransaction, duplicates, off, filtered, delivered, retried atomic.Int64
+	accepted, inTransaction, duplicates, off, filtered, transformErrors, delivered, retried atomic.Int64
 
 	dead [len(reasons)]atomic.Int64
 
@@ -171,6 +174,7 @@ func (f *Forwarder) DestinationStats(ctx context.Context) ([]DestinationStats, e
 	for _, a := range f.accounts.all() {
 		s := of(a.id)
 		s.Since, s.Latency, s.Filtered = a.since, a.quantiles(), a.filtered.Load()
+		s.TransformErrors = a.transformErrors.Load()
 		a.mu.Lock()
 		s.Delivered, s.Retried = a.delivered, a.retried
 		s.Dead = reasonCounts(func(i int) int64 { return a.dead[i] })
@@ -211,11 +215,14 @@ func (f *Forwarder) Stats() Stats {
 		Duplicates:    c.duplicates.Load(),
 		Off:           c.off.Load(),
 		Filtered:      c.filtered.Load(),
-		Delivered:     c.delivered.Load(),
-		Retried:       c.retried.Load(),
-		Resent:        f.client.Resent(),
-		Dead:          reasonCounts(func(i int) int64 { return c.dead[i].Load() }),
-		Forgotten:     Forgotten{Age: c.forgottenAge.Load(), Size: c.forgottenSize.Load()},
+
+		TransformErrors: c.transformErrors.Load(),
+
+		Delivered: c.delivered.Load(),
+		Retried:   c.retried.Load(),
+		Resent:    f.client.Resent(),
+		Dead:      reasonCounts(func(i int) int64 { return c.dead[i].Load() }),
+		Forgotten: Forgotten{Age: c.forgottenAge.Load(), Size: c.forgottenSize.Load()},
 	}
 	if o, ok := f.config.Store.(Outbox); ok {
 		s.Accepted += o.FirstClaims()

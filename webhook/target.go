@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -37,6 +38,9 @@ type endpoint struct {
 	signer   *signature.Signer         // nil: not signed
 	standard *signature.StandardSigner // nil: not signed by Standard Webhooks
 	traced   bool                      // header has a trace of its own
+
+	authorize func(ctx context.Context, url string, header http.Header) error // nil: no more headers
+	raw       string                                                          // the URL as it was given, for authorize
 
 	// secrets are texts of the request that are redacted if the endpoint sends
 	// them back. The longest come first, because one may contain another.
@@ -107,6 +111,7 @@ func compile(d *Destination, serviceName string, maxConcurrent int) (*target, er
 			}
 		}
 		e.signer, e.standard, e.timeout = signer, standard, d.Timeout
+		e.authorize, e.raw = d.Authorize, d.Endpoints[i].URL
 		t.endpoints = append(t.endpoints, e)
 	}
 	if len(wrong) > 0 {
@@ -169,10 +174,7 @@ func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, faults) {
 			wrong.add(refuse(field, "is given twice"))
 		}
 		h[canonical] = []string{value}
-		secrets = append(secrets, value)
-		if _, credentials, ok := strings.Cut(value, " "); ok && canonical == "Authorization" {
-			secrets = append(secrets, credentials)
-		}
+		secrets = append(secrets, headerSecrets(canonical, value)...)
 	}
 	if wrong != nil {
 		return nil, wrong
@@ -187,13 +189,11 @@ func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, faults) {
 		}
 		secrets = append(secrets, basic, u.User.Username(), password)
 	}
-	secrets = slices.DeleteFunc(secrets, func(s string) bool { return len(s) < minSecret })
-	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
 	f := fnv.New64a()
 	f.Write([]byte(e.URL))
 	u.Fragment, u.RawFragment = "", ""
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
-	return &endpoint{url: u, hash: f.Sum64(), name: shown.String(), header: h, secrets: secrets, traced: h[headerTraceParent] != nil || h[headerTraceState] != nil}, nil
+	return &endpoint{url: u, hash: f.Sum64(), name: shown.String(), header: h, secrets: redactable(secrets), traced: h[headerTraceParent] != nil || h[headerTraceState] != nil}, nil
 }
 
 // minQueryValue is the length, in bytes, from which the value of a query counts as a

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptrace"
 	"slices"
@@ -34,13 +35,14 @@ type Trial struct {
 type Exchange struct {
 	// Attempt is the request. The Answer is kept whoever gave it.
 	Attempt
-	// Filtered says that Forward would not store the event: the destination's filter leaves
-	// it out. It was sent nevertheless.
+	// Filtered says that Forward would not store the event: the destination's filter or its
+	// Transform leaves it out. It was sent nevertheless.
 	Filtered bool
 	// Outcome is what it would lead to.
 	Outcome Outcome
 	// Header is that of the request, without Host and Content-Length. The
-	// values of static headers and credentials of the URL are redacted.
+	// values of static headers, of those that Authorize has set, and credentials of the URL
+	// are redacted.
 	Header http.Header
 	// Body is that of the request.
 	Body []byte
@@ -59,7 +61,7 @@ type Exchange struct {
 // or told to the Observer, and limits of the destination do not count.
 //
 // The error is a *ConfigError for a Destination that is missing or not valid,
-// ErrClosed after Shutdown, and that of an Event without a body. What the end of
+// ErrClosed after Shutdown, that of an Event without a body, and that of Transform. What the end of
 // ctx cuts off has OutcomeCutOff. Try may be called concurrently; how often at
 // most is up to the caller.
 func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
@@ -82,8 +84,15 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 	defer cancel()
 	client := newClient(&f.config, &guard{allow: f.config.AllowAddresses, operator: t.Trusted}, ctx)
 	defer client.Close()
-	filtered := !t.Destination.takes(&t.Event)
-	p := posting{id: deliveryID(&t.Event), body: t.Event.Body, trace: f.trace(ctx), try: 1}
+	filtered, body := !t.Destination.takes(&t.Event), t.Event.Body
+	if t.Destination.Transform != nil {
+		var off bool
+		if body, off, err = t.Destination.transform(ctx, &t.Event); err != nil {
+			return nil, fmt.Errorf("webhook: the event was not sent: %w", err)
+		}
+		filtered = filtered || off
+	}
+	p := posting{id: deliveryID(&t.Event), body: body, trace: f.trace(ctx), try: 1}
 	exchanges := make([]Exchange, len(target.endpoints))
 	var requests sync.WaitGroup
 	for i, e := range target.endpoints {
@@ -120,7 +129,7 @@ func (e *engine) exchange(ctx context.Context, client *wire.Client, p *posting, 
 	s.buffer.Note(&notes)
 	res := s.send(ctx, p, to)
 
-	x := Exchange{Attempt: res.attempt, Outcome: res.outcomeOf(), Header: to.shownHeader(s.lines), Body: bytes.Clone(p.body)}
+	x := Exchange{Attempt: res.attempt, Outcome: res.outcomeOf(), Header: s.shownHeader(to), Body: bytes.Clone(p.body)}
 	after := func(t time.Time) time.Duration {
 		if t.IsZero() {
 			return 0
@@ -135,16 +144,16 @@ func (e *engine) exchange(ctx context.Context, client *wire.Client, p *posting, 
 		x.AnswerHeader = make(http.Header, len(notes.Header))
 		for name, values := range notes.Header {
 			for _, v := range values {
-				x.AnswerHeader.Add(to.clean(name), to.clean(v))
+				x.AnswerHeader.Add(s.clean(name), s.clean(v))
 			}
 		}
 	}
 	return x
 }
 
-// shownHeader returns the header of a request with these lines, without what may
+// shownHeader returns the header of the latest request, which was to e, without what may
 // be secret.
-func (e *endpoint) shownHeader(lines []byte) http.Header {
+func (s *sender) shownHeader(e *endpoint) http.Header {
 	h := make(http.Header)
 	for name, values := range e.header {
 		if name != "User-Agent" && name != "Content-Type" {
@@ -154,9 +163,12 @@ func (e *endpoint) shownHeader(lines []byte) http.Header {
 		}
 		h[name] = values
 	}
-	for line := range strings.Lines(string(lines)) {
+	for line := range strings.Lines(string(s.lines)) {
 		name, value, _ := strings.Cut(strings.TrimRight(line, "\r\n"), ": ")
 		h[http.CanonicalHeaderKey(name)] = []string{value}
+	}
+	for name := range s.authorized {
+		h[http.CanonicalHeaderKey(name)] = []string{redacted}
 	}
 	return h
 }

@@ -62,8 +62,8 @@ func discardDead(o *options) action {
 // reasons are why deliveries are given up.
 var reasons = []string{
 	string(webhook.ReasonTimeout), string(webhook.ReasonDNS), string(webhook.ReasonConnection), string(webhook.ReasonProtocol),
-	string(webhook.ReasonCertificate), string(webhook.ReasonAddress), string(webhook.ReasonRedirect), string(webhook.ReasonThrottled),
-	string(webhook.ReasonRefused), string(webhook.ReasonServerError), string(webhook.ReasonExpired),
+	string(webhook.ReasonCertificate), string(webhook.ReasonAddress), string(webhook.ReasonAuthorize), string(webhook.ReasonRedirect),
+	string(webhook.ReasonThrottled), string(webhook.ReasonRefused), string(webhook.ReasonServerError), string(webhook.ReasonExpired),
 }
 
 // eventTypes are the types of webhooks.

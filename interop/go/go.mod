@@ -7,6 +7,7 @@ require (
 	github.com/rudderlabs/analytics-go/v4 v4.2.1
 	github.com/segmentio/analytics-go/v3 v3.3.0
 	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
+	golang.org/x/oauth2 v0.37.0
 )
 
 require (

@@ -27,8 +27,8 @@ const other = "other"
 // Prometheus.
 var reasons = []webhook.Reason{
 	webhook.ReasonTimeout, webhook.ReasonDNS, webhook.ReasonConnection, webhook.ReasonProtocol,
-	webhook.ReasonCertificate, webhook.ReasonAddress, webhook.ReasonRedirect, webhook.ReasonThrottled,
-	webhook.ReasonRefused, webhook.ReasonServerError, webhook.ReasonExpired,
+	webhook.ReasonCertificate, webhook.ReasonAddress, webhook.ReasonAuthorize, webhook.ReasonRedirect,
+	webhook.ReasonThrottled, webhook.ReasonRefused, webhook.ReasonServerError, webhook.ReasonExpired,
 }
 
 // Metrics is a webhook.Observer that counts deliveries, and counts the requests

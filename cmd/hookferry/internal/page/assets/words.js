@@ -11,6 +11,7 @@ export const reasons = {
   protocol: ['Not HTTP', 'What came back is not HTTP, or is too large.'],
   certificate: ['Bad certificate', 'The certificate does not verify. No request was sent.'],
   address: ['Address refused', 'The address guard refused the address. No request was sent.'],
+  authorize: ['Not authorized', 'The program could not get the credentials of the request. No request was sent.'],
   redirect: ['Redirected', 'The answer was 3xx. Redirects are not followed.'],
   throttled: ['Throttled', 'The answer was 408, 425 or 429.'],
   refused: ['Refused', 'The answer was a 4xx that says this delivery is wrong. It is not tried again.'],

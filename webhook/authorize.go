@@ -1,0 +1,79 @@
+package webhook
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// authorize calls the destination's Authorize for one request to e, and appends the header
+// lines that it has set. It redacts their values in what the endpoint answers.
+func (s *sender) authorize(ctx context.Context, deadline time.Time, e *endpoint) error {
+	ctx, cancel := context.WithDeadlineCause(ctx, deadline, errAttemptTimeout)
+	defer cancel()
+	s.authorized = make(http.Header)
+	err := callAuthorize(ctx, e, s.authorized)
+	if err == nil {
+		err = context.Cause(ctx) // it took all the time of the attempt
+	}
+	if n := len(s.authorized); err == nil && n > MaxHeaders {
+		err = refuse("Authorize", "has set %d headers; at most %d are allowed", n, MaxHeaders)
+	}
+	secrets := slices.Clone(e.secrets)
+	seen := make(map[string]bool)
+	for _, name := range slices.Sorted(maps.Keys(s.authorized)) {
+		field, canonical := fmt.Sprintf("Authorize[%q]", name), http.CanonicalHeaderKey(name)
+		var value string
+		for _, value = range s.authorized[name] {
+			secrets = append(secrets, headerSecrets(canonical, value)...)
+		}
+		n := len(s.authorized[name])
+		wrong := checkHeader(field, name, value)
+		switch {
+		case err != nil:
+			continue
+		case n != 1:
+			err = refuse(field, "has %d values; 1 is allowed", n)
+		case wrong != nil:
+			err = wrong
+		case forbiddenHeaders[canonical], e.header[canonical] != nil, canonical == headerTraceParent, canonical == headerTraceState:
+			err = refuse(field, "may not be replaced")
+		case seen[canonical]:
+			err = refuse(field, "is given twice")
+		}
+		seen[canonical] = true
+		s.lines = append(s.lines, canonical+": "+value+"\r\n"...)
+	}
+	s.secrets = redactable(secrets)
+	return err
+}
+
+// callAuthorize calls Authorize. A panic in it is an error.
+func callAuthorize(ctx context.Context, e *endpoint, h http.Header) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("webhook: Authorize panics: %v", v)
+		}
+	}()
+	return e.authorize(ctx, e.raw, h)
+}
+
+// headerSecrets returns what to redact of a header's value.
+func headerSecrets(canonical, value string) []string {
+	if _, credentials, ok := strings.Cut(value, " "); ok && canonical == "Authorization" {
+		return []string{value, credentials}
+	}
+	return []string{value}
+}
+
+// redactable returns those of secrets that are long enough to be redacted, the longest first.
+func redactable(secrets []string) []string {
+	secrets = slices.DeleteFunc(secrets, func(s string) bool { return len(s) < minSecret })
+	slices.SortFunc(secrets, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	return secrets
+}
