@@ -3,11 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"runtime/debug"
+	"strings"
+	"time"
 )
 
-const versionHelp = `Version prints the version, that of Go, and the system it was built for.
+const versionHelp = `Version prints the version, the commit it was built from and the time of that
+commit, the version of Go, and the system it was built for. After 'go install'
+of a release, the version alone names the commit.
 
 Examples:
   hookferry version
@@ -16,6 +19,8 @@ Examples:
 // A build is what version --json prints.
 type build struct {
 	Version string `json:"version"`
+	Commit  string `json:"commit,omitempty"`
+	Date    string `json:"date,omitempty"` // of the commit, as RFC 3339 in UTC
 	Go      string `json:"go"`
 	OS      string `json:"os"`
 	Arch    string `json:"arch"`
@@ -25,35 +30,52 @@ func printVersion(o *options) action {
 	asJSON := jsonFlag(o)
 	o.noVariables()
 	return func(_ context.Context, _ []string, p process) error {
+		b := buildOf(debug.ReadBuildInfo())
 		if *asJSON {
-			return printJSON(p.stdout, build{version(), runtime.Version(), runtime.GOOS, runtime.GOARCH})
+			return printJSON(p.stdout, b)
 		}
-		_, err := fmt.Fprintf(p.stdout, "hookferry %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		commit := ""
+		if b.Commit != "" {
+			commit = fmt.Sprintf(" (commit %s, %s)", b.Commit[:min(12, len(b.Commit))], b.Date)
+		}
+		_, err := fmt.Fprintf(p.stdout, "hookferry %s%s %s %s/%s\n", b.Version, commit, b.Go, b.OS, b.Arch)
 		return err
 	}
 }
 
-// version is that of the module when built by go install, and otherwise the
-// commit it was built from, as far as the binary knows.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
+// version is that of the module: of the tag or the commit that the program was built from, or
+// "devel" where go had neither.
+func version() string { return buildOf(debug.ReadBuildInfo()).Version }
+
+// buildOf tells what go has noted in a program. Of a module that go downloaded it notes no commit,
+// but a version that was made for a commit has it:
+// https://go.dev/ref/mod#pseudo-versions
+func buildOf(info *debug.BuildInfo, _ bool) build {
+	if info == nil {
+		return build{Version: "devel"}
 	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
+	b := build{Version: info.Main.Version, Go: info.GoVersion}
+	if b.Version == "" || b.Version == "(devel)" {
+		b.Version = "devel"
 	}
-	revision, modified := "", ""
 	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			revision = s.Value
-		case s.Key == "vcs.modified" && s.Value == "true":
-			modified = "+modified"
+		switch s.Key {
+		case "vcs.revision":
+			b.Commit = s.Value
+		case "vcs.time":
+			b.Date = s.Value
+		case "GOOS":
+			b.OS = s.Value
+		case "GOARCH":
+			b.Arch = s.Value
 		}
 	}
-	if revision == "" {
-		return "devel"
+	if parts := strings.Split(b.Version, "-"); b.Commit == "" && len(parts) > 2 {
+		stamp := parts[len(parts)-2]
+		when, err := time.Parse("20060102150405", stamp[strings.LastIndex(stamp, ".")+1:])
+		if commit, _, _ := strings.Cut(parts[len(parts)-1], "+"); err == nil && len(commit) == 12 {
+			b.Commit, b.Date = commit, when.Format(time.RFC3339)
+		}
 	}
-	return "devel-" + revision[:min(12, len(revision))] + modified
+	return b
 }
