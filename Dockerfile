@@ -1,5 +1,6 @@
 # The server as an image: one static program, the certificates of authorities,
-# and a folder for the data. It runs as nobody in particular.
+# and a folder for the data. It runs as nobody in particular. That of a release has the
+# same settings (deploy/release/image.go).
 #
 #   docker build -t hookferry .
 #   docker run -p 8080:8080 -v hookferry:/data -e HOOKFERRY_WEBHOOK=https://a.example/hook hookferry

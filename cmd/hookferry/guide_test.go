@@ -7,8 +7,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -190,5 +192,23 @@ func TestGuideVariables(t *testing.T) {
 	}
 	if n < 20 {
 		t.Errorf("%d variables are named: they were not found", n)
+	}
+}
+
+// TestUnitLetsServeStop: systemd waits for longer than serve takes to stop by default.
+func TestUnitLetsServeStop(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "deploy", "systemd", "hookferry.service"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^TimeoutStopSec=(\d+)min$`).FindSubmatch(text)
+	if found == nil {
+		t.Fatal("the unit has no TimeoutStopSec in minutes")
+	}
+	minutes, _ := strconv.Atoi(string(found[1]))
+	defaults := config.Default()
+	// The store has twice as long again to close.
+	if stop := defaults.Drain + defaults.Grace; time.Duration(minutes)*time.Minute < 3*stop {
+		t.Errorf("TimeoutStopSec is %s min; serve has %v to drain and finish, and then closes the store", found[1], stop)
 	}
 }
