@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,10 +26,9 @@ func TestAuthorize(t *testing.T) {
 		netHTTP, http2 bool
 	}{{name: "own client"}, {name: "net/http", netHTTP: true}, {name: "HTTP/2", http2: true}} {
 		inBubble(t, func(t *testing.T, r *rig) {
-			calls := 0
+			var calls atomic.Int64
 			d := webhook.Destination{ID: "crm", NetHTTP: tt.netHTTP, Authorize: func(_ context.Context, url string, h http.Header) error {
-				calls++
-				h.Set("Authorization", fmt.Sprintf("Bearer token-%d of %s", calls, url))
+				h.Set("Authorization", fmt.Sprintf("Bearer token-%d of %s", calls.Add(1), url))
 				h.Set("X-Tenant", "acme")
 				return nil
 			}}
@@ -60,8 +60,8 @@ func TestAuthorize(t *testing.T) {
 					t.Errorf("%s: header %v", tt.name, q.Header)
 				}
 			}
-			if calls != len(recv.Requests()) {
-				t.Errorf("%s: %d calls for %d requests", tt.name, calls, len(recv.Requests()))
+			if n := int(calls.Load()); n != len(recv.Requests()) {
+				t.Errorf("%s: %d calls for %d requests", tt.name, n, len(recv.Requests()))
 			}
 			// What the endpoint sends back is not kept.
 			kept := fmt.Sprintf("%+v", xs)
