@@ -12,13 +12,17 @@ package tracing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -26,6 +30,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/hookferry/analytics/collector"
@@ -79,9 +84,12 @@ var _ webhook.Observer = (*Tracer)(nil)
 
 // Start returns a Tracer. The receiver of the traces need not be there.
 func Start(ctx context.Context, c Config) (*Tracer, error) {
-	// The exporter has no other way to tell.
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { c.Logger.Warn("tracing: spans were lost", "error", err) }))
-	var to []otlptracehttp.Option
+	// The exporter has no other ways to tell.
+	otel.SetLogger(logr.New(sink{c.Logger}))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		c.Logger.Warn("tracing: spans were lost", "error", withoutSecrets(err, c.Headers))
+	}))
+	to := []otlptracehttp.Option{otlptracehttp.WithProxy(proxy)}
 	if c.Endpoint != "" {
 		to = append(to, otlptracehttp.WithEndpointURL(strings.TrimSuffix(c.Endpoint, "/")+"/v1/traces"))
 	}
@@ -89,7 +97,7 @@ func Start(ctx context.Context, c Config) (*Tracer, error) {
 		to = append(to, otlptracehttp.WithHeaders(c.Headers))
 	}
 	if c.Dial != nil {
-		to = append(to, otlptracehttp.WithHTTPClient(&http.Client{Transport: &http.Transport{DialContext: c.Dial}}))
+		to = append(to, otlptracehttp.WithHTTPClient(&http.Client{Transport: &http.Transport{DialContext: c.Dial, Proxy: proxy}}))
 	}
 	exporter, err := otlptracehttp.New(ctx, to...)
 	if err != nil {
@@ -107,7 +115,47 @@ func Start(ctx context.Context, c Config) (*Tracer, error) {
 		options = append(options, sdk.WithSampler(sdk.ParentBased(sdk.TraceIDRatioBased(c.Sample))))
 	}
 	provider := sdk.NewTracerProvider(options...)
-	return &Tracer{provider, provider.Tracer("github.com/hookferry/analytics/cmd/hookferry"), c.TrustClients}, nil
+	tracer := provider.Tracer("github.com/hookferry/analytics/cmd/hookferry", trace.WithSchemaURL(semconv.SchemaURL))
+	return &Tracer{provider, tracer, c.TrustClients}, nil
+}
+
+// proxy is the proxy of a request of the exporter, that of the environment. It refuses
+// requests that a redirect has made, which would have all headers of the first: the exporter
+// lets nothing else about redirects be set without the certificates of the environment.
+func proxy(r *http.Request) (*url.URL, error) {
+	if r.Response != nil {
+		return nil, fmt.Errorf("the receiver answers %d to %s, and redirects are not followed", r.Response.StatusCode, r.URL.Host)
+	}
+	return http.ProxyFromEnvironment(r)
+}
+
+// withoutSecrets is the text of an error of the exporter. Its URL may be one that the receiver
+// chose, and the receiver may send headers back.
+func withoutSecrets(err error, headers map[string]string) string {
+	var ue *url.Error
+	if errors.As(err, &ue) {
+		err = ue.Err
+	}
+	text := err.Error()
+	for _, value := range headers {
+		if value != "" {
+			text = strings.ReplaceAll(text, value, "[redacted]")
+		}
+	}
+	return text
+}
+
+// A sink takes what OpenTelemetry logs by itself, such as of its variables. What they hold, and
+// errors that quote it, are left out: it may be a header, or a URL with a password.
+type sink struct{ logger *slog.Logger }
+
+func (sink) Init(logr.RuntimeInfo)            {}
+func (sink) Enabled(int) bool                 { return false }
+func (sink) Info(int, string, ...any)         {}
+func (s sink) WithValues(...any) logr.LogSink { return s }
+func (s sink) WithName(string) logr.LogSink   { return s }
+func (s sink) Error(_ error, problem string, _ ...any) {
+	s.logger.Warn("tracing: a variable of OpenTelemetry is wrong and has no effect", "problem", problem)
 }
 
 // Shutdown sends what waits, until ctx is done. Spans that end afterwards are
@@ -129,15 +177,23 @@ func (t *Tracer) Handler(next http.Handler) http.Handler {
 		}
 		ctx, options := t.caller(r)
 		ctx, span := t.tracer.Start(ctx, "receive", append(options, trace.WithSpanKind(trace.SpanKindServer),
-			trace.WithAttributes(attribute.String("http.request.method", r.Method)))...)
+			trace.WithAttributes(semconv.HTTPRequestMethodPost, semconv.URLScheme(scheme(r))))...)
 		defer span.End()
 		answer := &answer{ResponseWriter: w, status: http.StatusOK}
 		next.ServeHTTP(answer, r.WithContext(ctx))
-		span.SetAttributes(attribute.Int("http.response.status_code", answer.status))
+		span.SetAttributes(semconv.HTTPResponseStatusCode(answer.status))
 		if answer.status >= 500 {
+			span.SetAttributes(semconv.ErrorTypeKey.String(strconv.Itoa(answer.status)))
 			span.SetStatus(codes.Error, "")
 		}
 	})
+}
+
+func scheme(r *http.Request) string {
+	if r.TLS != nil {
+		return "https"
+	}
+	return "http"
 }
 
 // caller returns the context of a request with the span of its client, or the
@@ -226,13 +282,16 @@ func (t *Tracer) Attempted(a webhook.Attempted) {
 	attributes := append(about(a.Destination, a.MessageID, a.Type),
 		attribute.Int("hookferry.try", a.Try),
 		attribute.String("hookferry.outcome", string(a.Outcome)),
-		attribute.String("http.request.method", http.MethodPost),
-		attribute.String("url.full", a.Endpoint))
+		semconv.HTTPRequestMethodPost)
+	attributes = append(attributes, server(a.Endpoint)...)
+	if a.Try > 1 {
+		attributes = append(attributes, semconv.HTTPRequestResendCount(a.Try-1))
+	}
 	if a.Status != 0 {
-		attributes = append(attributes, attribute.Int("http.response.status_code", a.Status))
+		attributes = append(attributes, semconv.HTTPResponseStatusCode(a.Status))
 	}
 	if a.Reason != "" {
-		attributes = append(attributes, attribute.String("error.type", string(a.Reason)))
+		attributes = append(attributes, semconv.ErrorTypeKey.String(string(a.Reason)))
 	}
 	_, span := t.tracer.Start(ctx, "attempt", trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithTimestamp(a.At), trace.WithAttributes(attributes...))
@@ -240,6 +299,19 @@ func (t *Tracer) Attempted(a webhook.Attempted) {
 		span.SetStatus(codes.Error, a.Error)
 	}
 	span.End(trace.WithTimestamp(a.At.Add(a.Took)))
+}
+
+// server are the attributes of an endpoint, which is shown without user and query.
+func server(endpoint string) []attribute.KeyValue {
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Host == "" {
+		return nil
+	}
+	port, err := strconv.Atoi(u.Port())
+	if err != nil {
+		port = map[string]int{"http": 80, "https": 443}[u.Scheme]
+	}
+	return []attribute.KeyValue{semconv.URLFull(endpoint), semconv.ServerAddress(u.Hostname()), semconv.ServerPort(port)}
 }
 
 // Ended implements webhook.Observer.
@@ -251,7 +323,7 @@ func (t *Tracer) Ended(e webhook.Ended) {
 	}
 	_, span := t.tracer.Start(ctx, "deliver", trace.WithTimestamp(d.Accepted), trace.WithAttributes(about(d.Destination, d.MessageID, d.Type)...))
 	if e.Reason != "" {
-		span.SetAttributes(attribute.String("error.type", string(e.Reason)))
+		span.SetAttributes(semconv.ErrorTypeKey.String(string(e.Reason)))
 		span.SetStatus(codes.Error, "given up: "+string(e.Reason))
 	}
 	span.End(trace.WithTimestamp(latest(e.At, d.Accepted)))

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -241,13 +242,13 @@ func TestTrace(t *testing.T) {
 		}
 		request := func(destination, try, outcome, status string, more ...string) map[string]string {
 			return of(destination, append(more, "hookferry.try", try, "hookferry.outcome", outcome, "http.response.status_code", status,
-				"http.request.method", "POST", "url.full", "http://"+destination+".example/hook")...)
+				"http.request.method", "POST", "url.full", "http://"+destination+".example/hook", "server.address", destination+".example", "server.port", "80")...)
 		}
 		want := []row{
-			{"receive", "client", "server", false, map[string]string{"http.request.method": "POST", "http.response.status_code": "200"}},
+			{"receive", "client", "server", false, map[string]string{"http.request.method": "POST", "http.response.status_code": "200", "url.scheme": "http"}},
 			{"put", "receive", "internal", false, map[string]string{"hookferry.events": "1", "hookferry.destinations": "2"}},
 			{"attempt", "put", "client", true, request("good", "1", "retryable", "503", "error.type", "server_error")},
-			{"attempt", "put", "client", false, request("good", "2", "delivered", "200")},
+			{"attempt", "put", "client", false, request("good", "2", "delivered", "200", "http.request.resend_count", "1")},
 			{"attempt", "put", "client", true, request("gone", "1", "permanent", "410", "error.type", "refused")},
 			{"deliver", "put", "internal", false, of("good")},
 			{"deliver", "put", "internal", true, of("gone", "error.type", "refused")},
@@ -403,7 +404,7 @@ func TestReceiverThatHangs(t *testing.T) {
 func TestReceiverThatRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network, url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "no", http.StatusUnauthorized)
+			http.Error(w, "who is Bearer t0ken?", http.StatusUnauthorized)
 		}))
 		var log bytes.Buffer
 		tracer := start(t, Config{
@@ -420,6 +421,92 @@ func TestReceiverThatRefuses(t *testing.T) {
 			t.Errorf("told: %s", told)
 		}
 	})
+}
+
+// A redirect is not followed, as the request that it asks for has all headers, and its URL may
+// hold secrets that are not to be logged.
+func TestReceiverThatRedirects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		followed := 0
+		network, url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/away" {
+				followed++
+				return
+			}
+			http.Redirect(w, r, "http://user:p4ss@"+r.Host+"/away?key=s3cret", http.StatusTemporaryRedirect)
+		}))
+		var log bytes.Buffer
+		tracer := start(t, Config{
+			Endpoint: url, Dial: network.DialContext, Headers: map[string]string{"X-Api-Key": "t0ken"}, Sample: 1,
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
+		tracer.Ended(webhook.Ended{Delivery: webhook.Delivery{Trace: event.Trace{Parent: "00-" + traceID + "-" + caller + "-01"}}})
+		if err := tracer.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		told := log.String()
+		if followed > 0 || !strings.Contains(told, "redirects are not followed") {
+			t.Errorf("%d redirects were followed; told: %s", followed, told)
+		}
+		for _, secret := range []string{"user", "p4ss", "s3cret", "t0ken"} {
+			if strings.Contains(told, secret) {
+				t.Errorf("told %q: %s", secret, told)
+			}
+		}
+	})
+}
+
+// The exporter's own client, which is used where the system dials, does not follow redirects either.
+func TestRedirectsAreRefused(t *testing.T) {
+	first := &http.Request{URL: &url.URL{Scheme: "http", Host: "localhost:4318"}}
+	if u, err := proxy(first); u != nil || err != nil {
+		t.Errorf("a request: %v, %v", u, err)
+	}
+	second := &http.Request{URL: first.URL, Response: &http.Response{StatusCode: 308}}
+	if _, err := proxy(second); err == nil {
+		t.Error("a redirect was not refused")
+	}
+}
+
+// Variables of OpenTelemetry that are wrong are told of, and not what they hold.
+func TestVariablesThatAreWrong(t *testing.T) {
+	for name, value := range map[string]string{
+		"OTEL_EXPORTER_OTLP_HEADERS":         "s3cret",
+		"OTEL_EXPORTER_OTLP_ENDPOINT":        "http://user:s3cret@%zz",
+		"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT":  "s3cret",
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://us er:s3cret@localhost",
+	} {
+		t.Setenv(name, value)
+	}
+	var log bytes.Buffer
+	tracer := start(t, Config{Sample: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err := tracer.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if told := log.String(); strings.Count(told, "is wrong and has no effect") != 4 || strings.Contains(told, "s3cret") {
+		t.Errorf("told: %s", told)
+	}
+}
+
+// The port is that of the scheme where the URL has none.
+func TestServerAttributes(t *testing.T) {
+	for endpoint, want := range map[string]string{
+		"https://crm.example/hook":    "crm.example 443",
+		"http://crm.example/":         "crm.example 80",
+		"https://[::1]:8443/hook":     "::1 8443",
+		"":                            "",
+		"https://b\u00fccher.example": "b\u00fccher.example 443",
+	} {
+		got := ""
+		for _, kv := range server(endpoint) {
+			if kv.Key != "url.full" {
+				got = strings.TrimSpace(got + " " + kv.Value.Emit())
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %q, want %q", endpoint, got, want)
+		}
+	}
 }
 
 // What was stored without a trace, or with one that nobody records, makes no
@@ -468,8 +555,8 @@ func TestRefusedPut(t *testing.T) {
 			if s.Status.GetCode() != tracepb.Status_STATUS_CODE_ERROR {
 				t.Errorf("%s has the status %v", s.Name, s.Status)
 			}
-			if status := attributes(s.Attributes)["http.response.status_code"]; s.Name == "receive" && status != "503" {
-				t.Errorf("%s has the answer %s", s.Name, status)
+			if of := attributes(s.Attributes); s.Name == "receive" && (of["http.response.status_code"] != "503" || of["error.type"] != "503") {
+				t.Errorf("%s has the attributes %v", s.Name, of)
 			}
 		}
 	})
