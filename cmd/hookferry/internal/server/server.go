@@ -332,7 +332,7 @@ func (s *server) public(l *conns) (*http.Server, error) {
 	}
 	return s.http(l, func(settings *config.Settings) *config.Certificate { return settings.TLS },
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !s.ready.serveHealth(w, r) {
+			if !s.ready.serveHealth(w, r) && !serveKeys(w, r, s.settings.Load()) {
 				traced.ServeHTTP(w, r)
 			}
 		})), nil

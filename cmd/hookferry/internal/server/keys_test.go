@@ -1,0 +1,47 @@
+package server
+
+import (
+	"net/http/httptest"
+	"testing"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
+	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/webhook"
+)
+
+// The public keys of a destination are served, and nothing of a shared secret.
+func TestServeKeys(t *testing.T) {
+	private := signature.NewStandardPrivateKey()
+	public, err := signature.StandardPublicKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(id string, secrets ...signature.Secret) config.Destination {
+		return config.Destination{ID: id, Webhook: &webhook.Destination{ID: id, StandardSecrets: secrets}}
+	}
+	settings := &config.Settings{Destinations: []config.Destination{
+		of("a", signature.NewStandardSecret(), private), of("b/c", private), of("shared", signature.NewStandardSecret()),
+	}}
+	const none = `{"keys":[]}` + "\n"
+	one := `{"keys":["` + public + `"]}` + "\n"
+	for _, tt := range []struct {
+		method, path string
+		status       int // 0 if it is not served
+		want         string
+	}{
+		{"GET", "/v1/keys/a", 200, one},
+		{"HEAD", "/v1/keys/a", 200, one},
+		{"GET", "/v1/keys/b%2Fc", 200, one},
+		{"GET", "/v1/keys/shared", 404, none},
+		{"GET", "/v1/keys/other", 404, none},
+		{"GET", "/v1/keys/", 404, none},
+		{"POST", "/v1/keys/a", 0, ""},
+		{"GET", "/v1/keys", 0, ""},
+	} {
+		w := httptest.NewRecorder()
+		served := serveKeys(w, httptest.NewRequest(tt.method, tt.path, nil), settings)
+		if served != (tt.status != 0) || served && (w.Code != tt.status || w.Body.String() != tt.want) {
+			t.Errorf("%s %s = %v, %d %s, want %d %s", tt.method, tt.path, served, w.Code, w.Body, tt.status, tt.want)
+		}
+	}
+}
