@@ -182,3 +182,14 @@ func draftsOf(all []*fresh, now time.Time) (drafts []*draft) {
 	}
 	return drafts
 }
+
+// due returns when the first delivery of c is due that is not settled.
+func (c *chunk) due() int64 {
+	due := int64(never)
+	for i := range c.items {
+		if it := &c.items[i]; it.state != settled {
+			due = min(due, it.due)
+		}
+	}
+	return due
+}

@@ -12,16 +12,20 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
+// A reader says what waits.
+type reader struct{ *memory }
+
 // Count implements webhook.Store. What is in chunks of other nodes counts as claimed.
-func (s *Store) Count(ctx context.Context) (c webhook.Counts, err error) {
+func (s *reader) Count(ctx context.Context) (c webhook.Counts, err error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return c, err
 	}
 	defer s.calls.Leave()
 	var first, died *int64
 	var b pgx.Batch
-	b.Queue(s.sql.count, s.nodeNow()).QueryRow(func(r pgx.Row) error { return r.Scan(&c.Waiting, &c.Claimed, &first) })
-	b.Queue(s.sql.countDead).QueryRow(func(r pgx.Row) error { return r.Scan(&c.Dead, &c.DeadBytes, &died) })
+	b.Queue(s.in(`SELECT coalesce(sum(held), 0), coalesce(sum(held) FILTER (WHERE node NOT IN (0, $1)), 0),
+	min(due) FILTER (WHERE node = 0) FROM S.chunk`), s.nodeNow()).QueryRow(func(r pgx.Row) error { return r.Scan(&c.Waiting, &c.Claimed, &first) })
+	b.Queue(s.in(`SELECT count(*), coalesce(sum(size), 0)::bigint, min(died) FROM S.dead`)).QueryRow(func(r pgx.Row) error { return r.Scan(&c.Dead, &c.DeadBytes, &died) })
 	if err := s.pool.SendBatch(ctx, &b).Close(); err != nil {
 		return webhook.Counts{}, fmt.Errorf("pgqueue: counting: %w", err)
 	}
@@ -52,15 +56,16 @@ func earliest(t time.Time, it *item) time.Time {
 
 // CountByDestination implements webhook.Store. What is in chunks of other nodes counts as
 // claimed.
-func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
+func (s *reader) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
 	return storekit.Page(func() ([]webhook.DestinationCounts, error) {
-		counts, err := listed(ctx, s, func(r pgx.CollectableRow) (c webhook.DestinationCounts, err error) {
+		counts, err := listed(ctx, s.database, func(r pgx.CollectableRow) (c webhook.DestinationCounts, err error) {
 			var name []byte
 			var first *int64
 			err = r.Scan(&name, &c.Waiting, &c.Claimed, &first)
 			c.Destination, c.Oldest = string(name), timeAt(first)
 			return c, err
-		}, s.sql.countBy, s.nodeNow())
+		}, s.in(`SELECT destination, sum(held), coalesce(sum(held) FILTER (WHERE node NOT IN (0, $1)), 0),
+	min(due) FILTER (WHERE node = 0) FROM S.chunk GROUP BY destination`), s.nodeNow())
 		if err != nil {
 			return nil, fmt.Errorf("pgqueue: counting: %w", err)
 		}

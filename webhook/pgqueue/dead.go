@@ -17,6 +17,9 @@ import (
 // page is how many dead letters and members are read in one go.
 const page = 256
 
+// letters has the dead letters.
+type letters struct{ *putter }
+
 // A deadID is where a dead letter stands among them. Its key is that in hexadecimal digits.
 type deadID struct{ died, id int64 }
 
@@ -45,7 +48,7 @@ func scanDead(r pgx.CollectableRow) (d deadRow, err error) {
 }
 
 // read returns the dead letter. It says false of one that is damaged.
-func (s *Store) read(r deadRow) (d webhook.DeadLetter, ok bool) {
+func (s *letters) read(r deadRow) (d webhook.DeadLetter, ok bool) {
 	err := d.UnmarshalBinary(r.record)
 	if err != nil {
 		s.config.Logger.Error("pgqueue: a dead letter is damaged and left out; discard it by its key", "key", r.key(), "error", err)
@@ -55,7 +58,7 @@ func (s *Store) read(r deadRow) (d webhook.DeadLetter, ok bool) {
 }
 
 // DeadLetter implements webhook.Store.
-func (s *Store) DeadLetter(ctx context.Context, key string) (d webhook.DeadLetter, err error) {
+func (s *letters) DeadLetter(ctx context.Context, key string) (d webhook.DeadLetter, err error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return d, err
 	}
@@ -65,7 +68,7 @@ func (s *Store) DeadLetter(ctx context.Context, key string) (d webhook.DeadLette
 		return d, webhook.ErrNoDeadLetter
 	}
 	var record []byte
-	err = s.pool.QueryRow(ctx, s.sql.deadLetter, at.died, at.id).Scan(&record)
+	err = s.pool.QueryRow(ctx, s.in(`SELECT record FROM S.dead WHERE died = $1 AND id = $2`), at.died, at.id).Scan(&record)
 	if err == pgx.ErrNoRows {
 		return d, webhook.ErrNoDeadLetter
 	}
@@ -80,7 +83,7 @@ func (s *Store) DeadLetter(ctx context.Context, key string) (d webhook.DeadLette
 }
 
 // Dead implements webhook.Store. It leaves out what is damaged.
-func (s *Store) Dead(ctx context.Context, f webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
+func (s *letters) Dead(ctx context.Context, f webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
 	bound := func(t time.Time) *int64 {
 		if t.IsZero() {
 			return nil
@@ -96,7 +99,10 @@ func (s *Store) Dead(ctx context.Context, f webhook.DeadFilter, after string) it
 				return nil, "", fmt.Errorf("pgqueue: %q is not the key of a dead letter", after)
 			}
 		}
-		rows, err := listed(ctx, s, scanDead, s.sql.dead, from.died, from.id, []byte(f.Destination), []byte(f.Type), []byte(f.Reason),
+		rows, err := listed(ctx, s.database, scanDead, s.in(`SELECT died, id, record FROM S.dead
+WHERE (died, id) > ($1, $2) AND ($3 = '\x'::bytea OR destination = $3) AND ($4 = '\x'::bytea OR type = $4)
+AND ($5 = '\x'::bytea OR reason = $5) AND ($6::bigint IS NULL OR died >= $6) AND ($7::bigint IS NULL OR died < $7)
+ORDER BY died, id LIMIT $8`), from.died, from.id, []byte(f.Destination), []byte(f.Type), []byte(f.Reason),
 			bound(f.From), bound(f.To), page)
 		if err != nil {
 			return nil, "", fmt.Errorf("pgqueue: dead letters: %w", err)
@@ -114,13 +120,13 @@ func (s *Store) Dead(ctx context.Context, f webhook.DeadFilter, after string) it
 }
 
 // Discard implements webhook.Store.
-func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
+func (s *letters) Discard(ctx context.Context, keys ...string) (int, error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return 0, err
 	}
 	defer s.calls.Leave()
 	died, ids := deadIDs(keys)
-	tag, err := s.pool.Exec(ctx, s.sql.discard, died, ids)
+	tag, err := s.pool.Exec(ctx, s.in(discardSQL), died, ids)
 	if err != nil {
 		return 0, fmt.Errorf("pgqueue: discarding: %w", err)
 	}
@@ -138,7 +144,7 @@ func deadIDs(keys []string) (died, ids []int64) {
 }
 
 // Revive implements webhook.Store. What is damaged stays.
-func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
+func (s *letters) Revive(ctx context.Context, keys ...string) (n int, err error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return 0, err
 	}
@@ -148,7 +154,8 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 		return 0, nil
 	}
 	err = s.within(ctx, func(tx pgx.Tx) ([]webhook.Delivery, error) {
-		rows, err := collect(ctx, tx, scanDead, s.sql.deadOf, died, ids)
+		rows, err := collect(ctx, tx, scanDead, s.in(`SELECT d.died, d.id, d.record FROM S.dead d, (SELECT DISTINCT * FROM unnest($1::bigint[], $2::bigint[])) u (died, id)
+WHERE d.died = u.died AND d.id = u.id FOR UPDATE OF d`), died, ids)
 		if err != nil {
 			return nil, err
 		}
@@ -165,7 +172,7 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 			ds, died, ids = append(ds, d), append(died, r.died), append(ids, r.id)
 		}
 		n = len(ds)
-		_, err = tx.Exec(ctx, s.sql.discard, died, ids)
+		_, err = tx.Exec(ctx, s.in(discardSQL), died, ids)
 		return ds, err
 	})
 	if err != nil {
@@ -173,3 +180,6 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 	}
 	return n, nil
 }
+
+const discardSQL = `DELETE FROM S.dead d USING unnest($1::bigint[], $2::bigint[]) u (died, id)
+WHERE d.died = u.died AND d.id = u.id`

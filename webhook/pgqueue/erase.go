@@ -13,9 +13,12 @@ import (
 // erasePage is how many chunks are read in one go.
 const erasePage = 16
 
+// An eraser erases what is stored of a user.
+type eraser struct{ *settler }
+
 // Erase implements webhook.Store. It reads every chunk in which the name of the user
 // occurs. What is in chunks of other nodes is claimed.
-func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
+func (s *eraser) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
 		return 0, 0, errors.New("pgqueue: erasure without a user")
 	}
@@ -28,7 +31,7 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 		return 0, 0, err
 	}
 	defer s.fetching.give()
-	tag, err := s.pool.Exec(ctx, s.sql.eraseDead, []byte(user))
+	tag, err := s.pool.Exec(ctx, s.in(`DELETE FROM S.dead WHERE user_id = $1`), []byte(user))
 	if err == nil {
 		erased = int(tag.RowsAffected())
 		err = s.eraseHeld(ctx, user, &erased, &claimed)
@@ -45,7 +48,7 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 }
 
 // eraseHeld erases what is in chunks of this node, and counts what the caller has claimed.
-func (s *Store) eraseHeld(ctx context.Context, user string, erased, claimed *int) error {
+func (s *eraser) eraseHeld(ctx context.Context, user string, erased, claimed *int) error {
 	if err := s.settling.take(ctx); err != nil {
 		return err
 	}
@@ -86,7 +89,7 @@ func (s *Store) eraseHeld(ctx context.Context, user string, erased, claimed *int
 
 // erasePage erases from the next chunks that are not this node's. It reports whether there may
 // be more.
-func (s *Store) erasePage(ctx context.Context, user string, after *chunkKey, erased, claimed *int) (more bool, err error) {
+func (s *eraser) erasePage(ctx context.Context, user string, after *chunkKey, erased, claimed *int) (more bool, err error) {
 	n, passed := 0, 0
 	last := *after
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
@@ -97,7 +100,8 @@ func (s *Store) erasePage(ctx context.Context, user string, after *chunkKey, era
 			err = rs.Scan(&r.key.shelf, &r.key.id, &node, &r.held, &r.done, &r.items)
 			nodes = append(nodes, node)
 			return r, err
-		}, s.sql.erasable, after.shelf, after.id, s.nodeNow(), []byte(user), erasePage)
+		}, s.in(`SELECT shelf, id, node, held, coalesce(done::text, ''), items FROM S.chunk
+WHERE (shelf, id) > ($1, $2) AND node <> $3 AND position($4::bytea IN items) > 0 ORDER BY shelf, id LIMIT $5 FOR UPDATE`), after.shelf, after.id, s.nodeNow(), []byte(user), erasePage)
 		if err != nil {
 			return err
 		}

@@ -3,7 +3,6 @@ package pgqueue
 import (
 	"container/heap"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -13,9 +12,12 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
+// A fetcher claims what is due.
+type fetcher struct{ *claimer }
+
 // A fetch is a call of Fetch.
 type fetch struct {
-	s        *Store
+	s        *fetcher
 	wants    []webhook.Want
 	maxBytes int64
 	now      time.Time // by the database's clock
@@ -29,7 +31,7 @@ type fetch struct {
 
 // Fetch implements webhook.Store. It asks the database once for many of wants, if they cannot be
 // had from memory.
-func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
+func (s *fetcher) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
 	for i := range wants {
 		if wants[i].Max < 1 {
 			return dst, fmt.Errorf("pgqueue: fetch of %d deliveries", wants[i].Max)
@@ -69,18 +71,6 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		}
 	}
 	return dst, nil
-}
-
-// damaged leaves out an item that cannot be read.
-func (s *Store) damaged(it *item, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if it.state == inHand {
-		s.unhand(it)
-	}
-	it.chunk.broken = true
-	s.config.Logger.Error("pgqueue: a delivery is damaged; it stays in the table until somebody deletes its chunk",
-		"shelf", it.chunk.key.shelf, "chunk", it.chunk.key.id, "index", it.index, "destination", it.chunk.line.destination, "error", err)
 }
 
 // run takes what is wanted, and returns what Next of each want is to be. With an error nothing is
@@ -213,11 +203,11 @@ func (f *fetch) ask(ctx context.Context, i int, claim bool) error {
 	err := s.claiming(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		var b pgx.Batch
 		b.Queue(byIndex)
-		b.Queue(s.sql.claim, f.node, names, retries, f.at, most).Query(func(rs pgx.Rows) (err error) {
+		b.Queue(s.in(claimSQL), f.node, names, retries, f.at, most).Query(func(rs pgx.Rows) (err error) {
 			rows, err = pgx.CollectRows(rs, scanRow)
 			return err
 		})
-		b.Queue(s.sql.heads, distinct).Query(func(rs pgx.Rows) (err error) {
+		b.Queue(s.in(headsSQL), distinct).Query(func(rs pgx.Rows) (err error) {
 			firsts, err = pgx.CollectRows(rs, scanFirst)
 			return err
 		})
@@ -265,24 +255,6 @@ func (f *fetch) ask(ctx context.Context, i int, claim bool) error {
 	return nil
 }
 
-// claiming runs fn, which claims chunks and puts them into memory.
-func (s *Store) claiming(ctx context.Context, fn func(context.Context, *pgxpool.Conn) error) error {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	conn, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	s.claims.RLock()
-	defer s.claims.RUnlock()
-	if err := fn(ctx, conn); err != nil {
-		s.doubt.Store(time.Now().UnixMicro())
-		return err
-	}
-	return nil
-}
-
 // A row is a chunk as it is stored.
 type row struct {
 	key    chunkKey
@@ -300,17 +272,14 @@ func scanRow(rs pgx.CollectableRow) (r row, err error) {
 	return r, err
 }
 
-var errEnded = errors.New("the claims of this node have ended: its heartbeats were too late")
-
-// expired returns an error once others may take this node for dead, by the wall clock or the
-// monotonic one. The store is locked.
-func (s *Store) expired() error {
-	now, trusted := time.Now(), s.config.trusted()
-	if now.Sub(s.sent) <= trusted && now.Round(0).Sub(s.sent.Round(0)) <= trusted {
-		return nil
-	}
-	if s.lastErr != nil {
-		return fmt.Errorf("claims have expired, no heartbeat was stored in time: %w", s.lastErr)
-	}
-	return errors.New("claims have expired, no heartbeat was stored in time")
-}
+const claimSQL = `WITH picked AS MATERIALIZED (
+	SELECT c.shelf, c.id, c.outbox FROM unnest($2::bytea[], $3::boolean[], $5::int[]) l (destination, retry, most),
+	LATERAL (
+		SELECT shelf, id, outbox FROM S.chunk
+		WHERE node = 0 AND destination = l.destination AND retry = l.retry AND due <= $4 AND EXISTS (SELECT FROM S.node WHERE id = $1)
+		ORDER BY due, id LIMIT l.most FOR UPDATE SKIP LOCKED
+	) c
+)
+UPDATE S.chunk c SET node = $1, outbox = false FROM picked p
+WHERE c.shelf = p.shelf AND c.id = p.id
+RETURNING c.shelf, c.id, c.destination, c.retry, c.held, coalesce(c.done::text, ''), p.outbox, c.items`

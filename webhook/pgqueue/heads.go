@@ -47,7 +47,7 @@ func scanFirst(rs pgx.CollectableRow) (f first, err error) {
 
 // Heads implements webhook.Store. It may yield destinations that this node itself has changed.
 // A look at all destinations forgets the lines that it does not find.
-func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
+func (s *fetcher) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
 	return func(yield func(webhook.Head, error) bool) {
 		began := time.Now()
 		s.mu.Lock()
@@ -63,7 +63,7 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 			case ended:
 				return s.restOf(found, at, began), "", nil
 			case all:
-				hs, err = s.headsOf(ctx, s.sql.headsAfter, after, headsPage)
+				hs, err = s.headsOf(ctx, s.in(headsAfterSQL), after, headsPage)
 				if ended = len(hs) < headsPage; !ended {
 					after = []byte(hs[headsPage-1].Destination)
 				}
@@ -77,7 +77,7 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 			for i, name := range some {
 				args[i] = []byte(name)
 			}
-			hs, err = s.headsOf(ctx, s.sql.heads, args)
+			hs, err = s.headsOf(ctx, s.in(headsSQL), args)
 			return hs, more, err
 		}) {
 			found[h.Destination] = true
@@ -95,27 +95,8 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 	}
 }
 
-// restOf returns the heads of what is in memory alone, at the end of a look at all destinations.
-func (s *Store) restOf(found map[string]bool, at look, began time.Time) (hs []webhook.Head) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key, l := range s.lines {
-		if found[key.destination] {
-			continue
-		}
-		if s.learn(l, unclaimed{}, at); len(l.free) == 0 && l.beyond == never {
-			delete(s.lines, key)
-			continue
-		}
-		found[key.destination] = true
-		hs = append(hs, s.head(key.destination))
-	}
-	s.looked = time.Since(began)
-	return hs
-}
-
 // headsOf returns the heads that a query finds, with those of what is in memory.
-func (s *Store) headsOf(ctx context.Context, sql string, args ...any) (hs []webhook.Head, err error) {
+func (s *fetcher) headsOf(ctx context.Context, sql string, args ...any) (hs []webhook.Head, err error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return nil, err
 	}
@@ -148,49 +129,17 @@ func (s *Store) headsOf(ctx context.Context, sql string, args ...any) (hs []webh
 	return hs, nil
 }
 
-// head returns the head of a destination. The store is locked.
-func (s *Store) head(name string) webhook.Head {
-	h := webhook.Head{Destination: name}
-	if l := s.lines[lineKey{name, false}]; l != nil {
-		h.Fresh = l.next()
-	}
-	if l := s.lines[lineKey{name, true}]; l != nil {
-		h.Retry = l.next()
-	}
-	return h
-}
+const headsSQL = `WITH l AS (SELECT * FROM unnest($1::bytea[]) l (destination)) ` + headsOfL
 
-// Changed implements webhook.Store.
-func (s *Store) Changed() <-chan struct{} { return s.changed }
+const headsAfterSQL = `WITH RECURSIVE all_of AS (
+	(SELECT destination FROM S.chunk WHERE node = 0 AND destination > $1 ORDER BY destination LIMIT 1)
+	UNION ALL
+	SELECT (SELECT destination FROM S.chunk WHERE node = 0 AND destination > l.destination ORDER BY destination LIMIT 1)
+	FROM all_of l WHERE l.destination IS NOT NULL
+),
+l AS MATERIALIZED (SELECT destination FROM all_of WHERE destination IS NOT NULL LIMIT $2) ` + headsOfL + ` ORDER BY l.destination`
 
-func (s *Store) signal() {
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
-}
-
-// heard notes that others have changed these destinations.
-func (s *Store) heard(names iter.Seq[string]) {
-	s.mu.Lock()
-	for name := range names {
-		s.news[name] = true
-		for _, retries := range []bool{false, true} {
-			if l := s.lines[lineKey{name, retries}]; l != nil {
-				s.clock++
-				l.clock, l.known = s.clock, 0
-			}
-		}
-	}
-	s.mu.Unlock()
-	s.signal()
-}
-
-// heardAny notes that others may have changed any destination.
-func (s *Store) heardAny() {
-	s.mu.Lock()
-	s.allNew = true
-	s.epoch++
-	s.mu.Unlock()
-	s.signal()
-}
+// headsOfL is the query for the first unclaimed chunk of both queues of each destination of l.
+const headsOfL = `SELECT l.destination, f.due, f.held, r.due, r.held FROM l
+LEFT JOIN LATERAL (SELECT due, held FROM S.chunk WHERE node = 0 AND destination = l.destination AND NOT retry ORDER BY due, id LIMIT 1) f ON true
+LEFT JOIN LATERAL (SELECT due, held FROM S.chunk WHERE node = 0 AND destination = l.destination AND retry ORDER BY due, id LIMIT 1) r ON true`

@@ -12,6 +12,75 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// An ear hears what other nodes tell.
+type ear struct{ *memory }
+
+// listening returns a connection that gets notifications.
+func (s *ear) listening(ctx context.Context) (*pgx.Conn, error) {
+	pooled, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn := pooled.Hijack() // it must not go back with a LISTEN on it
+	if _, err := conn.Exec(ctx, "LISTEN "+s.channel()); err != nil {
+		conn.Close(context.WithoutCancel(ctx))
+		return nil, err
+	}
+	return conn, nil
+}
+
+// listen hears what others put, until the Store is closed, at first from conn.
+func (s *ear) listen(conn *pgx.Conn) {
+	for {
+		for {
+			n, err := conn.WaitForNotification(s.background)
+			if err != nil {
+				break
+			}
+			s.notified(n.Payload)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		conn.Close(ctx)
+		cancel()
+		if conn = s.listenAgain(); conn == nil {
+			return
+		}
+	}
+}
+
+// listenAgain returns a new connection once there is one, nil if the Store is
+// closed before.
+func (s *ear) listenAgain() *pgx.Conn {
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 10*time.Second) {
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-s.background.Done():
+			timer.Stop()
+			return nil
+		}
+		if conn, err := s.listening(s.background); err == nil {
+			s.seek() // what was put meanwhile
+			return conn
+		}
+	}
+}
+
+// notified takes a payload.
+func (s *ear) notified(text string) {
+	words := strings.Fields(text)
+	switch {
+	case len(words) == 0 || words[0] == strconv.FormatInt(s.nodeNow(), 10):
+	case len(words) == 1:
+		s.seek()
+	default:
+		for i, word := range words {
+			words[i], _ = url.QueryUnescape(word)
+		}
+		s.heard(slices.Values(words[1:]))
+	}
+}
+
 const notify = "SELECT pg_notify($1, $2)"
 
 // The most of a payload; PostgreSQL's limit is 8000 bytes.
@@ -32,80 +101,9 @@ func payload(node int64, names iter.Seq[string]) string {
 }
 
 // channel is that of the notifications, within PostgreSQL's 63 bytes.
-func (s *Store) channel() string {
+func (s *database) channel() string {
 	return "hookferry_" + strconv.FormatUint(uint64(s.lock), 36)
 }
 
-// listening returns a connection that gets notifications.
-func (s *Store) listening(ctx context.Context) (*pgx.Conn, error) {
-	pooled, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return nil, err
-	}
-	conn := pooled.Hijack() // it must not go back with a LISTEN on it
-	if _, err := conn.Exec(ctx, "LISTEN "+s.channel()); err != nil {
-		conn.Close(context.WithoutCancel(ctx))
-		return nil, err
-	}
-	return conn, nil
-}
-
-// listen hears what others put, until the Store is closed, at first from conn.
-func (s *Store) listen(conn *pgx.Conn) {
-	for {
-		for {
-			n, err := conn.WaitForNotification(s.background)
-			if err != nil {
-				break
-			}
-			s.notified(n.Payload)
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		conn.Close(ctx)
-		cancel()
-		if conn = s.listenAgain(); conn == nil {
-			return
-		}
-	}
-}
-
-// listenAgain returns a new connection once there is one, nil if the Store is
-// closed before.
-func (s *Store) listenAgain() *pgx.Conn {
-	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 10*time.Second) {
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-s.background.Done():
-			timer.Stop()
-			return nil
-		}
-		if conn, err := s.listening(s.background); err == nil {
-			s.seek() // what was put meanwhile
-			return conn
-		}
-	}
-}
-
-// notified takes a payload.
-func (s *Store) notified(text string) {
-	words := strings.Fields(text)
-	switch {
-	case len(words) == 0 || words[0] == strconv.FormatInt(s.nodeNow(), 10):
-	case len(words) == 1:
-		s.seek()
-	default:
-		for i, word := range words {
-			words[i], _ = url.QueryUnescape(word)
-		}
-		s.heard(slices.Values(words[1:]))
-	}
-}
-
-// seek has look look for all that is unclaimed.
-func (s *Store) seek() {
-	select {
-	case s.sought <- struct{}{}:
-	default:
-	}
-}
+// noNames are those of a payload that stands for any destination.
+func noNames(func(string) bool) {}

@@ -56,7 +56,7 @@ func TestForwardTxIsCountedOnce(t *testing.T) {
 		}
 	}
 	ctx := t.Context()
-	db, err := sql.Open("pgx", database(t))
+	db, err := sql.Open("pgx", address(t))
 	if err != nil {
 		t.Fatal(err)
 	}

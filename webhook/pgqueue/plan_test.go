@@ -13,16 +13,16 @@ func TestPlans(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir())})
 	defer q.Close()
 	for _, c := range []struct{ name, sql, args string }{
-		{"claim", q.sql.claim, `(1, '{}', '{}', 1, '{}')`},
-		{"heads", q.sql.heads, `('{}')`},
-		{"headsAfter", q.sql.headsAfter, `('', 1000)`},
-		{"waiting", q.sql.waiting, `('')`},
-		{"chunksAt", q.sql.chunksAt, `('{}', '{}')`},
-		{"verify", q.sql.verify, `(1, '{}', '{}')`},
-		{"release", q.sql.release, `(1, '{}', '{}', '{}')`},
-		{"giveBack", q.sql.giveBack, `(1, '{}', '{}')`},
-		{"heal", q.sql.heal, ""},
-		{"shelves", q.sql.shelves, `(1, 20000)`},
+		{"claim", q.in(claimSQL), `(1, '{}', '{}', 1, '{}')`},
+		{"heads", q.in(headsSQL), `('{}')`},
+		{"headsAfter", q.in(headsAfterSQL), `('', 1000)`},
+		{"waiting", q.in(waitingSQL), `('')`},
+		{"chunksAt", q.in(chunksAtSQL), `('{}', '{}')`},
+		{"verify", q.in(verifySQL), `(1, '{}', '{}')`},
+		{"release", q.in(releaseSQL), `(1, '{}', '{}', '{}')`},
+		{"giveBack", q.in(giveBackSQL), `(1, '{}', '{}')`},
+		{"heal", q.in(healSQL), ""},
+		{"shelves", q.in(shelvesSQL), `(20000, 600000000)`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx := t.Context()

@@ -15,7 +15,7 @@ import (
 // Behind a pooler that gives each transaction a connection of its own, the store passes
 // the same tests as without one.
 func TestPooler(t *testing.T) {
-	database(t)
+	address(t)
 	url := server.Pool(t)
 	t.Run("exec", func(t *testing.T) { testVirtual(t, url, pgx.QueryExecModeExec) })
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeSimpleProtocol} {

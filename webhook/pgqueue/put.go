@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -22,6 +21,13 @@ const writeTimeout = 30 * time.Second
 
 // maxBatch is how many bytes of requests one transaction takes, about.
 const maxBatch = 4 << 20
+
+// A putter stores deliveries.
+type putter struct {
+	*claimer
+	puts  *storekit.Batcher[put]
+	stuck turn // of puts whose keys others are adding, in transactions that go on
+}
 
 // A put is a call of Put that waits for its transaction.
 type put struct {
@@ -39,7 +45,7 @@ type put struct {
 // and is recognised when it is put again.
 // While a transaction of PutTx goes on that has put one of ps, Put waits for the end
 // of that, or of ctx, for half a minute at most.
-func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
+func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	if err := s.calls.Enter(ctx); err != nil {
 		return err
 	}
@@ -94,7 +100,7 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 
 // abandonPut has a put end whose context has ended. It returns nil if the caller is to wait for
 // its transaction.
-func (s *Store) abandonPut(p *put) error {
+func (s *putter) abandonPut(p *put) error {
 	err := p.ctx.Err()
 	if s.puts.Drop(p) {
 		return err
@@ -117,7 +123,7 @@ const (
 
 // storePuts stores puts in one transaction, or in several if keys of some are being
 // added by others for longer than busyWait: the others of the batch do not wait for that.
-func (s *Store) storePuts(puts []*put) {
+func (s *putter) storePuts(puts []*put) {
 	puts = slices.DeleteFunc(puts, func(p *put) bool {
 		if p.err = p.ctx.Err(); p.err != nil {
 			close(p.done)
@@ -140,21 +146,9 @@ func (s *Store) storePuts(puts []*put) {
 	}
 }
 
-// The codes of errors of PostgreSQL that this package looks for.
-const (
-	deadlockDetected = "40P01"
-	lockNotAvailable = "55P03"
-	claimsEnded      = "HF001" // of the function settle
-)
-
-func hasCode(err error, codes ...string) bool {
-	var failed *pgconn.PgError
-	return errors.As(err, &failed) && slices.Contains(codes, failed.Code)
-}
-
 // store stores puts in one transaction. It tries again if that waits for a transaction of
 // PutTx which has keys in another order.
-func (s *Store) store(puts []*put, wait string) (err error) {
+func (s *putter) store(puts []*put, wait string) (err error) {
 	var all, again []*fresh
 	first := make(map[storekit.Key]bool)
 	for _, p := range puts {
@@ -181,7 +175,7 @@ func (s *Store) store(puts []*put, wait string) (err error) {
 	return err
 }
 
-func (s *Store) storeOnce(ctx context.Context, conn *pgxpool.Conn, all []*fresh, wait string) error {
+func (s *putter) storeOnce(ctx context.Context, conn *pgxpool.Conn, all []*fresh, wait string) error {
 	now := time.Now()
 	drafts := draftsOf(all, now)
 	node := s.claimDrafts(drafts, now)
@@ -197,13 +191,13 @@ func (s *Store) storeOnce(ctx context.Context, conn *pgxpool.Conn, all []*fresh,
 }
 
 // delivers reports whether this node attempts what it puts.
-func (s *Store) delivers(now time.Time) bool {
+func (s *claimer) delivers(now time.Time) bool {
 	return now.UnixMicro()-s.fetched.Load() < (2 * time.Second).Microseconds()
 }
 
 // claimDrafts marks those of the drafts that this node claims, because they are due soon, fit
 // into its memory, and are behind nothing that is not claimed. It returns the node.
-func (s *Store) claimDrafts(drafts []*draft, now time.Time) int64 {
+func (s *putter) claimDrafts(drafts []*draft, now time.Time) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.releasing.Load() || s.expired() != nil {
@@ -235,7 +229,7 @@ type stored struct {
 // queuePut queues the statement that stores drafts, unless there are none. Without keys, what
 // was put before is not looked for. If tell is set, other nodes are notified of what this
 // one does not claim.
-func (s *Store) queuePut(b *pgx.Batch, node int64, drafts []*draft, tell bool, r *stored) {
+func (s *putter) queuePut(b *pgx.Batch, node int64, drafts []*draft, tell bool, r *stored) {
 	if len(drafts) == 0 {
 		return
 	}
@@ -270,13 +264,14 @@ func (s *Store) queuePut(b *pgx.Batch, node int64, drafts []*draft, tell bool, r
 	if len(told) > 0 && !s.config.NoListen {
 		text = payload(s.nodeNow(), maps.Keys(told))
 	}
-	b.Queue(s.sql.put, s.lock, node, keys, names, retries, dues, counts, mine, whys, items, s.channel(), text).QueryRow(func(row pgx.Row) error {
+	b.Queue(s.in(`SELECT stored, known, to_shelf, chunks FROM S.put($1::bigint, $2::bigint, $3::uuid[], $4::bytea[], $5::boolean[],
+	$6::bigint[], $7::int[], $8::boolean[], $9::text[], $10::bytea[], false, $11::text, $12::text)`), s.lock, node, keys, names, retries, dues, counts, mine, whys, items, s.channel(), text).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&r.n, &r.known, &r.shelf, &r.ids)
 	})
 }
 
 // stored tells memory what was stored of drafts.
-func (s *Store) stored(drafts []*draft, node int64, r *stored, now time.Time) {
+func (s *putter) stored(drafts []*draft, node int64, r *stored, now time.Time) {
 	place := int32(1)
 	s.mu.Lock()
 	for i, d := range drafts {
@@ -309,4 +304,42 @@ func (s *Store) stored(drafts []*draft, node int64, r *stored, now time.Time) {
 		}
 	}
 	s.mu.Unlock()
+}
+
+// within runs fn in a transaction, and stores there the deliveries that it returns, whether they
+// were put before or not. Then it tells the caller of Heads, and other nodes, of them.
+func (s *putter) within(ctx context.Context, fn func(pgx.Tx) ([]webhook.Delivery, error)) error {
+	var drafts []*draft
+	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		ds, err := fn(tx)
+		if err != nil || len(ds) == 0 {
+			return err
+		}
+		all := make([]*fresh, len(ds))
+		for i := range ds {
+			f, _, err := newFresh(&ds[i], nil)
+			if err != nil {
+				return err
+			}
+			all[i] = &f
+		}
+		drafts = draftsOf(all, time.Now())
+		var b pgx.Batch
+		s.queuePut(&b, 0, drafts, true, new(stored))
+		return tx.SendBatch(ctx, &b).Close()
+	})
+	if err != nil {
+		return err
+	}
+	names := make(map[string]bool)
+	s.mu.Lock()
+	for _, d := range drafts {
+		s.report(d.line, d.due, len(d.items))
+		names[d.line.destination] = true
+	}
+	s.mu.Unlock()
+	if len(names) > 0 {
+		s.heard(maps.Keys(names))
+	}
+	return nil
 }

@@ -14,10 +14,11 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-var _ audience.Roster = (*Store)(nil)
+// A roster keeps audiences.
+type roster struct{ *database }
 
 // change runs f on an audience in a transaction that locks it, and stores what f changes.
-func (s *Store) change(ctx context.Context, id string, f func(pgx.Tx, *audience.Record) error) error {
+func (s *roster) change(ctx context.Context, id string, f func(pgx.Tx, *audience.Record) error) error {
 	if err := s.calls.Enter(ctx); err != nil {
 		return err
 	}
@@ -27,7 +28,7 @@ func (s *Store) change(ctx context.Context, id string, f func(pgx.Tx, *audience.
 			before []byte
 			rec    audience.Record
 		)
-		err := tx.QueryRow(ctx, s.sql.audience, []byte(id)).Scan(&before)
+		err := tx.QueryRow(ctx, s.in(`SELECT record FROM S.audience WHERE id = $1 FOR UPDATE`), []byte(id)).Scan(&before)
 		if errors.Is(err, pgx.ErrNoRows) {
 			return audience.ErrSuperseded
 		}
@@ -42,7 +43,7 @@ func (s *Store) change(ctx context.Context, id string, f func(pgx.Tx, *audience.
 		}
 		after, err := rec.AppendBinary(nil)
 		if err == nil && !bytes.Equal(after, before) {
-			_, err = tx.Exec(ctx, s.sql.setAudience, []byte(id), after)
+			_, err = tx.Exec(ctx, s.in(`UPDATE S.audience SET record = $2 WHERE id = $1`), []byte(id), after)
 		}
 		return err
 	})
@@ -61,14 +62,14 @@ func bytesOf(users []string) [][]byte {
 }
 
 // Begin implements audience.Roster.
-func (s *Store) Begin(ctx context.Context, id, name string) (generation uint64, inFlight audience.Chunk, err error) {
+func (s *roster) Begin(ctx context.Context, id, name string) (generation uint64, inFlight audience.Chunk, err error) {
 	if err := audience.CheckID(id, name); err != nil {
 		return 0, inFlight, err
 	}
 	if err := s.calls.Enter(ctx); err != nil {
 		return 0, inFlight, err
 	}
-	_, err = s.pool.Exec(ctx, s.sql.addAudience, []byte(id))
+	_, err = s.pool.Exec(ctx, s.in(`INSERT INTO S.audience (id) VALUES ($1) ON CONFLICT DO NOTHING`), []byte(id))
 	s.calls.Leave()
 	if err != nil {
 		return 0, inFlight, fmt.Errorf("pgqueue: audience: %w", err)
@@ -85,7 +86,7 @@ func (s *Store) Begin(ctx context.Context, id, name string) (generation uint64, 
 }
 
 // Join implements audience.Roster.
-func (s *Store) Join(ctx context.Context, id string, generation uint64, users []string) (c audience.Chunk, err error) {
+func (s *roster) Join(ctx context.Context, id string, generation uint64, users []string) (c audience.Chunk, err error) {
 	if err := audience.CheckUsers(users); err != nil {
 		return c, err
 	}
@@ -94,9 +95,10 @@ func (s *Store) Join(ctx context.Context, id string, generation uint64, users []
 		if err := rec.Idle(generation); err != nil {
 			return err
 		}
-		joining, err := collect(ctx, tx, scanName, s.sql.strangers, []byte(id), bytesOf(users))
+		joining, err := collect(ctx, tx, scanName, s.in(`SELECT u FROM unnest($2::bytea[]) u
+WHERE NOT EXISTS (SELECT FROM S.member WHERE audience = $1 AND member = u) ORDER BY u`), []byte(id), bytesOf(users))
 		if err == nil && len(joining) < len(users) {
-			_, err = tx.Exec(ctx, s.sql.mark, []byte(id), bytesOf(users), int64(generation))
+			_, err = tx.Exec(ctx, s.in(`UPDATE S.member SET generation = $3 WHERE audience = $1 AND member = ANY ($2::bytea[]) AND generation <> $3`), []byte(id), bytesOf(users), int64(generation))
 		}
 		rec.InFlight = audience.NewChunk(generation, false, joining)
 		c = rec.InFlight
@@ -106,7 +108,7 @@ func (s *Store) Join(ctx context.Context, id string, generation uint64, users []
 }
 
 // Leave implements audience.Roster.
-func (s *Store) Leave(ctx context.Context, id string, generation uint64, after string, max int) (c audience.Chunk, last string, err error) {
+func (s *roster) Leave(ctx context.Context, id string, generation uint64, after string, max int) (c audience.Chunk, last string, err error) {
 	err = s.change(ctx, id, func(tx pgx.Tx, rec *audience.Record) error {
 		if err := rec.Idle(generation); err != nil {
 			return err
@@ -123,7 +125,7 @@ func (s *Store) Leave(ctx context.Context, id string, generation uint64, after s
 				leaving = append(leaving, string(name))
 			}
 			return string(name), err
-		}, s.sql.members, []byte(id), []byte(after), max)
+		}, s.in(membersSQL), []byte(id), []byte(after), max)
 		if err == nil && n == max && n > 0 {
 			last = names[n-1]
 		}
@@ -135,7 +137,7 @@ func (s *Store) Leave(ctx context.Context, id string, generation uint64, after s
 }
 
 // Confirm implements audience.Roster.
-func (s *Store) Confirm(ctx context.Context, id string, generation uint64, n int) error {
+func (s *roster) Confirm(ctx context.Context, id string, generation uint64, n int) error {
 	return s.change(ctx, id, func(tx pgx.Tx, rec *audience.Record) (err error) {
 		if err := rec.Owned(generation); err != nil {
 			return err
@@ -144,9 +146,10 @@ func (s *Store) Confirm(ctx context.Context, id string, generation uint64, n int
 		switch users := bytesOf(c.Users[:min(n, len(c.Users))]); {
 		case len(users) == 0:
 		case c.Left:
-			_, err = tx.Exec(ctx, s.sql.leave, []byte(id), users)
+			_, err = tx.Exec(ctx, s.in(`DELETE FROM S.member WHERE audience = $1 AND member = ANY ($2::bytea[])`), []byte(id), users)
 		default:
-			_, err = tx.Exec(ctx, s.sql.join, []byte(id), users, int64(c.Generation))
+			_, err = tx.Exec(ctx, s.in(`INSERT INTO S.member (audience, member, generation) SELECT $1, u, $3 FROM unnest($2::bytea[]) u
+ON CONFLICT (audience, member) DO UPDATE SET generation = excluded.generation`), []byte(id), users, int64(c.Generation))
 		}
 		rec.InFlight = c.Rest(n)
 		return err
@@ -154,16 +157,16 @@ func (s *Store) Confirm(ctx context.Context, id string, generation uint64, n int
 }
 
 // Members implements audience.Roster.
-func (s *Store) Members(ctx context.Context, id, after string) iter.Seq2[string, error] {
+func (s *roster) Members(ctx context.Context, id, after string) iter.Seq2[string, error] {
 	return storekit.Pages(after, func(after string) (names []string, next string, err error) {
-		names, err = listed(ctx, s, func(r pgx.CollectableRow) (string, error) {
+		names, err = listed(ctx, s.database, func(r pgx.CollectableRow) (string, error) {
 			var (
 				name []byte
 				seen int64
 			)
 			err := r.Scan(&name, &seen)
 			return string(name), err
-		}, s.sql.members, []byte(id), []byte(after), page)
+		}, s.in(membersSQL), []byte(id), []byte(after), page)
 		if err != nil {
 			return nil, "", fmt.Errorf("pgqueue: members: %w", err)
 		}
@@ -175,9 +178,9 @@ func (s *Store) Members(ctx context.Context, id, after string) iter.Seq2[string,
 }
 
 // Audiences implements audience.Roster.
-func (s *Store) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] {
+func (s *roster) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] {
 	return storekit.Pages("", func(after string) (all []audience.Entry, next string, err error) {
-		all, err = listed(ctx, s, func(r pgx.CollectableRow) (audience.Entry, error) {
+		all, err = listed(ctx, s.database, func(r pgx.CollectableRow) (audience.Entry, error) {
 			var (
 				id, b []byte
 				rec   audience.Record
@@ -187,7 +190,7 @@ func (s *Store) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] 
 				err = rec.UnmarshalBinary(b)
 			}
 			return audience.Entry{ID: string(id), Name: rec.Name, Generation: rec.Generation}, err
-		}, s.sql.audiences, []byte(after), page)
+		}, s.in(`SELECT id, record FROM S.audience WHERE id > $1 AND record <> '' ORDER BY id LIMIT $2`), []byte(after), page)
 		if err != nil {
 			return nil, "", fmt.Errorf("pgqueue: audiences: %w", err)
 		}
@@ -197,3 +200,5 @@ func (s *Store) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] 
 		return all, next, nil
 	})
 }
+
+const membersSQL = `SELECT member, generation FROM S.member WHERE audience = $1 AND member > $2 ORDER BY member LIMIT $3`

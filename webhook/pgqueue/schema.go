@@ -5,11 +5,9 @@ import (
 	"embed"
 	"fmt"
 	"hash/fnv"
-	"io/fs"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 //go:embed migrations/*.sql
@@ -17,18 +15,17 @@ var migrationFiles embed.FS
 
 // migrations are the steps from an empty schema to the newest version: step i
 // leads to version i+1. What was released is never changed.
-func migrations() []string {
-	names, err := fs.Glob(migrationFiles, "migrations/*.sql")
+func migrations() (steps []string) {
+	files, err := migrationFiles.ReadDir("migrations")
+	for _, f := range files { // sorted by name
+		var text []byte
+		if err == nil {
+			text, err = migrationFiles.ReadFile("migrations/" + f.Name())
+		}
+		steps = append(steps, string(text))
+	}
 	if err != nil {
 		panic(err)
-	}
-	steps := make([]string, len(names)) // Glob sorts
-	for i, name := range names {
-		text, err := migrationFiles.ReadFile(name)
-		if err != nil {
-			panic(err)
-		}
-		steps[i] = string(text)
 	}
 	return steps
 }
@@ -57,14 +54,13 @@ func SQL(schema string, from int) (string, error) {
 	if from < 0 || from > len(steps) {
 		return "", fmt.Errorf("pgqueue: there is no version %d; the newest is %d", from, len(steps))
 	}
-	var b strings.Builder
-	b.WriteString("BEGIN;\n")
-	fmt.Fprintf(&b, begin, name)
-	for _, step := range steps[from:] {
-		b.WriteString("\n" + step)
-	}
-	fmt.Fprintf(&b, "\nDELETE FROM version;\nINSERT INTO version VALUES (%d, %d);\nCOMMIT;\n", len(steps), oldest)
-	return b.String(), nil
+	return fmt.Sprintf("BEGIN;\n"+begin, name) + stepsFrom(from) + "COMMIT;\n", nil
+}
+
+// stepsFrom returns the statements that follow begin.
+func stepsFrom(version int) string {
+	steps := migrations()
+	return fmt.Sprintf("\n%s\nDELETE FROM version;\nINSERT INTO version VALUES (%d, %d);\n", strings.Join(steps[version:], "\n"), len(steps), oldest)
 }
 
 // identifier returns schema as SQL has it.
@@ -75,60 +71,34 @@ func identifier(schema string) (string, error) {
 	return pgx.Identifier{schema}.Sanitize(), nil
 }
 
-// migrate brings the schema to the newest version, unless it has a newer one already.
-// Any number of processes may do so at once.
-func migrate(ctx context.Context, pool *pgxpool.Pool, schema string) error {
-	name, err := identifier(schema)
-	if err != nil {
+// migrate brings the schema to the newest version, unless it has that or a newer one already,
+// or Config.NoMigrate is set. It returns an error unless this program works on the schema as it
+// is then. Any number of processes may do so at once.
+func (s *database) migrate(ctx context.Context) error {
+	v, err := versionOf(ctx, s.pool, s.schema)
+	if s.config.NoMigrate && err != nil {
 		return err
 	}
-	steps := migrations()
-	if v, err := versionOf(ctx, pool, name); err == nil && v.number >= len(steps) {
-		return v.check(schema) // without a lock, and without the right to create anything
+	if s.config.NoMigrate || err == nil && v.number >= len(migrations()) {
+		return v.check(s.config.Schema) // without a lock, and without the right to create anything
 	}
-	tx, err := pool.Begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer tx.Rollback(context.WithoutCancel(ctx))
-	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", lockOf(schema, "migrate")); err != nil {
-		return err
-	}
-	if _, err := tx.Exec(ctx, fmt.Sprintf(begin, name), pgx.QueryExecModeSimpleProtocol); err != nil {
-		return err
-	}
-	v, err := versionOf(ctx, tx, name)
-	if err != nil {
-		return err
-	}
-	if v.number >= len(steps) {
-		return v.check(schema)
-	}
-	for _, step := range steps[v.number:] {
-		if _, err := tx.Exec(ctx, step, pgx.QueryExecModeSimpleProtocol); err != nil {
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", lockOf(s.config.Schema, "migrate")); err != nil {
 			return err
 		}
-	}
-	if _, err := tx.Exec(ctx, "DELETE FROM version"); err != nil {
+		if _, err := tx.Exec(ctx, fmt.Sprintf(begin, s.schema), pgx.QueryExecModeSimpleProtocol); err != nil {
+			return err
+		}
+		v, err := versionOf(ctx, tx, s.schema)
+		if err != nil {
+			return err
+		}
+		if v.number >= len(migrations()) {
+			return v.check(s.config.Schema)
+		}
+		_, err = tx.Exec(ctx, stepsFrom(v.number), pgx.QueryExecModeSimpleProtocol)
 		return err
-	}
-	if _, err := tx.Exec(ctx, "INSERT INTO version VALUES ($1, $2)", len(steps), oldest); err != nil {
-		return err
-	}
-	return tx.Commit(ctx)
-}
-
-// checkVersion returns an error unless this program works on the schema as it is.
-func checkVersion(ctx context.Context, pool *pgxpool.Pool, schema string) error {
-	name, err := identifier(schema)
-	if err != nil {
-		return err
-	}
-	v, err := versionOf(ctx, pool, name)
-	if err != nil {
-		return err
-	}
-	return v.check(schema)
+	})
 }
 
 // A version is that of a schema, with that of the oldest programs that work on it.
@@ -146,12 +116,6 @@ func (v version) check(schema string) error {
 		return fmt.Errorf("pgqueue: schema %q has version %d, which programs know from version %d on; this one knows %d", schema, v.number, v.oldest, n)
 	}
 	return nil
-}
-
-// A querier is a pool, or a transaction.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
 // versionOf returns the version of the schema, 0 if it is empty.

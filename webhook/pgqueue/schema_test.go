@@ -85,7 +85,7 @@ func TestSQL(t *testing.T) {
 }
 
 func TestOpenRefusesOtherIsolation(t *testing.T) {
-	config, err := pgxpool.ParseConfig(database(t))
+	config, err := pgxpool.ParseConfig(address(t))
 	if err != nil {
 		t.Fatal(err)
 	}

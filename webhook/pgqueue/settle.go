@@ -10,6 +10,13 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
+// A settler stores what becomes of deliveries that are claimed.
+type settler struct {
+	*putter
+	settling turn
+	unsure   map[*chunk]bool // their latest settlement may be stored or not; of who has the turn of settling
+}
+
 // An end is what becomes of an item.
 type end struct {
 	item    *item
@@ -20,7 +27,7 @@ type end struct {
 }
 
 // Settle implements webhook.Store.
-func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
+func (s *settler) Settle(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return 0, err
 	}
@@ -50,7 +57,7 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (n int, err
 
 // ends makes ready as many of ss, from the first on, as one transaction takes: taken. An
 // error is about the one behind them.
-func (s *Store) ends(ss []webhook.Settlement) (ends []end, taken int, err error) {
+func (s *settler) ends(ss []webhook.Settlement) (ends []end, taken int, err error) {
 	size := 0
 	ended := make(map[*item]bool, len(ss))
 	for i := range ss {
@@ -104,7 +111,7 @@ func (e *end) change(v *webhook.Settlement) error {
 }
 
 // settle stores ends, and then ends their claims.
-func (s *Store) settle(ctx context.Context, ends []end) error {
+func (s *settler) settle(ctx context.Context, ends []end) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	for again := true; ; again = false {
@@ -126,7 +133,7 @@ type progress struct {
 	done  string
 }
 
-func (s *Store) settleOnce(ctx context.Context, ends []end) error {
+func (s *settler) settleOnce(ctx context.Context, ends []end) error {
 	if err := s.verify(ctx); err != nil {
 		return err
 	}
@@ -180,7 +187,7 @@ func (s *Store) settleOnce(ctx context.Context, ends []end) error {
 }
 
 // finish tells memory of what was settled.
-func (s *Store) finish(ends []end, changes []*progress, drafts []*draft) {
+func (s *settler) finish(ends []end, changes []*progress, drafts []*draft) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now().Add(s.offset)
@@ -206,7 +213,7 @@ func (s *Store) finish(ends []end, changes []*progress, drafts []*draft) {
 
 // verify finds out what was stored of the latest settlements of the chunks that are unsure.
 // If their transaction is still at work, it waits for that.
-func (s *Store) verify(ctx context.Context) error {
+func (s *settler) verify(ctx context.Context) error {
 	if len(s.unsure) == 0 {
 		return nil
 	}
@@ -215,7 +222,7 @@ func (s *Store) verify(ctx context.Context) error {
 	for c := range s.unsure {
 		shelves, ids = append(shelves, c.key.shelf), append(ids, c.key.id)
 	}
-	rows, err := s.pool.Query(ctx, s.sql.verify, s.nodeNow(), shelves, ids)
+	rows, err := s.pool.Query(ctx, s.in(verifySQL), s.nodeNow(), shelves, ids)
 	if err != nil {
 		return err
 	}
@@ -249,7 +256,7 @@ func (s *Store) verify(ctx context.Context) error {
 
 // queueProgress queues the statement that stores progress. It fails unless all the chunks
 // are still this node's.
-func (s *Store) queueProgress(b *pgx.Batch, node int64, changes []*progress) {
+func (s *settler) queueProgress(b *pgx.Batch, node int64, changes []*progress) {
 	n := len(changes)
 	shelves, ids, before, held, done := make([]int16, n), make([]int64, n), make([]int32, n), make([]int32, n), make([]*string, n)
 	for i, p := range changes {
@@ -261,11 +268,11 @@ func (s *Store) queueProgress(b *pgx.Batch, node int64, changes []*progress) {
 		}
 		shelves[i], ids[i], before[i], held[i] = c.key.shelf, c.key.id, int32(c.held), int32(p.held)
 	}
-	b.Queue(s.sql.settle, node, shelves, ids, before, held, done)
+	b.Queue(s.in(`SELECT S.settle($1::bigint, $2::smallint[], $3::bigint[], $4::int[], $5::int[], $6::text[])`), node, shelves, ids, before, held, done)
 }
 
 // queueDead queues the statement that stores dead letters.
-func (s *Store) queueDead(b *pgx.Batch, dead []*end) {
+func (s *settler) queueDead(b *pgx.Batch, dead []*end) {
 	n := len(dead)
 	if n == 0 {
 		return
@@ -277,5 +284,11 @@ func (s *Store) queueDead(b *pgx.Batch, dead []*end) {
 		died[i], sizes[i], records[i] = d.Died.UnixMicro(), d.Size(), e.record
 		names[i], types[i], reasons[i], users[i] = []byte(d.Destination), []byte(d.Type), []byte(d.Reason), []byte(d.User)
 	}
-	b.Queue(s.sql.bury, died, names, types, reasons, users, sizes, records)
+	b.Queue(s.in(`INSERT INTO S.dead (died, id, destination, type, reason, user_id, size, record)
+SELECT u.died, nextval('S.ids'), u.destination, u.type, u.reason, u.user_id, u.size, u.record
+FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bigint[], $7::bytea[])
+	u (died, destination, type, reason, user_id, size, record)`), died, names, types, reasons, users, sizes, records)
 }
+
+const verifySQL = `SELECT c.id, c.held, coalesce(c.done::text, '') FROM S.chunk c, unnest($2::smallint[], $3::bigint[]) u (shelf, id)
+WHERE c.shelf = u.shelf AND c.id = u.id AND c.node = $1 FOR UPDATE OF c`

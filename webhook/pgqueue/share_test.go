@@ -84,8 +84,8 @@ func TestTakeOver(t *testing.T) {
 	makeVirtual(t)
 	synctest.Test(t, func(t *testing.T) {
 		c := Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, Claim: 8 * time.Second}
-		a := openVirtual(t, database(t), pgx.QueryExecModeCacheStatement, c)
-		b := openVirtual(t, database(t), pgx.QueryExecModeCacheStatement, c)
+		a := openVirtual(t, address(t), pgx.QueryExecModeCacheStatement, c)
+		b := openVirtual(t, address(t), pgx.QueryExecModeCacheStatement, c)
 		defer a.Close()
 		defer b.Close()
 		putAll(t, a, deliveries("crm", 0, 300)...)
@@ -168,7 +168,7 @@ func TestSilence(t *testing.T) {
 	if _, err := q.pool.Exec(t.Context(), "DELETE FROM "+q.schema+".node WHERE id = $1", node); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := q.pool.Exec(t.Context(), q.sql.heal); err != nil {
+	if _, err := q.pool.Exec(t.Context(), q.in(healSQL)); err != nil {
 		t.Fatal(err)
 	}
 	q.Present(func() ([]byte, bool) { return nil, true }) // has it send a heartbeat at once
@@ -198,7 +198,7 @@ func TestPutTx(t *testing.T) {
 						err = tx.Commit(ctx)
 					}
 				} else {
-					db, berr := sql.Open("pgx", database(t))
+					db, berr := sql.Open("pgx", address(t))
 					if berr != nil {
 						t.Fatal(berr)
 					}

@@ -61,9 +61,9 @@ func TestMain(m *testing.M) {
 
 var missing sync.Once
 
-// database returns what clients of the server connect to. It skips the test where
+// address returns what clients of the server connect to. It skips the test where
 // PostgreSQL is not installed. The first test to be skipped says why.
-func database(t testing.TB) string {
+func address(t testing.TB) string {
 	t.Helper()
 	if server == nil {
 		missing.Do(func() { testkit.Missing(t, pgtest.ErrMissing.Error()) })
@@ -75,7 +75,7 @@ func database(t testing.TB) string {
 // pool returns a pool that the end of the test closes.
 func pool(t testing.TB) *pgxpool.Pool {
 	t.Helper()
-	p, err := pgxpool.New(context.Background(), database(t))
+	p, err := pgxpool.New(context.Background(), address(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ var traits = queuetest.Traits{
 }
 
 func TestStore(t *testing.T) {
-	testVirtual(t, database(t), pgx.QueryExecModeCacheStatement)
+	testVirtual(t, address(t), pgx.QueryExecModeCacheStatement)
 }
 
 // The same in real time, and with notifications.

@@ -23,7 +23,7 @@ func TestPutBesideTransaction(t *testing.T) {
 		t.Run(fmt.Sprint("commit=", commit), func(t *testing.T) {
 			makeVirtual(t) // in a bubble no Put waits for so long that it gives up
 			synctest.Test(t, func(t *testing.T) {
-				q := openVirtual(t, database(t), pgx.QueryExecModeCacheStatement, Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, Claim: time.Hour})
+				q := openVirtual(t, address(t), pgx.QueryExecModeCacheStatement, Config{Schema: schemaOf(t.TempDir()), Poll: time.Hour, Claim: time.Hour})
 				defer q.Close()
 				ctx := t.Context()
 				tx, err := q.pool.Begin(ctx)

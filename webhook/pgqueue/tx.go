@@ -28,16 +28,16 @@ import (
 // went on to other tables, as it does some times an hour. At SERIALIZABLE, transactions
 // that put at the same time may fail for each other, at the latest when they commit,
 // whatever they put. Long ones keep finished rows from being cleared away, too.
-func (s *Store) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (int, error) {
+func (s *putter) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (int, error) {
 	switch tx := tx.(type) {
 	case pgx.Tx:
 		return s.putTx(ctx, ds, func(args ...any) (n *int, err error) {
-			err = tx.QueryRow(ctx, s.sql.putTx, args...).Scan(&n)
+			err = tx.QueryRow(ctx, s.in(putTxSQL), args...).Scan(&n)
 			return n, err
 		})
 	case *sql.Tx:
 		return s.putTx(ctx, ds, func(args ...any) (n *int, err error) {
-			err = tx.QueryRowContext(ctx, s.sql.putTx, args...).Scan(&n)
+			err = tx.QueryRowContext(ctx, s.in(putTxSQL), args...).Scan(&n)
 			return n, err
 		})
 	}
@@ -45,11 +45,11 @@ func (s *Store) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (int, 
 }
 
 // FirstClaims implements webhook.Outbox.
-func (s *Store) FirstClaims() int64 { return s.firstClaims.Load() }
+func (s *putter) FirstClaims() int64 { return s.firstClaims.Load() }
 
 // putTx makes the arguments of the statement that do executes. Arrays are texts, which every
 // driver passes on. What is notified is heard when the transaction has committed.
-func (s *Store) putTx(ctx context.Context, ds []webhook.Delivery, do func(args ...any) (*int, error)) (int, error) {
+func (s *putter) putTx(ctx context.Context, ds []webhook.Delivery, do func(args ...any) (*int, error)) (int, error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return 0, err
 	}
@@ -97,3 +97,5 @@ func bytesText(v []byte) string {
 }
 
 func arrayText(values []string) string { return "{" + strings.Join(values, ",") + "}" }
+
+const putTxSQL = `SELECT stored FROM S.put($1::bigint, 0, $2::uuid[], $3::bytea[], $4::boolean[], $5::bigint[], $6::int[], NULL, NULL, $7::bytea[], true, $8::text, $9::text)`

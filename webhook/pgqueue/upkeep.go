@@ -2,18 +2,17 @@ package pgqueue
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const (
 	// upkeepEvery is how often tables are looked at, at most.
 	upkeepEvery = 10 * time.Second
-	// shelves is how many partitions chunks have.
-	shelves = 4
 	// shelfBytes and shelfAge are what a shelf grows to before the next is used.
 	shelfBytes = 256 << 20
 	shelfAge   = 10 * time.Minute
@@ -29,23 +28,18 @@ const (
 	lockWait = "200ms"
 )
 
-// A shelfState is what there is to know of a shelf.
-type shelfState struct {
-	number int16
-	size   int64 // on disk
-	live   int64 // bytes of the chunks
-	chunks int64 // up to fewChunks; for the shelf in use none are counted
-}
+// A janitor keeps the tables small.
+type janitor struct{ *database }
 
 // upkeep keeps the tables small. One process does it at a time. Each step is a
 // transaction, so that no lock is held longer than for it.
-func (s *Store) upkeep(ctx context.Context) error {
+func (s *janitor) upkeep(ctx context.Context) error {
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Release()
-	for _, step := range []func(context.Context, pgx.Tx) error{s.turnGeneration, s.turnShelf, s.clearShelves, s.heal} {
+	for _, step := range []func(context.Context, pgx.Tx) error{s.turnGeneration, s.tidyShelves, s.heal} {
 		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 			var mine bool
 			if err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1)", lockOf(s.config.Schema, "upkeep")).Scan(&mine); err != nil || !mine {
@@ -68,78 +62,77 @@ func (s *Store) upkeep(ctx context.Context) error {
 
 // turnGeneration forgets the oldest of what was put once the newest generation is
 // full, or old enough.
-func (s *Store) turnGeneration(ctx context.Context, tx pgx.Tx) error {
-	var (
-		generation int64
-		age        time.Duration
-		size       int64
-	)
-	err := tx.QueryRow(ctx, s.sql.generation).Scan(&generation, (*micros)(&age), &size)
-	if err != nil || size == 0 || age < s.config.DedupWindow && size/seenBytes < int64(s.config.DedupMax)/generations {
+func (s *janitor) turnGeneration(ctx context.Context, tx pgx.Tx) error {
+	var next int
+	err := tx.QueryRow(ctx, s.in(`SELECT (generation + 1) % 2 FROM S.state, pg_relation_size(('S.seen_' || generation % 2)::regclass) size
+WHERE size > 0 AND (size >= $1 OR began <= clock_timestamp() - $2::bigint * interval '1 microsecond')`),
+		int64(s.config.DedupMax/generations)*seenBytes, s.config.DedupWindow.Microseconds()).Scan(&next)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	// Puts hold this lock shared, so none is between two generations.
-	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", s.lock); err != nil {
-		return err
-	}
-	if _, err := tx.Exec(ctx, fmt.Sprintf("TRUNCATE %s.seen_%d", s.schema, (generation+1)%generations)); err != nil {
-		return err
-	}
-	_, err = tx.Exec(ctx, s.sql.turnGeneration)
+	_, err = tx.Exec(ctx, fmt.Sprintf(s.in(`SELECT pg_advisory_xact_lock(%d); TRUNCATE S.seen_%d;
+UPDATE S.state SET generation = generation + 1, began = clock_timestamp()`), s.lock, next), pgx.QueryExecModeSimpleProtocol)
 	return err
 }
 
-// turnShelf has new chunks go to a shelf that is empty, once the one in use is
-// large, or old and worth it.
-func (s *Store) turnShelf(ctx context.Context, tx pgx.Tx) error {
-	current, age, states, err := s.shelves(ctx, tx)
-	if err != nil {
-		return err
-	}
-	size := states[current].size
-	if size < shelfBytes && (age < shelfAge || size < dirtBytes) {
-		return nil
-	}
-	for i := 1; i < shelves; i++ {
-		next := (int(current) + i) % shelves
-		if st := states[next]; st.chunks == 0 && st.size < dirtBytes {
-			_, err := tx.Exec(ctx, s.sql.turnShelf, next)
-			return err
-		}
-	}
-	return nil // all hold a backlog; what is finished is vacuumed
+// A shelf is a partition of chunks.
+type shelf struct {
+	Number  int
+	Current bool  // new chunks go there
+	Old     bool  // they do so for shelfAge
+	Size    int64 // on disk
+	Live    int64 // bytes of the chunks
+	Chunks  int64 // up to fewChunks; in the current one none are counted
 }
 
-// clearShelves truncates the shelves that are not in use and empty, and moves on
-// what little is left on others.
-func (s *Store) clearShelves(ctx context.Context, tx pgx.Tx) error {
-	current, _, states, err := s.shelves(ctx, tx)
+const shelvesSQL = `SELECT n, n = shelf, shelved <= clock_timestamp() - $2::bigint * interval '1 microsecond',
+	pg_total_relation_size(('S.chunk_' || n)::regclass), l.*
+FROM S.state, generate_series(0, 3) n, LATERAL (
+	SELECT coalesce(sum(octet_length(items)), 0), count(*)
+	FROM (SELECT items FROM S.chunk c WHERE c.shelf = n::smallint AND n <> state.shelf ORDER BY id LIMIT $1) c
+) l ORDER BY n`
+
+// tidyShelves has new chunks go to a shelf that is empty, once the current one is large, or
+// old and worth it. It truncates others that are empty, and moves on what little is left on them.
+func (s *janitor) tidyShelves(ctx context.Context, tx pgx.Tx) error {
+	all, err := collect(ctx, tx, pgx.RowToStructByPos[shelf], s.in(shelvesSQL), fewChunks, shelfAge.Microseconds())
 	if err != nil {
 		return err
 	}
-	for _, st := range states {
-		if st.number == current || st.size < dirtBytes {
+	at := slices.IndexFunc(all, func(f shelf) bool { return f.Current })
+	current := all[at]
+	full := current.Size >= shelfBytes || current.Old && current.Size >= dirtBytes
+	for i := 1; i < len(all); i++ { // if all hold a backlog, what is finished is vacuumed
+		sql := ""
+		f := all[(at+i)%len(all)]
+		switch {
+		case full && f.Chunks == 0 && f.Size < dirtBytes:
+			sql = fmt.Sprintf(`UPDATE S.state SET shelf = %d, shelved = clock_timestamp()`, f.Number)
+		case f.Size < dirtBytes:
+		case f.Chunks == 0:
+			sql = fmt.Sprintf(`DO $$ BEGIN
+	LOCK TABLE S.chunk_%[1]d IN ACCESS EXCLUSIVE MODE;
+	IF NOT EXISTS (SELECT FROM S.chunk_%[1]d) THEN TRUNCATE S.chunk_%[1]d; END IF;
+END $$`, f.Number)
+		case f.Chunks < fewChunks && f.Live < f.Size/8:
+			sql = fmt.Sprintf(`WITH moved AS (
+	DELETE FROM S.chunk WHERE shelf = %d AND id IN (
+		SELECT id FROM S.chunk WHERE shelf = %[1]d AND node = 0 LIMIT 1000 FOR UPDATE SKIP LOCKED
+	) RETURNING *
+)
+INSERT INTO S.chunk (shelf, id, destination, retry, due, node, held, done, why, outbox, items)
+SELECT %[2]d, id, destination, retry, due, node, held, done, why, outbox, items FROM moved`, f.Number, current.Number)
+		}
+		if sql == "" {
 			continue
 		}
-		if st.chunks > 0 {
-			if st.chunks < fewChunks && st.live < st.size/8 {
-				if _, err := tx.Exec(ctx, s.sql.move, st.number, current); err != nil {
-					return err
-				}
-			}
-			continue
-		}
-		name := fmt.Sprintf("%s.chunk_%d", s.schema, st.number)
-		if _, err := tx.Exec(ctx, "LOCK TABLE "+name+" IN ACCESS EXCLUSIVE MODE"); err != nil {
-			return err
-		}
-		var used bool
-		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+name+")").Scan(&used); err != nil {
-			return err
-		}
-		if !used {
-			_, err := tx.Exec(ctx, "TRUNCATE "+name)
-			return err // others in their own time: this one is locked until then
+		_, err := tx.Exec(ctx, s.in(sql), pgx.QueryExecModeSimpleProtocol)
+		if err != nil || f.Chunks == 0 {
+			return err // the others in their own time: what is locked is so until then
 		}
 	}
 	return nil
@@ -147,36 +140,7 @@ func (s *Store) clearShelves(ctx context.Context, tx pgx.Tx) error {
 
 // heal gives back what is claimed by no node: one that was declared dead while a
 // claim of it was on its way.
-func (s *Store) heal(ctx context.Context, tx pgx.Tx) error {
-	_, err := tx.Exec(ctx, s.sql.heal)
+func (s *janitor) heal(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, s.in(healSQL))
 	return err
-}
-
-// shelves returns the shelf in use, since when, and the state of each.
-func (s *Store) shelves(ctx context.Context, tx pgx.Tx) (current int16, age time.Duration, states [shelves]shelfState, err error) {
-	if err := tx.QueryRow(ctx, s.sql.shelf).Scan(&current, (*micros)(&age)); err != nil {
-		return 0, 0, states, err
-	}
-	rows, err := tx.Query(ctx, s.sql.shelves, current, fewChunks)
-	if err != nil {
-		return 0, 0, states, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var st shelfState
-		if err := rows.Scan(&st.number, &st.size, &st.live, &st.chunks); err != nil {
-			return 0, 0, states, err
-		}
-		states[st.number] = st
-	}
-	return current, age, states, rows.Err()
-}
-
-// micros is a duration that is read as microseconds.
-type micros time.Duration
-
-// ScanInt64 implements pgtype.Int64Scanner.
-func (m *micros) ScanInt64(v pgtype.Int8) error {
-	*m = micros(time.Duration(v.Int64) * time.Microsecond)
-	return nil
 }

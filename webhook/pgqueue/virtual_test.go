@@ -47,7 +47,7 @@ CREATE FUNCTION clock.clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATIL
 
 func execVirtual(t testing.TB, sql string) {
 	t.Helper()
-	c, err := pgx.ParseConfig(database(t))
+	c, err := pgx.ParseConfig(address(t))
 	if err != nil {
 		t.Fatal(err)
 	}

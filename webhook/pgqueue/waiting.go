@@ -22,7 +22,7 @@ type place struct {
 
 // Waiting implements webhook.Store. It reads all that waits for the destination to find the
 // order, and keeps 40 bytes of each delivery.
-func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
+func (s *reader) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
 	return func(yield func(webhook.Delivery, error) bool) {
 		rest, err := s.places(ctx, destination, after)
 		storekit.Pages("", func(string) (ds []webhook.Delivery, more string, _ error) {
@@ -43,13 +43,13 @@ func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq
 
 // places returns where the deliveries of a destination are that come after the one with the
 // ID after, all if that one does not wait.
-func (s *Store) places(ctx context.Context, destination, after string) (all []place, err error) {
+func (s *reader) places(ctx context.Context, destination, after string) (all []place, err error) {
 	if err := s.calls.Enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.calls.Leave()
 	var from *place
-	rows, err := s.pool.Query(ctx, s.sql.waiting, []byte(destination))
+	rows, err := s.pool.Query(ctx, s.in(waitingSQL), []byte(destination))
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (s *Store) places(ctx context.Context, destination, after string) (all []pl
 }
 
 // at returns the deliveries at these places that still wait.
-func (s *Store) at(ctx context.Context, places []place) (ds []webhook.Delivery, err error) {
+func (s *reader) at(ctx context.Context, places []place) (ds []webhook.Delivery, err error) {
 	order := make(map[chunkKey]map[int]int)
 	var shelves []int16
 	var ids []int64
@@ -95,7 +95,7 @@ func (s *Store) at(ctx context.Context, places []place) (ds []webhook.Delivery, 
 		order[p.chunk][p.index] = i
 	}
 	found := make([]webhook.Delivery, len(places))
-	_, err = listed(ctx, s, func(rs pgx.CollectableRow) (none struct{}, err error) {
+	_, err = listed(ctx, s.database, func(rs pgx.CollectableRow) (none struct{}, err error) {
 		var r row
 		if err := rs.Scan(&r.key.shelf, &r.key.id, &r.done, &r.items); err != nil {
 			return none, err
@@ -109,6 +109,13 @@ func (s *Store) at(ctx context.Context, places []place) (ds []webhook.Delivery, 
 			}
 		}
 		return none, nil
-	}, s.sql.chunksAt, shelves, ids)
+	}, s.in(chunksAtSQL), shelves, ids)
 	return slices.DeleteFunc(found, func(d webhook.Delivery) bool { return d.ID == "" }), err
 }
+
+const waitingSQL = `SELECT shelf, id, coalesce(done::text, ''), items FROM S.chunk WHERE node = 0 AND destination = $1
+UNION ALL
+SELECT shelf, id, coalesce(done::text, ''), items FROM S.chunk WHERE node <> 0 AND destination = $1`
+
+const chunksAtSQL = `SELECT c.shelf, c.id, coalesce(c.done::text, ''), c.items FROM S.chunk c, unnest($1::smallint[], $2::bigint[]) u (shelf, id)
+WHERE c.shelf = u.shelf AND c.id = u.id`

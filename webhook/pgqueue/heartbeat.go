@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -12,29 +11,20 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// term is how long others leave alone what a node has claimed after its last
-// heartbeat. They look for silent nodes in eighths of Claim, and so have taken over
-// within Claim of the end of a process.
-func (c *Config) term() time.Duration { return c.Claim * 3 / 4 }
-
-// late is the age at which the latest heartbeat of a node is late: it sends one in
-// every quarter of Claim.
-func (c *Config) late() time.Duration { return c.Claim / 2 }
-
-// trusted is how long a node itself relies on a heartbeat that it sent.
-func (c *Config) trusted() time.Duration { return c.term() * 9 / 10 }
-
-func (s *Store) nodeNow() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.node
+// A heartbeat keeps this node alive for others, and finds who is dead.
+type heartbeat struct {
+	*claimer
+	janitor
+	presented chan struct{}
+	note      func() ([]byte, bool) // guarded by mu
 }
 
 // enroll makes this process a node, whose claims hold from now on.
-func (s *Store) enroll(ctx context.Context) error {
+func (s *heartbeat) enroll(ctx context.Context) error {
 	sent := time.Now()
 	var id int64
-	if err := s.pool.QueryRow(ctx, s.sql.enroll, s.config.Node, s.config.term().Microseconds()).Scan(&id); err != nil {
+	if err := s.pool.QueryRow(ctx, s.in(`INSERT INTO S.node (id, name, expires)
+VALUES (nextval('S.ids'), $1, clock_timestamp() + $2::bigint * interval '1 microsecond') RETURNING id`), s.config.Node, s.config.term().Microseconds()).Scan(&id); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -45,7 +35,7 @@ func (s *Store) enroll(ctx context.Context) error {
 
 // beat sends a heartbeat, unless the scheduler above makes no progress. It returns errEnded if
 // it comes too late.
-func (s *Store) beat(ctx context.Context) error {
+func (s *heartbeat) beat(ctx context.Context) error {
 	s.mu.Lock()
 	node, present := s.node, s.note
 	s.mu.Unlock()
@@ -61,7 +51,10 @@ func (s *Store) beat(ctx context.Context) error {
 	}
 	sent := time.Now()
 	var now int64
-	err := s.pool.QueryRow(ctx, s.sql.beat, node, s.config.term().Microseconds(), note, s.config.late().Microseconds()).Scan(&now)
+	err := s.pool.QueryRow(ctx, s.in(`UPDATE S.node SET seen = clock_timestamp(), note = $3,
+	steady = CASE WHEN clock_timestamp() - seen < $4::bigint * interval '1 microsecond' THEN steady ELSE clock_timestamp() END,
+	expires = clock_timestamp() + $2::bigint * interval '1 microsecond' WHERE id = $1
+RETURNING (extract(epoch FROM clock_timestamp()) * 1e6)::bigint`), node, s.config.term().Microseconds(), note, s.config.late().Microseconds()).Scan(&now)
 	took := time.Since(sent)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = errEnded
@@ -81,7 +74,7 @@ func (s *Store) beat(ctx context.Context) error {
 }
 
 // live sends heartbeats until the Store is closed.
-func (s *Store) live() {
+func (s *heartbeat) live() {
 	tick := time.NewTicker(s.config.Claim / 4)
 	defer tick.Stop()
 	silent := false
@@ -112,7 +105,7 @@ func (s *Store) live() {
 
 // again makes this process a new node, after others have taken over what the old
 // one had claimed.
-func (s *Store) again(ctx context.Context) error {
+func (s *heartbeat) again(ctx context.Context) error {
 	s.config.Logger.Warn("pgqueue: this node was silent for too long, and others have taken over what it had claimed")
 	s.mu.Lock()
 	for _, c := range s.chunks {
@@ -127,7 +120,7 @@ func (s *Store) again(ctx context.Context) error {
 }
 
 // resign gives back all that is claimed.
-func (s *Store) resign(ctx context.Context) error {
+func (s *heartbeat) resign(ctx context.Context) error {
 	s.mu.Lock()
 	node := s.node
 	var b pgx.Batch
@@ -140,87 +133,10 @@ func (s *Store) resign(ctx context.Context) error {
 	s.queueRelease(&b, node, back)
 	s.mu.Unlock()
 	b.Queue(byIndex)
-	b.Queue(s.sql.giveBack, node, []int16{}, []int64{})
-	b.Queue(s.sql.resign, node)
+	b.Queue(s.in(giveBackSQL), node, []int16{}, []int64{})
+	b.Queue(s.in(`DELETE FROM S.node WHERE id = $1`), node)
 	b.Queue(notify, s.channel(), payload(node, noNames))
 	return s.pool.SendBatch(ctx, &b).Close()
-}
-
-// noNames are those of a payload that stands for any destination.
-func noNames(func(string) bool) {}
-
-// queueRelease queues the statement that gives chunks back. The store is locked.
-func (s *Store) queueRelease(b *pgx.Batch, node int64, chunks []*chunk) {
-	if len(chunks) == 0 {
-		return
-	}
-	shelves, ids, dues := make([]int16, len(chunks)), make([]int64, len(chunks)), make([]int64, len(chunks))
-	for i, c := range chunks {
-		shelves[i], ids[i], dues[i] = c.key.shelf, c.key.id, c.due()
-	}
-	b.Queue(s.sql.release, node, shelves, ids, dues)
-}
-
-// due returns when the first delivery of c is due that is not settled.
-func (c *chunk) due() int64 {
-	due := int64(never)
-	for i := range c.items {
-		if it := &c.items[i]; it.state != settled {
-			due = min(due, it.due)
-		}
-	}
-	return due
-}
-
-// Release implements webhook.Shared. A chunk of which something is claimed is given back
-// once that is settled.
-func (s *Store) Release(ctx context.Context) error {
-	if err := s.calls.Enter(ctx); err != nil {
-		return err
-	}
-	defer s.calls.Leave()
-	s.releasing.Store(true)
-	if err := s.release(ctx, 0); err != nil {
-		return fmt.Errorf("pgqueue: giving back what is not claimed: %w", err)
-	}
-	return nil
-}
-
-// idleClaim is how long a chunk of which nothing is handed out stays claimed.
-const idleClaim = 10 * time.Second
-
-// release gives back the chunks of which nothing is in hand, and was not for so long.
-func (s *Store) release(ctx context.Context, idle time.Duration) error {
-	s.mu.Lock()
-	node, now := s.node, time.Now().Add(s.offset)
-	var back []*chunk
-	for _, c := range s.chunks {
-		if c.inHand == 0 && !c.broken && (idle == 0 || now.Sub(c.used) > idle) {
-			back = append(back, c)
-		}
-	}
-	if len(back) == 0 {
-		s.mu.Unlock()
-		return nil
-	}
-	var b pgx.Batch
-	s.queueRelease(&b, node, back)
-	if idle == 0 {
-		b.Queue(notify, s.channel(), payload(node, noNames))
-	}
-	names := make(map[string]bool)
-	for _, c := range back {
-		s.report(c.line, c.due(), c.held)
-		s.forget(c)
-		names[c.line.destination] = true
-	}
-	s.mu.Unlock()
-	err := s.pool.SendBatch(ctx, &b).Close()
-	if err != nil {
-		s.doubt.Store(time.Now().UnixMicro())
-	}
-	s.heard(maps.Keys(names)) // a look meanwhile has not found them
-	return err
 }
 
 // soughtRest is how long a look for what is unclaimed rests afterwards, in times of what
@@ -229,7 +145,7 @@ const soughtRest = 4
 
 // look has the caller look for what no notification told of, takes over what dead nodes had
 // claimed, and keeps the tables small, until the Store is closed.
-func (s *Store) look() {
+func (s *heartbeat) look() {
 	silent := time.NewTicker(s.config.Claim / 8)
 	defer silent.Stop()
 	timer := time.NewTimer(s.config.Poll)
@@ -269,7 +185,7 @@ func (s *Store) look() {
 }
 
 // steps takes one step after the other until one fails, of which live tells.
-func (s *Store) steps(steps ...func(context.Context) error) {
+func (s *heartbeat) steps(steps ...func(context.Context) error) {
 	for _, step := range steps {
 		ctx, cancel := context.WithTimeout(s.background, writeTimeout)
 		err := step(ctx)
@@ -283,10 +199,10 @@ func (s *Store) steps(steps ...func(context.Context) error) {
 // takeOver gives back what nodes had claimed whose heartbeats have ended, and tells all
 // other nodes of it. The statement that removes these nodes decides who is dead: it may
 // be carried out long after it was sent.
-func (s *Store) takeOver(ctx context.Context) error {
+func (s *heartbeat) takeOver(ctx context.Context) error {
 	judge := []any{s.nodeNow(), s.config.term().Microseconds(), s.config.late().Microseconds()}
 	var some bool
-	if err := s.pool.QueryRow(ctx, s.sql.silent, judge...).Scan(&some); err != nil || !some {
+	if err := s.pool.QueryRow(ctx, s.in(`SELECT EXISTS (SELECT FROM S.node WHERE `+silent+`)`), judge...).Scan(&some); err != nil || !some {
 		return err
 	}
 	var names []string
@@ -295,14 +211,14 @@ func (s *Store) takeOver(ctx context.Context) error {
 		if _, err := tx.Exec(ctx, byIndex); err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, s.sql.expire, judge...)
+		rows, err := tx.Query(ctx, s.in(`DELETE FROM S.node WHERE `+silent+` RETURNING name`), judge...)
 		if err != nil {
 			return err
 		}
 		if names, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil || len(names) == 0 {
 			return err
 		}
-		tag, err := tx.Exec(ctx, s.sql.heal)
+		tag, err := tx.Exec(ctx, s.in(healSQL))
 		if err != nil {
 			return err
 		}
@@ -317,42 +233,8 @@ func (s *Store) takeOver(ctx context.Context) error {
 	return err
 }
 
-// giveBack gives back what is claimed in this node's name and not in its memory:
-// by transactions that were committed though that was never learned.
-func (s *Store) giveBack(ctx context.Context) error {
-	since := s.doubt.Load()
-	if since == 0 {
-		return nil
-	}
-	conn, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	s.claims.Lock()
-	defer s.claims.Unlock()
-	s.mu.Lock()
-	node := s.node
-	shelves, ids := make([]int16, 0, len(s.chunks)), make([]int64, 0, len(s.chunks))
-	for key := range s.chunks {
-		shelves, ids = append(shelves, key.shelf), append(ids, key.id)
-	}
-	s.mu.Unlock()
-	var b pgx.Batch
-	b.Queue(byIndex)
-	b.Queue(s.sql.giveBack, node, shelves, ids)
-	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
-		return err
-	}
-	// The server may still be at work on what was given up here.
-	if time.Since(time.UnixMicro(since)) > 2*writeTimeout {
-		s.doubt.CompareAndSwap(since, 0)
-	}
-	return nil
-}
-
 // Present implements webhook.Shared.
-func (s *Store) Present(note func() ([]byte, bool)) {
+func (s *heartbeat) Present(note func() ([]byte, bool)) {
 	s.mu.Lock()
 	s.note = note
 	s.mu.Unlock()
@@ -363,16 +245,32 @@ func (s *Store) Present(note func() ([]byte, bool)) {
 }
 
 // Nodes implements webhook.Shared.
-func (s *Store) Nodes(ctx context.Context) ([]webhook.Node, error) {
+func (s *heartbeat) Nodes(ctx context.Context) ([]webhook.Node, error) {
 	self := s.nodeNow()
-	nodes, err := listed(ctx, s, func(r pgx.CollectableRow) (n webhook.Node, err error) {
+	nodes, err := listed(ctx, s.database, func(r pgx.CollectableRow) (n webhook.Node, err error) {
 		var id int64
 		err = r.Scan(&id, &n.Name, &n.Opened, &n.Seen, &n.Note)
 		n.Self, n.Opened, n.Seen = id == self, n.Opened.UTC(), n.Seen.UTC()
 		return n, err
-	}, s.sql.nodes)
+	}, s.in(`SELECT id, name, opened, seen, note FROM S.node ORDER BY opened, id LIMIT 1000`))
 	if err != nil {
 		return nil, fmt.Errorf("pgqueue: listing nodes: %w", err)
 	}
 	return nodes, nil
 }
+
+const healSQL = `WITH RECURSIVE h AS (
+	(SELECT node FROM S.chunk WHERE node <> 0 ORDER BY node LIMIT 1)
+	UNION ALL
+	SELECT (SELECT node FROM S.chunk WHERE node <> 0 AND node > h.node ORDER BY node LIMIT 1) FROM h WHERE h.node IS NOT NULL
+)
+UPDATE S.chunk SET node = 0 WHERE node <> 0 AND node = ANY (ARRAY(
+	SELECT node FROM h WHERE node IS NOT NULL AND NOT EXISTS (SELECT FROM S.node n WHERE n.id = h.node)))`
+
+// silent is true of a node whose claims have expired. A database that stood still makes
+// nobody dead: the node $1 judges only if its own heartbeats were stored for a whole term
+// ($2), up to now, and none of them late ($3). These times are in microseconds.
+const silent = `expires < clock_timestamp() AND id <> $1 AND EXISTS (
+	SELECT FROM S.node judge WHERE judge.id = $1
+	AND judge.steady <= clock_timestamp() - $2::bigint * interval '1 microsecond'
+	AND judge.seen > clock_timestamp() - $3::bigint * interval '1 microsecond')`
