@@ -171,7 +171,7 @@ func TestGuideVariables(t *testing.T) {
 	})
 	root := filepath.Join("..", "..")
 	files := []string{filepath.Join(root, "Dockerfile"), filepath.Join(root, "README.md")}
-	for _, pattern := range []string{"docs/*.md", "deploy/*.yaml", "deploy/systemd/*"} {
+	for _, pattern := range []string{"docs/*.md", "deploy/*.yaml", "deploy/kubernetes/*.yaml", "deploy/systemd/*"} {
 		found, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%s: %q, %v", pattern, found, err)

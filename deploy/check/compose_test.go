@@ -1,0 +1,68 @@
+package check
+
+import (
+	"context"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/compose-spec/compose-go/v2/cli"
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestCompose loads each set of files, as docker compose does, by the schema of Compose.
+func TestCompose(t *testing.T) {
+	const base = "../compose.yaml"
+	for _, tt := range []struct {
+		store    string // of ../compose.STORE.yaml; "" for files
+		services []string
+		queue    string // what the URL of the store begins with
+	}{
+		{"", []string{"hookferry", "listen"}, ""},
+		{"postgres", []string{"hookferry", "listen", "postgres"}, "postgres://"},
+		{"nats", []string{"hookferry", "listen", "nats"}, "nats://"},
+	} {
+		t.Run("store="+tt.store, func(t *testing.T) {
+			files := []string{base}
+			if tt.store != "" {
+				files = append(files, filepath.Join("..", "compose."+tt.store+".yaml"))
+			}
+			options, err := cli.NewProjectOptions(files)
+			if err != nil {
+				t.Fatal(err)
+			}
+			project, err := options.LoadProject(context.Background())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.services, slices.Sorted(maps.Keys(project.Services))); diff != "" {
+				t.Errorf("services (-want +got):\n%s", diff)
+			}
+			checkArguments(t, project.Services["listen"].Command)
+			server := project.Services["hookferry"]
+			known := flags(t, "serve")
+			var env []string
+			for name, value := range server.Environment {
+				if !known[name] {
+					t.Errorf("serve has no variable %s", name)
+				}
+				if name != "HOOKFERRY_ADMIN_LISTEN" && name != "HOOKFERRY_QUEUE" {
+					env = append(env, name+"="+*value)
+				}
+			}
+			if queue := server.Environment["HOOKFERRY_QUEUE"]; (queue == nil) != (tt.queue == "") || queue != nil && !strings.HasPrefix(*queue, tt.queue) {
+				t.Errorf("the store is %v, want %q", queue, tt.queue)
+			}
+			if grace := server.StopGracePeriod; grace == nil || time.Duration(*grace) < 15*time.Second {
+				t.Errorf("the server has %v to stop, want 15s", grace)
+			}
+			if !server.ReadOnly || !slices.Equal(server.CapDrop, []string{"ALL"}) {
+				t.Error("the server can write to its root file system, or has capabilities")
+			}
+			start(t, append(env, "HOOKFERRY_DATA="+filepath.Join(t.TempDir(), "data")), "serve")
+		})
+	}
+}
