@@ -149,6 +149,14 @@ var walls = []struct {
 		why: "a store implements interfaces of webhook and audience; the server is for its tests alone",
 	},
 	{
+		name: "metrics for Prometheus",
+		of:   []string{module + "/webhook/webhookprom", module + "/webhook/webhookprom/series"},
+		may: []string{event, module + "/webhook", module + "/webhook/internal/...", module + "/webhook/webhookprom/series", module, module + "/signature", module + "/integrations",
+			module + "/internal/...", retryablehttp, cleanhttp, backo, "github.com/prometheus/...", "github.com/beorn7/perks/...", "github.com/cespare/xxhash/v2",
+			"github.com/munnerz/goautoneg", "google.golang.org/protobuf/...", "golang.org/x/sys/...", "go.yaml.in/yaml/v2", "github.com/klauspost/compress/..."},
+		why: "an observer of the library, for programs that have Prometheus's client already",
+	},
+	{
 		name: "collector",
 		of:   []string{module + "/collector"},
 		may:  []string{event, module, module + "/integrations", module + "/internal/...", retryablehttp, cleanhttp, backo},
@@ -187,7 +195,7 @@ type listed struct {
 func goList(t *testing.T, goos string) map[string]listed {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,Name,GoFiles,Imports,Standard,DepOnly,Module",
-		"./...", "./cmd/hookferry/...", "./webhook/natsqueue/...", "./webhook/pgqueue/...")
+		"./...", "./cmd/hookferry/...", "./webhook/natsqueue/...", "./webhook/pgqueue/...", "./webhook/webhookprom/...")
 	cmd.Env = append(os.Environ(), "GOOS="+goos, "CGO_ENABLED=0")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -314,7 +322,7 @@ func TestModulesKeepToPublicPackages(t *testing.T) {
 				}
 			}
 		}
-		want := []string{module + "/cmd/hookferry", module + "/webhook/natsqueue", module + "/webhook/pgqueue"}
+		want := []string{module + "/cmd/hookferry", module + "/webhook/natsqueue", module + "/webhook/pgqueue", module + "/webhook/webhookprom"}
 		if got := slices.Sorted(maps.Keys(checked)); !slices.Equal(got, want) {
 			t.Errorf("%s: checked the modules %q, want %q", goos, got, want)
 		}
@@ -335,7 +343,7 @@ func TestModulesRequireVersion(t *testing.T) {
 		}
 	}
 	required := map[string]bool{}
-	for _, dir := range []string{"cmd/hookferry", "webhook/natsqueue", "webhook/pgqueue"} {
+	for _, dir := range []string{"cmd/hookferry", "webhook/natsqueue", "webhook/pgqueue", "webhook/webhookprom"} {
 		mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 		if err != nil {
 			t.Fatal(err)
@@ -351,7 +359,7 @@ func TestModulesRequireVersion(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(required, provided); diff != "" || len(required) != 3 {
+	if diff := cmp.Diff(required, provided); diff != "" || len(required) != 4 {
 		t.Errorf("what go.mod files require and go.work provides (-required +provided):\n%s", diff)
 	}
 }

@@ -96,20 +96,8 @@
 // [Forwarder.Stats] and [Forwarder.DestinationStats] are for a page, a scrape or
 // an alert: what waits and since when, what is in flight, delivered, repeated and
 // dead by [Reason], percentiles of latency, and why a destination is held. An
-// [Observer] is called for each request. With Prometheus' client library it is
-// about this, where the labels are bounded by the number of destinations and by
-// two closed lists:
-//
-//	func (m *metrics) Attempted(a webhook.Attempted) {
-//		m.requests.WithLabelValues(a.Destination, string(a.Outcome), string(a.Reason)).Inc()
-//		m.seconds.WithLabelValues(a.Destination).Observe(a.Took.Seconds())
-//	}
-//
-//	func (m *metrics) Ended(e webhook.Ended) {
-//		if e.Reason != "" {
-//			m.dead.WithLabelValues(e.Delivery.Destination, string(e.Reason)).Inc()
-//		}
-//	}
+// [Observer] is called for each request. The module webhook/webhookprom makes metrics for
+// Prometheus of them, in three lines.
 //
 // With OpenTelemetry, Attempted starts and ends a span from a.At to a.At+a.Took,
 // below the span context in a.Trace, which [Config.Trace] took from the caller's

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/webhookprom/series"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
@@ -37,7 +38,7 @@ const scrapeTimeout = 5 * time.Second
 
 // Handler returns the handler for /metrics. It is called once.
 func (m *Metrics) Handler(s State) http.Handler {
-	m.registry.MustRegister(newSnapshot(s, m.destination))
+	m.registry.MustRegister(m.Collector(s.Forwarder), newSnapshot(s))
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		// What can be told is told: a store that fails is when one looks.
 		ErrorHandling: promhttp.ContinueOnError,
@@ -48,40 +49,22 @@ func (m *Metrics) Handler(s State) http.Handler {
 
 // A snapshot is a collector that asks the State at each scrape.
 type snapshot struct {
-	state       State
-	destination func(id string) (label string)
-	sources     labels
-	turn        chan struct{} // held by the scrape whose turn it is
-	counters    struct{ retried, accepted, rejected, limited ledger }
+	state    State
+	sources  series.Labels
+	turn     chan struct{} // held by the scrape whose turn it is
+	counters struct{ accepted, rejected, limited series.Ledger }
 
-	accepted, duplicate, off, filtered, retried, resent, forgotten, panics *prometheus.Desc
-	inFlight, ready, waiting, oldest, held                                 *prometheus.Desc
-	storeDeliveries, storeDead, storeSize                                  *prometheus.Desc
-	callsAccepted, callsRejected, limited, unknown, unavailable            *prometheus.Desc
-	reloaded, loaded                                                       *prometheus.Desc
+	storeDeliveries, storeDead, storeSize                       *prometheus.Desc
+	callsAccepted, callsRejected, limited, unknown, unavailable *prometheus.Desc
+	reloaded, loaded                                            *prometheus.Desc
 }
 
-func newSnapshot(state State, destination func(string) string) *snapshot {
+func newSnapshot(state State) *snapshot {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("hookferry_"+name, help, labels, nil)
 	}
 	return &snapshot{
-		state: state, destination: destination, turn: make(chan struct{}, 1),
-
-		accepted:  desc("deliveries_accepted_total", "Deliveries stored: each event once for each of its destinations."),
-		duplicate: desc("deliveries_duplicate_total", "Deliveries left out because the store had seen them."),
-		off:       desc("events_off_total", "Events not forwarded because their integrations switch Webhooks off."),
-		filtered:  desc("deliveries_filtered_total", "Deliveries not stored because the filter of their destination leaves them out."),
-		retried:   desc("deliveries_retried_total", "Attempts that failed and are to be repeated.", "destination"),
-		resent:    desc("webhook_requests_resent_total", "Requests made again because a kept connection ended under them."),
-		forgotten: desc("dead_letters_forgotten_total", "Dead letters discarded over a bound: age or size.", "bound"),
-		panics:    desc("observer_panics_total", "Failures of the server's own bookkeeping; a bug if not zero."),
-
-		inFlight: desc("deliveries_in_flight", "Deliveries that are being attempted."),
-		ready:    desc("deliveries_ready", "Deliveries in memory that wait for their attempt."),
-		waiting:  desc("deliveries_waiting", "Deliveries in the store that are neither delivered nor dead.", "destination"),
-		oldest:   desc("deliveries_oldest_due_timestamp_seconds", "Since when the first delivery that could be attempted waits; absent if none does.", "destination"),
-		held:     desc("destinations_held", "Destinations whose deliveries wait although they are due.", "destination", "hold"),
+		state: state, turn: make(chan struct{}, 1),
 
 		storeDeliveries: desc("store_deliveries", "Deliveries in the store, of all destinations."),
 		storeDead:       desc("store_dead_letters", "Dead letters in the store."),
@@ -101,8 +84,6 @@ func newSnapshot(state State, destination func(string) string) *snapshot {
 // Describe implements prometheus.Collector.
 func (s *snapshot) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		s.accepted, s.duplicate, s.off, s.filtered, s.retried, s.resent, s.forgotten, s.panics,
-		s.inFlight, s.ready, s.waiting, s.oldest, s.held,
 		s.storeDeliveries, s.storeDead, s.storeSize,
 		s.callsAccepted, s.callsRejected, s.limited, s.unknown, s.unavailable,
 		s.reloaded, s.loaded,
@@ -119,7 +100,7 @@ func (s *snapshot) Collect(ch chan<- prometheus.Metric) {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
 	case <-ctx.Done():
-		ch <- prometheus.NewInvalidMetric(s.accepted, errors.New("another scrape takes too long"))
+		ch <- prometheus.NewInvalidMetric(s.storeDeliveries, errors.New("another scrape takes too long"))
 		return
 	}
 	count := func(d *prometheus.Desc, n int64, labels ...string) {
@@ -128,20 +109,6 @@ func (s *snapshot) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, n float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, n, labels...)
 	}
-
-	stats := s.state.Forwarder.Stats()
-	count(s.accepted, stats.Accepted)
-	count(s.duplicate, stats.Duplicates)
-	count(s.off, stats.Off)
-	count(s.filtered, stats.Filtered)
-	count(s.resent, stats.Resent)
-	count(s.forgotten, stats.Forgotten.Age, "age")
-	count(s.forgotten, stats.Forgotten.Size, "size")
-	count(s.panics, stats.ObserverPanics)
-	gauge(s.inFlight, float64(stats.InFlight))
-	gauge(s.ready, float64(stats.Ready))
-
-	s.collectDestinations(ctx, ch, count, gauge)
 
 	if c, err := s.state.Store.Count(ctx); err != nil {
 		ch <- prometheus.NewInvalidMetric(s.storeDeliveries, fmt.Errorf("counting what is stored: %w", err))
@@ -167,63 +134,25 @@ func (s *snapshot) Collect(ch chan<- prometheus.Metric) {
 	gauge(s.loaded, float64(config.Loaded.UnixMilli())/1000)
 }
 
-// collectDestinations adds up what the destinations with the same label have.
-func (s *snapshot) collectDestinations(ctx context.Context, ch chan<- prometheus.Metric,
-	count func(*prometheus.Desc, int64, ...string), gauge func(*prometheus.Desc, float64, ...string)) {
-	all, err := s.state.Forwarder.DestinationStats(ctx)
-	retried := make([]reading, len(all))
-	for i, d := range all {
-		retried[i] = reading{s.destination(d.Destination), d.Destination, d.Retried}
-	}
-	for label, n := range s.counters.retried.read(retried) {
-		count(s.retried, n, label)
-	}
-	if err != nil { // of the store, of what waits
-		ch <- prometheus.NewInvalidMetric(s.waiting, fmt.Errorf("counting by destination: %w", err))
-		return
-	}
-	type hold struct{ destination, hold string }
-	waiting, oldest, held := map[string]int{}, map[string]time.Time{}, map[hold]int{}
-	for _, d := range all {
-		label := s.destination(d.Destination)
-		waiting[label] += d.Waiting
-		if first := oldest[label]; !d.Oldest.IsZero() && (first.IsZero() || d.Oldest.Before(first)) {
-			oldest[label] = d.Oldest
-		}
-		if d.Held != nil {
-			held[hold{label, string(d.Held.Hold)}]++
-		}
-	}
-	for label, n := range waiting {
-		gauge(s.waiting, float64(n), label)
-	}
-	for label, t := range oldest {
-		gauge(s.oldest, float64(t.UnixMilli())/1000, label)
-	}
-	for h, n := range held {
-		gauge(s.held, float64(n), h.destination, h.hold)
-	}
-}
-
 func (s *snapshot) collectSources(count func(*prometheus.Desc, int64, ...string)) {
-	var accepted, rejected, limited []reading
+	var accepted, rejected, limited []series.Reading
 	for _, source := range s.state.Sources() {
-		label, _ := s.sources.of(source.Name)
-		accepted = append(accepted, reading{label, source.Name, source.Accepted})
-		rejected = append(rejected, reading{label, source.Name, source.Rejected})
-		limited = append(limited, reading{label, source.Name, source.Limited})
+		label, _ := s.sources.Of(source.Name)
+		accepted = append(accepted, series.Reading{Label: label, Name: source.Name, Count: source.Accepted})
+		rejected = append(rejected, series.Reading{Label: label, Name: source.Name, Count: source.Rejected})
+		limited = append(limited, series.Reading{Label: label, Name: source.Name, Count: source.Limited})
 	}
 	c := &s.counters
 	for _, of := range []struct {
 		desc   *prometheus.Desc
-		ledger *ledger
-		now    []reading
+		ledger *series.Ledger
+		now    []series.Reading
 	}{
 		{s.callsAccepted, &c.accepted, accepted},
 		{s.callsRejected, &c.rejected, rejected},
 		{s.limited, &c.limited, limited},
 	} {
-		for label, n := range of.ledger.read(of.now) {
+		for label, n := range of.ledger.Read(of.now) {
 			count(of.desc, n, label)
 		}
 	}

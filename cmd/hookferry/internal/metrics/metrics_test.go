@@ -13,7 +13,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +22,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/webhookprom/series"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 	dto "github.com/prometheus/client_model/go"
@@ -376,48 +376,12 @@ func readText(t *testing.T, name ...string) string {
 	return strings.ReplaceAll(string(b), "\r\n", "\n")
 }
 
-// However many destinations there are, the series are bounded, and nothing
-// goes uncounted.
-func TestLabelsAreBounded(t *testing.T) {
-	m := New("", "")
-	const all, twice = 3 * MaxLabels, 2
-	var wg sync.WaitGroup
-	for range twice {
-		wg.Go(func() {
-			for i := range all {
-				m.Ended(webhook.Ended{Delivery: webhook.Delivery{Destination: fmt.Sprint("d", i)}})
-			}
-		})
-	}
-	wg.Wait()
-	for _, f := range families(t, m) {
-		if f.GetName() != "hookferry_deliveries_delivered_total" {
-			continue
-		}
-		sum, others := 0.0, 0.0
-		for _, metric := range f.GetMetric() {
-			sum += metric.GetCounter().GetValue()
-			if metric.GetLabel()[0].GetValue() == other {
-				others = metric.GetCounter().GetValue()
-			}
-		}
-		if n := len(f.GetMetric()); n != MaxLabels+1 {
-			t.Errorf("%d series, want %d", n, MaxLabels+1)
-		}
-		if sum != all*twice || others != (all-MaxLabels)*twice {
-			t.Errorf("counted %v, of which %v as other; want %d, %d", sum, others, all*twice, (all-MaxLabels)*twice)
-		}
-		return
-	}
-	t.Error("no deliveries were counted")
-}
-
 // A source that goes away takes nothing from the counter that it shares with
 // others, nor from its own, and adds to it when it comes back.
 func TestCountersDoNotFall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var named, shared []api.Source
-		for i := range MaxLabels {
+		for i := range series.MaxLabels {
 			named = append(named, api.Source{Name: fmt.Sprintf("named%d", i), Accepted: 1})
 		}
 		a, b := api.Source{Name: "a", Accepted: 10, Rejected: 2, Limited: 3}, api.Source{Name: "b", Accepted: 5}

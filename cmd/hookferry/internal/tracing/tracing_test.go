@@ -500,7 +500,7 @@ func TestServerAttributes(t *testing.T) {
 		got := ""
 		for _, kv := range server(endpoint) {
 			if kv.Key != "url.full" {
-				got = strings.TrimSpace(got + " " + kv.Value.Emit())
+				got = strings.TrimSpace(got + " " + kv.Value.String())
 			}
 		}
 		if got != want {

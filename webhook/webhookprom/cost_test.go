@@ -1,6 +1,6 @@
 //go:build !race
 
-package metrics
+package webhookprom
 
 import (
 	"net/http"
@@ -23,14 +23,14 @@ func delivery(m *Metrics) {
 var start = time.Unix(1_700_000_000, 0)
 
 func TestCountingAllocatesNothing(t *testing.T) {
-	m := New("", "")
+	m := New()
 	if n := testing.AllocsPerRun(100, func() { delivery(m) }); n != 0 {
 		t.Errorf("a delivery: %v allocations", n)
 	}
 }
 
 func BenchmarkDelivery(b *testing.B) {
-	m := New("", "")
+	m := New()
 	b.ReportAllocs()
 	for b.Loop() {
 		delivery(m)
@@ -38,7 +38,7 @@ func BenchmarkDelivery(b *testing.B) {
 }
 
 func BenchmarkDeliveryParallel(b *testing.B) {
-	m := New("", "")
+	m := New()
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {

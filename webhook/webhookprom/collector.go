@@ -1,0 +1,148 @@
+package webhookprom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/webhookprom/series"
+)
+
+// scrapeTimeout bounds what the store is asked for a scrape; Prometheus gives
+// up after ten seconds unless told otherwise.
+const scrapeTimeout = 5 * time.Second
+
+// Collector returns the collector of m and of what f and its store know, which it asks at each
+// scrape. f is the Forwarder whose Observer m is. It is called once, and what it returns is
+// registered once.
+//
+// While the store does not count, within five seconds, the metrics that it knows are left out
+// and the scrape has an error: promhttp.HandlerOpts say whether the others are served
+// (promhttp.ContinueOnError).
+func (m *Metrics) Collector(f *webhook.Forwarder) prometheus.Collector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("hookferry_"+name, help, labels, nil)
+	}
+	return &collector{
+		metrics: m, forwarder: f, turn: make(chan struct{}, 1),
+
+		accepted:      desc("deliveries_accepted_total", "Deliveries stored: each event once for each of its destinations."),
+		duplicate:     desc("deliveries_duplicate_total", "Deliveries left out because the store had seen them."),
+		off:           desc("events_off_total", "Events not forwarded because their integrations switch Webhooks off."),
+		filtered:      desc("deliveries_filtered_total", "Deliveries not stored because the filter of their destination leaves them out."),
+		untransformed: desc("deliveries_untransformed_total", "Deliveries not stored because the Transform of their destination failed."),
+		retried:       desc("deliveries_retried_total", "Attempts that failed and are to be repeated.", "destination"),
+		resent:        desc("webhook_requests_resent_total", "Requests made again because a kept connection ended under them."),
+		forgotten:     desc("dead_letters_forgotten_total", "Dead letters discarded over a bound: age or size.", "bound"),
+		panics:        desc("observer_panics_total", "Failures of the observer, such as of its bookkeeping; a bug if not zero."),
+
+		inFlight: desc("deliveries_in_flight", "Deliveries that are being attempted."),
+		ready:    desc("deliveries_ready", "Deliveries in memory that wait for their attempt."),
+		waiting:  desc("deliveries_waiting", "Deliveries in the store that are neither delivered nor dead.", "destination"),
+		oldest:   desc("deliveries_oldest_due_timestamp_seconds", "Since when the first delivery that could be attempted waits; absent if none does.", "destination"),
+		held:     desc("destinations_held", "Destinations whose deliveries wait although they are due.", "destination", "hold"),
+	}
+}
+
+// A collector asks the forwarder at each scrape.
+type collector struct {
+	metrics      *Metrics
+	forwarder    *webhook.Forwarder
+	turn         chan struct{} // held by the scrape whose turn it is
+	retriedSoFar series.Ledger
+
+	accepted, duplicate, off, filtered, untransformed, retried, resent, forgotten, panics *prometheus.Desc
+	inFlight, ready, waiting, oldest, held                                                *prometheus.Desc
+}
+
+// counted are the metrics that the observer counts.
+func (m *Metrics) counted() []prometheus.Collector {
+	return []prometheus.Collector{m.requests, m.seconds, m.delivered, m.dead, m.age}
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, of := range c.metrics.counted() {
+		of.Describe(ch)
+	}
+	for _, d := range []*prometheus.Desc{
+		c.accepted, c.duplicate, c.off, c.filtered, c.untransformed, c.retried, c.resent, c.forgotten, c.panics,
+		c.inFlight, c.ready, c.waiting, c.oldest, c.held,
+	} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector. It does one scrape after the other.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	for _, of := range c.metrics.counted() {
+		of.Collect(ch)
+	}
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		ch <- prometheus.NewInvalidMetric(c.accepted, errors.New("another scrape takes too long"))
+		return
+	}
+	count := func(d *prometheus.Desc, n int64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+	}
+	gauge := func(d *prometheus.Desc, n float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, n, labels...)
+	}
+
+	stats := c.forwarder.Stats()
+	count(c.accepted, stats.Accepted)
+	count(c.duplicate, stats.Duplicates)
+	count(c.off, stats.Off)
+	count(c.filtered, stats.Filtered)
+	count(c.untransformed, stats.TransformErrors)
+	count(c.resent, stats.Resent)
+	count(c.forgotten, stats.Forgotten.Age, "age")
+	count(c.forgotten, stats.Forgotten.Size, "size")
+	count(c.panics, stats.ObserverPanics)
+	gauge(c.inFlight, float64(stats.InFlight))
+	gauge(c.ready, float64(stats.Ready))
+
+	// What the destinations with the same label have is added up.
+	all, err := c.forwarder.DestinationStats(ctx)
+	retried := make([]series.Reading, len(all))
+	for i, d := range all {
+		retried[i] = series.Reading{Label: c.metrics.destination(d.Destination), Name: d.Destination, Count: d.Retried}
+	}
+	for label, n := range c.retriedSoFar.Read(retried) {
+		count(c.retried, n, label)
+	}
+	if err != nil { // of the store, of what waits
+		ch <- prometheus.NewInvalidMetric(c.waiting, fmt.Errorf("counting by destination: %w", err))
+		return
+	}
+	type hold struct{ destination, hold string }
+	waiting, oldest, held := map[string]int{}, map[string]time.Time{}, map[hold]int{}
+	for _, d := range all {
+		label := c.metrics.destination(d.Destination)
+		waiting[label] += d.Waiting
+		if first := oldest[label]; !d.Oldest.IsZero() && (first.IsZero() || d.Oldest.Before(first)) {
+			oldest[label] = d.Oldest
+		}
+		if d.Held != nil {
+			held[hold{label, string(d.Held.Hold)}]++
+		}
+	}
+	for label, n := range waiting {
+		gauge(c.waiting, float64(n), label)
+	}
+	for label, t := range oldest {
+		gauge(c.oldest, float64(t.UnixMilli())/1000, label)
+	}
+	for h, n := range held {
+		gauge(c.held, float64(n), h.destination, h.hold)
+	}
+}

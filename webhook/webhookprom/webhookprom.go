@@ -1,0 +1,108 @@
+// Package webhookprom tells Prometheus what a webhook.Forwarder does, in three lines:
+//
+//	metrics := webhookprom.New()
+//	forwarder, err := webhook.New(webhook.Config{Store: store, Destinations: all, Observer: metrics})
+//	prometheus.MustRegister(metrics.Collector(forwarder))
+//
+// The metrics are those of docs/metrics.md that begin with hookferry_deliveries_,
+// hookferry_delivery_, hookferry_destinations_, hookferry_events_, hookferry_webhook_,
+// hookferry_dead_letters_ and hookferry_observer_: the server has them from here, so its
+// dashboard and its alerts serve programs that have the library inside.
+//
+// Labels are bounded. The first series.MaxLabels destinations that are seen have a label of
+// their own, the others share one. All other labels have closed lists of values.
+package webhookprom
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/webhookprom/series"
+)
+
+// The reasons and outcomes are those of the library. A destination's series of
+// dead letters begin at zero, because an increase from nothing is no increase to
+// Prometheus.
+var reasons = []webhook.Reason{
+	webhook.ReasonTimeout, webhook.ReasonDNS, webhook.ReasonConnection, webhook.ReasonProtocol,
+	webhook.ReasonCertificate, webhook.ReasonAddress, webhook.ReasonAuthorize, webhook.ReasonRedirect,
+	webhook.ReasonThrottled, webhook.ReasonRefused, webhook.ReasonServerError, webhook.ReasonExpired,
+}
+
+// Metrics is a webhook.Observer that counts deliveries. It is safe for concurrent use, and
+// serves one Forwarder.
+type Metrics struct {
+	destinations series.Labels
+	requests     *prometheus.CounterVec
+	seconds      *prometheus.HistogramVec
+	delivered    *prometheus.CounterVec
+	dead         *prometheus.CounterVec
+	age          prometheus.Histogram
+}
+
+var _ webhook.Observer = (*Metrics)(nil)
+
+// New returns Metrics that have counted nothing.
+func New() *Metrics {
+	return &Metrics{
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hookferry_webhook_requests_total",
+			Help: "Requests to endpoints, by what they led to; the reason is empty unless they failed.",
+		}, []string{"destination", "outcome", "reason"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "hookferry_webhook_request_duration_seconds",
+			Help:    "Time of requests to endpoints, from the dial to the end of the answer, those cut off left out.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5},
+		}, []string{"destination"}),
+		delivered: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hookferry_deliveries_delivered_total",
+			Help: "Deliveries that an endpoint took.",
+		}, []string{"destination"}),
+		dead: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "hookferry_deliveries_dead_total",
+			Help: "Deliveries given up: dead letters.",
+		}, []string{"destination", "reason"}),
+		age: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "hookferry_delivery_duration_seconds",
+			Help:    "Time of deliveries from accepted to delivered, retries included.",
+			Buckets: []float64{.005, .01, .025, .1, .5, 1, 5, 15, 60, 300, 1800, 3600, 7200, 14400},
+		}),
+	}
+}
+
+// destination returns the label of a destination. Whoever meets a destination
+// first, a scrape included, begins its counters at zero by it.
+func (m *Metrics) destination(id string) string {
+	label, first := m.destinations.Of(id)
+	if first {
+		m.delivered.WithLabelValues(label)
+		for _, r := range reasons {
+			m.dead.WithLabelValues(label, string(r))
+		}
+	}
+	return label
+}
+
+// Accepted implements webhook.Observer. What is accepted is in the forwarder's
+// own counts, which the Collector has.
+func (m *Metrics) Accepted(webhook.Accepted) {}
+
+// Attempted implements webhook.Observer.
+func (m *Metrics) Attempted(a webhook.Attempted) {
+	destination := m.destination(a.Destination)
+	m.requests.WithLabelValues(destination, string(a.Outcome), string(a.Reason)).Inc()
+	if a.Outcome != webhook.OutcomeCutOff {
+		m.seconds.WithLabelValues(destination).Observe(a.Took.Seconds())
+	}
+}
+
+// Ended implements webhook.Observer.
+func (m *Metrics) Ended(e webhook.Ended) {
+	destination := m.destination(e.Delivery.Destination)
+	if e.Reason != "" {
+		m.dead.WithLabelValues(destination, string(e.Reason)).Inc()
+		return
+	}
+	m.delivered.WithLabelValues(destination).Inc()
+	m.age.Observe(e.At.Sub(e.Delivery.Accepted).Seconds())
+}

@@ -1,0 +1,111 @@
+package webhookprom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+	"github.com/hookferry/analytics/webhook/webhookprom/series"
+)
+
+// However many destinations there are, the series are bounded, and nothing
+// goes uncounted.
+func TestLabelsAreBounded(t *testing.T) {
+	m := New()
+	const all, twice = 3 * series.MaxLabels, 2
+	var wg sync.WaitGroup
+	for range twice {
+		wg.Go(func() {
+			for i := range all {
+				m.Ended(webhook.Ended{Delivery: webhook.Delivery{Destination: fmt.Sprint("d", i)}})
+			}
+		})
+	}
+	wg.Wait()
+	if n := testutil.CollectAndCount(m.delivered); n != series.MaxLabels+1 {
+		t.Errorf("%d series, want %d", n, series.MaxLabels+1)
+	}
+	if n := testutil.ToFloat64(m.delivered.WithLabelValues(series.Other)); n != (all-series.MaxLabels)*twice {
+		t.Errorf("counted %v as other, want %d", n, (all-series.MaxLabels)*twice)
+	}
+}
+
+// The reasons that the library counts are all of those that begin at zero.
+func TestReasons(t *testing.T) {
+	seen := make(map[webhook.Reason]bool)
+	for _, r := range reasons {
+		seen[r] = true
+	}
+	if len(seen) != 12 || !seen[webhook.ReasonAuthorize] || !seen[webhook.ReasonExpired] {
+		t.Errorf("reasons: %q", reasons)
+	}
+}
+
+// lost is a store that cannot count by destination.
+type lost struct{ webhook.Store }
+
+func (lost) CountByDestination(context.Context) iter.Seq2[webhook.DestinationCounts, error] {
+	return func(yield func(webhook.DestinationCounts, error) bool) {
+		yield(webhook.DestinationCounts{}, errors.New("the disk is away"))
+	}
+}
+
+// A scrape has what the forwarder counts; of a store that fails, all but what it knows.
+func TestCollector(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		var store webhook.Store = memqueue.New(memqueue.Config{})
+		if fails {
+			store = lost{store}
+		}
+		m := New()
+		f, err := webhook.New(webhook.Config{Store: store, Observer: m, Destinations: []webhook.Destination{
+			{ID: "a", Endpoints: []webhook.Endpoint{{URL: "http://a.example/"}}},
+			{ID: "b", Endpoints: []webhook.Endpoint{{URL: "http://b.example/"}}, Transform: func(_ context.Context, e event.Event) (event.Event, error) {
+				return e, errors.New("no")
+			}},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"a", "b"} {
+			if err := f.Forward(t.Context(), id, &analytics.Track{UserId: "u1", Event: "Paid"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		registry := prometheus.NewPedanticRegistry()
+		registry.MustRegister(m.Collector(f))
+		all, err := registry.Gather()
+		if fails != (err != nil) || fails && !strings.Contains(err.Error(), "the disk is away") {
+			t.Errorf("fails %v: Gather = %v", fails, err)
+		}
+		var got []string
+		for _, family := range all {
+			for _, metric := range family.GetMetric() {
+				if n := metric.GetCounter().GetValue() + metric.GetGauge().GetValue(); n == 1 {
+					got = append(got, family.GetName())
+				}
+			}
+		}
+		want := []string{"hookferry_deliveries_accepted_total", "hookferry_deliveries_untransformed_total"}
+		if !fails {
+			want = append(want, "hookferry_deliveries_waiting")
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("fails %v: metrics that are 1 (-want +got):\n%s", fails, diff)
+		}
+	}
+}
