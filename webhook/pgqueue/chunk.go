@@ -193,3 +193,12 @@ func (c *chunk) due() int64 {
 	}
 	return due
 }
+
+// settle marks the delivery with this index.
+func (c *chunk) settle(index int) {
+	for i := range c.items {
+		if c.items[i].index == index {
+			c.items[i].state = settled
+		}
+	}
+}

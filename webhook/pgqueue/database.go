@@ -3,6 +3,8 @@ package pgqueue
 import (
 	"context"
 	"errors"
+	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -44,13 +46,40 @@ func collect[T any](ctx context.Context, q querier, scan pgx.RowToFunc[T], sql s
 	return pgx.CollectRows(rows, scan)
 }
 
-// listed is collect for a call by itself.
-func listed[T any](ctx context.Context, s *database, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+// call runs a call of the store. An error says what it was about.
+func (s *database) call(ctx context.Context, what string, f func() error) error {
 	if err := s.calls.Enter(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	defer s.calls.Leave()
-	return collect(ctx, s.pool, scan, sql, args...)
+	if err := f(); err != nil {
+		return fmt.Errorf("pgqueue: %s: %w", what, oneLine(err))
+	}
+	return nil
+}
+
+// listed is collect for a call by itself.
+func listed[T any](ctx context.Context, s *database, what string, scan pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
+	err = s.call(ctx, what, func() error {
+		all, err = collect(ctx, s.pool, scan, s.in(sql), args...)
+		return err
+	})
+	return all, err
+}
+
+// page is how many rows of a list are read in one go; a setting has up to 64 KB.
+const page = 64
+
+// paged lists the rows after the one with the key after, page by page. The last two arguments
+// of the statement are that and the size of a page.
+func paged[T any](ctx context.Context, s *database, what, after string, key func(T) string, scan pgx.RowToFunc[T], sql string, args ...any) iter.Seq2[T, error] {
+	return storekit.Pages(after, func(after string) (all []T, next string, err error) {
+		all, err = listed(ctx, s, what, scan, sql, append(args[:len(args):len(args)], []byte(after), page)...)
+		if len(all) == page {
+			next = key(all[page-1])
+		}
+		return all, next, err
+	})
 }
 
 func scanName(r pgx.CollectableRow) (name string, err error) {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"iter"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,9 +15,6 @@ import (
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/storekit"
 )
-
-// page is how many dead letters and members are read in one go.
-const page = 256
 
 // letters has the dead letters.
 type letters struct{ *putter }
@@ -59,27 +58,20 @@ func (s *letters) read(r deadRow) (d webhook.DeadLetter, ok bool) {
 
 // DeadLetter implements webhook.Store.
 func (s *letters) DeadLetter(ctx context.Context, key string) (d webhook.DeadLetter, err error) {
-	if err := s.calls.Enter(ctx); err != nil {
-		return d, err
-	}
-	defer s.calls.Leave()
-	at, ok := parseKey(key)
-	if !ok {
-		return d, webhook.ErrNoDeadLetter
-	}
-	var record []byte
-	err = s.pool.QueryRow(ctx, s.in(`SELECT record FROM S.dead WHERE died = $1 AND id = $2`), at.died, at.id).Scan(&record)
-	if err == pgx.ErrNoRows {
-		return d, webhook.ErrNoDeadLetter
-	}
-	if err == nil {
-		err = d.UnmarshalBinary(record)
-	}
-	if err != nil {
-		return d, fmt.Errorf("pgqueue: dead letter %s: %w", key, err)
-	}
-	d.Key = key
-	return d, nil
+	err = s.call(ctx, "dead letter "+strconv.Quote(key), func() error {
+		var record []byte
+		at, ok := parseKey(key)
+		err := s.pool.QueryRow(ctx, s.in(`SELECT record FROM S.dead WHERE died = $1 AND id = $2`), at.died, at.id).Scan(&record)
+		if !ok || errors.Is(err, pgx.ErrNoRows) {
+			return webhook.ErrNoDeadLetter
+		}
+		if err == nil {
+			err = d.UnmarshalBinary(record)
+		}
+		d.Key = key
+		return err
+	})
+	return d, err
 }
 
 // Dead implements webhook.Store. It leaves out what is damaged.
@@ -99,13 +91,13 @@ func (s *letters) Dead(ctx context.Context, f webhook.DeadFilter, after string) 
 				return nil, "", fmt.Errorf("pgqueue: %q is not the key of a dead letter", after)
 			}
 		}
-		rows, err := listed(ctx, s.database, scanDead, s.in(`SELECT died, id, record FROM S.dead
+		rows, err := listed(ctx, s.database, "dead letters", scanDead, `SELECT died, id, record FROM S.dead
 WHERE (died, id) > ($1, $2) AND ($3 = '\x'::bytea OR destination = $3) AND ($4 = '\x'::bytea OR type = $4)
 AND ($5 = '\x'::bytea OR reason = $5) AND ($6::bigint IS NULL OR died >= $6) AND ($7::bigint IS NULL OR died < $7)
-ORDER BY died, id LIMIT $8`), from.died, from.id, []byte(f.Destination), []byte(f.Type), []byte(f.Reason),
+ORDER BY died, id LIMIT $8`, from.died, from.id, []byte(f.Destination), []byte(f.Type), []byte(f.Reason),
 			bound(f.From), bound(f.To), page)
 		if err != nil {
-			return nil, "", fmt.Errorf("pgqueue: dead letters: %w", err)
+			return nil, "", err
 		}
 		for _, r := range rows {
 			if d, ok := s.read(r); ok {
@@ -120,17 +112,14 @@ ORDER BY died, id LIMIT $8`), from.died, from.id, []byte(f.Destination), []byte(
 }
 
 // Discard implements webhook.Store.
-func (s *letters) Discard(ctx context.Context, keys ...string) (int, error) {
-	if err := s.calls.Enter(ctx); err != nil {
-		return 0, err
-	}
-	defer s.calls.Leave()
-	died, ids := deadIDs(keys)
-	tag, err := s.pool.Exec(ctx, s.in(discardSQL), died, ids)
-	if err != nil {
-		return 0, fmt.Errorf("pgqueue: discarding: %w", err)
-	}
-	return int(tag.RowsAffected()), nil
+func (s *letters) Discard(ctx context.Context, keys ...string) (n int, err error) {
+	err = s.call(ctx, "discarding", func() error {
+		died, ids := deadIDs(keys)
+		tag, err := s.pool.Exec(ctx, s.in(discardSQL), died, ids)
+		n = int(tag.RowsAffected())
+		return err
+	})
+	return n, err
 }
 
 func deadIDs(keys []string) (died, ids []int64) {
@@ -145,38 +134,31 @@ func deadIDs(keys []string) (died, ids []int64) {
 
 // Revive implements webhook.Store. What is damaged stays.
 func (s *letters) Revive(ctx context.Context, keys ...string) (n int, err error) {
-	if err := s.calls.Enter(ctx); err != nil {
-		return 0, err
-	}
-	defer s.calls.Leave()
-	died, ids := deadIDs(keys)
-	if len(ids) == 0 {
-		return 0, nil
-	}
-	err = s.within(ctx, func(tx pgx.Tx) ([]webhook.Delivery, error) {
-		rows, err := collect(ctx, tx, scanDead, s.in(`SELECT d.died, d.id, d.record FROM S.dead d, (SELECT DISTINCT * FROM unnest($1::bigint[], $2::bigint[])) u (died, id)
+	err = s.call(ctx, "reviving", func() error {
+		died, ids := deadIDs(keys)
+		return s.within(ctx, func(tx pgx.Tx) (ds []webhook.Delivery, err error) {
+			rows, err := collect(ctx, tx, scanDead, s.in(`SELECT d.died, d.id, d.record
+FROM S.dead d, (SELECT DISTINCT * FROM unnest($1::bigint[], $2::bigint[])) u (died, id)
 WHERE d.died = u.died AND d.id = u.id FOR UPDATE OF d`), died, ids)
-		if err != nil {
-			return nil, err
-		}
-		now := s.Now()
-		var ds []webhook.Delivery
-		died, ids = died[:0], ids[:0]
-		for _, r := range rows {
-			dead, ok := s.read(r)
-			if !ok {
-				continue
+			if err != nil {
+				return nil, err
 			}
-			d := dead.Delivery
-			d.Due, d.Expires, d.Tries, d.Closed = now, time.Time{}, 0, nil
-			ds, died, ids = append(ds, d), append(died, r.died), append(ids, r.id)
-		}
-		n = len(ds)
-		_, err = tx.Exec(ctx, s.in(discardSQL), died, ids)
-		return ds, err
+			died, ids = died[:0], ids[:0]
+			now := s.Now()
+			for _, r := range rows {
+				if dead, ok := s.read(r); ok {
+					d := dead.Delivery
+					d.Due, d.Expires, d.Tries, d.Closed = now, time.Time{}, 0, nil
+					ds, died, ids = append(ds, d), append(died, r.died), append(ids, r.id)
+				}
+			}
+			n = len(ds)
+			_, err = tx.Exec(ctx, s.in(discardSQL), died, ids)
+			return ds, err
+		})
 	})
 	if err != nil {
-		return 0, fmt.Errorf("pgqueue: reviving: %w", err)
+		return 0, err
 	}
 	return n, nil
 }

@@ -3,11 +3,8 @@ package pgqueue
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/hookferry/analytics/webhook"
 )
 
 // erasePage is how many chunks are read in one go.
@@ -22,128 +19,108 @@ func (s *eraser) Erase(ctx context.Context, user string) (erased, claimed int, e
 	if user == "" {
 		return 0, 0, errors.New("pgqueue: erasure without a user")
 	}
-	if err := s.calls.Enter(ctx); err != nil {
-		return 0, 0, err
-	}
-	defer s.calls.Leave()
-	// Meanwhile this node claims nothing but what it puts.
-	if err := s.fetching.take(ctx); err != nil {
-		return 0, 0, err
-	}
-	defer s.fetching.give()
-	tag, err := s.pool.Exec(ctx, s.in(`DELETE FROM S.dead WHERE user_id = $1`), []byte(user))
-	if err == nil {
+	err = s.call(ctx, "erasing", func() error {
+		// Meanwhile this node claims nothing but what it puts, and settles nothing.
+		for _, t := range []turn{s.fetching, s.settling} {
+			if err := t.take(ctx); err != nil {
+				return err
+			}
+			defer t.give()
+		}
+		defer s.heardAny()
+		if err := s.verify(ctx); err != nil {
+			return err
+		}
+		tag, err := s.pool.Exec(ctx, s.in(`DELETE FROM S.dead WHERE user_id = $1`), []byte(user))
 		erased = int(tag.RowsAffected())
-		err = s.eraseHeld(ctx, user, &erased, &claimed)
-	}
-	var after chunkKey
-	for more := true; more && err == nil; {
-		more, err = s.erasePage(ctx, user, &after, &erased, &claimed)
-	}
-	s.heardAny()
-	if err != nil {
-		return erased, claimed, fmt.Errorf("pgqueue: erasing: %w", oneLine(err))
-	}
-	return erased, claimed, nil
+		for after, more := (chunkKey{}), true; more && err == nil; {
+			var n, passed int
+			n, passed, more, err = s.erasePage(ctx, user, &after)
+			erased, claimed = erased+n, claimed+passed
+		}
+		return err
+	})
+	return erased, claimed, err
 }
 
-// eraseHeld erases what is in chunks of this node, and counts what the caller has claimed.
-func (s *eraser) eraseHeld(ctx context.Context, user string, erased, claimed *int) error {
-	if err := s.settling.take(ctx); err != nil {
-		return err
-	}
-	defer s.settling.give()
-	var ends []end
-	s.mu.Lock()
-	for _, c := range s.chunks {
-		for i := range c.items {
-			it := &c.items[i]
-			if it.state == settled {
-				continue
-			}
-			if d, err := it.delivery(); err != nil || d.User != user {
-				continue
-			}
-			if it.state == inHand {
-				*claimed++
-				continue
-			}
-			ends = append(ends, end{item: it, verdict: webhook.Done})
-		}
-	}
-	for _, e := range ends {
-		s.takeOut(e.item)
-	}
-	s.mu.Unlock()
-	err := s.settle(ctx, ends)
-	if err != nil {
-		for i := range ends {
-			ends[i].verdict = webhook.Return
-		}
-		s.finish(ends, nil, nil)
-		return err
-	}
-	*erased += len(ends)
-	return nil
-}
-
-// erasePage erases from the next chunks that are not this node's. It reports whether there may
-// be more.
-func (s *eraser) erasePage(ctx context.Context, user string, after *chunkKey, erased, claimed *int) (more bool, err error) {
-	n, passed := 0, 0
-	last := *after
+// erasePage erases n deliveries of the next chunks, and passes over those that are claimed. It
+// reports whether there may be more chunks.
+func (s *eraser) erasePage(ctx context.Context, user string, after *chunkKey) (n, passed int, more bool, err error) {
+	var mine, free []*progress
+	node := s.nodeNow()
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		var changed []*progress
-		var nodes []int64
 		rows, err := collect(ctx, tx, func(rs pgx.CollectableRow) (r row, err error) {
-			var node int64
-			err = rs.Scan(&r.key.shelf, &r.key.id, &node, &r.held, &r.done, &r.items)
-			nodes = append(nodes, node)
+			err = rs.Scan(&r.key.shelf, &r.key.id, &r.node, &r.held, &r.done, &r.items)
 			return r, err
 		}, s.in(`SELECT shelf, id, node, held, coalesce(done::text, ''), items FROM S.chunk
-WHERE (shelf, id) > ($1, $2) AND node <> $3 AND position($4::bytea IN items) > 0 ORDER BY shelf, id LIMIT $5 FOR UPDATE`), after.shelf, after.id, s.nodeNow(), []byte(user), erasePage)
+WHERE (shelf, id) > ($1, $2) AND position($3::bytea IN items) > 0 ORDER BY shelf, id LIMIT $4 FOR UPDATE`), after.shelf, after.id, []byte(user), erasePage)
 		if err != nil {
 			return err
 		}
-		more = len(rows) == erasePage
-		for i, r := range rows {
-			last = r.key
-			c := &chunk{key: r.key, held: r.held, done: r.done}
-			p := &progress{chunk: c}
-			c.items, c.n, _ = parse(r.items, r.done) // what cannot be read stays
-			for j := range c.items {
-				it := &c.items[j]
-				if d, err := it.delivery(); err == nil && d.User == user {
-					p.set = append(p.set, it.index)
-					it.state = settled
+		var left []*chunk
+		s.mu.Lock()
+		for _, r := range rows {
+			*after = r.key
+			c, p := s.chunks[r.key], (*progress)(nil)
+			if r.node != node || c == nil {
+				c = &chunk{key: r.key, held: r.held, done: r.done}
+				c.items, c.n, _ = parse(r.items, r.done) // what cannot be read stays
+			}
+			p = &progress{chunk: c}
+			for i := range c.items {
+				it := &c.items[i]
+				if d, err := it.delivery(); err != nil || d.User != user || it.state == settled {
+					continue
+				}
+				if r.node != 0 && (s.chunks[r.key] != c || it.state == inHand) {
+					passed++
+					continue
+				}
+				p.set = append(p.set, it.index)
+			}
+			n += len(p.set)
+			switch {
+			case len(p.set) == 0:
+			case r.node != 0:
+				mine = append(mine, p)
+			default:
+				free = append(free, p)
+				for _, i := range p.set {
+					c.settle(i)
+				}
+				if len(p.set) < c.held {
+					left = append(left, c)
 				}
 			}
-			switch {
-			case nodes[i] != 0:
-				passed += len(p.set)
-			case len(p.set) > 0:
-				n += len(p.set)
-				changed = append(changed, p)
-			}
 		}
-		if len(changed) == 0 {
+		s.mu.Unlock()
+		more = len(rows) == erasePage
+		var b pgx.Batch
+		s.queueProgress(&b, node, mine)
+		s.queueProgress(&b, 0, free)
+		s.queueRelease(&b, 0, left)
+		if b.Len() == 0 {
 			return nil
 		}
-		var b pgx.Batch
-		s.queueProgress(&b, 0, changed)
-		var left []*chunk
-		for _, p := range changed {
-			if p.held > 0 {
-				left = append(left, p.chunk)
-			}
-		}
-		s.queueRelease(&b, 0, left)
 		return tx.SendBatch(ctx, &b).Close()
 	})
-	if err == nil {
-		*after = last
-		*erased += n
-		*claimed += passed
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range mine {
+		if err != nil {
+			s.unsure[p.chunk] = true
+			continue
+		}
+		for _, i := range p.set {
+			p.chunk.settle(i)
+		}
+		s.lineOf(p.chunk.line).tidy()
+		if p.chunk.held, p.chunk.done = p.held, p.done; p.held == 0 {
+			s.forget(p.chunk)
+		}
 	}
-	return more, err
+	if err != nil {
+		n, passed = 0, 0
+	}
+	return n, passed, more, err
 }

@@ -259,6 +259,7 @@ func (f *fetch) ask(ctx context.Context, i int, claim bool) error {
 type row struct {
 	key    chunkKey
 	line   lineKey
+	node   int64
 	held   int
 	done   string
 	outbox bool // of a transaction of a user, and claimed for the first time

@@ -3,7 +3,6 @@ package pgqueue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -247,16 +246,12 @@ func (s *heartbeat) Present(note func() ([]byte, bool)) {
 // Nodes implements webhook.Shared.
 func (s *heartbeat) Nodes(ctx context.Context) ([]webhook.Node, error) {
 	self := s.nodeNow()
-	nodes, err := listed(ctx, s.database, func(r pgx.CollectableRow) (n webhook.Node, err error) {
+	return listed(ctx, s.database, "listing nodes", func(r pgx.CollectableRow) (n webhook.Node, err error) {
 		var id int64
 		err = r.Scan(&id, &n.Name, &n.Opened, &n.Seen, &n.Note)
 		n.Self, n.Opened, n.Seen = id == self, n.Opened.UTC(), n.Seen.UTC()
 		return n, err
-	}, s.in(`SELECT id, name, opened, seen, note FROM S.node ORDER BY opened, id LIMIT 1000`))
-	if err != nil {
-		return nil, fmt.Errorf("pgqueue: listing nodes: %w", err)
-	}
-	return nodes, nil
+	}, `SELECT id, name, opened, seen, note FROM S.node ORDER BY opened, id LIMIT 1000`)
 }
 
 const healSQL = `WITH RECURSIVE h AS (

@@ -182,22 +182,18 @@ func (s *memory) forget(c *chunk) {
 		case inHand:
 			s.unhand(it)
 		case free:
-			waits = true
+			it.state, waits = settled, true
 		}
 	}
-	if !waits {
-		return
+	if waits {
+		s.lineOf(c.line).tidy()
 	}
-	l := s.lineOf(c.line)
-	l.free = slices.DeleteFunc(l.free, func(it *item) bool { return it.chunk == c })
-	heap.Init(&l.free)
 }
 
-// takeOut claims an item that is in its line.
-func (s *memory) takeOut(it *item) {
-	l := s.lineOf(it.chunk.line)
-	heap.Remove(&l.free, slices.Index(l.free, it))
-	s.hand(it, it.chunk.used)
+// tidy takes items that are not free out of a line.
+func (l *line) tidy() {
+	l.free = slices.DeleteFunc(l.free, func(it *item) bool { return it.state != free })
+	heap.Init(&l.free)
 }
 
 // An itemHeap has the first item of a line at its top.

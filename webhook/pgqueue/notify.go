@@ -32,36 +32,24 @@ func (s *ear) listening(ctx context.Context) (*pgx.Conn, error) {
 // listen hears what others put, until the Store is closed, at first from conn.
 func (s *ear) listen(conn *pgx.Conn) {
 	for {
-		for {
-			n, err := conn.WaitForNotification(s.background)
-			if err != nil {
-				break
-			}
+		n, err := conn.WaitForNotification(s.background)
+		if err == nil {
 			s.notified(n.Payload)
+			continue
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		conn.Close(ctx)
 		cancel()
-		if conn = s.listenAgain(); conn == nil {
-			return
-		}
-	}
-}
-
-// listenAgain returns a new connection once there is one, nil if the Store is
-// closed before.
-func (s *ear) listenAgain() *pgx.Conn {
-	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 10*time.Second) {
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-s.background.Done():
-			timer.Stop()
-			return nil
-		}
-		if conn, err := s.listening(s.background); err == nil {
-			s.seek() // what was put meanwhile
-			return conn
+		for wait := 100 * time.Millisecond; ; wait = min(2*wait, 10*time.Second) {
+			select {
+			case <-time.After(wait):
+			case <-s.background.Done():
+				return
+			}
+			if conn, err = s.listening(s.background); err == nil {
+				s.seek() // what was put meanwhile
+				break
+			}
 		}
 	}
 }

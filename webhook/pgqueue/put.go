@@ -182,7 +182,7 @@ func (s *putter) storeOnce(ctx context.Context, conn *pgxpool.Conn, all []*fresh
 	var r stored
 	var b pgx.Batch
 	b.Queue("SELECT set_config('lock_timeout', $1, true)", wait)
-	s.queuePut(&b, node, drafts, true, &r)
+	s.queuePut(&b, s.putArgs(node, drafts, false, !s.config.NoListen, s.nodeNow()), &r)
 	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
 		return err
 	}
@@ -226,12 +226,21 @@ type stored struct {
 	ids   []int64
 }
 
-// queuePut queues the statement that stores drafts, unless there are none. Without keys, what
-// was put before is not looked for. If tell is set, other nodes are notified of what this
-// one does not claim.
-func (s *putter) queuePut(b *pgx.Batch, node int64, drafts []*draft, tell bool, r *stored) {
+const putSQL = `SELECT stored, known, to_shelf, chunks FROM S.put($1::bigint, $2::bigint, $3::uuid[], $4::bytea[], $5::boolean[],
+	$6::bigint[], $7::int[], $8::boolean[], $9::text[], $10::bytea[], $11::boolean, $12::text, $13::text)`
+
+// queuePut queues the statement that stores drafts, unless there are none.
+func (s *putter) queuePut(b *pgx.Batch, args []any, r *stored) {
+	if len(args) > 0 {
+		b.Queue(s.in(putSQL), args...).QueryRow(func(row pgx.Row) error { return row.Scan(&r.n, &r.known, &r.shelf, &r.ids) })
+	}
+}
+
+// putArgs returns the arguments of putSQL, none without drafts. If tell is set, all nodes but
+// from are notified of what this node does not claim.
+func (s *putter) putArgs(node int64, drafts []*draft, outbox, tell bool, from int64) []any {
 	if len(drafts) == 0 {
-		return
+		return nil
 	}
 	var (
 		n       = len(drafts)
@@ -246,6 +255,7 @@ func (s *putter) queuePut(b *pgx.Batch, node int64, drafts []*draft, tell bool, 
 		told    = make(map[string]bool)
 		text    string
 	)
+	remembered := false
 	for i, d := range drafts {
 		if tell && !d.mine {
 			told[d.line.destination] = true
@@ -255,19 +265,17 @@ func (s *putter) queuePut(b *pgx.Batch, node int64, drafts []*draft, tell bool, 
 			whys[i] = why
 		}
 		for _, f := range d.items {
-			dues = append(dues, f.due)
-			if f.put != nil {
-				keys = append(keys, pgtype.UUID{Bytes: f.key, Valid: f.remembered})
-			}
+			dues, keys = append(dues, f.due), append(keys, pgtype.UUID{Bytes: f.key, Valid: f.remembered})
+			remembered = remembered || f.remembered
 		}
 	}
-	if len(told) > 0 && !s.config.NoListen {
-		text = payload(s.nodeNow(), maps.Keys(told))
+	if !remembered {
+		keys = nil
 	}
-	b.Queue(s.in(`SELECT stored, known, to_shelf, chunks FROM S.put($1::bigint, $2::bigint, $3::uuid[], $4::bytea[], $5::boolean[],
-	$6::bigint[], $7::int[], $8::boolean[], $9::text[], $10::bytea[], false, $11::text, $12::text)`), s.lock, node, keys, names, retries, dues, counts, mine, whys, items, s.channel(), text).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&r.n, &r.known, &r.shelf, &r.ids)
-	})
+	if len(told) > 0 {
+		text = payload(from, maps.Keys(told))
+	}
+	return []any{s.lock, node, keys, names, retries, dues, counts, mine, whys, items, outbox, s.channel(), text}
 }
 
 // stored tells memory what was stored of drafts.
@@ -325,7 +333,7 @@ func (s *putter) within(ctx context.Context, fn func(pgx.Tx) ([]webhook.Delivery
 		}
 		drafts = draftsOf(all, time.Now())
 		var b pgx.Batch
-		s.queuePut(&b, 0, drafts, true, new(stored))
+		s.queuePut(&b, s.putArgs(0, drafts, false, !s.config.NoListen, s.nodeNow()), new(stored))
 		return tx.SendBatch(ctx, &b).Close()
 	})
 	if err != nil {

@@ -4,53 +4,51 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"iter"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/hookferry/analytics/audience"
-	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // A roster keeps audiences.
 type roster struct{ *database }
 
-// change runs f on an audience in a transaction that locks it, and stores what f changes.
-func (s *roster) change(ctx context.Context, id string, f func(pgx.Tx, *audience.Record) error) error {
-	if err := s.calls.Enter(ctx); err != nil {
-		return err
-	}
-	defer s.calls.Leave()
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		var (
-			before []byte
-			rec    audience.Record
-		)
-		err := tx.QueryRow(ctx, s.in(`SELECT record FROM S.audience WHERE id = $1 FOR UPDATE`), []byte(id)).Scan(&before)
-		if errors.Is(err, pgx.ErrNoRows) {
-			return audience.ErrSuperseded
+// change runs f on an audience in a transaction that locks it, and stores what f changes. With
+// add the audience is added if it is not there.
+func (s *roster) change(ctx context.Context, id string, add bool, f func(pgx.Tx, *audience.Record) error) error {
+	return s.call(ctx, "audience", func() error {
+		if add {
+			if _, err := s.pool.Exec(ctx, s.in(`INSERT INTO S.audience (id) VALUES ($1) ON CONFLICT DO NOTHING`), []byte(id)); err != nil {
+				return err
+			}
 		}
-		if err == nil && len(before) > 0 { // Begin adds an audience with no record
-			err = rec.UnmarshalBinary(before)
-		}
-		if err == nil {
-			err = f(tx, &rec)
-		}
-		if err != nil {
+		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			var (
+				before []byte
+				rec    audience.Record
+			)
+			err := tx.QueryRow(ctx, s.in(`SELECT record FROM S.audience WHERE id = $1 FOR UPDATE`), []byte(id)).Scan(&before)
+			if errors.Is(err, pgx.ErrNoRows) {
+				return audience.ErrSuperseded
+			}
+			if err == nil && len(before) > 0 { // else it was just added
+				err = rec.UnmarshalBinary(before)
+			}
+			if err == nil {
+				err = f(tx, &rec)
+			}
+			if err != nil {
+				return err
+			}
+			after, err := rec.AppendBinary(nil)
+			if err == nil && !bytes.Equal(after, before) {
+				_, err = tx.Exec(ctx, s.in(`UPDATE S.audience SET record = $2 WHERE id = $1`), []byte(id), after)
+			}
 			return err
-		}
-		after, err := rec.AppendBinary(nil)
-		if err == nil && !bytes.Equal(after, before) {
-			_, err = tx.Exec(ctx, s.in(`UPDATE S.audience SET record = $2 WHERE id = $1`), []byte(id), after)
-		}
-		return err
+		})
 	})
-	if err != nil {
-		return fmt.Errorf("pgqueue: audience: %w", err)
-	}
-	return nil
 }
 
 func bytesOf(users []string) [][]byte {
@@ -66,15 +64,7 @@ func (s *roster) Begin(ctx context.Context, id, name string) (generation uint64,
 	if err := audience.CheckID(id, name); err != nil {
 		return 0, inFlight, err
 	}
-	if err := s.calls.Enter(ctx); err != nil {
-		return 0, inFlight, err
-	}
-	_, err = s.pool.Exec(ctx, s.in(`INSERT INTO S.audience (id) VALUES ($1) ON CONFLICT DO NOTHING`), []byte(id))
-	s.calls.Leave()
-	if err != nil {
-		return 0, inFlight, fmt.Errorf("pgqueue: audience: %w", err)
-	}
-	err = s.change(ctx, id, func(_ pgx.Tx, rec *audience.Record) error {
+	err = s.change(ctx, id, true, func(_ pgx.Tx, rec *audience.Record) error {
 		if rec.Generation == 0 {
 			rec.Name = name
 		}
@@ -91,7 +81,7 @@ func (s *roster) Join(ctx context.Context, id string, generation uint64, users [
 		return c, err
 	}
 	users = slices.Compact(slices.Sorted(slices.Values(users)))
-	err = s.change(ctx, id, func(tx pgx.Tx, rec *audience.Record) error {
+	err = s.change(ctx, id, false, func(tx pgx.Tx, rec *audience.Record) error {
 		if err := rec.Idle(generation); err != nil {
 			return err
 		}
@@ -109,22 +99,18 @@ WHERE NOT EXISTS (SELECT FROM S.member WHERE audience = $1 AND member = u) ORDER
 
 // Leave implements audience.Roster.
 func (s *roster) Leave(ctx context.Context, id string, generation uint64, after string, max int) (c audience.Chunk, last string, err error) {
-	err = s.change(ctx, id, func(tx pgx.Tx, rec *audience.Record) error {
+	err = s.change(ctx, id, false, func(tx pgx.Tx, rec *audience.Record) error {
 		if err := rec.Idle(generation); err != nil {
 			return err
 		}
 		var leaving []string
 		n := 0
 		names, err := collect(ctx, tx, func(r pgx.CollectableRow) (string, error) {
-			var (
-				name []byte
-				seen int64
-			)
-			err := r.Scan(&name, &seen)
-			if n++; uint64(seen) != generation {
-				leaving = append(leaving, string(name))
+			name, seen, err := scanMember(r)
+			if n++; seen != generation {
+				leaving = append(leaving, name)
 			}
-			return string(name), err
+			return name, err
 		}, s.in(membersSQL), []byte(id), []byte(after), max)
 		if err == nil && n == max && n > 0 {
 			last = names[n-1]
@@ -138,7 +124,7 @@ func (s *roster) Leave(ctx context.Context, id string, generation uint64, after 
 
 // Confirm implements audience.Roster.
 func (s *roster) Confirm(ctx context.Context, id string, generation uint64, n int) error {
-	return s.change(ctx, id, func(tx pgx.Tx, rec *audience.Record) (err error) {
+	return s.change(ctx, id, false, func(tx pgx.Tx, rec *audience.Record) (err error) {
 		if err := rec.Owned(generation); err != nil {
 			return err
 		}
@@ -158,47 +144,29 @@ ON CONFLICT (audience, member) DO UPDATE SET generation = excluded.generation`),
 
 // Members implements audience.Roster.
 func (s *roster) Members(ctx context.Context, id, after string) iter.Seq2[string, error] {
-	return storekit.Pages(after, func(after string) (names []string, next string, err error) {
-		names, err = listed(ctx, s.database, func(r pgx.CollectableRow) (string, error) {
-			var (
-				name []byte
-				seen int64
-			)
-			err := r.Scan(&name, &seen)
-			return string(name), err
-		}, s.in(membersSQL), []byte(id), []byte(after), page)
-		if err != nil {
-			return nil, "", fmt.Errorf("pgqueue: members: %w", err)
-		}
-		if len(names) == page {
-			next = names[page-1]
-		}
-		return names, next, nil
-	})
+	return paged(ctx, s.database, "members", after, func(name string) string { return name }, func(r pgx.CollectableRow) (string, error) {
+		name, _, err := scanMember(r)
+		return name, err
+	}, membersSQL, []byte(id))
 }
 
 // Audiences implements audience.Roster.
 func (s *roster) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] {
-	return storekit.Pages("", func(after string) (all []audience.Entry, next string, err error) {
-		all, err = listed(ctx, s.database, func(r pgx.CollectableRow) (audience.Entry, error) {
-			var (
-				id, b []byte
-				rec   audience.Record
-			)
-			err := r.Scan(&id, &b)
-			if err == nil {
-				err = rec.UnmarshalBinary(b)
-			}
-			return audience.Entry{ID: string(id), Name: rec.Name, Generation: rec.Generation}, err
-		}, s.in(`SELECT id, record FROM S.audience WHERE id > $1 AND record <> '' ORDER BY id LIMIT $2`), []byte(after), page)
-		if err != nil {
-			return nil, "", fmt.Errorf("pgqueue: audiences: %w", err)
+	return paged(ctx, s.database, "audiences", "", func(e audience.Entry) string { return e.ID }, func(r pgx.CollectableRow) (e audience.Entry, err error) {
+		var id, b []byte
+		var rec audience.Record
+		if err = r.Scan(&id, &b); err == nil {
+			err = rec.UnmarshalBinary(b)
 		}
-		if len(all) == page {
-			next = all[page-1].ID
-		}
-		return all, next, nil
-	})
+		return audience.Entry{ID: string(id), Name: rec.Name, Generation: rec.Generation}, err
+	}, `SELECT id, record FROM S.audience WHERE id > $1 AND record <> '' ORDER BY id LIMIT $2`)
+}
+
+func scanMember(r pgx.CollectableRow) (name string, generation uint64, err error) {
+	var b []byte
+	var seen int64
+	err = r.Scan(&b, &seen)
+	return string(b), uint64(seen), err
 }
 
 const membersSQL = `SELECT member, generation FROM S.member WHERE audience = $1 AND member > $2 ORDER BY member LIMIT $3`

@@ -28,31 +28,28 @@ type end struct {
 
 // Settle implements webhook.Store.
 func (s *settler) Settle(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
-	if err := s.calls.Enter(ctx); err != nil {
-		return 0, err
-	}
-	defer s.calls.Leave()
-	if err := s.settling.take(ctx); err != nil {
-		return 0, err
-	}
-	defer s.settling.give()
-	for n < len(ss) {
-		ends, taken, refused := s.ends(ss[n:])
-		if len(ends) > 0 {
+	err = s.call(ctx, "settling", func() error {
+		if err := s.settling.take(ctx); err != nil {
+			return err
+		}
+		defer s.settling.give()
+		for n < len(ss) {
+			ends, taken, refused := s.ends(ss[n:])
 			if err := s.settle(ctx, ends); err != nil {
-				return n, fmt.Errorf("pgqueue: settling: %w", oneLine(err))
+				return err
+			}
+			if n += taken; refused != nil {
+				return fmt.Errorf("settlement %d: %w", n, refused)
 			}
 		}
-		if n += taken; refused != nil {
-			return n, fmt.Errorf("pgqueue: settlement %d: %w", n, refused)
+		if s.releasing.Load() {
+			if err := s.release(ctx, 0); err != nil {
+				s.config.Logger.Debug("pgqueue: others have to wait for the end of this node", "error", err)
+			}
 		}
-	}
-	if s.releasing.Load() {
-		if err := s.release(ctx, 0); err != nil {
-			s.config.Logger.Debug("pgqueue: others have to wait for the end of this node", "error", err)
-		}
-	}
-	return n, nil
+		return nil
+	})
+	return n, err
 }
 
 // ends makes ready as many of ss, from the first on, as one transaction takes: taken. An
@@ -112,6 +109,9 @@ func (e *end) change(v *webhook.Settlement) error {
 
 // settle stores ends, and then ends their claims.
 func (s *settler) settle(ctx context.Context, ends []end) error {
+	if len(ends) == 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	for again := true; ; again = false {
@@ -173,7 +173,7 @@ func (s *settler) settleOnce(ctx context.Context, ends []end) error {
 	if len(changes) > 0 {
 		var b pgx.Batch
 		s.queueProgress(&b, node, changes)
-		s.queuePut(&b, 0, drafts, false, new(stored))
+		s.queuePut(&b, s.putArgs(0, drafts, false, false, 0), new(stored))
 		s.queueDead(&b, dead)
 		if err := s.pool.SendBatch(ctx, &b).Close(); err != nil {
 			for _, p := range changes {
@@ -222,33 +222,23 @@ func (s *settler) verify(ctx context.Context) error {
 	for c := range s.unsure {
 		shelves, ids = append(shelves, c.key.shelf), append(ids, c.key.id)
 	}
-	rows, err := s.pool.Query(ctx, s.in(verifySQL), s.nodeNow(), shelves, ids)
+	states := make(map[chunkKey]row)
+	_, err := collect(ctx, s.pool, func(rs pgx.CollectableRow) (r row, err error) {
+		err = rs.Scan(&r.key.shelf, &r.key.id, &r.held, &r.done)
+		states[r.key] = r
+		return r, err
+	}, s.in(verifySQL), s.nodeNow(), shelves, ids)
 	if err != nil {
-		return err
-	}
-	type state struct {
-		held int
-		done string
-	}
-	states := make(map[int64]state)
-	var (
-		id int64
-		st state
-	)
-	if _, err := pgx.ForEachRow(rows, []any{&id, &st.held, &st.done}, func() error {
-		states[id] = st
-		return nil
-	}); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.unsure {
-		if st, ok := states[c.key.id]; ok && !c.over {
-			c.held, c.done = st.held, st.done
-			continue
+		if r, ok := states[c.key]; ok && !c.over {
+			c.held, c.done = r.held, r.done
+		} else {
+			s.forget(c)
 		}
-		s.forget(c)
 	}
 	clear(s.unsure)
 	return nil
@@ -258,6 +248,9 @@ func (s *settler) verify(ctx context.Context) error {
 // are still this node's.
 func (s *settler) queueProgress(b *pgx.Batch, node int64, changes []*progress) {
 	n := len(changes)
+	if n == 0 {
+		return
+	}
 	shelves, ids, before, held, done := make([]int16, n), make([]int64, n), make([]int32, n), make([]int32, n), make([]*string, n)
 	for i, p := range changes {
 		c := p.chunk
@@ -290,5 +283,5 @@ FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bytea[], $6
 	u (died, destination, type, reason, user_id, size, record)`), died, names, types, reasons, users, sizes, records)
 }
 
-const verifySQL = `SELECT c.id, c.held, coalesce(c.done::text, '') FROM S.chunk c, unnest($2::smallint[], $3::bigint[]) u (shelf, id)
+const verifySQL = `SELECT c.shelf, c.id, c.held, coalesce(c.done::text, '') FROM S.chunk c, unnest($2::smallint[], $3::bigint[]) u (shelf, id)
 WHERE c.shelf = u.shelf AND c.id = u.id AND c.node = $1 FOR UPDATE OF c`

@@ -3,14 +3,11 @@ package pgqueue
 import (
 	"context"
 	"database/sql"
-	"encoding/hex"
 	"fmt"
-	"maps"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/storekit"
@@ -28,74 +25,59 @@ import (
 // went on to other tables, as it does some times an hour. At SERIALIZABLE, transactions
 // that put at the same time may fail for each other, at the latest when they commit,
 // whatever they put. Long ones keep finished rows from being cleared away, too.
-func (s *putter) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (int, error) {
+func (s *putter) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (n int, err error) {
+	var do func(args []any) interface{ Scan(...any) error }
 	switch tx := tx.(type) {
 	case pgx.Tx:
-		return s.putTx(ctx, ds, func(args ...any) (n *int, err error) {
-			err = tx.QueryRow(ctx, s.in(putTxSQL), args...).Scan(&n)
-			return n, err
-		})
+		do = func(args []any) interface{ Scan(...any) error } { return tx.QueryRow(ctx, s.in(putTxSQL), args...) }
 	case *sql.Tx:
-		return s.putTx(ctx, ds, func(args ...any) (n *int, err error) {
-			err = tx.QueryRowContext(ctx, s.in(putTxSQL), args...).Scan(&n)
-			return n, err
-		})
+		do = func(args []any) interface{ Scan(...any) error } {
+			return tx.QueryRowContext(ctx, s.in(putTxSQL), args...)
+		}
+	default:
+		return 0, fmt.Errorf("pgqueue: a transaction is a pgx.Tx or a *sql.Tx, not a %T", tx)
 	}
-	return 0, fmt.Errorf("pgqueue: a transaction is a pgx.Tx or a *sql.Tx, not a %T", tx)
+	err = s.call(ctx, "storing in a transaction", func() error {
+		var all []*fresh
+		seen := make(map[storekit.Key]bool)
+		for i := range ds {
+			f, _, err := newFresh(&ds[i], nil)
+			if err != nil {
+				return fmt.Errorf("delivery %d: %w", i, err)
+			}
+			f.key, f.remembered = storekit.KeyOf(ds[i].Destination, ds[i].ID), true
+			if !seen[f.key] {
+				seen[f.key] = true
+				all = append(all, &f)
+			}
+		}
+		// What is notified is heard when the transaction has committed, by this node, too.
+		args := s.putArgs(0, draftsOf(all, time.Now()), true, true, 0)
+		if args == nil {
+			return nil
+		}
+		types := pgtype.NewMap()
+		for i, arg := range args { // any driver passes on the text of an array
+			if oid := arrays[i]; oid != 0 {
+				text, err := types.Encode(oid, pgtype.TextFormatCode, arg, nil)
+				if err != nil {
+					return err
+				}
+				args[i] = string(text)
+			}
+		}
+		return do(args).Scan(&n)
+	})
+	return n, err
+}
+
+const putTxSQL = `SELECT stored FROM (` + putSQL + `) p`
+
+// arrays are the types of the arguments of putSQL that are arrays.
+var arrays = [13]uint32{
+	2: pgtype.UUIDArrayOID, 3: pgtype.ByteaArrayOID, 4: pgtype.BoolArrayOID, 5: pgtype.Int8ArrayOID, 6: pgtype.Int4ArrayOID,
+	7: pgtype.BoolArrayOID, 8: pgtype.TextArrayOID, 9: pgtype.ByteaArrayOID,
 }
 
 // FirstClaims implements webhook.Outbox.
 func (s *putter) FirstClaims() int64 { return s.firstClaims.Load() }
-
-// putTx makes the arguments of the statement that do executes. Arrays are texts, which every
-// driver passes on. What is notified is heard when the transaction has committed.
-func (s *putter) putTx(ctx context.Context, ds []webhook.Delivery, do func(args ...any) (*int, error)) (int, error) {
-	if err := s.calls.Enter(ctx); err != nil {
-		return 0, err
-	}
-	defer s.calls.Leave()
-	var all []*fresh
-	seen := make(map[storekit.Key]bool)
-	for i := range ds {
-		f, _, err := newFresh(&ds[i], nil)
-		if err != nil {
-			return 0, fmt.Errorf("pgqueue: delivery %d: %w", i, err)
-		}
-		f.key = storekit.KeyOf(ds[i].Destination, ds[i].ID)
-		if !seen[f.key] {
-			seen[f.key] = true
-			all = append(all, &f)
-		}
-	}
-	if len(all) == 0 {
-		return 0, nil
-	}
-	var (
-		keys, names, retries, dues, counts, items []string
-		told                                      = make(map[string]bool)
-	)
-	for _, d := range draftsOf(all, time.Now()) {
-		names, items = append(names, bytesText([]byte(d.line.destination))), append(items, bytesText(d.data))
-		retries, counts = append(retries, strconv.FormatBool(d.line.retries)), append(counts, strconv.Itoa(len(d.items)))
-		told[d.line.destination] = true
-		for _, f := range d.items {
-			keys, dues = append(keys, hex.EncodeToString(f.key[:])), append(dues, strconv.FormatInt(f.due, 10))
-		}
-	}
-	n, err := do(s.lock, arrayText(keys), arrayText(names), arrayText(retries), arrayText(dues), arrayText(counts), arrayText(items),
-		s.channel(), payload(0, maps.Keys(told)))
-	if err != nil {
-		return 0, fmt.Errorf("pgqueue: storing in a transaction: %w", err)
-	}
-	return *n, nil
-}
-
-// bytesText is the text of a bytea in an array.
-func bytesText(v []byte) string {
-	b := append(make([]byte, 0, 2*len(v)+6), `"\\x`...)
-	return string(append(hex.AppendEncode(b, v), '"'))
-}
-
-func arrayText(values []string) string { return "{" + strings.Join(values, ",") + "}" }
-
-const putTxSQL = `SELECT stored FROM S.put($1::bigint, 0, $2::uuid[], $3::bytea[], $4::boolean[], $5::bigint[], $6::int[], NULL, NULL, $7::bytea[], true, $8::text, $9::text)`

@@ -3,15 +3,89 @@ package pgqueue
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/storekit"
 )
+
+// A reader says what waits.
+type reader struct{ *memory }
+
+// Count implements webhook.Store. What is in chunks of other nodes counts as claimed.
+func (s *reader) Count(ctx context.Context) (c webhook.Counts, err error) {
+	var first, died *int64
+	err = s.call(ctx, "counting", func() error {
+		return s.pool.QueryRow(ctx, s.in(`SELECT * FROM (
+	SELECT coalesce(sum(held), 0), coalesce(sum(held) FILTER (WHERE node NOT IN (0, $1)), 0), min(due) FILTER (WHERE node = 0) FROM S.chunk
+) c, (SELECT count(*), coalesce(sum(size), 0)::bigint, min(died) FROM S.dead) d`), s.nodeNow()).
+			Scan(&c.Waiting, &c.Claimed, &first, &c.Dead, &c.DeadBytes, &died)
+	})
+	if err != nil {
+		return webhook.Counts{}, err
+	}
+	c.Oldest, c.OldestDead = timeAt(first), timeAt(died)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c.Claimed += len(s.claimed)
+	for _, l := range s.lines {
+		c.Oldest = earliest(c.Oldest, l.first())
+	}
+	return c, nil
+}
+
+func timeAt(micros *int64) time.Time {
+	if micros == nil {
+		return time.Time{}
+	}
+	return timeOf(*micros)
+}
+
+// earliest returns the earlier of t, unless it is zero, and when it is due, unless it is nil.
+func earliest(t time.Time, it *item) time.Time {
+	if it != nil && (t.IsZero() || it.due < t.UnixMicro()) {
+		return timeOf(it.due)
+	}
+	return t
+}
+
+// CountByDestination implements webhook.Store. What is in chunks of other nodes counts as
+// claimed.
+func (s *reader) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
+	return storekit.Page(func() ([]webhook.DestinationCounts, error) {
+		counts, err := listed(ctx, s.database, "counting", func(r pgx.CollectableRow) (c webhook.DestinationCounts, err error) {
+			var name []byte
+			var first *int64
+			err = r.Scan(&name, &c.Waiting, &c.Claimed, &first)
+			c.Destination, c.Oldest = string(name), timeAt(first)
+			return c, err
+		}, `SELECT destination, sum(held), coalesce(sum(held) FILTER (WHERE node NOT IN (0, $1)), 0),
+	min(due) FILTER (WHERE node = 0) FROM S.chunk GROUP BY destination`, s.nodeNow())
+		if err != nil {
+			return nil, err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		claimed := make(map[string]int)
+		for _, it := range s.claimed {
+			claimed[it.chunk.line.destination]++
+		}
+		for i := range counts {
+			c := &counts[i]
+			c.Claimed += claimed[c.Destination]
+			for _, retries := range []bool{false, true} {
+				if l := s.lines[lineKey{c.Destination, retries}]; l != nil {
+					c.Oldest = earliest(c.Oldest, l.first())
+				}
+			}
+		}
+		return counts, nil
+	})
+}
 
 // A place is where a delivery stands in the order of its destination.
 type place struct {
@@ -31,7 +105,7 @@ func (s *reader) Waiting(ctx context.Context, destination, after string) iter.Se
 				ds, err = s.at(ctx, rest[:n])
 			}
 			if err != nil {
-				return nil, "", fmt.Errorf("pgqueue: reading what waits: %w", err)
+				return nil, "", err
 			}
 			if rest = rest[n:]; len(rest) > 0 {
 				more = "more"
@@ -44,21 +118,10 @@ func (s *reader) Waiting(ctx context.Context, destination, after string) iter.Se
 // places returns where the deliveries of a destination are that come after the one with the
 // ID after, all if that one does not wait.
 func (s *reader) places(ctx context.Context, destination, after string) (all []place, err error) {
-	if err := s.calls.Enter(ctx); err != nil {
-		return nil, err
-	}
-	defer s.calls.Leave()
 	var from *place
-	rows, err := s.pool.Query(ctx, s.in(waitingSQL), []byte(destination))
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
+	_, err = listed(ctx, s.database, "reading what waits", func(rs pgx.CollectableRow) (none struct{}, err error) {
 		var r row
-		if err := rows.Scan(&r.key.shelf, &r.key.id, &r.done, &r.items); err != nil {
-			return nil, err
-		}
+		err = rs.Scan(&r.key.shelf, &r.key.id, &r.done, &r.items)
 		items, _, _ := parse(r.items, r.done) // a damaged chunk hides no other
 		for i := range items {
 			p := place{items[i].due, r.key, items[i].index}
@@ -70,7 +133,8 @@ func (s *reader) places(ctx context.Context, destination, after string) (all []p
 				from = &p
 			}
 		}
-	}
+		return none, err
+	}, waitingSQL, []byte(destination))
 	before := func(x, y place) int {
 		return cmp.Or(cmp.Compare(x.due, y.due), cmp.Compare(x.chunk.id, y.chunk.id), cmp.Compare(x.index, y.index))
 	}
@@ -79,7 +143,7 @@ func (s *reader) places(ctx context.Context, destination, after string) (all []p
 		i, _ := slices.BinarySearchFunc(all, *from, before)
 		all = all[i+1:]
 	}
-	return all, rows.Err()
+	return all, err
 }
 
 // at returns the deliveries at these places that still wait.
@@ -95,7 +159,7 @@ func (s *reader) at(ctx context.Context, places []place) (ds []webhook.Delivery,
 		order[p.chunk][p.index] = i
 	}
 	found := make([]webhook.Delivery, len(places))
-	_, err = listed(ctx, s.database, func(rs pgx.CollectableRow) (none struct{}, err error) {
+	_, err = listed(ctx, s.database, "reading what waits", func(rs pgx.CollectableRow) (none struct{}, err error) {
 		var r row
 		if err := rs.Scan(&r.key.shelf, &r.key.id, &r.done, &r.items); err != nil {
 			return none, err
@@ -109,7 +173,7 @@ func (s *reader) at(ctx context.Context, places []place) (ds []webhook.Delivery,
 			}
 		}
 		return none, nil
-	}, s.in(chunksAtSQL), shelves, ids)
+	}, chunksAtSQL, shelves, ids)
 	return slices.DeleteFunc(found, func(d webhook.Delivery) bool { return d.ID == "" }), err
 }
 
