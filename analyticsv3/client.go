@@ -19,6 +19,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -187,7 +188,7 @@ func (c *client) Enqueue(m Message) error {
 	if err == nil {
 		return nil
 	}
-	c.take(id)
+	c.take(id, true)
 	var config *root.ConfigError
 	if err == ErrClosed || errors.As(err, &config) {
 		return err
@@ -234,27 +235,32 @@ func (c *client) keep(id string, m Message) {
 	}
 }
 
-// take returns a message that was kept, nil if there is none. Messages with the same id
-// are taken in the order in which they were kept.
-func (c *client) take(id string) Message {
+// take returns a message that was kept, nil if there is none. Of those with the same id it
+// is the oldest, as they are sent in that order, or the latest.
+func (c *client) take(id string, latest bool) Message {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	all := c.kept[id]
 	if len(all) == 0 {
 		return nil
 	}
+	at := 0
+	if latest {
+		at = len(all) - 1
+	}
+	m := all[at]
 	if len(all) == 1 {
 		delete(c.kept, id)
 	} else {
-		c.kept[id] = all[1:]
+		c.kept[id] = slices.Delete(all, at, at+1)
 	}
-	return all[0]
+	return m
 }
 
 // settle tells the callback what became of the messages of a batch.
 func (c *client) settle(d root.Delivery) {
 	for text, err := range d.Messages() {
-		m := c.take(messageID(text))
+		m := c.take(messageID(text), false)
 		switch {
 		case m == nil: // cannot happen: each message was kept before it was queued
 		case err == nil:

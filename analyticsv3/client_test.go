@@ -148,6 +148,21 @@ func TestRefusedMessages(t *testing.T) {
 	}
 }
 
+// A message that is refused does not take the place of another one with its id.
+func TestRefusedMessageWithAUsedID(t *testing.T) {
+	var told outcomes
+	client, _ := start(t, analyticstest.New(t), analytics.Config{Callback: &told})
+	for _, value := range []float64{1, math.NaN()} {
+		_ = client.Enqueue(analytics.Group{UserId: "u", GroupId: "g", MessageId: "one", Traits: analytics.Traits{"n": value}})
+	}
+	if err := client.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if len(told) != 2 || told[0].Err == nil || told[1].Err != nil || told[1].Message.(analytics.Group).Traits["n"] != 1.0 {
+		t.Errorf("told %v, want a failure, and then the success of the first message", told)
+	}
+}
+
 func TestTooManyMessagesWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client, _ := start(t, analyticstest.New(t, analyticstest.Hang()), analytics.Config{})
