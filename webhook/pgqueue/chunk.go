@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -135,8 +136,24 @@ type fresh struct {
 	put        *put
 }
 
+// freshOf makes all of ds ready to be stored. If they are remembered, it leaves out repetitions.
+func freshOf(ds []webhook.Delivery, remembered bool) (all []*fresh, err error) {
+	seen := make(map[storekit.Key]bool)
+	for i := range ds {
+		f, _, err := newFresh(&ds[i], remembered, nil)
+		if err != nil {
+			return nil, fmt.Errorf("delivery %d: %w", i, err)
+		}
+		if !seen[f.key] {
+			seen[f.key] = remembered
+			all = append(all, &f)
+		}
+	}
+	return all, nil
+}
+
 // newFresh returns d with its record, which is appended to buf.
-func newFresh(d *webhook.Delivery, buf []byte) (f fresh, _ []byte, err error) {
+func newFresh(d *webhook.Delivery, remembered bool, buf []byte) (f fresh, _ []byte, err error) {
 	if err := d.Check(); err != nil {
 		return f, buf, err
 	}
@@ -146,6 +163,10 @@ func newFresh(d *webhook.Delivery, buf []byte) (f fresh, _ []byte, err error) {
 	}
 	f = fresh{
 		line: lineKey{d.Destination, !d.Expires.IsZero()}, due: d.Due.UnixMicro(), body: len(d.Body), record: buf[from:len(buf):len(buf)],
+		remembered: remembered,
+	}
+	if remembered {
+		f.key = storekit.KeyOf(d.Destination, d.ID)
 	}
 	if n := len(d.Attempts); n > 0 {
 		f.why = string(d.Attempts[n-1].Reason)

@@ -2,7 +2,6 @@ package pgqueue
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"sync"
 	"sync/atomic"
@@ -61,15 +60,10 @@ func (s *claimer) queueRelease(b *pgx.Batch, node int64, chunks []*chunk) {
 // Release implements webhook.Shared. A chunk of which something is claimed is given back
 // once that is settled.
 func (s *claimer) Release(ctx context.Context) error {
-	if err := s.calls.Enter(ctx); err != nil {
-		return err
-	}
-	defer s.calls.Leave()
-	s.releasing.Store(true)
-	if err := s.release(ctx, 0); err != nil {
-		return fmt.Errorf("pgqueue: giving back what is not claimed: %w", err)
-	}
-	return nil
+	return s.call(ctx, "giving back what is not claimed", func() error {
+		s.releasing.Store(true)
+		return s.release(ctx, 0)
+	})
 }
 
 // idleClaim is how long a chunk of which nothing is handed out stays claimed.

@@ -172,15 +172,13 @@ const (
 func (f *fetch) ask(ctx context.Context, i int, claim bool) error {
 	s := f.s
 	var (
-		names, distinct [][]byte
-		retries         []bool
-		most            []int32
-		asked           []lineKey
+		names   [][]byte
+		retries []bool
+		most    []int32
+		none    = make(map[lineKey]bool) // lines that chunks were asked for, and not got
 	)
-	left := maxAsk
-	seen := make(map[string]bool)
-	for j := i; j < len(f.wants) && left > 0; j++ {
-		n := f.missing(j)
+	for left := maxAsk; i < len(f.wants) && left > 0; i++ {
+		n := f.missing(i)
 		if n < 0 {
 			continue
 		}
@@ -188,18 +186,14 @@ func (f *fetch) ask(ctx context.Context, i int, claim bool) error {
 			n = 0
 		}
 		left -= max(n, 1)
-		w := &f.wants[j]
-		name := []byte(w.Destination)
-		if !seen[w.Destination] {
-			seen[w.Destination], distinct = true, append(distinct, name)
-		}
-		names, retries, most = append(names, name), append(retries, w.Retries), append(most, int32(n))
-		asked = append(asked, lineKey{w.Destination, w.Retries})
+		w := &f.wants[i]
+		names, retries, most = append(names, []byte(w.Destination)), append(retries, w.Retries), append(most, int32(n))
+		none[lineKey{w.Destination, w.Retries}] = n > 0
 	}
 	look := s.beginLook()
 	s.mu.Unlock()
 	var rows []row
-	var firsts []first
+	var heads []head
 	err := s.claiming(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 		var b pgx.Batch
 		b.Queue(byIndex)
@@ -207,8 +201,8 @@ func (f *fetch) ask(ctx context.Context, i int, claim bool) error {
 			rows, err = pgx.CollectRows(rs, scanRow)
 			return err
 		})
-		b.Queue(s.in(headsSQL), distinct).Query(func(rs pgx.Rows) (err error) {
-			firsts, err = pgx.CollectRows(rs, scanFirst)
+		b.Queue(s.in(headsSQL), names, retries).Query(func(rs pgx.Rows) (err error) {
+			heads, err = pgx.CollectRows(rs, scanHead)
 			return err
 		})
 		if err := conn.SendBatch(ctx, &b).Close(); err != nil {
@@ -233,22 +227,12 @@ func (f *fetch) ask(ctx context.Context, i int, claim bool) error {
 	if err != nil {
 		return err
 	}
-	got := make(map[lineKey]bool, len(rows))
 	for _, r := range rows {
-		got[r.line] = true
+		none[r.line] = false
 	}
-	of := make(map[string]*first, len(firsts))
-	for i := range firsts {
-		of[firsts[i].destination] = &firsts[i]
-	}
-	for j, key := range asked {
-		l := s.lineOf(key)
-		if h := of[key.destination]; key.retries {
-			s.learn(l, h.retry, look)
-		} else {
-			s.learn(l, h.fresh, look)
-		}
-		if most[j] > 0 && !got[key] && l.beyond <= f.at {
+	for _, h := range heads {
+		l := s.lineOf(h.line)
+		if s.learn(l, h, look); none[h.line] && l.beyond <= f.at {
 			l.beyond = f.now.Add(contended).UnixMicro()
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/hookferry/analytics/webhook"
 )
@@ -16,6 +17,7 @@ type heartbeat struct {
 	janitor
 	presented chan struct{}
 	note      func() ([]byte, bool) // guarded by mu
+	removed   []string              // nodes whose claims are still to be given back; of takeOver
 }
 
 // enroll makes this process a node, whose claims hold from now on.
@@ -197,39 +199,34 @@ func (s *heartbeat) steps(steps ...func(context.Context) error) {
 
 // takeOver gives back what nodes had claimed whose heartbeats have ended, and tells all
 // other nodes of it. The statement that removes these nodes decides who is dead: it may
-// be carried out long after it was sent.
+// be carried out long after it was sent. A database that stood still makes nobody dead: the
+// node $1 judges only if its own heartbeats were stored for a whole term ($2), up to now, and
+// none of them late ($3). These times are in microseconds.
 func (s *heartbeat) takeOver(ctx context.Context) error {
-	judge := []any{s.nodeNow(), s.config.term().Microseconds(), s.config.late().Microseconds()}
-	var some bool
-	if err := s.pool.QueryRow(ctx, s.in(`SELECT EXISTS (SELECT FROM S.node WHERE `+silent+`)`), judge...).Scan(&some); err != nil || !some {
+	node := s.nodeNow()
+	names, err := collect(ctx, s.pool, pgx.RowTo[string], s.in(`DELETE FROM S.node WHERE expires < clock_timestamp() AND id <> $1 AND EXISTS (
+	SELECT FROM S.node judge WHERE judge.id = $1
+	AND judge.steady <= clock_timestamp() - $2::bigint * interval '1 microsecond'
+	AND judge.seen > clock_timestamp() - $3::bigint * interval '1 microsecond') RETURNING name`),
+		node, s.config.term().Microseconds(), s.config.late().Microseconds())
+	if s.removed = append(s.removed, names...); err != nil || len(s.removed) == 0 {
 		return err
 	}
-	var names []string
-	chunks := int64(0)
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, byIndex); err != nil {
-			return err
-		}
-		rows, err := tx.Query(ctx, s.in(`DELETE FROM S.node WHERE `+silent+` RETURNING name`), judge...)
-		if err != nil {
-			return err
-		}
-		if names, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil || len(names) == 0 {
-			return err
-		}
-		tag, err := tx.Exec(ctx, s.in(healSQL))
-		if err != nil {
-			return err
-		}
+	var chunks int64
+	var b pgx.Batch
+	b.Queue(byIndex)
+	b.Queue(s.in(healSQL)).Exec(func(tag pgconn.CommandTag) error {
 		chunks = tag.RowsAffected()
-		_, err = tx.Exec(ctx, notify, s.channel(), payload(s.nodeNow(), noNames))
-		return err
+		return nil
 	})
-	if err == nil && len(names) > 0 {
-		s.config.Logger.Warn("pgqueue: took over from nodes that are silent; what they had in flight may be repeated", "nodes", names, "chunks", chunks)
-		s.heardAny()
+	b.Queue(notify, s.channel(), payload(node, noNames))
+	if err := s.pool.SendBatch(ctx, &b).Close(); err != nil {
+		return err
 	}
-	return err
+	s.config.Logger.Warn("pgqueue: took over from nodes that are silent; what they had in flight may be repeated", "nodes", s.removed, "chunks", chunks)
+	s.removed = nil
+	s.heardAny()
+	return nil
 }
 
 // Present implements webhook.Shared.
@@ -261,11 +258,3 @@ const healSQL = `WITH RECURSIVE h AS (
 )
 UPDATE S.chunk SET node = 0 WHERE node <> 0 AND node = ANY (ARRAY(
 	SELECT node FROM h WHERE node IS NOT NULL AND NOT EXISTS (SELECT FROM S.node n WHERE n.id = h.node)))`
-
-// silent is true of a node whose claims have expired. A database that stood still makes
-// nobody dead: the node $1 judges only if its own heartbeats were stored for a whole term
-// ($2), up to now, and none of them late ($3). These times are in microseconds.
-const silent = `expires < clock_timestamp() AND id <> $1 AND EXISTS (
-	SELECT FROM S.node judge WHERE judge.id = $1
-	AND judge.steady <= clock_timestamp() - $2::bigint * interval '1 microsecond'
-	AND judge.seen > clock_timestamp() - $3::bigint * interval '1 microsecond')`

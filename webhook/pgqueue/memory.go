@@ -86,12 +86,12 @@ type look struct{ epoch, clock uint64 }
 func (s *memory) beginLook() look { return look{s.epoch, s.clock} }
 
 // learn notes what a look found to be the first unclaimed chunk of a line.
-func (s *memory) learn(l *line, u unclaimed, at look) {
-	if u.held == 0 {
-		u = unclaimed{never, chunkItems}
+func (s *memory) learn(l *line, h head, at look) {
+	if h.held == 0 {
+		h.due, h.held = never, chunkItems
 	}
-	if l.clock <= at.clock || u.due < l.beyond { // else a later report is of an earlier one
-		l.beyond, l.per = u.due, u.held
+	if l.clock <= at.clock || h.due < l.beyond { // else a later report is of an earlier one
+		l.beyond, l.per = h.due, h.held
 	}
 	l.known = max(l.known, at.epoch+1)
 }
@@ -307,7 +307,7 @@ func (s *memory) restOf(found map[string]bool, at look, began time.Time) (hs []w
 		if found[key.destination] {
 			continue
 		}
-		if s.learn(l, unclaimed{}, at); len(l.free) == 0 && l.beyond == never {
+		if s.learn(l, head{}, at); len(l.free) == 0 && l.beyond == never {
 			delete(s.lines, key)
 			continue
 		}

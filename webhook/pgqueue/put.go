@@ -32,7 +32,6 @@ type putter struct {
 // A put is a call of Put that waits for its transaction.
 type put struct {
 	ctx   context.Context
-	began time.Time
 	news  []fresh
 	done  chan struct{}
 	err   error
@@ -46,56 +45,52 @@ type put struct {
 // While a transaction of PutTx goes on that has put one of ps, Put waits for the end
 // of that, or of ctx, for half a minute at most.
 func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
-	if err := s.calls.Enter(ctx); err != nil {
-		return err
-	}
-	defer s.calls.Leave()
-	p := &put{ctx: ctx, began: time.Now(), news: make([]fresh, len(ps)), done: make(chan struct{})}
-	total := 0
-	for i := range ps {
-		total += len(ps[i].Body) + 256
-	}
-	buf := make([]byte, 0, total)
-	for i := range ps {
-		var err error
-		if p.news[i], buf, err = newFresh(&ps[i].Delivery, buf); err != nil {
-			return fmt.Errorf("pgqueue: delivery %d: %w", i, err)
+	return s.call(ctx, "storing", func() error {
+		p := &put{ctx: ctx, news: make([]fresh, len(ps)), done: make(chan struct{})}
+		total := 0
+		for i := range ps {
+			total += len(ps[i].Body) + 256
 		}
-		f := &p.news[i]
-		f.keep, f.put = ps[i].Keep, p
-		if f.remembered = !ps[i].NoDedup; f.remembered {
-			f.key = storekit.KeyOf(ps[i].Destination, ps[i].ID)
+		buf := make([]byte, 0, total)
+		for i := range ps {
+			f := &p.news[i]
+			var err error
+			if *f, buf, err = newFresh(&ps[i].Delivery, !ps[i].NoDedup, buf); err != nil {
+				return fmt.Errorf("delivery %d: %w", i, err)
+			}
+			f.keep, f.put = ps[i].Keep, p
 		}
-	}
-	if len(ps) == 0 {
+		if len(ps) == 0 {
+			return nil
+		}
+		began := time.Now()
+		s.puts.Add(p, len(buf))
+		select {
+		case <-p.done:
+		case <-ctx.Done():
+			if err := s.abandonPut(p); err != nil {
+				return err
+			}
+			<-p.done
+		}
+		for hasCode(p.err, lockNotAvailable) && time.Since(began) < writeTimeout {
+			if err := s.stuck.take(ctx); err != nil {
+				return err
+			}
+			p.err = s.store([]*put{p}, stuckWait)
+			s.stuck.give()
+			if err := ctx.Err(); err != nil && p.err != nil {
+				p.err = err
+			}
+		}
+		if p.err != nil {
+			return p.err
+		}
+		for i := range out {
+			out[i] = webhook.Result{Stored: !p.news[i].known, Claim: p.news[i].claim}
+		}
 		return nil
-	}
-	s.puts.Add(p, len(buf))
-	select {
-	case <-p.done:
-	case <-ctx.Done():
-		if err := s.abandonPut(p); err != nil {
-			return fmt.Errorf("pgqueue: storing: %w", err)
-		}
-		<-p.done
-	}
-	for hasCode(p.err, lockNotAvailable) && time.Since(p.began) < writeTimeout {
-		if err := s.stuck.take(ctx); err != nil {
-			return fmt.Errorf("pgqueue: storing: %w", err)
-		}
-		p.err = s.store([]*put{p}, stuckWait)
-		s.stuck.give()
-		if err := ctx.Err(); err != nil && p.err != nil {
-			p.err = err
-		}
-	}
-	if p.err != nil {
-		return fmt.Errorf("pgqueue: storing: %w", oneLine(p.err))
-	}
-	for i := range out {
-		out[i] = webhook.Result{Stored: !p.news[i].known, Claim: p.news[i].claim}
-	}
-	return nil
+	})
 }
 
 // abandonPut has a put end whose context has ended. It returns nil if the caller is to wait for
@@ -190,11 +185,6 @@ func (s *putter) storeOnce(ctx context.Context, conn *pgxpool.Conn, all []*fresh
 	return nil
 }
 
-// delivers reports whether this node attempts what it puts.
-func (s *claimer) delivers(now time.Time) bool {
-	return now.UnixMicro()-s.fetched.Load() < (2 * time.Second).Microseconds()
-}
-
 // claimDrafts marks those of the drafts that this node claims, because they are due soon, fit
 // into its memory, and are behind nothing that is not claimed. It returns the node.
 func (s *putter) claimDrafts(drafts []*draft, now time.Time) int64 {
@@ -205,7 +195,7 @@ func (s *putter) claimDrafts(drafts []*draft, now time.Time) int64 {
 	}
 	room := s.config.CacheBytes - s.cached
 	soon := now.Add(s.offset + time.Second).UnixMicro()
-	delivers := s.delivers(now)
+	delivers := now.UnixMicro()-s.fetched.Load() < (2 * time.Second).Microseconds() // else it only puts
 	for _, d := range drafts {
 		size := int64(len(d.data) + len(d.items)*itemBytes)
 		l := s.lines[d.line]
@@ -323,13 +313,9 @@ func (s *putter) within(ctx context.Context, fn func(pgx.Tx) ([]webhook.Delivery
 		if err != nil || len(ds) == 0 {
 			return err
 		}
-		all := make([]*fresh, len(ds))
-		for i := range ds {
-			f, _, err := newFresh(&ds[i], nil)
-			if err != nil {
-				return err
-			}
-			all[i] = &f
+		all, err := freshOf(ds, false)
+		if err != nil {
+			return err
 		}
 		drafts = draftsOf(all, time.Now())
 		var b pgx.Batch

@@ -98,7 +98,7 @@ func (e *end) change(v *webhook.Settlement) error {
 	d.Tries, d.Closed, d.Attempts = v.Delivery.Tries, v.Delivery.Closed, v.Delivery.Attempts
 	if v.Verdict == webhook.Retry {
 		d.Due, d.Expires = v.Delivery.Due, v.Delivery.Expires
-		f, _, err := newFresh(&d, nil)
+		f, _, err := newFresh(&d, false, nil)
 		e.again = &f
 		return err
 	}

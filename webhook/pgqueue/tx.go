@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // PutTx implements webhook.Outbox; webhook.Forwarder.ForwardTx calls it. The transaction is a
@@ -38,18 +37,9 @@ func (s *putter) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (n in
 		return 0, fmt.Errorf("pgqueue: a transaction is a pgx.Tx or a *sql.Tx, not a %T", tx)
 	}
 	err = s.call(ctx, "storing in a transaction", func() error {
-		var all []*fresh
-		seen := make(map[storekit.Key]bool)
-		for i := range ds {
-			f, _, err := newFresh(&ds[i], nil)
-			if err != nil {
-				return fmt.Errorf("delivery %d: %w", i, err)
-			}
-			f.key, f.remembered = storekit.KeyOf(ds[i].Destination, ds[i].ID), true
-			if !seen[f.key] {
-				seen[f.key] = true
-				all = append(all, &f)
-			}
+		all, err := freshOf(ds, true)
+		if err != nil {
+			return err
 		}
 		// What is notified is heard when the transaction has committed, by this node, too.
 		args := s.putArgs(0, draftsOf(all, time.Now()), true, true, 0)
