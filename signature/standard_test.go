@@ -355,11 +355,22 @@ func TestHandlerStandardWebhooks(t *testing.T) {
 
 func FuzzVerifyStandard(f *testing.F) {
 	f.Add([]byte(specBody), specID, strconv.Itoa(specTime), specSignature)
+	f.Add([]byte(specBody), specID, strconv.Itoa(specTime), otherByKey+" "+specByKey)
 	f.Add([]byte(""), "", "", "")
 	f.Add([]byte("x"), "a.b", "+1", "v1, v1,"+strings.Repeat("A", 43)+"=")
 	f.Fuzz(func(t *testing.T, body []byte, id, timestamp, signatures string) {
 		h := standardHeader(id, timestamp, signatures)
 		const ages = 100 * 365 * 24 * time.Hour // any time that the corpus has
+		if err := signature.VerifyStandard(body, h, ages, specPublic); err == nil {
+			at, err := strconv.ParseInt(timestamp, 10, 64)
+			if err != nil {
+				t.Fatalf("the timestamp %q verifies", timestamp)
+			}
+			// Nobody finds another good signature of the same bytes.
+			if want, err := signature.SignStandard(body, id, time.Unix(at, 0), specPrivate); err != nil || !strings.Contains(" "+signatures+" ", " "+want+" ") {
+				t.Fatalf("VerifyStandard(%q, %q) by the public key = nil; the signature is %q, %v", id, signatures, want, err)
+			}
+		}
 		err := signature.VerifyStandard(body, h, ages, specSecret)
 		known := false
 		for _, e := range []error{nil, signature.ErrMissing, signature.ErrMalformed, signature.ErrTooOld, signature.ErrTooNew, signature.ErrMismatch} {

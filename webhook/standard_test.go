@@ -35,8 +35,17 @@ func standardHeaders(h http.Header) map[string][]string {
 }
 
 // TestStandardWebhooksSignsEachAttempt: the id stays, the time is that of the
-// attempt, and every secret verifies.
+// attempt, and every secret and every public key verifies alone.
 func TestStandardWebhooksSignsEachAttempt(t *testing.T) {
+	private, verify := []signature.Secret{newSecret, oldSecret}, []signature.Secret{newSecret, oldSecret}
+	for range 2 {
+		key := signature.NewStandardPrivateKey()
+		public, err := signature.StandardPublicKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		private, verify = append(private, key), append(verify, signature.Secret(public))
+	}
 	for _, url := range []string{"http://crm.example/hook", "https://crm.example/hook"} {
 		for _, h2 := range []bool{false, true} {
 			inBubble(t, func(t *testing.T, r *rig) {
@@ -48,7 +57,7 @@ func TestStandardWebhooksSignsEachAttempt(t *testing.T) {
 					ID:              "crm",
 					Endpoints:       []webhook.Endpoint{{URL: url, Headers: map[string]string{"X-Static": "1"}}},
 					Secret:          "shared",
-					StandardSecrets: []signature.Secret{newSecret, oldSecret},
+					StandardSecrets: private,
 				}}})
 				r.track("m-1")
 				requests, err := crm.Wait(t.Context(), 3)
@@ -57,7 +66,7 @@ func TestStandardWebhooksSignsEachAttempt(t *testing.T) {
 				}
 				var stamps []string
 				for _, q := range requests {
-					for _, secret := range []signature.Secret{newSecret, oldSecret} {
+					for _, secret := range verify {
 						// An attempt that hangs is looked at by now as well.
 						if err := signature.VerifyStandard(q.Body, q.Header, time.Minute, secret); err != nil {
 							t.Errorf("%s: request %d: %v", url, q.Number, err)
@@ -69,8 +78,10 @@ func TestStandardWebhooksSignsEachAttempt(t *testing.T) {
 					if id := q.Header.Get("webhook-id"); id != "m-1" {
 						t.Errorf("%s: request %d: webhook-id = %q, want m-1", url, q.Number, id)
 					}
-					if n := strings.Count(q.Header.Get("webhook-signature"), "v1,"); n != 2 {
-						t.Errorf("%s: request %d has %d signatures, want 2", url, q.Number, n)
+					for _, version := range []string{"v1,", "v1a,"} {
+						if n := strings.Count(q.Header.Get("webhook-signature"), version); n != 2 {
+							t.Errorf("%s: request %d has %d signatures %s, want 2", url, q.Number, n, version)
+						}
 					}
 					stamp := q.Header.Get("webhook-timestamp")
 					if stamp != fmt.Sprint(q.Time.Unix()) {
