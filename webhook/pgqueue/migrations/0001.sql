@@ -71,10 +71,10 @@ CREATE TABLE state (
 INSERT INTO state VALUES (0, clock_timestamp(), 0, clock_timestamp());
 
 -- put remembers new_keys, and stores chunks of the deliveries whose keys were not known: of
--- all, without keys. The keys and dues are those of the deliveries, chunk by chunk. It
--- A delivery
--- whose key is null is not remembered. It returns how many keys were not known, and the places of
--- those that were: null if none was. Their deliveries are stored as done. A chunk that is mine is claimed by the node.
+-- all, without keys. The keys and dues are those of the deliveries, chunk by chunk. A delivery
+-- whose key is null is not remembered. It returns how many keys were not known, and the places
+-- of those that were: null if none was. Their deliveries are stored as done. A chunk that is
+-- mine is claimed by the node.
 --
 -- Transactions of others call it, too: it finds by index whatever they have set, and
 -- whatever was known of the tables when its statements were planned. A transaction that
