@@ -34,6 +34,7 @@ var fuzzes = []soak{
 	// The server.
 	{name: "fuzz-collector", dir: "collector", fuzz: "FuzzHandler", what: "any request to the collector"},
 	{name: "fuzz-lines", dir: "cmd/hookferry/internal/admin", fuzz: "FuzzLines", what: "the lines of an uploaded list"},
+	{name: "fuzz-listen", dir: "cmd/hookferry", fuzz: "FuzzListen", what: "any webhook sent to hookferry listen"},
 	{name: "fuzz-config", dir: "cmd/hookferry/internal/config", fuzz: "FuzzDecode", what: "a configuration file"},
 
 	// The store in NATS.

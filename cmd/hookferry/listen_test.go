@@ -130,3 +130,32 @@ func TestListenAnswersAsTold(t *testing.T) {
 		})
 	}
 }
+
+// FuzzListen posts any body with any headers: listen says that signatures are good exactly
+// if they are, and prints nothing that a terminal would obey.
+func FuzzListen(f *testing.F) {
+	const secret, standard = signature.Secret("s3cret"), signature.Secret("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+	plain, err := signature.Sign([]byte("{}"), secret)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add([]byte("{}"), plain, "m1", "1700000000", "v1,x v1a,y")
+	f.Add([]byte("\x1b[2J"), "\x1b", "\x1b", "-9223372036854775808", "\x1b[2J,")
+	f.Fuzz(func(t *testing.T, body []byte, x, id, at, list string) {
+		r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
+		r.Header = http.Header{"X-Signature": {x}, "Webhook-Id": {id}, "Webhook-Timestamp": {at}, "Webhook-Signature": {list}}
+		var out bytes.Buffer
+		p := printer{secrets: []signature.Secret{secret}, standard: []signature.Secret{standard}, out: &out, status: http.StatusOK}
+		p.ServeHTTP(httptest.NewRecorder(), r)
+		said := p.check(body, r.Header)
+		if good := signature.Verify(body, x, secret) == nil; strings.HasPrefix(said, "signature ok") != good {
+			t.Errorf("said %q of a signature that is good: %t", said, good)
+		}
+		if good := signature.VerifyStandard(body, r.Header, 0, standard) == nil; strings.HasSuffix(said, "Standard Webhooks signature ok") != good {
+			t.Errorf("said %q of signatures that are good: %t", said, good)
+		}
+		if i := strings.IndexFunc(out.String(), func(r rune) bool { return r < ' ' && r != '\n' || r == 0x7f }); i >= 0 {
+			t.Errorf("printed %q, with a control character at %d", &out, i)
+		}
+	})
+}
