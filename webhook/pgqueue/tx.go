@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -46,7 +47,8 @@ func (s *putter) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (n in
 		if args == nil {
 			return nil
 		}
-		types := pgtype.NewMap()
+		types := typeMaps.Get().(*pgtype.Map)
+		defer typeMaps.Put(types)
 		for i, arg := range args { // any driver passes on the text of an array
 			if oid := arrays[i]; oid != 0 {
 				text, err := types.Encode(oid, pgtype.TextFormatCode, arg, nil)
@@ -68,6 +70,9 @@ var arrays = [13]uint32{
 	2: pgtype.UUIDArrayOID, 3: pgtype.ByteaArrayOID, 4: pgtype.BoolArrayOID, 5: pgtype.Int8ArrayOID, 6: pgtype.Int4ArrayOID,
 	7: pgtype.BoolArrayOID, 8: pgtype.TextArrayOID, 9: pgtype.ByteaArrayOID,
 }
+
+// typeMaps keeps maps, which remember how each type is encoded.
+var typeMaps = sync.Pool{New: func() any { return pgtype.NewMap() }}
 
 // FirstClaims implements webhook.Outbox.
 func (s *putter) FirstClaims() int64 { return s.firstClaims.Load() }
