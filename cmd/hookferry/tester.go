@@ -3,8 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"strings"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
@@ -15,16 +18,22 @@ prints each request, its signature, the answer and how long it took. A
 destination may be left out if there is only one. The exit status is 1 if an
 endpoint took one of them amiss.
 
+With --document the destination need not be set up: the file is a JSON object
+with the keys of a destination in the configuration file, and - is the standard
+input. Certificates and keys are PEM in it; variables and files are not read.
+
 Examples:
   hookferry test
   hookferry test acme --type track --event 'Order Completed'
   hookferry test http://localhost:9000/hook --type track --type identify
+  hookferry test --document acme.json --type track
 `
 
 func test(o *options) action {
 	types := o.choices("type", "`type` of call", callTypes...)
 	event := o.text("event", "", "the `name` of tracks, pages and screens")
 	source := o.text("source", "", "say what the filter of this `source` leaves out, too")
+	document := o.text("document", "", "test the destination that this `file` describes in JSON, - for the standard input")
 	f := newAdminFlags(o)
 	return f.action(func(ctx context.Context, c *api.Client, args []string, p process) (err error) {
 		if len(args) > 1 {
@@ -32,6 +41,12 @@ func test(o *options) action {
 		}
 		request := api.TestRequest{Types: *types, Event: *event, Source: *source}
 		switch {
+		case *document != "" && len(args) == 1:
+			return usagef("want a destination, a URL or --document")
+		case *document != "":
+			if request.Document, err = readDocument(*document, p); err != nil {
+				return err
+			}
 		case len(args) == 1 && strings.Contains(args[0], "://"):
 			request.URL = args[0]
 		case len(args) == 1:
@@ -71,6 +86,33 @@ func test(o *options) action {
 		}
 		return nil
 	})
+}
+
+// maxDocument bounds the file of a destination in bytes, as the server does.
+const maxDocument = 1 << 20
+
+// readDocument reads a destination from a file, or from the standard input. Its errors repeat
+// nothing of what it reads, since that has secrets in it.
+func readDocument(name string, p process) (document map[string]any, err error) {
+	in := p.stdin
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	text, err := io.ReadAll(io.LimitReader(in, maxDocument+1))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("reading %s: %w", name, err)
+	case len(text) > maxDocument:
+		return nil, fmt.Errorf("%s has more than %d bytes", name, maxDocument)
+	case json.Unmarshal(text, &document) != nil || document == nil:
+		return nil, fmt.Errorf("%s is not a JSON object", name)
+	}
+	return document, nil
 }
 
 func writeExchange(s screen, e api.Exchange) error {

@@ -236,7 +236,7 @@ func shapeOf(t reflect.Type) string {
 	switch t {
 	case reflect.TypeFor[time.Time](), reflect.TypeFor[*time.Time]():
 		return "string date-time"
-	case reflect.TypeFor[json.RawMessage]():
+	case reflect.TypeFor[json.RawMessage](), reflect.TypeFor[any]():
 		return "any"
 	case reflect.TypeFor[*float64]():
 		return "number or null"

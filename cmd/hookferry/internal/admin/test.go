@@ -65,7 +65,7 @@ var samples = map[string]func(id, name string) analytics.Message{
 // sampleTypes are the types of samples, in the order in which they are shown.
 var sampleTypes = []string{"identify", "track", "page", "screen", "group", "alias"}
 
-// test sends samples to a destination, or to a URL.
+// test sends samples to a destination, to a URL, or to what a document describes.
 func (h *Handler) test(w http.ResponseWriter, r *http.Request) error {
 	if q := queryOf(r); q.err != nil {
 		return q.err
@@ -124,9 +124,21 @@ func (h *Handler) test(w http.ResponseWriter, r *http.Request) error {
 
 // testDestination returns what a test is for.
 func (h *Handler) testDestination(asked *api.TestRequest) (*webhook.Destination, error) {
+	given := 0
+	for _, is := range []bool{asked.Destination != "", asked.URL != "", asked.Document != nil} {
+		if is {
+			given++
+		}
+	}
 	switch {
-	case (asked.Destination == "") == (asked.URL == ""):
-		return nil, badRequest("destination", "want a destination or a url")
+	case given != 1:
+		return nil, badRequest("destination", "want a destination, a url or a document")
+	case asked.Document != nil:
+		d, err := config.ParseDestination(asked.Document)
+		if err != nil {
+			return nil, wrongDocument(err)
+		}
+		return d.Webhook, nil
 	case asked.URL != "":
 		return &webhook.Destination{ID: "test", Endpoints: []webhook.Endpoint{{URL: asked.URL}}}, nil
 	}
@@ -134,6 +146,21 @@ func (h *Handler) testDestination(asked *api.TestRequest) (*webhook.Destination,
 		return nil, err
 	}
 	return h.config.Settings().Destination(asked.Destination).Webhook, nil
+}
+
+// wrongDocument is the answer to a document that config refuses. It names the first key that
+// is wrong as the field, and says all that is wrong.
+func wrongDocument(err error) error {
+	var wrong *config.Error
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	field := func(p config.Problem) string { return strings.TrimSuffix("document."+p.Key, ".") }
+	said := make([]string, len(wrong.Problems))
+	for i, p := range wrong.Problems {
+		said[i] = field(p) + " " + p.Text
+	}
+	return badRequest(field(wrong.Problems[0]), "%s", strings.Join(said, "; "))
 }
 
 // try sends one sample. What is written in the settings, and what somebody who

@@ -65,3 +65,36 @@ func TestTestOfAURL(t *testing.T) {
 		}
 	}
 }
+
+// A destination is tested before it is set up, with its headers, its secret and its filter.
+func TestTestOfADocument(t *testing.T) {
+	s := newServerOnSystem(t)
+	request := func(url string) api.TestRequest {
+		return api.TestRequest{Types: []string{"track"}, Document: map[string]any{
+			"endpoints": []any{map[string]any{"url": url, "headers": map[string]any{"X-Key": "s3cret"}}},
+			"secret":    secret,
+			"filter":    map[string]any{"exclude": []any{"track"}},
+		}}
+	}
+	got := ask[api.TestResult](s, 200, "POST", api.TestPath, request("http://"+s.receiver.Listener.Addr().String()+"/new"))
+	if len(got.Exchanges) != 1 {
+		t.Fatalf("%d exchanges, want 1", len(got.Exchanges))
+	}
+	x := got.Exchanges[0]
+	if x.Status != 200 || !x.Filtered || signature.Verify(x.Body, x.Signature, secret) != nil || !slices.Contains(x.Headers, api.Header{Name: "X-Key", Value: "[redacted]"}) {
+		t.Errorf("%+v", x)
+	}
+	for _, tt := range []struct {
+		name    string
+		request api.TestRequest
+		field   string
+	}{
+		{"a document that is refused", request("ftp://user:passw0rd@a.example/?x=s3cret"), "document.endpoints[0].url"},
+		{"a document and a destination", api.TestRequest{Destination: "crm", Document: map[string]any{"id": "x"}}, "destination"},
+		{"none of them", api.TestRequest{}, "destination"},
+	} {
+		if got := ask[api.Error](s, 400, "POST", api.TestPath, tt.request); got.Field != tt.field {
+			t.Errorf("%s: %+v, want the field %s", tt.name, got, tt.field)
+		}
+	}
+}

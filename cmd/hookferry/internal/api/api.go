@@ -506,9 +506,12 @@ type Progress struct {
 // A TestRequest asks for a sample of calls to be sent now, past the queue.
 type TestRequest struct {
 	// Destination is whose endpoints, headers and secrets are used; or URL
-	// alone. One of them is set.
-	Destination string `json:"destination,omitempty"`
-	URL         string `json:"url,omitempty"`
+	// alone; or Document, the settings of a destination that is not set up yet: the
+	// keys of one in the configuration file, with certificates as PEM. One of them is
+	// set.
+	Destination string         `json:"destination,omitempty"`
+	URL         string         `json:"url,omitempty"`
+	Document    map[string]any `json:"document,omitempty"`
 	// Types are those of the calls; none means all six.
 	Types []string `json:"types,omitempty"`
 	// Event is the name of tracks, pages and screens. Empty means that of the sample.

@@ -326,34 +326,40 @@ func (c *checker) destinations() {
 				c.problem(key+".id", "is no name in the path of a URL, as the admin API has it")
 			}
 		}
-		w := &webhook.Destination{
-			ID: d.ID, Disabled: !d.Enabled, Secret: d.Secret, StandardSecrets: d.StandardSecrets,
-			Filter:  webhook.Filter(d.Filter),
-			Timeout: d.Timeout, Window: d.Window, Schedule: webhook.Schedule(d.Schedule), NetHTTP: d.NetHTTP,
-			MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst,
+		c.destination(key, d)
+	}
+}
+
+// destination checks what a forwarder takes of the destination at key, and makes its
+// Webhook if there is nothing wrong.
+func (c *checker) destination(key string, d *Destination) {
+	w := &webhook.Destination{
+		ID: d.ID, Disabled: !d.Enabled, Secret: d.Secret, StandardSecrets: d.StandardSecrets,
+		Filter:  webhook.Filter(d.Filter),
+		Timeout: d.Timeout, Window: d.Window, Schedule: webhook.Schedule(d.Schedule), NetHTTP: d.NetHTTP,
+		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst,
+	}
+	for _, e := range d.Endpoints {
+		we := webhook.Endpoint{URL: e.URL.Reveal()}
+		if len(e.Headers) > 0 {
+			we.Headers = make(map[string]string, len(e.Headers))
 		}
-		for _, e := range d.Endpoints {
-			we := webhook.Endpoint{URL: e.URL.Reveal()}
-			if len(e.Headers) > 0 {
-				we.Headers = make(map[string]string, len(e.Headers))
-			}
-			for name, value := range e.Headers {
-				we.Headers[name] = value.Reveal()
-			}
-			w.Endpoints = append(w.Endpoints, we)
+		for name, value := range e.Headers {
+			we.Headers[name] = value.Reveal()
 		}
-		if t := c.clientTLS(key+".tls", d.TLS); t != nil {
-			w.TLS = &webhook.TLS{Certificates: t.Certificates, RootCAs: t.RootCAs}
+		w.Endpoints = append(w.Endpoints, we)
+	}
+	if t := c.clientTLS(under(key, "tls"), d.TLS); t != nil {
+		w.TLS = &webhook.TLS{Certificates: t.Certificates, RootCAs: t.RootCAs}
+	}
+	refused := refusals(w.Validate())
+	for _, r := range refused {
+		if r.Field != "ID" { // that was told above
+			c.problem(under(key, keyOf(r.Field)), "%s", r.Problem)
 		}
-		refused := refusals(w.Validate())
-		for _, r := range refused {
-			if r.Field != "ID" { // that was told above
-				c.problem(key+"."+keyOf(r.Field), "%s", r.Problem)
-			}
-		}
-		if len(refused) == 0 {
-			d.Webhook = w
-		}
+	}
+	if len(refused) == 0 {
+		d.Webhook = w
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -600,6 +602,66 @@ func FuzzDecode(f *testing.F) {
 			if err != nil && reflect.TypeOf(err) != reflect.TypeFor[*Error]() {
 				t.Errorf("Complete: %T %v", err, err)
 			}
+		}
+	})
+}
+
+func TestParseDestination(t *testing.T) {
+	t.Setenv("HOOKFERRY_SENTINEL", "SENTINEL")
+	secret := write(t, "SENTINEL")
+	endpoints := []any{map[string]any{"url": "https://a.example/"}}
+	for _, tt := range []struct {
+		name     string
+		document map[string]any
+		want     []string // the keys of the problems
+	}{
+		{"an endpoint", map[string]any{"endpoints": endpoints}, nil},
+		{"all kinds of values", map[string]any{
+			"id": "crm", "enabled": false, "endpoints": endpoints, "secret": "s", "timeout": "2s", "window": "1h", "maxRate": 0.5, "maxConcurrent": 3.0,
+			"netHTTP": true, "filter": map[string]any{"include": []any{"track:\U0001f600 <&> \u2028*"}},
+		}, nil},
+		{"nothing", map[string]any{}, []string{"endpoints"}},
+		{"no id", map[string]any{"id": "", "endpoints": endpoints}, []string{"id"}},
+		{"an unknown key", map[string]any{"endpoints": endpoints, "secrets": "SENTINEL"}, []string{"secrets"}},
+		{"null", map[string]any{"endpoints": endpoints, "secret": nil}, []string{"secret"}},
+		{"several", map[string]any{"endpoints": []any{map[string]any{"url": "ftp://SENTINEL@a.example/"}}, "timeout": "SENTINEL"}, []string{"timeout", "endpoints[0].url"}},
+		{"a file as a certificate", map[string]any{"endpoints": endpoints, "tls": map[string]any{"ca": secret}}, []string{"tls.ca"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := ParseDestination(tt.document)
+			var got []string
+			var wrong *Error
+			if errors.As(err, &wrong) {
+				for _, p := range wrong.Problems {
+					got = append(got, p.Key)
+				}
+			}
+			if !slices.Equal(got, tt.want) || err != nil && strings.Contains(err.Error(), "SENTINEL") {
+				t.Errorf("ParseDestination: %v, want problems of %v", err, tt.want)
+			}
+		})
+	}
+
+	// No text of a client stands for a file or a variable of the server.
+	for _, text := range []string{"file:" + secret, "${HOOKFERRY_SENTINEL}", "${"} {
+		d, err := ParseDestination(map[string]any{"endpoints": endpoints, "secret": text})
+		if err != nil || d.Webhook.Secret.Reveal() != text {
+			t.Errorf("ParseDestination of the secret %q: %v, or another secret", text, err)
+		}
+	}
+}
+
+func FuzzParseDestination(f *testing.F) {
+	f.Add([]byte(`{"endpoints": [{"url": "https://a.example/", "headers": {"A": "b"}}], "secret": "s", "timeout": "2s"}`))
+	f.Add([]byte(`{"id": "\ud83d\ude00\u0000\u007f\u0085\ufffe", "tls": {"ca": "x"}, "maxRate": 1e300}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var document map[string]any
+		if json.Unmarshal(text, &document) != nil {
+			return
+		}
+		d, err := ParseDestination(document)
+		if err != nil && reflect.TypeOf(err) != reflect.TypeFor[*Error]() || err == nil && d.Webhook == nil {
+			t.Errorf("ParseDestination: %v, %T %v", d, err, err)
 		}
 	})
 }

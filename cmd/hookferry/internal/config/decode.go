@@ -37,6 +37,7 @@ const (
 // problem, and its errors may repeat what a value is.
 type decoder struct {
 	folder   string // relative paths begin there
+	literal  bool   // texts are what they say: no variables, no files
 	getenv   func(string) string
 	places   map[string]place // by key
 	files    []File           // that were read
@@ -54,8 +55,11 @@ func newDecoder(path string, getenv func(string) string) *decoder {
 	}
 }
 
-// decode reads a file into s, which has the defaults.
-func (d *decoder) decode(text []byte, s *Settings) {
+// given is the Path of a Pem whose content is in the document.
+const given = "given"
+
+// decode reads a file into s, a pointer to a value that has the defaults.
+func (d *decoder) decode(text []byte, s any) {
 	var document, more yaml.Node
 	loader, err := yaml.NewLoader(bytes.NewReader(text))
 	if err == nil {
@@ -211,6 +215,9 @@ func (d *decoder) text(key string, n *yaml.Node) (string, bool) {
 		return "", false
 	}
 	text := n.Value
+	if d.literal {
+		return text, true
+	}
 	var b strings.Builder
 	for {
 		before, rest, found := strings.Cut(text, "${")
@@ -257,7 +264,7 @@ func scalar(v reflect.Value) func(d *decoder, text string) (problem string) {
 	case *signature.Secret:
 		return func(d *decoder, text string) string {
 			path, isFile := strings.CutPrefix(text, "file:")
-			if !isFile {
+			if !isFile || d.literal {
 				*p = signature.Secret(text)
 				return ""
 			}
@@ -271,6 +278,10 @@ func scalar(v reflect.Value) func(d *decoder, text string) (problem string) {
 		}
 	case *Pem:
 		return func(d *decoder, text string) string {
+			if d.literal {
+				*p = Pem{Path: given, Data: signature.Secret(text)}
+				return ""
+			}
 			content, problem := d.read(text)
 			*p = Pem{Path: text, Data: signature.Secret(content)}
 			return problem
