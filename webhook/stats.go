@@ -46,6 +46,8 @@ type Stats struct {
 	// Dead counts the deliveries given up, by reason. Only reasons that
 	// occurred are in it.
 	Dead map[Reason]int64
+	// Discarded counts the deliveries that DiscardWaiting has forgotten.
+	Discarded int64
 	// Forgotten counts the dead letters that were discarded to keep the bounds
 	// of the Config.
 	Forgotten Forgotten
@@ -124,7 +126,7 @@ type Failure struct {
 }
 
 type counters struct {
-	accepted, inTransaction, duplicates, off, filtered, transformErrors, delivered, retried atomic.Int64
+	accepted, inTransaction, duplicates, off, filtered, transformErrors, delivered, retried, discarded atomic.Int64
 
 	dead [len(reasons)]atomic.Int64
 
@@ -221,6 +223,7 @@ func (f *Forwarder) Stats() Stats {
 		Delivered: c.delivered.Load(),
 		Retried:   c.retried.Load(),
 		Resent:    f.client.Resent(),
+		Discarded: c.discarded.Load(),
 		Dead:      reasonCounts(func(i int) int64 { return c.dead[i].Load() }),
 		Forgotten: Forgotten{Age: c.forgottenAge.Load(), Size: c.forgottenSize.Load()},
 	}

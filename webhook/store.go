@@ -68,8 +68,7 @@ type Store interface {
 	// Heads yields, for each destination, when its earliest fresh delivery and its
 	// earliest retry that are not claimed are due. Unless all is set it yields only
 	// destinations whose heads somebody else has changed since the call before: another
-	// node, a transaction, Revive, or the end of a node's
-	// claims. It holds no lock between two yields. An error ends it.
+	// node, a transaction, Revive, Change, or the end of a node's claims. It holds no lock between two yields. An error ends it.
 	Heads(ctx context.Context, all bool) iter.Seq2[Head, error]
 
 	// Changed returns a channel that has a value when Heads may have news. There may be
@@ -174,6 +173,11 @@ type Keeper interface {
 	// included. It begins with the first if that one does not wait any more. It holds no
 	// lock between two yields. An error ends it.
 	Waiting(ctx context.Context, destination, after string) iter.Seq2[Delivery, error]
+	// Change does with the deliveries that filter selects, and that wait, what to says, but not
+	// with what is claimed. It returns how many there were, and how many it passed over because
+	// they are claimed. After an error n of them are changed, or more. What it makes due is
+	// news for Heads. A filter without a destination is an error.
+	Change(ctx context.Context, filter WaitingFilter, to Change) (n, claimed int, err error)
 	// Erase removes the deliveries and dead letters that carry data of a user, by their
 	// User, in every destination, but not what is claimed. It returns how many there
 	// were and how many it passed over because they are claimed. An empty user is an error.

@@ -453,11 +453,15 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
 		s.news[d.Destination] = true
 		return s.lineOf(e.n, d)
 	})
+	s.notify()
+	return n, err
+}
+
+func (s *Store) notify() {
 	select {
 	case s.changed <- struct{}{}:
 	default: // it has a value that nobody has taken yet
 	}
-	return n, err
 }
 
 // Discard implements webhook.Keeper.
@@ -497,20 +501,48 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 	if user == "" {
 		return 0, 0, errors.New("store: erasure without a user")
 	}
+	return s.change(ctx, func(e *entry) bool { return e.User == user }, func(e *entry) (line, bool) {
+		return line{N: e.n, At: s.Now()}, true
+	})
+}
+
+// Change implements webhook.Keeper.
+func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
+	if err := to.Check(&filter); err != nil {
+		return 0, 0, err
+	}
+	n, claimed, err = s.change(ctx, func(e *entry) bool { return e.Key == "" && filter.Match(&e.Delivery) }, func(e *entry) (line, bool) {
+		if to == webhook.Discarded {
+			return line{N: e.n, At: s.Now()}, true
+		}
+		d := e.Delivery
+		if !d.Hasten(s.Now()) {
+			return line{}, false
+		}
+		s.news[d.Destination] = true
+		return s.lineOf(e.n, d), true
+	})
+	s.notify()
+	return n, claimed, err
+}
+
+// change writes what becomes of the entries that match and are not claimed. It returns how many
+// change, and how many are claimed.
+func (s *Store) change(ctx context.Context, match func(*entry) bool, become func(*entry) (line, bool)) (n, claimed int, err error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, 0, err
 	}
 	defer s.mu.Unlock()
 	var ls []line
-	for _, e := range s.find(func(e *entry) bool { return e.User == user }) {
+	for _, e := range s.find(match) {
 		if e.Claim != 0 {
 			claimed++
-		} else {
-			ls = append(ls, line{N: e.n, At: s.Now()})
+		} else if l, changes := become(e); changes {
+			ls = append(ls, l)
 		}
 	}
 	if err := s.commit(ls...); err != nil {
-		return 0, 0, err
+		return 0, claimed, err
 	}
 	return len(ls), claimed, nil
 }

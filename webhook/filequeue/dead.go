@@ -140,15 +140,12 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 		for i := range ds {
 			d := &ds[i].DeadLetter
 			d.Due, d.Expires, d.Tries, d.Closed, d.Reason, d.Died = s.Now(), time.Time{}, 0, nil, "", time.Time{}
-			payload, err := statePayload(nil, d, d.Size())
+			state, err := stateRecord(kindFresh, d, d.Size())
 			if err != nil {
-				return n, fmt.Errorf("filequeue: %w", err)
+				return n, err
 			}
-			r := revival{record: newRecord(kindFresh, payload), point: ds[i].at, dest: d.Destination, body: int64(len(d.Body))}
-			r.user = userHash(d.User)
-			r.summarizeState(d, d.Size())
-			rs = append(rs, r)
-			size += recordSize(len(payload))
+			rs = append(rs, revival{record: state, point: ds[i].at, dest: d.Destination, body: int64(len(d.Body))})
+			size += recordSize(len(state.payload))
 		}
 		if len(ds) == 0 {
 			continue
@@ -189,10 +186,7 @@ func (g *group) revive(rs []revival, n *int) {
 		r.seq = e.seq
 		g.add(&r.record)
 		g.then(func(seg *segment) {
-			g.segs.count(&e, -1)
-			e.setState(seg.number, &r.summary)
-			e.setBytes(r.body)
-			g.segs.count(&e, 1)
+			g.restate(&e, seg, &r.summary, r.body)
 			l := g.lane(r.dest)
 			g.enqueue(l, e, false)
 			g.tell(l)

@@ -197,7 +197,7 @@ func (g *group) erase(all []*traced, changed []bool, n *int) {
 			t.claimed = true
 			continue
 		}
-		e, lane, ok := g.takeTraced(t)
+		e, waits, ok := g.takeTraced(t)
 		if !ok {
 			changed[i] = true
 			continue
@@ -210,8 +210,8 @@ func (g *group) erase(all []*traced, changed []bool, n *int) {
 		refs = append(refs, ref{t.seq, e.put.seg})
 		g.then(func(*segment) {
 			g.segs.count(&e, -1)
-			if lane != nil {
-				g.dequeue(lane)
+			if waits {
+				g.dequeue(g.lane(t.dest)) // which may have been removed and made anew
 			}
 		})
 	}
@@ -219,18 +219,18 @@ func (g *group) erase(all []*traced, changed []bool, n *int) {
 	g.then(func(*segment) { *n += len(refs) })
 }
 
-// takeTraced takes the entry of a delivery out of where it was found to be. The lane is nil if it
-// does not wait.
-func (g *group) takeTraced(t *traced) (e entry, l *lane, ok bool) {
+// takeTraced takes the entry of a delivery out of where it was found to be.
+func (g *group) takeTraced(t *traced) (e entry, waits, ok bool) {
 	p := point{t.latest.due, t.seq}
 	k := t.latest.kind
 	if k == kindDead || k == kindDelivered {
 		e, ok = g.take(g.index.list(k), p)
-		return e, nil, ok
+		return e, false, ok
 	}
-	if l = g.lanes[t.dest]; l == nil {
-		return e, nil, false
+	l := g.lanes[t.dest]
+	if l == nil {
+		return e, true, false
 	}
 	e, ok = g.take(l.queue(k == kindRetry || k == kindPut && t.latest.retry), p)
-	return e, l, ok
+	return e, true, ok
 }

@@ -92,6 +92,15 @@ func (l *listed) remove(p point) (entry, bool) {
 	return e, ok
 }
 
+// restate notes that the state of an entry is in another record now. bytes is what the entry is to
+// return for its bytes.
+func (x *index) restate(e *entry, seg *segment, state *summary, bytes int64) {
+	x.segs.count(e, -1)
+	e.setState(seg.number, state)
+	e.setBytes(bytes)
+	x.segs.count(e, 1)
+}
+
 // list returns where dead letters are, or what is in the history.
 func (x *index) list(k kind) *listed {
 	if k == kindDelivered {

@@ -159,7 +159,6 @@ func (j *janitor) moves(from uint32) (moves []*move) {
 			moves = append(moves, &m)
 		}
 	}
-	stateOf := map[bool]kind{false: kindFresh, true: kindRetry}
 	j.index.mu.Lock()
 	x := j.index
 	var lanes []string
@@ -167,7 +166,7 @@ func (j *janitor) moves(from uint32) (moves []*move) {
 		lanes = append(lanes, name)
 	}
 	for _, c := range x.claims.byID {
-		add(move{was: c.entry, kind: stateOf[c.retry], dest: c.lane.name, find: findWaiting(c.lane.name, c.retry, c.point())})
+		add(move{was: c.entry, kind: waitingKind(c.retry), dest: c.lane.name, find: findWaiting(c.lane.name, c.retry, c.point())})
 	}
 	for _, e := range x.settings {
 		add(move{was: e.entry, kind: kindSetting, name: e.Name, find: func(x *index, _ bool) *entry {
@@ -212,8 +211,8 @@ func (j *janitor) moves(from uint32) (moves []*move) {
 		}
 	}
 	for _, name := range lanes {
-		for retry, state := range stateOf {
-			walk(move{kind: state, dest: name}, func(x *index) *queue {
+		for _, retry := range []bool{false, true} {
+			walk(move{kind: waitingKind(retry), dest: name}, func(x *index) *queue {
 				if l := x.lanes[name]; l != nil {
 					return l.queue(retry)
 				}

@@ -238,16 +238,30 @@ func putPayload(b []byte, at int64, d *webhook.Delivery) ([]byte, error) {
 	return d.AppendBinary(binary.LittleEndian.AppendUint64(b, uint64(at)))
 }
 
-// statePayload appends the payload of a state: what d has that may change.
-func statePayload(b []byte, d *webhook.DeadLetter, size int64) ([]byte, error) {
+// waitingKind returns the kind of the state of a delivery that waits.
+func waitingKind(retry bool) kind {
+	if retry {
+		return kindRetry
+	}
+	return kindFresh
+}
+
+// stateRecord returns the record of a state: what d has that may change. size is the Size of d.
+func stateRecord(k kind, d *webhook.DeadLetter, size int64) (record, error) {
 	state := webhook.DeadLetter{Reason: d.Reason, Died: d.Died, Delivery: webhook.Delivery{
 		Due: d.Due, Expires: d.Expires, Tries: d.Tries, Closed: d.Closed, Attempts: d.Attempts,
 	}}
-	b, err := state.AppendBinary(binary.AppendUvarint(b, uint64(size)))
+	b, err := state.AppendBinary(binary.AppendUvarint(nil, uint64(size)))
 	if err == nil && recordSize(len(b)) > maxState {
 		err = fmt.Errorf("attempts of %d bytes, more than %d", len(b), maxState)
 	}
-	return b, err
+	if err != nil {
+		return record{}, fmt.Errorf("filequeue: %w", err)
+	}
+	r := newRecord(k, b)
+	r.user = userHash(d.User)
+	r.summarizeState(d, size)
+	return r, nil
 }
 
 // readPut reads the payload of a kindPut.

@@ -66,22 +66,19 @@ func (t *settlement) apply(x *index, seg *segment) {
 		c.lane.queue(c.retry).push(c.entry)
 		return
 	}
-	x.segs.count(&c.entry, -1)
 	e := c.entry
-	if t.payload == nil { // done, and not to be kept
+	switch {
+	case t.payload == nil: // done, and not to be kept
+		x.segs.count(&e, -1)
 		x.dequeue(c.lane)
-		return
-	}
-	e.setState(seg.number, &t.summary)
-	if t.kind == kindFresh || t.kind == kindRetry {
-		e.setBytes(c.body)
+	case t.kind == kindFresh || t.kind == kindRetry:
+		x.restate(&e, seg, &t.summary, c.body)
 		c.lane.queue(t.kind == kindRetry).push(e)
-	} else {
-		e.setBytes(t.bytes)
+	default:
+		x.restate(&e, seg, &t.summary, t.bytes)
 		x.list(t.kind).push(e)
 		x.dequeue(c.lane)
 	}
-	x.segs.count(&e, 1)
 }
 
 // settlement prepares one for an op. The error is about it alone.
@@ -100,9 +97,7 @@ func (s *Store) settlement(by *webhook.Settlement) (t settlement, err error) {
 			d.Died = s.Now()
 		}
 	case webhook.Retry:
-		if k = kindRetry; d.Expires.IsZero() {
-			k = kindFresh
-		}
+		k = waitingKind(!d.Expires.IsZero())
 	case webhook.Bury:
 	default:
 		return t, fmt.Errorf("filequeue: settlement with verdict %d", by.Verdict)
@@ -133,14 +128,8 @@ func (s *Store) settlement(by *webhook.Settlement) (t settlement, err error) {
 		d.Body = nil
 	}
 	size := d.Size() - int64(len(d.Body)) + held.body
-	payload, err := statePayload(nil, &d, size)
-	if err != nil {
-		return t, fmt.Errorf("filequeue: %w", err)
-	}
-	t.record = newRecord(k, payload)
-	t.user = userHash(by.Delivery.User)
-	t.summarizeState(&d, size)
-	return t, nil
+	t.record, err = stateRecord(k, &d, size)
+	return t, err
 }
 
 // Settle implements webhook.Store.

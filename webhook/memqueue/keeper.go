@@ -239,6 +239,35 @@ func (s *Store) Set(ctx context.Context, e webhook.Setting) (uint64, error) {
 	return s.seq, nil
 }
 
+// Change implements webhook.Keeper.
+func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
+	if err := to.Check(&filter); err != nil {
+		return 0, 0, err
+	}
+	if err := s.lock(ctx); err != nil {
+		return 0, 0, err
+	}
+	defer s.mu.Unlock()
+	l := s.lanes[filter.Destination]
+	if l == nil {
+		return 0, 0, nil
+	}
+	now := now()
+	n, claimed = l.change(filter.Match, func(it *item) bool {
+		if to == webhook.Discarded {
+			s.drop(it)
+			return true
+		}
+		if !it.Hasten(now) {
+			return false
+		}
+		it.at = now.UnixMicro()
+		s.tell(l)
+		return true
+	})
+	return n, claimed, nil
+}
+
 // Erase implements webhook.Keeper.
 func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
@@ -249,24 +278,11 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 	}
 	defer s.mu.Unlock()
 	for _, l := range s.lanes {
-		before := erased
-		for it := range l.all() {
-			if it.User == user && it.Claim != 0 {
-				claimed++
-			} else if it.User == user {
-				s.drop(it)
-				erased++
-			}
-		}
-		if erased == before {
-			continue
-		}
-		l.fresh, l.retries = queue{}, queue{}
-		for it := range l.all() {
-			if it.next, it.child = nil, nil; it.Claim == 0 {
-				it.queue().push(it)
-			}
-		}
+		n, held := l.change(func(d *webhook.Delivery) bool { return d.User == user }, func(it *item) bool {
+			s.drop(it)
+			return true
+		})
+		erased, claimed = erased+n, claimed+held
 	}
 	erased += s.forget(func(d *webhook.DeadLetter) bool { return d.User == user })
 	return erased, claimed, nil

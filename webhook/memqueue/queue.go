@@ -69,6 +69,30 @@ func (l *lane) all() iter.Seq[*item] {
 	}
 }
 
+// change calls each with the items that match and are not claimed, and makes the queues anew if
+// it reports a change of any. It returns how many were changed, and how many are claimed.
+func (l *lane) change(match func(*webhook.Delivery) bool, each func(*item) bool) (n, claimed int) {
+	for it := range l.all() {
+		switch {
+		case !match(&it.Delivery):
+		case it.Claim != 0:
+			claimed++
+		case each(it):
+			n++
+		}
+	}
+	if n == 0 {
+		return 0, claimed
+	}
+	l.fresh, l.retries = queue{}, queue{}
+	for it := range l.all() {
+		if it.next, it.child = nil, nil; it.Claim == 0 {
+			it.queue().push(it)
+		}
+	}
+	return n, claimed
+}
+
 // head returns when the first items that are not claimed are due.
 func (l *lane) head() webhook.Head {
 	return webhook.Head{Destination: l.name, Fresh: l.fresh.first().due(), Retry: l.retries.first().due()}

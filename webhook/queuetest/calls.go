@@ -81,6 +81,10 @@ func (b *busy) calls() map[string]func(ctx context.Context) error {
 		ss := settlements(s, verdict, b.claimed)
 		calls[fmt.Sprint("Settle with verdict ", verdict)] = func(ctx context.Context) error { _, err := s.Settle(ctx, ss); return err }
 	}
+	calls["Change"] = func(ctx context.Context) error {
+		_, _, err := s.Change(ctx, webhook.WaitingFilter{Destination: "a"}, webhook.Discarded)
+		return err
+	}
 	calls["Erase"] = func(ctx context.Context) error { _, _, err := s.Erase(ctx, "user"); return err }
 	calls["Set"] = func(ctx context.Context) error {
 		_, err := s.Set(ctx, webhook.Setting{Name: "doc/3", Value: []byte("{}")})

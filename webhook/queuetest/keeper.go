@@ -82,6 +82,52 @@ var keeperCases = []testCase{
 		k.put(got...)
 		k.fetch(60, "d0", "d1")
 	}},
+	{"Change", "Change does with the deliveries that filter selects, and that wait, what to says, but not with what is claimed. It returns how many there were, and how many it passed over because they are claimed. A filter without a destination is an error.", 0, func(k *kit) {
+		for i := range 600 { // more than a store reads at once
+			d := k.full("d", fmt.Sprint(i))
+			if d.Event, d.User = fmt.Sprint("event ", i%3), fmt.Sprint("user ", i%5); i%4 == 0 {
+				d.Expires, d.Tries = time.Time{}, 0
+			}
+			if i%2 == 0 {
+				d.Due = k.s.Now().Add(time.Duration(i+1) * time.Hour)
+				d.Closed = []webhook.Closed{{Endpoint: 1}, {Endpoint: 2, Until: d.Due}}
+			}
+			k.put(d)
+		}
+		k.put(k.deliveries("other", 3)...)
+		got := k.fetch(20, "d")
+		for _, to := range []webhook.Change{webhook.DueNow, webhook.Discarded} {
+			k.change(webhook.WaitingFilter{Destination: "nobody"}, to)
+			k.change(webhook.WaitingFilter{Destination: "d", ID: "no such"}, to)
+			k.change(webhook.WaitingFilter{Destination: "d", ID: "8"}, to)
+			k.change(webhook.WaitingFilter{Destination: "d", User: "user 2", Event: "event 1"}, to)
+			k.change(webhook.WaitingFilter{Destination: "d", ID: got[0].ID}, to)
+			k.compare()
+			if _, _, err := k.s.Change(k.ctx, webhook.WaitingFilter{User: "user 1"}, to); err == nil {
+				k.Error("Change without a destination is no error")
+			}
+		}
+		if _, _, err := k.s.Change(k.ctx, webhook.WaitingFilter{Destination: "d"}, 0); err == nil {
+			k.Error("Change to nothing is no error")
+		}
+		k.restart()
+		k.compare()
+		k.change(webhook.WaitingFilter{Destination: "d", Event: "event 0"}, webhook.DueNow)
+		k.fetch(1000, "d")
+		k.restart()
+		k.change(webhook.WaitingFilter{Destination: "d"}, webhook.Discarded)
+		k.compare()
+		k.put(got...) // are remembered
+		k.compare()
+	}},
+	{"ChangeHeads", "What it makes due is news for Heads.", 0, func(k *kit) {
+		d := k.full("d", "1")
+		d.Due = k.s.Now().Add(time.Hour)
+		k.put(d)
+		k.compare()
+		k.change(webhook.WaitingFilter{Destination: "d"}, webhook.DueNow)
+		k.news(k.s, func(name string) bool { return name == "d" })
+	}},
 	{"Settings", "Settings yields the settings whose names begin with prefix, in the order of their names. It holds no lock between two yields.", 0, func(k *kit) {
 		for i := range 600 { // more than a store reads at once
 			k.set(fmt.Sprintf("list/%04d", i*7%600), fmt.Append(nil, "value ", i), 0)

@@ -238,10 +238,45 @@ func (k *kit) exhume(revive bool, keys ...string) {
 	if n, err := do(k.ctx, keys...); n != want || err != nil {
 		k.Fatalf("Revive (%t) or Discard of %q = %d, %v, want %d", revive, keys, n, err, want)
 	}
-	if k.traits.Bubble || !revive {
+	if revive {
+		k.learnDues(time.Time{})
+	}
+}
+
+// change calls Change.
+func (k *kit) change(f webhook.WaitingFilter, to webhook.Change) {
+	k.Helper()
+	changed, claimed := 0, 0
+	now := k.s.Now()
+	for id, h := range k.held {
+		switch {
+		case !f.Match(h):
+		case h.Claim != 0:
+			claimed++
+		case to == webhook.Discarded:
+			delete(k.held, id)
+			changed++
+		case h.Hasten(now):
+			changed++
+		}
+	}
+	if n, passed, err := k.s.Change(k.ctx, f, to); n != changed || passed != claimed || err != nil {
+		k.Fatalf("Change(%+v, %d) = %d, %d, %v, want %d, %d", f, to, n, passed, err, changed, claimed)
+	}
+	if to == webhook.DueNow {
+		k.learnDues(now)
+	}
+}
+
+// learnDues sets the Due of what the store has made due since a time: when exactly, the store says.
+func (k *kit) learnDues(since time.Time) {
+	if k.traits.Bubble {
 		return
 	}
-	for _, d := range k.inOrder() { // when exactly they were revived
+	for _, d := range k.inOrder() {
+		if d.Due.Before(since) {
+			continue
+		}
 		for _, w := range k.listed(d.Destination, "") {
 			if w.ID == d.ID && w.Due.After(d.Due) && !w.Due.After(k.s.Now()) {
 				d.Due = w.Due

@@ -62,7 +62,14 @@ func (w *walk) step() {
 		w.set(name, values[w.r.IntN(4)], version)
 	case p < 95:
 		w.erase(fmt.Sprint("user ", w.r.IntN(30)))
-	case p < 96 && w.traits.Durable:
+	case p < 96:
+		f := webhook.WaitingFilter{Destination: fmt.Sprint("d", w.r.IntN(5)), User: fmt.Sprint("user ", w.r.IntN(30))}
+		to := webhook.Discarded
+		if w.traits.Bubble && w.r.IntN(2) == 0 { // else a delivery may become due meanwhile
+			f.User, to = "", webhook.DueNow
+		}
+		w.change(f, to)
+	case p < 97 && w.traits.Durable:
 		w.reopen()
 		w.past = nil
 	default:
