@@ -26,7 +26,9 @@ type owners struct {
 // A question is one to the owner of a partition.
 type question struct {
 	// Lanes asks for the counts of lanes, from the one after After on; Waiting for what waits for
-	// the lane Name, from the one after the ID After on, or after At; Erase to erase the user Name.
+	// the lane Name, from the one after the ID After on, or after At; Erase to erase the user Name;
+	// Change to change what waits for the lane Name, has the ID After, and is of User and
+	// Event, unless these are empty, in the messages from the sequence From on.
 	// Else the counts of the partition are asked for.
 	Lanes   bool   `json:"lanes,omitempty"`
 	Waiting bool   `json:"waiting,omitempty"`
@@ -34,14 +36,20 @@ type question struct {
 	Name    []byte `json:"name,omitempty"`
 	After   []byte `json:"after,omitempty"`
 	At      *place `json:"at,omitempty"`
+
+	Change webhook.Change `json:"change,omitempty"`
+	User   []byte         `json:"user,omitempty"`
+	Event  []byte         `json:"event,omitempty"`
+	From   uint64         `json:"from,omitempty"`
 }
 
 // An answer is that of an owner.
 type answer struct {
 	Counts  []count `json:"counts,omitempty"`
 	Waiting []place `json:"waiting,omitempty"`
-	Erased  int     `json:"erased,omitempty"`
+	Changed int     `json:"changed,omitempty"` // or erased
 	Claimed int     `json:"claimed,omitempty"`
+	Next    uint64  `json:"next,omitempty"` // the From of the next question, 0 if there is none
 	Error   string  `json:"error,omitempty"`
 }
 
@@ -89,7 +97,7 @@ func (s *owners) ask(ctx context.Context, n int, q question) (answer, error) {
 			return a.checked()
 		}
 		asking, cancel := context.WithTimeout(ctx, askEvery)
-		if q.Erase { // reads and writes much
+		if q.Erase || q.Change != 0 { // reads and writes much
 			cancel()
 			asking, cancel = context.WithCancel(ctx)
 		}
@@ -150,9 +158,16 @@ func (s *owners) reply(ctx context.Context, n int, q question) (a answer, ok boo
 	switch {
 	case q.Erase:
 		s.mu.Unlock()
-		erased, claimed, err := s.eraseOwned(ctx, p, string(q.Name))
+		changed, claimed, err := s.eraseOwned(ctx, p, string(q.Name))
 		s.mu.Lock()
-		if a.Erased, a.Claimed = erased, claimed; err != nil {
+		if a.Changed, a.Claimed = changed, claimed; err != nil {
+			a.Error = err.Error()
+		}
+	case q.Change != 0:
+		s.mu.Unlock()
+		changed, claimed, next, err := s.changeOwned(ctx, p, q)
+		s.mu.Lock()
+		if a.Changed, a.Claimed, a.Next = changed, claimed, next; err != nil {
 			a.Error = err.Error()
 		}
 	case q.Waiting:
@@ -294,6 +309,22 @@ func (s *owners) Waiting(ctx context.Context, destination, after string) iter.Se
 	}
 }
 
+// Change implements webhook.Keeper: the owner of the destination does it, some messages at a time.
+func (s *owners) Change(ctx context.Context, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
+	if err := to.Check(&filter); err != nil {
+		return 0, 0, err
+	}
+	q := question{Change: to, Name: []byte(filter.Destination), After: []byte(filter.ID), User: []byte(filter.User), Event: []byte(filter.Event)}
+	for more := true; more; more = q.From > 0 {
+		a, err := s.ask(ctx, s.config.partition(filter.Destination), q)
+		if err != nil {
+			return n, claimed, fmt.Errorf("natsqueue: changing what waits: %w", err)
+		}
+		n, claimed, q.From = n+a.Changed, claimed+a.Claimed, a.Next
+	}
+	return n, claimed, nil
+}
+
 // deliveries reads what is at places of a lane, and is still there.
 func (s *owners) deliveries(ctx context.Context, places []place, lane string) (ds []webhook.Delivery, err error) {
 	if err := s.enter(ctx); err != nil {
@@ -350,7 +381,7 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 		if err != nil {
 			return erased, claimed, fmt.Errorf("natsqueue: erasing: %w", err)
 		}
-		erased, claimed = erased+a.Erased, claimed+a.Claimed
+		erased, claimed = erased+a.Changed, claimed+a.Claimed
 	}
 	dead, err := s.eraseDead(ctx, user)
 	return erased + dead, claimed, err

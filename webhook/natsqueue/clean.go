@@ -115,9 +115,13 @@ func (s *cleaner) cleanOne(ctx context.Context, p *partition, short bool) ([]mov
 	if short {
 		bound = p.alive + p.alive/4
 	}
-	var erased, first []*block
+	var erased, carry, first []*block
 	for _, b := range rest {
-		if b.left == 0 && b.erase {
+		switch {
+		case b.left > 0 || !b.erase:
+		case b.own && !b.carried:
+			carry = append(carry, b)
+		default:
 			erased = append(erased, b)
 		}
 		if bytes > bound && len(first) < movesMost && b.left > 0 && b.judged && b.seq < min(p.last, p.read+1) {
@@ -156,7 +160,37 @@ func (s *cleaner) cleanOne(ctx context.Context, p *partition, short bool) ([]mov
 		p.order = slices.DeleteFunc(p.order, func(b *block) bool { return p.blocks[b.seq] != b })
 	}
 	s.mu.Unlock()
-	return s.movesOf(ctx, first)
+	moves, err := s.movesOf(ctx, first)
+	for _, b := range carry[:min(len(carry), movesMost)] {
+		m, cerr := s.carry(ctx, b)
+		if cerr != nil {
+			return moves, cerr
+		}
+		moves = append(moves, m)
+	}
+	return moves, err
+}
+
+// carry returns the move of a record that is to be deleted before the messages that it tells of.
+func (s *cleaner) carry(ctx context.Context, b *block) (m move, err error) {
+	m.block = b
+	pages, err := s.read(ctx, request{Seq: b.seq, Batch: 1})
+	if err != nil {
+		return m, err
+	}
+	if len(pages[0]) == 0 || pages[0][0].seq != b.seq {
+		return m, nil // the replica does not have it yet
+	}
+	r, err := parseRecord(pages[0][0].data)
+	if err != nil {
+		return m, nil // it says nothing
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	gone := func(x ref) bool { return b.p.blocks[x.seq] == nil }
+	m.drops, m.ends = slices.DeleteFunc(r.drops, gone), slices.DeleteFunc(r.ends, gone)
+	b.carried = len(m.drops)+len(m.ends) == 0 && b.seq < b.p.last
+	return m, nil
 }
 
 // keep stores the dedup keys of blocks that are to be purged, and purges the oldest of those before
@@ -220,9 +254,83 @@ func (s *cleaner) movesOf(ctx context.Context, blocks []*block) (moves []move, _
 		return nil, err
 	}
 	for i, b := range blocks {
-		moves = append(moves, move{b, chunks[i].records})
+		moves = append(moves, move{block: b, records: chunks[i].records})
 	}
 	return moves, nil
+}
+
+// changeOwned changes what q selects of the next messages of a partition that this node owns. It
+// claims what it changes meanwhile, and returns where the messages behind begin, 0 after the last.
+func (s *cleaner) changeOwned(ctx context.Context, p *partition, q question) (changed, claimed int, next uint64, err error) {
+	filter := webhook.WaitingFilter{Destination: string(q.Name), ID: string(q.After), User: string(q.User), Event: string(q.Event)}
+	var blocks []*block
+	s.mu.Lock()
+	l := s.lanes[filter.Destination]
+	for _, b := range p.order {
+		if b.seq < q.From || l == nil || !slices.ContainsFunc(b.entries, func(e *entry) bool { return e != nil && e.lane == l }) {
+			continue
+		}
+		if len(blocks) == loadBlocks {
+			next = b.seq
+			break
+		}
+		blocks = append(blocks, b)
+	}
+	s.mu.Unlock()
+	moves, err := s.movesOf(ctx, blocks)
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	w := &write{done: make(chan struct{})}
+	taken := make(map[*entry]bool)
+	s.mu.Lock()
+	for _, m := range moves {
+		for i, e := range m.entries {
+			var d webhook.Delivery
+			if e == nil || e.gone || e.lane != l || d.UnmarshalBinary(m.records[i]) != nil || !filter.Match(&d) {
+				continue
+			}
+			by := webhook.Settlement{Verdict: webhook.Done, Delivery: d}
+			if q.Change == webhook.DueNow {
+				by.Verdict = webhook.Retry
+				if !by.Delivery.Hasten(now()) && e.claim == 0 {
+					continue
+				}
+			}
+			if e.claim != 0 {
+				claimed++
+				continue
+			}
+			s.claim(e)
+			taken[e], e.delivery, e.write = true, &d, w
+			w.endings = append(w.endings, s.ending(e, &by))
+		}
+	}
+	if len(taken) > 0 {
+		l.leave(taken)
+	}
+	s.mu.Unlock()
+	if len(w.endings) == 0 {
+		return 0, claimed, next, nil
+	}
+	if err := s.write(ctx, w); err != nil {
+		s.goroutines.Go(func() { // it may be recorded yet
+			<-w.done
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for _, e := range w.endings {
+				if !e.gone && e.claim != 0 {
+					s.putBack(e.entry)
+				}
+			}
+			s.tell(filter.Destination)
+		})
+		return 0, claimed, 0, err
+	}
+	s.mu.Lock()
+	s.tell(filter.Destination)
+	s.mu.Unlock()
+	return len(w.endings), claimed, next, nil
 }
 
 // eraseOwned erases the deliveries of a user in a partition that this node owns.

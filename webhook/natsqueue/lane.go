@@ -61,6 +61,15 @@ func (l *lane) queue(retries bool) *queue {
 // push puts an entry into its queue.
 func (l *lane) push(e *entry) { heap.Push(l.queue(e.retry), e) }
 
+// leave takes entries out of the queues.
+func (l *lane) leave(taken map[*entry]bool) {
+	for i := range l.queues {
+		q := &l.queues[i]
+		*q = slices.DeleteFunc(*q, func(e *entry) bool { return taken[e] })
+		heap.Init(q)
+	}
+}
+
 // oldest returns when the first entry that is not claimed is due, in microseconds; 0 if there is none.
 func (l *lane) oldest() (due int64) {
 	for i := range l.queues {

@@ -46,6 +46,8 @@ type block struct {
 	judged  bool           // its deliveries are known not to be duplicates
 	damaged bool           // the message cannot be read; it is a single entry
 	erase   bool           // it has bytes of a user who is erased
+	own     bool           // it is a record, so others have ended by what it says
+	carried bool           // a later record says that, too
 	keys    []storekit.Key // a zero one is not to be remembered
 	noDedup []bool         // which of them the dedup window leaves out; nil for none
 	entries []*entry       // nil for what has ended
@@ -209,7 +211,7 @@ func (b *block) drop(e *entry) {
 // arrive takes the deliveries of a message, which are in no queue yet. The store is locked.
 func (p *partition) arrive(seq uint64, size int, own bool, c *chunk, ds []*webhook.Delivery) *block {
 	b := p.block(seq, size, len(ds))
-	b.judged = own || c.revived
+	b.own, b.judged = own, own || c.revived
 	for i, d := range ds {
 		e := &entry{damaged: d == nil}
 		if d == nil {

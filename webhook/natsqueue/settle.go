@@ -47,10 +47,11 @@ type ending struct {
 }
 
 // A move takes all that waits of a block to another message, and what is damaged aside, so that the
-// block can be purged.
+// block can be purged. What a record says has ended, drops and ends, goes with it.
 type move struct {
 	*block
-	records [][]byte
+	records     [][]byte
+	drops, ends []ref
 }
 
 // Settle implements webhook.Store. What is not recorded within 4.5 s is an error; it may be recorded
@@ -173,6 +174,7 @@ type draft struct {
 	endings []*ending
 	moved   []*entry
 	damaged []*entry
+	carried []*block
 	drops   int
 	release bool
 	buries  []*nats.Msg
@@ -282,7 +284,7 @@ func (s *recorder) compose(d *draft, endings []*ending, moves []move) ([]*ending
 	}
 	for ; len(moves) > 0; moves = moves[1:] {
 		m := moves[0]
-		total := 0
+		total := 8 * (len(m.drops) + len(m.ends))
 		for i, e := range m.entries {
 			if e != nil {
 				total += len(m.records[i])
@@ -290,6 +292,10 @@ func (s *recorder) compose(d *draft, endings []*ending, moves []move) ([]*ending
 		}
 		if !room(total) || len(d.buries) == buriesMost {
 			return nil, moves
+		}
+		if len(m.drops)+len(m.ends) > 0 {
+			d.carried = append(d.carried, m.block)
+			d.record.drops, d.record.ends = append(d.record.drops, m.drops...), append(d.record.ends, m.ends...)
 		}
 		for i, e := range m.entries {
 			if e == nil || taken[e] {
@@ -318,7 +324,7 @@ func (s *recorder) finish(d *draft) {
 	if d.drops = min(len(p.drops), dropsMost); d.drops < len(p.drops) {
 		r.cursor = min(r.cursor, p.drops[d.drops].seq-1)
 	}
-	r.drops = slices.Clone(p.drops[:d.drops])
+	r.drops = append(r.drops, p.drops[:d.drops]...)
 	m := expect(p.prefix+kindOwn, p.last, r.append(nil), false)
 	d.messages, d.vital = append(d.buries, m), true
 }
@@ -389,7 +395,10 @@ func (s *recorder) recorded(d *draft, seq uint64) {
 	p.last = seq
 	p.drops = p.drops[d.drops:]
 	b := p.block(seq, len(d.messages[len(d.messages)-1].Data), len(d.moved))
-	b.judged = true
+	b.own, b.judged = true, true
+	for _, m := range d.carried {
+		m.carried = true
+	}
 	for i, e := range d.moved {
 		old, at := e.block, e.i
 		if old.noDedup != nil && old.noDedup[at] {
