@@ -351,3 +351,44 @@ func TestServerFull(t *testing.T) {
 		})
 	})
 }
+
+// An erasure takes the record away that has a delivery of the user, and what that says of others
+// stays: what is settled does not come back with the next owner. The last record stays for as
+// long as it is the last.
+func TestEraseARecord(t *testing.T) {
+	bubble(t, func(t *testing.T, s *testServer) {
+		q := ready(s.open(t, Config{Partitions: 1, Claim: time.Minute}))
+		ds := deliveries("d", 0, 3)
+		for i := range ds {
+			ds[i].User = fmt.Sprint("u", i)
+			mustPut(t, q, ds[i]) // the first keeps the log from being purged
+		}
+		got := fetch(t, q, 3, "d")
+		settle(t, q, webhook.Return, got[0])
+		got[2].Due, got[2].Expires = time.Now().Add(time.Hour), time.Now().Add(2*time.Hour)
+		ss := append(settlements(webhook.Done, got[1]), settlements(webhook.Retry, got[2])...) // by one record
+		if n, err := q.Settle(t.Context(), ss); n != 2 || err != nil {
+			t.Fatalf("Settle = %d, %v", n, err)
+		}
+		if erased, claimed, err := q.Erase(t.Context(), "u2"); erased != 1 || claimed != 0 || err != nil {
+			t.Fatalf("Erase = %d, %d, %v", erased, claimed, err)
+		}
+		until(t, "the user is in no record", func() bool {
+			return !slices.ContainsFunc(left(t, q), func(m stored) bool {
+				return strings.HasSuffix(m.subject, kindOwn) && bytes.Contains(m.data, []byte("u2"))
+			})
+		})
+		for range 2 {
+			if err := q.Close(); err != nil {
+				t.Fatal(err)
+			}
+			q = ready(s.open(t, Config{Partitions: 1, Claim: time.Minute}))
+			if d := fetch(t, q, 1, "d"); d[0].ID != "0" {
+				t.Errorf("%s comes back, and it was settled", d[0].ID)
+			}
+		}
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -1,0 +1,92 @@
+package webhook_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/webhooktest"
+)
+
+// What waits is listed, retried now or discarded, by user, event and id; also for a destination
+// that is gone. All that was accepted is delivered, dead, waiting or discarded.
+func TestWaiting(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		recv := r.network.Receiver("http://crm.example/", "", webhooktest.Answer(503))
+		config := webhook.Config{Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}}}}
+		r.start(config)
+		for i := range 6 {
+			call := &analytics.Track{UserId: fmt.Sprint("u", i%2), Event: fmt.Sprint("E", i%3), MessageId: fmt.Sprint("m", i)}
+			if err := r.Forward(t.Context(), "crm", call); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		list := func(f webhook.WaitingFilter, after string) (ids []string) {
+			t.Helper()
+			for d, err := range r.Waiting(t.Context(), f, after) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				ids = append(ids, d.MessageID)
+			}
+			return ids
+		}
+		all := list(webhook.WaitingFilter{Destination: "crm"}, "")
+		if len(all) != 6 {
+			t.Fatalf("%v wait, want six", all)
+		}
+		if diff := cmp.Diff(all[2:], list(webhook.WaitingFilter{Destination: "crm"}, all[1])); diff != "" {
+			t.Errorf("Waiting after the second (-want +got):\n%s", diff)
+		}
+		got := list(webhook.WaitingFilter{Destination: "crm", User: "u1", Event: "E0"}, "")
+		if diff := cmp.Diff([]string{"m3"}, got); diff != "" {
+			t.Errorf("Waiting by user and event (-want +got):\n%s", diff)
+		}
+
+		recv.SetScript(webhooktest.Answer(200))
+		before := time.Now()
+		n, claimed, err := r.RetryNow(t.Context(), webhook.WaitingFilter{Destination: "crm", User: "u0"})
+		if n != 3 || claimed != 0 || err != nil {
+			t.Errorf("RetryNow = %d, %d, %v, want 3", n, claimed, err)
+		}
+		requests := len(recv.Requests())
+		if _, err := recv.Wait(t.Context(), requests+3); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(before); took > 30*time.Second {
+			t.Errorf("they are attempted after %v", took)
+		}
+		r.stop()
+
+		r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "other", Endpoints: config.Destinations[0].Endpoints}}})
+		if _, _, err := r.DiscardWaiting(t.Context(), webhook.WaitingFilter{User: "u1"}); err == nil {
+			t.Error("DiscardWaiting without a destination is no error")
+		}
+		left := list(webhook.WaitingFilter{Destination: "crm"}, "")
+		n, _, err = r.DiscardWaiting(t.Context(), webhook.WaitingFilter{Destination: "crm", ID: left[0]})
+		if n != 1 || err != nil {
+			t.Errorf("DiscardWaiting of one = %d, %v", n, err)
+		}
+		n, _, err = r.DiscardWaiting(t.Context(), webhook.WaitingFilter{Destination: "crm"})
+		if n != len(left)-1 || err != nil {
+			t.Errorf("DiscardWaiting of the rest = %d, %v, want %d", n, err, len(left)-1)
+		}
+		if left := list(webhook.WaitingFilter{Destination: "crm"}, ""); len(left) > 0 || r.Stats().Discarded != 3 {
+			t.Errorf("%v are left, Stats count %d as discarded, want none and 3", left, r.Stats().Discarded)
+		}
+		if err := r.queue.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := r.RetryNow(t.Context(), webhook.WaitingFilter{Destination: "crm"}); !errors.Is(err, webhook.ErrClosed) {
+			t.Errorf("RetryNow on a closed store = %v", err)
+		}
+	})
+}
