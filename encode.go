@@ -41,7 +41,11 @@ func (m *Page) AppendJSON(dst []byte) ([]byte, error) {
 	e.open(`{"type":"page","messageId":`, m.MessageId, m.Timestamp, m.UserId, m.AnonymousId)
 	e.text(`,"name":`, m.Name)
 	e.text(`,"category":`, m.Category)
-	e.object(`,"properties":`, "Traits", m.Traits)
+	if m.Traits != nil {
+		e.object(`,"properties":`, "Traits", m.Traits)
+	} else {
+		e.object(`,"properties":`, "Properties", m.Properties)
+	}
 	return e.end("page", m.Context, m.Integrations)
 }
 

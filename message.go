@@ -65,7 +65,8 @@ type Page struct {
 	AnonymousId  string         // an id for somebody you do not know yet
 	Category     string         // the page's category
 	Name         string         // the page's name
-	Traits       map[string]any // url, title, referrer, path and others; travels as "properties"
+	Properties   map[string]any // url, title, referrer, path and others
+	Traits       map[string]any // another name of Properties; one of them is set at most
 	Context      map[string]any // where the call comes from, beside what the library adds
 	Integrations map[string]any // destination switches, such as {"All": false, "Webhooks": true}
 	Timestamp    string         // when it happened, ISO 8601 (see FormatTime); empty means now
@@ -172,8 +173,11 @@ func (m *Track) check(timestamp bool) error {
 }
 
 func (m *Page) check(timestamp bool) error {
-	if m == nil {
+	switch {
+	case m == nil:
 		return isNil("page")
+	case m.Properties != nil && m.Traits != nil:
+		return &FieldError{Type: "page", Field: "Traits", Problem: "is set beside Properties, of which it is another name"}
 	}
 	return check("page", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp, timestamp)
 }

@@ -20,7 +20,7 @@ type Call struct {
 	Event        string         // of a track
 	Name         string         // of a page or a screen
 	Category     string         // of a page
-	Properties   map[string]any // of a track, a screen or a page: a Page's Traits
+	Properties   map[string]any // of a track, a screen or a page
 	Traits       map[string]any // of an identify or a group
 	Context      map[string]any // the call's own; see Batch.Context
 	Integrations map[string]any

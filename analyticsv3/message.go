@@ -181,7 +181,7 @@ func (c *client) convert(m Message) (Message, string, root.Message) {
 	case Page:
 		m.Type = "page"
 		at := stamp(&m.MessageId, &m.Timestamp)
-		return m, m.MessageId, &root.Page{UserId: m.UserId, AnonymousId: m.AnonymousId, Name: m.Name, Traits: m.Properties,
+		return m, m.MessageId, &root.Page{UserId: m.UserId, AnonymousId: m.AnonymousId, Name: m.Name, Properties: m.Properties,
 			Context: c.merged(m.Context), Integrations: m.Integrations, Timestamp: at, MessageId: m.MessageId}
 	case Screen:
 		m.Type = "screen"

@@ -65,7 +65,7 @@ func Example_v3Calls() {
 	check(client.Page(&analytics.Page{
 		AnonymousId: "a-77",
 		Name:        "Pricing",
-		Traits:      map[string]any{"path": "/pricing"},
+		Properties:  map[string]any{"path": "/pricing"},
 	}))
 	check(client.Group(&analytics.Group{
 		UserId:  "u-2041",
