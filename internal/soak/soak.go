@@ -43,30 +43,35 @@ func Only(t testing.TB, name string) {
 	}
 }
 
-// Seeds yields the seeds of a model that is checked run by run. In an ordinary test run
-// these are 1 to n. Under the soak command they are random until its time is over, or
-// the one seed that was given. The caller names the seed in what it reports.
+// Seeds yields the seeds of a model that is checked run by run, until the test has failed, and then
+// logs the last one. In an ordinary test run these are 1 to n. Under the soak command they are random
+// until its time is over, or the one seed that was given.
 func Seeds(t testing.TB, n int) iter.Seq[uint64] {
 	t.Helper()
 	return func(yield func(uint64) bool) {
-		if *seed > 0 {
-			yield(*seed)
-			return
-		}
-		if *length == 0 {
-			for s := range uint64(n) {
-				if !yield(s + 1) {
+		runs, end := 0, time.Now().Add(*length)
+		var s uint64
+		defer func() { // also if the test ends its goroutine
+			if t.Failed() {
+				t.Logf("seed %d (-soak.seed)", s)
+			} else if *length > 0 {
+				t.Logf("%d seeds", runs)
+			}
+		}()
+		for !t.Failed() {
+			switch {
+			case *seed > 0:
+				s, n = *seed, 1
+			case *length > 0:
+				if s, n = rand.Uint64(), runs+1; !time.Now().Before(end) {
 					return
 				}
+			default:
+				s++
 			}
-			return
-		}
-		runs := 0
-		for end := time.Now().Add(*length); time.Now().Before(end); runs++ {
-			if !yield(rand.Uint64()) {
+			if runs++; runs > n || !yield(s) {
 				return
 			}
 		}
-		t.Logf("%d seeds", runs)
 	}
 }

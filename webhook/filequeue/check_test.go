@@ -19,9 +19,6 @@ func TestNoLossIsSilent(t *testing.T) {
 	lost := 0
 	for seed := range soak.Seeds(t, 40) {
 		synctest.Test(t, func(t *testing.T) { lost += testNoLossIsSilent(t, seed) })
-		if t.Failed() {
-			t.Fatalf("seed %d (-soak.seed)", seed)
-		}
 	}
 	if lost == 0 {
 		t.Error("nothing was lost, so the test shows nothing")

@@ -23,9 +23,6 @@ import (
 func TestCrash(t *testing.T) {
 	for seed := range soak.Seeds(t, 30) {
 		synctest.Test(t, func(t *testing.T) { testCrash(t, seed) })
-		if t.Failed() {
-			t.Fatalf("seed %d (-soak.seed)", seed)
-		}
 	}
 }
 
@@ -69,14 +66,11 @@ func testCrash(t *testing.T, seed uint64) {
 	}
 }
 
-// Operations of the disk fail at random. Whatever a call returns is so, the store works again once
-// they do not, and after a loss of power all is there.
+// Operations of the disk fail at random, also while the store opens. Whatever a call returns is so,
+// the store works again once they do not, and after a loss of power all is there.
 func TestFailingDisk(t *testing.T) {
 	for seed := range soak.Seeds(t, 30) {
 		synctest.Test(t, func(t *testing.T) { testFailingDisk(t, seed) })
-		if t.Failed() {
-			t.Fatalf("seed %d (-soak.seed)", seed)
-		}
 	}
 }
 
@@ -85,21 +79,28 @@ func testFailingDisk(t *testing.T, seed uint64) {
 	d := smallDisk(seed)
 	l := newLedger(t, rnd)
 	defer l.close()
-	if err := l.open(d, filequeue.Config{}); err != nil {
-		t.Fatal(err)
-	}
 	faults := rand.New(rand.NewPCG(seed, 3))
 	var mu sync.Mutex // guards faults
 	for range 6 {
 		rate := 2 + rnd.IntN(40)
-		d.OnOp(func(op simdisk.Op) error {
+		fault := func(op simdisk.Op) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if op.Changes() && faults.IntN(rate) == 0 {
 				return []error{syscall.EIO, syscall.ENOSPC}[faults.IntN(2)]
 			}
 			return nil
-		})
+		}
+		if rnd.IntN(2) == 0 {
+			d.OnOp(fault)
+		}
+		err := l.open(d, filequeue.Config{})
+		for ; err != nil; err = l.open(d, filequeue.Config{}) {
+			if synctest.Wait(); rnd.IntN(4) == 0 {
+				d.OnOp(nil)
+			}
+		}
+		d.OnOp(fault)
 		for range 60 {
 			l.step()
 		}
@@ -117,9 +118,9 @@ func testFailingDisk(t *testing.T, seed uint64) {
 			t.Fatal(err)
 		}
 		l.check()
-	}
-	if err := l.s.Close(); err != nil {
-		t.Fatal(err)
+		if err := l.s.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,4 +124,100 @@ func testFullDisk(t *testing.T, size int64, reopen bool) {
 	if err := l.s.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A store that finds the disk full when it opens goes on in its latest segment. What it settles there
+// is found again, though a segment was being made, or a hint written, that knows nothing of it.
+func TestLatestSegmentGoesOn(t *testing.T) {
+	full := func(op simdisk.Op) error {
+		if op.Kind == simdisk.Create && op.Name != "hint" {
+			return syscall.ENOSPC
+		}
+		return nil
+	}
+	t.Run("segment that can be neither finished nor undone", func(t *testing.T) {
+		testLatestSegment(t, func(d *simdisk.Disk) {}, func(d *simdisk.Disk, settle func() error) {
+			// First a new file becomes a segment, and then the reserve does.
+			for _, fault := range []func(simdisk.Op) error{func(simdisk.Op) error { return nil }, full} {
+				renames := 0
+				d.OnOp(func(op simdisk.Op) error {
+					if op.Kind == simdisk.Rename {
+						renames++
+					}
+					if op.Kind == simdisk.SyncNames || op.Kind == simdisk.Rename && renames > 1 {
+						return syscall.EIO
+					}
+					return fault(op)
+				})
+				if err := settle(); err == nil {
+					t.Error("settled, though the segment was not durable")
+				}
+			}
+			d.OnOp(full)
+			if err := settle(); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	t.Run("hint that is being written", func(t *testing.T) {
+		var hint chan struct{}
+		testLatestSegment(t, func(d *simdisk.Disk) {
+			hint = make(chan struct{})
+			d.Remove("reserve")
+			d.OnOp(func(op simdisk.Op) error {
+				if op.Kind == simdisk.Rename && op.Name == "hint" {
+					<-hint
+				}
+				return full(op)
+			})
+		}, func(_ *simdisk.Disk, settle func() error) {
+			if err := settle(); err != nil {
+				t.Error(err)
+			}
+			close(hint)
+		})
+	})
+}
+
+// testLatestSegment opens a store in which one delivery waits. before is called before that, and
+// work with what settles the delivery.
+func testLatestSegment(t *testing.T, before func(*simdisk.Disk), work func(d *simdisk.Disk, settle func() error)) {
+	synctest.Test(t, func(t *testing.T) {
+		d := simdisk.New(1)
+		open := func() *filequeue.Store {
+			s, err := filequeue.OpenOn(d, filequeue.Config{Logger: quiet})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		s := open()
+		put := []webhook.Put{{Delivery: webhook.Delivery{Destination: "crm", ID: "1", Due: s.Now(), Body: make([]byte, 500)}}}
+		if err := s.Put(t.Context(), put, make([]webhook.Result, 1)); err != nil {
+			t.Fatal(err)
+		}
+		d.Crash()
+		s.Close()
+		d = d.Reboot(simdisk.Process)
+		before(d)
+		s = open()
+		synctest.Wait()
+		ds, err := s.Fetch(t.Context(), []webhook.Want{{Destination: "crm", Max: 1}}, 1<<20, nil)
+		if err != nil || len(ds) != 1 {
+			t.Fatalf("fetched %d, %v", len(ds), err)
+		}
+		work(d, func() error {
+			_, err := s.Settle(t.Context(), []webhook.Settlement{{Delivery: ds[0], Verdict: webhook.Done}})
+			return err
+		})
+		synctest.Wait()
+		d.Crash()
+		s.Close()
+		d = d.Reboot(simdisk.Process)
+		s = open()
+		defer s.Close()
+		if c, err := s.Count(t.Context()); err != nil || c.Waiting != 0 {
+			t.Errorf("%d wait, %v; want what was settled to stay so", c.Waiting, err)
+		}
+	})
 }

@@ -191,7 +191,8 @@ func (ld *loader) summaries(g *segment, latest bool, dst []summary) ([]summary, 
 		end = int64(binary.LittleEndian.Uint64(b[16:]))
 	}
 	if err == nil && !ld.lenient {
-		if sums, err := decodeHint(b, g.salt, end, dst); err == nil {
+		// A hint that was written while the segment became the active one again says too little.
+		if sums, err := decodeHint(b, g.salt, end, dst); err == nil && (known || !g.hasRecord(end)) {
 			g.end = end
 			return sums, nil
 		}

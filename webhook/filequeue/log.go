@@ -257,9 +257,12 @@ func (l *log) resume(size int64, err error) error {
 	if serr != nil || g.end+size > room || g.end == segmentStart {
 		return err
 	}
-	// A hint that says less than the segment would hide what comes.
-	if rerr := l.disk.Remove(hintName(g.number)); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
-		return rerr
+	// These would hide what comes: a hint that says less than the segment, and a later segment that
+	// says where this one ended, if one was made, and its making could be neither finished nor undone.
+	for _, name := range []string{hintName(g.number), segmentName(l.number + 1)} {
+		if rerr := l.disk.Remove(name); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+			return rerr
+		}
 	}
 	if rerr := l.disk.SyncNames(); rerr != nil {
 		return rerr

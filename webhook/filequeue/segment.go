@@ -118,6 +118,16 @@ func (g *segment) unpin() {
 	}
 }
 
+// hasRecord reports whether the header of a record is at an offset.
+func (g *segment) hasRecord(off int64) bool {
+	b := make([]byte, recordHeader)
+	if n, err := g.file.ReadAt(b, off); n < len(b) {
+		return !errors.Is(err, io.EOF) // not known, so the segment is read
+	}
+	_, ok := decodeHeader(b, g.salt, off)
+	return ok
+}
+
 // errDamaged is the error of a record that cannot be read, though the disk can.
 var errDamaged = errors.New("damaged")
 
