@@ -169,39 +169,12 @@ type Client struct {
 
 	writeKey *string // a pointer, so that printing a Client does not print it
 
-	begun    atomic.Bool // the fields down to cancel are set and do not change any more
-	starting sync.Mutex  // held while they are set
+	begun    atomic.Bool // the client is set up, or cannot be
+	starting sync.Mutex  // held while it is set up
 	startErr error
 	retryAt  time.Time // calls return startErr until then; the next call sets up again
-	conf     *settings
-	report   *reporter
-	ctx      context.Context // of all uploads
-	cancel   context.CancelCauseFunc
-	uploads  sync.WaitGroup // uploaders at work
 
-	// mu guards the rest; see lock. It is never held across a callback, a line of the
-	// log or a wait, nor across I/O, but that of spool.Dir.Take and Segment.Append.
-	mu     sync.Mutex
-	closed bool
-
-	collecting *batch   // takes messages; nil when there are none
-	waiting    []*batch // takes no more, and waits for an uploader, oldest first
-	uploading  []*batch // with an uploader
-	spooled    []*batch // on disk alone, oldest first
-	unloading  *batch   // on its way from waiting to spooled, and in neither
-
-	memory          int           // the footprints of all batches
-	uploadingMemory int           // of uploading alone
-	room            chan struct{} // closed when there is more room; nil when nobody waits
-	count           counters
-	timer           *time.Timer // when the collecting batch is due
-	idle            []*uploader // with no batch
-	starts          []*uploader // that unlock has to start
-	maintaining     bool        // maintenance has a goroutine
-
-	spooler spooler
-	outage  outage
-	gate    gate // closed while the collector has asked for a pause
+	queue
 }
 
 // New returns a client for the source that writeKey belongs to; an empty one means
@@ -270,10 +243,10 @@ func (c *Client) setUp() (*reporter, error) {
 	c.report = report
 	c.ctx, c.cancel = ctx, cancel
 	for range maxUploads {
-		c.idle = append(c.idle, newUploader(c))
+		c.idle = append(c.idle, newUploader(&c.queue))
 	}
 	c.starts = make([]*uploader, 0, maxUploads)
-	c.outage.limit = maxUploads
+	c.gate.q, c.outage.q, c.outage.limit = &c.queue, &c.queue, maxUploads
 	closed := c.closed // by a Shutdown that found nothing to end
 	if !closed {
 		c.spooler, c.spooled = disk, spooled
@@ -299,42 +272,42 @@ func (c *Client) setUp() (*reporter, error) {
 func (c *Client) Identify(m *Identify) error {
 	s := newScratch()
 	s.text, s.err = m.AppendJSON(s.text)
-	return c.queue(s)
+	return c.accept(s)
 }
 
 // Track queues a track call; see [Client.Identify] for the errors.
 func (c *Client) Track(m *Track) error {
 	s := newScratch()
 	s.text, s.err = m.AppendJSON(s.text)
-	return c.queue(s)
+	return c.accept(s)
 }
 
 // Page queues a page call; see [Client.Identify] for the errors.
 func (c *Client) Page(m *Page) error {
 	s := newScratch()
 	s.text, s.err = m.AppendJSON(s.text)
-	return c.queue(s)
+	return c.accept(s)
 }
 
 // Screen queues a screen call; see [Client.Identify] for the errors.
 func (c *Client) Screen(m *Screen) error {
 	s := newScratch()
 	s.text, s.err = m.AppendJSON(s.text)
-	return c.queue(s)
+	return c.accept(s)
 }
 
 // Group queues a group call; see [Client.Identify] for the errors.
 func (c *Client) Group(m *Group) error {
 	s := newScratch()
 	s.text, s.err = m.AppendJSON(s.text)
-	return c.queue(s)
+	return c.accept(s)
 }
 
 // Alias queues an alias call; see [Client.Identify] for the errors.
 func (c *Client) Alias(m *Alias) error {
 	s := newScratch()
 	s.text, s.err = m.AppendJSON(s.text)
-	return c.queue(s)
+	return c.accept(s)
 }
 
 // Enqueue queues a call of any kind, and waits while that would return
@@ -352,5 +325,5 @@ func (c *Client) Enqueue(ctx context.Context, m Message) error {
 	}
 	s := newScratch()
 	s.text, s.err = m.AppendJSON(s.text)
-	return c.queueWithin(ctx, s)
+	return c.acceptWithin(ctx, s)
 }

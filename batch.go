@@ -22,7 +22,7 @@ import (
 // sentAt, into memory of its own: a request that timed out may still be reading
 // the previous one.
 //
-// The Client's mutex guards a batch while it takes messages; after that its
+// The queue's mutex guards a batch while it takes messages; after that its
 // text no longer changes.
 type batch struct {
 	buf    []byte         // the text, unless seg holds it
@@ -39,7 +39,7 @@ type batch struct {
 	unspooled bool // in memory because SpoolDir could not be written
 	tries     int  // attempts made before it was put on disk
 
-	// settled is for the waiters of the batch. It is made, under the Client's
+	// settled is for the waiters of the batch. It is made, under the queue's
 	// mutex, for the first of them.
 	settled *settlement
 	outcome outcome
@@ -57,7 +57,7 @@ type settlement struct {
 	spooled bool // the batch stays on disk for a later attempt, because of outcome.err
 }
 
-// resolve tells the waiters of b its outcome, or why it stays on disk. The Client's mutex
+// resolve tells the waiters of b its outcome, or why it stays on disk. The queue's mutex
 // is held.
 func (b *batch) resolve(f outcome, spooled bool) {
 	if s := b.settled; s != nil {

@@ -100,32 +100,32 @@ func (c *Client) Close() error {
 }
 
 // flushAll makes everything queued due and returns a waiter for it.
-func (c *Client) flushAll(closing bool) *waiter {
-	c.lock()
-	defer c.unlock()
+func (q *queue) flushAll(closing bool) *waiter {
+	q.lock()
+	defer q.unlock()
 	w := &waiter{}
-	for _, b := range slices.Concat(c.uploading, c.waiting) {
+	for _, b := range slices.Concat(q.uploading, q.waiting) {
 		w.add(b, b.n)
 	}
-	for _, b := range c.allSpooled() {
+	for _, b := range q.allSpooled() {
 		w.add(b, b.n)
-		if c.ctx.Err() != nil { // an earlier Shutdown has left them there
+		if q.ctx.Err() != nil { // an earlier Shutdown has left them there
 			b.resolve(outcome{err: errShutdown}, true)
 		}
 	}
-	if c.collecting != nil {
-		w.add(c.collecting, c.collecting.n)
-		c.collecting.due = true
+	if q.collecting != nil {
+		w.add(q.collecting, q.collecting.n)
+		q.collecting.due = true
 	}
-	c.dispatch()
+	q.dispatch()
 	if closing {
-		if c.outage.unreachable != nil {
-			c.resolveSpooled(*c.outage.unreachable, c.uploading)
+		if q.outage.unreachable != nil {
+			q.resolveSpooled(*q.outage.unreachable, q.uploading)
 		}
-		c.closed = true
-		c.tellRoom()
-		if c.timer != nil {
-			c.timer.Stop()
+		q.closed = true
+		q.tellRoom()
+		if q.timer != nil {
+			q.timer.Stop()
 		}
 	}
 	return w
@@ -133,19 +133,19 @@ func (c *Client) flushAll(closing bool) *waiter {
 
 // cancelUploads cancels all requests. The uploaders then end all batches that are left.
 // w also waits for batches that it has counted as spooled and that are under way again.
-func (c *Client) cancelUploads(w *waiter) {
-	c.cancel(errShutdown)
-	c.lock()
-	defer c.unlock()
-	for _, b := range c.uploading {
+func (q *queue) cancelUploads(w *waiter) {
+	q.cancel(errShutdown)
+	q.lock()
+	defer q.unlock()
+	for _, b := range q.uploading {
 		if b.settled == nil {
 			w.add(b, 0)
 		}
 	}
-	for _, b := range c.allSpooled() {
+	for _, b := range q.allSpooled() {
 		b.resolve(outcome{err: errShutdown}, true)
 	}
-	c.openGate()
+	q.gate.open()
 }
 
 // release frees the resources of a closed client that has no messages.
@@ -179,7 +179,7 @@ type awaited struct {
 	n       int
 }
 
-// add makes w wait for b, and count n of its messages. The Client's mutex is held.
+// add makes w wait for b, and count n of its messages. The queue's mutex is held.
 func (w *waiter) add(b *batch, n int) {
 	if b.settled == nil {
 		b.settled = &settlement{done: make(chan struct{})}

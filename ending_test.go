@@ -358,7 +358,7 @@ func TestCloseGivesUpAfterThirtySeconds(t *testing.T) {
 		c, _ := newTestClient(always(503))
 		track(t, c, 1)
 		// The retries may end before 30 s; this pause does not.
-		c.pause(time.Hour)
+		c.gate.pause(time.Hour)
 		err := c.Close()
 		if took := time.Since(start); took != 30*time.Second || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Close took %v, %v, want 30 s and context.DeadlineExceeded", took, err)

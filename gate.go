@@ -6,8 +6,9 @@ import (
 )
 
 // A gate holds up the requests of the whole client while the collector has
-// asked for a pause. The Client's mutex guards it.
+// asked for a pause. The queue's mutex guards it.
 type gate struct {
+	q     *queue
 	until time.Time // the end of the pause; zero when there is none
 	timer *time.Timer
 }
@@ -15,48 +16,47 @@ type gate struct {
 func (g *gate) isClosed() bool { return !g.until.IsZero() }
 
 // pause closes the gate for d, unless it is closed for longer.
-func (c *Client) pause(d time.Duration) {
-	c.lock()
-	defer c.unlock()
-	c.closeGate(d)
+func (g *gate) pause(d time.Duration) {
+	g.q.lock()
+	defer g.q.unlock()
+	g.close(d)
 }
 
-// closeGate is pause for callers that hold c.mu.
-func (c *Client) closeGate(d time.Duration) {
-	g := &c.gate
+// close is pause for callers that hold q.mu.
+func (g *gate) close(d time.Duration) {
 	until := time.Now().Add(d)
-	if c.ctx.Err() != nil || !until.After(g.until) {
+	if g.q.ctx.Err() != nil || !until.After(g.until) {
 		return
 	}
 	g.until = until
 	if g.timer == nil {
-		g.timer = time.AfterFunc(d, c.resume)
+		g.timer = time.AfterFunc(d, g.resume)
 	} else {
 		g.timer.Reset(d)
 	}
 }
 
 // resume opens the gate at the end of the pause.
-func (c *Client) resume() {
-	c.lock()
-	defer c.unlock()
-	if !time.Now().Before(c.gate.until) { // else it was extended meanwhile
-		c.openGate()
+func (g *gate) resume() {
+	g.q.lock()
+	defer g.q.unlock()
+	if !time.Now().Before(g.until) { // else it was extended meanwhile
+		g.open()
 	}
 }
 
-// openGate lets everybody through. c.mu is held.
-func (c *Client) openGate() {
-	c.gate.until = time.Time{}
-	c.dispatch()
+// open lets everybody through. q.mu is held.
+func (g *gate) open() {
+	g.until = time.Time{}
+	g.q.dispatch()
 }
 
-// passGate waits for the gate to be open, or for the end of ctx, whose cause it returns.
-func (c *Client) passGate(ctx context.Context) error {
+// pass waits for the gate to be open, or for the end of ctx, whose cause it returns.
+func (g *gate) pass(ctx context.Context) error {
 	for {
-		c.lock()
-		wait := time.Until(c.gate.until)
-		c.unlock()
+		g.q.lock()
+		wait := time.Until(g.until)
+		g.q.unlock()
 		if wait <= 0 {
 			return context.Cause(ctx)
 		}

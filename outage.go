@@ -10,47 +10,48 @@ import "math/rand/v2"
 // each. Once one is taken, limit grows again, by one with each that follows. A batch
 // that cannot be read, because the process has too many open files, does the same.
 //
-// The Client's mutex guards it.
+// The queue's mutex guards it.
 type outage struct {
+	q           *queue
 	limit       int      // how many batches may be under way
 	down        bool     // the latest batch failed in all its attempts, or could not be read
 	unreachable *outcome // of the latest attempt, if it found no collector
 }
 
-// noteDown notes that a batch failed in all its attempts, as f says. c.mu is held.
-func (c *Client) noteDown(f outcome) {
-	c.outage.limit, c.outage.down = 1, true
-	c.resolveSpooled(f, nil)
-	c.closeGate(maxBackoff/6 + rand.N(maxBackoff/6))
+// noteDown notes that a batch failed in all its attempts, as f says. q.mu is held.
+func (o *outage) noteDown(f outcome) {
+	o.limit, o.down = 1, true
+	o.q.resolveSpooled(f, nil)
+	o.q.gate.close(maxBackoff/6 + rand.N(maxBackoff/6))
 }
 
 // noteTaken lets one more batch be under way, now that the collector has taken one.
-// c.mu is held.
-func (c *Client) noteTaken() {
-	c.outage.down = false
-	if c.outage.limit < maxUploads {
-		c.outage.limit++
-		c.dispatch()
+// q.mu is held.
+func (o *outage) noteTaken() {
+	o.down = false
+	if o.limit < maxUploads {
+		o.limit++
+		o.q.dispatch()
 	}
 }
 
 // noteAttempt notes whether an attempt found the collector. If not, callers that wait
 // for messages in SpoolDir wait no longer: the messages are safe there, and the outage
 // may take hours. f says what the attempt met.
-func (c *Client) noteAttempt(found bool, f outcome) {
-	c.lock()
-	defer c.unlock()
-	c.outage.unreachable = nil
+func (o *outage) noteAttempt(found bool, f outcome) {
+	o.q.lock()
+	defer o.q.unlock()
+	o.unreachable = nil
 	if !found {
-		c.outage.unreachable = &f
-		c.resolveSpooled(f, c.uploading)
+		o.unreachable = &f
+		o.q.resolveSpooled(f, o.q.uploading)
 	}
 }
 
 // resolveSpooled tells the waiters of batches with a segment that these stay in SpoolDir,
-// because of f: batches that wait to be sent, and those in uploading. c.mu is held.
-func (c *Client) resolveSpooled(f outcome, uploading []*batch) {
-	for _, list := range [][]*batch{uploading, c.allSpooled(), c.waiting, {c.collecting}} {
+// because of f: batches that wait to be sent, and those in uploading. q.mu is held.
+func (q *queue) resolveSpooled(f outcome, uploading []*batch) {
+	for _, list := range [][]*batch{uploading, q.allSpooled(), q.waiting, {q.collecting}} {
 		for _, b := range list {
 			if b != nil && b.seg != nil {
 				b.resolve(f, true)
@@ -61,8 +62,8 @@ func (c *Client) resolveSpooled(f outcome, uploading []*batch) {
 
 // isDown reports whether the collector is down, as far as is known, so that a
 // single attempt tells whether it still is.
-func (c *Client) isDown() bool {
-	c.lock()
-	defer c.unlock()
-	return c.outage.down
+func (o *outage) isDown() bool {
+	o.q.lock()
+	defer o.q.unlock()
+	return o.down
 }

@@ -27,46 +27,80 @@ func newScratch() *scratch {
 	return s
 }
 
-// lock locks c.mu, which is held for a fraction of a microsecond. If other goroutines are
+// A queue has the messages of a client from the call to their outcome.
+type queue struct {
+	// These are set before the first message comes, and do not change any more.
+	conf    *settings
+	report  *reporter
+	ctx     context.Context // of all uploads
+	cancel  context.CancelCauseFunc
+	uploads sync.WaitGroup // uploaders at work
+
+	// mu guards the rest; see lock. It is never held across a callback, a line of the
+	// log or a wait, nor across I/O, but that of spool.Dir.Take and Segment.Append.
+	mu     sync.Mutex
+	closed bool
+
+	collecting *batch   // takes messages; nil when there are none
+	waiting    []*batch // takes no more, and waits for an uploader, oldest first
+	uploading  []*batch // with an uploader
+	spooled    []*batch // on disk alone, oldest first
+	unloading  *batch   // on its way from waiting to spooled, and in neither
+
+	memory          int           // the footprints of all batches
+	uploadingMemory int           // of uploading alone
+	room            chan struct{} // closed when there is more room; nil when nobody waits
+	count           counters
+	timer           *time.Timer // when the collecting batch is due
+	idle            []*uploader // with no batch
+	starts          []*uploader // that unlock has to start
+	maintaining     bool        // maintenance has a goroutine
+
+	spooler spooler
+	outage  outage
+	gate    gate // closed while the collector has asked for a pause
+}
+
+// lock locks q.mu, which is held for a fraction of a microsecond. If other goroutines are
 // ready to run, a sync.Mutex parks this one at once, and it then waits until all of them
 // have run, which may take milliseconds. Trying for about a microsecond first avoids that.
-func (c *Client) lock() {
+func (q *queue) lock() {
 	for range 300 {
-		if c.mu.TryLock() {
+		if q.mu.TryLock() {
 			return
 		}
 	}
-	c.mu.Lock()
+	q.mu.Lock()
 }
 
 // unlock unlocks c.mu and then starts the uploaders that dispatch has chosen. Starting a
 // goroutine takes longer than everything that is done under the mutex.
-func (c *Client) unlock() {
-	if len(c.starts) == 0 {
-		c.mu.Unlock()
+func (q *queue) unlock() {
+	if len(q.starts) == 0 {
+		q.mu.Unlock()
 		return
 	}
 	var starts [maxUploads]*uploader
-	n := copy(starts[:], c.starts)
-	c.starts = c.starts[:0]
-	c.mu.Unlock()
+	n := copy(starts[:], q.starts)
+	q.starts = q.starts[:0]
+	q.mu.Unlock()
 	for _, u := range starts[:n] {
-		go func() { // dispatch has added it to c.uploads
-			defer c.uploads.Done()
+		go func() { // dispatch has added it to q.uploads
+			defer q.uploads.Done()
 			u.run()
 		}()
 	}
 }
 
-// queue ends a call that does not wait.
-func (c *Client) queue(s *scratch) error {
+// accept ends a call that does not wait.
+func (c *Client) accept(s *scratch) error {
 	var none context.Context
-	return c.queueWithin(none, s)
+	return c.acceptWithin(none, s)
 }
 
-// queueWithin ends a call: it takes the encoded message, unless encoding failed. With
+// acceptWithin ends a call: it takes the encoded message, unless encoding failed. With
 // a context, it waits for room.
-func (c *Client) queueWithin(ctx context.Context, s *scratch) error {
+func (c *Client) acceptWithin(ctx context.Context, s *scratch) error {
 	err := c.begin()
 	if err == nil {
 		err = s.err
@@ -86,26 +120,26 @@ func (c *Client) queueWithin(ctx context.Context, s *scratch) error {
 
 // add copies a message into the collecting batch. ctx is nil for a call that does not
 // wait for room.
-func (c *Client) add(ctx context.Context, message []byte) error {
-	sum := c.spooler.checksum(message)
+func (q *queue) add(ctx context.Context, message []byte) error {
+	sum := q.spooler.checksum(message)
 	var room <-chan struct{}
 	for {
-		seg, n, err := c.put(message, sum)
+		seg, n, err := q.put(message, sum)
 		if failed, ok := err.(diskError); ok {
-			c.report.spool(failed.error)
+			q.report.spool(failed.error)
 			continue
 		}
 		if err == errNoSegment {
-			if err = c.makeSegment(); err == nil {
+			if err = q.makeSegment(); err == nil {
 				continue
 			}
 		}
 		switch {
 		case err == nil:
-			c.spooler.commit(seg, n)
+			q.spooler.commit(seg, n)
 			return nil
 		case errors.Is(err, ErrNotSpooled), err == ErrQueueFull && ctx == nil:
-			return c.refuse(err)
+			return q.refuse(err)
 		case err != ErrQueueFull:
 			return err
 		}
@@ -113,42 +147,42 @@ func (c *Client) add(ctx context.Context, message []byte) error {
 			select {
 			case <-room:
 			case <-ctx.Done():
-				return c.refuse(fmt.Errorf("%w: %w", ErrQueueFull, context.Cause(ctx)))
+				return q.refuse(fmt.Errorf("%w: %w", ErrQueueFull, context.Cause(ctx)))
 			}
 		}
-		room = c.nextRoom()
+		room = q.nextRoom()
 	}
 }
 
 // refuse counts a call that ends with err, an ErrQueueFull or ErrNotSpooled.
-func (c *Client) refuse(err error) error {
-	c.lock()
-	defer c.unlock()
-	c.count.Refused++
+func (q *queue) refuse(err error) error {
+	q.lock()
+	defer q.unlock()
+	q.count.Refused++
 	return err
 }
 
 // nextRoom returns a channel that is closed when there may be more room than
 // now. Room may have been made between the refusal of a message and this call, so
 // the caller tries the message once more before it waits.
-func (c *Client) nextRoom() <-chan struct{} {
-	c.lock()
-	defer c.unlock()
-	if c.room == nil {
-		c.room = make(chan struct{})
+func (q *queue) nextRoom() <-chan struct{} {
+	q.lock()
+	defer q.unlock()
+	if q.room == nil {
+		q.room = make(chan struct{})
 	}
-	if c.collecting != nil { // it would make room only after FlushAfter
-		c.collecting.due = true
-		c.dispatch()
+	if q.collecting != nil { // it would make room only after FlushAfter
+		q.collecting.due = true
+		q.dispatch()
 	}
-	return c.room
+	return q.room
 }
 
-// tellRoom wakes the calls that wait for room. c.mu is held.
-func (c *Client) tellRoom() {
-	if c.room != nil {
-		close(c.room)
-		c.room = nil
+// tellRoom wakes the calls that wait for room. q.mu is held.
+func (q *queue) tellRoom() {
+	if q.room != nil {
+		close(q.room)
+		q.room = nil
 	}
 }
 
@@ -157,196 +191,147 @@ func (c *Client) tellRoom() {
 // how many messages the batch now has. The error is ErrClosed, ErrQueueFull,
 // errNoSegment if a file has to be made first, or a diskError, after which the
 // message is to be put again.
-func (c *Client) put(message []byte, sum uint32) (*spool.Segment, int, error) {
-	c.lock()
-	defer c.unlock()
-	if c.closed {
+func (q *queue) put(message []byte, sum uint32) (*spool.Segment, int, error) {
+	q.lock()
+	defer q.unlock()
+	if q.closed {
 		return nil, 0, ErrClosed
 	}
 	size := footprint(len(message))
 	// Of the bound, conf.uploadMemory is for batches under way.
-	if c.memory+max(0, c.conf.uploadMemory-c.uploadingMemory)+size > c.conf.maxMemory {
+	if q.memory+max(0, q.conf.uploadMemory-q.uploadingMemory)+size > q.conf.maxMemory {
 		return nil, 0, ErrQueueFull
 	}
-	if c.collecting != nil && !c.collecting.fits(len(message)) {
-		c.seal()
+	if q.collecting != nil && !q.collecting.fits(len(message)) {
+		q.seal()
 	}
-	if c.collecting == nil {
-		if err := c.openBatch(); err != nil {
+	if q.collecting == nil {
+		if err := q.openBatch(); err != nil {
 			return nil, 0, err
 		}
 	}
-	b := c.collecting
+	b := q.collecting
 	if err := b.append(message, sum); err != nil {
-		c.spooler.fail(err)
+		q.spooler.fail(err)
 		if b.n > 0 {
-			c.seal()
+			q.seal()
 		} else {
-			c.collecting = nil
-			c.uploads.Go(func() { c.remove(b) })
+			q.collecting = nil
+			q.uploads.Go(func() { q.remove(b) })
 		}
 		return nil, 0, diskError{err}
 	}
-	c.memory += size
-	c.count.Queued++
-	c.count.Pending++
+	q.memory += size
+	q.count.Queued++
+	q.count.Pending++
 	if b.unspooled {
-		c.count.Unspooled++
+		q.count.Unspooled++
 	}
 	n := b.n
-	if n >= c.conf.flushAt {
+	if n >= q.conf.flushAt {
 		b.due = true
 	}
-	if b.due || len(c.waiting) > 0 {
-		c.dispatch()
+	if b.due || len(q.waiting) > 0 {
+		q.dispatch()
 	}
 	return b.seg, n, nil
 }
 
 // makeSegment makes a segment for the next messages. If the disk fails, they are held
 // in memory alone. The error is ErrQueueFull if SpoolMax leaves no room.
-func (c *Client) makeSegment() error {
-	err := c.spooler.prepare(1)
+func (q *queue) makeSegment() error {
+	err := q.spooler.prepare(1)
 	if err == nil || err == ErrQueueFull {
 		return err
 	}
-	c.lock()
-	defer c.unlock()
-	c.spooler.fail(err)
+	q.lock()
+	defer q.unlock()
+	q.spooler.fail(err)
 	return nil
 }
 
-// seal closes the collecting batch to further messages. c.mu is held.
-func (c *Client) seal() {
-	c.waiting = append(c.waiting, c.collecting)
-	c.collecting = nil
-	c.maintain(false)
+// seal closes the collecting batch to further messages. q.mu is held.
+func (q *queue) seal() {
+	q.waiting = append(q.waiting, q.collecting)
+	q.collecting = nil
+	q.maintain(false)
 }
 
 // openBatch makes a batch for the next messages. The error is that of
-// spooler.newBatch. c.mu is held.
-func (c *Client) openBatch() error {
-	b, low, err := c.spooler.newBatch(time.Now())
-	c.maintain(low)
+// spooler.newBatch. q.mu is held.
+func (q *queue) openBatch() error {
+	b, low, err := q.spooler.newBatch(time.Now())
+	q.maintain(low)
 	if err != nil {
 		return err
 	}
-	c.collecting = b
-	c.armTimer()
+	q.collecting = b
+	q.armTimer()
 	return nil
 }
 
-func (c *Client) isClosed() bool {
-	c.lock()
-	defer c.unlock()
-	return c.closed
+func (q *queue) isClosed() bool {
+	q.lock()
+	defer q.unlock()
+	return q.closed
 }
 
-// armTimer makes the collecting batch due after FlushAfter. c.mu is held.
-func (c *Client) armTimer() {
-	if c.timer == nil {
-		c.timer = time.AfterFunc(c.conf.flushAfter, c.makeDue)
+// armTimer makes the collecting batch due after FlushAfter. q.mu is held.
+func (q *queue) armTimer() {
+	if q.timer == nil {
+		q.timer = time.AfterFunc(q.conf.flushAfter, q.makeDue)
 		return
 	}
-	c.timer.Reset(c.conf.flushAfter)
+	q.timer.Reset(q.conf.flushAfter)
 }
 
 // makeDue makes the collecting batch due. The timer calls it. Nothing stops the timer when
 // a batch leaves for another reason, so the collecting batch may be a later one.
-func (c *Client) makeDue() {
-	c.lock()
-	defer c.unlock()
-	if c.collecting != nil && time.Since(c.collecting.opened) >= c.conf.flushAfter {
-		c.collecting.due = true
-		c.dispatch()
+func (q *queue) makeDue() {
+	q.lock()
+	defer q.unlock()
+	if q.collecting != nil && time.Since(q.collecting.opened) >= q.conf.flushAfter {
+		q.collecting.due = true
+		q.dispatch()
 	}
 }
 
 // dispatch gives batches that are due to idle uploaders. While there is none, batches
-// wait and grow. c.mu is held.
-func (c *Client) dispatch() {
-	for len(c.idle) > 0 {
-		b := c.next()
+// wait and grow. q.mu is held.
+func (q *queue) dispatch() {
+	for len(q.idle) > 0 {
+		b := q.next()
 		if b == nil {
 			return
 		}
-		last := len(c.idle) - 1
-		u := c.idle[last]
-		c.idle = c.idle[:last]
+		last := len(q.idle) - 1
+		u := q.idle[last]
+		q.idle = q.idle[:last]
 		u.batch = b
-		c.uploads.Add(1)
-		c.starts = append(c.starts, u)
+		q.uploads.Add(1)
+		q.starts = append(q.starts, u)
 	}
 }
 
 // next takes the batch to be sent next, nil if none is due or the gate is
-// closed. c.mu is held.
-func (c *Client) next() *batch {
+// closed. q.mu is held.
+func (q *queue) next() *batch {
 	var b *batch
 	switch {
-	case c.gate.isClosed() || len(c.uploading) >= c.outage.limit:
+	case q.gate.isClosed() || len(q.uploading) >= q.outage.limit:
 		return nil
-	case len(c.spooled) > 0 && c.ctx.Err() == nil:
-		b = c.spooled[0]
-		c.spooled = slices.Delete(c.spooled, 0, 1)
-	case len(c.waiting) > 0:
-		b = c.waiting[0]
-		c.waiting = slices.Delete(c.waiting, 0, 1)
-	case c.collecting != nil && c.collecting.due:
-		b, c.collecting = c.collecting, nil
+	case len(q.spooled) > 0 && q.ctx.Err() == nil:
+		b = q.spooled[0]
+		q.spooled = slices.Delete(q.spooled, 0, 1)
+	case len(q.waiting) > 0:
+		b = q.waiting[0]
+		q.waiting = slices.Delete(q.waiting, 0, 1)
+	case q.collecting != nil && q.collecting.due:
+		b, q.collecting = q.collecting, nil
 	default:
 		return nil
 	}
-	c.uploading = append(c.uploading, b)
-	c.uploadingMemory += b.footprint()
+	q.uploading = append(q.uploading, b)
+	q.uploadingMemory += b.footprint()
 	return b
-}
-
-// settle records the outcome of an uploader's batch. It reports whether the uploader has
-// another one.
-func (c *Client) settle(u *uploader) bool {
-	b := u.batch
-	c.lock()
-	c.count.settle(b)
-	c.unlock()
-
-	b.deliveries(c.tell)
-	c.remove(b)
-
-	c.lock()
-	defer c.unlock()
-	c.endUpload(b)
-	b.resolve(b.outcome, false)
-	if b.outcome.reason == "" && b.n > 0 { // 0: all of it was damaged
-		c.noteTaken()
-	}
-	b.release()
-	return c.advance(u)
-}
-
-// tell reports what became of messages.
-func (c *Client) tell(d Delivery) {
-	c.report.settled(d)
-	if c.conf.onDelivery != nil {
-		c.conf.onDelivery(d)
-	}
-}
-
-// endUpload takes b off the batches that are under way. c.mu is held.
-func (c *Client) endUpload(b *batch) {
-	i := slices.Index(c.uploading, b)
-	c.uploading = slices.Delete(c.uploading, i, i+1)
-	c.memory -= b.footprint()
-	c.uploadingMemory -= b.footprint()
-	c.tellRoom()
-}
-
-// advance gives an uploader the next batch, or makes it idle and returns false. c.mu is
-// held.
-func (c *Client) advance(u *uploader) bool {
-	u.batch = c.next()
-	if u.batch == nil {
-		c.idle = append(c.idle, u)
-	}
-	return u.batch != nil
 }

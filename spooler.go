@@ -28,7 +28,7 @@ type diskError struct{ error }
 // no folder and makes batches in memory. Nothing else in the client asks which of the
 // two it has.
 //
-// The Client's mutex guards failedUntil and cause. The other fields do not change.
+// The queue's mutex guards failedUntil and cause. The other fields do not change.
 type spooler struct {
 	dir    *spool.Dir // nil without SpoolDir
 	report *reporter
@@ -97,7 +97,7 @@ func (s *spooler) checksum(message []byte) uint32 {
 
 // newBatch returns an empty batch; it is in memory while the disk fails. The error is
 // errNoSegment, a diskError or, with SpoolOnly, ErrNotSpooled with its cause. low
-// reports whether fewer than spareSegments are left. The Client's mutex is held.
+// reports whether fewer than spareSegments are left. The queue's mutex is held.
 func (s *spooler) newBatch(now time.Time) (b *batch, low bool, err error) {
 	if s.dir == nil {
 		return newBatch(now), false, nil
@@ -126,7 +126,7 @@ func (s *spooler) newBatch(now time.Time) (b *batch, low bool, err error) {
 }
 
 // fail makes the next batches live in memory alone for a while, because of err. The
-// Client's mutex is held.
+// queue's mutex is held.
 func (s *spooler) fail(err error) { s.failedUntil, s.cause = time.Now().Add(diskPause), err }
 
 // prepare makes segments until n are ready. The error is that of the disk, which has

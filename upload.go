@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
+
+	"github.com/hookferry/analytics/internal/spool"
 )
 
 const (
@@ -26,7 +28,7 @@ const (
 
 // An uploader sends one batch at a time, with retries.
 type uploader struct {
-	c    *Client
+	*queue
 	http retryablehttp.Client
 	pack packer
 
@@ -36,19 +38,19 @@ type uploader struct {
 	lastErr  error // what the latest attempt met
 }
 
-func newUploader(c *Client) *uploader {
-	u := &uploader{c: c}
+func newUploader(q *queue) *uploader {
+	u := &uploader{queue: q}
 	u.http = retryablehttp.Client{
 		HTTPClient: &http.Client{
-			Transport: transport{c.conf.transport},
-			Timeout:   c.conf.timeout,
+			Transport: transport{q.conf.transport},
+			Timeout:   q.conf.timeout,
 		},
 		Logger:         nil, // or it would log to standard error
 		RetryMax:       maxRetries,
 		RequestLogHook: u.before,
 		CheckRetry:     u.check,
 		Backoff:        u.wait,
-		PrepareRetry:   func(req *http.Request) error { return c.passGate(req.Context()) },
+		PrepareRetry:   func(req *http.Request) error { return q.gate.pass(req.Context()) },
 		ErrorHandler:   retryablehttp.PassthroughErrorHandler,
 	}
 	return u
@@ -58,36 +60,36 @@ func newUploader(c *Client) *uploader {
 func (u *uploader) run() {
 	for more := true; more; {
 		b := u.batch
-		if !b.onDisk || u.c.load(b) {
+		if !b.onDisk || u.load(b) {
 			b.outcome = u.send()
 		}
-		if r := b.outcome.reason; (r == ReasonExhausted || r == ReasonShutdown) && u.c.persist(b) {
-			more = u.c.putBack(u)
+		if r := b.outcome.reason; (r == ReasonExhausted || r == ReasonShutdown) && u.persist(b) {
+			more = u.putBack()
 		} else {
-			more = u.c.settle(u)
+			more = u.settle()
 		}
 	}
 }
 
 // send makes the attempts for the batch.
 func (u *uploader) send() outcome {
-	b, ctx := u.batch, u.c.ctx
+	b, ctx := u.batch, u.ctx
 	u.attempts, u.lastErr = b.tries, nil
-	u.probe = u.c.isDown()
-	if err := u.c.passGate(ctx); err != nil {
+	u.probe = u.outage.isDown()
+	if err := u.gate.pass(ctx); err != nil {
 		return u.undelivered(err)
 	}
-	if u.c.conf.gzip && b.packed == nil {
+	if u.conf.gzip && b.packed == nil {
 		if err := b.pack(&u.pack); err != nil {
 			return u.undelivered(err)
 		}
 	}
 	body := func() (io.Reader, error) { return b.newBody(time.Now()), nil }
-	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodPost, u.c.conf.url.String(), body)
+	req, err := retryablehttp.NewRequestWithContext(ctx, http.MethodPost, u.conf.url.String(), body)
 	if err != nil {
 		return u.undelivered(err)
 	}
-	req.Header = u.c.conf.header.Clone()
+	req.Header = u.conf.header.Clone()
 	resp, err := u.http.Do(req)
 	var answer []byte
 	if resp != nil {
@@ -108,7 +110,7 @@ func (u *uploader) undelivered(err error) outcome {
 	switch {
 	case errors.As(u.lastErr, &status) && judge(status.Code, nil) == final:
 		f.reason, f.err = ReasonRefused, u.lastErr
-	case u.c.ctx.Err() != nil:
+	case u.ctx.Err() != nil:
 		f.reason, f.err = ReasonShutdown, errShutdown
 		if u.lastErr != nil {
 			f.err = fmt.Errorf("%w; the last attempt: %w", errShutdown, u.lastErr)
@@ -124,9 +126,9 @@ func (u *uploader) undelivered(err error) outcome {
 func (u *uploader) before(_ retryablehttp.Logger, req *http.Request, retries int) {
 	retries += u.batch.tries
 	u.attempts = retries + 1
-	u.c.lock()
-	u.c.count.Attempts++
-	u.c.unlock()
+	u.lock()
+	u.count.Attempts++
+	u.unlock()
 	if retries > 0 {
 		req.Header = req.Header.Clone()
 		req.Header.Set(retryCountHeader, strconv.Itoa(retries))
@@ -151,9 +153,9 @@ func (u *uploader) check(ctx context.Context, resp *http.Response, err error) (b
 	if err == nil || cause == nil { // not an attempt that Shutdown has cut short
 		u.lastErr = met
 	}
-	u.c.report.attempt(ctx, u.batch.n, u.attempts, met)
+	u.report.attempt(ctx, u.batch.n, u.attempts, met)
 	if cause == nil {
-		u.c.noteAttempt(!noConnection(err), outcome{err: met, attempts: u.attempts})
+		u.outage.noteAttempt(!noConnection(err), outcome{err: met, attempts: u.attempts})
 	}
 	if v != retry {
 		return false, nil
@@ -166,7 +168,7 @@ func (u *uploader) check(ctx context.Context, resp *http.Response, err error) (b
 		return false, cause
 	}
 	if wait := retryAfter(resp, time.Now()); wait > 0 {
-		u.c.pause(wait)
+		u.gate.pause(wait)
 	}
 	return !u.probe, nil
 }
@@ -176,12 +178,127 @@ func (u *uploader) check(ctx context.Context, resp *http.Response, err error) (b
 // gate is open, so a Retry-After is a floor under the schedule: a collector
 // that asks for one second ten times over is not given up after ten.
 func (u *uploader) wait(_, _ time.Duration, attempt int, resp *http.Response) time.Duration {
-	u.c.report.failed(u.lastErr)
+	u.report.failed(u.lastErr)
 	wait := backoff(attempt)
 	if resp != nil && resp.StatusCode == http.StatusTooManyRequests {
-		u.c.pause(wait)
+		u.gate.pause(wait)
 	}
 	return wait
+}
+
+// settle records the outcome of an uploader's batch. It reports whether the uploader has
+// another one.
+func (u *uploader) settle() bool {
+	b := u.batch
+	u.lock()
+	u.count.settle(b)
+	u.unlock()
+
+	b.deliveries(u.tell)
+	u.remove(b)
+
+	u.lock()
+	defer u.unlock()
+	u.endUpload(b)
+	b.resolve(b.outcome, false)
+	if b.outcome.reason == "" && b.n > 0 { // 0: all of it was damaged
+		u.outage.noteTaken()
+	}
+	b.release()
+	return u.advance()
+}
+
+// tell reports what became of messages.
+func (u *uploader) tell(d Delivery) {
+	u.report.settled(d)
+	if u.conf.onDelivery != nil {
+		u.conf.onDelivery(d)
+	}
+}
+
+// endUpload takes b off the batches that are under way. q.mu is held.
+func (u *uploader) endUpload(b *batch) {
+	i := slices.Index(u.uploading, b)
+	u.uploading = slices.Delete(u.uploading, i, i+1)
+	u.memory -= b.footprint()
+	u.uploadingMemory -= b.footprint()
+	u.tellRoom()
+}
+
+// advance gives an uploader the next batch, or makes it idle and returns false. q.mu is held.
+func (u *uploader) advance() bool {
+	u.batch = u.next()
+	if u.batch == nil {
+		u.idle = append(u.idle, u)
+	}
+	return u.batch != nil
+}
+
+// load reads the text of a batch under way from the disk. It reports whether there
+// is anything to send; if not, it has set b.outcome: damaged, or exhausted if the batch
+// can be read at another time.
+func (u *uploader) load(b *batch) bool {
+	lost, err := b.seg.Load()
+	u.lock()
+	u.count.Spooled -= b.n
+	if err != nil {
+		u.count.Pending += b.n // until it is settled
+		u.unlock()
+		b.outcome = outcome{reason: ReasonDamaged, err: err, attempts: b.tries}
+		if damage := (*spool.DamageError)(nil); !errors.As(err, &damage) {
+			b.outcome.reason = ReasonExhausted
+			u.report.spool(err)
+		}
+		return false
+	}
+	b.n, b.size = b.seg.Len(), len(b.seg.Bytes())
+	b.onDisk = false
+	b.outcome = outcome{attempts: b.tries}
+	u.count.Pending += b.n
+	u.count.drop(ReasonDamaged, lost)
+	u.memory += b.footprint()
+	u.uploadingMemory += b.footprint()
+	u.unlock()
+	if lost > 0 {
+		u.tell(Delivery{Count: lost, Attempts: b.tries, Reason: ReasonDamaged, Err: errDamaged})
+	}
+	return b.n > 0
+}
+
+var errDamaged = errors.New("analytics: the message in SpoolDir does not match its checksum")
+
+// persist reports whether b is on disk and can stay there. A batch in memory alone,
+// from a time when the disk failed, is copied to the disk if that works again.
+func (u *uploader) persist(b *batch) bool {
+	if b.seg != nil {
+		return true
+	}
+	seg := u.spooler.copy(b)
+	if seg == nil {
+		return false
+	}
+	u.lock()
+	defer u.unlock()
+	b.seg, b.buf = seg, nil
+	return true
+}
+
+// putBack puts a batch that did not get through, or could not be read now, back on disk.
+// It reports whether its uploader has another one.
+func (u *uploader) putBack() bool {
+	b := u.batch
+	u.unload(b)
+	u.lock()
+	defer u.unlock()
+	u.endUpload(b)
+	u.markSpooled(b)
+	b.tries = b.outcome.attempts
+	u.spooled = slices.Insert(u.spooled, 0, b)
+	b.resolve(b.outcome, true)
+	if b.outcome.reason == ReasonExhausted {
+		u.outage.noteDown(b.outcome)
+	}
+	return u.advance()
 }
 
 // rejections returns the calls that an answer to n calls lists as rejected, by index.
