@@ -4,6 +4,8 @@ package pgqueue_test
 
 import (
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -60,6 +62,109 @@ func Example_outbox() {
 	fmt.Println("waiting:", counts.Waiting, err)
 	// Output:
 	// waiting: 1 <nil>
+}
+
+// The same with database/sql, whatever its driver is.
+func Example_outboxSQL() {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	store, err := pgqueue.Open(ctx, pool, pgqueue.Config{Schema: "example_sql"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	forwarder, err := webhook.New(webhook.Config{
+		Store: store,
+		Destinations: []webhook.Destination{
+			{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "https://crm.example/hook"}}},
+		},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	order := &analytics.Track{UserId: "u1", Event: "Order Completed", MessageId: "order-1"}
+	if err := forwarder.ForwardTx(ctx, tx, "crm", order); err != nil {
+		log.Fatal(err)
+	}
+	if err := tx.Rollback(); err != nil { // there is no such order after all
+		log.Fatal(err)
+	}
+	counts, err := store.Count(ctx)
+	fmt.Println("waiting:", counts.Waiting, err)
+	// Output:
+	// waiting: 0 <nil>
+}
+
+// Each tenant has a row with its settings. The forwarder asks for it before each attempt.
+func Example_tenants() {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	if _, err := pool.Exec(ctx, `
+		CREATE TABLE tenants (id text PRIMARY KEY, url text NOT NULL, secret text NOT NULL, enabled bool NOT NULL);
+		INSERT INTO tenants VALUES ('acme', 'https://acme.example/hook', 's3cret', true)`); err != nil {
+		log.Fatal(err)
+	}
+
+	lookup := func(ctx context.Context, id string) (*webhook.Destination, error) {
+		d := &webhook.Destination{ID: id, Endpoints: make([]webhook.Endpoint, 1)}
+		var enabled bool
+		err := pool.QueryRow(ctx, "SELECT url, secret, enabled FROM tenants WHERE id = $1", id).
+			Scan(&d.Endpoints[0].URL, &d.Secret, &enabled)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil, webhook.ErrUnknownDestination
+		}
+		d.Disabled = !enabled
+		return d, err // any other error: its deliveries wait, and Lookup is called again
+	}
+
+	acme, err := lookup(ctx, "acme")
+	fmt.Println(acme.ID, acme.Endpoints[0].URL, acme.Disabled, err)
+	_, err = lookup(ctx, "umbrella")
+	fmt.Println(err)
+	// Output:
+	// acme https://acme.example/hook false <nil>
+	// webhook: unknown destination
+}
+
+// Behind PgBouncer in transaction mode there is no LISTEN. PgBouncer before 1.21 does not
+// know prepared statements either.
+func ExampleConfig_pooler() {
+	ctx := context.Background()
+	config, err := pgxpool.ParseConfig(os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	config.MaxConns = 8
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	store, err := pgqueue.Open(ctx, pool, pgqueue.Config{Schema: "example_pooler", NoListen: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(store.Close())
+	// Output: <nil>
 }
 
 func ExampleSQL() {
