@@ -73,7 +73,7 @@ func (q *queue) lock() {
 	q.mu.Lock()
 }
 
-// unlock unlocks c.mu and then starts the uploaders that dispatch has chosen. Starting a
+// unlock unlocks q.mu and then starts the uploaders that dispatch has chosen. Starting a
 // goroutine takes longer than everything that is done under the mutex.
 func (q *queue) unlock() {
 	if len(q.starts) == 0 {

@@ -18,25 +18,38 @@ import (
 // pageSize is how many elements of a long list are read under one lock.
 const pageSize = 256
 
-// bury makes a dead letter of an item that is neither queued nor claimed.
-func (s *Store) bury(it *item, reason webhook.Reason, at time.Time) {
-	s.drop(it)
-	s.seq++
-	d := &webhook.DeadLetter{
-		Delivery: it.Delivery,
-		Reason:   reason,
-		Died:     at,
-		Key:      fmt.Sprintf("%016x%016x", uint64(at.UnixMicro())^1<<63, s.seq), // sorts as they died
-	}
-	i, _ := s.findDead(d.Key)
-	s.dead = slices.Insert(s.dead, i, d)
-	s.bytes += size(&d.Delivery)
-	s.deadBytes += d.Size()
+// deadLetters are kept in the order they died, that of their keys.
+type deadLetters struct {
+	list  []*webhook.DeadLetter
+	bytes int64 // their Sizes
 }
 
-// findDead returns the index of the dead letter with this key, or where it would be.
-func (s *Store) findDead(key string) (int, bool) {
-	return slices.BinarySearchFunc(s.dead, key, func(d *webhook.DeadLetter, key string) int { return strings.Compare(d.Key, key) })
+// add adds a dead letter, and gives it a key. No other has the same seq.
+func (dl *deadLetters) add(d *webhook.DeadLetter, seq uint64) {
+	d.Key = fmt.Sprintf("%016x%016x", uint64(d.Died.UnixMicro())^1<<63, seq) // sorts as they died
+	i, _ := dl.find(d.Key)
+	dl.list = slices.Insert(dl.list, i, d)
+	dl.bytes += d.Size()
+}
+
+// find returns the index of the dead letter with this key, or where it would be.
+func (dl *deadLetters) find(key string) (int, bool) {
+	return slices.BinarySearchFunc(dl.list, key, func(d *webhook.DeadLetter, key string) int { return strings.Compare(d.Key, key) })
+}
+
+// remove removes the dead letters that gone selects. It returns how many there were, and what they
+// counted for.
+func (dl *deadLetters) remove(gone func(*webhook.DeadLetter) bool) (n int, bytes int64) {
+	dl.list = slices.DeleteFunc(dl.list, func(d *webhook.DeadLetter) bool {
+		if !gone(d) {
+			return false
+		}
+		n++
+		bytes += size(&d.Delivery)
+		dl.bytes -= d.Size()
+		return true
+	})
+	return n, bytes
 }
 
 // DeadLetter implements webhook.Keeper.
@@ -45,11 +58,11 @@ func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter,
 		return webhook.DeadLetter{}, err
 	}
 	defer s.mu.Unlock()
-	i, found := s.findDead(key)
+	i, found := s.dead.find(key)
 	if !found {
 		return webhook.DeadLetter{}, webhook.ErrNoDeadLetter
 	}
-	return *s.dead[i], nil
+	return *s.dead.list[i], nil
 }
 
 // Dead implements webhook.Keeper.
@@ -59,11 +72,11 @@ func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after strin
 			return nil, "", err
 		}
 		defer s.mu.Unlock()
-		i, found := s.findDead(after)
+		i, found := s.dead.find(after)
 		if found {
 			i++
 		}
-		rest := s.dead[i:]
+		rest := s.dead.list[i:]
 		if len(rest) > pageSize {
 			rest = rest[:pageSize]
 			last = rest[pageSize-1].Key
@@ -102,62 +115,29 @@ func (s *Store) exhume(ctx context.Context, keys []string, each func(*webhook.De
 	defer s.mu.Unlock()
 	taken := make(map[string]bool, len(keys))
 	for _, key := range keys {
-		if i, found := s.findDead(key); found && !taken[key] {
+		if i, found := s.dead.find(key); found && !taken[key] {
 			taken[key] = true
-			each(s.dead[i])
+			each(s.dead.list[i])
 		}
 	}
-	return s.forget(func(d *webhook.DeadLetter) bool { return taken[d.Key] }), nil
-}
-
-// forget removes the dead letters that gone selects, and returns how many there were.
-func (s *Store) forget(gone func(*webhook.DeadLetter) bool) int {
-	n := len(s.dead)
-	s.dead = slices.DeleteFunc(s.dead, func(d *webhook.DeadLetter) bool {
-		if !gone(d) {
-			return false
-		}
-		s.bytes -= size(&d.Delivery)
-		s.deadBytes -= d.Size()
-		return true
-	})
-	return n - len(s.dead)
-}
-
-// A place is where a delivery stood in the order of its destination.
-type place struct {
-	*item
-	at  int64
-	seq uint64
-}
-
-// places returns where the deliveries of a destination that come after the one with the
-// ID after stand. If that one is gone, it returns all places.
-func (s *Store) places(ctx context.Context, destination, after string) ([]place, error) {
-	if err := s.lock(ctx); err != nil {
-		return nil, err
-	}
-	var all []place
-	if l := s.lanes[destination]; l != nil {
-		for it := range l.all() {
-			all = append(all, place{it, it.at, it.seq})
-		}
-	}
-	s.mu.Unlock() // sorting many takes a while
-	slices.SortFunc(all, func(a, b place) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
-	i := slices.IndexFunc(all, func(p place) bool { return p.ID == after }) // an ID never changes
-	return all[i+1:], nil
+	n, bytes := s.dead.remove(func(d *webhook.DeadLetter) bool { return taken[d.Key] })
+	s.bytes -= bytes
+	return n, nil
 }
 
 // Waiting implements webhook.Keeper.
 func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
 	return func(yield func(webhook.Delivery, error) bool) {
-		rest, err := s.places(ctx, destination, after)
-		storekit.Pages("", func(string) (found []webhook.Delivery, more string, _ error) {
-			if err == nil {
-				err = s.lock(ctx)
-			}
-			if err != nil {
+		if err := s.lock(ctx); err != nil {
+			yield(webhook.Delivery{}, err)
+			return
+		}
+		rest := s.lanes[destination].places()
+		s.mu.Unlock() // sorting many takes a while
+		slices.SortFunc(rest, func(a, b place) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
+		rest = rest[slices.IndexFunc(rest, func(p place) bool { return p.ID == after })+1:] // an ID never changes
+		storekit.Pages("", func(string) (found []webhook.Delivery, more string, err error) {
+			if err := s.lock(ctx); err != nil {
 				return nil, "", err
 			}
 			defer s.mu.Unlock()
@@ -182,9 +162,9 @@ func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
 		return webhook.Counts{}, err
 	}
 	defer s.mu.Unlock()
-	c := webhook.Counts{Waiting: s.waiting, Claimed: len(s.claims) - len(s.free), Dead: len(s.dead), DeadBytes: s.deadBytes}
-	if len(s.dead) > 0 {
-		c.OldestDead = s.dead[0].Died
+	c := webhook.Counts{Waiting: s.waiting, Claimed: s.claims.len(), Dead: len(s.dead.list), DeadBytes: s.dead.bytes}
+	if c.Dead > 0 {
+		c.OldestDead = s.dead.list[0].Died
 	}
 	for _, l := range s.lanes {
 		if at := l.oldest(); c.Oldest.IsZero() || !at.IsZero() && at.Before(c.Oldest) {
@@ -284,6 +264,7 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 		})
 		erased, claimed = erased+n, claimed+held
 	}
-	erased += s.forget(func(d *webhook.DeadLetter) bool { return d.User == user })
-	return erased, claimed, nil
+	n, bytes := s.dead.remove(func(d *webhook.DeadLetter) bool { return d.User == user })
+	s.bytes -= bytes
+	return erased + n, claimed, nil
 }

@@ -19,6 +19,12 @@ type members struct {
 	unsorted bool              // order lacks members
 }
 
+// A roster is the audiences of a store, by their ids.
+type roster struct {
+	store     *Store
+	audiences map[string]*members
+}
+
 // after returns the members after the one named user, in order, and some that have left.
 func (m *members) after(user string) []string {
 	if m.unsorted || len(m.order) > 2*len(m.seen)+1024 {
@@ -32,49 +38,49 @@ func (m *members) after(user string) []string {
 }
 
 // Begin implements audience.Roster.
-func (s *Store) Begin(ctx context.Context, id, name string) (uint64, audience.Chunk, error) {
+func (r *roster) Begin(ctx context.Context, id, name string) (uint64, audience.Chunk, error) {
 	if err := audience.CheckID(id, name); err != nil {
 		return 0, audience.Chunk{}, err
 	}
-	if err := s.lock(ctx); err != nil {
+	if err := r.store.lock(ctx); err != nil {
 		return 0, audience.Chunk{}, err
 	}
-	defer s.mu.Unlock()
-	m := s.roster[id]
+	defer r.store.mu.Unlock()
+	m := r.audiences[id]
 	if m == nil {
 		m = &members{Record: audience.Record{Name: strings.Clone(name)}, seen: make(map[string]uint64)}
-		s.roster[strings.Clone(id)] = m
+		r.audiences[strings.Clone(id)] = m
 	}
 	m.Generation++
 	return m.Generation, m.InFlight, nil
 }
 
 // owned locks the store for a call of a generation, which must be the latest of an audience.
-func (s *Store) owned(ctx context.Context, id string, generation uint64, check func(*audience.Record, uint64) error) (*members, error) {
-	if err := s.lock(ctx); err != nil {
+func (r *roster) owned(ctx context.Context, id string, generation uint64, check func(*audience.Record, uint64) error) (*members, error) {
+	if err := r.store.lock(ctx); err != nil {
 		return nil, err
 	}
-	m, err := s.roster[id], error(audience.ErrSuperseded)
+	m, err := r.audiences[id], error(audience.ErrSuperseded)
 	if m != nil {
 		err = check(&m.Record, generation)
 	}
 	if err != nil {
-		s.mu.Unlock()
+		r.store.mu.Unlock()
 		return nil, err
 	}
 	return m, nil
 }
 
 // Join implements audience.Roster. The users of the chunk count for Config.MaxBytes.
-func (s *Store) Join(ctx context.Context, id string, generation uint64, users []string) (audience.Chunk, error) {
+func (r *roster) Join(ctx context.Context, id string, generation uint64, users []string) (audience.Chunk, error) {
 	if err := audience.CheckUsers(users); err != nil {
 		return audience.Chunk{}, err
 	}
-	m, err := s.owned(ctx, id, generation, (*audience.Record).Idle)
+	m, err := r.owned(ctx, id, generation, (*audience.Record).Idle)
 	if err != nil {
 		return audience.Chunk{}, err
 	}
-	defer s.mu.Unlock()
+	defer r.store.mu.Unlock()
 	var joining []string
 	bytes := int64(0)
 	for _, user := range slices.Compact(slices.Sorted(slices.Values(users))) {
@@ -85,21 +91,21 @@ func (s *Store) Join(ctx context.Context, id string, generation uint64, users []
 			bytes += int64(len(user)) + overhead
 		}
 	}
-	if err := s.room(bytes); err != nil {
+	if err := r.store.room(bytes); err != nil {
 		return audience.Chunk{}, err
 	}
-	s.bytes += bytes
+	r.store.bytes += bytes
 	m.InFlight = audience.NewChunk(generation, false, joining)
 	return m.InFlight, nil
 }
 
 // Leave implements audience.Roster.
-func (s *Store) Leave(ctx context.Context, id string, generation uint64, after string, max int) (_ audience.Chunk, last string, err error) {
-	m, err := s.owned(ctx, id, generation, (*audience.Record).Idle)
+func (r *roster) Leave(ctx context.Context, id string, generation uint64, after string, max int) (_ audience.Chunk, last string, err error) {
+	m, err := r.owned(ctx, id, generation, (*audience.Record).Idle)
 	if err != nil {
 		return audience.Chunk{}, "", err
 	}
-	defer s.mu.Unlock()
+	defer r.store.mu.Unlock()
 	var leaving []string
 	n := 0
 	for _, user := range m.after(after) {
@@ -121,17 +127,17 @@ func (s *Store) Leave(ctx context.Context, id string, generation uint64, after s
 }
 
 // Confirm implements audience.Roster.
-func (s *Store) Confirm(ctx context.Context, id string, generation uint64, n int) error {
-	m, err := s.owned(ctx, id, generation, (*audience.Record).Owned)
+func (r *roster) Confirm(ctx context.Context, id string, generation uint64, n int) error {
+	m, err := r.owned(ctx, id, generation, (*audience.Record).Owned)
 	if err != nil {
 		return err
 	}
-	defer s.mu.Unlock()
+	defer r.store.mu.Unlock()
 	c := m.InFlight
 	for _, user := range c.Users[:min(n, len(c.Users))] {
 		if c.Left {
 			delete(m.seen, user)
-			s.bytes -= int64(len(user)) + overhead
+			r.store.bytes -= int64(len(user)) + overhead
 		} else {
 			m.seen[user], m.unsorted = c.Generation, true
 		}
@@ -141,13 +147,13 @@ func (s *Store) Confirm(ctx context.Context, id string, generation uint64, n int
 }
 
 // Members implements audience.Roster.
-func (s *Store) Members(ctx context.Context, id, after string) iter.Seq2[string, error] {
+func (r *roster) Members(ctx context.Context, id, after string) iter.Seq2[string, error] {
 	return storekit.Pages(after, func(after string) (users []string, more string, err error) {
-		if err := s.lock(ctx); err != nil {
+		if err := r.store.lock(ctx); err != nil {
 			return nil, "", err
 		}
-		defer s.mu.Unlock()
-		m := s.roster[id]
+		defer r.store.mu.Unlock()
+		m := r.audiences[id]
 		if m == nil {
 			return nil, "", nil
 		}
@@ -165,10 +171,10 @@ func (s *Store) Members(ctx context.Context, id, after string) iter.Seq2[string,
 }
 
 // Audiences implements audience.Roster.
-func (s *Store) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] {
-	return page(ctx, s, func() (all []audience.Entry) {
-		for _, id := range slices.Sorted(maps.Keys(s.roster)) {
-			m := s.roster[id]
+func (r *roster) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] {
+	return page(ctx, r.store, func() (all []audience.Entry) {
+		for _, id := range slices.Sorted(maps.Keys(r.audiences)) {
+			m := r.audiences[id]
 			all = append(all, audience.Entry{ID: id, Name: m.Name, Generation: m.Generation})
 		}
 		return all

@@ -65,14 +65,11 @@ type Store struct {
 	bytes   int64
 	waiting int
 
-	claims []*item  // by slot, nil if the slot is free
-	free   []uint32 // the free slots
-	serial uint64   // of the latest claim, in the bits above slotBits
+	claims   claims
+	dead     deadLetters
+	settings map[string]webhook.Setting
 
-	dead      []*webhook.DeadLetter // in the order they died
-	deadBytes int64
-	settings  map[string]webhook.Setting
-	roster    map[string]*members // by the id of the audience
+	roster
 }
 
 var (
@@ -97,15 +94,16 @@ func New(c Config) *Store {
 	}
 	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
 	c.DedupMax = cmp.Or(c.DedupMax, DefaultDedupMax)
-	return &Store{
+	s := &Store{
 		maxBytes: c.MaxBytes,
 		changed:  make(chan struct{}, 1),
 		lanes:    make(map[string]*lane),
 		news:     make(map[string]struct{}),
 		seen:     storekit.NewWindow(c.DedupMax, c.DedupWindow),
 		settings: make(map[string]webhook.Setting),
-		roster:   make(map[string]*members),
 	}
+	s.roster = roster{store: s, audiences: make(map[string]*members)}
+	return s
 }
 
 // lock locks s.mu for a call, unless its context has ended or the store is closed.
@@ -200,7 +198,7 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 		}
 		s.add(it)
 		if ps[i].Keep {
-			out[i].Claim = s.claim(it)
+			out[i].Claim = s.claims.add(it)
 		} else {
 			it.queue().push(it)
 		}
@@ -257,45 +255,6 @@ func (s *Store) drop(it *item) {
 	s.waiting--
 }
 
-// slotBits is how many bits of a claim are its slot. The bits above are its serial number:
-// at 200,000 claims a second, four days pass before one comes again.
-const slotBits = 28
-
-// claim claims an item that is in no queue, and returns the claim.
-func (s *Store) claim(it *item) uint64 {
-	if len(s.free) == 0 {
-		s.free = append(s.free, uint32(len(s.claims)))
-		s.claims = append(s.claims, nil)
-	}
-	last := len(s.free) - 1
-	slot := s.free[last]
-	s.free = s.free[:last]
-	if s.serial += 1 << slotBits; s.serial == 0 { // no claim is 0
-		s.serial = 1 << slotBits
-	}
-	s.claims[slot] = it
-	it.Claim = s.serial | uint64(slot)
-	it.lane.claimed++
-	return it.Claim
-}
-
-// unclaim ends a claim and returns its item, nil if the claim does not hold.
-func (s *Store) unclaim(claim uint64) *item {
-	slot := claim & (1<<slotBits - 1)
-	if slot >= uint64(len(s.claims)) {
-		return nil
-	}
-	it := s.claims[slot]
-	if it == nil || it.Claim != claim {
-		return nil
-	}
-	s.claims[slot] = nil
-	s.free = append(s.free, uint32(slot))
-	it.Claim = 0
-	it.lane.claimed--
-	return it
-}
-
 // Fetch implements webhook.Store.
 func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
 	for i := range wants {
@@ -325,7 +284,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 				break // at the next want, too: maxBytes stays below zero
 			}
 			q.pop(it)
-			s.claim(it)
+			s.claims.add(it)
 			dst = append(dst, it.Delivery)
 			it = q.first()
 		}
@@ -359,7 +318,7 @@ func (s *Store) settle(by *webhook.Settlement) error {
 		return fmt.Errorf("settlement with verdict %d", by.Verdict)
 	}
 	d := &by.Delivery
-	it := s.unclaim(d.Claim)
+	it := s.claims.end(d.Claim)
 	if it == nil {
 		return nil
 	}
@@ -371,7 +330,10 @@ func (s *Store) settle(by *webhook.Settlement) error {
 		s.drop(it)
 		return nil
 	case webhook.Bury:
-		s.bury(it, by.Reason, by.At)
+		s.drop(it)
+		s.seq++
+		s.dead.add(&webhook.DeadLetter{Delivery: it.Delivery, Reason: by.Reason, Died: by.At}, s.seq)
+		s.bytes += size(&it.Delivery)
 		return nil
 	case webhook.Retry:
 		s.seq++
@@ -428,6 +390,7 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	s.lanes, s.news, s.claims, s.seen, s.dead, s.settings, s.roster = nil, nil, nil, nil, nil, nil, nil
+	s.lanes, s.news, s.seen, s.settings, s.audiences = nil, nil, nil, nil, nil
+	s.claims, s.dead = claims{}, deadLetters{}
 	return nil
 }

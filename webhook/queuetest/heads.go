@@ -8,12 +8,12 @@ import (
 )
 
 // heads returns what Heads yields, without the destinations that have no head.
-func (k *kit) heads(s webhook.Store, all bool) map[string]webhook.Head {
-	k.Helper()
+func (t *subject) heads(s webhook.Store, all bool) map[string]webhook.Head {
+	t.Helper()
 	got := make(map[string]webhook.Head)
-	for h, err := range s.Heads(k.ctx, all) {
+	for h, err := range s.Heads(t.ctx, all) {
 		if _, twice := got[h.Destination]; twice || err != nil {
-			k.Fatalf("Heads(%v) yields %q twice, or %v", all, h.Destination, err)
+			t.Fatalf("Heads(%v) yields %q twice, or %v", all, h.Destination, err)
 		}
 		got[h.Destination] = h
 	}
@@ -22,15 +22,15 @@ func (k *kit) heads(s webhook.Store, all bool) map[string]webhook.Head {
 }
 
 // news waits until Changed has a value that leads to a head for which ok returns true.
-func (k *kit) news(s webhook.Store, ok func(destination string) bool) {
-	k.Helper()
+func (t *subject) news(s webhook.Store, ok func(destination string) bool) {
+	t.Helper()
 	for {
 		select {
 		case <-s.Changed():
-		case <-k.ctx.Done():
-			k.Fatal("Changed has no value that leads to the head that is wanted")
+		case <-t.ctx.Done():
+			t.Fatal("Changed has no value that leads to the head that is wanted")
 		}
-		for name := range k.heads(s, false) {
+		for name := range t.heads(s, false) {
 			if ok(name) {
 				return
 			}

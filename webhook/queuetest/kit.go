@@ -19,8 +19,11 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A kit is a store under test and what the cases do with it.
-type kit struct {
+// A kit is what the cases work with.
+type kit struct{ *model }
+
+// A subject is a store under test.
+type subject struct {
 	*testing.T
 	ctx    context.Context
 	open   Open
@@ -29,91 +32,71 @@ type kit struct {
 	s      webhook.Store
 	r      *rand.Rand
 	unit   time.Duration // a while: a minute in a bubble
-	model
 }
 
-// reopen closes the store, if it is open, and opens it again.
-func (k *kit) reopen() {
-	k.Helper()
-	k.close()
-	k.s = k.open(k, k.dir)
-	clear(k.used)
-	for _, h := range k.held {
-		h.Claim = 0
-	}
-}
-
-// restart is reopen for a store that is durable.
-func (k *kit) restart() {
-	k.Helper()
-	if k.traits.Durable {
-		k.reopen()
-	}
-}
-
-func (k *kit) close() {
-	k.Helper()
-	if k.s == nil {
+func (s *subject) close() {
+	s.Helper()
+	if s.s == nil {
 		return
 	}
-	if k.traits.Check != nil {
-		k.traits.Check(k, k.s)
+	if s.traits.Check != nil {
+		s.traits.Check(s, s.s)
 	}
-	if err := k.s.Close(); err != nil {
-		k.Errorf("Close: %v", err)
+	if err := s.s.Close(); err != nil {
+		s.Errorf("Close: %v", err)
 	}
-	k.s = nil
+	s.s = nil
 }
 
 // pass waits until d has passed by the clock of the store.
-func (k *kit) pass(d time.Duration) {
-	k.Helper()
-	if k.traits.Bubble {
+func (s *subject) pass(d time.Duration) {
+	s.Helper()
+	if s.traits.Bubble {
 		time.Sleep(d)
 		return
 	}
-	end := k.s.Now().Add(d)
-	testkit.Until(k, fmt.Sprintf("%v pass by the clock of the store", d), func() bool { return !k.s.Now().Before(end) })
+	end := s.s.Now().Add(d)
+	testkit.Until(s, fmt.Sprintf("%v pass by the clock of the store", d), func() bool { return !s.s.Now().Before(end) })
 }
 
 // wait waits between two looks at a store.
-func (k *kit) wait() {
+func (s *subject) wait() {
 	select {
-	case <-k.ctx.Done():
+	case <-s.ctx.Done():
 	case <-time.After(time.Millisecond):
 	}
 }
 
 // delivery returns a fresh delivery that was due a second ago.
-func (k *kit) delivery(destination, id string) webhook.Delivery {
-	at := k.s.Now().Add(-time.Second)
+func (s *subject) delivery(destination, id string) webhook.Delivery {
+	at := s.s.Now().Add(-time.Second)
 	return webhook.Delivery{Destination: destination, ID: id, Type: "track", Body: []byte(`{"messageId":"` + id + `"}`), Accepted: at, Due: at}
 }
 
 // deliveries returns n deliveries of one destination, each due a microsecond
 // after the one before.
-func (k *kit) deliveries(destination string, n int) []webhook.Delivery {
+func (s *subject) deliveries(destination string, n int) []webhook.Delivery {
 	ds := make([]webhook.Delivery, n)
-	base := k.s.Now().Add(-time.Second)
+	base := s.s.Now().Add(-time.Second)
 	for i := range ds {
-		ds[i] = k.delivery(destination, fmt.Sprintf("%s-%06d", destination, i))
+		ds[i] = s.delivery(destination, fmt.Sprintf("%s-%06d", destination, i))
 		ds[i].Due = base.Add(time.Duration(i) * time.Microsecond)
 	}
 	return ds
 }
 
 // many returns the deliveries of many destinations, and their names.
-func (k *kit) many(destinations, each int) (ds []webhook.Delivery, names []string) {
+func (s *subject) many(destinations, each int) (ds []webhook.Delivery, names []string) {
 	for i := range destinations {
 		names = append(names, fmt.Sprint("d", i))
-		ds = append(ds, k.deliveries(names[i], each)...)
+		ds = append(ds, s.deliveries(names[i], each)...)
 	}
 	return ds, names
 }
 
 // full returns a retry with something in every field.
-func (k *kit) full(destination, id string) webhook.Delivery {
-	d := k.delivery(destination, id)
+func (s *subject) full(destination, id string) webhook.Delivery {
+	d := s.delivery(destination, id)
 	d.Body = []byte("{\"binary\":\"\x00\xff\xfe\"}")
 	d.Expires = d.Due.Add(4 * time.Hour)
 	d.Tries = 3
@@ -226,7 +209,7 @@ func list[T any](seq iter.Seq2[T, error]) (all []T, err error) {
 }
 
 // all is list for what does not fail.
-func all[T any](k *kit, seq iter.Seq2[T, error]) []T {
+func all[T any](k testing.TB, seq iter.Seq2[T, error]) []T {
 	k.Helper()
 	es, err := list(seq)
 	if err != nil {
@@ -246,26 +229,26 @@ func alike(x, y webhook.Delivery) bool {
 }
 
 // same checks that the deliveries are those wanted, in this order.
-func (k *kit) same(what string, got []webhook.Delivery, want ...webhook.Delivery) {
-	k.Helper()
+func (s *subject) same(what string, got []webhook.Delivery, want ...webhook.Delivery) {
+	s.Helper()
 	if !slices.EqualFunc(want, got, alike) {
-		k.Fatalf("%s (-want +got)\n%s", what, cmp.Diff(want, got, likeStored))
+		s.Fatalf("%s (-want +got)\n%s", what, cmp.Diff(want, got, likeStored))
 	}
 }
 
 // sameSet is same in any order.
-func (k *kit) sameSet(what string, got []webhook.Delivery, want ...webhook.Delivery) {
-	k.Helper()
-	k.same(what, sorted(got), sorted(want)...)
+func (s *subject) sameSet(what string, got []webhook.Delivery, want ...webhook.Delivery) {
+	s.Helper()
+	s.same(what, sorted(got), sorted(want)...)
 }
 
 func sorted(ds []webhook.Delivery) []webhook.Delivery {
 	return slices.SortedFunc(slices.Values(ds), func(x, y webhook.Delivery) int { return strings.Compare(key(&x), key(&y)) })
 }
 
-func (k *kit) sameDead(what string, got, want webhook.DeadLetter) {
-	k.Helper()
+func (s *subject) sameDead(what string, got, want webhook.DeadLetter) {
+	s.Helper()
 	if got.Key != want.Key || got.Reason != want.Reason || !got.Died.Equal(want.Died) || !alike(got.Delivery, want.Delivery) {
-		k.Fatalf("%s (-want +got)\n%s", what, cmp.Diff(want, got, likeStored))
+		s.Fatalf("%s (-want +got)\n%s", what, cmp.Diff(want, got, likeStored))
 	}
 }

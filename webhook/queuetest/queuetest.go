@@ -123,7 +123,7 @@ func Run(t *testing.T, open Open, traits Traits) {
 }
 
 func runCase(t *testing.T, c testCase, open Open, traits Traits, seed uint64) {
-	k := &kit{T: t, ctx: t.Context(), open: open, traits: traits, dir: t.TempDir(), r: rand.New(rand.NewPCG(seed, 0)), unit: time.Minute, model: newModel()}
+	k := &kit{newModel(&subject{T: t, ctx: t.Context(), open: open, traits: traits, dir: t.TempDir(), r: rand.New(rand.NewPCG(seed, 0)), unit: time.Minute})}
 	if !traits.Bubble {
 		k.unit = 5 * time.Millisecond
 	}
