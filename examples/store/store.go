@@ -51,21 +51,26 @@ type Config struct {
 
 // A Store is a webhook.Store.
 type Store struct {
-	config  Config
 	changed chan struct{}
 
-	mu       sync.Mutex // held during every call, the sync of the file included
-	closed   bool
-	failed   error // the log cannot be written any more
+	mu     sync.Mutex // held during every call, the sync of the file included
+	closed bool
+	window *storekit.Window
+	news   map[string]bool // destinations for Heads(false)
+	state
+}
+
+// A state is what the log says, and who has claimed what.
+type state struct {
 	log      *os.File
 	size     int64  // of the log
+	noSync   bool   // as in Config
+	failed   error  // the log cannot be written any more
 	latest   uint64 // number that was given to an entry or a version of a setting
 	entries  map[uint64]*entry
+	settings map[string]webhook.Setting
 	claims   map[uint64]*entry
 	claim    uint64 // the latest
-	settings map[string]webhook.Setting
-	window   *storekit.Window
-	news     map[string]bool // destinations for Heads(false)
 }
 
 // An entry is a delivery. It is a dead letter if it has a Key, and else it waits. It is
@@ -77,7 +82,7 @@ type entry struct {
 
 // find returns the entries that want selects: first what waits, in the order of Due, then
 // the dead letters, in the order they died.
-func (s *Store) find(want func(e *entry) bool) (es []*entry) {
+func (s *state) find(want func(e *entry) bool) (es []*entry) {
 	for _, e := range s.entries {
 		if want(e) {
 			es = append(es, e)
@@ -104,31 +109,36 @@ type line struct {
 }
 
 // lineOf returns the line that an entry is written as.
-func (s *Store) lineOf(n uint64, d webhook.Delivery) line {
+func lineOf(n uint64, d webhook.Delivery) line {
 	data, _ := d.AppendBinary(nil) // Check found nothing wrong
-	return line{N: n, Data: data, At: s.Now()}
+	return line{N: n, Data: data, At: now()}
 }
+
+// now returns the time to the microsecond.
+func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
 // Open opens the store that is kept in a file, or makes it.
 func Open(c Config) (*Store, error) {
 	s := &Store{
-		config:   c,
-		changed:  make(chan struct{}, 1),
-		entries:  make(map[uint64]*entry),
-		claims:   make(map[uint64]*entry),
-		settings: make(map[string]webhook.Setting),
-		window:   storekit.NewWindow(dedupMax, dedupWindow),
-		news:     make(map[string]bool),
+		changed: make(chan struct{}, 1),
+		window:  storekit.NewWindow(dedupMax, dedupWindow),
+		news:    make(map[string]bool),
+		state: state{
+			noSync:   c.NoSync,
+			entries:  make(map[uint64]*entry),
+			settings: make(map[string]webhook.Setting),
+			claims:   make(map[uint64]*entry),
+		},
 	}
-	if err := s.read(); err != nil {
+	if err := s.read(c.Path); err != nil {
 		return nil, fmt.Errorf("store: opening %s: %w", c.Path, err)
 	}
 	return s, nil
 }
 
 // read opens the log and makes the changes that are in it.
-func (s *Store) read() (err error) {
-	if s.log, err = os.OpenFile(s.config.Path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
+func (s *Store) read(path string) (err error) {
+	if s.log, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
 		return err
 	}
 	defer func() {
@@ -160,7 +170,7 @@ func (s *Store) read() (err error) {
 
 // commit appends lines to the log, and makes their changes. After an error the log is as
 // it was.
-func (s *Store) commit(ls ...line) error {
+func (s *state) commit(ls ...line) error {
 	if len(ls) == 0 || s.failed != nil {
 		return s.failed
 	}
@@ -171,7 +181,7 @@ func (s *Store) commit(ls ...line) error {
 		}
 	}
 	_, err := s.log.Write(b.Bytes())
-	if err == nil && !s.config.NoSync {
+	if err == nil && !s.noSync {
 		err = s.log.Sync()
 	}
 	if err != nil {
@@ -188,7 +198,7 @@ func (s *Store) commit(ls ...line) error {
 }
 
 // apply makes the change that a line stands for. It ends the claim of the entry.
-func (s *Store) apply(l line) error {
+func (s *state) apply(l line) error {
 	s.latest = max(s.latest, l.N)
 	if was := s.entries[l.N]; was != nil {
 		s.release(was)
@@ -213,7 +223,7 @@ func (s *Store) apply(l line) error {
 }
 
 // hold claims an entry.
-func (s *Store) hold(e *entry) uint64 {
+func (s *state) hold(e *entry) uint64 {
 	s.claim++
 	e.Claim = s.claim
 	s.claims[e.Claim] = e
@@ -221,7 +231,7 @@ func (s *Store) hold(e *entry) uint64 {
 }
 
 // release ends the claim of an entry.
-func (s *Store) release(e *entry) {
+func (s *state) release(e *entry) {
 	delete(s.claims, e.Claim)
 	e.Claim = 0
 }
@@ -259,7 +269,7 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 		if !out[i].Stored {
 			continue
 		}
-		l := s.lineOf(s.latest+uint64(len(ls))+1, ps[i].Delivery)
+		l := lineOf(s.latest+uint64(len(ls))+1, ps[i].Delivery)
 		if l.NoDedup = ps[i].NoDedup; !l.NoDedup {
 			added = append(added, key)
 		}
@@ -349,7 +359,7 @@ func (s *Store) settle(by *webhook.Settlement) error {
 		if by.Verdict == webhook.Retry {
 			then.Due, then.Expires = d.Due, d.Expires
 		}
-		if l = s.lineOf(e.n, then); by.Verdict == webhook.Bury {
+		if l = lineOf(e.n, then); by.Verdict == webhook.Bury {
 			l.Why, l.At = by.Reason, by.At
 		}
 	}
@@ -403,7 +413,7 @@ func copied[T any](ctx context.Context, s *Store, list func() []T) iter.Seq2[T, 
 func (s *Store) Changed() <-chan struct{} { return s.changed }
 
 // Now implements webhook.Store.
-func (s *Store) Now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
+func (s *Store) Now() time.Time { return now() }
 
 // Close implements webhook.Store.
 func (s *Store) Close() error {
@@ -451,7 +461,7 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
 		d := e.Delivery
 		d.Due, d.Expires, d.Tries, d.Closed = s.Now(), time.Time{}, 0, nil
 		s.news[d.Destination] = true
-		return s.lineOf(e.n, d)
+		return lineOf(e.n, d)
 	})
 	s.notify()
 	return n, err
@@ -520,7 +530,7 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 			return line{}, false
 		}
 		s.news[d.Destination] = true
-		return s.lineOf(e.n, d), true
+		return lineOf(e.n, d), true
 	})
 	s.notify()
 	return n, claimed, err
