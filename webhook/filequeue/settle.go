@@ -3,6 +3,7 @@ package filequeue
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/hookferry/analytics/webhook"
 )
@@ -81,8 +82,9 @@ func (t *settlement) apply(x *index, seg *segment) {
 	}
 }
 
-// settlement prepares one for an op. The error is about it alone.
-func (s *Store) settlement(by *webhook.Settlement) (t settlement, err error) {
+// settlement prepares one for an op. keep is set if what is done goes into the history. The error is
+// about it alone. It takes the lock itself.
+func (x *index) settlement(by *webhook.Settlement, keep bool) (t settlement, err error) {
 	t = settlement{verdict: by.Verdict, id: by.Delivery.Claim}
 	d := webhook.DeadLetter{Delivery: by.Delivery, Reason: by.Reason, Died: by.At}
 	k := kindDead
@@ -90,11 +92,11 @@ func (s *Store) settlement(by *webhook.Settlement) (t settlement, err error) {
 	case webhook.Return:
 		return t, nil
 	case webhook.Done:
-		if s.config.HistoryAge == 0 {
+		if !keep {
 			return t, nil
 		}
 		if k = kindDelivered; by.At.IsZero() {
-			d.Died = s.Now()
+			d.Died = time.Now()
 		}
 	case webhook.Retry:
 		k = waitingKind(!d.Expires.IsZero())
@@ -107,16 +109,16 @@ func (s *Store) settlement(by *webhook.Settlement) (t settlement, err error) {
 			return t, fmt.Errorf("filequeue: %w", err)
 		}
 	}
-	s.index.mu.Lock()
-	c := s.index.claims.byID[t.id]
+	x.mu.Lock()
+	c := x.claims.byID[t.id]
 	var held claim
 	var p pinned
 	if c != nil {
 		if held = *c; k == kindDelivered {
-			p = s.index.segs.pin(held.entry)
+			p = x.segs.pin(held.entry)
 		}
 	}
-	s.index.mu.Unlock()
+	x.mu.Unlock()
 	if c == nil {
 		return t, nil // changes nothing
 	}
@@ -144,7 +146,7 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (n int, err
 		var bad error
 		for i := n; i < len(ss) && len(ts) < maxSettled && size < maxSettledBytes; i++ {
 			var t settlement
-			if t, bad = s.settlement(&ss[i]); bad != nil {
+			if t, bad = s.index.settlement(&ss[i], s.config.HistoryAge != 0); bad != nil {
 				break
 			}
 			ts = append(ts, t)
