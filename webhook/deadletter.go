@@ -15,7 +15,7 @@ var ErrUnsupported = errors.New("webhook: the store does not support this")
 // commit.
 const replayChunk = 256
 
-// Dead yields the dead letters that filter selects, in the order they died.
+// Dead yields the dead letters that filter selects, in the order they died, or the newest first.
 // The loop may replay and discard them. An error of the store ends it.
 func (f *Forwarder) Dead(ctx context.Context, filter DeadFilter) iter.Seq2[DeadLetter, error] {
 	return f.config.Store.Dead(ctx, filter, "")

@@ -130,6 +130,8 @@ type DeadFilter struct {
 	// From and To select by the time of death: not before From, and before
 	// To. Zero means no bound.
 	From, To time.Time
+	// NewestFirst has lists begin with what died last.
+	NewestFirst bool
 }
 
 // Match reports whether the filter selects d.

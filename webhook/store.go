@@ -157,9 +157,10 @@ type Settlement struct {
 type Keeper interface {
 	// DeadLetter returns the dead letter with this key, or ErrNoDeadLetter.
 	DeadLetter(ctx context.Context, key string) (DeadLetter, error)
-	// Dead yields the dead letters that filter selects, in the order they died, from
-	// the one after the one whose Key is after ("" for the first). It holds no lock
-	// between two yields, so the loop may call the store. An error ends it.
+	// Dead yields the dead letters that filter selects, in the order they died or, with
+	// NewestFirst, in the opposite one, from the one after the one whose Key is after (""
+	// for the first). It holds no lock between two yields, so the loop may call the store. An
+	// error ends it.
 	Dead(ctx context.Context, filter DeadFilter, after string) iter.Seq2[DeadLetter, error]
 	// Revive makes fresh deliveries of the dead letters with these keys: due now, with
 	// no tries counted, no endpoint closed and their Attempts kept. It returns how many

@@ -428,7 +428,17 @@ func (s *Store) Close() error {
 
 // dead returns the dead letters that filter selects, with keys after the one given.
 func (s *Store) dead(filter webhook.DeadFilter, after string) []*entry {
-	return s.find(func(e *entry) bool { return e.Key > after && filter.Match(&e.DeadLetter) })
+	es := s.find(func(e *entry) bool {
+		behind := e.Key > after
+		if filter.NewestFirst {
+			behind = e.Key != "" && (after == "" || e.Key < after)
+		}
+		return behind && filter.Match(&e.DeadLetter)
+	})
+	if filter.NewestFirst {
+		slices.Reverse(es)
+	}
+	return es
 }
 
 // DeadLetter implements webhook.Keeper.

@@ -89,13 +89,19 @@ func (s *Store) pages(ctx context.Context, from point, get func(x *index, from p
 
 // Dead implements webhook.Keeper.
 func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
-	from := pointOf(after)
+	from, next := pointOf(after), (*queue).after
 	if !filter.From.IsZero() && from.due < filter.From.UnixMicro() {
 		from = point{filter.From.UnixMicro() - 1, lastPoint.seq - 1}
 	}
+	if filter.NewestFirst {
+		from, next = newest(after, filter.To), (*queue).before
+	}
 	return func(yield func(webhook.DeadLetter, error) bool) {
-		for d, err := range s.pages(ctx, from, func(x *index, from point) []entry { return x.dead.after(from, page, nil) }) {
-			if err == nil && !filter.To.IsZero() && d.at.due >= filter.To.UnixMicro() {
+		for d, err := range s.pages(ctx, from, func(x *index, from point) []entry { return next(&x.dead.queue, from, page, nil) }) {
+			if err == nil && !filter.NewestFirst && !filter.To.IsZero() && d.at.due >= filter.To.UnixMicro() {
+				return
+			}
+			if err == nil && filter.NewestFirst && !filter.From.IsZero() && d.at.due < filter.From.UnixMicro() {
 				return
 			}
 			if (err != nil || filter.Match(&d.DeadLetter)) && !yield(d.DeadLetter, err) {

@@ -10,13 +10,7 @@ import (
 
 // Delivered implements webhook.History.
 func (s *Store) Delivered(ctx context.Context, filter webhook.DeliveredFilter, after string) iter.Seq2[webhook.Delivered, error] {
-	from := lastPoint
-	if p := pointOf(after); p != firstPoint {
-		from = p
-	}
-	if to := filter.To; !to.IsZero() && to.UnixMicro() < from.due {
-		from = point{due: to.UnixMicro()}
-	}
+	from := newest(after, filter.To)
 	return func(yield func(webhook.Delivered, error) bool) {
 		for d, err := range s.pages(ctx, from, func(x *index, from point) []entry { return x.history.before(from, page, nil) }) {
 			if err == nil && !filter.From.IsZero() && d.at.due < filter.From.UnixMicro() {
@@ -28,6 +22,18 @@ func (s *Store) Delivered(ctx context.Context, filter webhook.DeliveredFilter, a
 			}
 		}
 	}
+}
+
+// newest returns the point in front of which a list begins that has the latest first.
+func newest(after string, to time.Time) point {
+	from := lastPoint
+	if p := pointOf(after); p != firstPoint {
+		from = p
+	}
+	if !to.IsZero() && to.UnixMicro() < from.due {
+		from = point{due: to.UnixMicro()}
+	}
+	return from
 }
 
 // expired returns the oldest in the history that it may not keep any more, at most page of them,

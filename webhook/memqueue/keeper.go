@@ -73,10 +73,18 @@ func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after strin
 		}
 		defer s.mu.Unlock()
 		i, found := s.dead.find(after)
-		if found {
+		if found && !filter.NewestFirst {
 			i++
 		}
 		rest := s.dead.list[i:]
+		if filter.NewestFirst {
+			rest = s.dead.list
+			if after != "" {
+				rest = rest[:i]
+			}
+			rest = slices.Clone(rest[max(0, len(rest)-pageSize-1):])
+			slices.Reverse(rest)
+		}
 		if len(rest) > pageSize {
 			rest = rest[:pageSize]
 			last = rest[pageSize-1].Key

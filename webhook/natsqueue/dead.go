@@ -104,7 +104,7 @@ func (s *letters) DeadLetter(ctx context.Context, key string) (d webhook.DeadLet
 func (s *letters) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
 	return func(yield func(webhook.DeadLetter, error) bool) {
 		fail := func(err error) { yield(webhook.DeadLetter{}, err) }
-		from := deadID{died: -1 << 63}
+		var from deadID
 		if after != "" {
 			var ok bool
 			if from, ok = parseKey(after); !ok {
@@ -116,6 +116,9 @@ func (s *letters) Dead(ctx context.Context, filter webhook.DeadFilter, after str
 		if err != nil {
 			fail(err)
 			return
+		}
+		if filter.NewestFirst {
+			slices.Reverse(buckets)
 		}
 		for _, bucket := range buckets {
 			ids, err := s.bucket(ctx, bucket, filter, from)
@@ -161,7 +164,8 @@ func (s *letters) buckets(ctx context.Context, f webhook.DeadFilter, from deadID
 	for subject := range info.State.Subjects {
 		text, _, _ := strings.Cut(strings.TrimPrefix(subject, s.config.Stream+".dead."), ".")
 		n, err := strconv.ParseInt(text, 10, 64)
-		if err == nil && (from.seq == 0 || n >= bucketOf(time.UnixMicro(from.died))) &&
+		last := bucketOf(time.UnixMicro(from.died))
+		if err == nil && (from.seq == 0 || n >= last && !f.NewestFirst || n <= last && f.NewestFirst) &&
 			(f.From.IsZero() || n >= bucketOf(f.From)) && (f.To.IsZero() || n <= bucketOf(f.To)) {
 			buckets = append(buckets, n)
 		}
@@ -185,11 +189,14 @@ func (s *letters) bucket(ctx context.Context, n int64, f webhook.DeadFilter, fro
 			s.config.Logger.Error("natsqueue: a dead letter cannot be read and is left out", "sequence", m.seq, "error", err)
 			continue
 		}
-		if id := (deadID{d.Died.UnixMicro(), m.seq}); from.compare(id) < 0 {
+		if id := (deadID{d.Died.UnixMicro(), m.seq}); from.seq == 0 || from != id && from.compare(id) < 0 != f.NewestFirst {
 			ids = append(ids, id)
 		}
 	}
 	slices.SortFunc(ids, deadID.compare)
+	if f.NewestFirst {
+		slices.Reverse(ids)
+	}
 	return ids, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"strconv"
 	"time"
 
@@ -91,10 +92,17 @@ func (s *letters) Dead(ctx context.Context, f webhook.DeadFilter, after string) 
 				return nil, "", fmt.Errorf("pgqueue: %q is not the key of a dead letter", after)
 			}
 		}
+		where, order := "(died, id) > ($1, $2)", "died, id"
+		if f.NewestFirst {
+			where, order = "(died, id) < ($1, $2)", "died DESC, id DESC"
+			if after == "" {
+				from = deadID{math.MaxInt64, math.MaxInt64}
+			}
+		}
 		rows, err := listed(ctx, s.database, "dead letters", scanDead, `SELECT died, id, record FROM S.dead
-WHERE (died, id) > ($1, $2) AND ($3 = '\x'::bytea OR destination = $3) AND ($4 = '\x'::bytea OR type = $4)
+WHERE `+where+` AND ($3 = '\x'::bytea OR destination = $3) AND ($4 = '\x'::bytea OR type = $4)
 AND ($5 = '\x'::bytea OR reason = $5) AND ($6::bigint IS NULL OR died >= $6) AND ($7::bigint IS NULL OR died < $7)
-ORDER BY died, id LIMIT $8`, from.died, from.id, []byte(f.Destination), []byte(f.Type), []byte(f.Reason),
+ORDER BY `+order+` LIMIT $8`, from.died, from.id, []byte(f.Destination), []byte(f.Type), []byte(f.Reason),
 			bound(f.From), bound(f.To), page)
 		if err != nil {
 			return nil, "", err

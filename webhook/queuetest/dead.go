@@ -31,7 +31,7 @@ func (k *kit) bury(n int) []webhook.DeadLetter {
 }
 
 var deadCases = []testCase{
-	{"Dead", "Dead yields the dead letters that filter selects, in the order they died, from the one after the one whose Key is after. Key is printable, and the same until it is revived or discarded. DeadLetter returns the dead letter with this key.", 0, func(k *kit) {
+	{"Dead", "Dead yields the dead letters that filter selects, in the order they died or, with NewestFirst, in the opposite one, from the one after the one whose Key is after. Key is printable, and the same until it is revived or discarded. DeadLetter returns the dead letter with this key.", 0, func(k *kit) {
 		all := k.bury(2100) // more than a store reads at once
 		k.restart()
 		k.compare()
@@ -53,6 +53,7 @@ var deadCases = []testCase{
 			{}, {Destination: "d1"}, {Destination: "d9"}, {Type: "type-1"}, {Reason: webhook.ReasonRefused},
 			{From: at(30)}, {From: at(1000)}, {To: at(30)}, {From: at(10), To: at(11)}, {From: at(10), To: at(10)},
 			{From: at(3), To: at(90), Destination: "d2", Type: "type-0", Reason: webhook.ReasonExpired},
+			{NewestFirst: true}, {NewestFirst: true, From: at(30)}, {NewestFirst: true, To: at(30)}, {NewestFirst: true, From: at(3), To: at(90), Destination: "d2"},
 		} {
 			want := k.compareDead(f, "")
 			for i := 0; i < len(want); i += 500 {
