@@ -47,7 +47,7 @@ func TestExamples(t *testing.T) {
 		want []string // regular expressions, each of which matches one line
 	}{
 		{"quickstart", []string{
-			`^signature ok  \{"version":1,"type":"identify","userId":"u1","traits":\{"email":"ann@example.com"\},`,
+			`^signature ok  \{"version":1,"type":"identify","userId":"u1","traits":\{"plan":"pro"\},`,
 			`^signature ok  \{"version":1,"type":"track","userId":"u1","event":"Signed Up","properties":\{"seats":3\},`,
 			`^signature ok  \{"version":1,"type":"page","userId":"u1",`,
 			`^signature ok  \{"version":1,"type":"screen","userId":"u1",`,
@@ -55,8 +55,7 @@ func TestExamples(t *testing.T) {
 			`^signature ok  \{"version":1,"type":"alias","Previous ID":"a1","User ID":"u1",`,
 		}},
 		{"embed", []string{
-			`^order: 200 OK$`,
-			`^webhook: \{"version":1,"type":"track","userId":"u1","event":"Order Placed","properties":\{"total":12.5\},`,
+			`^webhook: \{"version":1,"type":"track","userId":"u1","event":"Order Placed",`,
 		}},
 		{"import", []string{
 			`"messageId":"order-1001",.*"originalTimestamp":"2019-03-01T09:12:44.000Z"`,

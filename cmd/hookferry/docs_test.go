@@ -35,7 +35,7 @@ func called(t *testing.T, text string) []string {
 		call := strings.ReplaceAll(line[1], "\\\n", " ")
 		call, _, _ = strings.Cut(call, " #")
 		call = strings.TrimSpace(call)
-		call = regexp.MustCompile(` [<>|] .*|\)$`).ReplaceAllString(call, "")
+		call = regexp.MustCompile(` [<>|&].*|\)$`).ReplaceAllString(call, "")
 		var words []string
 		for _, w := range regexp.MustCompile(`(?:"[^"]*"|'[^']*'|\S)+`).FindAllString(call, -1) {
 			words = append(words, strings.NewReplacer(`"`, "", `'`, "").Replace(w))
@@ -80,6 +80,38 @@ func TestDocumentationHasEveryCommand(t *testing.T) {
 		if !strings.Contains(string(text), status) {
 			t.Errorf("docs/cli.md does not say %q", status)
 		}
+	}
+}
+
+// The commands in all guides are ones that there are, with flags that they have.
+func TestCommandsOfGuides(t *testing.T) {
+	guides, err := filepath.Glob(filepath.Join("..", "..", "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, file := range guides {
+		for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(guide(t, filepath.Base(file)), -1) {
+			n += len(called(t, block[1]))
+		}
+	}
+	if n < 40 {
+		t.Errorf("the guides have %d commands: they were not found", n)
+	}
+}
+
+// docs/troubleshooting.md says what each reason and each hold means.
+func TestTroubleshootingHasEveryReason(t *testing.T) {
+	text := guide(t, "troubleshooting.md")
+	n := 0
+	for _, m := range regexp.MustCompile(`(?m)^\t(?:Reason|Hold)\w+ +(?:Reason|Hold) = "(\w+)"$`).FindAllStringSubmatch(
+		guide(t, "../webhook/reason.go")+guide(t, "../webhook/pause.go"), -1) {
+		if n++; !strings.Contains(text, "\n| `"+m[1]+"` | ") {
+			t.Errorf("docs/troubleshooting.md does not say what %s means", m[1])
+		}
+	}
+	if n < 18 {
+		t.Errorf("%d reasons and holds: they were not found", n)
 	}
 }
 

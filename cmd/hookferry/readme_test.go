@@ -1,9 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,4 +47,62 @@ func TestReadmeCommands(t *testing.T) {
 		}
 	}
 	await(t, listener, `track  "Signed Up"  user u1  unsigned\n\{\n  "version": 1,\n  "type": "track",`)
+}
+
+// TestReadmeTranscript holds the transcript of the README to what the commands print:
+// its lines in that order, but for times and rates.
+func TestReadmeTranscript(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile("(?s)```text\n(\\$ hookferry .*?)```").FindSubmatch(readme)
+	if found == nil {
+		t.Fatal("the README has no transcript")
+	}
+
+	dir := t.TempDir()
+	_, mended := start(t, dir, nil, `listening on (\S+)`, "hookferry", "listen", "--listen", "127.0.0.1:0")
+	_, refuses := start(t, dir, nil, `listening on (\S+)`, "hookferry", "listen", "--listen", "127.0.0.1:0", "--status", "422")
+	settings := fmt.Sprintf(`{"sources": [{"name": "shop", "keys": ["k"], "destinations": ["acme", "initech"]}], "destinations": [
+		{"id": "acme", "endpoints": [{"url": %q}]}, {"id": "initech", "endpoints": [{"url": %q}]}]}`, mended, refuses)
+	file := filepath.Join(dir, "hookferry.yaml")
+	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	admin := freeAddress(t)
+	_, server := start(t, dir, nil, `msg=listening address=(\S+)`, "hookferry", "serve", "--config", file, "--listen", "127.0.0.1:0", "--admin-listen", admin)
+	env := []string{"HOOKFERRY_ADMIN=" + admin, "HOOKFERRY_ENDPOINT=http://" + server, "HOOKFERRY_WRITE_KEY=k", "HOOKFERRY_TIMEOUT=24h"}
+	events, _ := start(t, dir, env, `(What happens on)`, "hookferry", "events", "--kind", "dead", "--kind", "delivered")
+	for _, user := range []string{"u1", "u2"} {
+		start(t, dir, env, `^accepted (\S+)\n$`, "hookferry", "send", "track", "--user", user, "--event", "Order Placed")
+	}
+	await(t, events, `(?:(?s:.*?)\n[^\n]*(?:  dead  |  delivered  )){4}`)
+
+	var printed []string // by the command that the transcript is at
+	for line := range strings.Lines(string(found[1])) {
+		if command, ok := strings.CutPrefix(line, "$ hookferry "); ok {
+			cmd := exec.Command("hookferry", strings.Fields(command)...)
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%s: %v\n%s", command, err, out)
+			}
+			printed = strings.Split(string(out), "\n")
+			continue
+		}
+		at := slices.IndexFunc(printed, func(p string) bool { return lasting(p) == lasting(line) })
+		if at < 0 {
+			t.Fatalf("not printed, or not in this order: %q; what is left of the output is\n%s", line, strings.Join(printed, "\n"))
+		}
+		printed = printed[at+1:]
+	}
+}
+
+// lasting returns a line without what differs from run to run: spaces, durations, and the
+// rate of a destination, which is before its two latencies.
+func lasting(line string) string {
+	line = strings.Join(strings.Fields(line), " ")
+	return regexp.MustCompile(`( <?[0-9.]+ T T$)|T\b`).ReplaceAllString(
+		regexp.MustCompile(`<?\b[0-9.]+(ms|s|m|µs)\b`).ReplaceAllString(line, "T"), "T")
 }

@@ -55,7 +55,7 @@ func main() {
 	// What your application does.
 	client := analytics.New("write-key")
 	client.Endpoint = httptest.NewServer(handler).URL
-	check(client.Identify(&analytics.Identify{UserId: "u1", Traits: map[string]any{"email": "ann@example.com"}}))
+	check(client.Identify(&analytics.Identify{UserId: "u1", Traits: map[string]any{"plan": "pro"}}))
 	check(client.Track(&analytics.Track{UserId: "u1", Event: "Signed Up", Properties: map[string]any{"seats": 3}}))
 	check(client.Page(&analytics.Page{UserId: "u1", Name: "Home", Traits: map[string]any{"path": "/"}}))
 	check(client.Screen(&analytics.Screen{UserId: "u1", Name: "Start"}))

@@ -18,7 +18,9 @@ func Example() {
 	registry := prometheus.NewRegistry() // or prometheus.DefaultRegisterer
 
 	metrics := webhookprom.New()
-	forwarder, err := webhook.New(webhook.Config{Store: store, Destinations: destinations, Observer: metrics})
+	forwarder, err := webhook.New(webhook.Config{
+		Store: store, Destinations: destinations, Observer: metrics,
+	})
 	if err != nil {
 		fmt.Println(err)
 		return

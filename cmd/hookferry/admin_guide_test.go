@@ -1,0 +1,73 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/hookferry/analytics/internal/testkit"
+)
+
+// TestAdminGuide runs the commands of docs/admin.md with curl, in their order, against a
+// server with a token that has a dead letter. Each has to succeed.
+func TestAdminGuide(t *testing.T) {
+	for _, program := range []string{"bash", "curl"} {
+		if _, err := exec.LookPath(program); err != nil {
+			testkit.Missing(t, "the commands of docs/admin.md need bash and curl: "+err.Error())
+		}
+	}
+	dir := t.TempDir()
+	_, receiver := start(t, dir, nil, `listening on (\S+)`, "hookferry", "listen", "--listen", "127.0.0.1:0", "--status", "400")
+	admin, token := freeAddress(t), "a-token-that-nobody-guesses"
+	settings := fmt.Sprintf(`{"sources": [{"name": "shop", "keys": ["k"], "destinations": ["acme"]}], "admin": {"listen": %q, "token": %q},
+		"destinations": [{"id": "acme", "endpoints": [{"url": %q}]}]}`, admin, token, receiver)
+	file := filepath.Join(dir, "hookferry.yaml")
+	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, server := start(t, dir, nil, `msg=listening address=(\S+)`, "hookferry", "serve", "--config", file, "--listen", "127.0.0.1:0")
+	env := []string{"HOOKFERRY_ADMIN=" + admin, "HOOKFERRY_ADMIN_TOKEN=" + token, "HOOKFERRY_ENDPOINT=http://" + server,
+		"HOOKFERRY_WRITE_KEY=k", "HOOKFERRY_TIMEOUT=24h"}
+	events, _ := start(t, dir, env, `(What happens on)`, "hookferry", "events", "--kind", "dead")
+	start(t, dir, env, `^(accepted) `, "hookferry", "send", "track", "--user", "u1", "--event", "Paid", "--message-id", "order-1")
+	await(t, events, `(dead) +acme +track +order-1`)
+
+	text := guide(t, "admin.md")
+	var script strings.Builder
+	blocks := regexp.MustCompile("(?s)\n(<!-- without end -->\n)?```sh\n(.*?)```\n").FindAllStringSubmatch(text, -1)
+	for _, b := range blocks {
+		commands := b[2]
+		if b[1] != "" { // its first line is enough; it ends with the server
+			commands = "read -r line < <(" + strings.TrimSuffix(commands, "\n") + ")\n"
+		}
+		script.WriteString(commands + "echo\n")
+	}
+	if len(blocks) < 10 {
+		t.Errorf("docs/admin.md has %d blocks of commands: they were not found", len(blocks))
+	}
+	cmd := exec.Command("bash", "-c", "set -euxo pipefail\n"+script.String())
+	// A file, as Run would wait for the end of a pipe, which what does not end holds open.
+	printed, err := os.Create(filepath.Join(dir, "printed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer printed.Close()
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, append(os.Environ(), env...), printed, printed
+	failed := cmd.Run()
+	out, err := os.ReadFile(printed.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if failed != nil {
+		t.Errorf("%v:\n%s", failed, out)
+	}
+	for _, want := range []string{`"reason":"refused"`, `"state":"refusing"`, `"joined":2`, `"event":"Paid"`} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("nothing printed has %s:\n%s", want, out)
+		}
+	}
+}
