@@ -122,11 +122,12 @@ func (f DeliveredFilter) Match(d *Delivered) bool {
 
 // A DeadFilter selects dead letters. The zero value selects all.
 type DeadFilter struct {
-	// Destination, Type and Reason select by equality where they are not
+	// Destination, Type, Reason and User select by equality where they are not
 	// empty.
 	Destination string
 	Type        string
 	Reason      Reason
+	User        string
 	// From and To select by the time of death: not before From, and before
 	// To. Zero means no bound.
 	From, To time.Time
@@ -139,6 +140,7 @@ func (f DeadFilter) Match(d *DeadLetter) bool {
 	return (f.Destination == "" || f.Destination == d.Destination) &&
 		(f.Type == "" || f.Type == d.Type) &&
 		(f.Reason == "" || f.Reason == d.Reason) &&
+		(f.User == "" || f.User == d.User) &&
 		(f.From.IsZero() || !d.Died.Before(f.From)) &&
 		(f.To.IsZero() || d.Died.Before(f.To))
 }

@@ -13,13 +13,13 @@ import (
 type WaitingFilter struct {
 	// Destination is required.
 	Destination string
-	// ID is that of a single delivery, User and Event are those of deliveries.
+	// ID is that of a delivery or its messageId, User and Event are those of deliveries.
 	ID, User, Event string
 }
 
 // Match reports whether the filter selects d.
 func (f *WaitingFilter) Match(d *Delivery) bool {
-	return f.Destination == d.Destination && (f.ID == "" || f.ID == d.ID) &&
+	return f.Destination == d.Destination && (f.ID == "" || f.ID == d.ID || f.ID == d.MessageID) &&
 		(f.User == "" || f.User == d.User) && (f.Event == "" || f.Event == d.Event)
 }
 

@@ -30,6 +30,9 @@ func counted[T int | int64](n T, thing string) string {
 	if n == 1 {
 		return "1 " + thing
 	}
+	if stem, ok := strings.CutSuffix(thing, "y"); ok {
+		return grouped(n) + " " + stem + "ies"
+	}
 	return grouped(n) + " " + thing + "s"
 }
 

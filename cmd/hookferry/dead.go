@@ -25,7 +25,7 @@ Examples:
 `
 
 const (
-	deadListHelp = `List dead letters in the order they died, with the last thing that was tried.
+	deadListHelp = `List dead letters, the newest first, with the last thing that was tried.
 
 Examples:
   hookferry dead ls --reason refused --from '2h ago'
@@ -75,10 +75,11 @@ func deadFilter(o *options) func(now time.Time) (api.DeadFilter, error) {
 	destination := o.text("destination", "", "only those of the destination with this `id`")
 	kind := o.choice("type", "", "only those of this `type`", eventTypes...)
 	reason := o.choice("reason", "", "only those given up for this `reason`", reasons...)
+	user := o.text("user", "", "only those of the user with this `id`")
 	from := o.text("from", "", "only those that died at this `time` or later: 2026-01-31T12:00:00Z, 2026-01-31, or '2h ago'")
 	to := o.text("to", "", "only those that died before this `time`")
 	return func(now time.Time) (api.DeadFilter, error) {
-		filter := api.DeadFilter{Destination: *destination, Type: *kind, Reason: *reason}
+		filter := api.DeadFilter{Destination: *destination, Type: *kind, Reason: *reason, User: *user}
 		for _, bound := range []struct {
 			flag, text string
 			to         **time.Time
@@ -98,6 +99,7 @@ func deadFilter(o *options) func(now time.Time) (api.DeadFilter, error) {
 
 func listDead(o *options) action {
 	read := deadFilter(o)
+	order := o.choice("order", api.OrderNewest, "which are `first`", api.OrderNewest, api.OrderOldest)
 	limit := o.number("limit", 100, 1, 1_000_000, "how `many` at most")
 	f := newAdminFlags(o)
 	return f.action(func(ctx context.Context, c *api.Client, _ []string, p process) error {
@@ -106,32 +108,38 @@ func listDead(o *options) action {
 		if err != nil {
 			return err
 		}
-		var list []api.DeadLetter
-		more := false
-		for d, err := range c.Dead(ctx, filter) {
-			if err != nil {
+		filter.Order = *order
+		return printList(c.Dead(ctx, filter), *limit, *f.json, p, func(list []api.DeadLetter) *table { return deadTable(list, now) })
+	})
+}
+
+// printList prints up to limit values of a list, and says if there are more.
+func printList[T any](seq iter.Seq2[T, error], limit int, json bool, p process, tableOf func([]T) *table) error {
+	var list []T
+	more := false
+	for v, err := range seq {
+		if err != nil {
+			return err
+		}
+		if len(list) == limit {
+			more = true
+			break
+		}
+		list = append(list, v)
+	}
+	if json {
+		for _, v := range list {
+			if err := printJSON(p.stdout, v); err != nil {
 				return err
 			}
-			if len(list) == *limit {
-				more = true
-				break
-			}
-			list = append(list, d)
 		}
-		if *f.json {
-			for _, d := range list {
-				if err := printJSON(p.stdout, d); err != nil {
-					return err
-				}
-			}
-		} else {
-			deadTable(list, now).print(p.screen(p.stdout))
-		}
-		if more {
-			fmt.Fprintf(p.stderr, "There are more; --limit %d ends the list here.\n", *limit)
-		}
-		return nil
-	})
+	} else {
+		tableOf(list).print(p.screen(p.stdout))
+	}
+	if more {
+		fmt.Fprintf(p.stderr, "There are more; --limit %d ends the list here.\n", limit)
+	}
+	return nil
 }
 
 func deadTable(list []api.DeadLetter, now time.Time) *table {

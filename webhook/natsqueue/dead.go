@@ -142,12 +142,16 @@ func (s *letters) Dead(ctx context.Context, filter webhook.DeadFilter, after str
 	}
 }
 
-// destinations returns what stands for those that a filter selects.
-func destinations(f webhook.DeadFilter) string {
-	if f.Destination == "" {
-		return "*"
+// deadFilter returns the subject of what a filter selects in a bucket, or in all if that is "*".
+func (c *Config) deadFilter(bucket string, f webhook.DeadFilter) string {
+	destination, user := "*", "*"
+	if f.Destination != "" {
+		destination = token(f.Destination)
 	}
-	return token(f.Destination)
+	if f.User != "" {
+		user = deadUser(f.User)
+	}
+	return c.dead(bucket, destination, user)
 }
 
 // buckets returns the buckets that may have what a filter selects, in their order.
@@ -156,7 +160,7 @@ func (s *letters) buckets(ctx context.Context, f webhook.DeadFilter, from deadID
 		return nil, err
 	}
 	defer s.calls.Leave()
-	info, err := s.info(ctx, s.config.dead("*", destinations(f), "*"))
+	info, err := s.info(ctx, s.config.deadFilter("*", f))
 	if err != nil {
 		return nil, fmt.Errorf("natsqueue: dead letters: %w", err)
 	}
@@ -180,7 +184,7 @@ func (s *letters) bucket(ctx context.Context, n int64, f webhook.DeadFilter, fro
 		return nil, err
 	}
 	defer s.calls.Leave()
-	for m, err := range s.list(ctx, s.config.dead(strconv.FormatInt(n, 10), destinations(f), "*")) {
+	for m, err := range s.list(ctx, s.config.deadFilter(strconv.FormatInt(n, 10), f)) {
 		if err != nil {
 			return nil, fmt.Errorf("natsqueue: dead letters: %w", err)
 		}

@@ -108,7 +108,7 @@ ORDER BY `+order+` LIMIT $8`, from.died, from.id, []byte(f.Destination), []byte(
 			return nil, "", err
 		}
 		for _, r := range rows {
-			if d, ok := s.read(r); ok {
+			if d, ok := s.read(r); ok && f.Match(&d) { // no column has the user
 				ds = append(ds, d)
 			}
 		}

@@ -16,7 +16,7 @@ func (k *kit) bury(n int) []webhook.DeadLetter {
 	ds, names := k.many(4, (n+3)/4)
 	ds = ds[:n]
 	for i := range ds {
-		ds[i].Destination, ds[i].Type = names[i%4], fmt.Sprint("type-", i%2)
+		ds[i].Destination, ds[i].Type, ds[i].User = names[i%4], fmt.Sprint("type-", i%2), fmt.Sprint("user-", i%3)
 	}
 	k.put(ds...)
 	ss := settlements(k.s, webhook.Bury, sorted(k.fetch(n, names...))...)
@@ -50,7 +50,7 @@ var deadCases = []testCase{
 		}
 		at := func(minutes int) time.Time { return all[0].Died.Add(time.Duration(minutes) * time.Minute) }
 		for _, f := range []webhook.DeadFilter{
-			{}, {Destination: "d1"}, {Destination: "d9"}, {Type: "type-1"}, {Reason: webhook.ReasonRefused},
+			{}, {Destination: "d1"}, {Destination: "d9"}, {Type: "type-1"}, {Reason: webhook.ReasonRefused}, {User: "user-1"}, {User: "user-9"},
 			{From: at(30)}, {From: at(1000)}, {To: at(30)}, {From: at(10), To: at(11)}, {From: at(10), To: at(10)},
 			{From: at(3), To: at(90), Destination: "d2", Type: "type-0", Reason: webhook.ReasonExpired},
 			{NewestFirst: true}, {NewestFirst: true, From: at(30)}, {NewestFirst: true, To: at(30)}, {NewestFirst: true, From: at(3), To: at(90), Destination: "d2"},

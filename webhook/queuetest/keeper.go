@@ -100,6 +100,7 @@ var keeperCases = []testCase{
 			k.change(webhook.WaitingFilter{Destination: "nobody"}, to)
 			k.change(webhook.WaitingFilter{Destination: "d", ID: "no such"}, to)
 			k.change(webhook.WaitingFilter{Destination: "d", ID: "8"}, to)
+			k.change(webhook.WaitingFilter{Destination: "d", ID: "message 12"}, to)
 			k.change(webhook.WaitingFilter{Destination: "d", User: "user 2", Event: "event 1"}, to)
 			k.change(webhook.WaitingFilter{Destination: "d", ID: got[0].ID}, to)
 			k.compare()

@@ -20,22 +20,36 @@ const (
 	keyChunk = 256
 )
 
-var deadParams = []string{api.ParamDestination, api.ParamType, api.ParamReason, api.ParamFrom, api.ParamTo}
+var deadParams = []string{api.ParamDestination, api.ParamType, api.ParamReason, api.ParamUser, api.ParamFrom, api.ParamTo}
 
 func deadFilter(q *query) webhook.DeadFilter {
 	return webhook.DeadFilter{
 		Destination: q.text(api.ParamDestination),
 		Type:        q.text(api.ParamType),
 		Reason:      webhook.Reason(q.text(api.ParamReason)),
+		User:        q.text(api.ParamUser),
 		From:        q.time(api.ParamFrom),
 		To:          q.time(api.ParamTo),
 	}
 }
 
+// newestFirst reports whether an order is that of the newest first, or what is wrong with it.
+func newestFirst(order string) (bool, error) {
+	if order != "" && order != api.OrderOldest && order != api.OrderNewest {
+		return false, badRequest(api.ParamOrder, "order is not one of %s, %s", api.OrderOldest, api.OrderNewest)
+	}
+	return order == api.OrderNewest, nil
+}
+
 // dead answers with a page of dead letters.
 func (h *Handler) dead(w http.ResponseWriter, r *http.Request) error {
-	q := queryOf(r, append(slices.Clone(deadParams), api.ParamLimit, api.ParamAfter)...)
+	q := queryOf(r, append(slices.Clone(deadParams), api.ParamOrder, api.ParamLimit, api.ParamAfter)...)
 	filter := deadFilter(q)
+	newest, err := newestFirst(q.text(api.ParamOrder))
+	if q.err == nil {
+		q.err = err
+	}
+	filter.NewestFirst = newest
 	limit := q.number(api.ParamLimit, defaultPage, maxPage)
 	after := q.text(api.ParamAfter)
 	if q.err != nil {
@@ -148,6 +162,17 @@ func (h *Handler) eachSelected(w http.ResponseWriter, r *http.Request,
 	case len(s.Keys) > maxKeys:
 		return badRequest("keys", "%d keys, the limit is %d", len(s.Keys), maxKeys)
 	}
+	filter := webhook.DeadFilter{}
+	if f := s.Filter; f != nil {
+		newest, err := newestFirst(f.Order)
+		if err != nil {
+			return err
+		}
+		filter = webhook.DeadFilter{
+			Destination: f.Destination, Type: f.Type, Reason: webhook.Reason(f.Reason), User: f.User,
+			From: value(f.From), To: value(f.To), NewestFirst: newest,
+		}
+	}
 	return h.work(w, r, func(ctx context.Context, p *progress) error {
 		if s.Filter == nil {
 			p.expect(len(s.Keys))
@@ -161,10 +186,6 @@ func (h *Handler) eachSelected(w http.ResponseWriter, r *http.Request,
 				}
 			}
 			return nil
-		}
-		filter := webhook.DeadFilter{
-			Destination: s.Filter.Destination, Type: s.Filter.Type, Reason: webhook.Reason(s.Filter.Reason),
-			From: value(s.Filter.From), To: value(s.Filter.To),
 		}
 		total, err := h.config.Forwarder.CountDead(ctx, filter)
 		if err != nil {

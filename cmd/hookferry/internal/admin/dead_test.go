@@ -69,6 +69,8 @@ func TestDead(t *testing.T) {
 		{"?destination=shop%2Feu", []string{"shop/eu m0", "shop/eu m1"}},
 		{"?reason=refused&limit=2", []string{"crm m0", "crm m1"}},
 		{"?type=page", nil},
+		{"?user=u1&order=newest&limit=3", []string{"shop/eu m1", "shop/eu m0", "crm m2"}},
+		{"?user=u2", nil},
 		{"?from=1999-12-31T12:00:01Z&to=1999-12-31T13:00:01Z", []string{"crm m1", "crm m2", "shop/eu m0"}},
 	}
 	for _, tt := range tests {

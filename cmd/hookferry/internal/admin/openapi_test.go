@@ -164,6 +164,7 @@ func TestOpenAPIHasTheParameters(t *testing.T) {
 			for _, name := range []string{
 				api.ParamDestination, api.ParamType, api.ParamKind, api.ParamQuery, api.ParamLimit, api.ParamAfter,
 				api.ParamReason, api.ParamFrom, api.ParamTo, api.ParamRange, api.ParamID, api.ParamSource, api.ParamState, api.ParamSort,
+				api.ParamOrder, api.ParamUser, api.ParamEvent,
 			} {
 				documented := slices.ContainsFunc(operation.Parameters, func(p struct{ Name string }) bool { return p.Name == name })
 				// What is unknown is refused before what is wrong, which a stream
@@ -200,7 +201,7 @@ func TestOpenAPIHasTheTypes(t *testing.T) {
 		}
 	}
 	for _, v := range []any{
-		api.Error{}, api.Access{}, api.Status{}, api.Nodes{}, api.Sources{}, api.Destinations{}, api.Series{}, api.Events{}, api.Live{}, api.Story{}, api.Dead{},
+		api.Error{}, api.Access{}, api.Status{}, api.Nodes{}, api.Sources{}, api.Destinations{}, api.Series{}, api.Events{}, api.Live{}, api.Story{}, api.Dead{}, api.Waiting{}, api.WaitingFilter{}, api.Changed{},
 		api.Count{}, api.Selection{}, api.Progress{}, api.TestRequest{}, api.TestResult{}, api.Deletion{}, api.Erasure{}, api.Erased{}, api.Audiences{},
 	} {
 		find(reflect.TypeOf(v))
@@ -297,15 +298,17 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 			t.Errorf("%d attempts, want 1", n)
 		}
 		key := ask[api.Dead](s, 200, "GET", api.DeadPath, nil).Dead[0].Key
-		fill := strings.NewReplacer("{destination}", "crm", "{key}", key, "{audience}", "vip", api.StoryPath, api.StoryPath+"?destination=crm&id=a1")
+		fill := strings.NewReplacer("{destination}", "crm", "{key}", key, "{audience}", "vip", api.StoryPath, api.StoryPath+"?destination=crm&id=a1", api.WaitingPath+"/", api.WaitingPath+"/", api.WaitingPath, api.WaitingPath+"?destination=crm")
 		bodies := map[string]any{
-			"POST " + api.ReplayPath:    `{"filter":{"type":"page"}}`,
-			"POST " + api.DiscardPath:   `{"keys":["0123"]}`,
-			"POST " + api.TestPath:      `{"destination":"shop/eu"}`,
-			"POST " + api.DeletionsPath: `{"users":["u1"]}`,
-			"POST " + api.ErasuresPath:  `{"user":"u1"}`,
-			"POST " + api.AudiencesPath: `{"destination":"crm","name":"vip"}`,
-			"PUT " + api.MembersPath:    strings.NewReader("u1\nu2\n"),
+			"POST " + api.ReplayPath:         `{"filter":{"type":"page"}}`,
+			"POST " + api.DiscardPath:        `{"keys":["0123"]}`,
+			"POST " + api.WaitingRetryPath:   `{"destination":"crm"}`,
+			"POST " + api.WaitingDiscardPath: `{"destination":"gone"}`,
+			"POST " + api.TestPath:           `{"destination":"shop/eu"}`,
+			"POST " + api.DeletionsPath:      `{"users":["u1"]}`,
+			"POST " + api.ErasuresPath:       `{"user":"u1"}`,
+			"POST " + api.AudiencesPath:      `{"destination":"crm","name":"vip"}`,
+			"PUT " + api.MembersPath:         strings.NewReader("u1\nu2\n"),
 		}
 		for _, r := range s.handler.routes() {
 			req := s.request(r.method, fill.Replace(r.path), bodies[r.method+" "+r.path])

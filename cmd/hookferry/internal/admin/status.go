@@ -36,6 +36,7 @@ func (h *Handler) status(w http.ResponseWriter, r *http.Request) error {
 			Resent:     stats.Resent,
 			Dead:       byReason(stats.Dead),
 			Forgotten:  stats.Forgotten.Age + stats.Forgotten.Size,
+			Discarded:  stats.Discarded,
 			InFlight:   stats.InFlight,
 			Latency:    latencyOf(stats.Latency),
 		},

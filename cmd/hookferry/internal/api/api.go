@@ -15,29 +15,32 @@ import (
 // The paths, for http.ServeMux. A listing that may be long has ?limit= and
 // ?after=; see each type.
 const (
-	StatusPath       = "/api/v1/status"                                                  // GET: Status
-	NodesPath        = "/api/v1/nodes"                                                   // GET: Nodes
-	SourcesPath      = "/api/v1/sources"                                                 // GET ?q=&limit=&after=: Sources
-	DestinationsPath = "/api/v1/destinations"                                            // GET ?limit=&after= and those of DestinationFilter: Destinations
-	DestinationPath  = "/api/v1/destinations/{destination}"                              // GET: Destination
-	PausePath        = "/api/v1/destinations/{destination}/pause"                        // POST: Destination
-	ResumePath       = "/api/v1/destinations/{destination}/resume"                       // POST: Destination
-	SeriesPath       = "/api/v1/series"                                                  // GET ?destination=&range=5m|1h|24h: Series
-	EventsPath       = "/api/v1/events"                                                  // GET ?limit= and those of EventFilter: Events
-	LivePath         = "/api/v1/events/live"                                             // GET ?after= a seq, and those of EventFilter: a stream of Live
-	StoryPath        = "/api/v1/story"                                                   // GET ?destination=&id=[&source=]: Story
-	DeadPath         = "/api/v1/dead"                                                    // GET ?limit=&after= and those of DeadFilter: Dead
-	DeadCountPath    = "/api/v1/dead/count"                                              // GET, those of DeadFilter: Count
-	DeadLetterPath   = "/api/v1/dead/{key}"                                              // GET: DeadLetter
-	ReplayPath       = "/api/v1/dead/replay"                                             // POST Selection: a stream of Progress
-	DiscardPath      = "/api/v1/dead/discard"                                            // POST Selection: a stream of Progress
-	TestPath         = "/api/v1/test"                                                    // POST TestRequest: TestResult
-	DeletionsPath    = "/api/v1/deletions"                                               // POST Deletion: a stream of Progress
-	ErasuresPath     = "/api/v1/erasures"                                                // POST Erasure: Erased
-	AudiencesPath    = "/api/v1/audiences"                                               // GET ?limit=&after= and those of AudienceFilter: Audiences; POST Audience: Audience
-	MembersPath      = "/api/v1/destinations/{destination}/audiences/{audience}/members" // GET: lines; PUT lines: a stream of Progress
-	AccessPath       = "/api/v1/access"                                                  // GET, without a token: Access
-	OpenAPIPath      = "/api/v1/openapi.json"
+	StatusPath         = "/api/v1/status"                                                  // GET: Status
+	NodesPath          = "/api/v1/nodes"                                                   // GET: Nodes
+	SourcesPath        = "/api/v1/sources"                                                 // GET ?q=&limit=&after=: Sources
+	DestinationsPath   = "/api/v1/destinations"                                            // GET ?limit=&after= and those of DestinationFilter: Destinations
+	DestinationPath    = "/api/v1/destinations/{destination}"                              // GET: Destination
+	PausePath          = "/api/v1/destinations/{destination}/pause"                        // POST: Destination
+	ResumePath         = "/api/v1/destinations/{destination}/resume"                       // POST: Destination
+	SeriesPath         = "/api/v1/series"                                                  // GET ?destination=&range=5m|1h|24h: Series
+	EventsPath         = "/api/v1/events"                                                  // GET ?limit= and those of EventFilter: Events
+	LivePath           = "/api/v1/events/live"                                             // GET ?after= a seq, and those of EventFilter: a stream of Live
+	StoryPath          = "/api/v1/story"                                                   // GET ?destination=&id=[&source=]: Story
+	DeadPath           = "/api/v1/dead"                                                    // GET ?limit=&after= and those of DeadFilter: Dead
+	DeadCountPath      = "/api/v1/dead/count"                                              // GET, those of DeadFilter: Count
+	DeadLetterPath     = "/api/v1/dead/{key}"                                              // GET: DeadLetter
+	ReplayPath         = "/api/v1/dead/replay"                                             // POST Selection: a stream of Progress
+	DiscardPath        = "/api/v1/dead/discard"                                            // POST Selection: a stream of Progress
+	WaitingPath        = "/api/v1/waiting"                                                 // GET ?limit=&after= and those of WaitingFilter: Waiting
+	WaitingRetryPath   = "/api/v1/waiting/retry"                                           // POST WaitingFilter: Changed
+	WaitingDiscardPath = "/api/v1/waiting/discard"                                         // POST WaitingFilter: Changed
+	TestPath           = "/api/v1/test"                                                    // POST TestRequest: TestResult
+	DeletionsPath      = "/api/v1/deletions"                                               // POST Deletion: a stream of Progress
+	ErasuresPath       = "/api/v1/erasures"                                                // POST Erasure: Erased
+	AudiencesPath      = "/api/v1/audiences"                                               // GET ?limit=&after= and those of AudienceFilter: Audiences; POST Audience: Audience
+	MembersPath        = "/api/v1/destinations/{destination}/audiences/{audience}/members" // GET: lines; PUT lines: a stream of Progress
+	AccessPath         = "/api/v1/access"                                                  // GET, without a token: Access
+	OpenAPIPath        = "/api/v1/openapi.json"
 )
 
 // A stream is application/x-ndjson: one JSON value a line, flushed as they
@@ -172,6 +175,7 @@ type Totals struct {
 	Resent     int64            `json:"resent"`
 	Dead       map[string]int64 `json:"dead"`      // by reason
 	Forgotten  int64            `json:"forgotten"` // dead letters discarded for their age or number
+	Discarded  int64            `json:"discarded"` // what waited and was discarded
 	InFlight   int              `json:"inFlight"`
 	Latency    Latency          `json:"latency"`
 }
@@ -399,6 +403,9 @@ const (
 	ParamSource      = "source"
 	ParamState       = "state"
 	ParamSort        = "sort"
+	ParamOrder       = "order"
+	ParamUser        = "user"
+	ParamEvent       = "event"
 )
 
 // Events are the latest that are kept in memory, newest first.
@@ -440,17 +447,64 @@ type Story struct {
 	Body     json.RawMessage `json:"body,omitempty"`
 }
 
+// A WaitingFilter selects what waits for a destination, which may be unknown: as parameters, and
+// as a body. Empty fields but Destination select all.
+type WaitingFilter struct {
+	Destination string `json:"destination"`
+	ID          string `json:"id,omitempty"`
+	User        string `json:"user,omitempty"`
+	Event       string `json:"event,omitempty"`
+}
+
+// Waiting is a page of what waits, the first that is due first.
+type Waiting struct {
+	Waiting []WaitingDelivery `json:"waiting"`
+	// After continues the listing, "" at its end. The listing begins anew if what it ended with
+	// does not wait any more.
+	After string `json:"after,omitempty"`
+}
+
+// A WaitingDelivery is a delivery that waits, or is being attempted.
+type WaitingDelivery struct {
+	ID       string     `json:"id"` // these as of an Event
+	Source   string     `json:"source,omitempty"`
+	User     string     `json:"user,omitempty"`
+	Event    string     `json:"event,omitempty"`
+	Type     string     `json:"type"`
+	Accepted time.Time  `json:"accepted"`
+	Due      time.Time  `json:"due"`
+	Expires  *time.Time `json:"expires,omitempty"` // when it is given up, once it was attempted
+	Tries    int        `json:"tries"`
+	Last     *Attempt   `json:"last,omitempty"`
+}
+
+// Changed is how many of what waits were changed, and how many were left because they are
+// being attempted.
+type Changed struct {
+	Changed int `json:"changed"`
+	Claimed int `json:"claimed"`
+}
+
+// The orders of dead letters.
+const (
+	OrderOldest = "oldest"
+	OrderNewest = "newest"
+)
+
 // DeadFilter selects dead letters: as parameters, and in a Selection. Empty
-// fields select all. From is not before, To is before.
+// fields select all. From is not before, To is before. Order is one of those above, the
+// oldest first if it is empty.
 type DeadFilter struct {
 	Destination string     `json:"destination,omitempty"`
 	Type        string     `json:"type,omitempty"`
 	Reason      string     `json:"reason,omitempty"`
+	User        string     `json:"user,omitempty"`
 	From        *time.Time `json:"from,omitempty"`
 	To          *time.Time `json:"to,omitempty"`
+	Order       string     `json:"order,omitempty"`
 }
 
-// Dead is a page of dead letters, in the order they died.
+// Dead is a page of dead letters, in the order they died or the opposite one.
 type Dead struct {
 	Dead []DeadLetter `json:"dead"`
 	// After continues the listing, "" at its end.

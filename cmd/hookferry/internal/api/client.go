@@ -154,8 +154,22 @@ func (c *Client) Live(ctx context.Context, filter url.Values, begun func()) iter
 	return lines[Live](ctx, c, http.MethodGet, LivePath, filter, "", nil, begun)
 }
 
-// Dead asks for the dead letters that the filter selects, in the order they
-// died, page by page.
+// Waiting asks for what the filter selects of what waits, page by page.
+func (c *Client) Waiting(ctx context.Context, filter WaitingFilter) iter.Seq2[WaitingDelivery, error] {
+	return pages(ctx, c, WaitingPath, filter.values(), func(p Waiting) ([]WaitingDelivery, string) { return p.Waiting, p.After })
+}
+
+// RetryWaiting makes what the filter selects due now.
+func (c *Client) RetryWaiting(ctx context.Context, filter WaitingFilter) (Changed, error) {
+	return askWithin[Changed](ctx, eraseTimeout, c, http.MethodPost, WaitingRetryPath, nil, filter)
+}
+
+// DiscardWaiting forgets what the filter selects.
+func (c *Client) DiscardWaiting(ctx context.Context, filter WaitingFilter) (Changed, error) {
+	return askWithin[Changed](ctx, eraseTimeout, c, http.MethodPost, WaitingDiscardPath, nil, filter)
+}
+
+// Dead asks for the dead letters that the filter selects, page by page.
 func (c *Client) Dead(ctx context.Context, filter DeadFilter) iter.Seq2[DeadLetter, error] {
 	return pages(ctx, c, DeadPath, filter.values(), func(p Dead) ([]DeadLetter, string) { return p.Dead, p.After })
 }
@@ -288,8 +302,12 @@ func (f DestinationFilter) values() url.Values {
 	return v
 }
 
+func (f WaitingFilter) values() url.Values {
+	return values(map[string]string{ParamDestination: f.Destination, ParamID: f.ID, ParamUser: f.User, ParamEvent: f.Event})
+}
+
 func (f DeadFilter) values() url.Values {
-	v := values(map[string]string{ParamDestination: f.Destination, ParamType: f.Type, ParamReason: f.Reason})
+	v := values(map[string]string{ParamDestination: f.Destination, ParamType: f.Type, ParamReason: f.Reason, ParamUser: f.User, ParamOrder: f.Order})
 	for name, t := range map[string]*time.Time{ParamFrom: f.From, ParamTo: f.To} {
 		if t != nil {
 			v.Set(name, t.UTC().Format(time.RFC3339Nano))

@@ -1,0 +1,60 @@
+package admin
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+)
+
+// What waits is listed, attempted now, and forgotten.
+func TestWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nil)
+		s.receiver.answers(503)
+		s.track("crm", "a1", "a2", "a3")
+		s.run()
+		synctest.Wait()
+		list := func(query string) (ids []string, after string) {
+			page := ask[api.Waiting](s, 200, "GET", api.WaitingPath+"?destination=crm"+query, nil)
+			for _, d := range page.Waiting {
+				if ids = append(ids, d.ID); d.Type != "track" || d.Tries == 0 || d.Last == nil || d.Last.Status != 503 || d.Expires == nil || !d.Due.After(d.Last.At) {
+					t.Errorf("waiting%s: %+v, want one that was attempted", query, d)
+				}
+			}
+			return ids, page.After
+		}
+		for query, want := range map[string]string{"": "a1 a2 a3", "&id=a2": "a2", "&user=nobody": "", "&event=nothing": ""} {
+			if got, _ := list(query); len(got) != len(strings.Fields(want)) {
+				t.Errorf("waiting%s: %q, want %q in any order", query, got, want)
+			}
+		}
+		first, after := list("&limit=2")
+		rest, end := list("&limit=2&after=" + url.QueryEscape(after))
+		if len(first) != 2 || len(rest) != 1 || after == "" || end != "" {
+			t.Errorf("pages %q and %q, after %q and %q", first, rest, after, end)
+		}
+
+		change := func(path, body string) api.Changed { return ask[api.Changed](s, 200, "POST", path, body) }
+		if n := change(api.WaitingDiscardPath, `{"destination":"crm","id":"a3"}`); n != (api.Changed{Changed: 1}) {
+			t.Errorf("discarded %+v, want one", n)
+		}
+		s.receiver.answers(200)
+		if n := change(api.WaitingRetryPath, `{"destination":"crm"}`); n != (api.Changed{Changed: 2}) {
+			t.Errorf("due now are %+v, want two", n)
+		}
+		if n := change(api.WaitingRetryPath, `{"destination":"gone"}`); n != (api.Changed{}) {
+			t.Errorf("due now are %+v of a destination that nothing waits for", n)
+		}
+		if totals := ask[api.Status](s, 200, "GET", api.StatusPath, nil).Totals; totals.Discarded != 1 {
+			t.Errorf("%d discarded, want 1", totals.Discarded)
+		}
+		for path, body := range map[string]string{api.WaitingRetryPath: `{}`, api.WaitingDiscardPath: `{"id":"a1"}`} {
+			if e := ask[api.Error](s, 400, "POST", path, body); e.Field != "destination" {
+				t.Errorf("POST %s %s: %+v, want the destination to be missing", path, body, e)
+			}
+		}
+	})
+}
