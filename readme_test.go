@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // TestReadmeCode holds the Go code of the README to the file that the comment
@@ -43,6 +44,34 @@ func TestReadmeLinks(t *testing.T) {
 				t.Errorf("%s: the link to %s leads nowhere: %v", file, m[1], err)
 			}
 		}
+	}
+}
+
+// TestMarkdownLines wants lines of prose in Markdown to have at most 100 characters, but for
+// those of one word, such as a link.
+func TestMarkdownLines(t *testing.T) {
+	n := 0
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if d != nil && d.IsDir() && (d.Name() == "node_modules" || d.Name() == ".git") {
+			return fs.SkipDir
+		}
+		if err != nil || filepath.Ext(path) != ".md" {
+			return err
+		}
+		n++
+		code := false
+		for i, line := range strings.Split(readText(t, path), "\n") {
+			if strings.HasPrefix(strings.TrimSpace(line), "```") {
+				code = !code
+			}
+			if !code && !strings.HasPrefix(line, "|") && utf8.RuneCountInString(line) > 100 && len(strings.Fields(line)) > 1 {
+				t.Errorf("%s:%d has %d characters", path, i+1, utf8.RuneCountInString(line))
+			}
+		}
+		return nil
+	})
+	if err != nil || n < 10 {
+		t.Errorf("%d files of Markdown, %v", n, err)
 	}
 }
 

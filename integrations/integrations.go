@@ -42,10 +42,10 @@ func Enabled(switches map[string]any, name string) bool {
 	return v != false
 }
 
-// EnabledJSON is [Enabled] for switches that are a JSON object; nothing, and
-// null, stand for an object without members. Of members with the same name
-// the last one counts. For JSON that is malformed, or another kind of value, it
-// returns false and an error.
+// EnabledJSON is [Enabled] for switches that are a JSON object. Empty input and
+// null mean an object without members. Of members with the same name the last one
+// counts. For JSON that is malformed, or another kind of value, it returns false
+// and an error.
 func EnabledJSON(switches []byte, name string) (bool, error) {
 	switches = bytes.Trim(switches, " \t\r\n")
 	if len(switches) == 0 || string(switches) == "null" {

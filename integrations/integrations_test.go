@@ -31,8 +31,8 @@ var settings = []setting{
 	{name: "array", value: []any{false}, json: `[false]`},
 }
 
-// TestEnabledCombinations goes through every combination of what All is, what
-// the switch of a destination is, and whether the case of its name fits.
+// TestEnabledCombinations tries every value of All with every value of a destination's
+// own switch, whose name has the right case or not.
 func TestEnabledCombinations(t *testing.T) {
 	for _, all := range settings {
 		for _, own := range settings {
@@ -123,8 +123,7 @@ func TestEnabledJSONRefuses(t *testing.T) {
 	}
 }
 
-// FuzzEnabledJSON holds EnabledJSON against Enabled of what encoding/json
-// reads.
+// FuzzEnabledJSON compares EnabledJSON with Enabled of what encoding/json decodes.
 func FuzzEnabledJSON(f *testing.F) {
 	for _, s := range settings {
 		if !s.absent {
@@ -137,8 +136,8 @@ func FuzzEnabledJSON(f *testing.F) {
 		got, err := integrations.EnabledJSON(src, name)
 		var switches map[string]any
 		if len(src) > 0 && json.Unmarshal(src, &switches) != nil {
-			// Numbers over the range of a double are an error to
-			// encoding/json alone, so there is nothing to hold it against.
+			// For numbers beyond the range of a double only encoding/json
+			// returns an error, so there is nothing to compare with.
 			return
 		}
 		if errors.Is(err, esjson.ErrDepth) {

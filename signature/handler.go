@@ -34,17 +34,17 @@ const (
 //	     to a mistake in the settings
 //
 // It reads a body only if there is a secret, and a signature that is well
-// formed and of the right time. It serves requests concurrently; its fields are
-// not changed once it does.
+// formed and of the right time. It serves requests concurrently: do not change
+// its fields after the first one.
 type Handler struct {
 	// Secrets are the shared secrets, any of which may have signed a request:
 	// two while one replaces the other.
 	Secrets []Secret
-	// Scheme is the one in which requests have to be signed; it is one only,
-	// because who replays a request would choose the one without a time in
-	// it. Zero is XSignature.
+	// Scheme is how requests have to be signed. Only one scheme is accepted: to
+	// replay a request, an attacker would choose the one that signs no time. Zero
+	// is XSignature.
 	Scheme Scheme
-	// Tolerance is that of VerifyStandard. XSignature has no time to compare.
+	// Tolerance is that of VerifyStandard. XSignature signs no time.
 	Tolerance time.Duration
 	// Next is given the requests that verify. The Body it reads is the bytes
 	// that were verified, and ContentLength is how many they are. Required.
@@ -64,7 +64,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	// A request without a well-formed signature is refused before memory is
 	// allocated for its body.
-	verify, err := h.claim(r.Header)
+	verify, err := h.verifier(r.Header)
 	if err != nil {
 		refuse(w, err)
 		return
@@ -78,9 +78,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the body is too large", http.StatusRequestEntityTooLarge)
 		return
 	}
-	// What is said to come is not believed beyond the size of a usual call.
-	said := min(max(r.ContentLength, 0), 32<<10)
-	buf := bytes.NewBuffer(make([]byte, 0, said+bytes.MinRead))
+	// Content-Length is only the client's word: before any byte has come, at most the
+	// size of the largest call is allocated.
+	size := min(max(r.ContentLength, 0), 32<<10)
+	buf := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
 	if _, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, limit)); err != nil {
 		var tooLarge *http.MaxBytesError
 		if errors.As(err, &tooLarge) {
@@ -103,36 +104,35 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Next.ServeHTTP(w, verified)
 }
 
-// claim returns what checks a body against the signature that header claims,
+// verifier returns a function that checks a body against the signature in header,
 // or the error that any body would get.
-func (h *Handler) claim(header http.Header) (verify func(body []byte) error, err error) {
+func (h *Handler) verifier(header http.Header) (verify func(body []byte) error, err error) {
 	switch h.Scheme {
 	case XSignature:
-		return xSignatureClaim(header, h.Secrets)
+		return xSignatureVerifier(header, h.Secrets)
 	case StandardWebhooks:
 		keys, err := standardKeys(h.Secrets, false)
 		if err != nil {
 			return nil, err
 		}
-		claim, err := standardClaimOf(header, h.Tolerance, time.Now())
-		return func(body []byte) error { return claim.verify(body, keys) }, err
+		headers, err := parseStandardHeaders(header, h.Tolerance, time.Now())
+		return func(body []byte) error { return headers.verify(body, keys) }, err
 	default:
 		return nil, errScheme
 	}
 }
 
-// errScheme says that a Handler's Scheme is none of those there are.
 var errScheme = errors.New("signature: unknown scheme")
 
-func xSignatureClaim(header http.Header, secrets []Secret) (verify func(body []byte) error, err error) {
+func xSignatureVerifier(header http.Header, secrets []Secret) (verify func(body []byte) error, err error) {
 	var value string
 	switch values := header.Values(Header); len(values) {
 	case 0:
 	case 1:
 		value = values[0]
 	default:
-		// Which of them another part of the receiver would look at is not
-		// known, so none is good.
+		// Another part of the receiver may look at another one of them, so none
+		// is accepted.
 		value = "several"
 	}
 	return func(body []byte) error { return Verify(body, value, secrets...) }, check(value, secrets)

@@ -18,7 +18,7 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// unsized hides what kind of reader it holds, so that a request of it has no
+// unsized hides the type of its reader, so that a request with it has no
 // Content-Length.
 type unsized struct{ io.Reader }
 
@@ -97,9 +97,8 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// TestHandlerReadsNoBodyInVain: of a request that is refused whatever its body
-// is, nothing is read.
-func TestHandlerReadsNoBodyInVain(t *testing.T) {
+// The handler reads no body of a request that it would refuse with any body.
+func TestHandlerRefusesBeforeReadingBody(t *testing.T) {
 	good := mustSign(t, "{}", "secret")
 	secrets := []signature.Secret{"secret"}
 	for _, tt := range []struct {
@@ -133,8 +132,7 @@ func TestHandlerReadsNoBodyInVain(t *testing.T) {
 	}
 }
 
-// TestHandlerBrokenConnection: a request whose client says how much it sends, and then
-// breaks off, is not passed on.
+// A request that ends before its Content-Length is not passed on.
 func TestHandlerBrokenConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		addr := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 80}

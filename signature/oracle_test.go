@@ -43,8 +43,8 @@ var secrets = []signature.Secret{
 	signature.Secret(strings.Repeat("longer than a block of the hash ", 20)),
 }
 
-// signed returns the X-Signature of every body under every secret, and its signature by a
-// private key, and what the oracle reads of them.
+// signed returns the signatures of every body: X-Signature with every secret, and one by
+// a private key. questions is the input of the oracle: the bodies and secrets.
 func signed(t *testing.T) (got []string, questions *bytes.Buffer) {
 	t.Helper()
 	questions = new(bytes.Buffer)

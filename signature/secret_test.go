@@ -66,7 +66,7 @@ func TestSecretHides(t *testing.T) {
 	}
 }
 
-// TestSecretDecodes: settings are read with the secret in them.
+// A Secret encodes as "[secret]", but decodes to its value: settings are read with it.
 func TestSecretDecodes(t *testing.T) {
 	var s struct{ Secret signature.Secret }
 	if err := json.Unmarshal([]byte(`{"Secret":"correct horse"}`), &s); err != nil {

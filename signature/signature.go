@@ -1,6 +1,6 @@
 // Package signature signs webhook bodies and checks their signatures.
 //
-// Who receives webhooks puts a [Handler] before the code that reads them:
+// A receiver puts a [Handler] in front of the code that reads webhooks:
 //
 //	http.Handle("/hook", &signature.Handler{
 //		Secrets: []signature.Secret{secret},
@@ -10,27 +10,25 @@
 // or calls [Verify] with a body and the value of its [Header].
 //
 // The signature is the HMAC-SHA1 of the body, keyed with the shared secret, in
-// lower-case hex. The sender's documentation computes it over
+// lower-case hex. The public webhook documentation computes it over
 // JSON.stringify(body) of the parsed body. Hookferry writes bodies that
-// ECMAScript parses and stringifies to the very same bytes, so both ways of
-// checking, over the bytes and over the parsed body, agree. This package
-// checks the bytes.
+// ECMAScript parses and stringifies to the very same bytes. So a receiver may
+// check either, and gets the same answer. This package checks the bytes.
 //
 // # Standard Webhooks
 //
 // A sender may add the headers of Standard Webhooks, version 1
-// (https://www.standardwebhooks.com), which sign the message's id and the time
-// of the attempt too, so that a request that somebody captured is worthless
-// minutes later. [Handler.Scheme] and [VerifyStandard] check them, and so do the libraries that
+// (https://www.standardwebhooks.com). They sign the message's id and the time of
+// the attempt too, so a captured request is worthless minutes later.
+// [Handler.Scheme] and [VerifyStandard] check them, and so do the libraries that
 // the specification lists for other languages.
 //
 // # Replacing a secret
 //
 // X-Signature is one signature, made with one secret. First the receiver
-// accepts the new secret beside the old one, then the sender changes to it, and
+// accepts the new secret beside the old one. Then the sender changes to it, and
 // then the receiver forgets the old one. With Standard Webhooks the sender
-// signs with both for a while, and the receiver changes when it likes; it may
-// accept several as well.
+// signs with both for a while, and the receiver changes over in that time.
 package signature
 
 import (
@@ -52,25 +50,25 @@ const size = 2 * sha1.Size
 // The errors of this package.
 var (
 	// ErrNoSecret: there is no secret to sign or to verify with, or one of
-	// them is empty. What is checked with an empty secret anyone can sign.
+	// them is empty. Anyone can sign with an empty secret.
 	ErrNoSecret = errors.New("signature: no secret")
 	// ErrMissing: the request carries no signature.
 	ErrMissing = errors.New("signature: missing")
-	// ErrMalformed: what it carries does not have the form of a signature:
-	// 40 lower-case hex digits, or the three headers of Standard Webhooks.
+	// ErrMalformed: the signature is not 40 lower-case hex digits, or the three
+	// headers of Standard Webhooks do not have their form.
 	ErrMalformed = errors.New("signature: malformed")
-	// ErrMismatch: it is the signature of another body, or made with another
+	// ErrMismatch: the signature is of another body, or made with another
 	// secret.
 	ErrMismatch = errors.New("signature: mismatch")
 
-	// ErrTooOld: it was signed longer ago than is tolerated. It may have been
-	// captured, and be sent again.
+	// ErrTooOld: the request was signed longer ago than the tolerance. Somebody
+	// may have captured it and sent it again.
 	ErrTooOld = errors.New("signature: too old")
-	// ErrTooNew: it was signed further in the future than is tolerated.
+	// ErrTooNew: the request was signed further in the future than the tolerance.
 	ErrTooNew = errors.New("signature: too new")
-	// ErrSecretFormat: a secret is none that Standard Webhooks has: "whsec_" and the
-	// base64 of 24 to 64 bytes, or an Ed25519 key, behind "whsk_" to sign and behind "whpk_"
-	// to verify.
+	// ErrSecretFormat: a secret does not have a form of Standard Webhooks. Those are
+	// "whsec_" and the base64 of 24 to 64 bytes; or the base64 of an Ed25519 key, after
+	// "whsk_" to sign, after "whpk_" to verify.
 	ErrSecretFormat = errors.New("signature: the secret is not whsec_ and base64 of 24 to 64 bytes, " +
 		"nor an Ed25519 key: whsk_ and base64 to sign, whpk_ and base64 to verify")
 )
@@ -147,8 +145,8 @@ type Signer struct {
 	states sync.Pool // of *state
 }
 
-// A state is an HMAC that is keyed, and room for its sum, which would
-// otherwise be allocated for each signature.
+// A state is a keyed HMAC with a buffer for its sum. They are pooled, so that a
+// signature allocates nothing.
 type state struct {
 	mac hash.Hash
 	sum [sha1.Size]byte

@@ -114,14 +114,14 @@ func mustSign(t *testing.T, body string, secret signature.Secret) string {
 	return s
 }
 
-// emptySecretSignature is what anyone can compute.
+// emptySecretSignature is made with an empty secret, as anyone can.
 func emptySecretSignature(body string) string {
 	mac := hmac.New(sha1.New, nil)
 	mac.Write([]byte(body))
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// flip returns another hex digit.
+// flip returns a hex digit other than c.
 func flip(digit byte) string {
 	if digit == '0' {
 		return "1"

@@ -29,26 +29,26 @@ const (
 	StandardSignature = "webhook-signature"
 )
 
-// DefaultTolerance is how far the time of a request may be from that of who
-// verifies it, into the past and into the future, where nothing else is said.
-// The specification names no figure; its reference libraries have this one.
+// DefaultTolerance is how far the time of a request may differ from the receiver's
+// clock, in either direction. The specification names no figure; its reference
+// libraries have this one.
 const DefaultTolerance = 5 * time.Minute
 
 const (
-	// What a secret begins with: one that is shared, a private and a public key.
+	// The prefixes of a shared secret, a private and a public key.
 	sharedPrefix, privatePrefix, publicPrefix = "whsec_", "whsk_", "whpk_"
-	// Bytes of a shared secret, by the specification.
+	// The specification's bounds of a shared secret, in bytes.
 	minSecret, maxSecret = 24, 64
 
-	// What a signature begins with.
+	// The prefixes of a signature by a shared secret and by a private key.
 	versionShared, versionKey = "v1,", "v1a,"
 
-	// Bytes of headers that are looked at. The longest id that this project
-	// sends has 765.
+	// Longer headers, in bytes, are malformed. The longest id that a Forwarder sends
+	// has 765 bytes.
 	maxStandardID        = 1 << 10
 	maxStandardSignature = 4 << 10
-	// maxKeySignatures is how many signatures by private keys are looked at: each costs
-	// some 50 us for each public key.
+	// maxKeySignatures is how many signatures by private keys are checked. Each takes
+	// some 50 us for each public key; the others are ignored.
 	maxKeySignatures = 10
 )
 
@@ -61,8 +61,8 @@ func NewStandardSecret() Secret {
 }
 
 // NewStandardPrivateKey returns a random private key for Standard Webhooks: "whsk_" and the
-// base64 of the 64 bytes of an [ed25519.PrivateKey]. Who has only its public key can verify,
-// and not sign.
+// base64 of the 64 bytes of an [ed25519.PrivateKey]. A receiver that has only the public key
+// can verify, but not sign.
 func NewStandardPrivateKey() Secret {
 	_, private, _ := ed25519.GenerateKey(nil) // never fails
 	return Secret(privatePrefix + base64.StdEncoding.EncodeToString(private))
@@ -81,7 +81,7 @@ func StandardPublicKey(private Secret) (string, error) {
 	return publicPrefix + base64.StdEncoding.EncodeToString(k.private.Public().(ed25519.PublicKey)), nil
 }
 
-// A standardKey is what a secret stands for. One of its fields is set.
+// A standardKey is a decoded secret. One of its fields is set.
 type standardKey struct {
 	shared  []byte
 	private ed25519.PrivateKey
@@ -95,7 +95,7 @@ func standardKeyOf(secret Secret) (k standardKey, err error) {
 	}
 	prefix, text, _ := strings.Cut(string(secret), "_")
 	key, err := base64.StdEncoding.DecodeString(text)
-	if err != nil || strings.ContainsAny(text, "\r\n") { // the decoder passes over line ends
+	if err != nil || strings.ContainsAny(text, "\r\n") { // the decoder skips line ends
 		return k, ErrSecretFormat
 	}
 	switch prefix += "_"; {
@@ -106,7 +106,7 @@ func standardKeyOf(secret Secret) (k standardKey, err error) {
 	case prefix == privatePrefix && len(key) == ed25519.SeedSize:
 		k.private = ed25519.NewKeyFromSeed(key)
 	case prefix == privatePrefix && len(key) == ed25519.PrivateKeySize:
-		// A public half of another key would give the private one away.
+		// Signing with the public half of another key would reveal the private key.
 		if k.private = ed25519.NewKeyFromSeed(key[:ed25519.SeedSize]); !k.private.Equal(ed25519.PrivateKey(key)) {
 			return standardKey{}, ErrSecretFormat
 		}
@@ -142,14 +142,15 @@ type StandardSigner struct {
 	states sync.Pool // of *standardState
 }
 
-// A standardState has an HMAC for each shared secret, and room for what is signed.
+// A standardState has what Append needs for one message. States are pooled, so that a
+// signature by a shared secret allocates nothing.
 type standardState struct {
 	macs []hash.Hash // nil for a private key
-	text []byte      // id and timestamp, as they are signed; the body too for a private key
+	text []byte      // the signed text: id and timestamp; for a private key the body too
 	sum  [sha256.Size]byte
 }
 
-// maxStandardText is how much room a standardState keeps, in bytes.
+// maxStandardText is the largest buffer, in bytes, that a pooled standardState keeps.
 const maxStandardText = 64 << 10
 
 // NewStandardSigner returns a StandardSigner that makes a signature with each
@@ -176,9 +177,9 @@ func NewStandardSigner(secrets ...Secret) (*StandardSigner, error) {
 }
 
 // Append appends to dst the value of [StandardSignature] for the message id
-// and the attempt at the time at, of which whole seconds count. The id is
-// signed as it is: one with a full stop in it would let a signature stand for
-// another id, time and body, and is refused by [VerifyStandard].
+// and an attempt at the time at, which is rounded down to seconds. It does not check
+// the id. With a full stop in it, the same signature would be that of another id, time
+// and body, so [VerifyStandard] refuses such ids.
 func (s *StandardSigner) Append(dst []byte, id string, at time.Time, body []byte) []byte {
 	st := s.states.Get().(*standardState)
 	st.text = append(st.text[:0], id...)
@@ -223,47 +224,46 @@ func SignStandard(body []byte, id string, at time.Time, secrets ...Secret) (stri
 // VerifyStandard returns nil if header has the three headers of Standard
 // Webhooks, with a good signature of body made with any of secrets, and a time
 // that is at most tolerance from now, in either direction. A tolerance of zero
-// or less means [DefaultTolerance]. Within it a request can be replayed: who
-// minds remembers the ids for as long.
+// or less means [DefaultTolerance]. A captured request can be replayed within the
+// tolerance; to prevent that, remember the ids for as long.
 //
 // The secrets are those that are shared with the sender, and public keys of the sender as
 // [StandardPublicKey] returns them.
 //
-// The error is [ErrNoSecret] or [ErrSecretFormat] if that holds for any of
-// secrets, whatever the others are; [ErrMissing] if one of the headers is
-// missing or empty; [ErrMalformed] if one is there twice, or does not have its
-// form, or no signature has the version v1 or v1a; [ErrTooOld] or [ErrTooNew]; else
-// [ErrMismatch]. Signatures of other versions are passed over, and so are those of v1a
-// behind the tenth. How long VerifyStandard takes does not tell how much of a signature is
-// right.
+// The error is [ErrNoSecret] if there is no secret or one is empty, and [ErrSecretFormat]
+// if one is malformed, whatever the others are. It is [ErrMissing] if one of the headers
+// is missing or empty; [ErrMalformed] if one is there twice, or does not have its form, or
+// no signature has the version v1 or v1a; [ErrTooOld] or [ErrTooNew]; else [ErrMismatch].
+// Signatures of other versions are ignored, and so are those of v1a after the tenth. How
+// long VerifyStandard takes does not tell how much of a signature is right.
 func VerifyStandard(body []byte, header http.Header, tolerance time.Duration, secrets ...Secret) error {
 	keys, err := standardKeys(secrets, false)
 	if err != nil {
 		return err
 	}
-	claim, err := standardClaimOf(header, tolerance, time.Now())
+	headers, err := parseStandardHeaders(header, tolerance, time.Now())
 	if err != nil {
 		return err
 	}
-	return claim.verify(body, keys)
+	return headers.verify(body, keys)
 }
 
-// A standardClaim is what a request says of itself by Standard Webhooks.
-type standardClaim struct {
-	head   string // what is signed before the body
+// standardHeaders are the parsed headers of a request.
+type standardHeaders struct {
+	head   string // the signed text before the body: id and timestamp
 	shared [][sha256.Size]byte
 	byKey  [][ed25519.SignatureSize]byte
 }
 
-// standardClaimOf reads the headers and returns the errors of VerifyStandard
-// that do not depend on the body.
-func standardClaimOf(header http.Header, tolerance time.Duration, now time.Time) (standardClaim, error) {
+// parseStandardHeaders returns the errors of VerifyStandard that do not depend on the
+// body.
+func parseStandardHeaders(header http.Header, tolerance time.Duration, now time.Time) (standardHeaders, error) {
 	var values [3]string
 	var err error
 	for i, name := range []string{StandardID, StandardTimestamp, StandardSignature} {
 		switch vs := header.Values(name); {
 		case len(vs) == 0 || len(vs) == 1 && vs[0] == "":
-			return standardClaim{}, ErrMissing
+			return standardHeaders{}, ErrMissing
 		case len(vs) > 1:
 			err = ErrMalformed
 		default:
@@ -273,9 +273,9 @@ func standardClaimOf(header http.Header, tolerance time.Duration, now time.Time)
 	id, timestamp, signatures := values[0], values[1], values[2]
 	at, ok := parseTimestamp(timestamp)
 	if err != nil || !ok || !wellFormedID(id) || len(signatures) > maxStandardSignature {
-		return standardClaim{}, ErrMalformed
+		return standardHeaders{}, ErrMalformed
 	}
-	c := standardClaim{head: id + "." + timestamp + "."}
+	c := standardHeaders{head: id + "." + timestamp + "."}
 	for s := range strings.SplitSeq(signatures, " ") {
 		var sum [sha256.Size]byte
 		if decodeSignature(sum[:], s, versionShared) {
@@ -287,24 +287,24 @@ func standardClaimOf(header http.Header, tolerance time.Duration, now time.Time)
 		}
 	}
 	if len(c.shared)+len(c.byKey) == 0 {
-		return standardClaim{}, ErrMalformed
+		return standardHeaders{}, ErrMalformed
 	}
 	if tolerance <= 0 {
 		tolerance = DefaultTolerance
 	}
 	switch {
 	case now.Sub(at) > tolerance:
-		return standardClaim{}, ErrTooOld
+		return standardHeaders{}, ErrTooOld
 	case at.Sub(now) > tolerance:
-		return standardClaim{}, ErrTooNew
+		return standardHeaders{}, ErrTooNew
 	}
 	return c, nil
 }
 
-// verify compares each signature with that of each key.
-func (c standardClaim) verify(body []byte, keys []standardKey) error {
+// verify checks the signatures against each key.
+func (c standardHeaders) verify(body []byte, keys []standardKey) error {
 	match := 0
-	var text []byte // what is signed, for public keys
+	var text []byte // the whole signed text, for public keys
 	for _, k := range keys {
 		if k.shared != nil {
 			mac := hmac.New(sha256.New, k.shared)
@@ -332,8 +332,8 @@ func (c standardClaim) verify(body []byte, keys []standardKey) error {
 	return nil
 }
 
-// decodeSignature decodes one of a version into dst, which has its size, and reports
-// whether it has its form: base64 as encoders write it, of which there is one.
+// decodeSignature decodes s, a signature of the version, into dst. It reports whether s has
+// as many bytes as dst, in the only form in which encoders write them as base64.
 func decodeSignature(dst []byte, s, version string) bool {
 	text, ok := strings.CutPrefix(s, version)
 	if !ok || len(text) != base64.StdEncoding.EncodedLen(len(dst)) || strings.ContainsAny(text, "\r\n") {
@@ -344,8 +344,8 @@ func decodeSignature(dst []byte, s, version string) bool {
 	return err == nil && copy(dst, buf[:n]) == len(dst) && n == len(dst)
 }
 
-// parseTimestamp reads seconds since 1970 in the one form that they are signed
-// in: digits, without zeros before them.
+// parseTimestamp reads seconds since 1970 in the form in which they are signed: digits,
+// without leading zeros.
 func parseTimestamp(s string) (time.Time, bool) {
 	if s == "" || len(s) > 12 || s[0] == '0' && len(s) > 1 {
 		return time.Time{}, false

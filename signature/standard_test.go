@@ -34,7 +34,7 @@ const (
 	specOther = "v1,Ceo5qEr07ixe2NLpvHk3FH9bwy/WavXrAFQ/9tdO6mc="
 )
 
-// otherSecret is one more, of the least size.
+// otherSecret is another secret, of the least size.
 const otherSecret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"
 
 func standardHeader(id, timestamp, signatures string) http.Header {
@@ -112,7 +112,7 @@ func TestSignStandardVector(t *testing.T) {
 	}
 }
 
-// TestVerifyStandard runs at the second that the example was signed in.
+// The clock of the bubble is at the second in which the example was signed.
 func TestVerifyStandard(t *testing.T) {
 	type list = []signature.Secret
 	now := strconv.Itoa(specTime)

@@ -70,7 +70,7 @@ func (b *Batcher[T]) run() {
 			return
 		}
 		b.work(batch)
-		clear(batch) // b.waiting may refer to its array for long
+		clear(batch) // b.waiting may keep the array that holds it
 	}
 }
 

@@ -2,10 +2,9 @@ package storekit
 
 import "iter"
 
-// Pages yields the elements of one page after another, the first of which begins
-// at from. Read returns a page and where the next one begins; that is empty after
-// the last. An error is yielded after the elements that were returned with it,
-// and ends it.
+// Pages yields the elements of one page after another. It calls read with from, and then
+// with the next that read returned, until that is empty. The elements that read returns
+// with an error are yielded before the error, which ends the sequence.
 func Pages[T any, P ~string | ~[]byte](from P, read func(from P) (page []T, next P, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for next := from; ; {

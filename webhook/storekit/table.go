@@ -6,11 +6,11 @@ import "hash/maphash"
 // for all keys to move.
 const shards = 256
 
-// A table is a set of keys. It takes 16 bytes for a key and about as much for room. That
-// a key is not there takes one look at memory, where a map takes two or more: most of the
-// time of an Add, as nothing else has looked there lately.
+// A table is a set of keys. A key takes 16 bytes, and about as much again for free slots.
+// Most keys that are looked for are new. A table finds that out with one access to memory,
+// a map with two or more; these cache misses are most of the time of an Add.
 type table struct {
-	seed   maphash.Seed // so that nobody can choose ids that get into each other's way
+	seed   maphash.Seed // random, so that nobody can choose ids that collide
 	shards [shards]shard
 	len    int
 }
@@ -27,7 +27,7 @@ func newTable(size int) *table {
 	t := &table{seed: maphash.MakeSeed()}
 	if each := size / shards; each > 0 {
 		n := minSlots
-		for 3*n < 4*(each+each/8) { // some get more than others
+		for 3*n < 4*(each+each/8) { // keys are spread unevenly over shards
 			n *= 2
 		}
 		for i := range t.shards {
@@ -39,7 +39,7 @@ func newTable(size int) *table {
 
 const minSlots = 8
 
-// find returns the shard of k, and the hash that says where in it k belongs.
+// find returns the shard of k, and a hash whose low bits are the first slot for k there.
 func (t *table) find(k *Key) (s *shard, hash uint64) {
 	hash = maphash.Bytes(t.seed, k[:])
 	return &t.shards[hash%shards], hash / shards
@@ -86,11 +86,12 @@ func (t *table) remove(k *Key) {
 	}
 	t.len--
 	s.len--
-	// What came behind it and belongs before moves up.
+	// A later key moves into the free slot i if its first slot is not after i, as a search
+	// for it would end at i.
 	mask := len(s.slots) - 1
 	for j := (i + 1) & mask; s.slots[j] != (Key{}); j = (j + 1) & mask {
 		_, hash := t.find(&s.slots[j])
-		if home := int(hash) & mask; (j-home)&mask >= (j-i)&mask {
+		if first := int(hash) & mask; (j-first)&mask >= (j-i)&mask {
 			s.slots[i] = s.slots[j]
 			i = j
 		}
@@ -98,7 +99,7 @@ func (t *table) remove(k *Key) {
 	s.slots[i] = Key{}
 }
 
-// grow makes room for twice as many.
+// grow doubles the slots.
 func (t *table) grow(s *shard) {
 	old := s.slots
 	s.slots = make([]Key, max(minSlots, 2*len(old)))
@@ -111,8 +112,8 @@ func (t *table) grow(s *shard) {
 	}
 }
 
-// slot returns where k is, or else where it would be. There is always a free slot,
-// but in a shard without any, where nothing is found.
+// slot returns the slot of k, or else the free slot where k would go. At least a quarter
+// of the slots is free, so the search ends; a shard without slots has no key.
 func (s *shard) slot(k *Key, hash uint64) (i int, ok bool) {
 	if len(s.slots) == 0 {
 		return 0, false

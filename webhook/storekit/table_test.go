@@ -50,7 +50,7 @@ func checkTable(t *testing.T, seed uint64) {
 	}
 }
 
-// A table does not grow up to the size it was made for.
+// A table does not grow before it has the size that it was made for.
 func TestTableRoom(t *testing.T) {
 	const size = 100_000
 	table := newTable(size)

@@ -22,10 +22,10 @@ func KeyOf(destination, id string) Key {
 	return Key(sum[:16])
 }
 
-// A Window is a dedup window: it remembers keys, in two generations. When the newer one holds half of
-// the limit, or is as old as the age, the next Add forgets the older one and
-// begins another. So a key is remembered until at least half of the limit have
-// come after it or, if that takes longer, for at least the age.
+// A Window is a dedup window: it remembers keys, in two generations. When the newer
+// generation holds half of the limit, or is as old as age, the next Add forgets the older
+// one and begins another. So a key is remembered for at least age, or until at least half
+// of the limit have come after it, whichever is sooner.
 //
 // A Window is not safe for concurrent use.
 type Window struct {
@@ -55,9 +55,9 @@ func (w *Window) Add(k Key, now time.Time) bool {
 	return true
 }
 
-// Restore is Add for a key that was new at that time, in an earlier life of the
-// window. It looks for k in the present generation alone, and makes room at once for all
-// that are left to be restored, k included.
+// Restore is Add for a key that was added at a time before the store was opened. It looks
+// for k in the newer generation alone. left is how many keys are still to be restored, k
+// included; it makes room for all of them at once.
 func (w *Window) Restore(k Key, at time.Time, left int) {
 	w.turn(at, left)
 	if !w.newer.has(&k) {
@@ -65,7 +65,7 @@ func (w *Window) Restore(k Key, at time.Time, left int) {
 	}
 }
 
-// turn begins another generation if it is time, with room for size keys.
+// turn begins another generation if the newer one is full or old, with room for size keys.
 func (w *Window) turn(now time.Time, size int) {
 	switch {
 	case w.newer.len == 0 && size == 0:
@@ -90,6 +90,7 @@ func (w *Window) Remove(k Key) {
 // Len returns how many keys are remembered.
 func (w *Window) Len() int { return w.newer.len + w.older.len }
 
-// Turns counts the generations that were begun after the first. The keys added
-// while it had its present value, and the value before, are remembered.
+// Turns counts the generations that were begun after the first. A store that notes Turns
+// with each key knows what is remembered: the keys with the present count, and the one
+// before.
 func (w *Window) Turns() uint64 { return w.turns }
