@@ -1,12 +1,12 @@
 // Package audience tells destinations who is a member of an audience, and which users are to be
-// deleted. It makes events of both and has a webhook.Forwarder forward them.
+// deleted. It makes events of both, which a webhook.Forwarder forwards.
 //
 //	announcer := audience.New(forwarder, store)
 //	vips, err := announcer.Audience("crm", "VIP Users")
 //	result, err := vips.Sync(ctx, audience.Users(slices.Values(ids)))
 //
-// Who is a member is kept in a Roster. The stores memqueue, filequeue, pgqueue and natsqueue
-// are Rosters. Package rostertest tests them, and others.
+// A Roster keeps the members. The stores memqueue, filequeue, pgqueue and natsqueue are
+// Rosters. Package rostertest tests them, and Rosters of your own.
 package audience
 
 import (
@@ -26,9 +26,10 @@ var ErrSyncing = errors.New("audience: a sync of this audience is in progress")
 
 // A Forwarder forwards announcements, as *webhook.Forwarder does.
 type Forwarder interface {
-	// Announce accepts events for destinations, all of them or none and an error, whatever
-	// the filters of the destinations are, and returns nil once they are durable. Without events it returns an error for destinations
-	// that it would not take.
+	// Announce accepts all of events for all of destinations, or none and returns an error.
+	// It returns nil once they are durable. The filters of destinations do not apply.
+	// Without events it checks the destinations: it returns the error that it would return
+	// with events.
 	Announce(ctx context.Context, destinations []string, events ...event.Event) error
 }
 
@@ -40,22 +41,22 @@ type Announcer struct {
 	syncing   sync.Map // the ids of the audiences that are being synced
 }
 
-// New returns an Announcer that keeps audiences in roster, which may be nil if there are
-// none.
+// New returns an Announcer that keeps audiences in roster. Without a Roster, nil, it has no
+// audiences.
 func New(f Forwarder, roster Roster) *Announcer {
 	return &Announcer{forwarder: f, roster: roster}
 }
 
-// check returns an error for destinations that the forwarder would not take.
+// check returns the error of the forwarder for destinations, such as one it does not know.
 func (a *Announcer) check(ctx context.Context, destinations ...string) error {
 	return a.forwarder.Announce(ctx, destinations)
 }
 
 // Audience returns the audience with a name at a destination. Names with the same TraitName
-// are the same audience. The audience is created by its first Sync. It returns
-// webhook.ErrUnsupported if there is no Roster, webhook.ErrUnknownDestination, and an error
-// for a name whose TraitName is empty or has more than 255 bytes, and for a destination with a
-// zero byte in its id.
+// are the same audience. Its first Sync creates it. The error is webhook.ErrUnsupported if
+// there is no Roster, and webhook.ErrUnknownDestination if the forwarder does not know the
+// destination. A name whose TraitName is empty or has more than 255 bytes is an error too,
+// and so is a zero byte in the id of the destination.
 //
 // The methods of an Audience may be called concurrently; see Sync.
 func (a *Announcer) Audience(destination, name string) (*Audience, error) {
@@ -82,23 +83,23 @@ func (a *Announcer) Audience(destination, name string) (*Audience, error) {
 	return &Audience{Announcer: a, id: destination + separator + trait, destination: destination, trait: trait, name: name}, nil
 }
 
-// separator is between the destination and the trait in the id of an audience.
+// separator stands between the destination and the trait in the id of an audience.
 const separator = "\x00"
 
-// Info is what is kept of an audience beside its members.
+// Info is what the Roster keeps of an audience beside its members.
 type Info struct {
 	// Destination and Trait identify it; see Announcer.Audience and TraitName.
 	Destination, Trait string
-	// Name is what the audience was called when it was first synced or created; it is Trait
-	// for names of over 255 bytes.
+	// Name is the audience's name at its first Sync or Create, or Trait if that name had more
+	// than 255 bytes.
 	Name string
 	// Generation counts its syncs, and its Create.
 	Generation uint64
 }
 
-// Audiences yields the audiences that were synced or created, by destination and trait, also
-// those of destinations that are not known any more. An error ends it:
-// webhook.ErrUnsupported if there is no Roster.
+// Audiences yields the audiences that were synced or created, sorted by destination and
+// trait. Audiences of destinations that are no longer known are among them. An error ends
+// the sequence: webhook.ErrUnsupported if there is no Roster.
 func (a *Announcer) Audiences(ctx context.Context) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
 		if a.roster == nil {

@@ -13,8 +13,8 @@ import (
 )
 
 // An Audience is a set of users that a destination is told of: by an identify for each user
-// who joins or leaves, with a trait that is true or false. The Roster keeps who is a member,
-// so a restart sends nobody again.
+// who joins or leaves, with a trait that is true or false. The Roster keeps the members, so
+// nobody is announced again after a restart.
 type Audience struct {
 	*Announcer
 	id          string // in the Roster
@@ -25,47 +25,45 @@ type Audience struct {
 
 // A SyncResult counts the changes that a sync has announced.
 type SyncResult struct {
-	// Joined counts the users who were sent with true.
+	// Joined counts the users who were announced with true.
 	Joined int
-	// Left counts those who were sent with false.
+	// Left counts the users who were announced with false.
 	Left int
 }
 
-// Trait is the name of the trait that tells of the membership.
+// Trait is the name of the trait that is true for members.
 func (a *Audience) Trait() string { return a.trait }
 
 // Sync makes members the members of the audience. It forwards an identify for every user who
-// was not a member before, and then for every user who is not a member any more, and returns
-// once they are durable. A member is a user id of 1 to 255 bytes; another one ends the Sync
-// with a *UserError.
+// joins, and then for every user who leaves, and returns once these are durable. A member is
+// a user id of 1 to 255 bytes. Any other id ends the Sync with a *UserError.
 //
-// Members may come in any order and more than once, and are not kept in memory. In the order
-// of their bytes (sort -u with LC_ALL=C) a store in a file is several times as fast, because
-// neighbours are in the same page; BenchmarkAudience of this package compares the two.
+// Members may come in any order and more than once, and are not kept in memory. filequeue is
+// several times as fast if they are sorted by their bytes (sort -u with LC_ALL=C), because
+// neighbours are in the same page. BenchmarkAudience of this package compares the two.
 //
-// Nobody is told to have left before members has come to its end. An error that it yields
-// ends the Sync, and a panic passes through; the end of ctx does the same wherever it is
-// noticed. A list that is cut short has to say so by an error: a member that it lacks has
-// left.
+// Nobody leaves before members has yielded all. If it yields an error, or ctx ends, Sync
+// returns that error; a panic passes through. A list that is cut short has to yield an error,
+// as users who are missing from it would leave.
 //
-// Users are announced in chunks of up to 2048. A chunk is noted in the Roster, announced, and
-// then confirmed there. After an error or a crash, Sync again with all members: it announces
-// what was in flight once more, and then goes on with what is left. So a crash repeats at most
-// the chunk in flight, with the same message ids, which receivers deduplicate by. These ids
-// stay out of the dedup window of the store: an audience of any size takes no room there. A
-// chunk in flight is finished, and counted, even if the new list lacks its users; they leave
-// afterwards.
+// Users are announced in chunks of up to 2048. A chunk is stored in the Roster as in flight,
+// announced, and then confirmed there. After an error or a crash, call Sync again with all
+// members: it announces the chunk in flight once more, and goes on with the rest. So a crash
+// repeats at most one chunk, with the same message ids, by which receivers deduplicate. These
+// ids stay out of the dedup window of the store: an audience of any size takes no room there.
+// A chunk in flight is announced, and counted, even if the new list lacks its users, who
+// leave afterwards.
 //
-// While the queue is full, Sync waits for room, as long as ctx lasts; then the error is both
-// that of ctx and webhook.ErrQueueFull. It returns webhook.ErrClosed after Shutdown of the
-// forwarder, also in the middle.
+// While the queue is full, Sync waits for room until ctx ends. Then the error is both that of
+// ctx and webhook.ErrQueueFull. After Shutdown of the forwarder Sync returns
+// webhook.ErrClosed, also in the middle of a list.
 //
 // Different audiences may be synced concurrently. A second Sync of one audience by the same
 // Announcer returns ErrSyncing at once. A Sync on another node takes over: it finishes the
 // chunk in flight of the earlier one, which ends with ErrSuperseded.
 //
-// The announcements of one user may arrive in any order, like all deliveries: the one with
-// the later timestamp counts.
+// The announcements of one user may arrive in any order, like all deliveries. The one with
+// the latest timestamp counts.
 func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (res SyncResult, err error) {
 	if _, busy := a.syncing.LoadOrStore(a.id, true); busy {
 		return res, ErrSyncing
@@ -112,7 +110,7 @@ func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (
 		err = flush()
 	}
 	for last := ""; err == nil; {
-		// A list that ends with ctx, and does not say so, is not at its end.
+		// A list that ended because ctx did may have yielded no error: it is not whole.
 		if err = ctx.Err(); err != nil {
 			break
 		}
@@ -127,8 +125,8 @@ func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (
 	return res, err
 }
 
-// confirmTimeout bounds a Confirm, which does not end with the caller's context: what was
-// announced would be announced again.
+// confirmTimeout bounds a Confirm. It does not end with the caller's context, because the
+// next Sync announces again what was not confirmed.
 const confirmTimeout = 10 * time.Second
 
 // announce forwards the announcements of the chunk in flight and confirms them.
@@ -179,7 +177,7 @@ func (a *Audience) announce(ctx context.Context, generation uint64, c Chunk, roo
 }
 
 // messageID returns the id of an announcement. It is the same each time the chunk is
-// announced, differs for each time that a user joins or leaves, and does not reveal the user.
+// announced, and another one each time the user joins or leaves. It does not reveal the user.
 func (a *Audience) messageID(c *Chunk, user string) string {
 	b := binary.AppendUvarint(make([]byte, 0, 512), uint64(len(a.id)))
 	b = binary.AppendUvarint(append(b, a.id...), c.Generation)
@@ -191,8 +189,8 @@ func (a *Audience) messageID(c *Chunk, user string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:18])
 }
 
-// Create makes the audience, with no members, unless it was synced or created before, so that
-// Announcer.Audiences yields it. It looks through all audiences.
+// Create makes the audience, with no members, unless it was synced or created before. Then
+// Announcer.Audiences yields it. Create reads the list of all audiences.
 func (a *Audience) Create(ctx context.Context) error {
 	for known, err := range a.roster.Audiences(ctx) {
 		if err != nil {
@@ -214,9 +212,9 @@ func (a *Audience) Members(ctx context.Context) iter.Seq2[string, error] {
 	return a.roster.Members(ctx, a.id, "")
 }
 
-// Diff returns who would join and who would leave if members were synced, in
-// no order. It holds them in memory, and sends nothing. Of a list that Sync would
-// not take it returns the error.
+// Diff returns who would join and who would leave if members were synced, in no
+// order. It keeps the list in memory, and sends nothing. For a list that Sync refuses
+// it returns the same error.
 func (a *Audience) Diff(ctx context.Context, members iter.Seq2[string, error]) (joining, leaving []string, err error) {
 	want := make(map[string]bool) // false: not known to be a member yet
 	err = eachUser(members, MaxUser, func(user string) error {

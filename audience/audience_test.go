@@ -143,8 +143,8 @@ func TestAudienceLargerThanACommit(t *testing.T) {
 	})
 }
 
-// A sync that broke off goes on with the next: nobody is told twice, nobody is
-// missed.
+// The next sync goes on where one was cut off: nobody is announced twice, and nobody is
+// missing.
 func TestAudienceSyncGoesOnAfterAnError(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh")
@@ -214,8 +214,7 @@ func TestAudienceRefuses(t *testing.T) {
 	})
 }
 
-// Stores keep the members of an audience, and its name, under keys whose parts a
-// zero byte separates.
+// Stores keep members and names under keys whose parts are separated by a zero byte.
 func TestAudienceRefusesAZeroByte(t *testing.T) {
 	store := memqueue.New(memqueue.Config{})
 	f, err := webhook.New(webhook.Config{
@@ -230,8 +229,8 @@ func TestAudienceRefusesAZeroByte(t *testing.T) {
 	}
 }
 
-// A user id that is not allowed ends a sync. Nobody leaves by it, and a chunk
-// that was stored stays.
+// A user id that is not allowed ends a sync. Nobody leaves in it, and a chunk that was
+// stored before stays.
 func TestAudienceRefusesUserIDs(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "shh")
@@ -268,8 +267,8 @@ func TestAudienceRefusesUserIDs(t *testing.T) {
 	})
 }
 
-// However a list ends before its end, nobody is told to have left, and the next
-// sync may begin at once.
+// When a list is cut short, in whatever way, nobody leaves, and the next sync may begin at
+// once.
 func TestAudienceListCutShort(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "shh")
@@ -288,8 +287,8 @@ func TestAudienceListCutShort(t *testing.T) {
 			panic bool
 		}{
 			{name: "an error", end: func(yield func(string, error) bool) { yield("u2", broken) }, want: broken},
-			{name: "a context that ends, of which the list says nothing", end: func(func(string, error) bool) { cancel() }, want: context.Canceled},
-			{name: "a context that ends, of which the list knows nothing", end: func(yield func(string, error) bool) { cancel(); yield("u2", nil) }, want: context.Canceled},
+			{name: "a context that ends, and a list that ends with it", end: func(func(string, error) bool) { cancel() }, want: context.Canceled},
+			{name: "a context that ends, and a list that goes on", end: func(yield func(string, error) bool) { cancel(); yield("u2", nil) }, want: context.Canceled},
 			{name: "a panic", end: func(func(string, error) bool) { panic(broken) }, panic: true},
 			{name: "the end of the goroutine", end: func(func(string, error) bool) { runtime.Goexit() }, panic: true},
 		} {
@@ -334,7 +333,7 @@ func TestAudienceListCutShort(t *testing.T) {
 
 var errPanicked = errors.New("it panicked")
 
-// A full queue sets the pace, and a sync that may not wait for it says so.
+// A sync goes on at the pace of a full queue. If it may not wait, its error says so.
 func TestAudienceWaitsForRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.queue.Close()
@@ -380,7 +379,7 @@ func TestAudienceWaitsForRoom(t *testing.T) {
 	})
 }
 
-// Audiences of one store, synced at the same time, know nothing of each other.
+// Audiences of one store that are synced at the same time do not affect each other.
 func TestAudiencesSyncConcurrently(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "shh")

@@ -17,11 +17,11 @@ import (
 
 var audienceSize = flag.Int("audience", 2_000, "how many members BenchmarkAudience syncs")
 
-// BenchmarkAudience syncs an audience of -audience members, in a folder, that
-// nobody is delivered to meanwhile: when it is created, when nothing has changed,
-// and when one member in a hundred has left and as many have joined. It reports
-// the members a second, the most heap in use beside that of an empty store, and
-// the bytes on the disk for each member and the announcement that waits.
+// BenchmarkAudience syncs an audience of -audience members in a filequeue, without
+// deliveries: a new audience, one without changes, and one where one member in a hundred
+// has left and as many have joined. It reports the members a second, the most heap in use
+// beyond that of an empty store, and the bytes on the disk for each member with its
+// announcement.
 func BenchmarkAudience(b *testing.B) {
 	for _, order := range []string{"sorted", "random"} {
 		b.Run("order="+order, func(b *testing.B) {
@@ -82,8 +82,8 @@ func filesIn(b *testing.B, dir string) (bytes float64) {
 	return bytes
 }
 
-// numbered yields the users with these numbers, each once: in the order of their
-// ids, or in one that is as good as random. It calls look now and then.
+// numbered yields the users with these numbers, each once: in the order of their ids, or
+// in a shuffled one. It calls look now and then.
 func numbered(from, to int, random bool, look func()) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for i := from; i < to; i++ {
@@ -104,7 +104,7 @@ func numbered(from, to int, random bool, look func()) iter.Seq2[string, error] {
 	}
 }
 
-// heapInUse returns the bytes of what is reachable.
+// heapInUse returns the bytes of reachable objects.
 func heapInUse() float64 {
 	var m runtime.MemStats
 	runtime.GC()

@@ -18,28 +18,28 @@ const maxDeletionID = 255
 
 // A Deletion is a request to delete users.
 type Deletion struct {
-	// ID names the request, up to 255 bytes. What is asked for again under the same ID is the
-	// same request. A request without an ID is a new one.
+	// ID names the request, up to 255 bytes. Calls with the same ID are the same request. A
+	// call without an ID is a new request.
 	ID string
-	// Destinations are those that are told: one for each affected source that has webhooks
-	// enabled. A destination that is given several times serves several sources, and is told
-	// once for each. One that is disabled or paused is told once it no longer is.
+	// Destinations are told of each user: one entry for each affected source that has
+	// webhooks enabled. A destination of several sources is here several times, and is told
+	// once for each. A destination that is disabled or paused is told afterwards.
 	Destinations []string
 }
 
 // Delete tells the destinations of a Deletion that users are to be deleted, by an event of the
-// type "delete" for each, and returns once these are durable. Users are not kept in memory; an
-// id has 1 to 8192 bytes, another one ends the call with a *UserError. An ID that is too long
-// is an error, and so is a destination that the forwarder would not take: then nobody is told.
+// type "delete" for each, and returns once these are durable. Users are not kept in memory. A
+// user id has 1 to 8192 bytes; any other one ends the call with a *UserError. If the ID of the
+// Deletion is too long, or the forwarder does not know a destination, nothing is forwarded.
 //
-// After an error, or a crash, what was forwarded stays so: of the users before the one with the
-// error up to 2048 may lack their events, and those after it do. The same Deletion may be asked
-// for again, with all users in any order: events that the dedup window of the store remembers
-// are left out, and others are forwarded again. The same goes for a user who comes twice.
+// After an error, or a crash, events that were forwarded stay so. Of the users before the one
+// with the error, the last 2048 may lack their events. Call Delete again with the same ID and
+// all users, in any order. It leaves out the events that the dedup window of the store
+// remembers, and forwards the others. It does the same for a user who is in the list twice.
 //
-// While the queue is full, Delete waits for room, as long as ctx lasts; then the error is both
-// that of ctx and webhook.ErrQueueFull. It returns webhook.ErrClosed after Shutdown of the
-// forwarder, also in the middle. It may be called concurrently.
+// While the queue is full, Delete waits for room until ctx ends. Then the error is both that
+// of ctx and webhook.ErrQueueFull. After Shutdown of the forwarder it returns
+// webhook.ErrClosed, also in the middle of a list. It may be called concurrently.
 func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[string, error]) error {
 	if err := a.check(ctx, d.Destinations...); err != nil {
 		return err
@@ -50,7 +50,8 @@ func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[stri
 	if len(d.ID) > maxDeletionID {
 		return fmt.Errorf("audience: deletion ID of %d bytes, the limit is %d", len(d.ID), maxDeletionID)
 	}
-	// rounds[n] are the destinations that are told for an nth source.
+	// rounds[n] are the destinations that are in the list more than n times: each is told for
+	// a source more.
 	var rounds [][]string
 	times := make(map[string]int)
 	for _, destination := range d.Destinations {
@@ -60,7 +61,7 @@ func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[stri
 		}
 		rounds[n] = append(rounds[n], destination)
 	}
-	// Each of the deliveries of an event has a body.
+	// maxChunk bounds deliveries, of which each event makes one for each destination.
 	limit := max(maxChunk/len(d.Destinations), 1)
 	room := newBackpressure()
 	var (
@@ -105,9 +106,9 @@ func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[stri
 	return err
 }
 
-// messageID returns the id of the event about a user, for the nth of the sources of a
-// destination. It is the same each time the request is made, so that the dedup window
-// recognises it, and does not reveal the user's id.
+// messageID returns the id of the event about a user, for the nth source of a destination.
+// It is the same each time the request is made, so that the dedup window recognises it. It
+// does not reveal the user's id.
 func (d *Deletion) messageID(user string, nth uint64) string {
 	b := make([]byte, 0, 64+len(d.ID)+len(user))
 	b = append(b, "deletion"...)

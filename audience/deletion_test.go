@@ -19,14 +19,14 @@ import (
 
 const erpHook = "http://erp.example/hook"
 
-// several are two destinations, and "off" which is disabled.
+// several has two destinations that are enabled, and "off", which is disabled.
 func several() []webhook.Destination {
 	off := destination("off", "http://off.example/hook")
 	off.Disabled = true
 	return []webhook.Destination{crm, destination("erp", erpHook), off}
 }
 
-// delete is Delete, and returns how many events were accepted by it.
+// delete calls Delete and returns how many events the forwarder accepted.
 func (r *rig) delete(ctx context.Context, d audience.Deletion, users iter.Seq2[string, error]) (accepted int64, err error) {
 	before := r.Stats().Accepted
 	err = r.Delete(ctx, d, users)
@@ -102,8 +102,8 @@ func TestDeletionTellsOncePerSource(t *testing.T) {
 	})
 }
 
-// A request that broke off goes on when it is made again: nobody is told twice,
-// nobody is missed.
+// A request that was cut off goes on when it is made again: nobody is deleted twice, and
+// nobody is missing.
 func TestDeletionGoesOnAfterAnError(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.network.Receiver(hook, "shh")
@@ -206,7 +206,7 @@ func TestDeletionRefuses(t *testing.T) {
 	})
 }
 
-// While the queue is full a list goes on at the pace of the deliveries.
+// While the queue is full, a list goes on at the pace of the deliveries.
 func TestDeletionWaitsForRoom(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		r.queue.Close()

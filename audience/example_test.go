@@ -63,8 +63,8 @@ func ExampleAudience_Sync() {
 	// [u1map[vip_users:false] u1map[vip_users:true] u2map[vip_users:true] u3map[vip_users:true]]
 }
 
-// A request for many users is made again after an error, or a crash, under the
-// same ID: who was told of is left out.
+// After an error, or a crash, the request is made again under the same ID. Users that were
+// forwarded before are left out.
 func ExampleAnnouncer_Delete() {
 	announcer, acme, stop := started()
 	defer stop()
@@ -82,13 +82,13 @@ func ExampleAnnouncer_Delete() {
 	slices.Sort(told)
 	fmt.Println(told)
 	// Output:
-	// audience: user 2: an id of 0 bytes, 1 to 8192 are allowed
+	// audience: user 2: an id of 0 bytes, want 1 to 8192
 	// <nil>
 	// [delete u1 delete u2 delete u3]
 }
 
-// An audience is synced from what cannot be held in memory, such as the rows of
-// a database. What goes wrong there ends the sync, and nobody leaves by it.
+// An audience is synced from a list that does not fit into memory, such as the rows of a
+// database. An error of the list ends the sync, and nobody leaves.
 func ExampleAudience_Sync_listing() {
 	announcer, _, stop := started()
 	defer stop()

@@ -13,7 +13,7 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// A rig is an Announcer beside a forwarder at work on a network in memory.
+// A rig is an Announcer with a running forwarder on a network in memory.
 type rig struct {
 	*webhook.Forwarder
 	*audience.Announcer
@@ -23,8 +23,8 @@ type rig struct {
 	run     chan error
 }
 
-// inBubble calls test in a synctest bubble with a network and a queue of its own. What test
-// starts is ended after it.
+// inBubble calls test in a synctest bubble with a network and a queue of its own, and then
+// stops the forwarders that test has started.
 func inBubble(t *testing.T, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 // The limits of what a Roster keeps, in bytes.
 const (
 	MaxUser = 255 // a member
-	maxID   = 767 // an audience: two names of 255 bytes and what separates them
+	maxID   = 767 // an audience; the ids that an Announcer makes have at most 511
 	maxName = 255
 )
 
@@ -25,39 +25,38 @@ var ErrSuperseded = errors.New("audience: a later sync of this audience has begu
 // by several nodes where the store is shared.
 //
 // An audience has an id of 1 to 767 bytes, and a generation, which each sync raises. A member
-// is a user id of 1 to 255 bytes, with the generation that has seen it last. An audience also
-// has at most one chunk in flight: users who are about to join or to leave, and are
-// announced before Confirm changes the members. Begin hands out the chunk in flight that an
-// interrupted sync has left, so that the next sync announces it again.
+// is a user id of 1 to 255 bytes, with the latest generation whose list had the user. An
+// audience also has at most one chunk in flight: users who are about to join or to leave. They
+// are announced before Confirm changes the members. Begin returns the chunk in flight of an
+// interrupted sync, so that the next sync announces it again.
 //
-// The latest generation owns the audience. Join, Leave and Confirm of an older generation, or
-// of one that Begin did not return, change nothing and return ErrSuperseded.
+// The latest generation owns the audience. Join, Leave and Confirm with another generation
+// change nothing and return ErrSuperseded.
 //
 // Each change is all or nothing: after an error, or a crash, either all of it is stored or
-// none. A store that cannot do so stores in an order in which the same call can be made
-// again. After Close of the store the methods return webhook.ErrClosed.
+// none. A store that cannot do so writes in an order in which the same call may be repeated.
+// After Close of the store the methods return webhook.ErrClosed.
 type Roster interface {
 	// Begin raises the generation of an audience and returns it: 1 for a new audience, which
 	// gets the name, of up to 255 bytes. It also returns the chunk in flight, which stays.
 	Begin(ctx context.Context, audience, name string) (generation uint64, inFlight Chunk, err error)
 
-	// Join marks those of users that are members as seen in the generation. The others are
-	// the new chunk in flight, each once, in the order of their bytes. It returns this chunk,
-	// which has no users if all of them are members. A
-	// chunk in flight is an error.
+	// Join gives the generation to those of users who are members. The others become the
+	// chunk in flight, each once, in the order of their bytes. Join returns this chunk, which
+	// has no users if all are members. It fails if there is a chunk in flight already.
 	Join(ctx context.Context, audience string, generation uint64, users []string) (Chunk, error)
 
-	// Leave looks at up to max members after the one named after ("" for the first), in the
-	// order of their bytes. Those that the generation has not seen are the new chunk in
-	// flight. It returns this chunk and the last member it looked at, "" once there are no
-	// more. A chunk in flight is an error.
+	// Leave looks at up to max members that follow the user after, in the order of their
+	// bytes; "" is before the first. Those of an older generation become the chunk in flight.
+	// Leave returns this chunk and the last member it looked at, "" once there are no more. It
+	// fails if there is a chunk in flight already.
 	Leave(ctx context.Context, audience string, generation uint64, after string, max int) (c Chunk, last string, err error)
 
-	// Confirm makes the first n users of the chunk in flight members that the generation of
-	// the chunk has seen, or removes them if they leave. The rest stays in flight.
+	// Confirm makes the first n users of the chunk in flight members, with the generation of
+	// the chunk, or removes them if they leave. The rest stays in flight.
 	Confirm(ctx context.Context, audience string, generation uint64, n int) error
 
-	// Members yields the members after the one named after, in the order of their bytes. It
+	// Members yields the members that follow the user after, in the order of their bytes. It
 	// holds no lock between two yields. An error ends it.
 	Members(ctx context.Context, audience, after string) iter.Seq2[string, error]
 
@@ -73,12 +72,12 @@ type Entry struct {
 	Generation uint64
 }
 
-// A Chunk is a part of an audience that is announced at once.
+// A Chunk is the users who are announced together.
 type Chunk struct {
 	// Generation is that of the Join or the Leave that made the chunk. The ids of
 	// announcements are derived from it.
 	Generation uint64
-	// At is when it was made, to the millisecond.
+	// At is when the chunk was made, in milliseconds of UTC.
 	At time.Time
 	// Left says that the users leave. Else they join.
 	Left bool
@@ -86,7 +85,7 @@ type Chunk struct {
 	Users []string
 }
 
-// NewChunk returns a chunk that is made now.
+// NewChunk returns a chunk of users with the present time, or the zero Chunk without users.
 func NewChunk(generation uint64, left bool, users []string) Chunk {
 	if len(users) == 0 {
 		return Chunk{}
@@ -118,7 +117,7 @@ func (r *Record) Owned(generation uint64) error {
 	return nil
 }
 
-// Idle is Owned, and an error if there is a chunk in flight.
+// Idle returns the error of Owned, or one that says that a chunk is in flight.
 func (r *Record) Idle(generation uint64) error {
 	err := r.Owned(generation)
 	if err == nil && len(r.InFlight.Users) > 0 {
@@ -151,7 +150,7 @@ func (r *Record) AppendBinary(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalBinary reads what AppendBinary has written. It keeps nothing of b.
+// UnmarshalBinary reads the form of AppendBinary. It does not retain b.
 func (r *Record) UnmarshalBinary(b []byte) error {
 	failed := len(b) == 0 || b[0] != recordVersion
 	number := func() uint64 {
@@ -204,7 +203,7 @@ func CheckUsers(users []string) error {
 	return nil
 }
 
-// CheckID returns an error for what cannot be the id of an audience, or its name.
+// CheckID returns an error for an id or a name that an audience cannot have.
 func CheckID(id, name string) error {
 	if len(id) < 1 || len(id) > maxID || len(name) > maxName {
 		return fmt.Errorf("audience: id of %d bytes, not 1 to %d, or name of %d bytes, over %d", len(id), maxID, len(name), maxName)

@@ -19,11 +19,11 @@ type UserError struct {
 }
 
 func (e *UserError) Error() string {
-	return fmt.Sprintf("audience: user %d: an id of %d bytes, 1 to %d are allowed", e.Position, e.Size, e.Limit)
+	return fmt.Sprintf("audience: user %d: an id of %d bytes, want 1 to %d", e.Position, e.Size, e.Limit)
 }
 
-// Users turns a list of user ids, such as slices.Values of a slice, into one whose
-// listing may fail, as Sync and Delete take.
+// Users turns a list of user ids, such as slices.Values of a slice, into a list that may
+// yield errors, as Sync and Delete take.
 func Users(ids iter.Seq[string]) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for id := range ids {
@@ -34,16 +34,16 @@ func Users(ids iter.Seq[string]) iter.Seq2[string, error] {
 	}
 }
 
-// The most that is stored by one commit, in elements and, about, in bytes: enough
-// that the cost of the commit itself does not matter, and so few that other calls do
-// not wait for it long.
+// The bounds of one commit, in deliveries and, roughly, in bytes. They are large enough that
+// the cost of the commit itself does not matter, and small enough that other calls do not
+// wait for it long.
 const (
 	maxChunk      = 2048
 	maxChunkBytes = 1 << 20
 )
 
-// eachUser calls each with the users of a list, until it ends or something
-// fails. Ids have up to limit bytes.
+// eachUser calls each with the users of a list, and stops at the first error. An id of more
+// than limit bytes is one.
 func eachUser(users iter.Seq2[string, error], limit int, each func(user string) error) error {
 	position := 0
 	for user, err := range users {
@@ -61,22 +61,22 @@ func eachUser(users iter.Seq2[string, error], limit int, each func(user string) 
 	return nil
 }
 
-// The waits for a queue that is full.
+// The waits while the queue is full.
 const (
 	firstRoomWait = 50 * time.Millisecond
 	maxRoomWait   = 5 * time.Second
 )
 
-// A backpressure stores at the pace of a queue that is full: while the queue refuses,
-// it offers half as much each time, and a single element after growing waits.
+// A backpressure slows a caller down to the pace of a full queue. Each time the queue
+// refuses, it offers half as many elements; then one element, after growing waits.
 type backpressure struct {
-	limit int // of what is stored at once, up to maxChunk
+	limit int // how many elements are offered, up to maxChunk
 }
 
 func newBackpressure() backpressure { return backpressure{maxChunk} }
 
-// wait calls store, which stores up to limit elements or none, until it does not
-// return ErrQueueFull any more.
+// wait calls store until it no longer returns ErrQueueFull. store stores up to limit
+// elements, or none.
 func (p *backpressure) wait(ctx context.Context, store func(limit int) error) error {
 	for pause := firstRoomWait; ; {
 		if err := ctx.Err(); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Once a context has ended nothing more is stored, whether the store looks at it or not: a
-// list that ended with it would be taken for a whole one.
+// Once a context has ended nothing more is stored, even by a store that ignores the context:
+// a list that ended with it is not whole.
 func TestBackpressureEndsWithItsContext(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
