@@ -14,41 +14,41 @@ import (
 	"github.com/hookferry/analytics/internal/isotime"
 )
 
-// maxBody is the most bytes that a batch request may have, inflated: 500 KB.
-// Collectors refuse what has more, and so does a Server.
+// maxBody bounds the body of a batch request, in bytes after decompression: 500 KB. A
+// Server refuses larger ones, as collectors do.
 const maxBody = 500 << 10
 
 // A Batch is a batch request as it was received: one attempt.
 type Batch struct {
 	Number   int         // counts the server's batch requests from 1
-	Time     time.Time   // when it had been read
+	Time     time.Time   // when the server had read it
 	Path     string      // of the URL, such as "/v1/batch"
 	Header   http.Header // of the request
 	WriteKey string      // from the Authorization header, else from the body
 
-	// RetryCount is what X-Retry-Count says: 0 for a first attempt, which
+	// RetryCount is the header X-Retry-Count: 0 for a first attempt, which
 	// does not have the header.
 	RetryCount int
 
-	// Gzip says that the body was compressed; Body is not.
+	// Gzip says that the body was compressed. Body is decompressed.
 	Gzip bool
 	Body []byte
 
 	MessageId string         // the batch's own
-	SentAt    time.Time      // zero if there is none, or none that a collector would accept
-	Context   map[string]any // of the batch: what Client puts there is the library
+	SentAt    time.Time      // zero if it is missing, or a collector would not accept it
+	Context   map[string]any // of the batch: a Client puts the library there
 	Calls     []Call         // in the order of the batch
 
-	// Status is what the batch was answered, 0 if it was not, or not yet.
-	// With a 2xx its calls are among those of Server.Calls.
+	// Status is the status of the answer, 0 if there was none, or none yet.
+	// With a 2xx the calls are among those of Server.Calls.
 	Status int
 
-	// Err is nil, or says why there are no Calls: the request broke off, or
-	// is none that a collector would take. The latter is answered 400.
+	// Err is nil, or says why there are no Calls: the request was cut off, or
+	// a collector would refuse it. The latter is answered by 400.
 	Err error
 }
 
-// newBatch returns what is known of a request without its body.
+// newBatch returns a Batch with what the header of a request says.
 func newBatch(r *http.Request) *Batch {
 	b := &Batch{
 		Path:   r.URL.Path,
@@ -62,7 +62,7 @@ func newBatch(r *http.Request) *Batch {
 	return b
 }
 
-// readBatch reads a request to its end. What cannot be read is in Err.
+// readBatch reads a request to its end. If that fails, Err says why.
 func readBatch(r *http.Request) *Batch {
 	b := newBatch(r)
 	var body io.Reader = r.Body
@@ -79,7 +79,7 @@ func readBatch(r *http.Request) *Batch {
 	b.Time = time.Now()
 	switch {
 	case err != nil:
-		b.fail("the body broke off", err)
+		b.fail("the body was cut off", err)
 	case len(b.Body) > maxBody:
 		b.fail("", fmt.Errorf("the body has more than %d bytes", maxBody))
 	default:
@@ -108,7 +108,7 @@ func (b *Batch) fail(what string, err error) {
 	}
 }
 
-// decode fills in what the body says.
+// decode fills in the fields that are in the body.
 func (b *Batch) decode() {
 	var body struct {
 		Batch     []json.RawMessage `json:"batch"`
@@ -141,7 +141,7 @@ func (b *Batch) decode() {
 	}
 }
 
-// parseTime returns the zero time for what is no time.
+// parseTime returns the time of a JSON value, or the zero time if it has none.
 func parseTime(raw json.RawMessage) time.Time {
 	if len(raw) == 0 {
 		return time.Time{}

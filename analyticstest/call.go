@@ -7,12 +7,12 @@ import (
 )
 
 // A Call is one call as it arrived. Fields that a call does not have are
-// zero. Maps hold what encoding/json makes of JSON: numbers are float64,
-// lists []any, objects map[string]any, and times are text.
+// zero. Maps are decoded by encoding/json: numbers are float64, lists []any,
+// objects map[string]any, and times are text.
 type Call struct {
 	Type         string // "identify", "track", "page", "screen", "group" or "alias"
 	MessageId    string
-	Timestamp    time.Time // UTC, in milliseconds; zero if there is none that a collector would accept
+	Timestamp    time.Time // UTC, in milliseconds; zero if it is missing, or a collector would not accept it
 	UserId       string
 	AnonymousId  string
 	PreviousId   string         // of an alias
@@ -26,11 +26,11 @@ type Call struct {
 	Integrations map[string]any
 
 	WriteKey string // of the batch
-	JSON     []byte // the call as it came
+	JSON     []byte // the call as it was received
 }
 
-// newCall reads a call. A field of another type than it should have is an
-// error; unknown ones are passed over.
+// newCall decodes a call. A field of the wrong type is an error. Unknown fields are
+// ignored.
 func newCall(raw json.RawMessage) (Call, error) {
 	var c struct {
 		Type         string          `json:"type"`

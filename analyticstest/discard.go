@@ -12,8 +12,8 @@ import (
 //	client := analytics.New("off")
 //	client.Transport = analyticstest.Discard{}
 //
-// The client checks, encodes and counts calls as ever, and counts them as
-// delivered. The write key may be any that is not empty.
+// The client checks and encodes calls as usual, and counts them as delivered. Any
+// write key will do that is not empty.
 type Discard struct{}
 
 // RoundTrip implements [http.RoundTripper].

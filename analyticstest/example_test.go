@@ -14,8 +14,8 @@ import (
 	"github.com/hookferry/analytics/analyticstest"
 )
 
-// What a program tracked, after it closed its client. A test makes the server
-// by [analyticstest.New], which closes it by itself.
+// The calls of a program are there once it has closed its client. A test makes the server
+// with [analyticstest.New], which closes it when the test ends.
 func Example() {
 	srv := analyticstest.NewServer()
 	defer srv.Close()
@@ -37,7 +37,7 @@ func Example() {
 	// Output: track u-2041 Order Completed 39.95
 }
 
-// A client that goes on is flushed, or waited for.
+// To look at the calls of a client that goes on, flush it, or wait for them.
 func ExampleServer_Wait() {
 	srv := analyticstest.NewServer()
 	defer srv.Close()
@@ -87,8 +87,7 @@ func ExampleReject() {
 	// Invited
 }
 
-// A program that looks for its collector at an address gets one on a real
-// socket.
+// A program that takes the address of its collector gets one on a real socket.
 func ExampleServer_ServeHTTP() {
 	srv := analyticstest.NewServer()
 	defer srv.Close()
@@ -107,7 +106,7 @@ func ExampleServer_ServeHTTP() {
 	// Output: acme write-key
 }
 
-// A program that is to send nothing; its mistakes are still errors.
+// A client that sends nothing still returns errors for invalid calls.
 func ExampleDiscard() {
 	client := analytics.New("off")
 	client.Transport = analyticstest.Discard{}
@@ -121,8 +120,8 @@ func ExampleDiscard() {
 	// <nil>
 }
 
-// TestExampleBubble is what an example cannot show: within a bubble of
-// testing/synctest, retries take no time, and what they wait for is exact.
+// Within a bubble of testing/synctest, retries take no time, and their waits are exact. An
+// Example cannot show this, as it has no *testing.T.
 func TestExampleBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := analyticstest.New(t,

@@ -13,7 +13,7 @@ import (
 	"github.com/hookferry/analytics/internal/memnet"
 )
 
-// An exchange is a request that is being answered.
+// An exchange is a request that a step answers.
 type exchange struct {
 	server *Server
 	w      http.ResponseWriter
@@ -21,12 +21,12 @@ type exchange struct {
 	batch  *Batch
 }
 
-// abort ends the handler without the server answering in its place.
+// abort ends the handler without an answer: http.Server closes the connection.
 func abort() {
 	panic(http.ErrAbortHandler)
 }
 
-// do does step.
+// do carries a step out.
 func (x *exchange) do(step Step) {
 	ctx := x.r.Context()
 	if step.pause(ctx, x.server.ctx) != nil {
@@ -77,7 +77,7 @@ func (x *exchange) hijack() net.Conn {
 	return c
 }
 
-// refuse answers a request that is no batch.
+// refuse answers a request whose body is not a batch.
 func (x *exchange) refuse() {
 	x.answer(Answer(http.StatusBadRequest).WithBody(`{"success":false,"code":"malformed","message":` + quote(x.batch.Err.Error()) + `}`))
 }
@@ -135,7 +135,7 @@ func (x *exchange) begin(step Step) string {
 		if x.r.ProtoMajor > 1 {
 			header.Set("Connection", "close") // becomes GOAWAY
 		} else if step.code() != http.StatusNoContent && step.code() != http.StatusNotModified {
-			header.Set("Content-Length", strconv.Itoa(len(body))) // it has to end before the connection does
+			header.Set("Content-Length", strconv.Itoa(len(body))) // a chunked body would end after the connection
 		}
 	}
 	for name, values := range header {
@@ -195,7 +195,7 @@ func (x *exchange) misstate(step Step) {
 	}
 	header, body := x.content(step)
 	header.Set("Content-Length", strconv.Itoa(step.length))
-	// The server would see to it that the length is right.
+	// http.Server would correct the length.
 	x.raw(func(c net.Conn) {
 		x.server.answered(x.batch, step.code(), step.rejected)
 		writeHeader(c, step.code(), header)
@@ -203,8 +203,8 @@ func (x *exchange) misstate(step Step) {
 	})
 }
 
-// raw has write do what it likes with the connection, until the server closes,
-// and closes it.
+// raw calls write with the bare connection, and then closes it. Close of the server
+// closes it earlier.
 func (x *exchange) raw(write func(net.Conn)) {
 	c := x.hijack()
 	defer c.Close()

@@ -6,7 +6,7 @@
 //		client := analytics.New("write-key")
 //		client.Transport = srv.Transport()
 //
-//		signUp(client, "ann@example.com") // what is tested
+//		signUp(client, "ann@example.com") // the code under test
 //
 //		if err := client.Close(); err != nil {
 //			t.Fatal(err)
@@ -17,13 +17,12 @@
 //		}
 //	}
 //
-// A Client sends in the background, so a test ends it with Close, calls Flush,
-// or waits with [Server.Wait], before it looks.
+// A Client sends in the background. So before it looks at the calls, a test closes the
+// client, calls Flush, or waits with [Server.Wait].
 //
 // # Failures
 //
-// A script of [Step] values makes the server answer in other ways than 200, or not at
-// all:
+// With a script of [Step] values the server answers in other ways, or not at all:
 //
 //	srv := analyticstest.New(t,
 //		analyticstest.Answer(503).With("Retry-After", "20").Times(2),
@@ -32,26 +31,25 @@
 //
 // # Time
 //
-// Reads, writes and waits on the network in memory are durably blocking, so
-// that a server made within a testing/synctest bubble lets the time of the
-// bubble pass: a retry after a minute takes no time.
+// Reads, writes and waits on the network in memory are durably blocking. With a server
+// made within a testing/synctest bubble, time passes in the bubble: a retry after a
+// minute takes no time.
 //
 // # Real sockets
 //
-// A [Server] is an [http.Handler] too. For a program under test that runs as
-// a process of its own, or has its transport out of reach,
+// A [Server] is an [http.Handler] too. That is for a program under test that runs as a
+// process of its own, or whose transport cannot be set:
 //
 //	web := httptest.NewServer(srv)
 //	defer web.Close()
 //
-// listens at web.URL, where all steps work that do not begin before there is a
-// connection.
+// It listens at web.URL. All steps work there, except for connection steps.
 //
 // # Analytics off
 //
-// A program that is to send nothing, in development or in tests that look at
-// other things, gives its client the transport [Discard]. The code that
-// tracks stays as it is, and calls that are invalid still return their errors.
+// To send nothing, in development or in tests of other things, give the client the
+// transport [Discard]. The code that tracks stays as it is, and invalid calls still
+// return their errors.
 package analyticstest
 
 import (
@@ -68,7 +66,7 @@ import (
 	"github.com/hookferry/analytics/internal/memnet"
 )
 
-// A Server is a collector that keeps what it gets, answers by its script, and
+// A Server is a collector that keeps the calls that it takes, answers by its script, and
 // forwards nothing. All methods may be called concurrently.
 type Server struct {
 	listener  *memnet.Listener
@@ -91,7 +89,7 @@ type Server struct {
 }
 
 // New returns a server that is closed when the test ends. t is a *testing.T or
-// the like; within a synctest bubble it is that of the bubble.
+// similar; within a synctest bubble it is the bubble's.
 //
 // Each batch request, or connection, takes the next step of the script; the last
 // one is repeated for ever. Without a script, every batch is taken.
@@ -101,7 +99,7 @@ func New(t interface{ Cleanup(func()) }, script ...Step) *Server {
 	return s
 }
 
-// NewServer is New for where there is no test: the caller closes the server.
+// NewServer is New without a test: the caller closes the server.
 func NewServer(script ...Step) *Server {
 	s := &Server{
 		listener: memnet.Listen(&net.TCPAddr{IP: net.IPv4(203, 0, 113, 1), Port: 8080}),
@@ -126,14 +124,14 @@ func NewServer(script ...Step) *Server {
 	return s
 }
 
-// Transport returns the transport of a client of the server. It reaches the
-// server whatever the host, and by https as by http, so the Endpoint of a
-// client may stay as it is. There is one, which clients may share.
+// Transport returns the transport for clients of the server. It reaches the server
+// with any host, and with https as with http, so the Endpoint of a client may stay as
+// it is. All calls return the same transport, which clients may share.
 func (s *Server) Transport() *http.Transport { return s.transport }
 
-// Close ends all connections and waits for the server's goroutines. What was
-// received stays readable; dials are refused, and a Server that is a handler
-// elsewhere hangs up. It may be called again.
+// Close ends all connections and waits for the server's goroutines. Calls and Batches
+// still return what was received. Connections are refused afterwards; as an
+// http.Handler, the Server closes them. Close may be called again.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -144,7 +142,7 @@ func (s *Server) Close() {
 	s.running.Wait()
 }
 
-// SetScript replaces what is left of the script.
+// SetScript replaces the rest of the script.
 func (s *Server) SetScript(script ...Step) {
 	if len(script) == 0 {
 		script = []Step{Answer(http.StatusOK)}
@@ -155,20 +153,18 @@ func (s *Server) SetScript(script ...Step) {
 	s.taken = 0
 }
 
-// Calls returns the calls that were taken, in the order in which they were:
-// those of batches that were answered 2xx, without the ones that [Reject] left
-// out, each messageId once. What the calls hold is shared with other results
-// and must not be changed.
+// Calls returns the calls that were taken, in order: those of batches that were answered
+// by 2xx, without the ones that [Reject] left out, each messageId once. Their maps and
+// slices are shared with other results and must not be changed.
 func (s *Server) Calls() []Call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.calls)
 }
 
-// Batches returns the batch requests received so far, whether they were taken or not,
-// in the order in which they were read. A request that is repeated is there
-// each time. What they hold is shared with other results and must not be
-// changed.
+// Batches returns all batch requests received so far, taken or not, in the order in which
+// they were read. A request that was repeated is there each time. Their maps and slices
+// are shared with other results and must not be changed.
 func (s *Server) Batches() []Batch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,16 +175,15 @@ func (s *Server) Batches() []Batch {
 	return list
 }
 
-// Wait waits until n calls have been taken, and returns what Calls does by
-// then. When ctx ends before, the error wraps ctx.Err().
+// Wait waits until n calls have been taken, and returns Calls. If ctx ends before, the
+// error wraps ctx.Err().
 func (s *Server) Wait(ctx context.Context, n int) ([]Call, error) {
 	err := s.wait(ctx, n, "calls taken", func() int { return len(s.calls) })
 	return s.Calls(), err
 }
 
-// WaitBatches waits until n batch requests have been received, and returns
-// what Batches does by then. They need not have been answered yet. When ctx
-// ends before, the error wraps ctx.Err().
+// WaitBatches waits until n batch requests have been received, and returns Batches. They
+// need not have been answered yet. If ctx ends before, the error wraps ctx.Err().
 func (s *Server) WaitBatches(ctx context.Context, n int) ([]Batch, error) {
 	err := s.wait(ctx, n, "batches received", func() int { return len(s.batches) })
 	return s.Batches(), err
@@ -211,15 +206,14 @@ func (s *Server) wait(ctx context.Context, n int, what string, count func() int)
 	}
 }
 
-// ServeHTTP takes a batch request. It is what the server's own network leads
-// to, and may be mounted elsewhere.
+// ServeHTTP answers a batch request, of the network in memory or of another server.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.begin() {
 		abort()
 	}
 	defer s.running.Done()
 	defer func() {
-		// The server's ErrorLog is not listened to.
+		// The server's own ErrorLog is discarded.
 		v := recover()
 		if v != nil && v != http.ErrAbortHandler {
 			log.Printf("analyticstest: panic in a step: %v\n%s", v, debug.Stack())
@@ -262,7 +256,7 @@ func (s *Server) begin() bool {
 	return !s.closed
 }
 
-// take returns the next step and moves the script on, if want accepts it.
+// take returns the next step and advances the script, if want accepts the step.
 func (s *Server) take(want func(Step) bool) (Step, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -287,8 +281,8 @@ func (s *Server) record(b *Batch) {
 	s.grow()
 }
 
-// answered notes the status that b is answered and, if that is 2xx, takes the
-// calls of b other than those left out.
+// answered records the status of the answer to b. If that is 2xx, it takes the calls of
+// b, except for those left out.
 func (s *Server) answered(b *Batch, status int, leftOut []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -306,13 +300,13 @@ func (s *Server) answered(b *Batch, status int, leftOut []int) {
 	s.grow()
 }
 
-// grow wakes who waits. s.mu is held.
+// grow wakes the callers of wait. s.mu is held.
 func (s *Server) grow() {
 	close(s.grown)
 	s.grown = make(chan struct{})
 }
 
-// dial connects a client, if the script lets it.
+// dial connects a client, unless the next step is a connection step.
 func (s *Server) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	step, fails := s.take(func(step Step) bool { return step.kind.dials() })
 	if fails {

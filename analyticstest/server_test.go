@@ -289,7 +289,7 @@ func TestConnectionSteps(t *testing.T) {
 }
 
 // Calls that were tracked while the server refused connections arrive afterwards. The
-// client waits for random times; ten of them never fit into five seconds.
+// client retries ten times, after random waits that together exceed five seconds.
 func TestCollectorThatComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := analyticstest.New(t, analyticstest.Refuse())
@@ -390,17 +390,17 @@ func TestGzip(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoBatchIsRefused(t *testing.T) {
+func TestServerRefusesWrongBatches(t *testing.T) {
 	tests := []struct {
 		name   string
 		body   string
 		header []string
 	}{
 		{name: "empty"},
-		{name: "no JSON", body: `{"batch":[`},
+		{name: "cut JSON", body: `{"batch":[`},
 		{name: "no batch", body: `{"type":"track"}`},
 		{name: "null", body: `null`},
-		{name: "a call that is none", body: `{"batch":[{"type":"track"},17]}`},
+		{name: "a call that is a number", body: `{"batch":[{"type":"track"},17]}`},
 		{name: "a call without type", body: `{"batch":[{"event":"e"}]}`},
 		{name: "a field of the wrong type", body: `{"batch":[{"type":"track","event":3}]}`},
 		{name: "not gzip", body: `{"batch":[]}`, header: []string{"Content-Encoding", "gzip"}},

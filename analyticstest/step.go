@@ -22,7 +22,7 @@ type Step struct {
 	body     string
 	hasBody  bool
 	rejected []int
-	length   int           // of the body, as kindMisstated claims
+	length   int           // the Content-Length of kindMisstated
 	size     int64         // of a streamed body
 	every    time.Duration // from one byte of a dripped body to the next
 	closes   bool
@@ -31,7 +31,7 @@ type Step struct {
 	times    int // how often the step is taken; 0: once
 }
 
-// A kind is what is done with a request or a dial.
+// A kind says how a request or a dial is answered.
 type kind uint8
 
 const (
@@ -53,10 +53,10 @@ const (
 	kindUnreachable
 )
 
-// early reports whether the step comes before the request has been read.
+// early reports whether the step acts before the request has been read.
 func (k kind) early() bool { return k == kindResetReading || k == kindHangReading }
 
-// dials reports whether the step comes before there is a connection.
+// dials reports whether the step acts before there is a connection.
 func (k kind) dials() bool { return k == kindRefuse || k == kindUnreachable }
 
 // Answer answers with a status, 200 to 599. With a 2xx the calls of the batch
@@ -69,9 +69,8 @@ func Answer(status int) Step {
 	return Step{status: status}
 }
 
-// Reject takes the batch, but for the calls at these indexes, and tells the
-// client so in the form of the collector of this module: a Client drops them
-// with ReasonRejected.
+// Reject takes the batch, except for the calls at these indexes. It names them in the
+// answer as package collector does, so that a Client drops them with ReasonRejected.
 func Reject(indexes ...int) Step {
 	s := Answer(http.StatusOK)
 	s.rejected = slices.Clone(indexes)
@@ -82,21 +81,20 @@ func Reject(indexes ...int) Step {
 // reads and without Content-Length. It takes no memory.
 func Stream(size int64) Step { return Step{kind: kindStreamed, size: size} }
 
-// Hang reads the request and never answers. It ends when the client gives up.
+// Hang reads the request and never answers. The step ends when the client gives up.
 func Hang() Step { return Step{kind: kindHang} }
 
 // HangReading stops reading in the middle of the request's body, and never
-// answers. A client whose body exceeds what the network buffers, 64 KB in
-// memory, hangs writing it. The connection stays open until the server is
-// closed. The batch has an Err and no Calls.
+// answers. The network in memory buffers 64 KB; a client with a larger body hangs
+// while it writes. The connection stays open until the server is closed. The batch
+// has an Err and no Calls.
 func HangReading() Step { return Step{kind: kindHangReading} }
 
 // Close reads the request and closes the connection without an answer.
 func Close() Step { return Step{kind: kindClose} }
 
-// HalfClose reads the request and ends the server's direction of the
-// connection without an answer; the client's stays open until the client
-// closes it.
+// HalfClose reads the request and closes the connection for writing, without an
+// answer. It keeps reading until the client closes its side.
 func HalfClose() Step { return Step{kind: kindHalfClose} }
 
 // Reset reads the request and resets the connection.
@@ -107,15 +105,14 @@ func Reset() Step { return Step{kind: kindReset} }
 func ResetReading() Step { return Step{kind: kindResetReading} }
 
 // Raw reads the request, sends data in place of an HTTP answer and closes the
-// connection. Whatever data says, the calls are not taken.
+// connection. The calls are never taken, even if data is an answer of 200.
 func Raw(data string) Step { return Step{kind: kindRaw, body: data} }
 
-// Garbage reads the request, sends what is not HTTP and closes the connection.
+// Garbage reads the request, sends bytes that are not HTTP and closes the connection.
 // For a 200 with garbage in it, see WithBody.
 func Garbage() Step { return Raw("\x16\x03\x01 this is no answer\r\n\r\n") }
 
-// EndlessHeader answers with header lines that do not end. On HTTP/2 the
-// stream is reset.
+// EndlessHeader answers with header lines without end. On HTTP/2 the stream is reset.
 func EndlessHeader() Step { return Step{kind: kindEndlessHeader} }
 
 // EndlessInformational answers with 103 Early Hints again and again.
@@ -123,30 +120,29 @@ func EndlessInformational() Step { return Step{kind: kindEndlessInformational} }
 
 // Refuse is a connection step: the connection is refused.
 //
-// Connection steps are taken by the next attempt to connect, or by the next
-// request if that comes first, on a connection that is open: such a request
-// is read and then, with Refuse, the connection reset; with Unreachable it is
-// never answered. On a server of one's own, only the latter can happen.
+// A connection step is taken by the next attempt to connect. A request on an open
+// connection takes it too, if it comes first. The request is read. With Refuse the
+// connection is then reset, and with Unreachable there is no answer. Behind another
+// server, such as one of httptest, only requests take connection steps.
 func Refuse() Step { return Step{kind: kindRefuse} }
 
-// Unreachable is a connection step: nobody answers, and the attempt to connect
-// lasts until its context ends. See [Refuse].
+// Unreachable is a connection step: the attempt to connect has no answer, and lasts
+// until its context ends. See [Refuse].
 func Unreachable() Step { return Step{kind: kindUnreachable} }
 
-// After waits before the step is done, or until the client gives up.
+// After delays the step. The delay ends when the client gives up.
 func (s Step) After(d time.Duration) Step {
 	s.delay = d
 	return s
 }
 
-// Until waits for c to be closed before the step is done, or until the client
-// gives up.
+// Until delays the step until c is closed, or the client gives up.
 func (s Step) Until(c <-chan struct{}) Step {
 	s.until = c
 	return s
 }
 
-// Times takes the step n times, at least once, before the script goes on.
+// Times repeats the step n times before the script goes on. Less than 1 means once.
 func (s Step) Times(n int) Step {
 	s.times = n
 	return s
@@ -177,8 +173,8 @@ func (s Step) Cut() Step {
 }
 
 // Drip sends the body of an answer a byte at a time, the first of them an
-// interval after the header. The status counts, as for Cut. An interval longer
-// than the client's patience is an answer that hangs in the middle.
+// interval after the header. The status counts, as for Cut. With an interval longer
+// than the client's timeout, the answer hangs in the middle.
 func (s Step) Drip(interval time.Duration) Step {
 	s.kind = kindDripped
 	s.every = interval
@@ -194,16 +190,16 @@ func (s Step) Misstate(length int) Step {
 	return s
 }
 
-// HangUp closes the connection after an answer, without a word of it in the
-// header: a client that keeps the connection finds it closed. On HTTP/2 the
-// connection is wound up by GOAWAY.
+// HangUp closes the connection after an answer that does not announce it: the client
+// keeps the connection for its next request, and finds it closed. On HTTP/2 the
+// connection ends with GOAWAY.
 func (s Step) HangUp() Step {
 	s.closes = true
 	return s
 }
 
-// pause waits as long as the step says. It returns the error of the first
-// context that ends before.
+// pause waits for the delays of the step. If one of the contexts ends before, it returns
+// that context's error.
 func (s Step) pause(client, server context.Context) error {
 	if s.until != nil {
 		select {
