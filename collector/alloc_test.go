@@ -28,7 +28,7 @@ func TestAllocationsPerCall(t *testing.T) {
 			t.Fatalf("status %d", w.status)
 		}
 	})
-	// Each call its id; the request what is left, the bodies among it.
+	// One for the id of each call. The others are of the request, such as its bodies.
 	if want := 1.0*n + 50; got > want {
 		t.Errorf("a batch of %d calls takes %v allocations, want at most %v", n, got, want)
 	}

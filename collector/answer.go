@@ -22,27 +22,27 @@ func refuse(status int, code, message string) *refusal {
 	return &refusal{status: status, code: code, message: message}
 }
 
-// later refuses what may be sent again.
+// later refuses a request that the client may send again.
 func later(message string) *refusal {
 	return refuse(http.StatusServiceUnavailable, "unavailable", message)
 }
 
-// busy refuses a request that has waited for its turn for too long.
+// busy refuses a request that has waited too long for a slot.
 func busy() *refusal { return later("too many requests at once") }
 
-// tooMany refuses what is over a limit, for a time.
+// tooMany refuses a request of a source that is over a limit. wait is how long it will be.
 func tooMany(what string, wait time.Duration) *refusal {
 	r := refuse(http.StatusTooManyRequests, "rate_limited", "the source sends more "+what+" than its limit")
 	r.wait = wait
 	return r
 }
 
-// wrong refuses a request for what is wrong with one call.
+// wrong refuses a request for a mistake in one call.
 func wrong(err *event.CallError) *refusal {
 	return refuse(http.StatusBadRequest, string(err.Code), err.Message())
 }
 
-// A rejection is a call of a batch that is refused while others are kept.
+// A rejection is a wrong call of a batch whose other calls are taken.
 type rejection struct {
 	index   int
 	code    event.Code
@@ -57,17 +57,16 @@ var (
 	success     = []byte("{\"success\":true}\n")
 )
 
-// allowOrigins lets pages of any origin read the answer. The write key, which
-// is in the page, is all the authority that there is.
+// allowOrigins lets pages of any origin read the answer. Only the write key
+// authorizes a request, and it is public in a page.
 func allowOrigins(w http.ResponseWriter) {
 	w.Header()["Access-Control-Allow-Origin"] = anyOrigin
 	w.Header()["Access-Control-Expose-Headers"] = exposed
 }
 
-// preflight answers a browser that asks whether it may send a request.
-// It may remember the answer for a day; browsers cut that to what they see
-// fit. The headers are named, because "*" would not cover authorization
-// (Fetch standard, section 3.3.3).
+// preflight answers a browser that asks whether it may send a request. Browsers may
+// keep the answer for a day, or for less if they have a bound of their own. The headers
+// are named, because "*" would not cover authorization (Fetch standard, section 3.3.3).
 func (a *Answered) preflight(w http.ResponseWriter, methods string) {
 	header := w.Header()
 	header.Set("Allow", methods)
@@ -78,11 +77,11 @@ func (a *Answered) preflight(w http.ResponseWriter, methods string) {
 	w.WriteHeader(a.Status)
 }
 
-// answerPiece is about how much of a long answer is written at once, in bytes.
+// answerPiece is about the size of the pieces in which a long answer is written, in bytes.
 const answerPiece = 4 << 10
 
-// success says that the calls are taken, but for those rejected. A client that does not read
-// its answer may keep that waiting, so a long one is never in memory as a whole.
+// success answers that the calls are taken, except for those rejected. A client that reads
+// slowly keeps its answer in memory, so a long answer is written in pieces.
 func (a *Answered) success(w http.ResponseWriter, rejected []rejection) {
 	if len(rejected) == 0 {
 		a.json(w, http.StatusOK, success)
@@ -108,9 +107,9 @@ func (a *Answered) success(w http.ResponseWriter, rejected []rejection) {
 	a.json(w, http.StatusOK, append(b, "]}\n"...))
 }
 
-// error answers with a refusal. Every 503 says when to come back: in 3 to 7
-// seconds, so that those who were refused together do not. Every 429 says when
-// the limit allows more, in whole seconds.
+// error answers with a refusal. Every 503 has a Retry-After of 3 to 7 seconds, at random,
+// so that clients that were refused together do not come back together. Every 429 says in
+// how many seconds the limit allows more.
 func (a *Answered) error(w http.ResponseWriter, r *refusal) {
 	switch r.status {
 	case http.StatusServiceUnavailable:
@@ -135,6 +134,6 @@ func (a *Answered) json(w http.ResponseWriter, status int, body []byte) {
 		w.Header()["Content-Type"] = contentJSON
 		w.WriteHeader(status)
 	}
-	// A client that is gone needs no answer.
+	// An error says that the client is gone.
 	_, _ = w.Write(body)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// A sink takes events and keeps the last of them, as a queue in memory would.
+// A sink takes events and keeps the latest, so that their memory stays in use as in a queue.
 type sink struct{ last []byte }
 
 func (s *sink) ForwardEvents(_ context.Context, _ []string, events ...event.Event) error {
@@ -35,8 +35,7 @@ func benchBatch(n int) []byte {
 	return b.Bytes()
 }
 
-// BenchmarkHandler measures what collecting costs without the network and
-// without a store.
+// BenchmarkHandler measures the collector without a network and without a store.
 func BenchmarkHandler(b *testing.B) {
 	for _, n := range []int{1, 100, 1000} {
 		for _, encoding := range []string{"none", "gzip"} {
@@ -70,7 +69,7 @@ func BenchmarkHandler(b *testing.B) {
 	}
 }
 
-// discard is a ResponseWriter that keeps the status alone.
+// discard is a ResponseWriter that keeps only the status.
 type discard struct {
 	header http.Header
 	status int
@@ -80,8 +79,7 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) WriteHeader(status int)      { d.status = status }
 func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
 
-// BenchmarkServer measures the same over loopback connections, client
-// included.
+// BenchmarkServer measures the same over loopback connections, with the clients.
 func BenchmarkServer(b *testing.B) {
 	srv := httptest.NewServer(newHandler(b, &sink{}))
 	defer srv.Close()

@@ -14,15 +14,15 @@ import (
 )
 
 // Bodies are read into buffers of sizes that double from 4 KB to 512 KB. A request begins
-// with the smallest and moves on as bytes arrive. So it holds about what its client has sent,
-// and not what that has announced. The largest takes the largest batch, compressed or not,
-// and a byte more.
+// with the smallest and moves on to larger ones as bytes arrive. So it holds about as much
+// memory as its client has sent, whatever its Content-Length. The largest buffer has room
+// for the largest batch, compressed or not, and a byte more.
 const (
 	smallestBuffer = 4 << 10
 	bufferClasses  = 8
 )
 
-// pools holds buffers of each class that are not in use.
+// pools holds the free buffers of each class.
 var pools [bufferClasses]sync.Pool
 
 // A buffer has the size of its class.
@@ -31,15 +31,15 @@ type buffer struct {
 	b     []byte
 }
 
-// inflaters holds gzip readers that are not in use, of type *gzip.Reader.
+// inflaters holds free gzip readers, of type *gzip.Reader.
 var inflaters = sync.Pool{New: func() any { return new(gzip.Reader) }}
 
-// inflaterSize is about what a gzip reader takes, in bytes.
+// inflaterSize is about the memory of a gzip reader, in bytes.
 const inflaterSize = 48 << 10
 
-// gzipOverhead is by how much gzip may make a body larger that does not
-// compress: 5 bytes for each 64 KB, a header and a trailer (RFC 1951, section
-// 3.2.4, and RFC 1952, section 2.3).
+// gzipOverhead is how many bytes gzip may add to a body that does not compress: 5
+// for each 64 KB, a header and a trailer (RFC 1951, section 3.2.4, and RFC 1952,
+// section 2.3).
 const gzipOverhead = 1 << 10
 
 var errLarge = errors.New("more bytes than allowed")
@@ -71,7 +71,8 @@ func (m *reservation) drop(buf *buffer) {
 	pools[buf.class].Put(buf)
 }
 
-// dropBody gives back the buffer of the body, if there is one. The body is not used any more.
+// dropBody gives back the buffer of the body, if there is one. The body must not be used
+// afterwards.
 func (m *reservation) dropBody() {
 	if m.body != nil {
 		m.drop(m.body)
@@ -79,8 +80,8 @@ func (m *reservation) dropBody() {
 	}
 }
 
-// readAll reads src, which may have at most limit bytes, into a buffer that becomes that
-// of the body. It returns what it has read, which is valid until that is given back.
+// readAll reads src, which may have at most limit bytes, into a new buffer, and gives the old
+// buffer of the body back. The result is valid until dropBody.
 func (m *reservation) readAll(src io.Reader, limit int) ([]byte, error) {
 	buf, err := m.buffer(0)
 	if err != nil {
@@ -116,7 +117,8 @@ func (m *reservation) readAll(src io.Reader, limit int) ([]byte, error) {
 	}
 }
 
-// read reads the body of a request, which has at most limit bytes unless it is compressed.
+// read reads the body of a request, of at most limit bytes. A compressed body may have a few
+// bytes more; inflate checks the rest.
 func (h *Handler) read(w http.ResponseWriter, r *http.Request, m *reservation, limit int) (b []byte, compressed bool, refused *refusal) {
 	switch encoding := strings.ToLower(strings.Join(r.Header.Values("Content-Encoding"), ",")); encoding {
 	case "", "identity":
@@ -136,8 +138,8 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, m *reservation, l
 	switch {
 	case err == nil:
 		m.size = len(b)
-		// JSON does not begin as gzip does, so a body that is compressed without
-		// saying so is known as well.
+		// JSON does not begin with these bytes of gzip, so they tell a compressed body
+		// without a Content-Encoding.
 		compressed = compressed || bytes.HasPrefix(b, []byte{0x1f, 0x8b})
 		if compressed || len(b) <= limit {
 			return b, compressed, nil
@@ -148,7 +150,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, m *reservation, l
 	case errors.Is(err, errMemory) || errors.Is(err, errNever):
 		refused = noMemory(err)
 	case slow, errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(r.Context().Err(), context.DeadlineExceeded):
-		// The deadline may be that of the server, which cancels the context as well.
+		// The read deadline may be that of the http.Server.
 		refused = tooSlow()
 	case r.Context().Err() != nil:
 		refused = later("the request was given up")
@@ -158,8 +160,7 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, m *reservation, l
 	return nil, false, refused
 }
 
-// inflate returns what a body holds that was compressed. The body itself is not used any
-// more.
+// inflate decompresses a body, whose buffer it gives back.
 func (m *reservation) inflate(b []byte, limit int) ([]byte, *refusal) {
 	if err := m.take(inflaterSize); err != nil {
 		return nil, noMemory(err)

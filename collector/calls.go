@@ -16,14 +16,14 @@ import (
 	"github.com/hookferry/analytics/internal/isotime"
 )
 
-// patience is how long a request may wait for a slot, for the lookup of its write key and for
-// the store together, once its body is read. After it the client is told to come back later,
-// 5 seconds after its request at the latest.
+// patience is how long a request may wait in all, once its body is read: for a slot, for the
+// lookup of its write key and for the store. After that the client is told to come back
+// later, so that it has an answer within 5 seconds.
 const patience = 4 * time.Second
 
-// About what calls take in memory beside the bodies of their webhooks, in bytes: an event, or
-// its rejection; an error, beside its text; and a delivery, which the forwarder and its store
-// make of an event for each destination, with a copy of the body.
+// About the memory of calls without the bodies of their webhooks, in bytes: of an event, or
+// its rejection; of an error, without its text; and of a delivery. The forwarder and its store
+// make one of an event for each destination, with a copy of the body.
 const (
 	eventSize    = 320
 	errorSize    = 128
@@ -37,8 +37,8 @@ const (
 	growthFactor = 4
 )
 
-// serveCalls takes one call of a type or, if kind is "", a batch: it is
-// answered once all of its calls that are good are durable.
+// serveCalls takes one call of the type kind or, if kind is "", a batch. It answers once
+// all good calls are durable.
 func (h *Handler) serveCalls(w http.ResponseWriter, r *http.Request, kind string, a *Answered) {
 	ip := h.config.ClientIP(r)
 	m := h.shares.reserve(ip)
@@ -47,8 +47,8 @@ func (h *Handler) serveCalls(w http.ResponseWriter, r *http.Request, kind string
 		Type:       kind,
 		ReceivedAt: time.Now(),
 		IP:         ip,
-		// Browsers send an Origin with every POST (Fetch standard, section
-		// 3.2), and nobody else has reason to.
+		// Browsers send an Origin with every POST (Fetch standard, section 3.2).
+		// Other clients have no reason to.
 		Browser: r.Header.Get("Origin") != "",
 	}
 	rejected, refused := h.take(w, r, env, m, a)
@@ -67,7 +67,7 @@ func (h *Handler) serveCalls(w http.ResponseWriter, r *http.Request, kind string
 }
 
 func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelope, m *reservation, a *Answered) ([]rejection, *refusal) {
-	// A key in the header is checked before the body is read.
+	// With a key in the header, a bad request is refused before its body is read.
 	var source Source
 	var refused *refusal
 	key := basicKey(r.Header)
@@ -85,8 +85,8 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelop
 	if a.Size = m.size; refused != nil {
 		return nil, refused
 	}
-	// The calls of a client that sends them and hangs up are good calls, so
-	// what the forwarder does is not tied to the connection.
+	// Some clients send their calls and hang up. Their calls are good, so the
+	// forwarder's context does not end with the connection.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), patience)
 	defer cancel()
 	if h.config.PassTrace {
@@ -166,13 +166,13 @@ func (h *Handler) admit(ctx context.Context, key string, m *reservation, a *Answ
 		return source, refused
 	}
 	// Sources without a name are told apart by their keys.
-	if err := m.of(cmp.Or(source.Name, key)); err != nil {
+	if err := m.join(cmp.Or(source.Name, key)); err != nil {
 		return source, noMemory(err)
 	}
 	return source, nil
 }
 
-// forward hands events on.
+// forward forwards events to the destinations of a source.
 func (h *Handler) forward(ctx context.Context, source Source, events []event.Event) *refusal {
 	if len(events) == 0 || len(source.Destinations) == 0 {
 		return nil
@@ -196,26 +196,27 @@ func readKey(body []byte) (key string, refused *refusal) {
 	return key, malformed(err, body, "a call")
 }
 
-// A space holds the calls of a request, and the events and rejections made of them.
+// A space has the slices of a request: its calls, and the events and rejections made of
+// them. Spaces are pooled.
 type space struct {
 	calls [][]byte
-	// found are the elements of the array that is being read, as far as they
-	// may be calls.
+	// found are the first elements of the array that is being read. They are the calls
+	// if it is that of the batch.
 	found    [][]byte
-	most     int // elements that calls and found have had
+	most     int // the most elements that calls and found have had
 	events   []event.Event
 	rejected []rejection
 }
 
-// spaces holds spaces that are not in use, of type *space.
+// spaces holds free spaces, of type *space.
 var spaces = sync.Pool{New: func() any { return new(space) }}
 
-// scratches holds space for one body at a time, of type *[]byte. It does not count for
-// Config.MaxMemory, as only requests that have a slot use it: the largest body has 177,000 bytes, of
-// a call of 32 KB that is full of numbers such as 1e20, and a context of 32 KB.
+// scratches holds buffers for one body at a time, of type *[]byte. They do not count for
+// Config.MaxMemory, because only requests with a slot use one. The largest body has 177,000
+// bytes: a call of 32 KB that is full of numbers such as 1e20, and a context of 32 KB.
 var scratches = sync.Pool{New: func() any { return new([]byte) }}
 
-// release gives the space back. Nothing in it is used any more.
+// release puts the space back. It must not be used afterwards.
 func (l *space) release() {
 	clear(l.calls[:min(l.most, cap(l.calls))])
 	clear(l.found[:min(l.most, cap(l.found))])
@@ -225,10 +226,9 @@ func (l *space) release() {
 	spaces.Put(l)
 }
 
-// readBatch takes a batch apart. It reads its calls into l, one more than there
-// may be at most, returns its writeKey, and puts into env what applies to all calls.
-// How deeply calls are nested is left to be found out for each: one of them may not
-// spoil the others.
+// readBatch parses a batch. It puts its calls into l, at most one more than are allowed,
+// and what applies to all calls into env, and returns the writeKey. It does not check how
+// deeply calls are nested: a call that is too deep is rejected alone.
 func (l *space) readBatch(body []byte, env *event.Envelope) (key string, refused *refusal) {
 	var batch, sentAt []byte
 	element := func(call []byte) {
@@ -263,16 +263,14 @@ func (l *space) readBatch(body []byte, env *event.Envelope) (key string, refused
 	case batch[0] != '[':
 		refused = wrong(&event.CallError{Field: "batch", Code: event.CodeWrongType, Problem: "has to be an array"})
 	}
-	// Clients drop a batch that is refused, so a clock that makes no sense is
-	// passed over, like one that is not there.
+	// Clients drop a batch that is refused, so a sentAt that is no time is ignored.
 	if sent, err := isotime.ParseJSON(sentAt); err == nil {
 		env.SentAt = sent
 	}
 	return key, refused
 }
 
-// malformed refuses a body that could not be taken apart: what is not JSON, or
-// not an object.
+// malformed refuses a body that is not JSON, or not an object.
 func malformed(err error, body []byte, what string) *refusal {
 	if err == nil {
 		return nil
@@ -301,21 +299,19 @@ func reject(index int, err error) rejection {
 	return rejection{index, event.CodeMalformed, "could not be read"}
 }
 
-// roomPerBody is about by how much a body is longer than its call, beside the
-// context of the batch, in bytes: it has more times, and names that are always
-// there.
+// roomPerBody is about how many bytes a body is longer than its call and the context of
+// the batch: it has more times, and some fields that are always there.
 const roomPerBody = 192
 
-// maxChunk bounds the memory that is taken at once for bodies, in bytes. Only a body that is
-// larger takes more.
+// maxChunk is the size of an array for several bodies, in bytes, unless one body is larger.
 const maxChunk = 256 << 10
 
-// events makes the events of the calls that were read, of a request with a size and for so
-// many destinations. Their bodies share a few arrays.
+// events makes events of the calls of a request. size is that of the request, and
+// destinations how many its source has. The bodies of the events share a few arrays.
 //
-// A body is encoded in a scratch first, so that its length is known when memory is taken
-// for it. Calls that do not fit into what the request may become are rejected, and the
-// request is refused if no call fits.
+// A body is encoded into a scratch buffer first, so that its length is known when memory is
+// taken for it. Calls beyond the bounds of growth are rejected. If no call is within them,
+// the request is refused.
 func (m *reservation) events(ctx context.Context, env event.Envelope, size, destinations int) ([]event.Event, []rejection, *refusal) {
 	encoder, err := event.NewEncoder(env)
 	if err != nil {
@@ -333,18 +329,18 @@ func (m *reservation) events(ctx context.Context, env event.Envelope, size, dest
 	scratch := scratches.Get().(*[]byte)
 	defer scratches.Put(scratch)
 
-	var over rejection // what is said of calls that do not fit
+	var over rejection // of the latest call beyond the bounds
 	allowed := growth + growthFactor*size
 	left := allowed / max(destinations, 1) // for bodies
-	work := 2 * allowed                    // bytes that are encoded at most, in vain or not
+	work := 2 * allowed                    // bytes that may be encoded, those of rejected calls included
 	expected := len(calls)*(encoder.ContextSize()+roomPerBody) + size
 	var chunk []byte
 	for i, call := range calls {
 		if ctx.Err() != nil {
 			return nil, nil, later("the request took too long")
 		}
-		// A context that the call's own overrides takes the same work to merge, so
-		// it counts although it is not in the body.
+		// The context of the batch takes work to merge even if the call overrides it, so
+		// it counts although it is not in the body then.
 		cost := encoder.ContextSize()
 		var e event.Event
 		if cost <= min(left, work) {

@@ -11,9 +11,9 @@ import (
 	"github.com/hookferry/analytics"
 )
 
-// TestClient: every call that the client takes, the collector takes, the
-// largest and the strangest among them.
-func TestClient(t *testing.T) {
+// The collector takes every call that the client takes, the largest and the strangest
+// among them.
+func TestCollectorTakesWhatClientTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &forwarder{}
 		n, address := serve(t, &http.Server{Handler: newHandler(t, f)})

@@ -1,6 +1,5 @@
-// Package collector speaks the HTTP tracking API: it takes the calls that
-// clients make, in any language and in the browser, and hands them to a
-// forwarder.
+// Package collector serves the HTTP tracking API: it takes the calls of clients, in
+// any language and in the browser, and passes them to a forwarder.
 //
 // A [Handler] is an [http.Handler]; mount it at the root of a server of its
 // own:
@@ -12,8 +11,8 @@
 //	...
 //	err = http.ListenAndServe(":8080", h)
 //
-// An [http.ServeMux] in front of it would redirect paths with a doubled slash,
-// which some clients send and then do not follow.
+// Do not put an [http.ServeMux] in front of it. That redirects paths with a doubled
+// slash, and some clients send such paths and do not follow redirects.
 //
 // # Requests
 //
@@ -28,27 +27,25 @@
 //	GET  /v1/projects/{writeKey}/settings  what the browser library asks for first
 //	OPTIONS of all these                   a browser's preflight
 //
-// Slashes may be doubled. The write key is the user name of Basic
-// authentication, with or without the colon after it, or else the body's
-// writeKey; a Bearer token is not looked at. Bodies are JSON whatever their
-// Content-Type says, and may be compressed with gzip. A call has at most
-// analytics.MaxCallSize bytes, a batch analytics.MaxBatchSize bytes and
-// analytics.MaxBatchCalls calls, counted before compression.
+// Slashes may be doubled. The write key is the user name of Basic authentication,
+// with or without the colon after it, or else the body's writeKey. A Bearer token is
+// ignored. Bodies are JSON, whatever their Content-Type, and may be compressed with
+// gzip. A call has at most analytics.MaxCallSize bytes, a batch analytics.MaxBatchSize
+// bytes and analytics.MaxBatchCalls calls, counted before compression.
 //
-// What a call has to look like is said at [event.Encoder.Append]. The context and
-// integrations of a batch are merged into each of its calls. As every webhook
-// repeats the context, it has at most analytics.MaxCallSize bytes without its
-// white space.
+// [event.Encoder.Append] describes calls. The context and integrations of a batch are
+// merged into each of its calls. As every webhook repeats the context, it has at most
+// analytics.MaxCallSize bytes without its white space.
 //
-// A request may not become much larger than it was: the bodies of its webhooks, times the
-// destinations of its source, come to at most 4 MB (of 1,048,576 bytes) and four times its
-// size, counted before compression. Each body counts with at least the context of the batch.
-// Calls that do not fit are rejected one by one, with the code too_large; the request is
-// refused only if none fits.
+// The webhooks of a request are bounded. Their bodies, times the destinations of the source,
+// come to at most 4 MB (of 1,048,576 bytes) plus four times the size of the request before
+// compression. Each body counts with at least the context of the batch. Calls beyond that
+// are rejected one by one, with the code too_large. The request is refused only if no call
+// is within it.
 //
-// A context or integrations of another type than an object, or nested too
-// deeply, have the batch refused; a sentAt of a batch that is no time counts as
-// not known, because clients drop a batch that is refused.
+// If the context or integrations of a batch are no object, or nested too deeply, the batch
+// is refused. A sentAt that is no time is ignored, because clients drop a batch that is
+// refused.
 //
 // # Answers
 //
@@ -57,7 +54,7 @@
 //
 //	200  {"success":true}  All calls are durable in the queue.
 //	200  {"success":true,"rejected":[{"index":3,"code":"missing_field","message":"event is required"}]}
-//	     So are all calls of the batch but those.
+//	     All other calls of the batch are durable.
 //	400  {"success":false,"code":"...","message":"..."}  The request or its one call is wrong.
 //	401  The write key is missing or unknown.
 //	404, 405, 415  As usual.
@@ -66,10 +63,10 @@
 //	     ByteLimit. Nothing was taken. Send the same request again after the
 //	     seconds of Retry-After, which X-RateLimit-Reset repeats.
 //	503  The queue is full or fails, or did not answer in time, or there are
-//	     more requests than there is memory for. Send the same
-//	     request again after Retry-After seconds. Nothing was taken, unless
-//	     the queue was about to take it when the time was over; calls are
-//	     told apart by their source and messageId, so none is forwarded twice.
+//	     more requests than there is memory for. Send the same request again
+//	     after Retry-After seconds. If the queue did not answer in time, it may
+//	     have taken the calls. It recognises them by source and messageId, so
+//	     none is forwarded twice.
 package collector
 
 import (
@@ -97,29 +94,28 @@ const DefaultMaxRequests = 32
 // A Forwarder takes events; a [webhook.Forwarder] is one.
 type Forwarder interface {
 	// ForwardEvents returns nil once the events are durable for each of the
-	// destinations. After an error clients send their calls again: what was taken
-	// nevertheless comes twice, unless it is recognised by its ID. Events that are
-	// Off are not forwarded, nor are those whose Source and ID were seen before. It may keep the
-	// events' bodies, which nobody changes and which share an array, but not the
+	// destinations. After an error clients send their calls again, so events that
+	// it has taken nevertheless come again, with the same Source and ID. It does not
+	// forward an event that is Off, or whose Source and ID it remembers. It may keep
+	// the bodies of the events, which do not change and share an array, but not the
 	// slices. It is called concurrently.
 	ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error
 }
 
 // A Source is where calls come from: an application with a write key.
 type Source struct {
-	// Name is what logs call the source, and the Source of its events: calls are
-	// deduplicated by it and their messageId, so that no source can suppress another's.
-	// It is no secret, and the same after a restart. Sources with the same Name are one
-	// source. A source without a Name goes by a digest of its write key instead.
+	// Name is the source's name in logs, and the Source of its events. Calls are
+	// deduplicated by Name and messageId, so that no source can suppress calls of
+	// another. It is no secret, and stays the same after a restart. Sources with the same
+	// Name are one source. Without a Name, a digest of the write key takes its place.
 	Name string
 	// Destinations are the ids of the destinations that get its calls.
 	// Without any, its calls are checked and dropped.
 	Destinations []string
-	// Limit bounds its calls, and ByteLimit the bytes of the webhooks that they become,
-	// each counted once for each destination: that is what the store has to write, and
-	// the disk to hold, whatever the size of a request that was compressed or whose
-	// calls have a context in common. Nil means no limit. They are to be the same for
-	// every request.
+	// Limit bounds its calls, and ByteLimit the bytes of their webhooks, counted once for
+	// each destination. The store has to write these bytes, which may be many more than
+	// those of a request that is compressed, or whose calls share a context. Nil means no
+	// limit. Config.Sources returns the same Limits for each request of a source.
 	Limit, ByteLimit *Limit
 }
 
@@ -130,12 +126,12 @@ type Answered struct {
 	// Status is that of the answer, and Code its code, "" for a 2xx.
 	Status int
 	Code   string
-	// Accepted counts the calls that are durable or, as their source has no
-	// destinations or their integrations say so, dropped; Rejected those of a
-	// batch that are wrong, and the one of a request that is.
+	// Accepted counts the good calls. They are durable, or dropped because the
+	// source has no destinations or their integrations say so. Rejected counts the
+	// wrong calls.
 	Accepted, Rejected int
-	// Size is that of the body in bytes, as it came, 0 if it was not read to
-	// its end.
+	// Size is that of the body as it was sent, in bytes; 0 if it was not read to its
+	// end.
 	Size int
 	// Took is the time from the end of the header to the answer.
 	Took time.Duration
@@ -150,70 +146,66 @@ type Config struct {
 	// Forwarder takes the events. Required.
 	Forwarder Forwarder
 
-	// Sources finds the source of a write key, which is never empty. It
-	// returns ErrUnknownKey, wrapped or not, if there is none; clients that get
-	// another error are told to come back later. It is called concurrently,
-	// for every request, and should take the same time for every key. Keys
-	// makes one of a map. Required.
+	// Sources finds the source of a write key, which is never empty. It returns
+	// ErrUnknownKey, wrapped or not, if there is none. After another error the client
+	// is told to come back later. It is called concurrently, for every request, and
+	// should take the same time for every key. Keys makes one of a map. Required.
 	Sources func(ctx context.Context, writeKey string) (Source, error)
 
-	// BaseURL is where browsers reach the handler, such as
-	// "https://t.example.com", if that is not what their requests say: behind
-	// a proxy that ends TLS, or below a path. The browser library is told to
-	// send its calls there. Empty means the Host of the request, with the
+	// BaseURL is where browsers reach the handler, such as "https://t.example.com".
+	// It is needed behind a proxy that ends TLS, or below a path. The browser library
+	// is told to send its calls there. Empty means the Host of the request, with the
 	// scheme of the connection.
 	BaseURL string
 
-	// ClientIP returns the address of whoever sent a request, for
-	// context.ip, or "" if it is not known; behind a proxy it may read a header
-	// that the proxy sets. Nil means the peer's address.
+	// ClientIP returns the address of the client, for context.ip and MaxRequests, or ""
+	// if it is not known. Behind a proxy it may read a header that the proxy sets. Nil
+	// means the address at the other end of the connection.
 	ClientIP func(r *http.Request) string
 
-	// PassTrace passes the headers traceparent and tracestate of a request on
-	// with its events, as event.ContextWithTrace does: to the endpoints of
-	// customers, who then see the trace ids. It is for a collector whose
-	// clients are the operator's own services.
+	// PassTrace passes the headers traceparent and tracestate of a request on with its
+	// events, as event.ContextWithTrace does. Customers' endpoints get them and see the
+	// trace ids. It is for a collector whose clients are the operator's own services.
 	PassTrace bool
 
-	// Answered is told of every request once it is answered, such as to count
-	// and to log. It is called concurrently, and the client may wait for it. Nil
-	// means nobody.
+	// Answered is called for every request after its answer, for counts and logs. It is
+	// called concurrently, and the client may wait for it. Nil is not called.
 	Answered func(r *http.Request, a Answered)
 
 	// MaxMemory bounds the memory in bytes that requests hold at once for
 	// bodies and for events on their way to the Forwarder. Zero means
 	// DefaultMaxMemory.
 	//
-	// A source, and an address that ClientIP returns, may hold as much of it as they
-	// leave to all others: half, if they alone have requests, a third each of two that
-	// want all of it. So there is room for others whatever they do. Clients that want
-	// more are told to come back later, and those whose request would need more than
-	// half of all, that it is too large. Sources with the same Name count as one, and
-	// so do the addresses of an IPv6 /64.
+	// A source may hold as much of it as it leaves to all others, and so may an address
+	// that ClientIP returns: half, if it alone has requests; a third each, if two want
+	// all. So there is always room for one more. A client beyond its share is told to come
+	// back later. A request that needs more than half of all memory is refused as too
+	// large. Sources with the same Name count as one, and so do the addresses of an IPv6
+	// /64.
 	//
-	// The space in which calls are read and encoded comes on top: up to about 1 MB for
-	// each processor.
+	// The buffers in which calls are read and encoded are not included: up to about 1 MB
+	// for each processor.
 	MaxMemory int64
 
-	// MaxRequests bounds the requests of an address that are in progress at once, from
-	// when their body is there to their answer. One counts once more for each 256 KB of
-	// webhooks, times destinations, that it becomes. More of them wait, for some seconds
+	// MaxRequests bounds the requests of an address that are in progress at once: from
+	// when their body has arrived to their answer. A request counts once more for each
+	// 256 KB of its webhooks, times destinations. Further requests wait, for some seconds
 	// at most, while those of other addresses are served in turn. Zero means
 	// DefaultMaxRequests.
 	MaxRequests int
 
-	// Logger is told when the Forwarder begins to refuse events or Sources to
-	// fail, and when they work again, and, at the debug level, of calls that
-	// are refused in a batch. Nil means no logs.
+	// Logger gets a line when the Forwarder begins to refuse events, or Sources to fail,
+	// and when they work again. At the debug level it gets one for each batch with
+	// rejected calls. Nil means no logs.
 	Logger *slog.Logger
 }
 
 // A Handler serves the HTTP tracking API. It is safe for concurrent use.
 //
-// ReadHeaderTimeout and ReadTimeout of the [http.Server] guard against slow clients. The
-// Handler itself only wants 4 KB of a body, or its end, within each 5 seconds. It stops
-// reading a body when the context of the request ends. A request whose body it has read it
-// serves to the end, also if the client is gone: some clients send and hang up.
+// Set ReadHeaderTimeout and ReadTimeout of the [http.Server] against slow clients. The
+// Handler itself only requires 4 KB of a body, or its end, within each 5 seconds. It stops
+// reading a body when the context of the request ends. Once the body is read, it serves the
+// request even if the client is gone: some clients send and hang up.
 type Handler struct {
 	config   Config
 	protocol string // of BaseURL
@@ -252,14 +244,14 @@ func New(c Config) (*Handler, error) {
 		config:   c,
 		shares:   newShares(c.MaxMemory, c.MaxRequests, runtime.GOMAXPROCS(0)),
 		pace:     pacemaker{bodies: map[*pacedBody]struct{}{}},
-		lookups:  health{logger: c.Logger, fails: "collector: looking up write keys fails", recovers: "collector: looking up write keys works again"},
-		forwards: health{logger: c.Logger, fails: "collector: the forwarder refuses events", recovers: "collector: the forwarder takes events again"},
+		lookups:  health{logger: c.Logger, fails: "collector: write keys cannot be looked up; clients are told to come back later", recovers: "collector: write keys can be looked up again"},
+		forwards: health{logger: c.Logger, fails: "collector: the forwarder refuses events; clients are told to come back later", recovers: "collector: the forwarder takes events again"},
 	}
 	if c.BaseURL != "" {
 		u, err := url.Parse(c.BaseURL)
 		switch {
 		case err != nil:
-			return nil, errors.New("collector: BaseURL: is no URL")
+			return nil, errors.New("collector: BaseURL: is not a URL")
 		case u.Scheme != "http" && u.Scheme != "https":
 			return nil, fmt.Errorf("collector: BaseURL: has the scheme %q; http and https are allowed", u.Scheme)
 		case u.Host == "":
@@ -277,9 +269,9 @@ func New(c Config) (*Handler, error) {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var a Answered
 	begin := time.Now()
-	// Requests that are refused at once wait for nothing. While a client has sent the next
-	// one, its connection would keep the processor for 10 ms, and hundreds of them for
-	// seconds: so each request lets the others go first.
+	// A request that is refused at once never blocks. A connection whose client has sent
+	// many of them would keep the processor for 10 ms, and hundreds of connections for
+	// seconds. So each request lets the other goroutines run first.
 	runtime.Gosched()
 	h.serve(w, r, &a)
 	if h.config.Answered != nil {
@@ -330,14 +322,14 @@ const (
 	settings
 )
 
-// A target is what a path leads to.
+// A target is a parsed path.
 type target struct {
 	endpoint endpoint
-	kind     string // of the one call, "" of a batch
-	key      string // of settings
+	kind     string // the type of the call, "" for a batch
+	key      string // the write key, for settings
 }
 
-// route finds what a path leads to.
+// route parses a path.
 func route(path string) target {
 	for strings.Contains(path, "//") {
 		path = strings.ReplaceAll(path, "//", "/")

@@ -32,7 +32,7 @@ import (
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
-// A forwarder keeps what it is handed, or fails.
+// A forwarder keeps the events that it gets, or fails.
 type forwarder struct {
 	mu           sync.Mutex
 	err          error
@@ -72,7 +72,7 @@ func (f *forwarder) events() (events []event.Event) {
 	return events
 }
 
-// ids returns the ids of what was handed on.
+// ids returns the ids of the events that the forwarder got.
 func (f *forwarder) ids() []string {
 	ids := []string{}
 	for _, e := range f.events() {
@@ -83,7 +83,7 @@ func (f *forwarder) ids() []string {
 
 var errLookup = errors.New("the database is away")
 
-// lookup knows "key", and fails for "broken".
+// lookup knows "key", and returns an error for "broken".
 func lookup(ctx context.Context, key string) (collector.Source, error) {
 	if key == "broken" {
 		return collector.Source{}, errLookup
@@ -107,11 +107,11 @@ func newHandler(t testing.TB, f collector.Forwarder, change ...func(*collector.C
 	return h
 }
 
-// unsized hides what kind of reader it holds, so that a request of it has no
+// unsized hides the type of its reader, so that a request with it has no
 // Content-Length.
 type unsized struct{ io.Reader }
 
-// An answer is what a handler answered.
+// An answer is the parsed answer of a handler.
 type answer struct {
 	status int
 	header http.Header
@@ -127,7 +127,7 @@ type answer struct {
 	}
 }
 
-// send sends a request and checks what holds for every answer.
+// send sends a request, and checks the answer for what every answer has.
 func send(t testing.TB, h http.Handler, method, path string, header map[string]string, body io.Reader) answer {
 	t.Helper()
 	r := httptest.NewRequest(method, "/", body)
@@ -355,8 +355,8 @@ func TestWriteKey(t *testing.T) {
 	}
 }
 
-// TestUnknownKeyIsToldFirst: with Basic authentication the body is not read.
-func TestUnknownKeyIsToldFirst(t *testing.T) {
+// An unknown key of Basic authentication is refused before the body is read.
+func TestUnknownKeyIsRefusedFirst(t *testing.T) {
 	h := newHandler(t, &forwarder{})
 	a := send(t, h, "POST", "/v1/batch", map[string]string{"Authorization": "Basic b3RoZXI6"},
 		unsized{iotest.ErrReader(errors.New("read"))})
@@ -435,7 +435,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestRejectedCalls: bad calls are refused one by one, the good ones are kept.
+// Bad calls are rejected one by one, and the good ones are taken.
 func TestRejectedCalls(t *testing.T) {
 	f := &forwarder{}
 	a := send(t, newHandler(t, f), "POST", "/v1/batch", auth, strings.NewReader(`{"batch":[
@@ -482,8 +482,8 @@ func TestRejectedCalls(t *testing.T) {
 	}
 }
 
-// TestDepth: a call may be nested 1,000 levels deep in a batch, too, and one that
-// is nested deeper does not spoil the others.
+// A call may be nested 1,000 levels deep in a batch, too. One that is nested deeper is
+// rejected alone.
 func TestDepth(t *testing.T) {
 	nested := func(levels int) string { // the call is one of them
 		return `{"type":"track","userId":"u","event":"e","messageId":"m` + strconv.Itoa(levels) + `","properties":` +
@@ -616,8 +616,8 @@ func TestGoodEncodings(t *testing.T) {
 	}
 }
 
-// TestEnvelope: what a batch says for all its calls reaches each of them, and
-// nothing else of it does.
+// The context, integrations and sentAt of a batch reach each of its calls, and no other
+// field does.
 func TestEnvelope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // midnight, 2000-01-01
 		f := &forwarder{}
@@ -644,7 +644,7 @@ func TestEnvelope(t *testing.T) {
 	})
 }
 
-// TestSentAtThatIsNoTime counts as unknown: clients drop a batch that is refused.
+// A sentAt that is no time is ignored, because clients drop a batch that is refused.
 func TestSentAtThatIsNoTime(t *testing.T) {
 	for _, sentAt := range []string{`"now"`, `""`, `null`, `true`, `{}`, `[1]`, `"0001-01-01T00:00:00Z"`, `1e999`, `1.5`} {
 		synctest.Test(t, func(t *testing.T) { // midnight, 2000-01-01
@@ -745,8 +745,8 @@ func TestQueueRefuses(t *testing.T) {
 	}
 }
 
-// TestQueueIsLoggedOnChange: a failing queue is logged when it begins to fail
-// and when it has recovered, however many requests come.
+// A queue that fails is logged once when it begins to fail, and once when it works again,
+// however many requests there are.
 func TestQueueIsLoggedOnChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -800,8 +800,7 @@ func TestRejectionsAreLoggedForDebugging(t *testing.T) {
 	}
 }
 
-// TestClientThatHangsUpIsNoOutage: a lookup that ends because its client is gone
-// says nothing about lookups.
+// A lookup that ends because its client is gone is not logged as a failing lookup.
 func TestClientThatHangsUpIsNoOutage(t *testing.T) {
 	for _, tt := range []struct{ method, path string }{{"POST", "/v1/batch"}, {"POST", "/v1/track"}, {"GET", "/v1/projects/key/settings"}} {
 		var log bytes.Buffer
@@ -824,7 +823,7 @@ func TestClientThatHangsUpIsNoOutage(t *testing.T) {
 	}
 }
 
-// TestLookupThatTakesTooLong is one that fails.
+// A lookup that takes too long is a failing lookup.
 func TestLookupThatTakesTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -847,7 +846,7 @@ func TestLookupThatTakesTooLong(t *testing.T) {
 	})
 }
 
-// TestMemory: what requests hold at once is bounded, and given back.
+// The memory that requests hold at once is bounded, and given back.
 func TestMemory(t *testing.T) {
 	const limit = 1600 << 10
 	f := &forwarder{}
@@ -857,7 +856,7 @@ func TestMemory(t *testing.T) {
 		t.Fatalf("alone: answered %d %s", a.status, a.body)
 	}
 
-	// One request that stopped halfway holds its buffer.
+	// A request whose body has stopped arriving holds its buffer.
 	pr, pw := io.Pipe()
 	done := make(chan answer)
 	go func() { done <- send(t, h, "POST", "/v1/batch", auth, pr) }()
@@ -881,8 +880,8 @@ func TestMemory(t *testing.T) {
 		}
 	}
 
-	// A context that every call repeats counts as often, for each destination too. Beside
-	// another request there may be room for it later, alone there is none.
+	// A context counts for every call and every destination that repeats it. Beside another
+	// request it may have room later; what has no room alone never will.
 	repeated := func(n int) string {
 		return `{"batch":[` + strings.Repeat(`{"type":"page","userId":"u"},`, n-1) + `{"type":"page","userId":"u"}],"context":{"a":"` + strings.Repeat("x", 30000) + `"}}`
 	}
@@ -918,8 +917,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryOfAnyBound: whatever the bound, a request that is over it is told
-// that it is too large, one that is not is taken, and neither keeps anything.
+// With any bound, a request beyond it is refused as too large, and one within it is taken.
+// Neither keeps memory.
 func TestMemoryOfAnyBound(t *testing.T) {
 	pages := strings.Repeat(`,{"type":"page","userId":"u"}`, 20)[1:]
 	for _, tt := range []struct {
@@ -952,8 +951,8 @@ func TestMemoryOfAnyBound(t *testing.T) {
 	}
 }
 
-// TestBodiesOfABatch: the bodies of a batch are those that its calls have alone,
-// with room enough for them or not, and have nothing in common.
+// The calls of a batch have the same bodies as single calls, whether their array had room for
+// them or not, and a change of one body does not change another.
 func TestBodiesOfABatch(t *testing.T) {
 	const calls = 60
 	for _, properties := range []string{`{"a":1}`, `{"a":[` + strings.Repeat("1e20,", 1000) + `1]}`} {
@@ -997,7 +996,7 @@ func TestBodiesOfABatch(t *testing.T) {
 	}
 }
 
-// TestPatience: a lookup that used up the time leaves none for the calls.
+// A lookup that has used up the time of a request leaves none for the forwarder.
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &forwarder{}
@@ -1033,8 +1032,8 @@ func serve(t *testing.T, s *http.Server) (*memnet.Network, string) {
 	return n, l.Addr().String()
 }
 
-// TestSlowBody: a body that does not come is not waited for beyond the
-// request's context, nor beyond the time that the server gives a request.
+// The handler does not wait for a body beyond the end of the request's context, nor beyond
+// the ReadTimeout of the server.
 func TestSlowBody(t *testing.T) {
 	for _, tt := range []struct {
 		name            string
@@ -1071,8 +1070,7 @@ func TestSlowBody(t *testing.T) {
 	}
 }
 
-// TestClientThatHangsUp: some clients send a request and do not wait for the
-// answer.
+// The calls of a client that does not wait for its answer are taken.
 func TestClientThatHangsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := make(chan context.Context, 1)
@@ -1121,8 +1119,7 @@ func TestUnreadableBody(t *testing.T) {
 	}
 }
 
-// TestDuplicates: a request that is sent again is answered like the first, and
-// forwarded once.
+// A request that is sent again is answered like the first, and forwarded once.
 func TestDuplicates(t *testing.T) {
 	q := memqueue.New(memqueue.Config{})
 	defer q.Close()
@@ -1161,9 +1158,9 @@ func TestDuplicates(t *testing.T) {
 	}
 }
 
-// TestSourcesAreTold: the events of a source carry its Name, and those of sources without
-// one are told apart all the same, without their write keys.
-func TestSourcesAreTold(t *testing.T) {
+// The events of a source have its Name. Those of sources without a Name differ by a digest
+// of the write key, which does not reveal it.
+func TestEventsNameTheirSource(t *testing.T) {
 	f := &forwarder{}
 	h := newHandler(t, f, func(c *collector.Config) {
 		c.Sources = collector.Keys(map[string]collector.Source{

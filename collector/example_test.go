@@ -12,7 +12,7 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// A printer prints what it is handed. A *webhook.Forwarder delivers it.
+// A printer prints the events that it gets. A *webhook.Forwarder delivers them.
 type printer struct{}
 
 func (printer) ForwardEvents(_ context.Context, destinations []string, events ...event.Event) error {

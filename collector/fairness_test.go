@@ -18,7 +18,7 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// A gate is a forwarder that lets nothing through until it is opened.
+// A gate is a forwarder whose calls wait until it is opened.
 type gate struct {
 	open    chan struct{}
 	waiting atomic.Int64
@@ -34,8 +34,8 @@ func (g *gate) ForwardEvents(ctx context.Context, _ []string, _ ...event.Event) 
 	}
 }
 
-// TestSharesOfRequests: while one source, or one address, holds all of the memory that it may,
-// its own requests are told to come later, and those of others are taken.
+// While a source, or an address, holds all of the memory that it may, its further requests
+// are told to come back later, and those of others are taken.
 func TestSharesOfRequests(t *testing.T) {
 	large := batchOf(1000, 400_000)
 	for _, greedy := range []string{"source", "address"} {
@@ -100,8 +100,8 @@ func TestSharesOfRequests(t *testing.T) {
 	}
 }
 
-// TestFloodOfAnAddress: beyond MaxRequests, an address's requests wait, for some seconds, while
-// those of others go on.
+// Beyond MaxRequests, the requests of an address wait, for some seconds, while those of others
+// go on.
 func TestFloodOfAnAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &gate{open: make(chan struct{})}
@@ -159,8 +159,8 @@ func TestFloodOfAnAddress(t *testing.T) {
 	})
 }
 
-// TestByteLimit: a source's rate is one of bytes, too, of the webhooks for all destinations. A
-// request that it refuses does not count as calls.
+// A ByteLimit counts the bytes of webhooks for all destinations. A request that it refuses
+// takes nothing from the Limit of calls.
 func TestByteLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &forwarder{}
@@ -202,8 +202,8 @@ func TestByteLimit(t *testing.T) {
 	})
 }
 
-// TestRequestsLetOthersGoFirst: connections whose clients have sent many requests share the
-// processor request by request, also where these wait for nothing.
+// Connections whose clients have sent many requests take turns on the processor, even if no
+// request ever waits.
 func TestRequestsLetOthersGoFirst(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	for _, tt := range []struct{ method, path, key string }{

@@ -16,8 +16,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// FuzzHandler: whatever comes in, the answer is of the documented kind, and
-// what is handed on is right.
+// For any request the answer is one of the documented ones, and the events are right.
 func FuzzHandler(f *testing.F) {
 	files, err := filepath.Glob("testdata/wire/*.json")
 	if err != nil || len(files) == 0 {
@@ -80,7 +79,7 @@ func FuzzHandler(f *testing.F) {
 		}
 		stored := 0
 		for _, e := range fw.events() {
-			// A number such as 1e20 with its comma becomes 22 bytes of 5: nothing grows more.
+			// Nothing grows more than a number such as 1e20: with its comma, 5 bytes become 22.
 			if most := len(plain)*22/5 + 600; len(e.Body) > most {
 				t.Errorf("a request of %d bytes has a webhook of %d, more than %d", len(plain), len(e.Body), most)
 			}
@@ -105,8 +104,8 @@ func FuzzHandler(f *testing.F) {
 	})
 }
 
-// TestErrorsKeepSecrets forces every kind of refusal with a secret in every
-// part of the request, and looks for it in the answer.
+// TestErrorsKeepSecrets provokes every kind of refusal by requests with secrets in every
+// part, and looks for them in the answer.
 func TestErrorsKeepSecrets(t *testing.T) {
 	const secret = "hunter2"
 	for _, body := range []string{

@@ -9,9 +9,9 @@ import (
 	"github.com/hookferry/analytics/collector"
 )
 
-// TestGrowth: the bodies of a request's webhooks, times its destinations, come to at most
-// 4 MB and four times the request. The calls that do not fit are rejected one by one, and
-// the request is refused only if none fits.
+// The bodies of a request's webhooks, times its destinations, come to at most 4 MB plus four
+// times the request. Calls beyond that are rejected one by one, and the request is refused
+// only if no call is within it.
 func TestGrowth(t *testing.T) {
 	x := strings.Repeat("x", 32_000)
 	context := `{"a":"` + x + `"}`
@@ -85,7 +85,7 @@ func TestGrowth(t *testing.T) {
 	}
 }
 
-// TestGrowthOfACall: a single call is refused if its webhooks come to more than it may become.
+// A single call is refused if its webhooks are beyond the bounds of growth.
 func TestGrowthOfACall(t *testing.T) {
 	for _, tt := range []struct {
 		destinations, size int

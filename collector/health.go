@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// settled is how long something has to work without a failure before it counts
-// as good again. A queue at its bound refuses one request and takes the next, which
-// is one state, not hundreds of changes a second.
-const settled = 10 * time.Second
+// recoveryTime is how long there must be no failure before health logs a recovery. A queue at
+// its bound refuses one request and takes the next, and that is one failure, not hundreds
+// of changes a second.
+const recoveryTime = 10 * time.Second
 
-// health notes whether something that requests need works, and logs when that
-// changes: not for every request that is refused.
+// health logs when something that requests need begins to fail, and when it works again,
+// instead of logging each request that is refused.
 type health struct {
 	logger   *slog.Logger
-	fails    string // what to log when it fails
-	recovers string // and when it works again
+	fails    string // logged when it begins to fail
+	recovers string // logged when it works again
 	failed   atomic.Bool
 
 	mu      sync.Mutex
-	since   time.Time // of the first failure
-	last    time.Time // failure
-	refused int       // requests
+	since   time.Time // the time of the first failure
+	last    time.Time // the time of the latest failure
+	refused int       // requests since then
 }
 
-// bad notes that a request was refused for err.
+// bad counts a request that was refused for err.
 func (s *health) bad(err error) {
 	now := time.Now()
 	s.mu.Lock()
@@ -43,14 +43,14 @@ func (s *health) bad(err error) {
 	}
 }
 
-// good notes that it worked for a request.
+// good is called for each request for which it worked.
 func (s *health) good() {
 	if !s.failed.Load() {
 		return
 	}
 	now := time.Now()
 	s.mu.Lock()
-	again := s.failed.Load() && now.Sub(s.last) >= settled
+	again := s.failed.Load() && now.Sub(s.last) >= recoveryTime
 	if again {
 		s.failed.Store(false)
 	}

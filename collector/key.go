@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Keys returns a Config.Sources for write keys that do not change. It finds a
-// key by its hash, so the time that takes says nothing about the keys there
-// are. An empty key is left out. The map is copied.
+// Keys returns a Config.Sources for write keys that do not change. It finds a key
+// by its hash, so its timing reveals nothing about the keys. An empty key is left
+// out. The map is copied.
 func Keys(sources map[string]Source) func(context.Context, string) (Source, error) {
 	byHash := make(map[[sha256.Size]byte]Source, len(sources))
 	for key, source := range sources {
@@ -30,7 +30,7 @@ func Keys(sources map[string]Source) func(context.Context, string) (Source, erro
 	}
 }
 
-// id returns what the events of a source with a write key have as their Source.
+// id returns the Source of the events of s: its Name, or else a digest of the write key.
 func (s *Source) id(key string) string {
 	if s.Name != "" {
 		return s.Name
@@ -47,7 +47,7 @@ func (h *Handler) source(ctx context.Context, key string) (Source, *refusal) {
 	source, err := h.config.Sources(ctx, key)
 	if err != nil && !errors.Is(err, ErrUnknownKey) {
 		if errors.Is(ctx.Err(), context.Canceled) {
-			// The client is gone, which says nothing about lookups.
+			// The client is gone. That does not mean that lookups fail.
 			return Source{}, later("the request was given up")
 		}
 		h.lookups.bad(err)
@@ -60,9 +60,8 @@ func (h *Handler) source(ctx context.Context, key string) (Source, *refusal) {
 	return source, nil
 }
 
-// basicKey returns the user name of Basic authentication, "" if there is none.
-// Some clients leave out the colon that ends it, some the padding of the
-// base64.
+// basicKey returns the user name of Basic authentication, "" if there is none. Some
+// clients leave out the colon after it, and some the padding of the base64.
 func basicKey(header http.Header) string {
 	scheme, credentials, _ := strings.Cut(header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Basic") {

@@ -10,9 +10,9 @@ import (
 // A Limit bounds what a source sends over time: its calls, or the bytes of its webhooks.
 // It is safe for concurrent use, and may be shared by the write keys of a source.
 //
-// A request is taken whole or not at all, also one of more than burst: that one leaves a
-// debt, which is worked off before the next is taken. So in t seconds there are at most
-// burst + t*rate calls or bytes, and those of one request.
+// A request is taken whole or not at all. One of more than burst is taken too, and leaves a
+// debt, which has to be worked off before the next is taken. So in t seconds there are at
+// most burst + t*rate calls or bytes, plus those of one request.
 type Limit struct {
 	rate, burst float64
 
@@ -21,9 +21,8 @@ type Limit struct {
 	at     time.Time
 }
 
-// NewLimit returns a Limit of rate calls or bytes a second, and of burst at once after a
-// time with fewer. It panics unless rate is above 0 and finite, and burst at least
-// 1.
+// NewLimit returns a Limit of rate calls or bytes a second, with a burst. It panics unless
+// rate is above 0 and finite, and burst at least 1.
 func NewLimit(rate float64, burst int) *Limit {
 	if !(rate > 0) || math.IsInf(rate, 1) || burst < 1 {
 		panic(fmt.Sprintf("collector: NewLimit(%v, %d): want a rate above 0 and a burst of at least 1", rate, burst))
@@ -31,8 +30,8 @@ func NewLimit(rate float64, burst int) *Limit {
 	return &Limit{rate: rate, burst: float64(burst), tokens: float64(burst)}
 }
 
-// spend takes the calls of a request, and the bytes of its webhooks, of what the source may
-// send, or refuses the request and takes nothing.
+// spend takes the calls of a request, and the bytes of its webhooks, from both limits of the
+// source. If one of them does not allow it, it refuses the request and takes nothing.
 func (s *Source) spend(calls, bytes int) *refusal {
 	if wait := s.Limit.take(calls); wait > 0 {
 		return tooMany("calls", wait)
@@ -44,7 +43,7 @@ func (s *Source) spend(calls, bytes int) *refusal {
 	return nil
 }
 
-// giveBack makes a take undone.
+// giveBack undoes a take.
 func (l *Limit) giveBack(n int) {
 	if l != nil {
 		l.mu.Lock()
@@ -53,21 +52,21 @@ func (l *Limit) giveBack(n int) {
 	}
 }
 
-// take takes n, or returns how long it is until any can be taken. With an n of 0 it takes
-// none. A nil Limit bounds nothing.
+// take takes n, or returns how long it is until one can be taken. With an n of 0 it only
+// asks. A nil Limit bounds nothing.
 func (l *Limit) take(n int) (wait time.Duration) {
 	if l == nil {
 		return 0
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := time.Now() // here, so that it is never before l.at: time would count twice
+	now := time.Now() // under the lock: before l.at, the same time would count twice
 	if !l.at.IsZero() {
 		l.tokens = min(l.burst, l.tokens+l.rate*now.Sub(l.at).Seconds())
 	}
 	l.at = now
 	if l.tokens < 1 {
-		// At a very low rate that is longer than a Duration.
+		// At a very low rate the wait would overflow a Duration.
 		return time.Duration(min((1-l.tokens)/l.rate, maxWait.Seconds()) * float64(time.Second))
 	}
 	l.tokens -= float64(n)

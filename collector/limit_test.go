@@ -19,8 +19,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// limited returns what posts a batch of n calls as "key", whose source has a
-// limit.
+// limited returns a function that posts a batch of n calls for a source with a limit.
 func limited(t *testing.T, f collector.Forwarder, l *collector.Limit) func(n int) *httptest.ResponseRecorder {
 	h := newHandler(t, f, func(c *collector.Config) {
 		c.Sources = collector.Keys(map[string]collector.Source{"key": {Name: "shop", Destinations: []string{"crm"}, Limit: l}})
@@ -84,7 +83,7 @@ func TestLimit(t *testing.T) {
 	})
 }
 
-// TestLimitCountsCallsThatAreWrong: they are work as well.
+// A Limit counts wrong calls too, because they are work as well.
 func TestLimitCountsCallsThatAreWrong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(t, &forwarder{}, func(c *collector.Config) {
@@ -101,9 +100,8 @@ func TestLimitCountsCallsThatAreWrong(t *testing.T) {
 	})
 }
 
-// TestLimitIsToldBeforeTheBody: what is refused is not read, if the key is in
-// the header.
-func TestLimitIsToldBeforeTheBody(t *testing.T) {
+// With the key in the header, a request over the limit is refused before its body is read.
+func TestLimitIsCheckedBeforeTheBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(t, &forwarder{}, func(c *collector.Config) {
 			c.Sources = collector.Keys(map[string]collector.Source{"key": {Limit: collector.NewLimit(1e-9, 1)}})
@@ -127,8 +125,8 @@ func TestLimitIsToldBeforeTheBody(t *testing.T) {
 	})
 }
 
-// TestLimitAfterTheBody: who was let in with the others is counted when the
-// calls are there, and may then come too late.
+// Requests that passed the first check together are counted once their bodies are read. Then
+// some of them may be over the limit.
 func TestLimitAfterTheBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &forwarder{}

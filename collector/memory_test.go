@@ -21,7 +21,7 @@ import (
 
 type forwardFunc func(events []event.Event) error
 
-// A quietWriter calls written for each piece of an answer, and keeps none.
+// A quietWriter calls written for each piece of an answer, and keeps no piece.
 type quietWriter struct {
 	header  http.Header
 	status  int
@@ -39,8 +39,8 @@ func (f forwardFunc) ForwardEvents(_ context.Context, _ []string, events ...even
 	return f(events)
 }
 
-// TestMemoryIsTakenForAllThatIsAllocated: what a request allocates counts for it, whatever its
-// calls become, and nothing is allocated twice because it has grown.
+// A request takes memory for all that it allocates, however its calls end, and no buffer is
+// allocated again because it has grown.
 func TestMemoryIsTakenForAllThatIsAllocated(t *testing.T) {
 	// Garbage collection would empty the pools, and each processor has its own.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))

@@ -8,34 +8,33 @@ import (
 	"time"
 )
 
-// A body has to bring leastPace bytes, or its end, within each paceTime: 4 KB in 5 s is less
-// than the slowest of mobile networks do. A client that sends nothing is given up after that
-// time, and does not hold what it has sent until the server's ReadTimeout.
+// Within each paceTime, at least leastPace bytes of a body have to arrive, or its end. The
+// slowest mobile networks do more than 4 KB in 5 s. So the memory of a body that has stopped
+// arriving is free after paceTime, and not only after the ReadTimeout of the http.Server.
 const (
 	paceTime  = 5 * time.Second
 	leastPace = 4 << 10
 )
 
-// A pacemaker looks at the bodies that are being read, each after every paceTime. It has one
-// timer for all of them: most bodies are there at once, and a timer for each would cost more
-// than reading it.
+// A pacemaker checks each body that is being read every paceTime. It has one timer for all of
+// them: most bodies arrive at once, and a timer for each would cost more than reading it.
 type pacemaker struct {
 	mu     sync.Mutex
 	bodies map[*pacedBody]struct{}
-	armed  bool // there is a timer
+	armed  bool // a timer runs
 }
 
-// A pacedBody is the body of a request that is being read. Its reads end when it comes too
-// slowly, and when the context of the request ends: net/http itself ends them only with the
-// connection. The read deadline of the http.Server stays as it is.
+// A pacedBody is the body of a request that is being read. A read returns an error if the
+// body comes too slowly, or the context of the request ends; by itself, net/http would wait
+// until the connection ends. The read deadline of the http.Server still holds.
 type pacedBody struct {
 	w       http.ResponseWriter
 	r       *http.Request
 	arrived atomic.Int64 // bytes
 
 	// Guarded by pacemaker.mu.
-	before  int64     // what had arrived when it was looked at last
-	next    time.Time // when it is looked at again
+	before  int64     // bytes that had arrived at the last check
+	next    time.Time // of the next check
 	tooSlow bool
 }
 
@@ -46,7 +45,7 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// watch begins to look at the body of r, until done. That reports whether the body came too
+// watch checks the body of r until done is called, which reports whether the body came too
 // slowly.
 func (m *pacemaker) watch(w http.ResponseWriter, r *http.Request) (b *pacedBody, done func() (tooSlow bool)) {
 	b = &pacedBody{w: w, r: r, next: time.Now().Add(paceTime)}
@@ -54,13 +53,13 @@ func (m *pacemaker) watch(w http.ResponseWriter, r *http.Request) (b *pacedBody,
 	m.bodies[b] = struct{}{}
 	m.arm(paceTime)
 	m.mu.Unlock()
-	forget := context.AfterFunc(r.Context(), func() {
+	unwatch := context.AfterFunc(r.Context(), func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.interrupt(b)
 	})
 	return b, func() bool {
-		forget()
+		unwatch()
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		delete(m.bodies, b)
@@ -68,16 +67,16 @@ func (m *pacemaker) watch(w http.ResponseWriter, r *http.Request) (b *pacedBody,
 	}
 }
 
-// arm has look called after a time, if it is not to be called before. The caller holds m.mu.
+// arm starts a timer that calls check, unless one runs. The caller holds m.mu.
 func (m *pacemaker) arm(after time.Duration) {
 	if !m.armed {
 		m.armed = true
-		time.AfterFunc(after, m.look)
+		time.AfterFunc(after, m.check)
 	}
 }
 
-// look looks at the bodies whose time it is.
-func (m *pacemaker) look() {
+// check interrupts the bodies that are due for a check and came too slowly.
+func (m *pacemaker) check() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.armed = false
@@ -101,11 +100,11 @@ func (m *pacemaker) look() {
 	}
 }
 
-// interrupt has reads of a body return, unless it has been read: then the connection is the
-// next request's. The caller holds m.mu.
+// interrupt makes the reads of a body fail, unless the body has been read: then the
+// connection belongs to the next request. The caller holds m.mu.
 func (m *pacemaker) interrupt(b *pacedBody) {
 	if _, ok := m.bodies[b]; ok {
-		// Where there is no connection there is nothing to wait for.
+		// A ResponseWriter without a connection returns an error; its body does not block.
 		_ = http.NewResponseController(b.w).SetReadDeadline(time.Unix(1, 0))
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestPace: a body has to bring 4 KB, or its end, within each five seconds. The time that the
-// server gives a request holds as well.
+// Within each five seconds, 4 KB of a body have to arrive, or its end. The ReadTimeout of the
+// server holds as well.
 func TestPace(t *testing.T) {
 	body := `{"batch":[],"filler":"` + strings.Repeat("x", 30_000) + `"}`
 	for _, tt := range []struct {
@@ -68,7 +68,7 @@ func TestPace(t *testing.T) {
 				if resp.StatusCode != 200 || tt.piece == 0 {
 					return
 				}
-				// The next request on the connection has all of its own time.
+				// The next request on the connection has its whole time.
 				resp.Body.Close()
 				time.Sleep(time.Hour)
 				fmt.Fprintf(conn, "POST /v1/batch HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\nContent-Length: 12\r\n\r\n", basic)

@@ -7,8 +7,8 @@ import (
 	"github.com/hookferry/analytics/internal/esjson"
 )
 
-// serveSettings answers what the browser library asks for before it sends
-// anything: where to send it.
+// serveSettings answers the first request of the browser library, which asks where to send
+// its calls.
 func (h *Handler) serveSettings(w http.ResponseWriter, r *http.Request, key string, a *Answered) {
 	source, refused := h.source(r.Context(), key)
 	if a.Source = source.Name; refused != nil {
@@ -28,17 +28,16 @@ func (h *Handler) serveSettings(w http.ResponseWriter, r *http.Request, key stri
 	b = esjson.AppendString(b, apiHost)
 	b = append(b, `,"protocol":`...)
 	b = esjson.AppendString(b, protocol)
-	// The answer repeats the Host that was asked for, so nobody else may be
-	// given it.
+	// The answer has the Host of this request, so a cache may not give it to others.
 	w.Header().Set("Cache-Control", "no-store")
 	a.json(w, http.StatusOK, append(b, "}}}\n"...))
 }
 
-// maxMetrics is how much of a client's metrics is read, in bytes, so that its
+// maxMetrics is how many bytes of a client's metrics are read. Once a body is read, its
 // connection can be used again.
 const maxMetrics = 64 << 10
 
-// serveMetrics takes what a client says about itself, and drops it.
+// serveMetrics drops the metrics that a client sends about itself.
 func (h *Handler) serveMetrics(w http.ResponseWriter, r *http.Request, a *Answered) {
 	body, done := h.pace.watch(w, r)
 	_, _ = io.CopyN(io.Discard, body, maxMetrics)

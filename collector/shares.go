@@ -8,32 +8,30 @@ import (
 	"sync"
 )
 
-// shares divides what a Handler has among its requests: memory, and slots to work in.
+// shares divides memory and slots among the requests of a Handler.
 //
 // Memory. A request counts for two holders, its source and the address of its client. A
-// holder may take memory as long as it then holds no more than what is left for everybody
-// (the dynamic threshold of Choudhury and Hahne, 1998). So one holder alone gets half of
-// the memory, two that want all of it get a third each, and there is always room left for
-// another one.
+// holder may take memory as long as it then holds no more than what is still free (the
+// dynamic threshold of Choudhury and Hahne, 1998). So one holder alone gets half of the
+// memory, two that want all of it get a third each, and there is always room for one more.
 //
 // Slots. A request needs a slot while a processor works on it: to inflate, read and encode
 // its calls. It needs none while its body arrives, nor while it waits for the store. Slots go
 // to addresses round robin, whatever the number of their requests.
 //
 // An address has at most perAddress requests in progress, from their first slot to their
-// answer, and fewer that are heavy. The store takes requests in the order that they come and
-// answers many of them together: without this bound those of one address would keep all others
-// waiting there.
+// answer. Heavy requests count as several. The store takes requests in the order in which
+// they come. Without this bound, those of one address would keep all others waiting there.
 type shares struct {
 	memory     int64
 	perAddress int
 
 	mu        sync.Mutex
 	held      int64 // bytes of all requests
-	slots     int   // that are free
+	slots     int   // free ones
 	addresses map[netip.Prefix]*holder
 	sources   map[string]*holder
-	line      list.List // of *holder: addresses with a request that may have the next slot, in their order
+	line      list.List // of *holder: the addresses with a request that may have a slot, the next first
 }
 
 // A holder is a source or an address with what its requests hold.
@@ -47,39 +45,40 @@ type holder struct {
 	inLine  bool
 }
 
-// A waiter is a request that waits for a slot. One that is in progress already, because its
-// write key was looked up in between, comes before those of its address that are not.
+// A waiter is a request that waits for a slot. It may be in progress already, and have given
+// its slot back while its write key was looked up. Then it comes before the other requests of
+// its address.
 type waiter struct {
 	*reservation
 	ready chan struct{} // closed when it has its slot
 }
 
 var (
-	errMemory = errors.New("no memory left for the request")
-	errNever  = errors.New("more memory than a request may ever have")
+	errMemory = errors.New("no memory is left for the request")
+	errNever  = errors.New("the request takes more memory than one may have")
 )
 
 func newShares(memory int64, perAddress, slots int) *shares {
 	return &shares{memory: memory, perAddress: perAddress, slots: slots, addresses: map[netip.Prefix]*holder{}, sources: map[string]*holder{}}
 }
 
-// A reservation is what one request holds of the shares.
+// A reservation is the part of the shares that one request holds.
 type reservation struct {
 	s       *shares
 	held    int64
 	address netip.Prefix
 	client  *holder // of the address
 	name    string
-	source  *holder // nil: it is not known yet
-	weight  int     // what it counts for in client.running; 0: it is not in progress
-	slot    bool    // it has one
+	source  *holder // nil: not known yet
+	weight  int     // how many requests it counts as in client.running; 0: not in progress
+	slot    bool    // it has a slot
 
-	body  *buffer // nil: the body was not read, or is not used any more
+	body  *buffer // nil: not read yet, or given back
 	space *space  // nil: no calls were read
-	size  int     // of the body as it came
+	size  int     // of the body as it was sent
 }
 
-// reserve begins the reservation of a request that comes from an address.
+// reserve begins the reservation of a request from an address.
 func (s *shares) reserve(ip string) *reservation {
 	m := &reservation{s: s, address: networkOf(ip)}
 	s.mu.Lock()
@@ -88,9 +87,9 @@ func (s *shares) reserve(ip string) *reservation {
 	return m
 }
 
-// networkOf returns what counts as one address: an IPv4 address or, as one client may have
-// as many of them as it likes, the first half of an IPv6 address. Requests whose address is
-// not known count as one client's.
+// networkOf returns the network that counts as one address: an IPv4 address or, as one client
+// may use all addresses of its network, an IPv6 /64. Requests whose address is not known
+// count as those of one client.
 func networkOf(ip string) netip.Prefix {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil {
@@ -105,7 +104,7 @@ func networkOf(ip string) netip.Prefix {
 	return network
 }
 
-// join returns the holder of a key, with a request more.
+// join returns the holder of a key, and counts one request more for it.
 func join[K comparable](holders map[K]*holder, key K) *holder {
 	h := holders[key]
 	if h == nil {
@@ -119,16 +118,16 @@ func join[K comparable](holders map[K]*holder, key K) *holder {
 // idleHolders is how many holders without requests are kept, as most of them come back soon.
 const idleHolders = 1000
 
-// leave notes that a holder has a request less.
+// leave counts one request less for a holder.
 func leave[K comparable](holders map[K]*holder, key K, h *holder) {
 	if h.requests--; h.requests == 0 && len(holders) > idleHolders {
 		delete(holders, key)
 	}
 }
 
-// of counts the request for its source as well. The error is errMemory if the source may
-// not hold what the request does.
-func (m *reservation) of(name string) error {
+// join counts the request for its source as well. The error is errMemory if the source may
+// not hold as much more as the request holds.
+func (m *reservation) join(name string) error {
 	s := m.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,9 +139,9 @@ func (m *reservation) of(name string) error {
 	return nil
 }
 
-// take adds n bytes, before they are allocated. The error is errMemory while others, or
-// other requests of the same source or address, hold them, and errNever if this request
-// would not get them alone either.
+// take adds n bytes, before they are allocated. The error is errMemory if other requests
+// have to give memory back first, and errNever if this request would not get them alone
+// either.
 func (m *reservation) take(n int) error {
 	s, more := m.s, int64(n)
 	if m.held+more > s.memory/2 {
@@ -175,13 +174,13 @@ func (m *reservation) add(n int64) {
 	}
 }
 
-// work waits for a slot, which rest gives back. The error is that of ctx, if it is done
-// before.
+// work waits for a slot, which rest gives back. If ctx ends before, it returns the error of
+// ctx.
 func (m *reservation) work(ctx context.Context) error {
 	s, h := m.s, m.client
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.slots > 0 && (m.weight > 0 || h.running < s.perAddress) { // then nobody is in line
+	if s.slots > 0 && (m.weight > 0 || h.running < s.perAddress) { // with a free slot the line is empty
 		m.start()
 		return nil
 	}
@@ -225,8 +224,8 @@ func (s *shares) queue(h *holder) {
 	}
 }
 
-// next returns the waiter of an address that may have a slot, nil if there is none. The
-// caller holds s.mu.
+// next returns the request of an address that may have the next slot, nil if there is none.
+// The caller holds s.mu.
 func (s *shares) next(h *holder) *waiter {
 	if first := h.waiting.Front(); first != nil {
 		if w := first.Value.(*waiter); w.weight > 0 || h.running < s.perAddress {
@@ -243,7 +242,7 @@ func (s *shares) assign() {
 		h.inLine = false
 		w := s.next(h)
 		if w == nil {
-			continue // it no longer waits
+			continue // its request has given up
 		}
 		h.waiting.Remove(h.waiting.Front())
 		w.start()
@@ -252,11 +251,11 @@ func (s *shares) assign() {
 	}
 }
 
-// weightSize is how many bytes of webhooks make a request count as one more.
+// For each weightSize bytes of its webhooks, a request counts as one more.
 const weightSize = 256 << 10
 
-// rest gives the slot back. If it is known how many bytes the request will have stored, they
-// may make it count as several.
+// rest gives the slot back. stored is how many bytes the request will have stored, 0 if that
+// is not known yet; with many the request counts as several.
 func (m *reservation) rest(stored int) {
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
@@ -274,7 +273,7 @@ func (m *reservation) leaveSlot() {
 	}
 }
 
-// release gives everything back. The bodies that were read are not used any more.
+// release gives everything back. What the request has read must not be used afterwards.
 func (m *reservation) release() {
 	m.dropBody()
 	if m.space != nil {

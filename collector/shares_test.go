@@ -14,7 +14,7 @@ import (
 	"github.com/hookferry/analytics/internal/soak"
 )
 
-// fill takes bytes one by one until it is refused, and returns how many it got.
+// fill takes bytes one by one until take fails, and returns how many it got.
 func fill(m *reservation) (n int) {
 	for m.take(1) == nil {
 		n++
@@ -22,21 +22,21 @@ func fill(m *reservation) (n int) {
 	return n
 }
 
-// TestMemoryIsShared: one holder alone gets half of the memory, two that want all of it a
-// third each, and there is always room for another one.
+// One holder alone gets half of the memory, two that want all of it get a third each, and
+// there is always room for one more.
 func TestMemoryIsShared(t *testing.T) {
 	for _, by := range []string{"address", "source"} {
 		s := newShares(1200, 100, 1)
 		open := func(n int) *reservation {
 			if by == "address" {
 				m := s.reserve(fmt.Sprintf("192.0.2.%d", n))
-				m.of("all")
+				m.join("all")
 				m.source = &holder{} // only addresses count
 				return m
 			}
 			m := s.reserve("192.0.2.1")
 			m.client = &holder{} // only sources count
-			m.of(fmt.Sprint(n))
+			m.join(fmt.Sprint(n))
 			return m
 		}
 		one := open(1)
@@ -53,7 +53,7 @@ func TestMemoryIsShared(t *testing.T) {
 		if n := fill(two); n != 300 {
 			t.Errorf("by %s: the second takes %d of what is left, want 300", by, n)
 		}
-		// The first gives what it has bit by bit, and both want more.
+		// The first gives its memory back bit by bit, and both want more.
 		for range 300 {
 			one.give(1)
 			two.take(1)
@@ -68,16 +68,16 @@ func TestMemoryIsShared(t *testing.T) {
 	}
 }
 
-// TestSourceIsKnownLater: what a request holds counts for its source from when that is known.
+// The memory of a request counts for its source as soon as the source is known.
 func TestSourceIsKnownLater(t *testing.T) {
 	s := newShares(1200, 100, 1)
 	one, two := s.reserve("192.0.2.1"), s.reserve("192.0.2.2")
 	one.take(400)
 	two.take(300)
-	if err := one.of("shop"); err != nil {
+	if err := one.join("shop"); err != nil {
 		t.Errorf("the first request of a source: %v", err)
 	}
-	if err := two.of("shop"); !errors.Is(err, errMemory) {
+	if err := two.join("shop"); !errors.Is(err, errMemory) {
 		t.Errorf("a request that takes the source over its share: %v, want errMemory", err)
 	}
 	one.release()
@@ -98,13 +98,12 @@ func TestNetworkOf(t *testing.T) {
 	}
 }
 
-// TestIdleHoldersAreForgotten: what is kept of addresses and sources does not grow with their
-// number.
+// The number of holders that are kept does not grow with that of addresses and sources.
 func TestIdleHoldersAreForgotten(t *testing.T) {
 	s := newShares(1200, 100, 1)
 	for n := range 5000 {
 		m := s.reserve(fmt.Sprintf("2001:db8:%x::1", n))
-		if err := m.of(fmt.Sprint(n)); err != nil {
+		if err := m.join(fmt.Sprint(n)); err != nil {
 			t.Fatal(err)
 		}
 		m.release()
@@ -114,7 +113,7 @@ func TestIdleHoldersAreForgotten(t *testing.T) {
 	}
 }
 
-// A worker is a request in a bubble that notes when it gets its slot.
+// A worker is a request in a bubble that records when it gets its slot.
 type worker struct {
 	*reservation
 	name string
@@ -122,7 +121,7 @@ type worker struct {
 	err  error
 }
 
-// TestSlotsGoInTurn: addresses are served in turn, each in the order of its requests.
+// Addresses get slots in turn, each in the order of its requests.
 func TestSlotsGoInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShares(1200, 100, 1)
@@ -167,8 +166,8 @@ func TestSlotsGoInTurn(t *testing.T) {
 	})
 }
 
-// TestRequestsOfAnAddress: an address has so many requests in progress at most, whether they
-// have a slot or not. One that is in progress goes on before others begin.
+// The requests in progress of an address are bounded, whether they have a slot or not. A
+// request in progress goes on before others begin.
 func TestRequestsOfAnAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShares(1200, 2, 4)
@@ -197,7 +196,7 @@ func TestRequestsOfAnAddress(t *testing.T) {
 		if !one.slot || !more.slot || s.slots != 0 {
 			t.Errorf("a request that was in progress has no slot again, with %d free", s.slots)
 		}
-		// Now all slots are taken. The one that goes on comes first.
+		// Now all slots are taken. The request in progress gets the next one.
 		one.rest(0)
 		blocker := start("192.0.2.4")
 		go one.work(t.Context())
@@ -215,7 +214,7 @@ func TestRequestsOfAnAddress(t *testing.T) {
 	})
 }
 
-// TestHeavyRequests: a request that has much stored counts as several.
+// A request with many bytes to store counts as several.
 func TestHeavyRequests(t *testing.T) {
 	s := newShares(1200, 10, 4)
 	for _, tt := range []struct{ stored, running int }{{weightSize - 1, 1}, {weightSize, 3}, {7 * weightSize, 11}} {
@@ -238,7 +237,7 @@ func TestHeavyRequests(t *testing.T) {
 	}
 }
 
-// TestSharesAddUp does anything at random, and counts afterwards.
+// After random operations, the counts of holders and slots add up.
 func TestSharesAddUp(t *testing.T) {
 	for seed := range soak.Seeds(t, 10) {
 		synctest.Test(t, func(t *testing.T) {
@@ -265,7 +264,7 @@ func TestSharesAddUp(t *testing.T) {
 				switch rnd.IntN(6) {
 				case 0:
 					if w.source == nil {
-						w.of(fmt.Sprint(rnd.IntN(3)))
+						w.join(fmt.Sprint(rnd.IntN(3)))
 					}
 				case 1:
 					w.take(rnd.IntN(200))

@@ -29,8 +29,8 @@ func zipped(b []byte) []byte {
 	return buf.Bytes()
 }
 
-// TestWireFormats sends what real clients send, testdata/wire/BODY, and holds
-// the webhooks that come of it against testdata/wire/NAME.golden.
+// TestWireFormats sends the bodies of real clients, testdata/wire/BODY, and compares their
+// webhooks with testdata/wire/NAME.golden.
 func TestWireFormats(t *testing.T) {
 	tested := map[string]bool{}
 	for _, tt := range []struct {
