@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -15,6 +16,9 @@ import (
 // TestAdminGuide runs the commands of docs/admin.md with curl, in their order, against a
 // server with a token that has a dead letter. Each has to succeed.
 func TestAdminGuide(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the commands of docs/admin.md are for a Unix shell")
+	}
 	for _, program := range []string{"bash", "curl"} {
 		if _, err := exec.LookPath(program); err != nil {
 			testkit.Missing(t, "the commands of docs/admin.md need bash and curl: "+err.Error())
@@ -49,7 +53,7 @@ func TestAdminGuide(t *testing.T) {
 	if len(blocks) < 10 {
 		t.Errorf("docs/admin.md has %d blocks of commands: they were not found", len(blocks))
 	}
-	cmd := exec.Command("bash", "-c", "set -euxo pipefail\n"+script.String())
+	cmd := exec.Command("bash", "-c", "set -exo pipefail\n"+script.String())
 	// A file, as Run would wait for the end of a pipe, which what does not end holds open.
 	printed, err := os.Create(filepath.Join(dir, "printed"))
 	if err != nil {

@@ -1,0 +1,55 @@
+package storekit_test
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/hookferry/analytics/webhook/storekit"
+)
+
+// A store leaves out a delivery that was put before.
+func ExampleWindow() {
+	window := storekit.NewWindow(1_000_000, 24*time.Hour)
+	now := time.Now()
+	for _, id := range []string{"m1", "m2", "m1"} {
+		fmt.Println(id, window.Add(storekit.KeyOf("crm", id), now))
+	}
+	// Output:
+	// m1 true
+	// m2 true
+	// m1 false
+}
+
+// A list is read from a database by pages, without a lock or a cursor between two elements.
+func ExamplePages() {
+	table := "abcdefg"
+	read := func(from string) (page []string, next string, err error) {
+		rest := table[strings.Index(table, from):]
+		n := min(3, len(rest))
+		return strings.Split(rest[:n], ""), rest[n:], nil
+	}
+	for element, err := range storekit.Pages("a", read) {
+		fmt.Print(element, err, " ")
+	}
+	// Output: a<nil> b<nil> c<nil> d<nil> e<nil> f<nil> g<nil>
+}
+
+// Calls hand over their requests, and each waits for its own. Requests that come meanwhile are
+// stored together by the next transaction.
+func ExampleBatcher() {
+	type request struct {
+		text   string
+		stored chan error
+	}
+	batcher := storekit.NewBatcher(2, 1<<20, func(rs []*request) {
+		for _, r := range rs { // in one transaction
+			r.stored <- nil
+		}
+	})
+	defer batcher.Close()
+	r := &request{text: "a delivery", stored: make(chan error, 1)}
+	batcher.Add(r, len(r.text))
+	fmt.Println(<-r.stored)
+	// Output: <nil>
+}
