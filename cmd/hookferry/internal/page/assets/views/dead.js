@@ -41,6 +41,8 @@ export default function dead({ query, every, onStatus, signal, keys }) {
   const { input: destination, list: offered } = destinationInput({ 'aria-label': 'Destination', placeholder: 'All destinations', value: query.get('destination') ?? '' }, signal)
   const type = select([['', 'All types'], ...words.bodyTypes], query.get('type') ?? '', { 'aria-label': 'Type' })
   const reason = select([['', 'All reasons'], ...Object.entries(words.reasons).map(([code, [word]]) => [code, word])], query.get('reason') ?? '', { 'aria-label': 'Reason' })
+  const user = el('input', { type: 'search', autocomplete: 'off', spellcheck: 'false', 'aria-label': 'User', placeholder: 'All users', value: query.get('user') ?? '' })
+  const order = select([['newest', 'Newest first'], ['oldest', 'Oldest first']], query.get('order') ?? 'newest', { 'aria-label': 'Order' })
   const age = select(ages, query.get('from') || query.get('to') ? 'own' : query.get('age') ?? '', { 'aria-label': 'When they died' })
   const from = el('input', { type: 'datetime-local', 'aria-label': 'Died from', step: 1, value: local(query.get('from')) })
   const to = el('input', { type: 'datetime-local', 'aria-label': 'Died before', step: 1, value: local(query.get('to')) })
@@ -49,7 +51,7 @@ export default function dead({ query, every, onStatus, signal, keys }) {
   const total = el('p', { class: 'lead' })
   const rows = el('tbody', {})
   const all = el('input', { type: 'checkbox', 'aria-label': 'Select all on this page' })
-  const scroll = table('Dead letters', [[all, 'check'], 'Died', 'Destination', 'Type', 'Reason', ['Tries', 'n'], 'Delivery', 'Last answer'], rows)
+  const scroll = table('Dead letters', [[all, 'check'], 'Died', 'Destination', 'Type and event', 'Reason', ['Tries', 'n'], 'Delivery and user', 'Last answer'], rows)
   const empty = el('div', { class: 'empty', hidden: true })
   const wrong = el('div', { class: 'wrong' })
   const pages = pager(() => {
@@ -70,6 +72,7 @@ export default function dead({ query, every, onStatus, signal, keys }) {
     if (destination.value.trim()) f.destination = destination.value.trim()
     if (type.value) f.type = type.value
     if (reason.value) f.reason = reason.value
+    if (user.value.trim()) f.user = user.value.trim()
     if (age.value === 'own') {
       if (from.value) f.from = new Date(from.value).toISOString()
       if (to.value) f.to = new Date(to.value).toISOString()
@@ -77,7 +80,7 @@ export default function dead({ query, every, onStatus, signal, keys }) {
     return f
   }
 
-  const isFiltered = () => Boolean(destination.value || type.value || reason.value || age.value)
+  const isFiltered = () => Boolean(destination.value || type.value || reason.value || user.value || age.value)
 
   function apply() {
     own.hidden = age.value !== 'own'
@@ -88,11 +91,12 @@ export default function dead({ query, every, onStatus, signal, keys }) {
       search.set('age', age.value)
     }
     for (const [name, value] of Object.entries(f)) search.set(name, value)
+    if (order.value !== 'newest') search.set('order', order.value)
     history.replaceState(null, '', search.size > 0 ? `#/dead?${search}` : '#/dead')
     chosen.clear()
     pages.first()
   }
-  for (const control of [destination, type, reason, age, from, to]) control.addEventListener('change', apply)
+  for (const control of [destination, type, reason, user, age, from, to, order]) control.addEventListener('change', apply)
   own.hidden = age.value !== 'own'
 
   // load lists the page. A slow answer does not replace one that was asked for
@@ -103,7 +107,7 @@ export default function dead({ query, every, onStatus, signal, keys }) {
     const f = filter()
     try {
       const [list, { count: n }] = await Promise.all([
-        get('dead', { ...f, limit: page, after: pages.after() }, signal), get('dead/count', f, signal)])
+        get('dead', { ...f, order: order.value, limit: page, after: pages.after() }, signal), get('dead/count', f, signal)])
       if (mine !== asked) return
       replace(wrong)
       letters = list.dead
@@ -135,7 +139,7 @@ export default function dead({ query, every, onStatus, signal, keys }) {
   }
 
   function everything() {
-    destination.value = type.value = reason.value = age.value = ''
+    destination.value = type.value = reason.value = user.value = age.value = ''
     apply()
   }
 
@@ -151,10 +155,10 @@ export default function dead({ query, every, onStatus, signal, keys }) {
       el('td', { class: 'check' }, check),
       el('td', { class: 'when' }, time(letter.died)),
       el('td', { class: 'to', title: letter.destination }, destinationLink(letter.destination)),
-      el('td', { class: 'type' }, letter.type),
+      el('td', { class: 'type' }, letter.type, letter.event && el('small', {}, letter.event)),
       el('td', { class: 'why', title: words.explain(letter.reason) }, words.reason(letter.reason)),
       el('td', { class: 'n' }, letter.tries),
-      el('th', { scope: 'row', class: 'mono' }, el('button', { type: 'button', class: 'as-link', onclick: () => inspect(letter) }, letter.id)),
+      el('th', { scope: 'row', class: 'mono' }, el('button', { type: 'button', class: 'as-link', onclick: () => inspect(letter) }, letter.id), letter.user && el('small', {}, letter.user)),
       el('td', { class: 'detail' }, last ? [last.status > 0 && el('b', {}, last.status, ' '), last.error || last.answer || ''] : ''))
   }
 
@@ -245,7 +249,7 @@ export default function dead({ query, every, onStatus, signal, keys }) {
     title: 'Dead letters',
     node: el('div', {},
       el('div', { class: 'head' }, el('div', {}, el('h1', {}, 'Dead letters'), total), el('div', { class: 'actions' }, discardButton, replayButton)),
-      el('div', { class: 'filters', role: 'search' }, destination, offered, type, reason, age, own),
+      el('div', { class: 'filters', role: 'search' }, destination, offered, type, reason, user, age, own, order),
       wrong,
       el('section', { class: 'panel flush', 'aria-label': 'Dead letters' }, scroll, empty, pages.node)),
   }

@@ -1,9 +1,9 @@
 // One destination: what happens to its deliveries over time, and why.
-import { get, segment } from '../api.js'
+import { get, post, segment } from '../api.js'
 import { chart } from '../chart.js'
-import { el, keyed, replace, text } from '../dom.js'
-import { compact, count, moment, rate, since, soon, span } from '../format.js'
-import { bars, deliveryRoute, figure, panel, pill, segmented, table, time, updatePill } from '../parts.js'
+import { el, keyed, replace, say, text } from '../dom.js'
+import { compact, count, moment, plural, rate, since, soon, span } from '../format.js'
+import { bars, confirm, deliveryRoute, figure, notice, panel, pill, problem, segmented, table, time, updatePill } from '../parts.js'
 import * as words from '../words.js'
 import { pauseButton, saidBy, steps, sum, whenLine } from './destinations.js'
 
@@ -13,7 +13,9 @@ export default function destination({ destination: id, every, signal, keys }) {
   const when = el('span', {})
   const failure = el('div', { class: 'notice failure', hidden: true })
   const toggle = pauseButton(id, signal, show)
-  keys({ p: ['Pause or resume', toggle.toggle] })
+  const now = el('button', { type: 'button', class: 'primary', hidden: true, onclick: () => change('retry') }, 'Retry now')
+  const changed = el('div', {})
+  keys({ p: ['Pause or resume', toggle.toggle], r: ['Retry now', () => { if (!now.hidden) change('retry') }] })
 
   const went = figure('Delivered', 'ok')
   const waits = figure('Waiting', 'wait')
@@ -53,6 +55,39 @@ export default function destination({ destination: id, every, signal, keys }) {
   const none = el('p', { class: 'none', hidden: true }, 'Nothing has happened yet. ', el('a', { href: `#/test?destination=${encodeURIComponent(id)}` }, 'Send it a sample'), '.')
   const recent = table('Latest events', ['Time', 'What', 'Type', 'Delivery', 'Detail'], rows)
 
+  // What waits, the first that is due first.
+  const queue = el('tbody', {})
+  const nothing = el('p', { class: 'none', hidden: true }, 'Nothing waits.')
+  const queued = table('What waits', ['Due', 'Type', 'Delivery', ['Tries', 'n'], 'Last answer'], queue)
+  const drop = el('button', { type: 'button', class: 'small', hidden: true, onclick: discard }, 'Discard all…')
+  const queuePanel = panel('What waits', { actions: drop }, queued, nothing)
+  async function refreshQueue() {
+    const { waiting } = await get('waiting', { destination: id, limit: 10 }, signal)
+    drop.hidden = queued.hidden = waiting.length === 0
+    nothing.hidden = waiting.length > 0
+    keyed(queue, waiting, (d) => JSON.stringify([d.source, d.id, d.due, d.tries]), (d) => ({ node: waitingRow(id, d) }))
+  }
+
+  // change retries or discards what waits, and says how much it was.
+  async function change(how) {
+    now.disabled = drop.disabled = true
+    try {
+      const { changed: n, claimed } = await post(`waiting/${how}`, { destination: id }, signal)
+      const told = [how === 'retry' ? n > 0 ? `${plural(n, 'delivery', 'deliveries')} due now` : 'Nothing waits for a later time' : `${plural(n, 'delivery', 'deliveries')} discarded`,
+        claimed > 0 && `${count(claimed)} being attempted`].filter(Boolean).join(', ')
+      replace(changed, el('p', { class: 'note' }, `${told}.`))
+      say(told)
+      await refreshQueue()
+    } catch (error) {
+      if (!signal.aborted) replace(changed, notice(problem(error)))
+    }
+    now.disabled = drop.disabled = false
+  }
+
+  async function discard() {
+    if (await confirm(`Discard what waits for ${id}?`, 'It is neither delivered nor kept, and cannot be brought back. What is being attempted is left.', 'Discard')) change('discard')
+  }
+
   // Counting the dead letters of one destination takes longer the more there are in
   // the store: it is done at most for a fiftieth of the time.
   let given = 0
@@ -89,6 +124,7 @@ export default function destination({ destination: id, every, signal, keys }) {
       d.held?.until && `${d.held.hold === 'failing' ? 'Tried' : 'Looked up'} again ${soon(d.held.until)}.`].filter(Boolean).join(' '))
     showFailure(d, h.tone)
     toggle.update(d)
+    now.hidden = d.paused || d.state === 'unknown' || d.waiting === 0
     went.update(compact(d.delivered), '', `since the start; ${rate(d.rates.delivered)}/s now`)
     waits.update(compact(d.waiting), '', d.oldest ? `oldest due ${since(d.oldest)} ago` : `${count(d.inFlight)} in flight`)
     next.update(d.next && !d.paused ? soon(d.next) : '–', '', d.paused ? 'once it is resumed' : d.next ? moment(d.next) : 'nothing to do')
@@ -116,6 +152,7 @@ export default function destination({ destination: id, every, signal, keys }) {
   every(1_000, async () => show(await get(`destinations/${segment(id)}`, {}, signal)))
   every(1_000, refreshSeries)
   every(1_000, countDead)
+  every(2_000, refreshQueue)
   every(2_000, async () => {
     const { events } = await get('events', { destination: id, limit: 20 }, signal)
     none.hidden = events.length > 0
@@ -129,12 +166,13 @@ export default function destination({ destination: id, every, signal, keys }) {
       el('div', { class: 'head' },
         el('div', {}, el('nav', { class: 'crumbs', 'aria-label': 'Path' }, el('a', { href: '#/destinations' }, 'Destinations')),
           el('h1', {}, id, ' ', state), why),
-        el('div', { class: 'actions' }, el('a', { class: 'button', href: `#/test?destination=${encodeURIComponent(id)}` }, 'Send a sample'), toggle.node)),
-      failure,
+        el('div', { class: 'actions' }, el('a', { class: 'button', href: `#/test?destination=${encodeURIComponent(id)}` }, 'Send a sample'), toggle.node, now)),
+      failure, changed,
       el('div', { class: 'figures' }, went.node, waits.node, next.node, again.node, died.node, speed.node),
       panel('Deliveries', { actions: ranges }, flow.node),
       el('div', { class: 'pair' }, panel('Waiting', {}, backlog.node), panel('Latency', { note: 'of requests' }, latency.node)),
       el('div', { class: 'pair' }, panel('Why requests fail', { note: 'last hour' }, errors.node), panel('Why deliveries died', { note: 'since the start' }, dead.node)),
+      queuePanel,
       panel('Latest events', { actions: el('a', { href: `#/events?destination=${encodeURIComponent(id)}` }, 'Watch live') }, recent, none),
       panel('Settings', { note: 'from the configuration' }, facts)),
   }
@@ -148,6 +186,15 @@ function eventRow(e) {
     el('td', {}, e.type),
     el('th', { scope: 'row', class: 'mono' }, el('a', { href: deliveryRoute(e.destination, e) }, e.id)),
     el('td', { class: 'detail' }, detail(e)))
+}
+
+function waitingRow(destination, d) {
+  return el('tr', {},
+    el('td', { class: 'when' }, time(d.due)),
+    el('td', {}, d.type, d.event && el('small', {}, d.event)),
+    el('th', { scope: 'row', class: 'mono' }, el('a', { href: deliveryRoute(destination, d) }, d.id), d.user && el('small', {}, d.user)),
+    el('td', { class: 'n' }, d.tries),
+    el('td', { class: 'detail' }, d.last ? [d.last.status > 0 && el('b', {}, d.last.status, ' '), d.last.error || d.last.answer || ''] : ''))
 }
 
 // detail says the rest of an event in one line.
