@@ -1,5 +1,6 @@
-// Package rostertest is what an audience.Roster has to pass: cases for the sentences of its
-// contract, random operations compared with a model, and syncs that crash or run on two nodes.
+// Package rostertest tests an audience.Roster: with cases for the sentences of its contract,
+// with random operations that are compared with a model, and with syncs that crash or run on
+// two nodes.
 //
 //	func TestRoster(t *testing.T) {
 //		rostertest.Run(t, open, rostertest.Traits{Durable: true})
@@ -31,11 +32,11 @@ type Store interface {
 	Close() error
 }
 
-// Open opens the store that is kept in dir, which is new, or was opened before. It fails the
-// test if it cannot.
+// Open opens the store in dir, a folder that is empty or was opened before. If it cannot, it
+// fails the test.
 type Open = func(t testing.TB, dir string) Store
 
-// Traits says what a store is.
+// Traits says what a store can do.
 type Traits struct {
 	// Durable: what was stored is there when the same folder is opened again.
 	Durable bool
@@ -45,7 +46,7 @@ type Traits struct {
 	Share bool
 }
 
-// A kit is what a case works with.
+// A kit has the store and the test of a case.
 type kit struct {
 	*testing.T
 	ctx    context.Context
@@ -334,7 +335,7 @@ func limits(k *kit) {
 
 func many(k *kit) {
 	var users []string
-	for i := range 2500 { // more than a store reads at once
+	for i := range 2500 { // more than one page of a store
 		users = append(users, fmt.Sprintf("%x-%s", i*i, strings.Repeat("u", 200)))
 	}
 	k.begin("vip", 1)

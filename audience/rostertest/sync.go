@@ -16,13 +16,13 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// A change is one that was announced.
+// A change is an announced change of one user.
 type change struct {
 	id, user string
 	member   bool
 }
 
-// A recorder is a forwarder that keeps what it is given in memory.
+// A recorder is a forwarder that keeps its events in memory.
 type recorder struct {
 	mu   sync.Mutex
 	told []change
@@ -30,7 +30,7 @@ type recorder struct {
 
 // Announce implements audience.Forwarder.
 func (r *recorder) Announce(_ context.Context, _ []string, events ...event.Event) error {
-	runtime.Gosched() // let another node do something
+	runtime.Gosched() // let the other node run
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range events {
@@ -51,8 +51,9 @@ func (r *recorder) Announce(_ context.Context, _ []string, events ...event.Event
 	return nil
 }
 
-// check compares what was announced with the members: each joined once more often than it
-// left. It returns the changes that were announced before, each time.
+// check compares the announced changes with the members: each member joined once more often
+// than it left, and each other user as often. It returns the changes that were announced again,
+// once for each repetition.
 func (r *recorder) check(k *kit, members []string) (again []change) {
 	k.Helper()
 	times := make(map[change]int)
@@ -83,11 +84,11 @@ func (r *recorder) check(k *kit, members []string) (again []change) {
 
 var errCrash = errors.New("rostertest: crash")
 
-// crashing ends a sync at one of its calls, before it or after it.
+// crashing is a forwarder and a Roster that end a sync before or after one of their calls.
 type crashing struct {
 	audience.Roster
 	*recorder
-	countdown int // of the points until the crash
+	countdown int // how many points are left until the crash
 	calls     []string
 }
 
@@ -102,7 +103,7 @@ func (c *crashing) at(call string) error {
 	return nil
 }
 
-// around runs a call with a point for a crash before it and another one after it.
+// around makes a call, with a point for a crash before it and one after it.
 func (c *crashing) around(call string, do func() error) error {
 	err := c.at("before " + call)
 	if err == nil {
@@ -156,7 +157,7 @@ func (k *kit) sync(a *audience.Announcer, destination string, members ...string)
 	return err
 }
 
-// crash ends a sync at each of its points, and syncs again with other members.
+// crash ends a sync at each point in turn, and syncs again with other members.
 func crash(k *kit) {
 	for point := 1; ; point++ {
 		destination, told := fmt.Sprintf("crm %02d", point), new(recorder)
@@ -172,7 +173,7 @@ func crash(k *kit) {
 			k.Fatalf("a crash %s: %v", c.calls[len(c.calls)-1], err)
 		}
 		k.restart()
-		// c leaves, f joins, and whoever was in flight changes again: d and a.
+		// c leaves and f joins. d and a, if they were in flight, change back.
 		if err := k.sync(audience.New(told, k.s), destination, "a", "b", "e", "f"); err != nil {
 			k.Fatal(err)
 		}
@@ -180,7 +181,7 @@ func crash(k *kit) {
 		k.diff("Members", []string{"a", "b", "e", "f"}, members)
 		again := told.check(k, members)
 		last := c.calls[len(c.calls)-1]
-		// Only what was announced and not confirmed is announced again.
+		// Only changes that were announced and not confirmed are announced again.
 		var want []string
 		if last == "after Announce" || last == "before Confirm" {
 			if want = []string{"d", "e"}; slices.Contains(c.calls, "before Leave") {
@@ -195,7 +196,7 @@ func crash(k *kit) {
 	}
 }
 
-// nodes has two nodes sync the same audience at the same time.
+// nodes lets two nodes sync the same audience at the same time.
 func nodes(k *kit) {
 	other := k.s
 	if k.traits.Share {
