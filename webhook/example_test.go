@@ -3,11 +3,14 @@ package webhook_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"time"
 
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
@@ -120,6 +123,38 @@ func ExampleForwarder_ReplayAll() {
 	// Output:
 	// m1 refused 410
 	// replayed 1 <nil>
+	// received m1
+}
+
+// A store with a history has what was delivered, for when a receiver has lost it.
+func ExampleForwarder_Resend() {
+	ctx := context.Background()
+	folder, err := os.MkdirTemp("", "")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(folder)
+	queue, err := filequeue.Open(folder, filequeue.Config{HistoryAge: 7 * 24 * time.Hour})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer queue.Close()
+	forwarder, acme, stop := started(queue)
+	forwarder.Forward(ctx, "acme", &analytics.Track{UserId: "u1", Event: "Paid", MessageId: "m1"})
+	acme.Wait(ctx, 1)
+	stop()
+
+	forwarder, acme, stop = started(queue)
+	defer stop()
+	for n, err := range forwarder.Resend(ctx, webhook.DeliveredFilter{Destination: "acme", User: "u1"}) {
+		fmt.Println("sent again", n, err)
+	}
+	requests, _ := acme.Wait(ctx, 1)
+	fmt.Println("received", requests[0].JSON["messageId"])
+	// Output:
+	// sent again 1 <nil>
 	// received m1
 }
 

@@ -79,6 +79,8 @@ func TestAdminCommands(t *testing.T) {
 		"POST /api/v1/destinations/a%2Fb/pause":                          v.Destinations.Destinations[0],
 		"POST /api/v1/destinations/acme/resume":                          v.Destinations.Destinations[0],
 		"GET /api/v1/waiting":                                            api.Waiting{Waiting: []api.WaitingDelivery{{ID: "m1", Event: "A\x1bB", Type: "track", Due: at, Tries: 2, Last: &letter.Attempts[0]}}},
+		"GET /api/v1/delivered":                                          api.Delivered{Delivered: []api.DeliveredDelivery{{Key: "0a", Destination: "acme", ID: "m1", User: "u1", Event: "A\x1bB", Type: "track", Delivered: at}}},
+		"POST /api/v1/delivered/resend":                                  ended(api.Progress{Done: 2}),
 		"POST /api/v1/waiting/retry":                                     api.Changed{Changed: 2, Claimed: 1},
 		"POST /api/v1/waiting/discard":                                   api.Changed{},
 		"GET /api/v1/dead":                                               api.Dead{Dead: []api.DeadLetter{letter, letter}},
@@ -138,6 +140,12 @@ func TestAdminCommands(t *testing.T) {
 		{name: "waiting discard asks", args: []string{"waiting", "discard", "acme"}, status: 2, stderr: `discard all that waits for acme\? Nobody can be asked here: say --yes`, asked: []string{}},
 		{name: "waiting discard", args: []string{"waiting", "discard", "acme", "--user", "u1", "--yes"}, status: 3, stderr: `nothing that is selected waits`,
 			asked: []string{`POST /api/v1/waiting/discard {"destination":"acme","user":"u1"}`}},
+
+		{name: "delivered ls", args: []string{"delivered", "ls", "--user", "u1"}, stdout: `(?s)DESTINATION.*\n *1h30m ago +acme +track +A\\x1bB +u1 +m1\n$`,
+			asked: []string{"GET /api/v1/delivered?limit=500&user=u1"}},
+		{name: "delivered resend", args: []string{"delivered", "resend", "--id", "m1"}, stdout: `^2 deliveries sent again\n$`, asked: []string{`POST /api/v1/delivered/resend {"id":"m1"}`}},
+		{name: "delivered resend of all", args: []string{"delivered", "resend"}, status: 2, stderr: `want flags that select, or --all`, asked: []string{}},
+		{name: "delivered resend asks", args: []string{"delivered", "resend", "--all"}, status: 2, stderr: `send again all that is selected\? Nobody can be asked here: say --yes`, asked: []string{}},
 
 		{name: "dead ls", args: []string{"dead", "ls", "--destination", "acme", "--type", "track", "--reason", "refused"},
 			stdout: `^KEY +DIED  DESTINATION  TYPE   REASON   TRIES  ID  LAST ANSWER\n0019c5  1h30m ago  acme +track  refused +1  m1  400 no\\x1b\]0;x\\a such\n0019c5 `,

@@ -80,21 +80,28 @@ func deadFilter(o *options) func(now time.Time) (api.DeadFilter, error) {
 	to := o.text("to", "", "only those that died before this `time`")
 	return func(now time.Time) (api.DeadFilter, error) {
 		filter := api.DeadFilter{Destination: *destination, Type: *kind, Reason: *reason, User: *user}
-		for _, bound := range []struct {
-			flag, text string
-			to         **time.Time
-		}{{"--from", *from, &filter.From}, {"--to", *to, &filter.To}} {
-			if bound.text == "" {
-				continue
-			}
-			t, err := parseTime(bound.text, now)
-			if err != nil {
-				return filter, usagef("%s: %q: %v", bound.flag, bound.text, err)
-			}
-			*bound.to = &t
-		}
-		return filter, nil
+		var err error
+		filter.From, filter.To, err = parseBounds(*from, *to, now)
+		return filter, err
 	}
+}
+
+// parseBounds parses the values of --from and --to, which may be empty.
+func parseBounds(from, to string, now time.Time) (first, end *time.Time, err error) {
+	for _, bound := range []struct {
+		flag, text string
+		to         **time.Time
+	}{{"--from", from, &first}, {"--to", to, &end}} {
+		if bound.text == "" {
+			continue
+		}
+		t, err := parseTime(bound.text, now)
+		if err != nil {
+			return nil, nil, usagef("%s: %q: %v", bound.flag, bound.text, err)
+		}
+		*bound.to = &t
+	}
+	return first, end, nil
 }
 
 func listDead(o *options) action {

@@ -137,7 +137,7 @@ func TestRestartKeys(t *testing.T) {
 	changed.Drain++
 	changed.Grace++
 	changed.Admin.Listen, changed.Admin.Token = "x", "x"
-	changed.Webhooks.Name, changed.DeadLetters.MaxAge, changed.Limits.Memory = "x", 1, 1
+	changed.Webhooks.Name, changed.DeadLetters.MaxAge, changed.History.MaxAge, changed.Limits.Memory = "x", 1, 1, 1
 	changed.Log.Format, changed.Log.Level, changed.Log.Access = "x", -1, 1
 	changed.Metrics, changed.Tracing.Endpoint = false, "x"
 	restart := changed.NeedRestart(old)

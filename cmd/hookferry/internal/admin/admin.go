@@ -136,6 +136,8 @@ func (h *Handler) routes() []route {
 		{"GET", api.EventsPath, h.events},
 		{"GET", api.LivePath, h.live},
 		{"GET", api.StoryPath, h.story},
+		{"GET", api.DeliveredPath, delivered{h}.list},
+		{"POST", api.ResendPath, delivered{h}.resend},
 		{"GET", api.DeadPath, h.dead},
 		{"GET", api.DeadCountPath, h.countDead},
 		{"GET", api.DeadLetterPath, h.deadLetter},

@@ -25,8 +25,10 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
 	"github.com/hookferry/analytics/internal/memnet"
+	"github.com/hookferry/analytics/internal/simdisk"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/memqueue"
 )
 
@@ -134,6 +136,13 @@ func newServerOn(t testing.TB, n network, edit func(*config.Settings), change fu
 	app.Name, app.Keys, app.Destinations = "app", []signature.Secret{"app-write-key"}, []string{"crm"}
 	settings.Sources = []config.Source{web, app}
 	edit(settings)
+	if age := settings.History.MaxAge; age != 0 {
+		s.store.Close()
+		var err error
+		if s.store, err = filequeue.OpenOn(simdisk.New(1), filequeue.Config{HistoryAge: age}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if err := settings.Complete(); err != nil {
 		t.Fatal(err)
 	}

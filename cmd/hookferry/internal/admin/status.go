@@ -23,7 +23,7 @@ func (h *Handler) status(w http.ResponseWriter, r *http.Request) error {
 		Started: *node.Started,
 		Now:     time.Now().UTC(),
 		Ready:   h.config.Ready(),
-		Config:  api.Config{File: settings.Path, Loaded: settings.Loaded.UTC(), Error: settings.Error, Restart: settings.Restart},
+		Config:  api.Config{File: settings.Path, Loaded: settings.Loaded.UTC(), Error: settings.Error, Restart: settings.Restart, History: settings.History.MaxAge != 0},
 		Send:    h.config.Send,
 		Calls:   h.config.Calls(),
 		Totals: api.Totals{

@@ -26,6 +26,8 @@ const (
 	EventsPath         = "/api/v1/events"                                                  // GET ?limit= and those of EventFilter: Events
 	LivePath           = "/api/v1/events/live"                                             // GET ?after= a seq, and those of EventFilter: a stream of Live
 	StoryPath          = "/api/v1/story"                                                   // GET ?destination=&id=[&source=]: Story
+	DeliveredPath      = "/api/v1/delivered"                                               // GET ?limit=&after= and those of DeliveredFilter: Delivered
+	ResendPath         = "/api/v1/delivered/resend"                                        // POST DeliveredFilter: a stream of Progress
 	DeadPath           = "/api/v1/dead"                                                    // GET ?limit=&after= and those of DeadFilter: Dead
 	DeadCountPath      = "/api/v1/dead/count"                                              // GET, those of DeadFilter: Count
 	DeadLetterPath     = "/api/v1/dead/{key}"                                              // GET: DeadLetter
@@ -144,6 +146,8 @@ type Config struct {
 	Error string `json:"error,omitempty"`
 	// Restart names the keys whose newest values count after a restart only.
 	Restart []string `json:"restart,omitempty"`
+	// History reports whether what was delivered is kept.
+	History bool `json:"history,omitempty"`
 }
 
 // Send says how 'hookferry send' on the server's machine reaches it.
@@ -502,6 +506,36 @@ type DeadFilter struct {
 	From        *time.Time `json:"from,omitempty"`
 	To          *time.Time `json:"to,omitempty"`
 	Order       string     `json:"order,omitempty"`
+}
+
+// A DeliveredFilter selects of what was delivered and is kept: as parameters, and as a body. Empty
+// fields select all. From is not before, To is before.
+type DeliveredFilter struct {
+	Destination string     `json:"destination,omitempty"`
+	ID          string     `json:"id,omitempty"`
+	User        string     `json:"user,omitempty"`
+	From        *time.Time `json:"from,omitempty"`
+	To          *time.Time `json:"to,omitempty"`
+}
+
+// Delivered is a page of what was delivered and is kept, the latest first.
+type Delivered struct {
+	Delivered []DeliveredDelivery `json:"delivered"`
+	// After continues the listing, "" at its end.
+	After string `json:"after,omitempty"`
+}
+
+// A DeliveredDelivery was delivered, and is kept.
+type DeliveredDelivery struct {
+	Key         string    `json:"key"`
+	Destination string    `json:"destination"`
+	ID          string    `json:"id"` // these as of an Event
+	Source      string    `json:"source,omitempty"`
+	User        string    `json:"user,omitempty"`
+	Event       string    `json:"event,omitempty"`
+	Type        string    `json:"type"`
+	Accepted    time.Time `json:"accepted"`
+	Delivered   time.Time `json:"delivered"`
 }
 
 // Dead is a page of dead letters, in the order they died or the opposite one.

@@ -169,6 +169,16 @@ func (c *Client) DiscardWaiting(ctx context.Context, filter WaitingFilter) (Chan
 	return askWithin[Changed](ctx, eraseTimeout, c, http.MethodPost, WaitingDiscardPath, nil, filter)
 }
 
+// Delivered asks for what was delivered, is kept and the filter selects, page by page.
+func (c *Client) Delivered(ctx context.Context, filter DeliveredFilter) iter.Seq2[DeliveredDelivery, error] {
+	return pages(ctx, c, DeliveredPath, filter.values(), func(p Delivered) ([]DeliveredDelivery, string) { return p.Delivered, p.After })
+}
+
+// Resend has what was delivered sent again, and tells how far it is, as Replay does.
+func (c *Client) Resend(ctx context.Context, filter DeliveredFilter) iter.Seq2[Progress, error] {
+	return progressOf(lines[Progress](ctx, c, http.MethodPost, ResendPath, nil, jsonType, encoded(filter), nil))
+}
+
 // Dead asks for the dead letters that the filter selects, page by page.
 func (c *Client) Dead(ctx context.Context, filter DeadFilter) iter.Seq2[DeadLetter, error] {
 	return pages(ctx, c, DeadPath, filter.values(), func(p Dead) ([]DeadLetter, string) { return p.Dead, p.After })
@@ -306,9 +316,18 @@ func (f WaitingFilter) values() url.Values {
 	return values(map[string]string{ParamDestination: f.Destination, ParamID: f.ID, ParamUser: f.User, ParamEvent: f.Event})
 }
 
+func (f DeliveredFilter) values() url.Values {
+	return within(values(map[string]string{ParamDestination: f.Destination, ParamID: f.ID, ParamUser: f.User}), f.From, f.To)
+}
+
 func (f DeadFilter) values() url.Values {
 	v := values(map[string]string{ParamDestination: f.Destination, ParamType: f.Type, ParamReason: f.Reason, ParamUser: f.User, ParamOrder: f.Order})
-	for name, t := range map[string]*time.Time{ParamFrom: f.From, ParamTo: f.To} {
+	return within(v, f.From, f.To)
+}
+
+// within adds the bounds of a time that are not nil.
+func within(v url.Values, from, to *time.Time) url.Values {
+	for name, t := range map[string]*time.Time{ParamFrom: from, ParamTo: to} {
 		if t != nil {
 			v.Set(name, t.UTC().Format(time.RFC3339Nano))
 		}

@@ -81,6 +81,7 @@ func (s *Settings) NeedRestart(old *Settings) []string {
 		{"admin.tls", s.Admin.TLS == nil, old.Admin.TLS == nil},
 		{"webhooks", s.Webhooks, old.Webhooks},
 		{"deadLetters", s.DeadLetters, old.DeadLetters},
+		{"history", s.History, old.History},
 		{"limits", s.Limits, old.Limits},
 		{"log.format", s.Log.Format, old.Log.Format},
 		{"metrics", s.Metrics, old.Metrics},
@@ -148,6 +149,13 @@ func (c *checker) check() {
 	number(c, "webhooks.disableAfter", s.Webhooks.DisableAfter, 0, 8760*time.Hour)
 	number(c, "deadLetters.maxAge", s.DeadLetters.MaxAge, time.Minute, 87_600*time.Hour)
 	number(c, "deadLetters.maxBytes", s.DeadLetters.MaxBytes, 1<<20, 1<<40)
+	if s.History.MaxAge != 0 {
+		number(c, "history.maxAge", s.History.MaxAge, time.Minute, 87_600*time.Hour)
+	}
+	number(c, "history.maxBytes", s.History.MaxBytes, 1<<20, 1<<40)
+	if s.Queue.Shared() && s.History.MaxAge != 0 {
+		c.problem("history.maxAge", "is for the store in the data folder; with queue.url nothing that was delivered is kept")
+	}
 	number(c, "limits.connections", s.Limits.Connections, 1, 1_000_000)
 	number(c, "limits.connectionsPerAddress", s.Limits.ConnectionsPerAddress, 1, 1_000_000)
 	number(c, "limits.requestsPerAddress", s.Limits.RequestsPerAddress, 1, 1_000_000)

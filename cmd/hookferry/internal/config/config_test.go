@@ -88,6 +88,7 @@ admin:
   tls: {certificate: cert.pem, key: key.pem}
 webhooks: {name: N, disableAfter: 48h, allow: [10.0.0.0/8], proxy: "http://u:p@proxy:1"}
 deadLetters: {maxAge: 24h, maxBytes: 2GB}
+history: {maxAge: 48h, maxBytes: 3GB}
 limits: {connections: 1_000, connectionsPerAddress: 10, requestsPerAddress: 5, memory: 64MB, processMemory: 512MB, store: 1TB}
 log: {format: json, level: warn, access: 0}
 metrics: false
@@ -147,6 +148,7 @@ destinations:
 		Admin:       Admin{Listen: "0.0.0.0:8081", Token: "0123456789abcdef", TLS: &keyElsewhere},
 		Webhooks:    Webhooks{Name: "N", DisableAfter: 48 * time.Hour, Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Proxy: "http://u:p@proxy:1"},
 		DeadLetters: DeadLetters{MaxAge: 24 * time.Hour, MaxBytes: 2 << 30},
+		History:     History{MaxAge: 48 * time.Hour, MaxBytes: 3 << 30},
 		Limits:      Limits{Connections: 1000, ConnectionsPerAddress: 10, RequestsPerAddress: 5, Memory: 64 << 20, ProcessMemory: 512 << 20, Store: 1 << 40},
 		Log:         Log{Format: "json", Level: slog.LevelWarn},
 		Tracing:     Tracing{Endpoint: "http://otel:4318", Headers: map[string]signature.Secret{"A": "t0ken"}, Sample: 0.5, TrustClients: true},
@@ -305,7 +307,7 @@ func TestProblems(t *testing.T) {
 			"2:20: tls.certificate: want the path of a file",
 			"2:29: tls.key: reading the file: ",
 		}},
-		{"out of bounds", "grace: 2h\nlimits: {connections: 0, memory: 1KB, processMemory: 1MB, requestsPerAddress: 0}\nlog: {format: xml, access: -1}\ntracing: {sample: 2}\ndeadLetters: {maxAge: 1s, maxBytes: 2TB}\n" + minimal, []string{
+		{"out of bounds", "grace: 2h\nlimits: {connections: 0, memory: 1KB, processMemory: 1MB, requestsPerAddress: 0}\nlog: {format: xml, access: -1}\ntracing: {sample: 2}\ndeadLetters: {maxAge: 1s, maxBytes: 2TB}\nhistory: {maxAge: 1s, maxBytes: 1KB}\n" + minimal, []string{
 			"1:8: grace: 0s to 1h0m0s are allowed",
 			"2:23: limits.connections: 1 to 1000000 are allowed",
 			"2:34: limits.memory: 1MB to 1TB are allowed",
@@ -316,6 +318,11 @@ func TestProblems(t *testing.T) {
 			"4:19: tracing.sample: 0 to 1 are allowed",
 			"5:23: deadLetters.maxAge: 1m0s to 87600h0m0s are allowed",
 			"5:37: deadLetters.maxBytes: 1MB to 1TB are allowed",
+			"6:19: history.maxAge: 1m0s to 87600h0m0s are allowed",
+			"6:33: history.maxBytes: 1MB to 1TB are allowed",
+		}},
+		{"a history in a shared store", "queue: {url: 'postgres://u@a.example/b'}\nhistory: {maxAge: 1h}\n" + minimal, []string{
+			"2:19: history.maxAge: is for the store in the data folder; with queue.url nothing that was delivered is kept",
 		}},
 		{"addresses and URLs", "listen: '8080'\nbaseURL: ftp://x\nadmin: {listen: nowhere}\ntracing: {endpoint: otel:1}\nwebhooks: {name: 'a b', proxy: 'http://:x'}\n" + minimal, []string{
 			"1:9: listen: want an address such as :8080 or localhost:8080",

@@ -20,6 +20,7 @@ import (
 	"github.com/hookferry/analytics/collector"
 	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/filequeue"
 	"github.com/hookferry/analytics/webhook/natsqueue"
 	"github.com/hookferry/analytics/webhook/pgqueue"
 )
@@ -62,6 +63,7 @@ type Settings struct {
 	Admin        Admin         `yaml:"admin"`
 	Webhooks     Webhooks      `yaml:"webhooks"`
 	DeadLetters  DeadLetters   `yaml:"deadLetters"`
+	History      History       `yaml:"history"`
 	Limits       Limits        `yaml:"limits"`
 	Log          Log           `yaml:"log"`
 	Metrics      bool          `yaml:"metrics"` // Prometheus's, on the admin listener
@@ -153,6 +155,15 @@ type Webhooks struct {
 	DisableAfter time.Duration `yaml:"disableAfter"`
 	// Proxy is the URL of a proxy that makes all their connections, with http or socks5.
 	Proxy signature.Secret `yaml:"proxy"`
+}
+
+// History says what is kept of deliveries that were delivered, by the store in the data folder: the
+// oldest go first.
+type History struct {
+	// MaxAge is how long: 1m to ten years. Zero keeps none.
+	MaxAge time.Duration `yaml:"maxAge"`
+	// MaxBytes is how large all of it may be.
+	MaxBytes Size `yaml:"maxBytes"`
 }
 
 // DeadLetters bounds the deliveries that were given up: the oldest go first.
@@ -318,6 +329,7 @@ func Default() *Settings {
 		Admin:       Admin{Listen: "localhost:8081"},
 		Webhooks:    Webhooks{Name: webhook.DefaultServiceName, DisableAfter: 120 * time.Hour},
 		DeadLetters: DeadLetters{MaxAge: webhook.DefaultDeadMaxAge, MaxBytes: webhook.DefaultDeadMaxBytes},
+		History:     History{MaxBytes: filequeue.DefaultHistoryBytes},
 		Limits:      Limits{Connections: 10_000, ConnectionsPerAddress: 1_000, RequestsPerAddress: collector.DefaultMaxRequests},
 		Log:         Log{Format: "text", Access: 100},
 		Metrics:     true,

@@ -77,7 +77,9 @@ func openEmbedded(settings *config.Settings, logger *slog.Logger) (*store, error
 	if bound == 0 {
 		bound = defaultBound(settings.Data)
 	}
-	s, err := filequeue.Open(folder, filequeue.Config{Logger: logger, MaxBytes: bound})
+	s, err := filequeue.Open(folder, filequeue.Config{
+		Logger: logger, MaxBytes: bound, HistoryAge: settings.History.MaxAge, HistoryBytes: int64(settings.History.MaxBytes),
+	})
 	if err != nil {
 		err = fmt.Errorf("%s: %w", folder, err)
 		if errors.Is(err, filequeue.ErrDamaged) {

@@ -16,6 +16,7 @@ let server
 
 const endpoint = (where) => [{ url: receiver.url + where }]
 const configuration = () => ({
+  history: { maxAge: '1h' },
   sources: [
     { name: 'web', keys: ['web-key'], destinations: ['crm'] },
     { name: 'app', keys: ['app-key'], destinations: ['refuses/eu'] },
@@ -355,6 +356,12 @@ test('the story of a delivery has every attempt and the body', { timeout: limit 
   await up.getByRole('link', { name: 'The whole story' }).click()
   await up.getByText('Taken after 1 try.').waitFor()
   await up.getByRole('group', { name: 'Body of the webhook' }).getByText('"Up And Away"').waitFor()
+
+  // What was delivered is sent again.
+  const came = receiver.on('/crm')
+  await up.getByRole('button', { name: 'Send again' }).click()
+  await up.locator('.job').getByText('Sent again.').waitFor()
+  await until('it came again', () => receiver.on('/crm') === came + 1)
   await leave(up)
 
   const missing = await visit(browser, `${server.page}#/destinations/crm/deliveries/nothing`, { expected: [/404/] })

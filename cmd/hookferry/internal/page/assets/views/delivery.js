@@ -1,13 +1,22 @@
 // The whole story of one delivery.
-import { APIError, get } from '../api.js'
+import { APIError, get, work } from '../api.js'
 import { el, replace, text } from '../dom.js'
 import { plural, soon } from '../format.js'
+import { job } from '../jobs.js'
 import { pretty } from '../json.js'
 import { attempts, origin, panel, pill, route, time, updatePill } from '../parts.js'
 import * as words from '../words.js'
 import { discard, replay } from './dead.js'
 
-export default function delivery({ destination, id, query, every, signal }) {
+// resend sends a delivery again that was delivered and is kept.
+const resend = (destination, id) => job('Sending it again', async ({ onProgress, signal }) => {
+  const last = await work('delivered/resend', { body: { destination, id }, signal }, onProgress)
+  return last.done > 0 ? 'Sent again.' : 'It is not kept any more.'
+})
+
+export default function delivery({ destination, id, query, every, onStatus, signal }) {
+  let kept = false // what was delivered
+  onStatus((s) => { kept = s.config.history })
   const state = pill('', 'idle')
   const lead = el('p', { class: 'lead' })
   const facts = el('dl', { class: 'facts' })
@@ -40,7 +49,7 @@ export default function delivery({ destination, id, query, every, signal }) {
       : story.state === 'delivered' ? `Taken after ${tries}.`
         : story.due ? `${tries} so far; the next ${soon(story.due)}.` : 'It waits for its first try.')
     // What has not changed stays, with the focus and the selection in it.
-    const now = JSON.stringify(story)
+    const now = JSON.stringify([story, kept])
     if (now === seen) return
     seen = now
     replace(list, attempts(story.attempts, story.accepted))
@@ -49,7 +58,7 @@ export default function delivery({ destination, id, query, every, signal }) {
       fact('Ended', story.ended && time(story.ended, true)), fact('Due', story.due && time(story.due)),
       fact('Trace', story.traceparent && el('span', { class: 'mono' }, story.traceparent)))
     replace(body, story.body === undefined ? el('p', { class: 'none' }, 'The body is not kept.') : pretty(story.body, 'Body of the webhook'))
-    replace(actions, story.key && [
+    replace(actions, story.state === 'delivered' && kept && el('button', { type: 'button', class: 'primary', onclick: () => resend(destination, id) }, 'Send again'), story.key && [
       el('button', { type: 'button', class: 'primary', onclick: () => replay({ keys: [story.key] }, 1) }, 'Replay'),
       el('button', { type: 'button', onclick: () => discard({ keys: [story.key] }, 1) }, 'Discard…'),
     ])

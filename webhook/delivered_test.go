@@ -1,0 +1,86 @@
+package webhook_test
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/internal/simdisk"
+	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/filequeue"
+)
+
+// What was delivered is sent again with the same body and an ID of its own, and what was sent
+// again is not sent again with it.
+func TestResend(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.queue.Close()
+		var err error
+		if r.queue, err = filequeue.OpenOn(simdisk.New(1), filequeue.Config{HistoryAge: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		const secret = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5"
+		recv := r.network.Receiver("http://crm.example/", "")
+		r.start(webhook.Config{Destinations: []webhook.Destination{{
+			ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}, StandardSecrets: []signature.Secret{secret},
+		}}})
+		for _, id := range []string{"m1", "m2", "m3"} {
+			if err := r.Forward(t.Context(), "crm", &analytics.Track{UserId: "u1", Event: "Paid", MessageId: id}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+		}
+		resend := func(f webhook.DeliveredFilter) (n int) {
+			t.Helper()
+			for n, err = range r.Resend(t.Context(), f) {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			return n
+		}
+		for _, test := range []struct {
+			filter webhook.DeliveredFilter
+			want   int
+		}{{webhook.DeliveredFilter{MessageID: "m2"}, 1}, {webhook.DeliveredFilter{MessageID: "m2"}, 1}, {webhook.DeliveredFilter{User: "u2"}, 0}, {webhook.DeliveredFilter{Destination: "crm"}, 3}} {
+			if n := resend(test.filter); n != test.want {
+				t.Errorf("Resend(%+v) = %d, want %d", test.filter, n, test.want)
+			}
+		}
+		var got []any
+		ids := make(map[string]bool)
+		for _, req := range recv.Requests() {
+			got = append(got, req.JSON["messageId"])
+			ids[req.Header.Get("webhook-id")] = true
+		}
+		if diff := cmp.Diff([]any{"m1", "m2", "m3", "m2", "m2", "m3", "m2", "m1"}, got); diff != "" || len(ids) != len(got) {
+			t.Errorf("%d ids; received (-want +got):\n%s", len(ids), diff)
+		}
+		if s := r.Stats(); s.Accepted != 8 || s.Delivered != 8 {
+			t.Errorf("%d accepted, %d delivered, want 8", s.Accepted, s.Delivered)
+		}
+		if err := r.Shutdown(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for n, err := range r.Resend(t.Context(), webhook.DeliveredFilter{}) {
+			if n != 0 || !errors.Is(err, webhook.ErrClosed) {
+				t.Errorf("Resend after Shutdown yields %d, %v", n, err)
+			}
+		}
+	})
+	inBubble(t, func(t *testing.T, r *rig) { // a store without a History
+		r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}}}})
+		for n, err := range r.Resend(t.Context(), webhook.DeliveredFilter{}) {
+			if n != 0 || !errors.Is(err, webhook.ErrUnsupported) {
+				t.Errorf("Resend yields %d, %v, want ErrUnsupported", n, err)
+			}
+		}
+	})
+}
