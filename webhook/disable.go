@@ -26,6 +26,36 @@ type DisableObserver interface {
 	Disabled(Disabled)
 }
 
+// Enabled says that Resume has enabled a destination which the forwarder had disabled.
+type Enabled struct {
+	// Destination is its id.
+	Destination string
+	// Reason is why it was disabled, and Since when.
+	Reason Reason
+	Since  time.Time
+}
+
+// An EnableObserver is an Observer that is told of destinations which were disabled, and which
+// Resume enables, each once by the node whose Resume does so. It is not told of a pause that
+// ends. It is called before Resume returns.
+type EnableObserver interface {
+	Enabled(Enabled)
+}
+
+// enabled tells that the setting of a destination was removed, if it said that the forwarder
+// had disabled it.
+func (e *engine) enabled(destination string, setting []byte) {
+	var was pause
+	if err := json.Unmarshal(setting, &was); err != nil || was.Reason == "" {
+		return
+	}
+	e.config.Logger.Info("webhook: destination enabled, its deliveries are attempted again",
+		"destination", destination, "reason", string(was.Reason))
+	if e.observed != nil {
+		e.observed.enabled(Enabled{Destination: destination, Reason: was.Reason, Since: was.Since})
+	}
+}
+
 // outlived disables the destination of l if s, which failed, is the end of its time.
 func (w *worker) outlived(l *lane, s *Settlement) {
 	now := w.now()

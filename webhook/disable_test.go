@@ -15,13 +15,15 @@ import (
 // disabled is an observer of destinations that are disabled.
 type disabled struct {
 	webhook.Observer
-	all []webhook.Disabled
+	all     []webhook.Disabled
+	enabled []webhook.Enabled
 }
 
 func (*disabled) Accepted(webhook.Accepted)      {}
 func (*disabled) Attempted(webhook.Attempted)    {}
 func (*disabled) Ended(webhook.Ended)            {}
 func (d *disabled) Disabled(is webhook.Disabled) { d.all = append(d.all, is) }
+func (d *disabled) Enabled(is webhook.Enabled)   { d.enabled = append(d.enabled, is) }
 
 // A destination that is gone, or fails for too long, is disabled until Resume, also after a
 // restart. What waits is kept.
@@ -67,8 +69,9 @@ func TestDisable(t *testing.T) {
 				return
 			}
 			requests := recv.Requests()
-			if last := requests[len(requests)-1].Time; last.Sub(begin) < tt.after || last.Sub(begin) > tt.after+10*time.Minute {
-				t.Errorf("%s: the last attempt is after %v, want about %v", tt.name, last.Sub(begin), tt.after)
+			last := requests[len(requests)-1].Time.Sub(begin)
+			if last < tt.after || last > tt.after+10*time.Minute {
+				t.Errorf("%s: the last attempt is after %v, want about %v", tt.name, last, tt.after)
 			}
 			r.stop()
 			r.start(tt.config)
@@ -80,8 +83,20 @@ func TestDisable(t *testing.T) {
 				t.Errorf("%s: after a restart %d requests more, held %+v; want none, disabled", tt.name, len(recv.Requests())-len(requests), held)
 			}
 			recv.SetScript(webhooktest.Answer(200))
-			if err := r.Resume(t.Context(), "crm"); err != nil {
+			disabledAt := begin.Add(last).UTC().Truncate(time.Microsecond) // as the store keeps times
+			for range 2 {                                                  // the second has nothing to enable
+				if err := r.Resume(t.Context(), "crm"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := r.Pause(t.Context(), "crm"); err != nil {
 				t.Fatal(err)
+			}
+			if err := r.Resume(t.Context(), "crm"); err != nil { // a pause alone
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([]webhook.Enabled{{Destination: "crm", Reason: tt.reason, Since: disabledAt}}, observer.enabled); diff != "" {
+				t.Errorf("%s: what the observer is told of enabling (-want +got):\n%s", tt.name, diff)
 			}
 			time.Sleep(time.Hour)
 			synctest.Wait()

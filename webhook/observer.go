@@ -20,8 +20,8 @@ import (
 // What they are given holds no secrets, except what callers put into bodies. It is
 // valid during the call: they copy what they keep, and change nothing.
 //
-// Further interfaces have methods which an Observer may implement: DisableObserver, and what
-// later versions add.
+// Further interfaces have methods which an Observer may implement: DisableObserver,
+// EnableObserver, and what later versions add.
 type Observer interface {
 	// Accepted is called by Forward and ForwardEvents once events are durable, before they
 	// return. Under load the first attempts of these events may come before it.
@@ -119,6 +119,13 @@ func (o *observed) disabled(d Disabled) {
 	defer o.caught()
 	if of, ok := o.observer.(DisableObserver); ok {
 		of.Disabled(d)
+	}
+}
+
+func (o *observed) enabled(e Enabled) {
+	defer o.caught()
+	if of, ok := o.observer.(EnableObserver); ok {
+		of.Enabled(e)
 	}
 }
 

@@ -53,7 +53,9 @@ func (f *Forwarder) Resume(ctx context.Context, destination string) error {
 	name := pausePrefix + destination
 	for s, err := range f.config.Store.Settings(ctx, name) {
 		if err == nil && s.Name == name {
-			_, err = f.config.Store.Set(ctx, Setting{Name: name, Version: s.Version})
+			if _, err = f.config.Store.Set(ctx, Setting{Name: name, Version: s.Version}); err == nil {
+				f.enabled(destination, s.Value)
+			}
 		}
 		if err != nil && !errors.Is(err, ErrConflict) { // somebody has resumed it
 			return fmt.Errorf("webhook: resuming: %w", err)
