@@ -15,8 +15,11 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// audiences answers with a page of them.
-func (h *Handler) audiences(w http.ResponseWriter, r *http.Request) error {
+// audiences serves audiences and their members.
+type audiences struct{ *Handler }
+
+// list answers with a page of them.
+func (h audiences) list(w http.ResponseWriter, r *http.Request) error {
 	q := queryOf(r, api.ParamDestination, api.ParamQuery, api.ParamLimit, api.ParamAfter)
 	destination, part := q.text(api.ParamDestination), strings.ToLower(q.text(api.ParamQuery))
 	limit := q.number(api.ParamLimit, defaultPage, maxPage)
@@ -72,7 +75,7 @@ func audienceOf(a audience.Info) api.Audience {
 }
 
 // audience returns the audience of a name, or what is wrong with it.
-func (h *Handler) audience(destination, name string) (*audience.Audience, error) {
+func (h audiences) audience(destination, name string) (*audience.Audience, error) {
 	if err := h.known(destination); err != nil {
 		return nil, err
 	}
@@ -83,7 +86,7 @@ func (h *Handler) audience(destination, name string) (*audience.Audience, error)
 	return a, err
 }
 
-func (h *Handler) createAudience(w http.ResponseWriter, r *http.Request) error {
+func (h audiences) create(w http.ResponseWriter, r *http.Request) error {
 	if q := queryOf(r); q.err != nil {
 		return q.err
 	}
@@ -114,7 +117,7 @@ func (h *Handler) createAudience(w http.ResponseWriter, r *http.Request) error {
 
 // members downloads those of an audience. A download that fails on the way ends
 // without an end.
-func (h *Handler) members(w http.ResponseWriter, r *http.Request) error {
+func (h audiences) members(w http.ResponseWriter, r *http.Request) error {
 	if q := queryOf(r); q.err != nil {
 		return q.err
 	}
@@ -150,8 +153,8 @@ func (h *Handler) members(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// syncMembers makes the lines of an upload the members of an audience.
-func (h *Handler) syncMembers(w http.ResponseWriter, r *http.Request) error {
+// sync makes the lines of an upload the members of an audience.
+func (h audiences) sync(w http.ResponseWriter, r *http.Request) error {
 	if q := queryOf(r); q.err != nil {
 		return q.err
 	}

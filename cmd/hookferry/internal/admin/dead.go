@@ -41,8 +41,11 @@ func newestFirst(order string) (bool, error) {
 	return order == api.OrderNewest, nil
 }
 
-// dead answers with a page of dead letters.
-func (h *Handler) dead(w http.ResponseWriter, r *http.Request) error {
+// deadLetters serves what was given up: to look at, to deliver again, or to forget.
+type deadLetters struct{ *Handler }
+
+// list answers with a page of dead letters.
+func (h deadLetters) list(w http.ResponseWriter, r *http.Request) error {
 	q := queryOf(r, append(slices.Clone(deadParams), api.ParamOrder, api.ParamLimit, api.ParamAfter)...)
 	filter := deadFilter(q)
 	newest, err := newestFirst(q.text(api.ParamOrder))
@@ -71,7 +74,7 @@ func (h *Handler) dead(w http.ResponseWriter, r *http.Request) error {
 
 // badKey returns err, unless the store fails only because after is the key of
 // nothing.
-func (h *Handler) badKey(ctx context.Context, after string, err error) error {
+func (h deadLetters) badKey(ctx context.Context, after string, err error) error {
 	if after == "" {
 		return err
 	}
@@ -112,7 +115,7 @@ func deadLetter(d *webhook.DeadLetter, whole bool) api.DeadLetter {
 	return l
 }
 
-func (h *Handler) countDead(w http.ResponseWriter, r *http.Request) error {
+func (h deadLetters) count(w http.ResponseWriter, r *http.Request) error {
 	q := queryOf(r, deadParams...)
 	filter := deadFilter(q)
 	if q.err != nil {
@@ -125,7 +128,7 @@ func (h *Handler) countDead(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, api.Count{Count: n})
 }
 
-func (h *Handler) deadLetter(w http.ResponseWriter, r *http.Request) error {
+func (h deadLetters) one(w http.ResponseWriter, r *http.Request) error {
 	if q := queryOf(r); q.err != nil {
 		return q.err
 	}
@@ -136,16 +139,16 @@ func (h *Handler) deadLetter(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, deadLetter(&d, true))
 }
 
-func (h *Handler) replay(w http.ResponseWriter, r *http.Request) error {
+func (h deadLetters) replay(w http.ResponseWriter, r *http.Request) error {
 	return h.eachSelected(w, r, h.config.Forwarder.ReplaySeq, h.config.Forwarder.Replay)
 }
 
-func (h *Handler) discard(w http.ResponseWriter, r *http.Request) error {
+func (h deadLetters) discard(w http.ResponseWriter, r *http.Request) error {
 	return h.eachSelected(w, r, h.config.Forwarder.DiscardSeq, h.config.Forwarder.Discard)
 }
 
 // eachSelected does something with the dead letters of a Selection.
-func (h *Handler) eachSelected(w http.ResponseWriter, r *http.Request,
+func (h deadLetters) eachSelected(w http.ResponseWriter, r *http.Request,
 	byFilter func(context.Context, webhook.DeadFilter) iter.Seq2[int, error],
 	byKey func(context.Context, ...string) (int, error),
 ) error {
@@ -222,7 +225,7 @@ const (
 // story answers with what is known of a delivery: what the feed remembers and,
 // of one that is dead, what the store has. The id is a parameter, because it may be
 // any text: in a path, ".." would be the folder above.
-func (h *Handler) story(w http.ResponseWriter, r *http.Request) error {
+func (h deadLetters) story(w http.ResponseWriter, r *http.Request) error {
 	q := queryOf(r, api.ParamDestination, api.ParamID, api.ParamSource)
 	destination, id, source := q.required(api.ParamDestination), q.required(api.ParamID), q.text(api.ParamSource)
 	if q.err != nil {
@@ -239,7 +242,7 @@ func (h *Handler) story(w http.ResponseWriter, r *http.Request) error {
 	if told && s.Ended != nil {
 		filter.From = s.Ended.Add(-findBefore)
 	}
-	d, err := h.findDead(r.Context(), filter, source, id)
+	d, err := h.find(r.Context(), filter, source, id)
 	switch {
 	case err != nil:
 		return err
@@ -257,9 +260,9 @@ func (h *Handler) story(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, http.StatusOK, s)
 }
 
-// findDead returns the dead letter of a delivery, or nil if it is not found soon. The
+// find returns the dead letter of a delivery, or nil if it is not found soon. The
 // source and the id are as of Feed.Story.
-func (h *Handler) findDead(ctx context.Context, filter webhook.DeadFilter, source, id string) (*webhook.DeadLetter, error) {
+func (h deadLetters) find(ctx context.Context, filter webhook.DeadFilter, source, id string) (*webhook.DeadLetter, error) {
 	// The store keeps to the time, also where it comes upon nothing that the
 	// filter selects.
 	search, cancel := context.WithTimeout(ctx, findTime)

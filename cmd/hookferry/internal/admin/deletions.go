@@ -12,8 +12,11 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-// deletions asks for users to be deleted: those of a JSON, or one a line.
-func (h *Handler) deletions(w http.ResponseWriter, r *http.Request) error {
+// users has destinations delete users, and the store forget them.
+type users struct{ *Handler }
+
+// delete asks for users to be deleted: those of a JSON, or one a line.
+func (h users) delete(w http.ResponseWriter, r *http.Request) error {
 	if isType(r, api.LinesType) {
 		q := queryOf(r, api.ParamID, api.ParamSource+"*")
 		if q.err != nil {
@@ -25,7 +28,7 @@ func (h *Handler) deletions(w http.ResponseWriter, r *http.Request) error {
 		}
 		return h.upload(w, r, func(ctx context.Context, p *progress, in *lineReader) error {
 			line := 0
-			err := h.deleteUsers(ctx, d, in.lines(func(n int) { line = n }), p)
+			err := h.each(ctx, d, in.lines(func(n int) { line = n }), p)
 			return lineError(err, line)
 		})
 	}
@@ -50,12 +53,12 @@ func (h *Handler) deletions(w http.ResponseWriter, r *http.Request) error {
 	}
 	return h.work(w, r, func(ctx context.Context, p *progress) error {
 		p.expect(len(asked.Users))
-		return h.deleteUsers(ctx, d, audience.Users(slices.Values(asked.Users)), p)
+		return h.each(ctx, d, audience.Users(slices.Values(asked.Users)), p)
 	})
 }
 
 // erase removes what is stored of a user.
-func (h *Handler) erase(w http.ResponseWriter, r *http.Request) error {
+func (h users) erase(w http.ResponseWriter, r *http.Request) error {
 	if q := queryOf(r); q.err != nil {
 		return q.err
 	}
@@ -80,7 +83,7 @@ const (
 
 // deletion returns the deletion of an id, which "" makes up, that tells the
 // destinations of sources: of all if there are none.
-func (h *Handler) deletion(id string, sources []string) (audience.Deletion, error) {
+func (h users) deletion(id string, sources []string) (audience.Deletion, error) {
 	if id == "" {
 		id = "deletion-" + rand.Text()
 	}
@@ -110,7 +113,7 @@ func (h *Handler) deletion(id string, sources []string) (audience.Deletion, erro
 	return d, nil
 }
 
-// deleteUsers has destinations told of users, and counts them.
-func (h *Handler) deleteUsers(ctx context.Context, d audience.Deletion, users iter.Seq2[string, error], p *progress) error {
+// each has destinations told of users, and counts them.
+func (h users) each(ctx context.Context, d audience.Deletion, users iter.Seq2[string, error], p *progress) error {
 	return h.announcer.Delete(ctx, d, p.counting(users))
 }

@@ -17,8 +17,11 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// destinations answers with a page of them.
-func (h *Handler) destinations(w http.ResponseWriter, r *http.Request) error {
+// destinations serves destinations, and what became of their deliveries over time.
+type destinations struct{ *Handler }
+
+// list answers with a page of them.
+func (h destinations) list(w http.ResponseWriter, r *http.Request) error {
 	q := queryOf(r, api.ParamQuery, api.ParamSource, api.ParamState+"*", api.ParamSort, api.ParamLimit, api.ParamAfter)
 	part, source, states := q.text(api.ParamQuery), q.text(api.ParamSource), q.values[api.ParamState]
 	for _, state := range states {
@@ -35,7 +38,7 @@ func (h *Handler) destinations(w http.ResponseWriter, r *http.Request) error {
 	if q.err != nil {
 		return q.err
 	}
-	all, err := h.allDestinations(r.Context())
+	all, err := h.all(r.Context())
 	if err != nil {
 		return err
 	}
@@ -136,22 +139,22 @@ func matching(all []*destination, part string, settings *config.Settings, source
 	return all
 }
 
-func (h *Handler) destination(w http.ResponseWriter, r *http.Request) error {
+func (h destinations) one(w http.ResponseWriter, r *http.Request) error {
 	if q := queryOf(r); q.err != nil {
 		return q.err
 	}
-	return h.answerDestination(w, r, r.PathValue("destination"))
+	return h.answer(w, r, r.PathValue("destination"))
 }
 
-func (h *Handler) pause(w http.ResponseWriter, r *http.Request) error {
-	return h.changeDestination(w, r, h.config.Forwarder.Pause)
+func (h destinations) pause(w http.ResponseWriter, r *http.Request) error {
+	return h.change(w, r, h.config.Forwarder.Pause)
 }
 
-func (h *Handler) resume(w http.ResponseWriter, r *http.Request) error {
-	return h.changeDestination(w, r, h.config.Forwarder.Resume)
+func (h destinations) resume(w http.ResponseWriter, r *http.Request) error {
+	return h.change(w, r, h.config.Forwarder.Resume)
 }
 
-func (h *Handler) changeDestination(w http.ResponseWriter, r *http.Request, change func(context.Context, string) error) error {
+func (h destinations) change(w http.ResponseWriter, r *http.Request, change func(context.Context, string) error) error {
 	if q := queryOf(r); q.err != nil {
 		return q.err
 	}
@@ -162,7 +165,7 @@ func (h *Handler) changeDestination(w http.ResponseWriter, r *http.Request, chan
 	if err := change(r.Context(), id); err != nil {
 		return err
 	}
-	return h.answerDestination(w, r, id)
+	return h.answer(w, r, id)
 }
 
 // known refuses a destination that the settings have not.
@@ -173,8 +176,8 @@ func (h *Handler) known(id string) error {
 	return nil
 }
 
-func (h *Handler) answerDestination(w http.ResponseWriter, r *http.Request, id string) error {
-	all, err := h.allDestinations(r.Context())
+func (h destinations) answer(w http.ResponseWriter, r *http.Request, id string) error {
+	all, err := h.all(r.Context())
 	if err != nil {
 		return err
 	}
@@ -208,9 +211,9 @@ func (d *destination) has(part string) bool {
 	})
 }
 
-// allDestinations returns those of the settings, and those that are no longer
+// all returns those of the settings, and those that are no longer
 // there and that something waits for, in no order.
-func (h *Handler) allDestinations(ctx context.Context) ([]*destination, error) {
+func (h destinations) all(ctx context.Context) ([]*destination, error) {
 	stats, err := h.config.Forwarder.DestinationStats(ctx)
 	if err != nil {
 		return nil, err
@@ -266,7 +269,7 @@ func (d *destination) stateNow() string {
 }
 
 // tell returns all that is known of some destinations, in their order.
-func (h *Handler) tell(ctx context.Context, some []*destination) []api.Destination {
+func (h destinations) tell(ctx context.Context, some []*destination) []api.Destination {
 	list := make([]api.Destination, len(some))
 	by := make(map[string]*api.Destination, len(some))
 	stored := h.stored.get(ctx, h.config.Forwarder)
@@ -296,7 +299,7 @@ func (h *Handler) tell(ctx context.Context, some []*destination) []api.Destinati
 const namedSources = 10
 
 // whole is a destination without its sources.
-func (h *Handler) whole(of *destination) api.Destination {
+func (h destinations) whole(of *destination) api.Destination {
 	s := &of.stats
 	d := api.Destination{
 		ID:        of.id,
@@ -343,7 +346,7 @@ func (h *Handler) whole(of *destination) api.Destination {
 // ranges are the values of the parameter range.
 var ranges = map[string]int{"": feed.FiveMinutes, "5m": feed.FiveMinutes, "1h": feed.Hour, "24h": feed.Day}
 
-func (h *Handler) series(w http.ResponseWriter, r *http.Request) error {
+func (h destinations) series(w http.ResponseWriter, r *http.Request) error {
 	q := queryOf(r, api.ParamDestination, api.ParamRange)
 	id := q.text(api.ParamDestination)
 	length, ok := ranges[q.text(api.ParamRange)]
