@@ -19,6 +19,7 @@ export function chart({ label, series, show, height = 190, unit = () => '' }) {
   })
   const grid = svg('g', { class: 'grid' })
   const times = svg('g', { class: 'times' })
+  const peaks = svg('g', { class: 'times' })
   const lines = series.map((s) => ({
     ...s,
     on: true,
@@ -28,7 +29,7 @@ export function chart({ label, series, show, height = 190, unit = () => '' }) {
   }))
   const cross = svg('line', { class: 'cross', y1: above, y2: height - below })
   const cursor = svg('g', { visibility: 'hidden' }, cross, lines.map((l) => l.dot))
-  plot.append(grid, times, ...lines.map((l) => l.fill).filter(Boolean), ...lines.map((l) => l.path), cursor)
+  plot.append(grid, times, ...lines.map((l) => l.fill).filter(Boolean), ...lines.map((l) => l.path), peaks, cursor)
 
   const readout = el('div', { class: 'readout', hidden: true, 'aria-hidden': 'true' })
   const per = el('span', { class: 'note' })
@@ -69,14 +70,14 @@ export function chart({ label, series, show, height = 190, unit = () => '' }) {
     if (!data || width < 80) return
     const n = length()
     const shown = lines.filter((l) => l.on)
-    const most = Math.max(0, ...shown.flatMap((l) => data[l.key]).filter((v) => v != null))
-    const top = ceiling(most)
+    const highest = Array.from({ length: n }, (_, i) => Math.max(0, ...shown.map((l) => data[l.key][i] ?? 0)))
+    const top = ceiling(reach(highest))
     const levels = [0, 0.5, 1].map((part) => [part * top, show(part * top)])
     left = 14 + 6.6 * Math.max(...levels.map(([, label]) => label.length))
     const w = width - left - right
     const h = height - above - below
     x = (i) => left + (n > 1 ? (i / (n - 1)) * w : w)
-    y = (v) => above + h - (v / top) * h
+    y = (v) => above + h - (Math.min(v, top) / top) * h
 
     replace(grid, levels.map(([value, label]) => {
       const level = Math.round(y(value)) + 0.5
@@ -91,6 +92,14 @@ export function chart({ label, series, show, height = 190, unit = () => '' }) {
       const position = left + ((t - data.begin) / whole) * w
       if (position < left + 16 || position > width - right - 16) return null
       return svg('text', { x: position, y: height - 5, 'text-anchor': 'middle' }, every < 60e3 ? clock(t) : clock(t).slice(0, 5))
+    }))
+    // What is beyond the axis says how much it is, once for steps side by side.
+    replace(peaks, highest.map((v, i) => {
+      if (v <= top || highest[i - 1] > top) return null
+      let end = i
+      while (highest[end + 1] > top) end++
+      const edge = x(i) > width - right - 40
+      return svg('text', { x: x(i) + (edge ? -6 : 6), y: above + 9, 'text-anchor': edge ? 'end' : 'start' }, `↑ ${show(Math.max(...highest.slice(i, end + 1)))}`)
     }))
     for (const l of lines) {
       const d = l.on ? pathOf(l.area ? data[l.key] : busy(data[l.key]), x, y) : ''
@@ -182,6 +191,15 @@ function trimmed(from, keys) {
   const known = from.accepted.findIndex((v) => v != null)
   const first = Math.max(0, Math.min(known < 0 ? n : known, n - 61))
   return { begin: Date.parse(from.start) + first * from.step, step: from.step, ...Object.fromEntries(keys.map((k) => [k, from[k].slice(first, -1)])) }
+}
+
+// reach is how far the value axis goes: to the highest value, unless that is one of a few spikes
+// that would flatten all others.
+function reach(highest) {
+  const sorted = highest.toSorted((a, b) => a - b)
+  const most = sorted.at(-1) ?? 0
+  const usual = sorted[Math.floor(0.95 * (sorted.length - 1))] ?? 0
+  return sorted.length >= 20 && usual > 0 && most > 5 * usual ? 1.5 * usual : most
 }
 
 // ceiling is the end of the value axis: the next 1, 2, 4 or 10 of its size.

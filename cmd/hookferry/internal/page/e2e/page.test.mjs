@@ -107,6 +107,23 @@ test('charts are read by keyboard, by pointer and as a table', { timeout: limit 
   await leave(page)
 })
 
+test('a spike does not flatten a chart', { timeout: limit }, async () => {
+  const page = await visit(browser, server.page)
+  const n = 60
+  const values = (at) => Array.from({ length: n + 1 }, (_, i) => (i === at ? 5_000 : 8 + (i % 3)))
+  await page.route('**/api/v1/series?*', (route) => route.fulfill({ json: {
+    start: new Date(Date.now() - n * 1_000).toISOString(), step: 1_000,
+    ...Object.fromEntries(['accepted', 'delivered', 'retried', 'dead', 'waiting', 'p50', 'p99'].map((key) => [key, values(key === 'delivered' ? 30 : -1)])),
+  } }))
+  const chart = page.locator('.chart').first()
+  await chart.getByText(/^↑ 5/).waitFor()
+  assert.equal(await chart.getByText(/^↑/).count(), 1)
+  const heights = await chart.locator('.line[data-tone=in]').getAttribute('d').then((d) => [...d.matchAll(/ ([\d.]+)/g)].map((m) => Number(m[1])))
+  assert.ok(Math.min(...heights) < 120, `the others reach no higher than ${Math.min(...heights)} of 220`)
+  await page.unrouteAll({ behavior: 'ignoreErrors' })
+  await leave(page)
+})
+
 test('live events are filtered, paused, chosen and read', { timeout: limit }, async () => {
   const page = await visit(browser, `${server.page}#/events`)
   const options = page.locator('.event:not([hidden])')
