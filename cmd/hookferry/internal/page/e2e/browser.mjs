@@ -26,6 +26,9 @@ export async function visit(browser, url, { expected = [], bypassCSP = false, ..
   page.on('request', (request) => { if (!request.url().startsWith(new URL(url).origin) && !request.url().startsWith('blob:')) complain(`request to ${request.url()}`) })
   await page.exposeFunction('complain', complain)
   await page.addInitScript(() => {
+    // What goes away by itself after 10 s stays, as a busy machine may look later than that.
+    const { setTimeout } = window
+    window.setTimeout = (f, ms, ...rest) => setTimeout(f, ms === 10_000 ? 2 ** 31 - 1 : ms, ...rest)
     document.addEventListener('securitypolicyviolation', (e) => window.complain(`policy: ${e.violatedDirective} ${e.blockedURI}`))
   })
   await page.goto(url)

@@ -552,8 +552,8 @@ test('10,000 dead letters are replayed with a progress bar', { timeout: 4 * limi
   const page = await visit(browser, `${server.page}#/dead`)
   await page.getByRole('button', { name: 'Replay all 10,000' }).click()
   await page.getByRole('dialog').getByRole('button', { name: 'Replay' }).click()
-  const bar = page.getByRole('progressbar', { name: 'Replaying 10,000 dead letters' })
-  await bar.waitFor()
+  const bar = page.locator('progress[aria-label="Replaying 10,000 dead letters"]')
+  await bar.waitFor({ state: 'attached' }) // it is hidden once all is done
   // It goes on while other views are shown.
   await hash(page, '#/sources')
   await page.locator('.job').getByText('Replayed 10,000 dead letters').waitFor({ timeout: limit })
