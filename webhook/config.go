@@ -114,12 +114,16 @@ type Config struct {
 
 	// DisableAfter is how long all attempts of a destination may fail, without one success,
 	// until the forwarder disables it: it logs that, tells a DisableObserver, and keeps what
-	// waits, as Pause does, until Resume. Each node counts by itself, and begins anew with
+	// waits, as Pause does, until Resume, or buries it; see BuryDisabled. Each node counts by itself, and begins anew with
 	// the process. Zero means never.
 	DisableAfter time.Duration
 	// DisableGone disables a destination in the same way when all endpoints that are asked
 	// for a delivery answer 410 Gone. That delivery becomes a dead letter.
 	DisableGone bool
+	// BuryDisabled makes dead letters, with ReasonDisabled, of what waits for a destination that
+	// the forwarder has disabled, and of what comes for it until Resume. All nodes of a store
+	// have the same setting.
+	BuryDisabled bool
 
 	// MaxConcurrent bounds the deliveries of one destination that are
 	// attempted at once, where the destination does not say. A destination

@@ -166,6 +166,7 @@ func TestConfigKeepsWhatIsSet(t *testing.T) {
 		Window:           time.Minute,
 		DisableAfter:     time.Hour,
 		DisableGone:      true,
+		BuryDisabled:     true,
 		MaxConcurrent:    3,
 		MaxInFlight:      7,
 		Poll:             time.Hour,

@@ -122,9 +122,10 @@ func (f DeliveredFilter) Match(d *Delivered) bool {
 
 // A DeadFilter selects dead letters. The zero value selects all.
 type DeadFilter struct {
-	// Destination, Type, Reason and User select by equality where they are not
-	// empty.
+	// Destination, ID, Type, Reason and User select by equality where they are not
+	// empty. ID is that of a delivery or its messageId.
 	Destination string
+	ID          string
 	Type        string
 	Reason      Reason
 	User        string
@@ -138,6 +139,7 @@ type DeadFilter struct {
 // Match reports whether the filter selects d.
 func (f DeadFilter) Match(d *DeadLetter) bool {
 	return (f.Destination == "" || f.Destination == d.Destination) &&
+		(f.ID == "" || f.ID == d.ID || f.ID == d.MessageID) &&
 		(f.Type == "" || f.Type == d.Type) &&
 		(f.Reason == "" || f.Reason == d.Reason) &&
 		(f.User == "" || f.User == d.User) &&

@@ -177,6 +177,9 @@ func checkURL(field, s string) (*url.URL, error) {
 	if err != nil {
 		return nil, refuse(field, "is no URL") // what is wrong may be in a password
 	}
+	if u.Scheme == "" {
+		return nil, refuse(field, "has no scheme; want one such as https://example.com/hook")
+	}
 	if u.Scheme != "http" && u.Scheme != "https" {
 		return nil, refuse(field, "has the scheme %q; http and https are allowed", u.Scheme)
 	}

@@ -104,8 +104,13 @@ func (e *engine) disable(d Disabled, l *lane) {
 	if !told {
 		return
 	}
-	e.config.Logger.Warn("webhook: destination disabled, its deliveries wait until it is resumed",
-		"destination", d.Destination, "reason", string(d.Reason), "status", d.Status, "since", d.Since)
+	text := "webhook: destination disabled, its deliveries wait until it is resumed"
+	if e.config.BuryDisabled {
+		text = "webhook: destination disabled, its deliveries become dead letters until it is resumed"
+		// What waits for a later time, too. After an error it is buried at that time.
+		_, _, _ = e.config.Store.Change(ctx, WaitingFilter{Destination: d.Destination}, DueNow)
+	}
+	e.config.Logger.Warn(text, "destination", d.Destination, "reason", string(d.Reason), "status", d.Status, "since", d.Since)
 	if e.observed != nil {
 		e.observed.disabled(d)
 	}

@@ -25,6 +25,75 @@ func (*disabled) Ended(webhook.Ended)            {}
 func (d *disabled) Disabled(is webhook.Disabled) { d.all = append(d.all, is) }
 func (d *disabled) Enabled(is webhook.Enabled)   { d.enabled = append(d.enabled, is) }
 
+// With BuryDisabled, what waits for a destination that was disabled becomes dead letters, whatever
+// its time, and so does what comes for it until Resume, after a restart, too.
+func TestBuryDisabled(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		recv := r.network.Receiver("http://crm.example/", "", webhooktest.Answer(503))
+		config := webhook.Config{
+			DisableAfter: 2 * time.Hour, BuryDisabled: true,
+			Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}}},
+		}
+		r.start(config)
+		forward := func(n int) {
+			t.Helper()
+			for range n {
+				if err := r.Forward(t.Context(), "crm", &analytics.Track{UserId: "u1", Event: "E"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		buried := func(want int) {
+			t.Helper()
+			synctest.Wait()
+			if c, err := r.queue.Count(t.Context()); err != nil || c.Waiting != 0 || c.Dead != want {
+				t.Errorf("%+v, %v; want none that waits, and %d dead letters", c, err, want)
+			}
+			if held := r.Held(); len(held) != 1 || held[0].Hold != webhook.HoldDisabled || held[0].Reason != webhook.ReasonServerError || held[0].Since.IsZero() {
+				t.Errorf("held: %+v, want it disabled", held)
+			}
+		}
+		forward(100)
+		time.Sleep(time.Hour)
+		forward(1000) // most of them wait behind the breaker
+		for len(r.Held()) == 0 || r.Held()[0].Hold != webhook.HoldDisabled {
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		time.Sleep(time.Hour) // the one whose attempt disabled it is buried when it is due
+		buried(1100)
+		requests := len(recv.Requests())
+		forward(5)
+		time.Sleep(time.Second)
+		buried(1105)
+		if n := r.Stats().Dead[webhook.ReasonDisabled]; n < 1000 || n > 1105 {
+			t.Errorf("%d are dead as it is disabled, want nearly all", n)
+		}
+		r.stop()
+		r.start(config)
+		forward(5)
+		time.Sleep(time.Second)
+		buried(1110)
+		if n := len(recv.Requests()); n != requests {
+			t.Errorf("%d requests after it was disabled", n-requests)
+		}
+
+		recv.SetScript(webhooktest.Answer(200))
+		if err := r.Resume(t.Context(), "crm"); err != nil {
+			t.Fatal(err)
+		}
+		forward(1)
+		if n, err := r.ReplayAll(t.Context(), webhook.DeadFilter{Reason: webhook.ReasonDisabled}); n < 1000 || err != nil {
+			t.Errorf("ReplayAll = %d, %v", n, err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if c, err := r.queue.Count(t.Context()); err != nil || c.Waiting != 0 || len(r.Held()) != 0 {
+			t.Errorf("after Resume: %+v, %v, held %+v", c, err, r.Held())
+		}
+	})
+}
+
 // A destination that is gone, or fails for too long, is disabled until Resume, also after a
 // restart. What waits is kept.
 func TestDisable(t *testing.T) {

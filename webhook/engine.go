@@ -63,7 +63,7 @@ func newEngine(c Config) (*engine, error) {
 		e.observed = &observed{observer: c.Observer, logger: c.Logger}
 	}
 	e.settler = newSettler(c.Store, c.Logger, e.stored, e.schedule.Draining)
-	e.pauses = pauses{store: c.Store, schedule: e.schedule, giveBack: e.returnAll, logger: c.Logger}
+	e.pauses = pauses{store: c.Store, schedule: e.schedule, giveBack: e.returnAll, bury: c.BuryDisabled, logger: c.Logger}
 	return e, nil
 }
 

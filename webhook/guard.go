@@ -67,7 +67,7 @@ func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error
 				return err
 			}
 			ip := ap.Addr().Unmap().WithZone("")
-			if !written && !(localhost && ip.IsLoopback()) && !g.allowed(ip) && !public(ip) {
+			if !written && !(localhost && ip.IsLoopback()) && !g.allowed(ip) && !IsPublic(ip) {
 				return &AddressError{Addr: ip}
 			}
 			mu.Lock()
@@ -152,23 +152,25 @@ func prefixes(ss ...string) []netip.Prefix {
 	return ps
 }
 
-// public reports whether ip is a public unicast address. An IPv6 address that
-// carries an IPv4 one is what the latter is. A NAT64 prefix that a network has
-// taken from its own addresses (RFC 6052) looks like any other, and is not
+// IsPublic reports whether ip is a public unicast address, to which a Forwarder connects
+// without being allowed to. It is for whoever takes URLs of customers, to refuse an address
+// that is written out before it is stored; what a name resolves to is looked at for each
+// connection. An IPv6 address that carries an IPv4 one is what the latter is. A NAT64 prefix
+// that a network has taken from its own addresses (RFC 6052) looks like any other, and is not
 // recognised: such a gateway has to refuse private addresses itself.
-func public(ip netip.Addr) bool {
+func IsPublic(ip netip.Addr) bool {
 	ip = ip.Unmap().WithZone("")
 	if ip.Is6() {
 		b := ip.As16()
 		switch {
 		case nat64.Contains(ip):
-			return public(netip.AddrFrom4([4]byte(b[12:16])))
+			return IsPublic(netip.AddrFrom4([4]byte(b[12:16])))
 		case !globalUnicast.Contains(ip):
 			return false
 		case sixToFour.Contains(ip):
-			return public(netip.AddrFrom4([4]byte(b[2:6])))
+			return IsPublic(netip.AddrFrom4([4]byte(b[2:6])))
 		case b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe: // ISATAP, RFC 5214
-			if !public(netip.AddrFrom4([4]byte(b[12:16]))) {
+			if !IsPublic(netip.AddrFrom4([4]byte(b[12:16]))) {
 				return false
 			}
 		}

@@ -27,13 +27,13 @@ func TestPublicAddresses(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, s := range tt.addrs {
-				if got := public(netip.MustParseAddr(s)); got != tt.want {
-					t.Errorf("public(%s) = %v, want %v", s, got, tt.want)
+				if got := IsPublic(netip.MustParseAddr(s)); got != tt.want {
+					t.Errorf("IsPublic(%s) = %v, want %v", s, got, tt.want)
 				}
 			}
 		})
 	}
-	if public(netip.Addr{}) {
+	if IsPublic(netip.Addr{}) {
 		t.Error("the zero address is public")
 	}
 }

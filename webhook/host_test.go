@@ -260,14 +260,14 @@ func FuzzPublic(f *testing.F) {
 			return
 		}
 		ip := netip.AddrFrom16([16]byte(b))
-		if public(ip) != public(ip.Unmap()) || public(ip) != public(ip.WithZone("eth0")) {
-			t.Errorf("public(%v) depends on its form", ip)
+		if IsPublic(ip) != IsPublic(ip.Unmap()) || IsPublic(ip) != IsPublic(ip.WithZone("eth0")) {
+			t.Errorf("IsPublic(%v) depends on its form", ip)
 		}
-		if std := net.IP(b); public(ip) && (std.IsPrivate() || std.IsLoopback() || std.IsUnspecified() || std.IsLinkLocalUnicast() || std.IsMulticast() || !std.IsGlobalUnicast()) {
-			t.Errorf("public(%v), and net says otherwise", ip)
+		if std := net.IP(b); IsPublic(ip) && (std.IsPrivate() || std.IsLoopback() || std.IsUnspecified() || std.IsLinkLocalUnicast() || std.IsMulticast() || !std.IsGlobalUnicast()) {
+			t.Errorf("IsPublic(%v), and net says otherwise", ip)
 		}
 		v4 := netip.AddrFrom4([4]byte(b[12:]))
-		want := public(v4)
+		want := IsPublic(v4)
 		q := v4.As4()
 		for name, ip := range map[string]netip.Addr{
 			"mapped": netip.AddrFrom16(v4.As16()),
@@ -275,8 +275,8 @@ func FuzzPublic(f *testing.F) {
 			"6to4":   netip.AddrFrom16([16]byte{0x20, 2, q[0], q[1], q[2], q[3], 15: 1}),
 			"ISATAP": netip.AddrFrom16([16]byte{0x26, 6, 0x47, 0, 10: 0x5e, 11: 0xfe, 12: q[0], 13: q[1], 14: q[2], 15: q[3]}),
 		} {
-			if got := public(ip); got != want {
-				t.Errorf("public(%v), %s of %v, = %v, want %v", ip, name, v4, got, want)
+			if got := IsPublic(ip); got != want {
+				t.Errorf("IsPublic(%v), %s of %v, = %v, want %v", ip, name, v4, got, want)
 			}
 		}
 	})

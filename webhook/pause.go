@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -83,29 +83,50 @@ type pauses struct {
 	schedule *schedule.Scheduler
 	giveBack func([]schedule.Item) // what the scheduler had ready
 	logger   *slog.Logger
-	readings atomic.Uint64 // counts the calls of read
-	disabled sync.Map      // the Reasons of destinations that were disabled, by id
+	readings atomic.Uint64                    // counts the calls of read
+	bury     bool                             // Config.BuryDisabled
+	disabled atomic.Pointer[map[string]pause] // those of destinations that were disabled, by id
 }
 
-// read returns the pauses that the store holds, by destination, and since when.
-func (p *pauses) read(ctx context.Context) (map[string]time.Time, error) {
-	paused := make(map[string]time.Time)
+// disabledNow returns why a destination is disabled, and whether it is.
+func (p *pauses) disabledNow(destination string) (pause, bool) {
+	if all := p.disabled.Load(); all != nil {
+		why, ok := (*all)[destination]
+		return why, ok
+	}
+	return pause{}, false
+}
+
+// buries reports whether what is for a destination becomes a dead letter, as it is disabled.
+func (p *pauses) buries(destination string) bool {
+	if !p.bury {
+		return false
+	}
+	_, disabled := p.disabledNow(destination)
+	return disabled
+}
+
+// read returns the pauses that the store holds, by destination, and since when, and the
+// destinations that were disabled.
+func (p *pauses) read(ctx context.Context) (paused map[string]time.Time, disabled map[string]pause, err error) {
+	paused, disabled = make(map[string]time.Time), make(map[string]pause)
 	for s, err := range p.store.Settings(ctx, pausePrefix) {
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		var v pause
 		if err := json.Unmarshal(s.Value, &v); err != nil {
-			return nil, fmt.Errorf("webhook: setting %q: %w", s.Name, err)
+			return nil, nil, fmt.Errorf("webhook: setting %q: %w", s.Name, err)
 		}
 		id := strings.TrimPrefix(s.Name, pausePrefix)
-		if paused[id] = v.Since; v.Reason != "" {
-			p.disabled.Store(id, v.Reason)
-		} else {
-			p.disabled.Delete(id)
+		if v.Reason != "" {
+			disabled[id] = v
+		}
+		if v.Reason == "" || !p.bury { // else it is taken, to be buried
+			paused[id] = v.Since
 		}
 	}
-	return paused, nil
+	return paused, disabled, nil
 }
 
 // pausesEvery is how often the store is asked what is paused.
@@ -114,9 +135,12 @@ const pausesEvery = time.Second
 // learn makes the pauses those of the store. An error changes nothing.
 func (p *pauses) learn(ctx context.Context) error {
 	reading := p.readings.Add(1)
-	paused, err := p.read(ctx)
+	paused, disabled, err := p.read(ctx)
 	if err != nil {
 		return err
+	}
+	if reading == p.readings.Load() { // else a later call knows better
+		p.disabled.Store(&disabled)
 	}
 	p.giveBack(p.schedule.SetPaused(paused, reading))
 	return nil
@@ -200,21 +224,27 @@ type Held struct {
 }
 
 // Held returns the destinations that are held now, by id. One that nothing has
-// been due for within a minute is left out, unless it is paused.
+// been due for within a minute is left out, unless it is paused or disabled.
 func (f *Forwarder) Held() []Held {
-	all := f.schedule.Held()
-	held := make([]Held, len(all))
-	for i, h := range all {
-		held[i] = Held{Destination: h.Destination, Hold: Hold(h.Why), Since: h.Since, Until: h.Until, Reason: Reason(h.Reason)}
+	var held []Held
+	for _, h := range f.schedule.Held() {
+		if _, disabled := f.pauses.disabledNow(h.Destination); disabled {
+			continue
+		}
+		now := Held{Destination: h.Destination, Hold: Hold(h.Why), Since: h.Since, Until: h.Until, Reason: Reason(h.Reason)}
 		switch {
 		case h.Paused:
-			held[i].Hold = HoldPaused
-			if why, ok := f.pauses.disabled.Load(h.Destination); ok {
-				held[i].Hold, held[i].Reason = HoldDisabled, why.(Reason)
-			}
+			now.Hold = HoldPaused
 		case h.Why == "":
-			held[i].Hold = HoldFailing
+			now.Hold = HoldFailing
+		}
+		held = append(held, now)
+	}
+	if all := f.pauses.disabled.Load(); all != nil {
+		for id, why := range *all {
+			held = append(held, Held{Destination: id, Hold: HoldDisabled, Since: why.Since, Reason: why.Reason})
 		}
 	}
+	slices.SortFunc(held, func(a, b Held) int { return strings.Compare(a.Destination, b.Destination) })
 	return held
 }

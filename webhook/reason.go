@@ -34,6 +34,8 @@ const (
 	ReasonServerError Reason = "server_error"
 	// ReasonExpired: the window ended before an endpoint took the delivery.
 	ReasonExpired Reason = "expired"
+	// ReasonDisabled: the forwarder has disabled the destination, and Config.BuryDisabled is set.
+	ReasonDisabled Reason = "disabled"
 )
 
 // final reports whether a delivery that was given up for r was refused for good,

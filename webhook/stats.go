@@ -12,6 +12,7 @@ import (
 var reasons = [...]Reason{
 	ReasonTimeout, ReasonDNS, ReasonConnection, ReasonProtocol, ReasonCertificate, ReasonAddress,
 	ReasonAuthorize, ReasonRedirect, ReasonThrottled, ReasonRefused, ReasonServerError, ReasonExpired,
+	ReasonDisabled,
 }
 
 // Stats counts what a Forwarder has done since New, each thing once it is

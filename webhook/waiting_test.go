@@ -82,10 +82,13 @@ func TestWaiting(t *testing.T) {
 		if left := list(webhook.WaitingFilter{Destination: "crm"}, ""); len(left) > 0 || r.Stats().Discarded != 3 {
 			t.Errorf("%v are left, Stats count %d as discarded, want none and 3", left, r.Stats().Discarded)
 		}
+		f := r.Forwarder
+		r.stop() // or Run would find the store closed
+		r.Forwarder = nil
 		if err := r.queue.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := r.RetryNow(t.Context(), webhook.WaitingFilter{Destination: "crm"}); !errors.Is(err, webhook.ErrClosed) {
+		if _, _, err := f.RetryNow(t.Context(), webhook.WaitingFilter{Destination: "crm"}); !errors.Is(err, webhook.ErrClosed) {
 			t.Errorf("RetryNow on a closed store = %v", err)
 		}
 	})

@@ -32,6 +32,13 @@ func (w *worker) run() {
 
 // deliver attempts one delivery and reports what becomes of it.
 func (w *worker) deliver(l *lane, d *Delivery) schedule.Outcome {
+	if w.pauses.buries(l.ID) {
+		s := bury(d, ReasonDisabled, w.now())
+		w.settler.add(s, w.accounts.of(l))
+		w.log(l, &s)
+		*d = Delivery{}
+		return schedule.Answered // those behind it do not wait for a probe
+	}
 	c, err := w.destinations.resolve(l)
 	if err != nil {
 		w.hold(l, d, err)

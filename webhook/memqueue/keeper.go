@@ -15,41 +15,41 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// pageSize is how many elements of a long list are read under one lock.
+// pageSize is how many deliveries or dead letters are listed under one lock.
 const pageSize = 256
 
-// deadLetters are kept in the order they died, that of their keys.
+// deadLetters holds the dead letters, sorted by key: the oldest first.
 type deadLetters struct {
 	list  []*webhook.DeadLetter
-	bytes int64 // their Sizes
+	bytes int64 // the sum of DeadLetter.Size
 }
 
-// add adds a dead letter, and gives it a key. No other has the same seq.
+// add adds d and sets its key. seq must be unique.
 func (dl *deadLetters) add(d *webhook.DeadLetter, seq uint64) {
-	d.Key = fmt.Sprintf("%016x%016x", uint64(d.Died.UnixMicro())^1<<63, seq) // sorts as they died
+	d.Key = fmt.Sprintf("%016x%016x", uint64(d.Died.UnixMicro())^1<<63, seq) // sorts by time of death
 	i, _ := dl.find(d.Key)
 	dl.list = slices.Insert(dl.list, i, d)
 	dl.bytes += d.Size()
 }
 
-// find returns the index of the dead letter with this key, or where it would be.
+// find returns the index of the dead letter with this key, and whether it exists.
+// If it does not, the index is where it would be inserted.
 func (dl *deadLetters) find(key string) (int, bool) {
 	return slices.BinarySearchFunc(dl.list, key, func(d *webhook.DeadLetter, key string) int { return strings.Compare(d.Key, key) })
 }
 
-// remove removes the dead letters that gone selects. It returns how many there were, and what they
-// counted for.
-func (dl *deadLetters) remove(gone func(*webhook.DeadLetter) bool) (n int, bytes int64) {
-	dl.list = slices.DeleteFunc(dl.list, func(d *webhook.DeadLetter) bool {
-		if !gone(d) {
+// removeDead removes the dead letters that match, and returns their number. The caller holds s.mu.
+func (s *Store) removeDead(match func(*webhook.DeadLetter) bool) int {
+	before := len(s.dead.list)
+	s.dead.list = slices.DeleteFunc(s.dead.list, func(d *webhook.DeadLetter) bool {
+		if !match(d) {
 			return false
 		}
-		n++
-		bytes += size(&d.Delivery)
-		dl.bytes -= d.Size()
+		s.bytes -= size(&d.Delivery)
+		s.dead.bytes -= d.Size()
 		return true
 	})
-	return n, bytes
+	return before - len(s.dead.list)
 }
 
 // DeadLetter implements webhook.Keeper.
@@ -100,23 +100,24 @@ func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after strin
 
 // Revive implements webhook.Keeper.
 func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
-	return s.exhume(ctx, keys, func(d *webhook.DeadLetter) {
+	return s.takeDead(ctx, keys, func(d *webhook.DeadLetter) {
 		it := &item{Delivery: d.Delivery}
 		it.Due, it.Expires, it.Tries, it.Closed = now(), time.Time{}, 0, nil
 		it.at = it.Due.UnixMicro()
 		s.add(it)
 		it.queue().push(it)
-		s.tell(it.lane)
+		s.announce(it.lane)
 	})
 }
 
 // Discard implements webhook.Keeper.
 func (s *Store) Discard(ctx context.Context, keys ...string) (int, error) {
-	return s.exhume(ctx, keys, func(*webhook.DeadLetter) {})
+	return s.takeDead(ctx, keys, func(*webhook.DeadLetter) {})
 }
 
-// exhume takes the dead letters with these keys away, and calls each with every one.
-func (s *Store) exhume(ctx context.Context, keys []string, each func(*webhook.DeadLetter)) (int, error) {
+// takeDead calls each with every dead letter that has one of the keys, then removes them.
+// It returns their number.
+func (s *Store) takeDead(ctx context.Context, keys []string, each func(*webhook.DeadLetter)) (int, error) {
 	if err := s.lock(ctx); err != nil {
 		return 0, err
 	}
@@ -128,9 +129,7 @@ func (s *Store) exhume(ctx context.Context, keys []string, each func(*webhook.De
 			each(s.dead.list[i])
 		}
 	}
-	n, bytes := s.dead.remove(func(d *webhook.DeadLetter) bool { return taken[d.Key] })
-	s.bytes -= bytes
-	return n, nil
+	return s.removeDead(func(d *webhook.DeadLetter) bool { return taken[d.Key] }), nil
 }
 
 // Waiting implements webhook.Keeper.
@@ -140,10 +139,21 @@ func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq
 			yield(webhook.Delivery{}, err)
 			return
 		}
-		rest := s.lanes[destination].places()
-		s.mu.Unlock() // sorting many takes a while
-		slices.SortFunc(rest, func(a, b place) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
-		rest = rest[slices.IndexFunc(rest, func(p place) bool { return p.ID == after })+1:] // an ID never changes
+		// A retry changes an item's at and seq, so the sort uses copies taken under the lock.
+		type position struct {
+			*item
+			at  int64
+			seq uint64
+		}
+		var rest []position
+		if l := s.lanes[destination]; l != nil {
+			for it := range l.all() {
+				rest = append(rest, position{it, it.at, it.seq})
+			}
+		}
+		s.mu.Unlock() // a long list takes a while to sort
+		slices.SortFunc(rest, func(a, b position) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
+		rest = rest[slices.IndexFunc(rest, func(p position) bool { return p.ID == after })+1:] // IDs never change: no lock needed
 		storekit.Pages("", func(string) (found []webhook.Delivery, more string, err error) {
 			if err := s.lock(ctx); err != nil {
 				return nil, "", err
@@ -151,7 +161,7 @@ func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq
 			defer s.mu.Unlock()
 			n := min(pageSize, len(rest))
 			for _, p := range rest[:n] {
-				if p.lane != nil {
+				if p.lane != nil { // still stored
 					found = append(found, p.Delivery)
 					found[len(found)-1].Claim = 0
 				}
@@ -250,7 +260,7 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 			return false
 		}
 		it.at = now.UnixMicro()
-		s.tell(l)
+		s.announce(l)
 		return true
 	})
 	return n, claimed, nil
@@ -266,13 +276,11 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 	}
 	defer s.mu.Unlock()
 	for _, l := range s.lanes {
-		n, held := l.change(func(d *webhook.Delivery) bool { return d.User == user }, func(it *item) bool {
+		n, skipped := l.change(func(d *webhook.Delivery) bool { return d.User == user }, func(it *item) bool {
 			s.drop(it)
 			return true
 		})
-		erased, claimed = erased+n, claimed+held
+		erased, claimed = erased+n, claimed+skipped
 	}
-	n, bytes := s.dead.remove(func(d *webhook.DeadLetter) bool { return d.User == user })
-	s.bytes -= bytes
-	return erased + n, claimed, nil
+	return erased + s.removeDead(func(d *webhook.DeadLetter) bool { return d.User == user }), claimed, nil
 }

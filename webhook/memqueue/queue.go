@@ -8,26 +8,26 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// An item is a delivery that is stored: in its queue, or claimed.
+// An item is a stored delivery. It is in one of its lane's queues, or claimed.
 type item struct {
 	webhook.Delivery
-	lane *lane // nil once it is gone
+	lane *lane // nil after the item was removed from the store
 
-	left, right *item // its neighbours in lane.items
+	left, right *item // neighbours in lane.items
 
 	at    int64 // Due in microseconds
 	seq   uint64
-	next  *item // in the list, or a child in the heap
+	next  *item // the next item of a queue's list, or one child in its heap
 	child *item // the other child in the heap
 	key   storekit.Key
 }
 
-// size returns the bytes that a delivery counts for. They do not change while it is stored.
+// size returns the bytes that a delivery uses of Config.MaxBytes. Retries do not change it.
 func size(d *webhook.Delivery) int64 {
 	return int64(len(d.Body)+len(d.ID)+len(d.MessageID)+len(d.Source)+len(d.User)+len(d.Event)) + overhead
 }
 
-// before reports whether it comes before another in a queue.
+// before reports whether it sorts before other: by due time, then by seq.
 func (it *item) before(other *item) bool {
 	return it.at < other.at || it.at == other.at && it.seq < other.seq
 }
@@ -40,7 +40,7 @@ func (it *item) due() time.Time {
 	return time.UnixMicro(it.at).UTC()
 }
 
-// queue returns the queue that an item belongs in.
+// queue returns the queue that it belongs in: fresh before the first attempt, else retries.
 func (it *item) queue() *queue {
 	if it.Expires.IsZero() {
 		return &it.lane.fresh
@@ -48,15 +48,15 @@ func (it *item) queue() *queue {
 	return &it.lane.retries
 }
 
-// A lane is a destination that something waits for.
+// A lane holds the deliveries of one destination. The store has no empty lanes.
 type lane struct {
 	name             string
-	items            *item // the latest, linked to all others, the claimed ones too
-	waiting, claimed int   // the claimed ones are among those that wait
-	fresh, retries   queue // of what is not claimed
+	items            *item // a linked list of all items, the latest first
+	waiting, claimed int   // waiting counts all items, claimed ones included
+	fresh, retries   queue // the items that are not claimed
 }
 
-// all yields the items, in no order. The loop may drop the item that it is at.
+// all yields all items, claimed or not, the latest first. The loop may drop the current item.
 func (l *lane) all() iter.Seq[*item] {
 	return func(yield func(*item) bool) {
 		for it := l.items; it != nil; {
@@ -69,8 +69,9 @@ func (l *lane) all() iter.Seq[*item] {
 	}
 }
 
-// change calls each with the items that match and are not claimed, and makes the queues anew if
-// it reports a change of any. It returns how many were changed, and how many are claimed.
+// change calls each with every item that matches and is not claimed. each reports whether it
+// changed or dropped the item; if so, change rebuilds the queues. change returns how many items
+// each changed, and how many matching items it skipped because they are claimed.
 func (l *lane) change(match func(*webhook.Delivery) bool, each func(*item) bool) (n, claimed int) {
 	for it := range l.all() {
 		switch {
@@ -93,29 +94,12 @@ func (l *lane) change(match func(*webhook.Delivery) bool, each func(*item) bool)
 	return n, claimed
 }
 
-// A place is where an item stood in the order of its destination.
-type place struct {
-	*item
-	at  int64
-	seq uint64
-}
-
-// places returns where the items of a lane stand, none for nil, in no order.
-func (l *lane) places() (all []place) {
-	if l != nil {
-		for it := range l.all() {
-			all = append(all, place{it, it.at, it.seq})
-		}
-	}
-	return all
-}
-
-// head returns when the first items that are not claimed are due.
+// head returns when the first items of both queues are due.
 func (l *lane) head() webhook.Head {
 	return webhook.Head{Destination: l.name, Fresh: l.fresh.first().due(), Retry: l.retries.first().due()}
 }
 
-// oldest returns when the first item that is not claimed is due, zero if there is none.
+// oldest returns the earliest due time of both queues, or zero if both are empty.
 func (l *lane) oldest() time.Time {
 	h := l.head()
 	if h.Fresh.IsZero() || !h.Retry.IsZero() && h.Retry.Before(h.Fresh) {
@@ -124,9 +108,8 @@ func (l *lane) oldest() time.Time {
 	return h.Fresh
 }
 
-// A queue holds items in order. Those that arrive in order make a list; each of the
-// others goes into a skew heap. The links are in the items, so that a queue costs no
-// memory of its own.
+// A queue is a priority queue of items. An item that sorts after the list's tail is appended to the
+// list; any other item goes into a skew heap. The items hold the links, so push allocates nothing.
 type queue struct {
 	head, tail *item
 	heap       *item
@@ -151,7 +134,7 @@ func (q *queue) first() *item {
 	return q.head
 }
 
-// pop takes the first item out.
+// pop removes it, which must be the first item.
 func (q *queue) pop(it *item) {
 	if it == q.head {
 		q.head = it.next
@@ -161,8 +144,8 @@ func (q *queue) pop(it *item) {
 	it.next, it.child = nil, nil
 }
 
-// meld makes one heap of two. It walks down one side of each and swaps the children on its
-// way: that keeps the walks short, log n on average over all.
+// meld merges two skew heaps. It walks down one side of each and swaps the children of every node
+// that it passes. The swaps keep the amortised cost at O(log n).
 func meld(a, b *item) *item {
 	var top *item
 	for at := &top; ; at = &(*at).child {
@@ -178,21 +161,21 @@ func meld(a, b *item) *item {
 	}
 }
 
-// claims are the items that are handed out. A claim is a serial number, and the slot of its item in
-// the low bits.
+// claims holds the claimed items. A claim is a serial number, with the index of the item's slot in
+// the low slotBits bits.
 type claims struct {
 	slots  []*item  // nil where a slot is free
 	free   []uint32 // the free slots
-	serial uint64   // of the latest claim, in the bits above slotBits
+	serial uint64   // the latest serial number, shifted left by slotBits
 }
 
-// slotBits is how many bits of a claim are its slot. The bits above are its serial number:
-// at 200,000 claims a second, four days pass before one comes again.
+// slotBits is how many low bits of a claim hold its slot. The 36 bits above hold the serial number:
+// at 200,000 claims a second it repeats after four days.
 const slotBits = 28
 
 func (c *claims) len() int { return len(c.slots) - len(c.free) }
 
-// add claims an item that is in no queue, and returns the claim.
+// add claims it and returns the claim. The item must be in no queue.
 func (c *claims) add(it *item) uint64 {
 	if len(c.free) == 0 {
 		c.free = append(c.free, uint32(len(c.slots)))
@@ -210,7 +193,7 @@ func (c *claims) add(it *item) uint64 {
 	return it.Claim
 }
 
-// end ends a claim and returns its item, nil if the claim does not hold.
+// end ends a claim and returns its item, or nil if there is no such claim.
 func (c *claims) end(claim uint64) *item {
 	slot := claim & (1<<slotBits - 1)
 	if slot >= uint64(len(c.slots)) {

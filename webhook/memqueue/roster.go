@@ -11,21 +11,22 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// members are those of an audience.
+// members holds the members of one audience.
 type members struct {
 	audience.Record
-	seen     map[string]uint64 // the generation that has seen each member last
-	order    []string          // sorted; holds all members, and some that have left
-	unsorted bool              // order lacks members
+	seen     map[string]uint64 // by member: the latest generation that listed it
+	order    []string          // sorted; may also hold users who have left
+	unsorted bool              // members joined since order was built
 }
 
-// A roster is the audiences of a store, by their ids.
+// A roster implements audience.Roster. The map is keyed by audience id.
 type roster struct {
 	store     *Store
 	audiences map[string]*members
 }
 
-// after returns the members after the one named user, in order, and some that have left.
+// after returns the members that sort after user, in order. Some of them may have left: look in
+// m.seen.
 func (m *members) after(user string) []string {
 	if m.unsorted || len(m.order) > 2*len(m.seen)+1024 {
 		m.order, m.unsorted = slices.Sorted(maps.Keys(m.seen)), false
@@ -55,7 +56,8 @@ func (r *roster) Begin(ctx context.Context, id, name string) (uint64, audience.C
 	return m.Generation, m.InFlight, nil
 }
 
-// owned locks the store for a call of a generation, which must be the latest of an audience.
+// owned locks the store and returns the audience, for a call on behalf of a sync's generation. It
+// returns check's error, or ErrSuperseded if there is no such audience; then nothing is locked.
 func (r *roster) owned(ctx context.Context, id string, generation uint64, check func(*audience.Record, uint64) error) (*members, error) {
 	if err := r.store.lock(ctx); err != nil {
 		return nil, err
@@ -71,7 +73,8 @@ func (r *roster) owned(ctx context.Context, id string, generation uint64, check 
 	return m, nil
 }
 
-// Join implements audience.Roster. The users of the chunk count for Config.MaxBytes.
+// Join implements audience.Roster. New members count toward Config.MaxBytes from Join on, before
+// Confirm.
 func (r *roster) Join(ctx context.Context, id string, generation uint64, users []string) (audience.Chunk, error) {
 	if err := audience.CheckUsers(users); err != nil {
 		return audience.Chunk{}, err
@@ -100,22 +103,22 @@ func (r *roster) Join(ctx context.Context, id string, generation uint64, users [
 }
 
 // Leave implements audience.Roster.
-func (r *roster) Leave(ctx context.Context, id string, generation uint64, after string, max int) (_ audience.Chunk, last string, err error) {
+func (r *roster) Leave(ctx context.Context, id string, generation uint64, after string, max int) (_ audience.Chunk, next string, err error) {
 	m, err := r.owned(ctx, id, generation, (*audience.Record).Idle)
 	if err != nil {
 		return audience.Chunk{}, "", err
 	}
 	defer r.store.mu.Unlock()
 	var leaving []string
-	n := 0
+	n, last := 0, ""
 	for _, user := range m.after(after) {
 		seen, member := m.seen[user]
 		if !member {
 			continue
 		}
 		if n == max {
-			m.InFlight = audience.NewChunk(generation, true, leaving)
-			return m.InFlight, last, nil
+			next = last
+			break
 		}
 		n++
 		if last = user; seen != generation {
@@ -123,7 +126,7 @@ func (r *roster) Leave(ctx context.Context, id string, generation uint64, after 
 		}
 	}
 	m.InFlight = audience.NewChunk(generation, true, leaving)
-	return m.InFlight, "", nil
+	return m.InFlight, next, nil
 }
 
 // Confirm implements audience.Roster.

@@ -29,25 +29,25 @@ const (
 	DefaultDedupMax    = 1_000_000
 )
 
-// overhead is about what a delivery, a dead letter or a member costs beside its
-// own bytes.
+// overhead estimates the bytes of memory that a delivery, a dead letter or a member needs beside its
+// strings and body.
 const overhead = 512
 
 // Config configures a Store. The zero value is ready for use.
 type Config struct {
-	// MaxBytes bounds the bytes of all deliveries that wait, of the dead
-	// letters, and of the members of audiences, each counted with 512 bytes
-	// beside its own. Put and Join return webhook.ErrQueueFull where
-	// they would exceed it; what is stored may always be retried and buried.
-	// Zero means DefaultMaxBytes, 256 MB of 1,048,576 bytes;
-	// webhook.Unlimited means no bound.
+	// MaxBytes bounds the memory of waiting deliveries, dead letters and
+	// members of audiences. Each counts with its own bytes and 512 more.
+	// Put and Join return webhook.ErrQueueFull if the store would exceed
+	// MaxBytes. Settle never does: stored deliveries can always be retried
+	// and buried. Zero means DefaultMaxBytes, 256 MiB; webhook.Unlimited
+	// means no bound.
 	MaxBytes int64
-	// DedupWindow is how long a delivery that was put is recognised when it
-	// is put again. Zero means DefaultDedupWindow, 24 hours.
+	// DedupWindow is how long Put recognises a delivery that was put
+	// before. Zero means DefaultDedupWindow, 24 hours.
 	DedupWindow time.Duration
-	// DedupMax bounds how many puts are remembered for that, at about 32
-	// bytes each; half as many are in any case remembered for DedupWindow.
-	// Zero means DefaultDedupMax, 1,000,000.
+	// DedupMax bounds how many deliveries the dedup window holds, at about
+	// 32 bytes each. The latest DedupMax/2 always stay in it for the whole
+	// DedupWindow. Zero means DefaultDedupMax, 1,000,000.
 	DedupMax int
 }
 
@@ -58,12 +58,12 @@ type Store struct {
 
 	mu      sync.Mutex
 	closed  bool
-	lanes   map[string]*lane    // the destinations that something waits for
-	news    map[string]struct{} // the destinations that Heads(false) is to yield
+	lanes   map[string]*lane    // by destination; only those with deliveries
+	news    map[string]struct{} // the destinations that the next Heads(false) yields
 	seen    *storekit.Window
-	seq     uint64 // of the latest delivery, dead letter or setting
-	bytes   int64
-	waiting int
+	seq     uint64 // the number of the latest delivery, retry, dead letter or setting
+	bytes   int64  // what counts toward maxBytes
+	waiting int    // all deliveries, claimed ones included
 
 	claims   claims
 	dead     deadLetters
@@ -78,7 +78,7 @@ var (
 )
 
 // New returns an empty store. It panics with an error that names the field if c has a negative
-// value that is not Unlimited: nothing else can fail, so New returns no error.
+// value other than webhook.Unlimited.
 func New(c Config) *Store {
 	for _, f := range []struct {
 		name           string
@@ -119,7 +119,7 @@ func (s *Store) lock(ctx context.Context) error {
 	return nil
 }
 
-// page yields what list returns, which is called with the lock held.
+// page yields the elements that list returns. It calls list with s.mu locked.
 func page[T any](ctx context.Context, s *Store, list func() []T) iter.Seq2[T, error] {
 	return storekit.Page(func() ([]T, error) {
 		if err := s.lock(ctx); err != nil {
@@ -130,7 +130,7 @@ func page[T any](ctx context.Context, s *Store, list func() []T) iter.Seq2[T, er
 	})
 }
 
-// newItem returns a copy of d to be stored, or an error if d is outside its limits.
+// newItem returns an item with a deep copy of d, or the error of d.Check.
 func newItem(d *webhook.Delivery) (*item, error) {
 	if err := d.Check(); err != nil {
 		return nil, fmt.Errorf("memqueue: %w", err)
@@ -138,7 +138,7 @@ func newItem(d *webhook.Delivery) (*item, error) {
 	it := &item{Delivery: *d, at: d.Due.UnixMicro(), key: storekit.KeyOf(d.Destination, d.ID)}
 	it.Claim = 0
 	it.ID = strings.Clone(d.ID)
-	if it.MessageID = it.ID; d.MessageID != d.ID { // it is the ID where there is no source
+	if it.MessageID = it.ID; d.MessageID != d.ID { // usually equal: share the memory
 		it.MessageID = strings.Clone(d.MessageID)
 	}
 	it.User = strings.Clone(d.User)
@@ -151,8 +151,8 @@ func newItem(d *webhook.Delivery) (*item, error) {
 	return it, nil
 }
 
-// exactly returns a copy of s without spare capacity, so that callers who are handed the
-// copy may append to it.
+// exactly returns a copy of s without spare capacity. Fetch returns the copies to callers, and an
+// append by a caller must not write into the store's memory.
 func exactly[T any](s []T) []T {
 	if len(s) == 0 {
 		return nil
@@ -206,7 +206,7 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 	return nil
 }
 
-// room returns an error if so many bytes more do not fit.
+// room returns an error if there is no room for that many more bytes.
 func (s *Store) room(bytes int64) error {
 	switch {
 	case bytes > s.maxBytes:
@@ -217,7 +217,7 @@ func (s *Store) room(bytes int64) error {
 	return nil
 }
 
-// add counts an item that is about to be claimed or queued.
+// add adds it to its lane and to the counters. The caller then claims or queues it.
 func (s *Store) add(it *item) {
 	l := s.lanes[it.Destination]
 	if l == nil {
@@ -235,7 +235,7 @@ func (s *Store) add(it *item) {
 	s.bytes += size(&it.Delivery)
 }
 
-// drop is the opposite of add.
+// drop undoes add. The item must not be claimed; drop leaves it in its queue.
 func (s *Store) drop(it *item) {
 	l := it.lane
 	if it.left != nil {
@@ -281,7 +281,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		it := q.first()
 		for n := 0; n < w.Max && it != nil && it.at <= now; n++ {
 			if maxBytes -= int64(len(it.Body)); maxBytes < 0 && len(dst) > had {
-				break // at the next want, too: maxBytes stays below zero
+				break // and at every later want: maxBytes stays negative
 			}
 			q.pop(it)
 			s.claims.add(it)
@@ -367,8 +367,9 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 	})
 }
 
-// tell has Heads yield a destination that others than the scheduler have changed.
-func (s *Store) tell(l *lane) {
+// announce makes the next Heads(false) yield l, and signals Changed. It is called for changes that
+// the forwarder's scheduler did not make itself.
+func (s *Store) announce(l *lane) {
 	s.news[l.name] = struct{}{}
 	select {
 	case s.changed <- struct{}{}:

@@ -50,7 +50,7 @@ var deadCases = []testCase{
 		}
 		at := func(minutes int) time.Time { return all[0].Died.Add(time.Duration(minutes) * time.Minute) }
 		for _, f := range []webhook.DeadFilter{
-			{}, {Destination: "d1"}, {Destination: "d9"}, {Type: "type-1"}, {Reason: webhook.ReasonRefused}, {User: "user-1"}, {User: "user-9"},
+			{}, {Destination: "d1"}, {Destination: "d9"}, {Type: "type-1"}, {Reason: webhook.ReasonRefused}, {User: "user-1"}, {ID: "7"}, {ID: "message 8"}, {ID: "none"}, {User: "user-9"},
 			{From: at(30)}, {From: at(1000)}, {To: at(30)}, {From: at(10), To: at(11)}, {From: at(10), To: at(10)},
 			{From: at(3), To: at(90), Destination: "d2", Type: "type-0", Reason: webhook.ReasonExpired},
 			{NewestFirst: true}, {NewestFirst: true, From: at(30)}, {NewestFirst: true, To: at(30)}, {NewestFirst: true, From: at(3), To: at(90), Destination: "d2"},

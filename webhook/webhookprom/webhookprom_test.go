@@ -49,7 +49,7 @@ func TestReasons(t *testing.T) {
 	for _, r := range reasons {
 		seen[r] = true
 	}
-	if len(seen) != 12 || !seen[webhook.ReasonAuthorize] || !seen[webhook.ReasonExpired] {
+	if len(seen) != 13 || !seen[webhook.ReasonAuthorize] || !seen[webhook.ReasonExpired] || !seen[webhook.ReasonDisabled] {
 		t.Errorf("reasons: %q", reasons)
 	}
 }
