@@ -28,7 +28,7 @@ func TestAdminGuide(t *testing.T) {
 	_, receiver := start(t, dir, nil, `listening on (\S+)`, "hookferry", "listen", "--listen", "127.0.0.1:0", "--status", "400")
 	admin, token := freeAddress(t), "a-token-that-nobody-guesses"
 	settings := fmt.Sprintf(`{"sources": [{"name": "shop", "keys": ["k"], "destinations": ["acme"]}], "admin": {"listen": %q, "token": %q},
-		"destinations": [{"id": "acme", "endpoints": [{"url": %q}]}]}`, admin, token, receiver)
+		"webhooks": {"allow": ["127.0.0.1"]}, "destinations": [{"id": "acme", "endpoints": [{"url": %q}]}]}`, admin, token, receiver)
 	file := filepath.Join(dir, "hookferry.yaml")
 	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
 		t.Fatal(err)

@@ -52,6 +52,14 @@ func (p process) commands() *cobra.Command {
 		p.command("test [DESTINATION|URL]", "send samples to a destination or URL now", testHelp, test),
 		p.command("pause DESTINATION...", "stop attempts for destinations", pauseHelp, pause),
 		p.command("resume DESTINATION...", "end the pause of destinations", resumeHelp, resume),
+		group("destination", "show, make, change or delete destinations", destinationHelp,
+			p.command("show DESTINATION", "print the settings of a destination", destinationShowHelp, showDestination),
+			p.command("set DESTINATION FILE", "make a destination, or replace it", destinationSetHelp, setDestination),
+			p.command("change DESTINATION FILE", "change some settings of a destination", destinationChangeHelp, changeDestination),
+			p.command("disable DESTINATION...", "keep what is for destinations until enable", destinationDisableHelp, disableDestination),
+			p.command("enable DESTINATION...", "deliver to destinations again", destinationEnableHelp, enableDestination),
+			p.command("rotate DESTINATION", "replace the secret of a destination in two steps", destinationRotateHelp, rotateSecret),
+			p.command("delete DESTINATION", "delete a destination", destinationDeleteHelp, deleteDestination)),
 		group("waiting", "list, retry or discard what waits", waitingHelp,
 			p.command("ls DESTINATION", "list what waits for a destination", waitingListHelp, listWaiting),
 			p.command("retry DESTINATION", "attempt now what waits for a later time", waitingRetryHelp, retryWaiting),
@@ -205,6 +213,7 @@ func flagError(c *cobra.Command, err error) error {
 		if meant := flagsLike(c, name); len(meant) > 0 {
 			return usagef("no flag %s; did you mean --%s?", given, strings.Join(meant, " or --"))
 		}
+		return usagef("no flag %s", given)
 	}
 	return &usageError{err.Error()}
 }

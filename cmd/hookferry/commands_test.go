@@ -70,6 +70,12 @@ func TestAdminCommands(t *testing.T) {
 	letter := api.DeadLetter{Key: "0019c5", Destination: "acme", ID: "m1", Source: "shop", User: "u1", Event: "Signed Up\x1b", Type: "track", Reason: "refused", Accepted: at, Died: at, Tries: 1,
 		Attempts: []api.Attempt{{At: at, Took: 12.3, Try: 1, Endpoint: "http://a.example/hook", Status: 400, Reason: "refused", Answer: "no\x1b]0;x\x07 such"}},
 		Body:     json.RawMessage(`{"type":"track","event":"A\u202eB` + "\u202e" + `"}`)}
+	settled := api.Destination{ID: "acme", State: "ok", Signed: true, Standard: true,
+		Endpoints: []api.Endpoint{{URL: "https://a.example/\x1bhook", Headers: []string{"X-Key"}}, {URL: "https://b.example/"}},
+		Stored:    &api.Stored{Changed: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), By: "alice"},
+		Settings: &api.DestinationSettings{Sources: []string{"app", "web"}, StandardSecrets: 2, Timeout: "2s", Window: "1h0m0s", Schedule: "fast", NetHTTP: true,
+			MaxConcurrent: 3, MaxRate: 0.5, MaxBurst: 7, Filter: &api.Filter{Include: []string{"track"}, Exclude: []string{"page", "track:Debug *"}}},
+	}
 	v := exampleOverview()
 	answers := map[string]any{
 		"GET /api/v1/status":                                             v.Status,
@@ -78,6 +84,12 @@ func TestAdminCommands(t *testing.T) {
 		"POST /api/v1/destinations/acme/pause":                           v.Destinations.Destinations[0],
 		"POST /api/v1/destinations/a%2Fb/pause":                          v.Destinations.Destinations[0],
 		"POST /api/v1/destinations/acme/resume":                          v.Destinations.Destinations[0],
+		"GET /api/v1/destinations/acme":                                  settled,
+		"PUT /api/v1/destinations/a%2Fb":                                 settled,
+		"PATCH /api/v1/destinations/acme":                                settled,
+		"DELETE /api/v1/destinations/acme":                               api.Changed{Changed: 2},
+		"POST /api/v1/destinations/acme/secrets":                         api.NewSecret{Secret: "whsec_new", Valid: 2},
+		"DELETE /api/v1/destinations/acme/secrets":                       settled,
 		"GET /api/v1/waiting":                                            api.Waiting{Waiting: []api.WaitingDelivery{{ID: "m1", Event: "A\x1bB", Type: "track", Due: at, Tries: 2, Last: &letter.Attempts[0]}}},
 		"GET /api/v1/delivered":                                          api.Delivered{Delivered: []api.DeliveredDelivery{{Key: "0a", Destination: "acme", ID: "m1", User: "u1", Event: "A\x1bB", Type: "track", Delivered: at}}},
 		"POST /api/v1/delivered/resend":                                  ended(api.Progress{Done: 2}),
@@ -102,6 +114,10 @@ func TestAdminCommands(t *testing.T) {
 		}},
 		"GET /api/v1/events/live": api.Live{Event: &api.Event{At: at, Kind: "accepted", Destination: "acme", ID: "m1", Type: "track",
 			Body: json.RawMessage(`{"type":"track","event":"Signed\u0007 Up","userId":"u1"}`)}, Skipped: 3},
+	}
+	yaml := filepath.Join(t.TempDir(), "acme.yaml")
+	if err := os.WriteFile(yaml, []byte("sources: [web]\nendpoints: [{url: https://a.example/}]\ntimeout: 2s # short\n"), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "users.txt")
 	if err := os.WriteFile(file, []byte("u1\nu2\n"), 0o600); err != nil {
@@ -131,6 +147,29 @@ func TestAdminCommands(t *testing.T) {
 			stderr: `^hookferry pause: nobody: no /api/v1/destinations/nobody/pause \\x1b\[31mhere\n$`},
 		{name: "pause nothing", args: []string{"pause"}, status: 2, stderr: `want at least one destination`, asked: []string{}},
 		{name: "resume", args: []string{"resume", "acme"}, stdout: `^acme resumed\n$`},
+
+		{name: "destination show", args: []string{"destination", "show", "acme"}, stdout: `(?s)^destination      acme\nstate            ok\nendpoint         https://a\.example/\\x1bhook\n` +
+			`  headers        X-Key\nendpoint         https://b\.example/\nsources          app, web\nX-Signature      yes\nstandardSecrets  2\ninclude          track\n` +
+			`exclude          page, track:Debug \*\ntimeout          2s\nwindow           1h0m0s\nschedule         fast\nnetHTTP          true\nmaxConcurrent    3\n` +
+			`maxRate          0\.5\nmaxBurst         7\nchanged          2026-01-02T03:04:05Z by alice\n$`},
+		{name: "destination show as JSON", args: []string{"destination", "show", "acme", "--json"}, stdout: `^\{"id":"acme",.*\}\n$`},
+		{name: "destination set", args: []string{"destination", "set", "a/b", yaml, "--by", "bob"}, stdout: `^acme set\n$`,
+			asked: []string{`PUT /api/v1/destinations/a%2Fb?by=bob {"endpoints":[{"url":"https://a.example/"}],"sources":["web"],"timeout":"2s"}`}},
+		{name: "destination set without a file", args: []string{"destination", "set", "acme"}, status: 2, stderr: `want a destination, and a file`, asked: []string{}},
+		{name: "destination set with no settings", args: []string{"destination", "set", "acme", "-"}, stdin: "- SECRET", status: 1, stderr: `^hookferry destination set: - is not YAML or JSON with keys and values\n$`, asked: []string{}},
+		{name: "destination change", args: []string{"destination", "change", "acme", "-", "--json"}, stdin: `{"timeout": null}`, stdout: `^\{"id":"acme",.*\}\n$`,
+			asked: []string{`PATCH /api/v1/destinations/acme {"timeout":null}`}},
+		{name: "destination disable", args: []string{"destination", "disable", "acme"}, stdout: `^acme disabled\n$`, asked: []string{`PATCH /api/v1/destinations/acme {"enabled":false}`}},
+		{name: "destination enable", args: []string{"destination", "enable", "acme"}, stdout: `^acme enabled\n$`, asked: []string{`PATCH /api/v1/destinations/acme {"enabled":true}`}},
+		{name: "destination rotate", args: []string{"destination", "rotate", "acme"}, stdout: `^whsec_new\n$`, stderr: `^2 secrets are valid now; 'hookferry destination rotate acme --finish' leaves this one:\n$`,
+			asked: []string{"POST /api/v1/destinations/acme/secrets"}},
+		{name: "destination rotate, the end", args: []string{"destination", "rotate", "acme", "--finish"}, stdout: `^acme has its newest secret alone\n$`,
+			asked: []string{"DELETE /api/v1/destinations/acme/secrets"}},
+		{name: "destination delete asks", args: []string{"destination", "delete", "acme", "--waiting", "discard"}, status: 2, stderr: `delete acme, and discard what waits for it\? Nobody can be asked here: say --yes`, asked: []string{}},
+		{name: "destination delete without a word of what waits", args: []string{"destination", "delete", "acme", "--yes"}, status: 2, stderr: `--waiting: want one of keep, discard`, asked: []string{}},
+		{name: "destination delete", args: []string{"destination", "delete", "acme", "--waiting", "discard", "--yes"}, stdout: `^acme deleted\n2 deliveries discarded\n$`,
+			asked: []string{"DELETE /api/v1/destinations/acme?waiting=discard"}},
+		{name: "destination delete that keeps", args: []string{"destination", "delete", "acme", "--waiting", "keep", "--yes"}, stdout: `^acme deleted\n$`},
 
 		{name: "waiting ls", args: []string{"waiting", "ls", "a/b", "--event", "Paid", "--limit", "7"}, stdout: `(?s)^ID .*\nm1 +now +track +A\\x1bB +2 +400 no`,
 			asked: []string{"GET /api/v1/waiting?destination=a%2Fb&event=Paid&limit=500"}},

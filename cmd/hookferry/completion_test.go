@@ -29,7 +29,7 @@ func TestCandidates(t *testing.T) {
 		want  []string // words, or what they are as well, as "acme: destination, ok"
 		file  bool
 	}{
-		{"commands", []string{"de"}, []string{"dead", "delete-user", "delivered"}, false},
+		{"commands", []string{"de"}, []string{"dead", "delete-user", "delivered", "destination"}, false},
 		{"commands of a command", []string{"dead", "re"}, []string{"replay"}, false},
 		{"commands to explain", []string{"help", "dead", "re"}, []string{"replay"}, false},
 		{"no command", []string{"mend", ""}, nil, false},

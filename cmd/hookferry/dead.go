@@ -64,6 +64,7 @@ var reasons = []string{
 	string(webhook.ReasonTimeout), string(webhook.ReasonDNS), string(webhook.ReasonConnection), string(webhook.ReasonProtocol),
 	string(webhook.ReasonCertificate), string(webhook.ReasonAddress), string(webhook.ReasonAuthorize), string(webhook.ReasonRedirect),
 	string(webhook.ReasonThrottled), string(webhook.ReasonRefused), string(webhook.ReasonServerError), string(webhook.ReasonExpired),
+	string(webhook.ReasonDisabled),
 }
 
 // eventTypes are the types of webhooks.
@@ -73,13 +74,14 @@ var eventTypes = append(slices.Clip(callTypes), "delete")
 // a filter of them.
 func deadFilter(o *options) func(now time.Time) (api.DeadFilter, error) {
 	destination := o.text("destination", "", "only those of the destination with this `id`")
+	id := o.text("id", "", "only those with this `messageId`")
 	kind := o.choice("type", "", "only those of this `type`", eventTypes...)
 	reason := o.choice("reason", "", "only those given up for this `reason`", reasons...)
 	user := o.text("user", "", "only those of the user with this `id`")
 	from := o.text("from", "", "only those that died at this `time` or later: 2026-01-31T12:00:00Z, 2026-01-31, or '2h ago'")
 	to := o.text("to", "", "only those that died before this `time`")
 	return func(now time.Time) (api.DeadFilter, error) {
-		filter := api.DeadFilter{Destination: *destination, Type: *kind, Reason: *reason, User: *user}
+		filter := api.DeadFilter{Destination: *destination, ID: *id, Type: *kind, Reason: *reason, User: *user}
 		var err error
 		filter.From, filter.To, err = parseBounds(*from, *to, now)
 		return filter, err

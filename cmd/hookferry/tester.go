@@ -3,12 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+
+	"go.yaml.in/yaml/v4"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
@@ -18,9 +19,8 @@ prints each request, its signature, the answer and how long it took. A
 destination may be left out if there is only one. The exit status is 1 if an
 endpoint took one of them amiss.
 
-With --document the destination need not be set up: the file is a JSON object
-with the keys of a destination in the configuration file, and - is the standard
-input. Certificates and keys are PEM in it; variables and files are not read.
+With --document the destination need not be set up: the file is that of
+'hookferry destination set', and - is the standard input.
 
 Examples:
   hookferry test
@@ -33,7 +33,7 @@ func test(o *options) action {
 	types := o.choices("type", "`type` of call", callTypes...)
 	event := o.text("event", "", "the `name` of tracks, pages and screens")
 	source := o.text("source", "", "say what the filter of this `source` leaves out, too")
-	document := o.text("document", "", "test the destination that this `file` describes in JSON, - for the standard input")
+	document := o.text("document", "", "test the destination that this `file` describes, - for the standard input")
 	f := newAdminFlags(o)
 	return f.action(func(ctx context.Context, c *api.Client, args []string, p process) (err error) {
 		if len(args) > 1 {
@@ -109,8 +109,8 @@ func readDocument(name string, p process) (document map[string]any, err error) {
 		return nil, fmt.Errorf("reading %s: %w", name, err)
 	case len(text) > maxDocument:
 		return nil, fmt.Errorf("%s has more than %d bytes", name, maxDocument)
-	case json.Unmarshal(text, &document) != nil || document == nil:
-		return nil, fmt.Errorf("%s is not a JSON object", name)
+	case yaml.Unmarshal(text, &document) != nil || document == nil:
+		return nil, fmt.Errorf("%s is not YAML or JSON with keys and values", name)
 	}
 	return document, nil
 }

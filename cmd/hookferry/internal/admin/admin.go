@@ -26,6 +26,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/stored"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -39,6 +40,8 @@ type Config struct {
 	Feed *feed.Feed
 	// Settings returns those in use. It is called for each request.
 	Settings func() *config.Settings
+	// Stored are the destinations among them that may be changed.
+	Stored *stored.Destinations
 	// Sources returns the sources with their counts, in any order, and Calls
 	// what was counted of all.
 	Sources func() []api.Source
@@ -80,7 +83,7 @@ const (
 // New returns a Handler.
 func New(c Config) (*Handler, error) {
 	switch {
-	case c.Forwarder == nil, c.Store == nil, c.Feed == nil, c.Settings == nil,
+	case c.Forwarder == nil, c.Store == nil, c.Feed == nil, c.Settings == nil, c.Stored == nil,
 		c.Sources == nil, c.Calls == nil, c.Ready == nil, c.Node == nil, c.Logger == nil:
 		return nil, errors.New("admin: the Config is not complete")
 	}
@@ -130,6 +133,11 @@ func (h *Handler) routes() []route {
 		{"GET", api.SourcesPath, h.sources},
 		{"GET", api.DestinationsPath, destinations{h}.list},
 		{"GET", api.DestinationPath, destinations{h}.one},
+		{"PUT", api.DestinationPath, edits{h}.replace},
+		{"PATCH", api.DestinationPath, edits{h}.change},
+		{"DELETE", api.DestinationPath, edits{h}.delete},
+		{"POST", api.SecretsPath, edits{h}.addSecret},
+		{"DELETE", api.SecretsPath, edits{h}.dropSecrets},
 		{"POST", api.PausePath, destinations{h}.pause},
 		{"POST", api.ResumePath, destinations{h}.resume},
 		{"GET", api.SeriesPath, destinations{h}.series},
@@ -161,7 +169,7 @@ func (h *Handler) routes() []route {
 // notFound answers for paths and methods that no route has.
 func (h *Handler) notFound(w http.ResponseWriter, r *http.Request) error {
 	var allowed []string
-	for _, m := range []string{"GET", "POST", "PUT"} {
+	for _, m := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
 		try := &http.Request{Method: m, URL: r.URL, Host: r.Host}
 		if _, pattern := h.mux.Handler(try); strings.HasPrefix(pattern, m+" ") {
 			allowed = append(allowed, m)

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/stored"
 	"github.com/hookferry/analytics/internal/memnet"
 	"github.com/hookferry/analytics/internal/simdisk"
 	"github.com/hookferry/analytics/signature"
@@ -146,18 +148,30 @@ func newServerOn(t testing.TB, n network, edit func(*config.Settings), change fu
 	if err := settings.Complete(); err != nil {
 		t.Fatal(err)
 	}
-	f := feed.New()
-	wc := webhook.Config{Store: s.store, Observer: f, DialContext: n.dial}
-	for _, d := range settings.Destinations {
-		wc.Destinations = append(wc.Destinations, *d.Webhook)
+	var all atomic.Pointer[config.Settings]
+	edited, err := stored.Open(t.Context(), stored.Config{
+		Store: s.store, Allow: settings.Webhooks.Allow, Logger: slog.New(slog.DiscardHandler),
+		Changed: func(list []*config.Destination) { all.Store(settings.With(list)) },
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	var err error
-	if s.forwarder, err = webhook.New(wc); err != nil {
+	f := feed.New()
+	if s.forwarder, err = webhook.New(webhook.Config{
+		Store: s.store, Observer: f, DialContext: n.dial, TrustLookup: true, LookupFilters: true,
+		Lookup: func(_ context.Context, id string) (*webhook.Destination, error) {
+			if d := all.Load().Destination(id); d != nil {
+				return d.Webhook, nil
+			}
+			return nil, webhook.ErrUnknownDestination
+		},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	c := Config{
 		Forwarder: s.forwarder, Store: s.store, Feed: f,
-		Settings: func() *config.Settings { return settings },
+		Settings: all.Load,
+		Stored:   edited,
 		Sources: func() []api.Source {
 			return []api.Source{{Name: "web", Keys: 1, Enabled: true, Destinations: []string{"crm", "shop/eu"}}, {Name: "app", Keys: 1, Destinations: []string{"crm"}}}
 		},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -20,11 +21,12 @@ const (
 	keyChunk = 256
 )
 
-var deadParams = []string{api.ParamDestination, api.ParamType, api.ParamReason, api.ParamUser, api.ParamFrom, api.ParamTo}
+var deadParams = []string{api.ParamDestination, api.ParamID, api.ParamType, api.ParamReason, api.ParamUser, api.ParamFrom, api.ParamTo}
 
 func deadFilter(q *query) webhook.DeadFilter {
 	return webhook.DeadFilter{
 		Destination: q.text(api.ParamDestination),
+		ID:          q.text(api.ParamID),
 		Type:        q.text(api.ParamType),
 		Reason:      webhook.Reason(q.text(api.ParamReason)),
 		User:        q.text(api.ParamUser),
@@ -101,7 +103,6 @@ func deadLetter(d *webhook.DeadLetter, whole bool) api.DeadLetter {
 		Died:        d.Died,
 		Tries:       d.Tries,
 		TraceParent: d.Trace.Parent,
-		Attempts:    []api.Attempt{},
 	}
 	attempts := d.Attempts
 	if whole {
@@ -109,9 +110,7 @@ func deadLetter(d *webhook.DeadLetter, whole bool) api.DeadLetter {
 	} else if len(attempts) > 0 {
 		attempts = attempts[len(attempts)-1:]
 	}
-	for i := range attempts {
-		l.Attempts = append(l.Attempts, api.AttemptOf(&attempts[i]))
-	}
+	l.Attempts = attemptsOf(attempts)
 	return l
 }
 
@@ -172,7 +171,7 @@ func (h deadLetters) eachSelected(w http.ResponseWriter, r *http.Request,
 			return err
 		}
 		filter = webhook.DeadFilter{
-			Destination: f.Destination, Type: f.Type, Reason: webhook.Reason(f.Reason), User: f.User,
+			Destination: f.Destination, ID: f.ID, Type: f.Type, Reason: webhook.Reason(f.Reason), User: f.User,
 			From: value(f.From), To: value(f.To), NewestFirst: newest,
 		}
 	}
@@ -249,15 +248,61 @@ func (h deadLetters) story(w http.ResponseWriter, r *http.Request) error {
 	case d != nil && told:
 		s.Key = d.Key
 	case d != nil:
-		s = api.Story{
-			Destination: d.Destination, ID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type, State: "dead",
-			Accepted: api.TimeOf(d.Accepted), Ended: api.TimeOf(d.Died), Tries: d.Tries, Reason: string(d.Reason), Key: d.Key,
-			TraceParent: d.Trace.Parent, Attempts: deadLetter(d, true).Attempts, Body: d.Body,
-		}
+		s = storyOf(&d.Delivery, feed.StateDead, d.Died)
+		s.Reason, s.Key = string(d.Reason), d.Key
 	case !told:
-		return notFound("nothing is known of this delivery: it is not among the latest nor among the dead letters; it may still wait")
+		if s, err = h.stillThere(r.Context(), destination, source, id); err != nil {
+			return err
+		}
 	}
 	return writeJSON(w, http.StatusOK, s)
+}
+
+// storyOf is what a store knows of a delivery that has ended, or waits.
+func storyOf(d *webhook.Delivery, state string, ended time.Time) api.Story {
+	s := api.Story{
+		Destination: d.Destination, ID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type, State: state,
+		Accepted: api.TimeOf(d.Accepted), Ended: api.TimeOf(ended), Tries: d.Tries, TraceParent: d.Trace.Parent, Attempts: attemptsOf(d.Attempts), Body: d.Body,
+	}
+	switch state {
+	case feed.StateWaiting:
+		s.Due = api.TimeOf(d.Due)
+	case feed.StateDelivered:
+		s.Tries++ // the last one, which is not kept
+	}
+	return s
+}
+
+func attemptsOf(of []webhook.Attempt) []api.Attempt {
+	list := make([]api.Attempt, len(of))
+	for i := range of {
+		list[i] = api.AttemptOf(&of[i])
+	}
+	return list
+}
+
+// stillThere looks for a delivery among what waits, and among what was delivered and is kept, for
+// as long as for a dead letter.
+func (h deadLetters) stillThere(ctx context.Context, destination, source, id string) (api.Story, error) {
+	search, cancel := context.WithTimeout(ctx, findTime)
+	defer cancel()
+	for d, err := range h.config.Forwarder.Waiting(search, webhook.WaitingFilter{Destination: destination, ID: id}, "") {
+		if err != nil {
+			break // of the time, or of the store, which has answered a moment ago
+		}
+		if source == "" || d.Source == source {
+			return storyOf(&d, feed.StateWaiting, time.Time{}), nil
+		}
+	}
+	for d, err := range h.config.Forwarder.Delivered(search, webhook.DeliveredFilter{Destination: destination, MessageID: id}, "") {
+		if err != nil {
+			break
+		}
+		if source == "" || d.Source == source {
+			return storyOf(&d.Delivery, feed.StateDelivered, d.At), nil
+		}
+	}
+	return api.Story{}, notFound("nothing is known of this delivery: it does not wait, is no dead letter, and is not among what was delivered lately")
 }
 
 // find returns the dead letter of a delivery, or nil if it is not found soon. The

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
 )
 
 // What was delivered is found, and sent again once.
@@ -49,6 +50,31 @@ func TestDelivered(t *testing.T) {
 		if got, _ := list(""); got != "a2 a2 a3 a2 a1" {
 			t.Errorf("delivered: %q, want a2 twice more", got)
 		}
+	})
+}
+
+// What the memory of the server has lost is found in the store, where it waits or was delivered.
+func TestStoryFromTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServerOn(t, inMemory(), func(c *config.Settings) { c.History.MaxAge = time.Hour }, func(c *Config) { c.Feed = feed.New() })
+		s.run()
+		s.track("crm", "a1")
+		time.Sleep(time.Second)
+		s.receiver.answers(503)
+		s.track("crm", "a2")
+		synctest.Wait()
+		for _, tt := range []struct {
+			query, state string
+			tries        int
+		}{{"&id=a1", "delivered", 1}, {"&id=a2", "waiting", 1}} {
+			got := ask[api.Story](s, 200, "GET", api.StoryPath+"?destination=crm"+tt.query, nil)
+			if got.State != tt.state || got.Tries != tt.tries || got.Event != "Signed <Up>" || got.User != "u1" || len(got.Body) == 0 ||
+				(got.Due != nil) != (tt.state == "waiting") || (got.Ended != nil) != (tt.state == "delivered") {
+				t.Errorf("story%s: %+v", tt.query, got)
+			}
+			ask[api.Error](s, 404, "GET", api.StoryPath+"?destination=crm&source=other"+tt.query, nil)
+		}
+		ask[api.Error](s, 404, "GET", api.StoryPath+"?destination=shop/eu&id=a2", nil)
 	})
 }
 

@@ -185,7 +185,11 @@ func (h destinations) answer(w http.ResponseWriter, r *http.Request, id string) 
 	if i < 0 {
 		return notFound("there is no destination %q", id)
 	}
-	return writeJSON(w, http.StatusOK, h.tell(r.Context(), all[i:i+1])[0])
+	d := h.tell(r.Context(), all[i:i+1])[0]
+	if c := all[i].settings; c != nil {
+		d.Settings = settingsOf(c, h.config.Settings().Sources)
+	}
+	return writeJSON(w, http.StatusOK, d)
 }
 
 // A destination is what is found out of every one when some are asked for.
@@ -252,6 +256,8 @@ func (d *destination) stateNow() string {
 		return string(s.Held.Hold)
 	case d.settings == nil:
 		return string(webhook.HoldUnknown)
+	case d.settings.Webhook == nil: // what is stored of it
+		return string(webhook.HoldInvalid)
 	case !d.settings.Enabled:
 		return string(webhook.HoldDisabled)
 	case s.Refusing:
@@ -333,7 +339,7 @@ func (h destinations) whole(of *destination) api.Destination {
 		d.Next = api.TimeOf(next)
 	}
 	if c := of.settings; c != nil {
-		d.Enabled = c.Enabled
+		d.Enabled, d.Stored = c.Enabled, storedOf(c)
 		d.Signed, d.Standard = c.Secret != "", len(c.StandardSecrets) > 0
 		d.MaxConcurrent, d.MaxRate = c.MaxConcurrent, c.MaxRate
 		for _, e := range c.Endpoints {

@@ -58,7 +58,8 @@ func TestOpenAPIIsWellFormed(t *testing.T) {
 					t.Errorf("%s does not describe the answer %s", what, status)
 				}
 			}
-			if strings.Contains(path, "{") && of.Responses["404"] == nil {
+			makes := method == "put" && path == api.DestinationPath
+			if strings.Contains(path, "{") && of.Responses["404"] == nil && !makes {
 				t.Errorf("%s does not describe the answer 404", what)
 			}
 		}

@@ -201,7 +201,7 @@ func TestOpenAPIHasTheTypes(t *testing.T) {
 		}
 	}
 	for _, v := range []any{
-		api.Error{}, api.Access{}, api.Status{}, api.Nodes{}, api.Sources{}, api.Destinations{}, api.Series{}, api.Events{}, api.Live{}, api.Story{}, api.Dead{}, api.Waiting{}, api.WaitingFilter{}, api.Changed{}, api.Delivered{}, api.DeliveredFilter{},
+		api.Error{}, api.Access{}, api.Status{}, api.Nodes{}, api.Sources{}, api.Destinations{}, api.Series{}, api.Events{}, api.Live{}, api.Story{}, api.Dead{}, api.Waiting{}, api.WaitingFilter{}, api.Changed{}, api.NewSecret{}, api.Delivered{}, api.DeliveredFilter{},
 		api.Count{}, api.Selection{}, api.Progress{}, api.TestRequest{}, api.TestResult{}, api.Deletion{}, api.Erasure{}, api.Erased{}, api.Audiences{},
 	} {
 		find(reflect.TypeOf(v))
@@ -298,6 +298,7 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 			t.Errorf("%d attempts, want 1", n)
 		}
 		key := ask[api.Dead](s, 200, "GET", api.DeadPath, nil).Dead[0].Key
+		ask[api.Destination](s, 200, "PUT", "/api/v1/destinations/new", edited)
 		fill := strings.NewReplacer("{destination}", "crm", "{key}", key, "{audience}", "vip", api.StoryPath, api.StoryPath+"?destination=crm&id=a1", api.WaitingPath+"/", api.WaitingPath+"/", api.WaitingPath, api.WaitingPath+"?destination=crm")
 		bodies := map[string]any{
 			"POST " + api.ReplayPath:         `{"filter":{"type":"page"}}`,
@@ -308,10 +309,19 @@ func TestAnswersAreAsDocumented(t *testing.T) {
 			"POST " + api.DeletionsPath:      `{"users":["u1"]}`,
 			"POST " + api.ErasuresPath:       `{"user":"u1"}`,
 			"POST " + api.AudiencesPath:      `{"destination":"crm","name":"vip"}`,
+			"PUT " + api.DestinationPath:     edited,
+			"PATCH " + api.DestinationPath:   edited,
 			"PUT " + api.MembersPath:         strings.NewReader("u1\nu2\n"),
 		}
 		for _, r := range s.handler.routes() {
-			req := s.request(r.method, fill.Replace(r.path), bodies[r.method+" "+r.path])
+			path := fill.Replace(r.path)
+			if r.path == api.SecretsPath || r.path == api.DestinationPath && r.method != "GET" {
+				path = strings.Replace(r.path, "{destination}", "new", 1)
+			}
+			req := s.request(r.method, path, bodies[r.method+" "+r.path])
+			if r.method == "DELETE" && r.path == api.DestinationPath {
+				continue // needs a parameter; see TestEdits
+			}
 			if r.path == api.LivePath || r.path == api.DeliveredPath || r.path == api.ResendPath {
 				continue // does not end, see TestLive; and this store keeps nothing, see TestDelivered
 			}

@@ -134,9 +134,9 @@ func (h *Handler) testDestination(asked *api.TestRequest) (*webhook.Destination,
 	case given != 1:
 		return nil, badRequest("destination", "want a destination, a url or a document")
 	case asked.Document != nil:
-		d, err := config.ParseDestination(asked.Document)
+		d, err := config.ParseDestination(asked.Document, h.config.Settings().Webhooks.Allow)
 		if err != nil {
-			return nil, wrongDocument(err)
+			return nil, wrongDocument("document.", err)
 		}
 		return d.Webhook, nil
 	case asked.URL != "":
@@ -145,17 +145,21 @@ func (h *Handler) testDestination(asked *api.TestRequest) (*webhook.Destination,
 	if err := h.known(asked.Destination); err != nil {
 		return nil, err
 	}
-	return h.config.Settings().Destination(asked.Destination).Webhook, nil
+	d := h.config.Settings().Destination(asked.Destination).Webhook
+	if d == nil {
+		return nil, badRequest("destination", "what is stored of the destination is not valid; the log says why")
+	}
+	return d, nil
 }
 
-// wrongDocument is the answer to a document that config refuses. It names the first key that
-// is wrong as the field, and says all that is wrong.
-func wrongDocument(err error) error {
+// wrongDocument is the answer to a document at a field that config refuses. It names the first
+// key that is wrong as the field, and says all that is wrong.
+func wrongDocument(at string, err error) error {
 	var wrong *config.Error
 	if !errors.As(err, &wrong) {
 		return err
 	}
-	field := func(p config.Problem) string { return strings.TrimSuffix("document."+p.Key, ".") }
+	field := func(p config.Problem) string { return strings.TrimSuffix(at+p.Key, ".") }
 	said := make([]string, len(wrong.Problems))
 	for i, p := range wrong.Problems {
 		said[i] = field(p) + " " + p.Text

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -11,9 +12,11 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// newServerOnSystem is newServer on the system's network.
+// newServerOnSystem is newServer on the system's network, whose loopback addresses it allows.
 func newServerOnSystem(t *testing.T) *server {
-	return newServerOn(t, network{listen: new(net.ListenConfig).Listen}, func(*config.Settings) {}, nil)
+	return newServerOn(t, network{listen: new(net.ListenConfig).Listen}, func(settings *config.Settings) {
+		settings.Webhooks.Allow = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	}, nil)
 }
 
 func TestTest(t *testing.T) {
@@ -90,6 +93,7 @@ func TestTestOfADocument(t *testing.T) {
 		field   string
 	}{
 		{"a document that is refused", request("ftp://user:passw0rd@a.example/?x=s3cret"), "document.endpoints[0].url"},
+		{"an address that is not public", request("http://10.0.0.1/"), "document.endpoints[0].url"},
 		{"a document and a destination", api.TestRequest{Destination: "crm", Document: map[string]any{"id": "x"}}, "destination"},
 		{"none of them", api.TestRequest{}, "destination"},
 	} {

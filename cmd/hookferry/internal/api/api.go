@@ -19,7 +19,8 @@ const (
 	NodesPath          = "/api/v1/nodes"                                                   // GET: Nodes
 	SourcesPath        = "/api/v1/sources"                                                 // GET ?q=&limit=&after=: Sources
 	DestinationsPath   = "/api/v1/destinations"                                            // GET ?limit=&after= and those of DestinationFilter: Destinations
-	DestinationPath    = "/api/v1/destinations/{destination}"                              // GET: Destination
+	DestinationPath    = "/api/v1/destinations/{destination}"                              // GET: Destination; PUT and PATCH ?by=&version= a document: Destination; DELETE ?waiting=keep|discard&by=&version=: Changed
+	SecretsPath        = "/api/v1/destinations/{destination}/secrets"                      // POST ?by=&version=: NewSecret; DELETE ?by=&version=: Destination
 	PausePath          = "/api/v1/destinations/{destination}/pause"                        // POST: Destination
 	ResumePath         = "/api/v1/destinations/{destination}/resume"                       // POST: Destination
 	SeriesPath         = "/api/v1/series"                                                  // GET ?destination=&range=5m|1h|24h: Series
@@ -259,6 +260,16 @@ const (
 // States are all of them, the worst first.
 var States = []string{StateFailing, StateRefusing, "invalid", "unknown", "lookup", StateRetrying, "paused", StateWaiting, StateOK, StateIdle, "disabled"}
 
+// What becomes of what waits for a destination that is deleted: it is kept, for a destination
+// with the same id that is made later, or discarded.
+const (
+	WaitingKeep    = "keep"
+	WaitingDiscard = "discard"
+)
+
+// WaitingChoices are all of them.
+var WaitingChoices = []string{WaitingKeep, WaitingDiscard}
+
 // The orders of destinations: by id, by state with the worst first, and by
 // number with the largest first.
 const (
@@ -288,6 +299,11 @@ type Destination struct {
 	// MaxConcurrent and MaxRate are its limits; 0 is the default, and none.
 	MaxConcurrent int     `json:"maxConcurrent,omitempty"`
 	MaxRate       float64 `json:"maxRate,omitempty"`
+	// Stored is of a destination that this API made, and changes; the others are in the
+	// configuration file.
+	Stored *Stored `json:"stored,omitempty"`
+	// Settings are the other settings of one that is asked for by its id.
+	Settings *DestinationSettings `json:"settings,omitempty"`
 	// Held says why its deliveries wait although they are due.
 	Held *Held `json:"held,omitempty"`
 	// Failure is the latest attempt that failed; it may have taken others since.
@@ -308,6 +324,43 @@ type Destination struct {
 	Errors      map[string]int64 `json:"errors"` // failed requests of the last hour, by reason
 	Latency     Latency          `json:"latency"`
 	Rates       Rates            `json:"rates"`
+}
+
+// Stored says who changed a destination last, as they said, and when.
+type Stored struct {
+	Changed time.Time `json:"changed"`
+	By      string    `json:"by"`
+	// Version is what ?version= compares, a number.
+	Version string `json:"version"`
+}
+
+// DestinationSettings are in the form of the document that changes them. What is left out is
+// the default.
+type DestinationSettings struct {
+	Sources         []string `json:"sources"` // the names of all
+	Filter          *Filter  `json:"filter,omitempty"`
+	Timeout         string   `json:"timeout,omitempty"` // such as 2s
+	Window          string   `json:"window,omitempty"`
+	Schedule        string   `json:"schedule,omitempty"`
+	NetHTTP         bool     `json:"netHTTP,omitempty"`
+	MaxConcurrent   int      `json:"maxConcurrent,omitempty"`
+	MaxRate         float64  `json:"maxRate,omitempty"`
+	MaxBurst        int      `json:"maxBurst,omitempty"`
+	StandardSecrets int      `json:"standardSecrets"` // how many are valid
+}
+
+// A Filter selects calls: by their type, as "track", or by their event, as "track:Order *".
+type Filter struct {
+	Include []string `json:"include,omitempty"`
+	Exclude []string `json:"exclude,omitempty"`
+}
+
+// NewSecret is a secret for Standard Webhooks that was made for a destination. No other answer
+// has it.
+type NewSecret struct {
+	Secret string `json:"secret"`
+	// Valid is how many of the destination are valid now, this one included.
+	Valid int `json:"valid"`
 }
 
 // An Endpoint is a URL, without user, query and fragment.
@@ -406,6 +459,9 @@ const (
 	ParamID          = "id"
 	ParamSource      = "source"
 	ParamState       = "state"
+	ParamBy          = "by"
+	ParamVersion     = "version"
+	ParamWaiting     = "waiting"
 	ParamSort        = "sort"
 	ParamOrder       = "order"
 	ParamUser        = "user"
@@ -500,6 +556,7 @@ const (
 // oldest first if it is empty.
 type DeadFilter struct {
 	Destination string     `json:"destination,omitempty"`
+	ID          string     `json:"id,omitempty"`
 	Type        string     `json:"type,omitempty"`
 	Reason      string     `json:"reason,omitempty"`
 	User        string     `json:"user,omitempty"`

@@ -138,6 +138,28 @@ func (c *Client) Destination(ctx context.Context, id string) (Destination, error
 	return ask[Destination](ctx, c, http.MethodGet, fill(DestinationPath, "destination", id), nil, nil)
 }
 
+// EditDestination makes or replaces a destination with the method PUT, or changes the keys of
+// document with PATCH, and says who does it.
+func (c *Client) EditDestination(ctx context.Context, method, id, by string, document map[string]any) (Destination, error) {
+	return ask[Destination](ctx, c, method, fill(DestinationPath, "destination", id), values(map[string]string{ParamBy: by}), document)
+}
+
+// DeleteDestination deletes a destination; waiting says what becomes of what waits for it.
+func (c *Client) DeleteDestination(ctx context.Context, id, by, waiting string) (Changed, error) {
+	query := values(map[string]string{ParamBy: by, ParamWaiting: waiting})
+	return askWithin[Changed](ctx, eraseTimeout, c, http.MethodDelete, fill(DestinationPath, "destination", id), query, nil)
+}
+
+// AddSecret makes another secret for Standard Webhooks, and DropSecrets forgets all but the newest.
+func (c *Client) AddSecret(ctx context.Context, id, by string) (NewSecret, error) {
+	return ask[NewSecret](ctx, c, http.MethodPost, fill(SecretsPath, "destination", id), values(map[string]string{ParamBy: by}), nil)
+}
+
+// DropSecrets is explained at AddSecret.
+func (c *Client) DropSecrets(ctx context.Context, id, by string) (Destination, error) {
+	return ask[Destination](ctx, c, http.MethodDelete, fill(SecretsPath, "destination", id), values(map[string]string{ParamBy: by}), nil)
+}
+
 // Pause stops attempts for a destination.
 func (c *Client) Pause(ctx context.Context, destination string) (Destination, error) {
 	return ask[Destination](ctx, c, http.MethodPost, fill(PausePath, "destination", destination), nil, nil)
@@ -321,7 +343,7 @@ func (f DeliveredFilter) values() url.Values {
 }
 
 func (f DeadFilter) values() url.Values {
-	v := values(map[string]string{ParamDestination: f.Destination, ParamType: f.Type, ParamReason: f.Reason, ParamUser: f.User, ParamOrder: f.Order})
+	v := values(map[string]string{ParamDestination: f.Destination, ParamID: f.ID, ParamType: f.Type, ParamReason: f.Reason, ParamUser: f.User, ParamOrder: f.Order})
 	return within(v, f.From, f.To)
 }
 

@@ -147,6 +147,12 @@ func (c *checker) check() {
 	c.admin()
 	c.webhooks()
 	number(c, "webhooks.disableAfter", s.Webhooks.DisableAfter, 0, 8760*time.Hour)
+	if w := s.Webhooks.WhenDisabled; w != Keep && w != Dead {
+		c.problem("webhooks.whenDisabled", "want keep or dead")
+	}
+	if s.Webhooks.Operations != "" {
+		c.name("webhooks.operations", s.Webhooks.Operations)
+	}
 	number(c, "deadLetters.maxAge", s.DeadLetters.MaxAge, time.Minute, 87_600*time.Hour)
 	number(c, "deadLetters.maxBytes", s.DeadLetters.MaxBytes, 1<<20, 1<<40)
 	if s.History.MaxAge != 0 {
@@ -319,6 +325,14 @@ func (c *checker) name(key, s string) bool {
 	return true
 }
 
+// id checks the id of a destination.
+func (c *checker) id(key, id string) bool {
+	if id == "." || id == ".." {
+		c.problem(key, "is no name in the path of a URL, as the admin API has it")
+	}
+	return c.name(key, id)
+}
+
 func (c *checker) destinations() {
 	s := c.s
 	if len(s.Destinations) > MaxDestinations {
@@ -328,11 +342,8 @@ func (c *checker) destinations() {
 	ids := map[string]string{}
 	for i := range s.Destinations {
 		d, key := &s.Destinations[i], fmt.Sprintf("destinations[%d]", i)
-		if c.name(key+".id", d.ID) {
+		if c.id(key+".id", d.ID) {
 			c.unique(ids, d.ID, key+".id")
-			if d.ID == "." || d.ID == ".." {
-				c.problem(key+".id", "is no name in the path of a URL, as the admin API has it")
-			}
 		}
 		c.destination(key, d)
 	}

@@ -86,7 +86,7 @@ admin:
   listen: 0.0.0.0:8081
   token: ${TOKEN}
   tls: {certificate: cert.pem, key: key.pem}
-webhooks: {name: N, disableAfter: 48h, allow: [10.0.0.0/8], proxy: "http://u:p@proxy:1"}
+webhooks: {name: N, disableAfter: 48h, whenDisabled: dead, operations: crm, allow: [10.0.0.0/8], proxy: "http://u:p@proxy:1"}
 deadLetters: {maxAge: 24h, maxBytes: 2GB}
 history: {maxAge: 48h, maxBytes: 3GB}
 limits: {connections: 1_000, connectionsPerAddress: 10, requestsPerAddress: 5, memory: 64MB, processMemory: 512MB, store: 1TB}
@@ -146,7 +146,7 @@ destinations:
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("fd00::/8")},
 		Data:           filepath.Join(dir, "data"), Queue: Default().Queue, Drain: 2 * time.Second, Grace: 3 * time.Second,
 		Admin:       Admin{Listen: "0.0.0.0:8081", Token: "0123456789abcdef", TLS: &keyElsewhere},
-		Webhooks:    Webhooks{Name: "N", DisableAfter: 48 * time.Hour, Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Proxy: "http://u:p@proxy:1"},
+		Webhooks:    Webhooks{Name: "N", DisableAfter: 48 * time.Hour, WhenDisabled: Dead, Operations: "crm", Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, Proxy: "http://u:p@proxy:1"},
 		DeadLetters: DeadLetters{MaxAge: 24 * time.Hour, MaxBytes: 2 << 30},
 		History:     History{MaxAge: 48 * time.Hour, MaxBytes: 3 << 30},
 		Limits:      Limits{Connections: 1000, ConnectionsPerAddress: 10, RequestsPerAddress: 5, Memory: 64 << 20, ProcessMemory: 512 << 20, Store: 1 << 40},
@@ -237,7 +237,7 @@ func TestExampleShowsTheDefaults(t *testing.T) {
 
 	// Each key is in it, at the right depth.
 	full := strings.NewReplacer("# tls:", "tls:", "# queue:", "queue:", "# baseURL", "baseURL", "# trusted", "trusted", "# token", "token", "# allow", "allow",
-		"# proxy", "proxy", "# store", "store", "# memory", "memory", "# process", "process", "# byteRate", "byteRate", "# tracing", "tracing", "#   ", "  ", "# enabled", "enabled", "# filter", "filter", "# timeout", "timeout", "# window", "window", "# schedule", "schedule", "# netHTTP", "netHTTP", "# rate", "rate", "# burst", "burst",
+		"# operations", "operations", "# proxy", "proxy", "# store", "store", "# memory", "memory", "# process", "process", "# byteRate", "byteRate", "# tracing", "tracing", "#   ", "  ", "# enabled", "enabled", "# filter", "filter", "# timeout", "timeout", "# window", "window", "# schedule", "schedule", "# netHTTP", "netHTTP", "# rate", "rate", "# burst", "burst",
 		"# headers", "headers", "# standard", "standard", "# max", "max").Replace(Example())
 	d := newDecoder("x", env(map[string]string{"HOOKFERRY_ADMIN_TOKEN": "0123456789abcdef", "CRM_TOKEN": "t", "DATABASE_PASSWORD": "p"}))
 	d.decode([]byte(full), Default())
@@ -291,6 +291,7 @@ func TestProblems(t *testing.T) {
 			"6:19: tracing.sample: want a number",
 			"7:8: grace: want a time such as 500ms, 10s or 720h",
 		}},
+		{"what becomes of what waits", "webhooks: {whenDisabled: drop, operations: ''}\n" + minimal, []string{"1:26: webhooks.whenDisabled: want keep or dead"}},
 		{"values that are none", "log: {level: loud}\nlimits: {memory: 12 XB}\nwebhooks: {allow: [10.0.0.0/99]}\n" + minimal, []string{
 			"1:14: log.level: want debug, info, warn or error",
 			"2:18: limits.memory: want bytes such as 512KB, 64MB or 1GB",
@@ -632,10 +633,17 @@ func TestParseDestination(t *testing.T) {
 		{"an unknown key", map[string]any{"endpoints": endpoints, "secrets": "SENTINEL"}, []string{"secrets"}},
 		{"null", map[string]any{"endpoints": endpoints, "secret": nil}, []string{"secret"}},
 		{"several", map[string]any{"endpoints": []any{map[string]any{"url": "ftp://SENTINEL@a.example/"}}, "timeout": "SENTINEL"}, []string{"timeout", "endpoints[0].url"}},
+		{"sources", map[string]any{"endpoints": endpoints, "sources": []any{"web", "app"}}, nil},
+		{"sources that are none", map[string]any{"endpoints": endpoints, "sources": "SENTINEL"}, []string{"sources"}},
+		{"sources that are no names", map[string]any{"endpoints": endpoints, "sources": []any{"web", 1, "web"}}, []string{"sources[1]", "sources[2]"}},
+		{"addresses that are not public", map[string]any{"endpoints": []any{
+			map[string]any{"url": "http://LocalHost:9000/"}, map[string]any{"url": "http://10.1.2.3/"}, map[string]any{"url": "http://192.168.1.1/"},
+			map[string]any{"url": "http://[::1]/"}, map[string]any{"url": "http://[::ffff:169.254.169.254]/"},
+		}}, []string{"endpoints[0].url", "endpoints[2].url", "endpoints[3].url", "endpoints[4].url"}},
 		{"a file as a certificate", map[string]any{"endpoints": endpoints, "tls": map[string]any{"ca": secret}}, []string{"tls.ca"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := ParseDestination(tt.document)
+			_, err := ParseDestination(tt.document, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
 			var got []string
 			var wrong *Error
 			if errors.As(err, &wrong) {
@@ -651,7 +659,7 @@ func TestParseDestination(t *testing.T) {
 
 	// No text of a client stands for a file or a variable of the server.
 	for _, text := range []string{"file:" + secret, "${HOOKFERRY_SENTINEL}", "${"} {
-		d, err := ParseDestination(map[string]any{"endpoints": endpoints, "secret": text})
+		d, err := ParseDestination(map[string]any{"endpoints": endpoints, "secret": text}, nil)
 		if err != nil || d.Webhook.Secret.Reveal() != text {
 			t.Errorf("ParseDestination of the secret %q: %v, or another secret", text, err)
 		}
@@ -666,7 +674,7 @@ func FuzzParseDestination(f *testing.F) {
 		if json.Unmarshal(text, &document) != nil {
 			return
 		}
-		d, err := ParseDestination(document)
+		d, err := ParseDestination(document, nil)
 		if err != nil && reflect.TypeOf(err) != reflect.TypeFor[*Error]() || err == nil && d.Webhook == nil {
 			t.Errorf("ParseDestination: %v, %T %v", d, err, err)
 		}

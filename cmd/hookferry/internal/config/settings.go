@@ -139,6 +139,12 @@ type Admin struct {
 	TLS *Certificate `yaml:"tls"`
 }
 
+// The values of Webhooks.WhenDisabled.
+const (
+	Keep = "keep"
+	Dead = "dead"
+)
+
 // Off is the Listen of an Admin that has no listener.
 const Off = "off"
 
@@ -153,6 +159,12 @@ type Webhooks struct {
 	// DisableAfter is how long a destination may fail without one success until it is
 	// disabled: up to a year, 0 for ever.
 	DisableAfter time.Duration `yaml:"disableAfter"`
+	// WhenDisabled says what becomes of what waits for a destination that is disabled so, or
+	// answers 410, and of what comes for it: Keep or Dead.
+	WhenDisabled string `yaml:"whenDisabled"`
+	// Operations is the id of a destination that is told of the others as they are disabled and
+	// enabled. Empty means none.
+	Operations string `yaml:"operations"`
 	// Proxy is the URL of a proxy that makes all their connections, with http or socks5.
 	Proxy signature.Secret `yaml:"proxy"`
 }
@@ -258,6 +270,8 @@ type Destination struct {
 	// Webhook is what it is to a forwarder. Complete makes it, and Keep keeps
 	// the pointer where nothing changed.
 	Webhook *webhook.Destination `yaml:"-"`
+	// Stored is of one that is kept in the store. Nil means that the settings name it.
+	Stored *Stored `yaml:"-"`
 }
 
 // A Filter selects events; see webhook.Filter.
@@ -327,7 +341,7 @@ func Default() *Settings {
 		},
 		Grace:       10 * time.Second,
 		Admin:       Admin{Listen: "localhost:8081"},
-		Webhooks:    Webhooks{Name: webhook.DefaultServiceName, DisableAfter: 120 * time.Hour},
+		Webhooks:    Webhooks{Name: webhook.DefaultServiceName, DisableAfter: 120 * time.Hour, WhenDisabled: Keep},
 		DeadLetters: DeadLetters{MaxAge: webhook.DefaultDeadMaxAge, MaxBytes: webhook.DefaultDeadMaxBytes},
 		History:     History{MaxBytes: filequeue.DefaultHistoryBytes},
 		Limits:      Limits{Connections: 10_000, ConnectionsPerAddress: 1_000, RequestsPerAddress: collector.DefaultMaxRequests},

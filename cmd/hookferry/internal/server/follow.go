@@ -14,13 +14,30 @@ import (
 // use makes settings those in use. Requests and attempts that are under way go
 // on with those they began with.
 func (s *server) use(next *config.Settings) {
-	if old := s.settings.Load(); old != nil {
-		next.Keep(old)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.given != nil {
+		next.Keep(s.given)
 		next.Restart = next.NeedRestart(s.Settings)
 	}
 	s.Level.Set(next.Log.Level)
-	s.settings.Store(next)
-	s.sources.use(next)
+	s.given = next
+	s.join()
+}
+
+// useStored makes the destinations of the store those in use, beside those of the settings.
+func (s *server) useStored(all []*config.Destination) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stored = all
+	s.join()
+}
+
+// join joins what is given with what is stored, under the lock.
+func (s *server) join() {
+	all := s.given.With(s.stored)
+	s.settings.Store(all)
+	s.sources.use(all)
 }
 
 // reload reads the settings anew, and uses them if they are good. It returns
@@ -36,9 +53,12 @@ func (s *server) reload() *config.Watch {
 		} else {
 			s.log.Error("the new configuration is not used", "error", err)
 		}
-		old := *s.settings.Load()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		old := *s.given
 		old.Error = err.Error()
-		s.settings.Store(&old)
+		s.given = &old
+		s.join()
 		return config.NewWatch(next)
 	}
 	s.use(next)

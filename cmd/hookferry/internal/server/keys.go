@@ -21,7 +21,7 @@ func serveKeys(w http.ResponseWriter, r *http.Request, settings *config.Settings
 		return false
 	}
 	keys := []string{}
-	if d := settings.Destination(id); d != nil {
+	if d := settings.Destination(id); d != nil && d.Webhook != nil {
 		for _, secret := range d.Webhook.StandardSecrets {
 			if public, err := signature.StandardPublicKey(secret); err == nil { // else it is shared
 				keys = append(keys, public)

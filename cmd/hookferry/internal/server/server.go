@@ -5,7 +5,9 @@
 // Settings do not change once they are complete. A reload makes new ones and swaps a pointer, or
 // keeps the old ones and says why. Destinations that are as they were keep their value, by which
 // the forwarder knows them; the counts and limits of sources go on by name. A destination that is
-// gone is unknown to the forwarder, which keeps its deliveries. Files are looked at each second,
+// gone is unknown to the forwarder, which keeps its deliveries. What is in use is the settings and
+// the destinations of the store, which the admin API changes; of one that both have, the
+// settings win. Files are looked at each second,
 // and read once they have stayed the same for a second, so half of a file is never used.
 //
 // Clients are bounded in time for header, body and answer, in bytes of both, and in
@@ -40,6 +42,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/feed"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/metrics"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/page"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/stored"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/tracing"
 	"github.com/hookferry/analytics/collector"
 	"github.com/hookferry/analytics/signature"
@@ -86,7 +89,7 @@ type server struct {
 	Options
 	name      string // among the servers of its store
 	started   time.Time
-	settings  atomic.Pointer[config.Settings]
+	settings  atomic.Pointer[config.Settings] // those given, and what is stored
 	log       *slog.Logger
 	sources   sources
 	ready     readiness
@@ -98,6 +101,12 @@ type server struct {
 	feed      *feed.Feed
 	metrics   *metrics.Metrics // nil: none
 	tracer    *tracing.Tracer  // nil: none
+	// destinations are those of the store.
+	destinations *stored.Destinations
+
+	mu     sync.Mutex
+	given  *config.Settings      // by the file, or by flags
+	stored []*config.Destination // of the store
 
 	running sync.WaitGroup
 	ended   chan error // has the result of each part that run started
@@ -146,6 +155,11 @@ func Run(ctx context.Context, o Options) (err error) {
 		}
 	}
 	s.use(first)
+	if s.destinations, err = stored.Open(ctx, stored.Config{
+		Store: s.store.Store, Allow: first.Webhooks.Allow, Changed: s.useStored, Logger: s.log,
+	}); err != nil {
+		return fmt.Errorf("reading the destinations that are stored: %w", err)
+	}
 	if err := s.assemble(ctx); err != nil {
 		return err
 	}
@@ -168,6 +182,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	following, stopFollowing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopFollowing()
 	s.run(func() error { s.follow(following); return nil })
+	s.running.Go(func() { s.destinations.Follow(following) })
 	if s.feed != nil {
 		s.running.Go(func() { s.feed.Run(following, s.store.Store) })
 	}
@@ -248,6 +263,22 @@ func (all observers) Ended(e webhook.Ended) {
 	}
 }
 
+func (all observers) Disabled(d webhook.Disabled) {
+	for _, o := range all {
+		if o, ok := o.(webhook.DisableObserver); ok {
+			o.Disabled(d)
+		}
+	}
+}
+
+func (all observers) Enabled(e webhook.Enabled) {
+	for _, o := range all {
+		if o, ok := o.(webhook.EnableObserver); ok {
+			o.Enabled(e)
+		}
+	}
+}
+
 // assemble makes the forwarder, and what observes it.
 func (s *server) assemble(ctx context.Context) (err error) {
 	settings := s.Settings
@@ -274,12 +305,15 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		}
 		watching = append(watching, s.tracer)
 	}
+	if settings.Webhooks.Operations != "" {
+		watching = append(watching, &operations{server: s})
+	}
 	c := webhook.Config{
 		Note:  s.note,
 		Store: s.store.Store,
 		Lookup: func(_ context.Context, id string) (*webhook.Destination, error) {
 			if d := s.settings.Load().Destination(id); d != nil {
-				return d.Webhook, nil
+				return d.Webhook, nil // nil if what is stored is not valid
 			}
 			return nil, webhook.ErrUnknownDestination
 		},
@@ -291,6 +325,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		DialContext:    s.Dial,
 		DisableGone:    true,
 		DisableAfter:   settings.Webhooks.DisableAfter,
+		BuryDisabled:   settings.Webhooks.WhenDisabled == config.Dead,
 		DeadMaxAge:     settings.DeadLetters.MaxAge,
 		DeadMaxBytes:   int64(settings.DeadLetters.MaxBytes),
 		Logger:         s.log,
@@ -359,6 +394,7 @@ func (s *server) private(l *conns) (*http.Server, error) {
 		Feed:      s.feed,
 		Node:      s.node,
 		Settings:  s.settings.Load,
+		Stored:    s.destinations,
 		Sources:   s.sources.list,
 		Calls:     s.sources.calls,
 		Ready:     s.ready.ready,
@@ -417,9 +453,10 @@ func (s *server) http(l *conns, certificate func(*config.Settings) *config.Certi
 // announce logs what runs.
 func (s *server) announce(calls, control *conns, process int64) {
 	const most = 10
-	for i, d := range s.Settings.Destinations {
+	all := s.settings.Load().Destinations
+	for i, d := range all {
 		if i == most {
-			s.log.Info("forwarding to more destinations", "count", len(s.Settings.Destinations)-most)
+			s.log.Info("forwarding to more destinations", "count", len(all)-most)
 			break
 		}
 		for _, e := range d.Endpoints {

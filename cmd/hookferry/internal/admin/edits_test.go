@@ -1,0 +1,202 @@
+package admin
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
+	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/webhook"
+)
+
+// edited is the document of a destination.
+const edited = `{
+	"sources": ["web"], "timeout": "2s", "maxRate": 50, "secret": "s3cret", "filter": {"include": ["track:Order *"]},
+	"endpoints": [{"url": "https://user:passw0rd@new.example/hook?token=s3cret", "headers": {"X-Key": "s3cret"}}],
+	"standardSecrets": ["whsec_c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"]
+}`
+
+const editedPath = "/api/v1/destinations/new"
+
+// A destination is made, changed and deleted. No answer and no line of the log has its secrets.
+func TestEdits(t *testing.T) {
+	var log bytes.Buffer
+	s := newServer(t, func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+
+	made := ask[api.Destination](s, 200, "PUT", editedPath+"?by=alice", edited)
+	diff(t, "endpoints", made.Endpoints, []api.Endpoint{{URL: "https://new.example/hook", Headers: []string{"X-Key"}}})
+	diff(t, "settings", *made.Settings, api.DestinationSettings{
+		Sources: []string{"web"}, Timeout: "2s", MaxRate: 50, StandardSecrets: 1, Filter: &api.Filter{Include: []string{"track:Order *"}},
+	})
+	if !made.Enabled || !made.Signed || !made.Standard || made.Stored.By != "alice" || made.Stored.Changed.IsZero() || made.Stored.Version == "" {
+		t.Errorf("made: %+v", made)
+	}
+
+	changed := ask[api.Destination](s, 200, "PATCH", editedPath, `{"enabled": false, "timeout": null, "sources": ["app", "web"]}`)
+	diff(t, "settings", *changed.Settings, api.DestinationSettings{
+		Sources: []string{"app", "web"}, MaxRate: 50, StandardSecrets: 1, Filter: &api.Filter{Include: []string{"track:Order *"}},
+	})
+	if changed.Enabled || changed.State != "disabled" || !changed.Signed || changed.Stored.By != "127.0.0.1" || changed.Stored.Version == made.Stored.Version {
+		t.Errorf("changed: %+v, want it disabled and signed as before", changed)
+	}
+	listed := ask[api.Destinations](s, 200, "GET", api.DestinationsPath+"?source=app&q=new", nil)
+	if len(listed.Destinations) != 1 || listed.Destinations[0].Stored == nil || listed.Destinations[0].Settings != nil {
+		t.Errorf("listed: %+v", listed)
+	}
+
+	// Whoever does not know the latest version changes nothing.
+	for _, tt := range []struct{ method, query string }{{"PATCH", ""}, {"PUT", ""}, {"DELETE", "&waiting=keep"}} {
+		got := ask[api.Error](s, 409, tt.method, editedPath+"?version="+made.Stored.Version+tt.query, edited)
+		if got.Code != api.CodeConflict || got.Field != "version" {
+			t.Errorf("%s of an older version: %+v", tt.method, got)
+		}
+	}
+	ask[api.Error](s, 409, "PUT", editedPath+"?version=0", edited)
+	ask[api.Destination](s, 200, "PUT", editedPath+"?version="+changed.Stored.Version, edited)
+
+	ask[api.Changed](s, 200, "DELETE", editedPath+"?waiting=keep&by=bob", nil)
+	ask[api.Error](s, 404, "GET", editedPath, nil)
+	ask[api.Error](s, 404, "PATCH", editedPath, `{"enabled": true}`)
+	ask[api.Error](s, 404, "DELETE", editedPath+"?waiting=keep", nil)
+
+	for _, want := range []string{
+		`msg="a destination was set" destination=new by=alice address=127.0.0.1`,
+		`msg="a destination was changed" destination=new by=127.0.0.1`,
+		`msg="a destination was deleted" destination=new by=bob`,
+	} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log has no %q:\n%s", want, log.String())
+		}
+	}
+	if strings.Contains(log.String(), "s3cret") || strings.Contains(log.String(), "passw0rd") {
+		t.Errorf("the log has a secret:\n%s", log.String())
+	}
+}
+
+func TestEditsThatAreRefused(t *testing.T) {
+	s := newServer(t, nil)
+	ask[api.Destination](s, 200, "PUT", editedPath, edited)
+	const some = `"endpoints": [{"url": "https://a.example/"}]`
+	var large []string // endpoints with as many bytes of headers as they may have
+	for i := range webhook.MaxEndpoints {
+		value := strings.Repeat("x", 8<<10)
+		large = append(large, fmt.Sprintf(`{"url": "https://%d.example/", "headers": {"A": "%s", "B": "%s"}}`, i, value, value))
+	}
+	for _, tt := range []struct {
+		name, method, path, body string
+		status                   int
+		field, message           string
+	}{
+		{"one that the settings name", "PUT", "/api/v1/destinations/crm", edited, 409, "", "change it there"},
+		{"a change of one that the settings name", "PATCH", "/api/v1/destinations/crm", edited, 409, "", "change it there"},
+		{"deleting one that the settings name", "DELETE", "/api/v1/destinations/crm?waiting=keep", "", 409, "", "change it there"},
+		{"a secret for one that the settings name", "POST", "/api/v1/destinations/crm/secrets", "", 409, "", "change it there"},
+		{"no body", "PUT", editedPath, "", 415, "Content-Type", ""},
+		{"no object", "PUT", editedPath, "[]", 400, "", "array"},
+		{"another id", "PUT", editedPath, `{"id": "other", "sources": [], ` + some + `}`, 400, "id", ""},
+		{"an id that no path has", "PUT", "/api/v1/destinations/%2e%2e", `{"sources": [], ` + some + `}`, 400, "id", ""},
+		{"no sources", "PUT", editedPath, `{` + some + `}`, 400, "sources", "required"},
+		{"sources that are gone", "PATCH", editedPath, `{"sources": null}`, 400, "sources", "required"},
+		{"an unknown source", "PUT", editedPath, `{"sources": ["web", "s3cret"], ` + some + `}`, 400, "sources", "sources[1]"},
+		{"no endpoint", "PATCH", editedPath, `{"endpoints": []}`, 400, "endpoints", ""},
+		{"an address that is not public", "PATCH", editedPath, `{"endpoints": [{"url": "http://127.0.0.1:9000/?s3cret"}]}`, 400, "endpoints[0].url", "webhooks.allow"},
+		{"several", "PATCH", editedPath, `{"timeout": "6s", "secrets": "s3cret"}`, 400, "secrets", "timeout"},
+		{"more than a setting of the store has", "PATCH", editedPath, `{"endpoints": [` + strings.Join(large, ",") + `]}`, 413, "", "65536"},
+		{"a name with a line break", "PATCH", editedPath + "?by=a%0Ab", `{}`, 400, "by", ""},
+		{"a version that is none", "PATCH", editedPath + "?version=x", `{}`, 400, "version", ""},
+		{"deleting without a word of what waits", "DELETE", editedPath, "", 400, "waiting", ""},
+		{"deleting with another word", "DELETE", editedPath + "?waiting=lose", "", 400, "waiting", ""},
+		{"an unknown parameter", "PATCH", editedPath + "?force=1", `{}`, 400, "force", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var body any
+			if tt.body != "" {
+				body = tt.body
+			}
+			got := ask[api.Error](s, tt.status, tt.method, tt.path, body)
+			if got.Field != tt.field || !strings.Contains(got.Message, tt.message) {
+				t.Errorf("%+v, want the field %q and %q", got, tt.field, tt.message)
+			}
+		})
+	}
+	if d := ask[api.Destination](s, 200, "GET", editedPath, nil); d.Settings.Timeout != "2s" || len(d.Endpoints) != 1 || d.Settings.MaxRate != 50 {
+		t.Errorf("%+v, want it as it was made", d)
+	}
+}
+
+func TestDestinationsAreBounded(t *testing.T) {
+	s := newServerWith(t, func(settings *config.Settings) {
+		for i := range config.MaxDestinations - 3 {
+			d := config.DefaultDestination()
+			d.ID, d.Endpoints = fmt.Sprint("d", i), []config.Endpoint{{URL: "https://a.example/"}}
+			settings.Destinations = append(settings.Destinations, d)
+		}
+	})
+	ask[api.Destination](s, 200, "PUT", editedPath, edited) // the last one there is room for
+	if got := ask[api.Error](s, 409, "PUT", "/api/v1/destinations/more", edited); !strings.Contains(got.Message, "10000 destinations, the limit") {
+		t.Errorf("one too many: %+v", got)
+	}
+	ask[api.Destination](s, 200, "PUT", editedPath, edited)
+}
+
+// A secret is replaced in two steps, and both are valid in between.
+func TestSecretsAreReplaced(t *testing.T) {
+	s := newServer(t, nil)
+	ask[api.Destination](s, 200, "PUT", editedPath, edited)
+	secrets := func() []signature.Secret {
+		return s.handler.config.Settings().Destination("new").Webhook.StandardSecrets
+	}
+	old := secrets()[0]
+	added := ask[api.NewSecret](s, 200, "POST", editedPath+"/secrets", nil)
+	if got := secrets(); added.Valid != 2 || len(got) != 2 || got[0].Reveal() != added.Secret || got[1] != old {
+		t.Errorf("%d secrets are valid, want the new one, and the old one behind it", len(got))
+	}
+	d := ask[api.Destination](s, 200, "DELETE", editedPath+"/secrets", nil)
+	if got := secrets(); d.Settings.StandardSecrets != 1 || len(got) != 1 || got[0].Reveal() != added.Secret {
+		t.Errorf("%d secrets are valid, want the new one alone", len(got))
+	}
+	for range webhook.MaxStandardSecrets - 1 {
+		ask[api.NewSecret](s, 200, "POST", editedPath+"/secrets", nil)
+	}
+	ask[api.Error](s, 409, "POST", editedPath+"/secrets", nil)
+	ask[api.Error](s, 404, "POST", "/api/v1/destinations/gone/secrets", nil)
+}
+
+// What waits for a destination that is deleted is kept for the next one with its id, or
+// discarded.
+func TestWhatWaitsForADeletedDestination(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, nil)
+		document := `{"sources": [], "endpoints": [{"url": "https://a.example/"}], "enabled": false}`
+		waiting := func() int {
+			return len(ask[api.Waiting](s, 200, "GET", api.WaitingPath+"?destination=new", nil).Waiting)
+		}
+		ask[api.Destination](s, 200, "PUT", editedPath, document)
+		s.track("new", "m1", "m2")
+		if got := ask[api.Changed](s, 200, "DELETE", editedPath+"?waiting=keep", nil); got.Changed != 0 || waiting() != 2 {
+			t.Errorf("%+v, and %d wait, want 2 that are kept", got, waiting())
+		}
+		if d := ask[api.Destination](s, 200, "GET", editedPath, nil); d.State != "unknown" || d.Stored != nil {
+			t.Errorf("%+v, want one that is unknown", d)
+		}
+		ask[api.Destination](s, 200, "PUT", editedPath, document)
+		if got := ask[api.Changed](s, 200, "DELETE", editedPath+"?waiting=discard", nil); got.Changed != 2 || waiting() != 0 {
+			t.Errorf("%+v, and %d wait, want 2 discarded", got, waiting())
+		}
+	})
+}
+
+// Whoever is allowed to ask a path by another method is told which.
+func TestMethodsOfADestination(t *testing.T) {
+	s := newServer(t, nil)
+	resp, _ := s.do(s.request("POST", editedPath, "{}"))
+	if got := resp.Header.Get("Allow"); resp.StatusCode != http.StatusMethodNotAllowed || got != "GET, PUT, PATCH, DELETE, HEAD" {
+		t.Errorf("%s, Allow: %s", resp.Status, got)
+	}
+}
