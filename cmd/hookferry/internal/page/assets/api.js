@@ -97,9 +97,11 @@ export async function get(path, parameters, signal) {
   return json(response, signal)
 }
 
-export async function post(path, body, signal) {
-  const response = await request('POST', path, { body, signal })
-  return json(response, signal)
+export const post = (path, body, signal) => write('POST', path, { body, signal })
+
+export async function write(method, path, options) {
+  const response = await request(method, path, options)
+  return json(response, options.signal)
 }
 
 async function json(response, signal) {

@@ -10,7 +10,9 @@ import overview from './views/overview.js'
 import events from './views/events.js'
 import destinations from './views/destinations.js'
 import destination from './views/destination.js'
+import edit from './views/edit.js'
 import delivery from './views/delivery.js'
+import find from './views/find.js'
 import dead from './views/dead.js'
 import sources from './views/sources.js'
 import tester from './views/tester.js'
@@ -21,8 +23,11 @@ const routes = [
   ['', overview, 'overview'],
   ['events', events, 'events'],
   ['destinations', destinations, 'destinations'],
+  ['new', edit, 'destinations'],
   ['destinations/:destination', destination, 'destinations'],
+  ['destinations/:destination/edit', edit, 'destinations'],
   ['destinations/:destination/deliveries/:id', delivery, 'destinations'],
+  ['find', find, 'find'],
   ['dead', dead, 'dead'],
   ['sources', sources, 'sources'],
   ['test', tester, 'test'],

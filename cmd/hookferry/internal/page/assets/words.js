@@ -17,6 +17,7 @@ export const reasons = {
   refused: ['Refused', 'The answer was a 4xx that says this delivery is wrong. It is not tried again.'],
   server_error: ['Server error', 'The answer was 5xx, or of no known class.'],
   expired: ['Expired', 'The retry window ended before an endpoint took the delivery.'],
+  disabled: ['Disabled', 'The server had disabled the destination. No request was sent.'],
 }
 
 export const reason = (code) => reasons[code]?.[0] ?? code ?? ''

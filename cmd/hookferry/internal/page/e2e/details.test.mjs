@@ -8,7 +8,7 @@ import { launch, leave, overflow, visit } from './browser.mjs'
 import { Receiver, Server, until } from './serve.mjs'
 
 const narrow = { viewport: { width: 390, height: 844 } }
-const views = ['#/destinations', '#/dead', '#/test', '#/users']
+const views = ['#/destinations', '#/find', '#/dead', '#/test', '#/users']
 
 let browser
 let receiver
@@ -69,6 +69,30 @@ test('a destination that refuses is in trouble, with the words of its receiver',
   await page.locator('.failure').getByText('422: { "error": "unknown trait plan" }').waitFor()
   await page.locator('.failure').getByRole('link', { name: 'the delivery' }).click()
   await page.getByText('The answer was a 4xx that says this delivery is wrong.').waitFor()
+  await leave(page)
+})
+
+test('a delivery is found by its messageId, its user and its destination', async () => {
+  const page = await visit(browser, `${server.page}#/find`)
+  const find = async (label, value) => {
+    await page.getByRole('searchbox', { name: label }).or(page.getByRole('combobox', { name: label })).fill(value)
+    await page.getByRole('button', { name: 'Find' }).click()
+  }
+  await page.getByRole('button', { name: 'Find' }).click()
+  await page.getByText('Give a messageId, a user or a destination.').waitFor()
+  await find('User', 'nobody')
+  await page.getByRole('heading', { name: 'None' }).waitFor()
+  await find('User', 'u1') // of the suggested command
+  for (const word of ['Delivered', 'Dead', 'Waiting']) await row(page, word).first().waitFor()
+  const id = await row(page, 'Dead').first().locator('th a').innerText()
+  await find('User', '')
+  await find('messageId', id)
+  await until('all of it is found', async () => (await row(page, id).count()) === 3) // of a call for three destinations
+  await find('Destination', 'busy')
+  await until('one is found', async () => (await row(page, id).count()) === 1)
+  assert.match(page.url(), new RegExp(`id=${id}&destination=busy$`))
+  await page.getByRole('link', { name: id }).click()
+  await page.getByRole('heading', { name: id }).getByText('Waiting').waitFor()
   await leave(page)
 })
 

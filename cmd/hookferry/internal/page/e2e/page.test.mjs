@@ -681,7 +681,7 @@ test('the keyboard reaches everything', { timeout: limit }, async () => {
   await leave(page)
 })
 
-const views = ['#/', '#/events', '#/destinations', '#/destinations/busy', '#/dead', '#/sources', '#/test?destination=busy', '#/users']
+const views = ['#/', '#/events', '#/destinations', '#/destinations/busy', '#/dead', '#/find?destination=refuses/eu', '#/new', '#/sources', '#/test?destination=busy', '#/users']
 
 for (const [colorScheme, width] of [['light', 1280], ['dark', 360]]) {
   test(`every view is accessible, ${colorScheme} and ${width} pixels wide`, { timeout: limit }, async () => {

@@ -26,7 +26,7 @@ export default function delivery({ destination, id, query, every, onStatus, sign
   const shown = panel('Attempts', {}, list)
   const content = el('div', { class: 'story', hidden: true }, el('div', {}, shown), el('div', {}, panel('Body', {}, body), panel('Facts', {}, facts)))
   const missing = el('div', { class: 'empty', hidden: true }, el('h2', {}, 'Nothing is known of this delivery'),
-    el('p', {}, 'The latest deliveries are kept in memory, and dead letters in the store. This one is neither: it may be from before the server started, or too long ago.'))
+    el('p', {}, 'It does not wait, is no dead letter, and is not among what was delivered lately. What was delivered longer ago is known only if history.maxAge has it kept.'))
 
   let seen = ''
   every(1_000, async () => {
@@ -52,7 +52,7 @@ export default function delivery({ destination, id, query, every, onStatus, sign
     const now = JSON.stringify([story, kept])
     if (now === seen) return
     seen = now
-    replace(list, attempts(story.attempts, story.accepted))
+    replace(list, story.state === 'delivered' && story.attempts.length === 0 ? el('p', { class: 'none' }, 'The attempts are not kept.') : attempts(story.attempts, story.accepted))
     const fact = (name, value) => value && el('div', {}, el('dt', {}, name), el('dd', {}, value))
     replace(facts, fact('Type', story.type), origin(story), fact('Accepted', story.accepted && time(story.accepted, true)),
       fact('Ended', story.ended && time(story.ended, true)), fact('Due', story.due && time(story.due)),

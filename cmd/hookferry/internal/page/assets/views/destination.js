@@ -1,10 +1,11 @@
 // One destination: what happens to its deliveries over time, and why.
-import { get, post, segment } from '../api.js'
+import { get, post, segment, write } from '../api.js'
 import { chart } from '../chart.js'
 import { el, keyed, replace, say, text } from '../dom.js'
 import { compact, count, moment, plural, rate, since, soon, span } from '../format.js'
-import { bars, confirm, deliveryRoute, figure, notice, panel, pill, problem, segmented, table, time, updatePill } from '../parts.js'
+import { bars, confirm, deliveryRoute, figure, notice, panel, pill, problem, route, segmented, table, time, updatePill } from '../parts.js'
 import * as words from '../words.js'
+import { deleteDestination, showSecret } from './edit.js'
 import { pauseButton, saidBy, steps, sum, whenLine } from './destinations.js'
 
 export default function destination({ destination: id, every, signal, keys }) {
@@ -51,6 +52,8 @@ export default function destination({ destination: id, every, signal, keys }) {
   const errors = bars('Failed requests of the last hour, by reason', 'No request failed in the last hour.')
   const dead = bars('Dead since the start, by reason', 'Nothing was given up.')
   const facts = el('dl', { class: 'facts' })
+  const managed = el('div', { class: 'actions' })
+  const settled = panel('Settings', { actions: managed }, facts)
   const rows = el('tbody', {})
   const none = el('p', { class: 'none', hidden: true }, 'Nothing has happened yet. ', el('a', { href: `#/test?destination=${encodeURIComponent(id)}` }, 'Send it a sample'), '.')
   const recent = table('Latest events', ['Time', 'What', 'Type', 'Delivery', 'Detail'], rows)
@@ -139,14 +142,51 @@ export default function destination({ destination: id, every, signal, keys }) {
     const wanted = [
       ['Endpoints', d.endpoints.map((e) => el('div', {}, el('span', { class: 'mono' }, e.url), e.headers?.length > 0 && el('small', {}, ` with ${e.headers.join(', ')}`)))],
       ['Signed', [d.signed && 'X-Signature', d.standard && 'Standard Webhooks'].filter(Boolean).join(' and ') || 'no: without a secret, receivers cannot tell who sends'],
+      ['Filter', [...(d.settings?.filter?.include ?? []).map((p) => `only ${p}`), ...(d.settings?.filter?.exclude ?? []).map((p) => `not ${p}`)].join(', ') || 'none'],
+      ['Times', [d.settings?.timeout && `${d.settings.timeout} for an attempt`, d.settings?.window && `attempted for ${d.settings.window}`, d.settings?.schedule].filter(Boolean).join(', ') || 'the default'],
       ['Limits', [d.maxConcurrent && `${d.maxConcurrent} at a time`, d.maxRate && `${d.maxRate} a second`].filter(Boolean).join(', ') || 'the default'],
       ['Sources', [...d.sources, more > 0 && `${count(more)} more`].filter(Boolean).join(', ') || 'none'],
+      ...(d.stored ? [['Changed', [time(d.stored.changed), ` by ${d.stored.by}`]]] : []),
     ]
-    const key = JSON.stringify([d.endpoints, d.signed, d.standard, d.maxConcurrent, d.maxRate, d.sources, more])
+    manage(d)
+    const key = JSON.stringify([d.endpoints, d.signed, d.standard, d.maxConcurrent, d.maxRate, d.sources, more, d.settings, d.stored])
     if (facts.dataset.key !== key) {
       facts.dataset.key = key
       replace(facts, wanted.map(([name, value]) => el('div', {}, el('dt', {}, name), el('dd', {}, value))))
     }
+  }
+
+  // manage offers to change what is stored, if the configuration does not name it.
+  function manage(d) {
+    const key = JSON.stringify([Boolean(d.stored), d.enabled, d.settings?.standardSecrets])
+    if (managed.dataset.key === key) return
+    managed.dataset.key = key
+    const button = (word, onclick, kind = 'small') => el('button', { type: 'button', class: kind, onclick }, word)
+    const secrets = d.settings?.standardSecrets ?? 0
+    replace(managed, !d.stored ? el('span', { class: 'note' }, d.settings ? 'from the configuration file' : '') : [
+      el('a', { class: 'button small', href: `${route('destinations', id)}/edit` }, 'Edit'),
+      button(d.enabled ? 'Disable' : 'Enable', () => alter('PATCH', '', { enabled: !d.enabled })),
+      button('New secret', addSecret),
+      secrets > 1 && button('Forget old secrets', () => alter('DELETE', '/secrets')),
+      button('Delete…', () => deleteDestination(d, signal)),
+    ])
+  }
+
+  // alter changes what is stored, and shows what it is now.
+  async function alter(method, path, body) {
+    replace(changed)
+    try {
+      const now = await write(method, `destinations/${segment(id)}${path}`, { body, signal })
+      if (now.id) show(now)
+      return now
+    } catch (error) {
+      if (!signal.aborted) replace(changed, notice(problem(error)))
+    }
+  }
+
+  async function addSecret() {
+    const made = await alter('POST', '/secrets')
+    if (made) showSecret(made.secret, made.valid > 1 ? 'The others stay valid until they are forgotten.' : '')
   }
 
   every(1_000, async () => show(await get(`destinations/${segment(id)}`, {}, signal)))
@@ -174,7 +214,7 @@ export default function destination({ destination: id, every, signal, keys }) {
       el('div', { class: 'pair' }, panel('Why requests fail', { note: 'last hour' }, errors.node), panel('Why deliveries died', { note: 'since the start' }, dead.node)),
       queuePanel,
       panel('Latest events', { actions: el('a', { href: `#/events?destination=${encodeURIComponent(id)}` }, 'Watch live') }, recent, none),
-      panel('Settings', { note: 'from the configuration' }, facts)),
+      settled),
   }
 }
 

@@ -63,7 +63,7 @@ export default function destinations({ query, every, signal, keys }) {
       s.node.hidden = n === 0 && !s.input.checked
       text(s.n, compact(n))
     }
-    text(total, `${q || source || state.length > 0 ? `${plural(answer.total, 'matches', 'match')} the filter` : `${count(answer.total)} configured, or with deliveries that wait`}; counted since the start`)
+    text(total, `${q || source || state.length > 0 ? `${plural(answer.total, 'matches', 'match')} the filter` : `${count(answer.total)} set up, or with deliveries that wait`}; counted since the start`)
     pages.update(answer.destinations.length, answer.total, answer.after)
   }
 
@@ -76,7 +76,8 @@ export default function destinations({ query, every, signal, keys }) {
   return {
     title: 'Destinations',
     node: el('div', {},
-      el('div', { class: 'head' }, el('div', {}, el('h1', {}, 'Destinations'), total)),
+      el('div', { class: 'head' }, el('div', {}, el('h1', {}, 'Destinations'), total),
+        el('div', { class: 'actions' }, el('a', { class: 'button', href: '#/new' }, 'New destination'))),
       el('div', { class: 'filters', role: 'search' },
         el('div', { class: 'chips', role: 'group', 'aria-label': 'States' }, states.map((s) => s.node)), source, offered, order, search),
       wrong,

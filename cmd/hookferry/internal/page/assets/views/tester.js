@@ -72,7 +72,7 @@ export default function tester({ query, signal, keys }) {
 }
 
 // exchange shows one request and its answer.
-function exchange(e) {
+export function exchange(e) {
   const [word, tone] = words.outcomes[e.outcome] ?? [e.outcome, 'idle']
   return el('details', { class: 'panel exchange', open: e.outcome !== 'delivered' },
     el('summary', {},

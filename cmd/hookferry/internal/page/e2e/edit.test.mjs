@@ -1,0 +1,136 @@
+// Destinations are made, changed and deleted in the page, before a server of its own.
+import assert from 'node:assert/strict'
+import { createHmac } from 'node:crypto'
+import { after, before, test } from 'node:test'
+import { check, launch, leave, overflow, visit } from './browser.mjs'
+import { Receiver, Server, until } from './serve.mjs'
+
+const limit = 180_000
+
+let browser
+let receiver
+let server
+
+before(async () => {
+  receiver = await Receiver.start()
+  ;[browser, server] = await Promise.all([launch(), Server.start({
+    webhooks: { allow: ['127.0.0.1'] },
+    sources: [{ name: 'web', keys: ['web-key'], destinations: ['named'] }],
+    destinations: [{ id: 'named', endpoints: [{ url: `${receiver.url}/named` }] }],
+  })])
+})
+
+after(async () => {
+  await browser?.close()
+  await server?.stop()
+  receiver?.stop()
+})
+
+// verified reports whether a request is signed by a secret of Standard Webhooks.
+function verified({ headers, body }, secret) {
+  const key = Buffer.from(secret.slice('whsec_'.length), 'base64')
+  const signed = `${headers['webhook-id']}.${headers['webhook-timestamp']}.${JSON.stringify(body)}`
+  const want = `v1,${createHmac('sha256', key).update(signed).digest('base64')}`
+  return headers['webhook-signature'].split(' ').includes(want)
+}
+
+test('a destination is made in the page, and gets a sample and a call that are signed', { timeout: limit }, async () => {
+  const page = await visit(browser, `${server.page}#/destinations`, { expected: [/status of 400/] })
+  await page.getByRole('link', { name: 'New destination' }).click()
+  const name = page.getByLabel('Name')
+  await name.fill('acme')
+  assert.equal(await page.getByRole('textbox', { name: 'Sources' }).inputValue(), 'web') // the only one
+  const url = page.getByLabel('URL', { exact: true })
+  await url.fill('http://10.0.0.1/hook')
+  await page.getByRole('button', { name: 'Create' }).click()
+  await page.getByRole('alert').getByText('endpoints[0].url 10.0.0.1 is not public').waitFor()
+  await url.fill(`${receiver.url}/acme`)
+  await page.getByLabel('Headers').fill('X-Team 7')
+  await page.getByRole('button', { name: 'Send a sample' }).click()
+  await page.getByRole('alert').getByText('has no colon').waitFor()
+  await page.getByLabel('Headers').fill('X-Team: 7\nX-Other: a:b')
+  await page.getByLabel('Secret of X-Signature').fill('hush')
+  await page.getByRole('button', { name: 'Send a sample' }).click()
+  await page.locator('.exchange').getByText('Delivered').waitFor()
+  assert.equal(receiver.on('/acme'), 1)
+  const sample = receiver.got.find((g) => g.path === '/acme')
+  assert.equal(sample.headers['x-other'], 'a:b')
+  assert.ok(sample.headers['x-signature'])
+
+  await page.getByRole('button', { name: 'Create' }).click()
+  const dialog = page.getByRole('dialog', { name: 'The secret for the receiver' })
+  const secret = await dialog.locator('code').innerText()
+  assert.match(secret, /^whsec_/)
+  assert.ok(verified(sample, secret))
+  await dialog.getByRole('button', { name: 'Done' }).click()
+  await page.getByRole('heading', { name: 'acme' }).waitFor()
+  await server.track('web-key', 1)
+  await until('the call has arrived', () => receiver.on('/acme') === 2)
+  assert.ok(verified(receiver.got.findLast((g) => g.path === '/acme'), secret))
+  assert.ok(!(await page.content()).includes(secret))
+  await leave(page)
+})
+
+test('a destination is changed, given another secret, disabled and deleted', { timeout: limit }, async () => {
+  const page = await visit(browser, `${server.page}#/destinations/acme`)
+  await page.getByRole('link', { name: 'Edit' }).click()
+  await page.locator('.endpoints').getByText('with X-Other, X-Team').waitFor()
+  await page.getByText('Which calls').click()
+  await page.getByLabel('Only these').fill('track:Signed *')
+  await page.getByText('Times and limits').click()
+  await page.getByLabel('Time of an attempt').fill('2s')
+  await page.getByRole('button', { name: 'Send a sample' }).click() // as it is stored
+  await page.locator('.exchange').getByText('Delivered').waitFor()
+  await page.getByRole('button', { name: 'Save' }).click()
+  const facts = page.getByRole('region', { name: 'Settings' })
+  await facts.getByText('only track:Signed *').waitFor()
+  await facts.getByText('2s for an attempt').waitFor()
+  await facts.getByText('X-Signature and Standard Webhooks').waitFor()
+
+  await facts.getByRole('button', { name: 'New secret' }).click()
+  await page.getByRole('dialog').getByText('The others stay valid').waitFor()
+  await page.getByRole('dialog').getByRole('button', { name: 'Done' }).click()
+  await facts.getByRole('button', { name: 'Forget old secrets' }).click()
+  await until('one secret is left', async () => (await server.api('destinations/acme')).settings.standardSecrets === 1)
+  await facts.getByRole('button', { name: 'Disable' }).click()
+  await page.getByRole('heading', { name: 'acme' }).getByText('Disabled').waitFor()
+  await facts.getByRole('button', { name: 'Enable' }).waitFor()
+
+  // What the form does not show again is entered anew.
+  await facts.getByRole('link', { name: 'Edit' }).click()
+  await page.getByRole('button', { name: 'Change…' }).click()
+  assert.equal(await page.getByLabel('URL', { exact: true }).inputValue(), `${receiver.url}/acme`)
+  await page.getByLabel('URL', { exact: true }).fill(`${receiver.url}/other`)
+  await page.getByRole('button', { name: 'Add a URL' }).click()
+  await page.getByRole('button', { name: 'Remove' }).nth(1).click()
+  await page.getByRole('button', { name: 'Save' }).click()
+  await facts.getByText(`${receiver.url}/other`).waitFor()
+  await facts.getByRole('button', { name: 'Delete…' }).click()
+  await page.getByLabel('Discard what waits').check()
+  await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click()
+  await page.getByRole('heading', { name: 'Destinations' }).waitFor()
+  await until('it is gone', async () => (await server.api('destinations')).total === 1)
+  await leave(page)
+})
+
+test('what the configuration names is not changed in the page', { timeout: limit }, async () => {
+  const page = await visit(browser, `${server.page}#/destinations/named`)
+  await page.getByText('from the configuration file').waitFor()
+  assert.equal(await page.getByRole('link', { name: 'Edit' }).count(), 0)
+  await page.evaluate(() => { location.hash = '#/destinations/named/edit' })
+  await page.getByText('The configuration of the server names this destination').waitFor()
+  await leave(page)
+})
+
+for (const [width, colorScheme] of [[390, 'light'], [1440, 'dark']]) {
+  test(`the form is accessible and fits, ${width} px, ${colorScheme}`, { timeout: limit }, async () => {
+    const page = await visit(browser, `${server.page}#/new`, { colorScheme, viewport: { width, height: 800 }, bypassCSP: true, reducedMotion: 'reduce' })
+    await page.getByLabel('Name').waitFor()
+    for (const summary of ['Which calls', 'Times and limits']) await page.getByText(summary).click()
+    await page.getByRole('button', { name: 'Add a URL' }).click()
+    assert.equal(await overflow(page), 0)
+    await check(page, 'the form')
+    if (process.env.E2E_SHOTS) await page.screenshot({ path: `${process.env.E2E_SHOTS}/edit-${width}-${colorScheme}.png`, fullPage: true })
+    await leave(page)
+  })
+}
