@@ -94,15 +94,15 @@ func syncAudience(o *options) action {
 		if len(args) != 2 {
 			return usagef("want the name of the audience, and a file of its members")
 		}
-		id, err := theDestination(ctx, c, *destination)
-		if err != nil {
-			return err
-		}
 		members, err := openUpload(args[1], p)
 		if err != nil {
 			return err
 		}
 		defer members.Close()
+		id, err := theDestination(ctx, c, *destination)
+		if err != nil {
+			return err
+		}
 		return syncMembers(ctx, c, id, args[0], members, *f.json, p)
 	})
 }

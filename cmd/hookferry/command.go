@@ -101,6 +101,14 @@ func (p process) commands() *cobra.Command {
 	root.InitDefaultCompletionCmd()
 	completion, _, _ := root.Find([]string{"completion"})
 	wantCommand(completion).Short = "print a script that completes words in a shell"
+	for _, shell := range completion.Commands() {
+		shell.Args = func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unexpected(c, args[0])
+			}
+			return nil
+		}
+	}
 	root.InitDefaultHelpCmd()
 	help, _, _ := root.Find([]string{"help"})
 	help.Use, help.Short, help.Run = "help [COMMAND...]", "explain a command", nil

@@ -30,6 +30,9 @@ func (p process) command(use, short, long string, define func(*options) action) 
 		if len(args) > 0 && !strings.Contains(use, " ") {
 			return unexpected(c, args[0])
 		}
+		if i := slices.Index(args, ""); i >= 0 {
+			return usagef("%s is empty", argument(use, i))
+		}
 		if err := o.readVariables(); err != nil {
 			return err
 		}

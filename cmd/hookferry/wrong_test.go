@@ -1,0 +1,109 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestWrongCalls makes mistakes that people make. Each gets one sentence that says what is wrong,
+// and what would be right where that can be known, and nothing on standard output. A call that is
+// wrong in itself ends with 2 and leads to the help; it asks no server. Mistakes of serve and send
+// are in testdata/script.
+func TestWrongCalls(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	empty := file("empty", "")
+	missing := filepath.Join(dir, "missing")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		t.Errorf("the server was asked for %s", r.URL)
+	}))
+	defer server.Close()
+
+	for _, tt := range []struct {
+		call string // words, separated by |
+		want string // the begin of the sentence
+		exit int
+	}{
+		{"status|acme", `unexpected argument "acme"`, exitUsage},
+		{"status|--watch=often", `invalid argument "often" for "--watch" flag: must be true or false`, exitUsage},
+		{"status|--jsno", "no flag --jsno; did you mean --json?", exitUsage},
+		{"status|--admin", "flag needs an argument: --admin", exitUsage},
+		{"statsu", `no command "statsu"; did you mean status?`, exitUsage},
+		{"pause", "want at least one destination; 'hookferry status' lists them", exitUsage},
+		{"pause|a|", "DESTINATION is empty", exitUsage},
+		{"resume|", "DESTINATION is empty", exitUsage},
+		{"dead", "want a command: discard, ls, replay, show", exitUsage},
+		{"dead|list", `no command "list"; did you mean ls?`, exitUsage},
+		{"dead|ls|m1", `unexpected argument "m1"`, exitUsage},
+		{"dead|ls|--reason|odd", `invalid argument "odd" for "--reason" flag: want one of timeout, dns`, exitUsage},
+		{"dead|ls|--limit|0", `invalid argument "0" for "--limit" flag: want a number from 1 to 1000000`, exitUsage},
+		{"dead|ls|--limit|many", `invalid argument "many" for "--limit" flag: want a number from 1 to`, exitUsage},
+		{"dead|show", "want the key of one dead letter; 'hookferry dead ls' lists them", exitUsage},
+		{"dead|show|a|b", "want the key of one dead letter", exitUsage},
+		{"dead|replay", "want keys, flags that select, or --all", exitUsage},
+		{"dead|discard", "want keys, flags that select, or --all", exitUsage},
+		{"waiting|ls", "want one destination", exitUsage},
+		{"waiting|retry|a|b", "want one destination", exitUsage},
+		{"waiting|discard|acme", "discard all that waits for acme? Nobody can be asked here: say --yes", exitUsage},
+		{"delivered|resend", "want flags that select, or --all", exitUsage},
+		{"destination", "want a command: change, delete, disable, enable, rotate, set, show", exitUsage},
+		{"destination|set|acme", "want a destination, and a file with its settings or -", exitUsage},
+		{"destination|set|acme|" + missing, "open " + missing + ": no such file", exitFailure},
+		{"destination|set|acme|" + empty, empty + " is not YAML or JSON with keys and values", exitFailure},
+		{"destination|delete|acme", "--waiting: want one of keep, discard", exitUsage},
+		{"destination|delete|acme|--waiting|maybe", "--waiting: want one of keep, discard", exitUsage},
+		{"destination|rotate", "want one destination", exitUsage},
+		{"test|acme|globex", "want one destination or URL", exitUsage},
+		{"test|acme|--type|order", `invalid argument "order" for "--type" flag: want one of`, exitUsage},
+		{"events|--type|order", `invalid argument "order" for "--type" flag: want one of track, identify`, exitUsage},
+		{"audience|sync|vips", "want the name of the audience, and a file of its members", exitUsage},
+		{"audience|sync|vips|" + missing, "open " + missing + ": no such file", exitFailure},
+		{"audience|create", "want the name of the audience, and perhaps a file of members", exitUsage},
+		{"audience|ls|vips", `unexpected argument "vips"`, exitUsage},
+		{"delete-user", "want ids of users, or --file; one of them", exitUsage},
+		{"delete-user|u1|--file|" + empty, "want ids of users, or --file; one of them", exitUsage},
+		{"erase-user", "want ids of users", exitUsage},
+		{"erase-user||--yes", "USER is empty", exitUsage},
+		{"erase-user|u1", "erase what is stored of 1 user? Nobody can be asked here: say --yes", exitUsage},
+		{"config|check", "want one file", exitUsage},
+		{"config|example|acme", `unexpected argument "acme"`, exitUsage},
+		{"store|check|" + dir, `unexpected argument "` + dir, exitUsage},
+		{"store|check|--data|" + missing, "filequeue: open " + missing, exitFailure},
+		{"store|rescue|--data|" + missing, "--to: want", exitUsage},
+		{"key|new", "want the file to write the private key to", exitUsage},
+		{"key|new|" + empty, "open " + empty + ": file exists", exitFailure},
+		{"key|make|k", `no command "make"; there are new, public`, exitUsage},
+		{"key|public|" + empty, `the file has no private key: "whsk_" and the base64 of an Ed25519 key`, exitFailure},
+		{"listen|--status|99", `invalid argument "99" for "--status" flag: want a number from 200 to 599`, exitUsage},
+		{"listen|--listen|9000", `--listen: "9000" is not an address; want host:port or :port`, exitUsage},
+		{"health|:8080", `unexpected argument ":8080"`, exitUsage},
+		{"completion", "want a command: bash, fish, powershell, zsh", exitUsage},
+		{"completion|tcsh", `no command "tcsh"; did you mean`, exitUsage},
+		{"completion|bash|now", `unexpected argument "now"`, exitUsage},
+	} {
+		t.Run(tt.call, func(t *testing.T) {
+			args := strings.Split(tt.call, "|")
+			env := map[string]string{"HOOKFERRY_ADMIN": server.URL}
+			out, said, exit := call(t.Context(), "", env, args...)
+			lines := strings.SplitAfter(said, "\n")
+			_, sentence, _ := strings.Cut(lines[0], ": ")
+			if exit != tt.exit || out != "" || !strings.HasPrefix(sentence, tt.want) {
+				t.Errorf("exit status %d, %q on standard output, and\n%swant %d and: %s", exit, out, said, tt.exit, tt.want)
+			}
+			help := len(lines) == 3 && strings.HasPrefix(lines[1], "Run 'hookferry") && lines[2] == ""
+			if alone := len(lines) == 2; exit == exitUsage && !help || exit != exitUsage && !alone {
+				t.Errorf("%q is not one sentence, and the way to the help after a wrong call", said)
+			}
+		})
+	}
+}
