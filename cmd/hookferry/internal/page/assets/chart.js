@@ -93,13 +93,14 @@ export function chart({ label, series, show, height = 190, unit = () => '' }) {
       if (position < left + 16 || position > width - right - 16) return null
       return svg('text', { x: position, y: height - 5, 'text-anchor': 'middle' }, every < 60e3 ? clock(t) : clock(t).slice(0, 5))
     }))
-    // What is beyond the axis says how much it is, once for steps side by side.
+    // What is beyond the axis says how much it is, once for steps whose words would overlap.
+    let said = -1
     replace(peaks, highest.map((v, i) => {
-      if (v <= top || highest[i - 1] > top) return null
-      let end = i
-      while (highest[end + 1] > top) end++
+      if (v <= top || i <= said) return null
+      said = i
+      for (let j = i + 1; j < n && (highest[j - 1] > top || x(j) < x(i) + 70); j++) if (highest[j] > top) said = j
       const edge = x(i) > width - right - 40
-      return svg('text', { x: x(i) + (edge ? -6 : 6), y: above + 9, 'text-anchor': edge ? 'end' : 'start' }, `↑ ${show(Math.max(...highest.slice(i, end + 1)))}`)
+      return svg('text', { x: x(i) + (edge ? -6 : 6), y: above + 9, 'text-anchor': edge ? 'end' : 'start' }, `↑ ${show(Math.max(...highest.slice(i, said + 1)))}`)
     }))
     for (const l of lines) {
       const d = l.on ? pathOf(l.area ? data[l.key] : busy(data[l.key]), x, y) : ''

@@ -207,15 +207,18 @@ export function panel(title, { actions, note, className } = {}, ...children) {
     ...children)
 }
 
-// table is one whose rows scroll sideways in their own box where they must.
-export function table(label, heads, body) {
-  return el('div', { class: 'scroll', tabindex: 0, role: 'group', 'aria-label': label },
-    el('table', {},
-      el('thead', {}, el('tr', {}, heads.map((h) => {
-        const [word, className] = Array.isArray(h) ? h : [h]
-        return el('th', { scope: 'col', class: className }, word || el('span', { class: 'hidden' }, 'Actions'))
-      }))),
-      body))
+// table is one whose rows scroll sideways in their own box where they must. On a phone each row
+// is a few lines, and its figures bring the words of their heads along; another className has
+// rules of its own.
+export function table(label, heads, body, className = 'rows') {
+  const whole = el('table', { class: className },
+    el('thead', {}, el('tr', {}, heads.map((h) => {
+      const [word, className] = Array.isArray(h) ? h : [h]
+      return el('th', { scope: 'col', class: className }, word || el('span', { class: 'hidden' }, 'Actions'))
+    }))),
+    body)
+  heads.forEach((h, i) => whole.style.setProperty(`--head-${i + 1}`, JSON.stringify(Array.isArray(h) ? h[0] : h)))
+  return el('div', { class: 'scroll', tabindex: 0, role: 'group', 'aria-label': label }, whole)
 }
 
 // pager turns pages of a listing that is continued by the after of its page

@@ -51,7 +51,7 @@ export default function dead({ query, every, onStatus, signal, keys }) {
   const total = el('p', { class: 'lead' })
   const rows = el('tbody', {})
   const all = el('input', { type: 'checkbox', 'aria-label': 'Select all on this page' })
-  const scroll = table('Dead letters', [[all, 'check'], 'Died', 'Destination', 'Type and event', 'Reason', ['Tries', 'n'], 'Delivery and user', 'Last answer'], rows)
+  const scroll = table('Dead letters', [[all, 'check'], 'Died', 'Destination', 'Type and event', 'Reason', ['Tries', 'n'], 'Delivery and user', 'Last answer'], rows, 'letters')
   const empty = el('div', { class: 'empty', hidden: true })
   const wrong = el('div', { class: 'wrong' })
   const pages = pager(() => {
