@@ -33,10 +33,10 @@ const (
 
 // A Store is a kind of store on a server.
 type Store struct {
-	// Open opens the store at an address. The store logs to log. End closes what Open has
-	// opened besides the store, and is called after Close.
+	// Open opens the store at an address. The store logs to log. end closes what Open opened
+	// in addition to the store; the caller calls it after Close.
 	Open func(ctx context.Context, address string, log *slog.Logger) (s webhook.Store, end func(), err error)
-	// Lost is in what a process logs when others have taken over its claims.
+	// Lost is a part of the log line of a node whose claims others have taken over.
 	Lost string
 }
 
@@ -75,7 +75,7 @@ func runNode(store Store, setting string) error {
 	}()
 	log := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	s, end, err := store.Open(context.Background(), address, log)
-	for err != nil { // the server may be away
+	for err != nil { // the server may be down
 		if ctx.Err() != nil {
 			return err
 		}
@@ -126,10 +126,10 @@ func wait(ctx context.Context, d time.Duration) {
 type ledger struct {
 	mu        sync.Mutex
 	r         *rand.Rand
-	takes     time.Duration // the answer to each request
+	takes     time.Duration // time to answer a request
 	accepted  map[string]bool
 	delivered map[string]int
-	lost      int // claims that others have taken over
+	lost      int // how often other nodes took over claims
 	refused   int
 }
 
@@ -161,8 +161,8 @@ func (l *ledger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type node struct {
 	cmd  *exec.Cmd
 	in   io.Closer
-	open chan struct{} // closed once the store is open, or the process has ended
-	read chan struct{} // closed once all that it printed has been read
+	open chan struct{} // closed when the store is open, or the process has ended
+	read chan struct{} // closed when all output of the process has been read
 }
 
 func (l *ledger) start(t *testing.T, store Store, prefix, url, address string) *node {

@@ -1,6 +1,6 @@
 package main
 
-// An agenda is a heap of deliveries, the earliest first.
+// An agenda is a heap of deliveries with the earliest at the top.
 type agenda []delivery
 
 func (a *agenda) push(d delivery) {

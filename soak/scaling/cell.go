@@ -6,49 +6,49 @@ import (
 	"time"
 )
 
-// A cell is one store and the nodes that share it. Destinations that are well
-// are one flow; those that an outage has, or had, are lanes of their own, one in
-// each node that serves them.
+// A cell is one store and the nodes that share it. Healthy destinations are simulated
+// together, as one flow. A destination that is down, or was, has a lane of its own in
+// each node that serves it.
 type cell struct {
 	*scenario
 	random *rand.Rand
 
-	rate    float64 // deliveries a second of the flow, by the mean of the day
-	busy    float64 // destinations of the flow that are busy at a time, by the mean
-	backlog float64 // deliveries of the flow that wait, for processors, the store or slots
-	active  float64 // attempts at once
+	rate    float64 // deliveries a second of the flow, the mean of the day
+	busy    float64 // destinations of the flow that are busy at once, the mean of the day
+	backlog float64 // deliveries of the flow that wait for processors, the store or slots
+	active  float64 // attempts in flight
 	narrow  []narrow
-	out     []part // whose outage comes
+	out     []part // parts that the outage will hit
 	troubled
 	result cellResult
 }
 
-// A part of a destination's deliveries, the same in each of its nodes, is what comes
-// to a cell. It is all of them unless they are more than a store should have.
+// A part is the share of a destination's deliveries that one cell gets. It is all of
+// them, unless they are more than one store should have.
 type part struct {
-	rate float64 // deliveries a second, by the mean of the day
+	rate float64 // deliveries a second, the mean of the day
 }
 
-// A narrow part has fewer slots than its rate needs at the peak, or hardly more.
+// A narrow part has hardly more slots than its rate needs at the peak, or fewer.
 type narrow struct {
 	part
 	backlog float64
 }
 
-// troubled are the lanes of destinations that are down, or were.
+// troubled has the lanes of destinations that are down, or were.
 type troubled struct {
 	lanes []*lane
-	rates []float64 // by lane
-	turn  int       // where the round over them begins
+	rates []float64 // deliveries a second of each lane
+	first int       // the lane that the next step begins with
 }
 
-// step is the resolution of the flow. Lanes have none.
+// step is the resolution of the flow. Lanes are simulated event by event.
 const step = time.Second
 
-// tight is the use of its slots from which a part is narrow.
+// tight is the share of its slots above which a part is narrow.
 const tight = 0.9
 
-// add adds a part. down says that an outage comes to it.
+// add adds a part. down says that the outage will hit it.
 func (c *cell) add(p part, down bool) {
 	latency := c.latency.average().Seconds()
 	switch {
@@ -62,16 +62,16 @@ func (c *cell) add(p part, down bool) {
 	}
 }
 
-// slots is how many attempts for one destination there may be in the cell, if
-// each node leaves it a share.
+// slots is how many attempts the cell may make at once for one destination, if each
+// node gives it share slots.
 func (c *cell) slots(share float64) float64 {
 	return float64(c.owners()) * min(float64(c.maxConcurrent), share)
 }
 
-// warm is how long before an outage its lanes begin.
+// warm is how long before the outage the lanes of its destinations begin.
 const warm = 10 * time.Second
 
-// run simulates the length of the scenario.
+// run simulates the whole scenario.
 func (c *cell) run() {
 	for now := time.Duration(0); now < c.length; now += step {
 		if now == c.outage.at-warm {
@@ -81,16 +81,16 @@ func (c *cell) run() {
 	}
 }
 
-// naps is how many steps a lane is left alone while its breaker is open: it does
-// next to nothing, and what it does it does at its own times.
+// naps is how many steps the simulation skips for a lane whose breaker is open. Such a
+// lane does next to nothing, and the event times of the lane do not depend on steps.
 const naps = 10
 
-// sleeps reports whether the step to a time leaves out a lane.
+// sleeps reports whether the step that ends at to skips lane i.
 func (c *cell) sleeps(i int, to time.Duration) bool {
 	return c.lanes[i].open && to < c.outage.at+c.outage.length && (int(to/step)+i)%naps != 0
 }
 
-// singleOut makes lanes of the parts that will be down.
+// singleOut makes lanes of the parts that the outage will hit.
 func (c *cell) singleOut(now time.Duration) {
 	r := receiver{latency: c.latency, failures: c.failures, from: c.outage.at, to: c.outage.at + c.outage.length, hangs: c.outage.hangs}
 	for _, p := range c.out {
@@ -103,14 +103,14 @@ func (c *cell) singleOut(now time.Duration) {
 	}
 }
 
-// advance goes on from now to to.
+// advance simulates the time from now to to.
 func (c *cell) advance(now, to time.Duration) {
 	dt := (to - now).Seconds()
 	load := c.curve(now)
 	latency := c.latency.average().Seconds()
-	again := 1 + c.failures // attempts of a delivery to a destination that is well
+	again := 1 + c.failures // attempts of one delivery to a healthy destination
 
-	// What comes is accepted first, at the cost of what goes out.
+	// Calls are accepted first; deliveries get the processor time that is left.
 	fresh := float64(poisson(c.rate*load*dt, c.random))
 	came := fresh
 	lanes := 0.0
@@ -124,7 +124,7 @@ func (c *cell) advance(now, to time.Duration) {
 		lanes += float64(n)
 	}
 	if len(c.lanes) == 0 && now < c.outage.at {
-		// They are well until their lanes begin.
+		// These destinations are healthy, and have no lanes yet.
 		for _, p := range c.out {
 			fresh += p.rate * load * dt
 		}
@@ -140,7 +140,7 @@ func (c *cell) advance(now, to time.Duration) {
 	budget := max(min(cpu/c.store.deliver.Seconds(), c.most*dt, float64(c.nodes*c.maxInFlight)/latency*dt), 0)
 	whole := budget
 
-	// A destination with little to do has its turn before one with a backlog.
+	// Destinations with little to do come before those with a backlog.
 	c.backlog += fresh
 	served := min(c.backlog, budget/again)
 	c.backlog -= served
@@ -163,7 +163,7 @@ func (c *cell) advance(now, to time.Duration) {
 	share := c.share(load, inFlight)
 	held := 0
 	for i := range c.lanes {
-		l := c.lanes[(i+c.turn)%len(c.lanes)]
+		l := c.lanes[(i+c.first)%len(c.lanes)]
 		held += l.backlog()
 		if l.told < to {
 			continue
@@ -176,7 +176,7 @@ func (c *cell) advance(now, to time.Duration) {
 		}
 		budget -= float64(n)
 	}
-	c.turn++
+	c.first++
 	waiting += float64(held)
 	c.result.note(c, now, usage{
 		cpu:      1 - (cpu-(whole-budget)*c.store.deliver.Seconds())/(float64(c.nodes*c.cores)*dt),
@@ -192,8 +192,8 @@ func (c *cell) advance(now, to time.Duration) {
 	}
 }
 
-// share is how many slots a lane gets while others are busy, by
-// dispatcher.window of package webhook.
+// share is how many slots a lane gets while other lanes are busy. It follows the share of
+// a lane in package schedule.
 func (c *cell) share(load, inFlight float64) int {
 	busy := c.busy * load / float64(c.nodes)
 	for _, l := range c.lanes {
@@ -204,8 +204,8 @@ func (c *cell) share(load, inFlight float64) int {
 	return int(max(math.Ceil(0.75*float64(c.maxInFlight)/max(busy, 1)), c.laneShare(inFlight/float64(c.nodes))))
 }
 
-// rejoin has the flow take over what comes for lanes that have recovered. They
-// end when nothing is left of what had waited.
+// rejoin adds the new deliveries of recovered lanes to the flow. Such a lane ends when
+// its backlog is empty.
 func (c *cell) rejoin(now time.Duration) {
 	kept := 0
 	for i, l := range c.lanes {

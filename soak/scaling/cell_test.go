@@ -12,8 +12,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// small is a plan of one cell with 100 destinations, at a rate that does not
-// change with the time of the day.
+// small returns a plan of one cell with 100 destinations and the same rate all day.
 func small(rate float64) *plan {
 	l := &load{
 		name: "small", calls: rate * 86_400, fanOut: 1, destinations: 100, exponent: 1, peak: 1, body: 450,
@@ -26,8 +25,8 @@ func newCell(p *plan) *cell {
 	return &cell{scenario: &scenario{plan: p}, random: rand.New(rand.NewPCG(1, 1))}
 }
 
-// The flow takes the processor time that its calls and attempts cost, and its
-// slots are used as Little's law has it.
+// The flow uses the processor time that its calls and attempts cost. By Little's law the
+// slots in use are the rate times the latency.
 func TestUseIsRateTimesCost(t *testing.T) {
 	p := small(5000)
 	p.latency = latency{median: 50 * time.Millisecond}
@@ -50,8 +49,8 @@ func TestUseIsRateTimesCost(t *testing.T) {
 	near(t, "in flight", mean.inFlight, attempts*0.05, 0.01)
 }
 
-// A backlog of the flow is over after it divided by what is left of the
-// capacity, whatever bounds that.
+// A backlog of the flow takes its size divided by the spare capacity, whatever bounds the
+// capacity.
 func TestFlowDrainsAtWhatIsLeft(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -79,7 +78,7 @@ func TestFlowDrainsAtWhatIsLeft(t *testing.T) {
 	}
 }
 
-// What a destination's slots do not take waits, and delays no other.
+// Deliveries above what a destination's slots take wait, and delay no other destination.
 func TestNarrowPartFallsBehindAlone(t *testing.T) {
 	p := small(0)
 	p.failures, p.latency, p.maxConcurrent = 0, latency{median: 100 * time.Millisecond}, 10
@@ -95,7 +94,7 @@ func TestNarrowPartFallsBehindAlone(t *testing.T) {
 	}
 }
 
-// A seed gives one result, another one another.
+// The same seed gives the same result, and another seed gives another.
 func TestSeedDecides(t *testing.T) {
 	run := func(seed uint64) []float64 {
 		s := day(small(100), worstHour(0, false))
@@ -110,10 +109,10 @@ func TestSeedDecides(t *testing.T) {
 	}
 }
 
-// compareCell compares a cell of 100 destinations, whose busiest is down for an hour,
-// with a webhook.Forwarder in virtual time: how many deliveries wait, and when the backlog
-// is over. The two have different arrivals, which for some seeds differ too much to be
-// compared: only the jitter of the forwarder is random.
+// compareCell compares a cell of 100 destinations, the busiest of which is down for an
+// hour, with a webhook.Forwarder in virtual time: how many deliveries wait, and when the
+// backlog is empty. Both draw their own arrivals. With some seeds these differ too much
+// for a comparison, so the seed is fixed and only the forwarder's jitter is random.
 func compareCell(t *testing.T, hangs bool) {
 	p := small(3)
 	p.maxConcurrent = 2
@@ -169,7 +168,7 @@ func compareCell(t *testing.T, hangs bool) {
 	t.Logf("hangs %v: at most %.0f wait in the cell, %.0f in the forwarder; for %d and %d minutes after", hangs, model.peak, most, got, want)
 }
 
-// pick returns an index at random, by weight.
+// pick returns a random index, with a probability in proportion to its weight.
 func pick(weights []float64, random *rand.Rand) int {
 	sum := 0.0
 	for _, w := range weights {

@@ -2,56 +2,55 @@ package main
 
 import "time"
 
-// A store is a way to keep deliveries, with what it was measured to cost: on two
-// shared cores of an AMD EPYC, Linux, Go 1.26.8, November 2026, with bodies of 450
-// bytes, receivers and databases on the same machine, and each commit synced. The
-// comment of a field has the commands that print it.
+// A store is one of the forwarder's stores with its measured costs. The machine had two
+// shared cores of an AMD EPYC, with Linux and Go 1.26.8, in November 2026. Bodies had 450
+// bytes, receivers and databases ran on the same machine, and each commit was synced.
+// The comment of each field has the commands that print its value.
 type store struct {
 	name   string
-	server bool // it is a server beside the nodes, which may be several
-	cores  int  // that plans give a server at most
-	copies int  // of what is stored, each with a server of its own
-	owned  bool // a destination is served by one of the nodes that share it
+	server bool // the store is a server that several nodes share
+	cores  int  // the most cores that a plan gives one server
+	copies int  // replicas, each on a server of its own
+	owned  bool // one node at a time serves a destination
 
-	// accept is the processor time of a node for a call, from its request to the
-	// commit; calls come in batches of 100. us/call of
-	//	cd cmd/hookferry; go test -run - -bench Server/accept -benchtime 30x .
+	// accept is a node's processor time for one call, from the request to the commit.
+	// Calls come in batches of 100. It is us/call of
+	//	go test -run - -bench Server/accept -benchtime 30x ./soak/server
 	accept time.Duration
-	// deliver is that for an attempt, from the lease to the stored outcome: for a
-	// file us/call less accept of
-	//	cd cmd/hookferry; go test -run - -bench Server/deliver -benchtime 30x .
-	// and for a database what cpu-us/delivery of
-	//	cd webhook/pgqueue; go test -run - -bench Soak . -soak 15s
-	// is more than bare_us and us_more of
+	// deliver is a node's processor time for one attempt, from the claim to the stored
+	// outcome. For a folder it is us/call, less accept, of
+	//	go test -run - -bench Server/deliver -benchtime 30x ./soak/server
+	// For PostgreSQL it is cpu-us/delivery of
+	//	go run ./soak -for 15s postgres-soak
+	// less bare_us and us_more of
 	//	go test -run - -bench Deliveries/store=file/destinations=10/concurrency=64 -benchtime 8x ./webhook
-	// For JetStream, whose server is in the process of the benchmark, a profile
-	// tells the two apart:
-	//	cd webhook/natsqueue; go test -run - -bench Deliveries/destinations=10 -benchtime 8x -cpuprofile FILE .
+	// The JetStream server runs inside the benchmark's process. A profile tells the two apart:
+	//	go test -run - -bench Deliveries/destinations=10 -benchtime 8x -cpuprofile FILE ./webhook/natsqueue
 	deliver time.Duration
-	// database is the processor time of the server for a delivery, from its
-	// put to its end: db-cpu-us/delivery of Soak, or of the same profile.
+	// database is the server's processor time for one delivery, from Put to Settle:
+	// db-cpu-us/delivery of postgres-soak, or of the profile above.
 	database time.Duration
-	// most is how many deliveries a second one store takes, from put to end,
-	// without requests: of a folder what one core allows by the processor time of
+	// most is how many deliveries a second one store takes from Put to Settle, without
+	// requests. A folder is bound by one core, whose time for a delivery is that of
 	//	go test -run - -bench Store/op=life/batch=512/endpoints=10$ -benchtime 400x ./webhook/filequeue
-	// and of a server, by each of its cores, what database allows.
+	// A server's value is what database allows for each of its cores.
 	most float64
-	// waiting is the bytes that a delivery which waits takes beside its body.
+	// waiting is the bytes that a waiting delivery takes in addition to its body:
 	//	go run ./soak file-backlog
-	//	cd webhook/pgqueue; go test -run - -bench Waiting -benchtime 1x .
-	//	cd webhook/natsqueue; the same
+	//	go run ./soak postgres-backlog
+	//	go run ./soak nats-backlog
 	waiting int
-	// connections of a node to the server.
+	// connections is how many connections a node has to the server.
 	connections int
 }
 
-// overTLS is what TLS adds to an attempt on a kept connection: what BenchmarkPostTLS
-// takes longer than BenchmarkPost.
+// overTLS is what TLS adds to an attempt on a kept connection: the difference between
+// BenchmarkPostTLS and BenchmarkPost.
 //
 //	go test -run - -bench Post -benchtime 2s ./webhook/internal/wire
 const overTLS = 4 * time.Microsecond
 
-// stores are those whose costs are known.
+// stores are the stores whose costs were measured.
 var stores = []*store{
 	{
 		name:    "folder",
@@ -88,21 +87,20 @@ var stores = []*store{
 	},
 }
 
-// Assumptions are what no benchmark knows.
+// Assumptions that no benchmark can measure.
 const (
-	// head is the bytes of a request beside its body: with X-Signature and a URL of
-	// 40 bytes. TestBytesOfARequest holds it to the forwarder.
+	// head is the bytes of a request without its body, with X-Signature and a URL of 40
+	// bytes. TestBytesOfARequest compares it with the forwarder.
 	head = 200
-	// packets is what TLS, TCP and IP add to a request and its answer, of what
-	// leaves a node: 22 bytes of a record, and 52 of each of two packets.
+	// packets is the bytes that TLS, TCP and IP add to what a node sends for one request
+	// and its answer: 22 for a TLS record, and 52 for each of two packets.
 	packets = 126
-	// target is the use of processors and stores that plans are made for, at the
-	// peak of the day. The rest is for what comes after an outage, and for a node
-	// that is away.
+	// target is the share of processors and stores that a plan uses at the peak of the
+	// day. The rest is reserve for the backlog of an outage, and for a missing node.
 	target = 0.6
 
-	coreHour = 0.04 // dollars, with the memory that comes with a core
-	gbMonth  = 0.10 // dollars, of a local or network SSD
+	coreHour = 0.04 // dollars, with the memory that is sold with a core
+	gbMonth  = 0.10 // dollars, for a local or network SSD
 	egressGB = 0.05 // dollars
 	month    = 730  // hours
 )

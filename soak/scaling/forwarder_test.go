@@ -20,14 +20,14 @@ import (
 	"github.com/hookferry/analytics/webhook/webhooktest"
 )
 
-// A sample is what was seen at the end of a minute.
+// A sample is the state at the end of a minute.
 type sample struct {
-	waiting      int // being attempted included
+	waiting      int // with deliveries being attempted
 	done, failed int // attempts
 }
 
-// A forwarding is a webhook.Forwarder that runs in virtual time, on a store in
-// memory and a network in memory.
+// A forwarding is a webhook.Forwarder that runs in virtual time with a store and a network
+// in memory.
 type forwarding struct {
 	*webhook.Forwarder
 	t       *testing.T
@@ -38,8 +38,8 @@ type forwarding struct {
 	run     chan error
 }
 
-// forward starts one in a bubble, with destinations that r receives for, and
-// has do use it.
+// forward starts a forwarding in a bubble, with r as the receiver of all destinations, and
+// calls do.
 func forward(t *testing.T, destinations []webhook.Destination, receivers []receiver, do func(f *forwarding)) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &forwarding{t: t, network: webhooktest.NewNetwork(), store: memqueue.New(memqueue.Config{}), began: time.Now(), run: make(chan error, 1)}
@@ -91,7 +91,7 @@ func (m meter) Write(b []byte) (int, error) {
 	return m.Conn.Write(b)
 }
 
-// TestBytesOfARequest holds head to what the forwarder sends beside a body.
+// TestBytesOfARequest compares head with the bytes that the forwarder sends before a body.
 func TestBytesOfARequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		network := webhooktest.NewNetwork()
@@ -131,7 +131,7 @@ func TestBytesOfARequest(t *testing.T) {
 	})
 }
 
-// until has the time come, counted from the start.
+// until waits until a time, counted from the start.
 func (f *forwarding) until(at time.Duration) { time.Sleep(time.Until(f.began.Add(at))) }
 
 // event forwards an event.
@@ -152,8 +152,8 @@ func (f *forwarding) sample() sample {
 	return sample{c.Waiting, int(s.Delivered), int(s.Retried)}
 }
 
-// TestModelDoesWhatTheForwarderDoes compares the simulation with a webhook.Forwarder, whose
-// own jitter has no seed.
+// TestModelDoesWhatTheForwarderDoes compares the simulation with a webhook.Forwarder. The
+// forwarder's jitter has no seed.
 func TestModelDoesWhatTheForwarderDoes(t *testing.T) {
 	soak.Only(t, "scaling")
 	for seed := range soak.Seeds(t, 1) {
@@ -178,23 +178,23 @@ type laneCase struct {
 	hangs   bool
 	outage  time.Duration
 	after   time.Duration
-	waiting float64 // tolerance: of what waits and is done, to the most that waits
-	failed  float64 // and of attempts that fail, to all of them
+	waiting float64 // tolerance for deliveries waiting and done, as a share of the most that wait
+	failed  float64 // tolerance for failed attempts, as a share of all of them
 }
 
 var laneCases = []laneCase{
 	{"it answers 503", 0.5, 2 * time.Second, 4, 0, false, time.Hour, 40 * time.Minute, 0.05, 0.15},
 	{"it hangs", 0.5, 2 * time.Second, 4, 0, true, time.Hour, 40 * time.Minute, 0.05, 0.15},
-	// Of the fewest failures, where 0.15 is 3.5 standard deviations, and 0.25 is 6.
+	// With the fewest failures, 0.15 is 3.5 standard deviations and 0.25 is 6.
 	{"many slots", 2, 500 * time.Millisecond, 64, 0, false, 20 * time.Minute, 20 * time.Minute, 0.05, 0.25},
 	{"a rate", 0.5, 200 * time.Millisecond, 16, 1, false, 30 * time.Minute, 40 * time.Minute, 0.05, 0.25},
 	{"little to do", 0.01, 200 * time.Millisecond, 16, 0, false, time.Hour, 20 * time.Minute, 0.4, 0.15},
 	{"longer than the window", 0.1, time.Second, 4, 0, false, 5 * time.Hour, time.Hour, 0.1, 0.1},
 }
 
-// compare gives the same arrivals to a lane and to a webhook.Forwarder in virtual time,
-// and compares them minute by minute, in an outage and after it. Only their jitter differs:
-// their probes are up to half a minute apart, and their retries are.
+// compare gives the same arrivals to a lane and to a webhook.Forwarder in virtual time, and
+// compares them minute by minute, during an outage and after it. Only their jitter
+// differs, which moves probes and retries by up to half a minute.
 func (tt laneCase) compare(t *testing.T, seed uint64) {
 	const before = 2 * time.Minute
 	length := before + tt.outage + tt.after
@@ -239,7 +239,7 @@ func (tt laneCase) compare(t *testing.T, seed uint64) {
 		most = max(most, s.waiting)
 	}
 	end := real[len(real)-1]
-	// What one has at the end of a minute the other may have a minute before or after.
+	// One may reach a state up to a minute before or after the other.
 	differ := func(name string, minute int, of func(s sample) int, tolerance float64, whole int) {
 		d := math.MaxInt
 		for _, m := range model[max(0, minute-1):min(len(model), minute+2)] {

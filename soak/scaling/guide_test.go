@@ -18,21 +18,21 @@ var update = flag.Bool("update", false, "write the tables to docs/scaling.md")
 
 var guide = filepath.Join("..", "..", "docs", "scaling.md")
 
-// TestGuide holds the tables of docs/scaling.md to what the program prints.
+// TestGuide compares the tables of docs/scaling.md with what the program prints.
 func TestGuide(t *testing.T) {
 	for name, table := range tables() {
 		holds(t, name, table)
 	}
 }
 
-// TestGuideOfAHundredBillion is TestGuide for the table that takes longest.
+// TestGuideOfAHundredBillion is TestGuide for the table that takes the longest.
 func TestGuideOfAHundredBillion(t *testing.T) {
 	soak.Only(t, "scaling")
 	holds(t, "hundred billion", largeTable())
 }
 
-// holds compares a table of the guide, which stands below a comment with its
-// name, or writes it.
+// holds compares a table of the guide with its want, or with -update writes it. A comment
+// above the table has its name.
 func holds(t *testing.T, name, want string) {
 	t.Helper()
 	text, err := os.ReadFile(guide)
@@ -53,8 +53,8 @@ func holds(t *testing.T, name, want string) {
 		return
 	}
 	if runtime.GOARCH != "amd64" {
-		// Others round a multiplication with an addition once, which changes
-		// last digits: compare what is no number.
+		// Other processors fuse a multiplication with an addition and round once, which
+		// changes last digits. There the test compares only the text between the numbers.
 		got, want = strings.Map(noDigit, got), strings.Map(noDigit, want)
 	}
 	if d := cmp.Diff(strings.Split(strings.TrimSpace(got), "\n"), strings.Split(strings.TrimSpace(want), "\n")); d != "" {
@@ -62,7 +62,7 @@ func holds(t *testing.T, name, want string) {
 	}
 }
 
-// noDigit maps what numbers are made of to nothing.
+// noDigit drops the characters that numbers are made of.
 func noDigit(r rune) rune {
 	if strings.ContainsRune("0123456789,.", r) {
 		return -1

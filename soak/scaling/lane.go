@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The rules of the forwarder's scheduler that a lane follows; TestRules holds them to its
-// source.
+// The rules of the forwarder's scheduler that a lane follows. TestRules compares them with
+// the scheduler's source.
 const (
 	firstSlots    = 4
 	laneRest      = time.Second
@@ -19,28 +19,27 @@ const (
 	longWait      = 10 * time.Minute
 )
 
-// A lane is one destination in one forwarder, delivery by delivery: its slots,
-// its breaker, its rate and the schedule of what failed. Times are since the
-// start of the simulation.
+// A lane simulates one destination in one forwarder, delivery by delivery: its slots, its
+// breaker, its rate and its retries. Times count from the start of the simulation.
 type lane struct {
-	limit    int           // of attempts at once
-	timeout  time.Duration // of an attempt
-	window   time.Duration // from the first attempt of a delivery to its last
-	interval time.Duration // between attempts at most; 0: no rate
-	burst    int           // attempts that may come at once nevertheless
+	limit    int           // the most attempts at once
+	timeout  time.Duration // the longest attempt
+	window   time.Duration // the retry window
+	interval time.Duration // between attempts, if a rate is set; 0 is no rate
+	burst    int           // attempts that the rate allows at once
 	receiver receiver
 	random   *rand.Rand
 
-	fresh   []span // not attempted, in the order they are due
+	fresh   []span // fresh deliveries, in the order they are due
 	head    time.Duration
-	headed  bool          // head is when the first of fresh is due
-	waiting int           // in fresh
-	retries agenda        // by due
-	active  agenda        // by end
-	slots   int           // as its answers allow
-	share   int           // of the forwarder's slots, as other lanes allow; 0: all
-	credit  float64       // of drain, below one
-	full    time.Duration // when the rate's bucket is, as webhook.bucket has it
+	headed  bool          // head is set: when the first fresh delivery is due
+	waiting int           // deliveries in fresh
+	retries agenda        // by due time
+	active  agenda        // attempts, by the time they end
+	slots   int           // attempts at once that the receiver's answers allow
+	share   int           // slots that other lanes leave to this one; 0 is no limit
+	credit  float64       // the fraction of a delivery that drain carries over
+	full    time.Duration // when the rate's bucket is full again
 	touched time.Duration // when it last did something
 
 	open, trial  bool
@@ -50,27 +49,27 @@ type lane struct {
 	retry, probe time.Duration
 
 	done, dead, attempts, failures int
-	begun                          int           // deliveries, by their first attempt
-	waited                         time.Duration // of all of these together, since they were due
+	begun                          int           // first attempts
+	waited                         time.Duration // from due to first attempt, summed over begun
 
-	// Of what was due before the receiver was well again:
-	old      int           // attempted, and neither done nor dead
-	caughtUp time.Duration // when the last was attempted first
-	settled  time.Duration // when the last was done, or dead
+	// Of the deliveries that were due before the receiver recovered:
+	old      int           // attempted, but neither done nor dead
+	caughtUp time.Duration // when the last of them had its first attempt
+	settled  time.Duration // when the last of them was done or dead
 
-	told      time.Duration // until when it was told what arrives
-	recovered time.Duration // when nothing waited any more after that; 0: not yet
+	told      time.Duration // arrivals are known up to this time
+	recovered time.Duration // when the backlog was empty after the outage; 0 before that
 }
 
 // A receiver is what a lane sends to.
 type receiver struct {
 	latency  latency
-	failures float64       // the share of attempts that fail while it is well
-	from, to time.Duration // when it is down
-	hangs    bool          // down means that it does not answer, else that it answers 503
+	failures float64       // the share of attempts that fail while the receiver is healthy
+	from, to time.Duration // the outage
+	hangs    bool          // during the outage it does not answer; otherwise it answers 503
 }
 
-// attempt returns what comes of an attempt, and how long that takes.
+// attempt returns the outcome of an attempt, and how long the attempt takes.
 func (r *receiver) attempt(now, timeout time.Duration, random *rand.Rand) (pace, time.Duration) {
 	down := now >= r.from && now < r.to
 	if down && r.hangs {
@@ -94,7 +93,7 @@ const (
 	timedOut
 )
 
-// A delivery is one that was attempted: being attempted until at, or due at it.
+// A delivery is being attempted until at, or is a retry that is due at at.
 type delivery struct {
 	at      time.Duration
 	expires time.Duration
@@ -103,20 +102,20 @@ type delivery struct {
 	old     bool
 }
 
-// A span is n deliveries that came at random within a time.
+// A span is n deliveries that arrive at random times between from and to.
 type span struct {
 	from, to time.Duration
 	n        int
 }
 
-// longSpan is how long a span gets while its lane does not move.
+// longSpan is the longest span that arrive makes by extending the one before.
 const longSpan = time.Minute
 
 func newLane(limit int, r receiver, random *rand.Rand) *lane {
 	return &lane{limit: limit, slots: min(firstSlots, limit), timeout: 5 * time.Second, window: 4 * time.Hour, receiver: r, random: random}
 }
 
-// arrive adds n deliveries that come between from and to. Spans come in order.
+// arrive adds n deliveries that arrive between from and to. Calls are in order of time.
 func (l *lane) arrive(from, to time.Duration, n int) {
 	if n == 0 {
 		return
@@ -130,8 +129,8 @@ func (l *lane) arrive(from, to time.Duration, n int) {
 	l.fresh = append(l.fresh, span{from, to, n})
 }
 
-// first returns when the first delivery that was not attempted is due: of n
-// uniform times the least, which leaves n-1 uniform times behind it.
+// first returns when the first fresh delivery is due. It draws the least of n uniform
+// times; the other n-1 are again uniform in the rest of the span.
 func (l *lane) first() time.Duration {
 	if !l.headed {
 		s := &l.fresh[0]
@@ -141,7 +140,7 @@ func (l *lane) first() time.Duration {
 	return l.head
 }
 
-// pop removes the first delivery that was not attempted.
+// pop removes the first fresh delivery.
 func (l *lane) pop() {
 	l.headed = false
 	l.waiting--
@@ -150,11 +149,11 @@ func (l *lane) pop() {
 	}
 }
 
-// backlog is how many deliveries wait, those that are being attempted left out.
+// backlog is how many deliveries wait, without those being attempted.
 func (l *lane) backlog() int { return l.waiting + len(l.retries) }
 
-// advance goes on to a time, with at most budget attempts, and returns how many
-// there were. What has come since the last call was told to arrive before.
+// advance simulates the time up to to with at most budget attempts, and returns how many
+// it made. Arrivals up to that time must have been given to arrive.
 func (l *lane) advance(to time.Duration, budget int) int {
 	began := l.attempts
 	for {
@@ -168,14 +167,14 @@ func (l *lane) advance(to time.Duration, budget int) int {
 			l.begin(at)
 		default:
 			if late {
-				l.touched = to // what could have begun before begins after
+				l.touched = to // attempts over the budget begin after this step
 			}
 			return l.attempts - began
 		}
 	}
 }
 
-// next returns when the next attempt may begin, if nothing ends before.
+// next returns when the next attempt may begin, if no attempt ends before.
 func (l *lane) next() (time.Duration, bool) {
 	switch {
 	case l.backlog() == 0:
@@ -192,7 +191,7 @@ func (l *lane) next() (time.Duration, bool) {
 	return max(at, l.touched), true
 }
 
-// allowed is how many attempts there may be at once.
+// allowed is how many attempts the lane may make at once.
 func (l *lane) allowed() int {
 	if l.share > 0 {
 		return min(l.slots, l.share)
@@ -200,8 +199,8 @@ func (l *lane) allowed() int {
 	return l.slots
 }
 
-// earliest returns when the first delivery that waits may be attempted, or lapses, and
-// whether it is one that was not attempted.
+// earliest returns when the first waiting delivery may be attempted, or expires, and
+// whether it is a fresh one.
 func (l *lane) earliest() (at time.Duration, fresh bool) {
 	if len(l.retries) > 0 {
 		at = l.retries[0].at
@@ -222,7 +221,7 @@ func (l *lane) earliest() (at time.Duration, fresh bool) {
 	return at, false
 }
 
-// begin begins the attempt that next told of, or finds that it has to wait.
+// begin begins the attempt that next found, or buries its delivery if that has expired.
 func (l *lane) begin(now time.Duration) {
 	_, fresh := l.earliest()
 	due := l.head
@@ -233,7 +232,7 @@ func (l *lane) begin(now time.Duration) {
 	var d delivery
 	switch {
 	case fresh && l.open && now >= max(l.since, due)+l.window:
-		l.pop() // it has lapsed
+		l.pop() // its retry window has passed without an attempt
 		l.dead++
 		l.settled = now
 		return
@@ -265,7 +264,7 @@ func (l *lane) begin(now time.Duration) {
 	l.active.push(d)
 }
 
-// settle ends a delivery.
+// settle counts a delivery that is done or dead.
 func (l *lane) settle(d delivery, now time.Duration) {
 	if d.old {
 		l.old--
@@ -278,7 +277,7 @@ func (l *lane) bury(d delivery, now time.Duration) {
 	l.settle(d, now)
 }
 
-// end ends an attempt.
+// end ends the attempt of d.
 func (l *lane) end(d delivery) {
 	now := d.at
 	l.touched = max(l.touched, now)
@@ -301,7 +300,7 @@ func (l *lane) end(d delivery) {
 	l.fail(d, now, dies)
 }
 
-// answer is lane.answer of package webhook.
+// answer follows the rules of package schedule for an attempt that was answered.
 func (l *lane) answer(active int) {
 	if l.open {
 		l.slots = 1
@@ -315,7 +314,7 @@ func (l *lane) answer(active int) {
 	}
 }
 
-// fail is lane.fail and breaker.fail of package webhook.
+// fail follows the rules of package schedule for an attempt that failed.
 func (l *lane) fail(d delivery, now time.Duration, dies bool) {
 	if d.pace == timedOut {
 		l.slots = max(l.slots-(l.slots+7)/8, 1)
@@ -346,7 +345,7 @@ func (l *lane) fail(d delivery, now time.Duration, dies bool) {
 	}
 }
 
-// longestWait is the one of package webhook.
+// longestWait is the longest wait before retry n, as in package webhook.
 func longestWait(n int) time.Duration {
 	if n > 10 {
 		return longWait

@@ -19,7 +19,7 @@ import (
 
 const forever = 1 << 60 * time.Nanosecond
 
-// near fails the test if got is not within a share of want.
+// near fails the test if got differs from want by more than a share of it.
 func near(t *testing.T, what string, got, want, tolerance float64) {
 	t.Helper()
 	if math.Abs(got-want) > tolerance*math.Abs(want) {
@@ -27,8 +27,8 @@ func near(t *testing.T, what string, got, want, tolerance float64) {
 	}
 }
 
-// serve has a lane work on Poisson arrivals for a time, in steps, and calls each
-// after each of them.
+// serve gives a lane Poisson arrivals for a time, in steps, and calls each after every
+// step.
 func serve(l *lane, rate float64, length, step time.Duration, each func()) {
 	for now := l.told; l.told < length; now = l.told {
 		l.arrive(now, now+step, poisson(rate*step.Seconds(), l.random))
@@ -38,16 +38,16 @@ func serve(l *lane, rate float64, length, step time.Duration, each func()) {
 	}
 }
 
-// steady is a lane whose receiver answers after times that are exponential, and
-// that gives up nothing.
+// steady returns a lane whose receiver's answer times are exponential, and which gives up
+// no delivery.
 func steady(slots int, mean time.Duration) *lane {
 	l := newLane(slots, receiver{latency: latency{mean: mean}}, rand.New(rand.NewPCG(1, uint64(slots))))
 	l.timeout, l.slots = forever, slots
 	return l
 }
 
-// A lane with c slots is a queue with Poisson arrivals, exponential service and c
-// servers: Erlang's C formula says how long its deliveries wait.
+// A lane with c slots is a queue with Poisson arrivals, exponential service and c servers.
+// Erlang's C formula says how long its deliveries wait.
 func TestWaitingTimeIsThatOfErlangC(t *testing.T) {
 	soak.Only(t, "scaling")
 	for _, tt := range []struct {
@@ -64,8 +64,8 @@ func TestWaitingTimeIsThatOfErlangC(t *testing.T) {
 	}
 }
 
-// erlangC is the probability that an arrival waits for one of c servers which are
-// offered a load of a.
+// erlangC is the probability that an arrival waits, for c servers and an offered load of
+// a.
 func erlangC(c int, a float64) float64 {
 	term, sum := 1.0, 0.0
 	for k := range c {
@@ -76,7 +76,7 @@ func erlangC(c int, a float64) float64 {
 	return last / (sum + last)
 }
 
-// What is in flight is the rate times the latency, whatever its distribution.
+// Attempts in flight are the rate times the latency, whatever its distribution.
 func TestInFlightIsThatOfLittlesLaw(t *testing.T) {
 	for _, lat := range []latency{{mean: 300 * time.Millisecond}, {median: 60 * time.Millisecond, sigma: 1}, {median: 200 * time.Millisecond}} {
 		const rate = 50
@@ -92,8 +92,8 @@ func TestInFlightIsThatOfLittlesLaw(t *testing.T) {
 	}
 }
 
-// A backlog is over after it divided by what the slots do more than what comes,
-// delivery by delivery and as a flow.
+// A backlog takes its size divided by the slots' spare rate, both delivery by delivery and
+// as a flow.
 func TestBacklogDrainsAtWhatIsLeft(t *testing.T) {
 	const slots, rate, backlog = 50, 300.0, 200_000
 	lat := latency{median: 80 * time.Millisecond, sigma: 0.7}
@@ -122,8 +122,7 @@ func TestBacklogDrainsAtWhatIsLeft(t *testing.T) {
 	}
 }
 
-// An attempt more than the budget is not begun, and what could not begin begins
-// later.
+// A lane begins no more attempts than the budget, and begins the rest later.
 func TestBudgetBoundsAttempts(t *testing.T) {
 	l := newLane(64, receiver{latency: latency{median: time.Millisecond}}, rand.New(rand.NewPCG(1, 1)))
 	l.arrive(0, 1, 1000)
@@ -137,7 +136,7 @@ func TestBudgetBoundsAttempts(t *testing.T) {
 	}
 }
 
-// Nothing is lost: what arrived is done, dead, or still there.
+// Nothing is lost: every arrival is done, dead, or still there.
 func TestLaneAddsUp(t *testing.T) {
 	for _, length := range []time.Duration{time.Minute, time.Hour, 6 * time.Hour} {
 		for _, hangs := range []bool{false, true} {
@@ -160,8 +159,8 @@ func TestLaneAddsUp(t *testing.T) {
 	}
 }
 
-// TestRules holds the constants of a lane to those of the forwarder and its scheduler, as
-// they are written.
+// TestRules compares the constants of a lane with those in the source of the forwarder and
+// its scheduler.
 func TestRules(t *testing.T) {
 	theirs := constants(t, filepath.Join("..", "..", "webhook"))
 	maps.Copy(theirs, constants(t, filepath.Join("..", "..", "webhook", "internal", "schedule")))
@@ -182,7 +181,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// constants returns the constants of the package in a folder, as they are written.
+// constants returns the source text of each constant of the package in a folder.
 func constants(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*.go"))

@@ -1,7 +1,7 @@
-// Command scaling does the arithmetic of docs/scaling.md, and puts it to the test:
-// it simulates a day, with an hour in which one destination in a hundred is
-// down. It prints the tables of that page. It shares no code with the forwarder: it would
-// agree with it whatever it does.
+// Command scaling does the arithmetic of docs/scaling.md, checks it by simulating a day,
+// and prints the tables of that page. For an hour of the day one destination of a hundred
+// is down. The command shares no code with the forwarder, because a simulation that ran
+// the forwarder's code would repeat its mistakes.
 //
 //	go run ./soak/scaling              # up to a billion calls a day: a second or two
 //	go run ./soak/scaling -all         # the hundred billion too: half a minute
@@ -29,8 +29,8 @@ var (
 	}()
 )
 
-// coresOf is how many cores a node has in the plans of docs/scaling.md: as many
-// as leave several nodes to each store that can be shared.
+// coresOf is how many cores a node has in the plans of docs/scaling.md. A store that can
+// be shared gets several nodes.
 func coresOf(l *load, s *store) int {
 	switch {
 	case l.calls < 1e10 || !s.server:
@@ -41,12 +41,12 @@ func coresOf(l *load, s *store) int {
 	return 8
 }
 
-// worstHour is an outage that ends when all wants to go on at the peak.
+// worstHour is an outage of an hour that ends at the peak of the day.
 func worstHour(first int, hangs bool) outage {
 	return outage{every: 100, first: first, at: 11*time.Hour + 30*time.Minute, length: time.Hour, hangs: hangs}
 }
 
-// a day of a plan.
+// day returns a simulated day of p with the outage o.
 func day(p *plan, o outage) *scenario {
 	return &scenario{plan: p, outage: o, length: 24 * time.Hour, seed: 1}
 }
@@ -59,7 +59,7 @@ func named(p *plan, name string) *plan {
 	return &n
 }
 
-// plans returns those of docs/scaling.md for a load, one for each store.
+// plans returns the plans of docs/scaling.md for a load, one for each store.
 func plans(l *load) []*plan {
 	var ps []*plan
 	for _, s := range stores {
@@ -68,7 +68,7 @@ func plans(l *load) []*plan {
 	return ps
 }
 
-// tables returns the tables of docs/scaling.md, but for largeTable.
+// tables returns the tables of docs/scaling.md except largeTable.
 func tables() page {
 	ps := plans(&billion)
 	var days []*result
@@ -89,7 +89,7 @@ func tables() page {
 	}
 }
 
-// largeTable returns the table of the simulated hundred billion.
+// largeTable returns the table of a hundred billion calls a day.
 func largeTable() string {
 	var days []*result
 	for _, p := range plans(&hundredBillion) {
@@ -98,7 +98,7 @@ func largeTable() string {
 	return resultsTable(days)
 }
 
-// A page has tables by name.
+// A page has the tables of docs/scaling.md by name.
 type page map[string]string
 
 func main() {

@@ -5,47 +5,47 @@ import (
 	"time"
 )
 
-// A load is what is to be done.
+// A load is the work that a plan is made for.
 type load struct {
 	name         string
-	calls        float64 // a day
-	fanOut       float64 // destinations of a call
+	calls        float64 // calls a day
+	fanOut       float64 // deliveries of one call
 	destinations int
-	exponent     float64 // of Zipf's law of the destinations' rates
-	most         float64 // calls a second of a destination, by the mean of the day
-	peak         float64 // of the day, to its mean
-	body         int     // bytes
+	exponent     float64 // of Zipf's law, which the destinations' rates follow
+	most         float64 // the most calls a second of one destination, the mean of the day
+	peak         float64 // the highest rate of the day, divided by the mean
+	body         int     // bytes of a body
 	latency      latency
-	failures     float64 // the share of attempts that fail while all is well
+	failures     float64 // the share of attempts that fail at healthy destinations
 }
 
-// A plan is what a load needs: cells of one store each, with the same number of
-// nodes.
+// A plan is the machines that a load needs: cells of one store each, all with the same
+// number of nodes.
 type plan struct {
 	*load
 	store *store
 
-	cells, nodes, cores int     // nodes of a cell, cores of a node
-	databaseCores       int     // of a store that is a server
-	most                float64 // deliveries a second of a cell's store
-	parts               float64 // of the busiest destination
+	cells, nodes, cores int     // nodes are per cell, cores per node
+	databaseCores       int     // cores of the store, if it is a server
+	most                float64 // deliveries a second that a cell's store takes
+	parts               float64 // cells that share the busiest destination
 	maxConcurrent       int
 	maxInFlight         int
-	connections         int // of a node to receivers, busy and idle
+	connections         int // from a node to receivers, busy and idle
 	memory              float64
-	disk                float64 // of a cell, for an hour in which nothing is delivered
+	disk                float64 // bytes of a cell, for an hour in which nothing is delivered
 	egress              float64 // bytes a day
 }
 
-// mostOfADestination is the deliveries a second of a destination, at the peak, that are
-// left to one cell. What has more goes to several.
+// mostOfADestination is the most deliveries a second of one destination that a cell gets
+// at the peak. A busier destination is shared by several cells.
 const mostOfADestination = 2000
 
-// rate is the deliveries a second at the peak.
+// rate is deliveries a second at the peak.
 func (l *load) rate() float64 { return l.calls * l.fanOut / 86_400 * l.peak }
 
-// rates returns the deliveries a second of each destination by the mean of the
-// day, the highest first.
+// rates returns the deliveries a second of each destination, the mean of the day, with
+// the highest first.
 func (l *load) rates() []float64 {
 	return zipf(l.destinations, l.exponent, l.calls*l.fanOut/86_400, l.most)
 }
@@ -55,11 +55,11 @@ func newPlan(l *load, s *store, cores int) *plan {
 	p := &plan{load: l, store: s, cores: cores, most: s.most}
 	rate, again := l.rate(), 1+l.failures
 
-	// Processors: what a call takes, for all calls at the peak.
+	// Processors: the time for all calls and attempts of a second at the peak.
 	work := rate/l.fanOut*s.accept.Seconds() + rate*again*s.deliver.Seconds()
-	nodes := math.Ceil(work/target/float64(cores)) + 1 // one may be away
+	nodes := math.Ceil(work/target/float64(cores)) + 1 // one node may be missing
 	if s.server {
-		databases := rate / target / s.most // cores of them
+		databases := rate / target / s.most // cores of all databases
 		p.databaseCores = 2
 		for p.databaseCores < s.cores && float64(p.databaseCores) < databases {
 			p.databaseCores *= 2
@@ -72,8 +72,8 @@ func newPlan(l *load, s *store, cores int) *plan {
 	}
 	perCell := rate / float64(p.cells)
 
-	// Slots: Little's law, twice over, and for a lane the eighth of what is
-	// free above a quarter that package webhook leaves it beside others.
+	// Slots: twice what Little's law asks for. And so many that the share which package
+	// schedule leaves to one lane, laneShare, holds the busiest destination.
 	latency := l.latency.average().Seconds()
 	hottest := l.rates()[0] * l.peak
 	p.parts = math.Ceil(hottest / mostOfADestination)
@@ -81,7 +81,7 @@ func newPlan(l *load, s *store, cores int) *plan {
 	inFlight := p.inFlight()
 	p.maxInFlight = powerOfTwo(max(1024, 2*inFlight, (inFlight+8*float64(p.maxConcurrent))/0.75))
 
-	// Each destination keeps a connection, and one for each attempt at once.
+	// Each destination keeps a connection, and each attempt in flight has one.
 	p.connections = int(min(float64(l.destinations)*p.parts/float64(p.cells)+2*inFlight, 2*float64(p.maxInFlight)))
 	p.memory = 150e6 + 40e3*float64(p.connections) + 2e3*float64(l.destinations)/float64(p.cells) + 4*float64(l.body)*inFlight
 	p.disk = perCell * time.Hour.Seconds() * float64(l.body+s.waiting)
@@ -97,13 +97,13 @@ func (p *plan) owners() int {
 	return p.nodes
 }
 
-// inFlight is the attempts of a node at once, at the peak, by Little's law.
+// inFlight is a node's attempts at once at the peak, by Little's law.
 func (p *plan) inFlight() float64 {
 	return p.rate() * (1 + p.failures) / float64(p.cells*p.nodes) * p.latency.average().Seconds()
 }
 
-// laneShare is the part of a node's slots that a destination may have while many
-// others are busy: an eighth of what is free above a quarter.
+// laneShare is how many of a node's slots one destination may have while many others are
+// busy: a quarter of the slots is kept back, and it gets an eighth of those free beyond.
 func (p *plan) laneShare(inFlight float64) float64 {
 	most := float64(p.maxInFlight)
 	return max((most-inFlight-most/4)/8, 1)
@@ -111,8 +111,8 @@ func (p *plan) laneShare(inFlight float64) float64 {
 
 func powerOfTwo(least float64) int { return 1 << int(math.Ceil(math.Log2(least))) }
 
-// cost returns dollars a month: for nodes and stores with their disks, and for
-// what leaves.
+// cost returns dollars a month: for nodes and stores with their disks, and for outgoing
+// bytes.
 func (p *plan) cost() (machines, egress float64) {
 	cores := p.cells * (p.nodes*p.cores + p.store.copies*p.databaseCores)
 	disks := float64(p.cells*p.store.copies) * p.disk

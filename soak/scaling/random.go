@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// A latency is a distribution of the time that receivers take: log-normal, with
-// a median and the standard deviation of its logarithm. Without a median it is
-// exponential with a mean.
+// A latency is the distribution of receivers' answer times: log-normal with a median and
+// the standard deviation of its logarithm, or exponential with a mean if median is 0.
 type latency struct {
 	median time.Duration
 	sigma  float64
-	mean   time.Duration // of the exponential one
+	mean   time.Duration // of the exponential distribution
 }
 
 func (l latency) sample(random *rand.Rand) time.Duration {
@@ -23,7 +22,7 @@ func (l latency) sample(random *rand.Rand) time.Duration {
 	return time.Duration(float64(l.median) * math.Exp(l.sigma*random.NormFloat64()))
 }
 
-// average is the mean, as Little's law wants it.
+// average is the mean, which Little's law asks for.
 func (l latency) average() time.Duration {
 	if l.median == 0 {
 		return l.mean
@@ -31,9 +30,8 @@ func (l latency) average() time.Duration {
 	return time.Duration(float64(l.median) * math.Exp(l.sigma*l.sigma/2))
 }
 
-// poisson returns how many events there are where mean are expected. Above 30
-// it is a normal distribution rounded, which differs by less than a hundredth
-// of a standard deviation.
+// poisson draws from the Poisson distribution. For a mean above 30 it draws from the
+// normal distribution, which differs by less than a hundredth of a standard deviation.
 func poisson(mean float64, random *rand.Rand) int {
 	if mean <= 0 {
 		return 0
@@ -48,14 +46,14 @@ func poisson(mean float64, random *rand.Rand) int {
 	return n
 }
 
-// least returns the least of n numbers between 0 and 1.
+// least draws the least of n uniform numbers between 0 and 1.
 func least(n int, random *rand.Rand) float64 {
 	return -math.Expm1(-random.ExpFloat64() / float64(n))
 }
 
-// zipf returns the rates of n destinations, the highest first, which are
-// proportional to 1/rank^exponent and come to total. None is over most; what
-// those would have had is shared by the others.
+// zipf returns the rates of n destinations, the highest first. They are proportional to
+// 1/rank^exponent and sum to total. A rate above most is cut to most, and the others
+// share the difference.
 func zipf(n int, exponent, total, most float64) []float64 {
 	rates := make([]float64, n)
 	for i := range rates {
@@ -63,7 +61,7 @@ func zipf(n int, exponent, total, most float64) []float64 {
 	}
 	for capped := 0; ; {
 		sum := 0.0
-		for _, r := range slices.Backward(rates[capped:]) { // the small first, so that they count
+		for _, r := range slices.Backward(rates[capped:]) { // small ones first, to lose no precision
 			sum += r
 		}
 		scale := (total - float64(capped)*most) / sum

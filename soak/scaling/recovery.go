@@ -2,11 +2,11 @@ package main
 
 import "time"
 
-// late is what may wait while all is well.
+// late is how long a delivery may wait in a lane that has recovered.
 const late = time.Second
 
-// recover notes whether what waited has been attempted by now, after an outage.
-// It reports whether nothing is left of it either.
+// recover sets l.recovered once all deliveries of the outage have been attempted. It
+// reports whether all of them are settled, too.
 func (l *lane) recover(now time.Duration) bool {
 	if l.open {
 		return false
@@ -21,13 +21,13 @@ func (l *lane) recover(now time.Duration) bool {
 	return l.recovered > 0 && l.old == 0
 }
 
-// A backlog of many times its slots drains as a flow.
+// flows is how many times its slots a backlog must have for drain to take it.
 const flows = 4
 
-// drain is advance for a lane of which nothing is to be seen but a backlog that
-// gets shorter: it takes as many deliveries off as its slots allow, and has the
-// attempts in flight stand for those that follow them. It reports whether it
-// could.
+// drain replaces advance for a lane that only works off a long backlog with all its slots.
+// It removes as many deliveries as the slots allow in this time, and keeps the attempts
+// in flight for the deliveries that follow. It reports false, and does nothing, if the
+// lane is in any other state.
 func (l *lane) drain(from, to time.Duration, budget int) (n int, ok bool) {
 	slots := l.allowed()
 	switch {

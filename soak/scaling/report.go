@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// A table is one of Markdown, with a column for each thing that is compared.
+// A table is a Markdown table with a column for each thing that is compared.
 type table struct {
 	head string
 	rows []string
 }
 
-// row adds a row: what it says, and a cell for each of values.
+// row adds a row with a label and a cell for each value.
 func row[T any](t *table, what string, values []T, say func(T) string) {
 	cells := []string{what}
 	for _, v := range values {
@@ -29,7 +29,7 @@ func row[T any](t *table, what string, values []T, say func(T) string) {
 
 func (t *table) String() string { return t.head + strings.Join(t.rows, "") }
 
-// costsTable says what the stores cost.
+// costsTable lists the measured costs of each store.
 func costsTable() string {
 	var t table
 	row(&t, "", stores, func(s *store) string { return s.name })
@@ -53,7 +53,7 @@ func costsTable() string {
 	return t.String()
 }
 
-// plansTable says what loads need.
+// plansTable lists the machines of each plan.
 func plansTable(ps []*plan) string {
 	var t table
 	row(&t, "", ps, func(p *plan) string { return p.name + ", " + p.store.name })
@@ -89,7 +89,7 @@ func plansTable(ps []*plan) string {
 	return t.String()
 }
 
-// resultsTable says what a day with an outage was like.
+// resultsTable sums up each simulated day.
 func resultsTable(rs []*result) string {
 	var t table
 	row(&t, "", rs, func(r *result) string { return r.name + ", " + r.store.name })
@@ -118,7 +118,7 @@ func resultsTable(rs []*result) string {
 	return t.String()
 }
 
-// backlogTable says what waits, by time.
+// backlogTable lists how many deliveries wait at each time.
 func backlogTable(rs []*result, from, to, every time.Duration) string {
 	var t table
 	var at []time.Duration
@@ -132,7 +132,7 @@ func backlogTable(rs []*result, from, to, every time.Duration) string {
 	return t.String()
 }
 
-// count writes a number with three digits that count, and commas.
+// count formats a number with three significant digits and commas.
 func count(n float64) string {
 	if n >= 1000 {
 		scale := math.Pow(10, math.Floor(math.Log10(n))-2)
@@ -141,7 +141,7 @@ func count(n float64) string {
 	return whole(int(math.Round(n)))
 }
 
-// whole writes a number with commas.
+// whole formats a number with commas.
 func whole(n int) string {
 	text := fmt.Sprint(n)
 	for i := len(text) - 3; i > 0; i -= 3 {
@@ -150,7 +150,7 @@ func whole(n int) string {
 	return text
 }
 
-// bytes writes a size, of powers of 1,000.
+// bytes formats a size in powers of 1,000.
 func bytes(n float64) string {
 	units := []string{"bytes", "kB", "MB", "GB", "TB", "PB"}
 	for n >= 999.5 && len(units) > 1 {
@@ -162,12 +162,12 @@ func bytes(n float64) string {
 
 func percent(share float64) string { return fmt.Sprintf("%.0f %%", share*100) }
 
-// clock writes a time of the day.
+// clock formats a time of day.
 func clock(at time.Duration) string {
 	return fmt.Sprintf("%02d:%02d", int(at.Hours()), int(at.Minutes())%60)
 }
 
-// short writes a duration to the second, or the minute.
+// short formats a duration, rounded to the second or the minute.
 func short(d time.Duration) string {
 	if d < 2*time.Minute {
 		return fmt.Sprintf("%.0f s", d.Seconds())

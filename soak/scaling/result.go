@@ -6,25 +6,25 @@ import (
 	"time"
 )
 
-// usage is what a cell does in a step.
+// usage is what a cell uses and does in a step.
 type usage struct {
-	cpu, store, slots float64 // shares of what there is
+	cpu, store, slots float64 // the share in use, 0 to 1
 	inFlight          float64
 	waiting           float64 // deliveries that wait, due or not
 	came, sent        float64 // deliveries, attempts
 }
 
-// A cellResult is what has become of a cell.
+// A cellResult sums up the day of a cell.
 type cellResult struct {
-	minutes                []usage // the means of each; waiting at its end
+	minutes                []usage // means of each minute; waiting is at its end
 	recovered, settled     []time.Duration
-	done, dead, attempts   int // of lanes
+	done, dead, attempts   int // in lanes
 	failures               int
-	left                   int     // lanes that have not recovered
-	came, sent, overloaded float64 // overloaded counts seconds with a backlog of the flow
+	left                   int     // lanes that did not recover
+	came, sent, overloaded float64 // overloaded is the seconds in which the flow had a backlog
 }
 
-// note adds a step.
+// note adds the usage of a step.
 func (r *cellResult) note(c *cell, now time.Duration, u usage) {
 	if now%time.Minute == 0 {
 		r.minutes = append(r.minutes, usage{})
@@ -56,29 +56,32 @@ func (r *cellResult) end(l *lane) {
 	r.failures += l.failures
 }
 
-// A result is what a scenario led to.
+// A result sums up a scenario.
 type result struct {
 	*scenario
-	// The highest means of a minute, of the cell where they are highest, and the
-	// means of the day and of all cells.
+	// most has the highest minute of any cell; mean is over the day and all cells.
 	most, mean usage
-	waiting    []float64 // of all cells, at the end of each minute
-	peak       float64   // of waiting
-	fullest    float64   // the most that waits in one cell
+	waiting    []float64 // in all cells, at the end of each minute
+	peak       float64   // the most in waiting
+	fullest    float64   // the most that waited in one cell
 	peakAt     time.Duration
 
-	lanes              int           // that were down
-	half, all, settled time.Duration // from the end of the outage until nothing waited for half of them, and for all; and until the last of what had waited was settled
-	failures           float64       // attempts of lanes that failed
-	dead, left         int
-	overloaded         float64 // seconds, of the cell that had most
+	lanes int // destinations that were down, counted in each node
+
+	// From the end of the outage until half of the lanes, and all of them, had an empty
+	// backlog, and until the last delivery of the backlog was settled.
+	half, all, settled time.Duration
+
+	failures   float64 // failed attempts of lanes
+	dead, left int
+	overloaded float64 // seconds, in the cell that had most
 }
 
 func merge(s *scenario, cells []*cell) *result {
 	r := &result{scenario: s}
 	var recovered, settled []time.Duration
 	for _, c := range cells {
-		c.result.left = len(c.lanes) // that went on beyond the day
+		c.result.left = len(c.lanes) // these have not recovered by the end
 		for _, l := range c.lanes {
 			if l.recovered == 0 {
 				l.recovered = s.length

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A scenario is a plan put to the test: a day of its load, with an outage.
+// A scenario is a simulated day of a plan, with an outage.
 type scenario struct {
 	*plan
 	outage outage
@@ -17,27 +17,27 @@ type scenario struct {
 	seed   uint64
 }
 
-// An outage makes one in so many destinations fail, of all ranks alike.
+// An outage makes one of every so many destinations fail.
 type outage struct {
-	every      int // one in so many
-	first      int // the rank of the first of them, from 0
+	every      int // one destination of so many fails
+	first      int // the rank of the first that fails, from 0
 	at, length time.Duration
 	hangs      bool
 }
 
-// curve is the rate at a time of the day, to its mean: a wave that is lowest at
+// curve is the rate at a time of day, divided by the mean: a cosine that is lowest at
 // midnight.
 func (s *scenario) curve(now time.Duration) float64 {
 	return 1 - (s.peak-1)*math.Cos(2*math.Pi*now.Hours()/24)
 }
 
-// run simulates all cells. A seed gives the same result each time.
+// run simulates all cells. The same seed gives the same result.
 func (s *scenario) run() *result {
 	cells := make([]*cell, s.cells)
 	for i := range cells {
 		cells[i] = &cell{scenario: s, random: rand.New(rand.NewPCG(s.seed, uint64(i)))}
 	}
-	where := rand.New(rand.NewPCG(s.seed, math.MaxUint64)) // stands for a hash of the id
+	where := rand.New(rand.NewPCG(s.seed, math.MaxUint64)) // in place of a hash of the destination's id
 	for i, r := range s.rates() {
 		n := max(int(math.Ceil(r*s.peak/mostOfADestination)), 1)
 		first := where.IntN(s.cells)
