@@ -13,8 +13,8 @@ import (
 
 // A client is one of the clients that are measured.
 type client interface {
-	// track makes a call with these properties, which belong to the calling
-	// goroutine. It returns errFull when the client refuses to queue more.
+	// track makes one call. The properties belong to the calling goroutine. It returns
+	// errFull if the client's queue is full.
 	track(properties map[string]any) error
 	// close delivers what is queued.
 	close() error
@@ -22,15 +22,15 @@ type client interface {
 
 var errFull = errors.New("the queue is full")
 
-// A contender is a client by name. All are set alike: a batch size, no
-// compression, no log, and the defaults of their makers else.
+// A contender is a client and its name. All have the same batch size, no compression, no
+// log, and their makers' defaults otherwise.
 type contender struct {
 	name   string
 	module string // whose version is shown
 	open   func(url string, batch int) (client, error)
 }
 
-// The first is this module's.
+// The first contender is this module's client.
 var contenders = []contender{
 	{"hookferry", "github.com/hookferry/analytics", openOurs},
 	{"segment", "github.com/segmentio/analytics-go/v3", openSegment},
@@ -52,7 +52,7 @@ const (
 	eventName = "Order Completed"
 )
 
-// tenProperties is what a busy shop sends: text, numbers of every kind, a
+// tenProperties are properties as a busy shop sends them: text, numbers of every kind, a
 // flag, a time, a list and an object.
 func tenProperties() map[string]any {
 	return map[string]any{
@@ -130,7 +130,7 @@ func (c posthogClient) track(properties map[string]any) error {
 
 func (c posthogClient) close() error { return c.Close() }
 
-// silent is a logger for all of them.
+// silent is a logger that drops everything; it fits all contenders.
 type silent struct{}
 
 func (silent) Debugf(string, ...any) {}

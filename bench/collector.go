@@ -13,18 +13,18 @@ import (
 	"sync/atomic"
 )
 
-// marker is what the collector counts: it is once in each event.
+// marker occurs once in each event. The collector counts it.
 const marker = `"Order Completed"`
 
-// A tally is a collector that does as little as it can, so that what is
-// measured is the client: it reads requests, counts events by their marker and
-// answers 200. It understands what the clients here send, and no other HTTP.
+// A tally is a collector that does as little as possible, so that the benchmark measures
+// the clients: it reads requests, counts events by their marker and answers 200. It
+// understands only the HTTP that these clients send.
 type tally struct {
 	events atomic.Int64
 }
 
-// runCollector is the role of the collector's process. It writes the address at
-// which it listens as a line to out, and ends when in does.
+// runCollector runs in the collector's process. It writes its address as a line to out,
+// and serves until in ends.
 func runCollector(in io.Reader, out io.Writer) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -49,12 +49,12 @@ func runCollector(in io.Reader, out io.Writer) error {
 const (
 	taken = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 16\r\n\r\n" + `{"success":true}`
 
-	// The most bytes of a request, its head included.
+	// The most bytes of a request with its head.
 	maxRequest = 8 << 20
 )
 
-// serve answers the requests of a connection. What it does not understand ends
-// the connection, and so the measurement fails.
+// serve answers the requests of a connection. A request that it does not understand ends
+// the connection, which fails the measurement.
 func (t *tally) serve(c net.Conn) {
 	defer c.Close()
 	buf := make([]byte, 64<<10) // grows to the largest request
@@ -69,7 +69,7 @@ func (t *tally) serve(c net.Conn) {
 			n += m
 			end = bytes.Index(buf[:n], []byte("\r\n\r\n"))
 			if end < 0 && n == len(buf) {
-				return // a head of that size
+				return // the head is too large
 			}
 		}
 		head := buf[:end]

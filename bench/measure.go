@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// A measurement is what one process does: calls of one client for a time.
+// A measurement is the work of one process: it calls one client for a time.
 type measurement struct {
 	Client     string
 	Collector  string // host:port
 	Batch      int
 	Goroutines int
-	Length     time.Duration // of the calls; delivery may take longer
-	Rate       int           // calls a second, of all goroutines; 0: as fast as they can
+	Length     time.Duration // how long calls are made; delivery may take longer
+	Rate       int           // calls a second of all goroutines; 0 is as fast as possible
 	Latency    bool          // time each call
 }
 
 // A result is what a measurement found.
 type result struct {
 	Received int64         // events
-	Lost     int64         // calls that were queued and did not arrive
+	Lost     int64         // calls that were queued but did not arrive
 	Waits    int64         // times a call found the queue full
 	Wall     time.Duration // from the first call to the last event received
-	CPU      time.Duration // of the process in that time
-	P50      time.Duration // of a call until it was queued; with Latency
+	CPU      time.Duration // processor time of the process in Wall
+	P50      time.Duration // time until a call was queued; only with Latency
 	P999     time.Duration
 	Max      time.Duration
 }
@@ -44,7 +44,7 @@ func (m measurement) run() (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	// What is done once, and memory of the usual size, is not measured.
+	// Warm up first: one-time work and the growth of buffers are not measured.
 	if err := m.warm(of); err != nil {
 		return result{}, fmt.Errorf("%s: %w", m.Client, err)
 	}
@@ -123,9 +123,9 @@ func queue(c client, properties map[string]any, waits *int64) error {
 	}
 }
 
-// A caller is a goroutine that makes calls. Its map is made once, so that what
-// is measured is the client, and is its own, because one of the clients writes
-// to it.
+// A caller is a goroutine that makes calls. It makes its map of properties only once, so
+// that the benchmark measures the client. Callers share no map, because one of the
+// clients writes to it.
 type caller struct {
 	properties map[string]any
 	calls      int64
@@ -137,8 +137,7 @@ type caller struct {
 func (a *caller) init(m measurement) {
 	a.properties = tenProperties()
 	if m.Latency {
-		// Room for what the fastest may come to, so that it does not grow
-		// while it is measured.
+		// Room for the fastest client, so that the slice does not grow during the measurement.
 		a.latencies = make([]time.Duration, 0, int(m.Length.Seconds()*2e6)/m.Goroutines+1000)
 	}
 }
@@ -149,7 +148,7 @@ func (a *caller) run(c client, m measurement, start time.Time) {
 		return
 	}
 	for {
-		for range 32 { // so that the clock costs nothing
+		for range 32 { // between looks at the clock, so that these cost next to nothing
 			a.call(c, m)
 		}
 		if a.err != nil || time.Since(start) >= m.Length {
@@ -158,8 +157,8 @@ func (a *caller) run(c client, m measurement, start time.Time) {
 	}
 }
 
-// paced makes as many calls as are due, once a millisecond. What is due by the end is
-// made, however late that is.
+// paced makes the calls that are due, once a millisecond. It makes all calls that are due
+// before the end, however late.
 func (a *caller) paced(c client, m measurement, start time.Time) {
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()

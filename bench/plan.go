@@ -88,7 +88,7 @@ func (p *plan) tables() error {
 	return nil
 }
 
-// about says what is measured where.
+// about describes the machine and the versions.
 func (p *plan) about() {
 	fmt.Fprintf(p.out, "%s, %d cores, %s/%s", runtime.Version(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
 	if model := cpuModel(); model != "" {
@@ -112,8 +112,7 @@ func (p *plan) about() {
 	}
 }
 
-// cpuModel returns the name of the processor where the system tells it in a
-// file, else nothing.
+// cpuModel returns the name of the processor if the system has it in a file, otherwise "".
 func cpuModel() string {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -127,9 +126,9 @@ func cpuModel() string {
 	return ""
 }
 
-// measure makes the measurements of some columns: results by column and
-// contender, of each round one. Rounds alternate, so that what disturbs the
-// machine for a while disturbs all.
+// measure measures some columns. It returns the results by column and contender, one of
+// each round. Rounds alternate between contenders, so that a disturbance of the machine
+// hits all of them.
 func (p *plan) measure(columns []column) ([][][]result, error) {
 	results := make([][][]result, len(columns))
 	for i := range results {
@@ -138,7 +137,7 @@ func (p *plan) measure(columns []column) ([][][]result, error) {
 	for round := range p.rounds {
 		for i, col := range columns {
 			for j := range contenders {
-				k := (round + j) % len(contenders) // nobody is always the first
+				k := (round + j) % len(contenders) // each contender comes first in turn
 				m := col.measurement
 				m.Client, m.Collector = contenders[k].name, p.collector
 				r, err := m.runApart()
@@ -181,7 +180,7 @@ func (m measurement) runApart() (result, error) {
 func perSecond(r result) float64    { return float64(r.Received) / r.Wall.Seconds() }
 func perCPUSecond(r result) float64 { return float64(r.Received) / r.CPU.Seconds() }
 
-// median returns the middle of what of says of the rounds.
+// median returns the median of the value that of takes from each round.
 func median(rounds []result, of func(result) float64) float64 {
 	values := make([]float64, len(rounds))
 	for i, r := range rounds {
@@ -235,8 +234,7 @@ func (p *plan) durations(title string, columns []column, results [][][]result, o
 	}
 }
 
-// losses says which clients lost events that they had queued, and which made
-// the program wait.
+// losses prints which clients lost queued events, and which made the program wait.
 func (p *plan) losses(columns []column, results [][][]result) {
 	for i, col := range columns {
 		for j, c := range contenders {

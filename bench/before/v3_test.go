@@ -1,7 +1,6 @@
-// Package before_test is the code of docs/migrating.md as it was before: it
-// compiles and, with v3, runs with the clients that programs migrate from. The code
-// after is tested beside the guide, by examples of the same names whose output
-// has to be the same.
+// Package before_test has the "before" code of docs/migrating.md. It compiles with the
+// clients that programs migrate from, and runs with v3. The "after" code is tested beside
+// the guide, by examples of the same names that must have the same output.
 package before_test
 
 import (
@@ -150,12 +149,12 @@ func Example_v3Errors() {
 	// Output: invalid Event
 }
 
-// signUp tracks with what v3 has as an interface.
+// signUp tracks with v3's interface of a client.
 func signUp(client analytics.Client, user string) error {
 	return client.Enqueue(analytics.Track{UserId: user, Event: "Signed Up"})
 }
 
-// recorder takes the place of a client in a test.
+// recorder replaces the client in a test.
 type recorder struct{ messages []analytics.Message }
 
 func (r *recorder) Enqueue(m analytics.Message) error {

@@ -20,7 +20,7 @@ import (
 
 const user = 65532 // and group
 
-// settings are those of the image. The Dockerfile has the same; the test holds them together.
+// settings are the image's settings. The Dockerfile has the same; a test compares them.
 func settings(p program) v1.Config {
 	return v1.Config{
 		User:         "65532:65532",
@@ -107,7 +107,7 @@ func imageOf(programs []program, when time.Time) ([]byte, error) {
 func platformImage(p program, when time.Time) (v1.Image, error) {
 	var certificates bytes.Buffer
 	for root := range bundle.Roots() {
-		if root.Constraint == nil { // a file cannot say what the others are restricted to
+		if root.Constraint == nil { // a PEM file cannot express constraints of a root
 			if err := pem.Encode(&certificates, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}); err != nil {
 				return nil, err
 			}

@@ -8,7 +8,7 @@
 // the workspace, whatever the commit is.
 //
 // For each system it writes an archive and what the program in it is made of (CycloneDX). For the
-// Linux systems together it writes an image, as an OCI layout in a tar file. It adds the install
+// Linux systems together it writes one image, as an OCI layout in a tar file. It adds the install
 // script, the checksums of all (SHA256SUMS), and with -version the notes of the release (NOTES.md).
 // The same commit and the same Go give the same bytes: every time in them is that of the commit.
 package main
@@ -30,7 +30,7 @@ import (
 	"time"
 )
 
-// systems are those that a release is for.
+// systems are the systems that a release has programs for.
 var systems = []string{
 	"linux/amd64", "linux/arm64", "linux/arm", "linux/386", "darwin/amd64", "darwin/arm64",
 	"windows/amd64", "windows/arm64", "freebsd/amd64",
@@ -123,7 +123,7 @@ func release(root, version, out string, systems []string) error {
 	}
 	var sums bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if name != "NOTES.md" { // which is text on the page of the release
+		if name != "NOTES.md" { // the notes are shown on the release's page and not downloaded
 			fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(files[name]), name)
 		}
 	}
@@ -196,7 +196,7 @@ func build(root, system string, published bool) (program, error) {
 	return p, err
 }
 
-// setting returns what go has noted of a build: "" if it has not.
+// setting returns a setting that go recorded in the program, or "" if there is none.
 func setting(info *debug.BuildInfo, key string) string {
 	for _, s := range info.Settings {
 		if s.Key == key {

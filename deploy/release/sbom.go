@@ -14,8 +14,8 @@ import (
 	"github.com/CycloneDX/cyclonedx-go"
 )
 
-// billOfMaterials says what a program is made of, as CycloneDX: the modules that go has noted in
-// it, and the standard library.
+// billOfMaterials lists what a program is made of, as CycloneDX: the modules that go recorded in
+// the program, and the standard library.
 func billOfMaterials(p program, when time.Time) ([]byte, error) {
 	sum := sha256.Sum256(p.bytes)
 	main := component(cyclonedx.ComponentTypeApplication, &p.info.Main)

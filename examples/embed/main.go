@@ -1,6 +1,6 @@
-// Command embed is a service that tells its customers about their orders: it
-// has the forwarder inside, with one folder for a store, and no server beside
-// it. It places one order, and ends once the webhook has arrived.
+// Command embed is a service that tells its customers about their orders. It embeds the
+// forwarder with a store in one folder, and needs no server. It places one order, and
+// ends when the webhook has arrived.
 //
 //	go run ./examples/embed
 package main
@@ -26,7 +26,7 @@ func main() {
 	check(err)
 	defer os.RemoveAll(folder)
 
-	// What a customer runs, on this machine here.
+	// A customer's receiver, which runs on this machine here.
 	arrived := make(chan []byte, 1)
 	crm := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)

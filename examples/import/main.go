@@ -1,5 +1,5 @@
-// Command import sends what happened in the past: each row of a file becomes a
-// call that carries the time it happened at.
+// Command import sends past events: each row of a file becomes a call with the time of the
+// event.
 //
 //	go run ./examples/import                     # prints what would be forwarded
 //	go run ./examples/import -endpoint http://localhost:8080 -write-key KEY
@@ -40,7 +40,7 @@ func main() {
 	rows, err := csv.NewReader(strings.NewReader(orders)).ReadAll()
 	check(err)
 	for _, row := range rows {
-		// An id made of the row's own: a second import adds nothing.
+		// The id is derived from the row's, so a second import adds nothing.
 		order := &analytics.Track{MessageId: "order-" + row[0], Timestamp: row[1], UserId: row[2], Event: "Order Completed"}
 		err := client.Track(order)
 		if errors.Is(err, analytics.ErrQueueFull) { // the file is read faster than it is sent
@@ -53,7 +53,7 @@ func main() {
 	fmt.Println("imported", len(rows), "orders")
 }
 
-// A printer takes the place of a forwarder.
+// A printer stands in for a forwarder.
 type printer struct{}
 
 func (printer) ForwardEvents(_ context.Context, _ []string, events ...event.Event) error {

@@ -32,7 +32,7 @@ func main() {
 	defer os.RemoveAll(folder)
 	time.AfterFunc(time.Minute, func() { log.Fatal("not all webhooks have arrived") })
 
-	// What a customer runs: a receiver behind a check of the signature.
+	// The customer's side: a receiver that checks signatures.
 	arrived := make(chan string) // the types of the webhooks
 	receiver := httptest.NewServer(&signature.Handler{Secrets: []signature.Secret{"s3cret"}, Next: http.HandlerFunc(
 		func(_ http.ResponseWriter, r *http.Request) {
@@ -41,7 +41,7 @@ func main() {
 			arrived <- typeOf.FindString(string(body))
 		})})
 
-	// What you run: the forwarder on its store, and the collector before it.
+	// Your side: the forwarder with its store, and the collector in front of it.
 	store, err := filequeue.Open(folder+"/store", filequeue.Config{})
 	check(err)
 	crm := webhook.Destination{ID: "crm", Secret: "s3cret", Endpoints: []webhook.Endpoint{{URL: receiver.URL}}}
@@ -52,7 +52,7 @@ func main() {
 	handler, err := collector.New(collector.Config{Forwarder: forwarder, Sources: sources})
 	check(err)
 
-	// What your application does.
+	// Your application.
 	client := analytics.New("write-key")
 	client.Endpoint = httptest.NewServer(handler).URL
 	check(client.Identify(&analytics.Identify{UserId: "u1", Traits: map[string]any{"plan": "pro"}}))

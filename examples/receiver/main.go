@@ -1,6 +1,5 @@
-// Command receiver is a service that takes webhooks. It refuses those whose
-// signature does not hold, and works on each message once, however often it
-// arrives.
+// Command receiver is a service that takes webhooks. It refuses wrong signatures, and
+// works on each message once, however often it arrives.
 //
 //	WEBHOOK_SECRET=s3cret go run ./examples/receiver -listen localhost:9000
 package main
@@ -41,7 +40,7 @@ func main() {
 	log.Fatal(server.Serve(listener))
 }
 
-// seen stands for a unique key in the table that the work below writes to.
+// seen takes the place of a unique key in the table that the work below writes to.
 var seen sync.Map
 
 func receive(w http.ResponseWriter, r *http.Request) {
@@ -50,9 +49,9 @@ func receive(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	// Webhooks arrive at least once. A deletion request has no messageId and
-	// may be worked on twice. With public write keys go by webhook-id, which
-	// requests signed as of Standard Webhooks have.
+	// Webhooks arrive at least once. A deletion request has no messageId and may be worked
+	// on twice. If write keys are public, use webhook-id in place of messageId; requests
+	// with a Standard Webhooks signature have it.
 	if message.MessageID != "" {
 		if _, again := seen.LoadOrStore(message.MessageID, true); again {
 			return

@@ -1,7 +1,7 @@
-// Command sharded spreads destinations over several stores, each with a forwarder
-// of its own, by a hash of the destination's id. Then it goes on with one store
-// less: what waits there is delivered from there, while what comes goes to the
-// others. The forwarders may as well be in a process, on a machine, each.
+// Command sharded spreads destinations over several stores by a hash of the destination's
+// id. Each store has a forwarder of its own, which could as well run on a machine of its
+// own. Then the command removes a store: its waiting deliveries are still delivered from
+// there, and new ones go to the other stores.
 //
 //	go run ./examples/sharded
 package main
@@ -49,7 +49,7 @@ func main() {
 	var encoder event.Encoder
 	for i := range 6 {
 		id := fmt.Sprint("customer-", i)
-		for _, ss := range []shards{all, fewer} { // from one moment to the next
+		for _, ss := range []shards{all, fewer} { // the change takes effect at once
 			e, err := encoder.Encode(&analytics.Track{UserId: "u1", Event: "Order Placed"})
 			check(err)
 			check(ss.ForwardEvents(ctx, []string{id}, e))

@@ -21,8 +21,9 @@ type shard struct {
 // shards take calls for all destinations.
 type shards []*shard
 
-// of returns the shard of a destination: the one whose name makes the highest hash
-// with its id. With a shard more, or less, no destination moves between two others.
+// of returns the shard of a destination: the one whose name and the destination's id have
+// the highest hash together. Adding or removing a shard moves no destination between two
+// other shards.
 func (ss shards) of(destination string) *shard {
 	var best *shard
 	var most [sha256.Size]byte
@@ -34,8 +35,8 @@ func (ss shards) of(destination string) *shard {
 	return best
 }
 
-// ForwardEvents makes shards a collector.Forwarder. What was stored before an error
-// is recognised by its messageId when the call is made again.
+// ForwardEvents makes shards a collector.Forwarder. If it fails, some events may be stored
+// already; their messageIds keep a repeated call from storing them twice.
 func (ss shards) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
 	for _, d := range destinations {
 		if err := ss.of(d).Forwarder.ForwardEvents(ctx, []string{d}, events...); err != nil {
@@ -45,8 +46,8 @@ func (ss shards) ForwardEvents(ctx context.Context, destinations []string, event
 	return nil
 }
 
-// drain ends a shard to which nothing is forwarded any more, once nothing waits in
-// it. Its dead letters and audiences stay in its folder.
+// drain waits until a shard that gets no new events is empty, and shuts it down. Its dead
+// letters and audiences stay in its folder.
 func (s *shard) drain(ctx context.Context) {
 	for tick := time.Tick(100 * time.Millisecond); ; <-tick {
 		if c, err := s.store.Count(ctx); check(err) && c.Waiting == 0 {

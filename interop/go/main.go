@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A call is one of those in the file that INTEROP_CALLS names.
+// A call is one line of the file that INTEROP_CALLS names.
 type call struct {
 	Type         string         `json:"type"`
 	UserID       string         `json:"userId"`
@@ -53,7 +53,7 @@ func main() {
 	}
 }
 
-// A result counts what a client says of its messages.
+// A result counts the outcomes that a client reports.
 type result struct {
 	sent   int
 	failed error

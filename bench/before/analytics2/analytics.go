@@ -1,7 +1,6 @@
 // Package analytics has the exported names of github.com/segmentio/analytics-go
-// v2.1.1, as its public source declares them, and does nothing. That version
-// predates modules; with this in its place the code of the migration guide is
-// compiled all the same.
+// v2.1.1, as its public source declares them, and does nothing. That version predates
+// modules, so the code of the migration guide is compiled with this package in its place.
 package analytics
 
 import (
@@ -10,7 +9,7 @@ import (
 	"time"
 )
 
-// Backo stands for the policy of retries, which was a variable of the package.
+// Backo is the retry policy, which was a variable of the package.
 var Backo any
 
 // DefaultContext is the context of batches.
