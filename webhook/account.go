@@ -11,147 +11,187 @@ import (
 	"time"
 )
 
-// maxAccounts is how many destinations' counts are kept. Beyond that, the eighth of
-// them that was not used for longest is forgotten.
-const maxAccounts = 16 << 10
+// A tally counts what became of deliveries and how long requests took, for one destination or
+// for all of them.
+type tally struct {
+	filtered, transformErrors atomic.Int64
 
-// An account counts what was done for one destination, in about 900 bytes and up to
-// 512 of the latest failure.
-type account struct {
-	id              string
-	since           time.Time
-	used            atomic.Int64 // seconds since 1970
-	filtered        atomic.Int64
-	transformErrors atomic.Int64
-	untransformed   logState
-	gone            atomic.Bool // it was forgotten, so what is counted in it is lost
-
-	mu                 sync.Mutex
-	delivered, retried int64
-	fails              time.Time // since when all attempts failed; zero without Config.DisableAfter
-	dead               [len(reasons)]int64
-	requests           int64
-	latency            histogram
-	outcome            Outcome // of the latest attempt
-	refused            uint8   // a bit for each of the latest eight that ended, the latest lowest: it was refused
-	failure            Failure // the latest, if it has a Try
+	mu                           sync.Mutex // guards what follows
+	delivered, retried, requests int64
+	dead                         [len(reasons)]int64
+	latency                      histogram
 }
 
-// took counts a request.
-func (a *account) took(d time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.requests++
-	a.latency.add(d)
+// requested counts a request.
+func (t *tally) requested(took time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.requests++
+	t.latency.add(took)
 }
 
-// settled counts what is stored of a delivery.
-func (a *account) settled(s *Settlement, now time.Time) {
-	a.used.Store(now.Unix())
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// settled counts the outcome of a delivery.
+func (t *tally) settled(s *Settlement) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	switch s.Verdict {
 	case Done:
-		a.delivered++
-		a.outcome = OutcomeDelivered
-		a.fails = time.Time{}
-		a.refused <<= 1
-		return
+		t.delivered++
 	case Retry:
-		a.retried++
-		a.outcome = OutcomeRetryable
+		t.retried++
 	case Bury:
+		// A later version of this package may have stored a reason that is not in the list.
 		if i := slices.Index(reasons[:], s.Reason); i >= 0 {
-			a.dead[i]++
+			t.dead[i]++
 		}
-		a.outcome = OutcomeRetryable
-		a.refused <<= 1
-		if s.Reason.final() {
-			a.outcome = OutcomePermanent
-			a.refused |= 1
+	}
+}
+
+// stats returns the counts in a DestinationStats.
+func (t *tally) stats() DestinationStats {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := DestinationStats{
+		Filtered: t.filtered.Load(), TransformErrors: t.transformErrors.Load(),
+		Delivered: t.delivered, Retried: t.retried, Dead: make(map[Reason]int64),
+		Latency: Latency{
+			Requests: t.requests,
+			P50:      t.latency.quantile(0.50),
+			P90:      t.latency.quantile(0.90),
+			P99:      t.latency.quantile(0.99),
+		},
+	}
+	for i, n := range t.dead {
+		if n > 0 {
+			s.Dead[reasons[i]] = n
 		}
+	}
+	return s
+}
+
+// maxAccounts bounds the destinations that have an account. Beyond it, the eighth of them that
+// was used least lately is forgotten.
+const maxAccounts = 16 << 10
+
+// An account has the counts and the condition of one destination. It takes about 900 bytes, and
+// up to 512 more for the latest failure.
+type account struct {
+	tally
+	id            string
+	since         time.Time
+	used          atomic.Int64 // seconds since 1970
+	untransformed logState
+
+	condition struct {
+		sync.Mutex
+		failing time.Time // since when all attempts failed; zero without Config.DisableAfter
+		outcome Outcome   // of the latest attempt
+		refused uint8     // a bit for each of the eight deliveries that ended last, the latest lowest: refused for good
+		failure Failure   // the latest one, if its Try is not 0
+	}
+}
+
+// settled counts a settlement, and notes what it says about the destination.
+func (a *account) settled(s *Settlement, now time.Time) {
+	a.tally.settled(s)
+	a.used.Store(now.Unix())
+	c := &a.condition
+	c.Lock()
+	defer c.Unlock()
+	if s.Verdict != Retry {
+		c.refused <<= 1
+	}
+	switch {
+	case s.Verdict == Done:
+		c.outcome, c.failing = OutcomeDelivered, time.Time{}
+		return
+	case s.Verdict == Bury && s.Reason.final():
+		c.outcome = OutcomePermanent
+		c.refused |= 1
+	default:
+		c.outcome = OutcomeRetryable
 	}
 	d := &s.Delivery
 	if n := len(d.Attempts); n > 0 {
-		// The texts may keep a record in memory.
-		a.failure = Failure{MessageID: strings.Clone(d.MessageID), Source: strings.Clone(d.Source), Attempt: d.Attempts[n-1]}
+		// The strings may be parts of a larger one, which the account must not keep in memory.
+		c.failure = Failure{MessageID: strings.Clone(d.MessageID), Source: strings.Clone(d.Source), Attempt: d.Attempts[n-1]}
 		if s.Verdict == Retry {
-			a.failure.Due = d.Due
+			c.failure.Due = d.Due
 		}
 	}
 }
 
-// condition sets the fields of s that say how the destination is.
-func (a *account) condition(s *DestinationStats) {
-	s.Outcome = a.outcome
-	s.Refusing = a.refused&1 != 0 || bits.OnesCount8(a.refused) >= 4
-	if a.failure.Try > 0 {
-		failure := a.failure
+// stats returns what the account says in a DestinationStats.
+func (a *account) stats() DestinationStats {
+	s := a.tally.stats()
+	s.Destination, s.Since = a.id, a.since
+	c := &a.condition
+	c.Lock()
+	defer c.Unlock()
+	s.Outcome = c.outcome
+	s.Refusing = c.refused&1 != 0 || bits.OnesCount8(c.refused) >= 4
+	if failure := c.failure; failure.Try > 0 {
 		s.Failure = &failure
 	}
+	return s
 }
 
-// quantiles returns the Latency.
-func (a *account) quantiles() Latency {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return Latency{
-		Requests: a.requests,
-		P50:      a.latency.quantile(0.50),
-		P90:      a.latency.quantile(0.90),
-		P99:      a.latency.quantile(0.99),
+// failingSince notes that an attempt failed at now, and returns since when all attempts have
+// failed.
+func (a *account) failingSince(now time.Time) time.Time {
+	a.condition.Lock()
+	defer a.condition.Unlock()
+	if a.condition.failing.IsZero() {
+		a.condition.failing = now
 	}
+	return a.condition.failing
 }
 
-// An accounts holds one account for each destination that was attempted.
+// forgive lets the time during which all attempts fail begin again.
+func (a *account) forgive() {
+	a.condition.Lock()
+	defer a.condition.Unlock()
+	a.condition.failing = time.Time{}
+}
+
+// accounts has an account for each destination that was attempted.
 type accounts struct {
-	mu sync.Mutex
-	by map[string]*account
+	mu   sync.Mutex
+	byID map[string]*account
 }
 
-// of returns the account of a lane's destination.
-func (as *accounts) of(l *lane) *account {
-	a := l.account.Load()
-	if a == nil || a.gone.Load() {
-		a = as.get(l.ID)
-		l.account.Store(a)
-	}
-	return a
-}
-
-// get returns the account of a destination, which is made if need be.
-func (as *accounts) get(id string) *account {
+// of returns the account of a destination. It makes one if there is none.
+func (as *accounts) of(destination string) *account {
 	as.mu.Lock()
 	defer as.mu.Unlock()
-	if a := as.by[id]; a != nil {
+	if a := as.byID[destination]; a != nil {
 		return a
 	}
-	if len(as.by) >= maxAccounts {
+	if len(as.byID) >= maxAccounts {
 		as.forget()
 	}
 	now := time.Now()
-	a := &account{id: id, since: now}
+	a := &account{id: strings.Clone(destination), since: now}
 	a.used.Store(now.Unix())
-	if as.by == nil {
-		as.by = make(map[string]*account)
+	if as.byID == nil {
+		as.byID = make(map[string]*account)
 	}
-	as.by[id] = a
+	as.byID[a.id] = a
 	return a
 }
 
 // forget drops the accounts that were used least lately. as.mu is held.
 func (as *accounts) forget() {
-	all := slices.SortedFunc(maps.Values(as.by), func(a, b *account) int {
+	all := slices.SortedFunc(maps.Values(as.byID), func(a, b *account) int {
 		return cmp.Compare(a.used.Load(), b.used.Load())
 	})
 	for _, a := range all[:len(all)/8+1] {
-		a.gone.Store(true)
-		delete(as.by, a.id)
+		delete(as.byID, a.id)
 	}
 }
 
 func (as *accounts) all() []*account {
 	as.mu.Lock()
 	defer as.mu.Unlock()
-	return slices.Collect(maps.Values(as.by))
+	return slices.Collect(maps.Values(as.byID))
 }

@@ -7,16 +7,15 @@ import (
 	"time"
 )
 
-// attempt makes the next attempt of d: to all its open endpoints at once. It
-// returns what becomes of the delivery, and false if the forwarder was stopped
-// before any endpoint took it.
+// attempt makes the next attempt of d, to all its open endpoints at once. It returns the outcome of
+// the delivery, and false if the forwarder was stopped before any endpoint took it.
 func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 	now := w.now()
 	w.open = w.open[:0]
 	if !d.Expires.IsZero() && now.After(d.Expires) && !w.schedule.Outlasted(l.Lane, d.Expires) {
 		return bury(d, ReasonExpired, now), true
 	}
-	var opens time.Time // the earliest end of a closed endpoint's wait
+	var opens time.Time // when the first of the closed endpoints opens again
 	for _, e := range t.endpoints {
 		at, closed := closedUntil(d, e, now)
 		if !closed {
@@ -26,8 +25,8 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 		}
 	}
 	if len(w.open) == 0 {
-		// Only after a change of settings: until then a delivery is due when
-		// one of its endpoints is open.
+		// This happens only after a change of settings. Until then a delivery is due when one
+		// of its endpoints is open.
 		if opens.IsZero() {
 			return bury(d, lastReason(d), now), true
 		}
@@ -46,15 +45,14 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 	return s, s.Verdict == Done || context.Cause(w.attempts) == nil
 }
 
-// errTaken is the cause of a request cut off because another endpoint has
-// taken the delivery.
+// errTaken is the cause of a request that was cut off because another endpoint has taken the
+// delivery.
 var errTaken = errors.New("webhook: another endpoint has taken the delivery")
 
-// sendToAll makes an attempt with several endpoints. It waits until one of
-// them has taken the delivery, or all have failed. Requests that are on their
-// way when one has taken it may end in their own time, or one slow endpoint
-// would slow the delivery to the others; as many deliveries of the lane may
-// have such requests as are attempted at once. Beyond that they are cut off.
+// sendToAll makes an attempt with several endpoints. It waits until one of them has taken the
+// delivery, or all have failed. Once one has taken it, the other requests in flight may still end in
+// their own time, so that the other endpoints get the delivery too. As many deliveries of a lane may
+// have such requests as the lane may attempt at once. Requests beyond that are cut off.
 func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 	ctx, cut := context.WithCancelCause(w.attempts)
 	type ending struct {
@@ -74,7 +72,7 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 	for left := len(w.open) - 1; left >= 0; left-- {
 		end := <-ends
 		w.results[end.i] = end.result
-		if end.outcome != delivered {
+		if end.outcome != OutcomeDelivered {
 			continue
 		}
 		if left == 0 {
@@ -101,8 +99,7 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 	cut(nil)
 }
 
-// closedUntil reports whether e is closed to d, and until when: the zero time stands
-// for ever.
+// closedUntil reports whether e is closed to d, and until when. The zero time means for ever.
 func closedUntil(d *Delivery, e *endpoint, now time.Time) (time.Time, bool) {
 	for _, c := range d.Closed {
 		if c.Endpoint == e.hash && (c.Until.IsZero() || now.Before(c.Until)) {
@@ -112,16 +109,15 @@ func closedUntil(d *Delivery, e *endpoint, now time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// decide turns the results of an attempt, one for each of the endpoints that
-// were open, into what becomes of the delivery. Any success makes it done.
-// Otherwise it is tried again, as the schedule says, while an endpoint may
-// still take it and the window lasts. An endpoint that sent a Retry-After is left
-// alone for as long, or until the last attempt of the window, without delaying the
-// others. opens is the earliest end of such a wait from an earlier attempt, zero if
-// there is none.
+// decide turns the results of an attempt, one for each of the endpoints that were open, into the
+// outcome of the delivery. Any success makes it done. Otherwise it is attempted again on its
+// schedule, while an endpoint may still take it and the retry window lasts. An endpoint that sent a
+// Retry-After is left alone for that time, or until the last attempt of the window. That does not
+// delay the other endpoints. opens is when the first endpoint opens that was closed before the
+// attempt, zero if there is none.
 func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now time.Time, p pace) Settlement {
 	for i := range results {
-		if results[i].outcome == delivered {
+		if results[i].outcome == OutcomeDelivered {
 			return Settlement{Verdict: Done, Delivery: *d, At: now}
 		}
 	}
@@ -140,13 +136,13 @@ func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now tim
 	for i := range results {
 		r := &results[i]
 		next.Attempts = keep(next.Attempts, r.attempt)
-		if r.outcome == permanent {
+		if r.outcome == OutcomePermanent {
 			next.Closed = append(next.Closed, Closed{Endpoint: endpoints[i].hash})
 			continue
 		}
 		wait := min(r.retryAfter, longest)
 		if wait > 0 {
-			// Stores keep Due to the microsecond. The endpoint must be open by then.
+			// Stores keep Due to the microsecond. The endpoint must be open at that time.
 			until := now.Add(wait).UTC().Truncate(time.Microsecond)
 			next.Closed = append(next.Closed, Closed{Endpoint: endpoints[i].hash, Until: until})
 		}
@@ -156,7 +152,7 @@ func decide(d *Delivery, endpoints []*endpoint, results []result, opens, now tim
 		again = true
 	}
 	if len(next.Closed) > MaxEndpoints {
-		// Some are of settings that were changed meanwhile, the oldest first.
+		// The settings have changed. The oldest entries are of endpoints that are gone.
 		next.Closed = next.Closed[len(next.Closed)-MaxEndpoints:]
 	}
 	if !again {
@@ -189,8 +185,7 @@ func lastReason(d *Delivery) Reason {
 	return ReasonRefused
 }
 
-// keep adds an attempt; of more than MaxAttempts the first two and the latest
-// stay.
+// keep adds an attempt. If there are more than MaxAttempts, it keeps the first two and the latest.
 func keep(as []Attempt, a Attempt) []Attempt {
 	as = append(as, a)
 	if len(as) > MaxAttempts {

@@ -11,7 +11,7 @@ func TestAnEndpointIsOpenWhenItsDeliveryIsDue(t *testing.T) {
 	now := time.Unix(1_000_000, 64)
 	d := &Delivery{Expires: now.Add(DefaultWindow)}
 	endpoints := []*endpoint{{hash: 1}, {hash: 2}}
-	results := []result{{outcome: retryable, retryAfter: time.Minute}, {outcome: retryable, retryAfter: time.Hour}}
+	results := []result{{outcome: OutcomeRetryable, retryAfter: time.Minute}, {outcome: OutcomeRetryable, retryAfter: time.Hour}}
 	s := decide(d, endpoints, results, time.Time{}, now, pace{timeout: DefaultTimeout})
 	due := s.Delivery.Due.Truncate(time.Microsecond)
 	if until, closed := closedUntil(&s.Delivery, endpoints[0], due); closed {

@@ -9,12 +9,14 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// authorize calls the destination's Authorize for one request to e, and appends the header
-// lines that it has set. It redacts their values in what the endpoint answers.
+// authorize calls the destination's Authorize for one request to e, and appends the header lines
+// that it has set. Their values count as secrets, which are redacted in the endpoint's answer.
 func (s *sender) authorize(ctx context.Context, deadline time.Time, e *endpoint) error {
-	ctx, cancel := context.WithDeadlineCause(ctx, deadline, errAttemptTimeout)
+	ctx, cancel := context.WithDeadlineCause(ctx, deadline, wire.ErrTimeout)
 	defer cancel()
 	s.authorized = make(http.Header)
 	err := callAuthorize(ctx, e, s.authorized)
@@ -53,11 +55,11 @@ func (s *sender) authorize(ctx context.Context, deadline time.Time, e *endpoint)
 	return err
 }
 
-// callAuthorize calls Authorize. A panic in it is an error.
+// callAuthorize calls Authorize, and returns a panic of it as an error.
 func callAuthorize(ctx context.Context, e *endpoint, h http.Header) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("webhook: Authorize panics: %v", v)
+			err = fmt.Errorf("webhook: Authorize panicked: %v", v)
 		}
 	}()
 	return e.authorize(ctx, e.raw, h)
@@ -71,7 +73,7 @@ func headerSecrets(canonical, value string) []string {
 	return []string{value}
 }
 
-// redactable returns those of secrets that are long enough to be redacted, the longest first.
+// redactable returns the secrets that are long enough to be redacted, the longest first.
 func redactable(secrets []string) []string {
 	secrets = slices.DeleteFunc(secrets, func(s string) bool { return len(s) < minSecret })
 	slices.SortFunc(secrets, func(a, b string) int { return cmp.Compare(len(b), len(a)) })

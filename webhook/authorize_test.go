@@ -103,7 +103,7 @@ func TestAuthorizeFails(t *testing.T) {
 		{"error with a URL", func(context.Context, http.Header) error {
 			return &url.Error{Op: "Post", URL: "https://id:" + secret + "@auth.example/", Err: errors.New("is away")}
 		}, "is away"},
-		{"panic", func(context.Context, http.Header) error { panic("out of tokens") }, "webhook: Authorize panics: out of tokens"},
+		{"panic", func(context.Context, http.Header) error { panic("out of tokens") }, "webhook: Authorize panicked: out of tokens"},
 		{"too late", func(ctx context.Context, _ http.Header) error { <-ctx.Done(); return nil }, "no complete answer in time"},
 		{"signature", func(_ context.Context, h http.Header) error { return set(h, "x-signature") }, `webhook: Authorize["x-signature"]: may not be replaced`},
 		{"host", func(_ context.Context, h http.Header) error { return set(h, "Host") }, `webhook: Authorize["Host"]: may not be replaced`},

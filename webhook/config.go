@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -251,102 +252,96 @@ var ErrUnknownDestination = errors.New("webhook: unknown destination")
 type ConfigError struct {
 	// Field is the path of the setting, such as "Endpoints[1].URL".
 	Field string
-	// Problem says what is wrong with it and what is allowed. It holds no
-	// secret, and nothing of a URL but its scheme and host.
+	// Problem says what is wrong with it and what is allowed. It holds no secret, and nothing
+	// of a URL but its scheme and host.
 	Problem string
 }
 
 func (e *ConfigError) Error() string { return "webhook: " + e.Field + ": " + e.Problem }
 
+// refuse returns a *ConfigError.
 func refuse(field, format string, args ...any) error {
 	return &ConfigError{Field: field, Problem: fmt.Sprintf(format, args...)}
 }
 
-// under puts the field of a ConfigError below another.
+// under returns err with its field below another one. Of several ConfigErrors it returns the first.
 func under(field string, err error) error {
-	var ce *ConfigError
-	if errors.As(err, &ce) {
+	if ce, ok := errors.AsType[*ConfigError](err); ok {
 		return &ConfigError{Field: field + "." + ce.Field, Problem: ce.Problem}
 	}
 	return err
 }
 
-// withDefaults returns a copy of c with the zeros filled, or what is wrong
-// with it. The destinations are checked when they are compiled.
+// faults are the *ConfigErrors of one destination.
+type faults []error
+
+func (f *faults) add(err error) {
+	if err != nil {
+		*f = append(*f, err)
+	}
+}
+
+func (f *faults) refuse(field, format string, args ...any) { f.add(refuse(field, format, args...)) }
+
+// addUnder adds others, with their fields below another field.
+func (f *faults) addUnder(field string, others faults) {
+	for _, err := range others {
+		f.add(under(field, err))
+	}
+}
+
+// join returns nil, the only fault, or all faults joined.
+func (f faults) join() error {
+	if len(f) == 1 {
+		return f[0]
+	}
+	return errors.Join(f...)
+}
+
+// orDefault replaces a zero by its default, and refuses a value below the least one.
+func orDefault[T int | int64 | time.Duration](field string, value *T, least, byDefault T) error {
+	if *value < least {
+		return refuse(field, "%v is less than %v", *value, least)
+	}
+	*value = cmp.Or(*value, byDefault)
+	return nil
+}
+
+// withDefaults returns a copy of c with defaults in place of zeros, or an error for the first
+// setting that is not valid. The destinations are checked when they are compiled.
 func (c Config) withDefaults() (Config, error) {
-	if c.Store == nil {
-		return c, refuse("Store", "is required")
-	}
-	switch {
-	case c.Lookup != nil && len(c.Destinations) > 0:
-		return c, refuse("Destinations", "may not be set together with Lookup")
-	case c.Lookup == nil && len(c.Destinations) == 0:
-		return c, refuse("Destinations", "at least one, or Lookup, is required")
-	case c.TrustLookup && c.Lookup == nil:
-		return c, refuse("TrustLookup", "may be set together with Lookup only")
-	case c.LookupFilters && c.Lookup == nil:
-		return c, refuse("LookupFilters", "may be set together with Lookup only")
-	}
-	if c.ServiceName == "" {
-		c.ServiceName = DefaultServiceName
-	}
-	if !isToken(c.ServiceName) {
-		return c, refuse("ServiceName", "%q is not a product name: letters, digits and !#$%%&'*+-.^_`|~ are allowed", c.ServiceName)
-	}
-	for _, d := range []struct {
-		field string
-		value *time.Duration
-		def   time.Duration
+	c.ServiceName = cmp.Or(c.ServiceName, DefaultServiceName)
+	for _, rule := range []struct {
+		broken         bool
+		field, problem string
 	}{
-		{"Timeout", &c.Timeout, DefaultTimeout},
-		{"Window", &c.Window, DefaultWindow},
-		{"Poll", &c.Poll, DefaultPoll},
+		{c.Store == nil, "Store", "is required"},
+		{c.Lookup != nil && len(c.Destinations) > 0, "Destinations", "may not be set together with Lookup"},
+		{c.Lookup == nil && len(c.Destinations) == 0, "Destinations", "at least one, or Lookup, is required"},
+		{c.TrustLookup && c.Lookup == nil, "TrustLookup", "may be set together with Lookup only"},
+		{c.LookupFilters && c.Lookup == nil, "LookupFilters", "may be set together with Lookup only"},
+		{!isToken(c.ServiceName), "ServiceName", "is not a product name: letters, digits and !#$%&'*+-.^_`|~ are allowed"},
+		{c.TLSClientConfig != nil && c.TLSClientConfig.InsecureSkipVerify, "TLSClientConfig", "InsecureSkipVerify may not be set: certificates are always verified"},
 	} {
-		if *d.value < 0 {
-			return c, refuse(d.field, "%v is negative", *d.value)
-		}
-		if *d.value == 0 {
-			*d.value = d.def
+		if rule.broken {
+			return c, &ConfigError{Field: rule.field, Problem: rule.problem}
 		}
 	}
-	for _, n := range []struct {
-		field string
-		value *int
-		def   int
-	}{
-		{"MaxInFlight", &c.MaxInFlight, DefaultMaxInFlight},
-		{"MaxConcurrent", &c.MaxConcurrent, 0},
-	} {
-		if *n.value < 0 {
-			return c, refuse(n.field, "%d is negative", *n.value)
-		}
-		if *n.value == 0 {
-			*n.value = n.def
-		}
+	err := cmp.Or(
+		orDefault("Timeout", &c.Timeout, 0, DefaultTimeout),
+		orDefault("Window", &c.Window, 0, DefaultWindow),
+		orDefault("DisableAfter", &c.DisableAfter, 0, 0),
+		orDefault("Poll", &c.Poll, 0, DefaultPoll),
+		orDefault("MaxInFlight", &c.MaxInFlight, 0, DefaultMaxInFlight),
+		orDefault("MaxBytesInFlight", &c.MaxBytesInFlight, 0, DefaultMaxBytesInFlight),
+		orDefault("DeadMaxAge", &c.DeadMaxAge, Unlimited, DefaultDeadMaxAge),
+		orDefault("DeadMaxBytes", &c.DeadMaxBytes, Unlimited, DefaultDeadMaxBytes),
+	)
+	if err == nil {
+		err = orDefault("MaxConcurrent", &c.MaxConcurrent, 0, min(DefaultMaxConcurrent, max(c.MaxInFlight/4, 1)))
 	}
-	if c.DisableAfter < 0 {
-		return c, refuse("DisableAfter", "%v is negative", c.DisableAfter)
-	}
-	if c.MaxBytesInFlight < 0 {
-		return c, refuse("MaxBytesInFlight", "%d is negative", c.MaxBytesInFlight)
-	}
-	if c.MaxBytesInFlight == 0 {
-		c.MaxBytesInFlight = DefaultMaxBytesInFlight
-	}
-	if c.DeadMaxAge < Unlimited {
-		return c, refuse("DeadMaxAge", "%v is negative", c.DeadMaxAge)
-	}
-	if c.DeadMaxAge == 0 {
-		c.DeadMaxAge = DefaultDeadMaxAge
-	}
-	if c.DeadMaxBytes < Unlimited {
-		return c, refuse("DeadMaxBytes", "%d is negative", c.DeadMaxBytes)
-	}
-	if c.DeadMaxBytes == 0 {
-		c.DeadMaxBytes = DefaultDeadMaxBytes
-	}
-	if c.MaxConcurrent == 0 {
-		c.MaxConcurrent = min(DefaultMaxConcurrent, max(c.MaxInFlight/4, 1))
+	if err != nil {
+		return c, err
 	}
 	c.AllowAddresses = slices.Clone(c.AllowAddresses)
 	for i, p := range c.AllowAddresses {
@@ -354,7 +349,7 @@ func (c Config) withDefaults() (Config, error) {
 		case !p.IsValid():
 			return c, refuse(fmt.Sprintf("AllowAddresses[%d]", i), "is not a valid prefix")
 		case p.Addr().Is4In6():
-			// The guard sees IPv4 addresses as such.
+			// The guard compares IPv4 addresses in their own form.
 			if p.Bits() < 96 {
 				return c, refuse(fmt.Sprintf("AllowAddresses[%d]", i), "mixes IPv4 and IPv6")
 			}
@@ -365,16 +360,12 @@ func (c Config) withDefaults() (Config, error) {
 		proxy := *c.Proxy
 		c.Proxy = &proxy
 		switch {
-		// Over https a proxy would be shown destinations' client
-		// certificates.
+		// A proxy over https would be shown the client certificates of destinations.
 		case proxy.Scheme != "http" && proxy.Scheme != "socks5":
 			return c, refuse("Proxy", "has the scheme %q; http and socks5 are allowed", proxy.Scheme)
 		case proxy.Hostname() == "":
 			return c, refuse("Proxy", "has no host")
 		}
-	}
-	if t := c.TLSClientConfig; t != nil && t.InsecureSkipVerify {
-		return c, refuse("TLSClientConfig", "InsecureSkipVerify may not be set: certificates are always verified")
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -382,8 +373,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// isToken reports whether s is a token (RFC 9110, section 5.6.2) of up to 256
-// bytes.
+// isToken reports whether s is a token (RFC 9110, section 5.6.2) of up to 256 bytes.
 func isToken(s string) bool {
 	if s == "" || len(s) > 256 {
 		return false

@@ -220,7 +220,7 @@ func TestEndpointNameHidesWhatMayBeSecret(t *testing.T) {
 	target, err := compile(&Destination{ID: "x", Secret: "shh", Endpoints: []Endpoint{{
 		URL:     "https://user:hunter2@crm.example:8443/hook/a%2Fb?key=hunter2#hunter2",
 		Headers: map[string]string{"x-key": "v"},
-	}}}, "Acme", 8)
+	}}}, &Config{ServiceName: "Acme", MaxConcurrent: 8})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,32 +4,26 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"sync/atomic"
 	"time"
 )
 
-// ErrUnsupported is returned when the store lacks the part that a method
-// needs.
+// ErrUnsupported is returned when the store lacks the part that a method needs.
 var ErrUnsupported = errors.New("webhook: the store does not support this")
 
-// replayChunk is how many dead letters are replayed or discarded in one
-// commit.
-const replayChunk = 256
-
-// Dead yields the dead letters that filter selects, in the order they died, or the newest first.
-// The loop may replay and discard them. An error of the store ends it.
+// Dead yields the dead letters that filter selects, in the order they died, or the newest first. The
+// loop may replay and discard them. An error of the store ends it.
 func (f *Forwarder) Dead(ctx context.Context, filter DeadFilter) iter.Seq2[DeadLetter, error] {
 	return f.config.Store.Dead(ctx, filter, "")
 }
 
-// DeadLetter returns the dead letter with this key, with its body and its
-// attempts, or ErrNoDeadLetter.
+// DeadLetter returns the dead letter with this key, or ErrNoDeadLetter.
 func (f *Forwarder) DeadLetter(ctx context.Context, key string) (DeadLetter, error) {
 	return f.config.Store.DeadLetter(ctx, key)
 }
 
-// CountDead returns how many dead letters filter selects. It reads all that died
-// within the filter's times, unless the filter selects all. With an error it returns how
-// many it has read.
+// CountDead returns how many dead letters filter selects. It reads all that died within the times of
+// the filter, unless the filter selects all. With an error it returns how many it has read.
 func (f *Forwarder) CountDead(ctx context.Context, filter DeadFilter) (int, error) {
 	if filter == (DeadFilter{}) {
 		counts, err := f.config.Store.Count(ctx)
@@ -45,10 +39,9 @@ func (f *Forwarder) CountDead(ctx context.Context, filter DeadFilter) (int, erro
 	return n, nil
 }
 
-// Replay makes deliveries of the dead letters with these keys, due now and
-// with the window to begin anew. It returns how many there were; a key that is
-// not there, because it was replayed before, is no error. It returns ErrClosed
-// after Shutdown, as ReplayAll and ReplaySeq do.
+// Replay makes deliveries of the dead letters with these keys. They are due now, and their retry
+// window begins again. Replay returns how many there were. An unknown key is no error: the dead
+// letter may have been replayed before. Replay and ReplayAll return ErrClosed after Shutdown.
 func (f *Forwarder) Replay(ctx context.Context, keys ...string) (int, error) {
 	if f.open.Err() != nil {
 		return 0, ErrClosed
@@ -56,73 +49,178 @@ func (f *Forwarder) Replay(ctx context.Context, keys ...string) (int, error) {
 	return f.config.Store.Revive(ctx, keys...)
 }
 
-// ReplayAll is Replay for the dead letters that filter selects and that died
-// before the call. It returns how many were replayed, also with an error or
-// when ctx ends; calling it again goes on.
-func (f *Forwarder) ReplayAll(ctx context.Context, filter DeadFilter) (int, error) {
-	return last(f.ReplaySeq(ctx, filter))
+// ReplayAll is Replay for the dead letters that filter selects. It does its work while the caller
+// ranges over it: after each commit, of up to 256 dead letters, it yields how many were replayed so
+// far. It yields nothing if there are none. Breaking the loop stops it at the number that was yielded
+// last, and so does an error, which comes with that number. A further call goes on.
+//
+// It leaves out what dies after the loop began. Otherwise a replay to an endpoint that refuses would
+// never end.
+func (f *Forwarder) ReplayAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
+	return inChunks(f.deadKeys(ctx, filter), fullOfKeys, func(keys []string) (int, error) { return f.Replay(ctx, keys...) })
 }
 
-// ReplaySeq is ReplayAll for callers that show its progress: after each commit, of
-// up to 256 dead letters, it yields how many were replayed so far. Breaking the loop
-// stops the replay at the number that was yielded last. What dies after the loop
-// began is left alone: a replay to an endpoint that refuses would not end otherwise.
-// An error comes with that number, and is the last thing yielded.
-func (f *Forwarder) ReplaySeq(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
-	return eachDead(ctx, f.config.Store, filter, f.Replay)
-}
-
-// Discard forgets the dead letters with these keys, and returns how many there
-// were; a key that is not there is no error.
+// Discard forgets the dead letters with these keys, and returns how many there were. An unknown key
+// is no error.
 func (f *Forwarder) Discard(ctx context.Context, keys ...string) (int, error) {
 	return f.config.Store.Discard(ctx, keys...)
 }
 
-// DiscardAll is Discard for the dead letters that filter selects and that died
-// before the call. It returns how many were discarded, also with an error.
-func (f *Forwarder) DiscardAll(ctx context.Context, filter DeadFilter) (int, error) {
-	return last(f.DiscardSeq(ctx, filter))
+// DiscardAll is Discard for the dead letters that filter selects. It works as ReplayAll does.
+func (f *Forwarder) DiscardAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
+	return inChunks(f.deadKeys(ctx, filter), fullOfKeys, func(keys []string) (int, error) { return f.Discard(ctx, keys...) })
 }
 
-// DiscardSeq is DiscardAll for callers that show its progress, as ReplaySeq does.
-func (f *Forwarder) DiscardSeq(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
-	return eachDead(ctx, f.config.Store, filter, f.Discard)
-}
-
-// eachDead calls do for all that filter selects, in chunks, and yields the sum
-// of what it returns after each.
-func eachDead(ctx context.Context, store Store, filter DeadFilter, do func(context.Context, ...string) (int, error)) iter.Seq2[int, error] {
-	return func(yield func(int, error) bool) {
+// deadKeys yields the keys of the dead letters that filter selects, and that died before the loop
+// began.
+func (f *Forwarder) deadKeys(ctx context.Context, filter DeadFilter) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
 		filter := filter
 		if now := time.Now(); filter.To.IsZero() || filter.To.After(now) {
 			filter.To = now
 		}
+		for d, err := range f.Dead(ctx, filter) {
+			if !yield(d.Key, err) {
+				return
+			}
+		}
+	}
+}
+
+// chunk is how many dead letters are replayed or discarded in one commit.
+const chunk = 256
+
+func fullOfKeys(keys []string) bool { return len(keys) == chunk }
+
+// inChunks gathers what seq yields until full returns true, calls do with it, and yields the sum of
+// what do has returned so far. It goes on like that until the end of seq, or the first error. It
+// yields that error with the sum.
+func inChunks[T any](seq iter.Seq2[T, error], full func([]T) bool, do func([]T) (int, error)) iter.Seq2[int, error] {
+	return func(yield func(int, error) bool) {
 		total := 0
-		keys := make([]string, 0, replayChunk)
+		var gathered []T
 		flush := func() bool {
-			n, err := do(ctx, keys...)
+			n, err := do(gathered)
 			total += n
-			keys = keys[:0]
+			gathered = gathered[:0]
 			return yield(total, err) && err == nil
 		}
-		for d, err := range store.Dead(ctx, filter, "") {
+		for v, err := range seq {
 			if err != nil {
 				yield(total, err)
 				return
 			}
-			if keys = append(keys, d.Key); len(keys) == replayChunk && !flush() {
+			if gathered = append(gathered, v); full(gathered) && !flush() {
 				return
 			}
 		}
-		if len(keys) > 0 {
+		if len(gathered) > 0 {
 			flush()
 		}
 	}
 }
 
-// last runs seq to its end, and returns what it yielded last.
-func last(seq iter.Seq2[int, error]) (n int, err error) {
-	for n, err = range seq {
+const (
+	// firstSweep is how long after its start a forwarder first looks for dead letters over the
+	// bounds. A start has other things to do.
+	firstSweep = time.Minute
+	// sweepEvery is how often it looks again.
+	sweepEvery = time.Hour
+)
+
+// Forgotten counts the dead letters that the forwarder has discarded to keep its bounds.
+type Forgotten struct {
+	Age  int64 // older than Config.DeadMaxAge
+	Size int64 // the oldest of more than Config.DeadMaxBytes
+}
+
+// keepBounds keeps the dead letters within the bounds of the Config until ctx is done. The bounds
+// are the forwarder's, so that they are the same for every store. Several forwarders on a store do
+// not disturb each other: each counts what it has discarded itself.
+func (e *engine) keepBounds(ctx context.Context) {
+	if e.config.DeadMaxAge == Unlimited && e.config.DeadMaxBytes == Unlimited {
+		return
 	}
-	return n, err
+	t := time.NewTimer(firstSweep)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+		if err := e.sweep(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, ErrClosed) {
+			e.config.Logger.Error("webhook: the store fails; dead letters over the bounds are kept for another hour", "error", err)
+		}
+		t.Reset(sweepEvery)
+	}
+}
+
+// sweep discards the dead letters that are over the bounds now. It reads none if the counts of the
+// store show that there are none.
+func (e *engine) sweep(ctx context.Context) error {
+	counts, err := e.config.Store.Count(ctx)
+	if err != nil || counts.Dead == 0 {
+		return err
+	}
+	if e.config.DeadMaxAge != Unlimited {
+		if oldest := e.now().Add(-e.config.DeadMaxAge); counts.OldestDead.Before(oldest) {
+			every := func(*DeadLetter) bool { return true }
+			if err := e.forget(ctx, DeadFilter{To: oldest}, every, "age", &e.count.forgottenAge); err != nil {
+				return err
+			}
+		}
+	}
+	if e.config.DeadMaxBytes == Unlimited {
+		return nil
+	}
+	bytes, err := e.deadBytes(ctx)
+	excess := bytes - e.config.DeadMaxBytes
+	if err != nil || excess <= 0 {
+		return err
+	}
+	over := func(d *DeadLetter) bool {
+		was := excess
+		excess -= d.Size()
+		return was > 0
+	}
+	return e.forget(ctx, DeadFilter{}, over, "size", &e.count.forgottenSize)
+}
+
+// deadBytes returns the sum of the Sizes of all dead letters. It reads them only if the store does
+// not know the sum.
+func (e *engine) deadBytes(ctx context.Context) (int64, error) {
+	counts, err := e.config.Store.Count(ctx)
+	if err != nil || counts.DeadBytes >= 0 {
+		return counts.DeadBytes, err
+	}
+	bytes := int64(0)
+	for d, err := range e.config.Store.Dead(ctx, DeadFilter{}, "") {
+		if err != nil {
+			return 0, err
+		}
+		bytes += d.Size()
+	}
+	return bytes, nil
+}
+
+// forget discards the dead letters that filter selects, the oldest first, up to the first one that
+// is not over the bound. It counts and logs them.
+func (e *engine) forget(ctx context.Context, filter DeadFilter, over func(*DeadLetter) bool, bound string, count *atomic.Int64) (err error) {
+	keys := func(yield func(string, error) bool) {
+		for d, err := range e.config.Store.Dead(ctx, filter, "") {
+			if err == nil && !over(&d) || !yield(d.Key, err) {
+				return
+			}
+		}
+	}
+	total := 0
+	discard := func(keys []string) (int, error) { return e.config.Store.Discard(ctx, keys...) }
+	for total, err = range inChunks(keys, fullOfKeys, discard) {
+	}
+	count.Add(int64(total))
+	if total > 0 {
+		e.config.Logger.Warn("webhook: discarded dead letters over a bound", "bound", bound, "count", total)
+	}
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"strings"
 	"testing"
@@ -70,7 +71,14 @@ func TestDeadLetterHasBodyAndAttempts(t *testing.T) {
 	})
 }
 
-func TestReplaySeqTellsHowFarItIs(t *testing.T) {
+// last runs seq to its end, and returns what it yielded last.
+func last(seq iter.Seq2[int, error]) (n int, err error) {
+	for n, err = range seq {
+	}
+	return n, err
+}
+
+func TestReplayAllTellsHowFarItIs(t *testing.T) {
 	const n = 1100 // more than stores list at once
 	inBubble(t, func(t *testing.T, r *rig) {
 		crm := r.network.Receiver(hook, "", webhooktest.Answer(404))
@@ -94,9 +102,9 @@ func TestReplaySeqTellsHowFarItIs(t *testing.T) {
 		}
 
 		// It is stopped after the first commit, and goes on.
-		for done, err := range r.ReplaySeq(t.Context(), webhook.DeadFilter{}) {
+		for done, err := range r.ReplayAll(t.Context(), webhook.DeadFilter{}) {
 			if done != 256 || err != nil {
-				t.Fatalf("ReplaySeq yields %d, %v first, want 256", done, err)
+				t.Fatalf("ReplayAll yields %d, %v first, want 256", done, err)
 			}
 			break
 		}
@@ -106,7 +114,7 @@ func TestReplaySeqTellsHowFarItIs(t *testing.T) {
 		}
 		before := len(crm.Requests())
 		var steps []int
-		for done, err := range r.ReplaySeq(t.Context(), webhook.DeadFilter{}) {
+		for done, err := range r.ReplayAll(t.Context(), webhook.DeadFilter{}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -114,7 +122,7 @@ func TestReplaySeqTellsHowFarItIs(t *testing.T) {
 			time.Sleep(time.Second) // they die again meanwhile
 		}
 		if diff := cmp.Diff([]int{256, 512, 768, 1024, n}, steps); diff != "" {
-			t.Errorf("ReplaySeq (-want +got)\n%s", diff)
+			t.Errorf("ReplayAll (-want +got)\n%s", diff)
 		}
 		if got := len(crm.Requests()) - before; got != n {
 			t.Errorf("%d requests for the replay of %d", got, n)
@@ -123,16 +131,16 @@ func TestReplaySeqTellsHowFarItIs(t *testing.T) {
 		// A context that ends tells how far it got.
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var last int
-		var lastErr error
-		for done, err := range r.DiscardSeq(ctx, webhook.DeadFilter{}) {
-			last, lastErr = done, err
+		var latest int
+		var latestErr error
+		for done, err := range r.DiscardAll(ctx, webhook.DeadFilter{}) {
+			latest, latestErr = done, err
 			cancel()
 		}
-		if last != 256 || !errors.Is(lastErr, context.Canceled) {
-			t.Errorf("DiscardSeq with a context that ends yields %d, %v last, want 256, context.Canceled", last, lastErr)
+		if latest != 256 || !errors.Is(latestErr, context.Canceled) {
+			t.Errorf("DiscardAll with a context that ends yields %d, %v last, want 256, context.Canceled", latest, latestErr)
 		}
-		if got, err := r.DiscardAll(t.Context(), webhook.DeadFilter{}); got != n-256 || err != nil {
+		if got, err := last(r.DiscardAll(t.Context(), webhook.DeadFilter{})); got != n-256 || err != nil {
 			t.Errorf("DiscardAll of the rest = %d, %v, want %d", got, err, n-256)
 		}
 	})
@@ -150,7 +158,7 @@ func TestDeadLettersAfterShutdown(t *testing.T) {
 		if n, err := r.Replay(t.Context(), all[0].Key); n != 0 || !errors.Is(err, webhook.ErrClosed) {
 			t.Errorf("Replay = %d, %v, want ErrClosed", n, err)
 		}
-		if n, err := r.ReplayAll(t.Context(), webhook.DeadFilter{}); n != 0 || !errors.Is(err, webhook.ErrClosed) {
+		if n, err := last(r.ReplayAll(t.Context(), webhook.DeadFilter{})); n != 0 || !errors.Is(err, webhook.ErrClosed) {
 			t.Errorf("ReplayAll = %d, %v, want ErrClosed", n, err)
 		}
 		if n, err := r.Discard(t.Context(), all[0].Key); n != 1 || err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// Delivered yields the deliveries that filter selects of those that were delivered and that the
-// store keeps, the latest first, from the one after the one whose Key is after ("" for the first).
-// An error ends it: ErrUnsupported if the store has no History.
+// Delivered yields the delivered deliveries that the store keeps and filter selects, the latest
+// first, from the one after the one whose Key is after ("" for the first). An error ends it:
+// ErrUnsupported if the store has no History.
 func (f *Forwarder) Delivered(ctx context.Context, filter DeliveredFilter, after string) iter.Seq2[Delivered, error] {
 	h, ok := f.config.Store.(History)
 	if !ok {
@@ -21,56 +21,51 @@ func (f *Forwarder) Delivered(ctx context.Context, filter DeliveredFilter, after
 	return h.Delivered(ctx, filter, after)
 }
 
-// Resend sends deliveries again that filter selects of those that were delivered before the call
-// and that the store keeps. Each is a delivery of its own, with an ID of its own, so that receivers
-// which deduplicate by webhook-id take it; the body is the same. What Resend itself has sent before
-// is left out. After each commit Resend yields how many there were so far. An error comes with that
-// number, and is the last thing yielded: ErrUnsupported if the store has no History, ErrClosed
-// after Shutdown, or as of Forward. What was yielded is durable.
+// Resend sends delivered deliveries again that the store keeps and filter selects. Each becomes a new
+// delivery with the same body and an ID of its own, so that receivers which deduplicate by webhook-id
+// take it. Resend leaves out what was delivered after the loop began, and what an earlier Resend has
+// sent. It works as ReplayAll does: after each commit it yields how many there were so far, and an
+// error comes with that number. The error is ErrUnsupported if the store has no History, ErrClosed
+// after Shutdown, or one of Forward.
 func (f *Forwarder) Resend(ctx context.Context, filter DeliveredFilter) iter.Seq2[int, error] {
-	return func(yield func(int, error) bool) {
+	again := func(yield func(Put, error) bool) {
+		filter := filter
 		if now := f.now(); filter.To.IsZero() || filter.To.After(now) {
 			filter.To = now
 		}
-		total, bytes := 0, 0
-		var space putSpace
-		var ps []Put
-		flush := func() bool {
-			n, err := 0, error(ErrClosed)
-			if f.open.Err() == nil {
-				n, err = f.put(ctx, ps, &space)
-			}
-			total += n
-			ps, bytes = ps[:0], 0
-			return yield(total, err) && err == nil
-		}
 		for d, err := range f.Delivered(ctx, filter, "") {
-			if err != nil {
-				yield(total, err)
-				return
-			}
-			if d.ID != deliveryID(&event.Event{ID: d.MessageID, Source: d.Source}) {
-				continue // was sent again
+			if err == nil && d.ID != deliveryID(&event.Event{ID: d.MessageID, Source: d.Source}) {
+				continue // an earlier Resend has sent it
 			}
 			now := f.now().UTC()
-			ps = append(ps, Put{NoDedup: true, Delivery: Delivery{
+			if !yield(Put{NoDedup: true, Delivery: Delivery{
 				Destination: d.Destination, ID: resendID(d.ID, now.UnixNano()), MessageID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event,
 				Type: d.Type, Body: d.Body, Accepted: now, Due: now, Trace: d.Trace,
-			}})
-			if bytes += len(d.Body); (len(ps) == replayChunk || bytes >= resendBytes) && !flush() {
+			}}, err) {
 				return
 			}
 		}
-		if len(ps) > 0 {
-			flush()
-		}
 	}
+	bytes := 0
+	full := func(ps []Put) bool {
+		bytes += len(ps[len(ps)-1].Body)
+		return len(ps) == chunk || bytes >= resendBytes
+	}
+	var b batch
+	return inChunks(again, full, func(ps []Put) (int, error) {
+		bytes = 0
+		if f.open.Err() != nil {
+			return 0, ErrClosed
+		}
+		b.puts = ps
+		return f.put(ctx, &b)
+	})
 }
 
-// resendBytes is about how many bytes of bodies are sent again in one commit.
+// resendBytes is about how many bytes of bodies Resend stores in one commit.
 const resendBytes = 4 << 20
 
-// resendID returns an ID for a delivery that is sent again.
+// resendID returns the ID of a delivery that is sent again at a time.
 func resendID(id string, now int64) string {
 	sum := sha256.Sum256(binary.BigEndian.AppendUint64([]byte(id), uint64(now)))
 	return base64.RawURLEncoding.EncodeToString(sum[:18])

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -137,24 +138,13 @@ type Endpoint struct {
 	Headers map[string]string
 }
 
-// Validate checks the destination as New does, and returns everything that is
-// wrong with it: a *ConfigError, or several of them joined as errors.Join does.
+// Validate checks the destination as New does, and returns everything that is wrong with it: a
+// *ConfigError, or several of them joined as errors.Join does.
 func (d *Destination) Validate() error {
-	_, err := compile(d, DefaultServiceName, DefaultMaxConcurrent)
-	return append(split(err), d.checkPace(DefaultTimeout, DefaultWindow)...).join()
-}
-
-// checkPace checks the times of d, which are at most those of a Config.
-func (d *Destination) checkPace(timeout, window time.Duration) (wrong faults) {
-	for _, c := range []struct {
-		field      string
-		value, max time.Duration
-	}{{"Timeout", d.Timeout, timeout}, {"Window", d.Window, window}} {
-		if c.value < 0 || c.value > c.max {
-			wrong.add(refuse(c.field, "%v is given; up to %v is allowed", c.value, c.max))
-		}
-	}
-	return wrong
+	_, wrong := compile(d, &Config{
+		ServiceName: DefaultServiceName, MaxConcurrent: DefaultMaxConcurrent, Timeout: DefaultTimeout, Window: DefaultWindow,
+	})
+	return wrong.join()
 }
 
 // forbiddenHeaders are those that carry the message or are about the connection
@@ -216,4 +206,25 @@ func checkHeader(field, name, value string) error {
 		}
 	}
 	return nil
+}
+
+// checkRate returns the least time between the attempts of a Destination, and its burst.
+func checkRate(perSecond float64, burst int) (time.Duration, int, error) {
+	const day = 24 * time.Hour
+	switch {
+	case perSecond == 0 && burst == 0:
+		return 0, 0, nil
+	case perSecond == 0:
+		return 0, 0, refuse("MaxBurst", "is set without a rate")
+	case !(perSecond >= 1/day.Seconds()) || perSecond > 1e6:
+		return 0, 0, refuse("MaxRate", "%v is not between one a day and 1,000,000 a second", perSecond)
+	case burst < 0:
+		return 0, 0, refuse("MaxBurst", "%d is negative", burst)
+	case burst == 0:
+		burst = max(int(perSecond/10), 1)
+	}
+	if float64(burst) > max(perSecond*day.Seconds(), 1) {
+		return 0, 0, refuse("MaxBurst", "%d is more than a day's worth of MaxRate", burst)
+	}
+	return time.Duration(math.Ceil(float64(time.Second) / perSecond)), burst, nil
 }

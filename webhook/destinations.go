@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,38 +10,30 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// destinations knows the destinations, and makes them ready for attempts.
+// destinations finds destinations by their ids and makes targets of them.
 type destinations struct {
-	config *Config
-	static map[string]*compiled // Config.Destinations; not changed after New
-	// filtering says that there may be destinations with filters or a Transform.
-	filtering bool
+	config    *Config
+	static    map[string]*target // those of Config.Destinations; it does not change after New
+	filtering bool               // there may be destinations with filters or a Transform
 	tls       *tlsConfigs
-	ctx       context.Context // parent of those of Config.Lookup
+	ctx       context.Context // parent of those that Config.Lookup gets
 }
 
-// compiled is a target with the Destination it was made of.
-type compiled struct {
-	source *Destination
-	target *target
-}
-
-// add adds the destinations of a Config, whose addresses g lets pass from now on.
+// add adds the destinations of a Config, and lets g pass their addresses.
 func (ds *destinations) add(all []Destination, g *guard) error {
 	for i := range all {
+		d := all[i]
+		d.Filter = Filter{Include: slices.Clone(d.Filter.Include), Exclude: slices.Clone(d.Filter.Exclude)}
 		field := fmt.Sprintf("Destinations[%d]", i)
-		t, err := ds.compile(&all[i])
+		t, err := ds.compile(&d)
 		if err != nil {
 			return under(field, err)
 		}
-		id := all[i].ID
-		if ds.static[id] != nil {
-			return refuse(field+".ID", "%q is given twice", id)
+		if ds.static[d.ID] != nil {
+			return refuse(field+".ID", "%q is given twice", d.ID)
 		}
-		d := all[i]
-		d.Filter = Filter{Include: slices.Clone(d.Filter.Include), Exclude: slices.Clone(d.Filter.Exclude)}
-		ds.static[id] = &compiled{source: &d, target: t}
-		ds.filtering = ds.filtering || all[i].filters()
+		ds.static[d.ID] = t
+		ds.filtering = ds.filtering || d.filters()
 		for _, e := range t.endpoints {
 			g.trust(e.url)
 		}
@@ -52,28 +43,26 @@ func (ds *destinations) add(all []Destination, g *guard) error {
 
 // compile checks d and makes it ready for requests.
 func (ds *destinations) compile(d *Destination) (*target, error) {
-	t, err := compile(d, ds.config.ServiceName, ds.config.MaxConcurrent)
-	if err := append(split(err), d.checkPace(ds.config.Timeout, ds.config.Window)...).join(); err != nil {
-		return nil, err
-	}
-	t.timeout, t.window = cmp.Or(t.timeout, ds.config.Timeout), cmp.Or(t.window, ds.config.Window)
-	t.limits.Window = t.window
-	if d.filters() && !ds.filtering && ds.config.Lookup != nil {
+	t, wrong := compile(d, ds.config)
+	if wrong == nil && d.filters() && !ds.filtering && ds.config.Lookup != nil {
 		field := "Filter"
 		if d.Transform != nil {
 			field = "Transform"
 		}
-		return nil, refuse(field, "is not asked for; set Config.LookupFilters")
+		wrong.refuse(field, "is not asked for; set Config.LookupFilters")
 	}
-	config := ds.tls.of(t.tls)
+	if wrong != nil {
+		return nil, wrong.join()
+	}
+	config := ds.tls.of(d.TLS)
 	for _, e := range t.endpoints {
 		e.wire = wire.NewTarget(e.url, e.header, config)
-		e.wire.NetHTTP = t.netHTTP
+		e.wire.NetHTTP = d.NetHTTP
 	}
 	return t, nil
 }
 
-// check checks that there are destinations, and that they are known.
+// check returns an error unless there are destinations, and Forward takes events for all of them.
 func (ds *destinations) check(ids []string) error {
 	if len(ids) == 0 {
 		return fmt.Errorf("%w: none is given", ErrUnknownDestination)
@@ -86,8 +75,8 @@ func (ds *destinations) check(ids []string) error {
 	return nil
 }
 
-// known checks the id of a destination. What a Lookup knows is asked when a
-// delivery's turn comes.
+// known returns an error if Forward refuses events for a destination. It does not ask a Lookup: a
+// worker does before each attempt.
 func (ds *destinations) known(id string) error {
 	if id == "" || len(id) > maxID {
 		return fmt.Errorf("%w: an id of %d bytes, 1 to %d are allowed", ErrUnknownDestination, len(id), maxID)
@@ -98,64 +87,64 @@ func (ds *destinations) known(id string) error {
 	return nil
 }
 
-// limits returns the limits of one of Config.Destinations.
-func (ds *destinations) limits(destination string) schedule.Limits {
-	if c := ds.static[destination]; c != nil {
-		return c.target.limits
+// limits returns the limits of a destination of Config.Destinations, or the zero Limits.
+func (ds *destinations) limits(id string) schedule.Limits {
+	if t := ds.static[id]; t != nil {
+		return t.limits
 	}
 	return schedule.Limits{}
 }
 
-// errDisabled says that a destination is switched off.
-var errDisabled = errors.New("webhook: destination is disabled")
+// These errors of resolve say why a destination cannot be used. ErrUnknownDestination is another.
+var (
+	errDisabled = errors.New("webhook: destination is disabled")
+	errInvalid  = errors.New("webhook: destination is not valid")
+	errLookup   = errors.New("webhook: look-up failed")
+)
 
-// errInvalid is wrapped around what is wrong with a destination.
-var errInvalid = errors.New("webhook: destination is not valid")
-
-// errLookup is wrapped around the error of a Lookup that does not know.
-var errLookup = errors.New("webhook: look-up failed")
-
-// resolve returns the lane's destination as it is now, ready for attempts: l.target if it has
-// not changed.
-func (ds *destinations) resolve(l *lane) (*compiled, error) {
-	c := l.target.Load()
+// holdOf names an error of resolve.
+func holdOf(err error) Hold {
 	switch {
-	case ds.config.Lookup != nil:
-		source, err := ds.lookup(l.ID)
+	case errors.Is(err, errLookup):
+		return HoldLookup
+	case errors.Is(err, errInvalid):
+		return HoldInvalid
+	case errors.Is(err, errDisabled):
+		return HoldDisabled
+	}
+	return HoldUnknown
+}
+
+// resolve returns the lane's destination as it is now, ready for attempts. It returns l.target if
+// the destination has not changed.
+func (ds *destinations) resolve(l *lane) (*target, error) {
+	t := ds.static[l.ID]
+	if ds.config.Lookup != nil {
+		ctx, cancel := context.WithTimeout(ds.ctx, ds.config.Timeout)
+		defer cancel()
+		d, err := ds.ask(ctx, l.ID)
 		if err != nil {
 			return nil, err
 		}
-		if c != nil && c.source == source {
-			break
-		}
-		if source.ID != l.ID {
-			return nil, fmt.Errorf("%w: Lookup of %q returned the destination %q", errInvalid, l.ID, source.ID)
-		}
-		t, err := ds.compile(source)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", errInvalid, err)
-		}
-		c = &compiled{source, t}
-	case c == nil:
-		if c = ds.static[l.ID]; c == nil {
-			return nil, ErrUnknownDestination
+		if t = l.target.Load(); t == nil || t.source != d {
+			if d.ID != l.ID {
+				return nil, fmt.Errorf("%w: Lookup of %q returned the destination %q", errInvalid, l.ID, d.ID)
+			}
+			if t, err = ds.compile(d); err != nil {
+				return nil, fmt.Errorf("%w: %w", errInvalid, err)
+			}
 		}
 	}
-	if c.target.disabled {
+	switch {
+	case t == nil:
+		return nil, ErrUnknownDestination
+	case t.source.Disabled:
 		return nil, errDisabled
 	}
-	return c, nil
+	return t, nil
 }
 
-// lookup asks for a destination within Config.Timeout.
-func (ds *destinations) lookup(id string) (*Destination, error) {
-	ctx, cancel := context.WithTimeout(ds.ctx, ds.config.Timeout)
-	defer cancel()
-	return ds.ask(ctx, id)
-}
-
-// ask calls Config.Lookup. A panic in it is not the end of the program that the forwarder is
-// part of.
+// ask calls Config.Lookup, and returns a panic of it as an error.
 func (ds *destinations) ask(ctx context.Context, id string) (d *Destination, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -172,17 +161,4 @@ func (ds *destinations) ask(ctx context.Context, id string) (d *Destination, err
 		return nil, ErrUnknownDestination
 	}
 	return d, nil
-}
-
-// holdOf names the error of resolve.
-func holdOf(err error) Hold {
-	switch {
-	case errors.Is(err, errLookup):
-		return HoldLookup
-	case errors.Is(err, errInvalid):
-		return HoldInvalid
-	case errors.Is(err, errDisabled):
-		return HoldDisabled
-	}
-	return HoldUnknown
 }

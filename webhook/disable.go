@@ -3,7 +3,6 @@ package webhook
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"time"
 )
@@ -12,16 +11,16 @@ import (
 type Disabled struct {
 	// Destination is its id.
 	Destination string
-	// Reason is why its latest attempt failed, and Status the answer of an endpoint to it, 0
-	// if there was none.
+	// Reason is why its latest attempt failed. Status is the answer of an endpoint to that
+	// attempt, 0 if there was none.
 	Reason Reason
 	Status int
 	// Since is when its attempts began to fail.
 	Since time.Time
 }
 
-// A DisableObserver is an Observer that is told of destinations which the forwarder disables,
-// each once by the node that does so.
+// A DisableObserver is an Observer that learns of destinations which the forwarder disables. Only
+// the node that disables a destination calls it, once.
 type DisableObserver interface {
 	Disabled(Disabled)
 }
@@ -35,29 +34,30 @@ type Enabled struct {
 	Since  time.Time
 }
 
-// An EnableObserver is an Observer that is told of destinations which were disabled, and which
-// Resume enables, each once by the node whose Resume does so. It is not told of a pause that
-// ends. It is called before Resume returns.
+// An EnableObserver is an Observer that learns of disabled destinations which Resume enables. Only
+// the node whose Resume enables a destination calls it, once, before Resume returns. The end of a
+// pause is not reported.
 type EnableObserver interface {
 	Enabled(Enabled)
 }
 
-// enabled tells that the setting of a destination was removed, if it said that the forwarder
-// had disabled it.
+// enabled reports that the setting of a destination was removed, if that setting had disabled it.
 func (e *engine) enabled(destination string, setting []byte) {
 	var was pause
 	if err := json.Unmarshal(setting, &was); err != nil || was.Reason == "" {
 		return
 	}
-	e.config.Logger.Info("webhook: destination enabled, its deliveries are attempted again",
+	e.config.Logger.Info("webhook: destination enabled; its deliveries are attempted again",
 		"destination", destination, "reason", string(was.Reason))
-	if e.observed != nil {
-		e.observed.enabled(Enabled{Destination: destination, Reason: was.Reason, Since: was.Since})
-	}
+	e.observed.tell(func(o Observer) {
+		if o, ok := o.(EnableObserver); ok {
+			o.Enabled(Enabled{Destination: destination, Reason: was.Reason, Since: was.Since})
+		}
+	})
 }
 
-// outlived disables the destination of l if s, which failed, is the end of its time.
-func (w *worker) outlived(l *lane, s *Settlement) {
+// disableIfDue disables the destination of l if the failed attempt s is the reason to.
+func (w *worker) disableIfDue(l *lane, s *Settlement) {
 	now := w.now()
 	gone := w.config.DisableGone && s.Verdict == Bury && len(w.open) > 0
 	for i := range w.open {
@@ -65,7 +65,7 @@ func (w *worker) outlived(l *lane, s *Settlement) {
 	}
 	since := now
 	if w.config.DisableAfter > 0 {
-		since = w.accounts.of(l).failsSince(now)
+		since = w.accounts.of(l.ID).failingSince(now)
 	}
 	if !gone && (w.config.DisableAfter == 0 || now.Sub(since) < w.config.DisableAfter) {
 		return
@@ -77,58 +77,38 @@ func (w *worker) outlived(l *lane, s *Settlement) {
 	if _, busy := w.disabling.LoadOrStore(l.ID, true); busy {
 		return
 	}
-	// The store may take its time. Shutdown waits for it as for a request.
+	// The store may be slow. Shutdown waits for it as for a request.
 	w.workers.Go(func() {
 		defer w.disabling.Delete(l.ID)
-		w.disable(d, l)
+		w.disable(d)
 	})
 }
 
-// disable stores that a destination is disabled, and tells of it. After an error the next
-// attempt that fails does so again.
-func (e *engine) disable(d Disabled, l *lane) {
+// disable stores that a destination is disabled, and reports it. After an error the next failed
+// attempt tries again.
+func (e *engine) disable(d Disabled) {
 	ctx, cancel := context.WithTimeout(e.attempts, e.config.Timeout)
 	defer cancel()
-	value, err := json.Marshal(pause{Since: e.now().UTC(), Reason: d.Reason})
-	if err == nil {
-		_, err = e.config.Store.Set(ctx, Setting{Name: pausePrefix + d.Destination, Value: value})
-	}
-	told := err == nil
-	if told || errors.Is(err, ErrConflict) { // paused, or disabled by another node
-		e.accounts.of(l).answered()
-		err = e.pauses.learn(ctx)
-	}
+	stored, err := e.setPause(ctx, d.Destination, d.Reason)
 	if err != nil {
-		e.config.Logger.Error("webhook: could not disable a destination that fails; it is attempted on", "destination", d.Destination, "error", err)
+		e.config.Logger.Error("webhook: could not disable a destination that fails; its attempts go on", "destination", d.Destination, "error", err)
+	} else {
+		e.accounts.of(d.Destination).forgive()
 	}
-	if !told {
+	if !stored { // it was paused, or another node has disabled it
 		return
 	}
-	text := "webhook: destination disabled, its deliveries wait until it is resumed"
+	text := "webhook: destination disabled; its deliveries wait until it is resumed"
 	if e.config.BuryDisabled {
-		text = "webhook: destination disabled, its deliveries become dead letters until it is resumed"
-		// What waits for a later time, too. After an error it is buried at that time.
+		text = "webhook: destination disabled; its deliveries become dead letters until it is resumed"
+		// This makes deliveries due that wait for a later time. After an error each is buried
+		// when it is due.
 		_, _, _ = e.config.Store.Change(ctx, WaitingFilter{Destination: d.Destination}, DueNow)
 	}
 	e.config.Logger.Warn(text, "destination", d.Destination, "reason", string(d.Reason), "status", d.Status, "since", d.Since)
-	if e.observed != nil {
-		e.observed.disabled(d)
-	}
-}
-
-// failsSince notes that an attempt failed at now, and returns since when all have failed.
-func (a *account) failsSince(now time.Time) time.Time {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.fails.IsZero() {
-		a.fails = now
-	}
-	return a.fails
-}
-
-// answered notes that the destination does not fail, or is to have its whole time again.
-func (a *account) answered() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.fails = time.Time{}
+	e.observed.tell(func(o Observer) {
+		if o, ok := o.(DisableObserver); ok {
+			o.Disabled(d)
+		}
+	})
 }

@@ -83,7 +83,7 @@ func TestBuryDisabled(t *testing.T) {
 			t.Fatal(err)
 		}
 		forward(1)
-		if n, err := r.ReplayAll(t.Context(), webhook.DeadFilter{Reason: webhook.ReasonDisabled}); n < 1000 || err != nil {
+		if n, err := last(r.ReplayAll(t.Context(), webhook.DeadFilter{Reason: webhook.ReasonDisabled})); n < 1000 || err != nil {
 			t.Errorf("ReplayAll = %d, %v", n, err)
 		}
 		time.Sleep(time.Minute)

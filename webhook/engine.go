@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,26 +9,27 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/webhook/internal/schedule"
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// An engine stores deliveries and delivers them: everything of a Forwarder that has to do with
-// more than one call.
+// An engine is the part of a Forwarder that has to do with more than one call: it stores
+// deliveries and delivers them.
+//
+//	put ──▶ store ──▶ fetcher ──▶ scheduler ──▶ workers ──▶ settler ──▶ store
 type engine struct {
 	config       Config
 	destinations destinations
 	client       *wire.Client
 	schedule     *schedule.Scheduler
 	settler      *settler
-	pauses       pauses
+	readings     atomic.Uint64  // counts the calls of learnPauses
 	disabling    sync.Map       // ids of destinations that are being disabled
 	senders      sync.Pool      // of *sender
 	workers      sync.WaitGroup // and requests that outlast their attempt
 	news         chan struct{}  // capacity 1: has a value when there may be something to fetch
 	count        counters
-	total        account // of all destinations, for its latency
+	total        tally // of all destinations
 	accounts     accounts
 	observed     *observed // nil without an Observer
 
@@ -39,7 +39,7 @@ type engine struct {
 	ended         chan struct{} // closed at the end of run
 }
 
-// newEngine returns an engine, or a *ConfigError for what is wrong with c.Destinations.
+// newEngine returns an engine, or a *ConfigError for a destination that is not valid.
 func newEngine(c Config) (*engine, error) {
 	e := &engine{
 		config: c,
@@ -51,26 +51,14 @@ func newEngine(c Config) (*engine, error) {
 	e.client = newClient(&e.config, g, e.attempts)
 	e.destinations = destinations{
 		config: &e.config, ctx: e.attempts,
-		static: make(map[string]*compiled, len(c.Destinations)),
+		static: make(map[string]*target, len(c.Destinations)),
 		tls:    newTLSConfigs(c.TLSClientConfig), filtering: c.LookupFilters,
 	}
 	if err := e.destinations.add(c.Destinations, g); err != nil {
 		return nil, err
 	}
 	e.senders.New = func() any { return newSender(e) }
-	e.schedule = e.newScheduler()
-	if c.Observer != nil {
-		e.observed = &observed{observer: c.Observer, logger: c.Logger}
-	}
-	e.settler = newSettler(c.Store, c.Logger, e.stored, e.schedule.Draining)
-	e.pauses = pauses{store: c.Store, schedule: e.schedule, giveBack: e.returnAll, bury: c.BuryDisabled, logger: c.Logger}
-	return e, nil
-}
-
-// newScheduler returns the scheduler of e.
-func (e *engine) newScheduler() *schedule.Scheduler {
-	c := &e.config
-	return schedule.New(schedule.Config{
+	e.schedule = schedule.New(schedule.Config{
 		Slots:   c.MaxInFlight,
 		Bytes:   c.MaxBytesInFlight,
 		Window:  c.Window,
@@ -81,128 +69,14 @@ func (e *engine) newScheduler() *schedule.Scheduler {
 		Now:     c.Store.Now,
 		Jitter:  jitter,
 	})
+	if c.Observer != nil {
+		e.observed = &observed{observer: c.Observer, logger: c.Logger}
+	}
+	e.settler = newSettler(c.Store, c.Logger, e.stored, e.schedule.Draining)
+	return e, nil
 }
 
-// putSpace is space for the deliveries of a call.
-type putSpace struct {
-	puts    []Put
-	results []Result
-}
-
-// puts holds space for calls, of type *putSpace, up to maxSpace deliveries.
-var puts = sync.Pool{New: func() any { return new(putSpace) }}
-
-const maxSpace = 4096
-
-// eachDelivery calls add with the deliveries of events to destinations, and counts in routes
-// what they leave out. It returns how many events are Off. The error is that of ctx, which may
-// end while events are transformed.
-func (en *engine) eachDelivery(ctx context.Context, destinations []string, routes []route, events []event.Event, add func(Put)) (off int, err error) {
-	now := en.now().UTC()
-	trace := en.trace(ctx)
-	for i := range events {
-		e := &events[i]
-		if e.Off {
-			off++
-			continue
-		}
-		id := deliveryID(e)
-		for j, destination := range destinations {
-			if routes != nil && routes[j].Destination != nil && !routes[j].takes(e) {
-				routes[j].filtered++
-				continue
-			}
-			p := Put{Delivery: deliveryOf(e, destination, id, now, trace), NoDedup: e.NoDedup}
-			if routes != nil && routes[j].Destination != nil && routes[j].Transform != nil {
-				left := false
-				p.Body, left, err = routes[j].transform(ctx, e)
-				switch {
-				case ctx.Err() != nil:
-					return off, ctx.Err()
-				case err != nil:
-					routes[j].transformErrors++
-					en.untransformed(&p.Delivery, err)
-					continue
-				case left:
-					routes[j].filtered++
-					continue
-				}
-			}
-			add(p)
-		}
-	}
-	return off, nil
-}
-
-// trace returns the Trace of a caller's context.
-func (e *engine) trace(ctx context.Context) event.Trace {
-	if e.config.Trace != nil {
-		if parent, state := e.config.Trace(ctx); parent != "" {
-			t, _ := event.ParseTrace(parent, state)
-			return t
-		}
-	}
-	return event.TraceOf(ctx)
-}
-
-// put stores ps, and returns how many of them had not been put before. The scheduler has
-// what it can attempt at once kept by the store, and is told of the rest.
-func (e *engine) put(ctx context.Context, ps []Put, space *putSpace) (n int, err error) {
-	if len(ps) == 0 {
-		return 0, nil
-	}
-	for i := range ps {
-		p := &ps[i]
-		p.Keep = e.schedule.Reserve(p.Destination, int64(len(p.Body)))
-	}
-	space.results = append(space.results[:0], make([]Result, len(ps))...)
-	results := space.results
-	if err = e.config.Store.Put(ctx, ps, results); err != nil {
-		for i := range ps {
-			if ps[i].Keep {
-				e.schedule.Release(ps[i].Destination, int64(len(ps[i].Body)))
-			}
-		}
-		return 0, err
-	}
-	for i := range ps {
-		p, r := &ps[i], results[i]
-		if r.Stored {
-			n++
-		}
-		switch {
-		case r.Claim != 0:
-			d := p.Delivery
-			d.Body, d.Claim = bytes.Clone(d.Body), r.Claim
-			if !e.schedule.Start(itemOf(&d)) {
-				e.settler.giveBack(&d)
-			}
-			continue
-		case p.Keep:
-			e.schedule.Release(p.Destination, int64(len(p.Body)))
-		}
-		if r.Stored {
-			e.schedule.Note(p.Destination, p.Due, time.Time{})
-		}
-	}
-	e.count.accepted.Add(int64(n))
-	e.count.duplicates.Add(int64(len(ps) - n))
-	if e.observed != nil {
-		e.observed.accepted(accepted(ps, n))
-	}
-	return n, nil
-}
-
-// accepted is what the Observer is told of ps, n of which were stored.
-func accepted(ps []Put, n int) Accepted {
-	ds := make([]Delivery, len(ps))
-	for i := range ps {
-		ds[i] = ps[i].Delivery
-	}
-	return Accepted{Deliveries: ds, Stored: n}
-}
-
-// wake makes Run look for something to fetch.
+// wake makes the fetcher look for something to fetch.
 func (e *engine) wake() {
 	select {
 	case e.news <- struct{}{}:
@@ -210,33 +84,35 @@ func (e *engine) wake() {
 	}
 }
 
-// stored is the settler's storedFunc. It counts the settlements, tells the scheduler of
-// what waits again, and wakes Run if it waits for the store to catch up.
-func (e *engine) stored(ss []Settlement, of []*account, late bool) {
+// stored is the settler's storedFunc. It counts the settlements, tells the scheduler what waits
+// again, and wakes the fetcher if that waits for the settler.
+func (e *engine) stored(ss []Settlement, late bool) {
 	now := time.Now()
 	bytes := int64(0)
-	for i, a := range of {
+	var a *account // of the settlement before
+	for i := range ss {
 		s := &ss[i]
-		bytes += int64(len(s.Delivery.Body))
-		if a != nil {
-			e.count.settled(s)
+		d := &s.Delivery
+		bytes += int64(len(d.Body))
+		if s.Verdict != Return {
+			if a == nil || a.id != d.Destination {
+				a = e.accounts.of(d.Destination)
+			}
+			e.total.settled(s)
 			a.settled(s, now)
 		}
-		if s.Verdict == Retry || s.Verdict == Return {
-			if d := &s.Delivery; d.Expires.IsZero() {
-				e.schedule.Note(d.Destination, d.Due, time.Time{})
-			} else {
-				e.schedule.Note(d.Destination, time.Time{}, d.Due)
-			}
+		switch waits := s.Verdict == Retry || s.Verdict == Return; {
+		case waits && d.Expires.IsZero():
+			e.schedule.Note(d.Destination, d.Due, time.Time{})
+		case waits:
+			e.schedule.Note(d.Destination, time.Time{}, d.Due)
 		}
 	}
 	e.schedule.Settled(bytes)
 	if late {
 		e.wake()
 	}
-	if e.observed != nil {
-		e.observed.settled(ss)
-	}
+	e.observed.settled(ss)
 }
 
 // run delivers until ctx or open is done; see Forwarder.Run.
@@ -257,25 +133,23 @@ func (e *engine) run(ctx, open context.Context) error {
 	defer stopFetching()
 	defer context.AfterFunc(open, stopFetching)()
 	var aside sync.WaitGroup
-	aside.Go(func() { (&retention{config: &e.config, count: &e.count}).run(fetching) })
-	if s, ok := e.config.Store.(Shared); ok {
+	aside.Go(func() { e.keepBounds(fetching) })
+	aside.Go(func() { e.followPauses(fetching) })
+	shared, isShared := e.config.Store.(Shared)
+	if isShared {
 		e.moved.Store(time.Now().UnixNano())
-		s.Present(e.present)
+		shared.Present(e.present)
 	}
-	err := e.pauses.first(fetching)
-	if err == nil {
-		aside.Go(func() { e.pauses.follow(fetching) })
-		e.schedule.Open()
-		err = (&fetcher{engine: e}).run(fetching)
-	}
+	err := (&fetcher{engine: e}).run(fetching)
 	stopFetching()
 	aside.Wait()
 
-	// What is not being attempted is for others now, however long attempts take.
+	// From now on other nodes may take the deliveries that are not being attempted, however
+	// long the attempts take.
 	e.returnAll(e.schedule.Close())
-	if q, ok := e.config.Store.(Shared); ok {
+	if isShared {
 		releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), e.config.Timeout)
-		if err := q.Release(releasing); err != nil && !errors.Is(err, ErrClosed) {
+		if err := shared.Release(releasing); err != nil && !errors.Is(err, ErrClosed) {
 			e.config.Logger.Warn("webhook: could not give deliveries back to the store; other processes get them when this one exits", "error", err)
 		}
 		cancel()
@@ -284,15 +158,15 @@ func (e *engine) run(ctx, open context.Context) error {
 	last := time.AfterFunc(e.config.Timeout, giveUp)
 	defer last.Stop()
 	close(drained)
-	if serr := <-settled; serr != nil && err == nil {
-		err = fmt.Errorf("webhook: storing the last outcomes: %w", serr)
+	if failed := <-settled; failed != nil && err == nil {
+		err = fmt.Errorf("webhook: storing the last outcomes: %w", failed)
 	}
 	return err
 }
 
-// present returns what this node shows to others, and whether it is alive: not if the
-// scheduler has made no progress for three times the time limit of an attempt. Then others
-// take over what it has claimed. Before Run and after it there is nothing to take over.
+// present returns what this node shows to others, and whether it is alive. It is not if the fetcher
+// has made no progress for three times the time limit of an attempt; other nodes then take over its
+// claims. Before Run and after it there is nothing to take over.
 func (e *engine) present() (note []byte, alive bool) {
 	if e.config.Note != nil {
 		note = e.config.Note()
@@ -306,25 +180,26 @@ func (e *engine) present() (note []byte, alive bool) {
 	return note, still < overdueTimeouts*e.config.Timeout+e.config.Poll
 }
 
-// returnAll gives claims back.
+// returnAll gives claims back to the store.
 func (e *engine) returnAll(items []schedule.Item) {
 	for i := range items {
 		e.settler.giveBack(items[i].Value.(*Delivery))
 	}
 }
 
-// requested counts a request that has ended and tells the observer of it.
+// requested counts a request that has ended, and tells the observer of it. due is when its delivery
+// is attempted again, zero if it is not.
 func (e *engine) requested(l *lane, d *Delivery, r *result, due time.Time) {
-	if !r.cut {
-		e.accounts.of(l).took(r.attempt.Took)
-		e.total.took(r.attempt.Took)
+	if r.outcome != OutcomeCutOff {
+		e.accounts.of(l.ID).requested(r.attempt.Took)
+		e.total.requested(r.attempt.Took)
 	}
-	if e.observed != nil {
-		e.observed.attempted(Attempted{
+	e.observed.tell(func(o Observer) {
+		o.Attempted(Attempted{
 			Destination: l.ID, ID: d.ID, MessageID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type, Trace: d.Trace,
-			Attempt: r.attempt, Outcome: r.outcomeOf(), Due: due,
+			Attempt: r.attempt, Outcome: r.outcome, Due: due,
 		})
-	}
+	})
 }
 
 // now is the time by the clock of the store.

@@ -68,7 +68,7 @@ func ExampleObserver() {
 	// {"accepted": 2, "dead refused": 1, "delivered": 1}
 }
 
-func ExampleForwarder_ReplaySeq() {
+func ExampleForwarder_ReplayAll_progress() {
 	ctx := context.Background()
 	queue := memqueue.New(memqueue.Config{})
 	now := time.Now()
@@ -84,7 +84,7 @@ func ExampleForwarder_ReplaySeq() {
 	defer stop()
 	filter := webhook.DeadFilter{Destination: "acme", Reason: webhook.ReasonExpired}
 	all, _ := forwarder.CountDead(ctx, filter)
-	for done, err := range forwarder.ReplaySeq(ctx, filter) {
+	for done, err := range forwarder.ReplayAll(ctx, filter) {
 		if err != nil {
 			fmt.Println(err) // the same call goes on from here
 			return

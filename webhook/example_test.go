@@ -116,8 +116,9 @@ func ExampleForwarder_ReplayAll() {
 		}
 		fmt.Println(d.ID, d.Reason, d.Attempts[0].Status)
 	}
-	n, err := forwarder.ReplayAll(ctx, webhook.DeadFilter{Destination: "acme"})
-	fmt.Println("replayed", n, err)
+	for n, err := range forwarder.ReplayAll(ctx, webhook.DeadFilter{Destination: "acme"}) {
+		fmt.Println("replayed", n, err)
+	}
 	requests, _ := acme.Wait(ctx, 1)
 	fmt.Println("received", requests[0].JSON["messageId"])
 	// Output:

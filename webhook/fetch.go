@@ -9,29 +9,29 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/schedule"
 )
 
-// overdueTimeouts is how long a delivery may be claimed and not settled before it goes
-// back to the store, as a multiple of Config.Timeout: something hangs that should not.
+// overdueTimeouts is how long a delivery may be claimed and not settled before it goes back to the
+// store, as a multiple of Config.Timeout. Only a fault makes it take longer.
 const overdueTimeouts = 3
 
 // A fetcher takes deliveries from the store for the scheduler.
 type fetcher struct {
 	*engine
-	heads   bool // all heads of the store were read
+	started bool // the pauses and all heads of the store were read
 	changed bool // Heads may have news
 	plan    []schedule.Want
 	wants   []Want
 	items   []schedule.Item
-	// buf is space for what is fetched next. Lanes point into its array, so what was used
-	// of that is not used again.
+	// buf is space for the next fetch. Lanes point into its array, so the part of the array
+	// that a fetch has used is not used again.
 	buf     []Delivery
 	trouble outage
 }
 
-// fetchSpace is how many deliveries the array of a fetcher's buf has.
+// fetchSpace is how many deliveries the array of fetcher.buf has.
 const fetchSpace = 256
 
-// run keeps the scheduler supplied until ctx is done. While the store fails it tries
-// again. The error is that of a store that was closed.
+// run supplies the scheduler until ctx is done. While the store fails it tries again. It returns
+// the error of a store that was closed.
 func (r *fetcher) run(ctx context.Context) error {
 	e := r.engine
 	timer := time.NewTimer(e.config.Poll)
@@ -43,8 +43,16 @@ func (r *fetcher) run(ctx context.Context) error {
 	for {
 		e.moved.Store(time.Now().UnixNano())
 		pause, err := r.fetch(ctx)
-		if err != nil || ctx.Err() != nil {
-			return err
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, ErrClosed):
+			return fmt.Errorf("webhook: fetching: %w", err)
+		case err != nil:
+			if r.trouble.failed() {
+				e.config.Logger.Error("webhook: the store fails; nothing is delivered until it works again", "error", err)
+			}
+			r.trouble.wait(ctx)
 		}
 		timer.Reset(pause)
 		select {
@@ -65,25 +73,27 @@ func (r *fetcher) run(ctx context.Context) error {
 	}
 }
 
-// fetch fetches what there is room for, and returns how long to wait at most until it is
-// called again. It waits itself while the store fails. The error is that of a store that
-// was closed.
+// fetch fetches what there is room for. It returns the longest time until the next call.
 func (r *fetcher) fetch(ctx context.Context) (pause time.Duration, err error) {
-	if !r.heads || r.changed {
+	if !r.started {
+		// The scheduler must know the pauses before anything is attempted.
+		if err := r.learnPauses(ctx); err != nil {
+			return 0, err
+		}
+		r.schedule.Open()
+	}
+	if !r.started || r.changed {
 		if err := r.readHeads(ctx); err != nil {
-			return r.failed(ctx, err)
+			return 0, err
 		}
 	}
-	if behind, _ := r.settler.behind(8*r.config.MaxInFlight, r.config.MaxBytesInFlight/2); behind {
-		return r.config.Poll, nil // a commit wakes Run
+	if r.settler.behind(8*r.config.MaxInFlight, r.config.MaxBytesInFlight/2) {
+		return r.config.Poll, nil // the settler wakes the fetcher
 	}
 	plan, maxBytes, again := r.schedule.Plan(r.plan[:0])
 	r.plan = plan
 	if len(plan) > 0 {
-		if err := r.take(ctx, plan, maxBytes); err != nil {
-			return r.failed(ctx, err)
-		}
-		return 0, nil
+		return 0, r.take(ctx, plan, maxBytes)
 	}
 	pause = r.config.Poll
 	if !again.IsZero() {
@@ -92,43 +102,30 @@ func (r *fetcher) fetch(ctx context.Context) (pause time.Duration, err error) {
 	return pause, nil
 }
 
-// failed waits after a failure of the store.
-func (r *fetcher) failed(ctx context.Context, err error) (time.Duration, error) {
-	switch {
-	case ctx.Err() != nil:
-		return 0, nil
-	case errors.Is(err, ErrClosed):
-		return 0, fmt.Errorf("webhook: fetching: %w", err)
-	}
-	if r.trouble.failed() {
-		r.config.Logger.Error("webhook: the store fails, nothing is delivered", "error", err)
-	}
-	r.trouble.wait(ctx)
-	return 0, nil
-}
-
+// works notes that the store works.
 func (r *fetcher) works() {
 	if r.trouble.over() {
 		r.config.Logger.Info("webhook: the store works again")
 	}
 }
 
-// readHeads tells the scheduler what others have changed, and at first what there is.
+// readHeads tells the scheduler what waits in the store: everything at first, and then what others
+// have changed.
 func (r *fetcher) readHeads(ctx context.Context) error {
 	r.changed = false
-	for h, err := range r.config.Store.Heads(ctx, !r.heads) {
+	for h, err := range r.config.Store.Heads(ctx, !r.started) {
 		if err != nil {
 			r.changed = true
 			return err
 		}
 		r.schedule.Note(h.Destination, h.Fresh, h.Retry)
 	}
-	r.heads = true
+	r.started = true
 	r.works()
 	return nil
 }
 
-// take fetches what is planned and hands it to the scheduler.
+// take fetches the deliveries of a plan and hands them to the scheduler.
 func (r *fetcher) take(ctx context.Context, plan []schedule.Want, maxBytes int64) error {
 	r.wants = r.wants[:0]
 	for i := range plan {
@@ -156,7 +153,7 @@ func (r *fetcher) take(ctx context.Context, plan []schedule.Want, maxBytes int64
 	now := r.now()
 	for i := range lapsed {
 		d := lapsed[i].Value.(*Delivery)
-		r.settler.add(bury(d, ReasonExpired, now), r.accounts.get(d.Destination))
+		r.settler.add(bury(d, ReasonExpired, now))
 		*d = Delivery{}
 	}
 	clear(r.items)

@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,23 +8,21 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// A Filter selects events by patterns. A pattern is a type of event, or a type, a colon and
-// an event name: "identify", "track:Order Completed". A name that ends in "*" stands for all
-// names that begin so: "page:Docs *". The type "*" stands for all types: "*:Order *". The name
-// is that of a track, a page or a screen; other types have none. Letter case counts.
+// A Filter selects events by patterns. A pattern is a type of event, or a type, a colon and an event
+// name: "identify", "track:Order Completed". A name that ends in "*" stands for all names that begin
+// so: "page:Docs *". The type "*" stands for all types: "*:Order *". Only tracks, pages and screens
+// have a name. Letter case counts.
 //
-// The zero Filter takes every event. A Filter is a plain value that can be stored, such as in
+// The zero Filter takes every event. A Filter is a plain value that can be stored, for example as
 // JSON.
 type Filter struct {
-	// Include takes only the events that one of these patterns matches. Empty takes all.
+	// Include takes only events that match one of these patterns. If it is empty, it takes all.
 	Include []string `json:"include,omitempty"`
-	// Exclude leaves out events that one of these patterns matches, even if Include takes
-	// them.
+	// Exclude leaves out events that match one of these patterns, even if Include takes them.
 	Exclude []string `json:"exclude,omitempty"`
 }
 
-// MaxPatterns is how many patterns each list of a Filter may have. A pattern has up to 512
-// bytes.
+// MaxPatterns is how many patterns each list of a Filter may have, of up to 512 bytes each.
 const (
 	MaxPatterns = 100
 	maxPattern  = 512
@@ -54,9 +51,10 @@ func matchAny(patterns []string, e *event.Event) bool {
 	return false
 }
 
-// Validate returns a *ConfigError for what is wrong with the filter, or several joined.
-func (f *Filter) Validate() error {
-	var wrong faults
+// Validate returns a *ConfigError if the filter is not valid, or several joined as errors.Join does.
+func (f *Filter) Validate() error { return f.faults().join() }
+
+func (f *Filter) faults() (wrong faults) {
 	for _, list := range []struct {
 		field    string
 		patterns []string
@@ -78,7 +76,7 @@ func (f *Filter) Validate() error {
 			}
 		}
 	}
-	return wrong.join()
+	return wrong
 }
 
 // takes reports whether Forward stores the event for the destination.
@@ -86,46 +84,7 @@ func (d *Destination) takes(e *event.Event) bool {
 	return d.Filter.Match(e) && (d.FilterFunc == nil || d.FilterFunc(e))
 }
 
-// filters reports whether Forward has to ask the destination about each event.
+// filters reports whether Forward has to ask the destination about its events.
 func (d *Destination) filters() bool {
 	return len(d.Filter.Include) > 0 || len(d.Filter.Exclude) > 0 || d.FilterFunc != nil || d.Transform != nil
-}
-
-// A route is a destination of a call of Forward.
-type route struct {
-	*Destination        // nil: it has no filter and no Transform
-	filtered        int // events that they left out
-	transformErrors int // of Transform
-}
-
-// routesSpace is for how many destinations of a call Forward has space without allocating.
-const routesSpace = 8
-
-// routes appends the destinations of a call of Forward to rs, or returns nil if none of them
-// has a filter or a Transform. The error is that of Config.Lookup.
-func (ds *destinations) routes(ctx context.Context, ids []string, rs []route) ([]route, error) {
-	if !ds.filtering {
-		return nil, nil
-	}
-	found := false
-	for _, id := range ids {
-		var d *Destination
-		if ds.config.Lookup == nil {
-			d = ds.static[id].source
-		} else {
-			var err error
-			if d, err = ds.ask(ctx, id); err != nil && holdOf(err) != HoldUnknown {
-				return nil, err
-			}
-		}
-		if d != nil && !d.filters() {
-			d = nil
-		}
-		found = found || d != nil
-		rs = append(rs, route{Destination: d})
-	}
-	if !found {
-		return nil, nil
-	}
-	return rs, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -12,9 +11,8 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// A Forwarder accepts events, keeps them in a Store, and delivers them to
-// their destinations' endpoints while Run runs. Its methods may be called
-// concurrently.
+// A Forwarder accepts events, keeps them in a Store, and delivers them to the endpoints of their
+// destinations while Run runs. Its methods may be called concurrently.
 type Forwarder struct {
 	*engine
 	open    context.Context    // done after Shutdown: nothing more is accepted
@@ -22,8 +20,8 @@ type Forwarder struct {
 	running atomic.Bool
 }
 
-// New returns a Forwarder, or a *ConfigError for what is wrong with c. It delivers
-// nothing until Run is called.
+// New returns a Forwarder, or a *ConfigError if c is not valid. The Forwarder delivers nothing until
+// Run is called.
 func New(c Config) (*Forwarder, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -38,21 +36,20 @@ func New(c Config) (*Forwarder, error) {
 	return f, nil
 }
 
-// Forward accepts calls for a destination and returns nil once they are
-// durable in the queue: from then on each is delivered, or becomes a dead
-// letter. All of them are accepted, or none and an error. A call is a message
-// of the root package, or a JSON. Calls that switch the destination Webhooks
-// off in their integrations are left out and counted, and so are those that the
-// destination's Filter leaves out or its Transform fails for, and those with a messageId that the queue has seen for
-// the destination.
+// Forward accepts calls for a destination, and returns nil once they are durable in the store. From
+// then on each is delivered, or becomes a dead letter. Forward accepts all of the calls, or none and
+// returns an error. A call is a message of the root package, or a JSON.
 //
-// It returns a *event.CallError, or an error of the root package, for a call that is
-// not valid; ErrUnknownDestination, though not for what a Lookup does not know:
-// deliveries wait for a destination to become known; ErrQueueFull; ErrClosed
-// after Shutdown; or what failed in the store. Calls that the queue refused may
-// be made again.
+// Forward leaves out, and counts, calls whose integrations switch the destination Webhooks off,
+// calls that the destination's Filter leaves out or its Transform fails for, and calls whose
+// messageId the store remembers for the destination.
 //
-// Forward works before, after and without Run.
+// The error is a *event.CallError, or an error of the root package, for a call that is not valid;
+// ErrUnknownDestination; ErrQueueFull; ErrClosed after Shutdown; or the store's. With a Lookup an
+// unknown destination is no error: its deliveries wait until it is known. A call that the store
+// refused may be made again.
+//
+// Forward works before, during, after and without Run.
 func (f *Forwarder) Forward(ctx context.Context, destination string, calls ...analytics.Message) error {
 	events, err := encode(calls)
 	if err != nil {
@@ -61,7 +58,7 @@ func (f *Forwarder) Forward(ctx context.Context, destination string, calls ...an
 	return f.ForwardEvents(ctx, []string{destination}, events...)
 }
 
-// encode makes events of calls that come in now.
+// encode makes events of calls that arrive now.
 func encode(calls []analytics.Message) ([]event.Event, error) {
 	encoder, err := event.NewEncoder(event.Envelope{ReceivedAt: time.Now()})
 	if err != nil {
@@ -79,89 +76,38 @@ func encode(calls []analytics.Message) ([]event.Event, error) {
 	return events, nil
 }
 
-// ForwardEvents is Forward for events that were made of calls before, and for
-// several destinations: they are stored in one commit.
+// ForwardEvents is Forward for events that were made of calls before, and for several destinations.
+// All deliveries are stored in one commit.
 func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
-	if err := f.check(destinations); err != nil {
-		return err
-	}
-	var routesOf [routesSpace]route
-	routes, err := f.destinations.routes(ctx, destinations, routesOf[:0])
-	if err != nil {
-		return err
-	}
-	return f.forward(ctx, destinations, routes, events)
+	return f.forward(ctx, destinations, events, true, f.put)
 }
 
-// Announce is ForwardEvents for audiences and deletions, which pass the filters of
-// destinations and are not transformed. Package audience makes such events.
+// Announce is ForwardEvents for audiences and deletions: filters do not apply to these events, and
+// they are not transformed. Package audience makes them.
 func (f *Forwarder) Announce(ctx context.Context, destinations []string, events ...event.Event) error {
-	if err := f.check(destinations); err != nil {
-		return err
-	}
-	return f.forward(ctx, destinations, nil, events)
+	return f.forward(ctx, destinations, events, false, f.put)
 }
 
-// forward stores events for destinations.
-func (f *Forwarder) forward(ctx context.Context, destinations []string, routes []route, events []event.Event) error {
-	space := puts.Get().(*putSpace)
-	ps := slices.Grow(space.puts[:0], len(destinations)*len(events))
-	defer func() {
-		// Neither stores nor observers keep what they were given.
-		if clear(ps); cap(ps) <= maxSpace {
-			space.puts = ps
-			puts.Put(space)
-		}
-	}()
-	off, err := f.eachDelivery(ctx, destinations, routes, events, func(p Put) { ps = append(ps, p) })
-	if err != nil {
-		return err
-	}
-	if _, err := f.put(ctx, ps, space); err != nil {
-		return err
-	}
-	f.leftOut(destinations, routes, off)
-	return nil
-}
-
-// leftOut counts the events that are off, and what destinations left out by their filters and
-// Transforms.
-func (f *Forwarder) leftOut(destinations []string, routes []route, off int) {
-	f.count.off.Add(int64(off))
-	for i := range routes {
-		if n := int64(routes[i].filtered); n > 0 {
-			f.count.filtered.Add(n)
-			f.accounts.get(destinations[i]).filtered.Add(n)
-		}
-		if n := int64(routes[i].transformErrors); n > 0 {
-			f.count.transformErrors.Add(n)
-			f.accounts.get(destinations[i]).transformErrors.Add(n)
-		}
-	}
-}
-
-// Run delivers until ctx is done or Shutdown is called, and returns nil after
-// a clean stop: nothing more is fetched, the attempts in flight end, each
-// within Config.Timeout, what was fetched and not attempted goes back to the
-// store, and all of it is stored. Run returns an error if the store was closed
-// under it, or failed until the end. It is called once: another call returns an
-// error at once. After Shutdown it returns nil.
+// Run delivers until ctx is done or Shutdown is called. Then it stops: it fetches nothing more, gives
+// deliveries that are not being attempted back to the store, lets the attempts in flight end, each
+// within Config.Timeout, and stores their outcomes. Run returns nil after such a stop, and an error
+// if the store was closed before, or failed until the end. It is called once: another call returns
+// an error at once. After Shutdown it returns nil.
 func (f *Forwarder) Run(ctx context.Context) error {
 	if !f.running.CompareAndSwap(false, true) {
 		return errors.New("webhook: Run was called before")
 	}
-	if f.open.Err() != nil { // shut down before
+	if f.open.Err() != nil { // after Shutdown
 		close(f.ended)
 		return nil
 	}
 	return f.run(ctx, f.open)
 }
 
-// Shutdown ends the forwarder: Forward accepts nothing more, and Run stops as
-// when its context is done. It returns when Run has, or with the context's
-// error when ctx is done before; then the attempts in flight are cut off, and
-// may be repeated after the next start. It may be called again, and without
-// Run.
+// Shutdown ends the forwarder: Forward accepts nothing more, and Run stops as when its context is
+// done. Shutdown returns when Run has returned. If ctx is done before, it cuts off the attempts in
+// flight, which may be repeated after the next start, and returns the error of ctx. It may be called
+// again, and without Run.
 func (f *Forwarder) Shutdown(ctx context.Context) error {
 	f.close()
 	if !f.running.Load() {
@@ -179,13 +125,4 @@ func (f *Forwarder) Shutdown(ctx context.Context) error {
 		f.abortAttempts(errStopped)
 		return ctx.Err()
 	}
-}
-
-// check returns ErrClosed after Shutdown, and an error for destinations that deliveries cannot
-// be stored for.
-func (f *Forwarder) check(destinations []string) error {
-	if f.open.Err() != nil {
-		return ErrClosed
-	}
-	return f.destinations.check(destinations)
 }

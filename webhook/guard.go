@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// An AddressError is the error of a connection that the guard refused. No
-// connection was made.
+// An AddressError says that the address guard refused to connect to an address.
 type AddressError struct {
 	// Addr is the address that the endpoint's host stands for.
 	Addr netip.Addr
@@ -23,19 +22,19 @@ func (e *AddressError) Error() string {
 	return fmt.Sprintf("address %v is not public", e.Addr)
 }
 
-// A guard opens connections to public addresses only. It looks at each
-// address when it is dialled, after the name was resolved, so that a name
-// which resolves to something else the second time does not get past it.
+// A guard opens connections to public addresses only. It checks each address when it is dialled,
+// after the name was resolved. So a name does not get past it by resolving to something else the
+// second time.
 type guard struct {
 	allow     []netip.Prefix
-	operator  bool                // all URLs are the operator's
-	literals  map[netip.Addr]bool // the addresses that the operator wrote out
+	operator  bool                // the operator wrote all URLs
+	literals  map[netip.Addr]bool // addresses in URLs that the operator wrote
 	localhost bool                // the operator wrote "localhost"
 	resolver  *net.Resolver       // nil: net.DefaultResolver
 }
 
-// trust takes the host of a URL as the operator's own word, if it is an address
-// or "localhost". A name says nothing about what it will resolve to.
+// trust lets the host of u pass, a URL that the operator wrote, if it is an address or "localhost".
+// The operator does not decide what another name resolves to.
 func (g *guard) trust(u *url.URL) {
 	host := u.Hostname()
 	if strings.EqualFold(host, "localhost") {
@@ -45,8 +44,8 @@ func (g *guard) trust(u *url.URL) {
 	}
 }
 
-// dial connects to addr as a net.Dialer does, but to none of the addresses that
-// are refused. The error is an *AddressError only if all are.
+// dial connects to addr as a net.Dialer does, but to none of the addresses that it refuses. The
+// error is an *AddressError only if it refuses all of them.
 func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -77,11 +76,11 @@ func (g *guard) dial(ctx context.Context, network, addr string) (net.Conn, error
 		},
 	}
 	c, err := d.DialContext(ctx, network, addr)
-	if _, refused := asError[*AddressError](err); !refused {
+	if !isA[*AddressError](err) {
 		return c, err
 	}
-	// Of a name with several addresses, the error is that of the first. What
-	// counts is how the others fail, which only they can tell.
+	// If a name has several addresses, the error is that of the first. But the errors of those
+	// that pass count, so they are dialled on their own.
 	mu.Lock()
 	others := passed
 	mu.Unlock()
@@ -152,12 +151,12 @@ func prefixes(ss ...string) []netip.Prefix {
 	return ps
 }
 
-// IsPublic reports whether ip is a public unicast address, to which a Forwarder connects
-// without being allowed to. It is for whoever takes URLs of customers, to refuse an address
-// that is written out before it is stored; what a name resolves to is looked at for each
-// connection. An IPv6 address that carries an IPv4 one is what the latter is. A NAT64 prefix
-// that a network has taken from its own addresses (RFC 6052) looks like any other, and is not
-// recognised: such a gateway has to refuse private addresses itself.
+// IsPublic reports whether ip is a public unicast address. To others a Forwarder connects only if
+// it is allowed to. A program that stores URLs of customers can refuse an address in them with it;
+// the Forwarder checks what a name resolves to for each connection. An IPv6 address that carries an
+// IPv4 address is public if that is. A NAT64 prefix that a network has taken from its own addresses
+// (RFC 6052) looks like any other, and IsPublic does not recognise it: such a gateway must refuse
+// private addresses itself.
 func IsPublic(ip netip.Addr) bool {
 	ip = ip.Unmap().WithZone("")
 	if ip.Is6() {

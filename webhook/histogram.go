@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// A histogram counts durations in buckets that are an eighth of their value
-// wide, from a microsecond to 35 minutes: 232 of them, whatever it counts. When
-// it has maxSamples all counts are halved, so that later ones weigh more. It is
-// not safe for concurrent use.
+// A histogram counts durations from a microsecond to 35 minutes in 232 buckets. A bucket is an
+// eighth of its value wide. At maxSamples the histogram halves all counts, so that later
+// durations weigh more. It is not safe for concurrent use.
 type histogram struct {
 	n       int
 	buckets [histogramBuckets]uint16
@@ -32,8 +31,7 @@ func (h *histogram) add(d time.Duration) {
 	h.buckets[bucketOf(d)]++
 }
 
-// bucketOf returns the bucket of d: of the same width for as many bits, eight
-// for each power of two.
+// bucketOf returns the bucket of d. Each power of two has eight buckets of the same width.
 func bucketOf(d time.Duration) int {
 	us := min(uint64(max(d, 0)/time.Microsecond), 1<<histogramBits-1)
 	if us < 8 {
@@ -53,8 +51,8 @@ func endOf(bucket int) time.Duration {
 	return time.Duration(us) * time.Microsecond
 }
 
-// quantile returns what the share q of the durations does not exceed, at most
-// an eighth too long; 0 if there are none.
+// quantile returns a duration that the share q of all durations does not exceed. It is at most
+// an eighth too long, and 0 if the histogram is empty.
 func (h *histogram) quantile(q float64) time.Duration {
 	rank := max(int(q*float64(h.n)+0.999999), 1)
 	for i, n := range h.buckets {

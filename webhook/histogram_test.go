@@ -4,8 +4,6 @@ import (
 	"math"
 	"testing"
 	"time"
-
-	"github.com/hookferry/analytics/webhook/internal/schedule"
 )
 
 func TestHistogramBuckets(t *testing.T) {
@@ -53,27 +51,22 @@ func TestHistogramQuantiles(t *testing.T) {
 	}
 }
 
-// However many destinations come, those that are used are kept.
+// However many destinations come, the accounts of those in use are kept.
 func TestAccountsAreBounded(t *testing.T) {
 	var as accounts
-	busy := &lane{Lane: &schedule.Lane{ID: "busy"}}
-	as.of(busy).used.Store(math.MaxInt64)
-	idle := &lane{Lane: &schedule.Lane{ID: "idle"}}
-	old := as.of(idle)
-	old.used.Store(0)
+	busy, idle := as.of("busy"), as.of("idle")
+	busy.used.Store(math.MaxInt64)
+	idle.used.Store(0)
 	for i := range 2 * maxAccounts {
-		as.get(string(rune('a'+i%26)) + time.Duration(i).String())
-		if len(as.by) > maxAccounts {
-			t.Fatalf("%d accounts are kept, the bound is %d", len(as.by), maxAccounts)
+		as.of(string(rune('a'+i%26)) + time.Duration(i).String())
+		if len(as.byID) > maxAccounts {
+			t.Fatalf("%d accounts are kept, the bound is %d", len(as.byID), maxAccounts)
 		}
 	}
-	if a := as.by["busy"]; a == nil || a != as.of(busy) {
+	if as.of("busy") != busy {
 		t.Error("the account in use is forgotten")
 	}
-	if as.by["idle"] != nil {
+	if as.of("idle") == idle {
 		t.Error("the account that was used least is kept")
-	}
-	if as.of(idle) == old {
-		t.Error("a forgotten account goes on counting")
 	}
 }

@@ -80,16 +80,16 @@ func TestNoSpellingGetsPast(t *testing.T) {
 	g := &guard{resolver: newResolver(t, nastiest)}
 	client := newClient(&Config{Timeout: Never, MaxInFlight: 1}, g, t.Context())
 	defer client.Close()
-	s := &sender{client: client, timeout: Never}
+	s := &sender{client: client}
 	for _, host := range spellings {
 		for _, scheme := range []string{"http://", "https://"} {
 			e, err := compileEndpoint(&Endpoint{URL: scheme + host + "/hook"}, "Test")
 			if err != nil {
 				continue
 			}
-			e.wire = wire.NewTarget(e.url, e.header, nil)
+			e.wire, e.timeout = wire.NewTarget(e.url, e.header, nil), Never
 			res := s.send(t.Context(), &posting{id: "id", body: []byte("{}"), try: 1}, e)
-			if res.outcome != permanent || res.attempt.Reason != ReasonAddress {
+			if res.outcome != OutcomePermanent || res.attempt.Reason != ReasonAddress {
 				t.Errorf("%s%s: %s, which is %q, want %q", scheme, host, res.attempt.Error, res.attempt.Reason, ReasonAddress)
 			}
 		}
@@ -210,7 +210,7 @@ func TestGuardWithANameThatChanges(t *testing.T) {
 			if c != nil {
 				c.Close()
 			}
-			_, refused := asError[*AddressError](err)
+			refused := isA[*AddressError](err)
 			if want := tt.addrs[now] == bad; refused != want || (c == nil) != want {
 				t.Errorf("%s: look-up %d, of %v: dial = %v, %v, want refused %v", tt.name, now, tt.addrs[now], c, err, want)
 			}

@@ -6,32 +6,31 @@ import (
 	"time"
 )
 
-// A logState keeps a destination that always fails from filling the log: at
-// most one line each second, which says how many it stands for.
+// A logState keeps a destination that always fails from filling the log. It lets at most one line
+// a second pass, and counts the others.
 type logState struct {
 	failing atomic.Bool
 
-	mu   sync.Mutex
-	last time.Time
-	held int
+	mu       sync.Mutex
+	last     time.Time // when a line was logged
+	unlogged int
 }
 
-// failed notes a failure. It returns whether to log it, and how many were not
-// logged since the last line.
-func (s *logState) failed(now time.Time) (log bool, held int) {
+// failed notes a failure. It reports whether to log it, and how many lines were left out since
+// the last one.
+func (s *logState) failed(now time.Time) (log bool, unlogged int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failing.Store(true)
 	if now.Sub(s.last) < time.Second {
-		s.held++
+		s.unlogged++
 		return false, 0
 	}
-	held, s.held, s.last = s.held, 0, now
-	return true, held
+	unlogged, s.unlogged, s.last = s.unlogged, 0, now
+	return true, unlogged
 }
 
-// recovered notes a success and reports whether to log that it ends a row of
-// failures.
+// recovered notes a success, and reports whether to log that it ends a series of failures.
 func (s *logState) recovered() bool {
 	if !s.failing.Load() { // as after nearly every delivery
 		return false

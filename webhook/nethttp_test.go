@@ -54,7 +54,7 @@ func TestNetHTTP(t *testing.T) {
 			}
 			c := newClient(config, new(guard), t.Context())
 			defer c.Close()
-			s := &sender{client: c, timeout: config.Timeout}
+			s := &sender{client: c}
 			res := s.send(t.Context(), &posting{id: "m1", body: []byte("{}"), try: 1}, to.endpoints[0])
 			if res.attempt.Reason != tt.reason || res.attempt.Took > config.Timeout {
 				t.Errorf("%s: send = %+v, want the reason %q", tt.name, res.attempt, tt.reason)

@@ -10,27 +10,26 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// An Observer is told of everything that happens to deliveries, such as to feed
-// Prometheus or OpenTelemetry. Its methods are called concurrently, and from
-// the goroutines that do the work: what they wait for, deliveries wait for. They
-// may call Stats, and nothing else of the Forwarder. A panic in one is
-// recovered, counted in Stats.ObserverPanics, and the first is logged. They must not
-// end their goroutine in another way, as a test's FailNow would.
+// An Observer learns everything that happens to deliveries, for example to feed Prometheus or
+// OpenTelemetry. The goroutines that do the work call its methods, concurrently, and deliveries
+// wait while a method does. A method may call Stats, and nothing else of the Forwarder. A panic
+// in a method is recovered and counted in Stats.ObserverPanics, and the first one is logged. A
+// method must not end its goroutine in another way, as a test's FailNow would.
 //
-// What they are given holds no secrets, except what callers put into bodies. It is
-// valid during the call: they copy what they keep, and change nothing.
+// The arguments hold no secrets, except those that callers put into bodies. They are valid during
+// the call. A method copies what it keeps, and changes nothing.
 //
-// Further interfaces have methods which an Observer may implement: DisableObserver,
-// EnableObserver, and what later versions add.
+// An Observer may implement further interfaces: DisableObserver, EnableObserver, and those that
+// later versions add.
 type Observer interface {
 	// Accepted is called by Forward and ForwardEvents once events are durable, before they
 	// return. Under load the first attempts of these events may come before it.
 	Accepted(Accepted)
-	// Attempted is called after each request to an endpoint. The outcome may
-	// not be stored yet.
+	// Attempted is called after each request to an endpoint. The outcome may not be stored
+	// yet.
 	Attempted(Attempted)
-	// Ended is called once it is stored that a delivery was delivered, or given
-	// up. After a crash that may be told again, as it may be delivered again.
+	// Ended is called once it is stored that a delivery was delivered or given up. After a
+	// crash it may be called again for a delivery, as that may be delivered again.
 	Ended(Ended)
 }
 
@@ -38,8 +37,8 @@ type Observer interface {
 type Accepted struct {
 	// Deliveries are those of the call, with their Trace.
 	Deliveries []Delivery
-	// Stored is how many of them were stored. The store had seen the others
-	// before; it does not say which.
+	// Stored is how many of them were stored. The store remembered the IDs of the others, and
+	// does not say which they are.
 	Stored int
 }
 
@@ -50,54 +49,41 @@ type Outcome string
 const (
 	// OutcomeDelivered: the endpoint took the delivery.
 	OutcomeDelivered Outcome = "delivered"
-	// OutcomeRetryable: it may be asked again.
+	// OutcomeRetryable: the endpoint may be asked again.
 	OutcomeRetryable Outcome = "retryable"
-	// OutcomePermanent: it is not asked again with this delivery.
+	// OutcomePermanent: the endpoint is not asked again with this delivery.
 	OutcomePermanent Outcome = "permanent"
-	// OutcomeCutOff: the request was cut off, because another endpoint had
-	// taken the delivery, or because the Forwarder was stopped. Then the
-	// attempt does not count, and will be repeated.
+	// OutcomeCutOff: the request was cut off, because another endpoint had taken the
+	// delivery, or because the Forwarder was stopped. In the latter case the attempt does not
+	// count, and is repeated.
 	OutcomeCutOff Outcome = "cut_off"
 )
 
 // Attempted is one request to one endpoint.
 type Attempted struct {
-	// These are those of the delivery.
+	// These fields are those of the delivery.
 	Destination, ID, MessageID, Source, User, Event, Type string
 	Trace                                                 event.Trace
-	// Attempt is the request. The Answer of one that was taken is not kept.
+	// Attempt is the request. It has no Answer if the endpoint took the delivery.
 	Attempt
-	// Outcome is what it led to.
+	// Outcome is what the request led to.
 	Outcome Outcome
-	// Due is when the delivery is attempted again; zero if it is not.
+	// Due is when the delivery is attempted again. It is zero if it is not.
 	Due time.Time
 }
 
 // Ended is the end of a delivery.
 type Ended struct {
-	// Delivery is the delivery as it ended. Its Attempts are those that failed;
-	// of one that was delivered, Tries does not count the last.
+	// Delivery is the delivery as it ended. Its Attempts are those that failed. If it was
+	// delivered, Tries does not count the last attempt.
 	Delivery Delivery
 	// Reason is why it was given up, "" if it was delivered.
 	Reason Reason
-	// At is when that was stored.
+	// At is when its end was stored.
 	At time.Time
 }
 
-// outcomeOf names what a request led to.
-func (r *result) outcomeOf() Outcome {
-	switch {
-	case r.outcome == delivered:
-		return OutcomeDelivered
-	case r.cut:
-		return OutcomeCutOff
-	case r.outcome == permanent:
-		return OutcomePermanent
-	}
-	return OutcomeRetryable
-}
-
-// An observed calls the caller's Observer, and outlives what it does.
+// An observed calls the Observer of a Config. A nil *observed calls nobody.
 type observed struct {
 	observer Observer
 	logger   *slog.Logger
@@ -105,53 +91,31 @@ type observed struct {
 	once     sync.Once
 }
 
-func (o *observed) accepted(a Accepted) {
-	defer o.caught()
-	o.observer.Accepted(a)
-}
-
-func (o *observed) attempted(a Attempted) {
-	defer o.caught()
-	o.observer.Attempted(a)
-}
-
-func (o *observed) disabled(d Disabled) {
-	defer o.caught()
-	if of, ok := o.observer.(DisableObserver); ok {
-		of.Disabled(d)
-	}
-}
-
-func (o *observed) enabled(e Enabled) {
-	defer o.caught()
-	if of, ok := o.observer.(EnableObserver); ok {
-		of.Enabled(e)
-	}
-}
-
-func (o *observed) ended(e Ended) {
-	defer o.caught()
-	o.observer.Ended(e)
-}
-
-// caught recovers a panic of the observer. It is to be deferred.
-func (o *observed) caught() {
-	v := recover()
-	if v == nil {
+// tell calls f with the observer, and recovers a panic of it.
+func (o *observed) tell(f func(Observer)) {
+	if o == nil {
 		return
 	}
-	o.panics.Add(1)
-	o.once.Do(func() {
-		o.logger.Error("webhook: the observer panics", "error", fmt.Sprint(v))
-	})
+	defer func() {
+		if v := recover(); v != nil {
+			o.panics.Add(1)
+			o.once.Do(func() {
+				o.logger.Error("webhook: the Observer panicked; deliveries go on, and further panics are only counted", "error", fmt.Sprint(v))
+			})
+		}
+	}()
+	f(o.observer)
 }
 
-// settled tells the observer of what a commit has ended.
+// settled tells the observer which deliveries a commit has ended.
 func (o *observed) settled(ss []Settlement) {
+	if o == nil {
+		return
+	}
 	now := time.Now().UTC()
 	for i := range ss {
 		if s := &ss[i]; s.Verdict == Done || s.Verdict == Bury {
-			o.ended(Ended{Delivery: s.Delivery, Reason: s.Reason, At: now})
+			o.tell(func(to Observer) { to.Ended(Ended{Delivery: s.Delivery, Reason: s.Reason, At: now}) })
 		}
 	}
 }

@@ -21,14 +21,12 @@ func TestObservingAllocatesNothing(t *testing.T) {
 	l := &lane{Lane: &schedule.Lane{ID: "crm"}}
 	d := &Delivery{ID: "m1", Type: "track"}
 	r := &result{attempt: Attempt{Took: time.Millisecond, Try: 1}}
-	a := f.accounts.of(l)
 	ss := []Settlement{{Verdict: Done, Delivery: Delivery{Destination: "crm", ID: "m1"}}}
-	of := []*account{a}
 	f.news = make(chan struct{}, 1)
 	run := func(name string) {
 		if n := testing.AllocsPerRun(100, func() {
 			f.requested(l, d, r, time.Time{})
-			f.stored(ss, of, false)
+			f.stored(ss, false)
 		}); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}

@@ -167,7 +167,7 @@ func TestObserverMayPanic(t *testing.T) {
 		if s := r.Stats(); s.Delivered != 2 || s.ObserverPanics != 6 || len(crm.Requests()) != 2 {
 			t.Errorf("Stats() = %+v with %d requests, want 2 delivered and 6 panics", s, len(crm.Requests()))
 		}
-		if n := strings.Count(log.String(), "the observer panics"); n != 1 {
+		if n := strings.Count(log.String(), "the Observer panicked"); n != 1 {
 			t.Errorf("%d lines about it, want 1:\n%s", n, log.String())
 		}
 	})

@@ -8,21 +8,20 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// An Outbox is a Store that can store deliveries in a transaction of the caller's own
-// database, as pgqueue does.
+// An Outbox is a Store that can store deliveries in a transaction of the caller's own database, as
+// pgqueue does.
 type Outbox interface {
-	// PutTx stores ds in tx as Put would: they are delivered if tx commits, and were never
-	// there if it does not. It returns how many of ds had not been put before. The store says
-	// what types tx may have; another one is an error.
+	// PutTx stores ds in tx as Put would. They are delivered if tx commits, and were never
+	// there if it does not. PutTx returns how many of ds had not been put before. The store
+	// says what types tx may have. Another type is an error.
 	PutTx(ctx context.Context, tx any, ds []Delivery) (stored int, err error)
-	// FirstClaims returns how many deliveries this node was the first to claim of those that
-	// any node has stored by PutTx.
+	// FirstClaims counts the deliveries, of those that any node has stored by PutTx, that this
+	// node was the first to claim.
 	FirstClaims() int64
 }
 
-// ForwardTx is Forward in a transaction of the caller's own: the transactional outbox. The
-// event is forwarded if, and only if, tx commits, so it needs no second write that may fail.
-// With pgqueue, tx is a pgx.Tx or a *sql.Tx.
+// ForwardTx is Forward in a transaction of the caller's own: the transactional outbox. The event is
+// forwarded if, and only if, tx commits. With pgqueue, tx is a pgx.Tx or a *sql.Tx.
 //
 //	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 //		if _, err := tx.Exec(ctx, "INSERT INTO orders VALUES ($1)", order.ID); err != nil {
@@ -31,12 +30,12 @@ type Outbox interface {
 //		return forwarder.ForwardTx(ctx, tx, "acme", &analytics.Track{UserId: order.User, Event: "Order Placed"})
 //	})
 //
-// Its errors are those of Forward, and ErrUnsupported if the store is no Outbox. After an
-// error the transaction has to be rolled back. With a Config.Lookup any id of 1 to 255 bytes
-// is taken: what is stored for a destination that the Lookup does not know waits until it does.
+// Its errors are those of Forward, and ErrUnsupported if the store is no Outbox. After an error the
+// caller rolls the transaction back. With a Config.Lookup any id of 1 to 255 bytes is taken, and
+// deliveries wait until the Lookup knows the destination.
 //
-// Stats.InTransaction counts the deliveries at the call. Each counts as accepted on the node
-// that claims it first. The Observer is not told of it.
+// Stats.InTransaction counts the deliveries at the call. The node that is the first to claim a
+// delivery counts it as accepted. No Observer learns that it was accepted.
 func (f *Forwarder) ForwardTx(ctx context.Context, tx any, destination string, calls ...analytics.Message) error {
 	events, err := encode(calls)
 	if err != nil {
@@ -52,25 +51,12 @@ func (f *Forwarder) ForwardEventsTx(ctx context.Context, tx any, destinations []
 	if !ok {
 		return fmt.Errorf("webhook: ForwardTx: %w", ErrUnsupported)
 	}
-	if err := f.check(destinations); err != nil {
-		return err
-	}
-	var routesOf [routesSpace]route
-	routes, err := f.destinations.routes(ctx, destinations, routesOf[:0])
-	if err != nil {
-		return err
-	}
-	ds := make([]Delivery, 0, len(destinations)*len(events))
-	off, err := f.eachDelivery(ctx, destinations, routes, events, func(p Put) { ds = append(ds, p.Delivery) })
-	if err != nil {
-		return err
-	}
-	stored, err := outbox.PutTx(ctx, tx, ds)
-	if err != nil {
-		return err
-	}
-	f.count.inTransaction.Add(int64(stored))
-	f.count.duplicates.Add(int64(len(ds) - stored))
-	f.leftOut(destinations, routes, off)
-	return nil
+	return f.forward(ctx, destinations, events, true, func(ctx context.Context, b *batch) (int, error) {
+		stored, err := outbox.PutTx(ctx, tx, b.deliveries())
+		if err == nil {
+			f.count.inTransaction.Add(int64(stored))
+			f.count.duplicates.Add(int64(len(b.puts) - stored))
+		}
+		return stored, err
+	})
 }

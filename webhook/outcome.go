@@ -12,94 +12,113 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// An outcome is what a request leads to.
-type outcome uint8
+// Reason says why an attempt failed, or why a delivery was given up. The list is closed, so that a
+// Reason can label counters.
+type Reason string
 
+// The reasons.
 const (
-	delivered outcome = iota
-	retryable
-	permanent
+	// ReasonTimeout: no complete answer within the time of one attempt.
+	ReasonTimeout Reason = "timeout"
+	// ReasonDNS: the host's name could not be resolved.
+	ReasonDNS Reason = "dns"
+	// ReasonConnection: the connection was refused, reset, closed or unreachable, or
+	// Config.Proxy did not make it.
+	ReasonConnection Reason = "connection"
+	// ReasonProtocol: the answer is not HTTP, or over a bound.
+	ReasonProtocol Reason = "protocol"
+	// ReasonCertificate: the endpoint's certificate does not verify, or the machine's
+	// authorities cannot be read. No request was sent.
+	ReasonCertificate Reason = "certificate"
+	// ReasonAddress: the address guard refused the endpoint's address. No request was sent.
+	ReasonAddress Reason = "address"
+	// ReasonAuthorize: Destination.Authorize failed, panicked, took all the time of the
+	// attempt or set a header that it may not set. No request was sent.
+	ReasonAuthorize Reason = "authorize"
+	// ReasonRedirect: the answer was 3xx, and redirects are not followed.
+	ReasonRedirect Reason = "redirect"
+	// ReasonThrottled: the answer was 408, 425 or 429.
+	ReasonThrottled Reason = "throttled"
+	// ReasonRefused: the answer was another 4xx.
+	ReasonRefused Reason = "refused"
+	// ReasonServerError: the answer was 5xx, or of no known class.
+	ReasonServerError Reason = "server_error"
+	// ReasonExpired: the retry window ended before an endpoint took the delivery.
+	ReasonExpired Reason = "expired"
+	// ReasonDisabled: the forwarder has disabled the destination, and Config.BuryDisabled is
+	// set.
+	ReasonDisabled Reason = "disabled"
 )
 
-// errAttemptTimeout is the cause of a request cut off at Config.Timeout.
-var errAttemptTimeout = wire.ErrTimeout
+// reasons is the closed list, in the order of tally.dead.
+var reasons = [...]Reason{
+	ReasonTimeout, ReasonDNS, ReasonConnection, ReasonProtocol, ReasonCertificate, ReasonAddress,
+	ReasonAuthorize, ReasonRedirect, ReasonThrottled, ReasonRefused, ReasonServerError, ReasonExpired,
+	ReasonDisabled,
+}
 
-// errStopped is the cause of a request cut off by the end of the forwarder.
+// final reports whether r means that the destination refused the delivery for good.
+func (r Reason) final() bool {
+	switch r {
+	case ReasonCertificate, ReasonAddress, ReasonRedirect, ReasonRefused:
+		return true
+	}
+	return false
+}
+
+// errStopped is the cause of a request that was cut off by the end of the forwarder.
 var errStopped = errors.New("webhook: stopped")
 
-// statusOutcome says what an answer with a status leads to. A status of no
-// known class is treated as 5xx (RFC 9110, section 15).
-func statusOutcome(status int) (outcome, Reason) {
+// statusOutcome says what an answer with this status leads to. It treats a status of no known class
+// as 5xx (RFC 9110, section 15).
+func statusOutcome(status int) (Outcome, Reason) {
 	switch {
 	case 200 <= status && status <= 299:
-		return delivered, ""
+		return OutcomeDelivered, ""
 	case 300 <= status && status <= 399:
-		return permanent, ReasonRedirect
+		return OutcomePermanent, ReasonRedirect
 	case status == 408, status == 425, status == 429:
-		return retryable, ReasonThrottled
+		return OutcomeRetryable, ReasonThrottled
 	case 400 <= status && status <= 499:
-		return permanent, ReasonRefused
+		return OutcomePermanent, ReasonRefused
 	case 100 <= status && status <= 199:
-		// An interim answer where the final one should be, such as 101.
-		return retryable, ReasonProtocol
+		// An interim answer in place of the final one, such as 101.
+		return OutcomeRetryable, ReasonProtocol
 	default:
-		return retryable, ReasonServerError
+		return OutcomeRetryable, ReasonServerError
 	}
 }
 
-// errorOutcome says what a request that failed without a whole answer leads
-// to.
-func errorOutcome(err error) (outcome, Reason) {
-	// What was refused before a request went out, and would be again.
-	if _, ok := asError[*AddressError](err); ok {
-		return permanent, ReasonAddress
-	}
-	if _, ok := asError[x509.SystemRootsError](err); ok {
-		return retryable, ReasonCertificate // this machine cannot read its authorities
-	}
-	if isCertificateError(err) {
-		return permanent, ReasonCertificate
-	}
+// errorOutcome says what a request without a whole answer leads to.
+func errorOutcome(err error) (Outcome, Reason) {
+	switch {
+	// These were refused before a request went out, and would be again.
+	case isA[*AddressError](err):
+		return OutcomePermanent, ReasonAddress
+	case isA[x509.SystemRootsError](err): // this machine cannot read its authorities
+		return OutcomeRetryable, ReasonCertificate
+	case isA[*tls.CertificateVerificationError](err), isA[x509.UnknownAuthorityError](err),
+		isA[x509.HostnameError](err), isA[x509.CertificateInvalidError](err):
+		return OutcomePermanent, ReasonCertificate
 
-	if _, ok := asError[wire.ProxyError](err); ok {
-		return retryable, ReasonConnection // not the endpoint's fault
+	case isA[wire.ProxyError](err): // not the endpoint's fault
+		return OutcomeRetryable, ReasonConnection
+	case isA[*net.DNSError](err):
+		return OutcomeRetryable, ReasonDNS
+	case errors.Is(err, wire.ErrTimeout), errors.Is(err, context.DeadlineExceeded):
+		return OutcomeRetryable, ReasonTimeout
 	}
-	if _, ok := asError[*net.DNSError](err); ok {
-		return retryable, ReasonDNS
+	if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() {
+		return OutcomeRetryable, ReasonTimeout
 	}
-	if errors.Is(err, errAttemptTimeout) || errors.Is(err, context.DeadlineExceeded) {
-		return retryable, ReasonTimeout
+	if isA[*net.OpError](err) || isA[syscall.Errno](err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
+		return OutcomeRetryable, ReasonConnection
 	}
-	if ne, ok := asError[net.Error](err); ok && ne.Timeout() {
-		return retryable, ReasonTimeout
-	}
-	_, isOp := asError[*net.OpError](err)
-	_, isErrno := asError[syscall.Errno](err)
-	if isOp || isErrno || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) {
-		return retryable, ReasonConnection
-	}
-	return retryable, ReasonProtocol
+	return OutcomeRetryable, ReasonProtocol
 }
 
-// isCertificateError reports whether err says that the endpoint's certificate
-// does not verify: signed by itself or by an unknown authority, expired, or
-// for another host.
-func isCertificateError(err error) bool {
-	if _, ok := asError[*tls.CertificateVerificationError](err); ok {
-		return true
-	}
-	if _, ok := asError[x509.UnknownAuthorityError](err); ok {
-		return true
-	}
-	if _, ok := asError[x509.HostnameError](err); ok {
-		return true
-	}
-	_, ok := asError[x509.CertificateInvalidError](err)
+// isA reports whether err, or an error that it wraps, is an E.
+func isA[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
 	return ok
-}
-
-func asError[E error](err error) (E, bool) {
-	var e E
-	ok := errors.As(err, &e)
-	return e, ok
 }

@@ -18,12 +18,12 @@ import (
 )
 
 func TestEveryStatusHasAnOutcome(t *testing.T) {
-	want := func(status int) (outcome, Reason) {
+	want := func(status int) (Outcome, Reason) {
 		switch status {
 		case 408, 425, 429:
-			return retryable, ReasonThrottled
+			return OutcomeRetryable, ReasonThrottled
 		}
-		return []outcome{1: retryable, delivered, permanent, permanent, retryable}[status/100],
+		return []Outcome{1: OutcomeRetryable, OutcomeDelivered, OutcomePermanent, OutcomePermanent, OutcomeRetryable}[status/100],
 			[]Reason{1: ReasonProtocol, "", ReasonRedirect, ReasonRefused, ReasonServerError}[status/100]
 	}
 	for status := 100; status <= 599; status++ {
@@ -33,7 +33,7 @@ func TestEveryStatusHasAnOutcome(t *testing.T) {
 		}
 	}
 	for _, status := range []int{600, 999} {
-		if out, reason := statusOutcome(status); out != retryable || reason != ReasonServerError {
+		if out, reason := statusOutcome(status); out != OutcomeRetryable || reason != ReasonServerError {
 			t.Errorf("statusOutcome(%d) = %v, %q; want retryable as 5xx", status, out, reason)
 		}
 	}
@@ -44,36 +44,36 @@ func TestEveryTransportErrorHasAnOutcome(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		err    error
-		out    outcome
+		out    Outcome
 		reason Reason
 	}{
-		{"cut off at the timeout", errAttemptTimeout, retryable, ReasonTimeout},
-		{"deadline", context.DeadlineExceeded, retryable, ReasonTimeout},
-		{"i/o timeout", op(os.ErrDeadlineExceeded), retryable, ReasonTimeout},
-		{"connect timeout", op(os.NewSyscallError("connect", syscall.ETIMEDOUT)), retryable, ReasonTimeout},
-		{"no such host", op(&net.DNSError{Err: "no such host", IsNotFound: true}), retryable, ReasonDNS},
-		{"resolver away", op(&net.DNSError{Err: "server misbehaving", IsTemporary: true}), retryable, ReasonDNS},
-		{"resolver slow", op(&net.DNSError{Err: "timeout", IsTimeout: true}), retryable, ReasonDNS},
-		{"refused", op(os.NewSyscallError("connect", syscall.ECONNREFUSED)), retryable, ReasonConnection},
-		{"reset", op(os.NewSyscallError("read", syscall.ECONNRESET)), retryable, ReasonConnection},
-		{"broken pipe", op(os.NewSyscallError("write", syscall.EPIPE)), retryable, ReasonConnection},
-		{"no route", op(os.NewSyscallError("connect", syscall.EHOSTUNREACH)), retryable, ReasonConnection},
-		{"no network", op(os.NewSyscallError("connect", syscall.ENETUNREACH)), retryable, ReasonConnection},
-		{"bare errno", syscall.ECONNABORTED, retryable, ReasonConnection},
-		{"closed without an answer", io.EOF, retryable, ReasonConnection},
-		{"cut off in the answer", io.ErrUnexpectedEOF, retryable, ReasonConnection},
-		{"closed here", net.ErrClosed, retryable, ReasonConnection},
-		{"not HTTP", errors.New(`net/http: HTTP/1.x transport connection broken: malformed HTTP response "220 smtp"`), retryable, ReasonProtocol},
-		{"not TLS", tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, retryable, ReasonProtocol},
-		{"TLS alert", op(tls.AlertError(40)), retryable, ReasonConnection},
-		{"proxy", wire.ProxyError(407), retryable, ReasonConnection},
-		{"verification", &tls.CertificateVerificationError{Err: errors.New("x")}, permanent, ReasonCertificate},
-		{"self-signed", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, permanent, ReasonCertificate},
-		{"unknown authority", x509.UnknownAuthorityError{}, permanent, ReasonCertificate},
-		{"wrong host", x509.HostnameError{Certificate: &x509.Certificate{}, Host: "x"}, permanent, ReasonCertificate},
-		{"expired", x509.CertificateInvalidError{Reason: x509.Expired}, permanent, ReasonCertificate},
-		{"no authorities to verify with", &tls.CertificateVerificationError{Err: x509.SystemRootsError{Err: os.ErrPermission}}, retryable, ReasonCertificate},
-		{"private address", op(&AddressError{Addr: netip.MustParseAddr("10.0.0.1")}), permanent, ReasonAddress},
+		{"cut off at the timeout", wire.ErrTimeout, OutcomeRetryable, ReasonTimeout},
+		{"deadline", context.DeadlineExceeded, OutcomeRetryable, ReasonTimeout},
+		{"i/o timeout", op(os.ErrDeadlineExceeded), OutcomeRetryable, ReasonTimeout},
+		{"connect timeout", op(os.NewSyscallError("connect", syscall.ETIMEDOUT)), OutcomeRetryable, ReasonTimeout},
+		{"no such host", op(&net.DNSError{Err: "no such host", IsNotFound: true}), OutcomeRetryable, ReasonDNS},
+		{"resolver away", op(&net.DNSError{Err: "server misbehaving", IsTemporary: true}), OutcomeRetryable, ReasonDNS},
+		{"resolver slow", op(&net.DNSError{Err: "timeout", IsTimeout: true}), OutcomeRetryable, ReasonDNS},
+		{"refused", op(os.NewSyscallError("connect", syscall.ECONNREFUSED)), OutcomeRetryable, ReasonConnection},
+		{"reset", op(os.NewSyscallError("read", syscall.ECONNRESET)), OutcomeRetryable, ReasonConnection},
+		{"broken pipe", op(os.NewSyscallError("write", syscall.EPIPE)), OutcomeRetryable, ReasonConnection},
+		{"no route", op(os.NewSyscallError("connect", syscall.EHOSTUNREACH)), OutcomeRetryable, ReasonConnection},
+		{"no network", op(os.NewSyscallError("connect", syscall.ENETUNREACH)), OutcomeRetryable, ReasonConnection},
+		{"bare errno", syscall.ECONNABORTED, OutcomeRetryable, ReasonConnection},
+		{"closed without an answer", io.EOF, OutcomeRetryable, ReasonConnection},
+		{"cut off in the answer", io.ErrUnexpectedEOF, OutcomeRetryable, ReasonConnection},
+		{"closed here", net.ErrClosed, OutcomeRetryable, ReasonConnection},
+		{"not HTTP", errors.New(`net/http: HTTP/1.x transport connection broken: malformed HTTP response "220 smtp"`), OutcomeRetryable, ReasonProtocol},
+		{"not TLS", tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}, OutcomeRetryable, ReasonProtocol},
+		{"TLS alert", op(tls.AlertError(40)), OutcomeRetryable, ReasonConnection},
+		{"proxy", wire.ProxyError(407), OutcomeRetryable, ReasonConnection},
+		{"verification", &tls.CertificateVerificationError{Err: errors.New("x")}, OutcomePermanent, ReasonCertificate},
+		{"self-signed", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}, OutcomePermanent, ReasonCertificate},
+		{"unknown authority", x509.UnknownAuthorityError{}, OutcomePermanent, ReasonCertificate},
+		{"wrong host", x509.HostnameError{Certificate: &x509.Certificate{}, Host: "x"}, OutcomePermanent, ReasonCertificate},
+		{"expired", x509.CertificateInvalidError{Reason: x509.Expired}, OutcomePermanent, ReasonCertificate},
+		{"no authorities to verify with", &tls.CertificateVerificationError{Err: x509.SystemRootsError{Err: os.ErrPermission}}, OutcomeRetryable, ReasonCertificate},
+		{"private address", op(&AddressError{Addr: netip.MustParseAddr("10.0.0.1")}), OutcomePermanent, ReasonAddress},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, err := range []error{tt.err, fmt.Errorf("wrapped: %w", tt.err), &url.Error{Op: "Post", URL: "https://u:secret@h/?key=secret", Err: tt.err}} {
@@ -86,13 +86,16 @@ func TestEveryTransportErrorHasAnOutcome(t *testing.T) {
 }
 
 func TestReasonsAreAllCounted(t *testing.T) {
-	var c counters
+	var c tally
 	for _, r := range reasons {
 		c.settled(&Settlement{Verdict: Bury, Reason: r})
 	}
-	for i := range c.dead {
-		if n := c.dead[i].Load(); n != 1 {
-			t.Errorf("%s counted %d times, want once", reasons[i], n)
+	for r, n := range c.stats().Dead {
+		if n != 1 {
+			t.Errorf("%s counted %d times, want once", r, n)
 		}
+	}
+	if n := len(c.stats().Dead); n != len(reasons) {
+		t.Errorf("%d reasons counted, want %d", n, len(reasons))
 	}
 }

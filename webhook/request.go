@@ -1,7 +1,6 @@
 package webhook
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -17,8 +16,8 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// newClient returns the client of a forwarder. The guard checks its connections,
-// unless a proxy or the caller makes them. attempts ends with the forwarder.
+// newClient returns the client of a forwarder. The guard checks its connections, unless a proxy or
+// Config.DialContext makes them. The client ends with attempts.
 func newClient(c *Config, g *guard, attempts context.Context) *wire.Client {
 	dial := g.dial
 	if c.Proxy != nil {
@@ -39,30 +38,28 @@ func newClient(c *Config, g *guard, attempts context.Context) *wire.Client {
 
 // A result is how one request to one endpoint ended.
 type result struct {
-	outcome    outcome
-	retryAfter time.Duration
-	cut        bool    // the forwarder stopped it, which says nothing about the endpoint
-	attempt    Attempt // without the Answer if delivered
+	outcome    Outcome
+	retryAfter time.Duration // zero if the endpoint sent no Retry-After
+	attempt    Attempt       // without the Answer if it was delivered
 }
 
 // A sender makes requests, one at a time.
 type sender struct {
 	client  *wire.Client
-	timeout time.Duration
 	lines   []byte // of the header
 	buffer  wire.Buffer
-	curious bool // also returns the Answer of a delivered request
+	curious bool // keeps the Answer of a delivered request, too
 
-	// Of the latest request:
-	secrets    []string    // of the endpoint and of authorized
-	authorized http.Header // what Authorize has set; nil without it
+	// These are of the latest request.
+	secrets    []string    // texts to redact: those of the endpoint and of authorized
+	authorized http.Header // the headers that Authorize has set; nil without Authorize
 }
 
 func newSender(e *engine) *sender {
-	return &sender{client: e.client, timeout: e.config.Timeout}
+	return &sender{client: e.client}
 }
 
-// A posting is what is posted of a delivery.
+// A posting is the part of a delivery that a request needs.
 type posting struct {
 	id    string
 	body  []byte
@@ -74,7 +71,7 @@ func postingOf(d *Delivery) posting {
 	return posting{id: d.ID, body: d.Body, trace: d.Trace, try: d.Tries + 1}
 }
 
-// send posts p to e. It ends with ctx and after the timeout of e, or s.timeout if e has none.
+// send posts p to e. The request ends with ctx and with the timeout of e.
 func (s *sender) send(ctx context.Context, p *posting, e *endpoint) result {
 	start := time.Now()
 	res := s.roundTrip(ctx, start, p, e)
@@ -88,10 +85,10 @@ func (s *sender) send(ctx context.Context, p *posting, e *endpoint) result {
 // roundTrip makes the request and reads the answer to its end.
 func (s *sender) roundTrip(ctx context.Context, now time.Time, p *posting, e *endpoint) result {
 	s.lines, s.secrets, s.authorized = s.lines[:0], e.secrets, nil
-	deadline := now.Add(cmp.Or(e.timeout, s.timeout))
+	deadline := now.Add(e.timeout)
 	if e.authorize != nil {
 		if err := s.authorize(ctx, deadline, e); err != nil {
-			return s.failed(ctx, retryable, ReasonAuthorize, err)
+			return s.failed(ctx, OutcomeRetryable, ReasonAuthorize, err)
 		}
 	}
 	if e.signer != nil {
@@ -111,34 +108,32 @@ func (s *sender) roundTrip(ctx context.Context, now time.Time, p *posting, e *en
 		return s.failed(ctx, out, reason, err)
 	}
 	out, reason := statusOutcome(a.Status)
-	if out == delivered {
-		res := result{attempt: Attempt{Status: a.Status}}
-		if s.curious {
-			res.attempt.Answer = s.clean(string(a.Kept))
-		}
-		return res
+	res := result{outcome: out, attempt: Attempt{Status: a.Status, Reason: reason}}
+	if out != OutcomeDelivered || s.curious {
+		res.attempt.Answer = s.clean(string(a.Kept))
 	}
-	res := result{outcome: out, attempt: Attempt{Status: a.Status, Reason: reason, Answer: s.clean(string(a.Kept))}}
-	if a.RetryAfter != "" && out == retryable {
+	if a.RetryAfter != "" && out == OutcomeRetryable {
 		res.retryAfter, _ = retryafter.Parse(a.RetryAfter, time.Now())
 	}
 	return res
 }
 
 // failed is the result of a request without an answer.
-func (s *sender) failed(ctx context.Context, out outcome, reason Reason, err error) result {
-	var ue *url.Error
-	if errors.As(err, &ue) {
+func (s *sender) failed(ctx context.Context, out Outcome, reason Reason, err error) result {
+	if ue, ok := errors.AsType[*url.Error](err); ok {
 		err = ue.Err // the URL may hold secrets
 	}
-	return result{outcome: out, cut: ctx.Err() != nil, attempt: Attempt{Reason: reason, Error: s.clean(err.Error())}}
+	if ctx.Err() != nil {
+		out = OutcomeCutOff // which says nothing about the endpoint
+	}
+	return result{outcome: out, attempt: Attempt{Reason: reason, Error: s.clean(err.Error())}}
 }
 
-// maxKept bounds the text kept of an answer or an error, in bytes.
+// maxKept bounds the text of an answer or an error that is kept, in bytes.
 const maxKept = wire.MaxKept
 
-// clean makes a text from the endpoint fit to be stored and printed: valid UTF-8 of at
-// most maxKept bytes, with secrets redacted.
+// clean makes a text from the endpoint safe to store and print: valid UTF-8 of at most maxKept
+// bytes, with secrets redacted.
 func clean(s string, secrets []string) string {
 	cut := len(s) == maxKept // as Answer.Kept is
 	for _, secret := range secrets {
@@ -160,10 +155,10 @@ func (s *sender) clean(text string) string { return clean(text, s.secrets) }
 
 const redacted = "[redacted]"
 
-// minSecret is the length, in bytes, from which a text is redacted.
+// minSecret is the length of the shortest text that is redacted, in bytes.
 const minSecret = 4
 
-// redactEnd redacts the beginning of a secret at the end of s, where s was cut.
+// redactEnd redacts the beginning of a secret at the end of s, where clean got a text that was cut.
 func redactEnd(s string, secrets []string) string {
 	most := 0
 	for _, secret := range secrets {
@@ -184,8 +179,8 @@ const (
 	headerTraceState  = "Tracestate"
 )
 
-// appendTrace appends the header lines of a trace, each with its CRLF. It checks the
-// trace again, because other programs may write to the store.
+// appendTrace appends the header lines of a trace, each with its CRLF. It checks the trace again,
+// because other programs may write to the store.
 func appendTrace(dst []byte, t event.Trace) []byte {
 	if t.Parent == "" || !t.Valid() {
 		return dst

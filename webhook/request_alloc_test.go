@@ -35,27 +35,28 @@ func TestARequestDoesNotAllocate(t *testing.T) {
 		}
 	})
 	ctx, cancel := context.WithCancel(context.Background())
-	client := newClient(&Config{Timeout: Never, MaxInFlight: 1}, &guard{allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, ctx)
+	config := &Config{ServiceName: DefaultServiceName, Timeout: Never, MaxInFlight: 1, MaxConcurrent: 1}
+	client := newClient(config, &guard{allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, ctx)
 	defer serving.Wait()
 	defer ln.Close()
 	defer client.Close()
 	defer cancel()
 
-	target, err := compile(&Destination{
+	target, wrong := compile(&Destination{
 		ID:              "crm",
 		Endpoints:       []Endpoint{{URL: "http://" + ln.Addr().String() + "/hook", Headers: map[string]string{"X-Token": "t"}}},
 		Secret:          "shh",
 		StandardSecrets: []signature.Secret{signature.NewStandardSecret()},
-	}, DefaultServiceName, 1)
-	if err != nil {
-		t.Fatal(err)
+	}, config)
+	if wrong != nil {
+		t.Fatal(wrong)
 	}
 	e := target.endpoints[0]
 	e.wire = wire.NewTarget(e.url, e.header, nil)
-	s := &sender{client: client, timeout: Never}
+	s := &sender{client: client}
 	body := bytes.Repeat([]byte("x"), 450)
 	send := func() {
-		if r := s.send(ctx, &posting{id: "f81d4fae-7dec-11d0-a765-00a0c91e6bf6", body: body, try: 1}, e); r.outcome != delivered {
+		if r := s.send(ctx, &posting{id: "f81d4fae-7dec-11d0-a765-00a0c91e6bf6", body: body, try: 1}, e); r.outcome != OutcomeDelivered {
 			t.Fatalf("%+v", r)
 		}
 	}

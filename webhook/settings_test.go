@@ -54,7 +54,7 @@ func FuzzSettings(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q is accepted, and no URL: %v", rawURL, err)
 		}
-		e.signer, e.standard = signer, standard
+		e.signer, e.standard, e.timeout = signer, standard, Never
 		e.wire = wire.NewTarget(e.url, e.header, nil)
 
 		client, server := net.Pipe()
@@ -80,12 +80,12 @@ func FuzzSettings(f *testing.F) {
 			DialContext: func(context.Context, string, string) (net.Conn, error) { return client, nil },
 		}, nil, t.Context())
 		const body = `{"a":1}`
-		s := &sender{client: c, timeout: Never}
+		s := &sender{client: c}
 		res := s.send(t.Context(), &posting{id: id, body: []byte(body), try: 1}, e)
 		c.Close()
 		client.Close()
 		sent := <-requests
-		if res.outcome != delivered {
+		if res.outcome != OutcomeDelivered {
 			// net/http refuses some names that are not ASCII.
 			if e.url.Host != "" && strings.Trim(e.url.Host, ascii) != "" {
 				return

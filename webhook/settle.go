@@ -3,100 +3,73 @@ package webhook
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
 
-// A settler tells the store what became of claimed deliveries. While one report is
-// being stored the next gathers, so that under load a commit holds many.
+// A settler gives the outcomes of claimed deliveries to the store. While the store commits some
+// outcomes the next ones gather, so that under load a commit holds many.
 //
-// A report goes to the store in pieces. What the store refuses is set aside and tried
-// again later, so that it holds up no other.
+// The settler sets aside an outcome that the store refuses, and offers it again later, so that it
+// does not hold up the others.
 type settler struct {
 	store  Store
 	logger *slog.Logger
-	stored storedFunc  // called after each piece
+	stored storedFunc  // called after each commit
 	calm   func() bool // reports whether commits may be rarer
-	bounds bounds      // of a piece
+	limits settleLimits
 
 	// These belong to the goroutine of run.
-	queued  settlements // what the store is given next
-	aside   settlements // what it refused
-	failure error       // of the latest call of Settle; nil if it succeeded
-	refusal error       // why the latest of aside was refused
+	queued  []Settlement // next for the store
+	refused []Settlement // to be offered again later
+	failure error        // the latest error of Settle, nil once all is stored
 	trouble outage
 
-	mu      sync.Mutex
-	pending settlements
-	bytes   int64         // of the bodies of everything that is not stored yet
+	mu      sync.Mutex // guards what follows
+	pending []Settlement
+	bytes   int64         // of the bodies of all outcomes that are not stored yet
 	failing bool          // the store stores nothing
 	late    bool          // behind has returned true since the last commit
 	news    chan struct{} // capacity 1: has a value when pending is not empty
 }
 
-// bounds are how much one call of Store.Settle is given.
-type bounds struct {
+// A storedFunc is called after settlements were stored. late says that behind has returned true
+// since the call before. It does not keep ss.
+type storedFunc func(ss []Settlement, late bool)
+
+// settleLimits bound one call of Store.Settle.
+type settleLimits struct {
 	count int
 	bytes int64 // of the bodies; a single settlement may have more
 }
 
-// defaultBounds spread the cost of a commit over many settlements, and are small
-// enough for any store.
-var defaultBounds = bounds{count: 8192, bytes: 16 << 20}
+// defaultSettleLimits spread the cost of a commit over many settlements, and are small enough
+// for any store.
+var defaultSettleLimits = settleLimits{count: 8192, bytes: 16 << 20}
 
-// settlements have beside each one the account that it counts for: nil for a
-// delivery that is given back.
-type settlements struct {
-	ss []Settlement
-	of []*account
-}
-
-func (v *settlements) len() int { return len(v.ss) }
-
-func (v *settlements) add(s Settlement, a *account) {
-	v.ss = append(v.ss, s)
-	v.of = append(v.of, a)
-}
-
-// take moves all of from to the end of v.
-func (v *settlements) take(from *settlements) {
-	v.ss = append(v.ss, from.ss...)
-	v.of = append(v.of, from.of...)
-	from.drop(from.len())
-}
-
-// drop takes out the first n, and keeps the arrays.
-func (v *settlements) drop(n int) {
-	left := copy(v.ss, v.ss[n:])
-	copy(v.of, v.of[n:])
-	clear(v.ss[left:])
-	clear(v.of[left:])
-	v.ss, v.of = v.ss[:left], v.of[:left]
-}
-
-// A storedFunc is called after settlements were stored, with the account of each, and
-// whether behind has returned true since the call before. It keeps none of the
-// slices.
-type storedFunc func(ss []Settlement, of []*account, late bool)
-
-// settlePause is the time between commits of settlements while a backlog drains
-// beside fresh deliveries. A Put has to wait while the store is busy with a commit,
-// and a commit of ten times as many settlements takes hardly longer.
+// settlePause is the time between commits of outcomes while a backlog drains beside fresh
+// deliveries. A Put waits while the store commits, and a commit of ten times as many outcomes
+// takes hardly longer.
 const settlePause = 10 * time.Millisecond
 
+// errNothingSettled is the error of a store that breaks its contract: it settled less than it was
+// given, and returned no error.
+var errNothingSettled = errors.New("webhook: the store settled nothing and returned no error")
+
 func newSettler(store Store, logger *slog.Logger, stored storedFunc, calm func() bool) *settler {
-	return &settler{store: store, logger: logger, stored: stored, calm: calm, bounds: defaultBounds,
+	return &settler{store: store, logger: logger, stored: stored, calm: calm, limits: defaultSettleLimits,
 		news: make(chan struct{}, 1)}
 }
 
-// add hands over what becomes of a delivery after an attempt, or instead of one. a
-// is the account of its destination; nil for a delivery that is given back.
-func (s *settler) add(v Settlement, a *account) {
+// add hands over the outcome of a delivery.
+func (s *settler) add(v Settlement) {
 	s.mu.Lock()
-	s.pending.add(v, a)
+	s.pending = append(s.pending, v)
 	s.bytes += int64(len(v.Delivery.Body))
-	first := s.pending.len() == 1
+	first := len(s.pending) == 1
 	s.mu.Unlock()
 	if first {
 		select {
@@ -106,33 +79,31 @@ func (s *settler) add(v Settlement, a *account) {
 	}
 }
 
-// giveBack hands over a delivery that is to be fetched again, as it was, and
-// empties it.
+// giveBack returns the claim of d to the store, and empties d.
 func (s *settler) giveBack(d *Delivery) {
-	s.add(Settlement{Verdict: Return, Delivery: *d}, nil)
+	s.add(Settlement{Verdict: Return, Delivery: *d})
 	*d = Delivery{}
 }
 
-// behind reports whether the store settles nothing, or more than limit settlements
-// wait for it, or their bodies have maxBytes. If so, stored is told of it when the
-// store has settled some. It returns the bytes of these bodies, too.
-func (s *settler) behind(limit int, maxBytes int64) (behind bool, bytes int64) {
+// behind reports whether the store stores nothing, or more than limit outcomes wait for it, or
+// their bodies have at least maxBytes. If so, stored learns when the store has caught up.
+func (s *settler) behind(limit int, maxBytes int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	behind = s.failing || s.pending.len() > limit || s.bytes >= maxBytes
+	behind := s.failing || len(s.pending) > limit || s.bytes >= maxBytes
 	s.late = s.late || behind
-	return behind, s.bytes
+	return behind
 }
 
-// run stores what is added until stop is closed and all is stored. While the
-// store fails it tries again; once stop is closed, until ctx is done.
+// run stores what is added until stop is closed and everything is stored. While the store fails,
+// run tries again; after stop is closed, until ctx is done.
 func (s *settler) run(ctx context.Context, stop <-chan struct{}) error {
-	again := time.NewTimer(longestPause) // when what was refused is tried again
+	again := time.NewTimer(longestPause) // ends the wait after a failure
 	defer again.Stop()
 	for stopping := false; ; {
 		news, retry := s.news, true
-		if s.queued.len() > 0 {
-			news = nil // the store fails: it is given no more before again
+		if len(s.queued) > 0 {
+			news = nil // the store fails: it gets nothing before again
 		}
 		select {
 		case <-news:
@@ -159,57 +130,70 @@ func (s *settler) run(ctx context.Context, stop <-chan struct{}) error {
 	}
 }
 
-// flush stores what is pending and, if retry is set, what was set aside. It stops
-// early when the store fails, and reports whether anything is left.
+// flush stores what is pending and, with retry, what the store has refused before. It gives up
+// when the store refuses two outcomes in a row, and reports whether anything is left.
 func (s *settler) flush(ctx context.Context, retry bool) (left bool) {
 	s.mu.Lock()
-	if s.queued.len() == 0 {
+	if len(s.queued) == 0 {
 		s.queued, s.pending = s.pending, s.queued
 	} else {
-		s.queued.take(&s.pending)
+		s.queued, s.pending = move(s.queued, s.pending)
 	}
 	s.mu.Unlock()
 	if retry {
-		s.queued.take(&s.aside)
+		s.queued, s.refused = move(s.queued, s.refused)
 	}
-	at, row := 0, 0 // row counts refusals, one after the other
-	progress := s.queued.len() == 0
-	for at < s.queued.len() && row < 2 && ctx.Err() == nil {
-		ss := s.piece(s.queued.ss[at:])
-		var n int
-		if n, s.failure = s.store.Settle(ctx, ss); n > 0 {
-			s.finish(ss[:n], s.queued.of[at:at+n])
-			progress, row = true, 0
+	at, refusals := 0, 0
+	progress := len(s.queued) == 0
+	for at < len(s.queued) && refusals < 2 && ctx.Err() == nil {
+		ss := s.piece(s.queued[at:])
+		n, err := s.store.Settle(ctx, ss)
+		if n > 0 {
+			s.finish(ss[:n])
+			progress, refusals = true, 0
 			at += n
+		} else if err == nil {
+			err = errNothingSettled
 		}
-		if s.failure != nil && ctx.Err() == nil {
-			s.aside.add(s.queued.ss[at], s.queued.of[at])
-			s.refusal = s.failure
-			row++
+		if err != nil && ctx.Err() == nil {
+			s.refused = append(s.refused, s.queued[at])
+			s.failure = err
+			refusals++
 			at++
 		}
 	}
-	s.queued.drop(at)
-	left = s.queued.len()+s.aside.len() > 0
+	s.queued = slices.Delete(s.queued, 0, at)
+	left = len(s.queued)+len(s.refused) > 0
 	s.setFailing(!progress && left)
-	switch {
-	case !left && s.trouble.over():
-		s.logger.Info("webhook: the store works again")
-	case left && s.trouble.failed() && ctx.Err() == nil:
-		if progress {
-			s.logger.Error("webhook: the store refuses some outcomes, these deliveries may be repeated", "error", s.refusal)
-		} else {
-			s.logger.Error("webhook: the store fails, deliveries may be repeated", "error", s.failure)
+	if !left {
+		s.failure = nil
+		if s.trouble.over() {
+			s.logger.Info("webhook: the store works again")
 		}
+		return false
 	}
-	return left
+	if s.trouble.failed() && ctx.Err() == nil {
+		text := "webhook: the store fails; deliveries may be sent again"
+		if progress {
+			text = "webhook: the store refuses some outcomes; these deliveries may be sent again"
+		}
+		s.logger.Error(text, "error", s.failure)
+	}
+	return true
 }
 
-// piece returns as many of ss, from the first on, as one call of Settle is given.
+// move appends from to to, and empties from. Both keep their arrays.
+func move(to, from []Settlement) (_, _ []Settlement) {
+	to = append(to, from...)
+	clear(from)
+	return to, from[:0]
+}
+
+// piece returns as many of ss, from the first on, as one call of Settle may get.
 func (s *settler) piece(ss []Settlement) []Settlement {
 	n, bytes := 0, int64(0)
-	for n < min(len(ss), s.bounds.count) {
-		if bytes += int64(len(ss[n].Delivery.Body)); n > 0 && bytes > s.bounds.bytes {
+	for n < min(len(ss), s.limits.count) {
+		if bytes += int64(len(ss[n].Delivery.Body)); n > 0 && bytes > s.limits.bytes {
 			break
 		}
 		n++
@@ -218,7 +202,7 @@ func (s *settler) piece(ss []Settlement) []Settlement {
 }
 
 // finish notes that ss were stored.
-func (s *settler) finish(ss []Settlement, of []*account) {
+func (s *settler) finish(ss []Settlement) {
 	bytes := int64(0)
 	for i := range ss {
 		bytes += int64(len(ss[i].Delivery.Body))
@@ -228,12 +212,12 @@ func (s *settler) finish(ss []Settlement, of []*account) {
 	late := s.late && !s.failing
 	s.late = s.late && s.failing
 	s.mu.Unlock()
-	s.stored(ss, of, late)
+	s.stored(ss, late)
 }
 
-// setFailing notes at the end of a flush whether the store stores nothing. The end of
-// an outage is noted no earlier: claims may have ended while it lasted, and the
-// deliveries whose outcome is not stored yet would be fetched and attempted again.
+// setFailing notes, at the end of a flush, whether the store stores nothing. It notes the end of an
+// outage no earlier: claims may have ended during the outage, and the forwarder would fetch and
+// attempt deliveries again whose outcome is not stored yet.
 func (s *settler) setFailing(failing bool) {
 	s.mu.Lock()
 	late := s.late && s.failing && !failing
@@ -241,14 +225,13 @@ func (s *settler) setFailing(failing bool) {
 	s.failing = failing
 	s.mu.Unlock()
 	if late {
-		s.stored(nil, nil, true)
+		s.stored(nil, true)
 	}
 }
 
-// An outage paces the attempts at something that fails. The zero value is
-// ready to use.
+// An outage spaces out the calls of something that fails. The zero value is ready to use.
 type outage struct {
-	pause time.Duration
+	pause time.Duration // zero: the latest call succeeded
 }
 
 const (
@@ -256,21 +239,21 @@ const (
 	longestPause  = 5 * time.Second
 )
 
-// failed notes a failure and reports whether it is the first in a row.
+// failed notes a failure, and reports whether it is the first in a row.
 func (o *outage) failed() bool {
 	first := o.pause == 0
 	o.pause = min(max(2*o.pause, shortestPause), longestPause)
 	return first
 }
 
-// over notes a success and reports whether it is the first after failures.
+// over notes a success, and reports whether it is the first after failures.
 func (o *outage) over() bool {
 	was := o.pause > 0
 	o.pause = 0
 	return was
 }
 
-// wait pauses after a failure, longer each time, at most until ctx is done.
+// wait waits after a failure: longer each time, and until ctx is done at most.
 func (o *outage) wait(ctx context.Context) {
 	t := time.NewTimer(o.pause)
 	defer t.Stop()

@@ -52,11 +52,19 @@ func settled(id string, size int) Settlement {
 	return Settlement{Verdict: Retry, Delivery: Delivery{Destination: "crm", ID: id, Body: make([]byte, size)}}
 }
 
+// behind returns what s.behind does, and the bytes of the outcomes that wait.
+func behind(s *settler, limit int, maxBytes int64) (bool, int64) {
+	is := s.behind(limit, maxBytes)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return is, s.bytes
+}
+
 // newTestSettler returns a settler, whose run starts with start. stop ends it as Run does,
 // and returns what run did.
-func newTestSettler(t *testing.T, q *fakeSettles, b bounds) (s *settler, start func(), stop func() error) {
-	s = newSettler(q, slog.New(slog.DiscardHandler), func([]Settlement, []*account, bool) {}, func() bool { return false })
-	s.bounds = b
+func newTestSettler(t *testing.T, q *fakeSettles, l settleLimits) (s *settler, start func(), stop func() error) {
+	s = newSettler(q, slog.New(slog.DiscardHandler), func([]Settlement, bool) {}, func() bool { return false })
+	s.limits = l
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped, ended := make(chan struct{}), make(chan error, 1)
 	start = func() {
@@ -73,29 +81,29 @@ func newTestSettler(t *testing.T, q *fakeSettles, b bounds) (s *settler, start f
 func TestOutcomesAreStoredInPieces(t *testing.T) {
 	tests := []struct {
 		name   string
-		bounds bounds
+		limits settleLimits
 		sizes  []int // of the bodies
 		want   []int // settlements in each call
 	}{
-		{"all at once", bounds{10, 100}, []int{10, 10, 10}, []int{3}},
-		{"at most count", bounds{2, 100}, []int{1, 1, 1, 1, 1}, []int{2, 2, 1}},
-		{"at most bytes", bounds{10, 100}, []int{60, 40, 1, 99, 1}, []int{2, 2, 1}},
-		{"one that is larger", bounds{10, 100}, []int{1, 1000, 1}, []int{1, 1, 1}},
+		{"all at once", settleLimits{10, 100}, []int{10, 10, 10}, []int{3}},
+		{"at most count", settleLimits{2, 100}, []int{1, 1, 1, 1, 1}, []int{2, 2, 1}},
+		{"at most bytes", settleLimits{10, 100}, []int{60, 40, 1, 99, 1}, []int{2, 2, 1}},
+		{"one that is larger", settleLimits{10, 100}, []int{1, 1000, 1}, []int{1, 1, 1}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := &fakeSettles{}
-				s, start, stop := newTestSettler(t, q, tt.bounds)
+				s, start, stop := newTestSettler(t, q, tt.limits)
 				for i, size := range tt.sizes {
-					s.add(settled(fmt.Sprint(i), size), nil)
+					s.add(settled(fmt.Sprint(i), size))
 				}
 				start() // what is added later may be in calls of its own
 				synctest.Wait()
 				if calls, _ := q.seen(); fmt.Sprint(calls) != fmt.Sprint(tt.want) {
 					t.Errorf("calls of %v settlements, want %v", calls, tt.want)
 				}
-				if _, bytes := s.behind(100, 1<<20); bytes != 0 {
+				if _, bytes := behind(s, 100, 1<<20); bytes != 0 {
 					t.Errorf("%d bytes wait after all is stored", bytes)
 				}
 				if err := stop(); err != nil {
@@ -122,22 +130,22 @@ func TestARefusedOutcomeHoldsUpNoOther(t *testing.T) {
 					}
 					return nil
 				}}
-				s, start, stop := newTestSettler(t, q, bounds{64, 1 << 20})
+				s, start, stop := newTestSettler(t, q, settleLimits{64, 1 << 20})
 				start()
 				for i := range 100 {
-					s.add(settled(fmt.Sprint(i), 1), nil)
+					s.add(settled(fmt.Sprint(i), 1))
 				}
 				synctest.Wait()
 				if calls, stored := q.seen(); len(stored) != 100-len(bad) {
 					t.Fatalf("%d of %d stored at once, in %d calls", len(stored), 100-len(bad), len(calls))
 				}
-				s.add(settled("later", 1), nil)
+				s.add(settled("later", 1))
 				synctest.Wait()
 				before, stored := q.seen()
 				if stored["later"] != 1 {
 					t.Error("what came later is not stored")
 				}
-				if behind, bytes := s.behind(100, 1<<20); behind || bytes != int64(len(bad)) {
+				if behind, bytes := behind(s, 100, 1<<20); behind || bytes != int64(len(bad)) {
 					t.Errorf("behind = %v, %d bytes wait", behind, bytes)
 				}
 				time.Sleep(time.Hour)
@@ -168,16 +176,16 @@ func TestOutcomesWaitForTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failed := errors.New("no room on the disk")
 		q := &fakeSettles{refuse: func(*Settlement) error { return failed }}
-		s, start, stop := newTestSettler(t, q, defaultBounds)
+		s, start, stop := newTestSettler(t, q, defaultSettleLimits)
 		start()
 		for i := range 1000 {
-			s.add(settled(fmt.Sprint(i), 100), nil)
+			s.add(settled(fmt.Sprint(i), 100))
 		}
 		time.Sleep(time.Hour)
 		if calls, _ := q.seen(); len(calls) > 3000 {
 			t.Errorf("%d calls in an hour of failure", len(calls))
 		}
-		if behind, bytes := s.behind(10_000, 1<<20); !behind || bytes != 100_000 {
+		if behind, bytes := behind(s, 10_000, 1<<20); !behind || bytes != 100_000 {
 			t.Errorf("behind = %v, %d bytes wait", behind, bytes)
 		}
 		q.mu.Lock()
@@ -186,13 +194,13 @@ func TestOutcomesWaitForTheStore(t *testing.T) {
 		time.Sleep(2 * longestPause)
 		synctest.Wait()
 		_, stored := q.seen()
-		if behind, bytes := s.behind(10_000, 1<<20); behind || bytes != 0 || len(stored) != 1000 {
+		if behind, bytes := behind(s, 10_000, 1<<20); behind || bytes != 0 || len(stored) != 1000 {
 			t.Errorf("behind = %v, %d bytes wait, %d stored", behind, bytes, len(stored))
 		}
 		q.mu.Lock()
 		q.refuse = func(*Settlement) error { return failed }
 		q.mu.Unlock()
-		s.add(settled("last", 1), nil)
+		s.add(settled("last", 1))
 		synctest.Wait()
 		if err := stop(); !errors.Is(err, failed) {
 			t.Errorf("run = %v, want the error of the store", err)
@@ -203,14 +211,14 @@ func TestOutcomesWaitForTheStore(t *testing.T) {
 func TestBodiesWhoseOutcomeWaitsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &fakeSettles{refuse: func(*Settlement) error { return errors.New("away") }}
-		s, start, stop := newTestSettler(t, q, defaultBounds)
+		s, start, stop := newTestSettler(t, q, defaultSettleLimits)
 		start()
-		s.add(settled("a", 400), nil)
-		if behind, _ := s.behind(100, 1000); behind {
+		s.add(settled("a", 400))
+		if behind, _ := behind(s, 100, 1000); behind {
 			t.Error("behind at 400 bytes of 1000")
 		}
-		s.add(settled("b", 600), nil)
-		if behind, bytes := s.behind(100, 1000); !behind || bytes != 1000 {
+		s.add(settled("b", 600))
+		if behind, bytes := behind(s, 100, 1000); !behind || bytes != 1000 {
 			t.Errorf("behind = %v at %d bytes of 1000", behind, bytes)
 		}
 		stop()

@@ -8,68 +8,55 @@ import (
 	"time"
 )
 
-// reasons is the closed list, in the order of counters.
-var reasons = [...]Reason{
-	ReasonTimeout, ReasonDNS, ReasonConnection, ReasonProtocol, ReasonCertificate, ReasonAddress,
-	ReasonAuthorize, ReasonRedirect, ReasonThrottled, ReasonRefused, ReasonServerError, ReasonExpired,
-	ReasonDisabled,
-}
-
-// Stats counts what a Forwarder has done since New, each thing once it is
-// stored.
+// Stats counts what a Forwarder has done since New. Each outcome counts once it is stored.
 type Stats struct {
-	// Accepted counts the deliveries stored, and those stored by ForwardTx on any node that
-	// this node was the first to claim.
+	// Accepted counts the deliveries that this node has stored. Those of ForwardTx count on
+	// the node that is the first to claim them.
 	Accepted int64
-	// InTransaction counts the deliveries that ForwardTx has stored here, whether their
-	// transactions were committed or not.
+	// InTransaction counts the deliveries that ForwardTx has stored on this node, whether
+	// their transactions were committed or not.
 	InTransaction int64
-	// Duplicates counts those left out because the store had seen them.
+	// Duplicates counts the deliveries left out because the store remembers their IDs.
 	Duplicates int64
-	// Off counts the events not forwarded because their integrations switch
-	// Webhooks off.
+	// Off counts the events left out because their integrations switch Webhooks off.
 	Off int64
-	// Filtered counts the deliveries that were not stored because the filter of their
-	// destination, or its Transform, leaves them out.
+	// Filtered counts the deliveries that their destination's filter or Transform left out.
 	Filtered int64
-	// TransformErrors counts the deliveries that were not stored because the Transform of
-	// their destination failed.
+	// TransformErrors counts the deliveries left out because their destination's Transform
+	// failed.
 	TransformErrors int64
 	// Delivered counts the deliveries that an endpoint took.
 	Delivered int64
-	// Retried counts the attempts that failed and are to be repeated.
+	// Retried counts the attempts that failed and are repeated later.
 	Retried int64
-	// Resent counts the requests made twice within an attempt, because a
-	// connection that was kept ended without a byte of an answer, or with an
-	// answer of 408 or 400 that closed it, as some receivers send on an idle
-	// one. The receiver may have got both.
+	// Resent counts the requests made twice within an attempt, because a kept connection
+	// ended without a byte of an answer, or with a 408 or 400 that closed it, as some
+	// receivers send on an idle connection. The receiver may have got both requests.
 	Resent int64
-	// Dead counts the deliveries given up, by reason. Only reasons that
-	// occurred are in it.
+	// Dead counts the deliveries given up, by reason. It has only reasons that occurred.
 	Dead map[Reason]int64
 	// Discarded counts the deliveries that DiscardWaiting has forgotten.
 	Discarded int64
-	// Forgotten counts the dead letters that were discarded to keep the bounds
-	// of the Config.
+	// Forgotten counts the dead letters that the forwarder discarded to keep the bounds of
+	// its Config.
 	Forgotten Forgotten
 	// ObserverPanics counts the calls of Config.Observer that panicked.
 	ObserverPanics int64
 
-	// InFlight counts the deliveries that are being attempted now, and Ready
-	// those that wait in memory to be.
+	// InFlight counts the deliveries that are being attempted now. Ready counts those that
+	// are claimed and wait in memory for an attempt.
 	InFlight, Ready int
-	// Latency is that of requests.
+	// Latency is how long requests took.
 	Latency Latency
 }
 
-// Latency says how long requests took, from the dial to the end of the answer,
-// whatever that was; those that were cut off are left out.
+// Latency says how long requests took, from the dial to the end of the answer, whatever it
+// was. It leaves out requests that were cut off.
 type Latency struct {
-	// Requests counts them.
+	// Requests counts the requests.
 	Requests int64
-	// P50, P90 and P99 are what 50, 90 and 99 of 100 requests did not exceed,
-	// at most an eighth too long: of some of the 8,192 latest, the later the
-	// more of them.
+	// P50, P90 and P99 are the times that 50, 90 and 99 of 100 requests did not exceed. They
+	// are at most an eighth too long, and later requests weigh more.
 	P50, P90, P99 time.Duration
 }
 
@@ -78,41 +65,38 @@ type DestinationStats struct {
 	// Destination is its id.
 	Destination string
 
-	// Since is when counting began: with the first attempt or filtered event, or error of Transform, or after the
-	// counts were forgotten, because 16,384 destinations were used later. Zero
-	// if nothing was attempted. Delivered, Retried, Dead and Latency are
-	// counted from then on; see Stats.
-	Since              time.Time
-	Delivered, Retried int64
-	Dead               map[Reason]int64
-	Latency            Latency
-	// Filtered and TransformErrors are counted from Since on, too: see Stats.
+	// Since is when this node began to count for the destination: with its first attempt,
+	// filtered event or error of Transform. It begins again after 16,384 other destinations
+	// were used more lately. It is zero if there was nothing to count. Delivered, Retried,
+	// Dead, Latency, Filtered and TransformErrors count from then on; see Stats.
+	Since                     time.Time
+	Delivered, Retried        int64
+	Dead                      map[Reason]int64
+	Latency                   Latency
 	Filtered, TransformErrors int64
 
-	// Outcome is what the latest attempt led to, once that is stored:
-	// OutcomeDelivered, OutcomeRetryable or OutcomePermanent. It is empty if there
-	// was no attempt since Since.
+	// Outcome is what the latest attempt led to, once that is stored: OutcomeDelivered,
+	// OutcomeRetryable or OutcomePermanent. It is empty if there was no attempt after Since.
 	Outcome Outcome
-	// Refusing says that the destination refuses deliveries for good: the latest
-	// one that ended, or at least half of the latest eight. Each of those refused
-	// is a dead letter.
+	// Refusing says that the destination refused, for good, the latest delivery that ended,
+	// or at least half of the latest eight. Each refused delivery is a dead letter.
 	Refusing bool
-	// Failure is the latest attempt that failed, nil if none did. The destination
-	// may have taken other deliveries since.
+	// Failure is the latest attempt that failed, nil if none did. The destination may have
+	// taken other deliveries since.
 	Failure *Failure
 
-	// InFlight and Ready are those of Stats.
+	// InFlight and Ready are as in Stats.
 	InFlight, Ready int
-	// Held says why its deliveries wait although they are due, nil if they do
-	// not.
+	// Held says why the deliveries of the destination wait although they are due. It is nil
+	// if they do not.
 	Held *Held
 
 	// Counted says that Waiting and Oldest are known: the store has not failed.
 	Counted bool
-	// Waiting counts the deliveries in the store, those in flight included.
+	// Waiting counts the deliveries in the store, including those in flight.
 	Waiting int
-	// Oldest is the earliest Due of those that are not claimed: the first of
-	// them could have been attempted from then on. Zero if there is none.
+	// Oldest is the earliest Due of the deliveries that are not claimed. It is zero if there
+	// is none.
 	Oldest time.Time
 }
 
@@ -120,69 +104,32 @@ type DestinationStats struct {
 type Failure struct {
 	// MessageID and Source are those of the delivery.
 	MessageID, Source string
-	// Attempt is the request; with several endpoints, that to the last one.
+	// Attempt is the request. With several endpoints it is the request to the last one.
 	Attempt
-	// Due is when the delivery is attempted again; zero if it was given up.
+	// Due is when the delivery is attempted again. It is zero if it was given up.
 	Due time.Time
 }
 
+// counters counts what no tally does.
 type counters struct {
-	accepted, inTransaction, duplicates, off, filtered, transformErrors, delivered, retried, discarded atomic.Int64
-
-	dead [len(reasons)]atomic.Int64
+	accepted, inTransaction, duplicates, off, discarded atomic.Int64
 
 	forgottenAge, forgottenSize atomic.Int64
 }
 
-// settled counts the outcome of a delivery that was attempted, or buried.
-func (c *counters) settled(s *Settlement) {
-	switch s.Verdict {
-	case Done:
-		c.delivered.Add(1)
-	case Retry:
-		c.retried.Add(1)
-	case Bury:
-		// A reason that a later version has stored is not in the list.
-		if i := slices.Index(reasons[:], s.Reason); i >= 0 {
-			c.dead[i].Add(1)
-		}
-	}
-}
-
-// reasonCounts returns the counts that are not zero.
-func reasonCounts(count func(i int) int64) map[Reason]int64 {
-	m := make(map[Reason]int64)
-	for i, r := range reasons {
-		if n := count(i); n > 0 {
-			m[r] = n
-		}
-	}
-	return m
-}
-
-// DestinationStats returns the stats of every destination that was attempted,
-// is held, or that the store has deliveries for, by id. It costs a pass over all
-// of these, so it is for a page or a scrape. An error is the store's; the rest is
-// returned with it.
+// DestinationStats returns, in the order of their ids, the stats of every destination that was
+// attempted, is held, or has deliveries in the store. It visits all of these, so it is for a page
+// or a scrape. An error is the store's. It comes with what is known without the store.
 func (f *Forwarder) DestinationStats(ctx context.Context) ([]DestinationStats, error) {
-	by := make(map[string]*DestinationStats)
+	byID := make(map[string]*DestinationStats)
 	of := func(id string) *DestinationStats {
-		s := by[id]
-		if s == nil {
-			s = &DestinationStats{Destination: id}
-			by[id] = s
+		if byID[id] == nil {
+			byID[id] = &DestinationStats{Destination: id}
 		}
-		return s
+		return byID[id]
 	}
 	for _, a := range f.accounts.all() {
-		s := of(a.id)
-		s.Since, s.Latency, s.Filtered = a.since, a.quantiles(), a.filtered.Load()
-		s.TransformErrors = a.transformErrors.Load()
-		a.mu.Lock()
-		s.Delivered, s.Retried = a.delivered, a.retried
-		s.Dead = reasonCounts(func(i int) int64 { return a.dead[i] })
-		a.condition(s)
-		a.mu.Unlock()
+		*of(a.id) = a.stats()
 	}
 	for _, l := range f.schedule.Loads() {
 		s := of(l.Destination)
@@ -192,16 +139,15 @@ func (f *Forwarder) DestinationStats(ctx context.Context) ([]DestinationStats, e
 		of(h.Destination).Held = &h
 	}
 	var err error
-	for c, cerr := range f.config.Store.CountByDestination(ctx) {
-		if cerr != nil {
-			err = cerr
+	for c, failed := range f.config.Store.CountByDestination(ctx) {
+		if err = failed; err != nil {
 			break
 		}
 		s := of(c.Destination)
 		s.Waiting, s.Oldest = c.Waiting, c.Oldest
 	}
-	all := make([]DestinationStats, 0, len(by))
-	for _, s := range by {
+	all := make([]DestinationStats, 0, len(byID))
+	for _, s := range byID {
 		s.Counted = err == nil
 		all = append(all, *s)
 	}
@@ -211,28 +157,26 @@ func (f *Forwarder) DestinationStats(ctx context.Context) ([]DestinationStats, e
 
 // Stats returns the counts. It may be called at any time.
 func (f *Forwarder) Stats() Stats {
-	c := &f.count
+	c, t := &f.count, f.total.stats()
 	s := Stats{
-		Accepted:      c.accepted.Load(),
-		InTransaction: c.inTransaction.Load(),
-		Duplicates:    c.duplicates.Load(),
-		Off:           c.off.Load(),
-		Filtered:      c.filtered.Load(),
-
-		TransformErrors: c.transformErrors.Load(),
-
-		Delivered: c.delivered.Load(),
-		Retried:   c.retried.Load(),
-		Resent:    f.client.Resent(),
-		Discarded: c.discarded.Load(),
-		Dead:      reasonCounts(func(i int) int64 { return c.dead[i].Load() }),
-		Forgotten: Forgotten{Age: c.forgottenAge.Load(), Size: c.forgottenSize.Load()},
+		Accepted:        c.accepted.Load(),
+		InTransaction:   c.inTransaction.Load(),
+		Duplicates:      c.duplicates.Load(),
+		Off:             c.off.Load(),
+		Filtered:        t.Filtered,
+		TransformErrors: t.TransformErrors,
+		Delivered:       t.Delivered,
+		Retried:         t.Retried,
+		Resent:          f.client.Resent(),
+		Dead:            t.Dead,
+		Discarded:       c.discarded.Load(),
+		Forgotten:       Forgotten{Age: c.forgottenAge.Load(), Size: c.forgottenSize.Load()},
+		Latency:         t.Latency,
 	}
 	if o, ok := f.config.Store.(Outbox); ok {
 		s.Accepted += o.FirstClaims()
 	}
 	s.InFlight, s.Ready = f.schedule.Load()
-	s.Latency = f.total.quantiles()
 	if f.observed != nil {
 		s.ObserverPanics = f.observed.panics.Load()
 	}

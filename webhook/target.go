@@ -1,9 +1,9 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -20,143 +20,107 @@ import (
 
 // A target is a checked Destination, ready for attempts. It does not change.
 type target struct {
-	disabled bool
-	limits   schedule.Limits
-	tls      *TLS // nil: the same as the forwarder
-	netHTTP  bool
 	pace
+	source    *Destination // what the target was made of
+	limits    schedule.Limits
 	endpoints []*endpoint
 }
 
+// An endpoint is a checked Endpoint, with the settings of its destination that a request needs.
 type endpoint struct {
 	url      *url.URL
-	hash     uint64                    // names the URL in Delivery.Closed
-	name     string                    // the URL without what may be secret, for logs and Attempt
-	header   http.Header               // of each request; the signatures are not in it
-	timeout  time.Duration             // zero: that of the forwarder
+	hash     uint64      // names the URL in Delivery.Closed
+	name     string      // the URL without user, query and fragment, for logs and Attempt
+	header   http.Header // of each request, without the signatures
+	timeout  time.Duration
 	wire     *wire.Target              // nil until there is a forwarder
-	signer   *signature.Signer         // nil: not signed
-	standard *signature.StandardSigner // nil: not signed by Standard Webhooks
+	signer   *signature.Signer         // nil: no X-Signature
+	standard *signature.StandardSigner // nil: no headers of Standard Webhooks
 	traced   bool                      // header has a trace of its own
 
 	authorize func(ctx context.Context, url string, header http.Header) error // nil: no more headers
 	raw       string                                                          // the URL as it was given, for authorize
 
-	// secrets are texts of the request that are redacted if the endpoint sends
-	// them back. The longest come first, because one may contain another.
+	// secrets are texts of the request that are redacted if the endpoint sends them back. The
+	// longest come first, because one may contain another.
 	secrets []string
 }
 
-// compile checks d and makes a target of it. Its error is a *ConfigError for
-// everything that is wrong, joined if there are several.
-func compile(d *Destination, serviceName string, maxConcurrent int) (*target, error) {
+// compile makes a target of d, which may use up to what c allows, or returns everything that is
+// wrong with d.
+func compile(d *Destination, c *Config) (*target, faults) {
 	var wrong faults
 	if d.ID == "" || len(d.ID) > maxID {
-		wrong.add(refuse("ID", "has %d bytes; 1 to %d are allowed", len(d.ID), maxID))
+		wrong.refuse("ID", "has %d bytes; 1 to %d are allowed", len(d.ID), maxID)
 	}
 	if n := len(d.Endpoints); n == 0 || n > MaxEndpoints {
-		wrong.add(refuse("Endpoints", "%d given; 1 to %d are allowed", n, MaxEndpoints))
+		wrong.refuse("Endpoints", "%d given; 1 to %d are allowed", n, MaxEndpoints)
 	}
 	if d.MaxConcurrent < 0 {
-		wrong.add(refuse("MaxConcurrent", "%d is negative", d.MaxConcurrent))
+		wrong.refuse("MaxConcurrent", "%d is negative", d.MaxConcurrent)
 	}
-	t := &target{disabled: d.Disabled, limits: schedule.Limits{Slots: d.MaxConcurrent}, tls: d.TLS, netHTTP: d.NetHTTP,
-		pace: pace{d.Timeout, d.Window, d.Schedule}}
+	if d.Timeout < 0 || d.Timeout > c.Timeout {
+		wrong.refuse("Timeout", "%v is given; up to %v is allowed", d.Timeout, c.Timeout)
+	}
+	if d.Window < 0 || d.Window > c.Window {
+		wrong.refuse("Window", "%v is given; up to %v is allowed", d.Window, c.Window)
+	}
 	if _, _, known := d.Schedule.bounds(); !known {
-		wrong.add(refuse("Schedule", "is none; there are eager, patient and, if it is empty, the default"))
+		wrong.refuse("Schedule", "is not known; there are eager, patient and, if it is empty, the default")
 	}
-	for _, err := range split(d.Filter.Validate()) {
-		wrong.add(under("Filter", err))
-	}
+	wrong.addUnder("Filter", d.Filter.faults())
 	if d.TLS != nil {
 		wrong.add(d.TLS.check())
 	}
-	if t.limits.Slots == 0 {
-		t.limits.Slots = maxConcurrent
-	}
-	var err error
-	t.limits.Interval, t.limits.Burst, err = checkRate(d.MaxRate, d.MaxBurst)
+	t := &target{source: d, pace: pace{cmp.Or(d.Timeout, c.Timeout), cmp.Or(d.Window, c.Window), d.Schedule}}
+	interval, burst, err := checkRate(d.MaxRate, d.MaxBurst)
 	wrong.add(err)
+	t.limits = schedule.Limits{Slots: cmp.Or(d.MaxConcurrent, c.MaxConcurrent), Window: t.window, Interval: interval, Burst: burst}
+
 	var signer *signature.Signer
 	if d.Secret != "" {
 		if signer, err = signature.NewSigner(d.Secret); err != nil {
-			wrong.add(refuse("Secret", "%v", err))
+			wrong.refuse("Secret", "%v", err)
 		}
 	}
 	if len(d.StandardSecrets) > MaxStandardSecrets {
-		wrong.add(refuse("StandardSecrets", "%d given; at most %d are allowed", len(d.StandardSecrets), MaxStandardSecrets))
+		wrong.refuse("StandardSecrets", "%d given; at most %d are allowed", len(d.StandardSecrets), MaxStandardSecrets)
 	}
 	var standard *signature.StandardSigner
 	if len(d.StandardSecrets) > 0 {
 		for i, s := range d.StandardSecrets {
 			if _, err := signature.NewStandardSigner(s); err != nil {
-				wrong.add(refuse(fmt.Sprintf("StandardSecrets[%d]", i), `is not "whsec_" and the base64 of 24 to 64 bytes, nor "whsk_" and that of an Ed25519 key`))
+				wrong.refuse(fmt.Sprintf("StandardSecrets[%d]", i), `is not "whsec_" and the base64 of 24 to 64 bytes, nor "whsk_" and that of an Ed25519 key`)
 			}
 		}
 		standard, _ = signature.NewStandardSigner(d.StandardSecrets...)
 	}
 	for i := range d.Endpoints {
 		field := fmt.Sprintf("Endpoints[%d]", i)
-		e, faults := compileEndpoint(&d.Endpoints[i], serviceName)
-		for _, err := range faults {
-			wrong.add(under(field, err))
-		}
+		e, faults := compileEndpoint(&d.Endpoints[i], c.ServiceName)
+		wrong.addUnder(field, faults)
 		if faults != nil {
 			continue
 		}
-		for _, other := range t.endpoints {
-			if other.hash == e.hash {
-				wrong.add(refuse(field+".URL", "is given twice"))
-				break
-			}
+		if slices.ContainsFunc(t.endpoints, func(other *endpoint) bool { return other.hash == e.hash }) {
+			wrong.refuse(field+".URL", "is given twice")
 		}
-		e.signer, e.standard, e.timeout = signer, standard, d.Timeout
-		e.authorize, e.raw = d.Authorize, d.Endpoints[i].URL
+		e.timeout, e.signer, e.standard, e.authorize = t.timeout, signer, standard, d.Authorize
 		t.endpoints = append(t.endpoints, e)
 	}
-	if len(wrong) > 0 {
-		return nil, wrong.join()
+	if wrong != nil {
+		return nil, wrong
 	}
 	return t, nil
 }
 
-// faults are the *ConfigErrors of one destination.
-type faults []error
-
-func (f *faults) add(err error) {
-	if err != nil {
-		*f = append(*f, err)
-	}
-}
-
-func (f faults) join() error {
-	switch len(f) {
-	case 0:
-		return nil
-	case 1:
-		return f[0]
-	}
-	return errors.Join(f...)
-}
-
-// split takes apart what join returned.
-func split(err error) faults {
-	switch err := err.(type) {
-	case nil:
-		return nil
-	case interface{ Unwrap() []error }:
-		return err.Unwrap()
-	}
-	return faults{err}
-}
-
-// compileEndpoint makes an endpoint of e, or returns everything that is wrong with it.
+// compileEndpoint makes an endpoint of e, or returns everything that is wrong with e.
 func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, faults) {
 	var wrong faults
 	u, err := checkURL("URL", e.URL)
 	wrong.add(err)
 	if len(e.Headers) > MaxHeaders {
-		wrong.add(refuse("Headers", "%d given; at most %d are allowed", len(e.Headers), MaxHeaders))
+		wrong.refuse("Headers", "%d given; at most %d are allowed", len(e.Headers), MaxHeaders)
 	}
 	h := http.Header{
 		"User-Agent":   {serviceName + "/1.0"},
@@ -169,9 +133,9 @@ func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, faults) {
 		case err != nil:
 			wrong.add(err)
 		case forbiddenHeaders[canonical]:
-			wrong.add(refuse(field, "may not be replaced"))
+			wrong.refuse(field, "may not be replaced")
 		case len(h[canonical]) > 0:
-			wrong.add(refuse(field, "is given twice"))
+			wrong.refuse(field, "is given twice")
 		}
 		h[canonical] = []string{value}
 		secrets = append(secrets, headerSecrets(canonical, value)...)
@@ -189,19 +153,21 @@ func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, faults) {
 		}
 		secrets = append(secrets, basic, u.User.Username(), password)
 	}
-	f := fnv.New64a()
-	f.Write([]byte(e.URL))
+	hash := fnv.New64a()
+	hash.Write([]byte(e.URL))
 	u.Fragment, u.RawFragment = "", ""
 	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
-	return &endpoint{url: u, hash: f.Sum64(), name: shown.String(), header: h, secrets: redactable(secrets), traced: h[headerTraceParent] != nil || h[headerTraceState] != nil}, nil
+	return &endpoint{
+		url: u, raw: e.URL, hash: hash.Sum64(), name: shown.String(), header: h, secrets: redactable(secrets),
+		traced: h[headerTraceParent] != nil || h[headerTraceState] != nil,
+	}, nil
 }
 
-// minQueryValue is the length, in bytes, from which the value of a query counts as a
-// secret. A shorter one is a setting, and may be a word of any answer.
+// minQueryValue is the length of the shortest query value that counts as a secret, in bytes. A
+// shorter one is a setting, and may be a word of any answer.
 const minQueryValue = 8
 
-// queryValues returns the values of a query that may be secrets, escaped and
-// unescaped.
+// queryValues returns the values of a query that may be secrets, escaped and unescaped.
 func queryValues(query string) (values []string) {
 	for pair := range strings.SplitSeq(query, "&") {
 		_, value, named := strings.Cut(pair, "=")

@@ -3,6 +3,7 @@ package webhook
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,51 +15,62 @@ import (
 const (
 	// transformTime is the time that Destination.Transform has for an event.
 	transformTime = time.Second
-	// maxTransformed is the size of a body that Transform may return, in bytes. That of a
-	// call and its envelope is about half of it at most.
+	// maxTransformed is the largest body that Transform may return, in bytes. The body of a
+	// call with its envelope has about half of that at most.
 	maxTransformed = 4 * analytics.MaxCallSize
 )
 
-// transform returns the body that Destination.Transform makes of e, in the form of bodies, and
-// whether it leaves e out. An error says what is wrong with d.Transform or its result.
-func (d *Destination) transform(ctx context.Context, e *event.Event) (body []byte, off bool, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, transformTime, fmt.Errorf("webhook: Transform has taken longer than %v", transformTime))
-	defer cancel()
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("webhook: Transform panics: %v", v)
-		}
-	}()
-	given := *e
-	given.Body = bytes.Clone(e.Body) // which other destinations get, too
-	made, err := d.Transform(ctx, given)
+// transform returns the body that the destination gets of e. left says that Transform leaves e out.
+// An error says what is wrong with Transform or its result.
+func (d *Destination) transform(ctx context.Context, e *event.Event) (body []byte, left bool, err error) {
+	if d.Transform == nil {
+		return e.Body, false, nil
+	}
+	made, err := d.callTransform(ctx, e)
 	switch {
-	case ctx.Err() != nil:
-		return nil, false, context.Cause(ctx)
 	case err != nil:
 		return nil, false, err
 	case made.Off:
 		return e.Body, true, nil
 	}
-	if n := len(made.Body); n > maxTransformed {
-		return nil, false, fmt.Errorf("webhook: Transform has returned a body of %d bytes, the limit is %d", n, maxTransformed)
+	size := len(made.Body)
+	if size <= maxTransformed {
+		if body, err = esjson.Append(nil, made.Body); err != nil {
+			return nil, false, fmt.Errorf("webhook: Transform returned a body that is not JSON: %w", err)
+		}
+		size = len(body)
 	}
-	if body, err = esjson.Append(nil, made.Body); err != nil {
-		return nil, false, fmt.Errorf("webhook: Transform has returned a body that is no JSON: %w", err)
-	}
-	if n := len(body); n > maxTransformed {
-		return nil, false, fmt.Errorf("webhook: Transform has returned a body of %d bytes, the limit is %d", n, maxTransformed)
-	}
-	if body[0] != '{' {
-		return nil, false, fmt.Errorf("webhook: Transform has returned a body that is no JSON object")
+	switch {
+	case size > maxTransformed:
+		return nil, false, fmt.Errorf("webhook: Transform returned a body of %d bytes, the limit is %d", size, maxTransformed)
+	case body[0] != '{':
+		return nil, false, errors.New("webhook: Transform returned a body that is not a JSON object")
 	}
 	return body, false, nil
 }
 
-// untransformed logs that d is not stored. err is cut, and text.
-func (en *engine) untransformed(d *Delivery, err error) {
-	if log, held := en.accounts.get(d.Destination).untransformed.failed(time.Now()); log {
-		en.config.Logger.Warn("webhook: Transform has failed, so the destination does not get the event",
-			"destination", d.Destination, "source", d.Source, "id", d.MessageID, "error", clean(err.Error(), nil), "unlogged", held)
+// callTransform calls Transform. A panic in it, and a result that comes too late, are errors.
+func (d *Destination) callTransform(ctx context.Context, e *event.Event) (made event.Event, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, transformTime, fmt.Errorf("webhook: Transform took longer than %v", transformTime))
+	defer cancel()
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("webhook: Transform panicked: %v", v)
+		}
+	}()
+	given := *e
+	given.Body = bytes.Clone(e.Body) // other destinations get it, too
+	made, err = d.Transform(ctx, given)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return made, err
+}
+
+// logUntransformed logs that d is not stored because Transform failed.
+func (e *engine) logUntransformed(d *Delivery, err error) {
+	if log, unlogged := e.accounts.of(d.Destination).untransformed.failed(time.Now()); log {
+		e.config.Logger.Warn("webhook: Transform failed; this destination does not get the event",
+			"destination", d.Destination, "source", d.Source, "id", d.MessageID, "error", clean(err.Error(), nil), "unlogged", unlogged)
 	}
 }

@@ -84,13 +84,9 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 	defer cancel()
 	client := newClient(&f.config, &guard{allow: f.config.AllowAddresses, operator: t.Trusted}, ctx)
 	defer client.Close()
-	filtered, body := !t.Destination.takes(&t.Event), t.Event.Body
-	if t.Destination.Transform != nil {
-		var off bool
-		if body, off, err = t.Destination.transform(ctx, &t.Event); err != nil {
-			return nil, fmt.Errorf("webhook: the event was not sent: %w", err)
-		}
-		filtered = filtered || off
+	body, left, err := t.Destination.transform(ctx, &t.Event)
+	if err != nil {
+		return nil, fmt.Errorf("webhook: the event was not sent: %w", err)
 	}
 	p := posting{id: deliveryID(&t.Event), body: body, trace: f.trace(ctx), try: 1}
 	exchanges := make([]Exchange, len(target.endpoints))
@@ -98,7 +94,7 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 	for i, e := range target.endpoints {
 		requests.Go(func() {
 			exchanges[i] = f.exchange(ctx, client, &p, e)
-			exchanges[i].Filtered = filtered
+			exchanges[i].Filtered = left || !t.Destination.takes(&t.Event)
 		})
 	}
 	requests.Wait()
@@ -129,7 +125,7 @@ func (e *engine) exchange(ctx context.Context, client *wire.Client, p *posting, 
 	s.buffer.Note(&notes)
 	res := s.send(ctx, p, to)
 
-	x := Exchange{Attempt: res.attempt, Outcome: res.outcomeOf(), Header: s.shownHeader(to), Body: bytes.Clone(p.body)}
+	x := Exchange{Attempt: res.attempt, Outcome: res.outcome, Header: s.shownHeader(to), Body: bytes.Clone(p.body)}
 	after := func(t time.Time) time.Duration {
 		if t.IsZero() {
 			return 0

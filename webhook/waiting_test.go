@@ -53,9 +53,9 @@ func TestWaiting(t *testing.T) {
 
 		recv.SetScript(webhooktest.Answer(200))
 		before := time.Now()
-		n, claimed, err := r.RetryNow(t.Context(), webhook.WaitingFilter{Destination: "crm", User: "u0"})
+		n, claimed, err := r.ChangeWaiting(t.Context(), webhook.WaitingFilter{Destination: "crm", User: "u0"}, webhook.DueNow)
 		if n != 3 || claimed != 0 || err != nil {
-			t.Errorf("RetryNow = %d, %d, %v, want 3", n, claimed, err)
+			t.Errorf("ChangeWaiting = %d, %d, %v, want 3", n, claimed, err)
 		}
 		requests := len(recv.Requests())
 		if _, err := recv.Wait(t.Context(), requests+3); err != nil {
@@ -67,17 +67,17 @@ func TestWaiting(t *testing.T) {
 		r.stop()
 
 		r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "other", Endpoints: config.Destinations[0].Endpoints}}})
-		if _, _, err := r.DiscardWaiting(t.Context(), webhook.WaitingFilter{User: "u1"}); err == nil {
-			t.Error("DiscardWaiting without a destination is no error")
+		if _, _, err := r.ChangeWaiting(t.Context(), webhook.WaitingFilter{User: "u1"}, webhook.Discarded); err == nil {
+			t.Error("ChangeWaiting without a destination is no error")
 		}
 		left := list(webhook.WaitingFilter{Destination: "crm"}, "")
-		n, _, err = r.DiscardWaiting(t.Context(), webhook.WaitingFilter{Destination: "crm", ID: left[0]})
+		n, _, err = r.ChangeWaiting(t.Context(), webhook.WaitingFilter{Destination: "crm", ID: left[0]}, webhook.Discarded)
 		if n != 1 || err != nil {
-			t.Errorf("DiscardWaiting of one = %d, %v", n, err)
+			t.Errorf("Discarded of one = %d, %v", n, err)
 		}
-		n, _, err = r.DiscardWaiting(t.Context(), webhook.WaitingFilter{Destination: "crm"})
+		n, _, err = r.ChangeWaiting(t.Context(), webhook.WaitingFilter{Destination: "crm"}, webhook.Discarded)
 		if n != len(left)-1 || err != nil {
-			t.Errorf("DiscardWaiting of the rest = %d, %v, want %d", n, err, len(left)-1)
+			t.Errorf("Discarded of the rest = %d, %v, want %d", n, err, len(left)-1)
 		}
 		if left := list(webhook.WaitingFilter{Destination: "crm"}, ""); len(left) > 0 || r.Stats().Discarded != 3 {
 			t.Errorf("%v are left, Stats count %d as discarded, want none and 3", left, r.Stats().Discarded)
@@ -88,8 +88,8 @@ func TestWaiting(t *testing.T) {
 		if err := r.queue.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := f.RetryNow(t.Context(), webhook.WaitingFilter{Destination: "crm"}); !errors.Is(err, webhook.ErrClosed) {
-			t.Errorf("RetryNow on a closed store = %v", err)
+		if _, _, err := f.ChangeWaiting(t.Context(), webhook.WaitingFilter{Destination: "crm"}, webhook.DueNow); !errors.Is(err, webhook.ErrClosed) {
+			t.Errorf("ChangeWaiting on a closed store = %v", err)
 		}
 	})
 }

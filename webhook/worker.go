@@ -11,15 +11,12 @@ import (
 type worker struct {
 	*engine
 	sender  *sender
+	open    []*endpoint          // the endpoints that the current delivery goes to
 	results [MaxEndpoints]result // of the endpoints in open
-	open    []*endpoint
 }
 
 func newWorker(e *engine) *worker {
-	return &worker{
-		engine: e,
-		sender: newSender(e),
-	}
+	return &worker{engine: e, sender: newSender(e)}
 }
 
 func (w *worker) run() {
@@ -30,31 +27,24 @@ func (w *worker) run() {
 	}
 }
 
-// deliver attempts one delivery and reports what becomes of it.
+// deliver attempts a delivery and hands its outcome to the settler.
 func (w *worker) deliver(l *lane, d *Delivery) schedule.Outcome {
-	if w.pauses.buries(l.ID) {
-		s := bury(d, ReasonDisabled, w.now())
-		w.settler.add(s, w.accounts.of(l))
-		w.log(l, &s)
-		*d = Delivery{}
-		return schedule.Answered // those behind it do not wait for a probe
+	if w.config.BuryDisabled && w.schedule.Buries(l.ID) {
+		w.settle(l, d, bury(d, ReasonDisabled, w.now()))
+		return schedule.Answered // the deliveries behind it do not wait for a probe
 	}
-	c, err := w.destinations.resolve(l)
+	t, err := w.destinations.resolve(l)
 	if err != nil {
 		w.hold(l, d, err)
 		return schedule.NoAttempt
 	}
-	if c != l.target.Load() {
-		w.schedule.Use(l.Lane, c.target.limits)
-		l.target.Store(c)
+	if t != l.target.Load() {
+		w.schedule.Use(l.Lane, t.limits)
+		l.target.Store(t)
 	}
 	tries := d.Tries
-	s, ok := w.attempt(l, d, c.target)
-	var due time.Time
-	if ok && s.Verdict == Retry {
-		due = s.Delivery.Due
-	}
-	w.report(l, d, due)
+	s, ok := w.attempt(l, d, t)
+	w.report(l, d, &s, ok)
 	if !ok {
 		w.settler.giveBack(d)
 		return schedule.NoAttempt
@@ -65,25 +55,33 @@ func (w *worker) deliver(l *lane, d *Delivery) schedule.Outcome {
 		o = schedule.Answered
 	case s.Delivery.Tries > tries:
 		o = schedule.Answered
-		if failed, ok := failureOf(w.results[:len(w.open)], &s); ok {
+		if f, failing := failureOf(w.results[:len(w.open)], &s); failing {
 			o = schedule.Failing
-			defer w.failed(l, failed)
+			defer w.failed(l, f)
 		}
 		if w.config.DisableGone || w.config.DisableAfter > 0 {
-			w.outlived(l, &s)
+			w.disableIfDue(l, &s)
 		}
 	}
-	w.settler.add(s, w.accounts.of(l))
-	w.log(l, &s)
-	// What was fetched with it may be in flight for long, and keeps it in memory.
-	*d = Delivery{}
+	w.settle(l, d, s)
 	return o
 }
 
-// report counts the requests of an attempt that have ended, and tells the
-// observer of them. d is the delivery as it was, and due when it is attempted
-// again.
-func (w *worker) report(l *lane, d *Delivery, due time.Time) {
+// settle hands over the outcome of d, logs it, and empties d: other deliveries that were fetched
+// with it may be in flight for long, and keep its memory.
+func (w *worker) settle(l *lane, d *Delivery, s Settlement) {
+	w.settler.add(s)
+	w.log(l, &s)
+	*d = Delivery{}
+}
+
+// report counts the requests of an attempt that have ended, and tells the observer of them. d is
+// the delivery as it was before, and counts says that s is its outcome.
+func (w *worker) report(l *lane, d *Delivery, s *Settlement, counts bool) {
+	var due time.Time
+	if counts && s.Verdict == Retry {
+		due = s.Delivery.Due
+	}
 	for i := range w.open {
 		if r := &w.results[i]; r.attempt.Try > 0 {
 			w.requested(l, d, r, due)
@@ -91,35 +89,51 @@ func (w *worker) report(l *lane, d *Delivery, due time.Time) {
 	}
 }
 
-// failed tells the scheduler of an attempt that failed for the destination's fault. What
-// the lane may not attempt now goes back to the store.
-func (w *worker) failed(l *lane, failed schedule.Failure) {
-	back, opened := w.schedule.Fail(l.Lane, failed)
+// failureOf returns what a failed attempt says about the destination. It returns false if the
+// destination answered at all endpoints.
+func failureOf(results []result, s *Settlement) (f schedule.Failure, failing bool) {
+	f.Reason = string(lastReason(&s.Delivery))
+	if s.Verdict == Retry {
+		f.Due = s.Delivery.Due
+	}
+	for i := range results {
+		if r := &results[i]; r.outcome == OutcomeRetryable {
+			failing = true
+			f.TimedOut = f.TimedOut || r.attempt.Reason == ReasonTimeout
+		}
+	}
+	return f, failing
+}
+
+// failed tells the scheduler that the destination failed. Deliveries that the lane may not attempt
+// now go back to the store.
+func (w *worker) failed(l *lane, f schedule.Failure) {
+	back, opened := w.schedule.Fail(l.Lane, f)
 	w.returnAll(back)
 	if opened {
-		w.config.Logger.Warn("webhook: destination keeps failing, its deliveries wait",
-			"destination", l.ID, "reason", failed.Reason)
+		w.config.Logger.Warn("webhook: destination keeps failing; its new deliveries wait, and it is probed at intervals",
+			"destination", l.ID, "reason", f.Reason)
 	}
 }
 
-// hold leaves the lane alone for a while and gives d, and what else the lane has ready,
-// back to the store.
+// hold leaves the destination alone for a while, because it cannot be used. d and the other
+// deliveries that the lane has ready go back to the store.
 func (w *worker) hold(l *lane, d *Delivery, why error) {
 	hold := holdOf(why)
-	l.target.Store(nil) // so that deliver calls Use once it is usable again
+	l.target.Store(nil) // so that deliver calls Use once the destination can be used again
 	ready, wait := w.schedule.Hold(l.Lane, string(hold), hold == HoldLookup)
 	w.returnAll(ready)
 	w.settler.giveBack(d)
 	if context.Cause(w.attempts) != nil {
-		return // not the destination's fault
+		return // the forwarder stops; the destination is not at fault
 	}
-	if log, held := l.failures.failed(time.Now()); log {
-		w.config.Logger.Warn("webhook: destination cannot be used, its deliveries wait",
-			"destination", l.ID, "error", why, "wait", wait, "unlogged", held)
+	if log, unlogged := l.failures.failed(time.Now()); log {
+		w.config.Logger.Warn("webhook: destination cannot be used; its deliveries wait",
+			"destination", l.ID, "error", why, "wait", wait, "unlogged", unlogged)
 	}
 }
 
-// log logs what became of a delivery, unless all is well.
+// log logs an outcome, unless all is well.
 func (w *worker) log(l *lane, s *Settlement) {
 	if s.Verdict == Done {
 		if l.failures.recovered() {
@@ -128,12 +142,11 @@ func (w *worker) log(l *lane, s *Settlement) {
 		return
 	}
 	d := &s.Delivery
-	now := time.Now()
 	state, text, reason := &l.failures, "webhook: attempt failed", lastReason(d)
 	if s.Verdict == Bury {
-		state, text, reason = &l.deaths, "webhook: delivery given up", s.Reason
+		state, text, reason = &l.deaths, "webhook: delivery given up; it is a dead letter now", s.Reason
 	}
-	log, held := state.failed(now)
+	log, unlogged := state.failed(time.Now())
 	if !log {
 		return
 	}
@@ -145,5 +158,5 @@ func (w *worker) log(l *lane, s *Settlement) {
 	if s.Verdict == Retry {
 		args = append(args, "due", d.Due)
 	}
-	w.config.Logger.Warn(text, append(args, "unlogged", held)...)
+	w.config.Logger.Warn(text, append(args, "unlogged", unlogged)...)
 }

@@ -49,8 +49,10 @@ func TestFourHoursOfRetries(t *testing.T) {
 		}
 
 		crm.SetScript(webhooktest.Answer(200))
-		if n, err := forwarder.ReplayAll(t.Context(), webhook.DeadFilter{Destination: "crm"}); n != 1 || err != nil {
-			t.Errorf("ReplayAll = %d, %v", n, err)
+		for n, err := range forwarder.ReplayAll(t.Context(), webhook.DeadFilter{Destination: "crm"}) {
+			if n != 1 || err != nil {
+				t.Errorf("ReplayAll yields %d, %v", n, err)
+			}
 		}
 		time.Sleep(time.Minute) // at most half of that to the next probe
 		again := crm.Requests()[len(requests):]

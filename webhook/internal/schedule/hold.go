@@ -6,14 +6,12 @@ import (
 	"time"
 )
 
-// maxHold is how long a destination that cannot be used is left alone before it is looked
-// up again.
+// maxHold is the longest time until a destination that cannot be used is looked up again.
 const maxHold = 30 * time.Second
 
-// Hold leaves the destination of l alone for a time because it cannot be used, and returns
-// what it had ready, and for how long. If soon is set it may be usable soon: after the
-// first Hold the lane waits for a second, after each further one twice as long, up to half
-// a minute.
+// Hold leaves the destination of l alone for a while, because it cannot be used. It returns the ready
+// deliveries of l, and for how long l waits. With soon that is a second after the first Hold and
+// twice as long after each further one, up to maxHold. Otherwise it is maxHold.
 func (s *Scheduler) Hold(l *Lane, why string, soon bool) ([]Item, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -22,7 +20,7 @@ func (s *Scheduler) Hold(l *Lane, why string, soon bool) ([]Item, time.Duration)
 	if soon {
 		wait = min(time.Second<<min(l.holdsInRow, 10), maxHold)
 	}
-	if l.hold == "" || !now.Before(l.heldUntil) { // the first of those under way to say so
+	if l.hold == "" || !now.Before(l.heldUntil) { // not another attempt that began before the hold
 		l.holdsInRow++
 		l.heldUntil = now.Add(wait)
 	}
@@ -34,40 +32,63 @@ func (s *Scheduler) Hold(l *Lane, why string, soon bool) ([]Item, time.Duration)
 	return items, wait
 }
 
-// SetPaused makes the pauses those of the map, whose values say since when, and returns
-// what the lanes that this pauses have ready. The map was read from the store, and readings
-// are numbered from 1 in the order in which they began. One that began before the latest
-// that was given may be older than it, and changes nothing.
-func (s *Scheduler) SetPaused(paused map[string]time.Time, reading uint64) (back []Item) {
+// A Pause keeps the deliveries of a destination from being attempted.
+type Pause struct {
+	// Since is when it began.
+	Since time.Time
+	// Reason is why the forwarder has disabled the destination, empty if it did not.
+	Reason string
+	// Bury hands the deliveries out nevertheless, so that they become dead letters.
+	Bury bool
+}
+
+// holds reports whether paused keeps the deliveries of a destination waiting.
+func holds(paused map[string]Pause, destination string) bool {
+	p, ok := paused[destination]
+	return ok && !p.Bury
+}
+
+// SetPaused replaces the pauses, by destination, and returns the ready deliveries of lanes that
+// are paused now. paused was read from the store, and its readings are numbered from 1 in the order
+// in which they began. SetPaused ignores a reading that began before one that it has had.
+func (s *Scheduler) SetPaused(paused map[string]Pause, reading uint64) (back []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if reading < s.pauses {
+	if reading < s.reading {
 		return nil
 	}
-	s.pauses = reading
+	s.reading = reading
 	now := s.config.Now()
 	for id := range s.lanes.paused {
-		if _, still := paused[id]; !still {
-			l := s.lanes.of(id, now) // paused, if it had been forgotten meanwhile
+		if holds(s.lanes.paused, id) && !holds(paused, id) {
+			l := s.lanes.of(id, now) // paused, also if it was forgotten meanwhile
 			l.paused = false
 			l.resume(now)
 			s.places.update(l, now)
 		}
 	}
+	s.lanes.paused = paused
 	for id := range paused {
-		if l := s.lanes.byID[id]; l != nil && !l.paused {
+		if l := s.lanes.byID[id]; l != nil && !l.paused && holds(paused, id) {
 			l.stop(now)
 			l.paused = true
 			back = append(back, s.take(l)...)
 			s.places.update(l, now)
 		}
 	}
-	s.lanes.paused = paused
 	return back
 }
 
-// Outlasted reports whether a retry window that ended at expires ended while the
-// destination of l could not be used.
+// Buries reports whether the deliveries of a destination become dead letters because the forwarder
+// has disabled it.
+func (s *Scheduler) Buries(destination string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lanes.paused[destination].Bury
+}
+
+// Outlasted reports whether the destination of l could not be used when a retry window ended, at
+// expires.
 func (s *Scheduler) Outlasted(l *Lane, expires time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,22 +99,22 @@ func (s *Scheduler) Outlasted(l *Lane, expires time.Time) bool {
 type Held struct {
 	Destination  string
 	Paused       bool
-	Why          string // that of Hold, empty if it fails or is paused
+	Why          string // as given to Hold; empty if the destination fails or is paused
 	Since, Until time.Time
-	Reason       string // of the latest failure, if it fails
+	Reason       string // of the pause, or of the latest failure
 }
 
-// Held returns the destinations that are held, by id.
+// Held returns the destinations that are held, in the order of their ids.
 func (s *Scheduler) Held() (all []Held) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for id, since := range s.lanes.paused {
-		all = append(all, Held{Destination: id, Paused: true, Since: since})
+	for id, p := range s.lanes.paused {
+		all = append(all, Held{Destination: id, Paused: true, Since: p.Since, Reason: p.Reason})
 	}
 	for _, l := range s.lanes.byID {
 		h := Held{Destination: l.ID}
-		switch {
-		case l.paused:
+		switch _, paused := s.lanes.paused[l.ID]; {
+		case paused:
 			continue
 		case l.hold != "":
 			h.Why, h.Since, h.Until = l.hold, l.stopped, l.heldUntil

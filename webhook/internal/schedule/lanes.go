@@ -2,21 +2,23 @@ package schedule
 
 import "time"
 
-// lanes has the lane of each destination that something waits for.
+// lanes has the lanes of all destinations that deliveries wait for.
 type lanes struct {
 	config  *Config
 	byID    map[string]*Lane
-	touched list                 // all lanes, the one that was used last at the end
-	paused  map[string]time.Time // the destinations that are paused, since when
+	touched list             // all lanes, the one that was used last at the end
+	paused  map[string]Pause // by destination
 }
 
-// of returns the lane of a destination, which is made if need be.
+// of returns the lane of a destination. It makes one if there is none.
 func (ls *lanes) of(destination string, now time.Time) *Lane {
 	l := ls.byID[destination]
 	if l == nil {
 		l = &Lane{ID: destination, limit: 1, touched: now}
 		l.Data = ls.config.NewData(l)
-		l.stopped, l.paused = ls.paused[destination]
+		if holds(ls.paused, destination) {
+			l.stopped, l.paused = ls.paused[destination].Since, true
+		}
 		if c := ls.config.Limits(destination); c.Slots > 0 {
 			l.slots = c.Slots
 			l.setLimits(c, now)
@@ -40,8 +42,7 @@ func (ls *lanes) touch(l *Lane, now time.Time) {
 	}
 }
 
-// forget drops the lanes that nothing has waited for in a while. They are made anew when
-// something does.
+// forget drops the lanes that no delivery has waited for since idleLane.
 func (ls *lanes) forget(now time.Time) {
 	for l := ls.touched.first; l != nil && now.Sub(l.touched) >= idleLane; l = ls.touched.first {
 		ls.touched.remove(l)

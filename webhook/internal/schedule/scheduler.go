@@ -1,17 +1,16 @@
-// Package schedule decides which delivery is attempted when. It knows no store and no
-// network: the forwarder tells it what waits in the store, fetches what Plan asks for,
-// and runs workers that call Next.
+// Package schedule decides which delivery is attempted when. It knows no store and no network: the
+// forwarder tells it what waits in the store, fetches what Plan asks for, and runs workers that call
+// Next.
 //
-// Each destination has a lane with two queues, of fresh deliveries and of retries, of
-// which the scheduler knows only when the first one in the store is due. What it has
-// claimed waits in the lane, in memory, for a slot. A slot is the right to one attempt at
-// a time.
+// Each destination has a lane with two queues in the store, of fresh deliveries and of retries. The
+// scheduler knows of a queue only when its first delivery is due. Deliveries that were claimed are
+// ready: they wait in the lane, in memory, for a slot. A slot is the right to one attempt at a time.
 //
-//   - share.go divides slots and bytes among lanes,
-//   - place.go says which lanes fetch, plan.go has the fetches,
-//   - run.go says which lanes are attempted, backlog.go how backlogs give way there to
-//     deliveries that have just come, slot.go has the attempts,
-//   - breaker.go treats a destination that fails, hold.go one that may not be attempted.
+//   - share.go divides slots and bytes among lanes.
+//   - place.go says which lanes may fetch; plan.go plans the fetches and takes their results.
+//   - run.go says which lane begins the next attempt; slot.go has the attempts.
+//   - backlog.go lets backlogs give way to deliveries that have just come.
+//   - breaker.go treats destinations that fail; hold.go those that may not be attempted.
 package schedule
 
 import (
@@ -24,12 +23,12 @@ import (
 type Config struct {
 	// Slots bounds the attempts at once; as many deliveries again may be ready.
 	Slots int
-	// Bytes bounds the bodies of what is claimed and not settled.
+	// Bytes bounds the bodies of deliveries that are claimed and not settled.
 	Bytes int64
 	// Window is the retry window.
 	Window time.Duration
-	// Limits returns those of a destination before Use does; the zero Limits if they are
-	// not known.
+	// Limits returns the limits of a destination that Use has not yet set. It returns the zero
+	// Limits if they are not known.
 	Limits func(destination string) Limits
 	// NewData returns the Data of a new lane.
 	NewData func(*Lane) any
@@ -48,14 +47,14 @@ type Config struct {
 type Scheduler struct {
 	config Config
 
-	mu     sync.Mutex // guards what follows
-	lanes  lanes
-	shares shares
-	places places
-	run    runQueue
-	taken  slotList // slots that have a delivery
-	open   bool     // between Open and Close
-	pauses uint64   // the latest reading that SetPaused was given
+	mu      sync.Mutex // guards what follows
+	lanes   lanes
+	shares  shares
+	places  places
+	run     runQueue
+	taken   slots
+	open    bool   // between Open and Close
+	reading uint64 // the latest one that SetPaused has had
 }
 
 // New returns a Scheduler that does nothing until Open.
@@ -93,9 +92,9 @@ func (s *Scheduler) Open() {
 	s.open = !s.run.closed
 }
 
-// Reserve takes room for a delivery that is about to be stored, so that the store can
-// keep it claimed. It returns false if the delivery has to wait its turn in the store. A
-// reservation ends by Start or Release.
+// Reserve takes room for a delivery that is about to be stored, so that the store can keep it
+// claimed. It returns false if the delivery has to wait for its turn in the store. Start or Release
+// ends a reservation.
 func (s *Scheduler) Reserve(destination string, size int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,8 +129,8 @@ func (s *Scheduler) Release(destination string, size int64) {
 	s.places.update(l, s.config.Now())
 }
 
-// Start takes over a delivery that was reserved and that the store has kept. It returns
-// false if the delivery has to go back to the store.
+// Start takes a delivery that has a reservation and that the store has kept claimed. It returns false
+// if the delivery has to go back to the store.
 func (s *Scheduler) Start(it Item) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,8 +151,8 @@ func (s *Scheduler) Start(it Item) bool {
 	return true
 }
 
-// Note tells when something in the store is due that is not claimed: a fresh delivery, a
-// retry, or both. Zero times are left out.
+// Note says when deliveries in the store are due that are not claimed: a fresh one, a retry, or both.
+// A zero time says nothing.
 func (s *Scheduler) Note(destination string, fresh, retry time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,8 +164,8 @@ func (s *Scheduler) Note(destination string, fresh, retry time.Time) {
 	s.places.update(l, now)
 }
 
-// Settled says that the outcomes of deliveries are stored, whose bodies have bytes in all:
-// until then they count towards Config.Bytes.
+// Settled says that the outcomes of deliveries are stored. Their bodies, of bytes in all, no longer
+// count towards Config.Bytes.
 func (s *Scheduler) Settled(bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,8 +173,8 @@ func (s *Scheduler) Settled(bytes int64) {
 	s.places.refill()
 }
 
-// Fail notes that an attempt of l failed for the destination's fault. If that opens the
-// breaker, it returns true, and what the lane had ready.
+// Fail notes that an attempt of l failed because of the destination. If that opens the breaker, Fail
+// returns true, and the ready deliveries of l.
 func (s *Scheduler) Fail(l *Lane, f Failure) (back []Item, opened bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,7 +190,7 @@ func (s *Scheduler) Fail(l *Lane, f Failure) (back []Item, opened bool) {
 	return back, opened
 }
 
-// Use says that the destination of l can be used, with these limits, and ends its hold.
+// Use says that the destination of l can be used, with these limits. It ends a hold of l.
 func (s *Scheduler) Use(l *Lane, limits Limits) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -210,7 +209,7 @@ func (s *Scheduler) Use(l *Lane, limits Limits) {
 	s.places.update(l, now)
 }
 
-// take removes and returns what l has ready.
+// take removes and returns the ready deliveries of l.
 func (s *Scheduler) take(l *Lane) (items []Item) {
 	var size int64
 	for l.ready.len() > 0 {
@@ -224,7 +223,7 @@ func (s *Scheduler) take(l *Lane) (items []Item) {
 	return items
 }
 
-// Close ends the workers, each after its delivery, and returns what is ready.
+// Close ends the workers, each after its delivery, and returns all ready deliveries.
 func (s *Scheduler) Close() (items []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,13 +235,13 @@ func (s *Scheduler) Close() (items []Item) {
 	return items
 }
 
-// A LaneLoad is what is claimed of one destination.
+// A LaneLoad counts the claimed deliveries of one destination.
 type LaneLoad struct {
 	Destination   string
 	Active, Ready int
 }
 
-// Loads returns the lanes that have anything.
+// Loads returns the loads of lanes that have claimed deliveries.
 func (s *Scheduler) Loads() (loads []LaneLoad) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,14 +253,14 @@ func (s *Scheduler) Loads() (loads []LaneLoad) {
 	return loads
 }
 
-// Load returns how many deliveries are attempted and how many are ready.
+// Load returns how many deliveries are being attempted, and how many are ready.
 func (s *Scheduler) Load() (active, ready int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.shares.active, s.shares.ready
 }
 
-// Draining reports whether deliveries have just come while a backlog drains.
+// Draining reports whether a backlog drains beside deliveries that have just come.
 func (s *Scheduler) Draining() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

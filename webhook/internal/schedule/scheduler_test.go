@@ -220,7 +220,7 @@ func testNothingStalls(t *testing.T, seed uint64) {
 		case k == 3:
 			d := fmt.Sprint(r.IntN(lanes))
 			readings += 2
-			for _, it := range w.SetPaused(map[string]time.Time{d: time.Now()}, readings-1) {
+			for _, it := range w.SetPaused(map[string]Pause{d: {Since: time.Now()}}, readings-1) {
 				w.Settled(1)
 				w.put(it.Destination, it.Retry, it.Due, 1)
 			}

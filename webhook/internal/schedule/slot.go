@@ -2,32 +2,33 @@ package schedule
 
 import "time"
 
-// A Slot is the right to one attempt at a time, and the delivery that is attempted. A worker
-// has one, which is empty at first.
+// A Slot is the right to one attempt at a time, with the delivery that is attempted. A worker has
+// one. It is empty at first.
 type Slot struct {
 	Item
 	Lane *Lane // nil: there is no delivery
 
-	began      time.Time
-	period     int64 // for backlog.end
-	overdue    bool
-	prev, next *Slot
+	began   time.Time
+	period  int64 // for backlog.end
+	overdue bool  // Overdue has returned the delivery
+	pos     int   // in Scheduler.taken
 }
 
-// Outcome is what an attempt tells about the destination.
+// Outcome is what an attempt says about the destination.
 type Outcome uint8
 
 const (
-	// NoAttempt tells nothing: there was no attempt.
+	// NoAttempt says nothing: there was no attempt.
 	NoAttempt Outcome = iota
-	// Answered says that the destination answered, whatever it thinks of the delivery.
+	// Answered says that the destination answered, also if it refused the delivery.
 	Answered
-	// Failing says that it failed, as it would have with another delivery. Fail was
-	// called before.
+	// Failing says that the destination failed, as it would have with another delivery. Fail
+	// was called before.
 	Failing
 )
 
-// Next ends the attempt of t, if it has one, and sets t to the next delivery to attempt. It waits for one, and returns false when the worker has to end.
+// Next ends the attempt of t, if it has one, and sets t to the next delivery to attempt. It waits for
+// one. It returns false when the worker has to end.
 func (s *Scheduler) Next(t *Slot, o Outcome) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,7 +43,7 @@ func (s *Scheduler) Next(t *Slot, o Outcome) bool {
 	now := s.config.Now()
 	s.shares.clock = now
 	t.Lane, t.Item, t.began = l, l.ready.pop(), now
-	s.taken.push(t)
+	s.taken.add(t)
 	l.active++
 	s.shares.active++
 	s.shares.ready--
@@ -67,9 +68,7 @@ func (s *Scheduler) release(t *Slot, o Outcome) {
 		l.answer(now)
 		s.shares.setStanding(l, proven)
 	}
-	if !t.overdue {
-		s.taken.remove(t)
-	}
+	s.taken.remove(t)
 	l.active--
 	s.shares.active--
 	s.shares.drop(l, 1, t.Size)
@@ -79,16 +78,17 @@ func (s *Scheduler) release(t *Slot, o Outcome) {
 	s.places.refill()
 }
 
-// Overdue returns what was claimed longer ago than limit and is still being attempted, or
-// ready, so that it goes back to the store. An attempt that hangs keeps its slot.
+// Overdue returns the deliveries that have been attempted, or ready, for longer than limit, so that
+// they go back to the store. It returns each once. An attempt that hangs keeps its slot.
 func (s *Scheduler) Overdue(limit time.Duration) (items []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.config.Now()
-	for t := s.taken.first; t != nil && now.Sub(t.began) > limit; t = s.taken.first {
-		s.taken.remove(t)
-		t.overdue = true
-		items = append(items, t.Item)
+	for _, t := range s.taken {
+		if !t.overdue && now.Sub(t.began) > limit {
+			t.overdue = true
+			items = append(items, t.Item)
+		}
 	}
 	for _, l := range s.lanes.byID {
 		if l.ready.len() > 0 && now.Sub(l.ready.ring[l.ready.head].since) > limit {
@@ -99,30 +99,18 @@ func (s *Scheduler) Overdue(limit time.Duration) (items []Item) {
 	return items
 }
 
-// slotList is a list of slots, the one that was taken first at the front.
-type slotList struct {
-	first, last *Slot
+// slots are the slots that have a delivery, in no order.
+type slots []*Slot
+
+func (q *slots) add(t *Slot) {
+	t.pos = len(*q)
+	*q = append(*q, t)
 }
 
-func (q *slotList) push(t *Slot) {
-	if t.prev = q.last; t.prev != nil {
-		t.prev.next = t
-	} else {
-		q.first = t
-	}
-	q.last = t
-}
-
-func (q *slotList) remove(t *Slot) {
-	if t.prev != nil {
-		t.prev.next = t.next
-	} else {
-		q.first = t.next
-	}
-	if t.next != nil {
-		t.next.prev = t.prev
-	} else {
-		q.last = t.prev
-	}
-	t.prev, t.next = nil, nil
+func (q *slots) remove(t *Slot) {
+	last := len(*q) - 1
+	moved := (*q)[last]
+	moved.pos = t.pos
+	(*q)[t.pos], (*q)[last] = moved, nil
+	*q = (*q)[:last]
 }

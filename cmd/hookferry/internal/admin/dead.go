@@ -139,11 +139,11 @@ func (h deadLetters) one(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (h deadLetters) replay(w http.ResponseWriter, r *http.Request) error {
-	return h.eachSelected(w, r, h.config.Forwarder.ReplaySeq, h.config.Forwarder.Replay)
+	return h.eachSelected(w, r, h.config.Forwarder.ReplayAll, h.config.Forwarder.Replay)
 }
 
 func (h deadLetters) discard(w http.ResponseWriter, r *http.Request) error {
-	return h.eachSelected(w, r, h.config.Forwarder.DiscardSeq, h.config.Forwarder.Discard)
+	return h.eachSelected(w, r, h.config.Forwarder.DiscardAll, h.config.Forwarder.Discard)
 }
 
 // eachSelected does something with the dead letters of a Selection.

@@ -156,7 +156,7 @@ func (h edits) delete(w http.ResponseWriter, r *http.Request) error {
 	if change == webhook.Discarded {
 		var err error
 		filter := webhook.WaitingFilter{Destination: r.PathValue("destination")}
-		if became.Changed, became.Claimed, err = h.config.Forwarder.DiscardWaiting(r.Context(), filter); err != nil {
+		if became.Changed, became.Claimed, err = h.config.Forwarder.ChangeWaiting(r.Context(), filter, webhook.Discarded); err != nil {
 			return fmt.Errorf("the destination is deleted, but not what waits for it: %w", err)
 		}
 	}

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
@@ -52,15 +51,15 @@ func waitingDelivery(d *webhook.Delivery) api.WaitingDelivery {
 }
 
 func (h waiting) retry(w http.ResponseWriter, r *http.Request) error {
-	return h.change(w, r, h.config.Forwarder.RetryNow)
+	return h.change(w, r, webhook.DueNow)
 }
 
 func (h waiting) discard(w http.ResponseWriter, r *http.Request) error {
-	return h.change(w, r, h.config.Forwarder.DiscardWaiting)
+	return h.change(w, r, webhook.Discarded)
 }
 
-// change does something with what waits.
-func (h waiting) change(w http.ResponseWriter, r *http.Request, do func(context.Context, webhook.WaitingFilter) (n, claimed int, err error)) error {
+// change makes a change to the deliveries that wait and that the filter in the body selects.
+func (h waiting) change(w http.ResponseWriter, r *http.Request, to webhook.Change) error {
 	if q := queryOf(r); q.err != nil {
 		return q.err
 	}
@@ -71,7 +70,7 @@ func (h waiting) change(w http.ResponseWriter, r *http.Request, do func(context.
 	if f.Destination == "" {
 		return badRequest(api.ParamDestination, "destination is missing")
 	}
-	n, claimed, err := do(r.Context(), webhook.WaitingFilter(f))
+	n, claimed, err := h.config.Forwarder.ChangeWaiting(r.Context(), webhook.WaitingFilter(f), to)
 	if err != nil {
 		return err
 	}

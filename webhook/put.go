@@ -1,0 +1,203 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hookferry/analytics/event"
+)
+
+// A batch is the deliveries of one call, with space for what the store says about them.
+type batch struct {
+	puts    []Put
+	results []Result
+}
+
+// batches has *batches for calls. It keeps none with space for more than maxSpace deliveries.
+var batches = sync.Pool{New: func() any { return new(batch) }}
+
+const maxSpace = 4096
+
+// A route is the way of a call's events to one destination.
+type route struct {
+	*Destination        // nil: it takes every event as it is
+	filtered        int // events that the destination's filter or Transform left out
+	transformErrors int
+}
+
+// routesSpace is for how many destinations of a call there is space without an allocation.
+const routesSpace = 8
+
+// forward makes deliveries of events to destinations and calls store with them. With filter it asks
+// the filters and Transforms of the destinations first.
+func (f *Forwarder) forward(ctx context.Context, destinations []string, events []event.Event, filter bool, store func(context.Context, *batch) (stored int, err error)) error {
+	if f.open.Err() != nil {
+		return ErrClosed
+	}
+	if err := f.destinations.check(destinations); err != nil {
+		return err
+	}
+	var routes []route // nil: no destination has to be asked
+	if filter && f.destinations.filtering {
+		var space [routesSpace]route
+		var err error
+		if routes, err = f.destinations.routes(ctx, destinations, space[:0]); err != nil {
+			return err
+		}
+	}
+	b := batches.Get().(*batch)
+	defer func() {
+		// Neither stores nor observers keep what they were given.
+		if clear(b.puts); cap(b.puts) <= maxSpace {
+			b.puts = b.puts[:0]
+			batches.Put(b)
+		}
+	}()
+	b.puts = slices.Grow(b.puts, len(destinations)*len(events))
+	off, err := f.appendDeliveries(ctx, b, destinations, routes, events)
+	if err == nil && len(b.puts) > 0 {
+		_, err = store(ctx, b)
+	}
+	if err != nil {
+		return err
+	}
+	f.count.off.Add(int64(off))
+	for i := range routes {
+		r := &routes[i]
+		if r.filtered+r.transformErrors > 0 {
+			for _, t := range []*tally{&f.total, &f.accounts.of(destinations[i]).tally} {
+				t.filtered.Add(int64(r.filtered))
+				t.transformErrors.Add(int64(r.transformErrors))
+			}
+		}
+	}
+	return nil
+}
+
+// routes appends to rs the routes to destinations, or returns nil if none of them has a filter or a
+// Transform. The error is that of Config.Lookup.
+func (ds *destinations) routes(ctx context.Context, ids []string, rs []route) ([]route, error) {
+	found := false
+	for _, id := range ids {
+		var d *Destination
+		if ds.config.Lookup == nil {
+			d = ds.static[id].source
+		} else {
+			var err error
+			if d, err = ds.ask(ctx, id); err != nil && holdOf(err) != HoldUnknown {
+				return nil, err
+			}
+		}
+		if d != nil && !d.filters() {
+			d = nil
+		}
+		found = found || d != nil
+		rs = append(rs, route{Destination: d})
+	}
+	if !found {
+		return nil, nil
+	}
+	return rs, nil
+}
+
+// appendDeliveries appends the deliveries of events to b, and counts in routes what destinations
+// leave out. It returns how many events are Off. The error is that of ctx, which may end while
+// events are transformed.
+func (f *Forwarder) appendDeliveries(ctx context.Context, b *batch, destinations []string, routes []route, events []event.Event) (off int, err error) {
+	now := f.now().UTC()
+	trace := f.trace(ctx)
+	for i := range events {
+		e := &events[i]
+		if e.Off {
+			off++
+			continue
+		}
+		id := deliveryID(e)
+		for j, destination := range destinations {
+			p := Put{Delivery: deliveryOf(e, destination, id, now, trace), NoDedup: e.NoDedup}
+			if routes != nil && routes[j].Destination != nil {
+				r := &routes[j]
+				left := !r.takes(e)
+				if !left {
+					p.Body, left, err = r.transform(ctx, e)
+				}
+				switch {
+				case ctx.Err() != nil:
+					return off, ctx.Err()
+				case err != nil:
+					r.transformErrors++
+					f.logUntransformed(&p.Delivery, err)
+					continue
+				case left:
+					r.filtered++
+					continue
+				}
+			}
+			b.puts = append(b.puts, p)
+		}
+	}
+	return off, nil
+}
+
+// trace returns the Trace of a caller's context.
+func (e *engine) trace(ctx context.Context) event.Trace {
+	if e.config.Trace != nil {
+		if parent, state := e.config.Trace(ctx); parent != "" {
+			t, _ := event.ParseTrace(parent, state)
+			return t
+		}
+	}
+	return event.TraceOf(ctx)
+}
+
+// put stores the deliveries of b, and returns how many had not been put before. The store keeps those
+// claimed that the scheduler can attempt at once, and the scheduler learns when the others are due.
+func (e *engine) put(ctx context.Context, b *batch) (stored int, err error) {
+	ps := b.puts
+	for i := range ps {
+		ps[i].Keep = e.schedule.Reserve(ps[i].Destination, int64(len(ps[i].Body)))
+	}
+	b.results = append(b.results[:0], make([]Result, len(ps))...)
+	if err = e.config.Store.Put(ctx, ps, b.results); err != nil {
+		clear(b.results) // nothing is stored or claimed
+	}
+	for i := range ps {
+		p, r := &ps[i], b.results[i]
+		if r.Stored {
+			stored++
+		}
+		if r.Claim != 0 {
+			d := p.Delivery
+			d.Body, d.Claim = bytes.Clone(d.Body), r.Claim
+			if !e.schedule.Start(itemOf(&d)) {
+				e.settler.giveBack(&d)
+			}
+			continue
+		}
+		if p.Keep {
+			e.schedule.Release(p.Destination, int64(len(p.Body)))
+		}
+		if r.Stored {
+			e.schedule.Note(p.Destination, p.Due, time.Time{})
+		}
+	}
+	if err != nil {
+		return 0, err
+	}
+	e.count.accepted.Add(int64(stored))
+	e.count.duplicates.Add(int64(len(ps) - stored))
+	e.observed.tell(func(o Observer) { o.Accepted(Accepted{Deliveries: b.deliveries(), Stored: stored}) })
+	return stored, nil
+}
+
+// deliveries returns the deliveries of b.
+func (b *batch) deliveries() []Delivery {
+	ds := make([]Delivery, len(b.puts))
+	for i := range ds {
+		ds[i] = b.puts[i].Delivery
+	}
+	return ds
+}
