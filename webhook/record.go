@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"math"
 	"time"
-
-	"github.com/hookferry/analytics/event"
 )
 
-// MaxAttempts bounds the attempts that are kept with a delivery: the first
-// two and the latest fourteen.
+// MaxAttempts bounds the attempts that are kept with a delivery: the first two and the latest
+// fourteen.
 const MaxAttempts = 16
 
 // An Attempt is one request that was made to one endpoint.
@@ -21,8 +19,7 @@ type Attempt struct {
 	At time.Time
 	// Took is how long it took.
 	Took time.Duration
-	// Try is the number of the delivery's attempt that it was part of,
-	// counted from 1.
+	// Try is the number of the delivery's attempt that it was part of, counted from 1.
 	Try int
 	// Endpoint is the URL without user, query and fragment.
 	Endpoint string
@@ -36,58 +33,65 @@ type Attempt struct {
 	Answer string
 }
 
-// recordVersion is the first byte of every record. Versions 1 and 2 were never
-// released, and are not read.
+// recordVersion is the first byte of every record. Versions 1 and 2 were never released, and are not
+// read.
 const recordVersion = 3
 
 // errRecord is the error of a record that cannot be read.
 var errRecord = errors.New("webhook: malformed delivery record")
 
-// AppendBinary appends the record of the delivery in the form that stores
-// keep: a version, then all fields but Claim, the Body last. Times are kept to the
-// microsecond. For a delivery outside the limits of its fields it returns b as it
-// was, and an error.
+// AppendBinary appends the record of the delivery in the form that stores keep: a version, then all
+// fields but Claim, the Body last. Times are kept to the microsecond. For a delivery outside the
+// limits of its fields it returns b as it was, and an error.
 func (d *Delivery) AppendBinary(b []byte) ([]byte, error) {
 	if err := d.checkRecord(); err != nil {
 		return b, err
 	}
-	b = append(b, recordVersion)
-	b = appendText(b, d.Destination)
-	b = appendText(b, d.ID)
-	b = appendText(b, d.MessageID)
-	b = appendText(b, d.Source)
-	b = appendText(b, d.User)
-	b = appendText(b, d.Event)
-	b = appendText(b, d.Type)
-	b = appendTime(b, d.Accepted)
-	b = appendTime(b, d.Due)
-	b = appendTime(b, d.Expires)
-	b = binary.AppendUvarint(b, uint64(d.Tries))
-	b = binary.AppendUvarint(b, uint64(len(d.Closed)))
-	for _, c := range d.Closed {
-		b = binary.LittleEndian.AppendUint64(b, c.Endpoint)
-		b = appendTime(b, c.Until)
-	}
-	b = binary.AppendUvarint(b, uint64(len(d.Attempts)))
-	for i := range d.Attempts {
-		a := &d.Attempts[i]
-		b = appendTime(b, a.At)
-		b = binary.AppendUvarint(b, uint64(max(a.Took, 0)/time.Microsecond))
-		b = binary.AppendUvarint(b, uint64(a.Try))
-		b = appendText(b, a.Endpoint)
-		b = binary.AppendUvarint(b, uint64(a.Status))
-		b = appendText(b, string(a.Reason))
-		b = appendText(b, a.Error)
-		b = appendText(b, a.Answer)
-	}
-	b = appendText(b, d.Trace.Parent)
-	b = appendText(b, d.Trace.State)
-	b = binary.AppendUvarint(b, uint64(len(d.Body)))
-	return append(b, d.Body...), nil
+	r := record{b: append(b, recordVersion)}
+	r.delivery(d)
+	return r.b, nil
 }
 
-// Check returns an error for a delivery outside the limits of its fields, which a store
-// does not take.
+// UnmarshalBinary reads what AppendBinary wrote. The delivery keeps nothing of b. After an error it
+// holds nothing of use.
+func (d *Delivery) UnmarshalBinary(b []byte) error {
+	r, err := readRecord(b)
+	if err != nil {
+		return err
+	}
+	*d = Delivery{}
+	r.delivery(d)
+	if r.failed || len(r.b) != 0 {
+		return errRecord
+	}
+	return nil
+}
+
+// AppendBinary appends the record of the dead letter: its Reason and Died, then the Delivery's. The
+// Key is the store's.
+func (d *DeadLetter) AppendBinary(b []byte) ([]byte, error) {
+	r := record{b: append(b, recordVersion)}
+	r.text((*string)(&d.Reason))
+	r.time(&d.Died)
+	return d.Delivery.AppendBinary(r.b)
+}
+
+// UnmarshalBinary reads what AppendBinary wrote. It leaves Key alone.
+func (d *DeadLetter) UnmarshalBinary(b []byte) error {
+	r, err := readRecord(b)
+	if err != nil {
+		return err
+	}
+	r.text((*string)(&d.Reason))
+	r.time(&d.Died)
+	if r.failed {
+		return errRecord
+	}
+	return d.Delivery.UnmarshalBinary(r.b)
+}
+
+// Check returns an error for a delivery outside the limits of its fields, which a store does not
+// take.
 func (d *Delivery) Check() error {
 	if n := len(d.Destination); n < 1 || n > maxID {
 		return fmt.Errorf("webhook: delivery with a destination of %d bytes, not 1 to %d", n, maxID)
@@ -124,108 +128,74 @@ const maxCount = 1 << 53
 
 func countable(n int) bool { return n >= 0 && int64(n) <= maxCount }
 
-// UnmarshalBinary reads what AppendBinary wrote. The delivery keeps nothing of b.
-// After an error it holds nothing of use.
-func (d *Delivery) UnmarshalBinary(b []byte) error {
-	r := recordReader{b: b}
-	if version := r.byte(); version != recordVersion {
-		return fmt.Errorf("%w: version %d", errRecord, version)
+// A record is written or read, one field after the other: the same calls with pointers to the fields
+// do both. Writing appends to b. Reading takes from b; after the first field that does not fit,
+// failed is set, b is empty, and fields read as zero.
+type record struct {
+	b       []byte
+	reading bool
+	failed  bool
+}
+
+// readRecord returns a record for reading, behind its version.
+func readRecord(b []byte) (record, error) {
+	if len(b) == 0 || b[0] != recordVersion {
+		return record{}, fmt.Errorf("%w: version %d", errRecord, b[:min(len(b), 1)])
 	}
-	*d = Delivery{Destination: r.text()}
+	return record{b: b[1:], reading: true}, nil
+}
+
+// delivery writes or reads all fields of a delivery but Claim.
+func (r *record) delivery(d *Delivery) {
+	r.text(&d.Destination)
 	r.texts(&d.ID, &d.MessageID, &d.Source, &d.User, &d.Event, &d.Type)
-	d.Accepted = r.time()
-	d.Due = r.time()
-	d.Expires = r.time()
-	d.Tries = r.int()
-	if n := r.count(MaxEndpoints); n > 0 {
+	r.time(&d.Accepted)
+	r.time(&d.Due)
+	r.time(&d.Expires)
+	r.int(&d.Tries)
+	if n := r.count(len(d.Closed), MaxEndpoints); r.reading && n > 0 {
 		d.Closed = make([]Closed, n)
-		for i := range d.Closed {
-			d.Closed[i] = Closed{Endpoint: r.uint64(), Until: r.time()}
-		}
 	}
-	if n := r.count(MaxAttempts); n > 0 {
+	for i := range d.Closed {
+		c := &d.Closed[i]
+		r.fixed(&c.Endpoint)
+		r.time(&c.Until)
+	}
+	if n := r.count(len(d.Attempts), MaxAttempts); r.reading && n > 0 {
 		d.Attempts = make([]Attempt, n)
-		for i := range d.Attempts {
-			d.Attempts[i] = Attempt{
-				At:       r.time(),
-				Took:     r.duration(),
-				Try:      r.int(),
-				Endpoint: r.text(),
-				Status:   r.int(),
-				Reason:   Reason(r.text()),
-				Error:    r.text(),
-				Answer:   r.text(),
-			}
-		}
 	}
-	d.Trace = event.Trace{Parent: r.text(), State: r.text()}
-	d.Body = bytes.Clone(r.bytes())
-	if r.failed || len(r.b) != 0 {
-		return errRecord
+	for i := range d.Attempts {
+		a := &d.Attempts[i]
+		r.time(&a.At)
+		r.duration(&a.Took)
+		r.int(&a.Try)
+		r.text(&a.Endpoint)
+		r.int(&a.Status)
+		r.text((*string)(&a.Reason))
+		r.text(&a.Error)
+		r.text(&a.Answer)
 	}
-	return nil
-}
-
-// AppendBinary appends the record of the dead letter: its Reason and Died,
-// then the Delivery's. The Key is the store's.
-func (d *DeadLetter) AppendBinary(b []byte) ([]byte, error) {
-	b = append(b, recordVersion)
-	b = appendText(b, string(d.Reason))
-	b = appendTime(b, d.Died)
-	return d.Delivery.AppendBinary(b)
-}
-
-// UnmarshalBinary reads what AppendBinary wrote. It leaves Key alone.
-func (d *DeadLetter) UnmarshalBinary(b []byte) error {
-	r := recordReader{b: b}
-	if v := r.byte(); v != recordVersion {
-		return fmt.Errorf("%w: version %d", errRecord, v)
+	r.text(&d.Trace.Parent)
+	r.text(&d.Trace.State)
+	if r.reading {
+		d.Body = bytes.Clone(r.take())
+		return
 	}
-	d.Reason = Reason(r.text())
-	d.Died = r.time()
-	if r.failed {
-		return errRecord
+	r.b = binary.AppendUvarint(r.b, uint64(len(d.Body)))
+	r.b = append(r.b, d.Body...)
+}
+
+// fail ends the reading.
+func (r *record) fail() { r.b, r.failed = nil, true }
+
+// uvarint writes v, or reads a value of at most limit.
+func (r *record) uvarint(v, limit uint64) uint64 {
+	if !r.reading {
+		r.b = binary.AppendUvarint(r.b, v)
+		return v
 	}
-	return d.Delivery.UnmarshalBinary(r.b)
-}
-
-func appendText(b []byte, s string) []byte {
-	b = binary.AppendUvarint(b, uint64(len(s)))
-	return append(b, s...)
-}
-
-// appendTime writes a time as microseconds since 1970, the zero time as 0.
-func appendTime(b []byte, t time.Time) []byte {
-	if t.IsZero() {
-		return binary.AppendVarint(b, 0)
-	}
-	return binary.AppendVarint(b, t.UnixMicro())
-}
-
-// A recordReader takes a record apart. After the first thing that does not
-// fit, failed is set and everything reads as zero.
-type recordReader struct {
-	b      []byte
-	failed bool
-}
-
-func (r *recordReader) fail() {
-	r.b, r.failed = nil, true
-}
-
-func (r *recordReader) byte() byte {
-	if len(r.b) == 0 {
-		r.fail()
-		return 0
-	}
-	c := r.b[0]
-	r.b = r.b[1:]
-	return c
-}
-
-func (r *recordReader) uvarint() uint64 {
 	v, n := binary.Uvarint(r.b)
-	if n <= 0 {
+	if n <= 0 || v > limit {
 		r.fail()
 		return 0
 	}
@@ -233,67 +203,93 @@ func (r *recordReader) uvarint() uint64 {
 	return v
 }
 
-// int reads a count.
-func (r *recordReader) int() int {
-	v := r.uvarint()
-	if v > maxCount || v > math.MaxInt {
-		r.fail()
-		return 0
+// count writes n, or reads a number of elements of at most limit.
+func (r *record) count(n, limit int) int { return int(r.uvarint(uint64(n), uint64(limit))) }
+
+// int is a count of at most maxCount.
+func (r *record) int(n *int) {
+	if v := r.count(*n, min(maxCount, math.MaxInt)); r.reading {
+		*n = v
 	}
-	return int(v)
 }
 
-// duration reads microseconds.
-func (r *recordReader) duration() time.Duration {
-	v := r.uvarint()
-	if v > math.MaxInt64/uint64(time.Microsecond) {
-		r.fail()
-		return 0
+// duration is in microseconds. A negative one is written as zero.
+func (r *record) duration(d *time.Duration) {
+	const limit = math.MaxInt64 / uint64(time.Microsecond)
+	if v := r.uvarint(uint64(max(*d, 0)/time.Microsecond), limit); r.reading {
+		*d = time.Duration(v) * time.Microsecond
 	}
-	return time.Duration(v) * time.Microsecond
 }
 
-func (r *recordReader) count(limit int) int {
-	n := r.int()
-	if n > limit {
+// fixed has eight bytes.
+func (r *record) fixed(v *uint64) {
+	switch {
+	case !r.reading:
+		r.b = binary.LittleEndian.AppendUint64(r.b, *v)
+	case len(r.b) < 8:
 		r.fail()
-		return 0
+	default:
+		*v = binary.LittleEndian.Uint64(r.b)
+		r.b = r.b[8:]
 	}
-	return n
 }
 
-func (r *recordReader) uint64() uint64 {
-	if len(r.b) < 8 {
-		r.fail()
-		return 0
+// time is in microseconds since 1970. The zero time is 0.
+func (r *record) time(t *time.Time) {
+	if !r.reading {
+		v := int64(0)
+		if !t.IsZero() {
+			v = t.UnixMicro()
+		}
+		r.b = binary.AppendVarint(r.b, v)
+		return
 	}
-	v := binary.LittleEndian.Uint64(r.b)
-	r.b = r.b[8:]
-	return v
+	v, n := binary.Varint(r.b)
+	if n <= 0 {
+		r.fail()
+		return
+	}
+	r.b = r.b[n:]
+	if *t = (time.Time{}); v != 0 {
+		*t = time.UnixMicro(v).UTC()
+	}
 }
 
-func (r *recordReader) text() string { return string(r.bytes()) }
+func (r *record) text(s *string) {
+	if r.reading {
+		*s = string(r.take())
+		return
+	}
+	r.b = binary.AppendUvarint(r.b, uint64(len(*s)))
+	r.b = append(r.b, *s...)
+}
 
-// texts reads texts that follow each other. They share one allocation.
-func (r *recordReader) texts(texts ...*string) {
+// texts are texts that follow each other. Reading them makes one allocation.
+func (r *record) texts(texts ...*string) {
+	if !r.reading {
+		for _, s := range texts {
+			r.text(s)
+		}
+		return
+	}
 	from := r.b
 	for range texts {
-		r.bytes()
+		r.take()
 	}
 	if r.failed {
 		return
 	}
 	all := string(from[:len(from)-len(r.b)])
-	for _, text := range texts {
+	for _, s := range texts {
 		n, size := binary.Uvarint(from)
 		end := size + int(n)
-		*text, all, from = all[size:end], all[end:], from[end:]
+		*s, all, from = all[size:end], all[end:], from[end:]
 	}
 }
 
-// bytes returns the next text, which is a part of the record.
-func (r *recordReader) bytes() []byte {
-	n := r.uvarint()
+// take reads a text, and returns it as a part of the record.
+func (r *record) take() []byte {
+	n := r.uvarint(0, math.MaxUint64)
 	if n > uint64(len(r.b)) {
 		r.fail()
 		return nil
@@ -301,17 +297,4 @@ func (r *recordReader) bytes() []byte {
 	b := r.b[:n:n]
 	r.b = r.b[n:]
 	return b
-}
-
-func (r *recordReader) time() time.Time {
-	v, n := binary.Varint(r.b)
-	if n <= 0 {
-		r.fail()
-		return time.Time{}
-	}
-	r.b = r.b[n:]
-	if v == 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(v).UTC()
 }
