@@ -2,44 +2,43 @@ package schedule
 
 import "time"
 
-// A backlog keeps deliveries that have waited from taking the processors from those that
-// have just come. A receiver that answers at once makes a backlog the work of processors
-// alone: with many of its attempts under way each goroutine waits behind dozens of them,
-// though a few would drain it about as fast.
+// A backlog keeps deliveries that have waited from taking the processors from deliveries that have
+// just come. If receivers answer at once, draining a backlog takes nothing but processor time. With
+// many attempts in flight every goroutine then waits behind dozens of others, though a few attempts at
+// a time would drain the backlog about as fast.
 //
-// So while fresh deliveries come, lanes that are behind begin at most backlogAttempts for
-// each processor at a time, all together. An attempt counts for a millisecond at most.
-// What takes longer waits for its receiver, which takes no processor, so neither distance
-// nor a lane that hangs uses the bound up.
+// So while fresh deliveries come, all lanes that are behind begin at most backlogAttempts for each
+// processor at a time. An attempt counts for a millisecond at most. A longer one waits for its
+// receiver and takes no processor. So neither distant receivers nor hanging ones use up the bound.
 type backlog struct {
 	bound int
 
-	lane  *Lane     // the last lane that had a delivery which had just come
-	until time.Time // backlogFor after that; then it no longer counts
+	lane  *Lane     // the latest lane with a delivery that had just come
+	until time.Time // when lane no longer counts
 
-	period int64  // the latest, in backlogPeriods since 1970
-	begun  [2]int // attempts that began in period, and in the one before, and have not ended
+	period int64  // the current one, in backlogPeriods since 1970
+	begun  [2]int // attempts in flight that began in period, and in the one before
 }
 
 const (
-	// backlogAttempts is how many attempts of backlogs may be in their first millisecond,
-	// for each processor.
+	// backlogAttempts is how many attempts of backlogs may be in their first millisecond, for
+	// each processor.
 	backlogAttempts = 2
-	// lateAfter is how long after it was due a delivery that is claimed counts as part of
-	// a backlog, and its lane as behind.
+	// lateAfter is the delay after which a claimed delivery belongs to a backlog, and its lane
+	// is behind.
 	lateAfter = 100 * time.Millisecond
 	// backlogFor is how long the bound holds after a delivery has just come.
 	backlogFor = time.Second
-	// backlogPeriod is the resolution in time: an attempt counts for one to two periods.
+	// backlogPeriod is the resolution in time. An attempt counts for one to two periods.
 	backlogPeriod = 500 * time.Microsecond
 )
 
-// note is told that a delivery of l, due at a time, was claimed now.
+// note notes that a delivery of l was claimed.
 func (b *backlog) note(l *Lane, due, now time.Time) {
 	l.behind = now.Sub(due) > lateAfter
 	switch {
 	case l.behind && b.lane == l:
-		b.lane = nil // its own backlog does not give way for its sake
+		b.lane = nil // l does not give way to itself
 	case !l.behind && l.standing != doubtful:
 		b.lane, b.until = l, now.Add(backlogFor)
 	}
@@ -48,7 +47,7 @@ func (b *backlog) note(l *Lane, due, now time.Time) {
 // on reports whether deliveries have just come, so that the bound holds.
 func (b *backlog) on(now time.Time) bool { return b.lane != nil && now.Before(b.until) }
 
-// free reports whether an attempt for a lane that is behind may begin.
+// free reports whether a lane that is behind may begin an attempt.
 func (b *backlog) free(now time.Time) bool {
 	if !b.on(now) {
 		return true
@@ -57,8 +56,7 @@ func (b *backlog) free(now time.Time) bool {
 	return b.begun[0]+b.begun[1] < b.bound
 }
 
-// advance goes to the period of now, and forgets the attempts that began too long ago to
-// count.
+// advance goes on to the period of now, and forgets the attempts that began too long ago to count.
 func (b *backlog) advance(now time.Time) {
 	switch p := now.UnixNano() / int64(backlogPeriod); {
 	case p == b.period:
@@ -71,15 +69,14 @@ func (b *backlog) advance(now time.Time) {
 	}
 }
 
-// begin counts an attempt for a lane that is behind. It returns the argument for end.
+// begin counts an attempt of a lane that is behind. It returns the argument for end.
 func (b *backlog) begin(now time.Time) int64 {
 	b.advance(now)
 	b.begun[0]++
 	return b.period
 }
 
-// end is told that the attempt has ended for which begin returned period, 0 for one that
-// begin did not count.
+// end notes the end of the attempt for which begin returned period, or 0 if begin did not count it.
 func (b *backlog) end(period int64) {
 	if i := b.period - period; period != 0 && (i == 0 || i == 1) {
 		b.begun[i]--

@@ -2,7 +2,7 @@ package schedule
 
 import "time"
 
-// A Lane is the queue of one destination. The scheduler's mutex guards it, but for ID and
+// A Lane is the scheduler's state of one destination. The scheduler's mutex guards it, except ID and
 // Data.
 type Lane struct {
 	// ID is the destination's.
@@ -10,66 +10,65 @@ type Lane struct {
 	// Data is what Config.NewData has returned.
 	Data any
 
-	fresh, retry head       // what waits in the store
-	ready        fifo[Item] // claimed, and waiting for a slot
-	active       int        // being attempted
-	reserved     int        // on their way into the store
+	fresh, retry head       // the two queues in the store
+	ready        fifo[Item] // deliveries that are claimed and wait for a slot
+	active       int        // deliveries that are being attempted
+	reserved     int        // deliveries on their way into the store
 	bytes        int64      // of the bodies of all three
-	fetching     bool       // a fetch is under way
-	lapsing      bool       // it is for deliveries that have lapsed
+	fetching     bool       // the fetch in progress may bring deliveries
+	lapsing      bool       // it fetches deliveries that have lapsed
 
 	limit    int // of active, as the destination says
 	slots    int // of active, as its answers allow: 1 to limit
 	standing standing
 	queued   bool  // in the run queue, or giving way
-	behind   bool  // what was claimed last has waited; see backlog
-	largest  int64 // about the size of its largest recent body
+	behind   bool  // the delivery that was claimed last had waited; see backlog
+	largest  int64 // about the size of the largest recent body
 	answers  int   // since the last fetch
 	answered time.Time
 
 	breaker breaker
-	trial   bool // the active delivery was begun with the breaker open
+	trial   bool // the attempt in flight began with the breaker open
 	rate    bucket
 
-	// While hold is not "", nothing is fetched before heldUntil, because the destination
-	// cannot be used. From then on, one delivery at a time finds out whether that is
-	// over.
+	// While hold is not "", the destination cannot be used. Nothing is fetched before
+	// heldUntil. From then on one delivery at a time finds out whether the hold is over.
 	hold       string
 	heldUntil  time.Time
 	holdsInRow int
 	paused     bool
-	known      bool // it could be used when it was last looked up
+	known      bool // the destination could be used at the latest look-up
 
-	// The latest time in which the destination could not be used, by hold or paused. A
-	// zero stopped is before this process began.
+	// These are the begin and end of the latest time in which the destination could not be
+	// used, because of hold or paused. A zero stopped is before this process began.
 	stopped, resumed time.Time
 
 	touched time.Time // when it was last used
-	links   [2]links  // in touched; in due or starved
+	links   [2]links  // in lanes.touched; in places.lists
 	place   place
-	at      time.Time // in later
-	pos     int       // in later
+	at      time.Time // the key in places.later
+	pos     int       // the index in places.later
 }
 
-// A head says when the first delivery of a queue in the store is due; zero if there is
-// none.
+// A head says when the first delivery of a queue in the store is due. It is zero if the queue is
+// empty.
 type head struct {
 	due   time.Time
-	noted time.Time // what was noted since the fetch under way began
+	noted time.Time // the earliest due that was noted since the fetch in progress began
 }
 
 func (h *head) isDue(now time.Time) bool { return !h.due.IsZero() && !h.due.After(now) }
 
-// note notes that a delivery is due at t.
+// note notes that a delivery is due at t. The zero time says nothing.
 func (h *head) note(t time.Time) {
 	h.due, h.noted = earlier(h.due, t), earlier(h.noted, t)
 }
 
-// fetched notes that a fetch has left nothing that is due before next. It may not have
-// seen what was stored while it went on.
+// fetched notes that a fetch has left nothing in the queue that is due before next. It may have missed
+// deliveries that were stored while it was in progress.
 func (h *head) fetched(next time.Time) { h.due = earlier(next, h.noted) }
 
-// earlier returns the earlier of two times that are not zero.
+// earlier returns the earlier of two times. The zero time means none.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -84,15 +83,15 @@ func (l *Lane) queue(retries bool) *head {
 	return &l.fresh
 }
 
-// holds returns how many deliveries are held in memory.
+// holds returns how many deliveries of l are in memory.
 func (l *Lane) holds() int { return l.active + l.ready.len() + l.reserved }
 
 // Limits are those of one destination.
 type Limits struct {
-	// Slots bounds its attempts at once.
+	// Slots bounds the attempts at once.
 	Slots int
-	// Interval is the time between attempts, zero if there is no limit, and Burst how
-	// many may be made at once after a rest.
+	// Interval is the time between attempts, zero if there is no limit. Burst is how many
+	// attempts may be made at once after an idle time.
 	Interval time.Duration
 	Burst    int
 	// Window is the retry window, zero for that of the Config.
@@ -107,33 +106,31 @@ func (l *Lane) setLimits(c Limits, now time.Time) {
 }
 
 const (
-	// firstSlots is how many attempts a lane makes at once before any was answered, and
-	// after a rest.
+	// firstSlots is how many attempts a lane makes at once before any was answered, and after
+	// an idle time.
 	firstSlots = 4
-	// laneRest is how long a lane without attempts keeps its slots.
+	// laneRest is how long an idle lane keeps its slots.
 	laneRest = time.Second
-	// moving is how long after an answer a lane counts as one that moves.
+	// moving is how long after an answer a lane counts as being answered.
 	moving = 100 * time.Millisecond
-	// idleLane is how long a lane is kept when nothing waits for it.
+	// idleLane is how long a lane is kept when no delivery waits for it.
 	idleLane = time.Minute
 )
 
-// A standing says what is known of a destination, for the division of slots between
-// lanes.
+// A standing says what is known of a destination. Slots are divided by it.
 type standing uint8
 
 const (
 	unproven  standing = iota // nothing yet
-	proven                    // it answers
+	proven                    // the destination answers
 	doubtful                  // it no longer answers, or cannot be used
 	standings = iota
 )
 
-// answer notes that an attempt was answered, which is still counted as active. It gives
-// the lane another slot if at least half of its slots are in use, so that a busy lane has
-// twice as many after each round of answers, up to its limit. A lane does not grow beyond
-// what it uses, so that few of its attempts hang when the destination begins to (as TCP's
-// congestion window, RFC 5681 and RFC 7661).
+// answer notes that an attempt was answered, which still counts as active. It gives the lane another
+// slot if at least half of its slots are in use. So a busy lane has twice as many after each round of
+// answers, up to its limit. A lane does not grow beyond what it uses, so that few of its attempts hang
+// when the destination begins to hang (as TCP's congestion window does, RFC 5681 and RFC 7661).
 func (l *Lane) answer(now time.Time) {
 	if l.breaker.answer() {
 		l.slots = 1
@@ -148,9 +145,9 @@ func (l *Lane) answer(now time.Time) {
 	}
 }
 
-// fail notes that an attempt failed. One that timed out costs an eighth of the slots, as it
-// held its own for nothing: a destination that hangs soon has a single one, and one that
-// is slow now and then keeps most. fail reports whether it has opened the breaker.
+// fail notes that an attempt failed, and reports whether that opens the breaker. A timeout costs the
+// lane an eighth of its slots. So a destination that hangs soon has a single slot, and one that is slow
+// now and then keeps most.
 func (l *Lane) fail(f Failure, now time.Time, jitter func(time.Duration) time.Duration) (opened bool) {
 	if f.TimedOut {
 		l.slots = max(l.slots-(l.slots+7)/8, 1)
@@ -160,8 +157,8 @@ func (l *Lane) fail(f Failure, now time.Time, jitter func(time.Duration) time.Du
 	return l.breaker.fail(f, trial, now, jitter)
 }
 
-// stop notes that the destination cannot be used from now on, and resume that it can. stop
-// is called before hold or paused is set, resume after it is cleared.
+// stop notes that the destination cannot be used from now on, and resume that it can. Callers call stop
+// before they set hold or paused, and resume after they have cleared it.
 func (l *Lane) stop(now time.Time) {
 	if l.hold != "" || l.paused {
 		return

@@ -1,8 +1,8 @@
 package schedule
 
-// list is a list of lanes.
+// A list is a doubly linked list of lanes.
 type list struct {
-	kind        int // of the links
+	kind        int // which of Lane.links it uses
 	first, last *Lane
 	n           int
 }
@@ -43,7 +43,7 @@ func (q *list) remove(l *Lane) {
 	q.n--
 }
 
-// laneHeap is a container/heap of lanes, the one with the earliest at first.
+// A laneHeap is a container/heap of lanes. The lane with the earliest at comes first.
 type laneHeap []*Lane
 
 func (h laneHeap) Len() int           { return len(h) }

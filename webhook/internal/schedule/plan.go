@@ -2,21 +2,22 @@ package schedule
 
 import "time"
 
-// A Want is what is to be fetched of one queue.
+// A Want asks for deliveries of one queue.
 type Want struct {
 	Lane    *Lane
 	Retries bool
 	Max     int
-	// Next is to be set: when the earliest is due that was left, zero if none was.
+	// Next is set by the caller: when the first delivery is due that it left in the queue, zero
+	// if there is none.
 	Next time.Time
 }
 
 // maxWants bounds the queues of one fetch, so that the first results come soon.
 const maxWants = 1024
 
-// Plan appends to wants what is to be fetched now. It returns how many bytes may be
-// fetched, and when something is to be fetched at the latest that cannot be now, zero if
-// nothing. If there is something in wants, the next call has to be Fetched or Failed.
+// Plan appends to wants what the caller fetches now. It returns how many bytes of bodies that may be,
+// and when something else may be fetched, zero if that depends on more than time. If there are wants,
+// the next call must be Fetched or Failed.
 func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -31,9 +32,10 @@ func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Tim
 	if s.places.full = n <= 0 || maxBytes <= 0; s.places.full {
 		return wants, 0, time.Time{}
 	}
-	for s.places.due.first != nil && n > 0 && len(wants) < maxWants {
-		share := max(1, n/s.places.due.n)
-		l := s.places.due.first
+	due := &s.places.lists[inDue]
+	for due.first != nil && n > 0 && len(wants) < maxWants {
+		share := max(1, n/due.n)
+		l := due.first
 		s.lanes.touch(l, now)
 		w := s.places.wanted(l, now)
 		if w.fresh+w.retries == 0 {
@@ -64,9 +66,9 @@ func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Tim
 	return wants, maxBytes, again
 }
 
-// Fetched takes over what was fetched for wants. It returns what has to go back to the
-// store because its lane has to wait, and what has lapsed: it is to be given up without
-// an attempt.
+// Fetched takes the deliveries that were fetched for wants. It returns those that go back to the
+// store, because their lanes have to wait, and those that have lapsed: they are given up without an
+// attempt.
 func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,8 +90,8 @@ func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
 			lapsed = append(lapsed, it)
 			continue
 		case b.open && !it.Retry && now.Before(b.probe):
-			// It was planned before the lane began to wait, or the store mixes the two
-			// queues. Then retries are hidden until the probe.
+			// The fetch was planned before the breaker opened, or the store mixes the
+			// two queues. In the latter case it hides retries until the probe.
 			b.retry = b.probe
 			back = append(back, it)
 			continue
@@ -109,7 +111,7 @@ func (s *Scheduler) Fetched(wants []Want, items []Item) (back, lapsed []Item) {
 	return back, lapsed
 }
 
-// Failed says that what Plan asked for could not be fetched.
+// Failed says that the store could not fetch what Plan asked for.
 func (s *Scheduler) Failed(wants []Want) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,5 +125,5 @@ func (s *Scheduler) endFetch(wants []Want, now time.Time) {
 		l.fetching, l.lapsing = false, false
 		s.places.update(l, now)
 	}
-	s.places.feed(now) // less may have come than there was room for
+	s.places.feed(now) // there may be fewer deliveries than there was room for
 }

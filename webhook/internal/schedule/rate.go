@@ -5,20 +5,19 @@ import (
 	"time"
 )
 
-// A bucket holds tokens, one for each attempt, that come at a fixed interval.
-// It holds a number of them at most, and is full at first: in any time t there
-// are at most burst + t/interval attempts. The zero bucket has no limit.
+// A bucket gets a token at a fixed interval, up to burst tokens, and an attempt takes one. It is full
+// at first. So in any time t there are at most burst + t/interval attempts. The zero bucket has no
+// limit.
 //
-// It is kept as the time at which it will be full, which needs no timer and no
-// rounding (the virtual scheduling form of ITU-T I.371's generic cell rate
-// algorithm).
+// Its state is the time at which it will be full, which needs no timer and no rounding (the virtual
+// scheduling form of ITU-T I.371's generic cell rate algorithm).
 type bucket struct {
 	interval time.Duration
 	burst    int
 	full     time.Time
 }
 
-// set changes the rate. What was spent stays spent.
+// set changes the rate. Tokens that were taken stay taken.
 func (b *bucket) set(interval time.Duration, burst int, now time.Time) {
 	if interval == b.interval && burst == b.burst {
 		return
@@ -29,7 +28,7 @@ func (b *bucket) set(interval time.Duration, burst int, now time.Time) {
 	b.interval, b.burst = interval, burst
 }
 
-// tokens returns how many there are.
+// tokens returns how many tokens there are.
 func (b *bucket) tokens(now time.Time) int {
 	if b.interval == 0 {
 		return math.MaxInt
@@ -46,7 +45,7 @@ func (b *bucket) when(n int) time.Time {
 	return b.full.Add(-time.Duration(b.burst-n) * b.interval)
 }
 
-// take spends a token.
+// take takes a token.
 func (b *bucket) take(now time.Time) {
 	if b.full.Before(now) {
 		b.full = now

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A runQueue has the lanes that may begin an attempt, and the workers that take them. The
+// A runQueue has the lanes that may begin an attempt, and counts the workers that take them. The
 // scheduler's mutex guards it.
 type runQueue struct {
 	mu     *sync.Mutex
@@ -13,21 +13,20 @@ type runQueue struct {
 	start  func()           // Config.Start
 	now    func() time.Time // Config.Now
 
-	work    *sync.Cond  // there is work for an idle worker, or closed
-	lanes   fifo[*Lane] // lanes that have something ready, and may attempt it
-	behind  fifo[*Lane] // lanes that would be there, but give way
-	backlog backlog     // says which do
+	work    *sync.Cond  // signals work for an idle worker, or closed
+	lanes   fifo[*Lane] // lanes with a ready delivery that may be attempted
+	behind  fifo[*Lane] // lanes that would be in lanes, but give way
+	backlog backlog     // says which lanes give way
 	giveWay *time.Timer // moves lanes from behind to lanes, while there are any
 	workers int
-	idle    int // workers that wait, and have not been signalled
+	idle    int // workers that wait and were not signalled
 	closed  bool
 }
 
-// maxIdle is how many workers are kept when there is nothing to do.
+// maxIdle is how many idle workers are kept.
 const maxIdle = 64
 
-// add puts l into the run queue if it may begin an attempt, and makes sure that a
-// worker takes it.
+// add puts l into the run queue if it may begin an attempt, and makes sure that a worker takes it.
 func (q *runQueue) add(l *Lane) {
 	if l.queued || l.ready.len() == 0 || l.active >= q.shares.slotsOf(l) {
 		return
@@ -40,8 +39,8 @@ func (q *runQueue) add(l *Lane) {
 	q.summon()
 }
 
-// summon makes sure that a worker takes the lane that was put into the run queue: an idle
-// one, a new one, or else the next that ends an attempt.
+// summon makes sure that a worker takes a lane that was put into the run queue: an idle worker, a new
+// one, or else the next one that ends an attempt.
 func (q *runQueue) summon() {
 	switch {
 	case q.idle > 0:
@@ -53,8 +52,8 @@ func (q *runQueue) summon() {
 	}
 }
 
-// next returns the lane that is next. It waits for one, and returns nil when the worker
-// that calls it has to end.
+// next waits for a lane in the run queue and takes it out. It returns nil if the calling worker has to
+// end.
 func (q *runQueue) next() *Lane {
 	l := q.pick()
 	for l == nil || q.closed {
@@ -70,7 +69,7 @@ func (q *runQueue) next() *Lane {
 	return l
 }
 
-// pick takes the lane that is next out of the run queue; nil if there is none.
+// pick takes the next lane out of the run queue. It returns nil if there is none.
 func (q *runQueue) pick() *Lane {
 	for q.lanes.len() > 0 {
 		if l := q.lanes.pop(); !q.holdBack(l) {
@@ -89,15 +88,14 @@ func (q *runQueue) remove(l *Lane) {
 	}
 }
 
-// ended says that an attempt has ended for which backlog.begin returned period.
+// ended notes the end of an attempt for which backlog.begin returned period.
 func (q *runQueue) ended(period int64, now time.Time) {
 	if q.backlog.end(period); q.behind.len() > 0 && q.backlog.free(now) {
-		q.lanes.push(q.behind.pop()) // the worker whose attempt it was takes a lane next
+		q.lanes.push(q.behind.pop()) // the worker that ended the attempt takes a lane next
 	}
 }
 
-// holdBack puts l, which is queued, among the lanes that give way if it has to, and
-// reports whether it does.
+// holdBack reports whether l has to give way, and if so puts it into behind.
 func (q *runQueue) holdBack(l *Lane) bool {
 	if !l.behind || q.backlog.lane == nil || q.backlog.free(q.now()) {
 		return false
@@ -113,7 +111,7 @@ func (q *runQueue) holdBack(l *Lane) bool {
 	return true
 }
 
-// proceed moves lanes that need no longer give way to the run queue.
+// proceed moves lanes that no longer have to give way to the run queue.
 func (q *runQueue) proceed() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

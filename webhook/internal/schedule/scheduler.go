@@ -62,7 +62,10 @@ func New(c Config) *Scheduler {
 	s := &Scheduler{config: c}
 	s.lanes = lanes{config: &s.config, byID: make(map[string]*Lane)}
 	s.shares = shares{slots: c.Slots, maxBytes: c.Bytes}
-	s.places = newPlaces(&s.shares, c.Window, c.Wake)
+	s.places = places{shares: &s.shares, window: c.Window, wake: c.Wake}
+	for p := range s.places.lists {
+		s.places.lists[p].kind = byPlace
+	}
 	s.run = runQueue{
 		mu: &s.mu, shares: &s.shares, start: c.Start, now: c.Now,
 		work:    sync.NewCond(&s.mu),

@@ -163,8 +163,9 @@ func (w *world) check() {
 		w.t.Fatalf("%d active, %d ready, %d reserved, %d busy, %v held; counted were %d, %d, %d, %d, %v",
 			active, ready, reserved, busy, held, w.shares.active, w.shares.ready, w.shares.reserved, w.shares.busy, w.shares.held)
 	}
-	if places[inDue] != w.places.due.n || places[inLater] != len(w.places.later) || places[inUnproven] != w.places.unproven.n || places[inDoubtful] != w.places.doubtful.n {
-		w.t.Fatalf("lanes are in %v, the lists have %d, %d, %d and %d", places, w.places.due.n, len(w.places.later), w.places.unproven.n, w.places.doubtful.n)
+	lists := &w.places.lists
+	if places[inDue] != lists[inDue].n || places[inLater] != len(w.places.later) || places[inUnproven] != lists[inUnproven].n || places[inDoubtful] != lists[inDoubtful].n {
+		w.t.Fatalf("lanes are in %v, the lists have %d, %d, %d and %d", places, lists[inDue].n, len(w.places.later), lists[inUnproven].n, lists[inDoubtful].n)
 	}
 }
 

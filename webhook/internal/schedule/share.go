@@ -2,27 +2,27 @@ package schedule
 
 import "time"
 
-// shares counts what is claimed, and divides the slots and the bytes among lanes.
+// shares counts the claimed deliveries, and divides the slots and the bytes among lanes.
 type shares struct {
 	slots    int   // Config.Slots
 	maxBytes int64 // Config.Bytes
 
-	active   int            // deliveries being attempted
-	ready    int            // deliveries waiting for a slot
-	reserved int            // deliveries on their way into the store, to be kept
+	active   int            // deliveries that are being attempted
+	ready    int            // deliveries that wait for a slot
+	reserved int            // deliveries on their way into the store that it may keep claimed
 	held     [standings]int // the sum of these, by the standing of their lanes
-	offered  [standings]int // what the fetch under way may bring, likewise
-	busy     int            // lanes that hold anything
-	bytes    int64          // of the bodies of what is held, or not settled yet
+	offered  [standings]int // deliveries that the fetch in progress may bring, likewise
+	busy     int            // lanes that hold any
+	bytes    int64          // of the bodies of deliveries that are held, or not settled yet
 	clock    time.Time      // of the latest call of Plan or Next
-	freed    bool           // a lane that was starved because of its standing may have room
+	freed    bool           // a lane that had no room because of its standing may have some
 }
 
-// capacity returns how many more deliveries may be held.
+// capacity returns how many more deliveries may be in memory.
 func (s *shares) capacity() int { return 2*s.slots - s.active - s.ready - s.reserved }
 
-// hold notes that l holds n more deliveries, with bodies of size bytes in all, before
-// they are counted in l.
+// hold notes that l gets n more deliveries, with bodies of size bytes in all. It is called before l
+// counts them.
 func (s *shares) hold(l *Lane, n int, size int64) {
 	if l.holds() == 0 {
 		s.busy++
@@ -31,7 +31,7 @@ func (s *shares) hold(l *Lane, n int, size int64) {
 	l.bytes += size
 }
 
-// drop notes that l holds n deliveries less, after they are counted in l.
+// drop notes that l has n deliveries less. It is called after l no longer counts them.
 func (s *shares) drop(l *Lane, n int, size int64) {
 	s.held[l.standing] -= n
 	l.bytes -= size
@@ -53,25 +53,23 @@ func (s *shares) setStanding(l *Lane, to standing) {
 	s.freed = s.freed || to != doubtful
 }
 
-// room returns how many more deliveries l may hold. If it may hold none before a known
-// time, it returns that time; if it may hold none because of its standing, starved.
+// room returns how many more deliveries l may have in memory. If there is no room before a known time,
+// room returns that time. If there is none because of the standing of l, it returns starved.
 //
-// The slots are divided so that no number of destinations that hang takes them all, not
-// even in the seconds before the first attempt of them times out:
+// The slots are divided so that no number of hanging destinations takes all of them, not even in the
+// seconds before their first attempts time out:
 //
-//   - A lane that has not been answered yet has firstSlots of them; each answer adds one,
-//     as long as they are used.
-//   - All lanes that were not answered, or not of late, hold at most half of
-//     Config.Slots, and those that fail a quarter. They hold no more than they may
-//     attempt.
-//   - While several lanes are busy, each holds at most its share of three quarters. One
-//     that is being answered may have an eighth of what is free of these, if that is
-//     more; one that is not gets no more than firstSlots of the last quarter, and fewer
-//     towards its end.
-//   - Beyond its slots a lane holds as many as it was answered since the last fetch, so
-//     that what hangs fills no memory.
+//   - A lane that has not been answered yet has firstSlots slots. Each answer adds one, as long as
+//     they are used.
+//   - All lanes that were not answered, or not of late, have at most half of Config.Slots, and
+//     those that fail a quarter. They have no more in memory than they may attempt.
+//   - While several lanes are busy, each has at most its share of three quarters. A lane that is
+//     being answered may have an eighth of the free slots among these, if that is more. A lane that
+//     is not gets at most firstSlots of the last quarter, and fewer towards its end.
+//   - Beyond its slots a lane has as many in memory as it got answers since the last fetch, so that
+//     hanging destinations fill no memory.
 //
-// A lane that has half of its slots ready has no room: fewer fetches bring more each.
+// A lane with more ready deliveries than half of its slots has no room, so that a fetch brings many.
 func (s *shares) room(l *Lane, now time.Time) (n int, again time.Time, starved bool) {
 	held := l.holds()
 	switch {
@@ -79,8 +77,8 @@ func (s *shares) room(l *Lane, now time.Time) (n int, again time.Time, starved b
 		n = 1 - held
 	case l.ready.len() > l.slots/2:
 	case l.standing == proven:
-		// Up to as many ready as may be active, so that a worker that has ended an
-		// attempt finds the next delivery at once.
+		// As many may be ready as active, so that a worker finds the next delivery at
+		// once when an attempt ends.
 		w := s.slotsOf(l)
 		n = w + min(l.answers, w) - held
 	default:
@@ -93,7 +91,7 @@ func (s *shares) room(l *Lane, now time.Time) (n int, again time.Time, starved b
 		case tokens <= 0 && waiting < l.rate.burst:
 			return 0, l.rate.when(waiting + 1), false
 		case tokens <= 0:
-			return 0, time.Time{}, false // until one of those that wait begins
+			return 0, time.Time{}, false // until one of the waiting deliveries begins
 		}
 		n = min(n, tokens)
 	}
@@ -108,8 +106,7 @@ func (s *shares) room(l *Lane, now time.Time) (n int, again time.Time, starved b
 	return max(n, 0), time.Time{}, false
 }
 
-// allowance returns how many more deliveries l may hold by its standing, which is not
-// proven.
+// allowance returns how many more deliveries l may have because of its standing, which is not proven.
 func (s *shares) allowance(l *Lane, held int) int {
 	failing := s.held[doubtful] + s.offered[doubtful]
 	all := s.held[unproven] + s.offered[unproven] + failing
@@ -139,8 +136,7 @@ func (s *shares) slotsOf(l *Lane) int {
 	return min(l.slots, n)
 }
 
-// part returns a busy lane's share of n: all of it if it is the only one, else at least
-// 1.
+// part returns a busy lane's share of n: all of it if no other lane is busy, else at least 1.
 func (s *shares) part(n int64) int64 {
 	if s.busy <= 1 {
 		return n
