@@ -20,232 +20,203 @@ import (
 const (
 	// DefaultTimeout is the time an endpoint has for a complete answer.
 	DefaultTimeout = 5 * time.Second
-	// DefaultWindow is how long a delivery is attempted, counted from the
-	// start of its first attempt.
+	// DefaultWindow is how long a delivery is attempted, from the start of its first attempt.
 	DefaultWindow = 4 * time.Hour
 	// DefaultServiceName is the product in the User-Agent of every request.
 	DefaultServiceName = "Hookferry"
-	// DefaultMaxConcurrent is how many deliveries of one destination are
-	// attempted at once.
+	// DefaultMaxConcurrent is how many deliveries of one destination are attempted at once.
 	DefaultMaxConcurrent = 64
-	// DefaultMaxInFlight is how many deliveries of all destinations are
-	// attempted at once.
+	// DefaultMaxInFlight is how many deliveries of all destinations are attempted at once.
 	DefaultMaxInFlight = 1024
-	// DefaultMaxBytesInFlight is how many bytes of bodies are held in memory:
-	// 64 MB of 1,048,576 bytes.
+	// DefaultMaxBytesInFlight bounds the bytes of bodies in memory: 64 MB of 1,048,576 bytes.
 	DefaultMaxBytesInFlight = 64 << 20
-	// DefaultPoll is how often the store is asked for deliveries that other
-	// processes put there.
+	// DefaultPoll is how often the store is asked for deliveries that other processes have put.
 	DefaultPoll = time.Second
 
 	// DefaultDeadMaxAge is how long dead letters are kept.
 	DefaultDeadMaxAge = 30 * 24 * time.Hour
-	// DefaultDeadMaxBytes bounds the bytes of dead letters: 1 GB of
-	// 1,073,741,824 bytes.
+	// DefaultDeadMaxBytes bounds the bytes of dead letters: 1 GB of 1,073,741,824 bytes.
 	DefaultDeadMaxBytes = 1 << 30
 	// Unlimited switches Config.DeadMaxAge or Config.DeadMaxBytes off.
 	Unlimited = -1
 )
 
-// Config configures a Forwarder. New copies it and refuses what is wrong with
-// a *ConfigError. A panic in DialContext, or in the handler of Logger, ends the
-// program, as under net/http and log/slog: neither recovers it.
+// Config configures a Forwarder. New copies it, and returns a *ConfigError if it is not valid. A panic
+// in DialContext, or in the handler of Logger, ends the program, as it does under net/http and log/slog.
 type Config struct {
-	// Store keeps the deliveries. The caller opened it and closes it, after Run has
-	// returned. It is used by this Forwarder alone: another one on the same store, in
-	// this process too, has a Store value of its own. Required.
+	// Store keeps the deliveries. It is required. The caller opens it, and closes it after Run
+	// has returned. Only this Forwarder uses the value: another one on the same store, also in
+	// the same process, has a Store value of its own.
 	Store Store
 
-	// Note returns what this node shows to all who ask a store that is shared for its
-	// nodes; see Shared. Of more than MaxNote bytes nothing is shown. It is called with
-	// each heartbeat, and does not wait. Nil shows nothing.
+	// Note returns a text that this node shows to all who ask a shared store for its nodes; see
+	// Shared. A text of more than MaxNote bytes is not shown. Note is called with each
+	// heartbeat, and must not wait. Nil shows nothing.
 	Note func() []byte
 
-	// Destinations are the destinations, each with an id of its own. IP
-	// addresses and "localhost" in their URLs are the operator's own words
-	// and pass the address guard; what a name resolves to does not unless
-	// AllowAddresses lists it.
+	// Destinations are the destinations, each with an id of its own. Their URLs are trusted: IP
+	// addresses and "localhost" in them pass the address guard. The addresses that another name
+	// resolves to pass only if they are public or AllowAddresses lists them.
 	Destinations []Destination
 
-	// Lookup finds a destination by its id, in place of Destinations. It is
-	// called concurrently, before every attempt, so that a change takes
-	// effect at once; returning the same pointer for an unchanged destination
-	// keeps that cheap. The forwarder does not change what it returns, and
-	// the caller must not either, once returned.
+	// Lookup finds a destination by its id, in place of Destinations. It is called before every
+	// attempt, concurrently, so that a change takes effect at once. To keep that cheap, it
+	// returns the same pointer for an unchanged destination. Nobody changes a destination after
+	// Lookup has returned it.
 	//
-	// While it fails, or returns ErrUnknownDestination or a destination that
-	// is disabled or not valid, the destination's deliveries are kept, however
-	// long that lasts, and looked up again: after a failure within seconds,
-	// else every half minute. None of their window is used up if they have
-	// not been attempted before, and what was is attempted once more before it
-	// is given up; see Pause. Lookup has Timeout, and must end with its
-	// context. A panic in it counts as a failure; it must not end its goroutine in
-	// another way.
+	// While Lookup fails, or returns ErrUnknownDestination or a destination that is disabled or
+	// not valid, the deliveries of the destination wait, and Lookup is called again: after a
+	// failure within seconds, else every half minute. Their windows are as during a Pause.
+	// Lookup has Timeout, and must end with its context. A panic in it counts as a failure. It
+	// must not end its goroutine in another way.
 	//
-	// What it returns is taken to be customers' words: IP addresses and
-	// "localhost" in its URLs pass the address guard only where AllowAddresses
-	// lists them, unless TrustLookup is set.
+	// Its URLs are not trusted, as customers may have written them: IP addresses and "localhost"
+	// in them pass the address guard only if AllowAddresses lists them, unless TrustLookup is
+	// set.
 	Lookup func(ctx context.Context, id string) (*Destination, error)
 
-	// TrustLookup says that every URL that Lookup returns is the operator's own
-	// word, such as one of a configuration file that is read again when it
-	// changes: IP addresses and "localhost" in them pass the address guard, as
-	// in those of Destinations.
+	// TrustLookup trusts the URLs that Lookup returns as those of Destinations. Set it if they
+	// come from the operator, for example from a configuration file that is read again when it
+	// changes.
 	TrustLookup bool
 
-	// LookupFilters says that Lookup returns destinations with filters or a Transform: Forward,
-	// ForwardEvents and Deliveries call it too, with their context, for each destination.
-	// They return its error and store nothing, but take ErrUnknownDestination for a
-	// destination without either.
+	// LookupFilters says that Lookup returns destinations with filters or a Transform. Then
+	// Forward and its variants call Lookup, too, with their context, for each destination. They
+	// return its error and store nothing. ErrUnknownDestination is no error for them: it means a
+	// destination without filters.
 	LookupFilters bool
 
-	// ServiceName is the product in "User-Agent: <ServiceName>/1.0". Empty
-	// means DefaultServiceName.
+	// ServiceName is the product in "User-Agent: <ServiceName>/1.0". Empty means
+	// DefaultServiceName.
 	ServiceName string
 
-	// Timeout is the time one attempt has, from its start to the end of the
-	// answer's body. Zero means DefaultTimeout.
+	// Timeout is the time that one attempt has, from its start to the end of the answer's body.
+	// Zero means DefaultTimeout.
 	Timeout time.Duration
 
-	// Window is how long after the start of its first attempt a delivery is
-	// attempted; the last attempt starts Timeout before its end. The end of
-	// the window is stored with the outcome of the first attempt: a crash
-	// before that begins it anew. Zero means DefaultWindow.
+	// Window is the retry window: how long a delivery is attempted, from the start of its first
+	// attempt. The last attempt starts Timeout before the end of the window. The end is stored
+	// with the outcome of the first attempt; after a crash before that, the window begins again.
+	// Zero means DefaultWindow.
 	Window time.Duration
 
-	// DisableAfter is how long all attempts of a destination may fail, without one success,
-	// until the forwarder disables it: it logs that, tells a DisableObserver, and keeps what
-	// waits, as Pause does, until Resume, or buries it; see BuryDisabled. Each node counts by itself, and begins anew with
-	// the process. Zero means never.
+	// DisableAfter is how long all attempts of a destination may fail until the forwarder
+	// disables it. The forwarder logs that, calls a DisableObserver, and keeps the deliveries
+	// until Resume, as Pause does, or buries them; see BuryDisabled. Each node measures the time
+	// by itself, and begins again when its process starts. Zero means never.
 	DisableAfter time.Duration
-	// DisableGone disables a destination in the same way when all endpoints that are asked
-	// for a delivery answer 410 Gone. That delivery becomes a dead letter.
+	// DisableGone disables a destination in the same way when all endpoints of an attempt answer
+	// 410 Gone. The delivery becomes a dead letter.
 	DisableGone bool
-	// BuryDisabled makes dead letters, with ReasonDisabled, of what waits for a destination that
-	// the forwarder has disabled, and of what comes for it until Resume. All nodes of a store
-	// have the same setting.
+	// BuryDisabled makes dead letters, with ReasonDisabled, of all deliveries of a destination
+	// that the forwarder has disabled: those that wait, and those that come until Resume. All
+	// nodes of a store need the same setting.
 	BuryDisabled bool
 
-	// MaxConcurrent bounds the deliveries of one destination that are
-	// attempted at once, where the destination does not say. A destination
-	// begins with four, gets one more with each answer while it uses half of
-	// those it has, and loses some with each attempt that times out. While
-	// several have deliveries, each may have its share of three quarters of
-	// MaxInFlight. Zero means DefaultMaxConcurrent, but at most a quarter of
-	// MaxInFlight.
+	// MaxConcurrent bounds the attempts at once for a destination without a MaxConcurrent of its
+	// own. A destination begins with four, gets one more with each answer while it uses half of
+	// its attempts, and loses some with each timeout. While several destinations have
+	// deliveries, each may have its share of three quarters of MaxInFlight. Zero means
+	// DefaultMaxConcurrent, but at most a quarter of MaxInFlight.
 	//
-	// A destination that only fails (time-outs, connection errors, 5xx, 408,
-	// 425 and 429) is left alone: after ten failures in a row, of which one
-	// that times out counts as three, there is one attempt at a time.
-	// Deliveries that were attempted before keep their schedule, at most one a
-	// second. The others wait, with their window not begun; one of them is
-	// attempted if there was no attempt for 1 s, and then for times that double up
-	// to 30 s. When the destination answers, all go on, two at a time at first.
-	// What was due for as long as Window while the destination failed all the
-	// time, since Run began at the earliest, becomes a dead letter without an
-	// attempt.
+	// A destination that only fails (timeouts, connection errors, 5xx, 408, 425 and 429) is
+	// probed: after ten failures in a row, where a timeout counts as three, there is one attempt
+	// at a time. Deliveries that were attempted before keep their schedule, at most one a second.
+	// The others wait, and their window does not begin. One of them is attempted if there was no
+	// attempt for 1 s, and later for times that double up to 30 s. When the destination answers,
+	// all deliveries go on, two at a time at first. A delivery becomes a dead letter without an
+	// attempt if it was due for as long as Window while Run ran and the destination only failed.
 	MaxConcurrent int
 
-	// MaxInFlight bounds the deliveries that are attempted at once; as many
-	// again may be held ready in memory. Destinations that have not answered,
-	// or not of late, hold at most half of it, and those that fail a quarter,
-	// so that they leave room to the others however many they are. Zero means
+	// MaxInFlight bounds the deliveries that are attempted at once. As many again may be ready in
+	// memory. All destinations that have not answered, or not of late, have at most half of it,
+	// and those that fail a quarter, so that they leave room to the others. Zero means
 	// DefaultMaxInFlight.
 	//
-	// While deliveries come that are attempted at once, few of those that have
-	// waited for over 100 ms are begun at a time: two for each processor, of which
-	// each counts for a millisecond at most.
+	// While fresh deliveries come, few attempts begin for deliveries that have waited for over
+	// 100 ms: two at a time for each processor, where an attempt counts for a millisecond at
+	// most.
 	MaxInFlight int
 
-	// MaxBytesInFlight bounds the bytes of bodies that are held in memory, of the
-	// deliveries that are attempted, of those that are ready, and of those whose
-	// outcome is not stored yet. A single body may exceed it. While several
-	// destinations have deliveries, each holds its share. At the bound nothing more is
-	// taken from the store. Zero means DefaultMaxBytesInFlight.
+	// MaxBytesInFlight bounds the bytes of bodies in memory: of deliveries that are attempted,
+	// that are ready, and whose outcome is not stored yet. A single body may exceed it. While
+	// several destinations have deliveries, each has its share. At the bound nothing more is
+	// fetched from the store. Zero means DefaultMaxBytesInFlight.
 	MaxBytesInFlight int64
 
-	// Poll is how often the store is asked whether another process has put
-	// something. Zero means DefaultPoll.
+	// Poll is how often the store is asked whether another process has put deliveries. Zero
+	// means DefaultPoll.
 	Poll time.Duration
 
-	// AllowAddresses are the addresses that the guard lets pass although they
-	// are private, loopback, link-local or otherwise not public. A delivery to
-	// a name is given up with ReasonAddress if all addresses that it resolves
-	// to are refused; else those that pass are tried, and count.
+	// AllowAddresses are addresses that pass the guard although they are private, loopback,
+	// link-local or otherwise not public. If the guard refuses all addresses that a name resolves
+	// to, the delivery is given up with ReasonAddress. Otherwise the addresses that pass are
+	// tried, and their errors count.
 	AllowAddresses []netip.Prefix
 
-	// Proxy is the proxy that all requests go through; its scheme is http or
-	// socks5, and user and password in it are sent to it. Nil means none:
-	// proxies that the environment names are not used.
+	// Proxy is the proxy for all requests. Its scheme is http or socks5, and it gets the user
+	// and password of the URL. Nil means none: proxies in the environment are not used.
 	//
-	// The proxy makes the connections, so the address guard sees none of them,
-	// and AllowAddresses has no effect: the proxy itself has to refuse
-	// addresses that customers are not to reach. When it makes no connection
-	// for an https URL, or answers 407, the delivery is retried, with
-	// ReasonConnection. What else it answers for an http URL counts as the
-	// endpoint's answer.
+	// The proxy makes the connections, so the address guard sees none of them, and
+	// AllowAddresses has no effect. The proxy itself must refuse addresses that customers may
+	// not reach. If it makes no connection for an https URL, or answers 407, the delivery is
+	// retried, with ReasonConnection. Another answer to an http URL counts as the endpoint's.
 	Proxy *url.URL
 
-	// DialContext opens connections in place of a net.Dialer. Then the
-	// addresses are the caller's business: the guard does not see them. It
-	// must end with its context, which has the time of the attempt. Its
-	// connections need no deadlines, which some of tunnels do not have: what is
-	// being read and written has to end when they are closed.
+	// DialContext opens connections in place of a net.Dialer. The address guard does not see
+	// them. DialContext must end with its context, which has the time of the attempt. Its
+	// connections need not support deadlines, as some tunnels do not, but closing one must end
+	// its reads and writes.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 
-	// TLSClientConfig is the TLS configuration of all connections; it is
-	// cloned. TLS 1.2 is the least. InsecureSkipVerify is refused. Nil means
-	// the system's roots.
+	// TLSClientConfig is the TLS configuration of all connections. New clones it, raises its
+	// MinVersion to TLS 1.2, and refuses InsecureSkipVerify. Nil means the system's roots.
 	TLSClientConfig *tls.Config
 
-	// DeadMaxAge is how long dead letters are kept, from their death. Zero
-	// means DefaultDeadMaxAge, Unlimited that their age does not count.
+	// DeadMaxAge is how long dead letters are kept. Zero means DefaultDeadMaxAge, Unlimited that
+	// their age does not count.
 	//
-	// While Run runs, dead letters over this bound and the next are discarded, a
-	// minute after its start and then every hour, so there may be more of them
-	// in between. What is discarded is counted in Stats.Forgotten, and logged.
-	// The store itself may have a bound that is reached before.
+	// While Run runs, it discards dead letters over this bound and DeadMaxBytes, a minute after
+	// its start and then every hour, so there may be more of them in between. It logs that, and
+	// counts them in Stats.Forgotten. The store may have a lower bound of its own.
 	DeadMaxAge time.Duration
-	// DeadMaxBytes bounds the bodies of all dead letters with the addresses,
-	// errors and answers of their attempts; the oldest are discarded. Zero
-	// means DefaultDeadMaxBytes, Unlimited that their size does not count,
-	// which saves reading all of them every hour.
+	// DeadMaxBytes bounds the Sizes of all dead letters. Over it, the oldest are discarded. Zero
+	// means DefaultDeadMaxBytes, Unlimited that their size does not count. That saves reading
+	// all of them every hour, with a store that does not know their size.
 	DeadMaxBytes int64
 
-	// Observer is told of what is accepted, of each request, and of the end of
-	// each delivery. Nil means nobody, which costs nothing.
+	// Observer learns of accepted events, of each request, and of the end of each delivery. Nil
+	// means none, which costs nothing.
 	Observer Observer
 
-	// Trace returns the values of the headers traceparent and tracestate for the
-	// context that Forward, ForwardEvents and Try are called with, such as by
-	// OpenTelemetry's propagator. They are stored, and sent with every attempt; see
-	// event.Trace. A traceparent that is not valid counts as none. If there is none, or Trace is nil, that of
-	// event.ContextWithTrace is taken. A static header with the name of one of the two
-	// is sent in place of both. Trace is called concurrently.
+	// Trace returns the values of the headers traceparent and tracestate for the context of a
+	// call of Forward, its variants and Try, for example with OpenTelemetry's propagator. They
+	// are stored, and sent with every attempt; see event.Trace. If traceparent is empty or not
+	// valid, or Trace is nil, those of event.ContextWithTrace are taken. A static header with the
+	// name of one of the two is sent in place of both. Trace is called concurrently.
 	Trace func(ctx context.Context) (traceparent, tracestate string)
 
-	// Logger receives warnings and what happens to deliveries. Nil means no
-	// logs. The keys are these, and no others:
+	// Logger gets warnings, and what happens to deliveries. Nil means no logs.
+	// The keys are these, and no others:
 	//
 	//	destination  its id
 	//	source       the delivery's Source, empty if it has none
 	//	id           the delivery's MessageID
 	//	reason       a Reason
-	//	tries        attempts of the delivery so far
+	//	tries        number of attempts of the delivery so far
 	//	endpoint     URL without user, query and fragment
 	//	status       HTTP status, 0 if there was none
 	//	since        when the attempts of a destination began to fail
 	//	error        what failed, without secrets
 	//	due          when the delivery is attempted again
-	//	wait         how long a destination is left alone
-	//	unlogged     lines like this one that were left out since the last
-	//	bound        which bound of dead letters was exceeded: "age" or "size"
-	//	count        how many were discarded for it
+	//	wait         how long until the destination is looked up again
+	//	unlogged     how many lines like this one were left out since the last one
+	//	bound        the bound that dead letters exceeded: "age" or "size"
+	//	count        how many deliveries or dead letters this line is about
 	Logger *slog.Logger
 }
 
-// ErrUnknownDestination says that there is no destination with an id. A
-// Lookup returns it, wrapped or not.
+// ErrUnknownDestination says that there is no destination with an id. A Lookup may return it wrapped.
 var ErrUnknownDestination = errors.New("webhook: unknown destination")
 
 // A ConfigError names a setting that New or Validate refuses.

@@ -10,27 +10,24 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// ErrClosed is returned by a Forwarder after Shutdown and by a Store after
-// Close.
+// ErrClosed is returned by a Forwarder after Shutdown and by a Store after Close.
 var ErrClosed = errors.New("webhook: closed")
 
 // ErrTooLarge is returned by Put for more than the store can ever store at once.
 var ErrTooLarge = errors.New("webhook: too much for one call")
 
-// ErrQueueFull is returned by Forward and Put when the store has reached its
-// bound. Nothing of the call was stored; the same call may be made again.
+// ErrQueueFull is returned by Forward and Put when the store has reached its bound. Nothing of the call
+// was stored. The same call may be made again.
 var ErrQueueFull = errors.New("webhook: queue is full")
 
 // A Delivery is one event on its way to one destination.
 type Delivery struct {
-	// Destination is the id of the destination: the delivery's lane. 1 to 255
-	// bytes.
+	// Destination is the id of the destination, in 1 to 255 bytes.
 	Destination string
-	// ID is unique within its destination: the store deduplicates by it, and the
-	// header webhook-id has it. It is the MessageID of an event without a Source.
-	// With one it is derived from both: the first 18 bytes of the SHA-256 of the
-	// length of the Source, as a uvarint, the Source and the MessageID, in base64url
-	// without padding. 1 to 255 bytes.
+	// ID is unique within its destination, and has 1 to 255 bytes. The store deduplicates by it,
+	// and it is in the header webhook-id. For an event without a Source it is the MessageID. For
+	// others it is derived from both: the first 18 bytes of the SHA-256 of the length of the
+	// Source, as a uvarint, the Source and the MessageID, in base64url without padding.
 	ID string
 	// MessageID, Source, User and Event are the ID, Source, User and Name of the
 	// event.Event. At most 255 bytes each.
@@ -45,17 +42,14 @@ type Delivery struct {
 	Due time.Time
 	// Expires is the end of the window, set at the first attempt; zero before.
 	Expires time.Time
-	// Tries counts the attempts so far. Not negative, nor is a number of
+	// Tries counts the attempts so far. It is not negative, and neither are the numbers in
 	// Attempts.
 	Tries int
-	// Closed are the endpoints that are not asked now, or not again: at most
-	// MaxEndpoints.
+	// Closed are endpoints that get no request now, or never again: at most MaxEndpoints.
 	Closed []Closed
-	// Attempts are the first and the latest requests made, oldest first; see
-	// MaxAttempts.
+	// Attempts are the first and the latest requests, the oldest first; see MaxAttempts.
 	Attempts []Attempt
-	// Trace is sent with every attempt. It is stored with the delivery and
-	// does not change.
+	// Trace is sent with every attempt. It does not change.
 	Trace event.Trace
 
 	// Claim is the store's handle on a claimed delivery, valid for the Store value
@@ -63,12 +57,12 @@ type Delivery struct {
 	Claim uint64
 }
 
-// Closed is an endpoint that is not to be asked.
+// Closed is an endpoint that gets no request for a delivery.
 type Closed struct {
 	// Endpoint is a hash of its URL.
 	Endpoint uint64
-	// Until is when it may be asked again, as its Retry-After said. Zero
-	// means never: it refused the delivery for good.
+	// Until is when the endpoint may get a request again, as its Retry-After said. Zero means
+	// never: it refused the delivery for good.
 	Until time.Time
 }
 
@@ -77,14 +71,15 @@ type DeadLetter struct {
 	Delivery
 	// Reason is why it was given up.
 	Reason Reason
-	// Died is when.
+	// Died is when it was given up.
 	Died time.Time
-	// Key is the store's name for the dead letter: printable, and the same
-	// until it is revived or discarded.
+	// Key is the store's name for the dead letter. It is printable, and does not change until the
+	// dead letter is revived or discarded.
 	Key string
 }
 
-// Size returns the bytes that d counts for: its body, its ids and names, and the texts of its attempts.
+// Size returns the bytes that d counts for: of its body, its ids and names, and the texts of its
+// attempts.
 func (d *Delivery) Size() int64 {
 	n := len(d.Body) + len(d.ID) + len(d.MessageID) + len(d.Source) + len(d.User) + len(d.Event)
 	for i := range d.Attempts {
@@ -94,12 +89,12 @@ func (d *Delivery) Size() int64 {
 	return int64(n)
 }
 
-// Delivered is a delivery that was delivered and is kept in the History of a store.
+// Delivered is a delivery that was delivered and that the History of a store keeps.
 type Delivered struct {
 	Delivery
 	// At is when it was delivered.
 	At time.Time
-	// Key is the store's name for it: printable, and the same while it is kept.
+	// Key is the store's name for it. It is printable, and does not change.
 	Key string
 }
 
@@ -147,20 +142,18 @@ func (f DeadFilter) Match(d *DeadLetter) bool {
 		(f.To.IsZero() || d.Died.Before(f.To))
 }
 
-// ErrNoDeadLetter says that there is no dead letter with a key: there was none,
-// or it was revived or discarded.
+// ErrNoDeadLetter says that there is no dead letter with a key. Perhaps it was revived or discarded.
 var ErrNoDeadLetter = errors.New("webhook: no such dead letter")
 
 // Counts says how much a store holds.
 type Counts struct {
-	// Waiting counts the deliveries that are stored and neither done nor
-	// buried; those that are claimed included.
+	// Waiting counts the deliveries that are neither done nor buried, including claimed ones.
 	Waiting int
-	// Claimed counts those of them that are claimed.
+	// Claimed counts the claimed ones among them.
 	Claimed int
-	// Dead counts the dead letters, DeadBytes is the sum of their Sizes, -1 if the store
-	// does not know it, and OldestDead when the first of them died, zero if there is none
-	// or the store does not know.
+	// Dead counts the dead letters. DeadBytes is the sum of their Sizes, -1 if the store does not
+	// know it. OldestDead is when the first of them died, zero if there is none or the store
+	// does not know it.
 	Dead       int
 	DeadBytes  int64
 	OldestDead time.Time
@@ -168,8 +161,8 @@ type Counts struct {
 	// Both are zero if the store keeps none.
 	Delivered      int
 	DeliveredBytes int64
-	// Oldest is the earliest Due of what waits and is not claimed, zero if
-	// there is none.
+	// Oldest is the earliest Due of the deliveries that wait and are not claimed, zero if there
+	// are none.
 	Oldest time.Time
 }
 

@@ -13,15 +13,14 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// The limits of Destination and Endpoint. Those of endpoints and headers are of the
-// public webhook documentation.
+// The limits of Destination and Endpoint. MaxEndpoints and MaxHeaders are those of the public webhook
+// documentation.
 const (
 	// MaxEndpoints is how many endpoints a destination may have.
 	MaxEndpoints = 5
 	// MaxHeaders is how many static headers an endpoint may have.
 	MaxHeaders = 5
-	// MaxStandardSecrets is how many secrets for Standard Webhooks a
-	// destination may have.
+	// MaxStandardSecrets is how many secrets for Standard Webhooks a destination may have.
 	MaxStandardSecrets = 5
 
 	maxURL         = 8 << 10 // bytes of an endpoint's URL
@@ -29,111 +28,102 @@ const (
 	maxID          = 255     // bytes of a destination's id and of a delivery's
 )
 
-// A Destination is a customer's set of endpoints. A delivery is done when one
-// of them takes it.
+// A Destination is a customer's set of endpoints. A delivery is done when one of them takes it.
 type Destination struct {
-	// ID names the destination, in 1 to 255 bytes. Deliveries are stored
-	// with it.
+	// ID names the destination, in 1 to 255 bytes. Deliveries are stored with it.
 	ID string
-	// Endpoints are where its deliveries go: 1 to MaxEndpoints, each with a
-	// URL of its own. The first attempt goes to all of them at once.
+	// Endpoints are where its deliveries go: 1 to MaxEndpoints, each with a URL of its own. The
+	// first attempt goes to all of them at once.
 	Endpoints []Endpoint
-	// Secret signs every request in X-Signature (package signature). Empty
-	// means that it is not sent. There is one, because there is one signature:
-	// while it is replaced, the receiver accepts both.
+	// Secret signs every request in X-Signature (package signature). If it is empty, the header
+	// is not sent. There is one secret, because there is one signature: while you replace it,
+	// the receiver accepts the old and the new one.
 	Secret signature.Secret
-	// StandardSecrets add the headers of Standard Webhooks to every request,
-	// with a signature for each secret: at most MaxStandardSecrets, and
-	// several only while one replaces another. Each is "whsec_" and the base64
-	// of 24 to 64 bytes, as signature.NewStandardSecret makes them, or a private key, "whsk_"
-	// and the base64 of an Ed25519 key, as signature.NewStandardPrivateKey does: then the
-	// receiver has only its public key. A signature by a private key takes some 25 us. The
-	// webhook-id is the ID of the Delivery: the messageId, or with a source what is
-	// derived from both. Bytes other than visible ASCII, full stops and percent signs
-	// are percent-encoded. Empty means no such headers.
+	// StandardSecrets add the headers of Standard Webhooks to every request, with a signature
+	// for each secret: at most MaxStandardSecrets, and several only while one replaces another.
+	// A secret is "whsec_" and the base64 of 24 to 64 bytes, as signature.NewStandardSecret
+	// makes it. A private key is "whsk_" and the base64 of an Ed25519 key, as
+	// signature.NewStandardPrivateKey makes it; the receiver then needs only the public key, and
+	// a signature takes about 25 us. The webhook-id is the ID of the Delivery. In it, full stops,
+	// percent signs and all bytes but visible ASCII are percent-encoded. Empty means no such
+	// headers.
 	StandardSecrets []signature.Secret
-	// TLS has client certificates and authorities for the connections to this
-	// destination alone, which are not used for any with other settings. Nil
-	// means those of Config.TLSClientConfig.
+	// TLS has client certificates and authorities for the connections to this destination. Only
+	// destinations with equal settings share connections. Nil means those of
+	// Config.TLSClientConfig.
 	TLS *TLS
-	// NetHTTP makes the requests with net/http instead of the package's own client of
-	// HTTP/1.1. It is for a receiver whose answers the latter refuses as malformed
-	// (ReasonProtocol) although other clients take them. A request then costs twice to
-	// four times as much CPU, and about 60 allocations. Everything else stays: time
-	// limits, bounds, the address guard, and that redirects are not followed. HTTP/2,
-	// proxies and internationalised host names go through net/http in any case.
+	// NetHTTP makes the requests with net/http instead of this package's own client of HTTP/1.1.
+	// It is for a receiver whose answers the latter refuses as malformed (ReasonProtocol) although
+	// other clients take them. A request then costs two to four times as much CPU, and about 60
+	// allocations. Time limits, bounds and the address guard stay, and redirects are still not
+	// followed. HTTP/2, proxies and internationalised host names go through net/http anyway.
 	NetHTTP bool
 	// Timeout is the time that one attempt has, at most Config.Timeout. Zero means that.
 	Timeout time.Duration
 	// Window is how long a delivery is attempted, at most Config.Window. Zero means that. A
-	// change counts for deliveries that were not attempted before.
+	// change applies to deliveries that were not attempted before.
 	Window time.Duration
 	// Schedule says how long a delivery waits between its attempts.
 	Schedule Schedule
 	// Disabled keeps the deliveries until the destination is enabled.
 	Disabled bool
-	// Filter selects the events that Forward, ForwardEvents and Deliveries store for this
-	// destination; Stats counts the others as Filtered. With Config.Lookup it is set only
-	// together with Config.LookupFilters. Deletion notices and audiences pass it.
+	// Filter selects the events that Forward and its variants store for this destination. Stats
+	// counts the others as Filtered. With Config.Lookup it needs Config.LookupFilters. It does
+	// not apply to deletion notices and audiences.
 	Filter Filter
-	// FilterFunc is a filter in Go beside Filter: it reports whether the destination gets
-	// the event, of those that Filter takes. It is called concurrently, and changes nothing
-	// of the event. Nil takes all.
+	// FilterFunc reports whether the destination gets an event that Filter takes. It is called
+	// concurrently, and must not change the event. Nil takes all.
 	FilterFunc func(*event.Event) bool
-	// Transform makes the body that this destination gets of each event that its filters take,
-	// before Forward, ForwardEvents, ForwardTx and ForwardEventsTx store it. The Body of the
-	// result has to be a JSON object of at most 128 KB; it is written in the form of all
-	// bodies, and its other fields do not count. A result that is Off leaves the event out,
-	// which Stats counts as Filtered. The event that Transform is given is its own to change.
+	// Transform makes the body that this destination gets of an event that its filters take,
+	// before Forward and its variants store it. Transform may change the event that it is given.
+	// The Body of its result must be a JSON object of at most 128 KB. It is written in the form
+	// of all bodies. A result that is Off leaves the event out, and Stats counts it as Filtered.
+	// The other fields of the result have no effect.
 	//
-	// It has 1 s for an event, and must end with its context; Forward waits for it. An error,
-	// a panic, and a result that comes later or is not valid leave the event out for this
-	// destination alone: it is not stored, so it is lost to the destination. Stats counts it
-	// in TransformErrors, and the error is logged, so it must not hold what is secret. A
-	// Transform that may lose no event returns those it fails for as they are. It is called
-	// concurrently. What is replayed was transformed before. Deletion notices and audiences
-	// are not transformed. With Config.Lookup it is set only together with
-	// Config.LookupFilters. Nil stores events as they are.
+	// Transform has 1 s for an event, and must end with its context. Forward waits for it. After
+	// an error, a panic, a late result or one that is not valid, the destination does not get
+	// the event. Stats counts that in TransformErrors, and the error is logged, so it must hold
+	// no secret. A Transform that may lose no event returns events that it fails for as they
+	// are.
+	//
+	// It is called concurrently. Replayed deliveries, deletion notices and audiences are not
+	// transformed. With Config.Lookup it needs Config.LookupFilters. Nil stores events as they
+	// are.
 	Transform func(context.Context, event.Event) (event.Event, error)
-	// Authorize sets headers of one request to one endpoint, such as an access token that
-	// expires. It is called before each request with the endpoint's URL as it stands in
-	// Endpoints, and with an empty header: what it sets is sent with this request alone. It may set up to
-	// MaxHeaders headers, each with one value, and none that Endpoint.Headers may not
-	// replace or that the endpoint has already, nor traceparent and tracestate.
+	// Authorize sets headers of one request, such as an access token that expires. It is called
+	// before each request, with the endpoint's URL as it is in Endpoints and an empty header. It
+	// may set up to MaxHeaders headers, each with one value. It may not set a header that
+	// Endpoint.Headers may not set, that the endpoint has already, or a traceparent or tracestate.
 	//
-	// It has the time of the attempt, and must end with its context. An error, a panic or a
-	// header that is not allowed is a failed attempt with ReasonAuthorize, for which no request
-	// is sent and which is repeated as one that the endpoint answered by 5xx. The error is
-	// stored and logged, in up to 256 bytes, without the values that were set. It is called
-	// concurrently, also by Try. Nil sets nothing.
+	// Authorize has the time of the attempt, and must end with its context. After an error, a
+	// panic or a header that is not allowed, the attempt fails with ReasonAuthorize and no
+	// request is sent. It is repeated as after a 5xx. The error is stored and logged, in up to
+	// 256 bytes, without the values that were set. Authorize is called concurrently, also by Try.
+	// Nil sets nothing.
 	Authorize func(ctx context.Context, url string, header http.Header) error
-	// MaxConcurrent bounds the deliveries attempted at once. Zero means
+	// MaxConcurrent bounds the deliveries that are attempted at once. Zero means
 	// Config.MaxConcurrent.
 	MaxConcurrent int
-	// MaxRate bounds the attempts a second, from one a day to 1,000,000. What
-	// exceeds it waits in the store, with its window not begun if it was not
-	// attempted before. Zero means no bound. Each Forwarder keeps its own
-	// count, and begins anew with the process.
+	// MaxRate bounds the attempts a second, from one a day to 1,000,000. Deliveries beyond it
+	// wait in the store. The window of those that were not attempted before does not begin. Zero
+	// means no bound. Each Forwarder counts by itself, and begins again with its process.
 	MaxRate float64
-	// MaxBurst is how many attempts may be made at once after a time with
-	// fewer than MaxRate: in t seconds there are at most MaxBurst + t*MaxRate.
-	// Zero means a tenth of a second's worth, at least 1. It is not set without
-	// MaxRate, and at most a day's worth of it.
+	// MaxBurst is how many attempts may be made at once after a time with fewer than MaxRate: in
+	// t seconds there are at most MaxBurst + t*MaxRate. It needs MaxRate, and is at most a day's
+	// worth of that. Zero means a tenth of a second's worth, at least 1.
 	MaxBurst int
 }
 
 // An Endpoint is a URL that takes webhooks.
 type Endpoint struct {
-	// URL is absolute, with the scheme http or https, in at most 8,192 bytes.
-	// User and password in it are sent as basic authentication. The host is a
-	// name, or an address in its usual form: 2130706433 and 0x7f.1, which are
-	// addresses to some resolvers, are refused.
+	// URL is absolute, with the scheme http or https, in at most 8,192 bytes. User and password
+	// in it are sent as basic authentication. The host is a name, or an address in its usual
+	// form: 2130706433 and 0x7f.1, which some resolvers take for addresses, are refused.
 	URL string
-	// Headers are added to each request: at most MaxHeaders, with values of up
-	// to 8,192 bytes, and names that differ by more than case. They may not
-	// replace those that carry the message: Host, Content-Length,
-	// Content-Type, Transfer-Encoding, Connection, User-Agent, X-Signature
-	// and those of Standard Webhooks; nor be about the connection: Expect,
+	// Headers are added to each request: at most MaxHeaders, with values of up to 8,192 bytes,
+	// and names that differ by more than case. They may not replace the headers that carry the
+	// message: Host, Content-Length, Content-Type, Transfer-Encoding, Connection, User-Agent,
+	// X-Signature and those of Standard Webhooks. Nor may they be about the connection: Expect,
 	// Keep-Alive, Proxy-Connection, TE, Trailer and Upgrade.
 	Headers map[string]string
 }
@@ -147,8 +137,8 @@ func (d *Destination) Validate() error {
 	return wrong.join()
 }
 
-// forbiddenHeaders are those that carry the message or are about the connection
-// (RFC 9110, section 7.6.1), which is the client's business; in canonical form.
+// forbiddenHeaders are the headers, in canonical form, that carry the message or are about the
+// connection (RFC 9110, section 7.6.1).
 var forbiddenHeaders = map[string]bool{
 	"Host": true, "Content-Length": true, "Content-Type": true, "Transfer-Encoding": true,
 	"Connection": true, "User-Agent": true, signature.Header: true,

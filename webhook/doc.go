@@ -13,11 +13,11 @@
 //	err = forwarder.Forward(ctx, "acme", &analytics.Track{UserId: "u1", Event: "Signed Up"})
 //	err = forwarder.Shutdown(ctx)
 //
-// Forward returns nil once the event is durable in the [Store]; package
-// filequeue keeps it in a folder, package memqueue in memory. From then on it
-// ends as delivered or as a dead letter.
+// Forward returns nil once the event is durable in the [Store]. Package
+// filequeue keeps it in a folder, package memqueue in memory. From then on the event
+// is delivered, or becomes a dead letter.
 //
-// Customers that come and go are found by [Config.Lookup]. [Forwarder.ForwardTx]
+// [Config.Lookup] finds customers that come and go. [Forwarder.ForwardTx]
 // forwards an event if, and only if, a transaction of your database commits.
 // [Forwarder.Dead] lists dead letters, and [Forwarder.ReplayAll] sends them again.
 // Package webhooktest has receivers for your tests.
@@ -25,9 +25,9 @@
 // # Delivery
 //
 // An attempt posts the body to every endpoint of the destination at once, and
-// each has five seconds for a whole answer. The first 2xx from any of them
-// makes the event delivered, and the others are not asked again. Requests to
-// them that are in flight then may still arrive.
+// each has five seconds for a whole answer. With the first 2xx from any of them
+// the event is delivered, and the others get no further request. Requests to
+// them that are in flight may still arrive.
 //
 // Timeouts, failed connections, names that do not resolve, and answers of 5xx,
 // 408, 425 and 429 are retried. The waits are random, and their bound grows from
@@ -36,9 +36,8 @@
 // certificate that does not verify or an address that is not public.
 //
 // The event becomes a dead letter when all endpoints are closed to it, or four
-// hours after its first attempt. Where the destination only fails, an event may
-// wait for its first attempt. It becomes a dead letter, too, after four hours of
-// that.
+// hours after its first attempt. If the destination only fails, an event may wait
+// for its first attempt, and becomes a dead letter after four hours of that, too.
 //
 // # Guarantees
 //
@@ -54,53 +53,52 @@
 //     have;
 //   - when the receiver closes a kept connection while a request is sent on it.
 //     The request is made again at once, and counted in [Stats.Resent];
-//   - at several endpoints of a destination, which are all asked at once;
+//   - at several endpoints of a destination, which all get a request at once;
 //   - when the clock of the machine is set forward by more than twelve times
 //     Timeout, a minute, while the event is in flight;
 //   - when it is replayed, or forwarded again after the store has forgotten its
 //     ID.
 //
-// So a dead letter, too, may have been taken by a receiver whose answers were
-// lost.
+// So a receiver may have taken a dead letter, too, if its answers were lost.
 //
-// No order: events are attempted concurrently, and one that is retried comes
-// after others that were forwarded later. A receiver that keeps a state applies
-// an event only if its timestamp is not before that of the one it applied last.
+// No order: events are attempted concurrently, and a retried event comes after
+// others that were forwarded later. A receiver that keeps a state applies an event
+// only if its timestamp is not before that of the event it applied last.
 //
 // An idempotent receiver inserts the webhook-id, under a unique key, in the
-// transaction that does the work, and answers 2xx after the commit. Where the key
-// is there already, it answers 2xx without the work. It keeps the keys for longer
+// transaction that does the work, and answers 2xx after the commit. If the key is
+// there already, it answers 2xx without the work. It keeps the keys for longer
 // than the retry window, or for ever if dead letters are replayed. The example
 // IdempotentReceiver does so.
 //
 // Without [Destination.StandardSecrets] there is no webhook-id. The messageId serves
-// instead, unless somebody else can send an event with the messageId of a trusted
-// sender's. Bodies of the type "delete" have none: to delete twice is to delete.
+// instead, unless an untrusted sender can use the messageId of a trusted one.
+// Bodies of the type "delete" have none, but deleting twice does no harm.
 //
-// Times are stored as the clock of the machine says. When the clock is set back,
-// deliveries that wait are due later by as much; new ones are not. When it is set
-// forward, retry windows end earlier by as much, and dead letters are as much nearer
-// to [Config.DeadMaxAge].
+// Times are stored by the clock of the machine. When the clock is set back, waiting
+// deliveries are due later by as much; new ones are not. When it is set forward,
+// retry windows end earlier by as much, and dead letters reach
+// [Config.DeadMaxAge] earlier.
 //
-// Each destination has a lane of its own. One that hangs, fails, or has a
+// Each destination has a lane of its own. A destination that hangs, fails, or has a
 // million events waiting takes no slot, memory or time of another, up to
 // [Config.MaxInFlight] in all.
 //
 // A destination that only fails is probed at intervals. Events that were attempted
-// before keep their schedule, whatever waits behind them. Once the destination
-// answers, all are delivered, but for those whose retry window has ended.
+// before keep their schedule, however many wait behind them. Once the destination
+// answers, all events are delivered, except those whose retry window has ended.
 //
 // Requests are signed in X-Signature with [Destination.Secret], and by Standard
-// Webhooks with each of [Destination.StandardSecrets], which also says when, so
-// that a captured request is soon worthless. Package signature verifies both.
+// Webhooks with each of [Destination.StandardSecrets]. The latter signs the time,
+// too, so that a captured request is soon worthless. Package signature verifies both.
 //
 // # Observability
 //
-// [Forwarder.Stats] and [Forwarder.DestinationStats] are for a page, a scrape or
-// an alert. They say what waits and since when, what is in flight, delivered,
-// retried and dead by [Reason], percentiles of latency, and why a destination is
-// held. An [Observer] is called for each request. The module webhook/webhookprom
-// makes metrics for Prometheus of them, in three lines.
+// [Forwarder.Stats] and [Forwarder.DestinationStats] are for a page, a scrape or an
+// alert. They count the deliveries that wait, are in flight, were delivered and
+// retried, and are dead by [Reason]. They have percentiles of latency, and say why a
+// destination is held. An [Observer] is called for each request. The module
+// webhook/webhookprom makes metrics for Prometheus of them, in three lines.
 //
 // With OpenTelemetry, Attempted starts and ends a span from a.At to a.At+a.Took,
 // below the span context in a.Trace, which [Config.Trace] took from the caller's
@@ -110,6 +108,7 @@
 //
 // Certificates are always verified. Redirects are not followed. No proxy is used
 // but [Config.Proxy]. Connections go to public addresses only, unless the operator
-// wrote the address or allows it; see [Config.Destinations] and [Config.AllowAddresses]. Logs, errors and stored attempts hold no secret, and
-// no user, password or query of a URL.
+// wrote the address or allows it; see [Config.Destinations] and
+// [Config.AllowAddresses]. Logs, errors and stored attempts hold no secret, and no
+// user, password or query of a URL.
 package webhook

@@ -27,8 +27,8 @@ const (
 	longWait  = 10 * time.Minute
 )
 
-// bounds returns the longest wait after the first attempt, and after any. known says that
-// there is such a schedule.
+// bounds returns the longest wait after the first attempt, and after any. known is false if there is no
+// such schedule.
 func (s Schedule) bounds() (first, most time.Duration, known bool) {
 	switch s {
 	case ScheduleEager:
@@ -69,7 +69,7 @@ type pace struct {
 // jitter returns a random duration below n. Tests give it a fixed seed.
 var jitter = rand.N[time.Duration]
 
-// longestWait returns the most that is waited after attempt n, counted from 1.
+// longestWait returns the longest wait after attempt n, counted from 1.
 func (s Schedule) longestWait(n int) time.Duration {
 	first, most, _ := s.bounds()
 	if n > 10 {
@@ -78,10 +78,9 @@ func (s Schedule) longestWait(n int) time.Duration {
 	return min(first<<max(n-1, 0), most)
 }
 
-// nextAttempt returns when a delivery whose attempt n has just failed is due
-// again. retryAfter is what the endpoints asked for, a floor under the
-// schedule. The last attempt starts early enough to end within the window;
-// nextAttempt returns false once that time has passed.
+// nextAttempt returns when a delivery is due again whose attempt n has just failed. retryAfter is the
+// wait that the endpoints asked for, a floor under the schedule. The last attempt starts early enough to
+// end within the window. After that time nextAttempt returns false.
 func (p pace) nextAttempt(now, expires time.Time, n int, retryAfter time.Duration) (time.Time, bool) {
 	last := expires.Add(-p.timeout)
 	if !now.Before(last) {

@@ -9,9 +9,8 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// appendStandard appends the header lines of Standard Webhooks for one attempt
-// that starts now: webhook-id, webhook-timestamp and webhook-signature, each
-// with its CRLF.
+// appendStandard appends the header lines of Standard Webhooks for an attempt that starts now: webhook-id,
+// webhook-timestamp and webhook-signature, each with its CRLF.
 func appendStandard(dst []byte, s *signature.StandardSigner, id string, now time.Time, body []byte) []byte {
 	id = standardID(id)
 	dst = append(dst, signature.StandardID+": "...)
@@ -23,11 +22,9 @@ func appendStandard(dst []byte, s *signature.StandardSigner, id string, now time
 	return append(dst, "\r\n"...)
 }
 
-// standardID returns the webhook-id of a delivery: its ID. A messageId may be
-// any text, and a header may not; nor may it have full stops, which separate it
-// from what else is signed. Bytes other than visible ASCII, full stops and the
-// percent sign itself are percent-encoded, so that different ids stay
-// different.
+// standardID returns the webhook-id of a delivery, made of its ID. An ID may be any text, but a header may
+// not. It may not have full stops either, which separate it from the rest of the signed text. So full
+// stops, percent signs and all bytes but visible ASCII are percent-encoded. Different IDs stay different.
 func standardID(id string) string {
 	plain := true
 	for i := range len(id) {

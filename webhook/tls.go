@@ -15,20 +15,20 @@ import (
 // MaxCertificates is how many client certificates a destination may have.
 const MaxCertificates = 5
 
-// TLS is how the connections to one destination differ from those to others.
+// TLS has the TLS settings of one destination.
 type TLS struct {
-	// Certificates are what the forwarder shows to an endpoint that asks for
-	// a client certificate, as tls.LoadX509KeyPair reads them: at most
-	// MaxCertificates. Empty means those of Config.TLSClientConfig.
+	// Certificates are shown to an endpoint that asks for a client certificate: at most
+	// MaxCertificates, as tls.LoadX509KeyPair reads them. Empty means those of
+	// Config.TLSClientConfig.
 	Certificates []tls.Certificate
-	// RootCAs are the authorities that may have signed the certificates of the
-	// endpoints, and no others. Nil means those of Config.TLSClientConfig.
+	// RootCAs are the only authorities that may have signed the certificates of the endpoints.
+	// Nil means those of Config.TLSClientConfig.
 	RootCAs *x509.CertPool
 }
 
-// check refuses certificates that cannot be used. That a certificate has its
-// key matters beyond this destination: destinations with the same certificates
-// share connections, and certificates are public.
+// check refuses certificates that cannot be used. A certificate must come with its key, also for the
+// sake of other destinations: those with the same certificates share connections, and certificates are
+// public.
 func (t *TLS) check() error {
 	if n := len(t.Certificates); n > MaxCertificates {
 		return refuse("TLS.Certificates", "%d given; at most %d are allowed", n, MaxCertificates)
@@ -55,9 +55,8 @@ func (t *TLS) check() error {
 	return nil
 }
 
-// config returns base with what differs; TLS 1.2 is the least. Sessions are not
-// taken from base: one that was begun with other certificates would be resumed
-// with them.
+// config returns base with the settings of t, and TLS 1.2 at least. It does not share the session cache
+// of base: a session that began with other certificates would be resumed with them.
 func (t *TLS) config(base *tls.Config) *tls.Config {
 	c := base.Clone()
 	if c == nil {
@@ -91,9 +90,8 @@ func (t *TLS) hash() [sha256.Size]byte {
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// tlsConfigs has the TLS configurations of destinations with settings of their
-// own: one for all destinations with equal settings. Requests with different
-// configurations never share a connection.
+// tlsConfigs has the TLS configurations of destinations with a TLS, one for all with equal settings.
+// Requests with different configurations never share a connection.
 type tlsConfigs struct {
 	base *tls.Config
 
@@ -103,9 +101,8 @@ type tlsConfigs struct {
 	max int                               // the n at which sweep is called
 }
 
-// An ownConfig is kept for as long as a target or an open connection refers to
-// it: with Lookup, destinations come and go, and may be made afresh for each
-// attempt.
+// An ownConfig lives as long as a target or an open connection refers to it. With Lookup, destinations
+// come and go, and may be made again for each attempt.
 type ownConfig struct {
 	roots  *x509.CertPool
 	config weak.Pointer[tls.Config]
@@ -115,7 +112,7 @@ func newTLSConfigs(base *tls.Config) *tlsConfigs {
 	return &tlsConfigs{base: base, own: map[[sha256.Size]byte][]ownConfig{}, max: 16}
 }
 
-// of returns the configuration for t. It is nil, that of all, if t is.
+// of returns the configuration for t. It returns nil, which means the forwarder's, if t is nil.
 func (cs *tlsConfigs) of(t *TLS) *tls.Config {
 	if t == nil {
 		return nil
@@ -139,7 +136,7 @@ func (cs *tlsConfigs) of(t *TLS) *tls.Config {
 	return config
 }
 
-// sweep forgets what is gone.
+// sweep forgets configurations that nothing refers to.
 func (cs *tlsConfigs) sweep() {
 	cs.n = 0
 	for key, os := range cs.own {

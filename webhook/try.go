@@ -19,51 +19,46 @@ import (
 
 // A Trial is an event to be sent once, to see what comes of it.
 type Trial struct {
-	// Destination is whom it is sent to. It need not be one that the Forwarder
-	// knows, nor enabled.
+	// Destination is where the event is sent. The Forwarder need not know it, and it may be
+	// disabled.
 	Destination *Destination
-	// Trusted says that the URLs of Destination are the operator's own words:
-	// IP addresses and "localhost" in them pass the address guard, as in those
-	// of Config.Destinations. What a name resolves to passes only where
-	// AllowAddresses lists it. Without it they are taken to be a customer's.
+	// Trusted trusts the URLs of Destination as those of Config.Destinations: IP addresses and
+	// "localhost" in them pass the address guard. Without it they are treated as a customer's.
 	Trusted bool
-	// Event is what is sent.
+	// Event is the event to be sent.
 	Event event.Event
 }
 
-// An Exchange is one request of a Trial, and what came of it.
+// An Exchange is one request of a Trial, and its answer.
 type Exchange struct {
-	// Attempt is the request. The Answer is kept whoever gave it.
+	// Attempt is the request. It has the Answer also if the endpoint took the event.
 	Attempt
-	// Filtered says that Forward would not store the event: the destination's filter or its
+	// Filtered says that Forward would not store the event, because the destination's filter or
 	// Transform leaves it out. It was sent nevertheless.
 	Filtered bool
-	// Outcome is what it would lead to.
+	// Outcome is what the request would lead to.
 	Outcome Outcome
-	// Header is that of the request, without Host and Content-Length. The
-	// values of static headers, of those that Authorize has set, and credentials of the URL
-	// are redacted.
+	// Header is the header of the request, without Host and Content-Length. The values of static
+	// headers, of headers that Authorize has set, and credentials of the URL are redacted.
 	Header http.Header
-	// Body is that of the request.
+	// Body is the body of the request.
 	Body []byte
-	// AnswerHeader is that of the answer: nil if there was none.
+	// AnswerHeader is the header of the answer, nil if there was none.
 	AnswerHeader http.Header
-	// Resolved, Connected, Secured and FirstByte say how long after At the name
-	// was resolved, the connection open, TLS agreed on, and the first byte of
-	// the answer there. Zero means that it is not known, or did not happen.
+	// Resolved, Connected, Secured and FirstByte are the times from At until the name was
+	// resolved, the connection was open, the TLS handshake was done, and the first byte of the
+	// answer arrived. Zero means that it is not known, or did not happen.
 	Resolved, Connected, Secured, FirstByte time.Duration
 }
 
-// Try sends an event to all endpoints of a destination, now and past the queue,
-// and returns one Exchange for each, in their order. The requests are those that
-// an attempt would make, with the same body, headers, signatures, TLS, guard
-// and timeout, on connections of their own. Nothing is stored, counted, logged
-// or told to the Observer, and limits of the destination do not count.
+// Try sends an event to all endpoints of a destination, now and without storing it, and returns one
+// Exchange for each endpoint, in their order. The requests have the same body, headers, signatures,
+// TLS, guard and timeout as those of an attempt. They have connections of their own. Nothing is stored,
+// counted, logged or reported to the Observer, and limits of the destination do not apply.
 //
-// The error is a *ConfigError for a Destination that is missing or not valid,
-// ErrClosed after Shutdown, that of an Event without a body, and that of Transform. What the end of
-// ctx cuts off has OutcomeCutOff. Try may be called concurrently; how often at
-// most is up to the caller.
+// Try returns a *ConfigError for a Destination that is missing or not valid, ErrClosed after Shutdown,
+// an error for an Event without a body, or the error of Transform. A request that the end of ctx cuts
+// off has OutcomeCutOff. Try may be called concurrently. It does not limit how often.
 func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 	if f.open.Err() != nil {
 		return nil, ErrClosed
@@ -78,8 +73,8 @@ func (f *Forwarder) Try(ctx context.Context, t Trial) ([]Exchange, error) {
 	if err != nil {
 		return nil, under("Destination", err)
 	}
-	// The trial has a client of its own, which closes its connections with it: they may have the
-	// client certificate of this destination.
+	// The trial has a client of its own and closes its connections, because they may have used
+	// the client certificate of this destination.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	client := newClient(&f.config, &guard{allow: f.config.AllowAddresses, operator: t.Trusted}, ctx)
@@ -147,8 +142,7 @@ func (e *engine) exchange(ctx context.Context, client *wire.Client, p *posting, 
 	return x
 }
 
-// shownHeader returns the header of the latest request, which was to e, without what may
-// be secret.
+// shownHeader returns the header of the latest request, which was to e, without secrets.
 func (s *sender) shownHeader(e *endpoint) http.Header {
 	h := make(http.Header)
 	for name, values := range e.header {
