@@ -67,14 +67,10 @@ func TestWhoseAddressItIs(t *testing.T) {
 			c.AllowAddresses = []netip.Prefix{netip.MustParsePrefix(tt.allow)}
 		}
 		f, err := webhook.New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		run := make(chan error, 1)
 		go func() { run <- f.Run(t.Context()) }() // ended below
-		if err := f.Forward(t.Context(), "crm", call("m1")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.Forward(t.Context(), "crm", call("m1")))
 		got := false
 		select {
 		case <-received:

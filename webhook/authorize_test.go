@@ -46,9 +46,7 @@ func TestAuthorize(t *testing.T) {
 			}
 			synctest.Wait()
 			xs, err := r.Try(t.Context(), webhook.Trial{Destination: &d, Event: eventOf(t, "m2")})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			tokens := make(map[string]bool)
 			for _, q := range recv.Requests() {
 				token := q.Header.Get("Authorization")
@@ -66,9 +64,7 @@ func TestAuthorize(t *testing.T) {
 			// What the endpoint sends back is not kept.
 			kept := fmt.Sprintf("%+v", xs)
 			for d, err := range r.queue.Waiting(t.Context(), "crm", "") {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				kept += fmt.Sprintf("%+v", d.Attempts)
 			}
 			if strings.Contains(kept, "token-") || !strings.Contains(kept, "bad [redacted]") {
@@ -146,9 +142,7 @@ func TestAuthorizeFails(t *testing.T) {
 				t.Errorf("%s: failed with %q, %q; want %q, %q", tt.name, a.Reason, a.Error, webhook.ReasonAuthorize, tt.want)
 			}
 			qs, err := recv.Wait(t.Context(), 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if diff := cmp.Diff([]string{"Bearer " + secret}, qs[0].Header["Authorization"]); diff != "" {
 				t.Errorf("%s: Authorization (-want +got):\n%s", tt.name, diff)
 			}

@@ -19,9 +19,7 @@ func atTime(t *testing.T, after time.Duration, dir string, test func(t *testing.
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(after)
 		q, err := filequeue.Open(dir, filequeue.Config{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		r := &rig{t: t, network: webhooktest.NewNetwork(), queue: q}
 		defer r.network.Close()
 		test(t, r)
@@ -52,12 +50,8 @@ func leaveBehind(t *testing.T, r *rig) {
 	}
 	r.stop()
 	f, err := webhook.New(webhook.Config{Store: r.queue, Destinations: crm(hook)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Forward(t.Context(), "crm", call("fresh")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, f.Forward(t.Context(), "crm", call("fresh")))
 	r.Forwarder = nil
 	if c := r.counts(); c.Waiting != 2 || c.Dead != 1 {
 		t.Fatalf("Count() = %+v", c)

@@ -47,9 +47,7 @@ func TestStatsSayHowADestinationIs(t *testing.T) {
 				}
 				var got webhook.DestinationStats
 				all, err := r.DestinationStats(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				if len(all) > 0 {
 					got = all[0]
 				}

@@ -176,9 +176,7 @@ func TestConfigKeepsWhatIsSet(t *testing.T) {
 		Logger:           slog.New(slog.DiscardHandler),
 	}
 	got, err := set.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	a, b := reflect.ValueOf(set), reflect.ValueOf(got)
 	for i := range a.NumField() {
 		name := a.Type().Field(i).Name
@@ -190,9 +188,7 @@ func TestConfigKeepsWhatIsSet(t *testing.T) {
 		}
 	}
 	zero, err := Config{Store: nullStore{}, Destinations: set.Destinations}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if zero.MaxBytesInFlight != 64<<20 || zero.ServiceName != "Hookferry" || zero.Timeout != 5*time.Second || zero.Window != 4*time.Hour ||
 		zero.MaxConcurrent != 64 || zero.MaxInFlight != 1024 || zero.Poll != time.Second || zero.DeadMaxAge != 30*24*time.Hour || zero.DeadMaxBytes != 1<<30 || zero.Logger == nil {
 		t.Errorf("defaults are %+v", zero)
@@ -205,9 +201,7 @@ func TestConfigDefaultsThatDependOnOthers(t *testing.T) {
 		MaxInFlight:    20,
 		AllowAddresses: []netip.Prefix{netip.MustParsePrefix("::ffff:10.0.0.0/104")},
 	}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if got.MaxConcurrent != 5 {
 		t.Errorf("MaxConcurrent is %d of 20 in flight, want 5", got.MaxConcurrent)
 	}
@@ -217,13 +211,11 @@ func TestConfigDefaultsThatDependOnOthers(t *testing.T) {
 }
 
 func TestEndpointNameHidesWhatMayBeSecret(t *testing.T) {
-	target, err := compile(&Destination{ID: "x", Secret: "shh", Endpoints: []Endpoint{{
+	target, wrong := compile(&Destination{ID: "x", Secret: "shh", Endpoints: []Endpoint{{
 		URL:     "https://user:hunter2@crm.example:8443/hook/a%2Fb?key=hunter2#hunter2",
 		Headers: map[string]string{"x-key": "v"},
 	}}}, &Config{ServiceName: "Acme", MaxConcurrent: 8})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, wrong.join())
 	e := target.endpoints[0]
 	if want := "https://crm.example:8443/hook/a%2Fb"; e.name != want {
 		t.Errorf("name = %q, want %q", e.name, want)

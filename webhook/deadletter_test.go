@@ -40,9 +40,7 @@ func TestDeadLetterHasBodyAndAttempts(t *testing.T) {
 		r.bury(1, time.Minute)
 		all := r.dead()
 		got, err := r.DeadLetter(t.Context(), all[0].Key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if diff := cmp.Diff(all[0], got); diff != "" {
 			t.Errorf("DeadLetter of what Dead yielded (-want +got)\n%s", diff)
 		}
@@ -115,9 +113,7 @@ func TestReplayAllTellsHowFarItIs(t *testing.T) {
 		before := len(crm.Requests())
 		var steps []int
 		for done, err := range r.ReplayAll(t.Context(), webhook.DeadFilter{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			steps = append(steps, done)
 			time.Sleep(time.Second) // they die again meanwhile
 		}
@@ -151,9 +147,7 @@ func TestDeadLettersAfterShutdown(t *testing.T) {
 		r.network.Receiver(hook, "", webhooktest.Answer(404))
 		r.start(webhook.Config{Destinations: crm(hook)})
 		r.bury(2, time.Second)
-		if err := r.Shutdown(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Shutdown(t.Context()))
 		all := r.dead()
 		if n, err := r.Replay(t.Context(), all[0].Key); n != 0 || !errors.Is(err, webhook.ErrClosed) {
 			t.Errorf("Replay = %d, %v, want ErrClosed", n, err)

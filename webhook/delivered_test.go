@@ -32,17 +32,13 @@ func TestResend(t *testing.T) {
 			ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}, StandardSecrets: []signature.Secret{secret},
 		}}})
 		for _, id := range []string{"m1", "m2", "m3"} {
-			if err := r.Forward(t.Context(), "crm", &analytics.Track{UserId: "u1", Event: "Paid", MessageId: id}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.Forward(t.Context(), "crm", &analytics.Track{UserId: "u1", Event: "Paid", MessageId: id}))
 			time.Sleep(time.Minute)
 		}
 		resend := func(f webhook.DeliveredFilter) (n int) {
 			t.Helper()
 			for n, err = range r.Resend(t.Context(), f) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 			}
 			time.Sleep(time.Minute)
 			synctest.Wait()
@@ -69,9 +65,7 @@ func TestResend(t *testing.T) {
 		if s := r.Stats(); s.Accepted != 8 || s.Delivered != 8 {
 			t.Errorf("%d accepted, %d delivered, want 8", s.Accepted, s.Delivered)
 		}
-		if err := r.Shutdown(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Shutdown(t.Context()))
 		for n, err := range r.Resend(t.Context(), webhook.DeliveredFilter{}) {
 			if n != 0 || !errors.Is(err, webhook.ErrClosed) {
 				t.Errorf("Resend after Shutdown yields %d, %v", n, err)

@@ -38,9 +38,7 @@ func TestBuryDisabled(t *testing.T) {
 		forward := func(n int) {
 			t.Helper()
 			for range n {
-				if err := r.Forward(t.Context(), "crm", &analytics.Track{UserId: "u1", Event: "E"}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, r.Forward(t.Context(), "crm", &analytics.Track{UserId: "u1", Event: "E"}))
 			}
 		}
 		buried := func(want int) {
@@ -79,9 +77,7 @@ func TestBuryDisabled(t *testing.T) {
 		}
 
 		recv.SetScript(webhooktest.Answer(200))
-		if err := r.Resume(t.Context(), "crm"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Resume(t.Context(), "crm"))
 		forward(1)
 		if n, err := last(r.ReplayAll(t.Context(), webhook.DeadFilter{Reason: webhook.ReasonDisabled})); n < 1000 || err != nil {
 			t.Errorf("ReplayAll = %d, %v", n, err)
@@ -119,9 +115,7 @@ func TestDisable(t *testing.T) {
 			r.start(tt.config)
 			forward := func() {
 				t.Helper()
-				if err := r.Forward(t.Context(), "crm", &analytics.Track{UserId: "u1", Event: "E"}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, r.Forward(t.Context(), "crm", &analytics.Track{UserId: "u1", Event: "E"}))
 			}
 			begin := time.Now()
 			forward()
@@ -154,13 +148,9 @@ func TestDisable(t *testing.T) {
 			recv.SetScript(webhooktest.Answer(200))
 			disabledAt := begin.Add(last).UTC().Truncate(time.Microsecond) // as the store keeps times
 			for range 2 {                                                  // the second has nothing to enable
-				if err := r.Resume(t.Context(), "crm"); err != nil {
-					t.Fatal(err)
-				}
+				must(t, r.Resume(t.Context(), "crm"))
 			}
-			if err := r.Pause(t.Context(), "crm"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.Pause(t.Context(), "crm"))
 			if err := r.Resume(t.Context(), "crm"); err != nil { // a pause alone
 				t.Fatal(err)
 			}

@@ -3,6 +3,7 @@ package webhook
 import (
 	"math/rand/v2"
 	"sync"
+	"testing"
 	"time"
 )
 
@@ -31,4 +32,12 @@ func SeedJitter(seed uint64) {
 	jitters.Lock()
 	defer jitters.Unlock()
 	jitters.Seed(seed, 0)
+}
+
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

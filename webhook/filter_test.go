@@ -40,13 +40,9 @@ func TestFilter(t *testing.T) {
 			t.Errorf("%s: Validate = %v", tt.name, err)
 		}
 		stored, err := json.Marshal(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		f = webhook.Filter{}
-		if err := json.Unmarshal(stored, &f); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(stored, &f))
 		var got []string
 		for _, e := range all {
 			kind, name, _ := strings.Cut(e, ":")
@@ -81,9 +77,7 @@ func TestForwardFilters(t *testing.T) {
 		store := memqueue.New(memqueue.Config{})
 		c.Store = store
 		f, err := webhook.New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var encoder event.Encoder
 		var events []event.Event
 		for _, m := range []analytics.Message{
@@ -93,21 +87,15 @@ func TestForwardFilters(t *testing.T) {
 			&analytics.Identify{UserId: "u1", MessageId: "m4", Integrations: map[string]any{"All": false}},
 		} {
 			e, err := encoder.Encode(m)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			events = append(events, e)
 		}
 		ids := []string{"all", "orders", "u1"}
-		if err := f.ForwardEvents(t.Context(), ids, events...); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.ForwardEvents(t.Context(), ids, events...))
 		got := map[string][]string{}
 		for _, id := range ids {
 			for d, err := range store.Waiting(t.Context(), id, "") {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				got[id] = append(got[id], d.MessageID)
 			}
 			slices.Sort(got[id])
@@ -120,9 +108,7 @@ func TestForwardFilters(t *testing.T) {
 			t.Errorf("Stats = %+v, want 7 accepted, 2 filtered, 1 off", s)
 		}
 		of, err := f.DestinationStats(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, s := range of {
 			if want := map[string]int64{"orders": 1, "u1": 1}[s.Destination]; s.Filtered != want {
 				t.Errorf("%s: %d filtered, want %d", s.Destination, s.Filtered, want)
@@ -134,9 +120,7 @@ func TestForwardFilters(t *testing.T) {
 	failing = failure
 	store := memqueue.New(memqueue.Config{})
 	f, err := webhook.New(webhook.Config{Store: store, Lookup: lookup, LookupFilters: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	call := &analytics.Track{UserId: "u1", Event: "E"}
 	if err := f.Forward(t.Context(), "orders", call); !errors.Is(err, failure) {
 		t.Errorf("Forward while Lookup fails = %v, want %v", err, failure)

@@ -21,9 +21,7 @@ func TestDeliveriesAllocations(t *testing.T) {
 		{ID: "a", Endpoints: endpoints, Filter: webhook.Filter{Exclude: []string{"*:Draft *"}}}, {ID: "b", Endpoints: endpoints},
 		{ID: "c", Endpoints: endpoints, Transform: func(_ context.Context, e event.Event) (event.Event, error) { return e, nil }},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, tt := range []struct {
 		source string
 		want   float64
@@ -34,9 +32,7 @@ func TestDeliveriesAllocations(t *testing.T) {
 		}
 		destinations := []string{"a", "b"}
 		if n := testing.AllocsPerRun(200, func() {
-			if err := f.ForwardEventsTx(t.Context(), "tx", destinations, events...); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.ForwardEventsTx(t.Context(), "tx", destinations, events...))
 		}); n > tt.want {
 			t.Errorf("source %q: ForwardEventsTx allocates %v times, want %v", tt.source, n, tt.want)
 		}

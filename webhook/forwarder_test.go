@@ -91,6 +91,14 @@ func call(id string) analytics.Message {
 	return &analytics.Track{UserId: "u1", Event: "Tested", MessageId: id}
 }
 
+// must ends the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func (r *rig) dead() []webhook.DeadLetter {
 	r.t.Helper()
 	return collect(r.t, r.Dead(r.t.Context(), webhook.DeadFilter{}))
@@ -100,9 +108,7 @@ func collect[T any](t *testing.T, seq iter.Seq2[T, error]) []T {
 	t.Helper()
 	var vs []T
 	for v, err := range seq {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		vs = append(vs, v)
 	}
 	return vs
@@ -143,9 +149,7 @@ func TestDeliversASignedPost(t *testing.T) {
 		}}})
 		r.track("m1")
 		reqs, err := crm.Wait(t.Context(), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		q := reqs[0]
 		if q.Signature != nil {
 			t.Errorf("signature: %v", q.Signature)
@@ -194,13 +198,9 @@ func TestRetriesForFourHoursAndNoLonger(t *testing.T) {
 		dir := t.TempDir()
 		inBubble(t, func(t *testing.T, r *rig) {
 			open := func() {
-				if err := r.queue.Close(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, r.queue.Close())
 				q, err := filequeue.Open(dir, filequeue.Config{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				r.queue = q
 			}
 			open()
@@ -396,9 +396,7 @@ func TestRetryAfter(t *testing.T) {
 			r.start(webhook.Config{Destinations: crm(hook)})
 			r.track("m1")
 			reqs, err := recv.Wait(t.Context(), 2)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if wait := reqs[1].Time.Sub(reqs[0].Time); wait < tt.from || wait > tt.to {
 				t.Errorf("%s: waits %v, want %v to %v", tt.name, wait, tt.from, tt.to)
 			}
@@ -653,9 +651,7 @@ func TestEndpointsThatChangeBetweenAttempts(t *testing.T) {
 			synctest.Wait()
 			current.Store(destination(a))
 			reqs, err := patient.Wait(t.Context(), 2)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if wait := reqs[1].Time.Sub(reqs[0].Time); wait < 10*time.Minute || wait > 10*time.Minute+time.Second {
 				t.Errorf("it is asked again after %v, want 10 minutes", wait)
 			}
@@ -746,9 +742,7 @@ func TestLookupHasTheTimeOfAnAttempt(t *testing.T) {
 		}})
 		r.track("m1")
 		reqs, err := recv.Wait(t.Context(), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if want := []time.Duration{2 * time.Second, 2 * time.Second}; !slices.Equal(hung, want) {
 			t.Errorf("look-ups hung for %v, want %v", hung, want)
 		}
@@ -767,15 +761,11 @@ func TestAHangingDestinationDelaysNoOther(t *testing.T) {
 			{ID: "fine", Endpoints: []webhook.Endpoint{{URL: "http://fine.example/"}}},
 		}})
 		for i := range 2000 {
-			if err := r.Forward(t.Context(), "hang", call(fmt.Sprint("h", i))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.Forward(t.Context(), "hang", call(fmt.Sprint("h", i))))
 		}
 		begin := time.Now()
 		for i := range 500 {
-			if err := r.Forward(t.Context(), "fine", call(fmt.Sprint("f", i))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.Forward(t.Context(), "fine", call(fmt.Sprint("f", i))))
 		}
 		if _, err := fine.Wait(t.Context(), 500); err != nil {
 			t.Fatal(err)
@@ -942,9 +932,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		c := webhook.Config{Store: r.queue, Destinations: crm(hook)}
 		f, err := webhook.New(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := f.Run(ctx); err != nil {
@@ -1006,9 +994,7 @@ func TestWhatOthersPutIsFetched(t *testing.T) {
 		recv := r.network.Receiver(hook, "")
 		mine, theirs := newNode(r.queue), newNode(r.queue)
 		others, err := webhook.New(webhook.Config{Store: theirs, Destinations: crm(hook)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		r.queue = mine
 		r.start(webhook.Config{Destinations: crm(hook), Poll: time.Minute})
 		for i, tt := range []struct {
@@ -1022,13 +1008,9 @@ func TestWhatOthersPutIsFetched(t *testing.T) {
 			theirs.others = tt.tell
 			synctest.Wait()
 			begin := time.Now()
-			if err := others.Forward(t.Context(), "crm", call(tt.name)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, others.Forward(t.Context(), "crm", call(tt.name)))
 			reqs, err := recv.Wait(t.Context(), i+1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if took := reqs[i].Time.Sub(begin); took > tt.most || took == 0 && tt.tell == nil {
 				t.Errorf("%s: it arrives after %v, want %v at most", tt.name, took, tt.most)
 			}

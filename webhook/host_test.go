@@ -128,16 +128,12 @@ func TestHostsThatAreRefused(t *testing.T) {
 // stands for is.
 func TestGuardWithManyAddresses(t *testing.T) {
 	open, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer open.Close()
 	_, openPort, _ := net.SplitHostPort(open.Addr().String())
 	// Nobody listens at a client's port, nor can while the client has it.
 	client, err := net.Dial("tcp", open.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer client.Close()
 	_, closedPort, _ := net.SplitHostPort(client.LocalAddr().String())
 	for _, tt := range []struct {
@@ -186,9 +182,7 @@ func TestGuardWithManyAddresses(t *testing.T) {
 // becomes a private one, and back.
 func TestGuardWithANameThatChanges(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer ln.Close()
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	good, bad := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("169.254.169.254")

@@ -56,9 +56,7 @@ func (w *wire) dial(context.Context, string, string) (net.Conn, error) {
 // startOn runs a forwarder on w, in a bubble. stop checks that everything ends.
 func startOn(t *testing.T, w *wire, url string) (f *webhook.Forwarder, stop func()) {
 	f, err := webhook.New(webhook.Config{Store: memqueue.New(memqueue.Config{}), Destinations: crm(url), DialContext: w.dial})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	run := make(chan error, 1)
 	go func() { run <- f.Run(context.Background()) }()
 	return f, func() {
@@ -90,9 +88,7 @@ func TestASwitchOfProtocolsHoldsNothing(t *testing.T) {
 			io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
 		}}
 		f, stop := startOn(t, w, hook)
-		if err := f.Forward(t.Context(), "crm", call("m1")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.Forward(t.Context(), "crm", call("m1")))
 		time.Sleep(time.Minute)
 		if s := f.Stats(); s.Retried < 3 {
 			t.Errorf("Stats() = %+v after a minute", s)
@@ -132,9 +128,7 @@ func TestASilentPeerCollectsNoConnections(t *testing.T) {
 		w := &wire{}
 		f, stop := startOn(t, w, "https://crm.example/")
 		for i := range 50 {
-			if err := f.Forward(t.Context(), "crm", call(fmt.Sprint("m", i))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.Forward(t.Context(), "crm", call(fmt.Sprint("m", i))))
 		}
 		for range 10 {
 			time.Sleep(time.Minute)
@@ -165,9 +159,7 @@ func TestADeadHTTP2ConnectionIsReplaced(t *testing.T) {
 				return &lossyConn{Conn: c, dead: &dead}, nil
 			},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		run := make(chan error, 1)
 		go func() { run <- f.Run(context.Background()) }()
 		f.Forward(t.Context(), "crm", call("first"))
@@ -333,9 +325,7 @@ func TestRunAfterShutdownDoesNothing(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "")
 		f, err := webhook.New(webhook.Config{Store: r.queue, Destinations: crm(hook), DialContext: r.network.DialContext})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		f.Forward(t.Context(), "crm", call("m1"))
 		if err := f.Shutdown(t.Context()); err != nil {
 			t.Errorf("Shutdown = %v", err)
@@ -410,9 +400,7 @@ func TestBodiesCountUntilTheirOutcomeIsStored(t *testing.T) {
 		for i := range 100 {
 			err := r.Forward(t.Context(), "crm", &analytics.Track{UserId: "u1", Event: "e", MessageId: fmt.Sprint("m", i),
 				Properties: map[string]any{"text": strings.Repeat("x", 10_000)}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		}
 		time.Sleep(time.Second)
 		if n := len(recv.Requests()); n < 10 || n > 22 {
@@ -439,9 +427,7 @@ func TestMaxConcurrentHoldsFromTheStart(t *testing.T) {
 				}}
 			}
 			f, err := webhook.New(webhook.Config{Store: r.queue, Destinations: crm(hook)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for i := range 100 { // a backlog of before the start
 				f.Forward(t.Context(), "crm", call(fmt.Sprint("m", i)))
 			}

@@ -313,16 +313,12 @@ func BenchmarkIdleDestination(b *testing.B) {
 			c.Destinations = append(c.Destinations, webhook.Destination{ID: id, Endpoints: []webhook.Endpoint{{URL: rawURL + id}}})
 		}
 		f, err := webhook.New(c)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		before := heap()
 		run := make(chan error, 1)
 		go func() { run <- f.Run(context.Background()) }() // ended below
 		for _, i := range rand.New(rand.NewPCG(1, 0)).Perm(n) {
-			if err := f.ForwardEvents(context.Background(), []string{fmt.Sprint("d", i)}, timed(0)); err != nil {
-				b.Fatal(err)
-			}
+			must(b, f.ForwardEvents(context.Background(), []string{fmt.Sprint("d", i)}, timed(0)))
 		}
 		for f.Stats().Delivered < int64(n) {
 			time.Sleep(time.Millisecond) // for what is measured next

@@ -389,9 +389,7 @@ func TestMaxRateIsHeldExactly(t *testing.T) {
 				t.Errorf("%s: %d requests to another", tt.name, got)
 			}
 			reqs, err := recv.Wait(t.Context(), n)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			burst := tt.burst
 			if burst == 0 {
 				burst = max(int(tt.rate/10), 1)
@@ -417,9 +415,7 @@ func TestPauseKeepsDeliveries(t *testing.T) {
 		r.fill(crm(hook), 100)
 		synctest.Wait()
 		begin := time.Now()
-		if err := r.Pause(t.Context(), "crm"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Pause(t.Context(), "crm"))
 		r.fill(crm(hook), 100)
 		time.Sleep(24 * time.Hour)
 		if n, c := len(recv.Requests()), r.counts(); n != 4 || c.Waiting != 196 || c.Claimed != 0 {
@@ -453,17 +449,11 @@ func TestPauseBeforeRun(t *testing.T) {
 	inBubble(t, func(t *testing.T, r *rig) {
 		recv := r.network.Receiver(hook, "")
 		f, err := webhook.New(webhook.Config{Store: r.queue, Destinations: crm(hook), DialContext: r.network.DialContext})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Pause(t.Context(), "crm"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, f.Pause(t.Context(), "crm"))
 		run := make(chan error, 1)
 		go func() { run <- f.Run(context.Background()) }() // ended below
-		if err := f.Forward(t.Context(), "crm", call("m1")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.Forward(t.Context(), "crm", call("m1")))
 		time.Sleep(time.Hour) // long enough for the lane to be dropped
 		if n := len(recv.Requests()); n != 0 || len(f.Held()) != 1 {
 			t.Errorf("%d requests, Held() = %+v", n, f.Held())
@@ -484,13 +474,9 @@ func TestAPauseSurvivesARestart(t *testing.T) {
 	dir := t.TempDir()
 	inBubble(t, func(t *testing.T, r *rig) {
 		open := func() {
-			if err := r.queue.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.queue.Close())
 			q, err := filequeue.Open(dir, filequeue.Config{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			r.queue = q
 		}
 		open()
@@ -498,18 +484,14 @@ func TestAPauseSurvivesARestart(t *testing.T) {
 		config := webhook.Config{Destinations: append(crm(hook), webhook.Destination{ID: "erp", Endpoints: []webhook.Endpoint{{URL: "http://erp.example/"}}})}
 		r.start(config)
 		begin := time.Now()
-		if err := r.Pause(t.Context(), "crm"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Pause(t.Context(), "crm"))
 		r.track("m1")
 		for range 2 {
 			r.stop()
 			open()
 			time.Sleep(time.Minute)
 			r.start(config)
-			if err := r.Forward(t.Context(), "erp", call("m2")); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.Forward(t.Context(), "erp", call("m2")))
 			time.Sleep(time.Hour)
 			synctest.Wait()
 			want := []webhook.Held{{Destination: "crm", Hold: webhook.HoldPaused, Since: begin.UTC()}}
@@ -520,9 +502,7 @@ func TestAPauseSurvivesARestart(t *testing.T) {
 				t.Errorf("%d requests to what is paused, %d to another, want 0 and 1", n, others)
 			}
 		}
-		if err := r.Resume(t.Context(), "crm"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Resume(t.Context(), "crm"))
 		r.stop()
 		open()
 		r.start(config)
@@ -697,9 +677,7 @@ func TestBytesInFlightAreBounded(t *testing.T) {
 		r.start(webhook.Config{Destinations: append(big, small...), MaxBytesInFlight: bound})
 		for i := range 50 {
 			e := event.Event{ID: fmt.Sprint("big", i), Type: "track", Body: bytes.Repeat([]byte("1"), size), Received: time.Now()}
-			if err := r.ForwardEvents(t.Context(), []string{"big0"}, e); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.ForwardEvents(t.Context(), []string{"big0"}, e))
 		}
 		time.Sleep(2500 * time.Millisecond)
 		begin := time.Now()

@@ -16,9 +16,7 @@ import (
 func documentedKeys(t *testing.T) []string {
 	t.Helper()
 	src, err := os.ReadFile("config.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, list, ok := strings.Cut(string(src), "The keys are these, and no others:")
 	if !ok {
 		t.Fatal("Config.Logger does not list its keys")
@@ -38,9 +36,7 @@ func TestLogKeysAreThoseDocumented(t *testing.T) {
 	used := make(map[string]bool)
 	lines := 0
 	files, err := os.ReadDir(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	set := token.NewFileSet()
 	check := func(what token.Pos, args []ast.Expr) {
 		for i := 0; i < len(args); i += 2 {
@@ -61,9 +57,7 @@ func TestLogKeysAreThoseDocumented(t *testing.T) {
 			continue
 		}
 		file, err := parser.ParseFile(set, f.Name(), nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.CompositeLit: // args := []any{"key", value}

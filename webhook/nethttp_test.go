@@ -49,9 +49,7 @@ func TestNetHTTP(t *testing.T) {
 			}
 			ds := &destinations{config: config, tls: newTLSConfigs(nil)}
 			to, err := ds.compile(&Destination{ID: "crm", Endpoints: []Endpoint{{URL: "http://127.0.0.1:9/hook"}}, NetHTTP: tt.netHTTP})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			c := newClient(config, new(guard), t.Context())
 			defer c.Close()
 			s := &sender{client: c}

@@ -34,16 +34,12 @@ func TestForwardTx(t *testing.T) {
 		ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}, Filter: webhook.Filter{Exclude: []string{"track:Draft *"}},
 	}}
 	f, err := webhook.New(webhook.Config{Store: box, Destinations: destinations})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	order := &analytics.Track{UserId: "u1", Event: "Order Placed", MessageId: "m1"}
 	draft := &analytics.Track{UserId: "u1", Event: "Draft Saved"}
 	off := &analytics.Track{UserId: "u1", Event: "Order Seen", Integrations: map[string]any{"All": false}}
 	box.known = 1
-	if err := f.ForwardTx(t.Context(), "tx", "crm", order, order, draft, off); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.ForwardTx(t.Context(), "tx", "crm", order, order, draft, off))
 	if box.tx != "tx" || len(box.last) != 2 || box.last[0].ID != "m1" || box.last[0].Event != "Order Placed" || len(box.last[0].Body) == 0 {
 		t.Errorf("in transaction %v the store got %+v", box.tx, box.last)
 	}
@@ -64,17 +60,13 @@ func TestForwardTx(t *testing.T) {
 	if got := f.Stats().InTransaction; got != 1 {
 		t.Errorf("after errors %d are in transactions", got)
 	}
-	if err := f.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Shutdown(t.Context()))
 	if err := f.ForwardTx(t.Context(), "tx", "crm", order); !errors.Is(err, webhook.ErrClosed) {
 		t.Errorf("after Shutdown: %v", err)
 	}
 
 	plain, err := webhook.New(webhook.Config{Store: memqueue.New(memqueue.Config{}), Destinations: destinations})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if err := plain.ForwardTx(t.Context(), "tx", "crm", order); !errors.Is(err, webhook.ErrUnsupported) {
 		t.Errorf("with a store that is no Outbox: %v", err)
 	}

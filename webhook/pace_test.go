@@ -29,9 +29,7 @@ func TestPaceOfADestination(t *testing.T) {
 			d.ID, d.Endpoints = "crm", []webhook.Endpoint{{URL: "http://crm.example/"}}
 			r.start(webhook.Config{Destinations: []webhook.Destination{d}})
 			begin := time.Now()
-			if err := r.Forward(t.Context(), "crm", &analytics.Track{UserId: "u1", Event: "E"}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.Forward(t.Context(), "crm", &analytics.Track{UserId: "u1", Event: "E"}))
 			window := d.Window
 			if window == 0 {
 				window = webhook.DefaultWindow
@@ -65,9 +63,7 @@ func TestEraseUser(t *testing.T) {
 		long := string(make([]byte, 300))
 		for _, user := range []string{"u1", "u2", long} {
 			for _, id := range []string{"crm", "off"} {
-				if err := r.Forward(t.Context(), id, &analytics.Track{UserId: user, Event: "E"}); err != nil {
-					t.Fatal(err)
-				}
+				must(t, r.Forward(t.Context(), id, &analytics.Track{UserId: user, Event: "E"}))
 			}
 		}
 		time.Sleep(time.Hour)

@@ -49,9 +49,7 @@ func newBehind(t *testing.T) *behind {
 func (b *behind) through(t *testing.T, proxy string) (as [2]webhook.Attempted) {
 	t.Helper()
 	u, err := url.Parse(proxy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	seen := make(chan webhook.Attempted, 100)
 	f, err := webhook.New(webhook.Config{
 		Store:    memqueue.New(memqueue.Config{}),
@@ -65,16 +63,12 @@ func (b *behind) through(t *testing.T, proxy string) (as [2]webhook.Attempted) {
 			{ID: "https", Endpoints: []webhook.Endpoint{{URL: "https://example.com/hook"}}},
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	u.Host = "changed.invalid" // New copied it
 	run := make(chan error, 1)
 	go func() { run <- f.Run(t.Context()) }() // ended below
 	for i, id := range []string{"http", "https"} {
-		if err := f.Forward(t.Context(), id, call(id)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.Forward(t.Context(), id, call(id)))
 		for as[i] = range seen {
 			if as[i].Destination == id {
 				break // else the other is retried
@@ -302,9 +296,7 @@ func TestSOCKSProxy(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			p := &socksProxy{t: t, behind: newBehind(t), auth: tt.auth, reply: tt.reply}
 			ln, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var serving sync.WaitGroup
 			serving.Go(func() {
 				for {

@@ -106,13 +106,9 @@ func TestDeliveryRecordKeepsMicroseconds(t *testing.T) {
 	d := recordDelivery()
 	d.Due = d.Due.Add(999 * time.Nanosecond).In(time.FixedZone("east", 3600))
 	b, err := d.AppendBinary(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got Delivery
-	if err := got.UnmarshalBinary(b); err != nil {
-		t.Fatal(err)
-	}
+	must(t, got.UnmarshalBinary(b))
 	if want := recordDelivery().Due; got.Due != want {
 		t.Errorf("Due = %v, want %v", got.Due, want)
 	}
@@ -180,20 +176,14 @@ func TestDeliveryRecordFormat(t *testing.T) {
 func TestDeliveryRecordMalformed(t *testing.T) {
 	d := recordDelivery()
 	whole, err := d.AppendBinary(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	dead := DeadLetter{Delivery: d, Reason: ReasonExpired, Died: d.Due}
 	wholeDead, err := dead.AppendBinary(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	traced := d
 	traced.Trace = event.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", State: "a=1"}
 	wholeTraced, err := traced.AppendBinary(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	bad := func(b []byte, what string) {
 		t.Helper()
 		if err := new(Delivery).UnmarshalBinary(b); !errors.Is(err, errRecord) {
@@ -219,9 +209,7 @@ func TestDeliveryRecordMalformed(t *testing.T) {
 		t.Errorf("a dead letter of a later version: %v, want %v", err, errRecord)
 	}
 	empty, err := new(Delivery).AppendBinary(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const tries, closed, attempts = 11, 12, 13 // where these are in it, a byte each
 	for _, tt := range []struct {
 		name   string
@@ -248,14 +236,10 @@ func FuzzDeliveryRecord(f *testing.F) {
 	traced.Trace = event.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", State: "a=1"}
 	for _, d := range []Delivery{{}, recordDelivery(), traced} {
 		b, err := d.AppendBinary(nil)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 		f.Add(b)
 		b, err = (&DeadLetter{Delivery: d, Reason: ReasonDNS, Died: d.Due}).AppendBinary(nil)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -297,9 +281,7 @@ func BenchmarkDeliveryRecord(b *testing.B) {
 	d.Attempts, d.Closed = nil, nil
 	d.Body = bytes.Repeat([]byte("b"), 450)
 	record, err := d.AppendBinary(nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	b.Run("op=append", func(b *testing.B) {
 		b.ReportAllocs()
 		b.SetBytes(int64(len(record)))
@@ -312,9 +294,7 @@ func BenchmarkDeliveryRecord(b *testing.B) {
 		b.ReportAllocs()
 		b.SetBytes(int64(len(record)))
 		for b.Loop() {
-			if err := d.UnmarshalBinary(record); err != nil {
-				b.Fatal(err)
-			}
+			must(b, d.UnmarshalBinary(record))
 		}
 	})
 }

@@ -8,10 +8,8 @@ import (
 // Nothing of a secret is kept, wherever in an answer it is.
 func TestAnswersAreKeptWithoutSecrets(t *testing.T) {
 	const secret = "Bearer 0123456789abcdef"
-	e, err := compileEndpoint(&Endpoint{URL: "https://crm.example/", Headers: map[string]string{"Authorization": secret}}, "Hookferry")
-	if err != nil {
-		t.Fatal(err)
-	}
+	e, wrong := compileEndpoint(&Endpoint{URL: "https://crm.example/", Headers: map[string]string{"Authorization": secret}}, "Hookferry")
+	must(t, wrong.join())
 	for at := range maxKept + 1 {
 		answer := strings.Repeat("x", at) + secret + strings.Repeat("y", maxKept)
 		s := clean(answer[:maxKept], e.secrets)
@@ -33,7 +31,7 @@ func TestAnswersAreKeptWithoutSecrets(t *testing.T) {
 // Whatever part of what an endpoint was sent it sends back, in whatever order
 // the settings have them. What is kept is text, and no more than maxKept bytes.
 func TestEverySecretIsRedacted(t *testing.T) {
-	e, err := compileEndpoint(&Endpoint{
+	e, wrong := compileEndpoint(&Endpoint{
 		URL: "https://user-1234:pass-1234@crm.example/hook?token=query%201234&mode=test&bare-1234",
 		Headers: map[string]string{
 			"Authorization": "Bearer bearer-1234",
@@ -41,9 +39,7 @@ func TestEverySecretIsRedacted(t *testing.T) {
 			"X-Long":        "prefix-key-1234-suffix",
 		},
 	}, "Hookferry")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, wrong.join())
 	for _, tt := range []struct{ name, answer, want string }{
 		{"user", "who is user-1234?", "who is [redacted]?"},
 		{"password", "pass-1234 is wrong", "[redacted] is wrong"},

@@ -29,13 +29,9 @@ func FuzzSettings(f *testing.F) {
 	f.Add("http://crm.example/ HTTP/1.1\r\nX: y", "A\r\nB", "c\r\nX: y", "ä%")
 	f.Add("http://crm.example?\"<>", "a", "\xff\x80", "")
 	signer, err := signature.NewSigner("secret")
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	standard, err := signature.NewStandardSigner("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
-	if err != nil {
-		f.Fatal(err)
-	}
+	must(f, err)
 	f.Fuzz(func(t *testing.T, rawURL, name, value, id string) {
 		e, wrong := compileEndpoint(&Endpoint{URL: rawURL, Headers: map[string]string{name: value}}, "Test")
 		for _, err := range wrong {

@@ -133,9 +133,7 @@ func TestAPauseHoldsForAllOfAStore(t *testing.T) {
 	inShared(t, func(t *testing.T, nodes []*node, a, b *rig) {
 		recv := a.network.Receiver(hook, "shh")
 		began := time.Now()
-		if err := a.Pause(t.Context(), "crm"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Pause(t.Context(), "crm"))
 		time.Sleep(time.Second)
 		synctest.Wait()
 		a.track("m1")
@@ -155,9 +153,7 @@ func TestAPauseHoldsForAllOfAStore(t *testing.T) {
 				t.Errorf("Held() (-want +got):\n%s", d)
 			}
 		}
-		if err := c.Resume(t.Context(), "crm"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, c.Resume(t.Context(), "crm"))
 		c.stop()
 		if _, err := recv.Wait(t.Context(), 3); err != nil {
 			t.Error(err)
@@ -192,9 +188,7 @@ func TestAPauseThatCannotBeStored(t *testing.T) {
 		for _, n := range nodes {
 			n.fail(nil)
 		}
-		if err := a.Pause(t.Context(), "crm"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Pause(t.Context(), "crm"))
 		time.Sleep(2 * time.Second)
 		// What is paused stays so while the store cannot say.
 		for _, n := range nodes {

@@ -21,13 +21,9 @@ import (
 func eventFrom(t *testing.T, source, id string) event.Event {
 	t.Helper()
 	encoder, err := event.NewEncoder(event.Envelope{Source: source})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	e, err := encoder.Encode(call(id))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return e
 }
 
@@ -46,9 +42,7 @@ func TestSourcesDoNotSuppressEachOther(t *testing.T) {
 		const id = "invoice-1042-paid"
 		for range 2 {
 			for _, source := range []string{"browser", "backend", ""} {
-				if err := r.ForwardEvents(t.Context(), []string{"crm"}, eventFrom(t, source, id)); err != nil {
-					t.Fatal(err)
-				}
+				must(t, r.ForwardEvents(t.Context(), []string{"crm"}, eventFrom(t, source, id)))
 			}
 			synctest.Wait()
 		}
@@ -78,9 +72,7 @@ func TestDeliveryIDsDoNotCollide(t *testing.T) {
 	f, err := webhook.New(webhook.Config{Store: box, Destinations: []webhook.Destination{{
 		ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}},
 	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var texts []string
 	for _, text := range []string{"abcabcabc", "\x00\x01\x02\x03\x03\x02", "1a1b2ab", strings.Repeat("x", 255)} {
 		for from := range min(len(text), 8) {
@@ -95,9 +87,7 @@ func TestDeliveryIDsDoNotCollide(t *testing.T) {
 	for _, source := range texts {
 		for _, id := range texts {
 			err := f.ForwardEventsTx(t.Context(), "tx", []string{"crm"}, event.Event{Source: source, ID: id, Type: "track", Body: []byte("{}")})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			d, pair := box.last[0], fmt.Sprintf("%q and %q", source, id)
 			if d.Source != source || d.MessageID != id || len(d.ID) != 24 {
 				t.Fatalf("%s: the delivery has %q, %q and the ID %q", pair, d.Source, d.MessageID, d.ID)
@@ -134,9 +124,7 @@ func TestDeliveriesSayWhatTheyAreOf(t *testing.T) {
 		{`{"type":"track","userId":"` + long + `","event":"` + long + `"}`, long, webhook.Delivery{Source: digest, User: digest, Event: digest}},
 	} {
 		encoder, err := event.NewEncoder(event.Envelope{Source: tt.source})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		e, err := encoder.Encode(event.JSON(tt.call))
 		if err != nil {
 			t.Errorf("Encode(%s): %v", tt.call, err)
@@ -152,12 +140,8 @@ func TestDeliveriesSayWhatTheyAreOf(t *testing.T) {
 		r.network.Receiver("http://crm.example/", "", webhooktest.Answer(400))
 		r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: "http://crm.example/"}}}}})
 		deletion := audience.Deletion{ID: "d1", Destinations: []string{"crm"}}
-		if err := audience.New(r.Forwarder, nil).Delete(t.Context(), deletion, audience.Users(slices.Values([]string{long, "gone"}))); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.ForwardEvents(t.Context(), []string{"crm"}, eventFrom(t, "shop", "m1")); err != nil {
-			t.Fatal(err)
-		}
+		must(t, audience.New(r.Forwarder, nil).Delete(t.Context(), deletion, audience.Users(slices.Values([]string{long, "gone"}))))
+		must(t, r.ForwardEvents(t.Context(), []string{"crm"}, eventFrom(t, "shop", "m1")))
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		got := make(map[string]string)

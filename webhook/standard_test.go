@@ -41,9 +41,7 @@ func TestStandardWebhooksSignsEachAttempt(t *testing.T) {
 	for range 2 {
 		key := signature.NewStandardPrivateKey()
 		public, err := signature.StandardPublicKey(key)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		private, verify = append(private, key), append(verify, signature.Secret(public))
 	}
 	for _, url := range []string{"http://crm.example/hook", "https://crm.example/hook"} {
@@ -61,9 +59,7 @@ func TestStandardWebhooksSignsEachAttempt(t *testing.T) {
 				}}})
 				r.track("m-1")
 				requests, err := crm.Wait(t.Context(), 3)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				var stamps []string
 				for _, q := range requests {
 					for _, secret := range verify {
@@ -119,13 +115,9 @@ func TestStandardWebhooksIsOptional(t *testing.T) {
 				StandardSecrets: tt.secrets,
 			}}})
 			r.track("m1")
-			if err := audience.New(r.Forwarder, nil).Delete(t.Context(), audience.Deletion{Destinations: []string{"crm"}}, audience.Users(slices.Values([]string{"u1"}))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, audience.New(r.Forwarder, nil).Delete(t.Context(), audience.Deletion{Destinations: []string{"crm"}}, audience.Users(slices.Values([]string{"u1"}))))
 			requests, err := crm.Wait(t.Context(), 2)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, q := range requests {
 				if _, ok := q.Header[signature.Header]; ok != tt.xSignature || ok && q.Signature != nil {
 					t.Errorf("%s: X-Signature = %q, %v", tt.name, q.Header[signature.Header], q.Signature)
@@ -170,9 +162,7 @@ func TestStandardIDIsOneHeaderValue(t *testing.T) {
 				r.track(id)
 			}
 			requests, err := crm.Wait(t.Context(), len(want))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			got := make(map[string]string)
 			for _, q := range requests {
 				got[q.JSON["messageId"].(string)] = q.Header.Get("webhook-id")

@@ -26,22 +26,16 @@ func TestStatsByDestination(t *testing.T) {
 		}
 		r.start(webhook.Config{Destinations: ds})
 		began := time.Now()
-		if err := r.Pause(t.Context(), "paused"); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Pause(t.Context(), "paused"))
 		for _, id := range []string{"busy", "fine", "picky", "slow", "slow", "slow", "slow", "slow", "paused", "paused"} {
-			if err := r.Forward(t.Context(), id, call("")); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.Forward(t.Context(), id, call("")))
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
 		stats := func() map[string]webhook.DestinationStats {
 			t.Helper()
 			all, err := r.DestinationStats(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			m := make(map[string]webhook.DestinationStats)
 			for i, s := range all {
 				if i > 0 && s.Destination <= all[i-1].Destination {

@@ -18,9 +18,7 @@ import (
 func openFile(b *testing.B) webhook.Store {
 	b.Helper()
 	s, err := filequeue.Open(b.TempDir(), filequeue.Config{})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	return s
 }
 
@@ -33,9 +31,7 @@ func BenchmarkForwardDurable(b *testing.B) {
 			f, err := webhook.New(webhook.Config{Store: q, Destinations: []webhook.Destination{
 				{ID: "d", Secret: "shh", Endpoints: []webhook.Endpoint{{URL: "http://127.0.0.1:9/hook"}}},
 			}})
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			defer q.Close()
 			var next atomic.Int64
 			b.ReportAllocs()

@@ -24,14 +24,10 @@ import (
 func clientCertificate(t *testing.T, name string) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().AddDate(1, 0, 0)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
@@ -78,9 +74,7 @@ func TestConnectionsAreOfOneTLSSetting(t *testing.T) {
 			n := 0
 			for range 3 {
 				for id := range settings {
-					if err := r.Forward(t.Context(), id, call(fmt.Sprint(n))); err != nil {
-						t.Fatal(err)
-					}
+					must(t, r.Forward(t.Context(), id, call(fmt.Sprint(n))))
 					n++
 					if _, err := crm.Wait(t.Context(), n); err != nil {
 						t.Fatal(err)
@@ -134,14 +128,10 @@ func TestRootCAsOfADestination(t *testing.T) {
 			{ID: "none", Endpoints: endpoints, TLS: &webhook.TLS{RootCAs: x509.NewCertPool()}},
 		}})
 		for _, id := range []string{"those of all", "the right ones", "others", "none"} {
-			if err := r.Forward(t.Context(), id, call(id)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.Forward(t.Context(), id, call(id)))
 		}
 		requests, err := crm.Wait(t.Context(), 2)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, q := range requests {
 			if id := q.JSON["messageId"]; id != "those of all" && id != "the right ones" {
 				t.Errorf("the delivery of %q arrived", id)

@@ -39,9 +39,7 @@ func TestEveryCallHasItsTrace(t *testing.T) {
 				t.Fatalf("%s: %v", tt.name, err)
 			}
 			reqs, err := recv.Wait(t.Context(), i+1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if h := reqs[i].Header; h.Get("Traceparent") != parent || h.Get("Tracestate") != state {
 				t.Errorf("%s: the trace is %q, %q", tt.name, h.Get("Traceparent"), h.Get("Tracestate"))
 			}
@@ -89,14 +87,10 @@ func TestTraceIsPassedOn(t *testing.T) {
 						return parent, "by=config"
 					},
 				})
-				if err := r.Forward(tt.context(t.Context()), "crm", call("m1")); err != nil {
-					t.Fatal(err)
-				}
+				must(t, r.Forward(tt.context(t.Context()), "crm", call("m1")))
 				time.Sleep(time.Minute)
 				reqs, err := crm.Wait(t.Context(), 2)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				for _, q := range reqs {
 					got := map[string][]string{}
 					for _, name := range []string{"Traceparent", "Tracestate"} {
@@ -125,14 +119,10 @@ func TestTraceOfTheStoreIsChecked(t *testing.T) {
 			crm := r.network.Receiver(hook, "")
 			now := time.Now()
 			d := webhook.Delivery{Destination: "crm", ID: "m1", Type: "track", Body: []byte("{}"), Accepted: now, Due: now, Trace: trace}
-			if err := r.queue.Put(t.Context(), []webhook.Put{{Delivery: d}}, make([]webhook.Result, 1)); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.queue.Put(t.Context(), []webhook.Put{{Delivery: d}}, make([]webhook.Result, 1)))
 			r.start(webhook.Config{Destinations: []webhook.Destination{{ID: "crm", Endpoints: []webhook.Endpoint{{URL: hook}}}}})
 			reqs, err := crm.Wait(t.Context(), 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, name := range []string{"Traceparent", "Tracestate", "X-Injected"} {
 				if v := reqs[0].Header[name]; v != nil {
 					t.Errorf("%+v: the request has %s: %q", trace, name, v)

@@ -65,9 +65,7 @@ func TestTransform(t *testing.T) {
 				t.Fatalf("%s: %v", tt.name, err)
 			}
 			qs, err := other.Wait(t.Context(), 1)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if diff := cmp.Diff(string(e.Body), string(qs[0].Body)); diff != "" {
 				t.Errorf("%s: the other destination got (-want +got):\n%s", tt.name, diff)
 			}
@@ -90,9 +88,7 @@ func TestTransform(t *testing.T) {
 				t.Errorf("%s: Stats = %+v, want %d failed, %d filtered", tt.name, s, failed, filtered)
 			}
 			all, err := r.DestinationStats(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			for _, s := range all {
 				if s.Destination == "crm" && (s.TransformErrors != failed || s.Filtered != filtered) || s.Destination == "other" && s.TransformErrors+s.Filtered != 0 {
 					t.Errorf("%s: DestinationStats = %+v, want %d failed, %d filtered", tt.name, s, failed, filtered)

@@ -38,18 +38,14 @@ func TestTrySendsWhatAnAttemptSends(t *testing.T) {
 			r.start(webhook.Config{Destinations: []webhook.Destination{d}})
 			ctx := event.ContextWithTrace(t.Context(), "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "")
 			e := eventOf(t, "m1")
-			if err := r.ForwardEvents(ctx, []string{"crm"}, e); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.ForwardEvents(ctx, []string{"crm"}, e))
 			if _, err := recv.Wait(t.Context(), 1); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
 			before := r.Stats()
 			xs, err := r.Try(ctx, webhook.Trial{Destination: &d, Event: e})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			qs := recv.Requests()
 			if len(xs) != 1 || len(qs) != 2 {
 				t.Fatalf("%d exchanges, %d requests, want 1 and 2", len(xs), len(qs))
@@ -101,9 +97,7 @@ func TestTryTellsWhatWentWrong(t *testing.T) {
 		}
 		begin := time.Now()
 		xs, err := r.Try(t.Context(), webhook.Trial{Destination: &d, Event: eventOf(t, "m1")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var got []string
 		for _, x := range xs {
 			got = append(got, fmt.Sprint(x.Endpoint, " ", x.Status, " ", x.Reason, " ", x.Outcome))
@@ -152,9 +146,7 @@ func TestTryRefuses(t *testing.T) {
 		if xs, err := r.Try(ctx, webhook.Trial{Destination: good, Event: eventOf(t, "m1")}); err != nil || xs[0].Outcome != webhook.OutcomeCutOff {
 			t.Errorf("Try with a context that is done: %v, %v", xs, err)
 		}
-		if err := r.Shutdown(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.Shutdown(t.Context()))
 		if _, err := r.Try(t.Context(), webhook.Trial{Destination: good, Event: eventOf(t, "m1")}); !errors.Is(err, webhook.ErrClosed) {
 			t.Errorf("Try after Shutdown: %v, want ErrClosed", err)
 		}
@@ -174,16 +166,12 @@ func TestTryHasAGuardOfItsOwn(t *testing.T) {
 		Store: q, Timeout: webhook.Never,
 		Lookup: func(context.Context, string) (*webhook.Destination, error) { return nil, webhook.ErrUnknownDestination },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	try := func(host string, trusted bool) webhook.Exchange {
 		t.Helper()
 		d := webhook.Destination{ID: "new", Endpoints: []webhook.Endpoint{{URL: "http://" + host + ":" + port + "/"}}}
 		xs, err := f.Try(t.Context(), webhook.Trial{Destination: &d, Trusted: trusted, Event: eventOf(t, "m1")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return xs[0]
 	}
 	for range 2 { // what one Try was allowed the next is not
@@ -199,9 +187,7 @@ func TestTryHasAGuardOfItsOwn(t *testing.T) {
 	if n := len(got); n != 6 {
 		t.Errorf("%d requests, want 6", n)
 	}
-	if err := f.Shutdown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.Shutdown(t.Context()))
 }
 
 func TestTryTimesTLS(t *testing.T) {
@@ -217,13 +203,9 @@ func TestTryTimesTLS(t *testing.T) {
 		f, err := webhook.New(webhook.Config{
 			Store: q, Timeout: webhook.Never, TLSClientConfig: &tls.Config{RootCAs: roots}, Destinations: []webhook.Destination{d},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		xs, err := f.Try(t.Context(), webhook.Trial{Destination: &d, Trusted: true, Event: eventOf(t, "m1")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		x := xs[0]
 		steps := []time.Duration{x.Connected, x.Secured, x.FirstByte, x.Took}
 		if x.Status != 200 || x.Resolved != 0 || x.Connected <= 0 || !slices.IsSorted(steps) || x.Secured == x.FirstByte {

@@ -23,18 +23,14 @@ func TestWaiting(t *testing.T) {
 		r.start(config)
 		for i := range 6 {
 			call := &analytics.Track{UserId: fmt.Sprint("u", i%2), Event: fmt.Sprint("E", i%3), MessageId: fmt.Sprint("m", i)}
-			if err := r.Forward(t.Context(), "crm", call); err != nil {
-				t.Fatal(err)
-			}
+			must(t, r.Forward(t.Context(), "crm", call))
 		}
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		list := func(f webhook.WaitingFilter, after string) (ids []string) {
 			t.Helper()
 			for d, err := range r.Waiting(t.Context(), f, after) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				ids = append(ids, d.MessageID)
 			}
 			return ids
@@ -85,9 +81,7 @@ func TestWaiting(t *testing.T) {
 		f := r.Forwarder
 		r.stop() // or Run would find the store closed
 		r.Forwarder = nil
-		if err := r.queue.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, r.queue.Close())
 		if _, _, err := f.ChangeWaiting(t.Context(), webhook.WaitingFilter{Destination: "crm"}, webhook.DueNow); !errors.Is(err, webhook.ErrClosed) {
 			t.Errorf("ChangeWaiting on a closed store = %v", err)
 		}
