@@ -1,6 +1,7 @@
 package collector
 
 import (
+	"errors"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -10,12 +11,21 @@ import (
 	"github.com/hookferry/analytics/internal/esjson"
 )
 
-// A refusal is an answer other than 200.
+// A refusal is an answer other than 200, and the error that leads to it.
 type refusal struct {
 	status  int
 	code    string
 	message string
 	wait    time.Duration // of a 429
+}
+
+func (r *refusal) Error() string { return r.message }
+
+// refusalIn returns the refusal in an error, or nil.
+func refusalIn(err error) *refusal {
+	var r *refusal
+	errors.As(err, &r)
+	return r
 }
 
 func refuse(status int, code, message string) *refusal {
@@ -26,9 +36,6 @@ func refuse(status int, code, message string) *refusal {
 func later(message string) *refusal {
 	return refuse(http.StatusServiceUnavailable, "unavailable", message)
 }
-
-// busy refuses a request that has waited too long for a slot.
-func busy() *refusal { return later("too many requests at once") }
 
 // tooMany refuses a request of a source that is over a limit. wait is how long it will be.
 func tooMany(what string, wait time.Duration) *refusal {

@@ -42,16 +42,6 @@ const inflaterSize = 48 << 10
 // section 2.3).
 const gzipOverhead = 1 << 10
 
-var errLarge = errors.New("more bytes than allowed")
-
-// noMemory refuses a request for an error of take.
-func noMemory(err error) *refusal {
-	if errors.Is(err, errNever) {
-		return refuse(http.StatusBadRequest, "too_large", "the request takes more memory than one may have")
-	}
-	return later("too many requests at once")
-}
-
 // buffer returns an empty buffer of a class, or an error of take.
 func (m *reservation) buffer(class int) (*buffer, error) {
 	size := smallestBuffer << class
@@ -80,9 +70,10 @@ func (m *reservation) dropBody() {
 	}
 }
 
-// readAll reads src, which may have at most limit bytes, into a new buffer, and gives the old
-// buffer of the body back. The result is valid until dropBody.
-func (m *reservation) readAll(src io.Reader, limit int) ([]byte, error) {
+// readAll reads src into a new buffer, and gives the old buffer of the body back. The result
+// is valid until dropBody. The error is tooLarge(limit) if src has more than limit+slack
+// bytes.
+func (m *reservation) readAll(src io.Reader, limit, slack int) ([]byte, error) {
 	buf, err := m.buffer(0)
 	if err != nil {
 		return nil, err
@@ -99,10 +90,10 @@ func (m *reservation) readAll(src io.Reader, limit int) ([]byte, error) {
 			m.drop(buf)
 			buf = next
 		}
-		k, err := src.Read(buf.b[n:min(len(buf.b), limit+1)])
+		k, err := src.Read(buf.b[n:min(len(buf.b), limit+slack+1)])
 		n += k
-		if n > limit {
-			err = errLarge
+		if n > limit+slack {
+			err = tooLarge(limit)
 		}
 		switch err {
 		case nil:
@@ -128,13 +119,13 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, m *reservation, l
 		w.Header().Set("Accept-Encoding", "gzip")
 		return nil, false, refuse(http.StatusUnsupportedMediaType, "unsupported_encoding", "the only Content-Encoding is gzip")
 	}
-	wire := limit + gzipOverhead
-	if r.ContentLength > int64(wire) {
+	if r.ContentLength > int64(limit+gzipOverhead) {
 		return nil, false, tooLarge(limit)
 	}
-	src, done := h.pace.watch(w, r)
-	b, err := m.readAll(src, wire)
+	src, done := watchPace(w, r)
+	b, err := m.readAll(src, limit, gzipOverhead)
 	slow := done()
+	refused = refusalIn(err)
 	switch {
 	case err == nil:
 		m.size = len(b)
@@ -145,10 +136,9 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, m *reservation, l
 			return b, compressed, nil
 		}
 		refused = tooLarge(limit)
-	case errors.Is(err, errLarge) || errors.As(err, new(*http.MaxBytesError)):
+	case refused != nil:
+	case errors.As(err, new(*http.MaxBytesError)):
 		refused = tooLarge(limit)
-	case errors.Is(err, errMemory) || errors.Is(err, errNever):
-		refused = noMemory(err)
 	case slow, errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(r.Context().Err(), context.DeadlineExceeded):
 		// The read deadline may be that of the http.Server.
 		refused = tooSlow()
@@ -163,24 +153,19 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, m *reservation, l
 // inflate decompresses a body, whose buffer it gives back.
 func (m *reservation) inflate(b []byte, limit int) ([]byte, *refusal) {
 	if err := m.take(inflaterSize); err != nil {
-		return nil, noMemory(err)
+		return nil, refusalIn(err)
 	}
 	defer m.give(inflaterSize)
 	z := inflaters.Get().(*gzip.Reader)
 	defer inflaters.Put(z)
 	err := z.Reset(bytes.NewReader(b))
 	if err == nil {
-		b, err = m.readAll(z, limit)
+		b, err = m.readAll(z, limit, 0)
 	}
-	switch {
-	case err == nil:
-		return b, nil
-	case errors.Is(err, errLarge):
-		return nil, tooLarge(limit)
-	case errors.Is(err, errMemory) || errors.Is(err, errNever):
-		return nil, noMemory(err)
+	if refused := refusalIn(err); refused != nil || err == nil {
+		return b, refused
 	}
-	return nil, refuse(http.StatusBadRequest, "malformed_gzip", "the body is not what gzip makes")
+	return nil, refuse(http.StatusBadRequest, "malformed_gzip", "the body is not gzip")
 }
 
 func tooLarge(limit int) *refusal {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -93,8 +94,8 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelop
 		ctx = event.ContextWithTrace(ctx, r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ","))
 	}
 
-	if m.work(ctx) != nil {
-		return nil, busy()
+	if err := m.work(ctx); err != nil {
+		return nil, refusalIn(err)
 	}
 	if compressed {
 		if body, refused = m.inflate(body, limit); refused != nil {
@@ -113,15 +114,15 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelop
 		return nil, refused
 	}
 	if single {
-		m.space.calls, m.space.most = append(m.space.calls, body), 1
+		m.space.calls = append(m.space.calls, body)
 	}
 	if key == "" {
 		m.rest(0) // looking the key up may take long
 		if source, refused = h.admit(ctx, bodyKey, m, a); refused != nil {
 			return nil, refused
 		}
-		if m.work(ctx) != nil {
-			return nil, busy()
+		if err := m.work(ctx); err != nil {
+			return nil, refusalIn(err)
 		}
 	}
 	env.Source = source.id(cmp.Or(key, bodyKey))
@@ -146,7 +147,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, env event.Envelop
 			"refused", len(rejected), "taken", len(events), "code", rejected[0].code, "message", rejected[0].message)
 	}
 	if err := m.take(deliveries*deliverySize + stored); err != nil {
-		return nil, noMemory(err)
+		return nil, refusalIn(err)
 	}
 	if refused := source.spend(len(events)+len(rejected), stored); refused != nil {
 		return nil, refused
@@ -167,7 +168,7 @@ func (h *Handler) admit(ctx context.Context, key string, m *reservation, a *Answ
 	}
 	// Sources without a name are told apart by their keys.
 	if err := m.join(cmp.Or(source.Name, key)); err != nil {
-		return source, noMemory(err)
+		return source, refusalIn(err)
 	}
 	return source, nil
 }
@@ -199,11 +200,7 @@ func readKey(body []byte) (key string, refused *refusal) {
 // A space has the slices of a request: its calls, and the events and rejections made of
 // them. Spaces are pooled.
 type space struct {
-	calls [][]byte
-	// found are the first elements of the array that is being read. They are the calls
-	// if it is that of the batch.
-	found    [][]byte
-	most     int // the most elements that calls and found have had
+	calls    [][]byte
 	events   []event.Event
 	rejected []rejection
 }
@@ -218,11 +215,10 @@ var scratches = sync.Pool{New: func() any { return new([]byte) }}
 
 // release puts the space back. It must not be used afterwards.
 func (l *space) release() {
-	clear(l.calls[:min(l.most, cap(l.calls))])
-	clear(l.found[:min(l.most, cap(l.found))])
+	clear(l.calls)
 	clear(l.events)
 	clear(l.rejected)
-	l.calls, l.found, l.events, l.rejected, l.most = l.calls[:0], l.found[:0], l.events[:0], l.rejected[:0], 0
+	l.calls, l.events, l.rejected = l.calls[:0], l.events[:0], l.rejected[:0]
 	spaces.Put(l)
 }
 
@@ -231,17 +227,18 @@ func (l *space) release() {
 // deeply calls are nested: a call that is too deep is rejected alone.
 func (l *space) readBatch(body []byte, env *event.Envelope) (key string, refused *refusal) {
 	var batch, sentAt []byte
+	kept := 0 // calls[kept:] are the elements of the array that is being read
 	element := func(call []byte) {
-		if len(l.found) <= analytics.MaxBatchCalls {
-			l.found = append(l.found, call)
-			l.most = max(l.most, len(l.found))
+		if len(l.calls)-kept <= analytics.MaxBatchCalls {
+			l.calls = append(l.calls, call)
 		}
 	}
 	err := esjson.Outline(body, element, func(name, value []byte) error {
 		switch string(name) {
 		case "batch":
 			batch = value
-			l.calls, l.found = l.found, l.calls
+			// Of several batches the last one counts.
+			l.calls, kept = slices.Delete(l.calls, 0, kept), len(l.calls)-kept
 		case "context":
 			env.Context = value
 		case "integrations":
@@ -251,7 +248,7 @@ func (l *space) readBatch(body []byte, env *event.Envelope) (key string, refused
 		case "writeKey":
 			key = text(value)
 		}
-		l.found = l.found[:0]
+		l.calls = slices.Delete(l.calls, kept, len(l.calls))
 		return nil
 	})
 	if refused = malformed(err, body, "a batch"); refused != nil {
@@ -324,7 +321,7 @@ func (m *reservation) events(ctx context.Context, env event.Envelope, size, dest
 		return nil, nil, refuse(http.StatusBadRequest, "too_many_calls", fmt.Sprintf("a batch has at most %d calls", analytics.MaxBatchCalls))
 	}
 	if err := m.take(encoder.ContextSize() + len(calls)*eventSize); err != nil {
-		return nil, nil, noMemory(err)
+		return nil, nil, refusalIn(err)
 	}
 	scratch := scratches.Get().(*[]byte)
 	defer scratches.Put(scratch)
@@ -348,7 +345,7 @@ func (m *reservation) events(ctx context.Context, env event.Envelope, size, dest
 			if err != nil {
 				r := reject(i, err)
 				if err := m.take(errorSize + len(r.message)); err != nil {
-					return nil, nil, noMemory(err)
+					return nil, nil, refusalIn(err)
 				}
 				l.rejected = append(l.rejected, r)
 				continue
@@ -372,7 +369,7 @@ func (m *reservation) events(ctx context.Context, env event.Envelope, size, dest
 		if n := len(e.Body); n > cap(chunk)-len(chunk) {
 			n = max(n, min(expected, maxChunk))
 			if err := m.take(n); err != nil {
-				return nil, nil, noMemory(err)
+				return nil, nil, refusalIn(err)
 			}
 			chunk = make([]byte, 0, n)
 		}

@@ -211,7 +211,7 @@ type Handler struct {
 	protocol string // of BaseURL
 	apiHost  string // of BaseURL
 	shares   *shares
-	pace     pacemaker
+
 	lookups  health
 	forwards health
 }
@@ -241,9 +241,9 @@ func New(c Config) (*Handler, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	h := &Handler{
-		config:   c,
-		shares:   newShares(c.MaxMemory, c.MaxRequests, runtime.GOMAXPROCS(0)),
-		pace:     pacemaker{bodies: map[*pacedBody]struct{}{}},
+		config: c,
+		shares: newShares(c.MaxMemory, c.MaxRequests, runtime.GOMAXPROCS(0)),
+
 		lookups:  health{logger: c.Logger, fails: "collector: write keys cannot be looked up; clients are told to come back later", recovers: "collector: write keys can be looked up again"},
 		forwards: health{logger: c.Logger, fails: "collector: the forwarder refuses events; clients are told to come back later", recovers: "collector: the forwarder takes events again"},
 	}
@@ -283,32 +283,24 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, a *Answered) {
 	allowOrigins(w)
 	to := route(r.URL.Path)
-	if to.endpoint == nowhere {
-		a.error(w, refuse(http.StatusNotFound, "not_found", "there is nothing at this path"))
-		return
-	}
 	methods := "POST, OPTIONS"
 	if to.endpoint == settings {
 		methods = "GET, HEAD, OPTIONS"
 	}
 	switch {
+	case to.endpoint == nowhere:
+		a.error(w, refuse(http.StatusNotFound, "not_found", "there is nothing at this path"))
 	case r.Method == http.MethodOptions:
 		a.preflight(w, methods)
-		return
 	case to.endpoint == settings && (r.Method == http.MethodGet || r.Method == http.MethodHead):
-	case to.endpoint != settings && r.Method == http.MethodPost:
+		h.serveSettings(w, r, to.key, a)
+	case to.endpoint == metrics && r.Method == http.MethodPost:
+		h.serveMetrics(w, r, a)
+	case to.endpoint == calls && r.Method == http.MethodPost:
+		h.serveCalls(w, r, to.kind, a)
 	default:
 		w.Header().Set("Allow", methods)
 		a.error(w, refuse(http.StatusMethodNotAllowed, "method_not_allowed", "this path takes "+methods))
-		return
-	}
-	switch to.endpoint {
-	case calls:
-		h.serveCalls(w, r, to.kind, a)
-	case metrics:
-		h.serveMetrics(w, r, a)
-	case settings:
-		h.serveSettings(w, r, to.key, a)
 	}
 }
 
@@ -329,6 +321,18 @@ type target struct {
 	key      string // the write key, for settings
 }
 
+// targets are the paths below /v1/ that are always the same.
+var targets = map[string]target{
+	"batch": {endpoint: calls}, "b": {endpoint: calls}, "import": {endpoint: calls},
+	"m":        {endpoint: metrics},
+	"identify": {calls, "identify", ""}, "i": {calls, "identify", ""},
+	"track": {calls, "track", ""}, "t": {calls, "track", ""},
+	"page": {calls, "page", ""}, "p": {calls, "page", ""},
+	"screen": {calls, "screen", ""}, "s": {calls, "screen", ""},
+	"group": {calls, "group", ""}, "g": {calls, "group", ""},
+	"alias": {calls, "alias", ""}, "a": {calls, "alias", ""},
+}
+
 // route parses a path.
 func route(path string) target {
 	for strings.Contains(path, "//") {
@@ -338,30 +342,12 @@ func route(path string) target {
 	if !ok {
 		return target{}
 	}
-	switch rest {
-	case "batch", "b", "import":
-		return target{endpoint: calls}
-	case "m":
-		return target{endpoint: metrics}
-	case "identify", "i":
-		return target{endpoint: calls, kind: "identify"}
-	case "track", "t":
-		return target{endpoint: calls, kind: "track"}
-	case "page", "p":
-		return target{endpoint: calls, kind: "page"}
-	case "screen", "s":
-		return target{endpoint: calls, kind: "screen"}
-	case "group", "g":
-		return target{endpoint: calls, kind: "group"}
-	case "alias", "a":
-		return target{endpoint: calls, kind: "alias"}
-	}
-	if rest, ok = strings.CutPrefix(rest, "projects/"); ok {
+	if rest, ok := strings.CutPrefix(rest, "projects/"); ok {
 		if key, ok := strings.CutSuffix(rest, "/settings"); ok && key != "" && !strings.Contains(key, "/") {
 			return target{endpoint: settings, key: key}
 		}
 	}
-	return target{}
+	return targets[rest]
 }
 
 // peer returns the address of the other end of the connection.

@@ -39,7 +39,7 @@ const maxMetrics = 64 << 10
 
 // serveMetrics drops the metrics that a client sends about itself.
 func (h *Handler) serveMetrics(w http.ResponseWriter, r *http.Request, a *Answered) {
-	body, done := h.pace.watch(w, r)
+	body, done := watchPace(w, r)
 	_, _ = io.CopyN(io.Discard, body, maxMetrics)
 	done()
 	a.success(w, nil)

@@ -3,7 +3,7 @@ package collector
 import (
 	"container/list"
 	"context"
-	"errors"
+	"net/http"
 	"net/netip"
 	"sync"
 )
@@ -54,8 +54,10 @@ type waiter struct {
 }
 
 var (
-	errMemory = errors.New("no memory is left for the request")
-	errNever  = errors.New("the request takes more memory than one may have")
+	// errMemory refuses a request until other requests have given memory or slots back.
+	errMemory error = later("too many requests at once")
+	// errNever refuses a request that is too large for the memory, even if it is alone.
+	errNever error = refuse(http.StatusBadRequest, "too_large", "the request takes more memory than one may have")
 )
 
 func newShares(memory int64, perAddress, slots int) *shares {
@@ -174,8 +176,7 @@ func (m *reservation) add(n int64) {
 	}
 }
 
-// work waits for a slot, which rest gives back. If ctx ends before, it returns the error of
-// ctx.
+// work waits for a slot, which rest gives back. If ctx ends before, it returns errMemory.
 func (m *reservation) work(ctx context.Context) error {
 	s, h := m.s, m.client
 	s.mu.Lock()
@@ -200,7 +201,7 @@ func (m *reservation) work(ctx context.Context) error {
 	s.mu.Lock()
 	if !m.slot {
 		h.waiting.Remove(at)
-		return ctx.Err()
+		return errMemory
 	}
 	return nil
 }
