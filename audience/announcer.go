@@ -52,6 +52,26 @@ func (a *Announcer) check(ctx context.Context, destinations ...string) error {
 	return a.forwarder.Announce(ctx, destinations)
 }
 
+// announce forwards events to destinations, as many at a time as there is room for. After
+// each part it calls stored with the number of its events.
+func (a *Announcer) announce(ctx context.Context, destinations []string, events []event.Event, room *backpressure, stored func(n int) error) error {
+	for len(events) > 0 {
+		n := 0
+		err := room.wait(ctx, func(limit int) error {
+			n = min(limit, len(events))
+			return a.forwarder.Announce(ctx, destinations, events[:n]...)
+		})
+		if err == nil {
+			err = stored(n)
+		}
+		if err != nil {
+			return err
+		}
+		events = events[n:]
+	}
+	return nil
+}
+
 // Audience returns the audience with a name at a destination. Names with the same TraitName
 // are the same audience. Its first Sync creates it. The error is webhook.ErrUnsupported if
 // there is no Roster, and webhook.ErrUnknownDestination if the forwarder does not know the
@@ -80,7 +100,7 @@ func (a *Announcer) Audience(destination, name string) (*Audience, error) {
 	if len(name) > maxName {
 		name = trait
 	}
-	return &Audience{Announcer: a, id: destination + separator + trait, destination: destination, trait: trait, name: name}, nil
+	return &Audience{announcer: a, roster: a.roster, id: destination + separator + trait, destination: destination, trait: trait, name: name}, nil
 }
 
 // separator stands between the destination and the trait in the id of an audience.

@@ -16,7 +16,8 @@ import (
 // who joins or leaves, with a trait that is true or false. The Roster keeps the members, so
 // nobody is announced again after a restart.
 type Audience struct {
-	*Announcer
+	announcer   *Announcer
+	roster      Roster
 	id          string // in the Roster
 	destination string
 	trait       string
@@ -65,11 +66,11 @@ func (a *Audience) Trait() string { return a.trait }
 // The announcements of one user may arrive in any order, like all deliveries. The one with
 // the latest timestamp counts.
 func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (res SyncResult, err error) {
-	if _, busy := a.syncing.LoadOrStore(a.id, true); busy {
+	if _, busy := a.announcer.syncing.LoadOrStore(a.id, true); busy {
 		return res, ErrSyncing
 	}
-	defer a.syncing.Delete(a.id)
-	if err := a.check(ctx, a.destination); err != nil {
+	defer a.announcer.syncing.Delete(a.id)
+	if err := a.announcer.check(ctx, a.destination); err != nil {
 		return res, err
 	}
 	generation, inFlight, err := a.roster.Begin(ctx, a.id, a.name)
@@ -151,19 +152,10 @@ func (a *Audience) announce(ctx context.Context, generation uint64, c Chunk, roo
 		}
 		events[i].NoDedup = true
 	}
-	for len(events) > 0 {
-		n := 0
-		err := room.wait(ctx, func(limit int) error {
-			n = min(limit, len(events))
-			return a.forwarder.Announce(ctx, []string{a.destination}, events[:n]...)
-		})
-		if err != nil {
-			return err
-		}
+	return a.announcer.announce(ctx, []string{a.destination}, events, room, func(n int) error {
 		confirming, cancel := context.WithTimeout(context.WithoutCancel(ctx), confirmTimeout)
-		err = a.roster.Confirm(confirming, a.id, generation, n)
-		cancel()
-		if err != nil {
+		defer cancel()
+		if err := a.roster.Confirm(confirming, a.id, generation, n); err != nil {
 			return err
 		}
 		if c.Left {
@@ -171,9 +163,8 @@ func (a *Audience) announce(ctx context.Context, generation uint64, c Chunk, roo
 		} else {
 			res.Joined += n
 		}
-		events = events[n:]
-	}
-	return nil
+		return nil
+	})
 }
 
 // messageID returns the id of an announcement. It is the same each time the chunk is
@@ -200,7 +191,7 @@ func (a *Audience) Create(ctx context.Context) error {
 			return nil
 		}
 	}
-	if err := a.check(ctx, a.destination); err != nil {
+	if err := a.announcer.check(ctx, a.destination); err != nil {
 		return err
 	}
 	_, _, err := a.roster.Begin(ctx, a.id, a.name)
@@ -210,34 +201,4 @@ func (a *Audience) Create(ctx context.Context) error {
 // Members yields the members, in the order of their bytes. An error ends it.
 func (a *Audience) Members(ctx context.Context) iter.Seq2[string, error] {
 	return a.roster.Members(ctx, a.id, "")
-}
-
-// Diff returns who would join and who would leave if members were synced, in no
-// order. It keeps the list in memory, and sends nothing. For a list that Sync refuses
-// it returns the same error.
-func (a *Audience) Diff(ctx context.Context, members iter.Seq2[string, error]) (joining, leaving []string, err error) {
-	want := make(map[string]bool) // false: not known to be a member yet
-	err = eachUser(members, MaxUser, func(user string) error {
-		want[user] = false
-		return nil
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	for user, err := range a.Members(ctx) {
-		if err != nil {
-			return nil, nil, err
-		}
-		if _, ok := want[user]; ok {
-			want[user] = true
-		} else {
-			leaving = append(leaving, user)
-		}
-	}
-	for user, member := range want {
-		if !member {
-			joining = append(joining, user)
-		}
-	}
-	return joining, leaving, nil
 }

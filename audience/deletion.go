@@ -74,16 +74,8 @@ func (a *Announcer) Delete(ctx context.Context, d Deletion, users iter.Seq2[stri
 			for i := range chunk {
 				chunk[i].ID = d.messageID(names[i], uint64(nth))
 			}
-			for rest := chunk; len(rest) > 0; {
-				n := 0
-				err := room.wait(ctx, func(limit int) error {
-					n = min(limit, len(rest))
-					return a.forwarder.Announce(ctx, destinations, rest[:n]...)
-				})
-				if err != nil {
-					return err
-				}
-				rest = rest[n:]
+			if err := a.announce(ctx, destinations, chunk, &room, func(int) error { return nil }); err != nil {
+				return err
 			}
 		}
 		chunk, names, size = chunk[:0], names[:0], 0

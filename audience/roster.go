@@ -1,8 +1,9 @@
 package audience
 
 import (
+	"bytes"
 	"context"
-	"encoding/binary"
+	"encoding/gob"
 	"errors"
 	"fmt"
 	"iter"
@@ -126,72 +127,33 @@ func (r *Record) Idle(generation uint64) error {
 	return err
 }
 
-// recordVersion is the first byte of a record.
+// recordVersion is the first byte of a stored record. The record follows as encoding/gob
+// writes it.
 const recordVersion = 1
 
 // AppendBinary appends the record to b, in a form that UnmarshalBinary reads.
 func (r *Record) AppendBinary(b []byte) ([]byte, error) {
-	text := func(s string) { b = append(binary.AppendUvarint(b, uint64(len(s))), s...) }
-	b = binary.AppendUvarint(append(b, recordVersion), r.Generation)
-	text(r.Name)
-	c := &r.InFlight
-	b = binary.AppendUvarint(b, uint64(len(c.Users)))
-	if len(c.Users) == 0 {
-		return b, nil
-	}
-	left := byte(0)
-	if c.Left {
-		left = 1
-	}
-	b = append(binary.AppendVarint(binary.AppendUvarint(b, c.Generation), c.At.UnixMilli()), left)
-	for _, user := range c.Users {
-		text(user)
-	}
-	return b, nil
+	buf := bytes.NewBuffer(append(b, recordVersion))
+	err := gob.NewEncoder(buf).Encode(r.stored())
+	return buf.Bytes(), err
 }
 
 // UnmarshalBinary reads the form of AppendBinary. It does not retain b.
 func (r *Record) UnmarshalBinary(b []byte) error {
-	failed := len(b) == 0 || b[0] != recordVersion
-	number := func() uint64 {
-		v, n := binary.Uvarint(b)
-		if failed = failed || n <= 0; failed {
-			return 0
-		}
-		b = b[n:]
-		return v
+	if len(b) == 0 || b[0] != recordVersion {
+		return errors.New("audience: a record of an unknown version")
 	}
-	text := func() string {
-		n := number()
-		if failed = failed || n > uint64(len(b)); failed {
-			return ""
-		}
-		s := string(b[:n])
-		b = b[n:]
-		return s
-	}
-	if failed {
-		return errRecord
-	}
-	b = b[1:]
-	*r = Record{Generation: number(), Name: text()}
-	if n := number(); n > 0 && !failed {
-		c := &r.InFlight
-		c.Generation = number()
-		at := number() // zig-zag, as binary.AppendVarint writes it
-		c.At = time.UnixMilli(int64(at>>1) ^ -int64(at&1)).UTC()
-		c.Left = number() == 1
-		for ; n > 0 && !failed; n-- {
-			c.Users = append(c.Users, text())
-		}
-	}
-	if failed || len(b) > 0 {
-		return errRecord
+	*r = Record{}
+	if err := gob.NewDecoder(bytes.NewReader(b[1:])).Decode(r.stored()); err != nil {
+		return fmt.Errorf("audience: malformed record: %w", err)
 	}
 	return nil
 }
 
-var errRecord = errors.New("audience: malformed record")
+// A storedRecord is a Record without its methods. gob would call UnmarshalBinary.
+type storedRecord Record
+
+func (r *Record) stored() *storedRecord { return (*storedRecord)(r) }
 
 // CheckUsers returns an error for a user that cannot be a member.
 func CheckUsers(users []string) error {
