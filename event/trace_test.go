@@ -1,7 +1,6 @@
 package event_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -15,13 +14,6 @@ const (
 
 func TestParseTrace(t *testing.T) {
 	long := strings.Repeat("x", 240)
-	members := func(n int) string {
-		var ms []string
-		for i := range n {
-			ms = append(ms, fmt.Sprintf("k%d=v", i))
-		}
-		return strings.Join(ms, ",")
-	}
 	for _, tt := range []struct {
 		name          string
 		parent, state string
@@ -43,18 +35,12 @@ func TestParseTrace(t *testing.T) {
 		{"zero parent id", "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01", "", event.Trace{}},
 		{"other separators", strings.ReplaceAll(parent, "-", "_"), "", event.Trace{}},
 		{"a line break", parent[:53] + "\r\n", "", event.Trace{}},
-		{"white space in the state", parent, " a=1 ,\t,b=2\t,", event.Trace{Parent: parent, State: "a=1,b=2"}},
-		{"a space within a value", parent, "a=1 2", event.Trace{Parent: parent, State: "a=1 2"}},
+		{"commas and spaces around the state", parent, " , a=1 , b=2,, ", event.Trace{Parent: parent, State: "a=1 , b=2"}},
 		{"a line break in the state", parent, "a=1\r\nX-Injected: 1", event.Trace{Parent: parent}},
-		{"a member without a value", parent, "a=1,b", event.Trace{Parent: parent}},
-		{"a value with an equals sign", parent, "a=1=2", event.Trace{Parent: parent}},
-		{"a key in upper case", parent, "A=1", event.Trace{Parent: parent}},
-		{"a key with a tenant", parent, "0fw529a@vendor=1", event.Trace{Parent: parent, State: "0fw529a@vendor=1"}},
-		{"a key that is too long", parent, strings.Repeat("k", 257) + "=1", event.Trace{Parent: parent}},
-		{"a value that is too long", parent, "k=" + strings.Repeat("v", 257), event.Trace{Parent: parent}},
+		{"a tab in the state", parent, "a=1,\tb=2", event.Trace{Parent: parent}},
 		{"bytes beyond ASCII", parent, "k=\u00e9", event.Trace{Parent: parent}},
-		{"as many members as there may be", parent, members(32), event.Trace{Parent: parent, State: members(32)}},
-		{"one member more", parent, members(33), event.Trace{Parent: parent}},
+		{"members of any form", parent, "A,b=1=2", event.Trace{Parent: parent, State: "A,b=1=2"}},
+		{"one member that does not fit", parent, "k=" + strings.Repeat("v", 511), event.Trace{Parent: parent}},
 		{"more than fits", parent, "a=" + long + ",b=" + long + ",c=" + long + ",d=1", event.Trace{Parent: parent, State: "a=" + long + ",b=" + long}},
 		{"as much as fits", parent, "a=" + long + ",b=" + long + ",c=" + long[:24], event.Trace{Parent: parent, State: "a=" + long + ",b=" + long + ",c=" + long[:24]}},
 	} {
