@@ -13,7 +13,7 @@ import (
 )
 
 // append makes the event of a call that was read, and appends its body to dst. The values
-// are in the form that bodies have, and so is what stands between them.
+// and the text between them are in the form of bodies, so the body is too.
 func (e *Encoder) append(dst []byte, c *fields) ([]byte, Event, error) {
 	off, err := c.off(e.integrations)
 	if err != nil {
@@ -23,7 +23,7 @@ func (e *Encoder) append(dst []byte, c *fields) ([]byte, Event, error) {
 	if received.IsZero() {
 		received = time.Now()
 	}
-	timestamp, original, sent, err := c.times(received, e.env.SentAt)
+	corrected, original, sent, err := c.times(received, e.env.SentAt)
 	if err != nil {
 		return dst, Event{}, err
 	}
@@ -41,48 +41,48 @@ func (e *Encoder) append(dst []byte, c *fields) ([]byte, Event, error) {
 	w.text(c.kind)
 	w.text(`"`)
 	if c.kind != "alias" {
-		w.identifier(`,"userId":`, c.userID)
+		w.identifier(`,"userId":`, c.v[userID])
 	}
 	switch c.kind {
 	case "page":
-		w.object(`,"properties":`, c.properties)
-		w.ifKnown(`,"name":`, c.name)
-		w.ifKnown(`,"category":`, c.category)
+		w.object(`,"properties":`, c.v[properties])
+		w.ifKnown(`,"name":`, c.v[pageName])
+		w.ifKnown(`,"category":`, c.v[category])
 	case "screen":
-		w.ifKnown(`,"name":`, c.name)
-		w.context(e, c.context)
-		w.ifKnown(`,"category":`, c.category)
-		w.ifKnown(`,"properties":`, c.properties)
+		w.ifKnown(`,"name":`, c.v[pageName])
+		w.context(e, c.v[callContext])
+		w.ifKnown(`,"category":`, c.v[category])
+		w.ifKnown(`,"properties":`, c.v[properties])
 	case "identify":
-		w.object(`,"traits":`, c.traits)
+		w.object(`,"traits":`, c.v[traits])
 	case "track":
-		w.ifKnown(`,"event":`, c.event)
-		w.object(`,"properties":`, c.properties)
+		w.ifKnown(`,"event":`, c.v[eventName])
+		w.object(`,"properties":`, c.v[properties])
 	case "group":
-		w.identifier(`,"groupId":`, c.groupID)
-		w.object(`,"traits":`, c.traits)
+		w.identifier(`,"groupId":`, c.v[groupID])
+		w.object(`,"traits":`, c.v[traits])
 	case "alias":
-		w.identifier(`,"Previous ID":`, c.previousID)
-		w.identifier(`,"User ID":`, c.userID)
+		w.identifier(`,"Previous ID":`, c.v[previousID])
+		w.identifier(`,"User ID":`, c.v[userID])
 	}
-	w.time(`,"timestamp":"`, timestamp)
-	if c.messageID != nil {
-		w.identifier(`,"messageId":`, c.messageID)
+	w.time(`,"timestamp":"`, corrected)
+	if c.v[messageID] != nil {
+		w.identifier(`,"messageId":`, c.v[messageID])
 	} else {
 		w.text(`,"messageId":"`)
 		w.text(id)
 		w.text(`"`)
 	}
-	if c.anonymousID != nil {
-		w.identifier(`,"anonymousId":`, c.anonymousID)
+	if c.v[anonymousID] != nil {
+		w.identifier(`,"anonymousId":`, c.v[anonymousID])
 	}
 	if c.kind != "screen" {
-		w.context(e, c.context)
+		w.context(e, c.v[callContext])
 	}
 	if !original.IsZero() {
 		w.time(`,"originalTimestamp":"`, original)
 	}
-	if e.end != nil && c.sentAt == nil {
+	if e.end != nil && c.v[sentAt] == nil {
 		w.b = append(w.b, e.end...)
 	} else {
 		w.b = appendEnd(w.b, received, sent)
@@ -94,8 +94,8 @@ func (e *Encoder) append(dst []byte, c *fields) ([]byte, Event, error) {
 	return w.b, event, nil
 }
 
-// labels returns the ID of the event, which is made up if the call has none, its User
-// and its Name. They share one allocation.
+// labels returns the ID, the User and the Name of the event. A missing ID becomes a random
+// UUID. The three texts share one allocation.
 func (c *fields) labels() (id, user, name string, err error) {
 	buf := buffers.Get().(*[]byte)
 	defer recycle(buf)
@@ -107,13 +107,13 @@ func (c *fields) labels() (id, user, name string, err error) {
 		b = uuid.Append(b)
 	}
 	idEnd := len(b)
-	if b, err = appendLabel(b, c.userID); err != nil {
+	if b, err = appendLabel(b, c.v[userID]); err != nil {
 		return
 	}
 	userEnd := len(b)
-	named := c.event
+	named := c.v[eventName]
 	if c.kind != "track" {
-		named = c.name
+		named = c.v[pageName]
 	}
 	if b, err = appendLabel(b, named); err != nil {
 		return
@@ -123,8 +123,7 @@ func (c *fields) labels() (id, user, name string, err error) {
 	return all[:idEnd], all[idEnd:userEnd], all[userEnd:], nil
 }
 
-// appendEnd appends the end of a body: when the call was received and, if that is
-// known, sent.
+// appendEnd appends the end of a body: the receivedAt and, if it is known, the sentAt.
 func appendEnd(b []byte, received, sent time.Time) []byte {
 	b = appendTimeMember(b, `,"receivedAt":"`, received)
 	if !sent.IsZero() {
@@ -176,8 +175,8 @@ func (w *writer) time(name string, t time.Time) {
 	w.b = appendTimeMember(w.b, name, t)
 }
 
-// context appends the context: the address where it belongs, then the members that
-// all calls have in common, then the call's own.
+// context appends the context: the client's address if it belongs there, then the members
+// of the Envelope, then the call's own.
 func (w *writer) context(e *Encoder, own []byte) {
 	ip := e.env.IP
 	if ip != "" && !e.env.Browser && !direct(own, e.context) {
@@ -206,8 +205,8 @@ func (w *writer) context(e *Encoder, own []byte) {
 	w.b = w.b[:len(w.b)-1]
 }
 
-// sharedContext returns a copy of a batch's context in the form that it has in a
-// body, nil if there is none.
+// sharedContext returns a copy of a batch's context in the form of bodies, nil if there is
+// none.
 func sharedContext(object []byte) ([]byte, error) {
 	if !given(object) {
 		return nil, nil
@@ -230,8 +229,8 @@ func sharedContext(object []byte) ([]byte, error) {
 	return form, nil
 }
 
-// sharedSwitches returns those of a batch's integrations that count, nil if
-// there are none.
+// sharedSwitches returns the switches of a batch's integrations that matter to webhooks, as
+// an object, or nil if there are no integrations.
 func sharedSwitches(object []byte) ([]byte, error) {
 	if !given(object) {
 		return nil, nil
@@ -241,7 +240,7 @@ func sharedSwitches(object []byte) ([]byte, error) {
 	}
 	var all, own string
 	err := esjson.Members(object, func(key, value []byte) error {
-		on := `true` // whatever it is
+		on := `true` // every value but false
 		if string(value) == `false` {
 			on = `false`
 		}
@@ -262,7 +261,7 @@ func sharedSwitches(object []byte) ([]byte, error) {
 	return []byte("{" + all + own + "}"), nil
 }
 
-// checkObject checks that what a batch has in a field is one object.
+// checkObject checks that a field of a batch is one object.
 func checkObject(field string, object []byte) error {
 	if err := esjson.Members(object, func(_, _ []byte) error { return nil }); err == nil {
 		return nil
@@ -281,7 +280,7 @@ func ofBatch(field string, err error) error {
 // direct reports whether a context, merged of two, says "direct":true.
 func direct(own, common []byte) bool {
 	for _, object := range [][]byte{own, common} {
-		// Hardly any context has that name in it, be it written with escapes.
+		// A quick check: hardly any context has the name, plain or with escapes.
 		if !bytes.Contains(object, []byte("direct")) && bytes.IndexByte(object, '\\') < 0 {
 			continue
 		}
@@ -299,9 +298,9 @@ func direct(own, common []byte) bool {
 	return false
 }
 
-// appendMerged appends one object with the members of two, own's after those that all calls
-// have in common, and an ip before them. Esjson takes the last of those with one name. Both
-// objects are checked; either may be nil.
+// appendMerged appends an object with an ip, the members of common, and those of own. Of
+// members with the same name esjson later takes the last. Both objects were checked; either
+// may be nil.
 func appendMerged(b []byte, ip string, common, own []byte) []byte {
 	b = append(b, '{')
 	start := len(b)
@@ -331,8 +330,7 @@ func appendMembers(b []byte, start int, object []byte) []byte {
 	return append(b, inside...)
 }
 
-// given reports whether there is an object, or something in its place that has
-// to be refused, and not just nothing.
+// given reports whether a field of a batch is there and not null.
 func given(object []byte) bool {
 	object = bytes.Trim(object, space)
 	return len(object) > 0 && string(object) != "null"

@@ -20,83 +20,127 @@ const maxLabel = 255
 // space is JSON's white space.
 const space = " \t\r\n"
 
-// fields are the members of a call that count, as JSON, and nil if missing or
-// null: numbers as they were written, so that no digit of an id is lost, and
-// everything else in the form that bodies have. They refer to the call, or else to
-// forms.
+// A member is a member of a call that counts.
+type member int
+
+const (
+	userID member = iota
+	anonymousID
+	previousID
+	groupID
+	messageID
+	eventName
+	pageName // or that of a screen
+	category
+	traits
+	properties
+	callContext
+	switches
+	timestamp
+	originalTimestamp
+	sentAt
+	callType
+
+	members // how many there are
+)
+
+// A form is what the value of a member has to be.
+type form int
+
+const (
+	anything   form = iota
+	identifier      // a string, or a number in place of one
+	text            // a string
+	object
+)
+
+// A kindSet is a set of types of call.
+type kindSet uint8
+
+const (
+	identify kindSet = 1 << iota
+	track
+	page
+	screen
+	group
+	alias
+
+	all kindSet = 1<<iota - 1
+)
+
+// table describes the members.
+var table = [members]struct {
+	key  string
+	form form
+	of   kindSet // the types of call that have the member
+}{
+	userID:            {"userId", identifier, all},
+	anonymousID:       {"anonymousId", identifier, all},
+	previousID:        {"previousId", identifier, alias},
+	groupID:           {"groupId", identifier, group},
+	messageID:         {"messageId", identifier, all},
+	eventName:         {"event", text, track},
+	pageName:          {"name", text, page | screen},
+	category:          {"category", text, page | screen},
+	traits:            {"traits", object, identify | group},
+	properties:        {"properties", object, track | page | screen},
+	callContext:       {"context", object, all},
+	switches:          {"integrations", object, all},
+	timestamp:         {"timestamp", anything, all},
+	originalTimestamp: {"originalTimestamp", anything, all},
+	sentAt:            {"sentAt", anything, all},
+	callType:          {"type", anything, all},
+}
+
+// memberOf returns the member with a key. A loop is faster than a map here: most keys
+// differ in their length.
+func memberOf(key []byte) (member, bool) {
+	for m := range members {
+		if table[m].key == string(key) {
+			return m, true
+		}
+	}
+	return 0, false
+}
+
+// fields are the members of a call that was read. A value is JSON, and nil if it is missing
+// or null. Numbers are as they were written, so that no digit of an id is lost. Other values
+// have the form of bodies. They refer to the call or to forms.
 type fields struct {
 	forms *[]byte
 	kind  string
-
-	userID, anonymousID, previousID, groupID, messageID []byte
-
-	event, name, category       []byte
-	traits, properties, context []byte
-	integrations                []byte
-
-	timestamp, originalTimestamp, sentAt []byte
+	is    kindSet // kind alone
+	v     [members][]byte
 }
 
 // kinds are the types of call. Looking one up gives a string that does not
 // refer to the call.
-var kinds = map[string]string{
-	"identify": "identify", "track": "track", "page": "page", "screen": "screen", "group": "group", "alias": "alias",
+var kinds = map[string]struct {
+	name string
+	is   kindSet
+}{
+	"identify": {"identify", identify}, "track": {"track", track}, "page": {"page", page},
+	"screen": {"screen", screen}, "group": {"group", group}, "alias": {"alias", alias},
 }
 
-// read finds the members of call and checks that they are there and of the
-// right type; the values of timestamps are not looked at. kind is the type of call
-// where something else than the call tells it, else empty.
+// read finds the members of call, and checks that those which its type requires are there
+// and that each has its form. It does not look at the values of timestamps. kind is the type
+// of call if something else than the call tells it, else empty.
 func (c *fields) read(call []byte, kind string) error {
 	if len(call) > analytics.MaxCallSize {
 		return tooLarge(len(call))
 	}
-	var typ []byte
 	var err error
 	*c.forms, err = esjson.AppendMembers((*c.forms)[:0], call, func(key, value, form []byte) error {
-		var field *[]byte
-		switch string(key) {
-		case "type":
-			field = &typ
-		case "userId":
-			field = &c.userID
-		case "anonymousId":
-			field = &c.anonymousID
-		case "previousId":
-			field = &c.previousID
-		case "groupId":
-			field = &c.groupID
-		case "messageId":
-			field = &c.messageID
-		case "event":
-			field = &c.event
-		case "name":
-			field = &c.name
-		case "category":
-			field = &c.category
-		case "traits":
-			field = &c.traits
-		case "properties":
-			field = &c.properties
-		case "context":
-			field = &c.context
-		case "integrations":
-			field = &c.integrations
-		case "timestamp":
-			field = &c.timestamp
-		case "originalTimestamp":
-			field = &c.originalTimestamp
-		case "sentAt":
-			field = &c.sentAt
-		default:
-			return nil
-		}
+		m, ok := memberOf(key)
 		switch first := value[0]; {
+		case !ok:
 		case first == 'n':
-			*field = nil
-		case first == '-' || '0' <= first && first <= '9':
-			*field = value
+			c.v[m] = nil
+		case isNumber(value):
+			c.v[m] = value
 		default:
-			*field = form
+			c.v[m] = form
 		}
 		return nil
 	})
@@ -106,67 +150,45 @@ func (c *fields) read(call []byte, kind string) error {
 		}
 		return &CallError{Code: CodeWrongType, Problem: "a call is a JSON object"}
 	}
-	if err := c.readKind(typ, kind); err != nil {
+	if err := c.readKind(c.v[callType], kind); err != nil {
 		return err
 	}
-	c.forget()
-	for _, f := range [...]struct {
-		name  string
-		value []byte
-	}{
-		{"userId", c.userID}, {"anonymousId", c.anonymousID}, {"previousId", c.previousID},
-		{"groupId", c.groupID}, {"messageId", c.messageID},
-	} {
-		if err := checkIdentifier(f.name, f.value); err != nil {
+	for m := range members {
+		f, value := &table[m], &c.v[m]
+		if *value == nil || f.of&c.is == 0 {
+			*value = nil
+			continue
+		}
+		if err := f.form.check(f.key, *value); err != nil {
 			return err
 		}
-	}
-	for _, f := range [...]struct {
-		name  string
-		value []byte
-	}{{"event", c.event}, {"name", c.name}, {"category", c.category}} {
-		if len(f.value) > 0 && f.value[0] != '"' {
-			return &CallError{Field: f.name, Code: CodeWrongType, Problem: "has to be a string"}
-		}
-	}
-	for _, f := range [...]struct {
-		name  string
-		value []byte
-	}{{"traits", c.traits}, {"properties", c.properties}, {"context", c.context}, {"integrations", c.integrations}} {
-		if len(f.value) > 0 && f.value[0] != '{' {
-			return &CallError{Field: f.name, Code: CodeWrongType, Problem: "has to be an object"}
-		}
-	}
-	for _, id := range []*[]byte{&c.userID, &c.anonymousID, &c.previousID, &c.groupID, &c.messageID, &c.event} {
-		if string(*id) == `""` {
-			*id = nil
+		if string(*value) == `""` && (f.form == identifier || m == eventName) {
+			*value = nil
 		}
 	}
 	return c.required()
 }
 
-// forget drops the fields that a call of the type has no use for, whatever they
-// are.
-func (c *fields) forget() {
-	if c.kind != "track" {
-		c.event = nil
+// check checks that a value has the form.
+func (f form) check(key string, value []byte) error {
+	wrong := func(problem string) error {
+		return &CallError{Field: key, Code: CodeWrongType, Problem: problem}
 	}
-	if c.kind != "page" && c.kind != "screen" {
-		c.name, c.category = nil, nil
+	switch {
+	case f == anything:
+	case f == object && value[0] != '{':
+		return wrong("has to be an object")
+	case f == object || value[0] == '"':
+	case f != identifier || !isNumber(value):
+		return wrong("has to be a string")
+	case string(appendNumber(nil, value)) == "null":
+		return wrong("is a number out of range")
 	}
-	if c.kind != "track" && c.kind != "page" && c.kind != "screen" {
-		c.properties = nil
-	}
-	if c.kind != "identify" && c.kind != "group" {
-		c.traits = nil
-	}
-	if c.kind != "group" {
-		c.groupID = nil
-	}
-	if c.kind != "alias" {
-		c.previousID = nil
-	}
+	return nil
 }
+
+// isNumber reports whether a JSON value is a number.
+func isNumber(value []byte) bool { return value[0] == '-' || '0' <= value[0] && value[0] <= '9' }
 
 // check reads a call that comes alone, timestamps and messageId included.
 func (c *fields) check(call []byte) error {
@@ -196,30 +218,16 @@ func (c *fields) readKind(typ []byte, known string) error {
 			return malformed(err)
 		}
 	}
-	if c.kind = kinds[string(b)]; c.kind == "" {
+	kind := kinds[string(b)]
+	if c.kind, c.is = kind.name, kind.is; c.is == 0 {
 		return &CallError{Field: "type", Code: CodeType, Problem: "has to be identify, track, page, screen, group or alias"}
 	}
 	return nil
 }
 
-// checkIdentifier accepts a string, and a number in place of one.
-func checkIdentifier(name string, value []byte) error {
-	if len(value) == 0 || value[0] == '"' {
-		return nil
-	}
-	if c := value[0]; c != '-' && (c < '0' || c > '9') {
-		return &CallError{Field: name, Code: CodeWrongType, Problem: "has to be a string"}
-	}
-	if b := appendNumber(nil, value); b[0] == 'n' {
-		return &CallError{Field: name, Code: CodeWrongType, Problem: "is a number out of range"}
-	}
-	return nil
-}
-
-// appendNumber appends the text of an id that is a number, "null" if that is out
-// of range. An integer stands for its digits, however many: through a double
-// the ids of two users, or of two calls, could become one. Another number is
-// written as ECMAScript does.
+// appendNumber appends the text of an id that is a number, or "null" if the number is out
+// of range. An integer keeps all its digits: as doubles, the ids of two users could become
+// one. Other numbers have their form in ECMAScript.
 func appendNumber(dst, number []byte) []byte {
 	switch {
 	case string(number) == "-0":
@@ -231,54 +239,50 @@ func appendNumber(dst, number []byte) []byte {
 	return append(dst, number...)
 }
 
-// required checks what the types require.
+// required checks that the members are there which the type requires.
 func (c *fields) required() error {
-	missing := func(field, problem string) error {
-		return &CallError{Field: field, Code: CodeMissing, Problem: problem}
+	missing := func(m member, problem string) error {
+		return &CallError{Field: table[m].key, Code: CodeMissing, Problem: problem}
 	}
-	switch {
-	case c.kind == "track" && c.event == nil:
-		return missing("event", "is required")
-	case c.kind == "group" && c.groupID == nil:
-		return missing("groupId", "is required")
-	case c.kind == "alias":
-		if c.userID == nil {
-			return missing("userId", "is required")
+	for _, r := range [...]struct {
+		of kindSet
+		m  member
+	}{{track, eventName}, {group, groupID}, {alias, userID}, {alias, previousID}} {
+		if r.of == c.is && c.v[r.m] == nil {
+			return missing(r.m, "is required")
 		}
-		if c.previousID == nil {
-			return missing("previousId", "is required")
-		}
-	case c.userID == nil && c.anonymousID == nil:
-		return missing("userId", "or anonymousId is required")
+	}
+	if c.v[userID] == nil && c.v[anonymousID] == nil {
+		return missing(userID, "or anonymousId is required")
 	}
 	return nil
 }
 
-// appendID appends the ID of the event to dst, which is empty; nothing if the call
-// has no messageId. It checks the messageId. The ID is its text, or a digest where
-// that is too long or does not tell it from others: two lone surrogates are two
-// messageIds for a receiver, but have no text of their own.
+// appendID checks the messageId of the call and appends the ID of the event to dst, which is
+// empty. It appends nothing if the call has no messageId. The ID is the text of the
+// messageId, or a digest if the text is too long or has lone surrogates: a receiver tells
+// these apart, but their text in UTF-8 is the same.
 func (c *fields) appendID(dst []byte) ([]byte, error) {
-	if c.messageID == nil {
+	if c.v[messageID] == nil {
 		return dst, nil
 	}
-	b, err := appendIdentifierText(dst, c.messageID)
+	b, err := appendIdentifierText(dst, c.v[messageID])
 	if err != nil {
 		return b, err
 	}
 	if err := checkMessageID(b); err != nil {
 		return b, err
 	}
-	// An escaped backslash may look like a surrogate; then there is a digest, too.
-	replaced := bytes.Contains(b, []byte("\uFFFD")) && bytes.Contains(c.messageID, []byte(`\ud`))
+	// An escaped backslash may look like a surrogate. That gives a digest too.
+	replaced := bytes.Contains(b, []byte("\uFFFD")) && bytes.Contains(c.v[messageID], []byte(`\ud`))
 	if len(b) > maxLabel || replaced {
-		b = appendDigest(b[:0], c.messageID)
+		b = appendDigest(b[:0], c.v[messageID])
 	}
 	return b, nil
 }
 
-// appendLabel appends the text of a string or an identifier, or a digest of the text
-// if that is longer than 255 bytes; nothing if there is no value.
+// appendLabel appends the text of a string or an identifier, a digest if the text is longer
+// than 255 bytes, or nothing if value is nil.
 func appendLabel(dst, value []byte) ([]byte, error) {
 	if value == nil {
 		return dst, nil
@@ -302,7 +306,7 @@ func appendIdentifierText(dst, value []byte) ([]byte, error) {
 	return b, nil
 }
 
-// appendDigest appends what stands for a text that is too long.
+// appendDigest appends the digest that replaces a text.
 func appendDigest(dst, text []byte) []byte {
 	sum := sha256.Sum256(text)
 	return hex.AppendEncode(append(dst, "sha256:"...), sum[:])
@@ -324,35 +328,35 @@ func checkMessageID(text []byte) error {
 	return nil
 }
 
-// off reports whether the switches of the call, and those that all calls have in common, say
-// that it is not forwarded.
-func (c *fields) off(common []byte) (bool, error) {
-	switches := c.integrations
-	if common != nil {
+// off reports whether the switches of the call, and those of the batch, say that the call is
+// not forwarded.
+func (c *fields) off(ofBatch []byte) (bool, error) {
+	all := c.v[switches]
+	if ofBatch != nil {
 		buf := buffers.Get().(*[]byte)
 		defer recycle(buf)
-		*buf = appendMerged((*buf)[:0], "", common, c.integrations)
-		switches = *buf
+		*buf = appendMerged((*buf)[:0], "", ofBatch, all)
+		all = *buf
 	}
-	on, err := integrations.EnabledJSON(switches, integrations.Webhooks)
+	on, err := integrations.EnabledJSON(all, integrations.Webhooks)
 	if err != nil {
 		return false, malformed(err)
 	}
 	return !on, nil
 }
 
-// times returns the timestamp of the body and the two it is made from, which
-// are zero if not known. All are in whole milliseconds, as they are written, so
-// that what a reader computes from them is what is there.
-func (c *fields) times(received, batchSent time.Time) (timestamp, original, sent time.Time, err error) {
-	field, value := "timestamp", c.timestamp
-	if value == nil {
-		field, value = "originalTimestamp", c.originalTimestamp
+// times returns the timestamp of the body, and the two times it is made from, which are
+// zero if they are not known. All are in whole milliseconds, as they are written, so a
+// reader can compute the first from the others.
+func (c *fields) times(received, batchSent time.Time) (corrected, original, sent time.Time, err error) {
+	m := timestamp
+	if c.v[m] == nil {
+		m = originalTimestamp
 	}
-	if original, err = parseTime(field, value); err != nil {
+	if original, err = c.time(m); err != nil {
 		return
 	}
-	if sent, err = parseTime("sentAt", c.sentAt); err != nil {
+	if sent, err = c.time(sentAt); err != nil {
 		return
 	}
 	if sent.IsZero() {
@@ -361,29 +365,30 @@ func (c *fields) times(received, batchSent time.Time) (timestamp, original, sent
 	original, sent, received = original.Truncate(time.Millisecond), sent.Truncate(time.Millisecond), received.Truncate(time.Millisecond)
 	switch {
 	case original.IsZero():
-		timestamp = received
+		corrected = received
 	case sent.IsZero():
-		timestamp = original
+		corrected = original
 	default:
-		timestamp = corrected(original, sent, received)
+		corrected = correct(original, sent, received)
 	}
 	return
 }
 
-func parseTime(field string, value []byte) (time.Time, error) {
-	if value == nil {
+// time returns the time in a member, or the zero time if there is none.
+func (c *fields) time(m member) (time.Time, error) {
+	if c.v[m] == nil {
 		return time.Time{}, nil
 	}
-	t, err := isotime.ParseJSON(value)
+	t, err := isotime.ParseJSON(c.v[m])
 	if err != nil {
-		return time.Time{}, &CallError{Field: field, Code: CodeTimestamp, Problem: "is invalid: " + err.Error()}
+		return time.Time{}, &CallError{Field: table[m].key, Code: CodeTimestamp, Problem: "is invalid: " + err.Error()}
 	}
 	return t, nil
 }
 
-// corrected moves original by what the sender's clock was behind ours, unless
-// that clock was no clock.
-func corrected(original, sent, received time.Time) time.Time {
+// correct adds to original how far the sender's clock was behind ours. It returns original
+// unchanged if the sender's clock is off by centuries.
+func correct(original, sent, received time.Time) time.Time {
 	behind := received.Sub(sent) // at most 292 years
 	t := original.Add(behind)
 	if !sent.Add(behind).Equal(received) || t.Year() < 1 || t.Year() > 9999 {

@@ -7,8 +7,9 @@ import (
 	"github.com/hookferry/analytics/internal/uuid"
 )
 
-// Delete returns the event that tells of a request to delete a user, made
-// at a time. The error is a *CallError for a user id that is not 1 to MaxUserID bytes.
+// Delete returns the event for a request to delete a user, made at the time at. Its body has
+// type, userId and timestamp. The error is a *CallError for a user id that does not have 1
+// to MaxUserID bytes.
 func Delete(userID string, at time.Time) (Event, error) {
 	if userID == "" {
 		return Event{}, &CallError{Field: "userId", Code: CodeMissing, Problem: "is required"}
@@ -24,6 +25,5 @@ func Delete(userID string, at time.Time) (Event, error) {
 	return Event{ID: string(uuid.Append(id[:0])), User: label(userID), Type: "delete", Body: append(b, '}'), Received: at}, nil
 }
 
-// MaxUserID is how many bytes the user id of a deletion has at most: with each of them
-// escaped, as far as that goes, it is still below the size of a call.
+// MaxUserID bounds the user id of a deletion, in bytes.
 const MaxUserID = 8 << 10

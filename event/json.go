@@ -10,8 +10,8 @@ import (
 	"github.com/hookferry/analytics/internal/uuid"
 )
 
-// JSON is the JSON of one call, as clients of the HTTP tracking API send it,
-// as a message: what webhook.Forwarder.Forward and Encode take in place of the message of a type.
+// JSON is a message made of the JSON of one call, as clients of the HTTP tracking API send
+// it. webhook.Forwarder.Forward and Encoder.Encode take it like an *analytics.Track.
 type JSON []byte
 
 var _ analytics.Message = JSON(nil)
@@ -24,8 +24,8 @@ func (j JSON) Validate() error {
 	return c.check(j)
 }
 
-// AppendJSON implements [analytics.Message]: it appends the call with all its
-// members, the messageId and the timestamp that it lacks among them.
+// AppendJSON implements [analytics.Message]. It appends the call with all its members, and
+// adds a messageId and a timestamp if they are missing.
 func (j JSON) AppendJSON(dst []byte) ([]byte, error) {
 	forms := buffers.Get().(*[]byte)
 	defer recycle(forms)
@@ -35,27 +35,21 @@ func (j JSON) AppendJSON(dst []byte) ([]byte, error) {
 	}
 	buf := buffers.Get().(*[]byte)
 	defer recycle(buf)
-	// Where there are two members with one name, esjson takes the last.
+	// Members are added at the end: of two with the same name esjson takes the last.
 	b := append((*buf)[:0], bytes.TrimRight(j, space)...)
 	b = b[:len(b)-1]
-	for _, f := range [...]struct {
-		name  string
-		value []byte
-	}{
-		{`,"userId":`, c.userID}, {`,"anonymousId":`, c.anonymousID}, {`,"previousId":`, c.previousID},
-		{`,"groupId":`, c.groupID}, {`,"messageId":`, c.messageID},
-	} {
+	for m := userID; m <= messageID; m++ {
 		// As a string, an integer that a double cannot hold keeps all digits.
-		if len(f.value) > 15 && f.value[0] != '"' {
-			b = append(b, f.name...)
-			b = appendIdentifier(b, f.value)
+		if value := c.v[m]; len(value) > 15 && value[0] != '"' {
+			b = append(append(append(b, `,"`...), table[m].key...), `":`...)
+			b = appendIdentifier(b, value)
 		}
 	}
-	if c.messageID == nil {
+	if c.v[messageID] == nil {
 		b = append(b, `,"messageId":"`...)
 		b = append(uuid.Append(b), '"')
 	}
-	if c.timestamp == nil && c.originalTimestamp == nil {
+	if c.v[timestamp] == nil && c.v[originalTimestamp] == nil {
 		b = append(b, `,"timestamp":"`...)
 		b = append(isotime.Append(b, time.Now()), '"')
 	}
