@@ -84,15 +84,16 @@ func (r *recorder) check(k *kit, members []string) (again []change) {
 
 var errCrash = errors.New("rostertest: crash")
 
-// crashing is a forwarder and a Roster that end a sync before or after one of their calls.
+// crashing is a forwarder and a Roster that end a sync before one of their calls.
 type crashing struct {
 	audience.Roster
 	*recorder
-	countdown int // how many points are left until the crash
+	countdown int // how many calls are left until the crash
 	calls     []string
 }
 
-func (c *crashing) at(call string) error {
+// next counts a call, and returns an error if the crash comes before it.
+func (c *crashing) next(call string) error {
 	c.calls = append(c.calls, call)
 	if c.countdown--; c.countdown == 0 {
 		return errCrash
@@ -103,45 +104,42 @@ func (c *crashing) at(call string) error {
 	return nil
 }
 
-// around makes a call, with a point for a crash before it and one after it.
-func (c *crashing) around(call string, do func() error) error {
-	err := c.at("before " + call)
-	if err == nil {
-		err = do()
+func (c *crashing) Begin(ctx context.Context, id, name string) (uint64, audience.Chunk, error) {
+	if err := c.next("Begin"); err != nil {
+		return 0, audience.Chunk{}, err
 	}
-	if err == nil {
-		err = c.at("after " + call)
+	return c.Roster.Begin(ctx, id, name)
+}
+
+func (c *crashing) Join(ctx context.Context, id string, generation uint64, users []string) (audience.Chunk, error) {
+	if err := c.next("Join"); err != nil {
+		return audience.Chunk{}, err
 	}
-	return err
+	return c.Roster.Join(ctx, id, generation, users)
 }
 
-func (c *crashing) Begin(ctx context.Context, id, name string) (generation uint64, inFlight audience.Chunk, err error) {
-	err = c.around("Begin", func() (err error) { generation, inFlight, err = c.Roster.Begin(ctx, id, name); return err })
-	return generation, inFlight, err
-}
-
-func (c *crashing) Join(ctx context.Context, id string, generation uint64, users []string) (chunk audience.Chunk, err error) {
-	err = c.around("Join", func() (err error) { chunk, err = c.Roster.Join(ctx, id, generation, users); return err })
-	return chunk, err
-}
-
-func (c *crashing) Leave(ctx context.Context, id string, generation uint64, after string, max int) (chunk audience.Chunk, last string, err error) {
-	err = c.around("Leave", func() (err error) {
-		chunk, last, err = c.Roster.Leave(ctx, id, generation, after, max)
-		return err
-	})
-	return chunk, last, err
+func (c *crashing) Leave(ctx context.Context, id string, generation uint64, after string, max int) (audience.Chunk, string, error) {
+	if err := c.next("Leave"); err != nil {
+		return audience.Chunk{}, "", err
+	}
+	return c.Roster.Leave(ctx, id, generation, after, max)
 }
 
 func (c *crashing) Confirm(ctx context.Context, id string, generation uint64, n int) error {
-	return c.around("Confirm", func() error { return c.Roster.Confirm(ctx, id, generation, n) })
+	if err := c.next("Confirm"); err != nil {
+		return err
+	}
+	return c.Roster.Confirm(ctx, id, generation, n)
 }
 
 func (c *crashing) Announce(ctx context.Context, destinations []string, events ...event.Event) error {
 	if len(events) == 0 {
 		return nil
 	}
-	return c.around("Announce", func() error { return c.recorder.Announce(ctx, destinations, events...) })
+	if err := c.next("Announce"); err != nil {
+		return err
+	}
+	return c.recorder.Announce(ctx, destinations, events...)
 }
 
 func users(ids ...string) iter.Seq2[string, error] { return audience.Users(slices.Values(ids)) }
@@ -157,34 +155,34 @@ func (k *kit) sync(a *audience.Announcer, destination string, members ...string)
 	return err
 }
 
-// crash ends a sync at each point in turn, and syncs again with other members.
+// crash ends a sync before each of its calls in turn, and syncs again with other members.
 func crash(k *kit) {
-	for point := 1; ; point++ {
-		destination, told := fmt.Sprintf("crm %02d", point), new(recorder)
+	for call := 1; ; call++ {
+		destination, told := fmt.Sprintf("crm %02d", call), new(recorder)
 		if err := k.sync(audience.New(told, k.s), destination, "a", "b", "c"); err != nil {
 			k.Fatal(err)
 		}
-		c := &crashing{Roster: k.s, recorder: told, countdown: point}
+		c := &crashing{Roster: k.s, recorder: told, countdown: call}
 		err := k.sync(audience.New(c, c), destination, "b", "c", "d", "e") // d and e join, a leaves
-		if err == nil && point == len(c.calls)+1 {
+		if err == nil && call == len(c.calls)+1 {
 			return
 		}
 		if !errors.Is(err, errCrash) {
-			k.Fatalf("a crash %s: %v", c.calls[len(c.calls)-1], err)
+			k.Fatalf("a crash before %s: %v", c.calls[len(c.calls)-1], err)
 		}
 		k.restart()
 		// c leaves and f joins. d and a, if they were in flight, change back.
 		if err := k.sync(audience.New(told, k.s), destination, "a", "b", "e", "f"); err != nil {
 			k.Fatal(err)
 		}
-		members := all(k, k.s.Members(k.ctx, destination+"\x00vip", ""))
-		k.diff("Members", []string{"a", "b", "e", "f"}, members)
+		members := []string{"a", "b", "e", "f"}
+		k.members(destination+"\x00vip", members...)
 		again := told.check(k, members)
 		last := c.calls[len(c.calls)-1]
 		// Only changes that were announced and not confirmed are announced again.
 		var want []string
-		if last == "after Announce" || last == "before Confirm" {
-			if want = []string{"d", "e"}; slices.Contains(c.calls, "before Leave") {
+		if last == "Confirm" {
+			if want = []string{"d", "e"}; slices.Contains(c.calls, "Leave") {
 				want = []string{"a"}
 			}
 		}
@@ -192,7 +190,7 @@ func crash(k *kit) {
 		for _, c := range again {
 			got = append(got, c.user)
 		}
-		k.diff(fmt.Sprintf("announced again after a crash %s (%s)", last, strings.Join(c.calls, ", ")), want, got)
+		k.diff(fmt.Sprintf("announced again after a crash before %s (%s)", last, strings.Join(c.calls, ", ")), want, got)
 	}
 }
 
@@ -226,11 +224,10 @@ func nodes(k *kit) {
 		})
 	}
 	wg.Wait()
-	want := []string{"u00", "u01", "v"}
-	if err := k.sync(audience.New(told, other), "crm", want...); err != nil {
+	members := []string{"u00", "u01", "v"}
+	if err := k.sync(audience.New(told, other), "crm", members...); err != nil {
 		k.Fatal(err)
 	}
-	members := all(k, k.s.Members(k.ctx, "crm\x00vip", ""))
-	k.diff("Members", want, members)
+	k.members("crm\x00vip", members...)
 	told.check(k, members) // each node that takes over may announce a chunk again
 }
