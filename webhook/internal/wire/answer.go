@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// What answers are malformed for.
+// The reasons why an answer is malformed.
 const (
 	errLong   = ProtocolError("its header is too long")
 	errStatus = ProtocolError("no status line")
@@ -17,7 +17,7 @@ const (
 	errChunk  = ProtocolError("no chunk")
 )
 
-// An answerHead is what matters of a status line and a header.
+// An answerHead has the parts of a status line and a header that matter here.
 type answerHead struct {
 	status     int
 	minor      byte  // of HTTP/1
@@ -25,14 +25,14 @@ type answerHead struct {
 	chunked    bool
 	close      bool // Connection: close
 	keepAlive  bool // Connection: keep-alive
-	doubtful   bool // where it ends is said in more than one way
+	doubtful   bool // the header says in more than one way where the answer ends
 	retryAfter string
 }
 
-// answer reads the final answer, and the beginning of its body into kept. keep
-// reports that the answer ended with nothing after it, so that the connection can
-// be used again. answer accepts what net/http accepts, except where two readers
-// could disagree about the end of an answer. Such a receiver needs Target.NetHTTP.
+// answer reads the final answer, and the beginning of its body into kept. keep says that
+// nothing follows the answer, so the connection can be used again. answer accepts every
+// answer that net/http accepts, unless two readers could disagree about its end. A receiver
+// that sends such answers needs Target.NetHTTP.
 func (in *reader) answer(kept []byte) (a Answer, keep bool, err error) {
 	var h answerHead
 	// Interim answers come first. budget bounds their number. After 101 the
@@ -49,8 +49,8 @@ func (in *reader) answer(kept []byte) (a Answer, keep bool, err error) {
 	case h.status == http.StatusSwitchingProtocols:
 		ended = false
 	case h.status == http.StatusNoContent || h.status == http.StatusNotModified:
-		// These have no body, whatever the header says (RFC 9112, section 6.3). A
-		// receiver that says otherwise may send one.
+		// These have no body, whatever the header says (RFC 9112, section 6.3). If the
+		// header announces a body, the receiver may send one.
 		keep = keep && !h.chunked && h.length <= 0
 	case h.chunked:
 		kept, ended, err = in.chunks(kept)
@@ -97,8 +97,7 @@ func (in *reader) head() (h answerHead, err error) {
 			return h, nil
 		}
 		if line[0] == ' ' || line[0] == '\t' {
-			// The line continues a folded field, which some senders have in fields
-			// that do not matter here.
+			// A folded line. Some senders fold fields that do not matter here.
 			if n == 0 || f != fieldNone || !isValue(line) {
 				return h, errField
 			}
@@ -117,8 +116,7 @@ func (in *reader) head() (h answerHead, err error) {
 	}
 }
 
-// statusLine reads "HTTP/1.1 200 OK", of which the text, and the space before
-// it, may be missing.
+// statusLine reads "HTTP/1.1 200 OK". The text and the space before it may be missing.
 func (h *answerHead) statusLine(line []byte) error {
 	const version = "HTTP/1."
 	if len(line) < len(version)+5 || string(line[:len(version)]) != version {
@@ -202,7 +200,7 @@ func (h *answerHead) set(f fieldName, value []byte) error {
 	case fieldCoding:
 		switch {
 		case h.minor == 0:
-			// HTTP/1.0 has no such thing (RFC 9112, section 6.1).
+			// HTTP/1.0 has no transfer codings (RFC 9112, section 6.1).
 			h.doubtful = true
 			return nil
 		case h.chunked || !equalFold(value, "chunked"):
@@ -226,8 +224,8 @@ func (h *answerHead) set(f fieldName, value []byte) error {
 	return nil
 }
 
-// chunks reads a chunked body and its trailer. ended is false if there was more
-// than MaxBody of it.
+// chunks reads a chunked body and its trailer. ended is false if the body has more than
+// MaxBody bytes.
 func (in *reader) chunks(kept []byte) (_ []byte, ended bool, err error) {
 	for left := int64(MaxBody); ; {
 		line, err := in.line()
@@ -254,8 +252,8 @@ func (in *reader) chunks(kept []byte) (_ []byte, ended bool, err error) {
 	}
 }
 
-// chunkSize reads the line before a chunk. A line that ends in a bare LF is
-// refused: others take that for a part of the extension.
+// chunkSize reads the line before a chunk. It refuses a line that ends in a bare LF, because
+// other readers take that for a part of the chunk's extension.
 func chunkSize(line []byte) (n int64, err error) {
 	line, ok := bytes.CutSuffix(line, []byte("\r\n"))
 	if !ok || bytes.IndexByte(line, '\r') >= 0 {
@@ -272,7 +270,7 @@ func chunkSize(line []byte) (n int64, err error) {
 	return int64(size), nil
 }
 
-// trailer reads the fields after the last chunk, of which none matters.
+// trailer reads and ignores the fields after the last chunk.
 func (in *reader) trailer() error {
 	for {
 		line, err := in.line()

@@ -1,23 +1,3 @@
-// Package wire posts webhooks over HTTP/1.1 and TLS, on connections that it keeps. The
-// calling goroutine writes the request and reads the answer.
-//
-// net/http's transport passes each request to one goroutine that writes and one that
-// reads, and allocates contexts, maps and readers. At tens of thousands of requests a
-// second that is most of their cost. Here the head of a request is put together once
-// for its endpoint, and a request is one look at the connection, one write and one
-// read. net/http makes all requests that are not HTTP/1.1: see nethttp.go.
-//
-// Idle connections are used last in, first out. They are closed after 90 seconds, or when more
-// are idle than may be. Before the client uses one, it reads from it without waiting: if the
-// receiver has closed it or sent something unasked, the client takes another.
-//
-// That read does not work on Windows or on connections of a caller's own type, and the receiver
-// may close right after it. So a request on a kept connection that ends without a byte of an
-// answer is made again, once, on a new connection. So is one that is answered by 408 or 400 and a
-// close, which some receivers send on an idle connection. The receiver may have got both.
-//
-// Answers are read strictly where two readers could disagree about their end, and to 64 KB of
-// header and of body. After an answer that left anything in doubt the connection is closed.
 package wire
 
 import (
@@ -41,8 +21,7 @@ const (
 	MaxKept   = 256      // kept of a body
 )
 
-// ErrTimeout is the error of a request that had no complete answer at its
-// deadline, wherever it was by then.
+// ErrTimeout is the error of a request without a complete answer at its deadline.
 var ErrTimeout = errors.New("no complete answer in time")
 
 // A ProtocolError is the error of an answer that is not HTTP, or over a bound.
@@ -127,12 +106,12 @@ func (c *Client) abort() {
 	}
 }
 
-// Resent counts the requests that were made again at once, on another
-// connection, because a kept one ended without a byte of an answer, or with a
-// farewell. Most had not reached the receiver; some may have.
+// Resent counts the requests that were made again at once on another connection, because a
+// kept one ended without a byte of an answer, or with a farewell. Most of them had not
+// reached the receiver; some may have.
 func (c *Client) Resent() int64 { return c.resent.Load() }
 
-// An Answer is what came back.
+// An Answer is the receiver's answer to a request.
 type Answer struct {
 	// Status is 200 to 999, or 101.
 	Status int
@@ -161,7 +140,7 @@ type Buffer struct {
 	kept [MaxKept]byte
 }
 
-// Note has the requests made with b fill in n, until it is called with nil.
+// Note makes the requests with b fill in n, until Note is called with nil.
 func (b *Buffer) Note(n *Notes) { b.in.notes = n }
 
 // Post posts body to t and reads the answer to its end, or to MaxBody. lines
@@ -184,7 +163,7 @@ func (c *Client) Post(ctx context.Context, deadline time.Time, t *Target, lines,
 	if cause := context.Cause(c.config.Context); cause != nil {
 		return Answer{}, cause
 	}
-	// What is closed at that time ends with net.ErrClosed.
+	// At its deadline a connection is closed, which ends its reads with net.ErrClosed.
 	if (isTimeout(err) || errors.Is(err, net.ErrClosed)) && !time.Now().Before(deadline) {
 		return Answer{}, ErrTimeout
 	}

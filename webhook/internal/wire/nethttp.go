@@ -15,10 +15,6 @@ import (
 	"time"
 )
 
-// net/http makes the requests to receivers that choose HTTP/2 in the TLS handshake, to
-// hosts in other scripts, through proxies, and of targets that want it. The first
-// connection to an https receiver is made here, and handed over if it speaks HTTP/2.
-
 // speaksHTTP2 reports whether net/http speaks HTTP/2, which the setting
 // GODEBUG=http2client=0 switches off.
 func speaksHTTP2() bool {
@@ -27,7 +23,7 @@ func speaksHTTP2() bool {
 	return t.TLSNextProto["h2"] != nil
 }
 
-// A handover is a connection on its way to the transport.
+// A handover is a connection that was made here, on its way to net/http's transport.
 type handover struct{ conn atomic.Pointer[tls.Conn] }
 
 type handoverKey struct{}
@@ -45,9 +41,9 @@ func (client *Client) httpTransport(h *host) *http.Transport {
 		return h.transport
 	}
 	c := &client.config
-	// net/http goes on dialling after the request has ended, for the next request. A
-	// dial has a timeout of its own, or sockets towards a receiver that does not
-	// answer would pile up.
+	// net/http goes on dialling for the next request when a request has ended. A dial has
+	// a timeout of its own. Otherwise sockets to a receiver that does not answer would
+	// pile up.
 	connect := func(ctx context.Context, addr string, config *tls.Config) (net.Conn, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, ErrTimeout)
 		defer cancel()
@@ -98,17 +94,17 @@ func (client *Client) httpTransport(h *host) *http.Transport {
 	return h.transport
 }
 
-// A ProxyError is the status of a proxy that has not passed a request on: of any
-// answer to CONNECT but 200, and 407, which is about the credentials for the proxy.
+// A ProxyError is the status with which a proxy refuses to pass a request on: every answer
+// to CONNECT other than 200, and 407, which is about the credentials for the proxy.
 type ProxyError int
 
 func (e ProxyError) Error() string {
 	return strings.TrimSpace(fmt.Sprintf("the proxy answered %d %s", int(e), http.StatusText(int(e))))
 }
 
-// A proxied is a connection to the proxy. Before the first request net/http talks to
-// the proxy, and by TLS to the receiver, and it goes on even if that request has ended.
-// So a connection that no request got is closed after Config.Timeout, and when
+// A proxied is a connection to the proxy. Before the first request, net/http talks to the
+// proxy, and through it shakes hands with the receiver. It goes on even if the request has
+// ended. So a connection that no request got is closed after Config.Timeout, or when
 // Config.Context ends.
 type proxied struct {
 	net.Conn
@@ -127,28 +123,19 @@ func (p *proxied) Close() error {
 	return p.Conn.Close()
 }
 
-// A sending tells how far a request has come.
-type sending struct{ connected, begun atomic.Bool }
-
-// trace returns a context for the request.
-func (s *sending) trace(ctx context.Context) context.Context {
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(i httptrace.GotConnInfo) {
-			s.connected.Store(true)
-			nc := i.Conn
-			if tc, ok := nc.(*tls.Conn); ok {
-				nc = tc.NetConn()
-			}
-			if p, ok := nc.(*proxied); ok {
-				p.limit.Stop() // the request has a deadline of its own
-			}
-		},
-		WroteHeaders: func() { s.begun.Store(true) },
-	})
+// traced returns a context for a request that tells a proxied connection when the request
+// gets it: the request has a deadline of its own.
+func traced(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+		nc := i.Conn
+		if tc, ok := nc.(*tls.Conn); ok {
+			nc = tc.NetConn()
+		}
+		if p, ok := nc.(*proxied); ok {
+			p.limit.Stop()
+		}
+	}})
 }
-
-// unsent reports whether the connection that the request was given had ended before.
-func (s *sending) unsent() bool { return s.connected.Load() && !s.begun.Load() }
 
 // postNetHTTP is post by net/http. It hands cn over, unless that is nil.
 func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t *Target, lines, body []byte, b *Buffer, cn *conn) (Answer, error) {
@@ -165,14 +152,13 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 			}
 		}()
 	}
-	var first sending
-	req, err := http.NewRequestWithContext(first.trace(ctx), http.MethodPost, "/", bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(traced(ctx), http.MethodPost, "/", bytes.NewReader(body))
 	if err != nil {
 		return Answer{}, err
 	}
 	req.URL, req.Host, req.Header = t.url, t.url.Host, t.header.Clone()
-	// An empty list is not sent. It tells http.Transport that a request may be
-	// made again when a kept connection turns out to be closed.
+	// With this key, http.Transport makes a request again if a kept connection turns out
+	// to be closed. It does not send a key without values.
 	if len(req.Header["Idempotency-Key"]) == 0 {
 		req.Header["Idempotency-Key"] = nil
 	}
@@ -180,14 +166,7 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 		name, value, _ := strings.Cut(strings.TrimRight(line, "\r\n"), ": ")
 		req.Header[name] = []string{value}
 	}
-	transport := c.httpTransport(h)
-	resp, err := transport.RoundTrip(req)
-	if err != nil && first.unsent() && ctx.Err() == nil {
-		// net/http gives a spare connection to the next request. If that connection
-		// has ended since, it does not make the request again.
-		req.Body, _ = req.GetBody()
-		resp, err = transport.RoundTrip(req)
-	}
+	resp, err := c.httpTransport(h).RoundTrip(req)
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause

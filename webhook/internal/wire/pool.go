@@ -56,7 +56,7 @@ func (c *Client) acquire(t *Target) (*host, *conn) {
 	return h, c.pop(h)
 }
 
-// baseTLS returns the configuration of connections of k, whatever the host.
+// baseTLS returns the TLS configuration for k without the parts that depend on the host.
 func (c *Client) baseTLS(k key) *tls.Config {
 	base := k.tls
 	if base == nil {
@@ -131,8 +131,8 @@ func (c *Client) pop(h *host) *conn {
 	return cn
 }
 
-// takeIdle takes the idle connections that old reports, asked in the order of their
-// release, and appends them to dst. The caller holds c.mu.
+// takeIdle removes the idle connections for which old returns true, and appends them to dst.
+// It begins with the connection that was released first. The caller holds c.mu.
 func (c *Client) takeIdle(dst []*conn, old func(*conn) bool) []*conn {
 	for e := c.conns.Back(); e != nil; e = e.Prev() {
 		if cn := e.Value.(*conn); cn.idle && old(cn) {
