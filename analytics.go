@@ -50,10 +50,10 @@ var (
 // effect and is a data race. A field that cannot be used makes every call
 // return a *ConfigError that names it.
 //
-// A call that returns nil has queued its message. The message has been encoded
-// by then, so the caller may go on changing it and its maps. It ends as
-// delivered or as dropped for a [Reason]; both are counted in [Stats], told to
-// OnDelivery, and the latter is logged. No call waits for the network, except Enqueue.
+// A call that returns nil has encoded and queued its message, so the caller may change the
+// message and its maps. The message ends as delivered or as dropped for a [Reason]. [Stats]
+// counts both, OnDelivery hears of both, and drops are logged. No call waits for the
+// network, except Enqueue.
 //
 // Up to 4 batches are on their way at once, and while they are, the next one
 // grows to the limits of a request. Retries may change the order in which
@@ -115,18 +115,17 @@ type Client struct {
 	// over, they work within a second. Empty means that messages live in
 	// memory alone.
 	//
-	// What would be dropped as ReasonExhausted or ReasonShutdown stays in the
-	// folder, and what memory has no room for goes there. While the collector
-	// is down, one batch at a time probes it, every 10 to 20 seconds; once it is
-	// taken, the next ones follow, at first two at a time, then three, then
-	// four, oldest first. A message may arrive twice, with the messageId by
-	// which the collector recognizes it.
+	// Messages stay in the folder that would otherwise be dropped as ReasonExhausted or
+	// ReasonShutdown, and messages move there if memory is short. While the collector is
+	// down, one batch at a time probes it, every 10 to 20 seconds. Once the collector takes
+	// one, the next ones follow, oldest first: two at a time, then three, then four. A
+	// message may arrive twice, with the same messageId.
 	//
-	// What an earlier process left is sent from the first call on; Flush is
-	// such a call. While the disk is full, messages are held in memory
-	// alone, and go to the folder only if they cannot be delivered: Stats
-	// counts them as Unspooled, and the log says it. SpoolOnly refuses them. What is in
-	// the folder is sent all the same, which frees the disk.
+	// The first call, which may be Flush, starts to send the messages that an earlier
+	// process left. While the disk is full, messages are held in memory alone, and go to
+	// the folder only if they cannot be delivered. Stats counts them as Unspooled, and the
+	// log says so; SpoolOnly refuses them instead. Messages in the folder are still sent,
+	// which frees the disk.
 	SpoolDir string
 
 	// SpoolMax bounds the files in SpoolDir, in bytes. A file that collects
@@ -156,13 +155,12 @@ type Client struct {
 	// error.
 	Logger *slog.Logger
 
-	// OnDelivery, if not nil, is told what became of the messages of a
-	// batch: once for those that share an outcome, so once for nearly every
-	// batch. It is called from several goroutines at once, holds up one
-	// of the uploads until it returns, and may call Track and the like, and
-	// Stats. Flush, Shutdown and Close wait for it, so it must not call them, nor
-	// Enqueue, which may wait for that very upload. It must not end its
-	// goroutine, as a test's FailNow would.
+	// OnDelivery, if not nil, gets the outcome of the messages of a batch: once for all
+	// messages with the same outcome, so once for nearly every batch. It is called from
+	// several goroutines at once, and holds up one upload until it returns. It may call
+	// Track and the like, and Stats. It must not call Flush, Shutdown or Close, which wait
+	// for it, nor Enqueue, which may wait for this upload. It must not end its goroutine,
+	// as a test's FailNow would.
 	OnDelivery func(Delivery)
 
 	reserve func(*os.File, int64) error // of spool.Config; set by tests

@@ -2,10 +2,10 @@ package analytics
 
 import "slices"
 
-// A batch with a segment that collects messages or is under way is in memory as well,
-// mapped where the system can. A batch that has to wait for longer is on disk alone, in
-// queue.spooled: because it could not be delivered, because an earlier process left it,
-// or because memory is short.
+// With SpoolDir the text of a batch is in a file, a segment of the spool. While the batch
+// collects messages or is under way, it is in memory too, mapped where the system can. A
+// batch is on disk alone, in queue.spooled, if it could not be delivered, if an earlier
+// process left it, or if memory is short.
 
 // allSpooled returns the batches that are on disk alone, or are being moved there.
 // q.mu is held.
@@ -16,9 +16,8 @@ func (q *queue) allSpooled() []*batch {
 	return append(slices.Clip(q.spooled), q.unloading)
 }
 
-// maintain has maintenance run in the background, since calls must not wait for files,
-// if segments are running low or memory is crowded. q.mu is held and the client is not
-// closed.
+// maintain starts maintenance in the background if segments are running low or memory is
+// crowded. Calls must not wait for files. q.mu is held and the client is not closed.
 func (q *queue) maintain(low bool) {
 	if (low || q.isCrowded()) && !q.maintaining {
 		q.maintaining = true
@@ -36,7 +35,7 @@ func (q *queue) maintenance() {
 	q.lock()
 	defer q.unlock()
 	for q.isCrowded() && q.ctx.Err() == nil { // not after cancelUploads, which resolves what is in q.spooled
-		i := slices.IndexFunc(q.waiting, func(b *batch) bool { return b.seg != nil })
+		i := slices.IndexFunc(q.waiting, (*batch).hasFile)
 		if i < 0 {
 			break
 		}
@@ -63,9 +62,9 @@ func (q *queue) unload(b *batch) {
 	}
 }
 
-// remove deletes what of a batch is on disk.
+// remove deletes the file of a batch, if it has one.
 func (q *queue) remove(b *batch) {
-	if b.seg == nil {
+	if !b.hasFile() {
 		return
 	}
 	if err := b.seg.Remove(); err != nil {

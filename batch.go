@@ -12,18 +12,17 @@ import (
 	"github.com/hookferry/analytics/internal/uuid"
 )
 
-// A batch is the messages of one request, already in the form in which they
-// are sent. The envelope around them is
+// A batch is the messages of one request, in the form in which they are sent:
 //
 //	{"batch":[ messages ],"context":{"library":{...}},"messageId":"...","sentAt":"..."}
 //
-// of which buf, or a segment of the spool, holds everything up to the last
-// message. What follows, the tail, is written anew for every attempt because of
-// sentAt, into memory of its own: a request that timed out may still be reading
-// the previous one.
+// The text of a batch is everything up to the last message. It is in buf or, with
+// SpoolDir, in a segment of the spool. The tail is the rest. It is written anew for each
+// attempt, because of sentAt, and into new memory: a request that timed out may still
+// read the previous one.
 //
-// The queue's mutex guards a batch while it takes messages; after that its
-// text no longer changes.
+// The queue's mutex guards a batch while it takes messages. After that its text no longer
+// changes.
 type batch struct {
 	buf    []byte         // the text, unless seg holds it
 	seg    *spool.Segment // nil for a batch that lives in memory alone
@@ -93,14 +92,17 @@ func newBatch(now time.Time) *batch {
 	return b
 }
 
+// hasFile reports whether the text of b is in a file of SpoolDir.
+func (b *batch) hasFile() bool { return b.seg != nil }
+
 // fits reports whether a message of n bytes keeps the request within
 // MaxBatchSize and MaxBatchCalls.
 func (b *batch) fits(n int) bool {
 	return b.size+len(",")+n+tailSize <= MaxBatchSize && b.n < MaxBatchCalls
 }
 
-// append adds a message; a segment wants its spool.Checksum, too. The error is that of
-// the disk, and then the batch takes no further message.
+// append adds a message, whose spool.Checksum is sum if the batch has a file. The error is
+// that of the disk. After an error the batch takes no further message.
 func (b *batch) append(message []byte, sum uint32) error {
 	if b.seg != nil {
 		if err := b.seg.Append(message, sum); err != nil {
@@ -124,8 +126,8 @@ func (b *batch) append(message []byte, sum uint32) error {
 	return nil
 }
 
-// grow makes room for size bytes, in fewer steps than append would: callers wait
-// for each, and each leaves garbage.
+// grow makes room for size bytes, in fewer steps than append would: callers wait for each
+// step, and each leaves garbage.
 func (b *batch) grow(size int) {
 	room := max(min(growth*cap(b.buf), MaxBatchSize), size)
 	b.buf = append(make([]byte, 0, room), b.buf...)
@@ -189,10 +191,9 @@ func (b *batch) release() {
 	}
 }
 
-// reusable reports whether b should go to the pool: with a small buffer, or one
-// of which it used at least a quarter. A large buffer with little in it was grown by an
-// earlier use, and small batches, of which there may be many at once, should not
-// keep it.
+// reusable reports whether b should go to the pool: its buffer is small, or it used at
+// least a quarter of it. There may be many small batches at once, which should not keep
+// buffers that an earlier use has grown.
 func (b *batch) reusable() bool {
 	return cap(b.buf) <= maxIdleBuf || len(b.buf) >= cap(b.buf)/growth
 }

@@ -2,7 +2,7 @@ package analytics
 
 import "iter"
 
-// A Delivery tells what became of messages that travelled in one batch.
+// A Delivery is the outcome of messages that travelled in one batch.
 type Delivery struct {
 	Count    int    // how many messages
 	Attempts int    // how many requests were made for their batch
@@ -12,11 +12,10 @@ type Delivery struct {
 	batch *batch
 }
 
-// Messages yields each message as it was sent, one JSON object, with nil or
-// the error that kept it from being delivered. The bytes are valid during the
-// call of OnDelivery that got the Delivery; they must not be changed. A Delivery
-// that was not handed to OnDelivery yields nothing, nor does one of messages
-// that the disk under SpoolDir has lost.
+// Messages yields each message as it was sent, one JSON object, with nil or the error for
+// which it was not delivered. The bytes are valid during the call of OnDelivery that got the
+// Delivery, and must not be changed. Messages yields nothing for a Delivery that OnDelivery
+// did not get, or whose messages the disk under SpoolDir has lost.
 func (d Delivery) Messages() iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		if d.batch == nil {

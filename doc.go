@@ -16,13 +16,14 @@
 //
 // # What a call costs and promises
 //
-// A call encodes its message, copies it into the batch that is being filled,
-// and returns. It does not wait for the network, and in steady state it does not allocate.
-// Once it has returned, the message and its maps are the caller's to change,
-// and the message is accepted: it ends as delivered or as dropped for one of
-// the reasons listed under [Reason], and [Client.Stats], the callback OnDelivery
-// and the log tell which. What is in memory when the process dies is lost, unless
-// SpoolDir names a folder that keeps it.
+// A call encodes its message, copies it into the batch that is being filled, and returns.
+// It does not wait for the network, and in the steady state it does not allocate. After the
+// call the caller may change the message and its maps.
+//
+// If the call returned nil, the message is accepted. It ends as delivered, or as dropped for
+// one of the reasons listed under [Reason]. [Client.Stats], the callback OnDelivery and the
+// log tell which. Messages in memory are lost if the process dies, unless SpoolDir names a
+// folder that keeps them.
 //
 // # Limits
 //
@@ -32,26 +33,26 @@
 //   - A call has at most 32 KB, [MaxCallSize]. A larger one is a *[SizeError] of
 //     that call.
 //   - A batch has at most 500 KB, [MaxBatchSize], and 2,500 calls,
-//     [MaxBatchCalls]. What does not fit goes into the next one.
+//     [MaxBatchCalls]. Further messages go into the next batch.
 //   - Messages in memory, those under way and in back-off included, have at
 //     most MaxMemory, 64 MB by default. Beyond it a call returns [ErrQueueFull]
-//     at once, and [Client.Enqueue] waits. With SpoolDir the oldest move to the disk
-//     long before.
-//   - Files in SpoolDir have at most SpoolMax, 1 GB by default. Beyond it, the
-//     same. On a disk that is full, messages are held in memory alone.
+//     at once, and [Client.Enqueue] waits. With SpoolDir the oldest messages move to
+//     the disk long before.
+//   - Files in SpoolDir have at most SpoolMax, 1 GB by default. Beyond it a call returns
+//     [ErrQueueFull], too. While the disk is full, messages are held in memory alone.
 //   - Four batches are under way at once, and the next one grows meanwhile.
-//   - An attempt takes at most Timeout, 10 seconds by default, from dialing to
-//     the end of the answer, of which 1 MB is read.
+//   - An attempt takes at most Timeout, 10 seconds by default, from dialing to the end of
+//     the answer. At most 1 MB of an answer is read.
 //   - A batch has eleven attempts. Then it is dropped, or stays in SpoolDir.
-//   - Close takes at most 30 seconds, Shutdown and Flush as long as their
-//     context lets them. What is left is in the *[UndeliveredError].
+//   - Close takes at most 30 seconds, Shutdown and Flush as long as their context lets
+//     them. Their *[UndeliveredError] counts the messages that are left.
 //
 // # Errors
 //
-// A call returns a *[FieldError] that names the field, or the path of the value,
-// which cannot be sent; a *[SizeError]; [ErrQueueFull]; [ErrClosed]; or the
-// *[ConfigError] that names the setting with which no call can work. It has
-// queued nothing then. What goes wrong later has a [Reason].
+// A call returns one of these errors, and then has queued nothing: a *[FieldError] that
+// names the field, or the path of the value, which cannot be sent; a *[SizeError];
+// [ErrQueueFull]; [ErrNotSpooled]; [ErrClosed]; or a *[ConfigError] that names the setting
+// with which no call can work. A message that is dropped later has a [Reason].
 //
 // # Values
 //
@@ -70,13 +71,12 @@
 //
 // # Outages and crashes
 //
-// With SpoolDir set, messages are in files from the first one on: kill -9 loses
-// nothing that a call has accepted, and an outage of the collector nothing
-// below SpoolMax bytes. They are sent when the collector is back, or by the next
-// process on the same folder, from its first call on; one that has nothing to
-// track calls [Client.Flush]. A loss of power may cost what the operating system
-// has not written yet, about 30 seconds on Linux; SpoolSync shortens that, to
-// nothing with [SyncEachCall].
+// With SpoolDir set, every message is in a file when its call returns. So kill -9 loses no
+// accepted message, and an outage of the collector loses none below SpoolMax bytes. The
+// client sends them when the collector is back, or the next process on the same folder sends
+// them from its first call on; a process that has nothing to track calls [Client.Flush]. A
+// loss of power may cost the messages that the operating system has not written yet, about
+// 30 seconds on Linux. SpoolSync shortens this time, to zero with [SyncEachCall].
 //
 // # Analytics off
 //

@@ -11,7 +11,7 @@ import (
 
 // AppendJSON implements [Message].
 func (m *Identify) AppendJSON(dst []byte) ([]byte, error) {
-	if err := m.check(false); err != nil {
+	if err := m.Validate(); err != nil {
 		return dst, err
 	}
 	e := encoder{dst: dst, start: len(dst)}
@@ -22,7 +22,7 @@ func (m *Identify) AppendJSON(dst []byte) ([]byte, error) {
 
 // AppendJSON implements [Message].
 func (m *Track) AppendJSON(dst []byte) ([]byte, error) {
-	if err := m.check(false); err != nil {
+	if err := m.Validate(); err != nil {
 		return dst, err
 	}
 	e := encoder{dst: dst, start: len(dst)}
@@ -34,7 +34,7 @@ func (m *Track) AppendJSON(dst []byte) ([]byte, error) {
 
 // AppendJSON implements [Message].
 func (m *Page) AppendJSON(dst []byte) ([]byte, error) {
-	if err := m.check(false); err != nil {
+	if err := m.Validate(); err != nil {
 		return dst, err
 	}
 	e := encoder{dst: dst, start: len(dst)}
@@ -51,7 +51,7 @@ func (m *Page) AppendJSON(dst []byte) ([]byte, error) {
 
 // AppendJSON implements [Message].
 func (m *Screen) AppendJSON(dst []byte) ([]byte, error) {
-	if err := m.check(false); err != nil {
+	if err := m.Validate(); err != nil {
 		return dst, err
 	}
 	e := encoder{dst: dst, start: len(dst)}
@@ -63,7 +63,7 @@ func (m *Screen) AppendJSON(dst []byte) ([]byte, error) {
 
 // AppendJSON implements [Message].
 func (m *Group) AppendJSON(dst []byte) ([]byte, error) {
-	if err := m.check(false); err != nil {
+	if err := m.Validate(); err != nil {
 		return dst, err
 	}
 	e := encoder{dst: dst, start: len(dst)}
@@ -75,7 +75,7 @@ func (m *Group) AppendJSON(dst []byte) ([]byte, error) {
 
 // AppendJSON implements [Message].
 func (m *Alias) AppendJSON(dst []byte) ([]byte, error) {
-	if err := m.check(false); err != nil {
+	if err := m.Validate(); err != nil {
 		return dst, err
 	}
 	e := encoder{dst: dst, start: len(dst)}
@@ -108,12 +108,9 @@ func (e *encoder) open(head, messageID, timestamp, userID, anonymousID string) {
 		dst = esjson.AppendString(dst, messageID)
 		dst = append(dst, `,"timestamp":"`...)
 	}
-	var at time.Time
-	if timestamp == "" {
-		at = time.Now()
-	} else {
-		at, e.err = isotime.Parse(timestamp)
-		e.field = "Timestamp"
+	at := time.Now()
+	if timestamp != "" {
+		at, _ = isotime.Parse(timestamp) // Validate has checked it
 	}
 	dst = isotime.Append(dst, at)
 	e.dst = append(dst, '"')
@@ -160,15 +157,12 @@ func (e *encoder) end(kind string, context, integrations map[string]any) ([]byte
 }
 
 func (e *encoder) fieldError(kind string) error {
-	if e.field == "Timestamp" {
-		return timestampError(kind, e.err)
-	}
 	field, problem := e.field, e.err.Error()
 	var v *esjson.ValueError
 	if errors.As(e.err, &v) {
 		problem = v.Problem
 		switch {
-		case v.Path == "", errors.Is(v, esjson.ErrDepth): // that path has 1,000 levels
+		case v.Path == "", errors.Is(v, esjson.ErrDepth): // such a path has 1,000 levels
 		case v.Path[0] == '[':
 			field += v.Path
 		default:

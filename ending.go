@@ -18,14 +18,14 @@ const (
 	cancelGrace = time.Second
 )
 
-// An UndeliveredError counts the messages that Flush, Shutdown or Close was
-// to deliver: those queued before it was called.
+// An UndeliveredError is the error of Flush, Shutdown or Close. It counts the messages that
+// were queued before the call.
 type UndeliveredError struct {
 	Delivered int   // delivered by now
-	Dropped   int   // given up; OnDelivery has been told why
+	Dropped   int   // given up; OnDelivery has got the reason
 	Spooled   int   // in SpoolDir, to be sent when the collector is back
 	Pending   int   // still to be sent: Flush ran out of time, or a Transport did not end with Shutdown
-	Err       error // why: the context's error, that of the last batch that was not delivered, or both
+	Err       error // the context's error, the error of the last batch that was not delivered, or both
 }
 
 func (e *UndeliveredError) Error() string {
@@ -53,7 +53,7 @@ func (e *UndeliveredError) Unwrap() error { return e.Err }
 // is there. Its error is a *[ConfigError] if that is impossible.
 func (c *Client) Flush(ctx context.Context) error {
 	if c.SpoolDir != "" {
-		// flushAll has it sent, so that nothing of it ends before w waits for it.
+		// Not begin, which also starts uploads: w has to wait for them before they end.
 		if err := c.setUpOnce(); err != nil {
 			return err
 		}

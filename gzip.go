@@ -8,11 +8,10 @@ import (
 	"io"
 )
 
-// A packer compresses what of a batch is the same in every attempt. It writes
-// the beginning of one gzip member (RFC 1952) that ends on a byte, so that the
-// tail with its sentAt can follow in a stored block (RFC 1951, section 3.2.4),
-// which costs no compression: any reader of gzip takes that, also one that
-// takes no second member.
+// A packer compresses the text of a batch, which is the same in every attempt. It writes the
+// beginning of one gzip member (RFC 1952) that ends on a byte boundary. The tail with its
+// sentAt follows in a stored block (RFC 1951, section 3.2.4), which needs no compression. So
+// readers of gzip that take one member only can read the body.
 type packer struct {
 	deflate *flate.Writer // about 1 MB; made at the first use
 	size    int           // of the previous result, as a guess

@@ -135,71 +135,56 @@ func (e *SizeError) Error() string {
 }
 
 // Validate implements [Message].
-func (m *Identify) Validate() error { return m.check(true) }
-
-// Validate implements [Message].
-func (m *Track) Validate() error { return m.check(true) }
-
-// Validate implements [Message].
-func (m *Page) Validate() error { return m.check(true) }
-
-// Validate implements [Message].
-func (m *Screen) Validate() error { return m.check(true) }
-
-// Validate implements [Message].
-func (m *Group) Validate() error { return m.check(true) }
-
-// Validate implements [Message].
-func (m *Alias) Validate() error { return m.check(true) }
-
-// The check methods look at what can be checked at no cost, and at the timestamp if they
-// are to: encoding a message parses it anyway.
-
-func (m *Identify) check(timestamp bool) error {
+func (m *Identify) Validate() error {
 	if m == nil {
 		return isNil("identify")
 	}
-	return check("identify", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp, timestamp)
+	return check("identify", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp)
 }
 
-func (m *Track) check(timestamp bool) error {
+// Validate implements [Message].
+func (m *Track) Validate() error {
 	switch {
 	case m == nil:
 		return isNil("track")
 	case m.Event == "":
 		return isMissing("track", "Event")
 	}
-	return check("track", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp, timestamp)
+	return check("track", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp)
 }
 
-func (m *Page) check(timestamp bool) error {
+// Validate implements [Message].
+func (m *Page) Validate() error {
 	switch {
 	case m == nil:
 		return isNil("page")
 	case m.Properties != nil && m.Traits != nil:
 		return &FieldError{Type: "page", Field: "Traits", Problem: "is set beside Properties, of which it is another name"}
 	}
-	return check("page", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp, timestamp)
+	return check("page", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp)
 }
 
-func (m *Screen) check(timestamp bool) error {
+// Validate implements [Message].
+func (m *Screen) Validate() error {
 	if m == nil {
 		return isNil("screen")
 	}
-	return check("screen", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp, timestamp)
+	return check("screen", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp)
 }
 
-func (m *Group) check(timestamp bool) error {
+// Validate implements [Message].
+func (m *Group) Validate() error {
 	switch {
 	case m == nil:
 		return isNil("group")
 	case m.GroupId == "":
 		return isMissing("group", "GroupId")
 	}
-	return check("group", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp, timestamp)
+	return check("group", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp)
 }
 
-func (m *Alias) check(timestamp bool) error {
+// Validate implements [Message].
+func (m *Alias) Validate() error {
 	switch {
 	case m == nil:
 		return isNil("alias")
@@ -208,7 +193,7 @@ func (m *Alias) check(timestamp bool) error {
 	case m.PreviousId == "":
 		return isMissing("alias", "PreviousId")
 	}
-	return check("alias", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp, timestamp)
+	return check("alias", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp)
 }
 
 func isNil(kind string) error {
@@ -219,23 +204,18 @@ func isMissing(kind, field string) error {
 	return &FieldError{Type: kind, Field: field, Problem: "is required"}
 }
 
-// check checks what all messages have in common.
-func check(kind, userID, anonymousID, messageID, timestamp string, parse bool) error {
+// check checks the fields that all messages have.
+func check(kind, userID, anonymousID, messageID, timestamp string) error {
 	switch {
 	case userID == "" && anonymousID == "":
 		return &FieldError{Type: kind, Field: "UserId", Problem: "or AnonymousId is required"}
 	case len(messageID) > MaxMessageID && utf8.RuneCountInString(messageID) > MaxMessageID:
 		return &FieldError{Type: kind, Field: "MessageId", Problem: fmt.Sprintf("is longer than %d characters", MaxMessageID)}
-	case parse && timestamp != "":
-		_, err := isotime.Parse(timestamp)
-		return timestampError(kind, err)
-	}
-	return nil
-}
-
-func timestampError(kind string, err error) error {
-	if err == nil {
+	case timestamp == "":
 		return nil
 	}
-	return &FieldError{Type: kind, Field: "Timestamp", Problem: "is invalid: " + err.Error(), Err: err}
+	if _, err := isotime.Parse(timestamp); err != nil {
+		return &FieldError{Type: kind, Field: "Timestamp", Problem: "is invalid: " + err.Error(), Err: err}
+	}
+	return nil
 }

@@ -2,8 +2,8 @@ package analytics
 
 import "math/rand/v2"
 
-// An outage is what the client knows of a collector that does not take batches. It
-// matters for batches in SpoolDir alone: others do not outlive their attempts.
+// An outage is what the client knows of a collector that does not take batches. It matters
+// only with SpoolDir: without it, batches do not outlive their attempts.
 //
 // A batch that fails in all its attempts shows that the collector is down. From
 // then on one batch at a time is sent, in a single attempt, with a pause after
@@ -48,12 +48,13 @@ func (o *outage) noteAttempt(found bool, f outcome) {
 	}
 }
 
-// resolveSpooled tells the waiters of batches with a segment that these stay in SpoolDir,
-// because of f: batches that wait to be sent, and those in uploading. q.mu is held.
+// resolveSpooled tells the waiters of batches that these stay in SpoolDir because of f. It
+// looks at the batches that wait to be sent and those in uploading, and skips batches
+// without a file. q.mu is held.
 func (q *queue) resolveSpooled(f outcome, uploading []*batch) {
 	for _, list := range [][]*batch{uploading, q.allSpooled(), q.waiting, {q.collecting}} {
 		for _, b := range list {
-			if b != nil && b.seg != nil {
+			if b != nil && b.hasFile() {
 				b.resolve(f, true)
 			}
 		}

@@ -11,9 +11,9 @@ import (
 	"github.com/hookferry/analytics/internal/spool"
 )
 
-// A scratch is where a call encodes its message. Encoding into it and copying
-// costs less than encoding under the mutex, where calls would wait for each
-// other's maps and a caller's MarshalJSON could not use the client.
+// A scratch is the buffer into which a call encodes its message, before it copies the
+// message into the batch. Under the mutex, calls would wait for each other's encoding, and
+// a caller's MarshalJSON could not use the client.
 type scratch struct {
 	text []byte
 	err  error // of encoding
@@ -27,7 +27,9 @@ func newScratch() *scratch {
 	return s
 }
 
-// A queue has the messages of a client from the call to their outcome.
+// A queue holds the messages of a client from the call to their outcome. Batches go from
+// collecting to waiting to uploading. With SpoolDir they may also go from there, or from
+// waiting, to spooled and back.
 type queue struct {
 	// These are set before the first message comes, and do not change any more.
 	conf    *settings
@@ -36,8 +38,8 @@ type queue struct {
 	cancel  context.CancelCauseFunc
 	uploads sync.WaitGroup // uploaders at work
 
-	// mu guards the rest; see lock. It is never held across a callback, a line of the
-	// log or a wait, nor across I/O, but that of spool.Dir.Take and Segment.Append.
+	// mu guards the rest; see lock. It is never held across a callback, a log line or a
+	// wait. It is held across no I/O but that of spool.Dir.Take and Segment.Append.
 	mu     sync.Mutex
 	closed bool
 
@@ -45,7 +47,7 @@ type queue struct {
 	waiting    []*batch // takes no more, and waits for an uploader, oldest first
 	uploading  []*batch // with an uploader
 	spooled    []*batch // on disk alone, oldest first
-	unloading  *batch   // on its way from waiting to spooled, and in neither
+	unloading  *batch   // moving from waiting to spooled, and in neither
 
 	memory          int           // the footprints of all batches
 	uploadingMemory int           // of uploading alone
@@ -98,8 +100,8 @@ func (c *Client) accept(s *scratch) error {
 	return c.acceptWithin(none, s)
 }
 
-// acceptWithin ends a call: it takes the encoded message, unless encoding failed. With
-// a context, it waits for room.
+// acceptWithin ends a call: it queues the encoded message, unless encoding failed. If ctx is
+// not nil, it waits for room.
 func (c *Client) acceptWithin(ctx context.Context, s *scratch) error {
 	err := c.begin()
 	if err == nil {
@@ -186,11 +188,10 @@ func (q *queue) tellRoom() {
 	}
 }
 
-// put copies a message into the collecting batch, or a new one, without waiting. It
-// returns the segment that the message is in, nil for a batch in memory, and
-// how many messages the batch now has. The error is ErrClosed, ErrQueueFull,
-// errNoSegment if a file has to be made first, or a diskError, after which the
-// message is to be put again.
+// put copies a message into the collecting batch, or a new one, without waiting. It returns
+// the segment that the message is in, nil for a batch in memory, and how many messages the
+// batch now has. The error is ErrClosed, ErrQueueFull, errNoSegment if the caller has to
+// make a file first, or a diskError if the caller has to put the message again.
 func (q *queue) put(message []byte, sum uint32) (*spool.Segment, int, error) {
 	q.lock()
 	defer q.unlock()

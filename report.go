@@ -10,10 +10,10 @@ import (
 // reportInterval is how often the log repeats that a trouble lasts.
 const reportInterval = time.Minute
 
-// A reporter logs trouble without flooding the log: the first message lost for a
-// reason at once, then at most one line per reason and reportInterval, with the
-// number since the line before. What is left is logged when uploads work again or
-// the client is shut down.
+// A reporter logs trouble without flooding the log. It logs the first message lost for a
+// reason at once, then at most one line per reason and reportInterval, with the number of
+// messages since the line before. It logs the rest when uploads work again or the client
+// is shut down.
 type reporter struct {
 	log *slog.Logger
 
@@ -40,8 +40,8 @@ type digest struct {
 // newReporter returns a reporter that logs nothing about SpoolDir before unmute.
 func newReporter(log *slog.Logger) *reporter { return &reporter{log: log, muted: true} }
 
-// unmute logs what was met while the client was set up. Then every other call
-// waits, and a logger that makes one would have waited for itself.
+// unmute logs the trouble of setting the client up. During the set-up all calls wait, so a
+// logger that makes a call would have waited for itself.
 func (r *reporter) unmute() {
 	r.mu.Lock()
 	r.muted = false
@@ -68,7 +68,7 @@ func (r *reporter) note(kind, n int, err error) {
 	r.logDigest(kind, n, err)
 }
 
-// take returns what is to be logged now, possibly 0.
+// take returns the number to be logged now, possibly 0, and resets it.
 func (d *digest) take(now time.Time) int {
 	n := d.pending
 	if n > 0 {
@@ -89,7 +89,7 @@ func (r *reporter) logDigest(kind, n int, err error) {
 	}
 }
 
-// logPending logs what the digests still hold.
+// logPending logs what the digests have added up since their latest lines.
 func (r *reporter) logPending() {
 	now := time.Now()
 	for kind := range r.digests {

@@ -24,9 +24,9 @@ var errNoSegment = errors.New("analytics: no segment is ready")
 // batch could be made, because the disk failed. The next one is in memory alone.
 type diskError struct{ error }
 
-// A spooler makes batches whose text is in segments of SpoolDir. The zero spooler has
-// no folder and makes batches in memory. Nothing else in the client asks which of the
-// two it has.
+// A spooler makes batches whose text is in files of SpoolDir. The zero spooler has no
+// folder and makes batches in memory. The rest of the client does not ask which of the two
+// it has; of a single batch, hasFile tells.
 //
 // The queue's mutex guards failedUntil and cause. The other fields do not change.
 type spooler struct {
@@ -87,7 +87,7 @@ func (s *spooler) close() {
 	}
 }
 
-// checksum returns what batch.append wants to know of a message.
+// checksum returns the checksum of a message for batch.append, 0 if there are no files.
 func (s *spooler) checksum(message []byte) uint32 {
 	if s.dir == nil {
 		return 0
@@ -143,9 +143,8 @@ func (s *spooler) prepare(n int) error {
 	}
 }
 
-// commit returns when the first n messages of seg are as safe as SpoolSync asks.
-// Should the disk fail in this, they are still as safe as without SpoolSync. Nil
-// is the segment of a batch in memory.
+// commit returns when the first n messages of seg are as safe as SpoolSync asks. If the
+// disk fails, they are as safe as without SpoolSync. A batch in memory has no segment, nil.
 func (s *spooler) commit(seg *spool.Segment, n int) {
 	if seg == nil {
 		return

@@ -1,7 +1,7 @@
 package analytics
 
-// Stats counts the messages of a Client since it was made. It is a snapshot in
-// which, always,
+// Stats counts the messages of a Client since it was made. It is a snapshot. In every
+// snapshot
 //
 //	Queued + Recovered == Delivered + Dropped + Pending + Spooled
 type Stats struct {

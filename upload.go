@@ -187,7 +187,7 @@ func (u *uploader) wait(_, _ time.Duration, attempt int, resp *http.Response) ti
 }
 
 // settle records the outcome of an uploader's batch. It reports whether the uploader has
-// another one.
+// another batch.
 func (u *uploader) settle() bool {
 	b := u.batch
 	u.lock()
@@ -267,10 +267,10 @@ func (u *uploader) load(b *batch) bool {
 
 var errDamaged = errors.New("analytics: the message in SpoolDir does not match its checksum")
 
-// persist reports whether b is on disk and can stay there. A batch in memory alone,
-// from a time when the disk failed, is copied to the disk if that works again.
+// persist reports whether b is on disk and can stay there. If b is in memory alone, because
+// the disk failed when b was made, persist tries to copy it to the disk.
 func (u *uploader) persist(b *batch) bool {
-	if b.seg != nil {
+	if b.hasFile() {
 		return true
 	}
 	seg := u.spooler.copy(b)
@@ -283,8 +283,8 @@ func (u *uploader) persist(b *batch) bool {
 	return true
 }
 
-// putBack puts a batch that did not get through, or could not be read now, back on disk.
-// It reports whether its uploader has another one.
+// putBack leaves a batch that was not delivered, or could not be read now, on disk alone. It
+// reports whether its uploader has another batch.
 func (u *uploader) putBack() bool {
 	b := u.batch
 	u.unload(b)
@@ -326,7 +326,7 @@ func rejections(answer []byte, n int) []rejection {
 	return slices.CompactFunc(list, func(a, b rejection) bool { return a.index == b.index })
 }
 
-// A transport makes three habits of net/http and retryablehttp harmless.
+// A transport works around three properties of net/http and retryablehttp.
 //   - It has no CloseIdleConnections. retryablehttp calls that after every final
 //     failure, and it would close the connections of all users of a shared transport.
 //   - It removes the Location of a redirect. Redirects are not followed, and http.Client
