@@ -29,27 +29,25 @@ func TestNobodyWaitsForACollectorThatIsAway(t *testing.T) {
 		{"Close", 0, func(_ *testing.T, c *Client) error { return c.Close() }},
 		{"Close in a back-off", 10 * time.Minute, func(_ *testing.T, c *Client) error { return c.Close() }},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c, col := newSpoolClient(t.TempDir(), refused)
-				c.FlushAt = 10
-				track(t, c, 25)
-				synctest.Wait()
-				time.Sleep(tt.before)
-				begin := time.Now()
-				err := tt.end(t, c)
-				var undelivered *UndeliveredError
-				if !errors.As(err, &undelivered) || undelivered.Spooled != 25 || !errors.Is(err, syscall.ECONNREFUSED) {
-					t.Errorf("%v, want 25 in SpoolDir because the connection was refused", err)
-				}
-				if took := time.Since(begin); took > 0 {
-					t.Errorf("it took %v", took)
-				}
-				if s := c.Stats(); s.Attempts != uint64(len(col.got())) || s.Attempts == 0 || s.Batches != 0 {
-					t.Errorf("Stats() = %+v, want the %d attempts and no batch delivered or given up", s, len(col.got()))
-				}
-				c.Close()
-			})
+		bubble(t, tt.name, func(t *testing.T) {
+			c, col := newSpoolClient(t.TempDir(), refused)
+			c.FlushAt = 10
+			track(t, c, 25)
+			synctest.Wait()
+			time.Sleep(tt.before)
+			begin := time.Now()
+			err := tt.end(t, c)
+			var undelivered *UndeliveredError
+			if !errors.As(err, &undelivered) || undelivered.Spooled != 25 || !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("%v, want 25 in SpoolDir because the connection was refused", err)
+			}
+			if took := time.Since(begin); took > 0 {
+				t.Errorf("it took %v", took)
+			}
+			if s := c.Stats(); s.Attempts != uint64(len(col.got())) || s.Attempts == 0 || s.Batches != 0 {
+				t.Errorf("Stats() = %+v, want the %d attempts and no batch delivered or given up", s, len(col.got()))
+			}
+			c.Close()
 		})
 	}
 }
@@ -64,9 +62,7 @@ func TestWithoutSpoolTheCollectorMayComeBack(t *testing.T) {
 			return status(200), nil
 		})
 		track(t, c, 3)
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 	})
 }
 
@@ -93,16 +89,12 @@ func TestAFullDiskDoesNotKeepWhatLiesThere(t *testing.T) {
 		disk.full = true
 		second, col := newSpoolClient(dir, always(200))
 		second.reserve = disk.reserve
-		if err := second.Flush(t.Context()); err != nil {
-			t.Errorf("Flush: %v", err)
-		}
+		flush(t, second)
 		if s := second.Stats(); s.Recovered != 5 || s.Delivered != 5 || len(col.got()) != 1 {
 			t.Errorf("Stats() = %+v, %d requests, want the 5 messages delivered in one", s, len(col.got()))
 		}
 		track(t, second, 1) // in the space of those
-		if err := second.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
+		closeClient(t, second)
 	})
 }
 

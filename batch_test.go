@@ -28,21 +28,17 @@ func TestABatchLeavesAtFlushAt(t *testing.T) {
 		{"one", 1, 0, 1, []int{1}},
 		{"three batches", 0, 0, 60, []int{20, 20, 20}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c, col := newTestClient(nil)
-				c.Size, c.FlushAt = test.size, test.flushAt
-				for range test.messages {
-					track(t, c, 1)
-					synctest.Wait() // for the upload, so that a slot is free
-				}
-				if d := cmp.Diff(test.want, col.sizes()); d != "" {
-					t.Errorf("messages per request (-want +got):\n%s", d)
-				}
-				if err := c.Close(); err != nil {
-					t.Error(err)
-				}
-			})
+		bubble(t, test.name, func(t *testing.T) {
+			c, col := newTestClient(nil)
+			c.Size, c.FlushAt = test.size, test.flushAt
+			for range test.messages {
+				track(t, c, 1)
+				synctest.Wait() // for the upload, so that a slot is free
+			}
+			if d := cmp.Diff(test.want, col.sizes()); d != "" {
+				t.Errorf("messages per request (-want +got):\n%s", d)
+			}
+			closeClient(t, c)
 		})
 	}
 }
@@ -56,31 +52,27 @@ func TestABatchLeavesAfterFlushAfter(t *testing.T) {
 		{"default is 5 s", 0, 5 * time.Second},
 		{"set", 90 * time.Millisecond, 90 * time.Millisecond},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c, col := newTestClient(nil)
-				c.FlushAfter = test.flushAfter
-				// The time counts from the first message of each batch.
-				for batch := range 3 {
-					time.Sleep(test.want / 3)
-					track(t, c, 1)
-					time.Sleep(test.want / 2)
-					track(t, c, 1)
-					time.Sleep(test.want - test.want/2 - 1)
-					synctest.Wait()
-					if got := len(col.got()); got != batch {
-						t.Fatalf("%d requests just before %v, want %d", got, test.want, batch)
-					}
-					time.Sleep(time.Nanosecond)
-					synctest.Wait()
-					if got := len(col.got()); got != batch+1 {
-						t.Fatalf("%d requests after %v, want %d", got, test.want, batch+1)
-					}
+		bubble(t, test.name, func(t *testing.T) {
+			c, col := newTestClient(nil)
+			c.FlushAfter = test.flushAfter
+			// The time counts from the first message of each batch.
+			for batch := range 3 {
+				time.Sleep(test.want / 3)
+				track(t, c, 1)
+				time.Sleep(test.want / 2)
+				track(t, c, 1)
+				time.Sleep(test.want - test.want/2 - 1)
+				synctest.Wait()
+				if got := len(col.got()); got != batch {
+					t.Fatalf("%d requests just before %v, want %d", got, test.want, batch)
 				}
-				if err := c.Close(); err != nil {
-					t.Error(err)
+				time.Sleep(time.Nanosecond)
+				synctest.Wait()
+				if got := len(col.got()); got != batch+1 {
+					t.Fatalf("%d requests after %v, want %d", got, test.want, batch+1)
 				}
-			})
+			}
+			closeClient(t, c)
 		})
 	}
 }
@@ -95,17 +87,11 @@ func TestTheTimerOfAnEarlierBatchIsIgnored(t *testing.T) {
 		track(t, c, 1)
 		time.Sleep(5*time.Second - 1)
 		synctest.Wait()
-		if d := cmp.Diff([]int{2}, col.sizes()); d != "" {
-			t.Errorf("messages per request after 5 s less 1 ns (-want +got):\n%s", d)
-		}
+		checkSizes(t, col, 2)
 		time.Sleep(time.Nanosecond)
 		synctest.Wait()
-		if d := cmp.Diff([]int{2, 1}, col.sizes()); d != "" {
-			t.Errorf("messages per request after 5 s (-want +got):\n%s", d)
-		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		checkSizes(t, col, 2, 1)
+		closeClient(t, c)
 	})
 }
 
@@ -120,17 +106,11 @@ func TestBatchesGrowWhileAllUploadsAreBusy(t *testing.T) {
 		}
 		track(t, c, 500)
 		synctest.Wait()
-		if d := cmp.Diff([]int{20, 20, 20, 20}, col.sizes()); d != "" {
-			t.Errorf("messages per request, all uploads busy (-want +got):\n%s", d)
-		}
+		checkSizes(t, col, 20, 20, 20, 20)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if d := cmp.Diff([]int{20, 20, 20, 20, 500}, col.sizes()); d != "" {
-			t.Errorf("messages per request (-want +got):\n%s", d)
-		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		checkSizes(t, col, 20, 20, 20, 20, 500)
+		closeClient(t, c)
 	})
 }
 
@@ -146,48 +126,44 @@ func TestBatchLimits(t *testing.T) {
 			return len(r.body) <= MaxBatchSize && len(r.body)+1+len(r.batch.Batch[0]) > MaxBatchSize
 		}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c, col := newTestClient(hang)
-				c.FlushAt = 1
-				c.MaxMemory = 1 << 30
-				track(t, c, maxUploads) // all busy
-				synctest.Wait()
-				col.mu.Lock()
-				col.answer = nil
-				col.mu.Unlock()
-				for range test.calls {
-					if err := c.Track(&Track{UserId: "u", Event: test.event}); err != nil {
-						t.Fatal(err)
-					}
-				}
-				if err := c.Flush(t.Context()); err != nil {
+		bubble(t, test.name, func(t *testing.T) {
+			c, col := newTestClient(hang)
+			c.FlushAt = 1
+			c.MaxMemory = 1 << 30
+			track(t, c, maxUploads) // all busy
+			synctest.Wait()
+			col.mu.Lock()
+			col.answer = nil
+			col.mu.Unlock()
+			for range test.calls {
+				if err := c.Track(&Track{UserId: "u", Event: test.event}); err != nil {
 					t.Fatal(err)
 				}
-				var sent int
-				var open int // requests that were not full: the last one
-				for _, r := range col.got() {
-					if r.length != int64(len(r.body)) {
-						t.Errorf("Content-Length is %d, want %d", r.length, len(r.body))
-					}
-					if len(r.body) > MaxBatchSize || len(r.messages) > MaxBatchCalls {
-						t.Errorf("a request of %d bytes and %d messages", len(r.body), len(r.messages))
-					}
-					if r.messages[0]["event"] != test.event {
-						continue
-					}
-					sent += len(r.messages)
-					if !test.full(r) {
-						open++
-					}
+			}
+			if err := c.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var sent int
+			var open int // requests that were not full: the last one
+			for _, r := range col.got() {
+				if r.length != int64(len(r.body)) {
+					t.Errorf("Content-Length is %d, want %d", r.length, len(r.body))
 				}
-				if sent != test.calls || open > 1 {
-					t.Errorf("%d messages sent, %d requests not full, want %d and at most 1", sent, open, test.calls)
+				if len(r.body) > MaxBatchSize || len(r.messages) > MaxBatchCalls {
+					t.Errorf("a request of %d bytes and %d messages", len(r.body), len(r.messages))
 				}
-				if err := c.Close(); err != nil {
-					t.Error(err)
+				if r.messages[0]["event"] != test.event {
+					continue
 				}
-			})
+				sent += len(r.messages)
+				if !test.full(r) {
+					open++
+				}
+			}
+			if sent != test.calls || open > 1 {
+				t.Errorf("%d messages sent, %d requests not full, want %d and at most 1", sent, open, test.calls)
+			}
+			closeClient(t, c)
 		})
 	}
 }
@@ -257,9 +233,7 @@ func TestQueueFull(t *testing.T) {
 		if err := c.Track(m); err != nil {
 			t.Errorf("Track once there is room: %v", err)
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 	})
 }
 

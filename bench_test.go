@@ -274,7 +274,5 @@ func TestTrackDoesNotAllocate(t *testing.T) {
 	if n := testing.AllocsPerRun(400, call); n > limit && !testkit.Race {
 		t.Errorf("Track allocates %v times, want %d", n, limit)
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	closeClient(t, c)
 }

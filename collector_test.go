@@ -10,7 +10,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // A collector is an http.RoundTripper that answers from a script. It works in
@@ -155,6 +158,55 @@ func track(t *testing.T, c *Client, n int) {
 		if err := c.Track(&Track{UserId: "u-1", Event: "E"}); err != nil {
 			t.Fatalf("Track: %v", err)
 		}
+	}
+}
+
+// closeClient closes a client that can deliver everything.
+func closeClient(t *testing.T, c *Client) {
+	t.Helper()
+	if err := c.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+}
+
+// flush flushes a client that can deliver everything.
+func flush(t *testing.T, c *Client) {
+	t.Helper()
+	if err := c.Flush(t.Context()); err != nil {
+		t.Errorf("Flush: %v", err)
+	}
+}
+
+// bubble runs a subtest in a synctest bubble.
+func bubble(t *testing.T, name string, test func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
+
+// checkSizes checks how many messages each request so far had.
+func checkSizes(t *testing.T, col *collector, want ...int) {
+	t.Helper()
+	if d := cmp.Diff(want, col.sizes()); d != "" {
+		t.Errorf("messages per request (-want +got):\n%s", d)
+	}
+}
+
+// checkUndelivered checks the counts of an *UndeliveredError.
+func checkUndelivered(t *testing.T, err error, want UndeliveredError) {
+	t.Helper()
+	var got *UndeliveredError
+	if !errors.As(err, &got) || got.Delivered != want.Delivered || got.Dropped != want.Dropped || got.Spooled != want.Spooled || got.Pending != want.Pending {
+		t.Errorf("the error is %v (%+v), want the counts of %+v", err, got, want)
+	}
+}
+
+// firstly answers the first n requests with a status, and the others with 200.
+func firstly(n, code int, header ...string) func(int, request) (*http.Response, error) {
+	return func(i int, _ request) (*http.Response, error) {
+		if i < n {
+			return status(code, header...), nil
+		}
+		return status(200), nil
 	}
 }
 

@@ -55,9 +55,7 @@ func TestUnusableSettingsAreTheErrorOfEveryCall(t *testing.T) {
 					t.Errorf("%s: error %q does not name the field, or names the secret", name, err)
 				}
 			}
-			if err := c.Close(); err != nil {
-				t.Errorf("Close: %v", err)
-			}
+			closeClient(t, c)
 			checkStats(t, c, 0, 0, 0, 0)
 		})
 	}
@@ -98,9 +96,7 @@ func TestSettingsAreReadOnce(t *testing.T) {
 		if r := col.got(); len(r) != 1 || len(r[0].messages) != 2 {
 			t.Errorf("%d requests, want one of 2 messages", len(r))
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 	})
 }
 

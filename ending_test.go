@@ -11,23 +11,17 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 func TestEndingBeforeTheFirstCall(t *testing.T) {
 	for range 2 {
 		c, _ := newTestClient(nil)
-		if err := c.Flush(t.Context()); err != nil {
-			t.Errorf("Flush: %v", err)
-		}
+		flush(t, c)
 		if err := c.Shutdown(t.Context()); err != nil {
 			t.Errorf("Shutdown: %v", err)
 		}
 		for range 2 {
-			if err := c.Close(); err != nil {
-				t.Errorf("Close: %v", err)
-			}
+			closeClient(t, c)
 		}
 		if err := c.Track(&Track{UserId: "u", Event: "e"}); err != ErrClosed {
 			t.Errorf("Track after Close: error %v, want ErrClosed", err)
@@ -44,18 +38,14 @@ func TestCallsAfterCloseAreRefused(t *testing.T) {
 		c, col := newTestClient(nil)
 		track(t, c, 3)
 		for range 3 {
-			if err := c.Close(); err != nil {
-				t.Errorf("Close: %v", err)
-			}
+			closeClient(t, c)
 		}
 		for name, call := range everyCall(c) {
 			if err := call(); err != ErrClosed {
 				t.Errorf("%s after Close: error %v, want ErrClosed", name, err)
 			}
 		}
-		if d := cmp.Diff([]int{3}, col.sizes()); d != "" {
-			t.Errorf("messages per request (-want +got):\n%s", d)
-		}
+		checkSizes(t, col, 3)
 		checkStats(t, c, 3, 3, 0, 0)
 	})
 }
@@ -77,14 +67,10 @@ func TestFlushWaitsForWhatIsUnderWay(t *testing.T) {
 		if took := time.Since(start); took != 2*time.Second {
 			t.Errorf("Flush took %v, want 2 s", took)
 		}
-		if d := cmp.Diff([]int{2, 1}, col.sizes()); d != "" {
-			t.Errorf("messages per request (-want +got):\n%s", d)
-		}
+		checkSizes(t, col, 2, 1)
 		checkStats(t, c, 3, 3, 0, 0)
 		track(t, c, 1) // the client goes on
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 		checkStats(t, c, 4, 4, 0, 0)
 	})
 }
@@ -108,54 +94,34 @@ func TestFlushCountsWhatWasQueuedBeforeIt(t *testing.T) {
 		synctest.Wait()
 		track(t, c, 7) // join them, but do not concern Flush
 		err := <-done
-		var undelivered *UndeliveredError
-		if !errors.As(err, &undelivered) {
-			t.Fatalf("Flush: %v, want an *UndeliveredError", err)
-		}
-		if undelivered.Delivered != maxUploads || undelivered.Dropped != 5 || undelivered.Pending != 0 {
-			t.Errorf("Flush: %+v, want %d delivered and 5 dropped", undelivered, maxUploads)
-		}
+		checkUndelivered(t, err, UndeliveredError{Delivered: maxUploads, Dropped: 5})
 		want := "analytics: 5 of 9 messages not delivered: analytics: the collector answered 400 Bad Request"
 		if err.Error() != want {
 			t.Errorf("Flush: %q, want %q", err, want)
 		}
-		if d := cmp.Diff([]int{1, 1, 1, 1, 12}, col.sizes()); d != "" {
-			t.Errorf("messages per request (-want +got):\n%s", d)
-		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		checkSizes(t, col, 1, 1, 1, 1, 12)
+		closeClient(t, c)
 	})
 }
 
 func TestFlushThatRunsOutOfTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, col := newTestClient(nil)
-		col.answer = func(n int, r request) (*http.Response, error) {
-			if n == 0 {
-				return status(429, "Retry-After", "60"), nil
-			}
-			return status(200), nil
-		}
+		c, _ := newTestClient(firstly(1, 429, "Retry-After", "60"))
 		track(t, c, 2)
 		ctx, cancel := context.WithTimeout(t.Context(), 59*time.Second)
 		defer cancel()
 		err := c.Flush(ctx)
-		var undelivered *UndeliveredError
-		if !errors.As(err, &undelivered) || undelivered.Pending != 2 || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Flush: %v, want 2 pending and context.DeadlineExceeded", err)
+		checkUndelivered(t, err, UndeliveredError{Pending: 2})
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Flush: %v, want context.DeadlineExceeded", err)
 		}
 		if want := "analytics: 2 of 2 messages not delivered, 2 of them pending: context deadline exceeded"; err.Error() != want {
 			t.Errorf("Flush: %q, want %q", err, want)
 		}
 		checkStats(t, c, 2, 0, 0, 2)
-		if err := c.Flush(t.Context()); err != nil {
-			t.Errorf("second Flush: %v", err)
-		}
+		flush(t, c)
 		checkStats(t, c, 2, 2, 0, 0)
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 	})
 }
 
@@ -176,13 +142,8 @@ func TestFlushCountsWhatIsSettledOutOfTurn(t *testing.T) {
 		defer cancel()
 		track(t, c, 2)
 		err := c.Flush(ctx)
-		var undelivered *UndeliveredError
-		if !errors.As(err, &undelivered) || undelivered.Delivered != 2 || undelivered.Pending != 1 {
-			t.Errorf("Flush: %v, want 2 delivered and 1 pending", err)
-		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		checkUndelivered(t, err, UndeliveredError{Delivered: 2, Pending: 1})
+		closeClient(t, c)
 	})
 }
 
@@ -199,29 +160,19 @@ func TestFlushWithAContextThatHasEnded(t *testing.T) {
 			t.Errorf("Flush: %v, want context.Canceled", err)
 		}
 		synctest.Wait()
-		if d := cmp.Diff([]int{1}, col.sizes()); d != "" {
-			t.Errorf("messages per request (-want +got):\n%s", d)
-		}
+		checkSizes(t, col, 1)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if err := c.Flush(ctx); err != nil {
 			t.Errorf("Flush of nothing: %v", err)
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 	})
 }
 
 func TestShutdownWaitsForBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, col := newTestClient(nil)
-		col.answer = func(n int, _ request) (*http.Response, error) {
-			if n < 8 {
-				return status(503), nil
-			}
-			return status(200), nil
-		}
+		c, _ := newTestClient(firstly(8, 503))
 		track(t, c, 30)
 		if err := c.Shutdown(t.Context()); err != nil {
 			t.Errorf("Shutdown: %v", err)
@@ -241,48 +192,46 @@ func TestShutdownAtItsDeadline(t *testing.T) {
 		{"back-off", always(503), true, "503 Service Unavailable"},
 		{"pause", always(429, "Retry-After", "3000"), true, "429 Too Many Requests"},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				start := time.Now()
-				var got fates
-				c, _ := newTestClient(test.answer)
-				c.OnDelivery = got.add
-				for range maxUploads {
-					track(t, c, DefaultFlushAt)
-					synctest.Wait()
+		bubble(t, test.name, func(t *testing.T) {
+			start := time.Now()
+			var got fates
+			c, _ := newTestClient(test.answer)
+			c.OnDelivery = got.add
+			for range maxUploads {
+				track(t, c, DefaultFlushAt)
+				synctest.Wait()
+			}
+			track(t, c, MaxBatchCalls+10) // a full batch that waits, and the open one
+			queued := c.Stats().Queued
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			err := c.Shutdown(ctx)
+			if took := time.Since(start); took != 3*time.Second {
+				t.Errorf("Shutdown took %v, want 3 s", took)
+			}
+			checkUndelivered(t, err, UndeliveredError{Dropped: int(queued)})
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Shutdown: %v, want context.DeadlineExceeded", err)
+			}
+			checkStats(t, c, queued, 0, queued, 0)
+			if n := c.Stats().ByReason[ReasonShutdown]; n != queued {
+				t.Errorf("ByReason[ReasonShutdown] = %d, want %d", n, queued)
+			}
+			told := 0
+			attempted := false
+			for _, d := range got.got() {
+				told += d.Count
+				attempted = attempted || d.Attempts > 0 && strings.Contains(d.Err.Error(), test.text)
+				if d.Reason != ReasonShutdown || d.Err == nil {
+					t.Errorf("OnDelivery got %+v, want ReasonShutdown", d)
 				}
-				track(t, c, MaxBatchCalls+10) // a full batch that waits, and the open one
-				queued := c.Stats().Queued
-				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-				defer cancel()
-				err := c.Shutdown(ctx)
-				if took := time.Since(start); took != 3*time.Second {
-					t.Errorf("Shutdown took %v, want 3 s", took)
-				}
-				var undelivered *UndeliveredError
-				if !errors.As(err, &undelivered) || undelivered.Dropped != int(queued) || undelivered.Pending != 0 || !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("Shutdown: %v, want all %d dropped", err, queued)
-				}
-				checkStats(t, c, queued, 0, queued, 0)
-				if n := c.Stats().ByReason[ReasonShutdown]; n != queued {
-					t.Errorf("ByReason[ReasonShutdown] = %d, want %d", n, queued)
-				}
-				told := 0
-				attempted := false
-				for _, d := range got.got() {
-					told += d.Count
-					attempted = attempted || d.Attempts > 0 && strings.Contains(d.Err.Error(), test.text)
-					if d.Reason != ReasonShutdown || d.Err == nil {
-						t.Errorf("OnDelivery got %+v, want ReasonShutdown", d)
-					}
-				}
-				if told != int(queued) || len(got.messages) != told || !attempted {
-					t.Errorf("OnDelivery was told of %d messages and got %d, attempts among them: %t, want %d", told, len(got.messages), attempted, queued)
-				}
-				if err := c.Shutdown(t.Context()); err != nil {
-					t.Errorf("second Shutdown: %v, want nil: nothing was left", err)
-				}
-			})
+			}
+			if told != int(queued) || len(got.messages) != told || !attempted {
+				t.Errorf("OnDelivery was told of %d messages and got %d, attempts among them: %t, want %d", told, len(got.messages), attempted, queued)
+			}
+			if err := c.Shutdown(t.Context()); err != nil {
+				t.Errorf("second Shutdown: %v, want nil: nothing was left", err)
+			}
 		})
 	}
 }
@@ -303,10 +252,7 @@ func TestShutdownDeliversUpToItsDeadline(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		err := c.Shutdown(ctx)
-		var undelivered *UndeliveredError
-		if !errors.As(err, &undelivered) || undelivered.Delivered != 1 || undelivered.Dropped != 1 {
-			t.Errorf("Shutdown: %v, want 1 delivered and 1 dropped", err)
-		}
+		checkUndelivered(t, err, UndeliveredError{Delivered: 1, Dropped: 1})
 		checkStats(t, c, 2, 1, 1, 0)
 	})
 }
@@ -333,17 +279,11 @@ func TestConcurrentShutdowns(t *testing.T) {
 			wg.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i+1)*time.Second)
 				defer cancel()
-				var undelivered *UndeliveredError
-				if err := c.Shutdown(ctx); !errors.As(err, &undelivered) || undelivered.Dropped != 5 {
-					t.Errorf("Shutdown: %v, want 5 dropped", err)
-				}
+				checkUndelivered(t, c.Shutdown(ctx), UndeliveredError{Dropped: 5})
 			})
 		}
 		wg.Go(func() {
-			var undelivered *UndeliveredError
-			if err := c.Flush(t.Context()); !errors.As(err, &undelivered) || undelivered.Dropped != 5 {
-				t.Errorf("Flush: %v, want 5 dropped", err)
-			}
+			checkUndelivered(t, c.Flush(t.Context()), UndeliveredError{Dropped: 5})
 		})
 		wg.Wait()
 		if took := time.Since(start); took != time.Second {
@@ -381,13 +321,8 @@ func TestShutdownDoesNotWaitForATransportThatHangs(t *testing.T) {
 		if took := time.Since(start); took != 2*time.Second+cancelGrace {
 			t.Errorf("Shutdown took %v, want 2 s and the grace", took)
 		}
-		var undelivered *UndeliveredError
-		if !errors.As(err, &undelivered) || undelivered.Pending != 2 {
-			t.Errorf("Shutdown: %v, want 2 pending", err)
-		}
-		if err := c.Shutdown(t.Context()); !errors.As(err, &undelivered) || undelivered.Dropped != 2 {
-			t.Errorf("second Shutdown: %v, want 2 dropped", err)
-		}
+		checkUndelivered(t, err, UndeliveredError{Pending: 2})
+		checkUndelivered(t, c.Shutdown(t.Context()), UndeliveredError{Dropped: 2})
 		checkStats(t, c, 2, 0, 2, 0)
 	})
 }
@@ -405,9 +340,7 @@ func TestFlushReturnsAfterTheCallback(t *testing.T) {
 		if err := c.Flush(t.Context()); err != nil || told != 3 {
 			t.Errorf("Flush: %v, with %d messages told of, want 3", err, told)
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 	})
 }
 

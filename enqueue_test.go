@@ -33,9 +33,7 @@ func TestEnqueueWaitsForRoom(t *testing.T) {
 					t.Fatalf("Stats() = %+v: too much memory, or the sums do not hold", s)
 				}
 			}
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
+			closeClient(t, c)
 			checkStats(t, c, calls, calls, 0, 0)
 			if n := c.Stats().Refused; n != 0 {
 				t.Errorf("%d calls refused, want 0", n)
@@ -99,9 +97,7 @@ func TestEnqueueTakesEachKind(t *testing.T) {
 	if err := c.Enqueue(t.Context(), (*Track)(nil)); err == nil {
 		t.Error("a nil *Track: no error")
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	closeClient(t, c)
 	if n := len(col.got()[0].messages); n != len(full()) {
 		t.Errorf("%d messages arrived, want %d", n, len(full()))
 	}

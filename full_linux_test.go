@@ -126,9 +126,7 @@ func fullDisk(t *testing.T, folder string, fill, free func() error) {
 			t.Errorf("%d of 1000 messages are in memory alone with room on the disk again", n)
 		}
 		close(gate)
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 		checkStats(t, c, uint64(number), uint64(number), 0, 0)
 		if n := len(srv.Calls()); n != number {
 			t.Errorf("%d of %d messages arrived", n, number)
@@ -159,9 +157,7 @@ func TestTooManyOpenFiles(t *testing.T) {
 		if !errors.Is(err, syscall.EMFILE) || book.troubles() != 1 {
 			t.Errorf("Flush: %v; log %q", err, book.lines)
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 		checkStats(t, c, 0, 3, 0, 0)
 	})
 }

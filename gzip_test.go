@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -44,40 +43,31 @@ func (g *gunzipper) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestGzip(t *testing.T) {
 	for _, spooled := range []bool{false, true} {
 		for _, messages := range []int{1, 20, 2000} {
-			t.Run(fmt.Sprintf("spool=%t/messages=%d", spooled, messages), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					c, col := newTestClient(func(n int, _ request) (*http.Response, error) {
-						if n < 3 {
-							return status(503), nil
-						}
-						return status(200), nil
-					})
-					g := &gunzipper{t: t, next: col}
-					c.Transport, c.Gzip, c.FlushAt = g, true, messages
-					if spooled {
-						c.SpoolDir = t.TempDir()
+			bubble(t, fmt.Sprintf("spool=%t/messages=%d", spooled, messages), func(t *testing.T) {
+				c, col := newTestClient(firstly(3, 503))
+				g := &gunzipper{t: t, next: col}
+				c.Transport, c.Gzip, c.FlushAt = g, true, messages
+				if spooled {
+					c.SpoolDir = t.TempDir()
+				}
+				track(t, c, messages)
+				closeClient(t, c)
+				checkStats(t, c, uint64(messages), uint64(messages), 0, 0)
+				list := col.got()
+				if len(list) != 4 {
+					t.Fatalf("%d requests, want 4", len(list))
+				}
+				for i, r := range list {
+					if len(r.messages) != messages || r.batch.MessageID != list[0].batch.MessageID {
+						t.Errorf("attempt %d has %d messages and the id %s, want %d and %s", i, len(r.messages), r.batch.MessageID, messages, list[0].batch.MessageID)
 					}
-					track(t, c, messages)
-					if err := c.Close(); err != nil {
-						t.Error(err)
+					if want := FormatTime(r.at); r.batch.SentAt != want {
+						t.Errorf("attempt %d: sentAt is %s, want %s", i, r.batch.SentAt, want)
 					}
-					checkStats(t, c, uint64(messages), uint64(messages), 0, 0)
-					list := col.got()
-					if len(list) != 4 {
-						t.Fatalf("%d requests, want 4", len(list))
+					if messages > 1 && len(g.bodies[i]) > len(r.body)/2 {
+						t.Errorf("attempt %d: %d of %d bytes", i, len(g.bodies[i]), len(r.body))
 					}
-					for i, r := range list {
-						if len(r.messages) != messages || r.batch.MessageID != list[0].batch.MessageID {
-							t.Errorf("attempt %d has %d messages and the id %s, want %d and %s", i, len(r.messages), r.batch.MessageID, messages, list[0].batch.MessageID)
-						}
-						if want := FormatTime(r.at); r.batch.SentAt != want {
-							t.Errorf("attempt %d: sentAt is %s, want %s", i, r.batch.SentAt, want)
-						}
-						if messages > 1 && len(g.bodies[i]) > len(r.body)/2 {
-							t.Errorf("attempt %d: %d of %d bytes", i, len(g.bodies[i]), len(r.body))
-						}
-					}
-				})
+				}
 			})
 		}
 	}

@@ -381,9 +381,7 @@ func FuzzAnswer(f *testing.F) {
 			if took, most := time.Since(start), maxRetries*maxRetryAfter+(1+maxRetries)*DefaultTimeout; took > most {
 				t.Errorf("settled after %v, want at most %v", took, most)
 			}
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
+			closeClient(t, c)
 		})
 	})
 }
@@ -405,13 +403,9 @@ func TestIdleConnectionsThatTheServerCloses(t *testing.T) {
 		c.Transport = &closeRacer{http: transport, conn: &idle}
 		for range 3 {
 			track(t, c, 1)
-			if err := c.Flush(t.Context()); err != nil {
-				t.Error(err)
-			}
+			flush(t, c)
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 		checkStats(t, c, 3, 3, 0, 0)
 		if s, n := c.Stats(), len(srv.Calls()); s.Attempts < 3 || s.Attempts > 5 || n != 3 {
 			t.Errorf("Stats() = %+v, %d calls arrived, want 3 and 3 to 5 attempts", s, n)
@@ -432,9 +426,7 @@ func TestAnEndlessHeaderIsCutOff(t *testing.T) {
 		c := New("k")
 		c.Transport = own
 		track(t, c, 1)
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 		own.CloseIdleConnections()
 		checkStats(t, c, 1, 1, 0, 0)
 		if n := read.Load(); n > 128<<10 {

@@ -130,9 +130,7 @@ func TestTLSFailures(t *testing.T) {
 				t.Errorf("%s: OnDelivery got %+v, want one of %d attempts", test.name, d, 1+maxRetries)
 			}
 			checkStats(t, c, 2, 0, 2, 0)
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
+			closeClient(t, c)
 			if n := len(srv.Batches()); n != 0 {
 				t.Errorf("%s: %d requests got through, want none", test.name, n)
 			}
@@ -288,9 +286,7 @@ func TestHTTP2Hostility(t *testing.T) {
 					t.Errorf("%s: Flush: %v", test.name, err)
 				}
 			}
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
+			closeClient(t, c)
 			own.CloseIdleConnections()
 			listener.Close()
 			serving.Wait()

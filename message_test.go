@@ -291,9 +291,7 @@ func TestCallSizeLimit(t *testing.T) {
 	if want := "analytics: track: the call has more than 32768 bytes"; err.Error() != want {
 		t.Errorf("error %q, want %q", err, want)
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	closeClient(t, c)
 	checkStats(t, c, 1, 1, 0, 0)
 }
 
@@ -331,9 +329,7 @@ func TestMessagesAreNotWrittenTo(t *testing.T) {
 	if d := cmp.Diff(&Track{UserId: "u", Event: "e"}, m); d != "" {
 		t.Errorf("Track after the call (-before +after):\n%s", d)
 	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	closeClient(t, c)
 }
 
 func TestCallersMayChangeTheirMapsAfterTheCall(t *testing.T) {

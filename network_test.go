@@ -71,38 +71,36 @@ func TestConnectionsAreReused(t *testing.T) {
 		{"final failure", 400, 100 << 10},
 		{"failure that is retried", 503, 100 << 10},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var requests atomic.Int32
-				own, conns := startInMemory(t, func(w http.ResponseWriter, r *http.Request) {
-					io.Copy(io.Discard, r.Body)
-					code := test.code
-					if code == 503 && requests.Load()%2 == 1 {
-						code = 200
-					}
-					requests.Add(1)
-					w.WriteHeader(code)
-					w.Write(make([]byte, test.body))
-				})
-				c := New("k")
-				c.Endpoint, c.Transport = "http://collector.example", own
-				const rounds = 3
-				for range rounds {
-					track(t, c, 1)
-					if err := c.Flush(t.Context()); (err == nil) != (test.code != 400) {
-						t.Fatal(err)
-					}
+		bubble(t, test.name, func(t *testing.T) {
+			var requests atomic.Int32
+			own, conns := startInMemory(t, func(w http.ResponseWriter, r *http.Request) {
+				io.Copy(io.Discard, r.Body)
+				code := test.code
+				if code == 503 && requests.Load()%2 == 1 {
+					code = 200
 				}
-				if err := c.Close(); err != nil {
+				requests.Add(1)
+				w.WriteHeader(code)
+				w.Write(make([]byte, test.body))
+			})
+			c := New("k")
+			c.Endpoint, c.Transport = "http://collector.example", own
+			const rounds = 3
+			for range rounds {
+				track(t, c, 1)
+				if err := c.Flush(t.Context()); (err == nil) != (test.code != 400) {
 					t.Fatal(err)
 				}
-				if n := conns.Load(); n != 1 {
-					t.Errorf("%d connections for %d requests one after the other, want 1", n, requests.Load())
-				}
-				if s := c.Stats(); s.Batches != rounds || s.Attempts != uint64(requests.Load()) {
-					t.Errorf("Stats() = %+v, want %d batches and %d attempts", s, rounds, requests.Load())
-				}
-			})
+			}
+			if err := c.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if n := conns.Load(); n != 1 {
+				t.Errorf("%d connections for %d requests one after the other, want 1", n, requests.Load())
+			}
+			if s := c.Stats(); s.Batches != rounds || s.Attempts != uint64(requests.Load()) {
+				t.Errorf("Stats() = %+v, want %d batches and %d attempts", s, rounds, requests.Load())
+			}
 		})
 	}
 }
@@ -129,9 +127,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 				if n, refused := requests.Load(), c.Stats().ByReason[ReasonRefused]; n != 1 || refused != 1 {
 					t.Errorf("%d to %q: %d requests, %d messages refused, want 1 and 1", code, location, n, refused)
 				}
-				if err := c.Close(); err != nil {
-					t.Error(err)
-				}
+				closeClient(t, c)
 			})
 		}
 	}
@@ -282,9 +278,7 @@ func TestSwitchingProtocolsIsFinal(t *testing.T) {
 		if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil {
 			t.Errorf("the connection is still open: read %d bytes, %v", n, err)
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 		if s := c.Stats(); s.Attempts != 1 || s.ByReason[ReasonRefused] != 2 {
 			t.Errorf("Stats() = %+v, want one attempt and two messages refused", s)
 		}

@@ -66,14 +66,10 @@ func TestCallersChangeTheirMapsWhileEverythingHappens(t *testing.T) {
 			for range 3 {
 				flushing.Go(func() {
 					for {
-						if err := c.Flush(t.Context()); err != nil {
-							t.Error(err)
-						}
+						flush(t, c)
 						select {
 						case <-stop:
-							if err := c.Close(); err != nil {
-								t.Error(err)
-							}
+							closeClient(t, c)
 							if err := c.Shutdown(t.Context()); err != nil {
 								t.Error(err)
 							}
@@ -151,9 +147,7 @@ func TestTheFirstCallRacesTheEnd(t *testing.T) {
 				}
 				close(begin)
 				all.Wait()
-				if err := c.Close(); err != nil {
-					t.Error(err)
-				}
+				closeClient(t, c)
 				s := c.Stats()
 				arrived := 0
 				for _, n := range col.sizes() {

@@ -47,9 +47,7 @@ func TestDebugLogOfAnAttemptCutShort(t *testing.T) {
 		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		track(t, c, DefaultFlushAt)
 		synctest.Wait()
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		c.Shutdown(ctx)
+		shutdownNow(t, c)
 		if text := log.String(); strings.Contains(text, "batch delivered") || !strings.Contains(text, `"analytics: attempt failed" messages=20 attempt=1`) {
 			t.Errorf("the log says %s", text)
 		}

@@ -50,50 +50,39 @@ func TestShutdownLeavesOnDiskWhatIsNotDelivered(t *testing.T) {
 		{"back-off", always(503)},
 		{"pause", always(429, "Retry-After", "3000")},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				dir := t.TempDir()
-				c, _ := newSpoolClient(dir, test.answer)
-				for range maxUploads {
-					track(t, c, DefaultFlushAt)
-					synctest.Wait()
-				}
-				track(t, c, MaxBatchCalls+10)
-				queued := int(c.Stats().Queued)
-				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-				defer cancel()
-				for range 2 {
-					err := c.Shutdown(ctx)
-					var undelivered *UndeliveredError
-					if !errors.As(err, &undelivered) || undelivered.Spooled != queued || undelivered.Dropped+undelivered.Pending != 0 {
-						t.Errorf("Shutdown: %v, want %d on disk", err, queued)
-					}
-					checkSpool(t, c, queued)
-				}
+		bubble(t, test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			c, _ := newSpoolClient(dir, test.answer)
+			for range maxUploads {
+				track(t, c, DefaultFlushAt)
+				synctest.Wait()
+			}
+			track(t, c, MaxBatchCalls+10)
+			queued := int(c.Stats().Queued)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			for range 2 {
+				err := c.Shutdown(ctx)
+				checkUndelivered(t, err, UndeliveredError{Spooled: queued})
+				checkSpool(t, c, queued)
+			}
 
-				next, col := newSpoolClient(dir, nil)
-				if err := next.Flush(t.Context()); err != nil {
-					t.Error(err)
-				}
-				s := next.Stats()
-				if s.Recovered != uint64(queued) || s.Delivered != uint64(queued) || !s.sums() || s.Memory != 0 {
-					t.Errorf("Stats() = %+v, want %d recovered and delivered", s, queued)
-				}
-				if n := col.distinct(); n != queued {
-					t.Errorf("%d different messages arrived, want %d", n, queued)
-				}
-				if err := next.Close(); err != nil {
-					t.Error(err)
-				}
-				last, _ := newSpoolClient(dir, nil)
-				track(t, last, 1)
-				if n := last.Stats().Recovered; n != 0 {
-					t.Errorf("%d messages recovered after all were delivered", n)
-				}
-				if err := last.Close(); err != nil {
-					t.Error(err)
-				}
-			})
+			next, col := newSpoolClient(dir, nil)
+			flush(t, next)
+			s := next.Stats()
+			if s.Recovered != uint64(queued) || s.Delivered != uint64(queued) || !s.sums() || s.Memory != 0 {
+				t.Errorf("Stats() = %+v, want %d recovered and delivered", s, queued)
+			}
+			if n := col.distinct(); n != queued {
+				t.Errorf("%d different messages arrived, want %d", n, queued)
+			}
+			closeClient(t, next)
+			last, _ := newSpoolClient(dir, nil)
+			track(t, last, 1)
+			if n := last.Stats().Recovered; n != 0 {
+				t.Errorf("%d messages recovered after all were delivered", n)
+			}
+			closeClient(t, last)
 		})
 	}
 }
@@ -105,10 +94,7 @@ func TestFlushTellsWhatStaysOnDisk(t *testing.T) {
 			before := len(col.got())
 			track(t, c, 3)
 			err := c.Flush(t.Context())
-			var undelivered *UndeliveredError
-			if !errors.As(err, &undelivered) || undelivered.Spooled != 3*(i+1) {
-				t.Fatalf("Flush: %v, want %d on disk", err, 3*(i+1))
-			}
+			checkUndelivered(t, err, UndeliveredError{Spooled: 3 * (i + 1)})
 			if n, want := len(col.got())-before, []int{1 + maxRetries, 1}[i]; n != want {
 				t.Errorf("%d attempts, want %d", n, want)
 			}
@@ -120,9 +106,7 @@ func TestFlushTellsWhatStaysOnDisk(t *testing.T) {
 		col.mu.Lock()
 		col.answer = nil
 		col.mu.Unlock()
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 		if s := c.Stats(); s.Delivered != 6 || !s.sums() {
 			t.Errorf("Stats() = %+v, want 6 delivered", s)
 		}
@@ -161,14 +145,10 @@ func TestASpoolThatCannotBeUsedIsTheErrorOfEveryCall(t *testing.T) {
 					t.Errorf("%s: error %v, want a *ConfigError about %s", name, err, test.field)
 				}
 			}
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
+			closeClient(t, c)
 		})
 	}
-	if err := owner.Close(); err != nil {
-		t.Error(err)
-	}
+	closeClient(t, owner)
 }
 
 // leave has a client leave n messages in a folder, and returns the folder and the one
@@ -179,31 +159,37 @@ func leave(t *testing.T, n int) (dir, file string) {
 	dir = t.TempDir()
 	c, _ := newSpoolClient(dir, hang)
 	track(t, c, n)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	checkKept(t, c.Shutdown(ctx), n)
-	files, err := filepath.Glob(filepath.Join(dir, "segment-*"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("files %q, %v, want one", files, err)
+	checkKept(t, shutdownNow(t, c), n)
+	files := segments(t, dir)
+	if len(files) != 1 {
+		t.Fatalf("files %q, want one", files)
 	}
 	return dir, files[0]
+}
+
+// damage changes the text of a file.
+func damage(t *testing.T, file string, change func(text []byte) []byte) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, change(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestDamagedMessagesAreSetAsideAndCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, file := leave(t, 10)
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text[bytes.LastIndex(text, []byte("u-1"))] ^= 1
-		if err := os.WriteFile(file, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		damage(t, file, func(text []byte) []byte {
+			text[bytes.LastIndex(text, []byte("u-1"))] ^= 1
+			return text
+		})
 		next, col := newSpoolClient(dir, nil)
 		var got fates
 		next.OnDelivery = got.add
-		err = next.Flush(t.Context())
+		err := next.Flush(t.Context())
 		if e := (*UndeliveredError)(nil); !errors.As(err, &e) || e.Delivered != 9 || e.Dropped != 1 || !errors.Is(err, errDamaged) {
 			t.Errorf("Flush: %v, want 9 delivered and 1 dropped because it is damaged", err)
 		}
@@ -217,9 +203,7 @@ func TestDamagedMessagesAreSetAsideAndCounted(t *testing.T) {
 		if _, err := os.Stat(file + ".aside"); err != nil {
 			t.Errorf("the damaged file is not set aside: %v", err)
 		}
-		if err := next.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, next)
 	})
 }
 
@@ -227,14 +211,7 @@ func TestDamagedMessagesAreSetAsideAndCounted(t *testing.T) {
 func TestAFileOfDamagedMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, file := leave(t, 3)
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text = bytes.ReplaceAll(text, []byte("userId"), []byte("userXX"))
-		if err := os.WriteFile(file, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		damage(t, file, func(text []byte) []byte { return bytes.ReplaceAll(text, []byte("userId"), []byte("userXX")) })
 		next, col := newSpoolClient(dir, nil)
 		if err := next.setUpOnce(); err != nil {
 			t.Fatal(err)
@@ -242,10 +219,8 @@ func TestAFileOfDamagedMessages(t *testing.T) {
 		next.lock()
 		next.outage.limit, next.outage.down = 1, true
 		next.unlock()
-		err = next.Flush(t.Context())
-		if e := (*UndeliveredError)(nil); !errors.As(err, &e) || e.Delivered != 0 || e.Dropped != 3 {
-			t.Errorf("Flush: %v, want 3 dropped", err)
-		}
+		err := next.Flush(t.Context())
+		checkUndelivered(t, err, UndeliveredError{Dropped: 3})
 		if s := next.Stats(); s.ByReason[ReasonDamaged] != 3 || !s.sums() {
 			t.Errorf("Stats() = %+v, want 3 damaged", s)
 		}
@@ -257,9 +232,7 @@ func TestAFileOfDamagedMessages(t *testing.T) {
 			t.Error("that there was nothing to send passes for a sign that the collector is back")
 		}
 		next.unlock()
-		if err := next.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, next)
 	})
 }
 
@@ -278,18 +251,14 @@ func TestAFileThatIsGone(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := next.Flush(t.Context())
-		if e := (*UndeliveredError)(nil); !errors.As(err, &e) || e.Dropped != 3 {
-			t.Errorf("Flush: %v, want 3 dropped", err)
-		}
+		checkUndelivered(t, err, UndeliveredError{Dropped: 3})
 		if d := got.got(); len(d) != 1 || d[0].Count != 3 || d[0].Reason != ReasonDamaged || len(got.messages) > 0 {
 			t.Errorf("OnDelivery got %+v with the messages %q, want 3 damaged and none", d, got.messages)
 		}
 		if s := next.Stats(); s.ByReason[ReasonDamaged] != 3 || !s.sums() {
 			t.Errorf("Stats() = %+v, want 3 damaged", s)
 		}
-		if err := next.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, next)
 	})
 }
 
@@ -388,9 +357,7 @@ func TestMessagesAreHeldInMemoryWhileTheDiskFails(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(diskPause)
 		track(t, c, DefaultFlushAt)
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 		if s := c.Stats(); s.Unspooled != DefaultFlushAt || s.Delivered != 3*DefaultFlushAt || !s.sums() {
 			t.Errorf("Stats() = %+v, want all delivered, and %d held in memory alone", s, DefaultFlushAt)
 		}
@@ -410,37 +377,29 @@ func TestWhatWasHeldInMemoryGoesToTheDiskInTheEnd(t *testing.T) {
 		}},
 		{"shutdown", func(t *testing.T, c *Client) {
 			time.Sleep(2 * diskPause)
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			checkKept(t, c.Shutdown(ctx), DefaultFlushAt)
+			checkKept(t, shutdownNow(t, c), DefaultFlushAt)
 		}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				dir := t.TempDir()
-				c, _ := newSpoolClient(dir, always(503))
-				if err := c.Flush(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				c.lock()
-				c.spooler.fail(errors.New("the disk is full"))
-				c.unlock()
-				track(t, c, DefaultFlushAt)
-				test.end(t, c)
-				if s := c.Stats(); s.Unspooled != DefaultFlushAt || s.Dropped != 0 || s.Memory != 0 {
-					t.Errorf("Stats() = %+v, want %d unspooled at first and none dropped", s, DefaultFlushAt)
-				}
-				next, col := newSpoolClient(dir, nil)
-				if err := next.Flush(t.Context()); err != nil {
-					t.Error(err)
-				}
-				if n := col.sizes(); len(n) != 1 || n[0] != DefaultFlushAt {
-					t.Errorf("the next client has sent batches of %v, want one of %d", n, DefaultFlushAt)
-				}
-				if err := next.Close(); err != nil {
-					t.Error(err)
-				}
-			})
+		bubble(t, test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			c, _ := newSpoolClient(dir, always(503))
+			if err := c.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			c.lock()
+			c.spooler.fail(errors.New("the disk is full"))
+			c.unlock()
+			track(t, c, DefaultFlushAt)
+			test.end(t, c)
+			if s := c.Stats(); s.Unspooled != DefaultFlushAt || s.Dropped != 0 || s.Memory != 0 {
+				t.Errorf("Stats() = %+v, want %d unspooled at first and none dropped", s, DefaultFlushAt)
+			}
+			next, col := newSpoolClient(dir, nil)
+			flush(t, next)
+			if n := col.sizes(); len(n) != 1 || n[0] != DefaultFlushAt {
+				t.Errorf("the next client has sent batches of %v, want one of %d", n, DefaultFlushAt)
+			}
+			closeClient(t, next)
 		})
 	}
 }
@@ -451,6 +410,34 @@ func checkKept(t *testing.T, err error, spooled int) {
 	var e *UndeliveredError
 	if !errors.As(err, &e) || e.Spooled != spooled || e.Dropped != 0 || e.Pending != 0 {
 		t.Errorf("ended with %v, want %d on disk", err, spooled)
+	}
+}
+
+// shutdownNow shuts a client down with a context that has ended.
+func shutdownNow(t *testing.T, c *Client) error {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return c.Shutdown(ctx)
+}
+
+// segments returns the files with messages in a folder, at least one.
+func segments(t *testing.T, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "segment-*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("files %q, %v, want some", files, err)
+	}
+	return files
+}
+
+// empty cuts the files in a folder to nothing, as a disk does that loses them.
+func empty(t *testing.T, dir string) {
+	t.Helper()
+	for _, name := range segments(t, dir) {
+		if err := os.Truncate(name, 0); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -466,9 +453,7 @@ func TestAFolderInUseIsTriedAgain(t *testing.T) {
 		if err := call(); !errors.As(err, &config) || !errors.Is(err, spool.ErrLocked) {
 			t.Errorf("Track: %v, want a *ConfigError", err)
 		}
-		if err := first.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, first)
 		time.Sleep(startPause - 1)
 		if err := call(); !errors.As(err, &config) {
 			t.Errorf("Track: %v, want a *ConfigError", err)
@@ -477,9 +462,7 @@ func TestAFolderInUseIsTriedAgain(t *testing.T) {
 		if err := call(); err != nil {
 			t.Errorf("Track: %v, want nil", err)
 		}
-		if err := second.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, second)
 		checkStats(t, second, 1, 1, 0, 0)
 	})
 }
@@ -488,9 +471,7 @@ func TestSyncEachCall(t *testing.T) {
 	c, _ := newSpoolClient(t.TempDir(), nil)
 	c.SpoolSync = SyncEachCall
 	track(t, c, 50)
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
+	closeClient(t, c)
 	checkStats(t, c, 50, 50, 0, 0)
 }
 
@@ -592,9 +573,7 @@ func TestAnOutageOfAnHour(t *testing.T) {
 					}
 					time.Sleep(time.Second)
 				}
-				if err := c.Close(); err != nil {
-					t.Error(err)
-				}
+				closeClient(t, c)
 				s := c.Stats()
 				arrived := 0
 				for _, ok := range y.seen {
@@ -648,11 +627,7 @@ func TestTheSpoolIsBounded(t *testing.T) {
 			accepted++
 		}
 		used := int64(0)
-		files, err := filepath.Glob(filepath.Join(c.SpoolDir, "segment-*"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, name := range files {
+		for _, name := range segments(t, c.SpoolDir) {
 			if info, err := os.Stat(name); err == nil {
 				used += info.Size()
 			}

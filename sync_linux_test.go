@@ -100,45 +100,35 @@ func TestSpoolSync(t *testing.T) {
 		if n := len(col.got()); n != 0 {
 			t.Errorf("%d requests, want none yet", n)
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 		checkStats(t, c, 165, 165, 0, 0)
 	})
-	t.Run("an interval", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c, _ := newSpoolClient(t.TempDir(), nil)
-			c.SpoolSync, c.FlushAt, c.FlushAfter = 2*time.Second, 1000, time.Hour
-			track(t, c, 3)
-			for _, step := range []struct {
-				wait time.Duration
-				want int
-			}{{0, 0}, {2*time.Second - 1, 0}, {1, 3}, {time.Minute, 3}} {
-				time.Sleep(step.wait)
-				synctest.Wait()
-				if got := synced(t, c); got != step.want {
-					t.Errorf("%d messages are on the disk after another %v, want %d", got, step.wait, step.want)
-				}
-			}
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-	})
-	t.Run("never", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			c, _ := newSpoolClient(t.TempDir(), nil)
-			c.FlushAt, c.FlushAfter = 1000, time.Hour
-			track(t, c, 3)
-			time.Sleep(10 * time.Minute)
+	bubble(t, "an interval", func(t *testing.T) {
+		c, _ := newSpoolClient(t.TempDir(), nil)
+		c.SpoolSync, c.FlushAt, c.FlushAfter = 2*time.Second, 1000, time.Hour
+		track(t, c, 3)
+		for _, step := range []struct {
+			wait time.Duration
+			want int
+		}{{0, 0}, {2*time.Second - 1, 0}, {1, 3}, {time.Minute, 3}} {
+			time.Sleep(step.wait)
 			synctest.Wait()
-			if got := synced(t, c); got != 0 {
-				t.Errorf("%d messages were synced, want none", got)
+			if got := synced(t, c); got != step.want {
+				t.Errorf("%d messages are on the disk after another %v, want %d", got, step.wait, step.want)
 			}
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
-		})
+		}
+		closeClient(t, c)
+	})
+	bubble(t, "never", func(t *testing.T) {
+		c, _ := newSpoolClient(t.TempDir(), nil)
+		c.FlushAt, c.FlushAfter = 1000, time.Hour
+		track(t, c, 3)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if got := synced(t, c); got != 0 {
+			t.Errorf("%d messages were synced, want none", got)
+		}
+		closeClient(t, c)
 	})
 }
 
@@ -152,35 +142,31 @@ func TestASyncThatFails(t *testing.T) {
 		{"each call", SyncEachCall},
 		{"interval", time.Second},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				dir := t.TempDir()
-				book := newLogbook()
-				c, _ := newSpoolClient(dir, nil)
-				c.SpoolSync, c.FlushAt, c.FlushAfter, c.Logger = test.sync, 1000, time.Hour, slog.New(book)
-				track(t, c, 3)
+		bubble(t, test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			book := newLogbook()
+			c, _ := newSpoolClient(dir, nil)
+			c.SpoolSync, c.FlushAt, c.FlushAfter, c.Logger = test.sync, 1000, time.Hour, slog.New(book)
+			track(t, c, 3)
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if got := synced(t, c); got != 3 || book.troubles() != 0 {
+				t.Errorf("%d messages are on the disk, want 3; log %q", got, book.lines)
+			}
+			breakSync(t, dir)
+			for range 5 {
+				track(t, c, 1)
 				time.Sleep(2 * time.Second)
-				synctest.Wait()
-				if got := synced(t, c); got != 3 || book.troubles() != 0 {
-					t.Errorf("%d messages are on the disk, want 3; log %q", got, book.lines)
-				}
-				breakSync(t, dir)
-				for range 5 {
-					track(t, c, 1)
-					time.Sleep(2 * time.Second)
-				}
-				synctest.Wait()
-				if got := synced(t, c); got != 3 || book.troubles() != 1 {
-					t.Errorf("%d messages are on the disk, want 3, and one line in the log: %q", got, book.lines)
-				}
-				if err := c.Close(); err != nil {
-					t.Error(err)
-				}
-				checkStats(t, c, 8, 8, 0, 0)
-				if n := c.Stats().Unspooled; n != 0 {
-					t.Errorf("%d messages were in memory alone, want none", n)
-				}
-			})
+			}
+			synctest.Wait()
+			if got := synced(t, c); got != 3 || book.troubles() != 1 {
+				t.Errorf("%d messages are on the disk, want 3, and one line in the log: %q", got, book.lines)
+			}
+			closeClient(t, c)
+			checkStats(t, c, 8, 8, 0, 0)
+			if n := c.Stats().Unspooled; n != 0 {
+				t.Errorf("%d messages were in memory alone, want none", n)
+			}
 		})
 	}
 }
@@ -197,15 +183,7 @@ func TestADiskThatLosesAFile(t *testing.T) {
 		c.OnDelivery = told.add
 		track(t, c, 3)
 		synctest.Wait()
-		files, err := filepath.Glob(filepath.Join(dir, "segment-*"))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("files %q, %v, want some", files, err)
-		}
-		for _, name := range files {
-			if err := os.Truncate(name, 0); err != nil {
-				t.Fatal(err)
-			}
-		}
+		empty(t, dir)
 		track(t, c, 20)
 		if book.troubles() == 0 {
 			t.Error("the log does not mention it")
@@ -218,9 +196,7 @@ func TestADiskThatLosesAFile(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		track(t, c, 2)
-		if err := c.Close(); err != nil {
-			t.Errorf("Close: %v", err)
-		}
+		closeClient(t, c)
 		checkStats(t, c, 25, 22, 3, 0)
 		if s := c.Stats(); s.ByReason[ReasonDamaged] != 3 {
 			t.Errorf("Stats() = %+v, want 3 damaged", s)
@@ -246,20 +222,12 @@ func TestADiskThatLosesASpareFile(t *testing.T) {
 		if err := c.setUpOnce(); err != nil {
 			t.Fatal(err)
 		}
-		files, err := filepath.Glob(filepath.Join(dir, "segment-*"))
-		if err != nil || len(files) != 1 {
-			t.Fatalf("files %q, %v, want one", files, err)
-		}
-		if err := os.Truncate(files[0], 0); err != nil {
-			t.Fatal(err)
-		}
+		empty(t, dir)
 		track(t, c, 3)
 		if s := c.Stats(); s.Unspooled != 3 || book.troubles() != 1 {
 			t.Errorf("Stats() = %+v, want 3 in memory alone; log %q", s, book.lines)
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 		checkStats(t, c, 3, 3, 0, 0)
 	})
 }
@@ -272,17 +240,7 @@ func TestTheLoggerMayUseTheClient(t *testing.T) {
 		flushAt int
 		spoil   func(t *testing.T, dir string)
 	}{
-		{"a message cannot be written", 1000, func(t *testing.T, dir string) {
-			files, err := filepath.Glob(filepath.Join(dir, "segment-*"))
-			if err != nil || len(files) == 0 {
-				t.Fatalf("files %q, %v, want some", files, err)
-			}
-			for _, name := range files {
-				if err := os.Truncate(name, 0); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}},
+		{"a message cannot be written", 1000, empty},
 		{"messages of an earlier process are found", 1, nil},
 		{"a file cannot be made", 1, func(t *testing.T, dir string) {
 			if err := os.RemoveAll(dir); err != nil {
@@ -313,9 +271,7 @@ func TestTheLoggerMayUseTheClient(t *testing.T) {
 			} else {
 				earlier, _ := newSpoolClient(dir, hang)
 				track(t, earlier, 1)
-				ended, cancel := context.WithCancel(t.Context())
-				cancel()
-				earlier.Shutdown(ended)
+				shutdownNow(t, earlier)
 			}
 			tracked := make(chan struct{})
 			go func() { // waited for below
@@ -325,9 +281,7 @@ func TestTheLoggerMayUseTheClient(t *testing.T) {
 			// Calls that wait for a logger that waits for the client would never return.
 			<-tracked
 			<-told
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			c.Shutdown(ctx)
+			shutdownNow(t, c)
 		})
 	}
 }

@@ -100,10 +100,7 @@ func TestOutcomes(t *testing.T) {
 				}
 				checkStats(t, c, 2, 2, 0, 0)
 			} else {
-				var undelivered *UndeliveredError
-				if !errors.As(err, &undelivered) || undelivered.Dropped != 2 || undelivered.Pending != 0 {
-					t.Errorf("%s: Flush: %v, want an *UndeliveredError of 2 dropped", a.name, err)
-				}
+				checkUndelivered(t, err, UndeliveredError{Dropped: 2})
 				var status *StatusError
 				switch {
 				case a.err != nil && (!errors.Is(d.Err, a.err) || !errors.Is(err, a.err)):
@@ -116,9 +113,7 @@ func TestOutcomes(t *testing.T) {
 					t.Errorf("%s: ByReason[%s] = %d, want 2", a.name, want.Reason, got)
 				}
 			}
-			if err := c.Close(); err != nil {
-				t.Errorf("%s: Close: %v", a.name, err)
-			}
+			closeClient(t, c)
 		})
 	}
 }
@@ -200,9 +195,7 @@ func TestAttempts(t *testing.T) {
 		if s := c.Stats(); s.Attempts != 11 || s.Batches != 1 {
 			t.Errorf("Stats() = %+v, want 11 attempts of 1 batch", s)
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 	})
 }
 
@@ -227,13 +220,7 @@ func TestRetryAfter(t *testing.T) {
 			{"nonsense gives the usual wait", 503, func() string { return "soon" }, 0},
 			{"negative gives the usual wait", 429, func() string { return "-5" }, 0},
 		} {
-			c, col := newTestClient(nil)
-			col.answer = func(n int, _ request) (*http.Response, error) {
-				if n == 0 {
-					return status(test.code, "Retry-After", test.text()), nil
-				}
-				return status(200), nil
-			}
+			c, col := newTestClient(firstly(1, test.code, "Retry-After", test.text()))
 			track(t, c, 1)
 			if err := c.Flush(t.Context()); err != nil {
 				t.Errorf("%s: %v", test.name, err)
@@ -245,9 +232,7 @@ func TestRetryAfter(t *testing.T) {
 			case test.want == 0 && wait >= backoffLimit(0):
 				t.Errorf("%s: the second attempt came after %v, want less than %v", test.name, wait, backoffLimit(0))
 			}
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
+			closeClient(t, c)
 		}
 	})
 }
@@ -273,9 +258,7 @@ func TestRetryAfterIsAFloor(t *testing.T) {
 		if len(r) != 11 || longest == time.Second {
 			t.Errorf("%d attempts, never more than %v apart, want 11 with a growing wait", len(r), longest)
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 	})
 }
 
@@ -323,22 +306,14 @@ func TestRetryAfterPausesTheWholeClient(t *testing.T) {
 		if sum != 33 || largest != 30 || len(late) != 4 {
 			t.Errorf("after the pause %d requests with %d messages, at most %d in one, want 4, 33, 30", len(late), sum, largest)
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 		checkStats(t, c, 33, 33, 0, 0)
 	})
 }
 
 func TestTooManyRequestsWithoutRetryAfterPausesTheWholeClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, col := newTestClient(nil)
-		col.answer = func(n int, _ request) (*http.Response, error) {
-			if n == 0 {
-				return status(429), nil
-			}
-			return status(200), nil
-		}
+		c, col := newTestClient(firstly(1, 429))
 		c.FlushAt = 1
 		track(t, c, 1)
 		synctest.Wait()
@@ -347,9 +322,7 @@ func TestTooManyRequestsWithoutRetryAfterPausesTheWholeClient(t *testing.T) {
 		if n := len(col.got()); n != 1 {
 			t.Errorf("%d requests right after the 429, want 1", n)
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 		r := col.got()
 		if wait := r[1].at.Sub(r[0].at); len(r) != 3 || wait != r[2].at.Sub(r[0].at) || wait >= backoffLimit(0) {
 			t.Errorf("%d requests, the second after %v, want 3, and both after the same back-off", len(r), wait)
@@ -390,9 +363,7 @@ func TestPausesExtend(t *testing.T) {
 				t.Errorf("the fourth request came after %v, want 31 s", at)
 			}
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 	})
 }
 
@@ -405,32 +376,28 @@ func TestTimeoutCoversOneAttempt(t *testing.T) {
 		{"default is 10 s", 0, 10 * time.Second},
 		{"set", 300 * time.Millisecond, 300 * time.Millisecond},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c, col := newTestClient(nil)
-				c.Timeout = test.timeout
-				var ends []time.Time
-				col.answer = func(n int, r request) (*http.Response, error) {
-					if n == 2 {
-						return status(200), nil
-					}
-					<-r.ctx.Done()
-					ends = append(ends, time.Now())
-					return nil, r.ctx.Err()
+		bubble(t, test.name, func(t *testing.T) {
+			c, col := newTestClient(nil)
+			c.Timeout = test.timeout
+			var ends []time.Time
+			col.answer = func(n int, r request) (*http.Response, error) {
+				if n == 2 {
+					return status(200), nil
 				}
-				track(t, c, 1)
-				if err := c.Flush(t.Context()); err != nil {
-					t.Fatal(err)
+				<-r.ctx.Done()
+				ends = append(ends, time.Now())
+				return nil, r.ctx.Err()
+			}
+			track(t, c, 1)
+			if err := c.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for i, r := range col.got()[:2] {
+				if took := ends[i].Sub(r.at); took != test.want {
+					t.Errorf("attempt %d was cancelled after %v, want %v", i+1, took, test.want)
 				}
-				for i, r := range col.got()[:2] {
-					if took := ends[i].Sub(r.at); took != test.want {
-						t.Errorf("attempt %d was cancelled after %v, want %v", i+1, took, test.want)
-					}
-				}
-				if err := c.Close(); err != nil {
-					t.Error(err)
-				}
-			})
+			}
+			closeClient(t, c)
 		})
 	}
 }
@@ -460,9 +427,7 @@ func TestAnAnswerThatDoesNotEndIsCutOff(t *testing.T) {
 		if took := time.Since(start); took != DefaultTimeout {
 			t.Errorf("Flush took %v, want the timeout of an attempt, %v", took, DefaultTimeout)
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 	})
 }
 
@@ -511,9 +476,7 @@ func TestRejectedCallsAreDropped(t *testing.T) {
 		if d := cmp.Diff(want, fate); d != "" {
 			t.Errorf("messages (-want +got):\n%s", d)
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 	})
 }
 
@@ -568,9 +531,7 @@ func TestTheCallbackMayUseTheClient(t *testing.T) {
 		}
 		track(t, c, 1)
 		time.Sleep(time.Minute)
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+		closeClient(t, c)
 		checkStats(t, c, 4, 4, 0, 0)
 	})
 }
