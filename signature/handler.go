@@ -138,24 +138,28 @@ func xSignatureVerifier(header http.Header, secrets []Secret) (verify func(body 
 	return func(body []byte) error { return Verify(body, value, secrets...) }, check(value, secrets)
 }
 
+// refusals are the answers to errors of Verify and VerifyStandard.
+var refusals = []struct {
+	err    error
+	status int
+	text   string
+}{
+	{ErrNoSecret, http.StatusInternalServerError, "no secret is configured"},
+	{ErrSecretFormat, http.StatusInternalServerError, "a secret is malformed"},
+	{errScheme, http.StatusInternalServerError, "the scheme is unknown"},
+	{ErrTooOld, http.StatusUnauthorized, "the signature is too old"},
+	{ErrTooNew, http.StatusUnauthorized, "the signature is too new"},
+	{ErrMissing, http.StatusUnauthorized, "the signature is missing"},
+	{ErrMalformed, http.StatusUnauthorized, "the signature is malformed"},
+}
+
 // refuse answers with an error of Verify or VerifyStandard.
 func refuse(w http.ResponseWriter, err error) {
-	switch {
-	case errors.Is(err, ErrNoSecret):
-		http.Error(w, "no secret is configured", http.StatusInternalServerError)
-	case errors.Is(err, ErrSecretFormat):
-		http.Error(w, "a secret is malformed", http.StatusInternalServerError)
-	case errors.Is(err, errScheme):
-		http.Error(w, "the scheme is unknown", http.StatusInternalServerError)
-	case errors.Is(err, ErrTooOld):
-		http.Error(w, "the signature is too old", http.StatusUnauthorized)
-	case errors.Is(err, ErrTooNew):
-		http.Error(w, "the signature is too new", http.StatusUnauthorized)
-	case errors.Is(err, ErrMissing):
-		http.Error(w, "the signature is missing", http.StatusUnauthorized)
-	case errors.Is(err, ErrMalformed):
-		http.Error(w, "the signature is malformed", http.StatusUnauthorized)
-	default:
-		http.Error(w, "the signature does not match", http.StatusUnauthorized)
+	for _, r := range refusals {
+		if errors.Is(err, r.err) {
+			http.Error(w, r.text, r.status)
+			return
+		}
 	}
+	http.Error(w, "the signature does not match", http.StatusUnauthorized)
 }

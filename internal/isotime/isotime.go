@@ -1,8 +1,8 @@
 // Package isotime reads and writes the timestamps of the tracking API.
 //
-// Written, a timestamp is what ECMAScript's Date.prototype.toISOString gives:
-// UTC, milliseconds, Z. Read, it is RFC 3339 with the liberties that clients of
-// the API take, or a number of seconds or milliseconds since 1970.
+// Append writes a timestamp as ECMAScript's Date.prototype.toISOString does: UTC,
+// milliseconds, Z. Parse reads RFC 3339 and a few other forms that clients of the API send.
+// ParseJSON also reads numbers of seconds or milliseconds since 1970.
 package isotime
 
 import (
@@ -72,52 +72,40 @@ func ones(n uint) byte { return '0' + uint8(n)%10 }
 // A date alone, a time without a zone and a leap second are refused.
 func Parse(s string) (time.Time, error) {
 	p := parser{rest: s}
-	year, ok := p.number(4, 4)
-	if !ok || !p.byte('-') {
-		return time.Time{}, errForm
-	}
-	month, ok := p.number(1, 2)
-	if !ok || !p.byte('-') {
-		return time.Time{}, errForm
-	}
-	day, ok := p.number(1, 2)
-	if !ok || !p.byte('T') {
-		return time.Time{}, errForm
-	}
-	hour, ok := p.number(2, 2)
-	if !ok || !p.byte(':') {
-		return time.Time{}, errForm
-	}
-	minute, ok := p.number(2, 2)
-	if !ok || !p.byte(':') {
-		return time.Time{}, errForm
-	}
-	second, ok := p.number(2, 2)
-	if !ok {
-		return time.Time{}, errForm
+	var f [6]int // year, month, day, hour, minute, second
+	for i, part := range [...]struct {
+		least, most int // digits
+		end         byte
+	}{{4, 4, '-'}, {1, 2, '-'}, {1, 2, 'T'}, {2, 2, ':'}, {2, 2, ':'}, {2, 2, 0}} {
+		n, ok := p.number(part.least, part.most)
+		if !ok || part.end != 0 && !p.byte(part.end) {
+			return time.Time{}, errForm
+		}
+		f[i] = n
 	}
 	nano := 0
 	if p.byte('.') {
+		var ok bool
 		if nano, ok = p.fraction(); !ok {
 			return time.Time{}, errFraction
 		}
 	}
 	offset, err := p.zone()
+	t := time.Date(f[0], time.Month(f[1]), f[2], f[3], f[4], f[5], nano, time.UTC)
 	switch {
 	case err != nil:
 		return time.Time{}, err
 	case p.rest != "":
 		return time.Time{}, errForm
-	case year < 1:
+	case f[0] < 1:
 		return time.Time{}, errYear
-	case month < 1 || month > 12:
+	case f[1] < 1 || f[1] > 12:
 		return time.Time{}, errMonth
-	case day < 1 || day > daysIn(year, month):
-		return time.Time{}, errDay
-	case hour > 23 || minute > 59 || second > 59:
+	case f[3] > 23 || f[4] > 59 || f[5] > 59:
 		return time.Time{}, errClock
+	case t.Day() != f[2]: // time.Date has moved it into another month
+		return time.Time{}, errDay
 	}
-	t := time.Date(year, time.Month(month), day, hour, minute, second, nano, time.UTC)
 	return inRange(t.Add(-offset))
 }
 
@@ -129,20 +117,7 @@ func inRange(t time.Time) (time.Time, error) {
 	return t, nil
 }
 
-func daysIn(year, month int) int {
-	switch month {
-	case 2:
-		if year%4 == 0 && (year%100 != 0 || year%400 == 0) {
-			return 29
-		}
-		return 28
-	case 4, 6, 9, 11:
-		return 30
-	}
-	return 31
-}
-
-// A parser eats a timestamp from the front.
+// A parser reads a timestamp from the front. rest is the text that is left.
 type parser struct{ rest string }
 
 func (p *parser) byte(c byte) bool {
@@ -153,7 +128,7 @@ func (p *parser) byte(c byte) bool {
 	return true
 }
 
-// number eats at least least and at most most decimal digits.
+// number reads at least least and at most most decimal digits.
 func (p *parser) number(least, most int) (n int, ok bool) {
 	i := 0
 	for ; i < most && i < len(p.rest) && isDigit(p.rest[i]); i++ {
@@ -163,7 +138,7 @@ func (p *parser) number(least, most int) (n int, ok bool) {
 	return n, i >= least
 }
 
-// fraction eats 1 to 9 digits and gives them as nanoseconds.
+// fraction reads 1 to 9 digits and returns them as nanoseconds.
 func (p *parser) fraction() (nano int, ok bool) {
 	i := 0
 	for ; i < 9 && i < len(p.rest) && isDigit(p.rest[i]); i++ {
@@ -213,8 +188,8 @@ const (
 	// maxText bounds a timestamp in a JSON string: every character escaped,
 	// with some to spare.
 	maxText = 256
-	// maxSeconds is the integer from which on, either side of zero, milliseconds
-	// are meant: as seconds it is the year 5138, as milliseconds March 1973.
+	// Integers of at least maxSeconds, on either side of zero, are milliseconds. As
+	// seconds it is the year 5138, as milliseconds March 1973.
 	maxSeconds = 100_000_000_000
 )
 
@@ -275,8 +250,7 @@ func parseString(raw []byte) (time.Time, error) {
 	return Parse(s)
 }
 
-// plain reports whether b is a JSON string's inside that stands for itself, as
-// far as any timestamp goes.
+// plain reports whether b, the inside of a JSON string, has no escape sequence.
 func plain(b []byte) bool {
 	for _, c := range b {
 		if c == '"' || c == '\\' || c < ' ' {

@@ -2,7 +2,9 @@
 package retryafter
 
 import (
+	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -19,27 +21,15 @@ func Parse(value string, now time.Time) (time.Duration, bool) {
 		return 0, false
 	}
 	if '0' <= value[0] && value[0] <= '9' {
-		return seconds(value)
+		n, err := strconv.ParseUint(value, 10, 64)
+		if errors.Is(err, strconv.ErrRange) {
+			return Max, true
+		}
+		return time.Duration(min(n, uint64(Max/time.Second))) * time.Second, err == nil
 	}
 	at, err := http.ParseTime(value)
 	if err != nil {
 		return 0, false
 	}
 	return min(max(at.Sub(now), 0), Max), true
-}
-
-// seconds reads a decimal number of any length; strconv would refuse those
-// that an absurd server sends.
-func seconds(value string) (time.Duration, bool) {
-	var n time.Duration
-	for i := range len(value) {
-		c := value[i]
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		if n < Max/time.Second {
-			n = n*10 + time.Duration(c-'0')
-		}
-	}
-	return min(n, Max/time.Second) * time.Second, true
 }
