@@ -5,56 +5,65 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"strings"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-// adminFlags are those of a command that asks a running server.
-type adminFlags struct {
-	*options
-	json *bool
-	at   string // the name of the flag that says where the server is
+// admin defines the flags of a command that asks a running server: where the server
+// is, its token, and --json. It returns do with the client of that server.
+func (o *options) admin(do action) action {
+	o.jsonFlag()
+	o.adminFlag()
+	o.tokenFlag("`token` of the admin API, or file:PATH")
+	return o.asking("admin", do)
 }
 
-// newAdminFlags defines them. The flags of o so far have no variables: they are
-// about the call, as --json is.
-func newAdminFlags(o *options) *adminFlags {
-	f := &adminFlags{o, jsonFlag(o), "admin"}
-	o.noVariables()
-	adminFlag(o)
-	o.text("admin-token", "", "`token` of the admin API, or file:PATH")
-	return f
-}
-
-// adminFlag says where the server is. Where only serve's own variable is set, as in
-// its container, that is where it listens.
-func adminFlag(o *options) *string {
-	admin := o.text("admin", config.Default().Admin.Listen, "`URL` or host:port of the server's admin API")
-	o.SetAnnotation("admin", variables, []string{variable("admin"), variable("admin-listen")})
+// adminFlag says where the server is. If only serve's own variable is set, as in the
+// container of serve, the server is where it listens.
+func (o *options) adminFlag() *string {
+	admin := o.String("admin", config.Default().Admin.Listen, "`URL` or host:port of the server's admin API")
+	o.variable("admin", nil, "admin-listen")
 	return admin
 }
 
-func jsonFlag(o *options) *bool {
-	return o.boolean("json", "print JSON, one value a line")
+func (o *options) tokenFlag(usage string) {
+	o.String("admin-token", "", usage)
+	o.variable("admin-token", nil)
 }
 
-// An adminAction is an action that has the client of a server.
-type adminAction func(ctx context.Context, c *api.Client, args []string, p process) error
-
-func (f *adminFlags) action(do adminAction) action {
-	return func(ctx context.Context, args []string, p process) error {
-		c, err := f.client(f.at)
-		if err != nil {
+// asking returns do with the client of the server that the flag called at names. Its
+// errors say what to do, and have their exit status.
+func (o *options) asking(at string, do action) action {
+	return func(ctx context.Context, c *call) (err error) {
+		if c.client, err = o.client(at); err != nil {
 			return err
 		}
-		defer c.Close()
-		return f.explained(do(ctx, c, args, p), c)
+		defer c.client.Close()
+		err = do(ctx, c)
+		host := c.client.Host()
+		var dial *net.OpError
+		var refused *api.Error
+		switch {
+		case errors.Is(err, context.Canceled):
+			return errors.New("interrupted")
+		case errors.As(err, &dial) && dial.Op == "dial":
+			return fmt.Errorf("no server at %s: is 'hookferry serve' running? %s says where (%w)", host, o.origin(at), dial.Err)
+		case !errors.As(err, &refused):
+			return err
+		case refused.Code == api.CodeUnauthorized && o.Lookup("admin-token").Value.String() != "":
+			return fmt.Errorf("%s does not take the token of %s", host, o.origin("admin-token"))
+		case refused.Code == api.CodeUnauthorized:
+			return fmt.Errorf("%s wants a token: see --admin-token", host)
+		case refused.Code == api.CodeNotFound:
+			return &nothingError{err}
+		}
+		return err
 	}
 }
 
-// client returns the client of the server that the flag called at names.
 func (o *options) client(at string) (*api.Client, error) {
 	admin, _ := o.GetString(at)
 	text, _ := o.GetString("admin-token")
@@ -68,40 +77,27 @@ func (o *options) client(at string) (*api.Client, error) {
 	if strings.ContainsFunc(token.Reveal(), func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		return nil, usagef("--admin-token: has characters that no token has")
 	}
-	c, err := api.NewClient(admin, token.Reveal(), o.p.transport())
+	c, err := api.NewClient(admin, token.Reveal(), o.process.transport())
 	if err != nil {
 		return nil, usagef("--%s: %v", at, err)
 	}
 	return c, nil
 }
 
-// explained says what to do about an error, and which exit status it has.
-func (f *adminFlags) explained(err error, c *api.Client) error {
-	var dial *net.OpError
-	var refused *api.Error
-	switch {
-	case errors.Is(err, context.Canceled):
-		return errors.New("interrupted")
-	case errors.As(err, &dial) && dial.Op == "dial":
-		return fmt.Errorf("no server at %s: is 'hookferry serve' running? %s says where (%w)", c.Host(), f.origin(f.at), dial.Err)
-	case !errors.As(err, &refused):
-		return err
-	case refused.Code == api.CodeUnauthorized && f.Lookup("admin-token").Value.String() != "":
-		return fmt.Errorf("%s does not take the token of %s", c.Host(), f.origin("admin-token"))
-	case refused.Code == api.CodeUnauthorized:
-		return fmt.Errorf("%s wants a token: see --admin-token", c.Host())
-	case refused.Code == api.CodeNotFound:
-		return &nothingError{err}
+// soleDestination defines the flag of a command for one destination. It returns
+// what reads its id; without the flag that is the only destination of the server.
+func (o *options) soleDestination() func(ctx context.Context, c *call) (string, error) {
+	id := o.String("destination", "", "`id` of the destination; may be left out if there is only one")
+	return func(ctx context.Context, c *call) (string, error) {
+		if *id != "" {
+			return *id, nil
+		}
+		return onlyDestination(ctx, c)
 	}
-	return err
 }
 
-// theDestination is the one that is named, or the only one that there is.
-func theDestination(ctx context.Context, c *api.Client, name string) (string, error) {
-	if name != "" {
-		return name, nil
-	}
-	page, err := c.Destinations(ctx, api.DestinationFilter{}, 1, "")
+func onlyDestination(ctx context.Context, c *call) (string, error) {
+	page, err := api.Do[api.Destinations](ctx, c.client, api.Request{Path: api.DestinationsPath, Query: url.Values{api.ParamLimit: {"1"}}})
 	if err != nil {
 		return "", err
 	}

@@ -3,85 +3,65 @@ package main
 import (
 	"encoding/json"
 	"errors"
-	"slices"
+	"reflect"
 	"strings"
 
 	"github.com/hookferry/analytics"
 )
 
-// callTypes are the types of calls that send knows.
+// callTypes are the types of calls.
 var callTypes = []string{"track", "identify", "page", "screen", "group", "alias"}
 
-// callFlags returns the flags of a call of that type, and what makes the call
-// of them once they are read.
-func callFlags(o *options, kind string) func() (analytics.Message, error) {
-	user := o.text("user", "", "`id` of the user")
-	anonymous := o.text("anonymous", "", "`id` of a user who is not known yet")
-	timestamp := o.text("timestamp", "", "`time` when it happened, such as 2026-01-31T12:00:00Z; now if left out")
-	id := o.text("message-id", "", "`id` of the call: a second call with it is not forwarded; made up if left out")
-	context := o.list("context", "`key=value` of the call's context; may be repeated", lines)
-	integrations := o.list("integration", "`name=true|false`, a destination switch, such as Webhooks=false; may be repeated", lines)
-	// Only the flags that the type has are defined, so that another one is an
-	// error rather than left out without a word.
-	text := func(name, usage string, kinds ...string) *string {
-		if slices.Contains(kinds, kind) {
-			return o.text(name, "", usage)
-		}
-		return new(string)
-	}
-	pairs := func(name, usage string, kinds ...string) *[]string {
-		if slices.Contains(kinds, kind) {
-			return o.list(name, usage, lines)
-		}
-		return new([]string)
-	}
-	event := text("event", "`name` of what happened", "track")
-	name := text("name", "`name` of the "+kind, "page", "screen")
-	category := text("category", "`category` of the page", "page")
-	group := text("group", "`id` of the group", "group")
-	previous := text("previous", "`id` that the user had before", "alias")
-	properties := pairs("property", "`key=value`, with the value as JSON if it is JSON, else as text; may be repeated", "track", "page", "screen")
-	traits := pairs("trait", "`key=value`, with the value as JSON if it is JSON, else as text; may be repeated", "identify", "group")
+// callFlags are the flags of a call, each with the field of the message that it
+// sets. A field is a text, or a map that repeated flags of the form key=value make.
+var callFlags = []struct{ name, field, usage string }{
+	{"user", "UserId", "`id` of the user"},
+	{"anonymous", "AnonymousId", "`id` of a user who is not known yet"},
+	{"event", "Event", "`name` of what happened"},
+	{"name", "Name", "`name` of the page or screen"},
+	{"category", "Category", "`category` of the page"},
+	{"group", "GroupId", "`id` of the group"},
+	{"previous", "PreviousId", "`id` that the user had before"},
+	{"timestamp", "Timestamp", "`time` when it happened, such as 2026-01-31T12:00:00Z; now if left out"},
+	{"message-id", "MessageId", "`id` of the call: a second call with it is not forwarded; made up if left out"},
+	{"property", "Properties", "`key=value`, with the value as JSON if it is JSON, else as text; may be repeated"},
+	{"trait", "Traits", "`key=value` of the user or the group, as JSON if it is JSON, else as text; may be repeated"},
+	{"context", "Context", "`key=value` of the call's context; may be repeated"},
+	{"integration", "Integrations", "`name=true|false`, a destination switch, such as Webhooks=false; may be repeated"},
+}
 
-	return func() (analytics.Message, error) {
-		maps := map[string]map[string]any{}
-		for flag, list := range map[string][]string{
-			"property": *properties, "trait": *traits, "context": *context, "integration": *integrations,
-		} {
-			m, err := readPairs(flag, list)
-			if err != nil {
-				return nil, err
+// messageFlags defines the flags of the fields that message has, so that any other
+// flag is an error. It returns what sets the fields and checks the message.
+func messageFlags(o *options, message analytics.Message) func() error {
+	fields := reflect.ValueOf(message).Elem()
+	var readMaps []func() error
+	for _, f := range callFlags {
+		field := fields.FieldByName(f.field)
+		switch {
+		case !field.IsValid() || f.name == "trait" && fields.FieldByName("Properties").IsValid(): // another name of the same
+		case field.Kind() == reflect.String:
+			o.StringVar(field.Addr().Interface().(*string), f.name, "", f.usage)
+		default:
+			texts := o.StringArray(f.name, nil, f.usage)
+			readMaps = append(readMaps, func() error {
+				m, err := readPairs(f.name, *texts)
+				field.Set(reflect.ValueOf(m))
+				return err
+			})
+		}
+	}
+	return func() error {
+		for _, read := range readMaps {
+			if err := read(); err != nil {
+				return err
 			}
-			maps[flag] = m
 		}
-		contextMap, switches := maps["context"], maps["integration"]
-		var m analytics.Message
-		switch kind {
-		case "track":
-			m = &analytics.Track{UserId: *user, AnonymousId: *anonymous, Event: *event, Properties: maps["property"],
-				Context: contextMap, Integrations: switches, Timestamp: *timestamp, MessageId: *id}
-		case "identify":
-			m = &analytics.Identify{UserId: *user, AnonymousId: *anonymous, Traits: maps["trait"],
-				Context: contextMap, Integrations: switches, Timestamp: *timestamp, MessageId: *id}
-		case "page":
-			m = &analytics.Page{UserId: *user, AnonymousId: *anonymous, Name: *name, Category: *category, Traits: maps["property"],
-				Context: contextMap, Integrations: switches, Timestamp: *timestamp, MessageId: *id}
-		case "screen":
-			m = &analytics.Screen{UserId: *user, AnonymousId: *anonymous, Name: *name, Properties: maps["property"],
-				Context: contextMap, Integrations: switches, Timestamp: *timestamp, MessageId: *id}
-		case "group":
-			m = &analytics.Group{UserId: *user, AnonymousId: *anonymous, GroupId: *group, Traits: maps["trait"],
-				Context: contextMap, Integrations: switches, Timestamp: *timestamp, MessageId: *id}
-		case "alias":
-			m = &analytics.Alias{UserId: *user, PreviousId: *previous, AnonymousId: *anonymous,
-				Context: contextMap, Integrations: switches, Timestamp: *timestamp, MessageId: *id}
-		}
-		return m, inFlags(m.Validate())
+		return inFlags(message.Validate())
 	}
 }
 
-// inFlags makes an error about a field of a message or of the client one about
-// the flag it came from.
+// inFlags makes an error about a field of a message or of the client one about the
+// flag that the field came from.
 func inFlags(err error) error {
 	var field *analytics.FieldError
 	var setting *analytics.ConfigError
@@ -94,18 +74,19 @@ func inFlags(err error) error {
 	return err
 }
 
-var fieldFlags = strings.NewReplacer("UserId", "--user", "AnonymousId", "--anonymous", "Event", "--event", "GroupId", "--group",
-	"PreviousId", "--previous", "Timestamp", "--timestamp", "MessageId", "--message-id", "Context", "--context",
-	"Integrations", "--integration", "Properties", "--property", "Traits", "--trait",
-	"Endpoint", "--endpoint", "write key", "--write-key")
-
-// readPairs makes a map of key=value texts; nil of none. A value that is JSON
-// is taken as that, any other as a string.
-func readPairs(flag string, texts []string) (map[string]any, error) {
-	if len(texts) == 0 {
-		return nil, nil
+// fieldFlags replaces the names of fields by those of flags.
+var fieldFlags = func() *strings.Replacer {
+	pairs := []string{"Endpoint", "--endpoint", "write key", "--write-key"}
+	for _, f := range callFlags {
+		pairs = append(pairs, f.field, "--"+f.name)
 	}
-	m := make(map[string]any, len(texts))
+	return strings.NewReplacer(pairs...)
+}()
+
+// readPairs makes a map of key=value texts, nil if there are none. A value that is
+// JSON stays JSON; any other becomes a string.
+func readPairs(flag string, texts []string) (map[string]any, error) {
+	var m map[string]any
 	for _, text := range texts {
 		key, value, ok := strings.Cut(text, "=")
 		if !ok || key == "" {
@@ -113,6 +94,9 @@ func readPairs(flag string, texts []string) (map[string]any, error) {
 		}
 		if _, twice := m[key]; twice {
 			return nil, usagef("--%s: %q is given twice", flag, key)
+		}
+		if m == nil {
+			m = map[string]any{}
 		}
 		m[key] = value
 		if json.Valid([]byte(value)) {

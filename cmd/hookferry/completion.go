@@ -3,6 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,43 +19,37 @@ func (o *options) complete(name string, values []string) {
 	o.command.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// completeAll completes the values of all other flags, and the arguments, by their names in
-// the help: a file or a folder, and what the server knows.
+// completeAll completes the values of all other flags, and the arguments, by what
+// the help calls them: a file or a folder, and what the server knows.
 func (o *options) completeAll() {
+	by := func(what func(args []string) string) cobra.CompletionFunc {
+		return func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+			kind := what(args)
+			if slices.Contains([]string{"FILE", "FOLDER"}, kind) {
+				return nil, cobra.ShellCompDirectiveDefault
+			}
+			return o.known(c.Context(), kind, word), cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+	o.command.ValidArgsFunction = by(func(args []string) string {
+		name, _ := argument(o.command.Use, len(args))
+		return name
+	})
 	o.VisitAll(func(f *pflag.Flag) {
-		what, _ := pflag.UnquoteUsage(f)
-		switch {
-		case what == "file" || what == "folder":
-			o.command.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault))
-		case f.Name == "destination" || f.Name == "source":
-			o.command.RegisterFlagCompletionFunc(f.Name, func(c *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
-				return o.known(c.Context(), strings.ToUpper(f.Name), word), cobra.ShellCompDirectiveNoFileComp
-			})
+		kind, _ := pflag.UnquoteUsage(f)
+		if f.Name == "destination" || f.Name == "source" {
+			kind = f.Name
+		}
+		if _, fixed := o.command.GetFlagCompletionFunc(f.Name); !fixed {
+			o.command.RegisterFlagCompletionFunc(f.Name, by(func([]string) string { return strings.ToUpper(kind) }))
 		}
 	})
-	o.command.ValidArgsFunction = func(c *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-		what := argument(o.command.Use, len(args))
-		if what == "FILE" {
-			return nil, cobra.ShellCompDirectiveDefault
-		}
-		return o.known(c.Context(), what, word), cobra.ShellCompDirectiveNoFileComp
-	}
 }
 
-// argument is what the n-th argument is, as the use of a command has it: of "sync NAME
-// FILE" the second is a FILE, of "pause DESTINATION..." each is a DESTINATION.
-func argument(use string, n int) string {
-	names := strings.Fields(strings.NewReplacer("[", "", "]", "").Replace(use))[1:]
-	if len(names) == 0 || n >= len(names) && !strings.HasSuffix(names[len(names)-1], "...") {
-		return ""
-	}
-	return strings.TrimSuffix(names[min(n, len(names)-1)], "...")
-}
-
-// known lists what the server knows of a kind that begins with a word, with the flags that
-// were given. It has little time, for somebody waits at the keyboard. Without a server there
-// is nothing to say, and no reason to complain.
-func (o *options) known(ctx context.Context, kind, word string) (list []string) {
+// known returns what the server knows of a kind that begins with word. It gives the
+// server a second, as somebody waits at the keyboard. Without a server there are no
+// completions, and no error.
+func (o *options) known(ctx context.Context, kind, word string) []string {
 	if o.Lookup("admin-token") == nil || o.readVariables() != nil {
 		return nil
 	}
@@ -68,34 +64,34 @@ func (o *options) known(ctx context.Context, kind, word string) (list []string) 
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	add := func(name, what string) {
-		if strings.HasPrefix(name, word) && name == clean(name) {
-			list = append(list, cobra.CompletionWithDesc(name, clean(what)))
-		}
-	}
-	// Of each there is a page: a shell would ask before it shows so many.
 	switch kind {
 	case "DESTINATION", "DESTINATION|URL":
-		page, _ := c.Destinations(ctx, api.DestinationFilter{Query: word}, maxListed, "")
-		for _, d := range page.Destinations {
-			add(d.ID, "destination, "+d.State)
-		}
+		return candidates(ctx, c, api.DestinationsPath, word, func(d api.Destination) (string, string) { return d.ID, "destination, " + d.State })
 	case "SOURCE":
-		page, _ := c.Sources(ctx, word, maxListed)
-		for _, s := range page.Sources {
-			add(s.Name, "source")
-		}
-	case "NAME":
-		page, _ := c.Audiences(ctx, api.AudienceFilter{Query: word}, maxListed)
-		for _, a := range page.Audiences {
-			add(a.Name, "audience of "+a.Destination)
-		}
+		return candidates(ctx, c, api.SourcesPath, word, func(s api.Source) (string, string) { return s.Name, "source" })
+	case "AUDIENCE":
+		return candidates(ctx, c, api.AudiencesPath, word, func(a api.Audience) (string, string) { return a.Name, "audience of " + a.Destination })
 	case "KEY":
-		for d, err := range c.Dead(ctx, api.DeadFilter{}) {
-			if err != nil || len(list) == 100 {
-				break
-			}
-			add(d.Key, d.Destination+": "+cmp.Or(d.Reason, d.Type))
+		return candidates(ctx, c, api.DeadPath, word, func(d api.DeadLetter) (string, string) {
+			return d.Key, d.Destination + ": " + cmp.Or(d.Reason, d.Type)
+		})
+	}
+	return nil
+}
+
+// candidates returns up to 500 values of a listing, with what they are: a shell asks
+// before it shows so many. It leaves out names that a terminal would obey.
+func candidates[T any](ctx context.Context, c *api.Client, path, word string, describe func(T) (name, what string)) (list []string) {
+	query := url.Values{}
+	if word != "" && path != api.DeadPath {
+		query.Set(api.ParamQuery, word)
+	}
+	for v, err := range api.List[T](ctx, c, path, query) {
+		if err != nil || len(list) == maxListed {
+			break
+		}
+		if name, what := describe(v); strings.HasPrefix(name, word) && name == clean(name) {
+			list = append(list, cobra.CompletionWithDesc(name, clean(what)))
 		}
 	}
 	return list

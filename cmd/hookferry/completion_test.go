@@ -57,9 +57,9 @@ func TestCandidates(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			inMemory(t, server, func(t *testing.T, url string, p process) { // as it has a second
 				p.getenv = func(name string) string { return map[string]string{"HOOKFERRY_ADMIN": url}[name] }
-				list, directive := candidates(t, p, tt.words...)
+				list, directive := completions(t, p, tt.words...)
 				if anyFile := directive&cobra.ShellCompDirectiveNoFileComp == 0; anyFile != tt.file {
-					t.Errorf("candidates(%q): files as well: %t", tt.words, anyFile)
+					t.Errorf("completions(%q): files as well: %t", tt.words, anyFile)
 				}
 				var got []string
 				for _, c := range list {
@@ -70,7 +70,7 @@ func TestCandidates(t *testing.T) {
 					got = append(got, word)
 				}
 				if diff := cmp.Diff(tt.want, got, cmpopts.EquateEmpty()); diff != "" {
-					t.Errorf("candidates(%q) (-want +got):\n%s", tt.words, diff)
+					t.Errorf("completions(%q) (-want +got):\n%s", tt.words, diff)
 				}
 			})
 		})
@@ -80,7 +80,7 @@ func TestCandidates(t *testing.T) {
 // Every command is a candidate, and says what it is.
 func TestCandidatesNameEachCommand(t *testing.T) {
 	eachCommand(noEnvironment.commands(), func(words string, c *cobra.Command) {
-		offered, _ := candidates(t, noEnvironment, append(strings.Fields(words), "")...)
+		offered, _ := completions(t, noEnvironment, append(strings.Fields(words), "")...)
 		for _, below := range c.Commands() {
 			if !slices.Contains(offered, below.Name()+"\t"+below.Short) {
 				t.Errorf("%q is not offered behind %q", below.Name(), words)
@@ -89,18 +89,18 @@ func TestCandidatesNameEachCommand(t *testing.T) {
 	})
 }
 
-// candidates asks as the scripts of shells do: for what the last word may become.
-func candidates(t *testing.T, p process, words ...string) (list []string, directive cobra.ShellCompDirective) {
+// completions asks as the scripts of shells do: for what the last word may become.
+func completions(t *testing.T, p process, words ...string) (list []string, directive cobra.ShellCompDirective) {
 	t.Helper()
 	var out bytes.Buffer
 	p.stdin, p.stdout, p.stderr = strings.NewReader(""), &out, io.Discard
 	if status := run(t.Context(), append([]string{cobra.ShellCompRequestCmd}, words...), p); status != exitOK {
-		t.Errorf("candidates(%q) ends with %d", words, status)
+		t.Errorf("completions(%q) ends with %d", words, status)
 	}
 	list = strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 	last := list[len(list)-1]
 	if _, err := fmt.Sscanf(last, ":%d", &directive); err != nil {
-		t.Fatalf("candidates(%q) print\n%s", words, out.String())
+		t.Fatalf("completions(%q) print\n%s", words, out.String())
 	}
 	list = slices.DeleteFunc(list[:len(list)-1], func(word string) bool { return !strings.HasPrefix(word, words[len(words)-1]) }) // as shells do
 	return list, directive

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,66 +9,15 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-const (
-	configHelp = `Config is about the file of 'hookferry serve --config FILE'.
-
-Examples:
-  hookferry config example > hookferry.yaml
-  hookferry config check hookferry.yaml
-`
-	configCheckHelp = `Check reads a configuration file as serve would, with the files that it names
-and this environment, and prints everything that is wrong with it, and no
-secret. The exit status is 1 if something is wrong.
-
-Examples:
-  hookferry config check hookferry.yaml
-`
-	configExampleHelp = `Example prints a configuration file that explains every key.
-
-Examples:
-  hookferry config example > hookferry.yaml
-`
-)
-
-// errConfig says that check found something; what, it has printed.
-var errConfig = errors.New("the configuration would not be used")
-
-func checkConfig(o *options) action {
-	asJSON := jsonFlag(o)
-	o.noVariables()
-	return func(_ context.Context, args []string, p process) error {
-		if len(args) != 1 {
-			return usagef("want one file")
-		}
-		s, err := config.Load(args[0], p.getenv, nil)
-		var wrong *config.Error
-		if err != nil && !errors.As(err, &wrong) {
-			return err
-		}
-		checked := configChecked{File: args[0], OK: err == nil, Problems: []config.Problem{}}
-		if err == nil {
-			checked.Sources, checked.Destinations = len(s.Sources), len(s.Destinations)
-		} else {
-			checked.Problems = wrong.Problems
-		}
-		if *asJSON {
-			if err := json.NewEncoder(p.stdout).Encode(checked); err != nil {
-				return err
-			}
-		} else if err == nil {
-			fmt.Fprintf(p.stdout, "%s: good; sources: %d, destinations: %d\n", args[0], checked.Sources, checked.Destinations)
-		} else {
-			fmt.Fprintln(p.stdout, wrong)
-		}
-		if err != nil {
-			return errConfig
-		}
-		return nil
+func exampleConfig(*options) action {
+	return func(_ context.Context, c *call) error {
+		_, err := io.WriteString(c.stdout, config.Example())
+		return err
 	}
 }
 
-// A configChecked is what check prints as JSON.
-type configChecked struct {
+// A checkedConfig is what check prints as JSON.
+type checkedConfig struct {
 	File         string           `json:"file"`
 	OK           bool             `json:"ok"`
 	Sources      int              `json:"sources"`
@@ -77,9 +25,24 @@ type configChecked struct {
 	Problems     []config.Problem `json:"problems"`
 }
 
-func exampleConfig(*options) action {
-	return func(_ context.Context, _ []string, p process) error {
-		_, err := io.WriteString(p.stdout, config.Example())
-		return err
+func checkConfig(o *options) action {
+	o.jsonFlag()
+	return func(_ context.Context, c *call) error {
+		file := c.args[0]
+		s, err := config.Load(file, c.getenv, nil)
+		var wrong *config.Error
+		if err == nil {
+			checked := checkedConfig{File: file, OK: true, Sources: len(s.Sources), Destinations: len(s.Destinations), Problems: []config.Problem{}}
+			return c.print(checked, "%s: good; sources: %d, destinations: %d", file, checked.Sources, checked.Destinations)
+		}
+		if !errors.As(err, &wrong) {
+			return err
+		}
+		if c.json {
+			err = printJSON(c.stdout, checkedConfig{File: file, Problems: wrong.Problems})
+		} else {
+			_, err = fmt.Fprintln(c.stdout, wrong)
+		}
+		return errors.Join(err, errors.New("the configuration would not be used"))
 	}
 }

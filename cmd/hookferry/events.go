@@ -3,47 +3,26 @@ package main
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"strings"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-const eventsHelp = `Events prints what happens to deliveries, as it happens, until it is
-interrupted: they are accepted, attempted, delivered, or given up. Where more
-happens than can be shown, it says how much was left out.
-
-Examples:
-  hookferry events
-  hookferry events --kind attempt --kind dead --destination acme
-  hookferry events --kind accepted --body -q u1
-`
-
 func events(o *options) action {
-	destination := o.text("destination", "", "only those of the destination with this `id`")
-	kind := o.choice("type", "", "only those of this `type`", eventTypes...)
-	kinds := o.choices("kind", "only this `kind`", "accepted", "attempt", "delivered", "dead")
-	query := o.StringP("query", "q", "", "only those with this `text` in their id or body")
-	body := o.boolean("body", "print the body of what is accepted too")
-	f := newAdminFlags(o)
-	return f.action(func(ctx context.Context, c *api.Client, _ []string, p process) error {
-		filter := url.Values{api.ParamKind: *kinds}
-		for name, value := range map[string]string{api.ParamDestination: *destination, api.ParamType: *kind, api.ParamQuery: *query} {
-			if value != "" {
-				filter.Set(name, value)
-			}
-		}
-		s := p.screen(p.stdout)
+	filter := o.parameters(api.ParamDestination, api.ParamType, api.ParamKind, api.ParamQuery)
+	body := o.Bool("body", false, "print the body of what is accepted too")
+	return o.admin(func(ctx context.Context, c *call) error {
+		s := c.screen(c.stdout)
 		begun := func() {
-			fmt.Fprintf(p.stderr, "What happens on %s from now on, until you interrupt:\n", c.Host())
+			fmt.Fprintf(c.stderr, "What happens on %s from now on, until you interrupt:\n", c.client.Host())
 		}
-		for live, err := range c.Live(ctx, filter, begun) {
+		for live, err := range api.Stream[api.Live](ctx, c.client, api.Request{Path: api.LivePath, Query: filter()}, begun) {
 			switch {
 			case ctx.Err() != nil:
 				return nil
 			case err != nil:
 				return err
-			case *f.json:
+			case c.json:
 				err = printJSON(s, live)
 			default:
 				err = writeLive(s, live, *body)
@@ -91,7 +70,7 @@ func happened(s screen, e *api.Event) (style, string) {
 	}
 	a := e.Attempt
 	how := good
-	what := fmt.Sprintf("%s  try %d  %s  %s in %s", subject, a.Try, clean(a.Endpoint), verdict(*a), millis(a.Took))
+	what := fmt.Sprintf("%s  try %d  %s  %s in %s", subject, a.Try, clean(a.Endpoint), clean(verdict(*a)), millis(a.Took))
 	if e.Outcome != "" && e.Outcome != "delivered" {
 		how = uneasy
 		what += "  " + clean(strings.TrimSpace(e.Outcome+" "+a.Reason))

@@ -1,9 +1,9 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,90 +11,102 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/webhook"
 )
 
-// An action does what its command is for, until ctx is done. A *usageError says
-// that it was called wrongly. Arguments may be left out, and repeated: it
-// checks how many it got.
-type action func(ctx context.Context, args []string, p process) error
-
-// command returns a command that takes the arguments that use names. Define defines
-// its flags, and returns what is done once they are read.
-func (p process) command(use, short, long string, define func(*options) action) *cobra.Command {
-	c := &cobra.Command{Use: use, Short: short, Long: long, Args: cobra.ArbitraryArgs}
-	o := &options{FlagSet: c.Flags(), command: c, p: p, split: map[string]func(string) []string{}}
-	act := define(o)
-	o.nameVariables()
-	o.completeAll()
-	c.RunE = func(c *cobra.Command, args []string) error {
-		if len(args) > 0 && !strings.Contains(use, " ") {
-			return unexpected(c, args[0])
-		}
-		if i := slices.Index(args, ""); i >= 0 {
-			return usagef("%s is empty", argument(use, i))
-		}
-		if err := o.readVariables(); err != nil {
-			return err
-		}
-		return act(c.Context(), args, p)
-	}
-	return c
-}
-
-// envPrefix begins the name of every environment variable that is read.
-const envPrefix = "HOOKFERRY_"
-
-// variable is the name of the environment variable of a flag.
-func variable(name string) string {
-	return envPrefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+// options are the flags of one command. An environment variable may stand in for
+// a flag: HOOKFERRY_LOG_LEVEL for --log-level. The flag wins. An empty variable
+// counts as not set. Errors name where a value came from.
+//
+// The command checks lists and secrets after they are read, so that no error
+// repeats their values.
+type options struct {
+	*pflag.FlagSet
+	command *cobra.Command
+	process process
+	split   map[string]func(string) []string // splits the variable of a repeated flag
 }
 
 // Annotations of flags.
 const (
-	variables = "variables" // the names of the environment variables, the first that is set counts
-	origin    = "origin"    // the one that the value came from
+	variables = "variables" // the names of the variables, of which the first that is set counts
+	origin    = "origin"    // the variable that the value came from
 )
 
-// options are the flags of one command. A flag may be set by an environment
-// variable too: --log-level by HOOKFERRY_LOG_LEVEL. The flag wins. A variable
-// that is empty counts as not set. Errors name what the value came from.
-//
-// The values of lists and secrets are checked by the command, after they are
-// read, so that no error repeats them.
-type options struct {
-	*pflag.FlagSet
-	command *cobra.Command
-	p       process
-	split   map[string]func(string) []string // how the variables of lists are taken apart
+// variableOf returns the name of the environment variable of a flag.
+func variableOf(flag string) string {
+	return "HOOKFERRY_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// noVariables says that no variables stand in for the flags defined so far:
-// they are about this one call of the command.
-func (o *options) noVariables() {
-	o.VisitAll(func(f *pflag.Flag) { o.SetAnnotation(f.Name, variables, []string{}) })
-}
-
-func (o *options) text(name, value, usage string) *string { return o.String(name, value, usage) }
-
-func (o *options) boolean(name, usage string) *bool { return o.Bool(name, false, usage) }
-
-// list is a flag that may be repeated. In the environment its values are one
-// text, which split takes apart.
-func (o *options) list(name, usage string, split func(string) []string) *[]string {
+// variable lets the environment stand in for a flag, by its own variable or by that
+// of another flag. split makes the values of a repeated flag of a variable.
+func (o *options) variable(name string, split func(string) []string, others ...string) {
+	list := []string{variableOf(name)}
+	for _, other := range others {
+		list = append(list, variableOf(other))
+	}
+	o.SetAnnotation(name, variables, list)
+	o.Lookup(name).Usage += " [$" + list[0] + "]"
 	o.split[name] = split
-	return o.StringArray(name, nil, usage)
 }
 
-// lines takes the values of a list apart that may hold spaces.
+// lines splits a variable whose values may hold spaces.
 func lines(s string) []string {
 	return strings.FieldsFunc(s, func(r rune) bool { return r == '\n' || r == '\r' })
 }
 
-// single is for a list whose variable holds one value.
-func single(s string) []string { return []string{s} }
+// readVariables sets the flags that were not given by their variables.
+func (o *options) readVariables() (err error) {
+	o.VisitAll(func(f *pflag.Flag) {
+		i := slices.IndexFunc(f.Annotations[variables], func(name string) bool { return o.process.getenv(name) != "" })
+		if f.Changed || i < 0 {
+			return
+		}
+		name := f.Annotations[variables][i]
+		values := []string{o.process.getenv(name)}
+		if split := o.split[f.Name]; split != nil {
+			values = split(values[0])
+		}
+		f.Annotations[origin] = []string{name}
+		for _, v := range values {
+			if wrong := o.Set(f.Name, v); wrong != nil && err == nil {
+				_, why, _ := strings.Cut(wrong.Error(), " flag: ")
+				err = usagef("invalid argument %q for %s: %s", v, name, why)
+			}
+		}
+	})
+	return err
+}
+
+// origin returns the variable that a flag was set by, or else the flag itself.
+func (o *options) origin(name string) string {
+	if from := o.Lookup(name).Annotations[origin]; from != nil {
+		return from[0]
+	}
+	return "--" + name
+}
+
+// nameOrigin returns the text of err. If it begins with a flag that was set by a
+// variable, the variable takes the place of the flag.
+func nameOrigin(c *cobra.Command, err error) string {
+	text := err.Error()
+	if rest, isFlag := strings.CutPrefix(text, "--"); isFlag {
+		name := rest[:strings.IndexAny(rest+" ", " :")]
+		if f := c.Flags().Lookup(name); f != nil && f.Annotations[origin] != nil {
+			return f.Annotations[origin][0] + strings.TrimPrefix(rest, name)
+		}
+	}
+	return text
+}
+
+func (o *options) jsonFlag() { o.Bool("json", false, "print JSON, one value a line") }
+
+func (o *options) yesFlag() { o.Bool("yes", false, "do not ask") }
 
 func (o *options) duration(name string, value time.Duration, usage string) *time.Duration {
-	return parsed(o, name, value, usage, func(s string, _ time.Duration) (time.Duration, error) {
+	return parsed(o, name, value, usage, func(s string) (time.Duration, error) {
 		d, err := time.ParseDuration(s)
 		if err != nil || d <= 0 {
 			return 0, errors.New("want a time above zero such as 500ms, 10s or 2m")
@@ -104,7 +116,7 @@ func (o *options) duration(name string, value time.Duration, usage string) *time
 }
 
 func (o *options) number(name string, value, least, most int, usage string) *int {
-	return parsed(o, name, value, usage, func(s string, _ int) (int, error) {
+	return parsed(o, name, value, usage, func(s string) (int, error) {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < least || n > most {
 			return 0, fmt.Errorf("want a number from %d to %d", least, most)
@@ -113,22 +125,22 @@ func (o *options) number(name string, value, least, most int, usage string) *int
 	})
 }
 
-// choice is a flag with a closed list of values. The value may be "".
-func (o *options) choice(name, value, usage string, values ...string) *string {
-	chosen := parsed(o, name, value, usage+": "+strings.Join(values, ", "), func(s string, _ string) (string, error) {
-		return s, oneOf(s, values)
-	})
+// choice is a flag with a closed list of values. The default may be "".
+func (o *options) choice(name, value, usage string, values []string) *string {
+	v := parsed(o, name, value, usage+": "+strings.Join(values, ", "), func(s string) (string, error) { return s, oneOf(s, values) })
 	o.complete(name, values)
-	return chosen
+	return v
 }
 
 // choices is choice for a flag that may be repeated.
-func (o *options) choices(name, usage string, values ...string) *[]string {
-	chosen := parsed(o, name, nil, usage+": "+strings.Join(values, ", ")+"; may be repeated", func(s string, before []string) ([]string, error) {
-		return append(before, s), oneOf(s, values)
+func (o *options) choices(name, usage string, values []string) *[]string {
+	list := new([]string)
+	parsed(o, name, "", usage+": "+strings.Join(values, ", ")+"; may be repeated", func(s string) (string, error) {
+		*list = append(*list, s)
+		return s, oneOf(s, values)
 	})
 	o.complete(name, values)
-	return chosen
+	return list
 }
 
 func oneOf(s string, values []string) error {
@@ -138,8 +150,8 @@ func oneOf(s string, values []string) error {
 	return errors.New("want one of " + strings.Join(values, ", "))
 }
 
-// parsed is a flag whose text read reads, which has the value so far.
-func parsed[T any](o *options, name string, value T, usage string, read func(s string, before T) (T, error)) *T {
+// parsed is a flag whose text read reads.
+func parsed[T any](o *options, name string, value T, usage string, read func(string) (T, error)) *T {
 	v := &parsedValue[T]{value, read}
 	o.Var(v, name, usage)
 	return &v.value
@@ -147,18 +159,13 @@ func parsed[T any](o *options, name string, value T, usage string, read func(s s
 
 type parsedValue[T any] struct {
 	value T
-	read  func(s string, before T) (T, error)
+	read  func(string) (T, error)
 }
 
-func (v *parsedValue[T]) String() string {
-	if list, ok := any(v.value).([]string); ok && len(list) == 0 {
-		return ""
-	}
-	return fmt.Sprint(v.value)
-}
+func (v *parsedValue[T]) String() string { return fmt.Sprint(v.value) }
 
-func (v *parsedValue[T]) Set(s string) error {
-	value, err := v.read(s, v.value)
+func (v *parsedValue[T]) Set(s string) (err error) {
+	value, err := v.read(s)
 	if err == nil {
 		v.value = value
 	}
@@ -167,65 +174,79 @@ func (v *parsedValue[T]) Set(s string) error {
 
 func (v *parsedValue[T]) Type() string { return "value" }
 
-// nameVariables gives each flag its variable, in its help too.
-func (o *options) nameVariables() {
-	o.VisitAll(func(f *pflag.Flag) {
-		names, set := f.Annotations[variables]
-		if !set {
-			names = []string{variable(f.Name)}
-			o.SetAnnotation(f.Name, variables, names)
-		}
-		if len(names) > 0 {
-			f.Usage += " [$" + names[0] + "]"
-		}
-	})
-}
-
-// readVariables sets the flags that were not given by their variables.
-func (o *options) readVariables() (err error) {
-	o.VisitAll(func(f *pflag.Flag) {
-		if f.Changed || err != nil {
-			return
-		}
-		for _, name := range f.Annotations[variables] {
-			value := o.p.getenv(name)
-			if value == "" {
-				continue
-			}
-			values := []string{value}
-			if split := o.split[f.Name]; split != nil {
-				values = split(value)
-			}
-			f.Annotations[origin] = []string{name}
-			for _, v := range values {
-				if wrong := o.Set(f.Name, v); wrong != nil {
-					_, why, _ := strings.Cut(wrong.Error(), " flag: ")
-					err = usagef("invalid argument %q for %s: %s", v, name, why)
-				}
-			}
-			return
-		}
-	})
-	return err
-}
-
-// origin returns what a flag was set by: its variable, or else the flag itself.
-func (o *options) origin(name string) string {
-	if from := o.Lookup(name).Annotations[origin]; from != nil {
-		return from[0]
-	}
-	return "--" + name
-}
-
-// inVariables is the text of err, with the variable in place of the flag that it begins
-// with, if the flag was set by one.
-func inVariables(c *cobra.Command, err error) string {
-	text := err.Error()
-	if rest, isFlag := strings.CutPrefix(text, "--"); isFlag {
-		name := rest[:max(strings.IndexAny(rest+" ", " :"), 0)]
-		if f := c.Flags().Lookup(name); f != nil && f.Annotations[origin] != nil {
-			return f.Annotations[origin][0] + strings.TrimPrefix(rest, name)
+// parameters defines flags that select values of the admin API, and returns what
+// reads them. Each is the parameter of the API with its name; --query is
+// api.ParamQuery.
+func (o *options) parameters(names ...string) func() url.Values {
+	read := map[string]func() []string{}
+	for _, name := range names {
+		p := parameterFlags[name]
+		text := new(string)
+		read[name] = func() []string { return []string{*text} }
+		switch {
+		case p.repeated:
+			list := o.choices(name, p.usage, p.values)
+			read[name] = func() []string { return *list }
+		case p.values != nil:
+			text = o.choice(name, p.standard, p.usage, p.values)
+		case p.time:
+			text = parsed(o, name, "", p.usage, func(s string) (string, error) {
+				t, err := parseTime(s, time.Now())
+				return t.UTC().Format(time.RFC3339Nano), err
+			})
+		case name == api.ParamQuery:
+			text = o.StringP("query", "q", "", p.usage)
+		default:
+			text = o.String(name, "", p.usage)
 		}
 	}
-	return text
+	return func() url.Values {
+		all := url.Values{}
+		for name, texts := range read {
+			if list := texts(); len(list) > 0 && list[0] != "" {
+				all[name] = list
+			}
+		}
+		return all
+	}
+}
+
+// object returns parameters as an object of JSON, whose keys have one value each.
+func object(parameters url.Values) map[string]string {
+	o := map[string]string{}
+	for name := range parameters {
+		o[name] = parameters.Get(name)
+	}
+	return o
+}
+
+var parameterFlags = map[string]struct {
+	usage    string
+	values   []string // the only ones, if the list is closed
+	standard string   // the default
+	repeated bool
+	time     bool
+}{
+	api.ParamDestination: {usage: "only those of the destination with this `id`"},
+	api.ParamSource:      {usage: "only those of the source with this `name`"},
+	api.ParamID:          {usage: "only those with this `messageId`"},
+	api.ParamUser:        {usage: "only those of the user with this `id`"},
+	api.ParamEvent:       {usage: "only those of the event with this `name`"},
+	api.ParamQuery:       {usage: "only those that contain this `text`"},
+	api.ParamType:        {usage: "only those of this `type`", values: append(slices.Clip(callTypes), "delete")},
+	api.ParamReason:      {usage: "only those given up for this `reason`", values: reasons},
+	api.ParamKind:        {usage: "only this `kind`", values: []string{"accepted", "attempt", "delivered", "dead"}, repeated: true},
+	api.ParamState:       {usage: "only those in this `state`", values: api.States, repeated: true},
+	api.ParamFrom:        {usage: "only those from this `time` on: 2026-01-31T12:00:00Z, 2026-01-31, or '2h ago'", time: true},
+	api.ParamTo:          {usage: "only those before this `time`", time: true},
+	api.ParamOrder:       {usage: "which are `first`", values: []string{api.OrderNewest, api.OrderOldest}, standard: api.OrderNewest},
+	api.ParamSort:        {usage: "`order` of the destinations", values: api.Sorts, standard: api.Sorts[0]},
+}
+
+// reasons are why deliveries are given up.
+var reasons = []string{
+	string(webhook.ReasonTimeout), string(webhook.ReasonDNS), string(webhook.ReasonConnection), string(webhook.ReasonProtocol),
+	string(webhook.ReasonCertificate), string(webhook.ReasonAddress), string(webhook.ReasonAuthorize), string(webhook.ReasonRedirect),
+	string(webhook.ReasonThrottled), string(webhook.ReasonRefused), string(webhook.ReasonServerError), string(webhook.ReasonExpired),
+	string(webhook.ReasonDisabled),
 }

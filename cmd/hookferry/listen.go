@@ -15,103 +15,93 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/server"
 	"github.com/hookferry/analytics/signature"
 )
-
-const listenHelp = `Listen receives webhooks on any path, prints each of them, says whether its
-signatures are good, and if not, why, and answers 200. It is for trying things
-out: it keeps nothing, and does not refuse a webhook that is wrongly signed.
-
-With --from it follows a server elsewhere, by its admin API, and posts to --to
-what that server accepts for a destination: the same body, once, signed with the
-secrets given here.
-
-Examples:
-  hookferry listen
-  hookferry listen --listen :9000 --secret s3cret
-  HOOKFERRY_STANDARD_SECRET=whsec_... hookferry listen
-  hookferry listen --status 503        # what is sent again, and when?
-  hookferry listen --status 500 --times 3 --delay 2s
-  hookferry listen --from https://hooks.example:8081 --to localhost:3000/hook
-`
 
 // listenGrace bounds how long a webhook that is being received holds up the
 // end of listen.
 const listenGrace = 2 * time.Second
 
 func listen(o *options) action {
-	address := o.text("listen", "localhost:9000", "`address` to receive webhooks on; without a host: on all of the machine's")
+	address := o.String("listen", "localhost:9000", "`address` to receive webhooks on; without a host: on all of the machine's")
 	status := o.number("status", http.StatusOK, 200, 599, "`status` to answer with")
 	times := o.number("times", 0, 0, 1_000_000, "answer with --status, and wait for --delay, this `number` of times only; then answer 200 at once; 0: always")
 	delay := o.duration("delay", 0, "`time` to wait before each answer")
-	from := o.text("from", "", "`URL` or host:port of the admin API of a server whose webhooks are posted to --to")
-	to := o.text("to", "", "`URL` to post them to, or host:port and a path")
-	destination := o.text("destination", "", "those for the destination with this `id`; may be left out if the server has only one")
-	asJSON := jsonFlag(o)
-	// HOOKFERRY_LISTEN is where serve listens.
-	o.noVariables()
-	secrets := o.list("secret", "shared `secret` to check X-Signature with; give it twice while one replaces another", single)
-	standard := o.list("standard-secret", "`secret` to check the signatures of Standard Webhooks with: whsec_ and base64, a public key, whpk_ and base64, or file:PATH; "+
-		"with --from, to sign with: whsec_, or a private key, whsk_; may be repeated; in the variable, separated by spaces", strings.Fields)
-	o.text("admin-token", "", "`token` of the admin API of --from, or file:PATH")
-	return func(ctx context.Context, _ []string, p process) error {
-		printer := &printer{out: p.stdout, status: *status, times: *times, delay: *delay, asJSON: *asJSON}
+	from := o.String("from", "", "`URL` or host:port of the admin API of a server whose webhooks are posted to --to")
+	to := o.String("to", "", "`URL` to post them to, or host:port and a path")
+	destination := o.soleDestination()
+	o.jsonFlag()
+	secrets := o.StringArray("secret", nil, "shared `secret` to check X-Signature with; give it twice while one replaces another")
+	o.variable("secret", nil)
+	standard := o.StringArray("standard-secret", nil, "`secret` to check the signatures of Standard Webhooks with: whsec_ and base64, a public key, whpk_ and base64, or file:PATH; "+
+		"with --from, to sign with: whsec_, or a private key, whsk_; may be repeated; in the variable, separated by spaces")
+	o.variable("standard-secret", strings.Fields)
+	o.tokenFlag("`token` of the admin API of --from, or file:PATH")
+	// Flags that mean nothing without --from, and with it.
+	sending, receiving := []string{"to", "destination"}, []string{"listen", "status", "times", "delay"}
+	return func(ctx context.Context, c *call) error {
+		p := &printer{out: c.stdout, status: *status, times: *times, delay: *delay, asJSON: c.json}
 		for _, s := range *secrets {
 			if s == "" {
 				return usagef("--secret: empty; leave the flag out to check no signatures")
 			}
-			printer.secrets = append(printer.secrets, signature.Secret(s))
+			p.secrets = append(p.secrets, signature.Secret(s))
 		}
 		for _, text := range *standard {
 			s, err := config.ReadSecret(text)
 			if err != nil {
 				return fmt.Errorf("--standard-secret: %w", err)
 			}
-			printer.standard = append(printer.standard, s)
+			p.standard = append(p.standard, s)
 		}
-		announce := p.stdout
-		if *asJSON {
-			announce = p.stderr
+		announce := c.stdout
+		if c.json {
+			announce = c.stderr
 		}
 		if *from == "" {
-			for _, name := range []string{"to", "destination"} {
-				if o.Changed(name) {
-					return usagef("--%s: is for --from", name)
-				}
+			if i := slices.IndexFunc(sending, o.Changed); i >= 0 {
+				return usagef("--%s: is for --from", sending[i])
 			}
-			if err := signature.VerifyStandard(nil, nil, 0, printer.standard...); len(printer.standard) > 0 && err != signature.ErrMissing {
+			if err := signature.VerifyStandard(nil, nil, 0, p.standard...); len(p.standard) > 0 && err != signature.ErrMissing {
 				return usagef(`--standard-secret: is not "whsec_" and the base64 of 24 to 64 bytes, nor "whpk_" and that of a public key`)
 			}
-			return receive(ctx, *address, printer, announce, p)
+			return c.receive(ctx, *address, p, announce)
 		}
-		for _, name := range []string{"listen", "status", "times", "delay"} {
-			if o.Changed(name) {
-				return usagef("--%s: is not for --from, which receives nothing", name)
-			}
+		if i := slices.IndexFunc(receiving, o.Changed); i >= 0 {
+			return usagef("--%s: is not for --from, which receives nothing", receiving[i])
 		}
-		f := &adminFlags{o, asJSON, "from"}
-		return f.action(func(ctx context.Context, c *api.Client, _ []string, p process) error {
-			r, err := newRelay(*to, printer, p)
+		return o.asking("from", func(ctx context.Context, c *call) error {
+			r, err := newRelay(*to, p, c)
 			if err != nil {
 				return err
 			}
-			return r.follow(ctx, c, *destination, announce)
-		})(ctx, nil, p)
+			id, err := destination(ctx, c)
+			if err != nil {
+				return err
+			}
+			return r.follow(ctx, c.client, id, announce)
+		})(ctx, c)
 	}
 }
 
 // receive serves the printer until ctx is done.
-func receive(ctx context.Context, address string, printer *printer, announce io.Writer, p process) error {
-	listener, err := listenOn(ctx, address, p)
+func (c *call) receive(ctx context.Context, address string, p *printer, announce io.Writer) error {
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return usagef("--listen: %q is not an address; want host:port or :port", address)
+	}
+	open := c.listen
+	if open == nil {
+		open = new(net.ListenConfig).Listen
+	}
+	listener, err := open(ctx, "tcp", address)
 	if err != nil {
-		return err
+		return fmt.Errorf("--listen: %w", err)
 	}
 	fmt.Fprintf(announce, "listening on http://%s (any path)\n", listener.Addr())
 	served := make(chan error, 1)
-	receiver := server.NewHTTP(printer, slog.New(slog.DiscardHandler))
+	receiver := server.NewHTTP(p, slog.New(slog.DiscardHandler))
 	go func() { served <- receiver.Serve(listener) }()
 	select {
 	case err := <-served:
@@ -125,22 +115,6 @@ func receive(ctx context.Context, address string, printer *printer, announce io.
 	}
 	<-served
 	return nil
-}
-
-// listenOn opens the listener for a --listen flag.
-func listenOn(ctx context.Context, address string, p process) (net.Listener, error) {
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		return nil, usagef("--listen: %q is not an address; want host:port or :port", address)
-	}
-	open := p.listen
-	if open == nil {
-		open = new(net.ListenConfig).Listen
-	}
-	listener, err := open(ctx, "tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("--listen: %w", err)
-	}
-	return listener, nil
 }
 
 // maxPrinted is the size of the largest body that listen reads: 1 MB.

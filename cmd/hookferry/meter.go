@@ -1,15 +1,9 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io"
-	"iter"
 	"strings"
 	"time"
-
-	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
 // How often a meter says something: on a terminal, and elsewhere.
@@ -88,35 +82,4 @@ func bar(fraction float64) string {
 	fraction = min(max(fraction, 0), 1)
 	full := int(fraction * width)
 	return fmt.Sprintf("[%s%s] %3d%%", strings.Repeat("#", full), strings.Repeat("-", width-full), int(fraction*100))
-}
-
-// follow shows how far the work of a stream is until it ends, and returns how
-// far it got. Each step is printed as JSON to out, if that is not nil. Part
-// says what fraction of the work is done where the stream does not; it may be
-// nil.
-func follow(ctx context.Context, m *meter, out io.Writer, part func() float64, stream iter.Seq2[api.Progress, error]) (last api.Progress, err error) {
-	defer m.end()
-	for progress, err := range stream {
-		var refused *api.Error
-		switch {
-		case ctx.Err() != nil:
-			return last, fmt.Errorf("interrupted: %s were %s; perhaps a few more, on their way", grouped(last.Done), m.verb)
-		case err != nil && last.Done == 0 && errors.As(err, &refused):
-			return last, err
-		case err != nil:
-			return last, fmt.Errorf("%s were %s, then: %w", grouped(last.Done), m.verb, err)
-		}
-		last = progress
-		if out != nil {
-			if err := printJSON(out, progress); err != nil {
-				return last, err
-			}
-		}
-		fraction := -1.0
-		if part != nil {
-			fraction = part()
-		}
-		m.show(int64(last.Done), int64(last.Total), fraction)
-	}
-	return last, nil
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"iter"
 	"testing"
@@ -56,7 +55,7 @@ func TestMeter(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var out bytes.Buffer
 				m := newMeter(screen{Writer: &out, terminal: tt.terminal, width: tt.width}, "told")
-				last, err := follow(t.Context(), m, nil, tt.part, steps(tt.pause, tt.steps...))
+				last, err := new(call).follow(t.Context(), m, tt.part, steps(tt.pause, tt.steps...))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -92,7 +91,7 @@ func TestFollowSaysHowFarItGot(t *testing.T) {
 		{"cut off", after(0, api.ErrCutOff), api.ErrCutOff, "0 were told, then: " + api.ErrCutOff.Error()},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := follow(context.Background(), newMeter(screen{Writer: new(bytes.Buffer)}, "told"), nil, nil, tt.stream)
+			_, err := new(call).follow(t.Context(), newMeter(screen{Writer: new(bytes.Buffer)}, "told"), nil, tt.stream)
 			if !errors.Is(err, tt.is) || err.Error() != tt.want {
 				t.Errorf("error %v, want %s", err, tt.want)
 			}

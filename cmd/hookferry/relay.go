@@ -36,7 +36,7 @@ type relay struct {
 	stderr  io.Writer
 }
 
-func newRelay(to string, printer *printer, p process) (*relay, error) {
+func newRelay(to string, printer *printer, c *call) (*relay, error) {
 	if to == "" {
 		return nil, usagef("--to: want the URL to post webhooks to, such as localhost:3000/hook")
 	}
@@ -52,8 +52,8 @@ func newRelay(to string, printer *printer, p process) (*relay, error) {
 	case u.User != nil:
 		return nil, usagef("--to: want a URL without a user")
 	}
-	r := &relay{to: u, printer: printer, stderr: p.stderr, client: &http.Client{
-		Transport:     p.transport(),
+	r := &relay{to: u, printer: printer, stderr: c.stderr, client: &http.Client{
+		Transport:     c.transport(),
 		Timeout:       relayTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // as the server does
 	}}
@@ -69,11 +69,8 @@ func newRelay(to string, printer *printer, p process) (*relay, error) {
 // has begun, it outlives the server's restarts.
 func (r *relay) follow(ctx context.Context, c *api.Client, destination string, announce io.Writer) error {
 	defer r.client.CloseIdleConnections()
-	destination, err := theDestination(ctx, c, destination)
-	if err == nil {
-		_, err = c.Destination(ctx, destination)
-	}
-	if err != nil {
+	// A stream of an unknown destination would be an empty one.
+	if _, err := api.Do[api.Destination](ctx, c, api.Request{Path: api.Path(api.DestinationPath, destination)}); err != nil {
 		return err
 	}
 	filter := url.Values{api.ParamKind: {"accepted"}, api.ParamDestination: {destination}}
@@ -87,7 +84,7 @@ func (r *relay) follow(ctx context.Context, c *api.Client, destination string, a
 	for {
 		err := api.ErrCutOff
 		var live api.Live
-		for live, err = range c.Live(ctx, filter, begun) {
+		for live, err = range api.Stream[api.Live](ctx, c, api.Request{Path: api.LivePath, Query: filter}, begun) {
 			if err != nil {
 				break
 			}

@@ -10,51 +10,26 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-const sendHelp = `Send makes one call, waits until the server has taken it, and prints its
-messageId. 'hookferry send TYPE -h' lists what may be said of a call of that
-type.
-
-Examples:
-  hookferry send track --user u1 --event "Signed Up" --property plan=pro
-  hookferry send identify --user u1 --trait age=42 --trait 'tags=["beta"]'
-  hookferry send page --anonymous a1 --name Home --property path=/
-  hookferry send group --user u1 --group g1 --trait name=Acme
-  hookferry send alias --user u1 --previous a1
-`
-
-// sendCommands has one command for each type of call.
-func (p process) sendCommands() (list []*cobra.Command) {
-	for _, kind := range callTypes {
-		list = append(list, p.command(kind, "send one call of this type", "Send makes one call of this type.\n",
-			func(o *options) action { return send(o, kind) }))
-	}
-	return list
-}
-
-// sent is what send --json prints.
-type sent struct {
-	MessageID string `json:"messageId"`
-}
-
-func send(o *options, kind string) action {
-	call := callFlags(o, kind)
-	asJSON := jsonFlag(o)
-	o.noVariables()
-	endpoint := o.text("endpoint", analytics.DefaultEndpoint, "`URL` of the server")
-	writeKey := o.text("write-key", "", "`key` of the source; without it, the one that serve made up and keeps in the data folder")
-	data := o.text("data", defaultData, "data `folder` of serve, for its write key")
+func send(o *options, message analytics.Message) action {
+	readMessage := messageFlags(o, message)
+	o.jsonFlag()
+	endpoint := o.String("endpoint", analytics.DefaultEndpoint, "`URL` of the server")
+	writeKey := o.String("write-key", "", "`key` of the source; without it, the one that serve made up and keeps in the data folder")
+	data := o.String("data", config.DefaultData, "data `folder` of serve, for its write key")
 	timeout := o.duration("timeout", 10*time.Second, "`time` to try for")
-	return func(ctx context.Context, _ []string, p process) error {
-		message, err := call()
-		if err != nil {
+	for _, name := range []string{"endpoint", "write-key", "data", "timeout"} {
+		o.variable(name, nil)
+	}
+	return func(ctx context.Context, c *call) error {
+		if err := readMessage(); err != nil {
 			return err
 		}
 		if *writeKey == "" {
+			var err error
 			*writeKey, err = readWriteKey(*data)
 			switch {
 			case errors.Is(err, fs.ErrNotExist):
@@ -65,72 +40,43 @@ func send(o *options, kind string) action {
 		}
 		client := analytics.New(*writeKey)
 		client.Endpoint = *endpoint
-		id, err := deliver(ctx, client, message, *timeout, p)
+		id, err := c.deliver(ctx, client, message, *timeout)
 		if err != nil {
 			return err
 		}
-		if *asJSON {
-			return printJSON(p.stdout, sent{id})
-		}
-		_, err = fmt.Fprintf(p.stdout, "accepted %s\n", id)
-		return err
+		return c.print(map[string]string{"messageId": id}, "accepted %s", id)
 	}
 }
 
 // deliver sends one message, by a client that nothing else uses, and returns
 // its messageId once the server has taken it.
-func deliver(ctx context.Context, client *analytics.Client, message analytics.Message, timeout time.Duration, p process) (id string, err error) {
-	transport := p.transport()
+func (c *call) deliver(ctx context.Context, client *analytics.Client, m analytics.Message, timeout time.Duration) (string, error) {
+	transport := c.transport()
 	defer transport.CloseIdleConnections()
 	var outcome analytics.Delivery
+	var sent struct {
+		MessageID string `json:"messageId"`
+	}
 	client.FlushAt = 1
-	client.Transport = &reportingTransport{transport, p.stderr}
+	client.Transport = &reportingTransport{transport, c.stderr}
 	client.OnDelivery = func(d analytics.Delivery) {
 		outcome = d
 		for text := range d.Messages() {
-			id = messageID(text)
+			if err := json.Unmarshal(text, &sent); err != nil {
+				panic(err) // the client wrote the message
+			}
 		}
 	}
-	if err := inFlags(queue(client, message)); err != nil {
+	if err := inFlags(client.Enqueue(ctx, m)); err != nil {
 		return "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	// Of a message that was refused before it was called, Shutdown knows nothing.
+	// Shutdown returns nil for a message that was refused before Shutdown was called.
 	if err := client.Shutdown(ctx); err != nil || outcome.Reason != "" {
 		return "", undelivered(outcome, timeout, err)
 	}
-	return id, nil
-}
-
-// queue hands a message to the client.
-func queue(c *analytics.Client, m analytics.Message) error {
-	switch m := m.(type) {
-	case *analytics.Identify:
-		return c.Identify(m)
-	case *analytics.Track:
-		return c.Track(m)
-	case *analytics.Page:
-		return c.Page(m)
-	case *analytics.Screen:
-		return c.Screen(m)
-	case *analytics.Group:
-		return c.Group(m)
-	case *analytics.Alias:
-		return c.Alias(m)
-	}
-	panic(fmt.Sprintf("unknown message %T", m))
-}
-
-func messageID(message []byte) string {
-	var m struct {
-		MessageID string `json:"messageId"`
-	}
-	// The client wrote the message.
-	if err := json.Unmarshal(message, &m); err != nil {
-		panic(err)
-	}
-	return m.MessageID
+	return sent.MessageID, nil
 }
 
 // undelivered says why the server has not accepted a call, and what to do about it.
@@ -147,8 +93,7 @@ func undelivered(d analytics.Delivery, timeout time.Duration, err error) error {
 	return err
 }
 
-// A reportingTransport tells the user about attempts that the client makes
-// again, so that nobody waits without knowing what for.
+// A reportingTransport says on standard error which requests fail and are tried again.
 type reportingTransport struct {
 	http.RoundTripper
 	stderr io.Writer

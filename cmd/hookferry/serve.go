@@ -20,43 +20,12 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-const serveHelp = `Serve accepts calls of the HTTP tracking API, keeps them in the data folder, or
-in a database that any number of servers share (--queue), and forwards each of
-them to the webhook URLs: to all of them at once, and as often as it takes until
-one of them answers 2xx, for up to four hours.
-
-A call is answered once it is on disk. Stopping serve, by SIGINT, SIGTERM or
-kill -9, loses none of them; what was being delivered may be delivered again.
-A second signal ends it at once.
-
-What comes in and what goes out can be seen on a page, whose address serve
-prints; the other commands ask the same listener, that of --admin-listen.
-
-The flags are for one application that sends and one set of URLs. A file has
-any number of them, with limits of their own, and is read again when it changes,
-or on SIGHUP; 'hookferry config example' prints one. With it, the flags that are
-not about sources and webhooks may be given too, and win.
-
-Without --write-key, serve makes up a key and keeps it in the data folder, where
-'hookferry send' finds it. Secrets are better given by environment: other
-users of the machine can read the flags of a process.
-
-Examples:
-  hookferry serve --webhook http://localhost:9000/hook
-  HOOKFERRY_SECRET=s3cret hookferry serve --listen localhost:8080 \
-      --webhook https://a.example/hook --webhook https://b.example/hook \
-      --header 'Authorization: Bearer t0ken'
-  hookferry serve --config hookferry.yaml
-  hookferry serve --config hookferry.yaml --queue file:/run/secrets/database-url
-`
-
-const defaultData = config.DefaultData
-
 // onlyName names the one source and the one destination that flags describe.
 const onlyName = "default"
 
-// serveFlags are the flags of serve beside config, each with the key of the setting that it
-// puts a value into. One with a split may be repeated, and appends a value each time.
+// serveFlags are the flags of serve beside --config, each with the key of the setting
+// that it sets. A key with [] is of a list: its flag may be repeated, and appends a
+// value each time. split makes the values of its variable.
 var serveFlags = []struct {
 	name, key, value, usage string
 	split                   func(string) []string
@@ -74,14 +43,14 @@ var serveFlags = []struct {
 		usage: "`URL` of a PostgreSQL database, or of NATS servers, to keep calls in, or file:PATH; several servers may share it. Without it: the data folder"},
 	{name: "grace", key: "grace", value: config.Default().Grace.String(),
 		usage: "`time` that requests and attempts have to finish when serve is stopped"},
-	{name: "log-format", key: "log.format", values: logFormats, usage: logFormatUsage},
-	{name: "log-level", key: "log.level", values: logLevels, usage: logLevelUsage},
+	{name: "log-format", key: "log.format", values: []string{"text", "json"}, usage: "`form` of the log on standard error"},
+	{name: "log-level", key: "log.level", values: []string{"info", "debug", "warn", "error"}, usage: "lowest `level` that is logged"},
 	{name: "name", key: "webhooks.name", value: config.Default().Webhooks.Name,
 		usage: "service `name`, in the User-Agent of webhooks"},
 	{name: "allow", key: "webhooks.allow[]", split: strings.Fields,
 		usage: "`addresses`, such as 10.0.0.0/8, that are not public and that the host name of a webhook " +
 			"may resolve to nevertheless; in the variable, separated by spaces"},
-	{name: "write-key", key: "sources[0].keys[]", split: single,
+	{name: "write-key", key: "sources[0].keys[]",
 		usage: "`key` that calls must carry, or file:PATH; without it one is made up"},
 	{name: "webhook", key: "destinations[0].endpoints[].url", split: strings.Fields,
 		usage: "`URL` to forward calls to, or file:PATH, up to five; in the variable, separated by spaces"},
@@ -95,18 +64,20 @@ var serveFlags = []struct {
 }
 
 func serve(o *options) action {
-	o.text("config", "", "YAML `file` with sources, destinations and all other settings")
+	o.String("config", "", "YAML `file` with sources, destinations and all other settings")
+	o.variable("config", nil)
 	for _, f := range serveFlags {
 		switch {
-		case f.split != nil:
-			o.list(f.name, f.usage, f.split)
+		case strings.Contains(f.key, "[]"):
+			o.StringArray(f.name, nil, f.usage)
 		case f.values != nil:
-			o.choice(f.name, f.values[0], f.usage, f.values...)
+			o.choice(f.name, f.values[0], f.usage, f.values)
 		default:
-			o.text(f.name, f.value, f.usage)
+			o.String(f.name, f.value, f.usage)
 		}
+		o.variable(f.name, f.split)
 	}
-	return func(ctx context.Context, _ []string, p process) error {
+	return func(ctx context.Context, c *call) error {
 		load, err := serveSettings(o)
 		if err != nil {
 			return err
@@ -117,6 +88,10 @@ func serve(o *options) action {
 		}
 		level := new(slog.LevelVar)
 		level.Set(settings.Log.Level)
+		handler := slog.Handler(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: level}))
+		if settings.Log.Format == "json" {
+			handler = slog.NewJSONHandler(c.stderr, &slog.HandlerOptions{Level: level})
+		}
 		reload := make(chan os.Signal, 1)
 		signal.Notify(reload, syscall.SIGHUP)
 		defer signal.Stop(reload)
@@ -124,11 +99,11 @@ func serve(o *options) action {
 			Settings: settings,
 			Reload:   reload,
 			Level:    level,
-			Logger:   newLogger(p.stderr, settings.Log.Format, level),
-			Getenv:   p.getenv,
+			Logger:   slog.New(handler),
+			Getenv:   c.getenv,
 			Version:  version(),
-			Listen:   p.listen,
-			Dial:     p.dial,
+			Listen:   c.listen,
+			Dial:     c.dial,
 		}
 		run.MakeKey = func() (signature.Secret, error) {
 			run.Logger.Info("no --write-key: calls must carry the key in the file", "file", filepath.Join(settings.Data, writeKeyFile))
@@ -177,7 +152,7 @@ func serveSettings(o *options) (load func() (*config.Settings, error), err error
 				return nil, usagef("--%s does not go with --config: the file says it", f.name)
 			}
 		}
-		return func() (*config.Settings, error) { return config.Load(file, o.p.getenv, put) }, nil
+		return func() (*config.Settings, error) { return config.Load(file, o.process.getenv, put) }, nil
 	}
 
 	s := config.Default()

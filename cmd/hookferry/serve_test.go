@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/spf13/cobra"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/signature"
@@ -21,9 +22,10 @@ func loadFlags(t *testing.T, args []string, env map[string]string) *config.Setti
 	t.Helper()
 	var load func() (*config.Settings, error)
 	p := process{getenv: func(name string) string { return env[name] }}
-	c := p.command("serve", "", "", func(o *options) action {
+	c := &cobra.Command{Use: "serve"}
+	p.define(c, func(o *options) action {
 		serve(o)
-		return func(context.Context, []string, process) (err error) {
+		return func(context.Context, *call) (err error) {
 			load, err = serveSettings(o)
 			return err
 		}

@@ -134,7 +134,7 @@ func serversShareAStore(t *testing.T, url string) {
 		var list api.Nodes
 		testkit.Until(t, "both servers are listed with what they say", func() bool {
 			var err error
-			list, err = s.admin.Nodes(ctx)
+			list, err = api.Do[api.Nodes](ctx, s.admin, api.Request{Path: api.NodesPath})
 			return err == nil && len(list.Nodes) == 2 && !slices.ContainsFunc(list.Nodes, func(n api.Node) bool { return n.Version == "" || !n.Ready })
 		})
 		for j, n := range list.Nodes {
@@ -148,12 +148,16 @@ func serversShareAStore(t *testing.T, url string) {
 		t.Errorf("the servers are called %v", names)
 	}
 
-	if _, err := a.admin.Pause(ctx, onlyName); err != nil {
-		t.Fatal(err)
+	post := func(s *node, path string) {
+		t.Helper()
+		if _, err := api.Do[api.Destination](ctx, s.admin, api.Request{Method: http.MethodPost, Path: api.Path(path, onlyName)}); err != nil {
+			t.Fatal(err)
+		}
 	}
+	post(a, api.PausePath)
 	paused := func(s *node) bool {
-		all, err := s.admin.AllDestinations(ctx, api.DestinationFilter{})
-		return err == nil && len(all.Destinations) == 1 && all.Destinations[0].Paused
+		d, err := api.Do[api.Destination](ctx, s.admin, api.Request{Path: api.Path(api.DestinationPath, onlyName)})
+		return err == nil && d.Paused
 	}
 	testkit.Until(t, "a pause holds on the other", func() bool { return paused(b) })
 	for i, s := range servers {
@@ -161,22 +165,20 @@ func serversShareAStore(t *testing.T, url string) {
 	}
 	stop(t, a.Child)
 	testkit.Until(t, "the one that stopped is not listed", func() bool {
-		list, err := b.admin.Nodes(ctx)
+		list, err := api.Do[api.Nodes](ctx, b.admin, api.Request{Path: api.NodesPath})
 		return err == nil && len(list.Nodes) == 1
 	})
 	a.start()
 	testkit.Until(t, "a pause holds after a restart", func() bool { return paused(a) })
 	for _, s := range servers {
-		if status, err := s.admin.Status(ctx); err != nil || status.Waiting != 2 {
+		if status, err := api.Do[api.Status](ctx, s.admin, api.Request{Path: api.StatusPath}); err != nil || status.Waiting != 2 {
 			t.Errorf("Status = %d waiting, %v; want what both accepted", status.Waiting, err)
 		}
 	}
 	if n := arrived.Load(); n != 0 {
 		t.Errorf("%d arrived in the pause", n)
 	}
-	if _, err := b.admin.Resume(ctx, onlyName); err != nil {
-		t.Fatal(err)
-	}
+	post(b, api.ResumePath)
 	testkit.Until(t, "what waited arrives", func() bool { return arrived.Load() == 2 })
 	testkit.Until(t, "nothing is paused", func() bool { return !paused(a) && !paused(b) })
 }
@@ -200,7 +202,7 @@ func TestQueueURLsAreRefused(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			args := append([]string{"serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--webhook", "http://127.0.0.1:9/", "--data", t.TempDir()}, tt.args...)
-			_, text, status := call(t.Context(), "", map[string]string{"HOOKFERRY_QUEUE": tt.url}, args...)
+			_, text, status := runCommand(t.Context(), "", map[string]string{"HOOKFERRY_QUEUE": tt.url}, args...)
 			if status != tt.status || !strings.Contains(text, tt.says) || strings.Contains(text, password) {
 				t.Errorf("status %d, want %d with %q and without the password:\n%s", status, tt.status, tt.says, text)
 			}

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,31 +18,6 @@ import (
 
 // maxListed is how many destinations may be asked for at a time.
 const maxListed = 500
-
-const statusHelp = `Status asks a running server how it is, and prints what came in, what went out,
-and each destination: whether it takes its deliveries, and if not what it
-answered last and when it is asked again; how many deliveries wait; and how
-long its requests take (half of them, and 99 of 100, at most).
-
-Of many destinations it lists the first 20, those in the worst state first.
-With --limit, --all and --sort it lists more or others, with -q, --source and
---state only some.
-
-Counts are since the server's start, rates of the last ten seconds. What waits
-and the dead letters (DEAD) are what the store holds, from before the start too;
-"?" says that they are too many to be counted for each destination.
-
-Of a store that several servers share it lists the servers. What waits and the
-dead letters are of all of them, the rest is of the server that is asked. With
---watch it is printed anew until it is interrupted, on a terminal or as JSON.
-
-Examples:
-  hookferry status
-  hookferry status --watch
-  hookferry status --state failing --state refusing --all
-  hookferry status --sort waiting --limit 5
-  hookferry status --json | jq .status.waiting
-`
 
 // An overview is what status --json prints.
 type overview struct {
@@ -51,35 +28,24 @@ type overview struct {
 }
 
 func status(o *options) action {
-	watch := o.boolean("watch", "print it again and again")
+	watch := o.Bool("watch", false, "print it again and again")
 	every := o.duration("every", 2*time.Second, "`time` between two")
-	query := o.StringP("query", "q", "", "list only destinations with this `text` in their id or URL")
-	source := o.text("source", "", "list only destinations of the source with this `name`")
-	states := o.choices("state", "list only destinations in this `state`", api.States...)
-	order := o.choice("sort", api.Sorts[0], "`order` of the destinations", api.Sorts...)
+	filter := o.parameters(api.ParamQuery, api.ParamSource, api.ParamState, api.ParamSort)
 	limit := o.number("limit", 20, 1, maxListed, "`number` of destinations to list")
-	all := o.boolean("all", "list all destinations")
-	f := newAdminFlags(o)
-	return f.action(func(ctx context.Context, c *api.Client, _ []string, p process) error {
-		filter := api.DestinationFilter{Query: *query, Source: *source, States: *states, Sort: *order}
-		list := func() (api.Destinations, error) {
-			if *all {
-				return c.AllDestinations(ctx, filter)
-			}
-			return c.Destinations(ctx, filter, *limit, "")
-		}
+	all := o.Bool("all", false, "list all destinations")
+	return o.admin(func(ctx context.Context, c *call) error {
 		for shown := false; ; shown = true {
-			v, err := ask(ctx, c, list, *f.json)
+			v, err := ask(ctx, c, filter(), *limit, *all)
 			if shown && ctx.Err() != nil {
 				return nil
 			}
 			if err != nil {
 				return err
 			}
-			s := p.screen(p.stdout)
+			s := c.screen(c.stdout)
 			switch {
-			case *f.json:
-				err = printJSON(p.stdout, v)
+			case c.json:
+				err = printJSON(c.stdout, v)
 			case *watch && s.terminal:
 				err = redraw(s, v.lines(s))
 			default:
@@ -98,27 +64,42 @@ func status(o *options) action {
 	})
 }
 
-// ask asks for an overview, whose sources are for JSON alone, and list for its
-// destinations.
-func ask(ctx context.Context, c *api.Client, list func() (api.Destinations, error), sources bool) (v overview, err error) {
-	if v.Status, err = c.Status(ctx); err != nil {
+// ask asks for an overview, with up to limit destinations, or all. The sources are
+// for JSON alone.
+func ask(ctx context.Context, c *call, filter url.Values, limit int, all bool) (v overview, err error) {
+	if v.Status, err = api.Do[api.Status](ctx, c.client, api.Request{Path: api.StatusPath}); err != nil {
 		return v, err
 	}
 	var unknown *api.Error
-	if v.Nodes, err = c.Nodes(ctx); err != nil && !(errors.As(err, &unknown) && unknown.Code == api.CodeNotFound) {
-		return v, err // unless the server is older, and knows itself alone
+	v.Nodes, err = api.Do[api.Nodes](ctx, c.client, api.Request{Path: api.NodesPath})
+	if err != nil && !(errors.As(err, &unknown) && unknown.Code == api.CodeNotFound) { // an older server has no nodes
+		return v, err
 	}
-	if sources {
+	if c.json {
 		v.Sources = []api.Source{}
-		for s, err := range c.AllSources(ctx) {
+		for s, err := range api.List[api.Source](ctx, c.client, api.SourcesPath, nil) {
 			if err != nil {
 				return v, err
 			}
 			v.Sources = append(v.Sources, s)
 		}
 	}
-	v.Destinations, err = list()
-	return v, err
+	if all {
+		limit = maxListed
+	}
+	filter.Set(api.ParamLimit, strconv.Itoa(limit))
+	var before []api.Destination
+	for {
+		v.Destinations, err = api.Do[api.Destinations](ctx, c.client, api.Request{Path: api.DestinationsPath, Query: filter})
+		if err != nil {
+			return v, err
+		}
+		before = append(before, v.Destinations.Destinations...)
+		if v.Destinations.Destinations = before; !all || v.After == "" {
+			return v, nil
+		}
+		filter.Set(api.ParamAfter, v.After)
+	}
 }
 
 // redraw shows text in place of what the terminal shows, as far as it fits.
@@ -153,13 +134,9 @@ func (v *overview) lines(s screen) string {
 	fmt.Fprintln(s)
 
 	calls, totals := st.Calls, st.Totals
-	var given int64
-	for _, n := range totals.Dead {
-		given += n
-	}
 	amounts(s, 12, "calls", amount{grouped(calls.Accepted), "accepted", good}, failed(calls.Rejected, "wrong"),
 		failed(calls.Limited, "over the rate"), failed(calls.Unknown, "without a known key"), failed(calls.Failed, "told to come back"))
-	amounts(s, 12, "deliveries", amount{grouped(totals.Delivered), "delivered", good}, failed(totals.Retried, "retried"), failed(given, "given up"))
+	amounts(s, 12, "deliveries", amount{grouped(totals.Delivered), "delivered", good}, failed(totals.Retried, "retried"), failed(total(totals.Dead), "given up"))
 	amounts(s, 12, "a second", amount{rate(st.Rates.Accepted), "accepted", normal}, amount{rate(st.Rates.Delivered), "delivered", normal},
 		amount{rate(st.Rates.Retried), "retried", normal}, amount{rate(st.Rates.Dead), "given up", normal})
 	now := []amount{{grouped(st.Waiting), "waiting", normal}}
@@ -195,6 +172,14 @@ func (v *overview) lines(s screen) string {
 	return b.String()
 }
 
+// total adds the counts of all reasons.
+func total(byReason map[string]int64) (n int64) {
+	for _, of := range byReason {
+		n += of
+	}
+	return n
+}
+
 // nodeTable lists the servers of a store that is shared.
 func (v *overview) nodeTable() *table {
 	t := &table{columns: []column{
@@ -202,7 +187,7 @@ func (v *overview) nodeTable() *table {
 		{title: "DELIVERED", right: true, spare: 1}, {title: "/S", right: true}, {title: "SEEN", right: true},
 	}}
 	for _, n := range v.Nodes.Nodes {
-		name := clean(n.Name)
+		name := n.Name
 		if n.Self {
 			name += " (asked)"
 		}
@@ -217,8 +202,7 @@ func (v *overview) nodeTable() *table {
 		if n.Seen != nil {
 			seen = spell(max(v.Status.Now.Sub(*n.Seen), 0)) + " ago"
 		}
-		t.add(cell{name, bold}, cell{clean(n.Version), normal}, state, cell{up, normal}, cell{grouped(n.InFlight), normal},
-			cell{grouped(n.Delivered), normal}, cell{rate(n.Rates.Delivered), normal}, cell{seen, normal})
+		t.add(cell{name, bold}, n.Version, state, up, n.InFlight, n.Delivered, rate(n.Rates.Delivered), seen)
 	}
 	return t
 }
@@ -270,17 +254,12 @@ func (v *overview) table() *table {
 		if d.DeadLetters != nil {
 			dead = number(int64(*d.DeadLetters))
 		}
-		var given int64
-		for _, n := range d.Dead {
-			given += n
-		}
 		p50, p99 := "-", "-"
 		if d.Latency.Requests > 0 {
 			p50, p99 = millis(d.Latency.P50), millis(d.Latency.P99)
 		}
-		t.add(cell{clean(d.ID), bold}, cell{clean(d.State), styleOf(d.State)}, cell{grouped(d.Waiting), normal}, cell{grouped(d.InFlight), normal},
-			cell{grouped(d.Delivered), normal}, number(d.Retried), number(given), dead, cell{rate(d.Rates.Delivered), normal},
-			cell{p50, normal}, cell{p99, normal})
+		t.add(cell{d.ID, bold}, cell{d.State, styleOf(d.State)}, d.Waiting, d.InFlight, d.Delivered,
+			number(d.Retried), number(total(d.Dead)), dead, rate(d.Rates.Delivered), p50, p99)
 		t.note(why(d, v.Status.Now)...)
 	}
 	return t

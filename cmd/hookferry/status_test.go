@@ -1,6 +1,11 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -156,5 +161,26 @@ DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP  DEAD  /S  
 				}
 			}
 		})
+	}
+}
+
+// status --all asks for one page after the other.
+func TestStatusListsAllDestinations(t *testing.T) {
+	pages := map[string]api.Destinations{
+		"":  {Destinations: []api.Destination{{ID: "a"}}, After: "1", Total: 3},
+		"1": {Destinations: []api.Destination{{ID: "b"}}, After: "2", Total: 3},
+		"2": {Destinations: []api.Destination{{ID: "c"}}, Total: 3, States: map[string]int{"ok": 3}},
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == api.DestinationsPath {
+			json.NewEncoder(w).Encode(pages[r.FormValue(api.ParamAfter)])
+		} else {
+			fmt.Fprint(w, "{}")
+		}
+	}))
+	defer server.Close()
+	out, problems, exit := runCommand(t.Context(), "", map[string]string{"HOOKFERRY_ADMIN": server.URL}, "status", "--all")
+	if exit != exitOK || !regexp.MustCompile(`(?s)\na  .*\nb  .*\nc  [^\n]*\n$`).MatchString(out) {
+		t.Errorf("exit status %d, printed %q and\n%s", exit, problems, out)
 	}
 }

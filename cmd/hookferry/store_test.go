@@ -97,7 +97,7 @@ func TestStoreCommands(t *testing.T) {
 				}
 				return nil
 			}}
-			stdout, stderr, status := call(ctx, "", nil, args...)
+			stdout, stderr, status := runCommand(ctx, "", nil, args...)
 			if status == exitOK && point > 0 {
 				break
 			}
@@ -114,7 +114,7 @@ func TestStoreCommands(t *testing.T) {
 		_ = os.RemoveAll(rescued)
 
 		synctest.Test(t, func(t *testing.T) {
-			stdout, stderr, status := call(&asked{context.Background(), func() error {
+			stdout, stderr, status := runCommand(&asked{context.Background(), func() error {
 				time.Sleep(meterLine)
 				return nil
 			}}, "", nil, args...)

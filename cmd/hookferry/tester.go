@@ -5,78 +5,55 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
+	"net/http"
 	"strings"
-
-	"go.yaml.in/yaml/v4"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-const testHelp = `Test has the server send a sample of each type of call now, past the queue, and
-prints each request, its signature, the answer and how long it took. A
-destination may be left out if there is only one. The exit status is 1 if an
-endpoint took one of them amiss.
-
-With --document the destination need not be set up: the file is that of
-'hookferry destination set', and - is the standard input.
-
-Examples:
-  hookferry test
-  hookferry test acme --type track --event 'Order Completed'
-  hookferry test http://localhost:9000/hook --type track --type identify
-  hookferry test --document acme.json --type track
-`
-
 func test(o *options) action {
-	types := o.choices("type", "`type` of call", callTypes...)
-	event := o.text("event", "", "the `name` of tracks, pages and screens")
-	source := o.text("source", "", "say what the filter of this `source` leaves out, too")
-	document := o.text("document", "", "test the destination that this `file` describes, - for the standard input")
-	f := newAdminFlags(o)
-	return f.action(func(ctx context.Context, c *api.Client, args []string, p process) (err error) {
-		if len(args) > 1 {
-			return usagef("want one destination or URL")
-		}
+	types := o.choices("type", "`type` of call", callTypes)
+	event := o.String("event", "", "the `name` of tracks, pages and screens")
+	source := o.String("source", "", "say what the filter of this `source` leaves out, too")
+	document := o.String("document", "", "test the destination that this `file` describes, - for the standard input")
+	return o.admin(func(ctx context.Context, c *call) (err error) {
 		request := api.TestRequest{Types: *types, Event: *event, Source: *source}
 		switch {
-		case *document != "" && len(args) == 1:
+		case *document != "" && len(c.args) == 1:
 			return usagef("want a destination, a URL or --document")
 		case *document != "":
-			if request.Document, err = readDocument(*document, p); err != nil {
-				return err
-			}
-		case len(args) == 1 && strings.Contains(args[0], "://"):
-			request.URL = args[0]
-		case len(args) == 1:
-			request.Destination = args[0]
+			request.Document, err = c.readDocument(*document)
+		case len(c.args) == 0:
+			request.Destination, err = onlyDestination(ctx, c)
+		case strings.Contains(c.args[0], "://"):
+			request.URL = c.args[0]
 		default:
-			if request.Destination, err = theDestination(ctx, c, ""); err != nil {
-				return err
-			}
+			request.Destination = c.args[0]
 		}
-		result, err := c.Test(ctx, request)
 		if err != nil {
 			return err
 		}
-		s := p.screen(p.stdout)
+		result, err := api.Do[api.TestResult](ctx, c.client,
+			api.Request{Method: http.MethodPost, Path: api.TestPath, Body: request, Timeout: api.TestTimeout})
+		if err != nil {
+			return err
+		}
+		s := c.screen(c.stdout)
 		failures := 0
 		for i, e := range result.Exchanges {
 			if e.Outcome != "delivered" {
 				failures++
 			}
-			if *f.json {
-				err = printJSON(s, e)
-			} else {
-				if i > 0 {
-					fmt.Fprintln(s)
+			if c.json {
+				if err := printJSON(s, e); err != nil {
+					return err
 				}
-				err = writeExchange(s, e)
+				continue
 			}
-			if err != nil {
-				return err
+			if i > 0 {
+				fmt.Fprintln(s)
 			}
+			writeExchange(s, e)
 		}
 		if failures > 0 {
 			return fmt.Errorf("%d of %s failed", failures, counted(len(result.Exchanges), "request"))
@@ -88,34 +65,7 @@ func test(o *options) action {
 	})
 }
 
-// maxDocument bounds the file of a destination in bytes, as the server does.
-const maxDocument = 1 << 20
-
-// readDocument reads a destination from a file, or from the standard input. Its errors repeat
-// nothing of what it reads, since that has secrets in it.
-func readDocument(name string, p process) (document map[string]any, err error) {
-	in := p.stdin
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		in = f
-	}
-	text, err := io.ReadAll(io.LimitReader(in, maxDocument+1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("reading %s: %w", name, err)
-	case len(text) > maxDocument:
-		return nil, fmt.Errorf("%s has more than %d bytes", name, maxDocument)
-	case yaml.Unmarshal(text, &document) != nil || document == nil:
-		return nil, fmt.Errorf("%s is not YAML or JSON with keys and values", name)
-	}
-	return document, nil
-}
-
-func writeExchange(s screen, e api.Exchange) error {
+func writeExchange(s screen, e api.Exchange) {
 	how := good
 	if e.Outcome != "delivered" {
 		how = bad
@@ -152,7 +102,6 @@ func writeExchange(s screen, e api.Exchange) error {
 	if e.Answer != "" {
 		fmt.Fprintln(s, cleanLines(e.Answer))
 	}
-	return nil
 }
 
 func writeHeaders(s screen, mark string, list []api.Header) {

@@ -3,134 +3,62 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
-	"iter"
-	"os"
-	"sync/atomic"
+	"net/http"
+	"net/url"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-const deleteUserHelp = `Delete-user tells destinations to delete users: each destination that is
-enabled, once for each source that it serves. Users are named by their ids, or
-by a file with one id a line; - is standard input.
-
-If it is interrupted, say it again with the same --id, and nobody is told twice.
-
-Examples:
-  hookferry delete-user u1 u2
-  hookferry delete-user --id request-17 --source web --file users.txt
-`
-
 func deleteUsers(o *options) action {
-	id := o.text("id", "", "`name` of the request; under the same name it is the same request")
-	sources := o.list("source", "`name` of a source that is affected; may be repeated; all, if it is left out", lines)
-	file := o.text("file", "", "`file` of users, one a line; - is standard input")
-	f := newAdminFlags(o)
-	return f.action(func(ctx context.Context, c *api.Client, users []string, p process) error {
-		deletion := api.Deletion{ID: *id, Users: users, Sources: *sources}
-		var stream iter.Seq2[api.Progress, error]
-		var part func() float64
-		switch {
-		case (len(users) == 0) == (*file == ""):
+	id := o.String("id", "", "`name` of the request; under the same name it is the same request")
+	sources := o.StringArray("source", nil, "`name` of a source that is affected; may be repeated; all, if it is left out")
+	file := o.String("file", "", "`file` of users, one a line; - is standard input")
+	return o.admin(func(ctx context.Context, c *call) error {
+		if (len(c.args) == 0) == (*file == "") {
 			return usagef("want ids of users, or --file; one of them")
-		case *file == "":
-			stream = c.Delete(ctx, deletion)
-		default:
-			u, err := openUpload(*file, p)
+		}
+		r := api.Request{Method: http.MethodPost, Path: api.DeletionsPath, Body: api.Deletion{ID: *id, Users: c.args, Sources: *sources}}
+		var part func() float64
+		if *file != "" {
+			users, read, err := c.openLines(*file)
 			if err != nil {
 				return err
 			}
-			defer u.Close()
-			stream, part = c.DeleteLines(ctx, deletion, u), u.part
+			defer users.Close()
+			part, r.Body = read, users
+			r.Query = url.Values{api.ParamSource: *sources}
+			if *id != "" {
+				r.Query.Set(api.ParamID, *id)
+			}
 		}
-		end, err := follow(ctx, newMeter(p.screen(p.stderr), "told"), jsonOut(*f.json, p), part, stream)
-		if err != nil || *f.json {
+		end, err := c.work(ctx, "told", part, r)
+		if err != nil || c.json {
 			return err
 		}
-		_, err = fmt.Fprintf(p.stdout, "deletion of %s on its way\n", counted(end.Done, "user"))
-		return err
+		return c.print(end, "deletion of %s on its way", counted(end.Done, "user"))
 	})
 }
 
-const eraseUserHelp = `Erase-user removes what the server has stored of users: deliveries that wait,
-dead letters and the history. Destinations are not told; delete-user does that.
-Deliveries that are being attempted are left and counted: say it again.
-
-Examples:
-  hookferry erase-user u1 --yes
-`
-
 func eraseUsers(o *options) action {
-	yes := o.boolean("yes", "do not ask")
-	f := newAdminFlags(o)
-	return f.action(func(ctx context.Context, c *api.Client, users []string, p process) error {
-		if len(users) == 0 {
-			return usagef("want ids of users")
+	o.yesFlag()
+	return o.admin(func(ctx context.Context, c *call) error {
+		if err := c.confirm(ctx, "erase what is stored of %s?", counted(len(c.args), "user")); err != nil {
+			return err
 		}
-		if !*yes {
-			if err := confirm(ctx, p, fmt.Sprintf("erase what is stored of %s?", counted(len(users), "user"))); err != nil {
-				return err
-			}
-		}
-		for _, user := range users {
-			e, err := c.Erase(ctx, user)
-			switch {
-			case err != nil:
-				return fmt.Errorf("%s: %w", user, err)
-			case *f.json:
-				err = printJSON(p.stdout, e)
-			case e.Claimed > 0:
-				_, err = fmt.Fprintf(p.stdout, "%s: %d erased, %d left that are being attempted; say it again\n", clean(user), e.Erased, e.Claimed)
-			default:
-				_, err = fmt.Fprintf(p.stdout, "%s: %d erased\n", clean(user), e.Erased)
-			}
+		for _, user := range c.args {
+			r := api.Request{Method: http.MethodPost, Path: api.ErasuresPath, Body: api.Erasure{User: user}, Timeout: api.StoreTimeout}
+			e, err := api.Do[api.Erased](ctx, c.client, r)
 			if err != nil {
+				return fmt.Errorf("%s: %w", user, err)
+			}
+			left := ""
+			if e.Claimed > 0 {
+				left = fmt.Sprintf(", %d left that are being attempted; say it again", e.Claimed)
+			}
+			if err := c.print(e, "%s: %d erased%s", user, e.Erased, left); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-}
-
-// An upload is a file that is sent, with how much of it was read.
-type upload struct {
-	io.ReadCloser
-	size int64 // 0: not known
-	read atomic.Int64
-}
-
-// openUpload opens a file, or standard input for "-".
-func openUpload(name string, p process) (*upload, error) {
-	if name == "-" {
-		return &upload{ReadCloser: io.NopCloser(p.stdin)}, nil
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	u := &upload{ReadCloser: f}
-	if info.Mode().IsRegular() {
-		u.size = info.Size()
-	}
-	return u, nil
-}
-
-func (u *upload) Read(b []byte) (int, error) {
-	n, err := u.ReadCloser.Read(b)
-	u.read.Add(int64(n))
-	return n, err
-}
-
-// part is how much was read; below 0 it is not known.
-func (u *upload) part() float64 {
-	if u.size == 0 {
-		return -1
-	}
-	return float64(u.read.Load()) / float64(u.size)
 }

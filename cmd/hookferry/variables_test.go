@@ -39,7 +39,7 @@ func TestErrorsNameWhereAValueCameFrom(t *testing.T) {
 			for arg := range strings.FieldsSeq(tt.args) {
 				args = append(args, strings.Trim(arg, "'"))
 			}
-			_, got, status := call(t.Context(), "", tt.env, args...)
+			_, got, status := runCommand(t.Context(), "", tt.env, args...)
 			if want := "hookferry " + args[0] + ": " + tt.want; status != exitUsage || !strings.HasPrefix(got, want) {
 				t.Errorf("hookferry %s ends with %d and says\n%s\nwant\n%s", tt.args, status, got, want)
 			}

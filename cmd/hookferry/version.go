@@ -8,14 +8,6 @@ import (
 	"time"
 )
 
-const versionHelp = `Version prints the version, the commit it was built from and the time of that
-commit, the version of Go, and the system it was built for. After 'go install'
-of a release, the version alone names the commit.
-
-Examples:
-  hookferry version
-`
-
 // A build is what version --json prints.
 type build struct {
 	Version string `json:"version"`
@@ -27,19 +19,14 @@ type build struct {
 }
 
 func printVersion(o *options) action {
-	asJSON := jsonFlag(o)
-	o.noVariables()
-	return func(_ context.Context, _ []string, p process) error {
+	o.jsonFlag()
+	return func(_ context.Context, c *call) error {
 		b := buildOf(debug.ReadBuildInfo())
-		if *asJSON {
-			return printJSON(p.stdout, b)
-		}
 		commit := ""
 		if b.Commit != "" {
 			commit = fmt.Sprintf(" (commit %s, %s)", b.Commit[:min(12, len(b.Commit))], b.Date)
 		}
-		_, err := fmt.Fprintf(p.stdout, "hookferry %s%s %s %s/%s\n", b.Version, commit, b.Go, b.OS, b.Arch)
-		return err
+		return c.print(b, "hookferry %s%s %s %s/%s", b.Version, commit, b.Go, b.OS, b.Arch)
 	}
 }
 

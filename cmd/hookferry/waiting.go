@@ -2,79 +2,24 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strconv"
+	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-const waitingHelp = `Waiting works on the deliveries that wait for a destination: those that were
-not attempted yet, and those that are attempted again. The destination may be
-one that the server does not know any more. What is being attempted at the
-moment is listed, but neither hurried nor discarded.
-
-Examples:
-  hookferry waiting ls acme
-  hookferry waiting retry acme
-  hookferry waiting discard acme --user u1
-`
-
-const (
-	waitingListHelp = `List what waits for a destination, the first that is due first.
-
-Examples:
-  hookferry waiting ls acme --event "Order Paid"
-  hookferry waiting ls acme --json | jq -r .id
-`
-	waitingRetryHelp = `Attempt now what waits for a later time. A destination that is paused stays so.
-
-Examples:
-  hookferry waiting retry acme
-  hookferry waiting retry acme --id invoice-1042-paid
-`
-	waitingDiscardHelp = `Remove what waits for good. It is neither delivered nor a dead letter.
-
-Examples:
-  hookferry waiting discard acme --event "Cart Viewed"
-  hookferry waiting discard gone --yes
-`
-)
-
-// waitingFilter defines the flags that select what waits, and returns what makes a filter of them
-// and the arguments.
-func waitingFilter(o *options) func(args []string) (api.WaitingFilter, error) {
-	id := o.text("id", "", "only the one with this `messageId`")
-	user := o.text("user", "", "only those of the user with this `id`")
-	event := o.text("event", "", "only those of the event with this `name`")
-	return func(args []string) (api.WaitingFilter, error) {
-		if len(args) != 1 || args[0] == "" {
-			return api.WaitingFilter{}, usagef("want one destination")
-		}
-		return api.WaitingFilter{Destination: args[0], ID: *id, User: *user, Event: *event}, nil
-	}
-}
+// waitingParameters select of what waits for a destination.
+var waitingParameters = []string{api.ParamID, api.ParamUser, api.ParamEvent}
 
 func listWaiting(o *options) action {
-	read := waitingFilter(o)
-	limit := o.number("limit", 100, 1, 1_000_000, "how `many` at most")
-	f := newAdminFlags(o)
-	return f.action(func(ctx context.Context, c *api.Client, args []string, p process) error {
-		filter, err := read(args)
-		if err != nil {
-			return err
-		}
-		now := time.Now()
-		return printList(c.Waiting(ctx, filter), *limit, *f.json, p, func(list []api.WaitingDelivery) *table { return waitingTable(list, now) })
-	})
-}
-
-func waitingTable(list []api.WaitingDelivery, now time.Time) *table {
 	t := &table{columns: []column{
 		{title: "ID"}, {title: "DUE", right: true}, {title: "TYPE", spare: 2}, {title: "EVENT", spare: 3},
 		{title: "USER", spare: 4}, {title: "TRIES", right: true}, {title: "LAST ANSWER", spare: 1, flexible: true},
 	}}
-	for _, d := range list {
+	return list(o, api.WaitingPath, 100, t, func(d api.WaitingDelivery, now time.Time) []any {
 		due := "now"
 		if wait := d.Due.Sub(now); wait > 0 {
 			due = "in " + spell(wait)
@@ -83,67 +28,54 @@ func waitingTable(list []api.WaitingDelivery, now time.Time) *table {
 		if d.Last != nil {
 			last = cell{verdict(*d.Last), bad}
 		}
-		t.add(cell{clean(d.ID), bold}, cell{due, normal}, cell{clean(d.Type), normal}, cell{clean(d.Event), normal},
-			cell{clean(d.User), normal}, cell{strconv.Itoa(d.Tries), normal}, last)
-	}
-	return t
+		return []any{cell{d.ID, bold}, due, d.Type, d.Event, d.User, d.Tries, last}
+	}, waitingParameters...)
 }
 
 func retryWaiting(o *options) action {
-	read := waitingFilter(o)
-	f := newAdminFlags(o)
-	return f.action(func(ctx context.Context, c *api.Client, args []string, p process) error {
-		filter, err := read(args)
-		if err != nil {
-			return err
-		}
-		n, err := c.RetryWaiting(ctx, filter)
-		if err != nil {
-			return err
-		}
-		return printChanged(p, *f.json, n, "due now", "nothing that is selected waits for a later time")
+	read := o.parameters(waitingParameters...)
+	return o.admin(func(ctx context.Context, c *call) error {
+		return c.changeWaiting(ctx, api.WaitingRetryPath, read(), "due now", "nothing that is selected waits for a later time")
 	})
 }
 
 func discardWaiting(o *options) action {
-	read := waitingFilter(o)
-	yes := o.boolean("yes", "do not ask")
-	f := newAdminFlags(o)
-	return f.action(func(ctx context.Context, c *api.Client, args []string, p process) error {
-		filter, err := read(args)
-		if err != nil {
+	read := o.parameters(waitingParameters...)
+	o.yesFlag()
+	return o.admin(func(ctx context.Context, c *call) error {
+		filter, which := read(), "all"
+		if len(filter) > 0 {
+			which = "what is selected of all"
+		}
+		if err := c.confirm(ctx, "discard %s that waits for %s?", which, c.args[0]); err != nil {
 			return err
 		}
-		if !*yes {
-			what := "all that waits for " + clean(filter.Destination)
-			if (filter != api.WaitingFilter{Destination: filter.Destination}) {
-				what = "what is selected of " + what
-			}
-			if err := confirm(ctx, p, fmt.Sprintf("discard %s?", what)); err != nil {
-				return err
-			}
-		}
-		n, err := c.DiscardWaiting(ctx, filter)
-		if err != nil {
-			return err
-		}
-		return printChanged(p, *f.json, n, "discarded", "nothing that is selected waits")
+		return c.changeWaiting(ctx, api.WaitingDiscardPath, filter, "discarded", "nothing that is selected waits")
 	})
 }
 
-// printChanged says what became of what waited. It fails with nothing if there was nothing.
-func printChanged(p process, json bool, n api.Changed, done, nothing string) error {
-	if json {
-		return printJSON(p.stdout, n)
-	}
-	if n.Changed > 0 {
-		fmt.Fprintf(p.stdout, "%s %s\n", counted(n.Changed, "delivery"), done)
-	}
+// changeWaiting changes what the filter selects of what waits for the destination.
+// It fails with the text of nothing if there was nothing.
+func (c *call) changeWaiting(ctx context.Context, path string, filter url.Values, done, nothing string) error {
+	filter.Set(api.ParamDestination, c.args[0])
+	n, err := api.Do[api.Changed](ctx, c.client, api.Request{Method: http.MethodPost, Path: path, Body: object(filter), Timeout: api.StoreTimeout})
 	switch {
-	case n.Claimed > 0:
-		fmt.Fprintf(p.stdout, "%s left: being attempted\n", counted(n.Claimed, "delivery"))
-	case n.Changed == 0:
-		return &nothingError{fmt.Errorf("%s", nothing)}
+	case err != nil:
+		return err
+	case c.json:
+		return printJSON(c.stdout, n)
+	case n == api.Changed{}:
+		return &nothingError{errors.New(nothing)}
 	}
+	c.printChanged(n, done)
 	return nil
+}
+
+func (c *call) printChanged(n api.Changed, done string) {
+	if n.Changed > 0 {
+		fmt.Fprintf(c.stdout, "%s %s\n", counted(n.Changed, "delivery"), done)
+	}
+	if n.Claimed > 0 {
+		fmt.Fprintf(c.stdout, "%s left: being attempted\n", counted(n.Claimed, "delivery"))
+	}
 }

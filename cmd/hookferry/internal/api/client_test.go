@@ -1,19 +1,15 @@
 package api_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"iter"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -64,88 +60,23 @@ func newClient(t *testing.T, handle http.HandlerFunc) *api.Client {
 	return c
 }
 
-func TestClientRequests(t *testing.T) {
-	from := time.Date(2026, 1, 31, 12, 0, 0, 0, time.FixedZone("", 3600))
-	filter := api.DeadFilter{Destination: "acme", Type: "track", Reason: "status", From: &from}
-	drain := func(s iter.Seq2[api.Progress, error]) error {
-		var last error
-		for _, err := range s {
-			last = err
-		}
-		return last
-	}
+func TestRequests(t *testing.T) {
 	for _, tt := range []struct {
-		name string
-		call func(context.Context, *api.Client) error
-		want string // method, path and query, type, body
+		name    string
+		request api.Request
+		want    string // method, path and query, type, body
 	}{
-		{"status", func(ctx context.Context, c *api.Client) error { _, err := c.Status(ctx); return err },
-			"GET /base/api/v1/status  "},
-		{"sources", func(ctx context.Context, c *api.Client) error { _, err := c.Sources(ctx, "a b", 20); return err },
-			"GET /base/api/v1/sources?limit=20&q=a+b  "},
-		{"audiences", func(ctx context.Context, c *api.Client) error {
-			_, err := c.Audiences(ctx, api.AudienceFilter{Destination: "a/b", Query: "vip"}, 20)
-			return err
-		}, "GET /base/api/v1/audiences?destination=a%2Fb&limit=20&q=vip  "},
-		{"destinations", func(ctx context.Context, c *api.Client) error {
-			filter := api.DestinationFilter{Query: "a b", Source: "web", States: []string{api.StateOK, api.StateIdle}, Sort: api.SortDead}
-			_, err := c.Destinations(ctx, filter, 20, "7:a")
-			return err
-		}, "GET /base/api/v1/destinations?after=7%3Aa&limit=20&q=a+b&sort=dead&source=web&state=ok&state=idle  "},
-		{"pause", func(ctx context.Context, c *api.Client) error { _, err := c.Pause(ctx, "a/b c"); return err },
-			"POST /base/api/v1/destinations/a%2Fb%20c/pause  "},
-		{"resume", func(ctx context.Context, c *api.Client) error { _, err := c.Resume(ctx, "acme"); return err },
-			"POST /base/api/v1/destinations/acme/resume  "},
-		{"dead", func(ctx context.Context, c *api.Client) error {
-			for _, err := range c.Dead(ctx, filter) {
-				return err
-			}
-			return nil
-		}, "GET /base/api/v1/dead?destination=acme&from=2026-01-31T11%3A00%3A00Z&limit=500&reason=status&type=track  "},
-		{"count", func(ctx context.Context, c *api.Client) error {
-			_, err := c.CountDead(ctx, api.DeadFilter{})
-			return err
-		},
-			"GET /base/api/v1/dead/count  "},
-		{"show", func(ctx context.Context, c *api.Client) error { _, err := c.DeadLetter(ctx, "k/1"); return err },
-			"GET /base/api/v1/dead/k%2F1  "},
-		{"replay", func(ctx context.Context, c *api.Client) error {
-			return drain(c.Replay(ctx, api.Selection{Keys: []string{"a", "b"}}))
-		}, `POST /base/api/v1/dead/replay application/json {"keys":["a","b"]}`},
-		{"discard", func(ctx context.Context, c *api.Client) error {
-			return drain(c.Discard(ctx, api.Selection{Filter: &api.DeadFilter{Reason: "status"}}))
-		}, `POST /base/api/v1/dead/discard application/json {"filter":{"reason":"status"}}`},
-		{"test", func(ctx context.Context, c *api.Client) error {
-			_, err := c.Test(ctx, api.TestRequest{URL: "http://a.example"})
-			return err
-		}, `POST /base/api/v1/test application/json {"url":"http://a.example"}`},
-		{"delete", func(ctx context.Context, c *api.Client) error {
-			return drain(c.Delete(ctx, api.Deletion{ID: "d1", Users: []string{"u1"}}))
-		}, `POST /base/api/v1/deletions application/json {"id":"d1","users":["u1"]}`},
-		{"delete by lines", func(ctx context.Context, c *api.Client) error {
-			return drain(c.DeleteLines(ctx, api.Deletion{ID: "d1", Sources: []string{"web", "app"}}, strings.NewReader("u1\nu2\n")))
-		}, "POST /base/api/v1/deletions?id=d1&source=web&source=app text/plain u1\nu2\n"},
-		{"create", func(ctx context.Context, c *api.Client) error {
-			_, err := c.CreateAudience(ctx, api.Audience{Destination: "acme", Name: "Big Spenders"})
-			return err
-		}, `POST /base/api/v1/audiences application/json {"destination":"acme","name":"Big Spenders"}`},
-		{"sync", func(ctx context.Context, c *api.Client) error {
-			return drain(c.SyncAudience(ctx, "acme", "Big Spenders", strings.NewReader("u1\n")))
-		}, "PUT /base/api/v1/destinations/acme/audiences/Big%20Spenders/members text/plain u1\n"},
-		{"members", func(ctx context.Context, c *api.Client) error {
-			members, err := c.Members(ctx, "acme", "vip")
-			if err != nil {
-				return err
-			}
-			return members.Close()
-		},
-			"GET /base/api/v1/destinations/acme/audiences/vip/members  "},
-		{"live", func(ctx context.Context, c *api.Client) error {
-			for _, err := range c.Live(ctx, url.Values{api.ParamKind: {"attempt", "dead"}}, nil) {
-				return err
-			}
-			return nil
-		}, "GET /base/api/v1/events/live?kind=attempt&kind=dead  "},
+		{"status", api.Request{Path: api.StatusPath}, "GET /base/api/v1/status  "},
+		{"destinations", api.Request{Path: api.DestinationsPath, Query: url.Values{api.ParamQuery: {"a b"}, api.ParamState: {"ok", "idle"}, api.ParamAfter: {"7:a"}}},
+			"GET /base/api/v1/destinations?after=7%3Aa&q=a+b&state=ok&state=idle  "},
+		{"pause", api.Request{Method: "POST", Path: api.Path(api.PausePath, "a/b c")}, "POST /base/api/v1/destinations/a%2Fb%20c/pause  "},
+		{"show", api.Request{Path: api.Path(api.DeadLetterPath, "k/1")}, "GET /base/api/v1/dead/k%2F1  "},
+		{"replay", api.Request{Method: "POST", Path: api.ReplayPath, Body: api.Selection{Keys: []string{"a", "b"}}},
+			`POST /base/api/v1/dead/replay application/json {"keys":["a","b"]}`},
+		{"delete by lines", api.Request{Method: "POST", Path: api.DeletionsPath, Query: url.Values{api.ParamSource: {"web", "app"}}, Body: strings.NewReader("u1\nu2\n")},
+			"POST /base/api/v1/deletions?source=web&source=app text/plain u1\nu2\n"},
+		{"sync", api.Request{Method: "PUT", Path: api.Path(api.MembersPath, "acme", "Big Spenders"), Body: strings.NewReader("u1\n")},
+			"PUT /base/api/v1/destinations/acme/audiences/Big%20Spenders/members text/plain u1\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
@@ -160,16 +91,16 @@ func TestClientRequests(t *testing.T) {
 				if auth := r.Header.Get("Authorization"); auth != "Bearer t0ken" {
 					t.Errorf("Authorization: %q", auth)
 				}
-				io.WriteString(w, `{"ended":true}`+"\n")
+				io.WriteString(w, `{"version":"v1"}`+"\n")
 			})
-			if err := tt.call(t.Context(), c); err != nil {
-				t.Error(err)
+			if s, err := api.Do[api.Status](t.Context(), c, tt.request); err != nil || s.Version != "v1" {
+				t.Errorf("Do = %+v, %v", s, err)
 			}
 		})
 	}
 }
 
-func TestClientErrors(t *testing.T) {
+func TestErrors(t *testing.T) {
 	answer := func(status int, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Location", "/elsewhere")
@@ -191,7 +122,7 @@ func TestClientErrors(t *testing.T) {
 		{name: "cut short", handle: answer(200, `{"version":`), text: "reading the answer"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := newClient(t, tt.handle).Status(t.Context())
+			_, err := api.Do[api.Status](t.Context(), newClient(t, tt.handle), api.Request{Path: api.StatusPath})
 			var refused *api.Error
 			errors.As(err, &refused)
 			switch {
@@ -206,7 +137,7 @@ func TestClientErrors(t *testing.T) {
 	}
 }
 
-func TestClientTellsHowWorkEnded(t *testing.T) {
+func TestWorkTellsHowItEnded(t *testing.T) {
 	refusal := &api.Error{Code: api.CodeUnavailable, Message: "the store is closed"}
 	for _, tt := range []struct {
 		name  string
@@ -228,7 +159,7 @@ func TestClientTellsHowWorkEnded(t *testing.T) {
 			})
 			var got []int
 			var last error
-			for p, err := range c.Replay(t.Context(), api.Selection{}) {
+			for p, err := range api.Work(t.Context(), c, api.Request{Method: http.MethodPost, Path: api.ReplayPath}) {
 				got, last = append(got, p.Done), err
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -247,8 +178,11 @@ func TestClientTellsHowWorkEnded(t *testing.T) {
 	}
 }
 
-func TestClientTurnsPages(t *testing.T) {
+func TestListTurnsPages(t *testing.T) {
 	c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
+		if limit, reason := r.FormValue(api.ParamLimit), r.FormValue(api.ParamReason); limit != "500" || reason != "refused" {
+			t.Errorf("limit=%s, reason=%s", limit, reason)
+		}
 		switch after := r.FormValue(api.ParamAfter); after {
 		case "":
 			io.WriteString(w, `{"dead":[{"key":"1"},{"key":"2"}],"after":"2"}`)
@@ -258,7 +192,7 @@ func TestClientTurnsPages(t *testing.T) {
 			t.Errorf("after=%s", after)
 		}
 	})
-	all := c.Dead(t.Context(), api.DeadFilter{})
+	all := api.List[api.DeadLetter](t.Context(), c, api.DeadPath, url.Values{api.ParamReason: {"refused"}})
 	for range 2 { // from the start each time
 		var keys []string
 		for d, err := range all {
@@ -270,25 +204,5 @@ func TestClientTurnsPages(t *testing.T) {
 		if diff := cmp.Diff([]string{"1", "2", "3"}, keys); diff != "" {
 			t.Errorf("keys (-want +got):\n%s", diff)
 		}
-	}
-}
-
-func TestAllDestinations(t *testing.T) {
-	var asked []string
-	c := newClient(t, func(w http.ResponseWriter, r *http.Request) {
-		after := r.URL.Query().Get(api.ParamAfter)
-		asked = append(asked, after)
-		next := map[string]string{"": "0:a", "0:a": "0:b"}[after]
-		json.NewEncoder(w).Encode(api.Destinations{Destinations: []api.Destination{{ID: "behind " + after}}, After: next, Total: 3})
-	})
-	all, err := c.AllDestinations(t.Context(), api.DestinationFilter{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := []string{"", "0:a", "0:b"}; !slices.Equal(asked, want) {
-		t.Errorf("asked behind %q, want %q", asked, want)
-	}
-	if len(all.Destinations) != 3 || all.Destinations[2].ID != "behind 0:b" || all.Total != 3 || all.After != "" {
-		t.Errorf("all destinations: %+v", all)
 	}
 }

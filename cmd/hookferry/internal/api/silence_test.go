@@ -2,7 +2,6 @@ package api
 
 import (
 	"errors"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -45,15 +44,15 @@ func TestStreamsEndWhenTheServerIsSilent(t *testing.T) {
 		})
 		begin := time.Now()
 		var last error
-		for _, err := range c.Live(t.Context(), nil, nil) {
+		for _, err := range Stream[Live](t.Context(), c, Request{Path: LivePath}, nil) {
 			last = err
 		}
 		if last == nil || !strings.Contains(last.Error(), "no word from the server for 1m0s") {
-			t.Errorf("Live ended with %v, want that the server was silent", last)
+			t.Errorf("Stream ended with %v, want that the server was silent", last)
 		}
 		// Lines that are empty kept it alive.
 		if took, want := time.Since(begin), 10*(lineTimeout-time.Second)+lineTimeout; took != want {
-			t.Errorf("Live ended after %v, want %v", took, want)
+			t.Errorf("Stream ended after %v, want %v", took, want)
 		}
 	})
 }
@@ -68,17 +67,15 @@ func TestAnswersHaveTheirTime(t *testing.T) {
 			return &http.Response{StatusCode: http.StatusOK, Body: &slowBody{done: r.Context().Done()}}, nil
 		})
 		begin := time.Now()
-		if _, err := c.Status(t.Context()); err == nil || err.Error() != "no answer within 30s" {
-			t.Errorf("Status returned %v, want that there was no answer within 30s", err)
+		if _, err := Do[Status](t.Context(), c, Request{Path: StatusPath}); err == nil || err.Error() != "no answer within 30s" {
+			t.Errorf("Do returned %v, want that there was no answer within 30s", err)
 		}
 		if took := time.Since(begin); took != answerTimeout {
-			t.Errorf("Status took %v, want %v", took, answerTimeout)
+			t.Errorf("Do took %v, want %v", took, answerTimeout)
 		}
-		c.http.Transport = transport(func(r *http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(`{"exchanges":[]}`))}, nil
-		})
-		if _, err := c.Test(t.Context(), TestRequest{}); err != nil {
-			t.Error(err)
+		begin = time.Now()
+		if _, err := Do[TestResult](t.Context(), c, Request{Path: TestPath, Timeout: TestTimeout}); err == nil || time.Since(begin) != TestTimeout {
+			t.Errorf("Do ended after %v with %v, want an error after %v", time.Since(begin), err, TestTimeout)
 		}
 	})
 }

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// A usageError is a mistake in how a command was called.
+type usageError struct{ problem string }
+
+func (e *usageError) Error() string { return e.problem }
+
+func usagef(format string, args ...any) error {
+	return &usageError{fmt.Sprintf(format, args...)}
+}
+
+// A nothingError says that what a command was to work on is not there.
+type nothingError struct{ error }
+
+func (e *nothingError) Unwrap() error { return e.error }
+
+// argument returns the name of the n-th argument in the use of a command, and
+// whether it may be left out. In "sync AUDIENCE FILE" the second is FILE; in
+// "pause DESTINATION..." each is DESTINATION. The name is "" behind the last one.
+func argument(use string, n int) (name string, optional bool) {
+	names := strings.Fields(use)[1:]
+	if len(names) == 0 || n >= len(names) && !strings.Contains(names[len(names)-1], "...") {
+		return "", true
+	}
+	name = names[min(n, len(names)-1)]
+	return strings.Trim(name, "[.]"), name[0] == '[' || n >= len(names)
+}
+
+// listedBy says which command lists what an argument may be.
+var listedBy = map[string]string{
+	"DESTINATION": "; 'hookferry status' lists them",
+	"KEY":         "; 'hookferry dead ls' lists them",
+	"AUDIENCE":    "; 'hookferry audience ls' lists them",
+}
+
+// checkArguments holds args to those that the use of c names.
+func checkArguments(c *cobra.Command, args []string) error {
+	for i, arg := range args {
+		switch name, _ := argument(c.Use, i); {
+		case name == "":
+			return unexpected(c, arg)
+		case arg == "":
+			return usagef("%s is empty", name)
+		}
+	}
+	if name, optional := argument(c.Use, len(args)); !optional {
+		return usagef("want %s, as in '%s'%s", name, strings.TrimSuffix(c.UseLine(), " [flags]"), listedBy[name])
+	}
+	return nil
+}
+
+// unexpected says that c has no place for an argument.
+func unexpected(c *cobra.Command, arg string) error {
+	if !c.HasSubCommands() {
+		return usagef("unexpected argument %q", arg)
+	}
+	c.SuggestionsMinimumDistance = 2
+	if meant := c.SuggestionsFor(arg); len(meant) > 0 {
+		return usagef("no command %q; did you mean %s?", arg, strings.Join(meant, " or "))
+	}
+	return usagef("no command %q; there are %s", arg, names(c))
+}
+
+// names lists the commands below c.
+func names(c *cobra.Command) string {
+	var list []string
+	for _, below := range c.Commands() {
+		if below.IsAvailableCommand() {
+			list = append(list, below.Name())
+		}
+	}
+	return strings.Join(list, ", ")
+}
+
+// flagError makes an error of pflag a *usageError.
+func flagError(c *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return &usageError{err.Error()}
+	}
+	dashes, name := "--", unknown.GetSpecifiedName()
+	if short, _, _ := strings.Cut(unknown.GetSpecifiedShortnames(), "="); short != "" {
+		dashes, name = "-", short
+	}
+	// Flags that name may be a slip of are found as commands are.
+	flags := &cobra.Command{SuggestionsMinimumDistance: 2}
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}, Hidden: f.Hidden})
+	})
+	if meant := flags.SuggestionsFor(name); len(meant) > 0 {
+		return usagef("no flag %s%s; did you mean --%s?", dashes, name, strings.Join(meant, " or --"))
+	}
+	return usagef("no flag %s%s", dashes, name)
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/mattn/go-runewidth"
+)
+
+// A table prints rows in columns.
+type table struct {
+	columns []column
+	rows    []row
+}
+
+type row struct {
+	cells []cell
+	notes []string // clean texts, a line each, below the row
+}
+
+// A column that finds no room is left out, the one with the highest spare
+// first; one with spare 0 stays. One that is flexible is cut to what is left.
+type column struct {
+	title    string
+	right    bool
+	spare    int
+	flexible bool
+}
+
+// A cell is a text and how it is shown.
+type cell struct {
+	text string
+	style
+}
+
+// leastFlexible is how far a flexible column is cut before others are left out.
+const leastFlexible = 12
+
+const gap = 2 // between columns
+
+// add adds a row of cells, texts and numbers. Characters that a terminal would obey
+// are escaped.
+func (t *table) add(values ...any) {
+	cells := make([]cell, len(values))
+	for i, v := range values {
+		switch v := v.(type) {
+		case cell:
+			cells[i] = v
+		case int:
+			cells[i].text = grouped(v)
+		case int64:
+			cells[i].text = grouped(v)
+		default:
+			cells[i].text = fmt.Sprint(v)
+		}
+		cells[i].text = clean(cells[i].text)
+	}
+	t.rows = append(t.rows, row{cells: cells})
+}
+
+// note adds lines below the latest row.
+func (t *table) note(lines ...string) { t.rows[len(t.rows)-1].notes = lines }
+
+// print prints the rows below their titles.
+func (t *table) print(s screen) {
+	widths := make([]int, len(t.columns))
+	for i, c := range t.columns {
+		widths[i] = columns(c.title)
+		for _, row := range t.rows {
+			widths[i] = max(widths[i], columns(row.cells[i].text))
+		}
+	}
+	t.fit(widths, s.width)
+	header := make([]cell, len(t.columns))
+	for i, c := range t.columns {
+		header[i] = cell{c.title, faint}
+	}
+	t.printRow(s, header, widths)
+	for _, row := range t.rows {
+		t.printRow(s, row.cells, widths)
+		for _, note := range row.notes {
+			indent := strings.Repeat(" ", gap)
+			if s.width > 0 {
+				note = shorten(note, s.width-gap)
+			}
+			fmt.Fprintln(s, indent+s.paint(faint, note))
+		}
+	}
+}
+
+func (t *table) printRow(s screen, cells []cell, widths []int) {
+	var line strings.Builder
+	pad := 0
+	for i, c := range cells {
+		if widths[i] == 0 {
+			continue
+		}
+		text := shorten(c.text, widths[i])
+		space := widths[i] - columns(text)
+		if t.columns[i].right {
+			pad, space = pad+space, 0
+		}
+		if text != "" {
+			line.WriteString(strings.Repeat(" ", pad) + s.paint(c.style, text))
+			pad = 0
+		}
+		pad += space + gap
+	}
+	fmt.Fprintln(s, line.String())
+}
+
+// fit makes widths of columns fit into total; 0 leaves a column out.
+func (t *table) fit(widths []int, total int) {
+	if total <= 0 {
+		return
+	}
+	for {
+		used, flexible, spare := -gap, -1, -1
+		for i, c := range t.columns {
+			if widths[i] == 0 {
+				continue
+			}
+			used += widths[i] + gap
+			if c.flexible {
+				flexible = i
+			}
+			if c.spare > 0 && (spare < 0 || c.spare > t.columns[spare].spare) {
+				spare = i
+			}
+		}
+		over := used - total
+		switch {
+		case over <= 0:
+			return
+		case flexible >= 0 && (widths[flexible]-over >= leastFlexible || spare < 0 && widths[flexible] > over):
+			widths[flexible] -= over
+			return
+		case spare < 0:
+			return
+		}
+		widths[spare] = 0
+	}
+}
+
+// narrow counts ambiguous characters as one column.
+var narrow = &runewidth.Condition{}
+
+// columns returns how many columns of a terminal a clean text takes.
+func columns(text string) int { return narrow.StringWidth(text) }
+
+// shorten cuts text to a number of columns.
+func shorten(text string, most int) string { return narrow.Truncate(text, most, "…") }

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"strings"
+
+	"golang.org/x/term"
+
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+)
+
+// confirm asks a question on the terminal unless --yes is given, and returns nil for
+// a yes. Without a terminal it is a wrong call.
+func (c *call) confirm(ctx context.Context, format string, args ...any) error {
+	if c.yes {
+		return nil
+	}
+	question := clean(fmt.Sprintf(format, args...))
+	in, ok := c.stdin.(*os.File)
+	if !ok || !term.IsTerminal(int(in.Fd())) {
+		return usagef("%s Nobody can be asked here: say --yes", question)
+	}
+	fmt.Fprintf(c.stderr, "%s [y/N] ", question)
+	answer := make(chan string, 1)
+	go func() { // until there is an answer, or the process ends
+		line, _ := bufio.NewReader(in).ReadString('\n')
+		answer <- line
+	}()
+	select {
+	case <-ctx.Done():
+		fmt.Fprintln(c.stderr)
+		return errors.New("interrupted; nothing was done")
+	case line := <-answer:
+		switch strings.ToLower(strings.TrimSpace(line)) {
+		case "y", "yes":
+			return nil
+		}
+		return errors.New("nothing was done")
+	}
+}
+
+// work starts long work, shows on standard error how far it is, and returns its last
+// progress. done says what happens to each thing, such as "replayed". part returns the
+// fraction of the work that is done, for work whose progress does not say so; it may
+// be nil.
+func (c *call) work(ctx context.Context, done string, part func() float64, r api.Request) (api.Progress, error) {
+	return c.follow(ctx, newMeter(c.screen(c.stderr), done), part, api.Work(ctx, c.client, r))
+}
+
+// follow shows each progress by the meter, and prints it with --json.
+func (c *call) follow(ctx context.Context, m *meter, part func() float64, stream iter.Seq2[api.Progress, error]) (last api.Progress, err error) {
+	defer m.end()
+	for progress, err := range stream {
+		var refused *api.Error
+		switch {
+		case ctx.Err() != nil:
+			return last, fmt.Errorf("interrupted: %s were %s; perhaps a few more, on their way", grouped(last.Done), m.verb)
+		case err != nil && last.Done == 0 && errors.As(err, &refused):
+			return last, err
+		case err != nil:
+			return last, fmt.Errorf("%s were %s, then: %w", grouped(last.Done), m.verb, err)
+		}
+		last = progress
+		if c.json {
+			if err := printJSON(c.stdout, progress); err != nil {
+				return last, err
+			}
+		}
+		fraction := -1.0
+		if part != nil {
+			fraction = part()
+		}
+		m.show(int64(last.Done), int64(last.Total), fraction)
+	}
+	return last, nil
+}
+
+// workOn is work on things that the request selects. It says how many were done,
+// and fails with the text of nothing if there were none.
+func (c *call) workOn(ctx context.Context, thing, done, nothing string, r api.Request) error {
+	end, err := c.work(ctx, done, nil, r)
+	switch {
+	case err != nil:
+		return err
+	case end.Done == 0:
+		return &nothingError{errors.New(nothing)}
+	case !c.json:
+		_, err = fmt.Fprintf(c.stdout, "%s %s\n", counted(end.Done, thing), done)
+	}
+	return err
+}
+
+// openLines opens a file of user ids, or standard input for "-". part returns the
+// fraction of the file that was read, below 0 if its size is not known.
+func (c *call) openLines(name string) (file io.ReadCloser, part func() float64, err error) {
+	if name == "-" {
+		return io.NopCloser(c.stdin), nil, nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return f, func() float64 {
+		at, err := f.Seek(0, io.SeekCurrent)
+		if err != nil || info.Size() == 0 {
+			return -1
+		}
+		return float64(at) / float64(info.Size())
+	}, nil
+}
