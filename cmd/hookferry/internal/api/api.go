@@ -1,10 +1,9 @@
-// Package api has the paths and the JSON of the admin API, for both of its
-// ends. What each path does is said in its OpenAPI document.
+// Package api has the paths and the JSON of the admin API, and its client. The
+// OpenAPI document says what each path does.
 //
-// Times are RFC 3339 in UTC, and left out where they are not known. Durations
-// are in milliseconds. Names of destinations in paths are percent-encoded.
-// Secrets, write keys and values of headers that may be credentials are in no
-// answer.
+// Times are RFC 3339 in UTC; unknown ones are left out. Durations are in
+// milliseconds. Names in paths are percent-encoded. No answer has secrets, write
+// keys, or values of headers that may be credentials.
 package api
 
 import (
@@ -12,20 +11,20 @@ import (
 	"time"
 )
 
-// The paths, for http.ServeMux. A listing that may be long has ?limit= and
-// ?after=; see each type.
+// The paths, for http.ServeMux. Listings that may be long come in pages, by ?limit=
+// and ?after=.
 const (
 	StatusPath         = "/api/v1/status"                                                  // GET: Status
 	NodesPath          = "/api/v1/nodes"                                                   // GET: Nodes
 	SourcesPath        = "/api/v1/sources"                                                 // GET ?q=&limit=&after=: Sources
-	DestinationsPath   = "/api/v1/destinations"                                            // GET ?limit=&after= and those of DestinationFilter: Destinations
+	DestinationsPath   = "/api/v1/destinations"                                            // GET ?q=&source=&state=&sort=&limit=&after=: Destinations
 	DestinationPath    = "/api/v1/destinations/{destination}"                              // GET: Destination; PUT and PATCH ?by=&version= a document: Destination; DELETE ?waiting=keep|discard&by=&version=: Changed
 	SecretsPath        = "/api/v1/destinations/{destination}/secrets"                      // POST ?by=&version=: NewSecret; DELETE ?by=&version=: Destination
 	PausePath          = "/api/v1/destinations/{destination}/pause"                        // POST: Destination
 	ResumePath         = "/api/v1/destinations/{destination}/resume"                       // POST: Destination
 	SeriesPath         = "/api/v1/series"                                                  // GET ?destination=&range=5m|1h|24h: Series
-	EventsPath         = "/api/v1/events"                                                  // GET ?limit= and those of EventFilter: Events
-	LivePath           = "/api/v1/events/live"                                             // GET ?after= a seq, and those of EventFilter: a stream of Live
+	EventsPath         = "/api/v1/events"                                                  // GET ?destination=&type=&kind=&q=&limit=: Events
+	LivePath           = "/api/v1/events/live"                                             // GET ?after= a seq, and the others of EventsPath: a stream of Live
 	StoryPath          = "/api/v1/story"                                                   // GET ?destination=&id=[&source=]: Story
 	DeliveredPath      = "/api/v1/delivered"                                               // GET ?limit=&after= and those of DeliveredFilter: Delivered
 	ResendPath         = "/api/v1/delivered/resend"                                        // POST DeliveredFilter: a stream of Progress
@@ -40,32 +39,27 @@ const (
 	TestPath           = "/api/v1/test"                                                    // POST TestRequest: TestResult
 	DeletionsPath      = "/api/v1/deletions"                                               // POST Deletion: a stream of Progress
 	ErasuresPath       = "/api/v1/erasures"                                                // POST Erasure: Erased
-	AudiencesPath      = "/api/v1/audiences"                                               // GET ?limit=&after= and those of AudienceFilter: Audiences; POST Audience: Audience
+	AudiencesPath      = "/api/v1/audiences"                                               // GET ?destination=&q=&limit=&after=: Audiences; POST Audience: Audience
 	MembersPath        = "/api/v1/destinations/{destination}/audiences/{audience}/members" // GET: lines; PUT lines: a stream of Progress
 	AccessPath         = "/api/v1/access"                                                  // GET, without a token: Access
 	OpenAPIPath        = "/api/v1/openapi.json"
 )
 
-// A stream is application/x-ndjson: one JSON value a line, flushed as they
-// come. Lines that are empty keep the connection alive: there is a line every
-// KeepAlive at least.
+// A stream is one JSON value a line, each flushed at once. Empty lines keep the
+// connection alive: a line comes at least every KeepAlive.
 const (
 	StreamType = "application/x-ndjson"
 	KeepAlive  = 15 * time.Second
 )
 
-// LinesType is the type of the members of an audience and of long lists of
-// users: one user id a line, in UTF-8.
+// LinesType is the type of lists of users: one id a line, in UTF-8.
 const LinesType = "text/plain"
 
 // Error is the body of every answer that is not 2xx, and may end a stream.
 type Error struct {
-	// Code is stable, one of those below.
-	Code string `json:"code"`
-	// Message says what is wrong, and names the field.
-	Message string `json:"message"`
-	// Field is the field that is wrong, if it is one.
-	Field string `json:"field,omitempty"`
+	Code    string `json:"code"`            // one of those below, which stay
+	Message string `json:"message"`         // what is wrong, with the name of the field
+	Field   string `json:"field,omitempty"` // the field that is wrong, if it is one
 }
 
 // The codes of errors.
@@ -81,8 +75,8 @@ const (
 	CodeInternal     = "internal"
 )
 
-// Access says whether the rest of the API answers a request with the headers of this
-// one: it has the token, or none is needed.
+// Access says whether the rest of the API would answer a request with the same
+// headers: it carries the token, or the API needs none.
 type Access struct {
 	Granted bool `json:"granted"`
 }
@@ -93,69 +87,58 @@ type Status struct {
 	Node    string    `json:"node"` // its name among the servers of its store
 	Started time.Time `json:"started"`
 	Now     time.Time `json:"now"`
-	// Ready is what /readyz says: calls are accepted.
-	Ready  bool   `json:"ready"`
-	Config Config `json:"config"`
-	Send   Send   `json:"send"`
-	Calls  Calls  `json:"calls"`
-	Totals Totals `json:"totals"`
-	// Waiting counts deliveries in the store, Claimed those of them that a server has
-	// taken to attempt, Dead the dead letters.
-	Waiting int        `json:"waiting"`
-	Claimed int        `json:"claimed"`
-	Dead    int        `json:"dead"`
-	Oldest  *time.Time `json:"oldest,omitempty"` // the earliest that is due and not claimed
-	// Errors counts the failed requests of the last hour, by reason.
-	Errors map[string]int64 `json:"errors"`
-	// Rates are of the last ten seconds, per second.
-	Rates Rates `json:"rates"`
-	// Memory is the Go heap in bytes.
-	Memory int64 `json:"memory"`
+	Ready   bool      `json:"ready"` // the server accepts calls, as /readyz says
+	Config  Config    `json:"config"`
+	Send    Send      `json:"send"`
+	Calls   Calls     `json:"calls"`
+	Totals  Totals    `json:"totals"`
+	// Waiting, Claimed and Dead count what is in the store.
+	Waiting int              `json:"waiting"`
+	Claimed int              `json:"claimed"`          // of those that wait: taken by a server to attempt
+	Dead    int              `json:"dead"`             // dead letters
+	Oldest  *time.Time       `json:"oldest,omitempty"` // when the first that is not claimed was due
+	Errors  map[string]int64 `json:"errors"`           // failed requests of the last hour, by reason
+	Rates   Rates            `json:"rates"`
+	Memory  int64            `json:"memory"` // the Go heap, in bytes
 }
 
 // Nodes lists the servers of a store, in the order they were started.
 type Nodes struct {
-	// Shared is whether there may be more than the one that answers.
-	Shared bool   `json:"shared"`
+	Shared bool   `json:"shared"` // several servers may share the store
 	Nodes  []Node `json:"nodes"`
 }
 
-// A Node is a server. What it says of itself is as old as Seen, and left out if it
-// did not say, as one of another version may.
+// A Node is a server. The fields from Version on come with its heartbeat; a server
+// of another version may leave them out.
 type Node struct {
-	Name string `json:"name"` // the host's name, and a part made up at the start
-	// Self: it is the one that answers.
-	Self bool `json:"self,omitempty"`
-	// Seen is when it last gave a sign of life to the store.
-	Seen *time.Time `json:"seen,omitempty"`
+	Name string     `json:"name"`           // the host's name, and a part made up at the start
+	Self bool       `json:"self,omitempty"` // it is the server that answers
+	Seen *time.Time `json:"seen,omitempty"` // its last heartbeat
 
-	Version  string     `json:"version,omitempty"`
-	Started  *time.Time `json:"started,omitempty"`
-	Ready    bool       `json:"ready"` // it accepts calls
-	InFlight int        `json:"inFlight"`
-	// Delivered counts deliveries since its start, and Rates are of ten
-	// seconds, per second; zero where it has no admin listener.
-	Delivered int64 `json:"delivered"`
-	Rates     Rates `json:"rates"`
+	Version   string     `json:"version,omitempty"`
+	Started   *time.Time `json:"started,omitempty"`
+	Ready     bool       `json:"ready"` // it accepts calls
+	InFlight  int        `json:"inFlight"`
+	Delivered int64      `json:"delivered"` // since its start; 0 if it has no admin listener, as Rates
+	Rates     Rates      `json:"rates"`
 }
 
 // Config says where the settings come from.
 type Config struct {
 	File   string    `json:"file,omitempty"` // "" for flags
 	Loaded time.Time `json:"loaded"`
-	// Error is why the newest version of the file is not in use, "" if it is.
+	// Error is why the newest version of the file is not in use.
 	Error string `json:"error,omitempty"`
-	// Restart names the keys whose newest values count after a restart only.
+	// Restart names the keys whose newest values count only after a restart.
 	Restart []string `json:"restart,omitempty"`
-	// History reports whether what was delivered is kept.
-	History bool `json:"history,omitempty"`
+	History bool     `json:"history,omitempty"` // the server keeps what was delivered
 }
 
 // Send says how 'hookferry send' on the server's machine reaches it.
 type Send struct {
 	Endpoint string `json:"endpoint"` // URL
-	// Data is the data folder where send finds the write key that serve made up, ""
-	// if the sources have keys of their own.
+	// Data is the data folder with the write key that serve made up. It is empty if
+	// the sources have keys of their own.
 	Data string `json:"data,omitempty"`
 }
 
@@ -193,7 +176,7 @@ type Latency struct {
 	P99      float64 `json:"p99"`
 }
 
-// Rates are per second.
+// Rates are per second, over the last ten seconds.
 type Rates struct {
 	Accepted  float64 `json:"accepted"`
 	Delivered float64 `json:"delivered"`
@@ -204,21 +187,18 @@ type Rates struct {
 // Sources is a page of the sources, by name.
 type Sources struct {
 	Sources []Source `json:"sources"`
-	// After continues the listing, "" at its end.
-	After string `json:"after,omitempty"`
-	// Total counts all with the query in their name.
-	Total int `json:"total"`
+	After   string   `json:"after,omitempty"` // continues the listing; empty at its end
+	Total   int      `json:"total"`           // all with q in their name
 }
 
 // A Source is an application with write keys.
 type Source struct {
-	Name         string   `json:"name"`
-	Keys         int      `json:"keys"` // how many
-	Enabled      bool     `json:"enabled"`
-	Destinations []string `json:"destinations"` // the first 10
-	// DestinationCount is how many there are in all.
-	DestinationCount int        `json:"destinationCount"`
-	Rate             float64    `json:"rate,omitempty"` // calls a second; 0 is no limit
+	Name             string     `json:"name"`
+	Keys             int        `json:"keys"` // how many
+	Enabled          bool       `json:"enabled"`
+	Destinations     []string   `json:"destinations"`     // the first 10
+	DestinationCount int        `json:"destinationCount"` // how many there are in all
+	Rate             float64    `json:"rate,omitempty"`   // calls a second; 0 is no limit
 	Burst            int        `json:"burst,omitempty"`
 	Accepted         int64      `json:"accepted"` // calls, since the start
 	Rejected         int64      `json:"rejected"`
@@ -227,51 +207,41 @@ type Source struct {
 	Last             *time.Time `json:"last,omitempty"`
 }
 
-// DestinationFilter selects destinations, and puts them in order: as parameters.
-// Empty fields select all, by id.
-type DestinationFilter struct {
-	Query  string   // a part of the id or of a URL, in any case
-	Source string   // equal to the name of one
-	States []string // one of these
-	Sort   string   // one of Sorts
-}
-
-// Destinations is a page of destinations.
+// Destinations is a page of destinations: those with q in their id or a URL, of a
+// source, in one of several states, in the order of sort.
 type Destinations struct {
 	Destinations []Destination `json:"destinations"`
-	// After continues the listing, "" at its end.
-	After string `json:"after,omitempty"`
-	// Total counts all that the filter selects, and States those that it would
-	// whatever their state is, by state.
+	After        string        `json:"after,omitempty"` // continues the listing; empty at its end
+	// Total counts all destinations that the parameters select. States counts, by
+	// state, those that they would select with any state.
 	Total  int            `json:"total"`
 	States map[string]int `json:"states"`
 }
 
-// The states of a destination that is not held; others are those of Held.
+// The states of a destination that is not held; the others are those of Held.
 const (
-	StateFailing  = "failing"  // or its latest delivery was given up after a whole window of failures
-	StateRefusing = "refusing" // it refuses deliveries for good, which makes dead letters of them
-	StateRetrying = "retrying" // attempts have failed within ten seconds, or the latest has
+	StateFailing  = "failing"  // its latest delivery was given up at the end of its retry window; also a hold
+	StateRefusing = "refusing" // it refuses deliveries for good; they become dead letters
+	StateRetrying = "retrying" // an attempt failed in the last ten seconds, or the latest one did
 	StateWaiting  = "waiting"  // no attempt has ended since the start, and deliveries wait
 	StateOK       = "ok"
 	StateIdle     = "idle" // no attempt has ended since the start, and nothing waits
 )
 
-// States are all of them, the worst first.
+// States are all states, the worst first.
 var States = []string{StateFailing, StateRefusing, "invalid", "unknown", "lookup", StateRetrying, "paused", StateWaiting, StateOK, StateIdle, "disabled"}
 
-// What becomes of what waits for a destination that is deleted: it is kept, for a destination
-// with the same id that is made later, or discarded.
+// What becomes of the deliveries that wait for a deleted destination.
 const (
-	WaitingKeep    = "keep"
+	WaitingKeep    = "keep" // for a later destination with the same id
 	WaitingDiscard = "discard"
 )
 
-// WaitingChoices are all of them.
+// WaitingChoices are both.
 var WaitingChoices = []string{WaitingKeep, WaitingDiscard}
 
-// The orders of destinations: by id, by state with the worst first, and by
-// number with the largest first.
+// The orders of destinations: by id, by state with the worst first, or by a number
+// with the largest first.
 const (
 	SortID        = "id"
 	SortState     = "state"
@@ -281,61 +251,55 @@ const (
 	SortDelivered = "delivered"
 )
 
-// Sorts are all of them.
+// Sorts are all orders.
 var Sorts = []string{SortState, SortID, SortWaiting, SortDead, SortRetried, SortDelivered}
 
 // A Destination is a customer's set of endpoints, with what is known of it.
 type Destination struct {
-	ID      string   `json:"id"`
-	State   string   `json:"state"`   // one of States
-	Sources []string `json:"sources"` // the first 10
-	// SourceCount is how many there are in all.
-	SourceCount int        `json:"sourceCount"`
-	Enabled     bool       `json:"enabled"`
-	Paused      bool       `json:"paused"`
-	Endpoints   []Endpoint `json:"endpoints"`
-	Signed      bool       `json:"signed"`   // X-Signature
-	Standard    bool       `json:"standard"` // Standard Webhooks
-	// MaxConcurrent and MaxRate are its limits; 0 is the default, and none.
-	MaxConcurrent int     `json:"maxConcurrent,omitempty"`
-	MaxRate       float64 `json:"maxRate,omitempty"`
-	// Stored is of a destination that this API made, and changes; the others are in the
-	// configuration file.
+	ID            string     `json:"id"`
+	State         string     `json:"state"`       // one of States
+	Sources       []string   `json:"sources"`     // the first 10
+	SourceCount   int        `json:"sourceCount"` // how many there are in all
+	Enabled       bool       `json:"enabled"`
+	Paused        bool       `json:"paused"`
+	Endpoints     []Endpoint `json:"endpoints"`
+	Signed        bool       `json:"signed"`                  // X-Signature
+	Standard      bool       `json:"standard"`                // Standard Webhooks
+	MaxConcurrent int        `json:"maxConcurrent,omitempty"` // 0 is the default
+	MaxRate       float64    `json:"maxRate,omitempty"`       // 0 is no limit
+	// Stored is nil for a destination of the configuration file, which this API does
+	// not change.
 	Stored *Stored `json:"stored,omitempty"`
-	// Settings are the other settings of one that is asked for by its id.
-	Settings *DestinationSettings `json:"settings,omitempty"`
-	// Held says why its deliveries wait although they are due.
-	Held *Held `json:"held,omitempty"`
-	// Failure is the latest attempt that failed; it may have taken others since.
-	Failure *Failure   `json:"failure,omitempty"`
-	Waiting int        `json:"waiting"`
-	Oldest  *time.Time `json:"oldest,omitempty"`
-	// Next is when the next attempt is to be, if something waits.
-	Next      *time.Time       `json:"next,omitempty"`
-	InFlight  int              `json:"inFlight"`
-	Since     *time.Time       `json:"since,omitempty"` // when counting began
-	Delivered int64            `json:"delivered"`
-	Retried   int64            `json:"retried"`
-	Filtered  int64            `json:"filtered"` // calls that its filter left out
-	Dead      map[string]int64 `json:"dead"`     // given up since then, by reason
-	// DeadLetters counts those in the store, some seconds ago. It is left out where there
-	// are too many to count them often.
+	// Settings are the other settings. Listings leave them out.
+	Settings  *DestinationSettings `json:"settings,omitempty"`
+	Held      *Held                `json:"held,omitempty"`    // why its deliveries wait although they are due
+	Failure   *Failure             `json:"failure,omitempty"` // the latest failed attempt; later ones may have succeeded
+	Waiting   int                  `json:"waiting"`
+	Oldest    *time.Time           `json:"oldest,omitempty"`
+	Next      *time.Time           `json:"next,omitempty"` // the next attempt, if something waits
+	InFlight  int                  `json:"inFlight"`
+	Since     *time.Time           `json:"since,omitempty"` // when counting began
+	Delivered int64                `json:"delivered"`
+	Retried   int64                `json:"retried"`
+	Filtered  int64                `json:"filtered"` // calls that its filter left out
+	Dead      map[string]int64     `json:"dead"`     // given up since then, by reason
+	// DeadLetters counts the dead letters in the store, as of some seconds ago. It is
+	// nil if there are too many to count them often.
 	DeadLetters *int             `json:"deadLetters,omitempty"`
 	Errors      map[string]int64 `json:"errors"` // failed requests of the last hour, by reason
 	Latency     Latency          `json:"latency"`
 	Rates       Rates            `json:"rates"`
 }
 
-// Stored says who changed a destination last, as they said, and when.
+// Stored says when a destination was last changed, and by whom.
 type Stored struct {
 	Changed time.Time `json:"changed"`
-	By      string    `json:"by"`
-	// Version is what ?version= compares, a number.
-	Version string `json:"version"`
+	By      string    `json:"by"`      // ?by= of the change
+	Version string    `json:"version"` // a number, for ?version=
 }
 
-// DestinationSettings are in the form of the document that changes them. What is left out is
-// the default.
+// DestinationSettings have the form of the document that changes them. Settings with
+// their default are left out.
 type DestinationSettings struct {
 	Sources         []string `json:"sources"` // the names of all
 	Filter          *Filter  `json:"filter,omitempty"`
@@ -349,18 +313,17 @@ type DestinationSettings struct {
 	StandardSecrets int      `json:"standardSecrets"` // how many are valid
 }
 
-// A Filter selects calls: by their type, as "track", or by their event, as "track:Order *".
+// A Filter selects calls by their type, "track", or by their event, "track:Order *".
 type Filter struct {
 	Include []string `json:"include,omitempty"`
 	Exclude []string `json:"exclude,omitempty"`
 }
 
-// NewSecret is a secret for Standard Webhooks that was made for a destination. No other answer
+// NewSecret is a new secret of a destination for Standard Webhooks. No other answer
 // has it.
 type NewSecret struct {
 	Secret string `json:"secret"`
-	// Valid is how many of the destination are valid now, this one included.
-	Valid int `json:"valid"`
+	Valid  int    `json:"valid"` // how many secrets are valid now, with this one
 }
 
 // An Endpoint is a URL, without user, query and fragment.
@@ -369,10 +332,9 @@ type Endpoint struct {
 	Headers []string `json:"headers,omitempty"` // the names
 }
 
-// Held is why deliveries wait: paused, disabled, unknown, invalid, lookup,
-// failing.
+// Held is why deliveries wait although they are due.
 type Held struct {
-	Hold   string     `json:"hold"`
+	Hold   string     `json:"hold"` // paused, disabled, unknown, invalid, lookup or failing
 	Since  *time.Time `json:"since,omitempty"`
 	Until  *time.Time `json:"until,omitempty"`
 	Reason string     `json:"reason,omitempty"`
@@ -386,10 +348,9 @@ type Failure struct {
 	Due     *time.Time `json:"due,omitempty"` // when it is attempted again; left out if it was given up
 }
 
-// A Series is what happened over time, of one destination or, without one, of
-// all. The slices have the same length, oldest first; the value at i is of the
-// Step that begins at Start + i*Step. Waiting is what waited at its end.
-// A null is a time that is not known, such as before the start.
+// A Series is what happened over time, at one destination or at all. The slices have
+// the same length. The value at i is that of the step from Start + i*Step on; Waiting
+// is that at its end. A null is not known, such as before the server's start.
 type Series struct {
 	Destination string     `json:"destination,omitempty"`
 	Start       time.Time  `json:"start"`
@@ -405,30 +366,22 @@ type Series struct {
 
 // An Event is something that happened to a delivery.
 type Event struct {
-	// Seq grows with each event of the process.
-	Seq  uint64    `json:"seq"`
+	Seq  uint64    `json:"seq"` // grows with each event of the process
 	At   time.Time `json:"at"`
 	Kind string    `json:"kind"` // accepted, attempt, delivered, dead
 
 	Destination string `json:"destination"`
-	// ID is the messageId, and Source the name of who sent the call, "" if that is the
-	// application itself. User is its userId, and Event the event of a track, or the name
-	// of a page or screen.
-	ID     string `json:"id"`
-	Source string `json:"source,omitempty"`
-	User   string `json:"user,omitempty"`
-	Event  string `json:"event,omitempty"`
-	Type   string `json:"type"` // track, identify, ...
-	// Attempt is the request, for an attempt.
-	Attempt *Attempt `json:"attempt,omitempty"`
-	// Outcome is what it led to: delivered, retryable, permanent, cut_off.
-	Outcome string `json:"outcome,omitempty"`
-	// Due is when there will be another attempt.
-	Due *time.Time `json:"due,omitempty"`
-	// Reason is why it is dead.
-	Reason string `json:"reason,omitempty"`
-	// Body is the webhook's body, for accepted.
-	Body json.RawMessage `json:"body,omitempty"`
+	ID          string `json:"id"`               // the messageId
+	Source      string `json:"source,omitempty"` // who sent the call; empty if the application itself did
+	User        string `json:"user,omitempty"`   // the userId
+	Event       string `json:"event,omitempty"`  // the event of a track, the name of a page or screen
+	Type        string `json:"type"`             // track, identify, ...
+
+	Attempt *Attempt        `json:"attempt,omitempty"` // of an attempt
+	Outcome string          `json:"outcome,omitempty"` // of an attempt: delivered, retryable, permanent, cut_off
+	Due     *time.Time      `json:"due,omitempty"`     // the next attempt
+	Reason  string          `json:"reason,omitempty"`  // why the delivery is dead
+	Body    json.RawMessage `json:"body,omitempty"`    // of an accepted delivery
 }
 
 // Attempt is one request to one endpoint.
@@ -443,8 +396,9 @@ type Attempt struct {
 	Answer   string    `json:"answer,omitempty"` // its first bytes
 }
 
-// The EventFilter's parameters: destination, type, kind (repeated for several) select by equality, q
-// by a part of the id or the body, in any case.
+// The parameters. They select by equality, but q selects by a part, in any case: of the
+// name, or for events of the id or the body. ?kind=, ?state= and ?source= of a deletion
+// may be repeated.
 const (
 	ParamDestination = "destination"
 	ParamType        = "type"
@@ -471,25 +425,25 @@ const (
 // Events are the latest that are kept in memory, newest first.
 type Events struct {
 	Events []Event `json:"events"`
-	// Seq is that of the latest event of all, whatever the filter: a live
-	// stream with ?after= it misses none.
+	// Seq is that of the latest event, selected or not. A live stream with ?after= Seq
+	// misses none.
 	Seq uint64 `json:"seq"`
 }
 
-// Live is one line of the live stream: an event, or how many were left out
-// because the reader or the bound of a second could not take them; whether the
-// filter would have selected these is not known. The stream begins with now, or
-// behind the event with the seq ?after=, so that it can be taken up again.
+// Live is one line of the live stream: an event, or how many were left out because
+// the reader was too slow or more happened than a second's limit; the filter may not
+// have selected those. The stream begins now, or behind the event with the seq ?after=,
+// so that a reader can resume it.
 type Live struct {
 	Event   *Event `json:"event,omitempty"`
 	Skipped int64  `json:"skipped,omitempty"`
 }
 
-// A Story is all that is known of a delivery. One that is dead and has no Key
-// was replayed or discarded since, and nothing has happened to it after that.
+// A Story is all that is known of a delivery. A dead one without a Key was replayed or
+// discarded, and nothing has happened to it since.
 type Story struct {
 	Destination string     `json:"destination"`
-	ID          string     `json:"id"` // these as of an Event
+	ID          string     `json:"id"` // as in Event, like the next ones
 	Source      string     `json:"source,omitempty"`
 	User        string     `json:"user,omitempty"`
 	Event       string     `json:"event,omitempty"`
@@ -507,8 +461,8 @@ type Story struct {
 	Body     json.RawMessage `json:"body,omitempty"`
 }
 
-// A WaitingFilter selects what waits for a destination, which may be unknown: as parameters, and
-// as a body. Empty fields but Destination select all.
+// A WaitingFilter selects what waits for a destination, which need not be configured:
+// as parameters, and as a body. Empty fields beside Destination select all.
 type WaitingFilter struct {
 	Destination string `json:"destination"`
 	ID          string `json:"id,omitempty"`
@@ -519,14 +473,14 @@ type WaitingFilter struct {
 // Waiting is a page of what waits, the first that is due first.
 type Waiting struct {
 	Waiting []WaitingDelivery `json:"waiting"`
-	// After continues the listing, "" at its end. The listing begins anew if what it ended with
-	// does not wait any more.
+	// After continues the listing; empty at its end. If the last delivery of this page
+	// has stopped waiting, the listing begins anew.
 	After string `json:"after,omitempty"`
 }
 
 // A WaitingDelivery is a delivery that waits, or is being attempted.
 type WaitingDelivery struct {
-	ID       string     `json:"id"` // these as of an Event
+	ID       string     `json:"id"` // as in Event, like the next ones
 	Source   string     `json:"source,omitempty"`
 	User     string     `json:"user,omitempty"`
 	Event    string     `json:"event,omitempty"`
@@ -538,11 +492,10 @@ type WaitingDelivery struct {
 	Last     *Attempt   `json:"last,omitempty"`
 }
 
-// Changed is how many of what waits were changed, and how many were left because they are
-// being attempted.
+// Changed counts the waiting deliveries that were changed.
 type Changed struct {
 	Changed int `json:"changed"`
-	Claimed int `json:"claimed"`
+	Claimed int `json:"claimed"` // left as they are, being attempted
 }
 
 // The orders of dead letters.
@@ -551,9 +504,9 @@ const (
 	OrderNewest = "newest"
 )
 
-// DeadFilter selects dead letters: as parameters, and in a Selection. Empty
-// fields select all. From is not before, To is before. Order is one of those above, the
-// oldest first if it is empty.
+// DeadFilter selects dead letters: as parameters, and in a Selection. Empty fields
+// select all. Those that died at From are selected, at To not. An empty Order means
+// the oldest first.
 type DeadFilter struct {
 	Destination string     `json:"destination,omitempty"`
 	ID          string     `json:"id,omitempty"`
@@ -565,8 +518,8 @@ type DeadFilter struct {
 	Order       string     `json:"order,omitempty"`
 }
 
-// A DeliveredFilter selects of what was delivered and is kept: as parameters, and as a body. Empty
-// fields select all. From is not before, To is before.
+// A DeliveredFilter selects deliveries that are kept: as parameters, and as a body.
+// Empty fields select all. Those delivered at From are selected, at To not.
 type DeliveredFilter struct {
 	Destination string     `json:"destination,omitempty"`
 	ID          string     `json:"id,omitempty"`
@@ -575,18 +528,17 @@ type DeliveredFilter struct {
 	To          *time.Time `json:"to,omitempty"`
 }
 
-// Delivered is a page of what was delivered and is kept, the latest first.
+// Delivered is a page of deliveries that are kept, the latest first.
 type Delivered struct {
 	Delivered []DeliveredDelivery `json:"delivered"`
-	// After continues the listing, "" at its end.
-	After string `json:"after,omitempty"`
+	After     string              `json:"after,omitempty"` // continues the listing; empty at its end
 }
 
-// A DeliveredDelivery was delivered, and is kept.
+// A DeliveredDelivery is one that was delivered, and is kept.
 type DeliveredDelivery struct {
 	Key         string    `json:"key"`
 	Destination string    `json:"destination"`
-	ID          string    `json:"id"` // these as of an Event
+	ID          string    `json:"id"` // as in Event, like the next ones
 	Source      string    `json:"source,omitempty"`
 	User        string    `json:"user,omitempty"`
 	Event       string    `json:"event,omitempty"`
@@ -595,24 +547,23 @@ type DeliveredDelivery struct {
 	Delivered   time.Time `json:"delivered"`
 }
 
-// Dead is a page of dead letters, in the order they died or the opposite one.
+// Dead is a page of dead letters, the oldest or the newest first.
 type Dead struct {
-	Dead []DeadLetter `json:"dead"`
-	// After continues the listing, "" at its end.
-	After string `json:"after,omitempty"`
+	Dead  []DeadLetter `json:"dead"`
+	After string       `json:"after,omitempty"` // continues the listing; empty at its end
 }
 
-// Count is how many there are.
+// Count is how many dead letters a filter selects.
 type Count struct {
 	Count int `json:"count"`
 }
 
-// A DeadLetter is a delivery that was given up. A listing has it without Body
-// and with the last of its Attempts only.
+// A DeadLetter is a delivery that was given up. A listing leaves out its Body, and all
+// Attempts but the last.
 type DeadLetter struct {
 	Key         string          `json:"key"`
 	Destination string          `json:"destination"`
-	ID          string          `json:"id"` // these as of an Event
+	ID          string          `json:"id"` // as in Event, like the next ones
 	Source      string          `json:"source,omitempty"`
 	User        string          `json:"user,omitempty"`
 	Event       string          `json:"event,omitempty"`
@@ -632,37 +583,30 @@ type Selection struct {
 	Filter *DeadFilter `json:"filter,omitempty"`
 }
 
-// Progress is one line of long work, of which there is one a second. The last
-// has Ended; without it the work was cut off. Done counts what was done, Total
-// what there is to do, 0 if that is not known. Of users it counts those that
-// were read: if an Error ends the work, of the last 2,048 of them some may not
-// be done. To ask again for all of them goes on.
+// Progress is one line of the stream of long work, which has one a second. If the
+// last line has neither Ended nor an Error, the work was cut off. Work on users counts
+// those that were read: after an Error, some of the last 2,048 may not be done. The
+// same request again goes on with what is left.
 type Progress struct {
-	Done  int  `json:"done"`
-	Total int  `json:"total,omitempty"`
-	Ended bool `json:"ended,omitempty"`
-	// Joined and Left are of a sync.
-	Joined int `json:"joined,omitempty"`
-	Left   int `json:"left,omitempty"`
-	// Error ends the work; what was done stays done.
-	Error *Error `json:"error,omitempty"`
+	Done   int    `json:"done"`
+	Total  int    `json:"total,omitempty"` // 0 if it is not known
+	Ended  bool   `json:"ended,omitempty"`
+	Joined int    `json:"joined,omitempty"` // of a sync
+	Left   int    `json:"left,omitempty"`   // of a sync
+	Error  *Error `json:"error,omitempty"`  // ended the work; what was done stays done
 }
 
-// A TestRequest asks for a sample of calls to be sent now, past the queue.
+// A TestRequest asks the server to send samples of calls now, past the queue. One of
+// Destination, URL and Document is set.
 type TestRequest struct {
-	// Destination is whose endpoints, headers and secrets are used; or URL
-	// alone; or Document, the settings of a destination that is not set up yet: the
-	// keys of one in the configuration file, with certificates as PEM. One of them is
-	// set.
-	Destination string         `json:"destination,omitempty"`
-	URL         string         `json:"url,omitempty"`
-	Document    map[string]any `json:"document,omitempty"`
-	// Types are those of the calls; none means all six.
-	Types []string `json:"types,omitempty"`
-	// Event is the name of tracks, pages and screens. Empty means that of the sample.
-	Event string `json:"event,omitempty"`
-	// Source is the source whose filter counts beside that of the destination.
-	Source string `json:"source,omitempty"`
+	Destination string `json:"destination,omitempty"` // its endpoints, headers and secrets are used
+	URL         string `json:"url,omitempty"`
+	// Document has the settings of a destination that need not be set up: its keys in
+	// the configuration file, with certificates as PEM.
+	Document map[string]any `json:"document,omitempty"`
+	Types    []string       `json:"types,omitempty"`  // none means all six
+	Event    string         `json:"event,omitempty"`  // the name of tracks, pages and screens; empty means the sample's
+	Source   string         `json:"source,omitempty"` // its filter counts beside that of the destination
 }
 
 // TestResult has one Exchange for each type and endpoint.
@@ -672,22 +616,20 @@ type TestResult struct {
 
 // An Exchange is one request and its answer.
 type Exchange struct {
-	// Filtered says that a filter of the destination or the source leaves such a call out.
-	// It was sent nevertheless.
-	Filtered bool            `json:"filtered,omitempty"`
-	Type     string          `json:"type"`
-	Endpoint string          `json:"endpoint"`
-	Headers  []Header        `json:"headers"` // of the request; credentials are left out
-	Body     json.RawMessage `json:"body"`
-	// Signature is the X-Signature sent, "" if none.
-	Signature string   `json:"signature,omitempty"`
-	Status    int      `json:"status"`
-	Answer    string   `json:"answer,omitempty"` // its first bytes
-	Got       []Header `json:"got,omitempty"`    // headers of the answer
-	Reason    string   `json:"reason,omitempty"`
-	Error     string   `json:"error,omitempty"`
-	Outcome   string   `json:"outcome"`
-	Timing    Timing   `json:"timing"`
+	// Filtered says that a filter leaves such calls out; the test sent it nevertheless.
+	Filtered  bool            `json:"filtered,omitempty"`
+	Type      string          `json:"type"`
+	Endpoint  string          `json:"endpoint"`
+	Headers   []Header        `json:"headers"` // of the request; credentials are left out
+	Body      json.RawMessage `json:"body"`
+	Signature string          `json:"signature,omitempty"` // the X-Signature
+	Status    int             `json:"status"`
+	Answer    string          `json:"answer,omitempty"` // its first bytes
+	Got       []Header        `json:"got,omitempty"`    // headers of the answer
+	Reason    string          `json:"reason,omitempty"`
+	Error     string          `json:"error,omitempty"`
+	Outcome   string          `json:"outcome"`
+	Timing    Timing          `json:"timing"`
 }
 
 // Header is one header.
@@ -696,7 +638,7 @@ type Header struct {
 	Value string `json:"value"`
 }
 
-// Timing is in milliseconds from the start; 0 is not known.
+// Timing is in milliseconds from the start; 0 means not known.
 type Timing struct {
 	Resolved  float64 `json:"resolved,omitempty"`
 	Connected float64 `json:"connected,omitempty"`
@@ -705,48 +647,37 @@ type Timing struct {
 	Total     float64 `json:"total"`
 }
 
-// Erasure asks for what is stored of a user to be removed. Destinations are not told.
+// Erasure asks the server to remove what it stores of a user, and tells no destination.
 type Erasure struct {
 	User string `json:"user"`
 }
 
-// Erased says how many deliveries, dead letters and kept deliveries were removed. Claimed
-// counts those that were left because they are being attempted.
+// Erased counts the deliveries and dead letters that were removed.
 type Erased struct {
 	Erased  int `json:"erased"`
-	Claimed int `json:"claimed"`
+	Claimed int `json:"claimed"` // left as they are, being attempted
 }
 
-// Deletion asks for users to be deleted. Many users are sent as LinesType
-// instead, with id and source (repeated for several) as parameters.
+// Deletion asks the server to tell destinations to delete users. Many users are sent
+// as LinesType instead, with id and source as parameters.
 type Deletion struct {
-	// ID names the request; repeated under the same id it is the same request.
-	// "" makes one up.
+	// ID names the request; the same ID again is the same request. Empty makes one up.
 	ID    string   `json:"id,omitempty"`
 	Users []string `json:"users"`
-	// Sources are those affected: each of their destinations that is enabled is
-	// told. None means all.
+	// Sources are those whose enabled destinations are told. None means all.
 	Sources []string `json:"sources,omitempty"`
 }
 
-// AudienceFilter selects audiences: as parameters. Empty fields select all.
-type AudienceFilter struct {
-	Destination string // equal to its id
-	Query       string // a part of the name or the trait, in any case
-}
-
-// Audiences is a page of the audiences, by destination and trait.
+// Audiences is a page of the audiences, by destination and trait: those of a
+// destination, and with q in their name or trait.
 type Audiences struct {
 	Audiences []Audience `json:"audiences"`
-	// After continues the listing, "" at its end.
-	After string `json:"after,omitempty"`
-	// Total counts all that the filter selects.
-	Total int `json:"total"`
+	After     string     `json:"after,omitempty"` // continues the listing; empty at its end
+	Total     int        `json:"total"`           // all that the parameters select
 }
 
-// An Audience is a set of users that a destination is told of. Its name is the
-// one that it was made with, such as "VIP Users"; that of its trait, vip_users,
-// finds it as well.
+// An Audience is a set of users that a destination is told of. Both its name, such as
+// "VIP Users", and its trait, vip_users, find it.
 type Audience struct {
 	Destination string `json:"destination"`
 	Name        string `json:"name"`
