@@ -8,36 +8,30 @@ import (
 	"time"
 )
 
-// grouped is a number with commas: 12,345.
+// grouped returns a number with commas: "12,345".
 func grouped[T int | int64](n T) string {
-	digits := strconv.FormatInt(int64(n), 10)
-	sign := ""
-	if n < 0 {
-		sign, digits = "-", digits[1:]
+	switch {
+	case n < 0:
+		return "-" + grouped(-n)
+	case n < 1000:
+		return fmt.Sprint(n)
 	}
-	var b strings.Builder
-	for i, d := range digits {
-		if i > 0 && (len(digits)-i)%3 == 0 {
-			b.WriteByte(',')
-		}
-		b.WriteRune(d)
-	}
-	return sign + b.String()
+	return fmt.Sprintf("%s,%03d", grouped(n/1000), n%1000)
 }
 
-// counted is a number of things: "1 dead letter", "2 dead letters".
+// counted returns a number of things: "1 dead letter", "2 deliveries".
 func counted[T int | int64](n T, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	if stem, ok := strings.CutSuffix(thing, "y"); ok {
+	if stem, ok := strings.CutSuffix(thing, "y"); ok && n != 1 {
 		return grouped(n) + " " + stem + "ies"
 	}
-	return grouped(n) + " " + thing + "s"
+	if n != 1 {
+		thing += "s"
+	}
+	return grouped(n) + " " + thing
 }
 
-// rate is a number, with a digit behind the point where it is small and not
-// whole, as those per second are.
+// rate returns a number per second. A small one that is not whole has a digit behind
+// the point.
 func rate(n float64) string {
 	switch {
 	case n == math.Trunc(n) || n >= 100:
@@ -45,26 +39,24 @@ func rate(n float64) string {
 	case n < 0.05:
 		return "<0.1"
 	}
-	return strconv.FormatFloat(n, 'f', 1, 64)
+	return fmt.Sprintf("%.1f", n)
 }
 
-// megabytes is a number of bytes, in units of 1,000,000.
-func megabytes(bytes float64) string {
-	return strconv.FormatFloat(bytes/1e6, 'f', 1, 64) + " MB"
-}
+// megabytes returns a number of bytes in units of 1,000,000.
+func megabytes(bytes float64) string { return fmt.Sprintf("%.1f MB", bytes/1e6) }
 
-// millis is a time in milliseconds: "0.4ms", "12ms", "1.2s".
+// millis returns a time in milliseconds: "0.4ms", "12ms", "1.2s".
 func millis(ms float64) string {
 	switch {
 	case ms < 9.95:
-		return strconv.FormatFloat(ms, 'f', 1, 64) + "ms"
+		return fmt.Sprintf("%.1fms", ms)
 	case ms < 999.5:
-		return strconv.FormatFloat(ms, 'f', 0, 64) + "ms"
+		return fmt.Sprintf("%.0fms", ms)
 	}
-	return strconv.FormatFloat(ms/1000, 'f', 1, 64) + "s"
+	return fmt.Sprintf("%.1fs", ms/1000)
 }
 
-// spell is how long something is, by its two largest units: "3d4h", "12s".
+// spell returns a duration by its two largest units: "3d4h", "12s".
 func spell(d time.Duration) string {
 	d = max(d, 0).Round(time.Second)
 	day := 24 * time.Hour
@@ -79,8 +71,7 @@ func spell(d time.Duration) string {
 	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
 }
 
-// parseTime reads a time: RFC 3339, a date, or how long ago, such as 2h, "2h
-// ago" or 7d.
+// parseTime reads a time: RFC 3339, a date, or a time ago, such as 2h, "2h ago" or 7d.
 func parseTime(text string, now time.Time) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return t, nil
@@ -101,5 +92,5 @@ func parseTime(text string, now time.Time) (time.Time, error) {
 	return now.Add(-d), nil
 }
 
-// clock is a time as it is printed: in the zone of the machine.
+// clock returns a time in the zone of the machine.
 func clock(t time.Time) string { return t.Local().Format(time.RFC3339) }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -20,8 +18,7 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// listenGrace bounds how long a webhook that is being received holds up the
-// end of listen.
+// listenGrace bounds how long listen waits at its end for webhooks that are arriving.
 const listenGrace = 2 * time.Second
 
 func listen(o *options) action {
@@ -117,20 +114,20 @@ func (c *call) receive(ctx context.Context, address string, p *printer, announce
 	return nil
 }
 
-// maxPrinted is the size of the largest body that listen reads: 1 MB.
+// maxPrinted bounds the bodies that listen reads: 1 MB, of 1,024 × 1,024 bytes.
 const maxPrinted = 1 << 20
 
-// A printer is a receiver that prints the webhooks it is sent.
+// A printer is a receiver that prints its webhooks.
 type printer struct {
 	secrets  []signature.Secret // of X-Signature
 	standard []signature.Secret // of Standard Webhooks
 	status   int
-	times    int // how many get that status, and the delay; 0 for all
 	delay    time.Duration
+	times    int // how many webhooks get that status and delay; 0 for all
 	asJSON   bool
 
-	mu   sync.Mutex // one webhook is printed at a time
-	seen int        // how many were
+	mu   sync.Mutex // guards seen, and printing
+	seen int        // webhooks so far
 	out  io.Writer
 }
 
@@ -146,7 +143,7 @@ func (p *printer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	status, delay := p.take(body, r.Header)
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // the delay may be longer; tests have none
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // the delay may be longer
 	select {
 	case <-time.After(delay):
 		w.WriteHeader(status)
@@ -154,7 +151,7 @@ func (p *printer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// take prints a webhook, and returns what it is answered with, and when.
+// take prints a webhook, and returns the status of its answer and the delay before it.
 func (p *printer) take(body []byte, h http.Header) (status int, delay time.Duration) {
 	what := p.check(body, h)
 	p.mu.Lock()
@@ -171,7 +168,7 @@ func (p *printer) take(body []byte, h http.Header) (status int, delay time.Durat
 	return status, delay
 }
 
-// received is what listen --json prints of each webhook. What is not JSON is a
+// received is what listen --json prints of each webhook. A body that is not JSON is a
 // string.
 type received struct {
 	At        time.Time `json:"at"`
@@ -180,7 +177,7 @@ type received struct {
 	Body      any       `json:"body"`
 }
 
-// print prints a webhook. The caller sees to it that one is printed at a time.
+// print prints a webhook. It must not be called concurrently.
 func (p *printer) print(r received, body []byte) {
 	if !p.asJSON {
 		text := fmt.Appendf(nil, "\n%s  %s  %s\n", r.At.Format(time.TimeOnly), describe(body), r.Signature+r.Answer)
@@ -192,103 +189,4 @@ func (p *printer) print(r received, body []byte) {
 		r.Body = json.RawMessage(body)
 	}
 	printJSON(p.out, r)
-}
-
-// check says whether the signatures are good: that of X-Signature, those of Standard
-// Webhooks, or both. Both are of the same body, so a good one shows that the body is
-// what was signed.
-func (p *printer) check(body []byte, h http.Header) string {
-	plain := func(body []byte) error { return signature.Verify(body, h.Get(signature.Header), p.secrets...) }
-	standard := func(body []byte) error { return signature.VerifyStandard(body, h, 0, p.standard...) }
-	plainErr, standardErr := plain(body), standard(body)
-	var found []string
-	switch {
-	case h.Get(signature.Header) == "":
-	case len(p.secrets) == 0:
-		found = append(found, "signed, but not checked: listen has no --secret")
-	case plainErr == nil:
-		found = append(found, "signature ok")
-	case plainErr == signature.ErrMalformed:
-		found = append(found, "X-Signature wrong: not 40 lower-case hex digits")
-	default:
-		found = append(found, "X-Signature wrong: "+mismatch(body, plain, standardErr == nil))
-	}
-	switch {
-	case h.Get(signature.StandardSignature) == "":
-	case len(p.standard) == 0:
-		found = append(found, "signed by Standard Webhooks, but not checked: listen has no --standard-secret")
-	case standardErr == nil:
-		found = append(found, "Standard Webhooks signature ok")
-	case standardErr == signature.ErrMismatch && !p.checkable(h):
-		found = append(found, "webhook-signature wrong: of version "+versions(h)+", but v1 is checked with a shared secret, whsec_, and v1a with a public key, whpk_")
-	case standardErr == signature.ErrMismatch:
-		found = append(found, "webhook-signature wrong: "+mismatch(body, standard, plainErr == nil))
-	default:
-		found = append(found, fault(h, standardErr))
-	}
-	if len(found) == 0 {
-		return "unsigned"
-	}
-	return strings.Join(found, ", ")
-}
-
-// mismatch says why a signature in its right form is not that of body: verify is nil
-// for the body that was signed. whole says that another signature of body is good.
-func mismatch(body []byte, verify func([]byte) error, whole bool) string {
-	var compact bytes.Buffer
-	switch {
-	case whole:
-		return "made with another secret; the other signature shows that the body is as it was signed"
-	case json.Compact(&compact, body) == nil && verify(compact.Bytes()) == nil:
-		return "the body was reformatted after it was signed: without white space the signature is good"
-	}
-	return "made with another secret, or of another body"
-}
-
-// fault says which header of Standard Webhooks is wrong, and how.
-func fault(h http.Header, err error) string {
-	headers := []string{signature.StandardID, signature.StandardTimestamp, signature.StandardSignature}
-	for _, name := range headers {
-		switch n := len(h.Values(name)); {
-		case h.Get(name) == "":
-			return name + " is missing"
-		case n > 1:
-			return fmt.Sprintf("%s is there %d times", name, n)
-		}
-	}
-	seconds, wrong := strconv.ParseInt(h.Get(signature.StandardTimestamp), 10, 64)
-	off := time.Since(time.Unix(seconds, 0)).Round(time.Second)
-	switch {
-	case wrong != nil:
-		return "webhook-timestamp wrong: not a time in seconds since 1970"
-	case err == signature.ErrTooOld:
-		return fmt.Sprintf("webhook-timestamp wrong: %v ago, more than %v; it was sent again late, or a clock is wrong", off, signature.DefaultTolerance)
-	case err == signature.ErrTooNew:
-		return fmt.Sprintf("webhook-timestamp wrong: %v from now, more than %v; a clock is wrong", -off, signature.DefaultTolerance)
-	}
-	if has := versions(h); !strings.Contains(has, "v1") {
-		return "webhook-signature wrong: neither v1 nor v1a, but " + has
-	}
-	return "webhook-signature wrong: not v1, and the base64 of 32 bytes, nor v1a, and that of 64; or webhook-id holds a full stop or a space"
-}
-
-// versions lists those of the signatures of Standard Webhooks.
-func versions(h http.Header) string {
-	var list []string
-	for s := range strings.SplitSeq(h.Get(signature.StandardSignature), " ") {
-		version, _, _ := strings.Cut(s, ",")
-		list = append(list, clean(version))
-	}
-	return strings.Join(list, ", ")
-}
-
-// checkable reports whether there is a secret for one of the versions that h has.
-func (p *printer) checkable(h http.Header) bool {
-	has := strings.Split(versions(h), ", ")
-	return slices.ContainsFunc(p.standard, func(s signature.Secret) bool {
-		if strings.HasPrefix(string(s), "whpk_") {
-			return slices.Contains(has, "v1a")
-		}
-		return slices.Contains(has, "v1")
-	})
 }

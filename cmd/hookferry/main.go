@@ -1,15 +1,13 @@
-// Command hookferry is the Hookferry service on one machine: it accepts calls
-// of the HTTP tracking API, keeps them in one file, and forwards each of them
-// as a signed webhook.
+// Command hookferry is the Hookferry server and its command line. The server accepts
+// calls of the HTTP tracking API, stores them, and forwards each as a signed webhook.
 //
 //	hookferry serve --webhook http://localhost:9000/hook
 //	hookferry listen
 //	hookferry send track --user u1 --event "Signed Up"
 //
-// Each command explains itself with -h. The exit status is 0 when the command
-// did what it was asked, 1 when it failed, 2 when it was called wrongly, and 3
-// when what it was asked for is not there: a destination, an audience, a dead
-// letter, or a single one that a filter selects.
+// -h explains each command. The exit status is 0 if the command did its work, 1 if it
+// failed, 2 if it was called wrongly, and 3 if the destination, the audience or the
+// dead letter is not there, or a filter selects nothing.
 package main
 
 import (
@@ -25,8 +23,8 @@ func main() {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() { // until the process ends
 		<-signals
-		// The first signal asks for an orderly stop. From before that begins,
-		// another one has its usual effect: the process ends at once.
+		// The first signal asks for an orderly stop. A second one ends the process at
+		// once, as signals usually do.
 		signal.Stop(signals)
 		stop()
 	}()

@@ -6,19 +6,18 @@ import (
 	"time"
 )
 
-// How often a meter says something: on a terminal, and elsewhere.
+// How often a meter prints: on a terminal, and elsewhere.
 const (
 	meterRedraw = 100 * time.Millisecond
 	meterLine   = 5 * time.Second
 )
 
-// A meter shows how far long work is, on standard error: as a bar on a
-// terminal, else by a line now and then. Work that is soon done is not worth a
-// line.
+// A meter shows how far long work is: as a bar on a terminal, else by a line now and
+// then. Work that ends before the first line prints nothing.
 type meter struct {
 	screen
 	verb string // such as "replayed"
-	// amount says how much is done, or is done in a second.
+	// amount formats how much is done, and how much is done in a second.
 	amount func(float64) string
 	begin  time.Time
 	shown  time.Time
@@ -30,24 +29,21 @@ func newMeter(s screen, verb string) *meter {
 	return &meter{screen: s, verb: verb, amount: rate, begin: now, shown: now}
 }
 
-// show says that done things are done, of total if that is known. The
-// fraction says the same of what can be told otherwise; below 0 it is not known.
+// show shows that done of total things are done; 0 means an unknown total. Then
+// fraction is the part that is done, below 0 if unknown.
 func (m *meter) show(done, total int64, fraction float64) {
-	every := meterLine
+	now, every := time.Now(), meterLine
 	if m.terminal {
 		every = meterRedraw
 	}
-	now := time.Now()
 	if now.Sub(m.shown) < every {
 		return
 	}
 	m.shown = now
-	if total > 0 {
-		fraction = float64(done) / float64(total)
-	}
 	text := m.verb + " " + m.amount(float64(done))
 	if total > 0 {
 		text += " of " + m.amount(float64(total))
+		fraction = float64(done) / float64(total)
 	}
 	took := now.Sub(m.begin)
 	text += ", " + m.amount(float64(done)/took.Seconds()) + "/s"
@@ -68,7 +64,7 @@ func (m *meter) show(done, total int64, fraction float64) {
 	m.drawn = true
 }
 
-// end takes the bar away.
+// end removes the bar.
 func (m *meter) end() {
 	if m.drawn {
 		fmt.Fprint(m, "\r\x1b[K")
@@ -76,7 +72,7 @@ func (m *meter) end() {
 	}
 }
 
-// bar draws a part of a whole.
+// bar draws a fraction.
 func bar(fraction float64) string {
 	const width = 20
 	fraction = min(max(fraction, 0), 1)

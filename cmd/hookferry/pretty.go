@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -11,8 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// describe says in a few words what a webhook is about: its type, what
-// happened, and to whom.
+// describe returns in a few words what a webhook is about: its type, what happened,
+// and to whom.
 func describe(body []byte) string {
 	var call map[string]any
 	if json.Unmarshal(body, &call) != nil {
@@ -28,10 +29,7 @@ func describe(body []byte) string {
 			words = append(words, strings.TrimSpace(label+" "+plain(value)))
 		}
 	}
-	kind := field("type")
-	if kind == "" {
-		kind = "no type"
-	}
+	kind := cmp.Or(field("type"), "no type")
 	add("", kind)
 	switch kind {
 	case "track":
@@ -54,19 +52,16 @@ func describe(body []byte) string {
 	return strings.Join(words, "  ")
 }
 
-// plain returns s as it is, or quoted where it would be read as something
-// else.
+// plain returns s, quoted if it has spaces, quotes, or characters that do not print.
 func plain(s string) string {
-	for _, r := range s {
-		if r == utf8.RuneError || r == '"' || unicode.IsSpace(r) || !unicode.IsPrint(r) {
-			return strconv.Quote(s)
-		}
+	if strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || r == '"' || unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
+		return strconv.Quote(s)
 	}
 	return s
 }
 
-// appendPretty appends body indented and with a newline at the end. What a
-// terminal would obey rather than show is escaped.
+// appendPretty appends body, indented and with a newline at the end. It escapes
+// characters that a terminal would obey.
 func appendPretty(dst, body []byte) []byte {
 	var indented bytes.Buffer
 	if json.Indent(&indented, body, "", "  ") != nil {
@@ -75,16 +70,15 @@ func appendPretty(dst, body []byte) []byte {
 	return append(appendEscaped(dst, indented.Bytes()), '\n')
 }
 
-// appendEscaped appends JSON with what a terminal would obey rather than show
-// escaped. It means the same.
+// appendEscaped appends JSON of the same meaning, with characters escaped that a
+// terminal would obey.
 func appendEscaped(dst, text []byte) []byte {
 	for _, r := range string(text) {
 		switch {
 		case r == '\n' || unicode.IsPrint(r):
 			dst = utf8.AppendRune(dst, r)
 		case r > 0xffff:
-			// In JSON such a character stands inside a string, where it may
-			// be escaped.
+			// Such a character is inside a string of JSON, and may be escaped.
 			high, low := utf16.EncodeRune(r)
 			dst = fmt.Appendf(dst, `\u%04x\u%04x`, high, low)
 		default:

@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// relayTimeout bounds one request to --to. It is longer than a server waits, so that
-	// somebody can step through the code that answers.
+	// relayTimeout bounds one request to --to. It is longer than the 5 seconds of a
+	// destination, so that somebody can step through the code that answers.
 	relayTimeout = 30 * time.Second
 
 	// relayPause is how long a relay waits before it asks the server again.
 	relayPause = time.Second
 )
 
-// A relay posts what a server elsewhere accepts to a URL, one event after the other. It
-// holds one event at a time: those that come meanwhile are with the server, which keeps
-// a bounded number of the latest, and says how many it left out.
+// A relay posts what a server elsewhere accepts to a URL, one event after the other.
+// The server keeps a bounded number of the latest events meanwhile, and says how many
+// it left out.
 type relay struct {
 	to      *url.URL
 	printer *printer
@@ -65,8 +65,8 @@ func newRelay(to string, printer *printer, c *call) (*relay, error) {
 	return r, nil
 }
 
-// follow posts what the server accepts for the destination, until ctx is done. Once it
-// has begun, it outlives the server's restarts.
+// follow posts what the server accepts for the destination, until ctx is done. Once the
+// stream has begun, follow reconnects after restarts of the server.
 func (r *relay) follow(ctx context.Context, c *api.Client, destination string, announce io.Writer) error {
 	defer r.client.CloseIdleConnections()
 	// A stream of an unknown destination would be an empty one.

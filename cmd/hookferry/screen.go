@@ -13,16 +13,16 @@ import (
 	"golang.org/x/term"
 )
 
-// A screen is what a command prints on. Without a terminal it has no colours,
-// no end of a line, and nothing is written over.
+// A screen is what a command prints on. One that is no terminal has no colours and no
+// width, and nothing on it is overwritten.
 type screen struct {
 	io.Writer
 	terminal      bool
 	color         bool
-	width, height int // 0: no bound
+	width, height int // in characters; 0 means no bound
 }
 
-// screen says what is known of w.
+// screen returns the screen that writes to w.
 func (p process) screen(w io.Writer) screen {
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) || p.getenv("TERM") == "dumb" {
@@ -47,7 +47,7 @@ const (
 	bad    style = "31" // red
 )
 
-// paint returns a text that is clean in a style.
+// paint returns a clean text in a style.
 func (s screen) paint(how style, text string) string {
 	if !s.color || how == normal || text == "" {
 		return text
@@ -55,7 +55,7 @@ func (s screen) paint(how style, text string) string {
 	return "\x1b[" + string(how) + "m" + text + "\x1b[0m"
 }
 
-// clean returns text with what a terminal would obey rather than show escaped.
+// clean returns text with characters escaped that a terminal would obey.
 func clean(text string) string {
 	if strings.IndexFunc(text, unprintable) < 0 && utf8.ValidString(text) {
 		return text
@@ -64,7 +64,7 @@ func clean(text string) string {
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
-// cleanLines is clean, but for the ends of lines.
+// cleanLines is clean that keeps the ends of lines.
 func cleanLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -75,8 +75,8 @@ func cleanLines(text string) string {
 
 func unprintable(r rune) bool { return !unicode.IsPrint(r) }
 
-// printJSON writes a value on a line of its own. It stays the same value where
-// characters are escaped for terminals.
+// printJSON writes a value on a line of its own. Characters that a terminal would obey
+// are escaped, which does not change the value.
 func printJSON(w io.Writer, v any) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

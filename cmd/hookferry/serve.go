@@ -20,7 +20,7 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// onlyName names the one source and the one destination that flags describe.
+// onlyName is the name of the one source and the one destination of flags.
 const onlyName = "default"
 
 // serveFlags are the flags of serve beside --config, each with the key of the setting
@@ -124,18 +124,18 @@ func serve(o *options) action {
 	}
 }
 
-// serveSettings returns what loads the settings, each time it is called: those of the flags,
-// or of the file, in which flags that are not about sources and webhooks win.
+// serveSettings returns a function that loads the settings: those of the flags, or
+// those of the file, where flags that are not about sources and webhooks win.
 func serveSettings(o *options) (load func() (*config.Settings, error), err error) {
 	put := func(s *config.Settings) error {
 		for _, f := range serveFlags {
+			if !o.Changed(f.name) || f.name == "header" {
+				continue
+			}
 			value := o.Lookup(f.name).Value
 			texts := []string{value.String()}
 			if list, ok := value.(pflag.SliceValue); ok {
 				texts = list.GetSlice()
-			}
-			if !o.Changed(f.name) || f.name == "header" {
-				continue
 			}
 			for _, text := range texts {
 				if err := s.Set(f.key, text); err != nil {
@@ -184,8 +184,8 @@ func serveSettings(o *options) (load func() (*config.Settings, error), err error
 	return func() (*config.Settings, error) { return s, nil }, nil
 }
 
-// parseHeaders takes "Name: value" texts apart. No error repeats a value: it
-// may be a credential.
+// parseHeaders parses "Name: value" texts. No error repeats a value, which may be a
+// credential.
 func parseHeaders(texts []string) (map[string]signature.Secret, error) {
 	headers := map[string]signature.Secret{}
 	for i, text := range texts {
@@ -202,8 +202,8 @@ func parseHeaders(texts []string) (map[string]signature.Secret, error) {
 	return headers, nil
 }
 
-// flagErrors returns err with the flag or the variable that each wrong setting came
-// from, and with the keys of those that are in the file.
+// flagErrors returns err with the flag or variable of each wrong setting in place of
+// its key. Settings of the file keep their keys.
 func flagErrors(o *options, err error) error {
 	var wrong *config.Error
 	if !errors.As(err, &wrong) {
@@ -223,8 +223,7 @@ func flagErrors(o *options, err error) error {
 	return &usageError{strings.Join(append(flags, keys...), "\n")}
 }
 
-// flagText names the flag or the variable of a setting, and which one of several it
-// is.
+// flagText names the flag or variable of a setting, and the value of several that is wrong.
 func flagText(o *options, name, key string) string {
 	origin := o.origin(name)
 	if name == "webhook" {
@@ -239,7 +238,7 @@ func flagText(o *options, name, key string) string {
 	return origin + ":"
 }
 
-// flagOf returns the flag that a setting may come from, or "".
+// flagOf returns the flag that may have set a key, or "".
 func flagOf(key string) string {
 	for _, f := range serveFlags {
 		if key == f.key || strings.HasPrefix(f.key, key+"[") || indexed.ReplaceAllString(key, "[]") == indexed.ReplaceAllString(f.key, "[]") {
@@ -252,5 +251,5 @@ func flagOf(key string) string {
 	return ""
 }
 
-// indexed is a value of a list in a key.
+// indexed matches the index of a list in a key, which serveFlags leaves out.
 var indexed = regexp.MustCompile(`\[\d*\]`)

@@ -16,10 +16,10 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// maxListed is how many destinations may be asked for at a time.
+// maxListed bounds the destinations in one request, as the server does.
 const maxListed = 500
 
-// An overview is what status --json prints.
+// An overview is what status prints.
 type overview struct {
 	Status  api.Status   `json:"status"`
 	Nodes   api.Nodes    `json:"nodes"`
@@ -102,19 +102,19 @@ func ask(ctx context.Context, c *call, filter url.Values, limit int, all bool) (
 	}
 }
 
-// redraw shows text in place of what the terminal shows, as far as it fits.
+// redraw replaces what the terminal shows by text, as much of it as fits.
 func redraw(s screen, text string) error {
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	if s.height > 1 && len(lines) > s.height-1 {
 		hidden := len(lines) - (s.height - 2)
 		lines = append(lines[:s.height-2], s.paint(faint, "and "+counted(hidden, "more line")))
 	}
-	// Home; each line with what was behind it erased, then what is below.
+	// Move home, erase behind each line, and erase below the last.
 	_, err := fmt.Fprintf(s, "\x1b[H%s\x1b[K\n\x1b[J", strings.Join(lines, "\x1b[K\n"))
 	return err
 }
 
-// lines is the overview as text.
+// lines returns the overview as text.
 func (v *overview) lines(s screen) string {
 	var b strings.Builder
 	s.Writer = &b
@@ -139,11 +139,10 @@ func (v *overview) lines(s screen) string {
 	amounts(s, 12, "deliveries", amount{grouped(totals.Delivered), "delivered", good}, failed(totals.Retried, "retried"), failed(total(totals.Dead), "given up"))
 	amounts(s, 12, "a second", amount{rate(st.Rates.Accepted), "accepted", normal}, amount{rate(st.Rates.Delivered), "delivered", normal},
 		amount{rate(st.Rates.Retried), "retried", normal}, amount{rate(st.Rates.Dead), "given up", normal})
-	now := []amount{{grouped(st.Waiting), "waiting", normal}}
+	now := []amount{{grouped(st.Waiting), "waiting", normal}, {grouped(totals.InFlight), "on their way", normal}, failed(int64(st.Dead), "dead letters")}
 	if st.Oldest != nil {
-		now = append(now, amount{spell(st.Now.Sub(*st.Oldest)), "the oldest", normal})
+		now = slices.Insert(now, 1, amount{spell(st.Now.Sub(*st.Oldest)), "the oldest", normal})
 	}
-	now = append(now, amount{grouped(totals.InFlight), "on their way", normal}, failed(int64(st.Dead), "dead letters"))
 	amounts(s, 12, "now", now...)
 	fmt.Fprintln(s)
 	if v.Nodes.Shared {
@@ -213,7 +212,7 @@ type amount struct {
 	style
 }
 
-// failed is a number that is better 0.
+// failed is an amount that had better be 0.
 func failed(n int64, what string) amount {
 	if n == 0 {
 		return amount{"0", what, faint}
@@ -221,8 +220,7 @@ func failed(n int64, what string) amount {
 	return amount{grouped(n), what, uneasy}
 }
 
-// amounts prints a line of them behind a label, and on a narrow terminal more
-// than one.
+// amounts prints amounts behind a label: in one line, or in several on a narrow terminal.
 func amounts(s screen, indent int, label string, list ...amount) {
 	used := indent
 	fmt.Fprint(s, s.paint(faint, label), strings.Repeat(" ", indent-len(label)))
@@ -265,13 +263,13 @@ func (v *overview) table() *table {
 	return t
 }
 
-// number is a count that is better 0.
+// number is a count that had better be 0.
 func number(n int64) cell {
 	a := failed(n, "")
 	return cell{a.number, a.style}
 }
 
-// styleOf is that of a state.
+// styleOf returns the style of a state.
 func styleOf(state string) style {
 	switch state {
 	case api.StateOK:
@@ -284,8 +282,8 @@ func styleOf(state string) style {
 	return uneasy
 }
 
-// why says in lines why a destination does not take its deliveries: what it answered
-// last, and when it is asked again.
+// why returns lines that say why a destination does not accept its deliveries: its last
+// answer, and the time of the next attempt.
 func why(d api.Destination, now time.Time) (lines []string) {
 	var words []string
 	add := func(text string) { words = append(words, text) }
@@ -322,11 +320,11 @@ func why(d api.Destination, now time.Time) (lines []string) {
 	return append(lines, strings.Join(words, ", "))
 }
 
-// tag is one of HTML, which may be cut.
+// tag matches a tag of HTML, which may be cut.
 var tag = regexp.MustCompile(`<[^>]*>?`)
 
-// answered is what a failed request was answered, or why it was not, in one line. Of
-// HTML it has the text.
+// answered returns the answer to a failed request, or why there was none, in one line.
+// Tags of HTML are left out.
 func answered(a *api.Attempt) string {
 	what, words := a.Reason, a.Error
 	if a.Status != 0 {

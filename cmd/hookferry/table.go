@@ -18,8 +18,8 @@ type row struct {
 	notes []string // clean texts, a line each, below the row
 }
 
-// A column that finds no room is left out, the one with the highest spare
-// first; one with spare 0 stays. One that is flexible is cut to what is left.
+// On a narrow terminal the flexible column is cut, and then columns are left out, the
+// one with the highest spare first. A column with spare 0 stays.
 type column struct {
 	title    string
 	right    bool
@@ -33,7 +33,8 @@ type cell struct {
 	style
 }
 
-// leastFlexible is how far a flexible column is cut before others are left out.
+// leastFlexible is the width to which the flexible column is cut before others are
+// left out.
 const leastFlexible = 12
 
 const gap = 2 // between columns
@@ -109,7 +110,7 @@ func (t *table) printRow(s screen, cells []cell, widths []int) {
 	fmt.Fprintln(s, line.String())
 }
 
-// fit makes widths of columns fit into total; 0 leaves a column out.
+// fit makes the widths of columns fit into total. A width of 0 leaves a column out.
 func (t *table) fit(widths []int, total int) {
 	if total <= 0 {
 		return

@@ -30,12 +30,12 @@ func printVersion(o *options) action {
 	}
 }
 
-// version is that of the module: of the tag or the commit that the program was built from, or
-// "devel" where go had neither.
+// version returns the version of the module: the tag or the commit that the program
+// was built from, or "devel" if go had neither.
 func version() string { return buildOf(debug.ReadBuildInfo()).Version }
 
-// buildOf tells what go has noted in a program. Of a module that go downloaded it notes no commit,
-// but a version that was made for a commit has it:
+// buildOf returns what go has recorded in a program. For a downloaded module it
+// records no commit, but a pseudo-version names one:
 // https://go.dev/ref/mod#pseudo-versions
 func buildOf(info *debug.BuildInfo, _ bool) build {
 	if info == nil {

@@ -10,13 +10,12 @@ import (
 	"strings"
 )
 
-// writeKeyFile is where serve keeps the write key it made up, in the data
-// folder.
+// writeKeyFile is the file in the data folder with the write key that serve makes up.
 //
-// Without --write-key neither "any key is good" nor a fixed key would do: serve
-// listens on all of the machine's addresses unless told otherwise, and
-// browsers let any web page send to localhost. A random key in a file that
-// only its owner reads lets send, which looks there, in, and nobody else.
+// Without --write-key, serve must not accept any key, nor a fixed one: it listens on
+// all addresses of the machine unless told otherwise, and browsers let any web page
+// send to localhost. The file has a random key, and only its owner can read it; send
+// finds the key there.
 const writeKeyFile = "write-key"
 
 // readWriteKey returns the key in the data folder. The error wraps
@@ -33,16 +32,15 @@ func readWriteKey(data string) (string, error) {
 	return key, nil
 }
 
-// makeWriteKey returns the key in the data folder, which it makes up first if
-// there is none. The caller holds the lock of the data file, so that no other
-// server does the same.
+// makeWriteKey returns the key in the data folder, and makes one if there is none. The
+// caller holds the lock of the store, so that no other server does the same.
 func makeWriteKey(data string) (string, error) {
 	key, err := readWriteKey(data)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return key, err
 	}
 	key = rand.Text()
-	// By way of another name, so that the file is whole whenever it is there.
+	// The file is renamed once it is whole, so that nobody reads a part of it.
 	f, err := os.CreateTemp(data, writeKeyFile+"-*") // with mode 0600
 	if err != nil {
 		return "", err

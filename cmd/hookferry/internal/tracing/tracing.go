@@ -1,4 +1,4 @@
-// Package tracing tells OpenTelemetry what becomes of a call, as one trace:
+// Package tracing makes one OpenTelemetry trace of what becomes of a call:
 //
 //	receive        a request of a client; with TrustClients, below the span that its
 //	│              traceparent names, else with a link to it
@@ -6,8 +6,8 @@
 //	  ├ attempt    one request to an endpoint
 //	  └ deliver    a delivery, from put until it was delivered or given up
 //
-// Deliveries are stored with the context of put, so that attempts after a
-// restart, and hours later, are in the trace as well.
+// Deliveries are stored with the context of put, so that the trace also has attempts
+// after a restart, and hours later.
 package tracing
 
 import (
@@ -20,7 +20,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel"
@@ -38,42 +37,38 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Config says where traces go. OpenTelemetry's own environment variables
-// (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES, OTEL_EXPORTER_OTLP_...,
-// OTEL_TRACES_SAMPLER, OTEL_BSP_...) count for what it leaves out.
+// Config says where traces go. For what it leaves out, OpenTelemetry's own environment
+// variables count: OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES,
+// OTEL_EXPORTER_OTLP_..., OTEL_TRACES_SAMPLER, OTEL_BSP_...
 type Config struct {
 	// Endpoint is the base URL of an OTLP receiver, without /v1/traces. Empty
 	// means that of the environment.
 	Endpoint string
 	// Headers are added to each request to it.
 	Headers map[string]string
-	// Sample is the part of the traces that begin here which are recorded, from
-	// 0 to 1. At 1 the sampler of the environment counts, which records all
-	// unless it says otherwise.
+	// Sample is the fraction recorded of the traces that begin here, from 0 to 1. At 1
+	// the sampler of the environment decides, which by default records all.
 	Sample float64
-	// TrustClients makes requests part of the traces of their clients, who then
-	// decide what is recorded: all of them are to be of one's own. Otherwise
-	// anybody with a write key, such as a browser, could have everything
-	// recorded, and add to the traces of others.
+	// TrustClients makes requests part of the traces of their clients. It is for
+	// clients that are all one's own: they decide what is recorded. Otherwise anybody
+	// with a write key, such as a browser, could have everything recorded, and add to
+	// the traces of others.
 	TrustClients bool
-	// Version is that of the program.
-	Version string
-	// Logger is told when traces cannot be sent. Required.
-	Logger *slog.Logger
+	Version      string       // of the program
+	Logger       *slog.Logger // is told when traces cannot be sent; required
 	// Dial opens the connections to the receiver. Nil means the system's.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Wanted reports whether traces are asked for: by an endpoint in the settings or
-// in the environment.
+// Wanted reports whether the settings or the environment have an endpoint for traces.
 func Wanted(endpoint string, getenv func(string) string) bool {
 	return getenv("OTEL_SDK_DISABLED") != "true" &&
 		(endpoint != "" || getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "")
 }
 
-// A Tracer makes the spans. Nothing waits for them to be sent: they go out in
-// batches, and are dropped while 2,048 wait (OTEL_BSP_MAX_QUEUE_SIZE). It is
-// safe for concurrent use.
+// A Tracer makes the spans, and is safe for concurrent use. It sends spans in batches,
+// and nothing waits for that. It drops spans while 2,048 wait to be sent
+// (OTEL_BSP_MAX_QUEUE_SIZE).
 type Tracer struct {
 	provider *sdk.TracerProvider
 	tracer   trace.Tracer
@@ -82,9 +77,9 @@ type Tracer struct {
 
 var _ webhook.Observer = (*Tracer)(nil)
 
-// Start returns a Tracer. The receiver of the traces need not be there.
+// Start returns a Tracer. The receiver of the traces need not be up.
 func Start(ctx context.Context, c Config) (*Tracer, error) {
-	// The exporter has no other ways to tell.
+	// The exporter reports errors only to these globals.
 	otel.SetLogger(logr.New(sink{c.Logger}))
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
 		c.Logger.Warn("tracing: spans were lost", "error", withoutSecrets(err, c.Headers))
@@ -107,8 +102,7 @@ func Start(ctx context.Context, c Config) (*Tracer, error) {
 		resource.WithAttributes(attribute.String("service.name", "hookferry"), attribute.String("service.version", c.Version)),
 		resource.WithTelemetrySDK(), resource.WithHost(), resource.WithFromEnv())
 	if err != nil {
-		// What could be found out is there.
-		c.Logger.Warn("tracing: the resource is not known in whole", "error", err)
+		c.Logger.Warn("tracing: some attributes of the resource are missing from the traces", "error", err)
 	}
 	options := []sdk.TracerProviderOption{sdk.WithBatcher(exporter), sdk.WithResource(self)}
 	if c.Sample < 1 {
@@ -119,9 +113,10 @@ func Start(ctx context.Context, c Config) (*Tracer, error) {
 	return &Tracer{provider, tracer, c.TrustClients}, nil
 }
 
-// proxy is the proxy of a request of the exporter, that of the environment. It refuses
-// requests that a redirect has made, which would have all headers of the first: the exporter
-// lets nothing else about redirects be set without the certificates of the environment.
+// proxy returns the proxy of the environment for a request of the exporter. It refuses
+// the request that a redirect makes, which would carry all headers to another host.
+// The exporter has no setting for redirects, except a client of one's own, which would
+// ignore the certificates that the environment names.
 func proxy(r *http.Request) (*url.URL, error) {
 	if r.Response != nil {
 		return nil, fmt.Errorf("the receiver answers %d to %s, and redirects are not followed", r.Response.StatusCode, r.URL.Host)
@@ -129,8 +124,8 @@ func proxy(r *http.Request) (*url.URL, error) {
 	return http.ProxyFromEnvironment(r)
 }
 
-// withoutSecrets is the text of an error of the exporter. Its URL may be one that the receiver
-// chose, and the receiver may send headers back.
+// withoutSecrets returns the text of an error of the exporter, without the URL, which a
+// redirect may have chosen, and without values of headers, which the receiver may echo.
 func withoutSecrets(err error, headers map[string]string) string {
 	var ue *url.Error
 	if errors.As(err, &ue) {
@@ -145,8 +140,8 @@ func withoutSecrets(err error, headers map[string]string) string {
 	return text
 }
 
-// A sink takes what OpenTelemetry logs by itself, such as of its variables. What they hold, and
-// errors that quote it, are left out: it may be a header, or a URL with a password.
+// A sink logs what OpenTelemetry reports of its variables. It leaves out their values
+// and the errors that quote them: a value may be a header, or a URL with a password.
 type sink struct{ logger *slog.Logger }
 
 func (sink) Init(logr.RuntimeInfo)            {}
@@ -158,7 +153,7 @@ func (s sink) Error(_ error, problem string, _ ...any) {
 	s.logger.Warn("tracing: a variable of OpenTelemetry is wrong and has no effect", "problem", problem)
 }
 
-// Shutdown sends what waits, until ctx is done. Spans that end afterwards are
+// Shutdown sends the spans that wait, until ctx is done. Spans that end later are
 // dropped.
 func (t *Tracer) Shutdown(ctx context.Context) error {
 	if err := t.provider.Shutdown(ctx); err != nil {
@@ -167,17 +162,21 @@ func (t *Tracer) Shutdown(ctx context.Context) error {
 	return nil
 }
 
-// Handler makes a span of each request of next that carries calls. The path is
-// not in it: it may hold a write key.
+// Handler makes a span of each request of next that carries calls. The span leaves out
+// the path, which may hold a write key.
 func (t *Tracer) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			next.ServeHTTP(w, r)
 			return
 		}
+		scheme := "http"
+		if r.TLS != nil {
+			scheme = "https"
+		}
 		ctx, options := t.caller(r)
 		ctx, span := t.tracer.Start(ctx, "receive", append(options, trace.WithSpanKind(trace.SpanKindServer),
-			trace.WithAttributes(semconv.HTTPRequestMethodPost, semconv.URLScheme(scheme(r))))...)
+			trace.WithAttributes(semconv.HTTPRequestMethodPost, semconv.URLScheme(scheme)))...)
 		defer span.End()
 		answer := &answer{ResponseWriter: w, status: http.StatusOK}
 		next.ServeHTTP(answer, r.WithContext(ctx))
@@ -189,26 +188,16 @@ func (t *Tracer) Handler(next http.Handler) http.Handler {
 	})
 }
 
-func scheme(r *http.Request) string {
-	if r.TLS != nil {
-		return "https"
-	}
-	return "http"
-}
-
-// caller returns the context of a request with the span of its client, or the
-// option that links to that span. The client's tracestate is bounded by
-// event.ParseTrace: it stays in memory with the spans.
+// caller returns the context of a request with the span of its client, or the option
+// that links to that span. event.ParseTrace bounds the client's tracestate, which
+// stays in memory with the spans.
 func (t *Tracer) caller(r *http.Request) (context.Context, []trace.SpanStartOption) {
 	ctx := r.Context()
 	theirs, ok := event.ParseTrace(r.Header.Get("traceparent"), strings.Join(r.Header.Values("tracestate"), ","))
-	if !ok {
-		return ctx, nil
-	}
-	if t.trust {
+	if ok && t.trust {
 		return extract(ctx, theirs), nil
 	}
-	if link := trace.LinkFromContext(extract(context.Background(), theirs)); link.SpanContext.IsValid() {
+	if link := trace.LinkFromContext(extract(context.Background(), theirs)); ok && link.SpanContext.IsValid() {
 		return ctx, []trace.SpanStartOption{trace.WithLinks(link)}
 	}
 	return ctx, nil
@@ -219,7 +208,7 @@ func extract(ctx context.Context, t event.Trace) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": t.Parent, "tracestate": t.State})
 }
 
-// An answer notes the status.
+// An answer records the status.
 type answer struct {
 	http.ResponseWriter
 	status int
@@ -236,9 +225,7 @@ func (a *answer) WriteHeader(status int) {
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // Forwarder makes a span of each ForwardEvents of next.
-func (t *Tracer) Forwarder(next collector.Forwarder) collector.Forwarder {
-	return &forwarder{t, next}
-}
+func (t *Tracer) Forwarder(next collector.Forwarder) collector.Forwarder { return &forwarder{t, next} }
 
 type forwarder struct {
 	*Tracer
@@ -263,8 +250,8 @@ func (t *Tracer) Trace(ctx context.Context) (traceparent, tracestate string) {
 	return headers["traceparent"], headers["tracestate"]
 }
 
-// parent returns a context with the span that a delivery was put in, and
-// whether it is recorded.
+// parent returns a context with the put span of a delivery, and whether that span is
+// recorded.
 func parent(t event.Trace) (context.Context, bool) {
 	ctx := extract(context.Background(), t)
 	return ctx, trace.SpanContextFromContext(ctx).IsSampled()
@@ -301,7 +288,7 @@ func (t *Tracer) Attempted(a webhook.Attempted) {
 	span.End(trace.WithTimestamp(a.At.Add(a.Took)))
 }
 
-// server are the attributes of an endpoint, which is shown without user and query.
+// server returns the attributes of an endpoint. Its URL has no user and no query.
 func server(endpoint string) []attribute.KeyValue {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" {
@@ -326,20 +313,16 @@ func (t *Tracer) Ended(e webhook.Ended) {
 		span.SetAttributes(semconv.ErrorTypeKey.String(string(e.Reason)))
 		span.SetStatus(codes.Error, "given up: "+string(e.Reason))
 	}
-	span.End(trace.WithTimestamp(latest(e.At, d.Accepted)))
-}
-
-// latest keeps a span whose clock was set back from ending before it began.
-func latest(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
+	end := e.At
+	if end.Before(d.Accepted) { // the clock was set back
+		end = d.Accepted
 	}
-	return a
+	span.End(trace.WithTimestamp(end))
 }
 
-// about are the attributes that say which delivery a span is of. They are UTF-8,
-// which names in a store that others use too may not be: a single text that is not
-// would cost all the spans that are sent together with it.
+// about returns the attributes that name the delivery of a span, as valid UTF-8. Names
+// in a store that other programs use may be invalid, and one such attribute would cost
+// all spans of its batch.
 func about(destination, id, kind string) []attribute.KeyValue {
 	text := func(key, value string) attribute.KeyValue {
 		return attribute.String(key, strings.ToValidUTF8(value, "\uFFFD"))
