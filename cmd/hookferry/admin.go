@@ -58,7 +58,7 @@ func (o *options) asking(at string, do action) action {
 		case refused.Code == api.CodeUnauthorized:
 			return fmt.Errorf("%s wants a token: see --admin-token", host)
 		case refused.Code == api.CodeNotFound:
-			return &nothingError{err}
+			return nothing(err)
 		}
 		return err
 	}

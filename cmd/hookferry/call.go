@@ -67,9 +67,9 @@ func inFlags(err error) error {
 	var setting *analytics.ConfigError
 	switch {
 	case errors.As(err, &field):
-		return &usageError{fieldFlags.Replace(field.Field + " " + field.Problem)}
+		return usagef("%s", fieldFlags.Replace(field.Field+" "+field.Problem))
 	case errors.As(err, &setting):
-		return &usageError{fieldFlags.Replace(setting.Field + " " + setting.Problem)}
+		return usagef("%s", fieldFlags.Replace(setting.Field+" "+setting.Problem))
 	}
 	return err
 }

@@ -53,8 +53,8 @@ type call struct {
 	client *api.Client // of commands that ask a server
 }
 
-// An action does what its command is for, until ctx is done. A *usageError says
-// that the command was called wrongly.
+// An action does what its command is for, until ctx is done. usagef makes
+// the error of a command that was called wrongly.
 type action func(ctx context.Context, c *call) error
 
 // define makes c a command that does what do returns, which defines its flags. Its
@@ -242,14 +242,12 @@ func run(ctx context.Context, args []string, p process) int {
 	}
 	// An error may say what a server answered.
 	fmt.Fprintf(p.stderr, "%s: %s\n", c.CommandPath(), cleanLines(nameOrigin(c, err)))
-	var usage *usageError
-	var nothing *nothingError
-	switch {
-	case errors.As(err, &usage):
-		fmt.Fprintf(p.stderr, "Run '%s -h' for help.\n", c.CommandPath())
-		return exitUsage
-	case errors.As(err, &nothing):
-		return exitNothing
+	var of *exitError
+	if !errors.As(err, &of) {
+		return exitFailure
 	}
-	return exitFailure
+	if of.status == exitUsage {
+		fmt.Fprintf(p.stderr, "Run '%s -h' for help.\n", c.CommandPath())
+	}
+	return of.status
 }

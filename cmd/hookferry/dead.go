@@ -1,8 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -22,22 +22,10 @@ func listDead(o *options) action {
 	return list(o, api.DeadPath, 100, t, func(d api.DeadLetter, now time.Time) []any {
 		last := cell{"-", faint}
 		if n := len(d.Attempts); n > 0 {
-			last = cell{verdict(d.Attempts[n-1]), normal}
+			last = cell{answered(&d.Attempts[n-1]), normal}
 		}
 		return []any{d.Key, spell(now.Sub(d.Died)) + " ago", cell{d.Destination, bold}, d.Type, cell{d.Reason, bad}, d.Tries, d.ID, last}
 	}, append(deadParameters, api.ParamOrder)...)
-}
-
-// verdict is what came of a request: its status, or the error.
-func verdict(a api.Attempt) string {
-	if a.Status == 0 {
-		return cmp.Or(a.Error, a.Reason, "-")
-	}
-	text := strconv.Itoa(a.Status)
-	if what := cmp.Or(a.Error, a.Answer); what != "" {
-		text += " " + what
-	}
-	return text
 }
 
 func showDead(o *options) action {
@@ -78,7 +66,7 @@ func writeDead(s screen, d api.DeadLetter) {
 		t := &table{columns: []column{{title: "TRY", right: true}, {title: "AT"}, {title: "TOOK", right: true, spare: 1}, {title: "ENDPOINT", spare: 2},
 			{title: "ANSWER", flexible: true}}}
 		for _, a := range d.Attempts {
-			t.add(a.Try, clock(a.At), millis(a.Took), a.Endpoint, verdict(a))
+			t.add(a.Try, clock(a.At), millis(a.Took), a.Endpoint, answered(&a))
 		}
 		t.print(s)
 	}
@@ -112,7 +100,7 @@ func selectDead(o *options, verb, done, path string) action {
 				return err
 			}
 			if n.Count == 0 {
-				return &nothingError{fmt.Errorf("no dead letter is selected")}
+				return nothing(errors.New("no dead letter is selected"))
 			}
 			if err := c.confirm(ctx, "%s %s?", verb, counted(n.Count, "dead letter")); err != nil {
 				return err

@@ -70,7 +70,7 @@ func happened(s screen, e *api.Event) (style, string) {
 	}
 	a := e.Attempt
 	how := good
-	what := fmt.Sprintf("%s  try %d  %s  %s in %s", subject, a.Try, clean(a.Endpoint), clean(verdict(*a)), millis(a.Took))
+	what := fmt.Sprintf("%s  try %d  %s  %s in %s", subject, a.Try, clean(a.Endpoint), answered(a), millis(a.Took))
 	if e.Outcome != "" && e.Outcome != "delivered" {
 		how = uneasy
 		what += "  " + clean(strings.TrimSpace(e.Outcome+" "+a.Reason))

@@ -9,19 +9,21 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A usageError is a mistake in how a command was called.
-type usageError struct{ problem string }
-
-func (e *usageError) Error() string { return e.problem }
-
-func usagef(format string, args ...any) error {
-	return &usageError{fmt.Sprintf(format, args...)}
+// An exitError is an error with an exit status of its own.
+type exitError struct {
+	error
+	status int
 }
 
-// A nothingError says that what a command was to work on is not there.
-type nothingError struct{ error }
+func (e *exitError) Unwrap() error { return e.error }
 
-func (e *nothingError) Unwrap() error { return e.error }
+// usagef returns the error of a command that was called wrongly.
+func usagef(format string, args ...any) error {
+	return &exitError{fmt.Errorf(format, args...), exitUsage}
+}
+
+// nothing returns err as the error of a command whose object is not there.
+func nothing(err error) error { return &exitError{err, exitNothing} }
 
 // argument returns the name of the n-th argument in the use of a command, and
 // whether it may be left out. In "sync AUDIENCE FILE" the second is FILE; in
@@ -81,11 +83,11 @@ func names(c *cobra.Command) string {
 	return strings.Join(list, ", ")
 }
 
-// flagError makes an error of pflag a *usageError.
+// flagError makes an error of pflag one of a wrong call.
 func flagError(c *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
-		return &usageError{err.Error()}
+		return usagef("%w", err)
 	}
 	dashes, name := "--", unknown.GetSpecifiedName()
 	if short, _, _ := strings.Cut(unknown.GetSpecifiedShortnames(), "="); short != "" {

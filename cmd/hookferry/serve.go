@@ -220,7 +220,7 @@ func flagErrors(o *options, err error) error {
 	if len(flags) == 0 {
 		return err
 	}
-	return &usageError{strings.Join(append(flags, keys...), "\n")}
+	return usagef("%s", strings.Join(append(flags, keys...), "\n"))
 }
 
 // flagText names the flag or variable of a setting, and the value of several that is wrong.

@@ -326,7 +326,7 @@ var tag = regexp.MustCompile(`<[^>]*>?`)
 // answered returns the answer to a failed request, or why there was none, in one line.
 // Tags of HTML are left out.
 func answered(a *api.Attempt) string {
-	what, words := a.Reason, a.Error
+	what, words := cmp.Or(a.Reason, "no answer"), a.Error
 	if a.Status != 0 {
 		what = strings.TrimSpace(fmt.Sprintf("%d %s", a.Status, http.StatusText(a.Status)))
 		words = cmp.Or(a.Answer, a.Error)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
-	"strings"
-	"time"
 )
 
 // A build is what version --json prints.
@@ -35,8 +33,7 @@ func printVersion(o *options) action {
 func version() string { return buildOf(debug.ReadBuildInfo()).Version }
 
 // buildOf returns what go has recorded in a program. For a downloaded module it
-// records no commit, but a pseudo-version names one:
-// https://go.dev/ref/mod#pseudo-versions
+// records no commit; the version names it.
 func buildOf(info *debug.BuildInfo, _ bool) build {
 	if info == nil {
 		return build{Version: "devel"}
@@ -55,13 +52,6 @@ func buildOf(info *debug.BuildInfo, _ bool) build {
 			b.OS = s.Value
 		case "GOARCH":
 			b.Arch = s.Value
-		}
-	}
-	if parts := strings.Split(b.Version, "-"); b.Commit == "" && len(parts) > 2 {
-		stamp := parts[len(parts)-2]
-		when, err := time.Parse("20060102150405", stamp[strings.LastIndex(stamp, ".")+1:])
-		if commit, _, _ := strings.Cut(parts[len(parts)-1], "+"); err == nil && len(commit) == 12 {
-			b.Commit, b.Date = commit, when.Format(time.RFC3339)
 		}
 	}
 	return b

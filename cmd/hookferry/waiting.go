@@ -26,7 +26,7 @@ func listWaiting(o *options) action {
 		}
 		last := cell{"-", faint}
 		if d.Last != nil {
-			last = cell{verdict(*d.Last), bad}
+			last = cell{answered(d.Last), bad}
 		}
 		return []any{cell{d.ID, bold}, due, d.Type, d.Event, d.User, d.Tries, last}
 	}, waitingParameters...)
@@ -55,8 +55,8 @@ func discardWaiting(o *options) action {
 }
 
 // changeWaiting changes what the filter selects of what waits for the destination.
-// It fails with the text of nothing if there was nothing.
-func (c *call) changeWaiting(ctx context.Context, path string, filter url.Values, done, nothing string) error {
+// It fails with the text none if nothing waits.
+func (c *call) changeWaiting(ctx context.Context, path string, filter url.Values, done, none string) error {
 	filter.Set(api.ParamDestination, c.args[0])
 	n, err := api.Do[api.Changed](ctx, c.client, api.Request{Method: http.MethodPost, Path: path, Body: object(filter), Timeout: api.StoreTimeout})
 	switch {
@@ -65,7 +65,7 @@ func (c *call) changeWaiting(ctx context.Context, path string, filter url.Values
 	case c.json:
 		return printJSON(c.stdout, n)
 	case n == api.Changed{}:
-		return &nothingError{errors.New(nothing)}
+		return nothing(errors.New(none))
 	}
 	c.printChanged(n, done)
 	return nil

@@ -82,14 +82,14 @@ func (c *call) follow(ctx context.Context, m *meter, part func() float64, stream
 }
 
 // workOn is work on things that the request selects. It says how many were done,
-// and fails with the text of nothing if there were none.
-func (c *call) workOn(ctx context.Context, thing, done, nothing string, r api.Request) error {
+// and fails with the text none if there were none.
+func (c *call) workOn(ctx context.Context, thing, done, none string, r api.Request) error {
 	end, err := c.work(ctx, done, nil, r)
 	switch {
 	case err != nil:
 		return err
 	case end.Done == 0:
-		return &nothingError{errors.New(nothing)}
+		return nothing(errors.New(none))
 	case !c.json:
 		_, err = fmt.Fprintf(c.stdout, "%s %s\n", counted(end.Done, thing), done)
 	}
