@@ -115,6 +115,25 @@ func TestTroubleshootingHasEveryReason(t *testing.T) {
 	}
 }
 
+// Every action has a section of help.txt, and a section without one is a group.
+func TestEveryActionHasHelp(t *testing.T) {
+	leaves := map[string]bool{}
+	eachCommand(noEnvironment.commands(), func(words string, c *cobra.Command) {
+		if !c.HasSubCommands() {
+			leaves[words] = true
+		}
+	})
+	for words := range actions {
+		if !leaves[words] {
+			t.Errorf("help.txt has no section of %q", words)
+		}
+		delete(leaves, words)
+	}
+	if len(leaves) > 0 {
+		t.Errorf("sections of help.txt without an action: %v", leaves)
+	}
+}
+
 // The help of every command begins with how it is called, fits terminals of 80 columns, and
 // its examples are right.
 func TestHelpOfEveryCommand(t *testing.T) {

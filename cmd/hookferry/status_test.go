@@ -41,6 +41,12 @@ func exampleOverview() *overview {
 }
 
 func TestStatusText(t *testing.T) {
+	const counts = `
+calls       123,456 accepted  2 wrong  0 over the rate  1 without a known key  0 told to come back
+deliveries  123,300 delivered  45 retried  3 given up
+a second    123 accepted  100.0 delivered  <0.1 retried  0 given up
+now         152 waiting  3m20s the oldest  4 on their way  3 dead letters
+`
 	for _, tt := range []struct {
 		name  string
 		width int
@@ -50,12 +56,7 @@ func TestStatusText(t *testing.T) {
 		{name: "no bound", want: `
 hookferry v1.2.0 on web1/k4m7tq  ready  up 3d4h
 settings of /etc/hookferry.yaml  read 1h30m ago
-
-calls       123,456 accepted  2 wrong  0 over the rate  1 without a known key  0 told to come back
-deliveries  123,300 delivered  45 retried  3 given up
-a second    123 accepted  100.0 delivered  <0.1 retried  0 given up
-now         152 waiting  3m20s the oldest  4 on their way  3 dead letters
-
+` + counts + `
 delivered, retried and given up: since the start, 3d4h ago
 DESTINATION                             STATE    WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP  DEAD    /S    P50   P99
 acme                                    ok             0          4    120,300        0         0     0  99.9  3.1ms  42ms
@@ -116,12 +117,7 @@ crm\x1b[31m       failing        0     3
 		}, want: `
 hookferry v1.2.0 on web1/k4m7tq  ready  up 3d4h
 settings of /etc/hookferry.yaml  read 1h30m ago
-
-calls       123,456 accepted  2 wrong  0 over the rate  1 without a known key  0 told to come back
-deliveries  123,300 delivered  45 retried  3 given up
-a second    123 accepted  100.0 delivered  <0.1 retried  0 given up
-now         152 waiting  3m20s the oldest  4 on their way  3 dead letters
-
+` + counts + `
 delivered, retried and given up: since the start, 3d4h ago
 DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP  DEAD    /S    P50   P99
 acme         ok           0          4    120,300        0         0     0  99.9  3.1ms  42ms
@@ -137,12 +133,7 @@ and 9,999 more: --all lists them
 hookferry v1.2.0 on web1/k4m7tq  takes no calls  up 3d4h
 settings of /etc/hookferry.yaml  read 1h30m ago
 the newest settings are not in use: hookferry.yaml:3:1: unknown key "sorces"
-
-calls       123,456 accepted  2 wrong  0 over the rate  1 without a known key  0 told to come back
-deliveries  123,300 delivered  45 retried  3 given up
-a second    123 accepted  100.0 delivered  <0.1 retried  0 given up
-now         152 waiting  3m20s the oldest  4 on their way  3 dead letters
-
+` + counts + `
 DESTINATION  STATE  WAITING  IN FLIGHT  DELIVERED  RETRIED  GIVEN UP  DEAD  /S  P50  P99
 `},
 	} {

@@ -97,7 +97,7 @@ func TestWrongCalls(t *testing.T) {
 		{"listen|--listen|9000", `--listen: "9000" is not an address; want host:port or :port`, exitUsage},
 		{"health|:8080", `unexpected argument ":8080"`, exitUsage},
 		{"completion", "want a command: bash, fish, powershell, zsh", exitUsage},
-		{"completion|tcsh", `no command "tcsh"; did you mean`, exitUsage},
+		{"completion|tcsh", `no command "tcsh"; did you mean bash or fish or zsh?`, exitUsage},
 		{"completion|bash|now", `unexpected argument "now"`, exitUsage},
 	} {
 		t.Run(tt.call, func(t *testing.T) {
