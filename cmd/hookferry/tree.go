@@ -1,0 +1,165 @@
+package main
+
+import (
+	_ "embed"
+	"fmt"
+	"net/http"
+	"strings"
+	"unicode"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+)
+
+// actions has the action of each command.
+var actions = map[string]func(*options) action{
+	"serve":               serve,
+	"listen":              listen,
+	"send track":          func(o *options) action { return send(o, new(analytics.Track)) },
+	"send identify":       func(o *options) action { return send(o, new(analytics.Identify)) },
+	"send page":           func(o *options) action { return send(o, new(analytics.Page)) },
+	"send screen":         func(o *options) action { return send(o, new(analytics.Screen)) },
+	"send group":          func(o *options) action { return send(o, new(analytics.Group)) },
+	"send alias":          func(o *options) action { return send(o, new(analytics.Alias)) },
+	"status":              status,
+	"health":              health,
+	"events":              events,
+	"test":                test,
+	"pause":               pause,
+	"resume":              resume,
+	"destination show":    showDestination,
+	"destination set":     func(o *options) action { return editDestination(o, http.MethodPut, "set") },
+	"destination change":  func(o *options) action { return editDestination(o, http.MethodPatch, "changed") },
+	"destination disable": func(o *options) action { return switchDestination(o, "disabled", false) },
+	"destination enable":  func(o *options) action { return switchDestination(o, "enabled", true) },
+	"destination rotate":  rotateSecret,
+	"destination delete":  deleteDestination,
+	"waiting ls":          listWaiting,
+	"waiting retry":       retryWaiting,
+	"waiting discard":     discardWaiting,
+	"delivered ls":        listDelivered,
+	"delivered resend":    resendDelivered,
+	"dead ls":             listDead,
+	"dead show":           showDead,
+	"dead replay":         func(o *options) action { return selectDead(o, "replay", "replayed", api.ReplayPath) },
+	"dead discard":        func(o *options) action { return selectDead(o, "discard", "discarded", api.DiscardPath) },
+	"audience create":     createAudience,
+	"audience sync":       syncAudience,
+	"audience ls":         listAudiences,
+	"audience members":    audienceMembers,
+	"delete-user":         deleteUsers,
+	"erase-user":          eraseUsers,
+	"config check":        checkConfig,
+	"config example":      exampleConfig,
+	"store check":         checkStore,
+	"store rescue":        rescueStore,
+	"store sql":           storeSQL,
+	"key new":             newKey,
+	"key public":          publicKey,
+	"version":             printVersion,
+}
+
+// help has the text of each command, behind a line "## USE: SUMMARY".
+//
+//go:embed help.txt
+var help string
+
+// commands returns "hookferry" with all commands below it: one for each section of
+// help.txt. A section without an action is a group of commands.
+func (p process) commands() *cobra.Command {
+	byWords := map[string]*cobra.Command{}
+	for section := range strings.SplitSeq(strings.TrimPrefix(help, "## "), "\n## ") {
+		title, text, _ := strings.Cut(section, "\n")
+		use, summary, _ := strings.Cut(title, ": ")
+		c := &cobra.Command{Short: summary, Long: text}
+		if summary != "" {
+			c.Long = strings.ToUpper(summary[:1]) + summary[1:] + ".\n\n" + strings.TrimLeft(text, "\n")
+		}
+		fields := strings.Fields(use) // the words of the command, then its arguments
+		n := 1
+		for n < len(fields) && unicode.IsLower(rune(fields[n][0])) {
+			n++
+		}
+		c.Use = strings.Join(fields[n-1:], " ")
+		words := strings.Join(fields[:n], " ")
+		if do := actions[words]; do != nil {
+			p.define(c, do)
+		} else {
+			wantCommand(c)
+		}
+		if len(byWords) == 0 { // the first section is the root
+			words = ""
+		} else {
+			byWords[strings.Join(fields[:n-1], " ")].AddCommand(c)
+		}
+		byWords[words] = c
+	}
+	root := byWords[""]
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.Version = version()
+	root.SetIn(p.stdin)
+	root.SetOut(p.stdout)
+	root.SetErr(p.stderr)
+	root.SetHelpFunc(writeHelp)
+	root.SetFlagErrorFunc(flagError)
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+	root.InitDefaultCompletionCmd()
+	completion, _, _ := root.Find([]string{"completion"})
+	wantCommand(completion).Short = "print a script that completes words in a shell"
+	for _, shell := range completion.Commands() {
+		shell.Args = checkArguments
+	}
+	root.InitDefaultHelpCmd()
+	help, _, _ := root.Find([]string{"help"})
+	help.Use, help.Short, help.Run = "help [COMMAND...]", "explain a command", nil
+	help.RunE = func(_ *cobra.Command, args []string) error {
+		c, rest, _ := root.Find(args)
+		if len(rest) > 0 {
+			return unexpected(c, rest[0])
+		}
+		c.InitDefaultHelpFlag()
+		return c.Help()
+	}
+	return root
+}
+
+// wantCommand makes it an error to call c without one of the commands below it.
+func wantCommand(c *cobra.Command) *cobra.Command {
+	c.Use += " COMMAND"
+	c.Args, c.DisableFlagsInUseLine = cobra.ArbitraryArgs, true
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return unexpected(c, args[0])
+		}
+		return usagef("want a command: %s", names(c))
+	}
+	return c
+}
+
+// writeHelp prints the help of c for terminals of 80 columns. A template of cobra
+// would do, but links text/template, and with it every method of every type.
+func writeHelp(c *cobra.Command, _ []string) {
+	out := c.OutOrStdout()
+	fmt.Fprintf(out, "Usage: %s\n\n%s\n", c.UseLine(), strings.TrimRight(c.Long, "\n"))
+	if c.HasAvailableSubCommands() {
+		fmt.Fprintln(out, "\nCommands:")
+	}
+	for _, below := range c.Commands() {
+		if below.IsAvailableCommand() || below.Name() == "help" {
+			fmt.Fprintf(out, "  %-*s %s\n", below.NamePadding(), below.Name(), below.Short)
+		}
+	}
+	if c.HasParent() && c.HasAvailableSubCommands() {
+		fmt.Fprintln(out, "\nExamples:")
+		for _, below := range c.Commands() {
+			_, examples, _ := strings.Cut(below.Long, "Examples:\n")
+			first, _, _ := strings.Cut(examples, "\n")
+			fmt.Fprintln(out, first)
+		}
+	}
+	flags := c.LocalFlags().FlagUsagesWrapped(80)
+	flags = strings.ReplaceAll(flags, "[=true|false]", "             ") // a switch is given or not; the columns stay
+	fmt.Fprintf(out, "\nFlags, and the environment variables that stand in for them:\n%s\n", strings.TrimRight(flags, "\n"))
+}
