@@ -11,14 +11,15 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-func createAudience(o *options) action {
+func createAudience(o *options) action { return editAudience(o, true) }
+func syncAudience(o *options) action   { return editAudience(o, false) }
+
+// editAudience is the action that registers an audience, if create says so, and then
+// makes its members those of a file, if the arguments name one.
+func editAudience(o *options, create bool) action {
 	destination := o.soleDestination()
-	return o.admin(func(ctx context.Context, c *call) error {
-		id, err := destination(ctx, c)
-		if err != nil {
-			return err
-		}
-		// The file is opened first, as that may fail without anything done.
+	return o.admin(func(ctx context.Context, c *call) (err error) {
+		// What may fail without anything done comes first.
 		var members io.ReadCloser
 		var part func() float64
 		if len(c.args) == 2 {
@@ -27,42 +28,27 @@ func createAudience(o *options) action {
 			}
 			defer members.Close()
 		}
-		a, err := api.Do[api.Audience](ctx, c.client,
-			api.Request{Method: http.MethodPost, Path: api.AudiencesPath, Body: api.Audience{Destination: id, Name: c.args[0]}})
-		if err == nil {
-			err = c.print(a, "%s created for %s, as the trait %s", a.Name, a.Destination, a.Trait)
-		}
-		if err != nil || members == nil {
-			return err
-		}
-		return c.syncMembers(ctx, id, members, part)
-	})
-}
-
-func syncAudience(o *options) action {
-	destination := o.soleDestination()
-	return o.admin(func(ctx context.Context, c *call) error {
-		members, part, err := c.openLines(c.args[1])
-		if err != nil {
-			return err
-		}
-		defer members.Close()
 		id, err := destination(ctx, c)
 		if err != nil {
 			return err
 		}
-		return c.syncMembers(ctx, id, members, part)
+		name := c.args[0]
+		if create {
+			r := api.Request{Method: http.MethodPost, Path: api.AudiencesPath, Body: api.Audience{Destination: id, Name: name}}
+			a, err := api.Do[api.Audience](ctx, c.client, r)
+			if err != nil {
+				return err
+			}
+			if err := c.print(a, "%s created for %s, as the trait %s", a.Name, a.Destination, a.Trait); err != nil || members == nil {
+				return err
+			}
+		}
+		end, err := c.work(ctx, "read", part, api.Request{Method: http.MethodPut, Path: api.Path(api.MembersPath, id, name), Body: members})
+		if err != nil || c.json {
+			return err
+		}
+		return c.print(end, "%s: %s joined, %s left", name, grouped(end.Joined), grouped(end.Left))
 	})
-}
-
-// syncMembers makes the members of the audience in the first argument those given.
-func (c *call) syncMembers(ctx context.Context, destination string, members io.Reader, part func() float64) error {
-	r := api.Request{Method: http.MethodPut, Path: api.Path(api.MembersPath, destination, c.args[0]), Body: members}
-	end, err := c.work(ctx, "read", part, r)
-	if err != nil || c.json {
-		return err
-	}
-	return c.print(end, "%s: %s joined, %s left", c.args[0], grouped(end.Joined), grouped(end.Left))
 }
 
 func listAudiences(o *options) action {
