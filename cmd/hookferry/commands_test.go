@@ -21,8 +21,7 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// fakeAdmin is an admin API that gives fixed answers, and notes what it is
-// asked for beside that.
+// fakeAdmin is an admin API that gives fixed answers, and records the requests.
 func fakeAdmin(t *testing.T, asked *[]string, answers map[string]any) string {
 	t.Helper()
 	server := httptest.NewServer(fakeAPI(t, asked, answers))
@@ -311,7 +310,7 @@ func TestAdminErrors(t *testing.T) {
 	}
 }
 
-// An interrupt in the middle of long work, or of what goes on for ever.
+// An interrupt ends long work with what was done, and a stream without an error.
 func TestInterrupts(t *testing.T) {
 	for _, tt := range []struct {
 		args   []string

@@ -15,7 +15,7 @@ import (
 // noEnvironment is a process without variables.
 var noEnvironment = process{getenv: func(string) string { return "" }, stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard}
 
-// eachCommand calls do for c and all commands below it, but for those of cobra.
+// eachCommand calls do for c and all commands below it, except those of cobra.
 func eachCommand(c *cobra.Command, do func(words string, c *cobra.Command)) {
 	words := strings.TrimSpace(strings.TrimPrefix(c.CommandPath(), "hookferry"))
 	if words != "completion" && words != "help" {
@@ -26,8 +26,8 @@ func eachCommand(c *cobra.Command, do func(words string, c *cobra.Command)) {
 	}
 }
 
-// called are the commands of the lines of a text that call hookferry, with
-// their flags checked. What the command itself would find wrong is not seen.
+// called returns the commands that the lines of a text call. It checks that they exist
+// and have the flags, but runs none of them.
 func called(t *testing.T, text string) []string {
 	t.Helper()
 	var names []string
@@ -55,7 +55,7 @@ func called(t *testing.T, text string) []string {
 	return names
 }
 
-// docs/cli.md has an example of every command, and none of what there is not.
+// docs/cli.md has an example of every command, and of no other.
 func TestDocumentationHasEveryCommand(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "cli.md"))
 	if err != nil {
@@ -83,7 +83,7 @@ func TestDocumentationHasEveryCommand(t *testing.T) {
 	}
 }
 
-// The commands in all guides are ones that there are, with flags that they have.
+// The commands in all guides exist, and have the flags.
 func TestCommandsOfGuides(t *testing.T) {
 	guides, err := filepath.Glob(filepath.Join("..", "..", "docs", "*.md"))
 	if err != nil {

@@ -36,8 +36,8 @@ func hang() {
 	<-interrupted
 }
 
-// start starts a program in a folder, waits until it has printed what matches, and returns
-// the last group of it. Variables in env hide earlier ones of the same name.
+// start starts a program in a folder, waits until its output matches, and returns the
+// last group of the match. Variables in env win over the test's own.
 func start(t *testing.T, dir string, env []string, printed, name string, args ...string) (c *testkit.Child, found string) {
 	t.Helper()
 	cmd := exec.Command(name, args...)

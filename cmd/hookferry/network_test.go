@@ -38,7 +38,7 @@ func inMemory(t *testing.T, handle http.Handler, do func(t *testing.T, url strin
 // hangs is a server that does not answer.
 var hangs = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 
-// Nobody waits for ever for a server that is not there, does not answer, or is busy.
+// Commands give up on a server that is down, does not answer, or is busy.
 func TestCommandsGiveUp(t *testing.T) {
 	send := []string{"send", "track", "--write-key", "k", "--user", "u1", "--event", "e", "--endpoint", "$server", "--timeout", "5s"}
 	for _, tt := range []struct {

@@ -21,8 +21,8 @@ import (
 )
 
 // TestObserved runs the server with an OTLP receiver that the environment names:
-// one call is one trace, which the webhook carries on, and is in the metrics.
-// What waits to be sent is sent by the stop.
+// one call is one trace, which the webhook carries on, and is in the metrics. The stop
+// sends the spans that wait.
 func TestObserved(t *testing.T) {
 	const traceID, caller = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 	var mu sync.Mutex

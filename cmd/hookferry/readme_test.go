@@ -99,7 +99,7 @@ func TestReadmeTranscript(t *testing.T) {
 	}
 }
 
-// numbers are those of a line, with their units, or ? for one that is not known.
+// numbers matches numbers with their units, and ? for an unknown one.
 var numbers = regexp.MustCompile(`<?\b[0-9][0-9.,hmsµ]*\b| \? `)
 
 // lasting returns a line without what differs from run to run: numbers and spaces.

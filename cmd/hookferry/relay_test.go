@@ -16,8 +16,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// A relay goes on where it was when the server is back, says what was left out, posts one
-// event at a time, and ends once the server refuses it for good.
+// A relay resumes where it was when the server is back, says how many events were left
+// out, posts one event at a time, and ends once the server refuses it for good.
 func TestRelayOutlivesRestarts(t *testing.T) {
 	var asked, posted []string
 	handle := http.NewServeMux()

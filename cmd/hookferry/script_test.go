@@ -36,8 +36,8 @@ import (
 //	address NAME
 //		sets the variable to an address that nothing listens on
 //
-// The condition [missing:PROGRAM] is of a program that is not in PATH; with CI=true
-// there it is an error.
+// The condition [missing:PROGRAM] holds if the program is not in PATH; with CI=true that
+// is an error.
 //
 // The program "hang" is a receiver that does not answer.
 func TestScripts(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/hookferry/analytics/internal/testkit"
 )
 
-// password is in the URL of the database, and nowhere else.
+// password is in the URL of the database, and may be nowhere else.
 const password = "s3cretpassw0rd"
 
 // database starts a PostgreSQL server, and returns its URL.
@@ -30,8 +30,8 @@ func database(t *testing.T) string {
 	return "postgres://test:" + password + "@/postgres?host=" + socket
 }
 
-// jetStream starts a NATS server that wants a password, and returns its URL twice, as if
-// it were two.
+// jetStream starts a NATS server with a password, and returns its URL twice, as if it
+// were two servers.
 func jetStream(t *testing.T) string {
 	t.Helper()
 	s, err := server.NewServer(&server.Options{
@@ -104,8 +104,7 @@ func track(t *testing.T, address, id string) {
 	}
 }
 
-// What one server is told holds for all that share its store, and is there when
-// they are started again.
+// A pause of one server holds for all that share its store, and after a restart.
 func TestServersShareAStore(t *testing.T) {
 	for _, store := range []struct {
 		name  string

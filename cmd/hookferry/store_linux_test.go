@@ -13,8 +13,8 @@ import (
 	"github.com/hookferry/analytics/internal/soak"
 )
 
-// halted starts a command at the terminal, as a shell does, and stops it in the
-// midst of its work on a file: once it has opened that.
+// halted starts a command at the terminal, as a shell does, and suspends it once it has
+// opened a file.
 func (term *terminal) halted(file string, args ...string) *exec.Cmd {
 	term.t.Helper()
 	cmd := exec.Command("hookferry", args...)
@@ -49,9 +49,9 @@ func hasOpen(pid int, file string) bool {
 	return false
 }
 
-// Each of the commands that work on a store is interrupted from the keyboard,
-// which leaves all as it was, and then ends, having shown how far it is. To read the
-// store takes longer than a process needs to notice that it is interrupted.
+// An interrupt from the keyboard leaves the store as it was. Without one, the commands
+// show how far they are. Reading the store takes longer than a process needs to notice
+// an interrupt.
 func TestTerminalStore(t *testing.T) {
 	soak.Only(t, "terminal")
 	data, err := filepath.EvalSymlinks(t.TempDir())

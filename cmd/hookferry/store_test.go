@@ -63,7 +63,7 @@ func filesOf(t *testing.T, folder string) []string {
 	return all
 }
 
-// An asked context returns what err does whenever it is asked whether it is done.
+// An asked context calls err whenever it is asked whether it is done.
 type asked struct {
 	context.Context
 	err func() error
@@ -71,8 +71,8 @@ type asked struct {
 
 func (c *asked) Err() error { return c.err() }
 
-// Each of the commands that work on a store is interrupted later and later: it leaves all
-// as it was. Then it ends, having told how far it is.
+// An interrupt at any point leaves the store as it was. Without one, the commands print
+// how far they are.
 func TestStoreCommands(t *testing.T) {
 	data := t.TempDir()
 	folder := storeOf(t, data, 700)

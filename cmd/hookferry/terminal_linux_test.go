@@ -19,7 +19,7 @@ import (
 	"github.com/hookferry/analytics/internal/testkit"
 )
 
-// A terminal is a real one, of which the test is the keyboard and the glass.
+// A terminal is a pseudo-terminal. The test is its keyboard and its screen.
 type terminal struct {
 	t     *testing.T
 	tty   *os.File // the program's end
@@ -67,15 +67,15 @@ func (term *terminal) typed(keys string) {
 	}
 }
 
-// await waits until what is shown matches. It may be called from any goroutine.
+// await waits until the screen matches. It may be called from any goroutine.
 func (term *terminal) await(pattern string) {
 	if _, ok := term.shown.Await(regexp.MustCompile(pattern), term.t.Context().Done()); !ok {
 		term.t.Errorf("the terminal does not show %q, but\n%q", pattern, term.shown.String())
 	}
 }
 
-// run runs a command at the terminal, while meanwhile does, and returns the
-// exit status.
+// run runs a command at the terminal, and meanwhile beside it, and returns the exit
+// status.
 func (term *terminal) run(ctx context.Context, env map[string]string, meanwhile func(), args ...string) int {
 	done := make(chan struct{})
 	go func() {
@@ -112,7 +112,7 @@ func TestTerminalColours(t *testing.T) {
 	}
 }
 
-// It is drawn over itself, within the terminal, until it is interrupted.
+// status --watch redraws within the terminal until it is interrupted.
 func TestTerminalWatch(t *testing.T) {
 	var asked []string
 	v := exampleOverview()

@@ -111,9 +111,10 @@ func (e *ends) Ended(end webhook.Ended) {
 	e.ended <- end
 }
 
-// run posts a batch of one call, with a traceparent unless that is empty, and
-// headers tracestate, to a server that traces, and returns the webhooks' headers once its deliveries to
-// "good", which answers only the second time, and "gone" have ended.
+// run posts a batch of one call to a server that traces, with a traceparent unless that
+// is empty, and headers tracestate. It waits until the deliveries to "good", which
+// answers the second time, and to "gone" have ended, and returns the headers that
+// "good" got.
 func run(t *testing.T, tracer *Tracer, traceparent string, tracestate ...string) (good http.Header) {
 	t.Helper()
 	network := webhooktest.NewNetwork()
@@ -274,8 +275,8 @@ func TestTrace(t *testing.T) {
 	})
 }
 
-// Of traces that begin here the part that was asked for is recorded; of those of
-// clients that are trusted, what these record. A webhook carries the decision on.
+// Sample decides for traces that begin here; trusted clients decide for theirs. The
+// webhook carries the decision on.
 func TestSampling(t *testing.T) {
 	for _, tt := range []struct {
 		name, parent string
@@ -311,8 +312,8 @@ func TestSampling(t *testing.T) {
 	}
 }
 
-// The trace of a client that is not trusted is linked to, and neither it nor its
-// tracestate goes on to webhooks.
+// The span of a client that is not trusted is linked to. Webhooks carry neither its
+// trace nor its tracestate.
 func TestClientsThatAreNotTrusted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := newReceiver(t)
@@ -375,8 +376,7 @@ func TestTraceState(t *testing.T) {
 	}
 }
 
-// A receiver of traces that does not answer holds up nobody, and a stop for as
-// long as that may take.
+// A receiver of traces that does not answer delays only Shutdown, until its context ends.
 func TestReceiverThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -399,64 +399,57 @@ func TestReceiverThatHangs(t *testing.T) {
 	})
 }
 
-// A receiver of traces that is not there is told in the log, without the
-// headers.
-func TestReceiverThatRefuses(t *testing.T) {
+// export sends a span, with headers, to a receiver that answers by handle, and returns
+// what is logged.
+func export(t *testing.T, headers map[string]string, handle http.HandlerFunc) (log string) {
 	synctest.Test(t, func(t *testing.T) {
-		network, url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "who is Bearer t0ken?", http.StatusUnauthorized)
-		}))
-		var log bytes.Buffer
+		network, url := serve(t, handle)
+		var text bytes.Buffer
 		tracer := start(t, Config{
-			Endpoint: url, Dial: network.DialContext, Headers: map[string]string{"Authorization": "Bearer t0ken"}, Sample: 1,
-			Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		})
-		tracer.Ended(webhook.Ended{Delivery: webhook.Delivery{Trace: event.Trace{Parent: "00-" + traceID + "-" + caller + "-01"}}})
-		err := tracer.Shutdown(context.Background())
-		told := log.String()
-		if err != nil {
-			told += err.Error()
-		}
-		if !strings.Contains(told, "401") || strings.Contains(told, "t0ken") {
-			t.Errorf("told: %s", told)
-		}
-	})
-}
-
-// A redirect is not followed, as the request that it asks for has all headers, and its URL may
-// hold secrets that are not to be logged.
-func TestReceiverThatRedirects(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		followed := 0
-		network, url := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/away" {
-				followed++
-				return
-			}
-			http.Redirect(w, r, "http://user:p4ss@"+r.Host+"/away?key=s3cret", http.StatusTemporaryRedirect)
-		}))
-		var log bytes.Buffer
-		tracer := start(t, Config{
-			Endpoint: url, Dial: network.DialContext, Headers: map[string]string{"X-Api-Key": "t0ken"}, Sample: 1,
-			Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			Endpoint: url, Dial: network.DialContext, Headers: headers, Sample: 1,
+			Logger: slog.New(slog.NewTextHandler(&text, nil)),
 		})
 		tracer.Ended(webhook.Ended{Delivery: webhook.Delivery{Trace: event.Trace{Parent: "00-" + traceID + "-" + caller + "-01"}}})
 		if err := tracer.Shutdown(context.Background()); err != nil {
-			t.Error(err)
+			text.WriteString(err.Error())
 		}
-		told := log.String()
-		if followed > 0 || !strings.Contains(told, "redirects are not followed") {
-			t.Errorf("%d redirects were followed; told: %s", followed, told)
-		}
-		for _, secret := range []string{"user", "p4ss", "s3cret", "t0ken"} {
-			if strings.Contains(told, secret) {
-				t.Errorf("told %q: %s", secret, told)
-			}
-		}
+		log = text.String()
 	})
+	return log
 }
 
-// The exporter's own client, which is used where the system dials, does not follow redirects either.
+// The log tells of a receiver that refuses traces, without the headers.
+func TestReceiverThatRefuses(t *testing.T) {
+	log := export(t, map[string]string{"Authorization": "Bearer t0ken"}, func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "who is Bearer t0ken?", http.StatusUnauthorized)
+	})
+	if !strings.Contains(log, "401") || strings.Contains(log, "t0ken") {
+		t.Errorf("logged: %s", log)
+	}
+}
+
+// A redirect is not followed, as its request would carry all headers, and the log has
+// nothing of its URL, which may hold secrets.
+func TestReceiverThatRedirects(t *testing.T) {
+	followed := 0
+	log := export(t, map[string]string{"X-Api-Key": "t0ken"}, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/away" {
+			followed++
+			return
+		}
+		http.Redirect(w, r, "http://user:p4ss@"+r.Host+"/away?key=s3cret", http.StatusTemporaryRedirect)
+	})
+	if followed > 0 || !strings.Contains(log, "redirects are not followed") {
+		t.Errorf("%d redirects were followed; logged: %s", followed, log)
+	}
+	for _, secret := range []string{"user", "p4ss", "s3cret", "t0ken"} {
+		if strings.Contains(log, secret) {
+			t.Errorf("logged %q: %s", secret, log)
+		}
+	}
+}
+
+// The exporter's own client, used without a Dial, does not follow redirects either.
 func TestRedirectsAreRefused(t *testing.T) {
 	first := &http.Request{URL: &url.URL{Scheme: "http", Host: "localhost:4318"}}
 	if u, err := proxy(first); u != nil || err != nil {
@@ -468,7 +461,7 @@ func TestRedirectsAreRefused(t *testing.T) {
 	}
 }
 
-// Variables of OpenTelemetry that are wrong are told of, and not what they hold.
+// The log names wrong variables of OpenTelemetry, and not their values.
 func TestVariablesThatAreWrong(t *testing.T) {
 	for name, value := range map[string]string{
 		"OTEL_EXPORTER_OTLP_HEADERS":         "s3cret",
@@ -509,8 +502,7 @@ func TestServerAttributes(t *testing.T) {
 	}
 }
 
-// What was stored without a trace, or with one that nobody records, makes no
-// span.
+// Deliveries stored without a trace, or with one that is not recorded, make no spans.
 func TestNoTrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := newReceiver(t)

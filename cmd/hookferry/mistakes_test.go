@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestWrongCalls makes mistakes that people make. Each gets one sentence that says what is wrong,
-// and what would be right where that can be known, and nothing on standard output. A call that is
-// wrong in itself ends with 2 and leads to the help; it asks no server. Mistakes of serve and send
+// TestWrongCalls makes mistakes that people make. Each gets one sentence that says what is
+// wrong, and if possible what would be right, and nothing on standard output. A call that is
+// wrong in itself ends with 2, names the help, and asks no server. Mistakes of serve and send
 // are in testdata/script.
 func TestWrongCalls(t *testing.T) {
 	dir := t.TempDir()
