@@ -126,7 +126,7 @@ func (r *relay) post(ctx context.Context, e *api.Event) {
 	if ctx.Err() != nil {
 		return
 	}
-	took := float64(time.Since(start)) / float64(time.Millisecond)
+	took := api.Milliseconds(time.Since(start))
 	r.printer.print(received{At: start, Answer: clean(answer) + " in " + millis(took)}, e.Body)
 }
 
