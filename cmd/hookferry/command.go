@@ -49,8 +49,8 @@ type call struct {
 	client *api.Client // of commands that ask a server
 }
 
-// An action does what its command is for, until ctx is done. usagef makes
-// the error of a command that was called wrongly.
+// An action does the work of its command, until ctx is done. It returns a usagef error
+// if the command was called wrongly.
 type action func(ctx context.Context, c *call) error
 
 // define makes c a command that does what do returns, which defines its flags. Its
