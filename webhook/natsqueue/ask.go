@@ -18,50 +18,52 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// owners answers questions about partitions: of this node, or of those that own them.
+// owners asks the owners of partitions, and answers for those that this node owns.
 type owners struct {
 	*cleaner
 }
 
-// A question is one to the owner of a partition.
+// A question is one that any node asks the owner of a partition. Names are bytes, as they need not
+// be valid UTF-8.
 type question struct {
-	// Lanes asks for the counts of lanes, from the one after After on; Waiting for what waits for
-	// the lane Name, from the one after the ID After on, or after At; Erase to erase the user Name;
-	// Change to change what waits for the lane Name, has the ID After, and is of User and
-	// Event, unless these are empty, in the messages from the sequence From on.
-	// Else the counts of the partition are asked for.
-	Lanes   bool   `json:"lanes,omitempty"`
-	Waiting bool   `json:"waiting,omitempty"`
-	Erase   bool   `json:"erase,omitempty"`
-	Name    []byte `json:"name,omitempty"`
-	After   []byte `json:"after,omitempty"`
-	At      *place `json:"at,omitempty"`
-
-	Change webhook.Change `json:"change,omitempty"`
-	User   []byte         `json:"user,omitempty"`
-	Event  []byte         `json:"event,omitempty"`
-	From   uint64         `json:"from,omitempty"`
+	Kind        string         `json:"kind"`
+	Destination []byte         `json:"destination,omitempty"`
+	ID          []byte         `json:"id,omitempty"`
+	User        []byte         `json:"user,omitempty"`
+	Event       []byte         `json:"event,omitempty"`
+	Change      webhook.Change `json:"change,omitempty"`
+	At          *place         `json:"at,omitempty"`
+	From        uint64         `json:"from,omitempty"`
 }
 
-// An answer is that of an owner.
+// The kinds of questions.
+const (
+	askCount   = "count"   // the counts of the partition
+	askLanes   = "lanes"   // the counts of its destinations, from the one after Destination on
+	askWaiting = "waiting" // what waits for Destination, from the one after ID or At on
+	askChange  = "change"  // do Change with what a webhook.WaitingFilter selects, in messages from From on
+	askErase   = "erase"   // erase what is of User, in messages from From on
+)
+
+// An answer is that of the owner.
 type answer struct {
 	Counts  []count `json:"counts,omitempty"`
 	Waiting []place `json:"waiting,omitempty"`
 	Changed int     `json:"changed,omitempty"` // or erased
 	Claimed int     `json:"claimed,omitempty"`
-	Next    uint64  `json:"next,omitempty"` // the From of the next question, 0 if there is none
+	Next    uint64  `json:"next,omitempty"` // the From of the next question, 0 if this was the last
 	Error   string  `json:"error,omitempty"`
 }
 
-// A count is that of a lane, or of a partition.
+// A count is that of a destination, or of a partition.
 type count struct {
-	Lane    []byte `json:"lane,omitempty"`
-	Waiting int    `json:"waiting,omitempty"`
-	Claimed int    `json:"claimed,omitempty"`
-	Oldest  int64  `json:"oldest,omitempty"` // in microseconds, 0 for none
+	Destination []byte `json:"destination,omitempty"`
+	Waiting     int    `json:"waiting,omitempty"`
+	Claimed     int    `json:"claimed,omitempty"`
+	Oldest      int64  `json:"oldest,omitempty"` // in microseconds, 0 for none
 }
 
-// A place is where a delivery stands in its lane, and in the stream.
+// A place is where a delivery is in its lane, and in the stream.
 type place struct {
 	Due   int64  `json:"due"`
 	Order uint64 `json:"order"`
@@ -74,56 +76,53 @@ func (a place) compare(b place) int {
 }
 
 const (
-	// answerLen is how many counts, or places, an answer has at most.
+	// answerLen is how many counts or places an answer has at most.
 	answerLen = 1000
-	// askEvery is how often an owner is asked that does not answer: there may be none yet.
+	// askEvery is how often a partition without an owner that answers is asked.
 	askEvery = 500 * time.Millisecond
 )
 
-// ask asks the owner of a partition.
-func (s *owners) ask(ctx context.Context, n int, q question) (answer, error) {
+// ask asks the owner of a partition, which may be this node.
+func (s *owners) ask(ctx context.Context, n int, q question) (a answer, err error) {
 	if err := s.enter(ctx); err != nil {
-		return answer{}, err
+		return a, err
 	}
 	defer s.calls.Leave()
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("natsqueue: no node has answered for partition %d: %w", n, context.DeadlineExceeded))
 	defer cancel()
 	text, err := json.Marshal(q)
 	if err != nil {
-		return answer{}, err
+		return a, err
 	}
 	for wait := behind; ; wait = min(2*wait, askEvery) {
-		if a, ok := s.reply(ctx, n, q); ok {
-			return a.checked()
-		}
-		asking, cancel := context.WithTimeout(ctx, askEvery)
-		if q.Erase || q.Change != 0 { // reads and writes much
-			cancel()
-			asking, cancel = context.WithCancel(ctx)
-		}
-		m, err := s.nc.RequestWithContext(asking, s.config.ask("owner."+strconv.Itoa(n)), text)
-		cancel()
-		if err == nil {
-			var a answer
-			if err := json.Unmarshal(m.Data, &a); err != nil {
-				return a, err
+		var answered bool
+		if a, answered = s.reply(ctx, n, q); !answered {
+			patience := askEvery
+			if q.Kind == askErase || q.Kind == askChange { // they read and write much
+				patience = callTimeout
 			}
-			return a.checked()
+			asking, cancel := context.WithTimeout(ctx, patience)
+			m, err := s.nc.RequestWithContext(asking, s.config.ask("owner."+strconv.Itoa(n)), text)
+			cancel()
+			if answered = err == nil; answered {
+				if err := json.Unmarshal(m.Data, &a); err != nil {
+					return a, err
+				}
+			}
+		}
+		if answered {
+			if a.Error != "" {
+				return answer{}, errors.New(a.Error)
+			}
+			return a, nil
 		}
 		if sleep(ctx, wait) != nil {
-			return answer{}, context.Cause(ctx)
+			return a, context.Cause(ctx)
 		}
 	}
 }
 
-func (a answer) checked() (answer, error) {
-	if a.Error != "" {
-		return answer{}, errors.New(a.Error)
-	}
-	return a, nil
-}
-
-// asked answers another node, if this one is the owner.
+// asked answers another node if this one owns the partition.
 func (s *owners) asked(m *nats.Msg) {
 	n, err := strconv.Atoi(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:])
 	var q question
@@ -142,60 +141,44 @@ func (s *owners) asked(m *nats.Msg) {
 	})
 }
 
-// reply answers a question if this node is the owner of the partition n.
+// reply answers a question if this node owns the partition n.
 func (s *owners) reply(ctx context.Context, n int, q question) (a answer, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n < 0 || n >= len(s.owned) || s.owned[n] == nil || s.lapsed() != nil {
-		return answer{}, false
+	if n < 0 || n >= len(s.owned) || s.owned[n] == nil || s.owned[n].state == reading || s.lapsed() != nil {
+		return a, false
 	}
 	p := s.owned[n]
-	select {
-	case <-p.ready:
-	default:
-		return answer{}, false
-	}
-	switch {
-	case q.Erase:
+	switch q.Kind {
+	case askWaiting:
+		a.Waiting = p.places(&q)
+	case askChange, askErase:
 		s.mu.Unlock()
-		changed, claimed, err := s.eraseOwned(ctx, p, string(q.Name))
-		s.mu.Lock()
-		if a.Changed, a.Claimed = changed, claimed; err != nil {
+		var err error
+		if a, err = s.change(ctx, p, &q); err != nil {
 			a.Error = err.Error()
 		}
-	case q.Change != 0:
-		s.mu.Unlock()
-		changed, claimed, next, err := s.changeOwned(ctx, p, q)
 		s.mu.Lock()
-		if a.Changed, a.Claimed, a.Next = changed, claimed, next; err != nil {
-			a.Error = err.Error()
-		}
-	case q.Waiting:
-		a.Waiting = s.places(string(q.Name), string(q.After), q.At)
 	default:
-		a.Counts = s.counts(p, q)
+		a.Counts = p.counts(&q)
 	}
 	return a, true
 }
 
 // counts returns the counts of p, or of some of its lanes. The store is locked.
-func (s *index) counts(p *partition, q question) (all []count) {
-	total := count{}
-	for name, l := range s.lanes {
-		if l.p != p || q.Lanes && name <= string(q.After) {
-			continue
-		}
-		c := count{Waiting: l.waiting, Claimed: l.claimed, Oldest: l.oldest()}
-		if q.Lanes {
-			c.Lane = []byte(name)
+func (p *partition) counts(q *question) (all []count) {
+	var total count
+	for name, l := range p.lanes {
+		if l.p == p && (q.Kind == askCount || name > string(q.Destination)) {
+			c := count{Destination: []byte(name), Waiting: l.waiting, Claimed: l.claimed, Oldest: l.oldest()}
+			total.add(c)
 			all = append(all, c)
 		}
-		total.add(c)
 	}
-	if !q.Lanes {
+	if q.Kind == askCount {
 		return []count{total}
 	}
-	slices.SortFunc(all, func(a, b count) int { return strings.Compare(string(a.Lane), string(b.Lane)) })
+	slices.SortFunc(all, func(a, b count) int { return strings.Compare(string(a.Destination), string(b.Destination)) })
 	return all[:min(len(all), answerLen)]
 }
 
@@ -207,21 +190,21 @@ func (c *count) add(d count) {
 	}
 }
 
-// places returns where the deliveries of a lane stand that come after an ID, or a place. The store
-// is locked.
-func (s *index) places(name, after string, at *place) (all []place) {
-	l := s.lanes[name]
+// places returns where the deliveries of a lane are that come after an ID, or a place. The store is
+// locked.
+func (p *partition) places(q *question) (all []place) {
+	l := p.lanes[string(q.Destination)]
 	if l == nil {
 		return nil
 	}
-	key := storekit.KeyOf(name, after)
-	for _, b := range l.p.order {
-		for i, e := range b.entries {
+	key, at := storekit.KeyOf(l.name, string(q.ID)), q.At
+	for _, b := range p.order {
+		for _, e := range b.entries {
 			if e == nil || e.lane != l {
 				continue
 			}
 			x := place{e.due, e.order, b.seq, e.i}
-			if at == nil && after != "" && b.keys[i] == key {
+			if at == nil && len(q.ID) > 0 && e.key == key {
 				at = &x
 			}
 			all = append(all, x)
@@ -234,13 +217,89 @@ func (s *index) places(name, after string, at *place) (all []place) {
 	return all[:min(len(all), answerLen)]
 }
 
-// Count implements webhook.Keeper: it asks the nodes that share the store. What one of
-// them does is in the counts once the owner of the destination knows of it, in
-// milliseconds.
+// change changes or erases what q selects in the next messages of a partition that this node owns.
+func (s *owners) change(ctx context.Context, p *partition, q *question) (a answer, err error) {
+	filter := webhook.WaitingFilter{Destination: string(q.Destination), ID: string(q.ID), User: string(q.User), Event: string(q.Event)}
+	may := func(e *entry) bool { // by what is in memory
+		return e != nil && !e.damaged && (q.Kind == askErase && e.user == hash(filter.User) || e.lane.name == filter.Destination)
+	}
+	var blocks []*block
+	var entries [][]*entry
+	s.mu.Lock()
+	for _, b := range p.order {
+		if b.seq < q.From || !slices.ContainsFunc(b.entries, may) {
+			continue
+		}
+		if len(blocks) == loadBlocks {
+			a.Next = b.seq
+			break
+		}
+		blocks, entries = append(blocks, b), append(entries, slices.Clone(b.entries))
+	}
+	s.mu.Unlock()
+	contents, err := s.contents(ctx, blocks)
+	if err != nil {
+		return a, err
+	}
+	w := newWrite(p)
+	s.mu.Lock()
+	for at, b := range contents {
+		for i, e := range entries[at] {
+			if !may(e) || e.gone {
+				continue
+			}
+			if e.block != b.block { // it was moved meanwhile
+				a.Next = cmp.Or(a.Next, e.block.seq)
+				continue
+			}
+			d := new(webhook.Delivery)
+			if d.UnmarshalBinary(b.records[i]) != nil || q.Kind == askErase && d.User != filter.User || q.Kind == askChange && !filter.Match(d) {
+				continue
+			}
+			d.Destination = e.lane.name
+			by := webhook.Settlement{Verdict: webhook.Done, Delivery: *d}
+			if q.Change == webhook.DueNow {
+				by.Verdict = webhook.Retry
+				if !by.Delivery.Hasten(now()) && e.claim == 0 {
+					continue
+				}
+			}
+			if e.claim != 0 {
+				a.Claimed++
+				continue
+			}
+			w.endings = append(w.endings, s.ending(e, d, &by))
+		}
+	}
+	s.mu.Unlock()
+	if len(w.endings) == 0 {
+		return a, nil
+	}
+	if err := s.write(ctx, w); err != nil {
+		return a, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range w.endings {
+		if !e.done {
+			a.Claimed++
+			continue
+		}
+		a.Changed++
+		s.tell(e.lane.name)
+	}
+	if q.Kind == askErase { // the cleaner moves what waits in these messages
+		p.erased = max(p.erased, blocks[len(blocks)-1].seq)
+	}
+	return a, nil
+}
+
+// Count implements webhook.Keeper: it asks the nodes that share the store. What another node does is
+// counted once the owner of the destination has read it, within milliseconds.
 func (s *owners) Count(ctx context.Context) (webhook.Counts, error) {
 	var total count
 	for n := range s.config.Partitions {
-		a, err := s.ask(ctx, n, question{})
+		a, err := s.ask(ctx, n, question{Kind: askCount})
 		if err != nil {
 			return webhook.Counts{}, fmt.Errorf("natsqueue: counting: %w", err)
 		}
@@ -252,39 +311,38 @@ func (s *owners) Count(ctx context.Context) (webhook.Counts, error) {
 	if err != nil {
 		return webhook.Counts{}, fmt.Errorf("natsqueue: counting: %w", err)
 	}
-	return webhook.Counts{Waiting: total.Waiting, Claimed: total.Claimed, Oldest: dueTime(total.Oldest), Dead: dead, DeadBytes: -1}, nil
+	return webhook.Counts{Waiting: total.Waiting, Claimed: total.Claimed, Oldest: timeOf(total.Oldest), Dead: dead, DeadBytes: -1}, nil
 }
 
 // CountByDestination implements webhook.Keeper: it asks the nodes that share the store.
 func (s *owners) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
 	return func(yield func(webhook.DestinationCounts, error) bool) {
 		for n := range s.config.Partitions {
-			q := question{Lanes: true}
-			for {
+			q := question{Kind: askLanes}
+			for more := true; more; {
 				a, err := s.ask(ctx, n, q)
 				if err != nil {
 					yield(webhook.DestinationCounts{}, fmt.Errorf("natsqueue: counting: %w", err))
 					return
 				}
 				for _, c := range a.Counts {
-					if !yield(webhook.DestinationCounts{Destination: string(c.Lane), Waiting: c.Waiting, Claimed: c.Claimed, Oldest: dueTime(c.Oldest)}, nil) {
+					q.Destination = c.Destination
+					if !yield(webhook.DestinationCounts{Destination: string(c.Destination), Waiting: c.Waiting, Claimed: c.Claimed, Oldest: timeOf(c.Oldest)}, nil) {
 						return
 					}
 				}
-				if len(a.Counts) < answerLen {
-					break
-				}
-				q.After = a.Counts[answerLen-1].Lane
+				more = len(a.Counts) == answerLen
 			}
 		}
 	}
 }
 
-// Waiting implements webhook.Keeper. What is settled or put back while it is read may be left out.
+// Waiting implements webhook.Keeper. It may leave out deliveries that are settled or put back while
+// it reads.
 func (s *owners) Waiting(ctx context.Context, destination, after string) iter.Seq2[webhook.Delivery, error] {
 	return func(yield func(webhook.Delivery, error) bool) {
-		q := question{Waiting: true, Name: []byte(destination), After: []byte(after)}
-		for {
+		q := question{Kind: askWaiting, Destination: []byte(destination), ID: []byte(after)}
+		for more := true; more; {
 			a, err := s.ask(ctx, s.config.partition(destination), q)
 			for some := range slices.Chunk(a.Waiting, loadBlocks) {
 				var ds []webhook.Delivery
@@ -296,33 +354,15 @@ func (s *owners) Waiting(ctx context.Context, destination, after string) iter.Se
 						return
 					}
 				}
+				q.At = &some[len(some)-1]
 			}
 			if err != nil {
-				yield(webhook.Delivery{}, fmt.Errorf("natsqueue: what waits: %w", err))
+				yield(webhook.Delivery{}, fmt.Errorf("natsqueue: listing what waits: %w", err))
 				return
 			}
-			if len(a.Waiting) < answerLen {
-				return
-			}
-			q.At = &a.Waiting[answerLen-1]
+			more = len(a.Waiting) == answerLen
 		}
 	}
-}
-
-// Change implements webhook.Keeper: the owner of the destination does it, some messages at a time.
-func (s *owners) Change(ctx context.Context, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
-	if err := to.Check(&filter); err != nil {
-		return 0, 0, err
-	}
-	q := question{Change: to, Name: []byte(filter.Destination), After: []byte(filter.ID), User: []byte(filter.User), Event: []byte(filter.Event)}
-	for more := true; more; more = q.From > 0 {
-		a, err := s.ask(ctx, s.config.partition(filter.Destination), q)
-		if err != nil {
-			return n, claimed, fmt.Errorf("natsqueue: changing what waits: %w", err)
-		}
-		n, claimed, q.From = n+a.Changed, claimed+a.Claimed, a.Next
-	}
-	return n, claimed, nil
 }
 
 // deliveries reads what is at places of a lane, and is still there.
@@ -358,7 +398,7 @@ func (s *owners) deliveries(ctx context.Context, places []place, lane string) (d
 	return ds, nil
 }
 
-// chunkOf reads the chunk of a message of either kind.
+// chunkOf reads the chunk of a put or a record.
 func chunkOf(m *stored) (*chunk, error) {
 	if strings.HasSuffix(m.subject, kindPut) {
 		return parseChunk(m.data)
@@ -370,19 +410,43 @@ func chunkOf(m *stored) (*chunk, error) {
 	return &r.chunk, nil
 }
 
-// Erase implements webhook.Keeper. The bytes of the user leave the stream once what shares a message
-// with them has been moved to another: within a second, mostly.
+// Change implements webhook.Keeper: the owner of the destination changes some messages at a time.
+func (s *owners) Change(ctx context.Context, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
+	if err := to.Check(&filter); err != nil {
+		return 0, 0, err
+	}
+	return s.changeAll(ctx, s.config.partition(filter.Destination), question{
+		Kind: askChange, Change: to,
+		Destination: []byte(filter.Destination), ID: []byte(filter.ID), User: []byte(filter.User), Event: []byte(filter.Event),
+	})
+}
+
+// changeAll asks the owner of a partition until it has been through all messages.
+func (s *owners) changeAll(ctx context.Context, partition int, q question) (n, claimed int, err error) {
+	for more := true; more; more = q.From > 0 {
+		a, err := s.ask(ctx, partition, q)
+		if err != nil {
+			return n, claimed, fmt.Errorf("natsqueue: changing what waits: %w", err)
+		}
+		n, claimed, q.From = n+a.Changed, claimed+a.Claimed, a.Next
+	}
+	return n, claimed, nil
+}
+
+// Erase implements webhook.Keeper. The bytes of the user leave the stream once the cleaner has moved
+// what waits in the same and in older messages of the partition: within a second, unless that is
+// much.
 func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
 		return 0, 0, errors.New("natsqueue: erasure without a user")
 	}
-	for n := range s.config.Partitions {
-		a, err := s.ask(ctx, n, question{Erase: true, Name: []byte(user)})
+	for partition := range s.config.Partitions {
+		n, passed, err := s.changeAll(ctx, partition, question{Kind: askErase, User: []byte(user)})
+		erased, claimed = erased+n, claimed+passed
 		if err != nil {
-			return erased, claimed, fmt.Errorf("natsqueue: erasing: %w", err)
+			return erased, claimed, err
 		}
-		erased, claimed = erased+a.Changed, claimed+a.Claimed
 	}
-	dead, err := s.eraseDead(ctx, user)
-	return erased + dead, claimed, err
+	n, err := s.eraseDead(ctx, user)
+	return erased + n, claimed, err
 }

@@ -159,8 +159,8 @@ func TestCache(t *testing.T) {
 			mustPut(t, q, append(deliveries("a", 100*i, 10), deliveries("b", 100*i, 10)...)...)
 		}
 		q.mu.Lock()
-		if q.cache.used > q.cache.limit || q.cache.left > 20 {
-			t.Errorf("the cache has %d bytes of %d deliveries", q.cache.used, q.cache.left)
+		if n := q.cache.blocks.Len(); q.cache.used > q.cache.limit || n > 2 {
+			t.Errorf("the cache has %d bytes of %d messages, want at most %d bytes", q.cache.used, n, q.cache.limit)
 		}
 		q.mu.Unlock()
 		ds := fetch(t, q, 400, "a", "b")
@@ -172,8 +172,8 @@ func TestCache(t *testing.T) {
 		settle(t, q, webhook.Return, ds...)
 		settle(t, q, webhook.Done, fetch(t, q, 400, "a", "b")...)
 		fetch(t, q, 0, "a", "b")
-		if q.cache.used != 0 || q.cache.left != 0 {
-			t.Errorf("the cache of nothing has %d bytes of %d deliveries", q.cache.used, q.cache.left)
+		if n := q.cache.blocks.Len(); q.cache.used != 0 || n != 0 {
+			t.Errorf("the cache of nothing has %d bytes of %d messages", q.cache.used, n)
 		}
 	})
 }
@@ -263,9 +263,10 @@ func TestMovedWhileFetched(t *testing.T) {
 				q.mu.Lock()
 				moving := slices.DeleteFunc(slices.Clone(p.order), func(b *block) bool { return b.left == 0 })
 				q.mu.Unlock()
-				moves, err := q.movesOf(t.Context(), moving)
-				if err == nil {
-					err = q.write(t.Context(), &write{moves: moves, done: make(chan struct{})})
+				w := newWrite(p)
+				var err error
+				if w.moves, err = q.contents(t.Context(), moving); err == nil {
+					err = q.write(t.Context(), w)
 				}
 				if err != nil {
 					t.Error(err)

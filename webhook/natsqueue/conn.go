@@ -78,6 +78,7 @@ var errNoAnswer = fmt.Errorf("natsqueue: no answer of the server in %v: %w", cal
 type parcel struct {
 	messages []*nats.Msg
 	vital    bool // it may use the reserve
+	puts     []*put
 
 	answered bool
 	seq      uint64 // of the last message

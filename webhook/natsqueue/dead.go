@@ -240,18 +240,16 @@ func (s *letters) Discard(ctx context.Context, keys ...string) (int, error) {
 func (s *letters) Revive(ctx context.Context, keys ...string) (int, error) {
 	return s.exhume(ctx, "reviving", keys, func(id deadID, d webhook.DeadLetter) error {
 		d.Due, d.Expires, d.Tries, d.Closed = now(), time.Time{}, 0, nil
-		for {
-			p, err := s.newPut(1, func(int) *webhook.Put { return &webhook.Put{Delivery: d.Delivery} })
-			if errors.Is(err, webhook.ErrTooLarge) && len(d.Attempts) > 0 { // there is no room for them
-				d.Attempts = nil
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			p.once = "revived " + decimal(id.seq)
-			return s.put(ctx, p)
+		p, err := s.newPut(webhook.Put{Delivery: d.Delivery, NoDedup: true})
+		if errors.Is(err, webhook.ErrTooLarge) { // there is no room for the attempts
+			d.Attempts = nil
+			p, err = s.newPut(webhook.Put{Delivery: d.Delivery, NoDedup: true})
 		}
+		if err != nil {
+			return err
+		}
+		p.once = "revived " + decimal(id.seq)
+		return s.put(ctx, p)
 	})
 }
 

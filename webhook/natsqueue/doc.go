@@ -63,9 +63,10 @@
 //     To keep it for longer, each delivery would have to be stored a second time. Set
 //     webhook.Config.Observer to keep a history elsewhere.
 //   - Counts.DeadBytes is -1: it would take reading all dead letters.
-//   - Erase finds what waits and what is dead. A delivery of the user that was delivered, or what
-//     one that was retried was before, may share a message with others that wait, and stays in the
-//     stream until the log is cleaned up to it.
+//   - Erase finds deliveries that wait and dead letters. Their bytes leave the stream once what waits
+//     before them in the same partition has been moved: at once, unless that is much. A message that
+//     the user's deliveries have left before, delivered or retried, stays until the log is cleaned up
+//     to it.
 //   - Settings are read from a replica that has caught up with the leader. Lists of members, audiences
 //     and dead letters may be some milliseconds old.
 //

@@ -47,8 +47,8 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 	for i := range wants {
 		w := &wants[i]
 		w.Next = time.Time{}
-		if l := s.lanes[w.Destination]; l != nil && l.p.open() {
-			w.Next = l.queue(w.Retries).due()
+		if l := s.lanes[w.Destination]; l != nil && l.p.state == open {
+			w.Next = timeOf(l.queue(w.Retries).due())
 		}
 	}
 	return dst, nil
@@ -57,58 +57,66 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 // loadBlocks is how many messages are read from the stream at a time.
 const loadBlocks = 32
 
-// load reads the deliveries of entries that are not in memory, and others of the same messages that are due
-// soon. Those that cannot be read do not wait any more. The store is locked, but not while
+// load reads the deliveries of claimed entries that are not in memory, and others of the same
+// messages that are due soon. What cannot be read waits no more. The store is locked, but not while
 // the server is asked.
 func (s *index) load(ctx context.Context, entries []*entry) error {
 	for {
 		var some []*block
 		for _, e := range entries {
-			if e.delivery == nil && s.claims[e.claim] == e && !slices.Contains(some, e.block) {
-				if some = append(some, e.block); len(some) == loadBlocks {
-					break
-				}
+			if e.delivery == nil && s.claims[e.claim] == e && len(some) < loadBlocks && !slices.Contains(some, e.block) {
+				some = append(some, e.block)
 			}
 		}
 		if len(some) == 0 {
 			return nil
 		}
 		s.mu.Unlock()
-		chunks, err := s.chunks(ctx, some)
+		all, err := s.contents(ctx, some)
 		s.mu.Lock()
 		if err != nil {
 			return err
 		}
-		// What has been moved meanwhile is read from its new message next.
-		soonest := time.Now().Add(soon).UnixMicro()
-		for i, b := range some {
-			for j, e := range b.entries {
-				if e == nil || e.delivery != nil || e.damaged || e.claim == 0 && e.due > soonest {
+		// An entry that was moved meanwhile is read from its new message next.
+		horizon := time.Now().Add(cacheAhead).UnixMicro()
+		for _, b := range all {
+			if b.p.state == lost {
+				continue
+			}
+			for i, e := range b.entries {
+				if e == nil || e.delivery != nil || e.damaged || e.claim == 0 && e.due > horizon {
 					continue
 				}
 				d := new(webhook.Delivery)
-				if err := d.UnmarshalBinary(chunks[i].records[j]); err != nil {
-					s.config.Logger.Error("natsqueue: a delivery cannot be read and is set aside", "partition", b.p.n, "sequence", b.seq, "place", j, "error", err)
+				if err := d.UnmarshalBinary(b.records[i]); err != nil {
+					b.p.setAside(b.seq, i, err)
 					s.remove(e)
-					b.set(j, &entry{damaged: true})
+					b.set(i, &entry{damaged: true})
 					continue
 				}
 				d.Destination, e.delivery = e.lane.name, d
-				if e.claim == 0 {
-					s.cache.add(e)
-				}
 			}
+			s.cache.add(b.block)
 		}
 	}
 }
 
-// chunks reads what blocks have. The records of what cannot be read are nil. The store is not locked.
-func (s *index) chunks(ctx context.Context, blocks []*block) ([]*chunk, error) {
-	requests := make([]request, len(blocks))
+// A content is a block with the records of its message. Those of a message that cannot be read are
+// nil.
+type content struct {
+	*block
+	records [][]byte
+}
+
+// contents reads the messages of blocks. The store is not locked.
+func (s *index) contents(ctx context.Context, blocks []*block) ([]content, error) {
+	if len(blocks) == 0 {
+		return nil, nil
+	}
+	requests, all := make([]request, len(blocks)), make([]content, len(blocks))
 	for i, b := range blocks {
 		requests[i] = request{Seq: b.seq, Batch: 1}
 	}
-	chunks := make([]*chunk, len(blocks))
 	for wait := behind; ; wait *= 2 {
 		pages, err := s.read(ctx, requests...)
 		if err != nil {
@@ -117,21 +125,21 @@ func (s *index) chunks(ctx context.Context, blocks []*block) ([]*chunk, error) {
 		missing := 0
 		for i, page := range pages {
 			b := blocks[i]
-			chunks[i] = &chunk{records: make([][]byte, len(b.entries))}
+			all[i] = content{b, make([][]byte, len(b.entries))}
 			if len(page) == 0 || page[0].seq != b.seq {
 				missing++ // the replica does not have it yet
 			} else if b.damaged {
-				chunks[i].records[0] = page[0].data
+				all[i].records[0] = page[0].data
 			} else if c, err := chunkOf(&page[0]); err == nil && len(c.records) == len(b.entries) {
-				chunks[i] = c
+				all[i].records = c.records
 			}
 		}
 		if missing == 0 {
-			return chunks, nil
+			return all, nil
 		}
 		if wait > resend { // no server has it
-			s.config.Logger.Error("natsqueue: the stream has lost messages; deliveries in them are not attempted", "messages", missing)
-			return chunks, nil
+			s.config.Logger.Error("natsqueue: the stream has lost messages; the deliveries in them are not attempted", "messages", missing)
+			return all, nil
 		}
 		if err := sleep(ctx, wait); err != nil {
 			return nil, err
@@ -139,7 +147,7 @@ func (s *index) chunks(ctx context.Context, blocks []*block) ([]*chunk, error) {
 	}
 }
 
-// behind is how long a replica is given at first for what it does not have yet.
+// behind is the first wait for a replica that lags behind the leader.
 const behind = 20 * time.Millisecond
 
 // sleep waits, or returns the error of ctx.

@@ -65,7 +65,7 @@ func (s *node) live() {
 		if errors.Is(err, nats.ErrNoResponders) {
 			s.restore()
 		}
-		s.govern()
+		signal(s.look)
 	}
 }
 
@@ -88,15 +88,7 @@ func (s *node) restore() {
 	s.mu.Unlock()
 	if _, err = s.js.CreateStream(ctx, stream); err == nil {
 		s.config.Logger.Error("natsqueue: the stream was deleted, and is created anew; what waited in it is lost", "stream", s.config.Stream)
-		s.hasten()
-	}
-}
-
-// hasten asks for a heartbeat now.
-func (s *node) hasten() {
-	select {
-	case s.speak <- struct{}{}:
-	default:
+		signal(s.speak)
 	}
 }
 
@@ -173,11 +165,14 @@ func (s *node) confirm(ctx context.Context) error {
 	s.mu.Lock()
 	lapsed := s.lapsed() != nil
 	s.mu.Unlock()
-	owed := s.mine()
-	if !lapsed || len(owed) == 0 {
+	if !lapsed {
 		return nil
 	}
-	return s.write(ctx, &write{owed: owed, done: make(chan struct{})})
+	var writes []*write
+	for _, p := range s.mine() {
+		writes = append(writes, newWrite(p))
+	}
+	return s.write(ctx, writes...)
 }
 
 // rule looks at who owns what when that may have changed, until the Store is closed.
@@ -217,7 +212,7 @@ func (s *node) oversee(ctx context.Context) error {
 		return err
 	}
 	var wanted []int
-	w := &write{done: make(chan struct{})}
+	var releases []*write
 	drained := true
 	s.mu.Lock()
 	for n, h := range holdings {
@@ -225,14 +220,18 @@ func (s *node) oversee(ctx context.Context) error {
 		mine := heir(peers, n) == s.id
 		switch {
 		case p != nil && !mine:
-			p.draining = true
-			if p.claimed() {
-				drained = false
-			} else {
-				w.release = append(w.release, p)
+			if p.state == open {
+				p.state = draining
 			}
-		case p != nil && p.draining:
-			p.draining = false
+			if p.claimed > 0 {
+				drained = false
+				continue
+			}
+			w := newWrite(p)
+			w.release = true
+			releases = append(releases, w)
+		case p != nil && p.state == draining:
+			p.state = open
 			p.tellAll()
 		case p == nil && mine && (h.node == "" || h.node == s.id || !slices.ContainsFunc(peers, func(x peer) bool { return x.id == h.node })):
 			wanted = append(wanted, n)
@@ -241,10 +240,10 @@ func (s *node) oversee(ctx context.Context) error {
 	leaving := s.leaving
 	s.mu.Unlock()
 	if !drained {
-		time.AfterFunc(drainEvery, s.govern) // what is claimed ends soon
+		time.AfterFunc(drainEvery, func() { signal(s.look) }) // what is claimed ends soon
 	}
-	if len(w.release) > 0 {
-		if err := s.write(looking, w); err != nil {
+	if len(releases) > 0 {
+		if err := s.write(looking, releases...); err != nil {
 			return err
 		}
 		s.nc.Publish(s.config.ask("look"), nil)
@@ -311,7 +310,7 @@ func (s *node) peers(ctx context.Context) ([]peer, error) {
 		}
 		age := now.Sub(n.at)
 		if age > s.config.Claim/2 && age <= s.config.Claim { // it has missed one: look again once it is dead
-			time.AfterFunc(s.config.Claim-age+time.Millisecond, s.hasten)
+			time.AfterFunc(s.config.Claim-age+time.Millisecond, func() { signal(s.speak) })
 		}
 		return judge && age > s.config.Claim
 	}), nil
@@ -357,13 +356,16 @@ func (s *node) holdings(ctx context.Context) ([]holding, error) {
 // take makes this node the owner of the partition n, unless the partition is no
 // longer held as h says.
 func (s *node) take(ctx context.Context, n int, h holding) error {
-	p := &partition{index: s.index, n: n, prefix: s.config.prefix(n), ready: make(chan struct{}), blocks: make(map[uint64]*block)}
+	p := newPartition(s.index, n)
 	s.mu.Lock()
 	s.serial++
 	r := record{node: s.id, serial: s.serial}
 	s.mu.Unlock()
 	c := &parcel{vital: true, messages: []*nats.Msg{expect(p.prefix+kindOwn, h.seq, r.append(nil), false)}}
 	err := s.store(ctx, c)
+	if err != nil {
+		p.end()
+	}
 	if errors.Is(err, errChanged) {
 		return nil // somebody else was first, or an answer was lost: the next look tells
 	}
@@ -374,7 +376,6 @@ func (s *node) take(ctx context.Context, n int, h holding) error {
 		s.config.Logger.Warn("natsqueue: took over a partition", "partition", n, "from", h.node)
 	}
 	p.epoch, p.last = c.seq, c.seq
-	p.context, p.end = context.WithCancel(s.background)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.background.Err() != nil || s.leaving { // others take it once this node is gone
@@ -391,7 +392,7 @@ func (s *node) Present(note func() ([]byte, bool)) {
 	s.mu.Lock()
 	s.note = note
 	s.mu.Unlock()
-	s.hasten()
+	signal(s.speak)
 }
 
 // maxNodes is how many Nodes returns at most.

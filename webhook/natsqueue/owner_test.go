@@ -1,7 +1,6 @@
 package natsqueue
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -236,7 +235,7 @@ func TestHandOver(t *testing.T) {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			for _, p := range a.owned {
-				if p != nil && p.draining {
+				if p != nil && p.state == draining {
 					return true
 				}
 			}
@@ -346,8 +345,7 @@ func TestPurgedWhileRead(t *testing.T) {
 	}
 	a.owned[0].end() // it reads no more
 	b := openRuled(t, s, c)
-	p := &partition{index: b.index, prefix: b.config.prefix(0), ready: make(chan struct{}), blocks: make(map[uint64]*block)}
-	p.context, p.end = context.WithCancel(t.Context())
+	p := newPartition(b.index, 0)
 	p.epoch, p.last = all[4].seq+1, all[4].seq+1
 	b.owned[0] = p
 	read := func(m stored) { p.saw(m.seq, &nats.Msg{Subject: m.subject, Data: m.data}) }

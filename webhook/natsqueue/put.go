@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// headerRoom is what a message has beside its records at most, and what a delivery grows by
-	// until it is settled, but for its attempts: these are left out where there is no room for them.
+	// headerRoom is what a message has beside its records at most, in bytes, and what a delivery
+	// grows by until it is settled, without its attempts. These are left out if there is no room.
 	headerRoom = 4096
-	// blockBytes and blockLen bound what shares a message, unless it is a single delivery.
+	// blockBytes and blockLen bound the deliveries of a message, unless it has only one.
 	blockBytes = 128 << 10
 	blockLen   = 1024
-	// maxBatch is how many messages the server stores together.
+	// maxBatch is how many messages the server stores in one atomic batch.
 	maxBatch = 1000
 	// maxGroup is how many bytes of different calls are stored together.
 	maxGroup = 4 << 20
-	// answerPatience is how long a put that is stored waits to learn what of it is duplicate. An
-	// owner says so at once, if there is one.
+	// answerPatience is how long a stored put waits to learn which of its deliveries are duplicates.
+	// An owner answers at once, if there is one.
 	answerPatience = 250 * time.Millisecond
 )
 
@@ -35,24 +35,24 @@ type putter struct {
 	room room
 }
 
-// A put is a call of Put.
+// A put is a call of Put, or the revival of a dead letter.
 type put struct {
 	items  []item
-	called bool // by Put: the caller knows that something waits
 	size   int
-	once   string // the id of its only message, which has a dead letter that is revived: several nodes may do so at once
+	called bool   // by Put: the caller learns from it that something waits
+	once   string // for a revival: the server stores one message with this id, whoever sends it
 	err    error
-	stored chan struct{} // closed when it is stored, or err is set
+	stored chan struct{} // closed when the put is stored, or err is set
 
-	// Guarded by Store.mu.
+	// Guarded by index.mu.
 	left int           // items without an answer
-	done chan struct{} // closed when there is none
-	over bool          // nobody waits for it any more
+	done chan struct{} // closed when left is 0
+	over bool          // nobody waits for the put any more
 }
 
-// An item is a delivery to be stored.
+// An item is a delivery of a put.
 type item struct {
-	put       *put
+	put       *put // nil once it is answered
 	partition int
 	record    []byte
 	keep      bool
@@ -60,30 +60,30 @@ type item struct {
 	webhook.Result
 }
 
-// A part is a message of puts, whose answer is awaited.
+// A part is the items of a message. Its answer is awaited.
 type part struct {
 	items []*item
 	size  int
 	sent  time.Time
 }
 
-// newPut checks and encodes ds.
-func (s *putter) newPut(n int, at func(int) *webhook.Put) (*put, error) {
-	p := &put{items: make([]item, n), left: n, stored: make(chan struct{}), done: make(chan struct{})}
+// newPut checks and encodes deliveries.
+func (s *putter) newPut(ds ...webhook.Put) (*put, error) {
+	p := &put{items: make([]item, len(ds)), left: len(ds), stored: make(chan struct{}), done: make(chan struct{})}
 	total := 0
-	for i := range n {
-		total += len(at(i).Body) + 256
+	for i := range ds {
+		total += len(ds[i].Body) + 256
 	}
 	limit := int(s.nc.MaxPayload()) - headerRoom
 	buf := make([]byte, 0, total)
-	for i := range n {
-		d := at(i)
-		if err := d.Check(); err != nil {
-			return nil, fmt.Errorf("natsqueue: delivery %d: %w", i, err)
-		}
+	for i := range ds {
+		d := &ds[i]
+		err := d.Check()
 		from := len(buf)
-		var err error
-		if buf, err = d.AppendBinary(buf); err != nil {
+		if err == nil {
+			buf, err = d.AppendBinary(buf)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("natsqueue: delivery %d: %w", i, err)
 		}
 		if size := len(buf) - from; size > limit {
@@ -91,23 +91,20 @@ func (s *putter) newPut(n int, at func(int) *webhook.Put) (*put, error) {
 		}
 		p.items[i] = item{put: p, partition: s.config.partition(d.Destination), record: buf[from:len(buf):len(buf)], keep: d.Keep, noDedup: d.NoDedup}
 	}
-	p.size = len(buf) + 32*n
-	if n == 0 {
-		close(p.done)
-	}
+	p.size = len(buf) + 32*len(ds)
 	return p, nil
 }
 
-// Put implements webhook.Store. Its deliveries, of as many destinations as there are, are one
-// message, or an atomic batch: more than 1,000 messages of 128 KB are ErrTooLarge. While the owner
-// of a destination is dead, duplicates for it are reported as stored, and left out later.
+// Put implements webhook.Store. It stores its deliveries in one message, or in one atomic batch: more
+// than 1,000 messages of 128 KB are ErrTooLarge. While a destination's owner is dead, Put reports
+// duplicates for it as stored, and the next owner leaves them out.
 func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
 	defer s.calls.Leave()
-	p, err := s.newPut(len(ps), func(i int) *webhook.Put { return &ps[i] })
-	if err != nil {
+	p, err := s.newPut(ps...)
+	if err != nil || len(ps) == 0 {
 		return err
 	}
 	p.called = true
@@ -122,23 +119,17 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 	return nil
 }
 
-// put stores a put, and waits for the answers.
+// put stores p, and waits for the answers.
 func (s *putter) put(ctx context.Context, p *put) error {
-	if len(p.items) == 0 {
-		return nil
-	}
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout+resend/2, errNoAnswer)
+	defer cancel()
 	if p.pack().messages() > maxBatch || s.config.MaxBytes > 0 && int64(p.size) > s.config.MaxBytes {
 		return fmt.Errorf("natsqueue: %d deliveries with %d bytes: %w", len(p.items), p.size, webhook.ErrTooLarge)
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := s.room.take(int64(p.size)); err != nil {
+	if err := s.room.take(ctx, int64(p.size)); err != nil {
 		return err
 	}
 	s.puts.Add(p, p.size)
-	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout+resend/2, errNoAnswer)
-	defer cancel()
 	select {
 	case <-p.stored:
 	case <-ctx.Done():
@@ -159,7 +150,7 @@ func (s *putter) put(ctx context.Context, p *put) error {
 		return nil
 	case <-timer.C:
 	}
-	// It is stored, whatever its owner says.
+	// It is stored, whatever its owner says later.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p.over = true
@@ -171,7 +162,7 @@ func (s *putter) put(ctx context.Context, p *put) error {
 	return nil
 }
 
-// giveUp gives back what was claimed for p, and claims nothing for it any more.
+// giveUp gives back what was claimed for p. Nothing is claimed for it from now on.
 func (s *putter) giveUp(p *put) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,16 +175,17 @@ func (s *putter) giveUp(p *put) {
 	}
 }
 
-// A packing is puts, by the messages they make.
+// A packing is the messages of puts, by partition.
 type packing map[int][]*part
 
 // pack divides p into messages.
 func (p *put) pack() packing {
-	all := make(packing)
-	all.add(p)
-	return all
+	k := make(packing)
+	k.add(p)
+	return k
 }
 
+// messages counts the messages.
 func (k packing) messages() (n int) {
 	for _, parts := range k {
 		n += len(parts)
@@ -215,48 +207,40 @@ func (k packing) add(p *put) {
 	}
 }
 
-// storePuts stores puts. Those that take one message share it with others, and the rest share an
-// atomic batch; one that several nodes may store is alone.
+// storePuts stores puts. Puts of one message share it with others. The rest shares an atomic batch:
+// the server keeps the batches of a stream without replicas in files of their own, which takes 2 to
+// 3 ms. A revival has a message of its own, as another node may send the same.
 func (s *putter) storePuts(puts []*put) {
-	single, batch := make(packing), make(packing)
-	of := make(map[*parcel][]*put)
 	var parcels []*parcel
-	add := func(c *parcel, puts ...*put) { parcels, of[c] = append(parcels, c), puts }
-	var rest []*put
+	single, batch := make(packing), make(packing)
 	for _, p := range puts {
 		k := p.pack()
 		switch {
 		case p.once != "":
-			c := &parcel{messages: s.messages(k, true)}
+			c := s.parcel(k)
 			c.messages[0].Header = nats.Header{headerID: {p.once}}
-			add(c, p)
+			parcels = append(parcels, c)
 		case k.messages() == 1:
 			single.add(p)
 		default:
 			batch.add(p)
-			rest = append(rest, p)
 		}
 	}
-	for _, parts := range single {
+	for n, parts := range single {
 		for _, x := range parts {
-			var puts []*put
-			for _, it := range x.items {
-				if n := len(puts); n == 0 || puts[n-1] != it.put {
-					puts = append(puts, it.put)
-				}
-			}
-			add(&parcel{messages: []*nats.Msg{s.message(x, false)}}, puts...)
+			parcels = append(parcels, s.parcel(packing{n: {x}}))
 		}
 	}
-	if len(rest) > 0 {
-		add(&parcel{messages: s.messages(batch, false)}, rest...)
+	if len(batch) > 0 {
+		parcels = append(parcels, s.parcel(batch))
 	}
 	err := s.send(s.background, parcels...)
-	for c, puts := range of {
-		for _, p := range puts {
-			if p.err = c.err; !c.answered {
-				p.err = err
-			}
+	for _, c := range parcels {
+		if !c.answered {
+			c.err = err
+		}
+		for _, p := range c.puts {
+			p.err = c.err
 		}
 	}
 	for _, p := range puts {
@@ -264,23 +248,27 @@ func (s *putter) storePuts(puts []*put) {
 	}
 }
 
-// messages returns the messages of a packing.
-func (s *putter) messages(k packing, revived bool) (all []*nats.Msg) {
+// parcel returns the messages of a packing.
+func (s *putter) parcel(k packing) *parcel {
+	c := new(parcel)
 	for _, parts := range k {
 		for _, x := range parts {
-			all = append(all, s.message(x, revived))
+			c.messages = append(c.messages, s.message(x))
+			for _, it := range x.items {
+				if n := len(c.puts); n == 0 || c.puts[n-1] != it.put {
+					c.puts = append(c.puts, it.put)
+				}
+			}
 		}
 	}
-	return all
+	return c
 }
 
 // message returns the message of a part.
-func (s *putter) message(x *part, revived bool) *nats.Msg {
-	c := chunk{revived: revived, noDedup: x.items[0].noDedup, node: s.id, records: make([][]byte, len(x.items))}
-	size := headerRoom
+func (s *putter) message(x *part) *nats.Msg {
+	c := chunk{noDedup: x.items[0].noDedup, node: s.id, records: make([][]byte, len(x.items))}
 	for i, it := range x.items {
 		c.records[i] = it.record
-		size += len(it.record) + 4
 	}
 	s.mu.Lock()
 	s.serial++
@@ -288,15 +276,16 @@ func (s *putter) message(x *part, revived bool) *nats.Msg {
 	x.sent = time.Now()
 	s.parts[c.number] = x
 	s.mu.Unlock()
-	return &nats.Msg{Subject: s.config.prefix(x.items[0].partition) + kindPut, Data: c.append(make([]byte, 0, size))}
+	return &nats.Msg{Subject: s.config.prefix(x.items[0].partition) + kindPut, Data: c.append(make([]byte, 0, headerRoom+x.size+4*len(x.items)))}
 }
 
-// putAnswer is what an owner answers the node that put a chunk.
-func putAnswer(number uint64, dups []byte) []byte {
-	return append(binary.AppendUvarint(nil, number), dups...)
+// putAnswer is what an owner answers the node that put a chunk: the node's number of the chunk, and a
+// bit for each delivery, set if it is a duplicate.
+func putAnswer(number uint64, duplicates []byte) []byte {
+	return append(binary.AppendUvarint(nil, number), duplicates...)
 }
 
-// heardOfPut takes an answer of another node.
+// heardOfPut takes the answer of another node.
 func (s *putter) heardOfPut(m *nats.Msg) {
 	number, n := binary.Uvarint(m.Data)
 	if n <= 0 {
@@ -305,4 +294,24 @@ func (s *putter) heardOfPut(m *nats.Msg) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answered(number, m.Data[n:])
+}
+
+// answered takes the answer for a part. The store is locked.
+func (s *index) answered(number uint64, duplicates []byte) {
+	x := s.parts[number]
+	if x == nil {
+		return
+	}
+	delete(s.parts, number)
+	for i, it := range x.items {
+		p := it.put
+		if p == nil || i/8 >= len(duplicates) {
+			continue
+		}
+		it.put = nil
+		it.Stored = it.Stored || duplicates[i/8]&(1<<(i%8)) == 0
+		if p.left--; p.left == 0 {
+			close(p.done)
+		}
+	}
 }

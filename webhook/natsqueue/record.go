@@ -5,30 +5,26 @@ import (
 	"errors"
 )
 
-// recordVersion is the first byte of every message in a partition.
-const recordVersion = 1
+// formatVersion is the first byte of every chunk and record.
+const formatVersion = 1
 
-// A chunk of deliveries is a message, or the end of one. It names the node that waits to learn
-// which of them are duplicates, by a number of its own.
+// A chunk is deliveries that share a message. It names the node that put them, which waits to learn
+// which of them are duplicates, and that node's number for the chunk.
 type chunk struct {
-	revived bool // dead letters that are revived, which are no duplicates
-	noDedup bool // the dedup window leaves them out
+	noDedup bool // the deliveries are no duplicates, and the dedup window does not remember them
 	node    string
 	number  uint64
-	records [][]byte // each of a delivery
+	records [][]byte // one delivery each
 }
 
-// append appends the chunk: a version, flags, the node, the number, how many records
-// there are and how long each is, and the records.
+// append appends the chunk to b: the version, a flag, the node, the number, the count of the records,
+// the length of each, and the records.
 func (c *chunk) append(b []byte) []byte {
 	flags := byte(0)
-	if c.revived {
+	if c.noDedup {
 		flags = 1
 	}
-	if c.noDedup {
-		flags |= 2
-	}
-	b = append(b, recordVersion, flags)
+	b = append(b, formatVersion, flags)
 	b = appendText(b, c.node)
 	b = binary.AppendUvarint(b, c.number)
 	b = binary.AppendUvarint(b, uint64(len(c.records)))
@@ -44,11 +40,10 @@ func (c *chunk) append(b []byte) []byte {
 // parseChunk reads what append wrote. The records are parts of b.
 func parseChunk(b []byte) (*chunk, error) {
 	p := parser{b: b}
-	if p.byte() != recordVersion {
-		return nil, errRecord
+	if p.byte() != formatVersion {
+		return nil, errFormat
 	}
-	flags := p.byte()
-	c := &chunk{revived: flags&1 > 0, noDedup: flags&2 > 0, node: p.text(), number: p.uvarint()}
+	c := &chunk{noDedup: p.byte() == 1, node: p.text(), number: p.uvarint()}
 	sizes := make([]int, p.count())
 	for i := range sizes {
 		sizes[i] = p.count()
@@ -58,46 +53,55 @@ func parseChunk(b []byte) (*chunk, error) {
 		c.records[i] = p.bytes(n)
 	}
 	if p.failed || len(p.b) != 0 {
-		return nil, errRecord
+		return nil, errFormat
 	}
 	return c, nil
 }
 
-// A ref names a delivery: by the sequence of the message that has it, and its place in the chunk.
+// A ref names a delivery: the sequence of its message, and its place in the chunk.
 type ref struct {
 	seq uint64
 	i   uint32
 }
 
-// A record is a message of the owner of a partition. Each takes the place behind the one before:
-// so who writes a record is the owner, and the sequence of the first is his epoch.
+// A record is a message that the owner of a partition writes. The server stores a record only behind
+// the owner's one before. So the node that wrote the last record is the owner.
 type record struct {
 	node   string // the owner from now on, "" for none
-	serial uint64 // of the record, among those of the node
-	cursor uint64 // up to here the puts were looked at
-	drops  []ref  // that were duplicates
-	ends   []ref  // that were settled or moved
-	chunk         // what begins
+	serial uint64 // the node's own number, by which it recognises its record
+	cursor uint64 // the owner has looked for duplicates up to this sequence
+	ends   []ref  // deliveries that were settled, moved or left out as duplicates
+	chunk         // deliveries that were put back or moved
 }
 
 func (r *record) append(b []byte) []byte {
-	b = append(b, recordVersion)
+	b = append(b, formatVersion)
 	b = appendText(b, r.node)
 	b = binary.AppendUvarint(b, r.serial)
 	b = binary.AppendUvarint(b, r.cursor)
-	b = appendRefs(b, r.drops)
-	b = appendRefs(b, r.ends)
+	b = binary.AppendUvarint(b, uint64(len(r.ends)))
+	last := uint64(0)
+	for _, x := range r.ends { // as the distance from the one before
+		b = binary.AppendUvarint(binary.AppendVarint(b, int64(x.seq-last)), uint64(x.i))
+		last = x.seq
+	}
 	return r.chunk.append(b)
 }
 
+// parseRecord reads what append wrote.
 func parseRecord(b []byte) (*record, error) {
 	p := parser{b: b}
-	if p.byte() != recordVersion {
-		return nil, errRecord
+	if p.byte() != formatVersion {
+		return nil, errFormat
 	}
-	r := &record{node: p.text(), serial: p.uvarint(), cursor: p.uvarint(), drops: p.refs(), ends: p.refs()}
+	r := &record{node: p.text(), serial: p.uvarint(), cursor: p.uvarint(), ends: make([]ref, p.count())}
+	last := uint64(0)
+	for i := range r.ends {
+		last += uint64(p.varint())
+		r.ends[i] = ref{last, uint32(p.uvarint())}
+	}
 	if p.failed {
-		return nil, errRecord
+		return nil, errFormat
 	}
 	c, err := parseChunk(p.b)
 	if err != nil {
@@ -107,30 +111,22 @@ func parseRecord(b []byte) (*record, error) {
 	return r, nil
 }
 
-// appendRefs appends how many refs there are, and of each its distance in the stream from the one
-// before, and its place.
-func appendRefs(b []byte, refs []ref) []byte {
-	b = binary.AppendUvarint(b, uint64(len(refs)))
-	last := uint64(0)
-	for _, r := range refs {
-		b = binary.AppendUvarint(binary.AppendVarint(b, int64(r.seq-last)), uint64(r.i))
-		last = r.seq
-	}
-	return b
-}
-
 func appendText(b []byte, s string) []byte {
 	b = binary.AppendUvarint(b, uint64(len(s)))
 	return append(b, s...)
 }
 
-var errRecord = errors.New("natsqueue: a malformed record")
+var errFormat = errors.New("natsqueue: a malformed message")
 
-// A parser takes a message apart. After the first thing that does not fit, failed is set and
-// everything reads as zero.
+// A parser takes a message apart. After the first part that does not fit, failed is set and every
+// part reads as zero.
 type parser struct {
 	b      []byte
 	failed bool
+}
+
+func (p *parser) fail() {
+	p.b, p.failed = nil, true
 }
 
 func (p *parser) byte() byte {
@@ -143,7 +139,7 @@ func (p *parser) byte() byte {
 func (p *parser) uvarint() uint64 {
 	v, n := binary.Uvarint(p.b)
 	if n <= 0 {
-		p.b, p.failed = nil, true
+		p.fail()
 		return 0
 	}
 	p.b = p.b[n:]
@@ -151,15 +147,20 @@ func (p *parser) uvarint() uint64 {
 }
 
 func (p *parser) varint() int64 {
-	v := p.uvarint() // in zigzag, as binary.AppendVarint has it
-	return int64(v>>1) ^ -int64(v&1)
+	v, n := binary.Varint(p.b)
+	if n <= 0 {
+		p.fail()
+		return 0
+	}
+	p.b = p.b[n:]
+	return v
 }
 
-// count reads how many things follow, of a byte at least each.
+// count reads how many things of at least one byte each follow.
 func (p *parser) count() int {
 	v := p.uvarint()
 	if v > uint64(len(p.b)) {
-		p.b, p.failed = nil, true
+		p.fail()
 		return 0
 	}
 	return int(v)
@@ -167,7 +168,7 @@ func (p *parser) count() int {
 
 func (p *parser) bytes(n int) []byte {
 	if n > len(p.b) {
-		p.b, p.failed = nil, true
+		p.fail()
 		return nil
 	}
 	b := p.b[:n:n]
@@ -176,13 +177,3 @@ func (p *parser) bytes(n int) []byte {
 }
 
 func (p *parser) text() string { return string(p.bytes(p.count())) }
-
-func (p *parser) refs() []ref {
-	refs := make([]ref, p.count())
-	last := uint64(0)
-	for i := range refs {
-		last += uint64(p.varint())
-		refs[i] = ref{last, uint32(p.uvarint())}
-	}
-	return refs
-}

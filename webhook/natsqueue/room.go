@@ -2,59 +2,82 @@ package natsqueue
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A room knows how much more the stream may take. The bound is kept here
-// and not by the server, as settlements are stored beyond it: they make room.
+// A room knows how much more the stream may take under Config.MaxBytes. This node keeps the bound,
+// and not the server, as records may exceed it: they make room.
 type room struct {
 	*cleaner
-	asking sync.Mutex // held while the server is asked
-
-	spent sync.Mutex // guards the rest
-	used  int64      // when it was asked for last, and what was put since
-	asked time.Time  // when that was
+	mu    sync.Mutex // held while the server is asked
+	used  int64      // bytes of the stream when the server was asked, and what was put since
+	asked time.Time
 }
 
 // take takes size bytes, or returns webhook.ErrQueueFull.
-func (r *room) take(size int64) error {
-	if r.config.MaxBytes == 0 || r.fits(size) {
+func (r *room) take(ctx context.Context, size int64) error {
+	if r.config.MaxBytes == 0 {
 		return nil
 	}
-	r.asking.Lock()
-	defer r.asking.Unlock()
-	if r.fits(size) { // another has asked
-		return nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	// What other nodes put shows when the server is asked again.
+	if r.used+size > r.config.MaxBytes || time.Since(r.asked) > r.config.Claim {
+		if err := r.clean(ctx, true); err != nil {
+			return err
+		}
+		info, err := r.info(ctx, "")
+		if err != nil {
+			return err
+		}
+		r.used, r.asked = int64(info.State.Bytes), time.Now()
 	}
-	ctx, cancel := context.WithTimeoutCause(r.background, callTimeout, errNoAnswer)
-	defer cancel()
-	if err := r.clean(ctx, true); err != nil {
-		return err
-	}
-	info, err := r.info(ctx, "")
-	if err != nil {
-		return err
-	}
-	r.spent.Lock()
-	r.used, r.asked = int64(info.State.Bytes), time.Now()
-	r.spent.Unlock()
-	if !r.fits(size) {
+	if r.used+size > r.config.MaxBytes {
 		return webhook.ErrQueueFull
 	}
+	r.used += size
 	return nil
 }
 
-// fits takes size bytes if they are known to be there.
-func (r *room) fits(size int64) bool {
-	r.spent.Lock()
-	defer r.spent.Unlock()
-	// What others put shows when the server is asked again.
-	if r.used+size > r.config.MaxBytes || time.Since(r.asked) > r.config.Claim {
+// A reserve is a message of the stream that nobody needs. If the server takes no more, the reserve is
+// given up for the messages that keep deliveries going and so make room: records, heartbeats and
+// dedup keys. The cleaner stores it again.
+type reserve struct {
+	there atomic.Bool
+}
+
+// reserveBytes is the size of the reserve, at most.
+const reserveBytes = 512 << 10
+
+// relieve gives up the reserve, and reports whether there was one.
+func (s *conn) relieve(ctx context.Context) bool {
+	if !s.reserve.there.Swap(false) {
 		return false
 	}
-	r.used += size
-	return true
+	s.config.Logger.Error("natsqueue: the server takes no more; calls are refused until deliveries have ended, or it has more room")
+	return s.purge(ctx, s.config.reserve(), 0) == nil
+}
+
+// refill stores the reserve, if it is not there.
+func (s *conn) refill(ctx context.Context) error {
+	if s.reserve.there.Load() {
+		return nil
+	}
+	size := min(reserveBytes, s.nc.MaxPayload()-headerRoom)
+	if s.config.MaxBytes > 0 {
+		size = min(size, s.config.MaxBytes/16)
+	}
+	err := s.store(ctx, &parcel{messages: []*nats.Msg{{Subject: s.config.reserve(), Data: make([]byte, size), Header: nats.Header{headerRollup: {"sub"}}}}})
+	if errors.Is(err, webhook.ErrQueueFull) {
+		return nil // later
+	}
+	s.reserve.there.Store(err == nil)
+	return err
 }

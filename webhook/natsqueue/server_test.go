@@ -155,11 +155,7 @@ func ready(s *Store) *Store {
 func (s *Store) abandon() {
 	s.stop()
 	s.goroutines.Wait()
-	for _, p := range s.mine() {
-		s.mu.Lock()
-		p.lose()
-		s.mu.Unlock()
-	}
+	s.loseAll()
 }
 
 // serverVariable is the environment variable that makes the test binary a server.

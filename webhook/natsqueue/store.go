@@ -93,7 +93,7 @@ func (s *Store) begin(ctx context.Context) (err error) {
 	for subject, hear := range map[string]nats.MsgHandler{
 		s.config.ask("owner.*"):     s.asked,
 		s.config.ask("put." + s.id): s.heardOfPut,
-		s.config.ask("look"):        func(*nats.Msg) { s.govern() },
+		s.config.ask("look"):        func(*nats.Msg) { signal(s.look) },
 	} {
 		sub, err := s.nc.Subscribe(subject, hear)
 		if err != nil {
@@ -131,11 +131,7 @@ func (s *Store) end() {
 	s.goroutines.Wait()
 	s.puts.Close()
 	s.writes.Close()
-	for _, p := range s.mine() {
-		s.mu.Lock()
-		p.lose()
-		s.mu.Unlock()
-	}
+	s.loseAll()
 	s.goroutines.Wait()
 	for _, sub := range s.subs {
 		sub.Unsubscribe()
@@ -162,7 +158,13 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	s.leaving = true // so nothing is taken from now on
 	s.mu.Unlock()
-	err := s.write(ctx, &write{release: s.mine(), done: make(chan struct{})})
+	var writes []*write
+	for _, p := range s.mine() {
+		w := newWrite(p)
+		w.release = true
+		writes = append(writes, w)
+	}
+	err := s.write(ctx, writes...)
 	if err == nil {
 		err = s.purge(ctx, s.config.heartbeat(s.id), 0)
 	}

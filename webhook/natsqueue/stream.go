@@ -17,7 +17,7 @@ const (
 )
 
 // streamVersion is that of what is in the stream.
-const streamVersion = "3"
+const streamVersion = "4"
 
 // stream returns the stream as it is to be.
 func (c *Config) stream(replicas int) jetstream.StreamConfig {

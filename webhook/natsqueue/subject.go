@@ -61,6 +61,8 @@ const (
 // prefix returns the subjects of a partition but for the kind.
 func (c *Config) prefix(partition int) string { return c.Stream + "." + strconv.Itoa(partition) + "." }
 
+func (c *Config) reserve() string { return c.Stream + ".reserve" }
+
 // ask returns the subject of questions between nodes, which no stream keeps.
 func (c *Config) ask(what string) string { return c.Stream + "_ASK." + what }
 

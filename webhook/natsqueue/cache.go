@@ -1,0 +1,58 @@
+package natsqueue
+
+import (
+	"container/list"
+	"time"
+)
+
+const (
+	// cacheAhead is how long before it is due a delivery may be in memory.
+	cacheAhead = 10 * time.Second
+	// cacheEntry is about what a delivery in memory costs beside its texts, in bytes.
+	cacheEntry = 512
+)
+
+// A cache bounds the deliveries in memory that nobody has claimed. It counts whole blocks and
+// forgets the oldest block first. Fetch reads again what it needs.
+type cache struct {
+	limit, used int64
+	blocks      list.List // of *block
+}
+
+// add keeps the deliveries of b that are in memory, not claimed, and due soon.
+func (c *cache) add(b *block) {
+	c.drop(b)
+	horizon := time.Now().Add(cacheAhead).UnixMicro()
+	for _, e := range b.entries {
+		switch {
+		case e == nil || e.delivery == nil || e.claim != 0:
+		case e.due > horizon:
+			e.delivery = nil
+		default:
+			b.cached += e.delivery.Size() + cacheEntry
+		}
+	}
+	if b.cached == 0 {
+		return
+	}
+	c.used += b.cached
+	b.element = c.blocks.PushBack(b)
+	for c.used > c.limit {
+		first := c.blocks.Front().Value.(*block)
+		c.drop(first)
+		for _, e := range first.entries {
+			if e != nil && e.claim == 0 {
+				e.delivery = nil
+			}
+		}
+	}
+}
+
+// drop no longer counts b.
+func (c *cache) drop(b *block) {
+	if b.element != nil {
+		c.blocks.Remove(b.element)
+		c.used -= b.cached
+		b.element, b.cached = nil, 0
+	}
+}

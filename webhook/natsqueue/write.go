@@ -1,0 +1,291 @@
+package natsqueue
+
+import (
+	"cmp"
+	"context"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/storekit"
+)
+
+const (
+	// maxBuries is how many dead letters a record has beside it at most.
+	maxBuries = 500
+	// maxDropped is how many duplicates a record tells of at most.
+	maxDropped = 256
+)
+
+// A recorder writes the records of the partitions that this node owns.
+type recorder struct {
+	*index
+	writes *storekit.Batcher[write]
+}
+
+// A write is what a partition is to record. Without anything else it is a record that proves who
+// the owner is.
+type write struct {
+	p       *partition
+	endings []*ending
+	moves   []content // blocks whose entries are moved to the record, so that they can be purged
+	release bool      // the partition is given away
+	done    chan struct{}
+	err     error // set before done is closed
+}
+
+func newWrite(p *partition) *write { return &write{p: p, done: make(chan struct{})} }
+
+// hand hands writes over.
+func (s *recorder) hand(ws ...*write) {
+	for _, w := range ws {
+		size := 64 * len(w.endings)
+		for _, e := range w.endings {
+			size += len(e.record)
+		}
+		s.writes.Add(w, size)
+	}
+}
+
+// write hands writes over, and waits until they are recorded.
+func (s *recorder) write(ctx context.Context, ws ...*write) error {
+	s.hand(ws...)
+	for _, w := range ws {
+		if err := w.wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wait waits until w is recorded, or the partition is lost.
+func (w *write) wait(ctx context.Context) error {
+	select {
+	case <-w.done:
+		return w.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// storeWrites records writes. One goroutine calls it.
+func (s *recorder) storeWrites(writes []*write) {
+	of := make(map[*partition][]*write)
+	for _, w := range writes {
+		of[w.p] = append(of[w.p], w)
+	}
+	var wg sync.WaitGroup
+	for p, ws := range of {
+		wg.Go(func() { s.record(p, ws) })
+	}
+	wg.Wait()
+}
+
+// record records writes of a partition. It tries until it is known what is recorded.
+func (s *recorder) record(p *partition, writes []*write) {
+	all := write{p: p}
+	for _, w := range writes {
+		all.endings, all.moves = append(all.endings, w.endings...), append(all.moves, w.moves...)
+		all.release = all.release || w.release
+	}
+	var err error
+	s.mu.Lock()
+	for more := true; more && err == nil && p.state != lost; {
+		d := s.compose(&all)
+		more = len(all.endings)+len(all.moves) > 0
+		d.release = all.release && !more
+		s.finish(d)
+		s.mu.Unlock()
+		err = s.storeDraft(d)
+		s.mu.Lock()
+	}
+	for _, w := range writes {
+		for _, e := range w.endings {
+			if e.write == w {
+				e.write = nil
+			}
+		}
+		w.err = err
+		close(w.done)
+	}
+	s.mu.Unlock()
+}
+
+// A draft is the next record of a partition.
+type draft struct {
+	p       *partition
+	record  record
+	endings []*ending
+	moved   []*entry
+	damaged []*entry
+	dropped int
+	release bool
+	aside   []*nats.Msg // dead letters and what is damaged, stored in one batch with the record
+	parcel
+}
+
+// compose returns a draft of as much of w as a record has room for, and leaves the rest in w. The
+// store is locked.
+func (s *recorder) compose(w *write) *draft {
+	d := &draft{p: w.p}
+	size := 0
+	room := func(n int) bool {
+		if size > 0 && size+n > blockBytes || len(d.aside) == maxBuries || len(d.endings) == blockLen {
+			return false
+		}
+		size += n + 8
+		return true
+	}
+	begin := func(e *entry, record []byte) {
+		d.moved = append(d.moved, e)
+		d.record.records = append(d.record.records, record)
+	}
+	taken := make(map[*entry]bool)
+	for ; len(w.endings) > 0; w.endings = w.endings[1:] {
+		e := w.endings[0]
+		if e.block.entries[e.i] != e.entry || e.free && (e.claim != 0 || e.gone) {
+			continue // it has ended, or was claimed meanwhile
+		}
+		if !room(len(e.record)) {
+			return d
+		}
+		e.gone = e.gone || e.free // nobody claims it from now on
+		d.endings = append(d.endings, e)
+		d.record.ends = append(d.record.ends, ref{e.block.seq, e.i})
+		taken[e.entry] = true
+		switch e.verdict {
+		case webhook.Retry:
+			begin(e.entry, e.record)
+		case webhook.Bury:
+			d.aside = append(d.aside, &nats.Msg{Subject: e.subject, Data: e.record})
+		}
+	}
+	for ; len(w.moves) > 0; w.moves = w.moves[1:] {
+		m := w.moves[0]
+		total := 0
+		for i, e := range m.entries {
+			if e != nil {
+				total += len(m.records[i])
+			}
+		}
+		if !room(total) {
+			return d
+		}
+		for i, e := range m.entries {
+			if e == nil || taken[e] {
+				continue
+			}
+			d.record.ends = append(d.record.ends, ref{m.seq, uint32(i)})
+			if e.damaged {
+				d.damaged = append(d.damaged, e)
+				d.aside = append(d.aside, &nats.Msg{Subject: d.p.prefix + kindDamaged, Data: m.records[i]})
+			} else {
+				begin(e, m.records[i])
+			}
+		}
+	}
+	return d
+}
+
+// finish completes the record of d. The store is locked.
+func (s *recorder) finish(d *draft) {
+	p, r := d.p, &d.record
+	s.serial++
+	r.serial, r.node, r.cursor = s.serial, s.id, p.cursor
+	if d.release {
+		r.node = ""
+	}
+	if d.dropped = min(len(p.dropped), maxDropped); d.dropped < len(p.dropped) {
+		r.cursor = min(r.cursor, p.dropped[d.dropped].seq-1)
+	}
+	r.ends = append(r.ends, p.dropped[:d.dropped]...)
+	d.messages = append(d.aside, expect(p.prefix+kindOwn, p.last, r.append(nil), false))
+	d.vital = true
+}
+
+// storeDraft stores a record, and tries until it is known whether it is stored.
+func (s *recorder) storeDraft(d *draft) error {
+	for {
+		err := s.send(s.background, &d.parcel)
+		if d.answered && (d.err == nil || s.doubted(d)) {
+			if d.err == nil {
+				s.recorded(d, d.seq)
+			}
+			return nil
+		}
+		if d.answered { // the server has refused the record
+			d.parcel = parcel{messages: d.messages, vital: true}
+		}
+		if sleep(s.background, pause) != nil {
+			return cmp.Or(err, s.background.Err())
+		}
+	}
+}
+
+// doubted finds out about a record that the server has refused: an earlier answer may have been
+// lost, or another node may own the partition. It returns false if neither is so: then the record
+// is to be sent again.
+func (s *recorder) doubted(d *draft) bool {
+	seq, data, err := s.last(s.background, d.p.prefix+kindOwn)
+	if err != nil {
+		return false
+	}
+	if r, err := parseRecord(data); err == nil && r.serial == d.record.serial && (r.node == s.id || d.release && r.node == "") && seq > d.p.last {
+		s.recorded(d, seq)
+		return true
+	}
+	if seq == d.p.last {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d.p.yield()
+	return true
+}
+
+// recorded takes into memory what d says, which is stored with a sequence.
+func (s *recorder) recorded(d *draft, seq uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := d.p
+	if p.state == lost {
+		return
+	}
+	p.last = seq
+	p.dropped = p.dropped[d.dropped:]
+	b := p.block(seq, len(d.messages[len(d.messages)-1].Data), len(d.moved))
+	b.judged = true
+	for i, e := range d.moved {
+		old, at := e.block, e.i
+		b.keys[i], old.keys[at] = old.keys[at], storekit.Key{} // the new block has it
+		old.drop(e)
+		e.stored = uint32(len(d.record.records[i]))
+		b.set(i, e)
+	}
+	for _, e := range d.damaged {
+		s.remove(e)
+	}
+	for _, e := range d.endings {
+		e.done, e.entry.write = true, nil
+		switch {
+		case e.verdict != webhook.Retry:
+			s.remove(e.entry)
+		case e.free: // a queue may still have the old entry
+			again := *e.entry
+			again.gone = false
+			b.entries[e.i] = &again
+			s.describe(&again, e.again)
+			again.lane.push(&again)
+			s.tell(again.lane.name)
+		default:
+			s.describe(e.entry, e.again)
+			s.unclaim(e.entry)
+			e.lane.push(e.entry)
+		}
+	}
+	s.cache.add(b)
+	if d.release {
+		p.lose()
+	}
+}
