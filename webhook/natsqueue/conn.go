@@ -2,7 +2,6 @@ package natsqueue
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -18,19 +17,19 @@ import (
 )
 
 const (
-	// callTimeout is how long the server may take for an answer, with all repetitions.
+	// callTimeout bounds the time to an answer of the server, repetitions included.
 	callTimeout = 4 * time.Second
-	// resend is how long an answer may take before the request is sent again, which another
-	// server may answer then.
+	// resend is how long a request waits for its answer before it is sent again. Another server may
+	// answer then.
 	resend = time.Second
-	// pause is the wait after the server says that it cannot answer just now.
+	// pause is the wait after the server says that it cannot answer now.
 	pause = 100 * time.Millisecond
 )
 
-// A conn is the stream, and what of this node lives as long as its connection to it.
+// A conn is the stream, and what lives as long as the Store.
 type conn struct {
 	config  *Config
-	id      string // of the node
+	id      string // of this node
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	stream  jetstream.Stream
@@ -53,16 +52,14 @@ const (
 	headerTTL      = "Nats-TTL"
 )
 
-// Error codes of the server.
+// Error codes of the server that the jetstream package has no names for.
 const (
 	codeAccountFull     = 10002
 	codeMemoryFull      = 10023
-	codeStorageFull     = 10047
-	codeStoreFailed     = 10077
 	codeNoSequence      = 10043
+	codeStorageFull     = 10047
 	codeNotDeleted      = 10057
-	codeWrongLast       = 10071
-	codeWrongLastNow    = 10164
+	codeStoreFailed     = 10077
 	codeInProcess       = 10158
 	codeBatchIncomplete = 10176
 	codeBatchTooLarge   = 10199
@@ -71,7 +68,7 @@ const (
 // errChanged says that the last message of a subject is not the expected one.
 var errChanged = errors.New("natsqueue: the subject has changed")
 
-// errNoAnswer says that the server has not answered in time. It is a timeout.
+// errNoAnswer is a timeout.
 var errNoAnswer = fmt.Errorf("natsqueue: no answer of the server in %v: %w", callTimeout, context.DeadlineExceeded)
 
 // A parcel is a message to be stored, or an atomic batch of several, with the server's answer.
@@ -90,8 +87,8 @@ func one(subject string, data []byte) *parcel {
 	return &parcel{messages: []*nats.Msg{{Subject: subject, Data: data}}}
 }
 
-// expect returns a message that is stored only if the last one of its subject has a sequence.
-// It takes the place of all messages of the subject if rollup is set.
+// expect returns a message that the server stores only if last is the sequence of the last message of
+// its subject. With rollup it replaces all messages of the subject.
 func expect(subject string, last uint64, data []byte, rollup bool) *nats.Msg {
 	m := &nats.Msg{Subject: subject, Data: data, Header: nats.Header{headerExpected: {decimal(last)}}}
 	if rollup {
@@ -102,79 +99,7 @@ func expect(subject string, last uint64, data []byte, rollup bool) *nats.Msg {
 
 func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// send stores parcels, within callTimeout. It returns once each has an answer, which its
-// fields tell, or an error where an answer is missing: then each may be stored or not. A
-// parcel without an answer is sent again, and may be stored twice.
-func (s *conn) send(ctx context.Context, parcels ...*parcel) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
-	defer cancel()
-	var wg sync.WaitGroup
-	errs := make([]error, len(parcels))
-	for i, c := range parcels {
-		if i == len(parcels)-1 {
-			errs[i] = s.sendOne(ctx, c)
-			continue
-		}
-		wg.Go(func() { errs[i] = s.sendOne(ctx, c) })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
-func (s *conn) sendOne(ctx context.Context, c *parcel) error {
-	for !c.answered {
-		m, err := s.publish(ctx, c)
-		again := err != nil
-		if err == nil {
-			if c.seq, again, c.err = parseAck(m); c.vital && errors.Is(c.err, webhook.ErrQueueFull) {
-				again = s.relieve(ctx)
-			}
-		} else if ctx.Err() != nil {
-			return context.Cause(ctx)
-		} else if !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrNoResponders) {
-			return fmt.Errorf("natsqueue: sending: %w", err)
-		}
-		if c.answered = !again; again && !errors.Is(err, context.DeadlineExceeded) && sleep(ctx, pause) != nil {
-			if err != nil { // there may be no stream
-				return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-			}
-			return context.Cause(ctx)
-		}
-	}
-	return nil
-}
-
-// publish sends a parcel once, and waits for the answer for as long as resend.
-func (s *conn) publish(ctx context.Context, c *parcel) (*nats.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, resend)
-	defer cancel()
-	// The connection would keep messages until it is a new one, which may be long after
-	// nobody waits for them.
-	for s.nc.IsReconnecting() {
-		if err := sleep(ctx, behind); err != nil {
-			return nil, err
-		}
-	}
-	last := len(c.messages) - 1
-	if last > 0 {
-		id := nuid.Next()
-		for i, m := range c.messages {
-			if m.Header == nil {
-				m.Header = make(nats.Header, 3)
-			}
-			m.Header["Nats-Batch-Id"], m.Header["Nats-Batch-Sequence"] = []string{id}, []string{strconv.Itoa(i + 1)}
-			if i < last {
-				if err := s.nc.PublishMsg(m); err != nil {
-					return nil, err
-				}
-			}
-		}
-		c.messages[last].Header["Nats-Batch-Commit"] = []string{"1"}
-	}
-	return s.nc.RequestMsgWithContext(ctx, c.messages[last])
-}
-
-// store is send, and returns the first error of a parcel too.
+// store sends parcels, and returns the first error, also of a parcel.
 func (s *conn) store(ctx context.Context, parcels ...*parcel) error {
 	if err := s.send(ctx, parcels...); err != nil {
 		return err
@@ -187,38 +112,102 @@ func (s *conn) store(ctx context.Context, parcels ...*parcel) error {
 	return nil
 }
 
-// parseAck reads the answer to a parcel. Again says that it is to be sent again: there is no
-// leader at the moment, or no answer yet.
-func parseAck(m *nats.Msg) (seq uint64, again bool, err error) {
-	var ack struct {
-		Sequence uint64 `json:"seq"`
-		Error    *struct {
-			Code        int    `json:"code"`
-			ErrorCode   int    `json:"err_code"`
-			Description string `json:"description"`
-		} `json:"error"`
-	}
-	if err := json.Unmarshal(m.Data, &ack); err != nil {
-		return 0, false, fmt.Errorf("natsqueue: an answer of the server: %w", err)
-	}
-	if e := ack.Error; e != nil {
-		switch e.ErrorCode {
-		case codeWrongLast, codeWrongLastNow:
-			return 0, false, errChanged
-		case codeAccountFull, codeMemoryFull, codeStorageFull, codeStoreFailed:
-			return 0, false, fmt.Errorf("%w: %s", webhook.ErrQueueFull, e.Description)
-		case codeBatchTooLarge:
-			return 0, false, fmt.Errorf("%w: %s", webhook.ErrTooLarge, e.Description)
-		case codeInProcess, codeBatchIncomplete:
-			return 0, true, nil
+// send stores parcels, within callTimeout. It returns once each has its answer, or an error if an
+// answer is missing: that parcel may be stored or not. A parcel without an answer is sent again, so it
+// may be stored twice.
+func (s *conn) send(ctx context.Context, parcels ...*parcel) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
+	defer cancel()
+	errs := make([]error, len(parcels))
+	var wg sync.WaitGroup
+	for i, c := range parcels {
+		if i == len(parcels)-1 {
+			errs[i] = s.sendOne(ctx, c)
+			continue
 		}
-		if e.Code == 503 {
-			return 0, true, nil
+		wg.Go(func() { errs[i] = s.sendOne(ctx, c) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (s *conn) sendOne(ctx context.Context, c *parcel) error {
+	for {
+		seq, err := s.publish(ctx, c)
+		var refused *jetstream.APIError
+		switch {
+		case err == nil:
+			c.answered, c.seq = true, seq
+			return nil
+		case errors.As(err, &refused):
+			again, why := refusal(refused)
+			if c.vital && errors.Is(why, webhook.ErrQueueFull) {
+				again = s.relieve(ctx)
+			}
+			if !again {
+				c.answered, c.err = true, why
+				return nil
+			}
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, context.DeadlineExceeded):
+			continue
+		case !errors.Is(err, jetstream.ErrNoStreamResponse):
+			return fmt.Errorf("natsqueue: sending: %w", err)
 		}
-		return 0, false, fmt.Errorf("natsqueue: the server: %s (%d)", e.Description, e.ErrorCode)
+		if sleep(ctx, pause) != nil {
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
 	}
-	if ack.Sequence == 0 {
-		return 0, false, errors.New("natsqueue: an answer of the server without a sequence")
+}
+
+// publish sends a parcel once, and waits up to resend for the answer.
+func (s *conn) publish(ctx context.Context, c *parcel) (seq uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, resend)
+	defer cancel()
+	// While it has no server, the connection would keep messages until long after their time.
+	for s.nc.IsReconnecting() {
+		if err := sleep(ctx, behind); err != nil {
+			return 0, err
+		}
 	}
-	return ack.Sequence, false, nil
+	last := len(c.messages) - 1
+	if last > 0 {
+		id := nuid.Next()
+		for i, m := range c.messages {
+			if m.Header == nil {
+				m.Header = make(nats.Header, 3)
+			}
+			m.Header["Nats-Batch-Id"], m.Header["Nats-Batch-Sequence"] = []string{id}, []string{strconv.Itoa(i + 1)}
+			if i < last {
+				if err := s.nc.PublishMsg(m); err != nil {
+					return 0, err
+				}
+			}
+		}
+		c.messages[last].Header["Nats-Batch-Commit"] = []string{"1"}
+	}
+	ack, err := s.js.PublishMsg(ctx, c.messages[last], jetstream.WithRetryAttempts(0))
+	if err != nil {
+		return 0, err
+	}
+	return ack.Sequence, nil
+}
+
+// refusal returns whether a parcel that the server has refused is to be sent again, or else why not.
+func refusal(e *jetstream.APIError) (again bool, err error) {
+	switch e.ErrorCode {
+	case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant:
+		return false, errChanged
+	case codeAccountFull, codeMemoryFull, codeStorageFull, codeStoreFailed:
+		return false, fmt.Errorf("%w: %s", webhook.ErrQueueFull, e.Description)
+	case codeBatchTooLarge:
+		return false, fmt.Errorf("%w: %s", webhook.ErrTooLarge, e.Description)
+	case codeInProcess, codeBatchIncomplete:
+		return true, nil
+	}
+	if e.Code == 503 { // there is no leader now
+		return true, nil
+	}
+	return false, fmt.Errorf("natsqueue: the server: %s (%d)", e.Description, e.ErrorCode)
 }

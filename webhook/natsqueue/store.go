@@ -158,13 +158,7 @@ func (s *Store) Close() error {
 	s.mu.Lock()
 	s.leaving = true // so nothing is taken from now on
 	s.mu.Unlock()
-	var writes []*write
-	for _, p := range s.mine() {
-		w := newWrite(p)
-		w.release = true
-		writes = append(writes, w)
-	}
-	err := s.write(ctx, writes...)
+	err := s.write(ctx, writesOf(s.mine(), true)...)
 	if err == nil {
 		err = s.purge(ctx, s.config.heartbeat(s.id), 0)
 	}

@@ -1,6 +1,7 @@
 package natsqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,22 +11,22 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// The keys of the metadata of the stream.
+// The keys of the stream's metadata.
 const (
 	metaVersion    = "hookferry-version"
 	metaPartitions = "hookferry-partitions"
 )
 
-// streamVersion is that of what is in the stream.
+// streamVersion is the version of what is in the stream.
 const streamVersion = "4"
 
-// stream returns the stream as it is to be.
+// stream returns the configuration of a new stream.
 func (c *Config) stream(replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: c.Stream, Subjects: []string{c.Stream + ".>"}, Description: "Deliveries of webhooks. Not to be changed by hand.",
-		Storage: c.Storage, Replicas: replicas, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew,
+		Storage: jetstream.FileStorage, Replicas: replicas, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew,
 		AllowDirect: true, AllowRollup: true, AllowMsgTTL: true, AllowAtomicPublish: true,
-		Metadata: map[string]string{metaVersion: streamVersion, metaPartitions: strconv.Itoa(c.Partitions)},
+		Metadata: map[string]string{metaVersion: streamVersion, metaPartitions: strconv.Itoa(cmp.Or(c.Partitions, DefaultPartitions))},
 	}
 }
 
@@ -37,16 +38,12 @@ func (c *Config) prepare(ctx context.Context, js jetstream.JetStream) (jetstream
 	}
 	s, err := js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		if c.NoCreate {
-			return nil, fmt.Errorf("natsqueue: there is no stream %s", want.Name)
-		}
 		s, err = js.CreateStream(ctx, want)
-		var refused *jetstream.APIError
-		if c.Replicas == 0 && errors.As(err, &refused) { // there are not as many servers
+		if refused := new(jetstream.APIError); c.Replicas == 0 && errors.As(err, &refused) { // there are not as many servers
 			want.Replicas = 1
 			s, err = js.CreateStream(ctx, want)
 		}
-		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // others make it too
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another node creates it too
 			s, err = js.Stream(ctx, want.Name)
 		}
 	}
@@ -55,26 +52,24 @@ func (c *Config) prepare(ctx context.Context, js jetstream.JetStream) (jetstream
 	}
 	have := s.CachedInfo().Config
 	for _, x := range []struct {
-		name    string
-		is      any
-		want    any
-		ignored bool
+		name     string
+		is, want any
 	}{
-		{"version", have.Metadata[metaVersion], streamVersion, false},
-		{"storage", have.Storage, want.Storage, !c.stored},
-		{"retention", have.Retention, want.Retention, false},
-		{"discard policy", have.Discard, want.Discard, false},
-		{"subjects", fmt.Sprint(have.Subjects), fmt.Sprint(want.Subjects), false},
-		{"allow_direct", have.AllowDirect, true, false},
-		{"allow_rollup_hdrs", have.AllowRollup, true, false},
-		{"allow_msg_ttl", have.AllowMsgTTL, true, false},
-		{"allow_atomic", have.AllowAtomicPublish, true, false},
-		{"max_age", have.MaxAge, time.Duration(0), false},
-		{"max_msgs_per_subject", max(have.MaxMsgsPerSubject, 0), int64(0), false},
-		{"deny_purge", have.DenyPurge, false, false},
-		{"deny_delete", have.DenyDelete, false, false},
+		{"version", have.Metadata[metaVersion], streamVersion},
+		{"storage", have.Storage, want.Storage},
+		{"retention", have.Retention, want.Retention},
+		{"discard policy", have.Discard, want.Discard},
+		{"subjects", fmt.Sprint(have.Subjects), fmt.Sprint(want.Subjects)},
+		{"allow_direct", have.AllowDirect, true},
+		{"allow_rollup_hdrs", have.AllowRollup, true},
+		{"allow_msg_ttl", have.AllowMsgTTL, true},
+		{"allow_atomic", have.AllowAtomicPublish, true},
+		{"max_age", have.MaxAge, time.Duration(0)},
+		{"max_msgs_per_subject", max(have.MaxMsgsPerSubject, 0), int64(0)},
+		{"deny_purge", have.DenyPurge, false},
+		{"deny_delete", have.DenyDelete, false},
 	} {
-		if x.is != x.want && !x.ignored {
+		if x.is != x.want {
 			return nil, fmt.Errorf("natsqueue: stream %s has the %s %v, not %v", want.Name, x.name, x.is, x.want)
 		}
 	}
@@ -82,41 +77,28 @@ func (c *Config) prepare(ctx context.Context, js jetstream.JetStream) (jetstream
 	if err != nil || n < 1 || n > maxPartitions {
 		return nil, fmt.Errorf("natsqueue: stream %s has %q partitions", c.Stream, have.Metadata[metaPartitions])
 	}
-	if c.Partitions = n; c.wanted > 0 && c.wanted != n {
-		c.Logger.Warn("natsqueue: the number of partitions stays what it was", "stream", c.Stream, "partitions", n, "wanted", c.wanted)
+	if c.Partitions > 0 && c.Partitions != n {
+		c.Logger.Warn("natsqueue: the number of partitions cannot be changed; it stays as it was", "stream", c.Stream, "partitions", n, "wanted", c.Partitions)
 	}
-	if c.Replicas > 0 && have.Replicas != c.Replicas && !c.NoCreate {
+	c.Partitions = n
+	if c.Replicas > 0 && have.Replicas != c.Replicas {
 		have.Replicas = c.Replicas
 		if s, err = js.UpdateStream(ctx, have); err != nil {
 			return nil, fmt.Errorf("natsqueue: changing stream %s: %w", want.Name, err)
 		}
 	}
-	c.Replicas, c.Storage = have.Replicas, have.Storage // of one that is created anew
-	c.warn(s.CachedInfo())
+	// A client cannot learn how often a server syncs its files.
+	switch c.Replicas = have.Replicas; c.Replicas {
+	case 1:
+		c.Logger.Warn("natsqueue: the stream has no replicas: what was accepted last is lost when the server's machine stops, unless its sync_interval is always, and all is lost with its disk", "stream", c.Stream)
+	case 2:
+		c.Logger.Warn("natsqueue: the stream has two replicas, and stops when one of them does; have three", "stream", c.Stream)
+	}
 	return s, nil
 }
 
-// warn tells how what was accepted can be lost, as far as a client can know: how often
-// a server syncs its files is not among what it tells clients.
-func (c *Config) warn(info *jetstream.StreamInfo) {
-	have := &info.Config
-	for _, x := range []struct {
-		is   bool
-		what string
-	}{
-		{have.Storage == jetstream.MemoryStorage, "the stream is in memory: what is accepted is lost when the server stops, or most of the replicas"},
-		{have.Replicas == 1 && have.Storage == jetstream.FileStorage, "the stream has no replicas: what was accepted last is lost when the server's machine stops, unless its sync_interval is always, and all with its disk"},
-		{have.Replicas == 2, "two replicas stop when one of them does; have three"},
-	} {
-		if x.is {
-			c.Logger.Warn("natsqueue: "+x.what, "stream", have.Name, "replicas", have.Replicas)
-		}
-	}
-}
-
-// tooOld reports whether a server of a version is older than 2.12.1. An older one
-// forgets what it does not know of a stream's configuration. What is no version is
-// taken to be new.
+// tooOld reports whether a server of a version is older than 2.12.1. Such a server forgets what it
+// does not know of a stream's configuration. What is no version counts as new.
 func tooOld(version string) bool {
 	var major, minor, patch int
 	n, _ := fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch)

@@ -58,37 +58,27 @@ func TestOpenChecksStream(t *testing.T) {
 				t.Errorf("Open of a stream with another %s: %v", name, err)
 			}
 		}
-		none := Config{Stream: "MISSING", NoCreate: true}
-		if _, err := Open(t.Context(), s.connect(t), none); err == nil {
-			t.Error("Open with NoCreate makes a stream")
-		}
 	})
 }
 
 // Open logs how accepted deliveries may be lost, and that the number of partitions stays.
 func TestOpenWarns(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
-		for _, storage := range []jetstream.StorageType{jetstream.FileStorage, jetstream.MemoryStorage} {
-			var log bytes.Buffer
-			c := Config{Stream: "WARNS-" + storage.String(), Storage: storage, Partitions: 2, Logger: slog.New(slog.NewTextHandler(&log, nil))}
-			if err := s.open(t, c).Close(); err != nil {
-				t.Fatal(err)
-			}
-			want := map[jetstream.StorageType]string{
-				jetstream.FileStorage: "sync_interval", jetstream.MemoryStorage: "when the server stops",
-			}[storage]
-			if text := log.String(); !strings.Contains(text, "level=WARN") || !strings.Contains(text, want) {
-				t.Errorf("with storage %v: %s", storage, text)
-			}
-			log.Reset()
-			c.Partitions = 4
-			q := s.open(t, c)
-			if len(q.owned) != 2 || !strings.Contains(log.String(), "partitions") {
-				t.Errorf("%d partitions, of a stream that had 2: %s", len(q.owned), &log)
-			}
-			if err := q.Close(); err != nil {
-				t.Fatal(err)
-			}
+		log := new(lines)
+		c := Config{Partitions: 2, Logger: slog.New(slog.NewTextHandler(log, nil))}
+		if err := s.open(t, c).Close(); err != nil {
+			t.Fatal(err)
+		}
+		if log.count("level=WARN") != 1 || log.count("sync_interval") != 1 {
+			t.Errorf("Open with one replica logged %s, want a warning", &log.text)
+		}
+		c.Partitions = 4
+		q := s.open(t, c)
+		if len(q.owned) != 2 || log.count("number of partitions") != 1 {
+			t.Errorf("%d partitions, of a stream that had 2: %s", len(q.owned), &log.text)
+		}
+		if err := q.Close(); err != nil {
+			t.Fatal(err)
 		}
 	})
 }

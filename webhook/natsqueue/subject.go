@@ -61,6 +61,9 @@ const (
 // prefix returns the subjects of a partition but for the kind.
 func (c *Config) prefix(partition int) string { return c.Stream + "." + strconv.Itoa(partition) + "." }
 
+// heartbeat returns the subject of a node's heartbeats.
+func (c *Config) heartbeat(node string) string { return c.Stream + ".node." + node }
+
 func (c *Config) reserve() string { return c.Stream + ".reserve" }
 
 // ask returns the subject of questions between nodes, which no stream keeps.

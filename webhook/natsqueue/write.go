@@ -37,6 +37,16 @@ type write struct {
 
 func newWrite(p *partition) *write { return &write{p: p, done: make(chan struct{})} }
 
+// writesOf returns a write for each of the partitions, which gives it away if release is set.
+func writesOf(partitions []*partition, release bool) (ws []*write) {
+	for _, p := range partitions {
+		w := newWrite(p)
+		w.release = release
+		ws = append(ws, w)
+	}
+	return ws
+}
+
 // hand hands writes over.
 func (s *recorder) hand(ws ...*write) {
 	for _, w := range ws {

@@ -1,0 +1,234 @@
+package natsqueue
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+// A node keeps this node among those that share the store: it gives heartbeats, takes partitions and
+// gives them away.
+type node struct {
+	*recorder
+	speak  chan struct{} // asks for a heartbeat
+	ruling sync.Mutex    // held during a look at which node owns what
+
+	// Guarded by index.mu.
+	opened  int64 // by the server's clock, in microseconds; 0 until it is known
+	leaving bool  // the node takes nothing more
+	note    func() ([]byte, bool)
+	steady  time.Time // all heartbeats since then were stored
+	latest  uint64    // the sequence of the latest heartbeat
+}
+
+// A heartbeat is the message of a node. It replaces the one before.
+type heartbeat struct {
+	Name    string `json:"name"`
+	Opened  int64  `json:"opened,omitempty"` // when the first one was stored, in microseconds; 0 in that
+	Leaving bool   `json:"leaving,omitempty"`
+	Note    []byte `json:"note,omitempty"`
+}
+
+// trusted is how long a node relies on a heartbeat that it sent.
+func (c *Config) trusted() time.Duration { return c.Claim * 9 / 10 }
+
+// live gives heartbeats until the Store is closed.
+func (s *node) live() {
+	tick := time.NewTicker(s.config.Claim / 3)
+	defer tick.Stop()
+	silent := false
+	for {
+		select {
+		case <-tick.C:
+		case <-s.speak:
+		case <-s.background.Done():
+			return
+		}
+		ctx, cancel := context.WithTimeout(s.background, s.config.Claim/3)
+		err := s.beat(ctx)
+		cancel()
+		switch {
+		case err != nil && s.background.Err() == nil && !silent:
+			silent = true
+			s.config.Logger.Warn("natsqueue: could not store a heartbeat; soon this node attempts nothing until it can", "error", err)
+		case err == nil && silent:
+			silent = false
+			s.config.Logger.Info("natsqueue: heartbeats are stored again")
+			for _, p := range s.mine() {
+				s.mu.Lock()
+				p.tellAll()
+				s.mu.Unlock()
+			}
+		}
+		if errors.Is(err, jetstream.ErrNoStreamResponse) {
+			s.restore()
+		}
+		signal(s.look)
+	}
+}
+
+// beat stores a heartbeat, unless the node makes no progress. If others may have taken over since the
+// last one, it also writes a record in each partition, which tells whether this node still owns it.
+func (s *node) beat(ctx context.Context) error {
+	s.mu.Lock()
+	h := heartbeat{Name: s.config.Node, Opened: s.opened, Leaving: s.leaving}
+	note := s.note
+	s.mu.Unlock()
+	if note != nil {
+		alive := true
+		if h.Note, alive = note(); !alive {
+			return errors.New("natsqueue: the node makes no progress")
+		}
+		if len(h.Note) > webhook.MaxNote {
+			h.Note = nil
+		}
+	}
+	data, err := json.Marshal(h)
+	if err != nil {
+		return err
+	}
+	sent := time.Now()
+	c := one(s.config.heartbeat(s.id), data)
+	c.vital = true
+	ttl := max(24*s.config.Claim, time.Hour)
+	c.messages[0].Header = nats.Header{headerRollup: {"sub"}, headerTTL: {strconv.Itoa(int(ttl/time.Second)) + "s"}}
+	if err = s.store(ctx, c); err == nil {
+		s.mu.Lock()
+		recreated := s.latest > 0 && (c.seq < s.latest || c.seq >= s.latest+newStream)
+		s.latest = c.seq
+		lapsed := s.lapsed() != nil
+		for _, p := range s.owned {
+			if recreated && p != nil { // what this node owned was in the stream that was deleted
+				p.yield()
+			}
+		}
+		s.mu.Unlock()
+		if lapsed {
+			err = s.write(ctx, writesOf(s.mine(), false)...)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed = err; err != nil {
+		return err
+	}
+	if last := s.until.Add(-s.config.trusted()); sent.Sub(last) > s.config.Claim*2/3 { // one was missed
+		s.steady = sent
+	}
+	s.until = sent.Add(s.config.trusted())
+	return nil
+}
+
+// newStream is how far the sequences of a stream that is created again are beyond the last one.
+const newStream = 1 << 32
+
+// restore creates the stream again if somebody has deleted it. Its sequences begin far beyond the old
+// ones, so that a late purge of the old stream purges nothing of the new one.
+func (s *node) restore() {
+	ctx, cancel := context.WithTimeout(s.background, callTimeout)
+	defer cancel()
+	if _, err := s.js.Stream(ctx, s.config.Stream); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return
+	}
+	stream := s.config.stream(s.config.Replicas)
+	s.mu.Lock()
+	stream.FirstSeq = s.latest + newStream
+	s.mu.Unlock()
+	if _, err := s.js.CreateStream(ctx, stream); err == nil {
+		s.config.Logger.Error("natsqueue: somebody deleted the stream; it is created again, but what waited in it is lost", "stream", s.config.Stream)
+		signal(s.speak)
+	}
+}
+
+// A peer is a node that shares the store, as its last heartbeat says.
+type peer struct {
+	id   string
+	at   time.Time // of the heartbeat, by the server's clock
+	self bool
+	heartbeat
+}
+
+// peers returns the nodes that are alive, this one included. While the servers were away no node could
+// give heartbeats. So a node takes others for dead only if all of its own were stored for a whole
+// Claim.
+func (s *node) peers(ctx context.Context) ([]peer, error) {
+	var all []peer
+	var now time.Time
+	for now.IsZero() {
+		page, err := s.lasts(ctx, s.config.heartbeat("*"))
+		if err != nil {
+			return nil, err
+		}
+		all = all[:0]
+		for _, m := range page {
+			n := peer{id: m.subject[len(s.config.heartbeat("")):], at: m.at.UTC()}
+			json.Unmarshal(m.data, &n.heartbeat) // one that cannot be read proves life too
+			if n.self = n.id == s.id; n.self {
+				now = n.at
+			}
+			n.Opened = cmp.Or(n.Opened, n.at.UnixMicro())
+			all = append(all, n)
+		}
+		// A replica may not have this node's heartbeat yet.
+		if now.IsZero() && sleep(ctx, behind) != nil {
+			return nil, errors.New("natsqueue: the heartbeat of this node is gone")
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	judges := s.lapsed() == nil && time.Since(s.steady) >= s.config.Claim
+	return slices.DeleteFunc(all, func(n peer) bool {
+		if n.self && s.opened == 0 {
+			s.opened = n.Opened
+		}
+		age := now.Sub(n.at)
+		if age > s.config.Claim/2 && age <= s.config.Claim { // it has missed one: look again once it is dead
+			time.AfterFunc(s.config.Claim-age+time.Millisecond, func() { signal(s.speak) })
+		}
+		return judges && age > s.config.Claim
+	}), nil
+}
+
+// Present implements webhook.Shared.
+func (s *node) Present(note func() ([]byte, bool)) {
+	s.mu.Lock()
+	s.note = note
+	s.mu.Unlock()
+	signal(s.speak)
+}
+
+// maxNodes is how many Nodes returns at most.
+const maxNodes = 1000
+
+// Nodes implements webhook.Shared.
+func (s *node) Nodes(ctx context.Context) ([]webhook.Node, error) {
+	if err := s.enter(ctx); err != nil {
+		return nil, err
+	}
+	defer s.calls.Leave()
+	all, err := s.peers(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("natsqueue: listing nodes: %w", err)
+	}
+	slices.SortFunc(all, func(a, b peer) int {
+		return cmp.Or(cmp.Compare(a.Opened, b.Opened), cmp.Compare(a.id, b.id))
+	})
+	nodes := make([]webhook.Node, 0, len(all))
+	for _, n := range all[:min(len(all), maxNodes)] {
+		nodes = append(nodes, webhook.Node{
+			Name: n.Name, Self: n.self, Opened: time.UnixMicro(n.Opened).UTC(), Seen: n.at, Note: n.Note,
+		})
+	}
+	return nodes, nil
+}
