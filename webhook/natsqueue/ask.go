@@ -1,6 +1,7 @@
 package natsqueue
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -38,8 +39,7 @@ type question struct {
 
 // The kinds of questions.
 const (
-	askCount   = "count"   // the counts of the partition
-	askLanes   = "lanes"   // the counts of its destinations, from the one after Destination on
+	askCounts  = "counts"  // the counts of the partition's destinations, from the one after Destination on
 	askWaiting = "waiting" // what waits for Destination, from the one after ID or At on
 	askChange  = "change"  // do Change with what a webhook.WaitingFilter selects, in messages from From on
 	askErase   = "erase"   // erase what is of User, in messages from From on
@@ -55,7 +55,7 @@ type answer struct {
 	Error   string  `json:"error,omitempty"`
 }
 
-// A count is that of a destination, or of a partition.
+// A count is that of a destination.
 type count struct {
 	Destination []byte `json:"destination,omitempty"`
 	Waiting     int    `json:"waiting,omitempty"`
@@ -165,29 +165,15 @@ func (s *owners) reply(ctx context.Context, n int, q question) (a answer, ok boo
 	return a, true
 }
 
-// counts returns the counts of p, or of some of its lanes. The store is locked.
+// counts returns the counts of lanes of p. The store is locked.
 func (p *partition) counts(q *question) (all []count) {
-	var total count
 	for name, l := range p.lanes {
-		if l.p == p && (q.Kind == askCount || name > string(q.Destination)) {
-			c := count{Destination: []byte(name), Waiting: l.waiting, Claimed: l.claimed, Oldest: l.oldest()}
-			total.add(c)
-			all = append(all, c)
+		if l.p == p && name > string(q.Destination) {
+			all = append(all, count{Destination: []byte(name), Waiting: l.waiting, Claimed: l.claimed, Oldest: l.oldest()})
 		}
 	}
-	if q.Kind == askCount {
-		return []count{total}
-	}
-	slices.SortFunc(all, func(a, b count) int { return strings.Compare(string(a.Destination), string(b.Destination)) })
+	slices.SortFunc(all, func(a, b count) int { return bytes.Compare(a.Destination, b.Destination) })
 	return all[:min(len(all), answerLen)]
-}
-
-func (c *count) add(d count) {
-	c.Waiting += d.Waiting
-	c.Claimed += d.Claimed
-	if d.Oldest != 0 && (c.Oldest == 0 || d.Oldest < c.Oldest) {
-		c.Oldest = d.Oldest
-	}
 }
 
 // places returns where the deliveries of a lane are that come after an ID, or a place. The store is
@@ -296,29 +282,32 @@ func (s *owners) change(ctx context.Context, p *partition, q *question) (a answe
 
 // Count implements webhook.Keeper: it asks the nodes that share the store. What another node does is
 // counted once the owner of the destination has read it, within milliseconds.
-func (s *owners) Count(ctx context.Context) (webhook.Counts, error) {
-	var total count
-	for n := range s.config.Partitions {
-		a, err := s.ask(ctx, n, question{Kind: askCount})
+func (s *owners) Count(ctx context.Context) (all webhook.Counts, err error) {
+	all.DeadBytes = -1 // it would take reading all dead letters
+	for c, err := range s.CountByDestination(ctx) {
 		if err != nil {
-			return webhook.Counts{}, fmt.Errorf("natsqueue: counting: %w", err)
+			return webhook.Counts{}, err
 		}
-		for _, c := range a.Counts {
-			total.add(c)
+		all.Waiting, all.Claimed = all.Waiting+c.Waiting, all.Claimed+c.Claimed
+		if !c.Oldest.IsZero() && (all.Oldest.IsZero() || c.Oldest.Before(all.Oldest)) {
+			all.Oldest = c.Oldest
 		}
 	}
-	dead, err := countDead(ctx, s.conn)
+	if err = s.enter(ctx); err == nil {
+		all.Dead, err = s.countDead(ctx)
+		s.calls.Leave()
+	}
 	if err != nil {
 		return webhook.Counts{}, fmt.Errorf("natsqueue: counting: %w", err)
 	}
-	return webhook.Counts{Waiting: total.Waiting, Claimed: total.Claimed, Oldest: timeOf(total.Oldest), Dead: dead, DeadBytes: -1}, nil
+	return all, nil
 }
 
 // CountByDestination implements webhook.Keeper: it asks the nodes that share the store.
 func (s *owners) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
 	return func(yield func(webhook.DestinationCounts, error) bool) {
 		for n := range s.config.Partitions {
-			q := question{Kind: askLanes}
+			q := question{Kind: askCounts}
 			for more := true; more; {
 				a, err := s.ask(ctx, n, q)
 				if err != nil {

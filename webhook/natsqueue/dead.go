@@ -1,10 +1,7 @@
 package natsqueue
 
 import (
-	"cmp"
 	"context"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"iter"
@@ -16,63 +13,62 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// letters are the dead letters. They are in the stream alone, so that every node reads them.
+// letters are the dead letters. Only the stream has them, so every node reads them by itself.
 type letters struct {
 	*putter
 }
 
-// A deadID is where a dead letter stands among them: by the time it died and its
-// sequence. Its key is that in hexadecimal digits.
-type deadID struct {
-	died int64 // in microseconds
-	seq  uint64
+// deadKey returns the key of a dead letter: when it died, in microseconds, and its sequence. Keys sort
+// as the dead letters died.
+func deadKey(died time.Time, seq uint64) string {
+	return fmt.Sprintf("%016x%016x", uint64(died.UnixMicro())^1<<63, seq)
 }
 
-func (d deadID) key() string {
-	b := binary.BigEndian.AppendUint64(nil, uint64(d.died))
-	return hex.EncodeToString(binary.BigEndian.AppendUint64(b, d.seq))
-}
-
-func parseKey(key string) (deadID, bool) {
-	b, err := hex.DecodeString(key)
-	if err != nil || len(b) != 16 || hex.EncodeToString(b) != key {
-		return deadID{}, false
+// parseKey undoes deadKey. It refuses what deadKey does not return.
+func parseKey(key string) (died time.Time, seq uint64, ok bool) {
+	if len(key) != 32 {
+		return died, 0, false
 	}
-	return deadID{int64(binary.BigEndian.Uint64(b)), binary.BigEndian.Uint64(b[8:])}, true
+	micros, err := strconv.ParseUint(key[:16], 16, 64)
+	if err == nil {
+		seq, err = strconv.ParseUint(key[16:], 16, 64)
+	}
+	died = time.UnixMicro(int64(micros ^ 1<<63))
+	return died, seq, err == nil && deadKey(died, seq) == key
 }
 
-func (d deadID) compare(e deadID) int {
-	return cmp.Or(cmp.Compare(d.died, e.died), cmp.Compare(d.seq, e.seq))
-}
-
-// deadBucket is how long a bucket of dead letters is: those that died within it are
-// sorted in memory.
+// deadBucket is the span of a bucket of dead letters. Those of a bucket are sorted in memory.
 const deadBucket = time.Hour
 
-// deadSubject is the subject of a dead letter: the hour in which it died, its destination, and a part
-// of the hash of its user.
+// deadSubject is the subject of a dead letter: its bucket, its destination, and a part of the hash of
+// its user.
 func (c *Config) deadSubject(d *webhook.DeadLetter) string {
-	return c.dead(strconv.FormatInt(bucketOf(d.Died), 10), token(d.Destination), deadUser(d.User))
+	return fmt.Sprintf("%s.dead.%d.%s.%d", c.Stream, bucketOf(d.Died), token(d.Destination), deadUser(d.User))
 }
 
-func (c *Config) dead(bucket, destination, user string) string {
-	return c.Stream + ".dead." + bucket + "." + destination + "." + user
-}
+func deadUser(user string) uint32 { return hash(user) % 64 }
 
-func deadUser(user string) string { return strconv.Itoa(int(hash(user) % 64)) }
-
-func bucketOf(t time.Time) int64 {
-	micros, width := t.UnixMicro(), deadBucket.Microseconds()
-	n := micros / width
-	if micros%width < 0 {
-		n--
+// dead returns the subjects of what f may select in a bucket, or in all for -1.
+func (c *Config) dead(bucket int64, f webhook.DeadFilter) string {
+	n, destination, user := "*", "*", "*"
+	if bucket >= 0 {
+		n = strconv.FormatInt(bucket, 10)
 	}
-	return n
+	if f.Destination != "" {
+		destination = token(f.Destination)
+	}
+	if f.User != "" {
+		user = strconv.Itoa(int(deadUser(f.User)))
+	}
+	return c.Stream + ".dead." + n + "." + destination + "." + user
 }
+
+// bucketOf returns the bucket of a time. What died before 1970 is in the first one.
+func bucketOf(t time.Time) int64 { return max(0, t.UnixMicro()/deadBucket.Microseconds()) }
 
 // countDead returns how many dead letters there are.
-func countDead(ctx context.Context, s *conn) (int, error) {
-	pages, err := s.read(ctx, request{Batch: 1, Seq: 1, Next: s.config.dead("*", "*", "*")})
+func (s *conn) countDead(ctx context.Context) (int, error) {
+	pages, err := s.read(ctx, request{Batch: 1, Seq: 1, Next: s.config.dead(-1, webhook.DeadFilter{})})
 	if err != nil || len(pages[0]) == 0 {
 		return 0, err
 	}
@@ -85,160 +81,143 @@ func (s *letters) DeadLetter(ctx context.Context, key string) (d webhook.DeadLet
 		return d, err
 	}
 	defer s.calls.Leave()
-	id, ok := parseKey(key)
-	if !ok {
-		return d, webhook.ErrNoDeadLetter
+	found, err := s.get(ctx, key)
+	if err == nil && len(found) == 0 {
+		err = webhook.ErrNoDeadLetter
 	}
-	letters, err := s.get(ctx, []deadID{id})
 	if err != nil {
 		return d, err
 	}
-	if len(letters) == 0 {
-		return d, webhook.ErrNoDeadLetter
-	}
-	return letters[0], nil
+	return found[0], nil
 }
 
-// Dead implements webhook.Keeper. It keeps a few bytes of each dead letter of an
-// hour in memory.
+// Dead implements webhook.Keeper. It has the keys of a bucket in memory.
 func (s *letters) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
 	return func(yield func(webhook.DeadLetter, error) bool) {
-		fail := func(err error) { yield(webhook.DeadLetter{}, err) }
-		var from deadID
-		if after != "" {
-			var ok bool
-			if from, ok = parseKey(after); !ok {
-				fail(fmt.Errorf("natsqueue: %q is not the key of a dead letter", after))
-				return
-			}
-		}
-		buckets, err := s.buckets(ctx, filter, from)
-		if err != nil {
-			fail(err)
-			return
-		}
-		if filter.NewestFirst {
-			slices.Reverse(buckets)
-		}
+		buckets, err := s.buckets(ctx, filter, after)
 		for _, bucket := range buckets {
-			ids, err := s.bucket(ctx, bucket, filter, from)
-			if err != nil {
-				fail(err)
-				return
+			var keys []string
+			if keys, err = s.bucket(ctx, bucket, filter, after); err != nil {
+				break
 			}
-			for page := range slices.Chunk(ids, pageLen) {
-				letters, err := s.get(ctx, page)
-				for _, d := range letters {
+			for page := range slices.Chunk(keys, pageLen) {
+				var found []webhook.DeadLetter
+				if found, err = s.page(ctx, page); err != nil {
+					break
+				}
+				for _, d := range found {
 					if filter.Match(&d) && !yield(d, nil) {
 						return
 					}
 				}
-				if err != nil {
-					fail(err)
-					return
-				}
 			}
+			if err != nil {
+				break
+			}
+		}
+		if err != nil {
+			yield(webhook.DeadLetter{}, fmt.Errorf("natsqueue: dead letters: %w", err))
 		}
 	}
 }
 
-// deadFilter returns the subject of what a filter selects in a bucket, or in all if that is "*".
-func (c *Config) deadFilter(bucket string, f webhook.DeadFilter) string {
-	destination, user := "*", "*"
-	if f.Destination != "" {
-		destination = token(f.Destination)
+// buckets returns the buckets that may have what a filter selects after a key, in their order.
+func (s *letters) buckets(ctx context.Context, f webhook.DeadFilter, after string) (all []int64, _ error) {
+	died, _, ok := parseKey(after)
+	if after != "" && !ok {
+		return nil, fmt.Errorf("%q is not the key of a dead letter", after)
 	}
-	if f.User != "" {
-		user = deadUser(f.User)
-	}
-	return c.dead(bucket, destination, user)
-}
-
-// buckets returns the buckets that may have what a filter selects, in their order.
-func (s *letters) buckets(ctx context.Context, f webhook.DeadFilter, from deadID) ([]int64, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.calls.Leave()
-	info, err := s.info(ctx, s.config.deadFilter("*", f))
+	info, err := s.info(ctx, s.config.dead(-1, f))
 	if err != nil {
-		return nil, fmt.Errorf("natsqueue: dead letters: %w", err)
+		return nil, err
 	}
-	var buckets []int64
 	for subject := range info.State.Subjects {
 		text, _, _ := strings.Cut(strings.TrimPrefix(subject, s.config.Stream+".dead."), ".")
 		n, err := strconv.ParseInt(text, 10, 64)
-		last := bucketOf(time.UnixMicro(from.died))
-		if err == nil && (from.seq == 0 || n >= last && !f.NewestFirst || n <= last && f.NewestFirst) &&
+		if err == nil && (after == "" || n == bucketOf(died) || n > bucketOf(died) != f.NewestFirst) &&
 			(f.From.IsZero() || n >= bucketOf(f.From)) && (f.To.IsZero() || n <= bucketOf(f.To)) {
-			buckets = append(buckets, n)
+			all = append(all, n)
 		}
 	}
-	slices.Sort(buckets)
-	return slices.Compact(buckets), nil
+	slices.Sort(all)
+	if all = slices.Compact(all); f.NewestFirst {
+		slices.Reverse(all)
+	}
+	return all, nil
 }
 
-// bucket returns the dead letters of a bucket after from, in their order.
-func (s *letters) bucket(ctx context.Context, n int64, f webhook.DeadFilter, from deadID) (ids []deadID, _ error) {
+// bucket returns the keys of a bucket that come after a key, in their order.
+func (s *letters) bucket(ctx context.Context, n int64, f webhook.DeadFilter, after string) (keys []string, _ error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.calls.Leave()
-	for m, err := range s.list(ctx, s.config.deadFilter(strconv.FormatInt(n, 10), f)) {
+	for m, err := range s.list(ctx, s.config.dead(n, f)) {
 		if err != nil {
-			return nil, fmt.Errorf("natsqueue: dead letters: %w", err)
+			return nil, err
 		}
 		var d webhook.DeadLetter
 		if err := d.UnmarshalBinary(m.data); err != nil {
 			s.config.Logger.Error("natsqueue: a dead letter cannot be read and is left out", "sequence", m.seq, "error", err)
 			continue
 		}
-		if id := (deadID{d.Died.UnixMicro(), m.seq}); from.seq == 0 || from != id && from.compare(id) < 0 != f.NewestFirst {
-			ids = append(ids, id)
+		if key := deadKey(d.Died, m.seq); after == "" || key != after && key > after != f.NewestFirst {
+			keys = append(keys, key)
 		}
 	}
-	slices.SortFunc(ids, deadID.compare)
-	if f.NewestFirst {
-		slices.Reverse(ids)
+	if slices.Sort(keys); f.NewestFirst {
+		slices.Reverse(keys)
 	}
-	return ids, nil
+	return keys, nil
 }
 
-// get reads dead letters. Those that are gone are left out.
-func (s *letters) get(ctx context.Context, ids []deadID) (letters []webhook.DeadLetter, err error) {
+// page is get for a call that has not entered.
+func (s *letters) page(ctx context.Context, keys []string) ([]webhook.DeadLetter, error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.calls.Leave()
-	requests := make([]request, len(ids))
-	for i, id := range ids {
-		requests[i] = request{Seq: max(id.seq, 1), Batch: 1}
+	return s.get(ctx, keys...)
+}
+
+// get reads dead letters, and leaves out those that are gone.
+func (s *letters) get(ctx context.Context, keys ...string) (found []webhook.DeadLetter, err error) {
+	var requests []request
+	for _, key := range keys {
+		if _, seq, ok := parseKey(key); ok && seq > 0 {
+			requests = append(requests, request{Seq: seq, Batch: 1})
+		}
 	}
 	pages, err := s.read(ctx, requests...)
 	if err != nil {
 		return nil, fmt.Errorf("natsqueue: dead letters: %w", err)
 	}
-	for i, page := range pages {
+	for _, page := range pages {
 		var d webhook.DeadLetter
-		if len(page) == 0 || page[0].seq != ids[i].seq || !strings.HasPrefix(page[0].subject, s.config.Stream+".dead.") ||
-			d.UnmarshalBinary(page[0].data) != nil || d.Died.UnixMicro() != ids[i].died {
+		if len(page) == 0 || !strings.HasPrefix(page[0].subject, s.config.Stream+".dead.") || d.UnmarshalBinary(page[0].data) != nil {
 			continue
 		}
-		d.Key = ids[i].key()
-		letters = append(letters, d)
+		if d.Key = deadKey(d.Died, page[0].seq); slices.Contains(keys, d.Key) {
+			found = append(found, d)
+		}
 	}
-	return letters, nil
+	return found, nil
 }
 
 // Discard implements webhook.Keeper.
 func (s *letters) Discard(ctx context.Context, keys ...string) (int, error) {
-	return s.exhume(ctx, "discarding", keys, func(deadID, webhook.DeadLetter) error { return nil })
+	return s.exhume(ctx, keys, func(webhook.DeadLetter) error { return nil })
 }
 
-// Revive implements webhook.Keeper. A crash in the middle of it may leave a dead letter
-// that was revived.
+// Revive implements webhook.Keeper. A crash in the middle of it may leave a dead letter that was
+// revived.
 func (s *letters) Revive(ctx context.Context, keys ...string) (int, error) {
-	return s.exhume(ctx, "reviving", keys, func(id deadID, d webhook.DeadLetter) error {
+	return s.exhume(ctx, keys, func(d webhook.DeadLetter) error {
+		key := d.Key
 		d.Due, d.Expires, d.Tries, d.Closed = now(), time.Time{}, 0, nil
 		p, err := s.newPut(webhook.Put{Delivery: d.Delivery, NoDedup: true})
 		if errors.Is(err, webhook.ErrTooLarge) { // there is no room for the attempts
@@ -248,41 +227,36 @@ func (s *letters) Revive(ctx context.Context, keys ...string) (int, error) {
 		if err != nil {
 			return err
 		}
-		p.once = "revived " + decimal(id.seq)
+		p.once = "revived " + key
 		return s.put(ctx, p)
 	})
 }
 
-// exhume deletes the dead letters of keys that are there, each after before has
-// returned nil for it. It returns how many it has deleted.
-func (s *letters) exhume(ctx context.Context, doing string, keys []string, before func(deadID, webhook.DeadLetter) error) (n int, err error) {
+// exhume deletes dead letters, each after before has returned nil for it. It returns how many it has
+// deleted.
+func (s *letters) exhume(ctx context.Context, keys []string, before func(webhook.DeadLetter) error) (n int, err error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err
 	}
 	defer s.calls.Leave()
-	var ids []deadID
-	for _, key := range keys {
-		if id, ok := parseKey(key); ok && !slices.Contains(ids, id) {
-			ids = append(ids, id)
-		}
-	}
-	for some := range slices.Chunk(ids, pageLen) {
-		letters, err := s.get(ctx, some)
-		for _, d := range letters {
-			id, _ := parseKey(d.Key)
+	keys = slices.Compact(slices.Sorted(slices.Values(keys)))
+	for some := range slices.Chunk(keys, pageLen) {
+		found, err := s.get(ctx, some...)
+		for _, d := range found {
 			gone := false
-			if err = before(id, d); err == nil {
-				gone, err = s.delete(ctx, id.seq)
-			}
-			if gone {
-				n++
+			if err = before(d); err == nil {
+				_, seq, _ := parseKey(d.Key)
+				gone, err = s.delete(ctx, seq)
 			}
 			if err != nil {
 				break
 			}
+			if gone {
+				n++
+			}
 		}
 		if err != nil {
-			return n, fmt.Errorf("natsqueue: %s: %w", doing, err)
+			return n, fmt.Errorf("natsqueue: taking dead letters out: %w", err)
 		}
 	}
 	return n, nil
@@ -294,17 +268,17 @@ func (s *letters) eraseDead(ctx context.Context, user string) (n int, err error)
 		return 0, err
 	}
 	defer s.calls.Leave()
-	for m, err := range s.list(ctx, s.config.dead("*", "*", deadUser(user))) {
+	for m, err := range s.list(ctx, s.config.dead(-1, webhook.DeadFilter{User: user})) {
 		var d webhook.DeadLetter
 		gone := false
 		if err == nil && d.UnmarshalBinary(m.data) == nil && d.User == user {
 			gone, err = s.delete(ctx, m.seq)
 		}
-		if gone {
-			n++
-		}
 		if err != nil {
 			return n, fmt.Errorf("natsqueue: erasing dead letters: %w", err)
+		}
+		if gone {
+			n++
 		}
 	}
 	return n, nil

@@ -26,7 +26,7 @@ func FuzzStored(f *testing.F) {
 			}
 		}
 		memberOf(&stored{subject: "S.member.vip.u", data: b})
-		if name, err := untoken(string(b)); err == nil && token(name) != string(b) {
+		if name, err := lastToken("S." + string(b)); err == nil && !strings.HasSuffix("."+string(b), "."+token(name)) {
 			t.Errorf("token %q stands for %q, for which %q stands", b, name, token(name))
 		}
 	})

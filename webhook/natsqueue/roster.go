@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 
@@ -16,30 +17,33 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// audience is the subject of an audience.Record, and member that of a member, which has a
-// generation; 0 is that of a user who is no member any more.
-func (c *Config) audience(id string) string { return c.Stream + ".audience." + token(id) }
-func (c *Config) member(id, user string) string {
-	return c.Stream + ".member." + token(id) + "." + token(user)
-}
-
 const (
-	// membersMost is how many members are looked for at a time.
-	membersMost = 256
+	// maxMembers is how many members are looked for at a time.
+	maxMembers = 256
 	// goneTTL is how long the server keeps the message of a user who is no member any more.
 	goneTTL = "60s"
 )
 
-// A member is what the stream has of a user in an audience.
+// A member is what the stream has of a user in an audience. The message is the generation, 0 for a
+// user who has left.
 type member struct {
 	user       string
 	generation uint64
 	seq        uint64 // 0 if there is no message
 }
 
-// change calls f with an audience, and stores what f changes. It begins again if another node
-// has changed the audience, or a member that f has changed, meanwhile.
-func (s *Store) change(ctx context.Context, id string, f func(rec *audience.Record, seq uint64) error) error {
+func memberOf(m *stored) (x member, err error) {
+	x.seq = m.seq
+	if x.generation, err = strconv.ParseUint(string(m.data), 10, 64); err != nil {
+		return x, fmt.Errorf("natsqueue: a member: %w", err)
+	}
+	x.user, err = lastToken(m.subject)
+	return x, err
+}
+
+// update calls f with an audience, and stores what f changes. It starts over if another node changes
+// the audience, or a member that f changes, at the same time.
+func (s *Store) update(ctx context.Context, id string, f func(rec *audience.Record, seq uint64) error) error {
 	if err := s.enter(ctx); err != nil {
 		return err
 	}
@@ -47,13 +51,14 @@ func (s *Store) change(ctx context.Context, id string, f func(rec *audience.Reco
 	for wait := behind; ; wait = min(2*wait, askEvery) {
 		rec, seq, err := s.record(ctx, id)
 		if err == nil {
-			before := rec
-			if err = f(&rec, seq); err == nil && !same(&before, &rec) {
-				var b []byte
-				if b, err = rec.AppendBinary(nil); err == nil {
-					err = s.store(ctx, &parcel{messages: []*nats.Msg{expect(s.config.audience(id), seq, b, true)}})
-				}
-			}
+			err = f(&rec, seq)
+		}
+		var b []byte
+		if err == nil {
+			b, err = rec.AppendBinary(nil)
+		}
+		if err == nil {
+			err = s.store(ctx, &parcel{messages: []*nats.Msg{expect(s.config.audience(token(id)), seq, b, true)}})
 		}
 		if errors.Is(err, errChanged) {
 			if err = sleep(ctx, wait); err == nil {
@@ -67,14 +72,9 @@ func (s *Store) change(ctx context.Context, id string, f func(rec *audience.Reco
 	}
 }
 
-// same reports whether a call has left a record as it was.
-func same(a, b *audience.Record) bool {
-	return a.Generation == b.Generation && len(a.InFlight.Users) == len(b.InFlight.Users)
-}
-
 // record returns the record of an audience, and its sequence, 0 if there is none.
 func (s *Store) record(ctx context.Context, id string) (rec audience.Record, seq uint64, err error) {
-	seq, data, err := s.last(ctx, s.config.audience(id))
+	seq, data, err := s.last(ctx, s.config.audience(token(id)))
 	if err == nil && seq > 0 {
 		err = rec.UnmarshalBinary(data)
 	}
@@ -87,12 +87,12 @@ func (s *Store) find(ctx context.Context, id string, users []string) ([]member, 
 	for i, user := range users {
 		all[i].user = user
 	}
-	for some := range slices.Chunk(users, membersMost) {
-		ask := request{Batch: len(some)}
+	for some := range slices.Chunk(users, maxMembers) {
+		q := request{Batch: len(some)}
 		for _, user := range some {
-			ask.MultiLast = append(ask.MultiLast, s.config.member(id, user))
+			q.MultiLast = append(q.MultiLast, s.config.member(token(id), token(user)))
 		}
-		pages, err := s.read(ctx, ask)
+		pages, err := s.read(ctx, q)
 		if err != nil {
 			return nil, err
 		}
@@ -109,22 +109,44 @@ func (s *Store) find(ctx context.Context, id string, users []string) ([]member, 
 	return all, nil
 }
 
-func memberOf(m *stored) (x member, err error) {
-	x.seq = m.seq
-	if x.generation, err = strconv.ParseUint(string(m.data), 10, 64); err != nil {
-		return x, fmt.Errorf("natsqueue: a member: %w", err)
+// mark gives members a generation, unless another node has changed one since it was read.
+func (s *Store) mark(ctx context.Context, id string, members []member, generation uint64) error {
+	var marks []*parcel
+	for _, m := range members {
+		c := expect(s.config.member(token(id), token(m.user)), m.seq, []byte(decimal(generation)), true)
+		if generation == 0 {
+			c.Header[headerTTL] = []string{goneTTL}
+		}
+		marks = append(marks, &parcel{messages: []*nats.Msg{c}})
 	}
-	x.user, err = lastToken(m.subject)
-	return x, err
+	return s.store(context.WithoutCancel(ctx), marks...)
 }
 
-// moved returns the message that gives m a generation, if nobody has changed it since.
-func (s *Store) moved(id string, m member, generation uint64) *parcel {
-	c := expect(s.config.member(id, m.user), m.seq, []byte(decimal(generation)), true)
-	if generation == 0 {
-		c.Header[headerTTL] = []string{goneTTL}
+// members returns the members of an audience that follow the user after, in their order.
+func (s *Store) members(ctx context.Context, id, after string) ([]string, error) {
+	all := make(map[string]bool)
+	for m, err := range s.list(ctx, s.config.member(token(id), "*")) {
+		if err != nil {
+			return nil, err
+		}
+		x, err := memberOf(&m)
+		if err != nil {
+			return nil, err
+		}
+		if all[x.user] = true; x.generation == 0 {
+			delete(all, x.user)
+		}
 	}
-	return &parcel{messages: []*nats.Msg{c}}
+	return following(slices.Sorted(maps.Keys(all)), after), nil
+}
+
+// following returns the part of users, which are sorted, that follows one.
+func following(users []string, after string) []string {
+	i, found := slices.BinarySearch(users, after)
+	if found {
+		i++
+	}
+	return users[i:]
 }
 
 // Begin implements audience.Roster.
@@ -132,7 +154,7 @@ func (s *Store) Begin(ctx context.Context, id, name string) (generation uint64, 
 	if err := audience.CheckID(id, name); err != nil {
 		return 0, inFlight, err
 	}
-	err = s.change(ctx, id, func(rec *audience.Record, _ uint64) error {
+	err = s.update(ctx, id, func(rec *audience.Record, _ uint64) error {
 		if rec.Generation == 0 {
 			rec.Name = name
 		}
@@ -149,7 +171,7 @@ func (s *Store) Join(ctx context.Context, id string, generation uint64, users []
 		return c, err
 	}
 	users = slices.Compact(slices.Sorted(slices.Values(users)))
-	err = s.change(ctx, id, func(rec *audience.Record, _ uint64) error {
+	err = s.update(ctx, id, func(rec *audience.Record, _ uint64) error {
 		if err := rec.Idle(generation); err != nil {
 			return err
 		}
@@ -158,83 +180,56 @@ func (s *Store) Join(ctx context.Context, id string, generation uint64, users []
 			return err
 		}
 		var joining []string
-		var marks []*parcel
+		var old []member
 		for _, m := range all {
 			switch {
 			case m.generation == 0:
 				joining = append(joining, m.user)
 			case m.generation < generation:
-				marks = append(marks, s.moved(id, m, generation))
+				old = append(old, m)
 			}
 		}
-		rec.InFlight = audience.NewChunk(generation, false, joining)
-		c = rec.InFlight
-		return s.store(context.WithoutCancel(ctx), marks...)
+		c = audience.NewChunk(generation, false, joining)
+		rec.InFlight = c
+		return s.mark(ctx, id, old, generation)
 	})
 	return c, err
 }
 
-// members yields the members of an audience, in no order.
-func (s *Store) members(ctx context.Context, audience string) (map[string]member, error) {
-	all := make(map[string]member)
-	for m, err := range s.list(ctx, s.config.Stream+".member."+token(audience)+".*") {
-		if err != nil {
-			return nil, err
-		}
-		x, err := memberOf(&m)
-		if err != nil {
-			return nil, err
-		}
-		if all[x.user] = x; x.generation == 0 {
-			delete(all, x.user)
-		}
-	}
-	return all, nil
-}
-
-// A listing is the users of an audience in their order, as they were when Leave began with the first.
+// A listing is the members of an audience when a sync began to look for those who leave.
 type listing struct {
-	audience string
-	users    []string
+	audience   string
+	generation uint64
+	users      []string
 }
 
-// after returns the users of an audience after one.
-func (s *Store) after(ctx context.Context, audience, after string) ([]string, error) {
-	s.mu.Lock()
-	l := s.listed
-	s.mu.Unlock()
-	if after == "" || l.audience != audience || l.users == nil {
-		all, err := s.members(ctx, audience)
-		if err != nil {
-			return nil, err
-		}
-		l = listing{audience, slices.Sorted(maps.Keys(all))}
-		s.mu.Lock()
-		s.listed = l
-		s.mu.Unlock()
-	}
-	i, found := slices.BinarySearch(l.users, after)
-	if found {
-		i++
-	}
-	return l.users[i:], nil
-}
-
-// Leave implements audience.Roster. It reads the audience when it begins at the first member,
-// and goes by that until it is through.
+// Leave implements audience.Roster. It lists the members once for a sync, and has their ids in memory
+// until it is through.
 func (s *Store) Leave(ctx context.Context, id string, generation uint64, after string, max int) (c audience.Chunk, last string, err error) {
-	err = s.change(ctx, id, func(rec *audience.Record, _ uint64) error {
+	err = s.update(ctx, id, func(rec *audience.Record, _ uint64) error {
 		if err := rec.Idle(generation); err != nil {
 			return err
 		}
-		rest, err := s.after(ctx, id, after)
-		if err != nil {
-			return err
+		s.mu.Lock()
+		l := s.listed
+		s.mu.Unlock()
+		if after == "" || l.audience != id || l.generation != generation {
+			users, err := s.members(ctx, id, "")
+			if err != nil {
+				return err
+			}
+			l = listing{id, generation, users}
 		}
+		rest := following(l.users, after)
 		page := rest[:min(len(rest), max)]
 		if last = ""; len(page) > 0 && len(page) < len(rest) {
 			last = page[len(page)-1]
+		} else {
+			l = listing{}
 		}
+		s.mu.Lock()
+		s.listed = l
+		s.mu.Unlock()
 		all, err := s.find(ctx, id, page)
 		if err != nil {
 			return err
@@ -245,22 +240,17 @@ func (s *Store) Leave(ctx context.Context, id string, generation uint64, after s
 				leaving = append(leaving, m.user)
 			}
 		}
-		rec.InFlight = audience.NewChunk(generation, true, leaving)
-		c = rec.InFlight
+		c = audience.NewChunk(generation, true, leaving)
+		rec.InFlight = c
 		return nil
 	})
-	if err == nil && last == "" {
-		s.mu.Lock()
-		s.listed = listing{}
-		s.mu.Unlock()
-	}
 	return c, last, err
 }
 
-// Confirm implements audience.Roster. It changes one member after the other, and the record at
-// the end: a Confirm that is interrupted can be made again.
+// Confirm implements audience.Roster. It changes the members before the record, so a Confirm that is
+// interrupted can be repeated.
 func (s *Store) Confirm(ctx context.Context, id string, generation uint64, n int) error {
-	return s.change(ctx, id, func(rec *audience.Record, seq uint64) error {
+	return s.update(ctx, id, func(rec *audience.Record, seq uint64) error {
 		if err := rec.Owned(generation); err != nil {
 			return err
 		}
@@ -269,8 +259,8 @@ func (s *Store) Confirm(ctx context.Context, id string, generation uint64, n int
 		if err != nil {
 			return err
 		}
-		// Members that a later generation changes after this are changed in vain here, as
-		// their sequences are others then.
+		// If a later generation changes members after this look at the record, their sequences are
+		// others, and mark fails.
 		if _, now, err := s.record(ctx, id); err != nil || now != seq {
 			return cmp.Or(err, errChanged)
 		}
@@ -278,34 +268,20 @@ func (s *Store) Confirm(ctx context.Context, id string, generation uint64, n int
 		if c.Left {
 			to = 0
 		}
-		var changes []*parcel
-		for _, m := range all {
-			if m.generation != to {
-				changes = append(changes, s.moved(id, m, to))
-			}
-		}
+		all = slices.DeleteFunc(all, func(m member) bool { return m.generation == to })
 		rec.InFlight = c.Rest(n)
-		return s.store(context.WithoutCancel(ctx), changes...)
+		return s.mark(ctx, id, all, to)
 	})
 }
 
-// Members implements audience.Roster. It has the names of all members in memory.
+// Members implements audience.Roster. It has the ids of all members in memory.
 func (s *Store) Members(ctx context.Context, id, after string) iter.Seq2[string, error] {
 	return storekit.Page(func() ([]string, error) {
 		if err := s.enter(ctx); err != nil {
 			return nil, err
 		}
 		defer s.calls.Leave()
-		all, err := s.members(ctx, id)
-		if err != nil {
-			return nil, fmt.Errorf("natsqueue: members: %w", err)
-		}
-		users := slices.Sorted(maps.Keys(all))
-		i, found := slices.BinarySearch(users, after)
-		if found {
-			i++
-		}
-		return users[i:], nil
+		return s.members(ctx, id, after)
 	})
 }
 
@@ -316,8 +292,8 @@ func (s *Store) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] 
 			return nil, err
 		}
 		defer s.calls.Leave()
-		all := make(map[string]audience.Entry) // one that changes while it is read is found twice
-		for m, err := range s.list(ctx, s.config.Stream+".audience.*") {
+		all := make(map[string]audience.Entry) // the list has an audience twice that changes meanwhile
+		for m, err := range s.list(ctx, s.config.audience("*")) {
 			var rec audience.Record
 			var id string
 			if err == nil {
@@ -331,6 +307,6 @@ func (s *Store) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] 
 			}
 			all[id] = audience.Entry{ID: id, Name: rec.Name, Generation: rec.Generation}
 		}
-		return slices.SortedFunc(maps.Values(all), func(a, b audience.Entry) int { return cmp.Compare(a.ID, b.ID) }), nil
+		return slices.SortedFunc(maps.Values(all), func(a, b audience.Entry) int { return strings.Compare(a.ID, b.ID) }), nil
 	})
 }

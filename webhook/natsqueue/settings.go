@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -15,15 +16,13 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// settings are in the stream alone, the last message of a subject for each.
+// settings are in the stream alone: each is the last message of its subject.
 type settings struct {
 	*conn
 }
 
-// setting is the subject of a setting. Its message has an id of its own, so that one whose answer
-// was lost is known again, a byte that says whether it has a value, and that.
-func (c *Config) setting(name string) string { return c.Stream + ".setting." + token(name) }
-
+// A setting's message is an id of settingID bytes, by which a node recognises a message whose answer
+// was lost, a byte that says whether there is a value, and the value.
 const (
 	settingID    = 22
 	settingGone  = 'x'
@@ -37,18 +36,27 @@ func (s *settings) Settings(ctx context.Context, prefix string) iter.Seq2[webhoo
 			return nil, err
 		}
 		defer s.calls.Leave()
-		// A replica that answers is to have what the leader has.
-		last, _, err := s.last(ctx, s.config.Stream+".setting.*")
+		last, _, err := s.last(ctx, s.config.setting("*"))
 		for wait := behind; err == nil; wait *= 2 {
-			var all map[string]webhook.Setting
+			all := make(map[string]webhook.Setting)
 			var seen uint64
-			if all, seen, err = s.all(ctx, prefix); err == nil && seen >= last {
-				sorted := make([]webhook.Setting, 0, len(all))
-				for _, e := range all {
-					sorted = append(sorted, e)
+			for m, failed := range s.list(ctx, s.config.setting("*")) {
+				if err = failed; err != nil {
+					break
 				}
-				slices.SortFunc(sorted, func(a, b webhook.Setting) int { return strings.Compare(a.Name, b.Name) })
-				return sorted, nil
+				seen = m.seq
+				name, bad := lastToken(m.subject)
+				if bad != nil || len(m.data) <= settingID {
+					s.config.Logger.Error("natsqueue: a setting cannot be read and is left out", "sequence", m.seq)
+					continue
+				}
+				delete(all, name)
+				if strings.HasPrefix(name, prefix) && m.data[settingID] == settingValue {
+					all[name] = webhook.Setting{Name: name, Value: m.data[settingID+1:], Version: m.seq}
+				}
+			}
+			if err == nil && seen >= last { // the replica that answered has all that the leader had
+				return slices.SortedFunc(maps.Values(all), func(a, b webhook.Setting) int { return strings.Compare(a.Name, b.Name) }), nil
 			}
 			err = cmp.Or(err, sleep(ctx, wait))
 		}
@@ -56,29 +64,8 @@ func (s *settings) Settings(ctx context.Context, prefix string) iter.Seq2[webhoo
 	})
 }
 
-// all returns the settings with a prefix, and the last sequence of any.
-func (s *settings) all(ctx context.Context, prefix string) (all map[string]webhook.Setting, seen uint64, err error) {
-	all = make(map[string]webhook.Setting)
-	for m, err := range s.list(ctx, s.config.Stream+".setting.*") {
-		if err != nil {
-			return nil, 0, err
-		}
-		seen = m.seq
-		name, err := lastToken(m.subject)
-		if err != nil || len(m.data) <= settingID {
-			s.config.Logger.Error("natsqueue: a setting cannot be read and is left out", "sequence", m.seq)
-			continue
-		}
-		delete(all, name)
-		if strings.HasPrefix(name, prefix) && m.data[settingID] == settingValue {
-			all[name] = webhook.Setting{Name: name, Value: m.data[settingID+1:], Version: m.seq}
-		}
-	}
-	return all, seen, nil
-}
-
 // Set implements webhook.Keeper.
-func (s *settings) Set(ctx context.Context, e webhook.Setting) (uint64, error) {
+func (s *settings) Set(ctx context.Context, e webhook.Setting) (version uint64, err error) {
 	if n := len(e.Name); n < 1 || n > 512 || len(e.Value) > webhook.MaxSetting {
 		return 0, fmt.Errorf("natsqueue: setting with a name of %d bytes and a value of %d", n, len(e.Value))
 	}
@@ -86,47 +73,37 @@ func (s *settings) Set(ctx context.Context, e webhook.Setting) (uint64, error) {
 		return 0, err
 	}
 	defer s.calls.Leave()
-	version, err := s.set(ctx, e)
-	if err != nil && !errors.Is(err, webhook.ErrConflict) {
-		err = fmt.Errorf("natsqueue: setting %q: %w", e.Name, err)
-	}
-	return version, err
-}
-
-func (s *settings) set(ctx context.Context, e webhook.Setting) (uint64, error) {
-	subject, id, kind := s.config.setting(e.Name), nuid.Next(), byte(settingValue)
+	subject, id, kind := s.config.setting(token(e.Name)), nuid.Next(), byte(settingValue)
 	if e.Value == nil {
 		kind = settingGone
 	}
-	data := append(append([]byte(id), kind), e.Value...)
-	c := &parcel{}
-	for expected := e.Version; ; {
-		c = &parcel{messages: append(c.messages[:0], expect(subject, expected, data, true))}
-		err := s.store(ctx, c)
-		if err == nil {
+	c := one(subject, append(append([]byte(id), kind), e.Value...))
+	expected := e.Version
+	for {
+		c = &parcel{messages: append(c.messages[:0], expect(subject, expected, c.messages[0].Data, true))}
+		if err = s.store(ctx, c); err == nil || !errors.Is(err, errChanged) {
 			break
 		}
-		if !errors.Is(err, errChanged) {
-			return 0, err
+		seq, held, failed := s.last(ctx, subject)
+		if err = failed; err != nil {
+			break
 		}
-		seq, held, err := s.last(ctx, subject)
-		switch {
-		case err != nil:
-			return 0, err
-		case len(held) > settingID && string(held[:settingID]) == id: // the answer was lost
+		if len(held) > settingID && string(held[:settingID]) == id { // the answer was lost
 			c.seq = seq
-		case len(held) > settingID && held[settingID] == settingGone && e.Version == 0 && seq != expected:
-			expected = seq
-			continue
-		default:
+			break
+		}
+		if len(held) <= settingID || held[settingID] != settingGone || e.Version != 0 || seq == expected {
 			return 0, webhook.ErrConflict
 		}
-		break
+		expected = seq // the setting was removed, and its message is still there
 	}
-	if kind == settingGone {
+	if err == nil && kind == settingGone {
 		if err := s.purge(ctx, subject, c.seq+1); err != nil {
-			s.config.Logger.Debug("natsqueue: a removed setting stays as one that is marked so", "error", err)
+			s.config.Logger.Debug("natsqueue: could not erase a setting; it stays, marked as removed", "error", err)
 		}
+	}
+	if err != nil {
+		return 0, fmt.Errorf("natsqueue: setting %q: %w", e.Name, err)
 	}
 	return c.seq, nil
 }
