@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A request is what the server is asked to read directly from the stream.
+// A request is what a server is asked to read directly from the stream.
 type request struct {
 	Batch     int      `json:"batch,omitempty"`
 	MaxBytes  int      `json:"max_bytes,omitempty"`
@@ -34,17 +34,17 @@ type stored struct {
 }
 
 const (
-	// pageLen and pageBytes are what is read of a list at a time, at most.
+	// pageLen and pageBytes bound what is read of a list at a time.
 	pageLen   = 256
 	pageBytes = 1 << 20
-	// askAgain is how long an answer may take before the request is made again, which
-	// another replica may answer then; twice as long after each time.
+	// askAgain is how long a request waits at first before it is made again. Another replica may
+	// answer then. The wait doubles each time.
 	askAgain = 250 * time.Millisecond
 )
 
-// read reads from the stream, within callTimeout; the answers are in the order of the requests.
-// Any replica answers, and may be a little behind the leader. The servers choose which: also one
-// that they can no longer reach, until they know.
+// read reads from the stream, within callTimeout. It returns a page for each request. Any replica
+// answers, and may lag a little behind the leader. The servers choose the replica, also one that they
+// can no longer reach, until they notice.
 func (s *conn) read(ctx context.Context, requests ...request) ([][]stored, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
 	defer cancel()
@@ -54,13 +54,12 @@ func (s *conn) read(ctx context.Context, requests ...request) ([][]stored, error
 		return nil, fmt.Errorf("natsqueue: reading: %w", err)
 	}
 	defer sub.Unsubscribe()
-	if err := sub.SetPendingLimits(-1, -1); err != nil { // no more than is asked for
+	if err := sub.SetPendingLimits(-1, -1); err != nil { // the requests bound it
 		return nil, err
 	}
 	pages, done := make([][]stored, len(requests)), make([]bool, len(requests))
 	left := len(requests)
 	for attempt, wait := 0, askAgain; left > 0; attempt, wait = attempt+1, 2*wait {
-		turn := strconv.Itoa(attempt)
 		for i := range requests {
 			if done[i] {
 				continue
@@ -68,7 +67,7 @@ func (s *conn) read(ctx context.Context, requests ...request) ([][]stored, error
 			pages[i] = nil
 			text, err := json.Marshal(requests[i])
 			if err == nil {
-				err = s.nc.PublishRequest("$JS.API.DIRECT.GET."+s.config.Stream, inbox+"."+turn+"."+strconv.Itoa(i), text)
+				err = s.nc.PublishRequest("$JS.API.DIRECT.GET."+s.config.Stream, fmt.Sprintf("%s.%d.%d", inbox, attempt, i), text)
 			}
 			if err != nil {
 				return nil, fmt.Errorf("natsqueue: reading: %w", err)
@@ -76,39 +75,37 @@ func (s *conn) read(ctx context.Context, requests ...request) ([][]stored, error
 		}
 		asking, cancel := context.WithTimeout(ctx, wait)
 		for left > 0 {
-			m, err := sub.NextMsgWithContext(asking)
-			if errors.Is(err, context.DeadlineExceeded) {
+			var m *nats.Msg
+			if m, err = sub.NextMsgWithContext(asking); err != nil {
 				break
 			}
-			if err != nil {
-				cancel()
-				return nil, fmt.Errorf("natsqueue: reading: %w", err)
-			}
 			of, at, _ := strings.Cut(m.Subject[len(inbox)+1:], ".")
-			i, err := strconv.Atoi(at)
-			if of != turn || err != nil || i < 0 || i >= len(pages) || done[i] {
+			i, bad := strconv.Atoi(at)
+			if of != strconv.Itoa(attempt) || bad != nil || i < 0 || i >= len(pages) || done[i] {
 				continue
 			}
-			switch status := m.Header.Get("Status"); {
-			case status == "503": // nobody answers just now
-			case status == "204" || status == "404":
+			switch status := m.Header.Get("Status"); status {
+			case "503": // nobody answers now
+			case "204", "404": // the end of the page
 				done[i] = true
 				left--
-			case status != "":
-				cancel()
-				return nil, fmt.Errorf("natsqueue: reading: the server: %s %s", status, m.Header.Get("Description"))
-			default:
-				x, err := parseStored(m)
-				if err != nil {
-					cancel()
-					return nil, fmt.Errorf("natsqueue: reading: %w", err)
-				}
+			case "":
+				var x stored
+				x, err = parseStored(m)
 				pages[i] = append(pages[i], x)
+			default:
+				err = fmt.Errorf("the server: %s %s", status, m.Header.Get("Description"))
+			}
+			if err != nil {
+				break
 			}
 		}
 		cancel()
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
+		}
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			return nil, fmt.Errorf("natsqueue: reading: %w", err)
 		}
 	}
 	return pages, nil
@@ -124,7 +121,7 @@ func parseStored(m *nats.Msg) (x stored, err error) {
 	return x, err
 }
 
-// list yields the messages under subjects, in pages. An error ends it.
+// list yields the messages under subjects, in their order. An error ends it.
 func (s *conn) list(ctx context.Context, subjects string) iter.Seq2[stored, error] {
 	return func(yield func(stored, error) bool) {
 		for next := uint64(1); ; {
@@ -146,8 +143,7 @@ func (s *conn) list(ctx context.Context, subjects string) iter.Seq2[stored, erro
 	}
 }
 
-// lasts returns the last messages of the subjects that match. A replica may have answered that
-// is a little behind.
+// lasts returns the last message of each of the subjects, as some replica has them.
 func (s *conn) lasts(ctx context.Context, subjects string) ([]stored, error) {
 	pages, err := s.read(ctx, request{MultiLast: []string{subjects}, Batch: maxNodes})
 	if err != nil {
@@ -161,76 +157,78 @@ func (s *conn) last(ctx context.Context, subject string) (seq uint64, data []byt
 	return s.get(ctx, request{Last: subject})
 }
 
-// get returns a message as the leader has it; 0 if there is none.
+// get returns a message as the leader has it. Its sequence is 0 if there is none.
 func (s *conn) get(ctx context.Context, r request) (seq uint64, data []byte, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
-	defer cancel()
-	text, err := json.Marshal(r)
-	if err != nil {
-		return 0, nil, err
-	}
-	var answer struct {
-		Error   *jetstream.APIError
-		Message struct {
-			Sequence uint64 `json:"seq"`
-			Data     []byte
+	err = within(ctx, func(ctx context.Context) error {
+		text, err := json.Marshal(r)
+		if err != nil {
+			return err
 		}
-	}
-	m, err := s.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+s.config.Stream, text)
-	if err == nil {
-		err = json.Unmarshal(m.Data, &answer)
-	}
-	if err == nil && answer.Error != nil && answer.Error.ErrorCode != jetstream.JSErrCodeMessageNotFound {
-		err = answer.Error
-	}
-	if err != nil {
-		return 0, nil, asking(ctx, err)
-	}
-	return answer.Message.Sequence, answer.Message.Data, nil
+		var answer struct {
+			Error   *jetstream.APIError
+			Message struct {
+				Sequence uint64 `json:"seq"`
+				Data     []byte
+			}
+		}
+		m, err := s.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+s.config.Stream, text)
+		if err == nil {
+			err = json.Unmarshal(m.Data, &answer)
+		}
+		if err == nil && answer.Error != nil && answer.Error.ErrorCode != jetstream.JSErrCodeMessageNotFound {
+			err = answer.Error
+		}
+		seq, data = answer.Message.Sequence, answer.Message.Data
+		return err
+	})
+	return seq, data, err
 }
 
-func asking(ctx context.Context, err error) error {
+// within calls f, which asks the server, with a context that ends after callTimeout.
+func within(ctx context.Context, f func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
+	defer cancel()
+	err := f(ctx)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		err = fmt.Errorf("natsqueue: asking the server: %w", err)
+		return fmt.Errorf("natsqueue: asking the server: %w", err)
 	}
-	return err
+	return nil
 }
 
-// info returns what is known of the stream, with its subjects that match.
-func (s *conn) info(ctx context.Context, subjects string) (*jetstream.StreamInfo, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
-	defer cancel()
-	var options []jetstream.StreamInfoOpt
-	if subjects != "" {
-		options = append(options, jetstream.WithSubjectFilter(subjects))
-	}
-	info, err := s.stream.Info(ctx, options...)
-	return info, asking(ctx, err)
+// info returns what the server says of the stream, with its subjects that match.
+func (s *conn) info(ctx context.Context, subjects string) (info *jetstream.StreamInfo, err error) {
+	err = within(ctx, func(ctx context.Context) error {
+		info, err = s.stream.Info(ctx, jetstream.WithSubjectFilter(subjects))
+		return err
+	})
+	return info, err
 }
 
-// purge erases what the stream has under a subject, below a sequence if it is not 0.
+// purge erases what the stream has under a subject, below a sequence if that is not 0.
 func (s *conn) purge(ctx context.Context, subject string, below uint64) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
-	defer cancel()
-	options := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(subject)}
-	if below > 0 {
-		options = append(options, jetstream.WithPurgeSequence(below))
-	}
-	return asking(ctx, s.stream.Purge(ctx, options...))
+	return within(ctx, func(ctx context.Context) error {
+		options := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(subject)}
+		if below > 0 {
+			options = append(options, jetstream.WithPurgeSequence(below))
+		}
+		return s.stream.Purge(ctx, options...)
+	})
 }
 
 // delete erases a message, and reports whether it was there.
-func (s *conn) delete(ctx context.Context, seq uint64) (bool, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
-	defer cancel()
-	err := s.stream.DeleteMsg(ctx, seq)
-	var refused *jetstream.APIError
-	if errors.As(err, &refused) && (refused.ErrorCode == jetstream.JSErrCodeMessageNotFound || refused.ErrorCode == codeNoSequence ||
-		refused.ErrorCode == codeNotDeleted && refused.Description == "no message found") {
-		return false, nil
-	}
-	return err == nil, asking(ctx, err)
+func (s *conn) delete(ctx context.Context, seq uint64) (there bool, err error) {
+	err = within(ctx, func(ctx context.Context) error {
+		err := s.stream.DeleteMsg(ctx, seq)
+		var refused *jetstream.APIError
+		if errors.As(err, &refused) && (refused.ErrorCode == jetstream.JSErrCodeMessageNotFound || refused.ErrorCode == codeNoSequence ||
+			refused.ErrorCode == codeNotDeleted && refused.Description == "no message found") {
+			return nil
+		}
+		there = err == nil
+		return err
+	})
+	return there, err
 }

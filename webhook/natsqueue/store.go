@@ -14,16 +14,14 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A Store is a webhook.Store that several nodes share. It is an
-// audience.Roster too. Its parts:
+// A Store is a webhook.Store that several nodes share, and an audience.Roster. Its parts:
 //
-//   - conn has the stream: what is sent to it, and read from it.
-//   - index has what this node owns in memory: partitions, lanes, claims.
-//   - putter stores puts, recorder the records of partitions that are owned, and cleaner purges
-//     what has ended.
-//   - node gives heartbeats, and takes partitions and gives them away.
-//   - owners answers questions about partitions, letters about dead letters, and settings about
-//     settings.
+//   - conn has the stream: it sends messages to it, and reads them.
+//   - index is what this node owns in memory: partitions, lanes, claims.
+//   - putter stores puts, recorder the records of owned partitions. cleaner purges what has ended.
+//   - node gives heartbeats, takes partitions and gives them away.
+//   - owners asks and answers questions about partitions, letters keep dead letters, and settings
+//     keep settings.
 type Store struct {
 	*conn
 	*index
@@ -35,7 +33,7 @@ type Store struct {
 	*letters
 	*settings
 	subs   []*nats.Subscription
-	listed listing // for Leave
+	listed listing // of Leave; guarded by index.mu
 }
 
 var (
@@ -44,13 +42,13 @@ var (
 	_ audience.Roster = (*Store)(nil)
 )
 
-// putters is how many groups of puts are stored at a time.
+// putters is how many groups of puts are stored at the same time.
 const putters = 4
 
-// Open opens the store on the servers that nc is connected to, 2.12.1 or newer. The
-// connection is the caller's, and closed after the Store. It should reconnect without
-// end (nats.MaxReconnects(-1)), and ping every few seconds (nats.PingInterval): with the
-// driver's default, a server that falls silent is left for another one after six minutes.
+// Open opens the store on the servers that nc is connected to, of version 2.12.1 or newer. The caller
+// closes the connection after the Store. It should reconnect without end (nats.MaxReconnects(-1)) and
+// ping every few seconds (nats.PingInterval): by the driver's default it leaves a silent server for
+// another one after six minutes.
 func Open(ctx context.Context, nc *nats.Conn, config Config) (*Store, error) {
 	if err := config.complete(); err != nil {
 		return nil, err
@@ -113,8 +111,8 @@ func (s *Store) begin(ctx context.Context) (err error) {
 	s.goroutines.Go(s.live)
 	s.goroutines.Go(s.rule)
 	s.goroutines.Go(s.cleaner.run)
-	// What waits is usually known in no time; if it is very much, it is found while
-	// the first of it is delivered.
+	// Reading the partitions mostly takes no time. If much waits, its first deliveries are attempted
+	// while the rest is read.
 	patience, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	for _, p := range s.mine() {
@@ -123,7 +121,7 @@ func (s *Store) begin(ctx context.Context) (err error) {
 		case <-patience.Done():
 		}
 	}
-	return nil // also if ctx has ended by now: all is done
+	return nil // also if ctx has ended: the store is open
 }
 
 // end ends what begin started, once background has ended.
@@ -147,8 +145,8 @@ func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 // Changed implements webhook.Store.
 func (s *Store) Changed() <-chan struct{} { return s.changed }
 
-// Close implements webhook.Store. What this node owned is the others' at once, or, if the
-// server does not answer within 4 s, when the claim expires.
+// Close implements webhook.Store. Other nodes take over the partitions of this one at once, or, if the
+// server does not answer within 4 s, when its claim expires.
 func (s *Store) Close() error {
 	if !s.calls.Close() {
 		return nil
@@ -156,7 +154,7 @@ func (s *Store) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), min(s.config.Claim, callTimeout))
 	defer cancel()
 	s.mu.Lock()
-	s.leaving = true // so nothing is taken from now on
+	s.leaving = true // so it takes nothing from now on
 	s.mu.Unlock()
 	err := s.write(ctx, writesOf(s.mine(), true)...)
 	if err == nil {
@@ -166,7 +164,7 @@ func (s *Store) Close() error {
 	s.stop()
 	s.end()
 	if err != nil {
-		return fmt.Errorf("natsqueue: giving back what was owned, which others get in %v: %w", s.config.Claim, err)
+		return fmt.Errorf("natsqueue: closing; other nodes get the partitions of this one in %v: %w", s.config.Claim, err)
 	}
 	return nil
 }

@@ -10,28 +10,29 @@ import (
 )
 
 const (
-	// consumerBeat is how often the server gives a sign when there is nothing to read.
+	// consumerBeat is how often the server reports when there is nothing to read.
 	consumerBeat = time.Second
-	// consumerIdle is when the server forgets a consumer that nobody listens to.
+	// consumerIdle is when the server forgets a consumer to which nobody listens.
 	consumerIdle = 30 * time.Second
-	// createSoon is how long the creation of a consumer may take at first, as it may be put on
-	// a server that is out of reach; twice as long after each time, up to createTimeout.
+	// createSoon is how long the creation of a consumer may take at first, as the servers may choose
+	// one that is out of reach. The time doubles with each failure, up to createTimeout.
 	createSoon    = time.Second
 	createTimeout = 5 * time.Second
 )
 
-// A tail reads what is, and what will be, under subjects of a stream, in order
-// and without a gap, whatever becomes of the connection and of the server.
+// A tail reads the messages under a subject that are there, and those that come, in order and without
+// a gap, whatever becomes of the connection and the server. The ordered consumers of the driver wait
+// ten seconds for a server that is out of reach.
 type tail struct {
 	nc       *nats.Conn
 	js       jetstream.JetStream
 	stream   string
 	subject  string
 	next     uint64        // the sequence to read from
-	patience time.Duration // with the next consumer
-	// take is called with each message. It returns false when it has enough.
+	patience time.Duration // with the creation of the next consumer
+	// take is called with each message, and reports whether the tail goes on.
 	take func(seq uint64, m *nats.Msg) bool
-	// refused is called when the server will not have a consumer.
+	// refused is called if the server refuses to create a consumer.
 	refused func(error)
 }
 
@@ -42,18 +43,14 @@ func (t *tail) run(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil || errors.Is(err, nats.ErrConnectionClosed) {
 			return err
 		}
-		if refused := new(jetstream.APIError); errors.As(err, &refused) && refused.Code != 503 { // not just now
+		if refused := new(jetstream.APIError); errors.As(err, &refused) && refused.Code != 503 { // 503: not now
 			t.refused(err)
 			wait = min(2*wait, createTimeout)
 		} else {
 			wait = pause
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
+		if err := sleep(ctx, wait); err != nil {
+			return err
 		}
 	}
 }
@@ -61,14 +58,14 @@ func (t *tail) run(ctx context.Context) error {
 // errGap says that messages were not delivered, or that the server is silent.
 var errGap = errors.New("natsqueue: the server has left something out")
 
-// consume reads by a new consumer, until something goes wrong with it.
+// consume reads through a new consumer until something goes wrong with it.
 func (t *tail) consume(ctx context.Context) error {
 	sub, err := t.nc.SubscribeSync(t.nc.NewInbox())
 	if err != nil {
 		return err
 	}
 	defer sub.Unsubscribe()
-	if err := sub.SetPendingLimits(-1, -1); err != nil { // the server waits for us
+	if err := sub.SetPendingLimits(-1, -1); err != nil { // the flow control of the server bounds it
 		return err
 	}
 	creating, cancel := context.WithTimeout(ctx, t.patience)
@@ -87,7 +84,7 @@ func (t *tail) consume(ctx context.Context) error {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createSoon)
 		defer cancel()
-		t.js.DeleteConsumer(ctx, t.stream, name) // else the server forgets it soon
+		t.js.DeleteConsumer(ctx, t.stream, name) // or the server forgets it soon
 	}()
 	silence := time.AfterFunc(3*consumerBeat, func() { sub.Unsubscribe() })
 	defer silence.Stop()
@@ -100,12 +97,13 @@ func (t *tail) consume(ctx context.Context) error {
 			return err
 		}
 		silence.Reset(3 * consumerBeat)
-		if len(m.Data) == 0 && m.Header.Get("Status") == "100" {
+		if len(m.Data) == 0 && m.Header.Get("Status") == "100" { // flow control, or a report
+			last := m.Header.Get("Nats-Last-Consumer")
 			if reply := m.Header.Get("Nats-Consumer-Stalled"); reply != "" {
 				t.nc.Publish(reply, nil)
 			} else if m.Reply != "" {
 				m.Respond(nil)
-			} else if m.Header.Get("Nats-Last-Consumer") != "" && m.Header.Get("Nats-Last-Consumer") != decimal(delivered) {
+			} else if last != "" && last != decimal(delivered) {
 				return errGap
 			}
 			continue
