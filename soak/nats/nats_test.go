@@ -1,4 +1,4 @@
-// Package nats has the soaks of webhook/natsqueue that see its behaviour alone.
+// Package nats has the soaks of webhook/natsqueue that need only its exported names.
 package nats
 
 import (
@@ -24,8 +24,8 @@ import (
 	"github.com/hookferry/analytics/webhook/natsqueue"
 )
 
-// With so many partitions each of three processes gets some. With half as many, one in two
-// hundred runs has a process that gets none.
+// partitions is so many that each of three processes gets some. With half as many, one in two hundred
+// runs has a process without any.
 const partitions = 32
 
 const stream = "CHAOS"
@@ -56,7 +56,7 @@ func open(ctx context.Context, url string, log *slog.Logger) (webhook.Store, fun
 	return q, nc.Close, nil
 }
 
-// Processes are killed, and the server is.
+// Processes are killed, and so is the server.
 func TestChaos(t *testing.T) {
 	length, seed := soak.Long(t, "nats-chaos")
 	s := startServer(t)
@@ -67,9 +67,8 @@ func TestChaos(t *testing.T) {
 	})
 }
 
-// Each process has a server of its own. The server that leads the stream is cut off from the
-// two others until their processes own all partitions. Messages that it sent meanwhile
-// arrive afterwards.
+// Each process has a server of its own. The leader of the stream is cut off from the other two servers
+// until their processes own all partitions. What it sent meanwhile arrives afterwards.
 func TestParted(t *testing.T) {
 	length, seed := soak.Long(t, "nats-parted")
 	c := startCluster(t, 3)
@@ -92,15 +91,14 @@ func TestParted(t *testing.T) {
 		began := time.Now()
 		heal := parted.partition()
 		defer heal()
-		// Until its silence is noticed, the others ask the parted server for some messages,
-		// and ask again.
+		// The others may ask the parted server for messages until they notice its silence.
 		testkit.Until(t, "the two others own all", func() bool { return owners(nc) == 2 })
 		t.Logf("taken over after %v", time.Since(began))
 	})
 }
 
-// owners returns how many processes own partitions of the stream, or 0 if its leader does
-// not answer. It asks the leader: a direct get may go to the server that is parted.
+// owners returns how many processes own partitions of the stream, or 0 if its leader does not answer.
+// It asks the leader, as a direct get may go to the parted server.
 func owners(nc *nats.Conn) int {
 	all := make(map[string]bool)
 	for n := range partitions {
@@ -111,7 +109,7 @@ func owners(nc *nats.Conn) int {
 		var got struct {
 			Message struct{ Data []byte }
 		}
-		// A version, and the owner with its length before it.
+		// A record begins with a version, the length of the owner's id, and that id.
 		if json.Unmarshal(m.Data, &got) != nil || len(got.Message.Data) < 2 || len(got.Message.Data) < 2+int(got.Message.Data[1]) {
 			return 0
 		}
@@ -120,7 +118,7 @@ func owners(nc *nats.Conn) int {
 	return len(all)
 }
 
-// A cutDialer makes connections that are cut.
+// A cutDialer makes connections that a Cutter cuts.
 type cutDialer struct{ *chaos.Cutter }
 
 func (d cutDialer) Dial(network, address string) (net.Conn, error) {
@@ -131,7 +129,7 @@ func (d cutDialer) Dial(network, address string) (net.Conn, error) {
 	return d.Conn(conn), nil
 }
 
-// Whatever answer of the server is lost, each delivery that was accepted ends once.
+// Each accepted delivery ends once, whichever answers of the server are lost.
 func TestCut(t *testing.T) {
 	length, seed := soak.Long(t, "nats-cut")
 	s := startServer(t)
@@ -149,7 +147,7 @@ func TestCut(t *testing.T) {
 	})
 }
 
-// The server that leads the stream is killed under load, again and again.
+// The leader of the stream is killed under load, again and again.
 func TestLeaderKilled(t *testing.T) {
 	length, seed := soak.Long(t, "nats-leader")
 	r := rand.New(rand.NewPCG(seed, 1))

@@ -40,8 +40,8 @@ import (
 type neighbour struct {
 	name    string
 	disturb func(ctx context.Context, h *house) error
-	loses   bool // what waited is gone, and nothing of the store can help it
-	disk    bool // the folders of the servers are small file systems
+	loses   bool // what waited is gone, and no store could help it
+	disk    bool // the servers' folders are small file systems
 }
 
 var neighbours = []neighbour{
@@ -208,7 +208,7 @@ const (
 	diskSize    = 256 << 20
 )
 
-// Each neighbour is at home for the length of the soak. It prints a row of the table in
+// Each neighbour disturbs the servers for the length of the soak, and prints a row of the table in
 // docs/scaling.md.
 func TestNeighbours(t *testing.T) {
 	length, _ := soak.Long(t, "nats-neighbours")
@@ -254,8 +254,8 @@ func (h *house) cluster(t *testing.T, disk bool) {
 	}
 }
 
-// fill has the disks of servers be full until ctx ends. JetStream ends itself on a server that
-// cannot write, so that they are restarted then.
+// fill fills the disks of servers until ctx ends. Then it restarts them, as JetStream ends on a server
+// that cannot write.
 func (h *house) fill(ctx context.Context, servers ...*serverProcess) error {
 	for _, p := range servers {
 		f, err := os.Create(filepath.Join(filepath.Dir(p.Dir), "full"))
@@ -400,7 +400,7 @@ func live(t *testing.T, n neighbour, length time.Duration) {
 	if lost > 0 && !n.loses {
 		t.Errorf("%s: %d of %d are lost", n.name, lost, accepted)
 	}
-	// The node has given away all that it owned, so that another one counts.
+	// The node has given its partitions away, so another one counts.
 	var other *natsqueue.Store
 	testkit.Until(t, "another node opens the store", func() bool {
 		other, err = natsqueue.Open(t.Context(), nc, natsqueue.Config{Stream: stream, Logger: log})
@@ -415,8 +415,7 @@ func live(t *testing.T, n neighbour, length time.Duration) {
 	if left.Waiting > 0 || left.Dead > 0 {
 		t.Errorf("%s: %+v is left", n.name, left)
 	}
-	// The rates are for who reads the table: those of a machine that others use vary by more
-	// than a neighbour takes.
+	// The test holds no rates: on a shared machine they vary by more than a neighbour takes.
 	t.Logf("| %s | %.0f | %.0f | %.0f | %d of %d | %d | %d | %.1f s |", n.name, before, during, after, twice, accepted, lost,
 		h.refused.Load(), time.Duration(h.longest.Load()).Seconds())
 }
@@ -431,7 +430,7 @@ func (h *house) receive(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// load makes calls while there is room. A call that was refused is made again.
+// load makes calls while fewer than maxWaiting events wait, and repeats those that are refused.
 func (h *house) load(ctx context.Context, t *testing.T) {
 	for ctx.Err() == nil {
 		if !h.deleted.Load() && h.calls.Load()*eventsACall-h.distinct.Load() > maxWaiting || h.calls.Load()*eventsACall > mostEvents-10_000 {
@@ -451,7 +450,7 @@ func (h *house) load(ctx context.Context, t *testing.T) {
 		for !h.call(t, fmt.Sprint("d", call%10), body) {
 			h.refused.Add(1)
 			if wait(ctx, 100*time.Millisecond); ctx.Err() != nil {
-				return // whether it is stored or not
+				return // it may be stored or not
 			}
 		}
 		h.accepted.Store(first, true)

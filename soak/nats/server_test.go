@@ -64,7 +64,7 @@ func (s *testServer) down() {
 
 func (s *testServer) url() string { return fmt.Sprintf("nats://127.0.0.1:%d", s.options.Port) }
 
-// partition cuts the server off from the others of its cluster until heal is called.
+// partition cuts the server off from the other servers until heal is called.
 func (s *testServer) partition() (heal func()) {
 	for _, l := range s.links {
 		l.gate.Lock()
@@ -135,9 +135,9 @@ func (c testCluster) leader(t *testing.T, stream string) (leader *testServer) {
 	return leader
 }
 
-// A link leads the routes that one server of a cluster makes to another. While it is cut
-// nothing passes: connections stay open, and what was sent arrives once it is whole again,
-// as over a network that is away for a while.
+// A link carries the routes from one server of a cluster to another. While it is cut nothing passes:
+// connections stay open, and what was sent arrives once it is whole again, as over a network that is
+// away for a while.
 type link struct {
 	ln   net.Listener
 	gate sync.RWMutex // locked while the link is cut

@@ -24,18 +24,18 @@ import (
 	"github.com/hookferry/analytics/webhook/natsqueue"
 )
 
-// longestAnswer is how long an answer of the collector may take: its patience of 4 seconds,
-// and one more for a busy machine.
+// longestAnswer is how long an answer of the collector may take: its limit of 4 seconds, and one more
+// for a busy machine.
 const longestAnswer = 5 * time.Second
 
-// soon is how long it may take until all goes on without one of the servers: 15 seconds of
-// pings without an answer, and 10 for the election of another leader, on a busy machine.
+// soon is how long it may take until calls are accepted without one of the servers: 15 seconds of pings
+// without an answer, 10 for the election of another leader, and more for a busy machine.
 const soon = time.Minute
 
-// One of three servers is stopped, or falls silent with its connections open: the one that
-// leads the stream, another, or the one that the collector is connected to. Every call is
-// answered in time meanwhile, by 200 or by 503 with Retry-After, and calls are soon accepted
-// and delivered again. Each call that was answered by 200 is delivered.
+// One of three servers is stopped, or falls silent with its connections open: the leader of the stream,
+// another server, or the collector's server. Meanwhile every call is answered in time, by 200 or by 503
+// with Retry-After, and calls are soon accepted and delivered again. Each call that was answered by 200
+// is delivered.
 func TestServerStopped(t *testing.T) {
 	length, seed := soak.Long(t, "nats-stopped")
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -135,7 +135,7 @@ func TestServerStopped(t *testing.T) {
 					s.down()
 				}
 				began := time.Now()
-				flows() // by the two others
+				flows() // through the other two
 				took := time.Since(began)
 				if took > soon {
 					t.Errorf("%s stopped, silent %v: all went on after %v", server.name, silent, took)
@@ -171,21 +171,21 @@ func TestServerStopped(t *testing.T) {
 	}
 }
 
-// A callLedger is what is known of the calls of a collector.
+// A callLedger records which calls a collector has accepted, and which were delivered.
 type callLedger struct {
 	mu                  sync.Mutex
 	accepted, delivered map[string]bool
 	latest              map[int]answers // by status
 }
 
-// answers are those of one status since the latest take.
+// answers counts the answers with one status since the latest take.
 type answers struct {
 	N       int
 	Longest time.Duration
 }
 
-// send makes a call, and returns an error for an answer other than the two that are right,
-// and for one that is late.
+// send makes a call, and returns an error for a late answer, and for one other than 200 and a 503 with
+// Retry-After.
 func (l *callLedger) send(url, id string) error {
 	body := fmt.Sprintf(`{"batch":[{"type":"track","userId":"u","event":"Sent","messageId":%q}]}`, id)
 	req, err := http.NewRequest(http.MethodPost, url+"/v1/batch", strings.NewReader(body))

@@ -8,7 +8,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Fetching deliveries that are in memory, and returning them, allocates nothing for each.
+// Fetching and returning deliveries that are in memory allocates nothing for each of them.
 func TestFetchAllocatesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 1}))

@@ -17,7 +17,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// left returns what the log of partition 0 still has.
+// left returns the messages in the log of partition 0.
 func left(t *testing.T, s *Store) (all []stored) {
 	t.Helper()
 	for m, err := range s.list(t.Context(), s.config.prefix(0)+"log.*") {
@@ -29,8 +29,8 @@ func left(t *testing.T, s *Store) (all []stored) {
 	return all
 }
 
-// What can be read is delivered and erased around what cannot: a delivery in a message, a message,
-// or a record. That stays in the stream.
+// A delivery, a message and a record that cannot be read hide nothing else: the rest is delivered and
+// purged, and they are set aside in the stream.
 func TestDamaged(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 1, Claim: time.Minute}))
@@ -50,7 +50,7 @@ func TestDamaged(t *testing.T) {
 		if err := q.Close(); err != nil {
 			t.Fatal(err)
 		}
-		// A record that cannot be read, before the next owner's.
+		// A record that cannot be read comes before the next owner's.
 		q = ready(s.open(t, Config{Partitions: 1, Claim: time.Minute}))
 		defer func() { q.Close() }()
 		q.abandon()
@@ -60,7 +60,7 @@ func TestDamaged(t *testing.T) {
 		broken := q
 		defer broken.Close()
 		q = s.open(t, Config{Partitions: 1, Claim: time.Minute})
-		until(t, "somebody owns the partition", func() bool { return partitionOf(q) != nil })
+		until(t, "a node owns the partition", func() bool { return partitionOf(q) != nil })
 		settle(t, ready(q), webhook.Done, fetch(t, q, 2, "d")...)
 		ready(q).clean(t.Context(), true)
 		until(t, "the log is empty but for the last record", func() bool { return len(left(t, q)) == 1 })
@@ -81,7 +81,8 @@ func TestDamaged(t *testing.T) {
 	})
 }
 
-// The bytes of a user leave the stream with an erasure, and what shared messages with them does not.
+// After an erasure the bytes of the user leave the stream. Deliveries that shared messages with them
+// stay.
 func TestEraseLeavesNoBytes(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 1}))
@@ -108,8 +109,8 @@ func TestEraseLeavesNoBytes(t *testing.T) {
 	})
 }
 
-// A log in which little waits is cleaned, whatever waits at its beginning. What is purged is
-// remembered.
+// A log in which little waits is cleaned, even if something waits in its first message. The dedup
+// window remembers what is purged.
 func TestClean(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		c := Config{Partitions: 1}
@@ -150,7 +151,7 @@ func TestClean(t *testing.T) {
 	})
 }
 
-// What does not fit into the cache is read again.
+// Fetch reads again what the cache had no room for.
 func TestCache(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 2, CacheBytes: 10_000, Logger: slog.New(slog.DiscardHandler)}))
@@ -178,8 +179,8 @@ func TestCache(t *testing.T) {
 	})
 }
 
-// The largest delivery that can be put can be put back, buried and revived, whatever was
-// added to it since.
+// The largest delivery that can be put can also be put back, buried and revived, with all that attempts
+// add to it.
 func TestLargest(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 1}))
@@ -223,8 +224,8 @@ func TestLargest(t *testing.T) {
 	})
 }
 
-// A message that the servers have lost hides no other: the rest of the lane is delivered, and the
-// log is cleaned.
+// A message that the servers have lost hides no other: the rest of the lane is delivered, and the log
+// is cleaned.
 func TestLostMessage(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 1, CacheBytes: 1}))
@@ -237,7 +238,7 @@ func TestLostMessage(t *testing.T) {
 			t.Fatalf("deleting %s: %v", lost.subject, err)
 		}
 		settle(t, q, webhook.Done, fetch(t, q, 40, "d")...)
-		for range 2 { // what is lost is moved aside, and the rest is purged then
+		for range 2 { // the first sets aside what is lost, the second purges the rest
 			if err := q.clean(t.Context(), true); err != nil {
 				t.Fatal(err)
 			}
@@ -248,13 +249,17 @@ func TestLostMessage(t *testing.T) {
 	})
 }
 
-// A delivery that is moved while it is read to be fetched is read at its new place.
+// A delivery that is moved while the stream is read, to fetch or to erase it, is found at its new place.
 func TestMovedWhileFetched(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 1, CacheBytes: 1}))
 		defer q.Close()
 		const n = 300
-		mustPut(t, q, deliveries("d", 0, n)...)
+		ds := deliveries("d", 0, n+n/10)
+		for i := range ds[n:] {
+			ds[n+i].User = "ann"
+		}
+		mustPut(t, q, ds...)
 		p := partitionOf(q)
 		var mover sync.WaitGroup
 		defer mover.Wait()
@@ -273,6 +278,9 @@ func TestMovedWhileFetched(t *testing.T) {
 				}
 			}
 		})
+		if erased, claimed, err := q.Erase(t.Context(), "ann"); erased != n/10 || claimed != 0 || err != nil {
+			t.Errorf("Erase = %d, %d, %v; want %d", erased, claimed, err, n/10)
+		}
 		for range 50 {
 			settle(t, q, webhook.Return, fetch(t, q, n, "d")...)
 		}
@@ -284,7 +292,7 @@ func TestMovedWhileFetched(t *testing.T) {
 	})
 }
 
-// Records go beyond MaxBytes, which holds for puts alone, and what has ended makes room.
+// MaxBytes bounds puts and not records, and deliveries that have ended make room.
 func TestRoom(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 2, MaxBytes: 1 << 20}))
@@ -318,7 +326,7 @@ func TestRoom(t *testing.T) {
 	})
 }
 
-// A server that takes no more refuses puts, and what waits is delivered all the same.
+// When the server takes no more, puts are refused, and what waits is delivered all the same.
 func TestServerFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serveUpTo(t, 4<<20)
@@ -353,16 +361,15 @@ func TestServerFull(t *testing.T) {
 	})
 }
 
-// An erasure takes the record away that has a delivery of the user, and what that says of others
-// stays: what is settled does not come back with the next owner. The last record stays for as
-// long as it is the last.
+// An erasure purges the record that has a delivery of the user. What the record says of others stays
+// known: a delivery that was settled does not come back with the next owner.
 func TestEraseARecord(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 1, Claim: time.Minute}))
 		ds := deliveries("d", 0, 3)
 		for i := range ds {
 			ds[i].User = fmt.Sprint("u", i)
-			mustPut(t, q, ds[i]) // the first keeps the log from being purged
+			mustPut(t, q, ds[i]) // the first one waits at the beginning of the log
 		}
 		got := fetch(t, q, 3, "d")
 		settle(t, q, webhook.Return, got[0])

@@ -77,10 +77,6 @@ func (s *conn) countDead(ctx context.Context) (int, error) {
 
 // DeadLetter implements webhook.Keeper.
 func (s *letters) DeadLetter(ctx context.Context, key string) (d webhook.DeadLetter, err error) {
-	if err := s.enter(ctx); err != nil {
-		return d, err
-	}
-	defer s.calls.Leave()
 	found, err := s.get(ctx, key)
 	if err == nil && len(found) == 0 {
 		err = webhook.ErrNoDeadLetter
@@ -102,7 +98,7 @@ func (s *letters) Dead(ctx context.Context, filter webhook.DeadFilter, after str
 			}
 			for page := range slices.Chunk(keys, pageLen) {
 				var found []webhook.DeadLetter
-				if found, err = s.page(ctx, page); err != nil {
+				if found, err = s.get(ctx, page...); err != nil {
 					break
 				}
 				for _, d := range found {
@@ -175,17 +171,12 @@ func (s *letters) bucket(ctx context.Context, n int64, f webhook.DeadFilter, aft
 	return keys, nil
 }
 
-// page is get for a call that has not entered.
-func (s *letters) page(ctx context.Context, keys []string) ([]webhook.DeadLetter, error) {
+// get reads dead letters, and leaves out those that are gone.
+func (s *letters) get(ctx context.Context, keys ...string) (found []webhook.DeadLetter, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
 	defer s.calls.Leave()
-	return s.get(ctx, keys...)
-}
-
-// get reads dead letters, and leaves out those that are gone.
-func (s *letters) get(ctx context.Context, keys ...string) (found []webhook.DeadLetter, err error) {
 	var requests []request
 	for _, key := range keys {
 		if _, seq, ok := parseKey(key); ok && seq > 0 {

@@ -113,6 +113,6 @@
 // meanwhile.
 //
 // Heartbeats, settings, audiences and their members are messages of the same stream. Each replaces the
-// one before it. Only a member's message is not bound to its audience's: Confirm repeats what a crash
-// has interrupted.
+// one before it. A Confirm changes members one by one and then the record of the audience, so it can
+// be repeated after a crash.
 package natsqueue

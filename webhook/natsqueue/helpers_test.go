@@ -56,7 +56,7 @@ func (s *Store) tryFetch(ctx context.Context, n int, destinations ...string) ([]
 	return s.Fetch(ctx, wants, 1<<40, nil)
 }
 
-// fetch fetches all that is due, and checks how much that is.
+// fetch fetches all that is due, and fails unless that is want deliveries.
 func fetch(t testing.TB, s *Store, want int, destinations ...string) []webhook.Delivery {
 	t.Helper()
 	ds, err := s.tryFetch(t.Context(), want+10, destinations...)
@@ -87,7 +87,7 @@ func partitionOf(s *Store) *partition {
 	return s.owned[0]
 }
 
-// A deafConn drops what is sent while it is deaf, so that no answer comes.
+// A deafConn drops what the client sends while it is deaf, so that no answer comes.
 type deafConn struct {
 	net.Conn
 	deaf *atomic.Bool
@@ -100,7 +100,7 @@ func (c deafConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// A cable is the connections to a server, which can be cut, and then makes no new ones.
+// A cable is the connections to a server. While it is cut there are none.
 type cable struct {
 	mu    sync.Mutex
 	conns []net.Conn

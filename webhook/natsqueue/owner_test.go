@@ -10,7 +10,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// seize makes s the owner of a partition, whoever owns it. Nobody else decides who is.
+// seize makes s the owner of a partition, whichever node owns it.
 func seize(t *testing.T, s *Store, n int) {
 	t.Helper()
 	holdings, err := s.holdings(t.Context())
@@ -23,7 +23,7 @@ func seize(t *testing.T, s *Store, n int) {
 	<-s.owned[n].ready
 }
 
-// openRuled opens a store that takes and gives away nothing by itself any more.
+// openRuled opens a store that no longer takes or gives away partitions by itself.
 func openRuled(t *testing.T, s *testServer, c Config) *Store {
 	t.Helper()
 	q := ready(s.open(t, c))
@@ -37,8 +37,8 @@ func openRuled(t *testing.T, s *testServer, c Config) *Store {
 	return q
 }
 
-// A node that is cut off loses its partitions to the others once its claim has expired.
-// It comes back.
+// A node that is cut off loses its partitions to the others once its claim has expired, and gets some
+// back once it is no longer cut off.
 func TestCutOff(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		c := Config{Claim: 10 * time.Second, Partitions: 16}
@@ -96,10 +96,9 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
-// The server refuses what a node records that does not know yet that another owns the
-// partition.
+// The server refuses the records of a node that does not know yet that another owns the partition.
 func TestLate(t *testing.T) {
-	s := serve(t) // in no bubble: a goroutine that waits for ruling would have its time stand still
+	s := serve(t) // in no bubble: a goroutine that waits for the mutex ruling stops its clock
 	c := Config{Partitions: 1}
 	a := openRuled(t, s, c)
 	mustPut(t, a, append(deliveries("x", 0, 1), deliveries("y", 0, 2)...)...)
@@ -112,12 +111,12 @@ func TestLate(t *testing.T) {
 	settle(t, a, webhook.Retry, late[1])
 	settle(t, a, webhook.Bury, late[2])
 	if a.owned[0] != nil {
-		t.Error("a still takes itself for the owner")
+		t.Error("a still believes that it owns the partition")
 	}
 	if counts, err := b.Count(t.Context()); err != nil || counts.Waiting != 3 || counts.Claimed != 3 || counts.Dead != 0 {
 		t.Errorf("Count = %+v, %v; want three claimed", counts, err)
 	}
-	// Who owns a partition again takes nothing in it for a duplicate of itself.
+	// A node that owns a partition again takes no delivery for a duplicate of itself.
 	seize(t, a, 0)
 	fetch(t, a, 3, "x", "y")
 	settle(t, b, webhook.Done, got...)
@@ -125,10 +124,10 @@ func TestLate(t *testing.T) {
 	fetch(t, b, 3, "x", "y")
 }
 
-// A node whose heartbeat comes too late hands out nothing from partitions that others
-// have taken over, though it has not heard of that. It keeps the others.
+// A node whose heartbeat was too late hands out nothing from a partition that another node has taken
+// over, even if it has not read that. It keeps its other partitions.
 func TestLateHeartbeat(t *testing.T) {
-	s := serve(t) // in no bubble: a goroutine that waits for ruling would have its time stand still
+	s := serve(t) // in no bubble: a goroutine that waits for the mutex ruling stops its clock
 	c := Config{Partitions: 2}
 	a := openRuled(t, s, c)
 	var names [2]string // of a destination of each partition
@@ -152,12 +151,12 @@ func TestLateHeartbeat(t *testing.T) {
 		t.Errorf("Fetch after a late heartbeat = %v; want that of %s alone", ds, names[1])
 	}
 	if ds := fetch(t, b, 1, names[:]...); ds[0].Destination != names[0] {
-		t.Errorf("Fetch of who took over = %v; want that of %s alone", ds, names[0])
+		t.Errorf("Fetch of the node that took over = %v; want that of %s alone", ds, names[0])
 	}
 }
 
-// A node that has missed a heartbeat of late takes no other for dead: the servers may
-// have been away, for the others too.
+// A node that has missed a heartbeat itself takes no other for dead: the servers may have been away
+// for all.
 func TestSilentJudgesNobody(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		c := Config{Claim: 10 * time.Second, Partitions: 1}
@@ -166,7 +165,7 @@ func TestSilentJudgesNobody(t *testing.T) {
 		defer b.Close()
 		a.abandon()
 		b.abandon()
-		heartbeat := func() { // stores one of a, whose answer is lost
+		heartbeat := func() { // stores a heartbeat of a, the answer to which is lost
 			t.Helper()
 			if err := a.store(t.Context(), &parcel{messages: []*nats.Msg{{Subject: a.config.heartbeat(a.id), Data: []byte("{}"), Header: nats.Header{headerRollup: {"sub"}}}}}); err != nil {
 				t.Fatal(err)
@@ -186,12 +185,12 @@ func TestSilentJudgesNobody(t *testing.T) {
 			return len(peers) == 1
 		}
 		end := time.Now().Add(2 * c.Claim)
-		until(t, "b has been silent for long", func() bool { return time.Now().After(end) })
+		until(t, "b has been silent for two claims", func() bool { return time.Now().After(end) })
 		heartbeat()
 		if set(-time.Hour, -time.Second); judges() {
 			t.Error("b is taken for dead by a node whose own heartbeats were not stored")
 		}
-		// One that is stored after a gap begins anew.
+		// After a gap a node waits for a whole claim again.
 		if err := a.beat(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -215,8 +214,7 @@ func TestSilentJudgesNobody(t *testing.T) {
 	})
 }
 
-// A node that joins gets partitions once nothing in them is claimed, and what is claimed is never
-// handed out twice.
+// A node that joins gets partitions once nothing in them is claimed. No delivery is handed out twice.
 func TestHandOver(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		c := Config{Partitions: 64}
@@ -231,7 +229,7 @@ func TestHandOver(t *testing.T) {
 		held := fetch(t, a, n*each, names...)
 		b := s.open(t, c)
 		defer b.Close()
-		until(t, "a drains what b is to own", func() bool {
+		until(t, "a drains a partition that b is to own", func() bool {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			for _, p := range a.owned {
@@ -271,7 +269,7 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// What a node owned that died is taken over when its last heartbeat is as old as a claim.
+// The partitions of a node that died are taken over when its last heartbeat is as old as a claim.
 func TestTakeOverInTime(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		c := Config{Partitions: 64, Claim: 9 * time.Second}
@@ -279,7 +277,7 @@ func TestTakeOverInTime(t *testing.T) {
 		defer a.Close()
 		b := s.open(t, c)
 		defer b.Close()
-		time.Sleep(3*c.Claim + time.Second) // so that both have judged for long
+		time.Sleep(3*c.Claim + time.Second) // so that both may take others for dead
 		if n := len(b.mine()); n == 0 || n == c.Partitions {
 			t.Fatalf("b owns %d partitions of %d, want some", n, c.Partitions)
 		}
@@ -292,7 +290,7 @@ func TestTakeOverInTime(t *testing.T) {
 	})
 }
 
-// Heartbeats, owners and dead letters that cannot be read hide no others.
+// Heartbeats, records, dead letters and settings that cannot be read hide no others.
 func TestStrangers(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		c := Config{Partitions: 64, Claim: 10 * time.Second}
@@ -329,10 +327,10 @@ func TestStrangers(t *testing.T) {
 	})
 }
 
-// What the owner before has purged has ended, even if its messages were read before, and the record
-// that says so was not.
+// A delivery that the owner before has purged has ended, even if the next owner read its message
+// before that and never saw the record that ended it.
 func TestPurgedWhileRead(t *testing.T) {
-	s := serve(t) // in no bubble: a goroutine that waits for ruling would have its time stand still
+	s := serve(t) // in no bubble: a goroutine that waits for the mutex ruling stops its clock
 	c := Config{Partitions: 1}
 	a := openRuled(t, s, c)
 	mustPut(t, a, deliveries("d", 0, 3)...)

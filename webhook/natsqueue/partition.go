@@ -71,21 +71,6 @@ func newPartition(s *index, n int) *partition {
 	return p
 }
 
-// follow reads the messages of p from the first one on, until p is lost.
-func (p *partition) follow() {
-	told := false
-	t := &tail{nc: p.nc, js: p.js, stream: p.config.Stream, subject: p.prefix + ">", next: 1, patience: createSoon, take: p.saw,
-		refused: func(err error) { // such as where an account has too few consumers
-			if !told {
-				told = true
-				p.config.Logger.Error("natsqueue: the server refuses to let this node read a partition; its deliveries wait until it does", "partition", p.n, "error", err)
-			}
-		}}
-	if err := t.run(p.live); err != nil && p.live.Err() == nil {
-		p.config.Logger.Error("natsqueue: stopped reading a partition; its deliveries wait until another node takes it over", "partition", p.n, "error", err)
-	}
-}
-
 // saw takes the next message of p, and reports whether p needs more.
 func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 	kind := m.Subject[len(p.prefix):]

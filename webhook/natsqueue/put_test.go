@@ -12,8 +12,21 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Every call gets an answer or an error within five seconds while the server is silent, and goes
-// on with what the server has done when it answers again.
+// timely makes calls, each of which has to return within five seconds. With timeout set it has to
+// return a timeout.
+func timely(t *testing.T, timeout bool, calls map[string]func() error) {
+	t.Helper()
+	for name, call := range calls {
+		begin := time.Now()
+		err := call()
+		if took := time.Since(begin); took > 5*time.Second || timeout && !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s = %v after %v, want an answer within 5s", name, err, took)
+		}
+	}
+}
+
+// While the server is silent each call returns a timeout within five seconds. When the server answers
+// again, the store knows what the server did meanwhile.
 func TestSilentServer(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		var deaf atomic.Bool
@@ -23,7 +36,7 @@ func TestSilentServer(t *testing.T) {
 		mustPut(t, q, deliveries("crm", 0, 2)...)
 		held := fetch(t, q, 2, "crm")
 		deaf.Store(true)
-		for name, call := range map[string]func() error{
+		timely(t, true, map[string]func() error{
 			"Put":    func() error { _, err := q.tryPut(t.Context(), deliveries("crm", 2, 1)...); return err },
 			"Settle": func() error { _, err := q.Settle(t.Context(), settlements(webhook.Done, held[0])); return err },
 			"Bury":   func() error { _, err := q.Settle(t.Context(), settlements(webhook.Bury, held[1])); return err },
@@ -36,12 +49,7 @@ func TestSilentServer(t *testing.T) {
 				}
 				return nil
 			},
-		} {
-			begin := time.Now()
-			if err := call(); !errors.Is(err, context.DeadlineExceeded) || time.Since(begin) > 5*time.Second {
-				t.Errorf("%s = %v after %v, want a timeout within 5s", name, err, time.Since(begin))
-			}
-		}
+		})
 		deaf.Store(false)
 		until(t, "the settlements are recorded", func() bool {
 			n, err := q.Settle(t.Context(), settlements(webhook.Done, held...))
@@ -53,7 +61,7 @@ func TestSilentServer(t *testing.T) {
 	})
 }
 
-// Close waits for a server that hangs as long as for an answer, however long a claim lasts.
+// Close waits for a silent server no longer than for any answer, however long a claim lasts.
 func TestCloseBesideHang(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		var deaf atomic.Bool
@@ -64,15 +72,15 @@ func TestCloseBesideHang(t *testing.T) {
 		if err := q.Close(); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Close = %v, want that there was no time", err)
 		}
-		// A second goes to the consumers that it asks the server to delete.
+		// Close also waits a second for the server to delete the consumers.
 		if took := time.Since(began); took < callTimeout || took > callTimeout+2*time.Second {
 			t.Errorf("Close took %v with a Claim of an hour, want %v", took, callTimeout)
 		}
 	})
 }
 
-// A Put that takes several messages is stored at once or not at all, up to what the server stores
-// in an atomic batch.
+// A Put of several messages is stored as a whole or not at all, and a Put of more messages than an
+// atomic batch has is ErrTooLarge.
 func TestPutIsAtomic(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		q := ready(s.open(t, Config{Partitions: 8}))
@@ -102,8 +110,7 @@ func TestPutIsAtomic(t *testing.T) {
 	})
 }
 
-// While nobody owns a partition its deliveries are stored. Who owns it next leaves out what
-// was put twice.
+// Put stores deliveries for a partition without an owner. The next owner leaves duplicates out.
 func TestPutWithoutOwner(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		c := Config{Partitions: 1, Claim: time.Minute}
@@ -113,7 +120,7 @@ func TestPutWithoutOwner(t *testing.T) {
 		defer b.Close()
 		defer a.Close()
 		for range 2 {
-			mustPut(t, b, deliveries("d", 0, 3)...) // nobody knows that the second is a duplicate
+			mustPut(t, b, deliveries("d", 0, 3)...) // no owner says that the second three are duplicates
 		}
 		until(t, "b owns the partition", func() bool { return partitionOf(b) != nil })
 		fetch(t, ready(b), 3, "d")
@@ -123,8 +130,8 @@ func TestPutWithoutOwner(t *testing.T) {
 	})
 }
 
-// After somebody has deleted the stream each call gets an error in time. The store goes on once
-// another node has opened the store, which makes the stream again.
+// After somebody has deleted the stream, each call returns in time. The store goes on once another node
+// has opened the store and so created the stream again.
 func TestStreamDeleted(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		c := Config{Partitions: 2, Claim: 10 * time.Second}
@@ -136,16 +143,11 @@ func TestStreamDeleted(t *testing.T) {
 		if err := a.js.DeleteStream(t.Context(), DefaultStream); err != nil {
 			t.Fatal(err)
 		}
-		for name, call := range map[string]func() error{
+		timely(t, false, map[string]func() error{
 			"Put":    func() error { _, err := a.tryPut(t.Context(), deliveries("d", 2, 1)...); return err },
 			"Settle": func() error { _, err := a.Settle(t.Context(), settlements(webhook.Done, held[0])); return err },
 			"Count":  func() error { _, err := a.Count(t.Context()); return err },
-		} {
-			begin := time.Now()
-			if err := call(); time.Since(begin) > 5*time.Second {
-				t.Errorf("%s = %v after %v, want an answer within 5s", name, err, time.Since(begin))
-			}
-		}
+		})
 		b := s.open(t, c)
 		defer b.Close()
 		until(t, "both own something, and deliveries go through", func() bool {

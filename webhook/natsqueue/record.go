@@ -68,7 +68,7 @@ type ref struct {
 // the owner's one before. So the node that wrote the last record is the owner.
 type record struct {
 	node   string // the owner from now on, "" for none
-	serial uint64 // the node's own number, by which it recognises its record
+	serial uint64 // the node's own number of the record: no two records are the same
 	cursor uint64 // the owner has looked for duplicates up to this sequence
 	ends   []ref  // deliveries that were settled, moved or left out as duplicates
 	chunk         // deliveries that were put back or moved

@@ -21,9 +21,8 @@ import (
 // maxPayload has room for the largest body of queuetest.
 const maxPayload = 4 << 20
 
-// A testServer is a server with JetStream to which clients connect without a socket. So it
-// can be in a synctest bubble with them: leases and claims expire at once, and on a slow
-// machine none expires early.
+// A testServer is a server with JetStream to which clients connect without a socket. So it can be in a
+// synctest bubble with them: claims expire at once, and on a slow machine none expires early.
 type testServer struct {
 	*server.Server
 	// wrap wraps the connections of clients, if it is not nil.
@@ -39,11 +38,11 @@ func (s *testServer) InProcessConn() (net.Conn, error) {
 	return conn, err
 }
 
-// start starts a server, which listens on a port if it is not 0, and stores up to a number of bytes
-// if that is not 0.
-func start(dir string, port int, most int64) (*server.Server, error) {
+// start starts a server. It listens on the port unless that is 0, and stores up to maxStore bytes
+// unless that is 0.
+func start(dir string, port int, maxStore int64) (*server.Server, error) {
 	s, err := server.NewServer(&server.Options{
-		DontListen: port == 0, Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, JetStreamMaxStore: most,
+		DontListen: port == 0, Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, JetStreamMaxStore: maxStore,
 		NoSigs: true, NoLog: true, MaxPayload: maxPayload,
 	})
 	if err != nil {
@@ -62,8 +61,8 @@ func stop(s *server.Server) {
 	s.WaitForShutdown()
 }
 
-// All servers of a process share a clock for the age of messages. A goroutine sets it,
-// which must not belong to a bubble. It tells the real time, so bubbles begin at that.
+// began returns when the bubbles of this process begin. All servers of a process share a clock for the
+// age of messages. A goroutine sets it, which must not belong to a bubble, and it tells the real time.
 var began = sync.OnceValue(func() time.Time {
 	ats.Register()
 	return time.Now().Truncate(time.Second) // the cases of queuetest count in microseconds
@@ -72,17 +71,17 @@ var began = sync.OnceValue(func() time.Time {
 // serve starts a server until the test ends.
 func serve(t testing.TB) *testServer { return serveUpTo(t, 0) }
 
-// serveUpTo starts a server that stores up to a number of bytes.
-func serveUpTo(t testing.TB, most int64) *testServer {
+// serveUpTo is serve for a server that stores up to maxStore bytes.
+func serveUpTo(t testing.TB, maxStore int64) *testServer {
 	t.Helper()
 	time.Sleep(time.Until(began()))
-	s, err := start(t.TempDir(), 0, most)
+	s, err := start(t.TempDir(), 0, maxStore)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		stop(s)
-		time.Sleep(20 * time.Millisecond) // of a bubble: the server does not wait for those who write an atomic batch
+		time.Sleep(20 * time.Millisecond) // of a bubble's time: the server does not wait for the writer of an atomic batch
 	})
 	return &testServer{Server: s}
 }
@@ -93,7 +92,7 @@ func bubble(t *testing.T, test func(t *testing.T, s *testServer)) {
 	synctest.Test(t, func(t *testing.T) { test(t, serve(t)) })
 }
 
-// connect returns a connection that the end of the test closes.
+// connect returns a connection, which is closed when the test ends.
 func (s *testServer) connect(t testing.TB) *nats.Conn {
 	t.Helper()
 	return connect(t, "", nats.InProcessServer(s))
@@ -110,8 +109,7 @@ func connect(t testing.TB, url string, options ...nats.Option) *nats.Conn {
 	return nc
 }
 
-// open opens a store that keeps what it owns for an hour after its last heartbeat, unless c
-// says otherwise.
+// open opens a store with a Claim of an hour, unless c has one.
 func (s *testServer) open(t testing.TB, c Config) *Store {
 	t.Helper()
 	if c.Claim == 0 {
@@ -132,7 +130,7 @@ func openOn(t testing.TB, nc *nats.Conn, c Config) *Store {
 	return q
 }
 
-// until waits until what is wanted is so, for an hour of the bubble's time at most.
+// until waits until so returns true, for an hour of the bubble's time at most.
 func until(t testing.TB, want string, so func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Hour); !so(); time.Sleep(10 * time.Millisecond) {
@@ -142,8 +140,7 @@ func until(t testing.TB, want string, so func() bool) {
 	}
 }
 
-// ready waits until q knows what waits in the partitions that it owns. Open does so for a
-// second alone.
+// ready waits until s has read the partitions that it owns. Open waits for no more than a second.
 func ready(s *Store) *Store {
 	for _, p := range s.mine() {
 		<-p.ready
@@ -151,7 +148,7 @@ func ready(s *Store) *Store {
 	return s
 }
 
-// abandon ends the heartbeats of s, and all that it does.
+// abandon stops s without giving its partitions away, as a crash does.
 func (s *Store) abandon() {
 	s.stop()
 	s.goroutines.Wait()

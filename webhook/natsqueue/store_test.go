@@ -55,7 +55,7 @@ func TestStore(t *testing.T) {
 	queuetest.Run(t, func(t testing.TB, dir string) webhook.Store { return open(t, dir, Config{Partitions: 16}) }, traits)
 }
 
-// The same in real time, over sockets.
+// TestStoreInRealTime is TestStore in real time, over sockets.
 func TestStoreInRealTime(t *testing.T) {
 	soak.Only(t, "nats-queue")
 	queuetest.Run(t, func(t testing.TB, dir string) webhook.Store {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/hookferry/analytics/internal/testkit"
 )
 
 func TestOpenRefusesConfig(t *testing.T) {
@@ -83,6 +85,10 @@ func TestOpenWarns(t *testing.T) {
 	})
 }
 
+func TestNegativeConfig(t *testing.T) {
+	testkit.Negative(t, Config{}, func(c Config) error { return c.complete() }, "MaxBytes")
+}
+
 func TestTooOld(t *testing.T) {
 	for version, want := range map[string]bool{
 		"1.4.1": true, "2.9.10": true, "2.10.29": true, "2.11.0": true, "2.12.0": true, "2.12.1": false, "2.12.11": false, "2.14.0-RC.1": false, "3.0.0": false, "": false, "dev": false,
@@ -93,8 +99,7 @@ func TestTooOld(t *testing.T) {
 	}
 }
 
-// A partition that cannot be read, because the server allows no more consumers, is logged
-// once.
+// A node logs once that it may not read a partition, as where the server allows no more consumers.
 func TestTooFewConsumers(t *testing.T) {
 	bubble(t, func(t *testing.T, s *testServer) {
 		c := Config{Partitions: 2}
@@ -113,17 +118,17 @@ func TestTooFewConsumers(t *testing.T) {
 			t.Fatal(err)
 		}
 		q := s.open(t, c)
-		until(t, "it is logged", func() bool { return log.count("level=ERROR") > 0 })
+		until(t, "an error is logged", func() bool { return log.count("level=ERROR") > 0 })
 		if err := q.Close(); err != nil {
 			t.Error(err)
 		}
 		if n := log.count("level=ERROR"); n != 1 {
-			t.Errorf("it was logged %d times", n)
+			t.Errorf("%d errors were logged, want 1", n)
 		}
 	})
 }
 
-// lines is a log.
+// lines is a log that may be read while it is written.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer

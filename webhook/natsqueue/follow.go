@@ -1,0 +1,111 @@
+package natsqueue
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// consumerBeat is how often the server reports when there is nothing to read.
+	consumerBeat = time.Second
+	// consumerIdle is when the server forgets a consumer to which nobody listens.
+	consumerIdle = 30 * time.Second
+	// createSoon is how long the creation of a consumer may take at first, as the servers may choose
+	// one that is out of reach. The time doubles with each failure, up to createTimeout.
+	createSoon    = time.Second
+	createTimeout = 5 * time.Second
+)
+
+// follow reads the messages of p from the first one on until p is lost: in order and without a gap,
+// whatever becomes of the connection and the server. It does so by itself because the ordered consumers
+// of the driver wait ten seconds for a server that is out of reach.
+func (p *partition) follow() {
+	told := false
+	for next, patience := uint64(1), createSoon; p.live.Err() == nil; {
+		created, err := p.consume(&next, patience)
+		if patience = min(2*patience, createTimeout); created {
+			patience = createSoon
+		}
+		if err == nil || errors.Is(err, nats.ErrConnectionClosed) {
+			break
+		}
+		wait := pause
+		if refused := new(jetstream.APIError); errors.As(err, &refused) && refused.Code != 503 { // 503: not now
+			if !told { // such as where an account has too few consumers
+				told = true
+				p.config.Logger.Error("natsqueue: the server refuses to let this node read a partition; its deliveries wait until it does", "partition", p.n, "error", err)
+			}
+			wait = createSoon
+		}
+		sleep(p.live, wait)
+	}
+}
+
+// errGap says that messages were not delivered, or that the server is silent.
+var errGap = errors.New("natsqueue: the server has left something out")
+
+// consume reads through a new consumer until something goes wrong with it, or p is lost. It keeps the
+// sequence to read from in next, and reports whether the consumer was created within patience.
+func (p *partition) consume(next *uint64, patience time.Duration) (created bool, err error) {
+	sub, err := p.nc.SubscribeSync(p.nc.NewInbox())
+	if err != nil {
+		return false, err
+	}
+	defer sub.Unsubscribe()
+	if err := sub.SetPendingLimits(-1, -1); err != nil { // the flow control of the server bounds it
+		return false, err
+	}
+	creating, cancel := context.WithTimeout(p.live, patience)
+	defer cancel()
+	c, err := p.js.CreatePushConsumer(creating, p.config.Stream, jetstream.ConsumerConfig{
+		DeliverSubject: sub.Subject, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: *next,
+		FilterSubject: p.prefix + ">", AckPolicy: jetstream.AckNonePolicy, MaxDeliver: 1,
+		FlowControl: true, IdleHeartbeat: consumerBeat, InactiveThreshold: consumerIdle, MemoryStorage: true, Replicas: 1,
+	})
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(p.live), createSoon)
+		defer cancel()
+		p.js.DeleteConsumer(ctx, p.config.Stream, c.CachedInfo().Name) // or the server forgets it soon
+	}()
+	silence := time.AfterFunc(3*consumerBeat, func() { sub.Unsubscribe() })
+	defer silence.Stop()
+	for delivered := uint64(0); ; {
+		m, err := sub.NextMsgWithContext(p.live)
+		if p.live.Err() != nil {
+			return true, nil
+		}
+		if err != nil {
+			return true, errGap
+		}
+		silence.Reset(3 * consumerBeat)
+		if len(m.Data) == 0 && m.Header.Get("Status") == "100" { // flow control, or a report
+			last := m.Header.Get("Nats-Last-Consumer")
+			if reply := m.Header.Get("Nats-Consumer-Stalled"); reply != "" {
+				p.nc.Publish(reply, nil)
+			} else if m.Reply != "" {
+				m.Respond(nil)
+			} else if last != "" && last != decimal(delivered) {
+				return true, errGap
+			}
+			continue
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return true, err
+		}
+		if delivered++; meta.Sequence.Consumer != delivered {
+			return true, errGap
+		}
+		*next = meta.Sequence.Stream + 1
+		if !p.saw(meta.Sequence.Stream, m) {
+			return true, nil
+		}
+	}
+}
