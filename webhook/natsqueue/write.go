@@ -88,6 +88,10 @@ func (s *recorder) storeWrites(writes []*write) {
 	}
 	var wg sync.WaitGroup
 	for p, ws := range of {
+		if delete(of, p); len(of) == 0 { // the last one needs no goroutine
+			s.record(p, ws)
+			break
+		}
 		wg.Go(func() { s.record(p, ws) })
 	}
 	wg.Wait()
