@@ -1,9 +1,15 @@
-// Package audience tells destinations who is a member of an audience, and which users are to be
-// deleted. It makes events of both, which a webhook.Forwarder forwards.
+// Package audience tells destinations who is a member of an audience, and which users are to
+// be deleted. It makes events, which a webhook.Forwarder forwards.
 //
 //	announcer := audience.New(forwarder, store)
 //	vips, err := announcer.Audience("crm", "VIP Users")
 //	result, err := vips.Sync(ctx, audience.Users(slices.Values(ids)))
+//	err = announcer.Delete(ctx, audience.Deletion{Destinations: []string{"crm"}}, audience.Users(slices.Values(ids)))
+//
+// Sync takes the whole list of members and sends only what has changed: an identify with the
+// trait vip_users, which is true for a user who joins and false for one who leaves. A user id
+// has 1 to 255 bytes. Lists of any length are streamed. While the queue is full, Sync and
+// Delete wait. After an error, call them again with the same list.
 //
 // A Roster keeps the members. The stores memqueue, filequeue, pgqueue and natsqueue are
 // Rosters. Package rostertest tests them, and Rosters of your own.
@@ -41,8 +47,8 @@ type Announcer struct {
 	syncing   sync.Map // the ids of the audiences that are being synced
 }
 
-// New returns an Announcer that keeps audiences in roster. Without a Roster, nil, it has no
-// audiences.
+// New returns an Announcer that keeps audiences in roster. If roster is nil, the Announcer
+// has no audiences and only Delete works.
 func New(f Forwarder, roster Roster) *Announcer {
 	return &Announcer{forwarder: f, roster: roster}
 }

@@ -126,8 +126,8 @@ func (a *Audience) Sync(ctx context.Context, members iter.Seq2[string, error]) (
 	return res, err
 }
 
-// confirmTimeout bounds a Confirm. It does not end with the caller's context, because the
-// next Sync announces again what was not confirmed.
+// confirmTimeout bounds a Confirm. A Confirm does not end with the caller's context: the
+// next Sync would announce the users again.
 const confirmTimeout = 10 * time.Second
 
 // announce forwards the announcements of the chunk in flight and confirms them.

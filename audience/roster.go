@@ -21,9 +21,9 @@ const (
 // another one. The later sync goes on with what the earlier one left.
 var ErrSuperseded = errors.New("audience: a later sync of this audience has begun")
 
-// A Roster keeps who is a member of which audience, durably if the store beside it is
-// durable. It forwards nothing and decides nothing. All methods may be called concurrently,
-// by several nodes where the store is shared.
+// A Roster keeps the members of audiences, durably if the store beside it is durable. It
+// forwards nothing and decides nothing. All methods may be called concurrently, and by
+// several nodes if the store is shared.
 //
 // An audience has an id of 1 to 767 bytes, and a generation, which each sync raises. A member
 // is a user id of 1 to 255 bytes, with the latest generation whose list had the user. An
@@ -34,8 +34,8 @@ var ErrSuperseded = errors.New("audience: a later sync of this audience has begu
 // The latest generation owns the audience. Join, Leave and Confirm with another generation
 // change nothing and return ErrSuperseded.
 //
-// Each change is all or nothing: after an error, or a crash, either all of it is stored or
-// none. A store that cannot do so writes in an order in which the same call may be repeated.
+// Each change is all or nothing: after an error or a crash, either all of it is stored or
+// none. A store that cannot do so writes in an order that allows to repeat the same call.
 // After Close of the store the methods return webhook.ErrClosed.
 type Roster interface {
 	// Begin raises the generation of an audience and returns it: 1 for a new audience, which

@@ -1,14 +1,12 @@
 // Package spool keeps the messages of unsent requests in files, so that they
 // survive the death of the process that queued them.
 //
-// A folder holds segments, and a [Segment] holds the messages of one request:
-// the byte string that will be sent, and beside it where each message ends and
-// its checksum. A segment that takes messages is a file mapped into memory
-// (Linux, macOS, FreeBSD, DragonFly) or a buffer whose changes are written
-// through (elsewhere: two system calls a message). Either way a message belongs
-// to the kernel when Append has returned, and the next [Open] of the folder
-// finds it however the process ended. What a loss of power may cost is the
-// choice of [Config].
+// A folder holds segments. A [Segment] holds the messages of one request: the bytes that
+// will be sent, and an index of where each message ends with its checksum. A segment that
+// takes messages is a file mapped into memory (Linux, macOS, FreeBSD, DragonFly), or a
+// buffer whose changes are written through (elsewhere: two system calls a message). Either
+// way the kernel has a message when Append returns, and the next [Open] of the folder finds
+// it however the process ended. [Config] chooses what a loss of power may cost.
 //
 //	dir, backlog, err := spool.Open(folder, config) // backlog: of earlier processes
 //	s, err := dir.New(id, now)
@@ -16,9 +14,8 @@
 //	...                                              // send s.Bytes()
 //	err = s.Remove()
 //
-// A backlog costs no memory: its segments are read when [Segment.Load] asks for
-// it. A segment made by New that has to wait is put in the same state by
-// [Segment.Unload].
+// A backlog costs no memory: [Segment.Load] reads a segment when it is needed.
+// [Segment.Unload] puts a segment made by New into the same state.
 package spool
 
 import (
@@ -91,10 +88,10 @@ type Config struct {
 	// makes it needless and is not combined with it.
 	SyncInterval time.Duration
 
-	// Report, if not nil, is told of trouble that is no caller's: a
-	// *[DamageError] for each file that is set aside, and interval syncs that
-	// fail. It may be called from several goroutines at once, and from inside
-	// Open, Load and Remove; it must not call the package.
+	// Report, if not nil, gets the errors that no call returns: a *[DamageError] for each
+	// file that is set aside, and the errors of interval syncs. It may be called from
+	// several goroutines at once, and from inside Open, Load and Remove. It must not call
+	// the package.
 	Report func(error)
 
 	// Reserve reserves the space of a file on the disk. Nil asks the file system
@@ -224,10 +221,9 @@ func (d *Dir) New(id ID, opened time.Time) (*Segment, error) {
 	}
 }
 
-// Take is New for callers that cannot wait: it does no I/O where files are
-// mapped, and returns nil when no spare segment is ready. It also returns how
-// many spare segments are left. The error is the file system's, which did not take
-// the beginning of a segment.
+// Take is New for callers that cannot wait. It does no I/O where files are mapped, and
+// returns nil when no spare segment is ready. It also returns how many spare segments are
+// left. The error is that of writing the beginning of the segment.
 func (d *Dir) Take(id ID, opened time.Time) (*Segment, int, error) {
 	l := d.conf.layout()
 	s := &Segment{dir: d, size: int64(l.size())}
