@@ -186,9 +186,7 @@ func newServerOn(t testing.TB, n network, edit func(*config.Settings), change fu
 	if change != nil {
 		change(&c)
 	}
-	if s.handler, err = New(c); err != nil {
-		t.Fatal(err)
-	}
+	s.handler = New(c)
 	s.url = n.serve(t, &http.Server{Handler: s.handler, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second}).URL
 	t.Cleanup(s.handler.Close)
 	return s

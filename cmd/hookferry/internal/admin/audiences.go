@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"iter"
 	"net/http"
 	"net/url"
 	"strings"
@@ -15,49 +16,39 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// audiences serves audiences and their members.
-type audiences struct{ *Handler }
-
-// list answers with a page of them.
-func (h audiences) list(w http.ResponseWriter, r *http.Request) error {
-	q := queryOf(r, api.ParamDestination, api.ParamQuery, api.ParamLimit, api.ParamAfter)
-	destination, part := q.text(api.ParamDestination), strings.ToLower(q.text(api.ParamQuery))
-	limit := q.number(api.ParamLimit, defaultPage, maxPage)
+func listAudiences(q *request) (any, error) {
+	destination, part := q.param(api.ParamDestination), strings.ToLower(q.param(api.ParamQuery))
+	limit := q.limit(defaultPage, maxPage)
 	afterDestination, afterTrait := q.afterAudience()
 	if q.err != nil {
-		return q.err
+		return nil, q.err
 	}
-	page := api.Audiences{Audiences: []api.Audience{}}
-	var last audience.Info // of the page
-	more := false          // there are others behind it
-	for a, err := range h.announcer.Audiences(r.Context()) {
+	answer := api.Audiences{Audiences: []api.Audience{}}
+	for a, err := range q.announcer.Audiences(q.Context()) {
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if destination != "" && a.Destination != destination ||
 			!strings.Contains(strings.ToLower(a.Name), part) && !strings.Contains(a.Trait, part) {
 			continue
 		}
-		page.Total++
-		switch {
+		answer.Total++
+		switch n := len(answer.Audiences); {
 		case cmp.Or(strings.Compare(a.Destination, afterDestination), strings.Compare(a.Trait, afterTrait)) <= 0:
-		case len(page.Audiences) < limit:
-			page.Audiences = append(page.Audiences, audienceOf(a))
-			last = a
-		default:
-			more = true
+		case n < limit:
+			answer.Audiences = append(answer.Audiences, audienceOf(a))
+		case answer.After == "":
+			last := &answer.Audiences[n-1]
+			answer.After = url.PathEscape(last.Destination) + "/" + url.PathEscape(last.Trait)
 		}
 	}
-	if more {
-		page.After = url.PathEscape(last.Destination) + "/" + url.PathEscape(last.Trait)
-	}
-	return writeJSON(w, http.StatusOK, page)
+	return answer, nil
 }
 
-// afterAudience returns which audience a listing goes on behind, the empty texts if
-// it begins.
-func (q *query) afterAudience() (destination, trait string) {
-	after := q.text(api.ParamAfter)
+// afterAudience returns the destination and the trait of the audience that a listing goes on
+// behind, empty texts for the first page.
+func (q *request) afterAudience() (destination, trait string) {
+	after := q.param(api.ParamAfter)
 	if after == "" {
 		return "", ""
 	}
@@ -74,70 +65,60 @@ func audienceOf(a audience.Info) api.Audience {
 	return api.Audience{Destination: a.Destination, Name: a.Name, Trait: a.Trait, Generation: a.Generation}
 }
 
-// audience returns the audience of a name, or what is wrong with it.
-func (h audiences) audience(destination, name string) (*audience.Audience, error) {
-	if err := h.known(destination); err != nil {
+// audience returns the audience with a name.
+func (q *request) audience(destination, name string) (*audience.Audience, error) {
+	if err := q.known(destination); err != nil {
 		return nil, err
 	}
-	a, err := h.announcer.Audience(destination, name)
+	a, err := q.announcer.Audience(destination, name)
 	if err != nil && !errors.Is(err, webhook.ErrUnsupported) && !errors.Is(err, webhook.ErrUnknownDestination) {
 		return nil, badRequest("name", "%v", err)
 	}
 	return a, err
 }
 
-func (h audiences) create(w http.ResponseWriter, r *http.Request) error {
-	if q := queryOf(r); q.err != nil {
-		return q.err
-	}
-	var asked api.Audience
-	if err := readJSON(w, r, &asked); err != nil {
-		return err
-	}
-	a, err := h.audience(asked.Destination, asked.Name)
+func createAudience(q *request, asked *api.Audience) (any, error) {
+	a, err := q.audience(asked.Destination, asked.Name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if asked.Trait != "" && asked.Trait != a.Trait() || asked.Generation != 0 {
-		return badRequest("trait", "trait and generation follow from the rest; leave them out")
+		return nil, badRequest("trait", "trait and generation follow from the rest; leave them out")
 	}
-	if err := a.Create(r.Context()); err != nil {
-		return err
+	if err := a.Create(q.Context()); err != nil {
+		return nil, err
 	}
-	for known, err := range h.announcer.Audiences(r.Context()) {
+	for known, err := range q.announcer.Audiences(q.Context()) {
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if known.Destination == asked.Destination && known.Trait == a.Trait() {
-			return writeJSON(w, http.StatusOK, audienceOf(known))
+			return audienceOf(known), nil
 		}
 	}
-	return errors.New("the audience is gone")
+	return nil, errors.New("the audience is gone")
 }
 
-// members downloads those of an audience. A download that fails on the way ends
-// without an end.
-func (h audiences) members(w http.ResponseWriter, r *http.Request) error {
-	if q := queryOf(r); q.err != nil {
-		return q.err
-	}
-	a, err := h.audience(r.PathValue("destination"), r.PathValue("audience"))
+// downloadMembers sends the members of an audience, one a line. After an error on the way the
+// connection is cut, so that the client does not take a part for the whole.
+func downloadMembers(q *request) (any, error) {
+	a, err := q.audience(q.PathValue("destination"), q.PathValue("audience"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ctx, cancel := h.untilClosed(r.Context())
+	ctx, cancel := q.untilClosed()
 	defer cancel()
-	control := http.NewResponseController(w)
+	control := http.NewResponseController(q.w)
 	_ = control.SetReadDeadline(time.Time{})
-	w.Header().Set("Content-Type", api.LinesType+"; charset=utf-8")
-	out := bufio.NewWriterSize(w, 64<<10)
+	q.w.Header().Set("Content-Type", api.LinesType+"; charset=utf-8")
+	out := bufio.NewWriterSize(q.w, 64<<10)
 	began := false
 	for user, err := range a.Members(ctx) {
 		switch {
 		case err != nil && began:
 			panic(http.ErrAbortHandler)
 		case err != nil:
-			return err
+			return nil, err
 		}
 		began = true
 		if out.Available() < len(user)+1 {
@@ -145,30 +126,26 @@ func (h audiences) members(w http.ResponseWriter, r *http.Request) error {
 		}
 		out.WriteString(user)
 		if out.WriteByte('\n') != nil {
-			return nil // there is nobody to tell
+			return nil, nil // the client is gone
 		}
 	}
 	_ = control.SetWriteDeadline(time.Now().Add(streamTimeout))
 	_ = out.Flush()
-	return nil
+	return nil, nil
 }
 
-// sync makes the lines of an upload the members of an audience.
-func (h audiences) sync(w http.ResponseWriter, r *http.Request) error {
-	if q := queryOf(r); q.err != nil {
-		return q.err
+// syncMembers makes the lines of an upload the members of an audience.
+func syncMembers(q *request) (any, error) {
+	if !q.isType(api.LinesType) {
+		return nil, refuse(api.CodeUnsupported, http.StatusUnsupportedMediaType, "Content-Type", "want %s: one user id a line", api.LinesType)
 	}
-	if !isType(r, api.LinesType) {
-		return refuse(api.CodeUnsupported, http.StatusUnsupportedMediaType, "Content-Type", "want %s: one user id a line", api.LinesType)
-	}
-	a, err := h.audience(r.PathValue("destination"), r.PathValue("audience"))
+	a, err := q.audience(q.PathValue("destination"), q.PathValue("audience"))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return h.upload(w, r, func(ctx context.Context, p *progress, in *lineReader) error {
-		line := 0
-		result, err := a.Sync(ctx, p.counting(in.lines(func(n int) { line = n })))
+	return nil, q.upload(func(ctx context.Context, p *progress, users iter.Seq2[string, error]) error {
+		result, err := a.Sync(ctx, users)
 		p.change(func(now *api.Progress) { now.Joined, now.Left = result.Joined, result.Left })
-		return lineError(err, line)
+		return err
 	})
 }

@@ -8,25 +8,26 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// No store keeps a count of dead letters for each destination, so they are counted by
-// reading them: for at most countTime, then not for countEvery, nor for countRest times as
-// long as it took. Of more dead letters than can be read in countTime, which are some tens
-// of thousands, the counts are not known.
+// No store keeps a count of dead letters by destination, so they are counted by reading them.
+// The counts are unknown if that takes longer than countTime, which it does for more than some
+// tens of thousands. They are counted again no sooner than countEvery later, nor than countRest
+// times what the counting took.
 const (
 	countTime  = 500 * time.Millisecond
 	countEvery = 5 * time.Second
 	countRest  = 50
 )
 
-// deadCounts are the dead letters in the store, by destination.
+// deadCounts are the numbers of dead letters in the store, by destination.
 type deadCounts struct {
 	mu       sync.Mutex
 	counting bool
-	by       map[string]int // nil: not known
+	by       map[string]int // nil if they are unknown
 	next     time.Time      // when they are counted again
 }
 
-// get returns the counts, which may be some seconds old, and nil if they are not known.
+// get returns the counts, which may be some seconds old, or nil if they are unknown. It does not
+// wait for another caller that is counting.
 func (c *deadCounts) get(ctx context.Context, f *webhook.Forwarder) map[string]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -36,14 +37,14 @@ func (c *deadCounts) get(ctx context.Context, f *webhook.Forwarder) map[string]i
 	c.counting = true
 	c.mu.Unlock()
 	began := time.Now()
-	by := countDead(ctx, f)
+	by := readDead(ctx, f)
 	c.mu.Lock()
 	c.counting, c.by, c.next = false, by, time.Now().Add(max(countEvery, countRest*time.Since(began)))
 	return by
 }
 
-// countDead counts them, and returns nil if that takes too long.
-func countDead(ctx context.Context, f *webhook.Forwarder) map[string]int {
+// readDead counts the dead letters, and returns nil if that takes too long.
+func readDead(ctx context.Context, f *webhook.Forwarder) map[string]int {
 	ctx, cancel := context.WithTimeout(ctx, countTime)
 	defer cancel()
 	by := map[string]int{}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math/bits"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,61 +16,54 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// destinations serves destinations, and what became of their deliveries over time.
-type destinations struct{ *Handler }
+// namedSources is how many sources of a destination are named.
+const namedSources = 10
 
-// list answers with a page of them.
-func (h destinations) list(w http.ResponseWriter, r *http.Request) error {
-	q := queryOf(r, api.ParamQuery, api.ParamSource, api.ParamState+"*", api.ParamSort, api.ParamLimit, api.ParamAfter)
-	part, source, states := q.text(api.ParamQuery), q.text(api.ParamSource), q.values[api.ParamState]
-	for _, state := range states {
-		if !slices.Contains(api.States, state) {
-			q.fail(api.ParamState, "state is not one of %s", strings.Join(api.States, ", "))
-		}
-	}
-	rank := ranks[q.text(api.ParamSort)]
-	if rank == nil {
-		q.fail(api.ParamSort, "sort is not one of %s", strings.Join(api.Sorts, ", "))
-	}
-	limit := q.number(api.ParamLimit, defaultPage, maxPage)
-	after := placeOf(q)
+// A destination is what every listing needs of each destination, whether or not it is shown.
+type destination struct {
+	id       string
+	settings *config.Destination // nil if the settings do not have it any more
+	stats    webhook.DestinationStats
+	rates    api.Rates
+	state    string // one of api.States
+	rank     int64  // see ranks
+}
+
+func listDestinations(q *request) (any, error) {
+	states := q.query[api.ParamState]
+	q.oneOf(api.ParamState, api.States...)
+	rank := ranks[q.oneOf(api.ParamSort, api.Sorts...)]
+	limit := q.limit(defaultPage, maxPage)
+	after := q.afterDestination()
 	if q.err != nil {
-		return q.err
+		return nil, q.err
 	}
-	all, err := h.all(r.Context())
+	all, err := q.destinations()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	all = matching(all, part, h.config.Settings(), source)
-	page := api.Destinations{Destinations: []api.Destination{}, States: map[string]int{}}
+	all = q.matching(all)
+	answer := api.Destinations{States: map[string]int{}}
 	for _, d := range all {
-		page.States[d.state]++
+		answer.States[d.state]++
+		d.rank = rank(d)
 	}
 	if len(states) > 0 {
 		all = slices.DeleteFunc(all, func(d *destination) bool { return !slices.Contains(states, d.state) })
 	}
-	page.Total = len(all)
-	for _, d := range all {
-		d.rank = rank(d)
+	answer.Total = len(all)
+	slices.SortFunc(all, (*destination).compare)
+	part, more := cut(all, limit, func(d *destination) bool { return after == nil || after.compare(d) < 0 })
+	if more {
+		last := part[limit-1]
+		answer.After = fmt.Sprintf("%d:%s", last.rank, last.id)
 	}
-	slices.SortFunc(all, func(a, b *destination) int { return a.place().compare(b.place()) })
-	if after != nil {
-		from, found := slices.BinarySearchFunc(all, *after, func(d *destination, p place) int { return d.place().compare(p) })
-		if found {
-			from++
-		}
-		all = all[from:]
-	}
-	if len(all) > limit {
-		all = all[:limit]
-		page.After = all[limit-1].place().String()
-	}
-	page.Destinations = h.tell(r.Context(), all)
-	return writeJSON(w, http.StatusOK, page)
+	answer.Destinations = q.describe(part)
+	return answer, nil
 }
 
-// ranks are the values of the parameter sort: a destination with a higher rank
-// comes first, and of equal ones that with the lower id.
+// ranks are the values of the parameter sort: a destination with a higher rank comes first, and
+// of equal ones that with the lower id.
 var ranks = map[string]func(*destination) int64{
 	"":                rankByID,
 	api.SortID:        rankByID,
@@ -84,8 +76,8 @@ var ranks = map[string]func(*destination) int64{
 		}
 		return n
 	},
-	// What waits counts in powers of two, so that a list that somebody looks at
-	// does not change its order all the time.
+	// The worst state comes first. The number that waits counts in powers of two, so that the
+	// order does not change all the time under the eyes of a reader.
 	api.SortState: func(d *destination) int64 {
 		worse := len(api.States) - slices.Index(api.States, d.state)
 		return int64(worse)<<8 + int64(bits.Len(uint(d.stats.Waiting)))
@@ -94,22 +86,14 @@ var ranks = map[string]func(*destination) int64{
 
 func rankByID(*destination) int64 { return 0 }
 
-// A place is where a destination is in a list. It stays what it is when others
-// change theirs, so a listing goes on behind it.
-type place struct {
-	rank int64
-	id   string
+func (d *destination) compare(other *destination) int {
+	return cmp.Or(cmp.Compare(other.rank, d.rank), strings.Compare(d.id, other.id))
 }
 
-func (p place) compare(other place) int {
-	return cmp.Or(cmp.Compare(other.rank, p.rank), strings.Compare(p.id, other.id))
-}
-
-func (p place) String() string { return fmt.Sprintf("%d:%s", p.rank, p.id) }
-
-// placeOf returns the place that a listing goes on behind, nil if it begins.
-func placeOf(q *query) *place {
-	text := q.text(api.ParamAfter)
+// afterDestination returns the rank and id that a listing goes on behind, nil for the first page.
+// They stay the same when other destinations change their rank.
+func (q *request) afterDestination() *destination {
+	text := q.param(api.ParamAfter)
 	if text == "" {
 		return nil
 	}
@@ -118,136 +102,105 @@ func placeOf(q *query) *place {
 	if !found || err != nil {
 		q.fail(api.ParamAfter, "after is not that of a page of destinations")
 	}
-	return &place{n, id}
+	return &destination{rank: n, id: id}
 }
 
-// matching returns the destinations with a part in their id or URL, and of a
-// source. What is "" selects all.
-func matching(all []*destination, part string, settings *config.Settings, source string) []*destination {
-	if source != "" {
+// matching returns the destinations that the parameters select: with a text in their id or in a
+// URL, and of a source.
+func (q *request) matching(all []*destination) []*destination {
+	if name := q.param(api.ParamSource); name != "" {
 		of := make(map[string]bool)
-		if i := slices.IndexFunc(settings.Sources, func(s config.Source) bool { return s.Name == source }); i >= 0 {
-			for _, id := range settings.Sources[i].Destinations {
+		if source := q.config.Settings().Source(name); source != nil {
+			for _, id := range source.Destinations {
 				of[id] = true
 			}
 		}
 		all = slices.DeleteFunc(all, func(d *destination) bool { return !of[d.id] })
 	}
-	if part = strings.ToLower(part); part != "" {
-		all = slices.DeleteFunc(all, func(d *destination) bool { return !d.has(part) })
+	part := strings.ToLower(q.param(api.ParamQuery))
+	if part == "" {
+		return all
 	}
-	return all
+	has := func(text string) bool { return strings.Contains(strings.ToLower(text), part) }
+	return slices.DeleteFunc(all, func(d *destination) bool {
+		return !has(d.id) && (d.settings == nil ||
+			!slices.ContainsFunc(d.settings.Endpoints, func(e config.Endpoint) bool { return has(e.Shown()) }))
+	})
 }
 
-func (h destinations) one(w http.ResponseWriter, r *http.Request) error {
-	if q := queryOf(r); q.err != nil {
-		return q.err
+func getDestination(q *request) (any, error) {
+	id := q.PathValue("destination")
+	all, err := q.destinations()
+	if err != nil {
+		return nil, err
 	}
-	return h.answer(w, r, r.PathValue("destination"))
+	i := slices.IndexFunc(all, func(d *destination) bool { return d.id == id })
+	if i < 0 {
+		return nil, noDestination(id)
+	}
+	d := q.describe(all[i : i+1])[0]
+	if c := all[i].settings; c != nil {
+		d.Settings = settingsOf(c, q.config.Settings().Sources)
+	}
+	return d, nil
 }
 
-func (h destinations) pause(w http.ResponseWriter, r *http.Request) error {
-	return h.change(w, r, h.config.Forwarder.Pause)
+func pause(q *request) (any, error)  { return q.hold(q.config.Forwarder.Pause) }
+func resume(q *request) (any, error) { return q.hold(q.config.Forwarder.Resume) }
+
+// hold pauses or resumes a destination.
+func (q *request) hold(change func(context.Context, string) error) (any, error) {
+	id := q.PathValue("destination")
+	if err := q.known(id); err != nil {
+		return nil, err
+	}
+	if err := change(q.Context(), id); err != nil {
+		return nil, err
+	}
+	return getDestination(q)
 }
 
-func (h destinations) resume(w http.ResponseWriter, r *http.Request) error {
-	return h.change(w, r, h.config.Forwarder.Resume)
-}
-
-func (h destinations) change(w http.ResponseWriter, r *http.Request, change func(context.Context, string) error) error {
-	if q := queryOf(r); q.err != nil {
-		return q.err
-	}
-	id := r.PathValue("destination")
-	if err := h.known(id); err != nil {
-		return err
-	}
-	if err := change(r.Context(), id); err != nil {
-		return err
-	}
-	return h.answer(w, r, id)
-}
-
-// known refuses a destination that the settings have not.
-func (h *Handler) known(id string) error {
-	if h.config.Settings().Destination(id) == nil {
-		return notFound("there is no destination %q", id)
+// known refuses a destination that the settings do not have.
+func (q *request) known(id string) error {
+	if q.config.Settings().Destination(id) == nil {
+		return noDestination(id)
 	}
 	return nil
 }
 
-func (h destinations) answer(w http.ResponseWriter, r *http.Request, id string) error {
-	all, err := h.all(r.Context())
-	if err != nil {
-		return err
-	}
-	i := slices.IndexFunc(all, func(d *destination) bool { return d.id == id })
-	if i < 0 {
-		return notFound("there is no destination %q", id)
-	}
-	d := h.tell(r.Context(), all[i:i+1])[0]
-	if c := all[i].settings; c != nil {
-		d.Settings = settingsOf(c, h.config.Settings().Sources)
-	}
-	return writeJSON(w, http.StatusOK, d)
-}
+func noDestination(id string) error { return notFound("there is no destination %q", id) }
 
-// A destination is what is found out of every one when some are asked for.
-type destination struct {
-	id       string
-	settings *config.Destination // nil: it is no longer there
-	stats    webhook.DestinationStats
-	rates    api.Rates
-	state    string
-	rank     int64
-}
-
-func (d *destination) place() place { return place{d.rank, d.id} }
-
-// has reports whether the id or a URL, as they are shown, has a part, which is
-// in lower case.
-func (d *destination) has(part string) bool {
-	if strings.Contains(strings.ToLower(d.id), part) {
-		return true
-	}
-	return d.settings != nil && slices.ContainsFunc(d.settings.Endpoints, func(e config.Endpoint) bool {
-		return strings.Contains(strings.ToLower(e.Shown()), part)
-	})
-}
-
-// all returns those of the settings, and those that are no longer
-// there and that something waits for, in no order.
-func (h destinations) all(ctx context.Context) ([]*destination, error) {
-	stats, err := h.config.Forwarder.DestinationStats(ctx)
+// destinations returns the destinations of the settings, and those that the settings do not have
+// any more but that deliveries wait for, in no order.
+func (q *request) destinations() ([]*destination, error) {
+	stats, err := q.config.Forwarder.DestinationStats(q.Context())
 	if err != nil {
 		return nil, err
 	}
-	settings := h.config.Settings()
-	all := make([]*destination, 0, len(settings.Destinations))
+	settings := q.config.Settings()
 	by := make(map[string]*destination, len(settings.Destinations))
-	add := func(d *destination) {
-		all = append(all, d)
-		by[d.id] = d
-	}
 	for i := range settings.Destinations {
 		c := &settings.Destinations[i]
-		add(&destination{id: c.ID, settings: c, stats: webhook.DestinationStats{Destination: c.ID}})
+		by[c.ID] = &destination{id: c.ID, settings: c}
 	}
 	for _, s := range stats {
-		if d := by[s.Destination]; d != nil {
+		d := by[s.Destination]
+		if d == nil && (s.Waiting > 0 || s.Held != nil) {
+			d = &destination{id: s.Destination}
+			by[d.id] = d
+		}
+		if d != nil {
 			d.stats = s
-		} else if s.Waiting > 0 || s.Held != nil {
-			add(&destination{id: s.Destination, stats: s})
 		}
 	}
-	for _, d := range all {
-		d.rates = h.config.Feed.Rates(d.id)
+	for _, d := range by {
+		d.rates = q.config.Feed.Rates(d.id)
 		d.state = d.stateNow()
 	}
-	return all, nil
+	return slices.Collect(maps.Values(by)), nil
 }
 
-// stateNow is one of api.States.
+// stateNow returns the first of the states that applies. A hold of the forwarder is a state.
 func (d *destination) stateNow() string {
 	s := &d.stats
 	failed := s.Outcome == webhook.OutcomeRetryable // the latest attempt
@@ -256,7 +209,7 @@ func (d *destination) stateNow() string {
 		return string(s.Held.Hold)
 	case d.settings == nil:
 		return string(webhook.HoldUnknown)
-	case d.settings.Webhook == nil: // what is stored of it
+	case d.settings.Webhook == nil: // its document in the store is not valid
 		return string(webhook.HoldInvalid)
 	case !d.settings.Enabled:
 		return string(webhook.HoldDisabled)
@@ -274,20 +227,21 @@ func (d *destination) stateNow() string {
 	return api.StateIdle
 }
 
-// tell returns all that is known of some destinations, in their order.
-func (h destinations) tell(ctx context.Context, some []*destination) []api.Destination {
+// describe returns all that is known of some destinations, in their order.
+func (q *request) describe(some []*destination) []api.Destination {
 	list := make([]api.Destination, len(some))
 	by := make(map[string]*api.Destination, len(some))
-	stored := h.stored.get(ctx, h.config.Forwarder)
+	dead := q.dead.get(q.Context(), q.config.Forwarder)
 	for i, d := range some {
-		list[i] = h.whole(d)
+		list[i] = d.describe()
+		list[i].Errors = q.config.Feed.Errors(d.id)
 		by[d.id] = &list[i]
-		if stored != nil {
-			n := stored[d.id]
+		if dead != nil {
+			n := dead[d.id]
 			list[i].DeadLetters = &n
 		}
 	}
-	for _, source := range h.config.Settings().Sources { // which are in order
+	for _, source := range q.config.Settings().Sources {
 		for _, id := range source.Destinations {
 			d := by[id]
 			if d == nil {
@@ -301,66 +255,47 @@ func (h destinations) tell(ctx context.Context, some []*destination) []api.Desti
 	return list
 }
 
-// namedSources is how many sources of a destination are named.
-const namedSources = 10
-
-// whole is a destination without its sources.
-func (h destinations) whole(of *destination) api.Destination {
-	s := &of.stats
-	d := api.Destination{
-		ID:        of.id,
-		State:     of.state,
-		Sources:   []string{},
-		Endpoints: []api.Endpoint{},
-		InFlight:  s.InFlight,
-		Waiting:   s.Waiting,
-		Oldest:    api.TimeOf(s.Oldest),
-		Since:     api.TimeOf(s.Since),
-		Delivered: s.Delivered,
-		Retried:   s.Retried,
-		Filtered:  s.Filtered,
-		Dead:      byReason(s.Dead),
-		Latency:   latencyOf(s.Latency),
-		Errors:    h.config.Feed.Errors(of.id),
-		Rates:     of.rates,
+// describe returns what the settings and the forwarder know of a destination.
+func (d *destination) describe() api.Destination {
+	s := &d.stats
+	a := api.Destination{
+		ID: d.id, State: d.state, Sources: []string{}, Endpoints: []api.Endpoint{},
+		InFlight: s.InFlight, Waiting: s.Waiting, Oldest: api.TimeOf(s.Oldest), Since: api.TimeOf(s.Since),
+		Delivered: s.Delivered, Retried: s.Retried, Filtered: s.Filtered, Dead: byReason(s.Dead),
+		Latency: latencyOf(s.Latency), Rates: d.rates,
 	}
 	if f := s.Failure; f != nil {
-		d.Failure = &api.Failure{ID: f.MessageID, Source: f.Source, Attempt: api.AttemptOf(&f.Attempt), Due: api.TimeOf(f.Due)}
+		a.Failure = &api.Failure{ID: f.MessageID, Source: f.Source, Attempt: api.AttemptOf(&f.Attempt), Due: api.TimeOf(f.Due)}
 	}
 	next := s.Oldest
 	if held := s.Held; held != nil {
-		d.Paused = held.Hold == webhook.HoldPaused
-		d.Held = &api.Held{Hold: string(held.Hold), Since: api.TimeOf(held.Since), Until: api.TimeOf(held.Until), Reason: string(held.Reason)}
+		a.Paused = held.Hold == webhook.HoldPaused
+		a.Held = &api.Held{Hold: string(held.Hold), Since: api.TimeOf(held.Since), Until: api.TimeOf(held.Until), Reason: string(held.Reason)}
 		if held.Until.After(next) {
 			next = held.Until
 		}
 	}
 	if s.Waiting > 0 && (s.Held == nil || !s.Held.Until.IsZero()) {
-		d.Next = api.TimeOf(next)
+		a.Next = api.TimeOf(next)
 	}
-	if c := of.settings; c != nil {
-		d.Enabled, d.Stored = c.Enabled, storedOf(c)
-		d.Signed, d.Standard = c.Secret != "", len(c.StandardSecrets) > 0
-		d.MaxConcurrent, d.MaxRate = c.MaxConcurrent, c.MaxRate
+	if c := d.settings; c != nil {
+		a.Enabled, a.Stored = c.Enabled, storedOf(c)
+		a.Signed, a.Standard = c.Secret != "", len(c.StandardSecrets) > 0
+		a.MaxConcurrent, a.MaxRate = c.MaxConcurrent, c.MaxRate
 		for _, e := range c.Endpoints {
-			d.Endpoints = append(d.Endpoints, api.Endpoint{URL: e.Shown(), Headers: slices.Sorted(maps.Keys(e.Headers))})
+			a.Endpoints = append(a.Endpoints, api.Endpoint{URL: e.Shown(), Headers: slices.Sorted(maps.Keys(e.Headers))})
 		}
 	}
-	return d
+	return a
 }
 
 // ranges are the values of the parameter range.
 var ranges = map[string]int{"": feed.FiveMinutes, "5m": feed.FiveMinutes, "1h": feed.Hour, "24h": feed.Day}
 
-func (h destinations) series(w http.ResponseWriter, r *http.Request) error {
-	q := queryOf(r, api.ParamDestination, api.ParamRange)
-	id := q.text(api.ParamDestination)
-	length, ok := ranges[q.text(api.ParamRange)]
-	if !ok {
-		q.fail(api.ParamRange, "range is not one of 5m, 1h and 24h")
-	}
+func getSeries(q *request) (any, error) {
+	length := ranges[q.oneOf(api.ParamRange, "5m", "1h", "24h")]
 	if q.err != nil {
-		return q.err
+		return nil, q.err
 	}
-	return writeJSON(w, http.StatusOK, h.config.Feed.Series(id, length))
+	return q.config.Feed.Series(q.param(api.ParamDestination), length), nil
 }

@@ -196,7 +196,7 @@ func TestWhatWaitsForADeletedDestination(t *testing.T) {
 func TestMethodsOfADestination(t *testing.T) {
 	s := newServer(t, nil)
 	resp, _ := s.do(s.request("POST", editedPath, "{}"))
-	if got := resp.Header.Get("Allow"); resp.StatusCode != http.StatusMethodNotAllowed || got != "GET, PUT, PATCH, DELETE, HEAD" {
+	if got := resp.Header.Get("Allow"); resp.StatusCode != http.StatusMethodNotAllowed || got != "GET, HEAD, PUT, PATCH, DELETE" {
 		t.Errorf("%s, Allow: %s", resp.Status, got)
 	}
 }

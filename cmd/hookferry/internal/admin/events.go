@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
@@ -17,72 +15,58 @@ const (
 	maxEvents     = 5000
 )
 
-func (h *Handler) events(w http.ResponseWriter, r *http.Request) error {
-	q := queryOf(r, append(filterParams, api.ParamLimit)...)
-	filter := eventFilter(q)
-	limit := q.number(api.ParamLimit, defaultEvents, maxEvents)
-	if q.err != nil {
-		return q.err
-	}
-	events, seq := h.config.Feed.Events(filter, limit)
-	return writeJSON(w, http.StatusOK, api.Events{Events: events, Seq: seq})
-}
-
-var filterParams = []string{api.ParamDestination, api.ParamType, api.ParamKind + "*", api.ParamQuery}
-
-func eventFilter(q *query) feed.Filter {
-	kinds := q.values[api.ParamKind]
-	for _, k := range kinds {
-		if !slices.Contains([]string{feed.KindAccepted, feed.KindAttempt, feed.KindDelivered, feed.KindDead}, k) {
-			q.fail(api.ParamKind, "kind is not one of accepted, attempt, delivered and dead")
-		}
-	}
+func (q *request) eventFilter() feed.Filter {
+	q.oneOf(api.ParamKind, feed.KindAccepted, feed.KindAttempt, feed.KindDelivered, feed.KindDead)
 	return feed.Filter{
-		Destination: q.text(api.ParamDestination),
-		Type:        q.text(api.ParamType),
-		Kinds:       kinds,
-		Query:       q.text(api.ParamQuery),
+		Destination: q.param(api.ParamDestination),
+		Type:        q.param(api.ParamType),
+		Kinds:       q.query[api.ParamKind],
+		Query:       q.param(api.ParamQuery),
 	}
 }
 
-// livePace is how long events gather before more are sent, so that many cost
-// little and few are there at once.
+func listEvents(q *request) (any, error) {
+	filter, limit := q.eventFilter(), q.limit(defaultEvents, maxEvents)
+	if q.err != nil {
+		return nil, q.err
+	}
+	events, seq := q.config.Feed.Events(filter, limit)
+	return api.Events{Events: events, Seq: seq}, nil
+}
+
+// livePace is the least time between two writes of a live stream. Events that come in between
+// are sent together.
 const livePace = 50 * time.Millisecond
 
-func (h *Handler) live(w http.ResponseWriter, r *http.Request) error {
-	q := queryOf(r, append(filterParams, api.ParamAfter)...)
-	filter := eventFilter(q)
-	after := uint64(feed.Now)
-	if s := q.text(api.ParamAfter); s != "" {
-		var err error
-		if after, err = strconv.ParseUint(s, 10, 64); err != nil {
-			q.fail(api.ParamAfter, "after is not the seq of an event")
-		}
-	}
+// streamEvents sends events as they happen, until the client goes away.
+func streamEvents(q *request) (any, error) {
+	filter, after := q.eventFilter(), q.number(api.ParamAfter, feed.Now, "the seq of an event")
 	if q.err != nil {
-		return q.err
+		return nil, q.err
 	}
-	reader, err := h.config.Feed.Follow(filter, after)
+	reader, err := q.config.Feed.Follow(filter, after)
 	if errors.Is(err, feed.ErrReaders) {
-		return refuse(api.CodeUnavailable, http.StatusServiceUnavailable, "", "too many live streams are open")
+		return nil, unavailable("too many live streams are open")
 	} else if err != nil {
-		return err
+		return nil, err
 	}
 	defer reader.Close()
-	ctx, cancel := h.untilClosed(r.Context())
+	ctx, cancel := q.untilClosed()
 	defer cancel()
-	s := newStream(w)
-	if s.alive() != nil || r.Method == http.MethodHead {
-		return nil
+	s := newStream(q.w)
+	if s.alive() != nil || q.Method == http.MethodHead {
+		return nil, nil
 	}
 	for {
-		events, skipped, err := next(ctx, reader)
+		waiting, stop := context.WithTimeout(ctx, api.KeepAlive/2)
+		events, skipped, err := reader.Next(waiting)
+		stop()
 		switch {
 		case ctx.Err() != nil:
-			return nil
-		case err != nil:
+			return nil, nil
+		case err != nil: // nothing happened for a while
 			if s.alive() != nil {
-				return nil
+				return nil, nil
 			}
 			continue
 		}
@@ -94,19 +78,12 @@ func (h *Handler) live(w http.ResponseWriter, r *http.Request) error {
 			lines = append(lines, api.Live{Event: &events[i]})
 		}
 		if s.send(lines...) != nil {
-			return nil
+			return nil, nil
 		}
 		select {
 		case <-time.After(livePace):
 		case <-ctx.Done():
-			return nil
+			return nil, nil
 		}
 	}
-}
-
-// next waits for events, for half of api.KeepAlive at most.
-func next(ctx context.Context, r *feed.Reader) ([]api.Event, int64, error) {
-	ctx, cancel := context.WithTimeout(ctx, api.KeepAlive/2)
-	defer cancel()
-	return r.Next(ctx)
 }

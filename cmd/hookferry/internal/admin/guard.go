@@ -12,12 +12,11 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// Guard returns a handler that passes requests on to next if they carry the token.
-// Where there is no token it passes on those that this machine sends to itself, by a
-// Host that is its own: a page of another site whose name resolves to this machine
-// (DNS rebinding) sends the name of that site. In both cases it refuses what a browser
-// sends for a page of another origin. Every handler of the admin listener but the page
-// belongs behind it.
+// Guard returns a handler that passes a request on to next if it carries the token. Without a
+// token it passes on only what this machine sends to itself, with a Host that is its own: after
+// DNS rebinding, when the name of another site resolves to this machine, a page of that site
+// still sends the name of the site. In both cases it refuses what a browser sends for a page of
+// another origin. Every handler of the admin listener but the page belongs behind it.
 func (h *Handler) Guard(next http.Handler) http.Handler {
 	return withHeaders(h.onlyLocal(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := h.admit(r); err != nil {
@@ -46,8 +45,7 @@ func withHeaders(next http.Handler) http.Handler {
 	})
 }
 
-// onlyLocal refuses requests that this machine did not send to itself, unless there
-// is a token to tell who may send others.
+// onlyLocal refuses requests that this machine did not send to itself, if there is no token.
 func (h *Handler) onlyLocal(next http.Handler) http.Handler {
 	if h.config.Token != "" {
 		return next
@@ -61,13 +59,13 @@ func (h *Handler) onlyLocal(next http.Handler) http.Handler {
 	})
 }
 
-// proxied are headers that proxies add to what they pass on. To the server, a proxy
-// on this machine is a local client, and may send a local Host too; one that adds none
-// of these headers cannot be told from other local clients.
+// proxied are headers that proxies add to what they pass on. A proxy on this machine looks like a
+// local client, and may send a local Host too. One that adds none of these headers cannot be told
+// from other local clients.
 var proxied = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"}
 
-// checkLocal refuses a request that was not sent by this machine to itself, by a
-// name that nobody else can have.
+// checkLocal refuses a request unless this machine sent it to itself, by a name that nobody else
+// can have.
 func checkLocal(r *http.Request) *failure {
 	if peer, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !peer.Addr().Unmap().IsLoopback() {
 		return refuse(api.CodeForbidden, http.StatusForbidden, "", "without a token, only this machine is answered")
@@ -87,24 +85,20 @@ func checkLocal(r *http.Request) *failure {
 	return nil
 }
 
-// access answers whether the request would be let in. It needs no token itself, so
-// that a page can ask for one before it is refused.
-func (h *Handler) access(w http.ResponseWriter, r *http.Request) error {
-	if q := queryOf(r); q.err != nil {
-		return q.err
-	}
-	w.Header().Set("Cache-Control", "no-store")
-	err := h.admit(r)
+// getAccess answers whether the request would be let in. It needs no token itself, so that the
+// page can ask for one before it is refused.
+func getAccess(q *request) (any, error) {
+	q.w.Header().Set("Cache-Control", "no-store")
+	err := q.admit(q.Request)
 	if err != nil && err.status != http.StatusUnauthorized {
-		return err
+		return nil, err
 	}
-	return writeJSON(w, http.StatusOK, api.Access{Granted: err == nil})
+	return api.Access{Granted: err == nil}, nil
 }
 
-// admit refuses a request without the token, or of a page of another origin.
+// admit refuses a request without the token, and one of a page of another origin. That holds for
+// reads too: such a page could not see the answers, but it could keep streams open.
 func (h *Handler) admit(r *http.Request) *failure {
-	// Reading is refused to other origins too: they could not see the answers,
-	// but keep streams open.
 	site := r.Header.Get("Sec-Fetch-Site")
 	if err := h.cross.Check(r); err != nil || site != "" && site != "same-origin" && site != "none" {
 		return refuse(api.CodeForbidden, http.StatusForbidden, "", "the request is of a page of another origin")
@@ -113,7 +107,7 @@ func (h *Handler) admit(r *http.Request) *failure {
 		return nil
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	// Digests have the same length, which the comparison would tell.
+	// Digests are of one length, so the comparison does not tell the length of the token.
 	got, want := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(h.config.Token))
 	if same := subtle.ConstantTimeCompare(got[:], want[:]) == 1; !same || !strings.EqualFold(scheme, "Bearer") {
 		return refuse(api.CodeUnauthorized, http.StatusUnauthorized, "Authorization", "the token is missing or wrong; want 'Authorization: Bearer TOKEN'")

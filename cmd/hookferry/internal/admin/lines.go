@@ -17,13 +17,12 @@ import (
 const (
 	// uploadTimeout is how long an upload may go without a byte.
 	uploadTimeout = 30 * time.Second
-	// maxLine is the bytes of a line: more than of any user id, so that one that
-	// is somewhat too long is told by its length.
+	// maxLine bounds a line, in bytes. It is longer than any user id, so that the error of a
+	// slightly too long id can say its length.
 	maxLine = 64 << 10
-	// maxRefused is how much is read, and thrown away, of an upload that was
-	// refused: a client that is still sending does not see the answer.
-	maxRefused = 256 << 20
-	// refusedTimeout is how long that may take.
+	// maxRefused bounds how much of a refused upload is read and thrown away, in bytes, because a
+	// client that is still sending does not see the answer. refusedTimeout bounds the time.
+	maxRefused     = 256 << 20
 	refusedTimeout = 30 * time.Second
 )
 
@@ -46,16 +45,16 @@ func (l *lineReader) Read(p []byte) (int, error) {
 	_ = l.control.SetReadDeadline(time.Now().Add(uploadTimeout))
 	n, err := l.body.Read(p)
 	if err != nil {
-		// net/http now reads on, to notice when the client closes the connection.
-		// The deadline would look like that.
+		// net/http now reads on to notice when the client closes the connection, for which it
+		// would take the deadline.
 		_ = l.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }
 
-// lines yields the lines that are not empty, without their line breaks. Before each
-// it calls each with the line's number, from 1. An error ends it; where an upload was
-// cut off, that is the error in place of the incomplete line.
+// lines yields the lines that are not empty, without their line breaks. Before each line it calls
+// each with the line's number, from 1. An error ends it. If the upload was cut off, it yields the
+// error in place of the incomplete line.
 func (l *lineReader) lines(each func(n int)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		in := bufio.NewReaderSize(l, maxLine)

@@ -16,7 +16,7 @@ type operation struct {
 }
 
 // operation returns the operation of a route by its pattern, nil if there is none.
-func (d *document) operation(pattern string) *operation {
+func (d *description) operation(pattern string) *operation {
 	method, path, _ := strings.Cut(pattern, " ")
 	text := d.Paths[path][strings.ToLower(method)]
 	if text == nil {

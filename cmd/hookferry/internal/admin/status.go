@@ -1,7 +1,8 @@
 package admin
 
 import (
-	"net/http"
+	_ "embed"
+	"encoding/json"
 	"runtime/metrics"
 	"slices"
 	"strings"
@@ -11,21 +12,18 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-func (h *Handler) status(w http.ResponseWriter, r *http.Request) error {
-	if q := queryOf(r); q.err != nil {
-		return q.err
-	}
-	settings, stats := h.config.Settings(), h.config.Forwarder.Stats()
-	node := h.config.Node()
-	s := api.Status{
+func getStatus(q *request) (any, error) {
+	settings, stats, node := q.config.Settings(), q.config.Forwarder.Stats(), q.config.Node()
+	count, err := q.config.Store.Count(q.Context())
+	return api.Status{
 		Version: node.Version,
 		Node:    node.Name,
 		Started: *node.Started,
 		Now:     time.Now().UTC(),
-		Ready:   h.config.Ready(),
+		Ready:   q.config.Ready(),
 		Config:  api.Config{File: settings.Path, Loaded: settings.Loaded.UTC(), Error: settings.Error, Restart: settings.Restart, History: settings.History.MaxAge != 0},
-		Send:    h.config.Send,
-		Calls:   h.config.Calls(),
+		Send:    q.config.Send,
+		Calls:   q.config.Calls(),
 		Totals: api.Totals{
 			Accepted:   stats.Accepted,
 			Duplicates: stats.Duplicates,
@@ -40,16 +38,14 @@ func (h *Handler) status(w http.ResponseWriter, r *http.Request) error {
 			InFlight:   stats.InFlight,
 			Latency:    latencyOf(stats.Latency),
 		},
-		Errors: h.config.Feed.Errors(""),
-		Rates:  h.config.Feed.Rates(""),
-		Memory: heap(),
-	}
-	c, err := h.config.Store.Count(r.Context())
-	if err != nil {
-		return err
-	}
-	s.Waiting, s.Claimed, s.Dead, s.Oldest = c.Waiting, c.Claimed, c.Dead, api.TimeOf(c.Oldest)
-	return writeJSON(w, http.StatusOK, s)
+		Waiting: count.Waiting,
+		Claimed: count.Claimed,
+		Dead:    count.Dead,
+		Oldest:  api.TimeOf(count.Oldest),
+		Errors:  q.config.Feed.Errors(""),
+		Rates:   q.config.Feed.Rates(""),
+		Memory:  heap(),
+	}, err
 }
 
 // heap returns the bytes of the objects in the heap.
@@ -57,30 +53,6 @@ func heap() int64 {
 	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(sample)
 	return int64(sample[0].Value.Uint64())
-}
-
-// sources answers with a page of them.
-func (h *Handler) sources(w http.ResponseWriter, r *http.Request) error {
-	q := queryOf(r, api.ParamQuery, api.ParamLimit, api.ParamAfter)
-	part, after := strings.ToLower(q.text(api.ParamQuery)), q.text(api.ParamAfter)
-	limit := q.number(api.ParamLimit, defaultPage, maxPage)
-	if q.err != nil {
-		return q.err
-	}
-	all := slices.DeleteFunc(h.config.Sources(), func(s api.Source) bool { return !strings.Contains(strings.ToLower(s.Name), part) })
-	page := api.Sources{Sources: []api.Source{}, Total: len(all)}
-	slices.SortFunc(all, func(a, b api.Source) int { return strings.Compare(a.Name, b.Name) })
-	from, found := slices.BinarySearchFunc(all, after, func(s api.Source, name string) int { return strings.Compare(s.Name, name) })
-	if found {
-		from++
-	}
-	all = all[from:]
-	if len(all) > limit {
-		all = all[:limit]
-		page.After = all[limit-1].Name
-	}
-	page.Sources = append(page.Sources, all...)
-	return writeJSON(w, http.StatusOK, page)
 }
 
 func byReason(counts map[webhook.Reason]int64) map[string]int64 {
@@ -93,4 +65,61 @@ func byReason(counts map[webhook.Reason]int64) map[string]int64 {
 
 func latencyOf(l webhook.Latency) api.Latency {
 	return api.Latency{Requests: l.Requests, P50: api.Milliseconds(l.P50), P90: api.Milliseconds(l.P90), P99: api.Milliseconds(l.P99)}
+}
+
+func listSources(q *request) (any, error) {
+	part, after := strings.ToLower(q.param(api.ParamQuery)), q.param(api.ParamAfter)
+	limit := q.limit(defaultPage, maxPage)
+	if q.err != nil {
+		return nil, q.err
+	}
+	all := slices.DeleteFunc(q.config.Sources(), func(s api.Source) bool { return !strings.Contains(strings.ToLower(s.Name), part) })
+	slices.SortFunc(all, func(a, b api.Source) int { return strings.Compare(a.Name, b.Name) })
+	answer := api.Sources{Sources: []api.Source{}, Total: len(all)}
+	all, more := cut(all, limit, func(s api.Source) bool { return s.Name > after })
+	if more {
+		answer.After = all[limit-1].Name
+	}
+	answer.Sources = append(answer.Sources, all...)
+	return answer, nil
+}
+
+// listNodes answers with the servers of the store. What the others say of themselves is in the
+// notes of their heartbeats; a note that cannot be read is of another version.
+func listNodes(q *request) (any, error) {
+	self := q.config.Node()
+	self.Self, self.Seen = true, api.TimeOf(time.Now())
+	shared, ok := q.config.Store.(webhook.Shared)
+	if !ok {
+		return api.Nodes{Nodes: []api.Node{self}}, nil
+	}
+	known, err := shared.Nodes(q.Context())
+	if err != nil {
+		return nil, err
+	}
+	answer := api.Nodes{Shared: true, Nodes: make([]api.Node, len(known))}
+	for i := range known {
+		n := &answer.Nodes[i]
+		if known[i].Self {
+			*n = self
+			continue
+		}
+		if json.Unmarshal(known[i].Note, n) != nil {
+			*n = api.Node{}
+		}
+		n.Name, n.Self, n.Seen = known[i].Name, false, api.TimeOf(known[i].Seen)
+	}
+	return answer, nil
+}
+
+// openAPI describes the API, by OpenAPI 3.1. Tests compare it with the routes, with the types of
+// package api, and with answers.
+//
+//go:embed openapi.json
+var openAPI []byte
+
+func getOpenAPI(q *request) (any, error) {
+	q.w.Header().Set("Content-Type", "application/json")
+	q.w.Write(openAPI) // an error means that the client is gone
+	return nil, nil
 }

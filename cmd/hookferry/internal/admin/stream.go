@@ -11,11 +11,11 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// streamTimeout is how long a client may take to read what is sent to it.
+// streamTimeout bounds each write to a client.
 const streamTimeout = 30 * time.Second
 
-// A stream is an answer of one JSON value a line, each sent at once. Its methods
-// may be called concurrently; an error says that the client is gone.
+// A stream is an answer of one JSON value a line, each sent at once. Its methods may be called
+// concurrently. An error means that the client is gone.
 type stream struct {
 	mu      sync.Mutex
 	w       http.ResponseWriter
@@ -23,11 +23,10 @@ type stream struct {
 	buf     bytes.Buffer
 }
 
-// newStream begins the answer of a request that takes its time: the server's
-// deadlines do not hold for it.
+// newStream begins the answer of a request that may take long. It lifts the server's deadlines;
+// in tests without deadlines there is nothing to lift.
 func newStream(w http.ResponseWriter) *stream {
 	s := &stream{w: w, control: http.NewResponseController(w)}
-	// Without deadlines, as in tests, there are none to lift.
 	_ = s.control.SetReadDeadline(time.Time{})
 	w.Header().Set("Content-Type", api.StreamType)
 	return s
@@ -65,9 +64,9 @@ func (s *stream) flush() error {
 	return s.control.Flush()
 }
 
-// untilClosed returns a context that also ends with Close.
-func (h *Handler) untilClosed(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(h.open, cancel)
+// untilClosed returns the context of the request, which Close ends too.
+func (q *request) untilClosed() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(q.Context())
+	stop := context.AfterFunc(q.open, cancel)
 	return ctx, func() { stop(); cancel() }
 }

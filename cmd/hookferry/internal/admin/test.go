@@ -2,7 +2,6 @@ package admin
 
 import (
 	"cmp"
-	"context"
 	"crypto/rand"
 	"errors"
 	"net/http"
@@ -20,8 +19,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// samples are the calls that the tester sends, by their type. A name is that of an event, a
-// page or a screen.
+// samples make the calls that the tester sends, by their type. The name is that of an event, a page
+// or a screen.
 var samples = map[string]func(id, name string) analytics.Message{
 	"identify": func(id, _ string) analytics.Message {
 		return &analytics.Identify{
@@ -65,27 +64,19 @@ var samples = map[string]func(id, name string) analytics.Message{
 // sampleTypes are the types of samples, in the order in which they are shown.
 var sampleTypes = []string{"identify", "track", "page", "screen", "group", "alias"}
 
-// test sends samples to a destination, to a URL, or to what a document describes.
-func (h *Handler) test(w http.ResponseWriter, r *http.Request) error {
-	if q := queryOf(r); q.err != nil {
-		return q.err
-	}
-	var asked api.TestRequest
-	if err := readJSON(w, r, &asked); err != nil {
-		return err
-	}
-	destination, err := h.testDestination(&asked)
+// sendTest sends samples to a destination, to a URL, or to what a document describes.
+func sendTest(q *request, asked *api.TestRequest) (any, error) {
+	destination, err := q.testDestination(asked)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var source config.Source
+	var source config.Source // with a filter that takes everything
 	if asked.Source != "" {
-		all := h.config.Settings().Sources
-		i := slices.IndexFunc(all, func(s config.Source) bool { return s.Name == asked.Source })
-		if i < 0 {
-			return notFound("there is no source %q", asked.Source)
+		s := q.config.Settings().Source(asked.Source)
+		if s == nil {
+			return nil, notFound("there is no source %q", asked.Source)
 		}
-		source = all[i]
+		source = *s
 	}
 	types := asked.Types
 	if len(types) == 0 {
@@ -93,89 +84,67 @@ func (h *Handler) test(w http.ResponseWriter, r *http.Request) error {
 	}
 	for i, typ := range types {
 		if samples[typ] == nil {
-			return badRequest("types", "types[%d] is not one of %s", i, strings.Join(sampleTypes, ", "))
+			return nil, badRequest("types", "types[%d] is not one of %s", i, strings.Join(sampleTypes, ", "))
 		}
 		if slices.Contains(types[:i], typ) {
-			return badRequest("types", "%s is given twice", typ)
+			return nil, badRequest("types", "%s is given twice", typ)
 		}
 	}
 	select {
-	case h.tests <- struct{}{}:
-		defer func() { <-h.tests }()
+	case q.tests <- struct{}{}:
+		defer func() { <-q.tests }()
 	default:
-		return refuse(api.CodeUnavailable, http.StatusServiceUnavailable, "", "%d tests are running; try again in a few seconds", maxTests)
+		return nil, unavailable("%d tests are running; try again in a few seconds", maxTests)
 	}
 	exchanges := make([][]api.Exchange, len(types))
 	errs := make([]error, len(types))
 	var tries sync.WaitGroup
 	for i, typ := range types {
-		tries.Go(func() { exchanges[i], errs[i] = h.try(r.Context(), destination, &source, typ, asked.Event) })
+		tries.Go(func() { exchanges[i], errs[i] = q.try(destination, &source, typ, asked.Event) })
 	}
 	tries.Wait()
 	if err := errors.Join(errs...); err != nil {
 		var refused *webhook.ConfigError
 		if errors.As(err, &refused) && asked.URL != "" {
-			return badRequest("url", "url %s", refused.Problem)
+			return nil, badRequest("url", "url %s", refused.Problem)
 		}
-		return err
+		return nil, err
 	}
-	return writeJSON(w, http.StatusOK, api.TestResult{Exchanges: slices.Concat(exchanges...)})
+	return api.TestResult{Exchanges: slices.Concat(exchanges...)}, nil
 }
 
-// testDestination returns what a test is for.
-func (h *Handler) testDestination(asked *api.TestRequest) (*webhook.Destination, error) {
-	given := 0
-	for _, is := range []bool{asked.Destination != "", asked.URL != "", asked.Document != nil} {
-		if is {
-			given++
-		}
-	}
-	switch {
-	case given != 1:
-		return nil, badRequest("destination", "want a destination, a url or a document")
-	case asked.Document != nil:
-		d, err := config.ParseDestination(asked.Document, h.config.Settings().Webhooks.Allow)
+// testDestination returns the destination of a test.
+func (q *request) testDestination(asked *api.TestRequest) (*webhook.Destination, error) {
+	switch byID, byURL, byDocument := asked.Destination != "", asked.URL != "", asked.Document != nil; {
+	case byURL && !byID && !byDocument:
+		return &webhook.Destination{ID: "test", Endpoints: []webhook.Endpoint{{URL: asked.URL}}}, nil
+	case byDocument && !byID && !byURL:
+		d, err := config.ParseDestination(asked.Document, q.config.Settings().Webhooks.Allow)
 		if err != nil {
 			return nil, wrongDocument("document.", err)
 		}
 		return d.Webhook, nil
-	case asked.URL != "":
-		return &webhook.Destination{ID: "test", Endpoints: []webhook.Endpoint{{URL: asked.URL}}}, nil
+	case !byID || byURL || byDocument:
+		return nil, badRequest("destination", "want a destination, a url or a document")
 	}
-	if err := h.known(asked.Destination); err != nil {
-		return nil, err
-	}
-	d := h.config.Settings().Destination(asked.Destination).Webhook
+	d := q.config.Settings().Destination(asked.Destination)
 	if d == nil {
+		return nil, noDestination(asked.Destination)
+	}
+	if d.Webhook == nil {
 		return nil, badRequest("destination", "what is stored of the destination is not valid; the log says why")
 	}
-	return d, nil
+	return d.Webhook, nil
 }
 
-// wrongDocument is the answer to a document at a field that config refuses. It names the first
-// key that is wrong as the field, and says all that is wrong.
-func wrongDocument(at string, err error) error {
-	var wrong *config.Error
-	if !errors.As(err, &wrong) {
-		return err
-	}
-	field := func(p config.Problem) string { return strings.TrimSuffix(at+p.Key, ".") }
-	said := make([]string, len(wrong.Problems))
-	for i, p := range wrong.Problems {
-		said[i] = field(p) + " " + p.Text
-	}
-	return badRequest(field(wrong.Problems[0]), "%s", strings.Join(said, "; "))
-}
-
-// try sends one sample. What is written in the settings, and what somebody who
-// may use this API writes, is the operator's word; what a name resolves to is
-// not.
-func (h *Handler) try(ctx context.Context, d *webhook.Destination, source *config.Source, typ, name string) ([]api.Exchange, error) {
+// try sends one sample. Addresses that are written in a URL are the operator's, and so allowed:
+// the operator wrote the settings, and may use this API. What a name resolves to is checked.
+func (q *request) try(d *webhook.Destination, source *config.Source, typ, name string) ([]api.Exchange, error) {
 	e, err := new(event.Encoder).Encode(samples[typ]("test-"+rand.Text(), name))
 	if err != nil {
 		return nil, err
 	}
-	tried, err := h.config.Forwarder.Try(ctx, webhook.Trial{Destination: d, Trusted: true, Event: e})
+	tried, err := q.config.Forwarder.Try(q.Context(), webhook.Trial{Destination: d, Trusted: true, Event: e})
 	if err != nil {
 		return nil, err
 	}

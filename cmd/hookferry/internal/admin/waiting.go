@@ -1,78 +1,47 @@
 package admin
 
 import (
-	"net/http"
-
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/webhook"
 )
 
-// waiting serves what waits: to look at, to attempt now, or to forget.
-type waiting struct{ *Handler }
-
-// list answers with a page of what waits for a destination, be it known or not.
-func (h waiting) list(w http.ResponseWriter, r *http.Request) error {
-	q := queryOf(r, api.ParamDestination, api.ParamID, api.ParamUser, api.ParamEvent, api.ParamLimit, api.ParamAfter)
-	filter := webhook.WaitingFilter{Destination: q.required(api.ParamDestination), ID: q.text(api.ParamID), User: q.text(api.ParamUser), Event: q.text(api.ParamEvent)}
-	limit := q.number(api.ParamLimit, defaultPage, maxPage)
-	after := q.text(api.ParamAfter)
-	if q.err != nil {
-		return q.err
-	}
-	page := api.Waiting{Waiting: []api.WaitingDelivery{}}
-	last := ""
-	for d, err := range h.config.Forwarder.Waiting(r.Context(), filter, after) {
-		if err != nil {
-			return err
-		}
-		if len(page.Waiting) == limit {
-			page.After = last
-			break
-		}
-		page.Waiting = append(page.Waiting, waitingDelivery(&d))
-		last = d.ID
-	}
-	return writeJSON(w, http.StatusOK, page)
+// listWaiting answers with a page of what waits for a destination, which may be unknown.
+func listWaiting(q *request) (any, error) {
+	var f api.WaitingFilter
+	q.required(api.ParamDestination)
+	q.filter(&f)
+	var answer api.Waiting
+	var err error
+	answer.Waiting, answer.After, err = page(q, q.config.Forwarder.Waiting(q.Context(), webhook.WaitingFilter(f), q.param(api.ParamAfter)),
+		waitingDelivery, func(d *webhook.Delivery) string { return d.ID })
+	return answer, err
 }
 
 func waitingDelivery(d *webhook.Delivery) api.WaitingDelivery {
-	now := api.WaitingDelivery{
+	w := api.WaitingDelivery{
 		ID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type,
-		Accepted: d.Accepted, Due: d.Due, Tries: d.Tries,
-	}
-	if !d.Expires.IsZero() {
-		now.Expires = &d.Expires
+		Accepted: d.Accepted, Due: d.Due, Expires: api.TimeOf(d.Expires), Tries: d.Tries,
 	}
 	if n := len(d.Attempts); n > 0 {
 		last := api.AttemptOf(&d.Attempts[n-1])
-		now.Last = &last
+		w.Last = &last
 	}
-	return now
+	return w
 }
 
-func (h waiting) retry(w http.ResponseWriter, r *http.Request) error {
-	return h.change(w, r, webhook.DueNow)
+func retryWaiting(q *request, f *api.WaitingFilter) (any, error) {
+	return q.changeWaiting(f, webhook.DueNow)
 }
 
-func (h waiting) discard(w http.ResponseWriter, r *http.Request) error {
-	return h.change(w, r, webhook.Discarded)
+func discardWaiting(q *request, f *api.WaitingFilter) (any, error) {
+	return q.changeWaiting(f, webhook.Discarded)
 }
 
-// change makes a change to the deliveries that wait and that the filter in the body selects.
-func (h waiting) change(w http.ResponseWriter, r *http.Request, to webhook.Change) error {
-	if q := queryOf(r); q.err != nil {
-		return q.err
-	}
-	var f api.WaitingFilter
-	if err := readJSON(w, r, &f); err != nil {
-		return err
-	}
+// changeWaiting makes a change to the waiting deliveries that a filter selects.
+func (q *request) changeWaiting(f *api.WaitingFilter, to webhook.Change) (any, error) {
 	if f.Destination == "" {
-		return badRequest(api.ParamDestination, "destination is missing")
+		return nil, badRequest(api.ParamDestination, "destination is missing")
 	}
-	n, claimed, err := h.config.Forwarder.ChangeWaiting(r.Context(), webhook.WaitingFilter(f), to)
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, http.StatusOK, api.Changed{Changed: n, Claimed: claimed})
+	n, claimed, err := q.config.Forwarder.ChangeWaiting(q.Context(), webhook.WaitingFilter(*f), to)
+	return api.Changed{Changed: n, Claimed: claimed}, err
 }

@@ -15,7 +15,7 @@ import (
 // progressEvery is how often the client is told how far its work is.
 const progressEvery = time.Second
 
-// A progress is how far long work is.
+// A progress says how far long work is.
 type progress struct {
 	mu  sync.Mutex
 	now api.Progress
@@ -37,7 +37,18 @@ func (p *progress) get() api.Progress {
 	return p.now
 }
 
-// counting returns users, whose progress is noted as they are read.
+// follow does work that yields how much of it is done, and returns its error.
+func (p *progress) follow(work iter.Seq2[int, error]) error {
+	for done, err := range work {
+		p.reach(done)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// counting returns users, and notes the progress as they are read.
 func (p *progress) counting(users iter.Seq2[string, error]) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		done := 0
@@ -51,39 +62,38 @@ func (p *progress) counting(users iter.Seq2[string, error]) iter.Seq2[string, er
 	}
 }
 
-// upload is work that reads the lines of the request's body. What the work leaves
-// unread is read and thrown away, so that a client which sends all before it reads
-// gets the answer.
-func (h *Handler) upload(w http.ResponseWriter, r *http.Request, do func(context.Context, *progress, *lineReader) error) error {
-	in := linesOf(w, r)
-	err := h.work(w, r, func(ctx context.Context, p *progress) error { return do(ctx, p, in) })
-	if h.open.Err() == nil {
-		in.drain(r.Context())
+// upload does long work that reads users, one a line of the body. It then reads what the work
+// left unread, so that a client which sends everything before it reads gets the answer. An error
+// about a user names the line.
+func (q *request) upload(do func(ctx context.Context, p *progress, users iter.Seq2[string, error]) error) error {
+	in := linesOf(q.w, q.Request)
+	err := q.work(func(ctx context.Context, p *progress) error {
+		line := 0
+		err := do(ctx, p, p.counting(in.lines(func(n int) { line = n })))
+		var user *audience.UserError
+		if errors.As(err, &user) {
+			return badRequest("", "line %d: an id of %d bytes, 1 to %d are allowed", line, user.Size, user.Limit)
+		}
+		return err
+	})
+	if q.open.Err() == nil {
+		in.drain(q.Context())
 	}
 	return err
 }
 
-// lineError names the line that err is about, if it is about one.
-func lineError(err error, line int) error {
-	var user *audience.UserError
-	if errors.As(err, &user) {
-		return badRequest("", "line %d: an id of %d bytes, 1 to %d are allowed", line, user.Size, user.Limit)
-	}
-	return err
-}
-
-// work does something long, and answers with how far it is, every second and at
-// the end. It ends with the client, and with Close.
-func (h *Handler) work(w http.ResponseWriter, r *http.Request, do func(context.Context, *progress) error) error {
+// work does something long. It answers with the progress, every second and at the end. The work
+// ends early if the client goes away, and with Close.
+func (q *request) work(do func(context.Context, *progress) error) error {
 	select {
-	case h.works <- struct{}{}:
-		defer func() { <-h.works }()
+	case q.works <- struct{}{}:
+		defer func() { <-q.works }()
 	default:
-		return refuse(api.CodeUnavailable, http.StatusServiceUnavailable, "", "%d long requests are being worked on; try again later", maxWorks)
+		return unavailable("%d long requests are being worked on; try again later", maxWorks)
 	}
-	ctx, cancel := h.untilClosed(r.Context())
+	ctx, cancel := q.untilClosed()
 	defer cancel()
-	s := newStream(w)
+	s := newStream(q.w)
 	var p progress
 	if s.send(p.get()) != nil {
 		return nil
@@ -100,7 +110,7 @@ func (h *Handler) work(w http.ResponseWriter, r *http.Request, do func(context.C
 			case <-tick.C:
 			}
 			if s.send(p.get()) != nil {
-				cancel() // nobody is there any more
+				cancel() // the client is gone
 			}
 		}
 	})
@@ -111,15 +121,15 @@ func (h *Handler) work(w http.ResponseWriter, r *http.Request, do func(context.C
 	last.Ended = true
 	switch {
 	case err == nil:
-	case h.open.Err() != nil && errors.Is(err, context.Canceled):
-		last.Error = &api.Error{Code: api.CodeUnavailable, Message: "the server is stopping; ask again to go on"}
+	case q.open.Err() != nil && errors.Is(err, context.Canceled):
+		last.Error = &unavailable("the server is stopping; ask again to go on").told
 	default:
 		f := failureOf(err)
 		if f.status == http.StatusInternalServerError && ctx.Err() == nil {
-			h.config.Logger.Error("admin: long work failed", "path", r.URL.Path, "error", err)
+			q.config.Logger.Error("admin: long work failed", "path", q.URL.Path, "error", err)
 		}
 		last.Error = &f.told
 	}
-	_ = s.send(last) // if that fails there is nobody to tell
+	_ = s.send(last) // an error means that the client is gone
 	return nil
 }

@@ -356,8 +356,16 @@ func Default() *Settings {
 func DefaultSource() Source           { return Source{Enabled: true} }
 func DefaultDestination() Destination { return Destination{Enabled: true} }
 
-// Destination returns the destination with an id, nil if there is none. The
-// settings are complete.
+// Source returns the source with a name, nil if there is none. The settings are complete.
+func (s *Settings) Source(name string) *Source {
+	i, found := slices.BinarySearchFunc(s.Sources, name, func(s Source, name string) int { return strings.Compare(s.Name, name) })
+	if !found {
+		return nil
+	}
+	return &s.Sources[i]
+}
+
+// Destination returns the destination with an id, nil if there is none. The settings are complete.
 func (s *Settings) Destination(id string) *Destination {
 	i, found := slices.BinarySearchFunc(s.Destinations, id, func(d Destination, id string) int { return strings.Compare(d.ID, id) })
 	if !found {

@@ -169,9 +169,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	var private *http.Server
 	if control != nil {
-		if private, err = s.private(control); err != nil {
-			return err
-		}
+		private = s.private(control)
 	}
 
 	s.run(func() error { return s.forwarder.Run(context.WithoutCancel(ctx)) })
@@ -387,8 +385,8 @@ func (s *server) answered(r *http.Request, a collector.Answered) {
 }
 
 // private makes the server of the admin listener.
-func (s *server) private(l *conns) (*http.Server, error) {
-	h, err := admin.New(admin.Config{
+func (s *server) private(l *conns) *http.Server {
+	h := admin.New(admin.Config{
 		Forwarder: s.forwarder,
 		Store:     s.store.Store,
 		Feed:      s.feed,
@@ -403,9 +401,6 @@ func (s *server) private(l *conns) (*http.Server, error) {
 		Page:      page.Handler(),
 		Logger:    s.log,
 	})
-	if err != nil {
-		return nil, err
-	}
 	mux := http.NewServeMux()
 	mux.Handle("/", h)
 	mux.Handle("GET /debug/pprof/", h.Guard(profiles()))
@@ -427,7 +422,7 @@ func (s *server) private(l *conns) (*http.Server, error) {
 			}
 		}))
 	server.RegisterOnShutdown(h.Close)
-	return server, nil
+	return server
 }
 
 // configOf says where settings come from.
