@@ -239,7 +239,7 @@ func TestExampleShowsTheDefaults(t *testing.T) {
 	full := strings.NewReplacer("# tls:", "tls:", "# queue:", "queue:", "# baseURL", "baseURL", "# trusted", "trusted", "# token", "token", "# allow", "allow",
 		"# operations", "operations", "# proxy", "proxy", "# store", "store", "# memory", "memory", "# process", "process", "# byteRate", "byteRate", "# tracing", "tracing", "#   ", "  ", "# enabled", "enabled", "# filter", "filter", "# timeout", "timeout", "# window", "window", "# schedule", "schedule", "# netHTTP", "netHTTP", "# rate", "rate", "# burst", "burst",
 		"# headers", "headers", "# standard", "standard", "# max", "max").Replace(Example())
-	d := newDecoder("x", env(map[string]string{"HOOKFERRY_ADMIN_TOKEN": "0123456789abcdef", "CRM_TOKEN": "t", "DATABASE_PASSWORD": "p"}))
+	d := newReader("x", env(map[string]string{"HOOKFERRY_ADMIN_TOKEN": "0123456789abcdef", "CRM_TOKEN": "t", "DATABASE_PASSWORD": "p"}))
 	d.decode([]byte(full), Default())
 	for _, p := range d.problems {
 		if !strings.HasPrefix(p.Text, "reading the file") { // those are not there
@@ -550,18 +550,17 @@ func TestEveryKeyIsKnownToReload(t *testing.T) {
 
 func TestSize(t *testing.T) {
 	for text, want := range map[string]Size{"0": 0, "1": 1, "512KB": 512 << 10, "1 MB": 1 << 20, "3GB": 3 << 30, "1TB": 1 << 40} {
-		var got Size
-		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
-			t.Errorf("UnmarshalText(%q) = %d, %v; want %d", text, got, err, want)
+		got, err := parseSize(text)
+		if err != nil || got != want {
+			t.Errorf("parseSize(%q) = %d, %v; want %d", text, got, err, want)
 		}
-		var again Size
-		if err := again.UnmarshalText([]byte(got.String())); err != nil || again != want {
+		if again, err := parseSize(got.String()); err != nil || again != want {
 			t.Errorf("%d as a text is %q, which is %d, %v", want, got, again, err)
 		}
 	}
 	for _, text := range []string{"", "MB", "-1", "1.5GB", "9999999999TB", "1PB", "0x10"} {
-		if err := new(Size).UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("UnmarshalText(%q) took it", text)
+		if got, err := parseSize(text); err == nil {
+			t.Errorf("parseSize(%q) = %d, want an error", text, got)
 		}
 	}
 }
@@ -603,7 +602,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte("- ? a\n- {b, c:}\n-\n- - [d: ]"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		s := Default()
-		d := newDecoder("x", env(map[string]string{"A": "a"}))
+		d := newReader("x", env(map[string]string{"A": "a"}))
 		d.decode(text, s)
 		if len(d.problems) == 0 {
 			err := s.Complete()

@@ -2,48 +2,38 @@ package config
 
 import (
 	"path/filepath"
-	"slices"
 	"time"
 )
 
-// Load reads, checks and completes the settings of a file. Variables come from
-// getenv; one that is empty is not set. What change changes counts in place of
-// what the file says. The error is an *Error or that of change, and then the
-// settings hold Path and Files alone, for who waits for a change of the files.
+// Load reads, checks and completes the settings of a file. Variables come from getenv; an empty one
+// counts as not set. change may change what the file says, before the check. The error is an *Error
+// or that of change. The settings then have only Path and Files, so that the caller can watch them.
 func Load(path string, getenv func(string) string, change func(*Settings) error) (*Settings, error) {
-	d := newDecoder(path, getenv)
+	r := newReader(path, getenv)
 	s := Default()
 	s.Path, s.Loaded = path, time.Now()
-	text, err := d.readFile(path, MaxFile)
+	text, err := r.readFile(path, MaxFile)
 	if err != nil {
-		d.problem("", "%v", withoutPath(err))
+		r.problem("", "%v", withoutPath(err))
+		r.unread = 1
 	} else {
-		d.decode(text, s)
+		r.decode(text, s)
 	}
 	for _, path := range []*string{&s.Data, &s.Queue.NATS.Credentials} {
 		if *path != "" && !filepath.IsAbs(*path) {
-			*path = filepath.Join(d.folder, *path)
+			*path = filepath.Join(r.folder, *path)
 		}
 	}
 	if change != nil {
-		if err := change(s); err != nil {
-			return &Settings{Path: path, Files: d.files}, err
-		}
+		err = change(s)
 	}
-	for _, p := range s.complete(d.problems, d.places) {
-		if len(d.problems) < maxProblems {
-			d.problems = append(d.problems, d.placed(p))
-		}
+	if err == nil || r.unread > 0 {
+		r.check(s)
+		err = r.error(path)
 	}
-	if len(d.problems) > 0 {
-		slices.SortStableFunc(d.problems, func(a, b Problem) int {
-			if a.Line != b.Line {
-				return a.Line - b.Line
-			}
-			return a.Column - b.Column
-		})
-		return &Settings{Path: path, Files: d.files}, &Error{Path: path, Problems: d.problems}
+	s.Files = r.files
+	if err != nil {
+		return &Settings{Path: path, Files: r.files}, err
 	}
-	s.Files = d.files
 	return s, nil
 }

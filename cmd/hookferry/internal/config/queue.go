@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
@@ -20,7 +21,7 @@ const (
 	JetStream  Store = "jetstream"
 )
 
-// Store returns which store the URL is of, "" if there is none like that.
+// Store returns the kind of store that the URL names, "" if there is no such kind.
 func (q *Queue) Store() Store {
 	if q.URL == "" {
 		return Embedded
@@ -35,11 +36,11 @@ func (q *Queue) Store() Store {
 	return ""
 }
 
-// connectTimeout is for a URL without connect_timeout.
+// connectTimeout is that of a URL without connect_timeout.
 const connectTimeout = 10 * time.Second
 
-// Pool returns what the URL says of connections to PostgreSQL, of which name is told
-// there. Its errors may have parts of the URL.
+// Pool returns what the URL says of connections to PostgreSQL, where they are shown under name.
+// Its errors may have parts of the URL.
 func (q *Queue) Pool(name string) (*pgxpool.Config, error) {
 	c, err := pgxpool.ParseConfig(q.URL.Reveal())
 	if err != nil {
@@ -58,8 +59,8 @@ func (q *Queue) Pool(name string) (*pgxpool.Config, error) {
 	return c, nil
 }
 
-// Servers returns the URLs of the NATS servers, and their hosts for the log. Its
-// errors have no parts of them.
+// Servers returns the URLs of the NATS servers, and their hosts for the log. Its errors have no
+// parts of them.
 func (q *Queue) Servers() (urls, hosts []string, err error) {
 	for text := range strings.SplitSeq(q.URL.Reveal(), ",") {
 		text = strings.TrimSpace(text)
@@ -72,37 +73,35 @@ func (q *Queue) Servers() (urls, hosts []string, err error) {
 	return urls, hosts, nil
 }
 
-func (c *checker) queue() {
-	q := &c.s.Queue
+// queue checks the store and what depends on it.
+func (r *reader) queue(s *Settings) {
+	q := &s.Queue
 	switch q.Store() {
 	case "":
-		c.problem("queue.url", "want postgres://USER:PASSWORD@HOST:PORT/DATABASE, or nats://USER:PASSWORD@HOST:PORT")
+		r.problem("queue.url", "want postgres://USER:PASSWORD@HOST:PORT/DATABASE, or nats://USER:PASSWORD@HOST:PORT")
 	case PostgreSQL:
-		if _, err := q.Pool(""); err != nil { // whose text may have the password
-			c.problem("queue.url", "want postgres://USER:PASSWORD@HOST:PORT/DATABASE; a part of it, a parameter, or a PG variable of the environment is wrong")
+		if _, err := q.Pool(""); err != nil { // its text may have the password
+			r.problem("queue.url", "want postgres://USER:PASSWORD@HOST:PORT/DATABASE; a part of it, a parameter, or a PG variable of the environment is wrong")
 		}
 	case JetStream:
 		if _, _, err := q.Servers(); err != nil {
-			c.problem("queue.url", "%v", err)
+			r.problem("queue.url", "%v", err)
 		}
 	}
-	if q.Shared() && c.s.Limits.Store != 0 {
-		c.problem("limits.store", "is for the store in the data folder; with queue.url the database has its own limits")
+	if q.Shared() && s.Limits.Store != 0 {
+		r.problem("limits.store", "is for the store in the data folder; with queue.url the database has its own limits")
 	}
-	p := &q.Postgres
-	if p.Schema == "" || len(p.Schema) > 63 {
-		c.problem("queue.postgres.schema", "want 1 to 63 bytes")
+	if q.Shared() && s.History.MaxAge != 0 {
+		r.problem("history.maxAge", "is for the store in the data folder; with queue.url nothing that was delivered is kept")
 	}
-	number(c, "queue.postgres.connections", p.Connections, 5, 1000)
-	number(c, "queue.postgres.claim", p.Claim, time.Second, time.Hour)
-	n := &q.NATS
-	c.clientTLS("queue.nats.tls", n.TLS)
-	if n.Stream == "" || len(n.Stream) > 64 || strings.Trim(n.Stream, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
-		c.problem("queue.nats.stream", "want 1 to 64 letters, digits, - and _")
+	if schema := q.Postgres.Schema; schema == "" || len(schema) > 63 {
+		r.problem("queue.postgres.schema", "want 1 to 63 bytes")
 	}
-	number(c, "queue.nats.replicas", n.Replicas, 0, 5)
-	number(c, "queue.nats.partitions", n.Partitions, 1, 256)
-	number(c, "queue.nats.claim", n.Claim, time.Second, time.Hour)
-	number(c, "queue.nats.dedupWindow", n.DedupWindow, time.Minute, 7*24*time.Hour)
-	number(c, "queue.nats.maxBytes", n.MaxBytes, 0, 1<<50)
+	if !isStream(q.NATS.Stream) {
+		r.problem("queue.nats.stream", "want 1 to 64 letters, digits, - and _")
+	}
+	r.clientTLS("queue.nats.tls", q.NATS.TLS)
 }
+
+// isStream reports whether a text can name a stream.
+var isStream = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`).MatchString

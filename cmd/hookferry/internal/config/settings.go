@@ -1,11 +1,10 @@
-// Package config reads what a server is to do: from a YAML file, or made of
-// flags. Load reads, checks and completes it; what it returns is ready to run.
+// Package config reads what a server is to do, from a YAML file or from flags. Load reads, checks
+// and completes a file; what it returns is ready to run.
 //
-// A text of the file may hold ${NAME}, the value of an environment variable;
-// $${ stands for ${ itself. A secret may be file:PATH instead, the content of a
-// file without its last line break. Relative paths are relative to the folder of
-// the configuration file. A name or a file that is missing is an error. No
-// error repeats what a text is, since any may hold a secret.
+// A text of the file may hold ${NAME}, the value of an environment variable; $${ stands for ${
+// itself. A secret may be file:PATH instead, the content of a file without its last line break.
+// Relative paths are relative to the folder of the configuration file. A variable or a file that is
+// missing is an error. No error repeats a value, since any value may hold a secret.
 package config
 
 import (
@@ -25,58 +24,62 @@ import (
 	"github.com/hookferry/analytics/webhook/pgqueue"
 )
 
-// Settings are what a server runs with. The fields with a yaml tag are the keys
-// of the file. Once checked, settings do not change, and may be read by all.
+// Settings are what a server runs with. Once they are complete they do not change, and may be read
+// concurrently.
+//
+// The tags of the fields are all that a simple setting needs. yaml is its key in the file; allow
+// has its bounds, see reader.bounds; restart means that a new value counts only after a restart.
 type Settings struct {
 	// Path is the file they were read from, "" if they were made of flags.
-	Path string `yaml:"-"`
-	// Loaded is when.
-	Loaded time.Time `yaml:"-"`
+	Path string
+	// Loaded is when they were read.
+	Loaded time.Time
 	// Error is why the newest version of the file is not in use, "" if it is.
-	Error string `yaml:"-"`
-	// Restart names the keys whose newest values count after a restart only.
-	Restart []string `yaml:"-"`
+	Error string
+	// Restart names the keys whose newest values count only after a restart.
+	Restart []string
 	// Files are all the files that were read, that of Path included.
-	Files []File `yaml:"-"`
+	Files []File
 
 	// Listen is the address that calls are accepted on, such as ":8080".
-	Listen string `yaml:"listen"`
+	Listen string `yaml:"listen" restart:"true"`
 	// TLS is the certificate of that address. Nil means plain HTTP.
-	TLS *Certificate `yaml:"tls"`
-	// BaseURL is where browsers reach it, if that is not what their requests
-	// say; see collector.Config.
-	BaseURL string `yaml:"baseURL"`
-	// TrustedProxies are the proxies whose X-Forwarded-For is believed. Their
-	// connections do not count for Limits.ConnectionsPerAddress.
+	TLS *Certificate `yaml:"tls" restart:"true"`
+	// BaseURL is where browsers reach the server, if that is not what their requests say; see
+	// collector.Config.
+	BaseURL string `yaml:"baseURL" restart:"true"`
+	// TrustedProxies are the proxies whose X-Forwarded-For is believed. Their connections do
+	// not count for Limits.ConnectionsPerAddress.
 	TrustedProxies []netip.Prefix `yaml:"trustedProxies"`
 	// Data is the folder for the data. It is made if it is missing.
-	Data string `yaml:"data"`
+	Data string `yaml:"data" restart:"true"`
 	// Queue is where calls are kept, if not there.
-	Queue Queue `yaml:"queue"`
-	// Drain is how long calls are accepted after a stop was asked for, while
-	// /readyz says no: for whoever spreads calls over servers to notice. Up to
-	// 1h.
-	Drain time.Duration `yaml:"drain"`
-	// Grace is how long the stop may take then, up to 1h.
-	Grace time.Duration `yaml:"grace"`
+	Queue Queue `yaml:"queue" restart:"true"`
+	// Drain is how long calls are still accepted after a stop was asked for, while /readyz
+	// says no, so that a load balancer can notice.
+	Drain time.Duration `yaml:"drain" allow:"0s to 1h"`
+	// Grace is how long the stop may take then.
+	Grace time.Duration `yaml:"grace" allow:"0s to 1h"`
 
-	Admin        Admin         `yaml:"admin"`
-	Webhooks     Webhooks      `yaml:"webhooks"`
-	DeadLetters  DeadLetters   `yaml:"deadLetters"`
-	History      History       `yaml:"history"`
-	Limits       Limits        `yaml:"limits"`
-	Log          Log           `yaml:"log"`
-	Metrics      bool          `yaml:"metrics"` // Prometheus's, on the admin listener
-	Tracing      Tracing       `yaml:"tracing"`
-	Sources      []Source      `yaml:"sources"`      // 1 to MaxSources; complete, by name
-	Destinations []Destination `yaml:"destinations"` // at most MaxDestinations; complete, by id
+	Admin       Admin       `yaml:"admin"`
+	Webhooks    Webhooks    `yaml:"webhooks" restart:"true"`
+	DeadLetters DeadLetters `yaml:"deadLetters" restart:"true"`
+	History     History     `yaml:"history" restart:"true"`
+	Limits      Limits      `yaml:"limits" restart:"true"`
+	Log         Log         `yaml:"log"`
+	// Metrics has the admin listener serve metrics for Prometheus.
+	Metrics bool    `yaml:"metrics" restart:"true"`
+	Tracing Tracing `yaml:"tracing" restart:"true"`
+	// Sources are 1 to MaxSources, sorted by name.
+	Sources []Source `yaml:"sources"`
+	// Destinations are at most MaxDestinations, sorted by id.
+	Destinations []Destination `yaml:"destinations"`
 }
 
-// Queue is a store that any number of servers share.
+// Queue is a store that several servers share.
 type Queue struct {
-	// URL is that of the database, with postgres or postgresql, or those of NATS
-	// servers, with nats or tls, separated by commas. Empty means the store in the
-	// data folder.
+	// URL is that of a database, with postgres or postgresql, or those of NATS servers, with
+	// nats or tls, separated by commas. Empty means the store in the data folder.
 	URL      signature.Secret `yaml:"url"`
 	Postgres Postgres         `yaml:"postgres"`
 	NATS     NATS             `yaml:"nats"`
@@ -87,57 +90,52 @@ func (q *Queue) Shared() bool { return q.URL != "" }
 
 // NATS says how JetStream is used; see natsqueue.Config.
 type NATS struct {
-	// Stream is the name of the stream.
 	Stream string `yaml:"stream"`
 	// Credentials is a file with a user's JWT and seed. Empty means none.
 	Credentials string `yaml:"credentials"`
-	// TLS is of the connections to the servers, which are encrypted with it in any
-	// case. Nil means the system's authorities, where the servers want TLS.
+	// TLS encrypts the connections to the servers. Nil means TLS with the system's authorities
+	// where the servers want it.
 	TLS *ClientTLS `yaml:"tls"`
-	// Replicas is how many servers keep the stream: 1 to 5. Zero means what the
-	// stream has, and for a new one 3 where there are as many servers.
-	Replicas int `yaml:"replicas"`
-	// Partitions is into how many parts destinations are divided: 1 to 256. It
-	// cannot be changed later.
-	Partitions int `yaml:"partitions"`
-	// Claim is the time within which others take over from a server that is
-	// gone: 1s to 1h.
-	Claim time.Duration `yaml:"claim"`
-	// DedupWindow is how long a call is recognised when it comes again: 1m to
-	// 168h.
-	DedupWindow time.Duration `yaml:"dedupWindow"`
-	// MaxBytes bounds what waits on the disk, in each replica. Zero means no
-	// bound but the server's.
-	MaxBytes Size `yaml:"maxBytes"`
+	// Replicas is how many servers keep the stream. Zero means what the stream has, and for a
+	// new one 3 where there are as many servers.
+	Replicas int `yaml:"replicas" allow:"0 to 5"`
+	// Partitions is into how many parts destinations are divided. It cannot be changed later.
+	Partitions int `yaml:"partitions" allow:"1 to 256"`
+	// Claim is the time within which others take over from a server that died.
+	Claim time.Duration `yaml:"claim" allow:"1s to 1h"`
+	// DedupWindow is how long a call is recognised when it comes again.
+	DedupWindow time.Duration `yaml:"dedupWindow" allow:"1m to 168h"`
+	// MaxBytes bounds what waits on the disk, in each replica. Zero means no bound but the
+	// server's.
+	MaxBytes Size `yaml:"maxBytes" allow:"0 to 1024TB"`
 }
 
 // Postgres says how PostgreSQL is used; see pgqueue.Config.
 type Postgres struct {
 	Schema string `yaml:"schema"`
-	// Migrate is whether the server makes the tables, and brings them to its
-	// version.
+	// Migrate has the server make the tables, and bring them to its version.
 	Migrate bool `yaml:"migrate"`
-	// Pooler is whether there is a pooler in between that gives each
-	// transaction a connection of its own.
+	// Pooler says that a pooler in between gives each transaction a connection of its own.
 	Pooler bool `yaml:"pooler"`
-	// Connections is how many the server has at most, beside one to listen on: 5 to
-	// 1,000.
-	Connections int `yaml:"connections"`
-	// Claim is the time within which others take over from a server that is
-	// gone: 1s to 1h.
-	Claim time.Duration `yaml:"claim"`
+	// Connections is how many the server has at most, beside one to listen on.
+	Connections int `yaml:"connections" allow:"5 to 1000"`
+	// Claim is the time within which others take over from a server that died.
+	Claim time.Duration `yaml:"claim" allow:"1s to 1h"`
 }
 
 // Admin is the listener of the admin API and of the page.
 type Admin struct {
 	// Listen is its address, Off for none.
-	Listen string `yaml:"listen"`
-	// Token is the bearer token of its requests. It is required unless Listen
-	// is a loopback address.
-	Token signature.Secret `yaml:"token"`
+	Listen string `yaml:"listen" restart:"true"`
+	// Token is the bearer token of its requests. It is required unless Listen is a loopback
+	// address.
+	Token signature.Secret `yaml:"token" restart:"true"`
 	// TLS is its certificate. Nil means plain HTTP.
-	TLS *Certificate `yaml:"tls"`
+	TLS *Certificate `yaml:"tls" restart:"true"`
 }
+
+// Off is the Listen of an Admin that has no listener.
+const Off = "off"
 
 // The values of Webhooks.WhenDisabled.
 const (
@@ -145,72 +143,65 @@ const (
 	Dead = "dead"
 )
 
-// Off is the Listen of an Admin that has no listener.
-const Off = "off"
-
 // Webhooks are settings of all webhooks.
 type Webhooks struct {
 	// Name is the product in their User-Agent.
 	Name string `yaml:"name"`
-	// Allow are addresses that are not public and that a name may resolve to
-	// nevertheless. Addresses and localhost written out in a URL of the
-	// configuration need no entry.
+	// Allow are addresses that are not public and that a name may resolve to nevertheless.
+	// Addresses and localhost written out in a URL of the configuration need no entry.
 	Allow []netip.Prefix `yaml:"allow"`
 	// DisableAfter is how long a destination may fail without one success until it is
-	// disabled: up to a year, 0 for ever.
-	DisableAfter time.Duration `yaml:"disableAfter"`
-	// WhenDisabled says what becomes of what waits for a destination that is disabled so, or
-	// answers 410, and of what comes for it: Keep or Dead.
-	WhenDisabled string `yaml:"whenDisabled"`
-	// Operations is the id of a destination that is told of the others as they are disabled and
+	// disabled. Zero means for ever.
+	DisableAfter time.Duration `yaml:"disableAfter" allow:"0s to 8760h"`
+	// WhenDisabled says what becomes of the deliveries of a destination that is disabled so, or
+	// that answers 410: they wait, or become dead letters.
+	WhenDisabled string `yaml:"whenDisabled" allow:"keep or dead"`
+	// Operations is the id of a destination that is told when another one is disabled or
 	// enabled. Empty means none.
 	Operations string `yaml:"operations"`
-	// Proxy is the URL of a proxy that makes all their connections, with http or socks5.
+	// Proxy is the URL of a proxy for all their connections, with http or socks5.
 	Proxy signature.Secret `yaml:"proxy"`
 }
 
-// History says what is kept of deliveries that were delivered, by the store in the data folder: the
-// oldest go first.
+// History says which delivered deliveries the store in the data folder keeps: the oldest go first.
 type History struct {
-	// MaxAge is how long: 1m to ten years. Zero keeps none.
-	MaxAge time.Duration `yaml:"maxAge"`
-	// MaxBytes is how large all of it may be.
-	MaxBytes Size `yaml:"maxBytes"`
+	// MaxAge is how long. Zero keeps none.
+	MaxAge   time.Duration `yaml:"maxAge" allow:"0 or 1m to 87600h"`
+	MaxBytes Size          `yaml:"maxBytes" allow:"1MB to 1TB"`
 }
 
 // DeadLetters bounds the deliveries that were given up: the oldest go first.
 type DeadLetters struct {
-	MaxAge   time.Duration `yaml:"maxAge"`   // 1m to 87600h, ten years
-	MaxBytes Size          `yaml:"maxBytes"` // 1MB to 1TB
+	MaxAge   time.Duration `yaml:"maxAge" allow:"1m to 87600h"`
+	MaxBytes Size          `yaml:"maxBytes" allow:"1MB to 1TB"`
 }
 
 // Limits bound what all clients together may take, and the process itself.
 type Limits struct {
-	// Connections are those of one listener, and ConnectionsPerAddress those
-	// of one address among them: 1 to 1,000,000.
-	Connections           int `yaml:"connections"`
-	ConnectionsPerAddress int `yaml:"connectionsPerAddress"`
-	// RequestsPerAddress are those of one address that are in progress; more wait:
-	// 1 to 1,000,000.
-	RequestsPerAddress int `yaml:"requestsPerAddress"`
-	// Memory is for bodies and events of requests at once: 1MB to 1TB. Zero means
-	// collector.DefaultMaxMemory, or a quarter of ProcessMemory if that is less.
-	Memory Size `yaml:"memory"`
-	// ProcessMemory is what Go's runtime keeps the process to: 64MB to 1PB. Zero means
-	// most of the container's memory, or half of the machine's.
-	ProcessMemory Size `yaml:"processMemory"`
-	// Store is for what waits on disk: up to 1PB. Zero means three quarters of what there
-	// is room for when the server starts.
-	Store Size `yaml:"store"`
+	// Connections are those of one listener.
+	Connections int `yaml:"connections" allow:"1 to 1_000_000"`
+	// ConnectionsPerAddress are those of one address among them.
+	ConnectionsPerAddress int `yaml:"connectionsPerAddress" allow:"1 to 1_000_000"`
+	// RequestsPerAddress are those of one address that are in progress. More of them wait.
+	RequestsPerAddress int `yaml:"requestsPerAddress" allow:"1 to 1_000_000"`
+	// Memory is for bodies and events of requests. Zero means collector.DefaultMaxMemory, or a
+	// quarter of ProcessMemory if that is less.
+	Memory Size `yaml:"memory" allow:"0 or 1MB to 1TB"`
+	// ProcessMemory is what Go's runtime keeps the process to. Zero means most of the
+	// container's memory, or half of the machine's.
+	ProcessMemory Size `yaml:"processMemory" allow:"0 or 64MB to 1024TB"`
+	// Store is for what waits on disk. Zero means three quarters of the room that there is when
+	// the server starts.
+	Store Size `yaml:"store" allow:"0 to 1024TB"`
 }
 
 // Log says what is logged, and how.
 type Log struct {
-	Format string     `yaml:"format"` // text or json
-	Level  slog.Level `yaml:"level"`  // debug, info, warn or error
-	// Access is one of how many requests that went well is logged, 0 for none,
-	// up to 1,000,000. Those that failed are logged in any case.
-	Access int `yaml:"access"`
+	Format string     `yaml:"format" allow:"text or json" restart:"true"`
+	Level  slog.Level `yaml:"level"`
+	// Access n logs one of n requests that went well, 0 none. Requests that failed are logged
+	// in any case.
+	Access int `yaml:"access" allow:"0 to 1_000_000"`
 }
 
 // Tracing is OpenTelemetry's, by OTLP over HTTP.
@@ -219,38 +210,39 @@ type Tracing struct {
 	Endpoint string `yaml:"endpoint"`
 	// Headers are added to each request to it.
 	Headers map[string]signature.Secret `yaml:"headers"`
-	// Sample is the part of the calls that are traced: 0 to 1.
-	Sample float64 `yaml:"sample"`
-	// TrustClients is whether calls are part of the traces of their clients,
-	// which then decide what is recorded.
+	// Sample is the part of the calls that are traced.
+	Sample float64 `yaml:"sample" allow:"0 to 1"`
+	// TrustClients makes calls part of the traces of their clients, which then decide what is
+	// recorded.
 	TrustClients bool `yaml:"trustClients"`
 }
 
 // A Source is an application whose calls are accepted.
 type Source struct {
-	// Name is what logs call it: 1 to 255 bytes, and no other has it.
+	// Name is what logs call it: 1 to 255 bytes, and no other source has it.
 	Name string `yaml:"name"`
-	// Keys are its write keys, 1 to MaxKeys. Settings made of flags may have
-	// none, if their store is not shared.
+	// Keys are its write keys, 1 to MaxKeys. Settings made of flags may have none, if their
+	// store is not shared.
 	Keys []signature.Secret `yaml:"keys"`
-	// Enabled is whether its calls are accepted.
+	// Enabled says that its calls are accepted.
 	Enabled bool `yaml:"enabled"`
-	// Rate is how many calls a second it may send, 0 for no limit, up to
-	// 1,000,000. Burst is how many at once after a time with fewer, 0 for a
+	// Rate is how many calls a second it may send, from one a day to 1,000,000. Zero means no
+	// limit.
+	Rate float64 `yaml:"rate"`
+	// Burst is how many calls it may send at once after a time with fewer. Zero means a
 	// second's worth.
-	Rate  float64 `yaml:"rate"`
-	Burst int     `yaml:"burst"`
-	// ByteRate is how many bytes of webhooks a second they may become, counted once for
-	// each destination: 1KB to 1TB. Zero means 4 KB for each of Rate and each
-	// destination, and no limit without a Rate.
-	ByteRate Size `yaml:"byteRate"`
+	Burst int `yaml:"burst" allow:"0 to 10_000_000"`
+	// ByteRate is how many bytes of webhooks a second the calls may become, counted once for
+	// each destination. Zero means 4 KB for each of Rate and each destination, and no limit
+	// without a Rate.
+	ByteRate Size `yaml:"byteRate" allow:"0 or 1KB to 1TB"`
 	// Filter selects the calls that are forwarded. The others are accepted and counted.
 	Filter Filter `yaml:"filter"`
 	// Destinations are the ids of those that get its calls.
 	Destinations []string `yaml:"destinations"`
 }
 
-// A Destination is a customer's set of endpoints; see webhook.Destination.
+// A Destination is a customer's set of endpoints; see webhook.Destination, which has the bounds.
 type Destination struct {
 	ID              string             `yaml:"id"`
 	Enabled         bool               `yaml:"enabled"`
@@ -259,19 +251,20 @@ type Destination struct {
 	StandardSecrets []signature.Secret `yaml:"standardSecrets"`
 	TLS             *ClientTLS         `yaml:"tls"`
 	Filter          Filter             `yaml:"filter"`
-	Timeout         time.Duration      `yaml:"timeout"` // up to 5s
-	Window          time.Duration      `yaml:"window"`  // up to 4h
+	Timeout         time.Duration      `yaml:"timeout"`
+	Window          time.Duration      `yaml:"window"`
 	Schedule        string             `yaml:"schedule"`
 	NetHTTP         bool               `yaml:"netHTTP"`
 	MaxConcurrent   int                `yaml:"maxConcurrent"`
 	MaxRate         float64            `yaml:"maxRate"`
 	MaxBurst        int                `yaml:"maxBurst"`
 
-	// Webhook is what it is to a forwarder. Complete makes it, and Keep keeps
-	// the pointer where nothing changed.
-	Webhook *webhook.Destination `yaml:"-"`
-	// Stored is of one that is kept in the store. Nil means that the settings name it.
-	Stored *Stored `yaml:"-"`
+	// Webhook is what the forwarder gets. Complete makes it, and Keep keeps the pointer where
+	// nothing changed. It is nil for a document of the store that is not valid.
+	Webhook *webhook.Destination
+	// Stored describes a destination that is kept in the store. Nil means that it is one of
+	// the configuration.
+	Stored *Stored
 }
 
 // A Filter selects events; see webhook.Filter.
@@ -286,8 +279,7 @@ type Endpoint struct {
 	Headers map[string]signature.Secret `yaml:"headers"`
 }
 
-// Shown returns the URL without user, query and fragment, which may hold
-// credentials.
+// Shown returns the URL without user, query and fragment, which may hold credentials.
 func (e *Endpoint) Shown() string {
 	u, err := url.Parse(e.URL.Reveal())
 	if err != nil {
@@ -302,22 +294,16 @@ type Certificate struct {
 	Key  Pem `yaml:"key"`
 
 	// Pair is made of both by Complete.
-	Pair *tls.Certificate `yaml:"-"`
+	Pair *tls.Certificate
 }
 
-// ClientTLS is how the connections to a destination, or to the servers of the store, differ
-// from others, in PEM files: a client certificate with its key, and the authorities
-// that may have signed the certificates at the other end.
+// ClientTLS is how the connections to a destination, or to the servers of the store, differ from
+// others, in PEM files: a client certificate with its key, and the authorities that may have signed
+// the certificates at the other end.
 type ClientTLS struct {
 	Cert Pem `yaml:"certificate"`
 	Key  Pem `yaml:"key"`
 	CA   Pem `yaml:"ca"`
-}
-
-// A Pem is a file that the configuration names, and its content.
-type Pem struct {
-	Path string
-	Data signature.Secret
 }
 
 // The bounds of lists.
@@ -330,7 +316,7 @@ const (
 // DefaultData is the data folder of settings that name none.
 const DefaultData = "hookferry-data"
 
-// Default returns settings that lack sources and destinations only.
+// Default returns settings that lack only sources and destinations.
 func Default() *Settings {
 	return &Settings{
 		Listen: ":8080",
@@ -351,8 +337,7 @@ func Default() *Settings {
 	}
 }
 
-// DefaultSource and DefaultDestination are those that lack what is required
-// only.
+// DefaultSource and DefaultDestination return values that lack only what is required.
 func DefaultSource() Source           { return Source{Enabled: true} }
 func DefaultDestination() Destination { return Destination{Enabled: true} }
 

@@ -1,27 +1,28 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hookferry/analytics/signature"
 )
 
-// A Size is a number of bytes. As a text it is a number with KB, MB, GB or TB,
-// each 1,024 times the one before.
+// A Size is a number of bytes. As a text it is a number with KB, MB, GB or TB, each 1,024 times
+// the one before.
 type Size int64
 
-// Want says what UnmarshalText takes.
-func (Size) Want() string { return "bytes such as 512KB, 64MB or 1GB" }
-
-// UnmarshalText reads a size.
-func (s *Size) UnmarshalText(text []byte) error {
-	digits, unit := string(text), int64(1)
+// parseSize reads a size.
+func parseSize(text string) (Size, error) {
+	digits, unit := text, int64(1)
 	for i, suffix := range []string{"KB", "MB", "GB", "TB"} {
 		if rest, ok := strings.CutSuffix(digits, suffix); ok {
 			digits, unit = strings.TrimSpace(rest), 1<<(10*(i+1))
@@ -30,10 +31,9 @@ func (s *Size) UnmarshalText(text []byte) error {
 	}
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if err != nil || n < 0 || n > math.MaxInt64/unit {
-		return errors.New("want " + s.Want())
+		return 0, errors.New("not a size")
 	}
-	*s = Size(n * unit)
-	return nil
+	return Size(n * unit), nil
 }
 
 // String returns the size in the largest unit that it is a multiple of.
@@ -46,35 +46,103 @@ func (s Size) String() string {
 	return strconv.FormatInt(int64(s), 10) + units[i]
 }
 
-// ParsePrefix reads a prefix, or a single address. The error does not repeat
-// the text.
-func ParsePrefix(text string) (netip.Prefix, error) {
+// A Pem is a file that the configuration names, and its content.
+type Pem struct {
+	Path string
+	Data signature.Secret
+}
+
+// given is the Path of a Pem whose content is in the document itself.
+const given = "given"
+
+// parsePrefix reads a prefix, or a single address.
+func parsePrefix(text string) (netip.Prefix, error) {
 	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
 		return netip.PrefixFrom(addr, addr.BitLen()), nil
 	}
-	prefix, err := netip.ParsePrefix(text)
-	if err != nil {
-		return netip.Prefix{}, errors.New("want an address, or a prefix such as 10.0.0.0/8")
-	}
-	return prefix, nil
+	return netip.ParsePrefix(text)
 }
 
-// ReadSecret returns what a text of the file stands for that is a secret: itself,
-// or the content of the file that it names. Relative paths begin in the working
-// directory. The error names the path: it is what somebody typed, or a variable
-// that stands for it alone.
+// isScalar reports whether a value of type t is read from a single text.
+func isScalar(t reflect.Type) bool {
+	switch t.Kind() {
+	case reflect.String, reflect.Bool, reflect.Int, reflect.Int64, reflect.Float64:
+		return true
+	}
+	return t == reflect.TypeFor[Pem]() || t == reflect.TypeFor[netip.Prefix]()
+}
+
+// set reads a text into v, a scalar. The problem does not repeat the text.
+func (r *reader) set(v reflect.Value, text string) (problem string) {
+	digits := strings.ReplaceAll(text, "_", "")
+	switch p := v.Addr().Interface().(type) {
+	case *string:
+		*p = text
+	case *signature.Secret:
+		if path, isFile := strings.CutPrefix(text, "file:"); isFile && !r.literal {
+			if text, problem = r.read(path); problem != "" {
+				return problem
+			}
+			if text = strings.TrimSuffix(strings.TrimSuffix(text, "\n"), "\r"); text == "" {
+				return "the file is empty"
+			}
+		}
+		*p = signature.Secret(text)
+	case *Pem:
+		*p = Pem{given, signature.Secret(text)}
+		if !r.literal {
+			p.Path = text
+			text, problem = r.read(text)
+			p.Data = signature.Secret(text)
+		}
+	case *bool:
+		if text != "true" && text != "false" {
+			return "want true or false"
+		}
+		*p = text == "true"
+	case *int:
+		return parse(p, "a whole number", digits, strconv.Atoi)
+	case *float64:
+		return parse(p, "a number", digits, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) })
+	case *Size:
+		return parse(p, "bytes such as 512KB, 64MB or 1GB", text, parseSize)
+	case *time.Duration:
+		return parse(p, "a time such as 500ms, 10s or 720h", text, time.ParseDuration)
+	case *netip.Prefix:
+		return parse(p, "an address, or a prefix such as 10.0.0.0/8", text, parsePrefix)
+	case *slog.Level:
+		return parse(p, "debug, info, warn or error", text, func(s string) (l slog.Level, err error) { return l, l.UnmarshalText([]byte(s)) })
+	default:
+		panic("config: no way to read a " + v.Type().String())
+	}
+	return problem
+}
+
+// parse reads a text into p, or returns what is wanted instead.
+func parse[T any](p *T, want, text string, read func(string) (T, error)) (problem string) {
+	v, err := read(text)
+	if err != nil {
+		return "want " + want
+	}
+	*p = v
+	return ""
+}
+
+// ReadSecret returns what a text of the file stands for that is a secret: itself, or the content of
+// the file that it names. Relative paths begin in the working directory. The error names the path:
+// it is what somebody typed, or a variable that stands for the path alone.
 func ReadSecret(text string) (secret signature.Secret, err error) {
 	return secret, read(text, reflect.ValueOf(&secret).Elem())
 }
 
-// Set puts a text into the setting at a key, such as "log.level", as the file would, but for
-// variables. In the key, "[0]" is the first value of a list, and "[]" a new one behind the
-// last. The error is that of ReadSecret, or says what is allowed.
+// Set puts a text into the setting at a key, such as "log.level", as the file would, but without
+// variables. In the key, "[0]" is the first value of a list, and "[]" a new one at its end. The
+// error is that of ReadSecret, or says what is allowed.
 func (s *Settings) Set(key, text string) error {
 	v := reflect.ValueOf(s).Elem()
 	for part := range strings.SplitSeq(key, ".") {
 		name, index, isList := strings.Cut(part, "[")
-		v = fieldsOf(v)[name]
+		v = fieldOf(v, name)
 		switch {
 		case isList && index == "]":
 			v.Set(reflect.Append(v, reflect.Zero(v.Type().Elem())))
@@ -88,18 +156,18 @@ func (s *Settings) Set(key, text string) error {
 
 // read puts a text into a value that is a scalar.
 func read(text string, v reflect.Value) error {
-	problem := scalar(v)(newDecoder("", nil), text)
-	if strings.HasPrefix(text, "file:") && problem != "" {
+	problem := newReader("", nil).set(v, text)
+	switch {
+	case problem == "":
+		return nil
+	case strings.HasPrefix(text, "file:"):
 		return fmt.Errorf("%s: %s", text, problem)
 	}
-	if problem != "" {
-		return errors.New(problem)
-	}
-	return nil
+	return errors.New(problem)
 }
 
-// Keys returns every key of the file, such as "sources[].keys[]" or, where a
-// mapping has names of its own, "tracing.headers.*".
+// Keys returns every key of the file, such as "sources[].keys[]" or, where a mapping has names of
+// its own, "tracing.headers.*".
 func Keys() []string {
 	var keys []string
 	var walk func(key string, t reflect.Type)
@@ -111,15 +179,16 @@ func Keys() []string {
 			keys = append(keys, key)
 		}
 		switch {
-		case scalar(reflect.New(t).Elem()) != nil:
+		case isScalar(t):
 		case t.Kind() == reflect.Slice:
 			walk(key+"[]", t.Elem())
 		case t.Kind() == reflect.Map:
 			walk(key+".*", t.Elem())
 		default:
-			fields := fieldsOf(reflect.New(t).Elem())
-			for _, name := range keysOf(t) {
-				walk(under(key, name), fields[name].Type())
+			for i := range t.NumField() {
+				if name := t.Field(i).Tag.Get("yaml"); name != "" {
+					walk(under(key, name), t.Field(i).Type)
+				}
 			}
 		}
 	}
@@ -127,24 +196,74 @@ func Keys() []string {
 	return keys
 }
 
-// fieldsOf returns the fields of a struct by their keys.
-func fieldsOf(v reflect.Value) map[string]reflect.Value {
-	fields := map[string]reflect.Value{}
+// fieldOf returns the field of a struct that has a key, the zero Value if there is none.
+func fieldOf(v reflect.Value, key string) reflect.Value {
 	for i := range v.NumField() {
-		if name := v.Type().Field(i).Tag.Get("yaml"); name != "-" {
-			fields[name] = v.Field(i)
+		if name := v.Type().Field(i).Tag.Get("yaml"); name == key && name != "" {
+			return v.Field(i)
 		}
 	}
-	return fields
+	return reflect.Value{}
 }
 
 // keysOf returns the keys of a mapping that is read into a struct.
 func keysOf(t reflect.Type) []string {
 	var keys []string
 	for i := range t.NumField() {
-		if name := t.Field(i).Tag.Get("yaml"); name != "-" {
+		if name := t.Field(i).Tag.Get("yaml"); name != "" {
 			keys = append(keys, name)
 		}
 	}
 	return keys
+}
+
+// bounds checks the values below v, which is at key, against the tags of their fields. The tag
+// allow is a range such as "1s to 1h", with "0 or " before it if zero is allowed too, or a list of
+// texts such as "text or json".
+func (r *reader) bounds(key string, v reflect.Value) {
+	if v.Kind() == reflect.Slice {
+		for i := range v.Len() {
+			r.bounds(fmt.Sprintf("%s[%d]", key, i), v.Index(i))
+		}
+	}
+	if v.Kind() != reflect.Struct {
+		return
+	}
+	for i := range v.NumField() {
+		field := v.Type().Field(i)
+		name, allow := field.Tag.Get("yaml"), field.Tag.Get("allow")
+		switch at := under(key, name); {
+		case name == "":
+		case allow == "":
+			r.bounds(at, v.Field(i))
+		default:
+			if problem := outside(allow, v.Field(i)); problem != "" {
+				r.problem(at, "%s", problem)
+			}
+		}
+	}
+}
+
+// outside says what an allow tag allows, "" if v is within it.
+func outside(allow string, v reflect.Value) (problem string) {
+	if v.Kind() == reflect.String {
+		if slices.Contains(strings.Split(allow, " or "), v.String()) {
+			return ""
+		}
+		return "want " + allow
+	}
+	limits, orZero := strings.CutPrefix(allow, "0 or ")
+	if orZero && v.IsZero() {
+		return ""
+	}
+	low, high, _ := strings.Cut(limits, " to ")
+	least, most := reflect.New(v.Type()).Elem(), reflect.New(v.Type()).Elem()
+	if problem := cmp.Or(new(reader).set(least, low), new(reader).set(most, high)); problem != "" {
+		panic("config: the tag " + allow + " is wrong")
+	}
+	if v.CanFloat() && least.Float() <= v.Float() && v.Float() <= most.Float() ||
+		v.CanInt() && least.Int() <= v.Int() && v.Int() <= most.Int() {
+		return ""
+	}
+	return fmt.Sprintf("%v to %v are allowed", least, most)
 }

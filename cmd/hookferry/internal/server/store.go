@@ -182,11 +182,7 @@ func openNATS(ctx context.Context, c *config.Queue, name string, logger *slog.Lo
 		options = append(options, nats.UserCredentials(c.NATS.Credentials))
 	}
 	if c.NATS.TLS != nil {
-		secure, err := c.NATS.TLS.Config()
-		if err != nil {
-			return nil, &SettingError{"queue.nats.tls", err}
-		}
-		options = append(options, nats.Secure(secure))
+		options = append(options, nats.Secure(c.NATS.TLS.Config()))
 	}
 	nc, err := nats.Connect(strings.Join(urls, ","), options...)
 	if err != nil {

@@ -1,0 +1,396 @@
+package config
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"net/url"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/hookferry/analytics/signature"
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/memqueue"
+)
+
+// Complete checks settings, sorts their lists, and makes what is derived of them. The error is an
+// *Error.
+func (s *Settings) Complete() error {
+	r := newReader("", nil)
+	r.check(s)
+	return r.error(s.Path)
+}
+
+// error returns the problems in the order of the file, nil if there are none.
+func (r *reader) error(path string) error {
+	if len(r.problems) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(r.problems, func(a, b Problem) int {
+		if a.Line != b.Line {
+			return a.Line - b.Line
+		}
+		return a.Column - b.Column
+	})
+	return &Error{Path: path, Problems: r.problems}
+}
+
+// check checks and completes settings.
+func (r *reader) check(s *Settings) {
+	if r.unreadable("") {
+		return // all of the file
+	}
+	const baseURL = "want an http or https URL with a host and perhaps a path, and nothing else"
+	r.bounds("", reflect.ValueOf(s).Elem())
+	r.address("listen", s.Listen)
+	r.certificate("tls", s.TLS)
+	if s.BaseURL != "" && !isBaseURL(s.BaseURL) {
+		r.problem("baseURL", baseURL)
+	}
+	if s.Data == "" {
+		r.problem("data", "want a folder")
+	}
+	r.queue(s)
+	r.admin(&s.Admin)
+	r.webhooks(&s.Webhooks)
+	if s.Tracing.Endpoint != "" && !isBaseURL(s.Tracing.Endpoint) {
+		r.problem("tracing.endpoint", baseURL+"; credentials go into tracing.headers")
+	}
+	r.headers("tracing.headers", s.Tracing.Headers)
+	r.destinations(s)
+	r.sources(s)
+	slices.SortFunc(s.Sources, func(a, b Source) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.Destinations, func(a, b Destination) int { return strings.Compare(a.ID, b.ID) })
+}
+
+// headers checks the headers of a request: net/http would refuse each request with a wrong one,
+// and send either of two with the same name.
+func (r *reader) headers(key string, headers map[string]signature.Secret) {
+	seen := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		same := strings.ToLower(name)
+		switch at := key + "." + name; {
+		case !isToken(name):
+			r.problem(at, "is no name of a header: letters, digits and !#$%%&'*+-.^_`|~ are allowed")
+		case seen[same]:
+			r.problem(at, "is given twice: names of headers are the same in any case")
+		case strings.ContainsFunc(headers[name].Reveal(), func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }):
+			r.problem(at, "has a line break or another control character")
+		}
+		seen[same] = true
+	}
+}
+
+// isToken reports whether s is a token (RFC 9110, section 5.6.2).
+var isToken = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$").MatchString
+
+// isBaseURL reports whether text is a URL that a path can be joined to.
+func isBaseURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == ""
+}
+
+// address checks an address to listen on.
+func (r *reader) address(key, address string) bool {
+	_, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		r.problem(key, "want an address such as :8080 or localhost:8080")
+	}
+	return err == nil
+}
+
+// admin checks the admin listener. Its certificate is checked even if it is off: a listener that
+// newer settings switch off goes on with its certificate until a restart.
+func (r *reader) admin(a *Admin) {
+	r.certificate("admin.tls", a.TLS)
+	if a.Listen == Off {
+		return
+	}
+	const least = 16
+	valid := r.address("admin.listen", a.Listen)
+	switch {
+	case a.Token == "" && valid && !IsLoopback(a.Listen):
+		r.problem("admin.token", "is required, as admin.listen is more than this machine's own address; or set that to localhost:8081 or off")
+	case a.Token != "" && (len(a.Token) < least || len(a.Token) > 1024 || !isVisible(a.Token)):
+		r.problem("admin.token", "want %d to 1024 visible characters of ASCII", least)
+	}
+}
+
+// isVisible reports whether a secret has visible characters of ASCII alone.
+func isVisible(s signature.Secret) bool {
+	return !strings.ContainsFunc(s.Reveal(), func(c rune) bool { return c <= ' ' || c > '~' })
+}
+
+// IsLoopback reports whether only this machine can reach what listens on an address.
+func IsLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	if strings.EqualFold(host, "localhost") {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+func (r *reader) certificate(key string, c *Certificate) {
+	if c != nil {
+		c.Pair = r.pair(key, c.Cert, c.Key)
+	}
+}
+
+// pair returns a certificate with its key, nil if one of them is missing or wrong.
+func (r *reader) pair(key string, cert, private Pem) *tls.Certificate {
+	if cert.Path == "" {
+		r.problem(key+".certificate", "is required")
+	}
+	if private.Path == "" {
+		r.problem(key+".key", "is required")
+	}
+	if cert.Path == "" || private.Path == "" || r.incomplete(key) {
+		return nil
+	}
+	pair, err := tls.X509KeyPair([]byte(cert.Data), []byte(private.Data))
+	if err != nil {
+		r.problem(key, "want a certificate and its key, both in PEM, and of each other")
+		return nil
+	}
+	return &pair
+}
+
+// clientTLS checks t and returns its certificate and authorities.
+func (r *reader) clientTLS(key string, t *ClientTLS) {
+	if t == nil {
+		return
+	}
+	if t.Cert.Path != "" || t.Key.Path != "" || r.unreadable(key+".certificate") || r.unreadable(key+".key") {
+		r.pair(key, t.Cert, t.Key)
+	}
+	if t.CA.Data != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(t.CA.Data)) {
+		r.problem(key+".ca", "holds no certificate in PEM")
+	}
+}
+
+// Config returns what the files say. The settings are complete.
+func (t *ClientTLS) Config() *tls.Config {
+	config := &tls.Config{}
+	if pair, err := tls.X509KeyPair([]byte(t.Cert.Data), []byte(t.Key.Data)); err == nil {
+		config.Certificates = []tls.Certificate{pair}
+	}
+	if t.CA.Data != "" {
+		config.RootCAs = x509.NewCertPool()
+		config.RootCAs.AppendCertsFromPEM([]byte(t.CA.Data))
+	}
+	return config
+}
+
+// ProxyURL returns the URL of Proxy, nil if there is none. The settings are complete.
+func (w *Webhooks) ProxyURL() *url.URL {
+	if w.Proxy == "" {
+		return nil
+	}
+	u, err := url.Parse(w.Proxy.Reveal())
+	if err != nil {
+		return nil
+	}
+	return u
+}
+
+// webhooks asks a forwarder which settings it takes. The forwarder refuses one at a time.
+func (r *reader) webhooks(w *Webhooks) {
+	refusal := func(c webhook.Config) *webhook.ConfigError {
+		c.Store = memqueue.New(memqueue.Config{})
+		c.Lookup = func(context.Context, string) (*webhook.Destination, error) { return nil, webhook.ErrUnknownDestination }
+		_, err := webhook.New(c)
+		var refused *webhook.ConfigError
+		errors.As(err, &refused)
+		return refused
+	}
+	if refusal(webhook.Config{ServiceName: w.Name}) != nil { // its text repeats the name
+		r.problem("webhooks.name", "want a product name: letters, digits and !#$%%&'*+-.^_`|~")
+	}
+	proxy := w.ProxyURL()
+	if w.Proxy != "" && proxy == nil {
+		r.problem("webhooks.proxy", "is not a URL")
+	} else if refused := refusal(webhook.Config{Proxy: proxy}); refused != nil {
+		r.problem("webhooks.proxy", "%s", refused.Problem)
+	}
+	if w.Operations != "" {
+		r.name("webhooks.operations", w.Operations)
+	}
+}
+
+// name checks a text that names something.
+func (r *reader) name(key, s string) bool {
+	if s == "" || len(s) > 255 || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
+		r.problem(key, "want 1 to 255 bytes of UTF-8 without control characters")
+		return false
+	}
+	return true
+}
+
+// id checks the id of a destination, which the admin API has in its paths.
+func (r *reader) id(key, id string) bool {
+	if id == "." || id == ".." {
+		r.problem(key, "is no name in the path of a URL, as the admin API has it")
+	}
+	return r.name(key, id)
+}
+
+func (r *reader) destinations(s *Settings) {
+	if len(s.Destinations) > MaxDestinations {
+		r.problem("destinations", "at most %d are allowed", MaxDestinations)
+		return
+	}
+	ids := map[string]string{}
+	for i := range s.Destinations {
+		d, key := &s.Destinations[i], fmt.Sprintf("destinations[%d]", i)
+		if r.id(key+".id", d.ID) {
+			r.unique(ids, d.ID, key+".id")
+		}
+		r.destination(key, d)
+	}
+}
+
+// destination checks the destination at key, and makes its Webhook if a forwarder takes it.
+func (r *reader) destination(key string, d *Destination) {
+	w := &webhook.Destination{
+		ID: d.ID, Disabled: !d.Enabled, Secret: d.Secret, StandardSecrets: d.StandardSecrets,
+		Filter:  webhook.Filter(d.Filter),
+		Timeout: d.Timeout, Window: d.Window, Schedule: webhook.Schedule(d.Schedule), NetHTTP: d.NetHTTP,
+		MaxConcurrent: d.MaxConcurrent, MaxRate: d.MaxRate, MaxBurst: d.MaxBurst,
+	}
+	for _, e := range d.Endpoints {
+		endpoint := webhook.Endpoint{URL: e.URL.Reveal()}
+		if len(e.Headers) > 0 {
+			endpoint.Headers = make(map[string]string, len(e.Headers))
+		}
+		for name, value := range e.Headers {
+			endpoint.Headers[name] = value.Reveal()
+		}
+		w.Endpoints = append(w.Endpoints, endpoint)
+	}
+	if d.TLS != nil {
+		r.clientTLS(under(key, "tls"), d.TLS)
+		config := d.TLS.Config()
+		w.TLS = &webhook.TLS{Certificates: config.Certificates, RootCAs: config.RootCAs}
+	}
+	err := w.Validate()
+	r.refused(key, err)
+	if err == nil {
+		d.Webhook = w
+	}
+}
+
+// refused notes what a forwarder refuses of the value at key. That an id is wrong was noted before.
+func (r *reader) refused(key string, err error) {
+	var one *webhook.ConfigError
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range all.Unwrap() {
+			r.refused(key, err)
+		}
+	} else if errors.As(err, &one) && one.Field != "ID" {
+		r.problem(under(key, keyOf(one.Field)), "%s", one.Problem)
+	}
+}
+
+// initials are the capital letters that the name of a field begins with.
+var initials = regexp.MustCompile(`\b[A-Z]+`)
+
+// keyOf returns the key of a field of a webhook.Destination: "endpoints[0].headers.Host" for
+// `Endpoints[0].Headers["Host"]`.
+func keyOf(field string) string {
+	field, header, isHeader := strings.Cut(field, ".Headers[")
+	key := initials.ReplaceAllStringFunc(field, strings.ToLower)
+	if isHeader {
+		name, err := strconv.Unquote(strings.TrimSuffix(header, "]"))
+		if err != nil {
+			name = header
+		}
+		return key + ".headers." + name
+	}
+	if strings.HasPrefix(key, "tls.certificates") {
+		return "tls.certificate"
+	}
+	return key
+}
+
+// unique checks that no other key has the value at key. first has the first key of each value.
+func (r *reader) unique(first map[string]string, value, key string) {
+	other, taken := first[value]
+	if !taken {
+		first[value] = key
+		return
+	}
+	if at, ok := r.places[other]; ok {
+		other = fmt.Sprintf("%s in line %d", other, at.line)
+	}
+	r.problem(key, "is the same as %s", other)
+}
+
+func (r *reader) sources(s *Settings) {
+	if n := len(s.Sources); n == 0 || n > MaxSources {
+		r.problem("sources", "1 to %d are allowed", MaxSources)
+		return
+	}
+	known := map[string]bool{}
+	for i := range s.Destinations {
+		known[s.Destinations[i].ID] = true
+	}
+	// An id that could not be read may be any of those that are named.
+	allKnown := !known[""] && !r.unreadable("destinations")
+	names, keys := map[string]string{}, map[string]string{}
+	for i := range s.Sources {
+		source, key := &s.Sources[i], fmt.Sprintf("sources[%d]", i)
+		if r.name(key+".name", source.Name) {
+			r.unique(names, source.Name, key+".name")
+		}
+		if n := len(source.Keys); n > MaxKeys || n == 0 && (s.Path != "" || s.Queue.Shared()) {
+			r.problem(key+".keys", "1 to %d are allowed", MaxKeys)
+		}
+		for j, k := range source.Keys {
+			at := fmt.Sprintf("%s.keys[%d]", key, j)
+			// In Basic authentication a colon ends the key.
+			if k == "" || len(k) > 255 || !isVisible(k) || strings.Contains(k.Reveal(), ":") {
+				r.problem(at, "want 1 to 255 visible characters of ASCII without colons")
+			} else {
+				r.unique(keys, k.Reveal(), at)
+			}
+		}
+		if rate := source.Rate; rate != 0 && !(1.0/86_400 <= rate && rate <= 1_000_000) {
+			r.problem(key+".rate", "one a day to 1,000,000 a second are allowed")
+		}
+		if source.Burst > 0 && source.Rate == 0 && !r.unreadable(key+".rate") {
+			r.problem(key+".burst", "needs a rate")
+		}
+		filter := webhook.Filter(source.Filter)
+		r.refused(key+".filter", filter.Validate())
+		if len(source.Destinations) > 1000 {
+			r.problem(key+".destinations", "at most 1000 are allowed")
+		}
+		mine := map[string]bool{}
+		for j, id := range source.Destinations {
+			switch at := fmt.Sprintf("%s.destinations[%d]", key, j); {
+			case !known[id] && allKnown:
+				r.problem(at, "there is no destination with this id")
+			case mine[id]:
+				r.problem(at, "is given twice")
+			}
+			mine[id] = true
+		}
+	}
+}

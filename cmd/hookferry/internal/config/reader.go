@@ -1,0 +1,304 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"syscall"
+
+	"go.yaml.in/yaml/v4"
+)
+
+const (
+	// MaxFile bounds a configuration file in bytes: 4 MB of 1,048,576 bytes.
+	MaxFile = 4 << 20
+	// maxSecretFile bounds a file with a secret, a certificate or a key, in bytes.
+	maxSecretFile = 256 << 10
+	// maxValues bounds the values of a file. A value that aliases repeat counts each time.
+	maxValues = 1_000_000
+	// maxProblems bounds the problems of an Error.
+	maxProblems = 50
+)
+
+// A reader reads and checks settings, and collects all that is wrong with them. The decoder of
+// the YAML parser would stop at the first wrong value, and its errors may repeat values.
+type reader struct {
+	folder   string // where relative paths begin
+	literal  bool   // texts have no variables, and name no files
+	getenv   func(string) string
+	places   map[string]place // of keys
+	files    []File           // that were read
+	values   int
+	problems []Problem
+	unread   int // how many of the problems are of values that could not be read
+}
+
+type place struct{ line, column int }
+
+func placeOf(n *yaml.Node) place { return place{n.Line, n.Column} }
+
+// newReader returns a reader for the file at path, "" if there is none.
+func newReader(path string, getenv func(string) string) *reader {
+	return &reader{folder: filepath.Dir(path), getenv: getenv, places: map[string]place{}}
+}
+
+// problem notes what is wrong with a key. A value that could not be read gets no second problem.
+// The place is that of the key, or else of the nearest key above; a key that is missing from the
+// whole file has none.
+func (r *reader) problem(key, format string, args ...any) {
+	if len(r.problems) >= maxProblems || r.unreadable(key) {
+		return
+	}
+	p := Problem{Key: key, Text: fmt.Sprintf(format, args...)}
+	at, ok := r.places[key]
+	for !ok && key != "" {
+		if key = key[:max(strings.LastIndexAny(key, ".["), 0)]; key != "" {
+			at, ok = r.places[key]
+		}
+	}
+	p.Line, p.Column = at.line, at.column
+	r.problems = append(r.problems, p)
+}
+
+// unreadable reports whether the value at key, or a value that it is a part of, could not be read.
+func (r *reader) unreadable(key string) bool {
+	return slices.ContainsFunc(r.problems[:r.unread], func(p Problem) bool { return p.Key == key || within(key, p.Key) })
+}
+
+// incomplete reports whether a part of the value at key could not be read.
+func (r *reader) incomplete(key string) bool {
+	return slices.ContainsFunc(r.problems[:r.unread], func(p Problem) bool { return within(p.Key, key) })
+}
+
+// within reports whether key is below whole.
+func within(key, whole string) bool {
+	rest, ok := strings.CutPrefix(key, whole)
+	return ok && rest != "" && (rest[0] == '.' || rest[0] == '[')
+}
+
+// under is the key of a value in a mapping.
+func under(key, name string) string {
+	if key == "" {
+		return name
+	}
+	return key + "." + name
+}
+
+// decode reads a document into v, a pointer to a value that has the defaults.
+func (r *reader) decode(text []byte, v any) {
+	var document, more yaml.Node
+	loader, err := yaml.NewLoader(bytes.NewReader(text))
+	if err == nil {
+		err = loader.Load(&document)
+	}
+	var syntax *yaml.LoadError
+	switch {
+	case err == io.EOF || err == nil && document.Content[0].ShortTag() == "!!null":
+		r.problem("", "is empty")
+	case errors.As(err, &syntax):
+		r.places[""] = place{syntax.Mark.Line, syntax.Mark.Column}
+		text := "is not YAML"
+		switch syntax.Stage { // messages of other stages repeat values
+		case yaml.ScannerStage, yaml.ParserStage:
+			text = syntax.Message
+		case yaml.ComposerStage:
+			text = "refers to an anchor that is not above"
+		}
+		r.problem("", "%s", text)
+	case err != nil:
+		r.problem("", "is not YAML")
+	case loader.Load(&more) != io.EOF:
+		r.problem("", "has more than one document")
+	default:
+		r.value("", document.Content[0], reflect.ValueOf(v).Elem())
+	}
+	r.unread = len(r.problems)
+}
+
+// value reads n, which is at key, into v.
+func (r *reader) value(key string, n *yaml.Node, v reflect.Value) {
+	if r.values++; r.values > maxValues {
+		if r.values == maxValues+1 {
+			r.places[""] = placeOf(n)
+			r.problem("", "has more than %d values", maxValues)
+		}
+		return
+	}
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	r.places[key] = placeOf(n)
+	switch {
+	case n.Style&yaml.TaggedStyle != 0:
+		r.problem(key, "has a tag; there are none here")
+		return
+	case n.ShortTag() == "!!null":
+		r.problem(key, "has no value; leave the key out for the default")
+		return
+	}
+	if v.Kind() == reflect.Pointer {
+		v.Set(reflect.New(v.Type().Elem()))
+		v = v.Elem()
+	}
+	switch {
+	case isScalar(v.Type()):
+		if n.Kind != yaml.ScalarNode {
+			r.problem(key, "want a single value; quote one with a colon or braces")
+			return
+		}
+		text, problem := r.expand(n.Value)
+		if problem == "" {
+			problem = r.set(v, text)
+		}
+		if problem != "" {
+			r.problem(key, "%s", problem)
+		}
+	case v.Kind() == reflect.Struct:
+		r.mapping(key, n, func(name string, value *yaml.Node) {
+			if field := fieldOf(v, name); field.IsValid() {
+				r.value(under(key, name), value, field)
+			} else {
+				r.problem(under(key, name), "there is no such key; there are %s", strings.Join(keysOf(v.Type()), ", "))
+			}
+		})
+	case v.Kind() == reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		r.mapping(key, n, func(name string, value *yaml.Node) {
+			e := reflect.New(v.Type().Elem()).Elem()
+			r.value(under(key, name), value, e)
+			v.SetMapIndex(reflect.ValueOf(name), e)
+		})
+	case n.Kind != yaml.SequenceNode:
+		r.problem(key, "want a list")
+	default:
+		for i, value := range n.Content {
+			e := reflect.New(v.Type().Elem()).Elem()
+			switch e := e.Addr().Interface().(type) {
+			case *Source:
+				*e = DefaultSource()
+			case *Destination:
+				*e = DefaultDestination()
+			}
+			r.value(fmt.Sprintf("%s[%d]", key, i), value, e)
+			v.Set(reflect.Append(v, e))
+		}
+	}
+}
+
+// mapping calls each for every key of n, a mapping.
+func (r *reader) mapping(key string, n *yaml.Node, each func(name string, value *yaml.Node)) {
+	if n.Kind != yaml.MappingNode {
+		r.problem(key, "want keys and values")
+		return
+	}
+	seen := map[string]place{}
+	for i := 0; i < len(n.Content); i += 2 {
+		name, at := n.Content[i].Value, placeOf(n.Content[i])
+		full := under(key, name)
+		r.places[full] = at
+		if first, twice := seen[name]; twice {
+			r.problem(full, "is given twice; first in line %d", first.line)
+			continue
+		}
+		seen[name] = at
+		each(name, n.Content[i+1])
+	}
+}
+
+// expand replaces the variables of a text.
+func (r *reader) expand(text string) (expanded, problem string) {
+	if r.literal {
+		return text, ""
+	}
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "${")
+		b.WriteString(before)
+		if !found {
+			return b.String(), ""
+		}
+		if strings.HasSuffix(before, "$") {
+			b.WriteString("{")
+			text = rest
+			continue
+		}
+		name, after, closed := strings.Cut(rest, "}")
+		if !closed || !isVariable(name) {
+			return "", "has ${ without a name and }; write $${ for ${ itself"
+		}
+		value := r.getenv(name)
+		if value == "" {
+			return "", "the environment variable " + name + " is not set"
+		}
+		b.WriteString(value)
+		text = after
+	}
+}
+
+// isVariable reports whether s is the name of a variable: letters, digits and underscores, with
+// no digit first.
+func isVariable(s string) bool {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_"
+	return s != "" && len(s) <= 128 && strings.Trim(s, letters+"0123456789") == "" && strings.Contains(letters, s[:1])
+}
+
+// read returns the content of a file that a value names.
+func (r *reader) read(path string) (content, problem string) {
+	if path == "" {
+		return "", "want the path of a file"
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(r.folder, path)
+	}
+	b, err := r.readFile(path, maxSecretFile)
+	if err != nil {
+		return "", "reading the file: " + withoutPath(err).Error()
+	}
+	return string(b), ""
+}
+
+// errIrregular refuses pipes, sockets and devices: a reader might wait for them without end, and
+// opening one may have effects.
+var errIrregular = errors.New("it is not a regular file")
+
+// readFile reads a regular file of at most limit bytes. It notes the state of the file before it
+// reads it, so that a Watch notices a change in between.
+func (r *reader) readFile(path string, limit int64) ([]byte, error) {
+	was := stat(path)
+	r.files = append(r.files, was)
+	if was.info != nil && !was.info.Mode().IsRegular() {
+		return nil, errIrregular
+	}
+	// O_NONBLOCK does not wait for the writer of a file that has become a pipe meanwhile.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil {
+		return nil, err
+	} else if !info.Mode().IsRegular() {
+		return nil, errIrregular
+	}
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = fmt.Errorf("it has more than %d bytes", limit)
+	}
+	return b, err
+}
+
+// withoutPath returns the cause of an error of a file, without the path, which may be made of
+// variables and so hold a secret.
+func withoutPath(err error) error {
+	var p *os.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}

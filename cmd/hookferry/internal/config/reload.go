@@ -1,0 +1,44 @@
+package config
+
+import "reflect"
+
+// Keep takes the Webhook of each destination that has not changed from old, the settings in use: a
+// forwarder sees by the pointer that a destination is as it was.
+func (s *Settings) Keep(old *Settings) {
+	for i := range s.Destinations {
+		d := &s.Destinations[i]
+		before := old.Destination(d.ID)
+		if before == nil {
+			continue
+		}
+		is, was := *d, *before
+		is.Webhook, was.Webhook = nil, nil
+		if reflect.DeepEqual(is, was) {
+			d.Webhook = before.Webhook
+		}
+	}
+}
+
+// NeedRestart returns the keys whose values differ from those of old, which a server was started
+// with, and count only after a restart. A listener follows its certificate without one, but not
+// whether it has any.
+func (s *Settings) NeedRestart(old *Settings) []string {
+	var keys []string
+	var compare func(key string, is, was reflect.Value)
+	compare = func(key string, is, was reflect.Value) {
+		for i := range is.NumField() {
+			field, is, was := is.Type().Field(i), is.Field(i), was.Field(i)
+			key := under(key, field.Tag.Get("yaml"))
+			switch {
+			case field.Tag.Get("restart") == "" && is.Kind() == reflect.Struct:
+				compare(key, is, was)
+			case field.Tag.Get("restart") == "":
+			case is.Kind() == reflect.Pointer && is.IsNil() != was.IsNil(),
+				is.Kind() != reflect.Pointer && !reflect.DeepEqual(is.Interface(), was.Interface()):
+				keys = append(keys, key)
+			}
+		}
+	}
+	compare("", reflect.ValueOf(s).Elem(), reflect.ValueOf(old).Elem())
+	return keys
+}
