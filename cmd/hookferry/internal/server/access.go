@@ -12,13 +12,11 @@ import (
 	"github.com/hookferry/analytics/collector"
 )
 
-// maxAccess is how many requests a second are logged of those that failed: a
-// client that goes wrong may send thousands.
+// maxAccess bounds how many failed requests a second are logged: a broken client may send thousands.
 const maxAccess = 100
 
-// An accessLog logs requests: those that failed, up to maxAccess a second, and a
-// sample of the others. A line has no secret and no body; a path that is not known,
-// and may hold a write key or anything else, is logged as "other".
+// An accessLog logs failed requests, up to maxAccess a second, and a sample of the others. A line has
+// no secret and no body. An unknown path is logged as "other", because it may hold a write key.
 type accessLog struct {
 	logger *slog.Logger
 	sample func() int // one of this many successful requests is logged; 0: none
@@ -28,7 +26,7 @@ type accessLog struct {
 	mu       sync.Mutex
 	second   time.Time // when the current second began
 	logged   int       // failed requests logged in it
-	unlogged int       // failed requests left out since the last one logged
+	unlogged int       // failed requests left out since the last logged one
 }
 
 // answered logs a request if it is one to be logged.
@@ -48,37 +46,26 @@ func (l *accessLog) answered(r *http.Request, a *collector.Answered) {
 			return
 		}
 	}
-	ctx := context.Background() // that of the request says nothing to a log
+	ctx := context.Background()
 	if !l.logger.Enabled(ctx, level) {
 		return
 	}
-	attrs := make([]slog.Attr, 0, 12)
-	attrs = append(attrs,
+	attrs := append(make([]slog.Attr, 0, 12),
 		slog.String("method", loggedMethod(r.Method)), slog.String("path", loggedPath(r.URL.Path)), slog.Int("status", a.Status),
 		slog.Duration("took", a.Took.Round(time.Microsecond)), slog.String("client", l.client(r)))
-	if a.Source != "" {
-		attrs = append(attrs, slog.String("source", a.Source))
-	}
-	if a.Code != "" {
-		attrs = append(attrs, slog.String("code", a.Code))
-	}
-	if a.Size > 0 {
-		attrs = append(attrs, slog.Int("bytes", a.Size))
-	}
-	if a.Accepted > 0 {
-		attrs = append(attrs, slog.Int("accepted", a.Accepted))
-	}
-	if a.Rejected > 0 {
-		attrs = append(attrs, slog.Int("rejected", a.Rejected))
-	}
-	if unlogged > 0 {
-		attrs = append(attrs, slog.Int("unlogged", unlogged))
+	for _, attr := range [...]slog.Attr{
+		slog.String("source", a.Source), slog.String("code", a.Code), slog.Int("bytes", a.Size),
+		slog.Int("accepted", a.Accepted), slog.Int("rejected", a.Rejected), slog.Int("unlogged", unlogged),
+	} {
+		if v := attr.Value; !v.Equal(slog.StringValue("")) && !v.Equal(slog.IntValue(0)) {
+			attrs = append(attrs, attr)
+		}
 	}
 	l.logger.LogAttrs(ctx, level, "request", attrs...)
 }
 
-// failed counts a request that failed. It reports whether to log it, and then how
-// many were left out since the last one that was logged.
+// failed counts a failed request. It reports whether to log it, and then how many were left out
+// since the last one that was logged.
 func (l *accessLog) failed(now time.Time) (log bool, unlogged int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

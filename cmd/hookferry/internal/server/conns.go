@@ -10,33 +10,31 @@ import (
 	"time"
 )
 
-// conns is a listener that bounds its connections: all of them, and those of
-// one address.
+// conns is a listener that bounds its connections: all of them, and those of one address.
 //
-// At the bound of all, an idle one makes room for a new one: of the address
-// with the most, the one that has been idle longest. So whoever opens
-// connections and leaves them takes from nobody else. Where none is idle, and at
-// the bound of an address, the new connection is closed: to clients of HTTP a
-// failed connection, after which they come again.
+// At the bound of all, a new connection takes the place of an idle one: the longest idle one of the
+// address with the most connections. So a client that opens connections and leaves them idle takes
+// none from others. If none is idle, and at the bound of an address, the new connection is closed.
+// HTTP clients then connect again.
 type conns struct {
 	net.Listener
 	max, maxPerAddress int
-	many               func(netip.Addr) bool // whether an address is a trusted proxy's, and so stands for many clients
+	isProxy            func(netip.Addr) bool // a trusted proxy stands for many clients: maxPerAddress does not count
 	logger             *slog.Logger
 
 	mu     sync.Mutex
 	all    int
 	clock  uint64 // grows when a connection becomes idle
 	by     map[netip.Prefix]*peer
-	closed int       // connections closed for a bound since that was logged last
-	told   time.Time // when it was logged last
+	closed int       // connections closed for a bound since the last log line
+	told   time.Time // when that was
 }
 
-// tellEvery is how often closed connections are logged, at most.
+// tellEvery is the least time between two log lines about closed connections.
 const tellEvery = 10 * time.Second
 
-// A peer is whoever is at the other end of connections: an IPv4 address or, as
-// one has as many of them as one likes, the first half of an IPv6 address.
+// A peer is the other end of connections: an IPv4 address, or the first half of an IPv6 address,
+// because a client can have as many addresses below that as it likes.
 type peer struct {
 	n    int
 	idle map[*conn]uint64 // the value of conns.clock when each became idle
@@ -50,8 +48,8 @@ type conn struct {
 	gone bool // guarded by of.mu
 }
 
-func newConns(l net.Listener, max, maxPerAddress int, many func(netip.Addr) bool, logger *slog.Logger) *conns {
-	return &conns{Listener: l, max: max, maxPerAddress: maxPerAddress, many: many, logger: logger, by: map[netip.Prefix]*peer{}}
+func newConns(l net.Listener, max, maxPerAddress int, isProxy func(netip.Addr) bool, logger *slog.Logger) *conns {
+	return &conns{Listener: l, max: max, maxPerAddress: maxPerAddress, isProxy: isProxy, logger: logger, by: map[netip.Prefix]*peer{}}
 }
 
 // Accept returns the next connection that is within the bounds.
@@ -77,8 +75,8 @@ func (l *conns) Accept() (net.Conn, error) {
 	}
 }
 
-// tell counts a connection that was closed for a bound, and logs the count once in
-// tellEvery. The latest is the address of its client.
+// tell counts a connection that was closed for a bound, and logs the count once in tellEvery. latest
+// is the address of the client.
 func (l *conns) tell(latest string, now time.Time) {
 	l.mu.Lock()
 	l.closed++
@@ -89,12 +87,12 @@ func (l *conns) tell(latest string, now time.Time) {
 	}
 	l.mu.Unlock()
 	if due {
-		l.logger.Warn("connections over a limit were closed", "address", l.Addr().String(), "count", n, "latest", latest)
+		l.logger.Warn("connections of clients were closed, because limits.connections or limits.connectionsPerAddress is reached", "address", l.Addr().String(), "count", n, "latest", latest)
 	}
 }
 
-// admit counts c and returns it wrapped, or nil if a bound refuses it. The victim,
-// if there is one, made room for it; the caller closes that.
+// admit counts c and returns it wrapped, or nil if a bound refuses it. The victim, if there is one,
+// made room for c. The caller closes the victim.
 func (l *conns) admit(c net.Conn) (admitted net.Conn, victim *conn) {
 	var ip netip.Addr
 	if ap, err := netip.ParseAddrPort(c.RemoteAddr().String()); err == nil {
@@ -109,7 +107,7 @@ func (l *conns) admit(c net.Conn) (admitted net.Conn, victim *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	p := l.by[key]
-	if p != nil && p.n >= l.maxPerAddress && !l.many(ip) {
+	if p != nil && p.n >= l.maxPerAddress && !l.isProxy(ip) {
 		return nil, nil
 	}
 	if l.all >= l.max {
@@ -128,7 +126,7 @@ func (l *conns) admit(c net.Conn) (admitted net.Conn, victim *conn) {
 	return &conn{Conn: c, of: l, peer: key}, victim
 }
 
-// victim returns the connection that makes room, nil if none is idle.
+// victim returns the connection to close for a new one, nil if none is idle. The caller holds l.mu.
 func (l *conns) victim() *conn {
 	var most *peer
 	for _, p := range l.by {
@@ -148,7 +146,7 @@ func (l *conns) victim() *conn {
 	return oldest
 }
 
-// drop stops counting c.
+// drop stops counting c. The caller holds l.mu.
 func (l *conns) drop(c *conn) {
 	if c.gone {
 		return
@@ -170,8 +168,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite is for net/http: an answer to a request that was not read to its end is lost
-// if the connection is reset right behind it.
+// CloseWrite is for net/http, which calls it after the answer to a request that was not read to its
+// end. If it reset the connection at once, the answer would be lost.
 func (c *conn) CloseWrite() error {
 	if c, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return c.CloseWrite()

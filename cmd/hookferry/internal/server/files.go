@@ -7,24 +7,22 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// otherFiles are those beside the connections of clients and to endpoints: the
-// store, listeners, whoever looks at the page, the collector of traces.
+// otherFiles is how many files and sockets are needed beside the connections of clients and to
+// endpoints: for the store, listeners, users of the page, the collector of traces.
 const otherFiles = 128
 
-// filesNeeded is how many files and sockets the settings allow to be open at
-// once.
+// filesNeeded returns how many files and sockets the settings allow to be open at once.
 func filesNeeded(s *config.Settings) int {
 	endpoints := 0
 	for i := range s.Destinations {
 		d := &s.Destinations[i]
 		endpoints += len(d.Endpoints) * cmp.Or(d.MaxConcurrent, webhook.DefaultMaxConcurrent)
 	}
-	// The forwarder keeps no more idle ones than twice what it attempts at once.
+	// The forwarder keeps at most twice as many connections as it makes attempts at once.
 	return s.Limits.Connections + min(endpoints, 2*webhook.DefaultMaxInFlight) + otherFiles
 }
 
-// checkFiles warns of a limit of the system under which clients are refused, or
-// attempts fail, before the limits of the settings are reached.
+// checkFiles warns if the system would refuse connections before the limits of the settings do.
 func (s *server) checkFiles() {
 	limit, known := fileLimit()
 	if need := filesNeeded(s.Settings); known && uint64(need) > limit {

@@ -11,19 +11,16 @@ import (
 	"github.com/hookferry/analytics/event"
 )
 
-// unready is how long the server reports not to be ready after the store refused
-// calls. Then it is ready again: only new calls can show whether the store takes
-// them again.
+// unready is how long the server is not ready after the store has refused calls. Then it is ready
+// again, because only new calls can show whether the store takes them.
 const unready = 10 * time.Second
 
-// keptWaiting is how long a client has waited for the store where it is the store's
-// fault that it went away. Earlier, as browsers do when somebody leaves a page, it
-// says nothing of the store.
+// keptWaiting is how long a client must have waited for the store until its going away counts as a
+// failure of the store. A browser goes away earlier, when somebody leaves a page.
 const keptWaiting = time.Second
 
-// A readiness says whether calls are accepted: from the start until the stop
-// begins, but for a while after the store refused some. It passes calls on to
-// the forwarder, and sees which fail.
+// A readiness says whether calls are accepted: from the start until the stop begins, except for a
+// while after the store has refused some. It passes calls on to the forwarder, and notes failures.
 type readiness struct {
 	next collector.Forwarder
 
@@ -44,7 +41,7 @@ func (h *readiness) ForwardEvents(ctx context.Context, destinations []string, ev
 	return err
 }
 
-// serve says whether calls are to be accepted at all.
+// serve sets whether calls are accepted at all.
 func (h *readiness) serve(serving bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -81,10 +78,10 @@ func (h *readiness) serveHealth(w http.ResponseWriter, r *http.Request) bool {
 		w.Header().Set("Allow", "GET, HEAD")
 		status, text = http.StatusMethodNotAllowed, "want GET\n"
 	}
-	runtime.Gosched() // so that other connections go first, as the collector does
+	runtime.Gosched() // lets other connections go first, as the collector does
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write([]byte(text)) // who does not wait for it does not get it
+	_, _ = w.Write([]byte(text)) // an error means that the client is gone
 	return true
 }

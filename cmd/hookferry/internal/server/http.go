@@ -13,10 +13,9 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-// The limits of the HTTP servers, against clients that are slow or never
-// finish. A request of a client is at most 500 KB, so that readTimeout asks for
-// 17 KB a second of its sender. writeTimeout begins with the header's end and so
-// covers the wait for a commit too. Handlers of streams set their own.
+// The limits of the HTTP servers, against clients that are slow or never finish. A request of a
+// client has at most 500 KB, so readTimeout asks for 17 KB a second. writeTimeout begins at the end
+// of the header, so it covers the wait for the commit. Handlers of streams set their own limits.
 const (
 	headerTimeout = 5 * time.Second
 	readTimeout   = 30 * time.Second
@@ -34,14 +33,14 @@ func NewHTTP(handler http.Handler, logger *slog.Logger) *http.Server {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
-		// What goes wrong with a connection is the peer's doing. Panics, which
-		// net/http tells in the same place, are logged before.
+		// Errors of connections are caused by the peers. net/http reports panics in the same
+		// place, but logPanics has logged those.
 		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 }
 
-// logPanics logs a panic of next, which is a bug of the server's. The connection
-// ends as it does without it.
+// logPanics logs a panic of next, which is a bug of the server. The connection is cut, as it would be
+// anyway.
 func logPanics(next http.Handler, logger *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -58,7 +57,7 @@ func logPanics(next http.Handler, logger *slog.Logger) http.Handler {
 	})
 }
 
-// profiles serves what runtime/pprof knows.
+// profiles serves the profiles of runtime/pprof.
 func profiles() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -69,8 +68,8 @@ func profiles() http.Handler {
 	return mux
 }
 
-// localURL is the URL by which this machine reaches a listener. listen is its setting,
-// addr what came of it.
+// localURL returns the URL by which this machine reaches the listener at addr, which was opened for
+// the setting listen.
 func localURL(listen string, cert *config.Certificate, addr net.Addr) string {
 	u := url.URL{Scheme: "http", Host: addr.String()}
 	if cert != nil {

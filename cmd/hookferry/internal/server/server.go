@@ -1,22 +1,21 @@
-// Package server is the server as it runs: it puts the store, the forwarder, the
-// collector and the admin listener together, follows the settings when they
-// change, and stops all of it in order.
+// Package server runs the server: it connects the store, the forwarder, the collector and the admin
+// listener, follows the settings when they change, and stops all parts in order.
 //
 // Settings do not change once they are complete. A reload makes new ones and swaps a pointer, or
-// keeps the old ones and says why. Destinations that are as they were keep their value, by which
-// the forwarder knows them; the counts and limits of sources go on by name. A destination that is
-// gone is unknown to the forwarder, which keeps its deliveries. What is in use is the settings and
-// the destinations of the store, which the admin API changes; of one that both have, the
-// settings win. Files are looked at each second,
-// and read once they have stayed the same for a second, so half of a file is never used.
+// keeps the old ones and says why. A destination that did not change keeps its pointer, by which the
+// forwarder knows it; the counts and limits of sources go on by name. A destination that the
+// settings lose is unknown to the forwarder, which keeps its deliveries. In use are the destinations
+// of the settings and those of the store, which the admin API changes; the settings win where both
+// have one. Files are looked at each second, and read once they have stayed the same for a second,
+// so the server never reads a file that is half written.
 //
-// Clients are bounded in time for header, body and answer, in bytes of both, and in
-// connections, in all and by address (of IPv6, by /64). At the bound of all, an idle connection of
-// whoever has the most is closed for a new one.
+// Clients are bounded in time for header, body and answer, in bytes of both, and in connections, in
+// all and by address (of IPv6, by /64). At the bound of all connections, a new one closes an idle
+// connection of the client that has the most.
 //
-// The server is ready while it runs, is not stopping, and no call was refused by the store within
-// ten seconds. A stop goes in this order: not ready for the drain time, no more calls, no more
-// attempts, the admin listener, the traces, the store.
+// The server is ready while it runs, is not stopping, and the store has refused no call for ten
+// seconds. A stop ends, in this order: readiness, for the drain time; calls; attempts; the admin
+// listener; traces; the store.
 package server
 
 import (
@@ -49,27 +48,27 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Options are what a server needs beside its settings.
+// Options are the settings of a server, and what it gets from its environment.
 type Options struct {
 	// Settings are those it starts with, complete.
 	Settings *config.Settings
-	// Load reads them anew: when a file of theirs has changed, and when Reload
-	// says so. Nil means that they do not change.
+	// Load reads the settings anew. It is called when one of their files has changed, and for
+	// each value of Reload. Nil means that the settings do not change.
 	Load   func() (*config.Settings, error)
 	Reload <-chan os.Signal
-	// MakeKey returns the write key of a source that has none. It is called once the
-	// store in the data folder is open, so that no other server uses the folder.
-	// With a store that is shared, the settings name the keys of all sources.
+	// MakeKey returns the write key of a source that has none. It is called after the store in
+	// the data folder was opened, so no other server uses the folder. With a shared store all
+	// sources have keys.
 	MakeKey func() (signature.Secret, error)
-	// Level is what Logger logs from; it follows the settings.
+	// Level is the lowest level that Logger logs. It follows the settings.
 	Level  *slog.LevelVar
 	Logger *slog.Logger
 	// Getenv is for GOMEMLIMIT and the variables of OpenTelemetry.
 	Getenv func(string) string
 	// Version is that of the program.
 	Version string
-	// Listen opens the listeners, Dial the connections to endpoints and to the receiver
-	// of traces. Nil means the system's, with webhook's address guard.
+	// Listen opens the listeners, Dial the connections to endpoints and to the collector of
+	// traces. Nil means the system's, with webhook's address guard.
 	Listen func(ctx context.Context, network, address string) (net.Listener, error)
 	Dial   func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -89,40 +88,40 @@ type server struct {
 	Options
 	name      string // among the servers of its store
 	started   time.Time
-	settings  atomic.Pointer[config.Settings] // those given, and what is stored
+	settings  atomic.Pointer[config.Settings] // given, joined with stored
 	log       *slog.Logger
 	sources   sources
 	ready     readiness
 	access    accessLog
 	send      api.Send
 	store     *store
-	memory    int64 // for requests of clients
+	memory    int64 // bytes, for requests of clients
 	forwarder *webhook.Forwarder
 	feed      *feed.Feed
-	metrics   *metrics.Metrics // nil: none
-	tracer    *tracing.Tracer  // nil: none
-	// destinations are those of the store.
+	metrics   *metrics.Metrics // nil without metrics
+	tracer    *tracing.Tracer  // nil without tracing
+
 	destinations *stored.Destinations
 
-	mu     sync.Mutex
-	given  *config.Settings      // by the file, or by flags
+	mu     sync.Mutex            // guards given and stored
+	given  *config.Settings      // of the file or the flags
 	stored []*config.Destination // of the store
 
 	running sync.WaitGroup
-	ended   chan error // has the result of each part that run started
+	ended   chan error // receives the result of each part that run started
 }
 
-// Run serves until ctx is done, and then stops in order, within the grace of the
-// settings. It returns nil after a stop, also one that came while the store was being
-// opened. An error at the start is a *SettingError, or says what is wrong.
+// Run serves until ctx is done, and then stops in order, within the grace of the settings. It
+// returns nil after a stop, even if the stop came while the store was being opened. An error of a
+// setting is a *SettingError.
 func Run(ctx context.Context, o Options) (err error) {
 	first := o.Settings
 	s := &server{Options: o, name: nodeName(), started: now(), log: o.Logger, ended: make(chan error, 4)}
 
 	process := limitMemory(&first.Limits, o.Getenv)
 	s.memory = requestMemory(&first.Limits, process)
-	// The listeners come first: an address that is taken is refused before a store is
-	// opened, which may take long.
+	// The listeners come first: to open a store may take long, and an address that is taken is
+	// refused before.
 	calls, err := s.listen(ctx, "listen", first.Listen)
 	if err != nil {
 		return err
@@ -197,14 +196,14 @@ func Run(ctx context.Context, o Options) (err error) {
 	return errors.Join(failure, s.stop(context.WithoutCancel(ctx), failure == nil, public, private, stopFollowing))
 }
 
-// run starts a part of the server, whose result goes to s.ended. A part that ends
-// before the server is stopped ends the server.
+// run starts a part of the server. Its result goes to s.ended. A part that ends before the stop
+// ends the server.
 func (s *server) run(work func() error) {
 	s.running.Go(func() { s.ended <- work() })
 }
 
-// serve returns a part, for run, that accepts connections from l until h is shut
-// down. Without a certificate it speaks plain HTTP.
+// serve returns a part, for run, that accepts connections from l until h is shut down. Without a
+// certificate it speaks plain HTTP.
 func serve(h *http.Server, l net.Listener, cert *config.Certificate) func() error {
 	return func() (err error) {
 		if cert != nil {
@@ -219,8 +218,8 @@ func serve(h *http.Server, l net.Listener, cert *config.Certificate) func() erro
 	}
 }
 
-// listen opens a listener that keeps to the limits of connections. The key is that
-// of the setting with the address, for errors.
+// listen opens a listener that keeps to the limits of connections. The key of the address is for
+// errors.
 func (s *server) listen(ctx context.Context, key, address string) (*conns, error) {
 	open := s.Listen
 	if open == nil {
@@ -228,7 +227,7 @@ func (s *server) listen(ctx context.Context, key, address string) (*conns, error
 	}
 	l, err := open(ctx, "tcp", address)
 	var op *net.OpError
-	if errors.As(err, &op) { // it begins by the key's word once more
+	if errors.As(err, &op) { // its text begins with "listen" too
 		err = fmt.Errorf("%s: %w", address, op.Err)
 	}
 	if err != nil {
@@ -240,53 +239,16 @@ func (s *server) listen(ctx context.Context, key, address string) (*conns, error
 	}, s.log), nil
 }
 
-// observers are several, told one after the other.
-type observers []webhook.Observer
-
-func (all observers) Accepted(a webhook.Accepted) {
-	for _, o := range all {
-		o.Accepted(a)
-	}
-}
-
-func (all observers) Attempted(a webhook.Attempted) {
-	for _, o := range all {
-		o.Attempted(a)
-	}
-}
-
-func (all observers) Ended(e webhook.Ended) {
-	for _, o := range all {
-		o.Ended(e)
-	}
-}
-
-func (all observers) Disabled(d webhook.Disabled) {
-	for _, o := range all {
-		if o, ok := o.(webhook.DisableObserver); ok {
-			o.Disabled(d)
-		}
-	}
-}
-
-func (all observers) Enabled(e webhook.Enabled) {
-	for _, o := range all {
-		if o, ok := o.(webhook.EnableObserver); ok {
-			o.Enabled(e)
-		}
-	}
-}
-
-// assemble makes the forwarder, and what observes it.
+// assemble makes the forwarder and its observers.
 func (s *server) assemble(ctx context.Context) (err error) {
 	settings := s.Settings
-	var watching observers
+	watching := &observers{server: s}
 	if settings.Admin.Listen != config.Off {
 		s.feed = feed.New()
-		watching = append(watching, s.feed)
+		watching.all = append(watching.all, s.feed)
 		if settings.Metrics {
 			s.metrics = metrics.New(s.Version, runtime.Version())
-			watching = append(watching, s.metrics)
+			watching.all = append(watching.all, s.metrics)
 		}
 	}
 	if to := settings.Tracing; tracing.Wanted(to.Endpoint, s.Getenv) {
@@ -301,17 +263,14 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		if err != nil {
 			return &SettingError{"tracing", err}
 		}
-		watching = append(watching, s.tracer)
-	}
-	if settings.Webhooks.Operations != "" {
-		watching = append(watching, &operations{server: s})
+		watching.all = append(watching.all, s.tracer)
 	}
 	c := webhook.Config{
 		Note:  s.note,
 		Store: s.store.Store,
 		Lookup: func(_ context.Context, id string) (*webhook.Destination, error) {
 			if d := s.settings.Load().Destination(id); d != nil {
-				return d.Webhook, nil // nil if what is stored is not valid
+				return d.Webhook, nil // nil if the document in the store is not valid
 			}
 			return nil, webhook.ErrUnknownDestination
 		},
@@ -328,7 +287,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		DeadMaxBytes:   int64(settings.DeadLetters.MaxBytes),
 		Logger:         s.log,
 	}
-	if len(watching) > 0 {
+	if len(watching.all) > 0 || settings.Webhooks.Operations != "" {
 		c.Observer = watching
 	}
 	if s.tracer != nil {
@@ -430,14 +389,14 @@ func configOf(s *config.Settings) api.Config {
 	return api.Config{File: s.Path, Loaded: s.Loaded, Error: s.Error}
 }
 
-// http returns an HTTP server for a listener, with the certificate that the
-// settings have for it when a client connects.
+// http returns an HTTP server for a listener. It uses the certificate that the settings have when a
+// client connects.
 func (s *server) http(l *conns, certificate func(*config.Settings) *config.Certificate, h http.Handler) *http.Server {
 	server := NewHTTP(h, s.log)
 	server.ConnState = l.changed
 	server.TLSConfig = &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		c := certificate(s.settings.Load())
-		if c == nil { // newer settings have none, which counts after a restart
+		if c == nil { // newer settings switch TLS off, which takes a restart
 			c = certificate(s.Settings)
 		}
 		return c.Pair, nil
@@ -465,15 +424,15 @@ func (s *server) announce(calls, control *conns, process int64) {
 	s.log.Info("listening", "address", calls.Addr().String(), s.store.where, "node", s.name)
 }
 
-// stop stops the parts in order: readiness, intake, attempts, and the admin
-// listener last, so that the stop can be watched. Clean says that it was asked for;
-// otherwise a part has failed, whose result is no longer in s.ended.
+// stop stops the parts in order: readiness, intake, attempts, and the admin listener last, so that
+// the stop can be watched. Clean says that the stop was asked for. Otherwise a part has failed, and
+// its result was already received from s.ended.
 func (s *server) stop(ctx context.Context, clean bool, public, private *http.Server, stopFollowing func()) (failure error) {
 	settings := s.settings.Load()
 	notify(daemon.SdNotifyStopping)
 	s.ready.serve(false)
 	s.log.Info("stopping", "grace", settings.Grace)
-	left := 3 // results in s.ended that are still to come
+	left := 3 // results that s.ended is still to receive
 	if private != nil {
 		left++
 	}
@@ -496,7 +455,7 @@ func (s *server) stop(ctx context.Context, clean bool, public, private *http.Ser
 		s.log.Warn("attempts were cut off; they are repeated after the next start")
 	}
 	if private != nil {
-		// Streams and long work end at once; other requests have a second.
+		// Streams and long work end at once. Other requests get a second.
 		brief, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
 		if private.Shutdown(brief) != nil {

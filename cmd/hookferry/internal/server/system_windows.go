@@ -12,3 +12,6 @@ func diskFree(folder string) (int64, error) {
 	err = windows.GetDiskFreeSpaceEx(path, &free, nil, nil)
 	return int64(free), err
 }
+
+// fileLimit returns nothing: Windows has no such limit.
+func fileLimit() (n uint64, known bool) { return 0, false }

@@ -1,0 +1,67 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/hookferry/analytics"
+	"github.com/hookferry/analytics/webhook"
+)
+
+// observers passes what happens to deliveries on to several observers, and tells the destination
+// of webhooks.operations, if there is one, when another destination is disabled or enabled. That is
+// a track call, which is stored, signed and retried like any other.
+type observers struct {
+	all    []webhook.Observer
+	server *server
+}
+
+func (o *observers) Accepted(a webhook.Accepted) {
+	for _, of := range o.all {
+		of.Accepted(a)
+	}
+}
+
+func (o *observers) Attempted(a webhook.Attempted) {
+	for _, of := range o.all {
+		of.Attempted(a)
+	}
+}
+
+func (o *observers) Ended(e webhook.Ended) {
+	for _, of := range o.all {
+		of.Ended(e)
+	}
+}
+
+func (o *observers) Disabled(d webhook.Disabled) {
+	o.tell("Destination Disabled", d.Destination, map[string]any{
+		"destination": d.Destination, "reason": string(d.Reason), "status": d.Status, "failingSince": d.Since,
+	})
+}
+
+func (o *observers) Enabled(e webhook.Enabled) {
+	o.tell("Destination Enabled", e.Destination, map[string]any{
+		"destination": e.Destination, "reason": string(e.Reason), "disabledSince": e.Since,
+	})
+}
+
+// tellTime bounds how long the store may take for a call.
+const tellTime = 10 * time.Second
+
+// tell stores a call about a destination, unless that is the one to be told. It returns before the
+// call is stored, as an observer must not keep the forwarder waiting.
+func (o *observers) tell(what, about string, properties map[string]any) {
+	s := o.server
+	to := s.Settings.Webhooks.Operations
+	if to == "" || about == to {
+		return
+	}
+	s.running.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), tellTime)
+		defer cancel()
+		if err := s.forwarder.Forward(ctx, to, &analytics.Track{UserId: "hookferry", Event: what, Properties: properties}); err != nil {
+			s.log.Error("webhooks.operations: a call could not be stored; nobody is told of the destination", "event", what, "destination", about, "error", err)
+		}
+	})
+}

@@ -1,0 +1,9 @@
+//go:build !linux && !darwin && !freebsd && !windows
+
+package server
+
+import "errors"
+
+// diskFree and fileLimit are for systems that do not tell.
+func diskFree(string) (int64, error)    { return 0, errors.ErrUnsupported }
+func fileLimit() (n uint64, known bool) { return 0, false }
