@@ -7,13 +7,13 @@ const (
 	eventRate = 1000
 	// eventBurst is how many are told at once after a time with fewer.
 	eventBurst = 1000
-	// eventReserve is the part of eventBurst that is kept for quiet destinations, so
-	// that a busy one does not hide them.
+	// eventReserve is the part of eventBurst that is kept for quiet destinations, so that a busy
+	// one does not hide them.
 	eventReserve = 200
-	// eventShare is how many events within the second a destination is quiet up to.
+	// eventShare is how many events a second make a destination no longer quiet.
 	eventShare = 10
-	// eventDebt is how far below zero the budget may go for deliveries whose first
-	// event was told.
+	// eventDebt is how far below zero the budget may go, for the further events of deliveries
+	// whose first event was told.
 	eventDebt = 1000
 )
 
@@ -23,7 +23,7 @@ type budget struct {
 	at     time.Time // of the last refill
 }
 
-// refill adds what has come in until now.
+// refill adds the tokens of the time since the last refill.
 func (b *budget) refill(now time.Time) {
 	if d := now.Sub(b.at); d > 0 {
 		b.tokens = min(b.tokens+d.Seconds()*eventRate, eventBurst)
@@ -31,7 +31,7 @@ func (b *budget) refill(now time.Time) {
 	}
 }
 
-// begins reports whether the events of another delivery may be told from now on.
+// begins reports whether the events of a further delivery may be told.
 func (b *budget) begins(now time.Time, quiet bool) bool {
 	b.refill(now)
 	return b.tokens >= eventReserve || quiet && b.tokens >= 1

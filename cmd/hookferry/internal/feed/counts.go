@@ -7,7 +7,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// counts are what happened at one destination, or at all, over time.
+// counts are what happened at one destination, or at all of them, over time.
 type counts struct {
 	id      string
 	levels  [3]level
@@ -19,8 +19,8 @@ type counts struct {
 	shown  int   // how many were told in it
 }
 
-// levels are the lengths of steps, and how many of them are kept: five minutes,
-// an hour, and a day.
+// levels are the lengths of steps, and how many steps are kept: five minutes of seconds, an hour of
+// ten seconds, and a day of five minutes.
 var levels = [...]struct {
 	seconds int64
 	steps   int
@@ -34,17 +34,16 @@ type level struct {
 	latency histogram
 }
 
-// A cell is what happened within a step, in 32 bytes.
+// A cell is what happened within a step. It takes 32 bytes.
 type cell struct {
 	known                              bool
 	timed                              bool // p50 and p99 are known
 	accepted, delivered, retried, dead uint32
-	waiting                            int32   // at its end, -1: not known
+	waiting                            int32   // at its end, -1 if it is not known
 	p50, p99                           float32 // milliseconds
 }
 
-// newCounts returns counts of a destination of which nothing happened between
-// since and now.
+// newCounts returns the counts of a destination at which nothing happened between since and now.
 func newCounts(id string, since, now time.Time) *counts {
 	c := &counts{id: strings.Clone(id), used: now}
 	for i, l := range levels {
@@ -58,8 +57,7 @@ func newCounts(id string, since, now time.Time) *counts {
 // cell returns the place of the step at index.
 func (l *level) cell(index int64) *cell { return &l.cells[index%int64(len(l.cells))] }
 
-// at returns the open second, which is that of now unless the clock was set
-// back.
+// at returns the second of now, or the latest one if the clock was set back.
 func (c *counts) at(now time.Time) *cell {
 	l := &c.levels[0]
 	if now.Unix() > l.open {
@@ -82,8 +80,8 @@ func (c *counts) advance(now time.Time) {
 			closed.timed = true
 		}
 		if i+1 < len(c.levels) {
-			// The next level has not been advanced: its open step is the one
-			// that this was a part of.
+			// The next level is advanced after this one, so its open step still is the one that
+			// the closed step is a part of.
 			next := &c.levels[i+1]
 			next.cell(next.open).add(closed)
 			if l.latency.n > 0 {
@@ -100,7 +98,7 @@ func (c *counts) advance(now time.Time) {
 	}
 }
 
-// add adds a step that is a part of c.
+// add adds a shorter step that is a part of c.
 func (c *cell) add(part *cell) {
 	c.accepted += part.accepted
 	c.delivered += part.delivered
@@ -149,7 +147,7 @@ func (c *counts) told(now time.Time) {
 	c.shown++
 }
 
-// quiet reports whether little was told of the destination within the second.
+// quiet reports whether few events of the destination were told within the second.
 func (c *counts) quiet(now time.Time) bool {
 	return c != nil && (c.second != now.Unix() || c.shown < eventShare)
 }
@@ -183,8 +181,8 @@ func (h *hour) sum(now time.Time) (n int64) {
 	return n
 }
 
-// countsOf returns the counts of a destination, which it begins if need be, or nil
-// where there are as many as the bounds allow. The caller holds f.mu.
+// countsOf returns the counts of a destination, and begins them if there are none. It returns nil if
+// the bounds do not allow more. The caller holds f.mu.
 func (f *Feed) countsOf(destination string, now time.Time) *counts {
 	c := f.destinations[destination]
 	if c == nil {
@@ -202,9 +200,9 @@ func (f *Feed) countsOf(destination string, now time.Time) *counts {
 	return c
 }
 
-// forget makes room for the counts of another destination, and reports whether it
-// did: those that were not used for longest go, once that is bounds.idle. It looks at
-// most once a second, as it goes through all of them.
+// forget makes room for the counts of another destination, and reports whether it did. It drops the
+// counts that were idle for longest, if that is at least bounds.idle. It looks at all counts, and so
+// at most once a second.
 func (f *Feed) forget(now time.Time) bool {
 	if now.Unix() == f.looked {
 		return false

@@ -1,10 +1,10 @@
-// Package feed keeps what has happened to deliveries lately, for people to look
-// at: the latest events, the stories of the latest deliveries, and what happened
-// over time. It is a webhook.Observer, in bounded memory and at a bounded cost.
+// Package feed keeps what has happened to deliveries lately, for people to look at: the latest
+// events, the stories of the latest deliveries, and counts over time. It is a webhook.Observer, in
+// bounded memory and at a bounded cost.
 //
-// Everything is counted. Events are kept in full, or told, up to eventRate a second:
-// of a delivery either all of them, from the first to the end, or none, so that the
-// stories that are kept are whole.
+// Everything is counted. Up to eventRate events a second are told: kept in full, and sent to
+// readers. Either all events of a delivery are told, from the first to the last, or none, so that
+// every story that is kept is whole.
 package feed
 
 import (
@@ -26,13 +26,12 @@ const (
 	KindDead      = "dead"
 )
 
-// bounds are those of the memory: about 10 MB of events, 20 MB of stories and 8
-// MB of series.
+// bounds bound the memory: about 10 MB of events, 20 MB of stories and 8 MB of counts.
 type bounds struct {
 	events, eventBytes  int
 	stories, storyBytes int
-	destinations        int           // that have series
-	idle                time.Duration // after which one makes room for another
+	destinations        int           // with counts of their own
+	idle                time.Duration // how long a destination is without events until another may take its place
 	readers             int
 }
 
@@ -43,13 +42,13 @@ var defaultBounds = bounds{
 	readers: 64,
 }
 
-// A Feed is a webhook.Observer that remembers. Its methods may be called
-// concurrently.
+// A Feed is a webhook.Observer that remembers. Its methods may be called concurrently.
 type Feed struct {
 	bounds bounds
 	since  time.Time
 
-	// mu is held for the work of one call, and never across I/O or a wait.
+	// mu guards the fields below. It is held for the work of one call, and never across I/O or a
+	// wait.
 	mu           sync.Mutex
 	budget       budget
 	seq          uint64 // of the latest event
@@ -60,19 +59,18 @@ type Feed struct {
 	storyBytes   int
 	total        *counts
 	destinations map[string]*counts
-	forgot       bool  // there were more destinations than bounds allow: one without counts need not be new
-	looked       int64 // the second, in Unix time, in which forget looked last
+	forgot       bool  // there were more destinations than bounds allow, so one without counts need not be new
+	looked       int64 // the second, in Unix time, of the latest look of forget
 	readers      map[*Reader]struct{}
 }
 
-// An event is what is kept of one.
+// An event is an event that was told.
 type event struct {
 	api.Event
-	body []byte // of the delivery, if it is known, to be searched
+	body []byte // of the delivery, nil if it is not known; Filter.Query looks into it
 }
 
-// size is about what an event takes, bodies counted in full although they are
-// shared.
+// size returns about how many bytes an event takes. Bodies count in full although they are shared.
 func (e *event) size() int {
 	n := 304 + len(e.ID) + len(e.Source) + len(e.User) + len(e.Event.Event) + len(e.body)
 	if e.Attempt != nil {
@@ -104,8 +102,8 @@ func (f *Feed) Accepted(a webhook.Accepted) {
 	defer f.mu.Unlock()
 	total := f.total.at(now)
 	total.accepted += uint32(a.Stored)
-	// The store does not say which deliveries it had seen before. Those with a story
-	// are taken to be among them, the others to be new.
+	// The store does not say which deliveries it has left out as duplicates. Those with a story
+	// are taken to be the duplicates, the others to be new.
 	left := a.Stored
 	seen := len(a.Deliveries) - a.Stored
 	var c *counts // of the destination of the last one
@@ -167,7 +165,7 @@ func (f *Feed) Attempted(a webhook.Attempted) {
 	}
 	e := api.Event{At: now.UTC(), Kind: KindAttempt, Attempt: &at, Outcome: string(a.Outcome)}
 	if again {
-		e.Due = api.TimeOf(a.Due) // a pointer into a would take all of a to the heap
+		e.Due = api.TimeOf(a.Due) // &a.Due would move all of a to the heap
 	}
 	f.tell(c, s, e)
 }
@@ -200,8 +198,8 @@ func (f *Feed) Ended(ended webhook.Ended) {
 	f.tell(c, s, e)
 }
 
-// tell keeps an event of s, unless the budget is used up, and wakes the readers
-// that wait for one. The caller holds f.mu.
+// tell keeps an event of s and wakes the readers that wait, unless the budget is used up. The caller
+// holds f.mu.
 func (f *Feed) tell(c *counts, s *story, e api.Event) {
 	if !f.budget.spend(e.At) {
 		f.leaveOut(c)
@@ -235,8 +233,8 @@ func (f *Feed) leaveOut(c *counts) {
 	}
 }
 
-// Events returns up to limit of the latest events that filter selects, newest
-// first, and the Seq of the latest of all, for Follow to go on.
+// Events returns up to limit of the latest events that filter selects, newest first, and the Seq of
+// the latest event of all, from which Follow can go on.
 func (f *Feed) Events(filter Filter, limit int) ([]api.Event, uint64) {
 	f.mu.Lock()
 	all, seq := f.events.appendTo(nil, 0), f.seq
@@ -255,9 +253,9 @@ func (f *Feed) Events(filter Filter, limit int) ([]api.Event, uint64) {
 type Filter struct {
 	// Destination and Type select by equality where they are not empty.
 	Destination, Type string
-	// Kinds are those that are selected; none means all.
+	// Kinds are the kinds that are selected. None means all.
 	Kinds []string
-	// Query is a part of the id or of the body, in any case.
+	// Query is a part of the id or of the body. Upper and lower case are the same.
 	Query string
 }
 

@@ -11,28 +11,27 @@ import (
 // ErrReaders says that there are too many readers.
 var ErrReaders = errors.New("feed: too many readers")
 
-// A Reader reads events as they come, from those that the Feed keeps. A reader that
-// is slow, or does not read at all, delays nobody: it skips the events that were no
-// longer kept when it came to read them. It is used by one goroutine at a time.
+// A Reader reads the events that the Feed keeps, as they come. A slow reader delays nobody: it skips
+// the events that the Feed has dropped before they were read. It is used by one goroutine at a time.
 type Reader struct {
 	feed    *Feed
 	filter  Filter
 	next    uint64        // the Seq to read next
-	leftOut int64         // what left returned at the last read
-	news    chan struct{} // capacity 1: there may be an event
+	leftOut int64         // the result of left at the last read
+	news    chan struct{} // has a value, of one, if there may be a new event
 	chunk   []*event
 }
 
 // readChunk is how many events are looked at in one go.
 const readChunk = 256
 
-// Now is after all events that there are.
+// Now is greater than every Seq: Follow(filter, Now) reads only new events.
 const Now = math.MaxUint64
 
-// Follow returns a Reader of the events that filter selects, of those that are
-// kept from behind the one with the Seq after: from now on if that is beyond
-// the latest, such as of another process. The caller closes it. It returns
-// ErrReaders if there are too many.
+// Follow returns a Reader of the events that filter selects, from the first one that is kept and has
+// a greater Seq than after. If after is greater than the latest Seq, such as one of another process,
+// the Reader begins with the next event. The caller closes it. The error is ErrReaders if there are
+// too many readers.
 func (f *Feed) Follow(filter Filter, after uint64) (*Reader, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -52,9 +51,8 @@ func (r *Reader) Close() {
 	delete(r.feed.readers, r)
 }
 
-// left returns how many events the budget has left out so far: of the destination
-// that the filter selects, or of all; 0 for one that has no counts. The caller holds
-// Feed.mu.
+// left returns how many events the budget has left out so far: of the destination that the filter
+// selects, or of all. It is 0 for a destination without counts. The caller holds Feed.mu.
 func (r *Reader) left() int64 {
 	if c := r.feed.lookUp(r.filter.Destination); c != nil {
 		return c.leftOut
@@ -62,9 +60,8 @@ func (r *Reader) left() int64 {
 	return 0
 }
 
-// Next waits for events and returns them, oldest first, and how many were left
-// out, whether or not the filter would have selected them. The error is that of
-// ctx.
+// Next waits for events and returns them, oldest first. It also returns how many events were left
+// out, whether or not the filter would have selected them. The error is that of ctx.
 func (r *Reader) Next(ctx context.Context) (events []api.Event, skipped int64, err error) {
 	for {
 		more, n := r.read()
@@ -89,8 +86,7 @@ func (r *Reader) Next(ctx context.Context) (events []api.Event, skipped int64, e
 	}
 }
 
-// read reads the next chunk, and reports whether there is more, and what was
-// left out.
+// read reads the next chunk. It reports whether there is more, and how many events were left out.
 func (r *Reader) read() (more bool, skipped int64) {
 	f := r.feed
 	f.mu.Lock()

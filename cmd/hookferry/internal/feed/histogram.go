@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A histogram counts durations in buckets that are an eighth of their value
-// wide, from a microsecond to 35 minutes.
+// A histogram counts durations, from a microsecond to 35 minutes, in buckets that are an eighth of
+// their value wide.
 type histogram struct {
 	n       int
 	buckets [histogramBuckets]uint32
@@ -22,7 +22,7 @@ func (h *histogram) add(d time.Duration) {
 	h.buckets[bucketOf(d)]++
 }
 
-// merge adds what other has counted.
+// merge adds the counts of other.
 func (h *histogram) merge(other *histogram) {
 	h.n += other.n
 	for i, n := range other.buckets {
@@ -30,8 +30,7 @@ func (h *histogram) merge(other *histogram) {
 	}
 }
 
-// bucketOf returns the bucket of d: of the same width for as many bits, eight
-// for each power of two.
+// bucketOf returns the bucket of d. There are eight for each power of two.
 func bucketOf(d time.Duration) int {
 	us := min(uint64(max(d, 0)/time.Microsecond), 1<<histogramBits-1)
 	if us < 8 {
@@ -51,8 +50,8 @@ func endOf(bucket int) float32 {
 	return float32(us) / 1000
 }
 
-// quantiles returns what 50 and 99 of 100 durations did not exceed, at most an
-// eighth too long, in milliseconds.
+// quantiles returns the durations that 50 and 99 of 100 do not exceed, in milliseconds, at most an
+// eighth too long.
 func (h *histogram) quantiles() (p50, p99 float32) {
 	half, most := (h.n+1)/2, (h.n*99+99)/100
 	seen, found := 0, false

@@ -7,8 +7,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// Errors returns how many requests to a destination, or to all if it is "",
-// failed within the last hour, by reason.
+// Errors returns how many requests failed within the last hour, by reason: those to a destination, or
+// to all if it is "".
 func (f *Feed) Errors(destination string) map[string]int64 {
 	now := time.Now()
 	f.mu.Lock()
@@ -27,8 +27,8 @@ func (f *Feed) Errors(destination string) map[string]int64 {
 // rateSeconds is how many seconds Rates is about.
 const rateSeconds = 10
 
-// Rates returns what happened at a destination, or at all if it is "", within
-// the last ten whole seconds, per second.
+// Rates returns what happened within the last ten whole seconds, per second: at a destination, or at
+// all if it is "".
 func (f *Feed) Rates(destination string) api.Rates {
 	now := time.Now()
 	f.mu.Lock()
@@ -67,8 +67,8 @@ const (
 	Day
 )
 
-// Series returns what happened over a range of time, at a destination or, if
-// it is "", at all. The last step is the one that is not over.
+// Series returns what happened over a range of time, at a destination, or at all if it is "". The last
+// step is not over yet.
 func (f *Feed) Series(destination string, length int) api.Series {
 	now := time.Now()
 	f.mu.Lock()
@@ -99,7 +99,7 @@ func (f *Feed) Series(destination string, length int) api.Series {
 			continue
 		}
 		if i == n-1 {
-			// What the shorter steps have that are not over, either.
+			// The open steps of the shorter levels are not in it yet.
 			both := l.latency
 			for j := length - 1; j >= 0; j-- {
 				below := &c.levels[j]
@@ -126,6 +126,5 @@ func (f *Feed) Series(destination string, length int) api.Series {
 	return s
 }
 
-// round returns milliseconds to the microsecond, without the digits that
-// float32 does not have.
+// round returns milliseconds to the microsecond: a float32 has no further digits.
 func round(ms float32) float64 { return math.Round(float64(ms)*1000) / 1000 }

@@ -34,11 +34,10 @@ type story struct {
 	trace           string
 	attempts        []api.Attempt
 	body            []byte // shared with events, and not changed
-	size            int    // about
+	size            int    // in bytes, about
 }
 
-// begin returns a new story of d, or nil if the budget does not allow one. The caller
-// holds f.mu.
+// begin returns a new story of d, or nil if the budget does not allow one. The caller holds f.mu.
 func (f *Feed) begin(c *counts, d *webhook.Delivery, now time.Time) *story {
 	if !f.budget.begins(now, c.quiet(now)) {
 		f.leaveOut(c)
@@ -61,8 +60,8 @@ func (f *Feed) begin(c *counts, d *webhook.Delivery, now time.Time) *story {
 	return s
 }
 
-// grow adds n bytes to the size of s, and forgets the oldest stories while there is
-// more than the bounds allow.
+// grow adds n bytes to the size of s, and drops the oldest stories while there is more than the
+// bounds allow.
 func (f *Feed) grow(s *story, n int) {
 	s.size += n
 	f.storyBytes += n
@@ -80,8 +79,7 @@ func (f *Feed) keepBody(s *story, body []byte) {
 	}
 }
 
-// addAttempt adds an attempt: of more than webhook.MaxAttempts the first two and the
-// latest stay.
+// addAttempt adds an attempt. Of more than webhook.MaxAttempts, the first two and the latest stay.
 func (f *Feed) addAttempt(s *story, a api.Attempt) {
 	s.attempts = append(s.attempts, a)
 	f.grow(s, sizeOf(&a))
@@ -97,8 +95,8 @@ func (f *Feed) trim(s *story) {
 
 func sizeOf(a *api.Attempt) int { return 128 + len(a.Error) + len(a.Answer) }
 
-// complete adds to s what is known of the delivery at its end and was not told
-// before, such as attempts from before the start of the process.
+// complete adds to s what only the end of the delivery tells, such as attempts from before the start
+// of the process.
 func (f *Feed) complete(s *story, d *webhook.Delivery) {
 	s.accepted, s.tries = d.Accepted, max(s.tries, d.Tries)
 	f.keepBody(s, d.Body)
@@ -115,9 +113,8 @@ func (f *Feed) complete(s *story, d *webhook.Delivery) {
 	f.trim(s)
 }
 
-// Story returns what is known of a delivery, if its story is kept. The id is its
-// messageId or its webhook-id. Sources may use the same messageId: without a source it
-// is the latest delivery that has it.
+// Story returns what is known of a delivery, if its story is kept. The id is its messageId or its
+// webhook-id. Several sources may use a messageId; without a source, the latest delivery counts.
 func (f *Feed) Story(destination, source, id string) (api.Story, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// sampleEvery is how often the store is asked how much waits.
+	// sampleEvery is the least time between two counts of what waits in the store.
 	sampleEvery = time.Second
-	// sampleShare is how many times as long as asking took the store is left alone
-	// afterwards, so that one with many destinations is not kept busy by it.
+	// sampleShare is how many times as long as a count took the store is then left alone, so that
+	// counting many destinations does not keep it busy.
 	sampleShare = 50
 )
 
@@ -50,7 +50,7 @@ func (f *Feed) waits(n int) {
 	f.total.at(time.Now()).waiting = clamp(n)
 }
 
-// waitsEach notes what waits for each destination; for others nothing does.
+// waitsEach notes how many deliveries wait for each destination: none for those not in by.
 func (f *Feed) waitsEach(by map[string]int) {
 	now := time.Now()
 	f.mu.Lock()

@@ -15,32 +15,30 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// State is what is asked at each scrape. Its functions are called concurrently.
+// State is what a scrape reads. Its functions are called concurrently.
 type State struct {
 	// Forwarder and Store are those of the server. Required.
 	Forwarder *webhook.Forwarder
 	Store     webhook.Store
-	// StoreSize returns the bytes that the store takes on disk. Nil if it is
-	// in memory.
+	// StoreSize returns the bytes that the store takes on disk. Nil for a store without files.
 	StoreSize func() (int64, error)
-	// Calls and Sources say what clients sent, Config which settings are in
-	// use. Required.
+	// Calls and Sources say what clients sent, Config which settings are in use. Required.
 	Calls   func() api.Calls
 	Sources func() []api.Source
 	Config  func() api.Config
-	// Logger is told when a scrape could not be answered in whole. Required.
+	// Logger logs why a scrape could not be answered in whole. Required.
 	Logger *slog.Logger
 }
 
-// scrapeTimeout bounds what the store is asked for a scrape; Prometheus gives
-// up after ten seconds unless told otherwise.
+// scrapeTimeout bounds the calls of the store for a scrape. Prometheus gives up after ten seconds by
+// default.
 const scrapeTimeout = 5 * time.Second
 
 // Handler returns the handler for /metrics. It is called once.
 func (m *Metrics) Handler(s State) http.Handler {
 	m.registry.MustRegister(m.Collector(s.Forwarder), newSnapshot(s))
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		// What can be told is told: a store that fails is when one looks.
+		// While the store fails, people need the other metrics most.
 		ErrorHandling: promhttp.ContinueOnError,
 		ErrorLog:      slog.NewLogLogger(s.Logger.Handler(), slog.LevelWarn),
 		Registry:      m.registry,
@@ -51,7 +49,7 @@ func (m *Metrics) Handler(s State) http.Handler {
 type snapshot struct {
 	state    State
 	sources  series.Labels
-	turn     chan struct{} // held by the scrape whose turn it is
+	turn     chan struct{} // has a value while a scrape is in progress
 	counters struct{ accepted, rejected, limited series.Ledger }
 
 	storeDeliveries, storeDead, storeSize                       *prometheus.Desc
@@ -92,7 +90,7 @@ func (s *snapshot) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. It does one scrape after the other.
+// Collect implements prometheus.Collector. One scrape runs at a time.
 func (s *snapshot) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()

@@ -1,9 +1,9 @@
 // Package metrics counts what the server does, for Prometheus. The metrics are
 // listed in docs/metrics.md.
 //
-// Labels are bounded. A destination and a source have their own name in the
-// label for the first series.MaxLabels that are seen since the start; the others share
-// the name "other". All other labels have closed lists of values.
+// Labels are bounded. The first series.MaxLabels destinations, and as many sources, that are seen
+// since the start have their name in the label. The others share the name "other". All other labels
+// have closed lists of values.
 package metrics
 
 import (
@@ -16,9 +16,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// Metrics is a webhook.Observer that counts deliveries, as those of programs with the library
-// inside, and counts the requests of clients. What else there is to know it asks at each
-// scrape; see Handler. It is safe for concurrent use.
+// Metrics is a webhook.Observer that counts deliveries by package webhookprom. It also counts the
+// requests of clients. Handler reads everything else at each scrape. It is safe for concurrent use.
 type Metrics struct {
 	*webhookprom.Metrics
 	registry *prometheus.Registry
@@ -27,8 +26,7 @@ type Metrics struct {
 	servedSeconds prometheus.Histogram
 }
 
-// New returns Metrics that have counted nothing. The version is that of the
-// program.
+// New returns Metrics that have counted nothing. The version is that of the program.
 func New(version, goVersion string) *Metrics {
 	m := &Metrics{
 		Metrics:  webhookprom.New(),
@@ -54,14 +52,13 @@ func New(version, goVersion string) *Metrics {
 	return m
 }
 
-// Served counts a request of a client that was answered with a status after a
-// time.
+// Served counts a request of a client that was answered.
 func (m *Metrics) Served(status int, took time.Duration) {
 	m.served.WithLabelValues(code(status)).Inc()
 	m.servedSeconds.Observe(took.Seconds())
 }
 
-// code returns the label of a status; those that HTTP does not have are one.
+// code returns the label of a status. All that HTTP does not have share one.
 func code(status int) string {
 	if status < 100 || status > 599 {
 		return series.Other
