@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// maxHops bounds the addresses of X-Forwarded-For that are looked at.
+// maxHops bounds how many addresses of X-Forwarded-For are read.
 const maxHops = 32
 
-// clientIP returns the address of whoever sent a request: the peer's or, as long
-// as that is a trusted proxy, the one which the proxy says it got the request
-// from. What is left of the first that is not trusted anybody may have written.
+// clientIP returns the address of the client of a request. That is the peer's or, if the peer is a
+// trusted proxy, the one from which the proxy says it got the request, and so on. Anybody may have
+// written what is left of the first address that is not trusted.
 func clientIP(r *http.Request, trusted []netip.Prefix) string {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

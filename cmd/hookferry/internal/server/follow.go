@@ -11,8 +11,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 )
 
-// use makes settings those in use. Requests and attempts that are under way go
-// on with those they began with.
+// use makes new settings of the file those in use. Requests and attempts in progress go on with the
+// settings that they began with.
 func (s *server) use(next *config.Settings) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -25,7 +25,7 @@ func (s *server) use(next *config.Settings) {
 	s.join()
 }
 
-// useStored makes the destinations of the store those in use, beside those of the settings.
+// useStored makes destinations of the store those in use, beside those of the settings.
 func (s *server) useStored(all []*config.Destination) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,15 +33,15 @@ func (s *server) useStored(all []*config.Destination) {
 	s.join()
 }
 
-// join joins what is given with what is stored, under the lock.
+// join puts the settings and the destinations of the store together. The caller holds s.mu.
 func (s *server) join() {
 	all := s.given.With(s.stored)
 	s.settings.Store(all)
 	s.sources.use(all)
 }
 
-// reload reads the settings anew, and uses them if they are good. It returns
-// what to watch from now on.
+// reload reads the settings again, and uses them if they are valid. It returns the watch of the files
+// that it read.
 func (s *server) reload() *config.Watch {
 	next, err := s.Load()
 	if err != nil {
@@ -63,15 +63,14 @@ func (s *server) reload() *config.Watch {
 	}
 	s.use(next)
 	if len(next.Restart) > 0 {
-		s.log.Warn("some of the new configuration counts after a restart", "keys", next.Restart)
+		s.log.Warn("some of the new configuration counts only after a restart", "keys", next.Restart)
 	}
 	s.log.LogAttrs(context.Background(), slog.LevelInfo, "new configuration", slog.String("file", next.Path),
 		slog.Int("sources", len(next.Sources)), slog.Int("destinations", len(next.Destinations)))
 	return config.NewWatch(next)
 }
 
-// follow follows the settings until ctx is done, and tells the service manager
-// that the server is alive.
+// follow follows the settings until ctx is done, and sends heartbeats to the service manager.
 func (s *server) follow(ctx context.Context) {
 	var look, beat <-chan time.Time
 	var watch *config.Watch

@@ -9,12 +9,12 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// keysPath is where receivers find the public keys of a destination, whose id comes behind it.
+// keysPath, followed by the id of a destination, is where receivers find its public keys.
 const keysPath = "/v1/keys/"
 
-// serveKeys answers a read of the public keys that the requests to a destination are signed by,
-// and reports whether r is one. A destination that has none is answered as one that is not
-// there, so that nobody finds out ids by it.
+// serveKeys answers with the public keys of a destination, which verify the requests to it, and reports
+// whether r asks for keys. A destination without keys gets the same answer as one that does not exist,
+// so that nobody can find out ids.
 func serveKeys(w http.ResponseWriter, r *http.Request, settings *config.Settings) bool {
 	id, ok := strings.CutPrefix(r.URL.Path, keysPath)
 	if !ok || r.Method != http.MethodGet && r.Method != http.MethodHead {

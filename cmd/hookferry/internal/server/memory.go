@@ -11,12 +11,11 @@ import (
 	"github.com/hookferry/analytics/collector"
 )
 
-// limitMemory tells Go's runtime what memory the process may take, and returns that: what
-// GOMEMLIMIT says, or the settings, or what the system has. It is math.MaxInt64 where nobody
-// says anything.
+// limitMemory sets the memory limit of Go's runtime, and returns it in bytes: that of GOMEMLIMIT, of
+// the settings, or of the system, in this order. It is math.MaxInt64 if none of them has one.
 //
-// The limit is soft: near it the collector of garbage works more. What requests, the store
-// and the forwarder hold has bounds of its own far below, so the rest is garbage.
+// The limit is soft: near it the garbage collector works more. The memory of requests, the store and
+// the forwarder has bounds of its own far below it, so the rest is garbage.
 func limitMemory(limits *config.Limits, getenv func(string) string) int64 {
 	if getenv("GOMEMLIMIT") == "" {
 		limit := int64(limits.ProcessMemory)
@@ -30,7 +29,7 @@ func limitMemory(limits *config.Limits, getenv func(string) string) int64 {
 	return debug.SetMemoryLimit(-1)
 }
 
-// requestMemory returns the memory for requests of clients.
+// requestMemory returns the memory for requests of clients, in bytes.
 func requestMemory(limits *config.Limits, process int64) int64 {
 	if limits.Memory > 0 {
 		return int64(limits.Memory)
@@ -38,9 +37,9 @@ func requestMemory(limits *config.Limits, process int64) int64 {
 	return min(collector.DefaultMaxMemory, process/4)
 }
 
-// systemMemory returns the memory that a process may take on this system: nine tenths of
-// that of its container, as some is not the runtime's, or half of that of the machine, on
-// which there are others. It is 0 where it is not known.
+// systemMemory returns the memory that the process may take, in bytes: nine tenths of its container's,
+// because the runtime does not manage all memory, or half of the machine's, which has other users. It
+// is 0 if it is not known.
 func systemMemory() int64 {
 	limit, err := memlimit.ApplyFallback(memlimit.ApplyRatio(memlimit.FromCgroup, 0.9), memlimit.ApplyRatio(memlimit.FromSystem, 0.5))()
 	if err != nil {
@@ -49,7 +48,7 @@ func systemMemory() int64 {
 	return int64(min(limit, math.MaxInt64))
 }
 
-// shown is a number of bytes for people, "none" for a bound that is none.
+// shown returns a bound in bytes for the log, "none" if there is none.
 func shown(bytes int64) string {
 	if bytes <= 0 || bytes == math.MaxInt64 {
 		return "none"

@@ -10,8 +10,8 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-// nodeName names this server among others: the host's name and a part made up,
-// as each of several containers may be process 1 of the same host.
+// nodeName returns a name for this server: the host's name and a random part, because several
+// containers may be process 1 of one host.
 func nodeName() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -22,7 +22,7 @@ func nodeName() string {
 	return host[:min(len(host), maxHost)] + "/" + strings.ToLower(rand.Text()[:6])
 }
 
-// node says how this server is.
+// node describes this server.
 func (s *server) node() api.Node {
 	stats := s.forwarder.Stats()
 	n := api.Node{
@@ -35,7 +35,7 @@ func (s *server) node() api.Node {
 	return n
 }
 
-// note is what other servers of the store are shown of this one.
+// note describes this server to the other servers of the store.
 func (s *server) note() []byte {
 	note, err := json.Marshal(s.node())
 	if err != nil {
@@ -44,5 +44,5 @@ func (s *server) note() []byte {
 	return note
 }
 
-// now is the time as answers have it.
+// now returns the time as answers of the admin API have it.
 func now() time.Time { return time.Now().UTC() }

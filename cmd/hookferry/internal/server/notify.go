@@ -6,8 +6,8 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// notify tells the service manager a state of the server, by systemd's protocol
-// (sd_notify(3)). That nobody listens is no reason to stop.
+// notify tells the service manager the state of the server, by systemd's protocol (sd_notify(3)). An
+// error means that there is no service manager.
 func notify(state string) { _, _ = daemon.SdNotify(false, state) }
 
 // notifyReloading begins a reload, which daemon.SdNotifyReady ends.
@@ -17,8 +17,7 @@ func notifyReloading() {
 	}
 }
 
-// heartbeat is the time between two heartbeats that the service manager wants; 0: it
-// wants none.
+// heartbeat returns the time between two heartbeats that the service manager wants, 0 for none.
 func heartbeat() time.Duration {
 	within, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {

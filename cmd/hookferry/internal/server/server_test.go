@@ -465,7 +465,7 @@ func TestReload(t *testing.T) {
 
 		// What needs a restart is told, and the rest used.
 		reload(file(first.url, "grace: 1s\nlimits: {connections: 3}\nlog: {level: debug}\n"))
-		s.await(`msg="some of the new configuration counts after a restart" keys=\[limits\]`)
+		s.await(`msg="some of the new configuration counts only after a restart" keys=\[limits\]`)
 		send("k1", "Rest", 200)
 		first.want("Rest")
 		var after api.Status

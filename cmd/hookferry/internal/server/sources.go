@@ -16,23 +16,21 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// sources finds the source of a write key, and counts what the sources send.
-// Counts and limits go on when the settings change, by name. It is safe for
-// concurrent use.
+// sources finds the source of a write key, and counts what the sources send. When the settings change,
+// the counts and limits of a source go on, by its name. It is safe for concurrent use.
 type sources struct {
 	current atomic.Pointer[table]
 
 	requests, unknown, failed, limited, accepted, rejected atomic.Int64
 }
 
-// A table has the sources of one version of the settings. Only the counts and the
-// limits in it change.
+// A table has the sources of one version of the settings. Only the counts and limits in it change.
 type table struct {
 	byKey  map[[sha256.Size]byte]collector.Source
 	byName map[string]*source
 }
 
-// A source is one, with its counts.
+// A source is a source of the settings with its counts and limits.
 type source struct {
 	config.Source
 	calls, bytes rate
@@ -41,7 +39,7 @@ type source struct {
 
 type counts struct {
 	accepted, rejected, limited, filtered atomic.Int64
-	last                                  atomic.Int64 // microseconds of Unix time of the last call accepted; 0: none
+	last                                  atomic.Int64 // Unix time of the last accepted call in microseconds, 0 if there is none
 }
 
 // use replaces the sources.
@@ -68,14 +66,14 @@ func (s *sources) use(settings *config.Settings) {
 	s.current.Store(t)
 }
 
-// A rate is one that settings say, and the limit that keeps a source to it: nil for no limit.
+// A rate is a rate of the settings, with the limit that enforces it. The limit is nil for no rate.
 type rate struct {
 	rate  float64
 	burst int
 	limit *collector.Limit
 }
 
-// now returns the rate that newer settings say. Its limit is the same if the rate is.
+// now returns the rate of newer settings. It has the same limit if the rate did not change.
 func (old rate) now(n float64, burst int) rate {
 	switch {
 	case n == 0:
@@ -86,8 +84,7 @@ func (old rate) now(n float64, burst int) rate {
 	return rate{n, burst, collector.NewLimit(n, burst)}
 }
 
-// atOnce returns how many calls a source may send at once: a second's worth unless
-// its settings say.
+// atOnce returns how many calls a source may send at once: by default a second's worth.
 func atOnce(c config.Source) int {
 	if c.Burst > 0 {
 		return c.Burst
@@ -95,12 +92,12 @@ func atOnce(c config.Source) int {
 	return max(int(math.Ceil(c.Rate)), 1)
 }
 
-// bytesPerCall is what a call of a source with a rate becomes on the average, if its settings
-// do not say: several times what most calls have.
+// bytesPerCall is the default of the average bytes that a call may become: several times what most
+// calls have.
 const bytesPerCall = 4 << 10
 
-// byteRate returns how many bytes of webhooks a second a source may cause, 0 for any, and
-// how many at once.
+// byteRate returns how many bytes of webhooks a second a source may cause, 0 for no limit, and how many
+// at once.
 func byteRate(c config.Source) (n float64, burst int) {
 	if c.ByteRate > 0 {
 		return float64(c.ByteRate), int(min(c.ByteRate, math.MaxInt32))
@@ -109,8 +106,8 @@ func byteRate(c config.Source) (n float64, burst int) {
 	return c.Rate * each, int(min(float64(atOnce(c))*each, math.MaxInt32))
 }
 
-// find is for collector.Config.Sources. It looks for the hash of the key, so the
-// time it takes says nothing about the keys there are.
+// find is for collector.Config.Sources. It looks for a hash of the key, so the time that it takes tells
+// nothing about the keys that exist.
 func (s *sources) find(_ context.Context, key string) (collector.Source, error) {
 	source, ok := s.current.Load().byKey[sha256.Sum256([]byte(key))]
 	if !ok {
@@ -119,13 +116,13 @@ func (s *sources) find(_ context.Context, key string) (collector.Source, error) 
 	return source, nil
 }
 
-// A filtering forwarder leaves out what the filter of a call's source leaves out.
+// A filtering forwarder leaves out the events that the filter of their source does not select.
 type filtering struct {
 	sources *sources
 	next    collector.Forwarder
 }
 
-// ForwardEvents implements collector.Forwarder. The events are of one source.
+// ForwardEvents implements collector.Forwarder. All events are of one source.
 func (f *filtering) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
 	s := f.sources.current.Load().byName[events[0].Source]
 	if s == nil || len(s.Filter.Include)+len(s.Filter.Exclude) == 0 {

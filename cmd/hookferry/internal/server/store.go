@@ -24,27 +24,25 @@ import (
 // StorePath returns the folder of the store in a data folder.
 func StorePath(data string) string { return filepath.Join(data, "store") }
 
-// oldFile is the store that versions before the first release kept in the data folder.
+// oldFile is the store of versions before the first release, in the data folder.
 const oldFile = "hookferry.db"
 
-// A store is a webhook.Store, and where it is.
+// A store is a webhook.Store with what the server needs to know of it.
 type store struct {
 	Store webhook.Store
-	// release closes the connections that the store was opened with, once the store
-	// is closed. Nil means that there are none.
+	// release closes the connections of the store after the store was closed. Nil means that it
+	// has none.
 	release func()
-	// size returns the bytes of the store's files. Nil means that it has none on
-	// this machine.
+	// size returns the bytes of the store's files. Nil means that it has none on this machine.
 	size func() (int64, error)
-	// bound is what it may come to, in bytes. Zero means that only its disk, or its
-	// database, bounds it.
+	// bound is the largest size, in bytes. Zero means that only its disk, or its database,
+	// bounds it.
 	bound int64
-	// where says in the log where it is.
+	// where is for the log.
 	where slog.Attr
 }
 
-// openStore opens the store of the settings. Others that share it know this
-// server by name.
+// openStore opens the store of the settings. Other servers that share it see this one under name.
 func openStore(ctx context.Context, settings *config.Settings, name string, logger *slog.Logger) (*store, error) {
 	switch settings.Queue.Store() {
 	case config.PostgreSQL:
@@ -64,7 +62,7 @@ func (s *store) Close() error {
 	return err
 }
 
-// openEmbedded opens the store in the data folder. It makes both if they are missing.
+// openEmbedded opens the store in the data folder. It makes store and folder if they are missing.
 func openEmbedded(settings *config.Settings, logger *slog.Logger) (*store, error) {
 	if old := filepath.Join(settings.Data, oldFile); exists(old) && !exists(StorePath(settings.Data)) {
 		return nil, &SettingError{"data", fmt.Errorf("%s is a store that this version cannot read; let the version that wrote it deliver what is in it, and then remove it", old)}
@@ -100,8 +98,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// defaultBound returns what the store in a data folder may come to if the settings do not say.
-// It is 0, for no bound, where it is not known how much of the disk is free.
+// defaultBound returns the bound of the store in a data folder if the settings have none. It is 0, for
+// no bound, if the free space of the disk is not known.
 func defaultBound(data string) int64 {
 	free, err := diskFree(data)
 	if err != nil {
@@ -114,9 +112,9 @@ func defaultBound(data string) int64 {
 	return boundOf(size, free)
 }
 
-// boundOf returns the bound of a store of a size, on a disk of which so much is free: three
-// quarters of both, so that others who use the disk find some. The store may always have what
-// it has already, also on a disk that others have filled.
+// boundOf returns the bound of a store with a size, on a disk with free bytes: three quarters of both
+// together, which leaves room for other users of the disk. It is never less than what the store has
+// already, even if others have filled the disk.
 func boundOf(size, free int64) int64 { return max(size, (size+free)/4*3) }
 
 // storeSize returns the bytes of the files of the store.
@@ -141,7 +139,7 @@ func storeSize(folder string) (size int64, err error) {
 // openPostgres opens the store in a database.
 func openPostgres(ctx context.Context, c *config.Queue, name string, logger *slog.Logger) (*store, error) {
 	pc, err := c.Pool("hookferry " + name)
-	if err != nil { // it was good when the settings were checked, but libpq's variables count too
+	if err != nil { // the settings were checked, but libpq's variables count too
 		return nil, &SettingError{"queue.url", errors.New("is not one of PostgreSQL")}
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
@@ -165,9 +163,8 @@ func openPostgres(ctx context.Context, c *config.Queue, name string, logger *slo
 const (
 	// natsTimeout bounds each of the first connects to a server.
 	natsTimeout = 10 * time.Second
-	// natsPing is the time between two pings. A server that leaves two of them without an
-	// answer by the third is given up for another one: after 15 seconds, and not the six
-	// minutes of the driver's default.
+	// natsPing is the time between two pings. The driver changes to another server after two
+	// pings without an answer: after 15 seconds, not after the six minutes of its default.
 	natsPing = 5 * time.Second
 )
 

@@ -1,10 +1,10 @@
-// Package stored keeps the destinations that are made, changed and deleted while servers
-// run: each is a setting of the store, which all servers of the store share.
+// Package stored keeps the destinations that are made, changed and deleted while servers run. Each is a
+// setting of the store, which all servers of the store share.
 //
-// A change writes two settings: the destination, and a short list of what changed last. Every
-// server reads that list each second, and then no more than the destinations on it. So a change
-// counts on all servers within two seconds, whatever the number of destinations. A server that
-// ended between the two leaves the list behind; all is read anew each Reread.
+// A change writes two settings: the destination, and a short list of the latest changes. Every server
+// reads that list each second, and then only the destinations on it. So a change counts on all servers
+// within two seconds, whatever the number of destinations. A server that dies between the two writes
+// leaves its change out of the list, so all destinations are read again each Reread.
 package stored
 
 import (
@@ -37,8 +37,7 @@ const (
 
 // Errors of Change.
 var (
-	// ErrConflict says that the destination has another version than the one that was to be
-	// changed.
+	// ErrConflict says that the destination does not have the version that was to be changed.
 	ErrConflict = errors.New("the destination was changed meanwhile")
 	// ErrTooLarge says that a document has more bytes than a setting of the store may have.
 	ErrTooLarge = fmt.Errorf("the destination has too many bytes: %d are allowed", webhook.MaxSetting)
@@ -49,20 +48,20 @@ type Config struct {
 	Store webhook.Store
 	// Allow are the addresses beside public ones that the URLs of destinations may have.
 	Allow []netip.Prefix
-	// Changed is told of all destinations, in the order of their ids, when there are others
-	// than before. It is called by one goroutine at a time, and changes nothing of them. One that
-	// is as it was is the same pointer.
+	// Changed is called with all destinations, sorted by id, after one of them has changed. One
+	// goroutine at a time calls it. It does not modify them. A destination that did not change
+	// has the same pointer as before.
 	Changed func([]*config.Destination)
 	Logger  *slog.Logger
 }
 
-// Destinations are those of a store. They are safe for concurrent use.
+// Destinations are the destinations of a store. They are safe for concurrent use.
 type Destinations struct {
 	config Config
 
 	mu   sync.Mutex // held while the store is asked, so that no older version replaces a newer one
 	all  map[string]*config.Destination
-	seen uint64 // the changes that are in all
+	seen uint64 // how many changes are in all; see changes.Count
 }
 
 // A Document is a destination as it is stored.
@@ -73,20 +72,20 @@ type Document struct {
 	By          string         `json:"by"`
 }
 
-// changes is the value of the setting that lists the latest.
+// changes is the value of the setting that lists the latest changes.
 type changes struct {
-	Count uint64   `json:"count"` // of all there ever were
-	IDs   []string `json:"ids"`   // of the latest, the last one last
+	Count uint64   `json:"count"` // of all changes ever
+	IDs   []string `json:"ids"`   // of the latest, oldest first
 }
 
-// Open reads the destinations of a store, and tells c.Changed of them.
+// Open reads the destinations of a store, and calls c.Changed with them.
 func Open(ctx context.Context, c Config) (*Destinations, error) {
 	s := &Destinations{config: c, all: make(map[string]*config.Destination)}
 	return s, s.learn(ctx, true)
 }
 
-// Follow follows what other servers change until ctx is done. While the store fails the
-// destinations stay as they are.
+// Follow learns what other servers change, until ctx is done. While the store fails, the destinations
+// stay as they are.
 func (s *Destinations) Follow(ctx context.Context) {
 	tick := time.NewTicker(Every)
 	defer tick.Stop()
@@ -105,7 +104,7 @@ func (s *Destinations) Follow(ctx context.Context) {
 		case err == nil && everything:
 			latest = time.Now()
 		case err != nil && !failing:
-			s.config.Logger.Error("the store fails: destinations stay as they are", "error", err)
+			s.config.Logger.Error("could not read changes of destinations from the store; they stay as they are until it can be read", "error", err)
 		}
 		failing = err != nil
 	}
@@ -157,8 +156,8 @@ func (s *Destinations) readAll(ctx context.Context) error {
 	return nil
 }
 
-// put keeps a destination as a setting says: one with no version is gone. What cannot be read
-// keeps its sources, if these can be, so that its calls wait for it.
+// put keeps a destination as a setting says. A setting without a version means that it was deleted. A
+// document that is not valid keeps its sources, if these are readable, so that their calls wait for it.
 func (s *Destinations) put(id string, setting webhook.Setting) {
 	if setting.Version == 0 {
 		delete(s.all, id)
@@ -169,14 +168,14 @@ func (s *Destinations) put(id string, setting webhook.Setting) {
 	}
 	d, err := s.parse(id, setting.Value)
 	if err != nil {
-		s.config.Logger.Error("a stored destination is not valid: what is for it waits", "destination", id, "error", err)
+		s.config.Logger.Error("a stored destination is not valid; its deliveries wait until it is changed", "destination", id, "error", err)
 	}
 	d.Stored.Version = setting.Version
 	s.all[id] = d
 }
 
-// parse reads the value of a setting. With an error, the destination has what could be read, and
-// no Webhook.
+// parse reads the value of a setting. With an error, the destination has what could be read, and no
+// Webhook.
 func (s *Destinations) parse(id string, value []byte) (*config.Destination, error) {
 	d := &config.Destination{ID: id, Stored: new(config.Stored)}
 	var stored Document
@@ -204,7 +203,7 @@ func (s *Destinations) tell() {
 	s.config.Changed(all)
 }
 
-// get returns a setting, with no version if there is none.
+// get returns a setting. Its version is zero if there is none.
 func (s *Destinations) get(ctx context.Context, name string) (webhook.Setting, error) {
 	for setting, err := range s.config.Store.Settings(ctx, name) {
 		if err != nil {
@@ -213,12 +212,12 @@ func (s *Destinations) get(ctx context.Context, name string) (webhook.Setting, e
 		if setting.Name == name {
 			return setting, nil
 		}
-		break // those behind it have longer names
+		break // the others have longer names
 	}
 	return webhook.Setting{Name: name}, nil
 }
 
-// list returns the latest changes.
+// list returns the latest changes, and the setting that has them.
 func (s *Destinations) list(ctx context.Context) (list changes, setting webhook.Setting, err error) {
 	if setting, err = s.get(ctx, listName); err == nil && setting.Version != 0 {
 		if err = json.Unmarshal(setting.Value, &list); err != nil {
@@ -228,11 +227,11 @@ func (s *Destinations) list(ctx context.Context) (list changes, setting webhook.
 	return list, setting, err
 }
 
-// Change replaces a destination by what edit makes of its document, nil if there is none, and
-// tells who did it. Edit returns nil to delete it, and may be called again if another server
-// changes the destination meanwhile. With a version, which is zero for one that is not there, a
-// destination of another version is ErrConflict. The destination is not valid if the error is a
-// *config.Error. After an error of the store the destination is as it was, or as it is to be.
+// Change replaces the document of a destination by what edit makes of it, and notes who did it. The
+// document is nil for a destination that does not exist; edit returns nil to delete it. It is called
+// again if another server changes the destination meanwhile. If version is not nil and the destination
+// has another one, zero if it does not exist, the error is ErrConflict. A *config.Error says that the
+// new document is not valid. After an error of the store the change was made, or not.
 func (s *Destinations) Change(ctx context.Context, id, by string, version *uint64, edit func(document map[string]any) (map[string]any, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,7 +245,7 @@ func (s *Destinations) Change(ctx context.Context, id, by string, version *uint6
 		}
 		var stored Document
 		if setting.Version != 0 && (json.Unmarshal(setting.Value, &stored) != nil || stored.Destination == nil) {
-			stored.Destination = map[string]any{} // to be replaced
+			stored.Destination = map[string]any{} // it is not readable, and can only be replaced
 		}
 		document, err := edit(stored.Destination)
 		if err != nil {
@@ -279,7 +278,7 @@ func (s *Destinations) Change(ctx context.Context, id, by string, version *uint6
 	}
 }
 
-// announce adds a change to the list.
+// announce adds a change to the list of the latest.
 func (s *Destinations) announce(ctx context.Context, id string) error {
 	for {
 		list, setting, err := s.list(ctx)
