@@ -72,6 +72,27 @@ test('a destination that refuses is in trouble, with the words of its receiver',
   await leave(page)
 })
 
+test('the link to a destination in trouble stays the same while its line changes', async () => {
+  const page = await visit(browser, server.page)
+  const line = page.locator('.attention li', { hasText: 'busy is failing' }).or(page.locator('.attention li', { hasText: 'refuses is refusing' })).first()
+  const link = await line.getByRole('link').elementHandle()
+  await link.focus()
+  const before = await line.locator('small').innerText()
+  await until('the line changes', async () => await line.locator('small').innerText() !== before)
+  assert.ok(await link.evaluate((node) => node === document.activeElement), 'the link has lost the focus')
+  await leave(page)
+})
+
+test('a delivery that waits is retried from its own page', async () => {
+  const { waiting: [{ id }] } = await server.api('waiting?destination=busy')
+  const page = await visit(browser, `${server.page}#/destinations/busy/deliveries/${id}`)
+  const came = receiver.on('/busy')
+  await page.getByRole('button', { name: 'Retry now' }).click()
+  await page.locator('.job').getByText(/Due now|being attempted|does not wait/).waitFor()
+  await until('it is attempted', () => receiver.on('/busy') > came)
+  await leave(page)
+})
+
 test('a delivery is found by its messageId, its user and its destination', async () => {
   const page = await visit(browser, `${server.page}#/find`)
   const find = async (label, value) => {
@@ -177,4 +198,14 @@ test('no request is refused before a token is asked for', async () => {
   } finally {
     await guarded.stop()
   }
+})
+
+test('what a destination refused is sent again from its own page', async () => {
+  const page = await visit(browser, `${server.page}#/destinations/refuses`)
+  const came = receiver.on('/refuses')
+  const { count } = await server.api('dead/count?destination=refuses')
+  await page.getByRole('button', { name: `Replay ${count} dead letter` }).click()
+  if (count > 1) await page.getByRole('dialog').getByRole('button', { name: 'Replay' }).click()
+  await until('they are sent again', () => receiver.on('/refuses') === came + count)
+  await leave(page)
 })

@@ -16,9 +16,14 @@ const lengths = { '15m': 15 * 60e3, '1h': 3600e3, '24h': 24 * 3600e3, '7d': 7 * 
 // changed tells the view that is shown that there are other dead letters now.
 const changed = new EventTarget()
 
-// replay and discard work on a Selection of n dead letters.
+// replay and discard work on a Selection of n dead letters. replayAll asks before it replays several.
 export function replay(selection, n) {
   return act('replay', 'Replaying', 'Replayed', selection, n)
+}
+
+export async function replayAll(selection, n) {
+  return (n === 1 || await confirm(`Replay ${plural(n, 'dead letter')}?`,
+    'Each is sent again as if it had just come, in the order they died, beside what is new.', 'Replay', 'calm')) && replay(selection, n)
 }
 
 export async function discard(selection, n) {
@@ -189,9 +194,8 @@ export default function dead({ query, every, onStatus, signal, keys }) {
     const n = chosen.size
     // Not of a filter whose answer is still to come: n is said of what is listed.
     const selection = n > 0 ? { keys: [...chosen.keys()] } : { filter: listed }
-    if (f === replay && n === 0 && matching > 1 && !(await confirm(`Replay ${plural(matching, 'dead letter')}?`,
-      'Each is sent again as if it had just come, in the order they died, beside what is new.', 'Replay', 'calm'))) return
-    if (await f(selection, n || matching)) chosen.clear()
+    if (await (f === replay && n === 0 ? replayAll : f)(selection, n || matching)) chosen.clear()
+    else return
     if (!signal.aborted) load()
   }
 

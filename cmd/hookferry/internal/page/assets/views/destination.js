@@ -5,6 +5,7 @@ import { el, keyed, replace, say, text } from '../dom.js'
 import { compact, count, moment, plural, rate, since, soon, span } from '../format.js'
 import { bars, confirm, deliveryRoute, figure, notice, panel, pill, problem, route, segmented, table, time, updatePill } from '../parts.js'
 import * as words from '../words.js'
+import { replayAll } from './dead.js'
 import { deleteDestination, showSecret } from './edit.js'
 import { pauseButton, saidBy, steps, sum, whenLine } from './destinations.js'
 
@@ -15,6 +16,7 @@ export default function destination({ destination: id, every, signal, keys }) {
   const failure = el('div', { class: 'notice failure', hidden: true })
   const toggle = pauseButton(id, signal, show)
   const now = el('button', { type: 'button', class: 'primary', hidden: true, onclick: () => change('retry') }, 'Retry now')
+  const revive = el('button', { type: 'button', hidden: true, onclick: replayDead })
   const changed = el('div', {})
   keys({ p: ['Pause or resume', toggle.toggle], r: ['Retry now', () => { if (!now.hidden) change('retry') }] })
 
@@ -104,7 +106,16 @@ export default function destination({ destination: id, every, signal, keys }) {
     countAgain = began + Math.max(5_000, 50 * (performance.now() - began))
     showDead()
   }
-  const showDead = () => died.update(stored === null ? '–' : compact(stored), '', `${count(given)} given up since the start`)
+  function showDead() {
+    died.update(stored === null ? '–' : compact(stored), '', `${count(given)} given up since the start`)
+    revive.hidden = !stored
+    text(revive, `Replay ${plural(stored ?? 0, 'dead letter')}`)
+  }
+
+  async function replayDead() {
+    await replayAll({ filter: { destination: id } }, stored)
+    countAgain = 0
+  }
 
   // showFailure says what the destination answered last, if it does not take its
   // deliveries.
@@ -206,7 +217,7 @@ export default function destination({ destination: id, every, signal, keys }) {
       el('div', { class: 'head' },
         el('div', {}, el('nav', { class: 'crumbs', 'aria-label': 'Path' }, el('a', { href: '#/destinations' }, 'Destinations')),
           el('h1', {}, id, ' ', state), why),
-        el('div', { class: 'actions' }, el('a', { class: 'button', href: `#/test?destination=${encodeURIComponent(id)}` }, 'Send a sample'), toggle.node, now)),
+        el('div', { class: 'actions' }, el('a', { class: 'button', href: `#/test?destination=${encodeURIComponent(id)}` }, 'Send a sample'), toggle.node, revive, now)),
       failure, changed,
       el('div', { class: 'figures' }, went.node, waits.node, next.node, again.node, died.node, speed.node),
       panel('Deliveries', { actions: ranges }, flow.node),

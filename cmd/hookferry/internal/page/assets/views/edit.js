@@ -31,7 +31,7 @@ export default function edit({ destination: id, signal, keys }) {
     if (d && !d.stored) return replace(form, notice('The configuration of the server names this destination: change it there.'))
     const settings = d?.settings ?? { sources: total === 1 ? [offered[0].name] : [] }
     const name = input({ required: true, maxlength: 255, placeholder: 'acme' })
-    const sources = area(settings.sources.join('\n'), { placeholder: offered.map((s) => s.name).join('\n') })
+    const sources = area(settings.sources.join('\n'))
 
     // Endpoints. URLs may have credentials, and values of headers are secret: none of them is
     // shown again, so who changes one enters all.
@@ -43,7 +43,7 @@ export default function edit({ destination: id, signal, keys }) {
       url.value = address
       const headers = area('', { placeholder: 'X-Team: 7', rows: 1 })
       const entry = { url, headers }
-      const remove = el('button', { type: 'button', class: 'small', onclick: () => {
+      const remove = entry.remove = el('button', { type: 'button', class: 'small', onclick: () => {
         endpoints = endpoints.filter((e) => e !== entry)
         entry.node.remove()
         showAdd()
@@ -55,7 +55,10 @@ export default function edit({ destination: id, signal, keys }) {
       showAdd()
       return url
     }
-    const showAdd = () => { add.hidden = endpoints === null || endpoints.length >= maxEndpoints }
+    function showAdd() {
+      add.hidden = endpoints === null || endpoints.length >= maxEndpoints
+      for (const e of endpoints ?? []) e.remove.hidden = endpoints.length === 1 // it needs one
+    }
     if (isNew) addEndpoint()
     else {
       replace(list, el('ul', {}, d.endpoints.map((e) => el('li', {}, el('span', { class: 'mono' }, e.url), e.headers?.length > 0 && ` with ${e.headers.join(', ')}`))),
@@ -137,11 +140,11 @@ export default function edit({ destination: id, signal, keys }) {
     })
     keys({ s: ['Send a sample', () => test.click()] })
     replace(form,
-      isNew && field('Name', name, 'It stays. Deliveries are stored with it.'),
-      field('Sources', sources, 'Whose calls it gets: their names, one a line.'),
+      isNew && field('Name', name, 'It cannot be changed later, because deliveries are stored under it.'),
+      field('Sources', sources, `Whose calls it gets: their names, one a line.${total > 1 ? ` There ${total > offered.length ? 'are for example' : 'are'} ${offered.map((s) => s.name).join(', ')}.` : ''} Without one it gets no calls.`),
       el('fieldset', { class: 'form' }, el('legend', {}, 'Endpoints'), el('small', {}, 'A delivery goes to all of them at once, until one takes it.'), list, add),
-      isNew && el('label', { class: 'check' }, standard, 'Sign by Standard Webhooks, with a new secret'),
-      field('Secret of X-Signature', secret, isNew || !d.signed ? 'Empty: it is not sent.' : 'Empty: it stays as it is.'),
+      isNew && el('label', { class: 'check' }, standard, 'Sign as Standard Webhooks, with a new secret'),
+      field('Secret of X-Signature', secret, isNew || !d.signed ? 'Leave it empty to send no X-Signature.' : 'Leave it empty to keep the secret.'),
       el('details', { open: Boolean(settings.filter) }, el('summary', {}, 'Which calls'), el('div', { class: 'form' },
         field('Only these', include, 'A type, or a type and an event name that may end in *. One a line; empty takes all.'), field('Not these', exclude))),
       el('details', {}, el('summary', {}, 'Times and limits'), el('div', { class: 'form' },

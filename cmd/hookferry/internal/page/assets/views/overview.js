@@ -1,7 +1,7 @@
 // What comes in, what goes out, and what fails and why, at a glance.
 import { get } from '../api.js'
 import { chart } from '../chart.js'
-import { el, keyed, replace, text } from '../dom.js'
+import { el, keyed, set, text } from '../dom.js'
 import { clock, compact, count, moment, plural, rate, since, span } from '../format.js'
 import { bars, command, figure, panel, route, segmented, sendCommand } from '../parts.js'
 import * as words from '../words.js'
@@ -91,12 +91,12 @@ export default function overview({ every, onStatus, signal }) {
   function tell() {
     if (!status || !latest) return
     const items = []
-    const add = (key, tone, ...what) => items.push({ key, tone, what })
+    const add = (key, tone, head, said = '', { href, name, more = '' } = {}) => items.push({ key, tone, head, said, href, name, more })
     const { calls, config } = status
-    if (config.error) add('config', 'bad', el('b', {}, 'The newest configuration is not in use'), `: ${config.error}`)
-    if (config.restart?.length > 0) add('restart', 'warn', el('b', {}, 'Some settings count after a restart'), `: ${config.restart.join(', ')}`)
-    if (!status.ready) add('ready', 'bad', el('b', {}, 'Calls are not accepted'), ': the server is starting or stopping, or cannot store them')
-    if (calls.failed > 0) add('failed', 'bad', el('b', {}, `${plural(calls.failed, 'request')} could not be stored`), ', and were told to come back')
+    if (config.error) add('config', 'bad', 'The newest configuration is not in use', `: ${config.error}`)
+    if (config.restart?.length > 0) add('restart', 'warn', 'Some settings count only after a restart', `: ${config.restart.join(', ')}`)
+    if (!status.ready) add('ready', 'bad', 'Calls are not accepted', ': the server is starting or stopping, or cannot store them')
+    if (calls.failed > 0) add('failed', 'bad', `${plural(calls.failed, 'request')} could not be stored`, ', and clients were told to send them again')
     const noted = words.notedIn(latest.states)
     const troubled = words.troubledIn(latest.states)
     for (const d of latest.destinations.filter((d) => words.noted.includes(d.state)).slice(0, most)) {
@@ -104,26 +104,28 @@ export default function overview({ every, onStatus, signal }) {
       // What waits for a destination that is unknown is held once it is due.
       const more = [whenLine(d), d.held?.since && `since ${moment(d.held.since)}`, d.waiting > 0 && `${count(d.waiting)} waiting`].filter(Boolean).join(', ')
       const said = saidBy(d)
-      add(`destination ${d.id}`, h.tone, el('b', {}, el('a', { href: route('destinations', d.id) }, d.id), ` is ${h.word.toLowerCase()}`),
-        (said || more) && `: ${said || more}`, said && el('small', {}, more))
+      add(`destination ${d.id}`, h.tone, ` is ${h.word.toLowerCase()}`, said || more ? `: ${said || more}` : '',
+        { href: route('destinations', d.id), name: d.id, more: said && more })
     }
-    if (noted > most) add('more', troubled > most ? 'bad' : 'still', el('a', { href: `#/destinations?${new URLSearchParams(words.noted.map((s) => ['state', s]))}` }, `${plural(noted - most, 'more destination')} ${noted - most === 1 ? 'is' : 'are'} in trouble or paused`))
-    if (calls.unknown > 0) add('unknown', 'warn', el('b', {}, `${plural(calls.unknown, 'request')} with an unknown write key`), ' since the start')
-    if (calls.rejected > 0) add('rejected', 'warn', el('b', {}, `${plural(calls.rejected, 'call')} rejected`), ' since the start, because they are not valid')
-    if (calls.limited > 0) add('limited', 'warn', el('b', {}, `${plural(calls.limited, 'request')} over the rate`), ' of their source since the start')
-    // A line is made again only when it says something else, so that its link
-    // keeps the focus.
+    if (noted > most) add('more', troubled > most ? 'bad' : 'still', ` ${noted - most === 1 ? 'is' : 'are'} in trouble or paused`, '',
+      { href: `#/destinations?${new URLSearchParams(words.noted.map((s) => ['state', s]))}`, name: plural(noted - most, 'more destination') })
+    if (calls.unknown > 0) add('unknown', 'warn', `${plural(calls.unknown, 'request')} with an unknown write key`, ' since the start')
+    if (calls.rejected > 0) add('rejected', 'warn', `${plural(calls.rejected, 'call')} rejected`, ' since the start, because they are not valid')
+    if (calls.limited > 0) add('limited', 'warn', `${plural(calls.limited, 'request')} over the rate`, ' of their source since the start')
+    // The texts of a line change all the time. Its link stays the same node, so that it keeps the
+    // focus, and that a click which begins on it ends on it.
     keyed(attention, items, (i) => i.key, (i) => {
-      const node = el('li', {})
-      let said = ''
+      const link = i.href && el('a', { href: i.href })
+      const [head, said, more] = [el('span', {}), el('span', {}), el('small', {})]
+      const node = el('li', {}, el('b', {}, link, head), said, more)
       return {
         node,
         update(now) {
-          const line = now.what.map((w) => w?.textContent ?? w).join('')
-          if (line === said) return
-          said = line
-          node.dataset.tone = now.tone
-          replace(node, now.what)
+          set(node, 'data-tone', now.tone)
+          if (link) text(link, now.name)
+          text(head, now.head)
+          text(said, now.said)
+          text(more, now.more)
         },
       }
     })
