@@ -4,12 +4,11 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
-	"fmt"
-	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
 )
 
 // The most that a chunk holds. A single delivery may have more bytes.
@@ -18,36 +17,63 @@ const (
 	chunkBytes = 256 << 10
 )
 
-// itemBytes is about what a delivery in memory costs beside its record.
+// itemBytes is about what a delivery costs in memory beside its record.
 const itemBytes = 128
 
-// A chunk is a row of deliveries that this node has claimed.
-type chunk struct {
-	key  chunkKey
-	line lineKey
-	held int    // deliveries that are not done
-	done string // a '1' for each that is; empty if none is
-	n    int    // deliveries, done or not
-	over bool   // the node has lost it
-	// broken: a delivery of it cannot be read. It stays claimed until the node ends, out of
-	// the way of others.
-	broken bool
-	size   int64
-	// used is when something of it was handed out or settled, or it was claimed.
-	used   time.Time
-	inHand int    // items that are claimed
-	items  []item // those that were not done when it was claimed
+// A queueKey names a queue of the store: the fresh deliveries of a destination, or its
+// retries.
+type queueKey struct {
+	destination string
+	retries     bool
 }
 
+// A chunkKey is the primary key of a chunk: its partition and its id.
 type chunkKey struct {
-	shelf int16
-	id    int64
+	part int16
+	id   int64
 }
 
-// An item is a delivery of a chunk that this node has claimed.
+// A row is a chunk as it is stored.
+type row struct {
+	key     chunkKey
+	queue   queueKey
+	node    int64
+	waiting int
+	done    string // a '1' for each delivery that is done; empty if none is
+	outbox  bool   // it was stored by PutTx, and this is its first claim
+	items   []byte
+}
+
+// rowColumns are the columns that scanRow reads, of chunk c.
+const rowColumns = `c.part, c.id, c.destination, c.retry, c.waiting, coalesce(c.done::text, ''), c.items`
+
+// scanRow reads rowColumns, and the columns behind them into more.
+func scanRow(r pgx.CollectableRow, row *row, more ...any) error {
+	var name []byte
+	err := r.Scan(append([]any{&row.key.part, &row.key.id, &name, &row.queue.retries, &row.waiting, &row.done, &row.items}, more...)...)
+	row.queue.destination = string(name)
+	return err
+}
+
+// A chunk is a chunk in memory. This node has claimed it, or only reads it.
+type chunk struct {
+	key     chunkKey
+	queue   queueKey
+	waiting int    // deliveries that are not done, as the row has it
+	items   []item // all that can be read, done or not
+	size    int64
+	used    time.Time // when it was claimed, or something of it was handed out or settled last
+	inHand  int       // items that are inHand
+	lost    bool      // this node has lost the claim
+	// damaged: something in it cannot be read. It stays claimed until the node ends, so that
+	// no other node claims it in vain.
+	damaged bool
+}
+
+// An item is a delivery of a chunk.
 type item struct {
 	chunk  *chunk
-	index  int
+	index  int   // in the chunk
 	due    int64 // in microseconds
 	claim  uint64
 	state  itemState
@@ -58,14 +84,15 @@ type item struct {
 type itemState uint8
 
 const (
-	free    itemState = iota // in its line
-	inHand                   // claimed by the caller
-	settled                  // done, or damaged
+	free       itemState = iota // in its queue
+	inHand                      // claimed by the caller
+	done                        // its outcome is stored
+	unreadable                  // left out
 )
 
-// before reports whether it comes before another in a line.
-func (it *item) before(other *item) bool {
-	return cmp.Or(cmp.Compare(it.due, other.due), cmp.Compare(it.chunk.key.id, other.chunk.key.id), cmp.Compare(it.index, other.index)) < 0
+// itemOrder is the order of the items of a queue.
+func itemOrder(x, y *item) int {
+	return cmp.Or(cmp.Compare(x.due, y.due), cmp.Compare(x.chunk.key.id, y.chunk.key.id), cmp.Compare(x.index, y.index))
 }
 
 // delivery reads the record.
@@ -75,7 +102,7 @@ func (it *item) delivery() (d webhook.Delivery, err error) {
 	return d, err
 }
 
-// appendItem appends a delivery of a chunk: the lengths of the record and the body, when it is
+// appendItem appends a delivery to a chunk: the lengths of its record and its body, when it is
 // due, and the record.
 func appendItem(b []byte, due int64, body int, record []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(record)))
@@ -84,142 +111,62 @@ func appendItem(b []byte, due int64, body int, record []byte) []byte {
 	return append(b, record...)
 }
 
-var errChunk = errors.New("pgqueue: a damaged chunk")
+var errDamaged = errors.New("pgqueue: a damaged chunk")
 
-// parse returns the deliveries of a chunk that are not done, and how many it has in all.
-// With an error it returns those before the damage.
-func parse(data []byte, done string) (items []item, n int, err error) {
-	for ; len(data) > 0; n++ {
+// readChunk returns the chunk that is stored in a row. With an error it has the deliveries
+// before the damage.
+func readChunk(r *row) (*chunk, error) {
+	c := &chunk{key: r.key, queue: r.queue, waiting: r.waiting}
+	left := 0
+	for data := r.items; len(data) > 0; {
 		size, a := binary.Uvarint(data)
 		body, b := binary.Uvarint(data[max(a, 0):])
-		due, c := binary.Varint(data[max(a, 0)+max(b, 0):])
-		head := a + b + c
-		if a <= 0 || b <= 0 || c <= 0 || size > uint64(len(data)-head) || body > size {
-			return items, n, errChunk
+		due, n := binary.Varint(data[max(a, 0)+max(b, 0):])
+		head := a + b + n
+		if a <= 0 || b <= 0 || n <= 0 || size > uint64(len(data)-head) || body > size {
+			return c, errDamaged
 		}
 		end := head + int(size)
-		if !isSet(done, n) {
-			items = append(items, item{index: n, due: due, body: int(body), record: data[head:end:end]})
+		it := item{chunk: c, index: len(c.items), due: due, body: int(body), record: data[head:end:end]}
+		if isSet(r.done, it.index) {
+			it.state = done
+		} else {
+			left++
 		}
+		c.items = append(c.items, it)
 		data = data[end:]
 	}
-	return items, n, nil
+	c.size = int64(len(r.items) + len(c.items)*itemBytes)
+	if left != c.waiting {
+		return c, errDamaged
+	}
+	return c, nil
 }
 
 func isSet(bits string, i int) bool { return i < len(bits) && bits[i] == '1' }
 
-// withSet returns n bits with those of set.
-func withSet(bits string, n int, set []int) string {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = '0'
-	}
-	copy(b, bits)
-	for _, i := range set {
-		b[i] = '1'
-	}
-	return string(b)
-}
-
-// A fresh is a delivery to be stored. It shares no memory with the caller's.
-type fresh struct {
-	key        storekit.Key
-	line       lineKey
-	due        int64
-	body       int
-	record     []byte
-	why        string
-	keep       bool   // the caller wants to claim it
-	remembered bool   // by its key, in what was put before
-	known      bool   // it was put before
-	claim      uint64 // the caller's
-	put        *put
-}
-
-// freshOf makes all of ds ready to be stored. If they are remembered, it leaves out repetitions.
-func freshOf(ds []webhook.Delivery, remembered bool) (all []*fresh, err error) {
-	seen := make(map[storekit.Key]bool)
-	for i := range ds {
-		f, _, err := newFresh(&ds[i], remembered, nil)
-		if err != nil {
-			return nil, fmt.Errorf("delivery %d: %w", i, err)
-		}
-		if !seen[f.key] {
-			seen[f.key] = remembered
-			all = append(all, &f)
+// doneBits returns a bit for each item: set if it is done, or one of more.
+func (c *chunk) doneBits(more []*item) string {
+	bits := make([]byte, len(c.items))
+	for i := range c.items {
+		bits[i] = '0'
+		if c.items[i].state == done {
+			bits[i] = '1'
 		}
 	}
-	return all, nil
+	for _, it := range more {
+		bits[it.index] = '1'
+	}
+	return string(bits)
 }
 
-// newFresh returns d with its record, which is appended to buf.
-func newFresh(d *webhook.Delivery, remembered bool, buf []byte) (f fresh, _ []byte, err error) {
-	if err := d.Check(); err != nil {
-		return f, buf, err
-	}
-	from := len(buf)
-	if buf, err = d.AppendBinary(buf); err != nil {
-		return f, buf, err
-	}
-	f = fresh{
-		line: lineKey{d.Destination, !d.Expires.IsZero()}, due: d.Due.UnixMicro(), body: len(d.Body), record: buf[from:len(buf):len(buf)],
-		remembered: remembered,
-	}
-	if remembered {
-		f.key = storekit.KeyOf(d.Destination, d.ID)
-	}
-	if n := len(d.Attempts); n > 0 {
-		f.why = string(d.Attempts[n-1].Reason)
-	}
-	return f, buf, nil
-}
-
-// A draft is a chunk to be inserted.
-type draft struct {
-	line  lineKey
-	due   int64 // of the first that was not put before
-	data  []byte
-	items []*fresh
-	mine  bool // this node claims it from the start
-}
-
-// tolerance is how far the deliveries of a chunk may be apart that are due in d
-// microseconds: as long may one be kept in memory before its time.
-func tolerance(d int64) int64 { return max(time.Second.Microseconds(), d/32) }
-
-// draftsOf makes chunks of deliveries.
-func draftsOf(all []*fresh, now time.Time) (drafts []*draft) {
-	slices.SortStableFunc(all, func(x, y *fresh) int { return cmp.Compare(x.due, y.due) })
-	open := make(map[lineKey]*draft) // the last of each line
-	for _, f := range all {
-		d := open[f.line]
-		if d == nil || len(d.items) == chunkItems || len(d.data)+len(f.record) > chunkBytes || f.due-d.due > tolerance(d.due-now.UnixMicro()) {
-			d = &draft{line: f.line, due: f.due}
-			open[f.line] = d
-			drafts = append(drafts, d)
-		}
-		d.data = appendItem(d.data, f.due, f.body, f.record)
-		d.items = append(d.items, f)
-	}
-	return drafts
-}
-
-// due returns when the first delivery of c is due that is not settled.
+// due returns when the first delivery is due that is not done.
 func (c *chunk) due() int64 {
 	due := int64(never)
 	for i := range c.items {
-		if it := &c.items[i]; it.state != settled {
+		if it := &c.items[i]; it.state != done {
 			due = min(due, it.due)
 		}
 	}
 	return due
-}
-
-// settle marks the delivery with this index.
-func (c *chunk) settle(index int) {
-	for i := range c.items {
-		if c.items[i].index == index {
-			c.items[i].state = settled
-		}
-	}
 }

@@ -20,15 +20,15 @@ import (
 type database struct {
 	config     Config
 	pool       *pgxpool.Pool
-	schema     string // as SQL has it
-	lock       int64  // the advisory lock of generations
+	schema     string // quoted, for SQL
+	lock       int64  // the advisory lock of the dedup window
 	calls      storekit.Gate
-	background context.Context
+	background context.Context // ends when the Store is closed
 	stop       context.CancelFunc
 	goroutines sync.WaitGroup
 }
 
-// in returns statements with the schema for S.
+// in returns statements with the schema in place of S.
 func (s *database) in(sql string) string { return strings.ReplaceAll(sql, "S.", s.schema+".") }
 
 // A querier is a pool, or a transaction.
@@ -46,6 +46,27 @@ func collect[T any](ctx context.Context, q querier, scan pgx.RowToFunc[T], sql s
 	return pgx.CollectRows(rows, scan)
 }
 
+// byIndex makes the rest of a transaction find rows by index. Plans are kept: one that was made
+// while a table was empty reads all of the table later on, and PostgreSQL guesses that a LIMIT
+// which differs by row leaves a third of the table. jit is off because PostgreSQL gives plans
+// with settings that are off such costs that it would compile each of them.
+const byIndex = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
+	set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)`
+
+// indexed is collect in a transaction of its own, with byIndex.
+func indexed[T any](ctx context.Context, on interface {
+	SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
+}, scan pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
+	var b pgx.Batch
+	b.Queue(byIndex)
+	b.Queue(sql, args...).Query(func(rows pgx.Rows) (err error) {
+		all, err = pgx.CollectRows(rows, scan)
+		return err
+	})
+	err = on.SendBatch(ctx, &b).Close()
+	return all, err
+}
+
 // call runs a call of the store. An error says what it was about.
 func (s *database) call(ctx context.Context, what string, f func() error) error {
 	if err := s.calls.Enter(ctx); err != nil {
@@ -58,7 +79,7 @@ func (s *database) call(ctx context.Context, what string, f func() error) error 
 	return nil
 }
 
-// listed is collect for a call by itself.
+// listed is collect as a call of the store.
 func listed[T any](ctx context.Context, s *database, what string, scan pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
 	err = s.call(ctx, what, func() error {
 		all, err = collect(ctx, s.pool, scan, s.in(sql), args...)
@@ -67,11 +88,11 @@ func listed[T any](ctx context.Context, s *database, what string, scan pgx.RowTo
 	return all, err
 }
 
-// page is how many rows of a list are read in one go; a setting has up to 64 KB.
+// page is how many rows of a list are read at once; a setting has up to 64 KB.
 const page = 64
 
-// paged lists the rows after the one with the key after, page by page. The last two arguments
-// of the statement are that and the size of a page.
+// paged lists the rows after the one with the key after, page by page. The last two arguments of
+// the statement are the key and the size of a page.
 func paged[T any](ctx context.Context, s *database, what, after string, key func(T) string, scan pgx.RowToFunc[T], sql string, args ...any) iter.Seq2[T, error] {
 	return storekit.Pages(after, func(after string) (all []T, next string, err error) {
 		all, err = listed(ctx, s, what, scan, sql, append(args[:len(args):len(args)], []byte(after), page)...)
@@ -100,19 +121,19 @@ func hasCode(err error, codes ...string) bool {
 	return errors.As(err, &failed) && slices.Contains(codes, failed.Code)
 }
 
-// A turn is taken by one call at a time.
-type turn chan struct{}
+// A semaphore is held by one call at a time. It has a capacity of 1.
+type semaphore chan struct{}
 
-func (t turn) take(ctx context.Context) error {
+func (s semaphore) acquire(ctx context.Context) error {
 	select {
-	case t <- struct{}{}:
+	case s <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-func (t turn) give() { <-t }
+func (s semaphore) release() { <-s }
 
 // A lineError is an error whose text has several lines, on one.
 type lineError struct {
@@ -123,26 +144,19 @@ type lineError struct {
 func (e *lineError) Error() string { return e.text }
 func (e *lineError) Unwrap() error { return e.err }
 
-// oneLine returns err with its text on one line. The driver's has one for each try to
-// connect, the same where it tries again without TLS; each is told once.
+// oneLine returns err with its text on one line. The driver's has a line for each attempt to
+// connect. They are alike if it tried again without TLS, and then only one is kept.
 func oneLine(err error) error {
 	if err == nil || !strings.Contains(err.Error(), "\n") {
 		return err
 	}
 	first, rest, _ := strings.Cut(err.Error(), "\n")
-	var tries []string
+	var attempts []string
 	for line := range strings.Lines(rest) {
 		line = strings.TrimSpace(line)
-		if !slices.ContainsFunc(tries, func(told string) bool { return strings.HasSuffix(told, line) }) {
-			tries = append(tries, line)
+		if !slices.ContainsFunc(attempts, func(kept string) bool { return strings.HasSuffix(kept, line) }) {
+			attempts = append(attempts, line)
 		}
 	}
-	return &lineError{strings.TrimSpace(first) + " " + strings.Join(tries, "; "), err}
+	return &lineError{strings.TrimSpace(first) + " " + strings.Join(attempts, "; "), err}
 }
-
-// byIndex has rows found by index for the rest of the transaction. Plans are kept:
-// one that was made while a table was empty goes through all of it later on, and
-// what a LIMIT that differs by row leaves is taken for a third of the table. The
-// costs that PostgreSQL puts on what is off would have it compile each plan.
-const byIndex = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
-	set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)`

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"math"
 	"strconv"
 	"time"
@@ -17,10 +18,11 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// letters has the dead letters.
+// letters answers for dead letters.
 type letters struct{ *putter }
 
-// A deadID is where a dead letter stands among them. Its key is that in hexadecimal digits.
+// A deadID is the primary key of a dead letter. The Key of a webhook.DeadLetter is the same in
+// hexadecimal digits.
 type deadID struct{ died, id int64 }
 
 func (d deadID) key() string {
@@ -47,7 +49,7 @@ func scanDead(r pgx.CollectableRow) (d deadRow, err error) {
 	return d, err
 }
 
-// read returns the dead letter. It says false of one that is damaged.
+// read returns the dead letter of a row, or false if it is damaged.
 func (s *letters) read(r deadRow) (d webhook.DeadLetter, ok bool) {
 	err := d.UnmarshalBinary(r.record)
 	if err != nil {
@@ -75,7 +77,7 @@ func (s *letters) DeadLetter(ctx context.Context, key string) (d webhook.DeadLet
 	return d, err
 }
 
-// Dead implements webhook.Store. It leaves out what is damaged.
+// Dead implements webhook.Store. It leaves out damaged dead letters.
 func (s *letters) Dead(ctx context.Context, f webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
 	bound := func(t time.Time) *int64 {
 		if t.IsZero() {
@@ -130,6 +132,7 @@ func (s *letters) Discard(ctx context.Context, keys ...string) (n int, err error
 	return n, err
 }
 
+// deadIDs returns the primary keys of these dead letters, without those of malformed keys.
 func deadIDs(keys []string) (died, ids []int64) {
 	died, ids = []int64{}, []int64{}
 	for _, key := range keys {
@@ -143,14 +146,16 @@ func deadIDs(keys []string) (died, ids []int64) {
 // Revive implements webhook.Store. What is damaged stays.
 func (s *letters) Revive(ctx context.Context, keys ...string) (n int, err error) {
 	err = s.call(ctx, "reviving", func() error {
-		died, ids := deadIDs(keys)
-		return s.within(ctx, func(tx pgx.Tx) (ds []webhook.Delivery, err error) {
+		var drafts []*draft
+		err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			died, ids := deadIDs(keys)
 			rows, err := collect(ctx, tx, scanDead, s.in(`SELECT d.died, d.id, d.record
 FROM S.dead d, (SELECT DISTINCT * FROM unnest($1::bigint[], $2::bigint[])) u (died, id)
 WHERE d.died = u.died AND d.id = u.id FOR UPDATE OF d`), died, ids)
 			if err != nil {
-				return nil, err
+				return err
 			}
+			var ds []webhook.Delivery
 			died, ids = died[:0], ids[:0]
 			now := s.Now()
 			for _, r := range rows {
@@ -160,15 +165,32 @@ WHERE d.died = u.died AND d.id = u.id FOR UPDATE OF d`), died, ids)
 					ds, died, ids = append(ds, d), append(died, r.died), append(ids, r.id)
 				}
 			}
-			n = len(ds)
-			_, err = tx.Exec(ctx, s.in(discardSQL), died, ids)
-			return ds, err
+			all, err := entriesOf(ds, false)
+			if err != nil {
+				return err
+			}
+			n, drafts = len(ds), draftsOf(all, time.Now())
+			sender := s.nodeNow()
+			var b pgx.Batch
+			b.Queue(s.in(discardSQL), died, ids)
+			s.queuePut(&b, s.putArgs(0, drafts, false, &sender), new(putResult))
+			return tx.SendBatch(ctx, &b).Close()
 		})
+		if err != nil {
+			n = 0
+			return err
+		}
+		names := make(map[string]bool)
+		s.mu.Lock()
+		s.reportAll(drafts)
+		s.mu.Unlock()
+		for _, d := range drafts {
+			names[d.queue.destination] = true
+		}
+		s.heard(maps.Keys(names))
+		return nil
 	})
-	if err != nil {
-		return 0, err
-	}
-	return n, nil
+	return n, err
 }
 
 const discardSQL = `DELETE FROM S.dead d USING unnest($1::bigint[], $2::bigint[]) u (died, id)

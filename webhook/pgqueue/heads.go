@@ -12,136 +12,123 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// headsPage is how many destinations one query is about.
-const headsPage = 1000
-
-// A head is the first chunk of a line that is not claimed; held is 0 if there is none.
-type head struct {
-	line lineKey
-	due  int64
-	held int
-}
-
-func scanHead(rs pgx.CollectableRow) (h head, err error) {
-	var name []byte
-	err = rs.Scan(&name, &h.line.retries, &h.due, &h.held)
-	h.line.destination = string(name)
-	return h, err
-}
-
 // Heads implements webhook.Store. It may yield destinations that this node itself has changed.
-// A look at all destinations forgets the lines that it does not find.
 func (s *fetcher) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
 	return func(yield func(webhook.Head, error) bool) {
-		began := time.Now()
 		s.mu.Lock()
-		names, at := slices.Collect(maps.Keys(s.news)), s.beginLook()
-		all = all || s.allNew
-		clear(s.news)
-		s.allNew = false
+		all := all || s.allNew
+		names := s.news
+		s.news, s.allNew = make(map[string]bool), false
 		s.mu.Unlock()
-		ended := false
-		defer func() {
-			if ended {
-				return
+		heads, err := s.look(ctx, all, slices.Collect(maps.Keys(names)))
+		ended := err == nil
+		for _, h := range heads {
+			if ended = yield(h, nil); !ended {
+				break
 			}
-			s.mu.Lock() // what was not yielded is still news
-			s.allNew = s.allNew || all
-			for _, name := range names {
-				s.news[name] = true
-			}
-			s.mu.Unlock()
-			s.signal()
-		}()
-		found := make(map[string]bool)
-		give := func(hs []webhook.Head, err error) bool {
-			for _, h := range hs {
-				if found[h.Destination] = true; !yield(h, nil) {
-					return false
-				}
-			}
-			if err != nil {
-				yield(webhook.Head{}, err)
-			}
-			return err == nil
 		}
-		if all {
-			for after := []byte{}; after != nil; {
-				hs, err := s.headsOf(ctx, headsAfterSQL, after, headsPage)
-				if after = nil; len(hs) == headsPage {
-					after = []byte(hs[headsPage-1].Destination)
-				}
-				if !give(hs, err) {
-					return
-				}
-			}
-			ended = give(s.restOf(found, at, began), nil)
+		switch {
+		case ended:
 			return
+		case all: // it is still news
+			s.heardAny()
+		default:
+			s.heard(maps.Keys(names))
 		}
-		for ; !ended; ended = len(names) == 0 {
-			some := names[:min(len(names), headsPage)]
-			var args [][]byte
-			var retries []bool
-			for _, name := range some {
-				args, retries = append(args, []byte(name), []byte(name)), append(retries, false, true)
-			}
-			if !give(s.headsOf(ctx, headsSQL, args, retries)) {
-				return
-			}
-			names = names[len(some):]
+		if err != nil {
+			yield(webhook.Head{}, err)
 		}
 	}
 }
 
-// headsOf returns the heads that a query finds, with those of what is in memory.
-func (s *fetcher) headsOf(ctx context.Context, sql string, args ...any) (hs []webhook.Head, err error) {
+// look reads the heads of all destinations, or of these, and returns them with what is in memory.
+// A look at all destinations forgets the queues that are empty.
+func (s *fetcher) look(ctx context.Context, all bool, names []string) (heads []webhook.Head, err error) {
+	sql, args := headsAllSQL, []any(nil)
+	if !all {
+		var ids [][]byte
+		var retries []bool
+		for _, name := range names {
+			ids, retries = append(ids, []byte(name), []byte(name)), append(retries, false, true)
+		}
+		sql, args = headsSQL, []any{ids, retries}
+	}
+	began := time.Now()
+	s.mu.Lock()
+	reports := s.reports
+	s.mu.Unlock()
+	var found []head
 	err = s.call(ctx, "looking for what is due", func() error {
-		if names, ok := args[0].([][]byte); ok && len(names) == 0 {
+		if !all && len(names) == 0 {
 			return nil
 		}
-		s.mu.Lock()
-		at := s.beginLook()
-		s.mu.Unlock()
-		var found []head
-		var b pgx.Batch
-		b.Queue(byIndex)
-		b.Queue(s.in(sql), args...).Query(func(rows pgx.Rows) (err error) {
-			found, err = pgx.CollectRows(rows, scanHead)
-			return err
-		})
 		ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 		defer cancel()
-		if err := s.pool.SendBatch(ctx, &b).Close(); err != nil {
-			return err
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for _, h := range found {
-			s.learn(s.lineOf(h.line), h, at)
-		}
-		for _, h := range found {
-			if h.line.retries {
-				hs = append(hs, s.head(h.line.destination))
-			}
-		}
-		return nil
+		found, err = indexed(ctx, s.pool, scanHead, s.in(sql), args...)
+		return err
 	})
-	return hs, err
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := make(map[queueKey]bool)
+	for _, h := range found {
+		s.learn(h, reports)
+		seen[h.queue] = true
+	}
+	if all {
+		rest := make(map[string]bool)
+		for key, q := range s.queues {
+			if !seen[key] {
+				s.learn(head{queue: key}, reports)
+			}
+			if len(q.free) == 0 && q.beyond == never {
+				delete(s.queues, key)
+				continue
+			}
+			rest[key.destination] = true
+		}
+		names = slices.Collect(maps.Keys(rest))
+		s.looked = time.Since(began)
+	}
+	for _, name := range names {
+		heads = append(heads, s.head(name))
+	}
+	return heads, nil
 }
 
-const headsSQL = `WITH l AS (SELECT * FROM unnest($1::bytea[], $2::boolean[]) l (destination, retry)) ` + headsOfL
+// head returns the head of a destination. s.mu is held.
+func (s *memory) head(name string) webhook.Head {
+	h := webhook.Head{Destination: name}
+	if q := s.queues[queueKey{name, false}]; q != nil {
+		h.Fresh = q.next()
+	}
+	if q := s.queues[queueKey{name, true}]; q != nil {
+		h.Retry = q.next()
+	}
+	return h
+}
 
-const headsAfterSQL = `WITH RECURSIVE all_of AS (
-	(SELECT destination FROM S.chunk WHERE node = 0 AND destination > $1 ORDER BY destination LIMIT 1)
+func scanHead(r pgx.CollectableRow) (h head, err error) {
+	var name []byte
+	err = r.Scan(&name, &h.queue.retries, &h.due, &h.waiting)
+	h.queue.destination = string(name)
+	return h, err
+}
+
+const headsSQL = `WITH q AS (SELECT * FROM unnest($1::bytea[], $2::boolean[]) q (destination, retry)) ` + headsOfQ
+
+// headsAllSQL finds one destination after the other by index, however many chunks each has.
+const headsAllSQL = `WITH RECURSIVE d AS (
+	(SELECT destination FROM S.chunk WHERE node = 0 ORDER BY destination LIMIT 1)
 	UNION ALL
-	SELECT (SELECT destination FROM S.chunk WHERE node = 0 AND destination > l.destination ORDER BY destination LIMIT 1)
-	FROM all_of l WHERE l.destination IS NOT NULL
+	SELECT (SELECT destination FROM S.chunk WHERE node = 0 AND destination > d.destination ORDER BY destination LIMIT 1)
+	FROM d WHERE d.destination IS NOT NULL
 ),
-l AS MATERIALIZED (
-	SELECT destination, retry FROM (SELECT destination FROM all_of WHERE destination IS NOT NULL LIMIT $2) d, (VALUES (false), (true)) r (retry)
-) ` + headsOfL + ` ORDER BY l.destination`
+q AS MATERIALIZED (SELECT destination, retry FROM d, (VALUES (false), (true)) r (retry) WHERE destination IS NOT NULL) ` + headsOfQ
 
-// headsOfL is the query for the first unclaimed chunk of each line of l.
-const headsOfL = `SELECT l.destination, l.retry, coalesce(c.due, 0), coalesce(c.held, 0) FROM l LEFT JOIN LATERAL (
-	SELECT due, held FROM S.chunk WHERE node = 0 AND destination = l.destination AND retry = l.retry ORDER BY due, id LIMIT 1
+// headsOfQ finds the first unclaimed chunk of each queue of q.
+const headsOfQ = `SELECT q.destination, q.retry, coalesce(c.due, 0), coalesce(c.waiting, 0) FROM q LEFT JOIN LATERAL (
+	SELECT due, waiting FROM S.chunk WHERE node = 0 AND destination = q.destination AND retry = q.retry ORDER BY due, id LIMIT 1
 ) c ON true`

@@ -3,29 +3,30 @@ package pgqueue
 import (
 	"context"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A heartbeat keeps this node alive for others, and finds who is dead.
+// A heartbeat keeps this node alive for others, and takes over from dead ones.
 type heartbeat struct {
 	*claimer
 	janitor
-	presented chan struct{}
-	note      func() ([]byte, bool) // guarded by mu
-	removed   []string              // nodes whose claims are still to be given back; of takeOver
+	presented chan struct{}         // has live send a heartbeat; capacity 1
+	note      func() ([]byte, bool) // guarded by memory.mu
 }
 
 // enroll makes this process a node, whose claims hold from now on.
 func (s *heartbeat) enroll(ctx context.Context) error {
 	sent := time.Now()
 	var id int64
-	if err := s.pool.QueryRow(ctx, s.in(`INSERT INTO S.node (id, name, expires)
-VALUES (nextval('S.ids'), $1, clock_timestamp() + $2::bigint * interval '1 microsecond') RETURNING id`), s.config.Node, s.config.term().Microseconds()).Scan(&id); err != nil {
+	err := s.pool.QueryRow(ctx, s.in(`INSERT INTO S.node (id, name, expires)
+VALUES (nextval('S.ids'), $1, clock_timestamp() + $2::bigint * interval '1 microsecond') RETURNING id`),
+		s.config.Node, s.config.term().Microseconds()).Scan(&id)
+	if err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -35,7 +36,7 @@ VALUES (nextval('S.ids'), $1, clock_timestamp() + $2::bigint * interval '1 micro
 }
 
 // beat sends a heartbeat, unless the scheduler above makes no progress. It returns errEnded if
-// it comes too late.
+// another node has taken this one for dead.
 func (s *heartbeat) beat(ctx context.Context) error {
 	s.mu.Lock()
 	node, present := s.node, s.note
@@ -55,7 +56,8 @@ func (s *heartbeat) beat(ctx context.Context) error {
 	err := s.pool.QueryRow(ctx, s.in(`UPDATE S.node SET seen = clock_timestamp(), note = $3,
 	steady = CASE WHEN clock_timestamp() - seen < $4::bigint * interval '1 microsecond' THEN steady ELSE clock_timestamp() END,
 	expires = clock_timestamp() + $2::bigint * interval '1 microsecond' WHERE id = $1
-RETURNING (extract(epoch FROM clock_timestamp()) * 1e6)::bigint`), node, s.config.term().Microseconds(), note, s.config.late().Microseconds()).Scan(&now)
+RETURNING (extract(epoch FROM clock_timestamp()) * 1e6)::bigint`),
+		node, s.config.term().Microseconds(), note, s.config.late().Microseconds()).Scan(&now)
 	took := time.Since(sent)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = errEnded
@@ -66,7 +68,7 @@ RETURNING (extract(epoch FROM clock_timestamp()) * 1e6)::bigint`), node, s.confi
 		return err
 	}
 	s.sent = sent
-	// The clocks are taken to be one unless they differ by more than is known.
+	// The clocks count as equal unless they are known to differ.
 	s.offset = time.UnixMicro(now).Sub(sent.Add(took / 2))
 	if s.offset.Abs() <= took/2+time.Millisecond {
 		s.offset = 0
@@ -104,8 +106,7 @@ func (s *heartbeat) live() {
 	}
 }
 
-// again makes this process a new node, after others have taken over what the old
-// one had claimed.
+// again makes this process a new node, after others have taken over from the old one.
 func (s *heartbeat) again(ctx context.Context) error {
 	s.config.Logger.Warn("pgqueue: this node was silent for too long, and others have taken over what it had claimed")
 	s.mu.Lock()
@@ -127,107 +128,88 @@ func (s *heartbeat) resign(ctx context.Context) error {
 	var b pgx.Batch
 	var back []*chunk
 	for _, c := range s.chunks {
-		if !c.broken { // else when it is due is as it was
+		if !c.damaged { // the due time of its row holds for what cannot be read
 			back = append(back, c)
 		}
 	}
-	s.queueRelease(&b, node, back)
+	s.queueRelease(&b, back)
 	s.mu.Unlock()
 	b.Queue(byIndex)
 	b.Queue(s.in(giveBackSQL), node, []int16{}, []int64{})
 	b.Queue(s.in(`DELETE FROM S.node WHERE id = $1`), node)
-	b.Queue(notify, s.channel(), payload(node, noNames))
 	return s.pool.SendBatch(ctx, &b).Close()
 }
 
-// soughtRest is how long a look for what is unclaimed rests afterwards, in times of what
-// it took, however often others tell that there is something.
-const soughtRest = 4
-
-// look has the caller look for what no notification told of, takes over what dead nodes had
-// claimed, and keeps the tables small, until the Store is closed.
-func (s *heartbeat) look() {
-	silent := time.NewTicker(s.config.Claim / 8)
-	defer silent.Stop()
-	timer := time.NewTimer(s.config.Poll)
-	defer timer.Stop()
-	var kept, last time.Time
+// maintain takes over from dead nodes, has the caller of Heads look for what no notification
+// told of, and keeps the tables small, until the Store is closed. A step that fails is tried
+// again the next time; live logs that the database is away.
+func (s *heartbeat) maintain() {
+	judge := time.NewTicker(s.config.Claim / 8)
+	defer judge.Stop()
+	poll := time.NewTimer(s.config.Poll)
+	defer poll.Stop()
+	var kept time.Time
+	try := func(step func(context.Context) error) {
+		ctx, cancel := context.WithTimeout(s.background, writeTimeout)
+		defer cancel()
+		if err := step(ctx); err != nil {
+			s.config.Logger.Debug("pgqueue: a step of maintenance is put off", "error", err)
+		}
+	}
 	for {
 		select {
-		case <-silent.C:
-			s.steps(s.takeOver)
+		case <-judge.C:
+			try(s.takeOver)
 			continue
-		case <-s.sought:
-			s.mu.Lock()
-			timer.Reset(time.Until(last.Add(soughtRest * s.looked)))
-			s.mu.Unlock()
-			continue
-		case <-timer.C:
+		case <-poll.C:
 		case <-s.background.Done():
 			return
 		}
-		last = time.Now()
 		s.heardAny()
-		steps := []func(context.Context) error{s.giveBack, func(ctx context.Context) error {
-			if s.releasing.Load() {
-				return s.release(ctx, 0)
-			}
-			return s.release(ctx, idleClaim)
-		}}
-		if last.Sub(kept) >= upkeepEvery {
-			steps, kept = append(steps, s.upkeep), last
+		try(s.giveBack)
+		idle := idleClaim
+		if s.releasing.Load() {
+			idle = 0
 		}
-		s.steps(steps...)
+		try(func(ctx context.Context) error { return s.release(ctx, idle) })
+		if time.Since(kept) >= upkeepEvery {
+			kept = time.Now()
+			try(s.upkeep)
+		}
 		// However long a look takes, it takes a small part of the time.
 		s.mu.Lock()
-		timer.Reset(max(s.config.Poll, 20*s.looked))
+		poll.Reset(max(s.config.Poll, 20*s.looked))
 		s.mu.Unlock()
 	}
 }
 
-// steps takes one step after the other until one fails, of which live tells.
-func (s *heartbeat) steps(steps ...func(context.Context) error) {
-	for _, step := range steps {
-		ctx, cancel := context.WithTimeout(s.background, writeTimeout)
-		err := step(ctx)
-		cancel()
-		if err != nil {
-			return
-		}
-	}
-}
-
-// takeOver gives back what nodes had claimed whose heartbeats have ended, and tells all
-// other nodes of it. The statement that removes these nodes decides who is dead: it may
-// be carried out long after it was sent. A database that stood still makes nobody dead: the
-// node $1 judges only if its own heartbeats were stored for a whole term ($2), up to now, and
-// none of them late ($3). These times are in microseconds.
+// takeOver removes the nodes whose heartbeats have ended, frees what they had claimed, and
+// notifies all others. The statement that removes them decides who is dead, as it may be carried
+// out long after it was sent. A database that stood still makes nobody dead: this node, $3,
+// judges only if its own heartbeats were stored for a whole term ($4), up to now, and none of
+// them late ($5). These times are in microseconds.
 func (s *heartbeat) takeOver(ctx context.Context) error {
 	node := s.nodeNow()
-	names, err := collect(ctx, s.pool, pgx.RowTo[string], s.in(`DELETE FROM S.node WHERE expires < clock_timestamp() AND id <> $1 AND EXISTS (
-	SELECT FROM S.node judge WHERE judge.id = $1
-	AND judge.steady <= clock_timestamp() - $2::bigint * interval '1 microsecond'
-	AND judge.seen > clock_timestamp() - $3::bigint * interval '1 microsecond') RETURNING name`),
-		node, s.config.term().Microseconds(), s.config.late().Microseconds())
-	if s.removed = append(s.removed, names...); err != nil || len(s.removed) == 0 {
+	names, err := indexed(ctx, s.pool, pgx.RowTo[string], s.in(takeOverSQL),
+		s.channel(), strconv.FormatInt(node, 10), node, s.config.term().Microseconds(), s.config.late().Microseconds())
+	if err != nil || len(names) == 0 {
 		return err
 	}
-	var chunks int64
-	var b pgx.Batch
-	b.Queue(byIndex)
-	b.Queue(s.in(healSQL)).Exec(func(tag pgconn.CommandTag) error {
-		chunks = tag.RowsAffected()
-		return nil
-	})
-	b.Queue(notify, s.channel(), payload(node, noNames))
-	if err := s.pool.SendBatch(ctx, &b).Close(); err != nil {
-		return err
-	}
-	s.config.Logger.Warn("pgqueue: took over from nodes that are silent; what they had in flight may be repeated", "nodes", s.removed, "chunks", chunks)
-	s.removed = nil
+	s.config.Logger.Warn("pgqueue: took over from nodes that are silent; what they had in flight may be repeated", "nodes", names)
 	s.heardAny()
 	return nil
 }
+
+const takeOverSQL = `WITH dead AS (
+	DELETE FROM S.node WHERE expires < clock_timestamp() AND id <> $3 AND EXISTS (
+		SELECT FROM S.node judge WHERE judge.id = $3
+		AND judge.steady <= clock_timestamp() - $4::bigint * interval '1 microsecond'
+		AND judge.seen > clock_timestamp() - $5::bigint * interval '1 microsecond')
+	RETURNING id, name
+), freed AS (
+	UPDATE S.chunk c SET node = 0 FROM dead WHERE c.node = dead.id AND c.node <> 0 RETURNING c.destination
+), notified AS (` + notifyFreed + `)
+SELECT name FROM dead WHERE (SELECT count(*) FROM notified) >= 0`
 
 // Present implements webhook.Shared.
 func (s *heartbeat) Present(note func() ([]byte, bool)) {
@@ -250,11 +232,3 @@ func (s *heartbeat) Nodes(ctx context.Context) ([]webhook.Node, error) {
 		return n, err
 	}, `SELECT id, name, opened, seen, note FROM S.node ORDER BY opened, id LIMIT 1000`)
 }
-
-const healSQL = `WITH RECURSIVE h AS (
-	(SELECT node FROM S.chunk WHERE node <> 0 ORDER BY node LIMIT 1)
-	UNION ALL
-	SELECT (SELECT node FROM S.chunk WHERE node <> 0 AND node > h.node ORDER BY node LIMIT 1) FROM h WHERE h.node IS NOT NULL
-)
-UPDATE S.chunk SET node = 0 WHERE node <> 0 AND node = ANY (ARRAY(
-	SELECT node FROM h WHERE node IS NOT NULL AND NOT EXISTS (SELECT FROM S.node n WHERE n.id = h.node)))`

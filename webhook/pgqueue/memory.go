@@ -1,7 +1,6 @@
 package pgqueue
 
 import (
-	"container/heap"
 	"errors"
 	"fmt"
 	"iter"
@@ -9,105 +8,96 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/hookferry/analytics/webhook"
 )
 
-// A memory is what this node knows of the store: the chunks that it has claimed, and which
-// queues have others.
+// A memory is what this node knows of the store: the chunks that it has claimed, and when the
+// first of the others are due.
 type memory struct {
 	*database
-	changed chan struct{}
-	sought  chan struct{} // others have told that something is unclaimed, and not what
+	changed chan struct{} // of Changed; capacity 1
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards all below
 	node    int64
 	sent    time.Time     // when the latest heartbeat was sent that was stored
-	offset  time.Duration // what the database's clock is ahead
+	offset  time.Duration // how far the database's clock is ahead
 	lastErr error         // of the latest heartbeat
-	lines   map[lineKey]*line
-	epoch   uint64 // lines of an earlier one may not know what others have changed
-	clock   uint64 // counts reports to lines
+	queues  map[queueKey]*queue
+	reports uint64 // counts the changes to queues that looks at the database may not have seen
 	chunks  map[chunkKey]*chunk
-	cached  int64            // bytes of the chunks
-	claimed map[uint64]*item // by claim
-	serial  uint64           // of the latest claim
-	news    map[string]bool  // destinations that others have changed
-	allNew  bool             // others have changed any
-	looked  time.Duration    // how long the latest look at all heads took
+	bytes   int64 // of the chunks
+	claims  map[uint64]*item
+	serial  uint64          // of the latest claim
+	news    map[string]bool // destinations that others have changed
+	allNew  bool            // others may have changed any destination
+	looked  time.Duration   // how long the latest look at all heads took
 }
 
-// A lineKey names a queue of the store: the fresh deliveries of a destination, or its
-// retries.
-type lineKey struct {
-	destination string
-	retries     bool
-}
-
-// A line is what this node knows of a queue of the store: the deliveries that it has
-// claimed by chunks and not handed out, and when the first chunk is due that is not claimed.
-type line struct {
-	free itemHeap
-	// beyond is when the first unclaimed chunk is due, never if there is none. It may be too
-	// early, and is right only if known is the epoch of the Store.
+// A queue is what this node knows of a queue of the store.
+type queue struct {
+	free []*item // of the claimed chunks, in the order of itemOrder
+	// beyond is when the first chunk is due that is not claimed, never if there is none. It
+	// may be too early, but is not too late while it is known.
 	beyond int64
-	known  uint64
+	known  bool
 	per    int    // how many deliveries that chunk has, as far as is known
-	clock  uint64 // of the latest report
+	report uint64 // the number of the latest report
 }
 
 const never = math.MaxInt64
 
-// lineOf returns the line with this key. The store is locked, as for all functions here.
-func (s *memory) lineOf(key lineKey) *line {
-	l := s.lines[key]
-	if l == nil {
-		l = &line{beyond: never, per: chunkItems}
-		s.lines[key] = l
+// queueOf returns the queue with this key. s.mu is held, as it is for all functions here that do
+// not lock it.
+func (s *memory) queueOf(key queueKey) *queue {
+	q := s.queues[key]
+	if q == nil {
+		q = &queue{beyond: never, per: chunkItems}
+		s.queues[key] = q
 	}
-	return l
+	return q
 }
 
-func (s *memory) knows(l *line) bool { return l.known == s.epoch+1 }
-
-// report notes that a line has an unclaimed chunk.
-func (s *memory) report(key lineKey, due int64, held int) {
-	l := s.lineOf(key)
-	s.clock++
-	l.clock = s.clock
-	if due < l.beyond {
-		l.beyond, l.per = due, max(1, held)
+// report notes that a queue has a chunk that is not claimed.
+func (s *memory) report(key queueKey, due int64, waiting int) {
+	q := s.queueOf(key)
+	s.reports++
+	q.report = s.reports
+	if due < q.beyond {
+		q.beyond, q.per = due, max(1, waiting)
 	}
 }
 
-// A look at the database is as of a time when there was this epoch, and this many reports.
-type look struct{ epoch, clock uint64 }
+// A head is the first chunk of a queue that is not claimed; waiting is 0 if there is none.
+type head struct {
+	queue   queueKey
+	due     int64
+	waiting int
+}
 
-func (s *memory) beginLook() look { return look{s.epoch, s.clock} }
-
-// learn notes what a look found to be the first unclaimed chunk of a line.
-func (s *memory) learn(l *line, h head, at look) {
-	if h.held == 0 {
-		h.due, h.held = never, chunkItems
+// learn notes what a look at the database has found. There were so many reports before the look:
+// a later one may tell of a chunk that the look has not seen.
+func (s *memory) learn(h head, reports uint64) {
+	if h.waiting == 0 {
+		h.due, h.waiting = never, chunkItems
 	}
-	if l.clock <= at.clock || h.due < l.beyond { // else a later report is of an earlier one
-		l.beyond, l.per = h.due, h.held
+	q := s.queueOf(h.queue)
+	if q.report <= reports || h.due < q.beyond {
+		q.beyond, q.per = h.due, h.waiting
 	}
-	l.known = max(l.known, at.epoch+1)
+	q.known = true
 }
 
 // first returns the first delivery that is in memory and not handed out, or nil.
-func (l *line) first() *item {
-	if len(l.free) == 0 {
+func (q *queue) first() *item {
+	if len(q.free) == 0 {
 		return nil
 	}
-	return l.free[0]
+	return q.free[0]
 }
 
 // next returns when the first delivery that is not handed out is due, zero if there is none.
-func (l *line) next() time.Time {
-	at := l.beyond
-	if it := l.first(); it != nil {
+func (q *queue) next() time.Time {
+	at := q.beyond
+	if it := q.first(); it != nil {
 		at = min(at, it.due)
 	}
 	return timeOf(at)
@@ -120,114 +110,111 @@ func timeOf(at int64) time.Time {
 	return time.UnixMicro(at).UTC()
 }
 
-// put puts an item back into its line.
-func (s *memory) putFree(it *item) {
-	it.state, it.claim = free, 0
-	heap.Push(&s.lineOf(it.chunk.line).free, it)
+// pop takes the first item out of the queue.
+func (q *queue) pop() *item {
+	it := q.free[0]
+	q.free[0] = nil // the array is kept
+	q.free = q.free[1:]
+	return it
 }
 
-// hand claims an item, which is in no line, for the caller.
+// putBack adds items to their queue.
+func (s *memory) putBack(key queueKey, items ...*item) {
+	q := s.queueOf(key)
+	for _, it := range items {
+		it.state, it.claim = free, 0
+	}
+	q.free = append(q.free, items...)
+	slices.SortFunc(q.free, itemOrder)
+}
+
+// tidy takes items that are no longer free out of a queue.
+func (s *memory) tidy(key queueKey) {
+	q := s.queueOf(key)
+	q.free = slices.DeleteFunc(q.free, func(it *item) bool { return it.state != free })
+}
+
+// hand claims an item for the caller, who takes it out of its queue.
 func (s *memory) hand(it *item, now time.Time) uint64 {
 	s.serial++
 	it.state, it.claim = inHand, s.serial
-	s.claimed[it.claim] = it
+	s.claims[it.claim] = it
 	it.chunk.inHand++
 	it.chunk.used = now
 	return it.claim
 }
 
-// unhand ends a claim.
-func (s *memory) unhand(it *item) {
-	delete(s.claimed, it.claim)
+// unhand ends the claim of an item, which gets another state.
+func (s *memory) unhand(it *item, state itemState) {
+	delete(s.claims, it.claim)
 	it.chunk.inHand--
-	it.claim, it.state = 0, settled
+	it.claim, it.state = 0, state
 }
 
-// install puts a claimed chunk into memory, with its items. Those that are wanted by who
-// has put them are claimed at once.
-func (s *memory) install(c *chunk, data []byte, now time.Time, drafted []*fresh) {
-	var err error
-	if c.items, c.n, err = parse(data, c.done); err != nil || len(c.items) != c.held {
-		c.broken = true
-		s.config.Logger.Error("pgqueue: a chunk of deliveries is damaged; what cannot be read stays in the table until somebody deletes it",
-			"shelf", c.key.shelf, "chunk", c.key.id, "destination", c.line.destination, "error", err)
+// read returns the chunk of a row that this node has claimed.
+func (s *memory) read(r *row) *chunk {
+	c, err := readChunk(r)
+	if err != nil {
+		c.damaged = true
+		s.config.Logger.Error("pgqueue: a chunk of deliveries is damaged; those that cannot be read stay in the table until somebody deletes the chunk",
+			"part", c.key.part, "chunk", c.key.id, "destination", c.queue.destination, "error", err)
 	}
+	return c
+}
+
+// install adds a claimed chunk, and its free items to their queue.
+func (s *memory) install(c *chunk, now time.Time) {
 	c.used = now
-	c.size = int64(len(data) + c.n*itemBytes)
 	s.chunks[c.key] = c
-	s.cached += c.size
+	s.bytes += c.size
+	var items []*item
 	for i := range c.items {
-		it := &c.items[i]
-		it.chunk = c
-		if drafted != nil {
-			if f := drafted[it.index]; f.keep && !f.put.gone {
-				f.claim = s.hand(it, now)
-				continue
-			}
+		if it := &c.items[i]; it.state == free {
+			items = append(items, it)
 		}
-		s.putFree(it)
+	}
+	if len(items) > 0 {
+		s.putBack(c.queue, items...)
 	}
 }
 
-// forget takes a chunk out of memory, with its claims.
+// forget takes a chunk out of memory, with the claims of its items.
 func (s *memory) forget(c *chunk) {
-	c.over = true
+	c.lost = true
 	if s.chunks[c.key] == c {
 		delete(s.chunks, c.key)
-		s.cached -= c.size
+		s.bytes -= c.size
 	}
 	waits := false
 	for i := range c.items {
 		switch it := &c.items[i]; it.state {
 		case inHand:
-			s.unhand(it)
+			s.unhand(it, done)
 		case free:
-			it.state, waits = settled, true
+			it.state, waits = done, true
 		}
 	}
 	if waits {
-		s.lineOf(c.line).tidy()
+		s.tidy(c.queue)
 	}
 }
 
-// tidy takes items that are not free out of a line.
-func (l *line) tidy() {
-	l.free = slices.DeleteFunc(l.free, func(it *item) bool { return it.state != free })
-	heap.Init(&l.free)
-}
-
-// An itemHeap has the first item of a line at its top.
-type itemHeap []*item
-
-func (h itemHeap) Len() int           { return len(h) }
-func (h itemHeap) Less(i, j int) bool { return h[i].before(h[j]) }
-func (h itemHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *itemHeap) Push(x any)        { *h = append(*h, x.(*item)) }
-
-func (h *itemHeap) Pop() any {
-	last := len(*h) - 1
-	it := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return it
-}
-
-// damaged leaves out an item that cannot be read.
-func (s *memory) damaged(it *item, err error) {
+// leaveOut leaves out an item that is in hand and cannot be read.
+func (s *memory) leaveOut(it *item, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if it.state == inHand {
-		s.unhand(it)
+		s.unhand(it, unreadable)
 	}
-	it.chunk.broken = true
+	it.chunk.damaged = true
 	s.config.Logger.Error("pgqueue: a delivery is damaged; it stays in the table until somebody deletes its chunk",
-		"shelf", it.chunk.key.shelf, "chunk", it.chunk.key.id, "index", it.index, "destination", it.chunk.line.destination, "error", err)
+		"part", it.chunk.key.part, "chunk", it.chunk.key.id, "index", it.index, "destination", it.chunk.queue.destination, "error", err)
 }
 
 var errEnded = errors.New("the claims of this node have ended: its heartbeats were too late")
 
-// expired returns an error once others may take this node for dead, by the wall clock or the
-// monotonic one. The store is locked.
+// expired returns an error once other nodes may take this one for dead, by the wall clock or the
+// monotonic one.
 func (s *memory) expired() error {
 	now, trusted := time.Now(), s.config.trusted()
 	if now.Sub(s.sent) <= trusted && now.Round(0).Sub(s.sent.Round(0)) <= trusted {
@@ -252,18 +239,6 @@ func (s *memory) Now() time.Time {
 	return time.Now().Add(s.offset).UTC().Truncate(time.Microsecond)
 }
 
-// head returns the head of a destination. The store is locked.
-func (s *memory) head(name string) webhook.Head {
-	h := webhook.Head{Destination: name}
-	if l := s.lines[lineKey{name, false}]; l != nil {
-		h.Fresh = l.next()
-	}
-	if l := s.lines[lineKey{name, true}]; l != nil {
-		h.Retry = l.next()
-	}
-	return h
-}
-
 // Changed implements webhook.Store.
 func (s *memory) Changed() <-chan struct{} { return s.changed }
 
@@ -280,9 +255,9 @@ func (s *memory) heard(names iter.Seq[string]) {
 	for name := range names {
 		s.news[name] = true
 		for _, retries := range []bool{false, true} {
-			if l := s.lines[lineKey{name, retries}]; l != nil {
-				s.clock++
-				l.clock, l.known = s.clock, 0
+			if q := s.queues[queueKey{name, retries}]; q != nil {
+				s.reports++
+				q.report, q.known = s.reports, false
 			}
 		}
 	}
@@ -294,34 +269,9 @@ func (s *memory) heard(names iter.Seq[string]) {
 func (s *memory) heardAny() {
 	s.mu.Lock()
 	s.allNew = true
-	s.epoch++
+	for _, q := range s.queues {
+		q.known = false
+	}
 	s.mu.Unlock()
 	s.signal()
-}
-
-// restOf returns the heads of what is in memory alone, at the end of a look at all destinations.
-func (s *memory) restOf(found map[string]bool, at look, began time.Time) (hs []webhook.Head) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key, l := range s.lines {
-		if found[key.destination] {
-			continue
-		}
-		if s.learn(l, head{}, at); len(l.free) == 0 && l.beyond == never {
-			delete(s.lines, key)
-			continue
-		}
-		found[key.destination] = true
-		hs = append(hs, s.head(key.destination))
-	}
-	s.looked = time.Since(began)
-	return hs
-}
-
-// seek has look look for all that is unclaimed.
-func (s *memory) seek() {
-	select {
-	case s.sought <- struct{}{}:
-	default:
-	}
 }

@@ -2,8 +2,7 @@ package pgqueue
 
 import (
 	"context"
-	"iter"
-	"net/url"
+	"encoding/hex"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,11 +11,24 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// An ear hears what other nodes tell.
-type ear struct{ *memory }
+// A notification names a destination for which something may be unclaimed. Its payload is the
+// id of the node that sends it, a space, and the destination in hexadecimal digits.
 
-// listening returns a connection that gets notifications.
-func (s *ear) listening(ctx context.Context) (*pgx.Conn, error) {
+// notifyFreed notifies nodes of the destinations of chunks that a statement has freed. It
+// follows a CTE named freed; channel and sender are its $1 and $2. PostgreSQL sends equal
+// notifications of a transaction once.
+const notifyFreed = ` SELECT pg_notify($1, $2::text || ' ' || encode(destination, 'hex')) FROM freed`
+
+// channel is that of the notifications. PostgreSQL allows names of 63 bytes.
+func (s *database) channel() string {
+	return "hookferry_" + strconv.FormatUint(uint64(s.lock), 36)
+}
+
+// A listener receives notifications.
+type listener struct{ *memory }
+
+// connect returns a connection that receives notifications.
+func (s *listener) connect(ctx context.Context) (*pgx.Conn, error) {
 	pooled, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
@@ -29,8 +41,8 @@ func (s *ear) listening(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// listen hears what others put, until the Store is closed, at first from conn.
-func (s *ear) listen(conn *pgx.Conn) {
+// listen receives notifications until the Store is closed, at first from conn.
+func (s *listener) listen(conn *pgx.Conn) {
 	for {
 		n, err := conn.WaitForNotification(s.background)
 		if err == nil {
@@ -46,52 +58,18 @@ func (s *ear) listen(conn *pgx.Conn) {
 			case <-s.background.Done():
 				return
 			}
-			if conn, err = s.listening(s.background); err == nil {
-				s.seek() // what was put meanwhile
+			if conn, err = s.connect(s.background); err == nil {
+				s.heardAny() // notifications were missed meanwhile
 				break
 			}
 		}
 	}
 }
 
-// notified takes a payload.
-func (s *ear) notified(text string) {
-	words := strings.Fields(text)
-	switch {
-	case len(words) == 0 || words[0] == strconv.FormatInt(s.nodeNow(), 10):
-	case len(words) == 1:
-		s.seek()
-	default:
-		for i, word := range words {
-			words[i], _ = url.QueryUnescape(word)
-		}
-		s.heard(slices.Values(words[1:]))
+func (s *listener) notified(payload string) {
+	sender, name, _ := strings.Cut(payload, " ")
+	destination, err := hex.DecodeString(name)
+	if err == nil && sender != strconv.FormatInt(s.nodeNow(), 10) {
+		s.heard(slices.Values([]string{string(destination)}))
 	}
 }
-
-const notify = "SELECT pg_notify($1, $2)"
-
-// The most of a payload; PostgreSQL's limit is 8000 bytes.
-const maxPayload = 7000
-
-// payload is the node, and the destinations: none where they are too many, which
-// stands for any.
-func payload(node int64, names iter.Seq[string]) string {
-	var b strings.Builder
-	b.WriteString(strconv.FormatInt(node, 10))
-	for name := range names {
-		b.WriteString(" " + url.QueryEscape(name))
-		if b.Len() > maxPayload {
-			return strconv.FormatInt(node, 10)
-		}
-	}
-	return b.String()
-}
-
-// channel is that of the notifications, within PostgreSQL's 63 bytes.
-func (s *database) channel() string {
-	return "hookferry_" + strconv.FormatUint(uint64(s.lock), 36)
-}
-
-// noNames are those of a payload that stands for any destination.
-func noNames(func(string) bool) {}

@@ -15,14 +15,15 @@ func TestPlans(t *testing.T) {
 	for _, c := range []struct{ name, sql, args string }{
 		{"claim", q.in(claimSQL), `(1, '{}', '{}', 1, '{}')`},
 		{"heads", q.in(headsSQL), `('{}', '{}')`},
-		{"headsAfter", q.in(headsAfterSQL), `('', 1000)`},
+		{"headsAll", q.in(headsAllSQL), ""},
 		{"waiting", q.in(waitingSQL), `('')`},
-		{"chunksAt", q.in(chunksAtSQL), `('{}', '{}')`},
+		{"chunks", q.in(chunksSQL), `('{}')`},
 		{"verify", q.in(verifySQL), `(1, '{}', '{}')`},
-		{"release", q.in(releaseSQL), `(1, '{}', '{}', '{}')`},
+		{"release", q.in(releaseSQL), `('', '', 1, '{}', '{}', '{}')`},
 		{"giveBack", q.in(giveBackSQL), `(1, '{}', '{}')`},
 		{"heal", q.in(healSQL), ""},
-		{"shelves", q.in(shelvesSQL), `(20000, 600000000)`},
+		{"takeOver", q.in(takeOverSQL), `('', '', 1, 1, 1)`},
+		{"partitions", q.in(partitionsSQL), `(20000, 600000000)`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ctx := t.Context()
@@ -53,7 +54,7 @@ func TestPlans(t *testing.T) {
 			if err := rows.Err(); err != nil {
 				t.Fatal(err)
 			}
-			for _, scan := range []string{"Seq Scan on chunk", "Seq Scan on seen", "Hash", "Merge Join"} {
+			for _, scan := range []string{"Seq Scan on chunk", "Seq Scan on dedup", "Hash", "Merge Join"} {
 				if strings.Contains(plan.String(), scan) {
 					t.Errorf("the plan has %q:\n%s", scan, plan.String())
 				}
@@ -69,7 +70,7 @@ func TestPlansOfPutTx(t *testing.T) {
 	defer q.Close()
 	ctx := t.Context()
 	for i := range 2 {
-		if _, err := q.pool.Exec(ctx, fmt.Sprintf("VACUUM ANALYZE %s.seen_%d", q.schema, i)); err != nil {
+		if _, err := q.pool.Exec(ctx, fmt.Sprintf("VACUUM ANALYZE %s.dedup_%d", q.schema, i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -85,7 +86,7 @@ func TestPlansOfPutTx(t *testing.T) {
 		t.Fatalf("PutTx = %d, %v", n, err)
 	}
 	var all, found int
-	err = tx.QueryRow(ctx, "SELECT sum(seq_scan), sum(idx_scan) FROM pg_stat_xact_user_tables WHERE schemaname = $1 AND relname LIKE 'seen%'",
+	err = tx.QueryRow(ctx, "SELECT sum(seq_scan), sum(idx_scan) FROM pg_stat_xact_user_tables WHERE schemaname = $1 AND relname LIKE 'dedup%'",
 		q.config.Schema).Scan(&all, &found)
 	if err != nil {
 		t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -16,49 +15,58 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// writeTimeout bounds a transaction of this package.
-const writeTimeout = 30 * time.Second
+const (
+	// writeTimeout bounds a transaction of this package.
+	writeTimeout = 30 * time.Second
+	// maxBatch is about how many bytes one transaction stores.
+	maxBatch = 4 << 20
+)
 
-// maxBatch is how many bytes of requests one transaction takes, about.
-const maxBatch = 4 << 20
+// How long a transaction waits for another one that is adding one of its keys: a transaction of
+// many puts, and that of a put by itself.
+const (
+	batchWait = "50ms"
+	aloneWait = "500ms"
+)
 
 // A putter stores deliveries.
 type putter struct {
 	*claimer
-	puts  *storekit.Batcher[put]
-	stuck turn // of puts whose keys others are adding, in transactions that go on
+	puts *storekit.Batcher[put]
+	// alone is held by a put that waits, by itself, for a transaction that is adding its keys.
+	alone semaphore
 }
 
-// A put is a call of Put that waits for its transaction.
+// A put is a call of Put.
 type put struct {
-	ctx   context.Context
-	news  []fresh
-	done  chan struct{}
-	err   error
-	gone  bool // the caller has gone, and claims nothing; the store is locked for it
-	ended bool // what is kept is claimed; the same
+	ctx     context.Context
+	entries []entry
+	done    chan struct{} // closed once it is stored, or err says why not
+	err     error
+	gone    bool // the caller has gone, and claims nothing; guarded by memory.mu
+	ended   bool // its entries are claimed; the same
 }
 
-// Put implements webhook.Store. What is being stored when ctx is cancelled is waited for.
-// After the deadline of ctx it returns at once: what is being stored then may be stored,
-// and is recognised when it is put again.
-// While a transaction of PutTx goes on that has put one of ps, Put waits for the end
-// of that, or of ctx, for half a minute at most.
+// Put implements webhook.Store. If ctx is cancelled while the transaction goes on, Put waits for
+// it. After the deadline of ctx Put returns at once: its deliveries may be stored then, and are
+// known when they are put again.
+// While a transaction of PutTx goes on that has put one of ps, Put waits for the end of that
+// transaction or of ctx, for half a minute at most.
 func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	return s.call(ctx, "storing", func() error {
-		p := &put{ctx: ctx, news: make([]fresh, len(ps)), done: make(chan struct{})}
+		p := &put{ctx: ctx, entries: make([]entry, len(ps)), done: make(chan struct{})}
 		total := 0
 		for i := range ps {
 			total += len(ps[i].Body) + 256
 		}
 		buf := make([]byte, 0, total)
 		for i := range ps {
-			f := &p.news[i]
+			e := &p.entries[i]
 			var err error
-			if *f, buf, err = newFresh(&ps[i].Delivery, !ps[i].NoDedup, buf); err != nil {
+			if *e, buf, err = newEntry(&ps[i].Delivery, !ps[i].NoDedup, buf); err != nil {
 				return fmt.Errorf("delivery %d: %w", i, err)
 			}
-			f.keep, f.put = ps[i].Keep, p
+			e.keep, e.put = ps[i].Keep, p
 		}
 		if len(ps) == 0 {
 			return nil
@@ -74,11 +82,11 @@ func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result
 			<-p.done
 		}
 		for hasCode(p.err, lockNotAvailable) && time.Since(began) < writeTimeout {
-			if err := s.stuck.take(ctx); err != nil {
+			if err := s.alone.acquire(ctx); err != nil {
 				return err
 			}
-			p.err = s.store([]*put{p}, stuckWait)
-			s.stuck.give()
+			p.err = s.store([]*put{p}, aloneWait)
+			s.alone.release()
 			if err := ctx.Err(); err != nil && p.err != nil {
 				p.err = err
 			}
@@ -87,14 +95,14 @@ func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result
 			return p.err
 		}
 		for i := range out {
-			out[i] = webhook.Result{Stored: !p.news[i].known, Claim: p.news[i].claim}
+			out[i] = webhook.Result{Stored: !p.entries[i].known, Claim: p.entries[i].claim}
 		}
 		return nil
 	})
 }
 
-// abandonPut has a put end whose context has ended. It returns nil if the caller is to wait for
-// its transaction.
+// abandonPut ends a put whose context has ended. It returns nil if the caller has to wait for the
+// transaction.
 func (s *putter) abandonPut(p *put) error {
 	err := p.ctx.Err()
 	if s.puts.Drop(p) {
@@ -109,16 +117,9 @@ func (s *putter) abandonPut(p *put) error {
 	return fmt.Errorf("no answer of the database in time: %w", err)
 }
 
-// How long a transaction waits for another that is adding one of its keys: one
-// of many puts, and one of a put by itself.
-const (
-	busyWait  = "50ms"
-	stuckWait = "500ms"
-)
-
-// storePuts stores puts in one transaction, or in several if keys of some are being
-// added by others for longer than busyWait: the others of the batch do not wait for that.
-func (s *putter) storePuts(puts []*put) {
+// storeBatch stores puts in one transaction. If another transaction is adding keys of some of
+// them, it stores them in several, so that the other puts do not wait for that.
+func (s *putter) storeBatch(puts []*put) {
 	puts = slices.DeleteFunc(puts, func(p *put) bool {
 		if p.err = p.ctx.Err(); p.err != nil {
 			close(p.done)
@@ -129,10 +130,10 @@ func (s *putter) storePuts(puts []*put) {
 	if len(puts) == 0 {
 		return
 	}
-	err := s.store(puts, busyWait)
+	err := s.store(puts, batchWait)
 	if half := len(puts) / 2; half > 0 && hasCode(err, lockNotAvailable) {
-		s.storePuts(puts[:half:half])
-		s.storePuts(puts[half:])
+		s.storeBatch(puts[:half:half])
+		s.storeBatch(puts[half:])
 		return
 	}
 	for _, p := range puts {
@@ -141,43 +142,44 @@ func (s *putter) storePuts(puts []*put) {
 	}
 }
 
-// store stores puts in one transaction. It tries again if that waits for a transaction of
-// PutTx which has keys in another order.
+// store stores puts in one transaction. It tries again after a deadlock with a transaction of
+// PutTx that adds the same keys in another order.
 func (s *putter) store(puts []*put, wait string) (err error) {
-	var all, again []*fresh
+	var all, repeated []*entry
 	first := make(map[storekit.Key]bool)
 	for _, p := range puts {
-		for i := range p.news {
-			if f := &p.news[i]; f.remembered && first[f.key] {
-				again = append(again, f)
+		for i := range p.entries {
+			if e := &p.entries[i]; e.dedup && first[e.key] {
+				repeated = append(repeated, e)
 			} else {
-				first[f.key] = true
-				all = append(all, f)
+				first[e.key] = true
+				all = append(all, e)
 			}
 		}
 	}
 	for range 10 {
-		err = s.claiming(context.Background(), func(ctx context.Context, conn *pgxpool.Conn) error {
+		err = s.claim(context.Background(), func(ctx context.Context, conn *pgxpool.Conn) error {
 			return s.storeOnce(ctx, conn, all, wait)
 		})
 		if !hasCode(err, deadlockDetected) {
 			break
 		}
 	}
-	for _, f := range again {
-		f.known = true
+	for _, e := range repeated {
+		e.known = true
 	}
 	return err
 }
 
-func (s *putter) storeOnce(ctx context.Context, conn *pgxpool.Conn, all []*fresh, wait string) error {
+func (s *putter) storeOnce(ctx context.Context, conn *pgxpool.Conn, all []*entry, wait string) error {
 	now := time.Now()
 	drafts := draftsOf(all, now)
 	node := s.claimDrafts(drafts, now)
-	var r stored
+	sender := s.nodeNow()
+	var r putResult
 	var b pgx.Batch
 	b.Queue("SELECT set_config('lock_timeout', $1, true)", wait)
-	s.queuePut(&b, s.putArgs(node, drafts, false, !s.config.NoListen, s.nodeNow()), &r)
+	s.queuePut(&b, s.putArgs(node, drafts, false, &sender), &r)
 	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
 		return err
 	}
@@ -185,22 +187,22 @@ func (s *putter) storeOnce(ctx context.Context, conn *pgxpool.Conn, all []*fresh
 	return nil
 }
 
-// claimDrafts marks those of the drafts that this node claims, because they are due soon, fit
-// into its memory, and are behind nothing that is not claimed. It returns the node.
+// claimDrafts marks those of the drafts that this node claims: they are due soon, fit into its
+// memory, and are behind nothing that is not claimed. It returns the node.
 func (s *putter) claimDrafts(drafts []*draft, now time.Time) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.releasing.Load() || s.expired() != nil {
 		return 0
 	}
-	room := s.config.CacheBytes - s.cached
+	room := s.config.CacheBytes - s.bytes
 	soon := now.Add(s.offset + time.Second).UnixMicro()
 	delivers := now.UnixMicro()-s.fetched.Load() < (2 * time.Second).Microseconds() // else it only puts
 	for _, d := range drafts {
-		size := int64(len(d.data) + len(d.items)*itemBytes)
-		l := s.lines[d.line]
-		d.mine = d.due <= soon && size <= room && (l == nil || l.beyond > d.due) &&
-			(delivers || slices.ContainsFunc(d.items, func(f *fresh) bool { return f.keep }))
+		size := int64(len(d.data) + len(d.entries)*itemBytes)
+		q := s.queues[d.queue]
+		d.mine = d.due <= soon && size <= room && (q == nil || q.beyond > d.due) &&
+			(delivers || slices.ContainsFunc(d.entries, func(e *entry) bool { return e.keep }))
 		if d.mine {
 			room -= size
 		}
@@ -208,132 +210,98 @@ func (s *putter) claimDrafts(drafts []*draft, now time.Time) int64 {
 	return s.node
 }
 
-// stored is what the function put returns.
-type stored struct {
-	n     *int
-	known []int32 // places, from 1
-	shelf int16
-	ids   []int64
+// A putResult is what the function put returns.
+type putResult struct {
+	n      *int
+	known  []int32 // the places of known deliveries, from 1 on
+	part   int16
+	chunks []int64 // the ids
 }
 
-const putSQL = `SELECT stored, known, to_shelf, chunks FROM S.put($1::bigint, $2::bigint, $3::uuid[], $4::bytea[], $5::boolean[],
-	$6::bigint[], $7::int[], $8::boolean[], $9::text[], $10::bytea[], $11::boolean, $12::text, $13::text)`
+const putSQL = `SELECT stored, known, to_part, chunks FROM S.put($1::bigint, $2::bigint, $3::uuid[], $4::bytea[], $5::boolean[],
+	$6::bigint[], $7::int[], $8::boolean[], $9::text[], $10::bytea[], $11::boolean, $12::text, $13::bigint)`
 
 // queuePut queues the statement that stores drafts, unless there are none.
-func (s *putter) queuePut(b *pgx.Batch, args []any, r *stored) {
+func (s *putter) queuePut(b *pgx.Batch, args []any, r *putResult) {
 	if len(args) > 0 {
-		b.Queue(s.in(putSQL), args...).QueryRow(func(row pgx.Row) error { return row.Scan(&r.n, &r.known, &r.shelf, &r.ids) })
+		b.Queue(s.in(putSQL), args...).QueryRow(func(row pgx.Row) error { return row.Scan(&r.n, &r.known, &r.part, &r.chunks) })
 	}
 }
 
-// putArgs returns the arguments of putSQL, none without drafts. If tell is set, all nodes but
-// from are notified of what this node does not claim.
-func (s *putter) putArgs(node int64, drafts []*draft, outbox, tell bool, from int64) []any {
+// putArgs returns the arguments of putSQL, none without drafts. Unless sender is nil, all nodes
+// but the sender are notified of what is not claimed.
+func (s *putter) putArgs(node int64, drafts []*draft, outbox bool, sender *int64) []any {
 	if len(drafts) == 0 {
 		return nil
 	}
+	n := len(drafts)
 	var (
-		n       = len(drafts)
 		keys    []pgtype.UUID
 		dues    []int64
 		names   = make([][]byte, n)
 		retries = make([]bool, n)
 		counts  = make([]int32, n)
 		mine    = make([]bool, n)
-		whys    = make([]*string, n)
+		reasons = make([]*string, n)
 		items   = make([][]byte, n)
-		told    = make(map[string]bool)
-		text    string
 	)
-	remembered := false
+	dedup := false
 	for i, d := range drafts {
-		if tell && !d.mine {
-			told[d.line.destination] = true
+		names[i], retries[i], counts[i], mine[i], items[i] = []byte(d.queue.destination), d.queue.retries, int32(len(d.entries)), d.mine, d.data
+		if reason := &d.entries[0].reason; *reason != "" {
+			reasons[i] = reason
 		}
-		names[i], retries[i], counts[i], mine[i], items[i] = []byte(d.line.destination), d.line.retries, int32(len(d.items)), d.mine, d.data
-		if why := &d.items[0].why; *why != "" {
-			whys[i] = why
-		}
-		for _, f := range d.items {
-			dues, keys = append(dues, f.due), append(keys, pgtype.UUID{Bytes: f.key, Valid: f.remembered})
-			remembered = remembered || f.remembered
+		for _, e := range d.entries {
+			dues, keys = append(dues, e.due), append(keys, pgtype.UUID{Bytes: e.key, Valid: e.dedup})
+			dedup = dedup || e.dedup
 		}
 	}
-	if !remembered {
+	if !dedup {
 		keys = nil
 	}
-	if len(told) > 0 {
-		text = payload(from, maps.Keys(told))
-	}
-	return []any{s.lock, node, keys, names, retries, dues, counts, mine, whys, items, outbox, s.channel(), text}
+	return []any{s.lock, node, keys, names, retries, dues, counts, mine, reasons, items, outbox, s.channel(), sender}
 }
 
-// stored tells memory what was stored of drafts.
-func (s *putter) stored(drafts []*draft, node int64, r *stored, now time.Time) {
-	place := int32(1)
+// stored tells memory what was stored of drafts, and the callers what they have claimed.
+func (s *putter) stored(drafts []*draft, node int64, r *putResult, now time.Time) {
+	place := int32(0)
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	for i, d := range drafts {
-		var known []int
-		d.due = never
-		for j, f := range d.items {
-			if _, f.known = slices.BinarySearch(r.known, place); f.known {
-				known = append(known, j)
-			} else {
-				d.due = min(d.due, f.due)
-			}
+		row := row{key: chunkKey{r.part, r.chunks[i]}, queue: d.queue, items: d.data}
+		due, bits := int64(never), make([]byte, len(d.entries))
+		for j, e := range d.entries {
 			place++
-		}
-		held := len(d.items) - len(known)
-		switch {
-		case held == 0:
-		case d.mine && node == s.node:
-			c := &chunk{key: chunkKey{r.shelf, r.ids[i]}, line: d.line, held: held}
-			if len(known) > 0 {
-				c.done = withSet("", len(d.items), known)
+			if _, e.known = slices.BinarySearch(r.known, place); e.known {
+				bits[j] = '1'
+				continue
 			}
-			s.install(c, d.data, now, d.items)
+			due = min(due, e.due)
+			row.waiting++
+		}
+		row.done = string(bits)
+		switch {
+		case row.waiting == 0:
+		case d.mine && node == s.node:
+			c := s.read(&row)
+			for j, e := range d.entries {
+				if e.keep && !e.known && !e.put.gone {
+					e.claim = s.hand(&c.items[j], now)
+				}
+			}
+			s.install(c, now)
 		default:
-			s.report(d.line, d.due, held)
+			s.report(d.queue, due, row.waiting)
+		}
+		for _, e := range d.entries {
+			e.put.ended = true
 		}
 	}
-	for _, d := range drafts {
-		for _, f := range d.items {
-			f.put.ended = true
-		}
-	}
-	s.mu.Unlock()
 }
 
-// within runs fn in a transaction, and stores there the deliveries that it returns, whether they
-// were put before or not. Then it tells the caller of Heads, and other nodes, of them.
-func (s *putter) within(ctx context.Context, fn func(pgx.Tx) ([]webhook.Delivery, error)) error {
-	var drafts []*draft
-	err := pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		ds, err := fn(tx)
-		if err != nil || len(ds) == 0 {
-			return err
-		}
-		all, err := freshOf(ds, false)
-		if err != nil {
-			return err
-		}
-		drafts = draftsOf(all, time.Now())
-		var b pgx.Batch
-		s.queuePut(&b, s.putArgs(0, drafts, false, !s.config.NoListen, s.nodeNow()), new(stored))
-		return tx.SendBatch(ctx, &b).Close()
-	})
-	if err != nil {
-		return err
-	}
-	names := make(map[string]bool)
-	s.mu.Lock()
+// reportAll notes drafts that were stored and that no node has claimed. s.mu is held.
+func (s *memory) reportAll(drafts []*draft) {
 	for _, d := range drafts {
-		s.report(d.line, d.due, len(d.items))
-		names[d.line.destination] = true
+		s.report(d.queue, d.due, len(d.entries))
 	}
-	s.mu.Unlock()
-	if len(names) > 0 {
-		s.heard(maps.Keys(names))
-	}
-	return nil
 }

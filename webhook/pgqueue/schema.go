@@ -13,8 +13,8 @@ import (
 //go:embed migrations/*.sql
 var migrationFiles embed.FS
 
-// migrations are the steps from an empty schema to the newest version: step i
-// leads to version i+1. What was released is never changed.
+// migrations returns the steps from an empty schema to the newest version: step i leads to
+// version i+1. A step that was released is never changed.
 func migrations() (steps []string) {
 	files, err := migrationFiles.ReadDir("migrations")
 	for _, f := range files { // sorted by name
@@ -30,21 +30,20 @@ func migrations() (steps []string) {
 	return steps
 }
 
-// begin creates what holds the version.
+// begin creates the schema and the table that holds its version.
 const begin = `CREATE SCHEMA IF NOT EXISTS %[1]s;
 SET LOCAL search_path TO %[1]s;
 CREATE TABLE IF NOT EXISTS version (number int NOT NULL, oldest int NOT NULL);
 `
 
-// oldest is the version of the oldest programs that work on the newest schema,
-// beside newer ones or after them. A migration only adds what they need not know of
-// (tables, columns that may be left out, indexes), and leaves this number. What has to
-// go, or to change its meaning, goes once no program that uses it is older than the
-// number: in a release after the one that stops to use it.
+// oldest is the version of the oldest programs that work on the newest schema, beside newer ones
+// or after them. A migration that only adds what these programs need not know of (tables, columns
+// that may be left out, indexes) leaves this number. A migration that removes something, or
+// changes its meaning, raises the number to a version whose programs no longer use it.
 const oldest = 1
 
-// SQL returns the statements that bring schema from version from, 0 for none,
-// to the newest, for those who apply them themselves. They are one transaction.
+// SQL returns the statements that bring schema from version from, 0 if it does not exist, to the
+// newest one, for those who apply them themselves. They are one transaction.
 func SQL(schema string, from int) (string, error) {
 	name, err := identifier(schema)
 	if err != nil {
@@ -63,7 +62,7 @@ func stepsFrom(version int) string {
 	return fmt.Sprintf("\n%s\nDELETE FROM version;\nINSERT INTO version VALUES (%d, %d);\n", strings.Join(steps[version:], "\n"), len(steps), oldest)
 }
 
-// identifier returns schema as SQL has it.
+// identifier returns the name of a schema quoted for SQL.
 func identifier(schema string) (string, error) {
 	if schema == "" || len(schema) > 63 || strings.ContainsRune(schema, 0) {
 		return "", fmt.Errorf("pgqueue: the name of a schema has 1 to 63 bytes, not %d", len(schema))
@@ -71,9 +70,9 @@ func identifier(schema string) (string, error) {
 	return pgx.Identifier{schema}.Sanitize(), nil
 }
 
-// migrate brings the schema to the newest version, unless it has that or a newer one already,
-// or Config.NoMigrate is set. It returns an error unless this program works on the schema as it
-// is then. Any number of processes may do so at once.
+// migrate brings the schema to the newest version, unless it has that or a newer one already, or
+// Config.NoMigrate is set. It returns an error if this program does not work on the version that
+// the schema has then. Several processes may migrate at once.
 func (s *database) migrate(ctx context.Context) error {
 	v, err := versionOf(ctx, s.pool, s.schema)
 	if s.config.NoMigrate && err != nil {
@@ -101,7 +100,7 @@ func (s *database) migrate(ctx context.Context) error {
 	})
 }
 
-// A version is that of a schema, with that of the oldest programs that work on it.
+// A version is the version of a schema, and that of the oldest programs that work on it.
 type version struct {
 	number, oldest int
 }

@@ -10,41 +10,37 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A settler stores what becomes of deliveries that are claimed.
+// A settler stores the outcomes of deliveries that are claimed.
 type settler struct {
 	*putter
-	settling turn
-	unsure   map[*chunk]bool // their latest settlement may be stored or not; of who has the turn of settling
+	settling semaphore // held by calls that store outcomes
+	// unsure are chunks whose latest outcomes may be stored or not, as the answer of the
+	// database was lost. The holder of settling has it.
+	unsure map[*chunk]bool
 }
 
-// An end is what becomes of an item.
-type end struct {
+// An outcome is that of an item.
+type outcome struct {
 	item    *item
 	verdict webhook.Verdict
-	again   *fresh // of a Retry
+	retry   *entry // of a Retry
 	dead    *webhook.DeadLetter
 	record  []byte // of the dead letter
 }
 
 // Settle implements webhook.Store.
 func (s *settler) Settle(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
-	err = s.call(ctx, "settling", func() error {
-		if err := s.settling.take(ctx); err != nil {
+	err = s.call(ctx, "settling", func() (err error) {
+		if err := s.settling.acquire(ctx); err != nil {
 			return err
 		}
-		defer s.settling.give()
-		for n < len(ss) {
-			ends, taken, refused := s.ends(ss[n:])
-			if err := s.settle(ctx, ends); err != nil {
-				return err
-			}
-			if n += taken; refused != nil {
-				return fmt.Errorf("settlement %d: %w", n, refused)
-			}
+		defer s.settling.release()
+		if n, err = s.settleAll(ctx, ss); err != nil {
+			return err
 		}
 		if s.releasing.Load() {
 			if err := s.release(ctx, 0); err != nil {
-				s.config.Logger.Debug("pgqueue: others have to wait for the end of this node", "error", err)
+				s.config.Logger.Debug("pgqueue: could not give chunks back; other nodes get them when this one ends", "error", err)
 			}
 		}
 		return nil
@@ -52,11 +48,25 @@ func (s *settler) Settle(ctx context.Context, ss []webhook.Settlement) (n int, e
 	return n, err
 }
 
-// ends makes ready as many of ss, from the first on, as one transaction takes: taken. An
-// error is about the one behind them.
-func (s *settler) ends(ss []webhook.Settlement) (ends []end, taken int, err error) {
+// settleAll settles in as many transactions as it takes. settling is held.
+func (s *settler) settleAll(ctx context.Context, ss []webhook.Settlement) (n int, err error) {
+	for n < len(ss) {
+		outcomes, taken, refused := s.outcomesOf(ss[n:])
+		if err := s.settle(ctx, outcomes); err != nil {
+			return n, err
+		}
+		if n += taken; refused != nil {
+			return n, fmt.Errorf("settlement %d: %w", n, refused)
+		}
+	}
+	return n, nil
+}
+
+// outcomesOf returns the outcomes of as many of ss, from the first on, as one transaction takes:
+// taken. An error is about the one behind them.
+func (s *settler) outcomesOf(ss []webhook.Settlement) (outcomes []outcome, taken int, err error) {
 	size := 0
-	ended := make(map[*item]bool, len(ss))
+	settled := make(map[*item]bool, len(ss))
 	for i := range ss {
 		v := &ss[i]
 		switch v.Verdict {
@@ -67,73 +77,68 @@ func (s *settler) ends(ss []webhook.Settlement) (ends []end, taken int, err erro
 			err = fmt.Errorf("verdict %d", v.Verdict)
 		}
 		if err != nil || size > maxBatch {
-			return ends, i, err
+			return outcomes, i, err
 		}
 		s.mu.Lock()
-		it := s.claimed[v.Delivery.Claim]
+		it := s.claims[v.Delivery.Claim]
 		s.mu.Unlock()
-		if it == nil || ended[it] {
-			continue // it does not hold any more
+		if it == nil || settled[it] {
+			continue // the claim does not hold any more
 		}
-		ended[it] = true
-		e := end{item: it, verdict: v.Verdict}
+		settled[it] = true
+		o := outcome{item: it, verdict: v.Verdict}
 		if v.Verdict == webhook.Retry || v.Verdict == webhook.Bury {
-			if err := e.change(v); err != nil {
-				return ends, i, err
+			if err := o.change(v); err != nil {
+				return outcomes, i, err
 			}
 			size += len(it.record)
 		}
 		size += 64
-		ends = append(ends, e)
+		outcomes = append(outcomes, o)
 	}
-	return ends, len(ss), nil
+	return outcomes, len(ss), nil
 }
 
-// change makes what a Retry or a Bury stores.
-func (e *end) change(v *webhook.Settlement) error {
-	d, err := e.item.delivery()
+// change sets what a Retry or a Bury stores.
+func (o *outcome) change(v *webhook.Settlement) error {
+	d, err := o.item.delivery()
 	if err != nil {
 		return err
 	}
 	d.Tries, d.Closed, d.Attempts = v.Delivery.Tries, v.Delivery.Closed, v.Delivery.Attempts
 	if v.Verdict == webhook.Retry {
 		d.Due, d.Expires = v.Delivery.Due, v.Delivery.Expires
-		f, _, err := newFresh(&d, false, nil)
-		e.again = &f
+		e, _, err := newEntry(&d, false, nil)
+		o.retry = &e
 		return err
 	}
-	e.dead = &webhook.DeadLetter{Delivery: d, Reason: v.Reason, Died: v.At}
-	e.record, err = e.dead.AppendBinary(nil)
+	o.dead = &webhook.DeadLetter{Delivery: d, Reason: v.Reason, Died: v.At}
+	o.record, err = o.dead.AppendBinary(nil)
 	return err
 }
 
-// settle stores ends, and then ends their claims.
-func (s *settler) settle(ctx context.Context, ends []end) error {
-	if len(ends) == 0 {
+// settle stores outcomes, and then ends their claims.
+func (s *settler) settle(ctx context.Context, outcomes []outcome) error {
+	if len(outcomes) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	for again := true; ; again = false {
-		err := s.settleOnce(ctx, ends)
-		if err == nil {
-			return nil
-		}
-		if !again || !hasCode(err, claimsEnded, deadlockDetected) {
-			return err
-		}
+	err := s.settleOnce(ctx, outcomes)
+	if hasCode(err, claimsEnded, deadlockDetected) {
+		err = s.settleOnce(ctx, outcomes)
 	}
+	return err
 }
 
 // A progress is what a transaction changes in a chunk.
 type progress struct {
-	chunk *chunk
-	set   []int // the deliveries that are done
-	held  int   // how many are held afterwards
-	done  string
+	chunk   *chunk
+	done    []*item // that are done now
+	waiting int     // how many wait afterwards
 }
 
-func (s *settler) settleOnce(ctx context.Context, ends []end) error {
+func (s *settler) settleOnce(ctx context.Context, outcomes []outcome) error {
 	if err := s.verify(ctx); err != nil {
 		return err
 	}
@@ -143,37 +148,37 @@ func (s *settler) settleOnce(ctx context.Context, ends []end) error {
 		return err
 	}
 	var (
-		node    = s.node
 		changes []*progress
 		of      = make(map[*chunk]*progress)
-		retries []*fresh
-		dead    []*end
+		retries []*entry
+		dead    []*outcome
 	)
-	for i := range ends {
-		e := &ends[i]
-		c := e.item.chunk
-		if e.verdict == webhook.Return || c.over || isSet(c.done, e.item.index) {
+	for i := range outcomes {
+		o := &outcomes[i]
+		c := o.item.chunk
+		if o.verdict == webhook.Return || o.item.state != inHand {
 			continue // there is nothing to store
 		}
 		p := of[c]
 		if p == nil {
-			p = &progress{chunk: c}
+			p = &progress{chunk: c, waiting: c.waiting}
 			of[c], changes = p, append(changes, p)
 		}
-		p.set = append(p.set, e.item.index)
-		switch e.verdict {
+		p.done = append(p.done, o.item)
+		p.waiting--
+		switch o.verdict {
 		case webhook.Retry:
-			retries = append(retries, e.again)
+			retries = append(retries, o.retry)
 		case webhook.Bury:
-			dead = append(dead, e)
+			dead = append(dead, o)
 		}
 	}
-	s.mu.Unlock()
 	drafts := draftsOf(retries, time.Now())
+	var b pgx.Batch
+	s.queueProgress(&b, changes)
+	s.mu.Unlock()
 	if len(changes) > 0 {
-		var b pgx.Batch
-		s.queueProgress(&b, node, changes)
-		s.queuePut(&b, s.putArgs(0, drafts, false, false, 0), new(stored))
+		s.queuePut(&b, s.putArgs(0, drafts, false, nil), new(putResult))
 		s.queueDead(&b, dead)
 		if err := s.pool.SendBatch(ctx, &b).Close(); err != nil {
 			for _, p := range changes {
@@ -182,99 +187,110 @@ func (s *settler) settleOnce(ctx context.Context, ends []end) error {
 			return err
 		}
 	}
-	s.finish(ends, changes, drafts)
+	s.settled(outcomes, changes, drafts)
 	return nil
 }
 
-// finish tells memory of what was settled.
-func (s *settler) finish(ends []end, changes []*progress, drafts []*draft) {
+// settled tells memory of what was stored.
+func (s *settler) settled(outcomes []outcome, changes []*progress, drafts []*draft) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now().Add(s.offset)
-	for i := range ends {
-		it := ends[i].item
+	for i := range outcomes {
+		it := outcomes[i].item
 		if it.state != inHand {
 			continue
 		}
 		it.chunk.used = now
-		if s.unhand(it); ends[i].verdict == webhook.Return && !isSet(it.chunk.done, it.index) {
-			s.putFree(it)
+		if outcomes[i].verdict == webhook.Return {
+			s.unhand(it, free)
+			s.putBack(it.chunk.queue, it)
+		} else {
+			s.unhand(it, done)
 		}
 	}
 	for _, p := range changes {
-		if p.chunk.held, p.chunk.done = p.held, p.done; p.held == 0 {
+		if p.chunk.waiting = p.waiting; p.waiting == 0 {
 			s.forget(p.chunk)
 		}
 	}
-	for _, d := range drafts {
-		s.report(d.line, d.due, len(d.items))
-	}
+	s.reportAll(drafts)
 }
 
-// verify finds out what was stored of the latest settlements of the chunks that are unsure.
-// If their transaction is still at work, it waits for that.
+// verify finds out which outcomes of the chunks that are unsure were stored. If their transaction
+// is still at work, it waits for that.
 func (s *settler) verify(ctx context.Context) error {
 	if len(s.unsure) == 0 {
 		return nil
 	}
-	var shelves []int16
+	var parts []int16
 	var ids []int64
 	for c := range s.unsure {
-		shelves, ids = append(shelves, c.key.shelf), append(ids, c.key.id)
+		parts, ids = append(parts, c.key.part), append(ids, c.key.id)
 	}
-	states := make(map[chunkKey]row)
-	_, err := collect(ctx, s.pool, func(rs pgx.CollectableRow) (r row, err error) {
-		err = rs.Scan(&r.key.shelf, &r.key.id, &r.held, &r.done)
-		states[r.key] = r
-		return r, err
-	}, s.in(verifySQL), s.nodeNow(), shelves, ids)
+	rows, err := collect(ctx, s.pool, func(r pgx.CollectableRow) (row row, err error) {
+		err = r.Scan(&row.key.part, &row.key.id, &row.waiting, &row.done)
+		return row, err
+	}, s.in(verifySQL), s.nodeNow(), parts, ids)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	stored := make(map[chunkKey]*row)
+	for i := range rows {
+		stored[rows[i].key] = &rows[i]
+	}
 	for c := range s.unsure {
-		if r, ok := states[c.key]; ok && !c.over {
-			c.held, c.done = r.held, r.done
-		} else {
+		r := stored[c.key]
+		if r == nil || c.lost {
 			s.forget(c)
+			continue
 		}
+		c.waiting = r.waiting
+		for i := range c.items {
+			it := &c.items[i]
+			if !isSet(r.done, i) {
+				continue
+			}
+			if it.state == inHand {
+				s.unhand(it, done)
+			}
+			it.state = done
+		}
+		s.tidy(c.queue)
 	}
 	clear(s.unsure)
 	return nil
 }
 
-// queueProgress queues the statement that stores progress. It fails unless all the chunks
-// are still this node's.
-func (s *settler) queueProgress(b *pgx.Batch, node int64, changes []*progress) {
+// queueProgress queues the statement that stores which items are done. It fails unless this node
+// still has all the chunks. s.mu is held.
+func (s *settler) queueProgress(b *pgx.Batch, changes []*progress) {
 	n := len(changes)
-	if n == 0 {
-		return
-	}
-	shelves, ids, before, held, done := make([]int16, n), make([]int64, n), make([]int32, n), make([]int32, n), make([]*string, n)
+	parts, ids, before, waiting, bits := make([]int16, n), make([]int64, n), make([]int32, n), make([]int32, n), make([]*string, n)
 	for i, p := range changes {
 		c := p.chunk
-		p.held = c.held - len(p.set)
-		if p.held > 0 {
-			p.done = withSet(c.done, c.n, p.set)
-			done[i] = &p.done
+		if p.waiting > 0 {
+			done := c.doneBits(p.done)
+			bits[i] = &done
 		}
-		shelves[i], ids[i], before[i], held[i] = c.key.shelf, c.key.id, int32(c.held), int32(p.held)
+		parts[i], ids[i], before[i], waiting[i] = c.key.part, c.key.id, int32(c.waiting), int32(p.waiting)
 	}
-	b.Queue(s.in(`SELECT S.settle($1::bigint, $2::smallint[], $3::bigint[], $4::int[], $5::int[], $6::text[])`), node, shelves, ids, before, held, done)
+	b.Queue(s.in(`SELECT S.settle($1::bigint, $2::smallint[], $3::bigint[], $4::int[], $5::int[], $6::text[])`), s.node, parts, ids, before, waiting, bits)
 }
 
 // queueDead queues the statement that stores dead letters.
-func (s *settler) queueDead(b *pgx.Batch, dead []*end) {
+func (s *settler) queueDead(b *pgx.Batch, dead []*outcome) {
 	n := len(dead)
 	if n == 0 {
 		return
 	}
 	died, sizes := make([]int64, n), make([]int64, n)
 	names, types, reasons, users, records := make([][]byte, n), make([][]byte, n), make([][]byte, n), make([][]byte, n), make([][]byte, n)
-	for i, e := range dead {
-		d := e.dead
-		died[i], sizes[i], records[i] = d.Died.UnixMicro(), d.Size(), e.record
+	for i, o := range dead {
+		d := o.dead
+		died[i], sizes[i], records[i] = d.Died.UnixMicro(), d.Size(), o.record
 		names[i], types[i], reasons[i], users[i] = []byte(d.Destination), []byte(d.Type), []byte(d.Reason), []byte(d.User)
 	}
 	b.Queue(s.in(`INSERT INTO S.dead (died, id, destination, type, reason, user_id, size, record)
@@ -283,5 +299,5 @@ FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bytea[], $6
 	u (died, destination, type, reason, user_id, size, record)`), died, names, types, reasons, users, sizes, records)
 }
 
-const verifySQL = `SELECT c.shelf, c.id, c.held, coalesce(c.done::text, '') FROM S.chunk c, unnest($2::smallint[], $3::bigint[]) u (shelf, id)
-WHERE c.shelf = u.shelf AND c.id = u.id AND c.node = $1 FOR UPDATE OF c`
+const verifySQL = `SELECT c.part, c.id, c.waiting, coalesce(c.done::text, '') FROM S.chunk c, unnest($2::smallint[], $3::bigint[]) u (part, id)
+WHERE c.part = u.part AND c.id = u.id AND c.node = $1 FOR UPDATE OF c`

@@ -44,41 +44,6 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// However many notifications come that name no destination, Changed has few values.
-func TestLooksAreFew(t *testing.T) {
-	c := Config{Schema: schemaOf(t.TempDir())}
-	q := openWith(t, c)
-	defer q.Close()
-	c.NoListen = true // it does not notify either
-	other := openWith(t, c)
-	defer other.Close()
-	putAll(t, other, deliveries("crm", 0, 1)...)
-	q.mu.Lock()
-	q.looked = time.Hour // so long rests a look
-	q.mu.Unlock()
-	for i := range 100 {
-		if _, err := other.pool.Exec(t.Context(), notify, q.channel(), payload(0, noNames)); err != nil {
-			t.Fatalf("notification %d: %v", i, err)
-		}
-	}
-	if _, err := other.pool.Exec(t.Context(), notify, q.channel(), payload(0, slices.Values([]string{"last"}))); err != nil {
-		t.Fatal(err)
-	}
-	for last, looks := false, 0; !last; {
-		<-q.Changed()
-		q.mu.Lock()
-		if q.allNew {
-			looks++
-			q.allNew = false
-		}
-		last = q.news["last"]
-		q.mu.Unlock()
-		if looks > 1 {
-			t.Fatalf("after 100 notifications all is looked through %d times", looks)
-		}
-	}
-}
-
 // Others take over the claims of a node that dies within Claim.
 func TestTakeOver(t *testing.T) {
 	makeVirtual(t)
@@ -301,13 +266,13 @@ func TestUpkeep(t *testing.T) {
 		putAll(t, q, ds...)
 	}
 	settleAll(t, q, webhook.Done, fetchUntil(t, q, 1199, "crm"))
-	if _, err := q.pool.Exec(ctx, "UPDATE "+q.schema+".state SET shelved = shelved - interval '1 hour'"); err != nil {
+	if _, err := q.pool.Exec(ctx, "UPDATE "+q.schema+".state SET chunk_since = chunk_since - interval '1 hour'"); err != nil {
 		t.Fatal(err)
 	}
-	if size("chunk_0") < dirtBytes {
+	if size("chunk_0") < smallBytes {
 		t.Fatalf("chunk_0 has %d bytes", size("chunk_0"))
 	}
-	// One delivery is left. Its chunk is given back and moved to another shelf.
+	// One delivery is left. Its chunk is given back and moved to another partition.
 	rest := fetchUntil(t, q, 1, "crm")
 	settleAll(t, q, webhook.Return, rest)
 	testkit.Until(t, "chunk_0 is small, and new chunks go elsewhere", func() bool { // a step waits while an autovacuum has the table
@@ -317,11 +282,11 @@ func TestUpkeep(t *testing.T) {
 		if err := q.release(ctx, 0); err != nil {
 			t.Fatal(err)
 		}
-		var shelf int
-		if err := q.pool.QueryRow(ctx, "SELECT shelf FROM "+q.schema+".state").Scan(&shelf); err != nil {
+		var part int
+		if err := q.pool.QueryRow(ctx, "SELECT chunk_part FROM "+q.schema+".state").Scan(&part); err != nil {
 			t.Fatal(err)
 		}
-		return size("chunk_0") <= dirtBytes && shelf != 0
+		return size("chunk_0") <= smallBytes && part != 0
 	})
 	if got := fetchUntil(t, q, 1, "crm"); got[0].ID != rest[0].ID {
 		t.Errorf("fetched %s, want %s", got[0].ID, rest[0].ID)

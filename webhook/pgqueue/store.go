@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hookferry/analytics/audience"
@@ -14,10 +15,10 @@ import (
 
 // A Store is a webhook.Store, webhook.Shared and audience.Roster. Its parts:
 //
-//   - database is where all is; memory is what this node has claimed, and knows of the rest.
-//   - claimer claims chunks and gives them back: for putter, which stores deliveries, fetcher,
-//     which hands them out, and settler and eraser, which end them.
-//   - heartbeat proves that this node is alive, and takes over from others.
+//   - database is the schema; memory is what this node has claimed, and knows of the rest.
+//   - claimer claims chunks and gives them back. On it are putter, which stores deliveries,
+//     fetcher, which hands them out, and settler and sweeper, which end them.
+//   - heartbeat proves that this node is alive, and takes over from dead ones.
 //   - letters, reader, settings and roster answer for dead letters, what waits, settings and
 //     audiences.
 type Store struct {
@@ -27,24 +28,25 @@ type Store struct {
 	*putter
 	*fetcher
 	*settler
-	*eraser
+	*sweeper
 	*heartbeat
 	*letters
 	*reader
 	*settings
 	*roster
-	farewell time.Duration // how long Close may take to give back what is claimed
+	farewell time.Duration // how long Close waits for the database
 }
 
 var (
 	_ webhook.Store   = (*Store)(nil)
 	_ webhook.Shared  = (*Store)(nil)
+	_ webhook.Outbox  = (*Store)(nil)
 	_ audience.Roster = (*Store)(nil)
 )
 
-// Open opens the store in the database that pool connects to. The pool is the
-// caller's, and closed after the Store; a Store uses up to eight of its
-// connections, and Dead and its like one more each.
+// Open opens the store in the database that pool connects to. The pool is the caller's, who
+// closes it after the Store. A Store uses up to eight of its connections, and one more for each
+// of its lists that are read.
 func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
@@ -53,16 +55,16 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &database{config: c, pool: pool, schema: name, lock: lockOf(c.Schema, "generation")}
+	db := &database{config: c, pool: pool, schema: name, lock: lockOf(c.Schema, "dedup")}
 	mem := &memory{
-		database: db, changed: make(chan struct{}, 1), sought: make(chan struct{}, 1),
-		lines: make(map[lineKey]*line), chunks: make(map[chunkKey]*chunk), claimed: make(map[uint64]*item), news: make(map[string]bool),
+		database: db, changed: make(chan struct{}, 1),
+		queues: make(map[queueKey]*queue), chunks: make(map[chunkKey]*chunk), claims: make(map[uint64]*item), news: make(map[string]bool),
 	}
-	claims := &claimer{memory: mem, fetching: make(turn, 1)}
-	put := &putter{claimer: claims, stuck: make(turn, 1)}
-	settle := &settler{putter: put, settling: make(turn, 1), unsure: make(map[*chunk]bool)}
+	claims := &claimer{memory: mem, fetching: make(semaphore, 1)}
+	put := &putter{claimer: claims, alone: make(semaphore, 1)}
+	settle := &settler{putter: put, settling: make(semaphore, 1), unsure: make(map[*chunk]bool)}
 	s := &Store{
-		database: db, memory: mem, claimer: claims, putter: put, fetcher: &fetcher{claims}, settler: settle, eraser: &eraser{settle},
+		database: db, memory: mem, claimer: claims, putter: put, fetcher: &fetcher{claims}, settler: settle, sweeper: &sweeper{settle},
 		heartbeat: &heartbeat{claimer: claims, janitor: janitor{db}, presented: make(chan struct{}, 1)},
 		letters:   &letters{put}, reader: &reader{mem}, settings: &settings{db}, roster: &roster{db},
 		farewell: min(c.Claim, writeTimeout),
@@ -73,7 +75,8 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	return s, nil
 }
 
-// begin starts everything.
+// begin brings the schema up to date, makes this process a node, and starts the goroutines that
+// Close waits for.
 func (s *Store) begin(ctx context.Context) error {
 	if err := checkIsolation(ctx, s.pool); err != nil {
 		return err
@@ -84,26 +87,27 @@ func (s *Store) begin(ctx context.Context) error {
 	if err := s.enroll(ctx); err != nil {
 		return err
 	}
-	s.background, s.stop = context.WithCancel(context.Background())
+	l := listener{s.memory}
+	var conn *pgx.Conn
 	if !s.config.NoListen {
-		e := ear{s.memory}
-		conn, err := e.listening(ctx)
-		if err != nil {
-			s.stop()
+		var err error
+		if conn, err = l.connect(ctx); err != nil {
 			return err
 		}
-		s.goroutines.Go(func() { e.listen(conn) })
 	}
-	s.puts = storekit.NewBatcher(2, maxBatch, s.storePuts)
+	s.background, s.stop = context.WithCancel(context.Background())
+	s.puts = storekit.NewBatcher(2, maxBatch, s.storeBatch)
 	s.goroutines.Go(s.live)
-	s.goroutines.Go(s.look)
+	s.goroutines.Go(s.maintain)
+	if conn != nil {
+		s.goroutines.Go(func() { l.listen(conn) })
+	}
 	return nil
 }
 
-// checkIsolation returns an error unless transactions of pool are READ COMMITTED,
-// as PostgreSQL has it by default. At a stricter level they fail whenever others have
-// claimed or settled something meanwhile, which is what SKIP LOCKED and the
-// conditions of the statements are there for.
+// checkIsolation returns an error unless transactions of pool are READ COMMITTED, PostgreSQL's
+// default. At a stricter level they fail whenever another node has claimed or settled something
+// meanwhile, which SKIP LOCKED and the conditions of the statements allow for.
 func checkIsolation(ctx context.Context, pool *pgxpool.Pool) error {
 	const want = "read committed"
 	var level string
@@ -116,8 +120,8 @@ func checkIsolation(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// Close implements webhook.Store. What this node had claimed is to be had again at
-// once; if the database does not answer in half a minute, when the claims expire.
+// Close implements webhook.Store. Other nodes get at once what this one had claimed; if the
+// database does not answer in half a minute, when the claims expire.
 func (s *Store) Close() error {
 	if !s.calls.Close() {
 		return nil
@@ -129,7 +133,7 @@ func (s *Store) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.farewell)
 	defer cancel()
 	if err := s.resign(ctx); err != nil {
-		return fmt.Errorf("pgqueue: giving back what was claimed, which others get in %v: %w", s.config.Claim, err)
+		return fmt.Errorf("pgqueue: giving back what was claimed, which other nodes get in %v: %w", s.config.Claim, err)
 	}
 	return nil
 }

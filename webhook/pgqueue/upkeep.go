@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// upkeepEvery is how often tables are looked at, at most.
+	// upkeepEvery is how often upkeep runs, at most.
 	upkeepEvery = 10 * time.Second
-	// shelfBytes and shelfAge are what a shelf grows to before the next is used.
-	shelfBytes = 256 << 20
-	shelfAge   = 10 * time.Minute
-	// dirtBytes is the size up to which a shelf is not worth a thought.
-	dirtBytes = 8 << 20
-	// generations is how many generations of keys are remembered.
-	generations = 2
-	// seenBytes is about what a key takes in its table.
-	seenBytes = 52
-	// fewChunks is how many chunks are moved on from a shelf at most, in several turns.
+	// fullBytes and oldAge are the size and the age at which new chunks go to the next partition.
+	fullBytes = 256 << 20
+	oldAge    = 10 * time.Minute
+	// smallBytes is the size up to which a partition stays as it is.
+	smallBytes = 8 << 20
+	// dedupParts is how many partitions the dedup window has.
+	dedupParts = 2
+	// dedupBytes is about what a key takes in its table.
+	dedupBytes = 52
+	// fewChunks is up to how many chunks are moved out of a partition, some at a time.
 	fewChunks = 20_000
 	// lockWait is how long others may have to wait while a lock is asked for.
 	lockWait = "200ms"
@@ -31,16 +31,12 @@ const (
 // A janitor keeps the tables small.
 type janitor struct{ *database }
 
-// upkeep keeps the tables small. One process does it at a time. Each step is a
-// transaction, so that no lock is held longer than for it.
+// upkeep keeps the tables small. One node does it at a time. Each step is a transaction of its
+// own, and holds locks no longer.
 func (s *janitor) upkeep(ctx context.Context) error {
-	conn, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	for _, step := range []func(context.Context, pgx.Tx) error{s.turnGeneration, s.tidyShelves, s.heal} {
-		err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+	var errs []error
+	for _, step := range []func(context.Context, pgx.Tx) error{s.rotateDedup, s.rotateChunks, s.heal} {
+		errs = append(errs, pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 			var mine bool
 			if err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1)", lockOf(s.config.Schema, "upkeep")).Scan(&mine); err != nil || !mine {
 				return err
@@ -49,98 +45,102 @@ func (s *janitor) upkeep(ctx context.Context) error {
 				return err
 			}
 			return step(ctx, tx)
-		})
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if err != nil { // such as that it could not have its lock
-			s.config.Logger.Debug("pgqueue: upkeep is put off", "error", err)
-		}
+		}))
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
-// turnGeneration forgets the oldest of what was put once the newest generation is
-// full, or old enough.
-func (s *janitor) turnGeneration(ctx context.Context, tx pgx.Tx) error {
+// rotateDedup forgets the older half of the dedup window once the newer one is full, or old
+// enough.
+func (s *janitor) rotateDedup(ctx context.Context, tx pgx.Tx) error {
 	var next int
-	err := tx.QueryRow(ctx, s.in(`SELECT (generation + 1) % 2 FROM S.state, pg_relation_size(('S.seen_' || generation % 2)::regclass) size
-WHERE size > 0 AND (size >= $1 OR began <= clock_timestamp() - $2::bigint * interval '1 microsecond')`),
-		int64(s.config.DedupMax/generations)*seenBytes, s.config.DedupWindow.Microseconds()).Scan(&next)
+	err := tx.QueryRow(ctx, s.in(`SELECT 1 - dedup_part FROM S.state, pg_relation_size(('S.dedup_' || dedup_part)::regclass) size
+WHERE size > 0 AND (size >= $1 OR dedup_since <= clock_timestamp() - $2::bigint * interval '1 microsecond')`),
+		int64(s.config.DedupMax/dedupParts)*dedupBytes, s.config.DedupWindow.Microseconds()).Scan(&next)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	// Puts hold this lock shared, so none is between two generations.
-	_, err = tx.Exec(ctx, fmt.Sprintf(s.in(`SELECT pg_advisory_xact_lock(%d); TRUNCATE S.seen_%d;
-UPDATE S.state SET generation = generation + 1, began = clock_timestamp()`), s.lock, next), pgx.QueryExecModeSimpleProtocol)
+	// Puts hold this lock shared. So none looks for keys before the change and adds them after it.
+	_, err = tx.Exec(ctx, fmt.Sprintf(s.in(`SELECT pg_advisory_xact_lock(%d); TRUNCATE S.dedup_%d;
+UPDATE S.state SET dedup_part = %[2]d, dedup_since = clock_timestamp()`), s.lock, next), pgx.QueryExecModeSimpleProtocol)
 	return err
 }
 
-// A shelf is a partition of chunks.
-type shelf struct {
+// A partition is one of chunks.
+type partition struct {
 	Number  int
 	Current bool  // new chunks go there
-	Old     bool  // they do so for shelfAge
-	Size    int64 // on disk
-	Live    int64 // bytes of the chunks
-	Chunks  int64 // up to fewChunks; in the current one none are counted
+	Old     bool  // they have done so for oldAge
+	Size    int64 // in bytes, on disk
+	Live    int64 // bytes of its first fewChunks chunks
+	Chunks  int64 // how many it has, up to fewChunks; those of the current one are not counted
 }
 
-const shelvesSQL = `SELECT n, n = shelf, shelved <= clock_timestamp() - $2::bigint * interval '1 microsecond',
+const partitionsSQL = `SELECT n, n = chunk_part, chunk_since <= clock_timestamp() - $2::bigint * interval '1 microsecond',
 	pg_total_relation_size(('S.chunk_' || n)::regclass), l.*
 FROM S.state, generate_series(0, 3) n, LATERAL (
 	SELECT coalesce(sum(octet_length(items)), 0), count(*)
-	FROM (SELECT items FROM S.chunk c WHERE c.shelf = n::smallint AND n <> state.shelf ORDER BY id LIMIT $1) c
+	FROM (SELECT items FROM S.chunk c WHERE c.part = n::smallint AND n <> state.chunk_part ORDER BY id LIMIT $1) c
 ) l ORDER BY n`
 
-// tidyShelves has new chunks go to a shelf that is empty, once the current one is large, or
-// old and worth it. It truncates others that are empty, and moves on what little is left on them.
-func (s *janitor) tidyShelves(ctx context.Context, tx pgx.Tx) error {
-	all, err := collect(ctx, tx, pgx.RowToStructByPos[shelf], s.in(shelvesSQL), fewChunks, shelfAge.Microseconds())
+// rotateChunks has new chunks go to an empty partition, once the current one is full, or old and
+// not small. It truncates other partitions that are empty, and moves the chunks of those that are
+// nearly empty to the current one. If all hold a backlog, vacuum has to do with what is finished.
+func (s *janitor) rotateChunks(ctx context.Context, tx pgx.Tx) error {
+	all, err := collect(ctx, tx, pgx.RowToStructByPos[partition], s.in(partitionsSQL), fewChunks, oldAge.Microseconds())
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(all, func(f shelf) bool { return f.Current })
+	at := slices.IndexFunc(all, func(p partition) bool { return p.Current })
 	current := all[at]
-	full := current.Size >= shelfBytes || current.Old && current.Size >= dirtBytes
-	for i := 1; i < len(all); i++ { // if all hold a backlog, what is finished is vacuumed
+	full := current.Size >= fullBytes || current.Old && current.Size >= smallBytes
+	for i := 1; i < len(all); i++ {
 		sql := ""
-		f := all[(at+i)%len(all)]
+		p := all[(at+i)%len(all)]
 		switch {
-		case full && f.Chunks == 0 && f.Size < dirtBytes:
-			sql = fmt.Sprintf(`UPDATE S.state SET shelf = %d, shelved = clock_timestamp()`, f.Number)
-		case f.Size < dirtBytes:
-		case f.Chunks == 0:
+		case full && p.Chunks == 0 && p.Size < smallBytes:
+			sql = fmt.Sprintf(`UPDATE S.state SET chunk_part = %d, chunk_since = clock_timestamp()`, p.Number)
+		case p.Size < smallBytes:
+		case p.Chunks == 0:
 			sql = fmt.Sprintf(`DO $$ BEGIN
 	LOCK TABLE S.chunk_%[1]d IN ACCESS EXCLUSIVE MODE;
 	IF NOT EXISTS (SELECT FROM S.chunk_%[1]d) THEN TRUNCATE S.chunk_%[1]d; END IF;
-END $$`, f.Number)
-		case f.Chunks < fewChunks && f.Live < f.Size/8:
+END $$`, p.Number)
+		case p.Chunks < fewChunks && p.Live < p.Size/8:
+			// An UPDATE of part would make concurrent statements that lock these rows fail.
 			sql = fmt.Sprintf(`WITH moved AS (
-	DELETE FROM S.chunk WHERE shelf = %d AND id IN (
-		SELECT id FROM S.chunk WHERE shelf = %[1]d AND node = 0 LIMIT 1000 FOR UPDATE SKIP LOCKED
+	DELETE FROM S.chunk WHERE part = %[1]d AND id IN (
+		SELECT id FROM S.chunk WHERE part = %[1]d AND node = 0 LIMIT 1000 FOR UPDATE SKIP LOCKED
 	) RETURNING *
 )
-INSERT INTO S.chunk (shelf, id, destination, retry, due, node, held, done, why, outbox, items)
-SELECT %[2]d, id, destination, retry, due, node, held, done, why, outbox, items FROM moved`, f.Number, current.Number)
+INSERT INTO S.chunk (part, id, destination, retry, due, node, waiting, done, reason, outbox, items)
+SELECT %[2]d, id, destination, retry, due, node, waiting, done, reason, outbox, items FROM moved`, p.Number, current.Number)
 		}
 		if sql == "" {
 			continue
 		}
 		_, err := tx.Exec(ctx, s.in(sql), pgx.QueryExecModeSimpleProtocol)
-		if err != nil || f.Chunks == 0 {
-			return err // the others in their own time: what is locked is so until then
+		if err != nil || p.Chunks == 0 {
+			return err // what is locked stays so until the transaction ends
 		}
 	}
 	return nil
 }
 
-// heal gives back what is claimed by no node: one that was declared dead while a
-// claim of it was on its way.
+// heal frees what nodes have claimed that are not there: a claim may be stored while another
+// node takes over from the one that claims.
 func (s *janitor) heal(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, s.in(healSQL))
 	return err
 }
+
+const healSQL = `WITH RECURSIVE h AS (
+	(SELECT node FROM S.chunk WHERE node <> 0 ORDER BY node LIMIT 1)
+	UNION ALL
+	SELECT (SELECT node FROM S.chunk WHERE node <> 0 AND node > h.node ORDER BY node LIMIT 1) FROM h WHERE h.node IS NOT NULL
+)
+UPDATE S.chunk SET node = 0 WHERE node <> 0 AND node = ANY (ARRAY(
+	SELECT node FROM h WHERE node IS NOT NULL AND NOT EXISTS (SELECT FROM S.node n WHERE n.id = h.node)))`

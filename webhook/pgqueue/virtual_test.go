@@ -103,7 +103,7 @@ BEGIN
 	FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = '%[1]s' AND tablename NOT IN ('version', 'state') LOOP
 		EXECUTE 'DELETE FROM %[1]s.' || name;
 	END LOOP;
-	UPDATE %[1]s.state SET shelf = 0, shelved = clock_timestamp(), generation = 0, began = clock_timestamp();
+	UPDATE %[1]s.state SET chunk_part = 0, chunk_since = clock_timestamp(), dedup_part = 0, dedup_since = clock_timestamp();
 END
 $$`
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -21,8 +22,8 @@ import (
 func turnOnce(t *testing.T, q *Store, number int) {
 	t.Helper()
 	putAll(t, q, deliveries("turns", number, 1)...)
-	sql := "SELECT generation FROM " + q.schema + ".state"
-	var before, after int64
+	sql := "SELECT dedup_since FROM " + q.schema + ".state"
+	var before, after time.Time
 	if err := q.pool.QueryRow(t.Context(), sql).Scan(&before); err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +34,7 @@ func turnOnce(t *testing.T, q *Store, number int) {
 		if err := q.pool.QueryRow(t.Context(), sql).Scan(&after); err != nil {
 			t.Fatal(err)
 		}
-		return after > before
+		return after.After(before)
 	})
 }
 
@@ -60,7 +61,7 @@ func TestGenerations(t *testing.T) {
 func TestPutTxGenerations(t *testing.T) {
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
 		t.Run(string(level), func(t *testing.T) {
-			c := Config{Schema: schemaOf(t.TempDir()), DedupMax: generations}
+			c := Config{Schema: schemaOf(t.TempDir()), DedupMax: dedupParts}
 			a, b := openWith(t, c), openWith(t, c)
 			defer a.Close()
 			defer b.Close()
@@ -108,9 +109,9 @@ func BenchmarkWindow(b *testing.B) {
 	q := openDefault(b, b.TempDir())
 	defer q.Close()
 	ctx := context.Background()
-	for i := range generations {
-		for left := *remembered / generations; left > 0; left -= 500_000 {
-			sql := fmt.Sprintf("INSERT INTO %s.seen SELECT %d, gen_random_uuid() k FROM generate_series(1, $1) ORDER BY k", q.schema, i)
+	for i := range dedupParts {
+		for left := *remembered / dedupParts; left > 0; left -= 500_000 {
+			sql := fmt.Sprintf("INSERT INTO %s.dedup SELECT %d, gen_random_uuid() k FROM generate_series(1, $1) ORDER BY k", q.schema, i)
 			if _, err := q.pool.Exec(ctx, sql, min(left, 500_000)); err != nil {
 				b.Fatal(err)
 			}

@@ -1,18 +1,19 @@
--- Names without a schema are found by search_path, which is set to the schema.
--- Ids and names of destinations and users may have any bytes, and so are bytea.
+-- search_path is set to the schema, so names need no schema. Destinations, users and other
+-- texts of callers may have any bytes, and so are bytea. Times in bigint are microseconds
+-- since 1970.
 
 CREATE SEQUENCE ids;
 
--- A node is a Store that is open. Others leave alone what it has claimed until it
--- expires.
+-- A node is a Store that is open. Its claims hold until it expires and another node removes
+-- it from this table.
 CREATE TABLE node (
     id      bigint PRIMARY KEY,
     name    text NOT NULL,
     opened  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    seen    timestamptz NOT NULL DEFAULT clock_timestamp(),
-    steady  timestamptz NOT NULL DEFAULT clock_timestamp(), -- since when no heartbeat was late
+    seen    timestamptz NOT NULL DEFAULT clock_timestamp(), -- its latest heartbeat
+    steady  timestamptz NOT NULL DEFAULT clock_timestamp(), -- no heartbeat since then was late
     expires timestamptz NOT NULL,
-    note    bytea -- what it presents
+    note    bytea -- what it presents to callers of Nodes
 );
 
 -- A setting is a small document, such as a pause.
@@ -22,23 +23,23 @@ CREATE TABLE setting (
     version bigint NOT NULL -- from ids
 );
 
--- A chunk is up to 256 deliveries to one destination, all fresh or all retries. A chunk
--- that is done is deleted. So that vacuum has nothing to do, chunks are kept on shelves:
--- partitions that are used in turn, and truncated when they are empty.
+-- A chunk is up to 256 deliveries to one destination, all fresh or all retries. It is deleted
+-- once all of them are done. New chunks go to one partition, until it is large. Then they go to
+-- the next one, and a partition is truncated once it is empty: vacuum has nothing to do.
 CREATE TABLE chunk (
-    shelf       smallint NOT NULL,
+    part        smallint NOT NULL, -- the partition
     id          bigint   NOT NULL, -- from ids
     destination bytea    NOT NULL,
     retry       boolean  NOT NULL,
-    due         bigint   NOT NULL, -- microseconds since 1970: of the first that is not done
-    node        bigint   NOT NULL, -- which has claimed it; 0: none
-    held        smallint NOT NULL, -- how many deliveries are not done
+    due         bigint   NOT NULL, -- no delivery that waits is due earlier
+    node        bigint   NOT NULL, -- the node that has claimed it; 0: none
+    waiting     smallint NOT NULL, -- how many deliveries are not done
     done        varbit,            -- a bit for each delivery; null: none is done
-    why         text,              -- why the first of them failed last
-    outbox      boolean  NOT NULL, -- was put in a transaction of a user, and claimed by no node yet
-    items       bytea    NOT NULL, -- the deliveries, in the order they are due
-    PRIMARY KEY (shelf, id)
-) PARTITION BY LIST (shelf);
+    reason      text,              -- why the first delivery failed last
+    outbox      boolean  NOT NULL, -- stored in a transaction of a caller, and never claimed
+    items       bytea    NOT NULL, -- the deliveries, in the order they were due
+    PRIMARY KEY (part, id)
+) PARTITION BY LIST (part);
 
 ALTER TABLE chunk ALTER items SET STORAGE EXTERNAL;
 
@@ -50,87 +51,93 @@ CREATE TABLE chunk_3 PARTITION OF chunk FOR VALUES IN (3);
 CREATE INDEX chunk_due ON chunk (destination, retry, due, id) WHERE node = 0;
 CREATE INDEX chunk_node ON chunk (node) WHERE node <> 0;
 
--- What was put before, by the first 128 bits of a SHA-256: of the present generation and
--- of the one before. Generation n is in slot n % 2.
-CREATE TABLE seen (
-    slot smallint NOT NULL,
+-- The dedup window: the keys of what was put, each the first 128 bits of a SHA-256. New keys go
+-- to one partition. Once that is full or old, the other one is truncated and takes new keys.
+CREATE TABLE dedup (
+    part smallint NOT NULL,
     key  uuid     NOT NULL
-) PARTITION BY LIST (slot);
+) PARTITION BY LIST (part);
 
-CREATE TABLE seen_0 PARTITION OF seen FOR VALUES IN (0);
-CREATE TABLE seen_1 PARTITION OF seen FOR VALUES IN (1);
-CREATE UNIQUE INDEX ON seen_0 (key);
-CREATE UNIQUE INDEX ON seen_1 (key);
+CREATE TABLE dedup_0 PARTITION OF dedup FOR VALUES IN (0);
+CREATE TABLE dedup_1 PARTITION OF dedup FOR VALUES IN (1);
+CREATE UNIQUE INDEX ON dedup_0 (key);
+CREATE UNIQUE INDEX ON dedup_1 (key);
 
+-- The partitions of new rows, and since when they are.
 CREATE TABLE state (
-    shelf      smallint    NOT NULL, -- where new chunks go
-    shelved    timestamptz NOT NULL, -- since when
-    generation bigint      NOT NULL, -- of new keys
-    began      timestamptz NOT NULL  -- since when
+    chunk_part  smallint    NOT NULL,
+    chunk_since timestamptz NOT NULL,
+    dedup_part  smallint    NOT NULL,
+    dedup_since timestamptz NOT NULL
 );
 INSERT INTO state VALUES (0, clock_timestamp(), 0, clock_timestamp());
 
--- put remembers new_keys, and stores chunks of the deliveries whose keys were not known: of
--- all, without keys. The keys and dues are those of the deliveries, chunk by chunk. A delivery
--- whose key is null is not remembered. It returns how many keys were not known, and the places
--- of those that were: null if none was. Their deliveries are stored as done. A chunk that is
--- mine is claimed by the node.
+-- put adds keys to the dedup window, and stores chunks of the deliveries whose keys are new. A
+-- delivery whose key is null is always stored, and not remembered. keys and dues have an element
+-- for each delivery, chunk by chunk; the other arrays have one for each chunk. A chunk whose
+-- element of claims is true is claimed by the claimer. Of the destinations of the other chunks it
+-- notifies all nodes but the sender, or none if the sender is null.
 --
--- Transactions of others call it, too: it finds by index whatever they have set, and
--- whatever was known of the tables when its statements were planned. A transaction that
--- reads as of its beginning has to be tried again if the generation has changed since: it
--- does not see what others added to the older one.
-CREATE FUNCTION put(lock_key bigint, claimer bigint, new_keys uuid[], destinations bytea[], retries boolean[], dues bigint[],
-    counts int[], mine boolean[], whys text[], records bytea[], outbox boolean, channel text, told text,
-    OUT stored int, OUT known int[], OUT to_shelf smallint, OUT chunks bigint[])
+-- It returns how many keys were new, and the places of the deliveries whose keys were not: null
+-- if there are none. These deliveries are marked as done in their chunk.
+--
+-- PutTx calls it in transactions of others. So it brings its own planner settings: the plans of
+-- its statements may be older than the rows of the tables. The advisory lock keeps the dedup
+-- window from changing partitions meanwhile. A transaction that reads as of its beginning does
+-- not see keys that were added since to a partition that new keys no longer go to. FOR SHARE has
+-- it fail if the partitions have changed.
+CREATE FUNCTION put(lock_key bigint, claimer bigint, keys uuid[], destinations bytea[], retries boolean[], dues bigint[],
+    counts int[], claims boolean[], reasons text[], records bytea[], outbox boolean, channel text, sender bigint,
+    OUT stored int, OUT known int[], OUT to_part smallint, OUT chunks bigint[])
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
-    to_slot smallint;
-    fresh uuid[];
+    key_part smallint;
+    added uuid[];
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(lock_key);
     IF current_setting('transaction_isolation') = 'read committed' THEN
-        SELECT s.shelf, s.generation % 2 INTO to_shelf, to_slot FROM state s;
+        SELECT s.chunk_part, s.dedup_part INTO to_part, key_part FROM state s;
     ELSE
-        SELECT s.shelf, s.generation % 2 INTO to_shelf, to_slot FROM state s FOR SHARE;
+        SELECT s.chunk_part, s.dedup_part INTO to_part, key_part FROM state s FOR SHARE;
     END IF;
-    IF cardinality(new_keys) > 0 THEN
-        WITH added AS (
-            INSERT INTO seen (slot, key)
-            SELECT to_slot, k FROM unnest(new_keys) k WHERE k IS NOT NULL AND NOT EXISTS (SELECT FROM seen o WHERE o.key = k) ORDER BY k
+    IF cardinality(keys) > 0 THEN
+        WITH inserted AS (
+            INSERT INTO dedup (part, key)
+            SELECT key_part, k FROM unnest(keys) k WHERE k IS NOT NULL AND NOT EXISTS (SELECT FROM dedup d WHERE d.key = k) ORDER BY k
             ON CONFLICT DO NOTHING RETURNING key
         )
-        SELECT coalesce(array_agg(key), '{}') INTO fresh FROM added;
-        stored := cardinality(fresh);
-        IF stored < cardinality(new_keys) THEN
-            known := ARRAY(SELECT u.place::int FROM unnest(new_keys) WITH ORDINALITY u (key, place) WHERE u.key NOT IN (SELECT unnest(fresh)));
+        SELECT coalesce(array_agg(key), '{}') INTO added FROM inserted;
+        stored := cardinality(added);
+        IF stored < cardinality(keys) THEN
+            known := ARRAY(SELECT u.place::int FROM unnest(keys) WITH ORDINALITY u (key, place) WHERE u.key NOT IN (SELECT unnest(added)));
         END IF;
     END IF;
     chunks := ARRAY(SELECT nextval('ids') FROM generate_series(1, cardinality(destinations)));
-    INSERT INTO chunk (shelf, id, destination, retry, due, node, held, done, why, outbox, items)
-    SELECT to_shelf, c.id, c.destination, c.retry, coalesce(k.due, dues[c.before + 1]), CASE WHEN c.mine THEN claimer ELSE 0 END,
-        coalesce(k.held, c.n), k.done, c.why, put.outbox, c.items
+    INSERT INTO chunk (part, id, destination, retry, due, node, waiting, done, reason, outbox, items)
+    SELECT to_part, c.id, c.destination, c.retry, coalesce(k.due, dues[c.before + 1]), CASE WHEN c.claim THEN claimer ELSE 0 END,
+        coalesce(k.waiting, c.n), k.done, c.reason, put.outbox, c.items
     FROM (
         SELECT u.*, (sum(u.n) OVER (ORDER BY u.place) - u.n)::int AS before
-        FROM unnest(chunks, destinations, retries, counts, mine, whys, records) WITH ORDINALITY
-            u (id, destination, retry, n, mine, why, items, place)
+        FROM unnest(chunks, destinations, retries, counts, claims, reasons, records) WITH ORDINALITY
+            u (id, destination, retry, n, claim, reason, items, place)
     ) c LEFT JOIN LATERAL (
-        SELECT count(*) FILTER (WHERE NOT d.known) AS held, min(dues[d.at]) FILTER (WHERE NOT d.known) AS due,
+        SELECT count(*) FILTER (WHERE NOT d.known) AS waiting, min(dues[d.at]) FILTER (WHERE NOT d.known) AS due,
             string_agg(d.known::int::text, '' ORDER BY d.at)::varbit AS done
         FROM (SELECT g AS at, g = ANY (known) AS known FROM generate_series(c.before + 1, c.before + c.n) g) d
     ) k ON known IS NOT NULL
-    WHERE k.held IS DISTINCT FROM 0;
-    IF told <> '' THEN
-        PERFORM pg_notify(channel, told);
-    END IF;
+    WHERE k.waiting IS DISTINCT FROM 0;
+    PERFORM pg_notify(channel, sender || ' ' || encode(n.destination, 'hex'))
+    FROM (SELECT DISTINCT u.destination FROM unnest(destinations, claims) u (destination, claim) WHERE sender IS NOT NULL AND NOT u.claim) n;
 END
 $$;
 
--- settle stores how many deliveries of chunks are held, of befores, and which are done. It
--- changes nothing, and fails, unless the node has claimed all of them.
-CREATE FUNCTION settle(claimer bigint, shelves smallint[], ids bigint[], befores int[], helds int[], dones text[])
+-- settle stores which deliveries of chunks are done, and how many wait afterwards; a chunk of
+-- which none waits is deleted. It changes nothing and fails unless the claimer has claimed all of
+-- them, and befores are how many wait now: another settlement may have been stored without the
+-- node knowing.
+CREATE FUNCTION settle(claimer bigint, parts smallint[], ids bigint[], befores int[], waitings int[], dones text[])
 RETURNS void LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
@@ -138,12 +145,12 @@ DECLARE
     deleted int;
     updated int;
 BEGIN
-    DELETE FROM chunk c USING unnest(shelves, ids, befores, helds) u (shelf, id, before, held)
-    WHERE u.held = 0 AND c.shelf = u.shelf AND c.id = u.id AND c.node = claimer AND c.held = u.before;
+    DELETE FROM chunk c USING unnest(parts, ids, befores, waitings) u (part, id, before, waiting)
+    WHERE u.waiting = 0 AND c.part = u.part AND c.id = u.id AND c.node = claimer AND c.waiting = u.before;
     GET DIAGNOSTICS deleted = ROW_COUNT;
-    UPDATE chunk c SET held = u.held, done = u.done::varbit
-    FROM unnest(shelves, ids, befores, helds, dones) u (shelf, id, before, held, done)
-    WHERE u.held > 0 AND c.shelf = u.shelf AND c.id = u.id AND c.node = claimer AND c.held = u.before;
+    UPDATE chunk c SET waiting = u.waiting, done = u.done::varbit
+    FROM unnest(parts, ids, befores, waitings, dones) u (part, id, before, waiting, done)
+    WHERE u.waiting > 0 AND c.part = u.part AND c.id = u.id AND c.node = claimer AND c.waiting = u.before;
     GET DIAGNOSTICS updated = ROW_COUNT;
     IF deleted + updated < cardinality(ids) THEN
         RAISE EXCEPTION 'claims have ended' USING ERRCODE = 'HF001';
@@ -152,14 +159,14 @@ END
 $$;
 
 CREATE TABLE dead (
-    died        bigint NOT NULL, -- microseconds since 1970
+    died        bigint NOT NULL,
     id          bigint NOT NULL, -- from ids
     destination bytea  NOT NULL,
     type        bytea  NOT NULL,
     reason      bytea  NOT NULL,
     user_id     bytea  NOT NULL,
-    size        bigint NOT NULL,
-    record      bytea  NOT NULL,
+    size        bigint NOT NULL, -- in bytes
+    record      bytea  NOT NULL, -- a webhook.DeadLetter
     PRIMARY KEY (died, id)
 );
 
@@ -174,21 +181,21 @@ CREATE TABLE audience (
 CREATE TABLE member (
     audience   bytea  NOT NULL,
     member     bytea  NOT NULL,
-    generation bigint NOT NULL,
+    generation bigint NOT NULL, -- of the announcement that it was in last
     PRIMARY KEY (audience, member)
 );
 
--- The views are for people: what waits, for whom and why, and what was given up. reason
--- is that of the last failure of the first delivery of a chunk.
+-- The views are for people: what waits, for whom and why, and what was given up. A row of
+-- waiting is a chunk; reason is why its first delivery failed last.
 CREATE VIEW waiting AS
-SELECT encode(c.destination, 'escape') AS destination, c.held AS deliveries,
+SELECT encode(c.destination, 'escape') AS destination, c.waiting AS deliveries,
     CASE WHEN c.retry THEN 'retry' ELSE 'fresh' END AS queue,
     to_timestamp(c.due / 1e6) AS due,
     CASE WHEN c.node <> 0 THEN 'claimed'
         WHEN EXISTS (SELECT FROM setting s WHERE s.name = 'pause/'::bytea || c.destination) THEN 'paused'
         WHEN to_timestamp(c.due / 1e6) > clock_timestamp() THEN 'not due yet'
         ELSE 'due' END AS state,
-    n.name AS node, c.why AS reason, c.shelf, c.id AS chunk
+    n.name AS node, c.reason, c.part, c.id AS chunk
 FROM chunk c LEFT JOIN node n ON n.id = c.node;
 
 CREATE VIEW dead_letters AS

@@ -16,40 +16,39 @@ import (
 // PutTx implements webhook.Outbox; webhook.Forwarder.ForwardTx calls it. The transaction is a
 // pgx.Tx, or a *sql.Tx of any driver for PostgreSQL.
 //
-// Transactions that put the same delivery wait for each other. Long ones keep
-// what is remembered of puts from being thinned out, and nothing else.
+// Transactions that put the same delivery wait for each other. A long one keeps the dedup window
+// from being thinned out, and nothing else.
 //
-// In a transaction of isolation level REPEATABLE READ or SERIALIZABLE, PutTx may fail
-// with SQLSTATE 40001 (serialization_failure), after which the caller tries the whole
-// transaction again: if another has put the same delivery since it began, or the store
-// went on to other tables, as it does some times an hour. At SERIALIZABLE, transactions
-// that put at the same time may fail for each other, at the latest when they commit,
-// whatever they put. Long ones keep finished rows from being cleared away, too.
+// In a transaction of isolation level REPEATABLE READ or SERIALIZABLE, PutTx may fail with
+// SQLSTATE 40001 (serialization_failure). Then the caller tries the whole transaction again. It
+// happens if another transaction has put the same delivery since this one began, or if the store
+// went on to other partitions, as it does some times an hour. At SERIALIZABLE, transactions that
+// put at the same time may fail for each other, at the latest when they commit, whatever they
+// put. Long ones keep finished rows from being cleared away, too.
 func (s *putter) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (n int, err error) {
-	var do func(args []any) interface{ Scan(...any) error }
+	var queryRow func(args []any) pgx.Row
 	switch tx := tx.(type) {
 	case pgx.Tx:
-		do = func(args []any) interface{ Scan(...any) error } { return tx.QueryRow(ctx, s.in(putTxSQL), args...) }
+		queryRow = func(args []any) pgx.Row { return tx.QueryRow(ctx, s.in(putTxSQL), args...) }
 	case *sql.Tx:
-		do = func(args []any) interface{ Scan(...any) error } {
-			return tx.QueryRowContext(ctx, s.in(putTxSQL), args...)
-		}
+		queryRow = func(args []any) pgx.Row { return tx.QueryRowContext(ctx, s.in(putTxSQL), args...) }
 	default:
 		return 0, fmt.Errorf("pgqueue: a transaction is a pgx.Tx or a *sql.Tx, not a %T", tx)
 	}
 	err = s.call(ctx, "storing in a transaction", func() error {
-		all, err := freshOf(ds, true)
+		all, err := entriesOf(ds, true)
 		if err != nil {
 			return err
 		}
-		// What is notified is heard when the transaction has committed, by this node, too.
-		args := s.putArgs(0, draftsOf(all, time.Now()), true, true, 0)
+		// Notifications are sent when the transaction has committed, to this node as well.
+		var sender int64
+		args := s.putArgs(0, draftsOf(all, time.Now()), true, &sender)
 		if args == nil {
 			return nil
 		}
 		types := typeMaps.Get().(*pgtype.Map)
 		defer typeMaps.Put(types)
-		for i, arg := range args { // any driver passes on the text of an array
+		for i, arg := range args { // every driver passes on the text of an array
 			if oid := arrays[i]; oid != 0 {
 				text, err := types.Encode(oid, pgtype.TextFormatCode, arg, nil)
 				if err != nil {
@@ -58,7 +57,7 @@ func (s *putter) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (n in
 				args[i] = string(text)
 			}
 		}
-		return do(args).Scan(&n)
+		return queryRow(args).Scan(&n)
 	})
 	return n, err
 }

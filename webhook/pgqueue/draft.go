@@ -1,0 +1,94 @@
+package pgqueue
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hookferry/analytics/webhook"
+	"github.com/hookferry/analytics/webhook/storekit"
+)
+
+// An entry is a delivery to be stored. It shares no memory with the caller's.
+type entry struct {
+	key    storekit.Key
+	queue  queueKey
+	due    int64
+	body   int
+	record []byte
+	reason string // why it failed last
+	dedup  bool   // it is left out if its key is known, and else the key is remembered
+	known  bool   // the key was known
+	keep   bool   // the caller wants to claim it
+	claim  uint64 // the caller's
+	put    *put
+}
+
+// newEntry returns the entry of d. Its record is appended to buf.
+func newEntry(d *webhook.Delivery, dedup bool, buf []byte) (e entry, _ []byte, err error) {
+	if err := d.Check(); err != nil {
+		return e, buf, err
+	}
+	from := len(buf)
+	if buf, err = d.AppendBinary(buf); err != nil {
+		return e, buf, err
+	}
+	e = entry{
+		queue: queueKey{d.Destination, !d.Expires.IsZero()}, due: d.Due.UnixMicro(), body: len(d.Body),
+		record: buf[from:len(buf):len(buf)], dedup: dedup,
+	}
+	if dedup {
+		e.key = storekit.KeyOf(d.Destination, d.ID)
+	}
+	if n := len(d.Attempts); n > 0 {
+		e.reason = string(d.Attempts[n-1].Reason)
+	}
+	return e, buf, nil
+}
+
+// entriesOf returns the entries of ds. With dedup it leaves out repetitions.
+func entriesOf(ds []webhook.Delivery, dedup bool) (all []*entry, err error) {
+	first := make(map[storekit.Key]bool)
+	for i := range ds {
+		e, _, err := newEntry(&ds[i], dedup, nil)
+		if err != nil {
+			return nil, fmt.Errorf("delivery %d: %w", i, err)
+		}
+		if !first[e.key] {
+			first[e.key] = dedup
+			all = append(all, &e)
+		}
+	}
+	return all, nil
+}
+
+// A draft is a chunk to be stored.
+type draft struct {
+	queue   queueKey
+	due     int64 // of the first entry
+	data    []byte
+	entries []*entry
+	mine    bool // this node claims it as it is stored
+}
+
+// tolerance is how much later than the first delivery of a chunk the others may be due, if the
+// first is due in d microseconds: a node that claims the chunk holds them in memory for as long.
+func tolerance(d int64) int64 { return max(time.Second.Microseconds(), d/32) }
+
+// draftsOf makes chunks of entries.
+func draftsOf(all []*entry, now time.Time) (drafts []*draft) {
+	slices.SortStableFunc(all, func(x, y *entry) int { return cmp.Compare(x.due, y.due) })
+	open := make(map[queueKey]*draft) // the last of each queue
+	for _, e := range all {
+		d := open[e.queue]
+		if d == nil || len(d.entries) == chunkItems || len(d.data)+len(e.record) > chunkBytes || e.due-d.due > tolerance(d.due-now.UnixMicro()) {
+			d = &draft{queue: e.queue, due: e.due}
+			open[e.queue] = d
+			drafts = append(drafts, d)
+		}
+		d.data = appendItem(d.data, e.due, e.body, e.record)
+		d.entries = append(d.entries, e)
+	}
+	return drafts
+}

@@ -1,0 +1,175 @@
+package pgqueue
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+// sweepPage is how many chunks a sweep claims at once.
+const sweepPage = 16
+
+// A sweeper changes and erases what waits.
+type sweeper struct{ *settler }
+
+// A sweep goes through chunks. It claims those that no other node has claimed, and settles the
+// deliveries in them that match.
+type sweep struct {
+	where   string // selects chunks by text, $4
+	text    string
+	match   func(*webhook.Delivery) bool
+	verdict webhook.Verdict
+	due     time.Time // of a Retry: when what is due later is due now
+
+	changed, claimed int // deliveries that were settled, and that could not be as they are claimed
+}
+
+// Erase implements webhook.Store. It reads every chunk in which the name of the user occurs. What
+// is in chunks of other nodes is claimed.
+func (s *sweeper) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
+	if user == "" {
+		return 0, 0, errors.New("pgqueue: erasure without a user")
+	}
+	w := sweep{
+		where: `position($4::bytea IN items) > 0`, text: user, verdict: webhook.Done,
+		match: func(d *webhook.Delivery) bool { return d.User == user },
+	}
+	err = s.call(ctx, "erasing", func() error {
+		tag, err := s.pool.Exec(ctx, s.in(`DELETE FROM S.dead WHERE user_id = $1`), []byte(user))
+		if w.changed = int(tag.RowsAffected()); err != nil {
+			return err
+		}
+		return s.sweep(ctx, &w)
+	})
+	return w.changed, w.claimed, err
+}
+
+// Change implements webhook.Store. It reads every chunk of the destination. What is in chunks of
+// other nodes is claimed.
+func (s *sweeper) Change(ctx context.Context, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
+	if err := to.Check(&filter); err != nil {
+		return 0, 0, err
+	}
+	w := sweep{where: `destination = $4`, text: filter.Destination, match: filter.Match, verdict: webhook.Done}
+	if to == webhook.DueNow {
+		w.verdict, w.due = webhook.Retry, s.Now()
+	}
+	err = s.call(ctx, "changing what waits", func() error { return s.sweep(ctx, &w) })
+	return w.changed, w.claimed, err
+}
+
+// sweep goes through all chunks, page by page. Meanwhile this node hands out nothing but what
+// it puts.
+func (s *sweeper) sweep(ctx context.Context, w *sweep) error {
+	for _, held := range []semaphore{s.fetching, s.settling} {
+		if err := held.acquire(ctx); err != nil {
+			return err
+		}
+		defer held.release()
+	}
+	defer s.heardAny()
+	if err := s.verify(ctx); err != nil {
+		return err
+	}
+	for after, more := (chunkKey{}), true; more; {
+		rows, err := s.claimPage(ctx, w, after)
+		if err != nil {
+			return err
+		}
+		ss := s.take(w, rows)
+		n, err := s.settleAll(ctx, ss)
+		w.changed += n
+		s.untake(ss[n:])
+		if err == nil {
+			err = s.release(ctx, 0)
+		}
+		if err != nil {
+			return err
+		}
+		for i := range rows {
+			if key := rows[i].key; key.part > after.part || key.part == after.part && key.id > after.id {
+				after = key
+			}
+		}
+		more = len(rows) == sweepPage
+	}
+	return nil
+}
+
+// claimPage reads the next chunks, and claims those that no node has claimed. The node of a row
+// is the one that had claimed it before.
+func (s *sweeper) claimPage(ctx context.Context, w *sweep, after chunkKey) (rows []row, err error) {
+	err = s.claim(ctx, func(ctx context.Context, conn *pgxpool.Conn) (err error) {
+		node := s.nodeNow()
+		rows, err = indexed(ctx, conn, func(r pgx.CollectableRow) (row row, err error) {
+			err = scanRow(r, &row, &row.node)
+			return row, err
+		}, s.in(`WITH picked AS MATERIALIZED (
+	SELECT part, id, node FROM S.chunk WHERE (part, id) > ($2, $3) AND `+w.where+` ORDER BY part, id LIMIT $5 FOR UPDATE
+)
+UPDATE S.chunk c SET node = CASE c.node WHEN 0 THEN $1 ELSE c.node END FROM picked p
+WHERE c.part = p.part AND c.id = p.id
+RETURNING `+rowColumns+`, p.node`), node, after.part, after.id, []byte(w.text), sweepPage)
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.node != node {
+			return errEnded
+		}
+		for i := range rows {
+			if rows[i].node == 0 {
+				s.install(s.read(&rows[i]), time.Now().Add(s.offset))
+			}
+		}
+		return nil
+	})
+	return rows, err
+}
+
+// take claims the deliveries of chunks that match, and returns their settlements.
+func (s *sweeper) take(w *sweep, rows []row) (ss []webhook.Settlement) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now().Add(s.offset)
+	for i := range rows {
+		c, mine := s.chunks[rows[i].key]
+		if !mine {
+			c, _ = readChunk(&rows[i])
+		}
+		for j := range c.items {
+			it := &c.items[j]
+			d, err := it.delivery()
+			switch {
+			case err != nil || it.state == done || !w.match(&d):
+			case !mine || it.state != free:
+				w.claimed++
+			case w.verdict == webhook.Done || d.Hasten(w.due):
+				d.Claim = s.hand(it, now)
+				ss = append(ss, webhook.Settlement{Verdict: w.verdict, Delivery: d})
+			}
+		}
+		if mine {
+			s.tidy(c.queue)
+		}
+	}
+	return ss
+}
+
+// untake ends claims of take that were not settled.
+func (s *sweeper) untake(ss []webhook.Settlement) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range ss {
+		if it := s.claims[ss[i].Delivery.Claim]; it != nil {
+			s.unhand(it, free)
+			s.putBack(it.chunk.queue, it)
+		}
+	}
+}
