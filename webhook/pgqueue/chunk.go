@@ -27,15 +27,9 @@ type queueKey struct {
 	retries     bool
 }
 
-// A chunkKey is the primary key of a chunk: its partition and its id.
-type chunkKey struct {
-	part int16
-	id   int64
-}
-
 // A row is a chunk as it is stored.
 type row struct {
-	key     chunkKey
+	id      int64
 	queue   queueKey
 	node    int64
 	waiting int
@@ -45,25 +39,25 @@ type row struct {
 }
 
 // rowColumns are the columns that scanRow reads, of chunk c.
-const rowColumns = `c.part, c.id, c.destination, c.retry, c.waiting, coalesce(c.done::text, ''), c.items`
+const rowColumns = `c.id, c.destination, c.retry, c.waiting, coalesce(c.done::text, ''), c.items`
 
 // scanRow reads rowColumns, and the columns behind them into more.
 func scanRow(r pgx.CollectableRow, row *row, more ...any) error {
 	var name []byte
-	err := r.Scan(append([]any{&row.key.part, &row.key.id, &name, &row.queue.retries, &row.waiting, &row.done, &row.items}, more...)...)
+	err := r.Scan(append([]any{&row.id, &name, &row.queue.retries, &row.waiting, &row.done, &row.items}, more...)...)
 	row.queue.destination = string(name)
 	return err
 }
 
 // A chunk is a chunk in memory. This node has claimed it, or only reads it.
 type chunk struct {
-	key     chunkKey
+	id      int64
 	queue   queueKey
 	waiting int    // deliveries that are not done, as the row has it
 	items   []item // all that can be read, done or not
 	size    int64
 	used    time.Time // when it was claimed, or something of it was handed out or settled last
-	inHand  int       // items that are inHand
+	inHand  int       // items that are inHand or storing
 	lost    bool      // this node has lost the claim
 	// damaged: something in it cannot be read. It stays claimed until the node ends, so that
 	// no other node claims it in vain.
@@ -86,13 +80,14 @@ type itemState uint8
 const (
 	free       itemState = iota // in its queue
 	inHand                      // claimed by the caller
+	storing                     // the same, while its outcome is being stored
 	done                        // its outcome is stored
 	unreadable                  // left out
 )
 
 // itemOrder is the order of the items of a queue.
 func itemOrder(x, y *item) int {
-	return cmp.Or(cmp.Compare(x.due, y.due), cmp.Compare(x.chunk.key.id, y.chunk.key.id), cmp.Compare(x.index, y.index))
+	return cmp.Or(cmp.Compare(x.due, y.due), cmp.Compare(x.chunk.id, y.chunk.id), cmp.Compare(x.index, y.index))
 }
 
 // delivery reads the record.
@@ -116,7 +111,7 @@ var errDamaged = errors.New("pgqueue: a damaged chunk")
 // readChunk returns the chunk that is stored in a row. With an error it has the deliveries
 // before the damage.
 func readChunk(r *row) (*chunk, error) {
-	c := &chunk{key: r.key, queue: r.queue, waiting: r.waiting}
+	c := &chunk{id: r.id, queue: r.queue, waiting: r.waiting}
 	left := 0
 	for data := r.items; len(data) > 0; {
 		size, a := binary.Uvarint(data)
@@ -145,17 +140,14 @@ func readChunk(r *row) (*chunk, error) {
 
 func isSet(bits string, i int) bool { return i < len(bits) && bits[i] == '1' }
 
-// doneBits returns a bit for each item: set if it is done, or one of more.
-func (c *chunk) doneBits(more []*item) string {
+// doneBits returns a bit for each item: set if it is done, or its outcome is being stored.
+func (c *chunk) doneBits() string {
 	bits := make([]byte, len(c.items))
 	for i := range c.items {
 		bits[i] = '0'
-		if c.items[i].state == done {
+		if state := c.items[i].state; state == done || state == storing {
 			bits[i] = '1'
 		}
-	}
-	for _, it := range more {
-		bits[it.index] = '1'
 	}
 	return string(bits)
 }

@@ -3,6 +3,7 @@ package pgqueue
 import (
 	"context"
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -16,11 +17,8 @@ import (
 type claimer struct {
 	*memory
 	// claiming is held for reading from before a claim is stored until it is in memory, by
-	// calls that have a connection already. doubt is when storing one failed last, in
-	// microseconds: the database may hold claims that are not in memory. It is 0 if there
-	// can be none.
+	// calls that have a connection already.
 	claiming  sync.RWMutex
-	doubt     atomic.Int64
 	releasing atomic.Bool  // this node claims nothing more; see Release
 	fetching  semaphore    // held by Fetch, and by calls during which no item may be handed out
 	fetched   atomic.Int64 // when Fetch was called last, in microseconds
@@ -39,11 +37,7 @@ func (s *claimer) claim(ctx context.Context, fn func(context.Context, *pgxpool.C
 	defer conn.Release()
 	s.claiming.RLock()
 	defer s.claiming.RUnlock()
-	if err := fn(ctx, conn); err != nil {
-		s.doubt.Store(time.Now().UnixMicro())
-		return err
-	}
-	return nil
+	return fn(ctx, conn)
 }
 
 // Release implements webhook.Shared. A chunk with claimed deliveries is given back once they
@@ -81,11 +75,8 @@ func (s *claimer) release(ctx context.Context, idle time.Duration) error {
 		names[c.queue.destination] = true
 	}
 	s.mu.Unlock()
-	err := s.pool.SendBatch(ctx, &b).Close()
-	if err != nil {
-		s.doubt.Store(time.Now().UnixMicro())
-	}
-	s.heard(maps.Keys(names)) // a look at the database meanwhile has not found them
+	err := s.pool.SendBatch(ctx, &b).Close() // giveBack finds what was not stored
+	s.heard(maps.Keys(names))                // a look at the database meanwhile has not found them
 	return err
 }
 
@@ -93,20 +84,17 @@ func (s *claimer) release(ctx context.Context, idle time.Duration) error {
 // held.
 func (s *claimer) queueRelease(b *pgx.Batch, chunks []*chunk) {
 	n := len(chunks)
-	parts, ids, dues := make([]int16, n), make([]int64, n), make([]int64, n)
+	ids, dues := make([]int64, n), make([]int64, n)
 	for i, c := range chunks {
-		parts[i], ids[i], dues[i] = c.key.part, c.key.id, c.due()
+		ids[i], dues[i] = c.id, c.due()
 	}
-	b.Queue(s.in(releaseSQL), s.channel(), strconv.FormatInt(s.node, 10), s.node, parts, ids, dues)
+	b.Queue(byIndex)
+	b.Queue(s.in(releaseSQL), s.channel(), strconv.FormatInt(s.node, 10), s.node, ids, dues)
 }
 
 // giveBack gives back the claims of this node that are not in memory: those of transactions
 // that were committed without this node learning of it.
 func (s *claimer) giveBack(ctx context.Context) error {
-	since := s.doubt.Load()
-	if since == 0 {
-		return nil
-	}
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return err
@@ -115,29 +103,17 @@ func (s *claimer) giveBack(ctx context.Context) error {
 	s.claiming.Lock()
 	defer s.claiming.Unlock()
 	s.mu.Lock()
-	node := s.node
-	parts, ids := make([]int16, 0, len(s.chunks)), make([]int64, 0, len(s.chunks))
-	for key := range s.chunks {
-		parts, ids = append(parts, key.part), append(ids, key.id)
-	}
+	node, ids := s.node, slices.AppendSeq([]int64{}, maps.Keys(s.chunks))
 	s.mu.Unlock()
 	var b pgx.Batch
 	b.Queue(byIndex)
-	b.Queue(s.in(giveBackSQL), node, parts, ids)
-	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
-		return err
-	}
-	// The server may still be at work on a transaction that this node has given up.
-	if time.Since(time.UnixMicro(since)) > 2*writeTimeout {
-		s.doubt.CompareAndSwap(since, 0)
-	}
-	return nil
+	b.Queue(s.in(giveBackSQL), node, ids)
+	return conn.SendBatch(ctx, &b).Close()
 }
 
 const releaseSQL = `WITH freed AS (
-	UPDATE S.chunk c SET node = 0, due = u.due FROM unnest($4::smallint[], $5::bigint[], $6::bigint[]) u (part, id, due)
-	WHERE c.part = u.part AND c.id = u.id AND c.node = $3 RETURNING c.destination
+	UPDATE S.chunk c SET node = 0, due = u.due FROM unnest($4::bigint[], $5::bigint[]) u (id, due)
+	WHERE c.id = u.id AND c.node = $3 RETURNING c.destination
 )` + notifyFreed
 
-const giveBackSQL = `UPDATE S.chunk c SET node = 0 WHERE node <> 0 AND node = $1 AND NOT EXISTS (
-	SELECT FROM unnest($2::smallint[], $3::bigint[]) u (part, id) WHERE u.part = c.part AND u.id = c.id)`
+const giveBackSQL = `UPDATE S.chunk SET node = 0 WHERE node <> 0 AND node = $1 AND id <> ALL ($2::bigint[])`

@@ -76,14 +76,8 @@ func (f *fetch) run(ctx context.Context) (err error) {
 	f.now = time.Now().Add(s.offset)
 	f.at = f.now.UnixMicro()
 	defer func() {
-		if err == nil {
-			return
-		}
-		for _, it := range f.items {
-			if it.state == inHand {
-				s.unhand(it, free)
-				s.putBack(it.chunk.queue, it)
-			}
+		if err != nil {
+			s.takeBack(f.items)
 		}
 	}()
 	if err := s.expired(); err != nil {
@@ -231,13 +225,13 @@ func (f *fetch) ask(ctx context.Context, i int) error {
 }
 
 const claimSQL = `WITH picked AS MATERIALIZED (
-	SELECT c.part, c.id, c.outbox FROM unnest($2::bytea[], $3::boolean[], $5::int[]) q (destination, retry, most),
+	SELECT c.id, c.outbox FROM unnest($2::bytea[], $3::boolean[], $5::int[]) q (destination, retry, most),
 	LATERAL (
-		SELECT part, id, outbox FROM S.chunk
+		SELECT id, outbox FROM S.chunk
 		WHERE node = 0 AND destination = q.destination AND retry = q.retry AND due <= $4 AND EXISTS (SELECT FROM S.node WHERE id = $1)
 		ORDER BY due, id LIMIT q.most FOR UPDATE SKIP LOCKED
 	) c
 )
 UPDATE S.chunk c SET node = $1, outbox = false FROM picked p
-WHERE c.part = p.part AND c.id = p.id
+WHERE c.id = p.id
 RETURNING ` + rowColumns + `, p.outbox`

@@ -134,8 +134,7 @@ func (s *heartbeat) resign(ctx context.Context) error {
 	}
 	s.queueRelease(&b, back)
 	s.mu.Unlock()
-	b.Queue(byIndex)
-	b.Queue(s.in(giveBackSQL), node, []int16{}, []int64{})
+	b.Queue(s.in(giveBackSQL), node, []int64{})
 	b.Queue(s.in(`DELETE FROM S.node WHERE id = $1`), node)
 	return s.pool.SendBatch(ctx, &b).Close()
 }

@@ -22,9 +22,9 @@ type memory struct {
 	offset  time.Duration // how far the database's clock is ahead
 	lastErr error         // of the latest heartbeat
 	queues  map[queueKey]*queue
-	reports uint64 // counts the changes to queues that looks at the database may not have seen
-	chunks  map[chunkKey]*chunk
-	bytes   int64 // of the chunks
+	reports uint64           // counts the changes to queues that looks at the database may not have seen
+	chunks  map[int64]*chunk // by id
+	bytes   int64            // of the chunks
 	claims  map[uint64]*item
 	serial  uint64          // of the latest claim
 	news    map[string]bool // destinations that others have changed
@@ -151,13 +151,23 @@ func (s *memory) unhand(it *item, state itemState) {
 	it.claim, it.state = 0, state
 }
 
+// takeBack ends the claims of items that are still in hand, as if they had not been handed out.
+func (s *memory) takeBack(items []*item) {
+	for _, it := range items {
+		if it.state == inHand {
+			s.unhand(it, free)
+			s.putBack(it.chunk.queue, it)
+		}
+	}
+}
+
 // read returns the chunk of a row that this node has claimed.
 func (s *memory) read(r *row) *chunk {
 	c, err := readChunk(r)
 	if err != nil {
 		c.damaged = true
 		s.config.Logger.Error("pgqueue: a chunk of deliveries is damaged; those that cannot be read stay in the table until somebody deletes the chunk",
-			"part", c.key.part, "chunk", c.key.id, "destination", c.queue.destination, "error", err)
+			"chunk", c.id, "destination", c.queue.destination, "error", err)
 	}
 	return c
 }
@@ -165,7 +175,7 @@ func (s *memory) read(r *row) *chunk {
 // install adds a claimed chunk, and its free items to their queue.
 func (s *memory) install(c *chunk, now time.Time) {
 	c.used = now
-	s.chunks[c.key] = c
+	s.chunks[c.id] = c
 	s.bytes += c.size
 	var items []*item
 	for i := range c.items {
@@ -181,14 +191,14 @@ func (s *memory) install(c *chunk, now time.Time) {
 // forget takes a chunk out of memory, with the claims of its items.
 func (s *memory) forget(c *chunk) {
 	c.lost = true
-	if s.chunks[c.key] == c {
-		delete(s.chunks, c.key)
+	if s.chunks[c.id] == c {
+		delete(s.chunks, c.id)
 		s.bytes -= c.size
 	}
 	waits := false
 	for i := range c.items {
 		switch it := &c.items[i]; it.state {
-		case inHand:
+		case inHand, storing:
 			s.unhand(it, done)
 		case free:
 			it.state, waits = done, true
@@ -208,7 +218,7 @@ func (s *memory) leaveOut(it *item, err error) {
 	}
 	it.chunk.damaged = true
 	s.config.Logger.Error("pgqueue: a delivery is damaged; it stays in the table until somebody deletes its chunk",
-		"part", it.chunk.key.part, "chunk", it.chunk.key.id, "index", it.index, "destination", it.chunk.queue.destination, "error", err)
+		"chunk", it.chunk.id, "index", it.index, "destination", it.chunk.queue.destination, "error", err)
 }
 
 var errEnded = errors.New("the claims of this node have ended: its heartbeats were too late")

@@ -23,7 +23,8 @@ const (
 )
 
 // How long a transaction waits for another one that is adding one of its keys: a transaction of
-// many puts, and that of a put by itself.
+// many puts, and that of a put by itself. Two that add the same keys in another order end in a
+// deadlock, and are tried again in the same way.
 const (
 	batchWait = "50ms"
 	aloneWait = "500ms"
@@ -81,7 +82,7 @@ func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result
 			}
 			<-p.done
 		}
-		for hasCode(p.err, lockNotAvailable) && time.Since(began) < writeTimeout {
+		for hasCode(p.err, lockNotAvailable, deadlockDetected) && time.Since(began) < writeTimeout {
 			if err := s.alone.acquire(ctx); err != nil {
 				return err
 			}
@@ -118,7 +119,7 @@ func (s *putter) abandonPut(p *put) error {
 }
 
 // storeBatch stores puts in one transaction. If another transaction is adding keys of some of
-// them, it stores them in several, so that the other puts do not wait for that.
+// them, it stores the puts in several, so that the other puts do not wait for that.
 func (s *putter) storeBatch(puts []*put) {
 	puts = slices.DeleteFunc(puts, func(p *put) bool {
 		if p.err = p.ctx.Err(); p.err != nil {
@@ -131,7 +132,7 @@ func (s *putter) storeBatch(puts []*put) {
 		return
 	}
 	err := s.store(puts, batchWait)
-	if half := len(puts) / 2; half > 0 && hasCode(err, lockNotAvailable) {
+	if half := len(puts) / 2; half > 0 && hasCode(err, lockNotAvailable, deadlockDetected) {
 		s.storeBatch(puts[:half:half])
 		s.storeBatch(puts[half:])
 		return
@@ -142,9 +143,8 @@ func (s *putter) storeBatch(puts []*put) {
 	}
 }
 
-// store stores puts in one transaction. It tries again after a deadlock with a transaction of
-// PutTx that adds the same keys in another order.
-func (s *putter) store(puts []*put, wait string) (err error) {
+// store stores puts in one transaction.
+func (s *putter) store(puts []*put, wait string) error {
 	var all, repeated []*entry
 	first := make(map[storekit.Key]bool)
 	for _, p := range puts {
@@ -157,18 +157,12 @@ func (s *putter) store(puts []*put, wait string) (err error) {
 			}
 		}
 	}
-	for range 10 {
-		err = s.claim(context.Background(), func(ctx context.Context, conn *pgxpool.Conn) error {
-			return s.storeOnce(ctx, conn, all, wait)
-		})
-		if !hasCode(err, deadlockDetected) {
-			break
-		}
-	}
 	for _, e := range repeated {
 		e.known = true
 	}
-	return err
+	return s.claim(context.Background(), func(ctx context.Context, conn *pgxpool.Conn) error {
+		return s.storeOnce(ctx, conn, all, wait)
+	})
 }
 
 func (s *putter) storeOnce(ctx context.Context, conn *pgxpool.Conn, all []*entry, wait string) error {
@@ -214,17 +208,16 @@ func (s *putter) claimDrafts(drafts []*draft, now time.Time) int64 {
 type putResult struct {
 	n      *int
 	known  []int32 // the places of known deliveries, from 1 on
-	part   int16
 	chunks []int64 // the ids
 }
 
-const putSQL = `SELECT stored, known, to_part, chunks FROM S.put($1::bigint, $2::bigint, $3::uuid[], $4::bytea[], $5::boolean[],
+const putSQL = `SELECT stored, known, chunks FROM S.put($1::bigint, $2::bigint, $3::uuid[], $4::bytea[], $5::boolean[],
 	$6::bigint[], $7::int[], $8::boolean[], $9::text[], $10::bytea[], $11::boolean, $12::text, $13::bigint)`
 
 // queuePut queues the statement that stores drafts, unless there are none.
 func (s *putter) queuePut(b *pgx.Batch, args []any, r *putResult) {
 	if len(args) > 0 {
-		b.Queue(s.in(putSQL), args...).QueryRow(func(row pgx.Row) error { return row.Scan(&r.n, &r.known, &r.part, &r.chunks) })
+		b.Queue(s.in(putSQL), args...).QueryRow(func(row pgx.Row) error { return row.Scan(&r.n, &r.known, &r.chunks) })
 	}
 }
 
@@ -268,7 +261,7 @@ func (s *putter) stored(drafts []*draft, node int64, r *putResult, now time.Time
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, d := range drafts {
-		row := row{key: chunkKey{r.part, r.chunks[i]}, queue: d.queue, items: d.data}
+		row := row{id: r.chunks[i], queue: d.queue, items: d.data}
 		due, bits := int64(never), make([]byte, len(d.entries))
 		for j, e := range d.entries {
 			place++

@@ -131,13 +131,6 @@ func (s *settler) settle(ctx context.Context, outcomes []outcome) error {
 	return err
 }
 
-// A progress is what a transaction changes in a chunk.
-type progress struct {
-	chunk   *chunk
-	done    []*item // that are done now
-	waiting int     // how many wait afterwards
-}
-
 func (s *settler) settleOnce(ctx context.Context, outcomes []outcome) error {
 	if err := s.verify(ctx); err != nil {
 		return err
@@ -148,24 +141,17 @@ func (s *settler) settleOnce(ctx context.Context, outcomes []outcome) error {
 		return err
 	}
 	var (
-		changes []*progress
-		of      = make(map[*chunk]*progress)
+		ended   = make(map[*chunk]int) // how many of their deliveries are done now
 		retries []*entry
 		dead    []*outcome
 	)
 	for i := range outcomes {
 		o := &outcomes[i]
-		c := o.item.chunk
 		if o.verdict == webhook.Return || o.item.state != inHand {
 			continue // there is nothing to store
 		}
-		p := of[c]
-		if p == nil {
-			p = &progress{chunk: c, waiting: c.waiting}
-			of[c], changes = p, append(changes, p)
-		}
-		p.done = append(p.done, o.item)
-		p.waiting--
+		o.item.state = storing
+		ended[o.item.chunk]++
 		switch o.verdict {
 		case webhook.Retry:
 			retries = append(retries, o.retry)
@@ -175,46 +161,44 @@ func (s *settler) settleOnce(ctx context.Context, outcomes []outcome) error {
 	}
 	drafts := draftsOf(retries, time.Now())
 	var b pgx.Batch
-	s.queueProgress(&b, changes)
+	s.queueEnded(&b, ended)
 	s.mu.Unlock()
-	if len(changes) > 0 {
+	var err error
+	if len(ended) > 0 {
 		s.queuePut(&b, s.putArgs(0, drafts, false, nil), new(putResult))
-		s.queueDead(&b, dead)
-		if err := s.pool.SendBatch(ctx, &b).Close(); err != nil {
-			for _, p := range changes {
-				s.unsure[p.chunk] = true
-			}
-			return err
+		for _, o := range dead {
+			d := o.dead
+			b.Queue(s.in(burySQL), d.Died.UnixMicro(), []byte(d.Destination), []byte(d.Type), []byte(d.Reason), []byte(d.User), d.Size(), o.record)
 		}
+		err = s.pool.SendBatch(ctx, &b).Close()
 	}
-	s.settled(outcomes, changes, drafts)
-	return nil
-}
-
-// settled tells memory of what was stored.
-func (s *settler) settled(outcomes []outcome, changes []*progress, drafts []*draft) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now().Add(s.offset)
 	for i := range outcomes {
 		it := outcomes[i].item
-		if it.state != inHand {
-			continue
-		}
-		it.chunk.used = now
-		if outcomes[i].verdict == webhook.Return {
-			s.unhand(it, free)
-			s.putBack(it.chunk.queue, it)
-		} else {
+		switch {
+		case it.state == storing && err != nil:
+			it.state = inHand
+		case it.state == storing:
 			s.unhand(it, done)
+			it.chunk.used = now
+		case err == nil: // a Return
+			s.takeBack([]*item{it})
+			it.chunk.used = now
 		}
 	}
-	for _, p := range changes {
-		if p.chunk.waiting = p.waiting; p.waiting == 0 {
-			s.forget(p.chunk)
+	for c, n := range ended {
+		if err != nil {
+			s.unsure[c] = true
+		} else if c.waiting -= n; c.waiting == 0 {
+			s.forget(c)
 		}
 	}
-	s.reportAll(drafts)
+	if err == nil {
+		s.reportAll(drafts)
+	}
+	return err
 }
 
 // verify finds out which outcomes of the chunks that are unsure were stored. If their transaction
@@ -223,26 +207,25 @@ func (s *settler) verify(ctx context.Context) error {
 	if len(s.unsure) == 0 {
 		return nil
 	}
-	var parts []int16
 	var ids []int64
 	for c := range s.unsure {
-		parts, ids = append(parts, c.key.part), append(ids, c.key.id)
+		ids = append(ids, c.id)
 	}
-	rows, err := collect(ctx, s.pool, func(r pgx.CollectableRow) (row row, err error) {
-		err = r.Scan(&row.key.part, &row.key.id, &row.waiting, &row.done)
+	rows, err := indexed(ctx, s.pool, func(r pgx.CollectableRow) (row row, err error) {
+		err = r.Scan(&row.id, &row.waiting, &row.done)
 		return row, err
-	}, s.in(verifySQL), s.nodeNow(), parts, ids)
+	}, s.in(verifySQL), s.nodeNow(), ids)
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	stored := make(map[chunkKey]*row)
+	stored := make(map[int64]*row)
 	for i := range rows {
-		stored[rows[i].key] = &rows[i]
+		stored[rows[i].id] = &rows[i]
 	}
 	for c := range s.unsure {
-		r := stored[c.key]
+		r := stored[c.id]
 		if r == nil || c.lost {
 			s.forget(c)
 			continue
@@ -264,40 +247,27 @@ func (s *settler) verify(ctx context.Context) error {
 	return nil
 }
 
-// queueProgress queues the statement that stores which items are done. It fails unless this node
-// still has all the chunks. s.mu is held.
-func (s *settler) queueProgress(b *pgx.Batch, changes []*progress) {
-	n := len(changes)
-	parts, ids, before, waiting, bits := make([]int16, n), make([]int64, n), make([]int32, n), make([]int32, n), make([]*string, n)
-	for i, p := range changes {
-		c := p.chunk
-		if p.waiting > 0 {
-			done := c.doneBits(p.done)
-			bits[i] = &done
+// queueEnded queues the statement that stores which deliveries of chunks are done. It fails unless
+// this node still has all the chunks. s.mu is held.
+func (s *settler) queueEnded(b *pgx.Batch, ended map[*chunk]int) {
+	var (
+		ids             []int64
+		before, waiting []int32
+		bits            []*string
+	)
+	for c, n := range ended {
+		var done *string // of a chunk of which none waits, it is of no use
+		if c.waiting > n {
+			text := c.doneBits()
+			done = &text
 		}
-		parts[i], ids[i], before[i], waiting[i] = c.key.part, c.key.id, int32(c.waiting), int32(p.waiting)
+		ids, before, waiting, bits = append(ids, c.id), append(before, int32(c.waiting)), append(waiting, int32(c.waiting-n)), append(bits, done)
 	}
-	b.Queue(s.in(`SELECT S.settle($1::bigint, $2::smallint[], $3::bigint[], $4::int[], $5::int[], $6::text[])`), s.node, parts, ids, before, waiting, bits)
+	b.Queue(s.in(`SELECT S.settle($1::bigint, $2::bigint[], $3::int[], $4::int[], $5::text[])`), s.node, ids, before, waiting, bits)
 }
 
-// queueDead queues the statement that stores dead letters.
-func (s *settler) queueDead(b *pgx.Batch, dead []*outcome) {
-	n := len(dead)
-	if n == 0 {
-		return
-	}
-	died, sizes := make([]int64, n), make([]int64, n)
-	names, types, reasons, users, records := make([][]byte, n), make([][]byte, n), make([][]byte, n), make([][]byte, n), make([][]byte, n)
-	for i, o := range dead {
-		d := o.dead
-		died[i], sizes[i], records[i] = d.Died.UnixMicro(), d.Size(), o.record
-		names[i], types[i], reasons[i], users[i] = []byte(d.Destination), []byte(d.Type), []byte(d.Reason), []byte(d.User)
-	}
-	b.Queue(s.in(`INSERT INTO S.dead (died, id, destination, type, reason, user_id, size, record)
-SELECT u.died, nextval('S.ids'), u.destination, u.type, u.reason, u.user_id, u.size, u.record
-FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bigint[], $7::bytea[])
-	u (died, destination, type, reason, user_id, size, record)`), died, names, types, reasons, users, sizes, records)
-}
+const burySQL = `INSERT INTO S.dead (died, id, destination, type, reason, user_id, size, record)
+VALUES ($1, nextval('S.ids'), $2, $3, $4, $5, $6, $7)`
 
-const verifySQL = `SELECT c.part, c.id, c.waiting, coalesce(c.done::text, '') FROM S.chunk c, unnest($2::smallint[], $3::bigint[]) u (part, id)
-WHERE c.part = u.part AND c.id = u.id AND c.node = $1 FOR UPDATE OF c`
+const verifySQL = `SELECT c.id, c.waiting, coalesce(c.done::text, '') FROM S.chunk c
+WHERE c.id = ANY ($2::bigint[]) AND c.node = $1 FOR UPDATE`

@@ -58,7 +58,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	db := &database{config: c, pool: pool, schema: name, lock: lockOf(c.Schema, "dedup")}
 	mem := &memory{
 		database: db, changed: make(chan struct{}, 1),
-		queues: make(map[queueKey]*queue), chunks: make(map[chunkKey]*chunk), claims: make(map[uint64]*item), news: make(map[string]bool),
+		queues: make(map[queueKey]*queue), chunks: make(map[int64]*chunk), claims: make(map[uint64]*item), news: make(map[string]bool),
 	}
 	claims := &claimer{memory: mem, fetching: make(semaphore, 1)}
 	put := &putter{claimer: claims, alone: make(semaphore, 1)}

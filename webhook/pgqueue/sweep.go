@@ -20,7 +20,7 @@ type sweeper struct{ *settler }
 // A sweep goes through chunks. It claims those that no other node has claimed, and settles the
 // deliveries in them that match.
 type sweep struct {
-	where   string // selects chunks by text, $4
+	where   string // selects chunks by text, $3
 	text    string
 	match   func(*webhook.Delivery) bool
 	verdict webhook.Verdict
@@ -36,7 +36,7 @@ func (s *sweeper) Erase(ctx context.Context, user string) (erased, claimed int, 
 		return 0, 0, errors.New("pgqueue: erasure without a user")
 	}
 	w := sweep{
-		where: `position($4::bytea IN items) > 0`, text: user, verdict: webhook.Done,
+		where: `position($3::bytea IN items) > 0`, text: user, verdict: webhook.Done,
 		match: func(d *webhook.Delivery) bool { return d.User == user },
 	}
 	err = s.call(ctx, "erasing", func() error {
@@ -55,7 +55,7 @@ func (s *sweeper) Change(ctx context.Context, filter webhook.WaitingFilter, to w
 	if err := to.Check(&filter); err != nil {
 		return 0, 0, err
 	}
-	w := sweep{where: `destination = $4`, text: filter.Destination, match: filter.Match, verdict: webhook.Done}
+	w := sweep{where: `destination = $3`, text: filter.Destination, match: filter.Match, verdict: webhook.Done}
 	if to == webhook.DueNow {
 		w.verdict, w.due = webhook.Retry, s.Now()
 	}
@@ -76,15 +76,17 @@ func (s *sweeper) sweep(ctx context.Context, w *sweep) error {
 	if err := s.verify(ctx); err != nil {
 		return err
 	}
-	for after, more := (chunkKey{}), true; more; {
+	for after, more := int64(0), true; more; {
 		rows, err := s.claimPage(ctx, w, after)
 		if err != nil {
 			return err
 		}
-		ss := s.take(w, rows)
+		items, ss := s.take(w, rows)
 		n, err := s.settleAll(ctx, ss)
 		w.changed += n
-		s.untake(ss[n:])
+		s.mu.Lock()
+		s.takeBack(items[n:])
+		s.mu.Unlock()
 		if err == nil {
 			err = s.release(ctx, 0)
 		}
@@ -92,9 +94,7 @@ func (s *sweeper) sweep(ctx context.Context, w *sweep) error {
 			return err
 		}
 		for i := range rows {
-			if key := rows[i].key; key.part > after.part || key.part == after.part && key.id > after.id {
-				after = key
-			}
+			after = max(after, rows[i].id)
 		}
 		more = len(rows) == sweepPage
 	}
@@ -103,18 +103,18 @@ func (s *sweeper) sweep(ctx context.Context, w *sweep) error {
 
 // claimPage reads the next chunks, and claims those that no node has claimed. The node of a row
 // is the one that had claimed it before.
-func (s *sweeper) claimPage(ctx context.Context, w *sweep, after chunkKey) (rows []row, err error) {
+func (s *sweeper) claimPage(ctx context.Context, w *sweep, after int64) (rows []row, err error) {
 	err = s.claim(ctx, func(ctx context.Context, conn *pgxpool.Conn) (err error) {
 		node := s.nodeNow()
 		rows, err = indexed(ctx, conn, func(r pgx.CollectableRow) (row row, err error) {
 			err = scanRow(r, &row, &row.node)
 			return row, err
 		}, s.in(`WITH picked AS MATERIALIZED (
-	SELECT part, id, node FROM S.chunk WHERE (part, id) > ($2, $3) AND `+w.where+` ORDER BY part, id LIMIT $5 FOR UPDATE
+	SELECT id, node FROM S.chunk WHERE id > $2 AND `+w.where+` ORDER BY id LIMIT $4 FOR UPDATE
 )
 UPDATE S.chunk c SET node = CASE c.node WHEN 0 THEN $1 ELSE c.node END FROM picked p
-WHERE c.part = p.part AND c.id = p.id
-RETURNING `+rowColumns+`, p.node`), node, after.part, after.id, []byte(w.text), sweepPage)
+WHERE c.id = p.id
+RETURNING `+rowColumns+`, p.node`), node, after, []byte(w.text), sweepPage)
 		if err != nil {
 			return err
 		}
@@ -133,13 +133,13 @@ RETURNING `+rowColumns+`, p.node`), node, after.part, after.id, []byte(w.text), 
 	return rows, err
 }
 
-// take claims the deliveries of chunks that match, and returns their settlements.
-func (s *sweeper) take(w *sweep, rows []row) (ss []webhook.Settlement) {
+// take claims the deliveries of chunks that match, and returns them with their settlements.
+func (s *sweeper) take(w *sweep, rows []row) (items []*item, ss []webhook.Settlement) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now().Add(s.offset)
 	for i := range rows {
-		c, mine := s.chunks[rows[i].key]
+		c, mine := s.chunks[rows[i].id]
 		if !mine {
 			c, _ = readChunk(&rows[i])
 		}
@@ -152,24 +152,12 @@ func (s *sweeper) take(w *sweep, rows []row) (ss []webhook.Settlement) {
 				w.claimed++
 			case w.verdict == webhook.Done || d.Hasten(w.due):
 				d.Claim = s.hand(it, now)
-				ss = append(ss, webhook.Settlement{Verdict: w.verdict, Delivery: d})
+				items, ss = append(items, it), append(ss, webhook.Settlement{Verdict: w.verdict, Delivery: d})
 			}
 		}
 		if mine {
 			s.tidy(c.queue)
 		}
 	}
-	return ss
-}
-
-// untake ends claims of take that were not settled.
-func (s *sweeper) untake(ss []webhook.Settlement) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i := range ss {
-		if it := s.claims[ss[i].Delivery.Claim]; it != nil {
-			s.unhand(it, free)
-			s.putBack(it.chunk.queue, it)
-		}
-	}
+	return items, ss
 }

@@ -18,24 +18,23 @@ type reader struct{ *memory }
 
 // Count implements webhook.Store. Deliveries in chunks of other nodes count as claimed.
 func (s *reader) Count(ctx context.Context) (c webhook.Counts, err error) {
-	var first, died *int64
+	for d, err := range s.CountByDestination(ctx) {
+		if err != nil {
+			return webhook.Counts{}, err
+		}
+		c.Waiting += d.Waiting
+		c.Claimed += d.Claimed
+		if !d.Oldest.IsZero() && (c.Oldest.IsZero() || d.Oldest.Before(c.Oldest)) {
+			c.Oldest = d.Oldest
+		}
+	}
 	err = s.call(ctx, "counting", func() error {
-		return s.pool.QueryRow(ctx, s.in(`SELECT * FROM (
-	SELECT coalesce(sum(waiting), 0), coalesce(sum(waiting) FILTER (WHERE node NOT IN (0, $1)), 0), min(due) FILTER (WHERE node = 0) FROM S.chunk
-) c, (SELECT count(*), coalesce(sum(size), 0)::bigint, min(died) FROM S.dead) d`), s.nodeNow()).
-			Scan(&c.Waiting, &c.Claimed, &first, &c.Dead, &c.DeadBytes, &died)
+		var died *int64
+		err := s.pool.QueryRow(ctx, s.in(`SELECT count(*), coalesce(sum(size), 0)::bigint, min(died) FROM S.dead`)).Scan(&c.Dead, &c.DeadBytes, &died)
+		c.OldestDead = timeAt(died)
+		return err
 	})
-	if err != nil {
-		return webhook.Counts{}, err
-	}
-	c.Oldest, c.OldestDead = timeAt(first), timeAt(died)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	c.Claimed += len(s.claims)
-	for _, q := range s.queues {
-		c.Oldest = earliest(c.Oldest, q.first())
-	}
-	return c, nil
+	return c, err
 }
 
 func timeAt(micros *int64) time.Time {
@@ -43,14 +42,6 @@ func timeAt(micros *int64) time.Time {
 		return time.Time{}
 	}
 	return timeOf(*micros)
-}
-
-// earliest returns the earlier of t, unless it is zero, and the due time of it, unless it is nil.
-func earliest(t time.Time, it *item) time.Time {
-	if it != nil && (t.IsZero() || it.due < t.UnixMicro()) {
-		return timeOf(it.due)
-	}
-	return t
 }
 
 // CountByDestination implements webhook.Store. Deliveries in chunks of other nodes count as
@@ -78,8 +69,12 @@ func (s *reader) CountByDestination(ctx context.Context) iter.Seq2[webhook.Desti
 			c := &counts[i]
 			c.Claimed += claimed[c.Destination]
 			for _, retries := range []bool{false, true} {
-				if q := s.queues[queueKey{c.Destination, retries}]; q != nil {
-					c.Oldest = earliest(c.Oldest, q.first())
+				q := s.queues[queueKey{c.Destination, retries}]
+				if q == nil || q.first() == nil {
+					continue
+				}
+				if due := timeOf(q.first().due); c.Oldest.IsZero() || due.Before(c.Oldest) {
+					c.Oldest = due
 				}
 			}
 		}
@@ -156,4 +151,4 @@ const waitingSQL = `SELECT id, due FROM S.chunk WHERE node = 0 AND destination =
 UNION ALL
 SELECT id, due FROM S.chunk WHERE node <> 0 AND destination = $1`
 
-const chunksSQL = `SELECT ` + rowColumns + ` FROM S.chunk c WHERE c.part IN (0, 1, 2, 3) AND c.id = ANY ($1::bigint[])`
+const chunksSQL = `SELECT ` + rowColumns + ` FROM S.chunk c WHERE c.id = ANY ($1::bigint[])`

@@ -38,7 +38,7 @@ CREATE TABLE chunk (
     reason      text,              -- why the first delivery failed last
     outbox      boolean  NOT NULL, -- stored in a transaction of a caller, and never claimed
     items       bytea    NOT NULL, -- the deliveries, in the order they were due
-    PRIMARY KEY (part, id)
+    PRIMARY KEY (id, part)
 ) PARTITION BY LIST (part);
 
 ALTER TABLE chunk ALTER items SET STORAGE EXTERNAL;
@@ -88,11 +88,12 @@ INSERT INTO state VALUES (0, clock_timestamp(), 0, clock_timestamp());
 -- it fail if the partitions have changed.
 CREATE FUNCTION put(lock_key bigint, claimer bigint, keys uuid[], destinations bytea[], retries boolean[], dues bigint[],
     counts int[], claims boolean[], reasons text[], records bytea[], outbox boolean, channel text, sender bigint,
-    OUT stored int, OUT known int[], OUT to_part smallint, OUT chunks bigint[])
+    OUT stored int, OUT known int[], OUT chunks bigint[])
 LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
+    to_part smallint;
     key_part smallint;
     added uuid[];
 BEGIN
@@ -137,7 +138,7 @@ $$;
 -- which none waits is deleted. It changes nothing and fails unless the claimer has claimed all of
 -- them, and befores are how many wait now: another settlement may have been stored without the
 -- node knowing.
-CREATE FUNCTION settle(claimer bigint, parts smallint[], ids bigint[], befores int[], waitings int[], dones text[])
+CREATE FUNCTION settle(claimer bigint, ids bigint[], befores int[], waitings int[], dones text[])
 RETURNS void LANGUAGE plpgsql
 SET search_path FROM CURRENT SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
@@ -145,12 +146,12 @@ DECLARE
     deleted int;
     updated int;
 BEGIN
-    DELETE FROM chunk c USING unnest(parts, ids, befores, waitings) u (part, id, before, waiting)
-    WHERE u.waiting = 0 AND c.part = u.part AND c.id = u.id AND c.node = claimer AND c.waiting = u.before;
+    DELETE FROM chunk c USING unnest(ids, befores, waitings) u (id, before, waiting)
+    WHERE u.waiting = 0 AND c.id = u.id AND c.node = claimer AND c.waiting = u.before;
     GET DIAGNOSTICS deleted = ROW_COUNT;
     UPDATE chunk c SET waiting = u.waiting, done = u.done::varbit
-    FROM unnest(parts, ids, befores, waitings, dones) u (part, id, before, waiting, done)
-    WHERE u.waiting > 0 AND c.part = u.part AND c.id = u.id AND c.node = claimer AND c.waiting = u.before;
+    FROM unnest(ids, befores, waitings, dones) u (id, before, waiting, done)
+    WHERE u.waiting > 0 AND c.id = u.id AND c.node = claimer AND c.waiting = u.before;
     GET DIAGNOSTICS updated = ROW_COUNT;
     IF deleted + updated < cardinality(ids) THEN
         RAISE EXCEPTION 'claims have ended' USING ERRCODE = 'HF001';
