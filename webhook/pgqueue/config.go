@@ -21,45 +21,42 @@ const (
 
 // Config configures a Store. The zero value is ready for use.
 type Config struct {
-	// Schema holds the tables; Open makes it if it is missing. Empty means
-	// DefaultSchema.
+	// Schema holds the tables; Open creates it if it is missing. Empty means DefaultSchema.
 	Schema string
-	// NoMigrate has Open change nothing in the database, and fail where the
-	// schema is older than this program; see SQL.
+	// NoMigrate makes Open change nothing in the database, and fail if the schema is older than
+	// this program; see SQL.
 	NoMigrate bool
-	// NoListen is for poolers that give each transaction a connection of its
-	// own, such as PgBouncer in transaction mode: there is no LISTEN, so what
-	// other nodes put is found within Poll. The pool's own
-	// QueryExecMode has to suit the pooler too.
+	// NoListen is for poolers that give each transaction a connection of its own, such as
+	// PgBouncer in transaction mode. The Store does not LISTEN then, and finds what other nodes
+	// put within Poll. The pool's own QueryExecMode has to suit the pooler too.
 	NoListen bool
-	// Claim is how soon others have taken over what this node has claimed when it
-	// dies, or its heartbeats end for another reason. There are four heartbeats in
-	// that time; three that are missing end the claims. From a second to an hour;
-	// zero means DefaultClaim.
+	// Claim is how long it takes at most, after this node dies or its heartbeats end, until
+	// other nodes have taken over what it had claimed. A node sends four heartbeats in that
+	// time; if three are missing, its claims end. From a second to an hour; zero means
+	// DefaultClaim.
 	Claim time.Duration
-	// CacheBytes bounds, about, the deliveries that are in memory because their chunks are
-	// claimed. A node with more gives chunks back that it has not begun. Zero means
-	// DefaultCacheBytes, 32 MB.
+	// CacheBytes bounds about how many bytes of deliveries are in memory because their chunks
+	// are claimed. A node at the bound claims no more of what it puts, and gives back chunks
+	// that it has not begun. Zero means DefaultCacheBytes, 32 MB.
 	CacheBytes int64
-	// DedupWindow is how long a delivery that was put is recognised when it is
-	// put again. Zero means DefaultDedupWindow, 24 hours.
+	// DedupWindow is how long a delivery that was put is recognised when it is put again. Zero
+	// means DefaultDedupWindow, 24 hours.
 	DedupWindow time.Duration
-	// DedupMax bounds about how many puts are remembered for that, at some 85
-	// bytes each in the database; half as many are in any case remembered for
-	// DedupWindow. Zero means DefaultDedupMax, 10,000,000.
+	// DedupMax bounds about how many puts are remembered for that, at some 85 bytes each in the
+	// database. Half as many are remembered for DedupWindow in any case. Zero means
+	// DefaultDedupMax, 10,000,000.
 	DedupMax int
-	// Poll is how often the store is looked through for what no notification
-	// told of. It is done less often where it takes long. Zero means
-	// DefaultPoll.
+	// Poll is how often the store is searched for deliveries that no notification told of. A
+	// search that takes long is made less often. Zero means DefaultPoll.
 	Poll time.Duration
-	// Node is what Nodes calls this node. Empty means the host's name and the
-	// process id.
+	// Node is what Nodes calls this node. Empty means the host's name and the process id.
 	Node string
-	// Logger is told when the database cannot be reached, when claims were lost,
-	// and what was taken over. Nil means no logs.
+	// Logger is told when the database cannot be reached, when claims were lost, and what was
+	// taken over. Nil means no logs.
 	Logger *slog.Logger
 }
 
+// complete fills in the defaults, and returns an error that names the field it refuses.
 func (c *Config) complete() error {
 	if c.Schema == "" {
 		c.Schema = DefaultSchema
@@ -70,15 +67,12 @@ func (c *Config) complete() error {
 	if c.Claim < time.Second || c.Claim > time.Hour {
 		return fmt.Errorf("pgqueue: Claim of %v; want a second to an hour", c.Claim)
 	}
-	switch {
-	case c.CacheBytes < 0:
-		return fmt.Errorf("pgqueue: CacheBytes: %d is negative", c.CacheBytes)
-	case c.DedupWindow < 0:
-		return fmt.Errorf("pgqueue: DedupWindow: %v is negative", c.DedupWindow)
-	case c.DedupMax < 0:
-		return fmt.Errorf("pgqueue: DedupMax: %d is negative", c.DedupMax)
-	case c.Poll < 0:
-		return fmt.Errorf("pgqueue: Poll: %v is negative", c.Poll)
+	for name, value := range map[string]int64{
+		"CacheBytes": c.CacheBytes, "DedupWindow": int64(c.DedupWindow), "DedupMax": int64(c.DedupMax), "Poll": int64(c.Poll),
+	} {
+		if value < 0 {
+			return fmt.Errorf("pgqueue: %s: %d is negative", name, value)
+		}
 	}
 	c.CacheBytes = cmp.Or(c.CacheBytes, DefaultCacheBytes)
 	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
@@ -93,14 +87,13 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// term is how long others leave alone what a node has claimed after its last
-// heartbeat. They look for silent nodes in eighths of Claim, and so have taken over
-// within Claim of the end of a process.
+// term is how long after its last heartbeat the claims of a node hold. Other nodes look for dead
+// ones eight times in Claim, and so have taken over within Claim of the death of a process.
 func (c *Config) term() time.Duration { return c.Claim * 3 / 4 }
 
-// late is the age at which the latest heartbeat of a node is late: it sends one in
-// every quarter of Claim.
+// late is the age at which the latest heartbeat of a node is late: it sends one in every quarter
+// of Claim.
 func (c *Config) late() time.Duration { return c.Claim / 2 }
 
-// trusted is how long a node itself relies on a heartbeat that it sent.
+// trusted is how long a node itself relies on a heartbeat that was stored.
 func (c *Config) trusted() time.Duration { return c.term() * 9 / 10 }

@@ -188,7 +188,7 @@ func (f *fetch) ask(ctx context.Context, i int) error {
 			})
 			return err
 		})
-		b.Queue(s.in(headsSQL), names, retries).Query(func(rs pgx.Rows) (err error) {
+		b.Queue(s.in(headsSQL), names).Query(func(rs pgx.Rows) (err error) {
 			heads, err = pgx.CollectRows(rs, scanHead)
 			return err
 		})

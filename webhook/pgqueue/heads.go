@@ -27,13 +27,8 @@ func (s *fetcher) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, e
 				break
 			}
 		}
-		switch {
-		case ended:
-			return
-		case all: // it is still news
-			s.heardAny()
-		default:
-			s.heard(maps.Keys(names))
+		if !ended {
+			s.heardAny() // what was not yielded is still news
 		}
 		if err != nil {
 			yield(webhook.Head{}, err)
@@ -46,12 +41,7 @@ func (s *fetcher) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, e
 func (s *fetcher) look(ctx context.Context, all bool, names []string) (heads []webhook.Head, err error) {
 	sql, args := headsAllSQL, []any(nil)
 	if !all {
-		var ids [][]byte
-		var retries []bool
-		for _, name := range names {
-			ids, retries = append(ids, []byte(name), []byte(name)), append(retries, false, true)
-		}
-		sql, args = headsSQL, []any{ids, retries}
+		sql, args = headsSQL, []any{bytesOf(names)}
 	}
 	began := time.Now()
 	s.mu.Lock()
@@ -117,7 +107,7 @@ func scanHead(r pgx.CollectableRow) (h head, err error) {
 	return h, err
 }
 
-const headsSQL = `WITH q AS (SELECT * FROM unnest($1::bytea[], $2::boolean[]) q (destination, retry)) ` + headsOfQ
+const headsSQL = `WITH d AS (SELECT unnest($1::bytea[]) AS destination) ` + headsOfD
 
 // headsAllSQL finds one destination after the other by index, however many chunks each has.
 const headsAllSQL = `WITH RECURSIVE d AS (
@@ -125,10 +115,10 @@ const headsAllSQL = `WITH RECURSIVE d AS (
 	UNION ALL
 	SELECT (SELECT destination FROM S.chunk WHERE node = 0 AND destination > d.destination ORDER BY destination LIMIT 1)
 	FROM d WHERE d.destination IS NOT NULL
-),
-q AS MATERIALIZED (SELECT destination, retry FROM d, (VALUES (false), (true)) r (retry) WHERE destination IS NOT NULL) ` + headsOfQ
+) ` + headsOfD
 
-// headsOfQ finds the first unclaimed chunk of each queue of q.
-const headsOfQ = `SELECT q.destination, q.retry, coalesce(c.due, 0), coalesce(c.waiting, 0) FROM q LEFT JOIN LATERAL (
-	SELECT due, waiting FROM S.chunk WHERE node = 0 AND destination = q.destination AND retry = q.retry ORDER BY due, id LIMIT 1
-) c ON true`
+// headsOfD finds the first unclaimed chunk of both queues of each destination of d.
+const headsOfD = `SELECT d.destination, q.retry, coalesce(c.due, 0), coalesce(c.waiting, 0)
+FROM d CROSS JOIN (VALUES (false), (true)) q (retry) LEFT JOIN LATERAL (
+	SELECT due, waiting FROM S.chunk WHERE node = 0 AND destination = d.destination AND retry = q.retry ORDER BY due, id LIMIT 1
+) c ON true WHERE d.destination IS NOT NULL`

@@ -14,7 +14,7 @@ func TestPlans(t *testing.T) {
 	defer q.Close()
 	for _, c := range []struct{ name, sql, args string }{
 		{"claim", q.in(claimSQL), `(1, '{}', '{}', 1, '{}')`},
-		{"heads", q.in(headsSQL), `('{}', '{}')`},
+		{"heads", q.in(headsSQL), `('{}')`},
 		{"headsAll", q.in(headsAllSQL), ""},
 		{"waiting", q.in(waitingSQL), `('')`},
 		{"chunks", q.in(chunksSQL), `('{}')`},

@@ -12,11 +12,11 @@ import (
 	"github.com/hookferry/analytics/audience"
 )
 
-// A roster keeps audiences.
+// A roster keeps the members of audiences.
 type roster struct{ *database }
 
-// change runs f on an audience in a transaction that locks it, and stores what f changes. With
-// add the audience is added if it is not there.
+// change runs f on the record of an audience, in a transaction that locks it, and stores what f
+// changes. With add it creates an audience that does not exist.
 func (s *roster) change(ctx context.Context, id string, add bool, f func(pgx.Tx, *audience.Record) error) error {
 	return s.call(ctx, "audience", func() error {
 		if add {
@@ -33,7 +33,7 @@ func (s *roster) change(ctx context.Context, id string, add bool, f func(pgx.Tx,
 			if errors.Is(err, pgx.ErrNoRows) {
 				return audience.ErrSuperseded
 			}
-			if err == nil && len(before) > 0 { // else it was just added
+			if err == nil && len(before) > 0 { // else it was just created
 				err = rec.UnmarshalBinary(before)
 			}
 			if err == nil {

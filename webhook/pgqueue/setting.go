@@ -11,7 +11,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// settings keeps settings.
+// settings answers for settings.
 type settings struct{ *database }
 
 // Settings implements webhook.Store.

@@ -160,6 +160,8 @@ END
 $$;
 
 CREATE TABLE dead (
+    -- The keys are in the order of died.
+    key         text COLLATE "C" PRIMARY KEY GENERATED ALWAYS AS (lpad(to_hex(died), 16, '0') || lpad(to_hex(id), 16, '0')) STORED,
     died        bigint NOT NULL,
     id          bigint NOT NULL, -- from ids
     destination bytea  NOT NULL,
@@ -167,11 +169,10 @@ CREATE TABLE dead (
     reason      bytea  NOT NULL,
     user_id     bytea  NOT NULL,
     size        bigint NOT NULL, -- in bytes
-    record      bytea  NOT NULL, -- a webhook.DeadLetter
-    PRIMARY KEY (died, id)
+    record      bytea  NOT NULL -- a webhook.DeadLetter
 );
 
-CREATE INDEX dead_destination ON dead (destination, died, id);
+CREATE INDEX dead_destination ON dead (destination, key);
 CREATE INDEX dead_user ON dead (user_id) WHERE user_id <> '';
 
 CREATE TABLE audience (
@@ -201,6 +202,5 @@ FROM chunk c LEFT JOIN node n ON n.id = c.node;
 
 CREATE VIEW dead_letters AS
 SELECT encode(destination, 'escape') AS destination, to_timestamp(died / 1e6) AS died, encode(reason, 'escape') AS reason,
-    encode(type, 'escape') AS type, encode(user_id, 'escape') AS user_id, size,
-    lpad(to_hex(died), 16, '0') || lpad(to_hex(id), 16, '0') AS key
+    encode(type, 'escape') AS type, encode(user_id, 'escape') AS user_id, size, key
 FROM dead;
