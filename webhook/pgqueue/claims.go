@@ -17,8 +17,11 @@ import (
 type claimer struct {
 	*memory
 	// claiming is held for reading from before a claim is stored until it is in memory, by
-	// calls that have a connection already.
+	// calls that have a connection already. doubted is when storing one failed last, in
+	// microseconds: the database may hold claims that are not in memory. It is 0 if there can
+	// be none.
 	claiming  sync.RWMutex
+	doubted   atomic.Int64
 	releasing atomic.Bool  // this node claims nothing more; see Release
 	fetching  semaphore    // held by Fetch, and by calls during which no item may be handed out
 	fetched   atomic.Int64 // when Fetch was called last, in microseconds
@@ -37,8 +40,13 @@ func (s *claimer) claim(ctx context.Context, fn func(context.Context, *pgxpool.C
 	defer conn.Release()
 	s.claiming.RLock()
 	defer s.claiming.RUnlock()
-	return fn(ctx, conn)
+	if err = fn(ctx, conn); err != nil && !hasCode(err, lockNotAvailable, deadlockDetected) {
+		s.doubt()
+	}
+	return err
 }
+
+func (s *claimer) doubt() { s.doubted.Store(time.Now().UnixMicro()) }
 
 // Release implements webhook.Shared. A chunk with claimed deliveries is given back once they
 // are settled.
@@ -75,8 +83,11 @@ func (s *claimer) release(ctx context.Context, idle time.Duration) error {
 		names[c.queue.destination] = true
 	}
 	s.mu.Unlock()
-	err := s.pool.SendBatch(ctx, &b).Close() // giveBack finds what was not stored
-	s.heard(maps.Keys(names))                // a look at the database meanwhile has not found them
+	err := s.pool.SendBatch(ctx, &b).Close()
+	if err != nil {
+		s.doubt()
+	}
+	s.heard(maps.Keys(names)) // a look at the database meanwhile has not found them
 	return err
 }
 
@@ -95,6 +106,10 @@ func (s *claimer) queueRelease(b *pgx.Batch, chunks []*chunk) {
 // giveBack gives back the claims of this node that are not in memory: those of transactions
 // that were committed without this node learning of it.
 func (s *claimer) giveBack(ctx context.Context) error {
+	since := s.doubted.Load()
+	if since == 0 {
+		return nil
+	}
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return err
@@ -108,7 +123,14 @@ func (s *claimer) giveBack(ctx context.Context) error {
 	var b pgx.Batch
 	b.Queue(byIndex)
 	b.Queue(s.in(giveBackSQL), node, ids)
-	return conn.SendBatch(ctx, &b).Close()
+	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
+		return err
+	}
+	// The server may still be at work on a transaction that this node has given up.
+	if time.Since(time.UnixMicro(since)) > 2*writeTimeout {
+		s.doubted.CompareAndSwap(since, 0)
+	}
+	return nil
 }
 
 const releaseSQL = `WITH freed AS (

@@ -131,7 +131,7 @@ func (s *settler) settle(ctx context.Context, outcomes []outcome) error {
 	return err
 }
 
-func (s *settler) settleOnce(ctx context.Context, outcomes []outcome) error {
+func (s *settler) settleOnce(ctx context.Context, outcomes []outcome) (err error) {
 	if err := s.verify(ctx); err != nil {
 		return err
 	}
@@ -163,7 +163,6 @@ func (s *settler) settleOnce(ctx context.Context, outcomes []outcome) error {
 	var b pgx.Batch
 	s.queueEnded(&b, ended)
 	s.mu.Unlock()
-	var err error
 	if len(ended) > 0 {
 		s.queuePut(&b, s.putArgs(0, drafts, false, nil), new(putResult))
 		for _, o := range dead {
@@ -172,6 +171,17 @@ func (s *settler) settleOnce(ctx context.Context, outcomes []outcome) error {
 		}
 		err = s.pool.SendBatch(ctx, &b).Close()
 	}
+	s.settled(outcomes, ended, err)
+	if err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.reportAll(drafts)
+	}
+	return err
+}
+
+// settled tells memory what became of a transaction that stored outcomes, or none.
+func (s *settler) settled(outcomes []outcome, ended map[*chunk]int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now().Add(s.offset)
@@ -195,10 +205,6 @@ func (s *settler) settleOnce(ctx context.Context, outcomes []outcome) error {
 			s.forget(c)
 		}
 	}
-	if err == nil {
-		s.reportAll(drafts)
-	}
-	return err
 }
 
 // verify finds out which outcomes of the chunks that are unsure were stored. If their transaction
