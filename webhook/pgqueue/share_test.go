@@ -44,7 +44,7 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// Others take over the claims of a node that dies within Claim.
+// Within Claim of the death of a node, others have taken over what it had claimed.
 func TestTakeOver(t *testing.T) {
 	makeVirtual(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -74,8 +74,8 @@ func TestTakeOver(t *testing.T) {
 	})
 }
 
-// A node that has missed a heartbeat of late takes no other for dead: the database may
-// have been away, for the others too.
+// A node that has missed a heartbeat takes no other for dead: the database may have been away,
+// for the others too.
 func TestSilentJudgesNobody(t *testing.T) {
 	c := Config{Schema: schemaOf(t.TempDir())}
 	a, b := openWith(t, c), openWith(t, c)
@@ -245,7 +245,7 @@ func TestPutTxSerializable(t *testing.T) {
 	t.Logf("%d transactions were tried again", failed.Load())
 }
 
-// Upkeep removes the dead rows of finished chunks, and forgets old keys.
+// Upkeep truncates a partition once its chunks are done or moved.
 func TestUpkeep(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), DedupMax: 1000})
 	defer q.Close()

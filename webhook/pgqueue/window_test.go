@@ -18,16 +18,16 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/bench"
 )
 
-// turnOnce puts a delivery with that number, and begins the next generation.
-func turnOnce(t *testing.T, q *Store, number int) {
+// rotate puts a delivery with that number, and has the older half of the dedup window forgotten.
+func rotate(t *testing.T, q *Store, number int) {
 	t.Helper()
-	putAll(t, q, deliveries("turns", number, 1)...)
+	putAll(t, q, deliveries("rotates", number, 1)...)
 	sql := "SELECT dedup_since FROM " + q.schema + ".state"
 	var before, after time.Time
 	if err := q.pool.QueryRow(t.Context(), sql).Scan(&before); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Until(t, "the next generation begins", func() bool { // a step waits while an autovacuum has the table
+	testkit.Until(t, "the dedup window is rotated", func() bool { // a step waits while an autovacuum has the table
 		if err := q.upkeep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -38,27 +38,27 @@ func turnOnce(t *testing.T, q *Store, number int) {
 	})
 }
 
-// A key is remembered for the generation that it was put in, and for the next one.
-func TestGenerations(t *testing.T) {
+// A key is remembered until the dedup window has been rotated twice.
+func TestDedupWindow(t *testing.T) {
 	q := openWith(t, Config{Schema: schemaOf(t.TempDir()), DedupMax: 2})
 	defer q.Close()
 	for i, step := range []struct {
 		name   string
 		n, new int
-		turn   bool
-	}{{"new", 10, 10, true}, {"after a turn", 11, 1, true}, {"the first generation is forgotten", 11, 10, false}, {"all are known", 11, 0, false}} {
+		rotate bool
+	}{{"new", 10, 10, true}, {"after a rotation", 11, 1, true}, {"the first keys are forgotten", 11, 10, false}, {"all are known", 11, 0, false}} {
 		if n, err := putSome(t.Context(), q, deliveries("crm", 0, step.n)...); n != step.new || err != nil {
 			t.Errorf("%s: Put = %d, %v, want %d", step.name, n, err, step.new)
 		}
-		if step.turn {
-			turnOnce(t, q, i)
+		if step.rotate {
+			rotate(t, q, i)
 		}
 	}
 }
 
-// PutTx uses the newest generation. A transaction that reads as of an earlier one has to be
-// tried again.
-func TestPutTxGenerations(t *testing.T) {
+// PutTx adds keys to the newer half of the dedup window. A transaction that reads as of a time
+// before the latest rotation has to be tried again.
+func TestPutTxDedupWindow(t *testing.T) {
 	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
 		t.Run(string(level), func(t *testing.T) {
 			c := Config{Schema: schemaOf(t.TempDir()), DedupMax: dedupParts}
@@ -86,15 +86,15 @@ func TestPutTxGenerations(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			turnOnce(t, a, 0)
+			rotate(t, a, 0)
 			early := begin()
 			put(begin(), 10)
 			put(begin(), 0)
-			turnOnce(t, a, 1)
+			rotate(t, a, 1)
 			if level == pgx.ReadCommitted {
 				put(early, 0)
 			} else if n, err := b.PutTx(t.Context(), early, deliveries("crm", 0, 10)); !hasCode(err, "40001") {
-				t.Errorf("PutTx of a transaction from before the turn = %d, %v", n, err)
+				t.Errorf("PutTx of a transaction from before the rotation = %d, %v", n, err)
 			}
 			put(begin(), 0)
 		})
