@@ -29,7 +29,7 @@ type queueKey struct {
 
 // A row is a chunk as it is stored.
 type row struct {
-	id      int64
+	id      int64 // the last two bits are the partition
 	queue   queueKey
 	node    int64
 	waiting int

@@ -135,7 +135,7 @@ func (s *claimer) giveBack(ctx context.Context) error {
 
 const releaseSQL = `WITH freed AS (
 	UPDATE S.chunk c SET node = 0, due = u.due FROM unnest($4::bigint[], $5::bigint[]) u (id, due)
-	WHERE c.id = u.id AND c.node = $3 RETURNING c.destination
+	WHERE c.part = (u.id & 3)::smallint AND c.id = u.id AND c.node = $3 RETURNING c.destination
 )` + notifyFreed
 
 const giveBackSQL = `UPDATE S.chunk SET node = 0 WHERE node <> 0 AND node = $1 AND id <> ALL ($2::bigint[])`

@@ -225,13 +225,13 @@ func (f *fetch) ask(ctx context.Context, i int) error {
 }
 
 const claimSQL = `WITH picked AS MATERIALIZED (
-	SELECT c.id, c.outbox FROM unnest($2::bytea[], $3::boolean[], $5::int[]) q (destination, retry, most),
+	SELECT c.part, c.id, c.outbox FROM unnest($2::bytea[], $3::boolean[], $5::int[]) q (destination, retry, most),
 	LATERAL (
-		SELECT id, outbox FROM S.chunk
+		SELECT part, id, outbox FROM S.chunk
 		WHERE node = 0 AND destination = q.destination AND retry = q.retry AND due <= $4 AND EXISTS (SELECT FROM S.node WHERE id = $1)
 		ORDER BY due, id LIMIT q.most FOR UPDATE SKIP LOCKED
 	) c
 )
 UPDATE S.chunk c SET node = $1, outbox = false FROM picked p
-WHERE c.id = p.id
+WHERE c.part = p.part AND c.id = p.id
 RETURNING ` + rowColumns + `, p.outbox`

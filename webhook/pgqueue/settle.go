@@ -275,5 +275,5 @@ func (s *settler) queueEnded(b *pgx.Batch, ended map[*chunk]int) {
 const burySQL = `INSERT INTO S.dead (died, id, destination, type, reason, user_id, size, record)
 VALUES ($1, nextval('S.ids'), $2, $3, $4, $5, $6, $7)`
 
-const verifySQL = `SELECT c.id, c.waiting, coalesce(c.done::text, '') FROM S.chunk c
-WHERE c.id = ANY ($2::bigint[]) AND c.node = $1 FOR UPDATE`
+const verifySQL = `SELECT c.id, c.waiting, coalesce(c.done::text, '') FROM S.chunk c, unnest($2::bigint[]) u (id)
+WHERE c.part = (u.id & 3)::smallint AND c.id = u.id AND c.node = $1 FOR UPDATE OF c`

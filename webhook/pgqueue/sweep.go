@@ -110,10 +110,10 @@ func (s *sweeper) claimPage(ctx context.Context, w *sweep, after int64) (rows []
 			err = scanRow(r, &row, &row.node)
 			return row, err
 		}, s.in(`WITH picked AS MATERIALIZED (
-	SELECT id, node FROM S.chunk WHERE id > $2 AND `+w.where+` ORDER BY id LIMIT $4 FOR UPDATE
+	SELECT part, id, node FROM S.chunk WHERE id > $2 AND `+w.where+` ORDER BY id LIMIT $4 FOR UPDATE
 )
 UPDATE S.chunk c SET node = CASE c.node WHEN 0 THEN $1 ELSE c.node END FROM picked p
-WHERE c.id = p.id
+WHERE c.part = p.part AND c.id = p.id
 RETURNING `+rowColumns+`, p.node`), node, after, []byte(w.text), sweepPage)
 		if err != nil {
 			return err

@@ -117,7 +117,7 @@ END $$`, p.Number)
 	) RETURNING *
 )
 INSERT INTO S.chunk (part, id, destination, retry, due, node, waiting, done, reason, outbox, items)
-SELECT %[2]d, id, destination, retry, due, node, waiting, done, reason, outbox, items FROM moved`, p.Number, current.Number)
+SELECT %[2]d, nextval('S.ids') * 4 + %[2]d, destination, retry, due, node, waiting, done, reason, outbox, items FROM moved`, p.Number, current.Number)
 		}
 		if sql == "" {
 			continue

@@ -151,4 +151,5 @@ const waitingSQL = `SELECT id, due FROM S.chunk WHERE node = 0 AND destination =
 UNION ALL
 SELECT id, due FROM S.chunk WHERE node <> 0 AND destination = $1`
 
-const chunksSQL = `SELECT ` + rowColumns + ` FROM S.chunk c WHERE c.id = ANY ($1::bigint[])`
+const chunksSQL = `SELECT ` + rowColumns + ` FROM S.chunk c, unnest($1::bigint[]) u (id)
+WHERE c.part = (u.id & 3)::smallint AND c.id = u.id`

@@ -28,7 +28,7 @@ CREATE TABLE setting (
 -- the next one, and a partition is truncated once it is empty: vacuum has nothing to do.
 CREATE TABLE chunk (
     part        smallint NOT NULL, -- the partition
-    id          bigint   NOT NULL, -- from ids
+    id          bigint   NOT NULL, -- from ids, and part in its last two bits
     destination bytea    NOT NULL,
     retry       boolean  NOT NULL,
     due         bigint   NOT NULL, -- no delivery that waits is due earlier
@@ -115,7 +115,7 @@ BEGIN
             known := ARRAY(SELECT u.place::int FROM unnest(keys) WITH ORDINALITY u (key, place) WHERE u.key NOT IN (SELECT unnest(added)));
         END IF;
     END IF;
-    chunks := ARRAY(SELECT nextval('ids') FROM generate_series(1, cardinality(destinations)));
+    chunks := ARRAY(SELECT nextval('ids') * 4 + to_part FROM generate_series(1, cardinality(destinations)));
     INSERT INTO chunk (part, id, destination, retry, due, node, waiting, done, reason, outbox, items)
     SELECT to_part, c.id, c.destination, c.retry, coalesce(k.due, dues[c.before + 1]), CASE WHEN c.claim THEN claimer ELSE 0 END,
         coalesce(k.waiting, c.n), k.done, c.reason, put.outbox, c.items
@@ -147,11 +147,11 @@ DECLARE
     updated int;
 BEGIN
     DELETE FROM chunk c USING unnest(ids, befores, waitings) u (id, before, waiting)
-    WHERE u.waiting = 0 AND c.id = u.id AND c.node = claimer AND c.waiting = u.before;
+    WHERE u.waiting = 0 AND c.part = (u.id & 3)::smallint AND c.id = u.id AND c.node = claimer AND c.waiting = u.before;
     GET DIAGNOSTICS deleted = ROW_COUNT;
     UPDATE chunk c SET waiting = u.waiting, done = u.done::varbit
     FROM unnest(ids, befores, waitings, dones) u (id, before, waiting, done)
-    WHERE u.waiting > 0 AND c.id = u.id AND c.node = claimer AND c.waiting = u.before;
+    WHERE u.waiting > 0 AND c.part = (u.id & 3)::smallint AND c.id = u.id AND c.node = claimer AND c.waiting = u.before;
     GET DIAGNOSTICS updated = ROW_COUNT;
     IF deleted + updated < cardinality(ids) THEN
         RAISE EXCEPTION 'claims have ended' USING ERRCODE = 'HF001';
