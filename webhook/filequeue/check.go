@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -19,57 +17,67 @@ import (
 // A Report says what is in a folder.
 type Report struct {
 	// Waiting, Dead, Delivered and Settings count what can be read: deliveries that wait, dead
-	// letters, the history, and settings.
+	// letters, deliveries of the history, and settings.
 	Waiting, Dead, Delivered, Settings int
-	// Bytes is the size of the segments, Needed how much of it is needed.
+	// Bytes is the size of the segments, and Needed how much of it is needed.
 	Bytes, Needed int64
-	// Missing says what cannot be read, each in words.
+	// Missing says in words what cannot be read.
 	Missing []string
 }
 
-// Check reads all of the store in a folder, which no process may have open. It changes nothing. The
-// error is an ErrDamaged if something is missing, ErrLocked, ErrVersion, or says why the files
-// cannot be read.
+// report returns the Report about a store.
+func (s *Store) report(missing []string) Report {
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	x := s.index
+	r := Report{Waiting: x.waiting, Dead: x.dead.len, Delivered: x.history.len, Settings: len(x.settings), Missing: missing}
+	r.Bytes, r.Needed = x.segs.bytes()
+	return r
+}
+
+// Check is CheckContext without a context and progress.
 func Check(dir string) (Report, error) { return CheckContext(context.Background(), dir, nil) }
 
-// CheckContext is Check until ctx is done: then it returns the error of ctx. It calls progress,
-// unless that is nil, now and then and at the end, with how many bytes are read of how many.
+// CheckContext reads the whole store in a folder, which no process may have open. It writes nothing.
+// The error is an ErrDamaged if something is missing. Other errors are ErrLocked, ErrVersion, the error
+// of ctx, and those of the file system. If progress is not nil, CheckContext calls it now and then, and at
+// the end, with how many bytes it has read of how many.
 func CheckContext(ctx context.Context, dir string, progress func(read, of int64)) (Report, error) {
 	ld, err := examine(ctx, dir, progress)
 	if err != nil {
 		return Report{}, err
 	}
 	defer ld.closeFiles()
-	x := ld.index
-	r := Report{Waiting: x.waiting, Dead: x.dead.len, Delivered: x.history.len, Settings: len(x.settings), Missing: ld.missing}
-	r.Bytes, r.Needed = ld.index.segs.bytes()
+	r := ld.Store.report(ld.missing)
 	if len(r.Missing) > 0 {
-		return r, fmt.Errorf("%w: %s: %s", ErrDamaged, dir, strings.Join(r.Missing, "; "))
+		err = fmt.Errorf("%w: %s: %s", ErrDamaged, dir, strings.Join(r.Missing, "; "))
 	}
-	return r, nil
+	return r, err
 }
 
-// examine reads all of a folder, and notes what is missing. The caller closes its files.
+// examine reads the whole store in a folder, and notes what is missing. The caller closes its files.
 func examine(ctx context.Context, dir string, progress func(read, of int64)) (_ *loader, err error) {
-	files, err := disk.Folder(dir).List()
+	d := disk.Folder(dir)
+	files, err := d.List()
 	if err != nil {
 		return nil, fmt.Errorf("filequeue: %w", err)
 	}
 	var of, read int64
+	var lock io.Closer = io.NopCloser(nil) // a store that is open has a lock file
 	for _, f := range files {
 		if _, ok := segmentNumber(f.Name, ".log"); ok {
 			of += f.Size
 		}
 	}
-	c, _ := Config{Logger: slog.New(slog.DiscardHandler), DedupMax: 1 << 24}.withDefaults()
-	d := disk.Folder(dir)
 	merr := checkManifest(d, false)
 	if errors.Is(merr, ErrVersion) || merr != nil && !errors.Is(merr, ErrDamaged) || merr != nil && of == 0 {
 		return nil, fmt.Errorf("%s: %w", dir, merr)
 	}
-	lock, err := acquire(d, c.LockTimeout)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %s", err, dir)
+	c, _ := Config{Logger: slog.New(slog.DiscardHandler), DedupMax: 1 << 24}.withDefaults()
+	if slices.ContainsFunc(files, func(f disk.Info) bool { return f.Name == lockName }) {
+		if lock, err = acquire(d, c.LockTimeout); err != nil {
+			return nil, fmt.Errorf("%w: %s", err, dir)
+		}
 	}
 	ld := newLoader(newStore(d, c, lock))
 	ld.lenient, ld.ctx = true, ctx
@@ -92,36 +100,35 @@ func examine(ctx context.Context, dir string, progress func(read, of int64)) (_ 
 	return ld, nil
 }
 
-// compareHints reports the segments and the deliveries that hints have, and that nothing else says
-// anything of.
+// compareHints reports segments and deliveries that only hint files know of.
 func (ld *loader) compareHints(files []disk.Info) {
 	for _, f := range files {
 		n, ok := segmentNumber(f.Name, ".hint")
 		b, err := readAll(ld.disk, f.Name, maxHint)
-		if !ok || err != nil || len(b) < hintStart || ld.dropped[n] {
+		if !ok || err != nil || len(b) < hintStart || ld.leftover(n) {
 			continue
 		}
 		end := binary.LittleEndian.Uint64(b[16:])
-		sums, err := decodeHint(b, binary.LittleEndian.Uint64(b[8:]), int64(end), nil)
+		rs, err := decodeHint(b, binary.LittleEndian.Uint64(b[8:]), int64(end), nil)
 		if err != nil {
-			continue // it is made anew, and nothing is lost
+			continue // Open makes another hint file, so nothing is lost
 		}
-		if _, listed := ld.ends[n]; ld.index.segs[n] == nil && !listed {
-			ld.report("%s, of %d bytes, is missing", segmentName(n), end)
+		if _, reported := ld.needed[n]; ld.index.segs[n] == nil && !reported {
+			ld.report("%s, of %d bytes, is missing with all deliveries in it", segmentName(n), end)
 		}
 		missing := make(map[string]int)
-		for _, s := range sums {
-			if s.kind == kindPut && !ld.gone.has(s.seq) {
-				missing[s.dest]++
+		for _, r := range rs {
+			if r.kind == kindPut && !r.damaged && !ld.gone.has(r.seq) {
+				missing[string(r.payload)]++
 			}
 		}
-		for _, dest := range slices.Sorted(maps.Keys(missing)) {
-			ld.report("%s: deliveries to %q that are missing: %d", segmentName(n), dest, missing[dest])
+		for _, destination := range slices.Sorted(maps.Keys(missing)) {
+			ld.report("%s: deliveries to %q that are missing: %d", segmentName(n), destination, missing[destination])
 		}
 	}
 }
 
-// A patient reader takes what the disk does not yield for zeros, in blocks.
+// A patient reader reads zeros, in blocks, where the disk returns an error.
 type patient struct{ io.ReaderAt }
 
 func (p patient) ReadAt(b []byte, off int64) (n int, err error) {
@@ -141,10 +148,4 @@ func (p patient) ReadAt(b []byte, off int64) (n int, err error) {
 		n += len(some)
 	}
 	return n, nil
-}
-
-// missingFile reports whether there is nothing at a path.
-func missingFile(path string) bool {
-	_, err := os.Lstat(path)
-	return errors.Is(err, fs.ErrNotExist)
 }

@@ -1,6 +1,7 @@
 package filequeue
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,46 +25,47 @@ var (
 	// ErrLocked is returned by Open if another process, or another Store of this one, has the
 	// folder open.
 	ErrLocked = errors.New("filequeue: the folder is in use by another process")
-	// ErrDamaged is returned by Open if the folder is not one of this package, or its files
-	// cannot be told apart. The files are left as they are; Rescue copies what can be read.
+	// ErrDamaged is returned by Open if the folder is not one of this package, or files are missing or
+	// unreadable. Open changes nothing then. Rescue copies what can be read.
 	ErrDamaged = errors.New("filequeue: the folder is damaged")
-	// ErrVersion is returned by Open if the folder was written by a version of this package
-	// whose format is another.
+	// ErrVersion is returned by Open if the folder was written by a version of this package with
+	// another format.
 	ErrVersion = errors.New("filequeue: the folder has an unknown version")
-	// ErrLost is what calls return while the file that they write to was removed, moved away
-	// or replaced. The store works again once it is back.
+	// ErrLost is returned by calls while the file that they write to is removed, moved away or
+	// replaced. The store works again once the file is back.
 	ErrLost = errors.New("filequeue: a file was removed or replaced while in use")
 )
 
 // Config configures a Store. The zero value is ready for use.
 type Config struct {
-	// MaxBytes bounds the bytes of all records that are needed: of deliveries, dead
-	// letters, the history and settings. The files take up to about twice that, and some
-	// 50 MB. At the bound Put returns webhook.ErrQueueFull, while what is stored may still be
-	// settled. Zero and Unlimited mean no bound but the disk's.
+	// MaxBytes bounds the bytes of all records that are needed: those of deliveries, dead
+	// letters, the history and settings. The files take up to about twice that, and 50 MB
+	// more. At the bound Put returns webhook.ErrQueueFull; stored deliveries can still be
+	// settled. Zero and Unlimited mean that only the disk is a bound.
 	MaxBytes int64
-	// DedupWindow is how long a delivery that was put is recognised when it is put again,
-	// also after a restart. Zero means DefaultDedupWindow, 24 hours.
+	// DedupWindow is how long Put recognises a delivery that was put before, also after a
+	// restart. Zero means DefaultDedupWindow, 24 hours.
 	DedupWindow time.Duration
-	// DedupMax bounds how many puts are remembered for that, at about 32 bytes of memory
-	// and 16 of the disk each; half as many are in any case remembered for DedupWindow. Zero
-	// means DefaultDedupMax, 1,000,000.
+	// DedupMax bounds how many deliveries the dedup window holds, at about 32 bytes of memory
+	// and 16 of the disk each. The latest DedupMax/2 always stay in it for the whole
+	// DedupWindow. Zero means DefaultDedupMax, 1,000,000.
 	DedupMax int
-	// HistoryAge is how long what was delivered is kept; see webhook.History. Zero means
-	// not at all, Unlimited up to HistoryBytes.
+	// HistoryAge is how long delivered deliveries are kept; see webhook.History. Zero means
+	// that they are not kept, Unlimited that only HistoryBytes bounds them.
 	HistoryAge time.Duration
-	// HistoryBytes bounds the Sizes of what was delivered and is kept. Zero means
+	// HistoryBytes bounds the Sizes of the delivered deliveries that are kept. Zero means
 	// DefaultHistoryBytes, 1 GB of 1,073,741,824 bytes; Unlimited means no bound.
 	HistoryBytes int64
-	// LockTimeout is how long Open waits for another process to let go of the folder. Zero
+	// LockTimeout is how long Open waits for another process to release the folder. Zero
 	// means DefaultLockTimeout, 1 second.
 	LockTimeout time.Duration
-	// Logger is told when the disk fails or is full and when it works again, and of what
-	// cannot be read. Nil means no logs.
+	// Logger is told when the disk fails or is full, when it works again, and about what cannot
+	// be read. Nil means no logs.
 	Logger *slog.Logger
 }
 
-// withDefaults returns c with its zeros filled in, or an error that names a field.
+// withDefaults replaces zeros by the defaults. It returns an error that names the field for a negative
+// value.
 func (c Config) withDefaults() (Config, error) {
 	for _, f := range []struct {
 		name    string
@@ -77,26 +79,19 @@ func (c Config) withDefaults() (Config, error) {
 			return c, fmt.Errorf("filequeue: Config.%s is negative: %d", f.name, f.value)
 		}
 	}
-	fill := func(v *int64, by int64) {
-		if *v == 0 {
-			*v = by
-		}
-	}
-	fill(&c.MaxBytes, Unlimited)
-	fill((*int64)(&c.DedupWindow), int64(DefaultDedupWindow))
-	fill(&c.HistoryBytes, DefaultHistoryBytes)
-	fill((*int64)(&c.LockTimeout), int64(DefaultLockTimeout))
-	if c.DedupMax == 0 {
-		c.DedupMax = DefaultDedupMax
-	}
+	c.MaxBytes = cmp.Or(c.MaxBytes, Unlimited)
+	c.DedupWindow = cmp.Or(c.DedupWindow, DefaultDedupWindow)
+	c.DedupMax = cmp.Or(c.DedupMax, DefaultDedupMax)
+	c.HistoryBytes = cmp.Or(c.HistoryBytes, DefaultHistoryBytes)
+	c.LockTimeout = cmp.Or(c.LockTimeout, DefaultLockTimeout)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c, nil
 }
 
-// noRoom returns the error of a put that the disk has no room for.
-func noRoom(err error) error {
+// noSpace returns the error of a put that the disk has no space for.
+func noSpace(err error) error {
 	if !full(err) {
 		return fmt.Errorf("filequeue: %w", err)
 	}

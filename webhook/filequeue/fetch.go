@@ -15,10 +15,10 @@ import (
 type picked struct {
 	pinned
 	claim *claim
-	index int // in the order of wants
+	order int // of wants
 }
 
-// Fetch implements webhook.Store. It reads the bodies without a lock.
+// Fetch implements webhook.Store. It reads the bodies without the lock.
 func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
 	for i := range wants {
 		if wants[i].Max < 1 {
@@ -37,11 +37,9 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 			picks[i].release()
 		}
 	}()
-	if len(picks) > 1 { // in the order of the files
-		slices.SortFunc(picks, func(a, b picked) int {
-			return cmp.Or(cmp.Compare(a.entry.put.seg, b.entry.put.seg), cmp.Compare(a.entry.put.off, b.entry.put.off))
-		})
-	}
+	slices.SortFunc(picks, func(a, b picked) int { // read in the order of the files
+		return cmp.Or(cmp.Compare(a.entry.put.seg, b.entry.put.seg), cmp.Compare(a.entry.put.off, b.entry.put.off))
+	})
 	had := len(dst)
 	dst = slices.Grow(dst, len(picks))[:had+len(picks)]
 	clear(dst[had:])
@@ -54,35 +52,33 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		err := p.load(&d)
 		switch {
 		case errors.Is(err, errState):
-			// Its window is taken to be over: it is attempted at most once more.
-			s.complaints.add("a delivery is handed out without its attempts", p.seq, &d, err)
+			// The retry window may be over, so the delivery is attempted at most once more.
+			s.complain("a delivery is attempted without the record of its earlier attempts, which cannot be read", p.seq, &d, err)
 			if d.Due = p.dueAt(); p.claim.retry && d.Expires.IsZero() {
 				d.Expires = d.Due
 			}
 		case errors.Is(err, errDamaged):
-			s.complaints.add("a delivery cannot be read, and is set aside", p.seq, &d, err)
+			s.complain("a delivery cannot be read and is lost", p.seq, &d, err)
 			lost = append(lost, settlement{verdict: webhook.Done, id: p.claim.id})
 			continue
-		case err != nil:
-			// The disk may fail, or only this place of it.
-			s.complaints.add("a delivery cannot be read now; it is tried again every minute, and others are delivered", p.seq, &d, err)
+		case err != nil: // the whole disk may fail, or only this part of it
+			s.complain("a delivery cannot be read now; it is tried again every minute, and others are delivered", p.seq, &d, err)
 			unread, failure = append(unread, postponed{p.claim, time.Now().Add(readAgain)}), err
 			continue
 		}
 		d.Claim = p.claim.id
-		dst[had+p.index] = d.Delivery
+		dst[had+p.order] = d.Delivery
 	}
 	if len(unread) > 0 {
 		s.index.mu.Lock()
-		s.index.unread = append(s.index.unread, unread...)
+		s.index.postponed = append(s.index.postponed, unread...)
 		s.index.mu.Unlock()
 		s.janitor.wake.give()
 		if len(unread) == len(picks) {
 			return dst[:had], fmt.Errorf("filequeue: %w", failure)
 		}
 	}
-	if len(lost) > 0 {
-		// While that cannot be stored, they stay claimed.
+	if len(lost) > 0 { // if this cannot be stored, they stay claimed
 		s.writer.do(context.Background(), func(g *group) error { g.settle(lost, kindLost); return nil }, recordHeader, false)
 	}
 	if len(lost)+len(unread) > 0 {
@@ -114,8 +110,7 @@ func (x *index) pick(wants []webhook.Want, maxBytes int64) (picks []picked, next
 				break
 			}
 			taken, _ := q.remove(e.point())
-			c := x.claims.add(taken, l, w.Retries, taken.bytes())
-			picks = append(picks, picked{pinned: x.segs.pin(taken), claim: c, index: len(picks)})
+			picks = append(picks, picked{pinned: x.segs.pin(taken), claim: x.claim(l, taken, w.Retries), order: len(picks)})
 			e = q.first()
 		}
 		next[i] = dueOf(e)
@@ -123,12 +118,56 @@ func (x *index) pick(wants []webhook.Want, maxBytes int64) (picks []picked, next
 	return picks, next
 }
 
-// readAgain is when a delivery is tried again that the disk could not read.
+// readAgain is how long a delivery that the disk could not read is postponed.
 const readAgain = time.Minute
 
-// A postponed is the claim of a delivery that the disk could not read, until it is tried again: so
-// it hides no others.
+// A postponed is the claim of a delivery that the disk could not read. While it is postponed, it hides no
+// other delivery.
 type postponed struct {
 	claim *claim
-	at    time.Time
+	at    time.Time // when it is due again
+}
+
+// requeue ends the claims that were postponed until now or earlier. It returns when the next one is due
+// again, or zero.
+func (x *index) requeue(now time.Time) (next time.Time, some bool) {
+	for ; len(x.postponed) > 0 && !now.Before(x.postponed[0].at); x.postponed = x.postponed[1:] {
+		c := x.postponed[0].claim
+		c.lane.queue(c.retry).push(x.unclaim(c))
+		x.announce(c.lane)
+		some = true
+	}
+	if len(x.postponed) > 0 {
+		next = x.postponed[0].at
+	}
+	return next, some
+}
+
+// Lost returns how many deliveries and dead letters could not be read since the folder was made. They
+// are counted nowhere else.
+func (s *Store) Lost() int {
+	s.index.mu.Lock()
+	defer s.index.mu.Unlock()
+	return s.index.losses
+}
+
+// maxTold bounds the deliveries that told remembers.
+const maxTold = 1000
+
+// complain tells the operator once about a delivery that cannot be read. d has what is known of it.
+func (s *Store) complain(what string, seq uint64, d *webhook.DeadLetter, err error) {
+	s.index.mu.Lock()
+	told := s.index.told[seq]
+	if len(s.index.told) < maxTold {
+		s.index.told[seq] = true
+	}
+	s.index.mu.Unlock()
+	if told {
+		return
+	}
+	args := []any{"error", err}
+	if id := cmp.Or(d.MessageID, d.ID); id != "" {
+		args = append(args, "messageId", id, "destination", d.Destination)
+	}
+	s.config.Logger.Error("filequeue: "+what, args...)
 }

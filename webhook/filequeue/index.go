@@ -11,14 +11,13 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A lane is a destination that something waits for.
+// A lane is a destination with deliveries that wait.
 type lane struct {
-	name           string
-	fresh, retries queue
-	claimed        int
+	name                    string
+	fresh, retries, claimed queue
 }
 
-func (l *lane) waiting() int { return l.fresh.len + l.retries.len + l.claimed }
+func (l *lane) waiting() int { return l.fresh.len + l.retries.len + l.claimed.len }
 
 func (l *lane) queue(retries bool) *queue {
 	if retries {
@@ -27,15 +26,21 @@ func (l *lane) queue(retries bool) *queue {
 	return &l.fresh
 }
 
-// oldest returns when the first entry is due that is not claimed, zero if there is none.
-func (l *lane) oldest() time.Time {
-	a, b := l.fresh.first(), l.retries.first()
-	if a == nil || b != nil && b.due < a.due {
-		a = b
-	}
-	return dueOf(a)
+// head returns when the first unclaimed deliveries are due.
+func (l *lane) head() webhook.Head {
+	return webhook.Head{Destination: l.name, Fresh: dueOf(l.fresh.first()), Retry: dueOf(l.retries.first())}
 }
 
+// oldest returns when the first unclaimed delivery is due, or zero.
+func (l *lane) oldest() time.Time {
+	h := l.head()
+	if h.Fresh.IsZero() || !h.Retry.IsZero() && h.Retry.Before(h.Fresh) {
+		return h.Retry
+	}
+	return h.Fresh
+}
+
+// dueOf returns when an entry is due, or zero for nil.
 func dueOf(e *entry) time.Time {
 	if e == nil {
 		return time.Time{}
@@ -43,48 +48,27 @@ func dueOf(e *entry) time.Time {
 	return e.dueAt()
 }
 
-// A remembered is a record of kindKeys.
-type remembered struct {
-	entry
-	turn uint64 // of the dedup window when they were written
+// A claim is the right to settle a delivery, whose entry is in lane.claimed.
+type claim struct {
+	point
+	id    uint64 // what the caller knows it by
+	lane  *lane
+	retry bool  // it came from the retries
+	body  int64 // the length of the body
 }
 
-// entryOf returns the entry of a record that stands alone.
-func (s *summary) entryOf(seg uint32) entry {
-	return entry{seq: s.seq, put: place{seg, s.off}, size: s.size}
-}
-
-// An index is what memory has of the store. Its methods are called with its lock, but for those that
-// say otherwise.
-type index struct {
-	mu       sync.Mutex
-	segs     segments
-	lanes    map[string]*lane
-	news     map[string]struct{} // the destinations that Heads(false) is to yield
-	claims   claims
-	waiting  int
-	dead     listed
-	history  listed
-	seen     *storekit.Window
-	keys     []remembered
-	lost     []entry // records of kindLost
-	losses   int     // that they list
-	settings settings
-	unread   []postponed // in the order of their times
-}
-
-// A listed is a queue with the sum of the Sizes.
-type listed struct {
+// A list is the dead letters, or the history.
+type list struct {
 	queue
-	bytes int64
+	bytes int64 // the sum of the Sizes
 }
 
-func (l *listed) push(e entry) {
+func (l *list) push(e entry) {
 	l.queue.push(e)
 	l.bytes += e.bytes()
 }
 
-func (l *listed) remove(p point) (entry, bool) {
+func (l *list) remove(p point) (entry, bool) {
 	e, ok := l.queue.remove(p)
 	if ok {
 		l.bytes -= e.bytes()
@@ -92,23 +76,42 @@ func (l *listed) remove(p point) (entry, bool) {
 	return e, ok
 }
 
-// restate notes that the state of an entry is in another record now. bytes is what the entry is to
-// return for its bytes.
-func (x *index) restate(e *entry, seg *segment, state *summary, bytes int64) {
-	x.segs.count(e, -1)
-	e.setState(seg.number, state)
-	e.setBytes(bytes)
-	x.segs.count(e, 1)
+// An index is what the memory has of a store. Except where they say otherwise, the caller of its
+// methods holds mu.
+type index struct {
+	mu        sync.Mutex
+	segs      segments
+	lanes     map[string]*lane
+	news      map[string]struct{} // the destinations that the next Heads(false) yields
+	claims    map[uint64]*claim   // by id
+	lastClaim uint64              // the latest id; ids are not used again, and 0 is none
+	waiting   int                 // deliveries, claimed ones included
+	dead      list
+	history   list
+	seen      *storekit.Window
+	settings  settings
+	keys      []remembered
+	losses    int             // deliveries in records of kindLost
+	notes     queue           // the records of settings, keys and losses
+	postponed []postponed     // in the order of their times
+	told      map[uint64]bool // see complain
 }
 
-// list returns where dead letters are, or what is in the history.
-func (x *index) list(k kind) *listed {
+// A remembered is a record of kindKeys.
+type remembered struct {
+	seq  uint64
+	turn uint64 // of the dedup window when its puts were stored
+}
+
+// list returns the dead letters, or the history for kindDelivered.
+func (x *index) list(k kind) *list {
 	if k == kindDelivered {
 		return &x.history
 	}
 	return &x.dead
 }
 
+// lane returns the lane of a destination. It makes it if there is none.
 func (x *index) lane(name string) *lane {
 	l := x.lanes[name]
 	if l == nil {
@@ -118,29 +121,87 @@ func (x *index) lane(name string) *lane {
 	return l
 }
 
-// enqueue adds an entry that waits.
-func (x *index) enqueue(l *lane, e entry, retry bool) {
+// locate returns the entry at a point of the queue that holds the deliveries in state k, or nil. A
+// delivery that waits may be claimed. Any other kind stands for the notes.
+func (x *index) locate(k kind, destination string, p point) *entry {
+	switch {
+	case k == kindDead || k == kindDelivered:
+		return x.list(k).at(p)
+	case !k.state():
+		return x.notes.at(p)
+	}
+	l := x.lanes[destination]
+	if l == nil {
+		return nil
+	}
+	if e := l.queue(k == kindRetry).at(p); e != nil {
+		return e
+	}
+	return l.claimed.at(p)
+}
+
+// enqueue adds a delivery to those that wait for a destination.
+func (x *index) enqueue(destination string, e entry, retry bool) *lane {
+	l := x.lane(destination)
 	l.queue(retry).push(e)
 	x.waiting++
+	return l
 }
 
-// dequeue is the opposite of enqueue, or of claims.add, where the entry is not in its
-// queue any more.
-func (x *index) dequeue(l *lane) {
-	if x.waiting--; l.waiting() == 0 {
-		delete(x.lanes, l.name)
+// dequeued notes that a delivery to a destination, which is in no queue any more, waits no longer.
+func (x *index) dequeued(destination string) {
+	x.waiting--
+	if l := x.lanes[destination]; l != nil && l.waiting() == 0 {
+		delete(x.lanes, destination)
 	}
 }
 
-// stored returns the bytes of all that is needed.
-func (x *index) stored() (n int64) {
-	for _, g := range x.segs {
-		n += g.live
-	}
-	return n
+// claim claims a delivery of a lane that is in no queue.
+func (x *index) claim(l *lane, e entry, retry bool) *claim {
+	x.lastClaim++
+	c := &claim{point: e.point(), id: x.lastClaim, lane: l, retry: retry, body: e.bytes()}
+	x.claims[c.id] = c
+	l.claimed.push(e)
+	return c
 }
 
-// pinned returns a segment, which the caller unpins, nil if it is gone. It takes the lock itself.
+// unclaim ends a claim. It returns the entry, which is in no queue then.
+func (x *index) unclaim(c *claim) entry {
+	delete(x.claims, c.id)
+	e, _ := c.lane.claimed.remove(c.point)
+	return e
+}
+
+// note adds the record of a setting, of keys or of losses.
+func (x *index) note(e entry) {
+	x.notes.push(e)
+	x.segs.count(&e, 1)
+}
+
+// unnote removes what note has added.
+func (x *index) unnote(seq uint64) {
+	if e, ok := x.notes.remove(point{0, seq}); ok {
+		x.segs.count(&e, -1)
+	}
+}
+
+// noteSegment returns the segment of what note has added, or 0 if its commit is still in progress.
+func (x *index) noteSegment(seq uint64) uint32 {
+	if e := x.notes.at(point{0, seq}); e != nil {
+		return e.put.seg
+	}
+	return 0
+}
+
+// restate gives an entry a new state record, and the result of bytes.
+func (x *index) restate(e *entry, seg *segment, state *record, bytes int64) {
+	x.segs.count(e, -1)
+	e.setState(seg.number, state)
+	e.setBytes(bytes)
+	x.segs.count(e, 1)
+}
+
+// pinned returns a segment, which the caller unpins, or nil if it was removed. It takes the lock itself.
 func (x *index) pinned(n uint32) *segment {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -151,21 +212,13 @@ func (x *index) pinned(n uint32) *segment {
 	return g
 }
 
-// tell has Heads yield a destination that others than the scheduler have changed.
-func (x *index) tell(l *lane) { x.news[l.name] = struct{}{} }
+// announce makes the next Heads(false) yield a destination that the scheduler did not change itself.
+func (x *index) announce(l *lane) { x.news[l.name] = struct{}{} }
 
-func (x *index) head(name string) webhook.Head {
-	h := webhook.Head{Destination: name}
-	if l := x.lanes[name]; l != nil {
-		h.Fresh, h.Retry = dueOf(l.fresh.first()), dueOf(l.retries.first())
-	}
-	return h
-}
-
-// keyAt returns the Key of a dead letter, or of one in the history. Keys sort as the points do.
+// keyAt returns the Key of a dead letter, or of a delivery of the history. Keys sort as points do.
 func keyAt(p point) string { return fmt.Sprintf("%016x%016x", uint64(p.due)^1<<63, p.seq) }
 
-// pointOf is the opposite of keyAt. A key that is none is at the beginning.
+// pointOf returns the point of a Key, or firstPoint if it is none.
 func pointOf(key string) point {
 	if len(key) != 32 {
 		return firstPoint

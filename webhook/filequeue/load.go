@@ -1,6 +1,7 @@
 package filequeue
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -8,38 +9,59 @@ import (
 	"io"
 	"io/fs"
 	"slices"
-	"sort"
 
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A loader makes the index from the segments. It goes through them from the latest record to the
-// first: so it knows what became of a delivery when it comes to where it was put, and the
-// first copy of a record that it finds is the one that counts.
+// A loader makes the index from the segments. It reads them backwards, from the latest record to the
+// first. So it knows the outcome of a delivery before it comes to the put, and the first copy of a record
+// that it finds is the one that counts.
 type loader struct {
 	*Store
-	gone    seqSet // what is gone, and of what a record was found that counts
-	states  map[uint64]stateAt
+	gone    seqSet            // records that are gone, or were found already
+	states  map[uint64]stated // the latest states of deliveries whose puts are yet to come
 	lanes   map[string]*loadedLane
 	dead    []entry
 	history []entry
-	keys    []keyAndTime
-	dropped map[uint32]bool
+	keys    []timedKey
 
-	ends      map[uint32]int64 // where segments end, as later ones say
-	live      []ref            // what the latest kindSegments lists, nil until it is found
+	ends      map[uint32]int64 // where segments end, by what later ones say
+	needed    map[uint32]int64 // the latest kindSegments, nil until it is found
+	listed    uint32           // the segment it was found in; later segments are needed, too
 	seq       uint64           // the latest
-	number    uint32           // the latest
-	leftovers []string         // files that are not needed
-	lost      []ref            // what cannot be read, and was not set aside yet
+	number    uint32           // of the latest segment
+	leftovers []string         // files to be removed
+	copied    []uint32         // segments that a merge has copied records out of
+	lost      []ref            // deliveries that cannot be read, and are not in a kindLost yet
 
-	// Of Check and Rescue: all is read, hints are not used, what is missing is listed, and ends
-	// nothing.
-	ctx      context.Context
+	// For Check and Rescue: the loader does not use hint files, does not end at what is missing, and
+	// collects reports instead of logging them.
 	lenient  bool
+	ctx      context.Context
 	missing  []string
 	progress func(n int64)
+}
+
+// A stated is a state record in a segment.
+type stated struct {
+	record
+	seg uint32
+}
+
+type loadedLane struct{ fresh, retries []entry }
+
+// A timedKey is a put that the dedup window remembers.
+type timedKey struct {
+	key storekit.Key
+	at  int64
+}
+
+func newLoader(s *Store) *loader {
+	return &loader{
+		Store: s, ctx: context.Background(), gone: make(seqSet), states: make(map[uint64]stated),
+		lanes: make(map[string]*loadedLane), ends: make(map[uint32]int64),
+	}
 }
 
 // report tells what is missing.
@@ -51,24 +73,10 @@ func (ld *loader) report(format string, args ...any) {
 	}
 }
 
-// A stateAt is the latest state of a delivery whose put is yet to come.
-type stateAt struct {
-	seg uint32
-	summary
-}
-
-type loadedLane struct{ fresh, retries []entry }
-
-type keyAndTime struct {
-	key storekit.Key
-	at  int64
-}
-
-func newLoader(s *Store) *loader {
-	return &loader{
-		Store: s, ctx: context.Background(), gone: make(seqSet), states: make(map[uint64]stateAt), lanes: make(map[string]*loadedLane),
-		dropped: make(map[uint32]bool), ends: make(map[uint32]int64),
-	}
+// leftover reports whether a segment was being removed when the process ended.
+func (ld *loader) leftover(n uint32) bool {
+	_, needed := ld.needed[n]
+	return !needed && n < ld.listed
 }
 
 // load reads the folder.
@@ -77,50 +85,46 @@ func (ld *loader) load() error {
 	if err != nil {
 		return err
 	}
-	var sums []summary
+	var rs []record
 	for i, n := range slices.Backward(numbers) {
-		if n > ld.number {
-			ld.number = n
-		}
+		ld.number = max(ld.number, n)
 		if err := ld.ctx.Err(); err != nil {
 			return err
 		}
 		delete(hints, n)
-		if ld.dropped[n] {
-			ld.leftovers = append(ld.leftovers, segmentName(n), hintName(n))
+		if ld.leftover(n) {
+			ld.leftovers = append(ld.leftovers, hintName(n), segmentName(n))
 			continue
 		}
 		g, err := ld.open(n)
 		if err != nil && ld.lenient {
-			ld.report("%s cannot be opened, and all that is in it is missing: %v", segmentName(n), err)
+			ld.report("%s cannot be opened, and all deliveries in it are missing: %v", segmentName(n), err)
 			continue
+		}
+		if err == nil {
+			rs, err = ld.records(g, i == len(numbers)-1, rs[:0])
 		}
 		if err != nil {
 			return err
 		}
-		if sums, err = ld.summaries(g, i == len(numbers)-1, sums[:0]); err != nil {
-			return err
-		}
-		for i := range slices.Backward(sums) {
-			if err := ld.apply(g, &sums[i]); err != nil {
-				return fmt.Errorf("filequeue: %w", err)
-			}
+		for i := range slices.Backward(rs) {
+			ld.apply(g, &rs[i])
 		}
 		if g.prev > 0 {
 			ld.ends[g.prev] = g.prevEnd
 		}
 	}
-	for _, r := range ld.live {
-		if ld.index.segs[r.seg] != nil || ld.dropped[r.seg] || slices.Contains(numbers, r.seg) {
+	for n, end := range ld.needed {
+		if slices.Contains(numbers, n) {
 			continue
 		}
-		if ld.report("%s, of %d bytes, is missing", segmentName(r.seg), r.seq); !ld.lenient {
-			return fmt.Errorf("%w: %s, of %d bytes, is missing", ErrDamaged, segmentName(r.seg), r.seq)
+		if ld.report("%s, of %d bytes, is missing with all deliveries in it", segmentName(n), end); !ld.lenient {
+			return fmt.Errorf("%w: %s, of %d bytes, is missing", ErrDamaged, segmentName(n), end)
 		}
 	}
 	for n := range hints {
-		// A segment is removed after its hint. So somebody else has removed this one.
-		if !ld.dropped[n] && !ld.lenient {
+		// The store removes the hint file before the segment, so it did not remove this segment.
+		if !ld.leftover(n) && !ld.lenient {
 			return fmt.Errorf("%w: %s is missing, though %s is there", ErrDamaged, segmentName(n), hintName(n))
 		}
 		ld.leftovers = append(ld.leftovers, hintName(n))
@@ -129,7 +133,7 @@ func (ld *loader) load() error {
 	return nil
 }
 
-// files lists the segments and the hints.
+// files lists the segments, and the segments with hint files.
 func (ld *loader) files() (numbers []uint32, hints map[uint32]bool, err error) {
 	files, err := ld.disk.List()
 	if err != nil {
@@ -141,7 +145,7 @@ func (ld *loader) files() (numbers []uint32, hints map[uint32]bool, err error) {
 			numbers = append(numbers, n)
 		} else if n, ok := segmentNumber(f.Name, ".hint"); ok {
 			hints[n] = true
-		} else if f.Name == nextName || f.Name == "hint" {
+		} else if f.Name == nextName || f.Name == hintTemporary {
 			ld.leftovers = append(ld.leftovers, f.Name)
 		}
 	}
@@ -155,11 +159,11 @@ func (ld *loader) open(n uint32) (*segment, error) {
 	if err != nil {
 		return nil, fmt.Errorf("filequeue: %w", err)
 	}
-	g := &segment{file: f, sealed: true, sources: make(map[uint32]struct{})}
+	g := &segment{file: f, sealed: true}
 	g.pins.Store(1)
 	g.segmentHeader, err = readSegmentHeader(f)
 	if errors.Is(err, errHeader) {
-		// The hint knows the salt, too.
+		// The hint file has the salt, too.
 		var b []byte
 		if b, err = readAll(ld.disk, hintName(n), hintStart); err == nil && len(b) == hintStart && string(b[:8]) == hintMagic {
 			g.salt = binary.LittleEndian.Uint64(b[8:])
@@ -180,28 +184,28 @@ func (ld *loader) open(n uint32) (*segment, error) {
 	return g, nil
 }
 
-// summaries appends those of a segment to dst, from its hint file if there is one.
-func (ld *loader) summaries(g *segment, latest bool, dst []summary) ([]summary, error) {
-	b, err := readAll(ld.disk, hintName(g.number), maxHint)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !ld.lenient {
-		return nil, fmt.Errorf("filequeue: %w", err)
-	}
+// records appends the records of a segment to dst, from the hint file if there is one.
+func (ld *loader) records(g *segment, latest bool, dst []record) ([]record, error) {
 	end, known := ld.ends[g.number]
-	if err == nil && len(b) >= hintStart && !known {
-		end = int64(binary.LittleEndian.Uint64(b[16:]))
-	}
-	if err == nil && !ld.lenient {
-		// A hint that was written while the segment became the active one again says too little.
-		if sums, err := decodeHint(b, g.salt, end, dst); err == nil && (known || !g.hasRecord(end)) {
-			g.end = end
-			return sums, nil
+	if !ld.lenient {
+		b, err := readAll(ld.disk, hintName(g.number), maxHint)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("filequeue: %w", err)
+		}
+		if len(b) >= hintStart && !known {
+			end = int64(binary.LittleEndian.Uint64(b[16:]))
+		}
+		// A hint file that was written while the segment became active again is out of date.
+		if rs, err := decodeHint(b, g.salt, end, dst); err == nil && (known || !g.hasRecord(end)) {
+			g.end, g.hinted = end, true
+			return rs, nil
 		}
 	}
-	size, err := g.file.Size()
-	if err != nil {
-		return nil, fmt.Errorf("filequeue: %w", err)
-	}
 	if !known {
+		size, err := g.file.Size()
+		if err != nil {
+			return nil, fmt.Errorf("filequeue: %w", err)
+		}
 		end = size
 	}
 	var file io.ReaderAt = g.file
@@ -210,37 +214,29 @@ func (ld *loader) summaries(g *segment, latest bool, dst []summary) ([]summary, 
 		defer ld.progress(end)
 	}
 	c, err := scan(file, &g.segmentHeader, end, known)
+	if err == nil && latest && !ld.lenient {
+		err = secureCommit(g, c.last, c.end)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("filequeue: %s: %w", segmentName(g.number), err)
 	}
 	g.end = c.end
-	if latest && !ld.lenient {
-		if err := ld.secure(g, c.last); err != nil {
-			return nil, fmt.Errorf("filequeue: %w", err)
-		}
-	}
 	if c.torn > 0 && latest {
-		ld.config.Logger.Info("filequeue: the last commit before the process ended is incomplete, and is left out; nobody was told that it was stored", "segment", segmentName(g.number), "bytes", c.torn)
+		ld.config.Logger.Info("filequeue: ignored an incomplete commit at the end of the log, from when the process ended; no call had returned that it was stored", "segment", segmentName(g.number), "bytes", c.torn)
 	} else if c.torn > 0 {
-		ld.report("%s: the last %d bytes cannot be read, and what was in them is missing", segmentName(g.number), c.torn)
+		ld.report("%s: the last %d bytes cannot be read, and what was in them is missing: deliveries or their outcomes", segmentName(g.number), c.torn)
 	}
 	for _, p := range c.gaps {
-		ld.report("%s: %d bytes at %d cannot be read, and what was in them is missing", segmentName(g.number), p.to-p.from, p.from)
+		ld.report("%s: %d bytes at %d cannot be read, and what was in them is missing; deliveries that were done may be delivered again", segmentName(g.number), p.to-p.from, p.from)
 	}
-	if len(c.gaps) == 0 && !slices.ContainsFunc(c.summaries, func(s summary) bool { return s.damaged }) {
-		g.hint = newHintWriter()
-		for i := range c.summaries {
-			g.hint.add(&c.summaries[i])
-		}
-	}
-	return append(dst, c.summaries...), nil
+	return append(dst, c.records...), nil
 }
 
-// secure makes the last commit of the latest segment durable. It may be in the system's cache
-// alone: the process may have ended before its sync, or the sync may have failed, after which
-// another sync saves only what is written again. All commits before it were synced.
-func (ld *loader) secure(g *segment, last int64) error {
-	b := make([]byte, g.end-last)
+// secureCommit makes the last commit of the latest segment durable. The process may have ended before
+// its sync. Or the sync failed: then another sync saves only what is written again. All commits before
+// it are durable.
+func secureCommit(g *segment, last, end int64) error {
+	b := make([]byte, end-last)
 	if _, err := g.file.ReadAt(b, last); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
@@ -251,148 +247,137 @@ func (ld *loader) secure(g *segment, last int64) error {
 }
 
 // apply does what a record says.
-func (ld *loader) apply(g *segment, s *summary) error {
-	ld.seq = max(ld.seq, s.seq)
-	x := ld.index
+func (ld *loader) apply(g *segment, r *record) {
+	ld.seq = max(ld.seq, r.seq)
 	switch {
-	case s.damaged && s.kind != kindPut && !s.kind.state():
-		ld.report("%s: a record at %d cannot be read; deliveries that were done may be delivered again", segmentName(g.number), s.off)
-	case s.kind == kindGone:
-		g.source(s)
-		for _, r := range s.refs {
-			ld.gone.add(r.seq)
+	case r.kind == kindPut:
+		ld.put(g, r)
+		return
+	case r.kind.state():
+		if _, later := ld.states[r.seq]; !later && !ld.gone.has(r.seq) {
+			ld.states[r.seq] = stated{*r, g.number}
 		}
-	case s.kind == kindLost:
-		for _, r := range s.refs {
-			ld.gone.add(r.seq)
-		}
-		if ld.gone.add(s.seq) {
-			x.addLost(&record{summary: *s}, g)
-		}
-	case s.kind.state():
-		if _, later := ld.states[s.seq]; !later && !ld.gone.has(s.seq) {
-			ld.states[s.seq] = stateAt{g.number, *s}
-		}
-	case s.kind == kindPut:
-		ld.put(g, s)
-	case s.kind == kindSetting:
-		if !ld.gone.add(s.seq) {
-			return nil
-		}
-		b, _, err := g.read(s.off, int(s.size), s.seq, nil)
-		if err != nil && !errors.Is(err, errDamaged) {
-			return err
-		}
-		e, rerr := readSetting(b)
-		if err != nil || rerr != nil {
-			ld.report("%s: the setting %q at %d cannot be read, and has no value now", segmentName(g.number), s.name, s.off)
-			return nil
-		}
-		e.Version = s.seq
-		if i, found := x.settings.find(e.Name); !found {
-			own := s.entryOf(g.number)
-			x.settings = slices.Insert(x.settings, i, stored{e, own})
-			x.segs.count(&own, 1)
-		}
-	case s.kind == kindKeys:
-		if !ld.gone.add(s.seq) {
-			return nil
-		}
-		b, _, err := g.read(s.off, int(s.size), s.seq, nil)
-		if err != nil || len(b) < 8 {
-			if err != nil && !errors.Is(err, errDamaged) {
-				return err
-			}
-			return nil
-		}
-		e := s.entryOf(g.number)
-		x.keys = append(x.keys, remembered{entry: e})
-		x.segs.count(&e, 1)
-		for keys := b[8:]; len(keys) >= 16; keys = keys[16:] {
-			ld.remember([16]byte(keys), s.at)
-		}
-	case s.kind == kindSegments:
-		if ld.live == nil {
-			ld.live = append([]ref{}, s.refs...)
-		}
-		for _, r := range s.refs {
-			if _, known := ld.ends[r.seg]; !known {
-				ld.ends[r.seg] = int64(r.seq)
-			}
-		}
-	case s.kind == kindDropped:
-		for _, r := range s.refs {
-			ld.dropped[r.seg] = true
+		return
+	case r.damaged:
+		ld.report("%s: a record at %d cannot be read; deliveries that were done may be delivered again", segmentName(g.number), r.off)
+		return
+	case r.kind == kindSegments:
+		ld.segments(g, r)
+		return
+	}
+	x := ld.index
+	first := ld.gone.add(r.seq)
+	for _, ref := range r.refs() {
+		if ref.seq == 0 {
+			ld.copied = append(ld.copied, ref.seg)
+		} else {
+			ld.gone.add(ref.seq)
 		}
 	}
-	return nil
+	if !first || r.kind == kindGone || r.kind == kindClosed {
+		return
+	}
+	switch r.kind {
+	case kindLost:
+		x.losses += len(r.refs())
+	case kindKeys:
+		x.keys = append(x.keys, remembered{seq: r.seq})
+		for keys := r.payload; len(keys) >= 16; keys = keys[16:] {
+			ld.remember([16]byte(keys), r.put)
+		}
+	case kindSetting:
+		e, err := r.readSetting()
+		if err != nil {
+			ld.report("%s: the setting at %d cannot be read, and has no value now", segmentName(g.number), r.off)
+			return
+		}
+		i, found := x.settings.find(e.Name)
+		if found {
+			return
+		}
+		x.settings = slices.Insert(x.settings, i, e)
+	}
+	x.note(entryOf(r, g.number))
 }
 
-// remember notes a key for the dedup window. There are at most so many that the window cannot
-// have forgotten those that it should have, and about as many again.
+// segments notes which segments are needed and where they end.
+func (ld *loader) segments(g *segment, r *record) {
+	latest := ld.needed == nil
+	if latest {
+		ld.needed, ld.listed = make(map[uint32]int64), g.number
+	}
+	for _, ref := range r.refs() {
+		if latest {
+			ld.needed[ref.seg] = int64(ref.seq)
+		}
+		if _, known := ld.ends[ref.seg]; !known && ref.seq > 0 {
+			ld.ends[ref.seg] = int64(ref.seq)
+		}
+	}
+}
+
+// remember notes a key for the dedup window. The window forgets the oldest keys. So that it forgets the
+// same ones as before, it gets as many again as it holds.
 func (ld *loader) remember(key storekit.Key, at int64) {
 	if len(ld.keys) < 2*ld.config.DedupMax {
-		ld.keys = append(ld.keys, keyAndTime{key, at})
+		ld.keys = append(ld.keys, timedKey{key, at})
 	}
 }
 
 // put adds a delivery, unless it is gone.
-func (ld *loader) put(g *segment, s *summary) {
-	if !s.damaged && s.at != noDedup {
-		ld.remember(s.key, s.at)
+func (ld *loader) put(g *segment, r *record) {
+	if r.header.put != noDedup {
+		ld.remember(r.key, r.header.put)
 	}
-	if !ld.gone.add(s.seq) {
-		delete(ld.states, s.seq)
+	state, stated := ld.states[r.seq]
+	delete(ld.states, r.seq)
+	if !ld.gone.add(r.seq) {
 		return
 	}
-	e := s.entry(g.number)
-	k := kindFresh
-	if s.retry {
-		k = kindRetry
-	}
-	body := e.bytes()
-	if state, ok := ld.states[s.seq]; ok {
-		delete(ld.states, s.seq)
-		if state.damaged {
-			ld.report("%s: the attempts at %d of a delivery to %q cannot be read, and are missing", segmentName(state.seg), state.off, s.dest)
-		}
-		k = state.kind
-		e.setState(state.seg, &state.summary)
-		if k == kindDead || k == kindDelivered {
-			body = state.bytes
-		}
-	}
-	e.setBytes(body)
-	if s.damaged {
+	e := entryOf(r, g.number)
+	if r.damaged {
 		p := ld.index.segs.pin(e)
 		var d webhook.DeadLetter
 		p.load(&d)
 		p.release()
-		ld.report("%s: the delivery at %d cannot be read, and is missing: messageId %q, destination %q, as far as that can be read", segmentName(g.number), s.off, d.MessageID, d.Destination)
-		ld.lost = append(ld.lost, ref{s.seq, g.number})
+		ld.report("%s: the delivery at %d cannot be read, and is missing: messageId %q, destination %q, as far as that can be read", segmentName(g.number), r.off, d.MessageID, d.Destination)
+		ld.lost = append(ld.lost, ref{r.seq, g.number})
 		return
 	}
+	k, bytes := waitingKind(r.retry), int64(r.size)
+	if stated {
+		if state.damaged {
+			ld.report("%s: the attempts at %d of a delivery to %q cannot be read, and are missing", segmentName(state.seg), state.off, r.payload)
+		}
+		k = state.kind
+		e.setState(state.seg, &state.record)
+		if k == kindDead || k == kindDelivered {
+			bytes = int64(state.size)
+		}
+	}
+	e.setBytes(bytes)
 	ld.index.segs.count(&e, 1)
-	switch k {
-	case kindDead:
+	if k == kindDead {
 		ld.dead = append(ld.dead, e)
-	case kindDelivered:
+		return
+	}
+	if k == kindDelivered {
 		ld.history = append(ld.history, e)
-	default:
-		l := ld.lanes[s.dest]
-		if l == nil {
-			l = &loadedLane{}
-			ld.lanes[s.dest] = l
-		}
-		if k == kindRetry {
-			l.retries = append(l.retries, e)
-		} else {
-			l.fresh = append(l.fresh, e)
-		}
+		return
+	}
+	l := ld.lanes[string(r.payload)]
+	if l == nil {
+		l = &loadedLane{}
+		ld.lanes[string(r.payload)] = l
+	}
+	if k == kindRetry {
+		l.retries = append(l.retries, e)
+	} else {
+		l.fresh = append(l.fresh, e)
 	}
 }
 
-// finish makes the queues.
+// finish makes the queues and the dedup window.
 func (ld *loader) finish() {
 	x := ld.index
 	for name, l := range ld.lanes {
@@ -402,7 +387,7 @@ func (ld *loader) finish() {
 		x.waiting += to.waiting()
 		delete(ld.lanes, name)
 	}
-	fill := func(to *listed, all []entry) {
+	fill := func(to *list, all []entry) {
 		for i := range all {
 			to.bytes += all[i].bytes()
 		}
@@ -411,18 +396,23 @@ func (ld *loader) finish() {
 	fill(&x.dead, ld.dead)
 	fill(&x.history, ld.history)
 	slices.Reverse(ld.keys)
-	byTime := func(i, j int) bool { return ld.keys[i].at < ld.keys[j].at }
-	if !sort.SliceIsSorted(ld.keys, byTime) {
-		sort.SliceStable(ld.keys, byTime)
+	byTime := func(a, b timedKey) int { return cmp.Compare(a.at, b.at) }
+	if !slices.IsSortedFunc(ld.keys, byTime) {
+		slices.SortStableFunc(ld.keys, byTime)
 	}
 	for i, k := range ld.keys {
 		x.seen.Restore(k.key, timeOf(k.at), len(ld.keys)-i)
 	}
-	for _, g := range ld.index.segs {
+	for _, g := range x.segs {
 		g.turn = x.seen.Turns()
 	}
 	for i := range x.keys {
 		x.keys[i].turn = x.seen.Turns()
+	}
+	for _, n := range ld.copied {
+		if g := x.segs[n]; g != nil {
+			g.copied = true
+		}
 	}
 }
 
@@ -434,7 +424,7 @@ func (s seqSet) has(seq uint64) bool {
 	return block != nil && block[seq>>6&63]&(1<<(seq&63)) != 0
 }
 
-// add adds seq, and reports whether it was not there.
+// add adds seq and reports whether it was not there.
 func (s seqSet) add(seq uint64) bool {
 	block := s[seq>>12]
 	if block == nil {

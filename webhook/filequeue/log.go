@@ -14,11 +14,19 @@ import (
 	"github.com/hookferry/analytics/internal/disk"
 )
 
-// step is by how much the active segment grows. It is filled with zeros beforehand, as a
-// sync that has no sizes and no extents to write is the quickest.
-const step = 1 << 20
+// The sizes of files, in bytes, and the part of a small disk that each may take.
+const (
+	maxSegment      = 32 << 20
+	segmentFraction = 32
+	maxReserve      = 8 << 20
+	reserveFraction = 32
+	minSegment      = 64 << 10 // and the smallest reserve
+	// maxStep is by how much the active segment grows. The new space is filled with zeros, because a sync
+	// that need not write sizes and extents is the fastest.
+	maxStep = 1 << 20
+)
 
-// The names of the files beside the segments and their hints.
+// The names of the files beside the segments and their hint files.
 const (
 	manifestName = "MANIFEST"
 	lockName     = "lock"
@@ -26,40 +34,51 @@ const (
 	reserveName  = "reserve" // see log
 )
 
-// A log is the segments as the writer sees them: it appends to the active one.
+// A log appends to the active segment.
 //
-// The file called reserve has space that puts may not take. It becomes a segment when the disk
-// has none left to settle what is stored. Puts are refused until the store could make
-// another one.
+// The file called reserve takes up space that puts may not use. When the disk is full, the reserve
+// becomes a segment, so that stored deliveries can still be settled. Puts are refused until there is
+// space for another reserve.
 type log struct {
 	disk   disk.Disk
 	logger *slog.Logger
 	index  *index
 
-	segmentBytes int64 // how long a segment gets
+	segmentBytes int64 // the length at which a segment is sealed
 	reserveBytes int64
 	step         int64
 
-	// Of the writer alone.
+	// Only the writer uses these.
 	active  *segment
-	before  *segment // the latest that is sealed
+	before  *segment // the latest sealed segment
 	size    int64    // of the file of active
 	broken  bool     // nothing may be appended to active
 	reserve disk.File
-	refused time.Time   // when the reserve could last not be made
+	refused time.Time   // when the disk last had no space for the reserve
 	roomier atomic.Bool // a file was removed since
-	seq     uint64      // of the record to come
+	seq     uint64      // of the next record
 	number  uint32      // of the latest segment
 	buf     []byte
 }
 
-// full reports whether an error says that there is no space.
+// newLog returns the log of an empty folder, with file sizes that suit the disk.
+func newLog(d disk.Disk, logger *slog.Logger, x *index) *log {
+	l := &log{disk: d, logger: logger, index: x, segmentBytes: maxSegment, reserveBytes: maxReserve, step: maxStep}
+	if total, _, err := d.Room(); err == nil {
+		l.segmentBytes = max(minSegment, min(maxSegment, total/segmentFraction))
+		l.reserveBytes = max(minSegment, min(maxReserve, total/reserveFraction))
+		l.step = max(minSegment/4, min(maxStep, l.segmentBytes/4)) &^ 4095
+	}
+	return l
+}
+
+// full reports whether an error says that the disk has no space.
 func full(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }
 
-// commit makes records durable, and sets where they are. It returns the segment that they
-// are in. Puts may not take the reserve.
+// commit makes records durable and sets their offsets. It returns the segment that they are in. Commits
+// with puts may not take the reserve.
 func (l *log) commit(rs []*record, puts bool) (*segment, error) {
 	size := int64(0)
 	for _, r := range rs {
@@ -89,20 +108,17 @@ func (l *log) commit(rs []*record, puts bool) (*segment, error) {
 		return nil, err
 	}
 	if g.end == segmentStart {
-		live := l.liveRecord(g.number)
-		rs = append([]*record{&live}, rs...)
+		l.index.mu.Lock()
+		segments := l.index.segs.record(0)
+		l.index.mu.Unlock()
+		rs = append([]*record{&segments}, rs...)
 	}
 	b := l.buf[:0]
 	for i, r := range rs {
 		off := g.end + int64(len(b))
-		r.off = uint32(off)
-		h := header{size: uint32(len(r.payload)), kind: r.kind, last: i == len(rs)-1, seq: r.seq, user: r.user, sum: r.sum, index: uint32(i)}
-		b = append(b, make([]byte, recordHeader)...)
-		h.encode(b[len(b)-recordHeader:], g.salt, off)
-		b = append(b, r.payload...)
-		for len(b)%8 != 0 {
-			b = append(b, 0)
-		}
+		r.off, r.ordinal, r.last = uint32(off), uint32(i), i == len(rs)-1
+		b = append(r.append(b, g.salt, off), r.payload...)
+		b = append(b, zeros[:-len(b)&7]...)
 	}
 	if l.buf = b; cap(b) > 4<<20 {
 		l.buf = nil
@@ -112,42 +128,26 @@ func (l *log) commit(rs []*record, puts bool) (*segment, error) {
 		err = g.file.Sync()
 	}
 	if err != nil {
-		// What was written may be on the disk or not. The next commit goes to a new
-		// segment, which says where this one ends, or overwrites it if the disk is full.
+		// Nobody knows whether the records are on the disk. The next commit goes to a new segment, which
+		// says where this one ends. On a full disk it overwrites the records instead.
 		l.broken = !full(err)
 		return nil, err
 	}
 	l.size = max(l.size, g.end+int64(len(b)))
 	l.index.mu.Lock()
 	g.end += int64(len(b))
-	for _, r := range rs {
-		g.source(&r.summary)
-		if g.hint != nil {
-			g.hint.add(&r.summary)
-		}
-	}
 	l.index.mu.Unlock()
 	return g, nil
 }
 
-// liveRecord lists the segments that are there beside one.
-func (l *log) liveRecord(but uint32) record {
-	var refs []ref
-	l.index.mu.Lock()
-	for _, n := range l.index.segs.numbers() {
-		if n != but {
-			refs = append(refs, ref{uint64(l.index.segs[n].end), n})
-		}
-	}
-	l.index.mu.Unlock()
-	return listRecord(kindSegments, refs)
-}
+// listSize bounds the bytes of a kindSegments.
+func (l *log) listSize() int64 { return recordSize(15 * len(l.index.segs)) }
 
-// grow makes room for size bytes in the active segment, and some more if there is.
+// grow makes space for size bytes in the active segment, and for more if the disk has it.
 func (l *log) grow(size int64) error {
 	need := l.active.end + size
 	if l.active.end == segmentStart {
-		need += recordSize(10 * len(l.index.segs)) // for liveRecord
+		need += l.listSize()
 	}
 	if need <= l.size {
 		return nil
@@ -179,7 +179,7 @@ func zero(f disk.File, from, to int64) error {
 	return nil
 }
 
-// roll seals the active segment and begins another one, with room for size bytes.
+// roll seals the active segment and begins another one, with space for size bytes.
 func (l *log) roll(size int64, puts bool) error {
 	f, room, err := l.next(size)
 	name := nextName
@@ -196,9 +196,8 @@ func (l *log) roll(size int64, puts bool) error {
 	rand.Read(salt[:])
 	g := &segment{
 		segmentHeader: segmentHeader{number: l.number + 1, salt: binary.LittleEndian.Uint64(salt[:]), seq: l.seq},
-		file:          f, end: segmentStart, sources: make(map[uint32]struct{}),
+		file:          f, end: segmentStart,
 	}
-	g.hint = newHintWriter()
 	if l.active != nil {
 		l.before = l.active
 	}
@@ -209,7 +208,7 @@ func (l *log) roll(size int64, puts bool) error {
 		err = f.Sync()
 	}
 	if err == nil {
-		// From here on a crash may show a segment that says where the active one ends.
+		// After a crash from here on, the new segment may be there and say where the active one ends.
 		l.broken = true
 		err = l.disk.Rename(name, segmentName(g.number))
 		if err == nil {
@@ -229,7 +228,7 @@ func (l *log) roll(size int64, puts bool) error {
 	}
 	if name == reserveName {
 		l.reserve = nil
-		l.logger.Warn("filequeue: the disk is full; settling goes on in the reserve, and puts are refused until there is space")
+		l.logger.Warn("filequeue: the disk is full; new deliveries are refused until there is space, stored ones are delivered as before")
 	}
 	g.pins.Store(1)
 	l.index.mu.Lock()
@@ -245,9 +244,8 @@ func (l *log) roll(size int64, puts bool) error {
 	return nil
 }
 
-// resume makes the latest segment of the process before the active one, if it has room for size
-// bytes. That process may have taken the reserve and ended before it could make another one.
-// Else resume returns err.
+// resume makes the latest segment of the previous process the active one, if it has space for size
+// bytes: that process may have ended after it took the reserve. Otherwise resume returns err.
 func (l *log) resume(size int64, err error) error {
 	g := l.before
 	if l.active != nil || g == nil {
@@ -257,8 +255,8 @@ func (l *log) resume(size int64, err error) error {
 	if serr != nil || g.end+size > room || g.end == segmentStart {
 		return err
 	}
-	// These would hide what comes: a hint that says less than the segment, and a later segment that
-	// says where this one ended, if one was made, and its making could be neither finished nor undone.
+	// Two files would hide the next records: the hint file, and a later segment that says where this one
+	// ends. There is one if roll could neither finish nor undo it.
 	for _, name := range []string{hintName(g.number), segmentName(l.number + 1)} {
 		if rerr := l.disk.Remove(name); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 			return rerr
@@ -268,16 +266,16 @@ func (l *log) resume(size int64, err error) error {
 		return rerr
 	}
 	l.index.mu.Lock()
-	g.sealed, g.hint = false, nil
+	g.sealed, g.hinted = false, false
 	l.index.mu.Unlock()
 	l.active, l.before, l.size, l.broken = g, nil, room, false
 	return nil
 }
 
-// next makes a file that is to become a segment. A disk without space for a whole step may have
-// enough for size bytes.
+// next makes a file that can become a segment. A disk without space for a whole step may still have
+// size bytes.
 func (l *log) next(size int64) (f disk.File, room int64, err error) {
-	need := segmentStart + size + recordSize(10*len(l.index.segs))
+	need := segmentStart + size + l.listSize()
 	for _, room := range []int64{max(l.step, (need+l.step-1)/l.step*l.step), need} {
 		if err = l.disk.Remove(nextName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, 0, err
@@ -297,10 +295,10 @@ func (l *log) next(size int64) (f disk.File, room int64, err error) {
 	return nil, 0, err
 }
 
-var errNoReserve = fmt.Errorf("no room for the reserve: %w", syscall.ENOSPC)
+var errNoReserve = fmt.Errorf("no space for the reserve: %w", syscall.ENOSPC)
 
-// secure makes the reserve if there is none. While the disk has no room for it, it looks once
-// a second, or after a file was removed.
+// secure makes the reserve if there is none. While the disk has no space for it, secure tries once a
+// second, and after a file was removed.
 func (l *log) secure(now time.Time) (err error) {
 	if l.reserve != nil {
 		return nil
@@ -338,7 +336,7 @@ func (l *log) secure(now time.Time) (err error) {
 		err = f.Sync()
 	}
 	if err != nil {
-		if !missing { // a part of it is of no use
+		if !missing { // a part of a reserve is no use
 			f.Close()
 			l.disk.Remove(reserveName)
 		}

@@ -16,24 +16,14 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// The manifest says what the folder is. It never changes.
+// The manifest names the format of the folder. It never changes.
 const (
 	manifestMagic = "hookferry store "
-	manifest      = manifestMagic + "1\n"
+	manifest      = manifestMagic + "2\n"
 )
 
-// How long a segment gets and how much the reserve has, in bytes, and the part of a small disk
-// that each has at most.
-const (
-	maxSegment      = 32 << 20
-	segmentFraction = 32
-	maxReserve      = 8 << 20
-	reserveFraction = 32
-	minSegment      = 64 << 10
-)
-
-// Open opens the store in a folder, which is made, for its owner alone, if it is not there. It
-// reads what the segments hold, but not the bodies: about a second for a million deliveries.
+// Open opens the store in a folder. It makes the folder, for its owner alone, if there is none. It does
+// not read the bodies, and takes about a second for a million deliveries that wait.
 func Open(dir string, c Config) (*Store, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -51,8 +41,8 @@ func Open(dir string, c Config) (*Store, error) {
 	return open(disk.Folder(dir), dir, c)
 }
 
-// syncParents makes a new folder durable, and those above it, which may be as new, as far up as
-// this process may read.
+// syncParents makes a new folder durable, and the folders above it, which may be as new, as far up as this
+// process may read.
 func syncParents(dir string) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -68,7 +58,7 @@ func syncParents(dir string) error {
 	return nil
 }
 
-// OpenOn is Open on a disk. Its Roster returns errors.ErrUnsupported.
+// OpenOn is Open on a disk. The methods of audience.Roster return errors.ErrUnsupported then.
 func OpenOn(d disk.Disk, c Config) (*Store, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -83,8 +73,8 @@ func open(d disk.Disk, dir string, c Config) (_ *Store, err error) {
 		return nil, err
 	}
 	s := newStore(d, c, lock)
-	l := &log{disk: d, logger: c.Logger, index: s.index}
-	s.writer = newWriter(l, c.Logger)
+	l := newLog(d, c.Logger, s.index)
+	s.writer = &writer{log: l, index: s.index, logger: c.Logger, tidy: c.HistoryAge != 0, wake: make(signal, 1), stop: make(chan struct{}), ended: make(chan struct{})}
 	s.roster = newRoster(s, dir)
 	defer func() {
 		if err != nil {
@@ -94,7 +84,6 @@ func open(d disk.Disk, dir string, c Config) (_ *Store, err error) {
 	if err := checkManifest(d, true); err != nil {
 		return nil, err
 	}
-	l.resize()
 	ld := newLoader(s)
 	if err := ld.load(); err != nil {
 		return nil, err
@@ -102,35 +91,27 @@ func open(d disk.Disk, dir string, c Config) (_ *Store, err error) {
 	l.seq, l.number = ld.seq+1, ld.number
 	if n := s.index.segs.numbers(); len(n) > 0 {
 		l.before = s.index.segs[n[len(n)-1]]
-	}
-	if len(s.index.segs) > 0 {
 		l.secure(time.Now()) // if it fails, the next commit tries again
 	}
 	s.janitor = newJanitor(s, ld.leftovers)
-	s.writer.after, s.writer.tidy = s.janitor.wake.give, c.HistoryAge != 0
-	go s.writer.run() // Close ends it
+	s.writer.after = s.janitor.wake.give
+	go s.writer.run() // ended by Close
 	go s.janitor.run()
-	if len(ld.lost) > 0 {
-		s.writer.do(context.Background(), func(g *group) error {
-			lost := g.list(kindLost, ld.lost)
-			g.then(func(seg *segment) { g.addLost(lost, seg) })
-			return nil
-		}, recordHeader, false) // or else the next start does
+	if len(ld.lost) > 0 { // if this cannot be stored, the next Open tries again
+		s.writer.do(context.Background(), func(g *group) error { g.gone(kindLost, ld.lost); return nil }, recordHeader, false)
 	}
 	return s, nil
 }
 
-// newStore returns a Store that is empty and does nothing yet.
+// newStore returns an empty Store without its goroutines.
 func newStore(d disk.Disk, c Config, lock io.Closer) *Store {
-	s := &Store{config: c, complaints: complaints{logger: c.Logger, told: make(map[uint64]bool)}, lock: lock, disk: d, changed: make(signal, 1), done: make(chan struct{})}
-	s.index = &index{
-		segs: make(segments), claims: claims{byID: make(map[uint64]*claim)}, lanes: make(map[string]*lane), news: make(map[string]struct{}),
-		seen: storekit.NewWindow(c.DedupMax, c.DedupWindow),
-	}
-	return s
+	return &Store{config: c, lock: lock, disk: d, changed: make(signal, 1), done: make(chan struct{}), index: &index{
+		segs: make(segments), claims: make(map[uint64]*claim), lanes: make(map[string]*lane), news: make(map[string]struct{}),
+		seen: storekit.NewWindow(c.DedupMax, c.DedupWindow), told: make(map[uint64]bool),
+	}}
 }
 
-// acquire locks the folder, and waits for another process to let go of it.
+// acquire locks the folder. It waits for another process to release it.
 func acquire(d disk.Disk, timeout time.Duration) (io.Closer, error) {
 	for began := time.Now(); ; {
 		lock, err := d.Lock(lockName)
@@ -146,7 +127,7 @@ func acquire(d disk.Disk, timeout time.Duration) (io.Closer, error) {
 	}
 }
 
-// checkManifest reads the manifest of a folder. It makes that of an empty one if it may.
+// checkManifest reads the manifest of a folder. If create is set, it makes that of an empty folder.
 func checkManifest(d disk.Disk, create bool) error {
 	b, err := readAll(d, manifestName, 1024)
 	switch {
@@ -169,17 +150,7 @@ func checkManifest(d disk.Disk, create bool) error {
 	if !create {
 		return fmt.Errorf("%w: it is empty", ErrDamaged)
 	}
-	d.Remove(nextName)
-	f, err := d.Create(nextName)
-	if err == nil {
-		if _, err = f.WriteAt([]byte(manifest), 0); err == nil {
-			err = f.Sync()
-		}
-		f.Close()
-	}
-	if err == nil {
-		err = d.Rename(nextName, manifestName)
-	}
+	err = replace(d, nextName, manifestName, []byte(manifest))
 	if err == nil {
 		err = d.SyncNames()
 	}
@@ -187,16 +158,4 @@ func checkManifest(d disk.Disk, create bool) error {
 		return fmt.Errorf("filequeue: %w", err)
 	}
 	return nil
-}
-
-// resize sets the sizes of files for the disk.
-func (l *log) resize() {
-	l.segmentBytes, l.reserveBytes, l.step = maxSegment, maxReserve, step
-	total, _, err := l.disk.Room()
-	if err != nil {
-		return // unknown
-	}
-	l.segmentBytes = max(minSegment, min(maxSegment, total/segmentFraction))
-	l.reserveBytes = max(minSegment, min(maxReserve, total/reserveFraction))
-	l.step = max(minSegment/4, min(step, l.segmentBytes/4)) &^ 4095
 }

@@ -3,92 +3,81 @@ package filequeue
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
 )
 
-// maxPut is how many bytes the records of one Put have at most.
+// maxPut bounds the bytes of the records of one Put.
 const maxPut = 256 << 20
 
 // A put is a delivery about to be stored.
 type put struct {
 	record
-	keep  bool
-	known bool // is kept out of the dedup window
-	left  bool // was put before
-	claim uint64
+	destination string
+	keep        bool
+	left        bool // the delivery was put before
+	claim       uint64
 }
 
-// noDedup is the time of a put that the dedup window does not remember.
-const noDedup = 0
-
-// newPut encodes a delivery, behind what is in b where there is room.
-func newPut(b []byte, now int64, p *webhook.Put) (put, error) {
-	d := &p.Delivery
-	if p.NoDedup {
-		now = noDedup
-	}
-	if err := d.Check(); err != nil {
-		return put{}, fmt.Errorf("filequeue: %w", err)
-	}
-	payload, err := putPayload(b, now, d)
-	if err != nil {
-		return put{}, fmt.Errorf("filequeue: %w", err)
-	}
-	r := newRecord(kindPut, payload)
-	r.at = now
-	r.summarizePut(d)
-	return put{record: r, keep: p.Keep, known: p.NoDedup}, nil
-}
-
-// newPuts encodes ds, and returns how long their records are.
+// newPuts encodes deliveries, and returns the length of their records.
 func newPuts(ps []webhook.Put, now int64) (puts []put, size int64, err error) {
-	const envelope = 256 // about what a record has beside the body, in bytes
+	const envelope = 256 // about the bytes of a payload without the body
 	puts = make([]put, len(ps))
-	var rest []byte
+	var rest []byte // memory for several payloads
 	for i := range ps {
-		if room := len(ps[i].Body) + envelope; cap(rest) < room {
+		d := &ps[i].Delivery
+		if err := d.Check(); err != nil {
+			return nil, 0, fmt.Errorf("filequeue: %w", err)
+		}
+		if room := len(d.Body) + envelope; cap(rest) < room {
 			rest = make([]byte, 0, max(room, min((len(ps)-i)*room, 64<<10)))
 		}
-		if puts[i], err = newPut(rest, now, &ps[i]); err != nil {
+		at := now
+		if ps[i].NoDedup {
+			at = noDedup
+		}
+		r, err := putRecord(rest, at, d)
+		if err != nil {
 			return nil, 0, err
 		}
-		if n := len(puts[i].payload); n <= cap(rest) {
+		if n := len(r.payload); n <= cap(rest) {
 			rest = rest[n:n:cap(rest)]
 		}
-		if size += recordSize(len(puts[i].payload)); size > maxPut {
+		puts[i] = put{record: r, destination: d.Destination, keep: ps[i].Keep}
+		if size += recordSize(len(r.payload)); size > maxPut {
 			return nil, 0, fmt.Errorf("%w: filequeue: more than %d bytes", webhook.ErrTooLarge, maxPut)
 		}
 	}
 	return puts, size, nil
 }
 
-// store stores puts, unless what is needed would have more than maxBytes then.
+// store stores puts, unless the store would then need more than maxBytes.
 func (g *group) store(puts []put, maxBytes int64) error {
 	had := g.bytes
 	for i := range puts {
 		p := &puts[i]
-		if p.left = !p.known && !g.seen.Add(p.key, g.now); !p.left {
+		if p.left = p.put != noDedup && !g.seen.Add(p.key, g.now); !p.left {
 			g.add(&p.record)
-		} else if g.has(p.key) {
-			g.request.depends = true
+		} else if slices.ContainsFunc(g.records, func(r *record) bool { return r.kind == kindPut && r.key == p.key }) {
+			g.request.depends = true // on the same put, which this commit may fail to store
 		}
 	}
 	g.undo(func() {
 		for i := range puts {
-			if p := &puts[i]; !p.left && !p.known {
+			if p := &puts[i]; !p.left && p.put != noDedup {
 				g.seen.Remove(p.key)
 			}
 		}
 	})
-	bytes := g.bytes - had
-	switch {
-	case maxBytes == Unlimited || bytes == 0 || g.stored()+g.bytes <= maxBytes:
-	case bytes > maxBytes:
-		return webhook.ErrTooLarge
-	default:
-		return webhook.ErrQueueFull
+	if bytes := g.bytes - had; maxBytes != Unlimited && bytes > 0 {
+		switch _, needed := g.segs.bytes(); {
+		case bytes > maxBytes:
+			return webhook.ErrTooLarge
+		case needed+g.bytes > maxBytes:
+			return webhook.ErrQueueFull
+		}
 	}
 	g.then(func(seg *segment) {
 		for i := range puts {
@@ -100,34 +89,16 @@ func (g *group) store(puts []put, maxBytes int64) error {
 	return nil
 }
 
-// apply adds to the index what is durable in a segment.
+// apply adds a delivery that is durable in a segment to the index.
 func (p *put) apply(x *index, seg *segment) {
-	l := x.lane(p.dest)
-	e := p.entry(seg.number)
+	e := entryOf(&p.record, seg.number)
 	x.segs.count(&e, 1)
-	if p.keep {
-		p.claim = x.claims.add(e, l, p.retry, int64(p.body)).id
-		x.waiting++
-	} else {
-		x.enqueue(l, e, p.retry)
+	if !p.keep {
+		x.enqueue(p.destination, e, p.retry)
+		return
 	}
-}
-
-// has reports whether the group puts a delivery with this key.
-func (g *group) has(key [16]byte) bool {
-	for _, r := range g.records {
-		if r.kind == kindPut && r.key == key {
-			return true
-		}
-	}
-	return false
-}
-
-// entry returns the entry of a put.
-func (s *summary) entry(seg uint32) entry {
-	e := entry{due: s.due, seq: s.seq, put: place{seg, s.off}, size: s.size}
-	e.setBytes(int64(s.body))
-	return e
+	p.claim = x.claim(x.lane(p.destination), e, p.retry).id
+	x.waiting++
 }
 
 // Put implements webhook.Store.

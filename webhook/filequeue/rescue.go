@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,15 +12,15 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Rescue writes what can be read of the store in the folder from to a new store in the folder to,
-// which must not exist. It changes nothing of the old one, which no process may have open. The
-// Report is about the new one, but for Missing.
+// Rescue is RescueContext without a context and progress.
 func Rescue(from, to string) (Report, error) {
 	return RescueContext(context.Background(), from, to, nil)
 }
 
-// RescueContext is Rescue until ctx is done: then it returns the error of ctx, and there is no new
-// store. It calls progress as CheckContext does.
+// RescueContext writes what can be read of the store in the folder from to a new store in the folder to,
+// which must not exist. No process may have the old store open; RescueContext does not change it. The
+// Report is about the new store, except for Missing. If ctx ends, there is no new store. progress is
+// called as by CheckContext.
 func RescueContext(ctx context.Context, from, to string, progress func(read, of int64)) (r Report, err error) {
 	if !missingFile(to) {
 		return r, fmt.Errorf("filequeue: %s exists", to)
@@ -33,117 +34,98 @@ func RescueContext(ctx context.Context, from, to string, progress func(read, of 
 	if err != nil {
 		return r, err
 	}
-	defer func() {
-		s.index.mu.Lock()
-		r.Waiting, r.Dead, r.Delivered, r.Settings = s.index.waiting, s.index.dead.len, s.index.history.len, len(s.index.settings)
-		r.Bytes, r.Needed = s.index.segs.bytes()
-		s.index.mu.Unlock()
-		if cerr := s.Close(); err == nil {
-			err = cerr
-		}
-		if ctx.Err() != nil {
-			err = errors.Join(ctx.Err(), os.RemoveAll(to))
-		}
-	}()
+	err = ld.copyTo(ctx, s)
+	if rerr := copyRoster(from, to); rerr != nil {
+		ld.report("the audiences cannot be read, and are missing: %v", rerr)
+	}
+	r = s.report(ld.missing)
+	err = errors.Join(err, s.Close())
+	if ctx.Err() != nil {
+		err = errors.Join(ctx.Err(), os.RemoveAll(to))
+	}
+	return r, err
+}
+
+// copyTo copies all that was read to another store.
+func (ld *loader) copyTo(ctx context.Context, s *Store) error {
 	x := ld.index
 	for _, e := range x.settings {
 		e.Version = 0
-		if _, err := s.Set(ctx, e.Setting); err != nil {
-			return r, err
-		}
-	}
-	for name, l := range x.lanes {
-		for _, q := range []*queue{&l.fresh, &l.retries} {
-			if err := ld.copyTo(ctx, s, q, 0, name); err != nil {
-				return r, err
-			}
-		}
-	}
-	if err := ld.copyTo(ctx, s, &x.dead.queue, webhook.Bury, ""); err != nil {
-		return r, err
-	}
-	if err := ld.copyTo(ctx, s, &x.history.queue, webhook.Done, ""); err != nil {
-		return r, err
-	}
-	if err := ld.copyKeys(ctx, s); err != nil {
-		return r, err
-	}
-	if err := copyRoster(from, to); err != nil {
-		ld.report("the audiences cannot be read, and are missing: %v", err)
-	}
-	r.Missing = ld.missing
-	return r, nil
-}
-
-// copyTo puts the deliveries of a queue into another store, and settles them by the verdict if there is
-// one.
-func (ld *loader) copyTo(ctx context.Context, s *Store, q *queue, verdict webhook.Verdict, dest string) error {
-	const some, bytes = 256, 4 << 20
-	var ps []webhook.Put
-	var ds []webhook.DeadLetter
-	size := 0
-	flush := func() error {
-		out := make([]webhook.Result, len(ps))
-		if err := s.Put(ctx, ps, out); err != nil {
+		if _, err := s.Set(ctx, e); err != nil {
 			return err
 		}
-		var ss []webhook.Settlement
-		for i, r := range out {
-			if ps[i].Claim = r.Claim; ps[i].Keep && r.Stored {
-				ss = append(ss, webhook.Settlement{Verdict: verdict, Delivery: ps[i].Delivery, Reason: ds[i].Reason, At: ds[i].Died})
+	}
+	for _, l := range x.lanes {
+		for _, q := range []*queue{&l.fresh, &l.retries} {
+			if err := ld.copyQueue(ctx, s, q, 0); err != nil {
+				return err
 			}
 		}
-		ps, ds, size = ps[:0], ds[:0], 0
-		_, err := s.Settle(ctx, ss)
+	}
+	if err := ld.copyQueue(ctx, s, &x.dead.queue, webhook.Bury); err != nil {
 		return err
 	}
-	for chunk := range slices.Values(q.chunks) {
-		for _, e := range chunk {
-			var d webhook.DeadLetter
-			p := ld.index.segs.pin(e)
-			err := p.load(&d)
-			p.release()
-			switch {
-			case errors.Is(err, errState):
-				if d.Due, d.Died = e.dueAt(), e.dueAt(); d.Due.UnixMicro() == 0 {
-					d.Due, d.Died = s.Now(), s.Now()
-				}
-			case err != nil: // was read a moment ago
-				ld.report("%s: the delivery at %d cannot be read, and is missing: messageId %q, destination %q: %v", segmentName(e.put.seg), e.put.off, d.MessageID, dest, err)
-				continue
-			}
-			ps, ds = append(ps, webhook.Put{Delivery: d.Delivery, Keep: verdict != 0}), append(ds, d)
-			if size += len(d.Body); len(ps) == some || size > bytes {
-				if err := flush(); err != nil {
-					return err
-				}
-			}
-		}
+	if err := ld.copyQueue(ctx, s, &x.history.queue, webhook.Done); err != nil {
+		return err
 	}
-	if len(ps) == 0 {
-		return nil
-	}
-	return flush()
-}
-
-// copyKeys has another store remember what was put before.
-func (ld *loader) copyKeys(ctx context.Context, s *Store) error {
 	for chunk := range slices.Chunk(ld.keys, 4096) {
 		var keys []byte
 		for _, k := range chunk {
 			keys = append(keys, k.key[:]...)
 		}
-		if err := s.writer.do(ctx, func(g *group) error {
-			g.remember(keys, chunk[len(chunk)-1].at, g.seen.Turns())
-			return nil
-		}, recordSize(len(keys)), false); err != nil {
+		last := chunk[len(chunk)-1].at
+		if err := s.do(ctx, func(g *group) error { g.remember(keys, last, g.seen.Turns()); return nil }, recordSize(len(keys))); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// copyRoster copies the database of the audiences, if there is one and it can be read.
+// copyQueue puts the deliveries of a queue into another store, and settles them if there is a verdict.
+func (ld *loader) copyQueue(ctx context.Context, s *Store, q *queue, verdict webhook.Verdict) error {
+	const page, bytes = 256, 4 << 20
+	var ps []webhook.Put
+	var ss []webhook.Settlement
+	size := 0
+	flush := func() error {
+		out := make([]webhook.Result, len(ps))
+		if err := s.Put(ctx, ps, out); err != nil {
+			return err
+		}
+		for i := range ss {
+			ss[i].Delivery.Claim = out[i].Claim
+		}
+		_, err := s.Settle(ctx, ss)
+		ps, ss, size = ps[:0], ss[:0], 0
+		return err
+	}
+	for e := range q.all() {
+		var d webhook.DeadLetter
+		p := ld.index.segs.pin(e)
+		err := p.load(&d)
+		p.release()
+		if errors.Is(err, errState) { // reported already
+			if d.Due, d.Died = e.dueAt(), e.dueAt(); e.due == 0 {
+				d.Due, d.Died = s.Now(), s.Now()
+			}
+		} else if err != nil { // could be read a moment ago
+			ld.report("%s: the delivery at %d cannot be read, and is missing: messageId %q, destination %q: %v", segmentName(e.put.seg), e.put.off, d.MessageID, d.Destination, err)
+			continue
+		}
+		ps = append(ps, webhook.Put{Delivery: d.Delivery, Keep: verdict != 0, NoDedup: true})
+		if verdict != 0 {
+			ss = append(ss, webhook.Settlement{Verdict: verdict, Delivery: d.Delivery, Reason: d.Reason, At: d.Died})
+		}
+		if size += len(d.Body); len(ps) == page || size > bytes {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}
+
+// copyRoster copies the database of the audiences, if there is one that can be read.
 func copyRoster(from, to string) error {
 	path := filepath.Join(from, rosterName)
 	if missingFile(path) {
@@ -161,4 +143,10 @@ func copyRoster(from, to string) error {
 		return errors.Join(err, os.Remove(copied))
 	}
 	return nil
+}
+
+// missingFile reports whether there is nothing at a path.
+func missingFile(path string) bool {
+	_, err := os.Lstat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }

@@ -5,84 +5,79 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
+	"slices"
 )
 
-// A scanned is what a reading of a whole segment has found.
+// A scanned is the result of reading a whole segment.
 type scanned struct {
-	summaries []summary
-	// last is where the last commit begins, and end where the records end.
-	last, end int64
-	// torn is how many bytes follow that belong to a commit which was never completed. Zero
-	// if the end was known.
+	records []record // with their tags
+	last    int64    // where the last commit begins
+	end     int64    // where the records end
+	// torn is the number of bytes behind end that belong to a commit which was never completed. It is
+	// zero if the end was known.
 	torn int64
-	// gaps are stretches in which no record can be read.
 	gaps []gap
 }
 
+// A gap is a part of a segment in which no record can be read.
 type gap struct{ from, to int64 }
 
-// scan reads a segment up to limit. If known is set the records end there; else they end with
-// the last complete commit, and what follows is torn.
+// scan reads a segment up to limit. If known is set, the records end there. Otherwise they end with the
+// last complete commit, and what follows is torn.
 //
-// A commit that is incomplete, but is followed by another, was complete once: what can be read of
-// it counts. Where a header cannot be read, the scan looks for the next that can.
+// An incomplete commit that another commit follows was complete once: its records count. Where a header
+// cannot be read, scan looks for the next one.
 func scan(r io.ReaderAt, sh *segmentHeader, limit int64, known bool) (c scanned, err error) {
 	c.last, c.end = segmentStart, segmentStart
-	var commit []summary // the present one
+	var commit []record // the present one
 	var gaps []gap
 	flush := func() {
-		c.summaries, commit = append(c.summaries, commit...), nil
+		c.records, commit = append(c.records, commit...), commit[:0]
 		c.gaps, gaps = append(c.gaps, gaps...), nil
 	}
-	complete := false // the commit is, or was followed by another
-	whole := true     // no record of the commit is damaged
-	err = walk(r, sh, limit, known, func(w *walked) error {
-		if w.gap.to > 0 {
-			gaps = append(gaps, w.gap)
-			return nil
+	var tags []byte // the memory of the tags
+	whole := true   // every record of the present commit can be read
+	err = walk(r, sh, limit, known, func(w *record, g gap) {
+		if g.to > 0 {
+			gaps = append(gaps, g)
+			return
 		}
-		if w.index == 0 {
+		if w.ordinal == 0 {
 			flush()
 			whole = true
 		}
-		s := summary{kind: w.kind, seq: w.seq, user: w.user, off: uint32(w.off), size: w.size, damaged: !w.ok}
-		if w.ok && s.summarize(w.payload) != nil {
-			s.damaged = true
+		s := *w
+		if cap(tags)-len(tags) < int(s.tag) {
+			tags = make([]byte, 0, max(int(s.tag), 64<<10))
 		}
+		tags = append(tags, w.payload[:s.tag]...)
+		s.payload = slices.Clip(tags[len(tags)-int(s.tag):])
 		whole = whole && !s.damaged
 		commit = append(commit, s)
-		if complete = w.last && whole && len(commit) == int(w.index)+1 && len(gaps) == 0; complete {
-			c.last = int64(commit[0].off)
+		if s.last && whole && len(commit) == int(s.ordinal)+1 && len(gaps) == 0 {
+			c.last, c.end = int64(commit[0].off), int64(s.off)+recordSize(int(s.length))
 			flush()
-			c.end = w.off + w.recordSize()
 		}
-		return nil
 	})
-	if known {
+	switch {
+	case known:
 		flush()
 		c.end = limit
-	} else if len(commit) > 0 {
-		c.torn = int64(commit[len(commit)-1].off) + recordSize(int(commit[len(commit)-1].size)) - c.end
-	} else if len(gaps) > 0 {
+	case len(commit) > 0:
+		final := &commit[len(commit)-1]
+		c.torn = int64(final.off) + recordSize(int(final.length)) - c.end
+	case len(gaps) > 0:
 		c.torn = gaps[len(gaps)-1].to - c.end
 	}
 	return c, err
 }
 
-// A walked is a record, or a gap if that has a length.
-type walked struct {
-	header
-	off     int64
-	payload []byte // valid until visit returns
-	ok      bool   // the payload is as it was written
-	gap     gap
-}
-
-// walk visits the records of a segment up to limit, and the gaps between them. Unless it is known
-// that there are records up to limit, zeros behind the last are no gap.
-func walk(r io.ReaderAt, sh *segmentHeader, limit int64, known bool, visit func(w *walked) error) error {
+// walk calls visit with each record of a segment up to limit, and with each gap between records. The
+// payload is valid until visit returns. Unless known says that records go up to limit, zeros behind
+// the last record are no gap.
+func walk(r io.ReaderAt, sh *segmentHeader, limit int64, known bool, visit func(r *record, g gap)) error {
 	w := window{r: r, limit: limit}
-	var lost *gap
+	lost := int64(0) // where a gap began
 	off := int64(segmentStart)
 	for off+recordHeader <= limit {
 		b, err := w.at(off, recordHeader)
@@ -94,56 +89,50 @@ func walk(r io.ReaderAt, sh *segmentHeader, limit int64, known bool, visit func(
 		}
 		h, ok := decodeHeader(b, sh.salt, off)
 		if ok {
-			b, err = w.at(off, recordHeader+int64(h.size))
-			if err != nil {
+			if b, err = w.at(off, recordHeader+int64(h.length)); err != nil {
 				return err
 			}
-			// Two checks have to agree before a record behind a gap is believed.
-			ok = int64(len(b)) == recordHeader+int64(h.size) && (lost == nil || crc32.Checksum(b[recordHeader:], castagnoli) == h.sum)
+			ok = int64(len(b)) == recordHeader+int64(h.length)
+		}
+		if ok {
+			h.damaged = h.damaged || crc32.Checksum(b[recordHeader:], castagnoli) != h.sum
+			ok = lost == 0 || !h.damaged // behind a gap, both checksums must be right
 		}
 		if !ok {
-			if lost == nil {
+			if lost == 0 {
 				if !known && binary.LittleEndian.Uint64(b) == 0 && w.zero(off) {
 					return nil
 				}
-				lost = &gap{from: off}
+				lost = off
 			}
 			off += 8
 			continue
 		}
-		if lost != nil {
-			lost.to = off
-			if err := visit(&walked{gap: *lost}); err != nil {
-				return err
-			}
-			lost = nil
+		if lost > 0 {
+			visit(nil, gap{lost, off})
+			lost = 0
 		}
-		payload := b[recordHeader:]
-		v := walked{header: h, off: off, payload: payload, ok: crc32.Checksum(payload, castagnoli) == h.sum}
-		if err := visit(&v); err != nil {
-			return err
-		}
-		off += h.recordSize()
+		visit(&record{header: h, off: uint32(off), payload: b[recordHeader:]}, gap{})
+		off += recordSize(int(h.length))
 	}
-	if lost == nil && known && off < limit {
-		lost = &gap{from: off}
+	if lost == 0 && known && off < limit {
+		lost = off
 	}
-	if lost != nil {
-		lost.to = limit
-		return visit(&walked{gap: *lost})
+	if lost > 0 {
+		visit(nil, gap{lost, limit})
 	}
 	return nil
 }
 
-// A window reads a file from the front.
+// A window reads a file from front to back.
 type window struct {
 	r     io.ReaderAt
 	limit int64
 	b     []byte
-	from  int64 // where b is
+	from  int64 // the offset of b
 }
 
-// windowLen is how much is read at once, in bytes. A longer record makes the window longer.
+// windowLen is the number of bytes read at once. A longer record makes the window longer.
 const windowLen = 256 << 10
 
 // at returns n bytes at an offset, fewer at the limit or the end of the file.
@@ -164,15 +153,13 @@ func (w *window) at(off, n int64) ([]byte, error) {
 	return w.b[:min(n, int64(read))], nil
 }
 
-// zero reports whether nothing but zeros follows, as in space that was made for records to come.
+// zero reports whether only zeros follow, as in space that was reserved for more records.
 func (w *window) zero(off int64) bool {
 	b := make([]byte, 64<<10)
 	for off < w.limit {
 		n, err := w.r.ReadAt(b[:min(int64(len(b)), w.limit-off)], off)
-		for _, c := range b[:n] {
-			if c != 0 {
-				return false
-			}
+		if slices.ContainsFunc(b[:n], func(c byte) bool { return c != 0 }) {
+			return false
 		}
 		if off += int64(n); err != nil || n == 0 {
 			return true

@@ -17,16 +17,16 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A segmentHeader is at the beginning of a segment, twice, so that one damaged sector does
+// A segmentHeader is at the beginning of a segment. There are two copies, so one damaged sector does
 // not hide the salt:
 //
-//	"hookseg1"  8 bytes
-//	number      4
-//	number of the segment before  4, 0 if there is none
-//	salt        8
-//	where the segment before ends  8
-//	the next sequence number  8
-//	CRC-32C     4
+//	"hookseg2"                           8 bytes
+//	number of the segment                4
+//	number of the previous segment       4, 0 if there is none
+//	salt                                 8
+//	where the previous segment ends      8
+//	the next sequence number             8
+//	CRC-32C of all above                 4
 type segmentHeader struct {
 	number, prev uint32
 	salt         uint64
@@ -35,7 +35,7 @@ type segmentHeader struct {
 }
 
 const (
-	segmentMagic = "hookseg1"
+	segmentMagic = "hookseg2"
 	headerCopy   = 512  // where the second copy is
 	segmentStart = 1024 // where the records begin
 	headerLen    = 44
@@ -83,7 +83,7 @@ func readSegmentHeader(f disk.File) (h segmentHeader, err error) {
 func segmentName(n uint32) string { return fmt.Sprintf("segment-%08d.log", n) }
 func hintName(n uint32) string    { return fmt.Sprintf("segment-%08d.hint", n) }
 
-// segmentNumber returns the number in the name of a segment or, with another ending, of a hint.
+// segmentNumber returns the number in the name of a segment or, with the ending ".hint", of a hint file.
 func segmentNumber(name, ending string) (uint32, bool) {
 	digits, ok := strings.CutPrefix(name, "segment-")
 	if !ok {
@@ -96,20 +96,18 @@ func segmentNumber(name, ending string) (uint32, bool) {
 	return uint32(n), err == nil && n > 0
 }
 
-// A segment is a file of records. The fields below file are guarded by the store's lock.
+// A segment is a file of records. The store's lock guards the fields below file.
 type segment struct {
 	segmentHeader
 	file disk.File
-	pins atomic.Int32 // one for the set of segments, and one for each reader
+	pins atomic.Int32 // one for the index, and one for each reader; the last unpin closes the file
 
-	end  int64 // where the records end; grows while the segment is active
-	live int64 // bytes of records that are needed
-	// sources are the segments from which a merge copied records to this one. While one of
-	// them is there, this one has to be, too: what is gone refers to the copies.
-	sources map[uint32]struct{}
-	turn    uint64 // of the dedup window when the latest record was written
-	sealed  bool   // nothing is written to it any more
-	hint    *hintWriter
+	end    int64  // where the records end; it grows while the segment is active
+	live   int64  // bytes of the records that are needed
+	sealed bool   // nothing is appended any more
+	hinted bool   // it has a hint file, or cannot have one
+	copied bool   // a merge has copied records out of it: no other segment is removed before this one
+	turn   uint64 // of the dedup window when the latest record was written
 }
 
 func (g *segment) unpin() {
@@ -118,23 +116,23 @@ func (g *segment) unpin() {
 	}
 }
 
-// hasRecord reports whether the header of a record is at an offset.
+// hasRecord reports whether there is the header of a record at an offset.
 func (g *segment) hasRecord(off int64) bool {
 	b := make([]byte, recordHeader)
 	if n, err := g.file.ReadAt(b, off); n < len(b) {
-		return !errors.Is(err, io.EOF) // not known, so the segment is read
+		return !errors.Is(err, io.EOF) // unknown, so the caller reads the segment
 	}
 	_, ok := decodeHeader(b, g.salt, off)
 	return ok
 }
 
-// errDamaged is the error of a record that cannot be read, though the disk can.
+// errDamaged says that a record cannot be read, although the disk can.
 var errDamaged = errors.New("damaged")
 
-// read reads and checks the record at an offset, and returns its payload, in b if it fits. It
-// returns the payload with an errDamaged, too.
-func (g *segment) read(off uint32, size int, seq uint64, b []byte) (_ []byte, h header, err error) {
-	n := recordHeader + size
+// read reads the record of a sequence number at a place, with a payload of up to length bytes. It uses
+// b if that is large enough. With an errDamaged it returns what it has read.
+func (g *segment) read(off uint32, length int, seq uint64, b []byte) (r record, err error) {
+	n := recordHeader + length
 	if cap(b) < n {
 		b = make([]byte, n)
 	}
@@ -143,29 +141,45 @@ func (g *segment) read(off uint32, size int, seq uint64, b []byte) (_ []byte, h 
 		if errors.Is(err, io.EOF) {
 			err = errDamaged
 		}
-		return nil, header{}, fmt.Errorf("segment %d, offset %d: %w", g.number, off, err)
+		return r, fmt.Errorf("segment %d, offset %d: %w", g.number, off, err)
 	}
-	var ok bool
-	h, ok = decodeHeader(b, g.salt, int64(off))
-	if !ok || h.seq != seq || int(h.size) > size {
-		return b[recordHeader:], h, fmt.Errorf("segment %d, offset %d: %w", g.number, off, errDamaged)
+	h, ok := decodeHeader(b, g.salt, int64(off))
+	r = record{header: h, off: off, payload: b[recordHeader:]}
+	if ok = ok && h.seq == seq && int(h.length) <= length && !h.damaged; ok {
+		r.payload = r.payload[:h.length]
+		ok = crc32.Checksum(r.payload, castagnoli) == h.sum
 	}
-	if b = b[recordHeader : recordHeader+int(h.size)]; crc32.Checksum(b, castagnoli) != h.sum {
+	if !ok {
 		err = fmt.Errorf("segment %d, offset %d: %w", g.number, off, errDamaged)
 	}
-	return b, h, err
+	return r, err
 }
 
-// segments are those of a store, by their numbers. They are guarded by the store's lock.
+// segments holds the segments of a store by number. The store's lock guards it.
 type segments map[uint32]*segment
 
-// numbers returns the numbers of all, in their order.
+// numbers returns all numbers in order.
 func (s segments) numbers() []uint32 { return slices.Sorted(maps.Keys(s)) }
 
-// count adds the bytes of the records that an entry needs, or no longer needs if by is -1.
+// record returns the kindSegments that lists all segments but one.
+func (s segments) record(without uint32) record {
+	var refs []ref
+	for _, n := range s.numbers() {
+		r := ref{0, n} // the end of the active segment is not known yet
+		if s[n].sealed {
+			r.seq = uint64(s[n].end)
+		}
+		if n != without {
+			refs = append(refs, r)
+		}
+	}
+	return listing(kindSegments, refs)
+}
+
+// count adds the bytes of the records of an entry to what is needed, or takes them off if by is -1.
 func (s segments) count(e *entry, by int64) {
 	if g := s[e.put.seg]; g != nil {
-		g.live += by * recordSize(int(e.size))
+		g.live += by * recordSize(int(e.length))
 	}
 	if e.units > 0 {
 		if g := s[e.state.seg]; g != nil {
@@ -174,7 +188,7 @@ func (s segments) count(e *entry, by int64) {
 	}
 }
 
-// bytes returns what the files of all take, and what is needed of it.
+// bytes returns the size of all segments, and how much of it is needed.
 func (s segments) bytes() (total, live int64) {
 	for _, g := range s {
 		total += g.end
@@ -183,13 +197,12 @@ func (s segments) bytes() (total, live int64) {
 	return total, live
 }
 
-// A pinned entry can be read without the lock.
+// A pinned entry can be read without the lock, as its files stay open until release.
 type pinned struct {
 	entry
 	put, state *segment // state is nil if it has none
 }
 
-// pin keeps the files that an entry is in open until release.
 func (s segments) pin(e entry) pinned {
 	p := pinned{entry: e, put: s[e.put.seg]}
 	if p.put != nil {
@@ -212,14 +225,14 @@ func (p *pinned) release() {
 	}
 }
 
-// buffers holds memory to read records into.
+// buffers holds memory that records are read into.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// maxPooled is how large a buffer is kept, in bytes.
+// maxPooled is the size of the largest buffer that is kept, in bytes.
 const maxPooled = 64 << 10
 
-// load reads a delivery. An error that wraps errDamaged says that it cannot be read; then d has
-// what could be read of it.
+// load reads a delivery. An errDamaged says that it cannot be read; then d has what could be read. An
+// errState says that it could be read as it was put, but not its state.
 func (p *pinned) load(d *webhook.DeadLetter) (err error) {
 	buf := buffers.Get().(*[]byte)
 	defer func() {
@@ -230,26 +243,25 @@ func (p *pinned) load(d *webhook.DeadLetter) (err error) {
 	if p.put == nil {
 		return fmt.Errorf("segment %d is missing: %w", p.entry.put.seg, errDamaged)
 	}
-	b, _, err := p.put.read(p.entry.put.off, int(p.size), p.seq, *buf)
+	r, err := p.put.read(p.entry.put.off, int(p.length), p.seq, *buf)
 	if err != nil {
 		if errors.Is(err, errDamaged) {
-			readPut(b, &d.Delivery) // its ids may be whole
+			r.readPut(&d.Delivery) // the ids may be readable
 		}
 		return err
 	}
-	if err := readPut(b, &d.Delivery); err != nil {
+	*buf = r.payload[:0]
+	if err := r.readPut(&d.Delivery); err != nil {
 		return fmt.Errorf("segment %d, offset %d: %w: %w", p.put.number, p.entry.put.off, errDamaged, err)
 	}
-	*buf = b[:0]
 	if p.units == 0 {
 		return nil
 	}
 	if p.state == nil {
 		return fmt.Errorf("segment %d is missing: %w", p.entry.state.seg, errState)
 	}
-	b, _, err = p.state.read(p.entry.state.off, 8*int(p.units)-recordHeader, p.seq, nil)
-	if err == nil {
-		if err = readState(b, d); err != nil {
+	if r, err = p.state.read(p.entry.state.off, p.stateLength(), p.seq, nil); err == nil {
+		if err = r.readState(d); err != nil {
 			err = fmt.Errorf("segment %d, offset %d: %w", p.state.number, p.entry.state.off, errDamaged)
 		}
 	}
@@ -262,30 +274,8 @@ func (p *pinned) load(d *webhook.DeadLetter) (err error) {
 // errState says that a delivery can be read as it was put, but not what happened to it since.
 var errState = errors.New("its attempts cannot be read")
 
-// source notes the segments that records of g were copied from, if s lists any.
-func (g *segment) source(s *summary) {
-	for _, r := range s.refs {
-		if s.kind == kindGone && r.seq == 0 {
-			g.sources[r.seg] = struct{}{}
-		}
-	}
-}
-
-// needed reports whether a segment may not be removed.
-func (s segments) needed(g *segment) bool {
-	if g.live > 0 || !g.sealed {
-		return true
-	}
-	for n := range g.sources {
-		if s[n] != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// sealed reports whether nothing is written to any of them.
-func (s segments) sealed() bool {
+// idle reports whether no segment is active.
+func (s segments) idle() bool {
 	for _, g := range s {
 		if !g.sealed {
 			return false

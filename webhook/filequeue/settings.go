@@ -3,7 +3,6 @@ package filequeue
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"iter"
 	"slices"
@@ -13,17 +12,12 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// settings are sorted by their names.
-type settings []stored
-
-// A stored is a setting and the entry of its record, whose segment is 0 until it is durable.
-type stored struct {
-	webhook.Setting
-	entry
-}
+// settings holds all settings in the order of their names. The version of a setting is the sequence
+// number of its record.
+type settings []webhook.Setting
 
 func (all settings) find(name string) (int, bool) {
-	return slices.BinarySearchFunc(all, name, func(e stored, name string) int { return strings.Compare(e.Name, name) })
+	return slices.BinarySearchFunc(all, name, func(e webhook.Setting, name string) int { return strings.Compare(e.Name, name) })
 }
 
 // Settings implements webhook.Keeper.
@@ -43,7 +37,7 @@ func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.S
 			if len(some) == page {
 				return some, e.Name, nil
 			}
-			some = append(some, e.Setting)
+			some = append(some, e)
 		}
 		return some, "", nil
 	})
@@ -55,72 +49,41 @@ func (s *Store) Set(ctx context.Context, e webhook.Setting) (version uint64, err
 		return 0, fmt.Errorf("filequeue: setting with a name of %d bytes and a value of %d", n, len(e.Value))
 	}
 	e.Name, e.Value = strings.Clone(e.Name), bytes.Clone(e.Value)
-	var b []byte
-	if e.Value != nil {
-		b = binary.AppendUvarint(nil, uint64(len(e.Name)))
-		b = binary.AppendUvarint(append(b, e.Name...), uint64(len(e.Value)))
-		b = append(b, e.Value...)
-	}
 	err = s.do(ctx, func(g *group) (err error) {
-		var r *record
-		if b != nil {
-			r = new(record)
-			*r = newRecord(kindSetting, b)
-			r.name = e.Name
-		}
-		version, err = g.set(e, r)
+		version, err = g.set(e)
 		return err
-	}, recordSize(len(b)))
+	}, recordSize(len(e.Name)+len(e.Value)))
 	if err != nil {
 		return 0, err
 	}
 	return version, nil
 }
 
-func readSetting(payload []byte) (e webhook.Setting, err error) {
-	r := payloadReader{b: payload}
-	e = webhook.Setting{Name: string(r.text()), Value: bytes.Clone(r.text())}
-	if r.failed || e.Name == "" {
-		return e, errPayload
-	}
-	if e.Value == nil {
-		e.Value = []byte{}
-	}
-	return e, nil
-}
-
-// set changes a setting, or removes it if r is nil, and returns its new version. Others see the
-// change before it is durable, for as long as that takes.
-func (g *group) set(e webhook.Setting, r *record) (uint64, error) {
+// set changes a setting, or removes it if it has no value, and returns its new version. Readers see the
+// change before it is durable, and until it is reverted if it fails.
+func (g *group) set(e webhook.Setting) (uint64, error) {
 	i, had := g.settings.find(e.Name)
 	if had && g.settings[i].Version != e.Version || !had && e.Version != 0 {
 		return 0, webhook.ErrConflict
 	}
+	version := g.seq // for the removal of a setting that is not there
 	if had {
 		was := g.settings[i]
-		e.Version = g.list(kindGone, []ref{{was.Version, was.put.seg}}).seq
+		version = g.gone(kindGone, []ref{{was.Version, g.noteSegment(was.Version)}})
 		g.settings = slices.Delete(g.settings, i, i+1)
 		g.undo(func() { g.settings = slices.Insert(g.settings, i, was) })
-		g.then(func(*segment) { g.segs.count(&was.entry, -1) })
+		g.then(func(*segment) { g.unnote(was.Version) })
 	}
-	switch {
-	case r != nil:
-		g.add(r)
-		e.Version = r.seq
-		g.settings = slices.Insert(g.settings, i, stored{e, entry{}})
-		g.undo(func() { g.settings = slices.Delete(g.settings, i, i+1) })
-		g.then(func(seg *segment) {
-			// Another Set of the same commit may have come after this one.
-			if i, found := g.settings.find(e.Name); found && g.settings[i].Version == e.Version {
-				own := r.entryOf(seg.number)
-				g.settings[i].entry = own
-				g.segs.count(&own, 1)
-			}
-		})
-	case !had: // nothing to remove
+	if e.Value == nil {
 		g.request.depends = true
-		e.Version = g.seq
-		g.seq++
+		g.seq = max(g.seq, version+1)
+		return version, nil
 	}
+	r := settingRecord(&e)
+	g.add(&r)
+	e.Version = r.seq
+	g.settings = slices.Insert(g.settings, i, e)
+	g.undo(func() { g.settings = slices.Delete(g.settings, i, i+1) })
+	g.then(func(seg *segment) { g.note(entryOf(&r, seg.number)) })
 	return e.Version, nil
 }

@@ -8,82 +8,21 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A settlement is one about to be stored.
+// A settlement is about to be stored.
 type settlement struct {
-	record  // of the state that it leads to, if it has a payload
+	record  // of the new state, if it has a payload
 	verdict webhook.Verdict
 	id      uint64 // of the claim
-	claim   *claim // set by plan, nil if it does not hold
 }
 
-// maxSettled is how many settlements, and bytes of them, are in one op; beside one that is longer.
+// The bounds of the settlements in one op. One larger settlement is allowed.
 const (
 	maxSettled      = 4096
 	maxSettledBytes = 2 << 20
 )
 
-// settle ends claims. What is done is one record for all, of kind k.
-func (g *group) settle(ts []settlement, k kind) {
-	var refs []ref
-	for i := range ts {
-		t := &ts[i]
-		t.claim = g.claims.byID[t.id]
-		if t.claim == nil || t.claim.busy {
-			t.claim = nil
-			continue
-		}
-		t.claim.busy = true
-		switch {
-		case t.payload != nil:
-			t.seq = t.claim.seq
-			g.add(&t.record)
-		case t.verdict == webhook.Done:
-			refs = append(refs, ref{t.claim.seq, t.claim.put.seg})
-		}
-	}
-	gone := g.list(k, refs)
-	g.undo(func() {
-		for i := range ts {
-			if c := ts[i].claim; c != nil {
-				c.busy = false
-			}
-		}
-	})
-	g.then(func(seg *segment) {
-		for i := range ts {
-			if ts[i].claim != nil {
-				ts[i].apply(g.index, seg)
-			}
-		}
-		g.addLost(gone, seg)
-	})
-}
-
-// apply moves what was claimed to where it belongs now.
-func (t *settlement) apply(x *index, seg *segment) {
-	c := t.claim
-	x.claims.end(c)
-	if t.verdict == webhook.Return {
-		c.lane.queue(c.retry).push(c.entry)
-		return
-	}
-	e := c.entry
-	switch {
-	case t.payload == nil: // done, and not to be kept
-		x.segs.count(&e, -1)
-		x.dequeue(c.lane)
-	case t.kind == kindFresh || t.kind == kindRetry:
-		x.restate(&e, seg, &t.summary, c.body)
-		c.lane.queue(t.kind == kindRetry).push(e)
-	default:
-		x.restate(&e, seg, &t.summary, t.bytes)
-		x.list(t.kind).push(e)
-		x.dequeue(c.lane)
-	}
-}
-
-// settlement prepares one for an op. keep is set if what is done goes into the history. The error is
-// about it alone. It takes the lock itself.
+// settlement prepares a settlement. If keep is set, a delivered delivery goes into the history. The
+// error is about the settlement alone. The caller does not hold the lock.
 func (x *index) settlement(by *webhook.Settlement, keep bool) (t settlement, err error) {
 	t = settlement{verdict: by.Verdict, id: by.Delivery.Claim}
 	d := webhook.DeadLetter{Delivery: by.Delivery, Reason: by.Reason, Died: by.At}
@@ -104,34 +43,61 @@ func (x *index) settlement(by *webhook.Settlement, keep bool) (t settlement, err
 	default:
 		return t, fmt.Errorf("filequeue: settlement with verdict %d", by.Verdict)
 	}
-	if k != kindDelivered {
-		if err := by.Delivery.Check(); err != nil {
-			return t, fmt.Errorf("filequeue: %w", err)
-		}
+	if err := by.Delivery.Check(); err != nil {
+		return t, fmt.Errorf("filequeue: %w", err)
 	}
 	x.mu.Lock()
-	c := x.claims.byID[t.id]
-	var held claim
-	var p pinned
-	if c != nil {
-		if held = *c; k == kindDelivered {
-			p = x.segs.pin(held.entry)
-		}
-	}
+	c := x.claims[t.id]
 	x.mu.Unlock()
 	if c == nil {
-		return t, nil // changes nothing
+		return t, nil // settles nothing
 	}
-	if k == kindDelivered { // is kept as it was claimed
-		was := webhook.DeadLetter{Delivery: by.Delivery}
-		p.load(&was) // what cannot be read is as the caller has it
-		p.release()
-		d.Delivery = was.Delivery
-		d.Body = nil
-	}
-	size := d.Size() - int64(len(d.Body)) + held.body
-	t.record, err = stateRecord(k, &d, size)
+	t.record, err = stateRecord(k, &d, d.Size()-int64(len(d.Body))+c.body)
 	return t, err
+}
+
+// settle ends claims. One record of kind k lists all deliveries that are done.
+func (g *group) settle(ts []settlement, k kind) {
+	var refs []ref
+	for i := range ts {
+		t := &ts[i]
+		c := g.claims[t.id]
+		if c == nil {
+			continue
+		}
+		e := g.unclaim(c)
+		g.undo(func() {
+			g.claims[c.id] = c
+			c.lane.claimed.push(e)
+		})
+		switch {
+		case t.payload != nil:
+			t.seq = e.seq
+			g.add(&t.record)
+		case t.verdict == webhook.Done:
+			refs = append(refs, ref{e.seq, e.put.seg})
+		}
+		g.then(func(seg *segment) { t.apply(g.index, c, e, seg) })
+	}
+	g.gone(k, refs)
+}
+
+// apply moves a delivery that was claimed to where it belongs now.
+func (t *settlement) apply(x *index, c *claim, e entry, seg *segment) {
+	switch {
+	case t.verdict == webhook.Return:
+		x.lane(c.lane.name).queue(c.retry).push(e)
+	case t.payload == nil: // done, and not for the history
+		x.segs.count(&e, -1)
+		x.dequeued(c.lane.name)
+	case t.kind == kindDead || t.kind == kindDelivered:
+		x.restate(&e, seg, &t.record, int64(t.size))
+		x.list(t.kind).push(e)
+		x.dequeued(c.lane.name)
+	default:
+		x.restate(&e, seg, &t.record, c.body)
+		x.lane(c.lane.name).queue(t.kind == kindRetry).push(e)
+	}
 }
 
 // Settle implements webhook.Store.

@@ -1,26 +1,31 @@
-// Package filequeue keeps deliveries in one folder of the local disk: a webhook.Store that
-// needs no server, and loses nothing it has accepted when the process or the machine goes
+// Package filequeue keeps deliveries in one folder of the local disk. It is a webhook.Store that
+// needs no server, and that loses nothing it has accepted when the process or the machine goes
 // down.
 //
 //	s, err := filequeue.Open("data", filequeue.Config{})
 //	f, err := webhook.New(webhook.Config{Store: s, ...})
 //
-// All that concurrent callers store is gathered and appended to a segment, a file of up to
-// 32 MB, by one write and one sync. The segments are the store: a body is written once, and
-// read again only if the delivery is not attempted at once. What is retried, buried or done is a
-// small record behind. A segment in which nothing is needed any more is removed, and one with
-// little is merged into the active one, so that the disk's space comes back by itself.
+// The store is a log of segments, files of up to 32 MB. It appends what concurrent callers store
+// to the active segment, by one write and one sync for all of them. A body is written once, and
+// read only if the delivery is not attempted at once. A retry, a dead letter or an outcome is a
+// small record at the end of the log. The store removes a segment in which nothing is needed any
+// more, and merges one with little into the active segment. So disk space comes back by itself.
 //
-// Memory has 40 bytes for each delivery that waits, and as many for a dead letter, and about 32
-// for each put that is remembered (Config.DedupMax). Bodies are read from the disk, where
-// the system's cache usually has them.
+// The index in memory has 40 bytes for each delivery that waits and for each dead letter, and about
+// 32 for each put that is remembered (Config.DedupMax). Bodies are read from the disk, where the
+// system usually has them in its cache. For a fast start, each sealed segment has a hint file with
+// all that the index needs of it.
 //
-// A full disk refuses puts and nothing else: a reserve of 8 MB is left to settle what is stored,
-// and what is settled gives space back. While the disk fails, calls return errors; nothing
-// that was accepted is lost, and the store works again by itself when the cause is gone.
+// On a full disk, the store refuses puts and nothing else. A reserve of 8 MB is left to settle
+// stored deliveries, which frees space. While the disk fails, calls return errors, and nothing that
+// was accepted is lost. The store works again by itself when the cause is gone.
 //
-// The folder belongs to one process at a time; a second Open is ErrLocked. It may be copied or
-// moved as a whole while it is closed.
+// One process at a time can open the folder; a second Open returns ErrLocked. A closed folder can
+// be copied or moved as a whole.
+//
+// To read the code, begin with record.go (the format), then writer.go and log.go (how records get
+// to the disk), index.go and load.go (what is in memory, and how Open makes it), and janitor.go
+// (how space comes back).
 package filequeue
 
 import (
@@ -39,18 +44,17 @@ import (
 // A Store is a webhook.Store, webhook.History and audience.Roster.
 type Store struct {
 	*roster
-	config     Config
-	disk       disk.Disk
-	lock       io.Closer
-	calls      sync.WaitGroup // calls in progress
-	changed    signal
-	complaints complaints
-	writer     *writer
-	janitor    *janitor
+	config  Config
+	disk    disk.Disk
+	lock    io.Closer
+	calls   sync.WaitGroup // calls in progress
+	changed signal
+	writer  *writer
+	janitor *janitor
 
 	index  *index
-	closed bool          // guarded by the lock of index
-	done   chan struct{} // closed when Close is through
+	closed bool          // guarded by index.mu
+	done   chan struct{} // closed at the end of Close
 }
 
 var (
@@ -59,9 +63,9 @@ var (
 	_ audience.Roster = (*Store)(nil)
 )
 
-// enter begins a call; the caller ends it by s.calls.Done.
+// enter begins a call, which s.calls.Done ends.
 func (s *Store) enter(ctx context.Context) error {
-	if err := ctx.Err(); err != nil { // a caller's code, which may wait: not under the lock
+	if err := ctx.Err(); err != nil { // not under the lock: it may be the caller's code, and wait
 		return err
 	}
 	s.index.mu.Lock()
@@ -85,15 +89,19 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 		var heads []webhook.Head
 		if all {
 			heads = make([]webhook.Head, 0, len(s.index.lanes))
-			for name, l := range s.index.lanes {
-				if l.claimed < l.waiting() {
-					heads = append(heads, s.index.head(name))
+			for _, l := range s.index.lanes {
+				if l.claimed.len < l.waiting() {
+					heads = append(heads, l.head())
 				}
 			}
 			return heads, nil
 		}
 		for name := range s.index.news {
-			heads = append(heads, s.index.head(name))
+			if l := s.index.lanes[name]; l != nil {
+				heads = append(heads, l.head())
+			} else {
+				heads = append(heads, webhook.Head{Destination: name})
+			}
 		}
 		clear(s.index.news)
 		return heads, nil
@@ -116,7 +124,7 @@ func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
 	defer s.index.mu.Unlock()
 	x := s.index
 	c := webhook.Counts{
-		Waiting: x.waiting, Claimed: len(x.claims.byID),
+		Waiting: x.waiting, Claimed: len(x.claims),
 		Dead: x.dead.len, DeadBytes: x.dead.bytes, OldestDead: dueOf(x.dead.first()),
 		Delivered: x.history.len, DeliveredBytes: x.history.bytes,
 	}
@@ -139,7 +147,7 @@ func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.Destin
 		defer s.index.mu.Unlock()
 		all := make([]webhook.DestinationCounts, 0, len(s.index.lanes))
 		for name, l := range s.index.lanes {
-			all = append(all, webhook.DestinationCounts{Destination: name, Waiting: l.waiting(), Claimed: l.claimed, Oldest: l.oldest()})
+			all = append(all, webhook.DestinationCounts{Destination: name, Waiting: l.waiting(), Claimed: l.claimed.len, Oldest: l.oldest()})
 		}
 		return all, nil
 	})
@@ -158,16 +166,18 @@ func (s *Store) Close() error {
 	defer close(s.done)
 	s.calls.Wait()
 	s.janitor.close()
-	if !s.index.segs.sealed() {
+	if !s.index.segs.idle() {
 		s.writer.do(context.Background(), func(g *group) error {
-			r := newRecord(kindClosed, nil)
+			r := tagged(kindClosed, nil)
 			g.add(&r)
 			return nil
-		}, recordHeader, false) // if it fails, Open does without
+		}, recordHeader, false) // Open can do without it
 	}
 	close(s.writer.stop)
 	<-s.writer.ended
-	s.janitor.hint(s.writer.log.active)
+	if g := s.writer.log.active; g != nil {
+		s.janitor.hint(g)
+	}
 	err := s.roster.close()
 	s.closeFiles()
 	return err
@@ -183,7 +193,7 @@ func (s *Store) closeFiles() {
 	s.lock.Close()
 }
 
-// A signal has room for one value, which says that there is something to do.
+// A signal is a channel for one value, which says that there is something to do.
 type signal chan struct{}
 
 func (c signal) give() {

@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// An op is what one call wants to have stored, all of it or nothing. It adds the records to
-// the group, or returns why it cannot be done, and may be called again after it was undone. It
-// and what it hands to then and undo are called with the store's lock.
+// An op plans what one call stores: all of it or nothing. It adds records to the group, or returns an
+// error. It may be called again after its undo functions were called. The writer holds the index's lock
+// while it calls an op, and the functions that the op gives to then and undo.
 type op func(g *group) error
 
 // A group is the ops that are committed together.
 type group struct {
 	*index
 	now     time.Time
-	seq     uint64 // of the record to come
+	seq     uint64 // of the next record
 	records []*record
 	bytes   int64    // of the records
 	request *request // whose op is being called
 }
 
-// add adds a record, with a sequence number of its own unless it has one.
+// add adds a record. It gives it a sequence number unless the record has one.
 func (g *group) add(r *record) {
 	if r.seq == 0 {
 		r.seq = g.seq
@@ -34,50 +34,68 @@ func (g *group) add(r *record) {
 	g.request.depends = true
 }
 
-// list adds a record that lists refs, if there are any, and returns it.
-func (g *group) list(k kind, refs []ref) *record {
-	r := listRecord(k, refs)
-	if len(refs) > 0 {
-		g.add(&r)
+// gone adds a record of kindGone or kindLost that lists refs, if there are any. It returns the sequence
+// number of the record.
+func (g *group) gone(k kind, refs []ref) uint64 {
+	if len(refs) == 0 {
+		return 0
 	}
-	return &r
+	r := listing(k, refs)
+	g.add(&r)
+	if k == kindLost {
+		g.then(func(seg *segment) {
+			g.note(entryOf(&r, seg.number))
+			g.losses += len(refs)
+		})
+	}
+	return r.seq
 }
 
-// then has f called once the records are durable in seg, which is nil if there are none.
+// take removes an entry from a queue until the op is undone.
+func (g *group) take(from interface {
+	remove(point) (entry, bool)
+	push(entry)
+}, p point) (entry, bool) {
+	e, ok := from.remove(p)
+	if ok {
+		g.undo(func() { from.push(e) })
+	}
+	return e, ok
+}
+
+// then registers f, to be called once the records are durable in seg. It is nil without records.
 func (g *group) then(f func(seg *segment)) { g.request.then = append(g.request.then, f) }
 
-// undo has f called if the op or the commit fails. It takes back what the op did to the index.
+// undo registers f, to be called if the op or the commit fails. It reverts what the op did to the
+// index.
 func (g *group) undo(f func()) { g.request.undo = append(g.request.undo, f) }
 
-// A request is an op that is on its way.
+// A request is an op on its way.
 type request struct {
 	op      op
-	size    int64 // about how many bytes it writes
+	size    int64 // about the bytes it writes
 	puts    bool  // it may not take the reserve
 	err     error
 	done    chan struct{}
-	taken   bool
 	depends bool // the op fails if the commit does
 	then    []func(seg *segment)
 	undo    []func()
 }
 
-// undone takes back what the op did.
 func (r *request) undone() {
 	for _, f := range slices.Backward(r.undo) {
 		f()
 	}
 }
 
-// The bounds of a group and of what waits for the next one, in bytes. A request that is longer
-// goes alone.
+// maxGroup bounds the bytes of a group. A larger request, and one of size alone, has a group of its own.
 const (
 	maxGroup = 4 << 20
-	maxInbox = 16 << 20
+	alone    = maxGroup + 1
 )
 
-// A writer commits what callers hand it. All ops that come while it writes share the next
-// commit: one write and one sync.
+// A writer commits the ops of callers. All ops that arrive during a commit share the next one: one write
+// and one sync. Its inbox has no bound, as each caller waits for its own request.
 type writer struct {
 	log    *log
 	index  *index
@@ -85,119 +103,64 @@ type writer struct {
 	wake   signal
 	stop   chan struct{}
 	ended  chan struct{}
-	after  func() // is called after a commit that may have left work behind
+	after  func() // is called after a commit that may have left work for the janitor
+	tidy   bool   // every commit may, as there is a history
 
-	inbox struct {
-		sync.Mutex
-		requests []*request
-		size     int64
-		room     chan struct{} // closed and replaced when there is room again
-	}
-	tidy    bool // every commit may leave work behind, as there is a history
-	failing bool // the log was told so
+	mu    sync.Mutex
+	inbox []*request
+
+	failing bool      // the operator was told that commits fail
+	failed  time.Time // the latest failure
 }
 
-func newWriter(l *log, logger *slog.Logger) *writer {
-	w := &writer{log: l, index: l.index, logger: logger, wake: make(signal, 1), stop: make(chan struct{}), ended: make(chan struct{})}
-	w.inbox.room = make(chan struct{})
-	return w
-}
-
-// do has an op done, and waits for that. Once it is being written, ctx has no say any more.
+// do waits until an op is durable. Once the op is part of a commit, ctx has no effect.
 func (w *writer) do(ctx context.Context, o op, size int64, puts bool) error {
 	r := &request{op: o, size: size, puts: puts, done: make(chan struct{})}
-	if err := w.send(ctx, r); err != nil {
-		return err
-	}
+	w.mu.Lock()
+	w.inbox = append(w.inbox, r)
+	w.mu.Unlock()
+	w.wake.give()
 	select {
 	case <-r.done:
 		return r.err
 	case <-ctx.Done():
 	}
-	if w.withdraw(r) {
+	w.mu.Lock()
+	i := slices.Index(w.inbox, r)
+	if i >= 0 {
+		w.inbox = append(w.inbox[:i:i], w.inbox[i+1:]...)
+	}
+	w.mu.Unlock()
+	if i >= 0 {
 		return ctx.Err()
 	}
 	<-r.done
 	return r.err
 }
 
-// send puts a request into the inbox, once there is room for it.
-func (w *writer) send(ctx context.Context, r *request) error {
-	in := &w.inbox
-	for {
-		in.Lock()
-		if in.size == 0 || in.size+r.size <= maxInbox {
-			break
-		}
-		room := in.room
-		in.Unlock()
-		select {
-		case <-room:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	in.requests = append(in.requests, r)
-	in.size += r.size
-	in.Unlock()
-	w.wake.give()
-	return nil
-}
-
-// withdraw takes a request back, and reports whether it could.
-func (w *writer) withdraw(r *request) bool {
-	in := &w.inbox
-	in.Lock()
-	defer in.Unlock()
-	if r.taken {
-		return false
-	}
-	for i := range in.requests {
-		if in.requests[i] == r {
-			in.requests = append(in.requests[:i:i], in.requests[i+1:]...)
-			break
-		}
-	}
-	w.shrink(r.size)
-	return true
-}
-
-// shrink says that the inbox has room for n more bytes. The caller holds its lock.
-func (w *writer) shrink(n int64) {
-	w.inbox.size -= n
-	close(w.inbox.room)
-	w.inbox.room = make(chan struct{})
-}
-
 // take returns the requests of the next group.
 func (w *writer) take() []*request {
-	in := &w.inbox
-	in.Lock()
-	defer in.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	n, size := 0, int64(0)
-	for n < len(in.requests) {
-		if size += in.requests[n].size; n > 0 && size > maxGroup {
-			size -= in.requests[n].size
-			break
-		}
-		in.requests[n].taken = true
+	for n < len(w.inbox) && (n == 0 || size+w.inbox[n].size <= maxGroup) {
+		size += w.inbox[n].size
 		n++
 	}
-	some := in.requests[:n:n]
-	in.requests = in.requests[n:]
-	if n > 0 {
-		w.shrink(size)
+	some := w.inbox[:n:n]
+	if w.inbox = w.inbox[n:]; len(w.inbox) == 0 {
+		w.inbox = nil
 	}
 	return some
 }
 
 func (w *writer) len() int {
-	w.inbox.Lock()
-	defer w.inbox.Unlock()
-	return len(w.inbox.requests)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.inbox)
 }
 
-// run commits until stop is closed, and then what is in the inbox.
+// run commits until stop is closed, and then what is left in the inbox.
 func (w *writer) run() {
 	defer close(w.ended)
 	var began time.Time
@@ -215,19 +178,19 @@ func (w *writer) run() {
 				break
 			}
 			began, last = time.Now(), len(rs)
-			before := w.log.number
+			segment := w.log.number
 			w.commit(rs)
 			for _, r := range rs {
 				close(r.done)
 			}
-			if w.tidy || w.log.number != before || w.leftover() {
+			if w.tidy || w.log.number != segment || w.leftover() {
 				w.after()
 			}
 		}
 	}
 }
 
-// leftover reports whether nothing is needed in a segment that is sealed.
+// leftover reports whether a sealed segment has no needed record.
 func (w *writer) leftover() bool {
 	w.index.mu.Lock()
 	defer w.index.mu.Unlock()
@@ -239,13 +202,12 @@ func (w *writer) leftover() bool {
 	return false
 }
 
-// pace is the time between the beginnings of two commits while there is more to come: a commit
-// of a few records takes as much work as one of many.
+// pace is the shortest time between the starts of two commits while more requests are likely. A commit of
+// a few records takes as much work as one of many.
 const pace = time.Millisecond
 
-// gather lets requests come until there are as many as in the latest commit, whose callers
-// are likely to be back, but not longer than a pace after it began. So a caller that is alone
-// never waits.
+// gather waits until there are as many requests as in the latest commit, whose callers are likely to come
+// back, but no longer than until a pace after that commit began. So a single caller never waits.
 func (w *writer) gather(began time.Time, last int) {
 	left := pace - time.Since(began)
 	if n := w.len(); left <= 0 || n >= last || n == 0 {
@@ -262,23 +224,20 @@ func (w *writer) gather(began time.Time, last int) {
 	}
 }
 
-// commit does the ops of requests, or sets why not.
+// commit does the ops of requests, or sets their errors.
 func (w *writer) commit(rs []*request) {
-	puts := false
-	for _, r := range rs {
-		puts = puts || r.puts
-	}
-	// What is only settled makes the reserve too: it may have been taken.
+	puts := slices.ContainsFunc(rs, func(r *request) bool { return r.puts })
+	// A commit without puts makes the reserve, too: an earlier one may have taken it.
 	if err := w.log.secure(time.Now()); err != nil && puts {
-		w.refuse(rs, noRoom(err))
+		refusePuts(rs, err)
 	}
-	err := w.try(rs)
+	wrote, err := w.try(rs)
 	if full(err) && puts {
-		// What is settled makes room, and may take the reserve.
-		w.refuse(rs, noRoom(err))
-		err = w.try(rs)
+		// Settlements free space, and may take the reserve.
+		refusePuts(rs, err)
+		wrote, err = w.try(rs)
 	}
-	w.report(err)
+	w.report(wrote, err)
 	for _, r := range rs {
 		if r.err == nil {
 			r.err = err
@@ -286,18 +245,18 @@ func (w *writer) commit(rs []*request) {
 	}
 }
 
-// refuse has all puts fail.
-func (w *writer) refuse(rs []*request, err error) {
+// refusePuts sets the errors of all puts.
+func refusePuts(rs []*request, err error) {
 	for _, r := range rs {
 		if r.puts {
-			r.err = err
+			r.err = noSpace(err)
 		}
 	}
 }
 
-// try does the ops of the requests that have not failed. After an error the ones without
-// records are done.
-func (w *writer) try(rs []*request) error {
+// try does the ops of the requests that have no error yet, and reports whether it wrote records. If the
+// commit fails, only ops without records are done.
+func (w *writer) try(rs []*request) (wrote bool, err error) {
 	g := group{index: w.index, now: time.Now(), seq: w.log.seq}
 	w.index.mu.Lock()
 	puts := false
@@ -314,10 +273,9 @@ func (w *writer) try(rs []*request) error {
 		}
 		puts = puts || r.puts && r.depends
 	}
-	w.log.seq = g.seq // is not used again, even if the commit fails
+	w.log.seq = g.seq // not used again, even if the commit fails
 	w.index.mu.Unlock()
 	var seg *segment
-	var err error
 	if len(g.records) > 0 {
 		seg, err = w.log.commit(g.records, puts)
 	}
@@ -330,28 +288,32 @@ func (w *writer) try(rs []*request) error {
 			}
 		}
 	}
-	if err == nil {
-		if seg != nil {
-			seg.turn = w.index.seen.Turns()
-		}
-		return nil
+	if seg != nil {
+		seg.turn = w.index.seen.Turns()
+		return true, nil
 	}
 	for _, r := range slices.Backward(rs) {
-		if r.err == nil && r.depends {
+		if r.err == nil && r.depends && err != nil {
 			r.undone()
 		}
 	}
-	return err
+	return false, err
 }
 
-// report tells the log once that commits fail, and once that they work again.
-func (w *writer) report(err error) {
-	switch failing := err != nil; {
-	case failing && !w.failing:
-		w.logger.Error("filequeue: the store cannot be written; what it holds is safe, and nothing new is accepted or settled", "error", err)
-		w.failing = true
-	case !failing && w.failing:
-		w.logger.Info("filequeue: the store can be written again")
+// calm is how long commits must succeed before the operator is told. So a disk that is full now and then
+// does not fill the log.
+const calm = time.Minute
+
+// report tells the operator that commits fail, and that they work again.
+func (w *writer) report(wrote bool, err error) {
+	switch {
+	case err != nil:
+		if w.failed = time.Now(); !w.failing {
+			w.failing = true
+			w.logger.Error("filequeue: the store cannot be written; stored deliveries are safe, but new ones are refused, and delivered ones may be sent again; check the disk", "error", err)
+		}
+	case w.failing && wrote && time.Since(w.failed) >= calm:
 		w.failing = false
+		w.logger.Info("filequeue: the store can be written again")
 	}
 }

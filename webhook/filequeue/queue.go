@@ -2,6 +2,7 @@ package filequeue
 
 import (
 	"cmp"
+	"iter"
 	"math"
 	"slices"
 	"sort"
@@ -11,37 +12,48 @@ import (
 // A place is where a record begins.
 type place struct{ seg, off uint32 }
 
-// An entry is what the index has of a delivery: 40 bytes, and no body, id or name.
+// An entry is what the index has of a delivery or of another record: 40 bytes, without body, id and
+// name.
 type entry struct {
-	due   int64 // microseconds; of a dead letter, when it died; in the history, when it was delivered
-	seq   uint64
-	put   place
-	state place  // of the record that has its state, if units is not 0
-	size  uint32 // of the payload of put
-	over  uint16 // how many bytes do not count, at most 65,535; see bytes
-	units uint16 // the size of the record at state, in multiples of 8 bytes
+	due    int64 // microseconds; when a dead letter died, or a delivery of the history was delivered
+	seq    uint64
+	put    place
+	state  place  // of the state record, unless units is 0
+	length uint32 // of the payload of put
+	over   uint16 // see bytes
+	units  uint16 // the length of the state record, in multiples of 8 bytes
 }
 
-// maxState is how many bytes the record of a state has at most.
+// maxState is the length of the longest state record, in bytes.
 const maxState = 8 * math.MaxUint16
 
-// bytes returns how long the body of a delivery that waits is, or the Size of one that is
-// dead or in the history. It may be too much if over is at its bound.
+// entryOf returns the entry of a record that is not a state.
+func entryOf(r *record, seg uint32) entry {
+	e := entry{due: r.due, seq: r.seq, put: place{seg, r.off}, length: r.length}
+	e.setBytes(int64(r.size))
+	return e
+}
+
+// bytes returns the length of the body of a delivery that waits, or the Size of a dead or delivered one.
+// The result is too large if over is at its bound of 65,535.
 func (e *entry) bytes() int64 { return e.total() - int64(e.over) }
 
-func (e *entry) total() int64 { return int64(e.size) + 8*int64(e.units) }
+func (e *entry) total() int64 { return int64(e.length) + 8*int64(e.units) }
 
-// setBytes sets what bytes returns.
+// setBytes sets the result of bytes.
 func (e *entry) setBytes(n int64) { e.over = uint16(min(max(e.total()-n, 0), math.MaxUint16)) }
 
-// setState notes the state that a record has.
-func (e *entry) setState(seg uint32, s *summary) {
-	e.state, e.units, e.due = place{seg, s.off}, uint16(recordSize(int(s.size))/8), s.due
+// setState sets the state record, which is in a segment. The caller then calls setBytes.
+func (e *entry) setState(seg uint32, r *record) {
+	e.state, e.units, e.due = place{seg, r.off}, uint16(recordSize(int(r.length))/8), r.due
 }
+
+// stateLength returns the length of the payload of the state, with its padding.
+func (e *entry) stateLength() int { return 8*int(e.units) - recordHeader }
 
 func (e *entry) dueAt() time.Time { return timeOf(e.due) }
 
-// timeOf returns the time that is so many microseconds after the beginning of 1970.
+// timeOf returns the time of a number of microseconds since the beginning of 1970.
 func timeOf(micros int64) time.Time { return time.UnixMicro(micros).UTC() }
 
 // A point is a position in a queue.
@@ -58,23 +70,23 @@ func (p point) compare(q point) int {
 	return cmp.Or(cmp.Compare(p.due, q.due), cmp.Compare(p.seq, q.seq))
 }
 
-// firstPoint and lastPoint are before and behind all others.
+// firstPoint and lastPoint are before and behind all other points.
 var (
 	firstPoint = point{math.MinInt64, 0}
 	lastPoint  = point{math.MaxInt64, math.MaxUint64}
 )
 
-// A queue holds entries in the order of their points, in chunks: an entry that comes last is
-// appended, and another moves a part of one chunk.
+// A queue holds entries in the order of their points, in chunks. A push behind all other entries
+// appends; any other push moves a part of one chunk.
 type queue struct {
 	chunks [][]entry // none is empty
 	len    int
 }
 
-// chunkLen is how many entries a chunk has at most.
+// chunkLen bounds the entries of a chunk.
 const chunkLen = 512
 
-// find returns the chunk and the index of the first entry that is not before p.
+// find returns the chunk, and the index in it, of the first entry that is not before p.
 func (q *queue) find(p point) (c, i int) {
 	c = sort.Search(len(q.chunks), func(c int) bool {
 		chunk := q.chunks[c]
@@ -113,7 +125,20 @@ func (q *queue) push(e entry) {
 	q.chunks = slices.Insert(q.chunks, c+1, slices.Clone(chunk[half:]))
 }
 
-// first returns the first entry, nil if there is none.
+// all yields the entries. The loop does not change the queue.
+func (q *queue) all() iter.Seq[entry] {
+	return func(yield func(entry) bool) {
+		for _, chunk := range q.chunks {
+			for _, e := range chunk {
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// first returns the first entry, or nil.
 func (q *queue) first() *entry {
 	if q.len == 0 {
 		return nil
@@ -121,7 +146,7 @@ func (q *queue) first() *entry {
 	return &q.chunks[0][0]
 }
 
-// at returns the entry at a point, nil if there is none.
+// at returns the entry at a point, or nil.
 func (q *queue) at(p point) *entry {
 	c, i := q.find(p)
 	if c == len(q.chunks) || q.chunks[c][i].point() != p {
@@ -130,7 +155,7 @@ func (q *queue) at(p point) *entry {
 	return &q.chunks[c][i]
 }
 
-// remove takes the entry at a point out, and reports whether there was one.
+// remove removes the entry at a point and reports whether there was one.
 func (q *queue) remove(p point) (e entry, ok bool) {
 	c, i := q.find(p)
 	if c == len(q.chunks) || q.chunks[c][i].point() != p {
@@ -169,7 +194,7 @@ func (q *queue) after(p point, n int, dst []entry) []entry {
 	return dst
 }
 
-// before appends to dst up to n entries in front of a point, the last first.
+// before appends to dst up to n entries in front of a point, in reverse order.
 func (q *queue) before(p point, n int, dst []entry) []entry {
 	c, i := q.find(p)
 	for ; n > 0; n-- {
@@ -186,7 +211,7 @@ func (q *queue) before(p point, n int, dst []entry) []entry {
 	return dst
 }
 
-// fill makes a queue of entries in any order. It may change them, and keeps none.
+// fill sets the entries of an empty queue. It sorts all, and does not keep it.
 func (q *queue) fill(all []entry) {
 	slices.SortFunc(all, func(a, b entry) int { return a.point().compare(b.point()) })
 	q.len = len(all)
