@@ -89,7 +89,7 @@ func (e *eraser) find(g *segment, rs []record) error {
 		if r.kind != kindPut {
 			continue
 		}
-		if put, err := g.read(r.off, int(r.length), r.seq, nil); err == nil && put.readPut(&d) == nil && d.User == e.user {
+		if put, err := g.read(place{g.number, r.off}, int(r.length), r.seq, nil); err == nil && put.readPut(&d) == nil && d.User == e.user {
 			e.puts[r.seq] = true
 		}
 	}

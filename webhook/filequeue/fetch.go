@@ -46,10 +46,12 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 	var lost []settlement
 	var unread []postponed
 	var failure error
+	var ahead readAhead
 	for i := range picks {
 		p := &picks[i]
 		var d webhook.DeadLetter
-		err := p.load(&d)
+		ahead.fill(picks[i:])
+		err := p.loadAhead(&d, &ahead)
 		switch {
 		case errors.Is(err, errState):
 			// The retry window may be over, so the delivery is attempted at most once more.
@@ -116,6 +118,61 @@ func (x *index) pick(wants []webhook.Want, maxBytes int64) (picks []picked, next
 		next[i] = dueOf(e)
 	}
 	return picks, next
+}
+
+// A readAhead is a part of a segment with several records that a Fetch needs. To read them at once takes
+// much less processor time than to read each.
+type readAhead struct {
+	from *segment
+	off  int64
+	b    []byte
+}
+
+// The bounds of a readAhead, and of the bytes between two records in it.
+const (
+	maxAhead = 64 << 10
+	maxApart = 4 << 10
+)
+
+// fill reads the first of picks, and those close behind it, unless it has them already or there is only
+// one.
+func (a *readAhead) fill(picks []picked) {
+	p := &picks[0]
+	if p.put == nil || a.find(&p.pinned) != nil {
+		return
+	}
+	off := int64(p.entry.put.off)
+	end := off
+	n := 0
+	for i := range picks {
+		next := &picks[i].entry
+		begin := int64(next.put.off)
+		if picks[i].put != p.put || begin-end > maxApart || begin+recordSize(int(next.length))-off > maxAhead {
+			break
+		}
+		end = begin + recordSize(int(next.length))
+		n++
+	}
+	if a.from = nil; n < 2 {
+		return
+	}
+	if cap(a.b) == 0 {
+		a.b = make([]byte, maxAhead)
+	}
+	a.b = a.b[:end-off]
+	if _, err := p.put.file.ReadAt(a.b, off); err == nil { // else each is read alone
+		a.from, a.off = p.put, off
+	}
+}
+
+// find returns the bytes of the put of an entry, or nil if it does not have them.
+func (a *readAhead) find(p *pinned) []byte {
+	from := int64(p.entry.put.off) - a.off
+	to := from + recordHeader + int64(p.length)
+	if a.from != p.put || a.from == nil || from < 0 || to > int64(len(a.b)) {
+		return nil
+	}
+	return a.b[from:to:to]
 }
 
 // readAgain is how long a delivery that the disk could not read is postponed.

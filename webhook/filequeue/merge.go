@@ -107,7 +107,7 @@ func (j *janitor) copy(m *move, from uint32) error {
 			return errBusy // the entry is out of date
 		}
 		defer g.unpin()
-		r, err := g.read(at.off, length, m.seq, nil)
+		r, err := g.read(at, length, m.seq, nil)
 		if errors.Is(err, errDamaged) {
 			// The copy stays damaged, until somebody reads it and complains.
 			if r.kind == 0 {
@@ -151,7 +151,10 @@ func (g *group) move(from *segment, moves []move) {
 			refs = []ref{{0, from.number}}
 		}
 		g.then(func(seg *segment) {
-			e := g.locate(m.kind, m.destination, m.point()) // it may have been claimed
+			e := g.locate(m.kind, m.destination, m.point())
+			if e == nil || *e != m.entry {
+				return // there are two moves of a delivery that was claimed while moves listed the entries
+			}
 			g.segs.count(e, -1)
 			copies := m.copies
 			if e.put.seg == from.number {

@@ -131,26 +131,30 @@ var errDamaged = errors.New("damaged")
 
 // read reads the record of a sequence number at a place, with a payload of up to length bytes. It uses
 // b if that is large enough. With an errDamaged it returns what it has read.
-func (g *segment) read(off uint32, length int, seq uint64, b []byte) (r record, err error) {
+func (g *segment) read(at place, length int, seq uint64, b []byte) (r record, err error) {
 	n := recordHeader + length
 	if cap(b) < n {
 		b = make([]byte, n)
 	}
-	b = b[:n]
-	if _, err := g.file.ReadAt(b, int64(off)); err != nil {
+	if _, err := g.file.ReadAt(b[:n], int64(at.off)); err != nil {
 		if errors.Is(err, io.EOF) {
 			err = errDamaged
 		}
-		return r, fmt.Errorf("segment %d, offset %d: %w", g.number, off, err)
+		return r, fmt.Errorf("segment %d, offset %d: %w", g.number, at.off, err)
 	}
-	h, ok := decodeHeader(b, g.salt, int64(off))
-	r = record{header: h, off: off, payload: b[recordHeader:]}
-	if ok = ok && h.seq == seq && int(h.length) <= length && !h.damaged; ok {
+	return g.decode(at, seq, b[:n])
+}
+
+// decode is read for bytes that were read already.
+func (g *segment) decode(at place, seq uint64, b []byte) (r record, err error) {
+	h, ok := decodeHeader(b, g.salt, int64(at.off))
+	r = record{header: h, off: at.off, payload: b[recordHeader:]}
+	if ok = ok && h.seq == seq && int(h.length) <= len(r.payload) && !h.damaged; ok {
 		r.payload = r.payload[:h.length]
 		ok = crc32.Checksum(r.payload, castagnoli) == h.sum
 	}
 	if !ok {
-		err = fmt.Errorf("segment %d, offset %d: %w", g.number, off, errDamaged)
+		err = fmt.Errorf("segment %d, offset %d: %w", g.number, at.off, errDamaged)
 	}
 	return r, err
 }
@@ -233,7 +237,10 @@ const maxPooled = 64 << 10
 
 // load reads a delivery. An errDamaged says that it cannot be read; then d has what could be read. An
 // errState says that it could be read as it was put, but not its state.
-func (p *pinned) load(d *webhook.DeadLetter) (err error) {
+func (p *pinned) load(d *webhook.DeadLetter) error { return p.loadAhead(d, &readAhead{}) }
+
+// loadAhead is load, which takes the put from ahead if it is there.
+func (p *pinned) loadAhead(d *webhook.DeadLetter, ahead *readAhead) (err error) {
 	buf := buffers.Get().(*[]byte)
 	defer func() {
 		if cap(*buf) <= maxPooled {
@@ -243,14 +250,18 @@ func (p *pinned) load(d *webhook.DeadLetter) (err error) {
 	if p.put == nil {
 		return fmt.Errorf("segment %d is missing: %w", p.entry.put.seg, errDamaged)
 	}
-	r, err := p.put.read(p.entry.put.off, int(p.length), p.seq, *buf)
+	var r record
+	if b := ahead.find(p); b != nil {
+		r, err = p.put.decode(p.entry.put, p.seq, b)
+	} else if r, err = p.put.read(p.entry.put, int(p.length), p.seq, *buf); err == nil {
+		*buf = r.payload[:0]
+	}
 	if err != nil {
 		if errors.Is(err, errDamaged) {
 			r.readPut(&d.Delivery) // the ids may be readable
 		}
 		return err
 	}
-	*buf = r.payload[:0]
 	if err := r.readPut(&d.Delivery); err != nil {
 		return fmt.Errorf("segment %d, offset %d: %w: %w", p.put.number, p.entry.put.off, errDamaged, err)
 	}
@@ -260,7 +271,7 @@ func (p *pinned) load(d *webhook.DeadLetter) (err error) {
 	if p.state == nil {
 		return fmt.Errorf("segment %d is missing: %w", p.entry.state.seg, errState)
 	}
-	if r, err = p.state.read(p.entry.state.off, p.stateLength(), p.seq, nil); err == nil {
+	if r, err = p.state.read(p.entry.state, p.stateLength(), p.seq, nil); err == nil {
 		if err = r.readState(d); err != nil {
 			err = fmt.Errorf("segment %d, offset %d: %w", p.state.number, p.entry.state.off, errDamaged)
 		}

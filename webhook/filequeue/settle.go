@@ -13,6 +13,8 @@ type settlement struct {
 	record  // of the new state, if it has a payload
 	verdict webhook.Verdict
 	id      uint64 // of the claim
+	claim   *claim // nil if it does not hold any more; settle sets it
+	entry   entry
 }
 
 // The bounds of the settlements in one op. One larger settlement is allowed.
@@ -61,29 +63,39 @@ func (g *group) settle(ts []settlement, k kind) {
 	var refs []ref
 	for i := range ts {
 		t := &ts[i]
-		c := g.claims[t.id]
-		if c == nil {
+		if t.claim = g.claims[t.id]; t.claim == nil {
 			continue
 		}
-		e := g.unclaim(c)
-		g.undo(func() {
-			g.claims[c.id] = c
-			c.lane.claimed.push(e)
-		})
+		t.entry = g.unclaim(t.claim)
 		switch {
 		case t.payload != nil:
-			t.seq = e.seq
+			t.seq = t.entry.seq
 			g.add(&t.record)
 		case t.verdict == webhook.Done:
-			refs = append(refs, ref{e.seq, e.put.seg})
+			refs = append(refs, ref{t.entry.seq, t.entry.put.seg})
 		}
-		g.then(func(seg *segment) { t.apply(g.index, c, e, seg) })
 	}
+	g.undo(func() {
+		for _, t := range ts {
+			if t.claim != nil {
+				g.claims[t.id] = t.claim
+				t.claim.lane.claimed.push(t.entry)
+			}
+		}
+	})
 	g.gone(k, refs)
+	g.then(func(seg *segment) {
+		for i := range ts {
+			if ts[i].claim != nil {
+				ts[i].apply(g.index, seg)
+			}
+		}
+	})
 }
 
 // apply moves a delivery that was claimed to where it belongs now.
-func (t *settlement) apply(x *index, c *claim, e entry, seg *segment) {
+func (t *settlement) apply(x *index, seg *segment) {
+	c, e := t.claim, t.entry
 	switch {
 	case t.verdict == webhook.Return:
 		x.lane(c.lane.name).queue(c.retry).push(e)
