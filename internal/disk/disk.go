@@ -1,5 +1,5 @@
-// Package disk is what a store needs of a folder of a file system: few calls, all of which
-// a simulated disk can fail, tear or forget; see package simdisk.
+// Package disk is what a store needs of a machine: a folder of a file system, and the clock. A
+// simulated disk can fail, tear or forget each call, and set the clock; see package simdisk.
 package disk
 
 import (
@@ -7,49 +7,52 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"time"
 )
 
-// ErrLocked says that the lock is held already, by this process or another.
+// ErrLocked says that this process or another one holds the lock.
 var ErrLocked = errors.New("in use by another process")
 
-// A Disk is one folder. Names are those of files in it, without any path. All methods may be
+// A Disk is one folder. Names are the names of files in it, without a path. All methods may be
 // called concurrently. Errors wrap those of the system, such as fs.ErrNotExist and
 // syscall.ENOSPC.
 type Disk interface {
 	// Open opens a file for reading and writing.
 	Open(name string) (File, error)
-	// Create makes a file that is not there, for its owner alone.
+	// Create makes a new file that only its owner can read. It fails if the file exists.
 	Create(name string) (File, error)
-	// Rename gives a file another name, and replaces what had it. A file that is open
-	// stays open.
+	// Rename gives a file another name, and replaces the file of that name. Open files stay
+	// open.
 	Rename(from, to string) error
-	// Remove removes a file. Its space is free once it is closed, too.
+	// Remove removes a file. Its space is free once the file is closed.
 	Remove(name string) error
-	// List returns the files, in the order of their names.
+	// List returns the files in the order of their names.
 	List() ([]Info, error)
-	// SyncNames returns when all that Create, Rename and Remove have done would survive a
-	// loss of power. A Sync of a file does not say so of its name.
+	// SyncNames makes all earlier calls of Create, Rename and Remove survive a loss of power.
+	// The Sync of a file does not do so for its name.
 	SyncNames() error
-	// Lock makes the file of that name if need be and locks it, until the Closer is
-	// closed or the process ends. It returns ErrLocked at once if it is locked.
+	// Lock locks the file of that name until the Closer is closed or the process ends. It makes
+	// the file if there is none. It does not wait: it returns ErrLocked if the file is locked.
 	Lock(name string) (io.Closer, error)
 	// Room returns how many bytes the file system has, and how many of them are free.
 	Room() (total, free int64, err error)
+	// Now returns the time by the machine's clock, which may be set forward or back.
+	Now() time.Time
 }
 
 // A File is an open file. All methods but Close may be called concurrently.
 type File interface {
 	io.ReaderAt
-	// WriteAt writes all of b or returns an error. Other handles and reads see it at once;
-	// it survives a loss of power once Sync has returned nil.
+	// WriteAt writes all of b or returns an error. Reads see the bytes at once. They survive a
+	// loss of power once Sync has returned nil.
 	io.WriterAt
-	// Sync returns when what was written before it, and the size, are on the disk. After an
-	// error it is unknown which of the writes before will be, even if a later Sync succeeds.
+	// Sync makes earlier writes, and the size, survive a loss of power. After an error nobody
+	// knows which of the earlier writes do, even if a later Sync succeeds.
 	Sync() error
 	// Truncate sets the size.
 	Truncate(size int64) error
 	Size() (int64, error)
-	// Is returns an error that wraps fs.ErrNotExist unless this is the file of that name.
+	// Is returns an error that wraps fs.ErrNotExist unless the file of that name is this one.
 	Is(name string) error
 	io.Closer
 }
@@ -84,6 +87,7 @@ func (d folder) open(name string, flag int) (File, error) {
 func (d folder) Rename(from, to string) error { return os.Rename(d.path(from), d.path(to)) }
 func (d folder) Remove(name string) error     { return os.Remove(d.path(name)) }
 func (d folder) SyncNames() error             { return SyncFolder(string(d)) }
+func (d folder) Now() time.Time               { return time.Now() }
 
 func (d folder) Lock(name string) (io.Closer, error) {
 	f, err := LockFile(d.path(name))

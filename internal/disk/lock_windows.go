@@ -5,9 +5,8 @@ import (
 	"syscall"
 )
 
-// LockFile makes sure that nobody else has locked the file of that name, until
-// it is closed or the process dies: it is opened such that it cannot be opened
-// again. The file itself stays.
+// LockFile locks the file of that name until the result is closed or the process ends. It opens the
+// file so that nobody can open it again. The file itself stays.
 func LockFile(name string) (*os.File, error) {
 	path, err := syscall.UTF16PtrFromString(name)
 	if err != nil {

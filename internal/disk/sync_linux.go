@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// syncData returns when the bytes of f, and the size needed to read them, are on the disk.
+// syncData makes the bytes of f, and the size needed to read them, survive a loss of power.
 func syncData(f *os.File) error {
 	for {
 		err := syscall.Fdatasync(int(f.Fd()))

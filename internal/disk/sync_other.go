@@ -4,5 +4,5 @@ package disk
 
 import "os"
 
-// syncData returns when f is on the disk.
+// syncData makes f survive a loss of power.
 func syncData(f *os.File) error { return f.Sync() }

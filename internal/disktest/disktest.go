@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package disktest makes disks full and files scarce, for the tests of what uses them.
+// Package disktest makes disks full and files scarce, for tests of packages that use them.
 package disktest
 
 import (
@@ -8,12 +8,11 @@ import (
 	"syscall"
 )
 
-// Limit returns functions that keep the process from making files of more than max
-// bytes, which is to a program what a full disk is, and that let it again. It takes no
-// rights.
+// Limit returns a function that keeps the process from making files of more than max bytes, which
+// looks like a full disk, and a function that ends this. Any user may do so.
 func Limit(max uint64) (fill, free func() error) {
 	return func() error {
-		signal.Ignore(syscall.SIGXFSZ) // the write fails all the same
+		signal.Ignore(syscall.SIGXFSZ) // the write fails anyway
 		return limitFiles(max)
 	}, func() error { return limitFiles(1 << 40) }
 }
@@ -27,7 +26,7 @@ func limitFiles(max uint64) error {
 	return syscall.Setrlimit(syscall.RLIMIT_FSIZE, &l)
 }
 
-// NoFiles keeps the process from opening files, until again is called.
+// NoFiles keeps the process from opening files until again is called.
 func NoFiles() (again func() error, err error) {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {

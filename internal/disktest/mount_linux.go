@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// Apart has cmd run where it may mount. That takes the right to: that of root, or of a
-// user who may make namespaces; else cmd fails with EPERM, at its start or in Mount.
+// Apart lets cmd mount file systems. Only root, or a user who may make namespaces, can do so. For other
+// users cmd fails with EPERM, at its start or in Mount.
 func Apart(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	if os.Geteuid() != 0 {
@@ -19,8 +19,8 @@ func Apart(cmd *exec.Cmd) {
 	}
 }
 
-// Mount mounts a file system of that size, as in "16m", and returns functions that fill
-// it to the last page, and that make room again. It is for processes that are Apart.
+// Mount mounts a file system of a size such as "16m". It returns a function that fills it to the last
+// page, and one that frees the space again. It is for processes that Apart has prepared.
 func Mount(folder, size string) (fill, free func() error, err error) {
 	if err := syscall.Mount("tmpfs", folder, "tmpfs", 0, "size="+size); err != nil {
 		return nil, nil, err
@@ -29,7 +29,7 @@ func Mount(folder, size string) (fill, free func() error, err error) {
 	return func() error { return writeFull(name) }, func() error { return os.Remove(name) }, nil
 }
 
-// writeFull writes a file until there is no room.
+// writeFull writes a file until there is no space.
 func writeFull(name string) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {

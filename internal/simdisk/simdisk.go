@@ -1,9 +1,9 @@
-// Package simdisk is a disk in memory that crashes, tears writes, forgets what was not
-// synced, fails and fills up, as a test wants it to. What it does at random depends on its
-// seed alone.
+// Package simdisk is a disk in memory for tests. It crashes, tears writes, forgets writes that were
+// not synced, fails, fills up, and sets the clock, as the test wants. Its random choices depend only on
+// its seed.
 //
 //	d := simdisk.New(seed)
-//	d.CrashAt(17)         // the 17th operation from now is the last
+//	d.CrashAt(17)         // the disk crashes in the 17th operation from now
 //	...                   // run the store on d until it fails
 //	d = d.Reboot(simdisk.Power)
 package simdisk
@@ -17,17 +17,18 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/hookferry/analytics/internal/disk"
 )
 
-// ErrCrashed is what every operation returns after a crash.
+// ErrCrashed is the error of every operation after a crash.
 var ErrCrashed = errors.New("simdisk: crashed")
 
-// sector is what a loss of power leaves as it was, or writes whole.
+// sector is the number of bytes that a loss of power writes as a whole or not at all.
 const sector = 512
 
-// A Kind is that of an operation.
+// A Kind says what an operation does.
 type Kind string
 
 // The kinds of operations.
@@ -48,12 +49,12 @@ const (
 // An Op is an operation that is about to be done. Size and Is do not count as operations.
 type Op struct {
 	Kind Kind
-	// Name is that of the file when it was opened or made.
+	// Name is the name that the file had when it was opened or made.
 	Name string
-	// Off and Len are what is read or written. Off is the size of a Truncate.
+	// Off and Len are the place that is read or written. Off is the new size of a Truncate.
 	Off int64
 	Len int
-	// N counts the operations of this disk from 1.
+	// N is the number of the operation on this disk, from 1.
 	N int
 }
 
@@ -66,9 +67,9 @@ func (o Op) Changes() bool {
 type Loss int
 
 const (
-	// Process: the process ends, and the system keeps all that was written.
+	// Process: only the process ends. The system keeps all writes.
 	Process Loss = iota
-	// Power: what was not synced is lost in part or altogether.
+	// Power: writes that were not synced are lost, all or some of them.
 	Power
 )
 
@@ -76,19 +77,20 @@ const (
 type Disk struct {
 	mu       sync.Mutex
 	rnd      *rand.Rand
-	names    map[string]*node // as the process sees them
-	durable  map[string]*node // after a loss of power
+	names    map[string]*node // that the process sees
+	durable  map[string]*node // that survive a loss of power
 	pending  []renames
 	locks    map[string]bool
 	fault    func(Op) error
 	n        int // operations so far
-	crashAt  int // the operation that is the last, 0 if none is
+	crashAt  int // the operation in which the disk crashes, or 0
 	crashed  bool
 	capacity int64 // 0 is no bound
 	used     int64
+	ahead    time.Duration // of the clock
 }
 
-// A renames is one change to the names: what each stands for afterwards, nil for nothing.
+// A renames is one change of names: the node of each name afterwards, or nil.
 type renames map[string]*node
 
 func (r renames) apply(names map[string]*node) {
@@ -99,15 +101,15 @@ func (r renames) apply(names map[string]*node) {
 	}
 }
 
-// A node is what is in a file.
+// A node is the content of a file.
 type node struct {
-	data    []byte // as the process sees it
-	synced  []byte // after a loss of power
+	data    []byte // that the process sees
+	synced  []byte // that survives a loss of power
 	pending []change
 	links   int // names and open handles
 }
 
-// A change was done to a file and is not synced. A nil data is a Truncate to off.
+// A change of a file is not synced yet. Without data it is a Truncate to off.
 type change struct {
 	off  int64
 	data []byte
@@ -123,17 +125,17 @@ func New(seed uint64) *Disk {
 	}
 }
 
-// OnOp has fault be called before each operation, without a lock, so that it may wait. If it
-// returns an error the operation fails with it: a Write may have been done in part, and a
-// Sync may have saved some of the writes and lost the others for good. Nil ends that.
+// OnOp makes the disk call fault before each operation. fault may wait, as no lock is held. If it
+// returns an error, the operation fails with it. Then a Write may have written a part, and a Sync may
+// have saved some writes and lost the others for ever. A nil fault ends this.
 func (d *Disk) OnOp(fault func(Op) error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.fault = fault
 }
 
-// CrashAt makes the nth operation from now the last: it may be done in part, and then all
-// operations return ErrCrashed. Zero ends that.
+// CrashAt makes the disk crash in the nth operation from now, which may be done in part. After that all
+// operations return ErrCrashed. Zero ends this.
 func (d *Disk) CrashAt(n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -163,29 +165,44 @@ func (d *Disk) Ops() int {
 	return d.n
 }
 
-// SetCapacity bounds the bytes of all files. What would exceed it returns ENOSPC. Zero is no bound.
+// SetCapacity bounds the bytes of all files. An operation that would exceed it returns ENOSPC. Zero
+// means no bound.
 func (d *Disk) SetCapacity(bytes int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.capacity = bytes
 }
 
-// Used returns the bytes of all files, those included that are removed and still open.
+// SetClock sets the clock of the machine ahead of time.Now, or behind it.
+func (d *Disk) SetClock(ahead time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ahead = ahead
+}
+
+// Now implements disk.Disk.
+func (d *Disk) Now() time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return time.Now().Add(d.ahead)
+}
+
+// Used returns the bytes of all files, including files that were removed and are still open.
 func (d *Disk) Used() int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.used
 }
 
-// Reboot crashes the disk and returns what is left of it: a new disk, with the same bound and
-// nothing open or locked. What a Process leaves without a sync, a loss of power that comes later
-// may still take. The old disk can be rebooted again, with another outcome.
+// Reboot crashes the disk and returns a new disk with what is left. The new disk has the same bound and
+// clock, and no file is open or locked. After a Process, a later loss of power may still take writes that
+// were not synced. The old disk can be rebooted again, with another outcome.
 func (d *Disk) Reboot(loss Loss) *Disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.crashed = true
 	next := New(d.rnd.Uint64())
-	next.capacity = d.capacity
+	next.capacity, next.ahead = d.capacity, d.ahead
 	if loss == Process {
 		copies := make(map[*node]*node)
 		next.names, next.durable = copyNames(d.names, copies), copyNames(d.durable, copies)
@@ -224,7 +241,7 @@ func copyNames(names map[string]*node, copies map[*node]*node) map[string]*node 
 	return all
 }
 
-// lose returns what a loss of power leaves of a file.
+// lose returns the content of a file after a loss of power.
 func (n *node) lose(rnd *rand.Rand) []byte {
 	data := slices.Clone(n.synced)
 	how, upTo := rnd.IntN(4), rnd.IntN(len(n.pending)+1)

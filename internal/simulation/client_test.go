@@ -19,7 +19,7 @@ import (
 	"github.com/hookferry/analytics"
 )
 
-// A sender is a program that tracks: one client after another, on one spool or none.
+// A sender is a program that tracks. It has one client after another, with the same spool or none.
 type sender struct {
 	w    *world
 	name string
@@ -55,7 +55,7 @@ func (s *sender) begin() {
 	s.client.OnDelivery = s.told
 }
 
-// told excuses what a client has dropped, and has said so.
+// told excuses messages that a client reports as dropped.
 func (s *sender) told(d analytics.Delivery) {
 	if d.Reason == "" || d.Reason == analytics.ReasonShutdown {
 		return
@@ -99,8 +99,8 @@ func (s *sender) run(ctx context.Context) {
 	}
 }
 
-// crash ends the client as the end of its process would, and begins another. What a client
-// without a spool had in memory is lost.
+// crash ends the client as if its process ended, and begins another. A client without a spool loses the
+// messages in its memory.
 func (s *sender) crash() error {
 	s.mu.Lock()
 	s.away = true
@@ -126,8 +126,8 @@ func (s *sender) crash() error {
 	return nil
 }
 
-// finish sends what the client has, by further clients on its spool if need be: one that has
-// just missed the collector leaves it there.
+// finish sends the remaining messages. A client that cannot reach the collector leaves them in the spool,
+// so finish tries with further clients.
 func (s *sender) finish() error {
 	for range 10 {
 		_ = s.client.Flush(context.Background()) // opens the spool; Shutdown says the same
@@ -141,7 +141,7 @@ func (s *sender) finish() error {
 	return fmt.Errorf("%s cannot send what is in its spool", s.name)
 }
 
-// end ends the client; it may take so long to send what it has.
+// end ends the client, which has a time to send the messages it has.
 func (s *sender) end(patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -202,7 +202,7 @@ func (l *link) RoundTrip(r *http.Request) (*http.Response, error) {
 	return rec.Result(), nil
 }
 
-// acknowledged returns the ids of the calls of a batch that the collector has taken.
+// acknowledged returns the ids of the calls of a batch that the collector has accepted.
 func acknowledged(request, answer []byte) (ids []string) {
 	var batch struct {
 		Batch []struct {

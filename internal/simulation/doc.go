@@ -3,13 +3,13 @@
 // memory. A seed decides what fails and when: the process, the power, writes, syncs, space, the
 // network, clocks and receivers.
 //
-// Each message is followed by its id. After each run, every message that the collector has
-// acknowledged was delivered, is a dead letter or waits, for each of its destinations; and no
-// endpoint has taken a delivery twice unless a crash lies between.
+// A ledger follows each message by its id. After a run, it checks two things. Every message that
+// the collector acknowledged was delivered to each of its destinations, is a dead letter, or waits.
+// No endpoint took a delivery twice, unless a crash came between.
 //
 //	go run ./soak simulation -for 10m                # random seeds, which are printed
 //	go run ./soak simulation -seed 42                # one of them again
 //
-// Retries are jittered at random, and goroutines take turns as they like. So a seed that failed
-// fails again most of the time, not always.
+// Retries have random jitter, and the order of goroutines is random. So a seed that failed fails
+// again most of the time, not always.
 package simulation

@@ -18,7 +18,7 @@ type ledger struct {
 	crashes  []time.Time
 }
 
-// A taking is a message that an endpoint has answered by a 2xx.
+// A taking is a message that an endpoint has answered with a 2xx status.
 type taking struct{ endpoint, id string }
 
 func newLedger() *ledger {
@@ -36,7 +36,7 @@ func (l *ledger) track(id, mayBeLost string) {
 	l.tracked[id] = mayBeLost
 }
 
-// excuse notes why messages that were tracked may be lost.
+// excuse notes why tracked messages may be lost.
 func (l *ledger) excuse(ids []string, why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,7 +60,7 @@ func (l *ledger) take(endpoint, id string) {
 	l.took[k] = append(l.took[k], time.Now())
 }
 
-// doubt notes that an endpoint took a delivery, and that the forwarder may not know.
+// doubt notes that the forwarder may not know that an endpoint took a delivery.
 func (l *ledger) doubt(endpoint, id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -73,7 +73,7 @@ func (l *ledger) crash() {
 	l.crashes = append(l.crashes, time.Now())
 }
 
-// repeats returns the deliveries that an endpoint has taken twice for no reason.
+// repeats returns the deliveries that an endpoint took twice without a reason.
 func (l *ledger) repeats() (found []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +96,7 @@ type outcome struct {
 	dead, waiting map[string]int // by message id
 }
 
-// losses returns the messages that were acknowledged and are nowhere, or in two places.
+// losses returns the acknowledged messages that are nowhere, or in two places.
 func (l *ledger) losses(destination string, endpoints []string, o outcome) (found []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,7 +117,7 @@ func (l *ledger) losses(destination string, endpoints []string, o outcome) (foun
 	return found
 }
 
-// unsent returns the messages that a client took and has not delivered, without an excuse.
+// unsent returns the messages that a client accepted and did not send, without an excuse.
 func (l *ledger) unsent() (found []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// The simulation finds what it is for: each of these faults is planted into the store or the disk
-// below it, and some seed has to fail.
+// The simulation finds faults: the test plants each of these into the store or the disk, and at least one
+// seed must fail.
 func TestPlantedFaultsAreFound(t *testing.T) {
 	soak.Only(t, "planted")
 	onDisk := func(plant func(disk.Disk) disk.Disk) opener {
@@ -106,7 +106,7 @@ type lazyFile struct{ disk.File }
 
 func (lazyFile) Sync() error { return nil }
 
-// A spendthrift says that there is room when there is none.
+// A spendthrift makes a reserve that takes no space.
 type spendthrift struct{ disk.Disk }
 
 func (d spendthrift) Create(name string) (disk.File, error) {
@@ -117,7 +117,7 @@ func (d spendthrift) Create(name string) (disk.File, error) {
 	return emptyFile{f}, nil
 }
 
-// An emptyFile takes no space whatever is written to it.
+// An emptyFile ignores writes.
 type emptyFile struct{ disk.File }
 
 func (emptyFile) WriteAt(b []byte, _ int64) (int, error) { return len(b), nil }

@@ -21,7 +21,7 @@ type server struct {
 	ran       chan error
 }
 
-// start opens the store and begins to deliver. An error may be the disk's.
+// start opens the store and starts to deliver. It returns the errors of the disk.
 func (w *world) start() error {
 	store, err := w.open(w.disk)
 	if err != nil {
@@ -55,7 +55,7 @@ func (w *world) start() error {
 	return nil
 }
 
-// stop ends the server: in order, or as the end of its process does if its disk has crashed.
+// stop ends the server: in order, or as if its process ended if its disk has crashed.
 func (w *world) stop() error {
 	s := w.server.Swap(nil)
 	if s == nil {
@@ -81,8 +81,8 @@ func (w *world) stop() error {
 	return nil
 }
 
-// restart ends the server if need be, and starts it on what its disk has left. A start that the
-// disk fails is tried again later.
+// restart ends the server if it runs, and starts it on what its disk has left. If the disk fails the
+// start, a later event tries again.
 func (w *world) restart(loss simdisk.Loss) error {
 	if err := w.stop(); err != nil {
 		return err

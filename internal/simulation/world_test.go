@@ -37,25 +37,28 @@ type world struct {
 	fault    func(simdisk.Op) error // of the disk
 	failing  bool                   // the disk fails, or is full
 	trouble  atomic.Bool            // the network between clients and the collector fails
+	clock    *rand.Rand             // draws when and how the server's clock is set
+	ahead    time.Duration          // of the server's clock
+	setBack  time.Duration          // how much longer something may be due, as the clock was set back
 
 	mu    sync.Mutex
 	wrong error
 }
 
-// diskSize is that of the disk unless it is to be full: the segments of a small disk are short.
+// diskSize is the size of the disk, except while it is full. The segments of a small disk are short.
 const diskSize = 4 << 20
 
 // An opener opens the store on a disk.
 type opener func(*simdisk.Disk) (webhook.Store, error)
 
-// random returns a source of its own for a part of the world.
+// random returns a random source for one part of the world.
 func (w *world) random(part string) *rand.Rand {
 	h := fnv.New64a()
 	h.Write([]byte(part))
 	return rand.New(rand.NewPCG(w.seed, h.Sum64()))
 }
 
-// fail notes what must not happen; the first is the result of the run.
+// fail notes an error. The first one is the result of the run.
 func (w *world) fail(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,7 +70,7 @@ func (w *world) fail(err error) {
 // simulate runs a world from a seed, within a bubble, and returns what went wrong.
 func simulate(t *testing.T, seed uint64, open opener) error {
 	w := &world{t: t, seed: seed, ledger: newLedger(), open: open, endpoints: make(map[string][]*endpoint)}
-	w.rnd = w.random("world")
+	w.rnd, w.clock = w.random("world"), w.random("clock")
 	w.pace = time.Duration(5+w.rnd.IntN(20)) * time.Second
 	w.disk = simdisk.New(seed)
 	w.capacity = diskSize
@@ -108,10 +111,13 @@ func simulate(t *testing.T, seed uint64, open opener) error {
 	return errors.Join(w.wrong, err)
 }
 
-// happen has things happen for a while.
+// happen makes events happen for a while.
 func (w *world) happen() error {
 	for range 12 {
 		time.Sleep(time.Duration(w.rnd.ExpFloat64() * float64(time.Minute)))
+		if w.clock.IntN(4) == 0 {
+			w.setClock()
+		}
 		if err := w.event(); err != nil {
 			return err
 		}
@@ -127,7 +133,16 @@ func (w *world) happen() error {
 	return nil
 }
 
-// event has one thing happen.
+// setClock sets the server's clock forward or back, by seconds or by up to an hour.
+func (w *world) setClock() {
+	most := []time.Duration{10 * time.Second, time.Hour}[w.clock.IntN(2)]
+	by := time.Duration(w.clock.Int64N(2*int64(most))) - most
+	w.ahead += by
+	w.setBack += max(-by, 0)
+	w.disk.SetClock(w.ahead)
+}
+
+// event makes one event happen.
 func (w *world) event() error {
 	switch w.rnd.IntN(11) {
 	case 0, 1: // the process or the machine ends, now
@@ -171,7 +186,7 @@ func (w *world) event() error {
 	return nil
 }
 
-// drainFull fills the disk, and wants everything that waits to be delivered nevertheless.
+// drainFull fills the disk, and checks that everything that waits is delivered anyway.
 func (w *world) drainFull() error {
 	s := w.server.Load()
 	if w.failing || s == nil || w.disk.Crashed() {
@@ -181,7 +196,7 @@ func (w *world) drainFull() error {
 	w.failing = true
 	w.capacity = w.disk.Used()
 	w.disk.SetCapacity(w.capacity)
-	for range 40 {
+	for begin := time.Now(); time.Since(begin) < 40*time.Minute+w.setBack; {
 		time.Sleep(time.Minute)
 		counts, err := s.store.Count(context.Background())
 		if w.disk.Crashed() { // as an event before wanted it
@@ -216,7 +231,7 @@ func (w *world) calm() {
 	w.trouble.Store(false)
 }
 
-// settle ends all faults, lets everything that was accepted arrive, and accounts for it.
+// settle ends all faults, waits until everything that was accepted has arrived, and checks the ledger.
 func (w *world) settle() error {
 	w.calm()
 	if w.disk.Crashed() || w.server.Load() == nil {
@@ -241,7 +256,7 @@ func (w *world) settle() error {
 		if counts.Waiting == 0 {
 			break
 		}
-		if time.Since(begin) > 6*time.Hour {
+		if time.Since(begin) > 6*time.Hour+w.setBack {
 			return fmt.Errorf("%d deliveries wait after %v without a fault: %+v", counts.Waiting, time.Since(begin), counts)
 		}
 	}

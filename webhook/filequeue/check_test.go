@@ -13,8 +13,8 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// A file of a store is removed, cut short or spoilt. Check says so if anything is missing, and Rescue
-// copies all that is not missing, as it was.
+// A file of a store is removed, cut short or overwritten. Check reports if anything is missing, and writes
+// nothing. Rescue copies everything else as it was.
 func TestNoLossIsSilent(t *testing.T) {
 	lost := 0
 	for seed := range soak.Seeds(t, 40) {
@@ -54,7 +54,14 @@ func testNoLossIsSilent(t *testing.T, seed uint64) (lost int) {
 	name := files[rnd.IntN(len(files))]
 	what := spoil(t, rnd, filepath.Join(from, name))
 
+	before, err := os.ReadDir(from)
+	if err != nil {
+		t.Fatal(err)
+	}
 	r, err := filequeue.Check(from)
+	if after, _ := os.ReadDir(from); len(after) != len(before) {
+		t.Errorf("%s %s: Check has made a file: %v, before %v", name, what, after, before)
+	}
 	if name == "MANIFEST" && errors.Is(err, filequeue.ErrVersion) {
 		return 0
 	}
@@ -91,7 +98,7 @@ func testNoLossIsSilent(t *testing.T, seed uint64) (lost int) {
 	return lost
 }
 
-// spoil does something to a file.
+// spoil damages a file at random.
 func spoil(t *testing.T, rnd *rand.Rand, path string) (what string) {
 	t.Helper()
 	b, err := os.ReadFile(path)

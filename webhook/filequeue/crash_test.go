@@ -18,8 +18,8 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// After a crash at any operation of the disk, with or without loss of power, all is there that
-// was stored, nothing is that was done, and a call that failed was done altogether or not at all.
+// The disk crashes at any operation, with or without a loss of power. Then everything that was stored is
+// there, nothing that was done is there, and a call that failed was done completely or not at all.
 func TestCrash(t *testing.T) {
 	for seed := range soak.Seeds(t, 30) {
 		synctest.Test(t, func(t *testing.T) { testCrash(t, seed) })
@@ -66,8 +66,8 @@ func testCrash(t *testing.T, seed uint64) {
 	}
 }
 
-// Operations of the disk fail at random, also while the store opens. Whatever a call returns is so,
-// the store works again once they do not, and after a loss of power all is there.
+// Operations of the disk fail at random, also while the store opens. The result of each call is true. The
+// store works again once the disk does, and nothing is missing after a loss of power.
 func TestFailingDisk(t *testing.T) {
 	for seed := range soak.Seeds(t, 30) {
 		synctest.Test(t, func(t *testing.T) { testFailingDisk(t, seed) })
@@ -124,9 +124,8 @@ func testFailingDisk(t *testing.T, seed uint64) {
 	}
 }
 
-// What a store finds at its start is durable from then on, though the process before ended
-// between writing it and its sync, or the sync failed: a put that is answered as a duplicate
-// is not lost with the power.
+// Everything that Open finds is durable from then on, even if the previous process ended between a write
+// and its sync, or the sync failed. So a put that is answered as a duplicate survives a loss of power.
 func TestWhatOpenFindsIsDurable(t *testing.T) {
 	for _, syncFails := range []bool{false, true} {
 		for seed := range uint64(8) {
@@ -181,7 +180,7 @@ func TestWhatOpenFindsIsDurable(t *testing.T) {
 	}
 }
 
-// Any operation of Open may fail: then Open returns an error or works, and the next one works.
+// If any operation of Open fails, Open works or returns an error, and the next Open works.
 func TestOpenOnFailingDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLedger(t, rand.New(rand.NewPCG(1, 5)))
@@ -211,7 +210,7 @@ func TestOpenOnFailingDisk(t *testing.T) {
 			for range 5 {
 				l.step()
 			}
-			if n%2 == 0 { // else the next one reads what a crash leaves
+			if n%2 == 0 { // otherwise the next Open reads what a crash leaves
 				l.s.Close()
 			} else {
 				d.Crash()
@@ -225,7 +224,7 @@ func TestOpenOnFailingDisk(t *testing.T) {
 	})
 }
 
-// A place of the disk that cannot be read hides one delivery for a while, and no other.
+// A place of the disk that cannot be read hides one delivery for a while, and no other one.
 func TestUnreadablePlaceHidesNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := smallDisk(1)

@@ -19,8 +19,8 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// One bit is wrong anywhere in a store that was closed. Then no other delivery is missing than
-// the one whose record it is in, and that is said.
+// One bit is wrong anywhere in a store that was closed. Then only the delivery with that bit may be
+// missing, and the log says so.
 func TestBitFlip(t *testing.T) {
 	for seed := range soak.Seeds(t, 80) {
 		synctest.Test(t, func(t *testing.T) { testBitFlip(t, seed) })
@@ -112,8 +112,7 @@ func flip(t *testing.T, d *simdisk.Disk, body string) {
 	t.Fatalf("no file has %q", body)
 }
 
-// A dead letter, a delivery and one with attempts that are damaged are set aside alone, said once,
-// with the messageId, and counted.
+// A damaged dead letter or delivery is lost alone. The log names its messageId once, and Lost counts it.
 func TestDamagedRecordHidesNoOther(t *testing.T) {
 	d := simdisk.New(1)
 	var log bytes.Buffer
@@ -178,7 +177,7 @@ func TestDamagedRecordHidesNoOther(t *testing.T) {
 	}
 }
 
-// fill makes a store in a folder with some of everything, in several segments.
+// fill makes a store in a folder with some records of every kind, in several segments.
 func fill(t *testing.T, dir string) {
 	t.Helper()
 	s, err := filequeue.OpenUnsynced(dir, filequeue.Config{Logger: quiet})
@@ -287,7 +286,7 @@ func TestCheckAndRescue(t *testing.T) {
 	}
 }
 
-// A store without its latest segment does not open: nothing else would tell that deliveries are
+// A store without its latest segment does not open, as nothing else would tell that deliveries are
 // missing.
 func TestLatestSegmentIsMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

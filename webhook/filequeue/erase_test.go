@@ -12,8 +12,8 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// After Erase no file has a body of the user, whatever became of the deliveries, but for what is
-// claimed; and all that is of others is there after a crash.
+// After Erase no file has a body of the user, in whatever state the delivery was, unless it is claimed.
+// Everything of other users is there after a crash.
 func TestEraseRemovesBytes(t *testing.T) { synctest.Test(t, testEraseRemovesBytes) }
 
 func testEraseRemovesBytes(t *testing.T) {

@@ -30,7 +30,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 	}
 	defer s.calls.Done()
 	s.index.mu.Lock()
-	picks, next := s.index.pick(wants, maxBytes)
+	picks, next := s.index.pick(wants, maxBytes, s.Now())
 	s.index.mu.Unlock()
 	defer func() {
 		for i := range picks {
@@ -93,9 +93,8 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 }
 
 // pick claims what wants ask for.
-func (x *index) pick(wants []webhook.Want, maxBytes int64) (picks []picked, next []time.Time) {
+func (x *index) pick(wants []webhook.Want, maxBytes int64, now time.Time) (picks []picked, next []time.Time) {
 	next = make([]time.Time, len(wants))
-	now := time.Now().UnixMicro()
 	var bytes int64
 	full := false
 	for i := range wants {
@@ -106,7 +105,7 @@ func (x *index) pick(wants []webhook.Want, maxBytes int64) (picks []picked, next
 		}
 		q := l.queue(w.Retries)
 		e := q.first()
-		for n := 0; e != nil && e.due <= now && n < w.Max && !full; n++ {
+		for n := 0; e != nil && e.due <= now.UnixMicro() && n < w.Max && !full; n++ {
 			if bytes += e.bytes(); bytes > maxBytes && len(picks) > 0 {
 				full = true
 				break

@@ -15,8 +15,8 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// A disk that the store itself has filled refuses puts and nothing else: what is stored is fetched,
-// retried, buried and done, the store opens, and then puts go on.
+// On a disk that the store itself has filled, only puts are refused. Stored deliveries are fetched, retried,
+// buried and done, and the store opens. Then it accepts puts again.
 func TestFullDisk(t *testing.T) {
 	for _, size := range []int64{4 << 20, 16 << 20} {
 		for _, reopen := range []bool{false, true} {
@@ -126,8 +126,8 @@ func testFullDisk(t *testing.T, size int64, reopen bool) {
 	}
 }
 
-// A store that finds the disk full when it opens goes on in its latest segment. What it settles there
-// is found again, though a segment was being made, or a hint written, that knows nothing of it.
+// A store that finds the disk full when it opens appends to its latest segment. The settlements there are
+// found again, even if a segment was being made, or a hint file written, that does not know of them.
 func TestLatestSegmentGoesOn(t *testing.T) {
 	full := func(op simdisk.Op) error {
 		if op.Kind == simdisk.Create && op.Name != "hint" {
@@ -179,8 +179,8 @@ func TestLatestSegmentGoesOn(t *testing.T) {
 	})
 }
 
-// testLatestSegment opens a store in which one delivery waits. before is called before that, and
-// work with what settles the delivery.
+// testLatestSegment opens a store in which one delivery waits. It calls before before that, and work with a
+// function that settles the delivery.
 func testLatestSegment(t *testing.T, before func(*simdisk.Disk), work func(d *simdisk.Disk, settle func() error)) {
 	synctest.Test(t, func(t *testing.T) {
 		d := simdisk.New(1)

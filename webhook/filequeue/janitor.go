@@ -146,7 +146,7 @@ func (j *janitor) hint(g *segment) error {
 func (j *janitor) expire() (next time.Time, err error) {
 	for {
 		j.index.mu.Lock()
-		points, next := j.index.expired(&j.config, time.Now())
+		points, next := j.index.expired(&j.config, j.Now())
 		j.index.mu.Unlock()
 		if len(points) == 0 {
 			return next, nil

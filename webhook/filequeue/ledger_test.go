@@ -19,11 +19,11 @@ import (
 	"github.com/hookferry/analytics/webhook/filequeue"
 )
 
-// quiet is a logger of tests that fail the disk on purpose.
+// quiet is the logger of tests in which the disk fails on purpose.
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// A ledger knows what a store may hold of each delivery: one thing after a call that returned nil,
-// several after one that failed.
+// A ledger knows in which states each delivery may be: in one after a call that returned nil, in several
+// after a call that failed.
 type ledger struct {
 	*testing.T
 	rnd      *rand.Rand

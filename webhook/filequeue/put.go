@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/hookferry/analytics/webhook"
 )
@@ -110,7 +109,7 @@ func (s *Store) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result)
 	if len(ps) == 0 {
 		return nil
 	}
-	puts, size, err := newPuts(ps, time.Now().UnixMicro())
+	puts, size, err := newPuts(ps, s.Now().UnixMicro())
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package filequeue
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/hookferry/analytics/webhook"
 )
@@ -23,9 +22,8 @@ const (
 	maxSettledBytes = 2 << 20
 )
 
-// settlement prepares a settlement. If keep is set, a delivered delivery goes into the history. The
-// error is about the settlement alone. The caller does not hold the lock.
-func (x *index) settlement(by *webhook.Settlement, keep bool) (t settlement, err error) {
+// settlement prepares a settlement. The error is about the settlement alone.
+func (s *Store) settlement(by *webhook.Settlement) (t settlement, err error) {
 	t = settlement{verdict: by.Verdict, id: by.Delivery.Claim}
 	d := webhook.DeadLetter{Delivery: by.Delivery, Reason: by.Reason, Died: by.At}
 	k := kindDead
@@ -33,11 +31,11 @@ func (x *index) settlement(by *webhook.Settlement, keep bool) (t settlement, err
 	case webhook.Return:
 		return t, nil
 	case webhook.Done:
-		if !keep {
+		if s.config.HistoryAge == 0 {
 			return t, nil
 		}
 		if k = kindDelivered; by.At.IsZero() {
-			d.Died = time.Now()
+			d.Died = s.Now()
 		}
 	case webhook.Retry:
 		k = waitingKind(!d.Expires.IsZero())
@@ -48,9 +46,9 @@ func (x *index) settlement(by *webhook.Settlement, keep bool) (t settlement, err
 	if err := by.Delivery.Check(); err != nil {
 		return t, fmt.Errorf("filequeue: %w", err)
 	}
-	x.mu.Lock()
-	c := x.claims[t.id]
-	x.mu.Unlock()
+	s.index.mu.Lock()
+	c := s.index.claims[t.id]
+	s.index.mu.Unlock()
 	if c == nil {
 		return t, nil // settles nothing
 	}
@@ -124,7 +122,7 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (n int, err
 		var bad error
 		for i := n; i < len(ss) && len(ts) < maxSettled && size < maxSettledBytes; i++ {
 			var t settlement
-			if t, bad = s.index.settlement(&ss[i], s.config.HistoryAge != 0); bad != nil {
+			if t, bad = s.settlement(&ss[i]); bad != nil {
 				break
 			}
 			ts = append(ts, t)

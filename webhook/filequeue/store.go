@@ -112,7 +112,7 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 func (s *Store) Changed() <-chan struct{} { return s.changed }
 
 // Now implements webhook.Store.
-func (s *Store) Now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
+func (s *Store) Now() time.Time { return s.disk.Now().UTC().Truncate(time.Microsecond) }
 
 // Count implements webhook.Keeper.
 func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {

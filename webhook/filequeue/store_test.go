@@ -29,8 +29,8 @@ func onFolder(c filequeue.Config) queuetest.Open {
 	}
 }
 
-// simulated opens stores on simulated disks of a size. On a small disk segments are short, so that
-// they are sealed, merged and removed all the time.
+// simulated opens stores on simulated disks of a size. On a small disk the segments are short, so the store
+// seals, merges and removes them all the time.
 func simulated(c filequeue.Config, capacity int64) queuetest.Open {
 	disks := make(map[string]*simdisk.Disk)
 	return func(t testing.TB, dir string) webhook.Store {
@@ -49,7 +49,7 @@ func simulated(c filequeue.Config, capacity int64) queuetest.Open {
 	}
 }
 
-// withoutRoster hides that a store has a Roster, which a simulated disk has not.
+// withoutRoster hides the Roster of a store, which does not work on a simulated disk.
 func withoutRoster(open queuetest.Open) queuetest.Open {
 	return func(t testing.TB, dir string) webhook.Store {
 		return struct {

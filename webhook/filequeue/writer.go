@@ -257,7 +257,7 @@ func refusePuts(rs []*request, err error) {
 // try does the ops of the requests that have no error yet, and reports whether it wrote records. If the
 // commit fails, only ops without records are done.
 func (w *writer) try(rs []*request) (wrote bool, err error) {
-	g := group{index: w.index, now: time.Now(), seq: w.log.seq}
+	g := group{index: w.index, now: w.log.disk.Now(), seq: w.log.seq}
 	w.index.mu.Lock()
 	puts := false
 	for _, r := range rs {

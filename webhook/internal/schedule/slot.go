@@ -8,10 +8,10 @@ type Slot struct {
 	Item
 	Lane *Lane // nil: there is no delivery
 
-	began   time.Time
-	period  int64 // for backlog.end
-	overdue bool  // Overdue has returned the delivery
-	pos     int   // in Scheduler.taken
+	began   time.Time // by the clock of the process, as the store's may be set forward
+	period  int64     // for backlog.end
+	overdue bool      // Overdue has returned the delivery
+	pos     int       // in Scheduler.taken
 }
 
 // Outcome is what an attempt says about the destination.
@@ -42,7 +42,7 @@ func (s *Scheduler) Next(t *Slot, o Outcome) bool {
 	}
 	now := s.config.Now()
 	s.shares.clock = now
-	t.Lane, t.Item, t.began = l, l.ready.pop(), now
+	t.Lane, t.Item, t.began = l, l.ready.pop(), time.Now()
 	s.taken.add(t)
 	l.active++
 	s.shares.active++
@@ -85,7 +85,7 @@ func (s *Scheduler) Overdue(limit time.Duration) (items []Item) {
 	defer s.mu.Unlock()
 	now := s.config.Now()
 	for _, t := range s.taken {
-		if !t.overdue && now.Sub(t.began) > limit {
+		if !t.overdue && time.Since(t.began) > limit {
 			t.overdue = true
 			items = append(items, t.Item)
 		}
