@@ -715,6 +715,54 @@ func TestHTTP2(t *testing.T) {
 	})
 }
 
+// A request times out while its HTTP/2 connection is being made. The receiver closes that spare
+// connection. The next request succeeds all the same.
+func TestHTTP2ConnectionEndedUnused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		network := webhooktest.NewNetwork()
+		defer network.Close()
+		const hook = "https://crm.example/"
+		recv := network.Receiver(hook, "")
+		recv.SetTLS(webhooktest.TLS{HTTP2: true})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var slow atomic.Bool
+		dial := func(ctx context.Context, tcp, addr string) (net.Conn, error) {
+			if slow.Load() {
+				time.Sleep(time.Second) // of the bubble
+			}
+			return network.DialContext(ctx, tcp, addr)
+		}
+		c := New(Config{Context: ctx, Dial: dial, Timeout: timeout, MaxIdle: 8, TLS: network.TLSClientConfig()})
+		defer c.Close()
+		to := target(t, hook)
+		if a, err := post(c, to, nil); err != nil || a.Status != 200 {
+			t.Fatalf("Post = %+v, %v", a, err)
+		}
+		recv.Disconnect()
+		synctest.Wait()
+		slow.Store(true)
+		var b Buffer
+		if _, err := c.Post(ctx, time.Now().Add(time.Second/2), to, nil, []byte("{}"), &b); err != ErrTimeout {
+			t.Fatalf("Post while a connection takes its time = %v", err)
+		}
+		time.Sleep(time.Second) // of the bubble
+		synctest.Wait()
+		if _, open := recv.Conns(); open != 1 {
+			t.Fatalf("%d connections are open, want the one that was made too late", open)
+		}
+		slow.Store(false)
+		recv.Disconnect()
+		synctest.Wait()
+		if a, err := post(c, to, nil); err != nil || a.Status != 200 {
+			t.Errorf("Post = %+v, %v", a, err)
+		}
+		if n := len(recv.Requests()); n != 2 {
+			t.Errorf("%d requests arrived, want 2", n)
+		}
+	})
+}
+
 // A request by HTTP/2 has the same time.
 func TestHTTP2Timeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

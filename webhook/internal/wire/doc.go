@@ -38,4 +38,7 @@
 //     it. So this package has no code for any of these.
 //   - A connection that turns out to speak HTTP/2 is handed over to net/http. Otherwise the
 //     first delivery after a pause would take two TLS handshakes.
+//   - A request of net/http that got a spare connection which had already ended is made
+//     again, once, because net/http does not do so itself. Otherwise an attempt would fail
+//     for a request that was never sent.
 package wire

@@ -123,19 +123,29 @@ func (p *proxied) Close() error {
 	return p.Conn.Close()
 }
 
-// traced returns a context for a request that tells a proxied connection when the request
-// gets it: the request has a deadline of its own.
-func traced(ctx context.Context) context.Context {
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
-		nc := i.Conn
-		if tc, ok := nc.(*tls.Conn); ok {
-			nc = tc.NetConn()
-		}
-		if p, ok := nc.(*proxied); ok {
-			p.limit.Stop()
-		}
-	}})
+// A sending records how far a request of net/http has come.
+type sending struct{ connected, begun atomic.Bool }
+
+// trace returns a context for the request. It also tells a proxied connection when the
+// request gets it: from then on the request's own deadline holds.
+func (s *sending) trace(ctx context.Context) context.Context {
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(i httptrace.GotConnInfo) {
+			s.connected.Store(true)
+			nc := i.Conn
+			if tc, ok := nc.(*tls.Conn); ok {
+				nc = tc.NetConn()
+			}
+			if p, ok := nc.(*proxied); ok {
+				p.limit.Stop()
+			}
+		},
+		WroteHeaders: func() { s.begun.Store(true) },
+	})
 }
+
+// unsent reports whether the request got a connection that had already ended.
+func (s *sending) unsent() bool { return s.connected.Load() && !s.begun.Load() }
 
 // postNetHTTP is post by net/http. It hands cn over, unless that is nil.
 func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t *Target, lines, body []byte, b *Buffer, cn *conn) (Answer, error) {
@@ -152,7 +162,8 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 			}
 		}()
 	}
-	req, err := http.NewRequestWithContext(traced(ctx), http.MethodPost, "/", bytes.NewReader(body))
+	var first sending
+	req, err := http.NewRequestWithContext(first.trace(ctx), http.MethodPost, "/", bytes.NewReader(body))
 	if err != nil {
 		return Answer{}, err
 	}
@@ -166,7 +177,14 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 		name, value, _ := strings.Cut(strings.TrimRight(line, "\r\n"), ": ")
 		req.Header[name] = []string{value}
 	}
-	resp, err := c.httpTransport(h).RoundTrip(req)
+	transport := c.httpTransport(h)
+	resp, err := transport.RoundTrip(req)
+	if err != nil && first.unsent() && ctx.Err() == nil {
+		// net/http gives a spare connection to the next request. If that connection
+		// has ended since, it does not make the request again.
+		req.Body, _ = req.GetBody()
+		resp, err = transport.RoundTrip(req)
+	}
 	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
