@@ -19,12 +19,12 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// owners asks the owners of partitions, and answers for those that this node owns.
+// owners asks the owners of partitions, and answers for the partitions of this node.
 type owners struct {
 	*cleaner
 }
 
-// A question is one that any node asks the owner of a partition. Names are bytes, as they need not
+// A question goes from any node to the owner of a partition. Names are bytes, as they need not
 // be valid UTF-8.
 type question struct {
 	Kind        string         `json:"kind"`
@@ -45,7 +45,7 @@ const (
 	askErase   = "erase"   // erase what is of User, in messages from From on
 )
 
-// An answer is that of the owner.
+// An answer is the owner's reply to a question.
 type answer struct {
 	Counts  []count `json:"counts,omitempty"`
 	Waiting []place `json:"waiting,omitempty"`
@@ -55,7 +55,7 @@ type answer struct {
 	Error   string  `json:"error,omitempty"`
 }
 
-// A count is that of a destination.
+// A count has the numbers of one destination.
 type count struct {
 	Destination []byte `json:"destination,omitempty"`
 	Waiting     int    `json:"waiting,omitempty"`
@@ -63,7 +63,7 @@ type count struct {
 	Oldest      int64  `json:"oldest,omitempty"` // in microseconds, 0 for none
 }
 
-// A place is where a delivery is in its lane, and in the stream.
+// A place is the position of a delivery in its lane and in the stream.
 type place struct {
 	Due   int64  `json:"due"`
 	Order uint64 `json:"order"`
@@ -76,9 +76,9 @@ func (a place) compare(b place) int {
 }
 
 const (
-	// answerLen is how many counts or places an answer has at most.
+	// answerLen is the most counts or places that an answer has.
 	answerLen = 1000
-	// askEvery is how often a partition without an owner that answers is asked.
+	// askEvery is how often a question is repeated while no owner answers.
 	askEvery = 500 * time.Millisecond
 )
 
@@ -98,7 +98,7 @@ func (s *owners) ask(ctx context.Context, n int, q question) (a answer, err erro
 		var answered bool
 		if a, answered = s.reply(ctx, n, q); !answered {
 			patience := askEvery
-			if q.Kind == askErase || q.Kind == askChange { // they read and write much
+			if q.Kind == askErase || q.Kind == askChange { // these read and write many messages
 				patience = callTimeout
 			}
 			asking, cancel := context.WithTimeout(ctx, patience)
@@ -176,8 +176,7 @@ func (p *partition) counts(q *question) (all []count) {
 	return all[:min(len(all), answerLen)]
 }
 
-// places returns where the deliveries of a lane are that come after an ID, or a place. The store is
-// locked.
+// places returns the places of a lane's deliveries after an ID or a place. The store is locked.
 func (p *partition) places(q *question) (all []place) {
 	l := p.lanes[string(q.Destination)]
 	if l == nil {
@@ -206,7 +205,7 @@ func (p *partition) places(q *question) (all []place) {
 // change changes or erases what q selects in the next messages of a partition that this node owns.
 func (s *owners) change(ctx context.Context, p *partition, q *question) (a answer, err error) {
 	filter := webhook.WaitingFilter{Destination: string(q.Destination), ID: string(q.ID), User: string(q.User), Event: string(q.Event)}
-	may := func(e *entry) bool { // by what is in memory
+	may := func(e *entry) bool { // whether e may match, judged by what is in memory
 		return e != nil && !e.damaged && (q.Kind == askErase && e.user == hash(filter.User) || e.lane.name == filter.Destination)
 	}
 	var blocks []*block
@@ -234,7 +233,7 @@ func (s *owners) change(ctx context.Context, p *partition, q *question) (a answe
 			if !may(e) || e.gone {
 				continue
 			}
-			if e.block != b.block { // it was moved meanwhile
+			if e.block != b.block { // the cleaner has moved it in the meantime
 				a.Next = cmp.Or(a.Next, e.block.seq)
 				continue
 			}
@@ -280,10 +279,10 @@ func (s *owners) change(ctx context.Context, p *partition, q *question) (a answe
 	return a, nil
 }
 
-// Count implements webhook.Keeper: it asks the nodes that share the store. What another node does is
-// counted once the owner of the destination has read it, within milliseconds.
+// Count implements webhook.Keeper. It asks the nodes that share the store. Changes that another node
+// makes are counted when the owner of the destination has read them, within milliseconds.
 func (s *owners) Count(ctx context.Context) (all webhook.Counts, err error) {
-	all.DeadBytes = -1 // it would take reading all dead letters
+	all.DeadBytes = -1 // unknown: it would have to read all dead letters
 	for c, err := range s.CountByDestination(ctx) {
 		if err != nil {
 			return webhook.Counts{}, err
@@ -354,7 +353,7 @@ func (s *owners) Waiting(ctx context.Context, destination, after string) iter.Se
 	}
 }
 
-// deliveries reads what is at places of a lane, and is still there.
+// deliveries reads the deliveries at places of a lane, and leaves out those that are gone.
 func (s *owners) deliveries(ctx context.Context, places []place, lane string) (ds []webhook.Delivery, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -410,7 +409,7 @@ func (s *owners) Change(ctx context.Context, filter webhook.WaitingFilter, to we
 	})
 }
 
-// changeAll asks the owner of a partition until it has been through all messages.
+// changeAll asks the owner of a partition until the owner has gone through all messages.
 func (s *owners) changeAll(ctx context.Context, partition int, q question) (n, claimed int, err error) {
 	for more := true; more; more = q.From > 0 {
 		a, err := s.ask(ctx, partition, q)
@@ -422,9 +421,9 @@ func (s *owners) changeAll(ctx context.Context, partition int, q question) (n, c
 	return n, claimed, nil
 }
 
-// Erase implements webhook.Keeper. The bytes of the user leave the stream once the cleaner has moved
-// what waits in the same and in older messages of the partition: within a second, unless that is
-// much.
+// Erase implements webhook.Keeper. The bytes of the user leave the stream when the cleaner has moved
+// the waiting deliveries of the same and of older messages of the partition. This takes up to a
+// second, or longer if many deliveries wait.
 func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
 		return 0, 0, errors.New("natsqueue: erasure without a user")

@@ -6,20 +6,20 @@ import (
 )
 
 const (
-	// cacheAhead is how long before it is due a delivery may be in memory.
+	// cacheAhead is how long before its due time a delivery may be kept in memory.
 	cacheAhead = 10 * time.Second
-	// cacheEntry is about what a delivery in memory costs beside its texts, in bytes.
+	// cacheEntry is about how many bytes a delivery in memory takes in addition to its texts.
 	cacheEntry = 512
 )
 
-// A cache bounds the deliveries in memory that nobody has claimed. It counts whole blocks and
-// forgets the oldest block first. Fetch reads again what it needs.
+// A cache bounds the unclaimed deliveries in memory. It counts whole blocks and forgets the oldest
+// block first. Fetch reads forgotten deliveries from the stream again.
 type cache struct {
 	limit, used int64
 	blocks      list.List // of *block
 }
 
-// add keeps the deliveries of b that are in memory, not claimed, and due soon.
+// add keeps the deliveries of b that are in memory, unclaimed, and due soon.
 func (c *cache) add(b *block) {
 	c.drop(b)
 	horizon := time.Now().Add(cacheAhead).UnixMicro()

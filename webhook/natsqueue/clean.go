@@ -12,9 +12,10 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A cleaner purges what has ended. It has one rule: it purges the log of a partition up to the first
-// message in which something waits. If the log is more than four times what waits and a megabyte, or
-// has bytes of an erased user, it moves what waits in the first messages behind the log, in a record.
+// A cleaner purges messages whose deliveries have ended. It has one rule: it purges the log of a
+// partition up to the first message with a waiting delivery. If the log has more than four times the
+// bytes of the waiting deliveries plus a megabyte, or bytes of an erased user, the cleaner moves the
+// waiting deliveries of the first messages to the end of the log, in a record.
 // A record is only of use together with the messages before it, so records go the same way.
 type cleaner struct {
 	*recorder
@@ -23,9 +24,9 @@ type cleaner struct {
 const (
 	// cleanEvery is how often the logs are cleaned.
 	cleanEvery = time.Second
-	// slack is how many bytes of a log may be garbage whatever waits in it.
+	// slack is how many bytes of garbage a log may always have.
 	slack = 1 << 20
-	// maxMoves is how many messages of a partition are moved at a time.
+	// maxMoves is how many messages of a partition are emptied at a time.
 	maxMoves = 16
 )
 
@@ -61,8 +62,8 @@ func (s *cleaner) run() {
 	}
 }
 
-// clean cleans the logs of all partitions. If room is short, it moves until little but what waits is
-// left.
+// clean cleans the logs of all partitions. If room is short, it moves deliveries until the logs have
+// little else than waiting ones.
 func (s *cleaner) clean(ctx context.Context, short bool) error {
 	for more := true; more; {
 		var writes []*write
@@ -84,15 +85,15 @@ func (s *cleaner) clean(ctx context.Context, short bool) error {
 	return nil
 }
 
-// cleanOne purges the log of a partition, and returns what is to be recorded so that more can be
-// purged, or nil. It is urgent if the log is to be cleaned again at once.
+// cleanOne purges the log of a partition. It returns the write that allows to purge more, or nil.
+// urgent says that the log should be cleaned again at once.
 func (s *cleaner) cleanOne(ctx context.Context, p *partition, short bool) (w *write, urgent bool, err error) {
 	s.mu.Lock()
 	if p.state != open {
 		s.mu.Unlock()
 		return nil, false, nil
 	}
-	// The last record says who owns the partition, and what is not read yet may wait.
+	// The last record names the owner, and unread messages may have waiting deliveries.
 	below := min(p.last, p.read+1)
 	n, bytes := 0, p.bytes
 	for ; n < len(p.order) && p.order[n].left == 0 && p.order[n].seq < below; n++ {

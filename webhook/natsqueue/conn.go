@@ -26,7 +26,7 @@ const (
 	pause = 100 * time.Millisecond
 )
 
-// A conn is the stream, and what lives as long as the Store.
+// A conn is the connection to the stream, with everything that lives as long as the Store.
 type conn struct {
 	config  *Config
 	id      string // of this node
@@ -112,9 +112,9 @@ func (s *conn) store(ctx context.Context, parcels ...*parcel) error {
 	return nil
 }
 
-// send stores parcels, within callTimeout. It returns once each has its answer, or an error if an
-// answer is missing: that parcel may be stored or not. A parcel without an answer is sent again, so it
-// may be stored twice.
+// send stores parcels within callTimeout. It returns when each has its answer. If an answer is
+// missing it returns an error, and that parcel may be stored or not. A parcel without an answer is
+// sent again, so it may be stored twice.
 func (s *conn) send(ctx context.Context, parcels ...*parcel) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
 	defer cancel()
@@ -165,7 +165,7 @@ func (s *conn) sendOne(ctx context.Context, c *parcel) error {
 func (s *conn) publish(ctx context.Context, c *parcel) (seq uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, resend)
 	defer cancel()
-	// While it has no server, the connection would keep messages until long after their time.
+	// While it reconnects, the connection would keep messages for longer than the caller waits.
 	for s.nc.IsReconnecting() {
 		if err := sleep(ctx, behind); err != nil {
 			return 0, err
@@ -194,7 +194,7 @@ func (s *conn) publish(ctx context.Context, c *parcel) (seq uint64, err error) {
 	return ack.Sequence, nil
 }
 
-// refusal returns whether a parcel that the server has refused is to be sent again, or else why not.
+// refusal says whether to send a refused parcel again, or returns why not.
 func refusal(e *jetstream.APIError) (again bool, err error) {
 	switch e.ErrorCode {
 	case jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant:

@@ -13,7 +13,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// letters are the dead letters. Only the stream has them, so every node reads them by itself.
+// letters reads and changes the dead letters. They are only in the stream, so every node reads them
+// without asking others.
 type letters struct {
 	*putter
 }
@@ -48,7 +49,7 @@ func (c *Config) deadSubject(d *webhook.DeadLetter) string {
 
 func deadUser(user string) uint32 { return hash(user) % 64 }
 
-// dead returns the subjects of what f may select in a bucket, or in all for -1.
+// dead returns the subjects of the dead letters that f may select in a bucket, or in all for -1.
 func (c *Config) dead(bucket int64, f webhook.DeadFilter) string {
 	n, destination, user := "*", "*", "*"
 	if bucket >= 0 {
@@ -63,7 +64,7 @@ func (c *Config) dead(bucket int64, f webhook.DeadFilter) string {
 	return c.Stream + ".dead." + n + "." + destination + "." + user
 }
 
-// bucketOf returns the bucket of a time. What died before 1970 is in the first one.
+// bucketOf returns the bucket of a time. Times before 1970 are in the first bucket.
 func bucketOf(t time.Time) int64 { return max(0, t.UnixMicro()/deadBucket.Microseconds()) }
 
 // countDead returns how many dead letters there are.
@@ -117,7 +118,7 @@ func (s *letters) Dead(ctx context.Context, filter webhook.DeadFilter, after str
 	}
 }
 
-// buckets returns the buckets that may have what a filter selects after a key, in their order.
+// buckets returns the buckets in which a filter may select dead letters after a key, in order.
 func (s *letters) buckets(ctx context.Context, f webhook.DeadFilter, after string) (all []int64, _ error) {
 	died, _, ok := parseKey(after)
 	if after != "" && !ok {
@@ -204,8 +205,8 @@ func (s *letters) Discard(ctx context.Context, keys ...string) (int, error) {
 	return s.exhume(ctx, keys, func(webhook.DeadLetter) error { return nil })
 }
 
-// Revive implements webhook.Keeper. A crash in the middle of it may leave a dead letter that was
-// revived.
+// Revive implements webhook.Keeper. After a crash in the middle of it, a revived delivery may still be
+// a dead letter, too.
 func (s *letters) Revive(ctx context.Context, keys ...string) (int, error) {
 	return s.exhume(ctx, keys, func(d webhook.DeadLetter) error {
 		key := d.Key
@@ -223,8 +224,8 @@ func (s *letters) Revive(ctx context.Context, keys ...string) (int, error) {
 	})
 }
 
-// exhume deletes dead letters, each after before has returned nil for it. It returns how many it has
-// deleted.
+// exhume deletes dead letters and returns how many. It calls before for each one first, and stops at an
+// error.
 func (s *letters) exhume(ctx context.Context, keys []string, before func(webhook.DeadLetter) error) (n int, err error) {
 	if err := s.enter(ctx); err != nil {
 		return 0, err

@@ -58,8 +58,8 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 const loadBlocks = 32
 
 // load reads the deliveries of claimed entries that are not in memory, and others of the same
-// messages that are due soon. What cannot be read waits no more. The store is locked, but not while
-// the server is asked.
+// messages that are due soon. A delivery that cannot be read no longer waits. The caller holds the
+// lock; load releases it while it asks the server.
 func (s *index) load(ctx context.Context, entries []*entry) error {
 	for {
 		var some []*block
@@ -101,8 +101,8 @@ func (s *index) load(ctx context.Context, entries []*entry) error {
 	}
 }
 
-// A content is a block with the records of its message. Those of a message that cannot be read are
-// nil.
+// A content is a block with the records of its message, or nil records if the message cannot be
+// read.
 type content struct {
 	*block
 	records [][]byte

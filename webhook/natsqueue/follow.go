@@ -20,9 +20,9 @@ const (
 	createTimeout = 5 * time.Second
 )
 
-// follow reads the messages of p from the first one on until p is lost: in order and without a gap,
-// whatever becomes of the connection and the server. It does so by itself because the ordered consumers
-// of the driver wait ten seconds for a server that is out of reach.
+// follow reads the messages of p from the first one on until p is lost. It reads them in order and
+// without a gap, also when connections or servers fail. It does not use the driver's ordered
+// consumers, because these wait ten seconds for a server that is out of reach.
 func (p *partition) follow() {
 	told := false
 	for next, patience := uint64(1), createSoon; p.live.Err() == nil; {
@@ -45,11 +45,11 @@ func (p *partition) follow() {
 	}
 }
 
-// errGap says that messages were not delivered, or that the server is silent.
-var errGap = errors.New("natsqueue: the server has left something out")
+// errGap says that the server left out a message, or is silent.
+var errGap = errors.New("natsqueue: the server left out a message of the stream")
 
-// consume reads through a new consumer until something goes wrong with it, or p is lost. It keeps the
-// sequence to read from in next, and reports whether the consumer was created within patience.
+// consume reads from a new consumer until the consumer fails or p is lost. It keeps the sequence of the
+// next message in next, and reports whether the consumer was created within patience.
 func (p *partition) consume(next *uint64, patience time.Duration) (created bool, err error) {
 	sub, err := p.nc.SubscribeSync(p.nc.NewInbox())
 	if err != nil {
@@ -72,7 +72,7 @@ func (p *partition) consume(next *uint64, patience time.Duration) (created bool,
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(p.live), createSoon)
 		defer cancel()
-		p.js.DeleteConsumer(ctx, p.config.Stream, c.CachedInfo().Name) // or the server forgets it soon
+		p.js.DeleteConsumer(ctx, p.config.Stream, c.CachedInfo().Name) // if this fails, the server deletes it soon
 	}()
 	silence := time.AfterFunc(3*consumerBeat, func() { sub.Unsubscribe() })
 	defer silence.Stop()

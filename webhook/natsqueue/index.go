@@ -11,8 +11,8 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// An index is what this node has in memory: the partitions that it owns, and what waits in them.
-// "The store is locked" means that mu is.
+// An index is what this node has in memory: its partitions and their waiting deliveries. "The store
+// is locked" means that the caller holds mu.
 type index struct {
 	*conn
 	changed chan struct{}
@@ -21,7 +21,7 @@ type index struct {
 	mu     sync.Mutex
 	owned  []*partition // by number, nil for those of other nodes
 	lanes  map[string]*lane
-	news   map[string]struct{} // lanes that Heads is to yield
+	news   map[string]struct{} // lanes that the next Heads yields
 	claims map[uint64]*entry
 	seen   *storekit.Window
 	cache  cache
@@ -97,7 +97,7 @@ func (s *index) head(name string) webhook.Head {
 	return h
 }
 
-// describe makes e the entry of d. The store is locked.
+// describe fills in e from d. The store is locked.
 func (s *index) describe(e *entry, d *webhook.Delivery) {
 	s.serial++
 	e.due, e.retry, e.order = d.Due.UnixMicro(), !d.Expires.IsZero(), s.serial
@@ -133,7 +133,7 @@ func (s *index) putBack(e *entry) {
 	}
 }
 
-// remove ends e, which waits no more. The store is locked.
+// remove removes e from the index. The store is locked.
 func (s *index) remove(e *entry) {
 	s.unclaim(e)
 	e.gone = true
@@ -145,7 +145,7 @@ func (s *index) remove(e *entry) {
 	e.block.drop(e)
 }
 
-// pick claims what wants ask for. The store is locked.
+// pick claims the entries that wants ask for. The store is locked.
 func (s *index) pick(wants []webhook.Want, maxBytes int64) (picked []*entry) {
 	at := time.Now().UnixMicro()
 	var bytes int64

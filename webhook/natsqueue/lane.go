@@ -30,7 +30,7 @@ type entry struct {
 	delivery *webhook.Delivery
 }
 
-// bytes is what e takes of its message. A damaged entry counts as garbage.
+// bytes is the size of e in its message. A damaged entry counts as garbage.
 func (e *entry) bytes() int64 {
 	if e.damaged {
 		return 0
@@ -72,7 +72,7 @@ func timeOf(micros int64) time.Time {
 	return time.UnixMicro(micros).UTC()
 }
 
-// A queue is a heap of entries, the earliest first. An entry that is gone leaves it when it comes
+// A queue is a heap of entries with the earliest first. An entry that is gone is removed when it comes
 // first.
 type queue []*entry
 

@@ -17,22 +17,22 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A node keeps this node among those that share the store: it gives heartbeats, takes partitions and
+// A node is this process among those that share the store. It sends heartbeats, takes partitions and
 // gives them away.
 type node struct {
 	*recorder
 	speak  chan struct{} // asks for a heartbeat
-	ruling sync.Mutex    // held during a look at which node owns what
+	ruling sync.Mutex    // held while the node checks the owners of partitions
 
 	// Guarded by index.mu.
 	opened  int64 // by the server's clock, in microseconds; 0 until it is known
-	leaving bool  // the node takes nothing more
+	leaving bool  // the node takes no more partitions
 	note    func() ([]byte, bool)
 	steady  time.Time // all heartbeats since then were stored
 	latest  uint64    // the sequence of the latest heartbeat
 }
 
-// A heartbeat is the message of a node. It replaces the one before.
+// A heartbeat is a node's message. It replaces the node's previous one.
 type heartbeat struct {
 	Name    string `json:"name"`
 	Opened  int64  `json:"opened,omitempty"` // when the first one was stored, in microseconds; 0 in that
@@ -43,7 +43,7 @@ type heartbeat struct {
 // trusted is how long a node relies on a heartbeat that it sent.
 func (c *Config) trusted() time.Duration { return c.Claim * 9 / 10 }
 
-// live gives heartbeats until the Store is closed.
+// live sends heartbeats until the Store is closed.
 func (s *node) live() {
 	tick := time.NewTicker(s.config.Claim / 3)
 	defer tick.Stop()
@@ -78,8 +78,8 @@ func (s *node) live() {
 	}
 }
 
-// beat stores a heartbeat, unless the node makes no progress. If others may have taken over since the
-// last one, it also writes a record in each partition, which tells whether this node still owns it.
+// beat stores a heartbeat, unless the node makes no progress. If other nodes may have taken over since
+// the last heartbeat, it also writes a record in each partition, which fails if they did.
 func (s *node) beat(ctx context.Context) error {
 	s.mu.Lock()
 	h := heartbeat{Name: s.config.Node, Opened: s.opened, Leaving: s.leaving}
@@ -130,7 +130,7 @@ func (s *node) beat(ctx context.Context) error {
 	return nil
 }
 
-// newStream is how far the sequences of a stream that is created again are beyond the last one.
+// newStream is the distance between the last sequence of a deleted stream and the first of the new one.
 const newStream = 1 << 32
 
 // restore creates the stream again if somebody has deleted it. Its sequences begin far beyond the old
@@ -159,8 +159,8 @@ type peer struct {
 	heartbeat
 }
 
-// peers returns the nodes that are alive, this one included. While the servers were away no node could
-// give heartbeats. So a node takes others for dead only if all of its own were stored for a whole
+// peers returns the live nodes, with this one. While the servers were away no node could store
+// heartbeats. So a node judges others dead only if all of its own heartbeats were stored for a whole
 // Claim.
 func (s *node) peers(ctx context.Context) ([]peer, error) {
 	var all []peer
@@ -173,7 +173,7 @@ func (s *node) peers(ctx context.Context) ([]peer, error) {
 		all = all[:0]
 		for _, m := range page {
 			n := peer{id: m.subject[len(s.config.heartbeat("")):], at: m.at.UTC()}
-			json.Unmarshal(m.data, &n.heartbeat) // one that cannot be read proves life too
+			json.Unmarshal(m.data, &n.heartbeat) // an unreadable heartbeat proves life, too
 			if n.self = n.id == s.id; n.self {
 				now = n.at
 			}
@@ -193,7 +193,7 @@ func (s *node) peers(ctx context.Context) ([]peer, error) {
 			s.opened = n.Opened
 		}
 		age := now.Sub(n.at)
-		if age > s.config.Claim/2 && age <= s.config.Claim { // it has missed one: look again once it is dead
+		if age > s.config.Claim/2 && age <= s.config.Claim { // it has missed a heartbeat: check again when its Claim is over
 			time.AfterFunc(s.config.Claim-age+time.Millisecond, func() { signal(s.speak) })
 		}
 		return judges && age > s.config.Claim
@@ -208,7 +208,7 @@ func (s *node) Present(note func() ([]byte, bool)) {
 	signal(s.speak)
 }
 
-// maxNodes is how many Nodes returns at most.
+// maxNodes is the most nodes that Nodes returns.
 const maxNodes = 1000
 
 // Nodes implements webhook.Shared.

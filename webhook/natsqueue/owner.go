@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// rule looks at which node owns what whenever that may have changed, until the Store is closed.
+// rule checks the owners of all partitions whenever they may have changed, until the Store is closed.
 func (s *node) rule() {
 	for {
 		select {
@@ -35,15 +35,15 @@ type holding struct {
 	node string // the owner, "" for none
 }
 
-// drainEvery is how often a node looks whether the claims in a partition have ended.
+// drainEvery is how often a node checks whether all claims in a draining partition have ended.
 const drainEvery = 20 * time.Millisecond
 
-// oversee takes the partitions that this node is to own and no live node owns, and gives away those
-// that another node is to own.
+// oversee takes the partitions that should be this node's and have no live owner, and gives away
+// partitions that should be another node's.
 func (s *node) oversee(ctx context.Context) error {
 	s.ruling.Lock()
 	defer s.ruling.Unlock()
-	// A leader out of reach does not answer. The next look asks another one.
+	// A leader out of reach does not answer. The next check asks another server.
 	looking, cancel := context.WithTimeout(ctx, max(time.Second, s.config.Claim/3))
 	defer cancel()
 	peers, err := s.peers(looking)
@@ -55,11 +55,11 @@ func (s *node) oversee(ctx context.Context) error {
 		return err
 	}
 	var wanted []int
-	var idle []*partition // to be given away
+	var idle []*partition // partitions to give away
 	s.mu.Lock()
 	for n, h := range holdings {
 		p := s.owned[n]
-		mine := heir(peers, n) == s.id
+		mine := rightful(peers, n) == s.id
 		switch {
 		case p != nil && !mine:
 			if p.state == open {
@@ -93,9 +93,9 @@ func (s *node) oversee(ctx context.Context) error {
 	return cmp.Or(errs...)
 }
 
-// heir returns the node that is to own the partition n: each is as likely, and most partitions stay
-// where they are when nodes come and go.
-func heir(peers []peer, n int) string {
+// rightful returns the node that should own the partition n. Each node is equally likely, and most
+// partitions stay where they are when nodes come and go.
+func rightful(peers []peer, n int) string {
 	weight := func(id string) uint64 {
 		h := sha256.Sum256([]byte(id + " " + strconv.Itoa(n)))
 		return binary.BigEndian.Uint64(h[:])
@@ -109,8 +109,8 @@ func heir(peers []peer, n int) string {
 	return first
 }
 
-// holdings returns what the stream says of all partitions. It may be a little old, which take finds
-// out.
+// holdings returns the owners of all partitions by the stream. They may be a little out of date; take
+// notices that.
 func (s *node) holdings(ctx context.Context) ([]holding, error) {
 	page, err := s.lasts(ctx, s.config.Stream+".*."+kindOwn)
 	if err != nil {
@@ -120,10 +120,10 @@ func (s *node) holdings(ctx context.Context) ([]holding, error) {
 	for _, m := range page {
 		var n int
 		if _, err := fmt.Sscanf(m.subject[len(s.config.Stream):], ".%d.", &n); err != nil || n < 0 || n >= len(all) {
-			continue // another program's message
+			continue // a message of another program
 		}
 		all[n].seq = m.seq
-		if r, err := parseRecord(m.data); err == nil { // no node can go on with one that cannot be read
+		if r, err := parseRecord(m.data); err == nil { // no node can continue after an unreadable record
 			all[n].node = r.node
 		}
 	}
@@ -140,7 +140,7 @@ func (s *node) take(ctx context.Context, n int, h holding) error {
 	c := &parcel{vital: true, messages: []*nats.Msg{expect(p.prefix+kindOwn, h.seq, r.append(nil), false)}}
 	if err := s.store(ctx, c); err != nil {
 		p.end()
-		if errors.Is(err, errChanged) { // another node was first, or an answer was lost: the next look tells
+		if errors.Is(err, errChanged) { // another node was first, or an answer was lost; the next check tells which
 			return nil
 		}
 		return err

@@ -13,14 +13,14 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A state is that of a partition which this node owns. The package comment draws the transitions.
+// A state is the state of a partition of this node. The package comment draws the transitions.
 type state uint8
 
 const (
-	reading  state = iota // the log is read up to this node's first record
-	open                  // deliveries are handed out
-	draining              // no more are handed out, so that the partition can be given to another node
-	lost                  // this node owns the partition no more
+	reading  state = iota // this node reads the log up to its own first record
+	open                  // Fetch returns its deliveries
+	draining              // Fetch returns none, so that the partition can be given to another node
+	lost                  // another node owns the partition, or may
 )
 
 // A partition is a part of the destinations that this node owns. What is known of it follows from
@@ -40,7 +40,7 @@ type partition struct {
 	read    uint64       // messages up to this sequence have been read
 	cursor  uint64       // puts up to this sequence have been judged
 	last    uint64       // the sequence of this node's latest record
-	dropped []ref        // duplicates that no record tells of yet
+	dropped []ref        // duplicates that are not in a record yet
 	order   []*block     // by sequence
 	bytes   int64        // of the blocks
 	alive   int64        // of the entries that wait
@@ -71,7 +71,7 @@ func newPartition(s *index, n int) *partition {
 	return p
 }
 
-// saw takes the next message of p, and reports whether p needs more.
+// saw processes the next message of p, and reports whether p needs more messages.
 func (p *partition) saw(seq uint64, m *nats.Msg) bool {
 	kind := m.Subject[len(p.prefix):]
 	var c *chunk
@@ -211,10 +211,10 @@ func (p *partition) arrive(seq uint64, size int, c *chunk, ds []*webhook.Deliver
 	return b
 }
 
-// judge lets the deliveries of b wait, except duplicates, and tells the node that put them which are
+// judge queues the deliveries of b except duplicates, and tells the node that put them which are
 // duplicates. The store is locked.
 func (p *partition) judge(b *block) {
-	var own []*item // what calls of this node wait for
+	var own []*item // items that calls of this node wait for
 	if x := p.parts[b.number]; x != nil && b.asker == p.id {
 		own = x.items
 	}
@@ -258,7 +258,7 @@ func (p *partition) answer(b *block, duplicates []byte) {
 	}
 }
 
-// sawRecord takes a record of an earlier owner. The store is locked.
+// sawRecord processes a record of an earlier owner. The store is locked.
 func (p *partition) sawRecord(r *record) {
 	p.cursor = max(p.cursor, r.cursor)
 	for _, x := range r.ends {
@@ -283,12 +283,12 @@ func (p *partition) first() (uint64, error) {
 	}
 }
 
-// loaded opens p, all messages of which up to the epoch have been read. Since they were, the owner
-// before may have purged messages, with the records that say what has ended. So all that is before
-// the first message has ended. The store is locked.
+// loaded opens p after all messages up to the epoch have been read. Since then the previous owner may
+// have purged messages together with the records that ended their deliveries. So every delivery before
+// the first remaining message has ended. The store is locked.
 func (p *partition) loaded(first uint64) {
 	at := now()
-	// First the window learns of all that is no duplicate. So a put that nobody has judged is no
+	// First the dedup window learns all deliveries that were judged. So a put that nobody judged is no
 	// duplicate of itself.
 	for _, b := range p.order {
 		if b.seq < first {
@@ -313,7 +313,7 @@ func (p *partition) loaded(first uint64) {
 	close(p.ready)
 }
 
-// tellAll makes all lanes of p news for Heads. The store is locked.
+// tellAll makes the next Heads yield all lanes of p. The store is locked.
 func (p *partition) tellAll() {
 	for name, l := range p.lanes {
 		if l.p == p {
@@ -331,7 +331,7 @@ func (p *partition) yield() {
 	signal(p.look)
 }
 
-// lose ends what this node does for a partition. The store is locked.
+// lose ends the work of this node for a partition. The store is locked.
 func (p *partition) lose() {
 	if p.state == lost {
 		return

@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// headerRoom is what a message has beside its records at most, in bytes, and what a delivery
-	// grows by until it is settled, without its attempts. These are left out if there is no room.
+	// headerRoom is the most bytes that a message has in addition to its records, and that a
+	// delivery grows by until it is settled, without its attempts. Attempts are left out if they
+	// do not fit.
 	headerRoom = 4096
 	// blockBytes and blockLen bound the deliveries of a message, unless it has only one.
 	blockBytes = 128 << 10
@@ -24,7 +25,7 @@ const (
 	// maxGroup is how many bytes of different calls are stored together.
 	maxGroup = 4 << 20
 	// answerPatience is how long a stored put waits to learn which of its deliveries are duplicates.
-	// An owner answers at once, if there is one.
+	// A live owner answers at once.
 	answerPatience = 250 * time.Millisecond
 )
 
@@ -39,15 +40,15 @@ type putter struct {
 type put struct {
 	items  []item
 	size   int
-	called bool   // by Put: the caller learns from it that something waits
-	once   string // for a revival: the server stores one message with this id, whoever sends it
+	called bool   // the put is a call of Put, whose result says that something waits
+	once   string // for a revival: of all messages with this id the server stores only one
 	err    error
 	stored chan struct{} // closed when the put is stored, or err is set
 
 	// Guarded by index.mu.
 	left int           // items without an answer
 	done chan struct{} // closed when left is 0
-	over bool          // nobody waits for the put any more
+	over bool          // the caller no longer waits
 }
 
 // An item is a delivery of a put.
@@ -60,7 +61,7 @@ type item struct {
 	webhook.Result
 }
 
-// A part is the items of a message. Its answer is awaited.
+// A part has the items of one message, which wait for its answer.
 type part struct {
 	items []*item
 	size  int
@@ -162,7 +163,7 @@ func (s *putter) put(ctx context.Context, p *put) error {
 	return nil
 }
 
-// giveUp gives back what was claimed for p. Nothing is claimed for it from now on.
+// giveUp returns the claims of p, and prevents further claims for it.
 func (s *putter) giveUp(p *put) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,9 +208,9 @@ func (k packing) add(p *put) {
 	}
 }
 
-// storePuts stores puts. Puts of one message share it with others. The rest shares an atomic batch:
-// the server keeps the batches of a stream without replicas in files of their own, which takes 2 to
-// 3 ms. A revival has a message of its own, as another node may send the same.
+// storePuts stores puts. A put that fits into one message shares the message with others. Larger puts
+// share an atomic batch, because a server without replicas writes each batch to a file of its own,
+// which takes 2 to 3 ms. A revival has its own message, since another node may send the same revival.
 func (s *putter) storePuts(puts []*put) {
 	var parcels []*parcel
 	single, batch := make(packing), make(packing)
@@ -285,7 +286,7 @@ func putAnswer(number uint64, duplicates []byte) []byte {
 	return append(binary.AppendUvarint(nil, number), duplicates...)
 }
 
-// heardOfPut takes the answer of another node.
+// heardOfPut processes the answer of another node.
 func (s *putter) heardOfPut(m *nats.Msg) {
 	number, n := binary.Uvarint(m.Data)
 	if n <= 0 {
@@ -296,7 +297,7 @@ func (s *putter) heardOfPut(m *nats.Msg) {
 	s.answered(number, m.Data[n:])
 }
 
-// answered takes the answer for a part. The store is locked.
+// answered processes the answer for a part. The store is locked.
 func (s *index) answered(number uint64, duplicates []byte) {
 	x := s.parts[number]
 	if x == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// A request is what a server is asked to read directly from the stream.
+// A request asks a server to read messages directly from the stream.
 type request struct {
 	Batch     int      `json:"batch,omitempty"`
 	MaxBytes  int      `json:"max_bytes,omitempty"`
@@ -24,7 +24,7 @@ type request struct {
 	MultiLast []string `json:"multi_last,omitempty"`
 }
 
-// A stored message.
+// A stored is a message of the stream.
 type stored struct {
 	subject string
 	seq     uint64
@@ -37,14 +37,14 @@ const (
 	// pageLen and pageBytes bound what is read of a list at a time.
 	pageLen   = 256
 	pageBytes = 1 << 20
-	// askAgain is how long a request waits at first before it is made again. Another replica may
-	// answer then. The wait doubles each time.
+	// askAgain is the first wait before a request is repeated, so that another replica may answer.
+	// The wait doubles each time.
 	askAgain = 250 * time.Millisecond
 )
 
-// read reads from the stream, within callTimeout. It returns a page for each request. Any replica
-// answers, and may lag a little behind the leader. The servers choose the replica, also one that they
-// can no longer reach, until they notice.
+// read reads from the stream within callTimeout, and returns a page for each request. Any replica may
+// answer, and it may lag a little behind the leader. The servers choose the replica. For a while they
+// may choose one that they can no longer reach.
 func (s *conn) read(ctx context.Context, requests ...request) ([][]stored, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, errNoAnswer)
 	defer cancel()
@@ -85,7 +85,7 @@ func (s *conn) read(ctx context.Context, requests ...request) ([][]stored, error
 				continue
 			}
 			switch status := m.Header.Get("Status"); status {
-			case "503": // nobody answers now
+			case "503": // no replica can answer at the moment
 			case "204", "404": // the end of the page
 				done[i] = true
 				left--

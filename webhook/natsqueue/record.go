@@ -8,7 +8,7 @@ import (
 // formatVersion is the first byte of every chunk and record.
 const formatVersion = 1
 
-// A chunk is deliveries that share a message. It names the node that put them, which waits to learn
+// A chunk has the deliveries of one message. It names the node that put them, which waits to learn
 // which of them are duplicates, and that node's number for the chunk.
 type chunk struct {
 	noDedup bool // the deliveries are no duplicates, and the dedup window does not remember them
@@ -64,8 +64,8 @@ type ref struct {
 	i   uint32
 }
 
-// A record is a message that the owner of a partition writes. The server stores a record only behind
-// the owner's one before. So the node that wrote the last record is the owner.
+// A record is a message that the owner of a partition writes. The server stores a record only if the
+// owner wrote the previous record, too. So the node that wrote the last record is the owner.
 type record struct {
 	node   string // the owner from now on, "" for none
 	serial uint64 // the node's own number of the record: no two records are the same
@@ -81,7 +81,7 @@ func (r *record) append(b []byte) []byte {
 	b = binary.AppendUvarint(b, r.cursor)
 	b = binary.AppendUvarint(b, uint64(len(r.ends)))
 	last := uint64(0)
-	for _, x := range r.ends { // as the distance from the one before
+	for _, x := range r.ends { // each as the distance from the previous sequence
 		b = binary.AppendUvarint(binary.AppendVarint(b, int64(x.seq-last)), uint64(x.i))
 		last = x.seq
 	}
@@ -118,8 +118,8 @@ func appendText(b []byte, s string) []byte {
 
 var errFormat = errors.New("natsqueue: a malformed message")
 
-// A parser takes a message apart. After the first part that does not fit, failed is set and every
-// part reads as zero.
+// A parser reads the parts of a message. After the first part that does not fit, failed is set and all
+// parts read as zero.
 type parser struct {
 	b      []byte
 	failed bool

@@ -12,8 +12,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A room knows how much more the stream may take under Config.MaxBytes. This node keeps the bound,
-// and not the server, as records may exceed it: they make room.
+// A room counts how many bytes may still be put under Config.MaxBytes. The server does not enforce
+// this bound, because records may exceed it: without them nothing could be settled and purged.
 type room struct {
 	*cleaner
 	mu    sync.Mutex // held while the server is asked

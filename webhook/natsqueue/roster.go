@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// maxMembers is how many members are looked for at a time.
+	// maxMembers is how many members one request looks up.
 	maxMembers = 256
-	// goneTTL is how long the server keeps the message of a user who is no member any more.
+	// goneTTL is how long the server keeps the message of a user who has left.
 	goneTTL = "60s"
 )
 
-// A member is what the stream has of a user in an audience. The message is the generation, 0 for a
-// user who has left.
+// A member is a user's message in an audience. The message holds the generation, 0 for a user who
+// has left.
 type member struct {
 	user       string
 	generation uint64
@@ -81,7 +81,7 @@ func (s *Store) record(ctx context.Context, id string) (rec audience.Record, seq
 	return rec, seq, err
 }
 
-// find returns what the stream has of users, which are sorted.
+// find returns the messages of users. users is sorted.
 func (s *Store) find(ctx context.Context, id string, users []string) ([]member, error) {
 	all := make([]member, len(users))
 	for i, user := range users {
@@ -140,7 +140,7 @@ func (s *Store) members(ctx context.Context, id, after string) ([]string, error)
 	return following(slices.Sorted(maps.Keys(all)), after), nil
 }
 
-// following returns the part of users, which are sorted, that follows one.
+// following returns the users that come after one. users is sorted.
 func following(users []string, after string) []string {
 	i, found := slices.BinarySearch(users, after)
 	if found {
@@ -196,15 +196,15 @@ func (s *Store) Join(ctx context.Context, id string, generation uint64, users []
 	return c, err
 }
 
-// A listing is the members of an audience when a sync began to look for those who leave.
+// A listing has the members of an audience at the time when a sync began to look for leavers.
 type listing struct {
 	audience   string
 	generation uint64
 	users      []string
 }
 
-// Leave implements audience.Roster. It lists the members once for a sync, and has their ids in memory
-// until it is through.
+// Leave implements audience.Roster. It lists the members once for a sync, and keeps their ids in memory
+// until the sync is done.
 func (s *Store) Leave(ctx context.Context, id string, generation uint64, after string, max int) (c audience.Chunk, last string, err error) {
 	err = s.update(ctx, id, func(rec *audience.Record, _ uint64) error {
 		if err := rec.Idle(generation); err != nil {
@@ -292,7 +292,7 @@ func (s *Store) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] 
 			return nil, err
 		}
 		defer s.calls.Leave()
-		all := make(map[string]audience.Entry) // the list has an audience twice that changes meanwhile
+		all := make(map[string]audience.Entry) // the list has an audience twice if the audience changes during the listing
 		for m, err := range s.list(ctx, s.config.audience("*")) {
 			var rec audience.Record
 			var id string

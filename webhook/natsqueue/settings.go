@@ -16,7 +16,7 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// settings are in the stream alone: each is the last message of its subject.
+// settings reads and changes the settings. Each is the last message of its subject.
 type settings struct {
 	*conn
 }
@@ -29,7 +29,7 @@ const (
 	settingValue = 'v'
 )
 
-// Settings implements webhook.Keeper. It has all settings with the prefix in memory.
+// Settings implements webhook.Keeper. It keeps all settings with the prefix in memory.
 func (s *settings) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
 	return storekit.Page(func() ([]webhook.Setting, error) {
 		if err := s.enter(ctx); err != nil {

@@ -74,18 +74,18 @@ func check(s *webhook.Settlement) error {
 	return fmt.Errorf("verdict %d", s.Verdict)
 }
 
-// An ending is what becomes of an entry.
+// An ending is the outcome of an entry, on its way into a record.
 type ending struct {
 	*entry
 	verdict webhook.Verdict
 	again   *webhook.Delivery // what a Retry puts back
 	record  []byte            // again, or the dead letter
 	subject string            // of the dead letter
-	free    bool              // nobody had claimed the entry
+	free    bool              // the entry was not claimed
 	done    bool              // it is recorded
 }
 
-// ending returns what by makes of e, which is the entry of d. The store is locked.
+// ending returns the ending of e, the entry of d, by a settlement. The store is locked.
 func (s *index) ending(e *entry, d *webhook.Delivery, by *webhook.Settlement) *ending {
 	end := &ending{entry: e, verdict: by.Verdict, free: e.claim == 0}
 	if by.Verdict == webhook.Done {
@@ -97,7 +97,7 @@ func (s *index) ending(e *entry, d *webhook.Delivery, by *webhook.Settlement) *e
 		if by.Verdict == webhook.Retry {
 			again.Due, again.Expires = by.Delivery.Due, by.Delivery.Expires
 			end.again = &again
-			end.record, _ = again.AppendBinary(nil) // it was checked
+			end.record, _ = again.AppendBinary(nil) // no error: Settle has checked it
 		} else {
 			dead := webhook.DeadLetter{Delivery: again, Reason: by.Reason, Died: by.At}
 			end.subject = s.config.deadSubject(&dead)
@@ -109,7 +109,7 @@ func (s *index) ending(e *entry, d *webhook.Delivery, by *webhook.Settlement) *e
 	}
 }
 
-// exactly copies a slice that stays in memory for long.
+// exactly returns a copy without spare capacity, for a slice that is kept for long.
 func exactly[T any](all []T) []T {
 	if len(all) == 0 {
 		return nil

@@ -16,10 +16,11 @@ import (
 
 // A Store is a webhook.Store that several nodes share, and an audience.Roster. Its parts:
 //
-//   - conn has the stream: it sends messages to it, and reads them.
-//   - index is what this node owns in memory: partitions, lanes, claims.
-//   - putter stores puts, recorder the records of owned partitions. cleaner purges what has ended.
-//   - node gives heartbeats, takes partitions and gives them away.
+//   - conn writes and reads the messages of the stream.
+//   - index has this node's partitions, lanes and claims in memory.
+//   - putter stores puts, and recorder the records of owned partitions. cleaner purges messages
+//     whose deliveries have ended.
+//   - node sends heartbeats, takes partitions and gives them away.
 //   - owners asks and answers questions about partitions, letters keep dead letters, and settings
 //     keep settings.
 type Store struct {
@@ -111,7 +112,7 @@ func (s *Store) begin(ctx context.Context) (err error) {
 	s.goroutines.Go(s.live)
 	s.goroutines.Go(s.rule)
 	s.goroutines.Go(s.cleaner.run)
-	// Reading the partitions mostly takes no time. If much waits, its first deliveries are attempted
+	// Reading the partitions mostly takes no time. If many deliveries wait, the first are attempted
 	// while the rest is read.
 	patience, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -124,7 +125,7 @@ func (s *Store) begin(ctx context.Context) (err error) {
 	return nil // also if ctx has ended: the store is open
 }
 
-// end ends what begin started, once background has ended.
+// end stops everything that begin started, after background has ended.
 func (s *Store) end() {
 	s.goroutines.Wait()
 	s.puts.Close()
@@ -154,7 +155,7 @@ func (s *Store) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), min(s.config.Claim, callTimeout))
 	defer cancel()
 	s.mu.Lock()
-	s.leaving = true // so it takes nothing from now on
+	s.leaving = true // from here on this node takes no partitions
 	s.mu.Unlock()
 	err := s.write(ctx, writesOf(s.mine(), true)...)
 	if err == nil {

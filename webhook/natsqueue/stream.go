@@ -17,7 +17,7 @@ const (
 	metaPartitions = "hookferry-partitions"
 )
 
-// streamVersion is the version of what is in the stream.
+// streamVersion is the version of the stream's format.
 const streamVersion = "4"
 
 // stream returns the configuration of a new stream.
@@ -30,7 +30,7 @@ func (c *Config) stream(replicas int) jetstream.StreamConfig {
 	}
 }
 
-// prepare creates the stream if it is missing, and else checks it.
+// prepare creates the stream, or checks an existing one.
 func (c *Config) prepare(ctx context.Context, js jetstream.JetStream) (jetstream.Stream, error) {
 	want := c.stream(c.Replicas)
 	if c.Replicas == 0 {
@@ -97,8 +97,8 @@ func (c *Config) prepare(ctx context.Context, js jetstream.JetStream) (jetstream
 	return s, nil
 }
 
-// tooOld reports whether a server of a version is older than 2.12.1. Such a server forgets what it
-// does not know of a stream's configuration. What is no version counts as new.
+// tooOld reports whether a server's version is older than 2.12.1. Such a server drops settings of a
+// stream that it does not know. A text that is no version counts as new.
 func tooOld(version string) bool {
 	var major, minor, patch int
 	n, _ := fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch)

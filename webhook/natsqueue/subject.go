@@ -13,13 +13,13 @@ const (
 	kindPut     = "log.put" // chunks of deliveries, by any node
 	kindOwn     = "log.own" // records, by the owner
 	kindKey     = "key"     // dedup keys of purged deliveries, by the owner
-	kindDamaged = "damaged" // what cannot be read, for people to look at
+	kindDamaged = "damaged" // unreadable deliveries, for people to look at
 )
 
 // prefix returns the subjects of a partition without the kind.
 func (c *Config) prefix(partition int) string { return c.Stream + "." + strconv.Itoa(partition) + "." }
 
-// The other subjects of the stream: a node's heartbeats, the message that nobody needs, settings,
+// The other subjects of the stream: heartbeats of nodes, a message without meaning, settings,
 // audiences and their members. Dead letters have deadSubject.
 func (c *Config) heartbeat(node string) string { return c.Stream + ".node." + node }
 func (c *Config) reserve() string              { return c.Stream + ".reserve" }
@@ -37,8 +37,8 @@ func (c *Config) partition(destination string) int {
 	return int(hash(destination) % uint32(c.Partitions))
 }
 
-// token returns what stands for a name of any bytes in a subject: the name itself if it is plain, else
-// "=" and its bytes in base64.
+// token returns a name of any bytes in a form that a subject may have: the name itself if it is plain,
+// otherwise "=" and its bytes in base64.
 func token(name string) string {
 	plain := name != ""
 	for i := 0; i < len(name) && plain; i++ {

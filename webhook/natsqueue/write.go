@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// maxBuries is how many dead letters a record has beside it at most.
+	// maxBuries is the most dead letters that are stored together with a record.
 	maxBuries = 500
-	// maxDropped is how many duplicates a record tells of at most.
+	// maxDropped is the most duplicates that a record lists.
 	maxDropped = 256
 )
 
@@ -25,8 +25,8 @@ type recorder struct {
 	writes *storekit.Batcher[write]
 }
 
-// A write is what a partition is to record. Without anything else it is a record that proves who
-// the owner is.
+// A write collects the changes of a partition for its next record. An empty write is a record, too: it
+// proves that this node still owns the partition.
 type write struct {
 	p       *partition
 	endings []*ending
@@ -38,7 +38,7 @@ type write struct {
 
 func newWrite(p *partition) *write { return &write{p: p, done: make(chan struct{})} }
 
-// writesOf returns a write for each of the partitions, which gives it away if release is set.
+// writesOf returns a write for each partition. With release the write gives the partition away.
 func writesOf(partitions []*partition, release bool) (ws []*write) {
 	for _, p := range partitions {
 		w := newWrite(p)
@@ -48,7 +48,7 @@ func writesOf(partitions []*partition, release bool) (ws []*write) {
 	return ws
 }
 
-// hand hands writes over.
+// hand queues writes.
 func (s *recorder) hand(ws ...*write) {
 	for _, w := range ws {
 		size := 64 * len(w.endings)
@@ -59,7 +59,7 @@ func (s *recorder) hand(ws ...*write) {
 	}
 }
 
-// write hands writes over, and waits until they are recorded.
+// write queues writes and waits until they are recorded.
 func (s *recorder) write(ctx context.Context, ws ...*write) error {
 	s.hand(ws...)
 	for _, w := range ws {
@@ -97,7 +97,7 @@ func (s *recorder) storeWrites(writes []*write) {
 	wg.Wait()
 }
 
-// record records writes of a partition. It tries until it is known what is recorded.
+// record records writes of a partition. It retries until it knows what the stream has.
 func (s *recorder) record(p *partition, writes []*write) {
 	all := write{p: p}
 	for _, w := range writes {
@@ -136,11 +136,11 @@ type draft struct {
 	damaged []*entry
 	dropped int
 	release bool
-	aside   []*nats.Msg // dead letters and what is damaged, stored in one batch with the record
+	aside   []*nats.Msg // dead letters and damaged deliveries, stored in one batch with the record
 	parcel
 }
 
-// compose returns a draft of as much of w as a record has room for, and leaves the rest in w. The
+// compose moves as much of w as fits into a record into a new draft, and leaves the rest in w. The
 // store is locked.
 func (s *recorder) compose(w *write) *draft {
 	d := &draft{p: w.p}
@@ -160,12 +160,12 @@ func (s *recorder) compose(w *write) *draft {
 	for ; len(w.endings) > 0; w.endings = w.endings[1:] {
 		e := w.endings[0]
 		if e.block.entries[e.i] != e.entry || e.free && (e.claim != 0 || e.gone) {
-			continue // it has ended, or was claimed meanwhile
+			continue // the entry has ended, or was claimed in the meantime
 		}
 		if !room(len(e.record)) {
 			return d
 		}
-		e.gone = e.gone || e.free // nobody claims it from now on
+		e.gone = e.gone || e.free // from here on it cannot be claimed
 		d.endings = append(d.endings, e)
 		d.record.ends = append(d.record.ends, ref{e.block.seq, e.i})
 		taken[e.entry] = true
@@ -219,7 +219,7 @@ func (s *recorder) finish(d *draft) {
 	d.vital = true
 }
 
-// storeDraft stores a record, and tries until it is known whether it is stored.
+// storeDraft stores a record. It retries until it knows whether the record is stored.
 func (s *recorder) storeDraft(d *draft) error {
 	for {
 		err := s.send(s.background, &d.parcel)
@@ -238,9 +238,9 @@ func (s *recorder) storeDraft(d *draft) error {
 	}
 }
 
-// doubted finds out about a record that the server has refused: an earlier answer may have been
-// lost, or another node may own the partition. It returns false if neither is so: then the record
-// is to be sent again.
+// doubted finds out why the server refused a record. If an earlier answer was lost, the record is
+// stored. If another node wrote a record, that node owns the partition. Otherwise doubted returns
+// false, and the caller sends the record again.
 func (s *recorder) doubted(d *draft) bool {
 	seq, data, err := s.last(s.background, d.p.prefix+kindOwn)
 	if err != nil {
@@ -259,7 +259,7 @@ func (s *recorder) doubted(d *draft) bool {
 	return true
 }
 
-// recorded takes into memory what d says, which is stored with a sequence.
+// recorded applies d, which is stored with the sequence seq, to the index.
 func (s *recorder) recorded(d *draft, seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
