@@ -11,13 +11,13 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// The most that a chunk holds. A single delivery may have more bytes.
+// The limits of a chunk. A single delivery may have more bytes.
 const (
 	chunkItems = 256
 	chunkBytes = 256 << 10
 )
 
-// itemBytes is about what a delivery costs in memory beside its record.
+// itemBytes is about how many bytes a delivery takes in memory in addition to its record.
 const itemBytes = 128
 
 // A queueKey names a queue of the store: the fresh deliveries of a destination, or its
@@ -27,14 +27,14 @@ type queueKey struct {
 	retries     bool
 }
 
-// A row is a chunk as it is stored.
+// A row is a stored chunk.
 type row struct {
 	id      int64 // the last two bits are the partition
 	queue   queueKey
 	node    int64
 	waiting int
 	done    string // a '1' for each delivery that is done; empty if none is
-	outbox  bool   // it was stored by PutTx, and this is its first claim
+	outbox  bool   // PutTx stored the chunk, and this is its first claim
 	items   []byte
 }
 
@@ -53,13 +53,13 @@ func scanRow(r pgx.CollectableRow, row *row, more ...any) error {
 type chunk struct {
 	id      int64
 	queue   queueKey
-	waiting int    // deliveries that are not done, as the row has it
-	items   []item // all that can be read, done or not
+	waiting int    // deliveries that are not done, by the row
+	items   []item // all readable deliveries, done or not
 	size    int64
-	used    time.Time // when it was claimed, or something of it was handed out or settled last
+	used    time.Time // of the claim, or of the last delivery of it that was handed out or settled
 	inHand  int       // items that are inHand or storing
 	lost    bool      // this node has lost the claim
-	// damaged: something in it cannot be read. It stays claimed until the node ends, so that
+	// damaged: a delivery in it cannot be read. It stays claimed until the node ends, so that
 	// no other node claims it in vain.
 	damaged bool
 }
@@ -80,9 +80,9 @@ type itemState uint8
 const (
 	free       itemState = iota // in its queue
 	inHand                      // claimed by the caller
-	storing                     // the same, while its outcome is being stored
+	storing                     // claimed, and its outcome is being stored
 	done                        // its outcome is stored
-	unreadable                  // left out
+	unreadable                  // damaged, never handed out
 )
 
 // itemOrder is the order of the items of a queue.
@@ -97,8 +97,8 @@ func (it *item) delivery() (d webhook.Delivery, err error) {
 	return d, err
 }
 
-// appendItem appends a delivery to a chunk: the lengths of its record and its body, when it is
-// due, and the record.
+// appendItem appends a delivery to a chunk: the lengths of its record and its body, its due time, and
+// the record.
 func appendItem(b []byte, due int64, body int, record []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(record)))
 	b = binary.AppendUvarint(b, uint64(body))
@@ -152,7 +152,7 @@ func (c *chunk) doneBits() string {
 	return string(bits)
 }
 
-// due returns when the first delivery is due that is not done.
+// due returns the earliest due time of the deliveries that are not done.
 func (c *chunk) due() int64 {
 	due := int64(never)
 	for i := range c.items {

@@ -16,16 +16,16 @@ import (
 // A claimer claims chunks, and gives them back.
 type claimer struct {
 	*memory
-	// claiming is held for reading from before a claim is stored until it is in memory, by
+	// claiming is held for reading from before a claim is stored until the claim is in memory, by
 	// calls that have a connection already. doubted is when storing one failed last, in
 	// microseconds: the database may hold claims that are not in memory. It is 0 if there can
 	// be none.
 	claiming  sync.RWMutex
 	doubted   atomic.Int64
-	releasing atomic.Bool  // this node claims nothing more; see Release
+	releasing atomic.Bool  // this node makes no more claims; see Release
 	fetching  semaphore    // held by Fetch, and by calls during which no item may be handed out
 	fetched   atomic.Int64 // when Fetch was called last, in microseconds
-	// firstClaims counts the deliveries of FirstClaims.
+	// firstClaims is the result of FirstClaims.
 	firstClaims atomic.Int64
 }
 
@@ -57,10 +57,10 @@ func (s *claimer) Release(ctx context.Context) error {
 	})
 }
 
-// idleClaim is how long a chunk stays claimed while nothing of it is handed out.
+// idleClaim is how long a chunk stays claimed while none of its deliveries is handed out.
 const idleClaim = 10 * time.Second
 
-// release gives back the chunks of which nothing is in hand, and was not for so long.
+// release gives back the chunks of which no delivery was in hand for the time idle.
 func (s *claimer) release(ctx context.Context, idle time.Duration) error {
 	s.mu.Lock()
 	now := time.Now().Add(s.offset)
@@ -91,7 +91,7 @@ func (s *claimer) release(ctx context.Context, idle time.Duration) error {
 	return err
 }
 
-// queueRelease queues the statement that gives chunks back and notifies other nodes. s.mu is
+// queueRelease queues the statement that gives chunks back and notifies the other nodes. s.mu is
 // held.
 func (s *claimer) queueRelease(b *pgx.Batch, chunks []*chunk) {
 	n := len(chunks)
@@ -103,8 +103,8 @@ func (s *claimer) queueRelease(b *pgx.Batch, chunks []*chunk) {
 	b.Queue(s.in(releaseSQL), s.channel(), strconv.FormatInt(s.node, 10), s.node, ids, dues)
 }
 
-// giveBack gives back the claims of this node that are not in memory: those of transactions
-// that were committed without this node learning of it.
+// giveBack gives back the claims of this node that are not in memory. Their transactions were
+// committed, but the answer was lost.
 func (s *claimer) giveBack(ctx context.Context) error {
 	since := s.doubted.Load()
 	if since == 0 {
@@ -126,7 +126,7 @@ func (s *claimer) giveBack(ctx context.Context) error {
 	if err := conn.SendBatch(ctx, &b).Close(); err != nil {
 		return err
 	}
-	// The server may still be at work on a transaction that this node has given up.
+	// The server may still work on a transaction whose answer this node no longer waits for.
 	if time.Since(time.UnixMicro(since)) > 2*writeTimeout {
 		s.doubted.CompareAndSwap(since, 0)
 	}

@@ -37,7 +37,7 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// collect returns what scan makes of the rows of a query.
+// collect returns the rows of a query, each converted by scan.
 func collect[T any](ctx context.Context, q querier, scan pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	rows, err := q.Query(ctx, sql, args...)
 	if err != nil {
@@ -46,14 +46,14 @@ func collect[T any](ctx context.Context, q querier, scan pgx.RowToFunc[T], sql s
 	return pgx.CollectRows(rows, scan)
 }
 
-// byIndex makes the rest of a transaction find rows by index. Plans are kept: one that was made
-// while a table was empty reads all of the table later on, and PostgreSQL guesses that a LIMIT
-// which differs by row leaves a third of the table. jit is off because PostgreSQL gives plans
-// with settings that are off such costs that it would compile each of them.
+// byIndex makes the rest of a transaction find rows by index. PostgreSQL keeps plans: a plan that
+// was made for an empty table reads the whole table later on. And it guesses that a LIMIT which
+// differs by row leaves a third of the table. jit is off, because PostgreSQL adds so high costs for
+// plan types that are switched off that it would compile every plan.
 const byIndex = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
 	set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)`
 
-// indexed is collect in a transaction of its own, with byIndex.
+// indexed is collect in its own transaction, with byIndex.
 func indexed[T any](ctx context.Context, on interface {
 	SendBatch(context.Context, *pgx.Batch) pgx.BatchResults
 }, scan pgx.RowToFunc[T], sql string, args ...any) (all []T, err error) {
@@ -67,7 +67,7 @@ func indexed[T any](ctx context.Context, on interface {
 	return all, err
 }
 
-// call runs a call of the store. An error says what it was about.
+// call runs a call of the store. Its error says what the call was doing.
 func (s *database) call(ctx context.Context, what string, f func() error) error {
 	if err := s.calls.Enter(ctx); err != nil {
 		return err
@@ -135,7 +135,7 @@ func (s semaphore) acquire(ctx context.Context) error {
 
 func (s semaphore) release() { <-s }
 
-// A lineError is an error whose text has several lines, on one.
+// A lineError is an error whose text was brought onto one line.
 type lineError struct {
 	text string
 	err  error
@@ -144,8 +144,8 @@ type lineError struct {
 func (e *lineError) Error() string { return e.text }
 func (e *lineError) Unwrap() error { return e.err }
 
-// oneLine returns err with its text on one line. The driver's has a line for each attempt to
-// connect. They are alike if it tried again without TLS, and then only one is kept.
+// oneLine returns err with its text on one line. The driver's text has a line for each attempt to
+// connect. The lines are equal if it tried again without TLS; then oneLine keeps only one.
 func oneLine(err error) error {
 	if err == nil || !strings.Contains(err.Error(), "\n") {
 		return err

@@ -17,15 +17,15 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// letters answers for dead letters.
+// letters reads and changes dead letters.
 type letters struct{ *putter }
 
-// wellFormed returns those of keys that may be of dead letters.
+// wellFormed returns the keys that have the form of a dead letter's key.
 func wellFormed(keys ...string) []string {
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return strings.Trim(key, "0123456789abcdef") != "" })
 }
 
-// A deadRow is a dead letter as it is stored.
+// A deadRow is a stored dead letter.
 type deadRow struct {
 	key    string
 	record []byte
@@ -111,7 +111,7 @@ func (s *letters) Discard(ctx context.Context, keys ...string) (n int, err error
 	return n, err
 }
 
-// Revive implements webhook.Store. What is damaged stays.
+// Revive implements webhook.Store. Damaged dead letters stay.
 func (s *letters) Revive(ctx context.Context, keys ...string) (n int, err error) {
 	err = s.call(ctx, "reviving", func() error {
 		var drafts []*draft

@@ -10,18 +10,18 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// An entry is a delivery to be stored. It shares no memory with the caller's.
+// An entry is a delivery to be stored. It shares no memory with the caller.
 type entry struct {
 	key    storekit.Key
 	queue  queueKey
 	due    int64
 	body   int
 	record []byte
-	reason string // why it failed last
-	dedup  bool   // it is left out if its key is known, and else the key is remembered
+	reason string // why the last attempt failed
+	dedup  bool   // the delivery is left out if its key is known; otherwise the key is remembered
 	known  bool   // the key was known
 	keep   bool   // the caller wants to claim it
-	claim  uint64 // the caller's
+	claim  uint64 // the caller's claim
 	put    *put
 }
 
@@ -63,17 +63,17 @@ func entriesOf(ds []webhook.Delivery, dedup bool) (all []*entry, err error) {
 	return all, nil
 }
 
-// A draft is a chunk to be stored.
+// A draft is a chunk that is about to be stored.
 type draft struct {
 	queue   queueKey
 	due     int64 // of the first entry
 	data    []byte
 	entries []*entry
-	mine    bool // this node claims it as it is stored
+	mine    bool // this node claims the chunk when it stores it
 }
 
 // tolerance is how much later than the first delivery of a chunk the others may be due, if the
-// first is due in d microseconds: a node that claims the chunk holds them in memory for as long.
+// first is due in d microseconds. The node that claims the chunk keeps them in memory that long.
 func tolerance(d int64) int64 { return max(time.Second.Microseconds(), d/32) }
 
 // draftsOf makes chunks of entries.

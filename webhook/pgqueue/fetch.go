@@ -11,7 +11,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A fetcher hands out deliveries, and claims chunks for that.
+// A fetcher hands out deliveries of the chunks that it claims.
 type fetcher struct{ *claimer }
 
 // A fetch is a call of Fetch. s.mu is held while it works, but not while it asks the database.
@@ -83,7 +83,7 @@ func (f *fetch) run(ctx context.Context) (err error) {
 	if err := s.expired(); err != nil {
 		return err
 	}
-	for i := range f.wants { // so that Next is known even of those that are not served
+	for i := range f.wants { // so that Next is known even for wants that are not served
 		if !f.queue(i).known {
 			if err := f.ask(ctx, i); err != nil {
 				return err
@@ -107,8 +107,8 @@ func (f *fetch) queue(i int) *queue {
 	return f.s.queueOf(queueKey{f.wants[i].Destination, f.wants[i].Retries})
 }
 
-// serve takes what want i asks for from memory. It returns false if the database may have
-// something earlier, or more.
+// serve takes deliveries for want i from memory. It returns false if the database may have earlier
+// ones, or more.
 func (f *fetch) serve(i int) bool {
 	q := f.queue(i)
 	for f.taken[i] < f.wants[i].Max {
@@ -153,15 +153,15 @@ const (
 	contended = 10 * time.Millisecond
 )
 
-// ask asks the database for want i and those behind it that need it: for chunks, and for when the
-// first chunk is due that is left.
+// ask asks the database for want i and for the later wants that need it: for chunks, and for the due
+// time of the first chunk that stays in the database.
 func (f *fetch) ask(ctx context.Context, i int) error {
 	s := f.s
 	var (
 		names   [][]byte
 		retries []bool
 		most    []int32
-		none    = make(map[queueKey]bool) // chunks were asked for, and not got
+		none    = make(map[queueKey]bool) // the database has no chunk for these
 	)
 	for left := maxAsk; i < len(f.wants) && left > 0; i++ {
 		n := f.missing(i)

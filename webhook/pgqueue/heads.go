@@ -28,7 +28,7 @@ func (s *fetcher) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, e
 			}
 		}
 		if !ended {
-			s.heardAny() // what was not yielded is still news
+			s.heardAny() // heads that were not yielded are yielded the next time
 		}
 		if err != nil {
 			yield(webhook.Head{}, err)
@@ -36,8 +36,8 @@ func (s *fetcher) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, e
 	}
 }
 
-// look reads the heads of all destinations, or of these, and returns them with what is in memory.
-// A look at all destinations forgets the queues that are empty.
+// look reads the heads of all destinations, or of names, and combines them with the deliveries in
+// memory. With all it forgets empty queues.
 func (s *fetcher) look(ctx context.Context, all bool, names []string) (heads []webhook.Head, err error) {
 	sql, args := headsAllSQL, []any(nil)
 	if !all {

@@ -19,7 +19,7 @@ type heartbeat struct {
 	note      func() ([]byte, bool) // guarded by memory.mu
 }
 
-// enroll makes this process a node, whose claims hold from now on.
+// enroll makes this process a node. Its claims hold from then on.
 func (s *heartbeat) enroll(ctx context.Context) error {
 	sent := time.Now()
 	var id int64
@@ -35,8 +35,8 @@ VALUES (nextval('S.ids'), $1, clock_timestamp() + $2::bigint * interval '1 micro
 	return s.beat(ctx)
 }
 
-// beat sends a heartbeat, unless the scheduler above makes no progress. It returns errEnded if
-// another node has taken this one for dead.
+// beat sends a heartbeat, unless the scheduler makes no progress. It returns errEnded if another
+// node has judged this one dead.
 func (s *heartbeat) beat(ctx context.Context) error {
 	s.mu.Lock()
 	node, present := s.node, s.note
@@ -121,7 +121,7 @@ func (s *heartbeat) again(ctx context.Context) error {
 	return nil
 }
 
-// resign gives back all that is claimed.
+// resign gives back all claims.
 func (s *heartbeat) resign(ctx context.Context) error {
 	s.mu.Lock()
 	node := s.node

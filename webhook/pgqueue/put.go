@@ -22,9 +22,9 @@ const (
 	maxBatch = 4 << 20
 )
 
-// How long a transaction waits for another one that is adding one of its keys: a transaction of
-// many puts, and that of a put by itself. Two that add the same keys in another order end in a
-// deadlock, and are tried again in the same way.
+// How long a transaction waits for another transaction that is adding one of its keys: batchWait for
+// a transaction with many puts, aloneWait for a single put. Two transactions that add the same keys
+// in a different order end in a deadlock; they are tried again in the same way.
 const (
 	batchWait = "50ms"
 	aloneWait = "500ms"
@@ -34,7 +34,7 @@ const (
 type putter struct {
 	*claimer
 	puts *storekit.Batcher[put]
-	// alone is held by a put that waits, by itself, for a transaction that is adding its keys.
+	// alone is held by a single put that waits for a transaction which is adding its keys.
 	alone semaphore
 }
 
@@ -42,17 +42,16 @@ type putter struct {
 type put struct {
 	ctx     context.Context
 	entries []entry
-	done    chan struct{} // closed once it is stored, or err says why not
+	done    chan struct{} // closed when the put is stored, or err is set
 	err     error
-	gone    bool // the caller has gone, and claims nothing; guarded by memory.mu
-	ended   bool // its entries are claimed; the same
+	gone    bool // the caller no longer waits, and claims nothing; guarded by memory.mu
+	ended   bool // its entries are claimed; guarded by memory.mu
 }
 
-// Put implements webhook.Store. If ctx is cancelled while the transaction goes on, Put waits for
-// it. After the deadline of ctx Put returns at once: its deliveries may be stored then, and are
-// known when they are put again.
-// While a transaction of PutTx goes on that has put one of ps, Put waits for the end of that
-// transaction or of ctx, for half a minute at most.
+// Put implements webhook.Store. If ctx is cancelled during the transaction, Put waits for its end.
+// At the deadline of ctx Put returns at once; its deliveries may be stored then, and are recognised
+// when they are put again. If an open transaction of PutTx has put one of ps, Put waits for the end
+// of that transaction, for half a minute at most.
 func (s *putter) Put(ctx context.Context, ps []webhook.Put, out []webhook.Result) error {
 	return s.call(ctx, "storing", func() error {
 		p := &put{ctx: ctx, entries: make([]entry, len(ps)), done: make(chan struct{})}
@@ -118,8 +117,8 @@ func (s *putter) abandonPut(p *put) error {
 	return fmt.Errorf("no answer of the database in time: %w", err)
 }
 
-// storeBatch stores puts in one transaction. If another transaction is adding keys of some of
-// them, it stores the puts in several, so that the other puts do not wait for that.
+// storeBatch stores puts in one transaction. If another transaction is adding keys of some puts, it
+// uses several transactions, so that the other puts do not wait.
 func (s *putter) storeBatch(puts []*put) {
 	puts = slices.DeleteFunc(puts, func(p *put) bool {
 		if p.err = p.ctx.Err(); p.err != nil {
@@ -181,8 +180,8 @@ func (s *putter) storeOnce(ctx context.Context, conn *pgxpool.Conn, all []*entry
 	return nil
 }
 
-// claimDrafts marks those of the drafts that this node claims: they are due soon, fit into its
-// memory, and are behind nothing that is not claimed. It returns the node.
+// claimDrafts marks the drafts that this node claims: they are due soon, fit into its memory, and
+// the database has no earlier unclaimed chunk of their queue. It returns the node.
 func (s *putter) claimDrafts(drafts []*draft, now time.Time) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,7 +190,7 @@ func (s *putter) claimDrafts(drafts []*draft, now time.Time) int64 {
 	}
 	room := s.config.CacheBytes - s.bytes
 	soon := now.Add(s.offset + time.Second).UnixMicro()
-	delivers := now.UnixMicro()-s.fetched.Load() < (2 * time.Second).Microseconds() // else it only puts
+	delivers := now.UnixMicro()-s.fetched.Load() < (2 * time.Second).Microseconds() // otherwise this node only puts
 	for _, d := range drafts {
 		size := int64(len(d.data) + len(d.entries)*itemBytes)
 		q := s.queues[d.queue]
@@ -204,7 +203,7 @@ func (s *putter) claimDrafts(drafts []*draft, now time.Time) int64 {
 	return s.node
 }
 
-// A putResult is what the function put returns.
+// A putResult is the result of the SQL function put.
 type putResult struct {
 	n      *int
 	known  []int32 // the places of known deliveries, from 1 on
@@ -221,8 +220,8 @@ func (s *putter) queuePut(b *pgx.Batch, args []any, r *putResult) {
 	}
 }
 
-// putArgs returns the arguments of putSQL, none without drafts. Unless sender is nil, all nodes
-// but the sender are notified of what is not claimed.
+// putArgs returns the arguments of putSQL, none without drafts. Unless sender is nil, all other nodes
+// are notified of the unclaimed drafts.
 func (s *putter) putArgs(node int64, drafts []*draft, outbox bool, sender *int64) []any {
 	if len(drafts) == 0 {
 		return nil
@@ -255,7 +254,7 @@ func (s *putter) putArgs(node int64, drafts []*draft, outbox bool, sender *int64
 	return []any{s.lock, node, keys, names, retries, dues, counts, mine, reasons, items, outbox, s.channel(), sender}
 }
 
-// stored tells memory what was stored of drafts, and the callers what they have claimed.
+// stored enters the stored drafts into memory, and gives the callers their claims.
 func (s *putter) stored(drafts []*draft, node int64, r *putResult, now time.Time) {
 	place := int32(0)
 	s.mu.Lock()
@@ -292,7 +291,7 @@ func (s *putter) stored(drafts []*draft, node int64, r *putResult, now time.Time
 	}
 }
 
-// reportAll notes drafts that were stored and that no node has claimed. s.mu is held.
+// reportAll enters the stored drafts that no node has claimed into memory. s.mu is held.
 func (s *memory) reportAll(drafts []*draft) {
 	for _, d := range drafts {
 		s.report(d.queue, d.due, len(d.entries))

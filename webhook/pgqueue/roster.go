@@ -12,7 +12,7 @@ import (
 	"github.com/hookferry/analytics/audience"
 )
 
-// A roster keeps the members of audiences.
+// A roster stores the members of audiences.
 type roster struct{ *database }
 
 // change runs f on the record of an audience, in a transaction that locks it, and stores what f
@@ -33,7 +33,7 @@ func (s *roster) change(ctx context.Context, id string, add bool, f func(pgx.Tx,
 			if errors.Is(err, pgx.ErrNoRows) {
 				return audience.ErrSuperseded
 			}
-			if err == nil && len(before) > 0 { // else it was just created
+			if err == nil && len(before) > 0 { // otherwise the audience was just created
 				err = rec.UnmarshalBinary(before)
 			}
 			if err == nil {

@@ -36,8 +36,8 @@ SET LOCAL search_path TO %[1]s;
 CREATE TABLE IF NOT EXISTS version (number int NOT NULL, oldest int NOT NULL);
 `
 
-// oldest is the version of the oldest programs that work on the newest schema, beside newer ones
-// or after them. A migration that only adds what these programs need not know of (tables, columns
+// oldest is the version of the oldest programs that work on the newest schema, together with newer
+// ones or after them. A migration that only adds what these programs need not know of (tables, columns
 // that may be left out, indexes) leaves this number. A migration that removes something, or
 // changes its meaning, raises the number to a version whose programs no longer use it.
 const oldest = 1
@@ -56,7 +56,7 @@ func SQL(schema string, from int) (string, error) {
 	return fmt.Sprintf("BEGIN;\n"+begin, name) + stepsFrom(from) + "COMMIT;\n", nil
 }
 
-// stepsFrom returns the statements that follow begin.
+// stepsFrom returns the statements that SQL appends to begin.
 func stepsFrom(version int) string {
 	steps := migrations()
 	return fmt.Sprintf("\n%s\nDELETE FROM version;\nINSERT INTO version VALUES (%d, %d);\n", strings.Join(steps[version:], "\n"), len(steps), oldest)
@@ -70,9 +70,9 @@ func identifier(schema string) (string, error) {
 	return pgx.Identifier{schema}.Sanitize(), nil
 }
 
-// migrate brings the schema to the newest version, unless it has that or a newer one already, or
-// Config.NoMigrate is set. It returns an error if this program does not work on the version that
-// the schema has then. Several processes may migrate at once.
+// migrate brings an older schema to the newest version, unless Config.NoMigrate is set. It returns
+// an error if this program does not work on the version that the schema has afterwards. Several
+// processes may migrate at once.
 func (s *database) migrate(ctx context.Context) error {
 	v, err := versionOf(ctx, s.pool, s.schema)
 	if s.config.NoMigrate && err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// settings answers for settings.
+// settings reads and writes settings.
 type settings struct{ *database }
 
 // Settings implements webhook.Store.

@@ -10,22 +10,22 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A settler stores the outcomes of deliveries that are claimed.
+// A settler stores the outcomes of claimed deliveries.
 type settler struct {
 	*putter
 	settling semaphore // held by calls that store outcomes
-	// unsure are chunks whose latest outcomes may be stored or not, as the answer of the
+	// unsure has the chunks whose latest outcomes may be stored or not, because the answer of the
 	// database was lost. The holder of settling has it.
 	unsure map[*chunk]bool
 }
 
-// An outcome is that of an item.
+// An outcome is the outcome of an item.
 type outcome struct {
 	item    *item
 	verdict webhook.Verdict
-	retry   *entry // of a Retry
+	retry   *entry // the delivery that a Retry stores
 	dead    *webhook.DeadLetter
-	record  []byte // of the dead letter
+	record  []byte // of the dead letter that a Bury stores
 }
 
 // Settle implements webhook.Store.
@@ -62,8 +62,8 @@ func (s *settler) settleAll(ctx context.Context, ss []webhook.Settlement) (n int
 	return n, nil
 }
 
-// outcomesOf returns the outcomes of as many of ss, from the first on, as one transaction takes:
-// taken. An error is about the one behind them.
+// outcomesOf returns the outcomes of the first settlements of ss, as many as one transaction takes,
+// and their number. An error is about the next settlement.
 func (s *settler) outcomesOf(ss []webhook.Settlement) (outcomes []outcome, taken int, err error) {
 	size := 0
 	settled := make(map[*item]bool, len(ss))
@@ -83,7 +83,7 @@ func (s *settler) outcomesOf(ss []webhook.Settlement) (outcomes []outcome, taken
 		it := s.claims[v.Delivery.Claim]
 		s.mu.Unlock()
 		if it == nil || settled[it] {
-			continue // the claim does not hold any more
+			continue // the claim no longer holds
 		}
 		settled[it] = true
 		o := outcome{item: it, verdict: v.Verdict}
@@ -99,7 +99,7 @@ func (s *settler) outcomesOf(ss []webhook.Settlement) (outcomes []outcome, taken
 	return outcomes, len(ss), nil
 }
 
-// change sets what a Retry or a Bury stores.
+// change sets the record that a Retry or a Bury stores.
 func (o *outcome) change(v *webhook.Settlement) error {
 	d, err := o.item.delivery()
 	if err != nil {
@@ -141,7 +141,7 @@ func (s *settler) settleOnce(ctx context.Context, outcomes []outcome) (err error
 		return err
 	}
 	var (
-		ended   = make(map[*chunk]int) // how many of their deliveries are done now
+		ended   = make(map[*chunk]int) // deliveries of each chunk that are done with these outcomes
 		retries []*entry
 		dead    []*outcome
 	)
@@ -180,7 +180,7 @@ func (s *settler) settleOnce(ctx context.Context, outcomes []outcome) (err error
 	return err
 }
 
-// settled tells memory what became of a transaction that stored outcomes, or none.
+// settled updates memory after a transaction that stored outcomes, or failed to.
 func (s *settler) settled(outcomes []outcome, ended map[*chunk]int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,8 +207,8 @@ func (s *settler) settled(outcomes []outcome, ended map[*chunk]int, err error) {
 	}
 }
 
-// verify finds out which outcomes of the chunks that are unsure were stored. If their transaction
-// is still at work, it waits for that.
+// verify finds out which outcomes of the unsure chunks were stored. If their transaction is still
+// open, verify waits for its end.
 func (s *settler) verify(ctx context.Context) error {
 	if len(s.unsure) == 0 {
 		return nil
@@ -262,7 +262,7 @@ func (s *settler) queueEnded(b *pgx.Batch, ended map[*chunk]int) {
 		bits            []*string
 	)
 	for c, n := range ended {
-		var done *string // of a chunk of which none waits, it is of no use
+		var done *string // nil for a chunk without waiting deliveries, which needs no bits
 		if c.waiting > n {
 			text := c.doneBits()
 			done = &text

@@ -106,8 +106,8 @@ func (s *Store) begin(ctx context.Context) error {
 }
 
 // checkIsolation returns an error unless transactions of pool are READ COMMITTED, PostgreSQL's
-// default. At a stricter level they fail whenever another node has claimed or settled something
-// meanwhile, which SKIP LOCKED and the conditions of the statements allow for.
+// default. At a stricter level they fail if another node claims or settles a chunk at the same time,
+// which SKIP LOCKED and the conditions of the statements allow for.
 func checkIsolation(ctx context.Context, pool *pgxpool.Pool) error {
 	const want = "read committed"
 	var level string
@@ -120,8 +120,8 @@ func checkIsolation(ctx context.Context, pool *pgxpool.Pool) error {
 	return nil
 }
 
-// Close implements webhook.Store. Other nodes get at once what this one had claimed; if the
-// database does not answer in half a minute, when the claims expire.
+// Close implements webhook.Store. The claims of this node end at once. If the database does not
+// answer within half a minute, they end when they expire.
 func (s *Store) Close() error {
 	if !s.calls.Close() {
 		return nil

@@ -14,7 +14,7 @@ import (
 // sweepPage is how many chunks a sweep claims at once.
 const sweepPage = 16
 
-// A sweeper changes and erases what waits.
+// A sweeper changes and erases waiting deliveries.
 type sweeper struct{ *settler }
 
 // A sweep goes through chunks. It claims those that no other node has claimed, and settles the
@@ -24,13 +24,13 @@ type sweep struct {
 	text    string
 	match   func(*webhook.Delivery) bool
 	verdict webhook.Verdict
-	due     time.Time // of a Retry: when what is due later is due now
+	due     time.Time // for a Retry: the new due time of deliveries that are due later
 
-	changed, claimed int // deliveries that were settled, and that could not be as they are claimed
+	changed, claimed int // deliveries that were settled, and that match but are claimed
 }
 
-// Erase implements webhook.Store. It reads every chunk in which the name of the user occurs. What
-// is in chunks of other nodes is claimed.
+// Erase implements webhook.Store. It reads every chunk in which the name of the user occurs.
+// Deliveries in chunks of other nodes count as claimed.
 func (s *sweeper) Erase(ctx context.Context, user string) (erased, claimed int, err error) {
 	if user == "" {
 		return 0, 0, errors.New("pgqueue: erasure without a user")
@@ -49,8 +49,8 @@ func (s *sweeper) Erase(ctx context.Context, user string) (erased, claimed int, 
 	return w.changed, w.claimed, err
 }
 
-// Change implements webhook.Store. It reads every chunk of the destination. What is in chunks of
-// other nodes is claimed.
+// Change implements webhook.Store. It reads every chunk of the destination. Deliveries in chunks of
+// other nodes count as claimed.
 func (s *sweeper) Change(ctx context.Context, filter webhook.WaitingFilter, to webhook.Change) (n, claimed int, err error) {
 	if err := to.Check(&filter); err != nil {
 		return 0, 0, err
@@ -63,8 +63,8 @@ func (s *sweeper) Change(ctx context.Context, filter webhook.WaitingFilter, to w
 	return w.changed, w.claimed, err
 }
 
-// sweep goes through all chunks, page by page. Meanwhile this node hands out nothing but what
-// it puts.
+// sweep goes through all chunks, page by page. During a sweep this node hands out only deliveries
+// that it puts itself.
 func (s *sweeper) sweep(ctx context.Context, w *sweep) error {
 	for _, held := range []semaphore{s.fetching, s.settling} {
 		if err := held.acquire(ctx); err != nil {
@@ -101,8 +101,8 @@ func (s *sweeper) sweep(ctx context.Context, w *sweep) error {
 	return nil
 }
 
-// claimPage reads the next chunks, and claims those that no node has claimed. The node of a row
-// is the one that had claimed it before.
+// claimPage reads the next chunks, and claims the unclaimed ones. The node of a row is the node that
+// had claimed the chunk before.
 func (s *sweeper) claimPage(ctx context.Context, w *sweep, after int64) (rows []row, err error) {
 	err = s.claim(ctx, func(ctx context.Context, conn *pgxpool.Conn) (err error) {
 		node := s.nodeNow()
@@ -133,7 +133,7 @@ RETURNING `+rowColumns+`, p.node`), node, after, []byte(w.text), sweepPage)
 	return rows, err
 }
 
-// take claims the deliveries of chunks that match, and returns them with their settlements.
+// take claims the matching deliveries of chunks, and returns them with their settlements.
 func (s *sweeper) take(w *sweep, rows []row) (items []*item, ss []webhook.Settlement) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,23 +16,23 @@ const (
 	// fullBytes and oldAge are the size and the age at which new chunks go to the next partition.
 	fullBytes = 256 << 20
 	oldAge    = 10 * time.Minute
-	// smallBytes is the size up to which a partition stays as it is.
+	// smallBytes is the size up to which a partition is left alone.
 	smallBytes = 8 << 20
 	// dedupParts is how many partitions the dedup window has.
 	dedupParts = 2
-	// dedupBytes is about what a key takes in its table.
+	// dedupBytes is about how many bytes a key takes in its table.
 	dedupBytes = 52
-	// fewChunks is up to how many chunks are moved out of a partition, some at a time.
+	// fewChunks is the most chunks that a partition may have for them to be moved out of it.
 	fewChunks = 20_000
-	// lockWait is how long others may have to wait while a lock is asked for.
+	// lockWait bounds how long a request for a lock may make other transactions wait.
 	lockWait = "200ms"
 )
 
 // A janitor keeps the tables small.
 type janitor struct{ *database }
 
-// upkeep keeps the tables small. One node does it at a time. Each step is a transaction of its
-// own, and holds locks no longer.
+// upkeep keeps the tables small. One node at a time does it. Each step is a short transaction of its
+// own.
 func (s *janitor) upkeep(ctx context.Context) error {
 	var errs []error
 	for _, step := range []func(context.Context, pgx.Tx) error{s.rotateDedup, s.rotateChunks, s.heal} {
@@ -50,7 +50,7 @@ func (s *janitor) upkeep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// rotateDedup forgets the older half of the dedup window once the newer one is full, or old
+// rotateDedup forgets the older half of the dedup window when the newer half is full, or old
 // enough.
 func (s *janitor) rotateDedup(ctx context.Context, tx pgx.Tx) error {
 	var next int
@@ -63,17 +63,17 @@ WHERE size > 0 AND (size >= $1 OR dedup_since <= clock_timestamp() - $2::bigint 
 	if err != nil {
 		return err
 	}
-	// Puts hold this lock shared. So none looks for keys before the change and adds them after it.
+	// Puts hold this lock shared. So no put looks up keys before the rotation and adds them after it.
 	_, err = tx.Exec(ctx, fmt.Sprintf(s.in(`SELECT pg_advisory_xact_lock(%d); TRUNCATE S.dedup_%d;
 UPDATE S.state SET dedup_part = %[2]d, dedup_since = clock_timestamp()`), s.lock, next), pgx.QueryExecModeSimpleProtocol)
 	return err
 }
 
-// A partition is one of chunks.
+// A partition is one of the partitions of the table of chunks.
 type partition struct {
 	Number  int
-	Current bool  // new chunks go there
-	Old     bool  // they have done so for oldAge
+	Current bool  // new chunks go to this partition
+	Old     bool  // new chunks have gone here for oldAge
 	Size    int64 // in bytes, on disk
 	Live    int64 // bytes of its first fewChunks chunks
 	Chunks  int64 // how many it has, up to fewChunks; those of the current one are not counted
@@ -86,9 +86,9 @@ FROM S.state, generate_series(0, 3) n, LATERAL (
 	FROM (SELECT items FROM S.chunk c WHERE c.part = n::smallint AND n <> state.chunk_part ORDER BY id LIMIT $1) c
 ) l ORDER BY n`
 
-// rotateChunks has new chunks go to an empty partition, once the current one is full, or old and
-// not small. It truncates other partitions that are empty, and moves the chunks of those that are
-// nearly empty to the current one. If all hold a backlog, vacuum has to do with what is finished.
+// rotateChunks directs new chunks to an empty partition when the current one is full, or old and not
+// small. It truncates other partitions that are empty, and moves the chunks of nearly empty ones to
+// the current one. If all partitions hold a backlog, only vacuum removes finished chunks.
 func (s *janitor) rotateChunks(ctx context.Context, tx pgx.Tx) error {
 	all, err := collect(ctx, tx, pgx.RowToStructByPos[partition], s.in(partitionsSQL), fewChunks, oldAge.Microseconds())
 	if err != nil {
@@ -124,14 +124,14 @@ SELECT %[2]d, nextval('S.ids') * 4 + %[2]d, destination, retry, due, node, waiti
 		}
 		_, err := tx.Exec(ctx, s.in(sql), pgx.QueryExecModeSimpleProtocol)
 		if err != nil || p.Chunks == 0 {
-			return err // what is locked stays so until the transaction ends
+			return err // the locks are held until the transaction ends
 		}
 	}
 	return nil
 }
 
-// heal frees what nodes have claimed that are not there: a claim may be stored while another
-// node takes over from the one that claims.
+// heal frees chunks that are claimed by nodes which no longer exist. A claim may be stored while
+// another node removes the node that makes it.
 func (s *janitor) heal(ctx context.Context, tx pgx.Tx) error {
 	_, err := tx.Exec(ctx, s.in(healSQL))
 	return err

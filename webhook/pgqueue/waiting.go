@@ -13,7 +13,7 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// A reader says what waits.
+// A reader lists and counts waiting deliveries.
 type reader struct{ *memory }
 
 // Count implements webhook.Store. Deliveries in chunks of other nodes count as claimed.
@@ -82,7 +82,7 @@ func (s *reader) CountByDestination(ctx context.Context) iter.Seq2[webhook.Desti
 	})
 }
 
-// waitingPage is how many chunks Waiting reads at once.
+// waitingPage is how many chunks Waiting reads at a time.
 const waitingPage = 16
 
 // Waiting implements webhook.Store. To find the delivery with the ID after, it reads all before it.
@@ -106,13 +106,13 @@ func (s *reader) Waiting(ctx context.Context, destination, after string) iter.Se
 func (s *reader) inOrder(ctx context.Context, destination string) iter.Seq2[webhook.Delivery, error] {
 	return func(yield func(webhook.Delivery, error) bool) {
 		const what = "reading what waits"
-		type first struct{ id, due int64 } // a chunk, and a time before which nothing in it is due
+		type first struct{ id, due int64 } // a chunk, and a lower bound of its due times
 		chunks, err := listed(ctx, s.database, what, func(r pgx.CollectableRow) (f first, err error) {
 			err = r.Scan(&f.id, &f.due)
 			return f, err
 		}, waitingSQL, []byte(destination))
 		slices.SortFunc(chunks, func(x, y first) int { return cmp.Compare(x.due, y.due) })
-		var items []*item // that were read and not yielded
+		var items []*item // read but not yielded yet
 		for err == nil && len(chunks)+len(items) > 0 {
 			var ids []int64
 			for _, f := range chunks[:min(len(chunks), waitingPage)] {
