@@ -35,7 +35,7 @@ type Stats struct {
 	Resent int64
 	// Dead counts the deliveries given up, by reason. It has only reasons that occurred.
 	Dead map[Reason]int64
-	// Discarded counts the deliveries that DiscardWaiting has forgotten.
+	// Discarded counts the deliveries that ChangeWaiting discarded.
 	Discarded int64
 	// Forgotten counts the dead letters that the forwarder discarded to keep the bounds of
 	// its Config.
