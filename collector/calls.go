@@ -296,8 +296,8 @@ func reject(index int, err error) rejection {
 	return rejection{index, event.CodeMalformed, "could not be read"}
 }
 
-// roomPerBody is about how many bytes a body is longer than its call and the context of
-// the batch: it has more times, and some fields that are always there.
+// roomPerBody is about how many bytes a body has in addition to its call and the context of
+// the batch: further timestamps, and fields that every body has.
 const roomPerBody = 192
 
 // maxChunk is the size of an array for several bodies, in bytes, unless one body is larger.

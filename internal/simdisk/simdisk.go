@@ -317,7 +317,8 @@ func (d *Disk) ReadFile(name string) []byte {
 	return nil
 }
 
-// WriteFile makes a file with this in it, durably, or replaces it. It is no operation.
+// WriteFile creates or replaces a file with data, durably. It does not count as an operation
+// of the disk, so no fault hits it.
 func (d *Disk) WriteFile(name string, data []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
