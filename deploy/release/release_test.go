@@ -366,9 +366,8 @@ func TestProgramSaysWhatItIs(t *testing.T) {
 	files := madeRelease(t)
 	for _, name := range archives(files) {
 		b, info := packedProgram(t, name, files[name])
-		arch := setting(info, "GOARCH")
-		if setting(info, "GOOS") != runtime.GOOS || arch != runtime.GOARCH && (arch != "386" || runtime.GOARCH != "amd64") {
-			continue
+		if setting(info, "GOOS") != runtime.GOOS || setting(info, "GOARCH") != runtime.GOARCH {
+			continue // some amd64 kernels run no 386 programs
 		}
 		file := filepath.Join(t.TempDir(), "hookferry")
 		if err := os.WriteFile(file, b, 0o755); err != nil {
@@ -380,7 +379,7 @@ func TestProgramSaysWhatItIs(t *testing.T) {
 		}
 		want := map[string]any{
 			"version": info.Main.Version, "commit": setting(info, "vcs.revision"), "date": setting(info, "vcs.time"),
-			"go": info.GoVersion, "os": runtime.GOOS, "arch": arch,
+			"go": info.GoVersion, "os": runtime.GOOS, "arch": runtime.GOARCH,
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: version --json (-want +got):\n%s", name, diff)
