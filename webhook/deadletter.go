@@ -57,7 +57,7 @@ func (f *Forwarder) Replay(ctx context.Context, keys ...string) (int, error) {
 // It leaves out what dies after the loop began. Otherwise a replay to an endpoint that refuses would
 // never end.
 func (f *Forwarder) ReplayAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
-	return inChunks(f.deadKeys(ctx, filter), fullOfKeys, func(keys []string) (int, error) { return f.Replay(ctx, keys...) })
+	return inChunks(deadKeys(f, ctx, filter), fullOfKeys, func(keys []string) (int, error) { return f.Replay(ctx, keys...) })
 }
 
 // Discard forgets the dead letters with these keys, and returns how many there were. An unknown key
@@ -68,12 +68,12 @@ func (f *Forwarder) Discard(ctx context.Context, keys ...string) (int, error) {
 
 // DiscardAll is Discard for the dead letters that filter selects. It works as ReplayAll does.
 func (f *Forwarder) DiscardAll(ctx context.Context, filter DeadFilter) iter.Seq2[int, error] {
-	return inChunks(f.deadKeys(ctx, filter), fullOfKeys, func(keys []string) (int, error) { return f.Discard(ctx, keys...) })
+	return inChunks(deadKeys(f, ctx, filter), fullOfKeys, func(keys []string) (int, error) { return f.Discard(ctx, keys...) })
 }
 
 // deadKeys yields the keys of the dead letters that filter selects, and that died before the loop
 // began.
-func (f *Forwarder) deadKeys(ctx context.Context, filter DeadFilter) iter.Seq2[string, error] {
+func deadKeys(f *Forwarder, ctx context.Context, filter DeadFilter) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		filter := filter
 		if now := time.Now(); filter.To.IsZero() || filter.To.After(now) {

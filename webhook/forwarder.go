@@ -79,13 +79,13 @@ func encode(calls []analytics.Message) ([]event.Event, error) {
 // ForwardEvents is Forward for events that were made of calls before, and for several destinations.
 // All deliveries are stored in one commit.
 func (f *Forwarder) ForwardEvents(ctx context.Context, destinations []string, events ...event.Event) error {
-	return f.forward(ctx, destinations, events, true, f.put)
+	return forward(f, ctx, destinations, events, true, f.put)
 }
 
 // Announce is ForwardEvents for audiences and deletions: filters do not apply to these events, and
 // they are not transformed. Package audience makes them.
 func (f *Forwarder) Announce(ctx context.Context, destinations []string, events ...event.Event) error {
-	return f.forward(ctx, destinations, events, false, f.put)
+	return forward(f, ctx, destinations, events, false, f.put)
 }
 
 // Run delivers until ctx is done or Shutdown is called. Then it stops: it fetches nothing more, gives

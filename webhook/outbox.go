@@ -51,7 +51,7 @@ func (f *Forwarder) ForwardEventsTx(ctx context.Context, tx any, destinations []
 	if !ok {
 		return fmt.Errorf("webhook: ForwardTx: %w", ErrUnsupported)
 	}
-	return f.forward(ctx, destinations, events, true, func(ctx context.Context, b *batch) (int, error) {
+	return forward(f, ctx, destinations, events, true, func(ctx context.Context, b *batch) (int, error) {
 		stored, err := outbox.PutTx(ctx, tx, b.deliveries())
 		if err == nil {
 			f.count.inTransaction.Add(int64(stored))

@@ -33,7 +33,7 @@ const routesSpace = 8
 
 // forward makes deliveries of events to destinations and calls store with them. With filter it asks
 // the filters and Transforms of the destinations first.
-func (f *Forwarder) forward(ctx context.Context, destinations []string, events []event.Event, filter bool, store func(context.Context, *batch) (stored int, err error)) error {
+func forward(f *Forwarder, ctx context.Context, destinations []string, events []event.Event, filter bool, store func(context.Context, *batch) (stored int, err error)) error {
 	if f.open.Err() != nil {
 		return ErrClosed
 	}
@@ -57,7 +57,7 @@ func (f *Forwarder) forward(ctx context.Context, destinations []string, events [
 		}
 	}()
 	b.puts = slices.Grow(b.puts, len(destinations)*len(events))
-	off, err := f.appendDeliveries(ctx, b, destinations, routes, events)
+	off, err := appendDeliveries(f, ctx, b, destinations, routes, events)
 	if err == nil && len(b.puts) > 0 {
 		_, err = store(ctx, b)
 	}
@@ -106,7 +106,7 @@ func (ds *destinations) routes(ctx context.Context, ids []string, rs []route) ([
 // appendDeliveries appends the deliveries of events to b, and counts in routes what destinations
 // leave out. It returns how many events are Off. The error is that of ctx, which may end while
 // events are transformed.
-func (f *Forwarder) appendDeliveries(ctx context.Context, b *batch, destinations []string, routes []route, events []event.Event) (off int, err error) {
+func appendDeliveries(f *Forwarder, ctx context.Context, b *batch, destinations []string, routes []route, events []event.Event) (off int, err error) {
 	now := f.now().UTC()
 	trace := f.trace(ctx)
 	for i := range events {

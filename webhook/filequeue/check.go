@@ -25,8 +25,8 @@ type Report struct {
 	Missing []string
 }
 
-// report returns the Report about a store.
-func (s *Store) report(missing []string) Report {
+// reportOf returns the Report about a store.
+func reportOf(s *Store, missing []string) Report {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
 	x := s.index
@@ -47,8 +47,8 @@ func CheckContext(ctx context.Context, dir string, progress func(read, of int64)
 	if err != nil {
 		return Report{}, err
 	}
-	defer ld.closeFiles()
-	r := ld.Store.report(ld.missing)
+	defer closeFiles(ld.Store)
+	r := reportOf(ld.Store, ld.missing)
 	if len(r.Missing) > 0 {
 		err = fmt.Errorf("%w: %s: %s", ErrDamaged, dir, strings.Join(r.Missing, "; "))
 	}
@@ -90,7 +90,7 @@ func examine(ctx context.Context, dir string, progress func(read, of int64)) (_ 
 		ld.report("%v", merr)
 	}
 	if err := ld.load(); err != nil {
-		ld.closeFiles()
+		closeFiles(ld.Store)
 		return nil, err
 	}
 	ld.compareHints(files)

@@ -55,16 +55,16 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		switch {
 		case errors.Is(err, errState):
 			// The retry window may be over, so the delivery is attempted at most once more.
-			s.complain("a delivery is attempted without the record of its earlier attempts, which cannot be read", p.seq, &d, err)
+			complain(s, "a delivery is attempted without the record of its earlier attempts, which cannot be read", p.seq, &d, err)
 			if d.Due = p.dueAt(); p.claim.retry && d.Expires.IsZero() {
 				d.Expires = d.Due
 			}
 		case errors.Is(err, errDamaged):
-			s.complain("a delivery cannot be read and is lost", p.seq, &d, err)
+			complain(s, "a delivery cannot be read and is lost", p.seq, &d, err)
 			lost = append(lost, settlement{verdict: webhook.Done, id: p.claim.id})
 			continue
 		case err != nil: // the whole disk may fail, or only this part of it
-			s.complain("a delivery cannot be read now; it is tried again every minute, and others are delivered", p.seq, &d, err)
+			complain(s, "a delivery cannot be read now; it is tried again every minute, and others are delivered", p.seq, &d, err)
 			unread, failure = append(unread, postponed{p.claim, time.Now().Add(readAgain)}), err
 			continue
 		}
@@ -211,7 +211,7 @@ func (s *Store) Lost() int {
 const maxTold = 1000
 
 // complain tells the operator once about a delivery that cannot be read. d has what is known of it.
-func (s *Store) complain(what string, seq uint64, d *webhook.DeadLetter, err error) {
+func complain(s *Store, what string, seq uint64, d *webhook.DeadLetter, err error) {
 	s.index.mu.Lock()
 	told := s.index.told[seq]
 	if len(s.index.told) < maxTold {

@@ -44,7 +44,7 @@ func (s *Store) read(ctx context.Context, get func(x *index) []entry) (all []fou
 		p.release()
 		switch {
 		case errors.Is(err, errState):
-			s.complain("the attempts of a delivery cannot be read", p.seq, &f.DeadLetter, err)
+			complain(s, "the attempts of a delivery cannot be read", p.seq, &f.DeadLetter, err)
 			f.Due, f.Died = p.dueAt(), p.dueAt()
 		case errors.Is(err, errDamaged):
 			n := 0
@@ -53,7 +53,7 @@ func (s *Store) read(ctx context.Context, get func(x *index) []entry) (all []fou
 				return nil
 			}, recordHeader, false)
 			if n > 0 {
-				s.complain("a dead letter, or a delivery of the history, cannot be read and is lost", p.seq, &f.DeadLetter, err)
+				complain(s, "a dead letter, or a delivery of the history, cannot be read and is lost", p.seq, &f.DeadLetter, err)
 			}
 			err = nil
 			continue

@@ -64,7 +64,7 @@ func newLoader(s *Store) *loader {
 	}
 }
 
-// report tells what is missing.
+// reportOf tells what is missing.
 func (ld *loader) report(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); ld.lenient {
 		ld.missing = append(ld.missing, text)

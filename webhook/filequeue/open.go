@@ -78,7 +78,7 @@ func open(d disk.Disk, dir string, c Config) (_ *Store, err error) {
 	s.roster = newRoster(s, dir)
 	defer func() {
 		if err != nil {
-			s.closeFiles()
+			closeFiles(s)
 		}
 	}()
 	if err := checkManifest(d, true); err != nil {

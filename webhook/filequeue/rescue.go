@@ -29,7 +29,7 @@ func RescueContext(ctx context.Context, from, to string, progress func(read, of 
 	if err != nil {
 		return r, err
 	}
-	defer ld.closeFiles()
+	defer closeFiles(ld.Store)
 	s, err := Open(to, Config{HistoryAge: Unlimited, HistoryBytes: Unlimited, DedupMax: ld.config.DedupMax, Logger: ld.config.Logger})
 	if err != nil {
 		return r, err
@@ -38,7 +38,7 @@ func RescueContext(ctx context.Context, from, to string, progress func(read, of 
 	if rerr := copyRoster(from, to); rerr != nil {
 		ld.report("the audiences cannot be read, and are missing: %v", rerr)
 	}
-	r = s.report(ld.missing)
+	r = reportOf(s, ld.missing)
 	err = errors.Join(err, s.Close())
 	if ctx.Err() != nil {
 		err = errors.Join(ctx.Err(), os.RemoveAll(to))

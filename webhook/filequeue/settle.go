@@ -22,8 +22,8 @@ const (
 	maxSettledBytes = 2 << 20
 )
 
-// settlement prepares a settlement. The error is about the settlement alone.
-func (s *Store) settlement(by *webhook.Settlement) (t settlement, err error) {
+// settlementOf prepares a settlement. The error is about the settlement alone.
+func settlementOf(s *Store, by *webhook.Settlement) (t settlement, err error) {
 	t = settlement{verdict: by.Verdict, id: by.Delivery.Claim}
 	d := webhook.DeadLetter{Delivery: by.Delivery, Reason: by.Reason, Died: by.At}
 	k := kindDead
@@ -122,7 +122,7 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (n int, err
 		var bad error
 		for i := n; i < len(ss) && len(ts) < maxSettled && size < maxSettledBytes; i++ {
 			var t settlement
-			if t, bad = s.settlement(&ss[i]); bad != nil {
+			if t, bad = settlementOf(s, &ss[i]); bad != nil {
 				break
 			}
 			ts = append(ts, t)

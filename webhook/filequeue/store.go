@@ -179,11 +179,11 @@ func (s *Store) Close() error {
 		s.janitor.hint(g)
 	}
 	err := s.roster.close()
-	s.closeFiles()
+	closeFiles(s)
 	return err
 }
 
-func (s *Store) closeFiles() {
+func closeFiles(s *Store) {
 	for _, g := range s.index.segs {
 		g.unpin()
 	}

@@ -304,7 +304,7 @@ func (w *writer) try(rs []*request) (wrote bool, err error) {
 // does not fill the log.
 const calm = time.Minute
 
-// report tells the operator that commits fail, and that they work again.
+// reportOf tells the operator that commits fail, and that they work again.
 func (w *writer) report(wrote bool, err error) {
 	switch {
 	case err != nil:

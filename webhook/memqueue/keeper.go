@@ -39,7 +39,7 @@ func (dl *deadLetters) find(key string) (int, bool) {
 }
 
 // removeDead removes the dead letters that match, and returns their number. The caller holds s.mu.
-func (s *Store) removeDead(match func(*webhook.DeadLetter) bool) int {
+func removeDead(s *Store, match func(*webhook.DeadLetter) bool) int {
 	before := len(s.dead.list)
 	s.dead.list = slices.DeleteFunc(s.dead.list, func(d *webhook.DeadLetter) bool {
 		if !match(d) {
@@ -129,7 +129,7 @@ func (s *Store) takeDead(ctx context.Context, keys []string, each func(*webhook.
 			each(s.dead.list[i])
 		}
 	}
-	return s.removeDead(func(d *webhook.DeadLetter) bool { return taken[d.Key] }), nil
+	return removeDead(s, func(d *webhook.DeadLetter) bool { return taken[d.Key] }), nil
 }
 
 // Waiting implements webhook.Keeper.
@@ -282,5 +282,5 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 		})
 		erased, claimed = erased+n, claimed+skipped
 	}
-	return erased + s.removeDead(func(d *webhook.DeadLetter) bool { return d.User == user }), claimed, nil
+	return erased + removeDead(s, func(d *webhook.DeadLetter) bool { return d.User == user }), claimed, nil
 }

@@ -19,7 +19,7 @@ import (
 func listAudiences(q *request) (any, error) {
 	destination, part := q.param(api.ParamDestination), strings.ToLower(q.param(api.ParamQuery))
 	limit := q.limit(defaultPage, maxPage)
-	afterDestination, afterTrait := q.afterAudience()
+	afterDestination, afterTrait := afterAudience(q)
 	if q.err != nil {
 		return nil, q.err
 	}
@@ -47,7 +47,7 @@ func listAudiences(q *request) (any, error) {
 
 // afterAudience returns the destination and the trait of the audience that a listing goes on
 // behind, empty texts for the first page.
-func (q *request) afterAudience() (destination, trait string) {
+func afterAudience(q *request) (destination, trait string) {
 	after := q.param(api.ParamAfter)
 	if after == "" {
 		return "", ""

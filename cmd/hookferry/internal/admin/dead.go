@@ -37,7 +37,7 @@ func timeOf(t *time.Time) time.Time {
 }
 
 // deadFilter reads the parameters of a filter.
-func (q *request) deadFilter() (webhook.DeadFilter, error) {
+func deadFilter(q *request) (webhook.DeadFilter, error) {
 	var f api.DeadFilter
 	q.filter(&f)
 	if q.err != nil {
@@ -47,7 +47,7 @@ func (q *request) deadFilter() (webhook.DeadFilter, error) {
 }
 
 func listDead(q *request) (any, error) {
-	filter, err := q.deadFilter()
+	filter, err := deadFilter(q)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func listDead(q *request) (any, error) {
 	answer.Dead, answer.After, err = page(q, q.config.Store.Dead(q.Context(), filter, after),
 		func(d *webhook.DeadLetter) api.DeadLetter { return deadLetter(d, false) },
 		func(d *webhook.DeadLetter) string { return d.Key })
-	if err != nil && q.err == nil && after != "" && q.listsDead() {
+	if err != nil && q.err == nil && after != "" && listsDead(q) {
 		return nil, badRequest(api.ParamAfter, "after is not the key of a dead letter")
 	}
 	return answer, err
@@ -64,7 +64,7 @@ func listDead(q *request) (any, error) {
 
 // listsDead reports whether the store lists dead letters from the first on. A store that then
 // fails to go on from a key does not know the key.
-func (q *request) listsDead() bool {
+func listsDead(q *request) bool {
 	for _, err := range q.config.Store.Dead(q.Context(), webhook.DeadFilter{}, "") {
 		return err == nil
 	}
@@ -96,7 +96,7 @@ func attemptsOf(of []webhook.Attempt) []api.Attempt {
 }
 
 func countDead(q *request) (any, error) {
-	filter, err := q.deadFilter()
+	filter, err := deadFilter(q)
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ func listDestinations(q *request) (any, error) {
 	q.oneOf(api.ParamState, api.States...)
 	rank := ranks[q.oneOf(api.ParamSort, api.Sorts...)]
 	limit := q.limit(defaultPage, maxPage)
-	after := q.afterDestination()
+	after := afterDestination(q)
 	if q.err != nil {
 		return nil, q.err
 	}
@@ -92,7 +92,7 @@ func (d *destination) compare(other *destination) int {
 
 // afterDestination returns the rank and id that a listing goes on behind, nil for the first page.
 // They stay the same when other destinations change their rank.
-func (q *request) afterDestination() *destination {
+func afterDestination(q *request) *destination {
 	text := q.param(api.ParamAfter)
 	if text == "" {
 		return nil

@@ -15,7 +15,7 @@ const (
 	maxEvents     = 5000
 )
 
-func (q *request) eventFilter() feed.Filter {
+func eventFilter(q *request) feed.Filter {
 	q.oneOf(api.ParamKind, feed.KindAccepted, feed.KindAttempt, feed.KindDelivered, feed.KindDead)
 	return feed.Filter{
 		Destination: q.param(api.ParamDestination),
@@ -26,7 +26,7 @@ func (q *request) eventFilter() feed.Filter {
 }
 
 func listEvents(q *request) (any, error) {
-	filter, limit := q.eventFilter(), q.limit(defaultEvents, maxEvents)
+	filter, limit := eventFilter(q), q.limit(defaultEvents, maxEvents)
 	if q.err != nil {
 		return nil, q.err
 	}
@@ -40,7 +40,7 @@ const livePace = 50 * time.Millisecond
 
 // streamEvents sends events as they happen, until the client goes away.
 func streamEvents(q *request) (any, error) {
-	filter, after := q.eventFilter(), q.number(api.ParamAfter, feed.Now, "the seq of an event")
+	filter, after := eventFilter(q), q.number(api.ParamAfter, feed.Now, "the seq of an event")
 	if q.err != nil {
 		return nil, q.err
 	}

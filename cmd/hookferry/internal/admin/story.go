@@ -38,7 +38,7 @@ func getStory(q *request) (any, error) {
 			filter.From = s.Ended.Add(-findBefore)
 		}
 	}
-	d, err := q.findDead(filter, source, id)
+	d, err := findDead(q, filter, source, id)
 	switch {
 	case err != nil:
 		return nil, err
@@ -48,14 +48,14 @@ func getStory(q *request) (any, error) {
 		s = storyOf(&d.Delivery, feed.StateDead, d.Died)
 		s.Reason, s.Key = string(d.Reason), d.Key
 	case !told:
-		return q.findAlive(destination, source, id)
+		return findAlive(q, destination, source, id)
 	}
 	return s, nil
 }
 
 // findDead returns the dead letter of a delivery, or nil if it is not found within the bounds.
 // The source and the id are as of Feed.Story.
-func (q *request) findDead(filter webhook.DeadFilter, source, id string) (*webhook.DeadLetter, error) {
+func findDead(q *request, filter webhook.DeadFilter, source, id string) (*webhook.DeadLetter, error) {
 	search, cancel := context.WithTimeout(q.Context(), findTime)
 	defer cancel()
 	rows := 0
@@ -78,7 +78,7 @@ func (q *request) findDead(filter webhook.DeadFilter, source, id string) (*webho
 // findAlive looks for a delivery among those that wait, and among the delivered ones that the
 // store keeps. An error of the store ends the search: the store has listed its dead letters a
 // moment ago, so the error means that time is up.
-func (q *request) findAlive(destination, source, id string) (any, error) {
+func findAlive(q *request, destination, source, id string) (any, error) {
 	search, cancel := context.WithTimeout(q.Context(), findTime)
 	defer cancel()
 	for d, err := range q.config.Forwarder.Waiting(search, webhook.WaitingFilter{Destination: destination, ID: id}, "") {

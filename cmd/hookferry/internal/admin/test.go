@@ -66,7 +66,7 @@ var sampleTypes = []string{"identify", "track", "page", "screen", "group", "alia
 
 // sendTest sends samples to a destination, to a URL, or to what a document describes.
 func sendTest(q *request, asked *api.TestRequest) (any, error) {
-	destination, err := q.testDestination(asked)
+	destination, err := testDestination(q, asked)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func sendTest(q *request, asked *api.TestRequest) (any, error) {
 }
 
 // testDestination returns the destination of a test.
-func (q *request) testDestination(asked *api.TestRequest) (*webhook.Destination, error) {
+func testDestination(q *request, asked *api.TestRequest) (*webhook.Destination, error) {
 	switch byID, byURL, byDocument := asked.Destination != "", asked.URL != "", asked.Document != nil; {
 	case byURL && !byID && !byDocument:
 		return &webhook.Destination{ID: "test", Endpoints: []webhook.Endpoint{{URL: asked.URL}}}, nil

@@ -30,15 +30,15 @@ func waitingDelivery(d *webhook.Delivery) api.WaitingDelivery {
 }
 
 func retryWaiting(q *request, f *api.WaitingFilter) (any, error) {
-	return q.changeWaiting(f, webhook.DueNow)
+	return changeWaiting(q, f, webhook.DueNow)
 }
 
 func discardWaiting(q *request, f *api.WaitingFilter) (any, error) {
-	return q.changeWaiting(f, webhook.Discarded)
+	return changeWaiting(q, f, webhook.Discarded)
 }
 
 // changeWaiting makes a change to the waiting deliveries that a filter selects.
-func (q *request) changeWaiting(f *api.WaitingFilter, to webhook.Change) (any, error) {
+func changeWaiting(q *request, f *api.WaitingFilter, to webhook.Change) (any, error) {
 	if f.Destination == "" {
 		return nil, badRequest(api.ParamDestination, "destination is missing")
 	}

@@ -53,16 +53,16 @@ func (r *reader) check(s *Settings) {
 	const baseURL = "want an http or https URL with a host and perhaps a path, and nothing else"
 	r.bounds("", reflect.ValueOf(s).Elem())
 	r.address("listen", s.Listen)
-	r.certificate("tls", s.TLS)
+	checkCertificate(r, "tls", s.TLS)
 	if s.BaseURL != "" && !isBaseURL(s.BaseURL) {
 		r.problem("baseURL", baseURL)
 	}
 	if s.Data == "" {
 		r.problem("data", "want a folder")
 	}
-	r.queue(s)
-	r.admin(&s.Admin)
-	r.webhooks(&s.Webhooks)
+	checkQueue(r, s)
+	checkAdmin(r, &s.Admin)
+	checkWebhooks(r, &s.Webhooks)
 	if s.Tracing.Endpoint != "" && !isBaseURL(s.Tracing.Endpoint) {
 		r.problem("tracing.endpoint", baseURL+"; credentials go into tracing.headers")
 	}
@@ -112,10 +112,10 @@ func (r *reader) address(key, address string) bool {
 	return err == nil
 }
 
-// admin checks the admin listener. Its certificate is checked even if it is off: a listener that
+// checkAdmin checks the admin listener. Its certificate is checked even if it is off: a listener that
 // newer settings switch off goes on with its certificate until a restart.
-func (r *reader) admin(a *Admin) {
-	r.certificate("admin.tls", a.TLS)
+func checkAdmin(r *reader, a *Admin) {
+	checkCertificate(r, "admin.tls", a.TLS)
 	if a.Listen == Off {
 		return
 	}
@@ -147,7 +147,7 @@ func IsLoopback(address string) bool {
 	return err == nil && ip.Unmap().IsLoopback()
 }
 
-func (r *reader) certificate(key string, c *Certificate) {
+func checkCertificate(r *reader, key string, c *Certificate) {
 	if c != nil {
 		c.Pair = r.pair(key, c.Cert, c.Key)
 	}
@@ -172,8 +172,8 @@ func (r *reader) pair(key string, cert, private Pem) *tls.Certificate {
 	return &pair
 }
 
-// clientTLS checks t and returns its certificate and authorities.
-func (r *reader) clientTLS(key string, t *ClientTLS) {
+// checkClientTLS checks t and returns its certificate and authorities.
+func checkClientTLS(r *reader, key string, t *ClientTLS) {
 	if t == nil {
 		return
 	}
@@ -210,8 +210,8 @@ func (w *Webhooks) ProxyURL() *url.URL {
 	return u
 }
 
-// webhooks asks a forwarder which settings it takes. The forwarder refuses one at a time.
-func (r *reader) webhooks(w *Webhooks) {
+// checkWebhooks asks a forwarder which settings it takes. The forwarder refuses one at a time.
+func checkWebhooks(r *reader, w *Webhooks) {
 	refusal := func(c webhook.Config) *webhook.ConfigError {
 		c.Store = memqueue.New(memqueue.Config{})
 		c.Lookup = func(context.Context, string) (*webhook.Destination, error) { return nil, webhook.ErrUnknownDestination }
@@ -260,7 +260,7 @@ func (r *reader) destinations(s *Settings) {
 	for i := range s.Destinations {
 		d, key := &s.Destinations[i], fmt.Sprintf("destinations[%d]", i)
 		if r.id(key+".id", d.ID) {
-			r.unique(ids, d.ID, key+".id")
+			checkUnique(r, ids, d.ID, key+".id")
 		}
 		r.destination(key, d)
 	}
@@ -285,7 +285,7 @@ func (r *reader) destination(key string, d *Destination) {
 		w.Endpoints = append(w.Endpoints, endpoint)
 	}
 	if d.TLS != nil {
-		r.clientTLS(under(key, "tls"), d.TLS)
+		checkClientTLS(r, under(key, "tls"), d.TLS)
 		config := d.TLS.Config()
 		w.TLS = &webhook.TLS{Certificates: config.Certificates, RootCAs: config.RootCAs}
 	}
@@ -329,8 +329,8 @@ func keyOf(field string) string {
 	return key
 }
 
-// unique checks that no other key has the value at key. first has the first key of each value.
-func (r *reader) unique(first map[string]string, value, key string) {
+// checkUnique checks that no other key has the value at key. first has the first key of each value.
+func checkUnique(r *reader, first map[string]string, value, key string) {
 	other, taken := first[value]
 	if !taken {
 		first[value] = key
@@ -357,7 +357,7 @@ func (r *reader) sources(s *Settings) {
 	for i := range s.Sources {
 		source, key := &s.Sources[i], fmt.Sprintf("sources[%d]", i)
 		if r.name(key+".name", source.Name) {
-			r.unique(names, source.Name, key+".name")
+			checkUnique(r, names, source.Name, key+".name")
 		}
 		if n := len(source.Keys); n > MaxKeys || n == 0 && (s.Path != "" || s.Queue.Shared()) {
 			r.problem(key+".keys", "1 to %d are allowed", MaxKeys)
@@ -368,7 +368,7 @@ func (r *reader) sources(s *Settings) {
 			if k == "" || len(k) > 255 || !isVisible(k) || strings.Contains(k.Reveal(), ":") {
 				r.problem(at, "want 1 to 255 visible characters of ASCII without colons")
 			} else {
-				r.unique(keys, k.Reveal(), at)
+				checkUnique(r, keys, k.Reveal(), at)
 			}
 		}
 		if rate := source.Rate; rate != 0 && !(1.0/86_400 <= rate && rate <= 1_000_000) {

@@ -73,8 +73,8 @@ func (q *Queue) Servers() (urls, hosts []string, err error) {
 	return urls, hosts, nil
 }
 
-// queue checks the store and what depends on it.
-func (r *reader) queue(s *Settings) {
+// checkQueue checks the store and what depends on it.
+func checkQueue(r *reader, s *Settings) {
 	q := &s.Queue
 	switch q.Store() {
 	case "":
@@ -100,7 +100,7 @@ func (r *reader) queue(s *Settings) {
 	if !isStream(q.NATS.Stream) {
 		r.problem("queue.nats.stream", "want 1 to 64 letters, digits, - and _")
 	}
-	r.clientTLS("queue.nats.tls", q.NATS.TLS)
+	checkClientTLS(r, "queue.nats.tls", q.NATS.TLS)
 }
 
 // isStream reports whether a text can name a stream.
