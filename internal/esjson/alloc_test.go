@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Under the race detector a sync.Pool drops some of what it is given, so there
-// allocations say nothing.
+// Under the race detector a sync.Pool drops some of its elements at random, so counting
+// allocations is useless there.
 
 func TestAppendDoesNotAllocate(t *testing.T) {
 	for _, tt := range []struct{ name, src string }{

@@ -8,18 +8,17 @@ import (
 	"unicode/utf8"
 )
 
-// Append appends the JSON text src, white space around it allowed, as ECMAScript
-// would write it back after reading it. On error, a *SyntaxError, it returns
-// dst as it was; the bytes between its length and its capacity may have
-// changed. The two may not overlap.
+// Append appends the JSON text src in the form that ECMAScript writes after reading it.
+// White space around src is allowed. On error, a *SyntaxError, Append returns dst with its
+// length unchanged, but the bytes between its length and its capacity may have changed. dst
+// and src must not overlap.
 //
-// Whatever is in src, the time taken is in proportion to its length, but for
-// sorting the array indices that are out of order. In the steady state Append
-// allocates nothing but what dst needs to grow, except to parse numbers of over
-// 32 bytes.
+// The time is proportional to the length of src, whatever src holds, except for sorting
+// array indices that are out of order. Apart from growing dst, Append usually allocates
+// only to parse numbers of more than 32 bytes.
 func Append(dst, src []byte) ([]byte, error) {
 	if n := len(src); n > 1 && src[0] == '"' && plain(src, 1) == n-1 && src[n-1] == '"' {
-		return append(dst, src...), nil // as most strings are
+		return append(dst, src...), nil // most strings take this path
 	}
 	out, err := appendAt(dst, src, 0)
 	if err != nil {
@@ -28,8 +27,7 @@ func Append(dst, src []byte) ([]byte, error) {
 	return out, nil
 }
 
-// appendAt is Append for a text that is to stand inside depth arrays and
-// objects.
+// appendAt is Append for a text inside depth arrays and objects.
 func appendAt(dst, src []byte, depth int) ([]byte, *SyntaxError) {
 	c := copiers.Get().(*copier)
 	defer c.release()
@@ -47,32 +45,32 @@ func appendAt(dst, src []byte, depth int) ([]byte, *SyntaxError) {
 	return c.dst, nil
 }
 
-// A copier copies a JSON text from src to dst. What is right as it stands is
-// not copied at once but in runs, as long as may be: src[run:] up to the
-// position reached belongs behind dst. An offset of the output counts that in,
-// so it stays the same when the run is copied.
+// A copier copies a JSON text from src to dst. It copies text that needs no change in runs
+// that are as long as possible. The run is src[run:] up to the current position. It belongs
+// after dst, but has not been copied yet. Offsets in the output count the run as if it had
+// been copied, so they stay the same when it is.
 type copier struct {
 	src  []byte
 	dst  []byte
 	run  int
-	base int // where in dst the output starts
+	base int // the offset in dst at which the output starts
 
-	// members are those of all objects that are open, outer before inner.
+	// members are the members of all open objects, outer objects before inner.
 	members []member
-	// moves are the objects met whose members do not stay as they are. The
-	// output has all their members in the order of the source until the end.
+	// moves lists the objects whose members change their order or number. Until the end,
+	// the output holds all members of these objects in the order of the source.
 	moves []move
-	// parts are the members that the moves keep.
+	// parts are the members that remain in the objects of moves.
 	parts []part
 
-	table   []uint32 // see sameKeys
-	scratch []byte   // see reorder
+	table   []uint32 // the hash table of distinct
+	scratch []byte   // the buffer of reorder
 }
 
 var copiers = sync.Pool{New: func() any { return new(copier) }}
 
-// maxKept bounds what of each kind a copier holds on to between calls, in
-// elements of its slices: plenty for a call of 32 KB, but no more.
+// maxKept bounds the slices that a pooled copier or encoder keeps, in elements. It is
+// plenty for a call of 32 KB.
 const maxKept = 1 << 15
 
 func (c *copier) release() {
@@ -85,9 +83,9 @@ func (c *copier) release() {
 	copiers.Put(c)
 }
 
-// form returns the form of the value that should start at src[i], inside depth
-// arrays and objects, and the end of the value. The form is src[i:end] itself
-// where nothing has to change, and else what is now behind dst.
+// form returns the canonical form of the value that should start at src[i], inside depth
+// arrays and objects, and the end of the value. If nothing has to change, the form is
+// src[i:end] itself. Otherwise it is the end of dst.
 func (c *copier) form(i, depth int) (form []byte, end int, err *SyntaxError) {
 	c.base, c.run = len(c.dst), i
 	c.moves, c.parts = c.moves[:0], c.parts[:0]
@@ -104,16 +102,17 @@ func (c *copier) form(i, depth int) (form []byte, end int, err *SyntaxError) {
 	return c.dst[c.base:len(c.dst):len(c.dst)], end, nil
 }
 
-// flush copies the run, which ends at src[end].
+// flush copies the run up to src[end].
 func (c *copier) flush(end int) {
 	c.dst = append(c.dst, c.src[c.run:end]...)
 	c.run = end
 }
 
-// offset is the offset in the output of src[i], the position reached.
+// offset returns the offset in the output of src[i], the current position.
 func (c *copier) offset(i int) int { return len(c.dst) + i - c.run }
 
-// space leaves white space at src[i] out of the output and returns its end.
+// space skips white space at src[i], which leaves it out of the output, and returns its
+// end.
 func (c *copier) space(i int) int {
 	if i < len(c.src) && c.src[i] > ' ' {
 		return i
@@ -121,7 +120,7 @@ func (c *copier) space(i int) int {
 	return c.skipSpace(i)
 }
 
-// skipSpace is space for what may be white space, apart so that space itself is
+// skipSpace is the slow path of space. It is a function of its own so that space can be
 // inlined.
 //
 //go:noinline
@@ -243,8 +242,8 @@ func (c *copier) object(i, depth int) (int, *SyntaxError) {
 	return i, nil
 }
 
-// key copies the key that should start at src[i], adds its member, and returns
-// its end and what arrayIndex says of it.
+// key copies the key that should start at src[i] and adds its member. It returns the end of
+// the key and its arrayIndex.
 func (c *copier) key(i int) (end int, index int64, err *SyntaxError) {
 	start := c.offset(i)
 	if end, err = c.string(i); err != nil {
@@ -252,7 +251,7 @@ func (c *copier) key(i int) (end int, index int64, err *SyntaxError) {
 	}
 	text := c.src[i+1 : end-1]
 	if c.run > i {
-		// It changed. Copying all of it keeps it in one piece.
+		// The key changed. Copying the rest of it keeps it in one piece.
 		c.flush(end)
 		text = c.dst[start+1 : len(c.dst)-1]
 	}
@@ -266,7 +265,7 @@ func (c *copier) string(i int) (int, *SyntaxError) {
 	if i >= len(src) || src[i] != '"' {
 		return i, unexpected(src, i)
 	}
-	// As in skipString.
+	// This loop repeats plain, as in skipString.
 	for i++; len(src)-i >= 8; i += 8 {
 		if m := special(binary.LittleEndian.Uint64(src[i:])); m != 0 {
 			if i += bits.TrailingZeros64(m) >> 3; src[i] == '"' {
@@ -305,7 +304,8 @@ func (c *copier) string(i int) (int, *SyntaxError) {
 	return i, unexpected(src, i)
 }
 
-// output gives a stretch of the output that is in one piece.
+// output returns output[start:end], which must lie completely in dst or completely in the
+// run.
 func (c *copier) output(start, end int) []byte {
 	if end <= len(c.dst) {
 		return c.dst[start:end]
@@ -314,8 +314,8 @@ func (c *copier) output(start, end int) []byte {
 	return c.src[at+start : at+end]
 }
 
-// sameKey reports whether a and b have one key. Written in the one form, keys
-// are the same if their bytes are.
+// sameKey reports whether a and b have the same key. Both keys are in canonical form, so
+// equal keys have equal bytes.
 func (c *copier) sameKey(a, b *member) bool {
 	return a.print == b.print && a.keyEnd-a.start == b.keyEnd-b.start &&
 		bytes.Equal(c.output(a.start, a.keyEnd), c.output(b.start, b.keyEnd))

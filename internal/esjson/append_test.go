@@ -52,7 +52,7 @@ func TestAppendErrors(t *testing.T) {
 			got, err := Append([]byte("kept"), []byte(tt.src))
 			var syntax *SyntaxError
 			if !errors.As(err, &syntax) || *syntax != tt.want || string(got) != "kept" {
-				t.Errorf("Append(%.20q) = %q, %v; want dst as it was and %v", tt.src, got, err, &tt.want)
+				t.Errorf("Append(%.20q) = %q, %v; want dst unchanged and %v", tt.src, got, err, &tt.want)
 			}
 			if errors.Is(err, ErrDepth) != (tt.name == "depth") {
 				t.Errorf("Append(%.20q): errors.Is(%v, ErrDepth) is wrong", tt.src, err)
@@ -61,16 +61,16 @@ func TestAppendErrors(t *testing.T) {
 	}
 }
 
-// TestAppendTakesLinearTime gives Append texts for which a simple design takes quadratic
-// time. In the soak each is so large that such a design takes minutes. In an ordinary
-// test run they are small and the time has no bound.
+// TestAppendTakesLinearTime passes texts for which a simple algorithm takes quadratic time.
+// In the soak, each text is so large that such an algorithm takes minutes. In an ordinary
+// test run the texts are small, and the time is not checked.
 func TestAppendTakesLinearTime(t *testing.T) {
 	n := 3000
 	if soak.On() {
 		n = 300_000
 	}
 	var sameHash, copies strings.Builder
-	for i := range n { // keys alike but in their middle
+	for i := range n { // keys that differ only in the middle
 		fmt.Fprintf(&sameHash, `"prefix--%09d--suffix":0,`, i)
 	}
 	for i := range n {
@@ -82,8 +82,8 @@ func TestAppendTakesLinearTime(t *testing.T) {
 		{"many keys, one twice", "{" + sameHash.String() + `"prefix--000000000--suffix":1}`},
 		{"one key many times", "{" + copies.String() + `"k":1}`},
 		{"indices descending", string(manyKeys(n))},
-		{"deep moves of much", string(nested(`{"b":0,"1":`, "{"+wide+"}", `,"b":2}`, MaxDepth-1))},
-		{"moves in what is dropped", string(nested(`{"a":{"x":1,"x":2},"a":`, "1", `,"a":3}`, MaxDepth-1))},
+		{"large members moved at every depth", string(nested(`{"b":0,"1":`, "{"+wide+"}", `,"b":2}`, MaxDepth-1))},
+		{"moves inside dropped members", string(nested(`{"a":{"x":1,"x":2},"a":`, "1", `,"a":3}`, MaxDepth-1))},
 		{"many small moves", "[" + strings.Repeat(`{"b":1,"b":2},`, n) + "1]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -97,13 +97,13 @@ func TestAppendTakesLinearTime(t *testing.T) {
 			}
 			again, err := Append(nil, out)
 			if err != nil || string(again) != string(out) {
-				t.Errorf("the output of %d bytes is no fixed point: %v", len(out), err)
+				t.Errorf("the output of %d bytes is not a fixed point: %v", len(out), err)
 			}
 		})
 	}
 }
 
-func TestTypicalBodyIsOfTheSizeItSays(t *testing.T) {
+func TestTypicalBodySize(t *testing.T) {
 	if n := len(typicalBody); n < 440 || n > 480 {
 		t.Errorf("the typical body has %d bytes", n)
 	}

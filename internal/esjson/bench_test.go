@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// typicalBody is a webhook body as it is sent, of 450 bytes.
+// typicalBody is a typical webhook body, of 450 bytes.
 const typicalBody = `{"version":1,"type":"track","userId":"user-019c2f64-7f5e","event":"Order Completed",` +
 	`"properties":{"orderId":"50314b8e9bcf","revenue":39.95,"shipping":3,"tax":2.05,"currency":"USD","coupon":"WELCOME10","repeat":true},` +
 	`"timestamp":"2024-05-06T07:08:09.010Z","messageId":"6f1c2a9e-3b57-4c0d-8e21-7a5b9d4f1c33",` +
 	`"context":{"ip":"203.0.113.7","library":{"name":"analytics-go","version":"1.0.0"}},` +
 	`"receivedAt":"2024-05-06T07:08:09.510Z","sentAt":"2024-05-06T07:08:09.350Z"}`
 
-// nastyBody needs every kind of change.
+// nastyBody needs every kind of change that Append makes.
 const nastyBody = `{ "type" : "track", "properties" : { "name" : "J\u00f6rg \u003cb\u003e", "2" : 1.0, "1" : 2.50, "price" : 19.990, "id" : 12345678901234567890,` +
 	` "list" : [ 1e3, 1E-7, -0, 0.1000 ], "path" : "a\/b\/c", "emoji" : "\ud83d\ude00", "name" : "again", "bad" : "` + "\xe2\x82 \xff" + `" },` +
 	` "context" : { "b" : { "9" : 1, "8" : { "z" : 1, "7" : [ ] } }, "a" : null, "0" : { } }, "type" : "track" }`
@@ -53,7 +53,7 @@ func BenchmarkMembers(b *testing.B) {
 	}
 }
 
-// tenProperties are those of a track call.
+// tenProperties returns the properties of a typical track call.
 func tenProperties() map[string]any {
 	return map[string]any{
 		"orderId":  "50314b8e9bcf000000000000",
@@ -69,8 +69,8 @@ func tenProperties() map[string]any {
 	}
 }
 
-// BenchmarkAppendValue reports how long it takes as a share of what json.Marshal
-// takes for the same value, the two in turn.
+// BenchmarkAppendValue also reports its time divided by that of json.Marshal for the same
+// value. It runs the two alternately.
 func BenchmarkAppendValue(b *testing.B) {
 	for _, bench := range []struct {
 		name  string
@@ -99,7 +99,7 @@ func BenchmarkAppendValue(b *testing.B) {
 				dst, _ = AppendValue(dst[:0], bench.value)
 			}
 			b.StopTimer()
-			// The best of many short turns is what other programs disturb least.
+			// Other programs disturb the fastest of many short runs the least.
 			turns, each := min(200, b.N), min(50, b.N)
 			own, std := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
 			for range turns {

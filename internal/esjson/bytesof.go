@@ -2,7 +2,7 @@ package esjson
 
 import "unsafe"
 
-// bytesOf gives the bytes of s without copying them, to be read only.
+// bytesOf returns the bytes of s without copying them. The caller must not change them.
 func bytesOf(s string) []byte {
 	return unsafe.Slice(unsafe.StringData(s), len(s))
 }

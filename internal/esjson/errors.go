@@ -7,19 +7,19 @@ import (
 	"unicode/utf8"
 )
 
-// ErrDepth is found by errors.Is in the *SyntaxError or *ValueError that refuses
-// what is nested deeper than MaxDepth, a cyclic Go value among it.
+// ErrDepth is matched by errors.Is for a *SyntaxError or *ValueError that refuses nesting
+// deeper than MaxDepth. A cyclic Go value counts as such nesting.
 var ErrDepth = errors.New(problemDepth)
 
-// ErrLong is the error for a value that is longer than its caller has use for.
+// ErrLong says that a value is longer than the limit of the caller; see AppendMember.
 var ErrLong = errors.New("longer than allowed")
 
 const problemDepth = "nested deeper than 1000 levels"
 
-// A SyntaxError says why and where a text is not JSON, or not the JSON value
-// that was asked for. It never repeats the text.
+// A SyntaxError says why and where a text is not JSON, or is not the kind of JSON value
+// that the function expects. It never repeats the text.
 type SyntaxError struct {
-	// Offset is the byte of the source at which the problem showed.
+	// Offset is the position in the source at which the problem was found, in bytes.
 	Offset int
 	// Problem says what is wrong there, such as "unexpected end".
 	Problem string
@@ -36,14 +36,14 @@ func (e *SyntaxError) Is(target error) bool {
 
 // A ValueError says why and where a Go value has no JSON form.
 type ValueError struct {
-	// Path leads from the value given to the part refused, such as
-	// `cart[3].price` or `["a key"][0]`, cut when it is very long. It is empty
-	// for the value itself.
+	// Path leads from the value passed in to the part that was refused, such as
+	// `cart[3].price` or `["a key"][0]`. A very long path is cut. The path of the value
+	// itself is empty.
 	Path string
 	// Problem says what is wrong there, such as "not a number".
 	Problem string
-	// Err is the cause where there is one: what a Marshaler returned, or a
-	// *SyntaxError in a json.RawMessage.
+	// Err is the cause, or nil: the error of a Marshaler, or a *SyntaxError in a
+	// json.RawMessage.
 	Err error
 }
 
@@ -57,14 +57,14 @@ func (e *ValueError) Error() string {
 // Unwrap returns Err.
 func (e *ValueError) Unwrap() error { return e.Err }
 
-// maxPath and maxPathKey bound a path, and one key in it, in bytes: paths end up
-// in logs, and keys may be anything.
+// maxPath and maxPathKey bound a path and each key in it, in bytes. Paths are written to
+// logs, and keys may be of any length.
 const (
 	maxPath    = 200
 	maxPathKey = 60
 )
 
-// within puts e's path into the member key of an object.
+// within prepends the key of an object's member to e's path.
 func (e *ValueError) within(key string) *ValueError {
 	if len(key) > maxPathKey {
 		key = cut(key, maxPathKey)
@@ -79,7 +79,7 @@ func (e *ValueError) within(key string) *ValueError {
 	return e
 }
 
-// at puts e's path into element i of an array.
+// at prepends the index of an array's element to e's path.
 func (e *ValueError) at(i int) *ValueError {
 	index := "[" + strconv.Itoa(i) + "]"
 	if e.Path != "" && e.Path[0] != '[' {
@@ -89,7 +89,7 @@ func (e *ValueError) at(i int) *ValueError {
 	return e
 }
 
-// cut shortens s to about limit bytes, at the start of a character.
+// cut shortens s to about limit bytes without splitting a character.
 func cut(s string, limit int) string {
 	if len(s) <= limit {
 		return s

@@ -1,10 +1,9 @@
-// Package esjson writes JSON that an ECMAScript program reads and writes back
-// without changing a byte: whatever it gives is a fixed point of
-// JSON.stringify(JSON.parse(x)).
+// Package esjson writes JSON in canonical form: an ECMAScript program reads it and writes it
+// back without changing a byte. So its output is a fixed point of JSON.stringify(JSON.parse(x)).
 //
-// Webhook receivers verify a signature over the parsed body stringified again,
-// so the body has to be in that form when it is signed. Neither encoding/json
-// nor RFC 8785 gives it. The rules, from ECMA-262 (2024) sections 25.5.1,
+// Webhook receivers parse the body, stringify it again and verify the signature of the result.
+// So the body must have this form when it is signed. Neither encoding/json nor RFC 8785
+// produces it. The rules, from ECMA-262 (2024) sections 25.5.1,
 // 25.5.2 and 10.1.11:
 //
 //   - no white space;
@@ -12,16 +11,16 @@
 //     \b \f \n \r \t or lower-case \u00xx, and lone surrogates, as lower-case
 //     \udxxx; everything else stands for itself in UTF-8;
 //   - numbers are doubles in their shortest form: 1.0 is 1, 1e21 is 1e+21, -0
-//     is 0; what a double cannot hold exactly is rounded, what is over its range
-//     is null;
-//   - of an object's members those whose key is an array index, "0" to
-//     "4294967294" in canonical form, come first and in numeric order, then the
-//     others in the order of their first appearance; of members with one key
-//     the last value stays; __proto__ is an ordinary key.
+//     is 0. A number that a double cannot hold exactly is rounded. A number
+//     beyond the range of a double is null;
+//   - an object's keys that are array indices, "0" to "4294967294" in canonical
+//     form, come first and in numeric order. The other keys follow in the order
+//     of their first appearance. If a key appears twice, its last value counts.
+//     __proto__ is an ordinary key.
 //
-// Two rules come from outside the standard: invalid UTF-8 becomes U+FFFD, one
-// for each maximal subpart, as the WHATWG decoder of a receiver replaces it;
-// and nesting over MaxDepth is refused.
+// Two rules come from outside the standard. Invalid UTF-8 becomes U+FFFD, one for each
+// maximal subpart, as the WHATWG decoder of a receiver replaces it. Nesting deeper than
+// MaxDepth is refused.
 //
 // All functions may be called concurrently and retain none of their arguments.
 package esjson

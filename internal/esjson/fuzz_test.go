@@ -14,7 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// surrogate finds what may be a lone surrogate, which encoding/json cannot keep.
+// surrogate matches escapes that may be lone surrogates, which encoding/json cannot
+// represent.
 var surrogate = regexp.MustCompile(`(?i)\\ud[89a-f]`)
 
 func FuzzAppend(f *testing.F) {
@@ -69,8 +70,8 @@ func FuzzAppend(f *testing.F) {
 	})
 }
 
-// agreeOnMembers checks that Members, AppendMembers and Outline agree with Append about
-// src. Append returned out or err.
+// agreeOnMembers checks that Check, Members, AppendMembers and Outline agree with Append,
+// which returned out and err for src.
 func agreeOnMembers(t *testing.T, src, out []byte, err error) {
 	t.Helper()
 	var syntax, checked *SyntaxError
@@ -122,8 +123,8 @@ func agreeOnMembers(t *testing.T, src, out []byte, err error) {
 	}
 }
 
-// agreeOnElements checks that Outline finds the elements of src, if that is an
-// array, and otherwise fails or finds none.
+// agreeOnElements checks that Outline finds the elements of src if src is an array, and no
+// elements otherwise. err is the error of Append for src.
 func agreeOnElements(t *testing.T, src []byte, err error) {
 	t.Helper()
 	elements, members, found := outlined(fmt.Appendf(nil, `{"a":%s}`, src))
@@ -147,7 +148,7 @@ func agreeOnElements(t *testing.T, src []byte, err error) {
 	}
 }
 
-// decoded returns the value of a text, with numbers rounded as in JavaScript.
+// decoded returns the Go value of a JSON text, with numbers rounded as in JavaScript.
 func decoded(t *testing.T, text []byte) any {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -166,7 +167,7 @@ func rounded(v any) any {
 		if err != nil {
 			return nil
 		}
-		return f + 0 // -0 is 0
+		return f + 0 // turns -0 into 0
 	case map[string]any:
 		for k, e := range v {
 			v[k] = rounded(e)
@@ -179,7 +180,7 @@ func rounded(v any) any {
 	return v
 }
 
-// FuzzValue builds Go values from bytes, with and without a JSON form.
+// FuzzValue builds Go values from bytes. Some of them have no JSON form.
 func FuzzValue(f *testing.F) {
 	for i := range 256 {
 		f.Add([]byte{byte(i), 3, 'a', 'b', 'c', byte(i + 1), 2, '1', '2', byte(i + 2), 1, 'x'})
@@ -202,7 +203,7 @@ func FuzzValue(f *testing.F) {
 		out = out[4:]
 		fixed, err := Append(nil, out)
 		if err != nil || !bytes.Equal(fixed, out) {
-			t.Fatalf("AppendValue = %+q, and brought into form that is %+q, %v", out, fixed, err)
+			t.Fatalf("AppendValue = %+q, but Append changes it to %+q, %v", out, fixed, err)
 		}
 		if again, err := AppendValue(nil, v); err != nil || !bytes.Equal(again, out) {
 			t.Fatalf("AppendValue = %+q, and then %+q, %v", out, again, err)
@@ -220,12 +221,12 @@ func FuzzValue(f *testing.F) {
 	})
 }
 
-// A builder makes a value from bytes.
+// A builder builds a Go value from bytes.
 type builder struct {
 	rest []byte
 
-	// differs says that encoding/json writes the value in another way: a time in its
-	// zone and with all digits, or a U+FFFD for each byte that is not UTF-8.
+	// differs reports that encoding/json writes the value differently: a time in its own
+	// zone and with all digits, or one U+FFFD for each byte that is not UTF-8.
 	differs bool
 }
 

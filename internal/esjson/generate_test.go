@@ -13,8 +13,8 @@ import (
 // A generator makes JSON texts and Go values that are hard to encode.
 type generator struct {
 	*rand.Rand
-	// plain keeps Go values to what encoding/json writes alike: valid UTF-8 and
-	// no times.
+	// plain restricts Go values to those that encoding/json writes in the same way: valid
+	// UTF-8, and no times.
 	plain bool
 }
 
@@ -27,7 +27,7 @@ func (g *generator) space(b []byte) []byte {
 	return b
 }
 
-// text appends a JSON text whose strings may be invalid UTF-8.
+// text appends a JSON text. Its strings may hold invalid UTF-8.
 func (g *generator) text(b []byte, depth int) []byte {
 	b = g.space(b)
 	kind := g.IntN(9)
@@ -68,7 +68,7 @@ func (g *generator) text(b []byte, depth int) []byte {
 	return g.space(b)
 }
 
-// key appends a literal out of few, so that there are duplicates.
+// key appends a string literal from a small set, so that duplicates occur.
 func (g *generator) key(b []byte) []byte {
 	switch g.IntN(5) {
 	case 0:
@@ -83,7 +83,7 @@ func (g *generator) key(b []byte) []byte {
 	return g.literal(b)
 }
 
-// literal appends a string.
+// literal appends a random string literal.
 func (g *generator) literal(b []byte) []byte {
 	b = append(b, '"')
 	for g.IntN(6) != 0 {
@@ -111,8 +111,8 @@ func (g *generator) literal(b []byte) []byte {
 	return append(b, '"')
 }
 
-// float32 gives any finite value of that type, the ones near the borders of a
-// form more often.
+// float32 returns a finite float32. Values at which the printed form changes are more
+// frequent.
 func (g *generator) float32() float32 {
 	for {
 		var f float32
@@ -136,7 +136,8 @@ func (g *generator) float32() float32 {
 	}
 }
 
-// float gives any finite double, the ones near the borders of a form more often.
+// float returns a finite float64. Values at which the printed form changes are more
+// frequent.
 func (g *generator) float() float64 {
 	for {
 		var f float64
@@ -164,7 +165,7 @@ func (g *generator) float() float64 {
 	}
 }
 
-// number appends a number in some form.
+// number appends a JSON number in a random notation.
 func (g *generator) number(b []byte) []byte {
 	switch g.IntN(7) {
 	case 0:
@@ -175,7 +176,7 @@ func (g *generator) number(b []byte) []byte {
 		return strconv.AppendFloat(b, g.float(), "efg"[g.IntN(3)], g.IntN(22), 64)
 	case 3:
 		return strconv.AppendFloat(b, g.float(), "efg"[g.IntN(3)], -1, 64)
-	case 4: // about as many digits as are always exact
+	case 4: // around maxDigits, the number of digits that are always exact
 		b = strconv.AppendInt(b, g.Int64N(int64(math.Pow10(g.IntN(17)))), 10)
 		b = append(b, '.')
 		for range g.IntN(10) {
@@ -190,7 +191,7 @@ func (g *generator) number(b []byte) []byte {
 	return append(b, g.pick("0", "-0", "0.0", "1e400", "-1e400", "1e-400", "9007199254740993", "1e21", "1e-7")...)
 }
 
-// mutated changes a byte or two, which mostly makes the text invalid.
+// mutated returns a copy of text with one or two changes, which usually make it invalid.
 func (g *generator) mutated(text []byte) []byte {
 	b := append([]byte(nil), text...)
 	for range 1 + g.IntN(2) {
@@ -209,7 +210,7 @@ func (g *generator) mutated(text []byte) []byte {
 	return b
 }
 
-// goString gives any bytes.
+// goString returns a random string, which is valid UTF-8 only if g.plain is set.
 func (g *generator) goString() string {
 	var b []byte
 	for g.IntN(5) != 0 {
@@ -254,7 +255,7 @@ type (
 	}
 )
 
-// value gives a Go value that has a JSON form.
+// value returns a random Go value that has a JSON form.
 func (g *generator) value(depth int) any {
 	n := 22
 	if depth == 0 {

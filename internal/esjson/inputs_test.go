@@ -1,8 +1,7 @@
 package esjson
 
-// inputs are JSON texts, and texts that are nearly JSON, each chosen for
-// something that encoders get wrong. What becomes of them is not written here:
-// the oracle says.
+// inputs are JSON texts, and invalid texts that look like JSON. Each tests something that
+// encoders often get wrong. The expected results are in the golden file, which Node made.
 var inputs = []struct {
 	topic string
 	texts []string

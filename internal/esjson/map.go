@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// An entry is a map's, its value only where that comes at no cost.
+// An entry is a key of a map. Its value is set only where reading it costs nothing extra.
 type entry struct {
 	key   string
 	value any
 }
 
-// rankOf gives array indices the ranks of their numbers, and all other keys
-// higher ones that ascend with their first eight bytes. The lowest 31 bits of a
-// rank do not matter to array indices.
+// rankOf maps a key to a number by which keys are sorted. Array indices get ranks in
+// numeric order. All other keys get higher ranks, in the order of their first eight bytes.
+// The lowest 31 bits of an array index's rank are zero, so sort may overwrite them.
 func rankOf(key string) uint64 {
 	const notIndexRank = 1 << 63
 	b := bytesOf(key)
@@ -38,15 +38,15 @@ func rankOf(key string) uint64 {
 	return notIndexRank | head>>1
 }
 
-// add takes one more entry of the innermost map.
+// add adds an entry to the innermost map.
 func (e *encoder) add(key string, value any) {
 	e.ranks = append(e.ranks, rankOf(key))
 	e.entries = append(e.entries, entry{key, value})
 }
 
-// sort puts the ranks of the innermost map, ranks[first:], in the order in which
-// its entries are written. It returns a mask for what becomes of the lowest
-// bits of a rank: the index of its entry in entries[first:].
+// sort sorts ranks[first:], the ranks of the innermost map, into output order. It replaces
+// the lowest bits of each rank by the index of its entry in entries[first:], and returns
+// the mask of these bits.
 func (e *encoder) sort(first int) (mask uint64) {
 	ranks := e.ranks[first:]
 	width := bits.Len(uint(len(ranks)))
@@ -57,8 +57,9 @@ func (e *encoder) sort(first int) (mask uint64) {
 	if len(ranks) > 16 {
 		slices.Sort(ranks)
 	} else {
-		// Maps come in an order that changes, so that branches on what comes
-		// first would be foreseen badly: each insertion compares all the way.
+		// The iteration order of a map is random, so branches on comparisons would be
+		// predicted badly. This insertion sort has no such branches: it always compares to
+		// the end.
 		for i, r := range ranks {
 			for j, other := range ranks[:i] {
 				ranks[j] = min(r, other)
@@ -71,7 +72,7 @@ func (e *encoder) sort(first int) (mask uint64) {
 		if ranks[i]>>width != ranks[i-1]>>width {
 			continue
 		}
-		// The bits are the same, and so the keys themselves have to tell.
+		// The remaining bits are equal, so the keys themselves are compared.
 		start := i - 1
 		for i++; i < len(ranks) && ranks[i]>>width == ranks[start]>>width; i++ {
 		}
@@ -83,10 +84,9 @@ func (e *encoder) sort(first int) (mask uint64) {
 	return mask
 }
 
-// minMember is how many bytes a member of an object has at least.
+// minMember is the minimum size of an object's member, in bytes.
 const minMember = len(`"":0,`)
 
-// object appends m.
 func (e *encoder) object(dst []byte, m map[string]any, depth int) ([]byte, *ValueError) {
 	if m == nil {
 		return append(dst, "null"...), nil
@@ -95,7 +95,7 @@ func (e *encoder) object(dst []byte, m map[string]any, depth int) ([]byte, *Valu
 		return e.tooLong(dst)
 	}
 	first := len(e.entries)
-	entries, ranks := e.entries, e.ranks // in registers
+	entries, ranks := e.entries, e.ranks // local copies, which stay in registers
 	for k, v := range m {
 		ranks = append(ranks, rankOf(k))
 		entries = append(entries, entry{k, v})
@@ -104,7 +104,7 @@ func (e *encoder) object(dst []byte, m map[string]any, depth int) ([]byte, *Valu
 	return e.sorted(dst, first, depth)
 }
 
-// sorted appends the object of entries[first:] and takes them off.
+// sorted appends entries[first:] as an object and removes the entries.
 func (e *encoder) sorted(dst []byte, first, depth int) ([]byte, *ValueError) {
 	if depth >= MaxDepth {
 		return dst, tooDeep()
@@ -126,7 +126,7 @@ func (e *encoder) sorted(dst []byte, first, depth int) ([]byte, *ValueError) {
 	return e.end(dst, first), nil
 }
 
-// appendMap appends m with its values as value appends them.
+// appendMap appends m. The function value appends each of its values.
 func appendMap[V any](e *encoder, dst []byte, m map[string]V, depth int, value func([]byte, V) ([]byte, *ValueError)) ([]byte, *ValueError) {
 	if m == nil {
 		return append(dst, "null"...), nil
@@ -158,8 +158,7 @@ func appendMap[V any](e *encoder, dst []byte, m map[string]V, depth int, value f
 	return e.end(dst, first), nil
 }
 
-// appendKey appends what opens a member, a brace or a comma, its key and the
-// colon.
+// appendKey appends open, which is a brace or a comma, then the key and the colon.
 func (e *encoder) appendKey(dst []byte, open byte, key string) []byte {
 	if n := len(dst); cap(dst)-n >= len(key)+4 {
 		out := dst[n : n+len(key)+4]
@@ -169,7 +168,7 @@ func (e *encoder) appendKey(dst []byte, open byte, key string) []byte {
 		}
 	}
 	if !e.fits(dst, len(key)) {
-		e.limit = -1 // what comes behind the key does not fit either, and ends it
+		e.limit = -1 // the caller's next check of the limit fails, and stops the encoding
 		return dst
 	}
 	dst, mended := appendOddString(append(dst, open), key)
@@ -177,7 +176,7 @@ func (e *encoder) appendKey(dst []byte, open byte, key string) []byte {
 	return append(dst, ':')
 }
 
-// end closes the object of entries[first:] and takes them off again.
+// end closes the object of entries[first:] and removes the entries.
 func (e *encoder) end(dst []byte, first int) []byte {
 	if first == len(e.entries) {
 		dst = append(dst, '{')

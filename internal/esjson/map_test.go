@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Keys are compared by their first eight bytes, and as a whole if these are equal.
+// Keys are compared by their first eight bytes. If these are equal, the complete keys are
+// compared.
 func keysInOrder(t *testing.T, g *generator) {
 	keys := []string{
 		"", "\x00", "a", "a\x00", "a\x00\x00", "ab", "abc", "abcd", "abcde", "abcdef", "abcdefg", "abcdefgh", "abcdefghi",

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// reflected appends a value by the kind of its type, or refuses it.
+// reflected appends a value by reflection, according to its kind, or refuses its type.
 func (e *encoder) reflected(dst []byte, v any, depth int) ([]byte, *ValueError) {
 	rv := reflect.ValueOf(v)
 	switch rv.Kind() {
@@ -34,12 +34,12 @@ func (e *encoder) reflected(dst []byte, v any, depth int) ([]byte, *ValueError) 
 	return dst, unsupported(rv.Type())
 }
 
-// unsupported refuses a value because of its type.
+// unsupported returns the error for a value whose type has no JSON form.
 func unsupported(t reflect.Type) *ValueError {
 	return &ValueError{Problem: "unsupported type: " + t.String()}
 }
 
-// pointer appends what the pointer rv leads to.
+// pointer appends the value that rv points to.
 func (e *encoder) pointer(dst []byte, rv reflect.Value, depth int) ([]byte, *ValueError) {
 	// Pointers add no level to the output, but they may form a cycle.
 	for range MaxDepth {
@@ -52,8 +52,8 @@ func (e *encoder) pointer(dst []byte, rv reflect.Value, depth int) ([]byte, *Val
 		case to.Kind() == reflect.Pointer || to.Kind() == reflect.Interface:
 			rv = to
 			continue
-		// Its fields or elements have an address, so methods with a pointer receiver
-		// are found.
+		// Through the pointer, fields and elements have addresses, so methods with a
+		// pointer receiver are found.
 		case to.Kind() == reflect.Struct:
 			return e.structure(dst, to, depth)
 		case to.Kind() == reflect.Array:
@@ -89,7 +89,7 @@ func (e *encoder) reflectedMap(dst []byte, rv reflect.Value, depth int) ([]byte,
 		}
 		e.add(key, iter.Value().Interface())
 	}
-	e.mended = e.mended || t.Key().Implements(textMarshaler) // it may give two keys one text
+	e.mended = e.mended || t.Key().Implements(textMarshaler) // MarshalText may return the same text for two keys
 	return e.sorted(dst, first, depth)
 }
 
@@ -182,8 +182,8 @@ func (e *encoder) textMarshaler(dst []byte, m encoding.TextMarshaler) ([]byte, *
 	return e.text(dst, string(text))
 }
 
-// guard calls marshal, a method of the caller's, and turns a panic into an error. Its
-// errors start with prefix.
+// guard calls marshal, a method of the caller's type, and turns a panic into an error. All
+// errors of guard start with prefix.
 func guard(prefix string, marshal func() ([]byte, error)) (text []byte, err *ValueError) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -5,14 +5,14 @@ import (
 	"unicode/utf8"
 )
 
-// Members calls fn for every member of the JSON object src, white space around
-// it allowed, in the order of the source and with every duplicate of a key. The
-// key is decoded to UTF-8 as by AppendText and valid during the call only; the
-// value is the part of src that holds it, without the white space around it.
+// Members calls fn for every member of the JSON object src, in the order of the source and
+// including duplicate keys. White space around src is allowed. The key is decoded to UTF-8
+// as AppendText does it, and is valid during the call only. The value is the part of src
+// that holds it, without white space around it.
 //
-// Members checks the whole of src, depth included, as it goes: fn may have been
-// called for members that precede the problem. It stops at the first error of
-// fn and returns it as it is; its own are a *SyntaxError.
+// Members checks all of src as it goes, including the depth. So it may have called fn for
+// members before the problem. It stops at the first error of fn and returns that error
+// unchanged. Its own errors are of type *SyntaxError.
 func Members(src []byte, fn func(key, value []byte) error) error {
 	var failed error
 	err := members(src, func(key []byte, i int) (int, *SyntaxError) {
@@ -30,11 +30,11 @@ func Members(src []byte, fn func(key, value []byte) error) error {
 	return err
 }
 
-// AppendMembers is Members for callers that write the values somewhere: fn is also
-// given the form of each, which is what Append makes of the value. If the value is
-// in that form already, form is a part of src; else it is appended to dst, which
-// AppendMembers returns. So a form is valid as long as neither src nor the array of
-// dst is changed.
+// AppendMembers is Members for callers that write the values to some output. It also passes
+// fn the form of each value, which is what Append would write. If the value is already in
+// that form, form is a part of src. Otherwise the form is appended to dst, and
+// AppendMembers returns the extended dst. So a form is valid until src or the array of dst
+// is changed.
 func AppendMembers(dst, src []byte, fn func(key, value, form []byte) error) ([]byte, error) {
 	c := copiers.Get().(*copier)
 	defer c.release()
@@ -55,10 +55,9 @@ func AppendMembers(dst, src []byte, fn func(key, value, form []byte) error) ([]b
 	return c.dst, err
 }
 
-// Outline is Members for an object whose values may be nested deeper than
-// MaxDepth: whoever takes them apart in turn finds that out for each. Of a value
-// that is an array it calls element for each of its elements first, with the part
-// of src that holds it.
+// Outline is Members for an object whose values may be nested deeper than MaxDepth. The
+// caller has to check the depth of each value that it reads further. If a value is an
+// array, Outline first calls element for each element, with the part of src that holds it.
 func Outline(src []byte, element func(value []byte), fn func(key, value []byte) error) error {
 	var failed error
 	err := members(src, func(key []byte, i int) (end int, err *SyntaxError) {
@@ -86,14 +85,14 @@ func Outline(src []byte, element func(value []byte), fn func(key, value []byte) 
 	return err
 }
 
-// anyDepth is a limit to nesting that no text reaches.
+// anyDepth is a limit of nesting that no text reaches.
 const anyDepth = math.MaxInt
 
-// stopped ends a walk for an error of the caller's function.
+// stopped stops a walk after an error of the caller's function.
 var stopped = new(SyntaxError)
 
-// members calls each with the text of every key of the object src and where its
-// value should start; each returns where that ends.
+// members calls each with every decoded key of the object src and the offset at which the
+// value should start. each returns the end of the value.
 func members(src []byte, each func(key []byte, i int) (int, *SyntaxError)) error {
 	start := skipSpace(src, 0)
 	switch {
@@ -114,15 +113,14 @@ func members(src []byte, each func(key []byte, i int) (int, *SyntaxError)) error
 	return closed(src, end, err)
 }
 
-// Check returns nil if src is a JSON text, white space around it allowed, in
-// which arrays and objects are nested MaxDepth deep at most, and what is wrong,
-// a *SyntaxError, if it is not.
+// Check returns nil if src is a JSON text whose arrays and objects are nested at most
+// MaxDepth deep. White space around it is allowed. Otherwise it returns a *SyntaxError.
 func Check(src []byte) error {
 	end, err := skip(src, skipSpace(src, 0), MaxDepth)
 	return closed(src, end, err)
 }
 
-// closed checks that nothing follows the value that ended, without err, at end.
+// closed checks that only white space follows end, the end of a value, unless err is set.
 func closed(src []byte, end int, err *SyntaxError) error {
 	if err != nil {
 		return err
@@ -133,7 +131,7 @@ func closed(src []byte, end int, err *SyntaxError) error {
 	return nil
 }
 
-// verbatim reports whether the inside of a string is its own text.
+// verbatim reports whether s, the inside of a string, equals the text that it stands for.
 func verbatim(s []byte) bool {
 	for i := plain(s, 0); i < len(s); i = plain(s, i) {
 		if s[i] < utf8.RuneSelf {

@@ -15,7 +15,7 @@ func TestMembers(t *testing.T) {
 	for _, tt := range []struct {
 		name, src string
 		want      []pair
-		err       string // its text; empty: none
+		err       string // the text of the expected error, or empty
 	}{
 		{"empty", " { } ", nil, ""},
 		{"in the order of the source", `{"b":1,"0":[ 1 , 2 ],"a":{"x" : 1}}`, []pair{{"b", "1"}, {"0", "[ 1 , 2 ]"}, {"a", `{"x" : 1}`}}, ""},
@@ -55,7 +55,7 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// outlined is what Outline finds in src.
+// outlined returns the elements and members that Outline finds in src.
 func outlined(src []byte) (elements, members []string, err error) {
 	err = Outline(src, func(value []byte) {
 		elements = append(elements, string(value))
@@ -66,8 +66,8 @@ func outlined(src []byte) (elements, members []string, err error) {
 	return elements, members, err
 }
 
-// TestOutline: values may be nested deeper than MaxDepth, and the elements of
-// those that are arrays come before them.
+// TestOutline checks that values may be nested deeper than MaxDepth, and that the elements
+// of an array are reported before its member.
 func TestOutline(t *testing.T) {
 	const levels = 300_000
 	deep := string(nested(`[{"a":`, "1", "}]", levels/2))
@@ -104,8 +104,8 @@ func TestOutline(t *testing.T) {
 	}
 }
 
-// TestAppendMembers: a form is a part of the source where that is in form, and
-// what an earlier one was does not change.
+// TestAppendMembers checks that a form is a part of the source if the value is in canonical
+// form, and that later forms do not change earlier ones.
 func TestAppendMembers(t *testing.T) {
 	src := []byte(`{"a" : [1,{"b":"c"}], "d":1.0,"e":{"x":1, "x":2},"f":"\/", "a":{"z":1,"0":{"y":1,"y":2}},"g":"é"}`)
 	want := []string{`[1,{"b":"c"}]`, "1", `{"x":2}`, `"/"`, `{"0":{"y":2},"z":1}`, `"é"`}
@@ -174,9 +174,9 @@ func TestMembersStops(t *testing.T) {
 	}
 }
 
-// TestMembersGivesNoRoom checks that appending to a value does not write to
-// what follows it in the source.
-func TestMembersGivesNoRoom(t *testing.T) {
+// TestMembersLimitsCapacity checks that appending to a key or value does not overwrite the
+// source after it.
+func TestMembersLimitsCapacity(t *testing.T) {
 	src := []byte(`{"a":1,"b":[2,3]}`)
 	if err := Members(src, func(key, value []byte) error {
 		_, _ = append(key, '!'), append(value, '!')

@@ -5,14 +5,14 @@ import (
 	"strconv"
 )
 
-// maxDigits is how many significant decimal digits a double always keeps. Two
-// different numbers of so many digits are different doubles, so a number of so
-// many digits, its trailing zeros removed, is the shortest form of its double.
+// maxDigits is how many significant decimal digits a double always keeps. Two different
+// numbers of up to 15 digits are different doubles. So a number of up to 15 digits, without
+// trailing zeros, is the shortest form of its double.
 const maxDigits = 15
 
-// skipNumber returns the end of the number that starts at src[i], which is a
-// minus or a digit, and whether it is already as ECMAScript prints it. Where
-// that takes arithmetic to tell it says no.
+// skipNumber returns the end of the number that starts at src[i], which is a minus or a
+// digit. canonical reports whether ECMAScript would print the number unchanged. It is false
+// if only arithmetic could tell.
 func skipNumber(src []byte, i int) (end int, canonical bool, err *SyntaxError) {
 	start := i
 	if src[i] == '-' {
@@ -44,8 +44,8 @@ func skipNumber(src []byte, i int) (end int, canonical bool, err *SyntaxError) {
 		if i == point {
 			return i, false, unexpected(src, i)
 		}
-		// Below 1e-6 the form has an exponent. A last digit other than 0
-		// makes it no zero, so a minus may stand too.
+		// Below 1e-6 the canonical form has an exponent. If the last digit is not 0, the
+		// number is not zero, so a minus is allowed.
 		digits += i - point
 		if zero {
 			digits -= 1 + zeros
@@ -73,23 +73,22 @@ func isDigit(c byte) bool { return c-'0' <= 9 }
 
 // appendNumber appends a valid number as the double nearest to it.
 func appendNumber(dst, number []byte) []byte {
-	// The only error left is that of the range, and then f is infinite.
+	// The number is valid, so the only possible error is the range. Then f is infinite.
 	f, _ := strconv.ParseFloat(string(number), 64)
 	return AppendFloat(dst, f)
 }
 
-// AppendFloat appends f as Number::toString of ECMAScript prints it (ECMA-262,
-// section 6.1.6.1.20), and null for what is no finite number, as
-// JSON.stringify does.
+// AppendFloat appends f as Number::toString of ECMAScript prints it (ECMA-262, section
+// 6.1.6.1.20). For an infinity or NaN it appends null, as JSON.stringify does.
 func AppendFloat(dst []byte, f float64) []byte {
 	abs := math.Abs(f)
 	if n := int64(f); abs < 1<<53 && float64(n) == f {
-		return strconv.AppendInt(dst, n, 10) // and -0 is 0
+		return strconv.AppendInt(dst, n, 10) // prints -0 as 0
 	}
 	if 1e-6 <= abs && abs < 1e9 {
-		// Prices and the like have few decimals. If n/1e6, rounded once, is abs,
-		// then n with the point moved is a decimal that abs is the double of;
-		// and as n has no more than maxDigits, there is no shorter one.
+		// Prices and similar numbers have few decimals. If n/1e6, rounded once, equals abs,
+		// then the decimal n/1e6 has abs as its nearest double. And as n has at most
+		// maxDigits digits, no shorter decimal has.
 		if n := uint64(abs*1e6 + 0.5); float64(n)/1e6 == abs {
 			return appendMillionths(dst, n, f < 0)
 		}
@@ -97,7 +96,7 @@ func AppendFloat(dst []byte, f float64) []byte {
 	return appendFloat(dst, f, 64)
 }
 
-// appendMillionths appends n/1e6, which is no integer.
+// appendMillionths appends n/1e6, which must not be an integer.
 func appendMillionths(dst []byte, n uint64, negative bool) []byte {
 	if negative {
 		dst = append(dst, '-')
@@ -120,8 +119,8 @@ func appendMillionths(dst []byte, n uint64, negative bool) []byte {
 	return append(dst, text[:decimals+1]...)
 }
 
-// appendFloat appends f, a value of the size bits, with the fewest digits that
-// tell it from the other values of that size.
+// appendFloat appends f, a float of the given number of bits, with the fewest digits that
+// distinguish it from all other floats of that size.
 func appendFloat(dst []byte, f float64, bits int) []byte {
 	abs := math.Abs(f)
 	switch {
@@ -130,11 +129,11 @@ func appendFloat(dst []byte, f float64, bits int) []byte {
 	case !(abs <= math.MaxFloat64):
 		return append(dst, "null"...)
 	case bits == 64 && 1e-6 <= abs && abs < 1e21,
-		bits == 32 && 1e-6 <= float32(abs) && float32(abs) < 1e21: // 1e-6 is no float32: its nearest is below
+		bits == 32 && 1e-6 <= float32(abs) && float32(abs) < 1e21: // 1e-6 is no float32: the nearest float32 is smaller
 		return strconv.AppendFloat(dst, f, 'f', -1, bits)
 	}
 	dst = strconv.AppendFloat(dst, f, 'e', -1, bits)
-	// strconv writes two digits of an exponent at least.
+	// strconv writes at least two digits of an exponent.
 	if n := len(dst); dst[n-2] == '0' && (dst[n-3] == '-' || dst[n-3] == '+') {
 		dst[n-2] = dst[n-1]
 		dst = dst[:n-1]

@@ -39,7 +39,8 @@ func TestAppendFloat(t *testing.T) {
 	}
 }
 
-// canonicalNumbers checks that a number which skipNumber calls canonical is in form.
+// canonicalNumbers checks that every number which skipNumber calls canonical is in
+// canonical form.
 func canonicalNumbers(t *testing.T, g *generator) {
 	canonical := 0
 	for range 10_000 {
@@ -61,11 +62,11 @@ func canonicalNumbers(t *testing.T, g *generator) {
 	}
 }
 
-// Usual numbers take the quick way.
+// skipNumber recognizes typical numbers, which is the fast path.
 func TestUsualNumbersAreCanonical(t *testing.T) {
 	for _, n := range []string{"0", "7", "-7", "1234567890", "999999999999999", "0.5", "-0.5", "39.95", "0.000001", "123456789.012345", "1716986889010"} {
 		if _, ok, _ := skipNumber([]byte(n), 0); !ok {
-			t.Errorf("skipNumber does not see that %s is canonical", n)
+			t.Errorf("skipNumber does not recognize that %s is canonical", n)
 		}
 	}
 }
@@ -113,7 +114,8 @@ func TestAppendFloat32(t *testing.T) {
 	}
 }
 
-// Numbers of few decimals have a quick way. Their neighbours have many decimals.
+// fewDecimals tests the fast path of AppendFloat for numbers of few decimals, and their
+// neighbours, which have many decimals.
 func fewDecimals(t *testing.T, g *generator) {
 	quick := 0
 	for range 5000 {

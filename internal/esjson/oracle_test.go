@@ -23,13 +23,14 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/golden.txt with what Node says")
 
-// golden holds what Node said of inputs: a line for each, the quoted text, a
-// tab, and the quoted answer with its HMAC or the word error.
+// golden holds the results of Node for inputs. Each line has the quoted text, a tab, and
+// then the quoted result with its HMAC, or the word error.
 const golden = "testdata/golden.txt"
 
 const oracleKey = "an oracle's secret"
 
-// An answer is what an ECMAScript receiver makes of a text.
+// An answer is the JSON that an ECMAScript receiver writes after reading a text, and its
+// HMAC.
 type answer struct {
 	ok        bool
 	text, mac string
@@ -47,7 +48,7 @@ func nodeProgram(t *testing.T) string {
 	return testkit.Program(t, "node", "apt-get install nodejs, or https://nodejs.org")
 }
 
-// node asks Node about texts, all in one process.
+// node returns the results of Node for texts. It starts one process for all of them.
 func node(t *testing.T, texts [][]byte) []answer {
 	t.Helper()
 	var in bytes.Buffer
@@ -81,7 +82,7 @@ func node(t *testing.T, texts [][]byte) []answer {
 	return answers
 }
 
-// ours is what this package makes of a text.
+// ours returns the answer of this package for a text.
 func ours(text []byte) answer {
 	out, err := Append(nil, text)
 	if err != nil {
@@ -102,8 +103,7 @@ func inputTexts() (texts [][]byte) {
 	return texts
 }
 
-// TestAppendAgreesWithGolden compares with what Node said of inputs when the golden
-// file was written.
+// TestAppendAgreesWithGolden compares Append with the results of Node in the golden file.
 func TestAppendAgreesWithGolden(t *testing.T) {
 	texts := inputTexts()
 	if *update {
@@ -133,7 +133,7 @@ func readGolden(t *testing.T, texts [][]byte) []answer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b = bytes.ReplaceAll(b, []byte("\r\n"), []byte("\n")) // as a checkout may have it
+	b = bytes.ReplaceAll(b, []byte("\r\n"), []byte("\n")) // Git may check the file out with CRLF
 	lines := strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
 	if len(lines) != len(texts) {
 		t.Fatalf("%s has %d lines for %d texts; run the test with -update", golden, len(lines), len(texts))
@@ -161,7 +161,7 @@ func newGenerator(seed uint64) *generator {
 	return &generator{Rand: rand.New(rand.NewPCG(seed, 0))}
 }
 
-// texts returns JSON texts and texts that are nearly JSON.
+// texts returns random JSON texts, and invalid texts that look like JSON.
 func (g *generator) texts() (texts [][]byte) {
 	for range 600 {
 		text := g.text(nil, 4)
@@ -176,8 +176,8 @@ func (g *generator) texts() (texts [][]byte) {
 	return texts
 }
 
-// TestAppendAgreesWithNode asks Node about the texts of the golden file, about generated
-// texts, and about the output of AppendValue, which Node has to leave unchanged.
+// TestAppendAgreesWithNode runs Node on the texts of the golden file, on generated texts,
+// and on the output of AppendValue, which Node must leave unchanged.
 func TestAppendAgreesWithNode(t *testing.T) {
 	nodeProgram(t)
 	for seed := range soak.Seeds(t, 1) {
@@ -256,13 +256,12 @@ func TestAppendRefusesDepth(t *testing.T) {
 	}
 }
 
-// nested puts n of the brackets open and close around inner.
+// nested returns inner inside n pairs of open and close.
 func nested(open, inner, close string, n int) []byte {
 	return []byte(strings.Repeat(open, n) + inner + strings.Repeat(close, n))
 }
 
-// manyKeys is an object of n members in an order that is wrong everywhere, each
-// key there twice.
+// manyKeys returns an object with n different keys in shuffled order, each of them twice.
 func manyKeys(n int) []byte {
 	b := []byte{'{'}
 	for i := range 2 * n {

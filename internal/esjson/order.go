@@ -9,29 +9,28 @@ import (
 	"sort"
 )
 
-// A member of an object lies in output[start:end] without a comma around it; its
-// key, quotes included, in output[start:keyEnd].
+// A member is one member of an object. It lies in output[start:end], without a comma around
+// it. Its key lies in output[start:keyEnd], including the quotes.
 type member struct {
 	start, keyEnd, end int
 	print              uint64 // fingerprint of the key
 }
 
-// A part is the member in output[start:end], which stays.
+// A part is a member that remains in the output. It lies in output[start:end].
 type part struct {
 	start, end int
-	index      int64 // see arrayIndex
+	index      int64 // the arrayIndex of the key
 }
 
-// A move says that the object in output[start:end] is to have the members
-// parts[first:last].
+// A move says that the object in output[start:end] gets the members parts[first:last].
 type move struct{ start, end, first, last int }
 
-// notIndex is the index of a key that is no array index; all array indices are
-// less.
+// notIndex is the arrayIndex of a key that is not an array index. All array indices are
+// smaller.
 const notIndex = 1<<32 - 1
 
-// arrayIndex gives the array index that key is: 0 to 4294967294 in canonical
-// decimal form (ECMA-262, section 6.1.7).
+// arrayIndex returns the array index that key spells: 0 to 4294967294 in canonical decimal
+// form (ECMA-262, section 6.1.7). For any other key it returns notIndex.
 func arrayIndex(key []byte) int64 {
 	if len(key) == 0 || len(key) > 10 || !isDigit(key[0]) || key[0] == '0' && len(key) > 1 {
 		return notIndex
@@ -46,7 +45,8 @@ func arrayIndex(key []byte) int64 {
 	return min(n, notIndex)
 }
 
-// fingerprint tells most keys apart quickly. It is no defence: see sameKeys.
+// fingerprint returns a number that differs for most keys. Keys with the same fingerprint
+// still have to be compared; see sameKeys.
 func fingerprint(key []byte) uint64 {
 	n := len(key)
 	var head, tail uint64
@@ -63,10 +63,10 @@ func fingerprint(key []byte) uint64 {
 	return head ^ bits.RotateLeft64(tail, 29) ^ uint64(n)<<56
 }
 
-// few is up to how many members comparing each with each is quick.
+// few is the number of members up to which comparing all pairs is fast.
 const few = 16
 
-// sameKeys reports whether any two of members[first:] have one key.
+// sameKeys reports whether two of members[first:] have the same key.
 func (c *copier) sameKeys(first int) bool {
 	members := c.members[first:]
 	if len(members) > few {
@@ -83,13 +83,13 @@ func (c *copier) sameKeys(first int) bool {
 	return false
 }
 
-// distinct counts the keys of members and calls later, unless it is nil, for
-// every member whose key an earlier one, first, has too. It takes linear time
-// for whatever keys, as their hashes are not to be foreseen.
+// distinct returns the number of different keys in members. If later is not nil, distinct
+// calls it for every member again whose key an earlier member, first, has too. The time is
+// linear for any keys, because the seed of their hashes is random.
 func (c *copier) distinct(members []member, later func(first, again int)) (n int) {
 	size := 1 << bits.Len(uint(2*len(members)))
 	c.table = slices.Grow(c.table[:0], size)[:size]
-	clear(c.table) // holds indices of members plus 1
+	clear(c.table) // an entry is an index into members plus 1, or 0
 	for i := range members {
 		m := &members[i]
 		h := int(maphash.Bytes(seed, c.output(m.start, m.keyEnd))) & (size - 1)
@@ -108,9 +108,9 @@ func (c *copier) distinct(members []member, later func(first, again int)) (n int
 
 var seed = maphash.MakeSeed()
 
-// move notes that the object in output[start:end] with members[first:] needs
-// another order of them: array indices, then other keys; of one key the last
-// value in the first place.
+// move records the new order of members[first:] of the object in output[start:end]: array
+// indices first, then the other keys. A key that appears twice keeps its first place and
+// its last value.
 func (c *copier) move(start, first, end int) {
 	members := c.members[first:]
 	c.distinct(members, func(first, again int) {
@@ -134,7 +134,7 @@ func (c *copier) move(start, first, end int) {
 	c.moves = append(c.moves, move{start, end, from, len(c.parts)})
 }
 
-// index gives the array index that the key of m is.
+// index returns the arrayIndex of the key of m.
 func (c *copier) index(m *member) int64 {
 	return arrayIndex(c.output(m.start+1, m.keyEnd-1))
 }
@@ -146,8 +146,8 @@ func (c *copier) reorder() {
 	c.dst = append(c.dst[:c.base], c.scratch...)
 }
 
-// emit appends output[start:end], which holds every object whole that starts in
-// it, with the moves in it carried out.
+// emit appends output[start:end], with the moves inside it carried out. Each object that
+// starts inside the range must also end inside it.
 func (c *copier) emit(to []byte, start, end int) []byte {
 	for {
 		i := sort.Search(len(c.moves), func(i int) bool { return c.moves[i].start >= start })

@@ -18,7 +18,7 @@ func unexpected(src []byte, i int) *SyntaxError {
 	return &SyntaxError{i, "unexpected character"}
 }
 
-// skipSpace returns the end of the white space that may start at src[i].
+// skipSpace returns the end of the white space at src[i], which may be empty.
 func skipSpace(src []byte, i int) int {
 	if i < len(src) && src[i] > ' ' {
 		return i
@@ -26,8 +26,8 @@ func skipSpace(src []byte, i int) int {
 	return skipSpaces(src, i)
 }
 
-// skipSpaces is skipSpace for what may be white space, apart so that skipSpace
-// itself is inlined.
+// skipSpaces is the slow path of skipSpace. It is a function of its own so that skipSpace
+// can be inlined.
 //
 //go:noinline
 func skipSpaces(src []byte, i int) int {
@@ -42,7 +42,7 @@ func skipString(src []byte, i int) (int, *SyntaxError) {
 	if i >= len(src) || src[i] != '"' {
 		return i, unexpected(src, i)
 	}
-	// As plain does, whose call takes as long as most strings.
+	// This loop repeats plain, because the call would take as long as most strings.
 	for i++; len(src)-i >= 8; i += 8 {
 		if m := special(binary.LittleEndian.Uint64(src[i:])); m != 0 {
 			if i += bits.TrailingZeros64(m) >> 3; src[i] == '"' {
@@ -54,7 +54,7 @@ func skipString(src []byte, i int) (int, *SyntaxError) {
 	return skipRest(src, i)
 }
 
-// skipRest returns the end of the string whose inside goes on at src[i].
+// skipRest returns the end of the string whose remaining text starts at src[i].
 func skipRest(src []byte, i int) (int, *SyntaxError) {
 	for i = plain(src, i); i < len(src); i = plain(src, i) {
 		switch c := src[i]; {
@@ -62,7 +62,7 @@ func skipRest(src []byte, i int) (int, *SyntaxError) {
 			return i + 1, nil
 		case c >= utf8.RuneSelf:
 			for i < len(src) && src[i] >= utf8.RuneSelf {
-				i++ // whatever it is, it becomes some character
+				i++ // invalid UTF-8 is allowed here: it becomes U+FFFD
 			}
 		case c == '\\':
 			_, size := unescape(src[i:])
@@ -92,13 +92,13 @@ func skipLiteral(src []byte, i int, word string) (int, *SyntaxError) {
 	return i + len(word), nil
 }
 
-// skip returns the end of the value that should start at src[i], in which
-// arrays and objects may be nested limit deep. A level takes a bit, and not a
-// frame of the stack, so there may be as many as src has bytes.
+// skip returns the end of the value that should start at src[i]. Arrays and objects in it
+// may be nested limit deep. Each level takes one bit and no stack frame, so the depth may
+// be as large as the number of bytes of src.
 func skip(src []byte, i, limit int) (int, *SyntaxError) {
 	level := 0
-	var objects uint64 // the bits of up to 64 levels, set for an object, the innermost lowest
-	var outer []uint64 // those of the levels around them
+	var objects uint64 // one bit for each of up to 64 levels, set for an object; the lowest bit is the innermost
+	var outer []uint64 // the bits of the levels further out, 64 in each element
 	for {
 		var err *SyntaxError
 		if i >= len(src) {
@@ -143,7 +143,7 @@ func skip(src []byte, i, limit int) (int, *SyntaxError) {
 			return i, err
 		}
 
-		// Behind a value: close what ends here, up to a comma.
+		// After a value: close the arrays and objects that end here, up to a comma.
 		for level > 0 {
 			i = skipSpace(src, i)
 			if i >= len(src) {
@@ -176,7 +176,7 @@ func skip(src []byte, i, limit int) (int, *SyntaxError) {
 	}
 }
 
-// closing is the bracket that ends an object or an array.
+// closing returns the bracket that closes an object or an array.
 func closing(object bool) byte {
 	if object {
 		return '}'
@@ -184,7 +184,8 @@ func closing(object bool) byte {
 	return ']'
 }
 
-// skipKey returns the start of the value whose key should start at src[i].
+// skipKey skips the key that should start at src[i] and the colon, and returns the start of
+// the value.
 func skipKey(src []byte, i int) (int, *SyntaxError) {
 	i, err := skipString(src, i)
 	if err != nil {
@@ -197,9 +198,9 @@ func skipKey(src []byte, i int) (int, *SyntaxError) {
 	return skipSpace(src, i+1), nil
 }
 
-// skipMembers returns the end of the object that starts at src[i]. It calls each
-// with the bounds of every key, quotes included, and where its value should start;
-// each returns where that ends.
+// skipMembers returns the end of the object that starts at src[i]. It calls each with the
+// bounds of every key, including the quotes, and the offset at which the value should
+// start. each returns the end of the value.
 func skipMembers(src []byte, i int, each func(key, keyEnd, value int) (int, *SyntaxError)) (int, *SyntaxError) {
 	i = skipSpace(src, i+1)
 	if i < len(src) && src[i] == '}' {

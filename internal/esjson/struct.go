@@ -13,18 +13,18 @@ import (
 // A field describes one member of the JSON object for a struct type.
 type field struct {
 	name      string
-	key       string // the name as it is written, with the quotes and the colon
-	index     []int  // for reflect, through the structs that are embedded
+	key       string // the name as written in JSON, with the quotes and the colon
+	index     []int  // the path for reflect, through embedded structs
 	tagged    bool   // the name comes from a tag
 	omitEmpty bool
-	isZero    func(reflect.Value) bool // says whether omitzero leaves it out; nil without that option
+	isZero    func(reflect.Value) bool // reports whether omitzero omits the value; nil without that option
 	quoted    bool
 }
 
-var fieldCache sync.Map // of reflect.Type to []field
+var fieldCache sync.Map // map of reflect.Type to []field
 
-// fieldsOf returns the fields of the struct type t in the order of the output. It follows
-// the rules that encoding/json documents for names, options in tags and embedded structs.
+// fieldsOf returns the fields of the struct type t in output order. It follows the rules
+// that encoding/json documents for names, tag options and embedded structs.
 func fieldsOf(t reflect.Type) []field {
 	if known, ok := fieldCache.Load(t); ok {
 		return known.([]field)
@@ -37,11 +37,12 @@ func fieldsOf(t reflect.Type) []field {
 	return known.([]field)
 }
 
-// An embedded is the struct type t of visible, or a struct type that is embedded in it.
+// An embedded is a struct type that visible has to look into: its argument, or a struct
+// embedded in it.
 type embedded struct {
 	t     reflect.Type
 	index []int
-	twice bool // at its depth it is embedded more than once
+	twice bool // the struct is embedded more than once at its depth
 }
 
 // visible returns all fields of t and of the structs embedded in it.
@@ -56,7 +57,7 @@ func visible(t reflect.Type) (fields []field) {
 			visited[s.t] = true
 			for i := range s.t.NumField() {
 				f := s.t.Field(i)
-				to := f.Type // what f is, behind a pointer
+				to := f.Type // the type of f, or the type that an unnamed pointer f points to
 				if to.Name() == "" && to.Kind() == reflect.Pointer {
 					to = to.Elem()
 				}
@@ -91,7 +92,7 @@ func visible(t reflect.Type) (fields []field) {
 					}
 				}
 				fields = append(fields, member)
-				if s.twice { // so that neither dominates
+				if s.twice { // a duplicate, so that neither field dominates
 					fields = append(fields, member)
 				}
 			}
@@ -101,8 +102,8 @@ func visible(t reflect.Type) (fields []field) {
 	return fields
 }
 
-// dominant keeps one field of each name: the field of the least depth, and at the same
-// depth the field with a tag. If two fields are equal in that, it keeps neither.
+// dominant keeps one field of each name: the field of the least depth, and at equal depth
+// the field with a tag. If two fields are equal in both, it keeps neither.
 func dominant(fields []field) (kept []field) {
 	rank := func(a, b field) int {
 		tagged := 0
@@ -126,7 +127,7 @@ func dominant(fields []field) (kept []field) {
 	return kept
 }
 
-// validName reports whether the name in a tag is one to use.
+// validName reports whether the name in a tag can be used.
 func validName(name string) bool {
 	for _, c := range name {
 		if !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", c) && !unicode.IsLetter(c) && !unicode.IsDigit(c) {
@@ -136,17 +137,17 @@ func validName(name string) bool {
 	return name != ""
 }
 
-// basic reports whether the option string has an effect on values of kind k.
+// basic reports whether the tag option "string" applies to values of kind k.
 func basic(k reflect.Kind) bool {
 	return reflect.Bool <= k && k <= reflect.Float64 || k == reflect.String
 }
 
-// A zeroer is a value that reports itself whether it is zero.
+// A zeroer is a value with an IsZero method.
 type zeroer interface{ IsZero() bool }
 
 var zeroerType = reflect.TypeFor[zeroer]()
 
-// zeroOf returns a function that tells whether a value of type t is zero.
+// zeroOf returns a function that reports whether a value of type t is zero.
 func zeroOf(t reflect.Type) func(reflect.Value) bool {
 	switch {
 	case t.Implements(zeroerType):
@@ -168,7 +169,7 @@ func zeroOf(t reflect.Type) func(reflect.Value) bool {
 	return reflect.Value.IsZero
 }
 
-// empty reports whether the option omitempty leaves v out.
+// empty reports whether the tag option omitempty omits v.
 func empty(v reflect.Value) bool {
 	switch k := v.Kind(); k {
 	case reflect.Array, reflect.Map, reflect.Slice, reflect.String:
@@ -178,7 +179,6 @@ func empty(v reflect.Value) bool {
 	}
 }
 
-// structure appends the struct rv.
 func (e *encoder) structure(dst []byte, rv reflect.Value, depth int) ([]byte, *ValueError) {
 	if depth >= MaxDepth {
 		return dst, tooDeep()
@@ -210,7 +210,7 @@ func (e *encoder) structure(dst []byte, rv reflect.Value, depth int) ([]byte, *V
 			dst, err = e.value(dst, addressed(v).Interface(), depth+1)
 		case v.Kind() == reflect.Pointer && v.IsNil():
 			dst = append(dst, "null"...)
-		default: // an unexported struct that is embedded under a name of its own
+		default: // an unexported struct type, embedded with a name in its tag
 			dst, err = e.structure(dst, reflect.Indirect(v), depth+1)
 		}
 		if err != nil {
@@ -226,8 +226,7 @@ func (e *encoder) structure(dst []byte, rv reflect.Value, depth int) ([]byte, *V
 	return append(dst, '}'), nil
 }
 
-// of returns the field of rv, or false if the field is behind an embedded pointer that
-// is nil.
+// of returns f's value in rv, or false if an embedded pointer on the way to it is nil.
 func (f *field) of(rv reflect.Value) (reflect.Value, bool) {
 	for _, i := range f.index {
 		if rv.Kind() == reflect.Pointer {
@@ -254,8 +253,8 @@ func addressed(v reflect.Value) reflect.Value {
 	return v
 }
 
-// quoted appends v, whose kind is basic, as a string with the JSON of v in it. An integer
-// keeps all its digits there.
+// quoted appends the JSON of v, whose kind is basic, inside a JSON string. An integer keeps
+// all its digits in it.
 func (e *encoder) quoted(dst []byte, v reflect.Value, depth int) ([]byte, *ValueError) {
 	if v.Kind() == reflect.Pointer {
 		if v.IsNil() {

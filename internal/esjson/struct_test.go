@@ -18,7 +18,7 @@ type (
 		NoArray     [0]int                     `json:",omitempty"`
 		NoPointer   *int                       `json:",omitempty"`
 		NoInterface any                        `json:",omitempty"`
-		Struct      point                      `json:"struct,omitempty"` // which is never empty
+		Struct      point                      `json:"struct,omitempty"` // a struct is never empty
 		ZeroStruct  point                      `json:"zeroStruct,omitzero"`
 		ZeroTime    time.Time                  `json:"zeroTime,omitzero"`
 		ZeroPointer *point                     `json:"zeroPointer,omitzero"`
@@ -36,7 +36,7 @@ type (
 		IntPtr      *int                       `json:"intPtr,string"`
 		NilPtr      *int                       `json:"nilPtr,string"`
 		NumberText  json.Number                `json:"number,string"`
-		Upper       upper                      `json:"upper,string"` // its method wins
+		Upper       upper                      `json:"upper,string"` // MarshalText takes precedence over the option
 		Ignored     []int                      `json:"ignored,string"`
 		unexported  int
 	}
@@ -75,8 +75,8 @@ func (z zeroMinus) IsZero() bool     { return z == -1 }
 func (z *zeroMinusPtr) IsZero() bool { return *z == -1 }
 func (zeroPanics) IsZero() bool      { panic("out of order") }
 
-// structs are values for which AppendValue writes the text of encoding/json, brought
-// into form, with every Go release.
+// structs are values for which AppendValue writes the same as encoding/json and Append
+// together, with every Go release.
 var structs = []struct {
 	name  string
 	value any
@@ -167,7 +167,7 @@ var structs = []struct {
 func TestAppendValueOfStructs(t *testing.T) {
 	for _, tt := range structs {
 		t.Run(tt.name, func(t *testing.T) {
-			for range 2 { // the second time, the fields are known
+			for range 2 { // the second call uses the cached fields
 				got, err := AppendValue([]byte("x"), tt.value)
 				if err != nil || string(got) != "x"+tt.want {
 					t.Errorf("AppendValue(%#v) = %s, %v\nwant x and %s", tt.value, got, err, tt.want)

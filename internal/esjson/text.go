@@ -11,10 +11,10 @@ const (
 	highBits = 0x8080808080808080
 )
 
-// special marks, of eight bytes in little-endian order, those that do not stand
-// for themselves in a string without a further look: control characters, the
-// quote, the backslash, and whatever is not ASCII. The lowest mark is exact;
-// those above it may be false, because the subtractions borrow.
+// special marks those of eight bytes, in little-endian order, that cannot be copied into a
+// string unchecked: control characters, the quote, the backslash, and all bytes that are
+// not ASCII. The lowest mark is exact. Higher marks may be wrong, because the subtractions
+// borrow.
 func special(w uint64) uint64 {
 	const (
 		space     = lowBits * ' '
@@ -38,14 +38,15 @@ func plain(b []byte, i int) int {
 	return i
 }
 
-// copyPlain copies b to the start of dst, which is no shorter. It stops and
-// reports false where special marks a byte.
+// copyPlain copies b to the start of dst, which must be at least as long. At a byte that
+// special marks it stops and returns false.
 func copyPlain(dst, b []byte) bool {
 	n := len(b)
 	dst = dst[:n]
 	switch {
 	case n >= 8:
-		// The last eight bytes may have been copied in part.
+		// The last eight bytes are checked and copied first. They may overlap the words
+		// below.
 		last := binary.LittleEndian.Uint64(b[n-8:])
 		if special(last) != 0 {
 			return false
@@ -75,8 +76,8 @@ func copyPlain(dst, b []byte) bool {
 	return true
 }
 
-// wellFormed returns the index at or after i of the first byte of b that is ASCII
-// or starts no well-formed UTF-8 sequence, or len(b).
+// wellFormed returns the index of the first byte of b, from i on, that is ASCII or does not
+// start a well-formed UTF-8 sequence. It returns len(b) if there is none.
 func wellFormed(b []byte, i int) int {
 	for i < len(b) && b[i] >= utf8.RuneSelf {
 		switch c := b[i]; {
@@ -87,7 +88,7 @@ func wellFormed(b []byte, i int) int {
 		default:
 			r, size := utf8.DecodeRune(b[i:])
 			if r == utf8.RuneError {
-				return i // U+FFFD itself went the quick way
+				return i // a literal U+FFFD has taken the three-byte case above
 			}
 			i += size
 		}
@@ -97,9 +98,9 @@ func wellFormed(b []byte, i int) int {
 
 func isTail(c byte) bool { return c&0xc0 == 0x80 }
 
-// subpart returns the length of the maximal subpart of the ill-formed sequence
-// at the start of b (Unicode 15, section 3.9, table 3-8), for which one U+FFFD is
-// to stand. So the Encoding Standard (WHATWG, "UTF-8 decoder") has it.
+// subpart returns the length of the maximal subpart of the ill-formed sequence at the start
+// of b (Unicode 15, section 3.9, table 3-8). One U+FFFD replaces it, as the WHATWG Encoding
+// Standard requires ("UTF-8 decoder").
 func subpart(b []byte) int {
 	low, high, want := byte(0x80), byte(0xbf), 0
 	switch lead := b[0]; {
@@ -139,7 +140,7 @@ func AppendString(dst []byte, s string) []byte {
 	return dst
 }
 
-// appendString is AppendString and reports whether there was invalid UTF-8.
+// appendString is AppendString, and reports whether s held invalid UTF-8.
 func appendString(dst []byte, s string) (out []byte, mended bool) {
 	if n := len(dst); cap(dst)-n >= len(s)+2 {
 		out := dst[n : n+len(s)+2]
@@ -151,7 +152,7 @@ func appendString(dst []byte, s string) (out []byte, mended bool) {
 	return appendOddString(dst, s)
 }
 
-// appendOddString is appendString for a string that may have anything in it.
+// appendOddString is appendString for any s; it does not try copyPlain.
 func appendOddString(dst []byte, s string) (out []byte, mended bool) {
 	dst = append(dst, '"')
 	b := bytesOf(s)
@@ -199,8 +200,8 @@ func appendEscaped(dst []byte, c byte) []byte {
 	return append(dst, '\\', 'u', '0', '0', lowerHex[c>>4], lowerHex[c&15])
 }
 
-// appendUnit appends what \u with the code unit u stands for: a character, the
-// escape sequence it needs, or a lone surrogate.
+// appendUnit appends the character that \u with the code unit u stands for. Where JSON or a
+// lone surrogate requires it, it appends an escape sequence instead.
 func appendUnit(dst []byte, u rune) []byte {
 	switch {
 	case u < ' ' || u == '"' || u == '\\':
@@ -215,12 +216,12 @@ func isSurrogate(u rune) bool     { return 0xd800 <= u && u <= 0xdfff }
 func isHighSurrogate(u rune) bool { return 0xd800 <= u && u <= 0xdbff }
 func isLowSurrogate(u rune) bool  { return 0xdc00 <= u && u <= 0xdfff }
 
-// joinSurrogates gives the character of a pair.
+// joinSurrogates returns the character of a surrogate pair.
 func joinSurrogates(high, low rune) rune {
 	return (high-0xd800)<<10 + (low - 0xdc00) + 0x10000
 }
 
-// unit reads the four hex digits at the start of b.
+// unit decodes the four hex digits at the start of b.
 func unit(b []byte) (u rune, ok bool) {
 	if len(b) < 4 {
 		return 0, false
@@ -241,10 +242,9 @@ func unit(b []byte) (u rune, ok bool) {
 	return u, true
 }
 
-// unescape reads the escape sequence at the start of b, a valid string's rest,
-// and a surrogate's other half after it. It returns the code point, which may
-// be a lone surrogate, and the length of what it read; 0 if b starts with no
-// escape sequence.
+// unescape decodes the escape sequence at the start of b, the rest of a string, together
+// with the second half of a surrogate pair. It returns the code point, which may be a lone
+// surrogate, and the number of bytes read, which is 0 for an invalid escape sequence.
 func unescape(b []byte) (r rune, size int) {
 	if len(b) < 2 {
 		return 0, 0
@@ -278,9 +278,9 @@ func unescape(b []byte) (r rune, size int) {
 	return r, 6
 }
 
-// AppendText appends the text that the JSON string literal, quotes included,
-// stands for, in UTF-8. A lone surrogate becomes U+FFFD. On error, a
-// *SyntaxError, it returns dst as it was.
+// AppendText appends the text that a JSON string literal stands for, in UTF-8. The literal
+// includes its quotes. A lone surrogate becomes U+FFFD. On error, a *SyntaxError,
+// AppendText returns dst unchanged.
 func AppendText(dst, literal []byte) ([]byte, error) {
 	end, err := skipString(literal, 0)
 	if err != nil {
@@ -292,7 +292,7 @@ func AppendText(dst, literal []byte) ([]byte, error) {
 	return appendText(dst, literal[1:end-1]), nil
 }
 
-// appendText appends the text of a valid string without its quotes.
+// appendText appends the decoded text of s, a valid string without its quotes.
 func appendText(dst, s []byte) []byte {
 	run := 0
 	for i := plain(s, 0); i < len(s); i = plain(s, i) {

@@ -65,13 +65,13 @@ func TestAppendTextErrors(t *testing.T) {
 			got, err := AppendText([]byte("kept"), []byte(tt.literal))
 			var syntax *SyntaxError
 			if !errors.As(err, &syntax) || *syntax != tt.want || string(got) != "kept" {
-				t.Errorf("AppendText(%q) = %q, %v; want dst as it was and %v", tt.literal, got, err, &tt.want)
+				t.Errorf("AppendText(%q) = %q, %v; want dst unchanged and %v", tt.literal, got, err, &tt.want)
 			}
 		})
 	}
 }
 
-// A string of plain ASCII is copied as it is checked, if there is room for it.
+// If there is room, a string of plain ASCII is copied while it is checked.
 func TestAppendStringWithAndWithoutRoom(t *testing.T) {
 	for n := range 40 {
 		for at := -1; at < n; at++ {

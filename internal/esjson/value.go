@@ -14,26 +14,26 @@ import (
 
 // AppendValue appends the JSON of the Go value v in the form of this package. It follows
 // the rules that encoding/json documents, but does not use that package: its output and
-// its refusals are the same with every Go release. There are a few differences:
+// its errors are the same with every Go release. There are a few differences:
 //
-//   - the keys of a map that are array indices come first and ascend, the others
-//     follow in the order of their bytes;
-//   - a time.Time is in UTC with milliseconds, as isotime.Append gives it;
+//   - the keys of a map that are array indices come first, in ascending order; the
+//     others follow in the order of their bytes;
+//   - a time.Time is written in UTC with milliseconds, as isotime.Append does;
 //   - an integer beyond 2^53 is rounded to a double;
-//   - a method of a value that panics gives an error.
+//   - if a method of a value panics, AppendValue returns an error.
 //
-// On error, a *ValueError, AppendValue returns dst as it was. It keeps nothing
-// of v. Maps and slices of basic values take no allocation beyond growing dst.
+// On error, a *ValueError, AppendValue returns dst unchanged. It retains nothing of v. For
+// maps and slices of basic values it allocates nothing, apart from growing dst.
 func AppendValue(dst []byte, v any) ([]byte, error) {
 	return appendValue(dst, v, 0, math.MaxInt)
 }
 
-// AppendMember is AppendValue for a value inside an object that the caller writes: that
-// is a level of MaxDepth. The caller has no use for a slice of more than limit bytes, dst
-// included: AppendMember returns dst and ErrLong as soon as that is certain, so
-// that a value of any size costs a small multiple of limit in time and memory. What a
-// json.RawMessage, a json.Number or a Marshaler gives counts a quarter of its length, as
-// it may have white space or needless digits in it.
+// AppendMember is AppendValue for a value inside an object that the caller writes, which is
+// one level of MaxDepth. The result, including dst, may have at most limit bytes.
+// AppendMember returns dst and ErrLong as soon as it is certain that the result would be
+// longer. So a value of any size costs at most a small multiple of limit in time and
+// memory. The text of a json.RawMessage, a json.Number or a Marshaler counts a quarter of
+// its length, as it may hold white space or needless digits.
 func AppendMember(dst []byte, v any, limit int) ([]byte, error) {
 	return appendValue(dst, v, 1, limit)
 }
@@ -51,27 +51,28 @@ func appendValue(dst []byte, v any, depth, limit int) ([]byte, error) {
 		return dst, err
 	}
 	if e.mended {
-		// Two keys may have become one.
+		// Two different keys may have become the same.
 		return Append(dst, bytes.Clone(out[len(dst):]))
 	}
 	return out, nil
 }
 
-// An encoder holds what maps need while they are written.
+// An encoder holds the state that is needed to write maps.
 type encoder struct {
-	// entries and ranks are those of all maps that are open, outer before inner.
+	// entries and ranks belong to all maps that are being written, outer maps before inner.
 	entries []entry
 	ranks   []uint64 // see rankOf and sort
-	// mended says that a key was not valid UTF-8.
+	// mended reports that invalid UTF-8 in a key was replaced, or that MarshalText made the
+	// keys.
 	mended bool
-	limit  int  // of the length of what is written
-	long   bool // it is exceeded
+	limit  int  // the bound of the output's length, dst included
+	long   bool // the limit was exceeded
 }
 
-// fits reports whether n bytes more are within the limit.
+// fits reports whether n more bytes are within the limit.
 func (e *encoder) fits(dst []byte, n int) bool { return n <= e.limit-len(dst) }
 
-// tooLong ends the encoding of a value.
+// tooLong records that the limit was exceeded and returns the error.
 func (e *encoder) tooLong(dst []byte) ([]byte, *ValueError) {
 	e.long = true
 	return dst, &ValueError{Problem: ErrLong.Error(), Err: ErrLong}
@@ -88,15 +89,14 @@ func (e *encoder) text(dst []byte, s string) ([]byte, *ValueError) {
 var encoders = sync.Pool{New: func() any { return new(encoder) }}
 
 func (e *encoder) release() {
-	clear(e.entries) // after an error there may be some left
+	clear(e.entries) // after an error, entries may be left
 	e.entries, e.ranks, e.mended, e.long = e.entries[:0], e.ranks[:0], false, false
 	if cap(e.entries) <= maxKept {
 		encoders.Put(e)
 	}
 }
 
-// value appends v inside depth arrays and objects. It has the types that most
-// values are of.
+// value appends v inside depth arrays and objects. It handles the most frequent types.
 func (e *encoder) value(dst []byte, v any, depth int) ([]byte, *ValueError) {
 	switch v := v.(type) {
 	case nil:
@@ -117,7 +117,7 @@ func (e *encoder) value(dst []byte, v any, depth int) ([]byte, *ValueError) {
 	return e.otherValue(dst, v, depth)
 }
 
-// otherValue is value for the other types.
+// otherValue is value for all other types.
 func (e *encoder) otherValue(dst []byte, v any, depth int) ([]byte, *ValueError) {
 	switch v := v.(type) {
 	case int8:
@@ -231,10 +231,12 @@ func appendBool(dst []byte, b bool) []byte {
 	return append(dst, "false"...)
 }
 
-// maxExact is up to where, either side of zero, a double has every integer.
+// maxExact bounds, on either side of zero, the integers that a double represents without a
+// gap.
 const maxExact = 1 << 53
 
-// appendNumeric appends f, a value of the size bits, or refuses it.
+// appendNumeric appends f, a float of the given number of bits. It refuses NaN and
+// infinities.
 func appendNumeric(dst []byte, f float64, bits int) ([]byte, *ValueError) {
 	switch {
 	case math.IsNaN(f):
@@ -249,7 +251,7 @@ func appendNumeric(dst []byte, f float64, bits int) ([]byte, *ValueError) {
 
 func (e *encoder) jsonNumber(dst []byte, n json.Number) ([]byte, *ValueError) {
 	if n == "" {
-		return append(dst, '0'), nil // as encoding/json has it
+		return append(dst, '0'), nil // as encoding/json does
 	}
 	if !e.fits(dst, len(n)/4) {
 		return e.tooLong(dst)
@@ -269,7 +271,7 @@ func (e *encoder) jsonNumber(dst []byte, n json.Number) ([]byte, *ValueError) {
 }
 
 func appendTime(dst []byte, t time.Time) ([]byte, *ValueError) {
-	const year0, year10000 = -62167219200, 253402300800 // where they begin, in seconds since 1970
+	const year0, year10000 = -62167219200, 253402300800 // the start of each year, in seconds since 1970
 	if second := t.Unix(); second < year0 || second >= year10000 {
 		return dst, &ValueError{Problem: "time of a year outside 0 to 9999"}
 	}
@@ -287,7 +289,6 @@ func (e *encoder) base64(dst, b []byte) ([]byte, *ValueError) {
 	return append(dst, '"'), nil
 }
 
-// raw appends the JSON text raw.
 func (e *encoder) raw(dst, raw []byte, depth int) ([]byte, *ValueError) {
 	if !e.fits(dst, len(raw)/4) {
 		return e.tooLong(dst)
@@ -299,7 +300,7 @@ func (e *encoder) raw(dst, raw []byte, depth int) ([]byte, *ValueError) {
 	return out, nil
 }
 
-// appendSlice appends s with its elements as element appends them.
+// appendSlice appends s. The function element appends each of its elements.
 func appendSlice[V any](e *encoder, dst []byte, s []V, depth int, element func([]byte, V) ([]byte, *ValueError)) ([]byte, *ValueError) {
 	if s == nil {
 		return append(dst, "null"...), nil

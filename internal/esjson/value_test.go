@@ -15,25 +15,25 @@ import (
 )
 
 type (
-	upper      string // MarshalText on the value
+	upper      string // has MarshalText on the value
 	point      struct{ X, Y int }
-	pointerly  struct{ s string } // MarshalJSON on the pointer
+	pointerly  struct{ s string } // has MarshalJSON on the pointer
 	panicking  struct{}
 	failing    struct{}
 	invalid    struct{}
 	raw        string
-	keyed      int // MarshalText, as a map key
+	keyed      int // has MarshalText, as a map key
 	bytesNamed []byte
 	digits     []digit
-	digit      byte // MarshalText on the value
-	coloured   byte // MarshalText on the pointer
+	digit      byte // has MarshalText on the value
+	coloured   byte // has MarshalText on the pointer
 	recursive  []recursive
 	selfish    *selfish
 	anyMap     map[string]any
 	nameMap    map[namedString]int
 	floats     []namedFloat
 	onOff      bool
-	alike      int // MarshalText, as a map key
+	alike      int // has MarshalText, which returns the same text for all keys
 	size       uint32
 )
 
@@ -52,8 +52,8 @@ func (c *coloured) MarshalText() ([]byte, error)  { return fmt.Appendf(nil, "#%d
 
 func ptr[T any](v T) *T { return &v }
 
-// values are values for which AppendValue writes the text of encoding/json, brought into
-// form. The test compares with both encoding/json and want.
+// values are values for which AppendValue writes the same as encoding/json and Append
+// together. The test compares with both encoding/json and want.
 var values = []struct {
 	name  string
 	value any
@@ -200,7 +200,7 @@ func TestAppendValue(t *testing.T) {
 	}
 }
 
-// standard is the JSON of encoding/json in the form of this package.
+// standard returns the JSON of encoding/json, brought into canonical form by Append.
 func standard(t *testing.T, v any) string {
 	t.Helper()
 	text, err := json.Marshal(v)
@@ -228,7 +228,8 @@ func valuesAgreeWithEncodingJSON(t *testing.T, g *generator) {
 	}
 }
 
-// Values that encoding/json writes in another way, or not alike with every Go release.
+// TestAppendValueOwnWays tests values that encoding/json writes differently, or differently
+// from one Go release to another.
 func TestAppendValueOwnWays(t *testing.T) {
 	noon := time.Date(2024, 5, 6, 12, 0, 0, 123456789, time.FixedZone("", 2*3600))
 	for _, tt := range []struct {
@@ -286,7 +287,7 @@ func TestAppendValueErrors(t *testing.T) {
 		name          string
 		value         any
 		path, problem string
-		is            error // nil: none
+		is            error // the error that the result must match; nil: not checked
 	}{
 		{"NaN", math.NaN(), "", "not a number", nil},
 		{"NaN of float32", float32(math.NaN()), "", "not a number", nil},
@@ -340,7 +341,7 @@ func TestAppendValueErrors(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := AppendValue([]byte("kept"), tt.value)
 			if string(got) != "kept" {
-				t.Errorf("AppendValue = %q, want dst as it was", got)
+				t.Errorf("AppendValue = %q, want dst unchanged", got)
 			}
 			var value *ValueError
 			if !errors.As(err, &value) {
@@ -360,8 +361,8 @@ func TestAppendValueErrors(t *testing.T) {
 	}
 }
 
-// deep puts v into so many lists that it is too deep inside a map, if v takes a level
-// itself.
+// deep nests v in so many lists that, inside a map, v exceeds MaxDepth if v is itself a
+// level.
 func deep(v any) any {
 	for range MaxDepth - 1 {
 		v = []any{v}
@@ -392,8 +393,8 @@ func TestAppendValueErrorText(t *testing.T) {
 	}
 }
 
-// TestEncoderKeepsNothing looks into the encoder after calls that succeeded and calls
-// that failed.
+// TestEncoderKeepsNothing checks that the encoder holds no entries after a call, whether
+// the call succeeded or failed.
 func TestEncoderKeepsNothing(t *testing.T) {
 	e := new(encoder)
 	for _, v := range []any{
