@@ -18,12 +18,11 @@ const Version = "0.1.0"
 const libraryName = "analytics-go"
 
 const (
-	// maxUploads is how many batches are on their way at once, those in
-	// back-off included.
+	// maxUploads is how many batches may be under way at once, including those in back-off.
 	maxUploads = 4
 
-	// startPause is how long calls fail because SpoolDir cannot be used before
-	// it is tried again.
+	// startPause is how long calls fail after SpoolDir could not be used. The next call
+	// after that tries again.
 	startPause = time.Second
 )
 
@@ -31,13 +30,12 @@ var (
 	// ErrClosed is returned by calls after Shutdown or Close.
 	ErrClosed = errors.New("analytics: the client is closed")
 
-	// ErrQueueFull is returned by calls whose message would exceed
-	// MaxMemory or SpoolMax. The message was not queued; it may be queued
-	// later, by Enqueue as soon as there is room.
+	// ErrQueueFull is returned by calls whose message would exceed MaxMemory or SpoolMax.
+	// The message was not queued. Enqueue waits for room instead of returning it.
 	ErrQueueFull = errors.New("analytics: the queue is full")
 
-	// ErrNotSpooled is wrapped by the error of calls of a client with SpoolOnly
-	// whose message could not be written to SpoolDir. The message was not queued.
+	// ErrNotSpooled is wrapped by the error of a call whose message could not be written to
+	// SpoolDir, if SpoolOnly is set. The message was not queued.
 	ErrNotSpooled = errors.New("analytics: SpoolDir cannot be written")
 )
 
@@ -46,143 +44,135 @@ var (
 // differ from their defaults, and share it: all methods may be called from
 // several goroutines at once.
 //
-// The fields are read once, at the first call; changing them afterwards has no
-// effect and is a data race. A field that cannot be used makes every call
-// return a *ConfigError that names it.
+// The fields are read once, at the first call. Changing them later has no effect and is a
+// data race. If a field cannot be used, every call returns a *ConfigError that names it.
 //
 // A call that returns nil has encoded and queued its message, so the caller may change the
-// message and its maps. The message ends as delivered or as dropped for a [Reason]. [Stats]
-// counts both, OnDelivery hears of both, and drops are logged. No call waits for the
-// network, except Enqueue.
+// message and its maps. Each accepted message is either delivered or dropped for a
+// [Reason]. [Stats] counts both, OnDelivery gets both, and drops are logged. No call waits
+// for the network, except Enqueue.
 //
-// Up to 4 batches are on their way at once, and while they are, the next one
-// grows to the limits of a request. Retries may change the order in which
-// batches arrive; messages carry their time and a messageId, by which the
-// collector recognizes what it has seen.
+// Up to 4 batches are under way at once. Meanwhile the next one grows, up to the limits of
+// a request. Retries may change the order in which batches arrive. Each message carries its
+// time and a messageId, by which the collector recognizes duplicates.
 //
-// A panic in Transport, in the handler of Logger or in OnDelivery is not recovered,
-// as net/http and log/slog recover none there: it ends the program.
+// The client does not recover a panic in Transport, in the handler of Logger or in
+// OnDelivery, as net/http and log/slog do not either. Such a panic ends the program.
 type Client struct {
-	// Endpoint is the collector's base URL, http or https; requests go to
-	// Endpoint + "/v1/batch". Empty means the environment variable
-	// HOOKFERRY_ENDPOINT, and if that is empty, too, DefaultEndpoint.
+	// Endpoint is the collector's base URL, http or https. Requests go to Endpoint +
+	// "/v1/batch". Empty means the value of the environment variable HOOKFERRY_ENDPOINT, or
+	// DefaultEndpoint if that is empty, too.
 	Endpoint string
 
-	// FlushAt is how many queued messages start an upload. It is a trigger,
-	// not a maximum: a batch grows beyond it while all uploads are busy. Zero
-	// means Size; if that is zero too, DefaultFlushAt, 20.
+	// FlushAt is how many queued messages start an upload. It is not a maximum: while all
+	// uploads are busy, a batch grows beyond it. Zero means Size, or DefaultFlushAt, 20, if
+	// Size is zero, too.
 	FlushAt int
 
 	// Size is another name of FlushAt. If both are set, FlushAt wins.
 	Size int
 
-	// FlushAfter is how long the first message of a batch waits at most
-	// before it is uploaded. Zero means DefaultFlushAfter, 5 seconds.
+	// FlushAfter is the longest time that the first message of a batch waits before its
+	// upload starts, if an upload is free. Zero means DefaultFlushAfter, 5 seconds.
 	FlushAfter time.Duration
 
-	// Transport makes the requests. It sees one request per attempt, must
-	// heed the request's context, and may be shared. Of an http.Client, give
-	// its Transport: its other fields have no part here. Nil means a transport of
-	// the client's own, which keeps its connections until Shutdown.
+	// Transport makes the requests. It gets one request per attempt, must stop when the
+	// request's context ends, and may be shared. To reuse an http.Client, set this to its
+	// Transport; the other fields of the http.Client have no effect here. Nil means a
+	// transport that belongs to this client, which keeps its connections until Shutdown.
 	Transport http.RoundTripper
 
 	// Timeout bounds one attempt, from dialing to the end of the answer.
 	// Zero means DefaultTimeout, 10 seconds.
 	Timeout time.Duration
 
-	// Gzip makes requests smaller, at the cost of compressing each batch once,
-	// in the background, and of memory that does not count towards MaxMemory:
-	// about 1 MB and the compressed batch, for each upload at once. The collector
-	// must take Content-Encoding: gzip. The limits of a batch are those of the
+	// Gzip compresses requests. The client compresses each batch once, in the background.
+	// This takes memory that does not count towards MaxMemory: about 1 MB and the
+	// compressed batch, for each upload that is under way. The collector must accept
+	// Content-Encoding: gzip. The limits of a batch apply to its uncompressed size.
 	// text before.
 	Gzip bool
 
-	// MaxMemory bounds the bytes of all messages in memory: collecting,
-	// waiting, under way and in back-off. They are counted as sent, with the
-	// comma between them; the buffers around them may be larger, up to
-	// MaxBatchSize for each of the few batches that are not full. A call that would
-	// exceed it returns ErrQueueFull at once. Zero means DefaultMaxMemory,
-	// 64 MB; less than MaxBatchSize is an error, and with SpoolDir less than six
-	// times that.
+	// MaxMemory bounds the bytes of all messages in memory: collecting, waiting, under way
+	// and in back-off. A message counts with its size as sent, including a comma. The
+	// buffers may be larger, by up to MaxBatchSize for each of the few batches that are not
+	// full. A call whose message would exceed MaxMemory returns ErrQueueFull at once. Zero
+	// means DefaultMaxMemory, 64 MB. Less than MaxBatchSize is an error. With SpoolDir,
+	// less than six times MaxBatchSize is an error.
 	MaxMemory int
 
-	// SpoolDir is a folder that keeps messages until they are delivered, so
-	// that they survive the process and an outage of the collector: from the
-	// moment a call has returned nil, the end of the process, kill -9
-	// included, loses nothing. It is made if it does not exist, and belongs to
-	// one client at a time. While another one has it, also of another process,
-	// or the file system refuses it, calls return a *ConfigError; once that is
-	// over, they work within a second. Empty means that messages live in
-	// memory alone.
+	// SpoolDir is a folder that keeps messages until they are delivered. Once a call has
+	// returned nil, its message survives the end of the process, even by kill -9, and an
+	// outage of the collector. The client makes the folder if it does not exist. A folder
+	// belongs to one client at a time. If another client has it, in this or another
+	// process, or the file system refuses it, calls return a *ConfigError. The client tries
+	// again within a second. Empty means that messages are held in memory alone.
 	//
-	// Messages stay in the folder that would otherwise be dropped as ReasonExhausted or
-	// ReasonShutdown, and messages move there if memory is short. While the collector is
-	// down, one batch at a time probes it, every 10 to 20 seconds. Once the collector takes
-	// one, the next ones follow, oldest first: two at a time, then three, then four. A
-	// message may arrive twice, with the same messageId.
+	// Messages that would otherwise be dropped as ReasonExhausted or ReasonShutdown stay in
+	// the folder. If memory is short, waiting messages move there. While the collector is
+	// down, the client probes it with one batch at a time, every 10 to 20 seconds. Once the
+	// collector takes one, the others follow, oldest first: two at a time, then three, then
+	// four. A message may arrive twice, with the same messageId.
 	//
 	// The first call, which may be Flush, starts to send the messages that an earlier
-	// process left. While the disk is full, messages are held in memory alone, and go to
-	// the folder only if they cannot be delivered. Stats counts them as Unspooled, and the
-	// log says so; SpoolOnly refuses them instead. Messages in the folder are still sent,
-	// which frees the disk.
+	// process left. While the disk is full, new messages are held in memory alone, and move
+	// to the folder only if they cannot be delivered. Stats counts them as Unspooled, and
+	// the log reports it. With SpoolOnly, calls fail instead. Messages in the folder are
+	// still sent, which frees space on the disk.
 	SpoolDir string
 
-	// SpoolMax bounds the files in SpoolDir, in bytes. A file that collects
-	// messages counts with its full size, about 520 KB. At the bound, calls
-	// return ErrQueueFull. Zero means DefaultSpoolMax, 1 GB; less than 3 MB is
-	// an error.
+	// SpoolMax bounds the files in SpoolDir, in bytes. A file that collects messages counts
+	// with its full size, about 520 KB. At the bound, calls return ErrQueueFull. Zero means
+	// DefaultSpoolMax, 1 GB. Less than 3 MB is an error.
 	SpoolMax int64
 
-	// SpoolSync is how often messages in SpoolDir are synced to the disk. It
-	// matters to a loss of power or a crash of the operating system, not to
-	// that of the process. Zero leaves it to the operating system, which may
-	// take 30 seconds; SyncEachCall makes each call wait for the disk, some
-	// milliseconds, shared by the calls that wait together.
+	// SpoolSync is how often messages in SpoolDir are synced to the disk. It protects
+	// against a loss of power or a crash of the operating system. A crash of the process
+	// alone loses nothing either way. Zero leaves syncing to the operating system, which
+	// may take 30 seconds. With SyncEachCall, each call waits for the disk, which takes
+	// some milliseconds; calls that wait at the same time share one sync.
 	SpoolSync time.Duration
 
-	// SpoolOnly refuses a call whose message cannot be written to SpoolDir, with an
-	// error that wraps ErrNotSpooled and says why, in place of holding the message in
-	// memory alone. So a call that returned nil survives the end of the process even
-	// if the disk is full. Without SpoolDir it is an error.
+	// With SpoolOnly, a call fails if its message cannot be written to SpoolDir. Its error
+	// wraps ErrNotSpooled and the cause. Without SpoolOnly the message would be held in
+	// memory alone. So with SpoolOnly a call that returned nil survives the end of the
+	// process, even while the disk is full. SpoolOnly without SpoolDir is an error.
 	SpoolOnly bool
 
-	// Logger gets one line for trouble of a kind and at most one a minute
-	// while it lasts, and at debug level every attempt. It never gets
-	// the write key. It may use the client as OnDelivery may. Nil discards,
-	// unless the environment variable DEBUG names "analytics" in a comma- or
-	// space-separated list (or is "*"): then everything is logged to standard
-	// error.
+	// Logger gets one line at once for each kind of trouble, and then at most one a minute
+	// while it lasts. At debug level it gets every attempt. It never gets the write key.
+	// Its handler may call the methods that OnDelivery may call. Nil discards the log. The
+	// exception is an environment variable DEBUG that is "*" or that names "analytics" in a
+	// list separated by commas or spaces: then everything is logged to standard error.
 	Logger *slog.Logger
 
-	// OnDelivery, if not nil, gets the outcome of the messages of a batch: once for all
-	// messages with the same outcome, so once for nearly every batch. It is called from
-	// several goroutines at once, and holds up one upload until it returns. It may call
-	// Track and the like, and Stats. It must not call Flush, Shutdown or Close, which wait
-	// for it, nor Enqueue, which may wait for this upload. It must not end its goroutine,
-	// as a test's FailNow would.
+	// OnDelivery, if not nil, gets the outcome of the messages of each batch. It is called
+	// once for all messages of a batch with the same outcome, so usually once per batch. It
+	// is called from several goroutines at once, and each call blocks one upload until it
+	// returns. It may call Stats and the methods that queue messages, except Enqueue, which
+	// may wait for the blocked upload. It must not call Flush, Shutdown or Close, which
+	// wait for it. It must not end its goroutine, as FailNow of a test does.
 	OnDelivery func(Delivery)
 
-	reserve func(*os.File, int64) error // of spool.Config; set by tests
+	reserve func(*os.File, int64) error // Reserve of spool.Config; set by tests
 
-	writeKey *string // a pointer, so that printing a Client does not print it
+	writeKey *string // a pointer, so that printing a Client does not print the key
 
-	begun    atomic.Bool // the client is set up, or cannot be
-	starting sync.Mutex  // held while it is set up
+	begun    atomic.Bool // setting up has succeeded, or has failed for good
+	starting sync.Mutex  // held while the client is set up
 	startErr error
-	retryAt  time.Time // calls return startErr until then; the next call sets up again
+	retryAt  time.Time // until then calls return startErr; the next call tries to set up again
 
 	queue
 }
 
-// New returns a client for the source that writeKey belongs to; an empty one means
-// the environment variable HOOKFERRY_WRITE_KEY at the first call. It starts
-// nothing and cannot fail: an unusable write key or field is the error of the
-// first call.
+// New returns a client for the source that writeKey belongs to. An empty writeKey means the
+// value of the environment variable HOOKFERRY_WRITE_KEY at the first call. New starts
+// nothing and cannot fail: the first call returns the error for an unusable write key or
+// field.
 func New(writeKey string) *Client { return &Client{writeKey: &writeKey} }
 
-// begin starts the client at its first call, and the sending of what is in
-// SpoolDir.
+// begin sets the client up at its first call, and starts to send the messages in SpoolDir.
 func (c *Client) begin() error {
 	if c.begun.Load() {
 		return c.startErr
@@ -196,10 +186,10 @@ func (c *Client) begin() error {
 	return err
 }
 
-// setUpOnce sets the client up, unless it is.
+// setUpOnce sets the client up, unless that is done or has failed for good.
 func (c *Client) setUpOnce() error {
 	var report *reporter
-	defer func() { // once c.starting is free
+	defer func() { // runs after c.starting is unlocked
 		if report != nil {
 			report.unmute()
 		}
@@ -212,7 +202,7 @@ func (c *Client) setUpOnce() error {
 	report, c.startErr = c.setUp()
 	var config *ConfigError
 	if errors.As(c.startErr, &config) && config.Err != nil {
-		// The process before this one may be about to let SpoolDir go.
+		// Another process may be about to release SpoolDir.
 		c.retryAt = time.Now().Add(startPause)
 	} else {
 		c.begun.Store(true)
@@ -220,8 +210,8 @@ func (c *Client) setUpOnce() error {
 	return c.startErr
 }
 
-// setUp gives the client what it works with, as its fields say. It returns a reporter to
-// be unmuted, unless the fields are wrong.
+// setUp initializes the client from its fields. Unless the fields are wrong, it returns a
+// reporter, which the caller has to unmute.
 func (c *Client) setUp() (*reporter, error) {
 	conf, err := c.settings()
 	if err != nil {
@@ -245,7 +235,7 @@ func (c *Client) setUp() (*reporter, error) {
 	}
 	c.starts = make([]*uploader, 0, maxUploads)
 	c.gate.q, c.outage.q, c.outage.limit = &c.queue, &c.queue, maxUploads
-	closed := c.closed // by a Shutdown that found nothing to end
+	closed := c.closed // by an earlier Shutdown, which had nothing to wait for
 	if !closed {
 		c.spooler, c.spooled = disk, spooled
 		for _, b := range spooled {
@@ -263,10 +253,10 @@ func (c *Client) setUp() (*reporter, error) {
 // Identify queues an identify call.
 //
 // It returns a *[FieldError] or *[SizeError] for a message that cannot be sent, a
-// *[ConfigError] for a client that cannot be used, [ErrQueueFull] or
-// [ErrClosed], and has then queued nothing. It does not write to the message
-// or keep any part of it, and never waits for the network. The same holds for
-// the other five calls.
+// *[ConfigError] for a client that cannot be used, [ErrQueueFull], [ErrClosed], or an error
+// that wraps [ErrNotSpooled]. After an error, nothing is queued. Identify does not write to
+// the message, retains no part of it, and never waits for the network. All of this also
+// holds for the other five calls.
 func (c *Client) Identify(m *Identify) error {
 	s := newScratch()
 	s.text, s.err = m.AppendJSON(s.text)
@@ -308,13 +298,12 @@ func (c *Client) Alias(m *Alias) error {
 	return c.accept(s)
 }
 
-// Enqueue queues a call of any kind, and waits while that would return
-// [ErrQueueFull]: until there is room, the client is closed or ctx ends, and in the
-// last case the error is both ErrQueueFull and the cause of ctx. It is for
-// programs that would rather be slowed than lose messages, such as imports;
-// a collector that is down holds them up until ctx ends. m is one of this
-// package's six kinds, or the error is a *[FieldError]; for the others see
-// [Client.Identify].
+// Enqueue queues a call of any kind. Where the other methods return [ErrQueueFull], it
+// waits until there is room, the client is closed or ctx ends. If ctx ends, the error wraps
+// both ErrQueueFull and the cause of ctx. Enqueue is for programs that prefer waiting to
+// losing messages, such as imports. While the collector is down, it may wait until ctx
+// ends. m must be one of this package's six kinds; otherwise the error is a *[FieldError].
+// For the other errors see [Client.Identify].
 func (c *Client) Enqueue(ctx context.Context, m Message) error {
 	switch m.(type) {
 	case *Identify, *Track, *Page, *Screen, *Group, *Alias:

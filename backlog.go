@@ -2,13 +2,14 @@ package analytics
 
 import "slices"
 
-// With SpoolDir the text of a batch is in a file, a segment of the spool. While the batch
-// collects messages or is under way, it is in memory too, mapped where the system can. A
-// batch is on disk alone, in queue.spooled, if it could not be delivered, if an earlier
-// process left it, or if memory is short.
+// With SpoolDir the text of a batch is in a file, which is a segment of the spool. While
+// the batch collects messages or is under way, the text is in memory, too, through a
+// memory-mapped file where the system supports that. A batch is on disk alone, in
+// queue.spooled, if it could not be delivered, if an earlier process left it, or if memory
+// is short.
 
-// allSpooled returns the batches that are on disk alone, or are being moved there.
-// q.mu is held.
+// allSpooled returns the batches that are on disk alone or are being moved there. q.mu must
+// be held.
 func (q *queue) allSpooled() []*batch {
 	if q.unloading == nil {
 		return q.spooled
@@ -16,8 +17,9 @@ func (q *queue) allSpooled() []*batch {
 	return append(slices.Clip(q.spooled), q.unloading)
 }
 
-// maintain starts maintenance in the background if segments are running low or memory is
-// crowded. Calls must not wait for files. q.mu is held and the client is not closed.
+// maintain starts maintenance in the background if few segments are left or memory is
+// crowded. It runs in the background because calls must not wait for files. q.mu must be
+// held, and the client must not be closed.
 func (q *queue) maintain(low bool) {
 	if (low || q.isCrowded()) && !q.maintaining {
 		q.maintaining = true
@@ -25,16 +27,16 @@ func (q *queue) maintain(low bool) {
 	}
 }
 
-// isCrowded reports whether batches that wait should move to the disk. q.mu is held.
+// isCrowded reports whether waiting batches should move to the disk. q.mu must be held.
 func (q *queue) isCrowded() bool { return q.memory-q.uploadingMemory > q.conf.unloadAbove }
 
-// maintenance makes spare segments, and moves waiting batches to the disk while memory
+// maintenance prepares spare segments, and moves waiting batches to the disk while memory
 // is crowded.
 func (q *queue) maintenance() {
 	q.spooler.prepare(spareSegments)
 	q.lock()
 	defer q.unlock()
-	for q.isCrowded() && q.ctx.Err() == nil { // not after cancelUploads, which resolves what is in q.spooled
+	for q.isCrowded() && q.ctx.Err() == nil { // stop after cancelUploads, which has resolved the batches in q.spooled
 		i := slices.IndexFunc(q.waiting, (*batch).hasFile)
 		if i < 0 {
 			break
@@ -55,7 +57,7 @@ func (q *queue) maintenance() {
 	q.maintaining = false
 }
 
-// unload gives back the memory of a batch on disk.
+// unload frees the memory of a batch that is on disk.
 func (q *queue) unload(b *batch) {
 	if err := b.seg.Unload(); err != nil {
 		q.report.spool(err)
@@ -72,7 +74,7 @@ func (q *queue) remove(b *batch) {
 	}
 }
 
-// markSpooled notes that b is on disk alone from now on. q.mu is held.
+// markSpooled records that b is on disk alone. q.mu must be held.
 func (q *queue) markSpooled(b *batch) {
 	q.count.Pending -= b.n
 	q.count.Spooled += b.n

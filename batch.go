@@ -16,48 +16,48 @@ import (
 //
 //	{"batch":[ messages ],"context":{"library":{...}},"messageId":"...","sentAt":"..."}
 //
-// The text of a batch is everything up to the last message. It is in buf or, with
-// SpoolDir, in a segment of the spool. The tail is the rest. It is written anew for each
-// attempt, because of sentAt, and into new memory: a request that timed out may still
-// read the previous one.
+// The text of a batch is everything up to the last message. It is in buf or, with SpoolDir,
+// in a segment of the spool. The tail is the rest. The client writes a new tail for each
+// attempt, because sentAt changes. The tail uses new memory each time, because a request
+// that timed out may still be reading the previous one.
 //
-// The queue's mutex guards a batch while it takes messages. After that its text no longer
-// changes.
+// The queue's mutex guards a batch while it takes messages. After that its text does not
+// change.
 type batch struct {
 	buf    []byte         // the text, unless seg holds it
-	seg    *spool.Segment // nil for a batch that lives in memory alone
-	packed *packed        // the text compressed, if that is how it is sent
-	ends   []int32        // where each message ends in buf
-	n      int            // messages
+	seg    *spool.Segment // the file with the text; nil for a batch that lives in memory alone
+	packed *packed        // the compressed text; nil unless it is sent compressed
+	ends   []int32        // the end of each message in buf
+	n      int            // number of messages
 	size   int            // bytes of the text
 	id     [uuid.Size]byte
-	opened time.Time // when the first message came
-	due    bool      // to be sent as soon as an uploader is free
-	onDisk bool      // seg is not in memory
+	opened time.Time // when the first message arrived
+	due    bool      // the batch is sent as soon as an uploader is free
+	onDisk bool      // the text is on disk alone
 
-	unspooled bool // in memory because SpoolDir could not be written
-	tries     int  // attempts made before it was put on disk
+	unspooled bool // the batch is in memory because SpoolDir could not be written
+	tries     int  // attempts made before the batch was put on disk
 
-	// settled is for the waiters of the batch. It is made, under the queue's
-	// mutex, for the first of them.
+	// settled tells waiters the outcome. It is made for the first waiter, under the queue's
+	// mutex.
 	settled *settlement
 	outcome outcome
 
-	refs atomic.Int32 // readers; see release
+	refs atomic.Int32 // number of readers; see retain
 }
 
-// A settlement tells waiters the outcome of a batch. Its other fields are set once done
+// A settlement tells waiters the outcome of a batch. The other fields are set before done
 // is closed.
 type settlement struct {
 	done chan struct{}
 
 	outcome outcome
-	n       int  // messages that shared it; fewer than there were if the disk has lost some
+	n       int  // number of messages with that outcome; smaller than before if the disk lost some
 	spooled bool // the batch stays on disk for a later attempt, because of outcome.err
 }
 
-// resolve tells the waiters of b its outcome, or why it stays on disk. The queue's mutex
-// is held.
+// resolve reports the outcome of b to its waiters. If spooled is set, b stays on disk
+// because of f.err. The queue's mutex must be held.
 func (b *batch) resolve(f outcome, spooled bool) {
 	if s := b.settled; s != nil {
 		s.outcome, s.n, s.spooled = f, b.n, spooled
@@ -75,15 +75,15 @@ const (
 	sentAtSize   = len("2006-01-02T15:04:05.000Z")
 	tailSize     = len(batchTail1) + uuid.Size + len(batchTail2) + sentAtSize + len(batchTail3)
 	firstBufSize = 16 << 10
-	maxIdleBuf   = 64 << 10 // see reusable
-	growth       = 4        // of a buffer, in one step
+	maxIdleBuf   = 64 << 10 // in bytes; see reusable
+	growth       = 4        // factor by which a buffer grows at once
 )
 
 var batches = sync.Pool{New: func() any {
 	return &batch{buf: make([]byte, 0, firstBufSize)}
 }}
 
-// newBatch returns an empty batch with one reference.
+// newBatch returns an empty batch in memory with one reference.
 func newBatch(now time.Time) *batch {
 	b := batches.Get().(*batch)
 	*b = batch{buf: append(b.buf[:0], batchHead...), ends: b.ends[:0], size: len(batchHead), opened: now}
@@ -101,8 +101,8 @@ func (b *batch) fits(n int) bool {
 	return b.size+len(",")+n+tailSize <= MaxBatchSize && b.n < MaxBatchCalls
 }
 
-// append adds a message, whose spool.Checksum is sum if the batch has a file. The error is
-// that of the disk. After an error the batch takes no further message.
+// append adds a message. If the batch has a file, sum must be the message's spool.Checksum.
+// An error is that of the disk, and after it the batch must not take further messages.
 func (b *batch) append(message []byte, sum uint32) error {
 	if b.seg != nil {
 		if err := b.seg.Append(message, sum); err != nil {
@@ -126,17 +126,17 @@ func (b *batch) append(message []byte, sum uint32) error {
 	return nil
 }
 
-// grow makes room for size bytes, in fewer steps than append would: callers wait for each
-// step, and each leaves garbage.
+// grow makes room for size bytes. It takes fewer steps than append would, because callers
+// wait for each step and each step leaves garbage.
 func (b *batch) grow(size int) {
 	room := max(min(growth*cap(b.buf), MaxBatchSize), size)
 	b.buf = append(make([]byte, 0, room), b.buf...)
 }
 
-// footprint is what a message of n bytes counts towards MaxMemory.
+// footprint returns how many bytes a message of n bytes counts towards MaxMemory.
 func footprint(n int) int { return n + len(",") }
 
-// footprint is the sum of the footprints of the messages in the batch.
+// footprint returns the sum of the footprints of the batch's messages that are in memory.
 func (b *batch) footprint() int {
 	if b.n == 0 || b.onDisk {
 		return 0
@@ -144,8 +144,9 @@ func (b *batch) footprint() int {
 	return b.size - len(batchHead) + len(",")
 }
 
-// text returns everything before the tail; nil if the disk has lost it. The text of a
-// segment is copied: touching it in place ends the program if the disk fails.
+// text returns everything before the tail, or nil if the disk has lost it. It copies the
+// text of a segment, because reading mapped memory would crash the program if the disk
+// fails.
 func (b *batch) text() []byte {
 	if b.seg == nil {
 		return b.buf
@@ -157,7 +158,7 @@ func (b *batch) text() []byte {
 	return text
 }
 
-// reader reads the text.
+// reader returns a reader of the text.
 func (b *batch) reader() io.Reader {
 	if b.seg == nil {
 		return bytes.NewReader(b.buf)
@@ -165,7 +166,7 @@ func (b *batch) reader() io.Reader {
 	return io.NewSectionReader(b.seg, 0, int64(b.size))
 }
 
-// message returns the i-th message of the batch with that text.
+// message returns the i-th message. text must be the batch's text.
 func (b *batch) message(text []byte, i int) []byte {
 	ends := b.ends
 	if b.seg != nil {
@@ -179,10 +180,10 @@ func (b *batch) message(text []byte, i int) []byte {
 	return text[start:end:end]
 }
 
-// retain and release count the readers of the batch: the client until the batch
-// is settled, and each request body that the transport has not closed. The last
-// release puts the batch into the pool. If a transport forgets to close a body, its
-// batch is not used again; there is no other harm.
+// retain and release count the readers of the batch: the client until the batch is settled,
+// and each request body until the transport closes it. The last release puts the batch into
+// the pool. If a transport forgets to close a body, the only harm is that the batch is not
+// reused.
 func (b *batch) retain() { b.refs.Add(1) }
 
 func (b *batch) release() {
@@ -191,23 +192,23 @@ func (b *batch) release() {
 	}
 }
 
-// reusable reports whether b should go to the pool: its buffer is small, or it used at
-// least a quarter of it. There may be many small batches at once, which should not keep
-// buffers that an earlier use has grown.
+// reusable reports whether b should go to the pool: its buffer is small, or the batch used
+// at least a quarter of it. Otherwise many small batches might keep buffers that grew in an
+// earlier use.
 func (b *batch) reusable() bool {
 	return cap(b.buf) <= maxIdleBuf || len(b.buf) >= cap(b.buf)/growth
 }
 
-// A requestBody reads a batch and a tail. It may be closed while it is read,
-// which HTTP/2 does to a request that is answered early.
+// A requestBody reads the text of a batch and a tail. It may be closed while it is being
+// read: HTTP/2 does this if the server answers early.
 type requestBody struct {
 	mu    sync.Mutex
 	batch *batch    // nil once closed
-	text  io.Reader // of the batch and the tail
+	text  io.Reader // reads the text and the tail
 	left  int       // bytes left to read
 }
 
-// newBody returns a body whose sentAt is now.
+// newBody returns a body whose sentAt is now, with one more reference to b.
 func (b *batch) newBody(now time.Time) *requestBody {
 	tail := make([]byte, 0, storedSize+tailSize+gzipEnd)
 	tail = append(tail, batchTail1...)
@@ -224,7 +225,7 @@ func (b *batch) newBody(now time.Time) *requestBody {
 	return &requestBody{batch: b, text: io.MultiReader(head, bytes.NewReader(tail)), left: size + len(tail)}
 }
 
-// Len is the length of the body; retryablehttp makes it the Content-Length.
+// Len returns the number of unread bytes; retryablehttp uses it as the Content-Length.
 func (r *requestBody) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -23,30 +23,29 @@ const (
 	DefaultSpoolMax   = 1 << 30  // bytes
 )
 
-// The environment variables that stand in for settings that a program leaves
-// empty.
+// The environment variables that are used for settings that a program leaves empty.
 const (
 	writeKeyVariable = "HOOKFERRY_WRITE_KEY"
 	endpointVariable = "HOOKFERRY_ENDPOINT"
 )
 
-// SyncEachCall is the value of Client.SpoolSync that makes each call wait until
-// its message is on the disk.
+// SyncEachCall is the value of Client.SpoolSync with which each call waits until its
+// message is synced to the disk.
 const SyncEachCall time.Duration = -1
 
-// minSpoolMemory is the least MaxMemory with a spool: what may be under way,
-// beside a batch that collects and one that waits for a place on disk.
+// minSpoolMemory is the smallest MaxMemory with SpoolDir. It has room for the batches under
+// way, one batch that collects messages and one that waits to be moved to the disk.
 const minSpoolMemory = (maxUploads + 2) * MaxBatchSize
 
-// minSpoolMax is the least SpoolMax: room for as many files.
+// minSpoolMax is the smallest SpoolMax. It has room for the files of as many batches.
 const minSpoolMax = (maxUploads + 2) * (MaxBatchSize + 128 + 8*MaxBatchCalls)
 
-// A ConfigError says which setting of a Client is unusable. Every call of such
-// a client returns it.
+// A ConfigError says which setting of a Client cannot be used. Every call of such a client
+// returns it.
 type ConfigError struct {
 	Field   string // the field of Client, or "write key"
 	Problem string
-	Err     error // what the file system says of SpoolDir; else nil
+	Err     error // the error of the file system about SpoolDir, or nil
 }
 
 func (e *ConfigError) Error() string {
@@ -63,20 +62,21 @@ func refuse(field, format string, args ...any) error {
 	return &ConfigError{Field: field, Problem: fmt.Sprintf(format, args...)}
 }
 
-// settings are the Client's fields with the defaults filled in, copied at the
-// first call. They are kept behind a pointer, which also keeps the write key
-// in header out of a Client that is printed.
+// settings are a copy of the Client's fields, with the defaults filled in, made at the
+// first call. The Client holds a pointer to them, so that printing a Client does not print
+// the write key in header.
 type settings struct {
 	url        *url.URL
-	header     http.Header // of every request
+	header     http.Header // headers of every request
 	flushAt    int
 	flushAfter time.Duration
 	timeout    time.Duration
 	maxMemory  int
 
-	// With SpoolDir, uploadMemory of maxMemory is kept for batches under way, so that
-	// batches on disk can be read whatever waits in memory. Above unloadAbove, batches
-	// that wait move to the disk.
+	// With SpoolDir, uploadMemory bytes of maxMemory are reserved for batches under way, so
+	// that batches on disk can be read even while many messages wait in memory. If the
+	// messages that are not under way take more than unloadAbove bytes, waiting batches
+	// move to the disk.
 	uploadMemory int
 	unloadAbove  int
 
@@ -87,12 +87,12 @@ type settings struct {
 	reserve    func(*os.File, int64) error
 	gzip       bool
 	transport  http.RoundTripper
-	own        *http.Transport // transport, if it is the client's own
+	own        *http.Transport // the same as transport if the client made it, else nil
 	log        *slog.Logger
 	onDelivery func(Delivery)
 }
 
-// settings checks the fields and fills the zeros.
+// settings checks the fields and replaces zeros by the defaults.
 func (c *Client) settings() (*settings, error) {
 	s := &settings{
 		flushAt:    cmp.Or(c.FlushAt, c.Size, DefaultFlushAt),
@@ -152,7 +152,7 @@ func (c *Client) settings() (*settings, error) {
 	if s.maxMemory < MaxBatchSize {
 		return nil, refuse("MaxMemory", "is %d, less than one batch of %d bytes", s.maxMemory, MaxBatchSize)
 	}
-	s.unloadAbove = s.maxMemory // never
+	s.unloadAbove = s.maxMemory // batches never move without SpoolDir
 	if s.spoolOnly && s.spoolDir == "" {
 		return nil, refuse("SpoolOnly", "is set without SpoolDir")
 	}
@@ -179,8 +179,8 @@ func (c *Client) settings() (*settings, error) {
 	return s, nil
 }
 
-// batchURL is where an endpoint takes batches. Its errors do not repeat the
-// endpoint, which may hold credentials.
+// batchURL returns the URL to which batches for an endpoint are sent. Its errors do not
+// repeat the endpoint, which may hold credentials.
 func batchURL(endpoint string) (*url.URL, error) {
 	u, err := url.Parse(cmp.Or(endpoint, DefaultEndpoint))
 	switch {
@@ -196,7 +196,7 @@ func batchURL(endpoint string) (*url.URL, error) {
 		return nil, refuse("Endpoint", "has a query or a fragment")
 	}
 	if u.Path == "" {
-		u.Path = "/" // or JoinPath gives a relative path, which no server takes
+		u.Path = "/" // without it, JoinPath returns a relative path, which no server accepts
 	}
 	return u.JoinPath("v1", "batch"), nil
 }
@@ -212,13 +212,13 @@ func debugging(value string) bool {
 	return false
 }
 
-// maxAnswerHeader is how long the header of an answer may be, 103s before it
-// included: far beyond what any collector says, and not the 10 MB of net/http
-// for each upload.
+// maxAnswerHeader bounds the headers of an answer, including informational answers (1xx)
+// before it. It is far above what collectors send. The default of net/http, 10 MB for each
+// upload, would be too much.
 const maxAnswerHeader = 64 << 10
 
-// newTransport returns a transport for one host and maxUploads requests at
-// once. Its write buffer takes an ordinary batch in one system call.
+// newTransport returns a transport for one host and maxUploads requests at once. An
+// ordinary batch fits into its write buffer, so it takes one system call.
 func newTransport() *http.Transport {
 	dialer := &net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{

@@ -2,20 +2,20 @@ package analytics
 
 import "iter"
 
-// A Delivery is the outcome of messages that travelled in one batch.
+// A Delivery is the common outcome of some messages of one batch.
 type Delivery struct {
-	Count    int    // how many messages
-	Attempts int    // how many requests were made for their batch
-	Reason   Reason // empty when they were delivered
-	Err      error  // nil when they were delivered; of rejected ones, the first error
+	Count    int    // the number of messages
+	Attempts int    // the number of requests made for their batch
+	Reason   Reason // empty if the messages were delivered
+	Err      error  // nil if the messages were delivered; for rejected messages, the error of the first
 
 	batch *batch
 }
 
-// Messages yields each message as it was sent, one JSON object, with nil or the error for
-// which it was not delivered. The bytes are valid during the call of OnDelivery that got the
-// Delivery, and must not be changed. Messages yields nothing for a Delivery that OnDelivery
-// did not get, or whose messages the disk under SpoolDir has lost.
+// Messages yields each message as it was sent, one JSON object, together with the error for
+// which it was not delivered, or nil. The bytes are valid during the call of OnDelivery
+// that got the Delivery, and must not be changed. Messages yields nothing for a Delivery
+// that does not come from OnDelivery, or whose messages the disk under SpoolDir has lost.
 func (d Delivery) Messages() iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		if d.batch == nil {
@@ -46,7 +46,8 @@ func (d Delivery) Messages() iter.Seq2[[]byte, error] {
 	}
 }
 
-// deliveries splits a batch whose outcome is known by what its messages met.
+// deliveries yields the messages of a batch grouped by outcome: the rejected ones and the
+// others.
 func (b *batch) deliveries(yield func(Delivery)) {
 	f := &b.outcome
 	if n := b.n - len(f.rejected); n > 0 {

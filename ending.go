@@ -9,23 +9,23 @@ import (
 )
 
 const (
-	// closeTimeout is how long Close gives Shutdown.
+	// closeTimeout is the deadline of Close.
 	closeTimeout = 30 * time.Second
 
-	// cancelGrace is how long Shutdown waits, after its deadline, for the
-	// requests it cancelled. Only a Transport that does not heed the
-	// context of its requests, or a callback that hangs, needs any of it.
+	// cancelGrace is how long Shutdown waits after its deadline for the requests that it
+	// cancelled. Only a Transport that ignores the context of its requests, or a callback
+	// that hangs, makes it wait.
 	cancelGrace = time.Second
 )
 
-// An UndeliveredError is the error of Flush, Shutdown or Close. It counts the messages that
+// An UndeliveredError is returned by Flush, Shutdown and Close. It counts the messages that
 // were queued before the call.
 type UndeliveredError struct {
-	Delivered int   // delivered by now
-	Dropped   int   // given up; OnDelivery has got the reason
+	Delivered int   // delivered before the call returned
+	Dropped   int   // dropped; OnDelivery has got the reason
 	Spooled   int   // in SpoolDir, to be sent when the collector is back
-	Pending   int   // still to be sent: Flush ran out of time, or a Transport did not end with Shutdown
-	Err       error // the context's error, the error of the last batch that was not delivered, or both
+	Pending   int   // still to be sent: Flush ran out of time, or a Transport did not stop at Shutdown
+	Err       error // the error of ctx, the error of the last batch that was not delivered, or both
 }
 
 func (e *UndeliveredError) Error() string {
@@ -42,18 +42,18 @@ func (e *UndeliveredError) Error() string {
 
 func (e *UndeliveredError) Unwrap() error { return e.Err }
 
-// Flush uploads what is queued without waiting for FlushAt or FlushAfter, and
-// returns when all messages queued before it are delivered or dropped, or stay
-// in SpoolDir because an attempt has shown that the collector is down. If not
-// all were delivered, or ctx ended first, the error is an *[UndeliveredError]
-// that counts them; in the latter case the client goes on trying. Flush does
-// not cut short a back-off or a pause that the collector asked for.
+// Flush uploads the queued messages without waiting for FlushAt or FlushAfter. It returns
+// when all messages queued before it are delivered or dropped, or stay in SpoolDir because
+// an attempt has shown that the collector is down. If not all of them were delivered, or
+// ctx ended first, the error is an *[UndeliveredError] that counts them. If ctx ended
+// first, the client goes on trying. Flush does not cut short a back-off or a pause that the
+// collector asked for.
 //
-// With SpoolDir, Flush is also a first call: it opens the folder and sends what
-// is there. Its error is a *[ConfigError] if that is impossible.
+// With SpoolDir, Flush may be the first call: it opens the folder and sends the messages in
+// it. If that is impossible, its error is a *[ConfigError].
 func (c *Client) Flush(ctx context.Context) error {
 	if c.SpoolDir != "" {
-		// Not begin, which also starts uploads: w has to wait for them before they end.
+		// begin would also start uploads, and they might finish before w waits for them.
 		if err := c.setUpOnce(); err != nil {
 			return err
 		}
@@ -63,18 +63,20 @@ func (c *Client) Flush(ctx context.Context) error {
 	return w.result(ctx.Err())
 }
 
-// Shutdown refuses further calls with [ErrClosed], delivers what is queued,
-// and returns when nothing is left in memory and no goroutine runs. If ctx ends
-// first, or everything is in SpoolDir and the latest attempt could not connect to the
-// collector, it cancels the requests under way and drops what they and the queue
-// held, with ReasonShutdown; what is in SpoolDir stays there, for the next
-// client on that folder. It returns an *[UndeliveredError] if messages queued
-// before it were not delivered, and lets the folder go. It does not open a
-// folder that no call has opened. A Transport that does not heed the context of
-// its requests, and a callback that hangs, it leaves behind a second later.
+// Shutdown refuses further calls with [ErrClosed] and delivers the queued messages. It
+// returns when no message is left in memory and no goroutine runs. It then releases
+// SpoolDir. If not all messages queued before it were delivered, it returns an
+// *[UndeliveredError].
 //
-// Shutdown may be called again, and while another call of it is still
-// waiting; the earliest deadline ends them all.
+// Shutdown gives up if ctx ends, or if all messages are in SpoolDir and the latest attempt
+// could not connect to the collector. It then cancels the requests under way, and drops the
+// messages in memory with ReasonShutdown. Messages in SpoolDir stay there for the next
+// client on that folder. If a Transport ignores the context of its requests, or a callback
+// hangs, Shutdown returns without them a second later.
+//
+// Shutdown does not open a SpoolDir that no call has opened. It may be called again, also
+// while another call of it is still waiting. Then the earliest deadline applies to all of
+// them.
 func (c *Client) Shutdown(ctx context.Context) error {
 	w := c.flushAll(true)
 	w.wait(ctx)
@@ -99,7 +101,7 @@ func (c *Client) Close() error {
 	return c.Shutdown(ctx)
 }
 
-// flushAll makes everything queued due and returns a waiter for it.
+// flushAll makes all queued messages due and returns a waiter for them.
 func (q *queue) flushAll(closing bool) *waiter {
 	q.lock()
 	defer q.unlock()
@@ -109,7 +111,7 @@ func (q *queue) flushAll(closing bool) *waiter {
 	}
 	for _, b := range q.allSpooled() {
 		w.add(b, b.n)
-		if q.ctx.Err() != nil { // an earlier Shutdown has left them there
+		if q.ctx.Err() != nil { // an earlier Shutdown has left them on disk
 			b.resolve(outcome{err: errShutdown}, true)
 		}
 	}
@@ -131,8 +133,8 @@ func (q *queue) flushAll(closing bool) *waiter {
 	return w
 }
 
-// cancelUploads cancels all requests. The uploaders then end all batches that are left.
-// w also waits for batches that it has counted as spooled and that are under way again.
+// cancelUploads cancels all requests. The uploaders then settle all remaining batches. w
+// also waits for batches that it has counted as spooled and that are under way again.
 func (q *queue) cancelUploads(w *waiter) {
 	q.cancel(errShutdown)
 	q.lock()
@@ -148,7 +150,7 @@ func (q *queue) cancelUploads(w *waiter) {
 	q.gate.open()
 }
 
-// release frees the resources of a closed client that has no messages.
+// release frees the resources of a closed client that has no messages in memory.
 func (c *Client) release() {
 	c.lock()
 	conf, report, disk := c.conf, c.report, c.spooler
@@ -157,7 +159,7 @@ func (c *Client) release() {
 	}
 	c.unlock()
 	if conf == nil {
-		return // never started
+		return // the client was never started
 	}
 	disk.close()
 	report.logPending()
@@ -166,20 +168,20 @@ func (c *Client) release() {
 	}
 }
 
-// A waiter waits for the messages that were queued at one moment.
+// A waiter waits for the messages that were queued at one point in time.
 type waiter struct {
 	pending []awaited
 	sum     UndeliveredError
 }
 
-// An awaited is a batch and how many of its messages are waited for. Later messages may
-// join the batch until it is sealed.
+// An awaited is a batch and the number of its messages that a waiter waits for. Other
+// messages may join the batch later, until it is sealed.
 type awaited struct {
 	settled *settlement
 	n       int
 }
 
-// add makes w wait for b, and count n of its messages. The queue's mutex is held.
+// add makes w wait for b and count n of its messages. The queue's mutex must be held.
 func (w *waiter) add(b *batch, n int) {
 	if b.settled == nil {
 		b.settled = &settlement{done: make(chan struct{})}
@@ -187,7 +189,7 @@ func (w *waiter) add(b *batch, n int) {
 	w.pending = append(w.pending, awaited{b.settled, n})
 }
 
-// wait returns when everything is settled or ctx has ended.
+// wait returns when all batches are settled or ctx has ended.
 func (w *waiter) wait(ctx context.Context) {
 	for _, a := range w.pending {
 		select {
@@ -209,12 +211,12 @@ func (w *waiter) wait(ctx context.Context) {
 func (w *waiter) count(a awaited) {
 	f := &a.settled.outcome
 	n := min(a.n, a.settled.n)
-	if lost := a.n - n; lost > 0 { // damaged on disk
+	if lost := a.n - n; lost > 0 { // lost by damage on disk
 		w.sum.Dropped += lost
 		w.sum.Err = errDamaged
 	}
 	if a.n == 0 {
-		return // counted before
+		return // this batch was counted before, as spooled
 	}
 	if a.settled.spooled {
 		w.sum.Spooled += n
@@ -232,7 +234,7 @@ func (w *waiter) count(a awaited) {
 	}
 }
 
-// result returns nil if everything was delivered.
+// result returns nil if all messages were delivered, and otherwise an *UndeliveredError.
 func (w *waiter) result(ctxErr error) error {
 	e := w.sum
 	for _, a := range w.pending {

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// A gate holds up the requests of the whole client while the collector has
-// asked for a pause. The queue's mutex guards it.
+// A gate blocks the requests of a client during a pause that the collector has asked for.
+// The queue's mutex guards it.
 type gate struct {
 	q     *queue
-	until time.Time // the end of the pause; zero when there is none
+	until time.Time // the end of the pause; zero if there is none
 	timer *time.Timer
 }
 
 func (g *gate) isClosed() bool { return !g.until.IsZero() }
 
-// pause closes the gate for d, unless it is closed for longer.
+// pause closes the gate for d, unless it is already closed for longer.
 func (g *gate) pause(d time.Duration) {
 	g.q.lock()
 	defer g.q.unlock()
@@ -40,18 +40,18 @@ func (g *gate) close(d time.Duration) {
 func (g *gate) resume() {
 	g.q.lock()
 	defer g.q.unlock()
-	if !time.Now().Before(g.until) { // else it was extended meanwhile
+	if !time.Now().Before(g.until) { // otherwise the pause was extended
 		g.open()
 	}
 }
 
-// open lets everybody through. q.mu is held.
+// open ends the pause. q.mu must be held.
 func (g *gate) open() {
 	g.until = time.Time{}
 	g.q.dispatch()
 }
 
-// pass waits for the gate to be open, or for the end of ctx, whose cause it returns.
+// pass waits until the gate is open or ctx ends. It returns the cause of ctx, or nil.
 func (g *gate) pass(ctx context.Context) error {
 	for {
 		g.q.lock()

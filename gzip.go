@@ -8,13 +8,13 @@ import (
 	"io"
 )
 
-// A packer compresses the text of a batch, which is the same in every attempt. It writes the
-// beginning of one gzip member (RFC 1952) that ends on a byte boundary. The tail with its
-// sentAt follows in a stored block (RFC 1951, section 3.2.4), which needs no compression. So
-// readers of gzip that take one member only can read the body.
+// A packer compresses the text of a batch, which is the same in every attempt. It writes
+// the beginning of one gzip member (RFC 1952), up to a byte boundary. The tail changes with
+// sentAt. It follows in a stored block (RFC 1951, section 3.2.4), which needs no
+// compression. So the body is a single gzip member, as some readers require.
 type packer struct {
 	deflate *flate.Writer // about 1 MB; made at the first use
-	size    int           // of the previous result, as a guess
+	size    int           // size of the previous result, in bytes; a guess for the next
 }
 
 // A packed is the compressed text of a batch.
@@ -24,17 +24,17 @@ type packed struct {
 }
 
 const (
-	gzipHeader = "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff" // deflate, no time, no system
-	storedSize = 5                                          // the header of a stored block
-	gzipEnd    = 8                                          // CRC-32 and length
+	gzipHeader = "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff" // deflate, no time, unknown system
+	storedSize = 5                                          // size of the header of a stored block
+	gzipEnd    = 8                                          // size of CRC-32 and length
 )
 
-// pack compresses what r reads.
+// pack compresses all bytes of r.
 func (p *packer) pack(r io.Reader) (*packed, error) {
 	out := bytes.NewBuffer(make([]byte, 0, p.size+p.size/4+512))
 	out.WriteString(gzipHeader)
 	if p.deflate == nil {
-		p.deflate, _ = flate.NewWriter(out, flate.BestSpeed) // fails for an unknown level alone
+		p.deflate, _ = flate.NewWriter(out, flate.BestSpeed) // fails only for an invalid level
 	} else {
 		p.deflate.Reset(out)
 	}
@@ -49,8 +49,8 @@ func (p *packer) pack(r io.Reader) (*packed, error) {
 	return &packed{out.Bytes(), sum.Sum32()}, nil
 }
 
-// appendTail appends tail, which follows a text of size bytes, and the end of
-// the member.
+// appendTail appends tail and the end of the member. size is the length of the text before
+// tail.
 func (p *packed) appendTail(dst, tail []byte, size int) []byte {
 	n := uint16(len(tail))
 	dst = append(dst, 1) // the last block, stored
@@ -61,7 +61,7 @@ func (p *packed) appendTail(dst, tail []byte, size int) []byte {
 	return binary.LittleEndian.AppendUint32(dst, uint32(size+len(tail)))
 }
 
-// pack compresses the text of b.
+// pack sets b.packed to the compressed text of b.
 func (b *batch) pack(p *packer) error {
 	var err error
 	b.packed, err = p.pack(b.reader())

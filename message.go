@@ -8,31 +8,31 @@ import (
 	"github.com/hookferry/analytics/internal/isotime"
 )
 
-// The limits of the HTTP tracking API, counted in bytes of the JSON as it is
-// sent, before any compression; 1 KB is 1,024 bytes.
+// The limits of the HTTP tracking API. Sizes count bytes of JSON as sent, before
+// compression; 1 KB is 1,024 bytes.
 const (
 	MaxCallSize   = 32 << 10  // one call: 32 KB
 	MaxBatchSize  = 500 << 10 // one batch request, its envelope included: 500 KB
 	MaxBatchCalls = 2500      // calls in one batch request
 )
 
-// MaxMessageID is how many characters a MessageId may have.
+// MaxMessageID is the maximum length of a MessageId, in characters.
 const MaxMessageID = 99
 
 // A Message is one call of the tracking API: here an [*Identify], [*Track],
 // [*Page], [*Screen], [*Group] or [*Alias].
 //
-// Neither method writes to the message or keeps any part of it. A nil pointer
-// is an error, as is whatever else Validate refuses.
+// Neither method changes the message or retains any part of it. A nil pointer is an error,
+// like everything else that Validate refuses.
 type Message interface {
 	// Validate reports the first field that is missing or malformed, as a
 	// *FieldError. It does not look inside maps; AppendJSON does.
 	Validate() error
 
-	// AppendJSON appends the whole call to dst as one JSON object: type,
-	// messageId (made up when the message has none), timestamp (now when the
-	// message has none), then the message's own fields. It validates first.
-	// On error, a *FieldError or a *SizeError, it returns dst as it was.
+	// AppendJSON appends the call to dst as one JSON object: type, messageId (a random UUID
+	// if the message has none), timestamp (the current time if the message has none), then
+	// the fields of its type. It calls Validate first. On error, a *FieldError or a
+	// *SizeError, it returns dst unchanged.
 	AppendJSON(dst []byte) ([]byte, error)
 }
 
@@ -41,7 +41,7 @@ type Identify struct {
 	UserId       string         // the id in your own database; this or AnonymousId is required
 	AnonymousId  string         // an id for somebody you do not know yet
 	Traits       map[string]any // what is known of the user
-	Context      map[string]any // where the call comes from, beside what the library adds
+	Context      map[string]any // where the call comes from, in addition to what the library adds
 	Integrations map[string]any // destination switches, such as {"All": false, "Webhooks": true}
 	Timestamp    string         // when it happened, ISO 8601 (see FormatTime); empty means now
 	MessageId    string         // at most MaxMessageID characters; empty means a random UUID
@@ -53,7 +53,7 @@ type Track struct {
 	AnonymousId  string         // an id for somebody you do not know yet
 	Event        string         // what happened, such as "Order Completed"; required
 	Properties   map[string]any // what belongs to the event
-	Context      map[string]any // where the call comes from, beside what the library adds
+	Context      map[string]any // where the call comes from, in addition to what the library adds
 	Integrations map[string]any // destination switches, such as {"All": false, "Webhooks": true}
 	Timestamp    string         // when it happened, ISO 8601 (see FormatTime); empty means now
 	MessageId    string         // at most MaxMessageID characters; empty means a random UUID
@@ -66,8 +66,8 @@ type Page struct {
 	Category     string         // the page's category
 	Name         string         // the page's name
 	Properties   map[string]any // url, title, referrer, path and others
-	Traits       map[string]any // another name of Properties; one of them is set at most
-	Context      map[string]any // where the call comes from, beside what the library adds
+	Traits       map[string]any // another name of Properties; set at most one of them
+	Context      map[string]any // where the call comes from, in addition to what the library adds
 	Integrations map[string]any // destination switches, such as {"All": false, "Webhooks": true}
 	Timestamp    string         // when it happened, ISO 8601 (see FormatTime); empty means now
 	MessageId    string         // at most MaxMessageID characters; empty means a random UUID
@@ -79,7 +79,7 @@ type Screen struct {
 	AnonymousId  string         // an id for somebody you do not know yet
 	Name         string         // the screen's name
 	Properties   map[string]any // what belongs to the screen
-	Context      map[string]any // where the call comes from, beside what the library adds
+	Context      map[string]any // where the call comes from, in addition to what the library adds
 	Integrations map[string]any // destination switches, such as {"All": false, "Webhooks": true}
 	Timestamp    string         // when it happened, ISO 8601 (see FormatTime); empty means now
 	MessageId    string         // at most MaxMessageID characters; empty means a random UUID
@@ -91,7 +91,7 @@ type Group struct {
 	AnonymousId  string         // an id for somebody you do not know yet
 	GroupId      string         // the group's id in your own database; required
 	Traits       map[string]any // what is known of the group
-	Context      map[string]any // where the call comes from, beside what the library adds
+	Context      map[string]any // where the call comes from, in addition to what the library adds
 	Integrations map[string]any // destination switches, such as {"All": false, "Webhooks": true}
 	Timestamp    string         // when it happened, ISO 8601 (see FormatTime); empty means now
 	MessageId    string         // at most MaxMessageID characters; empty means a random UUID
@@ -102,19 +102,19 @@ type Alias struct {
 	UserId       string         // the new identity; required
 	PreviousId   string         // the identity to alias from; required
 	AnonymousId  string         // an id for somebody you do not know yet
-	Context      map[string]any // where the call comes from, beside what the library adds
+	Context      map[string]any // where the call comes from, in addition to what the library adds
 	Integrations map[string]any // destination switches, such as {"All": false, "Webhooks": true}
 	Timestamp    string         // when it happened, ISO 8601 (see FormatTime); empty means now
 	MessageId    string         // at most MaxMessageID characters; empty means a random UUID
 }
 
-// FormatTime returns t as a Timestamp: UTC, in milliseconds.
+// FormatTime returns t in the form of a Timestamp: UTC, in milliseconds.
 func FormatTime(t time.Time) string { return string(isotime.Append(nil, t)) }
 
 // A FieldError says which field of a message cannot be sent, and why.
 type FieldError struct {
 	Type    string // the call: "identify", "track", "page", "screen", "group" or "alias"; "enqueue" for an unknown one
-	Field   string // the Go field, with the path inside it: "Event", "Properties.cart[3].price"
+	Field   string // the Go field, followed by the path of a value in it: "Event", "Properties.cart[3].price"
 	Problem string // what is wrong with it: "is required"
 	Err     error  // the cause, or nil
 }
@@ -159,7 +159,7 @@ func (m *Page) Validate() error {
 	case m == nil:
 		return isNil("page")
 	case m.Properties != nil && m.Traits != nil:
-		return &FieldError{Type: "page", Field: "Traits", Problem: "is set beside Properties, of which it is another name"}
+		return &FieldError{Type: "page", Field: "Traits", Problem: "is set in addition to Properties, but is only another name of it"}
 	}
 	return check("page", m.UserId, m.AnonymousId, m.MessageId, m.Timestamp)
 }
@@ -204,7 +204,7 @@ func isMissing(kind, field string) error {
 	return &FieldError{Type: kind, Field: field, Problem: "is required"}
 }
 
-// check checks the fields that all messages have.
+// check checks the fields that all kinds of messages have.
 func check(kind, userID, anonymousID, messageID, timestamp string) error {
 	switch {
 	case userID == "" && anonymousID == "":

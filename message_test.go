@@ -45,7 +45,7 @@ func TestValidate(t *testing.T) {
 		{"page by anonymous id", &Page{AnonymousId: "a"}, "", ""},
 		{"page of nobody", &Page{Name: "n"}, "UserId", "analytics: page: UserId or AnonymousId is required"},
 		{"page with properties", &Page{UserId: "u", Properties: map[string]any{"url": "/"}}, "", ""},
-		{"page with both names", &Page{UserId: "u", Properties: map[string]any{}, Traits: map[string]any{}}, "Traits", "analytics: page: Traits is set beside Properties, of which it is another name"},
+		{"page with both names", &Page{UserId: "u", Properties: map[string]any{}, Traits: map[string]any{}}, "Traits", "analytics: page: Traits is set in addition to Properties, but is only another name of it"},
 		{"page nil", (*Page)(nil), "message", "analytics: page: message is nil"},
 		{"screen", &Screen{AnonymousId: "a"}, "", ""},
 		{"screen of nobody", &Screen{Name: "n"}, "UserId", "analytics: screen: UserId or AnonymousId is required"},

@@ -2,31 +2,33 @@ package analytics
 
 import "math/rand/v2"
 
-// An outage is what the client knows of a collector that does not take batches. It matters
-// only with SpoolDir: without it, batches do not outlive their attempts.
+// An outage is the client's state while the collector does not take batches. It matters
+// only with SpoolDir: without it, a batch is dropped after its last attempt.
 //
-// A batch that fails in all its attempts shows that the collector is down. From
-// then on one batch at a time is sent, in a single attempt, with a pause after
-// each. Once one is taken, limit grows again, by one with each that follows. A batch
-// that cannot be read, because the process has too many open files, does the same.
+// If a batch fails in all its attempts, the collector counts as down. From then on the
+// client sends one batch at a time, with a single attempt, and pauses after each failure.
+// Once the collector takes a batch, limit grows by one for that batch and each later one. A
+// batch that cannot be read, because the process has too many open files, has the same
+// effect.
 //
 // The queue's mutex guards it.
 type outage struct {
 	q           *queue
-	limit       int      // how many batches may be under way
+	limit       int      // how many batches may be under way at once
 	down        bool     // the latest batch failed in all its attempts, or could not be read
-	unreachable *outcome // of the latest attempt, if it found no collector
+	unreachable *outcome // outcome of the latest attempt, if it could not connect to the collector
 }
 
-// noteDown notes that a batch failed in all its attempts, as f says. q.mu is held.
+// noteDown records that a batch failed in all its attempts, with the outcome f. q.mu must
+// be held.
 func (o *outage) noteDown(f outcome) {
 	o.limit, o.down = 1, true
 	o.q.resolveSpooled(f, nil)
 	o.q.gate.close(maxBackoff/6 + rand.N(maxBackoff/6))
 }
 
-// noteTaken lets one more batch be under way, now that the collector has taken one.
-// q.mu is held.
+// noteTaken records that the collector took a batch, and allows one more to be under way.
+// q.mu must be held.
 func (o *outage) noteTaken() {
 	o.down = false
 	if o.limit < maxUploads {
@@ -35,9 +37,9 @@ func (o *outage) noteTaken() {
 	}
 }
 
-// noteAttempt notes whether an attempt found the collector. If not, callers that wait
-// for messages in SpoolDir wait no longer: the messages are safe there, and the outage
-// may take hours. f says what the attempt met.
+// noteAttempt records whether an attempt could connect to the collector. If it could not,
+// callers that wait for messages in SpoolDir stop waiting: the messages are safe there, and
+// the outage may take hours. f is the outcome of the attempt.
 func (o *outage) noteAttempt(found bool, f outcome) {
 	o.q.lock()
 	defer o.q.unlock()
@@ -48,9 +50,9 @@ func (o *outage) noteAttempt(found bool, f outcome) {
 	}
 }
 
-// resolveSpooled tells the waiters of batches that these stay in SpoolDir because of f. It
-// looks at the batches that wait to be sent and those in uploading, and skips batches
-// without a file. q.mu is held.
+// resolveSpooled tells the waiters of batches that the batches stay in SpoolDir because of
+// f. It covers the waiting and spooled batches and those in uploading, and skips batches
+// without a file. q.mu must be held.
 func (q *queue) resolveSpooled(f outcome, uploading []*batch) {
 	for _, list := range [][]*batch{uploading, q.allSpooled(), q.waiting, {q.collecting}} {
 		for _, b := range list {
@@ -61,8 +63,8 @@ func (q *queue) resolveSpooled(f outcome, uploading []*batch) {
 	}
 }
 
-// isDown reports whether the collector is down, as far as is known, so that a
-// single attempt tells whether it still is.
+// isDown reports whether the collector counts as down. Then a single attempt shows whether
+// it still is.
 func (o *outage) isDown() bool {
 	o.q.lock()
 	defer o.q.unlock()

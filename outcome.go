@@ -12,8 +12,8 @@ import (
 	"github.com/hookferry/analytics/internal/retryafter"
 )
 
-// A Reason says why messages that a Client had accepted were not delivered.
-// The list is closed: nothing is dropped for any other reason.
+// A Reason says why a Client did not deliver messages that it had accepted. There are no
+// other reasons than those below.
 type Reason string
 
 const (
@@ -26,18 +26,18 @@ const (
 	// Err is a *RejectedError.
 	ReasonRejected Reason = "rejected"
 
-	// ReasonExhausted: eleven attempts failed. Err wraps what the last one
-	// met: a *StatusError or an error of the transport. With SpoolDir such
-	// messages stay on disk instead, if it takes them.
+	// ReasonExhausted: eleven attempts failed. Err wraps the error of the last one, a
+	// *StatusError or an error of the transport. With SpoolDir such messages stay on disk
+	// instead, unless the disk refuses them.
 	ReasonExhausted Reason = "exhausted"
 
-	// ReasonShutdown: the deadline of Shutdown or Close came first. The
-	// collector may nevertheless have received messages whose request was
-	// under way. With SpoolDir such messages stay on disk instead, if it takes them.
+	// ReasonShutdown: the deadline of Shutdown or Close passed before delivery. If a
+	// request was under way, the collector may have received its messages. With SpoolDir
+	// such messages stay on disk instead, unless the disk refuses them.
 	ReasonShutdown Reason = "shutdown"
 
-	// ReasonDamaged: the disk under SpoolDir has damaged them. The file is
-	// set aside.
+	// ReasonDamaged: the disk under SpoolDir has damaged the messages. Their file is set
+	// aside.
 	ReasonDamaged Reason = "damaged"
 )
 
@@ -45,7 +45,7 @@ var reasons = [...]Reason{ReasonRefused, ReasonRejected, ReasonExhausted, Reason
 
 func (r Reason) index() int { return slices.Index(reasons[:], r) }
 
-// A StatusError is an answer of the collector other than 2xx.
+// A StatusError says that the collector answered with a status other than 2xx.
 type StatusError struct {
 	Code int
 }
@@ -57,8 +57,8 @@ func (e *StatusError) Error() string {
 	return fmt.Sprintf("analytics: the collector answered %d", e.Code)
 }
 
-// A RejectedError says why the collector left one call out of a batch it
-// took. Code and Message are the collector's words.
+// A RejectedError says why the collector rejected one call of a batch that it accepted.
+// Code and Message come from the collector.
 type RejectedError struct {
 	Code    string
 	Message string
@@ -68,15 +68,15 @@ func (e *RejectedError) Error() string {
 	return fmt.Sprintf("analytics: the collector rejected the call: %.50q: %.200q", e.Code, e.Message)
 }
 
-// errShutdown is the cause that cancels uploads at the deadline of Shutdown.
+// errShutdown is the cause with which Shutdown cancels uploads at its deadline.
 var errShutdown = errors.New("analytics: shut down before delivery")
 
-// An outcome is what became of a batch.
+// An outcome is the final result of a batch.
 type outcome struct {
-	reason   Reason // empty when the collector took the batch
+	reason   Reason // empty if the collector took the batch
 	err      error
 	attempts int
-	rejected []rejection // by index; only in a batch that was taken
+	rejected []rejection // sorted by index; only for a batch that the collector took
 }
 
 type rejection struct {
@@ -98,7 +98,7 @@ func (f *outcome) dropped(n int) int {
 	return lost
 }
 
-// A verdict is what one attempt leads to.
+// A verdict is the consequence of one attempt.
 type verdict int
 
 const (
@@ -107,9 +107,9 @@ const (
 	final
 )
 
-// judge turns the result of an attempt into a verdict. Every error of the transport is
-// retried: somebody may renew an expired certificate or correct a name within the
-// schedule, and otherwise the retries cost ten requests.
+// judge turns the result of an attempt into a verdict. It retries every error of the
+// transport, because somebody may renew an expired certificate or correct a host name in
+// time. If nobody does, the retries cost only ten requests.
 func judge(code int, err error) verdict {
 	switch {
 	case err != nil:
@@ -126,10 +126,10 @@ func judge(code int, err error) verdict {
 	return final
 }
 
-// maxRetryAfter caps what a collector may ask for.
+// maxRetryAfter bounds the wait that a collector can request.
 const maxRetryAfter = 300 * time.Second
 
-// retryAfter returns how long the response asks to wait, 0 when it does not.
+// retryAfter returns how long the response asks the client to wait, or 0.
 func retryAfter(resp *http.Response, now time.Time) time.Duration {
 	if resp == nil {
 		return 0
@@ -138,14 +138,14 @@ func retryAfter(resp *http.Response, now time.Time) time.Duration {
 	return min(wait, maxRetryAfter)
 }
 
-// noConnection reports whether an attempt failed because there was no connection to the
-// collector: it refuses connections, or its name does not resolve.
+// noConnection reports whether an attempt failed because no connection to the collector
+// could be made: the collector refuses connections, or its name does not resolve.
 func noConnection(err error) bool {
 	var dial *net.OpError
 	return errors.As(err, &dial) && dial.Op == "dial"
 }
 
-// withoutURL takes the URL out of an error of http.Client.
+// withoutURL removes the URL from an error of http.Client.
 func withoutURL(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {

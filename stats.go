@@ -1,7 +1,6 @@
 package analytics
 
-// Stats counts the messages of a Client since it was made. It is a snapshot. In every
-// snapshot
+// Stats are the counts of a Client since New. They are a snapshot, in which always
 //
 //	Queued + Recovered == Delivered + Dropped + Pending + Spooled
 type Stats struct {
@@ -12,15 +11,15 @@ type Stats struct {
 	ByReason  map[Reason]uint64 // Dropped by reason; every Reason has an entry
 	Pending   int               // in memory: collecting, waiting, under way or in back-off
 	Spooled   int               // in SpoolDir alone, to be sent later
-	Unspooled uint64            // of Queued: held in memory alone because SpoolDir could not be written
-	Memory    int               // bytes in memory, of at most MaxMemory; 0 once every callback has returned
+	Unspooled uint64            // part of Queued: held in memory alone because SpoolDir could not be written
+	Memory    int               // bytes of all messages in memory, at most MaxMemory; 0 once every callback has returned
 	Refused   uint64            // calls that returned ErrQueueFull or ErrNotSpooled; not in Queued
 	Batches   uint64            // batches that were delivered or given up
-	Attempts  uint64            // requests made, also for batches that are still to be delivered
+	Attempts  uint64            // requests made, including those for batches that are still to be delivered
 }
 
-// counters are the running totals behind Stats, in which Dropped, ByReason and Memory
-// stay zero.
+// counters hold the running totals for Stats. In the embedded Stats, the fields Dropped,
+// ByReason and Memory stay zero.
 type counters struct {
 	Stats
 	dropped [len(reasons)]uint64
@@ -38,12 +37,12 @@ func (n *counters) settle(b *batch) {
 	})
 }
 
-// drop counts messages that are given up.
+// drop counts dropped messages.
 func (n *counters) drop(why Reason, count int) {
 	n.dropped[why.index()] += uint64(count)
 }
 
-// Stats returns the counters as they are now.
+// Stats returns a snapshot of the client's counts.
 func (c *Client) Stats() Stats {
 	c.lock()
 	defer c.unlock()
