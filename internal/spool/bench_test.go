@@ -14,11 +14,11 @@ import (
 	"github.com/hookferry/analytics/internal/spool"
 )
 
-// full is what the segments of a client are like.
+// full has the configuration that a client uses.
 var full = spool.Config{Head: `{"batch":[`, MaxData: 511 << 10, MaxMessages: 2500}
 
-// A heap collects messages as a segment does, but in the memory of the process and
-// without checksums.
+// A heap collects messages like a segment, but in the memory of the process and without
+// checksums.
 type heap struct {
 	data []byte
 	ends []int32
@@ -39,7 +39,7 @@ func newHeap() *heap {
 	return &heap{data: append(make([]byte, 0, full.MaxData), full.Head...), ends: make([]int32, 0, full.MaxMessages)}
 }
 
-// An appender appends to one segment after the other.
+// An appender appends to one segment after another.
 type appender struct {
 	tb  testing.TB
 	dir *spool.Dir
@@ -67,10 +67,10 @@ func (a *appender) turn() {
 	}
 }
 
-// BenchmarkAppend measures an append, including its share of making a segment and
-// removing it when it is full. In the same run and in turn it measures the same on the
-// heap, and prints the ratio. With sum=ahead the checksum is computed before the append,
-// as a client does while it holds no lock.
+// BenchmarkAppend measures an append, including its share of making a segment and removing
+// it when it is full. In the same run it alternately measures the same with a heap, and
+// prints the ratio. With sum=ahead the checksum is computed before the append, as a client
+// does while it holds no lock.
 func BenchmarkAppend(b *testing.B) {
 	for _, plain := range []bool{false, true} {
 		for _, size := range []int{200, 450, 2000} {
@@ -125,8 +125,8 @@ func benchmarkAppend(b *testing.B, plain bool, size int, ahead bool) {
 	b.ReportMetric(float64(inSpool-onHeap)/float64(n), "ns_more/op")
 }
 
-// BenchmarkOpen measures Open with 10 full segments in the folder, and then reading one
-// of them. In the soak there are 1,000 segments, which is half a gigabyte.
+// BenchmarkOpen measures Open with 10 full segments in the folder, and then loading one of
+// them. In the soak there are 1,000 segments, which is half a gigabyte.
 func BenchmarkOpen(b *testing.B) {
 	segments := 10
 	if soak.On() {
@@ -173,11 +173,11 @@ func BenchmarkOpen(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(load)/float64(b.N), "ns_load/op")
-	os.RemoveAll(path) // here, where it is not measured
+	os.RemoveAll(path) // here, because the time is not measured
 }
 
-// BenchmarkCommit measures an append and its commit with SyncEach, from several
-// goroutines at once, on the disk of the folder for temporary files.
+// BenchmarkCommit measures an append and its Commit with SyncEach. Several goroutines do so
+// at once. The disk is that of the folder for temporary files.
 func BenchmarkCommit(b *testing.B) {
 	for _, goroutines := range []int{1, 8, 64} {
 		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {

@@ -16,7 +16,7 @@ import (
 
 var written = []string{"11", "222", "3333", "44444"}
 
-// image returns the bytes of a segment file of full size that holds written.
+// image returns the bytes of a segment file of full size with the messages in written.
 func image(t testing.TB) []byte {
 	t.Helper()
 	path := t.TempDir()
@@ -31,16 +31,16 @@ func image(t testing.TB) []byte {
 	return b
 }
 
-// A reading is what Open and Load make of a file.
+// A reading is the result of Open and Load for a file.
 type reading struct {
-	counted  int // by Open
-	lost     int // says Load
+	counted  int // number of messages according to Open
+	lost     int // number of lost messages according to Load
 	messages []string
 	reported []error
-	left     []string // files, after Remove and Close
+	left     []string // files left after Remove and Close
 }
 
-// readImage puts a file into a folder and reads it.
+// readImage writes a file to a folder and reads it as a segment.
 func readImage(t testing.TB, path string, b []byte) reading {
 	t.Helper()
 	name := filepath.Join(path, "segment-00000001")
@@ -71,7 +71,7 @@ func readImage(t testing.TB, path string, b []byte) reading {
 		}
 		remove(t, s)
 	}
-	// A new segment can be made, whatever the name of the old file.
+	// A new segment can be made, whatever the name of the old file is.
 	remove(t, newSegment(t, d, "1"))
 	closeDir(t, d)
 	r.left = files(t, path)
@@ -110,7 +110,7 @@ func TestTruncatedAtEveryLength(t *testing.T) {
 		equal(t, fmt.Sprintf("messages in %d bytes", n), r.messages, want)
 		aside := 1
 		if n == 0 || len(want) == len(written) {
-			aside = 0 // nothing there, or all
+			aside = 0 // the file is empty, or complete
 		}
 		equal(t, fmt.Sprintf("set aside with %d bytes", n), len(r.left), aside)
 	}
@@ -139,10 +139,10 @@ func TestFlippedBits(t *testing.T) {
 		}
 		most := 0
 		switch at := bit / 8; {
-		case at < 80: // header
+		case at < 80: // the header
 			most = len(written)
-		case at < 128: // not used
-		case at < dataAt: // index: that message and the next
+		case at < 128: // unused bytes
+		case at < dataAt: // the index: costs its message and the next
 			most = 2
 		case at < used:
 			most = 1
@@ -156,8 +156,8 @@ func TestFlippedBits(t *testing.T) {
 	}
 }
 
-// TestLostPages blanks parts of a file, as a loss of power does with pages that were not
-// written yet.
+// TestLostPages zeroes parts of a file. A loss of power has this effect on pages that were
+// not yet written.
 func TestLostPages(t *testing.T) {
 	whole := image(t)
 	const index, entry = 128, 8
@@ -192,8 +192,8 @@ func TestLostPages(t *testing.T) {
 	}
 }
 
-// TestEarlierUse puts the index and the data of one use of a file behind the
-// header of the next, as a loss of power can.
+// TestEarlierUse combines the index and the data of one use of a file with the header of
+// the next use. A loss of power can have this effect.
 func TestEarlierUse(t *testing.T) {
 	path := t.TempDir()
 	d, _ := open(t, path, small())
@@ -230,8 +230,8 @@ func TestForeignFiles(t *testing.T) {
 	put("segment-00000001.aside", []byte("an earlier one"))
 	put("segment-00000002", newer)
 	put("segment-00000003", whole)
-	put("segment-4611686018427387904", whole) // a number beyond those in use
-	put("segment-9223372036854775808", whole) // no number
+	put("segment-4611686018427387904", whole) // a number larger than any in use
+	put("segment-9223372036854775808", whole) // not a valid number
 	put("segment-3", whole)
 	put("segment-00000003.bak", whole)
 	put("notes.txt", []byte("notes"))
@@ -267,9 +267,8 @@ func TestForeignFiles(t *testing.T) {
 	})
 }
 
-// TestFileChangesBehindOurBack has a file vanish, or become another, between
-// Open and Load.
-func TestFileChangesBehindOurBack(t *testing.T) {
+// TestFileChangesBetweenOpenAndLoad removes a file, or replaces it, between Open and Load.
+func TestFileChangesBetweenOpenAndLoad(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(name string) error
@@ -307,8 +306,8 @@ func TestFileChangesBehindOurBack(t *testing.T) {
 	}
 }
 
-// TestDamageIsRemembered loads a damaged segment twice, as a client does if it could not
-// send the other messages at first.
+// TestDamageIsRemembered loads a damaged segment twice. A client does so if it could not
+// send the intact messages at first.
 func TestDamageIsRemembered(t *testing.T) {
 	path := t.TempDir()
 	c := small()

@@ -17,7 +17,7 @@ func Example() {
 	defer os.RemoveAll(folder)
 	config := spool.Config{Head: `{"batch":[`, MaxData: 4096, MaxMessages: 20}
 
-	// A process queues two messages and comes to its end before it sends them.
+	// A process queues two messages and ends before it sends them.
 	dir, _, err := spool.Open(folder, config)
 	if err != nil {
 		log.Fatal(err)
@@ -35,7 +35,7 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	// The next one sends them.
+	// The next process sends them.
 	dir, backlog, err := spool.Open(folder, config)
 	if err != nil {
 		log.Fatal(err)

@@ -1,11 +1,11 @@
 package spool
 
-// Plain makes Open write through instead of mapping files.
+// Plain makes Open write changes through instead of mapping files.
 func Plain(c *Config) { c.plain = true }
 
 const CanMap = canMap
 
-// SegmentSize is the size of the files of a folder.
+// SegmentSize returns the full size of a segment file in the folder.
 func SegmentSize(c Config) int { return c.layout().size() }
 
 // Synced returns how many messages of a segment are known to be on the disk.

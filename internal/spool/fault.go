@@ -6,19 +6,19 @@ import (
 	"unsafe"
 )
 
-// errFault is what becomes of a fault: a page that the file system could not
-// fill or find room for, or a file that somebody has cut.
+// errFault replaces a memory fault in a mapping. The causes are a page that the file system
+// could not read or find space for, or a file that another program has truncated.
 var errFault = errors.New("the disk failed under the mapped file")
 
-// guard runs fn, and returns an error if it meets a fault in memory, which
-// would end the program otherwise.
+// guard runs fn. It returns an error if fn causes a fault in memory, which would otherwise
+// end the program.
 func guard(memory []byte, fn func() error) (err error) {
 	defer recoverFault(memory, debug.SetPanicOnFault(true), &err)
 	return fn()
 }
 
-// recoverFault is to be deferred. It goes back to what the goroutine did on
-// faults before, and turns one in memory into an error.
+// recoverFault must be deferred. It restores the goroutine's previous setting of
+// debug.SetPanicOnFault, and turns a fault in memory into an error.
 func recoverFault(memory []byte, before bool, err *error) {
 	debug.SetPanicOnFault(before)
 	r := recover()

@@ -9,8 +9,8 @@ import (
 	"github.com/hookferry/analytics/internal/spool"
 )
 
-// TestFaultIsAnError takes the pages away from under a mapping, which is what a
-// disk that fails and a file system that breaks its promise of space come to.
+// TestFaultIsAnError removes the pages under a mapping. A disk that fails has the same
+// effect, and so has a file system without the space that it reserved.
 func TestFaultIsAnError(t *testing.T) {
 	if !spool.CanMap {
 		return // no mapping, no faults
@@ -47,7 +47,7 @@ func TestFaultIsAnError(t *testing.T) {
 	remove(t, s)
 	equal(t, "files", files(t, path), []string(nil))
 
-	// A file that fails when it is to be used again is not.
+	// A file that fails is not reused.
 	spare := newSegment(t, d, "1")
 	name = files(t, path)[0]
 	remove(t, spare)
@@ -62,7 +62,7 @@ func TestFaultIsAnError(t *testing.T) {
 	equal(t, "Bytes", string(s.Bytes()), "[1")
 }
 
-func TestOtherPanicsGoOn(t *testing.T) {
+func TestOtherPanicsAreNotRecovered(t *testing.T) {
 	tests := []struct {
 		name string
 		do   func() error

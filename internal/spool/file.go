@@ -11,17 +11,17 @@ import (
 	"github.com/hookferry/analytics/internal/disk"
 )
 
-// A file is that of a segment that takes messages, or of a spare one.
+// A file is the open file of a segment that takes messages, or of a spare segment.
 type file struct {
 	name   string // path
 	f      *os.File
 	mapped bool
-	memory []byte          // all of it, or a copy that is written through
-	words  []atomic.Uint64 // its magic, header and index; the same memory
-	ends   []int32         // memory for those of a segment
+	memory []byte          // the complete mapped file, or a copy whose changes are written through
+	words  []atomic.Uint64 // magic, header and index, in the same memory
+	ends   []int32         // memory for Segment.ends
 }
 
-// newFile makes a file that holds nothing and has its space on the disk.
+// newFile makes a file without messages and reserves its space on the disk.
 func newFile(name string, c Config) (*file, error) {
 	l := c.layout()
 	osf, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -38,11 +38,11 @@ func newFile(name string, c Config) (*file, error) {
 	if err == nil && f.mapped {
 		f.memory, err = mapFile(osf, l.size())
 	} else if err == nil {
-		room := make([]uint64, (l.size()+7)/8) // for its alignment
+		room := make([]uint64, (l.size()+7)/8) // of uint64, so that it is aligned
 		f.memory = unsafe.Slice((*byte)(unsafe.Pointer(&room[0])), l.size())
 	}
 	if err == nil && f.mapped {
-		// Touched now, the pages will not delay the first messages.
+		// Touching the pages here keeps them from delaying the first messages.
 		err = guard(f.memory, func() error {
 			for i := 0; i < len(f.memory); i += os.Getpagesize() {
 				f.memory[i] = 0
@@ -58,11 +58,11 @@ func newFile(name string, c Config) (*file, error) {
 	return f, nil
 }
 
-// index returns the place of the i-th entry among the words.
+// index returns the position of the i-th entry in file.words.
 func index(i int) int { return headerSize/entrySize + i }
 
-// store writes a message to the place where it starts, after a comma unless it
-// is the first, and then its entry.
+// store writes a message at offset start, after a comma unless it is the first message. It
+// then writes the message's entry.
 func (s *Segment) store(message []byte, start int, e entry) (err error) {
 	f := s.file
 	if f.mapped {
@@ -85,8 +85,8 @@ func (s *Segment) store(message []byte, start int, e entry) (err error) {
 	return nil
 }
 
-// change runs fn, which reads or changes memory, and returns an error for a fault
-// of the mapping.
+// change runs fn, which reads or changes memory. It returns an error for a fault of the
+// mapping.
 func (f *file) change(fn func() error) error {
 	if !f.mapped {
 		return fn()
@@ -94,7 +94,8 @@ func (f *file) change(fn func() error) error {
 	return guard(f.memory, fn)
 }
 
-// written is to be called after n bytes of memory have changed.
+// written must be called after n bytes of memory have changed. It writes them through if
+// the file is not mapped.
 func (f *file) written(at, n int) error {
 	if f.mapped {
 		return nil
@@ -108,8 +109,8 @@ func (f *file) write(at, n int) error {
 	return err
 }
 
-// shown returns the number of the first entry that is not there, from n on and
-// at most limit.
+// shown returns the number of the first missing entry, from n on. It returns limit if there
+// is none before.
 func (f *file) shown(n, limit int) (int, error) {
 	err := f.change(func() error {
 		for n < limit && f.words[index(n)].Load() != 0 {
@@ -120,7 +121,7 @@ func (f *file) shown(n, limit int) (int, error) {
 	return n, err
 }
 
-// vacate empties a file that held n messages.
+// vacate empties a file with n messages.
 func (f *file) vacate(n int) error {
 	return f.change(func() error {
 		f.words[0].Store(0)
@@ -132,7 +133,7 @@ func (f *file) vacate(n int) error {
 	})
 }
 
-// sync returns when what is in memory is on the disk.
+// sync returns when the content of memory is on the disk.
 func (f *file) sync() error {
 	if f.mapped {
 		return syncMapping(f.f, f.memory)
@@ -140,7 +141,7 @@ func (f *file) sync() error {
 	return f.f.Sync()
 }
 
-// close lets go of the file after cutting it to size, and of memory.
+// close truncates the file to size, closes it and releases its memory.
 func (f *file) close(size int64) error {
 	var err error
 	if f.mapped && f.memory != nil {
@@ -165,7 +166,7 @@ func (f *file) discard() error {
 	return err
 }
 
-// readFile reads at most limit bytes.
+// readFile returns the content of a file, but at most limit bytes.
 func readFile(name string, limit int) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -179,7 +180,7 @@ func readFile(name string, limit int) ([]byte, error) {
 	b := make([]byte, min(info.Size(), int64(limit)))
 	n, err := io.ReadFull(f, b)
 	if err == io.ErrUnexpectedEOF {
-		err = nil // it has been cut since
+		err = nil // the file was truncated meanwhile
 	}
 	return b[:n], err
 }

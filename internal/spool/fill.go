@@ -2,8 +2,7 @@ package spool
 
 import "os"
 
-// fill writes zeros to a file, which is how every file system understands that
-// space is wanted for it.
+// fill reserves space for a file by writing zeros, which works on every file system.
 func fill(f *os.File, size int64) error {
 	var zeros [32 << 10]byte
 	for at := int64(0); at < size; {

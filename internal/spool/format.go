@@ -10,32 +10,32 @@ import (
 	"github.com/hookferry/analytics/internal/uuid"
 )
 
-// A segment file, all numbers little-endian:
+// This is the format of a segment file. All numbers are little-endian.
 //
 //	offset           bytes         what
-//	0                8             magic; zero in a file that holds nothing
+//	0                8             magic; zero in a file without messages
 //	8                4             version, 1
-//	12               4             M, the messages there is room for
-//	16               4             D, the bytes there are for data
+//	12               4             M, the maximum number of messages
+//	16               4             D, the size of the data area in bytes
 //	20               4             length of the head in the data
-//	24               8             sequence: segments are ordered by it
+//	24               8             sequence, by which segments are ordered
 //	32               8             opened, in nanoseconds since 1970
 //	40               36            id
 //	76               4             CRC-32C of bytes 8 to 76
 //	80               48            zero
 //	128              8 M           index
-//	128 + 8 M        D             data: the head, and the messages with commas between
+//	128 + 8 M        D             data: the head, then the messages with commas between
 //
-// An entry of the index is where the message ends, counted from the beginning
-// of the data (4 bytes), and its checksum (4 bytes); a message begins after
-// the comma behind the one before. An entry is written in one store after the
-// message it is about, so a message without one was not completed. The
-// checksum is the CRC-32C of the message XOR that of the header. Therefore
-// an entry of an earlier use of the file, which a loss of power can bring back,
-// does not pass for one of this use: the sequence and the id differ.
+// An entry of the index has 8 bytes. The first 4 are the end of the message, counted from
+// the start of the data. The other 4 are its checksum. A message begins after the comma
+// that follows the previous message. The entry is written in one store, after its message.
+// So a message without an entry is incomplete.
 //
-// A file may be shorter than its layout: what is missing of the data was not
-// used.
+// The checksum is the CRC-32C of the message XOR that of the header. After a loss of power,
+// an entry of an earlier use of the file may reappear. It does not match, because the
+// sequence and the id in the header differ.
+//
+// A file may be shorter than its layout. Then the missing bytes of the data were not used.
 const (
 	magic      = 0x6765736c6f6f7073 // "spoolseg"
 	version    = 1
@@ -46,14 +46,15 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Checksum returns the checksum of a message, for Append. It takes most of the
-// time that a message costs here, and can be had before any lock.
+// Checksum returns the checksum of a message, for Append. Computing it takes most of the
+// time of an append. It needs no lock, so callers can do it before they take theirs.
 func Checksum(message []byte) uint32 { return crc32.Checksum(message, castagnoli) }
 
-// An ID names a segment for its user: the text of a UUID, or whatever else.
+// An ID identifies a segment for the caller. It may be the text of a UUID or any other
+// bytes.
 type ID [uuid.Size]byte
 
-// A layout is the room in a segment.
+// A layout says how much a segment can hold.
 type layout struct {
 	messages int
 	data     int // bytes
@@ -61,10 +62,10 @@ type layout struct {
 
 func (l layout) dataAt() int { return headerSize + l.messages*entrySize }
 
-// size is that of the file.
+// size returns the full size of the file in bytes.
 func (l layout) size() int { return l.dataAt() + l.data }
 
-// A header is the beginning of a segment.
+// A header is the decoded header of a segment file.
 type header struct {
 	layout
 	head     int // bytes of data before the first message
@@ -74,7 +75,7 @@ type header struct {
 	sum      uint32
 }
 
-// put writes h without the magic, and sets its sum.
+// put encodes h into b, without the magic, and sets h.sum.
 func (h *header) put(b []byte) {
 	le := binary.LittleEndian
 	le.PutUint32(b[8:], version)
@@ -88,12 +89,12 @@ func (h *header) put(b []byte) {
 	le.PutUint32(b[76:], h.sum)
 }
 
-// errVacant is returned for a file that holds nothing: it was being made, was
-// a spare, or its messages have been sent.
+// errVacant is returned for a file without messages: its creation was interrupted, it was a
+// spare segment, or its messages have been sent.
 var errVacant = errors.New("no segment")
 
-// parseHeader reads the first headerSize bytes of a file, or what there is of
-// them. It returns errVacant, or an error that says what is wrong.
+// parseHeader decodes the first headerSize bytes of a file, which may be fewer if the file
+// is shorter. It returns errVacant, or an error that describes the damage.
 func parseHeader(b []byte) (header, error) {
 	var h header
 	le := binary.LittleEndian
@@ -128,7 +129,7 @@ func parseHeader(b []byte) (header, error) {
 	return h, nil
 }
 
-// makeEntry makes an entry of the index; entry.end and entry.sum take it apart.
+// makeEntry makes an entry of the index. The methods end and sum decode it.
 func makeEntry(end int, sum uint32) entry { return entry(uint32(end)) | entry(sum)<<32 }
 
 type entry uint64
@@ -136,14 +137,14 @@ type entry uint64
 func (e entry) end() uint32 { return uint32(e) }
 func (e entry) sum() uint32 { return uint32(e >> 32) }
 
-// native returns e as a number that is little-endian in memory.
+// native returns e as a number that is little-endian in memory on this machine.
 func (e entry) native() uint64 {
 	var b [entrySize]byte
 	binary.LittleEndian.PutUint64(b[:], uint64(e))
 	return binary.NativeEndian.Uint64(b[:])
 }
 
-// count returns how many entries there are in an index.
+// count returns the number of entries in an index.
 func count(index []byte) int {
 	n := 0
 	for ; len(index) >= entrySize; index = index[entrySize:] {
@@ -154,10 +155,10 @@ func count(index []byte) int {
 	return n
 }
 
-// salvage returns the messages in a file that match their checksums, joined as
-// in a segment after the given head, and where they end. One that is damaged
-// costs at most itself and its successor: where a message begins is told by the
-// entry before. The file has all of its index.
+// salvage returns the messages of a file that match their checksums, joined as in a segment
+// with the given head, and the ends of the messages. A damaged entry costs at most its own
+// message and the next one, whose start it defines. The file must contain the complete
+// index.
 func (h *header) salvage(file []byte, head string) (data []byte, ends []int32) {
 	index, stored := file[headerSize:h.dataAt()], file[h.dataAt():]
 	data = append(make([]byte, 0, len(head)+len(stored)), head...)
@@ -167,7 +168,7 @@ func (h *header) salvage(file []byte, head string) (data []byte, ends []int32) {
 		if e == 0 {
 			continue
 		}
-		end := len(stored) + 1 // nowhere
+		end := len(stored) + 1 // beyond the data, so the message cannot match
 		if e.end() <= uint32(len(stored)) {
 			end = int(e.end())
 		}

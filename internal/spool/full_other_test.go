@@ -2,5 +2,5 @@
 
 package spool_test
 
-// fullChild is not used: there is no disk to fill without harm to others.
+// fullChild is not used: on this system, filling a disk would harm other programs.
 func fullChild() error { return nil }

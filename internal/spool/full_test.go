@@ -16,8 +16,8 @@ import (
 	"github.com/hookferry/analytics/internal/spool"
 )
 
-// fullMount names the environment variable that makes the child mount a small
-// file system of its own.
+// fullMount is an environment variable. If it is set, the child mounts a small file system
+// of its own.
 const fullMount = "SPOOL_TEST_MOUNT"
 
 // fullChild fills the disk, and then the segment that it has.
@@ -27,7 +27,7 @@ func fullChild() error {
 		fill, free := disktest.Limit(100 << 10)
 		if os.Getenv(fullMount) != "" {
 			var err error
-			if fill, free, err = disktest.Mount(path, "1200k"); err != nil { // two segments, and not three
+			if fill, free, err = disktest.Mount(path, "1200k"); err != nil { // space for two segments, but not for three
 				return err
 			}
 		}
@@ -59,7 +59,7 @@ func fullDisk(path string, c spool.Config, fill, free func() error) error {
 		if !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EFBIG) {
 			return fmt.Errorf("New on a full disk = %w, want ENOSPC or EFBIG", err)
 		}
-		if list, err := os.ReadDir(path); err != nil || len(list) != 2 { // the lock and s
+		if list, err := os.ReadDir(path); err != nil || len(list) != 2 { // the lock file and s
 			return fmt.Errorf("%d files after New on a full disk, %w", len(list), err)
 		}
 	}
@@ -68,7 +68,7 @@ func fullDisk(path string, c spool.Config, fill, free func() error) error {
 	for ; s.Fits(len(message)); n++ {
 		err := s.Append(message, spool.Checksum(message))
 		if spool.IsPlain(c) && errors.Is(err, syscall.EFBIG) && n > 0 {
-			break // the bound on files is one on writes to them, too
+			break // the limit on the size of files also applies to writes
 		}
 		if err != nil {
 			return fmt.Errorf("Append on a full disk: %w", err)
@@ -103,7 +103,8 @@ func fullDisk(path string, c spool.Config, fill, free func() error) error {
 	return dir.Close()
 }
 
-// TestTooManyOpenFiles: a segment that cannot be opened now is not damaged.
+// TestTooManyOpenFiles checks that a segment which cannot be opened for now does not count
+// as damaged.
 func TestTooManyOpenFiles(t *testing.T) {
 	d, _ := open(t, t.TempDir(), small())
 	s := newSegment(t, d, "0", "1")
@@ -126,8 +127,8 @@ func TestTooManyOpenFiles(t *testing.T) {
 	remove(t, s)
 }
 
-// TestFileLimit has a process reach the bound on the size of its files. To a program
-// that is as a full disk.
+// TestFileLimit has a process reach the limit on the size of its files. To the process this
+// looks like a full disk.
 func TestFileLimit(t *testing.T) {
 	soak.Long(t, "spool-disk")
 	if out, err := child("full", t.TempDir()).CombinedOutput(); err != nil {

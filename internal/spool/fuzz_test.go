@@ -9,10 +9,10 @@ import (
 	"github.com/hookferry/analytics/internal/spool"
 )
 
-// FuzzOpen reads arbitrary bytes as a segment file. Every message that comes
-// out must stand in the file, with an entry that holds its checksum; and what
-// cannot be read is set aside. Few mutations of a header are valid by chance, so
-// some are mended.
+// FuzzOpen reads arbitrary bytes as a segment file. Every message that is read must be in
+// the file, with an entry that holds its checksum. If nothing can be read, the file must be
+// set aside. Random changes rarely keep a header valid, so the checksums of some headers
+// are corrected.
 func FuzzOpen(f *testing.F) {
 	whole := image(f)
 	f.Add(whole, false)
@@ -34,7 +34,7 @@ func FuzzOpen(f *testing.F) {
 		room := int(le.Uint32(b[12:]))
 		index, data := b[128:128+8*room], b[128+8*room:]
 		header := le.Uint32(b[76:])
-		ends := map[uint32][]int{} // by checksum
+		ends := map[uint32][]int{} // ends of messages by checksum
 		for ; len(index) > 0; index = index[8:] {
 			sum := le.Uint32(index[4:])
 			ends[sum] = append(ends[sum], int(le.Uint32(index)))
@@ -49,8 +49,8 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// FuzzDamage changes a valid file: at most what the change touches is lost, and
-// nothing is invented.
+// FuzzDamage changes a valid file. Only messages that the change touches may be lost, and
+// no message may be invented.
 func FuzzDamage(f *testing.F) {
 	f.Add(uint16(130), []byte{1, 2, 3})
 	f.Add(uint16(160), []byte("[99"))

@@ -21,23 +21,23 @@ import (
 )
 
 const (
-	killNotes = "SPOOL_TEST_NOTES" // file
+	killNotes = "SPOOL_TEST_NOTES" // path of the file with the notes
 	killFirst = "SPOOL_TEST_FIRST" // number of the first message
 	killPlain = "SPOOL_TEST_PLAIN"
 	killSeed  = "SPOOL_TEST_SEED"
 )
 
-// Numbers of messages that a writer notes. Messages leave in the order in which they
-// came.
+// Kinds of notes. Each note has the number of a message. Messages are removed in the order
+// in which they were appended.
 const (
 	noteAppended = iota // Append has returned
-	noteRemoving        // Remove has been called for messages up to this one
-	noteRemoved         // and has returned
+	noteRemoving        // Remove is about to be called for messages up to this one
+	noteRemoved         // Remove has returned
 	notes
 )
 
-// A notebook survives the process, as a segment does. A note costs so little time that
-// the kill rarely comes during one.
+// A notebook survives the end of the process, as a segment does. Making a note is so fast
+// that a kill rarely happens during it.
 type notebook struct {
 	f     *os.File
 	words []atomic.Uint64 // nil where files cannot be mapped
@@ -73,7 +73,7 @@ func killConfig() spool.Config {
 	return c
 }
 
-// numbered returns the message of a number.
+// numbered returns the message with a given number.
 func numbered(n int) []byte {
 	return fmt.Appendf(nil, `{"n":%d,"text":"%s"}`, n, strings.Repeat("x", n*7919%150))
 }
@@ -87,8 +87,8 @@ func numberOf(message string) int {
 	return n
 }
 
-// A writer appends numbered messages, and at random unloads, loads and removes
-// segments. It notes what it is about to do and what it has done.
+// A writer appends numbered messages, and at random unloads, loads and removes segments. It
+// notes what it is about to do and what it has done.
 type writer struct {
 	config spool.Config
 	dir    *spool.Dir
@@ -151,10 +151,10 @@ func (w *writer) append(n int) error {
 	return w.note(noteAppended, n)
 }
 
-// checkFound opens the folder of a writer that stopped at any moment. It has to find each
-// message whose Append had returned, unless the message was about to be removed. It must
-// find no removed message, and at most one whose Append had not returned. It returns the
-// numbers found and the number of the next message.
+// checkFound opens the folder of a writer that was stopped at some moment. It must find
+// each message whose Append had returned, unless the message was about to be removed. It
+// must find no removed message, and at most one message whose Append had not returned. It
+// returns the numbers found and the number of the next message.
 func checkFound(t *testing.T, path string, c spool.Config, note [notes]int) (got []int, next int) {
 	t.Helper()
 	d, backlog := open(t, path, c)
@@ -169,7 +169,7 @@ func checkFound(t *testing.T, path string, c spool.Config, note [notes]int) (got
 	if len(got) > 0 && got[0] == note[noteRemoving]+1 || len(got) == 0 {
 		first = note[noteRemoving] + 1
 	}
-	// One that was appended, but not yet noted, may have been removed since.
+	// A message that was appended but not yet noted may have been removed meanwhile.
 	last := max(note[noteAppended], note[noteRemoving])
 	if len(got) > 0 && got[len(got)-1] == last+1 {
 		last++
@@ -185,8 +185,8 @@ func checkFound(t *testing.T, path string, c spool.Config, note [notes]int) (got
 	return got, last + 1
 }
 
-// TestFoundAfterEveryStep copies the files of a folder after every step of a writer. A
-// kill at that moment leaves the same files.
+// TestFoundAfterEveryStep copies the files of a folder after every step of a writer. A kill
+// at that moment would leave the same files.
 func TestFoundAfterEveryStep(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		c.MaxData, c.MaxMessages, c.Spare = 500, 5, 2
@@ -229,7 +229,7 @@ func TestFoundAfterEveryStep(t *testing.T) {
 	})
 }
 
-// killChild writes until it is killed.
+// killChild appends messages until it is killed.
 func killChild() error {
 	book, err := newNotebook(os.Getenv(killNotes))
 	if err != nil {
@@ -255,8 +255,8 @@ func killChild() error {
 	return err
 }
 
-// TestKill kills a process that writes at random moments, again and again on the same
-// folder, and checks what it finds there.
+// TestKill kills a writing process at random moments, repeatedly on the same folder, and
+// then checks the messages in the folder.
 func TestKill(t *testing.T) {
 	length, seed := soak.Long(t, "spool-kill")
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -16,7 +16,7 @@ import (
 
 const childFolder = "SPOOL_TEST_FOLDER"
 
-// child returns a command that runs one of the children on a folder.
+// child returns a command that runs the test binary as one of the children, on a folder.
 func child(kind, path string, env ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childOf+"="+kind, childFolder+"="+path)
@@ -24,7 +24,7 @@ func child(kind, path string, env ...string) *exec.Cmd {
 	return cmd
 }
 
-// lockChild opens a folder and keeps it until it is killed.
+// lockChild opens a folder and keeps it open until it is killed.
 func lockChild() error {
 	if _, _, err := spool.Open(os.Getenv(childFolder), small()); err != nil {
 		return err
@@ -34,7 +34,7 @@ func lockChild() error {
 	return err
 }
 
-func TestFolderIsForOne(t *testing.T) {
+func TestFolderIsLocked(t *testing.T) {
 	path := t.TempDir()
 	refused := func(who string) {
 		t.Helper()

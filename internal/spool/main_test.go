@@ -8,8 +8,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// childOf names the environment variable that makes the test binary a process
-// of one of these kinds.
+// childOf is an environment variable. If it is set, the test binary runs as a child process
+// of that kind.
 const childOf = "SPOOL_TEST_CHILD"
 
 var children = map[string]func() error{

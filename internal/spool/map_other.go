@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// canMap is false where everything is written through.
+// canMap is false on systems where all changes are written through.
 const canMap = false
 
 func mapFile(*os.File, int) ([]byte, error) { return nil, errors.ErrUnsupported }

@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// canMap says that what is written to a shared mapping is in the file, for all
-// who read it, at once and however the process ends. On OpenBSD it is not, and
-// the syscall package does not map on Windows.
+// canMap reports that a write to a shared mapping is at once visible to all readers of the
+// file, and survives any end of the process. OpenBSD does not guarantee that, and the
+// syscall package cannot map files on Windows.
 const canMap = true
 
 func mapFile(f *os.File, size int) ([]byte, error) {

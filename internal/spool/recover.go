@@ -20,7 +20,7 @@ const (
 
 func fileName(number uint64) string { return fmt.Sprintf("%s%08d", filePrefix, number) }
 
-// fileNumber takes apart what fileName makes.
+// fileNumber returns the number in a name that fileName made.
 func fileNumber(name string) (uint64, bool) {
 	digits, ok := strings.CutPrefix(name, filePrefix)
 	if !ok {
@@ -30,19 +30,19 @@ func fileNumber(name string) (uint64, bool) {
 	return n, err == nil && fileName(n) == name
 }
 
-// A DamageError tells of a file that was set aside, or of one whose messages
-// cannot be loaded.
+// A DamageError reports a file that was set aside, or a file whose messages cannot be
+// loaded.
 type DamageError struct {
-	File string // path; of a file that was set aside, its new one
-	Err  error  // what is wrong with it
+	File string // path, after the renaming if the file was set aside
+	Err  error  // the damage
 }
 
 func (e *DamageError) Error() string { return fmt.Sprintf("spool: file %s: %v", e.File, e.Err) }
 
 func (e *DamageError) Unwrap() error { return e.Err }
 
-// recover returns the segments in the folder, oldest first, and removes files
-// that hold nothing.
+// recover returns the segments in the folder, oldest first. It removes files without
+// messages.
 func (d *Dir) recover() ([]*Segment, error) {
 	list, err := os.ReadDir(d.path)
 	if err != nil {
@@ -54,7 +54,7 @@ func (d *Dir) recover() ([]*Segment, error) {
 		if !ok {
 			continue
 		}
-		if number < 1<<62 { // or new ones might run out
+		if number < 1<<62 { // ignore a number so large that later numbers could overflow
 			d.number = max(d.number, number)
 		}
 		path := filepath.Join(d.path, item.Name())
@@ -65,7 +65,7 @@ func (d *Dir) recover() ([]*Segment, error) {
 		if damage := (*DamageError)(nil); errors.As(err, &damage) {
 			d.setAside(path, damage.Err)
 		} else if err != nil {
-			d.conf.Report(fmt.Errorf("spool: left as it is: %w", err))
+			d.conf.Report(fmt.Errorf("spool: cannot read or remove a file, which stays in the folder for the next start: %w", err))
 		} else if s != nil {
 			segments = append(segments, s)
 			d.used += s.size
@@ -78,8 +78,8 @@ func (d *Dir) recover() ([]*Segment, error) {
 	return segments, nil
 }
 
-// inspect reads the header and the index of a file. It returns errVacant, a
-// *DamageError, or that of the file system.
+// inspect reads the header and the index of a file. It returns errVacant, a *DamageError,
+// or the error of the file system.
 func (d *Dir) inspect(path string, kind fs.FileMode) (*Segment, error) {
 	if !kind.IsRegular() {
 		return nil, &DamageError{path, errors.New("it is not a regular file")}
@@ -119,7 +119,7 @@ func (d *Dir) inspect(path string, kind fs.FileMode) (*Segment, error) {
 	return &Segment{dir: d, name: path, h: h, n: n, size: info.Size()}, nil
 }
 
-// readStart returns the first n bytes of a file, or as many as there are.
+// readStart returns the first n bytes of a file, or fewer if the file is shorter.
 func readStart(f *os.File, n int) ([]byte, error) {
 	b := make([]byte, n)
 	n, err := f.ReadAt(b, 0)
@@ -129,8 +129,8 @@ func readStart(f *os.File, n int) ([]byte, error) {
 	return b[:n], err
 }
 
-// setAside renames a file so that it is not taken for a segment again, and
-// reports it.
+// setAside renames a file so that it is not read as a segment again, and reports the
+// damage.
 func (d *Dir) setAside(path string, why error) {
 	aside := path + asideSuffix
 	for i := 2; ; i++ {

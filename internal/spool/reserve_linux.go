@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// reserve gives an empty file its size and its space on the disk.
+// reserve sets the size of an empty file and reserves its space on the disk.
 func reserve(f *os.File, size int64) error {
 	for {
 		switch err := syscall.Fallocate(int(f.Fd()), 0, 0, size); err {

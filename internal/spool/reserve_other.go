@@ -4,5 +4,5 @@ package spool
 
 import "os"
 
-// reserve gives an empty file its size and its space on the disk.
+// reserve sets the size of an empty file and reserves its space on the disk.
 func reserve(f *os.File, size int64) error { return fill(f, size) }

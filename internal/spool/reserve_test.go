@@ -9,7 +9,7 @@ import (
 	"github.com/hookferry/analytics/internal/spool"
 )
 
-// TestFill reserves space as it is done where there is no call for it.
+// TestFill reserves space in the way of systems without a call for that.
 func TestFill(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
 	if err != nil {
@@ -25,7 +25,7 @@ func TestFill(t *testing.T) {
 	}
 }
 
-// TestOpenOfPlaceholder opens a folder with a file that was being made.
+// TestOpenOfPlaceholder opens a folder with a file whose creation was interrupted.
 func TestOpenOfPlaceholder(t *testing.T) {
 	for _, size := range []int{0, 1, 127, 128, 4096} {
 		path := t.TempDir()

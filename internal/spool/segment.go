@@ -11,43 +11,41 @@ import (
 
 // A Segment holds the messages of one request. It is in one of three states:
 //
-//   - It takes messages: New made it. Its file is open, and mapped where files
-//     can be.
-//   - It waits on disk: Open found it, or Unload was called. It costs no memory
-//     beside a few fields. Only Len, Load, Remove and what tells of its making
-//     are of use.
-//   - It is loaded: its messages can be read and no further one can be added.
+//   - It takes messages: New made it. Its file is open, and mapped where the system can
+//     map files.
+//   - It waits on disk: Open found it, or Unload was called. It takes little memory. Only
+//     Len, ID, Opened, Load and Remove may be used.
+//   - It is loaded: Load was called. Its messages can be read, and no messages can be added.
 //
-// Append, Unload, Load and Remove are for one goroutine at a time, who owns the
-// segment, and so are Fits, Bytes, Ends and Len. ReadAt and Commit may be called
-// at any time beside them, but what ReadAt reads must not be appended to.
+// The goroutine that owns the segment calls Append, Unload, Load, Remove, Fits, Bytes, Ends
+// and Len. ReadAt and Commit may be called concurrently with these. But during a ReadAt, no
+// message may be appended to the range that it reads.
 type Segment struct {
 	dir  *Dir
 	name string // path of the file
 	h    header
 
-	n    int     // messages
-	ends []int32 // where each ends in data; nil while it waits
-	data []byte  // the room for data; of a loaded one, the data
-	end  int     // of what is used of data
-	bad  error   // why it takes no further message
-	size int64   // what it counts towards MaxBytes
-	gone bool    // removed
-	lost int     // messages that Load has left out
+	n    int     // number of messages
+	ends []int32 // end of each message in data; nil while the segment waits
+	data []byte  // the space for data; in a loaded segment, the data
+	end  int     // number of bytes of data in use
+	bad  error   // the error of the disk because of which the segment takes no more messages
+	size int64   // bytes that count towards MaxBytes
+	gone bool    // the segment was removed
+	lost int     // number of damaged messages that Load has left out
 
-	// damage is why the file is to be set aside, not deleted.
+	// damage is the reason why Remove sets the file aside instead of deleting it.
 	damage error
 
-	// mu keeps memory in its place while ReadAt and Commit look at it. It is
-	// held across I/O, which only Unload, Load and Remove wait for.
+	// mu keeps data and file valid while ReadAt and Commit use them. It is held during I/O, but
+	// only Unload, Load and Remove wait for it then.
 	mu   sync.RWMutex
-	file *file // of a segment that takes messages
+	file *file // the open file of a segment that takes messages, else nil
 
-	// syncing makes those who Commit at the same time wait for one sync. It
-	// is held across that.
+	// syncing lets concurrent calls of Commit share one sync. It is held during the sync.
 	syncing sync.Mutex
-	synced  int   // entries of the index that are on the disk
-	failed  error // of the first sync that failed; later ones prove nothing
+	synced  int   // number of index entries that are on the disk
+	failed  error // error of the first failed sync; a later success would prove nothing
 }
 
 var (
@@ -55,7 +53,8 @@ var (
 	errUnloaded = errors.New("spool: the segment is not loaded")
 )
 
-// begin makes the empty file of s a segment. The magic comes last. s.mu is held.
+// begin writes the header of s to its empty file. It writes the magic last. s.mu must be
+// held.
 func (s *Segment) begin() error {
 	f := s.file
 	s.data = f.memory[s.h.dataAt():s.h.size()]
@@ -75,22 +74,22 @@ func (s *Segment) begin() error {
 	})
 }
 
-// ID and Opened return what New was given.
+// ID returns the id that was passed to New.
 func (s *Segment) ID() ID { return s.h.id }
 
-// Opened has a precision of a nanosecond, and is in UTC.
+// Opened returns the time that was passed to New, in UTC, with nanosecond precision.
 func (s *Segment) Opened() time.Time { return time.Unix(0, s.h.opened).UTC() }
 
-// Len returns how many messages there are. Of a segment that Open found it
-// may turn out to be less after Load.
+// Len returns the number of messages. Load may reduce it, because it leaves out damaged
+// messages.
 func (s *Segment) Len() int { return s.n }
 
-// Fits reports whether the segment takes a message of n bytes.
+// Fits reports whether the segment has room for a message of n bytes.
 func (s *Segment) Fits(n int) bool {
 	return s.file != nil && s.bad == nil && n > 0 && s.n < s.h.messages && n <= len(s.data)-s.next()
 }
 
-// next is where the next message begins.
+// next returns the offset at which the next message begins.
 func (s *Segment) next() int {
 	if s.n > 0 {
 		return s.end + 1
@@ -98,15 +97,13 @@ func (s *Segment) next() int {
 	return s.end
 }
 
-// Append copies a message into the segment; sum is its Checksum. When Append
-// has returned nil, the message survives the process. When it has returned an
-// error, the message is not part of the segment, which takes no further one if
-// the disk is to blame: what was appended before can still be sent, as far as
-// it can be read.
+// Append copies a message into the segment. sum must be its Checksum. If Append returns
+// nil, the message survives the end of the process. If it returns an error, the message is
+// not part of the segment. After an error of the disk, the segment takes no more messages,
+// but the earlier ones can still be sent as far as they can be read.
 //
-// Where files are mapped Append makes no system call. It may still be held up:
-// by the kernel, where it limits who dirties memory faster than the disk takes
-// it.
+// If the file is mapped, Append makes no system call. But the kernel may delay it, if it
+// throttles programs that dirty memory faster than the disk takes it.
 func (s *Segment) Append(message []byte, sum uint32) error {
 	if !s.Fits(len(message)) {
 		if s.bad != nil {
@@ -126,19 +123,18 @@ func (s *Segment) Append(message []byte, sum uint32) error {
 	return nil
 }
 
-// Bytes returns the head and the messages, with a comma between any two of
-// them. It is valid until the next call of Unload or Remove, and not to be
-// changed. Reading it where files are mapped needs the disk in rare cases, and
-// is a fault that ends the program should the disk fail then; ReadAt returns
-// an error.
+// Bytes returns the head and the messages, with a comma between any two of them. It is
+// valid until the next call of Unload or Remove, and must not be changed. In a mapped file,
+// reading these bytes may have to read from the disk. If the disk fails then, the fault
+// ends the program. ReadAt returns an error instead.
 func (s *Segment) Bytes() []byte { return s.data[:s.end:s.end] }
 
-// Ends returns where each message ends in Bytes. It is valid until the next
-// call of Unload or Remove, and not to be changed.
+// Ends returns the end of each message in Bytes. It is valid until the next call of Unload
+// or Remove, and must not be changed.
 func (s *Segment) Ends() []int32 { return s.ends }
 
-// ReadAt reads from what Bytes returns (see [io.ReaderAt]). It returns ErrClosed
-// after Remove, so that a reader who comes late finds no other request's bytes.
+// ReadAt reads from the result of Bytes; see [io.ReaderAt]. After Remove it returns
+// ErrClosed, so that a late reader does not get the bytes of another request.
 func (s *Segment) ReadAt(p []byte, off int64) (int, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -164,11 +160,10 @@ func (s *Segment) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// Commit returns when the first n messages are as safe as Config asks: with
-// SyncEach when they are on the disk, otherwise at once. Calls that come
-// together share one sync. After an error the messages are in the segment, and
-// survive the process, but not surely a loss of power; it is then the answer to
-// all further calls.
+// Commit returns when the first n messages are as durable as Config asks. With SyncEach it
+// waits until they are on the disk. Otherwise it returns at once. Concurrent calls share
+// one sync. After an error the messages are in the segment and survive the process, but
+// they may not survive a loss of power. All later calls return the same error.
 func (s *Segment) Commit(n int) error {
 	if !s.dir.conf.SyncEach {
 		return nil
@@ -176,8 +171,8 @@ func (s *Segment) Commit(n int) error {
 	return s.sync(n)
 }
 
-// sync puts on the disk what the index shows, unless it shows nothing new, or
-// the first n messages are there already and n is not 0.
+// sync writes all messages in the index to the disk. It does nothing if the index has no
+// new entries, or if n is not 0 and the first n messages are already on the disk.
 func (s *Segment) sync(n int) error {
 	s.syncing.Lock()
 	defer s.syncing.Unlock()
@@ -187,7 +182,7 @@ func (s *Segment) sync(n int) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if s.file == nil {
-		return nil // Unload has synced, or it is sent
+		return nil // Unload has synced, or the segment was removed
 	}
 	shown, err := s.file.shown(s.synced, s.h.messages)
 	if err == nil && shown > s.synced {
@@ -201,9 +196,9 @@ func (s *Segment) sync(n int) error {
 	return nil
 }
 
-// Unload gives back memory and what the file does not use. The segment takes
-// no further message then. The error is that of a sync that Config asked for;
-// the segment is unloaded anyway.
+// Unload releases the memory of the segment and the unused space of its file. The segment
+// then takes no more messages. If Config asks for syncs, Unload syncs the file and returns
+// the error of that. The segment is unloaded in any case.
 func (s *Segment) Unload() error {
 	var err error
 	if s.file != nil && s.dir.conf.syncs() {
@@ -224,11 +219,11 @@ func (s *Segment) Unload() error {
 	return err
 }
 
-// Load reads the messages of a segment that waits. Those that are damaged are
-// left out, and lost tells how many more these are than at the Load before. If
-// nothing can be read, the error is a *DamageError. Remove sets the file aside in
-// both cases. Any other error says nothing about the file: the Dir is closed, or the
-// process has too many open files, say. Load may be tried again after each.
+// Load reads the messages of a segment that waits. It leaves out damaged messages. lost is
+// the number of messages left out that earlier calls of Load had not reported. If nothing
+// can be read, the error is a *DamageError. In both cases Remove sets the file aside. Any
+// other error says nothing about the file; for instance the Dir is closed, or the process
+// has too many open files. Then Load may be called again later.
 func (s *Segment) Load() (lost int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -253,14 +248,14 @@ func (s *Segment) Load() (lost int, err error) {
 	return lost, nil
 }
 
-// temporary reports whether err is about the state of the process or the system, and
-// not about a file.
+// temporary reports whether err is about the state of the process or the system, and not
+// about the file.
 func temporary(err error) bool {
 	var t interface{ Temporary() bool }
 	return errors.As(err, &t) && t.Temporary()
 }
 
-// load sets data and ends.
+// load sets s.data and s.ends.
 func (s *Segment) load() error {
 	file, err := readFile(s.name, s.h.size())
 	if err != nil {
@@ -271,14 +266,14 @@ func (s *Segment) load() error {
 		return err
 	}
 	if h != s.h {
-		return errors.New("it is not the segment that it was")
+		return errors.New("the header has changed since the file was opened")
 	}
 	s.data, s.ends = h.salvage(file, s.dir.conf.Head)
 	return nil
 }
 
-// Remove ends the segment: its messages have been sent or given up, and will
-// not be found by the next Open. Calling it again does nothing.
+// Remove removes the segment, whose messages have been sent or given up, so that the next
+// Open does not find it. Calling it again does nothing.
 func (s *Segment) Remove() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,7 +286,7 @@ func (s *Segment) Remove() error {
 	return s.remove()
 }
 
-// remove is Remove for a segment that is there. s.mu is held.
+// remove is Remove for a segment that was not removed. s.mu must be held.
 func (s *Segment) remove() error {
 	f := s.file
 	s.gone = true
@@ -318,7 +313,7 @@ func (s *Segment) remove() error {
 	return nil
 }
 
-// leave is what Close does to a segment.
+// leave unloads the segment, or removes it if it has no messages. Close calls it.
 func (s *Segment) leave() error {
 	if s.n > 0 {
 		return s.Unload()

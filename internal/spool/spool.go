@@ -1,12 +1,13 @@
-// Package spool keeps the messages of unsent requests in files, so that they
-// survive the death of the process that queued them.
+// Package spool keeps the messages of unsent requests in files, so that they survive the
+// end of the process that queued them.
 //
-// A folder holds segments. A [Segment] holds the messages of one request: the bytes that
-// will be sent, and an index of where each message ends with its checksum. A segment that
-// takes messages is a file mapped into memory (Linux, macOS, FreeBSD, DragonFly), or a
-// buffer whose changes are written through (elsewhere: two system calls a message). Either
-// way the kernel has a message when Append returns, and the next [Open] of the folder finds
-// it however the process ended. [Config] chooses what a loss of power may cost.
+// A folder holds segments. A [Segment] holds the messages of one request: the bytes to be
+// sent, and an index with the end and the checksum of each message. On Linux, macOS,
+// FreeBSD and DragonFly, a segment that takes messages is a file mapped into memory. On
+// other systems it is a buffer whose changes are written through, with two system calls per
+// message. Either way the kernel has the message when Append returns. So the next [Open] of
+// the folder finds it, however the process ended. [Config] decides which messages a loss of
+// power may cost.
 //
 //	dir, backlog, err := spool.Open(folder, config) // backlog: of earlier processes
 //	s, err := dir.New(id, now)
@@ -31,20 +32,19 @@ import (
 )
 
 var (
-	// ErrFull is returned by New and Prepare when the segments that hold
-	// messages leave no room for another one within MaxBytes.
-	ErrFull = errors.New("spool: the folder holds as much as it may")
+	// ErrFull is returned by New and Prepare if MaxBytes leaves no room for another
+	// segment.
+	ErrFull = errors.New("spool: the folder has reached MaxBytes")
 
-	// ErrClosed is returned for what comes after Close, or, of a segment,
-	// after Remove.
+	// ErrClosed is returned by calls after Close, and by calls on a segment after Remove.
 	ErrClosed = errors.New("spool: closed")
 
-	// ErrLocked is returned by Open for a folder that is open already, in
-	// this process or another.
+	// ErrLocked is returned by Open for a folder that is already open, in this process or
+	// another.
 	ErrLocked = disk.ErrLocked
 )
 
-// DefaultSpare is how many spare segments are kept where Config says nothing.
+// DefaultSpare is how many spare segments are kept if Config.Spare is zero.
 const DefaultSpare = 5
 
 const (
@@ -52,40 +52,39 @@ const (
 	maxMessages = 1 << 16
 )
 
-// A Config says what the segments of a folder are like.
+// A Config configures the segments of a folder.
 type Config struct {
-	// Head is what Bytes begins with, before the first message. Segments of
-	// an earlier process with another head are given this one as they load.
+	// Head is the beginning of Bytes, before the first message. Segments of an earlier
+	// process with another head get this head when they are loaded.
 	Head string
 
-	// MaxData is the length that Bytes may reach, head included: 1 to 16 MB,
-	// and more than Head.
+	// MaxData is the maximum length of Bytes, including Head: at most 16 MB, and more than
+	// Head.
 	MaxData int
 
-	// MaxMessages is how many messages a segment may hold: 1 to 65,536.
+	// MaxMessages is the maximum number of messages of a segment: 1 to 65,536.
 	MaxMessages int
 
-	// MaxBytes bounds the files that hold messages, in bytes on disk. One
-	// that takes messages counts with its full size, 128 + 8 MaxMessages +
-	// MaxData; one that waits, with what it uses. Spare segments and files set
-	// aside come on top. Zero means no bound; less than one segment is an
-	// error.
+	// MaxBytes bounds the files with messages, in bytes on disk. A segment that takes
+	// messages counts with its full size, 128 + 8 MaxMessages + MaxData. A segment that
+	// waits counts with the bytes that it uses. Spare segments and files set aside do not
+	// count. Zero means no bound. Less than the size of one segment is an error.
 	MaxBytes int64
 
-	// Spare is how many segments that were sent are kept for reuse, with
-	// their space on disk and their mapping, so that a steady flow makes no
-	// files. Zero means DefaultSpare.
+	// Spare is how many removed segments are kept for reuse, with their space on disk and
+	// their mapping. So a steady flow of messages makes no new files. Zero means
+	// DefaultSpare.
 	Spare int
 
-	// SyncEach makes Commit wait until its messages are on the disk. Without
-	// it, a loss of power (or of the kernel) may cost what the kernel had not
-	// written yet: on Linux, where nobody changed vm.dirty_expire_centisecs,
-	// what came in the last 35 seconds.
+	// SyncEach makes Commit wait until its messages are on the disk. Without SyncEach, a
+	// loss of power or a crash of the kernel may cost the messages that the kernel has not
+	// yet written. On Linux these are the last 35 seconds, unless vm.dirty_expire_centisecs
+	// was changed.
 	SyncEach bool
 
-	// SyncInterval, if not zero, writes messages to the disk that often, so
-	// that a loss of power costs those of one interval at most. SyncEach
-	// makes it needless and is not combined with it.
+	// SyncInterval, if not zero, is how often messages are synced to the disk. A loss of
+	// power then costs the messages of at most one interval. With SyncEach it has no
+	// effect.
 	SyncInterval time.Duration
 
 	// Report, if not nil, gets the errors that no call returns: a *[DamageError] for each
@@ -94,14 +93,14 @@ type Config struct {
 	// the package.
 	Report func(error)
 
-	// Reserve reserves the space of a file on the disk. Nil asks the file system
-	// for it. Tests simulate a full disk by it.
+	// Reserve reserves the space of a file on the disk. Nil uses the file system's own way.
+	// Tests use it to simulate a full disk.
 	Reserve func(f *os.File, size int64) error
 
 	plain bool // write through even where files can be mapped; set by tests
 }
 
-// check returns c with its defaults.
+// check checks c and returns it with the defaults filled in.
 func (c Config) check() (Config, error) {
 	if c.Spare == 0 {
 		c.Spare = DefaultSpare
@@ -134,7 +133,7 @@ func (c Config) check() (Config, error) {
 
 func (c Config) layout() layout { return layout{messages: c.MaxMessages, data: c.MaxData} }
 
-// syncs reports whether anything is to survive a loss of power.
+// syncs reports whether messages have to be synced to the disk.
 func (c Config) syncs() bool { return c.SyncEach || c.SyncInterval > 0 }
 
 // A Dir is an open folder. Its methods may be called from several goroutines
@@ -143,35 +142,33 @@ type Dir struct {
 	path   string
 	conf   Config
 	lock   *os.File
-	stop   chan struct{}  // closed to end the goroutine that syncs
-	syncer sync.WaitGroup // that goroutine
+	stop   chan struct{}  // closed to stop the goroutine that syncs
+	syncer sync.WaitGroup // waits for that goroutine
 
-	// making is held while a file is made, to make one at a time.
+	// making is held while a file is made, so that only one is made at a time.
 	making sync.Mutex
 
-	mu       sync.Mutex // guards the rest; never held across I/O
+	mu       sync.Mutex // guards the fields below; never held during I/O
 	closed   bool
 	spare    []*file
-	open     map[*Segment]struct{} // that take messages or did, and have their file open
-	used     int64                 // bytes of files that hold messages
-	sequence uint64                // of the newest segment
-	number   uint64                // of the newest file
+	open     map[*Segment]struct{} // segments whose file is open: those that New made, until Unload or Remove
+	used     int64                 // bytes of files with messages
+	sequence uint64                // sequence of the newest segment
+	number   uint64                // number of the newest file
 }
 
-// Open opens a folder, making it if there is none, and returns what earlier
-// processes left in it, oldest first, not loaded. It reads where the messages
-// end and not the messages, so a backlog of a gigabyte delays it by
-// milliseconds.
+// Open opens a folder, and makes it if it does not exist. It returns the segments that
+// earlier processes left in it, oldest first, not loaded. It reads only their headers and
+// indices. So a backlog of a gigabyte delays it by milliseconds.
 //
-// A file that is named like a segment and is none, or a damaged one, is renamed
-// by adding ".aside" to its name, and reported. Other files are left alone.
-// The folder is locked, by means that the kernel undoes when the process dies:
-// the error for a folder in use is [ErrLocked].
+// If a file is named like a segment but is damaged or something else, Open renames it by
+// appending ".aside" to its name, and reports it. It ignores other files. Open locks the
+// folder in a way that the kernel undoes when the process ends. The error for a locked
+// folder is [ErrLocked].
 //
-// Files are for their owner alone, as is a folder that Open makes. On file
-// systems that compress or copy on write (Btrfs, ZFS), reserved space is no
-// guarantee that writes succeed; a segment then refuses messages when the disk
-// is full, as everywhere else New does.
+// Only their owner may access the files, and a folder that Open makes. On file systems that
+// compress or copy on write (Btrfs, ZFS), a write to reserved space may still fail. Then
+// Append returns the error when the disk is full. On other file systems New does.
 func Open(path string, c Config) (*Dir, []*Segment, error) {
 	c, err := c.check()
 	if err != nil {
@@ -204,12 +201,12 @@ func Open(path string, c Config) (*Dir, []*Segment, error) {
 	return d, segments, nil
 }
 
-// New returns an empty segment. id and opened are for the caller, who finds
-// them in the segment again after a restart; opened may lie between the years
-// 1678 and 2262. The error is ErrFull, ErrClosed, or the file system's: the
-// space of a segment is reserved here, so a full disk shows here.
+// New returns an empty segment. id and opened are data of the caller, which are found in the
+// segment again after a restart. opened must be between the years 1678 and 2262. The error is
+// ErrFull, ErrClosed, or an error of the file system. New reserves the space of the segment, so
+// it fails if the disk is full.
 //
-// New does no I/O when there is a spare segment.
+// If there is a spare segment and files are mapped, New does no I/O.
 func (d *Dir) New(id ID, opened time.Time) (*Segment, error) {
 	for {
 		if s, _, err := d.Take(id, opened); s != nil || err != nil {
@@ -221,13 +218,13 @@ func (d *Dir) New(id ID, opened time.Time) (*Segment, error) {
 	}
 }
 
-// Take is New for callers that cannot wait. It does no I/O where files are mapped, and
-// returns nil when no spare segment is ready. It also returns how many spare segments are
-// left. The error is that of writing the beginning of the segment.
+// Take is New for callers that cannot wait. If files are mapped, it does no I/O. It returns nil
+// if no spare segment is ready, MaxBytes is reached or d is closed. It also returns the number
+// of spare segments left. The error is that of writing the header of the segment.
 func (d *Dir) Take(id ID, opened time.Time) (*Segment, int, error) {
 	l := d.conf.layout()
 	s := &Segment{dir: d, size: int64(l.size())}
-	s.mu.Lock() // until it has begun; Close may find it before
+	s.mu.Lock() // held until begin is done, because Close may find s before that
 	defer s.mu.Unlock()
 
 	d.mu.Lock()
@@ -253,9 +250,9 @@ func (d *Dir) Take(id ID, opened time.Time) (*Segment, int, error) {
 	return s, last, nil
 }
 
-// Prepare makes spare segments until there are n. Its errors are those of New.
-// If it is called in the background whenever Take has left fewer than n, Take
-// always succeeds.
+// Prepare makes spare segments until there are n. Its errors are those of New. If it runs
+// in the background whenever Take has left fewer than n, Take usually finds a spare
+// segment.
 func (d *Dir) Prepare(n int) error {
 	d.making.Lock()
 	defer d.making.Unlock()
@@ -281,13 +278,13 @@ func (d *Dir) Prepare(n int) error {
 			return fmt.Errorf("spool: make a segment: %w", err)
 		}
 		d.mu.Lock()
-		d.spare = append(d.spare, f) // not closed: Close waits for making
+		d.spare = append(d.spare, f) // d is not closed here, because Close waits for making
 		d.mu.Unlock()
 	}
 }
 
-// recycle keeps the file of a segment that was removed as a spare, or deletes it if
-// there are enough.
+// recycle keeps the file of a removed segment as a spare. If there are enough spares, it
+// deletes the file.
 func (d *Dir) recycle(f *file) error {
 	d.mu.Lock()
 	keep := !d.closed && len(d.spare) < d.conf.Spare
@@ -301,7 +298,7 @@ func (d *Dir) recycle(f *file) error {
 	return f.discard()
 }
 
-// forget takes s off the open segments, and n bytes off what is used.
+// forget removes s from the open segments, and subtracts n bytes from d.used.
 func (d *Dir) forget(s *Segment, n int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -322,7 +319,7 @@ func (d *Dir) Used() int64 {
 	return d.used
 }
 
-// syncOften runs until stop is closed.
+// syncOften syncs the open segments every SyncInterval, until stop is closed.
 func (d *Dir) syncOften() {
 	ticker := time.NewTicker(d.conf.SyncInterval)
 	defer ticker.Stop()
@@ -351,10 +348,10 @@ func (d *Dir) opened() []*Segment {
 	return list
 }
 
-// Close unloads the segments that are left, deletes the spare ones, and lets
-// the folder go. It is to come last: what Load has read can still be read, and
-// Remove returns ErrClosed. Segments stay for the next Open unless they were
-// removed or hold nothing. Calling it again does nothing.
+// Close unloads the remaining segments, deletes the spare ones, and releases the folder. It
+// must be the last call. Messages that Load has read can still be read, and Remove returns
+// ErrClosed. The next Open finds all segments that have messages and were not removed.
+// Calling Close again does nothing.
 func (d *Dir) Close() error {
 	d.making.Lock()
 	defer d.making.Unlock()

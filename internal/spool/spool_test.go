@@ -25,12 +25,12 @@ var (
 	start = time.Date(2026, 3, 4, 5, 6, 7, 891_000_001, time.UTC)
 )
 
-// small is a folder of small segments.
+// small has the configuration of a folder with small segments.
 func small() spool.Config {
 	return spool.Config{Head: "[", MaxData: 64, MaxMessages: 4}
 }
 
-// eachMode runs a test with mapped files, where there are, and without.
+// eachMode runs a test with written-through files and, where possible, with mapped files.
 func eachMode(t *testing.T, f func(t *testing.T, c spool.Config)) {
 	t.Run("written through", func(t *testing.T) {
 		c := small()
@@ -42,7 +42,7 @@ func eachMode(t *testing.T, f func(t *testing.T, c spool.Config)) {
 	}
 }
 
-// open opens a folder that is closed again when the test ends.
+// open opens a folder, and closes it when the test ends.
 func open(t testing.TB, path string, c spool.Config) (*spool.Dir, []*spool.Segment) {
 	t.Helper()
 	if c.Report == nil {
@@ -107,7 +107,7 @@ func remove(t testing.TB, s *spool.Segment) {
 	}
 }
 
-// files returns the names of the files in a folder, without the lock.
+// files returns the names of the files in a folder, except the lock file.
 func files(t testing.TB, path string) []string {
 	t.Helper()
 	list, err := os.ReadDir(path)
@@ -174,7 +174,7 @@ func TestSegmentIsFoundAgain(t *testing.T) {
 	})
 }
 
-func TestHeadIsThatOfTheProcessThatSends(t *testing.T) {
+func TestHeadOfAnEarlierProcessIsReplaced(t *testing.T) {
 	for _, head := range []string{"", `{"batch":[`} {
 		eachMode(t, func(t *testing.T, c spool.Config) {
 			path := t.TempDir()
@@ -189,8 +189,8 @@ func TestHeadIsThatOfTheProcessThatSends(t *testing.T) {
 	}
 }
 
-// TestOtherSizes reads segments with more room, and with less, than those of
-// the process that finds them.
+// TestOtherSizes reads segments that have more or less room than those of the process that
+// reads them.
 func TestOtherSizes(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		path := t.TempDir()
@@ -218,7 +218,7 @@ func TestBounds(t *testing.T) {
 		tests := []struct {
 			name     string
 			messages []string
-			next     int // length of a message
+			next     int // length of the next message
 			fits     bool
 		}{
 			{"empty message", nil, 0, false},
@@ -250,7 +250,7 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-func TestOrderIsThatOfMaking(t *testing.T) {
+func TestOrderOfSegments(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		path := t.TempDir()
 		var want []string
@@ -266,7 +266,7 @@ func TestOrderIsThatOfMaking(t *testing.T) {
 					continue
 				}
 				want = append(want, fmt.Sprint(next))
-				// The next segment has a file that was used before.
+				// The next segment reuses a file.
 				for _, s := range spare {
 					remove(t, s)
 				}
@@ -302,7 +302,7 @@ func TestSteadyFlowMakesNoFiles(t *testing.T) {
 			switch now := files(t, path); {
 			case round == 0:
 				before = now
-			case round%2 == 1: // which of the two comes first changes
+			case round%2 == 1: // the order of the two steps alternates
 				equal(t, "files", now, before)
 			}
 			remove(t, a)
@@ -409,8 +409,8 @@ func TestReadAt(t *testing.T) {
 	})
 }
 
-// TestLateReaders reads segments while they are removed, used again, unloaded
-// and loaded: it finds the bytes of the segment, or an error.
+// TestLateReaders reads segments while they are removed, reused, unloaded and loaded. A
+// reader must get the bytes of its segment or an error.
 func TestLateReaders(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		d, _ := open(t, t.TempDir(), c)
@@ -485,8 +485,8 @@ func TestAfterClose(t *testing.T) {
 	})
 }
 
-// TestManyAtOnce makes, fills, unloads and removes segments in several goroutines, and
-// then finds the segments that were not removed.
+// TestManyAtOnce makes, fills, unloads and removes segments in several goroutines. It then
+// finds the segments that were not removed.
 func TestManyAtOnce(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		for range soak.Seeds(t, 1) {
@@ -544,7 +544,7 @@ func TestManyAtOnce(t *testing.T) {
 
 func TestPermissions(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		return // files have the permissions of the folder around
+		return // the permissions of files come from their folder
 	}
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		path := filepath.Join(t.TempDir(), "spool")
@@ -571,7 +571,7 @@ func TestConfigIsChecked(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(*spool.Config)
-		want   string // in the error
+		want   string // part of the error's text
 	}{
 		{"no room", func(c *spool.Config) { c.MaxData = 0 }, "MaxData"},
 		{"too much room", func(c *spool.Config) { c.MaxData = 1<<24 + 1 }, "MaxData"},
@@ -599,7 +599,7 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-func TestOpenOfWhatIsNoFolder(t *testing.T) {
+func TestOpenOfAFileThatIsNotAFolder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)

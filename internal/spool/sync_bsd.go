@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// syncMapping returns when the file is on the disk as it is in memory. Sync
-// makes macOS empty the cache of the drive, too.
+// syncMapping returns when the content of the mapping is on the disk. On macOS, Sync also
+// flushes the cache of the drive.
 func syncMapping(f *os.File, memory []byte) error {
 	start := unsafe.Pointer(unsafe.SliceData(memory))
 	if _, _, errno := syscall.Syscall(syscall.SYS_MSYNC, uintptr(start), uintptr(len(memory)), syscall.MS_SYNC); errno != 0 {

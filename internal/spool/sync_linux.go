@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// syncMapping returns when the file is on the disk as it is in memory. Dirty
-// pages of a mapping are those of the file, so there is no need of msync.
+// syncMapping returns when the content of the mapping is on the disk. The dirty pages of a
+// mapping are pages of the file, so msync is not needed.
 func syncMapping(f *os.File, _ []byte) error {
 	for {
 		err := syscall.Fdatasync(int(f.Fd()))

@@ -47,7 +47,8 @@ func TestCommit(t *testing.T) {
 	})
 }
 
-// Whoever syncs does so for all that have come by then, and those find it done.
+// A sync covers all messages that were appended before it, so their Commits have nothing
+// left to do.
 func TestCommitIsShared(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		c.SyncEach = true
