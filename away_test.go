@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// refused is how a collector that is not there answers.
+// refused answers like a collector that refuses connections.
 func refused(int, request) (*http.Response, error) {
 	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 }
 
-// With everything in SpoolDir, Flush, Shutdown and Close return after one attempt that
-// found no collector, and say why.
+// If all messages are in SpoolDir, Flush, Shutdown and Close return after one attempt that
+// could not connect to the collector, and return its error.
 func TestNobodyWaitsForACollectorThatIsAway(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		before time.Duration // how long the collector was away already
+		before time.Duration // for how long the collector has been away
 		end    func(t *testing.T, c *Client) error
 	}{
 		{"Flush", 0, func(t *testing.T, c *Client) error { return c.Flush(t.Context()) }},
@@ -52,7 +52,7 @@ func TestNobodyWaitsForACollectorThatIsAway(t *testing.T) {
 	}
 }
 
-// Messages in memory alone would be lost: for these the client goes on trying.
+// Messages in memory alone would be lost, so the client goes on trying to deliver them.
 func TestWithoutSpoolTheCollectorMayComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := newTestClient(func(i int, r request) (*http.Response, error) {
@@ -66,7 +66,7 @@ func TestWithoutSpoolTheCollectorMayComeBack(t *testing.T) {
 	})
 }
 
-// noRoom is a disk that is full while full is set.
+// noRoom simulates a disk, which is full while the field full is set.
 type noRoom struct{ full bool }
 
 func (d *noRoom) reserve(f *os.File, size int64) error {
@@ -76,7 +76,7 @@ func (d *noRoom) reserve(f *os.File, size int64) error {
 	return f.Truncate(size)
 }
 
-// A client that starts on a full disk sends what is in SpoolDir.
+// A client that starts on a full disk still sends the messages in SpoolDir.
 func TestAFullDiskDoesNotKeepWhatLiesThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, disk := t.TempDir(), &noRoom{}
@@ -93,7 +93,7 @@ func TestAFullDiskDoesNotKeepWhatLiesThere(t *testing.T) {
 		if s := second.Stats(); s.Recovered != 5 || s.Delivered != 5 || len(col.got()) != 1 {
 			t.Errorf("Stats() = %+v, %d requests, want the 5 messages delivered in one", s, len(col.got()))
 		}
-		track(t, second, 1) // in the space of those
+		track(t, second, 1) // written to the space that the delivered messages have freed
 		closeClient(t, second)
 	})
 }
@@ -118,7 +118,7 @@ func TestSpoolOnly(t *testing.T) {
 		if err := send(); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // spare segments are made
+		synctest.Wait() // wait until spare segments are made
 		disk.full = true
 		accepted := 1
 		var err error

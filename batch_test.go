@@ -33,7 +33,7 @@ func TestABatchLeavesAtFlushAt(t *testing.T) {
 			c.Size, c.FlushAt = test.size, test.flushAt
 			for range test.messages {
 				track(t, c, 1)
-				synctest.Wait() // for the upload, so that a slot is free
+				synctest.Wait() // wait for the upload, so that an uploader is idle
 			}
 			if d := cmp.Diff(test.want, col.sizes()); d != "" {
 				t.Errorf("messages per request (-want +got):\n%s", d)
@@ -55,7 +55,7 @@ func TestABatchLeavesAfterFlushAfter(t *testing.T) {
 		bubble(t, test.name, func(t *testing.T) {
 			c, col := newTestClient(nil)
 			c.FlushAfter = test.flushAfter
-			// The time counts from the first message of each batch.
+			// FlushAfter counts from the first message of each batch.
 			for batch := range 3 {
 				time.Sleep(test.want / 3)
 				track(t, c, 1)
@@ -77,7 +77,8 @@ func TestABatchLeavesAfterFlushAfter(t *testing.T) {
 	}
 }
 
-// A batch that left for its size must not make the next one leave early.
+// If a batch leaves because it is large, its timer must not make the next batch leave
+// early.
 func TestTheTimerOfAnEarlierBatchIsIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, col := newTestClient(nil)
@@ -119,7 +120,7 @@ func TestBatchLimits(t *testing.T) {
 		name  string
 		event string
 		calls int
-		full  func(request) bool // whether a request is as full as it may be
+		full  func(request) bool // reports whether a request reaches the limit
 	}{
 		{"calls", "e", 3 * MaxBatchCalls, func(r request) bool { return len(r.messages) == MaxBatchCalls }},
 		{"bytes", strings.Repeat("e", 30000), 100, func(r request) bool {
@@ -130,7 +131,7 @@ func TestBatchLimits(t *testing.T) {
 			c, col := newTestClient(hang)
 			c.FlushAt = 1
 			c.MaxMemory = 1 << 30
-			track(t, c, maxUploads) // all busy
+			track(t, c, maxUploads) // keep all uploaders busy
 			synctest.Wait()
 			col.mu.Lock()
 			col.answer = nil
@@ -144,7 +145,7 @@ func TestBatchLimits(t *testing.T) {
 				t.Fatal(err)
 			}
 			var sent int
-			var open int // requests that were not full: the last one
+			var open int // number of requests below the limit: the last one
 			for _, r := range col.got() {
 				if r.length != int64(len(r.body)) {
 					t.Errorf("Content-Length is %d, want %d", r.length, len(r.body))
@@ -168,7 +169,7 @@ func TestBatchLimits(t *testing.T) {
 	}
 }
 
-// A batch may be filled to the last byte.
+// A batch may be filled up to its last byte.
 func TestBatchSizeIsExact(t *testing.T) {
 	b := newBatch(time.Now())
 	defer b.release()
@@ -222,7 +223,7 @@ func TestQueueFull(t *testing.T) {
 		if s.Memory+1200 < c.MaxMemory {
 			t.Errorf("refused a message with %d of %d bytes in use", s.Memory, c.MaxMemory)
 		}
-		// What is in back-off counts as well; it comes back when it is delivered.
+		// Messages in back-off count as well, until they are delivered.
 		col.mu.Lock()
 		col.answer = nil
 		col.mu.Unlock()
@@ -256,8 +257,8 @@ func TestRequestBodyAfterClose(t *testing.T) {
 	b.release()
 }
 
-// A transport may hold on to the body of an attempt that is over. The batch
-// must not be given to others before the body is closed.
+// A transport may still be reading the body of an attempt that is over. The batch must not
+// be reused before that body is closed.
 func TestABatchIsNotReusedWhileItIsRead(t *testing.T) {
 	b := newBatch(time.Now())
 	b.append([]byte(`{"event":"first"}`), 0)
@@ -266,7 +267,7 @@ func TestABatchIsNotReusedWhileItIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.release() // settled
+	b.release() // the client's reference, as after settling
 	for range 10 {
 		other := newBatch(time.Now())
 		other.append([]byte(`{"event":"other"}`), 0)
@@ -282,7 +283,8 @@ func TestABatchIsNotReusedWhileItIsRead(t *testing.T) {
 	body.Close()
 }
 
-// The memory of a large batch is not kept by small ones: they may use it once.
+// Small batches do not keep the memory of a large batch: a buffer is reused once and then
+// freed.
 func TestReleasedBatchesKeepNoIdleMemory(t *testing.T) {
 	for _, test := range []struct {
 		name      string

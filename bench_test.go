@@ -17,8 +17,8 @@ import (
 	"github.com/hookferry/analytics/internal/uuid"
 )
 
-// tenProperties is what a busy shop sends: text, numbers of every kind, a
-// flag, a time, a list and an object.
+// tenProperties returns typical properties of a busy shop: text, all kinds of numbers, a
+// boolean, a time, a list and an object.
 func tenProperties() map[string]any {
 	return map[string]any{
 		"order_id": "ord_4f8b2c9e",
@@ -34,7 +34,7 @@ func tenProperties() map[string]any {
 	}
 }
 
-// discard is a transport to nowhere.
+// discard is a transport that discards requests and answers 200.
 type discard struct{}
 
 func (discard) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -49,7 +49,7 @@ func benchClient() *Client {
 	return c
 }
 
-// jsonTrack is the message as encoding/json would send it.
+// jsonTrack has the same JSON as a Track message, for encoding/json.
 type jsonTrack struct {
 	Type       string         `json:"type"`
 	MessageID  string         `json:"messageId"`
@@ -59,9 +59,9 @@ type jsonTrack struct {
 	Properties map[string]any `json:"properties"`
 }
 
-// ratios runs the functions in turn, up to 500 times each and for up to 41 rounds, and
-// returns the median times of the first as multiples of those of the others. After a
-// benchmark of a few iterations it runs them as few times.
+// ratios runs the functions in turn, up to 500 times each, in up to 41 rounds. It returns
+// the median times of the first function divided by those of each other function. After a
+// benchmark of few iterations, it runs them equally few times.
 func ratios(b *testing.B, fs ...func()) []float64 {
 	rounds, calls := min(41, b.N), min(500, b.N)
 	times := make([][]time.Duration, len(fs))
@@ -84,9 +84,10 @@ func ratios(b *testing.B, fs ...func()) []float64 {
 	return r
 }
 
-// BenchmarkTrack measures a call whose map exists already. It runs on one processor, so
-// that the time includes the uploads, which a transport discards. It prints the ratio to
-// json.Marshal of the same message and to the floors, measured in turn in the same run.
+// BenchmarkTrack measures a call whose map already exists. It uses one processor, so that
+// the time includes the uploads, which a transport discards. It prints the ratio to
+// json.Marshal of the same message and to the floors, which it measures alternately in the
+// same run.
 func BenchmarkTrack(b *testing.B) {
 	for _, flushAt := range []int{DefaultFlushAt, 250, MaxBatchCalls} {
 		b.Run(fmt.Sprintf("flushAt=%d", flushAt), func(b *testing.B) {
@@ -125,14 +126,14 @@ func BenchmarkTrack(b *testing.B) {
 	}
 }
 
-// BenchmarkTrackParallel measures calls from several goroutines at once, and those of a
-// client that hands messages to another goroutine.
+// BenchmarkTrackParallel measures calls from several goroutines at once. It compares them
+// with a client that hands messages to another goroutine.
 //
-// For the throughput, in calls/s of all goroutines together, the goroutines do nothing
-// but call. It is also printed as a multiple of the throughput of one goroutine, measured
-// in turn. For the latency the goroutines hash 16 KB between their calls, so that all
-// processors are busy: half of the calls take no longer than p50, and all but one in a
-// thousand no longer than p99.9. Each figure is the median of several rounds.
+// For the throughput, in calls/s of all goroutines together, the goroutines only make
+// calls. It is also printed as a multiple of the throughput of one goroutine, measured
+// alternately. For the latency, the goroutines hash 16 KB between their calls, so that all
+// processors are busy. Half of the calls take at most p50, and all but one in a thousand
+// take at most p99.9. Each figure is the median of several rounds.
 func BenchmarkTrackParallel(b *testing.B) {
 	clients := []struct {
 		name string
@@ -141,7 +142,7 @@ func BenchmarkTrackParallel(b *testing.B) {
 		{"encode", func() (func(*Track) error, func() error) {
 			c := benchClient()
 			c.FlushAt = 250
-			c.MaxMemory = 1 << 30 // to be refused would be quick
+			c.MaxMemory = 1 << 30 // large enough that no call is refused, because refusing is fast
 			return c.Track, c.Close
 		}},
 		{"handoff", func() (func(*Track) error, func() error) {
@@ -180,7 +181,7 @@ func BenchmarkTrackParallel(b *testing.B) {
 					b.Fatal(err)
 				}
 				n := float64(b.N * calls)
-				b.ReportMetric(float64(elapsed)/n, "ns/op") // a call, not a race
+				b.ReportMetric(float64(elapsed)/n, "ns/op") // time per call, not per race
 				b.ReportMetric(n/elapsed.Seconds(), "calls/s")
 				b.ReportMetric(float64(one[rounds/2])/float64(all[rounds/2]), "x_one_goroutine")
 				b.ReportMetric(float64(p50[rounds/2]), "p50-ns")
@@ -190,9 +191,9 @@ func BenchmarkTrackParallel(b *testing.B) {
 	}
 }
 
-// race makes n calls from several goroutines and returns how long all of it
-// takes. If there is room in took for n, there is work between the calls, and
-// took is how long each call takes.
+// race makes n calls from several goroutines and returns the total time. If took has room
+// for n elements, the goroutines hash between their calls, and race sets took to the time
+// of each call.
 func race(b *testing.B, goroutines, n int, track func(*Track) error, took []time.Duration) time.Duration {
 	var wg sync.WaitGroup
 	begin := time.Now()
@@ -222,8 +223,8 @@ func race(b *testing.B, goroutines, n int, track func(*Track) error, took []time
 	return time.Since(begin)
 }
 
-// BenchmarkLoopback measures delivered events through a server on a loopback
-// socket that reads and answers.
+// BenchmarkLoopback measures delivery to a server on a loopback socket that reads and
+// answers every request.
 func BenchmarkLoopback(b *testing.B) {
 	for _, flushAt := range []int{DefaultFlushAt, 250} {
 		b.Run(fmt.Sprintf("flushAt=%d", flushAt), func(b *testing.B) {
@@ -252,8 +253,7 @@ func BenchmarkLoopback(b *testing.B) {
 	}
 }
 
-// In steady state a call does not allocate, neither for the message nor for
-// the batch.
+// Usually a call allocates nothing, neither for the message nor for the batch.
 func TestTrackDoesNotAllocate(t *testing.T) {
 	c := benchClient()
 	c.FlushAt = MaxBatchCalls
@@ -264,7 +264,7 @@ func TestTrackDoesNotAllocate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 500 { // the collecting batch grows to what follows
+	for range 500 { // let the collecting batch grow to the size needed below
 		call()
 	}
 	if err := c.Flush(t.Context()); err != nil {

@@ -16,18 +16,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A collector is an http.RoundTripper that answers from a script. It works in
-// a synctest bubble.
+// A collector is an http.RoundTripper that answers as a test tells it to. It works in a
+// synctest bubble.
 type collector struct {
-	// answer gives the answer to the n-th request, counted from 0. Nil means
-	// 200 to everything.
+	// answer returns the answer to the n-th request, counted from 0. If it is nil, every
+	// answer is 200.
 	answer func(n int, req request) (*http.Response, error)
 
 	mu       sync.Mutex
 	requests []request
 }
 
-// A request is one attempt as the collector got it.
+// A request is one attempt as the collector received it.
 type request struct {
 	at       time.Time
 	ctx      context.Context
@@ -85,14 +85,14 @@ func (c *collector) RoundTrip(req *http.Request) (*http.Response, error) {
 	return answer(n, r)
 }
 
-// got returns the requests so far.
+// got returns the requests received so far.
 func (c *collector) got() []request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]request(nil), c.requests...)
 }
 
-// sizes returns how many messages each request so far had.
+// sizes returns the number of messages in each request so far.
 func (c *collector) sizes() []int {
 	sizes := []int{}
 	for _, r := range c.got() {
@@ -112,7 +112,7 @@ func (c *collector) distinct() int {
 	return len(ids)
 }
 
-// status returns an answer; header is name, value, name, value.
+// status returns an answer. header alternates names and values.
 func status(code int, header ...string) *http.Response {
 	resp := &http.Response{StatusCode: code, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(`{"success":true}`))}
 	for i := 0; i+1 < len(header); i += 2 {
@@ -125,13 +125,13 @@ func always(code int, header ...string) func(int, request) (*http.Response, erro
 	return func(int, request) (*http.Response, error) { return status(code, header...), nil }
 }
 
-// hang answers nothing until the attempt is cancelled.
+// hang does not answer until the attempt is cancelled.
 func hang(_ int, r request) (*http.Response, error) {
 	<-r.ctx.Done()
 	return nil, r.ctx.Err()
 }
 
-// newTestClient returns a client of a scripted collector.
+// newTestClient returns a client and the collector that it uses.
 func newTestClient(answer func(int, request) (*http.Response, error)) (*Client, *collector) {
 	col := &collector{answer: answer}
 	c := New("test-key")
@@ -139,7 +139,7 @@ func newTestClient(answer func(int, request) (*http.Response, error)) (*Client, 
 	return c, col
 }
 
-// everyCall returns a call of each kind.
+// everyCall returns a function for each kind of call.
 func everyCall(c *Client) map[string]func() error {
 	return map[string]func() error{
 		"Identify": func() error { return c.Identify(&Identify{UserId: "u"}) },
@@ -161,7 +161,7 @@ func track(t *testing.T, c *Client, n int) {
 	}
 }
 
-// closeClient closes a client that can deliver everything.
+// closeClient closes the client, which must be able to deliver everything.
 func closeClient(t *testing.T, c *Client) {
 	t.Helper()
 	if err := c.Close(); err != nil {
@@ -169,7 +169,7 @@ func closeClient(t *testing.T, c *Client) {
 	}
 }
 
-// flush flushes a client that can deliver everything.
+// flush flushes the client, which must be able to deliver everything.
 func flush(t *testing.T, c *Client) {
 	t.Helper()
 	if err := c.Flush(t.Context()); err != nil {
@@ -183,7 +183,7 @@ func bubble(t *testing.T, name string, test func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }
 
-// checkSizes checks how many messages each request so far had.
+// checkSizes checks the number of messages in each request so far.
 func checkSizes(t *testing.T, col *collector, want ...int) {
 	t.Helper()
 	if d := cmp.Diff(want, col.sizes()); d != "" {
@@ -200,7 +200,7 @@ func checkUndelivered(t *testing.T, err error, want UndeliveredError) {
 	}
 }
 
-// firstly answers the first n requests with a status, and the others with 200.
+// firstly returns an answer function: the given status for the first n requests, then 200.
 func firstly(n, code int, header ...string) func(int, request) (*http.Response, error) {
 	return func(i int, _ request) (*http.Response, error) {
 		if i < n {
@@ -210,7 +210,7 @@ func firstly(n, code int, header ...string) func(int, request) (*http.Response, 
 	}
 }
 
-// fates collects the deliveries that OnDelivery gets.
+// fates collects the deliveries that OnDelivery is called with.
 type fates struct {
 	mu       sync.Mutex
 	list     []Delivery
@@ -235,7 +235,7 @@ func (f *fates) got() []Delivery {
 	return append([]Delivery(nil), f.list...)
 }
 
-// checkStats checks that the counters account for every message, and the totals.
+// checkStats checks that Stats accounts for every message, and checks the totals.
 func checkStats(t *testing.T, c *Client, queued, delivered, dropped uint64, pending int) {
 	t.Helper()
 	s := c.Stats()

@@ -114,7 +114,7 @@ func TestDebugging(t *testing.T) {
 	}
 }
 
-// stderr runs f and returns what it wrote to standard error.
+// stderr runs f and returns the text that f wrote to standard error.
 func stderr(t *testing.T, f func()) string {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -182,8 +182,8 @@ func TestSecretsDoNotLeak(t *testing.T) {
 	}
 }
 
-// A negative number in a field of Client is refused with an error that names the field.
-// SpoolSync of -1 is SyncEachCall.
+// A negative number in a field of Client is refused with an error that names the field. The
+// exception is SpoolSync of -1, which is SyncEachCall.
 func TestNegativeFields(t *testing.T) {
 	checked := 0
 	for i := range reflect.TypeFor[Client]().NumField() {

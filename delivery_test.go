@@ -2,8 +2,7 @@ package analytics
 
 import "testing"
 
-// A Delivery that no client made, as a test of OnDelivery may make one, has no
-// messages to show.
+// A Delivery that a test of OnDelivery made has no messages to yield.
 func TestMessagesOfADeliveryMadeByHand(t *testing.T) {
 	for _, d := range []Delivery{{}, {Count: 1}, {Count: 1, Reason: ReasonRejected, Err: ErrClosed}} {
 		for message, err := range d.Messages() {

@@ -84,17 +84,17 @@ func (m *Alias) AppendJSON(dst []byte) ([]byte, error) {
 	return e.end("alias", m.Context, m.Integrations)
 }
 
-// An encoder appends the members of one message in the order they are sent. It
-// stops at the first error. Names are given with their comma, quotes and colon, so
-// that each is a single copy.
+// An encoder appends the members of one message, in the order in which they are sent. It
+// stops at the first error. Names are passed with their comma, quotes and colon, so that
+// each is appended in one copy.
 type encoder struct {
 	dst   []byte
-	start int    // where the message begins in dst
-	field string // the field err is about
+	start int    // offset of the message in dst
+	field string // the Go field that err belongs to
 	err   error
 }
 
-// open begins a message: head is its text up to the value of messageId.
+// open begins a message. head is its text up to the value of messageId.
 func (e *encoder) open(head, messageID, timestamp, userID, anonymousID string) {
 	dst := append(e.dst, head...)
 	if messageID == "" {
@@ -130,7 +130,7 @@ func (e *encoder) text(name, value string) {
 	e.dst = esjson.AppendString(append(e.dst, name...), value)
 }
 
-// object appends a member unless it is empty; field is its name in Go.
+// object appends a member unless its value is empty. field is the name of its Go field.
 func (e *encoder) object(name, field string, value map[string]any) {
 	if len(value) == 0 || e.err != nil {
 		return
@@ -139,7 +139,7 @@ func (e *encoder) object(name, field string, value map[string]any) {
 	e.dst, e.err = esjson.AppendMember(append(e.dst, name...), value, e.start+MaxCallSize)
 }
 
-// end closes the message, or takes it back.
+// end closes the message. On error it removes the message from dst.
 func (e *encoder) end(kind string, context, integrations map[string]any) ([]byte, error) {
 	e.object(`,"context":`, "Context", context)
 	e.object(`,"integrations":`, "Integrations", integrations)
@@ -162,7 +162,7 @@ func (e *encoder) fieldError(kind string) error {
 	if errors.As(e.err, &v) {
 		problem = v.Problem
 		switch {
-		case v.Path == "", errors.Is(v, esjson.ErrDepth): // such a path has 1,000 levels
+		case v.Path == "", errors.Is(v, esjson.ErrDepth): // a path that is too deep has 1,000 levels
 		case v.Path[0] == '[':
 			field += v.Path
 		default:

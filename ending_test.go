@@ -58,9 +58,9 @@ func TestFlushWaitsForWhatIsUnderWay(t *testing.T) {
 			return status(200), nil
 		})
 		c.FlushAt = 2
-		track(t, c, 2) // leaves, takes 1 s
+		track(t, c, 2) // uploaded at once, which takes 1 s
 		synctest.Wait()
-		track(t, c, 1) // would wait for 5 s; leaves with Flush, takes 2 s
+		track(t, c, 1) // would wait for 5 s; Flush uploads it, which takes 2 s
 		if err := c.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func TestFlushWaitsForWhatIsUnderWay(t *testing.T) {
 		}
 		checkSizes(t, col, 2, 1)
 		checkStats(t, c, 3, 3, 0, 0)
-		track(t, c, 1) // the client goes on
+		track(t, c, 1) // the client can still be used
 		closeClient(t, c)
 		checkStats(t, c, 4, 4, 0, 0)
 	})
@@ -88,11 +88,11 @@ func TestFlushCountsWhatWasQueuedBeforeIt(t *testing.T) {
 		for range maxUploads {
 			track(t, c, 1)
 		}
-		track(t, c, 5) // wait in the collecting batch
+		track(t, c, 5) // these wait in the collecting batch
 		done := make(chan error)
 		go func() { done <- c.Flush(t.Context()) }()
 		synctest.Wait()
-		track(t, c, 7) // join them, but do not concern Flush
+		track(t, c, 7) // these join the batch, but Flush does not count them
 		err := <-done
 		checkUndelivered(t, err, UndeliveredError{Delivered: maxUploads, Dropped: 5})
 		want := "analytics: 5 of 9 messages not delivered: analytics: the collector answered 400 Bad Request"
@@ -125,7 +125,7 @@ func TestFlushThatRunsOutOfTime(t *testing.T) {
 	})
 }
 
-// When its time runs out, Flush counts the batches that were settled before an older one.
+// When its time runs out, Flush also counts batches that were settled before an older one.
 func TestFlushCountsWhatIsSettledOutOfTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := newTestClient(func(n int, r request) (*http.Response, error) {
@@ -201,7 +201,7 @@ func TestShutdownAtItsDeadline(t *testing.T) {
 				track(t, c, DefaultFlushAt)
 				synctest.Wait()
 			}
-			track(t, c, MaxBatchCalls+10) // a full batch that waits, and the open one
+			track(t, c, MaxBatchCalls+10) // a full batch that waits, and the collecting one
 			queued := c.Stats().Queued
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
@@ -264,7 +264,7 @@ func TestAnIdleClientHoldsNoGoroutine(t *testing.T) {
 		if err := c.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		// The bubble panics if a goroutine is left that waits, as c is not closed.
+		// c is not closed. The bubble panics if a goroutine of c is still waiting.
 	})
 }
 
@@ -297,7 +297,7 @@ func TestCloseGivesUpAfterThirtySeconds(t *testing.T) {
 		start := time.Now()
 		c, _ := newTestClient(always(503))
 		track(t, c, 1)
-		// The retries may end before 30 s; this pause does not.
+		// The retries might end before 30 s. This pause does not.
 		c.gate.pause(time.Hour)
 		err := c.Close()
 		if took := time.Since(start); took != 30*time.Second || !errors.Is(err, context.DeadlineExceeded) {
@@ -306,7 +306,7 @@ func TestCloseGivesUpAfterThirtySeconds(t *testing.T) {
 	})
 }
 
-// A transport that ignores its context does not delay Shutdown.
+// Shutdown does not wait for a transport that ignores its context.
 func TestShutdownDoesNotWaitForATransportThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -327,7 +327,7 @@ func TestShutdownDoesNotWaitForATransportThatHangs(t *testing.T) {
 	})
 }
 
-// Flush returns after the callback, so that a program can read what the callback wrote.
+// Flush returns after the callback, so a program can read what the callback has written.
 func TestFlushReturnsAfterTheCallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := newTestClient(nil)
@@ -344,8 +344,8 @@ func TestFlushReturnsAfterTheCallback(t *testing.T) {
 	})
 }
 
-// Calls from many goroutines race Flush, Stats and Close. No message is lost or counted
-// twice, and the counters add up at any moment.
+// Many goroutines make calls while others call Flush, Stats and Close. No message is lost
+// or counted twice, and the counters add up at any moment.
 func TestCallsRacingClose(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -355,11 +355,11 @@ func TestCallsRacingClose(t *testing.T) {
 		{"collector takes every other", func(n int, _ request) (*http.Response, error) { return status([]int{200, 400}[n%2]), nil }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			const callers, calls = 8, 2000 // the first caller goes on until it is refused
+			const callers, calls = 8, 2000 // the first caller continues until a call is refused
 			c, col := newTestClient(test.answer)
 			c.MaxMemory = MaxBatchSize
 			c.FlushAt = 7
-			var told [2]atomic.Uint64 // delivered, dropped
+			var told [2]atomic.Uint64 // messages reported to OnDelivery: delivered, dropped
 			c.OnDelivery = func(d Delivery) {
 				i := 0
 				if d.Err != nil {
@@ -368,7 +368,7 @@ func TestCallsRacingClose(t *testing.T) {
 				told[i].Add(uint64(d.Count))
 			}
 			var made, accepted, refused, late atomic.Uint64
-			half := make(chan struct{}) // closed when the first caller is half through
+			half := make(chan struct{}) // closed when the first caller has made half of its calls
 			var calling, others sync.WaitGroup
 			for i := range callers {
 				calling.Go(func() {
@@ -378,7 +378,7 @@ func TestCallsRacingClose(t *testing.T) {
 							close(half)
 						}
 						made.Add(1)
-						props["n"] = n // changed while earlier messages travel
+						props["n"] = n // changes the map while earlier messages are under way
 						switch err := c.Track(&Track{UserId: "u", Event: "e", Properties: props}); err {
 						case nil:
 							accepted.Add(1)

@@ -18,7 +18,7 @@ func TestEnqueueWaitsForRoom(t *testing.T) {
 				return status(200), nil
 			})
 			c.MaxMemory = MaxBatchSize
-			c.FlushAt = MaxBatchCalls // never reached: being full is what starts uploads
+			c.FlushAt = MaxBatchCalls // never reached, so that only a full queue starts uploads
 			c.FlushAfter = time.Hour
 			if spooled {
 				c.SpoolDir, c.SpoolMax, c.MaxMemory = t.TempDir(), minSpoolMax, minSpoolMemory

@@ -11,8 +11,8 @@ import (
 	"github.com/hookferry/analytics/analyticstest"
 )
 
-// With SpoolDir, what a call has accepted is delivered even if the collector is
-// away until the next start of the program.
+// With SpoolDir, every accepted message is delivered, even if the collector stays away
+// until the next start of the program.
 func ExampleClient_spool() {
 	folder, err := os.MkdirTemp("", "spool")
 	if err != nil {
@@ -29,12 +29,12 @@ func ExampleClient_spool() {
 	if err := client.Track(&analytics.Track{UserId: "u1", Event: "Paid"}); err != nil {
 		fmt.Println(err)
 	}
-	deadline := time.Now() // a program gives it some seconds
+	deadline := time.Now() // a real program allows some seconds
 	ctx, cancel := context.WithDeadline(context.Background(), deadline)
 	defer cancel()
-	client.Shutdown(ctx) // its error says that one message stays on disk
+	client.Shutdown(ctx) // the error says that one message stays on disk
 
-	// The next start, with the collector back.
+	// The program starts again, and the collector is back.
 	collector.SetScript(analyticstest.Answer(http.StatusOK))
 	client = analytics.New("write-key")
 	client.Transport = collector.Transport()
@@ -73,7 +73,7 @@ func ExampleClient_Enqueue() {
 	// Imported 2
 }
 
-// Gzip is for collectors that understand it, as this project's does.
+// Gzip is for collectors that accept compressed requests, such as the one in this module.
 func ExampleClient_gzip() {
 	collector := analyticstest.NewServer()
 	defer collector.Close()

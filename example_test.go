@@ -16,7 +16,7 @@ import (
 	"github.com/hookferry/analytics/analyticstest"
 )
 
-// A printer stands for the network and a collector: it prints the calls it gets.
+// A printer replaces the network and the collector. It prints the calls that it gets.
 type printer struct{}
 
 func (printer) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -77,7 +77,7 @@ func ExampleNew_unusable() {
 	// Output: analytics: Endpoint is not an http or https URL
 }
 
-// An empty write key and an empty Endpoint are those of the environment.
+// An empty write key or Endpoint is read from the environment.
 func ExampleNew_environment() {
 	os.Setenv("HOOKFERRY_WRITE_KEY", "write-key")
 	os.Setenv("HOOKFERRY_ENDPOINT", "https://collector.example")
@@ -93,7 +93,7 @@ func ExampleNew_environment() {
 	// <nil> <nil>
 }
 
-// A program in development sends nothing, and tracks as ever.
+// In development, a program makes the same calls and sends nothing.
 func ExampleClient_off() {
 	client := analytics.New("off")
 	client.Transport = analyticstest.Discard{}
@@ -102,8 +102,8 @@ func ExampleClient_off() {
 	// Output: <nil> <nil> 1
 }
 
-// The transport of an http.Client, with what is around it: here a header that a
-// gateway asks for.
+// A client can use the transport of an http.Client, and a wrapper around it. This wrapper
+// adds a header that a gateway requires.
 func ExampleClient_transport() {
 	collector := analyticstest.NewServer()
 	defer collector.Close()
@@ -126,7 +126,7 @@ func (t withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(r)
 }
 
-// At MaxMemory a call returns at once. The message is not queued.
+// At MaxMemory a call returns an error at once, and its message is not queued.
 func ExampleClient_queueFull() {
 	collector := analyticstest.NewServer(analyticstest.Hang())
 	defer collector.Close()
@@ -234,7 +234,7 @@ func ExampleClient_Alias() {
 	// alias u-2041
 }
 
-// The destination switches of a call say where it may be forwarded.
+// The destination switches of a call say to which destinations it may be forwarded.
 func ExampleTrack_integrations() {
 	m := &analytics.Track{
 		UserId:       "u-2041",
@@ -249,7 +249,7 @@ func ExampleTrack_integrations() {
 	// {"type":"track","messageId":"order-9931","timestamp":"2024-02-29T12:00:00.000Z","userId":"u-2041","event":"Order Completed","integrations":{"All":false,"Webhooks":true}} <nil>
 }
 
-// A call with a timestamp is part of a historical import.
+// A call with an old timestamp imports historical data.
 func ExampleFormatTime() {
 	at := time.Date(2019, time.March, 3, 14, 5, 0, 0, time.FixedZone("CET", 3600))
 	m := &analytics.Track{UserId: "u-2041", Event: "Order Completed", Timestamp: analytics.FormatTime(at)}
@@ -298,8 +298,8 @@ func ExampleClient_Shutdown() {
 	// dropped: 1
 }
 
-// OnDelivery sees every message again. Here, what could not be delivered is
-// written down.
+// OnDelivery can read every message. This example prints the messages that could not be
+// delivered.
 func ExampleDelivery_Messages() {
 	collector := analyticstest.NewServer(analyticstest.Answer(http.StatusNotFound))
 	defer collector.Close()

@@ -14,18 +14,16 @@ import (
 	"time"
 )
 
-// A floor is the least that a client has to do, for the benchmarks to compare
-// with: it encodes messages by hand into a buffer that it reuses, appends them
-// to a batch under one mutex, and posts the batches that are full. It has none
-// of the rest: no errors, limits, retries, counts or flushing, and only the
-// types of tenProperties. TestFloor holds it to writing what a Client writes, so
-// it does look for what needs escaping. It shares no code with the Client.
+// A floor is the least work that a client has to do; the benchmarks compare with it. It
+// encodes messages by hand into a buffer that it reuses, appends them to a batch under one
+// mutex, and posts full batches. It has no errors, limits, retries, counts or flushing, and
+// only the types of tenProperties. TestFloor checks that it writes the same as a Client, so
+// it has to escape strings, too. It shares no code with the Client.
 //
-// There are two of them. The one called x_floor takes any map, as a client must,
-// but writes the members in whatever order they come; that the Client puts
-// them in order is a cost of the Client. The one called x_shape knows the keys
-// and the types beforehand, which no client of maps can: it looks the members
-// up one by one, with their names as literals.
+// There are two floors. The floor x_floor takes any map, as a client must, but writes the
+// members in the random order of the map. So the cost of ordering counts against the
+// Client. The floor x_shape knows the keys and the types in advance, which no client that
+// takes maps can. It looks the members up one by one, with their names as literals.
 type floor struct {
 	encode func(f *floor, dst []byte, m map[string]any) []byte
 
@@ -72,7 +70,7 @@ func (f *floor) message(dst []byte) []byte {
 	return append(f.encode(f, dst, f.props), '}')
 }
 
-// anyMap encodes whatever m holds.
+// anyMap encodes the members of m in the order of iteration.
 func (f *floor) anyMap(dst []byte, m map[string]any) []byte {
 	sep := byte('{')
 	for k, v := range m {
@@ -145,9 +143,8 @@ func floorStrings(dst []byte, list []string) []byte {
 	return append(dst, ']')
 }
 
-// floorString copies s and then looks at the copy eight bytes at a time. Only
-// what is left is looked at one by one, and only strings that are not plain
-// ASCII take the slow way.
+// floorString copies s and then checks the copy eight bytes at a time. It checks the last
+// bytes one by one. Only strings that are not plain ASCII take the slow path.
 func floorString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
 	start := len(dst)
@@ -170,9 +167,9 @@ func floorString(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// floorEscape ends a string the slow way.
+// floorEscape appends the rest of a string on the slow path.
 func floorEscape(dst []byte, s string) []byte {
-	for _, r := range s { // U+FFFD for what is not UTF-8
+	for _, r := range s { // invalid UTF-8 becomes U+FFFD
 		switch {
 		case r == '"' || r == '\\':
 			dst = append(dst, '\\', byte(r))
@@ -191,7 +188,7 @@ func floorEscape(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// floorTime writes t, which is in UTC, quoted.
+// floorTime writes t, which must be in UTC, in quotes.
 func floorTime(dst []byte, t time.Time) []byte {
 	t = t.UTC()
 	year, month, day := t.Date()
@@ -205,8 +202,7 @@ func floorTime(dst []byte, t time.Time) []byte {
 		'0'+byte(milli/100), two[milli%100*2], two[milli%100*2+1], 'Z', '"')
 }
 
-// floorDecimal has the two digits of each number to 99, floorHex those of each
-// byte.
+// floorDecimal has the two digits of each number up to 99. floorHex has those of each byte.
 const floorDecimal = "0001020304050607080910111213141516171819" +
 	"2021222324252627282930313233343536373839" +
 	"4041424344454647484950515253545556575859" +
@@ -236,8 +232,8 @@ func floorID(dst []byte) []byte {
 	return dst
 }
 
-// The floors write what a Client writes, but for the id, the time and, where
-// they say so, the order of members.
+// The floors write the same as a Client, except for the id, the time and, for x_floor, the
+// order of the members.
 func TestFloor(t *testing.T) {
 	varying := regexp.MustCompile(`"messageId":"[0-9a-f-]{36}","timestamp":"[0-9T:.-]{23}Z"`)
 	fixed := []byte(`"messageId":"","timestamp":""`)

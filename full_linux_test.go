@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	fullKind   = "ANALYTICS_TEST_FULL" // set in the process whose disk is full: how it is
+	fullKind   = "ANALYTICS_TEST_FULL" // environment variable of the process whose disk is full; its value says how the disk is made
 	fullFolder = "ANALYTICS_TEST_FULL_FOLDER"
 )
 
-// While the disk is full, a client with SpoolDir keeps messages in memory and logs it.
-// Afterwards it returns to the disk. One disk is a small file system, for which the test
-// has to be root or a user who may make namespaces. The other is a bound on the size of
-// files, for which it needs no rights.
+// While the disk is full, a client with SpoolDir holds messages in memory and logs that.
+// When the disk has space again, it uses the disk again. The test has two kinds of full
+// disk. One is a small file system, which needs root or a user who may make namespaces. The
+// other is a limit on the size of files, which needs no rights.
 func TestFullDisk(t *testing.T) {
 	if kind := os.Getenv(fullKind); kind != "" {
 		folder := os.Getenv(fullFolder)
@@ -69,7 +69,7 @@ func fullDisk(t *testing.T, folder string, fill, free func() error) {
 		c := New("k")
 		c.Transport, c.SpoolDir, c.Logger, c.Timeout = srv.Transport(), folder, slog.New(book), time.Hour
 		number := 0
-		// send makes n calls, and returns how many of their messages are in memory alone.
+		// send makes n calls and returns how many of their messages are in memory alone.
 		send := func(n int) int {
 			before := c.Stats().Unspooled
 			for range n {
@@ -92,7 +92,7 @@ func fullDisk(t *testing.T, folder string, fill, free func() error) {
 		if err := fill(); err != nil {
 			t.Fatal(err)
 		}
-		// The file that is there and a spare one take the first thousand.
+		// The current file and a spare one take the first thousand messages.
 		if n := send(3000); n < 1500 {
 			t.Errorf("%d of 3000 messages are in memory alone with a full disk, want 1500 or more", n)
 		}
@@ -109,7 +109,7 @@ func fullDisk(t *testing.T, folder string, fill, free func() error) {
 			t.Error(err)
 		}
 
-		// A client that starts now cannot keep messages, and says so.
+		// A client that starts on a full disk returns an error that says so.
 		late := New("k")
 		late.Transport, late.SpoolDir = srv.Transport(), folder+"-late"
 		var config *ConfigError
@@ -121,7 +121,7 @@ func fullDisk(t *testing.T, folder string, fill, free func() error) {
 			t.Fatal(err)
 		}
 		time.Sleep(diskPause)
-		send(3000) // the batch in memory fills first
+		send(3000) // the batch in memory must fill first
 		if n := send(1000); n != 0 {
 			t.Errorf("%d of 1000 messages are in memory alone with room on the disk again", n)
 		}
@@ -134,8 +134,8 @@ func fullDisk(t *testing.T, folder string, fill, free func() error) {
 	})
 }
 
-// If the process has too many open files, as in an outage that keeps all connections
-// busy, messages on the disk stay there.
+// While the process has too many open files, messages on the disk stay there. This happens
+// in an outage in which all connections hang.
 func TestTooManyOpenFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, _ := leave(t, 3)

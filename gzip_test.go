@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A gunzipper stands before a collector. It takes one gzip member, and keeps the
-// bodies as they came.
+// A gunzipper wraps a collector. It decompresses exactly one gzip member, and keeps the
+// compressed bodies.
 type gunzipper struct {
 	t      *testing.T
 	next   *collector
@@ -73,8 +73,8 @@ func TestGzip(t *testing.T) {
 	}
 }
 
-// Compressing costs once a batch, not once an attempt, and little memory. The
-// messages are of many users, and differ as those of a shop do.
+// BenchmarkGzip shows that compression runs once per batch, not once per attempt, and takes
+// little memory. The messages differ as those of many users of a shop do.
 func BenchmarkGzip(b *testing.B) {
 	text := newBatch(time.Now())
 	random := rand.New(rand.NewPCG(1, 2))

@@ -10,12 +10,11 @@ import (
 	"github.com/hookferry/analytics/internal/uuid"
 )
 
-// A handoff is a client of the design that is common, for the benchmarks to
-// compare with: a call hands its message through a channel of 100 to the one
-// goroutine that encodes all of them, with encoding/json, and posts 250 at a
-// time in the background. So a call costs little until that goroutine has all
-// it can do, and from then on waits its turn. Its messages refer to the maps of
-// the callers after the call.
+// A handoff is a client of a common design, with which the benchmarks compare. A call sends
+// its message through a channel of 100 elements to a single goroutine. This goroutine
+// encodes all messages with encoding/json and posts 250 at a time in the background. So a
+// call is cheap until that goroutine is saturated. From then on each call waits for it. The
+// messages refer to the callers' maps after the call.
 type handoff struct {
 	messages chan *jsonTrack
 	done     sync.WaitGroup
@@ -56,7 +55,7 @@ func (h *handoff) close() error {
 	return nil
 }
 
-// post posts a batch to nowhere.
+// post posts a batch to a transport that discards it.
 func post(batch []byte) {
 	req, err := http.NewRequest("POST", "http://localhost/", bytes.NewReader(batch))
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 )
 
 // A scratch is the buffer into which a call encodes its message, before it copies the
-// message into the batch. Under the mutex, calls would wait for each other's encoding, and
-// a caller's MarshalJSON could not use the client.
+// message into the batch. If calls encoded under the mutex, they would wait for each other,
+// and a MarshalJSON of the caller could not use the client.
 type scratch struct {
 	text []byte
-	err  error // of encoding
+	err  error // the error of encoding
 }
 
 var scratches = sync.Pool{New: func() any { return &scratch{text: make([]byte, 0, 1<<10)} }}
@@ -27,45 +27,46 @@ func newScratch() *scratch {
 	return s
 }
 
-// A queue holds the messages of a client from the call to their outcome. Batches go from
-// collecting to waiting to uploading. With SpoolDir they may also go from there, or from
-// waiting, to spooled and back.
+// A queue holds the messages of a client from the call to their outcome. A batch goes from
+// collecting to waiting to uploading. With SpoolDir it may also move from uploading or
+// waiting to spooled, and from there back to uploading.
 type queue struct {
-	// These are set before the first message comes, and do not change any more.
+	// These fields are set before the first message arrives and do not change later.
 	conf    *settings
 	report  *reporter
-	ctx     context.Context // of all uploads
+	ctx     context.Context // the context of all uploads
 	cancel  context.CancelCauseFunc
-	uploads sync.WaitGroup // uploaders at work
+	uploads sync.WaitGroup // counts running uploaders and background work
 
-	// mu guards the rest; see lock. It is never held across a callback, a log line or a
-	// wait. It is held across no I/O but that of spool.Dir.Take and Segment.Append.
+	// mu guards the fields below; see lock. It is never held during a callback, a log line
+	// or a wait. The only I/O under it is that of spool.Dir.Take and Segment.Append.
 	mu     sync.Mutex
 	closed bool
 
-	collecting *batch   // takes messages; nil when there are none
-	waiting    []*batch // takes no more, and waits for an uploader, oldest first
-	uploading  []*batch // with an uploader
-	spooled    []*batch // on disk alone, oldest first
-	unloading  *batch   // moving from waiting to spooled, and in neither
+	collecting *batch   // the batch that takes messages, or nil
+	waiting    []*batch // batches that take no more messages and wait for an uploader, oldest first
+	uploading  []*batch // batches that an uploader has
+	spooled    []*batch // batches on disk alone, oldest first
+	unloading  *batch   // the batch that is moving from waiting to spooled, and is in neither; or nil
 
-	memory          int           // the footprints of all batches
-	uploadingMemory int           // of uploading alone
-	room            chan struct{} // closed when there is more room; nil when nobody waits
+	memory          int           // sum of the footprints of all batches
+	uploadingMemory int           // sum of the footprints of the batches in uploading
+	room            chan struct{} // closed when there is more room; nil if no call waits
 	count           counters
-	timer           *time.Timer // when the collecting batch is due
-	idle            []*uploader // with no batch
-	starts          []*uploader // that unlock has to start
-	maintaining     bool        // maintenance has a goroutine
+	timer           *time.Timer // fires when the collecting batch becomes due
+	idle            []*uploader // uploaders without a batch
+	starts          []*uploader // uploaders that unlock has to start
+	maintaining     bool        // maintenance is running
 
 	spooler spooler
 	outage  outage
-	gate    gate // closed while the collector has asked for a pause
+	gate    gate // closed during a pause that the collector has asked for
 }
 
 // lock locks q.mu, which is held for a fraction of a microsecond. If other goroutines are
-// ready to run, a sync.Mutex parks this one at once, and it then waits until all of them
-// have run, which may take milliseconds. Trying for about a microsecond first avoids that.
+// ready to run, a sync.Mutex parks this goroutine at once. It then continues only after
+// they have all run, which may take milliseconds. Trying for about a microsecond first
+// avoids that.
 func (q *queue) lock() {
 	for range 300 {
 		if q.mu.TryLock() {
@@ -75,8 +76,9 @@ func (q *queue) lock() {
 	q.mu.Lock()
 }
 
-// unlock unlocks q.mu and then starts the uploaders that dispatch has chosen. Starting a
-// goroutine takes longer than everything that is done under the mutex.
+// unlock unlocks q.mu and then starts the uploaders that dispatch has chosen. It starts
+// them after unlocking, because starting a goroutine takes longer than all work under the
+// mutex.
 func (q *queue) unlock() {
 	if len(q.starts) == 0 {
 		q.mu.Unlock()
@@ -87,21 +89,21 @@ func (q *queue) unlock() {
 	q.starts = q.starts[:0]
 	q.mu.Unlock()
 	for _, u := range starts[:n] {
-		go func() { // dispatch has added it to q.uploads
+		go func() { // dispatch has added this goroutine to q.uploads
 			defer q.uploads.Done()
 			u.run()
 		}()
 	}
 }
 
-// accept ends a call that does not wait.
+// accept completes a call that does not wait for room.
 func (c *Client) accept(s *scratch) error {
 	var none context.Context
 	return c.acceptWithin(none, s)
 }
 
-// acceptWithin ends a call: it queues the encoded message, unless encoding failed. If ctx is
-// not nil, it waits for room.
+// acceptWithin completes a call: it queues the encoded message, unless encoding failed. If
+// ctx is not nil, it waits for room until ctx ends.
 func (c *Client) acceptWithin(ctx context.Context, s *scratch) error {
 	err := c.begin()
 	if err == nil {
@@ -110,7 +112,7 @@ func (c *Client) acceptWithin(ctx context.Context, s *scratch) error {
 	if err == nil {
 		err = c.add(ctx, s.text)
 	}
-	const keep = 2 * MaxCallSize // refused messages may have grown it further
+	const keep = 2 * MaxCallSize // in bytes; a message that is too large may have grown the buffer further
 	if cap(s.text) <= keep {
 		scratches.Put(s)
 	}
@@ -120,8 +122,7 @@ func (c *Client) acceptWithin(ctx context.Context, s *scratch) error {
 	return err
 }
 
-// add copies a message into the collecting batch. ctx is nil for a call that does not
-// wait for room.
+// add copies a message into the collecting batch. If ctx is nil, it does not wait for room.
 func (q *queue) add(ctx context.Context, message []byte) error {
 	sum := q.spooler.checksum(message)
 	var room <-chan struct{}
@@ -156,7 +157,7 @@ func (q *queue) add(ctx context.Context, message []byte) error {
 	}
 }
 
-// refuse counts a call that ends with err, an ErrQueueFull or ErrNotSpooled.
+// refuse counts a refused call and returns err, which wraps ErrQueueFull or ErrNotSpooled.
 func (q *queue) refuse(err error) error {
 	q.lock()
 	defer q.unlock()
@@ -164,16 +165,16 @@ func (q *queue) refuse(err error) error {
 	return err
 }
 
-// nextRoom returns a channel that is closed when there may be more room than
-// now. Room may have been made between the refusal of a message and this call, so
-// the caller tries the message once more before it waits.
+// nextRoom returns a channel that is closed when there may be more room. Some room may have
+// been made between the refusal of a message and this call. So the caller tries once more
+// before it waits.
 func (q *queue) nextRoom() <-chan struct{} {
 	q.lock()
 	defer q.unlock()
 	if q.room == nil {
 		q.room = make(chan struct{})
 	}
-	if q.collecting != nil { // it would make room only after FlushAfter
+	if q.collecting != nil { // otherwise this batch would make room only after FlushAfter
 		q.collecting.due = true
 		q.dispatch()
 	}
@@ -189,9 +190,9 @@ func (q *queue) tellRoom() {
 }
 
 // put copies a message into the collecting batch, or a new one, without waiting. It returns
-// the segment that the message is in, nil for a batch in memory, and how many messages the
-// batch now has. The error is ErrClosed, ErrQueueFull, errNoSegment if the caller has to
-// make a file first, or a diskError if the caller has to put the message again.
+// the segment with the message, or nil for a batch in memory, and the batch's number of
+// messages. The error is ErrClosed, ErrQueueFull, an ErrNotSpooled, errNoSegment if the
+// caller must make a segment first, or a diskError if the caller must call put again.
 func (q *queue) put(message []byte, sum uint32) (*spool.Segment, int, error) {
 	q.lock()
 	defer q.unlock()
@@ -199,7 +200,7 @@ func (q *queue) put(message []byte, sum uint32) (*spool.Segment, int, error) {
 		return nil, 0, ErrClosed
 	}
 	size := footprint(len(message))
-	// Of the bound, conf.uploadMemory is for batches under way.
+	// conf.uploadMemory bytes of the bound are reserved for batches under way.
 	if q.memory+max(0, q.conf.uploadMemory-q.uploadingMemory)+size > q.conf.maxMemory {
 		return nil, 0, ErrQueueFull
 	}
@@ -238,8 +239,9 @@ func (q *queue) put(message []byte, sum uint32) (*spool.Segment, int, error) {
 	return b.seg, n, nil
 }
 
-// makeSegment makes a segment for the next messages. If the disk fails, they are held
-// in memory alone. The error is ErrQueueFull if SpoolMax leaves no room.
+// makeSegment makes a segment for the next messages. If the disk fails, it returns nil, and
+// the next messages are held in memory alone. If SpoolMax leaves no room, it returns
+// ErrQueueFull.
 func (q *queue) makeSegment() error {
 	err := q.spooler.prepare(1)
 	if err == nil || err == ErrQueueFull {
@@ -251,15 +253,16 @@ func (q *queue) makeSegment() error {
 	return nil
 }
 
-// seal closes the collecting batch to further messages. q.mu is held.
+// seal moves the collecting batch to waiting, where it takes no more messages. q.mu must be
+// held.
 func (q *queue) seal() {
 	q.waiting = append(q.waiting, q.collecting)
 	q.collecting = nil
 	q.maintain(false)
 }
 
-// openBatch makes a batch for the next messages. The error is that of
-// spooler.newBatch. q.mu is held.
+// openBatch makes a batch for the next messages. Its error is that of spooler.newBatch.
+// q.mu must be held.
 func (q *queue) openBatch() error {
 	b, low, err := q.spooler.newBatch(time.Now())
 	q.maintain(low)
@@ -277,7 +280,7 @@ func (q *queue) isClosed() bool {
 	return q.closed
 }
 
-// armTimer makes the collecting batch due after FlushAfter. q.mu is held.
+// armTimer makes the collecting batch due after FlushAfter. q.mu must be held.
 func (q *queue) armTimer() {
 	if q.timer == nil {
 		q.timer = time.AfterFunc(q.conf.flushAfter, q.makeDue)
@@ -286,8 +289,9 @@ func (q *queue) armTimer() {
 	q.timer.Reset(q.conf.flushAfter)
 }
 
-// makeDue makes the collecting batch due. The timer calls it. Nothing stops the timer when
-// a batch leaves for another reason, so the collecting batch may be a later one.
+// makeDue is called by the timer and makes the collecting batch due. The timer is not
+// stopped when a batch leaves early, so the collecting batch may be a later one that is not
+// due yet.
 func (q *queue) makeDue() {
 	q.lock()
 	defer q.unlock()
@@ -297,8 +301,8 @@ func (q *queue) makeDue() {
 	}
 }
 
-// dispatch gives batches that are due to idle uploaders. While there is none, batches
-// wait and grow. q.mu is held.
+// dispatch gives due batches to idle uploaders. While no uploader is idle, batches wait and
+// grow. q.mu must be held.
 func (q *queue) dispatch() {
 	for len(q.idle) > 0 {
 		b := q.next()
@@ -314,8 +318,8 @@ func (q *queue) dispatch() {
 	}
 }
 
-// next takes the batch to be sent next, nil if none is due or the gate is
-// closed. q.mu is held.
+// next returns the batch to be sent next, and moves it to uploading. It returns nil if no
+// batch is due or the gate is closed. q.mu must be held.
 func (q *queue) next() *batch {
 	var b *batch
 	switch {

@@ -7,41 +7,41 @@ import (
 	"time"
 )
 
-// reportInterval is how often the log repeats that a trouble lasts.
+// reportInterval is the shortest time between two log lines about the same trouble.
 const reportInterval = time.Minute
 
-// A reporter logs trouble without flooding the log. It logs the first message lost for a
-// reason at once, then at most one line per reason and reportInterval, with the number of
-// messages since the line before. It logs the rest when uploads work again or the client
-// is shut down.
+// A reporter logs trouble without flooding the log. It logs the first lost message for a
+// reason at once. After that it logs at most one line per reason and reportInterval, with
+// the number of messages since the previous line. It logs the rest when uploads work again
+// or the client is shut down.
 type reporter struct {
 	log *slog.Logger
 
-	mu      sync.Mutex // not held while logging
-	muted   bool       // the client is being set up; unmute logs what there is
-	found   int        // messages of an earlier process
-	failing bool       // the latest attempt that ended failed
+	mu      sync.Mutex // guards the fields below; not held while logging
+	muted   bool       // the client is being set up; unmute logs the trouble of that time
+	found   int        // number of messages that an earlier process left
+	failing bool       // the latest attempt to finish failed
 	digests [len(reasons) + 2]digest
 }
 
-// The digest of a Reason has its number among reasons; these are the others.
+// Indices of the digests that do not belong to a Reason.
 const (
 	refusals  = len(reasons) + iota // calls that returned ErrQueueFull
-	diskFails                       // trouble with SpoolDir
+	diskFails                       // failures of SpoolDir
 )
 
-// A digest adds up messages, or troubles, between log lines.
+// A digest counts messages, or failures, between two log lines.
 type digest struct {
-	logged  time.Time // the latest line; zero before the first
-	pending int       // since that line
-	err     error     // the latest
+	logged  time.Time // time of the latest line; zero before the first
+	pending int       // count since that line
+	err     error     // the latest error
 }
 
-// newReporter returns a reporter that logs nothing about SpoolDir before unmute.
+// newReporter returns a reporter that logs nothing about SpoolDir until unmute is called.
 func newReporter(log *slog.Logger) *reporter { return &reporter{log: log, muted: true} }
 
-// unmute logs the trouble of setting the client up. During the set-up all calls wait, so a
-// logger that makes a call would have waited for itself.
+// unmute logs the trouble that occurred while the client was set up. During the set-up all
+// calls wait, so a log handler that makes a call would deadlock.
 func (r *reporter) unmute() {
 	r.mu.Lock()
 	r.muted = false
@@ -52,7 +52,7 @@ func (r *reporter) unmute() {
 	r.logPending()
 }
 
-// note adds n to a digest, and logs it if that is due.
+// note adds n to a digest, and logs the digest if a line is due.
 func (r *reporter) note(kind, n int, err error) {
 	r.mu.Lock()
 	d := &r.digests[kind]
@@ -68,7 +68,7 @@ func (r *reporter) note(kind, n int, err error) {
 	r.logDigest(kind, n, err)
 }
 
-// take returns the number to be logged now, possibly 0, and resets it.
+// take returns the count to be logged, possibly 0, and resets it.
 func (d *digest) take(now time.Time) int {
 	n := d.pending
 	if n > 0 {
@@ -83,13 +83,13 @@ func (r *reporter) logDigest(kind, n int, err error) {
 	case kind == refusals:
 		r.log.Error("analytics: queue full, messages refused", "messages", n)
 	case kind == diskFails:
-		r.log.Error("analytics: trouble with SpoolDir", "times", n, "error", err)
+		r.log.Error("analytics: trouble with SpoolDir: new messages may be held in memory alone, and stored ones may be sent later or twice; check the disk", "times", n, "error", err)
 	default:
 		r.log.Error("analytics: messages dropped", "messages", n, "reason", string(reasons[kind]), "error", err)
 	}
 }
 
-// logPending logs what the digests have added up since their latest lines.
+// logPending logs the counts since the latest lines.
 func (r *reporter) logPending() {
 	now := time.Now()
 	for kind := range r.digests {
@@ -101,13 +101,13 @@ func (r *reporter) logPending() {
 	}
 }
 
-// refused notes a call that returned ErrQueueFull.
+// refused records a call that returned ErrQueueFull.
 func (r *reporter) refused() { r.note(refusals, 1, nil) }
 
-// spool notes trouble with SpoolDir.
+// spool records a failure of SpoolDir.
 func (r *reporter) spool(err error) { r.note(diskFails, 1, err) }
 
-// failed notes an attempt that will be repeated.
+// failed records a failed attempt that will be repeated.
 func (r *reporter) failed(err error) {
 	r.mu.Lock()
 	first := !r.failing
@@ -118,7 +118,7 @@ func (r *reporter) failed(err error) {
 	}
 }
 
-// settled notes what became of messages.
+// settled records the outcome of messages.
 func (r *reporter) settled(d Delivery) {
 	if d.Reason != "" {
 		r.note(d.Reason.index(), d.Count, d.Err)

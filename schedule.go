@@ -7,22 +7,21 @@ import (
 	"github.com/segmentio/backo-go"
 )
 
-// The waits between the attempts of one batch: half a second, doubling, at most
-// a minute, and of that a random part, so that clients which failed together
-// do not come back together.
+// The waits between the attempts of one batch. The longest wait starts at half a second and
+// doubles, up to a minute. The actual wait is a random part of it, so that clients that
+// failed together do not retry together.
 const (
 	maxRetries = 10
 	maxBackoff = time.Minute
 )
 
-// The jitter of backo is off: it is added before the cap, so it vanishes when
-// it matters most.
+// The jitter of backo is off: backo adds it before the cap, so it disappears for the
+// longest waits, where it matters most.
 var exponential = backo.NewBacko(500*time.Millisecond, 2, 0, maxBackoff)
 
-// backoffLimit is the longest wait after the attempt of that number, counted
-// from 0.
+// backoffLimit returns the longest wait after an attempt, which is counted from 0.
 func backoffLimit(attempt int) time.Duration {
-	const last = 16 // far above the cap, far below what overflows
+	const last = 16 // large enough to reach maxBackoff, small enough not to overflow
 	return exponential.Duration(min(max(attempt, 0), last))
 }
 

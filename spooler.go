@@ -9,24 +9,24 @@ import (
 	"github.com/hookferry/analytics/internal/uuid"
 )
 
-// diskPause is how long messages go to memory alone after the disk has refused
-// them, before it is tried again.
+// diskPause is how long messages go to memory alone after the disk has failed. Then the
+// disk is tried again.
 const diskPause = time.Second
 
-// spareSegments is how many segments are ready for the next batches. It is
-// seldom necessary to make one: those that were sent are used again.
+// spareSegments is how many empty segments are kept ready for the next batches. New
+// segments are rarely made, because segments of delivered batches are reused.
 const spareSegments = 2
 
-// errNoSegment says that there is no segment ready for the next messages.
+// errNoSegment says that no empty segment is ready for the next messages.
 var errNoSegment = errors.New("analytics: no segment is ready")
 
-// A diskError says that the collecting batch could not take a message, or that no
-// batch could be made, because the disk failed. The next one is in memory alone.
+// A diskError says that the disk failed, so the collecting batch could not take a message
+// or no batch could be made. The next batch is in memory alone.
 type diskError struct{ error }
 
 // A spooler makes batches whose text is in files of SpoolDir. The zero spooler has no
-// folder and makes batches in memory. The rest of the client does not ask which of the two
-// it has; of a single batch, hasFile tells.
+// folder and makes batches in memory. The rest of the client does not distinguish between
+// the two; for a single batch, hasFile tells whether it has a file.
 //
 // The queue's mutex guards failedUntil and cause. The other fields do not change.
 type spooler struct {
@@ -34,12 +34,13 @@ type spooler struct {
 	report *reporter
 	only   bool // SpoolOnly: never make a batch in memory
 
-	failedUntil time.Time // the disk failed: until then batches are made in memory
-	cause       error     // why it failed
+	failedUntil time.Time // after a failure of the disk, batches are made in memory until then
+	cause       error     // the error of that failure
 }
 
-// openSpooler opens the folder and returns the batches that an earlier process left
-// in it, oldest first. It fails, naming SpoolDir, if the folder cannot take a message now.
+// openSpooler opens the folder and returns the batches that an earlier process left in it,
+// oldest first. If the folder holds no batches and cannot take a message now, it returns a
+// *ConfigError that names SpoolDir.
 func openSpooler(conf *settings, report *reporter) (spooler, []*batch, error) {
 	config := spool.Config{
 		Head:        batchHead,
@@ -63,7 +64,7 @@ func openSpooler(conf *settings, report *reporter) (spooler, []*batch, error) {
 			dir.Close()
 			return spooler{}, nil, &ConfigError{"SpoolDir", "cannot be used", err}
 		}
-		// The disk may be full. To send what is there frees some of it.
+		// The disk may be full. Sending the batches in the folder frees some of it.
 		report.spool(err)
 		s.fail(err)
 	}
@@ -77,7 +78,7 @@ func openSpooler(conf *settings, report *reporter) (spooler, []*batch, error) {
 	return s, spooled, nil
 }
 
-// close lets the folder go. Nothing may be under way.
+// close releases the folder. No batch may be under way.
 func (s *spooler) close() {
 	if s.dir == nil {
 		return
@@ -87,7 +88,7 @@ func (s *spooler) close() {
 	}
 }
 
-// checksum returns the checksum of a message for batch.append, 0 if there are no files.
+// checksum returns the checksum of a message for batch.append, or 0 without SpoolDir.
 func (s *spooler) checksum(message []byte) uint32 {
 	if s.dir == nil {
 		return 0
@@ -95,9 +96,10 @@ func (s *spooler) checksum(message []byte) uint32 {
 	return spool.Checksum(message)
 }
 
-// newBatch returns an empty batch; it is in memory while the disk fails. The error is
-// errNoSegment, a diskError or, with SpoolOnly, ErrNotSpooled with its cause. low
-// reports whether fewer than spareSegments are left. The queue's mutex is held.
+// newBatch returns an empty batch. For diskPause after a failure of the disk, the batch is
+// in memory. The error is errNoSegment, a diskError or, with SpoolOnly, one that wraps
+// ErrNotSpooled and its cause. low reports whether fewer than spareSegments are left. The
+// queue's mutex must be held.
 func (s *spooler) newBatch(now time.Time) (b *batch, low bool, err error) {
 	if s.dir == nil {
 		return newBatch(now), false, nil
@@ -125,12 +127,12 @@ func (s *spooler) newBatch(now time.Time) (b *batch, low bool, err error) {
 	return b, left < spareSegments, err
 }
 
-// fail makes the next batches live in memory alone for a while, because of err. The
-// queue's mutex is held.
+// fail records the disk error err: for diskPause, new batches live in memory alone. The
+// queue's mutex must be held.
 func (s *spooler) fail(err error) { s.failedUntil, s.cause = time.Now().Add(diskPause), err }
 
-// prepare makes segments until n are ready. The error is that of the disk, which has
-// been reported, or ErrQueueFull if SpoolMax leaves no room.
+// prepare makes segments until n are ready. It returns ErrQueueFull if SpoolMax leaves no
+// room, or the error of the disk, which it has reported.
 func (s *spooler) prepare(n int) error {
 	switch err := s.dir.Prepare(n); err {
 	case nil, spool.ErrClosed:
@@ -143,8 +145,9 @@ func (s *spooler) prepare(n int) error {
 	}
 }
 
-// commit returns when the first n messages of seg are as safe as SpoolSync asks. If the
-// disk fails, they are as safe as without SpoolSync. A batch in memory has no segment, nil.
+// commit returns when the first n messages of seg are as durable as SpoolSync demands. If
+// the disk fails, commit reports that, and the messages are only as durable as without
+// SpoolSync. For a batch in memory, seg is nil.
 func (s *spooler) commit(seg *spool.Segment, n int) {
 	if seg == nil {
 		return
@@ -154,7 +157,7 @@ func (s *spooler) commit(seg *spool.Segment, n int) {
 	}
 }
 
-// copy copies a batch in memory to the disk. It returns nil if that is impossible.
+// copy copies a batch in memory to the disk. It returns nil if it cannot.
 func (s *spooler) copy(b *batch) *spool.Segment {
 	if s.dir == nil {
 		return nil

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// maxAnswer is how much is read of an answer: enough for a rejection of
-	// every call of a batch. The connection of a longer answer is closed.
+	// maxAnswer bounds the bytes that are read of an answer. It is enough for an answer
+	// that rejects every call of a batch. If an answer is longer, its connection is closed.
 	maxAnswer = 1 << 20
 
 	retryCountHeader = "X-Retry-Count"
@@ -33,9 +33,9 @@ type uploader struct {
 	pack packer
 
 	batch    *batch
-	attempts int   // attempts made for it, with those before it was put on disk
-	probe    bool  // there is one attempt only, because the collector is down
-	lastErr  error // what the latest attempt met
+	attempts int   // attempts made for the batch, including those before it was put on disk
+	probe    bool  // this batch gets a single attempt, because the collector is down
+	lastErr  error // error of the latest attempt
 }
 
 func newUploader(q *queue) *uploader {
@@ -45,7 +45,7 @@ func newUploader(q *queue) *uploader {
 			Transport: transport{q.conf.transport},
 			Timeout:   q.conf.timeout,
 		},
-		Logger:         nil, // or it would log to standard error
+		Logger:         nil, // otherwise retryablehttp logs to standard error
 		RetryMax:       maxRetries,
 		RequestLogHook: u.before,
 		CheckRetry:     u.check,
@@ -56,7 +56,7 @@ func newUploader(q *queue) *uploader {
 	return u
 }
 
-// run sends its batch and then whatever is due, until nothing is.
+// run sends its batch and then all batches that are due. It returns when none is.
 func (u *uploader) run() {
 	for more := true; more; {
 		b := u.batch
@@ -71,7 +71,7 @@ func (u *uploader) run() {
 	}
 }
 
-// send makes the attempts for the batch.
+// send makes the attempts for the batch and returns its outcome.
 func (u *uploader) send() outcome {
 	b, ctx := u.batch, u.ctx
 	u.attempts, u.lastErr = b.tries, nil
@@ -93,7 +93,7 @@ func (u *uploader) send() outcome {
 	resp, err := u.http.Do(req)
 	var answer []byte
 	if resp != nil {
-		// The status has decided; an answer that breaks off changes nothing.
+		// The status decides. If reading the answer fails, that changes nothing.
 		answer, _ = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 		resp.Body.Close()
 	}
@@ -103,7 +103,8 @@ func (u *uploader) send() outcome {
 	return outcome{attempts: u.attempts, rejected: rejections(answer, b.n)}
 }
 
-// undelivered is the outcome of a batch after its last attempt, if it had any.
+// undelivered returns the outcome of a batch that was not delivered. It may have had no
+// attempt.
 func (u *uploader) undelivered(err error) outcome {
 	f := outcome{attempts: u.attempts}
 	var status *StatusError
@@ -121,8 +122,8 @@ func (u *uploader) undelivered(err error) outcome {
 	return f
 }
 
-// before runs before each attempt. The header is copied because the transport
-// may still be writing that of an attempt that timed out.
+// before runs before each attempt. It copies the header because the transport may still be
+// writing the header of an attempt that timed out.
 func (u *uploader) before(_ retryablehttp.Logger, req *http.Request, retries int) {
 	retries += u.batch.tries
 	u.attempts = retries + 1
@@ -135,7 +136,7 @@ func (u *uploader) before(_ retryablehttp.Logger, req *http.Request, retries int
 	}
 }
 
-// check decides after each attempt whether there is another.
+// check runs after each attempt and decides whether another attempt follows.
 func (u *uploader) check(ctx context.Context, resp *http.Response, err error) (bool, error) {
 	code := 0
 	if err == nil {
@@ -150,7 +151,7 @@ func (u *uploader) check(ctx context.Context, resp *http.Response, err error) (b
 		met = &StatusError{Code: code}
 	}
 	cause := context.Cause(ctx)
-	if err == nil || cause == nil { // not an attempt that Shutdown has cut short
+	if err == nil || cause == nil { // do not record an attempt that Shutdown has cut short
 		u.lastErr = met
 	}
 	u.report.attempt(ctx, u.batch.n, u.attempts, met)
@@ -161,7 +162,7 @@ func (u *uploader) check(ctx context.Context, resp *http.Response, err error) (b
 		return false, nil
 	}
 	if err == nil {
-		// retryablehttp would read 4 KB and then give up the connection.
+		// retryablehttp would read only 4 KB and then close the connection.
 		io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer))
 	}
 	if cause != nil {
@@ -173,10 +174,10 @@ func (u *uploader) check(ctx context.Context, resp *http.Response, err error) (b
 	return !u.probe, nil
 }
 
-// wait returns how long to wait after a failed attempt, counted from 0. It is
-// called right after check. The batch goes on once that time is over and the
-// gate is open, so a Retry-After is a floor under the schedule: a collector
-// that asks for one second ten times over is not given up after ten.
+// wait returns how long to wait after a failed attempt. attempt is counted from 0. It is called
+// right after check. The next attempt starts once that time is over and the gate is open. So a
+// Retry-After can only lengthen the schedule. A collector that asks for one second ten times
+// does not lose the batch after ten seconds.
 func (u *uploader) wait(_, _ time.Duration, attempt int, resp *http.Response) time.Duration {
 	u.report.failed(u.lastErr)
 	wait := backoff(attempt)
@@ -186,8 +187,8 @@ func (u *uploader) wait(_, _ time.Duration, attempt int, resp *http.Response) ti
 	return wait
 }
 
-// settle records the outcome of an uploader's batch. It reports whether the uploader has
-// another batch.
+// settle records the outcome of an uploader's batch. It returns true if the uploader has
+// got another batch.
 func (u *uploader) settle() bool {
 	b := u.batch
 	u.lock()
@@ -201,14 +202,14 @@ func (u *uploader) settle() bool {
 	defer u.unlock()
 	u.endUpload(b)
 	b.resolve(b.outcome, false)
-	if b.outcome.reason == "" && b.n > 0 { // 0: all of it was damaged
+	if b.outcome.reason == "" && b.n > 0 { // b.n is 0 if the complete batch was damaged
 		u.outage.noteTaken()
 	}
 	b.release()
 	return u.advance()
 }
 
-// tell reports what became of messages.
+// tell reports the outcome of messages to the log and to OnDelivery.
 func (u *uploader) tell(d Delivery) {
 	u.report.settled(d)
 	if u.conf.onDelivery != nil {
@@ -216,7 +217,7 @@ func (u *uploader) tell(d Delivery) {
 	}
 }
 
-// endUpload takes b off the batches that are under way. q.mu is held.
+// endUpload removes b from the batches under way. q.mu must be held.
 func (u *uploader) endUpload(b *batch) {
 	i := slices.Index(u.uploading, b)
 	u.uploading = slices.Delete(u.uploading, i, i+1)
@@ -225,7 +226,8 @@ func (u *uploader) endUpload(b *batch) {
 	u.tellRoom()
 }
 
-// advance gives an uploader the next batch, or makes it idle and returns false. q.mu is held.
+// advance gives the uploader the next batch and returns true, or makes it idle and returns
+// false. q.mu must be held.
 func (u *uploader) advance() bool {
 	u.batch = u.next()
 	if u.batch == nil {
@@ -234,15 +236,15 @@ func (u *uploader) advance() bool {
 	return u.batch != nil
 }
 
-// load reads the text of a batch under way from the disk. It reports whether there
-// is anything to send; if not, it has set b.outcome: damaged, or exhausted if the batch
-// can be read at another time.
+// load reads the text of a batch under way from the disk. It returns true if there is a
+// message to send. Otherwise it has set b.outcome: to ReasonDamaged, or to ReasonExhausted
+// if reading the batch may succeed later.
 func (u *uploader) load(b *batch) bool {
 	lost, err := b.seg.Load()
 	u.lock()
 	u.count.Spooled -= b.n
 	if err != nil {
-		u.count.Pending += b.n // until it is settled
+		u.count.Pending += b.n // until the batch is settled
 		u.unlock()
 		b.outcome = outcome{reason: ReasonDamaged, err: err, attempts: b.tries}
 		if damage := (*spool.DamageError)(nil); !errors.As(err, &damage) {
@@ -267,8 +269,8 @@ func (u *uploader) load(b *batch) bool {
 
 var errDamaged = errors.New("analytics: the message in SpoolDir does not match its checksum")
 
-// persist reports whether b is on disk and can stay there. If b is in memory alone, because
-// the disk failed when b was made, persist tries to copy it to the disk.
+// persist reports whether b is on disk. If b is in memory alone, because the disk failed
+// when b was made, persist first tries to copy it to the disk.
 func (u *uploader) persist(b *batch) bool {
 	if b.hasFile() {
 		return true
@@ -283,8 +285,8 @@ func (u *uploader) persist(b *batch) bool {
 	return true
 }
 
-// putBack leaves a batch that was not delivered, or could not be read now, on disk alone. It
-// reports whether its uploader has another batch.
+// putBack leaves a batch on disk alone, after it could not be delivered or read. It returns
+// true if the uploader has got another batch.
 func (u *uploader) putBack() bool {
 	b := u.batch
 	u.unload(b)
@@ -301,8 +303,9 @@ func (u *uploader) putBack() bool {
 	return u.advance()
 }
 
-// rejections returns the calls that an answer to n calls lists as rejected, by index.
-// It ignores whatever is malformed: the status has said that the batch was taken.
+// rejections returns the calls that an answer to n calls lists as rejected, sorted by
+// index. It ignores malformed parts of the answer: the status says that the batch was
+// taken.
 func rejections(answer []byte, n int) []rejection {
 	if !bytes.Contains(answer, []byte(`"rejected"`)) {
 		return nil
@@ -327,13 +330,13 @@ func rejections(answer []byte, n int) []rejection {
 }
 
 // A transport works around three properties of net/http and retryablehttp.
-//   - It has no CloseIdleConnections. retryablehttp calls that after every final
-//     failure, and it would close the connections of all users of a shared transport.
+//   - It has no method CloseIdleConnections. retryablehttp calls that method after every final
+//     failure, which would close the connections of all users of a shared transport.
 //   - It removes the Location of a redirect. Redirects are not followed, and http.Client
 //     would report a malformed Location as if the network had failed.
 //   - It closes the connection of a server that switches protocols. The body of such an
-//     answer is the bare connection, and neither http.Client.Timeout nor the request's
-//     context ends reading it.
+//     answer is the bare connection. Neither http.Client.Timeout nor the request's context
+//     stops reading it.
 type transport struct{ base http.RoundTripper }
 
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
