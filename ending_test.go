@@ -186,7 +186,7 @@ func TestShutdownAtItsDeadline(t *testing.T) {
 		name     string
 		answer   func(int, request) (*http.Response, error)
 		attempts bool
-		text     string // of the last attempt, in OnDelivery's error
+		text     string // text about the last attempt in OnDelivery's error
 	}{
 		{"collector hangs", hang, true, ""},
 		{"back-off", always(503), true, "503 Service Unavailable"},

@@ -17,18 +17,19 @@ import (
 	"github.com/hookferry/analytics/analyticstest"
 )
 
-// A hostility is one way in which a collector may treat a request, and its effect.
+// A hostility is one way in which a collector may mistreat a request, and the expected
+// effect. If neither retried nor status is set, the batch is delivered.
 type hostility struct {
 	name string
 	step analyticstest.Step
 
-	retried bool          // the attempt fails and is repeated; if not, and without status: delivered
-	status  int           // that refuses the batch for good
-	took    time.Duration // how long the client stays with an attempt
-	wait    time.Duration // what Retry-After comes to; 0: the usual back-off
-	costs   bool          // the connection
-	large   bool          // the request, so that it exceeds what a network buffers
-	untaken bool          // delivered as far as the client can know, but not among the server's calls
+	retried bool          // the attempt fails and is repeated
+	status  int           // the status that refuses the batch for good
+	took    time.Duration // how long the attempt takes
+	wait    time.Duration // the wait that Retry-After asks for; 0: the usual back-off
+	costs   bool          // the connection is lost
+	large   bool          // the request must be large, so that it exceeds the buffers of a network
+	untaken bool          // the client counts the batch as delivered, but the server did not read it
 }
 
 func hostilities() []hostility {
@@ -37,13 +38,13 @@ func hostilities() []hostility {
 	z, _ := gzip.NewWriterLevel(&member, gzip.BestSpeed)
 	z.Write(make([]byte, 16*mb))
 	z.Close()
-	// So large that net/http leaves the rest of it unread: from Go 1.27 on it reads up to
-	// 256 KB after the body is closed, to keep the connection.
+	// The body is so large that net/http does not read all of it. From Go 1.27 on, net/http
+	// reads up to 256 KB after the body is closed, to keep the connection.
 	bomb := strings.Repeat(member.String(), 32)
 	far := "Fri, 31 Dec 9999 23:59:59 GMT"
 	pause := func(value string) analyticstest.Step { return analyticstest.Answer(429).With("Retry-After", value) }
 	return []hostility{
-		// Silence.
+		// Collectors that do not answer.
 		{name: "hangs", step: analyticstest.Hang(), retried: true, took: DefaultTimeout, costs: true},
 		{name: "hangs reading", step: analyticstest.HangReading(), large: true, retried: true, took: DefaultTimeout, costs: true},
 		{name: "is unreachable", step: analyticstest.Unreachable(), retried: true, took: DefaultTimeout, costs: true},
@@ -53,7 +54,7 @@ func hostilities() []hostility {
 		{name: "200 drips", step: analyticstest.Answer(200).WithBody(strings.Repeat("x", 100)).Drip(time.Second), took: DefaultTimeout, costs: true},
 		{name: "503 drips", step: analyticstest.Answer(503).WithBody(strings.Repeat("x", 100)).Drip(time.Second), retried: true, took: DefaultTimeout, costs: true},
 
-		// Broken connections.
+		// Collectors that break the connection.
 		{name: "refuses", step: analyticstest.Refuse(), retried: true, costs: true},
 		{name: "resets", step: analyticstest.Reset(), retried: true, costs: true},
 		{name: "resets reading", step: analyticstest.ResetReading(), large: true, retried: true, costs: true},
@@ -65,7 +66,7 @@ func hostilities() []hostility {
 		{name: "503 and hangs up", step: analyticstest.Answer(503).HangUp(), retried: true, costs: true},
 		{name: "200 says that it closes", step: analyticstest.Answer(200).With("Connection", "close"), costs: true},
 
-		// Too much.
+		// Answers that are too large.
 		{name: "200 with a gigabyte", step: analyticstest.Stream(1 << 30), costs: true},
 		{name: "200 with a bomb of gzip", step: analyticstest.Answer(200).With("Content-Encoding", "gzip").WithBody(bomb), costs: true},
 		{name: "503 with a bomb of gzip", step: analyticstest.Answer(503).With("Content-Encoding", "gzip").WithBody(bomb), retried: true, costs: true},
@@ -76,7 +77,7 @@ func hostilities() []hostility {
 		{name: "an endless header", step: analyticstest.EndlessHeader(), retried: true, costs: true},
 		{name: "endless 103s", step: analyticstest.EndlessInformational(), retried: true, costs: true},
 
-		// Nonsense.
+		// Malformed answers.
 		{name: "garbage", step: analyticstest.Garbage(), retried: true, costs: true},
 		{name: "nothing", step: analyticstest.Raw(""), retried: true, costs: true},
 		{name: "half a status line", step: analyticstest.Raw("HTTP/1.1 20"), retried: true, costs: true},
@@ -96,7 +97,7 @@ func hostilities() []hostility {
 		{name: "400 that claims too much", step: analyticstest.Answer(400).Misstate(mb), status: 400, costs: true},
 		{name: "200 that claims too little", step: analyticstest.Answer(200).Misstate(3), costs: true},
 
-		// Refusals.
+		// Answers that refuse the batch.
 		{name: "307 to itself", step: analyticstest.Answer(307).With("Location", "/v1/batch"), status: 307},
 		{name: "307 to elsewhere", step: analyticstest.Answer(307).With("Location", "http://elsewhere.example/v1/batch"), status: 307},
 		{name: "308 to nowhere", step: analyticstest.Answer(308).With("Location", "http://%zz"), status: 308},
@@ -107,7 +108,7 @@ func hostilities() []hostility {
 		{name: "417", step: analyticstest.Answer(417), status: 417},
 		{name: "421", step: analyticstest.Answer(421), status: 421},
 
-		// Pauses.
+		// Answers that ask for a pause.
 		{name: "429", step: analyticstest.Answer(429), retried: true},
 		{name: "429 for 7 s", step: pause("7"), retried: true, wait: 7 * time.Second},
 		{name: "429 for a negative time", step: pause("-5"), retried: true},
@@ -136,11 +137,11 @@ type stand struct {
 	number int
 }
 
-// newStand returns a client that has a connection and has sent one message.
+// newStand returns a stand whose client has a connection and has sent one message.
 func newStand(t *testing.T, h hostility, spooled bool) *stand {
 	s := &stand{t: t, h: h, srv: analyticstest.New(t), client: New("secret-key")}
 	transport := s.srv.Transport()
-	transport.MaxResponseHeaderBytes = maxAnswerHeader // as the client's own
+	transport.MaxResponseHeaderBytes = maxAnswerHeader // like the client's own transport
 	dial := transport.DialContext
 	transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if addr != "collector.example:80" {
@@ -165,7 +166,7 @@ func newStand(t *testing.T, h hostility, spooled bool) *stand {
 func (s *stand) track(n int) {
 	size := 10
 	if s.h.large {
-		size = 30_000 // three of which exceed 64 KB
+		size = 30_000 // three such messages exceed 64 KB
 	}
 	for range n {
 		s.number++
@@ -190,7 +191,7 @@ func (s *stand) attempts(want int) {
 		if i == 0 {
 			continue
 		}
-		// A body that is not read to its end counts as read at once.
+		// A request whose body is not read to the end counts as received at once.
 		wait := b.Time.Sub(list[i-1].Time) - s.h.took
 		least, most := s.h.wait, max(s.h.wait, backoffLimit(i-1))
 		if wait < least || wait > most {
@@ -199,7 +200,7 @@ func (s *stand) attempts(want int) {
 	}
 }
 
-// ended checks an UndeliveredError about three messages.
+// ended checks the *UndeliveredError for three messages.
 func (s *stand) ended(err error, reason Reason, spooled bool) {
 	s.t.Helper()
 	var u *UndeliveredError
@@ -223,8 +224,8 @@ func (s *stand) ended(err error, reason Reason, spooled bool) {
 	}
 }
 
-// finish closes the client and checks what has arrived, by the counters,
-// OnDelivery and the collector.
+// finish closes the client and compares the counters, the calls of OnDelivery and the calls
+// at the collector.
 func (s *stand) finish(delivered, arrived, attempts, batches int) {
 	s.t.Helper()
 	if err := s.client.Close(); err != nil {
@@ -248,7 +249,7 @@ func (s *stand) finish(delivered, arrived, attempts, batches int) {
 	}
 }
 
-// A collector that misbehaves once costs that attempt and, where it has to be, its
+// A collector that misbehaves once costs that attempt and, for some hostilities, the
 // connection. No goroutine outlives the bubble.
 func TestHostileCollectorsOnce(t *testing.T) {
 	for _, h := range hostilities() {
@@ -281,7 +282,7 @@ func TestHostileCollectorsOnce(t *testing.T) {
 				if took := time.Since(start); took < h.took+h.wait || took > h.took+max(h.wait, backoffLimit(0)) {
 					t.Errorf("%s: Flush took %v, want %v to %v more", h.name, took, h.took+h.wait, max(h.wait, backoffLimit(0)))
 				}
-				synctest.Wait() // until the client has seen how the connection ended
+				synctest.Wait() // wait until the client has noticed how the connection ended
 				s.track(1)
 				if err := s.client.Flush(t.Context()); err != nil {
 					t.Errorf("%s: the next message: %v", h.name, err)
@@ -299,14 +300,14 @@ func TestHostileCollectorsOnce(t *testing.T) {
 	}
 }
 
-// A collector that misbehaves at every request gets eleven attempts. Then the client
-// drops the messages or, with a spool, keeps them until the collector is well.
+// A collector that misbehaves at every request gets eleven attempts. Then the client drops
+// the messages or, with SpoolDir, keeps them until the collector behaves.
 func TestHostileCollectorsForEver(t *testing.T) {
 	for _, h := range hostilities() {
 		if !h.retried {
 			continue
 		}
-		// Connection steps reach requests on an open connection alone.
+		// These steps affect requests on an open connection only.
 		refuses := h.name == "refuses" || h.name == "is unreachable"
 		for _, spooled := range []bool{false, true} {
 			if refuses && spooled {
@@ -338,7 +339,7 @@ func TestHostileCollectorsForEver(t *testing.T) {
 				}
 				s.ended(err, ReasonExhausted, spooled)
 				s.srv.SetScript()
-				time.Sleep(h.wait) // the last answer has asked for that, too
+				time.Sleep(h.wait) // the last answer has asked for a pause, too
 				if spooled {
 					s.finish(4, 4, 1+all+1, 2)
 				} else {
@@ -349,7 +350,7 @@ func TestHostileCollectorsForEver(t *testing.T) {
 	}
 }
 
-// Whatever bytes answer a request, the batch is settled in time.
+// Whatever bytes the collector answers, the batch is settled within a bounded time.
 func FuzzAnswer(f *testing.F) {
 	for _, text := range []string{
 		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
@@ -386,8 +387,8 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// A server may close an idle connection while the next request is on its way. That
-// costs one attempt at most.
+// A server may close an idle connection while the next request is on its way. This costs at
+// most one attempt.
 func TestIdleConnectionsThatTheServerCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := analyticstest.New(t)
@@ -413,7 +414,7 @@ func TestIdleConnectionsThatTheServerCloses(t *testing.T) {
 	})
 }
 
-// The client's own transport cuts off a header that does not end.
+// The client's own transport limits the size of an answer's header.
 func TestAnEndlessHeaderIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := analyticstest.New(t, analyticstest.EndlessHeader(), analyticstest.Answer(200))
@@ -435,7 +436,7 @@ func TestAnEndlessHeaderIsCutOff(t *testing.T) {
 	})
 }
 
-// A countedConn counts what is read.
+// A countedConn counts the bytes read from it.
 type countedConn struct {
 	net.Conn
 	read *atomic.Int64
@@ -447,8 +448,7 @@ func (c *countedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A closeRacer closes the latest connection while a request is made that may
-// use it.
+// A closeRacer closes the latest connection while a request that may use it is being made.
 type closeRacer struct {
 	http http.RoundTripper
 	conn *net.Conn

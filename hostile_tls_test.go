@@ -25,7 +25,7 @@ import (
 
 var tlsAddr = &net.TCPAddr{IP: net.IPv4(203, 0, 113, 1), Port: 443}
 
-// certificate returns a certificate that has signed itself.
+// certificate returns a self-signed certificate, and a pool that trusts it.
 func certificate(t *testing.T, host string, until time.Time) (tls.Certificate, *x509.CertPool) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -49,16 +49,16 @@ func certificate(t *testing.T, host string, until time.Time) (tls.Certificate, *
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-// A collector that cannot be trusted gets no request, and so no write key. The cause
-// may go away, so the client tries again.
+// If the collector's certificate cannot be trusted, the client sends no request, and so no
+// write key. The cause may disappear, so the client tries again.
 func TestTLSFailures(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		scheme string
-		host   string           // of the certificate
-		until  time.Duration    // that it is valid from now on
-		trust  bool             // it
-		serve  func(c net.Conn) // instead of TLS
+		host   string           // host name in the certificate
+		until  time.Duration    // how long the certificate is valid, from the present
+		trust  bool             // the client trusts the certificate
+		serve  func(c net.Conn) // serves the connection instead of TLS, if not nil
 		check  func(error) bool
 		took   time.Duration
 	}{
@@ -68,7 +68,7 @@ func TestTLSFailures(t *testing.T) {
 			check: func(err error) bool { return errors.As(err, new(x509.HostnameError)) }},
 		{name: "expired", scheme: "https", host: "collector.example", until: -time.Second, trust: true,
 			check: func(err error) bool { return errors.As(err, new(x509.CertificateInvalidError)) }},
-		{name: "not TLS", scheme: "https", check: func(err error) bool { return err != nil }, // a plain one of net/http
+		{name: "not TLS", scheme: "https", check: func(err error) bool { return err != nil }, // net/http has no type for this error
 
 			serve: func(c net.Conn) { io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n"); c.Close() }},
 		{name: "closed in the handshake", scheme: "https", check: func(err error) bool { return errors.Is(err, io.EOF) },
@@ -142,7 +142,7 @@ func TestTLSFailures(t *testing.T) {
 	}
 }
 
-// Frames of HTTP/2 (RFC 9113, section 6).
+// Types and flags of HTTP/2 frames (RFC 9113, section 6).
 const (
 	frameData      = 0
 	frameHeaders   = 1
@@ -155,18 +155,18 @@ const (
 	flagEndHeaders = 4
 )
 
-// What an http2Server does after it has misbehaved: it continues with ...
+// What an http2Server does after it has misbehaved.
 const (
-	answers = iota // that request
-	goesOn         // with other requests
-	ends           // the connection, once the client does
+	answers = iota // answers the same request
+	goesOn         // serves other requests, but does not answer that one
+	ends           // closes the connection once the client does
 )
 
-// An http2Server speaks as much HTTP/2 as it takes to misbehave.
+// An http2Server implements as much of HTTP/2 as the tests need.
 type http2Server struct {
 	mu     sync.Mutex
 	conns  int
-	misdo  func(c net.Conn, stream uint32) int // at the header of a request
+	misdo  func(c net.Conn, stream uint32) int // misbehaves at the header of a request
 	misdid int
 }
 
@@ -181,7 +181,8 @@ func goAway(c net.Conn, last, code uint32) {
 	writeFrame(c, frameGoAway, 0, 0, binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, last), code)...)
 }
 
-// serve misbehaves at the first times requests, and answers the others 200.
+// serve misbehaves at the first requests, as many as times says, and answers the others
+// with 200.
 func (s *http2Server) serve(c net.Conn, times int) {
 	defer c.Close()
 	if _, err := io.ReadFull(c, make([]byte, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))); err != nil {
@@ -217,7 +218,8 @@ func (s *http2Server) serve(c net.Conn, times int) {
 			case goesOn:
 				silent = stream
 			case ends:
-				// Let the client read it: closing with unread data resets.
+				// Wait until the client has closed: closing with unread data would reset
+				// the connection.
 				io.Copy(io.Discard, c)
 				return
 			}
@@ -228,14 +230,15 @@ func (s *http2Server) serve(c net.Conn, times int) {
 	}
 }
 
-// On HTTP/2 a server may close connections, and refuse and reset streams, at any
-// moment. net/http repeats at once a request that the server says it has not processed;
-// the client does not count that as an attempt. Any other such request is a failed attempt.
+// On HTTP/2 a server may close connections, and refuse and reset streams, at any moment. If
+// the server says that it has not processed a request, net/http repeats the request at
+// once, and the client does not count that as an attempt. Any other such request is a
+// failed attempt.
 func TestHTTP2Hostility(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		misdo    func(c net.Conn, stream uint32) int
-		attempts uint64 // of which the last is taken
+		attempts uint64 // total number, of which the last succeeds
 		conns    int
 	}{
 		{"GOAWAY before the request was looked at", func(c net.Conn, stream uint32) int { goAway(c, 0, 0); return ends }, 1, 2},
@@ -292,7 +295,7 @@ func TestHTTP2Hostility(t *testing.T) {
 			serving.Wait()
 			checkStats(t, c, 6, 6, 0, 0)
 			if got := c.Stats(); got.Attempts != test.attempts+1 || s.conns < test.conns || s.conns > test.conns+1 {
-				// net/http may dial once more than it turns out to need.
+				// net/http may dial one connection more than it needs.
 				t.Errorf("%s: %d attempts over %d connections, want %d over %d or one more", test.name, got.Attempts, s.conns, test.attempts+1, test.conns)
 			}
 		})

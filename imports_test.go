@@ -23,9 +23,9 @@ import (
 
 const module = "github.com/hookferry/analytics"
 
-// The import walls. Each names what the packages that match of may reach
-// beside the standard library, directly or through others. A pattern ends in
-// "/..." where it means everything below, too.
+// walls restrict imports. The packages that match "of" may import, directly or indirectly,
+// only the standard library and the packages that match "may". A pattern that ends in
+// "/..." also matches all packages below.
 var walls = []struct {
 	name string
 	of   []string
@@ -174,11 +174,11 @@ const (
 	backo         = "github.com/segmentio/backo-go"
 )
 
-// The packages that show what can be built with the public API, and so use
-// nothing else but parts of their own.
+// publicOnly lists the packages that show what can be built with the public API. So they
+// may import only public packages and packages below themselves.
 var publicOnly = []string{module + "/cmd/...", module + "/examples/..."}
 
-// A listed is a package as go list describes it.
+// A listed is a package as described by go list.
 type listed struct {
 	ImportPath string
 	Dir        string
@@ -190,8 +190,8 @@ type listed struct {
 	Module     struct{ Path string }
 }
 
-// goList lists the packages of the whole work and everything they import, for
-// an operating system.
+// goList lists the packages of all modules in go.work, and all packages that they import,
+// for an operating system.
 func goList(t *testing.T, goos string) map[string]listed {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Dir,Name,GoFiles,Imports,Standard,DepOnly,Module",
@@ -224,9 +224,9 @@ func matches(patterns []string, path string) bool {
 	})
 }
 
-// breaches returns the ways from a package to packages that are neither of the
-// standard library nor among those it may reach. It looks no further behind
-// one of these.
+// breaches returns the import paths from a package to each forbidden package. Forbidden are
+// packages outside the standard library that do not match may. It does not follow the
+// imports of a forbidden package.
 func breaches(packages map[string]listed, from string, may []string) [][]string {
 	var found [][]string
 	seen := map[string]bool{from: true}
@@ -303,9 +303,10 @@ func TestImportWalls(t *testing.T) {
 	}
 }
 
-// TestModulesKeepToPublicPackages: the version of each module is chosen by the programs that
-// import it. So a module may meet any later version of another one, of which only the public
-// packages stay as they are. Tests run in the repository alone, and may import everything.
+// TestModulesKeepToPublicPackages checks the imports between the modules of the repository.
+// A program chooses the version of each module. So a module may be built with any later
+// version of another one, and only public packages stay compatible. Tests run only in the
+// repository, and may import everything.
 func TestModulesKeepToPublicPackages(t *testing.T) {
 	for _, goos := range []string{"linux", "windows"} {
 		packages := goList(t, goos)
@@ -329,8 +330,9 @@ func TestModulesKeepToPublicPackages(t *testing.T) {
 	}
 }
 
-// Each module requires the others of the repository in the version that is Version, and go.work
-// provides exactly that version.
+// TestModulesRequireVersion checks that each module requires the other modules of the
+// repository in the version analytics.Version, and that go.work replaces exactly that
+// version.
 func TestModulesRequireVersion(t *testing.T) {
 	provided := map[string]bool{}
 	work, err := os.ReadFile("go.work")
@@ -364,8 +366,7 @@ func TestModulesRequireVersion(t *testing.T) {
 	}
 }
 
-// TestPackageComments wants one package comment for each package, so that its
-// documentation is in one place.
+// TestPackageComments requires exactly one package comment for each package.
 func TestPackageComments(t *testing.T) {
 	for _, p := range goList(t, "linux") {
 		if p.DepOnly || len(p.GoFiles) == 0 {

@@ -29,7 +29,7 @@ func TestValidate(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		m     Message
-		field string // of the error; empty for none
+		field string // the field that the error names; empty if there is no error
 		text  string
 	}{
 		{"identify by user", &Identify{UserId: "u"}, "", ""},
@@ -89,7 +89,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// full returns one message of each type with every field set.
+// full returns messages of every type with every field set.
 func full() []Message {
 	const at = "2024-02-29T12:34:56.789+01:00"
 	traits := map[string]any{"name": "Ada <ada@example.com>", "plan": "team", "seats": 12, "ratio": 0.5, "vip": true, "none": nil}
@@ -117,7 +117,7 @@ func TestWireFormOfMessages(t *testing.T) {
 	golden(t, "messages.jsonl", b.Bytes())
 }
 
-// A page's Properties travel as its Traits do.
+// A page's Properties are sent like its Traits.
 func TestPageProperties(t *testing.T) {
 	object := map[string]any{"url": "/pricing"}
 	var texts [2]string
@@ -168,7 +168,7 @@ func TestWireFormOfABatch(t *testing.T) {
 	})
 }
 
-// golden compares got with a file of testdata.
+// golden compares got with a file in testdata.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -193,7 +193,7 @@ func golden(t *testing.T, name string, got []byte) {
 func TestTimestampsTravelInMilliseconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, test := range []struct{ name, in, want string }{
-			{"none", "", "2000-01-01T00:00:00.000Z"}, // the bubble's now
+			{"none", "", "2000-01-01T00:00:00.000Z"}, // the present time of the bubble
 			{"offset", "2024-05-06T07:08:09.123456789+02:00", "2024-05-06T05:08:09.123Z"},
 			{"no fraction", "2024-05-06T07:08:09Z", "2024-05-06T07:08:09.000Z"},
 			{"formatted", FormatTime(time.Date(2024, 5, 6, 7, 8, 9, 999999999, time.FixedZone("", -3600))), "2024-05-06T08:08:09.999Z"},
@@ -248,7 +248,7 @@ func TestEncodingErrorsNameThePath(t *testing.T) {
 	}
 }
 
-// A message is a level itself, so its members have one less.
+// The message itself is one level of nesting, so its members may have one level less.
 func TestAMessageMayBeNestedAsDeepAsTheCollectorTakes(t *testing.T) {
 	nested := func(n int) json.RawMessage {
 		return json.RawMessage(strings.Repeat("[", n) + strings.Repeat("]", n))
@@ -321,7 +321,7 @@ func TestMessagesAreNotWrittenTo(t *testing.T) {
 			t.Errorf("%T after the call (-before +after):\n%s", m, d)
 		}
 	}
-	// Fields that are made up are not stored either.
+	// Generated values, such as the messageId, are not stored in the message.
 	m := &Track{UserId: "u", Event: "e"}
 	if err := c.Track(m); err != nil {
 		t.Fatal(err)
@@ -368,7 +368,7 @@ func TestCallersMayChangeTheirMapsAfterTheCall(t *testing.T) {
 	})
 }
 
-// Every message type must be a Message, and name its fields like the others.
+// Every message type must implement Message and have the same field names as the others.
 func TestMessageTypesAgree(t *testing.T) {
 	common := []string{"UserId", "AnonymousId", "Context", "Integrations", "Timestamp", "MessageId"}
 	for _, m := range full() {
@@ -379,7 +379,7 @@ func TestMessageTypesAgree(t *testing.T) {
 			}
 		}
 		for i := range v.NumField() {
-			if name := v.Type().Field(i).Name; v.Field(i).IsZero() && name != "Properties" { // a Page has its other name
+			if name := v.Type().Field(i).Name; v.Field(i).IsZero() && name != "Properties" { // a Page has Traits instead
 				t.Errorf("the test's %s leaves %s empty", v.Type(), name)
 			}
 		}
@@ -419,7 +419,7 @@ func FuzzTrack(f *testing.F) {
 	})
 }
 
-// sameText compares up to how many U+FFFD stand for a run of invalid bytes.
+// sameText reports whether a and b are equal, if each run of U+FFFD counts as one.
 func sameText(a, b string) bool {
 	runs := regexp.MustCompile("\ufffd+")
 	return runs.ReplaceAllString(a, "\ufffd") == runs.ReplaceAllString(b, "\ufffd")

@@ -17,10 +17,10 @@ import (
 	"github.com/hookferry/analytics/internal/memnet"
 )
 
-// startInMemory starts a server in memory. It returns a transport to the server like the
-// client's own, with TLS if the endpoint is https, and the number of connections so far.
-// Use it in bubbles: in real time net/http does not reuse a connection if its writer
-// takes longer than 50 ms to report that it has written the request.
+// startInMemory starts a server in memory. It returns a transport to that server, like the
+// client's own, with TLS if the endpoint is https. It also returns the number of
+// connections so far. Use it in bubbles. In real time, net/http does not reuse a connection
+// whose writer takes longer than 50 ms to report that it has written the request.
 func startInMemory(t *testing.T, h http.HandlerFunc) (*http.Transport, *atomic.Int32) {
 	var conns atomic.Int32
 	cert, pool := certificate(t, "collector.example", time.Now().Add(time.Hour))
@@ -59,12 +59,13 @@ func startInMemory(t *testing.T, h http.HandlerFunc) (*http.Transport, *atomic.I
 	return own, &conns
 }
 
-// The client keeps connections after successes, failures and answers with a body.
+// The client reuses connections after successes, after failures and after answers with a
+// body.
 func TestConnectionsAreReused(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		code int
-		body int // bytes
+		body int // size of the answer's body in bytes
 	}{
 		{"success", 200, 16},
 		{"success with a long answer", 200, 100 << 10},
@@ -105,7 +106,7 @@ func TestConnectionsAreReused(t *testing.T) {
 	}
 }
 
-// Redirects are final, wherever they lead.
+// Redirects are final errors, whatever their Location is.
 func TestRedirectsAreNotFollowed(t *testing.T) {
 	for _, code := range []int{301, 302, 303, 307, 308} {
 		for _, location := range []string{"", "/elsewhere", "http://%zz", "http://elsewhere.example/"} {
@@ -161,8 +162,8 @@ func TestASharedTransportKeepsItsConnections(t *testing.T) {
 	})
 }
 
-// A server fails now and then: everything arrives, in bodies that are whole although
-// attempts are cut short.
+// The server fails now and then. All messages arrive, in complete bodies, although attempts
+// are cut short.
 func TestEverythingArrivesOverANetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var requests atomic.Int32
@@ -188,7 +189,7 @@ func TestEverythingArrivesOverANetwork(t *testing.T) {
 				t.Error(err)
 			}
 			if n%7 == 0 {
-				w.WriteHeader(500) // although it was taken
+				w.WriteHeader(500) // although the server has read the batch
 			}
 		})
 		c := New("k")
@@ -250,8 +251,8 @@ func TestHTTP2(t *testing.T) {
 	})
 }
 
-// A collector that switches protocols and then is silent does not block an upload,
-// although neither a time limit nor a context ends reading from such a connection.
+// A collector that switches protocols and then stays silent does not block an upload,
+// although neither a timeout nor a context stops reading from such a connection.
 func TestSwitchingProtocolsIsFinal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conns := make(chan net.Conn, 2)

@@ -15,10 +15,10 @@ import (
 	"github.com/hookferry/analytics/internal/soak"
 )
 
-// Each caller has maps of its own, which are nested and which its messages share. It
-// changes them as soon as a call returns, while other goroutines call Flush and, at the
-// end, Shutdown and Close. If the client reads a map after the call, the race detector
-// reports it, and the messages are wrong.
+// Each caller has its own nested maps, which all its messages share. It changes them as
+// soon as a call returns, while other goroutines call Flush and, at the end, Shutdown and
+// Close. If the client reads a map after the call, the race detector reports it, and
+// messages have wrong values.
 func TestCallersChangeTheirMapsWhileEverythingHappens(t *testing.T) {
 	for _, spooled := range []bool{false, true} {
 		t.Run(fmt.Sprintf("spool=%t", spooled), func(t *testing.T) {
@@ -103,9 +103,9 @@ func TestCallersChangeTheirMapsWhileEverythingHappens(t *testing.T) {
 	}
 }
 
-// The first calls, Flush, Shutdown and Close of a client race each other. In any order,
-// every accepted message is delivered, every call returns, and the folder is free for
-// the next client.
+// The first calls of a client run concurrently with Flush, Shutdown and Close. In any
+// order, every accepted message is delivered, every call returns, and the folder is
+// released for the next client.
 func TestTheFirstCallRacesTheEnd(t *testing.T) {
 	for _, spooled := range []bool{false, true} {
 		t.Run(fmt.Sprintf("spool=%t", spooled), func(t *testing.T) {
@@ -161,7 +161,7 @@ func TestTheFirstCallRacesTheEnd(t *testing.T) {
 	}
 }
 
-const panicky = "ANALYTICS_TEST_PANIC" // set in the process whose callback panics
+const panicky = "ANALYTICS_TEST_PANIC" // environment variable of the process whose callback panics
 
 // A panic in OnDelivery ends the program with a stack trace, as in any goroutine.
 func TestAPanicOfTheCallbackEndsTheProgram(t *testing.T) {

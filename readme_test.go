@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// TestReadmeCode holds the Go code of the README to the file that the comment
-// above each block names: the block stands there line by line.
+// TestReadmeCode checks that each block of Go code in the README stands line by line in the
+// file that the comment above the block names.
 func TestReadmeCode(t *testing.T) {
 	readme := readText(t, "README.md")
 	all := strings.Count(readme, "\n```go\n")
@@ -27,8 +27,8 @@ func TestReadmeCode(t *testing.T) {
 	}
 }
 
-// TestReadmeLinks holds the links of the Markdown files to files that are
-// there.
+// TestReadmeLinks checks that the relative links of the Markdown files lead to existing
+// files.
 func TestReadmeLinks(t *testing.T) {
 	files, err := filepath.Glob("*.md")
 	if err != nil || len(files) == 0 {
@@ -47,8 +47,8 @@ func TestReadmeLinks(t *testing.T) {
 	}
 }
 
-// TestMarkdownLines wants lines of prose in Markdown to have at most 100 characters, but for
-// those of one word, such as a link.
+// TestMarkdownLines checks that lines of prose in Markdown have at most 100 characters.
+// Lines of one word, such as a link, may be longer.
 func TestMarkdownLines(t *testing.T) {
 	n := 0
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -75,7 +75,7 @@ func TestMarkdownLines(t *testing.T) {
 	}
 }
 
-// TestDesignFiles wants each Go file that DESIGN.md names to be there.
+// TestDesignFiles checks that each Go file which DESIGN.md names exists.
 func TestDesignFiles(t *testing.T) {
 	names := map[string]bool{}
 	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
@@ -96,8 +96,8 @@ func TestDesignFiles(t *testing.T) {
 	}
 }
 
-// contains reports whether block stands in lines, where it may be indented by
-// the same tabs throughout.
+// contains reports whether the lines of block appear in lines, one after the other. All of
+// them may be indented by the same tabs.
 func contains(lines, block []string) bool {
 	for i := range len(lines) - len(block) + 1 {
 		indent := lines[i][:len(lines[i])-len(strings.TrimLeft(lines[i], "\t"))]
@@ -118,7 +118,7 @@ func contains(lines, block []string) bool {
 	return false
 }
 
-// readText reads a text file, whose lines end in a newline on every system.
+// readText reads a text file and converts its line ends to newlines.
 func readText(t *testing.T, name string) string {
 	t.Helper()
 	b, err := os.ReadFile(name)

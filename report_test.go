@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A logbook is a slog.Handler that keeps lines as text, above debug level.
+// A logbook is a slog.Handler that keeps log lines above debug level as text.
 type logbook struct {
 	mu    sync.Mutex
 	start time.Time
@@ -60,7 +60,7 @@ func TestTroubleIsLoggedOnceAMinute(t *testing.T) {
 		c, _ := newTestClient(always(401))
 		c.Logger = slog.New(book)
 		c.FlushAt = 1
-		for range 150 { // a message a second, every one of them dropped
+		for range 150 { // one message a second, and all are dropped
 			track(t, c, 1)
 			time.Sleep(time.Second)
 		}
@@ -127,8 +127,7 @@ func TestAnOutageIsLoggedAtItsBeginningAndEnd(t *testing.T) {
 			c.Flush(t.Context())
 		}
 		c.Close()
-		// Two batches are given up after eleven attempts each, the third gets
-		// through.
+		// Two batches are dropped after eleven attempts each. The third is delivered.
 		var kinds []string
 		for _, line := range book.lines {
 			_, line, _ = strings.Cut(line, " ")

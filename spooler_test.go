@@ -27,7 +27,8 @@ func newSpoolClient(dir string, answer func(int, request) (*http.Response, error
 	return c, col
 }
 
-// checkSpool checks that the counters account for every message, and how many are on disk.
+// checkSpool checks that Stats accounts for every message, and the number of messages on
+// disk.
 func checkSpool(t *testing.T, c *Client, spooled int) {
 	t.Helper()
 	s := c.Stats()
@@ -36,7 +37,7 @@ func checkSpool(t *testing.T, c *Client, spooled int) {
 	}
 }
 
-// sums reports whether the counters account for every message.
+// sums reports whether s accounts for every message.
 func (s Stats) sums() bool {
 	return s.Queued+s.Recovered == s.Delivered+s.Dropped+uint64(s.Pending)+uint64(s.Spooled)
 }
@@ -151,8 +152,8 @@ func TestASpoolThatCannotBeUsedIsTheErrorOfEveryCall(t *testing.T) {
 	closeClient(t, owner)
 }
 
-// leave has a client leave n messages in a folder, and returns the folder and the one
-// file that has them. Use it in bubbles: in real time a slow disk may take longer than
+// leave lets a client leave n messages in a folder. It returns the folder and the one file
+// with the messages. Use it in bubbles: in real time, a slow disk may take longer than
 // Shutdown waits for cancelled uploads.
 func leave(t *testing.T, n int) (dir, file string) {
 	t.Helper()
@@ -167,7 +168,7 @@ func leave(t *testing.T, n int) (dir, file string) {
 	return dir, files[0]
 }
 
-// damage changes the text of a file.
+// damage replaces the content of a file by the result of change.
 func damage(t *testing.T, file string, change func(text []byte) []byte) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -207,7 +208,7 @@ func TestDamagedMessagesAreSetAsideAndCounted(t *testing.T) {
 	})
 }
 
-// If every message of a file is damaged, nothing is left to send.
+// If every message of a file is damaged, there is nothing to send.
 func TestAFileOfDamagedMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, file := leave(t, 3)
@@ -236,8 +237,8 @@ func TestAFileOfDamagedMessages(t *testing.T) {
 	})
 }
 
-// A file that cannot be read is lost as a whole. OnDelivery may still ask for its
-// messages, and gets none.
+// If a file cannot be read, all its messages are lost. OnDelivery may still ask for them,
+// and gets none.
 func TestAFileThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, file := leave(t, 3)
@@ -263,7 +264,7 @@ func TestAFileThatIsGone(t *testing.T) {
 }
 
 // The deadline of Shutdown may pass while batches are being moved to the disk. Shutdown
-// accounts for them, too.
+// counts them, too.
 func TestMaintenanceAfterTheDeadlineOfShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
@@ -275,9 +276,9 @@ func TestMaintenanceAfterTheDeadlineOfShutdown(t *testing.T) {
 		track(t, c, maxUploads)
 		synctest.Wait()
 		c.lock()
-		c.maintaining = true // maintenance is yet to come
+		c.maintaining = true // as if maintenance were about to run
 		c.unlock()
-		const waiting = 30 // one full batch, and another
+		const waiting = 30 // one full batch, and a second one
 		for range waiting {
 			if err := c.Track(&Track{UserId: "u", Event: strings.Repeat("e", 30000)}); err != nil {
 				t.Fatal(err)
@@ -310,7 +311,7 @@ func TestShutdownLeavesBehindWhatIsUnderWayAgain(t *testing.T) {
 			case retries <= maxRetries:
 				return status(503), nil
 			}
-			<-stuck // whatever the context
+			<-stuck // ignores the context
 			return nil, io.ErrUnexpectedEOF
 		})
 		c.FlushAt, c.Timeout = 1, 24*time.Hour
@@ -321,7 +322,7 @@ func TestShutdownLeavesBehindWhatIsUnderWayAgain(t *testing.T) {
 			synctest.Wait()
 		}
 		ended := make(chan error, 1)
-		go func() { // waited for below
+		go func() { // the test waits for it below
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)
 			defer cancel()
 			ended <- c.Shutdown(ctx)
@@ -330,7 +331,7 @@ func TestShutdownLeavesBehindWhatIsUnderWayAgain(t *testing.T) {
 		checkSpool(t, c, 1)
 		close(slow["slow"])
 		synctest.Wait()
-		checkSpool(t, c, 0) // it is under way
+		checkSpool(t, c, 0) // the batch is under way
 		close(slow["slower"])
 		time.Sleep(2 * cancelGrace)
 		select {
@@ -367,7 +368,7 @@ func TestMessagesAreHeldInMemoryWhileTheDiskFails(t *testing.T) {
 func TestWhatWasHeldInMemoryGoesToTheDiskInTheEnd(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		end  func(*testing.T, *Client) // the messages are on disk after it
+		end  func(*testing.T, *Client) // ends the client; afterwards the messages are on disk
 	}{
 		{"retries exhausted", func(t *testing.T, c *Client) {
 			time.Sleep(time.Hour)
@@ -404,7 +405,7 @@ func TestWhatWasHeldInMemoryGoesToTheDiskInTheEnd(t *testing.T) {
 	}
 }
 
-// checkKept checks that Shutdown or Close returned the error for messages left on disk.
+// checkKept checks the error of Shutdown or Close for messages that stay on disk.
 func checkKept(t *testing.T, err error, spooled int) {
 	t.Helper()
 	var e *UndeliveredError
@@ -413,7 +414,7 @@ func checkKept(t *testing.T, err error, spooled int) {
 	}
 }
 
-// shutdownNow shuts a client down with a context that has ended.
+// shutdownNow calls Shutdown with a context that has already ended.
 func shutdownNow(t *testing.T, c *Client) error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -421,7 +422,7 @@ func shutdownNow(t *testing.T, c *Client) error {
 	return c.Shutdown(ctx)
 }
 
-// segments returns the files with messages in a folder, at least one.
+// segments returns the segment files in a folder, at least one.
 func segments(t *testing.T, dir string) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "segment-*"))
@@ -431,7 +432,7 @@ func segments(t *testing.T, dir string) []string {
 	return files
 }
 
-// empty cuts the files in a folder to nothing, as a disk does that loses them.
+// empty truncates the files in a folder, like a disk that loses their content.
 func empty(t *testing.T, dir string) {
 	t.Helper()
 	for _, name := range segments(t, dir) {
@@ -475,15 +476,15 @@ func TestSyncEachCall(t *testing.T) {
 	checkStats(t, c, 50, 50, 0, 0)
 }
 
-// A tally is a collector of numbered messages. It ticks them off.
+// A tally is a collector of numbered messages. It records which messages have arrived.
 type tally struct {
 	mu      sync.Mutex
 	down    bool
-	took    time.Duration // of a request
+	took    time.Duration // how long each request takes
 	seen    []bool
 	twice   int
 	flying  int
-	most    []int // how many requests were under way, of each that was taken
+	most    []int // for each accepted request, how many requests were under way
 	attempt int
 }
 
@@ -526,7 +527,7 @@ func (y *tally) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// An hour without a collector, at 20 messages a second and, in the soak, at 2,000.
+// An outage of an hour, at 20 messages a second and, in the soak, at 2,000.
 func TestAnOutageOfAnHour(t *testing.T) {
 	perSecond := 20
 	if soak.On() {
@@ -591,7 +592,8 @@ func TestAnOutageOfAnHour(t *testing.T) {
 					if attempts > 420 {
 						t.Errorf("%d attempts in an hour, want at most 420", attempts)
 					}
-					// No stampede: first one upload, then one more for each that is taken.
+					// There must be no stampede: one upload first, and one more for each
+					// batch that is accepted.
 					for i, want := range []int{1, 2, 3, 4} {
 						if i < len(y.most) && y.most[i] > want {
 							t.Errorf("%d requests under way at the request %d that was taken, want at most %d", y.most[i], i+1, want)
@@ -609,7 +611,7 @@ func TestAnOutageOfAnHour(t *testing.T) {
 	}
 }
 
-// At SpoolMax the client refuses calls and keeps the messages that it has.
+// At SpoolMax the client refuses calls and keeps its stored messages.
 func TestTheSpoolIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		y := &tally{down: true}
@@ -645,8 +647,8 @@ func TestTheSpoolIsBounded(t *testing.T) {
 }
 
 // BenchmarkTrackSpooled measures a call with SpoolDir. It prints the ratio to a call
-// without, both measured in turn in the same run. It runs on one processor, so that the
-// time includes the uploads, which a transport discards.
+// without SpoolDir, measured alternately in the same run. It uses one processor, so that
+// the time includes the uploads, which a transport discards.
 func BenchmarkTrackSpooled(b *testing.B) {
 	for _, flushAt := range []int{DefaultFlushAt, 250, MaxBatchCalls} {
 		b.Run(fmt.Sprintf("flushAt=%d", flushAt), func(b *testing.B) {

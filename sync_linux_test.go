@@ -16,7 +16,7 @@ import (
 )
 
 // synced returns how many messages of the collecting batch are known to be on the disk. It
-// reads a field of the segment, which the client has no access to.
+// reads a private field of the segment, to which the client has no access.
 func synced(t *testing.T, c *Client) int {
 	t.Helper()
 	c.mu.Lock()
@@ -31,14 +31,15 @@ func synced(t *testing.T, c *Client) int {
 	return int(seg.FieldByName("synced").Int())
 }
 
-// troubles counts the lines about SpoolDir.
+// troubles counts the log lines about SpoolDir.
 func (b *logbook) troubles() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return strings.Count(strings.Join(b.lines, "\n"), "trouble with SpoolDir")
 }
 
-// breakSync replaces the open files of dir by pipes. The system refuses to sync a pipe.
+// breakSync replaces the open files of dir by pipes, because the system refuses to sync a
+// pipe.
 func breakSync(t *testing.T, dir string) {
 	t.Helper()
 	var pipe [2]int
@@ -132,8 +133,8 @@ func TestSpoolSync(t *testing.T) {
 	})
 }
 
-// The client logs that the disk refuses to sync. The messages are as safe as without
-// SpoolSync, and arrive.
+// The disk refuses to sync, and the client logs that. The messages are as safe as without
+// SpoolSync, and they arrive.
 func TestASyncThatFails(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -171,8 +172,8 @@ func TestASyncThatFails(t *testing.T) {
 	}
 }
 
-// A disk may lose space that was reserved. To a reader or a writer of a mapping that is
-// a fault. It costs the messages in that space and nothing else.
+// A disk may lose space that was reserved. Reading or writing a mapping of that space is a
+// memory fault. It costs only the messages in that space.
 func TestADiskThatLosesAFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -212,7 +213,7 @@ func TestADiskThatLosesAFile(t *testing.T) {
 }
 
 // A spare file may turn out to be bad when messages are written to it. The client logs
-// that and keeps them in memory alone.
+// that, and holds the messages in memory alone.
 func TestADiskThatLosesASpareFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -232,8 +233,8 @@ func TestADiskThatLosesASpareFile(t *testing.T) {
 	})
 }
 
-// A logger may use the client, as a logger does that tracks errors. So the client holds
-// no lock while it logs.
+// The log handler may use the client, for instance to track errors. So the client holds no
+// lock while it logs.
 func TestTheLoggerMayUseTheClient(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -262,8 +263,8 @@ func TestTheLoggerMayUseTheClient(t *testing.T) {
 			}))
 			if test.spoil != nil {
 				track(t, c, 1)
-				// The folder must not change below: have the files made now that the client
-				// would make in the background.
+				// The folder must not change below. So the files that the client would make
+				// in the background are made here.
 				if err := c.spooler.dir.Prepare(spareSegments); err != nil {
 					t.Fatal(err)
 				}
@@ -274,11 +275,12 @@ func TestTheLoggerMayUseTheClient(t *testing.T) {
 				shutdownNow(t, earlier)
 			}
 			tracked := make(chan struct{})
-			go func() { // waited for below
+			go func() { // the test waits for it below
 				defer close(tracked)
 				track(t, c, 2*maxUploads)
 			}()
-			// Calls that wait for a logger that waits for the client would never return.
+			// If the client held a lock while logging, calls of the handler would never
+			// return.
 			<-tracked
 			<-told
 			shutdownNow(t, c)
@@ -286,7 +288,7 @@ func TestTheLoggerMayUseTheClient(t *testing.T) {
 	}
 }
 
-// A handlerFunc is a slog.Handler that is called for every line.
+// A handlerFunc is a slog.Handler that is called for every line above debug level.
 type handlerFunc func()
 
 func (f handlerFunc) Enabled(_ context.Context, l slog.Level) bool { return l > slog.LevelDebug }

@@ -51,7 +51,7 @@ var transportErrors = []error{
 	&net.OpError{Op: "read", Net: "tcp", Err: errors.New("connection reset by peer")},
 }
 
-// Every status and every transport error, through the whole client.
+// Tests every status and every transport error through the complete client.
 func TestOutcomes(t *testing.T) {
 	type answer struct {
 		name string
@@ -131,7 +131,7 @@ func TestBackoffLimits(t *testing.T) {
 			t.Errorf("backoffLimit(%d) = %v", absurd, got)
 		}
 	}
-	// Full jitter: all of [0, limit) happens.
+	// Full jitter: the waits cover all of [0, limit).
 	for attempt, limit := range want {
 		var low, high bool
 		for range 200 {
@@ -237,8 +237,8 @@ func TestRetryAfter(t *testing.T) {
 	})
 }
 
-// Ten short waits in a row must not be the end of a batch: the schedule goes on
-// beneath them.
+// Ten short waits in a row must not exhaust a batch: each retry waits at least as long as
+// the back-off, too.
 func TestRetryAfterIsAFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, col := newTestClient(always(503, "Retry-After", "1"))
@@ -262,8 +262,8 @@ func TestRetryAfterIsAFloor(t *testing.T) {
 	})
 }
 
-// One batch that is told to wait holds up all others, those in back-off too,
-// and what is queued meanwhile travels together afterwards.
+// If the collector asks for a pause for one batch, all others wait, too, including those in
+// back-off. Messages queued meanwhile are sent together afterwards.
 func TestRetryAfterPausesTheWholeClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -330,7 +330,8 @@ func TestTooManyRequestsWithoutRetryAfterPausesTheWholeClient(t *testing.T) {
 	})
 }
 
-// A pause that is asked for during a pause may extend it, not shorten it.
+// A pause that the collector asks for during another pause may extend it, but not shorten
+// it.
 func TestPausesExtend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
