@@ -1,4 +1,4 @@
-// Package integrations says which destinations a call may go to.
+// Package integrations decides to which destinations a call may be forwarded.
 //
 // A call may carry an object of destination switches, its "integrations":
 //
@@ -9,10 +9,10 @@
 //
 //   - Without a switch, every destination is enabled.
 //   - A switch that has a destination's name decides about that destination.
-//   - A switch named All decides about every destination that has none of its
+//   - A switch named All decides about every destination without a switch of its
 //     own.
-//   - false disables. Every other value enables: true, and also the object of
-//     options, the string, the number or the null that some clients send.
+//   - The value false disables. Every other value enables: true, and also an object
+//     of options, a string, a number or null, which some clients send.
 //
 // Names are case sensitive.
 package integrations
@@ -25,14 +25,14 @@ import (
 )
 
 const (
-	// All is the name of the switch for the destinations that have none.
+	// All is the name of the switch for all destinations without a switch of their own.
 	All = "All"
 	// Webhooks is the name of the destination that forwards calls to
 	// endpoints.
 	Webhooks = "Webhooks"
 )
 
-// Enabled reports whether switches let a call go to the destination called
+// Enabled reports whether switches let a call go to the destination with the given
 // name. Only the bool false disables. A nil map enables every destination.
 func Enabled(switches map[string]any, name string) bool {
 	v, ok := switches[name]
@@ -42,10 +42,10 @@ func Enabled(switches map[string]any, name string) bool {
 	return v != false
 }
 
-// EnabledJSON is [Enabled] for switches that are a JSON object. Empty input and
-// null mean an object without members. Of members with the same name the last one
-// counts. For JSON that is malformed, or another kind of value, it returns false
-// and an error.
+// EnabledJSON is [Enabled] for switches in the form of a JSON object. Empty input and
+// null count as an empty object. If several members have the same name, the last one
+// counts. For malformed JSON and for any other kind of value, it returns false and an
+// error.
 func EnabledJSON(switches []byte, name string) (bool, error) {
 	switches = bytes.Trim(switches, " \t\r\n")
 	if len(switches) == 0 || string(switches) == "null" {

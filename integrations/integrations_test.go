@@ -10,7 +10,7 @@ import (
 	"github.com/hookferry/analytics/internal/esjson"
 )
 
-// A setting is what one switch may be set to.
+// A setting is a possible value of a switch.
 type setting struct {
 	name   string
 	absent bool
@@ -31,8 +31,8 @@ var settings = []setting{
 	{name: "array", value: []any{false}, json: `[false]`},
 }
 
-// TestEnabledCombinations tries every value of All with every value of a destination's
-// own switch, whose name has the right case or not.
+// TestEnabledCombinations tries every value of All with every value of a destination's own
+// switch. The names of both switches also occur in the wrong case.
 func TestEnabledCombinations(t *testing.T) {
 	for _, all := range settings {
 		for _, own := range settings {
@@ -40,7 +40,7 @@ func TestEnabledCombinations(t *testing.T) {
 				for _, allKey := range []string{"All", "all", "ALL"} {
 					name := fmt.Sprintf("%s=%s,%s=%s", allKey, all.name, key, own.name)
 
-					// The rule once more, in the words of the contract.
+					// This repeats the rule as the contract states it.
 					want := true
 					if allKey == "All" && !all.absent && all.json == "false" {
 						want = false
@@ -123,7 +123,7 @@ func TestEnabledJSONRefuses(t *testing.T) {
 	}
 }
 
-// FuzzEnabledJSON compares EnabledJSON with Enabled of what encoding/json decodes.
+// FuzzEnabledJSON compares EnabledJSON with the result of Enabled after encoding/json.
 func FuzzEnabledJSON(f *testing.F) {
 	for _, s := range settings {
 		if !s.absent {
@@ -136,8 +136,8 @@ func FuzzEnabledJSON(f *testing.F) {
 		got, err := integrations.EnabledJSON(src, name)
 		var switches map[string]any
 		if len(src) > 0 && json.Unmarshal(src, &switches) != nil {
-			// For numbers beyond the range of a double only encoding/json
-			// returns an error, so there is nothing to compare with.
+			// A number beyond the range of a double is an error only for encoding/json.
+			// Then there is nothing to compare with.
 			return
 		}
 		if errors.Is(err, esjson.ErrDepth) {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The problems Parse and ParseJSON find. None of them repeats the value.
+// The errors of Parse and ParseJSON. None of them repeats the value.
 var (
 	errForm     = errors.New("not an RFC 3339 time, such as 2006-01-02T15:04:05Z")
 	errZone     = errors.New("no time zone: want Z or an offset, such as +01:00")
@@ -25,16 +25,15 @@ var (
 	errInteger  = errors.New("a number has to be an integer: seconds or milliseconds since 1970")
 )
 
-// The first second of year 1 and the first after year 9999, since 1970.
+// The first second of the year 1, and the first second after the year 9999, since 1970.
 const (
 	minUnix = -62135596800
 	maxUnix = 253402300800
 )
 
-// Append appends t in UTC as 2006-01-02T15:04:05.000Z, cut to the millisecond.
-// It does not allocate beyond growing dst. A year outside 0 to 9999 takes the
-// expanded form of ECMAScript, a sign and its last six digits, which Parse
-// refuses.
+// Append appends t in UTC in the form 2006-01-02T15:04:05.000Z, truncated to the
+// millisecond. It allocates only to grow dst. For a year outside 0 to 9999 it uses the
+// expanded form of ECMAScript, a sign and six digits, which Parse refuses.
 func Append(dst []byte, t time.Time) []byte {
 	t = t.UTC()
 	year, month, day := t.Date()
@@ -59,17 +58,17 @@ func Append(dst []byte, t time.Time) []byte {
 		'0'+byte(milli/100), tens(milli%100), ones(milli%100), 'Z')
 }
 
-// tens and ones give the digits of a number under 100.
+// tens and ones return the two digits of a number below 100.
 func tens(n uint) byte { return '0' + uint8(n)/10 }
 func ones(n uint) byte { return '0' + uint8(n)%10 }
 
-// Parse reads an RFC 3339 time of the years 0001 to 9999: T and Z in upper
-// case, 0 to 9 digits of a fraction, a zone of Z, +hh:mm or +hhmm (or with a
-// minus). Month and day may have one digit, as in 2015-2-02, because the
-// public examples of the API have them. The result is in UTC. An error names
-// the problem but not the value.
+// Parse reads an RFC 3339 time of the years 0001 to 9999. T and Z must be in upper case.
+// The fraction may have 0 to 9 digits. The zone is Z, or an offset of the form +hh:mm or
+// +hhmm, with a plus or a minus. Month and day may have one digit, as in 2015-2-02, because
+// the public examples of the API have such dates. The result is in UTC. An error names the
+// problem but not the value.
 //
-// A date alone, a time without a zone and a leap second are refused.
+// Parse refuses a date alone, a time without a zone and a leap second.
 func Parse(s string) (time.Time, error) {
 	p := parser{rest: s}
 	var f [6]int // year, month, day, hour, minute, second
@@ -103,13 +102,13 @@ func Parse(s string) (time.Time, error) {
 		return time.Time{}, errMonth
 	case f[3] > 23 || f[4] > 59 || f[5] > 59:
 		return time.Time{}, errClock
-	case t.Day() != f[2]: // time.Date has moved it into another month
+	case t.Day() != f[2]: // time.Date has moved t into another month
 		return time.Time{}, errDay
 	}
 	return inRange(t.Add(-offset))
 }
 
-// inRange refuses a time whose UTC year has no four-digit form.
+// inRange refuses a time whose year in UTC is outside 1 to 9999.
 func inRange(t time.Time) (time.Time, error) {
 	if sec := t.Unix(); sec < minUnix || sec >= maxUnix {
 		return time.Time{}, errYear
@@ -117,7 +116,7 @@ func inRange(t time.Time) (time.Time, error) {
 	return t, nil
 }
 
-// A parser reads a timestamp from the front. rest is the text that is left.
+// A parser reads a timestamp from the front. rest is the remaining text.
 type parser struct{ rest string }
 
 func (p *parser) byte(c byte) bool {
@@ -128,7 +127,7 @@ func (p *parser) byte(c byte) bool {
 	return true
 }
 
-// number reads at least least and at most most decimal digits.
+// number reads a decimal number of at least least and at most most digits.
 func (p *parser) number(least, most int) (n int, ok bool) {
 	i := 0
 	for ; i < most && i < len(p.rest) && isDigit(p.rest[i]); i++ {
@@ -185,18 +184,18 @@ func (p *parser) zone() (time.Duration, error) {
 func isDigit(c byte) bool { return c-'0' <= 9 }
 
 const (
-	// maxText bounds a timestamp in a JSON string: every character escaped,
-	// with some to spare.
+	// maxText bounds a timestamp in a JSON string, in bytes. A timestamp in which every
+	// character is escaped is shorter.
 	maxText = 256
 	// Integers of at least maxSeconds, on either side of zero, are milliseconds. As
-	// seconds it is the year 5138, as milliseconds March 1973.
+	// seconds, maxSeconds lies in the year 5138. As milliseconds, it lies in March 1973.
 	maxSeconds = 100_000_000_000
 )
 
-// ParseJSON reads a timestamp from one JSON value without white space around
-// it: a string as Parse reads it, or an integer since 1970, in seconds when its
-// absolute value is less than 100,000,000,000 and else in milliseconds. The
-// range is that of Parse. Digits in a string are not a number and are refused.
+// ParseJSON reads a timestamp from one JSON value, without white space around it. The value
+// is a string in a form that Parse reads, or an integer since 1970. An integer counts
+// seconds if its absolute value is less than 100,000,000,000, and milliseconds otherwise.
+// The range is that of Parse. Digits in a string are refused.
 func ParseJSON(raw []byte) (time.Time, error) {
 	if len(raw) == 0 {
 		return time.Time{}, errKind
@@ -220,7 +219,7 @@ func ParseJSON(raw []byte) (time.Time, error) {
 		if !isDigit(c) {
 			return time.Time{}, errInteger
 		}
-		if i == 15 { // more than any year of four digits needs
+		if i == 15 { // no year up to 9999 needs more digits
 			return time.Time{}, errYear
 		}
 		n = n*10 + int64(c-'0')
@@ -250,7 +249,7 @@ func parseString(raw []byte) (time.Time, error) {
 	return Parse(s)
 }
 
-// plain reports whether b, the inside of a JSON string, has no escape sequence.
+// plain reports whether b, the inside of a JSON string, needs no decoding.
 func plain(b []byte) bool {
 	for _, c := range b {
 		if c == '"' || c == '\\' || c < ' ' {

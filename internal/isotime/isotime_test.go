@@ -125,8 +125,8 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// TestParseTakesWhatRFC3339Does compares with the parser of package time, which
-// also takes a comma.
+// TestParseTakesWhatRFC3339Does compares Parse with the parser of package time. That one
+// also takes a comma, which is not tested here.
 func TestParseTakesWhatRFC3339Does(t *testing.T) {
 	for year := 1; year < 10000; year += 7 {
 		for month := 0; month <= 13; month++ {
@@ -172,7 +172,7 @@ func TestParseJSON(t *testing.T) {
 	}
 }
 
-// escaped writes the ASCII text s in escape sequences.
+// escaped returns the ASCII text s as JSON escape sequences.
 func escaped(s string) string {
 	const hex = "0123456789abcdef"
 	var b strings.Builder
@@ -292,7 +292,7 @@ func TestHotPathsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// FuzzAppend checks that Parse gives back what Append wrote, to the millisecond.
+// FuzzAppend checks that Parse returns the time that Append wrote, to the millisecond.
 func FuzzAppend(f *testing.F) {
 	f.Add(int64(0), int64(0), 0)
 	f.Add(int64(-62135596800), int64(999999999), 3600)
@@ -316,8 +316,8 @@ func FuzzAppend(f *testing.F) {
 	})
 }
 
-// FuzzParseJSON checks that what is accepted is in range and comes back from
-// its own form, and that package time agrees where it accepts the text too.
+// FuzzParseJSON checks that an accepted time is in range, and that Append and Parse keep
+// it. If package time accepts the text, too, it must agree.
 func FuzzParseJSON(f *testing.F) {
 	for _, raw := range []string{
 		`"2006-01-02T15:04:05Z"`, `"2006-01-02T15:04:05.678+01:00"`, `"2015-2-2T00:00:00-0800"`, `"0001-01-01T00:00:00+00:01"`,

@@ -1,8 +1,8 @@
-// Package memnet is TCP in memory, for servers and clients under test in one
-// process.
+// Package memnet implements TCP connections in memory, for servers and clients that are
+// tested in one process.
 //
-// Reads, writes and waits on it are durably blocking in the sense of
-// testing/synctest, so that within a bubble they let time pass.
+// Its blocking calls are durably blocking in the sense of testing/synctest. So they let the
+// time of a bubble advance.
 package memnet
 
 import (
@@ -15,18 +15,17 @@ import (
 	"time"
 )
 
-// window bounds the bytes on their way in one direction of a connection. A
-// write that finds no room waits.
+// window bounds the bytes under way in one direction of a connection. A write waits while
+// there is no room.
 const window = 64 << 10
 
-// A Conn is one end of a connection. Unlike net.Pipe it buffers, up to 64 KB in
-// each direction, so that either side may write first, and it ends in the ways
-// TCP does on Linux:
+// A Conn is one end of a connection. Unlike net.Pipe it buffers up to 64 KB in each
+// direction, so either side may write first. It ends in the same ways as TCP on Linux:
 //
-//   - CloseWrite: the peer reads to io.EOF and may still write.
-//   - Close: the same, and the peer's first write after it is lost, later
-//     ones are EPIPE. With unread data it is a reset.
-//   - Reset: the peer reads what had arrived, then ECONNRESET.
+//   - CloseWrite: the peer reads up to io.EOF and may still write.
+//   - Close: the same, but the peer's first write after it is lost, and its later writes
+//     fail with EPIPE. With unread data, Close acts as Reset.
+//   - Reset: the peer reads the data that had arrived, and then gets ECONNRESET.
 //
 // It waits on a sync.Cond, which a synctest bubble counts as durably blocked.
 // All methods may be called concurrently.
@@ -40,7 +39,7 @@ type Conn struct {
 	read, write deadline
 }
 
-// A link is what both ends of a connection share.
+// A link is the state that both ends of a connection share.
 type link struct {
 	mu    sync.Mutex
 	reset bool
@@ -50,9 +49,9 @@ type link struct {
 type stream struct {
 	changed sync.Cond
 	buf     bytes.Buffer
-	ended   bool // the writer writes no more
+	ended   bool // the writer has closed this direction
 	deaf    bool // the reader has closed its end
-	refused bool // something was written to a deaf reader
+	refused bool // something was written after the reader closed
 }
 
 // Pipe returns both ends of a new connection.
@@ -126,12 +125,12 @@ func (c *Conn) Write(p []byte) (int, error) {
 	}
 }
 
-// Close ends both directions. A second Close is net.ErrClosed.
+// Close closes both directions. A second Close returns net.ErrClosed.
 func (c *Conn) Close() error {
 	return c.close(false)
 }
 
-// Reset ends the connection by a TCP reset.
+// Reset closes the connection with a TCP reset.
 func (c *Conn) Reset() {
 	_ = c.close(true)
 }
@@ -156,7 +155,7 @@ func (c *Conn) close(reset bool) error {
 	return nil
 }
 
-// CloseWrite ends the direction away from this end.
+// CloseWrite closes the direction in which this end writes.
 func (c *Conn) CloseWrite() error {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
@@ -200,13 +199,13 @@ func (c *Conn) fail(op string, err error) error {
 	return &net.OpError{Op: op, Net: "tcp", Source: c.local, Addr: c.remote, Err: err}
 }
 
-// A deadline is when the reads or the writes of a connection start to fail.
+// A deadline is the time from which the reads or writes of a connection fail.
 type deadline struct {
-	timer  *time.Timer // nil without a deadline to come
+	timer  *time.Timer // nil if no deadline is ahead
 	passed bool
 }
 
-// set moves the deadline, with wake's lock held.
+// set sets the deadline. wake's lock must be held.
 func (d *deadline) set(t time.Time, wake *sync.Cond) {
 	d.stop()
 	d.passed = false

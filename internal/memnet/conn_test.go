@@ -36,8 +36,8 @@ func tcpPair(t *testing.T) (net.Conn, net.Conn) {
 	return a, b
 }
 
-// TestConnEndsAsTCPDoes makes the same moves on connections in memory and on
-// real ones.
+// TestConnEndsAsTCPDoes takes the same steps on connections in memory and on real TCP
+// connections.
 func TestConnEndsAsTCPDoes(t *testing.T) {
 	write := func(t *testing.T, c net.Conn, s string) {
 		t.Helper()
@@ -52,8 +52,8 @@ func TestConnEndsAsTCPDoes(t *testing.T) {
 			t.Fatalf("ReadAll = %q, %v; want %q, %v", got, err, want, wantErr)
 		}
 	}
-	// settle waits until b has seen how a ended.
-	settle := func(t *testing.T, b net.Conn) {
+	// awaitEnd waits until b has noticed that a has ended.
+	awaitEnd := func(t *testing.T, b net.Conn) {
 		t.Helper()
 		_, _ = b.Read(make([]byte, 1))
 	}
@@ -81,11 +81,11 @@ func TestConnEndsAsTCPDoes(t *testing.T) {
 		}},
 		{"the first write after the peer's Close is lost, the second fails", func(t *testing.T, a, b net.Conn) {
 			a.Close()
-			settle(t, b)
+			awaitEnd(t, b)
 			write(t, b, "lost")
 			_, err := b.Write([]byte("x"))
 			for _, tcp := b.(*net.TCPConn); tcp && err == nil; {
-				_, err = b.Write([]byte("x")) // the system is yet to hand over the reset
+				_, err = b.Write([]byte("x")) // the reset has not arrived yet
 			}
 			if !errors.Is(err, syscall.EPIPE) {
 				t.Errorf("second Write = %v; want EPIPE", err)
@@ -143,7 +143,7 @@ func TestConnEndsAsTCPDoes(t *testing.T) {
 		}},
 	}
 	nets := map[string]func(*testing.T) (net.Conn, net.Conn){"memory": memPair}
-	if runtime.GOOS == "linux" { // the system whose ways Conn follows
+	if runtime.GOOS == "linux" { // Conn behaves like TCP on this system
 		nets["tcp"] = tcpPair
 	}
 	for network, pair := range nets {
@@ -203,19 +203,19 @@ func TestConnDeadlines(t *testing.T) {
 		_, err := a.Read(make([]byte, 1))
 		elapsed(5*time.Second, "Read", err)
 
-		// A later deadline replaces an earlier one, also of a read that waits.
+		// A later deadline replaces an earlier one, even while a read waits.
 		_ = a.SetReadDeadline(start.Add(6 * time.Second))
 		time.AfterFunc(500*time.Millisecond, func() { _ = a.SetReadDeadline(start.Add(9 * time.Second)) })
 		_, err = a.Read(make([]byte, 1))
 		elapsed(9*time.Second, "Read with a deadline put off", err)
 
-		// A deadline in the past ends a read that waits.
+		// A deadline in the past wakes a waiting read.
 		_ = a.SetReadDeadline(time.Time{})
 		time.AfterFunc(time.Second, func() { _ = a.SetReadDeadline(time.Unix(1, 0)) })
 		_, err = a.Read(make([]byte, 1))
 		elapsed(10*time.Second, "Read with the deadline moved to the past", err)
 
-		// A write waits for room, and tells how far it came.
+		// A write waits for room. When it fails, it returns the number of bytes written.
 		_ = a.SetWriteDeadline(start.Add(12 * time.Second))
 		n, err := a.Write(make([]byte, window+1))
 		elapsed(12*time.Second, "Write", err)
@@ -231,7 +231,7 @@ func TestConnDeadlines(t *testing.T) {
 			t.Errorf("Write ended after %v; want 13s", got)
 		}
 
-		// Close wakes who waits.
+		// Close wakes a waiting read.
 		_ = a.SetReadDeadline(time.Time{})
 		time.AfterFunc(time.Second, func() { _ = a.Close() })
 		if _, err := a.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// A Listener is a [net.Listener] without a queue: a connection is made when it
-// is accepted.
+// A Listener is a [net.Listener] without a queue: a connection is established when it is
+// accepted.
 type Listener struct {
 	addr  net.Addr
 	conns chan net.Conn
@@ -17,14 +17,14 @@ type Listener struct {
 	once  sync.Once
 }
 
-// Listen returns a listener whose address is addr, which nobody else has to
-// know or is kept from using.
+// Listen returns a listener with the address addr. It does not register the address
+// anywhere, so other listeners may use the same one.
 func Listen(addr net.Addr) *Listener {
 	return &Listener{addr: addr, conns: make(chan net.Conn), done: make(chan struct{})}
 }
 
-// Dial connects a client whose address is client. It returns [ErrRefused]
-// after Close, and ctx.Err() when ctx ends before the connection is accepted.
+// Dial connects a client whose address is client. It returns [ErrRefused] after Close, and
+// ctx.Err() if ctx ends before the connection is accepted.
 func (l *Listener) Dial(ctx context.Context, client net.Addr) (*Conn, error) {
 	c, server := Pipe(client, l.addr)
 	select {
@@ -47,7 +47,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends Accept and Dial, not the connections made. It may be called again.
+// Close ends Accept and Dial, but no established connections. It may be called again.
 func (l *Listener) Close() error {
 	l.once.Do(func() { close(l.done) })
 	return nil
@@ -66,10 +66,10 @@ func (l *Listener) closed() bool {
 // Addr implements [net.Listener].
 func (l *Listener) Addr() net.Addr { return l.addr }
 
-// ErrRefused is the system's error for a connection that nobody accepts.
+// ErrRefused is the system's error for a connection to an address without a listener.
 var ErrRefused error = os.NewSyscallError("connect", syscall.ECONNREFUSED)
 
-// DialError returns err as [net.Dialer] returns its errors.
+// DialError wraps err as [net.Dialer] wraps its errors.
 func DialError(err error) error {
 	return &net.OpError{Op: "dial", Net: "tcp", Err: err}
 }

@@ -10,16 +10,16 @@ import (
 	"syscall"
 )
 
-// A Network is the TCP of one machine in memory: servers listen on it, and clients
-// connect to them by address. The zero value is ready. It may be used concurrently.
+// A Network is the TCP network of one machine, in memory. Servers listen on it, and clients
+// connect to them by address. The zero value is ready to use. It may be used concurrently.
 type Network struct {
 	mu        sync.Mutex
 	listeners map[string]*Listener // by address
-	ports     int                  // handed out so far
+	ports     int                  // number of ports handed out
 }
 
-// Listen listens as [net.ListenConfig.Listen] does. The host is an IP address;
-// "localhost" and "" are 127.0.0.1. Port 0 chooses a free one.
+// Listen works like [net.ListenConfig.Listen]. The host is an IP address; "localhost" and
+// "" mean 127.0.0.1. Port 0 chooses a free port.
 func (n *Network) Listen(_ context.Context, network, address string) (net.Listener, error) {
 	addr, err := resolve(address)
 	if err != nil {
@@ -41,12 +41,12 @@ func (n *Network) Listen(_ context.Context, network, address string) (net.Listen
 	return l, nil
 }
 
-// DialContext connects as [net.Dialer.DialContext] does, from 127.0.0.1.
+// DialContext works like [net.Dialer.DialContext]. The client's address is 127.0.0.1.
 func (n *Network) DialContext(ctx context.Context, _, address string) (net.Conn, error) {
 	return n.DialFrom(ctx, net.IPv4(127, 0, 0, 1), address)
 }
 
-// DialFrom is DialContext from another IP address.
+// DialFrom is DialContext with another IP address of the client.
 func (n *Network) DialFrom(ctx context.Context, from net.IP, address string) (net.Conn, error) {
 	addr, err := resolve(address)
 	if err != nil {
@@ -66,7 +66,7 @@ func (n *Network) DialFrom(ctx context.Context, from net.IP, address string) (ne
 	return c, nil
 }
 
-// port returns the next port of a listener or a client. The caller holds n.mu.
+// port returns the next port for a listener or a client. n.mu must be held.
 func (n *Network) port() int {
 	n.ports++
 	return 32768 + (n.ports-1)%(1<<15)

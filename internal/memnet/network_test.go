@@ -22,7 +22,7 @@ func TestNetwork(t *testing.T) {
 	if other, err := n.Listen(ctx, "tcp", ":0"); err != nil || other.Addr().String() == address {
 		t.Errorf("Listen on any port = %v, %v, want another address than %s", other, err, address)
 	}
-	go func() { // ends with l
+	go func() { // ends when l closes
 		for {
 			c, err := l.Accept()
 			if err != nil {

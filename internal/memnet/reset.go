@@ -6,8 +6,8 @@ import (
 	"net"
 )
 
-// Reset ends c, a [*Conn], a [*net.TCPConn] or a [*tls.Conn] above one of these,
-// by a TCP reset. It panics on others.
+// Reset closes c with a TCP reset. c must be a [*Conn], a [*net.TCPConn] or a [*tls.Conn]
+// on top of one of these. For any other type Reset panics.
 func Reset(c net.Conn) {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()
@@ -16,7 +16,7 @@ func Reset(c net.Conn) {
 	case *Conn:
 		c.Reset()
 	case *net.TCPConn:
-		_ = c.SetLinger(0) // what unsent data there is, is thrown away
+		_ = c.SetLinger(0) // discards unsent data and resets
 		_ = c.Close()
 	default:
 		panic(fmt.Sprintf("memnet: cannot reset a %T", c))

@@ -21,19 +21,19 @@ import (
 	"github.com/hookferry/analytics/internal/testkit"
 )
 
-// ErrMissing is the error of Start where the programs of PostgreSQL are neither in PATH
-// nor where Debian installs them.
+// ErrMissing is the error of Start if the programs of PostgreSQL are neither in PATH nor in
+// the folder where Debian installs them.
 var ErrMissing = errors.New("PostgreSQL is not installed: apt-get install postgresql")
 
-// A Server is a PostgreSQL server that listens on a socket in a folder of its own.
+// A Server is a PostgreSQL server that listens on a Unix socket in a folder of its own.
 type Server struct {
 	bin, dir string
 	settings []string
-	as       *syscall.Credential // nil: the user of this process
+	as       *syscall.Credential // user that runs the server; nil: the user of this process
 }
 
-// New starts a server for a test, and closes it when the test ends. It skips the test
-// where PostgreSQL is not installed, or fails it with CI=true.
+// New starts a server for a test, and closes it when the test ends. If PostgreSQL is not
+// installed, it skips the test, or fails it if CI=true.
 func New(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	s, err := Start(settings...)
@@ -51,8 +51,8 @@ func New(t testing.TB, settings ...string) *Server {
 	return s
 }
 
-// Start makes a database cluster and starts a server for it, which Close stops.
-// Each setting is one of PostgreSQL's, as in "fsync=off".
+// Start makes a database cluster and starts a server for it. Close stops the server. Each
+// setting is a PostgreSQL setting such as "fsync=off".
 func Start(settings ...string) (*Server, error) {
 	bin, err := programs()
 	if err != nil {
@@ -86,7 +86,7 @@ func Start(settings ...string) (*Server, error) {
 	return s, nil
 }
 
-// programs returns the folder of PostgreSQL's programs.
+// programs returns the folder with the programs of PostgreSQL.
 func programs() (string, error) {
 	if p, err := exec.LookPath("initdb"); err == nil {
 		return filepath.Dir(p), nil
@@ -99,13 +99,13 @@ func programs() (string, error) {
 	return filepath.Dir(found[len(found)-1]), nil
 }
 
-// Socket is the path of the socket that the server listens on.
+// Socket returns the path of the socket that the server listens on.
 func (s *Server) Socket() string { return filepath.Join(s.dir, ".s.PGSQL.5432") }
 
-// URL is what clients connect to.
+// URL returns the connection string for clients.
 func (s *Server) URL() string { return url(s.dir) }
 
-// url is what clients connect to where the socket is in dir.
+// url returns the connection string for a server whose socket is in dir.
 func url(dir string) string { return "host=" + dir + " user=test dbname=postgres" }
 
 // Up starts the server and waits until it answers.
@@ -114,11 +114,11 @@ func (s *Server) Up() error {
 	for _, setting := range s.settings {
 		options += " -c " + setting
 	}
-	// pg_ctl itself gives up after a minute.
+	// The time limit is large because pg_ctl would otherwise give up after a minute.
 	return s.run("pg_ctl", "start", "-w", "-t", "100000", "-D", filepath.Join(s.dir, "data"), "-l", filepath.Join(s.dir, "log"), "-o", options)
 }
 
-// Down stops the server at once, as a loss of power to its process would.
+// Down stops the server at once, without a clean shutdown.
 func (s *Server) Down() error {
 	return s.run("pg_ctl", "stop", "-w", "-t", "100000", "-m", "immediate", "-D", filepath.Join(s.dir, "data"))
 }
@@ -129,7 +129,7 @@ func (s *Server) Close() error {
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// CPU returns the processor time that the server has used, 0 where there is no /proc.
+// CPU returns the processor time that the server has used, or 0 on systems without /proc.
 func (s *Server) CPU() time.Duration {
 	ticks := 0
 	for _, p := range s.processes() {
@@ -138,14 +138,14 @@ func (s *Server) CPU() time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// Freeze stops all processes of the server by SIGSTOP, until Thaw. It takes a /proc.
+// Freeze stops all processes of the server by SIGSTOP, until Thaw. It needs /proc.
 func (s *Server) Freeze() error { return s.signal(syscall.SIGSTOP) }
 
-// Thaw has the processes of the server go on.
+// Thaw lets the processes of the server continue.
 func (s *Server) Thaw() error { return s.signal(syscall.SIGCONT) }
 
 func (s *Server) signal(signal syscall.Signal) error {
-	// The first time is for the postmaster, which then starts no others.
+	// The first round stops the postmaster, which then starts no more processes.
 	for range 2 {
 		ps := s.processes()
 		if len(ps) == 0 {
@@ -160,11 +160,11 @@ func (s *Server) signal(signal syscall.Signal) error {
 	return nil
 }
 
-// A process is one of the server. Ticks are the hundredths of a second that it and its
-// children which have ended were running.
+// A process is a process of the server. ticks is the time that it and its ended children
+// have run, in hundredths of a second.
 type process struct{ id, ticks int }
 
-// processes returns the postmaster and its children, none where there is no /proc.
+// processes returns the postmaster and its children, or nil on systems without /proc.
 func (s *Server) processes() (ps []process) {
 	pid, err := os.ReadFile(filepath.Join(s.dir, "data", "postmaster.pid"))
 	if err != nil {

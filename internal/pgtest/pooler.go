@@ -14,13 +14,13 @@ import (
 	"github.com/hookferry/analytics/internal/testkit"
 )
 
-// Pool starts a PgBouncer in front of the server, until the test ends, and returns what
-// clients connect to. It gives each transaction a connection of its own. Pool skips the
-// test where PgBouncer is not installed, or fails it with CI=true.
+// Pool starts a PgBouncer in front of the server, until the test ends. It returns the
+// connection string for clients. Each transaction may get a different connection to the
+// server. If PgBouncer is not installed, Pool skips the test, or fails it if CI=true.
 func (s *Server) Pool(t testing.TB) (connect string) {
 	t.Helper()
 	program := testkit.Program(t, "pgbouncer", "apt-get install pgbouncer", "/usr/sbin/pgbouncer")
-	dir, err := os.MkdirTemp("", "pgtest") // t.TempDir would be too long for the path of a socket
+	dir, err := os.MkdirTemp("", "pgtest") // the path from t.TempDir would be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

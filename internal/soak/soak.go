@@ -1,9 +1,9 @@
-// Package soak lets one test run in two lengths: a short, repeatable one in every
-// test run, and a long, random one under the soak command.
+// Package soak lets a test run in two lengths: a short, repeatable one in every test run,
+// and a long, random one under the soak command.
 //
-//	go run ./soak list              # what there is
-//	go run ./soak kill -for 10m     # one soak, for ten minutes
-//	go run ./soak kill -seed 42     # the same again, from a printed seed
+//	go run ./soak list              # list all soaks
+//	go run ./soak kill -for 10m     # run the soak "kill" for ten minutes
+//	go run ./soak kill -seed 42     # repeat it with a printed seed
 package soak
 
 import (
@@ -19,11 +19,12 @@ var (
 	seed   = flag.Uint64("soak.seed", 0, "the seed of a soak; 0 draws one")
 )
 
-// On reports whether the soak command runs the test.
+// On reports whether the soak command runs this test.
 func On() bool { return *length > 0 || *seed > 0 }
 
-// Long returns how long the soak is to run and the seed of all that it draws, which it
-// logs. It skips the test in an ordinary test run. The name is that of the soak command.
+// Long returns how long the soak must run, and the seed for all its random choices. It logs
+// the seed. In an ordinary test run it skips the test. name is the name of the soak in the
+// command.
 func Long(t testing.TB, name string) (time.Duration, uint64) {
 	t.Helper()
 	Only(t, name)
@@ -35,7 +36,7 @@ func Long(t testing.TB, name string) (time.Duration, uint64) {
 	return max(*length, time.Second), s
 }
 
-// Only skips the test in an ordinary test run. The name is that of the soak command.
+// Only skips the test in an ordinary test run. name is the name of the soak in the command.
 func Only(t testing.TB, name string) {
 	t.Helper()
 	if !On() {
@@ -43,15 +44,16 @@ func Only(t testing.TB, name string) {
 	}
 }
 
-// Seeds yields the seeds of a model that is checked run by run, until the test has failed, and then
-// logs the last one. In an ordinary test run these are 1 to n. Under the soak command they are random
-// until its time is over, or the one seed that was given.
+// Seeds yields the seeds for a test that runs once per seed. It stops when the test has
+// failed, and then logs the last seed. In an ordinary test run the seeds are 1 to n. Under
+// the soak command they are random until the time is over, or the single seed of the
+// command line.
 func Seeds(t testing.TB, n int) iter.Seq[uint64] {
 	t.Helper()
 	return func(yield func(uint64) bool) {
 		runs, end := 0, time.Now().Add(*length)
 		var s uint64
-		defer func() { // also if the test ends its goroutine
+		defer func() { // runs even if the test ends its goroutine
 			if t.Failed() {
 				t.Logf("seed %d (-soak.seed)", s)
 			} else if *length > 0 {

@@ -11,17 +11,17 @@ import (
 	"testing"
 )
 
-// A Child is a process that a test started, with everything that it has printed.
+// A Child is a process that a test has started, with all its output so far.
 type Child struct {
 	Cmd *exec.Cmd
 
 	out    Output
-	exited chan struct{} // closed once status is set
-	status int           // -1: ended by a signal
+	exited chan struct{} // closed after status is set
+	status int           // exit status; -1 if a signal ended the process
 }
 
-// StartChild starts cmd and collects what it prints on both streams. The caller waits for
-// its end, by Stop, Kill or Exit. KillAtEnd does so for a test.
+// StartChild starts cmd and collects its output on both streams. The caller must wait for
+// its end by Stop, Kill or Exit. KillAtEnd does so for a test.
 func StartChild(cmd *exec.Cmd) (*Child, error) {
 	c := &Child{Cmd: cmd, exited: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = &c.out, &c.out
@@ -47,8 +47,8 @@ func KillAtEnd(t testing.TB, cmd *exec.Cmd) *Child {
 	return c
 }
 
-// Await waits until the child has printed what matches re, and returns the last group of
-// the first match. It is an error if the child exits without printing it.
+// Await waits until the output of the child matches re, and returns the last group of the
+// first match. If the child exits before that, Await returns an error.
 func (c *Child) Await(re *regexp.Regexp) (string, error) {
 	if found, ok := c.out.Await(re, c.exited); ok {
 		return found, nil
@@ -56,12 +56,12 @@ func (c *Child) Await(re *regexp.Regexp) (string, error) {
 	return "", fmt.Errorf("%s exited with status %d and did not print %q:\n%s", c.Cmd.Path, c.status, re, c.out.String())
 }
 
-// Output returns what the child has printed so far.
+// Output returns the output of the child so far.
 func (c *Child) Output() string { return c.out.String() }
 
-// Stop sends a signal, waits for the end of the child, and returns its exit status, -1 if
-// a signal ended it. Windows has no signals to send: there it kills the child, and the
-// status is 0.
+// Stop sends a signal and waits for the end of the child. It returns the exit status, or -1
+// if a signal ended the child. Windows has no such signals. There Stop kills the child and
+// returns 0.
 func (c *Child) Stop(signal os.Signal) (int, error) {
 	if runtime.GOOS == "windows" {
 		c.Kill()
@@ -73,23 +73,24 @@ func (c *Child) Stop(signal os.Signal) (int, error) {
 	return c.Exit(), nil
 }
 
-// Exit waits for the end of the child and returns its exit status, -1 if a signal ended it.
+// Exit waits for the end of the child. It returns the exit status, or -1 if a signal ended
+// the child.
 func (c *Child) Exit() int {
 	<-c.exited
 	return c.status
 }
 
-// Exited is closed when the child has ended.
+// Exited returns a channel that is closed when the child has ended.
 func (c *Child) Exited() <-chan struct{} { return c.exited }
 
-// Kill ends the child, if it still runs, and waits for its end.
+// Kill kills the child if it is still running, and waits for its end.
 func (c *Child) Kill() {
 	c.Cmd.Process.Kill()
 	<-c.exited
 }
 
-// An Output collects what is written to it. Its zero value is ready. It may be used
-// concurrently.
+// An Output collects all bytes written to it. Its zero value is ready to use. It may be
+// used concurrently.
 type Output struct {
 	mu   sync.Mutex
 	buf  bytes.Buffer
@@ -107,15 +108,15 @@ func (o *Output) Write(b []byte) (int, error) {
 	return o.buf.Write(b)
 }
 
-// String returns what was written so far.
+// String returns everything written so far.
 func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.buf.String()
 }
 
-// Await waits until what was written matches re, and returns the last group of the first
-// match. It returns false if there is none by the time that ended is closed.
+// Await waits until the text written so far matches re, and returns the last group of the
+// first match. If ended closes before that, it returns false.
 func (o *Output) Await(re *regexp.Regexp, ended <-chan struct{}) (string, bool) {
 	for last := false; ; {
 		o.mu.Lock()
@@ -134,7 +135,7 @@ func (o *Output) Await(re *regexp.Regexp, ended <-chan struct{}) (string, bool) 
 		select {
 		case <-more:
 		case <-ended:
-			last = true // look at all of it once more
+			last = true // check the complete text once more
 		}
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// Negative checks the habit of every configuration: a negative number in a field is refused
-// with an error that names the field. A field in unlimited may be -1, which switches its bound
-// off. Use is what checks a configuration; base is one that it takes.
+// Negative checks a rule that holds for all configurations: a negative number in a field is
+// refused with an error that names the field. A field listed in unlimited may be -1, which
+// means no bound. use must check a configuration, and base must be a valid one.
 func Negative[C any](t *testing.T, base C, use func(C) error, unlimited ...string) {
 	t.Helper()
 	if err := use(base); err != nil {
-		t.Fatalf("the configuration that the others are made of: %v", err)
+		t.Fatalf("the valid configuration is refused: %v", err)
 	}
 	checked := 0
 	for i := range reflect.TypeFor[C]().NumField() {

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// Linux gives ports from 32768 on to connections and to listeners that ask for any, other
-// systems from 49152 on (RFC 6335, section 6). A server that is stopped and started again
-// on such a port may find that another process has it.
+// Linux assigns ports from 32768 on to connections and to listeners on port 0. Other
+// systems do so from 49152 on (RFC 6335, section 6). If a server restarts on such a port,
+// another process may have taken it meanwhile.
 const firstPort, lastPort = 16384, 32767
 
 var ports struct {
@@ -18,14 +18,15 @@ var ports struct {
 	next int
 }
 
-// Port returns a port of 127.0.0.1 on which nothing listens and which the system gives to
-// nobody, for a server that is stopped and started again on it. Each call returns another.
+// Port returns a port of 127.0.0.1 on which nothing listens and which the system does not
+// assign on its own. So a server can be stopped and started again on it. Each call returns
+// another port.
 func Port(t testing.TB) int {
 	t.Helper()
 	ports.mu.Lock()
 	defer ports.mu.Unlock()
 	if ports.next == 0 {
-		// Test binaries run beside each other: each starts at another place.
+		// Several test binaries run at once. Each starts at a different port.
 		ports.next = firstPort + os.Getpid()*61%(lastPort-firstPort)
 	}
 	for range lastPort - firstPort {

@@ -2,6 +2,7 @@
 
 package testkit
 
-// Race says whether the race detector is on. Tests of allocations mean nothing then, as
-// sync.Pool drops objects at random, and models run few seeds, as each takes ten times as long.
+// Race reports whether the race detector is on. Then counting allocations is useless,
+// because sync.Pool drops objects at random. Tests with random seeds use fewer seeds,
+// because each run takes ten times as long.
 const Race = true

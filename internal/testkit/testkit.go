@@ -1,9 +1,8 @@
-// Package testkit has what the tests of several packages need: waiting for something that
-// happens in another process, child processes, ports, and programs that may be missing.
+// Package testkit has helpers for the tests of several packages: waiting for an event in
+// another process, child processes, ports, and programs that may be missing.
 //
-// A wait ends when what is waited for happens. Nothing here has a time limit of its own:
-// the limit of the test binary (go test -timeout) is the only one, so that a busy machine
-// makes a test slow and not red.
+// Its waits have no time limit of their own. The only limit is that of the test binary (go
+// test -timeout). So a busy machine makes a test slow, but does not make it fail.
 package testkit
 
 import (
@@ -13,10 +12,10 @@ import (
 	"time"
 )
 
-// Until waits until so returns true. It asks every few milliseconds, so it is for what
-// happens outside of the test's process. Within a synctest bubble it waits in virtual
-// time, and synctest.Wait is the better choice.
-// It says what it waits for if the test binary's time limit comes near.
+// Until waits until so returns true. It calls so every few milliseconds. It is meant for
+// events outside the test's process. Within a synctest bubble it waits in virtual time, but
+// synctest.Wait is the better choice there. If the time limit of the test binary is near,
+// Until fails the test with want, the description of the event.
 func Until(t testing.TB, want string, so func() bool) {
 	t.Helper()
 	limit := deadline(t)
@@ -32,9 +31,9 @@ func Until(t testing.TB, want string, so func() bool) {
 	}
 }
 
-// deadline returns when a wait has to give up for its message to be seen: shortly before
-// the time limit of the test binary. It is zero where there is none, and in a bubble,
-// where Deadline panics because the limit is one of real time.
+// deadline returns when a wait must give up so that its message is still printed: shortly
+// before the time limit of the test binary. It returns zero if there is no limit. It also
+// does so in a bubble, where Deadline panics because the limit is one of real time.
 func deadline(t testing.TB) (limit time.Time) {
 	defer func() { _ = recover() }()
 	if d, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
@@ -45,9 +44,9 @@ func deadline(t testing.TB) (limit time.Time) {
 	return time.Time{}
 }
 
-// Program returns the path of a program that is in PATH or is one of the given paths.
-// Where it is missing it skips the test with a line that says what to install, as in
-// "apt-get install postgresql". With CI=true it fails the test instead.
+// Program returns the path of a program that is in PATH or is one of the given paths. If
+// the program is missing, it skips the test with a line that contains install, such as
+// "apt-get install postgresql". If CI=true, it fails the test instead.
 func Program(t testing.TB, name, install string, paths ...string) string {
 	t.Helper()
 	if path, err := exec.LookPath(name); err == nil {
@@ -62,8 +61,8 @@ func Program(t testing.TB, name, install string, paths ...string) string {
 	return ""
 }
 
-// Missing skips the test because of something that the machine does not have, or fails it
-// with CI=true, where everything has to be there.
+// Missing skips the test because the machine lacks something. If CI=true, it fails the
+// test, because such a machine must have everything.
 func Missing(t testing.TB, what string) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {

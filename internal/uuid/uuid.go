@@ -7,17 +7,16 @@ import (
 	"slices"
 )
 
-// Size is the length of a UUID as text.
+// Size is the length of a UUID's text in bytes.
 const Size = 36
 
-// Append appends the text of a random UUID, version 4 (RFC 9562, section 5.4).
-// Its bits come from the runtime's ChaCha8 generator: it names things, and is
-// no secret.
+// Append appends the text of a random UUID, version 4 (RFC 9562, section 5.4). Its bits
+// come from the runtime's ChaCha8 generator. Use it for names, not for secrets.
 func Append(dst []byte) []byte {
 	const (
 		low     = 0x0f0f0f0f0f0f0f0f
 		version = 0x0f << 32 // the thirteenth digit
-		variant = 0x0f       // the seventeenth
+		variant = 0x0f       // the seventeenth digit
 	)
 	a, b := rand.Uint64(), rand.Uint64()
 	second := a>>4&low&^version | 4<<32
@@ -38,9 +37,9 @@ func Append(dst []byte) []byte {
 	return dst
 }
 
-// hex gives eight numbers under 16, a byte each, as lower-case hex digits.
+// hex converts eight numbers below 16, one in each byte, to lower-case hex digits.
 func hex(n uint64) uint64 {
 	const ones = 0x0101010101010101
-	letters := (n + 6*ones) >> 4 & ones // 1 for 10 and more
+	letters := (n + 6*ones) >> 4 & ones // 1 in each byte of 10 and more
 	return n + '0'*ones + letters*('a'-'0'-10)
 }

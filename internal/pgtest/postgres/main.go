@@ -1,7 +1,7 @@
 //go:build unix
 
-// Command postgres runs a PostgreSQL server for a test in another language. It
-// prints its URL, and ends it once standard input ends.
+// Command postgres runs a PostgreSQL server for a test in another language. It prints the
+// URL of the server, and stops it when standard input ends.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 
 func main() {
 	log.SetFlags(0)
-	db, err := pgtest.Start("fsync=off") // no test pulls a plug
+	db, err := pgtest.Start("fsync=off") // tests simulate no loss of power
 	if err != nil {
 		log.Fatal(err)
 	}
