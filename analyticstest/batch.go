@@ -15,40 +15,40 @@ import (
 )
 
 // maxBody bounds the body of a batch request, in bytes after decompression: 500 KB. A
-// Server refuses larger ones, as collectors do.
+// Server refuses larger bodies, as collectors do.
 const maxBody = 500 << 10
 
-// A Batch is a batch request as it was received: one attempt.
+// A Batch is a batch request as the server received it: one attempt.
 type Batch struct {
-	Number   int         // counts the server's batch requests from 1
-	Time     time.Time   // when the server had read it
-	Path     string      // of the URL, such as "/v1/batch"
-	Header   http.Header // of the request
-	WriteKey string      // from the Authorization header, else from the body
+	Number   int         // number among the server's batch requests, from 1
+	Time     time.Time   // when the server had read the request
+	Path     string      // path of the URL, such as "/v1/batch"
+	Header   http.Header // headers of the request
+	WriteKey string      // from the Authorization header, or else from the body
 
-	// RetryCount is the header X-Retry-Count: 0 for a first attempt, which
-	// does not have the header.
+	// RetryCount is the value of the header X-Retry-Count. It is 0 for a first attempt,
+	// which has no such header.
 	RetryCount int
 
-	// Gzip says that the body was compressed. Body is decompressed.
+	// Gzip reports that the body was compressed. Body is decompressed.
 	Gzip bool
 	Body []byte
 
-	MessageId string         // the batch's own
-	SentAt    time.Time      // zero if it is missing, or a collector would not accept it
-	Context   map[string]any // of the batch: a Client puts the library there
+	MessageId string         // the messageId of the batch
+	SentAt    time.Time      // zero if it is missing or a collector would not accept it
+	Context   map[string]any // the context of the batch; a Client puts the library there
 	Calls     []Call         // in the order of the batch
 
-	// Status is the status of the answer, 0 if there was none, or none yet.
-	// With a 2xx the calls are among those of Server.Calls.
+	// Status is the status of the answer, or 0 if there is none yet or was none. If it is
+	// 2xx, Server.Calls includes the calls, except those that Reject left out.
 	Status int
 
-	// Err is nil, or says why there are no Calls: the request was cut off, or
-	// a collector would refuse it. The latter is answered by 400.
+	// Err is nil, or says why there are no Calls: the request was cut off, or a collector
+	// would refuse it. In the second case the server answers 400.
 	Err error
 }
 
-// newBatch returns a Batch with what the header of a request says.
+// newBatch returns a Batch with the data in the header of a request.
 func newBatch(r *http.Request) *Batch {
 	b := &Batch{
 		Path:   r.URL.Path,
@@ -62,7 +62,7 @@ func newBatch(r *http.Request) *Batch {
 	return b
 }
 
-// readBatch reads a request to its end. If that fails, Err says why.
+// readBatch reads a request to its end. If it fails, it sets Err.
 func readBatch(r *http.Request) *Batch {
 	b := newBatch(r)
 	var body io.Reader = r.Body
@@ -88,7 +88,7 @@ func readBatch(r *http.Request) *Batch {
 	return b
 }
 
-// readHalf reads a request to the middle of its body.
+// readHalf reads a request up to the middle of its body.
 func readHalf(r *http.Request) *Batch {
 	b := newBatch(r)
 	b.Body, _ = io.ReadAll(io.LimitReader(r.Body, max(1, r.ContentLength/2)))
@@ -108,7 +108,7 @@ func (b *Batch) fail(what string, err error) {
 	}
 }
 
-// decode fills in the fields that are in the body.
+// decode sets the fields whose values are in the body.
 func (b *Batch) decode() {
 	var body struct {
 		Batch     []json.RawMessage `json:"batch"`
@@ -141,7 +141,7 @@ func (b *Batch) decode() {
 	}
 }
 
-// parseTime returns the time of a JSON value, or the zero time if it has none.
+// parseTime returns the time in a JSON value, or the zero time if there is no valid one.
 func parseTime(raw json.RawMessage) time.Time {
 	if len(raw) == 0 {
 		return time.Time{}

@@ -6,31 +6,30 @@ import (
 	"time"
 )
 
-// A Call is one call as it arrived. Fields that a call does not have are
-// zero. Maps are decoded by encoding/json: numbers are float64, lists []any,
-// objects map[string]any, and times are text.
+// A Call is one call as the server received it. Fields that the call does not have are
+// zero. Maps are decoded by encoding/json: numbers are float64, lists []any, objects
+// map[string]any, and times are strings.
 type Call struct {
 	Type         string // "identify", "track", "page", "screen", "group" or "alias"
 	MessageId    string
-	Timestamp    time.Time // UTC, in milliseconds; zero if it is missing, or a collector would not accept it
+	Timestamp    time.Time // UTC, in milliseconds; zero if it is missing or a collector would not accept it
 	UserId       string
 	AnonymousId  string
-	PreviousId   string         // of an alias
-	GroupId      string         // of a group
-	Event        string         // of a track
-	Name         string         // of a page or a screen
-	Category     string         // of a page
-	Properties   map[string]any // of a track, a screen or a page
-	Traits       map[string]any // of an identify or a group
-	Context      map[string]any // the call's own; see Batch.Context
+	PreviousId   string         // only in an alias
+	GroupId      string         // only in a group
+	Event        string         // only in a track
+	Name         string         // only in a page or a screen
+	Category     string         // only in a page
+	Properties   map[string]any // only in a track, a screen or a page
+	Traits       map[string]any // only in an identify or a group
+	Context      map[string]any // the context of the call itself; see also Batch.Context
 	Integrations map[string]any
 
-	WriteKey string // of the batch
+	WriteKey string // the write key of the batch
 	JSON     []byte // the call as it was received
 }
 
-// newCall decodes a call. A field of the wrong type is an error. Unknown fields are
-// ignored.
+// newCall decodes a call. A field of the wrong type is an error. It ignores unknown fields.
 func newCall(raw json.RawMessage) (Call, error) {
 	var c struct {
 		Type         string          `json:"type"`

@@ -5,15 +5,14 @@ import (
 	"net/http"
 )
 
-// Discard is a transport that sends nothing: it reads each request to its end
-// and answers 200, without a network, a goroutine or a wait. With it a Client
-// is off:
+// Discard is a transport that sends nothing. It reads each request to its end and answers
+// 200 at once, without a network or a goroutine. Use it to switch a Client off:
 //
 //	client := analytics.New("off")
 //	client.Transport = analyticstest.Discard{}
 //
-// The client checks and encodes calls as usual, and counts them as delivered. Any
-// write key will do that is not empty.
+// The client checks and encodes calls as usual, and counts them as delivered. The write key
+// may be anything that is not empty.
 type Discard struct{}
 
 // RoundTrip implements [http.RoundTripper].

@@ -14,8 +14,8 @@ import (
 	"github.com/hookferry/analytics/analyticstest"
 )
 
-// The calls of a program are there once it has closed its client. A test makes the server
-// with [analyticstest.New], which closes it when the test ends.
+// A program has sent its calls once it has closed its client. In a test, make the server
+// with [analyticstest.New], which closes the server when the test ends.
 func Example() {
 	srv := analyticstest.NewServer()
 	defer srv.Close()
@@ -37,7 +37,7 @@ func Example() {
 	// Output: track u-2041 Order Completed 39.95
 }
 
-// To look at the calls of a client that goes on, flush it, or wait for them.
+// To look at the calls of a client that is still in use, flush it, or wait for the calls.
 func ExampleServer_Wait() {
 	srv := analyticstest.NewServer()
 	defer srv.Close()
@@ -57,7 +57,7 @@ func ExampleServer_Wait() {
 	// Output: 1 <nil>
 }
 
-// A collector that rejects the second call of a batch.
+// The collector rejects the second call of a batch.
 func ExampleReject() {
 	srv := analyticstest.NewServer(analyticstest.Reject(1))
 	defer srv.Close()
@@ -87,7 +87,7 @@ func ExampleReject() {
 	// Invited
 }
 
-// A program that takes the address of its collector gets one on a real socket.
+// A program that needs the address of its collector gets a server on a real socket.
 func ExampleServer_ServeHTTP() {
 	srv := analyticstest.NewServer()
 	defer srv.Close()
@@ -120,8 +120,8 @@ func ExampleDiscard() {
 	// <nil>
 }
 
-// Within a bubble of testing/synctest, retries take no time, and their waits are exact. An
-// Example cannot show this, as it has no *testing.T.
+// Within a bubble of testing/synctest, retries take no real time, and their waits are
+// exact. An Example cannot show this, because it has no *testing.T.
 func TestExampleBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := analyticstest.New(t,

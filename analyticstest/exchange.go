@@ -13,7 +13,7 @@ import (
 	"github.com/hookferry/analytics/internal/memnet"
 )
 
-// An exchange is a request that a step answers.
+// An exchange is a request that the server answers according to a step.
 type exchange struct {
 	server *Server
 	w      http.ResponseWriter
@@ -21,12 +21,12 @@ type exchange struct {
 	batch  *Batch
 }
 
-// abort ends the handler without an answer: http.Server closes the connection.
+// abort ends the handler without an answer, so http.Server closes the connection.
 func abort() {
 	panic(http.ErrAbortHandler)
 }
 
-// do carries a step out.
+// do executes a step.
 func (x *exchange) do(step Step) {
 	ctx := x.r.Context()
 	if step.pause(ctx, x.server.ctx) != nil {
@@ -68,11 +68,11 @@ func (x *exchange) do(step Step) {
 	}
 }
 
-// hijack takes the connection from the HTTP server.
+// hijack takes the connection over from the HTTP server.
 func (x *exchange) hijack() net.Conn {
 	c, _, err := http.NewResponseController(x.w).Hijack()
 	if err != nil {
-		abort() // HTTP/2: the stream is reset
+		abort() // on HTTP/2 this resets the stream
 	}
 	return c
 }
@@ -102,7 +102,7 @@ func (x *exchange) content(step Step) (http.Header, string) {
 	return header, body
 }
 
-// rejections lists calls as the collector of this module does.
+// rejections lists rejected calls in the format of this module's collector.
 func rejections(indexes []int) string {
 	type rejection struct {
 		Index   int    `json:"index"`
@@ -128,14 +128,14 @@ func quote(s string) string {
 	return string(text)
 }
 
-// begin sends the header of an answer and returns its body.
+// begin sends the header of an answer and returns the body to be sent.
 func (x *exchange) begin(step Step) string {
 	header, body := x.content(step)
 	if step.closes {
 		if x.r.ProtoMajor > 1 {
-			header.Set("Connection", "close") // becomes GOAWAY
+			header.Set("Connection", "close") // the server turns this into GOAWAY
 		} else if step.code() != http.StatusNoContent && step.code() != http.StatusNotModified {
-			header.Set("Content-Length", strconv.Itoa(len(body))) // a chunked body would end after the connection
+			header.Set("Content-Length", strconv.Itoa(len(body))) // without it, the end of the chunked body would come after the connection has closed
 		}
 	}
 	for name, values := range header {
@@ -195,7 +195,7 @@ func (x *exchange) misstate(step Step) {
 	}
 	header, body := x.content(step)
 	header.Set("Content-Length", strconv.Itoa(step.length))
-	// http.Server would correct the length.
+	// http.Server would correct the length, so this writes to the connection itself.
 	x.raw(func(c net.Conn) {
 		x.server.answered(x.batch, step.code(), step.rejected)
 		writeHeader(c, step.code(), header)
@@ -203,7 +203,7 @@ func (x *exchange) misstate(step Step) {
 	})
 }
 
-// raw calls write with the bare connection, and then closes it. Close of the server
+// raw takes the connection over, calls write with it, and then closes it. Server.Close
 // closes it earlier.
 func (x *exchange) raw(write func(net.Conn)) {
 	c := x.hijack()
@@ -213,7 +213,7 @@ func (x *exchange) raw(write func(net.Conn)) {
 	write(c)
 }
 
-// writeHeader sends the header of an answer over a bare connection.
+// writeHeader writes the header of an answer to a connection.
 func writeHeader(c net.Conn, status int, header http.Header) {
 	_, _ = fmt.Fprintf(c, "HTTP/1.1 %03d %s\r\n", status, http.StatusText(status))
 	_ = header.Write(c)

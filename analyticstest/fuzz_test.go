@@ -9,7 +9,7 @@ import (
 	"github.com/hookferry/analytics/analyticstest"
 )
 
-// Any body is taken or refused, and the calls that are taken are those of the body.
+// The server accepts or refuses any body, and the calls that it accepts are in the body.
 func FuzzServeHTTP(f *testing.F) {
 	for _, body := range []string{
 		`{"batch":[{"type":"track","messageId":"m","timestamp":"2026-03-04T05:06:07.891Z","userId":"u","event":"e","properties":{"n":1}}],"messageId":"b","sentAt":1772600767891}`,

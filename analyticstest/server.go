@@ -17,8 +17,8 @@
 //		}
 //	}
 //
-// A Client sends in the background. So before it looks at the calls, a test closes the
-// client, calls Flush, or waits with [Server.Wait].
+// A Client sends in the background. So a test must close the client, call Flush, or wait
+// with [Server.Wait] before it looks at the calls.
 //
 // # Failures
 //
@@ -31,25 +31,25 @@
 //
 // # Time
 //
-// Reads, writes and waits on the network in memory are durably blocking. With a server
-// made within a testing/synctest bubble, time passes in the bubble: a retry after a
-// minute takes no time.
+// Reads, writes and waits on the network in memory are durably blocking. So a server made
+// within a testing/synctest bubble uses the time of the bubble: waiting a minute for a
+// retry takes no real time.
 //
 // # Real sockets
 //
-// A [Server] is an [http.Handler] too. That is for a program under test that runs as a
-// process of its own, or whose transport cannot be set:
+// A [Server] is also an [http.Handler], for a program under test that runs as a process of
+// its own or whose transport cannot be set:
 //
 //	web := httptest.NewServer(srv)
 //	defer web.Close()
 //
-// It listens at web.URL. All steps work there, except for connection steps.
+// The server then listens at web.URL. All steps work there, except connection steps.
 //
 // # Analytics off
 //
 // To send nothing, in development or in tests of other things, give the client the
-// transport [Discard]. The code that tracks stays as it is, and invalid calls still
-// return their errors.
+// transport [Discard]. The code that makes calls does not change, and invalid calls still
+// return errors.
 package analyticstest
 
 import (
@@ -66,33 +66,34 @@ import (
 	"github.com/hookferry/analytics/internal/memnet"
 )
 
-// A Server is a collector that keeps the calls that it takes, answers by its script, and
-// forwards nothing. All methods may be called concurrently.
+// A Server is a collector that stores the calls that it accepts, answers according to its
+// script, and forwards nothing. All methods may be called concurrently.
 type Server struct {
 	listener  *memnet.Listener
 	transport *http.Transport
 	server    http.Server
-	ctx       context.Context // ends with Close
+	ctx       context.Context // ends at Close
 	cancel    context.CancelFunc
-	running   sync.WaitGroup // the server, its connections and its handlers
+	running   sync.WaitGroup // counts the server, its connections and its handlers
 
-	mu      sync.Mutex // not held across I/O or a wait
+	mu      sync.Mutex // guards the fields below; not held during I/O or a wait
 	closed  bool
 	script  []Step // never empty
-	taken   int    // how often script[0] was taken
+	taken   int    // how often the first step of script was taken
 	batches []*Batch
 	calls   []Call
-	seen    map[string]bool // the messageIds of calls
-	grown   chan struct{}   // closed when batches or calls grows
-	ports   int             // of clients, handed out so far
+	seen    map[string]bool // messageIds of the calls
+	grown   chan struct{}   // closed when batches or calls grow, and then replaced
+	ports   int             // number of client ports handed out
 	open    map[net.Conn]bool
 }
 
-// New returns a server that is closed when the test ends. t is a *testing.T or
-// similar; within a synctest bubble it is the bubble's.
+// New returns a server that is closed when the test ends. t is a *testing.T or similar.
+// Within a synctest bubble it must be the t of the bubble.
 //
-// Each batch request, or connection, takes the next step of the script; the last
-// one is repeated for ever. Without a script, every batch is taken.
+// Each batch request, or each attempt to connect for a connection step, takes the next step
+// of the script. The last step is repeated forever. Without a script, the server accepts
+// every batch.
 func New(t interface{ Cleanup(func()) }, script ...Step) *Server {
 	s := NewServer(script...)
 	t.Cleanup(s.Close)
@@ -111,27 +112,27 @@ func NewServer(script ...Step) *Server {
 	s.SetScript(script...)
 	s.transport = &http.Transport{
 		DialContext:         s.dial,
-		DialTLSContext:      s.dial, // what this returns counts as past its handshake
+		DialTLSContext:      s.dial, // net/http expects a connection after its TLS handshake here, so https works without TLS
 		MaxIdleConnsPerHost: 64,
 	}
 	s.server = http.Server{
 		Handler:     s,
 		ConnContext: s.accept,
 		ConnState:   s.connState,
-		ErrorLog:    log.New(io.Discard, "", 0), // handlers that abort on purpose
+		ErrorLog:    log.New(io.Discard, "", 0), // discards the messages about handlers that abort on purpose
 	}
 	s.running.Go(func() { _ = s.server.Serve(s.listener) })
 	return s
 }
 
-// Transport returns the transport for clients of the server. It reaches the server
-// with any host, and with https as with http, so the Endpoint of a client may stay as
-// it is. All calls return the same transport, which clients may share.
+// Transport returns the transport for clients of the server. It reaches the server with any
+// host, and with https as well as http. So a client needs no Endpoint. All calls return the
+// same transport, which clients may share.
 func (s *Server) Transport() *http.Transport { return s.transport }
 
-// Close ends all connections and waits for the server's goroutines. Calls and Batches
-// still return what was received. Connections are refused afterwards; as an
-// http.Handler, the Server closes them. Close may be called again.
+// Close closes all connections and waits for the server's goroutines. Calls and Batches
+// still return what the server has received. After Close the network in memory refuses
+// connections. As an http.Handler, the Server closes them. Close may be called again.
 func (s *Server) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -153,8 +154,8 @@ func (s *Server) SetScript(script ...Step) {
 	s.taken = 0
 }
 
-// Calls returns the calls that were taken, in order: those of batches that were answered
-// by 2xx, without the ones that [Reject] left out, each messageId once. Their maps and
+// Calls returns the accepted calls in order: the calls of batches that were answered with
+// 2xx, without those that [Reject] left out. A messageId occurs only once. The maps and
 // slices are shared with other results and must not be changed.
 func (s *Server) Calls() []Call {
 	s.mu.Lock()
@@ -162,9 +163,9 @@ func (s *Server) Calls() []Call {
 	return slices.Clone(s.calls)
 }
 
-// Batches returns all batch requests received so far, taken or not, in the order in which
-// they were read. A request that was repeated is there each time. Their maps and slices
-// are shared with other results and must not be changed.
+// Batches returns all batch requests received so far, accepted or not, in the order in
+// which the server read them. A repeated request occurs each time. The maps and slices are
+// shared with other results and must not be changed.
 func (s *Server) Batches() []Batch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,21 +176,21 @@ func (s *Server) Batches() []Batch {
 	return list
 }
 
-// Wait waits until n calls have been taken, and returns Calls. If ctx ends before, the
+// Wait waits until n calls have been accepted, and returns Calls. If ctx ends first, the
 // error wraps ctx.Err().
 func (s *Server) Wait(ctx context.Context, n int) ([]Call, error) {
 	err := s.wait(ctx, n, "calls taken", func() int { return len(s.calls) })
 	return s.Calls(), err
 }
 
-// WaitBatches waits until n batch requests have been received, and returns Batches. They
-// need not have been answered yet. If ctx ends before, the error wraps ctx.Err().
+// WaitBatches waits until n batch requests have been received, and returns Batches. The
+// requests may not have been answered yet. If ctx ends first, the error wraps ctx.Err().
 func (s *Server) WaitBatches(ctx context.Context, n int) ([]Batch, error) {
 	err := s.wait(ctx, n, "batches received", func() int { return len(s.batches) })
 	return s.Batches(), err
 }
 
-// wait waits until count, which is called with s.mu held, has reached n.
+// wait waits until count returns n or more. It calls count with s.mu held.
 func (s *Server) wait(ctx context.Context, n int, what string, count func() int) error {
 	for {
 		s.mu.Lock()
@@ -206,14 +207,14 @@ func (s *Server) wait(ctx context.Context, n int, what string, count func() int)
 	}
 }
 
-// ServeHTTP answers a batch request, of the network in memory or of another server.
+// ServeHTTP answers a batch request from the network in memory or from another server.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.begin() {
 		abort()
 	}
 	defer s.running.Done()
 	defer func() {
-		// The server's own ErrorLog is discarded.
+		// A panic is logged here, because the server's own ErrorLog is discarded.
 		v := recover()
 		if v != nil && v != http.ErrAbortHandler {
 			log.Printf("analyticstest: panic in a step: %v\n%s", v, debug.Stack())
@@ -245,8 +246,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x.do(step)
 }
 
-// begin counts a goroutine in, until s.running.Done. It returns false once the
-// server closes.
+// begin counts a goroutine in s.running and returns true. Once the server is closed, it
+// returns false and counts nothing.
 func (s *Server) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,7 +257,7 @@ func (s *Server) begin() bool {
 	return !s.closed
 }
 
-// take returns the next step and advances the script, if want accepts the step.
+// take returns the next step and advances the script, but only if want accepts the step.
 func (s *Server) take(want func(Step) bool) (Step, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -272,7 +273,7 @@ func (s *Server) take(want func(Step) bool) (Step, bool) {
 	return step, true
 }
 
-// record keeps a batch that was received.
+// record stores a batch that was received.
 func (s *Server) record(b *Batch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -281,8 +282,8 @@ func (s *Server) record(b *Batch) {
 	s.grow()
 }
 
-// answered records the status of the answer to b. If that is 2xx, it takes the calls of
-// b, except for those left out.
+// answered records the status of the answer to b. If it is 2xx, the server accepts the
+// calls of b, except for those in leftOut.
 func (s *Server) answered(b *Batch, status int, leftOut []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -300,7 +301,7 @@ func (s *Server) answered(b *Batch, status int, leftOut []int) {
 	s.grow()
 }
 
-// grow wakes the callers of wait. s.mu is held.
+// grow wakes the callers of wait. s.mu must be held.
 func (s *Server) grow() {
 	close(s.grown)
 	s.grown = make(chan struct{})
@@ -329,7 +330,7 @@ func (s *Server) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return c, nil
 }
 
-// clientAddr returns the address of the next connection's client.
+// clientAddr returns the client address for the next connection.
 func (s *Server) clientAddr() net.Addr {
 	s.mu.Lock()
 	defer s.mu.Unlock()

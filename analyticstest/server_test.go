@@ -84,9 +84,9 @@ func TestBatchIsTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := analyticstest.New(t)
 		client := newClient(srv)
-		client.Endpoint = "https://collector.example/base" // whatever it is
+		client.Endpoint = "https://collector.example/base" // any host works
 		track(t, client, "e")
-		time.Sleep(time.Second) // of the bubble
+		time.Sleep(time.Second) // in the time of the bubble
 		if err := client.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -120,11 +120,11 @@ func TestBatchIsTheRequest(t *testing.T) {
 var steps = []struct {
 	name    string
 	step    analyticstest.Step
-	status  int              // of the first attempt
-	calls   int              // that it holds
-	reason  analytics.Reason // why what it holds is dropped; empty: it is delivered
-	retries int              // until it is
-	hangs   bool             // until the client gives up
+	status  int              // status of the first attempt
+	calls   int              // number of calls in the first attempt
+	reason  analytics.Reason // why the calls are dropped; empty: they are delivered
+	retries int              // number of retries until then
+	hangs   bool             // the step hangs until the client gives up
 }{
 	{name: "zero", status: 200, calls: 3},
 	{name: "Answer 204", step: analyticstest.Answer(204), status: 204, calls: 3},
@@ -157,7 +157,7 @@ var steps = []struct {
 	{name: "Unreachable on an open connection", step: analyticstest.Unreachable(), calls: 3, retries: 1, hangs: true},
 }
 
-// The client meets every step, and then a server that answers 200.
+// For every step, the client gets that step and then answers of 200.
 func TestSteps(t *testing.T) {
 	for _, tt := range steps {
 		t.Run(tt.name, func(t *testing.T) {
@@ -204,7 +204,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// On real sockets every step looks to a client as it does in memory.
+// On real sockets, a client observes the same for every step as in memory.
 func TestStepsOnSockets(t *testing.T) {
 	for _, tt := range steps {
 		t.Run(tt.name, func(t *testing.T) {
@@ -234,7 +234,7 @@ func TestStepsOnSockets(t *testing.T) {
 				body, err := io.ReadAll(io.LimitReader(resp.Body, 1000))
 				return resp.StatusCode, string(body), err
 			}
-			// meet opens a connection with one request. Then another request meets the step.
+			// meet opens a connection with one request. The next request takes the step.
 			meet := func(srv *analyticstest.Server, transport *http.Transport, url string) (int, string, error) {
 				transport.MaxResponseHeaderBytes = 64 << 10
 				if status, _, err := exchange(srv, transport, url, false); status != 200 || err != nil {
@@ -288,8 +288,8 @@ func TestConnectionSteps(t *testing.T) {
 	})
 }
 
-// Calls that were tracked while the server refused connections arrive afterwards. The
-// client retries ten times, after random waits that together exceed five seconds.
+// Calls made while the server refuses connections arrive afterwards. The client retries ten
+// times, after random waits that exceed five seconds in total.
 func TestCollectorThatComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := analyticstest.New(t, analyticstest.Refuse())
@@ -355,7 +355,7 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// post sends a body as another client might.
+// post sends a body as some other client might.
 func post(t *testing.T, srv *analyticstest.Server, body []byte, header ...string) int {
 	t.Helper()
 	req, err := http.NewRequest("POST", "http://collector.example/v1/import", bytes.NewReader(body))
@@ -418,7 +418,7 @@ func TestServerRefusesWrongBatches(t *testing.T) {
 			if n := len(srv.Calls()); n != 0 {
 				t.Errorf("%d calls taken, want none", n)
 			}
-			// The script is where it was.
+			// The refused batch has taken no step of the script.
 			if code := post(t, srv, []byte(`{"batch":[]}`)); code != 503 {
 				t.Errorf("a batch is then answered %d, want 503", code)
 			}
@@ -457,7 +457,7 @@ func TestCallsAreTakenOnce(t *testing.T) {
 	}
 }
 
-// Close ends requests that hang, in memory and elsewhere, and dials.
+// Close ends requests that hang, in memory and on sockets, and attempts to connect.
 func TestClose(t *testing.T) {
 	for _, step := range []struct {
 		name string
@@ -565,7 +565,7 @@ func TestDiscard(t *testing.T) {
 		t.Errorf("Stats() = %+v, want 100 delivered", s)
 	}
 
-	// It behaves as a transport must.
+	// Discard fulfills the contract of http.RoundTripper.
 	resp, err := (&http.Client{Transport: analyticstest.Discard{}}).Get("http://collector.example")
 	if err != nil || resp.StatusCode != 200 {
 		t.Fatalf("Get = %v, %v, want 200", resp, err)

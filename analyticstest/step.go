@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// A Step says what a [Server] does with one batch request or, if it is a
-// connection step ([Refuse], [Unreachable]), with one attempt to connect. The
-// zero Step is Answer(200).
+// A Step says how a [Server] treats one batch request. A connection step ([Refuse],
+// [Unreachable]) says how it treats one attempt to connect. The zero Step is Answer(200).
 //
-// The methods return a changed copy:
+// Each method returns a changed copy:
 //
 //	analyticstest.Answer(503).With("Retry-After", "120").After(2 * time.Second).Times(3)
 type Step struct {
@@ -23,15 +22,15 @@ type Step struct {
 	hasBody  bool
 	rejected []int
 	length   int           // the Content-Length of kindMisstated
-	size     int64         // of a streamed body
-	every    time.Duration // from one byte of a dripped body to the next
+	size     int64         // size of a streamed body in bytes
+	every    time.Duration // time between two bytes of a dripped body
 	closes   bool
 	delay    time.Duration
 	until    <-chan struct{}
-	times    int // how often the step is taken; 0: once
+	times    int // how often the step is taken; below 1: once
 }
 
-// A kind says how a request or a dial is answered.
+// A kind is the way in which a request or an attempt to connect is answered.
 type kind uint8
 
 const (
@@ -53,15 +52,15 @@ const (
 	kindUnreachable
 )
 
-// early reports whether the step acts before the request has been read.
+// early reports whether the step acts before the request has been read completely.
 func (k kind) early() bool { return k == kindResetReading || k == kindHangReading }
 
-// dials reports whether the step acts before there is a connection.
+// dials reports whether the step acts on attempts to connect.
 func (k kind) dials() bool { return k == kindRefuse || k == kindUnreachable }
 
-// Answer answers with a status, 200 to 599. With a 2xx the calls of the batch
-// are taken. The body is {"success":true} for a 200 and none for the others,
-// unless WithBody gives another.
+// Answer answers with a status of 200 to 599, and panics for other values. With a 2xx
+// status the server accepts the calls of the batch. The body is {"success":true} for 200
+// and empty otherwise, unless WithBody sets it.
 func Answer(status int) Step {
 	if status < 200 || status > 599 {
 		panic(fmt.Sprintf("analyticstest: Answer(%d): the status is not in 200 to 599", status))
@@ -69,25 +68,24 @@ func Answer(status int) Step {
 	return Step{status: status}
 }
 
-// Reject takes the batch, except for the calls at these indexes. It names them in the
-// answer as package collector does, so that a Client drops them with ReasonRejected.
+// Reject accepts the batch, except for the calls at the given indexes. It lists these in
+// the answer as package collector does, so that a Client drops them with ReasonRejected.
 func Reject(indexes ...int) Step {
 	s := Answer(http.StatusOK)
 	s.rejected = slices.Clone(indexes)
 	return s
 }
 
-// Stream answers 200 with a body of size bytes, sent as fast as the client
-// reads and without Content-Length. It takes no memory.
+// Stream answers 200 with a body of size bytes, without Content-Length. It sends them as
+// fast as the client reads, and takes little memory.
 func Stream(size int64) Step { return Step{kind: kindStreamed, size: size} }
 
 // Hang reads the request and never answers. The step ends when the client gives up.
 func Hang() Step { return Step{kind: kindHang} }
 
-// HangReading stops reading in the middle of the request's body, and never
-// answers. The network in memory buffers 64 KB; a client with a larger body hangs
-// while it writes. The connection stays open until the server is closed. The batch
-// has an Err and no Calls.
+// HangReading stops reading in the middle of the request's body, and never answers. The
+// network in memory buffers 64 KB, so a client with a larger body hangs while it writes.
+// The connection stays open until the server is closed. The batch has an Err and no Calls.
 func HangReading() Step { return Step{kind: kindHangReading} }
 
 // Close reads the request and closes the connection without an answer.
@@ -104,30 +102,31 @@ func Reset() Step { return Step{kind: kindReset} }
 // batch has an Err and no Calls.
 func ResetReading() Step { return Step{kind: kindResetReading} }
 
-// Raw reads the request, sends data in place of an HTTP answer and closes the
-// connection. The calls are never taken, even if data is an answer of 200.
+// Raw reads the request, sends data instead of an HTTP answer and closes the connection.
+// The calls are never accepted, even if data is an answer of 200.
 func Raw(data string) Step { return Step{kind: kindRaw, body: data} }
 
-// Garbage reads the request, sends bytes that are not HTTP and closes the connection.
-// For a 200 with garbage in it, see WithBody.
+// Garbage reads the request, sends bytes that are not HTTP and closes the connection. For a
+// valid answer with a malformed body, see WithBody.
 func Garbage() Step { return Raw("\x16\x03\x01 this is no answer\r\n\r\n") }
 
-// EndlessHeader answers with header lines without end. On HTTP/2 the stream is reset.
+// EndlessHeader answers with header lines that never end. On HTTP/2 it resets the stream.
 func EndlessHeader() Step { return Step{kind: kindEndlessHeader} }
 
-// EndlessInformational answers with 103 Early Hints again and again.
+// EndlessInformational answers with 103 Early Hints forever.
 func EndlessInformational() Step { return Step{kind: kindEndlessInformational} }
 
 // Refuse is a connection step: the connection is refused.
 //
-// A connection step is taken by the next attempt to connect. A request on an open
-// connection takes it too, if it comes first. The request is read. With Refuse the
-// connection is then reset, and with Unreachable there is no answer. Behind another
-// server, such as one of httptest, only requests take connection steps.
+// The next attempt to connect takes a connection step. If a request on an open connection
+// comes first, that request takes it. Then the server reads the request. With Refuse it
+// resets the connection, and with Unreachable it does not answer. If the Server is used as
+// a handler of another server, such as one of httptest, only requests take connection
+// steps.
 func Refuse() Step { return Step{kind: kindRefuse} }
 
-// Unreachable is a connection step: the attempt to connect has no answer, and lasts
-// until its context ends. See [Refuse].
+// Unreachable is a connection step: the attempt to connect gets no answer until its context
+// ends. See [Refuse].
 func Unreachable() Step { return Step{kind: kindUnreachable} }
 
 // After delays the step. The delay ends when the client gives up.
@@ -142,13 +141,13 @@ func (s Step) Until(c <-chan struct{}) Step {
 	return s
 }
 
-// Times repeats the step n times before the script goes on. Less than 1 means once.
+// Times takes the step n times before the script goes on. Less than 1 means once.
 func (s Step) Times(n int) Step {
 	s.times = n
 	return s
 }
 
-// With adds a header to an answer: Retry-After to a 429 or 503, Location to a
+// With adds a header to an answer, such as Retry-After for 429 and 503, or Location for
 // 307.
 func (s Step) With(name, value string) Step {
 	s.header = s.header.Clone()
@@ -159,47 +158,47 @@ func (s Step) With(name, value string) Step {
 	return s
 }
 
-// WithBody gives an answer a body.
+// WithBody sets the body of an answer.
 func (s Step) WithBody(body string) Step {
 	s.body, s.hasBody = body, true
 	return s
 }
 
-// Cut sends the header and half the body of an answer and resets the
-// connection. The status counts: with a 2xx the calls are taken.
+// Cut sends the header and half of the body of an answer, and then resets the connection.
+// The status counts: with 2xx the calls are accepted.
 func (s Step) Cut() Step {
 	s.kind = kindCut
 	return s
 }
 
-// Drip sends the body of an answer a byte at a time, the first of them an
-// interval after the header. The status counts, as for Cut. With an interval longer
-// than the client's timeout, the answer hangs in the middle.
+// Drip sends the body of an answer one byte at a time, with an interval before each byte.
+// The status counts, as for Cut. If the interval is longer than the client's timeout, the
+// answer hangs in the middle.
 func (s Step) Drip(interval time.Duration) Step {
 	s.kind = kindDripped
 	s.every = interval
 	return s
 }
 
-// Misstate gives an answer a Content-Length that is not that of its body, and
-// closes the connection after it. The status counts, as for Cut. On HTTP/2 the
-// stream is reset.
+// Misstate gives an answer a Content-Length that may differ from the length of its body,
+// and closes the connection after it. The status counts, as for Cut. On HTTP/2 it resets
+// the stream.
 func (s Step) Misstate(length int) Step {
 	s.kind = kindMisstated
 	s.length = length
 	return s
 }
 
-// HangUp closes the connection after an answer that does not announce it: the client
-// keeps the connection for its next request, and finds it closed. On HTTP/2 the
+// HangUp closes the connection after an answer that does not announce this. The client
+// keeps the connection for its next request, and then finds it closed. On HTTP/2 the
 // connection ends with GOAWAY.
 func (s Step) HangUp() Step {
 	s.closes = true
 	return s
 }
 
-// pause waits for the delays of the step. If one of the contexts ends before, it returns
-// that context's error.
+// pause waits for the delays of the step. If one of the contexts ends first, it returns the
+// error of that context.
 func (s Step) pause(client, server context.Context) error {
 	if s.until != nil {
 		select {
