@@ -1,13 +1,13 @@
-// Package analytics is for programs written for github.com/segmentio/analytics-go/v3:
-// they change the path of the import, and nothing else.
+// Package analytics is for programs written for github.com/segmentio/analytics-go/v3. Such
+// a program changes only the import path:
 //
 //	import "github.com/hookferry/analytics/analyticsv3"
 //
-// The package has the names, types and keys of that one, and hands each message to
-// the [analytics.Client] of the root package, which new programs use directly.
-// docs/migrating.md lists what is different. In short: messages go to Endpoint, else
-// to HOOKFERRY_ENDPOINT, else to a local collector; a message that cannot be sent is
-// also the error of [Client.Enqueue]; times travel in UTC, in milliseconds.
+// The package has the same names, types and keys as v3, and passes each message to the
+// [analytics.Client] of the root package. New programs use that one directly.
+// docs/migrating.md lists the differences. The most important are: Messages go to Endpoint,
+// or to HOOKFERRY_ENDPOINT, or to a local collector. If a message cannot be sent,
+// [Client.Enqueue] also returns the error. Times are sent in UTC, in milliseconds.
 //
 // [analytics.Client]: https://pkg.go.dev/github.com/hookferry/analytics#Client
 package analytics
@@ -32,7 +32,7 @@ const Version = root.Version
 
 // The defaults of a Config's fields.
 const (
-	DefaultEndpoint  = root.DefaultEndpoint // if HOOKFERRY_ENDPOINT is empty, too
+	DefaultEndpoint  = root.DefaultEndpoint // used if HOOKFERRY_ENDPOINT is empty, too
 	DefaultInterval  = 5 * time.Second
 	DefaultBatchSize = 250
 )
@@ -40,86 +40,87 @@ const (
 // A Client queues messages and sends them in the background. Its methods may be called
 // from several goroutines at once.
 type Client interface {
-	// Close delivers what is queued and returns within 31 seconds. It returns an
-	// *UndeliveredError of the root package if messages were lost, and ErrClosed the
-	// second time.
+	// Close delivers the queued messages and returns within 31 seconds. It returns an
+	// *UndeliveredError of the root package if messages were lost, and ErrClosed the second
+	// time.
 	io.Closer
 
-	// Enqueue queues one of this package's messages, or a pointer to one. It never waits
-	// for the network, and neither writes to the message nor reads it afterwards.
+	// Enqueue queues a message of this package, or a pointer to one. It never waits for the
+	// network, does not change the message, and does not read it after the call.
 	//
 	// It returns a FieldError if a field is missing, ErrMessageTooBig beyond 32 KB,
-	// ErrTooManyRequests while messages of 64 MB wait, ErrClosed after Close, and an
-	// error of the root package for what else cannot be sent: a write key that is empty,
-	// NaN in a map. The message is lost then. The Callback and the Logger also hear of a
-	// message that is too large, too much, or has a value that cannot be sent.
+	// ErrTooManyRequests while 64 MB of messages wait, and ErrClosed after Close. For all
+	// other messages that cannot be sent it returns an error of the root package; examples
+	// are an empty write key and NaN in a map. After an error, the message is lost. If the
+	// message is too large, exceeds the 64 MB or has a value that cannot be sent, the
+	// Callback and the Logger get the error, too.
 	Enqueue(Message) error
 }
 
-// A Callback hears what became of each message that was queued. Its methods are called
-// from several goroutines at once and hold up an upload until they return. They must not
-// call Close.
+// A Callback gets the outcome of each queued message. Its methods are called from several
+// goroutines at once, and each call blocks an upload until it returns. They must not call
+// Close.
 type Callback interface {
 	Success(Message)        // the collector has the message
-	Failure(Message, error) // the message is lost
+	Failure(Message, error) // the message is lost, because of the error
 }
 
-// A Config is what a client can be told. The zero of each field means its default.
+// A Config configures a client. A field that is zero has its default.
 type Config struct {
-	// Endpoint is the collector's base URL. Empty means the environment variable
-	// HOOKFERRY_ENDPOINT, and if that is empty, too, DefaultEndpoint.
+	// Endpoint is the collector's base URL. Empty means the value of the environment
+	// variable HOOKFERRY_ENDPOINT, or DefaultEndpoint if that is empty, too.
 	Endpoint string
 
-	// Interval is how long a message waits at most before it is uploaded. Zero means
-	// DefaultInterval, 5 seconds.
+	// Interval is the longest time that a message waits before its upload starts, if an
+	// upload is free. Zero means DefaultInterval, 5 seconds.
 	Interval time.Duration
 
-	// Transport makes the requests. Nil means a transport of the client's own.
+	// Transport makes the requests. Nil means a transport that belongs to the client.
 	Transport http.RoundTripper
 
-	// Logger gets what the client logs. Nil means standard error.
+	// Logger gets the log lines of the client. Nil means standard error.
 	Logger Logger
 
-	// Callback, if not nil, hears what became of each message. The client then keeps the
-	// messages, with their maps, until that is known.
+	// Callback, if not nil, gets the outcome of each message. Then the client holds the
+	// messages and their maps until their outcome is known.
 	Callback Callback
 
-	// BatchSize is how many messages start an upload. While all uploads are busy a batch
+	// BatchSize is how many messages start an upload. While all uploads are busy, a batch
 	// grows beyond it. Zero means DefaultBatchSize, 250.
 	BatchSize int
 
-	// Verbose has each attempt logged.
+	// Verbose makes the client log each attempt.
 	Verbose bool
 
-	// DefaultContext is the context of each message, below the message's own: of a key
-	// that both have, the message's counts. Its Library is not used. The client reads its
-	// maps at each call, so they must not be changed.
+	// DefaultContext is added to the context of each message. If both have a key, the value
+	// of the message is used. Its Library is ignored. The client reads its maps at each
+	// call, so they must not be changed.
 	DefaultContext *Context
 
-	// RetryAfter is not used. The client waits a random time that doubles up to a
-	// minute, ten times, and honours the collector's Retry-After.
+	// RetryAfter is ignored. The client retries ten times, after random waits whose upper
+	// bound doubles up to a minute, and obeys the collector's Retry-After.
 	RetryAfter func(int) time.Duration
 }
 
-// New returns a client with the default configuration. It cannot fail: an empty write
-// key is the error of Enqueue.
+// New returns a client with the default configuration. It cannot fail: Enqueue returns the
+// error for an empty write key.
 func New(writeKey string) Client {
 	c, err := NewWithConfig(writeKey, Config{})
-	if err != nil { // HOOKFERRY_ENDPOINT is no URL
+	if err != nil { // HOOKFERRY_ENDPOINT is not a URL
 		return failed{err}
 	}
 	return c
 }
 
-// failed is a client that cannot be used.
+// failed is a client that cannot be used. Enqueue returns err.
 type failed struct{ err error }
 
 func (f failed) Enqueue(Message) error { return f.err }
 func (f failed) Close() error          { return nil }
 
-// NewWithConfig returns a client, or a ConfigError that names the field which cannot be
-// used. An empty write key means the environment variable HOOKFERRY_WRITE_KEY; if that
-// is empty, too, it is the error of Enqueue.
+// NewWithConfig returns a client, or a ConfigError that names the field that cannot be
+// used. An empty write key means the value of the environment variable HOOKFERRY_WRITE_KEY.
+// If that is empty, too, Enqueue returns an error.
 func NewWithConfig(writeKey string, config Config) (Client, error) {
 	switch {
 	case config.Interval < 0:
@@ -144,7 +145,8 @@ func NewWithConfig(writeKey string, config Config) (Client, error) {
 		c.kept = map[string][]Message{}
 		c.sender.OnDelivery = c.settle
 	}
-	// The first call checks the fields, and then refuses a nil message.
+	// The first call checks the fields. It queues nothing, because a nil message is
+	// refused.
 	var refused *root.ConfigError
 	if errors.As(c.sender.Track(nil), &refused) && refused.Field == "Endpoint" {
 		return nil, ConfigError{Reason: refused.Problem, Field: refused.Field}
@@ -155,16 +157,16 @@ func NewWithConfig(writeKey string, config Config) (Client, error) {
 	return c, nil
 }
 
-// A client is a Client that hands messages to sender.
+// A client is the implementation of Client. It passes messages to sender.
 type client struct {
 	sender   *root.Client
 	callback Callback
 	logger   Logger
-	context  map[string]any // of each message, below its own
+	context  map[string]any // the default context for each message
 	closed   atomic.Bool
 
 	mu   sync.Mutex
-	kept map[string][]Message // for the callback, by messageId; nil without one
+	kept map[string][]Message // messages for the callback, by messageId; nil without a callback
 }
 
 func (c *client) Close() error {
@@ -200,7 +202,7 @@ func (c *client) Enqueue(m Message) error {
 	return err
 }
 
-// send queues a message. Its errors are those of this package, where it has one.
+// send queues a message. It returns an error of this package if there is one for the cause.
 func (c *client) send(m root.Message) (err error) {
 	switch m := m.(type) {
 	case *root.Identify:
@@ -226,7 +228,7 @@ func (c *client) send(m root.Message) (err error) {
 	return err
 }
 
-// keep has settle find a message.
+// keep stores a message so that settle can find it.
 func (c *client) keep(id string, m Message) {
 	if c.callback != nil {
 		c.mu.Lock()
@@ -235,8 +237,9 @@ func (c *client) keep(id string, m Message) {
 	}
 }
 
-// take returns a message that was kept, nil if there is none. Of those with the same id it
-// is the oldest, as they are sent in that order, or the latest.
+// take removes a message that keep has stored, and returns it, or nil if there is none. If
+// several messages have the same id, it takes the oldest, because they are sent in this
+// order. If latest is set, it takes the latest.
 func (c *client) take(id string, latest bool) Message {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -257,12 +260,12 @@ func (c *client) take(id string, latest bool) Message {
 	return m
 }
 
-// settle tells the callback what became of the messages of a batch.
+// settle reports the outcome of the messages of a batch to the callback.
 func (c *client) settle(d root.Delivery) {
 	for text, err := range d.Messages() {
 		m := c.take(messageID(text), false)
 		switch {
-		case m == nil: // cannot happen: each message was kept before it was queued
+		case m == nil: // cannot happen: each message is stored before it is queued
 		case err == nil:
 			c.callback.Success(m)
 		default:

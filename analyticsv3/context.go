@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// A Context says where a call comes from. Fields that are zero are left out. The
-// members of Extra travel beside the fields; of a key that both have, the field counts.
+// A Context says where a call comes from. Fields that are zero are omitted. The members of
+// Extra are sent as further members of the context. If a field and Extra have the same key,
+// the field is sent.
 type Context struct {
 	App       AppInfo      `json:"app,omitempty"`
 	Campaign  CampaignInfo `json:"campaign,omitempty"`
@@ -115,11 +116,11 @@ type ScreenInfo struct {
 	Height  int `json:"height,omitempty"`
 }
 
-// MarshalJSON returns the context as one object, with the members of Extra in it.
+// MarshalJSON returns the context as one object, with the members of Extra.
 func (ctx Context) MarshalJSON() ([]byte, error) { return json.Marshal(ctx.members()) }
 
-// members returns the context as a map that is the caller's: Extra, and above it the
-// fields that are not zero.
+// members returns the context as a new map, which the caller may change. It has the members
+// of Extra, overwritten by the fields that are not zero.
 func (ctx *Context) members() map[string]any {
 	m := map[string]any{}
 	maps.Copy(m, ctx.Extra)

@@ -11,12 +11,12 @@ var (
 	// ErrClosed is returned by Enqueue and Close after Close.
 	ErrClosed = root.ErrClosed
 
-	// ErrTooManyRequests is returned by Enqueue, and told to the Callback, while the
-	// messages that wait have 64 MB. The message is lost.
+	// ErrTooManyRequests is returned by Enqueue, and reported to the Callback, while 64 MB
+	// of messages wait. The message is lost.
 	ErrTooManyRequests = errors.New("analytics: too many messages wait to be sent")
 
-	// ErrMessageTooBig is returned by Enqueue, and told to the Callback, for a message of
-	// more than 32 KB, which is 32,768 bytes of JSON. The message is lost.
+	// ErrMessageTooBig is returned by Enqueue, and reported to the Callback, for a message
+	// of more than 32 KB, which is 32,768 bytes of JSON. The message is lost.
 	ErrMessageTooBig = errors.New("analytics: the message has more than 32768 bytes")
 )
 
@@ -24,7 +24,7 @@ var (
 type FieldError struct {
 	Type  string // "analytics.Track" and so on
 	Name  string // the Go field
-	Value any    // what it holds
+	Value any    // the value of the field
 }
 
 func (e FieldError) Error() string {

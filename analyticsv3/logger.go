@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// A Logger takes the lines that a client logs. Its methods may be called from several
+// A Logger gets the log lines of a client. Its methods may be called from several
 // goroutines at once.
 type Logger interface {
-	Logf(format string, args ...any)   // what happens
-	Errorf(format string, args ...any) // trouble
+	Logf(format string, args ...any)   // information
+	Errorf(format string, args ...any) // warnings and errors
 }
 
 // StdLogger returns a Logger that writes to logger, with INFO or ERROR before each line.
@@ -25,7 +25,7 @@ func (l stdLogger) Errorf(format string, args ...any) { l.Printf("ERROR: "+forma
 
 func defaultLogger() Logger { return StdLogger(log.New(os.Stderr, "analytics ", log.LstdFlags)) }
 
-// A line is a writer of lines: Logf or Errorf.
+// A line is an io.Writer that passes each line to Logf or Errorf.
 type line func(format string, args ...any)
 
 func (l line) Write(p []byte) (int, error) {
@@ -33,14 +33,14 @@ func (l line) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A handler hands what the root package logs to a Logger: warnings and errors to Errorf,
+// A handler passes the log of the root package to a Logger: warnings and errors to Errorf,
 // the rest to Logf.
 type handler struct{ info, trouble slog.Handler }
 
 func newHandler(l Logger, verbose bool) slog.Handler {
 	options := &slog.HandlerOptions{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
-			return slog.Attr{} // Loggers add their own
+			return slog.Attr{} // Loggers add a time and a level of their own
 		}
 		return a
 	}}

@@ -2,8 +2,8 @@ package analytics
 
 import "time"
 
-// Properties are what belongs to an event, a page or a screen. Any value that
-// encoding/json takes will do. A setter of a common property returns its map.
+// Properties describe an event, a page or a screen. A value may have any type that
+// encoding/json encodes. Each setter of a common property returns the map.
 type Properties map[string]any
 
 // NewProperties returns an empty map.
@@ -15,8 +15,8 @@ func (p Properties) Set(name string, value any) Properties {
 	return p
 }
 
-// The setters of common properties. Each comment names a key that is not the setter's
-// own name with a small first letter.
+// The setters of common properties. The key is the setter's name with a lower-case first
+// letter. A comment gives the key where it differs.
 
 func (p Properties) SetCategory(category string) Properties     { return p.Set("category", category) }
 func (p Properties) SetCoupon(coupon string) Properties         { return p.Set("coupon", coupon) }
@@ -40,8 +40,8 @@ func (p Properties) SetTotal(total float64) Properties          { return p.Set("
 func (p Properties) SetURL(url string) Properties               { return p.Set("url", url) } // "url"
 func (p Properties) SetValue(value float64) Properties          { return p.Set("value", value) }
 
-// A Product is one of the products of an order. Its SKU travels as "sky", as it does
-// with v3.3.0, so that receivers find it where it was.
+// A Product is one of the products of an order. Its SKU is sent as "sky", as v3.3.0 does,
+// so that receivers still find it.
 type Product struct {
 	ID    string  `json:"id,omitempty"`
 	SKU   string  `json:"sky,omitempty"`
@@ -49,8 +49,8 @@ type Product struct {
 	Price float64 `json:"price"`
 }
 
-// Traits are what is known of a user or a group. Any value that encoding/json takes
-// will do. A setter of a common trait returns its map.
+// Traits describe a user or a group. A value may have any type that encoding/json encodes.
+// Each setter of a common trait returns the map.
 type Traits map[string]any
 
 // NewTraits returns an empty map.
@@ -62,7 +62,8 @@ func (t Traits) Set(field string, value any) Traits {
 	return t
 }
 
-// The setters of common traits. The key is the setter's name with a small first letter.
+// The setters of common traits. The key is the setter's name with a lower-case first
+// letter.
 
 func (t Traits) SetAddress(address string) Traits     { return t.Set("address", address) }
 func (t Traits) SetAge(age int) Traits                { return t.Set("age", age) }
@@ -80,17 +81,18 @@ func (t Traits) SetTitle(title string) Traits         { return t.Set("title", ti
 func (t Traits) SetUsername(username string) Traits   { return t.Set("username", username) }
 func (t Traits) SetWebsite(url string) Traits         { return t.Set("website", url) }
 
-// Integrations are destination switches. A value other than false enables.
+// Integrations are destination switches. The value false disables a destination, all others
+// enable it.
 type Integrations map[string]any
 
 // NewIntegrations returns an empty map.
 func NewIntegrations() Integrations { return make(Integrations, 10) }
 
-// EnableAll enables the destinations that have no switch of their own. It sets "All",
-// which is the name that collectors know; v3.3.0 sets "all", which they ignore.
+// EnableAll enables the destinations without a switch of their own. It sets "All", which is
+// the name that collectors know. v3.3.0 sets "all", which collectors ignore.
 func (i Integrations) EnableAll() Integrations { return i.Enable("All") }
 
-// DisableAll disables the destinations that have no switch of their own; see EnableAll.
+// DisableAll disables the destinations without a switch of their own; see EnableAll.
 func (i Integrations) DisableAll() Integrations { return i.Disable("All") }
 
 // Enable enables a destination.
@@ -99,7 +101,7 @@ func (i Integrations) Enable(name string) Integrations { return i.Set(name, true
 // Disable disables a destination.
 func (i Integrations) Disable(name string) Integrations { return i.Set(name, false) }
 
-// Set sets the switch of a destination, such as to an object of options.
+// Set sets the switch of a destination, for instance to an object of options.
 func (i Integrations) Set(name string, value any) Integrations {
 	i[name] = value
 	return i

@@ -12,7 +12,7 @@ import (
 
 // A Message is an Identify, Track, Page, Screen, Group or Alias.
 type Message interface {
-	// Validate returns a FieldError that names the first field which is missing.
+	// Validate returns a FieldError that names the first missing field.
 	Validate() error
 }
 
@@ -121,8 +121,8 @@ func (msg Alias) Validate() error {
 	return required("Alias", "UserId", msg.UserId, "PreviousId", msg.PreviousId)
 }
 
-// required returns the FieldError of the first field that is empty. fields are names,
-// each followed by its value.
+// required returns a FieldError for the first empty field, or nil. fields alternates names
+// and values.
 func required(kind string, fields ...string) error {
 	for i := 0; i < len(fields); i += 2 {
 		if fields[i+1] == "" {
@@ -132,14 +132,14 @@ func required(kind string, fields ...string) error {
 	return nil
 }
 
-// A FieldGetter is a message of another kind, with the keys of the tracking API: "type",
-// "userId" and so on.
+// A FieldGetter is a message of any other type. Its fields have the keys of the tracking
+// API: "type", "userId" and so on.
 type FieldGetter interface {
 	GetField(field string) (any, bool)
 }
 
-// ValidateFields returns the FieldError of the first field that a message of its type
-// lacks. A value that is no text counts as missing.
+// ValidateFields returns a FieldError for the first field that is missing in a message of
+// its type. A value that is not a string counts as missing.
 func ValidateFields(msg FieldGetter) error {
 	text := func(key string) string {
 		v, _ := msg.GetField(key)
@@ -164,8 +164,8 @@ func ValidateFields(msg FieldGetter) error {
 	return FieldError{Type: "analytics.Event", Name: "Type", Value: kind}
 }
 
-// convert returns m with its type, id and time, the id, and m as the root package has
-// it. m is a message of this package, and no pointer.
+// convert returns m with its type, id and time filled in, then its id, and then m as a
+// message of the root package. m must be a message of this package, not a pointer.
 func (c *client) convert(m Message) (Message, string, root.Message) {
 	switch m := m.(type) {
 	case Identify:
@@ -202,7 +202,7 @@ func (c *client) convert(m Message) (Message, string, root.Message) {
 	panic("analytics: dereferenced lets no other message through")
 }
 
-// stamp fills in an id and a time that are missing, and returns the time as text.
+// stamp sets the id and the time if they are missing, and returns the time as text.
 func stamp(id *string, at *time.Time) string {
 	if *id == "" {
 		*id = string(uuid.Append(nil))
@@ -213,8 +213,8 @@ func stamp(id *string, at *time.Time) string {
 	return root.FormatTime(*at)
 }
 
-// merged returns the context of a message, with what it does not say itself from the
-// default.
+// merged returns the context of a message, with the members that it lacks from the default
+// context.
 func (c *client) merged(own *Context) map[string]any {
 	if own == nil {
 		return c.context
@@ -228,11 +228,11 @@ func (c *client) merged(own *Context) map[string]any {
 	return all
 }
 
-// messageID returns the messageId of a message as it was sent.
+// messageID returns the messageId of a message in the form in which it was sent.
 func messageID(text []byte) string {
 	var m struct {
 		ID string `json:"messageId"`
 	}
-	_ = json.Unmarshal(text, &m) // the root package wrote it
+	_ = json.Unmarshal(text, &m) // the root package wrote the text, so it is valid
 	return m.ID
 }

@@ -8,50 +8,50 @@ import (
 	"time"
 )
 
-// DefaultMaxBody is the MaxBody of a Handler that sets none: 1 MB, counted as
-// 1,048,576 bytes. The webhook of a call of the largest size is below it.
+// DefaultMaxBody is the limit of a Handler whose MaxBody is not set: 1 MB, which is
+// 1,048,576 bytes. The webhook of the largest possible call is smaller.
 const DefaultMaxBody = 1 << 20
 
-// A Scheme is how requests are signed.
+// A Scheme is the way in which requests are signed.
 type Scheme uint8
 
 const (
 	// XSignature is the HMAC-SHA1 of the body in the header X-Signature.
 	XSignature Scheme = iota
-	// StandardWebhooks is what [VerifyStandard] verifies.
+	// StandardWebhooks is the scheme that [VerifyStandard] verifies.
 	StandardWebhooks
 )
 
-// A Handler passes requests with a good signature on to Next. It answers the
-// others itself, with a line of text that says why:
+// A Handler passes requests with a valid signature on to Next. It answers all other
+// requests itself, with a line of text that gives the reason:
 //
 //	401  the signature is missing, malformed or wrong, too old or too new
 //	400  the body could not be read to its end
 //	405  the method is not POST
 //	413  the body is over MaxBody
-//	500  the handler has no secret, or one that is empty or does not have the
-//	     scheme's form: senders try again later, so what they send is not lost
-//	     to a mistake in the settings
+//	500  the handler has no secret, or a secret is empty or does not have the
+//	     form that the scheme requires. Senders try again later, so a mistake
+//	     in the settings loses no requests
 //
-// It reads a body only if there is a secret, and a signature that is well
-// formed and of the right time. It serves requests concurrently: do not change
-// its fields after the first one.
+// It reads a body only if there is a secret, and a signature that is well formed and neither
+// too old nor too new. It serves requests concurrently, so do not change its fields after
+// the first request.
 type Handler struct {
-	// Secrets are the shared secrets, any of which may have signed a request:
-	// two while one replaces the other.
+	// Secrets are the shared secrets. Any of them may have signed a request. There are two
+	// while a secret is being replaced.
 	Secrets []Secret
-	// Scheme is how requests have to be signed. Only one scheme is accepted: to
-	// replay a request, an attacker would choose the one that signs no time. Zero
-	// is XSignature.
+	// Scheme is the scheme with which requests must be signed. Only one scheme is accepted.
+	// Otherwise, to replay a request, an attacker would choose the scheme that signs no
+	// time. Zero means XSignature.
 	Scheme Scheme
-	// Tolerance is that of VerifyStandard. XSignature signs no time.
+	// Tolerance is the tolerance of VerifyStandard. XSignature has none, because it signs
+	// no time.
 	Tolerance time.Duration
-	// Next is given the requests that verify. The Body it reads is the bytes
-	// that were verified, and ContentLength is how many they are. Required.
+	// Next gets the verified requests. Its Body yields the verified bytes, and
+	// ContentLength is their number. Required.
 	Next http.Handler
-	// MaxBody is the size in bytes of the largest body that is read; a body
-	// is in memory while it is verified and handled. Zero or less means
-	// DefaultMaxBody.
+	// MaxBody is the maximum size of a body in bytes. A body is held in memory while it is
+	// verified and handled. Zero or less means DefaultMaxBody.
 	MaxBody int64
 }
 
@@ -62,8 +62,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the method is not POST", http.StatusMethodNotAllowed)
 		return
 	}
-	// A request without a well-formed signature is refused before memory is
-	// allocated for its body.
+	// Refuse a request without a well-formed signature before allocating memory for its
+	// body.
 	verify, err := h.verifier(r.Header)
 	if err != nil {
 		refuse(w, err)
@@ -78,8 +78,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the body is too large", http.StatusRequestEntityTooLarge)
 		return
 	}
-	// Content-Length is only the client's word: before any byte has come, at most the
-	// size of the largest call is allocated.
+	// Content-Length is only a claim of the client. So at most the size of the largest call
+	// is allocated before any byte has arrived.
 	size := min(max(r.ContentLength, 0), 32<<10)
 	buf := bytes.NewBuffer(make([]byte, 0, size+bytes.MinRead))
 	if _, err := buf.ReadFrom(http.MaxBytesReader(w, r.Body, limit)); err != nil {
@@ -104,8 +104,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Next.ServeHTTP(w, verified)
 }
 
-// verifier returns a function that checks a body against the signature in header,
-// or the error that any body would get.
+// verifier returns a function that checks a body against the signature in header. It
+// returns an error if no body could be valid.
 func (h *Handler) verifier(header http.Header) (verify func(body []byte) error, err error) {
 	switch h.Scheme {
 	case XSignature:
@@ -131,14 +131,14 @@ func xSignatureVerifier(header http.Header, secrets []Secret) (verify func(body 
 	case 1:
 		value = values[0]
 	default:
-		// Another part of the receiver may look at another one of them, so none
-		// is accepted.
+		// Another part of the receiver may read a different one of these headers. So none
+		// of them is accepted: this value is malformed.
 		value = "several"
 	}
 	return func(body []byte) error { return Verify(body, value, secrets...) }, check(value, secrets)
 }
 
-// refusals are the answers to errors of Verify and VerifyStandard.
+// refusals map errors of Verify and VerifyStandard to answers.
 var refusals = []struct {
 	err    error
 	status int
@@ -153,7 +153,7 @@ var refusals = []struct {
 	{ErrMalformed, http.StatusUnauthorized, "the signature is malformed"},
 }
 
-// refuse answers with an error of Verify or VerifyStandard.
+// refuse answers a request that failed with an error of Verify or VerifyStandard.
 func refuse(w http.ResponseWriter, err error) {
 	for _, r := range refusals {
 		if errors.Is(err, r.err) {

@@ -6,16 +6,16 @@ import (
 	"log/slog"
 )
 
-// A Secret is a shared secret, used as it is: its bytes are the key.
+// A Secret is a shared secret. For X-Signature its bytes are the key.
 //
-// It hides itself from fmt, from log/slog and from encoders of text, such as
-// encoding/json and encoding/xml: they print "[secret]", or nothing for an empty
-// one. [Secret.Reveal] returns the value. Out of reach of its methods are
-// encoding/gob, a Secret in an unexported field of a struct that fmt prints, and
-// the verbs %p and %w where they do not belong, which go vet reports.
+// A Secret hides its value from fmt, from log/slog and from encoders of text, such as
+// encoding/json and encoding/xml. They print "[secret]", or nothing for an empty Secret.
+// [Secret.Reveal] returns the value. Its methods cannot hide it from encoding/gob, from fmt
+// if it is in an unexported field of a struct, and from the verbs %p and %w where they are
+// not allowed, which go vet reports.
 type Secret string
 
-// Reveal returns the secret itself.
+// Reveal returns the value of the secret.
 func (s Secret) Reveal() string { return string(s) }
 
 // String returns "[secret]", or "" for an empty secret.
@@ -29,8 +29,8 @@ func (s Secret) String() string {
 // GoString returns what String returns, quoted.
 func (s Secret) GoString() string { return fmt.Sprintf("%q", s.String()) }
 
-// Format prints what String returns, or GoString for %#v, whatever the
-// verb: fmt itself would print the value with a verb that does not suit a
+// Format prints the result of String, or that of GoString for %q and %#v. It does so for
+// every verb, because fmt itself would print the value for a verb that does not suit a
 // string.
 func (s Secret) Format(f fmt.State, verb rune) {
 	if verb == 'q' || verb == 'v' && f.Flag('#') {
@@ -40,9 +40,9 @@ func (s Secret) Format(f fmt.State, verb rune) {
 	io.WriteString(f, s.String())
 }
 
-// LogValue returns what String returns.
+// LogValue returns the result of String.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// MarshalText returns what String returns, so an encoded Secret cannot be
-// decoded to the value again.
+// MarshalText returns the result of String. So decoding an encoded Secret does not restore
+// its value.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }

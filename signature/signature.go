@@ -7,28 +7,27 @@
 //		Next:    http.HandlerFunc(receive),
 //	})
 //
-// or calls [Verify] with a body and the value of its [Header].
+// Alternatively, it calls [Verify] with a body and the value of its [Header].
 //
-// The signature is the HMAC-SHA1 of the body, keyed with the shared secret, in
-// lower-case hex. The public webhook documentation computes it over
-// JSON.stringify(body) of the parsed body. Hookferry writes bodies that
-// ECMAScript parses and stringifies to the very same bytes. So a receiver may
-// check either, and gets the same answer. This package checks the bytes.
+// The signature is the HMAC-SHA1 of the body, keyed with the shared secret, in lower-case
+// hex. The public webhook documentation computes it over JSON.stringify(body) of the parsed
+// body. If ECMAScript parses a body of Hookferry and stringifies it, the result has exactly
+// the same bytes. So a receiver may verify either of them. This package verifies the bytes.
 //
 // # Standard Webhooks
 //
 // A sender may add the headers of Standard Webhooks, version 1
-// (https://www.standardwebhooks.com). They sign the message's id and the time of
-// the attempt too, so a captured request is worthless minutes later.
-// [Handler.Scheme] and [VerifyStandard] check them, and so do the libraries that
-// the specification lists for other languages.
+// (https://www.standardwebhooks.com). They also sign the message's id and the time of the
+// attempt. So a captured request becomes useless after some minutes. [Handler.Scheme] and
+// [VerifyStandard] verify them. So do the libraries for other languages that the
+// specification lists.
 //
 // # Replacing a secret
 //
-// X-Signature is one signature, made with one secret. First the receiver
-// accepts the new secret beside the old one. Then the sender changes to it, and
-// then the receiver forgets the old one. With Standard Webhooks the sender
-// signs with both for a while, and the receiver changes over in that time.
+// X-Signature holds a single signature, made with one secret. To replace the secret, the
+// receiver first accepts the new secret in addition to the old one. Then the sender changes
+// to the new one, and finally the receiver removes the old one. With Standard Webhooks the
+// sender signs with both secrets for a while, and the receiver changes during that time.
 package signature
 
 import (
@@ -49,26 +48,25 @@ const size = 2 * sha1.Size
 
 // The errors of this package.
 var (
-	// ErrNoSecret: there is no secret to sign or to verify with, or one of
-	// them is empty. Anyone can sign with an empty secret.
+	// ErrNoSecret: there is no secret to sign or verify with, or a secret is empty. Anyone
+	// can sign with an empty secret.
 	ErrNoSecret = errors.New("signature: no secret")
-	// ErrMissing: the request carries no signature.
+	// ErrMissing: the request has no signature.
 	ErrMissing = errors.New("signature: missing")
-	// ErrMalformed: the signature is not 40 lower-case hex digits, or the three
-	// headers of Standard Webhooks do not have their form.
+	// ErrMalformed: the signature is not 40 lower-case hex digits, or a header of Standard
+	// Webhooks does not have the required form.
 	ErrMalformed = errors.New("signature: malformed")
-	// ErrMismatch: the signature is of another body, or made with another
-	// secret.
+	// ErrMismatch: the signature belongs to another body or was made with another secret.
 	ErrMismatch = errors.New("signature: mismatch")
 
-	// ErrTooOld: the request was signed longer ago than the tolerance. Somebody
-	// may have captured it and sent it again.
+	// ErrTooOld: the request was signed longer ago than the tolerance. Somebody may have
+	// captured it and sent it again.
 	ErrTooOld = errors.New("signature: too old")
-	// ErrTooNew: the request was signed further in the future than the tolerance.
+	// ErrTooNew: the time of the signature is further in the future than the tolerance.
 	ErrTooNew = errors.New("signature: too new")
-	// ErrSecretFormat: a secret does not have a form of Standard Webhooks. Those are
-	// "whsec_" and the base64 of 24 to 64 bytes; or the base64 of an Ed25519 key, after
-	// "whsk_" to sign, after "whpk_" to verify.
+	// ErrSecretFormat: a secret does not have one of the forms of Standard Webhooks. A
+	// shared secret is "whsec_" and the base64 of 24 to 64 bytes. An Ed25519 key is "whsk_"
+	// and base64 to sign, or "whpk_" and base64 to verify.
 	ErrSecretFormat = errors.New("signature: the secret is not whsec_ and base64 of 24 to 64 bytes, " +
 		"nor an Ed25519 key: whsk_ and base64 to sign, whpk_ and base64 to verify")
 )
@@ -83,14 +81,13 @@ func Sign(body []byte, secret Secret) (string, error) {
 	return string(appendSignature(buf[:0], hmac.New(sha1.New, []byte(secret)), body)), nil
 }
 
-// Verify returns nil if header is the signature of body made with any of
-// secrets. There are several while a secret is being replaced: the new one and
-// the old one.
+// Verify returns nil if header is the signature of body made with any of the secrets. There
+// are two secrets while a secret is being replaced: the new one and the old one.
 //
-// The error is [ErrNoSecret] if there is no secret or one is empty, whatever
-// the others are; [ErrMissing] if header is empty; [ErrMalformed] if it is
-// anything but 40 lower-case hex digits; else [ErrMismatch]. How long Verify
-// takes does not tell how much of a signature is right.
+// The error is [ErrNoSecret] if there is no secret or any secret is empty; [ErrMissing] if
+// header is empty; [ErrMalformed] if header is anything but 40 lower-case hex digits;
+// otherwise [ErrMismatch]. The time that Verify takes does not reveal how much of a
+// signature is correct.
 func Verify(body []byte, header string, secrets ...Secret) error {
 	if err := check(header, secrets); err != nil {
 		return err
@@ -107,7 +104,7 @@ func Verify(body []byte, header string, secrets ...Secret) error {
 	return nil
 }
 
-// check returns the error of Verify that does not depend on the body.
+// check returns the errors of Verify that do not depend on the body.
 func check(header string, secrets []Secret) error {
 	if len(secrets) == 0 {
 		return ErrNoSecret
@@ -139,14 +136,14 @@ func wellFormed(header string) bool {
 	return true
 }
 
-// A Signer signs many bodies with one secret: it prepares the key once. Its
-// methods may be called concurrently.
+// A Signer signs many bodies with one secret. It prepares the key only once. Its methods
+// may be called concurrently.
 type Signer struct {
-	states sync.Pool // of *state
+	states sync.Pool // pool of *state
 }
 
-// A state is a keyed HMAC with a buffer for its sum. They are pooled, so that a
-// signature allocates nothing.
+// A state is a keyed HMAC with a buffer for its sum. States are pooled, so that signing
+// allocates nothing.
 type state struct {
 	mac hash.Hash
 	sum [sha1.Size]byte

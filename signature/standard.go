@@ -15,40 +15,40 @@ import (
 	"time"
 )
 
-// The headers of Standard Webhooks, spelled as its specification does. A
-// request carries all three.
+// The headers of Standard Webhooks, as its specification spells them. A request has all
+// three.
 const (
-	// StandardID is the message's id, the same in all attempts: visible ASCII
-	// characters other than a full stop.
+	// StandardID is the message's id, which is the same in all attempts. It consists of
+	// visible ASCII characters other than a full stop.
 	StandardID = "webhook-id"
-	// StandardTimestamp is when the attempt was made, in seconds since 1970.
+	// StandardTimestamp is the time of the attempt, in seconds since 1970.
 	StandardTimestamp = "webhook-timestamp"
-	// StandardSignature is a list of signatures, separated by single spaces, one for
-	// each of the secrets: "v1," and the base64 of an HMAC-SHA256, or "v1a," and
-	// that of an Ed25519 signature.
+	// StandardSignature is a list of signatures, one for each secret, separated by single
+	// spaces. A signature is "v1," and the base64 of an HMAC-SHA256, or "v1a," and the
+	// base64 of an Ed25519 signature.
 	StandardSignature = "webhook-signature"
 )
 
-// DefaultTolerance is how far the time of a request may differ from the receiver's
-// clock, in either direction. The specification names no figure; its reference
-// libraries have this one.
+// DefaultTolerance is how far the time of a request may differ from the receiver's clock,
+// in either direction. The specification gives no number; its reference libraries use this
+// one.
 const DefaultTolerance = 5 * time.Minute
 
 const (
-	// The prefixes of a shared secret, a private and a public key.
+	// The prefixes of a shared secret, a private key and a public key.
 	sharedPrefix, privatePrefix, publicPrefix = "whsec_", "whsk_", "whpk_"
-	// The specification's bounds of a shared secret, in bytes.
+	// The specification's bounds for a shared secret, in bytes.
 	minSecret, maxSecret = 24, 64
 
-	// The prefixes of a signature by a shared secret and by a private key.
+	// The prefixes of a signature by a shared secret and of one by a private key.
 	versionShared, versionKey = "v1,", "v1a,"
 
-	// Longer headers, in bytes, are malformed. The longest id that a Forwarder sends
-	// has 765 bytes.
+	// The maximum lengths of two headers, in bytes. A longer header is malformed. The
+	// longest id that a Forwarder sends has 765 bytes.
 	maxStandardID        = 1 << 10
 	maxStandardSignature = 4 << 10
-	// maxKeySignatures is how many signatures by private keys are checked. Each takes
-	// some 50 us for each public key; the others are ignored.
+	// maxKeySignatures is how many signatures by private keys are checked. Further ones are
+	// ignored. Each check takes about 50 us for each public key.
 	maxKeySignatures = 10
 )
 
@@ -61,15 +61,15 @@ func NewStandardSecret() Secret {
 }
 
 // NewStandardPrivateKey returns a random private key for Standard Webhooks: "whsk_" and the
-// base64 of the 64 bytes of an [ed25519.PrivateKey]. A receiver that has only the public key
-// can verify, but not sign.
+// base64 of the 64 bytes of an [ed25519.PrivateKey]. A receiver gets only the public key,
+// so it can verify, but not sign.
 func NewStandardPrivateKey() Secret {
 	_, private, _ := ed25519.GenerateKey(nil) // never fails
 	return Secret(privatePrefix + base64.StdEncoding.EncodeToString(private))
 }
 
-// StandardPublicKey returns the public key of a private one, for receivers: "whpk_" and
-// the base64 of 32 bytes. The error is [ErrNoSecret] or [ErrSecretFormat].
+// StandardPublicKey returns the public key of a private key, for receivers: "whpk_" and the
+// base64 of 32 bytes. The error is [ErrNoSecret] or [ErrSecretFormat].
 func StandardPublicKey(private Secret) (string, error) {
 	k, err := standardKeyOf(private)
 	if err == nil && k.private == nil {
@@ -81,7 +81,7 @@ func StandardPublicKey(private Secret) (string, error) {
 	return publicPrefix + base64.StdEncoding.EncodeToString(k.private.Public().(ed25519.PublicKey)), nil
 }
 
-// A standardKey is a decoded secret. One of its fields is set.
+// A standardKey is a decoded secret. Exactly one of its fields is set.
 type standardKey struct {
 	shared  []byte
 	private ed25519.PrivateKey
@@ -106,7 +106,8 @@ func standardKeyOf(secret Secret) (k standardKey, err error) {
 	case prefix == privatePrefix && len(key) == ed25519.SeedSize:
 		k.private = ed25519.NewKeyFromSeed(key)
 	case prefix == privatePrefix && len(key) == ed25519.PrivateKeySize:
-		// Signing with the public half of another key would reveal the private key.
+		// The public half must belong to the private half: signing with a different one
+		// would reveal the private key.
 		if k.private = ed25519.NewKeyFromSeed(key[:ed25519.SeedSize]); !k.private.Equal(ed25519.PrivateKey(key)) {
 			return standardKey{}, ErrSecretFormat
 		}
@@ -116,7 +117,7 @@ func standardKeyOf(secret Secret) (k standardKey, err error) {
 	return k, nil
 }
 
-// standardKeys decodes secrets to sign with, or to verify with.
+// standardKeys decodes secrets for signing if sign is set, and otherwise for verifying.
 func standardKeys(secrets []Secret, sign bool) ([]standardKey, error) {
 	if len(secrets) == 0 {
 		return nil, ErrNoSecret
@@ -135,28 +136,28 @@ func standardKeys(secrets []Secret, sign bool) ([]standardKey, error) {
 	return keys, nil
 }
 
-// A StandardSigner signs many messages by Standard Webhooks, with one or more
-// secrets, whose keys it prepares once. Its methods may be called concurrently.
+// A StandardSigner signs many messages according to Standard Webhooks, with one or more
+// secrets. It prepares their keys only once. Its methods may be called concurrently.
 type StandardSigner struct {
 	keys   []standardKey
-	states sync.Pool // of *standardState
+	states sync.Pool // pool of *standardState
 }
 
-// A standardState has what Append needs for one message. States are pooled, so that a
-// signature by a shared secret allocates nothing.
+// A standardState holds the memory that Append needs for one message. States are pooled, so
+// that signing with a shared secret allocates nothing.
 type standardState struct {
-	macs []hash.Hash // nil for a private key
-	text []byte      // the signed text: id and timestamp; for a private key the body too
+	macs []hash.Hash // one for each secret; nil for a private key
+	text []byte      // the signed text: id and timestamp; for a private key also the body
 	sum  [sha256.Size]byte
 }
 
 // maxStandardText is the largest buffer, in bytes, that a pooled standardState keeps.
 const maxStandardText = 64 << 10
 
-// NewStandardSigner returns a StandardSigner that makes a signature with each
-// of secrets, in their order: shared ones as [NewStandardSecret] makes them, and private
-// keys as [NewStandardPrivateKey] does. There are several while a secret is being
-// replaced: the receiver takes a message if any signature is good. The error is
+// NewStandardSigner returns a StandardSigner that makes one signature with each of the
+// secrets, in their order. A secret is a shared secret, such as [NewStandardSecret] makes,
+// or a private key, such as [NewStandardPrivateKey] makes. There are several while a secret
+// is being replaced: the receiver accepts a message if any signature is valid. The error is
 // [ErrNoSecret] or [ErrSecretFormat].
 func NewStandardSigner(secrets ...Secret) (*StandardSigner, error) {
 	keys, err := standardKeys(secrets, true)
@@ -176,10 +177,10 @@ func NewStandardSigner(secrets ...Secret) (*StandardSigner, error) {
 	return s, nil
 }
 
-// Append appends to dst the value of [StandardSignature] for the message id
-// and an attempt at the time at, which is rounded down to seconds. It does not check
-// the id. With a full stop in it, the same signature would be that of another id, time
-// and body, so [VerifyStandard] refuses such ids.
+// Append appends to dst the value of [StandardSignature] for the message id and an attempt
+// at the time at, which is rounded down to seconds. It does not check the id. An id must
+// not contain a full stop: the same signature would also be valid for another id, time and
+// body. So [VerifyStandard] refuses such ids.
 func (s *StandardSigner) Append(dst []byte, id string, at time.Time, body []byte) []byte {
 	st := s.states.Get().(*standardState)
 	st.text = append(st.text[:0], id...)
@@ -221,21 +222,22 @@ func SignStandard(body []byte, id string, at time.Time, secrets ...Secret) (stri
 	return string(s.Append(nil, id, at, body)), nil
 }
 
-// VerifyStandard returns nil if header has the three headers of Standard
-// Webhooks, with a good signature of body made with any of secrets, and a time
-// that is at most tolerance from now, in either direction. A tolerance of zero
-// or less means [DefaultTolerance]. A captured request can be replayed within the
-// tolerance; to prevent that, remember the ids for as long.
+// VerifyStandard returns nil if header has the three headers of Standard Webhooks with a
+// valid signature of body, made with any of the secrets. The time in the headers may differ
+// from the current time by at most tolerance, in either direction. A tolerance of zero or
+// less means [DefaultTolerance]. Within the tolerance, a captured request can be replayed.
+// To prevent that, remember the ids for as long.
 //
-// The secrets are those that are shared with the sender, and public keys of the sender as
-// [StandardPublicKey] returns them.
+// The secrets are secrets shared with the sender, and public keys of the sender in the form
+// that [StandardPublicKey] returns.
 //
-// The error is [ErrNoSecret] if there is no secret or one is empty, and [ErrSecretFormat]
-// if one is malformed, whatever the others are. It is [ErrMissing] if one of the headers
-// is missing or empty; [ErrMalformed] if one is there twice, or does not have its form, or
-// no signature has the version v1 or v1a; [ErrTooOld] or [ErrTooNew]; else [ErrMismatch].
-// Signatures of other versions are ignored, and so are those of v1a after the tenth. How
-// long VerifyStandard takes does not tell how much of a signature is right.
+// The error is [ErrNoSecret] if there is no secret or any secret is empty, and
+// [ErrSecretFormat] if any secret is malformed. It is [ErrMissing] if a header is missing
+// or empty. It is [ErrMalformed] if a header occurs twice or does not have the required
+// form, or if no signature has the version v1 or v1a. Then follow [ErrTooOld], [ErrTooNew]
+// and [ErrMismatch]. Signatures of other versions are ignored, and so are signatures of v1a
+// after the tenth. The time that VerifyStandard takes does not reveal how much of a
+// signature is correct.
 func VerifyStandard(body []byte, header http.Header, tolerance time.Duration, secrets ...Secret) error {
 	keys, err := standardKeys(secrets, false)
 	if err != nil {
@@ -255,8 +257,8 @@ type standardHeaders struct {
 	byKey  [][ed25519.SignatureSize]byte
 }
 
-// parseStandardHeaders returns the errors of VerifyStandard that do not depend on the
-// body.
+// parseStandardHeaders parses the headers. It returns the errors of VerifyStandard that do
+// not depend on the body.
 func parseStandardHeaders(header http.Header, tolerance time.Duration, now time.Time) (standardHeaders, error) {
 	var values [3]string
 	var err error
@@ -301,10 +303,10 @@ func parseStandardHeaders(header http.Header, tolerance time.Duration, now time.
 	return c, nil
 }
 
-// verify checks the signatures against each key.
+// verify checks the signatures with each key.
 func (c standardHeaders) verify(body []byte, keys []standardKey) error {
 	match := 0
-	var text []byte // the whole signed text, for public keys
+	var text []byte // the complete signed text, for public keys
 	for _, k := range keys {
 		if k.shared != nil {
 			mac := hmac.New(sha256.New, k.shared)
@@ -332,8 +334,8 @@ func (c standardHeaders) verify(body []byte, keys []standardKey) error {
 	return nil
 }
 
-// decodeSignature decodes s, a signature of the version, into dst. It reports whether s has
-// as many bytes as dst, in the only form in which encoders write them as base64.
+// decodeSignature decodes s, a signature of the given version, into dst. It reports whether
+// s is the canonical base64 of exactly as many bytes as dst has.
 func decodeSignature(dst []byte, s, version string) bool {
 	text, ok := strings.CutPrefix(s, version)
 	if !ok || len(text) != base64.StdEncoding.EncodedLen(len(dst)) || strings.ContainsAny(text, "\r\n") {
@@ -344,8 +346,8 @@ func decodeSignature(dst []byte, s, version string) bool {
 	return err == nil && copy(dst, buf[:n]) == len(dst) && n == len(dst)
 }
 
-// parseTimestamp reads seconds since 1970 in the form in which they are signed: digits,
-// without leading zeros.
+// parseTimestamp parses seconds since 1970. It accepts only digits without leading zeros,
+// because the text itself is signed.
 func parseTimestamp(s string) (time.Time, bool) {
 	if s == "" || len(s) > 12 || s[0] == '0' && len(s) > 1 {
 		return time.Time{}, false
