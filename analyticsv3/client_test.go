@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A program of v3: nothing in it but the import says which package it uses.
+// This is a program for v3. Only the import shows which package it uses.
 func Example() {
 	srv := analyticstest.NewServer()
 	defer srv.Close()
@@ -46,19 +46,20 @@ func Example() {
 	// Output: track u-2041 Order Completed map[items:3 revenue:39.95]
 }
 
-// An outcome is what a Callback was told.
+// An outcome is one call of a Callback.
 type outcome struct {
 	Message analytics.Message
 	Err     error
 }
 
-// outcomes is a Callback. Its tests have one upload at a time.
+// outcomes is a Callback that records its calls. It has no lock, so tests must have one
+// upload at a time.
 type outcomes []outcome
 
 func (o *outcomes) Success(m analytics.Message)            { *o = append(*o, outcome{m, nil}) }
 func (o *outcomes) Failure(m analytics.Message, err error) { *o = append(*o, outcome{m, err}) }
 
-// start makes a client that sends to srv and logs to the buffer.
+// start returns a client that sends to srv, and the buffer with its log.
 func start(t *testing.T, srv *analyticstest.Server, config analytics.Config) (analytics.Client, *bytes.Buffer) {
 	t.Helper()
 	var lines bytes.Buffer
@@ -70,7 +71,7 @@ func start(t *testing.T, srv *analyticstest.Server, config analytics.Config) (an
 	return client, &lines
 }
 
-func TestCallbackHearsOfEachMessage(t *testing.T) {
+func TestCallbackGetsEachMessage(t *testing.T) {
 	at := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	track := func(id, event string) analytics.Track {
 		return analytics.Track{UserId: "u", Event: event, MessageId: id, Timestamp: at, Properties: analytics.Properties{"n": 1}}
@@ -79,7 +80,7 @@ func TestCallbackHearsOfEachMessage(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		steps []analyticstest.Step
-		lost  int // the index of the message that is lost, -1 for all, 3 for none
+		lost  int // index of the message that is lost, -1 for all, 3 for none
 	}{
 		{"delivered", nil, 3},
 		{"rejected", []analyticstest.Step{analyticstest.Reject(1)}, 1},
@@ -114,14 +115,14 @@ func TestCallbackHearsOfEachMessage(t *testing.T) {
 	}
 }
 
-// What v3 finds in the background is an error of the call, and the callback and the log
-// hear of it as they did.
+// v3 finds some errors in the background. Here Enqueue returns them, and the callback and
+// the log still get them.
 func TestRefusedMessages(t *testing.T) {
 	big := strings.Repeat("x", 40000)
 	for _, tt := range []struct {
 		name string
 		m    analytics.Message
-		want error // nil for any
+		want error // nil for any error
 	}{
 		{"too large", analytics.Track{UserId: "u", Event: "e", Properties: analytics.Properties{"text": big}}, analytics.ErrMessageTooBig},
 		{"not a number", analytics.Track{UserId: "u", Event: "e", Properties: analytics.Properties{"n": math.NaN()}}, nil},
@@ -148,7 +149,7 @@ func TestRefusedMessages(t *testing.T) {
 	}
 }
 
-// A message that is refused does not take the place of another one with its id.
+// A refused message is not confused with another message that has the same id.
 func TestRefusedMessageWithAUsedID(t *testing.T) {
 	var told outcomes
 	client, _ := start(t, analyticstest.New(t), analytics.Config{Callback: &told})
@@ -226,7 +227,7 @@ func TestUnusableClients(t *testing.T) {
 	})
 }
 
-// The library reads messages and the default context, and writes to neither.
+// The client reads messages and the default context, but changes neither.
 func TestEnqueueLeavesMessagesAlone(t *testing.T) {
 	shared := &analytics.Context{Locale: "nb-NO", Library: analytics.LibraryInfo{Name: "mine"}, Extra: map[string]any{"region": "north"}}
 	messages := func() []analytics.Message {
@@ -283,7 +284,7 @@ func TestLogger(t *testing.T) {
 		name    string
 		verbose bool
 		status  int
-		want    string // of the first line
+		want    string // part of the first log line
 	}{
 		{"trouble", false, http.StatusBadRequest, "ERROR: msg=\"analytics: messages dropped\""},
 		{"attempts", true, http.StatusOK, "INFO: msg=\"analytics: batch delivered\""},
@@ -294,7 +295,7 @@ func TestLogger(t *testing.T) {
 			if err := client.Enqueue(analytics.Identify{UserId: "u"}); err != nil {
 				t.Fatal(err)
 			}
-			_ = client.Close() // the log is what is looked at
+			_ = client.Close() // this test looks only at the log
 			if !strings.HasPrefix(lines.String(), tt.want) || tt.want == "" && lines.Len() > 0 {
 				t.Errorf("logged %q, want a first line that begins %q", lines, tt.want)
 			}

@@ -31,10 +31,10 @@ func ExampleVerify() {
 	// true
 }
 
-// While a secret is being replaced, the old one is accepted too.
+// While a secret is being replaced, the old one is accepted, too.
 func ExampleHandler() {
 	receive := func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body) // the bytes that were verified
+		body, err := io.ReadAll(r.Body) // the verified bytes
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -64,8 +64,8 @@ func ExampleHandler() {
 	// 401 the signature does not match
 }
 
-// The headers say when the request was signed: it verifies for five minutes,
-// and for longer with a tolerance.
+// The headers contain the time of the attempt. The request verifies for five minutes, or
+// for longer with a larger tolerance.
 func ExampleVerifyStandard() {
 	const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	body := []byte(`{"test": 2432232314}`)
@@ -89,9 +89,9 @@ func ExampleSignStandard() {
 	// Output: v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE= <nil>
 }
 
-// A receiver that has only the public key can verify, and not sign.
+// A receiver that has only the public key can verify, but not sign.
 func ExampleStandardPublicKey() {
-	private := signature.NewStandardPrivateKey() // the sender's, in Destination.StandardSecrets
+	private := signature.NewStandardPrivateKey() // the sender sets it in Destination.StandardSecrets
 	public, err := signature.StandardPublicKey(private)
 	if err != nil {
 		fmt.Println(err)
@@ -111,7 +111,7 @@ func ExampleStandardPublicKey() {
 	// Output: whpk_ v1a, <nil>
 }
 
-// A receiver that wants the headers of Standard Webhooks.
+// This receiver requires the headers of Standard Webhooks.
 func ExampleHandler_standardWebhooks() {
 	secret := signature.NewStandardSecret() // shown to the receiver once
 	hook := &signature.Handler{

@@ -18,8 +18,7 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// unsized hides the type of its reader, so that a request with it has no
-// Content-Length.
+// unsized hides the type of its reader. So http.NewRequest cannot set the Content-Length.
 type unsized struct{ io.Reader }
 
 func TestHandler(t *testing.T) {
@@ -97,7 +96,7 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// The handler reads no body of a request that it would refuse with any body.
+// If the handler would refuse a request with any body, it does not read the body.
 func TestHandlerRefusesBeforeReadingBody(t *testing.T) {
 	good := mustSign(t, "{}", "secret")
 	secrets := []signature.Secret{"secret"}
@@ -132,7 +131,7 @@ func TestHandlerRefusesBeforeReadingBody(t *testing.T) {
 	}
 }
 
-// A request that ends before its Content-Length is not passed on.
+// If the body of a request ends before its Content-Length, the request is not passed on.
 func TestHandlerBrokenConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		addr := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 80}
@@ -143,7 +142,7 @@ func TestHandlerBrokenConnection(t *testing.T) {
 				t.Error("passed on")
 			}),
 		}}
-		go srv.Serve(listener) // ends with srv
+		go srv.Serve(listener) // ends when srv closes
 		defer srv.Close()
 		conn, err := listener.Dial(t.Context(), addr)
 		if err != nil {

@@ -19,8 +19,7 @@ var update = flag.Bool("update", false, "rewrite the golden file from Node")
 
 const golden = "testdata/golden.txt"
 
-// bodies are in the form that JSON.stringify gives them, as all webhook bodies
-// are.
+// bodies have the form that JSON.stringify writes, as all webhook bodies have.
 var bodies = []string{
 	`{"version":1,"type":"track","userId":"u1","event":"Signed Up","properties":{},"timestamp":"2026-01-02T03:04:05.678Z"}`,
 	`{"type":"delete","userId":"u1","timestamp":"2026-01-02T03:04:05.678Z"}`,
@@ -43,8 +42,8 @@ var secrets = []signature.Secret{
 	signature.Secret(strings.Repeat("longer than a block of the hash ", 20)),
 }
 
-// signed returns the signatures of every body: X-Signature with every secret, and one by
-// a private key. questions is the input of the oracle: the bodies and secrets.
+// signed returns the signatures of every body: X-Signature with every secret, and one by a
+// private key. questions is the input for the oracle: the bodies and secrets.
 func signed(t *testing.T) (got []string, questions *bytes.Buffer) {
 	t.Helper()
 	questions = new(bytes.Buffer)
@@ -75,8 +74,8 @@ func signed(t *testing.T) (got []string, questions *bytes.Buffer) {
 	return got, questions
 }
 
-// TestSignAgainstGolden compares with what Node computed when the golden file was
-// written.
+// TestSignAgainstGolden compares with the signatures in the golden file, which Node
+// computed.
 func TestSignAgainstGolden(t *testing.T) {
 	got, _ := signed(t)
 	want, err := os.ReadFile(golden)
@@ -88,7 +87,7 @@ func TestSignAgainstGolden(t *testing.T) {
 	}
 }
 
-// TestSignAgainstNode compares with what a receiver computes in Node.
+// TestSignAgainstNode compares with the signatures that a receiver computes in Node.
 func TestSignAgainstNode(t *testing.T) {
 	cmd := exec.Command(testkit.Program(t, "node", "apt-get install nodejs, or https://nodejs.org"), "testdata/oracle.js")
 	got, questions := signed(t)

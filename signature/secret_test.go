@@ -66,7 +66,8 @@ func TestSecretHides(t *testing.T) {
 	}
 }
 
-// A Secret encodes as "[secret]", but decodes to its value: settings are read with it.
+// A Secret is encoded as "[secret]", but decoded to its value, so that settings can be
+// read.
 func TestSecretDecodes(t *testing.T) {
 	var s struct{ Secret signature.Secret }
 	if err := json.Unmarshal([]byte(`{"Secret":"correct horse"}`), &s); err != nil {

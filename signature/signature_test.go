@@ -13,7 +13,7 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// TestSignVectors has the test cases of RFC 2202, section 3.
+// TestSignVectors uses the test cases of RFC 2202, section 3.
 func TestSignVectors(t *testing.T) {
 	for _, tt := range []struct {
 		name, secret, body, want string
@@ -114,14 +114,14 @@ func mustSign(t *testing.T, body string, secret signature.Secret) string {
 	return s
 }
 
-// emptySecretSignature is made with an empty secret, as anyone can.
+// emptySecretSignature is made with an empty secret. Anyone can make it.
 func emptySecretSignature(body string) string {
 	mac := hmac.New(sha1.New, nil)
 	mac.Write([]byte(body))
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// flip returns a hex digit other than c.
+// flip returns a hex digit that differs from c.
 func flip(digit byte) string {
 	if digit == '0' {
 		return "1"

@@ -18,9 +18,9 @@ import (
 	"github.com/hookferry/analytics/signature"
 )
 
-// The example that the reference libraries of the specification test
-// themselves with, in every language they are written in
-// (github.com/standard-webhooks/standard-webhooks, libraries/go/webhook_test.go).
+// This is the example that the specification's reference libraries for all languages use in
+// their tests (github.com/standard-webhooks/standard-webhooks,
+// libraries/go/webhook_test.go).
 const (
 	specSecret    = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	specID        = "msg_p5jXN8AQM9LWM0D4loKWxJek"
@@ -30,11 +30,11 @@ const (
 	specPrivate   = "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg=="
 	specPublic    = "whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4="
 	specByKey     = "v1a,hnO3f9T8Ytu9HwrXslvumlUpqtNVqkhqw/enGzPCXe5BdqzCInXqYXFymVJaA7AZdpXwVLPo3mNl8EM+m7TBAg=="
-	// specOther is well formed, and the signature of something else.
+	// specOther is well formed, but signs something else.
 	specOther = "v1,Ceo5qEr07ixe2NLpvHk3FH9bwy/WavXrAFQ/9tdO6mc="
 )
 
-// otherSecret is another secret, of the least size.
+// otherSecret is another secret, of the minimum size.
 const otherSecret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYX"
 
 func standardHeader(id, timestamp, signatures string) http.Header {
@@ -45,10 +45,10 @@ func standardHeader(id, timestamp, signatures string) http.Header {
 	return h
 }
 
-// otherByKey is well formed, and the signature of something else.
+// otherByKey is well formed, but signs something else.
 var otherByKey = specByKey[:4] + strings.ToLower(specByKey[4:88]) + specByKey[88:]
 
-// The private key may be written with its public half or without.
+// The private key may include its public half or not.
 func TestStandardKeys(t *testing.T) {
 	key, err := base64.StdEncoding.DecodeString(specPrivate[5:])
 	if err != nil {
@@ -112,7 +112,7 @@ func TestSignStandardVector(t *testing.T) {
 	}
 }
 
-// The clock of the bubble is at the second in which the example was signed.
+// The clock of the bubble is set to the second in which the example was signed.
 func TestVerifyStandard(t *testing.T) {
 	type list = []signature.Secret
 	now := strconv.Itoa(specTime)
@@ -339,7 +339,7 @@ func TestHandlerStandardWebhooks(t *testing.T) {
 			}
 			r := httptest.NewRequest("POST", "/hook", strings.NewReader(tt.body))
 			r.Header = standardHeader(specID, strconv.FormatInt(at.Unix(), 10), value)
-			// X-Signature is keyed with the text of the secret, whatever its form.
+			// The key of X-Signature is the text of the secret, whatever its form is.
 			r.Header.Set(signature.Header, mustSign(t, specBody, specSecret))
 			if tt.change != nil {
 				tt.change(r.Header)
@@ -360,13 +360,13 @@ func FuzzVerifyStandard(f *testing.F) {
 	f.Add([]byte("x"), "a.b", "+1", "v1, v1,"+strings.Repeat("A", 43)+"=")
 	f.Fuzz(func(t *testing.T, body []byte, id, timestamp, signatures string) {
 		h := standardHeader(id, timestamp, signatures)
-		const ages = 100 * 365 * 24 * time.Hour // any time that the corpus has
+		const ages = 100 * 365 * 24 * time.Hour // a tolerance that covers every time in the corpus
 		if err := signature.VerifyStandard(body, h, ages, specPublic); err == nil {
 			at, err := strconv.ParseInt(timestamp, 10, 64)
 			if err != nil {
 				t.Fatalf("the timestamp %q verifies", timestamp)
 			}
-			// Nobody finds another good signature of the same bytes.
+			// Nobody can make a different valid signature of the same bytes.
 			if want, err := signature.SignStandard(body, id, time.Unix(at, 0), specPrivate); err != nil || !strings.Contains(" "+signatures+" ", " "+want+" ") {
 				t.Fatalf("VerifyStandard(%q, %q) by the public key = nil; the signature is %q, %v", id, signatures, want, err)
 			}
@@ -397,7 +397,7 @@ func FuzzVerifyStandard(f *testing.F) {
 		if err == nil && !listed {
 			t.Fatalf("VerifyStandard(%q, %q) = nil; the signature is %q", id, signatures, want)
 		}
-		// What has its form verifies once it is signed.
+		// If the headers are well formed, they verify once they are signed.
 		err = signature.VerifyStandard(body, standardHeader(id, timestamp, "v2,x "+want), ages, otherSecret, specSecret)
 		if err != nil && !errors.Is(err, signature.ErrMissing) && !errors.Is(err, signature.ErrMalformed) &&
 			!errors.Is(err, signature.ErrTooOld) && !errors.Is(err, signature.ErrTooNew) {

@@ -1,5 +1,5 @@
-// Command go sends the calls of the interoperability test with the Go client
-// that its argument names, or verifies webhooks with the Go library of
+// Command go sends the calls of the interoperability test with a Go client, which its
+// argument selects. With the argument "verify" it verifies webhooks with the Go library of
 // Standard Webhooks.
 package main
 
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// A call is one line of the file that INTEROP_CALLS names.
+// A call is one element of the JSON array in the file that INTEROP_CALLS names.
 type call struct {
 	Type         string         `json:"type"`
 	UserID       string         `json:"userId"`
@@ -59,7 +59,7 @@ type result struct {
 	failed error
 }
 
-// check returns why not all the calls were sent.
+// check returns an error if not all calls were sent.
 func (r *result) check(calls int) error {
 	if r.failed == nil && r.sent != calls {
 		return fmt.Errorf("%d of %d calls were sent", r.sent, calls)

@@ -9,9 +9,8 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// verify serves at an address that it prints. It answers 200 to requests that
-// the library takes with each of the secrets, one after another, and else 400
-// and what the library says.
+// verify starts a server and prints its address. It answers 200 to a request that the
+// library accepts with every secret. Otherwise it answers 400 with the library's error.
 func verify(secrets []string) error {
 	var hooks []*standardwebhooks.Webhook
 	for _, s := range secrets {

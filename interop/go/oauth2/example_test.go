@@ -1,5 +1,5 @@
-// Package oauth2_test has webhooks authorized by OAuth 2.0 client credentials, with
-// golang.org/x/oauth2, which the library itself does not require.
+// Package oauth2_test shows webhooks that are authorized by OAuth 2.0 client credentials.
+// It uses golang.org/x/oauth2, which the library itself does not require.
 package oauth2_test
 
 import (
@@ -19,7 +19,7 @@ import (
 
 // The token is fetched once, and again when it is about to expire.
 func Example() {
-	// The customer's two servers: one gives tokens, the other takes webhooks.
+	// The customer has two servers: one issues tokens, the other receives webhooks.
 	auth := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, _, _ := r.BasicAuth()
 		w.Header().Set("Content-Type", "application/json")
@@ -32,7 +32,7 @@ func Example() {
 	}))
 	defer crm.Close()
 
-	// A token source for each endpoint that has credentials of its own.
+	// Each endpoint with its own credentials needs its own token source.
 	config := clientcredentials.Config{ClientID: "hookferry", ClientSecret: "s3cret", TokenURL: auth.URL}
 	// Requests for tokens end before the attempt does.
 	ctx := context.WithValue(context.Background(), oauth2.HTTPClient, &http.Client{Timeout: 4 * time.Second})

@@ -1,6 +1,6 @@
-// Command v3 is a program as its users write it for
-// github.com/segmentio/analytics-go/v3. It uses all that the package exports, and sends
-// to the collector at ENDPOINT. What the client says of errors and outcomes, it prints.
+// Command v3 is a typical program for github.com/segmentio/analytics-go/v3. It uses
+// everything that the package exports, and sends to the collector at ENDPOINT. It prints
+// the errors and outcomes that the client reports.
 //
 // The test builds it a second time with another import, and changes nothing else.
 package main
@@ -20,10 +20,10 @@ import (
 	"github.com/segmentio/analytics-go/v3"
 )
 
-// at is when everything happened.
+// at is the time of all messages that have one.
 var at = time.Date(2026, 3, 4, 5, 6, 7, 891e6, time.FixedZone("CET", 3600))
 
-// outcomes is a Callback that counts by type, and remembers what failed.
+// outcomes is a Callback that counts successes by type and records failures.
 type outcomes struct {
 	mu     sync.Mutex
 	ok     map[string]int
@@ -65,18 +65,18 @@ func (o *outcomes) note(m analytics.Message, err error) {
 	}
 }
 
-// quiet is a Logger.
+// quiet is a Logger that discards everything.
 type quiet struct{}
 
 func (quiet) Logf(string, ...interface{})   {}
 func (quiet) Errorf(string, ...interface{}) {}
 
-// custom is a message that no client takes.
+// custom is a message of a type that no client accepts.
 type custom struct{}
 
 func (custom) Validate() error { return nil }
 
-// fields is a FieldGetter.
+// fields is a FieldGetter on a map.
 type fields map[string]interface{}
 
 func (f fields) GetField(name string) (interface{}, bool) {
@@ -123,7 +123,7 @@ func main() {
 	fmt.Println(client.Enqueue(analytics.Track{UserId: "u", Event: "Late"}) == analytics.ErrClosed)
 	fmt.Println(told.ok, told.failed)
 
-	// What is too large is heard by the callback.
+	// The callback gets the error for a message that is too large.
 	client, err = analytics.NewWithConfig("write-key", analytics.Config{Endpoint: os.Getenv("ENDPOINT"), Callback: told, Logger: quiet{}})
 	if err != nil {
 		log.Fatal(err)

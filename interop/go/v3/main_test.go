@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hookferry/analytics/analyticstest"
-	_ "github.com/hookferry/analytics/analyticsv3" // for its requirements
+	_ "github.com/hookferry/analytics/analyticsv3" // keeps its requirements in go.mod
 )
 
 const (
@@ -23,8 +23,8 @@ const (
 	ours   = `"github.com/hookferry/analytics/analyticsv3"`
 )
 
-// run runs the program, built with another import, with a recording collector, and
-// returns what it sends and prints.
+// run builds the program with the given import and runs it with a recording collector. It
+// returns the collector and the output of the program.
 func run(t *testing.T, imported string) (*analyticstest.Server, string) {
 	t.Helper()
 	srv := analyticstest.New(t)
@@ -41,7 +41,8 @@ func run(t *testing.T, imported string) (*analyticstest.Server, string) {
 	return srv, string(out)
 }
 
-// overlay returns the file that has the go command read a source file with another import.
+// overlay returns an overlay file for the go command. With it, the command reads a source
+// file with a different import.
 func overlay(t *testing.T, file, imported string) string {
 	t.Helper()
 	source, err := os.ReadFile(file)
@@ -69,8 +70,8 @@ func overlay(t *testing.T, file, imported string) string {
 	return list
 }
 
-// TestSameProgram runs the program with either package. It prints the same, and the same
-// requests arrive, but for what docs/migrating.md lists.
+// TestSameProgram runs the program with each of the packages. Its output and the requests
+// must be the same, except for the differences that docs/migrating.md lists.
 func TestSameProgram(t *testing.T) {
 	before, printedBefore := run(t, theirs)
 	after, printedAfter := run(t, ours)
@@ -85,8 +86,8 @@ func TestSameProgram(t *testing.T) {
 	}
 }
 
-// TestGuide runs the code before of docs/migrating.md, which is written for v3, with
-// either package: the output of its examples and its tests are the same.
+// TestGuide runs the "before" code of docs/migrating.md, which is written for v3, with
+// analyticsv3. Its examples and tests must pass.
 func TestGuide(t *testing.T) {
 	const dir = "../../../bench/before"
 	cmd := exec.Command("go", "test", "-count=1", "-overlay", overlay(t, filepath.Join(dir, "v3_test.go"), ours), ".")
@@ -96,7 +97,7 @@ func TestGuide(t *testing.T) {
 	}
 }
 
-// requests returns what of each request but its calls is the same.
+// requests returns the parts of each request, other than its calls, that must be the same.
 func requests(srv *analyticstest.Server) []map[string]any {
 	var all []map[string]any
 	for _, b := range srv.Batches() {
@@ -113,12 +114,13 @@ var (
 	rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\dT`)
 )
 
-// id returns an id, or what all ids that are made up have in common.
+// id replaces a random id by the word random.
 func id(s string) string { return uuid.ReplaceAllString(s, "random") }
 
-// calls returns the calls as they arrived, without the differences that docs/migrating.md
-// lists: a call has the context of its batch, an id and a time that the library made up
-// are named so, times are in UTC and milliseconds, and the switch "all" is "All".
+// calls returns the received calls, without the differences that docs/migrating.md lists. A
+// call gets the context of its batch. An id and a time that the library has generated
+// become "random" and "now". Times are in UTC and milliseconds. The switch "all" becomes
+// "All".
 func calls(t *testing.T, srv *analyticstest.Server) []any {
 	var all []any
 	for _, b := range srv.Batches() {
