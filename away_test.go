@@ -19,7 +19,7 @@ func refused(int, request) (*http.Response, error) {
 
 // If all messages are in SpoolDir, Flush, Shutdown and Close return after one attempt that
 // could not connect to the collector, and return its error.
-func TestNobodyWaitsForACollectorThatIsAway(t *testing.T) {
+func TestEndingWhileTheCollectorIsAway(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		before time.Duration // for how long the collector has been away
@@ -77,7 +77,7 @@ func (d *noRoom) reserve(f *os.File, size int64) error {
 }
 
 // A client that starts on a full disk still sends the messages in SpoolDir.
-func TestAFullDiskDoesNotKeepWhatLiesThere(t *testing.T) {
+func TestStoredMessagesAreSentFromAFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, disk := t.TempDir(), &noRoom{}
 		first, _ := newSpoolClient(dir, refused)
@@ -98,7 +98,7 @@ func TestAFullDiskDoesNotKeepWhatLiesThere(t *testing.T) {
 	})
 }
 
-func TestAFullDiskWithNothingOnItIsAnError(t *testing.T) {
+func TestStartOnAFullDiskWithoutStoredMessages(t *testing.T) {
 	c, _ := newSpoolClient(t.TempDir(), always(200))
 	c.reserve = (&noRoom{full: true}).reserve
 	var config *ConfigError

@@ -50,7 +50,7 @@ func TestCallsAfterCloseAreRefused(t *testing.T) {
 	})
 }
 
-func TestFlushWaitsForWhatIsUnderWay(t *testing.T) {
+func TestFlushWaitsForUploads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		c, col := newTestClient(func(n int, _ request) (*http.Response, error) {
@@ -75,7 +75,7 @@ func TestFlushWaitsForWhatIsUnderWay(t *testing.T) {
 	})
 }
 
-func TestFlushCountsWhatWasQueuedBeforeIt(t *testing.T) {
+func TestFlushCountsMessagesQueuedBeforeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, col := newTestClient(func(n int, _ request) (*http.Response, error) {
 			time.Sleep(time.Second)
@@ -126,7 +126,7 @@ func TestFlushThatRunsOutOfTime(t *testing.T) {
 }
 
 // When its time runs out, Flush also counts batches that were settled before an older one.
-func TestFlushCountsWhatIsSettledOutOfTurn(t *testing.T) {
+func TestFlushCountsBatchesSettledOutOfOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := newTestClient(func(n int, r request) (*http.Response, error) {
 			if n == 0 {

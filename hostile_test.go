@@ -302,7 +302,7 @@ func TestHostileCollectorsOnce(t *testing.T) {
 
 // A collector that misbehaves at every request gets eleven attempts. Then the client drops
 // the messages or, with SpoolDir, keeps them until the collector behaves.
-func TestHostileCollectorsForEver(t *testing.T) {
+func TestHostileCollectorsForever(t *testing.T) {
 	for _, h := range hostilities() {
 		if !h.retried {
 			continue
@@ -311,7 +311,7 @@ func TestHostileCollectorsForEver(t *testing.T) {
 		refuses := h.name == "refuses" || h.name == "is unreachable"
 		for _, spooled := range []bool{false, true} {
 			if refuses && spooled {
-				continue // see TestNobodyWaitsForACollectorThatIsAway
+				continue // see TestEndingWhileTheCollectorIsAway
 			}
 			synctest.Test(t, func(t *testing.T) {
 				s := newStand(t, h, spooled)

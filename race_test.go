@@ -19,7 +19,7 @@ import (
 // soon as a call returns, while other goroutines call Flush and, at the end, Shutdown and
 // Close. If the client reads a map after the call, the race detector reports it, and
 // messages have wrong values.
-func TestCallersChangeTheirMapsWhileEverythingHappens(t *testing.T) {
+func TestCallersChangeTheirMapsConcurrently(t *testing.T) {
 	for _, spooled := range []bool{false, true} {
 		t.Run(fmt.Sprintf("spool=%t", spooled), func(t *testing.T) {
 			const callers, calls = 8, 120
@@ -106,7 +106,7 @@ func TestCallersChangeTheirMapsWhileEverythingHappens(t *testing.T) {
 // The first calls of a client run concurrently with Flush, Shutdown and Close. In any
 // order, every accepted message is delivered, every call returns, and the folder is
 // released for the next client.
-func TestTheFirstCallRacesTheEnd(t *testing.T) {
+func TestFirstCallRacesShutdown(t *testing.T) {
 	for _, spooled := range []bool{false, true} {
 		t.Run(fmt.Sprintf("spool=%t", spooled), func(t *testing.T) {
 			dir := t.TempDir()

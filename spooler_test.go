@@ -42,7 +42,7 @@ func (s Stats) sums() bool {
 	return s.Queued+s.Recovered == s.Delivered+s.Dropped+uint64(s.Pending)+uint64(s.Spooled)
 }
 
-func TestShutdownLeavesOnDiskWhatIsNotDelivered(t *testing.T) {
+func TestShutdownKeepsUndeliveredMessagesOnDisk(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		answer func(int, request) (*http.Response, error)
@@ -88,7 +88,7 @@ func TestShutdownLeavesOnDiskWhatIsNotDelivered(t *testing.T) {
 	}
 }
 
-func TestFlushTellsWhatStaysOnDisk(t *testing.T) {
+func TestFlushCountsMessagesLeftOnDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, col := newSpoolClient(t.TempDir(), always(503))
 		for i := range 2 { // the second time, one attempt is enough
@@ -298,7 +298,7 @@ func TestMaintenanceAfterTheDeadlineOfShutdown(t *testing.T) {
 
 // Shutdown counts a batch on disk as kept. If the collector comes back, that batch may be
 // uploaded again. Shutdown waits for it no longer than for other uploads.
-func TestShutdownLeavesBehindWhatIsUnderWayAgain(t *testing.T) {
+func TestShutdownLeavesStuckUploadsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := map[any]chan struct{}{"slow": make(chan struct{}), "slower": make(chan struct{})}
 		stuck := make(chan struct{})
@@ -365,7 +365,7 @@ func TestMessagesAreHeldInMemoryWhileTheDiskFails(t *testing.T) {
 	})
 }
 
-func TestWhatWasHeldInMemoryGoesToTheDiskInTheEnd(t *testing.T) {
+func TestMessagesHeldInMemoryMoveToTheDisk(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		end  func(*testing.T, *Client) // ends the client; afterwards the messages are on disk

@@ -5,7 +5,7 @@ var client = []soak{
 	{name: "client-kill", dir: "soak/client", test: "TestKill", what: "kill -9 of a process that tracks with a spool; nothing accepted is lost"},
 	{name: "client-outage", dir: ".", test: "TestAnOutageOfAnHour", what: "an hour without a collector at 2,000 messages a second, in virtual time"},
 	{name: "client-disk", dir: ".", test: "TestFullDisk", what: "a full disk below the client's spool: a mount where that is permitted, and a bound on the size of files"},
-	{name: "client-race", dir: ".", test: "TestTheFirstCallRacesTheEnd", what: "the first calls race Flush, Shutdown and Close; best with -race"},
+	{name: "client-race", dir: ".", test: "TestFirstCallRacesShutdown", what: "the first calls race Flush, Shutdown and Close; best with -race"},
 	{name: "spool-kill", dir: "internal/spool", test: "TestKill", what: "kill -9 of a process that writes a spool; every message whose Append returned is found"},
 	{name: "spool-model", dir: "internal/spool", test: "TestFoundAfterEveryStep", what: "copies of the spool's folder after every step have what was appended and not removed"},
 	{name: "spool-disk", dir: "internal/spool", test: "TestFullDisk|TestFileLimit", what: "a full disk below the spool"},
