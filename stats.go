@@ -1,6 +1,6 @@
 package analytics
 
-// Stats are the counts of a Client since New. They are a snapshot, in which always
+// Stats counts the messages of a Client since New. Each Stats is a consistent snapshot:
 //
 //	Queued + Recovered == Delivered + Dropped + Pending + Spooled
 type Stats struct {
