@@ -105,7 +105,7 @@ func TestTroubleshootingHasEveryReason(t *testing.T) {
 	text := guide(t, "troubleshooting.md")
 	n := 0
 	for _, m := range regexp.MustCompile(`(?m)^\t(?:Reason|Hold)\w+ +(?:Reason|Hold) = "(\w+)"$`).FindAllStringSubmatch(
-		guide(t, "../webhook/reason.go")+guide(t, "../webhook/pause.go"), -1) {
+		guide(t, "../webhook/outcome.go")+guide(t, "../webhook/pause.go"), -1) {
 		if n++; !strings.Contains(text, "\n| `"+m[1]+"` | ") {
 			t.Errorf("docs/troubleshooting.md does not say what %s means", m[1])
 		}
