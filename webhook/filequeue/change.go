@@ -21,7 +21,7 @@ func (s *Store) do(ctx context.Context, o op, size int64) error {
 type change struct {
 	record
 	at          point
-	retry       bool // it is among the retries
+	retry       bool // the delivery is among the retries
 	destination string
 	body        int64
 	idle        bool // the delivery is in this state already
@@ -73,7 +73,7 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (n int, err error) {
 	return n, nil
 }
 
-// revive makes fresh deliveries of dead letters. Once the op is done, it adds their number to n.
+// revive turns dead letters into fresh deliveries. When the op is done, it adds their number to n.
 func (g *group) revive(cs []change, n *int) {
 	for i := range cs {
 		c := &cs[i]

@@ -15,7 +15,7 @@ import (
 type picked struct {
 	pinned
 	claim *claim
-	order int // of wants
+	order int // the position among wants
 }
 
 // Fetch implements webhook.Store. It reads the bodies without the lock.
@@ -63,7 +63,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 			complain(s, "a delivery cannot be read and is lost", p.seq, &d, err)
 			lost = append(lost, settlement{verdict: webhook.Done, id: p.claim.id})
 			continue
-		case err != nil: // the whole disk may fail, or only this part of it
+		case err != nil: // the whole disk may be failing, or only this part of it
 			complain(s, "a delivery cannot be read now; it is tried again every minute, and others are delivered", p.seq, &d, err)
 			unread, failure = append(unread, postponed{p.claim, time.Now().Add(readAgain)}), err
 			continue
@@ -92,7 +92,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 	return dst, nil
 }
 
-// pick claims what wants ask for.
+// pick claims the deliveries that wants ask for.
 func (x *index) pick(wants []webhook.Want, maxBytes int64, now time.Time) (picks []picked, next []time.Time) {
 	next = make([]time.Time, len(wants))
 	var bytes int64
@@ -133,8 +133,8 @@ const (
 	maxApart = 4 << 10
 )
 
-// fill reads the first of picks, and those close behind it, unless it has them already or there is only
-// one.
+// fill reads the first of picks and those close behind it. It does nothing if it has them already, or
+// if there is only one.
 func (a *readAhead) fill(picks []picked) {
 	p := &picks[0]
 	if p.put == nil || a.find(&p.pinned) != nil {
@@ -159,7 +159,7 @@ func (a *readAhead) fill(picks []picked) {
 		a.b = make([]byte, maxAhead)
 	}
 	a.b = a.b[:end-off]
-	if _, err := p.put.file.ReadAt(a.b, off); err == nil { // else each is read alone
+	if _, err := p.put.file.ReadAt(a.b, off); err == nil { // after an error each is read alone
 		a.from, a.off = p.put, off
 	}
 }

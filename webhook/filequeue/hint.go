@@ -71,7 +71,7 @@ func decodeHint(b []byte, salt uint64, end int64, dst []record) ([]record, error
 	return dst, nil
 }
 
-// records returns the records of a segment up to an offset where one ends.
+// records returns the records of a segment up to end, where a record ends.
 func (g *segment) records(d disk.Disk, end int64) ([]record, error) {
 	if b, err := readAll(d, hintName(g.number), maxHint); err == nil {
 		if rs, err := decodeHint(b, g.salt, end, nil); err == nil {
@@ -82,7 +82,7 @@ func (g *segment) records(d disk.Disk, end int64) ([]record, error) {
 	return c.records, err
 }
 
-// replace gives a file new content, by way of a temporary file.
+// replace replaces the content of a file through a temporary file.
 func replace(d disk.Disk, temporary, name string, b []byte) error {
 	if err := d.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

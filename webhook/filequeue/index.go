@@ -57,7 +57,7 @@ type claim struct {
 	body  int64 // the length of the body
 }
 
-// A list is the dead letters, or the history.
+// A list has the dead letters, or the history.
 type list struct {
 	queue
 	bytes int64 // the sum of the Sizes
@@ -76,7 +76,7 @@ func (l *list) remove(p point) (entry, bool) {
 	return e, ok
 }
 
-// An index is what the memory has of a store. Except where they say otherwise, the caller of its
+// An index is the part of a store that is in memory. Except where they say otherwise, the caller of its
 // methods holds mu.
 type index struct {
 	mu        sync.Mutex
@@ -111,7 +111,7 @@ func (x *index) list(k kind) *list {
 	return &x.dead
 }
 
-// lane returns the lane of a destination. It makes it if there is none.
+// lane returns the lane of a destination, and makes it if it is missing.
 func (x *index) lane(name string) *lane {
 	l := x.lanes[name]
 	if l == nil {
@@ -121,8 +121,8 @@ func (x *index) lane(name string) *lane {
 	return l
 }
 
-// locate returns the entry at a point of the queue that holds the deliveries in state k, or nil. A
-// delivery that waits may be claimed. Any other kind stands for the notes.
+// locate returns the entry at a point, or nil. It looks in the queue of the deliveries in state k, for
+// waiting deliveries also among the claims, and for kinds that are no state of a delivery in x.notes.
 func (x *index) locate(k kind, destination string, p point) *entry {
 	switch {
 	case k == kindDead || k == kindDelivered:
@@ -140,7 +140,7 @@ func (x *index) locate(k kind, destination string, p point) *entry {
 	return l.claimed.at(p)
 }
 
-// enqueue adds a delivery to those that wait for a destination.
+// enqueue adds a waiting delivery to the lane of its destination.
 func (x *index) enqueue(destination string, e entry, retry bool) *lane {
 	l := x.lane(destination)
 	l.queue(retry).push(e)
@@ -148,7 +148,7 @@ func (x *index) enqueue(destination string, e entry, retry bool) *lane {
 	return l
 }
 
-// dequeued notes that a delivery to a destination, which is in no queue any more, waits no longer.
+// dequeued counts a delivery that was taken from its queue and no longer waits.
 func (x *index) dequeued(destination string) {
 	x.waiting--
 	if l := x.lanes[destination]; l != nil && l.waiting() == 0 {
@@ -172,20 +172,20 @@ func (x *index) unclaim(c *claim) entry {
 	return e
 }
 
-// note adds the record of a setting, of keys or of losses.
+// note adds the entry of a record of a setting, of keys or of losses to x.notes.
 func (x *index) note(e entry) {
 	x.notes.push(e)
 	x.segs.count(&e, 1)
 }
 
-// unnote removes what note has added.
+// unnote removes an entry that note added.
 func (x *index) unnote(seq uint64) {
 	if e, ok := x.notes.remove(point{0, seq}); ok {
 		x.segs.count(&e, -1)
 	}
 }
 
-// noteSegment returns the segment of what note has added, or 0 if its commit is still in progress.
+// noteSegment returns the segment of an entry that note added, or 0 while its commit is in progress.
 func (x *index) noteSegment(seq uint64) uint32 {
 	if e := x.notes.at(point{0, seq}); e != nil {
 		return e.put.seg

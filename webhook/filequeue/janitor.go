@@ -19,8 +19,8 @@ type janitor struct {
 	ctx    context.Context // ends with the store
 	cancel context.CancelFunc
 	ended  chan struct{}
-	// leftovers are files to be removed. Until they are, no other segment is removed: it may have the
-	// record that says so, or say that deliveries in a leftover are gone.
+	// leftovers are files that are about to be removed. Other segments are removed after them, because
+	// another segment may have the record that lists a leftover, or its deliveries, as gone.
 	leftovers []string
 }
 
@@ -47,10 +47,10 @@ func (j *janitor) do(ctx context.Context, job func()) error {
 	}
 }
 
-// again is when the janitor tries again after an error.
+// again is how long the janitor waits after an error.
 const again = time.Second
 
-// run works until close.
+// run tidies until the store closes.
 func (j *janitor) run() {
 	defer close(j.ended)
 	for j.ctx.Err() == nil {
@@ -63,7 +63,8 @@ func (j *janitor) run() {
 	}
 }
 
-// sleep waits until a time, for ever if it is zero, or until wake has a value. Meanwhile it runs jobs.
+// sleep waits until a time, or for ever if the time is zero, or until wake has a value. While it waits
+// it runs jobs.
 func (j *janitor) sleep(until time.Time, wake signal) {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
@@ -84,7 +85,7 @@ func (j *janitor) sleep(until time.Time, wake signal) {
 	}
 }
 
-// tidy does what there is to do. It returns when there will be more, or zero if that is unknown.
+// tidy does all work that is due. It returns when the next work is due, or zero if that is unknown.
 func (j *janitor) tidy() (next time.Time, err error) {
 	j.index.mu.Lock()
 	next, some := j.index.requeue(time.Now())
@@ -100,7 +101,7 @@ func (j *janitor) tidy() (next time.Time, err error) {
 		j.changed.give()
 	}
 	for _, g := range unhinted {
-		err = cmp.Or(j.hint(g), err) // the rest may work
+		err = cmp.Or(j.hint(g), err) // an error stops only this step
 	}
 	if j.config.HistoryAge != 0 {
 		at, herr := j.expire()
@@ -128,7 +129,7 @@ func (j *janitor) tidy() (next time.Time, err error) {
 	return next, err
 }
 
-// hint writes the hint file of a segment that nothing is appended to now.
+// hint writes the hint file of a segment that is not active.
 func (j *janitor) hint(g *segment) error {
 	j.index.mu.Lock()
 	end := g.end
@@ -137,12 +138,12 @@ func (j *janitor) hint(g *segment) error {
 		return err
 	}
 	j.index.mu.Lock()
-	g.hinted = g.sealed // it may have become active again meanwhile
+	g.hinted = g.sealed // the segment may have become active again in the meantime
 	j.index.mu.Unlock()
 	return nil
 }
 
-// expire removes what the history may not keep any longer. It returns when the next delivery expires.
+// expire removes expired deliveries from the history. It returns when the next one expires.
 func (j *janitor) expire() (next time.Time, err error) {
 	for {
 		j.index.mu.Lock()
@@ -158,8 +159,7 @@ func (j *janitor) expire() (next time.Time, err error) {
 	}
 }
 
-// expired returns up to a page of the deliveries that the history may not keep any longer, the oldest
-// first. If there are none, it returns when the next one expires, or zero.
+// expired returns up to a page of the history's expired deliveries, the oldest first. If there are none, it returns when the next one expires, or zero.
 func (x *index) expired(c *Config, now time.Time) (points []point, next time.Time) {
 	bytes := x.history.bytes
 	for _, e := range x.history.after(firstPoint, page, nil) {
@@ -177,7 +177,7 @@ func (x *index) expired(c *Config, now time.Time) (points []point, next time.Tim
 	return points, next
 }
 
-// forgetKeys forgets the records of keys that the dedup window has forgotten.
+// forgetKeys drops the records of keys that the dedup window has forgotten.
 func (x *index) forgetKeys() {
 	x.keys = slices.DeleteFunc(x.keys, func(k remembered) bool {
 		if x.seen.Turns() < k.turn+2 {
@@ -188,12 +188,12 @@ func (x *index) forgetKeys() {
 	})
 }
 
-// fewSmall is how many small segments there may be. Each start of the store begins a segment.
+// fewSmall is how many small segments may exist. Each start of the store begins a segment.
 const fewSmall = 8
 
-// choose returns the segment to be dropped next, or to be merged if it is needed; nil if there is none.
-// A segment is merged if a quarter of it is needed or less, or if the files take twice the space of what
-// is needed, or if there are many small ones.
+// choose returns the next segment to drop, or to merge if it has needed records, or nil. A segment is
+// merged if a quarter of its bytes or less is needed, if the files take twice the space of the needed
+// records, or if there are many small segments.
 func (j *janitor) choose() (best *segment, needed bool) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()
@@ -237,8 +237,8 @@ func (j *janitor) choose() (best *segment, needed bool) {
 	return nil, false
 }
 
-// drop removes a segment that is not needed. Before that, it stores what the store must not forget with
-// it: which puts it had, and which records of other segments are gone.
+// drop removes a segment without needed records. First it stores facts that only this segment had: the
+// dedup keys of its puts, and which records of other segments are gone.
 func (j *janitor) drop(g *segment) error {
 	rs, err := g.records(j.disk, g.end)
 	if err != nil {
@@ -284,7 +284,7 @@ func (j *janitor) drop(g *segment) error {
 	return nil
 }
 
-// drop removes a segment from the index, and stores what is needed of it.
+// drop removes a segment from the index, and stores refs and keys that only it had.
 func (g *group) drop(seg *segment, refs []ref, keys []byte, last int64) {
 	g.remember(keys, last, seg.turn)
 	g.gone(kindGone, refs)
@@ -293,8 +293,8 @@ func (g *group) drop(seg *segment, refs []ref, keys []byte, last int64) {
 	g.then(func(*segment) { delete(g.segs, seg.number) })
 }
 
-// remember stores keys of the dedup window, 16 bytes each. last is when the latest was put, and turn
-// that of the window.
+// remember stores keys of the dedup window, 16 bytes each. last is when the latest was put, and turn is
+// the turn of the window.
 func (g *group) remember(keys []byte, last int64, turn uint64) {
 	const most = 16 << 12 // bytes in one record
 	for chunk := range slices.Chunk(keys, most) {

@@ -15,14 +15,14 @@ import (
 // page is how many deliveries of a list are read at once.
 const page = 256
 
-// A found is a delivery that was read, and its point in the index.
+// A found is a delivery that was read, with its point in the index.
 type found struct {
 	webhook.DeadLetter
 	at point
 }
 
-// read reads entries of the index. It leaves out deliveries that were removed meanwhile, and dead or
-// delivered ones that cannot be read.
+// read reads entries of the index. It leaves out deliveries that were removed in the meantime, and dead
+// or delivered ones that cannot be read.
 func (s *Store) read(ctx context.Context, get func(x *index) []entry) (all []found, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (s *Store) pages(ctx context.Context, from point, get func(x *index, from p
 	}
 }
 
-// list yields the dead letters or the history, from the one with the key after to the end of a period.
+// list yields the dead letters or the history of a period, beginning behind the key after.
 func (s *Store) list(ctx context.Context, k kind, from, to time.Time, newestFirst bool, after string) iter.Seq2[found, error] {
 	first, last := firstPoint, lastPoint
 	if !from.IsZero() {

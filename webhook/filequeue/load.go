@@ -19,14 +19,14 @@ import (
 // that it finds is the one that counts.
 type loader struct {
 	*Store
-	gone    seqSet            // records that are gone, or were found already
+	gone    seqSet            // records that are gone, or that the loader has found already
 	states  map[uint64]stated // the latest states of deliveries whose puts are yet to come
 	lanes   map[string]*loadedLane
 	dead    []entry
 	history []entry
 	keys    []timedKey
 
-	ends      map[uint32]int64 // where segments end, by what later ones say
+	ends      map[uint32]int64 // where segments end, by the headers of later segments
 	needed    map[uint32]int64 // the latest kindSegments, nil until it is found
 	listed    uint32           // the segment it was found in; later segments are needed, too
 	seq       uint64           // the latest
@@ -35,7 +35,7 @@ type loader struct {
 	copied    []uint32         // segments that a merge has copied records out of
 	lost      []ref            // deliveries that cannot be read, and are not in a kindLost yet
 
-	// For Check and Rescue: the loader does not use hint files, does not end at what is missing, and
+	// For Check and Rescue: the loader uses no hint files, goes on when something is missing, and
 	// collects reports instead of logging them.
 	lenient  bool
 	ctx      context.Context
@@ -64,7 +64,7 @@ func newLoader(s *Store) *loader {
 	}
 }
 
-// reportOf tells what is missing.
+// report tells the operator what is missing.
 func (ld *loader) report(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); ld.lenient {
 		ld.missing = append(ld.missing, text)
@@ -233,8 +233,8 @@ func (ld *loader) records(g *segment, latest bool, dst []record) ([]record, erro
 }
 
 // secureCommit makes the last commit of the latest segment durable. The process may have ended before
-// its sync. Or the sync failed: then another sync saves only what is written again. All commits before
-// it are durable.
+// the sync of this commit, or the sync failed. After a failed sync, another sync saves only bytes that
+// are written again. All earlier commits are durable.
 func secureCommit(g *segment, last, end int64) error {
 	b := make([]byte, end-last)
 	if _, err := g.file.ReadAt(b, last); err != nil && !errors.Is(err, io.EOF) {
@@ -246,7 +246,7 @@ func secureCommit(g *segment, last, end int64) error {
 	return g.file.Sync()
 }
 
-// apply does what a record says.
+// apply enters a record into the index.
 func (ld *loader) apply(g *segment, r *record) {
 	ld.seq = max(ld.seq, r.seq)
 	switch {

@@ -20,7 +20,7 @@ const (
 	segmentFraction = 32
 	maxReserve      = 8 << 20
 	reserveFraction = 32
-	minSegment      = 64 << 10 // and the smallest reserve
+	minSegment      = 64 << 10 // also the smallest reserve
 	// maxStep is by how much the active segment grows. The new space is filled with zeros, because a sync
 	// that need not write sizes and extents is the fastest.
 	maxStep = 1 << 20
@@ -30,7 +30,7 @@ const (
 const (
 	manifestName = "MANIFEST"
 	lockName     = "lock"
-	nextName     = "next"    // is about to become a segment
+	nextName     = "next"    // a file that is about to become a segment
 	reserveName  = "reserve" // see log
 )
 
@@ -51,11 +51,11 @@ type log struct {
 	// Only the writer uses these.
 	active  *segment
 	before  *segment // the latest sealed segment
-	size    int64    // of the file of active
-	broken  bool     // nothing may be appended to active
+	size    int64    // bytes of the file of active
+	broken  bool     // active takes no more records
 	reserve disk.File
 	refused time.Time   // when the disk last had no space for the reserve
-	roomier atomic.Bool // a file was removed since
+	roomier atomic.Bool // a file was removed after refused
 	seq     uint64      // of the next record
 	number  uint32      // of the latest segment
 	buf     []byte
@@ -213,7 +213,7 @@ func (l *log) roll(size int64, puts bool) error {
 		err = l.disk.Rename(name, segmentName(g.number))
 		if err == nil {
 			if err = l.disk.SyncNames(); err != nil && l.disk.Rename(segmentName(g.number), name) != nil {
-				name = "" // the next segment replaces it
+				name = "" // the file keeps the name of a segment; the next segment replaces it
 			}
 		}
 	}
@@ -238,7 +238,7 @@ func (l *log) roll(size int64, puts bool) error {
 	}
 	l.index.mu.Unlock()
 	if l.before != nil {
-		l.before.file.Truncate(l.before.end) // gives the rest back
+		l.before.file.Truncate(l.before.end) // gives unused space back
 	}
 	l.active, l.size, l.broken, l.number = g, room, false, g.number
 	return nil
@@ -336,7 +336,7 @@ func (l *log) secure(now time.Time) (err error) {
 		err = f.Sync()
 	}
 	if err != nil {
-		if !missing { // a part of a reserve is no use
+		if !missing { // part of a reserve is useless
 			f.Close()
 			l.disk.Remove(reserveName)
 		}

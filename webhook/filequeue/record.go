@@ -247,7 +247,7 @@ func listing(k kind, refs []ref) record {
 	return tagged(k, b)
 }
 
-// refs returns what a listing lists, and nothing for other records.
+// refs returns the entries that a listing record lists, and nil for other records.
 func (r *record) refs() (refs []ref) {
 	if r.kind != kindGone && r.kind != kindLost && r.kind != kindSegments {
 		return nil

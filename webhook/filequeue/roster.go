@@ -19,8 +19,8 @@ import (
 	"github.com/hookferry/analytics/webhook/storekit"
 )
 
-// rosterName is the database of the audiences: members in the order of their ids, more of them than
-// memory has room for, are what a B-tree is for. It is made when it is first needed.
+// rosterName is the bbolt database of the audiences. It is a B-tree because members are read in the
+// order of their ids, and may be more than fit into memory. It is made when it is first needed.
 //
 // There is a bucket for each audience, with an audience.Record in the key "record" and a bucket
 // "members": by user id, the generation that has seen each last.
@@ -59,7 +59,7 @@ func (r *roster) open() (*bolt.DB, error) {
 	return r.db, nil
 }
 
-// close is called when all calls have ended.
+// close closes the database. The caller has waited for all calls.
 func (r *roster) close() error {
 	if r.db == nil {
 		return nil
@@ -224,7 +224,7 @@ func (r *roster) Confirm(ctx context.Context, id string, generation uint64, n in
 	})
 }
 
-// pages yields what read makes of the rows of a bucket after the one named after, page by page.
+// pages yields the rows of a bucket after the row named after, converted by read, page by page.
 func pages[T any](ctx context.Context, r *roster, after string, bucket func(*bolt.Tx) *bolt.Cursor, read func(tx *bolt.Tx, k []byte) (T, error)) iter.Seq2[T, error] {
 	from := []byte(after)
 	if after != "" {

@@ -11,8 +11,8 @@ import (
 // A scanned is the result of reading a whole segment.
 type scanned struct {
 	records []record // with their tags
-	last    int64    // where the last commit begins
-	end     int64    // where the records end
+	last    int64    // the offset where the last commit begins
+	end     int64    // the offset where the records end
 	// torn is the number of bytes behind end that belong to a commit which was never completed. It is
 	// zero if the end was known.
 	torn int64
@@ -29,14 +29,14 @@ type gap struct{ from, to int64 }
 // cannot be read, scan looks for the next one.
 func scan(r io.ReaderAt, sh *segmentHeader, limit int64, known bool) (c scanned, err error) {
 	c.last, c.end = segmentStart, segmentStart
-	var commit []record // the present one
+	var commit []record // the records of the current commit
 	var gaps []gap
 	flush := func() {
 		c.records, commit = append(c.records, commit...), commit[:0]
 		c.gaps, gaps = append(c.gaps, gaps...), nil
 	}
 	var tags []byte // the memory of the tags
-	whole := true   // every record of the present commit can be read
+	whole := true   // every record of the current commit can be read
 	err = walk(r, sh, limit, known, func(w *record, g gap) {
 		if g.to > 0 {
 			gaps = append(gaps, g)

@@ -36,8 +36,8 @@ type segmentHeader struct {
 
 const (
 	segmentMagic = "hookseg2"
-	headerCopy   = 512  // where the second copy is
-	segmentStart = 1024 // where the records begin
+	headerCopy   = 512  // the offset of the second copy
+	segmentStart = 1024 // the offset of the first record
 	headerLen    = 44
 )
 
@@ -102,7 +102,7 @@ type segment struct {
 	file disk.File
 	pins atomic.Int32 // one for the index, and one for each reader; the last unpin closes the file
 
-	end    int64  // where the records end; it grows while the segment is active
+	end    int64  // the offset where the records end; it grows while the segment is active
 	live   int64  // bytes of the records that are needed
 	sealed bool   // nothing is appended any more
 	hinted bool   // it has a hint file, or cannot have one
@@ -145,7 +145,7 @@ func (g *segment) read(at place, length int, seq uint64, b []byte) (r record, er
 	return g.decode(at, seq, b[:n])
 }
 
-// decode is read for bytes that were read already.
+// decode is read for bytes that are in memory already.
 func (g *segment) decode(at place, seq uint64, b []byte) (r record, err error) {
 	h, ok := decodeHeader(b, g.salt, int64(at.off))
 	r = record{header: h, off: at.off, payload: b[recordHeader:]}
@@ -235,8 +235,8 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 // maxPooled is the size of the largest buffer that is kept, in bytes.
 const maxPooled = 64 << 10
 
-// load reads a delivery. An errDamaged says that it cannot be read; then d has what could be read. An
-// errState says that it could be read as it was put, but not its state.
+// load reads a delivery. After an errDamaged d has the parts that could be read. After an errState d
+// is the delivery as it was put, because its state cannot be read.
 func (p *pinned) load(d *webhook.DeadLetter) error { return p.loadAhead(d, &readAhead{}) }
 
 // loadAhead is load, which takes the put from ahead if it is there.

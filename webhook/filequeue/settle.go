@@ -9,10 +9,10 @@ import (
 
 // A settlement is about to be stored.
 type settlement struct {
-	record  // of the new state, if it has a payload
+	record  // the record of the new state, if that has a payload
 	verdict webhook.Verdict
 	id      uint64 // of the claim
-	claim   *claim // nil if it does not hold any more; settle sets it
+	claim   *claim // nil if it no longer holds; settle sets it
 	entry   entry
 }
 
@@ -91,13 +91,13 @@ func (g *group) settle(ts []settlement, k kind) {
 	})
 }
 
-// apply moves a delivery that was claimed to where it belongs now.
+// apply moves a claimed delivery to the queue of its new state.
 func (t *settlement) apply(x *index, seg *segment) {
 	c, e := t.claim, t.entry
 	switch {
 	case t.verdict == webhook.Return:
 		x.lane(c.lane.name).queue(c.retry).push(e)
-	case t.payload == nil: // done, and not for the history
+	case t.payload == nil: // done, and not kept in the history
 		x.segs.count(&e, -1)
 		x.dequeued(c.lane.name)
 	case t.kind == kindDead || t.kind == kindDelivered:

@@ -171,7 +171,7 @@ func (s *Store) Close() error {
 			r := tagged(kindClosed, nil)
 			g.add(&r)
 			return nil
-		}, recordHeader, false) // Open can do without it
+		}, recordHeader, false) // an error does not matter: Open does not need this record
 	}
 	close(s.writer.stop)
 	<-s.writer.ended
@@ -193,7 +193,7 @@ func closeFiles(s *Store) {
 	s.lock.Close()
 }
 
-// A signal is a channel for one value, which says that there is something to do.
+// A signal is a channel with room for one value, which says that there is work.
 type signal chan struct{}
 
 func (c signal) give() {

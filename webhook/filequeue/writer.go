@@ -13,7 +13,7 @@ import (
 // while it calls an op, and the functions that the op gives to then and undo.
 type op func(g *group) error
 
-// A group is the ops that are committed together.
+// A group has the ops of one commit.
 type group struct {
 	*index
 	now     time.Time
@@ -70,7 +70,7 @@ func (g *group) then(f func(seg *segment)) { g.request.then = append(g.request.t
 // index.
 func (g *group) undo(f func()) { g.request.undo = append(g.request.undo, f) }
 
-// A request is an op on its way.
+// A request is an op that waits for its commit.
 type request struct {
 	op      op
 	size    int64 // about the bytes it writes
@@ -104,7 +104,7 @@ type writer struct {
 	stop   chan struct{}
 	ended  chan struct{}
 	after  func() // is called after a commit that may have left work for the janitor
-	tidy   bool   // every commit may, as there is a history
+	tidy   bool   // there is a history, so every commit leaves such work
 
 	mu    sync.Mutex
 	inbox []*request
@@ -304,7 +304,7 @@ func (w *writer) try(rs []*request) (wrote bool, err error) {
 // does not fill the log.
 const calm = time.Minute
 
-// reportOf tells the operator that commits fail, and that they work again.
+// report tells the operator that commits fail, and that they work again.
 func (w *writer) report(wrote bool, err error) {
 	switch {
 	case err != nil:

@@ -120,7 +120,7 @@ func discard(q *request, s *api.Selection) (any, error) {
 	return nil, q.eachSelected(s, q.config.Forwarder.DiscardAll, q.config.Forwarder.Discard)
 }
 
-// eachSelected does something with the dead letters of a Selection.
+// eachSelected replays or discards the dead letters of a Selection.
 func (q *request) eachSelected(s *api.Selection,
 	byFilter func(context.Context, webhook.DeadFilter) iter.Seq2[int, error],
 	byKey func(context.Context, ...string) (int, error),

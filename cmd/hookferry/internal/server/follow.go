@@ -25,7 +25,7 @@ func (s *server) use(next *config.Settings) {
 	s.join()
 }
 
-// useStored makes destinations of the store those in use, beside those of the settings.
+// useStored replaces the destinations of the store that are in use. Those of the settings stay.
 func (s *server) useStored(all []*config.Destination) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
