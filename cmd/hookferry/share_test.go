@@ -87,21 +87,25 @@ func nodes(t *testing.T, n int, url string, args ...string) []*node {
 	return all
 }
 
-// track sends a call.
+// track sends a call, as a client does: again after a 503, which says that the store was too slow.
 func track(t *testing.T, address, id string) {
 	t.Helper()
-	req, err := http.NewRequest(http.MethodPost, "http://"+address+"/v1/track", strings.NewReader(`{"userId":"u","event":"Shared","messageId":"`+id+`"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.SetBasicAuth("key", "")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if resp.Body.Close(); resp.StatusCode != http.StatusOK {
-		t.Fatalf("a call was answered by %s", resp.Status)
-	}
+	testkit.Until(t, "the call is accepted", func() bool {
+		req, err := http.NewRequest(http.MethodPost, "http://"+address+"/v1/track", strings.NewReader(`{"userId":"u","event":"Shared","messageId":"`+id+`"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.SetBasicAuth("key", "")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusServiceUnavailable {
+			t.Fatalf("a call was answered by %s", resp.Status)
+		}
+		return resp.StatusCode == http.StatusOK
+	})
 }
 
 // A pause of one server holds for all that share its store, and after a restart.
