@@ -381,6 +381,19 @@ test('the story of a delivery has every attempt and the body', { timeout: limit 
   await until('it came again', () => receiver.on('/crm') === came + 1)
   await leave(up)
 
+  // From the overview that is two clicks: Find, and the button beside what was found.
+  await server.track('web-key', 1, () => ({ messageId: 'm-found', event: 'Found', userId: 'u1' }))
+  await until('it is kept', async () => (await server.api('delivered?id=m-found')).delivered.some((d) => d.destination === 'crm'))
+  const overview = await visit(browser, server.page)
+  await overview.getByRole('link', { name: 'Find', exact: true }).click()
+  await overview.getByRole('searchbox', { name: 'messageId' }).fill('m-found')
+  await overview.keyboard.press('Enter')
+  const arrived = receiver.on('/crm')
+  await overview.locator('tbody tr', { hasText: 'crm' }).getByRole('button', { name: 'Send again' }).click()
+  await overview.locator('.job').getByText('Sent again.').waitFor()
+  await until('it came again', () => receiver.on('/crm') === arrived + 1)
+  await leave(overview)
+
   const missing = await visit(browser, `${server.page}#/destinations/crm/deliveries/nothing`, { expected: [/404/] })
   await missing.getByRole('heading', { name: 'Nothing is known of this delivery' }).waitFor()
   await leave(missing)

@@ -9,7 +9,7 @@ import * as words from '../words.js'
 import { discard, replay } from './dead.js'
 
 // resend sends a delivery again that was delivered and is kept.
-const resend = (destination, id) => job('Sending it again', async ({ onProgress, signal }) => {
+export const resend = (destination, id) => job('Sending it again', async ({ onProgress, signal }) => {
   const last = await work('delivered/resend', { body: { destination, id }, signal }, onProgress)
   return last.done > 0 ? 'Sent again.' : 'It is not kept any more.'
 })

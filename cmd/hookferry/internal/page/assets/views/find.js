@@ -5,6 +5,7 @@ import { el, replace, say } from '../dom.js'
 import { plural } from '../format.js'
 import { deliveryRoute, destinationInput, destinationLink, notice, panel, pill, problem, table, time } from '../parts.js'
 import * as words from '../words.js'
+import { resend } from './delivery.js'
 
 // most is how many are shown of each kind.
 const most = 50
@@ -62,7 +63,7 @@ export default function find({ query, onStatus, signal, keys }) {
     }
     for (const d of waiting) add({ destination: filter.destination, ...d }, 'waiting', d.due)
     for (const d of dead) add(d, 'dead', d.died)
-    for (const d of delivered) add(d, 'delivered', d.delivered)
+    for (const d of delivered) add({ ...d, kept: true }, 'delivered', d.delivered)
     const fits = (e) => (!filter.id || e.id === filter.id) && (!filter.user || e.user === filter.user)
     for (const e of events) if (fits(e)) add(e, { delivered: 'delivered', dead: 'dead' }[e.kind] ?? 'waiting', e.at)
     return [...found.values()].sort((a, b) => b.at.localeCompare(a.at))
@@ -78,9 +79,10 @@ export default function find({ query, onStatus, signal, keys }) {
       return el('tr', {},
         el('td', {}, pill(word, tone)), el('td', { class: 'when' }, time(d.at)), el('td', {}, d.type, d.event && el('small', {}, d.event)),
         el('th', { scope: 'row', class: 'mono' }, el('a', { href: deliveryRoute(d.destination, d) }, d.id), d.user && el('small', {}, d.user)),
-        el('td', {}, destinationLink(d.destination)))
+        el('td', {}, destinationLink(d.destination)),
+        el('td', {}, d.kept && el('button', { type: 'button', class: 'small', onclick: () => resend(d.destination, d.id) }, 'Send again')))
     }))
-    replace(results, panel(plural(found.length, 'delivery', 'deliveries'), { className: 'flush' }, table('Deliveries', ['State', 'When', 'Type', 'Delivery', 'Destination'], rows), hint))
+    replace(results, panel(plural(found.length, 'delivery', 'deliveries'), { className: 'flush' }, table('Deliveries', ['State', 'When', 'Type', 'Delivery', 'Destination', ''], rows), hint))
   }
 
   keys({ '/': ['Find', () => id.focus()] })
