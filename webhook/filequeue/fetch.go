@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
@@ -47,6 +48,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 	var unread []postponed
 	var failure error
 	var ahead readAhead
+	defer ahead.release()
 	for i := range picks {
 		p := &picks[i]
 		var d webhook.DeadLetter
@@ -122,9 +124,20 @@ func (x *index) pick(wants []webhook.Want, maxBytes int64, now time.Time) (picks
 // A readAhead is a part of a segment with several records that a Fetch needs. To read them at once takes
 // much less processor time than to read each.
 type readAhead struct {
-	from *segment
-	off  int64
-	b    []byte
+	from   *segment
+	off    int64
+	b      []byte
+	buffer *[]byte // from aheads, nil until it is needed
+}
+
+// aheads holds buffers of maxAhead bytes.
+var aheads = sync.Pool{New: func() any { b := make([]byte, maxAhead); return &b }}
+
+// release gives the buffer back.
+func (a *readAhead) release() {
+	if a.buffer != nil {
+		aheads.Put(a.buffer)
+	}
 }
 
 // The bounds of a readAhead, and of the bytes between two records in it.
@@ -155,10 +168,10 @@ func (a *readAhead) fill(picks []picked) {
 	if a.from = nil; n < 2 {
 		return
 	}
-	if cap(a.b) == 0 {
-		a.b = make([]byte, maxAhead)
+	if a.buffer == nil {
+		a.buffer = aheads.Get().(*[]byte)
 	}
-	a.b = a.b[:end-off]
+	a.b = (*a.buffer)[:end-off]
 	if _, err := p.put.file.ReadAt(a.b, off); err == nil { // after an error each is read alone
 		a.from, a.off = p.put, off
 	}
