@@ -19,7 +19,7 @@ type Attempt struct {
 	At time.Time
 	// Took is how long it took.
 	Took time.Duration
-	// Try is the number of the delivery's attempt that it was part of, counted from 1.
+	// Try numbers the tries of the delivery from 1. All requests of one try have the same number.
 	Try int
 	// Endpoint is the URL without user, query and fragment.
 	Endpoint string
