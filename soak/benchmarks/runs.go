@@ -103,9 +103,10 @@ var runs = []run{
 		{"one event on an idle forwarder to its arrival, JetStream, p50", "IdleLatency", "p50-ms", " ms"},
 		{"the same in JetStream, p99", "IdleLatency", "p99-ms", " ms"},
 	}},
-	{"server", "soak/server", "^BenchmarkServer$", []string{"-benchtime", "30x"}, glance, []value{
+	{"server", "soak/server", "^BenchmarkServer$", []string{"-benchtime", "10x", "-batches", "300"}, glance, []value{
 		{"the whole server, batches of 100: calls accepted and delivered", "Server/deliver", "calls/s", " calls/s"},
 		{"the same, to a bare `http.Transport` that posts as many bodies", "Server/deliver", "x_bare", " x"},
 		{"the whole server: processor time of a call", "Server/deliver", "us/call", " us"},
+		{"the whole server, its destination switched off: calls accepted", "Server/accept", "calls/s", " calls/s"},
 	}},
 }

@@ -34,6 +34,7 @@ type load struct {
 	receiver string
 	file     string // its configuration
 	client   *http.Client
+	senders  []*sender
 	next     atomic.Int64 // number of the next call
 }
 
@@ -113,21 +114,22 @@ func (b *batch) number(first int64) {
 	}
 }
 
-// post posts n batches, so many at once, and returns how long that took.
+// post posts n batches, so many at once, and returns how long that took. Connections are
+// kept for the next call, as the transport of bare keeps its own. Each is used at once: the
+// server closes one that says nothing.
 func (l *load) post(n, concurrency int) time.Duration {
 	l.tb.Helper()
+	concurrency = min(n, concurrency)
+	for len(l.senders) < concurrency {
+		l.senders = append(l.senders, l.dial())
+	}
 	var left atomic.Int64
-	left.Store(int64(n))
+	left.Store(int64(n - concurrency))
 	begin := time.Now()
 	var posting sync.WaitGroup
-	for range concurrency {
+	for _, s := range l.senders[:concurrency] {
 		posting.Go(func() {
-			s := l.dial()
-			if s == nil {
-				return
-			}
-			defer s.conn.Close()
-			for left.Add(-1) >= 0 {
+			for more := true; more; more = left.Add(-1) >= 0 {
 				s.batch.number(l.next.Add(batchSize))
 				if status, err := s.send(); err != nil || status != 200 {
 					l.tb.Errorf("a batch: status %d, %v", status, err)
@@ -149,13 +151,14 @@ type sender struct {
 	answers *bufio.Reader
 }
 
-// dial returns a sender, nil if it cannot connect.
+// dial returns a sender, which is closed when the test ends.
 func (l *load) dial() *sender {
+	l.tb.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(l.base, "http://"))
 	if err != nil {
-		l.tb.Error(err)
-		return nil
+		l.tb.Fatal(err)
 	}
+	l.tb.Cleanup(func() { conn.Close() })
 	s := &sender{batch: *newBatch(), conn: conn, answers: bufio.NewReader(conn)}
 	s.request = fmt.Appendf(nil, "POST /v1/batch HTTP/1.1\r\nHost: %s\r\nAuthorization: Basic a2V5Og==\r\nContent-Length: %d\r\n\r\n", conn.RemoteAddr(), len(s.body))
 	head := len(s.request)
