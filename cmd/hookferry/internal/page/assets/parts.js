@@ -221,8 +221,8 @@ export function table(label, heads, body, className = 'rows') {
   return el('div', { class: 'scroll', tabindex: 0, role: 'group', 'aria-label': label }, whole)
 }
 
-// pager turns pages of a listing that is continued by the after of its page
-// before. load shows the page that begins after().
+// pager has the buttons that turn the pages of a list. It calls load, which asks the
+// server for the page that begins after after().
 export function pager(load) {
   let afters = ['']
   let before = 0 // how many are on the pages before
@@ -232,7 +232,7 @@ export function pager(load) {
   const place = el('span', { class: 'note' })
   const previous = el('button', { type: 'button', onclick: () => turn(-1) }, 'Previous')
   const next = el('button', { type: 'button', onclick: () => turn(1) }, 'Next')
-  const node = el('nav', { class: 'pager', 'aria-label': 'Pages' }, place, previous, next)
+  const node = el('nav', { class: 'pager', 'aria-label': 'Pages', hidden: true }, place, previous, next)
   function turn(by) {
     if (by > 0 && following) {
       afters.push(following)
@@ -255,8 +255,8 @@ export function pager(load) {
       sizes.length = before = 0
       load()
     },
-    // update tells of a page of n of total, and of what continues it. One that
-    // has emptied makes way for the one before; the only one needs no turning.
+    // update says that the page has n entries of total, and which after gives the next
+    // page. An empty page turns back to the one before it. A single page shows no buttons.
     update(n, total, after = '') {
       shown = n
       following = after

@@ -161,7 +161,7 @@ export default function edit({ destination: id, signal, keys }) {
       el('div', { class: 'head' }, el('div', {},
         el('nav', { class: 'crumbs', 'aria-label': 'Path' }, el('a', { href: '#/destinations' }, 'Destinations'), !isNew && el('a', { href: route('destinations', id) }, id)),
         el('h1', {}, isNew ? 'New destination' : 'Settings'),
-        el('p', { class: 'lead' }, 'Kept in the store of the server. A change counts on all servers of the store within two seconds.'))),
+        el('p', { class: 'lead' }, 'Settings made here are kept in the store. All servers of the store use a change within two seconds.'))),
       el('div', { class: 'tester' }, form, results)),
   }
 }

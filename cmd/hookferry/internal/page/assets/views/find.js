@@ -71,8 +71,8 @@ export default function find({ query, onStatus, signal, keys }) {
 
   function show(found, filter) {
     say(plural(found.length, 'delivery', 'deliveries'))
-    const places = ['what was given up', kept && 'what was delivered and is kept', filter.destination && 'what waits', 'the latest in memory'].filter(Boolean)
-    const hint = el('p', { class: 'none' }, `Of ${places.join(', ')}; up to ${most} of each.${filter.destination ? '' : ' What waits is found with its destination.'}`)
+    const places = ['dead letters', kept && 'delivered deliveries that are kept', filter.destination && 'waiting deliveries'].filter(Boolean)
+    const hint = el('p', { class: 'none' }, `Searched: ${places.join(', ')}, and the latest events; up to ${most} of each are shown.${filter.destination ? '' : ' Choose a destination to search its waiting deliveries, too.'}`)
     if (found.length === 0) return replace(results, panel('None', {}, hint))
     const rows = el('tbody', {}, found.map((d) => {
       const [word, tone] = words.states[d.state]

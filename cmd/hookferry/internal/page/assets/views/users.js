@@ -16,6 +16,7 @@ export default function users({ every, signal }) {
   const rows = el('tbody', {})
   const empty = el('p', { class: 'none', hidden: true })
   const scroll = table('Audiences', ['Audience', 'Destination', ['', 'end']], rows)
+  scroll.hidden = true
   const wrong = el('div', { class: 'wrong' })
 
   const pages = pager(() => refresh().catch(() => {})) // the next one says what is wrong
