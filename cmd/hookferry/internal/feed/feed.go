@@ -51,11 +51,11 @@ type Feed struct {
 	// wait.
 	mu           sync.Mutex
 	budget       budget
-	seq          uint64 // of the latest event
-	events       fifo[*event]
+	seq          uint64   // of the latest event
+	events       []*event // the oldest first
 	eventBytes   int
 	stories      map[storyKey]*story
-	order        fifo[*story] // the oldest first
+	order        []*story // the oldest first
 	storyBytes   int
 	total        *counts
 	destinations map[string]*counts
@@ -100,8 +100,7 @@ func (f *Feed) Accepted(a webhook.Accepted) {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	total := f.total.at(now)
-	total.accepted += uint32(a.Stored)
+	f.total.at(now).accepted += uint32(a.Stored)
 	// The store does not say which deliveries it has left out as duplicates. Those with a story
 	// are taken to be the duplicates, the others to be new.
 	left := a.Stored
@@ -212,10 +211,12 @@ func (f *Feed) tell(c *counts, s *story, e api.Event) {
 	e.Seq, e.Destination, e.Type = f.seq, s.key.destination, s.typ
 	e.ID, e.Source, e.User, e.Event = s.messageID, s.source, s.user, s.event
 	kept := &event{Event: e, body: s.body}
-	f.events.push(kept)
+	f.events = append(f.events, kept)
 	f.eventBytes += kept.size()
-	for f.events.len() > f.bounds.events || f.eventBytes > f.bounds.eventBytes {
-		f.eventBytes -= f.events.pop().size()
+	for len(f.events) > f.bounds.events || f.eventBytes > f.bounds.eventBytes {
+		f.eventBytes -= f.events[0].size()
+		f.events[0] = nil // append moves the others to another array only now and then
+		f.events = f.events[1:]
 	}
 	for r := range f.readers {
 		select {
@@ -237,7 +238,7 @@ func (f *Feed) leaveOut(c *counts) {
 // the latest event of all, from which Follow can go on.
 func (f *Feed) Events(filter Filter, limit int) ([]api.Event, uint64) {
 	f.mu.Lock()
-	all, seq := f.events.appendTo(nil, 0), f.seq
+	all, seq := slices.Clone(f.events), f.seq
 	f.mu.Unlock()
 	filter = filter.ready()
 	found := []api.Event{}

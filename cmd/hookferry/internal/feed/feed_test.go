@@ -224,7 +224,7 @@ func TestBounds(t *testing.T) {
 				f.fails(&d, time.Second)
 			}
 			time.Sleep(time.Second)
-			if n := f.events.len(); n > b.events || f.eventBytes > b.eventBytes+10_000 || len(f.stories) > b.stories || f.storyBytes > b.storyBytes+10_000 {
+			if n := len(f.events); n > b.events || f.eventBytes > b.eventBytes+10_000 || len(f.stories) > b.stories || f.storyBytes > b.storyBytes+10_000 {
 				t.Fatalf("%d events of %d bytes, %d stories of %d bytes", n, f.eventBytes, len(f.stories), f.storyBytes)
 			}
 			s, ok := f.Story("crm", "", d.ID)
@@ -233,15 +233,15 @@ func TestBounds(t *testing.T) {
 			}
 		}
 		sum := 0
-		for i := range f.order.len() {
-			sum += f.order.at(i).size
+		for i := range f.order {
+			sum += f.order[i].size
 		}
-		if len(f.stories) != f.order.len() || sum != f.storyBytes {
-			t.Errorf("%d stories in order and %d by key, of %d bytes where %d are counted", f.order.len(), len(f.stories), sum, f.storyBytes)
+		if len(f.stories) != len(f.order) || sum != f.storyBytes {
+			t.Errorf("%d stories in order and %d by key, of %d bytes where %d are counted", len(f.order), len(f.stories), sum, f.storyBytes)
 		}
 		sum = 0
-		for i := range f.events.len() {
-			sum += f.events.at(i).size()
+		for i := range f.events {
+			sum += f.events[i].size()
 		}
 		if sum != f.eventBytes {
 			t.Errorf("events of %d bytes where %d are counted", sum, f.eventBytes)

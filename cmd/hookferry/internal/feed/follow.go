@@ -94,15 +94,13 @@ func (r *Reader) read() (more bool, skipped int64) {
 	left := r.left()
 	skipped = max(left-r.leftOut, 0) // below 0 after the destination's counts were forgotten
 	r.leftOut = left
-	first := f.seq + 1 - uint64(f.events.len())
+	first := f.seq + 1 - uint64(len(f.events))
 	if r.next < first {
 		skipped += int64(first - r.next)
 		r.next = first
 	}
-	r.chunk = r.chunk[:0]
-	for i := int(r.next - first); i < f.events.len() && len(r.chunk) < readChunk; i++ {
-		r.chunk = append(r.chunk, f.events.at(i))
-	}
+	unread := f.events[r.next-first:]
+	r.chunk = append(r.chunk[:0], unread[:min(len(unread), readChunk)]...)
 	r.next += uint64(len(r.chunk))
 	return r.next <= f.seq, skipped
 }

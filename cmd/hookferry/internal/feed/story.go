@@ -55,7 +55,7 @@ func (f *Feed) begin(c *counts, d *webhook.Delivery, now time.Time) *story {
 	}
 	s.key.id = strings.Clone(d.ID)
 	f.stories[s.key] = s
-	f.order.push(s)
+	f.order = append(f.order, s)
 	f.grow(s, 448+len(d.ID)+len(d.MessageID)+len(d.Source)+len(d.User)+len(d.Event))
 	return s
 }
@@ -65,8 +65,10 @@ func (f *Feed) begin(c *counts, d *webhook.Delivery, now time.Time) *story {
 func (f *Feed) grow(s *story, n int) {
 	s.size += n
 	f.storyBytes += n
-	for f.order.len() > f.bounds.stories || f.storyBytes > f.bounds.storyBytes && f.order.at(0) != s {
-		old := f.order.pop()
+	for len(f.order) > f.bounds.stories || f.storyBytes > f.bounds.storyBytes && f.order[0] != s {
+		old := f.order[0]
+		f.order[0] = nil
+		f.order = f.order[1:]
 		f.storyBytes -= old.size
 		delete(f.stories, old.key)
 	}
@@ -118,16 +120,16 @@ func (f *Feed) complete(s *story, d *webhook.Delivery) {
 func (f *Feed) Story(destination, source, id string) (api.Story, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var s *story
-	for i := f.order.len() - 1; i >= 0 && s == nil; i-- {
-		o := f.order.at(i)
-		if o.key.destination == destination && (o.messageID == id || o.key.id == id) && (source == "" || o.source == source) {
-			s = o
+	for _, s := range slices.Backward(f.order) {
+		if s.key.destination == destination && (s.messageID == id || s.key.id == id) && (source == "" || s.source == source) {
+			return s.told(), true
 		}
 	}
-	if s == nil {
-		return api.Story{}, false
-	}
+	return api.Story{}, false
+}
+
+// told returns a story as the API has it.
+func (s *story) told() api.Story {
 	return api.Story{
 		Destination: s.key.destination,
 		ID:          s.messageID,
@@ -144,5 +146,5 @@ func (f *Feed) Story(destination, source, id string) (api.Story, bool) {
 		TraceParent: s.trace,
 		Attempts:    append([]api.Attempt{}, s.attempts...),
 		Body:        s.body,
-	}, true
+	}
 }
