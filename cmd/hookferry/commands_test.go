@@ -66,7 +66,7 @@ func runCommand(ctx context.Context, stdin string, env map[string]string, args .
 func TestAdminCommands(t *testing.T) {
 	ended := func(p api.Progress) []api.Progress { p.Ended = true; return []api.Progress{{Done: p.Done / 2}, p} }
 	at := time.Now().Add(-90 * time.Minute)
-	letter := api.DeadLetter{Key: "0019c5", Destination: "acme", ID: "m1", Source: "shop", User: "u1", Event: "Signed Up\x1b", Type: "track", Reason: "refused", Accepted: at, Died: at, Tries: 1,
+	letter := api.DeadLetter{Key: "0019c5", Names: api.Names{Destination: "acme", ID: "m1", Source: "shop", User: "u1", Event: "Signed Up\x1b", Type: "track"}, Reason: "refused", Accepted: at, Died: at, Tries: 1,
 		Attempts: []api.Attempt{{At: at, Took: 12.3, Try: 1, Endpoint: "http://a.example/hook", Status: 400, Reason: "refused", Answer: "no\x1b]0;x\x07 such"}},
 		Body:     json.RawMessage(`{"type":"track","event":"A\u202eB` + "\u202e" + `"}`)}
 	settled := api.Destination{ID: "acme", State: "ok", Signed: true, Standard: true,
@@ -89,8 +89,8 @@ func TestAdminCommands(t *testing.T) {
 		"DELETE /api/v1/destinations/acme":                               api.Changed{Changed: 2},
 		"POST /api/v1/destinations/acme/secrets":                         api.NewSecret{Secret: "whsec_new", Valid: 2},
 		"DELETE /api/v1/destinations/acme/secrets":                       settled,
-		"GET /api/v1/waiting":                                            api.Waiting{Waiting: []api.WaitingDelivery{{ID: "m1", Event: "A\x1bB", Type: "track", Due: at, Tries: 2, Last: &letter.Attempts[0]}}},
-		"GET /api/v1/delivered":                                          api.Delivered{Delivered: []api.DeliveredDelivery{{Key: "0a", Destination: "acme", ID: "m1", User: "u1", Event: "A\x1bB", Type: "track", Delivered: at}}},
+		"GET /api/v1/waiting":                                            api.Waiting{Waiting: []api.WaitingDelivery{{Names: api.Names{ID: "m1", Event: "A\x1bB", Type: "track"}, Due: at, Tries: 2, Last: &letter.Attempts[0]}}},
+		"GET /api/v1/delivered":                                          api.Delivered{Delivered: []api.DeliveredDelivery{{Key: "0a", Names: api.Names{Destination: "acme", ID: "m1", User: "u1", Event: "A\x1bB", Type: "track"}, Delivered: at}}},
 		"POST /api/v1/delivered/resend":                                  ended(api.Progress{Done: 2}),
 		"POST /api/v1/waiting/retry":                                     api.Changed{Changed: 2, Claimed: 1},
 		"POST /api/v1/waiting/discard":                                   api.Changed{},
@@ -111,7 +111,7 @@ func TestAdminCommands(t *testing.T) {
 				Outcome: "delivered", Timing: api.Timing{Connected: 1.25, FirstByte: 20, Total: 21}},
 			{Type: "page", Endpoint: "http://a.example/hook", Body: json.RawMessage(`{}`), Status: 0, Reason: "timeout", Error: "deadline exceeded", Outcome: "retryable", Timing: api.Timing{Total: 5000}},
 		}},
-		"GET /api/v1/events/live": api.Live{Event: &api.Event{At: at, Kind: "accepted", Destination: "acme", ID: "m1", Type: "track",
+		"GET /api/v1/events/live": api.Live{Event: &api.Event{At: at, Kind: "accepted", Names: api.Names{Destination: "acme", ID: "m1", Type: "track"},
 			Body: json.RawMessage(`{"type":"track","event":"Signed\u0007 Up","userId":"u1"}`)}, Skipped: 3},
 	}
 	yaml := filepath.Join(t.TempDir(), "acme.yaml")

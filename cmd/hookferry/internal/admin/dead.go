@@ -74,7 +74,7 @@ func listsDead(q *request) bool {
 // deadLetter returns a dead letter with its body and attempts, or with the latest attempt alone.
 func deadLetter(d *webhook.DeadLetter, whole bool) api.DeadLetter {
 	l := api.DeadLetter{
-		Key: d.Key, Destination: d.Destination, ID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type,
+		Key: d.Key, Names: api.NamesOf(&d.Delivery),
 		Reason: string(d.Reason), Accepted: d.Accepted, Died: d.Died, Tries: d.Tries, TraceParent: d.Trace.Parent,
 	}
 	attempts := d.Attempts

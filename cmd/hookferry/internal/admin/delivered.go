@@ -25,10 +25,7 @@ func listDelivered(q *request) (any, error) {
 	var err error
 	answer.Delivered, answer.After, err = page(q, q.config.Forwarder.Delivered(q.Context(), deliveredFilterOf(&f), q.param(api.ParamAfter)),
 		func(d *webhook.Delivered) api.DeliveredDelivery {
-			return api.DeliveredDelivery{
-				Key: d.Key, Destination: d.Destination, ID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type,
-				Accepted: d.Accepted, Delivered: d.At,
-			}
+			return api.DeliveredDelivery{Key: d.Key, Names: api.NamesOf(&d.Delivery), Accepted: d.Accepted, Delivered: d.At}
 		},
 		func(d *webhook.Delivered) string { return d.Key })
 	return answer, err

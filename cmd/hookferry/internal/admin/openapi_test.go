@@ -194,8 +194,10 @@ func TestOpenAPIHasTheTypes(t *testing.T) {
 				return
 			}
 			types[typ.Name()] = typ
-			for i := range typ.NumField() {
-				find(typ.Field(i).Type)
+			for _, f := range reflect.VisibleFields(typ) {
+				if !f.Anonymous {
+					find(f.Type)
+				}
 			}
 		}
 	}
@@ -212,8 +214,10 @@ func TestOpenAPIHasTheTypes(t *testing.T) {
 		got := schemas[name]
 		want := make(map[string]string)
 		have := make(map[string]string)
-		for i := range typ.NumField() {
-			f := typ.Field(i)
+		for _, f := range reflect.VisibleFields(typ) {
+			if f.Anonymous {
+				continue
+			}
 			field, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 			want[field] = shapeOf(f.Type)
 			if options != "omitempty" {

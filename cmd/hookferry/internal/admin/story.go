@@ -103,7 +103,7 @@ func findAlive(q *request, destination, source, id string) (any, error) {
 // storyOf returns what a store knows of a delivery.
 func storyOf(d *webhook.Delivery, state string, ended time.Time) api.Story {
 	s := api.Story{
-		Destination: d.Destination, ID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type, State: state,
+		Names: api.NamesOf(d), State: state,
 		Accepted: api.TimeOf(d.Accepted), Ended: api.TimeOf(ended), Tries: d.Tries, TraceParent: d.Trace.Parent, Attempts: attemptsOf(d.Attempts), Body: d.Body,
 	}
 	switch state {

@@ -19,8 +19,7 @@ func listWaiting(q *request) (any, error) {
 
 func waitingDelivery(d *webhook.Delivery) api.WaitingDelivery {
 	w := api.WaitingDelivery{
-		ID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type,
-		Accepted: d.Accepted, Due: d.Due, Expires: api.TimeOf(d.Expires), Tries: d.Tries,
+		Names: api.NamesOf(d), Accepted: d.Accepted, Due: d.Due, Expires: api.TimeOf(d.Expires), Tries: d.Tries,
 	}
 	if n := len(d.Attempts); n > 0 {
 		last := api.AttemptOf(&d.Attempts[n-1])

@@ -364,19 +364,23 @@ type Series struct {
 	P99         []*float64 `json:"p99"`
 }
 
-// An Event is something that happened to a delivery.
-type Event struct {
-	Seq  uint64    `json:"seq"` // grows with each event of the process
-	At   time.Time `json:"at"`
-	Kind string    `json:"kind"` // accepted, attempt, delivered, dead
-
+// Names say which delivery a value is about.
+type Names struct {
 	Destination string `json:"destination"`
 	ID          string `json:"id"`               // the messageId
 	Source      string `json:"source,omitempty"` // who sent the call; empty if the application itself did
 	User        string `json:"user,omitempty"`   // the userId
 	Event       string `json:"event,omitempty"`  // the event of a track, the name of a page or screen
 	Type        string `json:"type"`             // track, identify, ...
+}
 
+// An Event is something that happened to a delivery.
+type Event struct {
+	Seq  uint64    `json:"seq"` // grows with each event of the process
+	At   time.Time `json:"at"`
+	Kind string    `json:"kind"` // accepted, attempt, delivered, dead
+
+	Names
 	Attempt *Attempt        `json:"attempt,omitempty"` // of an attempt
 	Outcome string          `json:"outcome,omitempty"` // of an attempt: delivered, retryable, permanent, cut_off
 	Due     *time.Time      `json:"due,omitempty"`     // the next attempt
@@ -442,12 +446,7 @@ type Live struct {
 // A Story is all that is known of a delivery. A dead one without a Key was replayed or
 // discarded, and nothing has happened to it since.
 type Story struct {
-	Destination string     `json:"destination"`
-	ID          string     `json:"id"` // as in Event, like the next ones
-	Source      string     `json:"source,omitempty"`
-	User        string     `json:"user,omitempty"`
-	Event       string     `json:"event,omitempty"`
-	Type        string     `json:"type"`
+	Names
 	State       string     `json:"state"` // waiting, delivered, dead
 	Accepted    *time.Time `json:"accepted,omitempty"`
 	Ended       *time.Time `json:"ended,omitempty"`
@@ -480,11 +479,7 @@ type Waiting struct {
 
 // A WaitingDelivery is a delivery that waits, or is being attempted.
 type WaitingDelivery struct {
-	ID       string     `json:"id"` // as in Event, like the next ones
-	Source   string     `json:"source,omitempty"`
-	User     string     `json:"user,omitempty"`
-	Event    string     `json:"event,omitempty"`
-	Type     string     `json:"type"`
+	Names
 	Accepted time.Time  `json:"accepted"`
 	Due      time.Time  `json:"due"`
 	Expires  *time.Time `json:"expires,omitempty"` // when it is given up, once it was attempted
@@ -536,15 +531,10 @@ type Delivered struct {
 
 // A DeliveredDelivery is one that was delivered, and is kept.
 type DeliveredDelivery struct {
-	Key         string    `json:"key"`
-	Destination string    `json:"destination"`
-	ID          string    `json:"id"` // as in Event, like the next ones
-	Source      string    `json:"source,omitempty"`
-	User        string    `json:"user,omitempty"`
-	Event       string    `json:"event,omitempty"`
-	Type        string    `json:"type"`
-	Accepted    time.Time `json:"accepted"`
-	Delivered   time.Time `json:"delivered"`
+	Key string `json:"key"`
+	Names
+	Accepted  time.Time `json:"accepted"`
+	Delivered time.Time `json:"delivered"`
 }
 
 // Dead is a page of dead letters, the oldest or the newest first.
@@ -561,13 +551,8 @@ type Count struct {
 // A DeadLetter is a delivery that was given up. A listing leaves out its Body, and all
 // Attempts but the last.
 type DeadLetter struct {
-	Key         string          `json:"key"`
-	Destination string          `json:"destination"`
-	ID          string          `json:"id"` // as in Event, like the next ones
-	Source      string          `json:"source,omitempty"`
-	User        string          `json:"user,omitempty"`
-	Event       string          `json:"event,omitempty"`
-	Type        string          `json:"type"`
+	Key string `json:"key"`
+	Names
 	Reason      string          `json:"reason"`
 	Accepted    time.Time       `json:"accepted"`
 	Died        time.Time       `json:"died"`

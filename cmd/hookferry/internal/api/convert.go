@@ -6,6 +6,11 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
+// NamesOf returns the names of a delivery.
+func NamesOf(d *webhook.Delivery) Names {
+	return Names{Destination: d.Destination, ID: d.MessageID, Source: d.Source, User: d.User, Event: d.Event, Type: d.Type}
+}
+
 // AttemptOf returns an attempt as the API has it.
 func AttemptOf(a *webhook.Attempt) Attempt {
 	return Attempt{

@@ -208,8 +208,7 @@ func (f *Feed) tell(c *counts, s *story, e api.Event) {
 		c.told(e.At)
 	}
 	f.seq++
-	e.Seq, e.Destination, e.Type = f.seq, s.key.destination, s.typ
-	e.ID, e.Source, e.User, e.Event = s.messageID, s.source, s.user, s.event
+	e.Seq, e.Names = f.seq, s.names
 	kept := &event{Event: e, body: s.body}
 	f.events = append(f.events, kept)
 	f.eventBytes += kept.size()

@@ -89,8 +89,9 @@ func TestEventsAndStory(t *testing.T) {
 		f.fails(&d, 2*time.Second)
 		s, ok := f.Story("crm", "", "m1")
 		due := begin.Add(3 * time.Second)
+		names := api.Names{Destination: "crm", ID: "m1", Source: "shop", User: "u1", Event: "Signed Up", Type: "track"}
 		want := api.Story{
-			Destination: "crm", ID: "m1", Source: "shop", User: "u1", Event: "Signed Up", Type: "track", State: StateWaiting, Accepted: &begin, Due: &due, Tries: 1,
+			Names: names, State: StateWaiting, Accepted: &begin, Due: &due, Tries: 1,
 			Attempts: []api.Attempt{{
 				At: begin.Add(time.Second), Took: 1, Try: 1, Endpoint: "https://a.example/", Status: 503,
 				Reason: "server_error", Answer: "try later",
@@ -114,7 +115,7 @@ func TestEventsAndStory(t *testing.T) {
 		events := f.latest(Filter{}, 10)
 		diff(t, "events", kinds(events), []string{"m1 dead", "m1 attempt", "m1 attempt", "m1 accepted"})
 		diff(t, "event accepted", events[3], api.Event{
-			Seq: 1, At: begin, Kind: KindAccepted, Destination: "crm", ID: "m1", Source: "shop", User: "u1", Event: "Signed Up", Type: "track", Body: d.Body,
+			Seq: 1, At: begin, Kind: KindAccepted, Names: names, Body: d.Body,
 		})
 		diff(t, "the latest two", kinds(f.latest(Filter{}, 2)), []string{"m1 dead", "m1 attempt"})
 		if _, ok := f.Story("crm", "", "m2"); ok {

@@ -22,10 +22,7 @@ type storyKey struct{ destination, id string }
 // A story is what is known of one delivery.
 type story struct {
 	key             storyKey
-	messageID       string
-	source          string
-	user, event     string
-	typ             string
+	names           api.Names
 	state           string
 	accepted, ended time.Time
 	due             time.Time
@@ -43,17 +40,16 @@ func (f *Feed) begin(c *counts, d *webhook.Delivery, now time.Time) *story {
 		f.leaveOut(c)
 		return nil
 	}
-	s := &story{
-		messageID: strings.Clone(d.MessageID), source: strings.Clone(d.Source),
-		user: strings.Clone(d.User), event: strings.Clone(d.Event),
-		typ: strings.Clone(d.Type), state: StateWaiting,
-	}
+	s := &story{state: StateWaiting, names: api.Names{
+		ID: strings.Clone(d.MessageID), Source: strings.Clone(d.Source),
+		User: strings.Clone(d.User), Event: strings.Clone(d.Event), Type: strings.Clone(d.Type),
+	}}
 	if c != nil {
-		s.key.destination = c.id
+		s.names.Destination = c.id
 	} else {
-		s.key.destination = strings.Clone(d.Destination)
+		s.names.Destination = strings.Clone(d.Destination)
 	}
-	s.key.id = strings.Clone(d.ID)
+	s.key = storyKey{s.names.Destination, strings.Clone(d.ID)}
 	f.stories[s.key] = s
 	f.order = append(f.order, s)
 	f.grow(s, 448+len(d.ID)+len(d.MessageID)+len(d.Source)+len(d.User)+len(d.Event))
@@ -121,30 +117,12 @@ func (f *Feed) Story(destination, source, id string) (api.Story, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, s := range slices.Backward(f.order) {
-		if s.key.destination == destination && (s.messageID == id || s.key.id == id) && (source == "" || s.source == source) {
-			return s.told(), true
+		if s.key.destination == destination && (s.names.ID == id || s.key.id == id) && (source == "" || s.names.Source == source) {
+			return api.Story{
+				Names: s.names, State: s.state, Accepted: api.TimeOf(s.accepted), Ended: api.TimeOf(s.ended), Due: api.TimeOf(s.due),
+				Tries: s.tries, Reason: s.reason, TraceParent: s.trace, Attempts: append([]api.Attempt{}, s.attempts...), Body: s.body,
+			}, true
 		}
 	}
 	return api.Story{}, false
-}
-
-// told returns a story as the API has it.
-func (s *story) told() api.Story {
-	return api.Story{
-		Destination: s.key.destination,
-		ID:          s.messageID,
-		Source:      s.source,
-		User:        s.user,
-		Event:       s.event,
-		Type:        s.typ,
-		State:       s.state,
-		Accepted:    api.TimeOf(s.accepted),
-		Ended:       api.TimeOf(s.ended),
-		Due:         api.TimeOf(s.due),
-		Tries:       s.tries,
-		Reason:      s.reason,
-		TraceParent: s.trace,
-		Attempts:    append([]api.Attempt{}, s.attempts...),
-		Body:        s.body,
-	}
 }
