@@ -36,7 +36,7 @@ const scrapeTimeout = 5 * time.Second
 
 // Handler returns the handler for /metrics. It is called once.
 func (m *Metrics) Handler(s State) http.Handler {
-	m.registry.MustRegister(m.Collector(s.Forwarder), newSnapshot(s))
+	m.registry.MustRegister(m.Collector(s.Forwarder), &snapshot{State: s, turn: make(chan struct{}, 1)})
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		// While the store fails, people need the other metrics most.
 		ErrorHandling: promhttp.ContinueOnError,
@@ -45,50 +45,39 @@ func (m *Metrics) Handler(s State) http.Handler {
 	})
 }
 
+// desc describes a metric of a snapshot.
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("hookferry_"+name, help, labels, nil)
+}
+
+// The metrics of a snapshot.
+var (
+	storeDeliveries = desc("store_deliveries", "Deliveries in the store, of all destinations.")
+	storeDead       = desc("store_dead_letters", "Dead letters in the store.")
+	storeSize       = desc("store_size_bytes", "Bytes of the files of the store; not of a database.")
+
+	callsAccepted = desc("calls_accepted_total", "Calls of clients taken.", "source")
+	callsRejected = desc("calls_rejected_total", "Calls of clients that are wrong.", "source")
+	limited       = desc("http_requests_limited_total", "Requests answered by 429, over the rate of their source.", "source")
+	unknown       = desc("http_requests_unknown_key_total", "Requests with a write key that is not known.")
+	unavailable   = desc("http_requests_unavailable_total", "Requests told to come back, by 503.")
+
+	reloaded = desc("config_last_reload_successful", "1 if the newest settings are in use, 0 if they are refused.")
+	loaded   = desc("config_last_reload_success_timestamp_seconds", "When the settings in use were read.")
+)
+
 // A snapshot is a collector that asks the State at each scrape.
 type snapshot struct {
-	state    State
-	sources  series.Labels
-	turn     chan struct{} // has a value while a scrape is in progress
-	counters struct{ accepted, rejected, limited series.Ledger }
-
-	storeDeliveries, storeDead, storeSize                       *prometheus.Desc
-	callsAccepted, callsRejected, limited, unknown, unavailable *prometheus.Desc
-	reloaded, loaded                                            *prometheus.Desc
+	State
+	labels series.Labels
+	turn   chan struct{} // has a value while a scrape is in progress
+	// What the sources have counted, by label.
+	accepted, rejected, limited series.Ledger
 }
 
-func newSnapshot(state State) *snapshot {
-	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("hookferry_"+name, help, labels, nil)
-	}
-	return &snapshot{
-		state: state, turn: make(chan struct{}, 1),
-
-		storeDeliveries: desc("store_deliveries", "Deliveries in the store, of all destinations."),
-		storeDead:       desc("store_dead_letters", "Dead letters in the store."),
-		storeSize:       desc("store_size_bytes", "Bytes of the files of the store; not of a database."),
-
-		callsAccepted: desc("calls_accepted_total", "Calls of clients taken.", "source"),
-		callsRejected: desc("calls_rejected_total", "Calls of clients that are wrong.", "source"),
-		limited:       desc("http_requests_limited_total", "Requests answered by 429, over the rate of their source.", "source"),
-		unknown:       desc("http_requests_unknown_key_total", "Requests with a write key that is not known."),
-		unavailable:   desc("http_requests_unavailable_total", "Requests told to come back, by 503."),
-
-		reloaded: desc("config_last_reload_successful", "1 if the newest settings are in use, 0 if they are refused."),
-		loaded:   desc("config_last_reload_success_timestamp_seconds", "When the settings in use were read."),
-	}
-}
-
-// Describe implements prometheus.Collector.
-func (s *snapshot) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		s.storeDeliveries, s.storeDead, s.storeSize,
-		s.callsAccepted, s.callsRejected, s.limited, s.unknown, s.unavailable,
-		s.reloaded, s.loaded,
-	} {
-		ch <- d
-	}
-}
+// Describe implements prometheus.Collector. A scrape that the store fails for has fewer metrics, so
+// none is promised.
+func (s *snapshot) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector. One scrape runs at a time.
 func (s *snapshot) Collect(ch chan<- prometheus.Metric) {
@@ -98,7 +87,7 @@ func (s *snapshot) Collect(ch chan<- prometheus.Metric) {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
 	case <-ctx.Done():
-		ch <- prometheus.NewInvalidMetric(s.storeDeliveries, errors.New("another scrape takes too long"))
+		ch <- prometheus.NewInvalidMetric(storeDeliveries, errors.New("another scrape takes too long"))
 		return
 	}
 	count := func(d *prometheus.Desc, n int64, labels ...string) {
@@ -108,57 +97,43 @@ func (s *snapshot) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, n, labels...)
 	}
 
-	if c, err := s.state.Store.Count(ctx); err != nil {
-		ch <- prometheus.NewInvalidMetric(s.storeDeliveries, fmt.Errorf("counting what is stored: %w", err))
+	if c, err := s.Store.Count(ctx); err != nil {
+		ch <- prometheus.NewInvalidMetric(storeDeliveries, fmt.Errorf("counting what is stored: %w", err))
 	} else {
-		gauge(s.storeDeliveries, float64(c.Waiting))
-		gauge(s.storeDead, float64(c.Dead))
+		gauge(storeDeliveries, float64(c.Waiting))
+		gauge(storeDead, float64(c.Dead))
 	}
-	if s.state.StoreSize != nil {
-		if n, err := s.state.StoreSize(); err != nil {
-			ch <- prometheus.NewInvalidMetric(s.storeSize, err)
+	if s.StoreSize != nil {
+		if n, err := s.StoreSize(); err != nil {
+			ch <- prometheus.NewInvalidMetric(storeSize, err)
 		} else {
-			gauge(s.storeSize, float64(n))
+			gauge(storeSize, float64(n))
 		}
 	}
 
-	s.collectSources(count)
-	calls := s.state.Calls()
-	count(s.unknown, calls.Unknown)
-	count(s.unavailable, calls.Failed)
-
-	config := s.state.Config()
-	gauge(s.reloaded, oneIf(config.Error == ""))
-	gauge(s.loaded, float64(config.Loaded.UnixMilli())/1000)
-}
-
-func (s *snapshot) collectSources(count func(*prometheus.Desc, int64, ...string)) {
-	var accepted, rejected, limited []series.Reading
-	for _, source := range s.state.Sources() {
-		label, _ := s.sources.Of(source.Name)
-		accepted = append(accepted, series.Reading{Label: label, Name: source.Name, Count: source.Accepted})
-		rejected = append(rejected, series.Reading{Label: label, Name: source.Name, Count: source.Rejected})
-		limited = append(limited, series.Reading{Label: label, Name: source.Name, Count: source.Limited})
-	}
-	c := &s.counters
-	for _, of := range []struct {
-		desc   *prometheus.Desc
-		ledger *series.Ledger
-		now    []series.Reading
-	}{
-		{s.callsAccepted, &c.accepted, accepted},
-		{s.callsRejected, &c.rejected, rejected},
-		{s.limited, &c.limited, limited},
-	} {
-		for label, n := range of.ledger.Read(of.now) {
-			count(of.desc, n, label)
+	sources := s.Sources()
+	bySource := func(d *prometheus.Desc, ledger *series.Ledger, countOf func(*api.Source) int64) {
+		var now []series.Reading
+		for i := range sources {
+			label, _ := s.labels.Of(sources[i].Name)
+			now = append(now, series.Reading{Label: label, Name: sources[i].Name, Count: countOf(&sources[i])})
+		}
+		for label, n := range ledger.Read(now) {
+			count(d, n, label)
 		}
 	}
-}
+	bySource(callsAccepted, &s.accepted, func(of *api.Source) int64 { return of.Accepted })
+	bySource(callsRejected, &s.rejected, func(of *api.Source) int64 { return of.Rejected })
+	bySource(limited, &s.limited, func(of *api.Source) int64 { return of.Limited })
+	calls := s.Calls()
+	count(unknown, calls.Unknown)
+	count(unavailable, calls.Failed)
 
-func oneIf(b bool) float64 {
-	if b {
-		return 1
+	config := s.Config()
+	inUse := 0.0
+	if config.Error == "" {
+		inUse = 1
 	}
-	return 0
+	gauge(reloaded, inUse)
+	gauge(loaded, float64(config.Loaded.UnixMilli())/1000)
 }
