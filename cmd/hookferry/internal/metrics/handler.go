@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/webhookprom/series"
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,10 +23,10 @@ type State struct {
 	Store     webhook.Store
 	// StoreSize returns the bytes that the store takes on disk. Nil for a store without files.
 	StoreSize func() (int64, error)
-	// Calls and Sources say what clients sent, Config which settings are in use. Required.
-	Calls   func() api.Calls
-	Sources func() []api.Source
-	Config  func() api.Config
+	// Calls and Sources say what clients sent, Settings which settings are in use. Required.
+	Calls    func() api.Calls
+	Sources  func() []api.Source
+	Settings func() *config.Settings
 	// Logger logs why a scrape could not be answered in whole. Required.
 	Logger *slog.Logger
 }
@@ -129,11 +130,11 @@ func (s *snapshot) Collect(ch chan<- prometheus.Metric) {
 	count(unknown, calls.Unknown)
 	count(unavailable, calls.Failed)
 
-	config := s.Config()
+	settings := s.Settings()
 	inUse := 0.0
-	if config.Error == "" {
+	if settings.Error == "" {
 		inUse = 1
 	}
 	gauge(reloaded, inUse)
-	gauge(loaded, float64(config.Loaded.UnixMilli())/1000)
+	gauge(loaded, float64(settings.Loaded.UnixMilli())/1000)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/hookferry/analytics"
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhookprom/series"
@@ -75,8 +76,8 @@ func forwarded(t *testing.T, alter func(*State)) (*Metrics, http.Handler) {
 		Sources: func() []api.Source {
 			return []api.Source{{Name: "web", Accepted: 7, Rejected: 2, Limited: 1}, {Name: "app", Accepted: 3}}
 		},
-		Config: func() api.Config { return api.Config{Loaded: time.Unix(1_700_000_000, 0)} },
-		Logger: slog.New(slog.DiscardHandler),
+		Settings: func() *config.Settings { return &config.Settings{Loaded: time.Unix(1_700_000_000, 0)} },
+		Logger:   slog.New(slog.DiscardHandler),
 	}
 	if alter != nil {
 		alter(&state)

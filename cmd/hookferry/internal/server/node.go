@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
@@ -43,6 +42,3 @@ func (s *server) note() []byte {
 	}
 	return note
 }
-
-// now returns the time as answers of the admin API have it.
-func now() time.Time { return time.Now().UTC() }

@@ -108,7 +108,7 @@ type server struct {
 	stored []*config.Destination // of the store
 
 	running sync.WaitGroup
-	ended   chan error // receives the result of each part that run started
+	ended   chan error // has room for the result of each part that run starts
 }
 
 // Run serves until ctx is done, and then stops in order, within the grace of the settings. It
@@ -116,7 +116,7 @@ type server struct {
 // setting is a *SettingError.
 func Run(ctx context.Context, o Options) (err error) {
 	first := o.Settings
-	s := &server{Options: o, name: nodeName(), started: now(), log: o.Logger, ended: make(chan error, 4)}
+	s := &server{Options: o, name: nodeName(), started: time.Now().UTC(), log: o.Logger, ended: make(chan error, 4)}
 
 	process := limitMemory(&first.Limits, o.Getenv)
 	s.memory = requestMemory(&first.Limits, process)
@@ -370,7 +370,7 @@ func (s *server) private(l *conns) *http.Server {
 			StoreSize: s.store.size,
 			Calls:     s.sources.calls,
 			Sources:   s.sources.list,
-			Config:    func() api.Config { return configOf(s.settings.Load()) },
+			Settings:  s.settings.Load,
 			Logger:    s.log,
 		})))
 	}
@@ -382,11 +382,6 @@ func (s *server) private(l *conns) *http.Server {
 		}))
 	server.RegisterOnShutdown(h.Close)
 	return server
-}
-
-// configOf says where settings come from.
-func configOf(s *config.Settings) api.Config {
-	return api.Config{File: s.Path, Loaded: s.Loaded, Error: s.Error}
 }
 
 // http returns an HTTP server for a listener. It uses the certificate that the settings have when a
@@ -425,24 +420,16 @@ func (s *server) announce(calls, control *conns, process int64) {
 }
 
 // stop stops the parts in order: readiness, intake, attempts, and the admin listener last, so that
-// the stop can be watched. Clean says that the stop was asked for. Otherwise a part has failed, and
-// its result was already received from s.ended.
+// the stop can be watched. Clean says that the stop was asked for. Otherwise a part has failed.
 func (s *server) stop(ctx context.Context, clean bool, public, private *http.Server, stopFollowing func()) (failure error) {
 	settings := s.settings.Load()
 	notify(daemon.SdNotifyStopping)
 	s.ready.serve(false)
 	s.log.Info("stopping", "grace", settings.Grace)
-	left := 3 // results that s.ended is still to receive
-	if private != nil {
-		left++
-	}
-	if !clean {
-		left--
-	} else if settings.Drain > 0 {
+	if clean && settings.Drain > 0 {
 		select {
 		case <-time.After(settings.Drain):
 		case failure = <-s.ended:
-			left--
 		}
 	}
 	stopping, cancel := context.WithTimeout(ctx, settings.Grace)
@@ -464,8 +451,9 @@ func (s *server) stop(ctx context.Context, clean bool, public, private *http.Ser
 	}
 	stopFollowing()
 	s.running.Wait()
-	for range left {
-		failure = errors.Join(failure, <-s.ended)
+	close(s.ended)
+	for err := range s.ended {
+		failure = errors.Join(failure, err)
 	}
 	if s.tracer != nil {
 		if err := s.tracer.Shutdown(stopping); err != nil {

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/sha256"
 	"math"
 	"net/http"
 	"slices"
@@ -26,7 +25,7 @@ type sources struct {
 
 // A table has the sources of one version of the settings. Only the counts and limits in it change.
 type table struct {
-	byKey  map[[sha256.Size]byte]collector.Source
+	byKey  func(context.Context, string) (collector.Source, error)
 	byName map[string]*source
 }
 
@@ -45,7 +44,8 @@ type counts struct {
 // use replaces the sources.
 func (s *sources) use(settings *config.Settings) {
 	before := s.current.Load()
-	t := &table{byKey: map[[sha256.Size]byte]collector.Source{}, byName: map[string]*source{}}
+	t := &table{byName: map[string]*source{}}
+	byKey := map[string]collector.Source{}
 	for _, c := range settings.Sources {
 		this := &source{Source: c, counts: new(counts)}
 		var old source
@@ -60,9 +60,10 @@ func (s *sources) use(settings *config.Settings) {
 			continue
 		}
 		for _, key := range c.Keys {
-			t.byKey[sha256.Sum256([]byte(key))] = collector.Source{Name: c.Name, Destinations: c.Destinations, Limit: this.calls.limit, ByteLimit: this.bytes.limit}
+			byKey[key.Reveal()] = collector.Source{Name: c.Name, Destinations: c.Destinations, Limit: this.calls.limit, ByteLimit: this.bytes.limit}
 		}
 	}
+	t.byKey = collector.Keys(byKey)
 	s.current.Store(t)
 }
 
@@ -106,14 +107,9 @@ func byteRate(c config.Source) (n float64, burst int) {
 	return c.Rate * each, int(min(float64(atOnce(c))*each, math.MaxInt32))
 }
 
-// find is for collector.Config.Sources. It looks for a hash of the key, so the time that it takes tells
-// nothing about the keys that exist.
-func (s *sources) find(_ context.Context, key string) (collector.Source, error) {
-	source, ok := s.current.Load().byKey[sha256.Sum256([]byte(key))]
-	if !ok {
-		return collector.Source{}, collector.ErrUnknownKey
-	}
-	return source, nil
+// find is for collector.Config.Sources.
+func (s *sources) find(ctx context.Context, key string) (collector.Source, error) {
+	return s.current.Load().byKey(ctx, key)
 }
 
 // A filtering forwarder leaves out the events that the filter of their source does not select.
