@@ -91,6 +91,7 @@ func TestAdminCommands(t *testing.T) {
 		"DELETE /api/v1/destinations/acme/secrets":                       settled,
 		"GET /api/v1/waiting":                                            api.Waiting{Waiting: []api.WaitingDelivery{{Names: api.Names{ID: "m1", Event: "A\x1bB", Type: "track"}, Due: at, Tries: 2, Last: &letter.Attempts[0]}}},
 		"GET /api/v1/delivered":                                          api.Delivered{Delivered: []api.DeliveredDelivery{{Key: "0a", Names: api.Names{Destination: "acme", ID: "m1", User: "u1", Event: "A\x1bB", Type: "track"}, Delivered: at}}},
+		"GET /api/v1/nodes":                                              api.Nodes{Nodes: []api.Node{{Name: "a", Self: true}}},
 		"POST /api/v1/delivered/resend":                                  ended(api.Progress{Done: 2}),
 		"POST /api/v1/waiting/retry":                                     api.Changed{Changed: 2, Claimed: 1},
 		"POST /api/v1/waiting/discard":                                   api.Changed{},

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -70,9 +69,7 @@ func ask(ctx context.Context, c *call, filter url.Values, limit int, all bool) (
 	if v.Status, err = api.Do[api.Status](ctx, c.client, api.Request{Path: api.StatusPath}); err != nil {
 		return v, err
 	}
-	var unknown *api.Error
-	v.Nodes, err = api.Do[api.Nodes](ctx, c.client, api.Request{Path: api.NodesPath})
-	if err != nil && !(errors.As(err, &unknown) && unknown.Code == api.CodeNotFound) { // an older server has no nodes
+	if v.Nodes, err = api.Do[api.Nodes](ctx, c.client, api.Request{Path: api.NodesPath}); err != nil {
 		return v, err
 	}
 	if c.json {

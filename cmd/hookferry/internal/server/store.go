@@ -24,9 +24,6 @@ import (
 // StorePath returns the folder of the store in a data folder.
 func StorePath(data string) string { return filepath.Join(data, "store") }
 
-// oldFile is the store of versions before the first release, in the data folder.
-const oldFile = "hookferry.db"
-
 // A store is a webhook.Store with what the server needs to know of it.
 type store struct {
 	Store webhook.Store
@@ -64,9 +61,6 @@ func (s *store) Close() error {
 
 // openEmbedded opens the store in the data folder. It makes store and folder if they are missing.
 func openEmbedded(settings *config.Settings, logger *slog.Logger) (*store, error) {
-	if old := filepath.Join(settings.Data, oldFile); exists(old) && !exists(StorePath(settings.Data)) {
-		return nil, &SettingError{"data", fmt.Errorf("%s is a store that this version cannot read; let the version that wrote it deliver what is in it, and then remove it", old)}
-	}
 	folder := StorePath(settings.Data)
 	if err := os.MkdirAll(settings.Data, 0o700); err != nil {
 		return nil, &SettingError{"data", err}
@@ -91,11 +85,6 @@ func openEmbedded(settings *config.Settings, logger *slog.Logger) (*store, error
 		bound: bound,
 		where: slog.String("data", settings.Data),
 	}, nil
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 // defaultBound returns the bound of the store in a data folder if the settings have none. It is 0, for
