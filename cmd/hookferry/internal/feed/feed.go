@@ -239,7 +239,7 @@ func (f *Feed) Events(filter Filter, limit int) ([]api.Event, uint64) {
 	f.mu.Lock()
 	all, seq := slices.Clone(f.events), f.seq
 	f.mu.Unlock()
-	filter = filter.ready()
+	filter.Query = strings.ToLower(filter.Query)
 	found := []api.Event{}
 	for i := len(all) - 1; i >= 0 && len(found) < limit; i-- {
 		if filter.match(all[i]) {
@@ -259,12 +259,7 @@ type Filter struct {
 	Query string
 }
 
-// ready returns f with the Query in lower case, as match wants it.
-func (f Filter) ready() Filter {
-	f.Query = strings.ToLower(f.Query)
-	return f
-}
-
+// match reports whether f, whose Query is in lower case, selects e.
 func (f *Filter) match(e *event) bool {
 	if f.Destination != "" && f.Destination != e.Destination || f.Type != "" && f.Type != e.Type {
 		return false

@@ -590,7 +590,7 @@ func TestConcurrentUse(t *testing.T) {
 				f.Errors("d1")
 				f.Rates("")
 				f.Story("d1", "", "5")
-				f.waitsEach(map[string]int{"d1": 1, "d9": 1})
+				f.waits(2, map[string]int{"d1": 1, "d9": 1})
 			}
 		})
 	}

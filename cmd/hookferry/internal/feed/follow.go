@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
@@ -38,7 +39,8 @@ func (f *Feed) Follow(filter Filter, after uint64) (*Reader, error) {
 	if len(f.readers) >= f.bounds.readers {
 		return nil, ErrReaders
 	}
-	r := &Reader{feed: f, filter: filter.ready(), next: min(after, f.seq) + 1, news: make(chan struct{}, 1)}
+	filter.Query = strings.ToLower(filter.Query)
+	r := &Reader{feed: f, filter: filter, next: min(after, f.seq) + 1, news: make(chan struct{}, 1)}
 	r.leftOut = r.left()
 	f.readers[r] = struct{}{}
 	return r, nil

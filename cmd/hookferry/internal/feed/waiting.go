@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -26,35 +27,25 @@ func (f *Feed) Run(ctx context.Context, store webhook.Store) {
 		case <-timer.C:
 		}
 		begin := time.Now()
-		if c, err := store.Count(ctx); err == nil {
-			f.waits(c.Waiting)
-		}
+		all, err := store.Count(ctx)
 		by := make(map[string]int)
-		for c, err := range store.CountByDestination(ctx) {
-			if err != nil {
-				by = nil
-				break
-			}
+		for c, failed := range store.CountByDestination(ctx) {
+			err = cmp.Or(err, failed)
 			by[c.Destination] = c.Waiting
 		}
-		if by != nil {
-			f.waitsEach(by)
+		if err == nil {
+			f.waits(all.Waiting, by)
 		}
 		timer.Reset(max(sampleEvery, sampleShare*time.Since(begin)))
 	}
 }
 
-func (f *Feed) waits(n int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.total.at(time.Now()).waiting = clamp(n)
-}
-
-// waitsEach notes how many deliveries wait for each destination: none for those not in by.
-func (f *Feed) waitsEach(by map[string]int) {
+// waits notes how many deliveries wait, and how many for each destination: none for those not in by.
+func (f *Feed) waits(all int, by map[string]int) {
 	now := time.Now()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.total.at(now).waiting = clamp(all)
 	for id, n := range by {
 		if n > 0 && f.destinations[id] == nil {
 			f.countsOf(id, now)
