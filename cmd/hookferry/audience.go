@@ -11,9 +11,6 @@ import (
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 )
 
-func createAudience(o *options) action { return editAudience(o, true) }
-func syncAudience(o *options) action   { return editAudience(o, false) }
-
 // editAudience is the action that registers an audience, if create says so, and then
 // makes its members those of a file, if the arguments name one.
 func editAudience(o *options, create bool) action {

@@ -123,33 +123,22 @@ func (c *call) readDocument(name string) (document map[string]any, err error) {
 	return document, nil
 }
 
-func switchDestination(o *options, done string, enabled bool) action {
-	by := byFlag(o)
-	return eachDestination(o, done, func(id string) api.Request {
-		body := map[string]any{"enabled": enabled}
-		return api.Request{Method: http.MethodPatch, Path: api.Path(api.DestinationPath, id), Query: by(), Body: body}
-	})
-}
-
-func pause(o *options) action {
-	return eachDestination(o, "paused", func(id string) api.Request {
-		return api.Request{Method: http.MethodPost, Path: api.Path(api.PausePath, id)}
-	})
-}
-
-func resume(o *options) action {
-	return eachDestination(o, "resumed", func(id string) api.Request {
-		return api.Request{Method: http.MethodPost, Path: api.Path(api.ResumePath, id)}
-	})
+func switchDestinations(o *options, done string, enabled bool) action {
+	return eachDestination(o, done, http.MethodPatch, api.DestinationPath, map[string]any{"enabled": enabled})
 }
 
 // eachDestination is the action that sends a request for each destination that the
-// arguments name. It goes on with the others if one fails.
-func eachDestination(o *options, done string, request func(id string) api.Request) action {
+// arguments name. It goes on with the others if one fails. A request with a body changes
+// the document of its destination, and so says who does.
+func eachDestination(o *options, done, method, path string, body any) action {
+	by := func() url.Values { return nil }
+	if body != nil {
+		by = byFlag(o)
+	}
 	return o.admin(func(ctx context.Context, c *call) error {
 		var failed error
 		for _, id := range c.args {
-			d, err := api.Do[api.Destination](ctx, c.client, request(id))
+			d, err := api.Do[api.Destination](ctx, c.client, api.Request{Method: method, Path: api.Path(path, id), Query: by(), Body: body})
 			if err == nil {
 				err = c.print(d, "%s %s", id, done)
 			} else {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"iter"
 	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -19,7 +18,14 @@ import (
 func listAudiences(q *request) (any, error) {
 	destination, part := q.param(api.ParamDestination), strings.ToLower(q.param(api.ParamQuery))
 	limit := q.limit(defaultPage, maxPage)
-	afterDestination, afterTrait := afterAudience(q)
+	var afterDestination, afterTrait string
+	if after := q.param(api.ParamAfter); after != "" {
+		slash := strings.LastIndexByte(after, '/') // a trait has none
+		if slash < 0 {
+			return nil, badRequest(api.ParamAfter, "after is not that of a page of audiences")
+		}
+		afterDestination, afterTrait = after[:slash], after[slash+1:]
+	}
 	if q.err != nil {
 		return nil, q.err
 	}
@@ -39,26 +45,10 @@ func listAudiences(q *request) (any, error) {
 			answer.Audiences = append(answer.Audiences, audienceOf(a))
 		case answer.After == "":
 			last := &answer.Audiences[n-1]
-			answer.After = url.PathEscape(last.Destination) + "/" + url.PathEscape(last.Trait)
+			answer.After = last.Destination + "/" + last.Trait
 		}
 	}
 	return answer, nil
-}
-
-// afterAudience returns the destination and the trait of the audience that a listing goes on
-// behind, empty texts for the first page.
-func afterAudience(q *request) (destination, trait string) {
-	after := q.param(api.ParamAfter)
-	if after == "" {
-		return "", ""
-	}
-	destination, trait, found := strings.Cut(after, "/")
-	destination, err := url.PathUnescape(destination)
-	trait, err2 := url.PathUnescape(trait)
-	if !found || err != nil || err2 != nil {
-		q.fail(api.ParamAfter, "after is not that of a page of audiences")
-	}
-	return destination, trait
 }
 
 func audienceOf(a audience.Info) api.Audience {

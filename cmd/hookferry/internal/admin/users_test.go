@@ -137,7 +137,7 @@ func TestAudiencesArePaged(t *testing.T) {
 		total int
 	}{
 		{"?destination=shop/eu&limit=2", want[6:8], 6},
-		{"?destination=shop/eu&limit=2&after=shop%252Feu/big_spenders_4", want[11:], 6},
+		{"?destination=shop/eu&limit=2&after=shop/eu/big_spenders_4", want[11:], 6},
 		{"?q=sPENDERS%203", []string{want[3], want[9]}, 2},
 		{"?q=_SPENDERS_3", []string{want[3], want[9]}, 2}, // the trait
 		{"?q=crm", nil, 0},
