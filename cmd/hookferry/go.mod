@@ -50,6 +50,9 @@ require (
 	github.com/coreos/go-systemd/v22 v22.7.0
 )
 
+// Compressed answers.
+require github.com/klauspost/compress v1.20.3
+
 // Tests.
 require (
 	github.com/google/go-cmp v0.7.0
@@ -78,7 +81,6 @@ require (
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
-	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/minio/highwayhash v1.0.4 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/nats-io/jwt/v2 v2.8.2 // indirect

@@ -12,17 +12,14 @@ package page
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"embed"
-	"encoding/hex"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"path"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/klauspost/compress/gzhttp"
 )
 
 //go:embed assets
@@ -41,109 +38,44 @@ var types = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// A file is what is served at one path.
-type file struct {
-	contentType   string
-	plain, zipped []byte
-	tag           string // without quotes
-}
-
 // Handler serves the page at / and its files below. A browser asks for each of
 // them every time and is told by ETag that it has not changed, so a new version
 // is never mixed with an old one.
 func Handler() http.Handler {
-	files := make(map[string]*file)
-	err := fs.WalkDir(assets, "assets", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		f, err := load(name)
-		if err != nil {
-			return err
-		}
-		files[strings.TrimPrefix(name, "assets")] = f
-		return nil
-	})
+	compress, err := gzhttp.NewWrapper(gzhttp.MinSize(0))
 	if err != nil {
-		// The files are part of the program.
-		panic("page: " + err.Error())
+		panic(err) // about the options above
 	}
-	files["/"] = files["/index.html"]
-	delete(files, "/index.html")
-
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		f := files[r.URL.Path]
-		if f == nil {
-			http.NotFound(w, r)
-			return
-		}
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			w.Header().Set("Allow", "GET, HEAD")
-			http.Error(w, "the page is only read", http.StatusMethodNotAllowed)
-			return
-		}
-		f.serve(w, r)
-	})
+	return compress(http.HandlerFunc(serve))
 }
 
-func load(name string) (*file, error) {
-	plain, err := assets.ReadFile(name)
+func serve(w http.ResponseWriter, r *http.Request) {
+	name := r.URL.Path
+	switch name {
+	case "/":
+		name = "/index.html"
+	case "/index.html": // the page has one name
+		name = ""
+	}
+	content, err := assets.ReadFile("assets" + name)
 	if err != nil {
-		return nil, err
+		http.NotFound(w, r)
+		return
 	}
-	contentType, ok := types[path.Ext(name)]
-	if !ok {
-		return nil, fmt.Errorf("%s: no type is known for it", name)
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "the page is only read", http.StatusMethodNotAllowed)
+		return
 	}
-	var zipped bytes.Buffer
-	z, err := gzip.NewWriterLevel(&zipped, gzip.BestCompression)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := z.Write(plain); err != nil {
-		return nil, err
-	}
-	if err := z.Close(); err != nil {
-		return nil, err
-	}
-	sum := sha256.Sum256(plain)
-	return &file{contentType: contentType, plain: plain, zipped: zipped.Bytes(), tag: hex.EncodeToString(sum[:8])}, nil
-}
-
-func (f *file) serve(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
-	h.Set("Content-Type", f.contentType)
+	h.Set("Content-Type", types[path.Ext(name)])
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-cache")
-	h.Set("Vary", "Accept-Encoding")
-	body, tag := f.plain, f.tag
-	if acceptsGzip(r.Header) {
-		h.Set("Content-Encoding", "gzip")
-		body, tag = f.zipped, f.tag+"-gzip"
-	}
-	h.Set("ETag", `"`+tag+`"`)
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(body))
-}
-
-// acceptsGzip reports whether an Accept-Encoding names gzip, and not with a
-// weight of 0.
-func acceptsGzip(h http.Header) bool {
-	for _, list := range h.Values("Accept-Encoding") {
-		for coding := range strings.SplitSeq(list, ",") {
-			name, weight, weighted := strings.Cut(coding, ";")
-			if !strings.EqualFold(strings.TrimSpace(name), "gzip") {
-				continue
-			}
-			if !weighted {
-				return true
-			}
-			q, err := strconv.ParseFloat(strings.TrimPrefix(strings.TrimSpace(weight), "q="), 64)
-			return err == nil && q > 0
-		}
-	}
-	return false
+	sum := sha256.Sum256(content)
+	h.Set("ETag", fmt.Sprintf(`W/"%x"`, sum[:8])) // weak: the same for any encoding
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 }

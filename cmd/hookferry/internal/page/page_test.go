@@ -121,8 +121,9 @@ func TestAcceptsGzip(t *testing.T) {
 		{"", false}, {"gzip", true}, {"br, gzip, deflate", true}, {"GZIP;q=0.5", true}, {"gzip; q=1.0", true},
 		{"gzip;q=0", false}, {"gzip;q=0.000", false}, {"gzip;q=", false}, {"identity", false}, {"x-gzip", false}, {"*", false},
 	} {
-		if got := acceptsGzip(http.Header{"Accept-Encoding": {test.accept}}); got != test.want {
-			t.Errorf("acceptsGzip(%q) = %v, want %v", test.accept, got, test.want)
+		resp := get(Handler(), http.MethodGet, "/", http.Header{"Accept-Encoding": {test.accept}})
+		if got := resp.Header.Get("Content-Encoding") == "gzip"; got != test.want {
+			t.Errorf("accepting %q: gzip is %v, want %v", test.accept, got, test.want)
 		}
 	}
 }
