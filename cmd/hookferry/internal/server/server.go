@@ -338,6 +338,9 @@ func (s *server) clientIP(r *http.Request) string {
 func (s *server) answered(r *http.Request, a collector.Answered) {
 	s.sources.answered(&a)
 	s.access.answered(r, &a)
+	if s.tracer != nil {
+		s.tracer.Answered(r, a)
+	}
 	if s.metrics != nil {
 		s.metrics.Served(a.Status, a.Took)
 	}

@@ -163,7 +163,7 @@ func (t *Tracer) Shutdown(ctx context.Context) error {
 }
 
 // Handler makes a span of each request of next that carries calls. The span leaves out
-// the path, which may hold a write key.
+// the path, which may hold a write key. Answered adds the status.
 func (t *Tracer) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
@@ -178,14 +178,19 @@ func (t *Tracer) Handler(next http.Handler) http.Handler {
 		ctx, span := t.tracer.Start(ctx, "receive", append(options, trace.WithSpanKind(trace.SpanKindServer),
 			trace.WithAttributes(semconv.HTTPRequestMethodPost, semconv.URLScheme(scheme)))...)
 		defer span.End()
-		answer := &answer{ResponseWriter: w, status: http.StatusOK}
-		next.ServeHTTP(answer, r.WithContext(ctx))
-		span.SetAttributes(semconv.HTTPResponseStatusCode(answer.status))
-		if answer.status >= 500 {
-			span.SetAttributes(semconv.ErrorTypeKey.String(strconv.Itoa(answer.status)))
-			span.SetStatus(codes.Error, "")
-		}
+		next.ServeHTTP(w, r.WithContext(ctx))
 	})
+}
+
+// Answered notes the status of a request's answer in the span of Handler. It is for
+// collector.Config.Answered.
+func (t *Tracer) Answered(r *http.Request, a collector.Answered) {
+	span := trace.SpanFromContext(r.Context())
+	span.SetAttributes(semconv.HTTPResponseStatusCode(a.Status))
+	if a.Status >= 500 {
+		span.SetAttributes(semconv.ErrorTypeKey.String(strconv.Itoa(a.Status)))
+		span.SetStatus(codes.Error, "")
+	}
 }
 
 // caller returns the context of a request with the span of its client, or the option
@@ -207,22 +212,6 @@ func (t *Tracer) caller(r *http.Request) (context.Context, []trace.SpanStartOpti
 func extract(ctx context.Context, t event.Trace) context.Context {
 	return propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{"traceparent": t.Parent, "tracestate": t.State})
 }
-
-// An answer records the status.
-type answer struct {
-	http.ResponseWriter
-	status int
-}
-
-func (a *answer) WriteHeader(status int) {
-	if status >= 200 {
-		a.status = status
-	}
-	a.ResponseWriter.WriteHeader(status)
-}
-
-// Unwrap is for http.ResponseController.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // Forwarder makes a span of each ForwardEvents of next.
 func (t *Tracer) Forwarder(next collector.Forwarder) collector.Forwarder { return &forwarder{t, next} }

@@ -138,6 +138,7 @@ func run(t *testing.T, tracer *Tracer, traceparent string, tracestate ...string)
 	handler, err := collector.New(collector.Config{
 		Forwarder: tracer.Forwarder(forwarder),
 		Sources:   collector.Keys(map[string]collector.Source{"key": {Destinations: []string{"good", "gone"}}}),
+		Answered:  tracer.Answered,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -528,6 +529,7 @@ func TestRefusedPut(t *testing.T) {
 		handler, err := collector.New(collector.Config{
 			Forwarder: tracer.Forwarder(full{}),
 			Sources:   collector.Keys(map[string]collector.Source{"key": {Destinations: []string{"a"}}}),
+			Answered:  tracer.Answered,
 		})
 		if err != nil {
 			t.Fatal(err)
