@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
@@ -12,9 +13,8 @@ import (
 )
 
 const (
-	// findTime and findRows bound the search for a delivery in the store.
+	// findTime bounds a search in the store.
 	findTime = 2 * time.Second
-	findRows = 100_000
 	// findBefore is how much earlier a delivery may have died than the feed says.
 	findBefore = time.Minute
 )
@@ -31,48 +31,28 @@ func getStory(q *request) (any, error) {
 	if told && s.State != feed.StateDead {
 		return s, nil
 	}
-	filter := webhook.DeadFilter{Destination: destination}
+	filter := webhook.DeadFilter{Destination: destination, ID: id}
 	if told {
-		source, id = s.Source, s.ID
+		source, filter.ID = s.Source, s.ID
 		if s.Ended != nil {
 			filter.From = s.Ended.Add(-findBefore)
 		}
 	}
-	d, err := findDead(q, filter, source, id)
+	search, cancel := context.WithTimeout(q.Context(), findTime)
+	defer cancel()
+	dead, err := first(q.config.Forwarder.Dead(search, filter), source, func(d *webhook.DeadLetter) *webhook.Delivery { return &d.Delivery })
 	switch {
-	case err != nil:
-		return nil, err
-	case d != nil && told:
-		s.Key = d.Key
-	case d != nil:
-		s = storyOf(&d.Delivery, feed.StateDead, d.Died)
-		s.Reason, s.Key = string(d.Reason), d.Key
+	case err != nil && (q.Context().Err() != nil || !errors.Is(err, context.DeadlineExceeded)):
+		return nil, fmt.Errorf("looking for the dead letter: %w", err)
+	case dead != nil && told:
+		s.Key = dead.Key
+	case dead != nil:
+		s = storyOf(&dead.Delivery, feed.StateDead, dead.Died)
+		s.Reason, s.Key = string(dead.Reason), dead.Key
 	case !told:
 		return findAlive(q, destination, source, id)
 	}
 	return s, nil
-}
-
-// findDead returns the dead letter of a delivery, or nil if it is not found within the bounds.
-// The source and the id are as of Feed.Story.
-func findDead(q *request, filter webhook.DeadFilter, source, id string) (*webhook.DeadLetter, error) {
-	search, cancel := context.WithTimeout(q.Context(), findTime)
-	defer cancel()
-	rows := 0
-	for d, err := range q.config.Forwarder.Dead(search, filter) {
-		switch {
-		case errors.Is(err, context.DeadlineExceeded) && q.Context().Err() == nil:
-			return nil, nil
-		case err != nil:
-			return nil, fmt.Errorf("looking for the dead letter: %w", err)
-		case (d.MessageID == id || d.ID == id) && (source == "" || d.Source == source):
-			return &d, nil
-		}
-		if rows++; rows == findRows {
-			break
-		}
-	}
-	return nil, nil
 }
 
 // findAlive looks for a delivery among those that wait, and among the delivered ones that the
@@ -81,23 +61,29 @@ func findDead(q *request, filter webhook.DeadFilter, source, id string) (*webhoo
 func findAlive(q *request, destination, source, id string) (any, error) {
 	search, cancel := context.WithTimeout(q.Context(), findTime)
 	defer cancel()
-	for d, err := range q.config.Forwarder.Waiting(search, webhook.WaitingFilter{Destination: destination, ID: id}, "") {
-		if err != nil {
-			break
-		}
-		if source == "" || d.Source == source {
-			return storyOf(&d, feed.StateWaiting, time.Time{}), nil
-		}
+	waiting := q.config.Forwarder.Waiting(search, webhook.WaitingFilter{Destination: destination, ID: id}, "")
+	if d, _ := first(waiting, source, func(d *webhook.Delivery) *webhook.Delivery { return d }); d != nil {
+		return storyOf(d, feed.StateWaiting, time.Time{}), nil
 	}
-	for d, err := range q.config.Forwarder.Delivered(search, webhook.DeliveredFilter{Destination: destination, MessageID: id}, "") {
-		if err != nil {
-			break
-		}
-		if source == "" || d.Source == source {
-			return storyOf(&d.Delivery, feed.StateDelivered, d.At), nil
-		}
+	delivered := q.config.Forwarder.Delivered(search, webhook.DeliveredFilter{Destination: destination, MessageID: id}, "")
+	if d, _ := first(delivered, source, func(d *webhook.Delivered) *webhook.Delivery { return &d.Delivery }); d != nil {
+		return storyOf(&d.Delivery, feed.StateDelivered, d.At), nil
 	}
 	return nil, notFound("nothing is known of this delivery: it does not wait, is no dead letter, and is not among what was delivered lately")
+}
+
+// first returns the first value of a search whose delivery is of a source, any source if that is "".
+// It returns nil if there is none.
+func first[T any](all iter.Seq2[T, error], source string, delivery func(*T) *webhook.Delivery) (*T, error) {
+	for v, err := range all {
+		if err != nil {
+			return nil, err
+		}
+		if source == "" || delivery(&v).Source == source {
+			return &v, nil
+		}
+	}
+	return nil, nil
 }
 
 // storyOf returns what a store knows of a delivery.
