@@ -157,7 +157,7 @@ func (f *Feed) Attempted(a webhook.Attempted) {
 		s.trace = a.Trace.Parent
 	}
 	at := api.AttemptOf(&a.Attempt)
-	f.addAttempt(s, at)
+	f.setAttempts(s, append(s.attempts, at))
 	s.tries = max(s.tries, a.Try)
 	if !a.Due.IsZero() {
 		s.state, s.due = StateWaiting, a.Due

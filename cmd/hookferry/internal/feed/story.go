@@ -77,21 +77,25 @@ func (f *Feed) keepBody(s *story, body []byte) {
 	}
 }
 
-// addAttempt adds an attempt. Of more than webhook.MaxAttempts, the first two and the latest stay.
-func (f *Feed) addAttempt(s *story, a api.Attempt) {
-	s.attempts = append(s.attempts, a)
-	f.grow(s, sizeOf(&a))
-	f.trim(s)
-}
-
-func (f *Feed) trim(s *story) {
-	for len(s.attempts) > webhook.MaxAttempts {
-		f.grow(s, -sizeOf(&s.attempts[2]))
-		s.attempts = slices.Delete(s.attempts, 2, 3)
+// setAttempts replaces the attempts. Of more than webhook.MaxAttempts, the first two and the latest
+// stay. It may change the array of all.
+func (f *Feed) setAttempts(s *story, all []api.Attempt) {
+	grown := sizeOf(all) - sizeOf(s.attempts)
+	if more := len(all) - webhook.MaxAttempts; more > 0 {
+		grown -= sizeOf(all[2 : 2+more])
+		all = slices.Delete(all, 2, 2+more)
 	}
+	s.attempts = all
+	f.grow(s, grown)
 }
 
-func sizeOf(a *api.Attempt) int { return 128 + len(a.Error) + len(a.Answer) }
+// sizeOf returns about how many bytes attempts take.
+func sizeOf(attempts []api.Attempt) (n int) {
+	for i := range attempts {
+		n += 128 + len(attempts[i].Error) + len(attempts[i].Answer)
+	}
+	return n
+}
 
 // complete adds to s what only the end of the delivery tells, such as attempts from before the start
 // of the process.
@@ -105,10 +109,8 @@ func (f *Feed) complete(s *story, d *webhook.Delivery) {
 			break
 		}
 		before = append(before, a)
-		f.grow(s, sizeOf(&a))
 	}
-	s.attempts = slices.Concat(before, s.attempts)
-	f.trim(s)
+	f.setAttempts(s, append(before, s.attempts...))
 }
 
 // Story returns what is known of a delivery, if its story is kept. The id is its messageId or its
