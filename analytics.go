@@ -90,7 +90,6 @@ type Client struct {
 	// This takes memory that does not count towards MaxMemory: about 1 MB and the
 	// compressed batch, for each upload that is under way. The collector must accept
 	// Content-Encoding: gzip. The limits of a batch apply to its uncompressed size.
-	// text before.
 	Gzip bool
 
 	// MaxMemory bounds the bytes of all messages in memory: collecting, waiting, under way

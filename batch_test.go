@@ -133,9 +133,7 @@ func TestBatchLimits(t *testing.T) {
 			c.MaxMemory = 1 << 30
 			track(t, c, maxUploads) // keep all uploaders busy
 			synctest.Wait()
-			col.mu.Lock()
-			col.answer = nil
-			col.mu.Unlock()
+			col.recover()
 			for range test.calls {
 				if err := c.Track(&Track{UserId: "u", Event: test.event}); err != nil {
 					t.Fatal(err)
@@ -224,9 +222,7 @@ func TestQueueFull(t *testing.T) {
 			t.Errorf("refused a message with %d of %d bytes in use", s.Memory, c.MaxMemory)
 		}
 		// Messages in back-off count as well, until they are delivered.
-		col.mu.Lock()
-		col.answer = nil
-		col.mu.Unlock()
+		col.recover()
 		if err := c.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -85,6 +85,13 @@ func (c *collector) RoundTrip(req *http.Request) (*http.Response, error) {
 	return answer(n, r)
 }
 
+// recover makes the collector answer 200 from now on.
+func (c *collector) recover() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answer = nil
+}
+
 // got returns the requests received so far.
 func (c *collector) got() []request {
 	c.mu.Lock()

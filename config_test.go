@@ -34,13 +34,9 @@ func TestUnusableSettingsAreTheErrorOfEveryCall(t *testing.T) {
 		{"endpoint with a query", "k", func(c *Client) { c.Endpoint = "http://collector.example?token=hunter2" }, "Endpoint"},
 		{"endpoint with a fragment", "k", func(c *Client) { c.Endpoint = "http://collector.example#hunter2" }, "Endpoint"},
 		{"endpoint malformed", "k", func(c *Client) { c.Endpoint = "http://u:hunter2@collector.example:port" }, "Endpoint"},
-		{"size", "k", func(c *Client) { c.Size = -1 }, "Size"},
-		{"flush at", "k", func(c *Client) { c.FlushAt = -1 }, "FlushAt"},
-		{"flush after", "k", func(c *Client) { c.FlushAfter = -1 }, "FlushAfter"},
 		{"timeout", "k", func(c *Client) { c.Timeout = -1 }, "Timeout"},
-		{"negative memory", "k", func(c *Client) { c.MaxMemory = -1 }, "MaxMemory"},
 		{"memory for less than a batch", "k", func(c *Client) { c.MaxMemory = MaxBatchSize - 1 }, "MaxMemory"},
-	} {
+	} { // see TestNegativeFields for the other negative numbers
 		t.Run(test.name, func(t *testing.T) {
 			c := New(test.key)
 			c.Transport = &collector{}

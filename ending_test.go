@@ -14,23 +14,19 @@ import (
 )
 
 func TestEndingBeforeTheFirstCall(t *testing.T) {
-	for range 2 {
-		c, _ := newTestClient(nil)
-		flush(t, c)
-		if err := c.Shutdown(t.Context()); err != nil {
-			t.Errorf("Shutdown: %v", err)
-		}
-		for range 2 {
-			closeClient(t, c)
-		}
-		if err := c.Track(&Track{UserId: "u", Event: "e"}); err != ErrClosed {
-			t.Errorf("Track after Close: error %v, want ErrClosed", err)
-		}
-		if err := c.Flush(t.Context()); err != nil {
-			t.Errorf("Flush after Close: %v", err)
-		}
-		checkStats(t, c, 0, 0, 0, 0)
+	c, _ := newTestClient(nil)
+	flush(t, c)
+	if err := c.Shutdown(t.Context()); err != nil {
+		t.Errorf("Shutdown: %v", err)
 	}
+	for range 2 {
+		closeClient(t, c)
+	}
+	if err := c.Track(&Track{UserId: "u", Event: "e"}); err != ErrClosed {
+		t.Errorf("Track after Close: error %v, want ErrClosed", err)
+	}
+	flush(t, c)
+	checkStats(t, c, 0, 0, 0, 0)
 }
 
 func TestCallsAfterCloseAreRefused(t *testing.T) {
@@ -167,17 +163,6 @@ func TestFlushWithAContextThatHasEnded(t *testing.T) {
 			t.Errorf("Flush of nothing: %v", err)
 		}
 		closeClient(t, c)
-	})
-}
-
-func TestShutdownWaitsForBackoff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, _ := newTestClient(firstly(8, 503))
-		track(t, c, 30)
-		if err := c.Shutdown(t.Context()); err != nil {
-			t.Errorf("Shutdown: %v", err)
-		}
-		checkStats(t, c, 30, 30, 0, 0)
 	})
 }
 

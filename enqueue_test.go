@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestEnqueueWaitsForRoom(t *testing.T) {
@@ -83,22 +85,24 @@ func TestEnqueueStopsWaiting(t *testing.T) {
 	})
 }
 
-func TestEnqueueTakesEachKind(t *testing.T) {
+func TestEnqueueTakesEachKindAndDoesNotWriteToIt(t *testing.T) {
 	c, col := newTestClient(nil)
-	for _, m := range full() {
+	// The client generates the messageId and the time of the last message.
+	messages, before := append(full(), &Track{UserId: "u", Event: "e"}), append(full(), &Track{UserId: "u", Event: "e"})
+	for i, m := range messages {
 		if err := c.Enqueue(t.Context(), m); err != nil {
 			t.Errorf("%T: %v", m, err)
 		}
+		if d := cmp.Diff(before[i], m); d != "" {
+			t.Errorf("%T after the call (-before +after):\n%s", m, d)
+		}
 	}
-	var field *FieldError
-	if err := c.Enqueue(t.Context(), nil); !errors.As(err, &field) {
-		t.Errorf("nil: error %v, want a *FieldError", err)
-	}
-	if err := c.Enqueue(t.Context(), (*Track)(nil)); err == nil {
-		t.Error("a nil *Track: no error")
+	for _, m := range []Message{nil, (*Track)(nil)} {
+		var field *FieldError
+		if err := c.Enqueue(t.Context(), m); !errors.As(err, &field) {
+			t.Errorf("%T nil: error %v, want a *FieldError", m, err)
+		}
 	}
 	closeClient(t, c)
-	if n := len(col.got()[0].messages); n != len(full()) {
-		t.Errorf("%d messages arrived, want %d", n, len(full()))
-	}
+	checkSizes(t, col, len(messages))
 }

@@ -71,6 +71,7 @@ func hostilities() []hostility {
 		{name: "200 with a bomb of gzip", step: analyticstest.Answer(200).With("Content-Encoding", "gzip").WithBody(bomb), costs: true},
 		{name: "503 with a bomb of gzip", step: analyticstest.Answer(503).With("Content-Encoding", "gzip").WithBody(bomb), retried: true, costs: true},
 		{name: "503 with two megabytes", step: analyticstest.Answer(503).WithBody(strings.Repeat("x", 2*mb)), retried: true, costs: true},
+		{name: "200 with half a megabyte", step: analyticstest.Answer(200).WithBody(strings.Repeat("x", mb/2))},
 		{name: "503 with half a megabyte", step: analyticstest.Answer(503).WithBody(strings.Repeat("x", mb/2)), retried: true},
 		{name: "400 with two megabytes", step: analyticstest.Answer(400).WithBody(strings.Repeat("x", 2*mb)), status: 400, costs: true},
 		{name: "400 with half a megabyte", step: analyticstest.Answer(400).WithBody(strings.Repeat("x", mb/2)), status: 400},
@@ -98,6 +99,9 @@ func hostilities() []hostility {
 		{name: "200 that claims too little", step: analyticstest.Answer(200).Misstate(3), costs: true},
 
 		// Answers that refuse the batch.
+		{name: "301 without a Location", step: analyticstest.Answer(301), status: 301},
+		{name: "302 to elsewhere", step: analyticstest.Answer(302).With("Location", "http://elsewhere.example/"), status: 302},
+		{name: "303 to itself", step: analyticstest.Answer(303).With("Location", "/v1/batch"), status: 303},
 		{name: "307 to itself", step: analyticstest.Answer(307).With("Location", "/v1/batch"), status: 307},
 		{name: "307 to elsewhere", step: analyticstest.Answer(307).With("Location", "http://elsewhere.example/v1/batch"), status: 307},
 		{name: "308 to nowhere", step: analyticstest.Answer(308).With("Location", "http://%zz"), status: 308},
