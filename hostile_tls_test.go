@@ -49,6 +49,30 @@ func certificate(t *testing.T, host string, until time.Time) (tls.Certificate, *
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
+// transportTo returns a transport like the client's own, whose connections all lead to the
+// listener.
+func transportTo(listener *memnet.Listener) *http.Transport {
+	own := newTransport()
+	own.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return listener.Dial(ctx, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 50000})
+	}
+	return own
+}
+
+// serveEach calls serve for each connection, each in a goroutine. It returns after the
+// listener is closed and all these calls have returned.
+func serveEach(listener net.Listener, serve func(net.Conn)) {
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	for {
+		c, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		serving.Go(func() { serve(c) })
+	}
+}
+
 // If the collector's certificate cannot be trusted, the client sends no request, and so no
 // write key. The cause may disappear, so the client tries again.
 func TestTLSFailures(t *testing.T) {
@@ -86,10 +110,7 @@ func TestTLSFailures(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			srv := analyticstest.New(t)
 			listener := memnet.Listen(tlsAddr)
-			own := newTransport()
-			own.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return listener.Dial(ctx, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 50000})
-			}
+			own := transportTo(listener)
 			var serving sync.WaitGroup
 			web := http.Server{Handler: srv, ErrorLog: log.New(io.Discard, "", 0)}
 			if test.serve == nil {
@@ -100,15 +121,7 @@ func TestTLSFailures(t *testing.T) {
 				}
 				serving.Go(func() { web.Serve(tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{cert}})) })
 			} else {
-				serving.Go(func() {
-					for {
-						c, err := listener.Accept()
-						if err != nil {
-							return
-						}
-						serving.Go(func() { test.serve(c) })
-					}
-				})
+				serving.Go(func() { serveEach(listener, test.serve) })
 			}
 			c := New("secret-key")
 			c.Endpoint, c.Transport = "https://collector.example", own
@@ -164,10 +177,11 @@ const (
 
 // An http2Server implements as much of HTTP/2 as the tests need.
 type http2Server struct {
+	misdo func(c net.Conn, stream uint32) int // misbehaves at the header of the first request
+
 	mu     sync.Mutex
 	conns  int
-	misdo  func(c net.Conn, stream uint32) int // misbehaves at the header of a request
-	misdid int
+	misdid bool
 }
 
 func writeFrame(c net.Conn, kind, flags byte, stream uint32, payload ...byte) {
@@ -181,10 +195,13 @@ func goAway(c net.Conn, last, code uint32) {
 	writeFrame(c, frameGoAway, 0, 0, binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, last), code)...)
 }
 
-// serve misbehaves at the first requests, as many as times says, and answers the others
-// with 200.
-func (s *http2Server) serve(c net.Conn, times int) {
+// serve serves one connection. The server misbehaves at its first request, and answers the
+// others with 200.
+func (s *http2Server) serve(c net.Conn) {
 	defer c.Close()
+	s.mu.Lock()
+	s.conns++
+	s.mu.Unlock()
 	if _, err := io.ReadFull(c, make([]byte, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))); err != nil {
 		return
 	}
@@ -206,12 +223,10 @@ func (s *http2Server) serve(c net.Conn, times int) {
 			writeFrame(c, framePing, flagAck, 0, make([]byte, 8)...)
 		case kind == frameHeaders:
 			s.mu.Lock()
-			bad := s.misdid < times
-			if bad {
-				s.misdid++
-			}
+			first := !s.misdid
+			s.misdid = true
 			s.mu.Unlock()
-			if !bad {
+			if !first {
 				break
 			}
 			switch s.misdo(c, stream) {
@@ -263,24 +278,10 @@ func TestHTTP2Hostility(t *testing.T) {
 			listener := memnet.Listen(tlsAddr)
 			s := &http2Server{misdo: test.misdo}
 			var serving sync.WaitGroup
-			serving.Go(func() {
-				for {
-					c, err := listener.Accept()
-					if err != nil {
-						return
-					}
-					s.mu.Lock()
-					s.conns++
-					s.mu.Unlock()
-					serving.Go(func() { s.serve(c, 1) })
-				}
-			})
-			own := newTransport()
+			serving.Go(func() { serveEach(listener, s.serve) })
+			own := transportTo(listener)
 			own.Protocols = new(http.Protocols)
 			own.Protocols.SetUnencryptedHTTP2(true)
-			own.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return listener.Dial(ctx, &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 50000})
-			}
 			c := New("k")
 			c.Transport = own
 			for range 2 {

@@ -35,143 +35,129 @@ var walls = []struct {
 	{
 		name: "client",
 		of:   []string{module},
-		may:  []string{module + "/internal/...", retryablehttp, cleanhttp, backo},
+		may:  client,
 		why:  "a program that only tracks links no forwarder and no store",
 	},
 	{
 		name: "client for programs of v3",
 		of:   []string{module + "/analyticsv3"},
-		may:  []string{module, module + "/internal/...", retryablehttp, cleanhttp, backo},
+		may:  client,
 		why:  "it is the client under other names",
 	},
 	{
 		name: "signature",
 		of:   []string{module + "/signature"},
-		why:  "receivers check signatures in programs that want nothing else of us",
+		why:  "receivers check signatures in programs that want nothing else of this module",
 	},
 	{
 		name: "integrations",
 		of:   []string{module + "/integrations"},
 		may:  []string{module + "/internal/..."},
-		why:  "it is a rule of a few lines; who uses it takes on no dependency",
+		why:  "a package of a few lines must not add dependencies to a program",
 	},
 	{
 		name: "internal",
 		of:   []string{module + "/internal/..."},
 		may:  []string{module + "/internal/..."},
-		why:  "what everything rests on rests on nothing but the standard library",
+		why:  "every other package depends on these, so they depend on the standard library alone",
 	},
 	{
 		name: "events",
-		of:   []string{event},
-		may:  []string{module, module + "/integrations", module + "/internal/...", retryablehttp, cleanhttp, backo},
-		why:  "whoever makes webhooks of calls links no forwarder for it",
+		of:   []string{module + "/event"},
+		may:  events,
+		why:  "a program that makes the bodies of webhooks does not have to link a forwarder",
 	},
 	{
 		name: "forwarder",
 		of:   []string{module + "/webhook"},
-		may: []string{event, module, module + "/signature", module + "/integrations", module + "/internal/...",
-			schedule, wire, retryablehttp, cleanhttp, backo},
-		why: "the forwarder knows stores by their interface alone, so that each program links the one it uses",
+		may:  forwarder,
+		why:  "the forwarder knows stores by their interface alone, so that each program links the one it uses",
 	},
 	{
 		name: "scheduler",
-		of:   []string{schedule},
+		of:   []string{module + "/webhook/internal/schedule"},
 		why:  "it decides from what it is told, and knows neither stores nor requests",
 	},
 	{
 		name: "receiver for tests",
 		of:   []string{module + "/webhook/webhooktest"},
 		may:  []string{module + "/signature", module + "/internal/..."},
-		why:  "it stands in for a customer, who knows nothing of the sender's insides",
+		why:  "it plays a customer, who has no access to the sender's code",
 	},
 	{
 		name: "collector for tests",
 		of:   []string{module + "/analyticstest"},
 		may:  []string{module + "/internal/..."},
-		why:  "the client's own tests may use it, and it must not judge a client by what it shares with it",
-	},
-	{
-		name: "suite for stores",
-		of:   []string{module + "/webhook/queuetest"},
-		may: []string{event, module + "/webhook", module, module + "/signature", module + "/integrations", module + "/internal/...",
-			schedule, wire, retryablehttp, cleanhttp, backo, "github.com/google/go-cmp/..."},
-		why: "stores of others are tested with it, and are to link no other store for that",
+		why:  "the client's tests use it, so it must not share the client's mistakes",
 	},
 	{
 		name: "audiences",
-		of:   []string{audience},
-		may: []string{event, module + "/webhook", module, module + "/signature", module + "/integrations", module + "/internal/...",
-			schedule, wire, retryablehttp, cleanhttp, backo},
-		why: "who has audiences chooses a store for them, and who has none links nothing of them",
+		of:   []string{module + "/audience"},
+		may:  forwarder,
+		why:  "a program chooses the store for its audiences, and a program without audiences links none of this",
 	},
 	{
-		name: "suite for rosters",
-		of:   []string{audience + "/rostertest"},
-		may: []string{event, audience, module + "/webhook", module, module + "/signature", module + "/integrations", module + "/internal/...",
-			schedule, wire, retryablehttp, cleanhttp, backo, "github.com/google/go-cmp/..."},
-		why: "rosters of others are tested with it, and are to link no other store for that",
+		name: "tests for stores and rosters",
+		of:   []string{module + "/webhook/queuetest", module + "/audience/rostertest"},
+		may:  slices.Concat(forwarder, []string{module + "/audience", "github.com/google/go-cmp/..."}),
+		why:  "a store of another project is tested with them, and must not link the stores of this one",
 	},
 	{
 		name: "parts for stores",
 		of:   []string{module + "/webhook/storekit"},
-		may: []string{event, module + "/webhook", module, module + "/signature", module + "/integrations", module + "/internal/...",
-			schedule, wire, retryablehttp, cleanhttp, backo},
-		why: "stores of others are made with it, and it knows none of them",
+		may:  forwarder,
+		why:  "stores of other projects use it, and it knows none of the stores",
 	},
 	{
 		name: "memory store",
 		of:   []string{module + "/webhook/memqueue", module + "/webhook/internal/..."},
-		may: []string{event, module + "/webhook", audience, module + "/webhook/storekit", module + "/webhook/internal/...", module, module + "/signature", module + "/integrations",
-			module + "/internal/...", retryablehttp, cleanhttp, backo},
-		why: "a store implements interfaces of webhook and audience; what else it needs is its own",
+		may:  stores,
+		why:  "a store implements interfaces of webhook and audience, and knows no other store",
 	},
 	{
 		name: "file store",
 		of:   []string{module + "/webhook/filequeue"},
-		may: []string{module + "/webhook", audience, module + "/webhook/storekit", module + "/webhook/internal/...", module, module + "/event", module + "/signature", module + "/integrations",
-			module + "/internal/...", retryablehttp, cleanhttp, backo, "go.etcd.io/bbolt/...", "golang.org/x/sys/..."},
-		why: "a store implements interfaces of webhook and audience; what else it needs is its own",
+		may:  slices.Concat(stores, []string{"go.etcd.io/bbolt/...", "golang.org/x/sys/..."}),
+		why:  "a store implements interfaces of webhook and audience, and knows no other store",
 	},
 	{
 		name: "store in PostgreSQL",
 		of:   []string{module + "/webhook/pgqueue/..."},
-		may: []string{event, module + "/webhook", audience, module + "/webhook/storekit", module + "/webhook/internal/...", module + "/webhook/pgqueue/...", module, module + "/signature", module + "/integrations",
-			module + "/internal/...", retryablehttp, cleanhttp, backo, "github.com/jackc/...", "golang.org/x/text/...", "golang.org/x/sync/..."},
-		why: "a store implements interfaces of webhook and audience; what else it needs is its own",
+		may: slices.Concat(stores, []string{module + "/webhook/pgqueue/...", "github.com/jackc/...", "golang.org/x/text/...",
+			"golang.org/x/sync/..."}),
+		why: "a store implements interfaces of webhook and audience, and knows no other store",
 	},
 	{
 		name: "store in NATS",
 		of:   []string{module + "/webhook/natsqueue"},
-		may: []string{event, module + "/webhook", audience, module + "/webhook/storekit", module + "/webhook/internal/...", module, module + "/signature", module + "/integrations",
-			module + "/internal/...", retryablehttp, cleanhttp, backo, "github.com/nats-io/nats.go/...", "github.com/nats-io/nkeys", "github.com/nats-io/nuid",
-			"github.com/klauspost/compress/...", "golang.org/x/crypto/...", "golang.org/x/sys/..."},
-		why: "a store implements interfaces of webhook and audience; the server is for its tests alone",
+		may: slices.Concat(stores, []string{"github.com/nats-io/nats.go/...", "github.com/nats-io/nkeys", "github.com/nats-io/nuid",
+			"github.com/klauspost/compress/...", "golang.org/x/crypto/...", "golang.org/x/sys/..."}),
+		why: "a store implements interfaces of webhook and audience; only its tests need the server",
 	},
 	{
 		name: "metrics for Prometheus",
 		of:   []string{module + "/webhook/webhookprom", module + "/webhook/webhookprom/series"},
-		may: []string{event, module + "/webhook", module + "/webhook/internal/...", module + "/webhook/webhookprom/series", module, module + "/signature", module + "/integrations",
-			module + "/internal/...", retryablehttp, cleanhttp, backo, "github.com/prometheus/...", "github.com/beorn7/perks/...", "github.com/cespare/xxhash/v2",
-			"github.com/munnerz/goautoneg", "google.golang.org/protobuf/...", "golang.org/x/sys/...", "go.yaml.in/yaml/v2", "github.com/klauspost/compress/..."},
-		why: "an observer of the library, for programs that have Prometheus's client already",
+		may: slices.Concat(forwarder, []string{module + "/webhook/internal/...", module + "/webhook/webhookprom/series",
+			"github.com/prometheus/...", "github.com/beorn7/perks/...", "github.com/cespare/xxhash/v2", "github.com/munnerz/goautoneg",
+			"google.golang.org/protobuf/...", "golang.org/x/sys/...", "go.yaml.in/yaml/v2", "github.com/klauspost/compress/..."}),
+		why: "it reads the forwarder, for programs that have Prometheus's client already",
 	},
 	{
 		name: "collector",
 		of:   []string{module + "/collector"},
-		may:  []string{event, module, module + "/integrations", module + "/internal/...", retryablehttp, cleanhttp, backo},
-		why:  "the collector hands calls on; how they are kept is the choice of the program around it",
+		may:  events,
+		why:  "the program around the collector chooses what becomes of the calls",
 	},
 }
 
-const (
-	event         = module + "/event"
-	audience      = module + "/audience"
-	schedule      = module + "/webhook/internal/schedule"
-	wire          = module + "/webhook/internal/wire"
-	retryablehttp = "github.com/hashicorp/go-retryablehttp"
-	cleanhttp     = "github.com/hashicorp/go-cleanhttp"
-	backo         = "github.com/segmentio/backo-go"
+// What the walls of several packages allow.
+var (
+	client = []string{module, module + "/internal/...",
+		"github.com/hashicorp/go-retryablehttp", "github.com/hashicorp/go-cleanhttp", "github.com/segmentio/backo-go"}
+	events    = slices.Concat(client, []string{module + "/event", module + "/integrations"})
+	forwarder = slices.Concat(events, []string{module + "/webhook", module + "/signature",
+		module + "/webhook/internal/schedule", module + "/webhook/internal/wire"})
+	stores = slices.Concat(forwarder, []string{module + "/audience", module + "/webhook/storekit", module + "/webhook/internal/..."})
 )
 
 // publicOnly lists the packages that show what can be built with the public API. So they
