@@ -49,18 +49,18 @@ func scanRow(r pgx.CollectableRow, row *row, more ...any) error {
 	return err
 }
 
-// A chunk is a chunk in memory. This node has claimed it, or only reads it.
+// A chunk is a stored chunk that was read into memory. Usually this node has claimed it.
 type chunk struct {
 	id      int64
 	queue   queueKey
 	waiting int    // deliveries that are not done, by the row
 	items   []item // all readable deliveries, done or not
 	size    int64
-	used    time.Time // of the claim, or of the last delivery of it that was handed out or settled
+	used    time.Time // when it was claimed, or a delivery of it was last handed out or settled
 	inHand  int       // items that are inHand or storing
 	lost    bool      // this node has lost the claim
-	// damaged: a delivery in it cannot be read. It stays claimed until the node ends, so that
-	// no other node claims it in vain.
+	// damaged says that a delivery in it cannot be read. The chunk stays claimed until this node
+	// ends, so that other nodes do not claim it again and again.
 	damaged bool
 }
 
@@ -71,7 +71,7 @@ type item struct {
 	due    int64 // in microseconds
 	claim  uint64
 	state  itemState
-	body   int // the bytes of the body
+	body   int // size of the body in bytes
 	record []byte
 }
 

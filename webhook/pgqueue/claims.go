@@ -16,15 +16,16 @@ import (
 // A claimer claims chunks, and gives them back.
 type claimer struct {
 	*memory
-	// claiming is held for reading from before a claim is stored until the claim is in memory, by
-	// calls that have a connection already. doubted is when storing one failed last, in
-	// microseconds: the database may hold claims that are not in memory. It is 0 if there can
-	// be none.
+	// claiming is read-locked while a claim may be in the database and not yet in memory. giveBack
+	// locks it for writing. Both have a connection before they lock it.
+	//
+	// doubted is when storing a claim last failed, in microseconds since 1970. The database may then
+	// hold claims that are not in memory. It is 0 if there can be none.
 	claiming  sync.RWMutex
 	doubted   atomic.Int64
 	releasing atomic.Bool  // this node makes no more claims; see Release
 	fetching  semaphore    // held by Fetch, and by calls during which no item may be handed out
-	fetched   atomic.Int64 // when Fetch was called last, in microseconds
+	fetched   atomic.Int64 // when Fetch was last called, in microseconds since 1970
 	// firstClaims is the result of FirstClaims.
 	firstClaims atomic.Int64
 }
@@ -60,7 +61,7 @@ func (s *claimer) Release(ctx context.Context) error {
 // idleClaim is how long a chunk stays claimed while none of its deliveries is handed out.
 const idleClaim = 10 * time.Second
 
-// release gives back the chunks of which no delivery was in hand for the time idle.
+// release gives back the chunks of which no delivery was claimed by the caller for the time idle.
 func (s *claimer) release(ctx context.Context, idle time.Duration) error {
 	s.mu.Lock()
 	now := time.Now().Add(s.offset)
@@ -87,7 +88,7 @@ func (s *claimer) release(ctx context.Context, idle time.Duration) error {
 	if err != nil {
 		s.doubt()
 	}
-	s.heard(maps.Keys(names)) // a look at the database meanwhile has not found them
+	s.heard(maps.Keys(names)) // a query that ran meanwhile has not seen the chunks as unclaimed
 	return err
 }
 

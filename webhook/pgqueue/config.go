@@ -30,29 +30,28 @@ type Config struct {
 	// PgBouncer in transaction mode. The Store does not LISTEN then, and finds what other nodes
 	// put within Poll. The pool's own QueryExecMode has to suit the pooler too.
 	NoListen bool
-	// Claim is how long it takes at most, after this node dies or its heartbeats end, until
-	// other nodes have taken over what it had claimed. A node sends four heartbeats in that
-	// time; if three are missing, its claims end. From a second to an hour; zero means
-	// DefaultClaim.
+	// Claim is the longest time from the death of this node, or its last heartbeat, until other
+	// nodes have taken over its claims. A node sends four heartbeats in that time; if three are
+	// missing, its claims end. From a second to an hour; zero means DefaultClaim.
 	Claim time.Duration
-	// CacheBytes bounds about how many bytes of deliveries are in memory because their chunks
-	// are claimed. A node at the bound claims no more of what it puts, and gives back chunks
-	// that it has not begun. Zero means DefaultCacheBytes, 32 MB.
+	// CacheBytes bounds, approximately, the bytes of claimed chunks in memory. At the bound a node
+	// does not claim the deliveries that it puts, and gives back chunks of which the forwarder has
+	// no delivery. Zero means DefaultCacheBytes, 32 MB.
 	CacheBytes int64
 	// DedupWindow is how long a delivery that was put is recognised when it is put again. Zero
 	// means DefaultDedupWindow, 24 hours.
 	DedupWindow time.Duration
-	// DedupMax bounds about how many puts are remembered for that, at some 85 bytes each in the
-	// database. Half as many are remembered for DedupWindow in any case. Zero means
-	// DefaultDedupMax, 10,000,000.
+	// DedupMax bounds, approximately, how many puts the store remembers for that. Each takes about
+	// 85 bytes in the database. The latest DedupMax/2 puts within DedupWindow are always remembered.
+	// Zero means DefaultDedupMax, 10,000,000.
 	DedupMax int
-	// Poll is how often the store is searched for deliveries that no notification told of. A
+	// Poll is how often the store is searched for deliveries that no notification has reported. A
 	// search that takes long is made less often. Zero means DefaultPoll.
 	Poll time.Duration
 	// Node is what Nodes calls this node. Empty means the host's name and the process id.
 	Node string
-	// Logger is told when the database cannot be reached, when claims were lost, and what was
-	// taken over. Nil means no logs.
+	// Logger gets a line when the database cannot be reached, when claims were lost, and when this
+	// node takes over from others. Nil means no logs.
 	Logger *slog.Logger
 }
 

@@ -46,10 +46,11 @@ func collect[T any](ctx context.Context, q querier, scan pgx.RowToFunc[T], sql s
 	return pgx.CollectRows(rows, scan)
 }
 
-// byIndex makes the rest of a transaction find rows by index. PostgreSQL keeps plans: a plan that
-// was made for an empty table reads the whole table later on. And it guesses that a LIMIT which
-// differs by row leaves a third of the table. jit is off, because PostgreSQL adds so high costs for
-// plan types that are switched off that it would compile every plan.
+// byIndex makes PostgreSQL find rows by index in the rest of a transaction. Without it, a plan that
+// was made while a table was empty, and that PostgreSQL keeps, reads the whole table later on.
+// PostgreSQL also overestimates a LIMIT that differs by row: it assumes a third of the table. jit is
+// off because PostgreSQL adds a very high cost to a type of plan that is switched off, and compiles
+// every plan with such a cost.
 const byIndex = `SELECT set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true),
 	set_config('enable_mergejoin', 'off', true), set_config('jit', 'off', true)`
 

@@ -88,7 +88,7 @@ ORDER BY `+order+` LIMIT $7`, after, []byte(f.Destination), []byte(f.Type), []by
 			return nil, "", err
 		}
 		for _, r := range rows {
-			if d, ok := s.read(r); ok && f.Match(&d) { // no column has the user
+			if d, ok := s.read(r); ok && f.Match(&d) { // the query does not filter by ID and User
 				ds = append(ds, d)
 			}
 		}

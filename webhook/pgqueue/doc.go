@@ -16,9 +16,9 @@
 // Put returns once PostgreSQL has committed: with synchronous_commit at its default, an accepted
 // delivery survives the loss of power. A delivery is handed to one node at a time, while the
 // heartbeats of that node are stored. Other nodes take over from a node without heartbeats within
-// Config.Claim, and may repeat the attempts that it had in flight. A database that was away makes
-// nobody dead: after it nodes wait as long again before they judge each other, and a node that
-// comes back in time keeps its claims. If the answer to a transaction is lost, the store finds
+// Config.Claim, and may repeat the attempts that it had in flight. An outage of the database makes
+// no node dead: after it the nodes send heartbeats for that time again before they judge each other,
+// and a node that comes back in time keeps its claims. If the answer to a transaction is lost, the store finds
 // out what became of it: a delivery that is put again is stored once, and so is an outcome.
 //
 // A node claims chunks of up to 256 deliveries of a destination, as it has room for them. So a
@@ -59,13 +59,13 @@
 // # How it works
 //
 // Deliveries of one destination that are put at the same time share a row, a chunk. So under load
-// PostgreSQL executes a few statements for each hundred deliveries, and at rest each delivery has
-// a row. A node claims chunks, hands out their deliveries, and stores the outcomes: as bits in
+// PostgreSQL executes a few statements for each hundred deliveries, and without load each delivery
+// has a row of its own. A node claims chunks, hands out their deliveries, and stores the outcomes: as bits in
 // the row, and by deleting it with the last one. A node that delivers claims what it puts with
 // the same statement. Other nodes are notified of the rest, and each searches the tables every
-// Config.Poll for what no notification told of.
+// Config.Poll for what no notification has reported.
 //
 // Finished rows are not left to vacuum, which an open transaction holds up. Chunks go to four
-// partitions in turn, and the keys by which repeated puts are recognised to two; partitions that
-// are over are truncated.
+// partitions in turn, and the keys by which repeated puts are recognised to two. A partition is
+// truncated once nothing in it is needed.
 package pgqueue

@@ -161,7 +161,7 @@ func (f *fetch) ask(ctx context.Context, i int) error {
 		names   [][]byte
 		retries []bool
 		most    []int32
-		none    = make(map[queueKey]bool) // the database has no chunk for these
+		none    = make(map[queueKey]bool) // asked for chunks, and got none
 	)
 	for left := maxAsk; i < len(f.wants) && left > 0; i++ {
 		n := f.missing(i)

@@ -28,7 +28,7 @@ func (s *fetcher) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, e
 			}
 		}
 		if !ended {
-			s.heardAny() // heads that were not yielded are yielded the next time
+			s.heardAny() // so that the next call yields the heads that this one did not
 		}
 		if err != nil {
 			yield(webhook.Head{}, err)

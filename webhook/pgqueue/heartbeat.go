@@ -15,7 +15,7 @@ import (
 type heartbeat struct {
 	*claimer
 	janitor
-	presented chan struct{}         // has live send a heartbeat; capacity 1
+	presented chan struct{}         // makes live send a heartbeat; capacity 1
 	note      func() ([]byte, bool) // guarded by memory.mu
 }
 
@@ -128,7 +128,7 @@ func (s *heartbeat) resign(ctx context.Context) error {
 	var b pgx.Batch
 	var back []*chunk
 	for _, c := range s.chunks {
-		if !c.damaged { // the due time of its row holds for what cannot be read
+		if !c.damaged { // otherwise the row keeps its due time, which is right for the unreadable deliveries
 			back = append(back, c)
 		}
 	}
@@ -139,9 +139,9 @@ func (s *heartbeat) resign(ctx context.Context) error {
 	return s.pool.SendBatch(ctx, &b).Close()
 }
 
-// maintain takes over from dead nodes, has the caller of Heads look for what no notification
-// told of, and keeps the tables small, until the Store is closed. A step that fails is tried
-// again the next time; live logs that the database is away.
+// maintain runs until the Store is closed. It takes over from dead nodes, keeps the tables small, and
+// signals Changed every Poll, so that Heads finds chunks that no notification has reported. A step
+// that fails is tried again the next time. live logs that the database cannot be reached.
 func (s *heartbeat) maintain() {
 	judge := time.NewTicker(s.config.Claim / 8)
 	defer judge.Stop()
@@ -175,7 +175,7 @@ func (s *heartbeat) maintain() {
 			kept = time.Now()
 			try(s.upkeep)
 		}
-		// However long a look takes, it takes a small part of the time.
+		// Reading all heads takes at most a twentieth of the time.
 		s.mu.Lock()
 		poll.Reset(max(s.config.Poll, 20*s.looked))
 		s.mu.Unlock()
@@ -183,10 +183,10 @@ func (s *heartbeat) maintain() {
 }
 
 // takeOver removes the nodes whose heartbeats have ended, frees what they had claimed, and
-// notifies all others. The statement that removes them decides who is dead, as it may be carried
-// out long after it was sent. A database that stood still makes nobody dead: this node, $3,
-// judges only if its own heartbeats were stored for a whole term ($4), up to now, and none of
-// them late ($5). These times are in microseconds.
+// notifies all others. The statement itself decides which nodes are dead, because the database may
+// execute it long after it was sent. A database that stood still makes no node dead: this node ($3)
+// judges others only if its own heartbeats were stored for a whole term ($4), up to now, and none of
+// them was late ($5). These times are in microseconds.
 func (s *heartbeat) takeOver(ctx context.Context) error {
 	node := s.nodeNow()
 	names, err := indexed(ctx, s.pool, pgx.RowTo[string], s.in(takeOverSQL),

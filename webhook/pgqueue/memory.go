@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A memory is what this node knows of the store: the chunks that it has claimed, and when the
-// first of the others are due.
+// A memory is what this node knows of the store: the chunks that it has claimed, and when the first
+// unclaimed ones are due.
 type memory struct {
 	*database
 	changed chan struct{} // of Changed; capacity 1
@@ -22,25 +22,25 @@ type memory struct {
 	offset  time.Duration // how far the database's clock is ahead
 	lastErr error         // of the latest heartbeat
 	queues  map[queueKey]*queue
-	reports uint64           // counts the changes to queues that looks at the database may not have seen
+	reports uint64           // counts the calls of report and the queues of heard; see learn
 	chunks  map[int64]*chunk // by id
 	bytes   int64            // of the chunks
 	claims  map[uint64]*item
 	serial  uint64          // of the latest claim
 	news    map[string]bool // destinations that others have changed
 	allNew  bool            // others may have changed any destination
-	looked  time.Duration   // how long the latest look at all heads took
+	looked  time.Duration   // how long it took to read all heads the last time
 }
 
 // A queue is what this node knows of a queue of the store.
 type queue struct {
 	free []*item // of the claimed chunks, in the order of itemOrder
-	// beyond is when the first chunk is due that is not claimed, never if there is none. It
-	// may be too early, but is not too late while it is known.
+	// beyond is the due time of the first unclaimed chunk in the database, never if there is none.
+	// While known is set, it may be too early, but not too late.
 	beyond int64
 	known  bool
 	per    int    // how many deliveries that chunk has, as far as is known
-	report uint64 // the number of the latest report
+	report uint64 // memory.reports when this queue was last reported
 }
 
 const never = math.MaxInt64
@@ -73,8 +73,8 @@ type head struct {
 	waiting int
 }
 
-// learn notes what a look at the database has found. There were so many reports before the look:
-// a later one may tell of a chunk that the look has not seen.
+// learn notes the head of a queue as the database has returned it. reports is what s.reports was before
+// the query: a report with a higher number may be about a chunk that the query has not seen.
 func (s *memory) learn(h head, reports uint64) {
 	if h.waiting == 0 {
 		h.due, h.waiting = never, chunkItems
@@ -223,7 +223,7 @@ func (s *memory) leaveOut(it *item, err error) {
 
 var errEnded = errors.New("the claims of this node have ended: its heartbeats were too late")
 
-// expired returns an error once other nodes may take this one for dead, by the wall clock or the
+// expired returns an error once other nodes may judge this one dead, by the wall clock or the
 // monotonic one.
 func (s *memory) expired() error {
 	now, trusted := time.Now(), s.config.trusted()

@@ -16,15 +16,15 @@ import (
 // PutTx implements webhook.Outbox; webhook.Forwarder.ForwardTx calls it. The transaction is a
 // pgx.Tx, or a *sql.Tx of any driver for PostgreSQL.
 //
-// Transactions that put the same delivery wait for each other. A long one keeps the dedup window
-// from being thinned out, and nothing else.
+// Transactions that put the same delivery wait for each other. A long one keeps the store from
+// forgetting old keys of the dedup window, and has no other effect.
 //
 // In a transaction of isolation level REPEATABLE READ or SERIALIZABLE, PutTx may fail with
 // SQLSTATE 40001 (serialization_failure). Then the caller tries the whole transaction again. It
 // happens if another transaction has put the same delivery since this one began, or if the store
-// went on to other partitions, as it does some times an hour. At SERIALIZABLE, transactions that
-// put at the same time may fail for each other, at the latest when they commit, whatever they
-// put. Long ones keep finished rows from being cleared away, too.
+// has changed to another partition, as it does a few times an hour. At SERIALIZABLE, transactions
+// that put at the same time may make each other fail, at the latest when they commit, even if they
+// put different deliveries. Long ones also keep finished rows from being removed.
 func (s *putter) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (n int, err error) {
 	var queryRow func(args []any) pgx.Row
 	switch tx := tx.(type) {

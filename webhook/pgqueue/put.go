@@ -44,8 +44,8 @@ type put struct {
 	entries []entry
 	done    chan struct{} // closed when the put is stored, or err is set
 	err     error
-	gone    bool // the caller no longer waits, and claims nothing; guarded by memory.mu
-	ended   bool // its entries are claimed; guarded by memory.mu
+	gone    bool // the caller has stopped waiting, so nothing may be claimed for it; guarded by memory.mu
+	ended   bool // its result is in memory; guarded by memory.mu
 }
 
 // Put implements webhook.Store. If ctx is cancelled during the transaction, Put waits for its end.
@@ -180,8 +180,9 @@ func (s *putter) storeOnce(ctx context.Context, conn *pgxpool.Conn, all []*entry
 	return nil
 }
 
-// claimDrafts marks the drafts that this node claims: they are due soon, fit into its memory, and
-// the database has no earlier unclaimed chunk of their queue. It returns the node.
+// claimDrafts marks the drafts that this node claims: they are due soon, fit into CacheBytes, and
+// the database has no earlier unclaimed chunk of their queue. It returns the id of this node, or 0
+// if it may claim nothing.
 func (s *putter) claimDrafts(drafts []*draft, now time.Time) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,8 +207,8 @@ func (s *putter) claimDrafts(drafts []*draft, now time.Time) int64 {
 // A putResult is the result of the SQL function put.
 type putResult struct {
 	n      *int
-	known  []int32 // the places of known deliveries, from 1 on
-	chunks []int64 // the ids
+	known  []int32 // the positions of known deliveries, counted from 1
+	chunks []int64 // the ids of the chunks, one for each draft
 }
 
 const putSQL = `SELECT stored, known, chunks FROM S.put($1::bigint, $2::bigint, $3::uuid[], $4::bytea[], $5::boolean[],

@@ -15,7 +15,7 @@ type settler struct {
 	*putter
 	settling semaphore // held by calls that store outcomes
 	// unsure has the chunks whose latest outcomes may be stored or not, because the answer of the
-	// database was lost. The holder of settling has it.
+	// database was lost. settling guards it.
 	unsure map[*chunk]bool
 }
 

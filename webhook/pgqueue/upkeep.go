@@ -22,7 +22,7 @@ const (
 	dedupParts = 2
 	// dedupBytes is about how many bytes a key takes in its table.
 	dedupBytes = 52
-	// fewChunks is the most chunks that a partition may have for them to be moved out of it.
+	// The chunks of a nearly empty partition are moved out of it if they are fewer than fewChunks.
 	fewChunks = 20_000
 	// lockWait bounds how long a request for a lock may make other transactions wait.
 	lockWait = "200ms"
@@ -50,8 +50,8 @@ func (s *janitor) upkeep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// rotateDedup forgets the older half of the dedup window when the newer half is full, or old
-// enough.
+// rotateDedup forgets the older half of the dedup window when the newer half is full, or has taken
+// keys for DedupWindow.
 func (s *janitor) rotateDedup(ctx context.Context, tx pgx.Tx) error {
 	var next int
 	err := tx.QueryRow(ctx, s.in(`SELECT 1 - dedup_part FROM S.state, pg_relation_size(('S.dedup_' || dedup_part)::regclass) size
