@@ -20,7 +20,7 @@ const maxLabel = 255
 // space is JSON's white space.
 const space = " \t\r\n"
 
-// A member is a member of a call that counts.
+// A member is one of the JSON members of calls that this package reads.
 type member int
 
 const (
@@ -30,7 +30,7 @@ const (
 	groupID
 	messageID
 	eventName
-	pageName // or that of a screen
+	pageName // of a page or a screen
 	category
 	traits
 	properties
@@ -109,12 +109,12 @@ func memberOf(key []byte) (member, bool) {
 type fields struct {
 	forms *[]byte
 	kind  string
-	is    kindSet // kind alone
+	is    kindSet // the set of kind alone
 	v     [members][]byte
 }
 
-// kinds are the types of call. Looking one up gives a string that does not
-// refer to the call.
+// kinds are the types of call. Their names are constants, so that an event does not keep the
+// memory of its call.
 var kinds = map[string]struct {
 	name string
 	is   kindSet
@@ -386,7 +386,7 @@ func (c *fields) time(m member) (time.Time, error) {
 	return t, nil
 }
 
-// correct adds to original how far the sender's clock was behind ours. It returns original
+// correct adds to original how far the sender's clock is behind this one. It returns original
 // unchanged if the sender's clock is off by centuries.
 func correct(original, sent, received time.Time) time.Time {
 	behind := received.Sub(sent) // at most 292 years

@@ -69,8 +69,8 @@ func (t *tally) stats() DestinationStats {
 	return s
 }
 
-// maxAccounts bounds the destinations that have an account. Beyond it, the eighth of them that
-// was used least lately is forgotten.
+// maxAccounts bounds the destinations that have an account. Beyond it, the least recently used
+// eighth of them is forgotten.
 const maxAccounts = 16 << 10
 
 // An account has the counts and the condition of one destination. It takes about 900 bytes, and
@@ -86,7 +86,7 @@ type account struct {
 		sync.Mutex
 		failing time.Time // since when all attempts failed; zero without Config.DisableAfter
 		outcome Outcome   // of the latest attempt
-		refused uint8     // a bit for each of the eight deliveries that ended last, the latest lowest: refused for good
+		refused uint8     // the eight deliveries that ended last, the latest in the lowest bit: 1 means refused for good
 		failure Failure   // the latest one, if its Try is not 0
 	}
 }
@@ -180,7 +180,7 @@ func (as *accounts) of(destination string) *account {
 	return a
 }
 
-// forget drops the accounts that were used least lately. as.mu is held.
+// forget drops the least recently used eighth of the accounts. as.mu is held.
 func (as *accounts) forget() {
 	all := slices.SortedFunc(maps.Values(as.byID), func(a, b *account) int {
 		return cmp.Compare(a.used.Load(), b.used.Load())

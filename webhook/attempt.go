@@ -25,8 +25,8 @@ func (w *worker) attempt(l *lane, d *Delivery, t *target) (Settlement, bool) {
 		}
 	}
 	if len(w.open) == 0 {
-		// This happens only after a change of settings. Until then a delivery is due when one
-		// of its endpoints is open.
+		// This happens only after a change of settings. Otherwise a delivery is due when one of
+		// its endpoints is open.
 		if opens.IsZero() {
 			return bury(d, lastReason(d), now), true
 		}
@@ -51,8 +51,8 @@ var errTaken = errors.New("webhook: another endpoint has taken the delivery")
 
 // sendToAll makes an attempt with several endpoints. It waits until one of them has taken the
 // delivery, or all have failed. Once one has taken it, the other requests in flight may still end in
-// their own time, so that the other endpoints get the delivery too. As many deliveries of a lane may
-// have such requests as the lane may attempt at once. Requests beyond that are cut off.
+// their own time, so that the other endpoints get the delivery too. At most MaxConcurrent deliveries
+// of a destination may have such requests at a time. Those of further deliveries are cut off.
 func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 	ctx, cut := context.WithCancelCause(w.attempts)
 	type ending struct {
@@ -83,7 +83,7 @@ func (w *worker) sendToAll(l *lane, d *Delivery, t *target) {
 			l.stragglers.Add(-1)
 			cut(errTaken)
 		}
-		of := *d // which is cleared meanwhile
+		of := *d // the caller clears d
 		w.workers.Go(func() {
 			for range left {
 				end := <-ends

@@ -49,9 +49,9 @@ type Config struct {
 	// the same process, has a Store value of its own.
 	Store Store
 
-	// Note returns a text that this node shows to all who ask a shared store for its nodes; see
-	// Shared. A text of more than MaxNote bytes is not shown. Note is called with each
-	// heartbeat, and must not wait. Nil shows nothing.
+	// Note returns a text about this node, which Shared.Nodes shows on every node of a shared
+	// store. A text of more than MaxNote bytes is not shown. Note is called for each heartbeat,
+	// and must not wait. Nil shows nothing.
 	Note func() []byte
 
 	// Destinations are the destinations, each with an id of its own. Their URLs are trusted: IP
@@ -61,8 +61,8 @@ type Config struct {
 
 	// Lookup finds a destination by its id, in place of Destinations. It is called before every
 	// attempt, concurrently, so that a change takes effect at once. To keep that cheap, it
-	// returns the same pointer for an unchanged destination. Nobody changes a destination after
-	// Lookup has returned it.
+	// returns the same pointer for an unchanged destination. A destination that Lookup has
+	// returned must not be changed afterwards.
 	//
 	// While Lookup fails, or returns ErrUnknownDestination or a destination that is disabled or
 	// not valid, the deliveries of the destination wait, and Lookup is called again: after a

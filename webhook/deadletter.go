@@ -122,7 +122,7 @@ func inChunks[T any](seq iter.Seq2[T, error], full func([]T) bool, do func([]T) 
 
 const (
 	// firstSweep is how long after its start a forwarder first looks for dead letters over the
-	// bounds. A start has other things to do.
+	// bounds, so that this does not slow down the start.
 	firstSweep = time.Minute
 	// sweepEvery is how often it looks again.
 	sweepEvery = time.Hour

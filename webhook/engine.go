@@ -13,8 +13,7 @@ import (
 	"github.com/hookferry/analytics/webhook/internal/wire"
 )
 
-// An engine is the part of a Forwarder that has to do with more than one call: it stores
-// deliveries and delivers them.
+// An engine is the part of a Forwarder behind its methods: it stores deliveries and delivers them.
 //
 //	put ──▶ store ──▶ fetcher ──▶ scheduler ──▶ workers ──▶ settler ──▶ store
 type engine struct {
@@ -35,7 +34,7 @@ type engine struct {
 
 	attempts      context.Context // parent of every request
 	abortAttempts context.CancelCauseFunc
-	moved         atomic.Int64  // when the fetcher last went on, in nanoseconds since 1970
+	moved         atomic.Int64  // when the fetcher last made progress, in nanoseconds since 1970
 	ended         chan struct{} // closed at the end of run
 }
 

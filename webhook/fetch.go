@@ -21,8 +21,8 @@ type fetcher struct {
 	plan    []schedule.Want
 	wants   []Want
 	items   []schedule.Item
-	// buf is space for the next fetch. Lanes point into its array, so the part of the array
-	// that a fetch has used is not used again.
+	// buf is space for the next fetch. Lanes point into its array, so a fetch uses only the part
+	// that earlier ones have left.
 	buf     []Delivery
 	trouble outage
 }
@@ -102,7 +102,7 @@ func (r *fetcher) fetch(ctx context.Context) (pause time.Duration, err error) {
 	return pause, nil
 }
 
-// works notes that the store works.
+// works is called after each success of the store. It logs the end of a failure.
 func (r *fetcher) works() {
 	if r.trouble.over() {
 		r.config.Logger.Info("webhook: the store works again")

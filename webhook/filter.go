@@ -9,9 +9,9 @@ import (
 )
 
 // A Filter selects events by patterns. A pattern is a type of event, or a type, a colon and an event
-// name: "identify", "track:Order Completed". A name that ends in "*" stands for all names that begin
-// so: "page:Docs *". The type "*" stands for all types: "*:Order *". Only tracks, pages and screens
-// have a name. Letter case counts.
+// name: "identify", "track:Order Completed". A name that ends in "*" matches all names with the text
+// before it as their beginning: "page:Docs *". The type "*" matches all types: "*:Order *". Only
+// tracks, pages and screens have a name. Patterns are case-sensitive.
 //
 // The zero Filter takes every event. A Filter is a plain value that can be stored, for example as
 // JSON.

@@ -101,7 +101,7 @@ func (g *guard) allowed(ip netip.Addr) bool {
 	return false
 }
 
-// globalUnicast is the part of the IPv6 address space in use for it (IANA,
+// globalUnicast is the part of the IPv6 address space that is assigned to global unicast (IANA,
 // Internet Protocol Version 6 Address Space). It leaves out, among others, the
 // unspecified and the loopback address, IPv4-compatible and -translated ones
 // (::/96, ::ffff:0:0:0/96), local NAT64 (64:ff9b:1::/48), discard-only and dummy
@@ -151,9 +151,9 @@ func prefixes(ss ...string) []netip.Prefix {
 	return ps
 }
 
-// IsPublic reports whether ip is a public unicast address. To others a Forwarder connects only if
-// it is allowed to. A program that stores URLs of customers can refuse an address in them with it;
-// the Forwarder checks what a name resolves to for each connection. An IPv6 address that carries an
+// IsPublic reports whether ip is a public unicast address. A Forwarder connects to another address
+// only if Config allows it. A program that stores URLs of customers can call IsPublic to refuse
+// addresses in them. What a name resolves to is checked by the Forwarder, for each connection. An IPv6 address that carries an
 // IPv4 address is public if that is. A NAT64 prefix that a network has taken from its own addresses
 // (RFC 6052) looks like any other, and IsPublic does not recognise it: such a gateway must refuse
 // private addresses itself.

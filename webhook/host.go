@@ -52,8 +52,8 @@ func checkHost(field string, u *url.URL) error {
 	return nil
 }
 
-// isHostChar reports whether c may be in an ASCII host name. The underscore is in no standard, but in
-// use.
+// isHostChar reports whether c may be in an ASCII host name. No standard allows the underscore, but
+// some hosts have it.
 func isHostChar(c rune) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '.' || c == '_'
 }

@@ -61,8 +61,8 @@ type pause struct {
 	Reason Reason `json:"reason,omitempty"`
 }
 
-// setPause stores a pause, unless there is one, and takes over the pauses of the store. stored says
-// that this call has stored the pause, also if there is an error.
+// setPause stores a pause, unless there is one, and then reads the pauses of the store. stored says
+// that this call has stored the pause. It may be true although there is an error.
 func (e *engine) setPause(ctx context.Context, destination string, why Reason) (stored bool, err error) {
 	value, err := json.Marshal(pause{Since: e.now().UTC(), Reason: why})
 	if err == nil {

@@ -16,19 +16,20 @@ type batch struct {
 	results []Result
 }
 
-// batches has *batches for calls. It keeps none with space for more than maxSpace deliveries.
+// batches holds free batches, of type *batch. A batch with space for more than maxSpace deliveries
+// is not kept.
 var batches = sync.Pool{New: func() any { return new(batch) }}
 
 const maxSpace = 4096
 
-// A route is the way of a call's events to one destination.
+// A route is one destination of a call, with the counts of events that it does not get.
 type route struct {
 	*Destination        // nil: it takes every event as it is
 	filtered        int // events that the destination's filter or Transform left out
 	transformErrors int
 }
 
-// routesSpace is for how many destinations of a call there is space without an allocation.
+// routesSpace is how many routes a call may have without an allocation.
 const routesSpace = 8
 
 // forward makes deliveries of events to destinations and calls store with them. With filter it asks

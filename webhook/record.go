@@ -123,7 +123,7 @@ func (d *Delivery) checkRecord() error {
 	return nil
 }
 
-// maxCount is far past any count.
+// maxCount is the largest number in a record. It is far above any real one.
 const maxCount = 1 << 53
 
 func countable(n int) bool { return n >= 0 && int64(n) <= maxCount }
@@ -185,7 +185,7 @@ func (r *record) delivery(d *Delivery) {
 	r.b = append(r.b, d.Body...)
 }
 
-// fail ends the reading.
+// fail makes the rest of the reading return zeros.
 func (r *record) fail() { r.b, r.failed = nil, true }
 
 // uvarint writes v, or reads a value of at most limit.
@@ -206,14 +206,14 @@ func (r *record) uvarint(v, limit uint64) uint64 {
 // count writes n, or reads a number of elements of at most limit.
 func (r *record) count(n, limit int) int { return int(r.uvarint(uint64(n), uint64(limit))) }
 
-// int is a count of at most maxCount.
+// int writes or reads a number from 0 to maxCount.
 func (r *record) int(n *int) {
 	if v := r.count(*n, min(maxCount, math.MaxInt)); r.reading {
 		*n = v
 	}
 }
 
-// duration is in microseconds. A negative one is written as zero.
+// duration writes or reads microseconds. It writes a negative duration as zero.
 func (r *record) duration(d *time.Duration) {
 	const limit = math.MaxInt64 / uint64(time.Microsecond)
 	if v := r.uvarint(uint64(max(*d, 0)/time.Microsecond), limit); r.reading {
@@ -221,7 +221,7 @@ func (r *record) duration(d *time.Duration) {
 	}
 }
 
-// fixed has eight bytes.
+// fixed writes or reads eight bytes.
 func (r *record) fixed(v *uint64) {
 	switch {
 	case !r.reading:
@@ -234,7 +234,7 @@ func (r *record) fixed(v *uint64) {
 	}
 }
 
-// time is in microseconds since 1970. The zero time is 0.
+// time writes or reads microseconds since 1970. The zero time is 0.
 func (r *record) time(t *time.Time) {
 	if !r.reading {
 		v := int64(0)
@@ -264,7 +264,7 @@ func (r *record) text(s *string) {
 	r.b = append(r.b, *s...)
 }
 
-// texts are texts that follow each other. Reading them makes one allocation.
+// texts writes or reads several texts. Reading them takes one allocation.
 func (r *record) texts(texts ...*string) {
 	if !r.reading {
 		for _, s := range texts {

@@ -48,7 +48,7 @@ type sender struct {
 	client  *wire.Client
 	lines   []byte // of the header
 	buffer  wire.Buffer
-	curious bool // keeps the Answer of a delivered request, too
+	keepAll bool // keeps the Answer of a request even if it was delivered
 
 	// These are of the latest request.
 	secrets    []string    // texts to redact: those of the endpoint and of authorized
@@ -109,7 +109,7 @@ func (s *sender) roundTrip(ctx context.Context, now time.Time, p *posting, e *en
 	}
 	out, reason := statusOutcome(a.Status)
 	res := result{outcome: out, attempt: Attempt{Status: a.Status, Reason: reason}}
-	if out != OutcomeDelivered || s.curious {
+	if out != OutcomeDelivered || s.keepAll {
 		res.attempt.Answer = s.clean(string(a.Kept))
 	}
 	if a.RetryAfter != "" && out == OutcomeRetryable {

@@ -19,7 +19,7 @@ type settler struct {
 	store  Store
 	logger *slog.Logger
 	stored storedFunc  // called after each commit
-	calm   func() bool // reports whether commits may be rarer
+	calm   func() bool // reports whether to commit less often
 	limits settleLimits
 
 	// These belong to the goroutine of run.

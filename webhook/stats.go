@@ -67,7 +67,7 @@ type DestinationStats struct {
 
 	// Since is when this node began to count for the destination: with its first attempt,
 	// filtered event or error of Transform. It begins again after 16,384 other destinations
-	// were used more lately. It is zero if there was nothing to count. Delivered, Retried,
+	// were used more recently. It is zero if there was nothing to count. Delivered, Retried,
 	// Dead, Latency, Filtered and TransformErrors count from then on; see Stats.
 	Since                     time.Time
 	Delivered, Retried        int64

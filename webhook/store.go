@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// ErrConflict says that a setting was changed by somebody else since it was read.
+// ErrConflict says that another call, perhaps on another node, has changed a setting since it was read.
 var ErrConflict = errors.New("webhook: the setting has another version")
 
 // A Store keeps deliveries from Put until their outcome, and decides nothing: the
@@ -33,9 +33,9 @@ type Store interface {
 	// as long as ps. It returns once they would survive the loss of the process.
 	//
 	// A delivery whose Destination and ID are those of one put before, or earlier in ps,
-	// is left out, unless its NoDedup is set. How many puts a store remembers, and how long, is bounded, and is a
-	// setting of the store; within these bounds it remembers them after a restart and
-	// after the delivery has been settled.
+	// is left out, unless its NoDedup is set. The number of puts that a store remembers,
+	// and the time for which it does, are bounded by settings of the store. Within these
+	// bounds it remembers a put after a restart and after the delivery has been settled.
 	//
 	// Where ps[i].Keep is set, the store may claim the delivery for the caller. It may
 	// decline. After an error nothing is claimed, even if the error came too late and
@@ -67,8 +67,9 @@ type Store interface {
 
 	// Heads yields, for each destination, when its earliest fresh delivery and its
 	// earliest retry that are not claimed are due. Unless all is set it yields only
-	// destinations whose heads somebody else has changed since the call before: another
-	// node, a transaction, Revive, Change, or the end of a node's claims. It holds no lock between two yields. An error ends it.
+	// destinations whose heads were changed since the call before by something other than
+	// Put, Fetch and Settle: another node, a transaction, Revive, Change, or the end of a
+	// node's claims. It holds no lock between two yields. An error ends it.
 	Heads(ctx context.Context, all bool) iter.Seq2[Head, error]
 
 	// Changed returns a channel that has a value when Heads may have news. There may be
@@ -152,8 +153,8 @@ type Settlement struct {
 	At time.Time
 }
 
-// A Keeper is the part of a Store that people ask: for dead letters, for what waits,
-// and for settings.
+// A Keeper is the part of a Store that answers questions about dead letters, waiting
+// deliveries and settings, and changes them.
 type Keeper interface {
 	// DeadLetter returns the dead letter with this key, or ErrNoDeadLetter.
 	DeadLetter(ctx context.Context, key string) (DeadLetter, error)
@@ -174,10 +175,10 @@ type Keeper interface {
 	// included. It begins with the first if that one does not wait any more. It holds no
 	// lock between two yields. An error ends it.
 	Waiting(ctx context.Context, destination, after string) iter.Seq2[Delivery, error]
-	// Change does with the deliveries that filter selects, and that wait, what to says, but not
-	// with what is claimed. It returns how many there were, and how many it passed over because
-	// they are claimed. After an error n of them are changed, or more. What it makes due is
-	// news for Heads. A filter without a destination is an error.
+	// Change makes the given change to the waiting deliveries that filter selects, except claimed
+	// ones. It returns how many it has changed, and how many it passed over because they are
+	// claimed. After an error n of them are changed, or more. What it makes due is news for
+	// Heads. A filter without a destination is an error.
 	Change(ctx context.Context, filter WaitingFilter, to Change) (n, claimed int, err error)
 	// Erase removes the deliveries and dead letters that carry data of a user, by their
 	// User, in every destination, but not what is claimed. It returns how many there

@@ -164,7 +164,7 @@ func compileEndpoint(e *Endpoint, serviceName string) (*endpoint, faults) {
 }
 
 // minQueryValue is the length of the shortest query value that counts as a secret, in bytes. A
-// shorter one is a setting, and may be a word of any answer.
+// shorter one is more likely a setting, and may occur in any answer.
 const minQueryValue = 8
 
 // queryValues returns the values of a query that may be secrets, escaped and unescaped.

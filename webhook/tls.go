@@ -77,7 +77,7 @@ func (t *TLS) config(base *tls.Config) *tls.Config {
 	return c
 }
 
-// hash is the same for equal certificates.
+// hash returns a digest of the client certificates.
 func (t *TLS) hash() [sha256.Size]byte {
 	h := sha256.New()
 	for _, c := range t.Certificates {

@@ -115,7 +115,7 @@ func (e *engine) exchange(ctx context.Context, client *wire.Client, p *posting, 
 		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { now(&secured, err) },
 	})
 	s := newSender(e)
-	s.client, s.curious = client, true
+	s.client, s.keepAll = client, true
 	var notes wire.Notes
 	s.buffer.Note(&notes)
 	res := s.send(ctx, p, to)

@@ -43,7 +43,7 @@ func (c Change) Check(f *WaitingFilter) error {
 	case f.Destination == "":
 		return errNoDestination
 	case c != DueNow && c != Discarded:
-		return errors.New("webhook: a change that is none")
+		return errors.New("webhook: unknown Change")
 	}
 	return nil
 }

@@ -76,7 +76,8 @@ func (w *worker) settle(l *lane, d *Delivery, s Settlement) {
 }
 
 // report counts the requests of an attempt that have ended, and tells the observer of them. d is
-// the delivery as it was before, and counts says that s is its outcome.
+// the delivery as it was before the attempt. counts is false if the attempt is to be repeated, so
+// that s is not its outcome.
 func (w *worker) report(l *lane, d *Delivery, s *Settlement, counts bool) {
 	var due time.Time
 	if counts && s.Verdict == Retry {

@@ -89,7 +89,7 @@ var stores = []*store{
 
 // Assumptions that no benchmark can measure.
 const (
-	// head is the bytes of a request without its body, with X-Signature and a URL of 40
+	// head is the size in bytes of a request without its body, with X-Signature and a URL of 40
 	// bytes. TestBytesOfARequest compares it with the forwarder.
 	head = 200
 	// packets is the bytes that TLS, TCP and IP add to what a node sends for one request

@@ -31,7 +31,7 @@ func (q *fifo[T]) pop() T {
 
 // remove takes out v, wherever it is.
 func (q *fifo[T]) remove(v T) {
-	for range q.n { // turns the ring once
+	for range q.n { // once around the ring, in the same order
 		if other := q.pop(); other != v {
 			q.push(other)
 		}

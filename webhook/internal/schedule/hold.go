@@ -49,8 +49,8 @@ func holds(paused map[string]Pause, destination string) bool {
 }
 
 // SetPaused replaces the pauses, by destination, and returns the ready deliveries of lanes that
-// are paused now. paused was read from the store, and its readings are numbered from 1 in the order
-// in which they began. SetPaused ignores a reading that began before one that it has had.
+// are paused now. paused was read from the store. reading numbers these reads from 1, in the order in
+// which they began. SetPaused ignores a read that began before one that it was given already.
 func (s *Scheduler) SetPaused(paused map[string]Pause, reading uint64) (back []Item) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -59,7 +59,7 @@ type head struct {
 
 func (h *head) isDue(now time.Time) bool { return !h.due.IsZero() && !h.due.After(now) }
 
-// note notes that a delivery is due at t. The zero time says nothing.
+// note notes that a delivery is due at t. A zero time is ignored.
 func (h *head) note(t time.Time) {
 	h.due, h.noted = earlier(h.due, t), earlier(h.noted, t)
 }

@@ -42,7 +42,7 @@ func (ls *lanes) touch(l *Lane, now time.Time) {
 	}
 }
 
-// forget drops the lanes that no delivery has waited for since idleLane.
+// forget drops the lanes that no delivery has waited for during the time idleLane.
 func (ls *lanes) forget(now time.Time) {
 	for l := ls.touched.first; l != nil && now.Sub(l.touched) >= idleLane; l = ls.touched.first {
 		ls.touched.remove(l)

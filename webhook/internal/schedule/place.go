@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A place says which of the scheduler's queues a lane is in, which decides when it fetches.
+// A place is one of the queues of lanes in the scheduler. It decides when a lane may fetch.
 type place uint8
 
 const (

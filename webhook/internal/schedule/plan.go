@@ -15,9 +15,9 @@ type Want struct {
 // maxWants bounds the queues of one fetch, so that the first results come soon.
 const maxWants = 1024
 
-// Plan appends to wants what the caller fetches now. It returns how many bytes of bodies that may be,
-// and when something else may be fetched, zero if that depends on more than time. If there are wants,
-// the next call must be Fetched or Failed.
+// Plan appends to wants what the caller is to fetch now. It returns how many bytes the bodies may
+// have, and when more may be fetched, zero if that depends on more than time. If there are wants, the
+// caller must call Fetched or Failed before it calls Plan again.
 func (s *Scheduler) Plan(wants []Want) (_ []Want, maxBytes int64, again time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -62,7 +62,7 @@ func (q *runQueue) next() *Lane {
 			return nil
 		}
 		q.idle++
-		q.work.Wait() // summon has taken it off idle
+		q.work.Wait() // summon has already reduced idle
 		l = q.pick()
 	}
 	l.queued = false

@@ -54,7 +54,7 @@ type Scheduler struct {
 	run     runQueue
 	taken   slots
 	open    bool   // between Open and Close
-	reading uint64 // the latest one that SetPaused has had
+	reading uint64 // the latest one that SetPaused was given
 }
 
 // New returns a Scheduler that does nothing until Open.
@@ -154,8 +154,8 @@ func (s *Scheduler) Start(it Item) bool {
 	return true
 }
 
-// Note says when deliveries in the store are due that are not claimed: a fresh one, a retry, or both.
-// A zero time says nothing.
+// Note says when unclaimed deliveries in the store are due: a fresh one, a retry, or both. A zero
+// time is ignored.
 func (s *Scheduler) Note(destination string, fresh, retry time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,15 +2,15 @@ package schedule
 
 import "time"
 
-// A Slot is the right to one attempt at a time, with the delivery that is attempted. A worker has
-// one. It is empty at first.
+// A Slot is the right to one attempt at a time, with the delivery that is attempted. Each worker has
+// one, which is empty at first.
 type Slot struct {
 	Item
 	Lane *Lane // nil: there is no delivery
 
 	began   time.Time // by the clock of the process, as the store's may be set forward
 	period  int64     // for backlog.end
-	overdue bool      // Overdue has returned the delivery
+	overdue bool      // the method Overdue has returned the delivery
 	pos     int       // in Scheduler.taken
 }
 

@@ -154,7 +154,7 @@ const (
 	fieldRetryAfter
 )
 
-// field splits a header line. Receivers use names with spaces (go.dev/issue/34540).
+// field splits a header line. Some receivers send names with spaces (go.dev/issue/34540).
 func field(line []byte) (f fieldName, name, value []byte, err error) {
 	name, value, ok := bytes.Cut(line, []byte{':'})
 	value = trim(value)

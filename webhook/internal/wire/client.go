@@ -107,8 +107,8 @@ func (c *Client) abort() {
 }
 
 // Resent counts the requests that were made again at once on another connection, because a
-// kept one ended without a byte of an answer, or with a farewell. Most of them had not
-// reached the receiver; some may have.
+// kept one ended without a byte of an answer, or with the answer to an idle connection (see
+// Answer.forIdle). Most of them had not reached the receiver; some may have.
 func (c *Client) Resent() int64 { return c.resent.Load() }
 
 // An Answer is the receiver's answer to a request.
@@ -124,9 +124,9 @@ type Answer struct {
 	closing bool // it says that it is the last on its connection
 }
 
-// farewell reports whether a may not answer the request. Some receivers send 408 (RFC
-// 9110, section 15.5.9) or 400 before they close an idle connection.
-func (a *Answer) farewell() bool {
+// forIdle reports whether the receiver may have sent a before the request arrived. Some
+// receivers send 408 (RFC 9110, section 15.5.9) or 400 before they close an idle connection.
+func (a *Answer) forIdle() bool {
 	return a.closing && (a.Status == http.StatusRequestTimeout || a.Status == http.StatusBadRequest)
 }
 
@@ -204,7 +204,7 @@ func (c *Client) post(ctx context.Context, deadline time.Time, t *Target, lines,
 			cn = c.take(h) // nothing was written
 			continue
 		}
-		ended := a.farewell()
+		ended := a.forIdle()
 		if err != nil {
 			ended = !b.in.got && !isTimeout(err) && ctx.Err() == nil && c.config.Context.Err() == nil
 		}

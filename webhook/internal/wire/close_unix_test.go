@@ -20,7 +20,7 @@ type impatient struct {
 }
 
 func (c impatient) SetWriteDeadline(at time.Time) error {
-	if wait := time.Until(at); wait > partingTime {
+	if wait := time.Until(at); wait > closingTime {
 		c.t.Errorf("the close may wait for %v", wait)
 	}
 	return c.Conn.SetWriteDeadline(at)

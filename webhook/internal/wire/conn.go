@@ -56,7 +56,7 @@ func (cn *conn) abandon() {
 
 var (
 	// errStale says that an idle connection had ended, or that the receiver had
-	// said something on it, before the request. Nothing was written.
+	// sent something on it, before the request. Nothing was written.
 	errStale = errors.New("connection was closed while it was idle")
 	// errEarly says that the receiver sent something before the request.
 	errEarly error = ProtocolError("it came before the request")

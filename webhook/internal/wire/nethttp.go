@@ -23,7 +23,7 @@ func speaksHTTP2() bool {
 	return t.TLSNextProto["h2"] != nil
 }
 
-// A handover is a connection that was made here, on its way to net/http's transport.
+// A handover passes a connection that this package has made to net/http's transport.
 type handover struct{ conn atomic.Pointer[tls.Conn] }
 
 type handoverKey struct{}
@@ -158,7 +158,7 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 		ctx = context.WithValue(ctx, handoverKey{}, &o)
 		defer func() {
 			if tc := o.conn.Swap(nil); tc != nil {
-				tc.Close() // another was there meanwhile
+				tc.Close() // net/http has used another connection
 			}
 		}()
 	}
@@ -197,7 +197,7 @@ func (c *Client) postNetHTTP(ctx context.Context, deadline time.Time, h *host, t
 		n.Header = resp.Header.Clone()
 	}
 	if t.key.secure && c.config.Proxy == nil {
-		h.h2.Store(resp.ProtoMajor == 2) // if no longer, the next is ours again
+		h.h2.Store(resp.ProtoMajor == 2) // if not, this package makes the next request
 	}
 	if c.config.Proxy != nil && resp.StatusCode == http.StatusProxyAuthRequired {
 		return Answer{}, ProxyError(resp.StatusCode)

@@ -16,7 +16,7 @@ import (
 // theirs after one to two minutes.
 const idleTimeout = 90 * time.Second
 
-// A host is the receiver's end of the connections of a key.
+// A host is the receiver that the connections of a key lead to.
 type host struct {
 	key key
 	tls *tls.Config // of its connections; nil without TLS

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// A tap lies under every connection, and under TLS. It reads without waiting, to
-// find out whether an idle connection has ended or has something to say. TLS buffers
-// what it reads, so a tap also follows where TLS records end.
+// A tap wraps the socket of every connection, below TLS. It can read without waiting, to
+// find out whether an idle connection has ended or has unread bytes. TLS buffers what it
+// reads, so a tap also follows where TLS records end.
 type tap struct {
 	net.Conn
 	raw    syscall.RawConn // nil unless Conn is a socket of the net package
@@ -17,7 +17,7 @@ type tap struct {
 	secure bool // TLS is over it
 
 	looking bool    // Read does not wait
-	parting bool    // writes wait for partingTime at most
+	closing bool    // writes wait for closingTime at most
 	header  [5]byte // of the TLS record that is being read (RFC 8446, section 5.1)
 	have    int     // bytes of header that were read
 	left    int     // bytes of the record that follow
@@ -53,12 +53,12 @@ func (t *tap) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// partingTime is how long a close may wait for a receiver that does not read.
-const partingTime = time.Millisecond
+// closingTime is how long a close may wait for a receiver that does not read.
+const closingTime = time.Millisecond
 
 // SetWriteDeadline shortens the five seconds that the close of TLS allows.
 func (t *tap) SetWriteDeadline(at time.Time) error {
-	if last := time.Now().Add(partingTime); t.parting && at.After(last) {
+	if last := time.Now().Add(closingTime); t.closing && at.After(last) {
 		at = last
 	}
 	return t.Conn.SetWriteDeadline(at)
@@ -101,7 +101,7 @@ func (t *tap) look(nc net.Conn) error {
 // close closes nc, which is t or TLS over it, without waiting for the receiver.
 func (t *tap) close(nc net.Conn) {
 	if tc, ok := nc.(*tls.Conn); ok && t.raw != nil {
-		t.parting = true
+		t.closing = true
 		tc.Close() // sends close_notify
 		return
 	}

@@ -49,7 +49,7 @@ func TestIdleTLSConnectionsAreLookedAt(t *testing.T) {
 		{name: "part of a record", after: gone, cut: 1, dials: 3},
 		{name: "a record without its header", after: gone, cut: 5 + 1 + len(gone) + 16 - 2, dials: 3},
 		{name: "close", end: func(tc *tls.Conn, _ *net.TCPConn) { tc.Close() }, dials: 3, socket: true},
-		{name: "close without a farewell", end: func(_ *tls.Conn, c *net.TCPConn) { c.Close() }, dials: 3, socket: true},
+		{name: "close without close_notify", end: func(_ *tls.Conn, c *net.TCPConn) { c.Close() }, dials: 3, socket: true},
 		{name: "reset", end: func(_ *tls.Conn, c *net.TCPConn) { c.SetLinger(0); c.Close() }, dials: 3, socket: true},
 		{name: "another answer, later", end: func(tc *tls.Conn, _ *net.TCPConn) { io.WriteString(tc, gone) }, dials: 3, socket: true},
 	} {
