@@ -126,8 +126,7 @@ func BenchmarkTrack(b *testing.B) {
 	}
 }
 
-// BenchmarkTrackParallel measures calls from several goroutines at once. It compares them
-// with a client that hands messages to another goroutine.
+// BenchmarkTrackParallel measures calls from several goroutines at once.
 //
 // For the throughput, in calls/s of all goroutines together, the goroutines only make
 // calls. It is also printed as a multiple of the throughput of one goroutine, measured
@@ -135,66 +134,51 @@ func BenchmarkTrack(b *testing.B) {
 // processors are busy. Half of the calls take at most p50, and all but one in a thousand
 // take at most p99.9. Each figure is the median of several rounds.
 func BenchmarkTrackParallel(b *testing.B) {
-	clients := []struct {
-		name string
-		new  func() (track func(*Track) error, end func() error)
-	}{
-		{"encode", func() (func(*Track) error, func() error) {
+	for _, goroutines := range []int{1, 2, 8, 64} {
+		b.Run(fmt.Sprintf("goroutines=%d", goroutines), func(b *testing.B) {
 			c := benchClient()
 			c.FlushAt = 250
 			c.MaxMemory = 1 << 30 // large enough that no call is refused, because refusing is fast
-			return c.Track, c.Close
-		}},
-		{"handoff", func() (func(*Track) error, func() error) {
-			h := newHandoff()
-			return h.track, h.close
-		}},
-	}
-	for _, goroutines := range []int{1, 2, 8, 64} {
-		for _, client := range clients {
-			b.Run(fmt.Sprintf("goroutines=%d/client=%s", goroutines, client.name), func(b *testing.B) {
-				track, end := client.new()
-				const calls = 8 << 10
-				for b.Loop() {
-					race(b, goroutines, calls, track, nil)
-				}
-				b.StopTimer()
-				elapsed, rounds := b.Elapsed(), min(7, b.N)
-				var one, all []time.Duration
-				for range rounds {
-					one = append(one, race(b, 1, calls, track, nil))
-					all = append(all, race(b, goroutines, calls, track, nil))
-				}
-				slices.Sort(one)
-				slices.Sort(all)
-				var p50, p999 []time.Duration
-				for range rounds {
-					took := make([]time.Duration, min(16, b.N)<<10)
-					race(b, goroutines, len(took), track, took)
-					slices.Sort(took)
-					p50 = append(p50, took[len(took)/2])
-					p999 = append(p999, took[len(took)*999/1000])
-				}
-				slices.Sort(p50)
-				slices.Sort(p999)
-				if err := end(); err != nil {
-					b.Fatal(err)
-				}
-				n := float64(b.N * calls)
-				b.ReportMetric(float64(elapsed)/n, "ns/op") // time per call, not per race
-				b.ReportMetric(n/elapsed.Seconds(), "calls/s")
-				b.ReportMetric(float64(one[rounds/2])/float64(all[rounds/2]), "x_one_goroutine")
-				b.ReportMetric(float64(p50[rounds/2]), "p50-ns")
-				b.ReportMetric(float64(p999[rounds/2]), "p99.9-ns")
-			})
-		}
+			const calls = 8 << 10
+			for b.Loop() {
+				race(b, goroutines, calls, c, nil)
+			}
+			b.StopTimer()
+			elapsed, rounds := b.Elapsed(), min(7, b.N)
+			var one, all []time.Duration
+			for range rounds {
+				one = append(one, race(b, 1, calls, c, nil))
+				all = append(all, race(b, goroutines, calls, c, nil))
+			}
+			slices.Sort(one)
+			slices.Sort(all)
+			var p50, p999 []time.Duration
+			for range rounds {
+				took := make([]time.Duration, min(16, b.N)<<10)
+				race(b, goroutines, len(took), c, took)
+				slices.Sort(took)
+				p50 = append(p50, took[len(took)/2])
+				p999 = append(p999, took[len(took)*999/1000])
+			}
+			slices.Sort(p50)
+			slices.Sort(p999)
+			if err := c.Close(); err != nil {
+				b.Fatal(err)
+			}
+			n := float64(b.N * calls)
+			b.ReportMetric(float64(elapsed)/n, "ns/op") // time per call, not per race
+			b.ReportMetric(n/elapsed.Seconds(), "calls/s")
+			b.ReportMetric(float64(one[rounds/2])/float64(all[rounds/2]), "x_one_goroutine")
+			b.ReportMetric(float64(p50[rounds/2]), "p50-ns")
+			b.ReportMetric(float64(p999[rounds/2]), "p99.9-ns")
+		})
 	}
 }
 
-// race makes n calls from several goroutines and returns the total time. If took has room
+// race makes n calls of c from several goroutines and returns the total time. If took has room
 // for n elements, the goroutines hash between their calls, and race sets took to the time
 // of each call.
-func race(b *testing.B, goroutines, n int, track func(*Track) error, took []time.Duration) time.Duration {
+func race(b *testing.B, goroutines, n int, c *Client, took []time.Duration) time.Duration {
 	var wg sync.WaitGroup
 	begin := time.Now()
 	for i := range goroutines {
@@ -209,7 +193,7 @@ func race(b *testing.B, goroutines, n int, track func(*Track) error, took []time
 					copy(work, sum[:])
 					start = time.Now()
 				}
-				if err := track(m); err != nil {
+				if err := c.Track(m); err != nil {
 					b.Error(err)
 					return
 				}

@@ -153,7 +153,7 @@ func TestTooManyOpenFiles(t *testing.T) {
 		if e := again(); e != nil {
 			t.Fatal(e)
 		}
-		checkKept(t, err, 3)
+		checkUndelivered(t, err, UndeliveredError{Spooled: 3})
 		if !errors.Is(err, syscall.EMFILE) || book.troubles() != 1 {
 			t.Errorf("Flush: %v; log %q", err, book.lines)
 		}
