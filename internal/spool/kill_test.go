@@ -65,7 +65,7 @@ func (n *notebook) set(what int, number int) error {
 }
 
 func killConfig() spool.Config {
-	c := spool.Config{Head: `{"batch":[`, MaxData: 4000, MaxMessages: 50, Spare: 2}
+	c := spool.Config{Head: `{"batch":[`, MaxData: 4000, MaxMessages: 50}
 	c.MaxBytes = int64(12 * spool.SegmentSize(c))
 	if os.Getenv(killPlain) != "" {
 		spool.Plain(&c)
@@ -189,7 +189,7 @@ func checkFound(t *testing.T, path string, c spool.Config, note [notes]int) (got
 // at that moment would leave the same files.
 func TestFoundAfterEveryStep(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
-		c.MaxData, c.MaxMessages, c.Spare = 500, 5, 2
+		c.MaxData, c.MaxMessages = 500, 5
 		c.MaxBytes = int64(4 * spool.SegmentSize(c))
 		for seed := range soak.Seeds(t, 1) {
 			path, copied := t.TempDir(), t.TempDir()

@@ -17,8 +17,8 @@ import (
 //     Len, ID, Opened, Load and Remove may be used.
 //   - It is loaded: Load was called. Its messages can be read, and no messages can be added.
 //
-// The goroutine that owns the segment calls Append, Unload, Load, Remove, Fits, Bytes, Ends
-// and Len. ReadAt and Commit may be called concurrently with these. But during a ReadAt, no
+// The goroutine that owns the segment calls Append, Unload, Load, Remove, Bytes, Ends and
+// Len. ReadAt and Commit may be called concurrently with these. But during a ReadAt, no
 // message may be appended to the range that it reads.
 type Segment struct {
 	dir  *Dir
@@ -84,8 +84,8 @@ func (s *Segment) Opened() time.Time { return time.Unix(0, s.h.opened).UTC() }
 // messages.
 func (s *Segment) Len() int { return s.n }
 
-// Fits reports whether the segment has room for a message of n bytes.
-func (s *Segment) Fits(n int) bool {
+// fits reports whether the segment has room for a message of n bytes.
+func (s *Segment) fits(n int) bool {
 	return s.file != nil && s.bad == nil && n > 0 && s.n < s.h.messages && n <= len(s.data)-s.next()
 }
 
@@ -105,7 +105,7 @@ func (s *Segment) next() int {
 // If the file is mapped, Append makes no system call. But the kernel may delay it, if it
 // throttles programs that dirty memory faster than the disk takes it.
 func (s *Segment) Append(message []byte, sum uint32) error {
-	if !s.Fits(len(message)) {
+	if !s.fits(len(message)) {
 		if s.bad != nil {
 			return s.bad
 		}

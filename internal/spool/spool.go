@@ -44,10 +44,11 @@ var (
 	ErrLocked = disk.ErrLocked
 )
 
-// DefaultSpare is how many spare segments are kept if Config.Spare is zero.
-const DefaultSpare = 5
-
 const (
+	// maxSpare is how many removed segments are kept for reuse, with their space on disk and
+	// their mapping. So a steady flow of messages makes no new files.
+	maxSpare = 5
+
 	maxData     = 1 << 24
 	maxMessages = 1 << 16
 )
@@ -70,11 +71,6 @@ type Config struct {
 	// waits counts with the bytes that it uses. Spare segments and files set aside do not
 	// count. Zero means no bound. Less than the size of one segment is an error.
 	MaxBytes int64
-
-	// Spare is how many removed segments are kept for reuse, with their space on disk and
-	// their mapping. So a steady flow of messages makes no new files. Zero means
-	// DefaultSpare.
-	Spare int
 
 	// SyncEach makes Commit wait until its messages are on the disk. Without SyncEach, a
 	// loss of power or a crash of the kernel may cost the messages that the kernel has not
@@ -102,9 +98,6 @@ type Config struct {
 
 // check checks c and returns it with the defaults filled in.
 func (c Config) check() (Config, error) {
-	if c.Spare == 0 {
-		c.Spare = DefaultSpare
-	}
 	if c.Report == nil {
 		c.Report = func(error) {}
 	}
@@ -119,8 +112,6 @@ func (c Config) check() (Config, error) {
 		return c, fmt.Errorf("spool: Head has %d bytes, must have fewer than MaxData, %d", len(c.Head), c.MaxData)
 	case c.MaxMessages < 1 || c.MaxMessages > maxMessages:
 		return c, fmt.Errorf("spool: MaxMessages is %d, must be 1 to %d", c.MaxMessages, maxMessages)
-	case c.Spare < 0:
-		return c, fmt.Errorf("spool: Spare is %d, must not be negative", c.Spare)
 	case c.SyncInterval < 0:
 		return c, fmt.Errorf("spool: SyncInterval is %v, must not be negative", c.SyncInterval)
 	case c.MaxBytes == 0:
@@ -287,7 +278,7 @@ func (d *Dir) Prepare(n int) error {
 // deletes the file.
 func (d *Dir) recycle(f *file) error {
 	d.mu.Lock()
-	keep := !d.closed && len(d.spare) < d.conf.Spare
+	keep := !d.closed && len(d.spare) < maxSpare
 	if keep {
 		d.spare = append(d.spare, f)
 	}
@@ -310,13 +301,6 @@ func (d *Dir) isClosed() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.closed
-}
-
-// Used returns the bytes on disk that count towards MaxBytes.
-func (d *Dir) Used() int64 {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.used
 }
 
 // syncOften syncs the open segments every SyncInterval, until stop is closed.

@@ -290,7 +290,6 @@ func TestOrderOfSegments(t *testing.T) {
 func TestSteadyFlowMakesNoFiles(t *testing.T) {
 	eachMode(t, func(t *testing.T, c spool.Config) {
 		path := t.TempDir()
-		c.Spare = 2
 		d, _ := open(t, path, c)
 		if s, _, err := d.Take(idA, start); s != nil || err != nil {
 			t.Error("Take of a new folder returns a segment")
@@ -311,13 +310,13 @@ func TestSteadyFlowMakesNoFiles(t *testing.T) {
 		equal(t, "files", len(before), 2)
 
 		many := []*spool.Segment{}
-		for range 6 {
+		for range 8 {
 			many = append(many, newSegment(t, d, "1"))
 		}
 		for _, s := range many {
 			remove(t, s)
 		}
-		equal(t, "files with 2 spare ones", len(files(t, path)), 2)
+		equal(t, "files, all spare", len(files(t, path)), 5)
 		if s, _, err := d.Take(idA, start); s == nil || err != nil {
 			t.Error("Take returns nil with spare segments")
 		}
@@ -580,7 +579,6 @@ func TestConfigIsChecked(t *testing.T) {
 		{"too many messages", func(c *spool.Config) { c.MaxMessages = 1<<16 + 1 }, "MaxMessages"},
 		{"less than a segment", func(c *spool.Config) { c.MaxBytes = int64(spool.SegmentSize(*c)) - 1 }, "MaxBytes"},
 		{"negative bytes", func(c *spool.Config) { c.MaxBytes = -1 }, "MaxBytes"},
-		{"negative spare", func(c *spool.Config) { c.Spare = -1 }, "Spare"},
 		{"negative interval", func(c *spool.Config) { c.SyncInterval = -1 }, "SyncInterval"},
 	}
 	for _, tt := range tests {
