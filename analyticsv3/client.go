@@ -184,10 +184,9 @@ func (c *client) Enqueue(m Message) error {
 	if err != nil {
 		return err
 	}
-	m, id, sent := c.convert(m)
+	m, id, send := c.convert(m)
 	c.keep(id, m)
-	err = c.send(sent)
-	if err == nil {
+	if err = known(send()); err == nil {
 		return nil
 	}
 	c.take(id, true)
@@ -202,22 +201,8 @@ func (c *client) Enqueue(m Message) error {
 	return err
 }
 
-// send queues a message. It returns an error of this package if there is one for the cause.
-func (c *client) send(m root.Message) (err error) {
-	switch m := m.(type) {
-	case *root.Identify:
-		err = c.sender.Identify(m)
-	case *root.Track:
-		err = c.sender.Track(m)
-	case *root.Page:
-		err = c.sender.Page(m)
-	case *root.Screen:
-		err = c.sender.Screen(m)
-	case *root.Group:
-		err = c.sender.Group(m)
-	case *root.Alias:
-		err = c.sender.Alias(m)
-	}
+// known returns the error of this package for an error of the root package, if there is one.
+func known(err error) error {
 	var size *root.SizeError
 	switch {
 	case errors.As(err, &size):

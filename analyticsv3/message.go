@@ -164,40 +164,46 @@ func ValidateFields(msg FieldGetter) error {
 	return FieldError{Type: "analytics.Event", Name: "Type", Value: kind}
 }
 
-// convert returns m with its type, id and time filled in, then its id, and then m as a
-// message of the root package. m must be a message of this package, not a pointer.
-func (c *client) convert(m Message) (Message, string, root.Message) {
+// convert returns m with its type, id and time filled in, then its id, and then a function
+// that queues m. m must be a message of this package, not a pointer.
+func (c *client) convert(m Message) (Message, string, func() error) {
 	switch m := m.(type) {
 	case Identify:
 		m.Type = "identify"
 		at := stamp(&m.MessageId, &m.Timestamp)
-		return m, m.MessageId, &root.Identify{UserId: m.UserId, AnonymousId: m.AnonymousId, Traits: m.Traits,
+		sent := &root.Identify{UserId: m.UserId, AnonymousId: m.AnonymousId, Traits: m.Traits,
 			Context: c.merged(m.Context), Integrations: m.Integrations, Timestamp: at, MessageId: m.MessageId}
+		return m, m.MessageId, func() error { return c.sender.Identify(sent) }
 	case Track:
 		m.Type = "track"
 		at := stamp(&m.MessageId, &m.Timestamp)
-		return m, m.MessageId, &root.Track{UserId: m.UserId, AnonymousId: m.AnonymousId, Event: m.Event, Properties: m.Properties,
+		sent := &root.Track{UserId: m.UserId, AnonymousId: m.AnonymousId, Event: m.Event, Properties: m.Properties,
 			Context: c.merged(m.Context), Integrations: m.Integrations, Timestamp: at, MessageId: m.MessageId}
+		return m, m.MessageId, func() error { return c.sender.Track(sent) }
 	case Page:
 		m.Type = "page"
 		at := stamp(&m.MessageId, &m.Timestamp)
-		return m, m.MessageId, &root.Page{UserId: m.UserId, AnonymousId: m.AnonymousId, Name: m.Name, Properties: m.Properties,
+		sent := &root.Page{UserId: m.UserId, AnonymousId: m.AnonymousId, Name: m.Name, Properties: m.Properties,
 			Context: c.merged(m.Context), Integrations: m.Integrations, Timestamp: at, MessageId: m.MessageId}
+		return m, m.MessageId, func() error { return c.sender.Page(sent) }
 	case Screen:
 		m.Type = "screen"
 		at := stamp(&m.MessageId, &m.Timestamp)
-		return m, m.MessageId, &root.Screen{UserId: m.UserId, AnonymousId: m.AnonymousId, Name: m.Name, Properties: m.Properties,
+		sent := &root.Screen{UserId: m.UserId, AnonymousId: m.AnonymousId, Name: m.Name, Properties: m.Properties,
 			Context: c.merged(m.Context), Integrations: m.Integrations, Timestamp: at, MessageId: m.MessageId}
+		return m, m.MessageId, func() error { return c.sender.Screen(sent) }
 	case Group:
 		m.Type = "group"
 		at := stamp(&m.MessageId, &m.Timestamp)
-		return m, m.MessageId, &root.Group{UserId: m.UserId, AnonymousId: m.AnonymousId, GroupId: m.GroupId, Traits: m.Traits,
+		sent := &root.Group{UserId: m.UserId, AnonymousId: m.AnonymousId, GroupId: m.GroupId, Traits: m.Traits,
 			Context: c.merged(m.Context), Integrations: m.Integrations, Timestamp: at, MessageId: m.MessageId}
+		return m, m.MessageId, func() error { return c.sender.Group(sent) }
 	case Alias:
 		m.Type = "alias"
 		at := stamp(&m.MessageId, &m.Timestamp)
-		return m, m.MessageId, &root.Alias{UserId: m.UserId, PreviousId: m.PreviousId,
+		sent := &root.Alias{UserId: m.UserId, PreviousId: m.PreviousId,
 			Context: c.merged(m.Context), Integrations: m.Integrations, Timestamp: at, MessageId: m.MessageId}
+		return m, m.MessageId, func() error { return c.sender.Alias(sent) }
 	}
 	panic("analytics: dereferenced lets no other message through")
 }
