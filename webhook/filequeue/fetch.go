@@ -45,7 +45,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 	dst = slices.Grow(dst, len(picks))[:had+len(picks)]
 	clear(dst[had:])
 	var lost []settlement
-	var unread []postponed
+	var unread []*claim
 	var failure error
 	var ahead readAhead
 	defer ahead.release()
@@ -67,7 +67,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 			continue
 		case err != nil: // the whole disk may be failing, or only this part of it
 			complain(s, "a delivery cannot be read now; it is tried again every minute, and others are delivered", p.seq, &d, err)
-			unread, failure = append(unread, postponed{p.claim, time.Now().Add(readAgain)}), err
+			unread, failure = append(unread, p.claim), err
 			continue
 		}
 		d.Claim = p.claim.id
@@ -75,9 +75,16 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 	}
 	if len(unread) > 0 {
 		s.index.mu.Lock()
-		s.index.postponed = append(s.index.postponed, unread...)
+		for _, c := range unread {
+			s.index.postpone(c, s.Now().Add(readAgain))
+		}
+		for i := range wants {
+			if l := s.index.lanes[wants[i].Destination]; l != nil {
+				next[i] = dueOf(l.queue(wants[i].Retries).first())
+			}
+		}
 		s.index.mu.Unlock()
-		s.janitor.wake.give()
+		s.changed.give()
 		if len(unread) == len(picks) {
 			return dst[:had], fmt.Errorf("filequeue: %w", failure)
 		}
@@ -190,26 +197,13 @@ func (a *readAhead) find(p *pinned) []byte {
 // readAgain is how long a delivery that the disk could not read is postponed.
 const readAgain = time.Minute
 
-// A postponed is the claim of a delivery that the disk could not read. While it is postponed, it hides no
-// other delivery.
-type postponed struct {
-	claim *claim
-	at    time.Time // when it is due again
-}
-
-// requeue ends the claims that were postponed until now or earlier. It returns when the next one is due
-// again, or zero.
-func (x *index) requeue(now time.Time) (next time.Time, some bool) {
-	for ; len(x.postponed) > 0 && !now.Before(x.postponed[0].at); x.postponed = x.postponed[1:] {
-		c := x.postponed[0].claim
-		c.lane.queue(c.retry).push(x.unclaim(c))
-		x.announce(c.lane)
-		some = true
-	}
-	if len(x.postponed) > 0 {
-		next = x.postponed[0].at
-	}
-	return next, some
+// postpone ends the claim of a delivery that the disk could not read. The delivery is due at a later
+// time, so it hides no other one. Only the index has that time, not the disk.
+func (x *index) postpone(c *claim, until time.Time) {
+	e := x.unclaim(c)
+	e.due = until.UnixMicro()
+	c.lane.queue(c.retry).push(e)
+	x.announce(c.lane)
 }
 
 // Lost returns how many deliveries and dead letters could not be read since the folder was made. They

@@ -93,7 +93,6 @@ type index struct {
 	keys      []remembered
 	losses    int             // deliveries in records of kindLost
 	notes     queue           // the records of settings, keys and losses
-	postponed []postponed     // in the order of their times
 	told      map[uint64]bool // see complain
 }
 

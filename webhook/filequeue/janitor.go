@@ -10,8 +10,8 @@ import (
 )
 
 // A janitor works in the background. It writes hint files, removes segments that are not needed, merges
-// segments of which little is needed, expires the history and ends postponed claims. No other goroutine
-// removes a segment, or moves records between segments; so Erase runs here, too.
+// segments of which little is needed, and expires the history. No other goroutine removes a segment, or
+// moves records between segments; so Erase runs here, too.
 type janitor struct {
 	*Store
 	wake   signal          // there may be work
@@ -88,7 +88,6 @@ func (j *janitor) sleep(until time.Time, wake signal) {
 // tidy does all work that is due. It returns when the next work is due, or zero if that is unknown.
 func (j *janitor) tidy() (next time.Time, err error) {
 	j.index.mu.Lock()
-	next, some := j.index.requeue(time.Now())
 	j.index.forgetKeys()
 	var unhinted []*segment
 	for _, g := range j.index.segs {
@@ -97,17 +96,12 @@ func (j *janitor) tidy() (next time.Time, err error) {
 		}
 	}
 	j.index.mu.Unlock()
-	if some {
-		j.changed.give()
-	}
 	for _, g := range unhinted {
 		err = cmp.Or(j.hint(g), err) // an error stops only this step
 	}
 	if j.config.HistoryAge != 0 {
-		at, herr := j.expire()
-		if next.IsZero() || !at.IsZero() && at.Before(next) {
-			next = at
-		}
+		var herr error
+		next, herr = j.expire()
 		err = cmp.Or(herr, err)
 	}
 	if err := j.removeLeftovers(); err != nil {
