@@ -30,7 +30,7 @@ func reportOf(s *Store, missing []string) Report {
 	s.index.mu.Lock()
 	defer s.index.mu.Unlock()
 	x := s.index
-	r := Report{Waiting: x.waiting, Dead: x.dead.len, Delivered: x.history.len, Settings: len(x.settings), Missing: missing}
+	r := Report{Waiting: x.waiting(), Dead: x.dead.len, Delivered: x.history.len, Settings: len(x.settings), Missing: missing}
 	r.Bytes, r.Needed = x.segs.bytes()
 	return r
 }

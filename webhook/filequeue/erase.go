@@ -44,7 +44,8 @@ func (e *eraser) run() error {
 		return err
 	}
 	// Alone in its group, so that no settlement of a delivery is being stored.
-	if err := e.writer.do(e.ctx, func(g *group) error { e.remove(g); return nil }, alone, false); err != nil {
+	if err := e.writer.do(e.ctx, func(g *group) error { e.erased = g.transit(e.transitions(g.index)); return nil }, alone, false); err != nil {
+		e.erased = 0
 		return err
 	}
 	return e.each(e.blank)
@@ -96,44 +97,22 @@ func (e *eraser) find(g *segment, rs []record) error {
 	return nil
 }
 
-// remove removes the deliveries from the index, except claimed ones.
-func (e *eraser) remove(g *group) {
-	var refs []ref
+// transitions returns those that remove the deliveries from the index, except claimed ones.
+func (e *eraser) transitions(x *index) (ts []transition) {
 	e.claimed = make(map[uint64]bool)
-	points := func(q *queue) (all []point) {
-		for entry := range q.all() {
-			if e.puts[entry.seq] {
-				all = append(all, entry.point())
+	for _, w := range x.queues() {
+		for entry := range x.queue(w).all() {
+			if !e.puts[entry.seq] {
+				continue
+			}
+			if w.kind == claimed {
+				e.claimed[entry.seq] = true
+			} else {
+				ts = append(ts, leaving(kindGone, w, entry.point()))
 			}
 		}
-		return all
 	}
-	take := func(from interface {
-		remove(point) (entry, bool)
-		push(entry)
-	}, points []point, then func()) {
-		for _, p := range points {
-			x, _ := g.take(from, p)
-			refs = append(refs, ref{x.seq, x.put.seg})
-			g.then(func(*segment) {
-				g.segs.count(&x, -1)
-				then()
-			})
-		}
-	}
-	for name, l := range g.lanes {
-		for _, p := range points(&l.claimed) {
-			e.claimed[p.seq] = true
-		}
-		for _, q := range []*queue{&l.fresh, &l.retries} {
-			take(q, points(q), func() { g.dequeued(name) })
-		}
-	}
-	for _, l := range []*list{&g.dead, &g.history} {
-		take(l, points(&l.queue), func() {})
-	}
-	g.gone(kindGone, refs)
-	g.then(func(*segment) { e.erased = len(refs) })
+	return ts
 }
 
 // blank writes zeros over payloads. Open does not miss them, as their deliveries are gone.

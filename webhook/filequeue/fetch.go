@@ -44,7 +44,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 	had := len(dst)
 	dst = slices.Grow(dst, len(picks))[:had+len(picks)]
 	clear(dst[had:])
-	var lost []settlement
+	var lost []transition
 	var unread []*claim
 	var failure error
 	var ahead readAhead
@@ -63,7 +63,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 			}
 		case errors.Is(err, errDamaged):
 			complain(s, "a delivery cannot be read and is lost", p.seq, &d, err)
-			lost = append(lost, settlement{verdict: webhook.Done, id: p.claim.id})
+			lost = append(lost, transition{record: record{header: header{kind: kindLost}}, id: p.claim.id})
 			continue
 		case err != nil: // the whole disk may be failing, or only this part of it
 			complain(s, "a delivery cannot be read now; it is tried again every minute, and others are delivered", p.seq, &d, err)
@@ -90,7 +90,7 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		}
 	}
 	if len(lost) > 0 { // if this cannot be stored, they stay claimed
-		s.writer.do(context.Background(), func(g *group) error { g.settle(lost, kindLost); return nil }, recordHeader, false)
+		s.transit(context.Background(), lost)
 	}
 	if len(lost)+len(unread) > 0 {
 		dst = dst[:had+len(slices.DeleteFunc(dst[had:], func(d webhook.Delivery) bool { return d.Claim == 0 }))]
@@ -203,7 +203,7 @@ func (x *index) postpone(c *claim, until time.Time) {
 	e := x.unclaim(c)
 	e.due = until.UnixMicro()
 	c.lane.queue(c.retry).push(e)
-	x.announce(c.lane)
+	x.announce(c.lane.name)
 }
 
 // Lost returns how many deliveries and dead letters could not be read since the folder was made. They

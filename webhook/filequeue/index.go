@@ -57,24 +57,14 @@ type claim struct {
 	body  int64 // the length of the body
 }
 
-// A list has the dead letters, or the history.
-type list struct {
-	queue
-	bytes int64 // the sum of the Sizes
+// A where names a queue. The destination is that of a lane, and empty for other queues.
+type where struct {
+	kind        kind // a state, claimed, or kindSetting for index.notes
+	destination string
 }
 
-func (l *list) push(e entry) {
-	l.queue.push(e)
-	l.bytes += e.bytes()
-}
-
-func (l *list) remove(p point) (entry, bool) {
-	e, ok := l.queue.remove(p)
-	if ok {
-		l.bytes -= e.bytes()
-	}
-	return e, ok
-}
+// claimed stands for the deliveries of a lane that are claimed. No record has this kind.
+const claimed = kindEnd
 
 // An index is the part of a store that is in memory. Except where they say otherwise, the caller of its
 // methods holds mu.
@@ -85,9 +75,8 @@ type index struct {
 	news      map[string]struct{} // the destinations that the next Heads(false) yields
 	claims    map[uint64]*claim   // by id
 	lastClaim uint64              // the latest id; ids are not used again, and 0 is none
-	waiting   int                 // deliveries, claimed ones included
-	dead      list
-	history   list
+	dead      queue
+	history   queue
 	seen      *storekit.Window
 	settings  settings
 	keys      []remembered
@@ -102,12 +91,41 @@ type remembered struct {
 	turn uint64 // of the dedup window when its puts were stored
 }
 
-// list returns the dead letters, or the history for kindDelivered.
-func (x *index) list(k kind) *list {
-	if k == kindDelivered {
+// queue returns a queue. It is empty, and not part of the index, if there is no lane of the destination.
+func (x *index) queue(w where) *queue {
+	switch w.kind {
+	case kindDead:
+		return &x.dead
+	case kindDelivered:
 		return &x.history
+	case kindSetting:
+		return &x.notes
 	}
-	return &x.dead
+	l := x.lanes[w.destination]
+	switch {
+	case l == nil:
+		return new(queue)
+	case w.kind == claimed:
+		return &l.claimed
+	}
+	return l.queue(w.kind == kindRetry)
+}
+
+// queues returns the names of all queues.
+func (x *index) queues() []where {
+	all := []where{{kind: kindDead}, {kind: kindDelivered}, {kind: kindSetting}}
+	for name := range x.lanes {
+		all = append(all, where{kindFresh, name}, where{kindRetry, name}, where{claimed, name})
+	}
+	return all
+}
+
+// waiting returns how many deliveries wait, claimed ones included.
+func (x *index) waiting() (n int) {
+	for _, l := range x.lanes {
+		n += l.waiting()
+	}
+	return n
 }
 
 // lane returns the lane of a destination, and makes it if it is missing.
@@ -120,36 +138,8 @@ func (x *index) lane(name string) *lane {
 	return l
 }
 
-// locate returns the entry at a point, or nil. It looks in the queue of the deliveries in state k, for
-// waiting deliveries also among the claims, and for kinds that are no state of a delivery in x.notes.
-func (x *index) locate(k kind, destination string, p point) *entry {
-	switch {
-	case k == kindDead || k == kindDelivered:
-		return x.list(k).at(p)
-	case !k.state():
-		return x.notes.at(p)
-	}
-	l := x.lanes[destination]
-	if l == nil {
-		return nil
-	}
-	if e := l.queue(k == kindRetry).at(p); e != nil {
-		return e
-	}
-	return l.claimed.at(p)
-}
-
-// enqueue adds a waiting delivery to the lane of its destination.
-func (x *index) enqueue(destination string, e entry, retry bool) *lane {
-	l := x.lane(destination)
-	l.queue(retry).push(e)
-	x.waiting++
-	return l
-}
-
-// dequeued counts a delivery that was taken from its queue and no longer waits.
-func (x *index) dequeued(destination string) {
-	x.waiting--
+// prune removes the lane of a destination if nothing waits there.
+func (x *index) prune(destination string) {
 	if l := x.lanes[destination]; l != nil && l.waiting() == 0 {
 		delete(x.lanes, destination)
 	}
@@ -192,14 +182,6 @@ func (x *index) noteSegment(seq uint64) uint32 {
 	return 0
 }
 
-// restate gives an entry a new state record, and the result of bytes.
-func (x *index) restate(e *entry, seg *segment, state *record, bytes int64) {
-	x.segs.count(e, -1)
-	e.setState(seg.number, state)
-	e.setBytes(bytes)
-	x.segs.count(e, 1)
-}
-
 // pinned returns a segment, which the caller unpins, or nil if it was removed. It takes the lock itself.
 func (x *index) pinned(n uint32) *segment {
 	x.mu.Lock()
@@ -212,7 +194,7 @@ func (x *index) pinned(n uint32) *segment {
 }
 
 // announce makes the next Heads(false) yield a destination that the scheduler did not change itself.
-func (x *index) announce(l *lane) { x.news[l.name] = struct{}{} }
+func (x *index) announce(destination string) { x.news[destination] = struct{}{} }
 
 // keyAt returns the Key of a dead letter, or of a delivery of the history. Keys sort as points do.
 func keyAt(p point) string { return fmt.Sprintf("%016x%016x", uint64(p.due)^1<<63, p.seq) }

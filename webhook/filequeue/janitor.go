@@ -141,20 +141,20 @@ func (j *janitor) hint(g *segment) error {
 func (j *janitor) expire() (next time.Time, err error) {
 	for {
 		j.index.mu.Lock()
-		points, next := j.index.expired(&j.config, j.Now())
+		expired, next := j.index.expired(&j.config, j.Now())
 		j.index.mu.Unlock()
-		if len(points) == 0 {
+		if len(expired) == 0 {
 			return next, nil
 		}
-		n := 0
-		if err := j.writer.do(j.ctx, func(g *group) error { g.forget(kindGone, points, &n, &g.history); return nil }, recordHeader+16*page, false); err != nil {
+		if _, err := j.transit(j.ctx, expired); err != nil {
 			return next, err
 		}
 	}
 }
 
-// expired returns up to a page of the history's expired deliveries, the oldest first. If there are none, it returns when the next one expires, or zero.
-func (x *index) expired(c *Config, now time.Time) (points []point, next time.Time) {
+// expired removes up to a page of the history's expired deliveries, the oldest first. If there are none, it
+// returns when the next one expires, or zero.
+func (x *index) expired(c *Config, now time.Time) (ts []transition, next time.Time) {
 	bytes := x.history.bytes
 	for _, e := range x.history.after(firstPoint, page, nil) {
 		expires := e.dueAt().Add(c.HistoryAge)
@@ -165,10 +165,10 @@ func (x *index) expired(c *Config, now time.Time) (points []point, next time.Tim
 			}
 			break
 		}
-		points = append(points, e.point())
+		ts = append(ts, leaving(kindGone, where{kind: kindDelivered}, e.point()))
 		bytes -= e.bytes()
 	}
-	return points, next
+	return ts, next
 }
 
 // forgetKeys drops the records of keys that the dedup window has forgotten.

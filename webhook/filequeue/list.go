@@ -15,15 +15,9 @@ import (
 // page is how many deliveries of a list are read at once.
 const page = 256
 
-// A found is a delivery that was read, with its point in the index.
-type found struct {
-	webhook.DeadLetter
-	at point
-}
-
 // read reads entries of the index. It leaves out deliveries that were removed in the meantime, and dead
 // or delivered ones that cannot be read.
-func (s *Store) read(ctx context.Context, get func(x *index) []entry) (all []found, err error) {
+func (s *Store) read(ctx context.Context, get func(x *index) []entry) (all []webhook.DeadLetter, err error) {
 	if err := s.enter(ctx); err != nil {
 		return nil, err
 	}
@@ -37,23 +31,22 @@ func (s *Store) read(ctx context.Context, get func(x *index) []entry) (all []fou
 	s.index.mu.Unlock()
 	for i := range pins {
 		p := &pins[i]
-		f := found{at: p.point()}
+		d := webhook.DeadLetter{Key: keyAt(p.point())}
 		if err == nil {
-			err = p.load(&f.DeadLetter)
+			err = p.load(&d)
 		}
 		p.release()
 		switch {
 		case errors.Is(err, errState):
-			complain(s, "the attempts of a delivery cannot be read", p.seq, &f.DeadLetter, err)
-			f.Due, f.Died = p.dueAt(), p.dueAt()
+			complain(s, "the attempts of a delivery cannot be read", p.seq, &d, err)
+			d.Due, d.Died = p.dueAt(), p.dueAt()
 		case errors.Is(err, errDamaged):
-			n := 0
-			s.writer.do(ctx, func(g *group) error {
-				g.forget(kindLost, []point{f.at}, &n, &g.dead, &g.history)
-				return nil
-			}, recordHeader, false)
+			n, _ := s.transit(ctx, []transition{
+				leaving(kindLost, where{kind: kindDead}, p.point()),
+				leaving(kindLost, where{kind: kindDelivered}, p.point()),
+			})
 			if n > 0 {
-				complain(s, "a dead letter, or a delivery of the history, cannot be read and is lost", p.seq, &f.DeadLetter, err)
+				complain(s, "a dead letter, or a delivery of the history, cannot be read and is lost", p.seq, &d, err)
 			}
 			err = nil
 			continue
@@ -61,8 +54,7 @@ func (s *Store) read(ctx context.Context, get func(x *index) []entry) (all []fou
 			continue
 		}
 		err = nil
-		f.Key = keyAt(f.at)
-		all = append(all, f)
+		all = append(all, d)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("filequeue: %w", err)
@@ -71,10 +63,10 @@ func (s *Store) read(ctx context.Context, get func(x *index) []entry) (all []fou
 }
 
 // pages reads the entries from a point on. get returns the next page of them.
-func (s *Store) pages(ctx context.Context, from point, get func(x *index, from point) []entry) iter.Seq2[found, error] {
-	return func(yield func(found, error) bool) {
+func (s *Store) pages(ctx context.Context, from point, get func(x *index, from point) []entry) iter.Seq2[webhook.DeadLetter, error] {
+	return func(yield func(webhook.DeadLetter, error) bool) {
 		last := from
-		storekit.Pages("more", func(string) (all []found, next string, err error) {
+		storekit.Pages("more", func(string) (all []webhook.DeadLetter, next string, err error) {
 			all, err = s.read(ctx, func(x *index) []entry {
 				entries := get(x, last)
 				if len(entries) > 0 {
@@ -88,7 +80,7 @@ func (s *Store) pages(ctx context.Context, from point, get func(x *index, from p
 }
 
 // list yields the dead letters or the history of a period, beginning behind the key after.
-func (s *Store) list(ctx context.Context, k kind, from, to time.Time, newestFirst bool, after string) iter.Seq2[found, error] {
+func (s *Store) list(ctx context.Context, k kind, from, to time.Time, newestFirst bool, after string) iter.Seq2[webhook.DeadLetter, error] {
 	first, last := firstPoint, lastPoint
 	if !from.IsZero() {
 		first = point{from.UnixMicro() - 1, lastPoint.seq - 1}
@@ -107,9 +99,10 @@ func (s *Store) list(ctx context.Context, k kind, from, to time.Time, newestFirs
 			begin = p
 		}
 	}
-	return func(yield func(found, error) bool) {
-		for f, err := range s.pages(ctx, begin, func(x *index, from point) []entry { return next(&x.list(k).queue, from, page, nil) }) {
-			if err == nil && (!first.before(f.at) || !f.at.before(last)) || !yield(f, err) {
+	return func(yield func(webhook.DeadLetter, error) bool) {
+		for d, err := range s.pages(ctx, begin, func(x *index, from point) []entry { return next(x.queue(where{kind: k}), from, page, nil) }) {
+			at := pointOf(d.Key)
+			if err == nil && (!first.before(at) || !at.before(last)) || !yield(d, err) {
 				return
 			}
 		}
@@ -119,8 +112,8 @@ func (s *Store) list(ctx context.Context, k kind, from, to time.Time, newestFirs
 // Dead implements webhook.Keeper.
 func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
 	return func(yield func(webhook.DeadLetter, error) bool) {
-		for f, err := range s.list(ctx, kindDead, filter.From, filter.To, filter.NewestFirst, after) {
-			if (err != nil || filter.Match(&f.DeadLetter)) && !yield(f.DeadLetter, err) {
+		for d, err := range s.list(ctx, kindDead, filter.From, filter.To, filter.NewestFirst, after) {
+			if (err != nil || filter.Match(&d)) && !yield(d, err) {
 				return
 			}
 		}
@@ -148,13 +141,13 @@ func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter,
 	case len(all) == 0:
 		return webhook.DeadLetter{}, webhook.ErrNoDeadLetter
 	}
-	return all[0].DeadLetter, nil
+	return all[0], nil
 }
 
 // named returns the entries with these keys.
-func (l *list) named(keys ...string) (all []entry) {
+func (q *queue) named(keys ...string) (all []entry) {
 	for _, key := range keys {
-		if e := l.at(pointOf(key)); e != nil {
+		if e := q.at(pointOf(key)); e != nil {
 			all = append(all, *e)
 		}
 	}
@@ -174,7 +167,7 @@ func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq
 					return
 				}
 				if d.ID == after {
-					from = d.at
+					from = pointOf(d.Key)
 					break
 				}
 			}

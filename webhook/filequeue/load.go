@@ -19,12 +19,9 @@ import (
 // that it finds is the one that counts.
 type loader struct {
 	*Store
-	gone    seqSet            // records that are gone, or that the loader has found already
-	states  map[uint64]stated // the latest states of deliveries whose puts are yet to come
-	lanes   map[string]*loadedLane
-	dead    []entry
-	history []entry
-	keys    []timedKey
+	gone   seqSet            // records that are gone, or that the loader has found already
+	states map[uint64]stated // the latest states of deliveries whose puts are yet to come
+	keys   []timedKey
 
 	ends      map[uint32]int64 // where segments end, by the headers of later segments
 	needed    map[uint32]int64 // the latest kindSegments, nil until it is found
@@ -49,8 +46,6 @@ type stated struct {
 	seg uint32
 }
 
-type loadedLane struct{ fresh, retries []entry }
-
 // A timedKey is a put that the dedup window remembers.
 type timedKey struct {
 	key storekit.Key
@@ -60,7 +55,7 @@ type timedKey struct {
 func newLoader(s *Store) *loader {
 	return &loader{
 		Store: s, ctx: context.Background(), gone: make(seqSet), states: make(map[uint64]stated),
-		lanes: make(map[string]*loadedLane), ends: make(map[uint32]int64),
+		ends: make(map[uint32]int64),
 	}
 }
 
@@ -357,44 +352,23 @@ func (ld *loader) put(g *segment, r *record) {
 	}
 	e.setBytes(bytes)
 	ld.index.segs.count(&e, 1)
-	if k == kindDead {
-		ld.dead = append(ld.dead, e)
+	if k == kindDead || k == kindDelivered {
+		ld.index.queue(where{kind: k}).collect(e)
 		return
 	}
-	if k == kindDelivered {
-		ld.history = append(ld.history, e)
-		return
-	}
-	l := ld.lanes[string(r.payload)]
+	l := ld.index.lanes[string(r.payload)] // allocates no string, unlike lane
 	if l == nil {
-		l = &loadedLane{}
-		ld.lanes[string(r.payload)] = l
+		l = ld.index.lane(string(r.payload))
 	}
-	if k == kindRetry {
-		l.retries = append(l.retries, e)
-	} else {
-		l.fresh = append(l.fresh, e)
-	}
+	l.queue(k == kindRetry).collect(e)
 }
 
-// finish makes the queues and the dedup window.
+// finish sorts the queues and makes the dedup window.
 func (ld *loader) finish() {
 	x := ld.index
-	for name, l := range ld.lanes {
-		to := x.lane(name)
-		to.fresh.fill(l.fresh)
-		to.retries.fill(l.retries)
-		x.waiting += to.waiting()
-		delete(ld.lanes, name)
+	for _, w := range x.queues() {
+		x.queue(w).sort()
 	}
-	fill := func(to *list, all []entry) {
-		for i := range all {
-			to.bytes += all[i].bytes()
-		}
-		to.fill(all)
-	}
-	fill(&x.dead, ld.dead)
-	fill(&x.history, ld.history)
 	slices.Reverse(ld.keys)
 	byTime := func(a, b timedKey) int { return cmp.Compare(a.at, b.at) }
 	if !slices.IsSortedFunc(ld.keys, byTime) {

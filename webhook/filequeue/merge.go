@@ -10,9 +10,8 @@ import (
 // Open reads backwards, so the state must follow the put.
 type move struct {
 	entry
-	kind        kind // see index.locate
-	destination string
-	copies      []record
+	from   where
+	copies []record
 }
 
 // maxMove is about how many bytes a merge copies in one commit. After each it pauses for movePace times
@@ -58,45 +57,33 @@ func (j *janitor) merge(g *segment) error {
 // moves returns what a merge of a segment has to copy. It holds the lock for some entries at a time.
 func (x *index) moves(from uint32) (moves []move) {
 	const some = 4096
-	walk := func(k kind, destination string, get func() *queue) {
-		var all []entry
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	var all []entry
+	for _, w := range x.queues() {
 		for last, more := firstPoint, true; more; more = len(all) == some {
-			x.mu.Lock()
-			all = all[:0]
-			if q := get(); q != nil {
-				all = q.after(last, some, all)
-			}
+			all = x.queue(w).after(last, some, all[:0])
 			x.mu.Unlock()
 			for _, e := range all {
 				if last = e.point(); e.put.seg == from || e.units > 0 && e.state.seg == from {
-					moves = append(moves, move{entry: e, kind: k, destination: destination})
+					moves = append(moves, move{entry: e, from: w})
 				}
 			}
+			x.mu.Lock()
 		}
 	}
-	x.mu.Lock()
-	names := make([]string, 0, len(x.lanes))
-	for name := range x.lanes {
-		names = append(names, name)
-	}
-	x.mu.Unlock()
-	for _, name := range names {
-		of := func(get func(l *lane) *queue) func() *queue {
-			return func() *queue {
-				if l := x.lanes[name]; l != nil {
-					return get(l)
-				}
-				return nil
-			}
-		}
-		walk(kindFresh, name, of(func(l *lane) *queue { return &l.fresh }))
-		walk(kindRetry, name, of(func(l *lane) *queue { return &l.retries }))
-		walk(kindFresh, name, of(func(l *lane) *queue { return &l.claimed }))
-	}
-	walk(kindDead, "", func() *queue { return &x.dead.queue })
-	walk(kindDelivered, "", func() *queue { return &x.history.queue })
-	walk(kindSetting, "", func() *queue { return &x.notes })
 	return moves
+}
+
+// locate returns the entry of a move in the index, or nil if it has changed. The delivery may have been
+// claimed, or given back, since moves found it.
+func (x *index) locate(m *move) *entry {
+	for _, k := range []kind{m.from.kind, kindFresh, kindRetry, claimed} {
+		if e := x.queue(where{k, m.from.destination}).at(m.point()); e != nil && *e == m.entry {
+			return e
+		}
+	}
+	return nil
 }
 
 // copy reads the records that a move copies.
@@ -122,15 +109,19 @@ func (j *janitor) copy(m *move, from uint32) error {
 	}
 	if m.put.seg == from {
 		k := kindPut
-		if !m.kind.state() {
-			k = m.kind
+		if m.from.kind == kindSetting {
+			k = kindSetting
 		}
 		if err := read(k, m.put, int(m.length)); err != nil {
 			return err
 		}
 	}
 	if m.units > 0 {
-		return read(m.kind, m.state, m.stateLength())
+		k := m.from.kind
+		if k == claimed {
+			k = kindFresh
+		}
+		return read(k, m.state, m.stateLength())
 	}
 	return nil
 }
@@ -140,8 +131,7 @@ func (g *group) move(from *segment, moves []move) {
 	var refs []ref
 	for i := range moves {
 		m := &moves[i]
-		e := g.locate(m.kind, m.destination, m.point())
-		if e == nil || *e != m.entry {
+		if g.locate(m) == nil {
 			continue
 		}
 		for i := range m.copies {
@@ -151,8 +141,8 @@ func (g *group) move(from *segment, moves []move) {
 			refs = []ref{{0, from.number}}
 		}
 		g.then(func(seg *segment) {
-			e := g.locate(m.kind, m.destination, m.point())
-			if e == nil || *e != m.entry {
+			e := g.locate(m)
+			if e == nil {
 				return // there are two moves of a delivery that was claimed while moves listed the entries
 			}
 			g.segs.count(e, -1)

@@ -92,12 +92,12 @@ func (g *group) store(puts []put, maxBytes int64) error {
 func (p *put) apply(x *index, seg *segment) {
 	e := entryOf(&p.record, seg.number)
 	x.segs.count(&e, 1)
-	if !p.keep {
-		x.enqueue(p.destination, e, p.retry)
-		return
+	l := x.lane(p.destination)
+	if p.keep {
+		p.claim = x.claim(l, e, p.retry).id
+	} else {
+		l.queue(p.retry).push(e)
 	}
-	p.claim = x.claim(x.lane(p.destination), e, p.retry).id
-	x.waiting++
 }
 
 // Put implements webhook.Store.

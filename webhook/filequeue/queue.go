@@ -81,6 +81,7 @@ var (
 type queue struct {
 	chunks [][]entry // none is empty
 	len    int
+	bytes  int64 // the sum of the entries' bytes
 }
 
 // chunkLen bounds the entries of a chunk.
@@ -101,6 +102,7 @@ func (q *queue) find(p point) (c, i int) {
 
 func (q *queue) push(e entry) {
 	q.len++
+	q.bytes += e.bytes()
 	last := len(q.chunks) - 1
 	if last < 0 {
 		q.chunks = append(q.chunks, append([]entry(nil), e))
@@ -164,6 +166,7 @@ func (q *queue) remove(p point) (e entry, ok bool) {
 	chunk := q.chunks[c]
 	e = chunk[i]
 	q.len--
+	q.bytes -= e.bytes()
 	switch {
 	case len(chunk) == 1:
 		q.chunks[c] = nil
@@ -211,12 +214,23 @@ func (q *queue) before(p point, n int, dst []entry) []entry {
 	return dst
 }
 
-// fill sets the entries of an empty queue. It sorts all, and does not keep it.
-func (q *queue) fill(all []entry) {
+// collect is push for many entries in any order. The caller calls sort before anything else.
+func (q *queue) collect(e entry) {
+	q.len++
+	q.bytes += e.bytes()
+	if q.len%chunkLen == 1 {
+		q.chunks = append(q.chunks, nil)
+	}
+	last := len(q.chunks) - 1
+	q.chunks[last] = append(q.chunks[last], e)
+}
+
+// sort sorts the collected entries.
+func (q *queue) sort() {
+	all := slices.Concat(q.chunks...)
 	slices.SortFunc(all, func(a, b entry) int { return a.point().compare(b.point()) })
-	q.len = len(all)
-	q.chunks = make([][]entry, 0, (len(all)+chunkLen-1)/chunkLen)
-	for chunk := range slices.Chunk(all, chunkLen) {
-		q.chunks = append(q.chunks, slices.Clone(chunk))
+	for i, chunk := range q.chunks {
+		q.chunks[i] = slices.Clone(all[:len(chunk)])
+		all = all[len(chunk):]
 	}
 }

@@ -62,10 +62,10 @@ func (ld *loader) copyTo(ctx context.Context, s *Store) error {
 			}
 		}
 	}
-	if err := ld.copyQueue(ctx, s, &x.dead.queue, webhook.Bury); err != nil {
+	if err := ld.copyQueue(ctx, s, &x.dead, webhook.Bury); err != nil {
 		return err
 	}
-	if err := ld.copyQueue(ctx, s, &x.history.queue, webhook.Done); err != nil {
+	if err := ld.copyQueue(ctx, s, &x.history, webhook.Done); err != nil {
 		return err
 	}
 	for chunk := range slices.Chunk(ld.keys, 4096) {
@@ -74,7 +74,7 @@ func (ld *loader) copyTo(ctx context.Context, s *Store) error {
 			keys = append(keys, k.key[:]...)
 		}
 		last := chunk[len(chunk)-1].at
-		if err := s.do(ctx, func(g *group) error { g.remember(keys, last, g.seen.Turns()); return nil }, recordSize(len(keys))); err != nil {
+		if err := s.writer.do(ctx, func(g *group) error { g.remember(keys, last, g.seen.Turns()); return nil }, recordSize(len(keys)), false); err != nil {
 			return err
 		}
 	}

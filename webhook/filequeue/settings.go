@@ -48,11 +48,15 @@ func (s *Store) Set(ctx context.Context, e webhook.Setting) (version uint64, err
 	if n := len(e.Name); n < 1 || n > 512 || len(e.Value) > webhook.MaxSetting {
 		return 0, fmt.Errorf("filequeue: setting with a name of %d bytes and a value of %d", n, len(e.Value))
 	}
+	if err := s.enter(ctx); err != nil {
+		return 0, err
+	}
+	defer s.calls.Done()
 	e.Name, e.Value = strings.Clone(e.Name), bytes.Clone(e.Value)
-	err = s.do(ctx, func(g *group) (err error) {
+	err = s.writer.do(ctx, func(g *group) (err error) {
 		version, err = g.set(e)
 		return err
-	}, recordSize(len(e.Name)+len(e.Value)))
+	}, recordSize(len(e.Name)+len(e.Value)), false)
 	if err != nil {
 		return 0, err
 	}

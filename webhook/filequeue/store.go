@@ -124,7 +124,7 @@ func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
 	defer s.index.mu.Unlock()
 	x := s.index
 	c := webhook.Counts{
-		Waiting: x.waiting, Claimed: len(x.claims),
+		Waiting: x.waiting(), Claimed: len(x.claims),
 		Dead: x.dead.len, DeadBytes: x.dead.bytes, OldestDead: dueOf(x.dead.first()),
 		Delivered: x.history.len, DeliveredBytes: x.history.bytes,
 	}

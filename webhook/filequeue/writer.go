@@ -51,18 +51,6 @@ func (g *group) gone(k kind, refs []ref) uint64 {
 	return r.seq
 }
 
-// take removes an entry from a queue until the op is undone.
-func (g *group) take(from interface {
-	remove(point) (entry, bool)
-	push(entry)
-}, p point) (entry, bool) {
-	e, ok := from.remove(p)
-	if ok {
-		g.undo(func() { from.push(e) })
-	}
-	return e, ok
-}
-
 // then registers f, to be called once the records are durable in seg. It is nil without records.
 func (g *group) then(f func(seg *segment)) { g.request.then = append(g.request.then, f) }
 

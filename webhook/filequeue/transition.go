@@ -1,0 +1,127 @@
+package filequeue
+
+import (
+	"context"
+
+	"github.com/hookferry/analytics/webhook"
+)
+
+// A transition takes one delivery out of a queue, and puts it into that of its next state. All changes of
+// stored deliveries are transitions: outcomes, replays, discards and erasures.
+type transition struct {
+	// The record of the next state. Without a payload, the delivery keeps its state record, and none is
+	// written. Its kind is kindGone or kindLost if the delivery leaves the store, and 0 if it goes back to
+	// the queue from which it was claimed.
+	record
+	bytes int64 // the result of entry.bytes in the next state
+
+	// Where the delivery is: it has this claim, or it is at this point of a queue.
+	id   uint64
+	from where
+	at   point
+
+	// The rest is set by group.transit.
+	entry entry
+	claim *claim
+	moved bool // the delivery was there
+	held  bool // it was not, because it is claimed
+}
+
+// leaving returns the transition of a delivery that leaves the store.
+func leaving(k kind, from where, at point) transition {
+	return transition{record: record{header: header{kind: k}}, from: from, at: at}
+}
+
+// transit does transitions. It leaves out deliveries that are elsewhere by now, and returns how many it
+// moves. One record lists all that leave the store.
+func (g *group) transit(ts []transition) (moved int) {
+	var gone, lost []ref
+	for i := range ts {
+		t := &ts[i]
+		if t.id == 0 {
+			t.entry, t.moved = g.queue(t.from).remove(t.at)
+		} else if t.claim, t.moved = g.claims[t.id]; t.moved {
+			t.entry, t.from.destination = g.unclaim(t.claim), t.claim.lane.name
+			if t.kind == 0 {
+				t.kind = waitingKind(t.claim.retry)
+			}
+		}
+		if !t.moved {
+			t.held = g.queue(where{claimed, t.from.destination}).at(t.at) != nil
+			continue
+		}
+		moved++
+		switch {
+		case t.kind == kindGone:
+			gone = append(gone, ref{t.entry.seq, t.entry.put.seg})
+		case t.kind == kindLost:
+			lost = append(lost, ref{t.entry.seq, t.entry.put.seg})
+		case t.payload != nil:
+			t.seq = t.entry.seq
+			g.add(&t.record)
+		}
+	}
+	g.gone(kindGone, gone)
+	g.gone(kindLost, lost)
+	g.undo(func() {
+		for i := range ts {
+			if t := &ts[i]; t.moved && t.id != 0 {
+				g.claims[t.id] = t.claim
+				t.claim.lane.claimed.push(t.entry)
+			} else if t.moved {
+				g.queue(t.from).push(t.entry)
+			}
+		}
+	})
+	g.then(func(seg *segment) {
+		for i := range ts {
+			if ts[i].moved {
+				ts[i].apply(g.index, seg)
+			}
+		}
+	})
+	return moved
+}
+
+// apply puts a delivery that was taken into the queue of its next state.
+func (t *transition) apply(x *index, seg *segment) {
+	e, destination := t.entry, t.from.destination
+	if t.payload != nil {
+		x.segs.count(&e, -1)
+		e.setState(seg.number, &t.record)
+		e.setBytes(t.bytes)
+		x.segs.count(&e, 1)
+	}
+	switch t.kind {
+	case kindGone, kindLost:
+		x.segs.count(&e, -1)
+	case kindDead, kindDelivered:
+		x.queue(where{kind: t.kind}).push(e)
+	default:
+		x.lane(destination).queue(t.kind == kindRetry).push(e)
+		if t.id == 0 { // the scheduler knows of what it claimed
+			x.announce(destination)
+		}
+	}
+	x.prune(destination)
+}
+
+// transit waits until transitions are durable, and returns how many deliveries they moved. It may take the
+// reserve.
+func (s *Store) transit(ctx context.Context, ts []transition) (moved int, err error) {
+	size := int64(recordHeader)
+	for i := range ts {
+		size += 16 + recordSize(len(ts[i].payload))
+	}
+	if err := s.writer.do(ctx, func(g *group) error { moved = g.transit(ts); return nil }, size, false); err != nil {
+		return 0, err
+	}
+	return moved, nil
+}
+
+// restate returns the transition of a delivery that waits to state k. It was read, and d has changed since.
+func restate(from where, d *webhook.DeadLetter, k kind) (t transition, err error) {
+	t = transition{from: from, at: pointOf(d.Key), bytes: int64(len(d.Body))}
+	t.record, err = stateRecord(k, d, d.Size())
+	return t, err
+}
