@@ -65,7 +65,7 @@ func examine(ctx context.Context, dir string, progress func(read, of int64)) (_ 
 	var of, read int64
 	var lock io.Closer = io.NopCloser(nil) // a store that is open has a lock file
 	for _, f := range files {
-		if _, ok := segmentNumber(f.Name, ".log"); ok {
+		if _, hint, ok := parseName(f.Name); ok && !hint {
 			of += f.Size
 		}
 	}
@@ -103,18 +103,18 @@ func examine(ctx context.Context, dir string, progress func(read, of int64)) (_ 
 // compareHints reports segments and deliveries that only hint files know of.
 func (ld *loader) compareHints(files []disk.Info) {
 	for _, f := range files {
-		n, ok := segmentNumber(f.Name, ".hint")
+		id, hint, _ := parseName(f.Name)
 		b, err := readAll(ld.disk, f.Name, maxHint)
-		if !ok || err != nil || len(b) < hintStart || ld.leftover(n) {
+		if !hint || err != nil || len(b) < hintStart || ld.leftover(id.number) {
 			continue
 		}
-		end := binary.LittleEndian.Uint64(b[16:])
-		rs, err := decodeHint(b, binary.LittleEndian.Uint64(b[8:]), int64(end), nil)
+		end := binary.LittleEndian.Uint64(b[8:])
+		rs, err := decodeHint(b, id.salt, int64(end), nil)
 		if err != nil {
 			continue // Open makes another hint file, so nothing is lost
 		}
-		if _, reported := ld.needed[n]; ld.index.segs[n] == nil && !reported {
-			ld.report("%s, of %d bytes, is missing with all deliveries in it", segmentName(n), end)
+		if _, reported := ld.needed[id.number]; ld.index.segs[id.number] == nil && !reported {
+			ld.report("%s, of %d bytes, is missing with all deliveries in it", id.name(), end)
 		}
 		missing := make(map[string]int)
 		for _, r := range rs {
@@ -123,7 +123,7 @@ func (ld *loader) compareHints(files []disk.Info) {
 			}
 		}
 		for _, destination := range slices.Sorted(maps.Keys(missing)) {
-			ld.report("%s: deliveries to %q that are missing: %d", segmentName(n), destination, missing[destination])
+			ld.report("%s: deliveries to %q that are missing: %d", id.name(), destination, missing[destination])
 		}
 	}
 }

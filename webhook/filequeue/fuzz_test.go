@@ -13,7 +13,8 @@ import (
 )
 
 // filesOf returns the segments and the hints of a store that has some of everything.
-func filesOf(f *testing.F) (segments, hints [][]byte) {
+func filesOf(f *testing.F) (segments, hints map[segmentID][]byte) {
+	segments, hints = make(map[segmentID][]byte), make(map[segmentID][]byte)
 	d := simdisk.New(1)
 	for range 2 {
 		s, err := OpenOn(d, Config{})
@@ -40,10 +41,10 @@ func filesOf(f *testing.F) (segments, hints [][]byte) {
 		}
 	}
 	for _, name := range d.Names() {
-		if _, ok := segmentNumber(name, ".log"); ok {
-			segments = append(segments, bytes.TrimRight(d.ReadFile(name), "\x00"))
-		} else if _, ok := segmentNumber(name, ".hint"); ok {
-			hints = append(hints, d.ReadFile(name))
+		if id, hint, ok := parseName(name); hint {
+			hints[id] = d.ReadFile(name)
+		} else if ok {
+			segments[id] = bytes.TrimRight(d.ReadFile(name), "\x00")
 		}
 	}
 	if len(segments) == 0 || len(hints) == 0 {
@@ -56,26 +57,22 @@ func filesOf(f *testing.F) (segments, hints [][]byte) {
 // gaps it is all there is.
 func FuzzScan(f *testing.F) {
 	segments, _ := filesOf(f)
-	for _, b := range segments {
-		f.Add(b, true)
-		f.Add(b[:len(b)-1], false)
+	for id, b := range segments {
+		f.Add(b, id.salt, true)
+		f.Add(b[:len(b)-1], id.salt, false)
 	}
-	f.Fuzz(func(t *testing.T, b []byte, known bool) {
+	f.Fuzz(func(t *testing.T, b []byte, salt uint64, known bool) {
 		d := simdisk.New(1)
 		d.WriteFile("segment", b)
 		r, err := d.Open("segment")
 		if err != nil {
 			t.Fatal(err)
 		}
-		sh, err := readSegmentHeader(r)
-		if err != nil {
-			return
-		}
-		c, err := scan(r, &sh, int64(len(b)), known)
+		c, err := scan(r, salt, int64(len(b)), known)
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := int64(segmentStart)
+		at := int64(0)
 		gaps := slices.Clone(c.gaps)
 		for _, s := range c.records {
 			for len(gaps) > 0 && gaps[0].from == at {
@@ -86,7 +83,7 @@ func FuzzScan(f *testing.F) {
 			}
 			at += recordSize(int(s.length))
 		}
-		if limit := int64(max(len(b), segmentStart) + 7); at > limit || c.end > limit {
+		if limit := int64(len(b) + 7); at > limit || c.end > limit {
 			t.Fatalf("the records end at %d, the segment at %d, and the file has %d bytes", at, c.end, len(b))
 		}
 	})
@@ -95,15 +92,15 @@ func FuzzScan(f *testing.F) {
 // FuzzHint reads any bytes as a hint file: what is found encodes to the same bytes.
 func FuzzHint(f *testing.F) {
 	_, hints := filesOf(f)
-	for _, b := range hints {
-		f.Add(b)
+	for id, b := range hints {
+		f.Add(b, id.salt)
 	}
-	f.Fuzz(func(t *testing.T, b []byte) {
+	f.Fuzz(func(t *testing.T, b []byte, salt uint64) {
 		if len(b) < hintStart+4 {
 			return
 		}
 		le := binary.LittleEndian
-		salt, end := le.Uint64(b[8:]), int64(le.Uint64(b[16:]))
+		end := int64(le.Uint64(b[8:]))
 		le.PutUint32(b[len(b)-4:], crc32.Checksum(b[:len(b)-4], castagnoli)) // or else little gets further
 		rs, err := decodeHint(b, salt, end, nil)
 		if err != nil {

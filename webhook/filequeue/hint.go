@@ -13,14 +13,13 @@ import (
 // A hint file has the headers and the tags of a sealed segment, so that Open need not read the
 // segment:
 //
-//	"hookhnt2"             8 bytes
-//	salt of the segment    8
+//	"hookhnt3"             8 bytes
 //	where the segment ends 8
 //	the header and the tag of each record
 //	CRC-32C of all above   4
 const (
-	hintMagic     = "hookhnt2"
-	hintStart     = 24
+	hintMagic     = "hookhnt3"
+	hintStart     = 16
 	hintTemporary = "hint" // the name of a hint file that is being written
 )
 
@@ -30,20 +29,17 @@ const maxHint = 256 << 20
 // writeHint writes the hint file of a segment that ends at end. It writes none for a segment with gaps,
 // as Open reports the gaps each time.
 func writeHint(d disk.Disk, g *segment, end int64) error {
-	b := append(make([]byte, 0, 64<<10), hintMagic...)
-	b = binary.LittleEndian.AppendUint64(b, g.salt)
-	b = binary.LittleEndian.AppendUint64(b, uint64(end))
-	gaps := false
-	err := walk(g.file, &g.segmentHeader, end, true, func(r *record, _ gap) {
-		if gaps = gaps || r == nil; !gaps {
-			b = append(r.append(b, g.salt, int64(r.off)), r.payload[:r.tag]...)
-		}
-	})
-	if err != nil || gaps {
+	c, err := scan(g.file, g.salt, end, true)
+	if err != nil || len(c.gaps) > 0 {
 		return err
 	}
+	b := append(make([]byte, 0, 64<<10), hintMagic...)
+	b = binary.LittleEndian.AppendUint64(b, uint64(end))
+	for _, r := range c.records {
+		b = append(r.append(b, g.salt, int64(r.off)), r.payload...)
+	}
 	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
-	return replace(d, hintTemporary, hintName(g.number), b)
+	return replace(d, hintTemporary, g.hint(), b)
 }
 
 var errHint = errors.New("malformed hint file")
@@ -51,11 +47,11 @@ var errHint = errors.New("malformed hint file")
 // decodeHint appends the records in a hint file to dst. Their tags are in b.
 func decodeHint(b []byte, salt uint64, end int64, dst []record) ([]record, error) {
 	n := len(b) - 4
-	if n < hintStart || string(b[:8]) != hintMagic || binary.LittleEndian.Uint64(b[8:]) != salt ||
-		int64(binary.LittleEndian.Uint64(b[16:])) != end || crc32.Checksum(b[:n], castagnoli) != binary.LittleEndian.Uint32(b[n:]) {
+	if n < hintStart || string(b[:8]) != hintMagic || int64(binary.LittleEndian.Uint64(b[8:])) != end ||
+		crc32.Checksum(b[:n], castagnoli) != binary.LittleEndian.Uint32(b[n:]) {
 		return nil, errHint
 	}
-	off := int64(segmentStart)
+	off := int64(0)
 	for b = b[hintStart:n]; len(b) > 0; {
 		if len(b) < recordHeader {
 			return nil, errHint
@@ -73,12 +69,12 @@ func decodeHint(b []byte, salt uint64, end int64, dst []record) ([]record, error
 
 // records returns the records of a segment up to end, where a record ends.
 func (g *segment) records(d disk.Disk, end int64) ([]record, error) {
-	if b, err := readAll(d, hintName(g.number), maxHint); err == nil {
+	if b, err := readAll(d, g.hint(), maxHint); err == nil {
 		if rs, err := decodeHint(b, g.salt, end, nil); err == nil {
 			return rs, nil
 		}
 	}
-	c, err := scan(g.file, &g.segmentHeader, end, true)
+	c, err := scan(g.file, g.salt, end, true)
 	return c.records, err
 }
 

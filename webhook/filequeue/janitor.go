@@ -269,9 +269,9 @@ func (j *janitor) drop(g *segment) error {
 		return err
 	}
 	g.unpin()
-	j.leftovers = append(j.leftovers, hintName(g.number), segmentName(g.number))
+	j.leftovers = append(j.leftovers, g.hint(), g.name())
 	if err := j.removeLeftovers(); err != nil {
-		j.config.Logger.Warn("filequeue: a segment that is not needed could not be removed; its space is free once it can be; check the disk", "segment", segmentName(g.number), "error", err)
+		j.config.Logger.Warn("filequeue: a segment that is not needed could not be removed; its space is free once it can be; check the disk", "segment", g.name(), "error", err)
 		return err
 	}
 	j.writer.log.roomier.Store(true)
@@ -282,7 +282,7 @@ func (j *janitor) drop(g *segment) error {
 func (g *group) drop(seg *segment, refs []ref, keys []byte, last int64) {
 	g.remember(keys, last, seg.turn)
 	g.gone(kindGone, refs)
-	segments := g.segs.record(seg.number)
+	segments := g.segs.record(seg.number, false)
 	g.add(&segments)
 	g.then(func(*segment) { delete(g.segs, seg.number) })
 }

@@ -23,7 +23,7 @@ type loader struct {
 	states map[uint64]stated // the latest states of deliveries whose puts are yet to come
 	keys   []timedKey
 
-	ends      map[uint32]int64 // where segments end, by the headers of later segments
+	ends      map[uint32]int64 // where segments end, by the lists in later ones
 	needed    map[uint32]int64 // the latest kindSegments, nil until it is found
 	listed    uint32           // the segment it was found in; later segments are needed, too
 	seq       uint64           // the latest
@@ -76,122 +76,90 @@ func (ld *loader) leftover(n uint32) bool {
 
 // load reads the folder.
 func (ld *loader) load() error {
-	numbers, hints, err := ld.files()
+	ids, hints, err := ld.files()
 	if err != nil {
 		return err
 	}
 	var rs []record
-	for i, n := range slices.Backward(numbers) {
-		ld.number = max(ld.number, n)
+	for i, id := range slices.Backward(ids) {
+		ld.number = max(ld.number, id.number)
 		if err := ld.ctx.Err(); err != nil {
 			return err
 		}
-		delete(hints, n)
-		if ld.leftover(n) {
-			ld.leftovers = append(ld.leftovers, hintName(n), segmentName(n))
+		delete(hints, id)
+		if ld.leftover(id.number) {
+			ld.leftovers = append(ld.leftovers, id.hint(), id.name())
 			continue
 		}
-		g, err := ld.open(n)
+		f, err := ld.disk.Open(id.name())
 		if err != nil && ld.lenient {
-			ld.report("%s cannot be opened, and all deliveries in it are missing: %v", segmentName(n), err)
+			ld.report("%s cannot be opened, and all deliveries in it are missing: %v", id.name(), err)
 			continue
+		} else if err != nil {
+			return fmt.Errorf("filequeue: %w", err)
 		}
-		if err == nil {
-			rs, err = ld.records(g, i == len(numbers)-1, rs[:0])
-		}
-		if err != nil {
+		g := &segment{segmentID: id, file: f, sealed: true}
+		g.pins.Store(1)
+		ld.index.segs[id.number] = g
+		if rs, err = ld.records(g, i == len(ids)-1, rs[:0]); err != nil {
 			return err
 		}
 		for i := range slices.Backward(rs) {
 			ld.apply(g, &rs[i])
 		}
-		if g.prev > 0 {
-			ld.ends[g.prev] = g.prevEnd
-		}
 	}
 	for n, end := range ld.needed {
-		if slices.Contains(numbers, n) {
+		if slices.ContainsFunc(ids, func(id segmentID) bool { return id.number == n }) {
 			continue
 		}
-		if ld.report("%s, of %d bytes, is missing with all deliveries in it", segmentName(n), end); !ld.lenient {
-			return fmt.Errorf("%w: %s, of %d bytes, is missing", ErrDamaged, segmentName(n), end)
+		if ld.report("segment %d, of %d bytes, is missing with all deliveries in it", n, end); !ld.lenient {
+			return fmt.Errorf("%w: segment %d, of %d bytes, is missing", ErrDamaged, n, end)
 		}
 	}
-	for n := range hints {
+	for id := range hints {
 		// The store removes the hint file before the segment, so it did not remove this segment.
-		if !ld.leftover(n) && !ld.lenient {
-			return fmt.Errorf("%w: %s is missing, though %s is there", ErrDamaged, segmentName(n), hintName(n))
+		if !ld.leftover(id.number) && !ld.lenient {
+			return fmt.Errorf("%w: %s is missing, though %s is there", ErrDamaged, id.name(), id.hint())
 		}
-		ld.leftovers = append(ld.leftovers, hintName(n))
+		ld.leftovers = append(ld.leftovers, id.hint())
 	}
 	ld.finish()
 	return nil
 }
 
-// files lists the segments, and the segments with hint files.
-func (ld *loader) files() (numbers []uint32, hints map[uint32]bool, err error) {
+// files lists the segments in the order of their numbers, and the segments with hint files.
+func (ld *loader) files() (ids []segmentID, hints map[segmentID]bool, err error) {
 	files, err := ld.disk.List()
 	if err != nil {
 		return nil, nil, fmt.Errorf("filequeue: %w", err)
 	}
-	hints = make(map[uint32]bool)
+	hints = make(map[segmentID]bool)
 	for _, f := range files {
-		if n, ok := segmentNumber(f.Name, ".log"); ok {
-			numbers = append(numbers, n)
-		} else if n, ok := segmentNumber(f.Name, ".hint"); ok {
-			hints[n] = true
+		if id, hint, ok := parseName(f.Name); hint {
+			hints[id] = true
+		} else if ok {
+			ids = append(ids, id)
 		} else if f.Name == nextName || f.Name == hintTemporary {
 			ld.leftovers = append(ld.leftovers, f.Name)
 		}
 	}
-	slices.Sort(numbers)
-	return numbers, hints, nil
-}
-
-// open opens a segment.
-func (ld *loader) open(n uint32) (*segment, error) {
-	f, err := ld.disk.Open(segmentName(n))
-	if err != nil {
-		return nil, fmt.Errorf("filequeue: %w", err)
-	}
-	g := &segment{file: f, sealed: true}
-	g.pins.Store(1)
-	g.segmentHeader, err = readSegmentHeader(f)
-	if errors.Is(err, errHeader) {
-		// The hint file has the salt, too.
-		var b []byte
-		if b, err = readAll(ld.disk, hintName(n), hintStart); err == nil && len(b) == hintStart && string(b[:8]) == hintMagic {
-			g.salt = binary.LittleEndian.Uint64(b[8:])
-			g.number = n
-		} else {
-			err = fmt.Errorf("%w: %s: %w", ErrDamaged, segmentName(n), errHeader)
-		}
-	}
-	if err == nil && g.number != n {
-		err = fmt.Errorf("%w: %s is segment %d", ErrDamaged, segmentName(n), g.number)
-	}
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("filequeue: %w", err)
-	}
-	ld.index.segs[n] = g
-	ld.seq = max(ld.seq, g.seq)
-	return g, nil
+	slices.SortFunc(ids, func(a, b segmentID) int { return cmp.Compare(a.number, b.number) })
+	return ids, hints, nil
 }
 
 // records appends the records of a segment to dst, from the hint file if there is one.
 func (ld *loader) records(g *segment, latest bool, dst []record) ([]record, error) {
 	end, known := ld.ends[g.number]
-	if !ld.lenient {
-		b, err := readAll(ld.disk, hintName(g.number), maxHint)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("filequeue: %w", err)
-		}
-		if len(b) >= hintStart && !known {
-			end = int64(binary.LittleEndian.Uint64(b[16:]))
-		}
-		// A hint file that was written while the segment became active again is out of date.
-		if rs, err := decodeHint(b, g.salt, end, dst); err == nil && (known || !g.hasRecord(end)) {
+	b, err := readAll(ld.disk, g.hint(), maxHint)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !ld.lenient {
+		return nil, fmt.Errorf("filequeue: %w", err)
+	}
+	if len(b) >= hintStart && !known {
+		end = int64(binary.LittleEndian.Uint64(b[8:]))
+	}
+	// A hint file that was written while the segment became active again is out of date.
+	if rs, err := decodeHint(b, g.salt, end, dst); err == nil && (known || !g.hasRecord(end)) {
+		if known = true; !ld.lenient {
 			g.end, g.hinted = end, true
 			return rs, nil
 		}
@@ -208,21 +176,21 @@ func (ld *loader) records(g *segment, latest bool, dst []record) ([]record, erro
 		file = patient{file}
 		defer ld.progress(end)
 	}
-	c, err := scan(file, &g.segmentHeader, end, known)
+	c, err := scan(file, g.salt, end, known)
 	if err == nil && latest && !ld.lenient {
 		err = secureCommit(g, c.last, c.end)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("filequeue: %s: %w", segmentName(g.number), err)
+		return nil, fmt.Errorf("filequeue: %s: %w", g.name(), err)
 	}
 	g.end = c.end
 	if c.torn > 0 && latest {
-		ld.config.Logger.Info("filequeue: ignored an incomplete commit at the end of the log, from when the process ended; no call had returned that it was stored", "segment", segmentName(g.number), "bytes", c.torn)
+		ld.config.Logger.Info("filequeue: ignored an incomplete commit at the end of the log, from when the process ended; no call had returned that it was stored", "segment", g.name(), "bytes", c.torn)
 	} else if c.torn > 0 {
-		ld.report("%s: the last %d bytes cannot be read, and what was in them is missing: deliveries or their outcomes", segmentName(g.number), c.torn)
+		ld.report("%s: the last %d bytes cannot be read, and what was in them is missing: deliveries or their outcomes", g.name(), c.torn)
 	}
 	for _, p := range c.gaps {
-		ld.report("%s: %d bytes at %d cannot be read, and what was in them is missing; deliveries that were done may be delivered again", segmentName(g.number), p.to-p.from, p.from)
+		ld.report("%s: %d bytes at %d cannot be read, and what was in them is missing; deliveries that were done may be delivered again", g.name(), p.to-p.from, p.from)
 	}
 	return append(dst, c.records...), nil
 }
@@ -254,7 +222,7 @@ func (ld *loader) apply(g *segment, r *record) {
 		}
 		return
 	case r.damaged:
-		ld.report("%s: a record at %d cannot be read; deliveries that were done may be delivered again", segmentName(g.number), r.off)
+		ld.report("%s: a record at %d cannot be read; deliveries that were done may be delivered again", g.name(), r.off)
 		return
 	case r.kind == kindSegments:
 		ld.segments(g, r)
@@ -283,7 +251,7 @@ func (ld *loader) apply(g *segment, r *record) {
 	case kindSetting:
 		e, err := r.readSetting()
 		if err != nil {
-			ld.report("%s: the setting at %d cannot be read, and has no value now", segmentName(g.number), r.off)
+			ld.report("%s: the setting at %d cannot be read, and has no value now", g.name(), r.off)
 			return
 		}
 		i, found := x.settings.find(e.Name)
@@ -335,14 +303,14 @@ func (ld *loader) put(g *segment, r *record) {
 		var d webhook.DeadLetter
 		p.load(&d)
 		p.release()
-		ld.report("%s: the delivery at %d cannot be read, and is missing: messageId %q, destination %q, as far as that can be read", segmentName(g.number), r.off, d.MessageID, d.Destination)
+		ld.report("%s: the delivery at %d cannot be read, and is missing: messageId %q, destination %q, as far as that can be read", g.name(), r.off, d.MessageID, d.Destination)
 		ld.lost = append(ld.lost, ref{r.seq, g.number})
 		return
 	}
 	k, bytes := waitingKind(r.retry), int64(r.size)
 	if stated {
 		if state.damaged {
-			ld.report("%s: the attempts at %d of a delivery to %q cannot be read, and are missing", segmentName(state.seg), state.off, r.payload)
+			ld.report("%s: the attempts at %d of a delivery to %q cannot be read, and are missing", ld.index.segs[state.seg].name(), state.off, r.payload)
 		}
 		k = state.kind
 		e.setState(state.seg, &state.record)

@@ -44,7 +44,7 @@ type log struct {
 	logger *slog.Logger
 	index  *index
 
-	segmentBytes int64 // the length at which a segment is sealed
+	segmentBytes int64 // a segment of this length or more is sealed
 	reserveBytes int64
 	step         int64
 
@@ -58,12 +58,13 @@ type log struct {
 	roomier atomic.Bool // a file was removed after refused
 	seq     uint64      // of the next record
 	number  uint32      // of the latest segment
+	salt    uint64      // of the next segment; a file that roll could neither finish nor undo has its name
 	buf     []byte
 }
 
 // newLog returns the log of an empty folder, with file sizes that suit the disk.
 func newLog(d disk.Disk, logger *slog.Logger, x *index) *log {
-	l := &log{disk: d, logger: logger, index: x, segmentBytes: maxSegment, reserveBytes: maxReserve, step: maxStep}
+	l := &log{disk: d, logger: logger, index: x, segmentBytes: maxSegment, reserveBytes: maxReserve, step: maxStep, salt: newSalt()}
 	if total, _, err := d.Room(); err == nil {
 		l.segmentBytes = max(minSegment, min(maxSegment, total/segmentFraction))
 		l.reserveBytes = max(minSegment, min(maxReserve, total/reserveFraction))
@@ -84,7 +85,7 @@ func (l *log) commit(rs []*record, puts bool) (*segment, error) {
 	for _, r := range rs {
 		size += recordSize(len(r.payload))
 	}
-	if l.active == nil || l.broken || l.active.end > segmentStart && l.active.end+size > l.segmentBytes {
+	if l.active == nil || l.broken || l.active.end >= l.segmentBytes {
 		if err := l.roll(size, puts); err != nil {
 			return nil, err
 		}
@@ -101,25 +102,13 @@ func (l *log) commit(rs []*record, puts bool) (*segment, error) {
 		}
 	}
 	g := l.active
-	if err := g.file.Is(segmentName(g.number)); err != nil {
+	if err := g.file.Is(g.name()); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w: %w", ErrLost, err)
 		}
 		return nil, err
 	}
-	if g.end == segmentStart {
-		l.index.mu.Lock()
-		segments := l.index.segs.record(0)
-		l.index.mu.Unlock()
-		rs = append([]*record{&segments}, rs...)
-	}
-	b := l.buf[:0]
-	for i, r := range rs {
-		off := g.end + int64(len(b))
-		r.off, r.ordinal, r.last = uint32(off), uint32(i), i == len(rs)-1
-		b = append(r.append(b, g.salt, off), r.payload...)
-		b = append(b, zeros[:-len(b)&7]...)
-	}
+	b := encode(l.buf[:0], g, rs)
 	if l.buf = b; cap(b) > 4<<20 {
 		l.buf = nil
 	}
@@ -140,30 +129,38 @@ func (l *log) commit(rs []*record, puts bool) (*segment, error) {
 	return g, nil
 }
 
-// listSize bounds the bytes of a kindSegments.
-func (l *log) listSize() int64 { return recordSize(15 * len(l.index.segs)) }
+// encode returns the bytes of a commit, which begins at the end of a segment, and sets the offsets of its
+// records. It uses b, which is empty, if that has space.
+func encode(b []byte, g *segment, rs []*record) []byte {
+	for i, r := range rs {
+		off := g.end + int64(len(b))
+		r.off, r.ordinal, r.last = uint32(off), uint32(i), i == len(rs)-1
+		b = append(r.append(b, g.salt, off), r.payload...)
+		b = append(b, zeros[:-len(b)&7]...)
+	}
+	return b
+}
 
 // grow makes space for size bytes in the active segment, and for more if the disk has it.
-func (l *log) grow(size int64) error {
-	need := l.active.end + size
-	if l.active.end == segmentStart {
-		need += l.listSize()
-	}
-	if need <= l.size {
-		return nil
-	}
-	to := (need + l.step - 1) / l.step * l.step
-	if err := zero(l.active.file, l.size, to); !full(err) {
-		if err == nil {
-			l.size = to
-		}
-		return err
-	}
-	err := zero(l.active.file, l.size, need)
-	if err == nil {
-		l.size = need
+func (l *log) grow(size int64) (err error) {
+	if need := l.active.end + size; need > l.size {
+		l.size, err = l.extend(l.active.file, l.size, need)
 	}
 	return err
+}
+
+// extend fills a file with zeros from its length on: until it has need bytes, or up to a whole step if
+// the disk has space for that. It returns the new length.
+func (l *log) extend(f disk.File, from, need int64) (to int64, err error) {
+	for _, to := range []int64{(need + l.step - 1) / l.step * l.step, need} {
+		if err = zero(f, from, to); !full(err) {
+			if err == nil {
+				from = to
+			}
+			break
+		}
+	}
+	return from, err
 }
 
 var zeros = make([]byte, 256<<10)
@@ -181,7 +178,13 @@ func zero(f disk.File, from, to int64) error {
 
 // roll seals the active segment and begins another one, with space for size bytes.
 func (l *log) roll(size int64, puts bool) error {
-	f, room, err := l.next(size)
+	g := &segment{segmentID: segmentID{l.number + 1, l.salt}}
+	l.index.mu.Lock()
+	list := l.index.segs.record(0, true)
+	l.index.mu.Unlock()
+	list.seq = l.seq // so that Open knows the latest sequence number
+	first := encode(nil, g, []*record{&list})
+	f, room, err := l.next(int64(len(first)) + size)
 	name := nextName
 	if err != nil {
 		switch {
@@ -192,27 +195,19 @@ func (l *log) roll(size int64, puts bool) error {
 		}
 		f, name, room = l.reserve, reserveName, l.reserveBytes
 	}
-	var salt [8]byte
-	rand.Read(salt[:])
-	g := &segment{
-		segmentHeader: segmentHeader{number: l.number + 1, salt: binary.LittleEndian.Uint64(salt[:]), seq: l.seq},
-		file:          f, end: segmentStart,
-	}
+	g.file, g.end = f, int64(len(first))
 	if l.active != nil {
 		l.before = l.active
 	}
-	if l.before != nil {
-		g.prev, g.prevEnd = l.before.number, l.before.end
-	}
-	if _, err = f.WriteAt(g.encode(), 0); err == nil {
+	if _, err = f.WriteAt(first, 0); err == nil {
 		err = f.Sync()
 	}
 	if err == nil {
 		// After a crash from here on, the new segment may be there and say where the active one ends.
 		l.broken = true
-		err = l.disk.Rename(name, segmentName(g.number))
+		err = l.disk.Rename(name, g.name())
 		if err == nil {
-			if err = l.disk.SyncNames(); err != nil && l.disk.Rename(segmentName(g.number), name) != nil {
+			if err = l.disk.SyncNames(); err != nil && l.disk.Rename(g.name(), name) != nil {
 				name = "" // the file keeps the name of a segment; the next segment replaces it
 			}
 		}
@@ -240,7 +235,7 @@ func (l *log) roll(size int64, puts bool) error {
 	if l.before != nil {
 		l.before.file.Truncate(l.before.end) // gives unused space back
 	}
-	l.active, l.size, l.broken, l.number = g, room, false, g.number
+	l.active, l.size, l.broken, l.number, l.salt = g, room, false, g.number, newSalt()
 	return nil
 }
 
@@ -252,12 +247,12 @@ func (l *log) resume(size int64, err error) error {
 		return err
 	}
 	room, serr := g.file.Size()
-	if serr != nil || g.end+size > room || g.end == segmentStart {
+	if serr != nil || g.end+size > room {
 		return err
 	}
 	// Two files would hide the next records: the hint file, and a later segment that says where this one
 	// ends. There is one if roll could neither finish nor undo it.
-	for _, name := range []string{hintName(g.number), segmentName(l.number + 1)} {
+	for _, name := range []string{g.hint(), segmentID{l.number + 1, l.salt}.name()} {
 		if rerr := l.disk.Remove(name); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 			return rerr
 		}
@@ -272,27 +267,26 @@ func (l *log) resume(size int64, err error) error {
 	return nil
 }
 
-// next makes a file that can become a segment. A disk without space for a whole step may still have
-// size bytes.
+// next makes a file of at least size bytes that can become a segment, and returns its length.
 func (l *log) next(size int64) (f disk.File, room int64, err error) {
-	need := segmentStart + size + l.listSize()
-	for _, room := range []int64{max(l.step, (need+l.step-1)/l.step*l.step), need} {
-		if err = l.disk.Remove(nextName); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, 0, err
-		}
-		if f, err = l.disk.Create(nextName); err != nil {
-			return nil, 0, err
-		}
-		if err = zero(f, 0, room); err == nil {
-			return f, room, nil
-		}
-		f.Close()
-		if !full(err) {
-			break
-		}
+	if err = l.disk.Remove(nextName); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, err
 	}
-	l.disk.Remove(nextName)
-	return nil, 0, err
+	if f, err = l.disk.Create(nextName); err != nil {
+		return nil, 0, err
+	}
+	if room, err = l.extend(f, 0, size); err != nil {
+		f.Close()
+		l.disk.Remove(nextName)
+	}
+	return f, room, err
+}
+
+// newSalt returns the salt of a segment.
+func newSalt() uint64 {
+	var salt [8]byte
+	rand.Read(salt[:])
+	return binary.LittleEndian.Uint64(salt[:])
 }
 
 var errNoReserve = fmt.Errorf("no space for the reserve: %w", syscall.ENOSPC)

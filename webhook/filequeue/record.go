@@ -10,8 +10,8 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A segment is a header followed by commits, and a commit is one record after the other. A record
-// is a header of 72 bytes, the payload, and zeros up to a multiple of 8 bytes. The header has these
+// A segment is one commit after the other, and a commit is one record after the other. A record is a
+// header of 72 bytes, the payload, and zeros up to a multiple of 8 bytes. The header has these
 // little-endian numbers:
 //
 //	length of the payload            4 bytes
@@ -30,9 +30,8 @@ import (
 //	CRC-32C of the segment's salt, the record's offset and all above  4
 //
 // The header and the tag, which is the beginning of the payload, are all that the index needs, and
-// all that a hint file has of a record. The salt is random, so no body can contain bytes that
-// pass for a record. A commit counts only if all its records can be read. All records about one
-// delivery have the sequence number of its put.
+// all that a hint file has of a record. A commit counts only if all its records can be read. All
+// records about one delivery have the sequence number of its put.
 const recordHeader = 72
 
 // A kind says what a record is.
@@ -64,9 +63,9 @@ const (
 	// kindKeys remembers the puts of a segment that was removed. The tag is their keys. The time of the
 	// put is that of the latest.
 	kindKeys
-	// kindSegments lists the segments that the store needs. It is the first record of a segment, and is
+	// kindSegments lists the segments that the store needs. It is the first commit of a segment, and is
 	// written before a segment is removed. The tag lists where each ends, or 0 for the active segment,
-	// and its number, as uvarints. Later segments are needed, too.
+	// and its number, as uvarints. Later segments are needed, too. The sequence number is the next one.
 	kindSegments
 	// kindClosed is the last record of a store that was closed.
 	kindClosed

@@ -109,7 +109,7 @@ func (ld *loader) copyQueue(ctx context.Context, s *Store, q *queue, verdict web
 				d.Due, d.Died = s.Now(), s.Now()
 			}
 		} else if err != nil { // could be read a moment ago
-			ld.report("%s: the delivery at %d cannot be read, and is missing: messageId %q, destination %q: %v", segmentName(e.put.seg), e.put.off, d.MessageID, d.Destination, err)
+			ld.report("%s: the delivery at %d cannot be read, and is missing: messageId %q, destination %q: %v", ld.index.segs[e.put.seg].name(), e.put.off, d.MessageID, d.Destination, err)
 			continue
 		}
 		ps = append(ps, webhook.Put{Delivery: d.Delivery, Keep: verdict != 0, NoDedup: true})

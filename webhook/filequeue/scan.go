@@ -27,101 +27,76 @@ type gap struct{ from, to int64 }
 //
 // An incomplete commit that another commit follows was complete once: its records count. Where a header
 // cannot be read, scan looks for the next one.
-func scan(r io.ReaderAt, sh *segmentHeader, limit int64, known bool) (c scanned, err error) {
-	c.last, c.end = segmentStart, segmentStart
-	var commit []record // the records of the current commit
-	var gaps []gap
-	flush := func() {
-		c.records, commit = append(c.records, commit...), commit[:0]
-		c.gaps, gaps = append(c.gaps, gaps...), nil
-	}
-	var tags []byte // the memory of the tags
-	whole := true   // every record of the current commit can be read
-	err = walk(r, sh, limit, known, func(w *record, g gap) {
-		if g.to > 0 {
-			gaps = append(gaps, g)
-			return
-		}
-		if w.ordinal == 0 {
-			flush()
-			whole = true
-		}
-		s := *w
-		if cap(tags)-len(tags) < int(s.tag) {
-			tags = make([]byte, 0, max(int(s.tag), 64<<10))
-		}
-		tags = append(tags, w.payload[:s.tag]...)
-		s.payload = slices.Clip(tags[len(tags)-int(s.tag):])
-		whole = whole && !s.damaged
-		commit = append(commit, s)
-		if s.last && whole && len(commit) == int(s.ordinal)+1 && len(gaps) == 0 {
-			c.last, c.end = int64(commit[0].off), int64(s.off)+recordSize(int(s.length))
-			flush()
-		}
-	})
-	switch {
-	case known:
-		flush()
-		c.end = limit
-	case len(commit) > 0:
-		final := &commit[len(commit)-1]
-		c.torn = int64(final.off) + recordSize(int(final.length)) - c.end
-	case len(gaps) > 0:
-		c.torn = gaps[len(gaps)-1].to - c.end
-	}
-	return c, err
-}
-
-// walk calls visit with each record of a segment up to limit, and with each gap between records. The
-// payload is valid until visit returns. Unless known says that records go up to limit, zeros behind
-// the last record are no gap.
-func walk(r io.ReaderAt, sh *segmentHeader, limit int64, known bool, visit func(r *record, g gap)) error {
+func scan(r io.ReaderAt, salt uint64, limit int64, known bool) (c scanned, err error) {
 	w := window{r: r, limit: limit}
-	lost := int64(0) // where a gap began
-	off := int64(segmentStart)
+	var tags []byte                  // the memory of the tags
+	records, gaps := 0, 0            // how many are in front of the current commit
+	whole := true                    // every record of the current commit can be read
+	off, lost := int64(0), int64(-1) // lost is where a gap began
 	for off+recordHeader <= limit {
 		b, err := w.at(off, recordHeader)
 		if err != nil {
-			return err
+			return c, err
 		}
 		if len(b) < recordHeader {
 			break
 		}
-		h, ok := decodeHeader(b, sh.salt, off)
+		h, ok := decodeHeader(b, salt, off)
 		if ok {
 			if b, err = w.at(off, recordHeader+int64(h.length)); err != nil {
-				return err
+				return c, err
 			}
 			ok = int64(len(b)) == recordHeader+int64(h.length)
 		}
 		if ok {
 			h.damaged = h.damaged || crc32.Checksum(b[recordHeader:], castagnoli) != h.sum
-			ok = lost == 0 || !h.damaged // behind a gap, both checksums must be right
+			ok = lost < 0 || !h.damaged // behind a gap, both checksums must be right
 		}
 		if !ok {
-			if lost == 0 {
+			if lost < 0 {
 				if !known && binary.LittleEndian.Uint64(b) == 0 && w.zero(off) {
-					return nil
+					break
 				}
 				lost = off
 			}
 			off += 8
 			continue
 		}
-		if lost > 0 {
-			visit(nil, gap{lost, off})
-			lost = 0
+		if lost >= 0 {
+			c.gaps = append(c.gaps, gap{lost, off})
+			lost = -1
 		}
-		visit(&record{header: h, off: uint32(off), payload: b[recordHeader:]}, gap{})
+		if h.ordinal == 0 {
+			records, gaps, whole = len(c.records), len(c.gaps), true
+		}
+		if cap(tags)-len(tags) < int(h.tag) {
+			tags = make([]byte, 0, max(int(h.tag), 64<<10))
+		}
+		tags = append(tags, b[recordHeader:][:h.tag]...)
+		c.records = append(c.records, record{header: h, off: uint32(off), payload: slices.Clip(tags[len(tags)-int(h.tag):])})
 		off += recordSize(int(h.length))
+		whole = whole && !h.damaged
+		if h.last && whole && len(c.records) == records+int(h.ordinal)+1 && len(c.gaps) == gaps {
+			c.last, c.end = int64(c.records[records].off), off
+			records = len(c.records)
+		}
 	}
-	if lost == 0 && known && off < limit {
-		lost = off
+	if known {
+		if lost < 0 && off < limit {
+			lost = off
+		}
+		if c.end = limit; lost >= 0 {
+			c.gaps = append(c.gaps, gap{lost, limit})
+		}
+		return c, nil
 	}
-	if lost > 0 {
-		visit(nil, gap{lost, limit})
+	if lost >= 0 {
+		off = limit
 	}
-	return nil
+	if c.records, c.gaps = c.records[:records], c.gaps[:gaps]; off > c.end {
+		c.torn = off - c.end
+	}
+	return c, nil
 }
 
 // A window reads a file from front to back.

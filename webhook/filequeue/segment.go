@@ -1,15 +1,12 @@
 package filequeue
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -17,88 +14,27 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A segmentHeader is at the beginning of a segment. There are two copies, so one damaged sector does
-// not hide the salt:
-//
-//	"hookseg2"                           8 bytes
-//	number of the segment                4
-//	number of the previous segment       4, 0 if there is none
-//	salt                                 8
-//	where the previous segment ends      8
-//	the next sequence number             8
-//	CRC-32C of all above                 4
-type segmentHeader struct {
-	number, prev uint32
-	salt         uint64
-	prevEnd      int64
-	seq          uint64
+// A segmentID is the name of a segment. The salt is random, so no body can contain bytes that pass for a
+// record of the segment.
+type segmentID struct {
+	number uint32
+	salt   uint64
 }
 
-const (
-	segmentMagic = "hookseg2"
-	headerCopy   = 512  // the offset of the second copy
-	segmentStart = 1024 // the offset of the first record
-	headerLen    = 44
-)
+func (id segmentID) name() string { return fmt.Sprintf("segment-%08d-%016x.log", id.number, id.salt) }
+func (id segmentID) hint() string { return fmt.Sprintf("segment-%08d-%016x.hint", id.number, id.salt) }
 
-func (h *segmentHeader) encode() []byte {
-	b := make([]byte, 0, segmentStart)
-	b = append(b, segmentMagic...)
-	b = binary.LittleEndian.AppendUint32(b, h.number)
-	b = binary.LittleEndian.AppendUint32(b, h.prev)
-	b = binary.LittleEndian.AppendUint64(b, h.salt)
-	b = binary.LittleEndian.AppendUint64(b, uint64(h.prevEnd))
-	b = binary.LittleEndian.AppendUint64(b, h.seq)
-	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
-	b = b[:segmentStart]
-	copy(b[headerCopy:], b[:headerLen])
-	return b
-}
-
-// errHeader says that neither copy of a segment's header can be read.
-var errHeader = errors.New("the header of the segment cannot be read")
-
-func readSegmentHeader(f disk.File) (h segmentHeader, err error) {
-	b := make([]byte, segmentStart)
-	if n, err := f.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
-		return h, err
-	} else if n < segmentStart {
-		clear(b[n:])
+// parseName returns which segment a file is or, if hint is set, has the hint of.
+func parseName(name string) (id segmentID, hint, ok bool) {
+	if _, err := fmt.Sscanf(name, "segment-%d-%x", &id.number, &id.salt); err != nil {
+		return id, false, false
 	}
-	for _, off := range []int{0, headerCopy} {
-		c := b[off : off+headerLen]
-		if string(c[:8]) == segmentMagic && crc32.Checksum(c[:40], castagnoli) == binary.LittleEndian.Uint32(c[40:]) {
-			return segmentHeader{
-				number:  binary.LittleEndian.Uint32(c[8:]),
-				prev:    binary.LittleEndian.Uint32(c[12:]),
-				salt:    binary.LittleEndian.Uint64(c[16:]),
-				prevEnd: int64(binary.LittleEndian.Uint64(c[24:])),
-				seq:     binary.LittleEndian.Uint64(c[32:]),
-			}, nil
-		}
-	}
-	return h, errHeader
-}
-
-func segmentName(n uint32) string { return fmt.Sprintf("segment-%08d.log", n) }
-func hintName(n uint32) string    { return fmt.Sprintf("segment-%08d.hint", n) }
-
-// segmentNumber returns the number in the name of a segment or, with the ending ".hint", of a hint file.
-func segmentNumber(name, ending string) (uint32, bool) {
-	digits, ok := strings.CutPrefix(name, "segment-")
-	if !ok {
-		return 0, false
-	}
-	if digits, ok = strings.CutSuffix(digits, ending); !ok {
-		return 0, false
-	}
-	n, err := strconv.ParseUint(digits, 10, 32)
-	return uint32(n), err == nil && n > 0
+	return id, name == id.hint(), name == id.hint() || name == id.name()
 }
 
 // A segment is a file of records. The store's lock guards the fields below file.
 type segment struct {
-	segmentHeader
+	segmentID
 	file disk.File
 	pins atomic.Int32 // one for the index, and one for each reader; the last unpin closes the file
 
@@ -165,12 +101,13 @@ type segments map[uint32]*segment
 // numbers returns all numbers in order.
 func (s segments) numbers() []uint32 { return slices.Sorted(maps.Keys(s)) }
 
-// record returns the kindSegments that lists all segments but one.
-func (s segments) record(without uint32) record {
+// record returns the kindSegments that lists all segments but one. It has the ends of the sealed ones, or
+// of all if ends is set.
+func (s segments) record(without uint32, ends bool) record {
 	var refs []ref
 	for _, n := range s.numbers() {
-		r := ref{0, n} // the end of the active segment is not known yet
-		if s[n].sealed {
+		r := ref{0, n}
+		if ends || s[n].sealed {
 			r.seq = uint64(s[n].end)
 		}
 		if n != without {
