@@ -59,7 +59,7 @@ type claim struct {
 
 // A where names a queue. The destination is that of a lane, and empty for other queues.
 type where struct {
-	kind        kind // a state, claimed, or kindSetting for index.notes
+	kind        kind // a state, claimed, kindKeys, or kindSetting for index.notes
 	destination string
 }
 
@@ -79,16 +79,10 @@ type index struct {
 	history   queue
 	seen      *storekit.Window
 	settings  settings
-	keys      []remembered
+	keys      queue           // the records of dedup keys, by the time of the latest put
 	losses    int             // deliveries in records of kindLost
-	notes     queue           // the records of settings, keys and losses
+	notes     queue           // the records of settings and losses
 	told      map[uint64]bool // see complain
-}
-
-// A remembered is a record of kindKeys.
-type remembered struct {
-	seq  uint64
-	turn uint64 // of the dedup window when its puts were stored
 }
 
 // queue returns a queue. It is empty, and not part of the index, if there is no lane of the destination.
@@ -98,6 +92,8 @@ func (x *index) queue(w where) *queue {
 		return &x.dead
 	case kindDelivered:
 		return &x.history
+	case kindKeys:
+		return &x.keys
 	case kindSetting:
 		return &x.notes
 	}
@@ -113,7 +109,7 @@ func (x *index) queue(w where) *queue {
 
 // queues returns the names of all queues.
 func (x *index) queues() []where {
-	all := []where{{kind: kindDead}, {kind: kindDelivered}, {kind: kindSetting}}
+	all := []where{{kind: kindDead}, {kind: kindDelivered}, {kind: kindKeys}, {kind: kindSetting}}
 	for name := range x.lanes {
 		all = append(all, where{kindFresh, name}, where{kindRetry, name}, where{claimed, name})
 	}
@@ -161,15 +157,15 @@ func (x *index) unclaim(c *claim) entry {
 	return e
 }
 
-// note adds the entry of a record of a setting, of keys or of losses to x.notes.
-func (x *index) note(e entry) {
-	x.notes.push(e)
+// note adds the entry of a record of settings, losses or keys to a queue.
+func (x *index) note(to *queue, e entry) {
+	to.push(e)
 	x.segs.count(&e, 1)
 }
 
 // unnote removes an entry that note added.
-func (x *index) unnote(seq uint64) {
-	if e, ok := x.notes.remove(point{0, seq}); ok {
+func (x *index) unnote(from *queue, p point) {
+	if e, ok := from.remove(p); ok {
 		x.segs.count(&e, -1)
 	}
 }

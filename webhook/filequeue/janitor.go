@@ -88,7 +88,7 @@ func (j *janitor) sleep(until time.Time, wake signal) {
 // tidy does all work that is due. It returns when the next work is due, or zero if that is unknown.
 func (j *janitor) tidy() (next time.Time, err error) {
 	j.index.mu.Lock()
-	j.index.forgetKeys()
+	j.index.forgetKeys(&j.config, j.Now())
 	var unhinted []*segment
 	for _, g := range j.index.segs {
 		if g.sealed && !g.hinted && g.live > 0 {
@@ -171,15 +171,14 @@ func (x *index) expired(c *Config, now time.Time) (ts []transition, next time.Ti
 	return ts, next
 }
 
-// forgetKeys drops the records of keys that the dedup window has forgotten.
-func (x *index) forgetKeys() {
-	x.keys = slices.DeleteFunc(x.keys, func(k remembered) bool {
-		if x.seen.Turns() < k.turn+2 {
-			return false
+// forgetKeys drops the records of keys that are older than the dedup window, or than all keys that it holds.
+func (x *index) forgetKeys(c *Config, now time.Time) {
+	for e := x.keys.first(); e != nil; e = x.keys.first() {
+		if e.dueAt().Add(c.DedupWindow).After(now) && x.keys.bytes-e.bytes() < 16*int64(c.DedupMax) {
+			return
 		}
-		x.unnote(k.seq)
-		return true
-	})
+		x.unnote(&x.keys, e.point())
+	}
 }
 
 // fewSmall is how many small segments may exist. Each start of the store begins a segment.
@@ -242,10 +241,10 @@ func (j *janitor) drop(g *segment) error {
 	var keys []byte
 	last := int64(0)
 	j.index.mu.Lock()
-	remembered := j.index.seen.Turns() < g.turn+2
+	since := j.Now().Add(-j.config.DedupWindow).UnixMicro()
 	for i := range rs {
 		r := &rs[i]
-		if r.kind == kindPut && r.put != noDedup && remembered {
+		if r.kind == kindPut && r.put != noDedup && r.put > since {
 			keys = append(keys, r.key[:]...)
 			last = max(last, r.put)
 		}
@@ -280,25 +279,21 @@ func (j *janitor) drop(g *segment) error {
 
 // drop removes a segment from the index, and stores refs and keys that only it had.
 func (g *group) drop(seg *segment, refs []ref, keys []byte, last int64) {
-	g.remember(keys, last, seg.turn)
+	g.remember(keys, last)
 	g.gone(kindGone, refs)
 	segments := g.segs.record(seg.number, false)
 	g.add(&segments)
 	g.then(func(*segment) { delete(g.segs, seg.number) })
 }
 
-// remember stores keys of the dedup window, 16 bytes each. last is when the latest was put, and turn is
-// the turn of the window.
-func (g *group) remember(keys []byte, last int64, turn uint64) {
+// remember stores keys of the dedup window, 16 bytes each. last is when the latest was put.
+func (g *group) remember(keys []byte, last int64) {
 	const most = 16 << 12 // bytes in one record
 	for chunk := range slices.Chunk(keys, most) {
 		r := tagged(kindKeys, chunk)
-		r.header.put = last
+		r.due, r.size = last, uint32(len(chunk))
 		g.add(&r)
-		g.then(func(seg *segment) {
-			g.note(entryOf(&r, seg.number))
-			g.keys = append(g.keys, remembered{r.seq, turn})
-		})
+		g.then(func(seg *segment) { g.note(&g.keys, entryOf(&r, seg.number)) })
 	}
 }
 

@@ -244,10 +244,11 @@ func (ld *loader) apply(g *segment, r *record) {
 	case kindLost:
 		x.losses += len(r.refs())
 	case kindKeys:
-		x.keys = append(x.keys, remembered{seq: r.seq})
 		for keys := r.payload; len(keys) >= 16; keys = keys[16:] {
-			ld.remember([16]byte(keys), r.put)
+			ld.remember([16]byte(keys), r.due)
 		}
+		x.note(&x.keys, entryOf(r, g.number))
+		return
 	case kindSetting:
 		e, err := r.readSetting()
 		if err != nil {
@@ -260,7 +261,7 @@ func (ld *loader) apply(g *segment, r *record) {
 		}
 		x.settings = slices.Insert(x.settings, i, e)
 	}
-	x.note(entryOf(r, g.number))
+	x.note(&x.notes, entryOf(r, g.number))
 }
 
 // segments notes which segments are needed and where they end.
@@ -344,12 +345,6 @@ func (ld *loader) finish() {
 	}
 	for i, k := range ld.keys {
 		x.seen.Restore(k.key, timeOf(k.at), len(ld.keys)-i)
-	}
-	for _, g := range x.segs {
-		g.turn = x.seen.Turns()
-	}
-	for i := range x.keys {
-		x.keys[i].turn = x.seen.Turns()
 	}
 	for _, n := range ld.copied {
 		if g := x.segs[n]; g != nil {

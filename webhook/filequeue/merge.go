@@ -109,8 +109,8 @@ func (j *janitor) copy(m *move, from uint32) error {
 	}
 	if m.put.seg == from {
 		k := kindPut
-		if m.from.kind == kindSetting {
-			k = kindSetting
+		if m.from.kind == kindSetting || m.from.kind == kindKeys {
+			k = m.from.kind
 		}
 		if err := read(k, m.put, int(m.length)); err != nil {
 			return err

@@ -60,8 +60,8 @@ const (
 	// kindSetting has a setting. The tag is its name and its value, each behind its length, a uvarint.
 	// The sequence number is the version.
 	kindSetting
-	// kindKeys remembers the puts of a segment that was removed. The tag is their keys. The time of the
-	// put is that of the latest.
+	// kindKeys remembers the puts of a segment that was removed. The tag is their keys. The due is the time
+	// of the latest put.
 	kindKeys
 	// kindSegments lists the segments that the store needs. It is the first commit of a segment, and is
 	// written before a segment is removed. The tag lists where each ends, or 0 for the active segment,

@@ -74,7 +74,7 @@ func (ld *loader) copyTo(ctx context.Context, s *Store) error {
 			keys = append(keys, k.key[:]...)
 		}
 		last := chunk[len(chunk)-1].at
-		if err := s.writer.do(ctx, func(g *group) error { g.remember(keys, last, g.seen.Turns()); return nil }, recordSize(len(keys)), false); err != nil {
+		if err := s.writer.do(ctx, func(g *group) error { g.remember(keys, last); return nil }, recordSize(len(keys)), false); err != nil {
 			return err
 		}
 	}

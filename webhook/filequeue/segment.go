@@ -38,12 +38,11 @@ type segment struct {
 	file disk.File
 	pins atomic.Int32 // one for the index, and one for each reader; the last unpin closes the file
 
-	end    int64  // the offset where the records end; it grows while the segment is active
-	live   int64  // bytes of the records that are needed
-	sealed bool   // nothing is appended any more
-	hinted bool   // it has a hint file, or cannot have one
-	copied bool   // a merge has copied records out of it: no other segment is removed before this one
-	turn   uint64 // of the dedup window when the latest record was written
+	end    int64 // the offset where the records end; it grows while the segment is active
+	live   int64 // bytes of the records that are needed
+	sealed bool  // nothing is appended any more
+	hinted bool  // it has a hint file, or cannot have one
+	copied bool  // a merge has copied records out of it: no other segment is removed before this one
 }
 
 func (g *segment) unpin() {

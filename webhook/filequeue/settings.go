@@ -76,7 +76,7 @@ func (g *group) set(e webhook.Setting) (uint64, error) {
 		version = g.gone(kindGone, []ref{{was.Version, g.noteSegment(was.Version)}})
 		g.settings = slices.Delete(g.settings, i, i+1)
 		g.undo(func() { g.settings = slices.Insert(g.settings, i, was) })
-		g.then(func(*segment) { g.unnote(was.Version) })
+		g.then(func(*segment) { g.unnote(&g.notes, point{0, was.Version}) })
 	}
 	if e.Value == nil {
 		g.request.depends = true
@@ -88,6 +88,6 @@ func (g *group) set(e webhook.Setting) (uint64, error) {
 	e.Version = r.seq
 	g.settings = slices.Insert(g.settings, i, e)
 	g.undo(func() { g.settings = slices.Delete(g.settings, i, i+1) })
-	g.then(func(seg *segment) { g.note(entryOf(&r, seg.number)) })
+	g.then(func(seg *segment) { g.note(&g.notes, entryOf(&r, seg.number)) })
 	return e.Version, nil
 }

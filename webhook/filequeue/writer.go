@@ -44,7 +44,7 @@ func (g *group) gone(k kind, refs []ref) uint64 {
 	g.add(&r)
 	if k == kindLost {
 		g.then(func(seg *segment) {
-			g.note(entryOf(&r, seg.number))
+			g.note(&g.notes, entryOf(&r, seg.number))
 			g.losses += len(refs)
 		})
 	}
@@ -277,7 +277,6 @@ func (w *writer) try(rs []*request) (wrote bool, err error) {
 		}
 	}
 	if seg != nil {
-		seg.turn = w.index.seen.Turns()
 		return true, nil
 	}
 	for _, r := range slices.Backward(rs) {
