@@ -214,10 +214,9 @@ func (l *log) roll(size int64, puts bool) error {
 	}
 	if err != nil {
 		if name != reserveName {
-			f.Close()
-		}
-		if f == l.reserve && name != reserveName {
-			l.reserve = nil
+			if f.Close(); f == l.reserve {
+				l.reserve = nil
+			}
 		}
 		return err
 	}
@@ -300,42 +299,34 @@ func (l *log) secure(now time.Time) (err error) {
 	if !l.roomier.Swap(false) && now.Sub(l.refused) < time.Second && !now.Before(l.refused) {
 		return errNoReserve
 	}
-	defer func() {
-		if err != nil {
-			l.refused = now
-		}
-	}()
+	if l.reserve, err = l.makeReserve(); err != nil {
+		l.refused = now
+	}
+	return err
+}
+
+// makeReserve opens the reserve, and makes or completes it first if necessary.
+func (l *log) makeReserve() (disk.File, error) {
 	f, err := l.disk.Open(reserveName)
-	missing := errors.Is(err, fs.ErrNotExist)
-	if err != nil && !missing {
-		return err
-	}
-	size := int64(0)
-	if !missing {
-		if size, err = f.Size(); err != nil {
-			f.Close()
-			return err
-		}
-	}
-	if _, free, rerr := l.disk.Room(); rerr == nil && free < l.reserveBytes-size {
-		err = errNoReserve
-	} else if missing {
+	if errors.Is(err, fs.ErrNotExist) {
 		f, err = l.disk.Create(reserveName)
-		missing = err != nil
-	}
-	if err == nil {
-		err = zero(f, size/4096*4096, l.reserveBytes)
-	}
-	if err == nil && size < l.reserveBytes {
-		err = f.Sync()
 	}
 	if err != nil {
-		if !missing { // part of a reserve is useless
-			f.Close()
-			l.disk.Remove(reserveName)
-		}
-		return err
+		return nil, err
 	}
-	l.reserve = f
-	return nil
+	size, err := f.Size()
+	if _, free, rerr := l.disk.Room(); err == nil && rerr == nil && free < l.reserveBytes-size {
+		err = errNoReserve
+	}
+	if err == nil && size < l.reserveBytes {
+		if err = zero(f, size/4096*4096, l.reserveBytes); err == nil {
+			err = f.Sync()
+		}
+	}
+	if err != nil { // part of a reserve is useless
+		f.Close()
+		l.disk.Remove(reserveName)
+		return nil, err
+	}
+	return f, nil
 }

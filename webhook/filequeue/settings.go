@@ -23,23 +23,20 @@ func (all settings) find(name string) (int, bool) {
 // Settings implements webhook.Keeper.
 func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.Setting, error] {
 	return storekit.Pages(prefix, func(from string) (some []webhook.Setting, next string, err error) {
-		if err := s.enter(ctx); err != nil {
-			return nil, "", err
-		}
-		defer s.calls.Done()
-		s.index.mu.Lock()
-		defer s.index.mu.Unlock()
-		i, _ := s.index.settings.find(from)
-		for _, e := range s.index.settings[i:] {
-			if !strings.HasPrefix(e.Name, prefix) {
-				break
+		err = s.view(ctx, func(x *index) {
+			i, _ := x.settings.find(from)
+			for _, e := range x.settings[i:] {
+				if !strings.HasPrefix(e.Name, prefix) {
+					return
+				}
+				if len(some) == page {
+					next = e.Name
+					return
+				}
+				some = append(some, e)
 			}
-			if len(some) == page {
-				return some, e.Name, nil
-			}
-			some = append(some, e)
-		}
-		return some, "", nil
+		})
+		return some, next, err
 	})
 }
 

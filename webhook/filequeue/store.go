@@ -65,6 +65,11 @@ var (
 
 // enter begins a call, which s.calls.Done ends.
 func (s *Store) enter(ctx context.Context) error {
+	return s.view(ctx, func(*index) { s.calls.Add(1) })
+}
+
+// view calls f with the index of an open store.
+func (s *Store) view(ctx context.Context, f func(x *index)) error {
 	if err := ctx.Err(); err != nil { // not under the lock: it may be the caller's code, and wait
 		return err
 	}
@@ -73,39 +78,37 @@ func (s *Store) enter(ctx context.Context) error {
 	if s.closed {
 		return webhook.ErrClosed
 	}
-	s.calls.Add(1)
+	f(s.index)
 	return nil
 }
 
 // Heads implements webhook.Store.
 func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
-	return storekit.Page(func() ([]webhook.Head, error) {
-		if err := s.enter(ctx); err != nil {
-			return nil, err
-		}
-		defer s.calls.Done()
-		s.index.mu.Lock()
-		defer s.index.mu.Unlock()
-		var heads []webhook.Head
-		if all {
-			heads = make([]webhook.Head, 0, len(s.index.lanes))
-			for _, l := range s.index.lanes {
-				if l.claimed.len < l.waiting() {
-					heads = append(heads, l.head())
-				}
-			}
-			return heads, nil
-		}
-		for name := range s.index.news {
-			if l := s.index.lanes[name]; l != nil {
-				heads = append(heads, l.head())
-			} else {
-				heads = append(heads, webhook.Head{Destination: name})
-			}
-		}
-		clear(s.index.news)
-		return heads, nil
+	return storekit.Page(func() (heads []webhook.Head, err error) {
+		err = s.view(ctx, func(x *index) { heads = x.heads(all) })
+		return heads, err
 	})
+}
+
+// heads returns the heads of all lanes with unclaimed deliveries, or those that are news.
+func (x *index) heads(all bool) (heads []webhook.Head) {
+	if all {
+		for _, l := range x.lanes {
+			if l.claimed.len < l.waiting() {
+				heads = append(heads, l.head())
+			}
+		}
+		return heads
+	}
+	for name := range x.news {
+		if l := x.lanes[name]; l != nil {
+			heads = append(heads, l.head())
+		} else {
+			heads = append(heads, webhook.Head{Destination: name})
+		}
+	}
+	clear(x.news)
+	return heads
 }
 
 // Changed implements webhook.Store.
@@ -115,41 +118,31 @@ func (s *Store) Changed() <-chan struct{} { return s.changed }
 func (s *Store) Now() time.Time { return s.disk.Now().UTC().Truncate(time.Microsecond) }
 
 // Count implements webhook.Keeper.
-func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
-	if err := s.enter(ctx); err != nil {
-		return webhook.Counts{}, err
-	}
-	defer s.calls.Done()
-	s.index.mu.Lock()
-	defer s.index.mu.Unlock()
-	x := s.index
-	c := webhook.Counts{
-		Waiting: x.waiting(), Claimed: len(x.claims),
-		Dead: x.dead.len, DeadBytes: x.dead.bytes, OldestDead: dueOf(x.dead.first()),
-		Delivered: x.history.len, DeliveredBytes: x.history.bytes,
-	}
-	for _, l := range x.lanes {
-		if at := l.oldest(); c.Oldest.IsZero() || !at.IsZero() && at.Before(c.Oldest) {
-			c.Oldest = at
+func (s *Store) Count(ctx context.Context) (c webhook.Counts, err error) {
+	err = s.view(ctx, func(x *index) {
+		c = webhook.Counts{
+			Waiting: x.waiting(), Claimed: len(x.claims),
+			Dead: x.dead.len, DeadBytes: x.dead.bytes, OldestDead: dueOf(x.dead.first()),
+			Delivered: x.history.len, DeliveredBytes: x.history.bytes,
 		}
-	}
-	return c, nil
+		for _, l := range x.lanes {
+			if at := l.oldest(); c.Oldest.IsZero() || !at.IsZero() && at.Before(c.Oldest) {
+				c.Oldest = at
+			}
+		}
+	})
+	return c, err
 }
 
 // CountByDestination implements webhook.Keeper.
 func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
-	return storekit.Page(func() ([]webhook.DestinationCounts, error) {
-		if err := s.enter(ctx); err != nil {
-			return nil, err
-		}
-		defer s.calls.Done()
-		s.index.mu.Lock()
-		defer s.index.mu.Unlock()
-		all := make([]webhook.DestinationCounts, 0, len(s.index.lanes))
-		for name, l := range s.index.lanes {
-			all = append(all, webhook.DestinationCounts{Destination: name, Waiting: l.waiting(), Claimed: l.claimed.len, Oldest: l.oldest()})
-		}
-		return all, nil
+	return storekit.Page(func() (all []webhook.DestinationCounts, err error) {
+		err = s.view(ctx, func(x *index) {
+			for name, l := range x.lanes {
+				all = append(all, webhook.DestinationCounts{Destination: name, Waiting: l.waiting(), Claimed: l.claimed.len, Oldest: l.oldest()})
+			}
+		})
+		return all, err
 	})
 }
 
