@@ -37,6 +37,8 @@ var ErrSuperseded = errors.New("audience: a later sync of this audience has begu
 // Each change is all or nothing: after an error or a crash, either all of it is stored or
 // none. A store that cannot do so writes in an order that allows to repeat the same call.
 // After Close of the store the methods return webhook.ErrClosed.
+//
+// A store need not implement all of it: an Update has the methods that change something.
 type Roster interface {
 	// Begin raises the generation of an audience and returns it: 1 for a new audience, which
 	// gets the name, of up to 255 bytes. It also returns the chunk in flight, which stays.
@@ -110,17 +112,17 @@ type Record struct {
 	InFlight   Chunk
 }
 
-// Owned returns ErrSuperseded unless the generation is the latest.
-func (r *Record) Owned(generation uint64) error {
+// owned returns ErrSuperseded unless the generation is the latest.
+func (r *Record) owned(generation uint64) error {
 	if generation == 0 || r.Generation != generation {
 		return ErrSuperseded
 	}
 	return nil
 }
 
-// Idle returns the error of Owned, or one that says that a chunk is in flight.
-func (r *Record) Idle(generation uint64) error {
-	err := r.Owned(generation)
+// idle returns the error of owned, or one that says that a chunk is in flight.
+func (r *Record) idle(generation uint64) error {
+	err := r.owned(generation)
 	if err == nil && len(r.InFlight.Users) > 0 {
 		err = errors.New("audience: a chunk is in flight")
 	}
@@ -155,8 +157,8 @@ type storedRecord Record
 
 func (r *Record) stored() *storedRecord { return (*storedRecord)(r) }
 
-// CheckUsers returns an error for a user that cannot be a member.
-func CheckUsers(users []string) error {
+// checkUsers returns an error for a user that cannot be a member.
+func checkUsers(users []string) error {
 	for _, user := range users {
 		if len(user) < 1 || len(user) > MaxUser {
 			return fmt.Errorf("audience: member of %d bytes, not 1 to %d", len(user), MaxUser)
@@ -165,8 +167,8 @@ func CheckUsers(users []string) error {
 	return nil
 }
 
-// CheckID returns an error for an id or a name that an audience cannot have.
-func CheckID(id, name string) error {
+// checkID returns an error for an id or a name that an audience cannot have.
+func checkID(id, name string) error {
 	if len(id) < 1 || len(id) > maxID || len(name) > maxName {
 		return fmt.Errorf("audience: id of %d bytes, not 1 to %d, or name of %d bytes, over %d", len(id), maxID, len(name), maxName)
 	}

@@ -9,7 +9,6 @@ import (
 	"iter"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"time"
 
@@ -31,8 +30,12 @@ var (
 	bucketMembers = []byte("members")
 )
 
+// An update has the methods of audience.Roster that change something.
+type update = audience.Update
+
 // A roster implements audience.Roster.
 type roster struct {
+	update
 	store    *Store
 	dir      string
 	unsynced bool // in tests
@@ -41,7 +44,11 @@ type roster struct {
 	db *bolt.DB   // nil until it is needed
 }
 
-func newRoster(s *Store, dir string) *roster { return &roster{store: s, dir: dir} }
+func newRoster(s *Store, dir string) *roster {
+	r := &roster{store: s, dir: dir}
+	r.update = r.change
+	return r
+}
 
 func (r *roster) open() (*bolt.DB, error) {
 	if r.dir == "" {
@@ -93,182 +100,124 @@ func (r *roster) run(ctx context.Context, run func(*bolt.DB, func(*bolt.Tx) erro
 	return nil
 }
 
-// change runs f on an audience in a transaction, and stores what f changes. Without begin, the
-// audience must be there.
-func (r *roster) change(ctx context.Context, id string, begin bool, f func(rec *audience.Record, members *bolt.Bucket) error) error {
-	return r.run(ctx, (*bolt.DB).Update, func(tx *bolt.Tx) (err error) {
-		a := tx.Bucket([]byte(id))
+// change is the audience.Update.
+func (r *roster) change(ctx context.Context, id string, f func(*audience.Record, audience.Members) error) error {
+	return r.run(ctx, (*bolt.DB).Update, func(tx *bolt.Tx) error {
+		a, err := tx.CreateBucketIfNotExists([]byte(id))
+		if err != nil {
+			return err
+		}
+		members, err := a.CreateBucketIfNotExists(bucketMembers)
+		if err != nil {
+			return err
+		}
 		var rec audience.Record
-		switch {
-		case a != nil:
-			if err := rec.UnmarshalBinary(a.Get(rowRecord)); err != nil {
-				return err
-			}
-		case !begin:
-			return audience.ErrSuperseded
-		default:
-			if a, err = tx.CreateBucket([]byte(id)); err == nil {
-				_, err = a.CreateBucket(bucketMembers)
-			}
-			if err != nil {
+		before := a.Get(rowRecord)
+		if before != nil {
+			if err := rec.UnmarshalBinary(before); err != nil {
 				return err
 			}
 		}
-		if err := f(&rec, a.Bucket(bucketMembers)); err != nil {
+		if err := f(&rec, rows{members}); err != nil {
 			return err
 		}
-		b, err := rec.AppendBinary(nil)
-		if err != nil || bytes.Equal(b, a.Get(rowRecord)) {
+		after, err := rec.AppendBinary(nil)
+		if err != nil || bytes.Equal(after, before) {
 			return err
 		}
-		return a.Put(rowRecord, b)
+		return a.Put(rowRecord, after)
 	})
 }
 
-// Begin implements audience.Roster.
-func (r *roster) Begin(ctx context.Context, id, name string) (generation uint64, inFlight audience.Chunk, err error) {
-	if err := audience.CheckID(id, name); err != nil {
-		return 0, inFlight, err
+// rows is the bucket of an audience's members. It implements audience.Members.
+type rows struct{ *bolt.Bucket }
+
+// Get implements audience.Members.
+func (b rows) Get(users []string) ([]audience.Member, error) {
+	found := make([]audience.Member, len(users))
+	for i, user := range users {
+		found[i].User = user
+		if row := b.Bucket.Get([]byte(user)); row != nil {
+			found[i].Generation = binary.BigEndian.Uint64(row)
+		}
 	}
-	err = r.change(ctx, id, true, func(rec *audience.Record, _ *bolt.Bucket) error {
-		if rec.Generation == 0 {
-			rec.Name = name
-		}
-		rec.Generation++
-		generation, inFlight = rec.Generation, rec.InFlight
-		return nil
-	})
-	return generation, inFlight, err
+	return found, nil
 }
 
-// Join implements audience.Roster.
-func (r *roster) Join(ctx context.Context, id string, generation uint64, users []string) (c audience.Chunk, err error) {
-	if err := audience.CheckUsers(users); err != nil {
-		return c, err
+// Next implements audience.Members.
+func (b rows) Next(after string, max int) (next []audience.Member, _ error) {
+	for user, row := range following(b.Cursor(), after) {
+		if len(next) == max {
+			break
+		}
+		next = append(next, audience.Member{User: string(user), Generation: binary.BigEndian.Uint64(row)})
 	}
-	users = slices.Compact(slices.Sorted(slices.Values(users))) // so that each page is visited once
-	seen := binary.BigEndian.AppendUint64(nil, generation)
-	err = r.change(ctx, id, false, func(rec *audience.Record, members *bolt.Bucket) error {
-		if err := rec.Idle(generation); err != nil {
-			return err
-		}
-		var joining []string
-		for _, user := range users {
-			switch was := members.Get([]byte(user)); {
-			case was == nil:
-				joining = append(joining, user)
-			case !bytes.Equal(was, seen):
-				if err := members.Put([]byte(user), seen); err != nil {
-					return err
-				}
-			}
-		}
-		rec.InFlight = audience.NewChunk(generation, false, joining)
-		c = rec.InFlight
-		return nil
-	})
-	return c, err
+	return next, nil
 }
 
-// Leave implements audience.Roster.
-func (r *roster) Leave(ctx context.Context, id string, generation uint64, after string, max int) (c audience.Chunk, last string, err error) {
-	seen := binary.BigEndian.AppendUint64(nil, generation)
-	err = r.change(ctx, id, false, func(rec *audience.Record, members *bolt.Bucket) error {
-		if err := rec.Idle(generation); err != nil {
+// Set implements audience.Members.
+func (b rows) Set(users []string, generation uint64) (err error) {
+	row := binary.BigEndian.AppendUint64(nil, generation)
+	for _, user := range users {
+		if generation == 0 {
+			err = b.Delete([]byte(user))
+		} else {
+			err = b.Put([]byte(user), row)
+		}
+		if err != nil {
 			return err
 		}
-		var leaving []string
-		n := 0
-		cursor := members.Cursor()
-		k, v := cursor.Seek([]byte(after))
-		if after != "" && string(k) == after {
-			k, v = cursor.Next()
-		}
-		for ; k != nil && n < max; k, v = cursor.Next() {
-			n++
-			if last = string(k); !bytes.Equal(v, seen) {
-				leaving = append(leaving, last)
-			}
-		}
-		if k == nil {
-			last = ""
-		}
-		rec.InFlight = audience.NewChunk(generation, true, leaving)
-		c = rec.InFlight
-		return nil
-	})
-	return c, last, err
-}
-
-// Confirm implements audience.Roster.
-func (r *roster) Confirm(ctx context.Context, id string, generation uint64, n int) error {
-	return r.change(ctx, id, false, func(rec *audience.Record, members *bolt.Bucket) error {
-		if err := rec.Owned(generation); err != nil {
-			return err
-		}
-		c := rec.InFlight
-		seen := binary.BigEndian.AppendUint64(nil, c.Generation)
-		for _, user := range c.Users[:min(n, len(c.Users))] {
-			var err error
-			if c.Left {
-				err = members.Delete([]byte(user))
-			} else {
-				err = members.Put([]byte(user), seen)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		rec.InFlight = c.Rest(n)
-		return nil
-	})
-}
-
-// pages yields the rows of a bucket after the row named after, converted by read, page by page.
-func pages[T any](ctx context.Context, r *roster, after string, bucket func(*bolt.Tx) *bolt.Cursor, read func(tx *bolt.Tx, k []byte) (T, error)) iter.Seq2[T, error] {
-	from := []byte(after)
-	if after != "" {
-		from = append(from, 0) // just after it
 	}
-	return storekit.Pages(from, func(from []byte) (all []T, next []byte, err error) {
-		err = r.run(ctx, (*bolt.DB).View, func(tx *bolt.Tx) error {
-			cursor := bucket(tx)
-			if cursor == nil {
-				return nil
-			}
-			for k, _ := cursor.Seek(from); k != nil; k, _ = cursor.Next() {
-				if len(all) == page {
-					next = bytes.Clone(k)
-					return nil
-				}
-				v, err := read(tx, k)
-				if err != nil {
-					return err
-				}
-				all = append(all, v)
-			}
-			return nil
-		})
-		return all, next, err
-	})
+	return nil
+}
+
+// following yields the rows after the one with the key after.
+func following(c *bolt.Cursor, after string) iter.Seq2[[]byte, []byte] {
+	return func(yield func(k, v []byte) bool) {
+		k, v := c.Seek([]byte(after))
+		if k != nil && string(k) == after {
+			k, v = c.Next()
+		}
+		for k != nil && yield(k, v) {
+			k, v = c.Next()
+		}
+	}
 }
 
 // Members implements audience.Roster.
 func (r *roster) Members(ctx context.Context, id, after string) iter.Seq2[string, error] {
-	return pages(ctx, r, after, func(tx *bolt.Tx) *bolt.Cursor {
-		if a := tx.Bucket([]byte(id)); a != nil {
-			return a.Bucket(bucketMembers).Cursor()
-		}
-		return nil
-	}, func(_ *bolt.Tx, k []byte) (string, error) { return string(k), nil })
+	return storekit.Pages(after, func(after string) (users []string, last string, err error) {
+		err = r.run(ctx, (*bolt.DB).View, func(tx *bolt.Tx) error {
+			if a := tx.Bucket([]byte(id)); a != nil {
+				next, _ := rows{a.Bucket(bucketMembers)}.Next(after, page)
+				for _, m := range next {
+					users, last = append(users, m.User), m.User
+				}
+			}
+			return nil
+		})
+		return users, last, err
+	})
 }
 
 // Audiences implements audience.Roster.
 func (r *roster) Audiences(ctx context.Context) iter.Seq2[audience.Entry, error] {
-	return pages(ctx, r, "", (*bolt.Tx).Cursor, func(tx *bolt.Tx, k []byte) (audience.Entry, error) {
-		var rec audience.Record
-		err := rec.UnmarshalBinary(tx.Bucket(k).Get(rowRecord))
-		return audience.Entry{ID: string(k), Name: rec.Name, Generation: rec.Generation}, err
+	return storekit.Pages("", func(after string) (all []audience.Entry, last string, err error) {
+		err = r.run(ctx, (*bolt.DB).View, func(tx *bolt.Tx) error {
+			for id := range following(tx.Cursor(), after) {
+				if len(all) == page {
+					break
+				}
+				var rec audience.Record
+				if err := rec.UnmarshalBinary(tx.Bucket(id).Get(rowRecord)); err != nil {
+					return err
+				}
+				last = string(id)
+				all = append(all, audience.Entry{ID: last, Name: rec.Name, Generation: rec.Generation})
+			}
+			return nil
+		})
+		return all, last, err
 	})
 }
 

@@ -102,7 +102,7 @@ func New(c Config) *Store {
 		seen:     storekit.NewWindow(c.DedupMax, c.DedupWindow),
 		settings: make(map[string]webhook.Setting),
 	}
-	s.roster = roster{store: s, audiences: make(map[string]*members)}
+	s.roster = roster{update: s.roster.change, store: s, audiences: make(map[string]*members)}
 	return s
 }
 

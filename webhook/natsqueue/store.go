@@ -21,8 +21,8 @@ import (
 //   - putter stores puts, and recorder the records of owned partitions. cleaner purges messages
 //     whose deliveries have ended.
 //   - node sends heartbeats, takes partitions and gives them away.
-//   - owners asks and answers questions about partitions, letters keep dead letters, and settings
-//     keep settings.
+//   - owners asks and answers questions about partitions, letters keep dead letters, settings
+//     keep settings, and roster keeps audiences.
 type Store struct {
 	*conn
 	*index
@@ -33,8 +33,8 @@ type Store struct {
 	*owners
 	*letters
 	*settings
-	subs   []*nats.Subscription
-	listed listing // of Leave; guarded by index.mu
+	*roster
+	subs []*nats.Subscription
 }
 
 var (
@@ -71,7 +71,7 @@ func Open(ctx context.Context, nc *nats.Conn, config Config) (*Store, error) {
 	s.cleaner = &cleaner{s.recorder}
 	s.putter = &putter{index: s.index, room: room{cleaner: s.cleaner}}
 	s.node = &node{recorder: s.recorder, speak: make(chan struct{}, 1)}
-	s.owners, s.letters, s.settings = &owners{s.cleaner}, &letters{s.putter}, &settings{s.conn}
+	s.owners, s.letters, s.settings, s.roster = &owners{s.cleaner}, &letters{s.putter}, &settings{s.conn}, newRoster(s.conn)
 	if err := s.begin(ctx); err != nil {
 		return nil, fmt.Errorf("natsqueue: opening stream %s: %w", s.config.Stream, err)
 	}

@@ -66,7 +66,7 @@ func Open(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	s := &Store{
 		database: db, memory: mem, claimer: claims, putter: put, fetcher: &fetcher{claims}, settler: settle, sweeper: &sweeper{settle},
 		heartbeat: &heartbeat{claimer: claims, janitor: janitor{db}, presented: make(chan struct{}, 1)},
-		letters:   &letters{put}, reader: &reader{mem}, settings: &settings{db}, roster: &roster{db},
+		letters:   &letters{put}, reader: &reader{mem}, settings: &settings{db}, roster: newRoster(db),
 		farewell: min(c.Claim, writeTimeout),
 	}
 	if err := s.begin(ctx); err != nil {

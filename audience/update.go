@@ -1,0 +1,134 @@
+package audience
+
+import (
+	"context"
+	"slices"
+	"strings"
+)
+
+// An Update changes an audience in a store. Its methods are those of a Roster that change
+// something, so a store that has an Update embeds it, and has Members and Audiences of its own.
+//
+// The function calls f with the record of the audience, and stores what f changes in the record
+// and by members, all or nothing. The record of an unknown audience is the zero Record. If f
+// returns an error, the audience stays as it was, and the Update returns an error that wraps it.
+// A store that several nodes share may call f again, after another node has changed the audience.
+//
+// Where a store cannot change all at once, it changes the members before the record: then each
+// method may be repeated after a crash.
+type Update func(ctx context.Context, audience string, f func(rec *Record, members Members) error) error
+
+// Members are the members of an audience during an Update. All lists of users and members are
+// in the order of the bytes of the users, each user once. A Member with the generation 0 is a
+// user who is no member.
+type Members interface {
+	// Get returns a Member for each of users.
+	Get(users []string) ([]Member, error)
+	// Next returns the first max members that follow the user after; fewer if there are no more.
+	Next(after string, max int) ([]Member, error)
+	// Set gives the generation to each of users, of whom there is at least one. The
+	// generation 0 removes them.
+	Set(users []string, generation uint64) error
+}
+
+// A Member is a user and the latest generation whose list had the user.
+type Member struct {
+	User       string
+	Generation uint64
+}
+
+// Begin is Roster.Begin.
+func (u Update) Begin(ctx context.Context, audience, name string) (generation uint64, inFlight Chunk, err error) {
+	if err := checkID(audience, name); err != nil {
+		return 0, Chunk{}, err
+	}
+	err = u(ctx, audience, func(rec *Record, _ Members) error {
+		if rec.Generation == 0 {
+			rec.Name = strings.Clone(name)
+		}
+		rec.Generation++
+		generation, inFlight = rec.Generation, rec.InFlight
+		return nil
+	})
+	return generation, inFlight, err
+}
+
+// Join is Roster.Join.
+func (u Update) Join(ctx context.Context, audience string, generation uint64, users []string) (c Chunk, err error) {
+	if err := checkUsers(users); err != nil {
+		return c, err
+	}
+	users = slices.Compact(slices.Sorted(slices.Values(users)))
+	err = u(ctx, audience, func(rec *Record, members Members) error {
+		if err := rec.idle(generation); err != nil {
+			return err
+		}
+		found, err := members.Get(users)
+		if err != nil {
+			return err
+		}
+		var joining, older []string
+		for _, m := range found {
+			switch m.Generation {
+			case generation:
+			case 0:
+				joining = append(joining, strings.Clone(m.User)) // it may be a part of a long text
+			default:
+				older = append(older, m.User)
+			}
+		}
+		c = NewChunk(generation, false, joining)
+		rec.InFlight = c
+		if len(older) == 0 {
+			return nil
+		}
+		return members.Set(older, generation)
+	})
+	return c, err
+}
+
+// Leave is Roster.Leave.
+func (u Update) Leave(ctx context.Context, audience string, generation uint64, after string, max int) (c Chunk, last string, err error) {
+	err = u(ctx, audience, func(rec *Record, members Members) error {
+		if err := rec.idle(generation); err != nil {
+			return err
+		}
+		next, err := members.Next(after, max)
+		if err != nil {
+			return err
+		}
+		var leaving []string
+		for _, m := range next {
+			if m.Generation != generation && m.Generation != 0 {
+				leaving = append(leaving, m.User)
+			}
+		}
+		if last = ""; len(next) == max {
+			last = next[max-1].User
+		}
+		c = NewChunk(generation, true, leaving)
+		rec.InFlight = c
+		return nil
+	})
+	return c, last, err
+}
+
+// Confirm is Roster.Confirm.
+func (u Update) Confirm(ctx context.Context, audience string, generation uint64, n int) error {
+	return u(ctx, audience, func(rec *Record, members Members) error {
+		if err := rec.owned(generation); err != nil {
+			return err
+		}
+		c := rec.InFlight
+		rec.InFlight = c.Rest(n)
+		users := c.Users[:min(n, len(c.Users))]
+		switch {
+		case len(users) == 0:
+			return nil
+		case c.Left:
+			return members.Set(users, 0)
+		default:
+			return members.Set(users, c.Generation)
+		}
+	})
+}
