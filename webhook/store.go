@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"time"
 )
@@ -124,6 +125,14 @@ type Head struct {
 	Fresh, Retry time.Time
 }
 
+// Earliest returns the earlier of both times, zero if there is none in either queue.
+func (h Head) Earliest() time.Time {
+	if h.Fresh.IsZero() || !h.Retry.IsZero() && h.Retry.Before(h.Fresh) {
+		return h.Retry
+	}
+	return h.Fresh
+}
+
 // Verdict says how a claim ends.
 type Verdict uint8
 
@@ -151,6 +160,18 @@ type Settlement struct {
 	Reason Reason
 	// At is when it was delivered or buried.
 	At time.Time
+}
+
+// Check returns an error if Verdict has no known value, or if a Delivery that is to be retried or
+// buried exceeds the limits of its fields.
+func (s *Settlement) Check() error {
+	switch s.Verdict {
+	case Done, Return:
+		return nil
+	case Retry, Bury:
+		return s.Delivery.Check()
+	}
+	return fmt.Errorf("webhook: settlement with verdict %d", s.Verdict)
 }
 
 // A Keeper is the part of a Store that answers questions about dead letters, waiting
@@ -215,6 +236,14 @@ type Setting struct {
 
 // MaxSetting is how many bytes the Value of a Setting has at most.
 const MaxSetting = 64 << 10
+
+// Check returns an error if the Name or the Value is outside its limits.
+func (s *Setting) Check() error {
+	if n := len(s.Name); n < 1 || n > 512 || len(s.Value) > MaxSetting {
+		return fmt.Errorf("webhook: setting with a name of %d bytes and a value of %d", n, len(s.Value))
+	}
+	return nil
+}
 
 // History is implemented by a Store that can keep what was delivered. For how long, and up
 // to how many bytes, are settings of the store; it forgets the oldest first. What it keeps is

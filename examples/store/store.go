@@ -335,16 +335,10 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error
 }
 
 func (s *Store) settle(by *webhook.Settlement) error {
-	d := &by.Delivery
-	switch by.Verdict {
-	case webhook.Done, webhook.Return:
-	case webhook.Retry, webhook.Bury:
-		if err := d.Check(); err != nil {
-			return err
-		}
-	default:
-		return fmt.Errorf("settlement with verdict %d", by.Verdict)
+	if err := by.Check(); err != nil {
+		return err
 	}
+	d := &by.Delivery
 	e := s.claims[d.Claim]
 	if e == nil {
 		return nil
@@ -622,8 +616,8 @@ func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.S
 
 // Set implements webhook.Keeper.
 func (s *Store) Set(ctx context.Context, e webhook.Setting) (uint64, error) {
-	if n := len(e.Name); n < 1 || n > 512 || len(e.Value) > webhook.MaxSetting {
-		return 0, fmt.Errorf("store: setting with a name of %d bytes and a value of %d", n, len(e.Value))
+	if err := e.Check(); err != nil {
+		return 0, fmt.Errorf("store: %w", err)
 	}
 	if err := s.lock(ctx); err != nil {
 		return 0, err

@@ -13,11 +13,6 @@ import (
 
 // Fetch implements webhook.Store.
 func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
-	for i := range wants {
-		if wants[i].Max < 1 {
-			return dst, fmt.Errorf("natsqueue: fetch of %d deliveries", wants[i].Max)
-		}
-	}
 	if err := s.enter(ctx); err != nil {
 		return dst, err
 	}
@@ -179,7 +174,7 @@ func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, err
 			return heads, nil
 		}
 		for name := range s.lanes {
-			if h := s.head(name); !h.Fresh.IsZero() || !h.Retry.IsZero() {
+			if h := s.head(name); !h.Earliest().IsZero() {
 				heads = append(heads, h)
 			}
 		}

@@ -66,8 +66,8 @@ func (s *settings) Settings(ctx context.Context, prefix string) iter.Seq2[webhoo
 
 // Set implements webhook.Keeper.
 func (s *settings) Set(ctx context.Context, e webhook.Setting) (version uint64, err error) {
-	if n := len(e.Name); n < 1 || n > 512 || len(e.Value) > webhook.MaxSetting {
-		return 0, fmt.Errorf("natsqueue: setting with a name of %d bytes and a value of %d", n, len(e.Value))
+	if err := e.Check(); err != nil {
+		return 0, fmt.Errorf("natsqueue: %w", err)
 	}
 	if err := s.enter(ctx); err != nil {
 		return 0, err

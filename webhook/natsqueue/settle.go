@@ -18,7 +18,7 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error
 	n := len(ss)
 	var refused error
 	for i := range ss {
-		if refused = check(&ss[i]); refused != nil {
+		if refused = ss[i].Check(); refused != nil {
 			n, refused = i, fmt.Errorf("natsqueue: settlement %d: %w", i, refused)
 			break
 		}
@@ -62,16 +62,6 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error
 		}
 	}
 	return n, refused
-}
-
-func check(s *webhook.Settlement) error {
-	switch s.Verdict {
-	case webhook.Retry, webhook.Bury:
-		return s.Delivery.Check()
-	case webhook.Done, webhook.Return:
-		return nil
-	}
-	return fmt.Errorf("verdict %d", s.Verdict)
 }
 
 // An ending is the outcome of an entry, on its way into a record.

@@ -2,7 +2,6 @@ package pgqueue
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -31,11 +30,6 @@ type fetch struct {
 // Fetch implements webhook.Store. It asks the database once for many of wants, if memory does
 // not have them.
 func (s *fetcher) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
-	for i := range wants {
-		if wants[i].Max < 1 {
-			return dst, fmt.Errorf("pgqueue: fetch of %d deliveries", wants[i].Max)
-		}
-	}
 	f := &fetch{s: s, wants: wants, maxBytes: maxBytes, taken: make([]int, len(wants))}
 	err := s.call(ctx, "fetching", func() error {
 		if err := s.fetching.acquire(ctx); err != nil {

@@ -28,8 +28,8 @@ WHERE name >= $1 AND name > $2 AND substring(name FOR length($1)) = $1 ORDER BY 
 
 // Set implements webhook.Store.
 func (s *settings) Set(ctx context.Context, e webhook.Setting) (version uint64, err error) {
-	if n := len(e.Name); n < 1 || n > 512 || len(e.Value) > webhook.MaxSetting {
-		return 0, fmt.Errorf("pgqueue: setting with a name of %d bytes and a value of %d", n, len(e.Value))
+	if err := e.Check(); err != nil {
+		return 0, fmt.Errorf("pgqueue: %w", err)
 	}
 	sql, args := `SELECT nextval('S.ids') WHERE NOT EXISTS (SELECT FROM S.setting WHERE name = $1)`, []any{[]byte(e.Name)}
 	switch {

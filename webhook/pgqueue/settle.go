@@ -69,14 +69,7 @@ func (s *settler) outcomesOf(ss []webhook.Settlement) (outcomes []outcome, taken
 	settled := make(map[*item]bool, len(ss))
 	for i := range ss {
 		v := &ss[i]
-		switch v.Verdict {
-		case webhook.Done, webhook.Return:
-		case webhook.Retry, webhook.Bury:
-			err = v.Delivery.Check()
-		default:
-			err = fmt.Errorf("verdict %d", v.Verdict)
-		}
-		if err != nil || size > maxBatch {
+		if err = v.Check(); err != nil || size > maxBatch {
 			return outcomes, i, err
 		}
 		s.mu.Lock()
