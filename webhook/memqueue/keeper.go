@@ -12,24 +12,12 @@ import (
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
-	"github.com/hookferry/analytics/webhook/storekit"
 )
-
-// pageSize is how many deliveries or dead letters are listed under one lock.
-const pageSize = 256
 
 // deadLetters holds the dead letters, sorted by key: the oldest first.
 type deadLetters struct {
 	list  []*webhook.DeadLetter
 	bytes int64 // the sum of DeadLetter.Size
-}
-
-// add adds d and sets its key. seq must be unique.
-func (dl *deadLetters) add(d *webhook.DeadLetter, seq uint64) {
-	d.Key = fmt.Sprintf("%016x%016x", uint64(d.Died.UnixMicro())^1<<63, seq) // sorts by time of death
-	i, _ := dl.find(d.Key)
-	dl.list = slices.Insert(dl.list, i, d)
-	dl.bytes += d.Size()
 }
 
 // find returns the index of the dead letter with this key, and whether it exists.
@@ -38,8 +26,17 @@ func (dl *deadLetters) find(key string) (int, bool) {
 	return slices.BinarySearchFunc(dl.list, key, func(d *webhook.DeadLetter, key string) int { return strings.Compare(d.Key, key) })
 }
 
+// bury adds d, with the key of the latest seq. The caller holds s.mu.
+func (s *Store) bury(d *webhook.DeadLetter) {
+	d.Key = fmt.Sprintf("%016x%016x", uint64(d.Died.UnixMicro())^1<<63, s.seq) // sorts by time of death
+	i, _ := s.dead.find(d.Key)
+	s.dead.list = slices.Insert(s.dead.list, i, d)
+	s.dead.bytes += d.Size()
+	s.bytes += size(&d.Delivery)
+}
+
 // removeDead removes the dead letters that match, and returns their number. The caller holds s.mu.
-func removeDead(s *Store, match func(*webhook.DeadLetter) bool) int {
+func (s *Store) removeDead(match func(*webhook.DeadLetter) bool) int {
 	before := len(s.dead.list)
 	s.dead.list = slices.DeleteFunc(s.dead.list, func(d *webhook.DeadLetter) bool {
 		if !match(d) {
@@ -65,37 +62,25 @@ func (s *Store) DeadLetter(ctx context.Context, key string) (webhook.DeadLetter,
 	return *s.dead.list[i], nil
 }
 
-// Dead implements webhook.Keeper.
+// Dead implements webhook.Keeper. It yields what there was when the loop began.
 func (s *Store) Dead(ctx context.Context, filter webhook.DeadFilter, after string) iter.Seq2[webhook.DeadLetter, error] {
-	return storekit.Pages(after, func(after string) (ds []webhook.DeadLetter, last string, err error) {
+	return func(yield func(webhook.DeadLetter, error) bool) {
 		if err := s.lock(ctx); err != nil {
-			return nil, "", err
+			yield(webhook.DeadLetter{}, err)
+			return
 		}
-		defer s.mu.Unlock()
-		i, found := s.dead.find(after)
-		if found && !filter.NewestFirst {
-			i++
-		}
-		rest := s.dead.list[i:]
+		all := slices.Clone(s.dead.list) // dead letters never change
+		s.mu.Unlock()
 		if filter.NewestFirst {
-			rest = s.dead.list
-			if after != "" {
-				rest = rest[:i]
-			}
-			rest = slices.Clone(rest[max(0, len(rest)-pageSize-1):])
-			slices.Reverse(rest)
+			slices.Reverse(all)
 		}
-		if len(rest) > pageSize {
-			rest = rest[:pageSize]
-			last = rest[pageSize-1].Key
-		}
-		for _, d := range rest {
-			if filter.Match(d) {
-				ds = append(ds, *d)
+		for _, d := range all {
+			follows := after == "" || d.Key != after && d.Key > after != filter.NewestFirst
+			if follows && filter.Match(d) && !yield(*d, nil) {
+				return
 			}
 		}
-		return ds, last, nil
-	})
+	}
 }
 
 // Revive implements webhook.Keeper.
@@ -103,7 +88,6 @@ func (s *Store) Revive(ctx context.Context, keys ...string) (int, error) {
 	return s.takeDead(ctx, keys, func(d *webhook.DeadLetter) {
 		it := &item{Delivery: d.Delivery}
 		it.Due, it.Expires, it.Tries, it.Closed = now(), time.Time{}, 0, nil
-		it.at = it.Due.UnixMicro()
 		s.add(it)
 		it.queue().push(it)
 		s.announce(it.lane)
@@ -129,7 +113,7 @@ func (s *Store) takeDead(ctx context.Context, keys []string, each func(*webhook.
 			each(s.dead.list[i])
 		}
 	}
-	return removeDead(s, func(d *webhook.DeadLetter) bool { return taken[d.Key] }), nil
+	return s.removeDead(func(d *webhook.DeadLetter) bool { return taken[d.Key] }), nil
 }
 
 // Waiting implements webhook.Keeper.
@@ -139,38 +123,33 @@ func (s *Store) Waiting(ctx context.Context, destination, after string) iter.Seq
 			yield(webhook.Delivery{}, err)
 			return
 		}
-		// A retry changes an item's at and seq, so the sort uses copies taken under the lock.
+		// A retry changes an item's Due and seq, so the sort uses copies taken under the lock.
 		type position struct {
 			*item
-			at  int64
+			due time.Time
 			seq uint64
 		}
 		var rest []position
 		if l := s.lanes[destination]; l != nil {
-			for it := range l.all() {
-				rest = append(rest, position{it, it.at, it.seq})
+			for it := range l.all {
+				rest = append(rest, position{it, it.Due, it.seq})
 			}
 		}
 		s.mu.Unlock() // a long list takes a while to sort
-		slices.SortFunc(rest, func(a, b position) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) })
+		slices.SortFunc(rest, func(a, b position) int { return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.seq, b.seq)) })
 		rest = rest[slices.IndexFunc(rest, func(p position) bool { return p.ID == after })+1:] // IDs never change: no lock needed
-		storekit.Pages("", func(string) (found []webhook.Delivery, more string, err error) {
+		for _, p := range rest {
 			if err := s.lock(ctx); err != nil {
-				return nil, "", err
+				yield(webhook.Delivery{}, err)
+				return
 			}
-			defer s.mu.Unlock()
-			n := min(pageSize, len(rest))
-			for _, p := range rest[:n] {
-				if p.lane != nil { // still stored
-					found = append(found, p.Delivery)
-					found[len(found)-1].Claim = 0
-				}
+			d, waits := p.Delivery, p.lane != nil
+			s.mu.Unlock()
+			d.Claim = 0
+			if waits && !yield(d, nil) {
+				return
 			}
-			if rest = rest[n:]; len(rest) > 0 {
-				more = "more"
-			}
-			return found, more, nil
-		})(yield)
+		}
 	}
 }
 
@@ -180,12 +159,13 @@ func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
 		return webhook.Counts{}, err
 	}
 	defer s.mu.Unlock()
-	c := webhook.Counts{Waiting: s.waiting, Claimed: s.claims.len(), Dead: len(s.dead.list), DeadBytes: s.dead.bytes}
+	c := webhook.Counts{Dead: len(s.dead.list), DeadBytes: s.dead.bytes}
 	if c.Dead > 0 {
 		c.OldestDead = s.dead.list[0].Died
 	}
 	for _, l := range s.lanes {
-		if at := l.oldest(); c.Oldest.IsZero() || !at.IsZero() && at.Before(c.Oldest) {
+		c.Waiting, c.Claimed = c.Waiting+l.waiting, c.Claimed+l.claimed
+		if at := l.head().Earliest(); c.Oldest.IsZero() || !at.IsZero() && at.Before(c.Oldest) {
 			c.Oldest = at
 		}
 	}
@@ -196,7 +176,7 @@ func (s *Store) Count(ctx context.Context) (webhook.Counts, error) {
 func (s *Store) CountByDestination(ctx context.Context) iter.Seq2[webhook.DestinationCounts, error] {
 	return page(ctx, s, func() (all []webhook.DestinationCounts) {
 		for name, l := range s.lanes {
-			all = append(all, webhook.DestinationCounts{Destination: name, Waiting: l.waiting, Claimed: l.claimed, Oldest: l.oldest()})
+			all = append(all, webhook.DestinationCounts{Destination: name, Waiting: l.waiting, Claimed: l.claimed, Oldest: l.head().Earliest()})
 		}
 		return all
 	})
@@ -217,8 +197,8 @@ func (s *Store) Settings(ctx context.Context, prefix string) iter.Seq2[webhook.S
 
 // Set implements webhook.Keeper.
 func (s *Store) Set(ctx context.Context, e webhook.Setting) (uint64, error) {
-	if n := len(e.Name); n < 1 || n > 512 || len(e.Value) > webhook.MaxSetting {
-		return 0, fmt.Errorf("memqueue: setting with a name of %d bytes and a value of %d", n, len(e.Value))
+	if err := e.Check(); err != nil {
+		return 0, fmt.Errorf("memqueue: %w", err)
 	}
 	if err := s.lock(ctx); err != nil {
 		return 0, err
@@ -256,12 +236,11 @@ func (s *Store) Change(ctx context.Context, filter webhook.WaitingFilter, to web
 			s.drop(it)
 			return true
 		}
-		if !it.Hasten(now) {
-			return false
+		hastened := it.Hasten(now)
+		if hastened {
+			s.announce(l)
 		}
-		it.at = now.UnixMicro()
-		s.announce(l)
-		return true
+		return hastened
 	})
 	return n, claimed, nil
 }
@@ -275,12 +254,13 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 		return 0, 0, err
 	}
 	defer s.mu.Unlock()
+	match := func(d *webhook.Delivery) bool { return d.User == user }
 	for _, l := range s.lanes {
-		n, skipped := l.change(func(d *webhook.Delivery) bool { return d.User == user }, func(it *item) bool {
+		n, skipped := l.change(match, func(it *item) bool {
 			s.drop(it)
 			return true
 		})
 		erased, claimed = erased+n, claimed+skipped
 	}
-	return erased + removeDead(s, func(d *webhook.DeadLetter) bool { return d.User == user }), claimed, nil
+	return erased + s.removeDead(func(d *webhook.DeadLetter) bool { return match(&d.Delivery) }), claimed, nil
 }

@@ -1,7 +1,7 @@
 package memqueue
 
 import (
-	"iter"
+	"cmp"
 	"time"
 
 	"github.com/hookferry/analytics/webhook"
@@ -11,11 +11,9 @@ import (
 // An item is a stored delivery. It is in one of its lane's queues, or claimed.
 type item struct {
 	webhook.Delivery
-	lane *lane // nil after the item was removed from the store
-
-	left, right *item // neighbours in lane.items
-
-	at    int64 // Due in microseconds
+	lane  *lane // nil after the item was removed from the store
+	left  *item // neighbours in lane.items
+	right *item
 	seq   uint64
 	next  *item // the next item of a queue's list, or one child in its heap
 	child *item // the other child in the heap
@@ -29,15 +27,7 @@ func size(d *webhook.Delivery) int64 {
 
 // before reports whether it sorts before other: by due time, then by seq.
 func (it *item) before(other *item) bool {
-	return it.at < other.at || it.at == other.at && it.seq < other.seq
-}
-
-// due returns when an item is due, zero for nil.
-func (it *item) due() time.Time {
-	if it == nil {
-		return time.Time{}
-	}
-	return time.UnixMicro(it.at).UTC()
+	return cmp.Or(it.Due.Compare(other.Due), cmp.Compare(it.seq, other.seq)) < 0
 }
 
 // queue returns the queue that it belongs in: fresh before the first attempt, else retries.
@@ -57,15 +47,13 @@ type lane struct {
 }
 
 // all yields all items, claimed or not, the latest first. The loop may drop the current item.
-func (l *lane) all() iter.Seq[*item] {
-	return func(yield func(*item) bool) {
-		for it := l.items; it != nil; {
-			right := it.right
-			if !yield(it) {
-				return
-			}
-			it = right
+func (l *lane) all(yield func(*item) bool) {
+	for it := l.items; it != nil; {
+		right := it.right
+		if !yield(it) {
+			return
 		}
+		it = right
 	}
 }
 
@@ -73,7 +61,7 @@ func (l *lane) all() iter.Seq[*item] {
 // changed or dropped the item; if so, change rebuilds the queues. change returns how many items
 // each changed, and how many matching items it skipped because they are claimed.
 func (l *lane) change(match func(*webhook.Delivery) bool, each func(*item) bool) (n, claimed int) {
-	for it := range l.all() {
+	for it := range l.all {
 		switch {
 		case !match(&it.Delivery):
 		case it.Claim != 0:
@@ -86,7 +74,7 @@ func (l *lane) change(match func(*webhook.Delivery) bool, each func(*item) bool)
 		return 0, claimed
 	}
 	l.fresh, l.retries = queue{}, queue{}
-	for it := range l.all() {
+	for it := range l.all {
 		if it.next, it.child = nil, nil; it.Claim == 0 {
 			it.queue().push(it)
 		}
@@ -96,16 +84,7 @@ func (l *lane) change(match func(*webhook.Delivery) bool, each func(*item) bool)
 
 // head returns when the first items of both queues are due.
 func (l *lane) head() webhook.Head {
-	return webhook.Head{Destination: l.name, Fresh: l.fresh.first().due(), Retry: l.retries.first().due()}
-}
-
-// oldest returns the earliest due time of both queues, or zero if both are empty.
-func (l *lane) oldest() time.Time {
-	h := l.head()
-	if h.Fresh.IsZero() || !h.Retry.IsZero() && h.Retry.Before(h.Fresh) {
-		return h.Retry
-	}
-	return h.Fresh
+	return webhook.Head{Destination: l.name, Fresh: l.fresh.due(), Retry: l.retries.due()}
 }
 
 // A queue is a priority queue of items. An item that sorts after the list's tail is appended to the
@@ -132,6 +111,14 @@ func (q *queue) first() *item {
 		return q.heap
 	}
 	return q.head
+}
+
+// due returns when the first item is due, zero if there is none.
+func (q *queue) due() time.Time {
+	if it := q.first(); it != nil {
+		return it.Due
+	}
+	return time.Time{}
 }
 
 // pop removes it, which must be the first item.
@@ -172,8 +159,6 @@ type claims struct {
 // slotBits is how many low bits of a claim hold its slot. The 36 bits above hold the serial number:
 // at 200,000 claims a second it repeats after four days.
 const slotBits = 28
-
-func (c *claims) len() int { return len(c.slots) - len(c.free) }
 
 // add claims it and returns the claim. The item must be in no queue.
 func (c *claims) add(it *item) uint64 {

@@ -56,14 +56,13 @@ type Store struct {
 	maxBytes int64
 	changed  chan struct{}
 
-	mu      sync.Mutex
-	closed  bool
-	lanes   map[string]*lane    // by destination; only those with deliveries
-	news    map[string]struct{} // the destinations that the next Heads(false) yields
-	seen    *storekit.Window
-	seq     uint64 // the number of the latest delivery, retry, dead letter or setting
-	bytes   int64  // what counts toward maxBytes
-	waiting int    // all deliveries, claimed ones included
+	mu     sync.Mutex
+	closed bool
+	lanes  map[string]*lane    // by destination; only those with deliveries
+	news   map[string]struct{} // the destinations that the next Heads(false) yields
+	seen   *storekit.Window
+	seq    uint64 // the number of the latest delivery, retry, dead letter or setting
+	bytes  int64  // what counts toward maxBytes
 
 	claims   claims
 	dead     deadLetters
@@ -135,8 +134,8 @@ func newItem(d *webhook.Delivery) (*item, error) {
 	if err := d.Check(); err != nil {
 		return nil, fmt.Errorf("memqueue: %w", err)
 	}
-	it := &item{Delivery: *d, at: d.Due.UnixMicro(), key: storekit.KeyOf(d.Destination, d.ID)}
-	it.Claim = 0
+	it := &item{Delivery: *d, key: storekit.KeyOf(d.Destination, d.ID)}
+	it.Due, it.Claim = micros(d.Due), 0
 	it.ID = strings.Clone(d.ID)
 	if it.MessageID = it.ID; d.MessageID != d.ID { // usually equal: share the memory
 		it.MessageID = strings.Clone(d.MessageID)
@@ -231,7 +230,6 @@ func (s *Store) add(it *item) {
 	}
 	l.items = it
 	l.waiting++
-	s.waiting++
 	s.bytes += size(&it.Delivery)
 }
 
@@ -246,27 +244,20 @@ func (s *Store) drop(it *item) {
 	if it.right != nil {
 		it.right.left = it.left
 	}
-	it.left, it.right = nil, nil
 	if l.waiting--; l.waiting == 0 {
 		delete(s.lanes, l.name)
 	}
-	it.lane = nil
+	it.lane, it.left, it.right = nil, nil, nil
 	s.bytes -= size(&it.Delivery)
-	s.waiting--
 }
 
 // Fetch implements webhook.Store.
 func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64, dst []webhook.Delivery) ([]webhook.Delivery, error) {
-	for i := range wants {
-		if wants[i].Max < 1 {
-			return dst, fmt.Errorf("memqueue: fetch of %d deliveries", wants[i].Max)
-		}
-	}
 	if err := s.lock(ctx); err != nil {
 		return dst, err
 	}
 	defer s.mu.Unlock()
-	now, had := time.Now().UnixMicro(), len(dst)
+	now, had := now(), len(dst)
 	for i := range wants {
 		w := &wants[i]
 		w.Next = time.Time{}
@@ -278,17 +269,19 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 		if w.Retries {
 			q = &l.retries
 		}
-		it := q.first()
-		for n := 0; n < w.Max && it != nil && it.at <= now; n++ {
+		for range w.Max {
+			it := q.first()
+			if it == nil || it.Due.After(now) {
+				break
+			}
 			if maxBytes -= int64(len(it.Body)); maxBytes < 0 && len(dst) > had {
 				break // and at every later want: maxBytes stays negative
 			}
 			q.pop(it)
 			s.claims.add(it)
 			dst = append(dst, it.Delivery)
-			it = q.first()
 		}
-		w.Next = it.due()
+		w.Next = q.due()
 	}
 	return dst, nil
 }
@@ -308,37 +301,29 @@ func (s *Store) Settle(ctx context.Context, ss []webhook.Settlement) (int, error
 }
 
 func (s *Store) settle(by *webhook.Settlement) error {
-	switch by.Verdict {
-	case webhook.Done, webhook.Return:
-	case webhook.Retry, webhook.Bury:
-		if err := by.Delivery.Check(); err != nil {
-			return err
-		}
-	default:
-		return fmt.Errorf("settlement with verdict %d", by.Verdict)
+	if err := by.Check(); err != nil {
+		return err
 	}
 	d := &by.Delivery
 	it := s.claims.end(d.Claim)
-	if it == nil {
+	switch {
+	case it == nil:
 		return nil
-	}
-	if by.Verdict == webhook.Retry || by.Verdict == webhook.Bury {
-		it.Tries, it.Closed, it.Attempts = d.Tries, exactly(d.Closed), exactly(d.Attempts)
-	}
-	switch by.Verdict {
-	case webhook.Done:
+	case by.Verdict == webhook.Done:
 		s.drop(it)
 		return nil
-	case webhook.Bury:
-		s.drop(it)
-		s.seq++
-		s.dead.add(&webhook.DeadLetter{Delivery: it.Delivery, Reason: by.Reason, Died: by.At}, s.seq)
-		s.bytes += size(&it.Delivery)
+	case by.Verdict == webhook.Return:
+		it.queue().push(it)
 		return nil
-	case webhook.Retry:
-		s.seq++
-		it.Due, it.Expires, it.at, it.seq = d.Due, d.Expires, d.Due.UnixMicro(), s.seq
 	}
+	it.Tries, it.Closed, it.Attempts = d.Tries, exactly(d.Closed), exactly(d.Attempts)
+	s.seq++
+	if by.Verdict == webhook.Bury {
+		s.drop(it)
+		s.bury(&webhook.DeadLetter{Delivery: it.Delivery, Reason: by.Reason, Died: by.At})
+		return nil
+	}
+	it.Due, it.Expires, it.seq = micros(d.Due), d.Expires, s.seq
 	it.queue().push(it)
 	return nil
 }
@@ -347,7 +332,6 @@ func (s *Store) settle(by *webhook.Settlement) error {
 func (s *Store) Heads(ctx context.Context, all bool) iter.Seq2[webhook.Head, error] {
 	return page(ctx, s, func() (heads []webhook.Head) {
 		if all {
-			heads = make([]webhook.Head, 0, len(s.lanes))
 			for _, l := range s.lanes {
 				if l.claimed < l.waiting {
 					heads = append(heads, l.head())
@@ -384,7 +368,10 @@ func (s *Store) Changed() <-chan struct{} { return s.changed }
 func (s *Store) Now() time.Time { return now() }
 
 // now returns the time to the microsecond.
-func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
+func now() time.Time { return micros(time.Now()) }
+
+// micros returns t in UTC, to the microsecond.
+func micros(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
 // Close implements webhook.Store. It forgets everything.
 func (s *Store) Close() error {
