@@ -107,6 +107,11 @@ func (n *node) Revive(ctx context.Context, keys ...string) (int, error) {
 	return n.Store.Revive(ctx, keys...)
 }
 
+func (n *node) Change(ctx context.Context, filter webhook.WaitingFilter, to webhook.Change) (int, int, error) {
+	defer n.tell()
+	return n.Store.Change(ctx, filter, to)
+}
+
 // release ends the claims of a node.
 func (n *node) release() {
 	n.mu.Lock()

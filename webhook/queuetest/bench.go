@@ -1,142 +1,94 @@
 package queuetest
 
 import (
-	"context"
+	"bytes"
 	"fmt"
-	"runtime"
-	"sync/atomic"
 	"testing"
 
 	"github.com/hookferry/analytics/webhook"
 )
 
-// Bench measures a store: what a put costs, what handing out and settling costs,
-// and the life of a delivery, for batches of several sizes over several
-// destinations, with bodies of 450 bytes. The store has to have room for some
-// millions of deliveries.
+// Bench measures a store: what a put costs, and the life of a delivery, which is put, fetched and
+// settled, for batches of several sizes over several destinations, with bodies of 450 bytes. The
+// store has to have room for some millions of deliveries.
 func Bench(b *testing.B, open Open) {
 	for _, endpoints := range []int{1, 10, 10_000} {
 		for _, batch := range []int{1, 64, 512} {
-			for _, op := range []string{"put", "settle", "life"} {
+			for _, op := range []string{"put", "life"} {
 				b.Run(fmt.Sprintf("op=%s/batch=%d/endpoints=%d", op, batch, endpoints), func(b *testing.B) {
-					r := newRig(b, open, endpoints, batch)
-					waiting := 0
+					r := &rig{B: b, s: open(b, b.TempDir()), batch: batch, endpoints: endpoints}
+					b.ReportAllocs()
 					for b.Loop() {
-						if op == "settle" {
-							b.StopTimer()
-						}
-						r.put()
-						waiting += batch
-						b.StartTimer()
-						if op == "put" && waiting < 50_000 { // a put is measured, not a backlog
-							continue
-						}
-						if op == "put" {
-							b.StopTimer()
-						}
-						for ; waiting > 0; waiting -= batch {
+						switch r.put(); {
+						case op == "life":
 							r.settle()
+						case r.stored-r.settled > 50_000: // a put is measured, not a backlog
+							b.StopTimer()
+							r.settle()
+							b.StartTimer()
 						}
-						b.StartTimer()
 					}
-					r.report(b.N)
+					b.ReportMetric(float64(b.N*batch)/b.Elapsed().Seconds(), "deliveries/s")
+					if err := r.s.Close(); err != nil {
+						b.Error(err)
+					}
 				})
 			}
 		}
-	}
-	for _, putters := range []int{16, 64} {
-		b.Run(fmt.Sprintf("op=put/batch=1/putters=%d", putters), func(b *testing.B) {
-			r := newRig(b, open, 10, 1)
-			b.SetParallelism(max(1, putters/runtime.GOMAXPROCS(0)))
-			b.RunParallel(func(pb *testing.PB) {
-				own := *r
-				own.ps, own.results = make([]webhook.Put, 1), make([]webhook.Result, 1)
-				for pb.Next() {
-					own.put()
-				}
-			})
-			r.report(b.N)
-		})
 	}
 }
 
 // A rig is a store that is measured.
 type rig struct {
-	b       *testing.B
-	s       webhook.Store
-	batch   int
-	names   []string
-	id      *atomic.Int64 // of the latest put
-	settled int
-	body    []byte
-	ps      []webhook.Put
-	results []webhook.Result
-	wants   []webhook.Want
-	out     []webhook.Delivery
-	ss      []webhook.Settlement
+	*testing.B
+	s                webhook.Store
+	batch, endpoints int
+	stored, settled  int
+	ps               []webhook.Put
+	results          []webhook.Result
+	wants            []webhook.Want
+	out              []webhook.Delivery
+	ss               []webhook.Settlement
 }
 
-func newRig(b *testing.B, open Open, endpoints, batch int) *rig {
-	s := open(b, b.TempDir())
-	b.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			b.Error(err)
-		}
-	})
-	r := &rig{b: b, s: s, batch: batch, body: make([]byte, 450), id: new(atomic.Int64), ps: make([]webhook.Put, batch), results: make([]webhook.Result, batch)}
-	for i := range endpoints {
-		r.names = append(r.names, fmt.Sprintf("destination-%d", i))
-	}
-	for i := range r.body {
-		r.body[i] = 'a' + byte(i%26)
-	}
-	b.ReportAllocs()
-	return r
-}
+var body = bytes.Repeat([]byte("abcdefghi"), 50)
 
+// destination returns the destination of the delivery that is put as number n.
+func (r *rig) destination(n int) string { return fmt.Sprintf("destination-%d", n%r.endpoints) }
+
+// put puts a batch.
 func (r *rig) put() {
 	at := r.s.Now()
-	for i := range r.ps {
-		id := int(r.id.Add(1))
-		r.ps[i].Delivery = webhook.Delivery{
-			Destination: r.names[id%len(r.names)],
-			ID:          fmt.Sprintf("3f2c1d1e-6a54-4d0f-8a0e-%012d", id),
-			Type:        "track",
-			Body:        r.body,
-			Accepted:    at,
-			Due:         at,
-		}
+	r.ps, r.results = r.ps[:0], make([]webhook.Result, r.batch)
+	for range r.batch {
+		d := webhook.Delivery{Destination: r.destination(r.stored), Type: "track", Body: body, Accepted: at, Due: at}
+		d.ID = fmt.Sprintf("3f2c1d1e-6a54-4d0f-8a0e-%012d", r.stored)
+		r.ps = append(r.ps, webhook.Put{Delivery: d})
+		r.stored++
 	}
-	if err := r.s.Put(context.Background(), r.ps, r.results); err != nil || !r.results[0].Stored {
-		r.b.Errorf("Put = %v, %v", r.results[0], err)
+	if err := r.s.Put(r.Context(), r.ps, r.results); err != nil || !r.results[0].Stored {
+		r.Fatalf("Put = %v, %v", r.results[0], err)
 	}
 }
 
-// settle fetches the batch that was put first, and settles it.
+// settle fetches and settles what was put, a batch at a time, in the order it was put.
 func (r *rig) settle() {
-	for left := r.batch; left > 0; {
-		r.wants = r.wants[:0]
-		for i := range min(left, len(r.names)) {
-			r.wants = append(r.wants, webhook.Want{Destination: r.names[(r.settled+1+i)%len(r.names)], Max: (left - i + len(r.names) - 1) / len(r.names)})
+	for r.settled < r.stored {
+		r.wants, r.ss = r.wants[:0], r.ss[:0]
+		n := r.endpoints
+		for i := range min(r.batch, n) {
+			r.wants = append(r.wants, webhook.Want{Destination: r.destination(r.settled + i), Max: (r.batch - i + n - 1) / n})
 		}
 		var err error
-		r.out, err = r.s.Fetch(context.Background(), r.wants, noLimit, r.out[:0])
-		if err != nil || len(r.out) == 0 {
-			r.b.Fatalf("Fetch for %d = %d, %v", left, len(r.out), err)
+		if r.out, err = r.s.Fetch(r.Context(), r.wants, noLimit, r.out[:0]); err != nil || len(r.out) == 0 {
+			r.Fatalf("Fetch = %d, %v", len(r.out), err)
 		}
-		r.ss = r.ss[:0]
 		for i := range r.out {
 			r.ss = append(r.ss, webhook.Settlement{Verdict: webhook.Done, Delivery: r.out[i]})
 		}
-		if n, err := r.s.Settle(context.Background(), r.ss); n != len(r.ss) || err != nil {
-			r.b.Fatal(n, err)
+		if n, err := r.s.Settle(r.Context(), r.ss); n != len(r.ss) || err != nil {
+			r.Fatalf("Settle of %d = %d, %v", len(r.ss), n, err)
 		}
-		left -= len(r.out)
 		r.settled += len(r.out)
 	}
-}
-
-func (r *rig) report(n int) {
-	r.b.StopTimer()
-	r.b.ReportMetric(float64(n*r.batch)/r.b.Elapsed().Seconds(), "deliveries/s")
 }

@@ -1,120 +1,79 @@
 package queuetest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"iter"
-	"slices"
 	"sync"
+	"time"
 
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A store for which all methods have something to do: two of a kind for each list, and
-// one delivery that is claimed.
-type busy struct {
-	*kit
-	s       webhook.Store // also once it is closed
-	dead    string        // the key of a dead letter
-	claimed webhook.Delivery
-}
-
-func (k *kit) busy() *busy {
+// busy fills the store so that all methods have something to do: each list has an element, and one
+// delivery is claimed. It returns a call of each method.
+func (k *kit) busy() map[string]func(ctx context.Context) error {
 	k.Helper()
-	b := &busy{kit: k, s: k.s, dead: k.bury(2)[0].Key}
+	s, dead := k.s, k.bury(2)[0].Key
 	k.put(k.delivery("a", "1"))
-	b.claimed = k.fetchOne("a")
-	k.put(k.delivery("a", "2"), k.delivery("b", "3"))
+	claimed := k.fetchOne("a")
+	k.put(k.delivery("a", "2"))
 	k.set("doc/1", []byte("{}"), 0)
-	k.set("doc/2", []byte("{}"), 0)
-	return b
-}
+	more := k.delivery("a", "3")
 
-// errs yields the errors of seq.
-func errs[T any](seq iter.Seq2[T, error]) iter.Seq[error] {
-	return func(yield func(error) bool) {
-		for _, err := range seq {
-			if !yield(err) {
-				return
-			}
-		}
-	}
-}
-
-// lists returns the errors that each list yields.
-func (b *busy) lists(ctx context.Context) map[string]iter.Seq[error] {
-	return map[string]iter.Seq[error]{
-		"CountByDestination": errs(b.s.CountByDestination(ctx)),
-		"Heads":              errs(b.s.Heads(ctx, true)),
-		"Dead":               errs(b.s.Dead(ctx, webhook.DeadFilter{}, "")),
-		"Waiting":            errs(b.s.Waiting(ctx, "a", "")),
-		"Settings":           errs(b.s.Settings(ctx, "doc/")),
-	}
-}
-
-// calls returns a call of each method, which would do something.
-func (b *busy) calls() map[string]func(ctx context.Context) error {
-	s := b.s
-	more := b.delivery("a", "4")
-	calls := map[string]func(ctx context.Context) error{
-		"Put": func(ctx context.Context) error { _, err := tryPut(ctx, s, webhook.Put{Delivery: more}); return err },
-		"Fetch": func(ctx context.Context) error {
+	type ctx = context.Context
+	calls := map[string]func(ctx) error{
+		"Put": func(c ctx) error { _, err := tryPut(c, s, webhook.Put{Delivery: more}); return err },
+		"Fetch": func(c ctx) error {
 			ws := []webhook.Want{{Destination: "a", Max: 1, Next: more.Due}}
-			ds, err := s.Fetch(ctx, ws, noLimit, nil)
+			ds, err := s.Fetch(c, ws, noLimit, nil)
 			if len(ds) > 0 || ws[0].Next != more.Due {
-				err = fmt.Errorf("returned %v, changed wants to %v, %w", ids(ds), ws, err)
-				b.Error(err)
+				k.Errorf("Fetch returned %v and changed wants to %v, but with the error %v", ids(ds), ws, err)
 			}
 			return err
 		},
-		"Heads(false)": func(ctx context.Context) error { _, err := list(s.Heads(ctx, false)); return err },
-		"Count":        func(ctx context.Context) error { _, err := s.Count(ctx); return err },
-		"DeadLetter":   func(ctx context.Context) error { _, err := s.DeadLetter(ctx, b.dead); return err },
-		"Revive":       func(ctx context.Context) error { _, err := s.Revive(ctx, b.dead); return err },
-		"Discard":      func(ctx context.Context) error { _, err := s.Discard(ctx, b.dead); return err },
-	}
-	for name := range b.lists(b.ctx) {
-		calls[name] = func(ctx context.Context) error { return slices.Collect(b.lists(ctx)[name])[0] }
+		"Heads(true)":  func(c ctx) error { _, err := list(s.Heads(c, true)); return err },
+		"Heads(false)": func(c ctx) error { _, err := list(s.Heads(c, false)); return err },
+		"DeadLetter":   func(c ctx) error { _, err := s.DeadLetter(c, dead); return err },
+		"Dead":         func(c ctx) error { _, err := list(s.Dead(c, webhook.DeadFilter{}, "")); return err },
+		"Revive":       func(c ctx) error { _, err := s.Revive(c, dead); return err },
+		"Discard":      func(c ctx) error { _, err := s.Discard(c, dead); return err },
+		"Waiting":      func(c ctx) error { _, err := list(s.Waiting(c, "a", "")); return err },
+		"Change": func(c ctx) error {
+			_, _, err := s.Change(c, webhook.WaitingFilter{Destination: "a"}, webhook.Discarded)
+			return err
+		},
+		"Erase":              func(c ctx) error { _, _, err := s.Erase(c, "user-1"); return err },
+		"Count":              func(c ctx) error { _, err := s.Count(c); return err },
+		"CountByDestination": func(c ctx) error { _, err := list(s.CountByDestination(c)); return err },
+		"Settings":           func(c ctx) error { _, err := list(s.Settings(c, "doc/")); return err },
+		"Set":                func(c ctx) error { _, err := s.Set(c, webhook.Setting{Name: "doc/2", Value: []byte("{}")}); return err },
 	}
 	for _, verdict := range verdicts {
-		ss := settlements(s, verdict, b.claimed)
-		calls[fmt.Sprint("Settle with verdict ", verdict)] = func(ctx context.Context) error { _, err := s.Settle(ctx, ss); return err }
-	}
-	calls["Change"] = func(ctx context.Context) error {
-		_, _, err := s.Change(ctx, webhook.WaitingFilter{Destination: "a"}, webhook.Discarded)
-		return err
-	}
-	calls["Erase"] = func(ctx context.Context) error { _, _, err := s.Erase(ctx, "user"); return err }
-	calls["Set"] = func(ctx context.Context) error {
-		_, err := s.Set(ctx, webhook.Setting{Name: "doc/3", Value: []byte("{}")})
-		return err
+		ss := settlements(s, verdict, claimed)
+		calls[fmt.Sprint("Settle with verdict ", verdict)] = func(c ctx) error { _, err := s.Settle(c, ss); return err }
 	}
 	return calls
 }
 
+// callCases are about calls of any method.
 var callCases = []testCase{
-	{"ListsHoldNoLock", "It holds no lock between two yields.", 0, func(k *kit) {
-		b := k.busy()
-		for name, list := range b.lists(k.ctx) {
-			n := 0
-			for err := range list {
-				if err != nil {
-					k.Fatalf("%s: %v", name, err)
-				}
-				k.put(k.delivery("c", fmt.Sprint(name, n)))
-				k.settle(webhook.Done, k.fetchOne("c"))
-				if n++; n == 2 {
-					break
-				}
-			}
-			if n < 2 {
-				k.Errorf("%s yields %d of at least 2", name, n)
-			}
+	{"ListsHoldNoLock", "It holds no lock between two yields.", func(k *kit) {
+		k.busy()
+		lists := 0
+		k.between = func() {
+			lists++
+			k.put(k.delivery("c", fmt.Sprint(lists)))
+			k.settle(webhook.Done, k.fetchOne("c"))
+		}
+		k.compare()
+		if lists < 5 {
+			k.Errorf("%d lists yield something, want Heads, CountByDestination, Waiting, Dead and Settings", lists)
 		}
 	}},
-	{"Cancelled", "A cancelled call changes nothing and returns the error of its context. With an error nothing is claimed, and wants are as they were. An error ends a list.", 0, func(k *kit) {
-		calls := k.busy().calls()
+	{"Cancelled", "A cancelled call changes nothing and returns the error of its context. With an error nothing is claimed, and wants are as they were. An error ends a list.", func(k *kit) {
+		calls := k.busy()
 		ctx, cancel := context.WithCancel(k.ctx)
 		cancel()
 		for name, call := range calls {
@@ -124,8 +83,8 @@ var callCases = []testCase{
 		}
 		k.compare()
 	}},
-	{"Closed", "Each method returns ErrClosed after Close. A second Close returns nil.", 0, func(k *kit) {
-		calls := k.busy().calls()
+	{"Closed", "Each method returns ErrClosed after Close. A second Close returns nil.", func(k *kit) {
+		calls := k.busy()
 		for range 2 {
 			if err := k.s.Close(); err != nil {
 				k.Errorf("Close: %v", err)
@@ -138,40 +97,145 @@ var callCases = []testCase{
 		}
 		k.s = nil
 	}},
-	{"CloseWaits", "Close waits for calls in progress.", durable, func(k *kit) {
-		stored := make([][]webhook.Delivery, 4) // by putter
-		begun := make(chan struct{}, len(stored))
+	{"Concurrently", "All methods may be called concurrently. Set stores a setting if the store holds it with the version s.Version.", func(k *kit) {
+		k.together(func() {}, k.s)
+		k.compare()
+	}},
+}
+
+var durableCases = []testCase{
+	{"CloseWaits", "Close waits for calls in progress.", func(k *kit) {
+		stored := make(chan webhook.Delivery, 100_000)
 		var wg sync.WaitGroup
-		for p := range stored {
+		for p := range 4 {
 			wg.Go(func() {
 				for i := 0; ; i++ {
 					d := k.delivery("a", fmt.Sprint(p, "-", i))
-					_, err := tryPut(k.ctx, k.s, webhook.Put{Delivery: d})
-					if i == 10 {
-						begun <- struct{}{}
-					}
-					if err != nil {
+					if _, err := tryPut(k.ctx, k.s, webhook.Put{Delivery: d}); err != nil {
 						if !errors.Is(err, webhook.ErrClosed) {
 							k.Errorf("Put: %v", err)
 						}
 						return
 					}
-					stored[p] = append(stored[p], d)
+					stored <- d
 				}
 			})
 		}
-		for range stored {
-			<-begun
+		for range 40 { // now some of them are likely to put
+			k.hold(<-stored)
 		}
 		if err := k.s.Close(); err != nil {
 			k.Errorf("Close: %v", err)
 		}
 		wg.Wait()
+		close(stored)
+		for d := range stored {
+			k.hold(d)
+		}
 		k.s = nil
 		k.reopen()
-		for _, d := range slices.Concat(stored...) {
-			k.held[key(&d)] = &d
-		}
 		k.fetch(100_000, "a")
 	}},
+}
+
+// together has goroutines put deliveries, each in two of them, and others fetch them from each of
+// the stores. Each delivery is retried once and then done. Others add to a setting. Meanwhile it does
+// something else. It checks that each delivery was stored once, and that none was handed out while it
+// was claimed.
+func (k *kit) together(meanwhile func(), stores ...webhook.Store) {
+	const total = 300
+	_, names := k.many(20, 0)
+	var mu sync.Mutex
+	tries, claimed := make(map[string]int), make(map[string]bool)
+	stored, done := 0, 0
+	settle := func(s webhook.Store, ds ...webhook.Delivery) {
+		ss := settlements(s, webhook.Retry, ds...)
+		mu.Lock()
+		for i := range ss {
+			d := &ss[i].Delivery
+			if claimed[d.ID] {
+				k.Errorf("%s was handed out while it was claimed", d.ID)
+			}
+			claimed[d.ID] = true
+			d.Expires = d.Due.Add(time.Hour)
+			if tries[d.ID]++; tries[d.ID] == 2 {
+				ss[i].Verdict = webhook.Done
+			}
+		}
+		mu.Unlock()
+		k.pass(time.Millisecond)
+		mu.Lock()
+		for _, d := range ds {
+			claimed[d.ID] = false
+			done += tries[d.ID] / 2
+		}
+		mu.Unlock()
+		if n, err := s.Settle(k.ctx, ss); n != len(ss) || err != nil {
+			k.Errorf("Settle of %d = %d, %v", len(ss), n, err)
+		}
+	}
+	putSome := func(s webhook.Store, first int) {
+		for i := first; i < total; i += 2 {
+			d := k.delivery(names[i%20], fmt.Sprint(i))
+			out, err := tryPut(k.ctx, s, webhook.Put{Delivery: d, Keep: i%3 == 0})
+			if err != nil {
+				k.Errorf("Put: %v", err)
+			}
+			mu.Lock()
+			if out[0].Stored {
+				stored++
+			}
+			mu.Unlock()
+			if d.Claim = out[0].Claim; d.Claim != 0 {
+				settle(s, d)
+			}
+		}
+	}
+	fetchAll := func(s webhook.Store) {
+		for end := false; !end && !k.Failed(); {
+			ds, err := s.Fetch(k.ctx, wants(3, names...), noLimit, nil)
+			if err != nil {
+				k.Errorf("Fetch: %v", err)
+			}
+			settle(s, ds...)
+			mu.Lock()
+			end = done >= total
+			mu.Unlock()
+		}
+	}
+	addToSetting := func(s webhook.Store) {
+		for added := 0; added < 25; {
+			held, err := list(s.Settings(k.ctx, "doc/count"))
+			if err != nil || len(held) != 1 {
+				k.Errorf("Settings = %v, %v, want one", held, err)
+				return
+			}
+			held[0].Value = append(bytes.Clone(held[0].Value), 'x') // it is the store's
+			if _, err := s.Set(k.ctx, held[0]); err == nil {
+				added++
+			} else if !errors.Is(err, webhook.ErrConflict) {
+				k.Errorf("Set: %v", err)
+				return
+			}
+		}
+	}
+	k.set("doc/count", []byte("x"), 0)
+	var wg sync.WaitGroup
+	for i := range 4 {
+		s := stores[i%len(stores)]
+		wg.Go(func() { putSome(s, i/2) })
+		wg.Go(func() { fetchAll(s) })
+		wg.Go(func() { addToSetting(s) })
+	}
+	meanwhile()
+	wg.Wait()
+	if stored != total {
+		k.Errorf("Put stored %d of %d different deliveries", stored, total)
+	}
+	k.fetch(10, names...)
+	held := all(k, k.s.Settings(k.ctx, "doc/count"))
+	if len(held) != 1 || len(held[0].Value) != 101 {
+		k.Fatalf("100 additions to a setting of one byte left %v", held)
+	}
+	k.settings["doc/count"] = held[0]
 }

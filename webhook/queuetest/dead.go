@@ -19,7 +19,7 @@ func (k *kit) bury(n int) []webhook.DeadLetter {
 		ds[i].Destination, ds[i].Type, ds[i].User = names[i%4], fmt.Sprint("type-", i%2), fmt.Sprint("user-", i%3)
 	}
 	k.put(ds...)
-	ss := settlements(k.s, webhook.Bury, sorted(k.fetch(n, names...))...)
+	ss := settlements(k.s, webhook.Bury, k.fetch(n, names...)...)
 	k.r.Shuffle(n, func(i, j int) { ss[i], ss[j] = ss[j], ss[i] })
 	at := k.s.Now()
 	for i := range ss {
@@ -27,64 +27,70 @@ func (k *kit) bury(n int) []webhook.DeadLetter {
 		ss[i].At = at.Add(time.Duration(n-i-1) / 2 * time.Minute)
 	}
 	k.settleAll(ss...)
-	return k.compareDead(webhook.DeadFilter{}, "")
+	return k.deadLetters(webhook.DeadFilter{})
+}
+
+// deadAfter returns what Dead yields after one of the dead letters that it yields.
+func (k *kit) deadAfter(filter webhook.DeadFilter, after webhook.DeadLetter) []webhook.DeadLetter {
+	k.Helper()
+	return all(k, k.s.Dead(k.ctx, filter, after.Key))
 }
 
 var deadCases = []testCase{
-	{"Dead", "Dead yields the dead letters that filter selects, in the order they died or, with NewestFirst, in the opposite one, from the one after the one whose Key is after. Key is printable, and the same until it is revived or discarded. DeadLetter returns the dead letter with this key.", 0, func(k *kit) {
-		all := k.bury(2100) // more than a store reads at once
+	{"Dead", "Dead yields the dead letters that filter selects, in the order they died or, with NewestFirst, in the opposite one, from the one after the one whose Key is after. Key is printable, and the same until it is revived or discarded. DeadLetter returns the dead letter with this key.", func(k *kit) {
+		letters := k.bury(2100) // more than a store reads at once
 		k.restart()
 		k.compare()
 		keys := make(map[string]bool)
-		for i, d := range all {
+		for i, d := range letters {
 			if strings.Trim(d.Key, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:") != "" || d.Key == "" || keys[d.Key] {
-				k.Errorf("the key %q is not plain text, or that of two", d.Key)
+				k.Errorf("the key %q is not plain text, or that of two dead letters", d.Key)
 			}
 			if keys[d.Key] = true; i%100 == 0 {
 				got, err := k.s.DeadLetter(k.ctx, d.Key)
 				if err != nil {
 					k.Fatalf("DeadLetter of what Dead yielded: %v", err)
 				}
-				k.sameDead("DeadLetter", got, d)
+				equal(k, "DeadLetter", got, d)
 			}
 		}
-		at := func(minutes int) time.Time { return all[0].Died.Add(time.Duration(minutes) * time.Minute) }
+		at := func(minutes int) time.Time { return letters[0].Died.Add(time.Duration(minutes) * time.Minute) }
 		for _, f := range []webhook.DeadFilter{
-			{}, {Destination: "d1"}, {Destination: "d9"}, {Type: "type-1"}, {Reason: webhook.ReasonRefused}, {User: "user-1"}, {ID: "7"}, {ID: "message 8"}, {ID: "none"}, {User: "user-9"},
+			{}, {Destination: "d1"}, {Destination: "d9"}, {Type: "type-1"}, {Reason: webhook.ReasonRefused}, {User: "user-1"}, {ID: letters[7].ID}, {ID: "none"}, {User: "user-9"},
 			{From: at(30)}, {From: at(1000)}, {To: at(30)}, {From: at(10), To: at(11)}, {From: at(10), To: at(10)},
 			{From: at(3), To: at(90), Destination: "d2", Type: "type-0", Reason: webhook.ReasonExpired},
 			{NewestFirst: true}, {NewestFirst: true, From: at(30)}, {NewestFirst: true, To: at(30)}, {NewestFirst: true, From: at(3), To: at(90), Destination: "d2"},
 		} {
-			want := k.compareDead(f, "")
+			want := k.deadLetters(f)
 			for i := 0; i < len(want); i += 500 {
-				if rest := k.compareDead(f, want[i].Key); len(rest) != len(want)-i-1 || len(rest) > 0 && rest[0].Key != want[i+1].Key {
+				if rest := k.deadAfter(f, want[i]); len(rest) != len(want)-i-1 || len(rest) > 0 && rest[0].Key != want[i+1].Key {
 					k.Fatalf("Dead(%+v) yields %d after number %d of %d", f, len(rest), i, len(want))
 				}
 			}
 		}
-		k.exhume(false, all[5].Key)
-		if rest := k.compareDead(webhook.DeadFilter{}, all[5].Key); len(rest) != 2094 || rest[0].Key != all[6].Key {
+		k.discard(letters[5].Key)
+		if rest := k.deadAfter(webhook.DeadFilter{}, letters[5]); len(rest) != 2094 || rest[0].Key != letters[6].Key {
 			k.Errorf("Dead yields %d after the key of a discarded one, want 2094", len(rest))
 		}
 	}},
-	{"Revive", "Revive makes fresh deliveries of the dead letters with these keys: due now, with no tries counted, no endpoint closed and their Attempts kept. It returns how many there were; a key that is not there is no error.", 0, func(k *kit) {
+	{"Revive", "Revive makes fresh deliveries of the dead letters with these keys: due now, with no tries counted, no endpoint closed and their Attempts kept. It returns how many there were; a key that is not there is no error.", func(k *kit) {
 		k.put(k.full("a", "1"), k.full("a", "2"))
 		k.settle(webhook.Bury, k.fetch(2, "a")...)
-		one := k.compareDead(webhook.DeadFilter{}, "")[0].Key
-		k.exhume(true)
-		k.exhume(true, one, "no such key", one, "")
-		k.exhume(true, one)
+		one := k.deadLetters(webhook.DeadFilter{ID: "message 1"})[0].Key
+		k.revive()
+		k.revive(one, "no such key", one, "")
+		k.revive(one)
 		k.restart()
 		k.compare()
 		k.put(k.full("a", "1"))
 		k.settle(webhook.Bury, k.fetchOne("a"))
 		k.compare()
 	}},
-	{"Discard", "Discard forgets the dead letters with these keys, and returns how many there were. DeadLetter returns ErrNoDeadLetter. The loop over Dead may call the store.", 0, func(k *kit) {
-		all := k.bury(300)
-		one := all[1].Key
-		k.exhume(false, one, "no such key", all[4].Key, one)
-		k.exhume(true, one)
+	{"Discard", "Discard forgets the dead letters with these keys, and returns how many there were. DeadLetter returns ErrNoDeadLetter. The loop over Dead may call the store.", func(k *kit) {
+		letters := k.bury(300)
+		one := letters[1].Key
+		k.discard(one, "no such key", letters[4].Key, one)
+		k.revive(one)
 		k.restart()
 		k.compare()
 		for _, key := range []string{one, "", "no such key", strings.Repeat("0", len(one)), one[1:], one + "0"} {
@@ -97,12 +103,55 @@ var deadCases = []testCase{
 			if err != nil {
 				k.Fatal(err)
 			}
-			seen++
-			k.exhume(seen%2 == 0, d.Key)
+			if seen++; seen%2 == 0 {
+				k.revive(d.Key)
+			} else {
+				k.discard(d.Key)
+			}
 		}
 		k.compare()
 		if seen != 298 {
 			k.Errorf("Dead yielded %d of 298, which were taken away meanwhile", seen)
 		}
+	}},
+}
+
+// historyCases are for a store that is a History.
+var historyCases = []testCase{
+	{"History", "Delivered yields what filter selects of the deliveries that are kept, the latest first, from the one after the one whose Key is after. What it keeps is in Counts, and Erase removes it as it does dead letters. It holds no lock between two yields.", func(k *kit) {
+		k.delivered = make(map[string]webhook.DeadLetter)
+		s := func() webhook.History { return k.s.(webhook.History) }
+		ds, names := k.many(3, 200) // more than a store reads at once
+		for i := range ds {
+			d := k.full(ds[i].Destination, ds[i].ID)
+			d.MessageID, d.User = fmt.Sprint("message ", i), fmt.Sprint("user ", i%2)
+			ds[i] = d
+		}
+		k.put(ds...)
+		ss := settlements(k.s, webhook.Done, k.fetch(200, names...)...)
+		first := ss[0].At
+		at := func(minutes int) time.Time { return first.Add(time.Duration(minutes) * time.Minute) }
+		for i, p := range k.r.Perm(len(ss)) {
+			ss[p].At = at(i)
+		}
+		k.settleAll(ss...)
+		for range 2 {
+			k.compare()
+			letters := k.history(webhook.DeliveredFilter{})
+			if rest := all(k, s().Delivered(k.ctx, webhook.DeliveredFilter{}, letters[300].Key)); len(rest) != 299 || rest[0].Key != letters[301].Key {
+				k.Fatalf("Delivered yields %d after number 300 of 600", len(rest))
+			}
+			for _, f := range []webhook.DeliveredFilter{
+				{Destination: "d1"}, {MessageID: "message 17"}, {User: "user 1"}, {User: "nobody"}, {From: at(590)}, {To: at(9)}, {From: at(20), To: at(100), Destination: "d2"},
+			} {
+				k.history(f)
+			}
+			k.restart()
+		}
+		for range s().Delivered(k.ctx, webhook.DeliveredFilter{}, "") {
+			k.erase("user 0")
+			break
+		}
+		k.compare()
 	}},
 }

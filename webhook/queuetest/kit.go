@@ -19,84 +19,92 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A kit is what the cases work with.
-type kit struct{ *model }
-
-// A subject is a store under test.
-type subject struct {
+// A kit is what the cases work with: a store, and a model of what it has to hold.
+type kit struct {
 	*testing.T
 	ctx    context.Context
-	open   Open
 	traits Traits
+	open   Open
 	dir    string
 	s      webhook.Store
 	r      *rand.Rand
 	unit   time.Duration // a while: a minute in a bubble
+	// between is called between the first two yields of each list. It may be nil.
+	between func()
+	model
 }
 
-func (s *subject) close() {
-	s.Helper()
-	if s.s == nil {
+func (k *kit) close() {
+	k.Helper()
+	if k.s == nil {
 		return
 	}
-	if s.traits.Check != nil {
-		s.traits.Check(s, s.s)
+	if err := k.s.Close(); err != nil {
+		k.Errorf("Close: %v", err)
 	}
-	if err := s.s.Close(); err != nil {
-		s.Errorf("Close: %v", err)
+	k.s = nil
+}
+
+// reopen closes the store, if it is open, and opens it again. All claims end.
+func (k *kit) reopen() {
+	k.Helper()
+	k.close()
+	k.s = k.open(k, k.dir)
+	clear(k.used)
+	for _, d := range k.held {
+		d.Claim = 0
 	}
-	s.s = nil
+}
+
+// restart is reopen for a store that is durable.
+func (k *kit) restart() {
+	k.Helper()
+	if k.traits.Durable {
+		k.reopen()
+	}
 }
 
 // pass waits until d has passed by the clock of the store.
-func (s *subject) pass(d time.Duration) {
-	s.Helper()
-	if s.traits.Bubble {
+func (k *kit) pass(d time.Duration) {
+	k.Helper()
+	if k.traits.Bubble {
 		time.Sleep(d)
 		return
 	}
-	end := s.s.Now().Add(d)
-	testkit.Until(s, fmt.Sprintf("%v pass by the clock of the store", d), func() bool { return !s.s.Now().Before(end) })
-}
-
-// wait waits between two looks at a store.
-func (s *subject) wait() {
-	select {
-	case <-s.ctx.Done():
-	case <-time.After(time.Millisecond):
-	}
+	end := k.s.Now().Add(d)
+	testkit.Until(k, fmt.Sprintf("%v pass by the clock of the store", d), func() bool { return !k.s.Now().Before(end) })
 }
 
 // delivery returns a fresh delivery that was due a second ago.
-func (s *subject) delivery(destination, id string) webhook.Delivery {
-	at := s.s.Now().Add(-time.Second)
+func (k *kit) delivery(destination, id string) webhook.Delivery {
+	at := k.s.Now().Add(-time.Second)
 	return webhook.Delivery{Destination: destination, ID: id, Type: "track", Body: []byte(`{"messageId":"` + id + `"}`), Accepted: at, Due: at}
 }
 
 // deliveries returns n deliveries of one destination, each due a microsecond
 // after the one before.
-func (s *subject) deliveries(destination string, n int) []webhook.Delivery {
+func (k *kit) deliveries(destination string, n int) []webhook.Delivery {
 	ds := make([]webhook.Delivery, n)
-	base := s.s.Now().Add(-time.Second)
+	base := k.s.Now().Add(-time.Second)
 	for i := range ds {
-		ds[i] = s.delivery(destination, fmt.Sprintf("%s-%06d", destination, i))
+		ds[i] = k.delivery(destination, fmt.Sprintf("%s-%06d", destination, i))
 		ds[i].Due = base.Add(time.Duration(i) * time.Microsecond)
 	}
 	return ds
 }
 
 // many returns the deliveries of many destinations, and their names.
-func (s *subject) many(destinations, each int) (ds []webhook.Delivery, names []string) {
+func (k *kit) many(destinations, each int) (ds []webhook.Delivery, names []string) {
 	for i := range destinations {
 		names = append(names, fmt.Sprint("d", i))
-		ds = append(ds, s.deliveries(names[i], each)...)
+		ds = append(ds, k.deliveries(names[i], each)...)
 	}
 	return ds, names
 }
 
 // full returns a retry with something in every field.
-func (s *subject) full(destination, id string) webhook.Delivery {
-	d := s.delivery(destination, id)
+func (k *kit) full(destination, id string) webhook.Delivery {
+	d := k.delivery(destination, id)
 	d.Body = []byte("{\"binary\":\"\x00\xff\xfe\"}")
 	d.Expires = d.Due.Add(4 * time.Hour)
 	d.Tries = 3
@@ -110,27 +118,25 @@ func (s *subject) full(destination, id string) webhook.Delivery {
 	return d
 }
 
-// detach returns d with copies of what it refers to.
-func detach(d webhook.Delivery) webhook.Delivery {
+// lend returns d with copies of what it refers to, and a function that overwrites them. A store is
+// handed the copies, as it may keep nothing of them.
+func lend(d webhook.Delivery) (lent webhook.Delivery, spoil func()) {
 	d.Body, d.Closed, d.Attempts = bytes.Clone(d.Body), slices.Clone(d.Closed), slices.Clone(d.Attempts)
-	return d
-}
-
-// spoil overwrites what d refers to.
-func spoil(d *webhook.Delivery) {
-	for i := range d.Body {
-		d.Body[i] = '!'
-	}
-	for i := range d.Closed {
-		d.Closed[i] = webhook.Closed{Endpoint: 99}
-	}
-	for i := range d.Attempts {
-		d.Attempts[i] = webhook.Attempt{Error: "spoiled"}
+	return d, func() {
+		for i := range d.Body {
+			d.Body[i] = '!'
+		}
+		for i := range d.Closed {
+			d.Closed[i] = webhook.Closed{Endpoint: 99}
+		}
+		for i := range d.Attempts {
+			d.Attempts[i] = webhook.Attempt{Error: "spoiled"}
+		}
 	}
 }
 
 // puts asks to keep none of ds.
-func puts(ds []webhook.Delivery) []webhook.Put {
+func puts(ds ...webhook.Delivery) []webhook.Put {
 	ps := make([]webhook.Put, len(ds))
 	for i := range ds {
 		ps[i].Delivery = ds[i]
@@ -138,17 +144,16 @@ func puts(ds []webhook.Delivery) []webhook.Put {
 	return ps
 }
 
-// tryPut puts ps, and spoils what the store was handed, as it may keep nothing of it.
+// tryPut puts ps, and leaves the model alone.
 func tryPut(ctx context.Context, s webhook.Store, ps ...webhook.Put) ([]webhook.Result, error) {
-	handed := slices.Clone(ps)
-	for i := range handed {
-		handed[i].Delivery = detach(ps[i].Delivery)
+	lent := slices.Clone(ps)
+	for i := range lent {
+		var spoil func()
+		lent[i].Delivery, spoil = lend(ps[i].Delivery)
+		defer spoil()
 	}
 	out := make([]webhook.Result, len(ps))
-	err := s.Put(ctx, handed, out)
-	for i := range handed {
-		spoil(&handed[i].Delivery)
-	}
+	err := s.Put(ctx, lent, out)
 	return out, err
 }
 
@@ -163,23 +168,15 @@ func wants(max int, destinations ...string) (ws []webhook.Want) {
 	return ws
 }
 
-// fetchOne fetches the one delivery of a destination that is due.
-func (k *kit) fetchOne(destination string) webhook.Delivery {
-	k.Helper()
-	ds := k.fetch(10, destination)
-	if len(ds) != 1 {
-		k.Fatalf("Fetch returned %v, want one delivery", ids(ds))
-	}
-	return ds[0]
-}
+var verdicts = []webhook.Verdict{webhook.Done, webhook.Retry, webhook.Bury, webhook.Return}
 
 func settlements(s webhook.Store, verdict webhook.Verdict, ds ...webhook.Delivery) []webhook.Settlement {
 	ss := make([]webhook.Settlement, len(ds))
 	for i, d := range ds {
 		d.Body = nil // Settle does not look at it
-		ss[i] = webhook.Settlement{Verdict: verdict, Delivery: d}
+		ss[i] = webhook.Settlement{Verdict: verdict, Delivery: d, At: s.Now()}
 		if verdict == webhook.Bury {
-			ss[i].Reason, ss[i].At = webhook.ReasonExpired, s.Now()
+			ss[i].Reason = webhook.ReasonExpired
 		}
 	}
 	return ss
@@ -208,17 +205,58 @@ func list[T any](seq iter.Seq2[T, error]) (all []T, err error) {
 	return all, err
 }
 
-// all is list for what does not fail.
-func all[T any](k testing.TB, seq iter.Seq2[T, error]) []T {
+// all is list for what does not fail. It calls k.between behind the first yield.
+func all[T any](k *kit, seq iter.Seq2[T, error]) []T {
 	k.Helper()
-	es, err := list(seq)
+	es, err := list(func(yield func(T, error) bool) {
+		first := true
+		for e, err := range seq {
+			if first && k.between != nil {
+				k.between()
+			}
+			first = false
+			if !yield(e, err) {
+				return
+			}
+		}
+	})
 	if err != nil {
-		k.Fatalf("a list of %T ends with %v", es, err)
+		k.Fatalf("a list of %T ends with the error %v", es, err)
 	}
 	return es
 }
 
-var likeStored = cmp.Options{cmpopts.EquateEmpty(), cmpopts.IgnoreFields(webhook.Delivery{}, "Claim")}
+// heads returns what Heads yields, without the destinations that have no head.
+func (k *kit) heads(every bool) map[string]webhook.Head {
+	k.Helper()
+	got, seen := make(map[string]webhook.Head), make(map[string]bool)
+	for _, h := range all(k, k.s.Heads(k.ctx, every)) {
+		if seen[h.Destination] {
+			k.Fatalf("Heads(%v) yields %q twice", every, h.Destination)
+		}
+		if seen[h.Destination] = true; !h.Fresh.IsZero() || !h.Retry.IsZero() {
+			got[h.Destination] = h
+		}
+	}
+	return got
+}
+
+// news waits until Changed has a value that leads to heads for which ok returns true. A store in a
+// bubble has an hour.
+func (k *kit) news(ok func(heads map[string]webhook.Head) bool) {
+	k.Helper()
+	late := time.After(time.Hour)
+	for {
+		select {
+		case <-k.s.Changed():
+		case <-late:
+			k.Fatal("in an hour Changed had no value that leads to the wanted heads")
+		}
+		if ok(k.heads(false)) {
+			return
+		}
+	}
+}
 
 // alike reports whether x and y are the same but for their claims. It is a
 // quick way to find that there is no difference.
@@ -228,27 +266,18 @@ func alike(x, y webhook.Delivery) bool {
 	return err1 == nil && err2 == nil && bytes.Equal(a, b)
 }
 
-// same checks that the deliveries are those wanted, in this order.
-func (s *subject) same(what string, got []webhook.Delivery, want ...webhook.Delivery) {
-	s.Helper()
-	if !slices.EqualFunc(want, got, alike) {
-		s.Fatalf("%s (-want +got)\n%s", what, cmp.Diff(want, got, likeStored))
+// equal checks what a call returned. Claims do not matter.
+func equal[T any](k *kit, what string, got, want T) {
+	k.Helper()
+	if cmp.Equal(want, got, cmpopts.EquateEmpty(), cmp.Comparer(alike)) {
+		return
 	}
+	k.Fatalf("%s (-want +got)\n%s", what, cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(webhook.Delivery{}, "Claim")))
 }
 
-// sameSet is same in any order.
-func (s *subject) sameSet(what string, got []webhook.Delivery, want ...webhook.Delivery) {
-	s.Helper()
-	s.same(what, sorted(got), sorted(want)...)
-}
-
-func sorted(ds []webhook.Delivery) []webhook.Delivery {
-	return slices.SortedFunc(slices.Values(ds), func(x, y webhook.Delivery) int { return strings.Compare(key(&x), key(&y)) })
-}
-
-func (s *subject) sameDead(what string, got, want webhook.DeadLetter) {
-	s.Helper()
-	if got.Key != want.Key || got.Reason != want.Reason || !got.Died.Equal(want.Died) || !alike(got.Delivery, want.Delivery) {
-		s.Fatalf("%s (-want +got)\n%s", what, cmp.Diff(want, got, likeStored))
-	}
+// equalSets is equal for deliveries in any order.
+func (k *kit) equalSets(what string, got, want []webhook.Delivery) {
+	k.Helper()
+	byKey := func(x, y webhook.Delivery) int { return strings.Compare(key(&x), key(&y)) }
+	equal(k, what, slices.SortedFunc(slices.Values(got), byKey), slices.SortedFunc(slices.Values(want), byKey))
 }

@@ -10,209 +10,209 @@ import (
 	"strings"
 	"time"
 
-	gocmp "github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
 	"github.com/hookferry/analytics/webhook"
 )
 
-// A model says what a store holds after its operations, by the contract. Its methods do something to
-// the store and to the model, and check that the store returns what the model does.
+// A model says what a store holds after the calls of a case, by the contract. The methods of kit in
+// this file make a call, change the model, and check that the store returns what the model does.
 type model struct {
-	*subject
-	held     map[string]*webhook.Delivery // what waits, by key; with a Claim if it is claimed
-	known    map[string]bool              // the keys that were put
-	used     map[string]bool              // the claims of this Store value, behind their keys
-	dead     map[string]webhook.DeadLetter
-	settings map[string]webhook.Setting
-	versions map[string]uint64 // the latest of each setting
+	held      map[string]*webhook.Delivery  // what waits, by key; with a Claim if it is claimed
+	known     map[string]bool               // the keys that were put
+	used      map[string]bool               // the claims of this Store value, behind their keys
+	dead      map[string]webhook.DeadLetter // with a Key once the store has said it
+	delivered map[string]webhook.DeadLetter // the history, without reasons; nil if there is none
+	settings  map[string]webhook.Setting
+	versions  map[string]uint64 // the latest of each setting
 }
 
-func newModel(s *subject) *model {
-	return &model{s, map[string]*webhook.Delivery{}, map[string]bool{}, map[string]bool{}, map[string]webhook.DeadLetter{}, map[string]webhook.Setting{}, map[string]uint64{}}
-}
-
-// reopen closes the store, if it is open, and opens it again.
-func (m *model) reopen() {
-	m.Helper()
-	m.close()
-	m.s = m.open(m, m.dir)
-	clear(m.used)
-	for _, h := range m.held {
-		h.Claim = 0
+func newModel() model {
+	return model{
+		held:     make(map[string]*webhook.Delivery),
+		known:    make(map[string]bool),
+		used:     make(map[string]bool),
+		dead:     make(map[string]webhook.DeadLetter),
+		settings: make(map[string]webhook.Setting),
+		versions: make(map[string]uint64),
 	}
 }
 
-// restart is reopen for a store that is durable.
-func (m *model) restart() {
-	m.Helper()
-	if m.traits.Durable {
-		m.reopen()
-	}
-}
-
-// A queue names one queue.
-type queue struct {
-	destination string
-	retries     bool
-}
-
-func queueOf(d *webhook.Delivery) queue { return queue{d.Destination, !d.Expires.IsZero()} }
-
-// inOrder returns what is held.
+// inOrder returns what is held, in the order of Due.
 func (m *model) inOrder() []*webhook.Delivery {
 	return slices.SortedFunc(maps.Values(m.held), func(x, y *webhook.Delivery) int {
-		return cmp.Or(x.Due.Compare(y.Due), strings.Compare(key(x), key(y)))
+		return cmp.Or(x.Due.Compare(y.Due), strings.Compare(x.Destination, y.Destination), strings.Compare(x.ID, y.ID))
 	})
 }
 
-// waiting returns what is held and not claimed, by queue and in order.
-func (m *model) waiting() map[queue][]*webhook.Delivery {
-	waiting := make(map[queue][]*webhook.Delivery)
-	for _, h := range m.inOrder() {
-		if h.Claim == 0 {
-			waiting[queueOf(h)] = append(waiting[queueOf(h)], h)
-		}
+// hold notes that the store has a delivery, which Put may have kept.
+func (k *kit) hold(d webhook.Delivery) {
+	k.Helper()
+	claim := d.Claim
+	d.Claim = 0
+	k.held[key(&d)] = &d
+	if claim != 0 {
+		k.claim(&d, claim)
 	}
-	return waiting
 }
 
 // claim notes the claim of a delivery that the store handed out.
-func (m *model) claim(h *webhook.Delivery, claim uint64) {
-	m.Helper()
-	id := fmt.Sprint(key(h), claim)
-	if claim == 0 || m.used[id] {
-		m.Fatalf("%s has the claim %d, as before", key(h), claim)
+func (k *kit) claim(d *webhook.Delivery, claim uint64) {
+	k.Helper()
+	id := fmt.Sprint(key(d), " ", claim)
+	if claim == 0 || k.used[id] {
+		k.Fatalf("%s has the claim %d, want one that is not zero and that it never had", key(d), claim)
 	}
-	m.used[id] = true
-	h.Claim = claim
+	k.used[id] = true
+	d.Claim = claim
 }
 
 // put puts ds, and asks to keep none.
-func (m *model) put(ds ...webhook.Delivery) {
-	m.Helper()
-	m.putAll(puts(ds)...)
+func (k *kit) put(ds ...webhook.Delivery) {
+	k.Helper()
+	k.putAll(puts(ds...)...)
 }
 
 // putAll puts ps, and returns those that were kept.
-func (m *model) putAll(ps ...webhook.Put) (kept []webhook.Delivery) {
-	m.Helper()
-	out, err := tryPut(m.ctx, m.s, ps...)
+func (k *kit) putAll(ps ...webhook.Put) (kept []webhook.Delivery) {
+	k.Helper()
+	out, err := tryPut(k.ctx, k.s, ps...)
 	if err != nil {
-		m.Fatalf("Put of %d deliveries: %v", len(ps), err)
+		k.Fatalf("Put of %d deliveries: %v", len(ps), err)
 	}
 	for i, r := range out {
-		h := ps[i].Delivery
-		before := m.known[key(&h)] && !ps[i].NoDedup
-		if r.Stored == before || r.Claim != 0 && !(r.Stored && ps[i].Keep) {
-			m.Fatalf("Put of %s, keep: %t, which was put before: %t, returned %+v", key(&h), ps[i].Keep, before, r)
+		d := ps[i].Delivery
+		repeat := k.known[key(&d)] && !ps[i].NoDedup
+		if r.Stored == repeat || r.Claim != 0 && !(r.Stored && ps[i].Keep) {
+			k.Fatalf("Put of %s returned %+v; it is a repeat: %t, with Keep: %t", key(&d), r, repeat, ps[i].Keep)
 		}
 		if !r.Stored {
 			continue
 		}
+		k.known[key(&d)] = k.known[key(&d)] || !ps[i].NoDedup
+		d.Claim = r.Claim
+		k.hold(d)
 		if r.Claim != 0 {
-			m.claim(&h, r.Claim)
-			kept = append(kept, h)
+			kept = append(kept, d)
 		}
-		m.held[key(&h)], m.known[key(&h)] = &h, m.known[key(&h)] || !ps[i].NoDedup
 	}
 	return kept
 }
 
 // fetch fetches up to max fresh deliveries and max retries of each destination.
-func (m *model) fetch(max int, destinations ...string) []webhook.Delivery {
-	m.Helper()
-	return m.fetchWants(noLimit, wants(max, destinations...)...)
+func (k *kit) fetch(max int, destinations ...string) []webhook.Delivery {
+	k.Helper()
+	return k.fetchWants(noLimit, wants(max, destinations...)...)
+}
+
+// fetchOne fetches the one delivery of a destination that is due.
+func (k *kit) fetchOne(destination string) webhook.Delivery {
+	k.Helper()
+	ds := k.fetch(10, destination)
+	if len(ds) != 1 {
+		k.Fatalf("Fetch returned %v, want one delivery", ids(ds))
+	}
+	return ds[0]
 }
 
 // fetchQueue fetches from one queue.
-func (m *model) fetchQueue(max int, destination string, retries bool) []webhook.Delivery {
-	m.Helper()
-	return m.fetchWants(noLimit, webhook.Want{Destination: destination, Retries: retries, Max: max})
+func (k *kit) fetchQueue(max int, destination string, retries bool) []webhook.Delivery {
+	k.Helper()
+	return k.fetchWants(noLimit, webhook.Want{Destination: destination, Retries: retries, Max: max})
 }
 
-func (m *model) fetchWants(maxBytes int64, ws ...webhook.Want) []webhook.Delivery {
-	m.Helper()
-	var asked []queue
-	most := make(map[queue]int)
+// fetchWants fetches from queues, each of which is in ws once.
+func (k *kit) fetchWants(maxBytes int64, ws ...webhook.Want) []webhook.Delivery {
+	k.Helper()
+	before, first := k.s.Now(), webhook.Delivery{ID: "first"}
 	for i := range ws {
-		ws[i].Next = m.s.Now()
-		asked = append(asked, queue{ws[i].Destination, ws[i].Retries})
-		most[asked[i]] += ws[i].Max
+		ws[i].Next = before
 	}
-	before, first := m.s.Now(), webhook.Delivery{ID: "first"}
-	ds, err := m.s.Fetch(m.ctx, ws, maxBytes, []webhook.Delivery{first})
-	after := m.s.Now()
+	ds, err := k.s.Fetch(k.ctx, ws, maxBytes, []webhook.Delivery{first})
+	after := k.s.Now()
 	if err != nil || len(ds) == 0 || !alike(ds[0], first) {
-		m.Fatalf("Fetch returned %v, %v", ids(ds), err)
+		k.Fatalf("Fetch returned %v, %v, want what was in dst, and more", ids(ds), err)
 	}
 	ds = ds[1:]
-	waiting := m.waiting()
-	var bytes int64
-	rank := 0
-	for _, d := range ds {
-		q := queueOf(&d)
-		h, was := m.held[key(&d)], rank
-		at := slices.Index(waiting[q], h)
-		rank = slices.Index(asked, q)
-		switch most[q]--; {
-		case most[q] < 0 || rank < was:
-			m.Fatalf("Fetch(%+v) returned %s too much, or out of order", ws, key(&d))
-		case at < 0 || d.Due.After(after):
-			m.Fatalf("Fetch returned %s, which is not to be had: %+v", key(&d), h)
-		case waiting[q][0].Due.Before(h.Due):
-			m.Fatalf("Fetch returned %s, due %v, before %s, due %v", key(&d), d.Due, key(waiting[q][0]), waiting[q][0].Due)
+	next, bytes, full := 0, int64(0), false // next is the index of the next delivery to be judged
+	unclaimed := make(map[webhook.Want][]*webhook.Delivery)
+	for _, d := range k.inOrder() {
+		if q := queueOf(d); d.Claim == 0 {
+			unclaimed[q] = append(unclaimed[q], d)
 		}
-		m.same("Fetch", []webhook.Delivery{d}, *h)
-		waiting[q] = slices.Delete(waiting[q], at, at+1)
-		m.claim(h, d.Claim)
-		bytes += int64(len(d.Body))
 	}
-	if bytes > maxBytes && len(ds) > 1 {
-		m.Fatalf("Fetch of up to %d bytes returned %d", maxBytes, bytes)
-	}
-	full := false
-	for i, q := range asked {
-		var next time.Time
-		if rest := waiting[q]; len(rest) > 0 {
-			next = rest[0].Due
-			var size int64 // of the largest that may be next
-			for j := 0; j < len(rest) && rest[j].Due.Equal(next); j++ {
-				size = max(size, int64(len(rest[j].Body)))
+	for _, w := range ws {
+		q := webhook.Want{Destination: w.Destination, Retries: w.Retries}
+		rest, n := unclaimed[q], 0
+		for ; next < len(ds) && queueOf(&ds[next]) == q; next++ {
+			d := ds[next]
+			at := slices.IndexFunc(rest, func(other *webhook.Delivery) bool { return other.ID == d.ID })
+			switch n++; {
+			case n > w.Max:
+				k.Fatalf("Fetch returned %s in addition to the %d that were wanted of its queue", key(&d), w.Max)
+			case at < 0:
+				k.Fatalf("Fetch returned %s, which does not wait or is claimed", key(&d))
+			case d.Due.After(after):
+				k.Fatalf("Fetch returned %s at %v, but it is due at %v", key(&d), after, d.Due)
+			case rest[0].Due.Before(d.Due):
+				k.Fatalf("Fetch returned %s, due at %v, before %s, due at %v", key(&d), d.Due, key(rest[0]), rest[0].Due)
 			}
-			if most[q] > 0 && !next.After(before) && !full {
-				if full = len(ds) > 0 && bytes+size > maxBytes; !full {
-					m.Fatalf("Fetch(%+v) of up to %d bytes returned %v, but not %s, due %v", ws, maxBytes, ids(ds), key(rest[0]), next)
+			equal(k, "what Fetch returned", d, *rest[at])
+			k.claim(rest[at], d.Claim)
+			bytes += int64(len(d.Body))
+			rest = slices.Delete(rest, at, at+1)
+		}
+		var earliest time.Time
+		if len(rest) > 0 {
+			earliest = rest[0].Due
+			if n < w.Max && !earliest.After(before) && !full {
+				if full = next > 0 && bytes+largestFirst(rest) > maxBytes; !full {
+					k.Fatalf("Fetch of up to %d bytes returned %v, but not %s, due at %v", maxBytes, ids(ds), key(rest[0]), earliest)
 				}
 			}
 		}
-		if !ws[i].Next.Equal(next) {
-			m.Fatalf("Fetch set Next of %+v, want %v", ws[i], next)
+		if !w.Next.Equal(earliest) {
+			k.Fatalf("Fetch set Next of %q, retries: %t, to %v, want %v", w.Destination, w.Retries, w.Next, earliest)
 		}
+	}
+	if next < len(ds) {
+		k.Fatalf("Fetch returned %v; %s is not wanted, or not in the order of the wants", ids(ds), key(&ds[next]))
+	}
+	if bytes > maxBytes && len(ds) > 1 {
+		k.Fatalf("Fetch of up to %d bytes returned %d bytes in %d deliveries", maxBytes, bytes, len(ds))
 	}
 	return ds
 }
 
-func (m *model) settle(verdict webhook.Verdict, ds ...webhook.Delivery) {
-	m.Helper()
-	m.settleAll(settlements(m.s, verdict, ds...)...)
+// queueOf names the queue of a delivery.
+func queueOf(d *webhook.Delivery) webhook.Want {
+	return webhook.Want{Destination: d.Destination, Retries: !d.Expires.IsZero()}
 }
 
-// settleAll settles ss, and spoils what the store was handed.
-func (m *model) settleAll(ss ...webhook.Settlement) {
-	m.Helper()
-	handed := slices.Clone(ss)
+// largestFirst returns the size of the largest body among the deliveries that are due first.
+func largestFirst(ds []*webhook.Delivery) (size int64) {
+	for _, d := range ds {
+		if d.Due.Equal(ds[0].Due) {
+			size = max(size, int64(len(d.Body)))
+		}
+	}
+	return size
+}
+
+func (k *kit) settle(verdict webhook.Verdict, ds ...webhook.Delivery) {
+	k.Helper()
+	k.settleAll(settlements(k.s, verdict, ds...)...)
+}
+
+func (k *kit) settleAll(ss ...webhook.Settlement) {
+	k.Helper()
+	lent := slices.Clone(ss)
 	for i := range ss {
-		m.settled(&ss[i])
-		handed[i].Delivery = detach(ss[i].Delivery)
+		k.settled(&ss[i])
+		var spoil func()
+		lent[i].Delivery, spoil = lend(ss[i].Delivery)
+		defer spoil()
 	}
-	n, err := m.s.Settle(m.ctx, handed)
-	if n != len(ss) || err != nil {
-		m.Fatalf("Settle of %d = %d, %v", len(ss), n, err)
-	}
-	for i := range handed {
-		spoil(&handed[i].Delivery)
-		handed[i] = webhook.Settlement{}
+	if n, err := k.s.Settle(k.ctx, lent); n != len(ss) || err != nil {
+		k.Fatalf("Settle of %d = %d, %v", len(ss), n, err)
 	}
 }
 
@@ -227,6 +227,9 @@ func (m *model) settled(s *webhook.Settlement) {
 	switch s.Verdict {
 	case webhook.Done:
 		delete(m.held, key(d))
+		if m.delivered != nil {
+			m.delivered[key(d)] = webhook.DeadLetter{Delivery: *h, Died: s.At}
+		}
 	case webhook.Bury:
 		delete(m.held, key(d))
 		h.Tries, h.Closed, h.Attempts = d.Tries, d.Closed, d.Attempts
@@ -236,214 +239,250 @@ func (m *model) settled(s *webhook.Settlement) {
 	}
 }
 
-// exhume calls Revive or Discard.
-func (m *model) exhume(revive bool, keys ...string) {
-	m.Helper()
-	want := 0
+// takeDead removes the dead letters with these keys from the model, and returns their deliveries.
+func (m *model) takeDead(keys []string) (ds []*webhook.Delivery) {
 	for id, d := range m.dead {
-		if !slices.Contains(keys, d.Key) {
-			continue
-		}
-		delete(m.dead, id)
-		if want++; revive {
-			d.Due, d.Expires, d.Tries, d.Closed = m.s.Now(), time.Time{}, 0, nil
-			m.held[id] = &d.Delivery
+		if d.Key != "" && slices.Contains(keys, d.Key) {
+			delete(m.dead, id)
+			ds = append(ds, &d.Delivery)
 		}
 	}
-	do := m.s.Discard
-	if revive {
-		do = m.s.Revive
-	}
-	if n, err := do(m.ctx, keys...); n != want || err != nil {
-		m.Fatalf("Revive (%t) or Discard of %q = %d, %v, want %d", revive, keys, n, err, want)
-	}
-	if revive {
-		m.learnDues(time.Time{})
+	return ds
+}
+
+func (k *kit) discard(keys ...string) {
+	k.Helper()
+	want := len(k.takeDead(keys))
+	if n, err := k.s.Discard(k.ctx, keys...); n != want || err != nil {
+		k.Fatalf("Discard of %q = %d, %v, want %d", keys, n, err, want)
 	}
 }
 
-// change calls Change.
-func (m *model) change(f webhook.WaitingFilter, to webhook.Change) {
-	m.Helper()
-	changed, claimed := 0, 0
-	now := m.s.Now()
-	for id, h := range m.held {
+func (k *kit) revive(keys ...string) {
+	k.Helper()
+	ds, began := k.takeDead(keys), k.s.Now()
+	if n, err := k.s.Revive(k.ctx, keys...); n != len(ds) || err != nil {
+		k.Fatalf("Revive of %q = %d, %v, want %d", keys, n, err, len(ds))
+	}
+	for _, d := range ds {
+		d.Expires, d.Tries, d.Closed = time.Time{}, 0, nil
+		k.held[key(d)] = d
+	}
+	k.dueNow(began, ds)
+}
+
+func (k *kit) change(f webhook.WaitingFilter, to webhook.Change) {
+	k.Helper()
+	changed, claimed, began := 0, 0, k.s.Now()
+	var hastened []*webhook.Delivery
+	for id, d := range k.held {
 		switch {
-		case !f.Match(h):
-		case h.Claim != 0:
+		case !f.Match(d):
+		case d.Claim != 0:
 			claimed++
 		case to == webhook.Discarded:
-			delete(m.held, id)
+			delete(k.held, id)
 			changed++
-		case h.Hasten(now):
+		case d.Hasten(began):
+			hastened = append(hastened, d)
 			changed++
 		}
 	}
-	if n, passed, err := m.s.Change(m.ctx, f, to); n != changed || passed != claimed || err != nil {
-		m.Fatalf("Change(%+v, %d) = %d, %d, %v, want %d, %d", f, to, n, passed, err, changed, claimed)
+	if n, passed, err := k.s.Change(k.ctx, f, to); n != changed || passed != claimed || err != nil {
+		k.Fatalf("Change(%+v, %d) = %d, %d, %v, want %d, %d", f, to, n, passed, err, changed, claimed)
 	}
-	if to == webhook.DueNow {
-		m.learnDues(now)
-	}
+	k.dueNow(began, hastened)
 }
 
-// learnDues sets the Due of what the store has made due since a time: when exactly, the store says.
-func (m *model) learnDues(since time.Time) {
-	if m.traits.Bubble {
-		return
-	}
-	for _, d := range m.inOrder() {
-		if d.Due.Before(since) {
-			continue
-		}
-		for _, w := range m.listed(d.Destination, "") {
-			if w.ID == d.ID && w.Due.After(d.Due) && !w.Due.After(m.s.Now()) {
-				d.Due = w.Due
+// dueNow checks that the store has made ds due by a call that has just returned. The model takes the
+// times from the store.
+func (k *kit) dueNow(began time.Time, ds []*webhook.Delivery) {
+	k.Helper()
+	due := make(map[string]time.Time)
+	for _, d := range ds {
+		if _, ok := due[key(d)]; !ok {
+			for _, w := range k.waiting(d.Destination, "") {
+				due[key(&w)] = w.Due
 			}
 		}
+		if d.Due = due[key(d)]; d.Due.Before(began) || d.Due.After(k.s.Now()) {
+			k.Fatalf("%s is due at %v, want it to be due since %v", key(d), d.Due, began)
+		}
 	}
 }
 
-// erase removes what is of a user.
-func (m *model) erase(user string) {
-	m.Helper()
-	before, claimed := len(m.held)+len(m.dead), 0
-	maps.DeleteFunc(m.held, func(_ string, h *webhook.Delivery) bool {
-		if h.User == user && h.Claim != 0 {
+func (k *kit) erase(user string) {
+	k.Helper()
+	before, claimed := len(k.held)+len(k.dead)+len(k.delivered), 0
+	maps.DeleteFunc(k.held, func(_ string, d *webhook.Delivery) bool {
+		if d.User == user && d.Claim != 0 {
 			claimed++
 		}
-		return h.User == user && h.Claim == 0
+		return d.User == user && d.Claim == 0
 	})
-	maps.DeleteFunc(m.dead, func(_ string, d webhook.DeadLetter) bool { return d.User == user })
-	erased := before - len(m.held) - len(m.dead)
-	if n, passed, err := m.s.Erase(m.ctx, user); n != erased || passed != claimed || err != nil {
-		m.Fatalf("Erase(%q) = %d, %d, %v, want %d, %d", user, n, passed, err, erased, claimed)
+	for _, of := range []map[string]webhook.DeadLetter{k.dead, k.delivered} {
+		maps.DeleteFunc(of, func(_ string, d webhook.DeadLetter) bool { return d.User == user })
+	}
+	erased := before - len(k.held) - len(k.dead) - len(k.delivered)
+	if n, passed, err := k.s.Erase(k.ctx, user); n != erased || passed != claimed || err != nil {
+		k.Fatalf("Erase(%q) = %d, %d, %v, want %d, %d", user, n, passed, err, erased, claimed)
 	}
 }
 
-// set stores a setting, or removes it if the value is nil, and spoils what the store was handed.
-func (m *model) set(name string, value []byte, version uint64) {
-	m.Helper()
-	handed := slices.Clone(value)
-	v, err := m.s.Set(m.ctx, webhook.Setting{Name: name, Value: handed, Version: version})
-	spoil(&webhook.Delivery{Body: handed})
-	switch {
-	case m.settings[name].Version != version:
+// set stores a setting, or removes it if the value is nil.
+func (k *kit) set(name string, value []byte, version uint64) {
+	k.Helper()
+	lent := bytes.Clone(value)
+	v, err := k.s.Set(k.ctx, webhook.Setting{Name: name, Value: lent, Version: version})
+	for i := range lent {
+		lent[i] = '!'
+	}
+	if held := k.settings[name].Version; held != version {
 		if !errors.Is(err, webhook.ErrConflict) {
-			m.Fatalf("Set of %q, version %d = %d, %v, want ErrConflict", name, version, v, err)
+			k.Fatalf("Set of %q with version %d, while %d is held = %d, %v, want ErrConflict", name, version, held, v, err)
 		}
 		return
-	case err != nil || v <= m.versions[name]:
-		m.Fatalf("Set of %q, version %d = %d, %v; the latest version was %d", name, version, v, err, m.versions[name])
 	}
-	m.versions[name] = v
-	if m.settings[name] = (webhook.Setting{Name: name, Value: value, Version: v}); value == nil {
-		delete(m.settings, name)
+	if err != nil || v <= k.versions[name] {
+		k.Fatalf("Set of %q, version %d = %d, %v, want a version above %d", name, version, v, err, k.versions[name])
+	}
+	k.versions[name] = v
+	if k.settings[name] = (webhook.Setting{Name: name, Value: value, Version: v}); value == nil {
+		delete(k.settings, name)
 	}
 }
 
 // compare compares all that can be asked for.
-func (m *model) compare() {
-	m.Helper()
-	m.compareDead(webhook.DeadFilter{}, "")
-	counts := make(map[string]*webhook.DestinationCounts)
-	heads := make(map[string]webhook.Head)
-	of := make(map[string][]webhook.Delivery)
-	want := webhook.Counts{Waiting: len(m.held), Dead: len(m.dead)}
-	for _, d := range m.inOrder() {
-		of[d.Destination] = append(of[d.Destination], *d)
-		c := counts[d.Destination]
-		if c == nil {
-			c = &webhook.DestinationCounts{Destination: d.Destination}
-			counts[d.Destination] = c
+func (k *kit) compare() {
+	k.Helper()
+	want := webhook.Counts{Waiting: len(k.held), Dead: len(k.dead), Delivered: len(k.delivered)}
+	waiting := map[string][]webhook.Delivery{"nothing": nil}
+	counts, heads := make(map[string]webhook.DestinationCounts), make(map[string]webhook.Head)
+	first := func(at, next time.Time) time.Time {
+		if at.IsZero() {
+			return next
 		}
-		if c.Waiting++; d.Claim != 0 {
+		return at
+	}
+	for _, d := range k.inOrder() {
+		name := d.Destination
+		waiting[name] = append(waiting[name], *d)
+		c, h := counts[name], heads[name]
+		c.Destination, h.Destination = name, name
+		c.Waiting++
+		switch {
+		case d.Claim != 0:
 			c.Claimed++
 			want.Claimed++
-			continue
+		case d.Expires.IsZero():
+			h.Fresh = first(h.Fresh, d.Due)
+		default:
+			h.Retry = first(h.Retry, d.Due)
 		}
-		h := heads[d.Destination]
-		h.Destination = d.Destination
-		for _, at := range []*time.Time{&want.Oldest, &c.Oldest, map[bool]*time.Time{true: &h.Fresh, false: &h.Retry}[d.Expires.IsZero()]} {
-			if at.IsZero() {
-				*at = d.Due
-			}
+		if d.Claim == 0 {
+			want.Oldest, c.Oldest = first(want.Oldest, d.Due), first(c.Oldest, d.Due)
+			heads[name] = h
 		}
-		heads[d.Destination] = h
+		counts[name] = c
 	}
-	got, err := m.s.Count(m.ctx)
-	for _, d := range m.dead {
+	for _, d := range k.dead {
 		if want.DeadBytes += d.Size(); want.OldestDead.IsZero() || d.Died.Before(want.OldestDead) {
 			want.OldestDead = d.Died
 		}
 	}
+	for _, d := range k.delivered {
+		want.DeliveredBytes += d.Size()
+	}
+	got, err := k.s.Count(k.ctx)
 	if got.DeadBytes == -1 { // unknown, as may be OldestDead
 		want.DeadBytes, want.OldestDead = -1, got.OldestDead
 	}
-	if diff := gocmp.Diff(want, got); err != nil || diff != "" {
-		m.Fatalf("Count: %v (-want +got)\n%s", err, diff)
+	if err != nil {
+		k.Fatalf("Count: %v", err)
 	}
-	gotCounts := make(map[string]*webhook.DestinationCounts)
-	for _, c := range all(m, m.s.CountByDestination(m.ctx)) {
-		gotCounts[c.Destination] = &c
+	equal(k, "Count", got, want)
+	gotCounts := make(map[string]webhook.DestinationCounts)
+	for _, c := range all(k, k.s.CountByDestination(k.ctx)) {
+		c.Waiting += gotCounts[c.Destination].Waiting // is then wrong for one that is yielded twice
+		gotCounts[c.Destination] = c
 	}
-	if diff := gocmp.Diff(counts, gotCounts); diff != "" {
-		m.Fatalf("CountByDestination (-want +got)\n%s", diff)
+	equal(k, "CountByDestination", gotCounts, counts)
+	equal(k, "Heads(true)", k.heads(true), heads)
+	for name, ds := range waiting {
+		k.equalSets("Waiting", k.waiting(name, ""), ds)
 	}
-	if diff := gocmp.Diff(heads, m.heads(m.s, true)); diff != "" {
-		m.Fatalf("Heads (-want +got)\n%s", diff)
+	k.deadLetters(webhook.DeadFilter{})
+	if k.delivered != nil {
+		k.history(webhook.DeliveredFilter{})
 	}
-	for _, name := range append(slices.Collect(maps.Keys(of)), "nothing") {
-		m.sameSet("Waiting", m.listed(name, ""), of[name]...)
-	}
-	m.compareSettings("")
+	k.compareSettings("")
 }
 
-// listed returns what Waiting yields.
-func (m *model) listed(destination, after string) []webhook.Delivery {
-	m.Helper()
-	got := all(m, m.s.Waiting(m.ctx, destination, after))
+// waiting returns what Waiting yields.
+func (k *kit) waiting(destination, after string) []webhook.Delivery {
+	k.Helper()
+	got := all(k, k.s.Waiting(k.ctx, destination, after))
 	if !slices.IsSortedFunc(got, func(x, y webhook.Delivery) int { return x.Due.Compare(y.Due) }) {
-		m.Fatalf("Waiting is out of order: %v", ids(got))
+		k.Fatalf("Waiting yields what is not in the order of Due: %v", ids(got))
 	}
 	return got
 }
 
-func (m *model) compareSettings(prefix string) {
-	m.Helper()
+func (k *kit) compareSettings(prefix string) {
+	k.Helper()
 	var want []webhook.Setting
-	for _, name := range slices.Sorted(maps.Keys(m.settings)) {
+	for _, name := range slices.Sorted(maps.Keys(k.settings)) {
 		if strings.HasPrefix(name, prefix) {
-			want = append(want, m.settings[name])
+			want = append(want, k.settings[name])
 		}
 	}
-	got := all(m, m.s.Settings(m.ctx, prefix))
-	if !slices.EqualFunc(want, got, func(x, y webhook.Setting) bool {
-		return x.Name == y.Name && x.Version == y.Version && bytes.Equal(x.Value, y.Value)
-	}) {
-		m.Fatalf("Settings(%q) (-want +got)\n%s", prefix, gocmp.Diff(want, got, cmpopts.EquateEmpty()))
-	}
+	equal(k, fmt.Sprintf("Settings(%q)", prefix), all(k, k.s.Settings(k.ctx, prefix)), want)
 }
 
-// compareDead returns the dead letters that filter selects behind a key, having compared them.
-func (m *model) compareDead(filter webhook.DeadFilter, after string) []webhook.DeadLetter {
-	m.Helper()
-	got := all(m, m.s.Dead(m.ctx, filter, after))
-	want := maps.Clone(m.dead)
-	maps.DeleteFunc(want, func(_ string, d webhook.DeadLetter) bool { return !filter.Match(&d) })
-	for i, d := range got {
-		w, ok := want[key(&d.Delivery)]
-		if w.Key == "" {
-			w.Key = d.Key
-		}
-		if !ok && after == "" || i > 0 && !d.Died.Equal(got[i-1].Died) && d.Died.Before(got[i-1].Died) != filter.NewestFirst {
-			m.Fatalf("Dead yields %s where it does not belong", key(&d.Delivery))
-		}
-		m.sameDead("Dead", d, w)
-		m.dead[key(&d.Delivery)] = w
-	}
-	if len(got) != len(want) && after == "" {
-		m.Fatalf("Dead(%+v) yields %d, want %d", filter, len(got), len(want))
-	}
+// deadLetters returns the dead letters that filter selects, having compared them with the model.
+func (k *kit) deadLetters(filter webhook.DeadFilter) []webhook.DeadLetter {
+	k.Helper()
+	got := all(k, k.s.Dead(k.ctx, filter, ""))
+	k.judge(fmt.Sprintf("Dead(%+v)", filter), got, k.dead, filter.Match, filter.NewestFirst)
 	return got
+}
+
+// history returns what Delivered yields, having compared it with the model.
+func (k *kit) history(filter webhook.DeliveredFilter) []webhook.Delivered {
+	k.Helper()
+	got := all(k, k.s.(webhook.History).Delivered(k.ctx, filter, ""))
+	var letters []webhook.DeadLetter
+	for _, d := range got {
+		letters = append(letters, webhook.DeadLetter{Delivery: d.Delivery, Died: d.At, Key: d.Key})
+	}
+	match := func(d *webhook.DeadLetter) bool {
+		return filter.Match(&webhook.Delivered{Delivery: d.Delivery, At: d.Died})
+	}
+	k.judge(fmt.Sprintf("Delivered(%+v)", filter), letters, k.delivered, match, true)
+	return got
+}
+
+// judge checks that a list yields those of the model that match, in the order of Died. The model
+// takes the keys from the list.
+func (k *kit) judge(what string, got []webhook.DeadLetter, of map[string]webhook.DeadLetter, match func(*webhook.DeadLetter) bool, newestFirst bool) {
+	k.Helper()
+	want := maps.Clone(of)
+	maps.DeleteFunc(want, func(_ string, d webhook.DeadLetter) bool { return !match(&d) })
+	for i, d := range got {
+		id := key(&d.Delivery)
+		w, ok := want[id]
+		delete(want, id)
+		w.Key = cmp.Or(w.Key, d.Key)
+		switch {
+		case !ok:
+			k.Fatalf("%s yields %s, which it has yielded before, or must not yield", what, id)
+		case i > 0 && !d.Died.Equal(got[i-1].Died) && d.Died.Before(got[i-1].Died) != newestFirst:
+			k.Fatalf("%s yields %s of %v behind one of %v", what, id, d.Died, got[i-1].Died)
+		}
+		equal(k, what, d, w)
+		of[id] = w
+	}
+	for id := range want {
+		k.Fatalf("%s yields %d, and not %s", what, len(got), id)
+	}
 }

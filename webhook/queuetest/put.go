@@ -19,7 +19,7 @@ var outside = []func(*webhook.Delivery){
 }
 
 var putCases = []testCase{
-	{"Put", "Put stores all of ps, and returns once they would survive the loss of the process. Body is the request body, exactly as it is signed and sent. No method keeps its arguments.", 0, func(k *kit) {
+	{"Put", "Put stores all of ps, and returns once they would survive the loss of the process. Body is the request body, exactly as it is signed and sent. No method keeps its arguments.", func(k *kit) {
 		ds := k.deliveries("a", 8)
 		for i, n := range []int{0, 1, 4095, 4096, 4097, 32 << 10, 64 << 10, 1 << 20} {
 			ds[i].Body = []byte(strings.Repeat("0123456789abcdef", n/16+1)[:n])
@@ -31,7 +31,7 @@ var putCases = []testCase{
 			k.restart()
 		}
 	}},
-	{"PutLimits", "A delivery outside the limits of its fields is an error. Put stores all of ps, or none and an error.", 0, func(k *kit) {
+	{"PutLimits", "A delivery outside the limits of its fields is an error. Put stores all of ps, or none and an error.", func(k *kit) {
 		long := strings.Repeat("x", 256)
 		bad := []webhook.Delivery{
 			{ID: "1"}, {Destination: "a"}, {Destination: long, ID: "1"}, {Destination: "a", ID: long},
@@ -45,7 +45,7 @@ var putCases = []testCase{
 		}
 		for _, d := range bad {
 			d.Due = k.s.Now()
-			if _, err := tryPut(k.ctx, k.s, puts([]webhook.Delivery{k.delivery("a", "good"), d})...); err == nil {
+			if _, err := tryPut(k.ctx, k.s, puts(k.delivery("a", "good"), d)...); err == nil {
 				k.Errorf("Put returned no error: %.200s", fmt.Sprint(d))
 			}
 		}
@@ -55,7 +55,7 @@ var putCases = []testCase{
 		k.put(most, k.delivery("a", "good"))
 		k.fetch(1, "a", long[1:])
 	}},
-	{"PutNoDedup", "NoDedup stores the delivery even if it was put before, and keeps it out of what the store remembers of puts.", 0, func(k *kit) {
+	{"PutNoDedup", "NoDedup stores the delivery even if it was put before, and keeps it out of what the store remembers of puts.", func(k *kit) {
 		d := k.delivery("a", "1")
 		for i, noDedup := range []bool{true, true, false, false, true, false} {
 			k.putAll(webhook.Put{Delivery: k.delivery("a", fmt.Sprint("before ", i))}, webhook.Put{Delivery: d, NoDedup: noDedup},
@@ -68,7 +68,7 @@ var putCases = []testCase{
 		}
 		k.compare()
 	}},
-	{"PutLeavesOutRepeats", "A delivery whose Destination and ID are those of one put before, or earlier in ps, is left out. Within these bounds it remembers them after a restart and after the delivery has been settled.", 0, func(k *kit) {
+	{"PutLeavesOutRepeats", "A delivery whose Destination and ID are those of one put before, or earlier in ps, is left out. Within these bounds it remembers them after a restart and after the delivery has been settled.", func(k *kit) {
 		ds := []webhook.Delivery{k.delivery("a", "1"), k.delivery("a", "2"), k.delivery("b", "1")}
 		k.put(ds[0], ds[2], ds[0])
 		k.put(ds[:2]...)
@@ -83,8 +83,8 @@ var putCases = []testCase{
 		}
 		k.put(k.delivery("a", "12"), k.delivery("a1", "2"), k.delivery("A", "1"))
 	}},
-	{"PutKeeps", "Where ps[i].Keep is set, the store may claim the delivery for the caller. It may decline. All claims end with Close.", 0, func(k *kit) {
-		ps := puts(append(k.deliveries("a", 4), k.full("a", "full")))
+	{"PutKeeps", "Where ps[i].Keep is set, the store may claim the delivery for the caller. It may decline. All claims end with Close.", func(k *kit) {
+		ps := puts(append(k.deliveries("a", 4), k.full("a", "full"))...)
 		for i := range ps {
 			ps[i].Keep = i%2 == 0
 		}
@@ -97,7 +97,7 @@ var putCases = []testCase{
 		k.compare()
 		k.fetch(10, "a")
 	}},
-	{"PutCancelledAtAnyMoment", "After an error nothing is claimed, even if the error came too late and some of ps are stored.", 0, func(k *kit) {
+	{"PutCancelledAtAnyMoment", "After an error nothing is claimed, even if the error came too late and some of ps are stored.", func(k *kit) {
 		const n = 200
 		for i, d := range k.deliveries("a", n) {
 			ctx, cancel := context.WithCancel(k.ctx)
@@ -113,21 +113,22 @@ var putCases = []testCase{
 			default:
 				d.Claim = out[0].Claim
 			}
-			k.held[key(&d)] = &d
+			k.hold(d)
 		}
 		k.fetch(n, "a")
 		k.compare()
 	}},
-	{"PutFull", "ErrQueueFull says that the store is at its bound, ErrTooLarge that ps is more than it can ever store at once. Put stores all of ps, or none and an error.", openFull, func(k *kit) {
-		k.close()
-		k.open, k.dir = k.traits.OpenFull, k.TempDir()
-		k.reopen()
+}
+
+// fullCases are for a store with a bound.
+var fullCases = []testCase{
+	{"PutFull", "ErrQueueFull says that the store is at its bound, ErrTooLarge that ps is more than it can ever store at once. Put stores all of ps, or none and an error.", func(k *kit) {
 		ds := k.deliveries("a", 80)
 		body := make([]byte, 1<<20)
 		for i := range ds {
 			ds[i].Body = body
 		}
-		if _, err := tryPut(k.ctx, k.s, puts(ds)...); !errors.Is(err, webhook.ErrTooLarge) {
+		if _, err := tryPut(k.ctx, k.s, puts(ds...)...); !errors.Is(err, webhook.ErrTooLarge) {
 			k.Errorf("Put of 80 MB: %v, want ErrTooLarge", err)
 		}
 		k.compare()
@@ -139,9 +140,9 @@ var putCases = []testCase{
 			for j := range ds {
 				ds[j].ID, ds[j].Body = fmt.Sprint(i+j), body[:size]
 			}
-			if _, err = tryPut(k.ctx, k.s, puts(ds)...); err == nil {
+			if _, err = tryPut(k.ctx, k.s, puts(ds...)...); err == nil {
 				for _, d := range ds {
-					k.held[key(&d)], k.known[key(&d)] = &d, true
+					k.hold(d)
 				}
 			}
 		}

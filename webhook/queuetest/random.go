@@ -8,29 +8,53 @@ import (
 	"github.com/hookferry/analytics/webhook"
 )
 
-var randomCase = testCase{"Random", "All of it at once: random operations do to the store what they do to a model of the contract.", 0, func(k *kit) {
+var randomCase = testCase{"Random", "All of it at once: random operations do to the store what they do to a model of the contract.", func(k *kit) {
 	w := &walk{kit: k}
 	steps := 3000
 	if k.traits.Share {
 		steps = 600
 	}
 	for range steps {
-		w.step()
+		at, i := k.r.IntN(100), 0
+		for ; at >= operations[i].percent; i++ {
+			at -= operations[i].percent
+		}
+		operations[i].do(w)
 	}
 	k.compare()
 	last := k.s.Now()
-	for _, h := range k.inOrder() {
-		if h.Claim != 0 {
-			k.settle(webhook.Return, *h)
+	for _, d := range k.inOrder() {
+		if d.Claim != 0 {
+			k.settle(webhook.Return, *d)
 		}
-		if h.Due.After(last) {
-			last = h.Due
+		if d.Due.After(last) {
+			last = d.Due
 		}
 	}
 	k.pass(last.Sub(k.s.Now()))
 	k.settle(webhook.Done, k.fetch(10_000, "d0", "d1", "d2", "d3", "d4")...)
 	k.compare()
 }}
+
+// operations are what random steps do, and how many of 100 steps do it.
+var operations = []struct {
+	percent int
+	do      func(w *walk)
+}{
+	{30, (*walk).puts},
+	{25, (*walk).fetches},
+	{27, (*walk).settles},
+	{6, (*walk).passes},
+	{3, (*walk).takesDead},
+	{3, (*walk).sets},
+	{1, func(w *walk) { w.erase(w.user()) }},
+	{1, func(w *walk) {
+		w.change(webhook.WaitingFilter{Destination: w.destination(), User: w.user()}, webhook.Discarded)
+	}},
+	{1, func(w *walk) { w.change(webhook.WaitingFilter{Destination: w.destination()}, webhook.DueNow) }},
+	{1, (*walk).reopens},
+	{2, func(w *walk) { w.compare() }},
+}
 
 // A walk is a sequence of random operations.
 type walk struct {
@@ -39,42 +63,16 @@ type walk struct {
 	past []webhook.Delivery // with claims that no longer hold
 }
 
-func (w *walk) step() {
-	w.Helper()
-	switch p := w.r.IntN(100); {
-	case p < 30:
-		w.puts()
-	case p < 55:
-		w.fetches()
-	case p < 82:
-		w.settles()
-	case p < 88 && w.traits.Bubble:
-		w.pass(time.Duration(w.r.Int64N(int64(w.unit))))
-	case p < 91:
-		w.exhumes()
-	case p < 94:
-		name := fmt.Sprint("doc/", w.r.IntN(8))
-		version := w.settings[name].Version
-		if w.r.IntN(4) == 0 {
-			version += 1 + w.r.Uint64N(3)
-		}
-		values := [][]byte{nil, []byte("one"), []byte("two"), []byte("three")}
-		w.set(name, values[w.r.IntN(4)], version)
-	case p < 95:
-		w.erase(fmt.Sprint("user ", w.r.IntN(30)))
-	case p < 96:
-		f := webhook.WaitingFilter{Destination: fmt.Sprint("d", w.r.IntN(5)), User: fmt.Sprint("user ", w.r.IntN(30))}
-		to := webhook.Discarded
-		if w.traits.Bubble && w.r.IntN(2) == 0 { // else a delivery may become due meanwhile
-			f.User, to = "", webhook.DueNow
-		}
-		w.change(f, to)
-	case p < 97 && w.traits.Durable:
-		w.reopen()
-		w.past = nil
-	default:
-		w.compare()
+func (w *walk) destination() string { return fmt.Sprint("d", w.r.IntN(5)) }
+func (w *walk) user() string        { return fmt.Sprint("user ", w.r.IntN(30)) }
+
+// within returns a random time from now on, or before now if d is negative.
+func (w *walk) within(d time.Duration) time.Time {
+	after := time.Duration(w.r.Int64N(int64(d.Abs())))
+	if d < 0 {
+		after = -after
 	}
+	return w.s.Now().Add(after).Truncate(time.Microsecond)
 }
 
 func (w *walk) puts() {
@@ -85,17 +83,17 @@ func (w *walk) puts() {
 			ps[i].Delivery = w.old[w.r.IntN(len(w.old))]
 			continue
 		}
-		d := w.delivery(fmt.Sprint("d", w.r.IntN(5)), fmt.Sprint(len(w.old)))
+		d := w.delivery(w.destination(), fmt.Sprint(len(w.old)))
 		if w.r.IntN(4) == 0 {
 			d = w.full(d.Destination, d.ID)
 		}
-		d.User = fmt.Sprint("user ", w.r.IntN(30))
+		d.User = w.user()
 		d.Body = append(d.Body, make([]byte, w.r.IntN(2000))...)
 		switch w.r.IntN(3) {
 		case 0:
-			d.Due = w.s.Now().Add(time.Duration(w.r.Int64N(int64(3 * w.unit)))).Truncate(time.Microsecond)
+			d.Due = w.within(3 * w.unit)
 		case 1:
-			d.Due = w.s.Now().Add(-time.Duration(w.r.Int64N(int64(time.Hour)))).Truncate(time.Microsecond)
+			d.Due = w.within(-time.Hour)
 		}
 		w.old = append(w.old, d)
 		ps[i].Delivery = d
@@ -120,19 +118,19 @@ func (w *walk) settles() {
 	w.Helper()
 	at := w.s.Now()
 	var ss []webhook.Settlement
-	for _, h := range w.inOrder() {
-		if h.Claim == 0 || w.r.IntN(3) == 0 {
+	for _, held := range w.inOrder() {
+		if held.Claim == 0 || w.r.IntN(3) == 0 {
 			continue
 		}
-		d := *h
+		d := *held
 		w.past = append(w.past, d)
 		d.Tries++
 		if len(d.Attempts) < webhook.MaxAttempts {
 			d.Attempts = append(slices.Clip(d.Attempts), webhook.Attempt{At: at, Try: d.Tries, Status: 500, Reason: webhook.ReasonServerError})
 		}
 		s := settlements(w.s, verdicts[w.r.IntN(4)], d)[0]
-		if s.At = at.Add(-time.Duration(w.r.IntN(1000)) * time.Millisecond); s.Verdict == webhook.Retry {
-			s.Delivery.Due = at.Add(time.Duration(w.r.Int64N(int64(2*w.unit))) - w.unit/2).Truncate(time.Microsecond)
+		if s.At = w.within(-time.Second); s.Verdict == webhook.Retry {
+			s.Delivery.Due = w.within(2 * w.unit).Add(-w.unit / 2)
 			s.Delivery.Expires = at.Add(4 * time.Hour)
 		}
 		ss = append(ss, s)
@@ -144,19 +142,51 @@ func (w *walk) settles() {
 	w.past = w.past[max(0, len(w.past)-500):]
 }
 
-// exhumes revives and discards some.
-func (w *walk) exhumes() {
+func (w *walk) passes() {
 	w.Helper()
-	for _, d := range w.compareDead(webhook.DeadFilter{}, "") {
-		switch p := w.r.IntN(4); {
-		case p == 0 && w.traits.Bubble:
-			w.pass(time.Microsecond)
-			w.exhume(true, d.Key)
-			if _, ok := w.heads(w.s, false)[d.Destination]; !ok && !w.traits.Share {
+	if w.traits.Bubble {
+		w.pass(time.Duration(w.r.Int64N(int64(w.unit))))
+	}
+}
+
+// takesDead revives some dead letters, and discards others.
+func (w *walk) takesDead() {
+	w.Helper()
+	for _, d := range w.deadLetters(webhook.DeadFilter{}) {
+		switch w.r.IntN(4) {
+		case 0:
+			w.revive(d.Key)
+			if _, ok := w.heads(false)[d.Destination]; !ok && !w.traits.Share {
 				w.Fatalf("Heads(false) does not yield %s after Revive", d.Destination)
 			}
-		case p == 1:
-			w.exhume(false, d.Key)
+		case 1:
+			w.discard(d.Key)
 		}
+	}
+}
+
+func (w *walk) sets() {
+	w.Helper()
+	name := fmt.Sprint("doc/", w.r.IntN(8))
+	version := w.settings[name].Version
+	if w.r.IntN(4) == 0 {
+		version += 1 + w.r.Uint64N(3)
+	}
+	values := [][]byte{nil, []byte("one"), []byte("two"), []byte("three")}
+	w.set(name, values[w.r.IntN(4)], version)
+}
+
+func (w *walk) hastens() {
+	w.Helper()
+	if w.traits.Bubble { // else a delivery may become due meanwhile
+		w.change(webhook.WaitingFilter{Destination: w.destination()}, webhook.DueNow)
+	}
+}
+
+func (w *walk) reopens() {
+	w.Helper()
+	if w.traits.Durable {
+		w.reopen()
+		w.past = nil
 	}
 }
