@@ -33,21 +33,21 @@ func (k *kit) busy() map[string]func(ctx context.Context) error {
 			}
 			return err
 		},
-		"Heads(true)":  func(c ctx) error { _, err := list(s.Heads(c, true)); return err },
-		"Heads(false)": func(c ctx) error { _, err := list(s.Heads(c, false)); return err },
+		"Heads(true)":  func(c ctx) error { _, err := list(s.Heads(c, true), nil); return err },
+		"Heads(false)": func(c ctx) error { _, err := list(s.Heads(c, false), nil); return err },
 		"DeadLetter":   func(c ctx) error { _, err := s.DeadLetter(c, dead); return err },
-		"Dead":         func(c ctx) error { _, err := list(s.Dead(c, webhook.DeadFilter{}, "")); return err },
+		"Dead":         func(c ctx) error { _, err := list(s.Dead(c, webhook.DeadFilter{}, ""), nil); return err },
 		"Revive":       func(c ctx) error { _, err := s.Revive(c, dead); return err },
 		"Discard":      func(c ctx) error { _, err := s.Discard(c, dead); return err },
-		"Waiting":      func(c ctx) error { _, err := list(s.Waiting(c, "a", "")); return err },
+		"Waiting":      func(c ctx) error { _, err := list(s.Waiting(c, "a", ""), nil); return err },
 		"Change": func(c ctx) error {
 			_, _, err := s.Change(c, webhook.WaitingFilter{Destination: "a"}, webhook.Discarded)
 			return err
 		},
 		"Erase":              func(c ctx) error { _, _, err := s.Erase(c, "user-1"); return err },
 		"Count":              func(c ctx) error { _, err := s.Count(c); return err },
-		"CountByDestination": func(c ctx) error { _, err := list(s.CountByDestination(c)); return err },
-		"Settings":           func(c ctx) error { _, err := list(s.Settings(c, "doc/")); return err },
+		"CountByDestination": func(c ctx) error { _, err := list(s.CountByDestination(c), nil); return err },
+		"Settings":           func(c ctx) error { _, err := list(s.Settings(c, "doc/"), nil); return err },
 		"Set":                func(c ctx) error { _, err := s.Set(c, webhook.Setting{Name: "doc/2", Value: []byte("{}")}); return err },
 	}
 	for _, verdict := range verdicts {
@@ -205,7 +205,7 @@ func (k *kit) together(meanwhile func(), stores ...webhook.Store) {
 	}
 	addToSetting := func(s webhook.Store) {
 		for added := 0; added < 25; {
-			held, err := list(s.Settings(k.ctx, "doc/count"))
+			held, err := list(s.Settings(k.ctx, "doc/count"), nil)
 			if err != nil || len(held) != 1 {
 				k.Errorf("Settings = %v, %v, want one", held, err)
 				return

@@ -12,23 +12,15 @@ import (
 var keeperCases = []testCase{
 	{"Lists", "Count, CountByDestination, Waiting, Heads and Dead yield what there is, as their comments say.", func(k *kit) {
 		k.compare()
-		ds, b := k.deliveries("a", 5), k.full("b", "1")
-		b.Due = k.s.Now().Add(5 * time.Hour)
-		ds[3].Due = b.Due.Add(time.Hour)
-		k.put(append(ds, b)...)
-		k.compare()
-		got := k.fetch(10, "a")
-		k.compare()
-		for i, d := range got {
-			if d.Attempts = b.Attempts; verdicts[i] == webhook.Retry {
-				d.Due = b.Due
-			}
-			k.settle(verdicts[i], d)
+		later := k.full("b", "1")
+		later.Due = k.s.Now().Add(5 * time.Hour)
+		k.put(append(k.deliveries("a", 5), later)...)
+		for i, d := range k.fetch(4, "a") {
 			k.compare()
+			d.Attempts = later.Attempts
+			k.settle(verdicts[i], d)
 		}
 		k.restart()
-		k.compare()
-		k.discard(k.deadLetters(webhook.DeadFilter{})[0].Key)
 		k.compare()
 	}},
 	{"Waiting", "Waiting yields the deliveries of a destination that wait, in the order of Due, from the one after the one whose ID is after, claimed ones included. It begins with the first if that one does not wait any more. It holds no lock between two yields.", func(k *kit) {

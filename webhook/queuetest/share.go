@@ -21,22 +21,17 @@ func (k *kit) another() webhook.Store {
 	return s
 }
 
-// fetchFrom fetches n fresh deliveries from any of the stores, and waits for them.
+// fetchFrom fetches fresh deliveries from the stores until it has n or more.
 func (k *kit) fetchFrom(n int, names []string, stores ...webhook.Store) (ds []webhook.Delivery) {
 	k.Helper()
 	testkit.Until(k, fmt.Sprintf("%d deliveries are handed out", n), func() bool {
 		for _, s := range stores {
-			for _, name := range names {
-				if len(ds) == n {
-					return true
-				}
-				var err error
-				if ds, err = s.Fetch(k.ctx, []webhook.Want{{Destination: name, Max: n - len(ds)}}, noLimit, ds); err != nil {
-					k.Fatalf("Fetch: %v", err)
-				}
+			var err error
+			if ds, err = s.Fetch(k.ctx, wants(n, names...), noLimit, ds); err != nil {
+				k.Fatalf("Fetch: %v", err)
 			}
 		}
-		return len(ds) == n
+		return len(ds) >= n
 	})
 	return ds
 }
