@@ -46,7 +46,7 @@ type Config struct {
 	// before. Zero means DefaultDedupWindow, 24 hours.
 	DedupWindow time.Duration
 	// DedupMax bounds how many deliveries the dedup window holds, at about
-	// 32 bytes each. The latest DedupMax/2 always stay in it for the whole
+	// 40 bytes each. The latest DedupMax/2 always stay in it for the whole
 	// DedupWindow. Zero means DefaultDedupMax, 1,000,000.
 	DedupMax int
 }

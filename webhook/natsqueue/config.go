@@ -39,7 +39,7 @@ type Config struct {
 	// DedupWindow is how long the store recognises a delivery that is put again. A minute or more;
 	// zero means DefaultDedupWindow, an hour.
 	DedupWindow time.Duration
-	// DedupMax bounds how many puts a node remembers for that, at about 32 bytes each, and about how
+	// DedupMax bounds how many puts a node remembers for that, at about 40 bytes each, and about how
 	// many the stream does for each partition. Half as many are remembered for the whole DedupWindow.
 	// Zero means DefaultDedupMax, 1,000,000.
 	DedupMax int

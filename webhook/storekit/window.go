@@ -31,28 +31,26 @@ func KeyOf(destination, id string) Key {
 type Window struct {
 	half  int
 	age   time.Duration
-	newer *table
-	older *table
+	newer map[Key]struct{}
+	older map[Key]struct{}
 	began time.Time
 	turns uint64
 }
 
 // NewWindow returns an empty window of at most limit keys, at least 2.
 func NewWindow(limit int, age time.Duration) *Window {
-	return &Window{half: max(limit/2, 1), age: age, newer: newTable(0), older: newTable(0)}
+	return &Window{half: max(limit/2, 1), age: age, newer: make(map[Key]struct{})}
 }
 
 // Add remembers k from now on and reports whether it was new.
 func (w *Window) Add(k Key, now time.Time) bool {
-	if w.newer.has(&k) {
-		return false
-	}
 	w.turn(now, 0)
-	if w.older.has(&k) {
+	if _, known := w.older[k]; known {
 		return false
 	}
-	w.newer.add(&k)
-	return true
+	before := len(w.newer)
+	w.newer[k] = struct{}{}
+	return len(w.newer) > before
 }
 
 // Restore is Add for a key that was added at a time before the store was opened. It looks
@@ -60,20 +58,18 @@ func (w *Window) Add(k Key, now time.Time) bool {
 // included; it makes room for all of them at once.
 func (w *Window) Restore(k Key, at time.Time, left int) {
 	w.turn(at, left)
-	if !w.newer.has(&k) {
-		w.newer.add(&k)
-	}
+	w.newer[k] = struct{}{}
 }
 
 // turn begins another generation if the newer one is full or old, with room for size keys.
 func (w *Window) turn(now time.Time, size int) {
 	switch {
-	case w.newer.len == 0 && size == 0:
-	case w.newer.len == 0:
-		w.newer = newTable(min(size, w.half))
-	case w.newer.len >= w.half || now.Sub(w.began) >= w.age:
+	case len(w.newer) == 0 && size == 0:
+	case len(w.newer) == 0:
+		w.newer = make(map[Key]struct{}, min(size, w.half))
+	case len(w.newer) >= w.half || now.Sub(w.began) >= w.age:
 		w.older = w.newer
-		w.newer = newTable(min(size, w.half))
+		w.newer = make(map[Key]struct{}, min(size, w.half))
 		w.turns++
 	default:
 		return
@@ -83,12 +79,12 @@ func (w *Window) turn(now time.Time, size int) {
 
 // Remove forgets k.
 func (w *Window) Remove(k Key) {
-	w.newer.remove(&k)
-	w.older.remove(&k)
+	delete(w.newer, k)
+	delete(w.older, k)
 }
 
 // Len returns how many keys are remembered.
-func (w *Window) Len() int { return w.newer.len + w.older.len }
+func (w *Window) Len() int { return len(w.newer) + len(w.older) }
 
 // Turns counts the generations that were begun after the first. A store that notes Turns
 // with each key knows what is remembered: the keys with the present count, and the one
