@@ -332,7 +332,7 @@ func TestServerFull(t *testing.T) {
 		s := serveUpTo(t, 4<<20)
 		q := ready(s.open(t, Config{Partitions: 2}))
 		defer q.Close()
-		until(t, "the reserve is there", q.reserve.there.Load)
+		until(t, "the reserve is there", q.reserve.Load)
 		n := 0
 		for ; ; n++ {
 			d := deliveries("d", n, 1)[0]

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -33,7 +34,7 @@ type conn struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	stream  jetstream.Stream
-	reserve reserve
+	reserve atomic.Bool // the stream has the reserve; see reserveBytes
 
 	background context.Context
 	stop       context.CancelFunc

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -46,19 +45,14 @@ func (r *room) take(ctx context.Context, size int64) error {
 	return nil
 }
 
-// A reserve is a message of the stream that nobody needs. If the server takes no more, the reserve is
-// given up for the messages that keep deliveries going and so make room: records, heartbeats and
-// dedup keys. The cleaner stores it again.
-type reserve struct {
-	there atomic.Bool
-}
-
-// reserveBytes is the size of the reserve, at most.
+// reserveBytes is the most bytes of the reserve, a message of the stream that nobody needs. If the
+// server takes no more, the reserve is given up for the messages that keep deliveries going and so make
+// room: records, heartbeats and dedup keys. The cleaner stores it again.
 const reserveBytes = 512 << 10
 
 // relieve gives up the reserve, and reports whether there was one.
 func (s *conn) relieve(ctx context.Context) bool {
-	if !s.reserve.there.Swap(false) {
+	if !s.reserve.Swap(false) {
 		return false
 	}
 	s.config.Logger.Error("natsqueue: the server takes no more; calls are refused until deliveries have ended, or it has more room")
@@ -67,7 +61,7 @@ func (s *conn) relieve(ctx context.Context) bool {
 
 // refill stores the reserve, if it is not there.
 func (s *conn) refill(ctx context.Context) error {
-	if s.reserve.there.Load() {
+	if s.reserve.Load() {
 		return nil
 	}
 	size := min(reserveBytes, s.nc.MaxPayload()-headerRoom)
@@ -78,6 +72,6 @@ func (s *conn) refill(ctx context.Context) error {
 	if errors.Is(err, webhook.ErrQueueFull) {
 		return nil // later
 	}
-	s.reserve.there.Store(err == nil)
+	s.reserve.Store(err == nil)
 	return err
 }
