@@ -52,8 +52,8 @@ func (d *Delivery) AppendBinary(b []byte) ([]byte, error) {
 	return r.b, nil
 }
 
-// UnmarshalBinary reads what AppendBinary wrote. The delivery keeps nothing of b. After an error it
-// holds nothing of use.
+// UnmarshalBinary reads what AppendBinary wrote. The delivery keeps nothing of b. After an error its
+// fields are undefined.
 func (d *Delivery) UnmarshalBinary(b []byte) error {
 	r, err := readRecord(b)
 	if err != nil {

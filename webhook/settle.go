@@ -36,8 +36,8 @@ type settler struct {
 	news    chan struct{} // capacity 1: has a value when pending is not empty
 }
 
-// A storedFunc is called after settlements were stored. late says that behind has returned true
-// since the call before. It does not keep ss.
+// A storedFunc is called after settlements were stored. late says that settler.behind has returned
+// true since the last call. The function does not keep ss.
 type storedFunc func(ss []Settlement, late bool)
 
 // settleLimits bound one call of Store.Settle.

@@ -64,13 +64,13 @@ func (s *putter) PutTx(ctx context.Context, tx any, ds []webhook.Delivery) (n in
 
 const putTxSQL = `SELECT stored FROM (` + putSQL + `) p`
 
-// arrays are the types of the arguments of putSQL that are arrays.
+// arrays has the type of each argument of putSQL that is an array, and 0 for the others.
 var arrays = [13]uint32{
 	2: pgtype.UUIDArrayOID, 3: pgtype.ByteaArrayOID, 4: pgtype.BoolArrayOID, 5: pgtype.Int8ArrayOID, 6: pgtype.Int4ArrayOID,
 	7: pgtype.BoolArrayOID, 8: pgtype.TextArrayOID, 9: pgtype.ByteaArrayOID,
 }
 
-// typeMaps keeps maps, which remember how each type is encoded.
+// typeMaps is a pool of type maps. Each caches how types are encoded.
 var typeMaps = sync.Pool{New: func() any { return pgtype.NewMap() }}
 
 // FirstClaims implements webhook.Outbox.

@@ -27,8 +27,8 @@ func Main() {
 	}
 }
 
-// Receiver starts a nullreceiver in a process of its own, which Main makes of the
-// test binary, and returns its URL.
+// Receiver starts a nullreceiver in a process of its own, and returns its URL. The process
+// is the test binary; see Main.
 func Receiver(b *testing.B) string {
 	b.Helper()
 	_, addr := Start(b, "HOOKFERRY_NULL_RECEIVER=1")

@@ -105,8 +105,8 @@ func (l *Load) Next(events []event.Event) {
 }
 
 // Forward forwards n events, a multiple of Batch, and returns how long it takes
-// until they are delivered. A full store is waited for, as a collector's client
-// does.
+// until they are delivered. While the store is full it tries again, as a client of
+// the collector does.
 func (l *Load) Forward(n int) time.Duration {
 	begin := time.Now()
 	l.ended.target.Store(l.ended.n.Load() + int64(n))

@@ -60,7 +60,8 @@ var (
 	errStale = errors.New("connection was closed while it was idle")
 	// errEarly says that the receiver sent something before the request.
 	errEarly error = ProtocolError("it came before the request")
-	// errInterrupted stands for the cause of a context that is done.
+	// errInterrupted says that the context of the request, or of the Client, is done. Post
+	// returns the cause of that context instead.
 	errInterrupted = errors.New("interrupted")
 )
 
