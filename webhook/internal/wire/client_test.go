@@ -77,6 +77,16 @@ func (p *peer) client(t *testing.T) (*Client, context.CancelCauseFunc) {
 	return c, cancel
 }
 
+// networkClient returns a client of a new simulated network. Both are closed at
+// the end of the test.
+func networkClient(t *testing.T) (*webhooktest.Network, *Client) {
+	network := webhooktest.NewNetwork()
+	t.Cleanup(func() { network.Close() })
+	c := New(Config{Context: t.Context(), Dial: network.DialContext, Timeout: timeout, MaxIdle: 8, TLS: network.TLSClientConfig()})
+	t.Cleanup(c.Close)
+	return network, c
+}
+
 func target(t testing.TB, rawURL string) *Target {
 	t.Helper()
 	u, err := url.Parse(rawURL)
@@ -423,16 +433,16 @@ func TestConnectionsAreKept(t *testing.T) {
 	}
 }
 
-// What a receiver says before it closes an idle connection is not taken for the
-// answer to the next request, where it can be told from one.
-func TestFarewellsAreNoAnswers(t *testing.T) {
+// A response that a receiver sends before it closes an idle connection is not
+// taken for the answer to the next request.
+func TestResponsesOnIdleConnections(t *testing.T) {
 	const (
 		timedOut = "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 		bad      = "HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 	)
 	for _, tt := range []struct {
 		name   string
-		idle   string // said on a connection that is idle, before it is closed
+		idle   string // sent on an idle connection, before it is closed
 		answer string // to the second request of a connection
 		status int    // of the second request
 		dials  int
@@ -474,8 +484,8 @@ func TestFarewellsAreNoAnswers(t *testing.T) {
 	}
 }
 
-// On a new connection it is the answer.
-func TestAnAnswerThatLooksLikeAFarewell(t *testing.T) {
+// On a new connection, a 408 is the answer to the request.
+func TestRequestTimeoutOnANewConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{serve: each("HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")}
 		c, _ := p.client(t)
@@ -491,14 +501,15 @@ func TestAnAnswerThatLooksLikeAFarewell(t *testing.T) {
 	})
 }
 
-// What may have been taken, or has no time left, is not made again.
+// A request is not made again if the receiver may have accepted it, or if no
+// time is left.
 func TestRequestsThatAreNotMadeAgain(t *testing.T) {
 	enough := errors.New("enough")
 	for _, tt := range []struct {
 		name   string
 		answer string // to the second request, before the connection is closed
-		hang   bool   // it is not
-		ends   bool   // the client's context, after a second
+		hang   bool   // the connection stays open
+		ends   bool   // the client's context ends after a second
 		err    error
 	}{
 		{name: "a part of an answer", answer: "HTTP/1.1 2", err: io.ErrUnexpectedEOF},
@@ -615,14 +626,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 // Connections of different TLS configurations are never shared.
 func TestConnectionsAreKeptByConfiguration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := webhooktest.NewNetwork()
-		defer network.Close()
+		network, c := networkClient(t)
 		const hook = "https://crm.example/"
 		recv := network.Receiver(hook, "")
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxIdle: 8, TLS: network.TLSClientConfig()})
-		defer c.Close()
 		u, _ := url.Parse(hook)
 		same := network.TLSClientConfig()
 		for i, config := range []*tls.Config{nil, nil, same, same, network.TLSClientConfig(), {}} {
@@ -645,20 +651,15 @@ func TestConnectionsAreKeptByConfiguration(t *testing.T) {
 // and given up in good order.
 func TestHTTP2(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := webhooktest.NewNetwork()
-		defer network.Close()
+		network, c := networkClient(t)
 		const hook = "https://crm.example/"
 		recv := network.Receiver(hook, "", webhooktest.Answer(429).With("Retry-After", "7").WithBody("no"))
 		recv.SetTLS(webhooktest.TLS{HTTP2: true})
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxIdle: 8, TLS: network.TLSClientConfig()})
-		defer c.Close()
 		to := target(t, hook)
 		var b Buffer
 		request := func() {
 			t.Helper()
-			a, err := c.Post(ctx, time.Now().Add(timeout), to, []byte("X-Signature: s\r\nWebhook-Id: m1\r\n"), []byte("{}"), &b)
+			a, err := c.Post(t.Context(), time.Now().Add(timeout), to, []byte("X-Signature: s\r\nWebhook-Id: m1\r\n"), []byte("{}"), &b)
 			if err != nil || a.Status != 429 || a.RetryAfter != "7" || string(a.Kept) != "no" {
 				t.Errorf("Post = %+v, %v", a, err)
 			}
@@ -766,15 +767,10 @@ func TestHTTP2ConnectionEndedUnused(t *testing.T) {
 // A request by HTTP/2 has the same time.
 func TestHTTP2Timeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := webhooktest.NewNetwork()
-		defer network.Close()
+		network, c := networkClient(t)
 		const hook = "https://crm.example/"
 		recv := network.Receiver(hook, "", webhooktest.Hang(), webhooktest.Answer(200).WithBody("slow").Drip(10*time.Second))
 		recv.SetTLS(webhooktest.TLS{HTTP2: true})
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxIdle: 8, TLS: network.TLSClientConfig()})
-		defer c.Close()
 		to := target(t, hook)
 		for range 2 {
 			begin := time.Now()
@@ -788,12 +784,7 @@ func TestHTTP2Timeout(t *testing.T) {
 // Hosts in other scripts are net/http's.
 func TestForeignHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := webhooktest.NewNetwork()
-		defer network.Close()
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxIdle: 8, TLS: network.TLSClientConfig()})
-		defer c.Close()
+		network, c := networkClient(t)
 		for _, scheme := range []string{"http", "https"} {
 			recv := network.Receiver(scheme+"://xn--bcher-kva.example/hook", "")
 			if a, err := post(c, target(t, scheme+"://bücher.example/hook"), []byte("{}")); err != nil || a.Status != 200 {

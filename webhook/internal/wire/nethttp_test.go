@@ -129,15 +129,10 @@ func TestConnectionsThroughAProxyAreKept(t *testing.T) {
 // A host that is used is not forgotten because its connection is net/http's.
 func TestHTTP2ConnectionsAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := webhooktest.NewNetwork()
-		defer network.Close()
+		network, c := networkClient(t)
 		const hook = "https://crm.example/"
 		recv := network.Receiver(hook, "")
 		recv.SetTLS(webhooktest.TLS{HTTP2: true})
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxIdle: 8, TLS: network.TLSClientConfig()})
-		defer c.Close()
 		to := target(t, hook)
 		for range 60 {
 			if _, err := post(c, to, nil); err != nil {
@@ -159,15 +154,10 @@ func TestHTTP2ConnectionsAreKept(t *testing.T) {
 // A header of the endpoint's is sent whoever makes the request.
 func TestIdempotencyKeyIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := webhooktest.NewNetwork()
-		defer network.Close()
+		network, c := networkClient(t)
 		const hook = "https://crm.example/"
 		recv := network.Receiver(hook, "")
 		recv.SetTLS(webhooktest.TLS{HTTP2: true})
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxIdle: 8, TLS: network.TLSClientConfig()})
-		defer c.Close()
 		u, _ := url.Parse(hook)
 		to := NewTarget(u, http.Header{"Idempotency-Key": {"k"}}, nil)
 		for range 2 {
@@ -277,15 +267,10 @@ func TestEvilPeersByNetHTTP(t *testing.T) {
 // The header of an answer by HTTP/2 has the same bound.
 func TestHTTP2HeaderIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := webhooktest.NewNetwork()
-		defer network.Close()
+		network, c := networkClient(t)
 		const hook = "https://crm.example/"
 		recv := network.Receiver(hook, "", webhooktest.Answer(200).With("X-Long", strings.Repeat("x", 2*MaxHeader)))
 		recv.SetTLS(webhooktest.TLS{HTTP2: true})
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxIdle: 8, TLS: network.TLSClientConfig()})
-		defer c.Close()
 		if a, err := post(c, target(t, hook), nil); err == nil {
 			t.Errorf("Post = %+v with a header of %d bytes", a, 2*MaxHeader)
 		}
@@ -295,16 +280,11 @@ func TestHTTP2HeaderIsBounded(t *testing.T) {
 // A redirect by HTTP/2 is an answer, too, and not followed.
 func TestHTTP2RedirectsAreNotFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		network := webhooktest.NewNetwork()
-		defer network.Close()
+		network, c := networkClient(t)
 		const hook, elsewhere = "https://crm.example/", "http://169.254.169.254/"
 		recv := network.Receiver(hook, "", webhooktest.Answer(307).With("Location", elsewhere))
 		recv.SetTLS(webhooktest.TLS{HTTP2: true})
 		other := network.Receiver(elsewhere, "")
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxIdle: 8, TLS: network.TLSClientConfig()})
-		defer c.Close()
 		if a, err := post(c, target(t, hook), []byte("{}")); err != nil || a.Status != 307 {
 			t.Errorf("Post = %+v, %v; want 307", a, err)
 		}
@@ -318,15 +298,10 @@ func TestHTTP2RedirectsAreNotFollowed(t *testing.T) {
 func TestHTTP2CanBeSwitchedOff(t *testing.T) {
 	t.Setenv("GODEBUG", "http2client=0")
 	synctest.Test(t, func(t *testing.T) {
-		network := webhooktest.NewNetwork()
-		defer network.Close()
+		network, c := networkClient(t)
 		const hook = "https://crm.example/"
 		recv := network.Receiver(hook, "")
 		recv.SetTLS(webhooktest.TLS{HTTP2: true})
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		c := New(Config{Context: ctx, Dial: network.DialContext, Timeout: timeout, MaxIdle: 8, TLS: network.TLSClientConfig()})
-		defer c.Close()
 		if _, err := post(c, target(t, hook), nil); err != nil {
 			t.Fatal(err)
 		}
