@@ -37,7 +37,8 @@ const SyncEachCall time.Duration = -1
 // way, one batch that collects messages and one that waits to be moved to the disk.
 const minSpoolMemory = (maxUploads + 2) * MaxBatchSize
 
-// minSpoolMax is the smallest SpoolMax. It has room for the files of as many batches.
+// minSpoolMax is the smallest SpoolMax. It has room for the files of
+// maxUploads + 2 batches.
 const minSpoolMax = (maxUploads + 2) * (MaxBatchSize + 128 + 8*MaxBatchCalls)
 
 // A ConfigError says which setting of a Client cannot be used. Every call of such a client

@@ -12,8 +12,8 @@ import (
 	"github.com/hookferry/analytics/internal/uuid"
 )
 
-// append makes the event of a call that was read, and appends its body to dst. The values
-// and the text between them are in the form of bodies, so the body is too.
+// append makes the event of a call that was read, and appends its body, in the canonical form
+// of esjson, to dst.
 func (e *Encoder) append(dst []byte, c *fields) ([]byte, Event, error) {
 	off, err := c.off(e.integrations)
 	if err != nil {
@@ -133,7 +133,7 @@ func appendEnd(b []byte, received, sent time.Time) []byte {
 }
 
 // A writer appends the members of a body to b. Their names come with the comma
-// before them and the colon behind; their values are in the form of bodies.
+// before them and the colon behind; their values are in canonical form.
 type writer struct {
 	b   []byte
 	err error // of the context
@@ -205,7 +205,7 @@ func (w *writer) context(e *Encoder, own []byte) {
 	w.b = w.b[:len(w.b)-1]
 }
 
-// sharedContext returns a copy of a batch's context in the form of bodies, nil if there is
+// sharedContext returns a copy of a batch's context in canonical form, nil if there is
 // none.
 func sharedContext(object []byte) ([]byte, error) {
 	if !given(object) {
@@ -343,7 +343,7 @@ func appendIdentifier(b, number []byte) []byte {
 	return append(b, '"')
 }
 
-// appendTimeMember appends t; open is what comes before, up to the quote.
+// appendTimeMember appends open, which ends with a quote, then t and a closing quote.
 func appendTimeMember(b []byte, open string, t time.Time) []byte {
 	b = append(b, open...)
 	b = isotime.Append(b, t)

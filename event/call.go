@@ -105,7 +105,7 @@ func memberOf(key []byte) (member, bool) {
 
 // fields are the members of a call that was read. A value is JSON, and nil if it is missing
 // or null. Numbers are as they were written, so that no digit of an id is lost. Other values
-// have the form of bodies. They refer to the call or to forms.
+// are in the canonical form of esjson. All values are parts of the call or of forms.
 type fields struct {
 	forms *[]byte
 	kind  string

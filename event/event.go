@@ -83,7 +83,7 @@ type Envelope struct {
 // Envelope once. An Encoder may be used concurrently. The zero Encoder has an empty Envelope.
 type Encoder struct {
 	env          Envelope
-	context      []byte // of env, in the form of bodies; nil if there is none
+	context      []byte // of env, in canonical form; nil if there is none
 	integrations []byte // the switches of env that count; nil if there are none
 	// end is the end of the body of a call without a sentAt; nil if it differs from call
 	// to call.

@@ -147,7 +147,8 @@ func (a *account) failingSince(now time.Time) time.Time {
 	return a.condition.failing
 }
 
-// forgive lets the time during which all attempts fail begin again.
+// forgive ends the time during which all attempts have failed. It begins anew with
+// the next failed attempt.
 func (a *account) forgive() {
 	a.condition.Lock()
 	defer a.condition.Unlock()

@@ -164,9 +164,9 @@ type Config struct {
 	Proxy *url.URL
 
 	// DialContext opens connections in place of a net.Dialer. The address guard does not see
-	// them. DialContext must end with its context, which has the time of the attempt. Its
-	// connections need not support deadlines, as some tunnels do not, but closing one must end
-	// its reads and writes.
+	// them. DialContext must return when its context ends, which is at the latest when the
+	// attempt times out. Its connections need not support deadlines, as some tunnels do not,
+	// but closing one must end its reads and writes.
 	DialContext func(ctx context.Context, network, addr string) (net.Conn, error)
 
 	// TLSClientConfig is the TLS configuration of all connections. New clones it, raises its

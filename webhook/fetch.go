@@ -27,7 +27,7 @@ type fetcher struct {
 	trouble outage
 }
 
-// fetchSpace is how many deliveries the array of fetcher.buf has.
+// fetchSpace is the capacity of a new fetcher.buf, in deliveries.
 const fetchSpace = 256
 
 // run supplies the scheduler until ctx is done. While the store fails it tries again. It returns

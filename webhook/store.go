@@ -198,7 +198,7 @@ type Keeper interface {
 	Waiting(ctx context.Context, destination, after string) iter.Seq2[Delivery, error]
 	// Change makes the given change to the waiting deliveries that filter selects, except claimed
 	// ones. It returns how many it has changed, and how many it passed over because they are
-	// claimed. After an error n of them are changed, or more. What it makes due is news for
+	// claimed. After an error, at least n of them are changed. What it makes due is news for
 	// Heads. A filter without a destination is an error.
 	Change(ctx context.Context, filter WaitingFilter, to Change) (n, claimed int, err error)
 	// Erase removes the deliveries and dead letters that carry data of a user, by their
