@@ -20,16 +20,19 @@ func (s *Store) Erase(ctx context.Context, user string) (erased, claimed int, er
 	}
 	defer s.calls.Done()
 	e := eraser{Store: s, ctx: ctx, user: user, puts: make(map[uint64]bool)}
-	if jerr := s.janitor.do(ctx, func() { err = e.run() }); jerr != nil {
-		err = jerr
+	select {
+	case s.janitor.busy <- struct{}{}:
+	case <-ctx.Done():
+		return 0, 0, ctx.Err()
 	}
-	if err != nil {
+	if err = e.run(); err != nil {
 		err = fmt.Errorf("filequeue: %w", err)
 	}
+	<-s.janitor.busy
 	return e.erased, len(e.claimed), err
 }
 
-// An eraser erases the deliveries of a user. It runs in the janitor, so no record moves meanwhile.
+// An eraser erases the deliveries of a user. No record moves meanwhile.
 type eraser struct {
 	*Store
 	ctx     context.Context

@@ -26,20 +26,14 @@ const (
 // maxHint is the size of the longest hint file that is read, in bytes.
 const maxHint = 256 << 20
 
-// writeHint writes the hint file of a segment that ends at end. It writes none for a segment with gaps,
-// as Open reports the gaps each time.
-func writeHint(d disk.Disk, g *segment, end int64) error {
-	c, err := scan(g.file, g.salt, end, true)
-	if err != nil || len(c.gaps) > 0 {
-		return err
-	}
+// encodeHint returns the hint file of a segment with these records, which ends at end.
+func encodeHint(rs []record, salt uint64, end int64) []byte {
 	b := append(make([]byte, 0, 64<<10), hintMagic...)
 	b = binary.LittleEndian.AppendUint64(b, uint64(end))
-	for _, r := range c.records {
-		b = append(r.append(b, g.salt, int64(r.off)), r.payload...)
+	for _, r := range rs {
+		b = append(r.append(b, salt, int64(r.off)), r.payload...)
 	}
-	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
-	return replace(d, hintTemporary, g.hint(), b)
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
 var errHint = errors.New("malformed hint file")

@@ -10,41 +10,25 @@ import (
 )
 
 // A janitor works in the background. It writes hint files, removes segments that are not needed, merges
-// segments of which little is needed, and expires the history. No other goroutine removes a segment, or
-// moves records between segments; so Erase runs here, too.
+// segments of which little is needed, and expires the history.
 type janitor struct {
 	*Store
 	wake   signal          // there may be work
-	jobs   chan func()     // of Erase
 	ctx    context.Context // ends with the store
 	cancel context.CancelFunc
 	ended  chan struct{}
+	// busy has a value while the janitor or an Erase works. No other goroutine removes a segment, or moves
+	// records between segments.
+	busy chan struct{}
 	// leftovers are files that are about to be removed. Other segments are removed after them, because
 	// another segment may have the record that lists a leftover, or its deliveries, as gone.
 	leftovers []string
 }
 
 func newJanitor(s *Store, leftovers []string) *janitor {
-	j := &janitor{Store: s, wake: make(signal, 1), jobs: make(chan func()), ended: make(chan struct{}), leftovers: leftovers}
+	j := &janitor{Store: s, wake: make(signal, 1), busy: make(chan struct{}, 1), ended: make(chan struct{}), leftovers: leftovers}
 	j.ctx, j.cancel = context.WithCancel(context.Background())
 	return j
-}
-
-func (j *janitor) close() {
-	j.cancel()
-	<-j.ended
-}
-
-// do runs a job between two steps of the janitor, and waits for it. The store is open until it returns.
-func (j *janitor) do(ctx context.Context, job func()) error {
-	done := make(chan struct{})
-	select {
-	case j.jobs <- func() { defer close(done); job() }:
-		<-done
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // again is how long the janitor waits after an error.
@@ -53,6 +37,7 @@ const again = time.Second
 // run tidies until the store closes.
 func (j *janitor) run() {
 	defer close(j.ended)
+	j.busy <- struct{}{}
 	for j.ctx.Err() == nil {
 		next, err := j.tidy()
 		wake := j.wake
@@ -63,26 +48,21 @@ func (j *janitor) run() {
 	}
 }
 
-// sleep waits until a time, or for ever if the time is zero, or until wake has a value. While it waits
-// it runs jobs.
+// sleep waits until a time, or for ever if the time is zero, or until wake has a value. While it waits,
+// the janitor is not busy.
 func (j *janitor) sleep(until time.Time, wake signal) {
+	<-j.busy
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	if until.IsZero() {
 		timer.Stop()
 	}
-	for {
-		select {
-		case job := <-j.jobs:
-			job()
-		case <-wake:
-			return
-		case <-timer.C:
-			return
-		case <-j.ctx.Done():
-			return
-		}
+	select {
+	case <-wake:
+	case <-timer.C:
+	case <-j.ctx.Done():
 	}
+	j.busy <- struct{}{}
 }
 
 // tidy does all work that is due. It returns when the next work is due, or zero if that is unknown.
@@ -108,27 +88,28 @@ func (j *janitor) tidy() (next time.Time, err error) {
 		return next, err
 	}
 	for j.ctx.Err() == nil {
-		g, needed := j.choose()
+		g := j.choose()
 		if g == nil {
 			break
 		}
-		step := j.drop
-		if needed {
-			step = j.merge
-		}
-		if err := step(g); err != nil {
+		if err := j.retire(g); err != nil {
 			return next, err
 		}
 	}
 	return next, err
 }
 
-// hint writes the hint file of a segment that is not active.
+// hint writes the hint file of a segment that is not active. It writes none for a segment with gaps, as
+// Open reports the gaps each time.
 func (j *janitor) hint(g *segment) error {
 	j.index.mu.Lock()
 	end := g.end
 	j.index.mu.Unlock()
-	if err := writeHint(j.disk, g, end); err != nil {
+	c, err := scan(g.file, g.salt, end, true)
+	if err == nil && len(c.gaps) == 0 {
+		err = replace(j.disk, hintTemporary, g.hint(), encodeHint(c.records, g.salt, end))
+	}
+	if err != nil {
 		return err
 	}
 	j.index.mu.Lock()
@@ -184,19 +165,19 @@ func (x *index) forgetKeys(c *Config, now time.Time) {
 // fewSmall is how many small segments may exist. Each start of the store begins a segment.
 const fewSmall = 8
 
-// choose returns the next segment to drop, or to merge if it has needed records, or nil. A segment is
-// merged if a quarter of its bytes or less is needed, if the files take twice the space of the needed
-// records, or if there are many small segments.
-func (j *janitor) choose() (best *segment, needed bool) {
+// choose returns the next segment to retire, or nil: one of which nothing is needed, or a quarter of its bytes
+// or less, or the one of which the least is needed if the files take twice the space of the needed records,
+// or the smallest if there are many small segments.
+func (j *janitor) choose() (best *segment) {
 	j.index.mu.Lock()
 	defer j.index.mu.Unlock()
 	segs := j.index.segs
 	if segs.idle() { // a store that is only opened and closed writes nothing
-		return nil, false
+		return nil
 	}
 	for _, g := range segs {
-		if g.copied { // its merge must end before another segment is removed
-			return g, g.live > 0
+		if g.copied { // it must be removed before another segment is
+			return g
 		}
 	}
 	var smallest *segment
@@ -207,7 +188,7 @@ func (j *janitor) choose() (best *segment, needed bool) {
 			continue
 		}
 		if g.live == 0 {
-			return g, false
+			return g
 		}
 		if best == nil || cmp.Or(cmp.Compare(g.live*best.end, best.live*g.end), cmp.Compare(g.end, best.end)) < 0 {
 			best = g
@@ -223,16 +204,33 @@ func (j *janitor) choose() (best *segment, needed bool) {
 	switch {
 	case best == nil:
 	case small > fewSmall:
-		return smallest, true
+		return smallest
 	case best.live < best.end/4 || best.live < best.end*3/4 && total > 2*live+2*j.writer.log.segmentBytes:
-		return best, true
+		return best
 	}
-	return nil, false
+	return nil
 }
 
-// drop removes a segment without needed records. First it stores facts that only this segment had: the
-// dedup keys of its puts, and which records of other segments are gone.
-func (j *janitor) drop(g *segment) error {
+// errBusy says that deliveries of a segment are in settlements that are being stored.
+var errBusy = errors.New("a segment is needed at the moment")
+
+// retire moves what is needed of a segment to the active one, and removes the segment. First it stores
+// facts that only this segment had: the dedup keys of its puts, and which records of other segments are
+// gone.
+func (j *janitor) retire(g *segment) error {
+	live := func() bool {
+		j.index.mu.Lock()
+		defer j.index.mu.Unlock()
+		return g.live > 0
+	}
+	if live() {
+		if err := j.merge(g); err != nil {
+			return err
+		}
+		if live() {
+			return errBusy
+		}
+	}
 	rs, err := g.records(j.disk, g.end)
 	if err != nil {
 		return err

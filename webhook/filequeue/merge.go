@@ -21,16 +21,9 @@ const (
 	movePace = 4
 )
 
-// errBusy says that the entries of a segment are in settlements that are being stored.
-var errBusy = errors.New("nothing to copy at the moment")
-
-// merge copies what is needed of a segment to the active one, so that it can be removed.
+// merge copies what is needed of a segment to the active one.
 func (j *janitor) merge(g *segment) error {
-	moves := j.index.moves(g.number)
-	if len(moves) == 0 {
-		return errBusy
-	}
-	for len(moves) > 0 {
+	for moves := j.index.moves(g.number); len(moves) > 0; {
 		began := time.Now()
 		n, size := 0, int64(0)
 		for ; n < len(moves) && size < maxMove; n++ {

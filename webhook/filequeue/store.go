@@ -158,7 +158,8 @@ func (s *Store) Close() error {
 	}
 	defer close(s.done)
 	s.calls.Wait()
-	s.janitor.close()
+	s.janitor.cancel()
+	<-s.janitor.ended
 	if !s.index.segs.idle() {
 		s.writer.do(context.Background(), func(g *group) error {
 			r := tagged(kindClosed, nil)
