@@ -47,13 +47,28 @@ func (s *Store) Fetch(ctx context.Context, wants []webhook.Want, maxBytes int64,
 	var lost []transition
 	var unread []*claim
 	var failure error
-	var ahead readAhead
-	defer ahead.release()
+	var buffer []byte
+	if len(picks) > 1 {
+		pooled := aheads.Get().(*[]byte)
+		defer aheads.Put(pooled)
+		buffer = *pooled
+	}
+	var ahead []byte // the records of a run of picks, from the offset begin on
+	var begin int64
+	run := 0
 	for i := range picks {
 		p := &picks[i]
 		var d webhook.DeadLetter
-		ahead.fill(picks[i:])
-		err := p.loadAhead(&d, &ahead)
+		if run == 0 {
+			run, ahead = readAhead(picks[i:], buffer)
+			begin = int64(p.entry.put.off)
+		}
+		run--
+		var put []byte
+		if ahead != nil {
+			put = ahead[int64(p.entry.put.off)-begin:][:recordHeader+int(p.length)]
+		}
+		err := p.load(&d, put)
 		switch {
 		case errors.Is(err, errState):
 			// The retry window may be over, so the delivery is attempted at most once more.
@@ -128,70 +143,38 @@ func (x *index) pick(wants []webhook.Want, maxBytes int64, now time.Time) (picks
 	return picks, next
 }
 
-// A readAhead is a part of a segment with several records that a Fetch needs. To read them at once takes
-// much less processor time than to read each.
-type readAhead struct {
-	from   *segment
-	off    int64
-	b      []byte
-	buffer *[]byte // from aheads, nil until it is needed
-}
-
 // aheads holds buffers of maxAhead bytes.
 var aheads = sync.Pool{New: func() any { b := make([]byte, maxAhead); return &b }}
 
-// release gives the buffer back.
-func (a *readAhead) release() {
-	if a.buffer != nil {
-		aheads.Put(a.buffer)
-	}
-}
-
-// The bounds of a readAhead, and of the bytes between two records in it.
+// The bounds of what readAhead reads, and of the bytes between two records in it.
 const (
 	maxAhead = 64 << 10
 	maxApart = 4 << 10
 )
 
-// fill reads the first of picks and those close behind it. It does nothing if it has them already, or
-// if there is only one.
-func (a *readAhead) fill(picks []picked) {
-	p := &picks[0]
-	if p.put == nil || a.find(&p.pinned) != nil {
-		return
-	}
-	off := int64(p.entry.put.off)
-	end := off
-	n := 0
-	for i := range picks {
-		next := &picks[i].entry
-		begin := int64(next.put.off)
-		if picks[i].put != p.put || begin-end > maxApart || begin+recordSize(int(next.length))-off > maxAhead {
+// readAhead reads the put of the first of picks, and those close behind it, at once into buffer. That takes
+// much less processor time than to read each. It returns how many they are, and their bytes. The bytes are
+// nil if there is only one, or if the disk fails.
+func readAhead(picks []picked, buffer []byte) (n int, b []byte) {
+	first := &picks[0]
+	from := int64(first.entry.put.off)
+	end := from
+	for ; n < len(picks) && picks[n].put == first.put; n++ {
+		off := int64(picks[n].entry.put.off)
+		next := off + recordSize(int(picks[n].length))
+		if off-end > maxApart || next-from > maxAhead {
 			break
 		}
-		end = begin + recordSize(int(next.length))
-		n++
+		end = next
 	}
-	if a.from = nil; n < 2 {
-		return
+	if n < 2 || first.put == nil {
+		return 1, nil
 	}
-	if a.buffer == nil {
-		a.buffer = aheads.Get().(*[]byte)
+	b = buffer[:end-from]
+	if _, err := first.put.file.ReadAt(b, from); err != nil {
+		b = nil
 	}
-	a.b = (*a.buffer)[:end-off]
-	if _, err := p.put.file.ReadAt(a.b, off); err == nil { // after an error each is read alone
-		a.from, a.off = p.put, off
-	}
-}
-
-// find returns the bytes of the put of an entry, or nil if it does not have them.
-func (a *readAhead) find(p *pinned) []byte {
-	from := int64(p.entry.put.off) - a.off
-	to := from + recordHeader + int64(p.length)
-	if a.from != p.put || a.from == nil || from < 0 || to > int64(len(a.b)) {
-		return nil
-	}
-	return a.b[from:to:to]
+	return n, b
 }
 
 // readAgain is how long a delivery that the disk could not read is postponed.

@@ -33,7 +33,7 @@ func (s *Store) read(ctx context.Context, get func(x *index) []entry) (all []web
 		p := &pins[i]
 		d := webhook.DeadLetter{Key: keyAt(p.point())}
 		if err == nil {
-			err = p.load(&d)
+			err = p.load(&d, nil)
 		}
 		p.release()
 		switch {

@@ -302,7 +302,7 @@ func (ld *loader) put(g *segment, r *record) {
 	if r.damaged {
 		p := ld.index.segs.pin(e)
 		var d webhook.DeadLetter
-		p.load(&d)
+		p.load(&d, nil)
 		p.release()
 		ld.report("%s: the delivery at %d cannot be read, and is missing: messageId %q, destination %q, as far as that can be read", g.name(), r.off, d.MessageID, d.Destination)
 		ld.lost = append(ld.lost, ref{r.seq, g.number})

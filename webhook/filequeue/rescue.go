@@ -102,7 +102,7 @@ func (ld *loader) copyQueue(ctx context.Context, s *Store, q *queue, verdict web
 	for e := range q.all() {
 		var d webhook.DeadLetter
 		p := ld.index.segs.pin(e)
-		err := p.load(&d)
+		err := p.load(&d, nil)
 		p.release()
 		if errors.Is(err, errState) { // reported already
 			if d.Due, d.Died = e.dueAt(), e.dueAt(); e.due == 0 {

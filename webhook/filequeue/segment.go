@@ -171,12 +171,10 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 // maxPooled is the size of the largest buffer that is kept, in bytes.
 const maxPooled = 64 << 10
 
-// load reads a delivery. After an errDamaged d has the parts that could be read. After an errState d
-// is the delivery as it was put, because its state cannot be read.
-func (p *pinned) load(d *webhook.DeadLetter) error { return p.loadAhead(d, &readAhead{}) }
-
-// loadAhead is load, which takes the put from ahead if it is there.
-func (p *pinned) loadAhead(d *webhook.DeadLetter, ahead *readAhead) (err error) {
+// load reads a delivery. b has the record of the put if that was read already; otherwise it is nil. After an
+// errDamaged d has the parts that could be read. After an errState d is the delivery as it was put, because
+// its state cannot be read.
+func (p *pinned) load(d *webhook.DeadLetter, b []byte) (err error) {
 	buf := buffers.Get().(*[]byte)
 	defer func() {
 		if cap(*buf) <= maxPooled {
@@ -187,7 +185,7 @@ func (p *pinned) loadAhead(d *webhook.DeadLetter, ahead *readAhead) (err error) 
 		return fmt.Errorf("segment %d is missing: %w", p.entry.put.seg, errDamaged)
 	}
 	var r record
-	if b := ahead.find(p); b != nil {
+	if b != nil {
 		r, err = p.put.decode(p.entry.put, p.seq, b)
 	} else if r, err = p.put.read(p.entry.put, int(p.length), p.seq, *buf); err == nil {
 		*buf = r.payload[:0]
