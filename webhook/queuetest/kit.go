@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -234,19 +235,16 @@ func (k *kit) heads(every bool) map[string]webhook.Head {
 	return got
 }
 
-// news waits until Changed has a value that leads to heads for which ok returns true. A store in a
-// bubble has an hour.
-func (k *kit) news(ok func(heads map[string]webhook.Head) bool) {
+// news waits until Changed has had values that lead to all heads that are wanted: enough is asked of
+// the destinations that Heads(false) has yielded. A store in a bubble has an hour.
+func (k *kit) news(enough func(seen map[string]webhook.Head) bool) {
 	k.Helper()
 	late := time.After(time.Hour)
-	for {
+	for seen := make(map[string]webhook.Head); !enough(seen); maps.Copy(seen, k.heads(false)) {
 		select {
 		case <-k.s.Changed():
 		case <-late:
-			k.Fatal("in an hour Changed had no value that leads to the wanted heads")
-		}
-		if ok(k.heads(false)) {
-			return
+			k.Fatalf("in an hour Changed had no value that leads to the wanted heads, but those of %v", seen)
 		}
 	}
 }

@@ -10,16 +10,31 @@ import (
 
 var randomCase = testCase{"Random", "All of it at once: random operations do to the store what they do to a model of the contract.", func(k *kit) {
 	w := &walk{kit: k}
+	var operations []func() // each as often as it is to be done in about a hundred steps
+	add := func(times int, do func()) { operations = append(operations, slices.Repeat([]func(){do}, times)...) }
+	add(30, w.puts)
+	add(25, w.fetches)
+	add(27, w.settles)
+	add(3, w.takesDead)
+	add(3, w.sets)
+	add(2, w.compare)
+	add(1, func() { w.erase(w.user()) })
+	add(1, func() {
+		w.change(webhook.WaitingFilter{Destination: w.destination(), User: w.user()}, webhook.Discarded)
+	})
+	if k.traits.Durable {
+		add(1, func() { w.reopen(); w.past = nil })
+	}
+	if k.traits.Bubble { // in real time a delivery may become due while it is hastened
+		add(1, func() { w.change(webhook.WaitingFilter{Destination: w.destination()}, webhook.DueNow) })
+		add(6, func() { w.pass(time.Duration(w.r.Int64N(int64(w.unit)))) })
+	}
 	steps := 3000
 	if k.traits.Share {
 		steps = 600
 	}
 	for range steps {
-		at, i := k.r.IntN(100), 0
-		for ; at >= operations[i].percent; i++ {
-			at -= operations[i].percent
-		}
-		operations[i].do(w)
+		operations[k.r.IntN(len(operations))]()
 	}
 	k.compare()
 	last := k.s.Now()
@@ -35,26 +50,6 @@ var randomCase = testCase{"Random", "All of it at once: random operations do to 
 	k.settle(webhook.Done, k.fetch(10_000, "d0", "d1", "d2", "d3", "d4")...)
 	k.compare()
 }}
-
-// operations are what random steps do, and how many of 100 steps do it.
-var operations = []struct {
-	percent int
-	do      func(w *walk)
-}{
-	{30, (*walk).puts},
-	{25, (*walk).fetches},
-	{27, (*walk).settles},
-	{6, (*walk).passes},
-	{3, (*walk).takesDead},
-	{3, (*walk).sets},
-	{1, func(w *walk) { w.erase(w.user()) }},
-	{1, func(w *walk) {
-		w.change(webhook.WaitingFilter{Destination: w.destination(), User: w.user()}, webhook.Discarded)
-	}},
-	{1, func(w *walk) { w.change(webhook.WaitingFilter{Destination: w.destination()}, webhook.DueNow) }},
-	{1, (*walk).reopens},
-	{2, func(w *walk) { w.compare() }},
-}
 
 // A walk is a sequence of random operations.
 type walk struct {
@@ -142,13 +137,6 @@ func (w *walk) settles() {
 	w.past = w.past[max(0, len(w.past)-500):]
 }
 
-func (w *walk) passes() {
-	w.Helper()
-	if w.traits.Bubble {
-		w.pass(time.Duration(w.r.Int64N(int64(w.unit))))
-	}
-}
-
 // takesDead revives some dead letters, and discards others.
 func (w *walk) takesDead() {
 	w.Helper()
@@ -174,19 +162,4 @@ func (w *walk) sets() {
 	}
 	values := [][]byte{nil, []byte("one"), []byte("two"), []byte("three")}
 	w.set(name, values[w.r.IntN(4)], version)
-}
-
-func (w *walk) hastens() {
-	w.Helper()
-	if w.traits.Bubble { // else a delivery may become due meanwhile
-		w.change(webhook.WaitingFilter{Destination: w.destination()}, webhook.DueNow)
-	}
-}
-
-func (w *walk) reopens() {
-	w.Helper()
-	if w.traits.Durable {
-		w.reopen()
-		w.past = nil
-	}
 }

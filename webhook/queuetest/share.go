@@ -67,8 +67,8 @@ var shareCases = []testCase{
 		k.s = other
 		k.put(ds...)
 		k.s = first
-		k.news(func(heads map[string]webhook.Head) bool {
-			return slices.ContainsFunc(names, func(name string) bool { return !heads[name].Fresh.IsZero() && len(k.fetchQueue(1, name, false)) > 0 })
+		k.news(func(seen map[string]webhook.Head) bool {
+			return slices.ContainsFunc(names, func(name string) bool { return !seen[name].Fresh.IsZero() && len(k.fetchQueue(1, name, false)) > 0 })
 		})
 		k.put(append(ds, k.delivery("d0", "new"))...)
 		for _, s := range []webhook.Store{first, other} {
