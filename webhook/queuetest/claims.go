@@ -150,7 +150,7 @@ var claimCases = []testCase{
 		k.settle(webhook.Return, again, again)
 		k.fetchOne("a")
 	}},
-	{"HeadsChanged", "Unless all is set Heads yields only destinations whose heads somebody else has changed since the call before: Revive, Change. Changed returns a channel that has a value when Heads may have news.", func(k *kit) {
+	{"HeadsChanged", "Unless all is set Heads yields only destinations whose heads somebody else has changed since the call before: Revive, Change. Changed returns a channel that has a value when Heads may have news. What Change makes due is news for Heads.", func(k *kit) {
 		noNews := func() {
 			k.Helper()
 			if heads := k.heads(false); len(heads) > 0 && !k.traits.Share { // others may have changed heads

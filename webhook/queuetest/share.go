@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/hookferry/analytics/internal/testkit"
 	"github.com/hookferry/analytics/webhook"
@@ -54,6 +55,7 @@ var shareCases = []testCase{
 	{"ShareClaims", "A claim is the right to settle a delivery, also where several nodes share a store, of which some come and go.", func(k *kit) {
 		k.together(func() {
 			for range 5 {
+				k.pass(time.Millisecond) // now others have claims
 				if err := k.open(k, k.dir).Close(); err != nil {
 					k.Errorf("Close: %v", err)
 				}
