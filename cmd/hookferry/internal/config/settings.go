@@ -206,14 +206,17 @@ type Log struct {
 
 // Tracing is OpenTelemetry's, by OTLP over HTTP.
 type Tracing struct {
-	// Endpoint is the URL of the collector of traces. Empty means no traces.
+	// Endpoint is the base URL of a receiver of traces, without /v1/traces. Empty means that of
+	// OpenTelemetry's variables, and no traces if they have none.
 	Endpoint string `yaml:"endpoint"`
 	// Headers are added to each request to it.
 	Headers map[string]signature.Secret `yaml:"headers"`
-	// Sample is the part of the calls that are traced.
+	// Sample is the fraction recorded of the traces that begin here. At 1 the sampler of the
+	// environment decides, which by default records all.
 	Sample float64 `yaml:"sample" allow:"0 to 1"`
 	// TrustClients makes calls part of the traces of their clients, which then decide what is
-	// recorded.
+	// recorded. Otherwise anybody with a write key, such as a browser, could have everything
+	// recorded, and add to the traces of others.
 	TrustClients bool `yaml:"trustClients"`
 }
 

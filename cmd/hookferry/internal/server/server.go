@@ -252,14 +252,7 @@ func (s *server) assemble(ctx context.Context) (err error) {
 		}
 	}
 	if to := settings.Tracing; tracing.Wanted(to.Endpoint, s.Getenv) {
-		headers := make(map[string]string, len(to.Headers))
-		for name, value := range to.Headers {
-			headers[name] = value.Reveal()
-		}
-		s.tracer, err = tracing.Start(ctx, tracing.Config{
-			Endpoint: to.Endpoint, Headers: headers, Sample: to.Sample, TrustClients: to.TrustClients, Version: s.Version, Logger: s.log,
-			Dial: s.Dial,
-		})
+		s.tracer, err = tracing.Start(ctx, tracing.Config{Tracing: to, Version: s.Version, Logger: s.log, Dial: s.Dial})
 		if err != nil {
 			return &SettingError{"tracing", err}
 		}

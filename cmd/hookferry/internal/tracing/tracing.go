@@ -32,8 +32,10 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/collector"
 	"github.com/hookferry/analytics/event"
+	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
 )
 
@@ -41,21 +43,9 @@ import (
 // variables count: OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES,
 // OTEL_EXPORTER_OTLP_..., OTEL_TRACES_SAMPLER, OTEL_BSP_...
 type Config struct {
-	// Endpoint is the base URL of an OTLP receiver, without /v1/traces. Empty
-	// means that of the environment.
-	Endpoint string
-	// Headers are added to each request to it.
-	Headers map[string]string
-	// Sample is the fraction recorded of the traces that begin here, from 0 to 1. At 1
-	// the sampler of the environment decides, which by default records all.
-	Sample float64
-	// TrustClients makes requests part of the traces of their clients. It is for
-	// clients that are all one's own: they decide what is recorded. Otherwise anybody
-	// with a write key, such as a browser, could have everything recorded, and add to
-	// the traces of others.
-	TrustClients bool
-	Version      string       // of the program
-	Logger       *slog.Logger // is told when traces cannot be sent; required
+	config.Tracing
+	Version string       // of the program
+	Logger  *slog.Logger // is told when traces cannot be sent; required
 	// Dial opens the connections to the receiver. Nil means the system's.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -89,7 +79,11 @@ func Start(ctx context.Context, c Config) (*Tracer, error) {
 		to = append(to, otlptracehttp.WithEndpointURL(strings.TrimSuffix(c.Endpoint, "/")+"/v1/traces"))
 	}
 	if len(c.Headers) > 0 {
-		to = append(to, otlptracehttp.WithHeaders(c.Headers))
+		headers := make(map[string]string, len(c.Headers))
+		for name, value := range c.Headers {
+			headers[name] = value.Reveal()
+		}
+		to = append(to, otlptracehttp.WithHeaders(headers))
 	}
 	if c.Dial != nil {
 		to = append(to, otlptracehttp.WithHTTPClient(&http.Client{Transport: &http.Transport{DialContext: c.Dial, Proxy: proxy}}))
@@ -126,7 +120,7 @@ func proxy(r *http.Request) (*url.URL, error) {
 
 // withoutSecrets returns the text of an error of the exporter, without the URL, which a
 // redirect may have chosen, and without values of headers, which the receiver may echo.
-func withoutSecrets(err error, headers map[string]string) string {
+func withoutSecrets(err error, headers map[string]signature.Secret) string {
 	var ue *url.Error
 	if errors.As(err, &ue) {
 		err = ue.Err
@@ -134,7 +128,7 @@ func withoutSecrets(err error, headers map[string]string) string {
 	text := err.Error()
 	for _, value := range headers {
 		if value != "" {
-			text = strings.ReplaceAll(text, value, "[redacted]")
+			text = strings.ReplaceAll(text, value.Reveal(), "[redacted]")
 		}
 	}
 	return text

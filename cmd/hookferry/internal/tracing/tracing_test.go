@@ -24,9 +24,11 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/hookferry/analytics/cmd/hookferry/internal/config"
 	"github.com/hookferry/analytics/collector"
 	"github.com/hookferry/analytics/event"
 	"github.com/hookferry/analytics/internal/memnet"
+	"github.com/hookferry/analytics/signature"
 	"github.com/hookferry/analytics/webhook"
 	"github.com/hookferry/analytics/webhook/memqueue"
 	"github.com/hookferry/analytics/webhook/webhooktest"
@@ -201,7 +203,7 @@ const (
 func TestTrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := newReceiver(t)
-		tracer := to.start(t, "/base/", Config{Headers: map[string]string{"Authorization": "Bearer t0ken"}, Sample: 1, TrustClients: true, Version: "v1.2.3"})
+		tracer := to.start(t, "/base/", Config{Tracing: config.Tracing{Headers: map[string]signature.Secret{"Authorization": "Bearer t0ken"}, Sample: 1, TrustClients: true}, Version: "v1.2.3"})
 		begun := time.Now()
 		header := run(t, tracer, "00-"+traceID+"-"+caller+"-01")
 		if err := tracer.Shutdown(context.Background()); err != nil {
@@ -297,7 +299,7 @@ func TestSampling(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				to := newReceiver(t)
-				tracer := to.start(t, "", Config{Sample: tt.sample, TrustClients: tt.trust})
+				tracer := to.start(t, "", Config{Tracing: config.Tracing{Sample: tt.sample, TrustClients: tt.trust}})
 				header := run(t, tracer, tt.parent)
 				if err := tracer.Shutdown(context.Background()); err != nil {
 					t.Fatal(err)
@@ -318,7 +320,7 @@ func TestSampling(t *testing.T) {
 func TestClientsThatAreNotTrusted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := newReceiver(t)
-		tracer := to.start(t, "", Config{Sample: 1})
+		tracer := to.start(t, "", Config{Tracing: config.Tracing{Sample: 1}})
 		header := run(t, tracer, "00-"+traceID+"-"+caller+"-01", "a=1")
 		if err := tracer.Shutdown(context.Background()); err != nil {
 			t.Fatal(err)
@@ -364,7 +366,7 @@ func TestTraceState(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				tracer := newReceiver(t).start(t, "", Config{Sample: 1, TrustClients: true})
+				tracer := newReceiver(t).start(t, "", Config{Tracing: config.Tracing{Sample: 1, TrustClients: true}})
 				header := run(t, tracer, "00-"+traceID+"-"+caller+"-01", tt.state...)
 				if err := tracer.Shutdown(context.Background()); err != nil {
 					t.Fatal(err)
@@ -383,7 +385,7 @@ func TestReceiverThatHangs(t *testing.T) {
 		release := make(chan struct{})
 		network, url := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 		defer close(release)
-		tracer := start(t, Config{Endpoint: url, Dial: network.DialContext, Sample: 1})
+		tracer := start(t, Config{Tracing: config.Tracing{Endpoint: url, Sample: 1}, Dial: network.DialContext})
 		attempted := webhook.Attempted{Trace: event.Trace{Parent: "00-" + traceID + "-" + caller + "-01"}}
 		for range 10_000 { // of which 2,048 fit
 			tracer.Attempted(attempted)
@@ -402,13 +404,13 @@ func TestReceiverThatHangs(t *testing.T) {
 
 // export sends a span, with headers, to a receiver that answers by handle, and returns
 // what is logged.
-func export(t *testing.T, headers map[string]string, handle http.HandlerFunc) (log string) {
+func export(t *testing.T, headers map[string]signature.Secret, handle http.HandlerFunc) (log string) {
 	synctest.Test(t, func(t *testing.T) {
 		network, url := serve(t, handle)
 		var text bytes.Buffer
 		tracer := start(t, Config{
-			Endpoint: url, Dial: network.DialContext, Headers: headers, Sample: 1,
-			Logger: slog.New(slog.NewTextHandler(&text, nil)),
+			Tracing: config.Tracing{Endpoint: url, Headers: headers, Sample: 1},
+			Dial:    network.DialContext, Logger: slog.New(slog.NewTextHandler(&text, nil)),
 		})
 		tracer.Ended(webhook.Ended{Delivery: webhook.Delivery{Trace: event.Trace{Parent: "00-" + traceID + "-" + caller + "-01"}}})
 		if err := tracer.Shutdown(context.Background()); err != nil {
@@ -421,7 +423,7 @@ func export(t *testing.T, headers map[string]string, handle http.HandlerFunc) (l
 
 // The log tells of a receiver that refuses traces, without the headers.
 func TestReceiverThatRefuses(t *testing.T) {
-	log := export(t, map[string]string{"Authorization": "Bearer t0ken"}, func(w http.ResponseWriter, _ *http.Request) {
+	log := export(t, map[string]signature.Secret{"Authorization": "Bearer t0ken"}, func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "who is Bearer t0ken?", http.StatusUnauthorized)
 	})
 	if !strings.Contains(log, "401") || strings.Contains(log, "t0ken") {
@@ -433,7 +435,7 @@ func TestReceiverThatRefuses(t *testing.T) {
 // nothing of its URL, which may hold secrets.
 func TestReceiverThatRedirects(t *testing.T) {
 	followed := 0
-	log := export(t, map[string]string{"X-Api-Key": "t0ken"}, func(w http.ResponseWriter, r *http.Request) {
+	log := export(t, map[string]signature.Secret{"X-Api-Key": "t0ken"}, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/away" {
 			followed++
 			return
@@ -473,7 +475,7 @@ func TestVariablesThatAreWrong(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	var log bytes.Buffer
-	tracer := start(t, Config{Sample: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	tracer := start(t, Config{Tracing: config.Tracing{Sample: 1}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err := tracer.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -507,7 +509,7 @@ func TestServerAttributes(t *testing.T) {
 func TestNoTrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := newReceiver(t)
-		tracer := to.start(t, "", Config{Sample: 1})
+		tracer := to.start(t, "", Config{Tracing: config.Tracing{Sample: 1}})
 		for _, parent := range []string{"", "00-" + traceID + "-" + caller + "-00", "x"} {
 			tracer.Attempted(webhook.Attempted{Trace: event.Trace{Parent: parent}})
 			tracer.Ended(webhook.Ended{Delivery: webhook.Delivery{Trace: event.Trace{Parent: parent}}})
@@ -525,7 +527,7 @@ func TestNoTrace(t *testing.T) {
 func TestRefusedPut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := newReceiver(t)
-		tracer := to.start(t, "", Config{Sample: 1})
+		tracer := to.start(t, "", Config{Tracing: config.Tracing{Sample: 1}})
 		handler, err := collector.New(collector.Config{
 			Forwarder: tracer.Forwarder(full{}),
 			Sources:   collector.Keys(map[string]collector.Source{"key": {Destinations: []string{"a"}}}),
@@ -585,7 +587,7 @@ func TestWanted(t *testing.T) {
 func TestNamesThatAreNoText(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReceiver(t)
-		tracer := r.start(t, "", Config{Sample: 1, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+		tracer := r.start(t, "", Config{Tracing: config.Tracing{Sample: 1}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 		trace, now := event.Trace{Parent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}, time.Now()
 		tracer.Attempted(webhook.Attempted{Destination: "c\xffm", MessageID: "m\xff", Type: "t\xff", Trace: trace, Attempt: webhook.Attempt{At: now}})
 		tracer.Ended(webhook.Ended{At: now, Delivery: webhook.Delivery{Destination: "crm", MessageID: "m1", Type: "track", Trace: trace, Accepted: now}})
