@@ -104,12 +104,6 @@ func paged[T any](ctx context.Context, s *database, what, after string, key func
 	})
 }
 
-func scanName(r pgx.CollectableRow) (name string, err error) {
-	var b []byte
-	err = r.Scan(&b)
-	return string(b), err
-}
-
 // The codes of errors of PostgreSQL that this package looks for.
 const (
 	deadlockDetected = "40P01"
