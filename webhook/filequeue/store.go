@@ -5,7 +5,7 @@
 //	s, err := filequeue.Open("data", filequeue.Config{})
 //	f, err := webhook.New(webhook.Config{Store: s, ...})
 //
-// The store is a log of segments, files of up to 32 MB. It appends what concurrent callers store
+// The store is a log of segments, files of about 32 MB. It appends what concurrent callers store
 // to the active segment, by one write and one sync for all of them. A body is written once, and
 // read only if the delivery is not attempted at once. A retry, a dead letter or an outcome is a
 // small record at the end of the log. The store removes a segment in which nothing is needed any
@@ -24,8 +24,8 @@
 // be copied or moved as a whole.
 //
 // To read the code, begin with record.go (the format), then writer.go and log.go (how records get
-// to the disk), index.go and load.go (what is in memory, and how Open makes it), and janitor.go
-// (how space comes back).
+// to the disk), index.go and load.go (what is in memory, and how Open makes it), transition.go (how a
+// stored delivery changes), and janitor.go (how space comes back).
 package filequeue
 
 import (
