@@ -19,7 +19,7 @@ import (
 // The manifest names the format of the folder. It never changes.
 const (
 	manifestMagic = "hookferry store "
-	manifest      = manifestMagic + "2\n"
+	manifest      = manifestMagic + "3\n"
 )
 
 // Open opens the store in a folder. It makes the folder, for its owner alone, if there is none. It does

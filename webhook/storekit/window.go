@@ -34,7 +34,6 @@ type Window struct {
 	newer map[Key]struct{}
 	older map[Key]struct{}
 	began time.Time
-	turns uint64
 }
 
 // NewWindow returns an empty window of at most limit keys, at least 2.
@@ -70,7 +69,6 @@ func (w *Window) turn(now time.Time, size int) {
 	case len(w.newer) >= w.half || now.Sub(w.began) >= w.age:
 		w.older = w.newer
 		w.newer = make(map[Key]struct{}, min(size, w.half))
-		w.turns++
 	default:
 		return
 	}
@@ -85,8 +83,3 @@ func (w *Window) Remove(k Key) {
 
 // Len returns how many keys are remembered.
 func (w *Window) Len() int { return len(w.newer) + len(w.older) }
-
-// Turns counts the generations that were begun after the first. A store that notes Turns
-// with each key knows what is remembered: the keys with the present count, and the one
-// before.
-func (w *Window) Turns() uint64 { return w.turns }
