@@ -39,6 +39,8 @@ func TestShared(t *testing.T) {
 			stores[dir] = &common{store: memqueue.New(memqueue.Config{}), nodes: make(map[*node]bool)}
 		}
 		n := &node{Store: stores[dir].store, common: stores[dir], held: make(map[uint64]bool), changed: make(chan struct{}, 1)}
+		n.mu.Lock()
+		defer n.mu.Unlock()
 		n.nodes[n] = true
 		return n
 	}
