@@ -110,15 +110,19 @@ $$`
 // testVirtual runs queuetest in bubbles.
 func testVirtual(t *testing.T, url string, mode pgx.QueryExecMode) {
 	makeVirtual(t)
-	schema, latest := schemaOf(t.Name()), ""
+	c := Config{Schema: schemaOf(t.Name()), Claim: time.Minute, Poll: 10 * time.Second}
+	if err := openVirtual(t, url, mode, c).Close(); err != nil { // the schema is there now
+		t.Fatal(err)
+	}
+	latest := ""
 	traits := traits
 	traits.Bubble = true
 	queuetest.Run(t, func(t testing.TB, dir string) webhook.Store {
-		if latest != "" && dir != latest { // the first case has made the schema
+		if dir != latest {
 			sleepUntilStarted()
-			execVirtual(t, fmt.Sprintf(empty, schema, time.Now().UnixMicro()))
+			execVirtual(t, fmt.Sprintf(empty, c.Schema, time.Now().UnixMicro()))
 		}
 		latest = dir
-		return openVirtual(t, url, mode, Config{Schema: schema, Claim: time.Minute, Poll: 10 * time.Second})
+		return openVirtual(t, url, mode, c)
 	}, traits)
 }
