@@ -75,7 +75,7 @@ func happened(s screen, e *api.Event) (style, string) {
 		how = uneasy
 		what += "  " + clean(strings.TrimSpace(e.Outcome+" "+a.Reason))
 	}
-	if e.Due != nil {
+	if !e.Due.IsZero() {
 		what += ", again in " + spell(e.Due.Sub(e.At))
 	}
 	return how, what

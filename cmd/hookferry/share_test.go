@@ -142,7 +142,7 @@ func serversShareAStore(t *testing.T, url string) {
 		})
 		for j, n := range list.Nodes {
 			names[n.Name] = true
-			if !list.Shared || n.Self != (i == j) || n.Seen == nil || n.Started == nil {
+			if !list.Shared || n.Self != (i == j) || n.Seen.IsZero() || n.Started.IsZero() {
 				t.Errorf("server %d lists %+v", i, n)
 			}
 		}

@@ -137,8 +137,8 @@ func (v *overview) lines(s screen) string {
 	amounts(s, 12, "a second", amount{rate(st.Rates.Accepted), "accepted", normal}, amount{rate(st.Rates.Delivered), "delivered", normal},
 		amount{rate(st.Rates.Retried), "retried", normal}, amount{rate(st.Rates.Dead), "given up", normal})
 	now := []amount{{grouped(st.Waiting), "waiting", normal}, {grouped(totals.InFlight), "on their way", normal}, failed(int64(st.Dead), "dead letters")}
-	if st.Oldest != nil {
-		now = slices.Insert(now, 1, amount{spell(st.Now.Sub(*st.Oldest)), "the oldest", normal})
+	if !st.Oldest.IsZero() {
+		now = slices.Insert(now, 1, amount{spell(st.Now.Sub(st.Oldest)), "the oldest", normal})
 	}
 	amounts(s, 12, "now", now...)
 	fmt.Fprintln(s)
@@ -192,11 +192,11 @@ func (v *overview) nodeTable() *table {
 			state = cell{"no calls", bad}
 		}
 		up, seen := "-", "-"
-		if n.Started != nil {
-			up = spell(v.Status.Now.Sub(*n.Started))
+		if !n.Started.IsZero() {
+			up = spell(v.Status.Now.Sub(n.Started))
 		}
-		if n.Seen != nil {
-			seen = spell(max(v.Status.Now.Sub(*n.Seen), 0)) + " ago"
+		if !n.Seen.IsZero() {
+			seen = spell(max(v.Status.Now.Sub(n.Seen), 0)) + " ago"
 		}
 		t.add(cell{name, bold}, n.Version, state, up, n.InFlight, n.Delivered, rate(n.Rates.Delivered), seen)
 	}
@@ -290,7 +290,7 @@ func why(d api.Destination, now time.Time) (lines []string) {
 	case f != nil && troubled:
 		lines = append(lines, answered(&f.Attempt))
 		add(fmt.Sprintf("try %d, %s ago", f.Attempt.Try, spell(now.Sub(f.Attempt.At))))
-		if f.Due == nil {
+		if f.Due.IsZero() {
 			add("given up")
 		}
 		if h == nil {
@@ -302,12 +302,12 @@ func why(d api.Destination, now time.Time) (lines []string) {
 		add(clean(h.Reason))
 	}
 	if h != nil {
-		if h.Since != nil {
-			add("since " + spell(now.Sub(*h.Since)))
+		if !h.Since.IsZero() {
+			add("since " + spell(now.Sub(h.Since)))
 		}
 		next = cmp.Or(h.Until, next)
 	}
-	if next != nil {
+	if !next.IsZero() {
 		what := "next attempt"
 		if h != nil && h.Hold != api.StateFailing {
 			what = "looked up again"

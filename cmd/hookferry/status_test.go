@@ -17,8 +17,8 @@ import (
 
 func exampleOverview() *overview {
 	now := time.Date(2026, 11, 21, 22, 40, 0, 0, time.UTC)
-	ago := func(d time.Duration) *time.Time { t := now.Add(-d); return &t }
-	in := func(d time.Duration) *time.Time { t := now.Add(d); return &t }
+	ago := func(d time.Duration) time.Time { return now.Add(-d) }
+	in := func(d time.Duration) time.Time { return now.Add(d) }
 	number := func(n int) *int { return &n }
 	return &overview{
 		Status: api.Status{
@@ -179,8 +179,8 @@ func TestStatusListsAllDestinations(t *testing.T) {
 // TestStatusSaysWhy has destinations that do not accept their deliveries.
 func TestStatusSaysWhy(t *testing.T) {
 	now := time.Date(2026, 11, 21, 22, 40, 0, 0, time.UTC)
-	at := func(d time.Duration) *time.Time { t := now.Add(d); return &t }
-	failed := func(try, status int, reason, text string, due *time.Time) *api.Failure {
+	at := func(d time.Duration) time.Time { return now.Add(d) }
+	failed := func(try, status int, reason, text string, due time.Time) *api.Failure {
 		a := api.Attempt{At: now.Add(-3 * time.Second), Try: try, Status: status, Reason: reason, Answer: text}
 		if status == 0 {
 			a.Answer, a.Error = "", text
@@ -194,13 +194,13 @@ func TestStatusSaysWhy(t *testing.T) {
 	}{
 		{"well", api.Destination{State: api.StateOK, Failure: failed(1, 503, "server_error", "busy", at(-time.Second))}, nil},
 		{"nothing sent", api.Destination{State: api.StateIdle}, nil},
-		{"refused", api.Destination{State: api.StateRefusing, Failure: failed(1, 422, "refused", "{\n  \"error\": \"unknown plan\"\n}\n", nil)},
+		{"refused", api.Destination{State: api.StateRefusing, Failure: failed(1, 422, "refused", "{\n  \"error\": \"unknown plan\"\n}\n", time.Time{})},
 			[]string{`422 Unprocessable Entity: { "error": "unknown plan" }`, "try 1, 3s ago, given up"}},
-		{"refused without a word", api.Destination{State: api.StateRefusing, Failure: failed(1, 404, "refused", "", nil), Next: at(time.Minute)},
+		{"refused without a word", api.Destination{State: api.StateRefusing, Failure: failed(1, 404, "refused", "", time.Time{}), Next: at(time.Minute)},
 			[]string{"404 Not Found", "try 1, 3s ago, given up"}},
-		{"HTML that is cut", api.Destination{State: api.StateRefusing, Failure: failed(1, 403, "refused", "<!DOCTYPE html>\n<html><head><title>403 Forbidden</title></head>\n<body cla", nil)},
+		{"HTML that is cut", api.Destination{State: api.StateRefusing, Failure: failed(1, 403, "refused", "<!DOCTYPE html>\n<html><head><title>403 Forbidden</title></head>\n<body cla", time.Time{})},
 			[]string{"403 Forbidden: 403 Forbidden", "try 1, 3s ago, given up"}},
-		{"a status without a name", api.Destination{State: api.StateRefusing, Failure: failed(1, 499, "refused", "\x1b[31mno", nil)},
+		{"a status without a name", api.Destination{State: api.StateRefusing, Failure: failed(1, 499, "refused", "\x1b[31mno", time.Time{})},
 			[]string{`499: \x1b[31mno`, "try 1, 3s ago, given up"}},
 		{"tried again", api.Destination{State: api.StateRetrying, Failure: failed(2, 503, "server_error", "come back later", at(8*time.Second)), Next: at(time.Second)},
 			[]string{"503 Service Unavailable: come back later", "try 2, 3s ago, next attempt in 8s"}},
@@ -211,10 +211,10 @@ func TestStatusSaysWhy(t *testing.T) {
 			[]string{"503 Service Unavailable: busy", "try 5, 3s ago, since 2m0s, next attempt in 12s"}},
 		{"held, of an older server", api.Destination{State: api.StateFailing, Held: &api.Held{Hold: "failing", Until: at(12 * time.Second), Reason: "server_error"}},
 			[]string{"server_error, next attempt in 12s"}},
-		{"given up in the end", api.Destination{State: api.StateFailing, Failure: failed(31, 0, "connection", "connection refused", nil)},
+		{"given up in the end", api.Destination{State: api.StateFailing, Failure: failed(31, 0, "connection", "connection refused", time.Time{})},
 			[]string{"connection: connection refused", "try 31, 3s ago, given up"}},
 		{"disabled", api.Destination{State: "disabled", Held: &api.Held{Hold: "disabled", Until: at(26 * time.Second)}}, []string{"looked up again in 26s"}},
-		{"paused", api.Destination{State: "paused", Failure: failed(1, 503, "server_error", "busy", nil), Held: &api.Held{Hold: "paused", Since: at(-5 * time.Minute)}},
+		{"paused", api.Destination{State: "paused", Failure: failed(1, 503, "server_error", "busy", time.Time{}), Held: &api.Held{Hold: "paused", Since: at(-5 * time.Minute)}},
 			[]string{"since 5m0s"}},
 	} {
 		if diff := cmp.Diff(tt.want, why(tt.of, now)); diff != "" {

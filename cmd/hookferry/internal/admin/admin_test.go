@@ -179,7 +179,7 @@ func newServerOn(t testing.TB, n network, edit func(*config.Settings), change fu
 		Ready: func() bool { return true },
 		Node: func() api.Node {
 			started := time.Now().UTC().Add(-time.Minute)
-			return api.Node{Name: "host/self", Version: "v1.2.3", Started: &started, Ready: true}
+			return api.Node{Name: "host/self", Version: "v1.2.3", Started: started, Ready: true}
 		},
 		Logger: slog.New(slog.DiscardHandler),
 	}
@@ -294,7 +294,7 @@ func TestStatus(t *testing.T) {
 	s := newServer(t, nil)
 	s.track("crm", "m1", "m2", "m1")
 	got := ask[api.Status](s, 200, "GET", api.StatusPath, nil)
-	if got.Version != "v1.2.3" || got.Node == "" || got.Config.File != "hookferry.yaml" || !got.Ready || got.Memory <= 0 || got.Oldest == nil {
+	if got.Version != "v1.2.3" || got.Node == "" || got.Config.File != "hookferry.yaml" || !got.Ready || got.Memory <= 0 || got.Oldest.IsZero() {
 		t.Errorf("status %+v", got)
 	}
 	if got.Waiting != 2 || got.Totals.Accepted != 2 || got.Totals.Duplicates != 1 || got.Calls.Requests != 3 {
@@ -381,17 +381,17 @@ func TestDestinations(t *testing.T) {
 		t.Fatalf("%d destinations, want 2", len(all))
 	}
 	crm := all[0]
-	if crm.Oldest == nil || crm.Next == nil {
+	if crm.Oldest.IsZero() || crm.Next.IsZero() {
 		t.Error("it is not said when the next attempt is")
 	}
-	crm.Oldest, crm.Next, crm.DeadLetters = nil, nil, nil
+	crm.Oldest, crm.Next, crm.DeadLetters = time.Time{}, time.Time{}, nil
 	diff(t, "crm", crm, api.Destination{
 		ID: "crm", State: api.StateWaiting, Sources: []string{"app", "web"}, SourceCount: 2, Enabled: true, Signed: true, MaxRate: 100_000,
 		Endpoints: []api.Endpoint{{URL: s.receiver.URL + "/crm", Headers: []string{"Authorization-Key"}}},
 		Waiting:   1, Dead: map[string]int64{}, Errors: map[string]int64{}, Rates: crm.Rates,
 	})
 	shop := ask[api.Destination](s, 200, "GET", "/api/v1/destinations/shop%2Feu", nil)
-	if shop.Waiting != 0 || shop.Next != nil || shop.ID != "shop/eu" {
+	if shop.Waiting != 0 || !shop.Next.IsZero() || shop.ID != "shop/eu" {
 		t.Errorf("shop %+v", shop)
 	}
 	refused := ask[api.Error](s, 404, "GET", "/api/v1/destinations/other", nil)

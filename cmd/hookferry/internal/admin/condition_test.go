@@ -22,7 +22,7 @@ func TestStateOfADestination(t *testing.T) {
 			if f == nil {
 				f = new(api.Failure)
 			}
-			if d.State != want || f.Attempt.Status != status || (f.Due != nil) != again {
+			if d.State != want || f.Attempt.Status != status || f.Due.IsZero() == again {
 				t.Errorf("state %q after the failure %+v; want %q after the status %d, again %v", d.State, d.Failure, want, status, again)
 			}
 			if status > 0 && (f.ID == "" || f.Attempt.Try == 0 || f.Attempt.Answer != "answered") {

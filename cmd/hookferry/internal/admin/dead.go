@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"slices"
-	"time"
 
 	"github.com/hookferry/analytics/cmd/hookferry/internal/api"
 	"github.com/hookferry/analytics/webhook"
@@ -24,16 +23,8 @@ func deadFilterOf(f *api.DeadFilter) (webhook.DeadFilter, error) {
 	}
 	return webhook.DeadFilter{
 		Destination: f.Destination, ID: f.ID, Type: f.Type, Reason: webhook.Reason(f.Reason), User: f.User,
-		From: timeOf(f.From), To: timeOf(f.To), NewestFirst: f.Order == api.OrderNewest,
+		From: f.From, To: f.To, NewestFirst: f.Order == api.OrderNewest,
 	}, nil
-}
-
-// timeOf returns a time that may be nil.
-func timeOf(t *time.Time) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return *t
 }
 
 // deadFilter reads the parameters of a filter.

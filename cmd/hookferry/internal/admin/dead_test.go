@@ -137,7 +137,7 @@ func TestReplayAndDiscard(t *testing.T) {
 	}{
 		{"replay by key", api.ReplayPath, api.Selection{Keys: all[:2]}, 2, 2, 8},
 		{"replay again", api.ReplayPath, api.Selection{Keys: all[:3]}, 1, 3, 7},
-		{"replay by filter", api.ReplayPath, api.Selection{Filter: &api.DeadFilter{To: &to}}, 3, 3, 4},
+		{"replay by filter", api.ReplayPath, api.Selection{Filter: &api.DeadFilter{To: to}}, 3, 3, 4},
 		{"discard by key", api.DiscardPath, api.Selection{Keys: all[9:]}, 1, 1, 3},
 		{"discard by filter that selects nothing", api.DiscardPath, api.Selection{Filter: &api.DeadFilter{Type: "page"}}, 0, 0, 3},
 		{"discard all", api.DiscardPath, api.Selection{Filter: &api.DeadFilter{}}, 3, 3, 0},

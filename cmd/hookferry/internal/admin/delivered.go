@@ -11,10 +11,6 @@ import (
 // errNoHistory says that the store keeps no delivered deliveries.
 var errNoHistory = refuse(api.CodeNotFound, http.StatusNotFound, "", "nothing that was delivered is kept; history.maxAge has the store in the data folder keep it")
 
-func deliveredFilterOf(f *api.DeliveredFilter) webhook.DeliveredFilter {
-	return webhook.DeliveredFilter{Destination: f.Destination, MessageID: f.ID, User: f.User, From: timeOf(f.From), To: timeOf(f.To)}
-}
-
 func listDelivered(q *request) (any, error) {
 	var f api.DeliveredFilter
 	q.filter(&f)
@@ -23,7 +19,7 @@ func listDelivered(q *request) (any, error) {
 	}
 	var answer api.Delivered
 	var err error
-	answer.Delivered, answer.After, err = page(q, q.config.Forwarder.Delivered(q.Context(), deliveredFilterOf(&f), q.param(api.ParamAfter)),
+	answer.Delivered, answer.After, err = page(q, q.config.Forwarder.Delivered(q.Context(), webhook.DeliveredFilter(f), q.param(api.ParamAfter)),
 		func(d *webhook.Delivered) api.DeliveredDelivery {
 			return api.DeliveredDelivery{Key: d.Key, Names: api.NamesOf(&d.Delivery), Accepted: d.Accepted, Delivered: d.At}
 		},
@@ -37,6 +33,6 @@ func resend(q *request, f *api.DeliveredFilter) (any, error) {
 		return nil, errNoHistory
 	}
 	return nil, q.work(func(ctx context.Context, p *progress) error {
-		return p.follow(q.config.Forwarder.Resend(ctx, deliveredFilterOf(f)))
+		return p.follow(q.config.Forwarder.Resend(ctx, webhook.DeliveredFilter(*f)))
 	})
 }

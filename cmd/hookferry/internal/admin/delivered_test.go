@@ -69,7 +69,7 @@ func TestStoryFromTheStore(t *testing.T) {
 		}{{"&id=a1", "delivered", 1}, {"&id=a2", "waiting", 1}} {
 			got := ask[api.Story](s, 200, "GET", api.StoryPath+"?destination=crm"+tt.query, nil)
 			if got.State != tt.state || got.Tries != tt.tries || got.Event != "Signed <Up>" || got.User != "u1" || len(got.Body) == 0 ||
-				(got.Due != nil) != (tt.state == "waiting") || (got.Ended != nil) != (tt.state == "delivered") {
+				got.Due.IsZero() == (tt.state == "waiting") || got.Ended.IsZero() == (tt.state == "delivered") {
 				t.Errorf("story%s: %+v", tt.query, got)
 			}
 			ask[api.Error](s, 404, "GET", api.StoryPath+"?destination=crm&source=other"+tt.query, nil)

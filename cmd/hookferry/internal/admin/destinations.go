@@ -260,23 +260,23 @@ func (d *destination) describe() api.Destination {
 	s := &d.stats
 	a := api.Destination{
 		ID: d.id, State: d.state, Sources: []string{}, Endpoints: []api.Endpoint{},
-		InFlight: s.InFlight, Waiting: s.Waiting, Oldest: api.TimeOf(s.Oldest), Since: api.TimeOf(s.Since),
+		InFlight: s.InFlight, Waiting: s.Waiting, Oldest: s.Oldest.UTC(), Since: s.Since.UTC(),
 		Delivered: s.Delivered, Retried: s.Retried, Filtered: s.Filtered, Dead: byReason(s.Dead),
 		Latency: latencyOf(s.Latency), Rates: d.rates,
 	}
 	if f := s.Failure; f != nil {
-		a.Failure = &api.Failure{ID: f.MessageID, Source: f.Source, Attempt: api.AttemptOf(&f.Attempt), Due: api.TimeOf(f.Due)}
+		a.Failure = &api.Failure{ID: f.MessageID, Source: f.Source, Attempt: api.AttemptOf(&f.Attempt), Due: f.Due.UTC()}
 	}
 	next := s.Oldest
 	if held := s.Held; held != nil {
 		a.Paused = held.Hold == webhook.HoldPaused
-		a.Held = &api.Held{Hold: string(held.Hold), Since: api.TimeOf(held.Since), Until: api.TimeOf(held.Until), Reason: string(held.Reason)}
+		a.Held = &api.Held{Hold: string(held.Hold), Since: held.Since.UTC(), Until: held.Until.UTC(), Reason: string(held.Reason)}
 		if held.Until.After(next) {
 			next = held.Until
 		}
 	}
 	if s.Waiting > 0 && (s.Held == nil || !s.Held.Until.IsZero()) {
-		a.Next = api.TimeOf(next)
+		a.Next = next.UTC()
 	}
 	if c := d.settings; c != nil {
 		a.Enabled, a.Stored = c.Enabled, storedOf(c)

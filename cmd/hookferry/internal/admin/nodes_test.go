@@ -26,7 +26,7 @@ func (s *sharedStore) Nodes(context.Context) ([]webhook.Node, error) { return s.
 
 func TestNodes(t *testing.T) {
 	seen := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	note, err := json.Marshal(api.Node{Name: "another name", Version: "v2", Started: &seen, InFlight: 3, Delivered: 4, Self: true, Rates: api.Rates{Delivered: 5}})
+	note, err := json.Marshal(api.Node{Name: "another name", Version: "v2", Started: seen, InFlight: 3, Delivered: 4, Self: true, Rates: api.Rates{Delivered: 5}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,8 +43,8 @@ func TestNodes(t *testing.T) {
 			{Name: "host/self", Self: true, Seen: seen, Note: note},
 			{Name: "odd", Note: []byte(`{"version":7}`)},
 		}, true, []api.Node{
-			{Name: "old", Seen: &seen},
-			{Name: "other", Seen: &seen, Version: "v2", Started: &seen, InFlight: 3, Delivered: 4, Rates: api.Rates{Delivered: 5}},
+			{Name: "old", Seen: seen},
+			{Name: "other", Seen: seen, Version: "v2", Started: seen, InFlight: 3, Delivered: 4, Rates: api.Rates{Delivered: 5}},
 			{Name: "host/self", Self: true, Version: "v1.2.3", Ready: true},
 			{Name: "odd"},
 		}},
@@ -58,10 +58,10 @@ func TestNodes(t *testing.T) {
 			got := ask[api.Nodes](s, 200, "GET", api.NodesPath, nil)
 			for i := range got.Nodes {
 				if n := &got.Nodes[i]; n.Self {
-					if n.Seen == nil || time.Since(*n.Seen) > time.Minute || n.Started == nil {
+					if n.Seen.IsZero() || time.Since(n.Seen) > time.Minute || n.Started.IsZero() {
 						t.Errorf("the one that answers: %+v", n)
 					}
-					n.Seen, n.Started = nil, nil
+					n.Seen, n.Started = time.Time{}, time.Time{}
 				}
 			}
 			if d := cmp.Diff(api.Nodes{Shared: tt.shared, Nodes: tt.want}, got); d != "" {

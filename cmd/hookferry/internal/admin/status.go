@@ -18,7 +18,7 @@ func getStatus(q *request) (any, error) {
 	return api.Status{
 		Version: node.Version,
 		Node:    node.Name,
-		Started: *node.Started,
+		Started: node.Started,
 		Now:     time.Now().UTC(),
 		Ready:   q.config.Ready(),
 		Config:  api.Config{File: settings.Path, Loaded: settings.Loaded.UTC(), Error: settings.Error, Restart: settings.Restart, History: settings.History.MaxAge != 0},
@@ -41,7 +41,7 @@ func getStatus(q *request) (any, error) {
 		Waiting: count.Waiting,
 		Claimed: count.Claimed,
 		Dead:    count.Dead,
-		Oldest:  api.TimeOf(count.Oldest),
+		Oldest:  count.Oldest.UTC(),
 		Errors:  q.config.Feed.Errors(""),
 		Rates:   q.config.Feed.Rates(""),
 		Memory:  heap(),
@@ -88,7 +88,7 @@ func listSources(q *request) (any, error) {
 // notes of their heartbeats; a note that cannot be read is of another version.
 func listNodes(q *request) (any, error) {
 	self := q.config.Node()
-	self.Self, self.Seen = true, api.TimeOf(time.Now())
+	self.Self, self.Seen = true, time.Now().UTC()
 	shared, ok := q.config.Store.(webhook.Shared)
 	if !ok {
 		return api.Nodes{Nodes: []api.Node{self}}, nil
@@ -107,7 +107,7 @@ func listNodes(q *request) (any, error) {
 		if json.Unmarshal(known[i].Note, n) != nil {
 			*n = api.Node{}
 		}
-		n.Name, n.Self, n.Seen = known[i].Name, false, api.TimeOf(known[i].Seen)
+		n.Name, n.Self, n.Seen = known[i].Name, false, known[i].Seen.UTC()
 	}
 	return answer, nil
 }

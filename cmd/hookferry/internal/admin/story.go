@@ -34,7 +34,7 @@ func getStory(q *request) (any, error) {
 	filter := webhook.DeadFilter{Destination: destination, ID: id}
 	if told {
 		source, filter.ID = s.Source, s.ID
-		if s.Ended != nil {
+		if !s.Ended.IsZero() {
 			filter.From = s.Ended.Add(-findBefore)
 		}
 	}
@@ -90,11 +90,11 @@ func first[T any](all iter.Seq2[T, error], source string, delivery func(*T) *web
 func storyOf(d *webhook.Delivery, state string, ended time.Time) api.Story {
 	s := api.Story{
 		Names: api.NamesOf(d), State: state,
-		Accepted: api.TimeOf(d.Accepted), Ended: api.TimeOf(ended), Tries: d.Tries, TraceParent: d.Trace.Parent, Attempts: attemptsOf(d.Attempts), Body: d.Body,
+		Accepted: d.Accepted.UTC(), Ended: ended.UTC(), Tries: d.Tries, TraceParent: d.Trace.Parent, Attempts: attemptsOf(d.Attempts), Body: d.Body,
 	}
 	switch state {
 	case feed.StateWaiting:
-		s.Due = api.TimeOf(d.Due)
+		s.Due = d.Due.UTC()
 	case feed.StateDelivered:
 		s.Tries++ // the store does not keep the attempt that succeeded
 	}

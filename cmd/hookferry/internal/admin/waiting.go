@@ -19,7 +19,7 @@ func listWaiting(q *request) (any, error) {
 
 func waitingDelivery(d *webhook.Delivery) api.WaitingDelivery {
 	w := api.WaitingDelivery{
-		Names: api.NamesOf(d), Accepted: d.Accepted, Due: d.Due, Expires: api.TimeOf(d.Expires), Tries: d.Tries,
+		Names: api.NamesOf(d), Accepted: d.Accepted, Due: d.Due, Expires: d.Expires.UTC(), Tries: d.Tries,
 	}
 	if n := len(d.Attempts); n > 0 {
 		last := api.AttemptOf(&d.Attempts[n-1])

@@ -94,10 +94,10 @@ type Status struct {
 	Totals  Totals    `json:"totals"`
 	// Waiting, Claimed and Dead count what is in the store.
 	Waiting int              `json:"waiting"`
-	Claimed int              `json:"claimed"`          // of those that wait: taken by a server to attempt
-	Dead    int              `json:"dead"`             // dead letters
-	Oldest  *time.Time       `json:"oldest,omitempty"` // when the first that is not claimed was due
-	Errors  map[string]int64 `json:"errors"`           // failed requests of the last hour, by reason
+	Claimed int              `json:"claimed"`         // of those that wait: taken by a server to attempt
+	Dead    int              `json:"dead"`            // dead letters
+	Oldest  time.Time        `json:"oldest,omitzero"` // when the first that is not claimed was due
+	Errors  map[string]int64 `json:"errors"`          // failed requests of the last hour, by reason
 	Rates   Rates            `json:"rates"`
 	Memory  int64            `json:"memory"` // the Go heap, in bytes
 }
@@ -111,16 +111,16 @@ type Nodes struct {
 // A Node is a server. The fields from Version on come with its heartbeat; a server
 // of another version may leave them out.
 type Node struct {
-	Name string     `json:"name"`           // the host's name, and a part made up at the start
-	Self bool       `json:"self,omitempty"` // it is the server that answers
-	Seen *time.Time `json:"seen,omitempty"` // its last heartbeat
+	Name string    `json:"name"`           // the host's name, and a part made up at the start
+	Self bool      `json:"self,omitempty"` // it is the server that answers
+	Seen time.Time `json:"seen,omitzero"`  // its last heartbeat
 
-	Version   string     `json:"version,omitempty"`
-	Started   *time.Time `json:"started,omitempty"`
-	Ready     bool       `json:"ready"` // it accepts calls
-	InFlight  int        `json:"inFlight"`
-	Delivered int64      `json:"delivered"` // since its start; 0 if it has no admin listener, as Rates
-	Rates     Rates      `json:"rates"`
+	Version   string    `json:"version,omitempty"`
+	Started   time.Time `json:"started,omitzero"`
+	Ready     bool      `json:"ready"` // it accepts calls
+	InFlight  int       `json:"inFlight"`
+	Delivered int64     `json:"delivered"` // since its start; 0 if it has no admin listener, as Rates
+	Rates     Rates     `json:"rates"`
 }
 
 // Config says where the settings come from.
@@ -193,18 +193,18 @@ type Sources struct {
 
 // A Source is an application with write keys.
 type Source struct {
-	Name             string     `json:"name"`
-	Keys             int        `json:"keys"` // how many
-	Enabled          bool       `json:"enabled"`
-	Destinations     []string   `json:"destinations"`     // the first 10
-	DestinationCount int        `json:"destinationCount"` // how many there are in all
-	Rate             float64    `json:"rate,omitempty"`   // calls a second; 0 is no limit
-	Burst            int        `json:"burst,omitempty"`
-	Accepted         int64      `json:"accepted"` // calls, since the start
-	Rejected         int64      `json:"rejected"`
-	Limited          int64      `json:"limited"`  // requests
-	Filtered         int64      `json:"filtered"` // calls that its filter left out
-	Last             *time.Time `json:"last,omitempty"`
+	Name             string    `json:"name"`
+	Keys             int       `json:"keys"` // how many
+	Enabled          bool      `json:"enabled"`
+	Destinations     []string  `json:"destinations"`     // the first 10
+	DestinationCount int       `json:"destinationCount"` // how many there are in all
+	Rate             float64   `json:"rate,omitempty"`   // calls a second; 0 is no limit
+	Burst            int       `json:"burst,omitempty"`
+	Accepted         int64     `json:"accepted"` // calls, since the start
+	Rejected         int64     `json:"rejected"`
+	Limited          int64     `json:"limited"`  // requests
+	Filtered         int64     `json:"filtered"` // calls that its filter left out
+	Last             time.Time `json:"last,omitzero"`
 }
 
 // Destinations is a page of destinations: those with q in their id or a URL, of a
@@ -275,10 +275,10 @@ type Destination struct {
 	Held      *Held                `json:"held,omitempty"`    // why its deliveries wait although they are due
 	Failure   *Failure             `json:"failure,omitempty"` // the latest failed attempt; later ones may have succeeded
 	Waiting   int                  `json:"waiting"`
-	Oldest    *time.Time           `json:"oldest,omitempty"`
-	Next      *time.Time           `json:"next,omitempty"` // the next attempt, if something waits
+	Oldest    time.Time            `json:"oldest,omitzero"`
+	Next      time.Time            `json:"next,omitzero"` // the next attempt, if something waits
 	InFlight  int                  `json:"inFlight"`
-	Since     *time.Time           `json:"since,omitempty"` // when counting began
+	Since     time.Time            `json:"since,omitzero"` // when counting began
 	Delivered int64                `json:"delivered"`
 	Retried   int64                `json:"retried"`
 	Filtered  int64                `json:"filtered"` // calls that its filter left out
@@ -334,18 +334,18 @@ type Endpoint struct {
 
 // Held is why deliveries wait although they are due.
 type Held struct {
-	Hold   string     `json:"hold"` // paused, disabled, unknown, invalid, lookup or failing
-	Since  *time.Time `json:"since,omitempty"`
-	Until  *time.Time `json:"until,omitempty"`
-	Reason string     `json:"reason,omitempty"`
+	Hold   string    `json:"hold"` // paused, disabled, unknown, invalid, lookup or failing
+	Since  time.Time `json:"since,omitzero"`
+	Until  time.Time `json:"until,omitzero"`
+	Reason string    `json:"reason,omitempty"`
 }
 
 // A Failure is an attempt that failed.
 type Failure struct {
-	ID      string     `json:"id"`               // the delivery's messageId
-	Source  string     `json:"source,omitempty"` // and its source
-	Attempt Attempt    `json:"attempt"`
-	Due     *time.Time `json:"due,omitempty"` // when it is attempted again; left out if it was given up
+	ID      string    `json:"id"`               // the delivery's messageId
+	Source  string    `json:"source,omitempty"` // and its source
+	Attempt Attempt   `json:"attempt"`
+	Due     time.Time `json:"due,omitzero"` // when it is attempted again; left out if it was given up
 }
 
 // A Series is what happened over time, at one destination or at all. The slices have
@@ -383,7 +383,7 @@ type Event struct {
 	Names
 	Attempt *Attempt        `json:"attempt,omitempty"` // of an attempt
 	Outcome string          `json:"outcome,omitempty"` // of an attempt: delivered, retryable, permanent, cut_off
-	Due     *time.Time      `json:"due,omitempty"`     // the next attempt
+	Due     time.Time       `json:"due,omitzero"`      // the next attempt
 	Reason  string          `json:"reason,omitempty"`  // why the delivery is dead
 	Body    json.RawMessage `json:"body,omitempty"`    // of an accepted delivery
 }
@@ -447,14 +447,14 @@ type Live struct {
 // discarded, and nothing has happened to it since.
 type Story struct {
 	Names
-	State       string     `json:"state"` // waiting, delivered, dead
-	Accepted    *time.Time `json:"accepted,omitempty"`
-	Ended       *time.Time `json:"ended,omitempty"`
-	Due         *time.Time `json:"due,omitempty"`
-	Tries       int        `json:"tries"`
-	Reason      string     `json:"reason,omitempty"`
-	Key         string     `json:"key,omitempty"` // of the dead letter
-	TraceParent string     `json:"traceparent,omitempty"`
+	State       string    `json:"state"` // waiting, delivered, dead
+	Accepted    time.Time `json:"accepted,omitzero"`
+	Ended       time.Time `json:"ended,omitzero"`
+	Due         time.Time `json:"due,omitzero"`
+	Tries       int       `json:"tries"`
+	Reason      string    `json:"reason,omitempty"`
+	Key         string    `json:"key,omitempty"` // of the dead letter
+	TraceParent string    `json:"traceparent,omitempty"`
 	// Attempts are the first and the latest that are known, oldest first.
 	Attempts []Attempt       `json:"attempts"`
 	Body     json.RawMessage `json:"body,omitempty"`
@@ -480,11 +480,11 @@ type Waiting struct {
 // A WaitingDelivery is a delivery that waits, or is being attempted.
 type WaitingDelivery struct {
 	Names
-	Accepted time.Time  `json:"accepted"`
-	Due      time.Time  `json:"due"`
-	Expires  *time.Time `json:"expires,omitempty"` // when it is given up, once it was attempted
-	Tries    int        `json:"tries"`
-	Last     *Attempt   `json:"last,omitempty"`
+	Accepted time.Time `json:"accepted"`
+	Due      time.Time `json:"due"`
+	Expires  time.Time `json:"expires,omitzero"` // when it is given up, once it was attempted
+	Tries    int       `json:"tries"`
+	Last     *Attempt  `json:"last,omitempty"`
 }
 
 // Changed counts the waiting deliveries that were changed.
@@ -503,24 +503,24 @@ const (
 // select all. Those that died at From are selected, at To not. An empty Order means
 // the oldest first.
 type DeadFilter struct {
-	Destination string     `json:"destination,omitempty"`
-	ID          string     `json:"id,omitempty"`
-	Type        string     `json:"type,omitempty"`
-	Reason      string     `json:"reason,omitempty"`
-	User        string     `json:"user,omitempty"`
-	From        *time.Time `json:"from,omitempty"`
-	To          *time.Time `json:"to,omitempty"`
-	Order       string     `json:"order,omitempty"`
+	Destination string    `json:"destination,omitempty"`
+	ID          string    `json:"id,omitempty"`
+	Type        string    `json:"type,omitempty"`
+	Reason      string    `json:"reason,omitempty"`
+	User        string    `json:"user,omitempty"`
+	From        time.Time `json:"from,omitzero"`
+	To          time.Time `json:"to,omitzero"`
+	Order       string    `json:"order,omitempty"`
 }
 
 // A DeliveredFilter selects deliveries that are kept: as parameters, and as a body.
 // Empty fields select all. Those delivered at From are selected, at To not.
 type DeliveredFilter struct {
-	Destination string     `json:"destination,omitempty"`
-	ID          string     `json:"id,omitempty"`
-	User        string     `json:"user,omitempty"`
-	From        *time.Time `json:"from,omitempty"`
-	To          *time.Time `json:"to,omitempty"`
+	Destination string    `json:"destination,omitempty"`
+	MessageID   string    `json:"id,omitempty"`
+	User        string    `json:"user,omitempty"`
+	From        time.Time `json:"from,omitzero"`
+	To          time.Time `json:"to,omitzero"`
 }
 
 // Delivered is a page of deliveries that are kept, the latest first.

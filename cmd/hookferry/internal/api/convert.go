@@ -27,12 +27,3 @@ func AttemptOf(a *webhook.Attempt) Attempt {
 
 // Milliseconds returns a duration as the API has it.
 func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// TimeOf returns a time as the API has it, nil if it is not known.
-func TimeOf(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
-}

@@ -164,7 +164,7 @@ func (f *Feed) Attempted(a webhook.Attempted) {
 	}
 	e := api.Event{At: now.UTC(), Kind: KindAttempt, Attempt: &at, Outcome: string(a.Outcome)}
 	if again {
-		e.Due = api.TimeOf(a.Due) // &a.Due would move all of a to the heap
+		e.Due = a.Due.UTC()
 	}
 	f.tell(c, s, e)
 }

@@ -91,7 +91,7 @@ func TestEventsAndStory(t *testing.T) {
 		due := begin.Add(3 * time.Second)
 		names := api.Names{Destination: "crm", ID: "m1", Source: "shop", User: "u1", Event: "Signed Up", Type: "track"}
 		want := api.Story{
-			Names: names, State: StateWaiting, Accepted: &begin, Due: &due, Tries: 1,
+			Names: names, State: StateWaiting, Accepted: begin, Due: due, Tries: 1,
 			Attempts: []api.Attempt{{
 				At: begin.Add(time.Second), Took: 1, Try: 1, Endpoint: "https://a.example/", Status: 503,
 				Reason: "server_error", Answer: "try later",
@@ -107,7 +107,7 @@ func TestEventsAndStory(t *testing.T) {
 		f.fails(&d, 0)
 		s, _ = f.Story("crm", "", "m1")
 		ended := begin.Add(3 * time.Second)
-		want.State, want.Reason, want.Due, want.Ended, want.Tries = StateDead, "expired", nil, &ended, 2
+		want.State, want.Reason, want.Due, want.Ended, want.Tries = StateDead, "expired", time.Time{}, ended, 2
 		want.Attempts = append(want.Attempts, want.Attempts[0])
 		want.Attempts[1].At, want.Attempts[1].Try = ended, 2
 		diff(t, "story of the dead", s, want)

@@ -121,7 +121,7 @@ func (f *Feed) Story(destination, source, id string) (api.Story, bool) {
 	for _, s := range slices.Backward(f.order) {
 		if s.key.destination == destination && (s.names.ID == id || s.key.id == id) && (source == "" || s.names.Source == source) {
 			return api.Story{
-				Names: s.names, State: s.state, Accepted: api.TimeOf(s.accepted), Ended: api.TimeOf(s.ended), Due: api.TimeOf(s.due),
+				Names: s.names, State: s.state, Accepted: s.accepted.UTC(), Ended: s.ended.UTC(), Due: s.due.UTC(),
 				Tries: s.tries, Reason: s.reason, TraceParent: s.trace, Attempts: append([]api.Attempt{}, s.attempts...), Body: s.body,
 			}, true
 		}

@@ -25,7 +25,7 @@ func nodeName() string {
 func (s *server) node() api.Node {
 	stats := s.forwarder.Stats()
 	n := api.Node{
-		Name: s.name, Version: s.Version, Started: &s.started, Ready: s.ready.ready(),
+		Name: s.name, Version: s.Version, Started: s.started, Ready: s.ready.ready(),
 		InFlight: stats.InFlight, Delivered: stats.Delivered,
 	}
 	if s.feed != nil {

@@ -181,8 +181,7 @@ func (s *sources) list() []api.Source {
 			a.Burst = atOnce(source.Source)
 		}
 		if last := source.last.Load(); last != 0 {
-			at := time.UnixMicro(last).UTC()
-			a.Last = &at
+			a.Last = time.UnixMicro(last).UTC()
 		}
 		all = append(all, a)
 	}

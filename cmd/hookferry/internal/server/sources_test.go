@@ -74,7 +74,7 @@ func TestSources(t *testing.T) {
 		list := s.list()
 		slices.SortFunc(list, func(a, b api.Source) int { return strings.Compare(a.Name, b.Name) })
 		want := []api.Source{
-			{Name: "a", Keys: 1, Enabled: true, Destinations: []string{}, Rate: 2.5, Burst: 3, Accepted: 3, Rejected: 3, Limited: 1, Last: &at},
+			{Name: "a", Keys: 1, Enabled: true, Destinations: []string{}, Rate: 2.5, Burst: 3, Accepted: 3, Rejected: 3, Limited: 1, Last: at},
 			{Name: "new", Keys: 2, Enabled: true, Destinations: strings.Split("abcdefghij", ""), DestinationCount: 12, Rate: 1, Burst: 7},
 		}
 		if diff := cmp.Diff(want, list); diff != "" {
