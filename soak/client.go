@@ -15,5 +15,4 @@ var client = []soak{
 	{name: "json", dir: "internal/esjson", test: "TestGenerated", what: "generated texts and values through the encoder, held against encoding/json"},
 	{name: "json-node", dir: "internal/esjson", test: "TestAppendAgreesWithNode", what: "generated texts and values through the encoder and through Node's JSON"},
 	{name: "json-time", dir: "internal/esjson", test: "TestAppendTakesLinearTime", what: "texts that take minutes unless the encoder's time is linear"},
-	{name: "seen", dir: "webhook/storekit", test: "TestTable", what: "the table of remembered ids, held against a map"},
 }
